@@ -1,0 +1,83 @@
+/* api/core.h owns family A: exact softmax attention and the merging of partial results. */
+
+/* Keys a query sees behind and ahead of itself when a window field must say "none": 0 means
+ * unlimited there. */
+#define ATTN_WINDOW_NONE (-1)
+
+/* Everything attn_sdpa can be told; {0} is plain attention. */
+typedef struct attn_sdpa_params {
+  float scale;           /* 0 = 1/sqrt(dk); ATTN_ZERO = 0; any finite value */
+  int causal;            /* key j only for queries with j <= i + q_off */
+  int has_q_off;         /* 1: q_off below holds; 0: q_off = Tk - Tq (ends aligned) */
+  int64_t q_off;         /* query i sits at key position i + q_off; |q_off| < 2^40 */
+  int64_t window_left;   /* furthest key behind: 0 = any, n = up to n back, ATTN_WINDOW_NONE = 0 */
+  int64_t window_right;  /* furthest key ahead, likewise */
+  const int32_t *kv_len; /* [B], 0..Tk: keys from kv_len[b] on are forbidden and never read */
+  const int32_t *q_len;  /* [B], 0..Tq: rows from q_len[b] on are empty */
+  attn_mask mask;        /* ATTN_MASK_BOOL or ATTN_MASK_BITS */
+  attn_mask bias;        /* ATTN_MASK_ADD; not multiplied by the scale */
+  const float *alibi;    /* [H] slopes m_h: adds -m_h |j - i - q_off| (attn_alibi_slopes) */
+  float softcap;         /* c > 0: scores become c tanh(score / c), before any bias; 0 = off */
+  const float *sinks;    /* [H] logits that join each row's denominator, without a value */
+  int softmax_one;       /* 1: one more exp(0) in each denominator (softmax off by one) */
+  attn_tensor lse;       /* out, optional: [B,H,Tq,1] f32, log of each row's denominator */
+  attn_tensor map;       /* out, optional: [B,H,Tq,Tk] f32, the weights P */
+} attn_sdpa_params;
+
+/* Scaled dot-product attention: self or cross, multi-head, multi-query and grouped-query.
+ *
+ *   x_ij = cap(s q_i . k_j) + bias_ij - m_h |j - p_i|   for allowed j,  p_i = i + q_off
+ *   LSE_i = log(sum_j exp(x_ij) + exp(sink_h) + [softmax_one])
+ *   P_ij  = exp(x_ij - LSE_i),   O_i = sum_j P_ij v_j
+ *
+ * Shapes: q [B,H,Tq,dk], k [B,Hk,Tk,dk], v [B,Hv,Tk,dv], o [B,H,Tq,dv]. Hk and Hv each divide
+ *   H; query head h reads key head h*Hk/H and value head h*Hv/H (integer division). Any dk, dv
+ *   >= 1. B, Tq, Tk may be 0. Storage types of q, k, v, o are independent.
+ * Allowed keys: causal, window, mask, bias > -inf and kv_len combine by AND.
+ * Aliasing: inputs may share memory with each other; outputs with nothing. Rows of one output
+ *   must not share memory with one another.
+ * Memory: attn_sdpa_workspace bytes, O(tile * (dk + dv)) per worker whatever Tq and Tk; no
+ *   Tq x Tk array unless map is given.
+ * Empty rows (no allowed key, or i >= q_len): O = 0, P = 0, LSE = -inf. A sink counts as a key
+ *   that is always allowed and has value 0, so it makes the LSE of a row before q_len finite:
+ *   when partial results are merged, give the sinks to one part only.
+ * NaN: a forbidden key never reaches an output, whatever k and v hold there. NaN in a query row
+ *   or in k or v of an allowed key makes NaN in exactly the rows that read it. A score of +inf
+ *   gives NaN; an allowed score of -inf has weight 0.
+ * Errors: NULL, DTYPE, SHAPE, HEADS, STRIDE, RANGE, VALUE, MASK, OVERLAP, OVERFLOW, WORKSPACE,
+ *   MEMORY, ISA, ENV, CTX, ALIGN; outputs untouched.
+ * Determinism: the same bits on avx2, avx512 and neon, for any number of workers, batch
+ *   composition and division of the queries (at the same key positions).
+ * Cost: 2 (dk + dv) flops a pair over the tiles that causal, window and lengths leave.
+ * Source: Vaswani et al. 2017, arXiv 1706.03762; grouped heads: Shazeer 2019, arXiv 1911.02150,
+ *   Ainslie et al. 2023, arXiv 2305.13245; free head width: Bhojanapalli et al. 2020, arXiv
+ *   2002.07028; ALiBi: Press et al. 2021, arXiv 2108.12409; sinks: Xiao et al. 2023, arXiv
+ *   2309.17453; streaming softmax: Milakov and Gimelshein 2018, arXiv 1805.02867. */
+ATTN_DEF attn_status attn_sdpa(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
+                               const attn_sdpa_params *params, attn_ctx *ctx);
+
+/* Bytes attn_sdpa wants in ctx->workspace for these arguments and ctx->workers; reads no data.
+ * 0 when the call would be rejected or has nothing to do. */
+ATTN_DEF size_t attn_sdpa_workspace(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
+                                    const attn_sdpa_params *params, const attn_ctx *ctx);
+
+/* Merges the results of one set of queries over two disjoint sets of keys:
+ *
+ *   L = log(exp(L1) + exp(L2)),  O = exp(L1 - L) O1 + exp(L2 - L) O2
+ *
+ * Shapes: o, o1, o2 [B,H,T,dv], any storage types; lse, lse1, lse2 [B,H,T,1] f32; lse may be
+ *   absent. Row by row; outputs may be the same memory as o1/lse1 or o2/lse2 with equal
+ *   strides and types, otherwise they share memory with nothing.
+ * Empty: a part with L = -inf contributes nothing, whatever its O holds, and the other part is
+ *   copied bit for bit (exact identity, for equal storage types); both -inf give O = 0, L = -inf.
+ * NaN: a NaN in L1 or L2 makes the row NaN. Memory: none. Cost: one pass over O1, O2, O.
+ * Errors: NULL, DTYPE, SHAPE, STRIDE, OVERLAP, OVERFLOW, ISA, ENV, CTX, ALIGN; outputs
+ *   untouched.
+ * Determinism: as attn_sdpa. Source: Rabe and Staats 2021, arXiv 2112.05682. */
+ATTN_DEF attn_status attn_merge(attn_tensor o, attn_tensor lse, attn_tensor o1, attn_tensor lse1,
+                                attn_tensor o2, attn_tensor lse2, attn_ctx *ctx);
+
+/* Bytes attn_merge wants: 0. */
+ATTN_DEF size_t attn_merge_workspace(attn_tensor o, attn_tensor lse, attn_tensor o1,
+                                     attn_tensor lse1, attn_tensor o2, attn_tensor lse2,
+                                     const attn_ctx *ctx);

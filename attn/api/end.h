@@ -1,0 +1,4 @@
+/* api/end.h closes the declarations. */
+#ifdef __cplusplus
+}
+#endif

@@ -1,0 +1,199 @@
+/* engine/check.h owns argument checks: what makes a tensor, a mask or a context legal, and the
+ * memory each one spans. Every check runs before the first write; the first failure wins. */
+
+typedef struct attn_error_ {
+  attn_status status;
+  const char *reason;
+} attn_error_;
+
+/* 0, so that checks read: if (bad) return attn_reject_(e, status, "..."); */
+ATTN_FUNC_ int attn_reject_(attn_error_ *e, attn_status status, const char *reason) {
+  e->status = status;
+  e->reason = reason;
+  return 0;
+}
+
+/* The sentences about one argument, made at compile time from its name. */
+typedef struct attn_words_ {
+  const char *data, *align, *dtype, *extent, *dim, *size, *rows, *overlap;
+} attn_words_;
+#define ATTN_WORDS_(name)                                                                       \
+  {                                                                                             \
+    name ".data must not be null", name ".data must be aligned to its elements",                \
+        name ".dtype must be ATTN_F32, ATTN_F16 or ATTN_BF16",                                  \
+        name ".batch, .heads and .len must not be negative", name ".dim must be at least 1",    \
+        name " spans more bytes than the address space holds",                                  \
+        name " is an output, so its rows must not share memory with one another",               \
+        name " is an output and must not share memory with another argument"                    \
+  }
+
+/* The bytes lo..hi that a view may touch; empty when lo == hi. */
+typedef struct attn_span_ {
+  uintptr_t lo, hi;
+} attn_span_;
+
+ATTN_FUNC_ int attn_overlap_(attn_span_ a, attn_span_ b) { return a.lo < b.hi && b.lo < a.hi; }
+
+ATTN_FUNC_ int64_t attn_abs64_(int64_t x) { return x < 0 ? (x == INT64_MIN ? INT64_MAX : -x) : x; }
+
+/* a * b and a + b for values >= 0, INT64_MAX when they do not fit */
+ATTN_FUNC_ int64_t attn_mul_(int64_t a, int64_t b) {
+  return a != 0 && b > INT64_MAX / a ? INT64_MAX : a * b;
+}
+ATTN_FUNC_ int64_t attn_add_(int64_t a, int64_t b) { return b > INT64_MAX - a ? INT64_MAX : a + b; }
+
+ATTN_FUNC_ int64_t attn_size_(attn_dtype dtype) { return dtype == ATTN_F32 ? 4 : 2; }
+
+/* The span of n0 x n1 x n2 rows of row_bytes at the given byte strides. 0 = does not fit. */
+ATTN_FUNC_ int attn_span_of_(attn_span_ *span, const void *data, int64_t row_bytes,
+                             const int64_t n[3], const int64_t stride[3]) {
+  const int64_t limit = sizeof(void *) == 4 ? (int64_t)0x7fffffff : INT64_MAX / 4;
+  int64_t below = 0, above = row_bytes;
+  span->lo = span->hi = (uintptr_t)data;
+  if (n[0] == 0 || n[1] == 0 || n[2] == 0 || row_bytes == 0) return 1;
+  for (int d = 0; d < 3; d++) {
+    int64_t reach = attn_mul_(n[d] - 1, attn_abs64_(stride[d]));
+    if (stride[d] < 0)
+      below = attn_add_(below, reach);
+    else
+      above = attn_add_(above, reach);
+  }
+  if (below > limit || above > limit || (uintptr_t)below > span->lo ||
+      (uintptr_t)above > UINTPTR_MAX - span->lo)
+    return 0;
+  span->hi += (uintptr_t)above;
+  span->lo -= (uintptr_t)below;
+  return 1;
+}
+
+/* A tensor in its own right. */
+ATTN_FUNC_ int attn_check_tensor_(attn_error_ *e, const attn_tensor *t, const attn_words_ *w,
+                                  attn_span_ *span) {
+  if ((int)t->dtype < 0 || t->dtype >= ATTN_DTYPE_COUNT)
+    return attn_reject_(e, ATTN_E_DTYPE, w->dtype);
+  if (t->batch < 0 || t->heads < 0 || t->len < 0) return attn_reject_(e, ATTN_E_SHAPE, w->extent);
+  if (t->dim < 1) return attn_reject_(e, ATTN_E_SHAPE, w->dim);
+  const int64_t size = attn_size_(t->dtype), n[3] = {t->batch, t->heads, t->len};
+  int64_t stride[3] = {t->stride_batch, t->stride_head, t->stride_len};
+  int empty = t->batch == 0 || t->heads == 0 || t->len == 0;
+  if (!t->data && !empty) return attn_reject_(e, ATTN_E_NULL, w->data);
+  if ((uintptr_t)t->data % (uintptr_t)size != 0) return attn_reject_(e, ATTN_E_ALIGN, w->align);
+  for (int d = 0; d < 3; d++) {
+    if (n[d] <= 1) stride[d] = 0; /* never used */
+    if (attn_abs64_(stride[d]) > INT64_MAX / 4) return attn_reject_(e, ATTN_E_OVERFLOW, w->size);
+    stride[d] *= size;
+  }
+  if (!attn_span_of_(span, t->data, attn_mul_(t->dim, size), n, stride))
+    return attn_reject_(e, ATTN_E_OVERFLOW, w->size);
+  return 1;
+}
+
+/* An output's rows lie apart when its strides nest: each is at least the reach of the smaller. */
+ATTN_FUNC_ int attn_check_rows_(attn_error_ *e, const attn_tensor *t, const attn_words_ *w) {
+  int64_t n[3] = {t->batch, t->heads, t->len}, reach = t->dim;
+  int64_t s[3] = {attn_abs64_(t->stride_batch), attn_abs64_(t->stride_head),
+                  attn_abs64_(t->stride_len)};
+  for (int a = 0; a < 2; a++)
+    for (int b = 0; b < 2 - a; b++)
+      if (s[b] > s[b + 1]) {
+        int64_t x = s[b], y = n[b];
+        s[b] = s[b + 1], s[b + 1] = x;
+        n[b] = n[b + 1], n[b + 1] = y;
+      }
+  for (int d = 0; d < 3; d++) {
+    if (n[d] <= 1) continue;
+    if (s[d] < reach) return attn_reject_(e, ATTN_E_STRIDE, w->rows);
+    reach = attn_add_(attn_mul_(n[d] - 1, s[d]), reach);
+  }
+  return 1;
+}
+
+ATTN_FUNC_ int attn_same_view_(const attn_tensor *a, const attn_tensor *b) {
+  return a->data == b->data && a->dtype == b->dtype && a->stride_batch == b->stride_batch &&
+         a->stride_head == b->stride_head && a->stride_len == b->stride_len;
+}
+
+/* A plain array of n elements of the given size that may be read. */
+ATTN_FUNC_ int attn_check_array_(attn_error_ *e, const void *data, int64_t n, int64_t size,
+                                 const char *align, attn_span_ *span) {
+  span->lo = span->hi = (uintptr_t)data;
+  if (!data) return 1;
+  if ((uintptr_t)data % (uintptr_t)size != 0) return attn_reject_(e, ATTN_E_ALIGN, align);
+  span->hi += (uintptr_t)(n * size);
+  return 1;
+}
+
+/* A mask against the extents it must broadcast to; kinds is a bit set of attn_mask_kind. */
+typedef struct attn_mask_words_ {
+  const char *kind, *data, *dtype, *extent, *size, *align;
+} attn_mask_words_;
+
+ATTN_FUNC_ int attn_check_mask_(attn_error_ *e, const attn_mask *m, const attn_mask_words_ *w,
+                                unsigned kinds, const int64_t full[4], attn_span_ *span) {
+  span->lo = span->hi = 0;
+  if (m->kind == ATTN_MASK_NONE) return 1;
+  if ((unsigned)m->kind > 31u || !(kinds >> (unsigned)m->kind & 1u))
+    return attn_reject_(e, ATTN_E_MASK, w->kind);
+  if (m->kind == ATTN_MASK_ADD && ((int)m->dtype < 0 || m->dtype >= ATTN_DTYPE_COUNT))
+    return attn_reject_(e, ATTN_E_DTYPE, w->dtype);
+  const int64_t have[4] = {m->batch, m->heads, m->q_len, m->k_len};
+  int empty = 0;
+  for (int d = 0; d < 4; d++) {
+    if (have[d] != 1 && have[d] != full[d]) return attn_reject_(e, ATTN_E_MASK, w->extent);
+    empty |= full[d] == 0;
+  }
+  if (empty) return 1;
+  if (!m->data) return attn_reject_(e, ATTN_E_NULL, w->data);
+  const int64_t size = m->kind == ATTN_MASK_ADD ? attn_size_(m->dtype) : 1;
+  if ((uintptr_t)m->data % (uintptr_t)size != 0) return attn_reject_(e, ATTN_E_ALIGN, w->align);
+  int64_t stride[3] = {m->stride_batch, m->stride_head, m->stride_q};
+  for (int d = 0; d < 3; d++) {
+    if (have[d] <= 1) stride[d] = 0;
+    if (attn_abs64_(stride[d]) > INT64_MAX / 4) return attn_reject_(e, ATTN_E_OVERFLOW, w->size);
+    stride[d] *= size;
+  }
+  int64_t row = m->kind == ATTN_MASK_BITS ? (m->k_len + 7) / 8 : m->k_len * size;
+  if (!attn_span_of_(span, m->data, row, have, stride))
+    return attn_reject_(e, ATTN_E_OVERFLOW, w->size);
+  return 1;
+}
+
+/* The context: the tier that will run and the number of pieces. */
+ATTN_FUNC_ int attn_check_ctx_(attn_error_ *e, const attn_ctx *ctx, const attn_table_ **table,
+                               int *workers) {
+  if (attn_env_bad_())
+    return attn_reject_(e, ATTN_E_ENV,
+                        "the environment variable ATTN_ISA must be auto, scalar, avx2 or avx512 on "
+                        "x86, auto, scalar or neon on ARM");
+  attn_isa isa = ctx ? ctx->isa : ATTN_ISA_AUTO;
+  if (isa == ATTN_ISA_AUTO)
+    isa = attn_isa_best();
+  else if (attn_isa_status(isa) != ATTN_ISA_OK)
+    return attn_reject_(e, ATTN_E_ISA,
+                        "ctx.isa asks for a tier that cannot run here: attn_isa_why says why");
+  *table = attn_table_of_(isa);
+  *workers = 1;
+  if (ctx && ctx->workers < 0)
+    return attn_reject_(e, ATTN_E_CTX, "ctx.workers must not be negative");
+  if (ctx && ctx->workspace_size && !ctx->workspace)
+    return attn_reject_(e, ATTN_E_CTX, "ctx.workspace is null although ctx.workspace_size is not 0");
+  if (ctx && ctx->parallel_for && ctx->workers > 1) *workers = ctx->workers;
+  return 1;
+}
+
+/* How every call ends: the status and the reason reach the caller. */
+ATTN_FUNC_ attn_status attn_end_(attn_ctx *ctx, const attn_error_ *e) {
+  if (ctx) ctx->reason = e->status == ATTN_OK ? NULL : e->reason;
+  return e->status;
+}
+
+/* What a successful call did. */
+ATTN_FUNC_ void attn_report_(attn_ctx *ctx, const attn_table_ *table, int workers, const char *path,
+                             const char *why) {
+  if (!ctx) return;
+  ctx->report.isa = table->isa;
+  ctx->report.workers = workers;
+  ctx->report.path = path;
+  ctx->report.why = why;
+  ctx->report.pairs = 0;
+}

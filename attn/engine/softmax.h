@@ -1,0 +1,494 @@
+/* engine/softmax.h owns the exact-softmax driver: it walks the key blocks that a tile of queries
+ * may see and calls the primitives on them. Which keys and modifiers a mechanism has is data in
+ * attn_softmax_; argument checks belong to the mechanisms.
+ *
+ * A tile is up to ATTN_TILE_ query rows that read the same keys and values: rows of one head, or
+ * of all heads of a group, query by query. Blocks of ATTN_BLOCK_ keys start at multiples of it,
+ * whatever the tile, so a row's result never depends on the rows beside it. */
+
+typedef struct attn_softmax_ {
+  const attn_table_ *table;
+  attn_tensor o, q, k, v, lse, map; /* lse and map: data null = absent */
+  attn_mask mask, bias;
+  const int32_t *kv_len, *q_len;
+  const float *alibi, *sinks;
+  int softmax_one;
+  float softcap;             /* log2 units, 0 = off */
+  float scale_hi, scale_lo;  /* scale * log2 e, folded into the packed queries (E3) */
+  int64_t q_off, left, right; /* row i sees keys i+q_off-left .. i+q_off+right */
+  int64_t group;             /* query heads that share key and value heads */
+  int64_t tiles;             /* per (batch, group) */
+  int64_t bytes;             /* workspace of one worker */
+  char *workspace;
+} attn_softmax_;
+
+/* What one worker works in. */
+typedef struct attn_scratch_ {
+  float *qt;            /* [dk][tile] packed queries */
+  float *s;             /* [block][tile] scores, then weights */
+  float *ot;            /* [dv][tile] accumulator */
+  float *k, *v;         /* [block][dk], [block][dv] converted rows */
+  float *bias, *allow;  /* [block][tile] */
+  unsigned char *bytes; /* [tile][block] one expanded bit mask */
+  unsigned char *hit;   /* [block][tile] which lanes read a value row that is not finite */
+  int64_t *pairs;
+} attn_scratch_;
+
+ATTN_FUNC_ int64_t attn_scratch_cut_(const attn_softmax_ *a, char *base, attn_scratch_ *w) {
+  char *at = base;
+  const int64_t tile = ATTN_TILE_, block = ATTN_BLOCK_, f = sizeof(float);
+  const int64_t dk = a->q.dim, dv = a->v.dim;
+  int64_t total = 0;
+  /* sizes first: at base null only the total is wanted, and it may not fit */
+  const int64_t size[10] = {
+      attn_piece_(attn_mul_(dk, tile), f),
+      attn_piece_(block * tile, f),
+      attn_piece_(attn_mul_(dv, tile), f),
+      a->k.dtype == ATTN_F32 ? 0 : attn_piece_(attn_mul_(dk, block), f),
+      attn_piece_(attn_mul_(dv, block), f),
+      a->bias.kind == ATTN_MASK_NONE ? 0 : attn_piece_(block * tile, f),
+      a->mask.kind == ATTN_MASK_NONE ? 0 : attn_piece_(block * tile, f),
+      a->mask.kind == ATTN_MASK_NONE ? 0 : attn_piece_(block * tile, 1),
+      attn_piece_(block * tile, 1),
+      attn_piece_(1, sizeof(int64_t))};
+  for (int i = 0; i < 10; i++) total = attn_add_(total, size[i]);
+  if (!w) return total;
+  w->qt = (float *)at, at += size[0];
+  w->s = (float *)at, at += size[1];
+  w->ot = (float *)at, at += size[2];
+  w->k = (float *)at, at += size[3];
+  w->v = (float *)at, at += size[4];
+  w->bias = (float *)at, at += size[5];
+  w->allow = (float *)at, at += size[6];
+  w->bytes = (unsigned char *)at, at += size[7];
+  w->hit = (unsigned char *)at, at += size[8];
+  w->pairs = (int64_t *)at;
+  return total;
+}
+
+/* The lanes of one tile. */
+typedef struct attn_tile_ {
+  const attn_softmax_ *a;
+  attn_scratch_ w;
+  int64_t batch, head_k, head_v;
+  int n, groups;                           /* rows and lane groups in use */
+  int64_t lo[ATTN_TILE_], hi[ATTN_TILE_];  /* keys each row may see */
+  int64_t pos[ATTN_TILE_];                 /* its key position */
+  const char *mask[ATTN_TILE_], *bias[ATTN_TILE_]; /* its mask rows */
+  int64_t head[ATTN_TILE_], row[ATTN_TILE_];
+  void *out[ATTN_TILE_];
+  float m[ATTN_TILE_], l[ATTN_TILE_], alpha[ATTN_TILE_], top[ATTN_TILE_], spare[ATTN_TILE_];
+  float scale[ATTN_TILE_], slope[ATTN_TILE_], rel[ATTN_TILE_], from[ATTN_TILE_], to[ATTN_TILE_];
+  struct {
+    int64_t lo_min, lo_max, hi_min, hi_max; /* over the rows that see a key; empty: all 0 */
+    int ragged;                             /* some row sees no key */
+  } g[ATTN_TILE_ / ATTN_GROUP_];
+} attn_tile_;
+
+ATTN_FUNC_ char *attn_at_(const attn_tensor *t, int64_t b, int64_t h, int64_t i) {
+  return (char *)t->data +
+         (b * t->stride_batch + h * t->stride_head + i * t->stride_len) * attn_size_(t->dtype);
+}
+
+ATTN_FUNC_ const char *attn_mask_at_(const attn_mask *m, int64_t b, int64_t h, int64_t i) {
+  int64_t e = (m->batch > 1 ? b : 0) * m->stride_batch + (m->heads > 1 ? h : 0) * m->stride_head +
+              (m->q_len > 1 ? i : 0) * m->stride_q;
+  return (const char *)m->data + e * (m->kind == ATTN_MASK_ADD ? attn_size_(m->dtype) : 1);
+}
+
+static int64_t attn_clamp_(int64_t x, int64_t lo, int64_t hi) {
+  return x < lo ? lo : x > hi ? hi : x;
+}
+
+/* Places rows in lanes. Lanes that have no row compute on zeros and are never stored. */
+ATTN_FUNC_ void attn_tile_lanes_(attn_tile_ *t, int64_t unit, int64_t tile) {
+  const attn_softmax_ *a = t->a;
+  const int64_t groups = a->q.heads / a->group, rows = a->group * a->q.len;
+  const void *q[ATTN_TILE_];
+  const int64_t first = tile * ATTN_TILE_, head0 = unit % groups * a->group;
+  t->batch = unit / groups;
+  t->head_k = head0 / (a->q.heads / a->k.heads);
+  t->head_v = head0 / (a->q.heads / a->v.heads);
+  t->n = rows - first < ATTN_TILE_ ? (int)(rows - first) : ATTN_TILE_;
+  t->groups = (t->n + ATTN_GROUP_ - 1) / ATTN_GROUP_;
+  int64_t keys = a->kv_len ? a->kv_len[t->batch] : a->k.len;
+  int64_t queries = a->q_len ? a->q_len[t->batch] : a->q.len;
+  memset(t->g, 0, sizeof t->g);
+  for (int r = 0; r < ATTN_TILE_; r++) {
+    t->m[r] = -INFINITY, t->l[r] = 0.0f, t->alpha[r] = 1.0f, t->scale[r] = 1.0f;
+    t->slope[r] = t->rel[r] = t->spare[r] = 0.0f;
+    t->lo[r] = 0, t->hi[r] = INT64_MAX, t->pos[r] = 0, t->head[r] = 0;
+    if (r >= t->n) continue;
+    /* neighbours in lanes are neighbours in position, whatever the group */
+    const int64_t i = (first + r) / a->group, h = head0 + (first + r) % a->group;
+    t->row[r] = i, t->head[r] = h;
+    const int64_t p = t->pos[r] = i + a->q_off;
+    t->lo[r] = attn_clamp_(p - a->left, 0, keys);
+    t->hi[r] = i < queries ? attn_clamp_(p + a->right + 1, 0, keys) : 0;
+    q[r] = attn_at_(&a->q, t->batch, h, i);
+    t->out[r] = attn_at_(&a->o, t->batch, h, i);
+    if (a->mask.kind) t->mask[r] = attn_mask_at_(&a->mask, t->batch, h, i);
+    if (a->bias.kind) t->bias[r] = attn_mask_at_(&a->bias, t->batch, h, i);
+    if (a->alibi) t->slope[r] = (float)(a->alibi[h] * -ATTN_LOG2E_);
+    int g = r / ATTN_GROUP_;
+    if (t->lo[r] >= t->hi[r]) {
+      t->lo[r] = t->hi[r] = 0, t->g[g].ragged = 1;
+    } else if (t->g[g].hi_max == 0) {
+      t->g[g].lo_min = t->g[g].lo_max = t->lo[r], t->g[g].hi_min = t->g[g].hi_max = t->hi[r];
+    } else {
+      if (t->lo[r] < t->g[g].lo_min) t->g[g].lo_min = t->lo[r];
+      if (t->lo[r] > t->g[g].lo_max) t->g[g].lo_max = t->lo[r];
+      if (t->hi[r] < t->g[g].hi_min) t->g[g].hi_min = t->hi[r];
+      if (t->hi[r] > t->g[g].hi_max) t->g[g].hi_max = t->hi[r];
+    }
+  }
+  a->table->pack(t->w.qt, q, t->n, a->q.dim, (int)a->q.dtype, a->scale_hi, a->scale_lo);
+}
+
+/* Expands rows j0..j0+n of a mask into lanes. Entries that broadcast along k are repeated. */
+ATTN_FUNC_ void attn_tile_mask_(attn_tile_ *t, const attn_mask *mask, const char *const *rows,
+                                float *dst, int64_t j0, int64_t n) {
+  const void *at[ATTN_TILE_];
+  const attn_table_ *f = t->a->table;
+  const int64_t size = mask->kind == ATTN_MASK_ADD ? attn_size_(mask->dtype) : 1;
+  const int64_t width = mask->k_len > 1 ? n : 1, from = mask->k_len > 1 ? j0 : 0;
+  for (int r = 0; r < t->n; r++) {
+    if (mask->kind != ATTN_MASK_BITS) {
+      at[r] = rows[r] + from * size;
+      continue;
+    }
+    unsigned char *bytes = t->w.bytes + r * ATTN_BLOCK_;
+    for (int64_t j = 0; j < width; j++)
+      bytes[j] = (unsigned char)((unsigned char)rows[r][(from + j) >> 3] >> ((from + j) & 7) & 1);
+    at[r] = bytes;
+  }
+  if (mask->kind == ATTN_MASK_ADD) {
+    const float hi = (float)ATTN_LOG2E_, lo = (float)(ATTN_LOG2E_ - (double)hi);
+    f->pack(dst, at, t->n, width, (int)mask->dtype, hi, lo);
+  } else {
+    f->pack(dst, at, t->n, width, ATTN_KIND_BOOL_, 1.0f, 0.0f);
+  }
+  if (width < n)
+    for (int64_t j = 1; j < n; j++) memcpy(dst + j * ATTN_TILE_, dst, ATTN_TILE_ * sizeof(float));
+}
+
+/* 1 when a boolean mask forbids all of keys j0..j1 to every row: the block is skipped */
+ATTN_FUNC_ int attn_tile_forbids_(const attn_tile_ *t, int64_t j0, int64_t j1) {
+  const attn_mask *mask = &t->a->mask;
+  if (mask->kind == ATTN_MASK_NONE) return 0;
+  if (mask->k_len == 1) j0 = 0, j1 = 1;
+  for (int r = 0; r < t->n; r++) {
+    const unsigned char *row = (const unsigned char *)t->mask[r];
+    if (r > 0 && t->mask[r] == t->mask[r - 1]) continue;
+    if (mask->kind == ATTN_MASK_BITS) {
+      for (int64_t j = j0; j < j1; j++)
+        if (row[j >> 3] >> (j & 7) & 1) return 0;
+    } else {
+      int64_t j = j0;
+      for (uint64_t x; j + 8 <= j1; j += 8) {
+        memcpy(&x, row + j, 8);
+        if (x) return 0;
+      }
+      for (; j < j1; j++)
+        if (row[j]) return 0;
+    }
+  }
+  return 1;
+}
+
+/* Key rows j0.. as f32: the tensor itself, or a converted copy. */
+ATTN_FUNC_ const float *attn_rows_f32_(const attn_softmax_ *a, const attn_tensor *x, int64_t b,
+                                       int64_t h, int64_t j0, int64_t n, float *copy,
+                                       int64_t *stride) {
+  const char *p = attn_at_(x, b, h, j0);
+  if (x->dtype == ATTN_F32) {
+    *stride = x->stride_len;
+    return (const float *)(const void *)p;
+  }
+  a->table->widen(copy, p, x->stride_len, n, x->dim, x->dtype);
+  *stride = x->dim;
+  return copy;
+}
+
+/* A run of keys j0..j1 that lane groups g0..g1 see; bounded: some of these rows see only a part. */
+typedef struct attn_segment_ {
+  int64_t j0, j1;
+  int g0, g1, bounded;
+} attn_segment_;
+
+enum { ATTN_GROUPS_ = ATTN_TILE_ / ATTN_GROUP_, ATTN_SEGMENTS_ = 4 * ATTN_GROUPS_ + 1 };
+
+/* Cuts block j0..j1 where the set of groups that see a key, or must test it, changes. */
+ATTN_FUNC_ int attn_tile_cut_(const attn_tile_ *t, int64_t j0, int64_t j1, attn_segment_ *seg) {
+  int64_t edge[ATTN_SEGMENTS_ + 1];
+  int edges = 0, count = 0;
+  edge[edges++] = j0;
+  edge[edges++] = j1;
+  for (int g = 0; g < t->groups; g++) {
+    const int64_t e[4] = {t->g[g].lo_min, t->g[g].lo_max, t->g[g].hi_min, t->g[g].hi_max};
+    for (int i = 0; i < 4; i++) {
+      if (e[i] <= j0 || e[i] >= j1) continue;
+      int at = edges;
+      while (edge[at - 1] > e[i]) at--;
+      if (edge[at - 1] == e[i]) continue;
+      memmove(edge + at + 1, edge + at, (size_t)(edges - at) * sizeof *edge);
+      edge[at] = e[i];
+      edges++;
+    }
+  }
+  for (int i = 0; i + 1 < edges; i++) {
+    attn_segment_ s = {edge[i], edge[i + 1], ATTN_GROUPS_, 0, 0};
+    for (int g = 0; g < t->groups; g++) {
+      if (t->g[g].lo_min > s.j0 || t->g[g].hi_max < s.j1) continue;
+      if (g < s.g0) s.g0 = g;
+      s.g1 = g + 1;
+    }
+    for (int g = s.g0; g < s.g1; g++)
+      s.bounded |= t->g[g].ragged || t->g[g].lo_max > s.j0 || t->g[g].hi_min < s.j1;
+    if (s.g0 >= s.g1) continue;
+    attn_segment_ *last = count ? seg + count - 1 : NULL;
+    if (last && last->j1 == s.j0 && last->g0 == s.g0 && last->g1 == s.g1 &&
+        last->bounded == s.bounded)
+      last->j1 = s.j1;
+    else
+      seg[count++] = s;
+  }
+  return count;
+}
+
+/* Values that are not finite must reach the rows that may read them and no others, though a
+ * forbidden pair has weight 0 and 0 * NaN is NaN. So they are taken out of a copy of the block
+ * here, with the lanes that read them, and put back by attn_tile_patch_. Only blocks in which some
+ * pair is forbidden come here, before the scores become weights. */
+ATTN_FUNC_ void attn_tile_clean_(attn_tile_ *t, const attn_segment_ *seg, int count, int64_t j0,
+                                 int64_t n, const float *v, int64_t stride) {
+  const int64_t dv = t->a->v.dim;
+  memset(t->w.hit, 0, (size_t)(n * ATTN_TILE_));
+  for (int i = 0; i < count; i++)
+    for (int64_t j = seg[i].j0 - j0; j < seg[i].j1 - j0; j++)
+      for (int lane = seg[i].g0 * ATTN_GROUP_; lane < seg[i].g1 * ATTN_GROUP_; lane++)
+        t->w.hit[j * ATTN_TILE_ + lane] = (unsigned char)(t->w.s[j * ATTN_TILE_ + lane] != -INFINITY);
+  for (int64_t j = 0; j < n; j++)
+    for (int64_t c = 0; c < dv; c++) {
+      float x = v[j * stride + c];
+      t->w.v[j * dv + c] = x - x == 0.0f ? x : 0.0f;
+    }
+}
+
+/* Adds what attn_tile_clean_ took out, read from the tensor itself. */
+ATTN_FUNC_ void attn_tile_patch_(attn_tile_ *t, int64_t j0, int64_t n) {
+  const attn_softmax_ *a = t->a;
+  const int64_t dv = a->v.dim;
+  float x;
+  for (int64_t j = 0; j < n; j++)
+    for (int64_t c = 0; c < dv; c++) {
+      const char *p = attn_at_(&a->v, t->batch, t->head_v, j0 + j) + c * attn_size_(a->v.dtype);
+      if (a->v.dtype == ATTN_F32)
+        memcpy(&x, p, 4);
+      else
+        a->table->widen(&x, p, 0, 1, 1, a->v.dtype);
+      if (x - x == 0.0f) continue;
+      for (int lane = 0; lane < t->n; lane++)
+        if (t->w.hit[j * ATTN_TILE_ + lane])
+          t->w.ot[c * ATTN_TILE_ + lane] += t->w.s[j * ATTN_TILE_ + lane] * x;
+    }
+}
+
+/* The score map leaves in log2 units here and becomes weights when the row's sum is known. */
+ATTN_FUNC_ void attn_tile_emit_(attn_tile_ *t, int64_t j0, int64_t n) {
+  void *rows[ATTN_TILE_];
+  for (int r = 0; r < t->n; r++)
+    rows[r] = (float *)(void *)attn_at_(&t->a->map, t->batch, t->head[r], t->row[r]) + j0;
+  t->a->table->unpack(rows, t->w.s, t->n, n, ATTN_F32, NULL);
+}
+
+/* One key block of one tile. *started: the accumulator holds earlier blocks. */
+ATTN_FUNC_ void attn_tile_block_(attn_tile_ *t, int64_t j0, int64_t j1, int *started) {
+  const attn_softmax_ *a = t->a;
+  const attn_table_ *f = a->table;
+  attn_segment_ seg[ATTN_SEGMENTS_];
+  const int64_t base = j0 / ATTN_BLOCK_ * ATTN_BLOCK_, dk = a->q.dim, dv = a->v.dim;
+  const int masked = a->mask.kind || a->bias.kind;
+  int count = attn_tile_cut_(t, j0, j1, seg), bounded = 0;
+  if (count == 0 || attn_tile_forbids_(t, j0, j1)) return;
+  for (int i = 0; i < count; i++) bounded |= seg[i].bounded;
+  j0 = seg[0].j0, j1 = seg[count - 1].j1;
+  const int whole = count == 1 && !bounded && seg[0].g0 == 0 && seg[0].g1 == t->groups;
+  float *s = t->w.s;
+  int64_t k_stride, v_stride;
+  const float *k = attn_rows_f32_(a, &a->k, t->batch, t->head_k, j0, j1 - j0, t->w.k, &k_stride);
+  const float *v = attn_rows_f32_(a, &a->v, t->batch, t->head_v, j0, j1 - j0, t->w.v, &v_stride);
+
+  /* E4, E5, E7 of this block. Distances count from the fixed start of the block, so that they
+   * round alike whatever part of it is visited. */
+  attn_modifiers_ mod;
+  memset(&mod, 0, sizeof mod);
+  mod.softcap = a->softcap;
+  if (a->alibi) {
+    for (int r = 0; r < t->n; r++) t->rel[r] = (float)(base - t->pos[r]);
+    mod.slope = t->slope, mod.rel = t->rel;
+  }
+  if (a->bias.kind) attn_tile_mask_(t, &a->bias, t->bias, t->w.bias, j0, j1 - j0);
+  if (a->mask.kind) attn_tile_mask_(t, &a->mask, t->mask, t->w.allow, j0, j1 - j0);
+  if (bounded)
+    for (int r = 0; r < ATTN_TILE_; r++) {
+      t->from[r] = (float)attn_clamp_(t->lo[r] - base, 0, ATTN_BLOCK_);
+      t->to[r] = (float)attn_clamp_(t->hi[r] - base, 0, ATTN_BLOCK_);
+    }
+  const int modified = a->softcap > 0.0f || a->alibi || masked;
+  for (int r = 0; r < ATTN_TILE_; r++) t->top[r] = -INFINITY;
+
+  /* a map wants every cell of the block */
+  if (a->map.data && !whole)
+    for (int64_t c = 0; c < (j1 - j0) * ATTN_TILE_; c++) s[c] = -INFINITY;
+  int64_t first[ATTN_GROUPS_], last[ATTN_GROUPS_];
+  for (int g = 0; g < ATTN_GROUPS_; g++) first[g] = INT64_MAX, last[g] = 0;
+  for (int i = 0; i < count; i++) {
+    const int64_t j = seg[i].j0, n = seg[i].j1 - j;
+    const int g0 = seg[i].g0, g1 = seg[i].g1, change = modified || seg[i].bounded;
+    f->score_block(s + (j - j0) * ATTN_TILE_, t->w.qt, k + (j - j0) * k_stride, k_stride, n, dk,
+                   g0, g1, change ? t->spare : t->top);
+    if (change) {
+      if (a->bias.kind) mod.bias = t->w.bias + (j - j0) * ATTN_TILE_;
+      if (a->mask.kind) mod.allow = t->w.allow + (j - j0) * ATTN_TILE_;
+      mod.lo = seg[i].bounded ? t->from : NULL;
+      mod.hi = t->to;
+      f->modify_block(s + (j - j0) * ATTN_TILE_, j - base, n, g0, g1, &mod, t->top);
+    }
+    for (int g = g0; g < g1; g++) {
+      /* groups that see the keys before and after, but not these */
+      for (int64_t x = last[g]; first[g] != INT64_MAX && x < j; x++)
+        for (int c = 0; c < ATTN_GROUP_; c++)
+          s[(x - j0) * ATTN_TILE_ + g * ATTN_GROUP_ + c] = -INFINITY;
+      if (first[g] == INT64_MAX) first[g] = j;
+      last[g] = seg[i].j1;
+    }
+    int lanes = t->n - g0 * ATTN_GROUP_;
+    if (lanes > (g1 - g0) * ATTN_GROUP_) lanes = (g1 - g0) * ATTN_GROUP_;
+    *t->w.pairs += n * lanes;
+  }
+  if (a->map.data) attn_tile_emit_(t, j0, j1 - j0);
+
+  /* E8, E9 */
+  int patch = 0;
+  if (whole && !masked) {
+    f->softmax_block(s, j1 - j0, 0, t->groups, t->m, t->l, t->alpha, t->top);
+    f->value_block(t->w.ot, s, v, v_stride, j1 - j0, dv, 0, t->groups, *started ? t->alpha : NULL,
+                   !*started);
+  } else {
+    if (!f->finite(v, v_stride, j1 - j0, dv)) {
+      attn_tile_clean_(t, seg, count, j0, j1 - j0, v, v_stride);
+      v = t->w.v, v_stride = dv, patch = 1;
+    }
+    if (!*started) memset(t->w.ot, 0, (size_t)(dv * ATTN_TILE_) * sizeof(float));
+    for (int g = 0; g < t->groups; g++) {
+      if (first[g] == INT64_MAX) continue;
+      f->softmax_block(s + (first[g] - j0) * ATTN_TILE_, last[g] - first[g], g, g + 1, t->m, t->l,
+                       t->alpha, t->top);
+      if (*started) f->scale_block(t->w.ot, dv, g, g + 1, t->alpha);
+    }
+    for (int i = 0; i < count; i++)
+      f->value_block(t->w.ot, s + (seg[i].j0 - j0) * ATTN_TILE_, v + (seg[i].j0 - j0) * v_stride,
+                     v_stride, seg[i].j1 - seg[i].j0, dv, seg[i].g0, seg[i].g1, NULL, 0);
+    if (patch) attn_tile_patch_(t, j0, j1 - j0);
+  }
+  *started = 1;
+}
+
+/* log2 of a positive float, in double: e + 2/ln 2 (z + z^3/3 + ...), z = (x-1)/(x+1) */
+ATTN_FUNC_ double attn_log2_(float x) {
+  int e;
+  double f = frexp((double)x, &e);
+  if (f < 0.70710678118654752) f *= 2.0, e -= 1;
+  double z = (f - 1.0) / (f + 1.0), y = z * z, p = 1.0 / 15.0;
+  for (int n = 13; n > 0; n -= 2) p = p * y + 1.0 / n;
+  return (double)e + p * z * (2.0 / ATTN_LN2_);
+}
+
+/* Sinks, the last division, and what leaves the tile (E10). */
+ATTN_FUNC_ void attn_tile_finish_(attn_tile_ *t, int started) {
+  const attn_softmax_ *a = t->a;
+  const attn_table_ *f = a->table;
+  const int64_t queries = a->q_len ? a->q_len[t->batch] : a->q.len;
+  float logit[ATTN_TILE_];
+  for (int pass = 0; pass < 2; pass++) {
+    if (pass == 0 ? !a->sinks : !a->softmax_one) continue;
+    for (int r = 0; r < ATTN_TILE_; r++) {
+      logit[r] = -INFINITY;
+      if (r < t->n && t->row[r] < queries)
+        logit[r] = pass == 0 ? (float)(a->sinks[t->head[r]] * ATTN_LOG2E_) : 0.0f;
+    }
+    f->join(t->m, t->l, t->scale, logit);
+  }
+  if (!started) memset(t->w.ot, 0, (size_t)(a->v.dim * ATTN_TILE_) * sizeof(float));
+  for (int r = 0; r < t->n; r++) {
+    t->scale[r] = t->l[r] == 0.0f ? 0.0f : t->scale[r] / t->l[r];
+    if (a->lse.data) {
+      float lse = -INFINITY;
+      if (t->l[r] > 0.0f && t->l[r] < INFINITY)
+        lse = (float)(((double)t->m[r] + attn_log2_(t->l[r])) * ATTN_LN2_);
+      else if (t->l[r] != 0.0f)
+        lse = attn_from_bits_(0x7fc00000u);
+      memcpy(attn_at_(&a->lse, t->batch, t->head[r], t->row[r]), &lse, sizeof lse);
+    }
+  }
+  f->unpack(t->out, t->w.ot, t->n, a->v.dim, a->o.dtype, t->scale);
+  if (!a->map.data) return;
+  for (int r = 0; r < t->n; r++) {
+    float *row = (float *)(void *)attn_at_(&a->map, t->batch, t->head[r], t->row[r]);
+    /* m includes the sinks here: exp2(x - m) / l with what scale already holds */
+    float inv = t->l[r] == 0.0f ? 0.0f : 1.0f / t->l[r];
+    f->weights(row, row, a->map.dim, t->m[r] == -INFINITY ? 0.0f : t->m[r], inv);
+  }
+}
+
+/* One work item: a tile of one (batch, head group). Late tiles first, since causal ones cost more. */
+ATTN_FUNC_ void attn_softmax_item_(void *job, int worker, int64_t index) {
+  const attn_softmax_ *a = (const attn_softmax_ *)job;
+  attn_tile_ t;
+  t.a = a;
+  attn_scratch_cut_(a, a->workspace + worker * a->bytes, &t.w);
+  attn_tile_lanes_(&t, index / a->tiles, a->tiles - 1 - index % a->tiles);
+  int64_t j = INT64_MAX, end = 0;
+  int started = 0;
+  for (int g = 0; g < t.groups; g++) {
+    if (t.g[g].hi_max > end) end = t.g[g].hi_max;
+    if (t.g[g].hi_max > 0 && t.g[g].lo_min < j) j = t.g[g].lo_min;
+  }
+  if (a->map.data)
+    for (int r = 0; r < t.n; r++) {
+      float *row = (float *)(void *)attn_at_(&a->map, t.batch, t.head[r], t.row[r]);
+      for (int64_t c = 0; c < a->map.dim; c++) row[c] = -INFINITY;
+    }
+  while (j < end) {
+    int64_t next = (j / ATTN_BLOCK_ + 1) * ATTN_BLOCK_;
+    if (next > end) next = end;
+    attn_tile_block_(&t, j, next, &started);
+    j = next;
+  }
+  attn_tile_finish_(&t, started);
+}
+
+/* Runs the whole problem; a is complete but for its workspace. */
+ATTN_FUNC_ int attn_softmax_run_(attn_error_ *e, attn_softmax_ *a, attn_ctx *ctx, int workers) {
+  attn_workspace_ w;
+  const int64_t items = a->q.batch * (a->q.heads / a->group) * a->tiles;
+  workers = attn_pieces_(workers, items);
+  a->bytes = attn_scratch_cut_(a, NULL, NULL);
+  if (!attn_workspace_get_(e, &w, ctx, attn_workspace_bytes_(a->bytes, workers))) return 0;
+  a->workspace = w.base;
+  attn_scratch_ s;
+  for (int i = 0; i < workers; i++) {
+    attn_scratch_cut_(a, a->workspace + i * a->bytes, &s);
+    *s.pairs = 0;
+  }
+  attn_for_(ctx, workers, items, attn_softmax_item_, a);
+  attn_report_(ctx, a->table, workers, "streaming softmax, queries in lanes",
+               "the only exact-softmax path");
+  for (int i = 0; ctx && i < workers; i++) {
+    attn_scratch_cut_(a, a->workspace + i * a->bytes, &s);
+    ctx->report.pairs += *s.pairs;
+  }
+  attn_workspace_drop_(&w);
+  return 1;
+}

@@ -1,0 +1,54 @@
+/* engine/workspace.h owns the memory of a call: one block, from the caller or from ATTN_MALLOC,
+ * cut into cache-line aligned pieces. */
+
+#define ATTN_ALIGN_ 64
+
+/* bytes for n elements, rounded up to whole cache lines */
+ATTN_FUNC_ int64_t attn_piece_(int64_t n, int64_t size) {
+  int64_t bytes = attn_mul_(n, size);
+  return bytes > INT64_MAX - ATTN_ALIGN_ ? INT64_MAX
+                                         : (bytes + ATTN_ALIGN_ - 1) / ATTN_ALIGN_ * ATTN_ALIGN_;
+}
+
+/* what to ask of the caller for count workers of each bytes, alignment included; INT64_MAX when
+ * that cannot be addressed */
+ATTN_FUNC_ int64_t attn_workspace_bytes_(int64_t each, int64_t count) {
+  int64_t bytes = attn_add_(attn_mul_(each, count), ATTN_ALIGN_ - 1);
+  return bytes > (sizeof(void *) == 4 ? (int64_t)0x7fffffff : INT64_MAX / 4) ? INT64_MAX : bytes;
+}
+
+typedef struct attn_workspace_ {
+  char *base;  /* aligned */
+  void *owned; /* what ATTN_FREE gets */
+} attn_workspace_;
+
+ATTN_FUNC_ int attn_workspace_get_(attn_error_ *e, attn_workspace_ *w, const attn_ctx *ctx,
+                                   int64_t bytes) {
+  char *raw;
+  w->owned = NULL;
+  if (bytes == INT64_MAX)
+    return attn_reject_(e, ATTN_E_OVERFLOW, "the workspace would not fit the address space");
+  if (ctx && ctx->workspace) {
+    if ((uint64_t)ctx->workspace_size < (uint64_t)bytes)
+      return attn_reject_(e, ATTN_E_WORKSPACE,
+                          "ctx.workspace_size is less than the workspace query returns");
+    raw = (char *)ctx->workspace;
+  } else {
+    w->owned = ATTN_MALLOC((size_t)bytes);
+    if (!w->owned) return attn_reject_(e, ATTN_E_MEMORY, "ATTN_MALLOC returned null");
+    raw = (char *)w->owned;
+  }
+  w->base = raw + (ATTN_ALIGN_ - (uintptr_t)raw % ATTN_ALIGN_) % ATTN_ALIGN_;
+  return 1;
+}
+
+ATTN_FUNC_ void attn_workspace_drop_(attn_workspace_ *w) {
+  if (w->owned) ATTN_FREE(w->owned);
+}
+
+/* the next piece of n elements */
+ATTN_FUNC_ void *attn_take_(char **at, int64_t n, int64_t size) {
+  void *piece = *at;
+  *at += attn_piece_(n, size);
+  return piece;
+}

@@ -1,0 +1,159 @@
+/* isa/config.h owns what the compiler and the target are: processor family, inlining, target
+ * regions, the hooks a user may override. Nothing here looks at the running machine. */
+
+#include <math.h>
+#include <string.h>
+
+/* The name by which this file includes itself, once per tier. Define it when you rename attn.h. */
+#ifndef ATTN_SELF
+#define ATTN_SELF "../all.h"
+#endif
+#ifdef __has_include
+#if !__has_include(ATTN_SELF)
+#error "attn.h was renamed or is not on the include path: define ATTN_SELF as its name"
+#endif
+#endif
+
+/* Memory for calls without a workspace. Define both or neither. */
+#if defined(ATTN_MALLOC) != defined(ATTN_FREE)
+#error "define ATTN_MALLOC and ATTN_FREE together"
+#endif
+#ifndef ATTN_MALLOC
+#include <stdlib.h>
+#define ATTN_MALLOC(size) malloc(size)
+#define ATTN_FREE(ptr) free(ptr)
+#endif
+#ifndef ATTN_NO_GETENV
+#include <stdlib.h>
+#endif
+
+#if defined(__clang__)
+#define ATTN_CLANG_ 1
+#elif defined(__GNUC__)
+#define ATTN_GCC_ 1
+#elif defined(_MSC_VER)
+#define ATTN_MSVC_ 1
+#endif
+
+#if defined(__x86_64__) || defined(__i386__) || defined(_M_X64) || defined(_M_IX86)
+#define ATTN_X86_ 1
+#elif defined(__aarch64__) || defined(_M_ARM64)
+#define ATTN_ARM64_ 1
+#elif defined(__arm__) && defined(__ARM_NEON) && defined(__ARM_FEATURE_FMA)
+#define ATTN_ARM32_ 1
+#endif
+#if defined(__BYTE_ORDER__) && defined(__ORDER_BIG_ENDIAN__)
+#if __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
+#define ATTN_BIG_ENDIAN_ 1
+#endif
+#endif
+
+/* Which tiers are compiled. gcc for Windows misaligns the stack for wide vectors (gcc bug 54412);
+ * define ATTN_FORCE_X86 if your compiler has that mended. */
+#if defined(ATTN_X86_) && !(defined(__MINGW32__) && defined(ATTN_GCC_) && !defined(ATTN_FORCE_X86))
+#ifndef ATTN_NO_AVX2
+#define ATTN_HAS_AVX2_ 1
+#endif
+#ifndef ATTN_NO_AVX512
+#define ATTN_HAS_AVX512_ 1
+#endif
+#endif
+#if (defined(ATTN_ARM64_) || defined(ATTN_ARM32_)) && !defined(ATTN_BIG_ENDIAN_) && \
+    !defined(ATTN_NO_NEON)
+#define ATTN_HAS_NEON_ 1
+#endif
+
+/* Intrinsics headers come before any region: gcc ties their functions to the region they are
+ * first seen in. */
+#if defined(ATTN_HAS_AVX2_) || defined(ATTN_HAS_AVX512_)
+#include <immintrin.h>
+#endif
+#if defined(ATTN_X86_) && defined(ATTN_MSVC_)
+#include <intrin.h>
+#elif defined(ATTN_X86_)
+#include <cpuid.h>
+#endif
+#ifdef ATTN_HAS_NEON_
+#include <arm_neon.h>
+#endif
+
+#if defined(ATTN_MSVC_)
+#define ATTN_INLINE_ static __forceinline
+#define ATTN_RESTRICT_ __restrict
+#elif defined(__GNUC__)
+#define ATTN_INLINE_ static inline __attribute__((always_inline, unused))
+#define ATTN_RESTRICT_ __restrict
+#else
+#define ATTN_INLINE_ static inline
+#define ATTN_RESTRICT_
+#endif
+
+/* A static function that a build may leave unused. */
+#if defined(__GNUC__)
+#define ATTN_FUNC_ static __attribute__((unused))
+#else
+#define ATTN_FUNC_ static
+#endif
+/* A public function. Unused ones must not warn when the implementation is private to a file. */
+#if defined(ATTN_STATIC) && defined(__GNUC__)
+#define ATTN_PUB_ static __attribute__((unused))
+#elif defined(ATTN_STATIC)
+#define ATTN_PUB_ static
+#else
+#define ATTN_PUB_
+#endif
+
+/* Atomics: relaxed is enough, since what they guard is idempotent. Compilers without them get
+ * plain volatile accesses, which are atomic for aligned ints on everything they target. */
+#if defined(__GNUC__)
+#define ATTN_ATOMIC_LOAD_(p) __atomic_load_n((p), __ATOMIC_RELAXED)
+#define ATTN_ATOMIC_STORE_(p, v) __atomic_store_n((p), (v), __ATOMIC_RELAXED)
+#else
+#define ATTN_ATOMIC_LOAD_(p) (*(p))
+#define ATTN_ATOMIC_STORE_(p, v) ((void)(*(p) = (v)))
+#endif
+
+/* A region compiles the functions inside it for more than the baseline, and never lets the
+ * compiler fuse a*b+c by itself: where bits must agree between tiers the code says FMA. */
+#define ATTN_PRAGMA_(...) _Pragma(#__VA_ARGS__)
+#define ATTN_PRAGMA_EXPAND_(...) ATTN_PRAGMA_(__VA_ARGS__)
+
+/* The features of each tier: F(name, CPUID leaf, register, bit) then R(...) for the rest. The
+ * region's target list and the run-time test are both made from this row. */
+#define ATTN_FEATURES_AVX2_(F, R) \
+  F("avx2", 7, EBX, 5) R("fma", 1, ECX, 12) R("f16c", 1, ECX, 29) R("avx", 1, ECX, 28)
+#define ATTN_FEATURES_AVX512_(F, R)                                                    \
+  ATTN_FEATURES_AVX2_(F, R)                                                            \
+  R("avx512f", 7, EBX, 16) R("avx512bw", 7, EBX, 30) R("avx512dq", 7, EBX, 17)         \
+  R("avx512vl", 7, EBX, 31) R("avx512cd", 7, EBX, 28)
+/* The register state the system must save: SSE+AVX, then AVX-512's masks and upper halves. */
+#define ATTN_XCR0_AVX2_ 0x06u
+#define ATTN_XCR0_AVX512_ 0xE6u
+
+#define ATTN_NAME_FIRST_(name, leaf, reg, bit) name
+#if defined(ATTN_CLANG_)
+#define ATTN_NAME_REST_(name, leaf, reg, bit) "," name
+#define ATTN_BEGIN_REGION_(row)                                                                  \
+  ATTN_PRAGMA_EXPAND_(clang attribute push(                                                      \
+      __attribute__((target(row(ATTN_NAME_FIRST_, ATTN_NAME_REST_)))), apply_to = function))
+#define ATTN_END_REGION_ ATTN_PRAGMA_(clang attribute pop)
+#define ATTN_BEGIN_STRICT_ ATTN_PRAGMA_(STDC FP_CONTRACT OFF)
+#define ATTN_END_STRICT_ ATTN_PRAGMA_(STDC FP_CONTRACT DEFAULT)
+#elif defined(ATTN_GCC_)
+#define ATTN_NAME_REST_(name, leaf, reg, bit) , name
+#define ATTN_BEGIN_REGION_(row) \
+  ATTN_PRAGMA_(GCC push_options) \
+  ATTN_PRAGMA_EXPAND_(GCC target(row(ATTN_NAME_FIRST_, ATTN_NAME_REST_)))
+#define ATTN_END_REGION_ ATTN_PRAGMA_(GCC pop_options)
+#define ATTN_BEGIN_STRICT_ \
+  ATTN_PRAGMA_(GCC push_options) ATTN_PRAGMA_(GCC optimize("fp-contract=off"))
+#define ATTN_END_STRICT_ ATTN_PRAGMA_(GCC pop_options)
+#else
+#define ATTN_BEGIN_REGION_(row)
+#define ATTN_END_REGION_
+#define ATTN_BEGIN_STRICT_
+#define ATTN_END_STRICT_
+#endif
+
+#define ATTN_CAT2_(a, b) a##b
+#define ATTN_CAT_(a, b) ATTN_CAT2_(a, b)

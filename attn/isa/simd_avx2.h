@@ -1,0 +1,97 @@
+/* isa/simd_avx2.h owns the vector vocabulary of the avx2 tier: 8 lanes. The words are explained
+ * in isa/simd_avx512.h. */
+
+#define ATTN_T_ avx2
+#define ATTN_ISA_ID_ ATTN_ISA_AVX2
+#define ATTN_W_ 8
+#define ATTN_MR_ 6
+#define ATTN_NG_ 1
+
+#define ATTN_VF_ __m256
+#define ATTN_VM_ __m256
+#define ATTN_V_LOAD_(p) _mm256_loadu_ps(p)
+#define ATTN_V_STORE_(p, v) _mm256_storeu_ps(p, v)
+#define ATTN_V_LOAD_PART_(p, n) _mm256_maskload_ps(p, attn_first_avx2_(n))
+#define ATTN_V_STORE_PART_(p, v, n) _mm256_maskstore_ps(p, attn_first_avx2_(n), v)
+#define ATTN_V_SET1_(x) _mm256_set1_ps(x)
+#define ATTN_V_ZERO_() _mm256_setzero_ps()
+#define ATTN_V_ADD_(a, b) _mm256_add_ps(a, b)
+#define ATTN_V_SUB_(a, b) _mm256_sub_ps(a, b)
+#define ATTN_V_MUL_(a, b) _mm256_mul_ps(a, b)
+#define ATTN_V_DIV_(a, b) _mm256_div_ps(a, b)
+#define ATTN_V_FMA_(a, b, c) _mm256_fmadd_ps(a, b, c)
+#define ATTN_V_MAX_(a, b) _mm256_max_ps(a, b)
+#define ATTN_V_ABS_(a) _mm256_andnot_ps(_mm256_set1_ps(-0.0f), a)
+#define ATTN_V_EQ_(a, b) _mm256_cmp_ps(a, b, _CMP_EQ_OQ)
+#define ATTN_V_LT_(a, b) _mm256_cmp_ps(a, b, _CMP_LT_OQ)
+#define ATTN_M_AND_(m, n) _mm256_and_ps(m, n)
+#define ATTN_V_SELECT_(m, a, b) _mm256_blendv_ps(b, a, m)
+/* SMALL: add n + 64 to the exponent, which stays in range, then let one multiplication by 2^-64
+ * round into the subnormals. The other form scales by 2^(n/2) twice. */
+#define ATTN_V_LDEXP_SMALL_(p, t, n)                                                         \
+  _mm256_mul_ps(_mm256_castsi256_ps(_mm256_add_epi32(                                        \
+                    _mm256_castps_si256(p), _mm256_slli_epi32(_mm256_castps_si256(t), 23))), \
+                _mm256_set1_ps(ATTN_TWO_M64_))
+#define ATTN_V_LDEXP_(p, t, n) attn_ldexp_avx2_(p, t)
+#define ATTN_V_LOAD_F16_(p) _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(p)))
+#define ATTN_V_STORE_F16_(p, v) \
+  _mm_storeu_si128((__m128i *)(p), _mm256_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT))
+#define ATTN_V_LOAD_BF16_(p)             \
+  _mm256_castsi256_ps(_mm256_slli_epi32( \
+      _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)(p))), 16))
+#define ATTN_V_STORE_BF16_(p, v) _mm_storeu_si128((__m128i *)(p), attn_to_bf16_avx2_(v))
+#define ATTN_V_LOAD_BOOL_(p)                                                               \
+  _mm256_and_ps(_mm256_set1_ps(-INFINITY),                                                 \
+                _mm256_castsi256_ps(_mm256_cmpeq_epi32(                                    \
+                    _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(p))),           \
+                    _mm256_setzero_si256())))
+#define ATTN_V_SWAP_PAIRS_(a) _mm256_permute_ps(a, 0xB1)
+#define ATTN_V_TRANSPOSE_(r) attn_transpose_avx2_(r)
+
+/* all ones in the first n lanes */
+ATTN_INLINE_ __m256i attn_first_avx2_(int n) {
+  return _mm256_cmpgt_epi32(_mm256_set1_epi32(n), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+}
+
+ATTN_INLINE_ __m256 attn_ldexp_avx2_(__m256 p, __m256 t) {
+  __m256i n = _mm256_sub_epi32(_mm256_castps_si256(t), _mm256_set1_epi32(ATTN_EXP_BIAS_BITS_));
+  __m256i half = _mm256_srai_epi32(n, 1), rest = _mm256_sub_epi32(n, half);
+  __m256i one = _mm256_set1_epi32(127);
+  __m256 s = _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(half, one), 23));
+  __m256 r = _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(rest, one), 23));
+  return _mm256_mul_ps(_mm256_mul_ps(p, s), r);
+}
+
+ATTN_INLINE_ __m128i attn_to_bf16_avx2_(__m256 v) {
+  __m256i x = _mm256_castps_si256(v);
+  __m256i odd = _mm256_and_si256(_mm256_srli_epi32(x, 16), _mm256_set1_epi32(1));
+  __m256i up = _mm256_add_epi32(x, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff)));
+  __m256i quiet = _mm256_or_si256(x, _mm256_set1_epi32(0x400000));
+  __m256 nan = _mm256_cmp_ps(v, v, _CMP_UNORD_Q);
+  __m256i y = _mm256_srli_epi32(_mm256_castps_si256(_mm256_blendv_ps(
+      _mm256_castsi256_ps(up), _mm256_castsi256_ps(quiet), nan)), 16);
+  y = _mm256_permute4x64_epi64(_mm256_packus_epi32(y, y), 0x08);
+  return _mm256_castsi256_si128(y);
+}
+
+/* 8 x 8 in place */
+ATTN_INLINE_ void attn_transpose_avx2_(__m256 *r) {
+  __m256 a[8], b[8];
+#define ATTN_PAIR_(i)                                          \
+  a[2 * (i)] = _mm256_unpacklo_ps(r[2 * (i)], r[2 * (i) + 1]); \
+  a[2 * (i) + 1] = _mm256_unpackhi_ps(r[2 * (i)], r[2 * (i) + 1]);
+  ATTN_PAIR_(0) ATTN_PAIR_(1) ATTN_PAIR_(2) ATTN_PAIR_(3)
+#undef ATTN_PAIR_
+#define ATTN_QUAD_(i)                                                       \
+  b[4 * (i)] = _mm256_shuffle_ps(a[4 * (i)], a[4 * (i) + 2], 0x44);         \
+  b[4 * (i) + 1] = _mm256_shuffle_ps(a[4 * (i)], a[4 * (i) + 2], 0xEE);     \
+  b[4 * (i) + 2] = _mm256_shuffle_ps(a[4 * (i) + 1], a[4 * (i) + 3], 0x44); \
+  b[4 * (i) + 3] = _mm256_shuffle_ps(a[4 * (i) + 1], a[4 * (i) + 3], 0xEE);
+  ATTN_QUAD_(0) ATTN_QUAD_(1)
+#undef ATTN_QUAD_
+#define ATTN_LANE_(i)                                        \
+  r[i] = _mm256_permute2f128_ps(b[i], b[(i) + 4], 0x20);     \
+  r[(i) + 4] = _mm256_permute2f128_ps(b[i], b[(i) + 4], 0x31);
+  ATTN_LANE_(0) ATTN_LANE_(1) ATTN_LANE_(2) ATTN_LANE_(3)
+#undef ATTN_LANE_
+}

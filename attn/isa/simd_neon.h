@@ -1,0 +1,102 @@
+/* isa/simd_neon.h owns the vector vocabulary of the neon tier: 4 lanes. The words are explained
+ * in isa/simd_avx512.h. 32-bit ARM flushes subnormals and has no division: both are noted. */
+
+#define ATTN_T_ neon
+#define ATTN_ISA_ID_ ATTN_ISA_NEON
+#define ATTN_W_ 4
+#ifdef ATTN_ARM64_
+#define ATTN_MR_ 6
+#else
+#define ATTN_MR_ 2 /* 16 registers */
+#endif
+#define ATTN_NG_ 1
+
+#define ATTN_VF_ float32x4_t
+#define ATTN_VM_ uint32x4_t
+#define ATTN_V_LOAD_(p) vld1q_f32(p)
+#define ATTN_V_STORE_(p, v) vst1q_f32(p, v)
+#define ATTN_V_LOAD_PART_(p, n) attn_load_part_neon_(p, n)
+#define ATTN_V_STORE_PART_(p, v, n) attn_store_part_neon_(p, v, n)
+#define ATTN_V_SET1_(x) vdupq_n_f32(x)
+#define ATTN_V_ZERO_() vdupq_n_f32(0.0f)
+#define ATTN_V_ADD_(a, b) vaddq_f32(a, b)
+#define ATTN_V_SUB_(a, b) vsubq_f32(a, b)
+#define ATTN_V_MUL_(a, b) vmulq_f32(a, b)
+#ifdef ATTN_ARM64_
+#define ATTN_V_DIV_(a, b) vdivq_f32(a, b)
+#else
+#define ATTN_V_DIV_(a, b) attn_div_neon_(a, b)
+#endif
+#define ATTN_V_FMA_(a, b, c) vfmaq_f32(c, a, b)
+#define ATTN_V_MAX_(a, b) vmaxq_f32(a, b) /* NaN when either is */
+#define ATTN_V_ABS_(a) vabsq_f32(a)
+#define ATTN_V_EQ_(a, b) vceqq_f32(a, b)
+#define ATTN_V_LT_(a, b) vcltq_f32(a, b)
+#define ATTN_M_AND_(m, n) vandq_u32(m, n)
+#define ATTN_V_SELECT_(m, a, b) vbslq_f32(m, a, b)
+#define ATTN_V_LDEXP_SMALL_(p, t, n)                                                           \
+  vmulq_f32(vreinterpretq_f32_s32(vaddq_s32(vreinterpretq_s32_f32(p),                          \
+                                            vshlq_n_s32(vreinterpretq_s32_f32(t), 23))),       \
+            vdupq_n_f32(ATTN_TWO_M64_))
+#define ATTN_V_LDEXP_(p, t, n) attn_ldexp_neon_(p, t)
+#define ATTN_V_LOAD_F16_(p) vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(p)))
+#define ATTN_V_STORE_F16_(p, v) vst1_u16(p, vreinterpret_u16_f16(vcvt_f16_f32(v)))
+#define ATTN_V_LOAD_BF16_(p) vreinterpretq_f32_u32(vshll_n_u16(vld1_u16(p), 16))
+#define ATTN_V_STORE_BF16_(p, v) vst1_u16(p, attn_to_bf16_neon_(v))
+#define ATTN_V_LOAD_BOOL_(p) attn_load_bool_neon_(p)
+#define ATTN_V_SWAP_PAIRS_(a) vrev64q_f32(a)
+#define ATTN_V_TRANSPOSE_(r) attn_transpose_neon_(r)
+
+ATTN_INLINE_ float32x4_t attn_load_part_neon_(const float *p, int n) {
+  float t[4] = {0, 0, 0, 0};
+  for (int i = 0; i < n; i++) t[i] = p[i];
+  return vld1q_f32(t);
+}
+
+ATTN_INLINE_ void attn_store_part_neon_(float *p, float32x4_t v, int n) {
+  float t[4];
+  vst1q_f32(t, v);
+  for (int i = 0; i < n; i++) p[i] = t[i];
+}
+
+#ifndef ATTN_ARM64_
+ATTN_INLINE_ float32x4_t attn_div_neon_(float32x4_t a, float32x4_t b) {
+  float x[4], y[4];
+  vst1q_f32(x, a);
+  vst1q_f32(y, b);
+  for (int i = 0; i < 4; i++) x[i] /= y[i];
+  return vld1q_f32(x);
+}
+#endif
+
+ATTN_INLINE_ float32x4_t attn_ldexp_neon_(float32x4_t p, float32x4_t t) {
+  int32x4_t n = vsubq_s32(vreinterpretq_s32_f32(t), vdupq_n_s32(ATTN_EXP_BIAS_BITS_));
+  int32x4_t half = vshrq_n_s32(n, 1), rest = vsubq_s32(n, half), one = vdupq_n_s32(127);
+  float32x4_t s = vreinterpretq_f32_s32(vshlq_n_s32(vaddq_s32(half, one), 23));
+  float32x4_t r = vreinterpretq_f32_s32(vshlq_n_s32(vaddq_s32(rest, one), 23));
+  return vmulq_f32(vmulq_f32(p, s), r);
+}
+
+ATTN_INLINE_ uint16x4_t attn_to_bf16_neon_(float32x4_t v) {
+  uint32x4_t x = vreinterpretq_u32_f32(v);
+  uint32x4_t odd = vandq_u32(vshrq_n_u32(x, 16), vdupq_n_u32(1));
+  uint32x4_t up = vaddq_u32(x, vaddq_u32(odd, vdupq_n_u32(0x7fff)));
+  uint32x4_t quiet = vorrq_u32(x, vdupq_n_u32(0x400000));
+  return vshrn_n_u32(vbslq_u32(vceqq_f32(v, v), up, quiet), 16);
+}
+
+ATTN_INLINE_ float32x4_t attn_load_bool_neon_(const unsigned char *p) {
+  uint32_t t[4];
+  for (int i = 0; i < 4; i++) t[i] = p[i];
+  uint32x4_t forbidden = vceqq_u32(vld1q_u32(t), vdupq_n_u32(0));
+  return vreinterpretq_f32_u32(vandq_u32(forbidden, vdupq_n_u32(0xff800000u)));
+}
+
+/* 4 x 4 in place */
+ATTN_INLINE_ void attn_transpose_neon_(float32x4_t *r) {
+  float32x4x2_t a = vtrnq_f32(r[0], r[1]), b = vtrnq_f32(r[2], r[3]);
+  r[0] = vcombine_f32(vget_low_f32(a.val[0]), vget_low_f32(b.val[0]));
+  r[1] = vcombine_f32(vget_low_f32(a.val[1]), vget_low_f32(b.val[1]));
+  r[2] = vcombine_f32(vget_high_f32(a.val[0]), vget_high_f32(b.val[0]));
+  r[3] = vcombine_f32(vget_high_f32(a.val[1]), vget_high_f32(b.val[1]));
+}

@@ -1,0 +1,154 @@
+/* isa/simd_scalar.h owns the vocabulary of the scalar tier in portable C: 4 lanes as a plain
+ * struct, which compilers map to whatever baseline vectors there are. The words are explained in
+ * isa/simd_avx512.h. FMA rounds twice here: this tier is held to the error bounds, not the bits. */
+
+#define ATTN_T_ scalar
+#define ATTN_ISA_ID_ ATTN_ISA_SCALAR
+#define ATTN_W_ 4
+#define ATTN_MR_ 1
+#define ATTN_NG_ 1
+
+#define ATTN_VF_ attn_v4_
+#define ATTN_VM_ attn_m4_
+#define ATTN_V_LOAD_(p) attn_load_part_scalar_(p, 4)
+#define ATTN_V_STORE_(p, v) attn_store_part_scalar_(p, v, 4)
+#define ATTN_V_LOAD_PART_(p, n) attn_load_part_scalar_(p, n)
+#define ATTN_V_STORE_PART_(p, v, n) attn_store_part_scalar_(p, v, n)
+#define ATTN_V_SET1_(x) attn_set1_scalar_(x)
+#define ATTN_V_ZERO_() attn_set1_scalar_(0.0f)
+#define ATTN_V_ADD_(a, b) attn_add_scalar_(a, b)
+#define ATTN_V_SUB_(a, b) attn_sub_scalar_(a, b)
+#define ATTN_V_MUL_(a, b) attn_mul_scalar_(a, b)
+#define ATTN_V_DIV_(a, b) attn_div_scalar_(a, b)
+#define ATTN_V_FMA_(a, b, c) attn_fma_scalar_(a, b, c)
+#define ATTN_V_MAX_(a, b) attn_max_scalar_(a, b)
+#define ATTN_V_ABS_(a) attn_abs_scalar_(a)
+#define ATTN_V_EQ_(a, b) attn_eq_scalar_(a, b)
+#define ATTN_V_LT_(a, b) attn_lt_scalar_(a, b)
+#define ATTN_M_AND_(m, n) attn_and_scalar_(m, n)
+#define ATTN_V_SELECT_(m, a, b) attn_select_scalar_(m, a, b)
+#define ATTN_V_LDEXP_SMALL_(p, t, n) attn_ldexp_scalar_(p, n)
+#define ATTN_V_LDEXP_(p, t, n) attn_ldexp_scalar_(p, n)
+#define ATTN_V_LOAD_F16_(p) attn_load_f16_scalar_(p)
+#define ATTN_V_STORE_F16_(p, v) attn_store_f16_scalar_(p, v)
+#define ATTN_V_LOAD_BF16_(p) attn_load_bf16_scalar_(p)
+#define ATTN_V_STORE_BF16_(p, v) attn_store_bf16_scalar_(p, v)
+#define ATTN_V_LOAD_BOOL_(p) attn_load_bool_scalar_(p)
+#define ATTN_V_SWAP_PAIRS_(a) attn_swap_pairs_scalar_(a)
+#define ATTN_V_TRANSPOSE_(r) attn_transpose_scalar_(r)
+
+typedef struct {
+  float f[4];
+} attn_v4_;
+typedef struct {
+  unsigned char on[4];
+} attn_m4_;
+
+#define ATTN_LANES_(expr)                   \
+  for (int i = 0; i < 4; i++) r.f[i] = (expr); \
+  return r;
+#define ATTN_FLAGS_(expr)                                      \
+  for (int i = 0; i < 4; i++) r.on[i] = (unsigned char)(expr); \
+  return r;
+
+ATTN_INLINE_ attn_v4_ attn_load_part_scalar_(const float *p, int n) {
+  attn_v4_ r;
+  ATTN_LANES_(i < n ? p[i] : 0.0f)
+}
+ATTN_INLINE_ void attn_store_part_scalar_(float *p, attn_v4_ v, int n) {
+  for (int i = 0; i < n; i++) p[i] = v.f[i];
+}
+ATTN_INLINE_ attn_v4_ attn_set1_scalar_(float x) {
+  attn_v4_ r;
+  ATTN_LANES_(x)
+}
+ATTN_INLINE_ attn_v4_ attn_add_scalar_(attn_v4_ a, attn_v4_ b) {
+  attn_v4_ r;
+  ATTN_LANES_(a.f[i] + b.f[i])
+}
+ATTN_INLINE_ attn_v4_ attn_sub_scalar_(attn_v4_ a, attn_v4_ b) {
+  attn_v4_ r;
+  ATTN_LANES_(a.f[i] - b.f[i])
+}
+ATTN_INLINE_ attn_v4_ attn_mul_scalar_(attn_v4_ a, attn_v4_ b) {
+  attn_v4_ r;
+  ATTN_LANES_(a.f[i] * b.f[i])
+}
+ATTN_INLINE_ attn_v4_ attn_div_scalar_(attn_v4_ a, attn_v4_ b) {
+  attn_v4_ r;
+  ATTN_LANES_(a.f[i] / b.f[i])
+}
+ATTN_INLINE_ attn_v4_ attn_fma_scalar_(attn_v4_ a, attn_v4_ b, attn_v4_ c) {
+  attn_v4_ r;
+  ATTN_LANES_(a.f[i] * b.f[i] + c.f[i])
+}
+ATTN_INLINE_ attn_v4_ attn_max_scalar_(attn_v4_ a, attn_v4_ b) {
+  attn_v4_ r;
+  ATTN_LANES_(a.f[i] > b.f[i] ? a.f[i] : b.f[i])
+}
+ATTN_INLINE_ attn_v4_ attn_abs_scalar_(attn_v4_ a) {
+  attn_v4_ r;
+  ATTN_LANES_(a.f[i] < 0.0f ? -a.f[i] : a.f[i])
+}
+ATTN_INLINE_ attn_m4_ attn_eq_scalar_(attn_v4_ a, attn_v4_ b) {
+  attn_m4_ r;
+  ATTN_FLAGS_(a.f[i] == b.f[i])
+}
+ATTN_INLINE_ attn_m4_ attn_lt_scalar_(attn_v4_ a, attn_v4_ b) {
+  attn_m4_ r;
+  ATTN_FLAGS_(a.f[i] < b.f[i])
+}
+ATTN_INLINE_ attn_m4_ attn_and_scalar_(attn_m4_ a, attn_m4_ b) {
+  attn_m4_ r;
+  ATTN_FLAGS_(a.on[i] & b.on[i])
+}
+ATTN_INLINE_ attn_v4_ attn_select_scalar_(attn_m4_ m, attn_v4_ a, attn_v4_ b) {
+  attn_v4_ r;
+  ATTN_LANES_(m.on[i] ? a.f[i] : b.f[i])
+}
+/* n is an integer in -150..128 or NaN; two exact-or-once-rounded steps as in the other tiers */
+ATTN_INLINE_ attn_v4_ attn_ldexp_scalar_(attn_v4_ p, attn_v4_ n) {
+  attn_v4_ r;
+  for (int i = 0; i < 4; i++) {
+    int e = n.f[i] == n.f[i] ? (int)n.f[i] : 0;
+    int half = e < 0 ? -((1 - e) / 2) : e / 2;
+    uint32_t s = (uint32_t)(half + 127) << 23, t = (uint32_t)(e - half + 127) << 23;
+    float fs, ft;
+    memcpy(&fs, &s, 4);
+    memcpy(&ft, &t, 4);
+    r.f[i] = p.f[i] * fs * ft;
+  }
+  return r;
+}
+ATTN_INLINE_ attn_v4_ attn_load_f16_scalar_(const uint16_t *p) {
+  attn_v4_ r;
+  ATTN_LANES_(attn_from_f16_(p[i]))
+}
+ATTN_INLINE_ void attn_store_f16_scalar_(uint16_t *p, attn_v4_ v) {
+  for (int i = 0; i < 4; i++) p[i] = attn_to_f16_(v.f[i]);
+}
+ATTN_INLINE_ attn_v4_ attn_load_bf16_scalar_(const uint16_t *p) {
+  attn_v4_ r;
+  ATTN_LANES_(attn_from_bf16_(p[i]))
+}
+ATTN_INLINE_ void attn_store_bf16_scalar_(uint16_t *p, attn_v4_ v) {
+  for (int i = 0; i < 4; i++) p[i] = attn_to_bf16_(v.f[i]);
+}
+ATTN_INLINE_ attn_v4_ attn_load_bool_scalar_(const unsigned char *p) {
+  attn_v4_ r;
+  ATTN_LANES_(p[i] ? 0.0f : -INFINITY)
+}
+ATTN_INLINE_ attn_v4_ attn_swap_pairs_scalar_(attn_v4_ a) {
+  attn_v4_ r;
+  ATTN_LANES_(a.f[i ^ 1])
+}
+ATTN_INLINE_ void attn_transpose_scalar_(attn_v4_ *v) {
+  for (int i = 0; i < 4; i++)
+    for (int j = 0; j < i; j++) {
+      float t = v[i].f[j];
+      v[i].f[j] = v[j].f[i];
+      v[j].f[i] = t;
+    }
+}
+#undef ATTN_LANES_
+#undef ATTN_FLAGS_

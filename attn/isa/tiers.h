@@ -1,0 +1,54 @@
+/* isa/tiers.h owns the stanzas: each compiles the pass for one tier inside its region. A tier is
+ * one vocabulary file, one feature row in isa/config.h and one stanza here. */
+
+/* Adding 1.5 * 2^23 + 64 to a small number rounds it to an integer and leaves that integer + 64 in
+ * the low bits. */
+#define ATTN_EXP_BIAS_ 12582976.0f
+#define ATTN_EXP_BIAS_BITS_ 0x4B400040
+#define ATTN_TWO_M64_ 5.42101086242752217e-20f
+#define ATTN_EXP_C1_ 0.693146829267443f
+#define ATTN_EXP_C2_ 0.24022237041414918f
+#define ATTN_EXP_C3_ 0.055508914215716736f
+#define ATTN_EXP_C4_ 0.009671762601094874f
+#define ATTN_EXP_C5_ 0.0013225710465890887f
+
+ATTN_BEGIN_STRICT_
+#include "simd_scalar.h"
+#define ATTN_PASS_ ATTN_VERSION
+#include ATTN_SELF
+#undef ATTN_PASS_
+
+#ifdef ATTN_HAS_NEON_
+#include "simd_neon.h"
+#define ATTN_PASS_ ATTN_VERSION
+#include ATTN_SELF
+#undef ATTN_PASS_
+#endif
+
+#ifdef ATTN_HAS_AVX2_
+ATTN_BEGIN_REGION_(ATTN_FEATURES_AVX2_)
+#include "simd_avx2.h"
+#define ATTN_PASS_ ATTN_VERSION
+#include ATTN_SELF
+#undef ATTN_PASS_
+ATTN_END_REGION_
+#endif
+
+#ifdef ATTN_HAS_AVX512_
+#if defined(ATTN_GCC_) && defined(__cplusplus)
+/* g++ 12 warns about its own avx512 headers */
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#pragma GCC diagnostic ignored "-Wuninitialized"
+#endif
+ATTN_BEGIN_REGION_(ATTN_FEATURES_AVX512_)
+#include "simd_avx512.h"
+#define ATTN_PASS_ ATTN_VERSION
+#include ATTN_SELF
+#undef ATTN_PASS_
+ATTN_END_REGION_
+#if defined(ATTN_GCC_) && defined(__cplusplus)
+#pragma GCC diagnostic pop
+#endif
+#endif
+ATTN_END_STRICT_

@@ -1,0 +1,24 @@
+/* kernels/pass.h owns the pass: the kernels, written once in the vocabulary of isa/simd_*.h and
+ * compiled once per tier inside that tier's region. It may use nothing but the vocabulary and our
+ * own static functions, and never tests a compiler's ISA macros. */
+
+#if ATTN_PASS_ != 100
+#error "another version of attn.h was found in place of this one: set ATTN_SELF or the path"
+#endif
+
+#define ATTN_FN_(name) ATTN_CAT_(ATTN_CAT_(attn_##name##_, ATTN_T_), _)
+
+#include "math.h"
+#include "score.h"
+#include "value.h"
+#include "softmax.h"
+#include "rows.h"
+
+static const attn_table_ ATTN_FN_(table) = {
+    ATTN_ISA_ID_,           ATTN_FN_(pack),          ATTN_FN_(unpack),      ATTN_FN_(widen),
+    ATTN_FN_(score_block),  ATTN_FN_(modify_block),  ATTN_FN_(softmax_block),
+    ATTN_FN_(value_block),  ATTN_FN_(scale_block),   ATTN_FN_(finite),      ATTN_FN_(join),
+    ATTN_FN_(weights),      ATTN_FN_(exp_row),       ATTN_FN_(blend),       ATTN_FN_(rope)};
+
+#undef ATTN_FN_
+#include "../isa/simd_undef.h"

@@ -1,0 +1,215 @@
+/* kernels/rows.h owns work on rows: storage types, transposition between rows and lanes, and row
+ * functions (exp, weights, blend, rotation). Tails touch only the elements that exist. */
+
+/* n <= lanes numbers from p, which points at element i of a row of the given kind */
+ATTN_INLINE_ ATTN_VF_ ATTN_FN_(load)(const void *row, int64_t i, int n, int kind) {
+  if (kind == ATTN_F32) {
+    const float *p = (const float *)row + i;
+    return n == ATTN_W_ ? ATTN_V_LOAD_(p) : ATTN_V_LOAD_PART_(p, n);
+  }
+  if (kind == ATTN_KIND_BOOL_) {
+    const unsigned char *p = (const unsigned char *)row + i;
+    unsigned char t[ATTN_W_] = {0};
+    if (n == ATTN_W_) return ATTN_V_LOAD_BOOL_(p);
+    for (int c = 0; c < n; c++) t[c] = p[c];
+    return ATTN_V_LOAD_BOOL_(t);
+  }
+  const uint16_t *p = (const uint16_t *)row + i;
+  uint16_t t[ATTN_W_] = {0};
+  if (n != ATTN_W_) {
+    for (int c = 0; c < n; c++) t[c] = p[c];
+    p = t;
+  }
+  return kind == ATTN_F16 ? ATTN_V_LOAD_F16_(p) : ATTN_V_LOAD_BF16_(p);
+}
+
+ATTN_INLINE_ void ATTN_FN_(store)(void *row, int64_t i, ATTN_VF_ v, int n, int kind) {
+  if (kind == ATTN_F32) {
+    float *p = (float *)row + i;
+    if (n == ATTN_W_) {
+      ATTN_V_STORE_(p, v);
+    } else {
+      ATTN_V_STORE_PART_(p, v, n);
+    }
+    return;
+  }
+  uint16_t *p = (uint16_t *)row + i, t[ATTN_W_];
+  uint16_t *to = n == ATTN_W_ ? p : t;
+  if (kind == ATTN_F16) {
+    ATTN_V_STORE_F16_(to, v);
+  } else {
+    ATTN_V_STORE_BF16_(to, v);
+  }
+  if (n != ATTN_W_)
+    for (int c = 0; c < n; c++) p[c] = t[c];
+}
+
+ATTN_INLINE_ int ATTN_FN_(lanes_left)(int64_t n, int64_t i) {
+  return n - i < ATTN_W_ ? (int)(n - i) : ATTN_W_;
+}
+
+/* scale hi + lo carries 48 bits, so that folding scale * log2 e into q costs one rounding */
+ATTN_INLINE_ void ATTN_FN_(pack_kind)(float *dst, const void *const *rows, int n, int64_t dim,
+                                      const int kind, float hi, float lo) {
+  ATTN_VF_ vhi = ATTN_V_SET1_(hi), vlo = ATTN_V_SET1_(lo), r[ATTN_W_];
+  const int scaled = kind != ATTN_KIND_BOOL_ && (hi != 1.0f || lo != 0.0f);
+  for (int lane = 0; lane < n; lane += ATTN_W_) {
+    for (int64_t c = 0; c < dim; c += ATTN_W_) {
+      int w = ATTN_FN_(lanes_left)(dim, c);
+      for (int i = 0; i < ATTN_W_; i++) {
+        r[i] = ATTN_V_ZERO_();
+        if (lane + i >= n) continue;
+        r[i] = ATTN_FN_(load)(rows[lane + i], c, w, kind);
+        if (scaled) r[i] = ATTN_V_FMA_(r[i], vhi, ATTN_V_MUL_(r[i], vlo));
+      }
+      ATTN_V_TRANSPOSE_(r);
+      for (int i = 0; i < w; i++) ATTN_V_STORE_(dst + (c + i) * ATTN_TILE_ + lane, r[i]);
+    }
+  }
+  int end = (n + ATTN_GROUP_ - 1) / ATTN_GROUP_ * ATTN_GROUP_;
+  for (int lane = (n + ATTN_W_ - 1) / ATTN_W_ * ATTN_W_; lane < end; lane += ATTN_W_)
+    for (int64_t c = 0; c < dim; c++) ATTN_V_STORE_(dst + c * ATTN_TILE_ + lane, ATTN_V_ZERO_());
+}
+
+ATTN_FUNC_ void ATTN_FN_(pack)(float *dst, const void *const *rows, int n, int64_t dim, int kind,
+                               float hi, float lo) {
+  switch (kind) {
+    case ATTN_F32: ATTN_FN_(pack_kind)(dst, rows, n, dim, ATTN_F32, hi, lo); break;
+    case ATTN_F16: ATTN_FN_(pack_kind)(dst, rows, n, dim, ATTN_F16, hi, lo); break;
+    case ATTN_BF16: ATTN_FN_(pack_kind)(dst, rows, n, dim, ATTN_BF16, hi, lo); break;
+    default: ATTN_FN_(pack_kind)(dst, rows, n, dim, ATTN_KIND_BOOL_, hi, lo);
+  }
+}
+
+ATTN_INLINE_ void ATTN_FN_(unpack_kind)(void *const *rows, const float *src, int n, int64_t dim,
+                                        const int kind, const float *scale) {
+  ATTN_VF_ r[ATTN_W_], nan = ATTN_V_SET1_(attn_from_bits_(0x7fc00000u));
+  for (int lane = 0; lane < n; lane += ATTN_W_) {
+    ATTN_VF_ a = scale ? ATTN_V_LOAD_(scale + lane) : ATTN_V_SET1_(1.0f);
+    for (int64_t c = 0; c < dim; c += ATTN_W_) {
+      int w = ATTN_FN_(lanes_left)(dim, c);
+      for (int i = 0; i < ATTN_W_; i++) {
+        r[i] = ATTN_V_ZERO_();
+        if (i >= w) continue;
+        r[i] = ATTN_V_MUL_(ATTN_V_LOAD_(src + (c + i) * ATTN_TILE_ + lane), a);
+        r[i] = ATTN_V_SELECT_(ATTN_V_EQ_(r[i], r[i]), r[i], nan);
+      }
+      ATTN_V_TRANSPOSE_(r);
+      for (int i = 0; i < ATTN_W_ && lane + i < n; i++)
+        ATTN_FN_(store)(rows[lane + i], c, r[i], w, kind);
+    }
+  }
+}
+
+ATTN_FUNC_ void ATTN_FN_(unpack)(void *const *rows, const float *src, int n, int64_t dim,
+                                 attn_dtype dtype, const float *scale) {
+  switch (dtype) {
+    case ATTN_F32: ATTN_FN_(unpack_kind)(rows, src, n, dim, ATTN_F32, scale); break;
+    case ATTN_F16: ATTN_FN_(unpack_kind)(rows, src, n, dim, ATTN_F16, scale); break;
+    default: ATTN_FN_(unpack_kind)(rows, src, n, dim, ATTN_BF16, scale);
+  }
+}
+
+ATTN_FUNC_ void ATTN_FN_(widen)(float *dst, const void *src, int64_t stride, int64_t n,
+                                int64_t dim, attn_dtype dtype) {
+  const int64_t size = dtype == ATTN_F32 ? 4 : 2;
+  for (int64_t r = 0; r < n; r++, dst += dim) {
+    const char *row = (const char *)src + r * stride * size;
+    int64_t c = 0;
+    if (dtype == ATTN_F16) {
+      for (; c + ATTN_W_ <= dim; c += ATTN_W_)
+        ATTN_V_STORE_(dst + c, ATTN_FN_(load)(row, c, ATTN_W_, ATTN_F16));
+    } else if (dtype == ATTN_BF16) {
+      for (; c + ATTN_W_ <= dim; c += ATTN_W_)
+        ATTN_V_STORE_(dst + c, ATTN_FN_(load)(row, c, ATTN_W_, ATTN_BF16));
+    } else {
+      for (; c + ATTN_W_ <= dim; c += ATTN_W_)
+        ATTN_V_STORE_(dst + c, ATTN_FN_(load)(row, c, ATTN_W_, ATTN_F32));
+    }
+    if (c < dim) {
+      int w = (int)(dim - c);
+      ATTN_FN_(store)(dst, c, ATTN_FN_(load)(row, c, w, (int)dtype), w, ATTN_F32);
+    }
+  }
+}
+
+/* x * 0 is 0 for every finite x, else NaN */
+ATTN_FUNC_ int ATTN_FN_(finite)(const float *x, int64_t stride, int64_t n, int64_t dim) {
+  ATTN_VF_ zero = ATTN_V_ZERO_(), acc = zero;
+  float lanes[ATTN_W_];
+  for (int64_t r = 0; r < n; r++, x += stride)
+    for (int64_t c = 0; c < dim; c += ATTN_W_)
+      acc = ATTN_V_FMA_(ATTN_FN_(load)(x, c, ATTN_FN_(lanes_left)(dim, c), ATTN_F32), zero, acc);
+  ATTN_V_STORE_(lanes, acc);
+  for (int i = 0; i < ATTN_W_; i++)
+    if (lanes[i] != 0.0f) return 0;
+  return 1;
+}
+
+ATTN_FUNC_ void ATTN_FN_(exp_row)(float *y, const float *x, int64_t n) {
+  for (int64_t i = 0; i < n; i += ATTN_W_) {
+    int w = ATTN_FN_(lanes_left)(n, i);
+    ATTN_FN_(store)(y, i, ATTN_FN_(exp)(ATTN_FN_(load)(x, i, w, ATTN_F32)), w, ATTN_F32);
+  }
+}
+
+ATTN_FUNC_ void ATTN_FN_(weights)(float *p, const float *x, int64_t n, float m, float scale) {
+  ATTN_VF_ vm = ATTN_V_SET1_(m), a = ATTN_V_SET1_(scale);
+  ATTN_VF_ nan = ATTN_V_SET1_(attn_from_bits_(0x7fc00000u));
+  for (int64_t i = 0; i < n; i += ATTN_W_) {
+    int w = ATTN_FN_(lanes_left)(n, i);
+    ATTN_VF_ y = ATTN_V_SUB_(ATTN_FN_(load)(x, i, w, ATTN_F32), vm);
+    y = ATTN_V_MUL_(ATTN_FN_(exp2_neg)(y), a);
+    y = ATTN_V_SELECT_(ATTN_V_EQ_(y, y), y, nan);
+    ATTN_FN_(store)(p, i, y, w, ATTN_F32);
+  }
+}
+
+ATTN_FUNC_ void ATTN_FN_(blend)(void *y, const void *x1, const void *x2, attn_dtype ty,
+                                attn_dtype t1, attn_dtype t2, int64_t n, float a, float b) {
+  ATTN_VF_ va = ATTN_V_SET1_(a), vb = ATTN_V_SET1_(b);
+  ATTN_VF_ nan = ATTN_V_SET1_(attn_from_bits_(0x7fc00000u));
+  for (int64_t i = 0; i < n; i += ATTN_W_) {
+    int w = ATTN_FN_(lanes_left)(n, i);
+    ATTN_VF_ s = ATTN_V_ZERO_();
+    if (a != 0.0f) s = ATTN_V_MUL_(va, ATTN_FN_(load)(x1, i, w, (int)t1));
+    if (b != 0.0f) {
+      ATTN_VF_ x = ATTN_FN_(load)(x2, i, w, (int)t2);
+      s = a != 0.0f ? ATTN_V_FMA_(vb, x, s) : ATTN_V_MUL_(vb, x);
+    }
+    s = ATTN_V_SELECT_(ATTN_V_EQ_(s, s), s, nan);
+    ATTN_FN_(store)(y, i, s, w, (int)ty);
+  }
+}
+
+ATTN_FUNC_ void ATTN_FN_(rope)(void *y, const void *x, attn_dtype ty, attn_dtype tx, int64_t dim,
+                               int64_t rot, int half, const float *cos_row,
+                               const float *sin_row) {
+  if (half) { /* both halves are loaded before either is stored: y may be x */
+    int64_t h = rot / 2;
+    for (int64_t i = 0; i < h; i += ATTN_W_) {
+      int w = ATTN_FN_(lanes_left)(h, i);
+      ATTN_VF_ a = ATTN_FN_(load)(x, i, w, (int)tx), b = ATTN_FN_(load)(x, i + h, w, (int)tx);
+      ATTN_VF_ co = ATTN_FN_(load)(cos_row, i, w, ATTN_F32);
+      ATTN_VF_ si = ATTN_FN_(load)(sin_row, i + h, w, ATTN_F32);
+      ATTN_VF_ ya = ATTN_V_SUB_(ATTN_V_MUL_(a, co), ATTN_V_MUL_(b, si));
+      ATTN_VF_ yb = ATTN_V_ADD_(ATTN_V_MUL_(a, si), ATTN_V_MUL_(b, co));
+      ATTN_FN_(store)(y, i, ya, w, (int)ty);
+      ATTN_FN_(store)(y, i + h, yb, w, (int)ty);
+    }
+  } else {
+    for (int64_t i = 0; i < rot; i += ATTN_W_) {
+      int w = ATTN_FN_(lanes_left)(rot, i);
+      ATTN_VF_ a = ATTN_FN_(load)(x, i, w, (int)tx);
+      ATTN_VF_ co = ATTN_FN_(load)(cos_row, i, w, ATTN_F32);
+      ATTN_VF_ si = ATTN_FN_(load)(sin_row, i, w, ATTN_F32);
+      ATTN_VF_ r = ATTN_V_MUL_(ATTN_V_SWAP_PAIRS_(a), si);
+      ATTN_FN_(store)(y, i, ATTN_V_ADD_(ATTN_V_MUL_(a, co), r), w, (int)ty);
+    }
+  }
+  if (y == x) return; /* same type and place */
+  for (int64_t i = rot; i < dim; i += ATTN_W_) {
+    int w = ATTN_FN_(lanes_left)(dim, i);
+    ATTN_FN_(store)(y, i, ATTN_FN_(load)(x, i, w, (int)tx), w, (int)ty);
+  }
+}

@@ -1,0 +1,83 @@
+/* kernels/softmax.h owns the passes over a score block: modifiers, the running softmax, sinks. */
+
+/* The stages keep the engine's order; each is a vector operation or two on a score in L1. */
+ATTN_FUNC_ void ATTN_FN_(modify_block)(float *s, int64_t key, int64_t n, int g0,
+                                       int g1, const attn_modifiers_ *mod, float *top) {
+  const ATTN_VF_ inf = ATTN_V_SET1_(-INFINITY), zero = ATTN_V_ZERO_();
+  const ATTN_VF_ cap = ATTN_V_SET1_(mod->softcap);
+  const ATTN_VF_ uncap = ATTN_V_SET1_(mod->softcap > 0.0f ? 1.0f / mod->softcap : 0.0f);
+  for (int lane = g0 * ATTN_GROUP_; lane < g1 * ATTN_GROUP_; lane += ATTN_W_) {
+    ATTN_VF_ slope = zero, rel = zero, lo = zero, hi = zero, t = ATTN_V_LOAD_(top + lane);
+    if (mod->slope) slope = ATTN_V_LOAD_(mod->slope + lane), rel = ATTN_V_LOAD_(mod->rel + lane);
+    if (mod->lo) lo = ATTN_V_LOAD_(mod->lo + lane), hi = ATTN_V_LOAD_(mod->hi + lane);
+    for (int64_t r = 0; r < n; r++) {
+      float *cell = s + r * ATTN_TILE_ + lane;
+      const ATTN_VF_ at = ATTN_V_SET1_((float)(key + r));
+      ATTN_VF_ x = ATTN_V_LOAD_(cell);
+      if (mod->softcap > 0.0f) x = ATTN_V_MUL_(cap, ATTN_FN_(tanh)(ATTN_V_MUL_(x, uncap)));
+      if (mod->slope) {
+        ATTN_VF_ distance = ATTN_V_ABS_(ATTN_V_ADD_(rel, at));
+        x = ATTN_V_FMA_(slope, distance, x);
+      }
+      if (mod->bias) {
+        ATTN_VF_ bias = ATTN_V_LOAD_(mod->bias + r * ATTN_TILE_ + lane);
+        x = ATTN_V_SELECT_(ATTN_V_EQ_(bias, inf), inf, ATTN_V_ADD_(x, bias));
+      }
+      if (mod->allow) {
+        ATTN_VF_ allow = ATTN_V_LOAD_(mod->allow + r * ATTN_TILE_ + lane);
+        x = ATTN_V_SELECT_(ATTN_V_EQ_(allow, zero), x, inf);
+      }
+      if (mod->lo) {
+        ATTN_VM_ before = ATTN_V_LT_(at, lo), below = ATTN_V_LT_(at, hi);
+        x = ATTN_V_SELECT_(before, inf, ATTN_V_SELECT_(below, x, inf));
+      }
+      ATTN_V_STORE_(cell, x);
+      t = ATTN_V_MAX_(x, t);
+    }
+    ATTN_V_STORE_(top + lane, t);
+  }
+}
+
+/* what a score is taken relative to: the maximum, or 0 while a row has no key */
+ATTN_INLINE_ ATTN_VF_ ATTN_FN_(base)(ATTN_VF_ m) {
+  return ATTN_V_SELECT_(ATTN_V_EQ_(m, ATTN_V_SET1_(-INFINITY)), ATTN_V_ZERO_(), m);
+}
+
+ATTN_FUNC_ void ATTN_FN_(softmax_block)(float *s, int64_t n, int g0, int g1, float *m, float *l,
+                                        float *alpha, const float *top) {
+  for (int lane = g0 * ATTN_GROUP_; lane < g1 * ATTN_GROUP_; lane += ATTN_W_) {
+    ATTN_VF_ old = ATTN_V_LOAD_(m + lane), now = ATTN_V_MAX_(ATTN_V_LOAD_(top + lane), old);
+    ATTN_VF_ base = ATTN_FN_(base)(now), sum = ATTN_V_ZERO_();
+    ATTN_VF_ keep = ATTN_FN_(exp2_neg)(ATTN_V_SUB_(old, base));
+    float *cell = s + lane;
+    for (int64_t j = 0; j < n; j++, cell += ATTN_TILE_) {
+      ATTN_VF_ p = ATTN_FN_(exp2_neg)(ATTN_V_SUB_(ATTN_V_LOAD_(cell), base));
+      ATTN_V_STORE_(cell, p);
+      sum = ATTN_V_ADD_(sum, p);
+    }
+    ATTN_V_STORE_(m + lane, now);
+    ATTN_V_STORE_(l + lane, ATTN_V_FMA_(ATTN_V_LOAD_(l + lane), keep, sum));
+    ATTN_V_STORE_(alpha + lane, keep);
+  }
+}
+
+ATTN_FUNC_ void ATTN_FN_(scale_block)(float *x, int64_t n, int g0, int g1, const float *alpha) {
+  for (int lane = g0 * ATTN_GROUP_; lane < g1 * ATTN_GROUP_; lane += ATTN_W_) {
+    ATTN_VF_ a = ATTN_V_LOAD_(alpha + lane);
+    float *cell = x + lane;
+    for (int64_t r = 0; r < n; r++, cell += ATTN_TILE_)
+      ATTN_V_STORE_(cell, ATTN_V_MUL_(ATTN_V_LOAD_(cell), a));
+  }
+}
+
+ATTN_FUNC_ void ATTN_FN_(join)(float *m, float *l, float *scale, const float *logit) {
+  for (int lane = 0; lane < ATTN_TILE_; lane += ATTN_W_) {
+    ATTN_VF_ old = ATTN_V_LOAD_(m + lane), x = ATTN_V_LOAD_(logit + lane);
+    ATTN_VF_ now = ATTN_V_MAX_(x, old), base = ATTN_FN_(base)(now);
+    ATTN_VF_ keep = ATTN_FN_(exp2_neg)(ATTN_V_SUB_(old, base));
+    ATTN_VF_ p = ATTN_FN_(exp2_neg)(ATTN_V_SUB_(x, base));
+    ATTN_V_STORE_(m + lane, now);
+    ATTN_V_STORE_(l + lane, ATTN_V_FMA_(ATTN_V_LOAD_(l + lane), keep, p));
+    ATTN_V_STORE_(scale + lane, ATTN_V_MUL_(ATTN_V_LOAD_(scale + lane), keep));
+  }
+}

@@ -1,0 +1,325 @@
+/* mechanisms/core.h owns family A (with ALiBi, which is a field of it): argument checks and the
+ * translation of parameters into the exact-softmax engine's terms. */
+
+ATTN_FUNC_ int64_t attn_gcd_(int64_t a, int64_t b) {
+  while (b) {
+    int64_t r = a % b;
+    a = b, b = r;
+  }
+  return a;
+}
+
+/* A window field as a distance; half of INT64_MAX is beyond every position. */
+ATTN_FUNC_ int64_t attn_reach_(int64_t window) {
+  const int64_t far = INT64_MAX / 4;
+  return window == 0 ? far : window == ATTN_WINDOW_NONE ? 0 : window < far ? window : far;
+}
+
+/* A finite additive mask has no NaN and no +inf. Distinct entries are read once. */
+ATTN_FUNC_ int attn_check_bias_(attn_error_ *e, const attn_mask *m) {
+  for (int64_t b = 0; b < m->batch; b++)
+    for (int64_t h = 0; h < m->heads; h++)
+      for (int64_t i = 0; i < m->q_len; i++) {
+        const char *row = attn_mask_at_(m, b, h, i);
+        for (int64_t j = 0; j < m->k_len; j++) {
+          float x;
+          if (m->dtype == ATTN_F32) {
+            memcpy(&x, row + 4 * j, 4);
+          } else {
+            uint16_t u;
+            memcpy(&u, row + 2 * j, 2);
+            x = m->dtype == ATTN_F16 ? attn_from_f16_(u) : attn_from_bf16_(u);
+          }
+          if (!(x < INFINITY))
+            return attn_reject_(e, ATTN_E_VALUE, "params.bias holds NaN or +inf");
+        }
+      }
+  return 1;
+}
+
+ATTN_FUNC_ int attn_check_logits_(attn_error_ *e, const float *x, int64_t n, int finite,
+                                  const char *reason) {
+  for (int64_t i = 0; x && i < n; i++)
+    if (!(x[i] < INFINITY) || (finite && x[i] == -INFINITY))
+      return attn_reject_(e, ATTN_E_VALUE, reason);
+  return 1;
+}
+
+ATTN_FUNC_ int attn_check_lens_(attn_error_ *e, const int32_t *len, int64_t n, int64_t most,
+                                const char *reason) {
+  for (int64_t b = 0; len && b < n; b++)
+    if (len[b] < 0 || len[b] > most) return attn_reject_(e, ATTN_E_RANGE, reason);
+  return 1;
+}
+
+/* Every rule of attn_sdpa, in the order of the arguments, and the engine's problem. data = 0 leaves
+ * out what would read arrays (the workspace query). */
+ATTN_FUNC_ int attn_sdpa_plan_(attn_error_ *e, attn_softmax_ *a, const attn_tensor *o,
+                               const attn_tensor *q, const attn_tensor *k, const attn_tensor *v,
+                               const attn_sdpa_params *params, const attn_ctx *ctx, int *workers,
+                               int data) {
+  static const attn_words_ wo = ATTN_WORDS_("o"), wq = ATTN_WORDS_("q"), wk = ATTN_WORDS_("k"),
+                           wv = ATTN_WORDS_("v"), wl = ATTN_WORDS_("params.lse"),
+                           wm = ATTN_WORDS_("params.map");
+  static const attn_mask_words_ wmask =
+      {"params.mask.kind must be ATTN_MASK_NONE, ATTN_MASK_BOOL or ATTN_MASK_BITS",
+       "params.mask.data must not be null", "params.mask.dtype is not used",
+       "params.mask must have extents 1 or [batch, heads, q_len, k_len]",
+       "params.mask spans more bytes than the address space holds", "params.mask.data alignment"};
+  static const attn_mask_words_ wbias =
+      {"params.bias.kind must be ATTN_MASK_NONE or ATTN_MASK_ADD",
+       "params.bias.data must not be null",
+       "params.bias.dtype must be ATTN_F32, ATTN_F16 or ATTN_BF16",
+       "params.bias must have extents 1 or [batch, heads, q_len, k_len]",
+       "params.bias spans more bytes than the address space holds",
+       "params.bias.data must be aligned to its elements"};
+  attn_sdpa_params zero;
+  memset(&zero, 0, sizeof zero);
+  const attn_sdpa_params *p = params ? params : &zero;
+  const int has_lse = p->lse.data != NULL, has_map = p->map.data != NULL;
+  enum { O, LSE, MAP, Q, K, V, MASK, BIAS, ALIBI, SINKS, KV_LEN, Q_LEN, WORK, SPANS };
+  attn_span_ span[SPANS];
+  memset(span, 0, sizeof span);
+  memset(a, 0, sizeof *a);
+
+  if (!attn_check_ctx_(e, ctx, &a->table, workers)) return 0;
+  if (!attn_check_tensor_(e, q, &wq, &span[Q]) || !attn_check_tensor_(e, k, &wk, &span[K]) ||
+      !attn_check_tensor_(e, v, &wv, &span[V]) || !attn_check_tensor_(e, o, &wo, &span[O]))
+    return 0;
+  if (q->heads < 1) return attn_reject_(e, ATTN_E_SHAPE, "q.heads must be at least 1");
+  if (k->batch != q->batch) return attn_reject_(e, ATTN_E_SHAPE, "k.batch must equal q.batch");
+  if (v->batch != q->batch) return attn_reject_(e, ATTN_E_SHAPE, "v.batch must equal q.batch");
+  if (k->dim != q->dim) return attn_reject_(e, ATTN_E_SHAPE, "k.dim must equal q.dim");
+  if (v->len != k->len) return attn_reject_(e, ATTN_E_SHAPE, "v.len must equal k.len");
+  if (k->heads < 1 || q->heads % k->heads)
+    return attn_reject_(e, ATTN_E_HEADS, "k.heads must divide q.heads");
+  if (v->heads < 1 || q->heads % v->heads)
+    return attn_reject_(e, ATTN_E_HEADS, "v.heads must divide q.heads");
+  if (o->batch != q->batch || o->heads != q->heads || o->len != q->len)
+    return attn_reject_(e, ATTN_E_SHAPE, "o.batch, .heads and .len must equal those of q");
+  if (o->dim != v->dim) return attn_reject_(e, ATTN_E_SHAPE, "o.dim must equal v.dim");
+  if (!attn_check_rows_(e, o, &wo)) return 0;
+
+  const float scale = p->scale;
+  if (!(scale - scale == 0.0f))
+    return attn_reject_(e, ATTN_E_VALUE, "params.scale must be finite");
+  if (!(p->softcap >= 0.0f && p->softcap < INFINITY))
+    return attn_reject_(e, ATTN_E_VALUE, "params.softcap must be finite and not negative");
+  if (p->has_q_off && attn_abs64_(p->q_off) >= (int64_t)1 << 40)
+    return attn_reject_(e, ATTN_E_RANGE, "params.q_off must lie within 2^40 of 0");
+  if (q->len >= (int64_t)1 << 40 || k->len >= (int64_t)1 << 40)
+    return attn_reject_(e, ATTN_E_OVERFLOW, "q.len and k.len must be below 2^40");
+  if (p->window_left < ATTN_WINDOW_NONE)
+    return attn_reject_(e, ATTN_E_RANGE, "params.window_left must be 0, positive or ATTN_WINDOW_NONE");
+  if (p->window_right < ATTN_WINDOW_NONE)
+    return attn_reject_(e, ATTN_E_RANGE,
+                        "params.window_right must be 0, positive or ATTN_WINDOW_NONE");
+
+  const int64_t full[4] = {q->batch, q->heads, q->len, k->len};
+  if (!attn_check_mask_(e, &p->mask, &wmask, 1u << ATTN_MASK_BOOL | 1u << ATTN_MASK_BITS, full,
+                        &span[MASK]) ||
+      !attn_check_mask_(e, &p->bias, &wbias, 1u << ATTN_MASK_ADD, full, &span[BIAS]))
+    return 0;
+  if (!attn_check_array_(e, p->alibi, q->heads, 4, "params.alibi must be aligned to its elements",
+                         &span[ALIBI]) ||
+      !attn_check_array_(e, p->sinks, q->heads, 4, "params.sinks must be aligned to its elements",
+                         &span[SINKS]) ||
+      !attn_check_array_(e, p->kv_len, q->batch, 4,
+                         "params.kv_len must be aligned to its elements", &span[KV_LEN]) ||
+      !attn_check_array_(e, p->q_len, q->batch, 4, "params.q_len must be aligned to its elements",
+                         &span[Q_LEN]))
+    return 0;
+  if (has_lse) {
+    if (p->lse.dtype != ATTN_F32)
+      return attn_reject_(e, ATTN_E_DTYPE, "params.lse.dtype must be ATTN_F32");
+    if (!attn_check_tensor_(e, &p->lse, &wl, &span[LSE])) return 0;
+    if (p->lse.batch != q->batch || p->lse.heads != q->heads || p->lse.len != q->len ||
+        p->lse.dim != 1)
+      return attn_reject_(e, ATTN_E_SHAPE, "params.lse must be [q.batch, q.heads, q.len, 1]");
+    if (!attn_check_rows_(e, &p->lse, &wl)) return 0;
+  }
+  if (has_map && k->len > 0) {
+    if (p->map.dtype != ATTN_F32)
+      return attn_reject_(e, ATTN_E_DTYPE, "params.map.dtype must be ATTN_F32");
+    if (!attn_check_tensor_(e, &p->map, &wm, &span[MAP])) return 0;
+    if (p->map.batch != q->batch || p->map.heads != q->heads || p->map.len != q->len ||
+        p->map.dim != k->len)
+      return attn_reject_(e, ATTN_E_SHAPE, "params.map must be [q.batch, q.heads, q.len, k.len]");
+    if (!attn_check_rows_(e, &p->map, &wm)) return 0;
+  }
+  if (ctx && ctx->workspace) {
+    span[WORK].lo = (uintptr_t)ctx->workspace;
+    if (ctx->workspace_size > UINTPTR_MAX - span[WORK].lo)
+      return attn_reject_(e, ATTN_E_OVERFLOW, "ctx.workspace_size passes the address space");
+    span[WORK].hi = span[WORK].lo + ctx->workspace_size;
+  }
+  for (int x = O; x <= MAP; x++)
+    for (int y = x + 1; y < WORK; y++)
+      if (attn_overlap_(span[x], span[y]))
+        return attn_reject_(e, ATTN_E_OVERLAP,
+                            x == O ? wo.overlap : x == LSE ? wl.overlap : wm.overlap);
+  for (int x = O; x < WORK; x++)
+    if (attn_overlap_(span[x], span[WORK]))
+      return attn_reject_(e, ATTN_E_OVERLAP, "ctx.workspace must not share memory with a tensor");
+  if (data) {
+    if (!attn_check_lens_(e, p->kv_len, q->batch, k->len, "params.kv_len must lie in 0..k.len") ||
+        !attn_check_lens_(e, p->q_len, q->batch, q->len, "params.q_len must lie in 0..q.len") ||
+        !attn_check_logits_(e, p->alibi, q->heads, 1, "params.alibi must be finite") ||
+        !attn_check_logits_(e, p->sinks, q->heads, 0, "params.sinks holds NaN or +inf"))
+      return 0;
+    if (ctx && ctx->validate && p->bias.kind && q->batch && q->len && k->len &&
+        !attn_check_bias_(e, &p->bias))
+      return 0;
+  }
+
+  /* the engine's problem */
+  a->o = *o, a->q = *q, a->k = *k, a->v = *v;
+  if (has_lse) a->lse = p->lse;
+  if (has_map && k->len > 0) a->map = p->map;
+  a->mask = p->mask, a->bias = p->bias;
+  a->kv_len = p->kv_len, a->q_len = p->q_len;
+  a->alibi = p->alibi, a->sinks = p->sinks, a->softmax_one = p->softmax_one != 0;
+  double s = scale;
+  if (scale == 0.0f) s = attn_to_bits_(scale) ? 0.0 : 1.0 / sqrt((double)q->dim);
+  s *= ATTN_LOG2E_;
+  a->scale_hi = (float)s;
+  /* past the largest float the scores are infinite anyway */
+  a->scale_lo = a->scale_hi - a->scale_hi == 0.0f ? (float)(s - (double)a->scale_hi) : 0.0f;
+  a->softcap = (float)(p->softcap * ATTN_LOG2E_);
+  a->q_off = p->has_q_off ? p->q_off : k->len - q->len;
+  a->left = attn_reach_(p->window_left);
+  a->right = p->causal ? 0 : attn_reach_(p->window_right);
+  a->group = attn_gcd_(q->heads / k->heads, q->heads / v->heads);
+  if (q->len > INT64_MAX / ATTN_TILE_ / q->heads)
+    return attn_reject_(e, ATTN_E_OVERFLOW, "q.heads * q.len is too large");
+  a->tiles = (a->group * q->len + ATTN_TILE_ - 1) / ATTN_TILE_;
+  if (q->batch && a->tiles > INT64_MAX / q->batch / q->heads)
+    return attn_reject_(e, ATTN_E_OVERFLOW, "q.batch * q.heads * q.len is too large");
+  return 1;
+}
+
+ATTN_PUB_ size_t attn_sdpa_workspace(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
+                                     const attn_sdpa_params *params, const attn_ctx *ctx) {
+  attn_error_ e = {ATTN_OK, NULL};
+  attn_softmax_ a;
+  attn_ctx plain; /* the workspace is what is asked for: none is given yet */
+  int workers;
+  memset(&plain, 0, sizeof plain);
+  if (ctx) plain = *ctx;
+  plain.workspace = NULL, plain.workspace_size = 0;
+  if (!attn_sdpa_plan_(&e, &a, &o, &q, &k, &v, params, &plain, &workers, 0)) return 0;
+  int64_t items = q.batch * (q.heads / a.group) * a.tiles;
+  if (items == 0) return 0;
+  int64_t bytes = attn_workspace_bytes_(attn_scratch_cut_(&a, NULL, NULL),
+                                        attn_pieces_(workers, items));
+  return bytes == INT64_MAX ? 0 : (size_t)bytes;
+}
+
+ATTN_PUB_ attn_status attn_sdpa(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
+                                const attn_sdpa_params *params, attn_ctx *ctx) {
+  attn_error_ e = {ATTN_OK, NULL};
+  attn_softmax_ a;
+  int workers;
+  if (attn_sdpa_plan_(&e, &a, &o, &q, &k, &v, params, ctx, &workers, 1)) {
+    if (q.batch == 0 || q.len == 0)
+      attn_report_(ctx, a.table, 1, "no-op", "no queries");
+    else
+      attn_softmax_run_(&e, &a, ctx, workers);
+  }
+  return attn_end_(ctx, &e);
+}
+
+typedef struct attn_merge_job_ {
+  const attn_table_ *table;
+  attn_tensor o, lse, o1, lse1, o2, lse2;
+} attn_merge_job_;
+
+/* Checks attn_merge; *rows is the number of rows. */
+ATTN_FUNC_ int attn_merge_plan_(attn_error_ *e, attn_merge_job_ *m, const attn_ctx *ctx,
+                                int *workers) {
+  static const attn_words_ w[6] = {ATTN_WORDS_("o"),    ATTN_WORDS_("lse"), ATTN_WORDS_("o1"),
+                                   ATTN_WORDS_("lse1"), ATTN_WORDS_("o2"),  ATTN_WORDS_("lse2")};
+  static const char *const shape[6] = {
+      "", "lse must be [o.batch, o.heads, o.len, 1]", "o1 must have the shape of o",
+      "lse1 must be [o.batch, o.heads, o.len, 1]", "o2 must have the shape of o",
+      "lse2 must be [o.batch, o.heads, o.len, 1]"};
+  static const char *const type[6] = {"", "lse.dtype must be ATTN_F32", "",
+                                      "lse1.dtype must be ATTN_F32", "",
+                                      "lse2.dtype must be ATTN_F32"};
+  const attn_tensor *t[6] = {&m->o, &m->lse, &m->o1, &m->lse1, &m->o2, &m->lse2};
+  attn_span_ span[6];
+  memset(span, 0, sizeof span);
+  if (!attn_check_ctx_(e, ctx, &m->table, workers)) return 0;
+  for (int i = 0; i < 6; i++) {
+    if (i == 1 && !t[i]->data) continue;
+    if (i % 2 && t[i]->dtype != ATTN_F32) return attn_reject_(e, ATTN_E_DTYPE, type[i]);
+    if (!attn_check_tensor_(e, t[i], &w[i], &span[i])) return 0;
+    if (i && (t[i]->batch != m->o.batch || t[i]->heads != m->o.heads || t[i]->len != m->o.len ||
+              t[i]->dim != (i % 2 ? 1 : m->o.dim)))
+      return attn_reject_(e, ATTN_E_SHAPE, shape[i]);
+  }
+  if (!attn_check_rows_(e, &m->o, &w[0])) return 0;
+  if (m->lse.data && !attn_check_rows_(e, &m->lse, &w[1])) return 0;
+  for (int x = 0; x < 2; x++)
+    for (int y = x + 1; y < 6; y++)
+      if (attn_overlap_(span[x], span[y]) && !(y >= 2 && y % 2 == x && attn_same_view_(t[x], t[y])))
+        return attn_reject_(e, ATTN_E_OVERLAP, w[x].overlap);
+  return 1;
+}
+
+ATTN_FUNC_ void attn_merge_item_(void *job, int worker, int64_t index) {
+  const attn_merge_job_ *m = (const attn_merge_job_ *)job;
+  const attn_table_ *f = m->table;
+  const int64_t b = index / m->o.heads, h = index % m->o.heads;
+  (void)worker;
+  for (int64_t i = 0; i < m->o.len; i++) {
+    float l[2], w[2], sum, lse;
+    memcpy(&l[0], attn_at_(&m->lse1, b, h, i), 4);
+    memcpy(&l[1], attn_at_(&m->lse2, b, h, i), 4);
+    void *y = attn_at_(&m->o, b, h, i);
+    const void *x1 = attn_at_(&m->o1, b, h, i), *x2 = attn_at_(&m->o2, b, h, i);
+    if (l[0] == -INFINITY || l[1] == -INFINITY) { /* exact: the other part as it is, or zeros */
+      lse = l[0] == -INFINITY ? l[1] : l[0];
+      int same = l[0] == -INFINITY ? m->o2.dtype == m->o.dtype : m->o1.dtype == m->o.dtype;
+      const void *x = l[0] == -INFINITY ? x2 : x1;
+      if (lse != -INFINITY && same)
+        memmove(y, x, (size_t)(m->o.dim * attn_size_(m->o.dtype)));
+      else
+        f->blend(y, x1, x2, m->o.dtype, m->o1.dtype, m->o2.dtype, m->o.dim,
+                 l[0] == -INFINITY ? 0.0f : 1.0f, l[1] == -INFINITY ? 0.0f : 1.0f);
+    } else {
+      float top = l[0] > l[1] ? l[0] : l[1];
+      w[0] = l[0] - top, w[1] = l[1] - top;
+      f->exp(w, w, 2);
+      sum = w[0] + w[1];
+      if (sum > 0.0f && sum < INFINITY) {
+        lse = (float)((double)top + attn_log2_(sum) * ATTN_LN2_);
+      } else {
+        lse = sum = attn_from_bits_(0x7fc00000u);
+      }
+      f->blend(y, x1, x2, m->o.dtype, m->o1.dtype, m->o2.dtype, m->o.dim, w[0] / sum, w[1] / sum);
+    }
+    if (m->lse.data) memcpy(attn_at_(&m->lse, b, h, i), &lse, 4);
+  }
+}
+
+ATTN_PUB_ attn_status attn_merge(attn_tensor o, attn_tensor lse, attn_tensor o1, attn_tensor lse1,
+                                 attn_tensor o2, attn_tensor lse2, attn_ctx *ctx) {
+  attn_error_ e = {ATTN_OK, NULL};
+  attn_merge_job_ m = {NULL, o, lse, o1, lse1, o2, lse2};
+  int workers;
+  if (attn_merge_plan_(&e, &m, ctx, &workers)) {
+    int64_t items = o.batch * o.heads;
+    workers = attn_pieces_(workers, items);
+    attn_for_(ctx, workers, items, attn_merge_item_, &m);
+    attn_report_(ctx, m.table, workers, "row blend", "the only path");
+  }
+  return attn_end_(ctx, &e);
+}
+
+ATTN_PUB_ size_t attn_merge_workspace(attn_tensor o, attn_tensor lse, attn_tensor o1,
+                                      attn_tensor lse1, attn_tensor o2, attn_tensor lse2,
+                                      const attn_ctx *ctx) {
+  (void)o, (void)lse, (void)o1, (void)lse1, (void)o2, (void)lse2, (void)ctx;
+  return 0;
+}

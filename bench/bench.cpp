@@ -1,0 +1,157 @@
+/* bench.cpp owns the benchmark program: one tier a process, named by --isa=. Peers and peak probes
+ * run in the same process, in turn with ours. The library's own flags work: --benchmark_filter,
+ * --benchmark_min_time, --benchmark_out. */
+#include <cinttypes>
+#include <cstdio>
+#include <cstring>
+
+#include "case.h"
+#include "peers.h"
+
+namespace {
+
+/* Fewer turns than this say little, however long one lasts. */
+constexpr int kMinRounds = 4;
+
+std::string current_name;
+std::unique_ptr<Case> current;
+
+void run(benchmark::State &state, const std::string &name, const CaseMaker &make) {
+  if (current_name != name) {
+    current.reset();
+    current = make();
+    current_name = name;
+  }
+  for (auto _ : state) {
+    double t = current->failure.empty() ? current->contest.round() : -1;
+    if (t < 0) {
+      state.SkipWithError(current->failure.c_str());
+      return;
+    }
+    state.SetIterationTime(t);
+  }
+  while (current->contest.rounds() < kMinRounds && current->failure.empty()) current->contest.round();
+  current->counters(state);
+}
+
+/* Progress on the terminal, one line an entry; the tables are drawn from the JSON afterwards. */
+class Progress : public benchmark::BenchmarkReporter {
+ public:
+  bool ReportContext(const Context &) override { return true; }
+  void ReportRuns(const std::vector<Run> &runs) override {
+    for (const Run &r : runs) {
+      std::string name = r.run_name.function_name;
+      if (r.error_occurred) {
+        std::printf("  %-58s FAILED: %s\n", name.c_str(), r.error_message.c_str());
+        failed = true;
+      } else {
+        std::printf("  %-58s", name.c_str());
+        for (const char *key : {"GFLOPS", "percent", "GB_per_second", "ulp"}) {
+          auto it = r.counters.find(key);
+          if (it != r.counters.end()) std::printf(" %s %.4g", key, it->second.value);
+        }
+        std::printf("\n");
+      }
+      std::fflush(stdout);
+    }
+  }
+  bool failed = false;
+};
+
+/* What a call wants to work in, however long the sequences are. Only addresses are looked at. */
+void report_workspace() {
+  for (int64_t t : {1024, 65536}) {
+    size_t bytes = (size_t)t * 128 * 4;
+    std::vector<char> memory(4 * bytes);
+    auto view = [&](size_t i) {
+      return attn_bhtd(memory.data() + i * bytes, ATTN_F32, 1, 1, t, 128);
+    };
+    for (int workers : {1, 2}) {
+      attn_ctx ctx = {};
+      ctx.workers = workers;
+      size_t wanted = attn_sdpa_workspace(view(0), view(1), view(2), view(3), nullptr, &ctx);
+      std::string key = "workspace_T" + std::to_string(t) + "_d128_workers" + std::to_string(workers);
+      std::printf("%s: %zu bytes\n", key.c_str(), wanted);
+      benchmark::AddCustomContext(key, std::to_string(wanted));
+    }
+  }
+}
+
+std::string model_name() {
+  std::string model = "unknown";
+  if (FILE *f = std::fopen("/proc/cpuinfo", "r")) {
+    char line[256];
+    while (std::fgets(line, sizeof line, f))
+      if (!std::strncmp(line, "model name", 10)) {
+        model = std::strchr(line, ':') + 2;
+        model.pop_back();
+        break;
+      }
+    std::fclose(f);
+  }
+  return model;
+}
+
+}  // namespace
+
+void case_register(const std::string &name, CaseMaker make) {
+  benchmark::RegisterBenchmark(name.c_str(),
+                               [=](benchmark::State &state) { run(state, name, make); })
+      ->UseManualTime()
+      ->Unit(benchmark::kMillisecond);
+}
+
+std::string case_check(attn_status status, const attn_ctx &ctx, attn_isa isa) {
+  if (status != ATTN_OK) return ctx.reason ? ctx.reason : attn_status_string(status);
+  if (ctx.report.isa != isa) return std::string("ran on ") + attn_isa_name(ctx.report.isa);
+  return "";
+}
+
+int main(int argc, char **argv) {
+  attn_isa isa = attn_isa_best();
+  bool full = false;
+  int kept = 1;
+  for (int a = 1; a < argc; a++) {
+    if (!std::strncmp(argv[a], "--isa=", 6)) {
+      int i = 1;
+      while (i < ATTN_ISA_COUNT && std::strcmp(argv[a] + 6, attn_isa_name((attn_isa)i)) != 0) i++;
+      if (i == ATTN_ISA_COUNT) {
+        std::printf("%s: no such tier\n", argv[a]);
+        return 1;
+      }
+      isa = (attn_isa)i;
+    } else if (!std::strcmp(argv[a], "--full")) {
+      full = true;
+    } else {
+      argv[kept++] = argv[a];
+    }
+  }
+  argc = kept;
+  if (attn_isa_status(isa) != ATTN_ISA_OK) {
+    std::printf("%s: not run, %s\n", attn_isa_name(isa), attn_isa_why(isa));
+    return 0;
+  }
+
+  clock_pin(clock_cores() - 1);
+  benchmark::Initialize(&argc, argv);
+  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;
+  benchmark::AddCustomContext("tier", attn_isa_name(isa));
+  benchmark::AddCustomContext("cpu", model_name());
+  benchmark::AddCustomContext("openblas_core", composite_core());
+  std::printf("%s on %s; OpenBLAS kernels: %s\n", attn_isa_name(isa), model_name().c_str(),
+              composite_core());
+  report_workspace();
+  for (int i = 0; i < 100; i++) peak_probe(isa);
+
+  Selection selection = {isa, full};
+  register_bandwidth();
+  register_elementwise(selection);
+  register_sdpa(selection);
+  Progress progress;
+  benchmark::RunSpecifiedBenchmarks(&progress);
+  current.reset();
+  for (int i = 0; i < 100; i++) peak_probe(isa);
+  peak_print(isa);
+  benchmark::Shutdown();
+  return progress.failed;
+}

@@ -1,0 +1,92 @@
+/* contest.h owns the fair comparison: contenders take turns, with a probe of the FMA peak after
+ * each, so that whatever else the machine does falls on all of them alike. C++. */
+#ifndef BENCH_CONTEST_H
+#define BENCH_CONTEST_H
+
+#include <algorithm>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "clock.h"
+#include "peak.h"
+
+/* One way to do the work. `work` is what a call does, in the unit that rates are wanted in. */
+struct Contender {
+  std::string name;
+  double work;
+  std::function<bool()> call;
+  int most_rounds = 1 << 30; /* a slow peer is content with a few */
+  int calls = 0;             /* per turn; found at the first turn */
+  std::vector<double> rates; /* work per second, turn by turn, the first one left out */
+
+  double best() const {
+    return rates.empty() ? 0 : *std::max_element(rates.begin(), rates.end());
+  }
+  double median() const {
+    if (rates.empty()) return 0;
+    std::vector<double> r = rates;
+    std::nth_element(r.begin(), r.begin() + (long)r.size() / 2, r.end());
+    return r[r.size() / 2];
+  }
+};
+
+class Contest {
+ public:
+  explicit Contest(attn_isa isa) : isa_(isa) {}
+
+  Contender &add(const std::string &name, double work, std::function<bool()> call) {
+    contenders_.push_back({name, work, std::move(call), 1 << 30, 0, {}});
+    return contenders_.back();
+  }
+
+  /* Everybody's turn once, each round beginning with another contender. Returns the seconds of
+   * contender 0, or a negative number when a call failed. */
+  double round() {
+    double first = 0;
+    size_t n = contenders_.size();
+    for (size_t i = 0; i < n; i++) {
+      size_t who = (i + (size_t)rounds_) % n;
+      double seconds = turn(contenders_[who]);
+      if (seconds < 0) return seconds;
+      if (who == 0) first = seconds;
+      peak_ = std::max(peak_, peak_probe(isa_));
+    }
+    rounds_++;
+    return first;
+  }
+
+  const Contender &operator[](size_t i) const { return contenders_[i]; }
+  const Contender *find(const std::string &name) const {
+    for (const Contender &c : contenders_)
+      if (c.name == name) return &c;
+    return nullptr;
+  }
+  int rounds() const { return rounds_; }
+  double peak() const { return peak_; }
+
+ private:
+  static constexpr double kTurnSeconds = 3e-3;
+
+  double turn(Contender &c) {
+    if ((int)c.rates.size() >= c.most_rounds) return 0;
+    bool warm = c.calls > 0;
+    int calls = warm ? c.calls : 1;
+    double t = clock_now();
+    for (int i = 0; i < calls; i++)
+      if (!c.call()) return -1;
+    t = clock_now() - t;
+    if (warm)
+      c.rates.push_back(c.work * calls / t);
+    else
+      c.calls = std::max(1, (int)(kTurnSeconds / std::max(t, 1e-8)));
+    return t;
+  }
+
+  attn_isa isa_;
+  std::vector<Contender> contenders_;
+  int rounds_ = 0;
+  double peak_ = 0;
+};
+
+#endif

@@ -1,0 +1,155 @@
+/* elementwise_cases.cpp owns the entries that move data: exp, rope, merge, and the read bandwidth
+ * to hold them against. */
+#include <cmath>
+#include <random>
+#include <vector>
+
+#include "case.h"
+#include "peers.h"
+#include "ulp.h"
+
+namespace {
+
+std::vector<float> numbers(size_t n, float low, float high) {
+  std::vector<float> x(n);
+  std::mt19937 random(1);
+  std::uniform_real_distribution<float> d(low, high);
+  for (float &f : x) f = d(random);
+  return x;
+}
+
+int exp_ours(float *y, const float *x, int64_t n, attn_isa isa) {
+  attn_ctx ctx = {};
+  ctx.isa = isa;
+  return attn_exp(y, x, n, &ctx) == ATTN_OK;
+}
+
+int exp_theirs(float *y, const float *x, int64_t n, attn_isa isa) {
+  peer_exp(y, x, n, isa);
+  return 1;
+}
+
+class ExpCase : public Case {
+ public:
+  static constexpr int64_t kCount = 4096; /* 16 KB in, 16 KB out: inside L1 */
+
+  explicit ExpCase(attn_isa isa) : Case(isa), isa_(isa), x_(numbers(kCount, -80, 0)), y_(kCount) {
+    ctx_.isa = isa;
+    contest.add("ours", kCount, [this] {
+      failure = case_check(attn_exp(y_.data(), x_.data(), kCount, &ctx_), ctx_, isa_);
+      return failure.empty();
+    });
+    contest.add("base", kCount, [this] {
+      peer_exp(y_.data(), x_.data(), kCount, isa_);
+      return true;
+    });
+    ulp_ours_ = ulp_exp(exp_ours, isa);
+    ulp_theirs_ = ulp_exp(exp_theirs, isa);
+  }
+
+  void counters(benchmark::State &state) override {
+    auto &c = state.counters;
+    c["elements_per_second"] = contest[0].best();
+    c["GB_per_second"] = contest[0].best() * 8e-9;
+    c["base_elements_per_second"] = contest[1].best();
+    c["base_ratio"] = contest[0].best() / contest[1].best();
+    c["ulp"] = ulp_ours_.worst;
+    c["ulp_at"] = (double)ulp_ours_.at;
+    c["ulp_points"] = (double)ulp_ours_.points;
+    c["base_ulp"] = ulp_theirs_.worst;
+    c["base_ulp_at"] = (double)ulp_theirs_.at;
+    c["rounds"] = (double)contest[0].rates.size();
+    state.SetLabel(peer_exp_name(isa_));
+  }
+
+ private:
+  attn_isa isa_;
+  std::vector<float> x_, y_;
+  attn_ctx ctx_{};
+  ulp_record ulp_ours_, ulp_theirs_;
+};
+
+/* One pass over tensors of B = 1, H = 8: rates are bytes read and written. */
+class PassCase : public Case {
+ public:
+  static constexpr int64_t kHeads = 8;
+
+  PassCase(attn_isa isa, int64_t len, int64_t dim, bool merge)
+      : Case(isa),
+        isa_(isa),
+        merge_(merge),
+        a_(numbers((size_t)(kHeads * len * dim), -1, 1)),
+        b_(merge ? a_ : std::vector<float>()),
+        out_(a_.size()),
+        lse_(numbers((size_t)(kHeads * len), -1, 1)),
+        lse_out_(lse_.size()) {
+    auto view = [&](const std::vector<float> &v, int64_t d) {
+      return attn_bhtd(v.data(), ATTN_F32, 1, kHeads, len, d);
+    };
+    attn_tensor a = view(a_, dim), b = view(b_, dim), o = view(out_, dim), l = view(lse_, 1),
+                lo = view(lse_out_, 1);
+    ctx_.isa = isa;
+    bytes_ = 4.0 * (double)(a_.size() + b_.size() + out_.size());
+    if (!merge) workspace_.resize(attn_rope_workspace(o, a, nullptr, &ctx_) + 1);
+    ctx_.workspace = workspace_.data();
+    ctx_.workspace_size = workspace_.size();
+    contest.add("ours", bytes_, [=] {
+      attn_status st = merge_ ? attn_merge(o, lo, a, l, b, l, &ctx_) : attn_rope(o, a, nullptr, &ctx_);
+      failure = case_check(st, ctx_, isa_);
+      return failure.empty();
+    });
+  }
+
+  void counters(benchmark::State &state) override {
+    state.counters["GB_per_second"] = contest[0].best() * 1e-9;
+    state.counters["bytes"] = bytes_;
+    state.counters["rounds"] = (double)contest[0].rates.size();
+  }
+
+ private:
+  attn_isa isa_;
+  bool merge_;
+  std::vector<float> a_, b_, out_, lse_, lse_out_;
+  std::vector<char> workspace_;
+  attn_ctx ctx_{};
+  double bytes_ = 0;
+};
+
+class BandwidthCase : public Case {
+ public:
+  BandwidthCase(int level, int threads) : Case(ATTN_ISA_AUTO), bytes_(peak_level_bytes(level, threads)) {
+    rate_ = peak_read_bandwidth(bytes_, threads);
+    contest.add("probe", 1, [] { return true; });
+  }
+
+  void counters(benchmark::State &state) override {
+    state.counters["GB_per_second"] = rate_;
+    state.counters["bytes_per_thread"] = (double)bytes_;
+  }
+
+ private:
+  size_t bytes_;
+  double rate_;
+};
+
+}  // namespace
+
+void register_elementwise(const Selection &sel) {
+  attn_isa isa = sel.isa;
+  std::string tier = attn_isa_name(isa);
+  case_register("exp/f32/" + tier + "/n:" + std::to_string(ExpCase::kCount),
+                [isa] { return std::make_unique<ExpCase>(isa); });
+  for (int64_t len : {512, 16384})
+    for (bool merge : {false, true})
+      case_register(std::string(merge ? "merge" : "rope") + "/f32/" + tier + "/T:" +
+                        std::to_string(len) + "/d:64/h:8",
+                    [=] { return std::make_unique<PassCase>(isa, len, 64, merge); });
+}
+
+void register_bandwidth() {
+  static const char *const levels[] = {"L2", "L3", "DRAM"};
+  for (int level = 2; level <= 4; level++)
+    for (int threads = 1; threads <= clock_cores(); threads *= 2)
+      case_register(std::string("read/") + levels[level - 2] + "/threads:" + std::to_string(threads),
+                    [=] { return std::make_unique<BandwidthCase>(level, threads); });
+}

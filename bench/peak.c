@@ -1,0 +1,118 @@
+/* peak.c owns the multiply-add probes, one loop per tier. */
+#include "peak.h"
+
+#include <stdio.h>
+
+#include "clock.h"
+
+#if defined(__x86_64__) || defined(__i386__)
+#include <immintrin.h>
+#define PEAK_X86 1
+#elif defined(__ARM_NEON)
+#include <arm_neon.h>
+#endif
+
+/* Twelve accumulators: more than latency times pipes (4 x 2) on the cores known, and with the two
+ * operands they fit the sixteen registers of AVX2. */
+#define EACH_12(F) F(0) F(1) F(2) F(3) F(4) F(5) F(6) F(7) F(8) F(9) F(10) F(11)
+#define PROBE_SECONDS 1e-3
+#define STEPS 16384
+
+/* x and y come from memory the compiler cannot see through; the fixed point y / (1 - x) keeps
+ * the sums normal. */
+static volatile float probe_x = 0.5f, probe_y = 0.25f, probe_sink;
+
+typedef float vec4 __attribute__((vector_size(16)));
+
+/* Different starts, or the compiler would see twelve copies of one sum. */
+#define DECLARE(i) a##i = y + (float)i,
+#define STEP_C(i) a##i = a##i * x + y;
+#define SUM(i) +a##i
+
+static void steps_scalar(void) {
+  vec4 x = {probe_x, probe_x, probe_x, probe_x}, y = {probe_y, probe_y, probe_y, probe_y};
+  vec4 EACH_12(DECLARE) s = y;
+  for (int n = 0; n < STEPS; n++) {
+    EACH_12(STEP_C)
+  }
+  s = s EACH_12(SUM);
+  probe_sink = s[0] + s[1] + s[2] + s[3];
+}
+
+#ifdef PEAK_X86
+#define STEP_256(i) a##i = _mm256_fmadd_ps(a##i, x, y);
+#define STEP_512(i) a##i = _mm512_fmadd_ps(a##i, x, y);
+
+__attribute__((target("avx2,fma"))) static void steps_avx2(void) {
+  __m256 x = _mm256_set1_ps(probe_x), y = _mm256_set1_ps(probe_y);
+  __m256 EACH_12(DECLARE) s = y;
+  for (int n = 0; n < STEPS; n++) {
+    EACH_12(STEP_256)
+  }
+  s = s EACH_12(SUM);
+  probe_sink = _mm256_cvtss_f32(s);
+}
+
+__attribute__((target("avx512f"))) static void steps_avx512(void) {
+  __m512 x = _mm512_set1_ps(probe_x), y = _mm512_set1_ps(probe_y);
+  __m512 EACH_12(DECLARE) s = y;
+  for (int n = 0; n < STEPS; n++) {
+    EACH_12(STEP_512)
+  }
+  s = s EACH_12(SUM);
+  probe_sink = _mm512_cvtss_f32(s);
+}
+#elif defined(__ARM_NEON)
+#define STEP_NEON(i) a##i = vfmaq_f32(y, a##i, x);
+
+static void steps_neon(void) {
+  float32x4_t x = vdupq_n_f32(probe_x), y = vdupq_n_f32(probe_y);
+  float32x4_t EACH_12(DECLARE) s = y;
+  for (int n = 0; n < STEPS; n++) {
+    EACH_12(STEP_NEON)
+  }
+  s = s EACH_12(SUM);
+  probe_sink = vgetq_lane_f32(s, 0);
+}
+#endif
+
+static peak_record records[ATTN_ISA_COUNT];
+
+double peak_probe(attn_isa isa) {
+  void (*steps)(void) = NULL;
+  int lanes = 4;
+  if (attn_isa_status(isa) != ATTN_ISA_OK) return 0;
+  if (isa == ATTN_ISA_SCALAR) steps = steps_scalar;
+#ifdef PEAK_X86
+  if (isa == ATTN_ISA_AVX2) steps = steps_avx2, lanes = 8;
+  if (isa == ATTN_ISA_AVX512) steps = steps_avx512, lanes = 16;
+#elif defined(__ARM_NEON)
+  if (isa == ATTN_ISA_NEON) steps = steps_neon;
+#endif
+  if (!steps) return 0;
+
+  double start = clock_now(), seconds, rate;
+  int n = 0;
+  do {
+    steps();
+    n++;
+    seconds = clock_now() - start;
+  } while (seconds < PROBE_SECONDS);
+  rate = 2e-9 * STEPS * 12 * lanes * n / seconds;
+
+  peak_record *r = &records[isa];
+  if (!r->probes || rate < r->min) r->min = rate;
+  if (rate > r->max) r->max = rate;
+  r->sum += rate;
+  r->probes++;
+  return rate;
+}
+
+const peak_record *peak_of(attn_isa isa) { return &records[isa]; }
+
+void peak_print(attn_isa isa) {
+  const peak_record *r = &records[isa];
+  if (!r->probes) return;
+  printf("FMA peak %s: %.1f GFLOP/s per core (largest of %d probes; mean %.1f, smallest %.1f)\n",
+         attn_isa_name(isa), r->max, r->probes, r->sum / r->probes, r->min);
+}

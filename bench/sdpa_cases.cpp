@@ -1,0 +1,235 @@
+/* sdpa_cases.cpp owns the attention entries: which shapes, against whom, and their counters. */
+#include <cmath>
+
+#include "case.h"
+#include "peers.h"
+#include "pool.h"
+
+namespace {
+
+enum class Workers { kSerial, kPool, kOpenMP };
+
+struct SdpaSpec {
+  problem_shape shape;
+  bool peers;         /* against the composite and the plain loop */
+  bool has_base;      /* against ours on `base`, serial */
+  problem_shape base;
+  Workers workers;
+  int threads;
+};
+
+/* Work a peer does in one call, so that its turns last about as long as ours. */
+constexpr double kPeerFlops = 2e9;
+constexpr int kNaiveRounds = 3;
+
+class SdpaCase : public Case {
+ public:
+  SdpaCase(attn_isa isa, const SdpaSpec &spec) : Case(isa), spec_(spec), isa_(isa) {
+    if (!problem_init(&ours_, &spec.shape, spec.threads) ||
+        (spec.has_base && !problem_init(&base_, &spec.base, 1)) ||
+        (spec.peers && (!peer_init(&composite_, &ours_, isa) || !peer_init(&naive_, &ours_, isa)))) {
+      failure = "out of memory";
+      return;
+    }
+    contest.add("ours", ours_.flops, [this] { return call_ours(); });
+    if (spec.has_base) contest.add("base", base_.flops, [this] { return call(&base_, &base_ctx_); });
+    if (spec.peers) add_peers();
+    if (spec.workers == Workers::kPool) {
+      pool_ = pool_new(spec.threads);
+      if (!pool_) failure = "no threads";
+      ctx_.parallel_for = pool_run;
+      ctx_.parallel_user = pool_;
+    }
+    if (spec.workers == Workers::kOpenMP) {
+#ifdef _OPENMP
+      ctx_.parallel_for = attn_parallel_openmp;
+#else
+      failure = "compiled without OpenMP";
+#endif
+    }
+    ctx_.workers = spec.threads;
+  }
+
+  ~SdpaCase() override {
+    pool_free(pool_);
+    peer_free(&composite_);
+    peer_free(&naive_);
+    problem_free(&base_);
+    problem_free(&ours_);
+  }
+
+  void counters(benchmark::State &state) override {
+    const Contender &us = contest[0];
+    double best = us.best() * 1e-9;
+    auto &c = state.counters;
+    c["GFLOPS"] = best;
+    c["GFLOPS_median"] = us.median() * 1e-9;
+    c["peak"] = contest.peak();
+    c["percent"] = 100 * best / (contest.peak() * spec_.threads);
+    c["pairs_per_second"] = us.best() * (ours_.pairs / ours_.flops);
+    c["computed_per_allowed"] = (double)ctx_.report.pairs / ours_.pairs;
+    c["rounds"] = (double)us.rates.size();
+    if (spec_.shape.tq == 1) {
+      const problem_shape &s = ours_.shape;
+      double bytes = 4.0 * (double)(s.batch * s.kv_heads * s.tk * (s.dk + s.dv));
+      c["GB_per_second"] = best * bytes / ours_.flops;
+    }
+    for (const char *name : {"base", "composite", "naive"}) {
+      const Contender *them = contest.find(name);
+      if (!them || them->best() <= 0) continue;
+      c[std::string(name) + "_GFLOPS"] = them->best() * 1e-9;
+      c[std::string(name) + "_ratio"] = us.best() / them->best();
+    }
+    if (spec_.peers) c["composite_block"] = composite_.block;
+  }
+
+ private:
+  bool call(problem *p, attn_ctx *ctx) {
+    attn_status status = problem_run(p, isa_, ctx);
+    if (failure.empty()) failure = case_check(status, *ctx, isa_);
+    return failure.empty();
+  }
+
+  /* OpenMP threads go where the main thread may go. */
+  bool call_ours() {
+    if (spec_.workers == Workers::kOpenMP) clock_pin(-1);
+    bool ok = call(&ours_, &ctx_);
+    if (spec_.workers == Workers::kOpenMP) clock_pin(clock_cores() - 1);
+    return ok;
+  }
+
+  /* Every peer must first agree with ours: a wrong answer is fast and worth nothing. */
+  void add_peers() {
+    int64_t all = ours_.shape.batch * ours_.shape.heads;
+    double per_head = ours_.flops / (double)all;
+    int64_t heads = std::clamp((int64_t)(kPeerFlops / per_head), (int64_t)1, all);
+    if (!call(&ours_, &ctx_)) return;
+    composite_tune(&composite_);
+    composite_run(&composite_, 1);
+    naive_run(&naive_, 1);
+    if (!(peer_difference(&composite_, 1) < 1e-4)) failure = "the composite's result differs";
+    if (!(peer_difference(&naive_, 1) < 1e-4)) failure = "the plain loop's result differs";
+    contest.add("composite", per_head * (double)heads, [this, heads] {
+      composite_run(&composite_, heads);
+      return true;
+    });
+    contest.add("naive", per_head, [this] {
+      naive_run(&naive_, 1);
+      return true;
+    }).most_rounds = kNaiveRounds;
+  }
+
+  SdpaSpec spec_;
+  attn_isa isa_;
+  problem ours_{}, base_{};
+  peer composite_{}, naive_{};
+  attn_ctx ctx_{}, base_ctx_{};
+  pool *pool_ = nullptr;
+};
+
+const char *dtype_name(attn_dtype d) {
+  return d == ATTN_F16 ? "f16" : d == ATTN_BF16 ? "bf16" : "f32";
+}
+
+std::string name_of(attn_isa isa, const SdpaSpec &spec) {
+  static const char *const extras[] = {"",           "/alibi",        "/softcap:50", "/window:256",
+                                       "/mask:bool", "/mask:additive", "/sinks"};
+  const problem_shape &s = spec.shape;
+  std::string n = std::string("sdpa/") + dtype_name(s.dtype) + "/" + attn_isa_name(isa) +
+                  "/causal:" + (s.causal ? "1" : "0") + "/T:" + std::to_string(s.tq) +
+                  "/d:" + std::to_string(s.dk) + "/h:" + std::to_string(s.heads);
+  if (s.batch > 1) n += "/b:" + std::to_string(s.batch);
+  if (s.kv_heads) n += "/hkv:" + std::to_string(s.kv_heads);
+  if (s.tk && s.tk != s.tq) n += "/Tk:" + std::to_string(s.tk);
+  if (s.dv && s.dv != s.dk) n += "/dv:" + std::to_string(s.dv);
+  n += extras[s.extra];
+  if (s.bthd) n += "/bthd";
+  if (spec.threads > 1) n += "/threads:" + std::to_string(spec.threads);
+  if (spec.workers == Workers::kPool) n += "/pool";
+  if (spec.workers == Workers::kOpenMP) n += "/openmp";
+  return n;
+}
+
+void add(const Selection &sel, const SdpaSpec &spec) {
+  attn_isa isa = sel.isa;
+  case_register(name_of(isa, spec), [isa, spec] { return std::make_unique<SdpaCase>(isa, spec); });
+}
+
+/* Short sequences come in batches that keep the data near 4 MB, as a small model has it. */
+problem_shape dense(int64_t t, int64_t d, int causal) {
+  problem_shape s = {};
+  s.batch = t < 512 ? 512 / t : 1;
+  s.heads = 8;
+  s.tq = t;
+  s.dk = d;
+  s.causal = causal;
+  return s;
+}
+
+SdpaSpec against_peers(const problem_shape &s) {
+  return {s, true, false, {}, Workers::kSerial, 1};
+}
+
+SdpaSpec against_base(const problem_shape &s, const problem_shape &base) {
+  return {s, false, true, base, Workers::kSerial, 1};
+}
+
+}  // namespace
+
+void register_sdpa(const Selection &sel) {
+  bool slow = sel.isa == ATTN_ISA_SCALAR; /* its short list leaves out what takes long */
+  for (int causal = 0; causal < 2; causal++)
+    for (int64_t d : {64, 128})
+      for (int64_t t : {64, 128, 256, 512, 1024, 2048, 4096})
+        if (sel.full || !slow || t <= 512) add(sel, against_peers(dense(t, d, causal)));
+
+  problem_shape odd = dense(777, 72, 0);
+  odd.dv = 40;
+  for (int causal = 0; causal < 2; causal++) {
+    odd.causal = causal;
+    add(sel, against_peers(dense(1000, 80, causal)));
+    add(sel, against_peers(odd));
+  }
+  if (slow && !sel.full) return;
+
+  problem_shape plain = dense(2048, 64, 0), s;
+  for (int64_t d : {64, 128})
+    for (attn_dtype dtype : {ATTN_F16, ATTN_BF16}) {
+      s = dense(2048, d, 0);
+      s.dtype = dtype;
+      add(sel, against_base(s, dense(2048, d, 0)));
+    }
+  for (int e = PROBLEM_ALIBI; e <= PROBLEM_SINKS; e++) {
+    s = plain;
+    s.extra = (problem_extra)e;
+    s.causal = e == PROBLEM_WINDOW;
+    add(sel, against_base(s, dense(2048, 64, s.causal)));
+  }
+  for (int64_t kv : {2, 1}) {
+    s = plain;
+    s.kv_heads = kv;
+    add(sel, against_base(s, plain));
+  }
+  s = plain;
+  s.bthd = 1;
+  add(sel, against_base(s, plain));
+  s = dense(256, 64, 0); /* cross attention, and a chunk behind a cache */
+  s.batch = 1;
+  s.tk = 2048;
+  add(sel, against_base(s, plain));
+  s.causal = 1;
+  add(sel, against_base(s, plain));
+  s.tq = 1; /* decode */
+  s.causal = 0;
+  s.tk = 4096;
+  add(sel, against_base(s, plain));
+
+  if (clock_cores() < 2) return;
+  for (int causal = 0; causal < 2; causal++)
+    for (int64_t t : {512, 2048})
+      for (Workers w : {Workers::kPool, Workers::kOpenMP})
+        if (sel.full || t == 2048) {
+          s = dense(t, 64, causal);
+          add(sel, {s, false, true, s, w, 2});
+        }
+}

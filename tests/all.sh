@@ -1,0 +1,54 @@
+#!/bin/sh
+# all.sh owns the whole test run: the order of its steps, their logs (build/log) and the last page.
+# Each step is a make target that keeps about one processor busy, so JOBS of them run at once.
+set -eu
+cd "$(dirname "$0")/.."
+make="${MAKE:-make} --no-print-directory"
+logs=build/log
+
+now() { date +%s; }
+
+# A hang becomes a failure after this many seconds.
+LIMIT=900
+
+if [ "${1-}" = step ]; then
+  begin=$2 target=$3 start=$(now) result=ok
+  timeout $LIMIT $make "$target" >"$logs/$target" 2>&1 </dev/null || result=FAILED
+  printf '%-6s %-16s %4d s, done at %d s\n' $result "$target" $(($(now) - start)) \
+    $(($(now) - begin)) | tee "$logs/$target.result"
+  if [ $result = FAILED ]; then tail -n 60 "$logs/$target" | sed 's/^/       | /'; fi
+  exit 0
+fi
+
+rm -rf "$logs"
+mkdir -p "$logs"
+begin=$(now)
+# First and alone: afterwards a stale attn.h would be made anew.
+sh "$0" step "$begin" check-amalgam
+$make attn.h
+
+# Longest first, so that the end is not one long step.
+printf '%s\n' test-arm64 fuzz test-header sanitize test-native test-clang test-arm32 \
+  test-catalogue fuzz-replay examples |
+  xargs -P "${JOBS:-2}" -I STEP sh "$0" step "$begin" STEP
+
+# The last page: what the runners counted, then which tier ran where.
+echo
+for target in test-native test-clang test-arm64 test-arm32 sanitize; do
+  [ -f "$logs/$target" ] || continue
+  grep -E '^\[ +(PASSED|FAILED|SKIPPED) +\] [0-9]+ test' "$logs/$target" | sed "s/^/$target: /" || :
+done
+grep -hE '^header: |^Done [0-9]+ runs|^stat::number_of_executed_units|^replay: ' \
+  "$logs/test-header" "$logs/fuzz" "$logs/fuzz-replay" 2>/dev/null || :
+echo
+for target in test-native test-clang test-arm64 test-arm32; do
+  where=native
+  case $target in *arm*) where=qemu ;; esac
+  [ ! -f "$logs/$target" ] || grep -hE '^tier ' "$logs/$target" | sed "s/^/$target ($where): /" || :
+done
+grep -hE 'NOT RUN' "$logs"/* || :
+echo
+failed=$(grep -lE '^FAILED' "$logs"/*.result | wc -l)
+echo "all tests: $(grep -lE '^ok' "$logs"/*.result | wc -l) steps passed, $failed failed," \
+  "$(($(now) - begin)) s"
+[ "$failed" -eq 0 ]

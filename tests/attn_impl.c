@@ -1,0 +1,12 @@
+/* tests/attn_impl.c owns the one implementation of attn.h in the test program, with memory that
+ * the tests can count and forbid. */
+
+#include <stddef.h>
+
+void *test_malloc(size_t size);
+void test_free(void *ptr);
+
+#define ATTN_MALLOC(size) test_malloc(size)
+#define ATTN_FREE(ptr) test_free(ptr)
+#define ATTN_IMPLEMENTATION
+#include "attn.h"

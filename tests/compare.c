@@ -1,0 +1,137 @@
+/* tests/compare.c owns building an attn_sdpa call, running it on the tier under test and judging
+ * every row of its outputs against the oracle. */
+
+#include <math.h>
+#include <string.h>
+
+#include "harness.h"
+
+/* Half the distance from 1 to the next float. */
+#define EPSILON 5.9604644775390625e-8
+
+test_spec test_plain(int64_t heads, int64_t q_len, int64_t k_len, int64_t dk, int64_t dv) {
+  test_spec spec;
+  memset(&spec, 0, sizeof spec);
+  spec.batch = 1;
+  spec.heads = spec.k_heads = spec.v_heads = heads;
+  spec.q_len = q_len;
+  spec.k_len = k_len;
+  spec.dk = dk;
+  spec.dv = dv;
+  spec.lse = 1;
+  return spec;
+}
+
+static attn_tensor output(attn_tensor like) {
+  attn_tensor t = test_tensor(like.dtype, TEST_BHTD, like.batch, like.heads, like.len, like.dim);
+  return t;
+}
+
+test_call test_build(const test_spec *s, test_rng *rng) {
+  test_call call;
+  memset(&call, 0, sizeof call);
+  call.q = test_tensor(s->q_type, s->q_layout, s->batch, s->heads, s->q_len, s->dk);
+  call.k = test_tensor(s->k_type, s->k_layout, s->batch, s->k_heads, s->k_len, s->dk);
+  call.v = test_tensor(s->v_type, s->v_layout, s->batch, s->v_heads, s->k_len, s->dv);
+  call.o = test_tensor(s->o_type, s->o_layout, s->batch, s->heads, s->q_len, s->dv);
+  test_fill(call.q, rng, test_normal);
+  test_fill(call.k, rng, test_normal);
+  test_fill(call.v, rng, test_normal);
+  if (s->lse) {
+    call.params.lse =
+        test_tensor(ATTN_F32, s->o_layout, s->batch, s->heads, s->q_len, 1);
+  }
+  if (s->map) {
+    call.params.map =
+        test_tensor(ATTN_F32, s->o_layout, s->batch, s->heads, s->q_len, s->k_len);
+  }
+  return call;
+}
+
+test_call test_again(const test_call *call) {
+  test_call again = *call;
+  again.o = output(call->o);
+  if (call->params.lse.data) again.params.lse = output(call->params.lse);
+  if (call->params.map.data) again.params.map = output(call->params.map);
+  return again;
+}
+
+attn_report test_run(test_call *call) {
+  attn_ctx ctx = test_ctx();
+  attn_status status = attn_sdpa(call->o, call->q, call->k, call->v, &call->params, &ctx);
+  if (status != ATTN_OK) {
+    fail_msg("attn_sdpa: %s: %s", attn_status_string(status), ctx.reason ? ctx.reason : "(null)");
+  }
+  if (ctx.reason) fail_msg("a reason after a success: %s", ctx.reason);
+  if (ctx.report.isa != test_isa) {
+    fail_msg("ran on %s instead of %s", attn_isa_name(ctx.report.isa), attn_isa_name(test_isa));
+  }
+  return ctx.report;
+}
+
+/* What storing x costs. */
+static double rounding(attn_dtype dtype, double x) {
+  if (dtype == ATTN_F16) return fabs(x) * ldexp(1, -11) + ldexp(1, -25);
+  if (dtype == ATTN_BF16) return fabs(x) * ldexp(1, -9);
+  return fabs(x) * EPSILON;
+}
+
+/* Equal as far as NaN and infinities go; otherwise judged by the tolerance. */
+static int close(double got, double want, double tolerance) {
+  if (isnan(want)) return isnan(got);
+  if (isinf(want)) return got == want;
+  return fabs(got - want) <= tolerance;
+}
+
+void test_compare(const test_call *call, const char *what) {
+  const attn_tensor *o = &call->o, *q = &call->q, *k = &call->k, *v = &call->v;
+  const attn_sdpa_params *params = &call->params;
+  oracle_row row;
+  row.o = test_mem((size_t)v->dim * sizeof(double));
+  row.p = test_mem((size_t)(k->len + 1) * sizeof(double));
+  row.size = test_mem((size_t)(k->len + 1) * sizeof(double));
+  for (int64_t b = 0; b < o->batch; b++) {
+    for (int64_t h = 0; h < o->heads; h++) {
+      for (int64_t i = 0; i < o->len; i++) {
+        oracle_sdpa(q, k, v, params, b, h, i, &row);
+        /* A score is known to a few roundings of its terms: a chain of dk of them grows like
+         * sqrt(dk); a sum of Tk values likewise. */
+        double score = EPSILON * row.noise * (4 + sqrt((double)q->dim) / 4);
+        double weight = 2e-6 + 2 * score;
+        for (int64_t c = 0; c < v->dim; c++) {
+          double got = oracle_get(o, b, h, i, c), want = row.o[c];
+          if (close(got, want, weight * row.value + rounding(o->dtype, want))) continue;
+          fail_msg("%s: o[%d,%d,%d,%d] is %.9g, not %.9g; error %.3g of max |v| (%.3g allowed)",
+                   what, (int)b, (int)h, (int)i, (int)c, got, want,
+                   fabs(got - want) / row.value, weight);
+        }
+        if (params->lse.data) {
+          double got = oracle_get(&params->lse, b, h, i, 0);
+          if (!close(got, row.lse, 1e-6 * (1 + fabs(row.lse)) + score)) {
+            fail_msg("%s: lse[%d,%d,%d] is %.9g, not %.9g", what, (int)b, (int)h, (int)i, got,
+                     row.lse);
+          }
+        }
+        if (!params->map.data) continue;
+        for (int64_t j = 0; j < k->len; j++) {
+          double got = oracle_get(&params->map, b, h, i, j), want = row.p[j];
+          double unsure = 2e-6 + 2 * score + EPSILON * (fabs(row.lse) * 4 + row.size[j] * 8);
+          if (close(got, want, unsure * want + 1.2e-38)) continue;
+          fail_msg("%s: map[%d,%d,%d,%d] is %.9g, not %.9g", what, (int)b, (int)h, (int)i, (int)j,
+                   got, want);
+        }
+      }
+    }
+  }
+}
+
+void test_check(test_call *call, const char *what) {
+  test_run(call);
+  test_compare(call, what);
+}
+
+void test_assert_same_outputs(const test_call *a, const test_call *b, const char *what) {
+  test_assert_same(a->o, b->o, what);
+  if (a->params.lse.data) test_assert_same(a->params.lse, b->params.lse, what);
+  if (a->params.map.data) test_assert_same(a->params.map, b->params.map, what);
+}

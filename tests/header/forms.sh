@@ -1,0 +1,96 @@
+#!/bin/sh
+# forms.sh owns the ways to include the header: several files, private, twice, from another
+# folder, renamed, pasted, without some tiers, beside an older copy.
+. "$(dirname "$0")/lib.sh"
+
+gcc="gcc -std=c99 -Wall -Wextra -Werror -O1"
+printf '#define ATTN_IMPLEMENTATION\n#include "attn.h"\n' >impl.c
+
+# shellcheck disable=SC2086 # flags are words
+check "two files: one with the implementation" $gcc -I. -o two impl.c "$here/use.c" -lm
+check "two files run" ./two
+
+printf '#define ATTN_STATIC\n#define ATTN_IMPLEMENTATION\n#include "attn.h"\n' >static.h
+printf '#include "static.h"\nint other(void);\nint other(void) { return attn_isa_best() == 0; }\n' \
+  >other.c
+check "two files with private implementations" \
+  $gcc -include static.h -I. -o private other.c "$here/use.c" -lm
+check "private implementations run" ./private
+check "a private implementation exports nothing" sh -c \
+  "$gcc -c -o other.o other.c && ! nm -g --defined-only other.o | grep attn_"
+
+printf '#include "attn.h"\n#include "attn.h"\n#define ATTN_IMPLEMENTATION\n#include "attn.h"\n' \
+  >twice.c
+printf '#include "attn.h"\n#include "attn.h"\n' >>twice.c
+check "included many times in one file" $gcc -c -o twice.o twice.c
+cp twice.c twice.cpp
+check "included many times in C++" g++ -std=c++11 -Wall -Wextra -Werror -O0 -c -o twice.o twice.cpp
+
+mkdir -p deep/down lib
+cp attn.h lib/
+printf '#define ATTN_IMPLEMENTATION\n#include "../../lib/attn.h"\n' >deep/down/impl.c
+check "a relative path in the include" $gcc -c -o deep.o deep/down/impl.c
+(cd deep/down && check "a relative -I" $gcc -I../../lib -DATTN_IMPLEMENTATION -c -o deep.o \
+  "$here/use.c")
+check "-include on the command line" $gcc -DATTN_IMPLEMENTATION -include lib/attn.h -I. -o include \
+  "$here/use.c" -lm
+printf '#define min(a, b) ((a) < (b) ? (a) : (b))\n#define max min\n#include <complex.h>\n' >rude.c
+cat impl.c >>rude.c
+check "beside <complex.h> and macros named min and max" $gcc -c -o rude.o rude.c
+
+mkdir renamed
+cp attn.h renamed/attention.h
+printf '#define ATTN_IMPLEMENTATION\n#include "attention.h"\n' >renamed/impl.c
+mv attn.h hidden.h
+refuse "renamed without ATTN_SELF" "define ATTN_SELF" gcc -c -o r.o renamed/impl.c
+check "renamed with ATTN_SELF" $gcc "-DATTN_SELF=\"attention.h\"" -c -o r.o renamed/impl.c
+mv hidden.h attn.h
+
+# An older copy that would be found first: it knows another version of the pass.
+mkdir older
+sed 's/\(ATTN_PASS_ != \)[0-9]*/\199/' attn.h >older/attn.h
+cmp -s attn.h older/attn.h && echo "no version check in the pass" >"$log" && fail "version check"
+cp renamed/attention.h newer.h
+printf '#define ATTN_IMPLEMENTATION\n#include "../newer.h"\n' >older/impl.c
+mkdir newer
+mv newer.h newer/
+printf '#define ATTN_IMPLEMENTATION\n#include "newer.h"\n' >older.c
+mv attn.h hidden.h
+refuse "an older attn.h found in place of this one" "another version" \
+  gcc -Iolder -Inewer -c -o older.o older.c
+mv hidden.h attn.h
+
+for switch in AVX2 AVX512 NEON; do
+  check "ATTN_NO_$switch" $gcc -DATTN_NO_$switch -DATTN_IMPLEMENTATION -I. -o switch "$here/use.c" \
+    -lm
+  tier=$(echo $switch | tr 'A-Z' 'a-z')
+  check "ATTN_NO_$switch runs without $tier" sh -c "./switch | grep '^$tier: [a-z]' |
+    grep -v 'runs'"
+done
+check "all switches" $gcc -DATTN_NO_AVX2 -DATTN_NO_AVX512 -DATTN_NO_NEON -DATTN_IMPLEMENTATION -I. \
+  -o switch "$here/use.c" -lm
+check "all switches leave scalar" ./switch scalar
+check "ATTN_NO_GETENV" $gcc -DATTN_NO_GETENV -DATTN_IMPLEMENTATION -I. -c -o getenv.o "$here/use.c"
+check "ATTN_MALLOC and ATTN_FREE" sh -c "$gcc '-DATTN_MALLOC(n)=NULL' '-DATTN_FREE(p)=((void)(p))' \
+  -c -o hooks.o impl.c -DATTN_NO_GETENV && ! nm -u hooks.o | grep -E 'malloc|free'"
+refuse "ATTN_MALLOC alone" "ATTN_FREE together" gcc "-DATTN_MALLOC(n)=NULL" -c -o hooks.o impl.c
+
+check "flat form is made" "$root/attn/amalgamate" --flat "$work/attn_flat.h"
+mkdir flat
+{
+  echo '#define ATTN_IMPLEMENTATION'
+  cat attn_flat.h
+  sed '/#include "attn.h"/d' "$here/use.c"
+} >flat/pasted.c
+check "flat form, pasted into a file" $gcc -o flat/pasted flat/pasted.c -lm
+check "flat form runs" flat/pasted
+cp attn_flat.h flat/any_name.h
+printf '#define ATTN_IMPLEMENTATION\n#include "any_name.h"\n' >flat/impl.c
+check "flat form, renamed" $gcc -c -o flat/impl.o flat/impl.c
+refuse "flat form has no self-include" "" grep 'include *ATTN_SELF' attn_flat.h
+
+cat >empty.c <<'END'
+#include "attn.h"
+int main(void) { return attn_isa_best() == 0; }
+END
+refuse "without the implementation the linker says so" "attn_isa_best" gcc -o empty empty.c

@@ -1,0 +1,228 @@
+/* tests/oracle.c owns the float64 formulas of tests/oracle.h. Clarity is all that counts here. */
+
+#include "oracle.h"
+
+#include <math.h>
+#include <string.h>
+
+double oracle_from_f16(uint16_t bits) {
+  int sign = bits >> 15, exponent = bits >> 10 & 31, fraction = bits & 1023;
+  double x;
+  if (exponent == 31) {
+    x = fraction ? (double)NAN : (double)INFINITY;
+  } else if (exponent == 0) {
+    x = ldexp(fraction, -24);
+  } else {
+    x = ldexp(1024 + fraction, exponent - 25);
+  }
+  return sign ? -x : x;
+}
+
+double oracle_from_bf16(uint16_t bits) {
+  uint32_t wide = (uint32_t)bits << 16;
+  float x;
+  memcpy(&x, &wide, sizeof x);
+  return (double)x;
+}
+
+/* Rounds |x| to a multiple of 2^step, ties to the even multiple, and returns the multiple. */
+static double round_to(double x, int step) {
+  double n = ldexp(fabs(x), -step), down = floor(n), rest = n - down;
+  if (rest > 0.5 || (rest == 0.5 && fmod(down, 2) != 0)) down += 1;
+  return down;
+}
+
+/* A binary format with p bits of precision and least exponent emin, as sign, exponent, fraction. */
+static uint16_t to_small(double x, int p, int emin, int exponent_bits) {
+  uint16_t sign = signbit(x) ? 0x8000u : 0;
+  int exponent_max = (1 << exponent_bits) - 1;
+  uint16_t infinity = (uint16_t)(sign | exponent_max << (p - 1));
+  if (isnan(x)) return (uint16_t)(infinity | 1 << (p - 2));
+  if (isinf(x)) return infinity;
+  if (x == 0) return sign;
+  int e;
+  frexp(x, &e);
+  e -= 1; /* |x| = 1.f * 2^e */
+  if (e < emin) e = emin;
+  double n = round_to(x, e - p + 1);
+  if (n == ldexp(1, p)) {
+    n /= 2;
+    e += 1;
+  }
+  if (n < ldexp(1, p - 1)) return (uint16_t)(sign | (int)n); /* subnormal */
+  int biased = e - emin + 1;
+  if (biased >= exponent_max) return infinity;
+  return (uint16_t)(sign | biased << (p - 1) | ((int)n - (1 << (p - 1))));
+}
+
+uint16_t oracle_to_f16(double x) { return to_small(x, 11, -14, 5); }
+uint16_t oracle_to_bf16(double x) { return to_small(x, 8, -126, 8); }
+
+int64_t oracle_size(attn_dtype dtype) { return dtype == ATTN_F32 ? 4 : 2; }
+
+void *oracle_address(const attn_tensor *t, int64_t b, int64_t h, int64_t i, int64_t c) {
+  int64_t at = b * t->stride_batch + h * t->stride_head + i * t->stride_len + c;
+  return (char *)t->data + at * oracle_size(t->dtype);
+}
+
+/* Reads through memcpy, since a view need not be aligned. */
+static double number_at(const void *p, attn_dtype dtype) {
+  float f;
+  uint16_t u;
+  if (dtype == ATTN_F32) {
+    memcpy(&f, p, sizeof f);
+    return (double)f;
+  }
+  memcpy(&u, p, sizeof u);
+  return dtype == ATTN_F16 ? oracle_from_f16(u) : oracle_from_bf16(u);
+}
+
+double oracle_get(const attn_tensor *t, int64_t b, int64_t h, int64_t i, int64_t c) {
+  return number_at(oracle_address(t, b, h, i, c), t->dtype);
+}
+
+void oracle_set(const attn_tensor *t, int64_t b, int64_t h, int64_t i, int64_t c, double x) {
+  void *p = oracle_address(t, b, h, i, c);
+  float f = (float)x;
+  uint16_t u = t->dtype == ATTN_F16 ? oracle_to_f16(x) : oracle_to_bf16(x);
+  if (t->dtype == ATTN_F32) {
+    memcpy(p, &f, sizeof f);
+  } else {
+    memcpy(p, &u, sizeof u);
+  }
+}
+
+double oracle_mask(const attn_mask *m, int64_t b, int64_t h, int64_t i, int64_t j) {
+  if (m->kind == ATTN_MASK_NONE) return 0;
+  int64_t row = (m->batch == 1 ? 0 : b * m->stride_batch) +
+                (m->heads == 1 ? 0 : h * m->stride_head) + (m->q_len == 1 ? 0 : i * m->stride_q);
+  if (m->k_len == 1) j = 0;
+  const uint8_t *bytes = (const uint8_t *)m->data;
+  if (m->kind == ATTN_MASK_ADD) {
+    return number_at(bytes + (row + j) * oracle_size(m->dtype), m->dtype);
+  }
+  int allowed = m->kind == ATTN_MASK_BOOL ? bytes[row + j] : bytes[row + (j >> 3)] >> (j & 7) & 1;
+  return allowed ? 0 : -(double)INFINITY;
+}
+
+static int64_t position(const attn_tensor *q, const attn_tensor *k, const attn_sdpa_params *params,
+                        int64_t i) {
+  return i + (params->has_q_off ? params->q_off : k->len - q->len);
+}
+
+/* Whether delta keys in one direction lie inside a window field. */
+static int inside(int64_t window, int64_t delta) {
+  if (window == 0 || delta <= 0) return 1;
+  return delta <= (window == ATTN_WINDOW_NONE ? 0 : window);
+}
+
+int oracle_allowed(const attn_tensor *q, const attn_tensor *k, const attn_sdpa_params *params,
+                   int64_t b, int64_t h, int64_t i, int64_t j) {
+  int64_t delta = j - position(q, k, params, i);
+  if (params->q_len && i >= params->q_len[b]) return 0;
+  if (params->kv_len && j >= params->kv_len[b]) return 0;
+  if (params->causal && delta > 0) return 0;
+  if (!inside(params->window_left, -delta) || !inside(params->window_right, delta)) return 0;
+  if (oracle_mask(&params->mask, b, h, i, j) < 0) return 0;
+  return !(oracle_mask(&params->bias, b, h, i, j) == -(double)INFINITY);
+}
+
+void oracle_sdpa(const attn_tensor *q, const attn_tensor *k, const attn_tensor *v,
+                 const attn_sdpa_params *params, int64_t b, int64_t h, int64_t i,
+                 oracle_row *row) {
+  int64_t hk = h * k->heads / q->heads, hv = h * v->heads / q->heads;
+  double scale = params->scale == 0 ? 1 / sqrt((double)q->dim) : (double)params->scale;
+  if (params->scale == 0 && signbit(params->scale)) scale = 0;
+  double infinity = (double)INFINITY, m = -infinity, z = 0;
+  double sink = params->sinks ? (double)params->sinks[h] : -infinity;
+  double one = params->softmax_one ? 0 : -infinity;
+  row->allowed = 0;
+  row->noise = row->value = 0;
+
+  /* Scores go to row->p. */
+  for (int64_t j = 0; j < k->len; j++) {
+    row->p[j] = -infinity;
+    if (!oracle_allowed(q, k, params, b, h, i, j)) continue;
+    double dot = 0, size = 0;
+    for (int64_t c = 0; c < q->dim; c++) {
+      double term = oracle_get(q, b, h, i, c) * oracle_get(k, b, hk, j, c);
+      dot += term;
+      size += fabs(term);
+    }
+    double x = scale * dot, cap = (double)params->softcap;
+    size *= fabs(scale);
+    if (cap > 0) {
+      x = cap * tanh(x / cap);
+      size = fmin(size, cap);
+    }
+    double bias = oracle_mask(&params->bias, b, h, i, j), distance = 0;
+    if (params->alibi) {
+      distance = (double)params->alibi[h] * fabs((double)(j - position(q, k, params, i)));
+    }
+    row->p[j] = x + bias - distance;
+    size += fabs(bias) + fabs(distance);
+    row->size[j] = size;
+    row->allowed++;
+    if (!(row->p[j] <= m)) m = row->p[j];
+  }
+
+  for (int64_t c = 0; c < v->dim; c++) row->o[c] = 0;
+  int live = !(params->q_len && i >= params->q_len[b]);
+  if (live && sink > m) m = sink;
+  if (live && one > m) m = one;
+  row->lse = -infinity;
+  if (m == -infinity) {
+    for (int64_t j = 0; j < k->len; j++) row->p[j] = 0;
+    return;
+  }
+  for (int64_t j = 0; j < k->len; j++) z += exp(row->p[j] - m);
+  if (live) z += exp(sink - m) + exp(one - m);
+  row->lse = m + log(z);
+  for (int64_t j = 0; j < k->len; j++) {
+    double x = row->p[j];
+    row->p[j] = x == -infinity ? 0 : exp(x - m) / z;
+    if (x == -infinity) continue;
+    row->noise += row->p[j] * row->size[j];
+    for (int64_t c = 0; c < v->dim; c++) {
+      double value = oracle_get(v, b, hv, j, c);
+      row->o[c] += row->p[j] * value;
+      if (fabs(value) > row->value) row->value = fabs(value);
+    }
+  }
+}
+
+double oracle_merge(double *o, const double *o1, double lse1, const double *o2, double lse2,
+                    int64_t dv) {
+  double infinity = (double)INFINITY;
+  if (lse1 == -infinity && lse2 == -infinity) {
+    for (int64_t c = 0; c < dv; c++) o[c] = 0;
+    return -infinity;
+  }
+  double m = fmax(lse1, lse2), z = exp(lse1 - m) + exp(lse2 - m), lse = m + log(z);
+  double w1 = exp(lse1 - lse), w2 = exp(lse2 - lse);
+  for (int64_t c = 0; c < dv; c++) {
+    o[c] = (lse1 == -infinity ? 0 : w1 * o1[c]) + (lse2 == -infinity ? 0 : w2 * o2[c]);
+  }
+  return lse;
+}
+
+void oracle_rope(double *y, const double *x, int64_t d, int64_t rot, double base,
+                 attn_rope_layout layout, int inverse, double position) {
+  for (int64_t c = 0; c < d; c++) y[c] = x[c];
+  for (int64_t m = 0; m < rot / 2; m++) {
+    double phi = position * pow(base, -2.0 * (double)m / (double)rot);
+    if (inverse) phi = -phi;
+    int64_t a = layout == ATTN_ROPE_HALF ? m : 2 * m;
+    int64_t b = layout == ATTN_ROPE_HALF ? m + rot / 2 : 2 * m + 1;
+    y[a] = x[a] * cos(phi) - x[b] * sin(phi);
+    y[b] = x[a] * sin(phi) + x[b] * cos(phi);
+  }
+}
+
+double oracle_slope(int64_t h, int64_t n) {
+  int64_t c = 1;
+  while (2 * c <= n) c *= 2;
+  double exponent = h < c ? -8.0 * (double)(h + 1) / (double)c
+                          : -4.0 * (double)(2 * (h - c) + 1) / (double)c;
+  return pow(2, exponent);
+}

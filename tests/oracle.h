@@ -1,0 +1,56 @@
+/* tests/oracle.h owns the reference: float64 formulas written from the specification, one loop
+ * nest per sum, sharing with attn.h nothing but its public structs. */
+
+#ifndef TESTS_ORACLE_H
+#define TESTS_ORACLE_H
+
+#include "attn.h"
+
+/* Storage conversion, by value and by bits; to 16 bits rounds to nearest even. */
+double oracle_from_f16(uint16_t bits);
+double oracle_from_bf16(uint16_t bits);
+uint16_t oracle_to_f16(double x);
+uint16_t oracle_to_bf16(double x);
+
+/* One element of a view. */
+double oracle_get(const attn_tensor *t, int64_t b, int64_t h, int64_t i, int64_t c);
+void oracle_set(const attn_tensor *t, int64_t b, int64_t h, int64_t i, int64_t c, double x);
+void *oracle_address(const attn_tensor *t, int64_t b, int64_t h, int64_t i, int64_t c);
+int64_t oracle_size(attn_dtype dtype);
+
+/* One entry of a mask: additive value; a boolean or bit gives 0 or -inf. */
+double oracle_mask(const attn_mask *m, int64_t b, int64_t h, int64_t i, int64_t j);
+
+/* What a row of attention should be, and how well float32 can know it. The arrays are the
+ * caller's. */
+typedef struct oracle_row {
+  double *o;       /* [dv] */
+  double *p;       /* [Tk] */
+  double *size;    /* [Tk], the sum of the absolute terms of each score */
+  double lse;
+  double value;    /* max |v| over the allowed keys */
+  double noise;    /* sum_j P_ij size_ij: the score error that can reach the row, over epsilon */
+  int64_t allowed; /* keys */
+} oracle_row;
+
+/* 1 if query i may see key j. */
+int oracle_allowed(const attn_tensor *q, const attn_tensor *k, const attn_sdpa_params *params,
+                   int64_t b, int64_t h, int64_t i, int64_t j);
+
+/* Row (b, h, i) of attention. */
+void oracle_sdpa(const attn_tensor *q, const attn_tensor *k, const attn_tensor *v,
+                 const attn_sdpa_params *params, int64_t b, int64_t h, int64_t i,
+                 oracle_row *row);
+
+/* The merge of one row; o1, o2, o hold dv numbers. Returns the LSE. */
+double oracle_merge(double *o, const double *o1, double lse1, const double *o2, double lse2,
+                    int64_t dv);
+
+/* Rotates one row of d numbers at a position. */
+void oracle_rope(double *y, const double *x, int64_t d, int64_t rot, double base,
+                 attn_rope_layout layout, int inverse, double position);
+
+/* The ALiBi slope of head h of n. */
+double oracle_slope(int64_t h, int64_t n);
+
+#endif
