@@ -65,3 +65,20 @@ bench: $(BENCH_DIR)/bench
 	@rm -f $(BENCH_DIR)/*.json; status=0; \
 	for tier in $(BENCH_TIERS); do $(MAKE) -s --no-print-directory bench-run-$$tier || status=1; done; \
 	python3 bench/table.py $(BENCH_DIR)/*.json; exit $$status
+
+# The tables again, and the pictures, from the last results.
+.PHONY: bench-table
+bench-table:
+	python3 bench/table.py $(wildcard $(BENCH_DIR)/*.json)
+
+bench-plots:
+	@test -n "$(wildcard $(BENCH_DIR)/*.json)" || { echo "run make bench first"; exit 1; }
+	python3 bench/plots.py docs/img $(BENCH_DIR) $(wildcard $(BENCH_DIR)/*.json)
+
+# --- What the header costs the compiler, and the kernels on ARM by static analysis.
+
+bench-header:
+	@sh bench/header_cost.sh $(BENCH_ATTN)
+
+bench-arm:
+	@sh bench/arm_inner_loop.sh $(BENCH_ATTN)

@@ -14,7 +14,7 @@ int peer_fits(const problem *p) {
          (!s->causal || s->tq <= s->tk);
 }
 
-enum { MAX_BLOCK = 512 };
+enum { MAX_BLOCK = 1024 };
 
 int peer_init(peer *w, const problem *p, attn_isa isa) {
   const problem_shape *s = &p->shape;

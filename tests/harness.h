@@ -16,10 +16,11 @@
 
 /* The tier every call must run on, set by the runner. */
 extern attn_isa test_isa;
-/* 1 under emulation and sanitizers: fewer and smaller random cases. */
+/* ATTN_TEST_SCALE=small, for emulators and sanitizers: fewer and smaller random cases. */
 extern int test_fast;
+/* 1 when this machine has the instructions of a tier, found without asking attn.h. */
+int test_expects(attn_isa isa);
 
-/* Picks the size of a test: count as it is, or less when test_fast. */
 int64_t test_count(int64_t full, int64_t fast);
 
 /* A context that forces the tier under test. */

@@ -146,26 +146,6 @@ void A1_storage_rounding(void **state) {
   }
 }
 
-void A1_unaligned(void **state) {
-  (void)state;
-  test_spec spec = test_plain(2, 19, 23, 17, 13);
-  spec.map = 1;
-  test_rng rng = test_seed(5);
-  test_call call = test_build(&spec, &rng), odd = call;
-  attn_tensor *from[6] = {&call.q, &call.k, &call.v, &call.o, &call.params.lse, &call.params.map};
-  attn_tensor *to[6] = {&odd.q, &odd.k, &odd.v, &odd.o, &odd.params.lse, &odd.params.map};
-  for (int n = 0; n < 6; n++) {
-    size_t size = (size_t)(from[n]->heads * from[n]->len * from[n]->dim * 4);
-    char *bytes = test_mem(size + 8);
-    to[n]->data = bytes + 1 + n % 3;
-    memcpy(to[n]->data, from[n]->data, size);
-  }
-  test_run(&call);
-  test_run(&odd);
-  test_compare(&odd, "unaligned");
-  test_assert_same_outputs(&call, &odd, "unaligned");
-}
-
 void A1_null_context_and_params(void **state) {
   (void)state;
   test_spec spec = test_plain(2, 9, 12, 8, 8);

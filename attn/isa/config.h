@@ -88,6 +88,15 @@
 #define ATTN_RESTRICT_
 #endif
 
+/* Before a short loop over vectors: unrolled whole, its array becomes registers. */
+#if defined(ATTN_CLANG_)
+#define ATTN_UNROLL_ _Pragma("clang loop unroll(full)")
+#elif defined(ATTN_GCC_)
+#define ATTN_UNROLL_ _Pragma("GCC unroll 16")
+#else
+#define ATTN_UNROLL_
+#endif
+
 /* A static function that a build may leave unused. */
 #if defined(__GNUC__)
 #define ATTN_FUNC_ static __attribute__((unused))

@@ -26,6 +26,9 @@
 #define ATTN_V_LT_(a, b) _mm256_cmp_ps(a, b, _CMP_LT_OQ)
 #define ATTN_M_AND_(m, n) _mm256_and_ps(m, n)
 #define ATTN_V_SELECT_(m, a, b) _mm256_blendv_ps(b, a, m)
+#define ATTN_V_ROUND_(x, t, n)                              \
+  (t) = ATTN_V_ADD_(x, ATTN_V_SET1_(ATTN_EXP_BIAS_)), \
+  (n) = ATTN_V_SUB_(t, ATTN_V_SET1_(ATTN_EXP_BIAS_))
 /* SMALL: add n + 64 to the exponent, which stays in range, then let one multiplication by 2^-64
  * round into the subnormals. The other form scales by 2^(n/2) twice. */
 #define ATTN_V_LDEXP_SMALL_(p, t, n)                                                         \

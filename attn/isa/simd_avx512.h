@@ -29,9 +29,11 @@
 #define ATTN_V_LT_(a, b) _mm512_cmp_ps_mask(a, b, _CMP_LT_OQ)
 #define ATTN_M_AND_(m, n) ((__mmask16)((m) & (n)))
 #define ATTN_V_SELECT_(m, a, b) _mm512_mask_blend_ps(m, b, a)
-/* p * 2^n, rounded once; t = n + ATTN_EXP_BIAS_ holds n in its low bits. SMALL: n <= 0 */
-#define ATTN_V_LDEXP_SMALL_(p, t, n) _mm512_scalef_ps(p, n)
-#define ATTN_V_LDEXP_(p, t, n) _mm512_scalef_ps(p, n)
+/* n = x rounded to an integer, t = n + ATTN_EXP_BIAS_ with n in its low bits (unused here) */
+#define ATTN_V_ROUND_(x, t, n) (n) = _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT), (t) = (n)
+/* p * 2^n, rounded once. SMALL: n <= 0 */
+#define ATTN_V_LDEXP_SMALL_(p, t, n) ((void)(t), _mm512_scalef_ps(p, n))
+#define ATTN_V_LDEXP_(p, t, n) ((void)(t), _mm512_scalef_ps(p, n))
 /* 16-bit storage, round to nearest even */
 #define ATTN_V_LOAD_F16_(p) _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(p)))
 #define ATTN_V_STORE_F16_(p, v) \

@@ -34,6 +34,9 @@
 #define ATTN_V_LT_(a, b) vcltq_f32(a, b)
 #define ATTN_M_AND_(m, n) vandq_u32(m, n)
 #define ATTN_V_SELECT_(m, a, b) vbslq_f32(m, a, b)
+#define ATTN_V_ROUND_(x, t, n)                              \
+  (t) = ATTN_V_ADD_(x, ATTN_V_SET1_(ATTN_EXP_BIAS_)), \
+  (n) = ATTN_V_SUB_(t, ATTN_V_SET1_(ATTN_EXP_BIAS_))
 #define ATTN_V_LDEXP_SMALL_(p, t, n)                                                           \
   vmulq_f32(vreinterpretq_f32_s32(vaddq_s32(vreinterpretq_s32_f32(p),                          \
                                             vshlq_n_s32(vreinterpretq_s32_f32(t), 23))),       \

@@ -27,8 +27,11 @@
 #define ATTN_V_LT_(a, b) attn_lt_scalar_(a, b)
 #define ATTN_M_AND_(m, n) attn_and_scalar_(m, n)
 #define ATTN_V_SELECT_(m, a, b) attn_select_scalar_(m, a, b)
-#define ATTN_V_LDEXP_SMALL_(p, t, n) attn_ldexp_scalar_(p, n)
-#define ATTN_V_LDEXP_(p, t, n) attn_ldexp_scalar_(p, n)
+#define ATTN_V_ROUND_(x, t, n)                              \
+  (t) = ATTN_V_ADD_(x, ATTN_V_SET1_(ATTN_EXP_BIAS_)), \
+  (n) = ATTN_V_SUB_(t, ATTN_V_SET1_(ATTN_EXP_BIAS_))
+#define ATTN_V_LDEXP_SMALL_(p, t, n) ((void)(t), attn_ldexp_scalar_(p, n))
+#define ATTN_V_LDEXP_(p, t, n) ((void)(t), attn_ldexp_scalar_(p, n))
 #define ATTN_V_LOAD_F16_(p) attn_load_f16_scalar_(p)
 #define ATTN_V_STORE_F16_(p, v) attn_store_f16_scalar_(p, v)
 #define ATTN_V_LOAD_BF16_(p) attn_load_bf16_scalar_(p)

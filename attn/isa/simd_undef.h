@@ -21,6 +21,7 @@
 #undef ATTN_V_LT_
 #undef ATTN_V_MAX_
 #undef ATTN_V_MUL_
+#undef ATTN_V_ROUND_
 #undef ATTN_V_SELECT_
 #undef ATTN_V_SET1_
 #undef ATTN_V_STORE_

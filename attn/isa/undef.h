@@ -52,6 +52,7 @@
 #undef ATTN_ROW_STORE_
 #undef ATTN_TILE_
 #undef ATTN_TWO_M64_
+#undef ATTN_UNROLL_
 #undef ATTN_WORDS_
 #undef ATTN_X86_
 #undef ATTN_XCR0_AVX2_

@@ -52,15 +52,25 @@ ATTN_INLINE_ int ATTN_FN_(lanes_left)(int64_t n, int64_t i) {
 ATTN_INLINE_ void ATTN_FN_(pack_kind)(float *dst, const void *const *rows, int n, int64_t dim,
                                       const int kind, float hi, float lo) {
   ATTN_VF_ vhi = ATTN_V_SET1_(hi), vlo = ATTN_V_SET1_(lo), r[ATTN_W_];
-  const int scaled = kind != ATTN_KIND_BOOL_ && (hi != 1.0f || lo != 0.0f);
   for (int lane = 0; lane < n; lane += ATTN_W_) {
     for (int64_t c = 0; c < dim; c += ATTN_W_) {
       int w = ATTN_FN_(lanes_left)(dim, c);
+      if (w == ATTN_W_ && lane + ATTN_W_ <= n) { /* whole squares, the usual case, stay in registers */
+        ATTN_UNROLL_
+        for (int i = 0; i < ATTN_W_; i++) {
+          r[i] = ATTN_FN_(load)(rows[lane + i], c, ATTN_W_, kind);
+          if (kind != ATTN_KIND_BOOL_) r[i] = ATTN_V_FMA_(r[i], vhi, ATTN_V_MUL_(r[i], vlo));
+        }
+        ATTN_V_TRANSPOSE_(r);
+        ATTN_UNROLL_
+        for (int i = 0; i < ATTN_W_; i++) ATTN_V_STORE_(dst + (c + i) * ATTN_TILE_ + lane, r[i]);
+        continue;
+      }
       for (int i = 0; i < ATTN_W_; i++) {
         r[i] = ATTN_V_ZERO_();
         if (lane + i >= n) continue;
         r[i] = ATTN_FN_(load)(rows[lane + i], c, w, kind);
-        if (scaled) r[i] = ATTN_V_FMA_(r[i], vhi, ATTN_V_MUL_(r[i], vlo));
+        if (kind != ATTN_KIND_BOOL_) r[i] = ATTN_V_FMA_(r[i], vhi, ATTN_V_MUL_(r[i], vlo));
       }
       ATTN_V_TRANSPOSE_(r);
       for (int i = 0; i < w; i++) ATTN_V_STORE_(dst + (c + i) * ATTN_TILE_ + lane, r[i]);
@@ -88,6 +98,17 @@ ATTN_INLINE_ void ATTN_FN_(unpack_kind)(void *const *rows, const float *src, int
     ATTN_VF_ a = scale ? ATTN_V_LOAD_(scale + lane) : ATTN_V_SET1_(1.0f);
     for (int64_t c = 0; c < dim; c += ATTN_W_) {
       int w = ATTN_FN_(lanes_left)(dim, c);
+      if (w == ATTN_W_ && lane + ATTN_W_ <= n) {
+        ATTN_UNROLL_
+        for (int i = 0; i < ATTN_W_; i++) {
+          r[i] = ATTN_V_MUL_(ATTN_V_LOAD_(src + (c + i) * ATTN_TILE_ + lane), a);
+          r[i] = ATTN_V_SELECT_(ATTN_V_EQ_(r[i], r[i]), r[i], nan);
+        }
+        ATTN_V_TRANSPOSE_(r);
+        ATTN_UNROLL_
+        for (int i = 0; i < ATTN_W_; i++) ATTN_FN_(store)(rows[lane + i], c, r[i], ATTN_W_, kind);
+        continue;
+      }
       for (int i = 0; i < ATTN_W_; i++) {
         r[i] = ATTN_V_ZERO_();
         if (i >= w) continue;

@@ -50,7 +50,21 @@ ATTN_FUNC_ void ATTN_FN_(softmax_block)(float *s, int64_t n, int g0, int g1, flo
     ATTN_VF_ base = ATTN_FN_(base)(now), sum = ATTN_V_ZERO_();
     ATTN_VF_ keep = ATTN_FN_(exp2_neg)(ATTN_V_SUB_(old, base));
     float *cell = s + lane;
-    for (int64_t j = 0; j < n; j++, cell += ATTN_TILE_) {
+    int64_t j = 0;
+    for (; j + 4 <= n; j += 4, cell += 4 * ATTN_TILE_) {
+      ATTN_VF_ p[4];
+      p[0] = ATTN_V_SUB_(ATTN_V_LOAD_(cell), base);
+      p[1] = ATTN_V_SUB_(ATTN_V_LOAD_(cell + ATTN_TILE_), base);
+      p[2] = ATTN_V_SUB_(ATTN_V_LOAD_(cell + 2 * ATTN_TILE_), base);
+      p[3] = ATTN_V_SUB_(ATTN_V_LOAD_(cell + 3 * ATTN_TILE_), base);
+      ATTN_FN_(exp2_neg4)(p);
+      ATTN_V_STORE_(cell, p[0]);
+      ATTN_V_STORE_(cell + ATTN_TILE_, p[1]);
+      ATTN_V_STORE_(cell + 2 * ATTN_TILE_, p[2]);
+      ATTN_V_STORE_(cell + 3 * ATTN_TILE_, p[3]);
+      sum = ATTN_V_ADD_(ATTN_V_ADD_(ATTN_V_ADD_(ATTN_V_ADD_(sum, p[0]), p[1]), p[2]), p[3]);
+    }
+    for (; j < n; j++, cell += ATTN_TILE_) {
       ATTN_VF_ p = ATTN_FN_(exp2_neg)(ATTN_V_SUB_(ATTN_V_LOAD_(cell), base));
       ATTN_V_STORE_(cell, p);
       sum = ATTN_V_ADD_(sum, p);

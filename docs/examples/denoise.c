@@ -37,20 +37,23 @@ enum {
 
 #define SIGMA 25.0 /* of the noise, in grey levels */
 
-/* The weights, tuned on the photograph docs/ascent.pgm. H is the distance of two patches, in
- * standard deviations of the noise, that costs a factor e. */
+/* What makes two pixels alike, tuned on docs/ascent.pgm: a key weighs 1/e when its patch differs by
+ * H standard deviations of the noise, and when it lies PLACE pixels away. The patch's numbers have
+ * Gaussian weights of deviation MIDDLE pixels. A pixel finds itself at distance 0, but only because
+ * both patches hold the same noise: OWN is the fraction of that weight which it keeps. */
 #define H 6.0
-#define PATCH_RADIUS 2.0 /* Gaussian weight of the numbers inside a patch, in pixels */
-#define PLACE_RADIUS 6.0 /* a key this many pixels away costs a factor e */
-#define OWN                                                                     \
-  (-4.0f) /* added to the score of a pixel with itself: that distance is 0 only \
-             because both patches hold the same noise */
+#define PLACE 6.0
+#define MIDDLE 2.0
+#define OWN 0.02
 
 /* One call's operands. */
 static float query[BATCH][QUERIES][FEATURES], key[BATCH][KEYS][FEATURES], key_bias[BATCH][KEYS];
-static float value[BATCH * KEYS * 3], own_value[BATCH * QUERIES * 3], out[BATCH * QUERIES * 3];
-static float own_score[BATCH][QUERIES], lse[BATCH][QUERIES];
-static uint8_t not_own[QUERIES][KEYS]; /* the mask: every key but the query's own pixel */
+static float value[BATCH * KEYS * 3], out[BATCH * QUERIES * 3], lse[BATCH][QUERIES];
+
+static float patch_weight[PATCH][PATCH];
+
+/* The key that stands for the same pixel as query i. */
+static int own_key(int i) { return (i / TILE + REACH) * WINDOW + i % TILE + REACH; }
 
 static void fail(const char *what, const char *why) {
   fprintf(stderr, "denoise: %s: %s\n", what, why);
@@ -128,69 +131,68 @@ static image patch_source(image padded) {
   return source;
 }
 
-/* The weights of the patch's numbers. A factor on query and key alike counts squared, so the
- * Gaussian enters by its square root; all squares sum to PATCH^2. */
-static void patch_weights(float weight[PATCH][PATCH]) {
-  double square[PATCH][PATCH], sum = 0;
-  for (int y = 0; y < PATCH; y++)
-    for (int x = 0; x < PATCH; x++) {
-      int dx = x - PATCH / 2, dy = y - PATCH / 2;
-      square[y][x] = exp(-(dx * dx + dy * dy) / (2 * PATCH_RADIUS * PATCH_RADIUS));
-      sum += square[y][x];
+/* A factor on query and key alike counts squared, so the Gaussian enters by its square root; the
+ * squares sum to PATCH^2. */
+static void fill_patch_weight(void) {
+  double sum = 0;
+  for (int pass = 0; pass < 2; pass++)
+    for (int i = 0; i < PATCH * PATCH; i++) {
+      int x = i % PATCH - PATCH / 2, y = i / PATCH - PATCH / 2;
+      double square = exp(-(x * x + y * y) / (2 * MIDDLE * MIDDLE));
+      if (pass == 0)
+        sum += square;
+      else
+        patch_weight[i / PATCH][i % PATCH] = (float)sqrt(square * PATCH * PATCH / sum);
     }
-  for (int y = 0; y < PATCH; y++)
-    for (int x = 0; x < PATCH; x++) weight[y][x] = (float)sqrt(square[y][x] * PATCH * PATCH / sum);
 }
 
 /* Fills entry b of the batch with the tile whose window begins at column x0, row y0 of padded. */
 static void gather(int b, image padded, image source, int64_t x0, int64_t y0) {
-  static float weight[PATCH][PATCH];
-  if (weight[0][0] == 0) patch_weights(weight);
   size_t channels = (size_t)padded.channels;
   for (int j = 0; j < KEYS; j++) {
     int x = j % WINDOW, y = j / WINDOW;
     const float *corner = source.data + (y0 + y) * source.width + x0 + x;
     float *k = key[b][j], square = 0;
     for (int dy = 0; dy < PATCH; dy++)
-      for (int dx = 0; dx < PATCH; dx++) *k++ = weight[dy][dx] * corner[dy * source.width + dx];
-    *k++ = (float)((x - WINDOW / 2) / PLACE_RADIUS);
-    *k++ = (float)((y - WINDOW / 2) / PLACE_RADIUS);
+      for (int dx = 0; dx < PATCH; dx++)
+        *k++ = patch_weight[dy][dx] * corner[dy * source.width + dx];
+    *k++ = (float)((x - WINDOW / 2) / PLACE);
+    *k++ = (float)((y - WINDOW / 2) / PLACE);
     for (int d = 0; d < FEATURES; d++) square += key[b][j][d] * key[b][j][d];
     key_bias[b][j] = -square;
     int64_t pixel = (y0 + y + PATCH / 2) * padded.width + x0 + x + PATCH / 2;
     memcpy(value + ((size_t)b * KEYS + (size_t)j) * channels, padded.data + pixel * padded.channels,
            sizeof *value * channels);
   }
-  for (int i = 0; i < QUERIES; i++) {
-    int own = (i / TILE + REACH) * WINDOW + i % TILE + REACH;
-    memcpy(query[b][i], key[b][own], sizeof query[b][i]);
-    own_score[b][i] = -key_bias[b][own] + OWN; /* 2 q.k - |k|^2 at k = q, made smaller */
-    memcpy(own_value + ((size_t)b * QUERIES + (size_t)i) * channels,
-           value + ((size_t)b * KEYS + (size_t)own) * channels, sizeof *value * channels);
-    memset(not_own[i], 1, sizeof not_own[i]);
-    not_own[i][own] = 0;
-  }
+  for (int i = 0; i < QUERIES; i++) memcpy(query[b][i], key[b][own_key(i)], sizeof query[b][i]);
 }
 
-/* Denoises the n tiles in the batch. A pixel first attends to all others; its own value, weighted
- * by own_score, joins by an exact merge of the two softmaxes. */
+/* Softmax attention for the n tiles in the batch. */
 static void attend(int n, int64_t channels, attn_isa isa) {
   attn_tensor q = attn_bhtd(query, ATTN_F32, n, 1, QUERIES, FEATURES);
   attn_tensor k = attn_bhtd(key, ATTN_F32, n, 1, KEYS, FEATURES);
   attn_tensor v = attn_bhtd(value, ATTN_F32, n, 1, KEYS, channels);
   attn_tensor o = attn_bhtd(out, ATTN_F32, n, 1, QUERIES, channels);
-  attn_tensor own = attn_bhtd(own_value, ATTN_F32, n, 1, QUERIES, channels);
-  attn_tensor own_lse = attn_bhtd(own_score, ATTN_F32, n, 1, QUERIES, 1);
-  attn_tensor none = {0};
   attn_sdpa_params params = {
       .scale = 2,
-      .mask = attn_mask_bool(not_own[0], 1, 1, QUERIES, KEYS),  /* the same for every tile */
-      .bias = attn_mask_add(key_bias, ATTN_F32, n, 1, 1, KEYS), /* and for every query */
+      .bias = attn_mask_add(key_bias, ATTN_F32, n, 1, 1, KEYS), /* the same for all queries */
       .lse = attn_bhtd(lse, ATTN_F32, n, 1, QUERIES, 1)};
   attn_ctx ctx = {.isa = isa};
   attn_status status = attn_sdpa(o, q, k, v, &params, &ctx);
-  if (status == ATTN_OK) status = attn_merge(o, none, o, params.lse, own, own_lse, &ctx);
   if (status != ATTN_OK) fail(attn_status_string(status), ctx.reason);
+}
+
+/* Takes most of the own pixel out of each mean of tile b. Its share is exp(score - lse), where the
+ * score is 2 q.k - |k|^2 = |q|^2 = -key_bias. */
+static void weaken_own(int b, int64_t channels) {
+  for (int i = 0; i < QUERIES; i++) {
+    int own = own_key(i);
+    double removed = (1 - OWN) * exp(-(double)key_bias[b][own] - (double)lse[b][i]);
+    float *o = out + (b * QUERIES + i) * channels;
+    const float *v = value + (b * KEYS + own) * channels;
+    for (int64_t c = 0; c < channels; c++)
+      o[c] = (float)(((double)o[c] - removed * (double)v[c]) / (1 - removed));
+  }
 }
 
 /* Copies tile b of the batch into the picture, whose size need not be a multiple of the tile. */
@@ -215,8 +217,10 @@ static double denoise(image im, image padded, image source, attn_isa isa, double
     clock_t start = clock();
     attend(n, im.channels, isa);
     seconds += (double)(clock() - start) / CLOCKS_PER_SEC;
-    for (int b = 0; b < n; b++)
+    for (int b = 0; b < n; b++) {
+      weaken_own(b, im.channels);
       scatter(b, im, (first + b) % tiles_x * TILE, (first + b) / tiles_x * TILE);
+    }
     if (limit > 0 && seconds > limit) return seconds * (double)tiles / (double)(first + n);
   }
   return seconds;
@@ -246,10 +250,11 @@ static void save(image im, const char *folder, const char *name) {
 int main(int argc, char **argv) {
   const char *path = argc > 1 ? argv[1] : "docs/ascent.pgm";
   const char *folder = argc > 2 ? argv[2] : "build/demo";
-  image clean, spare;
+  image clean;
   const char *error = image_read(&clean, path);
   if (error) fail(path, error);
 
+  fill_patch_weight();
   image noisy = add_noise(clean), padded = pad(noisy), source = patch_source(padded);
   image denoised = new_image(clean.width, clean.height, clean.channels);
   attn_isa best = attn_isa_best();
@@ -263,7 +268,7 @@ int main(int argc, char **argv) {
 
   printf("\none thread, attention alone; peak = multiply-adds in registers, measured now\n");
   printf("%-8s%9s%12s%12s%10s\n", "tier", "seconds", "GFLOP/s", "peak", "% of it");
-  spare = new_image(clean.width, clean.height, clean.channels);
+  image spare = new_image(clean.width, clean.height, clean.channels);
   for (int i = 1; i < ATTN_ISA_COUNT; i++) {
     attn_isa isa = (attn_isa)i;
     if (attn_isa_status(isa) != ATTN_ISA_OK)

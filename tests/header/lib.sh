@@ -33,28 +33,29 @@ not_run() { echo "NOT RUN  $*"; }
 
 # check NAME COMMAND...: the command must succeed.
 check() {
-  name=$1
+  check_name=$1
   shift
-  if "$@" >"$log" 2>&1; then ok "$name"; else fail "$name: $*"; fi
+  if "$@" >"$log" 2>&1; then ok "$check_name"; else fail "$check_name: $*"; fi
 }
 
 # refuse NAME TEXT COMMAND...: the command must fail and say TEXT.
 refuse() {
-  name=$1 text=$2
+  check_name=$1 text=$2
   shift 2
   if "$@" >"$log" 2>&1; then
-    fail "$name: was accepted: $*"
+    fail "$check_name: was accepted: $*"
   elif grep -q "$text" "$log"; then
-    ok "$name"
+    ok "$check_name"
   else
-    fail "$name: the message lacks '$text'"
+    fail "$check_name: the message lacks '$text'"
   fi
 }
 
-# The disassembly of one function, without addresses.
+# body OBJECT FUNCTION OBJDUMP: its instructions, without addresses and padding.
 body() {
-  "${3:-objdump}" -d --no-show-raw-insn "$1" | awk -v name="<$2>:" '
+  "$3" -d --no-show-raw-insn "$1" | awk -v name="<$2>:" '
     $2 == name { on = 1; next }
     /^$/ { on = 0 }
+    on && /\t(nop|data16|cs nop|xchg +%ax,%ax)/ { next }
     on { sub(/^[^\t]*\t/, ""); gsub(/[0-9a-f]+ <[^>]*>/, "ADDRESS"); print }'
 }

@@ -8,7 +8,8 @@
   for header in $(sed -n 's/^ *# *include *<\(.*\)>.*/\1/p' attn.h | sort -u); do
     printf '#if __has_include(<%s>)\n#include <%s>\n#endif\n' "$header" "$header"
   done
-} | sed -e '/arm_neon/d' -e '/<intrin\.h>/d' >system.h
+} | sed -e 's/^#if.*<arm_neon.h>.*/#ifdef __ARM_NEON/' -e 's/^#if.*<intrin.h>.*/#ifdef _MSC_VER/' \
+  >system.h
 
 macros() { # NAME COMPILER FLAGS...
   name=$1
@@ -36,9 +37,15 @@ have aarch64-linux-gnu-gcc &&
 # multiply-add shows contraction, a loop shows the target's vectors.
 probe() { # SUFFIX
   cat <<END
+#ifdef __cplusplus
+extern "C" {
+#endif
 float fused_$1(float a, float b, float c) { float t = a * b; return t + c; }
 float whole_$1(float a, float b, float c) { return a * b + c; }
 void loop_$1(float *x, const float *y, int n) { for (int i = 0; i < n; i++) x[i] += 3 * y[i]; }
+#ifdef __cplusplus
+}
+#endif
 END
 }
 {

@@ -12,7 +12,7 @@ grep -v '^attn_parallel_openmp$' declared >without_openmp
 # Everything libc and libm offer that the implementation may call; nothing else.
 libc='malloc|free|getenv|strcmp|mem(cpy|set|move|cmp)|__stack_chk_fail|_GLOBAL_OFFSET_TABLE_'
 libm='(sin|cos|sincos|exp|exp2|log|log2|pow|ldexp|tanh|expm1|floor|ceil|sqrt|fma|fmax|fmin|fabs'
-libm="$libm|fmod|rint|nearbyint|round|trunc|lrint|log1p)f?"
+libm="$libm|fmod|rint|nearbyint|round|trunc|lrint|log1p|frexp)f?"
 
 exports() { # NAME OBJECT EXPECTED
   nm -g --defined-only "$2" | awk '{ print $3 }' | sort >exported

@@ -1,0 +1,17 @@
+# examples.mk owns the demo and the example programs. Included by the top Makefile; everything lands
+# in build/demo and build/examples. `make demo IMAGE=picture.ppm` denoises a picture of yours.
+
+IMAGE ?= docs/ascent.pgm
+
+.PHONY: demo examples
+
+# No flags but these: the header finds the processor's instructions by itself.
+build/demo/denoise: docs/examples/denoise.c docs/examples/image.h docs/examples/fma_peak.h attn.h
+	@mkdir -p $(@D)
+	$(CC) -O2 -I. -o $@ $< -lm
+
+demo: build/demo/denoise
+	build/demo/denoise "$(IMAGE)" build/demo
+
+examples: attn.h
+	CC="$(CC)" sh docs/examples/test_examples.sh

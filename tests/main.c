@@ -1,0 +1,129 @@
+/* tests/main.c owns the runner: options, one cmocka group per tier, and the page at the end that
+ * says which tiers ran.
+ *
+ *   runner [--isa TIER] [--filter PATTERN] [--list] [--golden] [--exp-exhaustive]
+ *
+ * ATTN_TEST_SCALE=small runs fewer and smaller random cases. */
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "harness.h"
+#include "list.h"
+#include "modes.h"
+
+static int ran; /* tests of the present group */
+
+static int before(void **state) {
+  (void)state;
+  ran++;
+  return 0;
+}
+
+static int after(void **state) {
+  (void)state;
+  test_mem_release();
+  return 0;
+}
+
+#define ENTRY(name) {#name, name, before, after, NULL},
+static const struct CMUnitTest once_tests[] = {FRESH_TESTS(ENTRY) ONCE_TESTS(ENTRY)};
+static const struct CMUnitTest tier_tests[] = {TIER_TESTS(ENTRY)};
+enum {
+  ONCE_COUNT = sizeof once_tests / sizeof *once_tests,
+  TIER_COUNT = sizeof tier_tests / sizeof *tier_tests
+};
+
+const char *test_name(int n) {
+  if (n < ONCE_COUNT) return once_tests[n].name;
+  return n < ONCE_COUNT + TIER_COUNT ? tier_tests[n - ONCE_COUNT].name : NULL;
+}
+
+/* What became of a tier. */
+typedef struct outcome {
+  int ran, failed, missing;
+  const char *why;
+} outcome;
+
+static int usage(const char *word) {
+  fprintf(stderr, "unknown option or tier: %s\n", word);
+  return 2;
+}
+
+static attn_isa tier_of(const char *name) {
+  for (int t = 1; t < ATTN_ISA_COUNT; t++) {
+    if (strcmp(name, attn_isa_name((attn_isa)t)) == 0) return (attn_isa)t;
+  }
+  return ATTN_ISA_AUTO;
+}
+
+/* Runs the tests of one tier, or says why not. */
+static outcome run_tier(attn_isa isa, int asked) {
+  outcome o = {0, 0, 0, NULL};
+  test_isa = isa;
+  if (attn_isa_status(isa) == ATTN_ISA_OK) {
+    ran = 0;
+    o.failed = _cmocka_run_group_tests(attn_isa_name(isa), tier_tests, TIER_COUNT, NULL, NULL);
+    o.ran = ran;
+    return o;
+  }
+  o.why = attn_isa_why(isa);
+  o.missing = asked || test_expects(isa);
+  return o;
+}
+
+int main(int argc, char **argv) {
+  attn_isa only = ATTN_ISA_AUTO;
+  const char *scale = getenv("ATTN_TEST_SCALE");
+  test_fast = scale && strcmp(scale, "small") == 0;
+  for (int n = 1; n < argc; n++) {
+    const char *word = argv[n], *value = n + 1 < argc ? argv[n + 1] : "";
+    if (strcmp(word, "--list") == 0) {
+      for (int t = 0; test_name(t); t++) puts(test_name(t));
+      return 0;
+    } else if (strcmp(word, "--golden") == 0) {
+      return golden_print();
+    } else if (strcmp(word, "--exp-exhaustive") == 0) {
+      return exp_exhaustive();
+    } else if (strcmp(word, "--isa") == 0) {
+      only = tier_of(value);
+      if (only == ATTN_ISA_AUTO) return usage(value);
+      n++;
+    } else if (strcmp(word, "--filter") == 0) {
+      cmocka_set_test_filter(value);
+      n++;
+    } else {
+      return usage(word);
+    }
+  }
+  setvbuf(stdout, NULL, _IOLBF, 0);
+  if (test_fast) puts("ATTN_TEST_SCALE=small: FEWER AND SMALLER RANDOM CASES");
+
+  int failed = 0;
+  if (!only) {
+    ran = 0;
+    failed = _cmocka_run_group_tests("any tier", once_tests, ONCE_COUNT, NULL, NULL);
+    printf("any tier: ran %d tests, %d failed\n", ran, failed);
+  }
+  outcome outcomes[ATTN_ISA_COUNT];
+  for (int t = 1; t < ATTN_ISA_COUNT; t++) {
+    if (!only || only == (attn_isa)t) outcomes[t] = run_tier((attn_isa)t, only == (attn_isa)t);
+  }
+  puts("");
+  for (int t = 1; t < ATTN_ISA_COUNT; t++) {
+    const outcome *o = &outcomes[t];
+    const char *name = attn_isa_name((attn_isa)t);
+    if (only && only != (attn_isa)t) continue;
+    if (!o->why) {
+      printf("tier %-6s  ran %d tests, %d failed%s\n", name, o->ran, o->failed,
+             test_fast ? " (small scale)" : "");
+      failed += o->failed;
+    } else {
+      printf("tier %-6s  NOT RUN, %d tests skipped: %s%s\n", name, TIER_COUNT, o->why,
+             o->missing ? "; IT SHOULD BE HERE" : "");
+      failed += o->missing;
+    }
+  }
+  return failed ? 1 : 0;
+}

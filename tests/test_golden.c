@@ -1,0 +1,202 @@
+/* tests/test_golden.c owns the golden hashes: cases made of integers, so that every machine has the
+ * same inputs, and the bits that every tier with fused multiply-add must produce. The scalar tier
+ * is held to the oracle alone. `make golden` rewrites tests/golden.h. */
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "golden.h"
+#include "harness.h"
+#include "list.h"
+#include "modes.h"
+
+/* Features of a case. */
+enum {
+  CAUSAL = 1,
+  OFFSET = 2,
+  WINDOW = 4,
+  MASK = 8,
+  BITS = 16,
+  BIAS = 32,
+  LENGTHS = 64,
+  ALIBI = 128,
+  CAP = 256,
+  SINKS = 512,
+  ONE = 1024,
+  MAP = 2048
+};
+
+typedef struct golden_case {
+  const char *name;
+  int64_t batch, heads, k_heads, v_heads, q_len, k_len, dk, dv;
+  attn_dtype type, o_type;
+  int features;
+} golden_case;
+
+static const golden_case cases[] = {
+    {"plain", 1, 2, 2, 2, 130, 150, 64, 64, ATTN_F32, ATTN_F32, 0},
+    {"causal", 1, 2, 2, 2, 200, 200, 64, 64, ATTN_F32, ATTN_F32, CAUSAL},
+    {"wide", 1, 1, 1, 1, 70, 300, 128, 128, ATTN_F32, ATTN_F32, CAUSAL},
+    {"odd", 2, 3, 3, 3, 77, 101, 72, 40, ATTN_F32, ATTN_F32, 0},
+    {"tiny", 1, 1, 1, 1, 1, 1, 1, 1, ATTN_F32, ATTN_F32, 0},
+    {"decode", 2, 8, 2, 2, 1, 333, 64, 64, ATTN_F32, ATTN_F32, CAUSAL},
+    {"grouped", 1, 6, 2, 3, 65, 129, 33, 17, ATTN_F32, ATTN_F32, CAUSAL},
+    {"offset", 1, 2, 2, 2, 90, 140, 24, 24, ATTN_F32, ATTN_F32, CAUSAL | OFFSET},
+    {"window", 1, 2, 2, 2, 256, 256, 32, 32, ATTN_F32, ATTN_F32, WINDOW},
+    {"boolean", 2, 2, 2, 2, 67, 131, 16, 16, ATTN_F32, ATTN_F32, MASK},
+    {"bits", 2, 2, 2, 2, 67, 131, 16, 16, ATTN_F32, ATTN_F32, BITS | CAUSAL},
+    {"bias", 2, 2, 2, 2, 67, 131, 16, 16, ATTN_F32, ATTN_F32, BIAS},
+    {"lengths", 3, 2, 2, 2, 100, 131, 16, 16, ATTN_F32, ATTN_F32, LENGTHS | CAUSAL},
+    {"alibi", 1, 4, 4, 4, 100, 131, 16, 16, ATTN_F32, ATTN_F32, ALIBI | CAUSAL},
+    {"softcap", 1, 2, 2, 2, 100, 131, 16, 16, ATTN_F32, ATTN_F32, CAP},
+    {"sinks", 1, 4, 2, 2, 100, 131, 16, 16, ATTN_F32, ATTN_F32, SINKS | CAUSAL | OFFSET},
+    {"one", 1, 2, 2, 2, 100, 131, 16, 16, ATTN_F32, ATTN_F32, ONE},
+    {"f16", 1, 2, 2, 2, 100, 131, 64, 48, ATTN_F16, ATTN_F16, CAUSAL},
+    {"bf16", 1, 2, 2, 2, 100, 131, 64, 48, ATTN_BF16, ATTN_BF16, CAUSAL},
+    {"mixed", 1, 2, 2, 2, 100, 131, 64, 48, ATTN_F16, ATTN_F32, BIAS},
+    {"map", 1, 2, 2, 2, 66, 131, 16, 16, ATTN_F32, ATTN_F32, MAP | CAUSAL},
+    {"all", 2, 4, 2, 1, 100, 131, 40, 24, ATTN_F32, ATTN_BF16,
+     CAUSAL | OFFSET | WINDOW | MASK | BIAS | LENGTHS | ALIBI | CAP | SINKS | ONE | MAP},
+};
+enum { CASES = sizeof cases / sizeof *cases, EXTRAS = 3 };
+static const char *const extras[EXTRAS] = {"rope", "merge", "exp"};
+
+static test_call build(const golden_case *g, int n) {
+  test_rng rng = test_seed(1000 + (uint64_t)n);
+  test_spec spec = test_plain(g->heads, g->q_len, g->k_len, g->dk, g->dv);
+  spec.batch = g->batch;
+  spec.k_heads = g->k_heads;
+  spec.v_heads = g->v_heads;
+  spec.q_type = spec.k_type = spec.v_type = g->type;
+  spec.o_type = g->o_type;
+  spec.map = (g->features & MAP) != 0;
+  test_call call = test_build(&spec, &rng);
+  test_fill(call.q, &rng, test_exact);
+  test_fill(call.k, &rng, test_exact);
+  test_fill(call.v, &rng, test_exact);
+  attn_sdpa_params *p = &call.params;
+  int64_t cells = g->q_len * g->k_len, row = (g->k_len + 7) / 8;
+  p->causal = g->features & CAUSAL;
+  p->has_q_off = (g->features & OFFSET) != 0;
+  p->q_off = 17;
+  if (g->features & WINDOW) {
+    p->window_left = 60;
+    p->window_right = 9;
+  }
+  uint8_t *bytes = test_mem((size_t)cells);
+  for (int64_t c = 0; c < cells; c++) bytes[c] = (uint8_t)(test_u64(&rng) & 3);
+  if (g->features & MASK) p->mask = attn_mask_bool(bytes, 1, 1, g->q_len, g->k_len);
+  if (g->features & BITS) {
+    assert_true(row * g->q_len <= cells);
+    p->mask = attn_mask_bits(bytes, 1, 1, g->q_len, g->k_len);
+  }
+  attn_tensor bias = test_tensor(g->type, TEST_BHTD, 1, 1, g->q_len, g->k_len);
+  test_fill(bias, &rng, test_exact);
+  for (int64_t i = 0; i < g->q_len; i++) {
+    oracle_set(&bias, 0, 0, i, i % g->k_len, -(double)INFINITY);
+  }
+  if (g->features & BIAS) p->bias = attn_mask_add(bias.data, g->type, 1, 1, g->q_len, g->k_len);
+  float *numbers = test_mem((size_t)(2 * g->heads) * sizeof *numbers);
+  for (int64_t h = 0; h < g->heads; h++) {
+    numbers[h] = 0.125f / (float)(1 << h);
+    numbers[g->heads + h] = (float)test_exact(&rng);
+  }
+  if (g->features & ALIBI) p->alibi = numbers;
+  if (g->features & SINKS) p->sinks = numbers + g->heads;
+  if (g->features & LENGTHS) {
+    p->kv_len = test_lengths(g->batch, g->k_len, &rng);
+    p->q_len = test_lengths(g->batch, g->q_len, &rng);
+  }
+  if (g->features & CAP) p->softcap = 3;
+  p->softmax_one = g->features & ONE;
+  return call;
+}
+
+/* FNV-1a of the elements in order. */
+static uint64_t hash(uint64_t h, attn_tensor t) {
+  for (int64_t b = 0; b < t.batch; b++) {
+    for (int64_t head = 0; head < t.heads; head++) {
+      for (int64_t i = 0; i < t.len; i++) {
+        const unsigned char *row = oracle_address(&t, b, head, i, 0);
+        for (int64_t n = 0; n < t.dim * oracle_size(t.dtype); n++) {
+          h = (h ^ row[n]) * 0x100000001B3u;
+        }
+      }
+    }
+  }
+  return h;
+}
+#define HASH_START 0xCBF29CE484222325u
+
+static uint64_t hash_call(int n) {
+  test_call call = build(&cases[n], n);
+  test_run(&call);
+  uint64_t h = hash(hash(HASH_START, call.o), call.params.lse);
+  return call.params.map.data ? hash(h, call.params.map) : h;
+}
+
+static uint64_t hash_extra(int n) {
+  test_rng rng = test_seed(2000 + (uint64_t)n);
+  attn_tensor t[6];
+  attn_ctx ctx = test_ctx();
+  for (int k = 0; k < 6; k++) {
+    t[k] = test_tensor(ATTN_F32, TEST_BHTD, 2, 2, 50, k % 2 ? 1 : 46);
+    test_fill(t[k], &rng, test_exact);
+  }
+  attn_rope_params p;
+  memset(&p, 0, sizeof p);
+  p.rot = 40;
+  p.start = 1000;
+  attn_status status = ATTN_OK;
+  if (n == 0) status = attn_rope(t[4], t[0], &p, &ctx);
+  if (n == 1) status = attn_merge(t[4], t[5], t[0], t[1], t[2], t[3], &ctx);
+  if (n == 2) status = attn_exp(t[4].data, t[0].data, 2 * 2 * 50 * 46, &ctx);
+  assert_int_equal(status, ATTN_OK);
+  return hash(hash(HASH_START, t[4]), t[5]);
+}
+
+void api_bits_golden(void **state) {
+  (void)state;
+  for (int n = 0; n < CASES; n++) {
+    if (test_isa == ATTN_ISA_SCALAR) {
+      test_call call = build(&cases[n], n);
+      test_check(&call, cases[n].name);
+      test_mem_release();
+      continue;
+    }
+    uint64_t got = hash_call(n);
+    if (got != golden[n]) {
+      print_error("%s: hash %016llx, not %016llx\n", cases[n].name, (unsigned long long)got,
+                  (unsigned long long)golden[n]);
+      test_call call = build(&cases[n], n);
+      test_check(&call, cases[n].name);
+      fail_msg("%s: other bits than the golden ones, within the error bound", cases[n].name);
+    }
+    test_mem_release();
+  }
+  for (int n = 0; n < EXTRAS && test_isa != ATTN_ISA_SCALAR; n++) {
+    uint64_t got = hash_extra(n);
+    if (got != golden[CASES + n]) {
+      fail_msg("%s: hash %016llx, not the golden one", extras[n], (unsigned long long)got);
+    }
+  }
+}
+
+int golden_print(void) {
+  test_isa = attn_isa_best();
+  if (test_isa == ATTN_ISA_SCALAR) {
+    fprintf(stderr, "golden: the scalar tier makes no golden hashes\n");
+    return 1;
+  }
+  printf("/* tests/golden.h owns the hashes of tests/test_golden.c. Made by `make golden`. */\n\n");
+  printf("static const uint64_t golden[] = {\n");
+  for (int n = 0; n < CASES + EXTRAS; n++) {
+    uint64_t h = n < CASES ? hash_call(n) : hash_extra(n - CASES);
+    printf("    0x%016llxu, /* %s */\n", (unsigned long long)h,
+           n < CASES ? cases[n].name : extras[n - CASES]);
+    test_mem_release();
+  }
+  printf("};\n");
+  return 0;
+}
