@@ -319,6 +319,10 @@ ATTN_FUNC_ void ATTN_FN_(modify_block)(float *s, int64_t key, int64_t n, int g0,
         ATTN_VF_ bias = ATTN_V_LOAD_(mod->bias + r * ATTN_TILE_ + lane);
         x = ATTN_V_SELECT_(ATTN_V_EQ_(bias, inf), inf, ATTN_V_ADD_(x, bias));
       }
+      if (mod->key) {
+        ATTN_VF_ bias = ATTN_V_SET1_(mod->key[r]);
+        x = ATTN_V_SELECT_(ATTN_V_EQ_(bias, inf), inf, ATTN_V_ADD_(x, bias));
+      }
       if (mod->allow) {
         ATTN_VF_ allow = ATTN_V_LOAD_(mod->allow + r * ATTN_TILE_ + lane);
         x = ATTN_V_SELECT_(ATTN_V_EQ_(allow, zero), x, inf);
@@ -389,6 +393,14 @@ ATTN_FUNC_ void ATTN_FN_(join)(float *m, float *l, float *scale, const float *lo
     ATTN_V_STORE_(m + lane, now);
     ATTN_V_STORE_(l + lane, ATTN_V_FMA_(ATTN_V_LOAD_(l + lane), keep, p));
     ATTN_V_STORE_(scale + lane, ATTN_V_MUL_(ATTN_V_LOAD_(scale + lane), keep));
+  }
+}
+
+ATTN_FUNC_ void ATTN_FN_(divide)(float *x, const float *y) {
+  for (int lane = 0; lane < ATTN_TILE_; lane += ATTN_W_) {
+    ATTN_VF_ b = ATTN_V_LOAD_(y + lane), zero = ATTN_V_ZERO_();
+    ATTN_VF_ q = ATTN_V_DIV_(ATTN_V_LOAD_(x + lane), b);
+    ATTN_V_STORE_(x + lane, ATTN_V_SELECT_(ATTN_V_EQ_(b, zero), zero, q));
   }
 }
 /* <<< attn/kernels/softmax.h */
@@ -635,6 +647,7 @@ static const attn_table_ ATTN_FN_(table) = {
     ATTN_ISA_ID_,           ATTN_FN_(pack),          ATTN_FN_(unpack),      ATTN_FN_(widen),
     ATTN_FN_(score_block),  ATTN_FN_(modify_block),  ATTN_FN_(softmax_block),
     ATTN_FN_(value_block),  ATTN_FN_(scale_block),   ATTN_FN_(finite),      ATTN_FN_(join),
+    ATTN_FN_(divide),
     ATTN_FN_(weights),      ATTN_FN_(exp_row),       ATTN_FN_(blend),       ATTN_FN_(rope)};
 
 #undef ATTN_FN_
@@ -1259,6 +1272,7 @@ typedef struct attn_modifiers_ {
   const float *slope; /* E5b: [lane], -m_h in log2 units */
   const float *rel;   /* E5b: [lane], first key of the block minus the query's position */
   const float *bias;  /* E5d: [key][lane], log2 units, -inf forbids */
+  const float *key;   /* E5e: [key], log2 units, -inf forbids */
   const float *allow; /* E7: [key][lane], 0 or -inf */
   const float *lo;    /* E7: [lane], keys lo <= j < hi of the block are allowed */
   const float *hi;
@@ -1296,6 +1310,8 @@ typedef struct attn_table_ {
   int (*finite)(const float *x, int64_t stride, int64_t n, int64_t dim);
   /* joins one logit without a value to the softmax: scale[lane] *= what the old part keeps */
   void (*join)(float *m, float *l, float *scale, const float *logit);
+  /* x[lane] = x / y, 0 where y = 0 */
+  void (*divide)(float *x, const float *y);
   /* p[j] = 2^(x[j] - m) * scale */
   void (*weights)(float *p, const float *x, int64_t n, float m, float scale);
   /* y[i] = exp(x[i]) */
@@ -1989,6 +2005,7 @@ ATTN_FUNC_ const attn_table_ *attn_table_of_(attn_isa isa) {
   }
 }
 /* <<< attn/isa/detect.h */
+ATTN_BEGIN_STRICT_
 /* >>> attn/engine/check.h */
 /* engine/check.h owns argument checks: what makes a tensor, a mask or a context legal, and the
  * memory each one spans. Every check runs before the first write; the first failure wins. */
@@ -2308,6 +2325,8 @@ ATTN_PUB_ void attn_parallel_openmp(void *user, int64_t count, attn_task_fn task
  * of all heads of a group, query by query. Blocks of ATTN_BLOCK_ keys start at multiples of it,
  * whatever the tile, so a row's result never depends on the rows beside it. */
 
+enum { ATTN_PIECES_ = 10 };
+
 typedef struct attn_softmax_ {
   const attn_table_ *table;
   attn_tensor o, q, k, v, lse, map; /* lse and map: data null = absent */
@@ -2320,7 +2339,8 @@ typedef struct attn_softmax_ {
   int64_t q_off, left, right; /* row i sees keys i+q_off-left .. i+q_off+right */
   int64_t group;             /* query heads that share key and value heads */
   int64_t tiles;             /* per (batch, group) */
-  int64_t bytes;             /* workspace of one worker */
+  int64_t bytes;             /* workspace of one worker, cut at these offsets */
+  int64_t offset[ATTN_PIECES_];
   char *workspace;
 } attn_softmax_;
 
@@ -2336,36 +2356,38 @@ typedef struct attn_scratch_ {
   int64_t *pairs;
 } attn_scratch_;
 
-ATTN_FUNC_ int64_t attn_scratch_cut_(const attn_softmax_ *a, char *base, attn_scratch_ *w) {
-  char *at = base;
+/* Fills a->offset; the total is one worker's workspace, INT64_MAX when it cannot be. */
+ATTN_FUNC_ int64_t attn_scratch_plan_(attn_softmax_ *a) {
   const int64_t tile = ATTN_TILE_, block = ATTN_BLOCK_, f = sizeof(float);
-  const int64_t dk = a->q.dim, dv = a->v.dim;
-  int64_t total = 0;
-  /* sizes first: at base null only the total is wanted, and it may not fit */
-  const int64_t size[10] = {
-      attn_piece_(attn_mul_(dk, tile), f),
-      attn_piece_(block * tile, f),
-      attn_piece_(attn_mul_(dv, tile), f),
-      a->k.dtype == ATTN_F32 ? 0 : attn_piece_(attn_mul_(dk, block), f),
-      attn_piece_(attn_mul_(dv, block), f),
-      a->bias.kind == ATTN_MASK_NONE ? 0 : attn_piece_(block * tile, f),
-      a->mask.kind == ATTN_MASK_NONE ? 0 : attn_piece_(block * tile, f),
-      a->mask.kind == ATTN_MASK_NONE ? 0 : attn_piece_(block * tile, 1),
+  const int64_t cells = attn_piece_(block * tile, f), none = 0;
+  const int64_t size[ATTN_PIECES_] = {
+      attn_piece_(attn_mul_(a->q.dim, tile), f),
+      cells,
+      attn_piece_(attn_mul_(a->v.dim, tile), f),
+      a->k.dtype == ATTN_F32 ? none : attn_piece_(attn_mul_(a->k.dim, block), f),
+      attn_piece_(attn_mul_(a->v.dim, block), f),
+      a->bias.kind == ATTN_MASK_NONE ? none : cells,
+      a->mask.kind == ATTN_MASK_NONE ? none : cells,
+      a->mask.kind == ATTN_MASK_NONE ? none : attn_piece_(block * tile, 1),
       attn_piece_(block * tile, 1),
       attn_piece_(1, sizeof(int64_t))};
-  for (int i = 0; i < 10; i++) total = attn_add_(total, size[i]);
-  if (!w) return total;
-  w->qt = (float *)at, at += size[0];
-  w->s = (float *)at, at += size[1];
-  w->ot = (float *)at, at += size[2];
-  w->k = (float *)at, at += size[3];
-  w->v = (float *)at, at += size[4];
-  w->bias = (float *)at, at += size[5];
-  w->allow = (float *)at, at += size[6];
-  w->bytes = (unsigned char *)at, at += size[7];
-  w->hit = (unsigned char *)at, at += size[8];
-  w->pairs = (int64_t *)at;
+  int64_t total = 0;
+  for (int i = 0; i < ATTN_PIECES_; i++) a->offset[i] = total, total = attn_add_(total, size[i]);
   return total;
+}
+
+ATTN_FUNC_ void attn_scratch_cut_(const attn_softmax_ *a, int worker, attn_scratch_ *w) {
+  char *at = a->workspace + worker * a->bytes;
+  w->qt = (float *)(void *)(at + a->offset[0]);
+  w->s = (float *)(void *)(at + a->offset[1]);
+  w->ot = (float *)(void *)(at + a->offset[2]);
+  w->k = (float *)(void *)(at + a->offset[3]);
+  w->v = (float *)(void *)(at + a->offset[4]);
+  w->bias = (float *)(void *)(at + a->offset[5]);
+  w->allow = (float *)(void *)(at + a->offset[6]);
+  w->bytes = (unsigned char *)(at + a->offset[7]);
+  w->hit = (unsigned char *)(at + a->offset[8]);
+  w->pairs = (int64_t *)(void *)(at + a->offset[9]);
 }
 
 /* The lanes of one tile. */
@@ -2419,10 +2441,14 @@ ATTN_FUNC_ void attn_tile_lanes_(attn_tile_ *t, int64_t unit, int64_t tile) {
   for (int r = 0; r < ATTN_TILE_; r++) {
     t->m[r] = -INFINITY, t->l[r] = 0.0f, t->alpha[r] = 1.0f, t->scale[r] = 1.0f;
     t->slope[r] = t->rel[r] = t->spare[r] = 0.0f;
+  }
+  for (int r = t->n; r < ATTN_TILE_; r++)
     t->lo[r] = 0, t->hi[r] = INT64_MAX, t->pos[r] = 0, t->head[r] = 0;
-    if (r >= t->n) continue;
-    /* neighbours in lanes are neighbours in position, whatever the group */
-    const int64_t i = (first + r) / a->group, h = head0 + (first + r) % a->group;
+  /* neighbours in lanes are neighbours in position, whatever the group */
+  int64_t i = first / a->group - 1, h = head0 + a->group - 1;
+  if (first % a->group) i++, h = head0 + first % a->group - 1;
+  for (int r = 0; r < t->n; r++) {
+    if (++h == head0 + a->group) h = head0, i++;
     t->row[r] = i, t->head[r] = h;
     const int64_t p = t->pos[r] = i + a->q_off;
     t->lo[r] = attn_clamp_(p - a->left, 0, keys);
@@ -2474,28 +2500,55 @@ ATTN_FUNC_ void attn_tile_mask_(attn_tile_ *t, const attn_mask *mask, const char
     for (int64_t j = 1; j < n; j++) memcpy(dst + j * ATTN_TILE_, dst, ATTN_TILE_ * sizeof(float));
 }
 
-/* 1 when a boolean mask forbids all of keys j0..j1 to every row: the block is skipped */
-ATTN_FUNC_ int attn_tile_forbids_(const attn_tile_ *t, int64_t j0, int64_t j1) {
+/* What a boolean mask says of a block: it is skipped, plain, or tested pair by pair. */
+enum { ATTN_FORBIDS_ALL_, ATTN_ALLOWS_ALL_, ATTN_MIXED_ };
+
+ATTN_FUNC_ int attn_tile_allows_(const attn_tile_ *t, int64_t j0, int64_t j1) {
   const attn_mask *mask = &t->a->mask;
-  if (mask->kind == ATTN_MASK_NONE) return 0;
+  int some = 0, all = 1;
+  if (mask->kind == ATTN_MASK_NONE) return ATTN_ALLOWS_ALL_;
   if (mask->k_len == 1) j0 = 0, j1 = 1;
-  for (int r = 0; r < t->n; r++) {
+  for (int r = 0; r < t->n && !(some && !all); r++) {
     const unsigned char *row = (const unsigned char *)t->mask[r];
     if (r > 0 && t->mask[r] == t->mask[r - 1]) continue;
+    int64_t j = j0;
     if (mask->kind == ATTN_MASK_BITS) {
-      for (int64_t j = j0; j < j1; j++)
-        if (row[j >> 3] >> (j & 7) & 1) return 0;
-    } else {
-      int64_t j = j0;
-      for (uint64_t x; j + 8 <= j1; j += 8) {
-        memcpy(&x, row + j, 8);
-        if (x) return 0;
+      for (; j < j1; j++) {
+        int on = row[j >> 3] >> (j & 7) & 1;
+        some |= on, all &= on;
       }
-      for (; j < j1; j++)
-        if (row[j]) return 0;
+      continue;
     }
+    for (uint64_t x; j + 8 <= j1; j += 8) { /* eight at once: any byte, no zero byte */
+      const uint64_t ones = 0x0101010101010101u;
+      memcpy(&x, row + j, 8);
+      some |= x != 0, all &= ((x - ones) & ~x & (ones << 7)) == 0;
+    }
+    for (; j < j1; j++) some |= row[j] != 0, all &= row[j] != 0;
   }
-  return 1;
+  return !some ? ATTN_FORBIDS_ALL_ : all ? ATTN_ALLOWS_ALL_ : ATTN_MIXED_;
+}
+
+/* 1 when all rows of a tile read the same mask row: it then stays a row, see mod.key */
+ATTN_FUNC_ int attn_mask_per_key_(const attn_softmax_ *a, const attn_mask *mask) {
+  return mask->q_len == 1 && (mask->heads == 1 || a->group == 1);
+}
+
+/* Adds keys j0..j0+n of a per-key mask to key[], in log2 units. */
+ATTN_FUNC_ void attn_tile_key_(const attn_tile_ *t, const attn_mask *mask, const char *row,
+                               float *key, int64_t j0, int64_t n) {
+  const unsigned char *bits = (const unsigned char *)row;
+  float x[ATTN_BLOCK_];
+  const int64_t step = mask->k_len > 1 ? 1 : 0, from = step * j0, width = step ? n : 1;
+  if (mask->kind == ATTN_MASK_ADD)
+    t->a->table->widen(x, row + from * attn_size_(mask->dtype), 0, 1, width, mask->dtype);
+  else
+    for (int64_t j = 0; j < width; j++) {
+      int64_t e = from + j;
+      int on = mask->kind == ATTN_MASK_BITS ? bits[e >> 3] >> (e & 7) & 1 : bits[e];
+      x[j] = on ? 0.0f : -INFINITY;
+    }
+  for (int64_t j = 0; j < n; j++) key[j] += (float)(x[j * step] * ATTN_LOG2E_);
 }
 
 /* Key rows j0.. as f32: the tensor itself, or a converted copy. */
@@ -2518,17 +2571,17 @@ typedef struct attn_segment_ {
   int g0, g1, bounded;
 } attn_segment_;
 
-enum { ATTN_GROUPS_ = ATTN_TILE_ / ATTN_GROUP_, ATTN_SEGMENTS_ = 4 * ATTN_GROUPS_ + 1 };
+enum { ATTN_GROUPS_ = ATTN_TILE_ / ATTN_GROUP_, ATTN_SEGMENTS_ = 2 * ATTN_GROUPS_ + 1 };
 
-/* Cuts block j0..j1 where the set of groups that see a key, or must test it, changes. */
+/* Cuts block j0..j1 where the set of groups that see a key changes. */
 ATTN_FUNC_ int attn_tile_cut_(const attn_tile_ *t, int64_t j0, int64_t j1, attn_segment_ *seg) {
   int64_t edge[ATTN_SEGMENTS_ + 1];
   int edges = 0, count = 0;
   edge[edges++] = j0;
   edge[edges++] = j1;
   for (int g = 0; g < t->groups; g++) {
-    const int64_t e[4] = {t->g[g].lo_min, t->g[g].lo_max, t->g[g].hi_min, t->g[g].hi_max};
-    for (int i = 0; i < 4; i++) {
+    const int64_t e[2] = {t->g[g].lo_min, t->g[g].hi_max};
+    for (int i = 0; i < 2; i++) {
       if (e[i] <= j0 || e[i] >= j1) continue;
       int at = edges;
       while (edge[at - 1] > e[i]) at--;
@@ -2610,9 +2663,11 @@ ATTN_FUNC_ void attn_tile_block_(attn_tile_ *t, int64_t j0, int64_t j1, int *sta
   const attn_table_ *f = a->table;
   attn_segment_ seg[ATTN_SEGMENTS_];
   const int64_t base = j0 / ATTN_BLOCK_ * ATTN_BLOCK_, dk = a->q.dim, dv = a->v.dim;
-  const int masked = a->mask.kind || a->bias.kind;
   int count = attn_tile_cut_(t, j0, j1, seg), bounded = 0;
-  if (count == 0 || attn_tile_forbids_(t, j0, j1)) return;
+  const int allows = count == 0 ? ATTN_FORBIDS_ALL_ : attn_tile_allows_(t, j0, j1);
+  if (allows == ATTN_FORBIDS_ALL_) return;
+  const attn_mask *mask = allows == ATTN_MIXED_ ? &a->mask : NULL;
+  const attn_mask *bias = a->bias.kind ? &a->bias : NULL;
   for (int i = 0; i < count; i++) bounded |= seg[i].bounded;
   j0 = seg[0].j0, j1 = seg[count - 1].j1;
   const int whole = count == 1 && !bounded && seg[0].g0 == 0 && seg[0].g1 == t->groups;
@@ -2630,14 +2685,20 @@ ATTN_FUNC_ void attn_tile_block_(attn_tile_ *t, int64_t j0, int64_t j1, int *sta
     for (int r = 0; r < t->n; r++) t->rel[r] = (float)(base - t->pos[r]);
     mod.slope = t->slope, mod.rel = t->rel;
   }
-  if (a->bias.kind) attn_tile_mask_(t, &a->bias, t->bias, t->w.bias, j0, j1 - j0);
-  if (a->mask.kind) attn_tile_mask_(t, &a->mask, t->mask, t->w.allow, j0, j1 - j0);
+  float key[ATTN_BLOCK_];
+  const int key_mask = mask && attn_mask_per_key_(a, mask);
+  const int key_bias = bias && attn_mask_per_key_(a, bias);
+  if (key_mask || key_bias) memset(key, 0, sizeof key);
+  if (key_bias) attn_tile_key_(t, bias, t->bias[0], key, j0, j1 - j0);
+  if (key_mask) attn_tile_key_(t, mask, t->mask[0], key, j0, j1 - j0);
+  if (bias && !key_bias) attn_tile_mask_(t, bias, t->bias, t->w.bias, j0, j1 - j0);
+  if (mask && !key_mask) attn_tile_mask_(t, mask, t->mask, t->w.allow, j0, j1 - j0);
   if (bounded)
     for (int r = 0; r < ATTN_TILE_; r++) {
       t->from[r] = (float)attn_clamp_(t->lo[r] - base, 0, ATTN_BLOCK_);
       t->to[r] = (float)attn_clamp_(t->hi[r] - base, 0, ATTN_BLOCK_);
     }
-  const int modified = a->softcap > 0.0f || a->alibi || masked;
+  const int modified = a->softcap > 0.0f || a->alibi || mask || bias;
   for (int r = 0; r < ATTN_TILE_; r++) t->top[r] = -INFINITY;
 
   /* a map wants every cell of the block */
@@ -2651,8 +2712,9 @@ ATTN_FUNC_ void attn_tile_block_(attn_tile_ *t, int64_t j0, int64_t j1, int *sta
     f->score_block(s + (j - j0) * ATTN_TILE_, t->w.qt, k + (j - j0) * k_stride, k_stride, n, dk,
                    g0, g1, change ? t->spare : t->top);
     if (change) {
-      if (a->bias.kind) mod.bias = t->w.bias + (j - j0) * ATTN_TILE_;
-      if (a->mask.kind) mod.allow = t->w.allow + (j - j0) * ATTN_TILE_;
+      if (key_mask || key_bias) mod.key = key + (j - j0);
+      if (bias && !key_bias) mod.bias = t->w.bias + (j - j0) * ATTN_TILE_;
+      if (mask && !key_mask) mod.allow = t->w.allow + (j - j0) * ATTN_TILE_;
       mod.lo = seg[i].bounded ? t->from : NULL;
       mod.hi = t->to;
       f->modify_block(s + (j - j0) * ATTN_TILE_, j - base, n, g0, g1, &mod, t->top);
@@ -2673,7 +2735,7 @@ ATTN_FUNC_ void attn_tile_block_(attn_tile_ *t, int64_t j0, int64_t j1, int *sta
 
   /* E8, E9 */
   int patch = 0;
-  if (whole && !masked) {
+  if (whole && !mask && !bias) {
     f->softmax_block(s, j1 - j0, 0, t->groups, t->m, t->l, t->alpha, t->top);
     f->value_block(t->w.ot, s, v, v_stride, j1 - j0, dv, 0, t->groups, *started ? t->alpha : NULL,
                    !*started);
@@ -2723,9 +2785,9 @@ ATTN_FUNC_ void attn_tile_finish_(attn_tile_ *t, int started) {
     f->join(t->m, t->l, t->scale, logit);
   }
   if (!started) memset(t->w.ot, 0, (size_t)(a->v.dim * ATTN_TILE_) * sizeof(float));
-  for (int r = 0; r < t->n; r++) {
-    t->scale[r] = t->l[r] == 0.0f ? 0.0f : t->scale[r] / t->l[r];
-    if (a->lse.data) {
+  f->divide(t->scale, t->l);
+  if (a->lse.data)
+    for (int r = 0; r < t->n; r++) {
       float lse = -INFINITY;
       if (t->l[r] > 0.0f && t->l[r] < INFINITY)
         lse = (float)(((double)t->m[r] + attn_log2_(t->l[r])) * ATTN_LN2_);
@@ -2733,7 +2795,6 @@ ATTN_FUNC_ void attn_tile_finish_(attn_tile_ *t, int started) {
         lse = attn_from_bits_(0x7fc00000u);
       memcpy(attn_at_(&a->lse, t->batch, t->head[r], t->row[r]), &lse, sizeof lse);
     }
-  }
   f->unpack(t->out, t->w.ot, t->n, a->v.dim, a->o.dtype, t->scale);
   if (!a->map.data) return;
   for (int r = 0; r < t->n; r++) {
@@ -2749,7 +2810,7 @@ ATTN_FUNC_ void attn_softmax_item_(void *job, int worker, int64_t index) {
   const attn_softmax_ *a = (const attn_softmax_ *)job;
   attn_tile_ t;
   t.a = a;
-  attn_scratch_cut_(a, a->workspace + worker * a->bytes, &t.w);
+  attn_scratch_cut_(a, worker, &t.w);
   attn_tile_lanes_(&t, index / a->tiles, a->tiles - 1 - index % a->tiles);
   int64_t j = INT64_MAX, end = 0;
   int started = 0;
@@ -2776,19 +2837,19 @@ ATTN_FUNC_ int attn_softmax_run_(attn_error_ *e, attn_softmax_ *a, attn_ctx *ctx
   attn_workspace_ w;
   const int64_t items = a->q.batch * (a->q.heads / a->group) * a->tiles;
   workers = attn_pieces_(workers, items);
-  a->bytes = attn_scratch_cut_(a, NULL, NULL);
+  a->bytes = attn_scratch_plan_(a);
   if (!attn_workspace_get_(e, &w, ctx, attn_workspace_bytes_(a->bytes, workers))) return 0;
   a->workspace = w.base;
   attn_scratch_ s;
   for (int i = 0; i < workers; i++) {
-    attn_scratch_cut_(a, a->workspace + i * a->bytes, &s);
+    attn_scratch_cut_(a, i, &s);
     *s.pairs = 0;
   }
   attn_for_(ctx, workers, items, attn_softmax_item_, a);
   attn_report_(ctx, a->table, workers, "streaming softmax, queries in lanes",
                "the only exact-softmax path");
   for (int i = 0; ctx && i < workers; i++) {
-    attn_scratch_cut_(a, a->workspace + i * a->bytes, &s);
+    attn_scratch_cut_(a, i, &s);
     ctx->report.pairs += *s.pairs;
   }
   attn_workspace_drop_(&w);
@@ -3114,7 +3175,7 @@ ATTN_PUB_ size_t attn_sdpa_workspace(attn_tensor o, attn_tensor q, attn_tensor k
   if (!attn_sdpa_plan_(&e, &a, &o, &q, &k, &v, params, &plain, &workers, 0)) return 0;
   int64_t items = q.batch * (q.heads / a.group) * a.tiles;
   if (items == 0) return 0;
-  int64_t bytes = attn_workspace_bytes_(attn_scratch_cut_(&a, NULL, NULL),
+  int64_t bytes = attn_workspace_bytes_(attn_scratch_plan_(&a),
                                         attn_pieces_(workers, items));
   return bytes == INT64_MAX ? 0 : (size_t)bytes;
 }
@@ -3367,6 +3428,7 @@ ATTN_PUB_ attn_status attn_alibi_slopes(float *slopes, int64_t n) {
   return ATTN_OK;
 }
 /* <<< attn/mechanisms/position.h */
+ATTN_END_STRICT_
 #ifdef __cplusplus
 }
 #endif

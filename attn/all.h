@@ -26,6 +26,7 @@ extern "C" {
 #include "isa/table.h"
 #include "isa/tiers.h"
 #include "isa/detect.h"
+ATTN_BEGIN_STRICT_
 #include "engine/check.h"
 #include "engine/workspace.h"
 #include "engine/parallel.h"
@@ -33,6 +34,7 @@ extern "C" {
 #include "mechanisms/common.h"
 #include "mechanisms/core.h"
 #include "mechanisms/position.h"
+ATTN_END_STRICT_
 #ifdef __cplusplus
 }
 #endif

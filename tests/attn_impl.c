@@ -3,10 +3,10 @@
 
 #include <stddef.h>
 
-void *test_malloc(size_t size);
-void test_free(void *ptr);
+void *hook_malloc(size_t size);
+void hook_free(void *ptr);
 
-#define ATTN_MALLOC(size) test_malloc(size)
-#define ATTN_FREE(ptr) test_free(ptr)
+#define ATTN_MALLOC(size) hook_malloc(size)
+#define ATTN_FREE(ptr) hook_free(ptr)
 #define ATTN_IMPLEMENTATION
 #include "attn.h"

@@ -66,12 +66,12 @@ void test_mem_release(void) {
   test_malloc_fails = 0;
 }
 
-void *test_malloc(size_t size);
-void test_free(void *ptr);
+void *hook_malloc(size_t size);
+void hook_free(void *ptr);
 
-void *test_malloc(size_t size) {
+void *hook_malloc(size_t size) {
   test_malloc_calls++;
   return test_malloc_fails ? NULL : malloc(size);
 }
 
-void test_free(void *ptr) { free(ptr); }
+void hook_free(void *ptr) { free(ptr); }

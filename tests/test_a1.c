@@ -67,7 +67,7 @@ void A1_layouts(void **state) {
     spec.k_layout = (test_layout)(n / 2 % TEST_LAYOUTS);
     spec.v_layout = (test_layout)(n / 3 % TEST_LAYOUTS);
     spec.o_layout = (test_layout)(n / 5 % TEST_SHARED);
-    spec.map = n % 2;
+    spec.map = (int)(n % 2);
     check_spec(&spec, (uint64_t)n);
   }
 }

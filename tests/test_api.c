@@ -22,7 +22,7 @@ void api_status_strings(void **state) {
 
 void api_views(void **state) {
   (void)state;
-  float x[2 * 3 * 4 * 5];
+  float x[2 * 3 * 4 * 5] = {0};
   attn_tensor a = attn_bhtd(x, ATTN_F32, 2, 3, 4, 5), b = attn_bthd(x, ATTN_F16, 2, 4, 3, 5);
   assert_true(a.data == x && a.dtype == ATTN_F32 && b.dtype == ATTN_F16);
   assert_true(a.batch == 2 && a.heads == 3 && a.len == 4 && a.dim == 5);

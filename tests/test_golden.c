@@ -3,6 +3,7 @@
  * is held to the oracle alone. `make golden` rewrites tests/golden.h. */
 
 #include <math.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 

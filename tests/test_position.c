@@ -28,7 +28,7 @@ static void compare_rope(attn_tensor y, attn_tensor x, const attn_rope_params *p
         for (int64_t c = 0; c < x.dim; c++) {
           double got = oracle_get(&y, b, h, i, c), unit = 0;
           if (y.dtype == ATTN_F16) unit = fabs(out[c]) * 4.9e-4 + 3e-8;
-          if (y.dtype == ATTN_BF16) unit = fabs(out[c]) * 2e-3;
+          if (y.dtype == ATTN_BF16) unit = fabs(out[c]) * 3.92e-3;
           int64_t mate = p->layout == ATTN_ROPE_HALF ? (c < rot / 2 ? c + rot / 2 : c - rot / 2)
                                                      : c ^ 1;
           double size = c < rot ? hypot(in[c], in[mate]) * 5e-7 : 0;

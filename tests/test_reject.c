@@ -106,7 +106,7 @@ RULE(o_is_alibi, s->call.params.alibi = s->call.o.data;)
 RULE(o_is_sinks, s->call.params.sinks = s->call.o.data;)
 RULE(o_is_kv_len, memset(s->call.o.data, 0, 8); s->call.params.kv_len = s->call.o.data;)
 RULE(lse_is_o, s->call.params.lse.data = (float *)s->call.o.data + 3;)
-RULE(map_is_lse, s->call.params.map.data = s->call.params.lse.data;)
+RULE(lse_is_map, s->call.params.lse.data = (float *)s->call.params.map.data + 9;)
 RULE(map_is_q, s->call.params.map.data = s->call.q.data;)
 RULE(workspace_is_o, s->ctx.workspace = s->call.o.data; s->ctx.workspace_size = 1u << 30;)
 RULE(workspace_is_q, s->ctx.workspace = s->call.q.data; s->ctx.workspace_size = 1u << 30;)
@@ -117,7 +117,7 @@ RULE(huge_stride, s->call.k.stride_len = INT64_MIN;)
 RULE(huge_width, s->call.v.dim = s->call.o.dim = INT64_MAX / 16;)
 RULE(workspace_small, s->ctx.workspace = test_mem(8); s->ctx.workspace_size = 8;)
 RULE(workspace_null, s->ctx.workspace_size = 8;)
-RULE(no_memory, test_malloc_fails = 1;)
+RULE(no_memory, (void)s; test_malloc_fails = 1;)
 RULE(workers_negative, s->ctx.workers = -1;)
 RULE(isa_unknown, s->ctx.isa = (attn_isa)77;)
 RULE(isa_negative, s->ctx.isa = (attn_isa)-1;)
@@ -205,8 +205,8 @@ static const rule rules[] = {
     {ATTN_E_OVERLAP, "o ", o_is_alibi},
     {ATTN_E_OVERLAP, "o ", o_is_sinks},
     {ATTN_E_OVERLAP, "o ", o_is_kv_len},
-    {ATTN_E_OVERLAP, "lse", lse_is_o},
-    {ATTN_E_OVERLAP, "lse", map_is_lse},
+    {ATTN_E_OVERLAP, "o ", lse_is_o},
+    {ATTN_E_OVERLAP, "lse", lse_is_map},
     {ATTN_E_OVERLAP, "map", map_is_q},
     {ATTN_E_OVERLAP, "workspace", workspace_is_o},
     {ATTN_E_OVERLAP, "workspace", workspace_is_q},

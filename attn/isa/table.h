@@ -24,6 +24,7 @@ typedef struct attn_modifiers_ {
   const float *slope; /* E5b: [lane], -m_h in log2 units */
   const float *rel;   /* E5b: [lane], first key of the block minus the query's position */
   const float *bias;  /* E5d: [key][lane], log2 units, -inf forbids */
+  const float *key;   /* E5e: [key], log2 units, -inf forbids */
   const float *allow; /* E7: [key][lane], 0 or -inf */
   const float *lo;    /* E7: [lane], keys lo <= j < hi of the block are allowed */
   const float *hi;
@@ -61,6 +62,8 @@ typedef struct attn_table_ {
   int (*finite)(const float *x, int64_t stride, int64_t n, int64_t dim);
   /* joins one logit without a value to the softmax: scale[lane] *= what the old part keeps */
   void (*join)(float *m, float *l, float *scale, const float *logit);
+  /* x[lane] = x / y, 0 where y = 0 */
+  void (*divide)(float *x, const float *y);
   /* p[j] = 2^(x[j] - m) * scale */
   void (*weights)(float *p, const float *x, int64_t n, float m, float scale);
   /* y[i] = exp(x[i]) */

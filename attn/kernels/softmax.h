@@ -23,6 +23,10 @@ ATTN_FUNC_ void ATTN_FN_(modify_block)(float *s, int64_t key, int64_t n, int g0,
         ATTN_VF_ bias = ATTN_V_LOAD_(mod->bias + r * ATTN_TILE_ + lane);
         x = ATTN_V_SELECT_(ATTN_V_EQ_(bias, inf), inf, ATTN_V_ADD_(x, bias));
       }
+      if (mod->key) {
+        ATTN_VF_ bias = ATTN_V_SET1_(mod->key[r]);
+        x = ATTN_V_SELECT_(ATTN_V_EQ_(bias, inf), inf, ATTN_V_ADD_(x, bias));
+      }
       if (mod->allow) {
         ATTN_VF_ allow = ATTN_V_LOAD_(mod->allow + r * ATTN_TILE_ + lane);
         x = ATTN_V_SELECT_(ATTN_V_EQ_(allow, zero), x, inf);
@@ -93,5 +97,13 @@ ATTN_FUNC_ void ATTN_FN_(join)(float *m, float *l, float *scale, const float *lo
     ATTN_V_STORE_(m + lane, now);
     ATTN_V_STORE_(l + lane, ATTN_V_FMA_(ATTN_V_LOAD_(l + lane), keep, p));
     ATTN_V_STORE_(scale + lane, ATTN_V_MUL_(ATTN_V_LOAD_(scale + lane), keep));
+  }
+}
+
+ATTN_FUNC_ void ATTN_FN_(divide)(float *x, const float *y) {
+  for (int lane = 0; lane < ATTN_TILE_; lane += ATTN_W_) {
+    ATTN_VF_ b = ATTN_V_LOAD_(y + lane), zero = ATTN_V_ZERO_();
+    ATTN_VF_ q = ATTN_V_DIV_(ATTN_V_LOAD_(x + lane), b);
+    ATTN_V_STORE_(x + lane, ATTN_V_SELECT_(ATTN_V_EQ_(b, zero), zero, q));
   }
 }

@@ -210,7 +210,7 @@ ATTN_PUB_ size_t attn_sdpa_workspace(attn_tensor o, attn_tensor q, attn_tensor k
   if (!attn_sdpa_plan_(&e, &a, &o, &q, &k, &v, params, &plain, &workers, 0)) return 0;
   int64_t items = q.batch * (q.heads / a.group) * a.tiles;
   if (items == 0) return 0;
-  int64_t bytes = attn_workspace_bytes_(attn_scratch_cut_(&a, NULL, NULL),
+  int64_t bytes = attn_workspace_bytes_(attn_scratch_plan_(&a),
                                         attn_pieces_(workers, items));
   return bytes == INT64_MAX ? 0 : (size_t)bytes;
 }

@@ -10,8 +10,8 @@ build/demo/denoise: docs/examples/denoise.c docs/examples/image.h docs/examples/
 	@mkdir -p $(@D)
 	$(CC) -O2 -I. -o $@ $< -lm
 
-demo: build/demo/denoise
+demo: build/demo/denoise ## denoise a photograph by attention: make demo IMAGE=picture.ppm
 	build/demo/denoise "$(IMAGE)" build/demo
 
-examples: attn.h
+examples: attn.h ## build and run the programs of docs/examples
 	CC="$(CC)" sh docs/examples/test_examples.sh

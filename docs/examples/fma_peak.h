@@ -96,7 +96,7 @@ static double fma_peak(attn_isa isa) {
 #endif
 #endif
   double best = 0;
-  for (int run = 0; loop && run < 40; run++) {
+  for (int run = 0; loop && run < 20; run++) {
     clock_t start = clock();
     loop();
     double seconds = (double)(clock() - start) / CLOCKS_PER_SEC;

@@ -42,7 +42,7 @@ if "$out/threads" 0 2> "$out/message"; then fail "threads accepted 0 workers"; f
 awk '/^PSNR/ { gain = $5 - $2 } END { exit !(gain >= 9) }' "$out/demo.log" || fail "PSNR gain"
 
 # ---- pictures it must read
-reads() { # name, checksum of original.png
+reads() { # name, checksum and size of the original.png it becomes
   if "$out/denoise" "$out/pictures/$1" "$out/pictures" > "$out/log" 2> "$out/message"; then
     sum=$(cksum < "$out/pictures/original.png")
     test "$sum" = "$2" || fail "$1 was read as another picture: $sum"
@@ -60,14 +60,14 @@ printf 'P6 2 1 100\n\000\062\144\024\050\074' > binary.ppm
 printf 'P6 2 1 1000\n\000\000\001\364\003\350\000\310\001\220\002\130' > deep.ppm
 awk 'BEGIN { print "P2 37 19 255"; for (i = 0; i < 37 * 19; i++) print i % 256 }' > odd.pgm
 cd - > /dev/null
-reads one.pgm "ONE"
-reads ascii.pgm "GREY"
-reads binary.pgm "GREY"
-reads deep.pgm "GREY"
-reads ascii.ppm "COLOUR"
-reads binary.ppm "COLOUR"
-reads deep.ppm "COLOUR"
-reads odd.pgm "ODD"
+reads one.pgm "1551360487 70"
+reads ascii.pgm "1422325377 76"
+reads binary.pgm "1422325377 76"
+reads deep.pgm "1422325377 76"
+reads ascii.ppm "1232798518 75"
+reads binary.ppm "1232798518 75"
+reads deep.ppm "1232798518 75"
+reads odd.pgm "3937241899 790"
 
 # ---- pictures it must refuse
 refuses() { # path, words of the message

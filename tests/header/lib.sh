@@ -25,7 +25,7 @@ ok() { echo "ok       $*"; }
 
 fail() {
   echo "FAIL     $*"
-  [ ! -s "$log" ] || head -n 25 "$log" | cut -c 1-200 | sed 's/^/         | /'
+  [ ! -s "$log" ] || head -n 8 "$log" | cut -c 1-200 | sed 's/^/         | /'
   failed=1
 }
 
