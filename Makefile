@@ -108,7 +108,7 @@ $(BUILD)/fuzz/replay: attn.h $(FUZZ_PARTS)
 .PHONY: fuzz fuzz-replay fuzz-corpus
 fuzz: $(BUILD)/fuzz/fuzz_sdpa ## fuzz the descriptors for FUZZ_SECONDS (60) under ASan and UBSan
 	@mkdir -p $(BUILD)/fuzz/corpus
-	cd $(BUILD)/fuzz && ./fuzz_sdpa -max_total_time=$(FUZZ_SECONDS) -max_len=256 -timeout=20 \
+	cd $(BUILD)/fuzz && ./fuzz_sdpa -max_total_time=$(FUZZ_SECONDS) -max_len=192 -len_control=0 -timeout=20 \
 	  -rss_limit_mb=2048 -print_final_stats=1 -verbosity=0 corpus ../../tests/fuzz/corpus
 
 fuzz-replay: $(BUILD)/fuzz/replay ## run the committed corpus once, with any compiler
@@ -117,7 +117,7 @@ fuzz-replay: $(BUILD)/fuzz/replay ## run the committed corpus once, with any com
 # Takes the smallest set of inputs that reaches all the code the fuzzer has found.
 fuzz-corpus: $(BUILD)/fuzz/fuzz_sdpa
 	@mkdir -p $(BUILD)/fuzz/corpus $(BUILD)/fuzz/minimal
-	$(BUILD)/fuzz/fuzz_sdpa -set_cover_merge=1 -max_len=256 $(BUILD)/fuzz/minimal \
+	$(BUILD)/fuzz/fuzz_sdpa -set_cover_merge=1 -max_len=192 $(BUILD)/fuzz/minimal \
 	  tests/fuzz/corpus $(BUILD)/fuzz/corpus
 
 # --- style --------------------------------------------------------------------------------------

@@ -21,15 +21,18 @@
 /* kernels/math.h owns elementary functions on vectors. Every exponential of the library ends in
  * the same polynomial, in loop bodies and tails alike. */
 
-/* 2^f for |f| <= 1/2: 1 + f (c1 + ... c5 f^4), weighted minimax in ULP of the result. One step of
+/* 2^f for |f| <= 1/2: 1 + f (c1 + ... c6 f^5), weighted minimax in ULP of the result. One step of
  * it for each of the chains that `each` names, so that they run side by side. */
-#define ATTN_POLY_0_(i) p##i = ATTN_V_FMA_(ATTN_V_SET1_(ATTN_EXP_C5_), f##i, ATTN_V_SET1_(ATTN_EXP_C4_));
-#define ATTN_POLY_1_(i) p##i = ATTN_V_FMA_(p##i, f##i, ATTN_V_SET1_(ATTN_EXP_C3_));
-#define ATTN_POLY_2_(i) p##i = ATTN_V_FMA_(p##i, f##i, ATTN_V_SET1_(ATTN_EXP_C2_));
-#define ATTN_POLY_3_(i) p##i = ATTN_V_FMA_(p##i, f##i, ATTN_V_SET1_(ATTN_EXP_C1_));
-#define ATTN_POLY_4_(i) p##i = ATTN_V_FMA_(p##i, f##i, ATTN_V_SET1_(1.0f));
-#define ATTN_POLY_(each) \
-  each(ATTN_POLY_0_) each(ATTN_POLY_1_) each(ATTN_POLY_2_) each(ATTN_POLY_3_) each(ATTN_POLY_4_)
+#define ATTN_POLY_0_(i) \
+  p##i = ATTN_V_FMA_(ATTN_V_SET1_(ATTN_EXP_C6_), f##i, ATTN_V_SET1_(ATTN_EXP_C5_));
+#define ATTN_POLY_1_(i) p##i = ATTN_V_FMA_(p##i, f##i, ATTN_V_SET1_(ATTN_EXP_C4_));
+#define ATTN_POLY_2_(i) p##i = ATTN_V_FMA_(p##i, f##i, ATTN_V_SET1_(ATTN_EXP_C3_));
+#define ATTN_POLY_3_(i) p##i = ATTN_V_FMA_(p##i, f##i, ATTN_V_SET1_(ATTN_EXP_C2_));
+#define ATTN_POLY_4_(i) p##i = ATTN_V_FMA_(p##i, f##i, ATTN_V_SET1_(ATTN_EXP_C1_));
+#define ATTN_POLY_5_(i) p##i = ATTN_V_FMA_(p##i, f##i, ATTN_V_SET1_(1.0f));
+#define ATTN_POLY_(each)                                     \
+  each(ATTN_POLY_0_) each(ATTN_POLY_1_) each(ATTN_POLY_2_) \
+  each(ATTN_POLY_3_) each(ATTN_POLY_4_) each(ATTN_POLY_5_)
 
 /* 2^y for y <= 0 or NaN; 0 for y <= -150. y - round(y) is exact, so the error is the polynomial's */
 #define ATTN_EXP2_CLAMP_(i) f##i = ATTN_V_MAX_(ATTN_V_SET1_(-150.0f), f##i);
@@ -92,6 +95,7 @@ ATTN_INLINE_ ATTN_VF_ ATTN_FN_(tanh)(ATTN_VF_ x) {
 #undef ATTN_POLY_2_
 #undef ATTN_POLY_3_
 #undef ATTN_POLY_4_
+#undef ATTN_POLY_5_
 #undef ATTN_POLY_
 #undef ATTN_EXP2_CLAMP_
 #undef ATTN_EXP2_ROUND_
@@ -179,8 +183,10 @@ ATTN_FUNC_ void ATTN_FN_(score_block)(float *s, const float *qt, const float *k,
   s += g0 * ATTN_GROUP_, qt += g0 * ATTN_GROUP_, top += g0 * ATTN_GROUP_;
   for (; n > 0; n -= ATTN_MR_) {
     switch (n < ATTN_MR_ ? n : ATTN_MR_) {
-#if ATTN_MR_ > 2
+#if ATTN_MR_ > 5
       case 6: ATTN_FN_(score_strip)(6, ng, s, qt, k, stride, dk, top); break;
+#endif
+#if ATTN_MR_ > 2
       case 5: ATTN_FN_(score_strip)(5, ng, s, qt, k, stride, dk, top); break;
       case 4: ATTN_FN_(score_strip)(4, ng, s, qt, k, stride, dk, top); break;
       case 3: ATTN_FN_(score_strip)(3, ng, s, qt, k, stride, dk, top); break;
@@ -278,8 +284,10 @@ ATTN_FUNC_ void ATTN_FN_(value_block)(float *ot, const float *p, const float *v,
   if (alpha) alpha += g0 * ATTN_GROUP_;
   for (; dv > 0; dv -= ATTN_MR_) {
     switch (dv < ATTN_MR_ ? dv : ATTN_MR_) {
-#if ATTN_MR_ > 2
+#if ATTN_MR_ > 5
       case 6: ATTN_FN_(value_strip)(6, ng, ot, p, v, stride, n, alpha, start); break;
+#endif
+#if ATTN_MR_ > 2
       case 5: ATTN_FN_(value_strip)(5, ng, ot, p, v, stride, n, alpha, start); break;
       case 4: ATTN_FN_(value_strip)(4, ng, ot, p, v, stride, n, alpha, start); break;
       case 3: ATTN_FN_(value_strip)(3, ng, ot, p, v, stride, n, alpha, start); break;
@@ -1333,11 +1341,12 @@ typedef struct attn_table_ {
 #define ATTN_EXP_BIAS_ 12582976.0f
 #define ATTN_EXP_BIAS_BITS_ 0x4B400040
 #define ATTN_TWO_M64_ 5.42101086242752217e-20f
-#define ATTN_EXP_C1_ 0.693146829267443f
-#define ATTN_EXP_C2_ 0.24022237041414918f
-#define ATTN_EXP_C3_ 0.055508914215716736f
-#define ATTN_EXP_C4_ 0.009671762601094874f
-#define ATTN_EXP_C5_ 0.0013225710465890887f
+#define ATTN_EXP_C1_ 6.931472e-01f
+#define ATTN_EXP_C2_ 2.4022646e-01f
+#define ATTN_EXP_C3_ 5.5503383e-02f
+#define ATTN_EXP_C4_ 9.61856e-03f
+#define ATTN_EXP_C5_ 1.3397282e-03f
+#define ATTN_EXP_C6_ 1.5322551e-04f
 
 ATTN_BEGIN_STRICT_
 /* >>> attn/isa/simd_scalar.h */
@@ -1512,7 +1521,7 @@ ATTN_INLINE_ void attn_transpose_scalar_(attn_v4_ *v) {
 #define ATTN_ISA_ID_ ATTN_ISA_NEON
 #define ATTN_W_ 4
 #ifdef ATTN_ARM64_
-#define ATTN_MR_ 6
+#define ATTN_MR_ 5 /* 20 sums, 4 vectors of queries and 5 keys fill 32 registers */
 #else
 #define ATTN_MR_ 2 /* 16 registers */
 #endif
@@ -1549,8 +1558,14 @@ ATTN_INLINE_ void attn_transpose_scalar_(attn_v4_ *v) {
                                             vshlq_n_s32(vreinterpretq_s32_f32(t), 23))),       \
             vdupq_n_f32(ATTN_TWO_M64_))
 #define ATTN_V_LDEXP_(p, t, n) attn_ldexp_neon_(p, t)
+/* gcc for 32-bit ARM has the conversions only with -mfp16-format=ieee */
+#if defined(ATTN_ARM64_) || defined(__ARM_FP16_FORMAT_IEEE)
 #define ATTN_V_LOAD_F16_(p) vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(p)))
 #define ATTN_V_STORE_F16_(p, v) vst1_u16(p, vreinterpret_u16_f16(vcvt_f16_f32(v)))
+#else
+#define ATTN_V_LOAD_F16_(p) attn_load_f16_neon_(p)
+#define ATTN_V_STORE_F16_(p, v) attn_store_f16_neon_(p, v)
+#endif
 #define ATTN_V_LOAD_BF16_(p) vreinterpretq_f32_u32(vshll_n_u16(vld1_u16(p), 16))
 #define ATTN_V_STORE_BF16_(p, v) vst1_u16(p, attn_to_bf16_neon_(v))
 #define ATTN_V_LOAD_BOOL_(p) attn_load_bool_neon_(p)
@@ -1570,6 +1585,18 @@ ATTN_INLINE_ void attn_store_part_neon_(float *p, float32x4_t v, int n) {
 }
 
 #ifndef ATTN_ARM64_
+ATTN_INLINE_ float32x4_t attn_load_f16_neon_(const uint16_t *p) {
+  float t[4];
+  for (int i = 0; i < 4; i++) t[i] = attn_from_f16_(p[i]);
+  return vld1q_f32(t);
+}
+
+ATTN_INLINE_ void attn_store_f16_neon_(uint16_t *p, float32x4_t v) {
+  float t[4];
+  vst1q_f32(t, v);
+  for (int i = 0; i < 4; i++) p[i] = attn_to_f16_(t[i]);
+}
+
 ATTN_INLINE_ float32x4_t attn_div_neon_(float32x4_t a, float32x4_t b) {
   float x[4], y[4];
   vst1q_f32(x, a);
@@ -1727,11 +1754,13 @@ ATTN_END_REGION_
 #endif
 
 #ifdef ATTN_HAS_AVX512_
-#if defined(ATTN_GCC_) && defined(__cplusplus)
-/* g++ 12 warns about its own avx512 headers */
+#if defined(ATTN_GCC_)
+/* g++ 12 finds uninitialised variables in its own avx512 headers; at -O0 some of its intrinsics
+ * are macros with sign conversions */
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 #pragma GCC diagnostic ignored "-Wuninitialized"
+#pragma GCC diagnostic ignored "-Wsign-conversion"
 #endif
 ATTN_BEGIN_REGION_(ATTN_FEATURES_AVX512_)
 /* >>> attn/isa/simd_avx512.h */
@@ -1831,7 +1860,7 @@ ATTN_INLINE_ void attn_transpose_avx512_(__m512 *r) {
 #include ATTN_SELF
 #undef ATTN_PASS_
 ATTN_END_REGION_
-#if defined(ATTN_GCC_) && defined(__cplusplus)
+#if defined(ATTN_GCC_)
 #pragma GCC diagnostic pop
 #endif
 #endif
@@ -2102,6 +2131,7 @@ ATTN_FUNC_ int attn_check_rows_(attn_error_ *e, const attn_tensor *t, const attn
   int64_t n[3] = {t->batch, t->heads, t->len}, reach = t->dim;
   int64_t s[3] = {attn_abs64_(t->stride_batch), attn_abs64_(t->stride_head),
                   attn_abs64_(t->stride_len)};
+  if (n[0] == 0 || n[1] == 0 || n[2] == 0) return 1;
   for (int a = 0; a < 2; a++)
     for (int b = 0; b < 2 - a; b++)
       if (s[b] > s[b + 1]) {
@@ -2457,7 +2487,7 @@ ATTN_FUNC_ void attn_tile_lanes_(attn_tile_ *t, int64_t unit, int64_t tile) {
     t->out[r] = attn_at_(&a->o, t->batch, h, i);
     if (a->mask.kind) t->mask[r] = attn_mask_at_(&a->mask, t->batch, h, i);
     if (a->bias.kind) t->bias[r] = attn_mask_at_(&a->bias, t->batch, h, i);
-    if (a->alibi) t->slope[r] = (float)(a->alibi[h] * -ATTN_LOG2E_);
+    if (a->alibi) t->slope[r] = (float)((double)a->alibi[h] * -ATTN_LOG2E_);
     int g = r / ATTN_GROUP_;
     if (t->lo[r] >= t->hi[r]) {
       t->lo[r] = t->hi[r] = 0, t->g[g].ragged = 1;
@@ -2548,7 +2578,7 @@ ATTN_FUNC_ void attn_tile_key_(const attn_tile_ *t, const attn_mask *mask, const
       int on = mask->kind == ATTN_MASK_BITS ? bits[e >> 3] >> (e & 7) & 1 : bits[e];
       x[j] = on ? 0.0f : -INFINITY;
     }
-  for (int64_t j = 0; j < n; j++) key[j] += (float)(x[j * step] * ATTN_LOG2E_);
+  for (int64_t j = 0; j < n; j++) key[j] += (float)((double)x[j * step] * ATTN_LOG2E_);
 }
 
 /* Key rows j0.. as f32: the tensor itself, or a converted copy. */
@@ -2759,13 +2789,13 @@ ATTN_FUNC_ void attn_tile_block_(attn_tile_ *t, int64_t j0, int64_t j1, int *sta
   *started = 1;
 }
 
-/* log2 of a positive float, in double: e + 2/ln 2 (z + z^3/3 + ...), z = (x-1)/(x+1) */
+/* log2 of a positive float, in double: e + 2/ln 2 (z + z^3/3 + ...), z = (x-1)/(x+1) < 0.172 */
 ATTN_FUNC_ double attn_log2_(float x) {
   int e;
   double f = frexp((double)x, &e);
   if (f < 0.70710678118654752) f *= 2.0, e -= 1;
-  double z = (f - 1.0) / (f + 1.0), y = z * z, p = 1.0 / 15.0;
-  for (int n = 13; n > 0; n -= 2) p = p * y + 1.0 / n;
+  double z = (f - 1.0) / (f + 1.0), y = z * z, p = 1.0 / 13;
+  p = ((((((p * y + 1.0 / 11) * y + 1.0 / 9) * y + 1.0 / 7) * y + 1.0 / 5) * y + 1.0 / 3) * y + 1.0);
   return (double)e + p * z * (2.0 / ATTN_LN2_);
 }
 
@@ -2780,7 +2810,7 @@ ATTN_FUNC_ void attn_tile_finish_(attn_tile_ *t, int started) {
     for (int r = 0; r < ATTN_TILE_; r++) {
       logit[r] = -INFINITY;
       if (r < t->n && t->row[r] < queries)
-        logit[r] = pass == 0 ? (float)(a->sinks[t->head[r]] * ATTN_LOG2E_) : 0.0f;
+        logit[r] = pass == 0 ? (float)((double)a->sinks[t->head[r]] * ATTN_LOG2E_) : 0.0f;
     }
     f->join(t->m, t->l, t->scale, logit);
   }
@@ -3144,13 +3174,13 @@ ATTN_FUNC_ int attn_sdpa_plan_(attn_error_ *e, attn_softmax_ *a, const attn_tens
   a->mask = p->mask, a->bias = p->bias;
   a->kv_len = p->kv_len, a->q_len = p->q_len;
   a->alibi = p->alibi, a->sinks = p->sinks, a->softmax_one = p->softmax_one != 0;
-  double s = scale;
+  double s = (double)scale;
   if (scale == 0.0f) s = attn_to_bits_(scale) ? 0.0 : 1.0 / sqrt((double)q->dim);
   s *= ATTN_LOG2E_;
   a->scale_hi = (float)s;
   /* past the largest float the scores are infinite anyway */
   a->scale_lo = a->scale_hi - a->scale_hi == 0.0f ? (float)(s - (double)a->scale_hi) : 0.0f;
-  a->softcap = (float)(p->softcap * ATTN_LOG2E_);
+  a->softcap = (float)((double)p->softcap * ATTN_LOG2E_);
   a->q_off = p->has_q_off ? p->q_off : k->len - q->len;
   a->left = attn_reach_(p->window_left);
   a->right = p->causal ? 0 : attn_reach_(p->window_right);
@@ -3243,7 +3273,10 @@ ATTN_FUNC_ void attn_merge_item_(void *job, int worker, int64_t index) {
     memcpy(&l[1], attn_at_(&m->lse2, b, h, i), 4);
     void *y = attn_at_(&m->o, b, h, i);
     const void *x1 = attn_at_(&m->o1, b, h, i), *x2 = attn_at_(&m->o2, b, h, i);
-    if (l[0] == -INFINITY || l[1] == -INFINITY) { /* exact: the other part as it is, or zeros */
+    if (l[0] != l[0] || l[1] != l[1]) {
+      lse = attn_from_bits_(0x7fc00000u);
+      f->blend(y, x1, x2, m->o.dtype, m->o1.dtype, m->o2.dtype, m->o.dim, lse, lse);
+    } else if (l[0] == -INFINITY || l[1] == -INFINITY) { /* exact: the other part as it is, or zeros */
       lse = l[0] == -INFINITY ? l[1] : l[0];
       int same = l[0] == -INFINITY ? m->o2.dtype == m->o.dtype : m->o1.dtype == m->o.dtype;
       const void *x = l[0] == -INFINITY ? x2 : x1;
@@ -3318,7 +3351,7 @@ ATTN_FUNC_ int attn_rope_plan_(attn_error_ *e, attn_rope_job_ *j, const attn_rop
   if (p->rot < 0 || p->rot > j->x.dim || p->rot % 2)
     return attn_reject_(e, ATTN_E_RANGE, "params.rot must be even and lie in 0..x.dim");
   if (p->base == 0.0) p->base = 10000.0;
-  if (!(p->base > 0.0 && p->base < INFINITY))
+  if (!(p->base > 0.0 && p->base < HUGE_VAL))
     return attn_reject_(e, ATTN_E_VALUE, "params.base must be positive and finite");
   if (p->layout != ATTN_ROPE_INTERLEAVED && p->layout != ATTN_ROPE_HALF)
     return attn_reject_(e, ATTN_E_RANGE, "params.layout must be one of attn_rope_layout");
@@ -3455,6 +3488,7 @@ ATTN_END_STRICT_
 #undef ATTN_EXP_C3_
 #undef ATTN_EXP_C4_
 #undef ATTN_EXP_C5_
+#undef ATTN_EXP_C6_
 #undef ATTN_FEATURES_AVX2_
 #undef ATTN_FEATURES_AVX512_
 #undef ATTN_FEATURE_

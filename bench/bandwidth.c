@@ -26,16 +26,16 @@ typedef struct reader {
 #define CLEAR(i) s##i = p[0] - p[0],
 #define ADD(i) s##i += p[i];
 #define TOTAL(i) +s##i[0]
-#define READ(name, vec, attribute)                                     \
-  attribute static float name(const float *data, size_t bytes) {       \
-    const vec *p = (const vec *)(const void *)data;                    \
-    const vec *end = p + bytes / sizeof(vec);                          \
-    vec EACH_8(CLEAR) none;                                            \
-    for (; p < end; p += 8) {                                          \
-      EACH_8(ADD)                                                      \
-    }                                                                  \
-    (void)none;                                                        \
-    return 0 EACH_8(TOTAL);                                            \
+#define READ(name, vec, attribute)                               \
+  attribute static float name(const float *data, size_t bytes) { \
+    const vec *p = (const vec *)(const void *)data;              \
+    const vec *end = p + bytes / sizeof(vec);                    \
+    vec EACH_8(CLEAR) none;                                      \
+    for (; p < end; p += 8) {                                    \
+      EACH_8(ADD)                                                \
+    }                                                            \
+    (void)none;                                                  \
+    return 0 EACH_8(TOTAL);                                      \
   }
 
 /* Buffers are multiples of 4096 bytes, so both divide them into groups of eight. */

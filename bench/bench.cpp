@@ -30,7 +30,8 @@ void run(benchmark::State &state, const std::string &name, const CaseMaker &make
     }
     state.SetIterationTime(t);
   }
-  while (current->contest.rounds() < kMinRounds && current->failure.empty()) current->contest.round();
+  while (current->contest.rounds() < kMinRounds && current->failure.empty())
+    current->contest.round();
   current->counters(state);
 }
 
@@ -69,8 +70,12 @@ void report_workspace() {
     for (int workers : {1, 2}) {
       attn_ctx ctx = {};
       ctx.workers = workers;
+      ctx.parallel_for = [](void *, int64_t count, attn_task_fn task, void *arg) {
+        for (int64_t i = 0; i < count; i++) task(arg, i);
+      };
       size_t wanted = attn_sdpa_workspace(view(0), view(1), view(2), view(3), nullptr, &ctx);
-      std::string key = "workspace_T" + std::to_string(t) + "_d128_workers" + std::to_string(workers);
+      std::string key =
+          "workspace_T" + std::to_string(t) + "_d128_workers" + std::to_string(workers);
       std::printf("%s: %zu bytes\n", key.c_str(), wanted);
       benchmark::AddCustomContext(key, std::to_string(wanted));
     }

@@ -8,27 +8,29 @@ BENCH_CXX ?= g++
 BENCH_ATTN ?= all.h
 BENCH_FLAGS := -O2 -g -Wall -Wextra -Iattn -I. -DBENCH_ATTN_H='"$(BENCH_ATTN)"'
 BENCH_CFLAGS := -std=gnu11 $(BENCH_FLAGS)
-# The header under test, in whichever form: all of it, since includes are nested.
-BENCH_DEPS := $(wildcard bench/*.h attn.h attn/*.h attn/*/*.h) bench/bench.mk
+# Objects of one form of the header; only impl.o holds more of it than the declarations.
+BENCH_BIN := $(BENCH_DIR)/$(basename $(BENCH_ATTN))
+BENCH_DEPS := $(wildcard bench/*.h attn/api/*.h) bench/bench.mk
+BENCH_HEADER := $(if $(filter all.h,$(BENCH_ATTN)),$(wildcard attn/*.h attn/*/*.h),$(BENCH_ATTN))
 
 .PHONY: bench bench-quick bench-plots bench-header bench-arm
 
-$(BENCH_DIR)/%.o: bench/%.c $(BENCH_DEPS)
+$(BENCH_BIN)/%.o: bench/%.c $(BENCH_DEPS)
 	@mkdir -p $(@D)
 	$(BENCH_CC) $(BENCH_CFLAGS) -c -o $@ $<
 
 # The implementation as its users compile it, plus OpenMP for the ready-made parallel loop.
-$(BENCH_DIR)/impl.o: bench/impl.c $(BENCH_DEPS)
+$(BENCH_BIN)/impl.o: bench/impl.c $(BENCH_DEPS) $(BENCH_HEADER)
 	@mkdir -p $(@D)
 	$(BENCH_CC) -std=c99 $(BENCH_FLAGS) -fopenmp -c -o $@ $<
 
-BENCH_COMMON := $(addprefix $(BENCH_DIR)/,impl.o peak.o clock.o problem.o)
+BENCH_COMMON := $(addprefix $(BENCH_BIN)/,impl.o peak.o clock.o problem.o)
 
-$(BENCH_DIR)/quick: $(BENCH_DIR)/quick.o $(BENCH_COMMON)
+$(BENCH_BIN)/quick: $(BENCH_BIN)/quick.o $(BENCH_COMMON)
 	$(BENCH_CC) -fopenmp -o $@ $^ -lm
 
-bench-quick: $(BENCH_DIR)/quick
-	$(BENCH_DIR)/quick $(BENCH_ISA)
+bench-quick: $(BENCH_BIN)/quick
+	$(BENCH_BIN)/quick $(BENCH_ISA)
 
 # --- make bench: one process per tier, so that OpenBLAS uses the same instructions as ours.
 
@@ -39,29 +41,29 @@ BENCH_RUNS := $(addprefix bench-run-,$(BENCH_TIERS))
 BENCH_ENV := env -u OPENBLAS_CORETYPE -u OPENBLAS_L2_SIZE
 BENCH_ENV_avx2 := OPENBLAS_CORETYPE=Haswell
 BENCH_CXXFLAGS := -std=c++17 $(BENCH_FLAGS) -fopenmp
-BENCH_OBJECTS := $(BENCH_COMMON) $(addprefix $(BENCH_DIR)/,bench.o sdpa_cases.o \
+BENCH_OBJECTS := $(BENCH_COMMON) $(addprefix $(BENCH_BIN)/,bench.o sdpa_cases.o \
   elementwise_cases.o bandwidth.o pool.o ulp.o composite.o naive.o sleef_exp.o)
 
 .PHONY: $(BENCH_RUNS)
 
-$(BENCH_DIR)/%.o: bench/%.cpp $(BENCH_DEPS)
+$(BENCH_BIN)/%.o: bench/%.cpp $(BENCH_DEPS)
 	@mkdir -p $(@D)
 	$(BENCH_CXX) $(BENCH_CXXFLAGS) -c -o $@ $<
 
-$(BENCH_DIR)/naive.o: bench/naive.c $(BENCH_DEPS)
+$(BENCH_BIN)/naive.o: bench/naive.c $(BENCH_DEPS)
 	@mkdir -p $(@D)
 	$(BENCH_CC) $(BENCH_CFLAGS) -O3 -march=native -ffast-math -c -o $@ $<
 
-$(BENCH_DIR)/bench: $(BENCH_OBJECTS)
+$(BENCH_BIN)/bench: $(BENCH_OBJECTS)
 	$(BENCH_CXX) -fopenmp -o $@ $^ -lbenchmark -lopenblas -lsleef -lpthread -lm
 
 # One after the other, also under make -j: two at once would slow each other down.
-$(BENCH_RUNS): bench-run-%: $(BENCH_DIR)/bench
-	@echo; $(BENCH_ENV) $(BENCH_ENV_$*) $(BENCH_DIR)/bench --isa=$* $(if $(BENCH_FULL),--full) \
+$(BENCH_RUNS): bench-run-%: $(BENCH_BIN)/bench
+	@echo; $(BENCH_ENV) $(BENCH_ENV_$*) $(BENCH_BIN)/bench --isa=$* $(if $(BENCH_FULL),--full) \
 	  --benchmark_min_time=$(BENCH_MIN_TIME) $(if $(BENCH_FILTER),'--benchmark_filter=$(BENCH_FILTER)') \
 	  --benchmark_out=$(BENCH_DIR)/$*.json --benchmark_out_format=json
 
-bench: $(BENCH_DIR)/bench
+bench: $(BENCH_BIN)/bench
 	@rm -f $(BENCH_DIR)/*.json; status=0; \
 	for tier in $(BENCH_TIERS); do $(MAKE) -s --no-print-directory bench-run-$$tier || status=1; done; \
 	python3 bench/table.py $(BENCH_DIR)/*.json; exit $$status
@@ -78,7 +80,7 @@ bench-plots:
 # --- What the header costs the compiler, and the kernels on ARM by static analysis.
 
 bench-header:
-	@sh bench/header_cost.sh $(BENCH_ATTN)
+	@CC="$(BENCH_CC)" sh bench/header_cost.sh $(BENCH_ATTN)
 
 bench-arm:
 	@sh bench/arm_inner_loop.sh $(BENCH_ATTN)

@@ -1,4 +1,5 @@
-/* case.h owns what every benchmark entry is: a contest, its counters, and how it is registered. C++.
+/* case.h owns what every benchmark entry is: a contest, its counters, and how it is registered.
+ * C++.
  *
  * Rates are the best turn's: on a machine shared with others noise only takes away. The median is
  * kept beside it in the JSON. */

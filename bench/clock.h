@@ -9,6 +9,10 @@ extern "C" {
 /* Seconds of a clock that only goes forward. */
 double clock_now(void);
 
+/* Seconds that the calling thread has run. The same as clock_now on an idle machine; on a shared
+ * one it leaves out the time that other processes had the core. For work of one thread. */
+double clock_busy(void);
+
 /* Cores this process was given at the start. */
 int clock_cores(void);
 

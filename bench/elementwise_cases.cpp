@@ -94,7 +94,8 @@ class PassCase : public Case {
     ctx_.workspace = workspace_.data();
     ctx_.workspace_size = workspace_.size();
     contest.add("ours", bytes_, [=] {
-      attn_status st = merge_ ? attn_merge(o, lo, a, l, b, l, &ctx_) : attn_rope(o, a, nullptr, &ctx_);
+      attn_status st =
+          merge_ ? attn_merge(o, lo, a, l, b, l, &ctx_) : attn_rope(o, a, nullptr, &ctx_);
       failure = case_check(st, ctx_, isa_);
       return failure.empty();
     });
@@ -117,7 +118,8 @@ class PassCase : public Case {
 
 class BandwidthCase : public Case {
  public:
-  BandwidthCase(int level, int threads) : Case(ATTN_ISA_AUTO), bytes_(peak_level_bytes(level, threads)) {
+  BandwidthCase(int level, int threads)
+      : Case(ATTN_ISA_AUTO), bytes_(peak_level_bytes(level, threads)) {
     rate_ = peak_read_bandwidth(bytes_, threads);
     contest.add("probe", 1, [] { return true; });
   }
@@ -141,8 +143,8 @@ void register_elementwise(const Selection &sel) {
                 [isa] { return std::make_unique<ExpCase>(isa); });
   for (int64_t len : {512, 16384})
     for (bool merge : {false, true})
-      case_register(std::string(merge ? "merge" : "rope") + "/f32/" + tier + "/T:" +
-                        std::to_string(len) + "/d:64/h:8",
+      case_register(std::string(merge ? "merge" : "rope") + "/f32/" + tier +
+                        "/T:" + std::to_string(len) + "/d:64/h:8",
                     [=] { return std::make_unique<PassCase>(isa, len, 64, merge); });
 }
 
@@ -150,6 +152,7 @@ void register_bandwidth() {
   static const char *const levels[] = {"L2", "L3", "DRAM"};
   for (int level = 2; level <= 4; level++)
     for (int threads = 1; threads <= clock_cores(); threads *= 2)
-      case_register(std::string("read/") + levels[level - 2] + "/threads:" + std::to_string(threads),
-                    [=] { return std::make_unique<BandwidthCase>(level, threads); });
+      case_register(
+          std::string("read/") + levels[level - 2] + "/threads:" + std::to_string(threads),
+          [=] { return std::make_unique<BandwidthCase>(level, threads); });
 }

@@ -91,12 +91,12 @@ double peak_probe(attn_isa isa) {
 #endif
   if (!steps) return 0;
 
-  double start = clock_now(), seconds, rate;
+  double start = clock_busy(), seconds, rate;
   int n = 0;
   do {
     steps();
     n++;
-    seconds = clock_now() - start;
+    seconds = clock_busy() - start;
   } while (seconds < PROBE_SECONDS);
   rate = 2e-9 * STEPS * 12 * lanes * n / seconds;
 

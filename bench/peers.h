@@ -46,8 +46,8 @@ const char *peer_exp_name(attn_isa isa);
 float peer_softmax(float *x, int64_t n, attn_isa isa);
 
 /* One head of the plain loop. */
-void naive_head(float *o, const float *q, const float *k, const float *v, float *scores,
-                int64_t tq, int64_t tk, int64_t dk, int64_t dv, int causal);
+void naive_head(float *o, const float *q, const float *k, const float *v, float *scores, int64_t tq,
+                int64_t tk, int64_t dk, int64_t dv, int causal);
 
 #ifdef __cplusplus
 }

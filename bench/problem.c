@@ -59,7 +59,7 @@ static int64_t row_pairs(const problem *p, int64_t i) {
   return last >= first ? last - first + 1 : 0;
 }
 
-int problem_init(problem *p, const problem_shape *shape, int workers) {
+int problem_init(problem *p, const problem_shape *shape, const attn_ctx *ctx) {
   problem zero = {0};
   uint64_t seed = 1;
   *p = zero;
@@ -117,9 +117,7 @@ int problem_init(problem *p, const problem_shape *shape, int workers) {
   p->pairs = (p->pairs - masked) * (double)(s->batch * s->heads);
   p->flops = 2 * p->pairs * (double)(s->dk + s->dv);
 
-  attn_ctx ctx = {0};
-  ctx.workers = workers;
-  p->workspace_size = attn_sdpa_workspace(p->o, p->q, p->k, p->v, &p->params, &ctx);
+  p->workspace_size = attn_sdpa_workspace(p->o, p->q, p->k, p->v, &p->params, ctx);
   if (!(p->workspace = malloc(p->workspace_size + 1))) {
     problem_free(p);
     return 0;

@@ -40,14 +40,15 @@ typedef struct problem {
   size_t workspace_size;
 } problem;
 
-/* Fills in the zeros, allocates, draws unit-variance numbers. 0 when memory is short. */
-int problem_init(problem *p, const problem_shape *shape, int workers);
+/* Fills in the zeros, allocates, draws unit-variance numbers; the workspace is for the workers
+ * and parallel_for of ctx. 0 when memory is short. */
+int problem_init(problem *p, const problem_shape *shape, const attn_ctx *ctx);
 void problem_free(problem *p);
 
 /* One call of attn_sdpa, in the given tier and with the workspace. `ctx` brings the workers. */
 attn_status problem_run(problem *p, attn_isa isa, attn_ctx *ctx);
 
-/* `flops` floating point operations as calls of p that last about this many seconds at rate. */
+/* How many calls of p last about this many seconds at this rate. */
 int problem_calls(const problem *p, double seconds, double gflops);
 
 #ifdef __cplusplus

@@ -11,8 +11,8 @@ enum class Workers { kSerial, kPool, kOpenMP };
 
 struct SdpaSpec {
   problem_shape shape;
-  bool peers;         /* against the composite and the plain loop */
-  bool has_base;      /* against ours on `base`, serial */
+  bool peers;    /* against the composite and the plain loop */
+  bool has_base; /* against ours on `base`, serial */
   problem_shape base;
   Workers workers;
   int threads;
@@ -25,15 +25,6 @@ constexpr int kNaiveRounds = 3;
 class SdpaCase : public Case {
  public:
   SdpaCase(attn_isa isa, const SdpaSpec &spec) : Case(isa), spec_(spec), isa_(isa) {
-    if (!problem_init(&ours_, &spec.shape, spec.threads) ||
-        (spec.has_base && !problem_init(&base_, &spec.base, 1)) ||
-        (spec.peers && (!peer_init(&composite_, &ours_, isa) || !peer_init(&naive_, &ours_, isa)))) {
-      failure = "out of memory";
-      return;
-    }
-    contest.add("ours", ours_.flops, [this] { return call_ours(); });
-    if (spec.has_base) contest.add("base", base_.flops, [this] { return call(&base_, &base_ctx_); });
-    if (spec.peers) add_peers();
     if (spec.workers == Workers::kPool) {
       pool_ = pool_new(spec.threads);
       if (!pool_) failure = "no threads";
@@ -48,6 +39,18 @@ class SdpaCase : public Case {
 #endif
     }
     ctx_.workers = spec.threads;
+    if (!problem_init(&ours_, &spec.shape, &ctx_) ||
+        (spec.has_base && !problem_init(&base_, &spec.base, &base_ctx_)) ||
+        (spec.peers &&
+         (!peer_init(&composite_, &ours_, isa) || !peer_init(&naive_, &ours_, isa)))) {
+      failure = "out of memory";
+      return;
+    }
+    bool wall = spec.threads > 1;
+    contest.add("ours", ours_.flops, [this] { return call_ours(); }).wall = wall;
+    if (spec.has_base)
+      contest.add("base", base_.flops, [this] { return call(&base_, &base_ctx_); }).wall = wall;
+    if (spec.peers) add_peers();
   }
 
   ~SdpaCase() override {
@@ -113,10 +116,13 @@ class SdpaCase : public Case {
       composite_run(&composite_, heads);
       return true;
     });
-    contest.add("naive", per_head, [this] {
-      naive_run(&naive_, 1);
-      return true;
-    }).most_rounds = kNaiveRounds;
+    contest
+        .add("naive", per_head,
+             [this] {
+               naive_run(&naive_, 1);
+               return true;
+             })
+        .most_rounds = kNaiveRounds;
   }
 
   SdpaSpec spec_;
@@ -132,7 +138,7 @@ const char *dtype_name(attn_dtype d) {
 }
 
 std::string name_of(attn_isa isa, const SdpaSpec &spec) {
-  static const char *const extras[] = {"",           "/alibi",        "/softcap:50", "/window:256",
+  static const char *const extras[] = {"",           "/alibi",         "/softcap:50", "/window:256",
                                        "/mask:bool", "/mask:additive", "/sinks"};
   const problem_shape &s = spec.shape;
   std::string n = std::string("sdpa/") + dtype_name(s.dtype) + "/" + attn_isa_name(isa) +
@@ -166,9 +172,7 @@ problem_shape dense(int64_t t, int64_t d, int causal) {
   return s;
 }
 
-SdpaSpec against_peers(const problem_shape &s) {
-  return {s, true, false, {}, Workers::kSerial, 1};
-}
+SdpaSpec against_peers(const problem_shape &s) { return {s, true, false, {}, Workers::kSerial, 1}; }
 
 SdpaSpec against_base(const problem_shape &s, const problem_shape &base) {
   return {s, false, true, base, Workers::kSerial, 1};

@@ -38,8 +38,7 @@ AVX512 static float softmax_avx512(float *x, int64_t n) {
     m2 = _mm512_max_ps(m2, _mm512_loadu_ps(x + i + 32));
     m3 = _mm512_max_ps(m3, _mm512_loadu_ps(x + i + 48));
   }
-  for (; i < n; i += 16)
-    m0 = _mm512_max_ps(m0, _mm512_mask_loadu_ps(low, tail(n - i), x + i));
+  for (; i < n; i += 16) m0 = _mm512_max_ps(m0, _mm512_mask_loadu_ps(low, tail(n - i), x + i));
   m0 = _mm512_max_ps(_mm512_max_ps(m0, m1), _mm512_max_ps(m2, m3));
   __m512 max = _mm512_set1_ps(_mm512_reduce_max_ps(m0));
   for (i = 0; i + 16 <= n; i += 16) {
@@ -58,8 +57,7 @@ AVX512 static float softmax_avx512(float *x, int64_t n) {
 
 AVX2 static void exp_avx2(float *y, const float *x, int64_t n) {
   int64_t i = 0;
-  for (; i + 8 <= n; i += 8)
-    _mm256_storeu_ps(y + i, Sleef_expf8_u10avx2(_mm256_loadu_ps(x + i)));
+  for (; i + 8 <= n; i += 8) _mm256_storeu_ps(y + i, Sleef_expf8_u10avx2(_mm256_loadu_ps(x + i)));
   for (; i < n; i++) y[i] = _mm256_cvtss_f32(Sleef_expf8_u10avx2(_mm256_set1_ps(x[i])));
 }
 

@@ -38,12 +38,10 @@ test_call test_build(const test_spec *s, test_rng *rng) {
   test_fill(call.k, rng, test_normal);
   test_fill(call.v, rng, test_normal);
   if (s->lse) {
-    call.params.lse =
-        test_tensor(ATTN_F32, s->o_layout, s->batch, s->heads, s->q_len, 1);
+    call.params.lse = test_tensor(ATTN_F32, s->o_layout, s->batch, s->heads, s->q_len, 1);
   }
   if (s->map) {
-    call.params.map =
-        test_tensor(ATTN_F32, s->o_layout, s->batch, s->heads, s->q_len, s->k_len);
+    call.params.map = test_tensor(ATTN_F32, s->o_layout, s->batch, s->heads, s->q_len, s->k_len);
   }
   return call;
 }
@@ -102,8 +100,8 @@ void test_compare(const test_call *call, const char *what) {
           double got = oracle_get(o, b, h, i, c), want = row.o[c];
           if (close(got, want, weight * row.value + rounding(o->dtype, want))) continue;
           fail_msg("%s: o[%d,%d,%d,%d] is %.9g, not %.9g; error %.3g of max |v| (%.3g allowed)",
-                   what, (int)b, (int)h, (int)i, (int)c, got, want,
-                   fabs(got - want) / row.value, weight);
+                   what, (int)b, (int)h, (int)i, (int)c, got, want, fabs(got - want) / row.value,
+                   weight);
         }
         if (params->lse.data) {
           double got = oracle_get(&params->lse, b, h, i, 0);

@@ -81,19 +81,17 @@ attn_tensor test_tensor(attn_dtype dtype, test_layout layout, int64_t batch, int
 }
 
 /* Visits every element of a view. */
-#define EACH(t, b, h, i, c)                        \
-  for (int64_t b = 0; b < (t).batch; b++)          \
-    for (int64_t h = 0; h < (t).heads; h++)        \
-      for (int64_t i = 0; i < (t).len; i++)        \
+#define EACH(t, b, h, i, c)                 \
+  for (int64_t b = 0; b < (t).batch; b++)   \
+    for (int64_t h = 0; h < (t).heads; h++) \
+      for (int64_t i = 0; i < (t).len; i++) \
         for (int64_t c = 0; c < (t).dim; c++)
 
 void test_fill(attn_tensor t, test_rng *rng, double (*draw)(test_rng *)) {
   EACH(t, b, h, i, c) oracle_set(&t, b, h, i, c, draw(rng));
 }
 
-void test_fill_value(attn_tensor t, double x) {
-  EACH(t, b, h, i, c) oracle_set(&t, b, h, i, c, x);
-}
+void test_fill_value(attn_tensor t, double x) { EACH(t, b, h, i, c) oracle_set(&t, b, h, i, c, x); }
 
 void test_fill_row(attn_tensor t, int64_t b, int64_t h, int64_t i, double x) {
   for (int64_t c = 0; c < t.dim; c++) oracle_set(&t, b, h, i, c, x);

@@ -4,21 +4,21 @@
 #ifndef TESTS_LIST_H
 #define TESTS_LIST_H
 
-#define FRESH_TESTS(X)     \
-  X(isa_env_unknown)       \
-  X(isa_env_caps)          \
-  X(isa_env_default)       \
-  X(isa_limit)             \
-  X(isa_lower_cap_holds)   \
+#define FRESH_TESTS(X)   \
+  X(isa_env_unknown)     \
+  X(isa_env_caps)        \
+  X(isa_env_default)     \
+  X(isa_limit)           \
+  X(isa_lower_cap_holds) \
   X(isa_first_use_by_many)
 
-#define ONCE_TESTS(X)         \
-  X(isa_names)                \
-  X(isa_matches_the_machine)  \
-  X(api_status_strings)       \
-  X(api_views)                \
-  X(api_oracle_conversions)   \
-  X(api_catalogue)            \
+#define ONCE_TESTS(X)        \
+  X(isa_names)               \
+  X(isa_matches_the_machine) \
+  X(api_status_strings)      \
+  X(api_views)               \
+  X(api_oracle_conversions)  \
+  X(api_catalogue)           \
   X(B6_slopes)
 
 #define TIER_TESTS(X)                       \

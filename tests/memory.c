@@ -32,17 +32,17 @@ static void *keep(void *data, size_t mapped) {
   return data;
 }
 
-/* [unreadable page][pages][unreadable page], the block at either end of the pages. */
+/* [unreadable][pages][unreadable], the block at either end of the pages. Sixteen pages on either
+ * side, so that a view which claims more than it has claims none of another block. */
 static void *guarded(size_t size) {
   size_t page = (size_t)sysconf(_SC_PAGESIZE), middle = (size + page - 1) / page * page;
-  size_t mapped = middle + 2 * page;
-  char *base =
-      mmap(NULL, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  size_t wall = 16 * page, mapped = middle + 2 * wall;
+  char *base = mmap(NULL, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   assert_true(base != MAP_FAILED);
   keep(base, mapped);
-  assert_int_equal(mprotect(base, page, PROT_NONE), 0);
-  assert_int_equal(mprotect(base + page + middle, page, PROT_NONE), 0);
-  return test_where == TEST_AFTER_GUARD ? base + page : base + page + middle - size;
+  assert_int_equal(mprotect(base, wall, PROT_NONE), 0);
+  assert_int_equal(mprotect(base + wall + middle, wall, PROT_NONE), 0);
+  return test_where == TEST_AFTER_GUARD ? base + wall : base + wall + middle - size;
 }
 
 void *test_mem(size_t size) {

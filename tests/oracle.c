@@ -128,8 +128,7 @@ int oracle_allowed(const attn_tensor *q, const attn_tensor *k, const attn_sdpa_p
 }
 
 void oracle_sdpa(const attn_tensor *q, const attn_tensor *k, const attn_tensor *v,
-                 const attn_sdpa_params *params, int64_t b, int64_t h, int64_t i,
-                 oracle_row *row) {
+                 const attn_sdpa_params *params, int64_t b, int64_t h, int64_t i, oracle_row *row) {
   int64_t hk = h * k->heads / q->heads, hv = h * v->heads / q->heads;
   double scale = params->scale == 0 ? 1 / sqrt((double)q->dim) : (double)params->scale;
   if (params->scale == 0 && signbit(params->scale)) scale = 0;
@@ -222,7 +221,7 @@ void oracle_rope(double *y, const double *x, int64_t d, int64_t rot, double base
 double oracle_slope(int64_t h, int64_t n) {
   int64_t c = 1;
   while (2 * c <= n) c *= 2;
-  double exponent = h < c ? -8.0 * (double)(h + 1) / (double)c
-                          : -4.0 * (double)(2 * (h - c) + 1) / (double)c;
+  double exponent =
+      h < c ? -8.0 * (double)(h + 1) / (double)c : -4.0 * (double)(2 * (h - c) + 1) / (double)c;
   return pow(2, exponent);
 }

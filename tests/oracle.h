@@ -24,9 +24,9 @@ double oracle_mask(const attn_mask *m, int64_t b, int64_t h, int64_t i, int64_t 
 /* What a row of attention should be, and how well float32 can know it. The arrays are the
  * caller's. */
 typedef struct oracle_row {
-  double *o;       /* [dv] */
-  double *p;       /* [Tk] */
-  double *size;    /* [Tk], the sum of the absolute terms of each score */
+  double *o;    /* [dv] */
+  double *p;    /* [Tk] */
+  double *size; /* [Tk], the sum of the absolute terms of each score */
   double lse;
   double value;    /* max |v| over the allowed keys */
   double noise;    /* sum_j P_ij size_ij: the score error that can reach the row, over epsilon */
@@ -39,8 +39,7 @@ int oracle_allowed(const attn_tensor *q, const attn_tensor *k, const attn_sdpa_p
 
 /* Row (b, h, i) of attention. */
 void oracle_sdpa(const attn_tensor *q, const attn_tensor *k, const attn_tensor *v,
-                 const attn_sdpa_params *params, int64_t b, int64_t h, int64_t i,
-                 oracle_row *row);
+                 const attn_sdpa_params *params, int64_t b, int64_t h, int64_t i, oracle_row *row);
 
 /* The merge of one row; o1, o2, o hold dv numbers. Returns the LSE. */
 double oracle_merge(double *o, const double *o1, double lse1, const double *o2, double lse2,

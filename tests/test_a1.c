@@ -141,7 +141,8 @@ void A1_storage_rounding(void **state) {
 #if defined(__arm__)
       if (type == ATTN_F16 && fabs(x) < 6.2e-5) continue;
 #endif
-      if (got != want && x != 0) fail_msg("type %d: %.12g stored as %04x, not %04x", type, x, got, want);
+      if (got != want && x != 0)
+        fail_msg("type %d: %.12g stored as %04x, not %04x", type, x, got, want);
     }
   }
 }
@@ -205,14 +206,16 @@ void A1_extreme_logits(void **state) {
       for (int64_t j = 0; j < 131; j++) {
         double x = 0;
         for (int64_t c = 0; c < 16; c++) {
-          x += (double)scales[n] * oracle_get(&call.q, 0, 0, i, c) * oracle_get(&call.k, 0, 0, j, c);
+          x +=
+              (double)scales[n] * oracle_get(&call.q, 0, 0, i, c) * oracle_get(&call.k, 0, 0, j, c);
         }
         if (x > best) {
           best = x;
           at = j;
         }
       }
-      test_assert_same(test_rows(call.o, i, 1), test_rows(call.v, at, 1), "the greatest score wins");
+      test_assert_same(test_rows(call.o, i, 1), test_rows(call.v, at, 1),
+                       "the greatest score wins");
       double lse = oracle_get(&call.params.lse, 0, 0, i, 0);
       assert_true(fabs(lse - best) <= 1e-5 * fabs(best));
     }
@@ -373,8 +376,8 @@ void A1_long_rows(void **state) {
 }
 
 /* Which rows of the result may differ from the result for clean data: exactly those. */
-static void assert_rows_spoilt(attn_tensor got, attn_tensor clean, int64_t h, int64_t i,
-                               int spoilt, const char *what) {
+static void assert_rows_spoilt(attn_tensor got, attn_tensor clean, int64_t h, int64_t i, int spoilt,
+                               const char *what) {
   attn_tensor g = test_one(test_rows(got, i, 1), 0, 1, h, 1);
   attn_tensor c = test_one(test_rows(clean, i, 1), 0, 1, h, 1);
   if (!spoilt) {

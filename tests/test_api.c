@@ -64,8 +64,8 @@ static test_call busy_call(int64_t tq, int64_t tk, int64_t dk, int64_t dv, test_
 
 void api_workspace_is_exact(void **state) {
   (void)state;
-  static const int64_t shapes[][4] = {{1, 1, 1, 1},    {1, 300, 64, 64}, {70, 90, 33, 17},
-                                      {9, 65, 300, 2}, {130, 10, 5, 300}};
+  static const int64_t shapes[][4] = {
+      {1, 1, 1, 1}, {1, 300, 64, 64}, {70, 90, 33, 17}, {9, 65, 300, 2}, {130, 10, 5, 300}};
   for (int n = 0; n < 10; n++) {
     test_rng rng = test_seed(100);
     const int64_t *z = shapes[n / 2];
@@ -149,8 +149,8 @@ void api_gaps_stay(void **state) {
       int64_t widths[3] = {13, 1, 70};
       test_block blocks[3];
       for (int n = 0; n < 3; n++) {
-        *outs[n] = test_tensor(n ? ATTN_F32 : (attn_dtype)type, (test_layout)layout, 2, 3, 67,
-                               widths[n]);
+        *outs[n] =
+            test_tensor(n ? ATTN_F32 : (attn_dtype)type, (test_layout)layout, 2, 3, 67, widths[n]);
         blocks[n] = test_last_block;
       }
       test_check(&call, "padded outputs");

@@ -75,7 +75,7 @@ void api_catalogue(void **state) {
   char *text = slurp("docs/catalogue.md"), *header = slurp("attn.h");
   char ids[64][8];
   int rows = 0, wrong = 0;
-  if (!*text) fail_msg("docs/catalogue.md is not here: run from the root of the project");
+  if (!*text) fail_msg("%s", "docs/catalogue.md is not here: run from the root of the project");
   char *rest = text;
   while (rest && *rest) {
     char *line = rest;
@@ -101,7 +101,10 @@ void api_catalogue(void **state) {
         names++;
         if (ok) continue;
         print_error("catalogue, row %s: no such %s: %s\n", ids[rows - 1],
-                    column == FUNCTION ? "function" : column == TEST ? "test" : "benchmark", word);
+                    column == FUNCTION ? "function"
+                    : column == TEST   ? "test"
+                                       : "benchmark",
+                    word);
         wrong++;
       }
       if (names) continue;
@@ -132,14 +135,26 @@ void api_oracle_conversions(void **state) {
     double x;
     uint16_t f16, bf16;
   } known[] = {
-      {0, 0x0000, 0x0000},        {-0.0, 0x8000, 0x8000},      {1, 0x3C00, 0x3F80},
-      {-2, 0xC000, 0xC000},       {65504, 0x7BFF, 0x4780},     {65519.99, 0x7BFF, 0x4780},
-      {65520, 0x7C00, 0x4780},    {1.0009765625, 0x3C01, 0x3F80}, {1.00048828125, 0x3C00, 0x3F80},
-      {1.00146484375, 0x3C02, 0x3F80}, {1.00390625, 0x3C04, 0x3F80}, {1.01171875, 0x3C0C, 0x3F82},
-      {1e-8, 0x0000, 0x322C},     {5.9604644775390625e-8, 0x0001, 0x3380},
-      {2.98023223876953125e-8, 0x0000, 0x3300}, {8.94069671630859375e-8, 0x0002, 0x33C0},
-      {6.097555160522461e-5, 0x03FF, 0x3880}, {6.103515625e-5, 0x0400, 0x3880},
-      {3.4e38, 0x7C00, 0x7F80},   {3.38e38, 0x7C00, 0x7F7E},
+      {0, 0x0000, 0x0000},
+      {-0.0, 0x8000, 0x8000},
+      {1, 0x3C00, 0x3F80},
+      {-2, 0xC000, 0xC000},
+      {65504, 0x7BFF, 0x4780},
+      {65519.99, 0x7BFF, 0x4780},
+      {65520, 0x7C00, 0x4780},
+      {1.0009765625, 0x3C01, 0x3F80},
+      {1.00048828125, 0x3C00, 0x3F80},
+      {1.00146484375, 0x3C02, 0x3F80},
+      {1.00390625, 0x3C04, 0x3F80},
+      {1.01171875, 0x3C0C, 0x3F82},
+      {1e-8, 0x0000, 0x322C},
+      {5.9604644775390625e-8, 0x0001, 0x3380},
+      {2.98023223876953125e-8, 0x0000, 0x3300},
+      {8.94069671630859375e-8, 0x0002, 0x33C0},
+      {6.097555160522461e-5, 0x03FF, 0x3880},
+      {6.103515625e-5, 0x0400, 0x3880},
+      {3.4e38, 0x7C00, 0x7F80},
+      {3.38e38, 0x7C00, 0x7F7E},
   };
   for (size_t n = 0; n < sizeof known / sizeof *known; n++) {
     if (oracle_to_f16(known[n].x) != known[n].f16 || oracle_to_bf16(known[n].x) != known[n].bf16) {

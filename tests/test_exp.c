@@ -20,7 +20,8 @@ static float from_bits(uint32_t bits) {
 static double ulps(float x, float y) {
   double exact = exp((double)x), last = ldexp(1, 127);
   if (isnan(x)) return isnan(y) ? 0 : 1e9;
-  if (isinf(y)) return y > 0 && exact > (double)INFINITY - 1 ? 0 : exact >= last * 1.9999998 ? 0 : 1e9;
+  if (isinf(y))
+    return y > 0 && exact > (double)INFINITY - 1 ? 0 : exact >= last * 1.9999998 ? 0 : 1e9;
   if (exact >= 2 * last) return 1e9;
   int e;
   frexp(exact, &e);
@@ -82,8 +83,8 @@ int exp_exhaustive(void) {
 
 void exp_special_values(void **state) {
   (void)state;
-  float x[12] = {0, -0.0f, INFINITY, -INFINITY, NAN, 88.72283f, 88.72284f, 3e38f, -104, -3e38f, 1e-40f,
-                 -103.9f};
+  float x[12] = {0,         -0.0f, INFINITY, -INFINITY, NAN,    88.72283f,
+                 88.72284f, 3e38f, -104,     -3e38f,    1e-40f, -103.9f};
   float y[12];
   attn_ctx ctx = test_ctx();
   assert_int_equal(attn_exp(y, x, 12, &ctx), ATTN_OK);

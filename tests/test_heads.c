@@ -77,9 +77,9 @@ void A5_permuted_within_group(void **state) {
 
 void A6_head_widths(void **state) {
   (void)state;
-  static const int64_t widths[][2] = {{1, 1},    {1, 70},    {70, 1},   {300, 5},  {5, 300},
-                                      {1030, 2}, {2, 1030},  {257, 255}, {128, 128}, {80, 40},
-                                      {72, 40},  {1030, 1030}};
+  static const int64_t widths[][2] = {{1, 1},     {1, 70},   {70, 1},   {300, 5},
+                                      {5, 300},   {1030, 2}, {2, 1030}, {257, 255},
+                                      {128, 128}, {80, 40},  {72, 40},  {1030, 1030}};
   for (int n = 0; n < 12; n++) {
     for (int type = 0; type < 3; type++) {
       test_spec spec = test_plain(1, 66, 20 + n, widths[n][0], widths[n][1]);

@@ -29,12 +29,12 @@ static void compare_rope(attn_tensor y, attn_tensor x, const attn_rope_params *p
           double got = oracle_get(&y, b, h, i, c), unit = 0;
           if (y.dtype == ATTN_F16) unit = fabs(out[c]) * 4.9e-4 + 3e-8;
           if (y.dtype == ATTN_BF16) unit = fabs(out[c]) * 3.92e-3;
-          int64_t mate = p->layout == ATTN_ROPE_HALF ? (c < rot / 2 ? c + rot / 2 : c - rot / 2)
-                                                     : c ^ 1;
+          int64_t mate =
+              p->layout == ATTN_ROPE_HALF ? (c < rot / 2 ? c + rot / 2 : c - rot / 2) : c ^ 1;
           double size = c < rot ? hypot(in[c], in[mate]) * 5e-7 : 0;
           if (fabs(got - out[c]) <= size + unit) continue;
-          fail_msg("rope: position %g, column %d of %d (rot %d): %.9g, not %.9g", (double)at, (int)c,
-                   (int)x.dim, (int)rot, got, out[c]);
+          fail_msg("rope: position %g, column %d of %d (rot %d): %.9g, not %.9g", (double)at,
+                   (int)c, (int)x.dim, (int)rot, got, out[c]);
         }
       }
     }
@@ -357,8 +357,8 @@ void B6_geometric_weights(void **state) {
   test_run(&call);
   for (int64_t i = 1; i < 70; i++) {
     for (int64_t j = 0; j < i; j++) {
-      double ratio = oracle_get(&call.params.map, 0, 0, i, j) /
-                     oracle_get(&call.params.map, 0, 0, i, j + 1);
+      double ratio =
+          oracle_get(&call.params.map, 0, 0, i, j) / oracle_get(&call.params.map, 0, 0, i, j + 1);
       assert_true(fabs(ratio - exp(-0.25)) < 1e-5);
     }
   }

@@ -5,7 +5,7 @@ TEST_SOURCES := $(sort $(wildcard tests/*.c))
 TEST_PARTS := $(TEST_SOURCES) $(wildcard tests/*.h)
 TEST_OUT := build/tests
 TEST_WARNINGS := -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wstrict-prototypes
-TEST_FLAGS := -std=c99 -D_POSIX_C_SOURCE=200809L -O2 -g $(TEST_WARNINGS) -I.
+TEST_FLAGS := -std=c99 -D_POSIX_C_SOURCE=200809L -D_FILE_OFFSET_BITS=64 -O2 -g $(TEST_WARNINGS) -I.
 
 # $(call test_objects,NAME): one object a source, so that an edit rebuilds one.
 test_objects = $(TEST_SOURCES:tests/%.c=$(TEST_OUT)/$(1)/%.o)

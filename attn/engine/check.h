@@ -93,6 +93,7 @@ ATTN_FUNC_ int attn_check_rows_(attn_error_ *e, const attn_tensor *t, const attn
   int64_t n[3] = {t->batch, t->heads, t->len}, reach = t->dim;
   int64_t s[3] = {attn_abs64_(t->stride_batch), attn_abs64_(t->stride_head),
                   attn_abs64_(t->stride_len)};
+  if (n[0] == 0 || n[1] == 0 || n[2] == 0) return 1;
   for (int a = 0; a < 2; a++)
     for (int b = 0; b < 2 - a; b++)
       if (s[b] > s[b + 1]) {

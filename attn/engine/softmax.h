@@ -138,7 +138,7 @@ ATTN_FUNC_ void attn_tile_lanes_(attn_tile_ *t, int64_t unit, int64_t tile) {
     t->out[r] = attn_at_(&a->o, t->batch, h, i);
     if (a->mask.kind) t->mask[r] = attn_mask_at_(&a->mask, t->batch, h, i);
     if (a->bias.kind) t->bias[r] = attn_mask_at_(&a->bias, t->batch, h, i);
-    if (a->alibi) t->slope[r] = (float)(a->alibi[h] * -ATTN_LOG2E_);
+    if (a->alibi) t->slope[r] = (float)((double)a->alibi[h] * -ATTN_LOG2E_);
     int g = r / ATTN_GROUP_;
     if (t->lo[r] >= t->hi[r]) {
       t->lo[r] = t->hi[r] = 0, t->g[g].ragged = 1;
@@ -229,7 +229,7 @@ ATTN_FUNC_ void attn_tile_key_(const attn_tile_ *t, const attn_mask *mask, const
       int on = mask->kind == ATTN_MASK_BITS ? bits[e >> 3] >> (e & 7) & 1 : bits[e];
       x[j] = on ? 0.0f : -INFINITY;
     }
-  for (int64_t j = 0; j < n; j++) key[j] += (float)(x[j * step] * ATTN_LOG2E_);
+  for (int64_t j = 0; j < n; j++) key[j] += (float)((double)x[j * step] * ATTN_LOG2E_);
 }
 
 /* Key rows j0.. as f32: the tensor itself, or a converted copy. */
@@ -440,13 +440,13 @@ ATTN_FUNC_ void attn_tile_block_(attn_tile_ *t, int64_t j0, int64_t j1, int *sta
   *started = 1;
 }
 
-/* log2 of a positive float, in double: e + 2/ln 2 (z + z^3/3 + ...), z = (x-1)/(x+1) */
+/* log2 of a positive float, in double: e + 2/ln 2 (z + z^3/3 + ...), z = (x-1)/(x+1) < 0.172 */
 ATTN_FUNC_ double attn_log2_(float x) {
   int e;
   double f = frexp((double)x, &e);
   if (f < 0.70710678118654752) f *= 2.0, e -= 1;
-  double z = (f - 1.0) / (f + 1.0), y = z * z, p = 1.0 / 15.0;
-  for (int n = 13; n > 0; n -= 2) p = p * y + 1.0 / n;
+  double z = (f - 1.0) / (f + 1.0), y = z * z, p = 1.0 / 13;
+  p = ((((((p * y + 1.0 / 11) * y + 1.0 / 9) * y + 1.0 / 7) * y + 1.0 / 5) * y + 1.0 / 3) * y + 1.0);
   return (double)e + p * z * (2.0 / ATTN_LN2_);
 }
 
@@ -461,7 +461,7 @@ ATTN_FUNC_ void attn_tile_finish_(attn_tile_ *t, int started) {
     for (int r = 0; r < ATTN_TILE_; r++) {
       logit[r] = -INFINITY;
       if (r < t->n && t->row[r] < queries)
-        logit[r] = pass == 0 ? (float)(a->sinks[t->head[r]] * ATTN_LOG2E_) : 0.0f;
+        logit[r] = pass == 0 ? (float)((double)a->sinks[t->head[r]] * ATTN_LOG2E_) : 0.0f;
     }
     f->join(t->m, t->l, t->scale, logit);
   }

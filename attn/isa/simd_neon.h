@@ -5,7 +5,7 @@
 #define ATTN_ISA_ID_ ATTN_ISA_NEON
 #define ATTN_W_ 4
 #ifdef ATTN_ARM64_
-#define ATTN_MR_ 6
+#define ATTN_MR_ 5 /* 20 sums, 4 vectors of queries and 5 keys fill 32 registers */
 #else
 #define ATTN_MR_ 2 /* 16 registers */
 #endif
@@ -42,8 +42,14 @@
                                             vshlq_n_s32(vreinterpretq_s32_f32(t), 23))),       \
             vdupq_n_f32(ATTN_TWO_M64_))
 #define ATTN_V_LDEXP_(p, t, n) attn_ldexp_neon_(p, t)
+/* gcc for 32-bit ARM has the conversions only with -mfp16-format=ieee */
+#if defined(ATTN_ARM64_) || defined(__ARM_FP16_FORMAT_IEEE)
 #define ATTN_V_LOAD_F16_(p) vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(p)))
 #define ATTN_V_STORE_F16_(p, v) vst1_u16(p, vreinterpret_u16_f16(vcvt_f16_f32(v)))
+#else
+#define ATTN_V_LOAD_F16_(p) attn_load_f16_neon_(p)
+#define ATTN_V_STORE_F16_(p, v) attn_store_f16_neon_(p, v)
+#endif
 #define ATTN_V_LOAD_BF16_(p) vreinterpretq_f32_u32(vshll_n_u16(vld1_u16(p), 16))
 #define ATTN_V_STORE_BF16_(p, v) vst1_u16(p, attn_to_bf16_neon_(v))
 #define ATTN_V_LOAD_BOOL_(p) attn_load_bool_neon_(p)
@@ -63,6 +69,18 @@ ATTN_INLINE_ void attn_store_part_neon_(float *p, float32x4_t v, int n) {
 }
 
 #ifndef ATTN_ARM64_
+ATTN_INLINE_ float32x4_t attn_load_f16_neon_(const uint16_t *p) {
+  float t[4];
+  for (int i = 0; i < 4; i++) t[i] = attn_from_f16_(p[i]);
+  return vld1q_f32(t);
+}
+
+ATTN_INLINE_ void attn_store_f16_neon_(uint16_t *p, float32x4_t v) {
+  float t[4];
+  vst1q_f32(t, v);
+  for (int i = 0; i < 4; i++) p[i] = attn_to_f16_(t[i]);
+}
+
 ATTN_INLINE_ float32x4_t attn_div_neon_(float32x4_t a, float32x4_t b) {
   float x[4], y[4];
   vst1q_f32(x, a);

@@ -6,11 +6,12 @@
 #define ATTN_EXP_BIAS_ 12582976.0f
 #define ATTN_EXP_BIAS_BITS_ 0x4B400040
 #define ATTN_TWO_M64_ 5.42101086242752217e-20f
-#define ATTN_EXP_C1_ 0.693146829267443f
-#define ATTN_EXP_C2_ 0.24022237041414918f
-#define ATTN_EXP_C3_ 0.055508914215716736f
-#define ATTN_EXP_C4_ 0.009671762601094874f
-#define ATTN_EXP_C5_ 0.0013225710465890887f
+#define ATTN_EXP_C1_ 6.931472e-01f
+#define ATTN_EXP_C2_ 2.4022646e-01f
+#define ATTN_EXP_C3_ 5.5503383e-02f
+#define ATTN_EXP_C4_ 9.61856e-03f
+#define ATTN_EXP_C5_ 1.3397282e-03f
+#define ATTN_EXP_C6_ 1.5322551e-04f
 
 ATTN_BEGIN_STRICT_
 #include "simd_scalar.h"
@@ -35,11 +36,13 @@ ATTN_END_REGION_
 #endif
 
 #ifdef ATTN_HAS_AVX512_
-#if defined(ATTN_GCC_) && defined(__cplusplus)
-/* g++ 12 warns about its own avx512 headers */
+#if defined(ATTN_GCC_)
+/* g++ 12 finds uninitialised variables in its own avx512 headers; at -O0 some of its intrinsics
+ * are macros with sign conversions */
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 #pragma GCC diagnostic ignored "-Wuninitialized"
+#pragma GCC diagnostic ignored "-Wsign-conversion"
 #endif
 ATTN_BEGIN_REGION_(ATTN_FEATURES_AVX512_)
 #include "simd_avx512.h"
@@ -47,7 +50,7 @@ ATTN_BEGIN_REGION_(ATTN_FEATURES_AVX512_)
 #include ATTN_SELF
 #undef ATTN_PASS_
 ATTN_END_REGION_
-#if defined(ATTN_GCC_) && defined(__cplusplus)
+#if defined(ATTN_GCC_)
 #pragma GCC diagnostic pop
 #endif
 #endif

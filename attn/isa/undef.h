@@ -20,6 +20,7 @@
 #undef ATTN_EXP_C3_
 #undef ATTN_EXP_C4_
 #undef ATTN_EXP_C5_
+#undef ATTN_EXP_C6_
 #undef ATTN_FEATURES_AVX2_
 #undef ATTN_FEATURES_AVX512_
 #undef ATTN_FEATURE_

@@ -1,15 +1,18 @@
 /* kernels/math.h owns elementary functions on vectors. Every exponential of the library ends in
  * the same polynomial, in loop bodies and tails alike. */
 
-/* 2^f for |f| <= 1/2: 1 + f (c1 + ... c5 f^4), weighted minimax in ULP of the result. One step of
+/* 2^f for |f| <= 1/2: 1 + f (c1 + ... c6 f^5), weighted minimax in ULP of the result. One step of
  * it for each of the chains that `each` names, so that they run side by side. */
-#define ATTN_POLY_0_(i) p##i = ATTN_V_FMA_(ATTN_V_SET1_(ATTN_EXP_C5_), f##i, ATTN_V_SET1_(ATTN_EXP_C4_));
-#define ATTN_POLY_1_(i) p##i = ATTN_V_FMA_(p##i, f##i, ATTN_V_SET1_(ATTN_EXP_C3_));
-#define ATTN_POLY_2_(i) p##i = ATTN_V_FMA_(p##i, f##i, ATTN_V_SET1_(ATTN_EXP_C2_));
-#define ATTN_POLY_3_(i) p##i = ATTN_V_FMA_(p##i, f##i, ATTN_V_SET1_(ATTN_EXP_C1_));
-#define ATTN_POLY_4_(i) p##i = ATTN_V_FMA_(p##i, f##i, ATTN_V_SET1_(1.0f));
-#define ATTN_POLY_(each) \
-  each(ATTN_POLY_0_) each(ATTN_POLY_1_) each(ATTN_POLY_2_) each(ATTN_POLY_3_) each(ATTN_POLY_4_)
+#define ATTN_POLY_0_(i) \
+  p##i = ATTN_V_FMA_(ATTN_V_SET1_(ATTN_EXP_C6_), f##i, ATTN_V_SET1_(ATTN_EXP_C5_));
+#define ATTN_POLY_1_(i) p##i = ATTN_V_FMA_(p##i, f##i, ATTN_V_SET1_(ATTN_EXP_C4_));
+#define ATTN_POLY_2_(i) p##i = ATTN_V_FMA_(p##i, f##i, ATTN_V_SET1_(ATTN_EXP_C3_));
+#define ATTN_POLY_3_(i) p##i = ATTN_V_FMA_(p##i, f##i, ATTN_V_SET1_(ATTN_EXP_C2_));
+#define ATTN_POLY_4_(i) p##i = ATTN_V_FMA_(p##i, f##i, ATTN_V_SET1_(ATTN_EXP_C1_));
+#define ATTN_POLY_5_(i) p##i = ATTN_V_FMA_(p##i, f##i, ATTN_V_SET1_(1.0f));
+#define ATTN_POLY_(each)                                     \
+  each(ATTN_POLY_0_) each(ATTN_POLY_1_) each(ATTN_POLY_2_) \
+  each(ATTN_POLY_3_) each(ATTN_POLY_4_) each(ATTN_POLY_5_)
 
 /* 2^y for y <= 0 or NaN; 0 for y <= -150. y - round(y) is exact, so the error is the polynomial's */
 #define ATTN_EXP2_CLAMP_(i) f##i = ATTN_V_MAX_(ATTN_V_SET1_(-150.0f), f##i);
@@ -72,6 +75,7 @@ ATTN_INLINE_ ATTN_VF_ ATTN_FN_(tanh)(ATTN_VF_ x) {
 #undef ATTN_POLY_2_
 #undef ATTN_POLY_3_
 #undef ATTN_POLY_4_
+#undef ATTN_POLY_5_
 #undef ATTN_POLY_
 #undef ATTN_EXP2_CLAMP_
 #undef ATTN_EXP2_ROUND_

@@ -75,8 +75,10 @@ ATTN_FUNC_ void ATTN_FN_(score_block)(float *s, const float *qt, const float *k,
   s += g0 * ATTN_GROUP_, qt += g0 * ATTN_GROUP_, top += g0 * ATTN_GROUP_;
   for (; n > 0; n -= ATTN_MR_) {
     switch (n < ATTN_MR_ ? n : ATTN_MR_) {
-#if ATTN_MR_ > 2
+#if ATTN_MR_ > 5
       case 6: ATTN_FN_(score_strip)(6, ng, s, qt, k, stride, dk, top); break;
+#endif
+#if ATTN_MR_ > 2
       case 5: ATTN_FN_(score_strip)(5, ng, s, qt, k, stride, dk, top); break;
       case 4: ATTN_FN_(score_strip)(4, ng, s, qt, k, stride, dk, top); break;
       case 3: ATTN_FN_(score_strip)(3, ng, s, qt, k, stride, dk, top); break;

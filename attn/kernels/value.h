@@ -81,8 +81,10 @@ ATTN_FUNC_ void ATTN_FN_(value_block)(float *ot, const float *p, const float *v,
   if (alpha) alpha += g0 * ATTN_GROUP_;
   for (; dv > 0; dv -= ATTN_MR_) {
     switch (dv < ATTN_MR_ ? dv : ATTN_MR_) {
-#if ATTN_MR_ > 2
+#if ATTN_MR_ > 5
       case 6: ATTN_FN_(value_strip)(6, ng, ot, p, v, stride, n, alpha, start); break;
+#endif
+#if ATTN_MR_ > 2
       case 5: ATTN_FN_(value_strip)(5, ng, ot, p, v, stride, n, alpha, start); break;
       case 4: ATTN_FN_(value_strip)(4, ng, ot, p, v, stride, n, alpha, start); break;
       case 3: ATTN_FN_(value_strip)(3, ng, ot, p, v, stride, n, alpha, start); break;

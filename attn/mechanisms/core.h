@@ -179,13 +179,13 @@ ATTN_FUNC_ int attn_sdpa_plan_(attn_error_ *e, attn_softmax_ *a, const attn_tens
   a->mask = p->mask, a->bias = p->bias;
   a->kv_len = p->kv_len, a->q_len = p->q_len;
   a->alibi = p->alibi, a->sinks = p->sinks, a->softmax_one = p->softmax_one != 0;
-  double s = scale;
+  double s = (double)scale;
   if (scale == 0.0f) s = attn_to_bits_(scale) ? 0.0 : 1.0 / sqrt((double)q->dim);
   s *= ATTN_LOG2E_;
   a->scale_hi = (float)s;
   /* past the largest float the scores are infinite anyway */
   a->scale_lo = a->scale_hi - a->scale_hi == 0.0f ? (float)(s - (double)a->scale_hi) : 0.0f;
-  a->softcap = (float)(p->softcap * ATTN_LOG2E_);
+  a->softcap = (float)((double)p->softcap * ATTN_LOG2E_);
   a->q_off = p->has_q_off ? p->q_off : k->len - q->len;
   a->left = attn_reach_(p->window_left);
   a->right = p->causal ? 0 : attn_reach_(p->window_right);
@@ -278,7 +278,10 @@ ATTN_FUNC_ void attn_merge_item_(void *job, int worker, int64_t index) {
     memcpy(&l[1], attn_at_(&m->lse2, b, h, i), 4);
     void *y = attn_at_(&m->o, b, h, i);
     const void *x1 = attn_at_(&m->o1, b, h, i), *x2 = attn_at_(&m->o2, b, h, i);
-    if (l[0] == -INFINITY || l[1] == -INFINITY) { /* exact: the other part as it is, or zeros */
+    if (l[0] != l[0] || l[1] != l[1]) {
+      lse = attn_from_bits_(0x7fc00000u);
+      f->blend(y, x1, x2, m->o.dtype, m->o1.dtype, m->o2.dtype, m->o.dim, lse, lse);
+    } else if (l[0] == -INFINITY || l[1] == -INFINITY) { /* exact: the other part as it is, or zeros */
       lse = l[0] == -INFINITY ? l[1] : l[0];
       int same = l[0] == -INFINITY ? m->o2.dtype == m->o.dtype : m->o1.dtype == m->o.dtype;
       const void *x = l[0] == -INFINITY ? x2 : x1;

@@ -26,7 +26,7 @@ ATTN_FUNC_ int attn_rope_plan_(attn_error_ *e, attn_rope_job_ *j, const attn_rop
   if (p->rot < 0 || p->rot > j->x.dim || p->rot % 2)
     return attn_reject_(e, ATTN_E_RANGE, "params.rot must be even and lie in 0..x.dim");
   if (p->base == 0.0) p->base = 10000.0;
-  if (!(p->base > 0.0 && p->base < INFINITY))
+  if (!(p->base > 0.0 && p->base < HUGE_VAL))
     return attn_reject_(e, ATTN_E_VALUE, "params.base must be positive and finite");
   if (p->layout != ATTN_ROPE_INTERLEAVED && p->layout != ATTN_ROPE_HALF)
     return attn_reject_(e, ATTN_E_RANGE, "params.layout must be one of attn_rope_layout");

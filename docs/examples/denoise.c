@@ -268,15 +268,14 @@ int main(int argc, char **argv) {
 
   printf("\none thread, attention alone; peak = multiply-adds in registers, measured now\n");
   printf("%-8s%9s%12s%12s%10s\n", "tier", "seconds", "GFLOP/s", "peak", "% of it");
-  image spare = new_image(clean.width, clean.height, clean.channels);
   for (int i = 1; i < ATTN_ISA_COUNT; i++) {
     attn_isa isa = (attn_isa)i;
     if (attn_isa_status(isa) != ATTN_ISA_OK)
       printf("%-8soff: %s\n", attn_isa_name(isa), attn_isa_why(isa));
     else
-      print_speed(clean, isa, isa == best ? best_seconds : denoise(spare, padded, source, isa, 10));
+      print_speed(clean, isa,
+                  isa == best ? best_seconds : denoise(denoised, padded, source, isa, 10));
   }
-  free(clean.data), free(noisy.data), free(padded.data), free(source.data);
-  free(denoised.data), free(spare.data);
+  free(clean.data), free(noisy.data), free(padded.data), free(source.data), free(denoised.data);
   return 0;
 }

@@ -14,15 +14,13 @@
 #endif
 
 /* Independent sums, enough to cover latency x pipes and few enough to stay in registers. */
+#define PEAK_EACH_12(F) F(0) F(1) F(2) F(3) F(4) F(5) F(6) F(7) F(8) F(9) F(10) F(11)
 #if defined(__aarch64__)
 #define PEAK_SUMS 20
-#define PEAK_EACH(F)                                                                           \
-  F(0)                                                                                         \
-  F(1) F(2) F(3) F(4) F(5) F(6) F(7) F(8) F(9) F(10) F(11) F(12) F(13) F(14) F(15) F(16) F(17) \
-      F(18) F(19)
+#define PEAK_EACH(F) PEAK_EACH_12(F) F(12) F(13) F(14) F(15) F(16) F(17) F(18) F(19)
 #else
 #define PEAK_SUMS 12
-#define PEAK_EACH(F) F(0) F(1) F(2) F(3) F(4) F(5) F(6) F(7) F(8) F(9) F(10) F(11)
+#define PEAK_EACH(F) PEAK_EACH_12(F)
 #endif
 #define PEAK_STEPS 500000
 
@@ -30,8 +28,8 @@
  * from slow subnormal numbers. */
 static volatile float peak_x = 0.5f, peak_y = 0.25f, peak_out;
 
-/* One loop: FMA(a) is a * x + y on vectors of type VEC, LANE0 reads lane 0. Each sum starts at
- * another value, or they would all be one sum. */
+/* One loop; PEAK_FMA(a) is a * x + y on vectors of type VEC. Each sum starts at another value, or
+ * they would all be one sum. */
 #define PEAK_DECLARE(i) sum##i = PEAK_START(i),
 #define PEAK_STEP(i) sum##i = PEAK_FMA(sum##i);
 #define PEAK_ADD(i) total = total + sum##i;

@@ -25,7 +25,7 @@ static double error_of_one_row(void) {
   for (int j = 0; j < T; j++) {
     double score = 0;
     for (int d = 0; d < D; d++) score += (double)q[d] * (double)k[j * D + d];
-    double p = exp(score / sqrt(D));
+    double p = exp(score / sqrt((double)D));
     sum += p;
     for (int d = 0; d < D; d++) row[d] += p * (double)v[j * D + d];
   }

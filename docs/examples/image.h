@@ -13,7 +13,7 @@
 #include <string.h>
 
 /* Far above any camera, and small enough that no size below can overflow. */
-#define IMAGE_MAX_PIXELS ((int64_t)1 << 26)
+enum { IMAGE_MAX_SIDE = 65535, IMAGE_MAX_PIXELS = 1 << 26 };
 
 /* Row after row, channels interleaved, 0 = black and 255 = white whatever the file's depth. */
 typedef struct image {
@@ -64,16 +64,16 @@ static const char *image_parse_(image *im, FILE *file) {
   const char *format = "it is no PGM or PPM picture: it must begin with P2, P3, P5 or P6";
   int first = getc(file), second = getc(file);
   if (first == EOF) return ferror(file) ? strerror(errno) : "the file is empty";
-  if (first != 'P' || second == EOF || !strchr("2356", second)) return format;
+  if (first != 'P' || second <= 0 || !strchr("2356", second)) return format;
   int c = getc(file);
   if (!isspace(c) && c != '#') return c == EOF ? "the header is cut short" : format;
   ungetc(c, file);
 
-  int64_t width = image_number_(file, IMAGE_MAX_PIXELS);
-  int64_t height = width < 1 ? width : image_number_(file, IMAGE_MAX_PIXELS);
+  int64_t width = image_number_(file, IMAGE_MAX_SIDE);
+  int64_t height = width < 1 ? width : image_number_(file, IMAGE_MAX_SIDE);
   if (width == -1 || height == -1) return "the header is cut short";
-  if (width < 1 || height < 1 || width > IMAGE_MAX_PIXELS / height)
-    return "width and height must be numbers of at least 1 whose product is at most 2^26";
+  if (width < 1 || height < 1 || width * height > IMAGE_MAX_PIXELS)
+    return "width and height must be numbers of 1..65535 whose product is at most 2^26";
   int64_t maximum = image_number_(file, 65535);
   if (maximum == -1) return "the header is cut short";
   if (maximum < 1) return "the largest sample value must be a number of 1..65535";

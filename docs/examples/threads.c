@@ -10,7 +10,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { MAX_WORKERS = 64, HEADS = 8, T = 1024, D = 64, VALUES = HEADS * T * D, ROUNDS = 3 };
+enum { MAX_WORKERS = 64, HEADS = 8, T = 1024, D = 64, VALUES = HEADS * T * D, ROUNDS = 10 };
 
 /* ---- the pool ------------------------------------------------------------------------------ */
 

@@ -69,6 +69,12 @@ static int buffer_make(buffer *b, attn_tensor view, int shift) {
   return 1;
 }
 
+/* 1 when the view has elements, in memory of its own. */
+static int buffer_full(const buffer *b) {
+  const attn_tensor *t = &b->view;
+  return b->base && t->data && t->batch > 0 && t->heads > 0 && t->len > 0 && t->dim > 0;
+}
+
 static void buffer_free(buffer *b) {
   free(b->base);
   free(b->image);
@@ -90,7 +96,8 @@ static int buffer_unchanged(const buffer *b) {
 static void each_row(const buffer *b, void (*visit)(const buffer *, size_t place, void *),
                      void *user) {
   const attn_tensor *t = &b->view;
-  if (!b->base || t->dim == 0) return;
+  /* an empty view may have endless extents beside its zero */
+  if (!buffer_full(b)) return;
   for (int64_t i = 0; i < t->batch; i++)
     for (int64_t h = 0; h < t->heads; h++)
       for (int64_t n = 0; n < t->len; n++) {

@@ -18,7 +18,7 @@ static void *fuzz_malloc(size_t size) { return fuzz_malloc_fails ? NULL : malloc
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 /* Multiply-adds a call may cost: the slowest tier under sanitizers needs to end in a moment. */
-#define WORK_MAX 4e6
+#define WORK_MAX 1e6
 
 /* A view of a sound shape in one of the usual layouts. */
 static attn_tensor make_view(input *in, attn_dtype dtype, int64_t batch, int64_t heads, int64_t len,
@@ -92,9 +92,10 @@ static void *owned(sdpa_args *a, size_t size) {
 static int32_t *make_lengths(input *in, sdpa_args *a, int64_t batch, int64_t extent) {
   if (batch < 0 || batch > 64) return NULL;
   int32_t *lengths = (int32_t *)owned(a, (size_t)batch * sizeof *lengths);
+  if (extent < 0 || extent > 1000) extent = 1000;
   for (int64_t i = 0; i < batch; i++)
     lengths[i] = chance(in, 16) ? (int32_t)nasty_int(in)
-                                : (int32_t)(extent > 0 ? (int64_t)take(in) * 3 % (extent + 1) : 0);
+                                : (int32_t)((int64_t)take(in) * 3 % (extent + 1));
   return lengths;
 }
 
@@ -123,6 +124,7 @@ static int make_mask(input *in, sdpa_args *a, attn_mask *m, attn_mask_kind kind,
   if (kind == ATTN_MASK_BITS) row = row / 8 + (row % 8 != 0);
   if (kind != ATTN_MASK_ADD) size = 1;
   if (row > SPAN_MAX || m->q_len > ROWS_MAX || m->heads > ROWS_MAX) return 0;
+  if (m->q_len < 0 || m->heads < 0) return 0;
   m->stride_q = row + below(in, 3);
   m->stride_head = m->stride_q * m->q_len;
   m->stride_batch = m->stride_head * m->heads;
@@ -229,22 +231,21 @@ static void fuzz_sdpa(input *in) {
 
   /* Overlap: an output on top of another operand. Both must hold something to overlap. */
   int on = 1 + below(in, JOB_BUFFERS - 1);
-  if (chance(in, 32) && j.runnable && j.b[O].base && j.b[on].base && j.b[O].view.data &&
-      j.b[O].size && j.b[on].size && j.b[on].view.data) {
+  if (chance(in, 32) && j.runnable && buffer_full(&j.b[O]) && buffer_full(&j.b[on])) {
     j.b[O].view.data = j.b[on].view.data;
-    j.must_fail = batch > 0;
+    j.must_fail = 1;
   }
 
   /* Data between two elements. */
   on = below(in, JOB_BUFFERS);
-  if (chance(in, 32) && j.runnable && !j.must_fail && j.b[on].base && j.b[on].view.data) {
+  if (chance(in, 32) && j.runnable && !j.must_fail && buffer_full(&j.b[on])) {
     j.b[on].view.data = (uint8_t *)j.b[on].view.data + 1;
     j.must_fail = 1;
   }
 
   p->lse = j.b[LSE].view, p->map = j.b[MAP].view;
-  double work = (double)view[Q].batch * (double)view[Q].heads * (double)(view[Q].len + 1) *
-                (double)(view[K].len + 1) * (double)(view[Q].dim + view[V].dim + 8);
+  double work = (double)view[Q].batch * (double)view[Q].heads * ((double)view[Q].len + 1) *
+                ((double)view[K].len + 1) * ((double)view[Q].dim + (double)view[V].dim + 8);
   j.runnable &= work <= WORK_MAX;
   /* An offset that puts scores out of the range of float is no tame input with slopes. */
   if (p->alibi && p->has_q_off) j.tame = 0;

@@ -65,7 +65,7 @@ static void compare_row(const buffer *b, size_t place, void *user) {
   for (int64_t c = 0; c < b->view.dim; c++) {
     float x = element(b->view.dtype, b->base + place, c);
     float y = element(b->view.dtype, (const uint8_t *)user + place, c);
-    if (!(x == y || fabsf(x - y) <= 0.02f * (1.0f + fabsf(y)))) close_enough = 0;
+    if (!(x == y || (x != x && y != y) || fabsf(x - y) <= 0.02f * (1.0f + fabsf(y)))) close_enough = 0;
   }
 }
 

@@ -11,11 +11,15 @@ if ! have "$compiler"; then
 fi
 language=
 case $compiler in *++*) language="-x c++" ;; esac
-link=-static
-[ "$runner" != native ] || link=
+# static, so that an emulator needs no libraries of the other machine
+case $runner in
+  none) link=-c ;;
+  native) link=-lm ;;
+  *) link="-static -lm" ;;
+esac
 
 # shellcheck disable=SC2086 # flags are words
-if ! "$compiler" $language "$@" -Werror -DATTN_IMPLEMENTATION -I. -o use "$here/use.c" $link -lm \
+if ! "$compiler" $language "$@" -Werror -DATTN_IMPLEMENTATION -I. -o use "$here/use.c" $link \
   >"$log" 2>&1; then
   fail "$name does not compile"
   exit 0
