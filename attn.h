@@ -74,20 +74,37 @@ ATTN_INLINE_ ATTN_VF_ ATTN_FN_(exp)(ATTN_VF_ x) {
   return ATTN_V_LDEXP_(p0, t, n);
 }
 
-/* tanh x = x + x^3 P(x^2) near 0 (Cephes' interval), 1 - 2/(e^2|x| + 1) beyond */
-ATTN_INLINE_ ATTN_VF_ ATTN_FN_(tanh)(ATTN_VF_ x) {
-  ATTN_VF_ one = ATTN_V_SET1_(1.0f), z = ATTN_V_MUL_(x, x), a = ATTN_V_ABS_(x);
-  ATTN_VF_ p = ATTN_V_SET1_(-5.70498872745e-3f);
-  p = ATTN_V_FMA_(p, z, ATTN_V_SET1_(2.06390887954e-2f));
-  p = ATTN_V_FMA_(p, z, ATTN_V_SET1_(-5.37397155531e-2f));
-  p = ATTN_V_FMA_(p, z, ATTN_V_SET1_(1.33314422036e-1f));
-  p = ATTN_V_FMA_(p, z, ATTN_V_SET1_(-3.33332819422e-1f));
-  p = ATTN_V_FMA_(ATTN_V_MUL_(p, z), x, x);
-  /* e = 2^-2|x| log2 e <= 1 */
-  ATTN_VF_ e = ATTN_FN_(exp2_neg)(ATTN_V_MUL_(a, ATTN_V_SET1_((float)(-2.0 * ATTN_LOG2E_))));
-  ATTN_VF_ b = ATTN_V_DIV_(ATTN_V_SUB_(one, e), ATTN_V_ADD_(one, e));
-  b = ATTN_V_SELECT_(ATTN_V_LT_(x, ATTN_V_ZERO_()), ATTN_V_SUB_(ATTN_V_ZERO_(), b), b);
-  return ATTN_V_SELECT_(ATTN_V_LT_(a, ATTN_V_SET1_(0.625f)), p, b);
+/* tanh x = (1 - e)/(1 + e) with e = 2^y, y = -2 |x| log2 e. With y = n + f and 2^f = 1 + f q(f),
+ * 1 - e = (1 - 2^n) - 2^n f q(f) loses nothing near 0. Here w = 2^n, u = 1 - e. */
+#define ATTN_TANH_ARG_(i) \
+  f##i = ATTN_V_MUL_(ATTN_V_ABS_(x##i), ATTN_V_SET1_((float)(-2.0 * ATTN_LOG2E_)));
+#define ATTN_TANH_CLAMP_(i) f##i = ATTN_V_MAX_(ATTN_V_SET1_(-30.0f), f##i);
+#define ATTN_TANH_POWER_(i) w##i = ATTN_V_LDEXP_SMALL_(one, t##i, n##i);
+#define ATTN_TANH_TOP_(i) \
+  u##i = ATTN_V_SUB_(ATTN_V_SUB_(one, w##i), ATTN_V_MUL_(ATTN_V_MUL_(p##i, f##i), w##i));
+#define ATTN_TANH_DIVIDE_(i) u##i = ATTN_V_DIV_(u##i, ATTN_V_SUB_(two, u##i));
+#define ATTN_TANH_SIGN_(i) \
+  x##i = ATTN_V_SELECT_(ATTN_V_LT_(x##i, zero), ATTN_V_SUB_(zero, u##i), u##i);
+#define ATTN_TANH_(each)                                                                     \
+  each(ATTN_TANH_ARG_) each(ATTN_TANH_CLAMP_) each(ATTN_EXP2_ROUND_) each(ATTN_EXP2_REDUCE_) \
+  each(ATTN_TANH_POWER_) each(ATTN_POLY_0_) each(ATTN_POLY_1_) each(ATTN_POLY_2_)            \
+  each(ATTN_POLY_3_) each(ATTN_POLY_4_) each(ATTN_TANH_TOP_) each(ATTN_TANH_DIVIDE_)         \
+  each(ATTN_TANH_SIGN_)
+
+ATTN_INLINE_ ATTN_VF_ ATTN_FN_(tanh)(ATTN_VF_ x0) {
+  const ATTN_VF_ zero = ATTN_V_ZERO_(), one = ATTN_V_SET1_(1.0f), two = ATTN_V_SET1_(2.0f);
+  ATTN_VF_ f0, t0, n0, p0, w0, u0;
+  ATTN_TANH_(ATTN_EACH1_)
+  return x0;
+}
+
+ATTN_INLINE_ void ATTN_FN_(tanh4)(ATTN_VF_ *x) {
+  const ATTN_VF_ zero = ATTN_V_ZERO_(), one = ATTN_V_SET1_(1.0f), two = ATTN_V_SET1_(2.0f);
+  ATTN_VF_ x0 = x[0], x1 = x[1], x2 = x[2], x3 = x[3];
+  ATTN_VF_ f0, f1, f2, f3, t0, t1, t2, t3, n0, n1, n2, n3, p0, p1, p2, p3;
+  ATTN_VF_ w0, w1, w2, w3, u0, u1, u2, u3;
+  ATTN_TANH_(ATTN_EACH4_)
+  x[0] = x0, x[1] = x1, x[2] = x2, x[3] = x3;
 }
 
 #undef ATTN_POLY_0_
@@ -104,6 +121,13 @@ ATTN_INLINE_ ATTN_VF_ ATTN_FN_(tanh)(ATTN_VF_ x) {
 #undef ATTN_EXP2_
 #undef ATTN_EACH1_
 #undef ATTN_EACH4_
+#undef ATTN_TANH_ARG_
+#undef ATTN_TANH_CLAMP_
+#undef ATTN_TANH_POWER_
+#undef ATTN_TANH_TOP_
+#undef ATTN_TANH_DIVIDE_
+#undef ATTN_TANH_SIGN_
+#undef ATTN_TANH_
 /* <<< attn/kernels/math.h */
 /* >>> attn/kernels/score.h */
 /* kernels/score.h owns the score block: keys times packed queries. The micro-kernel holds mr keys
@@ -304,45 +328,80 @@ ATTN_FUNC_ void ATTN_FN_(value_block)(float *ot, const float *p, const float *v,
 /* >>> attn/kernels/softmax.h */
 /* kernels/softmax.h owns the passes over a score block: modifiers, the running softmax, sinks. */
 
-/* The stages keep the engine's order; each is a vector operation or two on a score in L1. */
-ATTN_FUNC_ void ATTN_FN_(modify_block)(float *s, int64_t key, int64_t n, int g0,
-                                       int g1, const attn_modifiers_ *mod, float *top) {
-  const ATTN_VF_ inf = ATTN_V_SET1_(-INFINITY), zero = ATTN_V_ZERO_();
-  const ATTN_VF_ cap = ATTN_V_SET1_(mod->softcap);
-  const ATTN_VF_ uncap = ATTN_V_SET1_(mod->softcap > 0.0f ? 1.0f / mod->softcap : 0.0f);
+/* E4: x = cap tanh(x / cap), four keys side by side */
+ATTN_INLINE_ void ATTN_FN_(cap_lanes)(float *cell, int64_t n, float softcap) {
+  const ATTN_VF_ cap = ATTN_V_SET1_(softcap), uncap = ATTN_V_SET1_(1.0f / softcap);
+  for (; n >= 4; n -= 4, cell += 4 * ATTN_TILE_) {
+    ATTN_VF_ x[4];
+    ATTN_UNROLL_
+    for (int i = 0; i < 4; i++) x[i] = ATTN_V_MUL_(ATTN_V_LOAD_(cell + i * ATTN_TILE_), uncap);
+    ATTN_FN_(tanh4)(x);
+    ATTN_UNROLL_
+    for (int i = 0; i < 4; i++) ATTN_V_STORE_(cell + i * ATTN_TILE_, ATTN_V_MUL_(cap, x[i]));
+  }
+  for (; n > 0; n--, cell += ATTN_TILE_) {
+    ATTN_VF_ x = ATTN_FN_(tanh)(ATTN_V_MUL_(ATTN_V_LOAD_(cell), uncap));
+    ATTN_V_STORE_(cell, ATTN_V_MUL_(cap, x));
+  }
+}
+
+/* The stages of a score tile, in the engine's order. Each is a vector operation or two on a score
+ * in L1, so a stage that is absent must not cost a test: `use` is a constant for the usual sets. */
+ATTN_INLINE_ void ATTN_FN_(modify_lanes)(const int use, float *s, int64_t key, int64_t n, int g0,
+                                         int g1, const attn_modifiers_ *mod, float *top) {
+  const ATTN_VF_ inf = ATTN_V_SET1_(-INFINITY), zero = ATTN_V_ZERO_(), one = ATTN_V_SET1_(1.0f);
   for (int lane = g0 * ATTN_GROUP_; lane < g1 * ATTN_GROUP_; lane += ATTN_W_) {
     ATTN_VF_ slope = zero, rel = zero, lo = zero, hi = zero, t = ATTN_V_LOAD_(top + lane);
-    if (mod->slope) slope = ATTN_V_LOAD_(mod->slope + lane), rel = ATTN_V_LOAD_(mod->rel + lane);
-    if (mod->lo) lo = ATTN_V_LOAD_(mod->lo + lane), hi = ATTN_V_LOAD_(mod->hi + lane);
-    for (int64_t r = 0; r < n; r++) {
-      float *cell = s + r * ATTN_TILE_ + lane;
-      const ATTN_VF_ at = ATTN_V_SET1_((float)(key + r));
+    ATTN_VF_ at = ATTN_V_SET1_((float)key);
+    if (use & ATTN_USE_SLOPE_) slope = ATTN_V_LOAD_(mod->slope + lane);
+    if (use & ATTN_USE_SLOPE_) rel = ATTN_V_LOAD_(mod->rel + lane);
+    if (use & ATTN_USE_BOUND_) lo = ATTN_V_LOAD_(mod->lo + lane), hi = ATTN_V_LOAD_(mod->hi + lane);
+    const float *bias = mod->bias + lane, *allow = mod->allow + lane, *per_key = mod->key;
+    float *cell = s + lane;
+    if (use & ATTN_USE_CAP_) ATTN_FN_(cap_lanes)(cell, n, mod->softcap);
+    for (int64_t r = 0; r < n; r++, cell += ATTN_TILE_) {
       ATTN_VF_ x = ATTN_V_LOAD_(cell);
-      if (mod->softcap > 0.0f) x = ATTN_V_MUL_(cap, ATTN_FN_(tanh)(ATTN_V_MUL_(x, uncap)));
-      if (mod->slope) {
-        ATTN_VF_ distance = ATTN_V_ABS_(ATTN_V_ADD_(rel, at));
-        x = ATTN_V_FMA_(slope, distance, x);
+      if (use & ATTN_USE_SLOPE_) x = ATTN_V_FMA_(slope, ATTN_V_ABS_(ATTN_V_ADD_(rel, at)), x);
+      if (use & ATTN_USE_BIAS_) {
+        ATTN_VF_ b = ATTN_V_LOAD_(bias);
+        x = ATTN_V_SELECT_(ATTN_V_EQ_(b, inf), inf, ATTN_V_ADD_(x, b));
+        bias += ATTN_TILE_;
       }
-      if (mod->bias) {
-        ATTN_VF_ bias = ATTN_V_LOAD_(mod->bias + r * ATTN_TILE_ + lane);
-        x = ATTN_V_SELECT_(ATTN_V_EQ_(bias, inf), inf, ATTN_V_ADD_(x, bias));
+      if (use & ATTN_USE_KEY_) {
+        ATTN_VF_ b = ATTN_V_SET1_(per_key[r]);
+        x = ATTN_V_SELECT_(ATTN_V_EQ_(b, inf), inf, ATTN_V_ADD_(x, b));
       }
-      if (mod->key) {
-        ATTN_VF_ bias = ATTN_V_SET1_(mod->key[r]);
-        x = ATTN_V_SELECT_(ATTN_V_EQ_(bias, inf), inf, ATTN_V_ADD_(x, bias));
+      if (use & ATTN_USE_ALLOW_) {
+        x = ATTN_V_SELECT_(ATTN_V_EQ_(ATTN_V_LOAD_(allow), zero), x, inf);
+        allow += ATTN_TILE_;
       }
-      if (mod->allow) {
-        ATTN_VF_ allow = ATTN_V_LOAD_(mod->allow + r * ATTN_TILE_ + lane);
-        x = ATTN_V_SELECT_(ATTN_V_EQ_(allow, zero), x, inf);
-      }
-      if (mod->lo) {
-        ATTN_VM_ before = ATTN_V_LT_(at, lo), below = ATTN_V_LT_(at, hi);
-        x = ATTN_V_SELECT_(before, inf, ATTN_V_SELECT_(below, x, inf));
-      }
+      if (use & ATTN_USE_BOUND_)
+        x = ATTN_V_SELECT_(ATTN_V_LT_(at, lo), inf, ATTN_V_SELECT_(ATTN_V_LT_(at, hi), x, inf));
+      if (use & (ATTN_USE_SLOPE_ | ATTN_USE_BOUND_)) at = ATTN_V_ADD_(at, one);
       ATTN_V_STORE_(cell, x);
       t = ATTN_V_MAX_(x, t);
     }
     ATTN_V_STORE_(top + lane, t);
+  }
+}
+
+ATTN_FUNC_ void ATTN_FN_(modify_block)(float *s, int64_t key, int64_t n, int g0, int g1,
+                                       const attn_modifiers_ *mod, float *top) {
+  const int use = (mod->softcap > 0.0f ? ATTN_USE_CAP_ : 0) | (mod->slope ? ATTN_USE_SLOPE_ : 0) |
+                  (mod->bias ? ATTN_USE_BIAS_ : 0) | (mod->key ? ATTN_USE_KEY_ : 0) |
+                  (mod->allow ? ATTN_USE_ALLOW_ : 0) | (mod->lo ? ATTN_USE_BOUND_ : 0);
+  switch (use) {
+#define ATTN_CASE_(set) \
+  case set: ATTN_FN_(modify_lanes)(set, s, key, n, g0, g1, mod, top); break;
+    ATTN_CASE_(ATTN_USE_CAP_)
+    ATTN_CASE_(ATTN_USE_SLOPE_)
+    ATTN_CASE_(ATTN_USE_SLOPE_ | ATTN_USE_BOUND_)
+    ATTN_CASE_(ATTN_USE_BIAS_)
+    ATTN_CASE_(ATTN_USE_KEY_)
+    ATTN_CASE_(ATTN_USE_ALLOW_)
+    ATTN_CASE_(ATTN_USE_BOUND_)
+#undef ATTN_CASE_
+    default: ATTN_FN_(modify_lanes)(use, s, key, n, g0, g1, mod, top);
   }
 }
 
@@ -569,14 +628,23 @@ ATTN_FUNC_ void ATTN_FN_(widen)(float *dst, const void *src, int64_t stride, int
   }
 }
 
-/* x * 0 is 0 for every finite x, else NaN */
+/* x * 0 is 0 for every finite x, else NaN; four sums, or one addition waits for the other */
 ATTN_FUNC_ int ATTN_FN_(finite)(const float *x, int64_t stride, int64_t n, int64_t dim) {
-  ATTN_VF_ zero = ATTN_V_ZERO_(), acc = zero;
+  const ATTN_VF_ zero = ATTN_V_ZERO_();
+  ATTN_VF_ a0 = zero, a1 = zero, a2 = zero, a3 = zero;
   float lanes[ATTN_W_];
-  for (int64_t r = 0; r < n; r++, x += stride)
-    for (int64_t c = 0; c < dim; c += ATTN_W_)
-      acc = ATTN_V_FMA_(ATTN_FN_(load)(x, c, ATTN_FN_(lanes_left)(dim, c), ATTN_F32), zero, acc);
-  ATTN_V_STORE_(lanes, acc);
+  for (int64_t r = 0; r < n; r++, x += stride) {
+    int64_t c = 0;
+    for (; c + 4 * ATTN_W_ <= dim; c += 4 * ATTN_W_) {
+      a0 = ATTN_V_FMA_(ATTN_V_LOAD_(x + c), zero, a0);
+      a1 = ATTN_V_FMA_(ATTN_V_LOAD_(x + c + ATTN_W_), zero, a1);
+      a2 = ATTN_V_FMA_(ATTN_V_LOAD_(x + c + 2 * ATTN_W_), zero, a2);
+      a3 = ATTN_V_FMA_(ATTN_V_LOAD_(x + c + 3 * ATTN_W_), zero, a3);
+    }
+    for (; c < dim; c += ATTN_W_)
+      a0 = ATTN_V_FMA_(ATTN_FN_(load)(x, c, ATTN_FN_(lanes_left)(dim, c), ATTN_F32), zero, a0);
+  }
+  ATTN_V_STORE_(lanes, ATTN_V_ADD_(ATTN_V_ADD_(a0, a1), ATTN_V_ADD_(a2, a3)));
   for (int i = 0; i < ATTN_W_; i++)
     if (lanes[i] != 0.0f) return 0;
   return 1;
@@ -1285,6 +1353,16 @@ typedef struct attn_modifiers_ {
   const float *lo;    /* E7: [lane], keys lo <= j < hi of the block are allowed */
   const float *hi;
 } attn_modifiers_;
+
+/* Which modifiers are present. */
+enum {
+  ATTN_USE_CAP_ = 1,
+  ATTN_USE_SLOPE_ = 2,
+  ATTN_USE_BIAS_ = 4,
+  ATTN_USE_KEY_ = 8,
+  ATTN_USE_ALLOW_ = 16,
+  ATTN_USE_BOUND_ = 32
+};
 
 typedef struct attn_table_ {
   attn_isa isa;
@@ -2426,6 +2504,8 @@ typedef struct attn_tile_ {
   attn_scratch_ w;
   int64_t batch, head_k, head_v;
   int n, groups;                           /* rows and lane groups in use */
+  int careful;                             /* the second sweep, see attn_tile_clean_ */
+  int partial;                             /* some pair of a visited block is forbidden */
   int64_t lo[ATTN_TILE_], hi[ATTN_TILE_];  /* keys each row may see */
   int64_t pos[ATTN_TILE_];                 /* its key position */
   const char *mask[ATTN_TILE_], *bias[ATTN_TILE_]; /* its mask rows */
@@ -2468,10 +2548,7 @@ ATTN_FUNC_ void attn_tile_lanes_(attn_tile_ *t, int64_t unit, int64_t tile) {
   int64_t keys = a->kv_len ? a->kv_len[t->batch] : a->k.len;
   int64_t queries = a->q_len ? a->q_len[t->batch] : a->q.len;
   memset(t->g, 0, sizeof t->g);
-  for (int r = 0; r < ATTN_TILE_; r++) {
-    t->m[r] = -INFINITY, t->l[r] = 0.0f, t->alpha[r] = 1.0f, t->scale[r] = 1.0f;
-    t->slope[r] = t->rel[r] = t->spare[r] = 0.0f;
-  }
+  for (int r = 0; r < ATTN_TILE_; r++) t->slope[r] = t->rel[r] = t->spare[r] = 0.0f;
   for (int r = t->n; r < ATTN_TILE_; r++)
     t->lo[r] = 0, t->hi[r] = INT64_MAX, t->pos[r] = 0, t->head[r] = 0;
   /* neighbours in lanes are neighbours in position, whatever the group */
@@ -2642,9 +2719,9 @@ ATTN_FUNC_ int attn_tile_cut_(const attn_tile_ *t, int64_t j0, int64_t j1, attn_
 }
 
 /* Values that are not finite must reach the rows that may read them and no others, though a
- * forbidden pair has weight 0 and 0 * NaN is NaN. So they are taken out of a copy of the block
- * here, with the lanes that read them, and put back by attn_tile_patch_. Only blocks in which some
- * pair is forbidden come here, before the scores become weights. */
+ * forbidden pair has weight 0 and 0 * NaN is NaN. A tile in which that may have happened is swept
+ * again carefully: such values are taken out of a copy of the block here, before the scores become
+ * weights, with the lanes that read them, and put back by attn_tile_patch_. */
 ATTN_FUNC_ void attn_tile_clean_(attn_tile_ *t, const attn_segment_ *seg, int count, int64_t j0,
                                  int64_t n, const float *v, int64_t stride) {
   const int64_t dv = t->a->v.dim;
@@ -2700,7 +2777,9 @@ ATTN_FUNC_ void attn_tile_block_(attn_tile_ *t, int64_t j0, int64_t j1, int *sta
   const attn_mask *bias = a->bias.kind ? &a->bias : NULL;
   for (int i = 0; i < count; i++) bounded |= seg[i].bounded;
   j0 = seg[0].j0, j1 = seg[count - 1].j1;
-  const int whole = count == 1 && !bounded && seg[0].g0 == 0 && seg[0].g1 == t->groups;
+  const int whole = count == 1 && seg[0].g0 == 0 && seg[0].g1 == t->groups;
+  const int partial = bounded || !whole || mask || bias;
+  t->partial |= partial;
   float *s = t->w.s;
   int64_t k_stride, v_stride;
   const float *k = attn_rows_f32_(a, &a->k, t->batch, t->head_k, j0, j1 - j0, t->w.k, &k_stride);
@@ -2763,17 +2842,17 @@ ATTN_FUNC_ void attn_tile_block_(attn_tile_ *t, int64_t j0, int64_t j1, int *sta
   }
   if (a->map.data) attn_tile_emit_(t, j0, j1 - j0);
 
-  /* E8, E9 */
+  /* E8, E9. One segment for all rows, the usual case, rescales the accumulator in registers. */
   int patch = 0;
-  if (whole && !mask && !bias) {
+  if (t->careful && partial && !f->finite(v, v_stride, j1 - j0, dv)) {
+    attn_tile_clean_(t, seg, count, j0, j1 - j0, v, v_stride);
+    v = t->w.v, v_stride = dv, patch = 1;
+  }
+  if (whole) {
     f->softmax_block(s, j1 - j0, 0, t->groups, t->m, t->l, t->alpha, t->top);
     f->value_block(t->w.ot, s, v, v_stride, j1 - j0, dv, 0, t->groups, *started ? t->alpha : NULL,
                    !*started);
   } else {
-    if (!f->finite(v, v_stride, j1 - j0, dv)) {
-      attn_tile_clean_(t, seg, count, j0, j1 - j0, v, v_stride);
-      v = t->w.v, v_stride = dv, patch = 1;
-    }
     if (!*started) memset(t->w.ot, 0, (size_t)(dv * ATTN_TILE_) * sizeof(float));
     for (int g = 0; g < t->groups; g++) {
       if (first[g] == INT64_MAX) continue;
@@ -2784,8 +2863,8 @@ ATTN_FUNC_ void attn_tile_block_(attn_tile_ *t, int64_t j0, int64_t j1, int *sta
     for (int i = 0; i < count; i++)
       f->value_block(t->w.ot, s + (seg[i].j0 - j0) * ATTN_TILE_, v + (seg[i].j0 - j0) * v_stride,
                      v_stride, seg[i].j1 - seg[i].j0, dv, seg[i].g0, seg[i].g1, NULL, 0);
-    if (patch) attn_tile_patch_(t, j0, j1 - j0);
   }
+  if (patch) attn_tile_patch_(t, j0, j1 - j0);
   *started = 1;
 }
 
@@ -2835,6 +2914,20 @@ ATTN_FUNC_ void attn_tile_finish_(attn_tile_ *t, int started) {
   }
 }
 
+/* Walks the key blocks from first to end. 0 when there was nothing to see. */
+ATTN_FUNC_ int attn_tile_sweep_(attn_tile_ *t, int64_t first, int64_t end) {
+  int started = 0;
+  t->partial = 0;
+  for (int r = 0; r < ATTN_TILE_; r++)
+    t->m[r] = -INFINITY, t->l[r] = 0.0f, t->alpha[r] = 1.0f, t->scale[r] = 1.0f;
+  for (int64_t j = first, next; j < end; j = next) {
+    next = (j / ATTN_BLOCK_ + 1) * ATTN_BLOCK_;
+    if (next > end) next = end;
+    attn_tile_block_(t, j, next, &started);
+  }
+  return started;
+}
+
 /* One work item: a tile of one (batch, head group). Late tiles first, since causal ones cost more. */
 ATTN_FUNC_ void attn_softmax_item_(void *job, int worker, int64_t index) {
   const attn_softmax_ *a = (const attn_softmax_ *)job;
@@ -2842,22 +2935,22 @@ ATTN_FUNC_ void attn_softmax_item_(void *job, int worker, int64_t index) {
   t.a = a;
   attn_scratch_cut_(a, worker, &t.w);
   attn_tile_lanes_(&t, index / a->tiles, a->tiles - 1 - index % a->tiles);
-  int64_t j = INT64_MAX, end = 0;
-  int started = 0;
+  int64_t first = INT64_MAX, end = 0;
+  const int64_t pairs = *t.w.pairs;
   for (int g = 0; g < t.groups; g++) {
     if (t.g[g].hi_max > end) end = t.g[g].hi_max;
-    if (t.g[g].hi_max > 0 && t.g[g].lo_min < j) j = t.g[g].lo_min;
+    if (t.g[g].hi_max > 0 && t.g[g].lo_min < first) first = t.g[g].lo_min;
   }
   if (a->map.data)
     for (int r = 0; r < t.n; r++) {
       float *row = (float *)(void *)attn_at_(&a->map, t.batch, t.head[r], t.row[r]);
       for (int64_t c = 0; c < a->map.dim; c++) row[c] = -INFINITY;
     }
-  while (j < end) {
-    int64_t next = (j / ATTN_BLOCK_ + 1) * ATTN_BLOCK_;
-    if (next > end) next = end;
-    attn_tile_block_(&t, j, next, &started);
-    j = next;
+  t.careful = 0;
+  int started = attn_tile_sweep_(&t, first, end);
+  if (t.partial && started && !a->table->finite(t.w.ot, ATTN_TILE_, a->v.dim, t.n)) {
+    t.careful = 1, *t.w.pairs = pairs;
+    attn_tile_sweep_(&t, first, end);
   }
   attn_tile_finish_(&t, started);
 }

@@ -3,18 +3,27 @@
 # compiles the header for aarch64, cuts the inner loop with the most multiply-adds out of each dense
 # kernel, counts its instructions and lets llvm-mca estimate its cycles.
 #
-# Usage: bench/arm_inner_loop.sh [all.h | attn.h]; ARM_CC and LLVM_MCA name other tools.
+# Usage: bench/arm_inner_loop.sh [all.h | attn.h]; ARM_CC, ARM_OBJDUMP and LLVM_MCA name
+# other tools.
 set -eu
 
 header=${1:-all.h}
 mca=${LLVM_MCA:-$(command -v llvm-mca-16 || command -v llvm-mca || echo llvm-mca)}
+objdump=${ARM_OBJDUMP:-aarch64-linux-gnu-objdump}
+cc=${ARM_CC:-aarch64-linux-gnu-gcc}
 out=build/bench/arm
+for tool in "${cc%% *}" "$objdump" "$mca"; do
+  command -v "$tool" > /dev/null || {
+    echo "bench-arm needs $tool (gcc-aarch64-linux-gnu, llvm)"
+    exit 1
+  }
+done
 mkdir -p "$out"
 
 # The innermost loops of a function: a backward branch with no other one inside its span. Prints
 # the one with the most multiply-adds, labelled for the assembler.
 cut_loop() { # object function
-  aarch64-linux-gnu-objdump -d --no-show-raw-insn "$1" | awk -v name="<$2>:" '
+  "$objdump" -d --no-show-raw-insn "$1" | awk -v name="<$2>:" '
     function hex(s,   i, v) {
       v = 0
       for (i = 1; i <= length(s); i++) v = v * 16 + index("0123456789abcdef", substr(s, i, 1)) - 1
@@ -67,7 +76,8 @@ report() { # object function
     /^(ld|st)/ && /\[sp/ { spill++ }
     /^ld/ { loads += /^ldp/ ? 2 : 1 }
     END {
-      printf "%s\n  %d instructions: %d vector multiply-adds, %d others;", name, total, fma, total - fma
+      print name
+      printf "  %d instructions: %d vector multiply-adds, %d others;", total, fma, total - fma
       printf " %d stack accesses (spills)\n", spill
       printf "  instructions per multiply-add: %.3f per vector, %.3f per number\n", \
         total / fma, total / fma / 4
@@ -79,8 +89,8 @@ report() { # object function
     alone=$(mca_cycles $cpu "$out/fma.s")
     all=$(mca_cycles $cpu "$loop")
     echo "$cpu $all $alone" | awk '{
-      printf "  llvm-mca %-12s %.1f cycles an iteration, %.1f for its multiply-adds alone: %.0f %%\n", \
-        $1, $2, $3, 100 * $3 / $2 }'
+      printf "  llvm-mca %-12s %.1f cycles an iteration,", $1, $2
+      printf " %.1f for its multiply-adds alone: %.0f %%\n", $3, 100 * $3 / $2 }'
   done
 }
 
@@ -89,9 +99,9 @@ mca_cycles() { # cpu assembly
     awk '/^Total Cycles:/ { print $3 / 500 }'
 }
 
-cc=${ARM_CC:-aarch64-linux-gnu-gcc}
 $cc -std=c99 -O2 -Iattn -I. "-DBENCH_ATTN_H=\"$header\"" -c bench/impl.c -o "$out/impl.o"
-echo "$($cc --version | head -n 1), -O2; $("$mca" --version | sed -n 's/^ *\(.*LLVM version.*\)/\1/p')"
+echo "$($cc --version | head -n 1), -O2"
+"$mca" --version | sed -n 's/^ *\(.*LLVM version\)/llvm-mca: \1/p'
 for kernel in attn_score_block_neon_ attn_value_block_neon_; do
   report "$out/impl.o" $kernel
 done

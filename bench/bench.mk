@@ -1,15 +1,18 @@
 # bench.mk owns the benchmark targets. Included by the top Makefile; everything lands in
 # build/bench. BENCH_ISA, BENCH_FILTER and BENCH_MIN_TIME select; BENCH_FULL=1 runs every case;
-# BENCH_ATTN=attn.h measures the generated header instead of the source tree.
+# BENCH_ATTN=attn.h measures the generated header instead of the source tree; BENCH_CC=clang
+# BENCH_CXX=clang++ BENCH_OPENMP= another compiler, here one without OpenMP.
 
 BENCH_DIR := build/bench
 BENCH_CC ?= gcc
 BENCH_CXX ?= g++
 BENCH_ATTN ?= all.h
+BENCH_OPENMP ?= -fopenmp
 BENCH_FLAGS := -O2 -g -Wall -Wextra -Iattn -I. -DBENCH_ATTN_H='"$(BENCH_ATTN)"'
 BENCH_CFLAGS := -std=gnu11 $(BENCH_FLAGS)
-# Objects of one form of the header; only impl.o holds more of it than the declarations.
-BENCH_BIN := $(BENCH_DIR)/$(basename $(BENCH_ATTN))
+# Objects of one form of the header and one compiler; only impl.o holds more of the header than
+# its declarations.
+BENCH_BIN := $(BENCH_DIR)/$(basename $(BENCH_ATTN))-$(notdir $(firstword $(BENCH_CC)))
 BENCH_DEPS := $(wildcard bench/*.h attn/api/*.h) bench/bench.mk
 BENCH_HEADER := $(if $(filter all.h,$(BENCH_ATTN)),$(wildcard attn/*.h attn/*/*.h),$(BENCH_ATTN))
 
@@ -22,27 +25,29 @@ $(BENCH_BIN)/%.o: bench/%.c $(BENCH_DEPS)
 # The implementation as its users compile it, plus OpenMP for the ready-made parallel loop.
 $(BENCH_BIN)/impl.o: bench/impl.c $(BENCH_DEPS) $(BENCH_HEADER)
 	@mkdir -p $(@D)
-	$(BENCH_CC) -std=c99 $(BENCH_FLAGS) -fopenmp -c -o $@ $<
+	$(BENCH_CC) -std=c99 $(BENCH_FLAGS) $(BENCH_OPENMP) -c -o $@ $<
 
 BENCH_COMMON := $(addprefix $(BENCH_BIN)/,impl.o peak.o clock.o problem.o)
 
 $(BENCH_BIN)/quick: $(BENCH_BIN)/quick.o $(BENCH_COMMON)
-	$(BENCH_CC) -fopenmp -o $@ $^ -lm
+	$(BENCH_CC) $(BENCH_OPENMP) -o $@ $^ -lm
 
-bench-quick: $(BENCH_BIN)/quick
+bench-quick: $(BENCH_BIN)/quick ## percent of the FMA peak for the main shapes, in 20 seconds
 	$(BENCH_BIN)/quick $(BENCH_ISA)
 
 # --- make bench: one process per tier, so that OpenBLAS uses the same instructions as ours.
 
 BENCH_MIN_TIME ?= $(if $(BENCH_FULL),1,0.1)
-BENCH_TIERS := $(or $(BENCH_ISA),$(if $(filter x86_64,$(shell uname -m)),avx512 avx2 scalar,neon scalar))
+BENCH_TIERS := $(or $(BENCH_ISA),$(if $(filter x86_64,$(shell uname -m)),avx512 avx2,neon) scalar)
+# A filtered run does not replace the results that bench-plots draws.
+BENCH_RESULTS := $(BENCH_DIR)/$(if $(BENCH_FILTER),filtered/)
 BENCH_RUNS := $(addprefix bench-run-,$(BENCH_TIERS))
 # What the environment says about OpenBLAS is put aside: its own choice is the fastest.
 BENCH_ENV := env -u OPENBLAS_CORETYPE -u OPENBLAS_L2_SIZE
 BENCH_ENV_avx2 := OPENBLAS_CORETYPE=Haswell
-BENCH_CXXFLAGS := -std=c++17 $(BENCH_FLAGS) -fopenmp
+BENCH_CXXFLAGS := -std=c++17 $(BENCH_FLAGS) $(BENCH_OPENMP)
 BENCH_OBJECTS := $(BENCH_COMMON) $(addprefix $(BENCH_BIN)/,bench.o sdpa_cases.o \
-  elementwise_cases.o bandwidth.o pool.o ulp.o composite.o naive.o sleef_exp.o)
+  elementwise_cases.o bandwidth.o pool.o ulp.o composite.o naive.o naive_baseline.o sleef_exp.o)
 
 .PHONY: $(BENCH_RUNS)
 
@@ -54,33 +59,47 @@ $(BENCH_BIN)/naive.o: bench/naive.c $(BENCH_DEPS)
 	@mkdir -p $(@D)
 	$(BENCH_CC) $(BENCH_CFLAGS) -O3 -march=native -ffast-math -c -o $@ $<
 
+$(BENCH_BIN)/naive_baseline.o: bench/naive.c $(BENCH_DEPS)
+	@mkdir -p $(@D)
+	$(BENCH_CC) $(BENCH_CFLAGS) -O3 -ffast-math -DNAIVE_BASELINE -c -o $@ $<
+
 $(BENCH_BIN)/bench: $(BENCH_OBJECTS)
-	$(BENCH_CXX) -fopenmp -o $@ $^ -lbenchmark -lopenblas -lsleef -lpthread -lm
+	$(BENCH_CXX) $(BENCH_OPENMP) -o $@ $^ -lbenchmark -lopenblas -lsleef -lpthread -lm
 
 # One after the other, also under make -j: two at once would slow each other down.
 $(BENCH_RUNS): bench-run-%: $(BENCH_BIN)/bench
-	@echo; $(BENCH_ENV) $(BENCH_ENV_$*) $(BENCH_BIN)/bench --isa=$* $(if $(BENCH_FULL),--full) \
-	  --benchmark_min_time=$(BENCH_MIN_TIME) $(if $(BENCH_FILTER),'--benchmark_filter=$(BENCH_FILTER)') \
-	  --benchmark_out=$(BENCH_DIR)/$*.json --benchmark_out_format=json
+	@mkdir -p $(BENCH_RESULTS); rm -f $(BENCH_RESULTS)$*.json; echo
+	@$(BENCH_ENV) $(BENCH_ENV_$*) $(BENCH_BIN)/bench --isa=$* $(if $(BENCH_FULL),--full) \
+	  $(if $(BENCH_FILTER),'--benchmark_filter=$(BENCH_FILTER)') \
+	  --benchmark_min_time=$(BENCH_MIN_TIME) \
+	  --benchmark_out=$(BENCH_RESULTS)$*.json --benchmark_out_format=json
 
-bench: $(BENCH_BIN)/bench
-	@rm -f $(BENCH_DIR)/*.json; status=0; \
-	for tier in $(BENCH_TIERS); do $(MAKE) -s --no-print-directory bench-run-$$tier || status=1; done; \
-	python3 bench/table.py $(BENCH_DIR)/*.json; exit $$status
+.PHONY: bench-needs
+bench-needs:
+	@printf '#include <benchmark/benchmark.h>\n#include <cblas.h>\n#include <sleef.h>\n' | \
+	  $(BENCH_CXX) -std=c++17 -E -x c++ - > /dev/null 2>&1 || \
+	  { echo "make bench needs libbenchmark-dev libopenblas-dev libsleef-dev"; exit 1; }
+
+bench: bench-needs $(BENCH_BIN)/bench ## speed of every tier, against OpenBLAS and a plain loop
+	@status=0; for tier in $(BENCH_TIERS); do \
+	  $(MAKE) -s --no-print-directory bench-run-$$tier || status=1; \
+	done; \
+	python3 bench/table.py $(BENCH_TIERS:%=$(BENCH_RESULTS)%.json); exit $$status
 
 # The tables again, and the pictures, from the last results.
 .PHONY: bench-table
-bench-table:
+bench-table: ## the tables of the last make bench
 	python3 bench/table.py $(wildcard $(BENCH_DIR)/*.json)
 
-bench-plots:
+bench-plots: ## its pictures, into docs/img (gnuplot)
+	@command -v gnuplot > /dev/null || { echo "make bench-plots needs gnuplot"; exit 1; }
 	@test -n "$(wildcard $(BENCH_DIR)/*.json)" || { echo "run make bench first"; exit 1; }
 	python3 bench/plots.py docs/img $(BENCH_DIR) $(wildcard $(BENCH_DIR)/*.json)
 
 # --- What the header costs the compiler, and the kernels on ARM by static analysis.
 
-bench-header:
+bench-header: ## what the header costs: compile time, object size
 	@CC="$(BENCH_CC)" sh bench/header_cost.sh $(BENCH_ATTN)
 
-bench-arm:
+bench-arm: ## the inner loops for ARM: instructions, spills, cycles by llvm-mca
 	@sh bench/arm_inner_loop.sh $(BENCH_ATTN)

@@ -95,8 +95,9 @@ void naive_run(peer *w, int64_t heads) {
   const problem *p = w->p;
   const problem_shape *s = &p->shape;
   for (int64_t h = 0; h < heads; h++)
-    naive_head(w->out + h * s->tq * s->dv, head_of(&p->q, h), head_of(&p->k, h), head_of(&p->v, h),
-               w->scores, s->tq, s->tk, s->dk, s->dv, s->causal);
+    (w->isa == ATTN_ISA_SCALAR ? naive_head_baseline : naive_head)(
+        w->out + h * s->tq * s->dv, head_of(&p->q, h), head_of(&p->k, h), head_of(&p->v, h),
+        w->scores, s->tq, s->tk, s->dk, s->dv, s->causal);
 }
 
 double peer_difference(const peer *w, int64_t heads) {

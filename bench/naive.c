@@ -1,9 +1,14 @@
-/* naive.c owns the plain loop: attention as a reader of the formula writes it. Compiled with -O3
- * -march=native -ffast-math, so that the compiler makes of it what it can. */
+/* naive.c owns the plain loop: attention as a reader of the formula writes it. Compiled twice with
+ * -O3 -ffast-math, so that the compiler makes of it what it can: for this processor
+ * (-march=native), and as naive_head_baseline for the baseline one. */
 #include <math.h>
 #include <stdint.h>
 
 #include "peers.h"
+
+#ifdef NAIVE_BASELINE
+#define naive_head naive_head_baseline
+#endif
 
 void naive_head(float *restrict o, const float *restrict q, const float *restrict k,
                 const float *restrict v, float *restrict scores, int64_t tq, int64_t tk, int64_t dk,

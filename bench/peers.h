@@ -45,9 +45,11 @@ const char *peer_exp_name(attn_isa isa);
 /* In place softmax numerator of a row: exp(x - max); returns the sum. */
 float peer_softmax(float *x, int64_t n, attn_isa isa);
 
-/* One head of the plain loop. */
+/* One head of the plain loop, compiled for this processor and for the baseline one. */
 void naive_head(float *o, const float *q, const float *k, const float *v, float *scores, int64_t tq,
                 int64_t tk, int64_t dk, int64_t dv, int causal);
+void naive_head_baseline(float *o, const float *q, const float *k, const float *v, float *scores,
+                         int64_t tq, int64_t tk, int64_t dk, int64_t dv, int causal);
 
 #ifdef __cplusplus
 }

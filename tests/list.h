@@ -67,6 +67,7 @@
   X(A2_huge_offset_and_window)              \
   X(A2_boolean_mask)                        \
   X(A2_bit_mask)                            \
+  X(A2_nearly_uniform_mask)                 \
   X(A2_additive_mask)                       \
   X(A2_lengths)                             \
   X(A2_everything_combined)                 \

@@ -101,6 +101,33 @@ void A2_bit_mask(void **state) {
   check_mask(ATTN_MASK_BITS, 45, test_count(40, 10));
 }
 
+/* Masks that allow all or nothing but for a few entries: where whole blocks are judged at once, one
+ * entry must not be overlooked. */
+void A2_nearly_uniform_mask(void **state) {
+  (void)state;
+  static const uint8_t yes[] = {1, 2, 0x80, 0xFF};
+  test_rng rng = test_seed(56);
+  for (int64_t n = 0; n < test_count(48, 16); n++) {
+    int64_t tq = some_length(&rng, 140), tk = test_range(&rng, 2, 300), row = (tk + 7) / 8;
+    test_spec spec = test_plain(1, tq, tk, 4, 3);
+    test_call call = test_build(&spec, &rng);
+    int allow = (int)(n & 1), bits = (int)(n >> 1 & 1);
+    uint8_t *cells = test_mem((size_t)(tq * tk)), *packed = test_mem((size_t)(tq * row));
+    memset(cells, allow ? yes[n / 4 % 4] : 0, (size_t)(tq * tk));
+    for (int64_t flips = test_range(&rng, 0, 4); flips-- > 0;) {
+      cells[test_range(&rng, 0, tq * tk - 1)] = allow ? 0 : yes[test_u64(&rng) % 4];
+    }
+    memset(packed, 0, (size_t)(tq * row));
+    for (int64_t c = 0; c < tq * tk; c++) {
+      if (cells[c]) packed[c / tk * row + c % tk / 8] |= (uint8_t)(1 << c % tk % 8);
+    }
+    call.params.mask =
+        bits ? attn_mask_bits(packed, 1, 1, tq, tk) : attn_mask_bool(cells, 1, 1, tq, tk);
+    call.params.causal = (int)(n / 8 % 2);
+    test_check(&call, "a nearly uniform mask");
+  }
+}
+
 void A2_additive_mask(void **state) {
   (void)state;
   check_mask(ATTN_MASK_ADD, 46, test_count(40, 10));

@@ -77,6 +77,8 @@ typedef struct attn_tile_ {
   attn_scratch_ w;
   int64_t batch, head_k, head_v;
   int n, groups;                           /* rows and lane groups in use */
+  int careful;                             /* the second sweep, see attn_tile_clean_ */
+  int partial;                             /* some pair of a visited block is forbidden */
   int64_t lo[ATTN_TILE_], hi[ATTN_TILE_];  /* keys each row may see */
   int64_t pos[ATTN_TILE_];                 /* its key position */
   const char *mask[ATTN_TILE_], *bias[ATTN_TILE_]; /* its mask rows */
@@ -119,10 +121,7 @@ ATTN_FUNC_ void attn_tile_lanes_(attn_tile_ *t, int64_t unit, int64_t tile) {
   int64_t keys = a->kv_len ? a->kv_len[t->batch] : a->k.len;
   int64_t queries = a->q_len ? a->q_len[t->batch] : a->q.len;
   memset(t->g, 0, sizeof t->g);
-  for (int r = 0; r < ATTN_TILE_; r++) {
-    t->m[r] = -INFINITY, t->l[r] = 0.0f, t->alpha[r] = 1.0f, t->scale[r] = 1.0f;
-    t->slope[r] = t->rel[r] = t->spare[r] = 0.0f;
-  }
+  for (int r = 0; r < ATTN_TILE_; r++) t->slope[r] = t->rel[r] = t->spare[r] = 0.0f;
   for (int r = t->n; r < ATTN_TILE_; r++)
     t->lo[r] = 0, t->hi[r] = INT64_MAX, t->pos[r] = 0, t->head[r] = 0;
   /* neighbours in lanes are neighbours in position, whatever the group */
@@ -293,9 +292,9 @@ ATTN_FUNC_ int attn_tile_cut_(const attn_tile_ *t, int64_t j0, int64_t j1, attn_
 }
 
 /* Values that are not finite must reach the rows that may read them and no others, though a
- * forbidden pair has weight 0 and 0 * NaN is NaN. So they are taken out of a copy of the block
- * here, with the lanes that read them, and put back by attn_tile_patch_. Only blocks in which some
- * pair is forbidden come here, before the scores become weights. */
+ * forbidden pair has weight 0 and 0 * NaN is NaN. A tile in which that may have happened is swept
+ * again carefully: such values are taken out of a copy of the block here, before the scores become
+ * weights, with the lanes that read them, and put back by attn_tile_patch_. */
 ATTN_FUNC_ void attn_tile_clean_(attn_tile_ *t, const attn_segment_ *seg, int count, int64_t j0,
                                  int64_t n, const float *v, int64_t stride) {
   const int64_t dv = t->a->v.dim;
@@ -351,7 +350,9 @@ ATTN_FUNC_ void attn_tile_block_(attn_tile_ *t, int64_t j0, int64_t j1, int *sta
   const attn_mask *bias = a->bias.kind ? &a->bias : NULL;
   for (int i = 0; i < count; i++) bounded |= seg[i].bounded;
   j0 = seg[0].j0, j1 = seg[count - 1].j1;
-  const int whole = count == 1 && !bounded && seg[0].g0 == 0 && seg[0].g1 == t->groups;
+  const int whole = count == 1 && seg[0].g0 == 0 && seg[0].g1 == t->groups;
+  const int partial = bounded || !whole || mask || bias;
+  t->partial |= partial;
   float *s = t->w.s;
   int64_t k_stride, v_stride;
   const float *k = attn_rows_f32_(a, &a->k, t->batch, t->head_k, j0, j1 - j0, t->w.k, &k_stride);
@@ -414,17 +415,17 @@ ATTN_FUNC_ void attn_tile_block_(attn_tile_ *t, int64_t j0, int64_t j1, int *sta
   }
   if (a->map.data) attn_tile_emit_(t, j0, j1 - j0);
 
-  /* E8, E9 */
+  /* E8, E9. One segment for all rows, the usual case, rescales the accumulator in registers. */
   int patch = 0;
-  if (whole && !mask && !bias) {
+  if (t->careful && partial && !f->finite(v, v_stride, j1 - j0, dv)) {
+    attn_tile_clean_(t, seg, count, j0, j1 - j0, v, v_stride);
+    v = t->w.v, v_stride = dv, patch = 1;
+  }
+  if (whole) {
     f->softmax_block(s, j1 - j0, 0, t->groups, t->m, t->l, t->alpha, t->top);
     f->value_block(t->w.ot, s, v, v_stride, j1 - j0, dv, 0, t->groups, *started ? t->alpha : NULL,
                    !*started);
   } else {
-    if (!f->finite(v, v_stride, j1 - j0, dv)) {
-      attn_tile_clean_(t, seg, count, j0, j1 - j0, v, v_stride);
-      v = t->w.v, v_stride = dv, patch = 1;
-    }
     if (!*started) memset(t->w.ot, 0, (size_t)(dv * ATTN_TILE_) * sizeof(float));
     for (int g = 0; g < t->groups; g++) {
       if (first[g] == INT64_MAX) continue;
@@ -435,8 +436,8 @@ ATTN_FUNC_ void attn_tile_block_(attn_tile_ *t, int64_t j0, int64_t j1, int *sta
     for (int i = 0; i < count; i++)
       f->value_block(t->w.ot, s + (seg[i].j0 - j0) * ATTN_TILE_, v + (seg[i].j0 - j0) * v_stride,
                      v_stride, seg[i].j1 - seg[i].j0, dv, seg[i].g0, seg[i].g1, NULL, 0);
-    if (patch) attn_tile_patch_(t, j0, j1 - j0);
   }
+  if (patch) attn_tile_patch_(t, j0, j1 - j0);
   *started = 1;
 }
 
@@ -486,6 +487,20 @@ ATTN_FUNC_ void attn_tile_finish_(attn_tile_ *t, int started) {
   }
 }
 
+/* Walks the key blocks from first to end. 0 when there was nothing to see. */
+ATTN_FUNC_ int attn_tile_sweep_(attn_tile_ *t, int64_t first, int64_t end) {
+  int started = 0;
+  t->partial = 0;
+  for (int r = 0; r < ATTN_TILE_; r++)
+    t->m[r] = -INFINITY, t->l[r] = 0.0f, t->alpha[r] = 1.0f, t->scale[r] = 1.0f;
+  for (int64_t j = first, next; j < end; j = next) {
+    next = (j / ATTN_BLOCK_ + 1) * ATTN_BLOCK_;
+    if (next > end) next = end;
+    attn_tile_block_(t, j, next, &started);
+  }
+  return started;
+}
+
 /* One work item: a tile of one (batch, head group). Late tiles first, since causal ones cost more. */
 ATTN_FUNC_ void attn_softmax_item_(void *job, int worker, int64_t index) {
   const attn_softmax_ *a = (const attn_softmax_ *)job;
@@ -493,22 +508,22 @@ ATTN_FUNC_ void attn_softmax_item_(void *job, int worker, int64_t index) {
   t.a = a;
   attn_scratch_cut_(a, worker, &t.w);
   attn_tile_lanes_(&t, index / a->tiles, a->tiles - 1 - index % a->tiles);
-  int64_t j = INT64_MAX, end = 0;
-  int started = 0;
+  int64_t first = INT64_MAX, end = 0;
+  const int64_t pairs = *t.w.pairs;
   for (int g = 0; g < t.groups; g++) {
     if (t.g[g].hi_max > end) end = t.g[g].hi_max;
-    if (t.g[g].hi_max > 0 && t.g[g].lo_min < j) j = t.g[g].lo_min;
+    if (t.g[g].hi_max > 0 && t.g[g].lo_min < first) first = t.g[g].lo_min;
   }
   if (a->map.data)
     for (int r = 0; r < t.n; r++) {
       float *row = (float *)(void *)attn_at_(&a->map, t.batch, t.head[r], t.row[r]);
       for (int64_t c = 0; c < a->map.dim; c++) row[c] = -INFINITY;
     }
-  while (j < end) {
-    int64_t next = (j / ATTN_BLOCK_ + 1) * ATTN_BLOCK_;
-    if (next > end) next = end;
-    attn_tile_block_(&t, j, next, &started);
-    j = next;
+  t.careful = 0;
+  int started = attn_tile_sweep_(&t, first, end);
+  if (t.partial && started && !a->table->finite(t.w.ot, ATTN_TILE_, a->v.dim, t.n)) {
+    t.careful = 1, *t.w.pairs = pairs;
+    attn_tile_sweep_(&t, first, end);
   }
   attn_tile_finish_(&t, started);
 }

@@ -30,6 +30,16 @@ typedef struct attn_modifiers_ {
   const float *hi;
 } attn_modifiers_;
 
+/* Which modifiers are present. */
+enum {
+  ATTN_USE_CAP_ = 1,
+  ATTN_USE_SLOPE_ = 2,
+  ATTN_USE_BIAS_ = 4,
+  ATTN_USE_KEY_ = 8,
+  ATTN_USE_ALLOW_ = 16,
+  ATTN_USE_BOUND_ = 32
+};
+
 typedef struct attn_table_ {
   attn_isa isa;
   /* dst[c][lane] = row[lane][c] * (hi + lo), lanes n.. up to a whole group = 0 */

@@ -54,20 +54,37 @@ ATTN_INLINE_ ATTN_VF_ ATTN_FN_(exp)(ATTN_VF_ x) {
   return ATTN_V_LDEXP_(p0, t, n);
 }
 
-/* tanh x = x + x^3 P(x^2) near 0 (Cephes' interval), 1 - 2/(e^2|x| + 1) beyond */
-ATTN_INLINE_ ATTN_VF_ ATTN_FN_(tanh)(ATTN_VF_ x) {
-  ATTN_VF_ one = ATTN_V_SET1_(1.0f), z = ATTN_V_MUL_(x, x), a = ATTN_V_ABS_(x);
-  ATTN_VF_ p = ATTN_V_SET1_(-5.70498872745e-3f);
-  p = ATTN_V_FMA_(p, z, ATTN_V_SET1_(2.06390887954e-2f));
-  p = ATTN_V_FMA_(p, z, ATTN_V_SET1_(-5.37397155531e-2f));
-  p = ATTN_V_FMA_(p, z, ATTN_V_SET1_(1.33314422036e-1f));
-  p = ATTN_V_FMA_(p, z, ATTN_V_SET1_(-3.33332819422e-1f));
-  p = ATTN_V_FMA_(ATTN_V_MUL_(p, z), x, x);
-  /* e = 2^-2|x| log2 e <= 1 */
-  ATTN_VF_ e = ATTN_FN_(exp2_neg)(ATTN_V_MUL_(a, ATTN_V_SET1_((float)(-2.0 * ATTN_LOG2E_))));
-  ATTN_VF_ b = ATTN_V_DIV_(ATTN_V_SUB_(one, e), ATTN_V_ADD_(one, e));
-  b = ATTN_V_SELECT_(ATTN_V_LT_(x, ATTN_V_ZERO_()), ATTN_V_SUB_(ATTN_V_ZERO_(), b), b);
-  return ATTN_V_SELECT_(ATTN_V_LT_(a, ATTN_V_SET1_(0.625f)), p, b);
+/* tanh x = (1 - e)/(1 + e) with e = 2^y, y = -2 |x| log2 e. With y = n + f and 2^f = 1 + f q(f),
+ * 1 - e = (1 - 2^n) - 2^n f q(f) loses nothing near 0. Here w = 2^n, u = 1 - e. */
+#define ATTN_TANH_ARG_(i) \
+  f##i = ATTN_V_MUL_(ATTN_V_ABS_(x##i), ATTN_V_SET1_((float)(-2.0 * ATTN_LOG2E_)));
+#define ATTN_TANH_CLAMP_(i) f##i = ATTN_V_MAX_(ATTN_V_SET1_(-30.0f), f##i);
+#define ATTN_TANH_POWER_(i) w##i = ATTN_V_LDEXP_SMALL_(one, t##i, n##i);
+#define ATTN_TANH_TOP_(i) \
+  u##i = ATTN_V_SUB_(ATTN_V_SUB_(one, w##i), ATTN_V_MUL_(ATTN_V_MUL_(p##i, f##i), w##i));
+#define ATTN_TANH_DIVIDE_(i) u##i = ATTN_V_DIV_(u##i, ATTN_V_SUB_(two, u##i));
+#define ATTN_TANH_SIGN_(i) \
+  x##i = ATTN_V_SELECT_(ATTN_V_LT_(x##i, zero), ATTN_V_SUB_(zero, u##i), u##i);
+#define ATTN_TANH_(each)                                                                     \
+  each(ATTN_TANH_ARG_) each(ATTN_TANH_CLAMP_) each(ATTN_EXP2_ROUND_) each(ATTN_EXP2_REDUCE_) \
+  each(ATTN_TANH_POWER_) each(ATTN_POLY_0_) each(ATTN_POLY_1_) each(ATTN_POLY_2_)            \
+  each(ATTN_POLY_3_) each(ATTN_POLY_4_) each(ATTN_TANH_TOP_) each(ATTN_TANH_DIVIDE_)         \
+  each(ATTN_TANH_SIGN_)
+
+ATTN_INLINE_ ATTN_VF_ ATTN_FN_(tanh)(ATTN_VF_ x0) {
+  const ATTN_VF_ zero = ATTN_V_ZERO_(), one = ATTN_V_SET1_(1.0f), two = ATTN_V_SET1_(2.0f);
+  ATTN_VF_ f0, t0, n0, p0, w0, u0;
+  ATTN_TANH_(ATTN_EACH1_)
+  return x0;
+}
+
+ATTN_INLINE_ void ATTN_FN_(tanh4)(ATTN_VF_ *x) {
+  const ATTN_VF_ zero = ATTN_V_ZERO_(), one = ATTN_V_SET1_(1.0f), two = ATTN_V_SET1_(2.0f);
+  ATTN_VF_ x0 = x[0], x1 = x[1], x2 = x[2], x3 = x[3];
+  ATTN_VF_ f0, f1, f2, f3, t0, t1, t2, t3, n0, n1, n2, n3, p0, p1, p2, p3;
+  ATTN_VF_ w0, w1, w2, w3, u0, u1, u2, u3;
+  ATTN_TANH_(ATTN_EACH4_)
+  x[0] = x0, x[1] = x1, x[2] = x2, x[3] = x3;
 }
 
 #undef ATTN_POLY_0_
@@ -84,3 +101,10 @@ ATTN_INLINE_ ATTN_VF_ ATTN_FN_(tanh)(ATTN_VF_ x) {
 #undef ATTN_EXP2_
 #undef ATTN_EACH1_
 #undef ATTN_EACH4_
+#undef ATTN_TANH_ARG_
+#undef ATTN_TANH_CLAMP_
+#undef ATTN_TANH_POWER_
+#undef ATTN_TANH_TOP_
+#undef ATTN_TANH_DIVIDE_
+#undef ATTN_TANH_SIGN_
+#undef ATTN_TANH_

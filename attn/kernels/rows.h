@@ -154,14 +154,23 @@ ATTN_FUNC_ void ATTN_FN_(widen)(float *dst, const void *src, int64_t stride, int
   }
 }
 
-/* x * 0 is 0 for every finite x, else NaN */
+/* x * 0 is 0 for every finite x, else NaN; four sums, or one addition waits for the other */
 ATTN_FUNC_ int ATTN_FN_(finite)(const float *x, int64_t stride, int64_t n, int64_t dim) {
-  ATTN_VF_ zero = ATTN_V_ZERO_(), acc = zero;
+  const ATTN_VF_ zero = ATTN_V_ZERO_();
+  ATTN_VF_ a0 = zero, a1 = zero, a2 = zero, a3 = zero;
   float lanes[ATTN_W_];
-  for (int64_t r = 0; r < n; r++, x += stride)
-    for (int64_t c = 0; c < dim; c += ATTN_W_)
-      acc = ATTN_V_FMA_(ATTN_FN_(load)(x, c, ATTN_FN_(lanes_left)(dim, c), ATTN_F32), zero, acc);
-  ATTN_V_STORE_(lanes, acc);
+  for (int64_t r = 0; r < n; r++, x += stride) {
+    int64_t c = 0;
+    for (; c + 4 * ATTN_W_ <= dim; c += 4 * ATTN_W_) {
+      a0 = ATTN_V_FMA_(ATTN_V_LOAD_(x + c), zero, a0);
+      a1 = ATTN_V_FMA_(ATTN_V_LOAD_(x + c + ATTN_W_), zero, a1);
+      a2 = ATTN_V_FMA_(ATTN_V_LOAD_(x + c + 2 * ATTN_W_), zero, a2);
+      a3 = ATTN_V_FMA_(ATTN_V_LOAD_(x + c + 3 * ATTN_W_), zero, a3);
+    }
+    for (; c < dim; c += ATTN_W_)
+      a0 = ATTN_V_FMA_(ATTN_FN_(load)(x, c, ATTN_FN_(lanes_left)(dim, c), ATTN_F32), zero, a0);
+  }
+  ATTN_V_STORE_(lanes, ATTN_V_ADD_(ATTN_V_ADD_(a0, a1), ATTN_V_ADD_(a2, a3)));
   for (int i = 0; i < ATTN_W_; i++)
     if (lanes[i] != 0.0f) return 0;
   return 1;

@@ -1,44 +1,79 @@
 /* kernels/softmax.h owns the passes over a score block: modifiers, the running softmax, sinks. */
 
-/* The stages keep the engine's order; each is a vector operation or two on a score in L1. */
-ATTN_FUNC_ void ATTN_FN_(modify_block)(float *s, int64_t key, int64_t n, int g0,
-                                       int g1, const attn_modifiers_ *mod, float *top) {
-  const ATTN_VF_ inf = ATTN_V_SET1_(-INFINITY), zero = ATTN_V_ZERO_();
-  const ATTN_VF_ cap = ATTN_V_SET1_(mod->softcap);
-  const ATTN_VF_ uncap = ATTN_V_SET1_(mod->softcap > 0.0f ? 1.0f / mod->softcap : 0.0f);
+/* E4: x = cap tanh(x / cap), four keys side by side */
+ATTN_INLINE_ void ATTN_FN_(cap_lanes)(float *cell, int64_t n, float softcap) {
+  const ATTN_VF_ cap = ATTN_V_SET1_(softcap), uncap = ATTN_V_SET1_(1.0f / softcap);
+  for (; n >= 4; n -= 4, cell += 4 * ATTN_TILE_) {
+    ATTN_VF_ x[4];
+    ATTN_UNROLL_
+    for (int i = 0; i < 4; i++) x[i] = ATTN_V_MUL_(ATTN_V_LOAD_(cell + i * ATTN_TILE_), uncap);
+    ATTN_FN_(tanh4)(x);
+    ATTN_UNROLL_
+    for (int i = 0; i < 4; i++) ATTN_V_STORE_(cell + i * ATTN_TILE_, ATTN_V_MUL_(cap, x[i]));
+  }
+  for (; n > 0; n--, cell += ATTN_TILE_) {
+    ATTN_VF_ x = ATTN_FN_(tanh)(ATTN_V_MUL_(ATTN_V_LOAD_(cell), uncap));
+    ATTN_V_STORE_(cell, ATTN_V_MUL_(cap, x));
+  }
+}
+
+/* The stages of a score tile, in the engine's order. Each is a vector operation or two on a score
+ * in L1, so a stage that is absent must not cost a test: `use` is a constant for the usual sets. */
+ATTN_INLINE_ void ATTN_FN_(modify_lanes)(const int use, float *s, int64_t key, int64_t n, int g0,
+                                         int g1, const attn_modifiers_ *mod, float *top) {
+  const ATTN_VF_ inf = ATTN_V_SET1_(-INFINITY), zero = ATTN_V_ZERO_(), one = ATTN_V_SET1_(1.0f);
   for (int lane = g0 * ATTN_GROUP_; lane < g1 * ATTN_GROUP_; lane += ATTN_W_) {
     ATTN_VF_ slope = zero, rel = zero, lo = zero, hi = zero, t = ATTN_V_LOAD_(top + lane);
-    if (mod->slope) slope = ATTN_V_LOAD_(mod->slope + lane), rel = ATTN_V_LOAD_(mod->rel + lane);
-    if (mod->lo) lo = ATTN_V_LOAD_(mod->lo + lane), hi = ATTN_V_LOAD_(mod->hi + lane);
-    for (int64_t r = 0; r < n; r++) {
-      float *cell = s + r * ATTN_TILE_ + lane;
-      const ATTN_VF_ at = ATTN_V_SET1_((float)(key + r));
+    ATTN_VF_ at = ATTN_V_SET1_((float)key);
+    if (use & ATTN_USE_SLOPE_) slope = ATTN_V_LOAD_(mod->slope + lane);
+    if (use & ATTN_USE_SLOPE_) rel = ATTN_V_LOAD_(mod->rel + lane);
+    if (use & ATTN_USE_BOUND_) lo = ATTN_V_LOAD_(mod->lo + lane), hi = ATTN_V_LOAD_(mod->hi + lane);
+    const float *bias = mod->bias + lane, *allow = mod->allow + lane, *per_key = mod->key;
+    float *cell = s + lane;
+    if (use & ATTN_USE_CAP_) ATTN_FN_(cap_lanes)(cell, n, mod->softcap);
+    for (int64_t r = 0; r < n; r++, cell += ATTN_TILE_) {
       ATTN_VF_ x = ATTN_V_LOAD_(cell);
-      if (mod->softcap > 0.0f) x = ATTN_V_MUL_(cap, ATTN_FN_(tanh)(ATTN_V_MUL_(x, uncap)));
-      if (mod->slope) {
-        ATTN_VF_ distance = ATTN_V_ABS_(ATTN_V_ADD_(rel, at));
-        x = ATTN_V_FMA_(slope, distance, x);
+      if (use & ATTN_USE_SLOPE_) x = ATTN_V_FMA_(slope, ATTN_V_ABS_(ATTN_V_ADD_(rel, at)), x);
+      if (use & ATTN_USE_BIAS_) {
+        ATTN_VF_ b = ATTN_V_LOAD_(bias);
+        x = ATTN_V_SELECT_(ATTN_V_EQ_(b, inf), inf, ATTN_V_ADD_(x, b));
+        bias += ATTN_TILE_;
       }
-      if (mod->bias) {
-        ATTN_VF_ bias = ATTN_V_LOAD_(mod->bias + r * ATTN_TILE_ + lane);
-        x = ATTN_V_SELECT_(ATTN_V_EQ_(bias, inf), inf, ATTN_V_ADD_(x, bias));
+      if (use & ATTN_USE_KEY_) {
+        ATTN_VF_ b = ATTN_V_SET1_(per_key[r]);
+        x = ATTN_V_SELECT_(ATTN_V_EQ_(b, inf), inf, ATTN_V_ADD_(x, b));
       }
-      if (mod->key) {
-        ATTN_VF_ bias = ATTN_V_SET1_(mod->key[r]);
-        x = ATTN_V_SELECT_(ATTN_V_EQ_(bias, inf), inf, ATTN_V_ADD_(x, bias));
+      if (use & ATTN_USE_ALLOW_) {
+        x = ATTN_V_SELECT_(ATTN_V_EQ_(ATTN_V_LOAD_(allow), zero), x, inf);
+        allow += ATTN_TILE_;
       }
-      if (mod->allow) {
-        ATTN_VF_ allow = ATTN_V_LOAD_(mod->allow + r * ATTN_TILE_ + lane);
-        x = ATTN_V_SELECT_(ATTN_V_EQ_(allow, zero), x, inf);
-      }
-      if (mod->lo) {
-        ATTN_VM_ before = ATTN_V_LT_(at, lo), below = ATTN_V_LT_(at, hi);
-        x = ATTN_V_SELECT_(before, inf, ATTN_V_SELECT_(below, x, inf));
-      }
+      if (use & ATTN_USE_BOUND_)
+        x = ATTN_V_SELECT_(ATTN_V_LT_(at, lo), inf, ATTN_V_SELECT_(ATTN_V_LT_(at, hi), x, inf));
+      if (use & (ATTN_USE_SLOPE_ | ATTN_USE_BOUND_)) at = ATTN_V_ADD_(at, one);
       ATTN_V_STORE_(cell, x);
       t = ATTN_V_MAX_(x, t);
     }
     ATTN_V_STORE_(top + lane, t);
+  }
+}
+
+ATTN_FUNC_ void ATTN_FN_(modify_block)(float *s, int64_t key, int64_t n, int g0, int g1,
+                                       const attn_modifiers_ *mod, float *top) {
+  const int use = (mod->softcap > 0.0f ? ATTN_USE_CAP_ : 0) | (mod->slope ? ATTN_USE_SLOPE_ : 0) |
+                  (mod->bias ? ATTN_USE_BIAS_ : 0) | (mod->key ? ATTN_USE_KEY_ : 0) |
+                  (mod->allow ? ATTN_USE_ALLOW_ : 0) | (mod->lo ? ATTN_USE_BOUND_ : 0);
+  switch (use) {
+#define ATTN_CASE_(set) \
+  case set: ATTN_FN_(modify_lanes)(set, s, key, n, g0, g1, mod, top); break;
+    ATTN_CASE_(ATTN_USE_CAP_)
+    ATTN_CASE_(ATTN_USE_SLOPE_)
+    ATTN_CASE_(ATTN_USE_SLOPE_ | ATTN_USE_BOUND_)
+    ATTN_CASE_(ATTN_USE_BIAS_)
+    ATTN_CASE_(ATTN_USE_KEY_)
+    ATTN_CASE_(ATTN_USE_ALLOW_)
+    ATTN_CASE_(ATTN_USE_BOUND_)
+#undef ATTN_CASE_
+    default: ATTN_FN_(modify_lanes)(use, s, key, n, g0, g1, mod, top);
   }
 }
 

@@ -59,7 +59,7 @@ static void flaw_view(input *in, attn_tensor *t) {
     case 5: t->stride_batch = bad; break;
     case 6: t->stride_head = bad; break;
     case 7: t->stride_len = bad; break;
-    default: t->batch += below(in, 3) - 1, t->len += below(in, 3) - 1; break;
+    default: t->len = t->len % 1000 + below(in, 3) - 1; break;
   }
 }
 
