@@ -1,6 +1,114 @@
 /* >>> attn/all.h */
 /* >>> attn/manual.h */
-/* manual */
+/* attn.h - v0.1 - attention in one C header, at the speed of the machine. MIT-0, see the end.
+ *
+ *   #define ATTN_IMPLEMENTATION      // in exactly one C or C++ file, before
+ *   #include "attn.h"                // anywhere else: include it plainly
+ *   attn_sdpa(o, q, k, v, NULL, NULL);
+ *
+ * CONTENTS OF THIS MANUAL
+ *   1 start   2 tensors   3 options   4 memory   5 threads   6 errors   7 tiers
+ *   8 numbers and determinism   9 cost   10 macros   11 licence
+ *
+ * 1. START
+ *   attn_tensor q = attn_bhtd(q_data, ATTN_F32, batch, heads,    q_len,  head_dim);
+ *   attn_tensor k = attn_bhtd(k_data, ATTN_F32, batch, kv_heads, kv_len, head_dim);
+ *   attn_tensor v = attn_bhtd(v_data, ATTN_F32, batch, kv_heads, kv_len, v_dim);
+ *   attn_tensor o = attn_bhtd(o_data, ATTN_F32, batch, heads,    q_len,  v_dim);
+ *   attn_sdpa_params params = {0};
+ *   params.causal = 1;
+ *   attn_status st = attn_sdpa(o, q, k, v, &params, NULL);
+ *   if (st != ATTN_OK) puts(attn_status_string(st));
+ *
+ *   Build with  cc app.c -lm . No flag asks for vector instructions: each kernel is compiled for
+ *   every tier inside this header, and the fastest one that processor and operating system
+ *   support is chosen at run time. Compile with -O2: kernels built at -O0 are correct and slow.
+ *
+ *   Functions: attn_sdpa (attention), attn_merge (partial results), attn_rope (rotary positions),
+ *   attn_alibi_slopes, attn_exp; attn_bhtd, attn_bthd, attn_mask_* (views); attn_isa_* (tiers);
+ *   attn_<name>_workspace (memory). Each is documented where it is declared, below.
+ *
+ * 2. TENSORS
+ *   attn_tensor is a view: pointer, storage type, four extents, three strides in elements. The
+ *   last extent (dim) is contiguous. Any other stride is legal: [B,T,H,D] as well as [B,H,T,D],
+ *   packed QKV, 0 to broadcast an input, negative to walk backwards. Pointers are aligned to
+ *   their elements and no more. f32, f16 and bf16 mix freely between q, k, v and o; arithmetic is
+ *   f32. Inputs may overlap each other (V a slice of K). Outputs overlap nothing; overlap is
+ *   judged by the range of addresses from a view's first to its last element, so an output
+ *   interleaved with an input in one buffer is rejected too.
+ *
+ * 3. OPTIONS
+ *   Every call takes a params struct; NULL or {0} means the paper's defaults. Where 0 itself is
+ *   wanted and means "default", write ATTN_ZERO. Clear the struct (= {0}) before setting fields:
+ *   later versions may append some. All options of attn_sdpa combine.
+ *
+ * 4. MEMORY
+ *   A call without a workspace takes one block from ATTN_MALLOC and gives it back. With
+ *   ctx.workspace nothing is allocated: ask attn_<name>_workspace with the same arguments for the
+ *   bytes. attn_sdpa works in O(64 dk + 64 dv + 128 dv + 8192) floats per worker, whatever the
+ *   sequence lengths: T = 65536 needs what T = 64 needs. There is no global state but two integers
+ *   that cache the choice of tier. Inputs are read in place: nothing is packed or copied, except
+ *   that 16-bit K and V are widened a block at a time.
+ *
+ * 5. THREADS
+ *   Calls are serial unless ctx.parallel_for and ctx.workers are set. The callback runs
+ *   task(arg, i) for i in 0..count-1, count <= workers, on whatever threads it likes, and returns
+ *   when all are done. attn_parallel_openmp is ready-made when you compile with OpenMP. Nothing
+ *   spins, no thread is created. Any number of calls may run at once with different contexts.
+ *
+ * 6. ERRORS
+ *   Every function that can fail returns attn_status; attn_status_string names it, ctx.reason says
+ *   which argument broke which rule. All checks come before the first write: a rejected call
+ *   leaves outputs as they were. Nothing aborts or prints. Only contents of memory are not
+ *   checked, except lengths, slopes and sinks always, and additive masks when ctx.validate is set.
+ *
+ * 7. TIERS
+ *   scalar   portable C, any processor, any byte order
+ *   avx2     x86 with AVX2, FMA, F16C
+ *   avx512   x86 with AVX-512 F, BW, DQ, VL, CD
+ *   neon     aarch64; 32-bit ARM when compiled with -mfpu=neon-vfpv4
+ *   ctx.isa forces one, ctx.report.isa tells which ran, attn_isa_why tells why one is off. The
+ *   environment variable ATTN_ISA=<tier> and attn_isa_limit() cap the choice for the process. An
+ *   ATTN_ISA that names no tier of this machine makes every call fail with ATTN_E_ENV.
+ *
+ * 8. NUMBERS AND DETERMINISM
+ *   Empty rows (no allowed key) give O = 0, LSE = -inf. A forbidden key never reaches an output,
+ *   even if it holds NaN; keys from kv_len on are not read. NaN in an allowed key or in a query
+ *   appears in exactly the rows that read it. LSE is a natural logarithm. Causal masks align the
+ *   last query with the last key unless q_off says otherwise.
+ *   avx2, avx512 and neon give the same bits, for any number of workers, any batch around a row
+ *   and any division of the queries over calls: each score is one chain of fused multiply-adds in
+ *   the order of the head dimension, each output one in the order of the keys, and the running
+ *   maximum moves at multiples of 128 keys. scalar rounds differently in the last bits; 32-bit
+ *   ARM flushes subnormal numbers. Compile without -ffast-math.
+ *   Measured errors are in docs/numerics.md.
+ *
+ * 9. COST
+ *   2 (dk + dv) flops per query-key pair, over the pairs that causal, windows, lengths and all-zero
+ *   mask blocks leave (in tiles of 64 queries). Measured speed is in the README.
+ *
+ * 10. MACROS YOU MAY DEFINE (before the implementation)
+ *   ATTN_IMPLEMENTATION      compile the implementation here
+ *   ATTN_STATIC              make every function static (the header then serves one file)
+ *   ATTN_MALLOC(size), ATTN_FREE(ptr)   both or none; malloc and free
+ *   ATTN_NO_AVX2, ATTN_NO_AVX512, ATTN_NO_NEON   leave a tier out
+ *   ATTN_NO_GETENV           do not read ATTN_ISA from the environment
+ *   ATTN_SELF                the name of this header, if you rename it (it includes itself)
+ *   ATTN_DEF                 how functions are declared (extern; e.g. a dllexport attribute)
+ *   ATTN_FORCE_X86           compile the x86 tiers with gcc for Windows, see isa/config.h
+ *
+ * 11. LICENCE
+ *   MIT No Attribution. Permission is hereby granted, free of charge, to any person obtaining a
+ *   copy of this software and associated documentation files (the "Software"), to deal in the
+ *   Software without restriction, including without limitation the rights to use, copy, modify,
+ *   merge, publish, distribute, sublicense, and/or sell copies of the Software, and to permit
+ *   persons to whom the Software is furnished to do so.
+ *   THE SOFTWARE IS PROVIDED "AS IS", WITHOUT WARRANTY OF ANY KIND, EXPRESS OR IMPLIED, INCLUDING
+ *   BUT NOT LIMITED TO THE WARRANTIES OF MERCHANTABILITY, FITNESS FOR A PARTICULAR PURPOSE AND
+ *   NONINFRINGEMENT. IN NO EVENT SHALL THE AUTHORS OR COPYRIGHT HOLDERS BE LIABLE FOR ANY CLAIM,
+ *   DAMAGES OR OTHER LIABILITY, WHETHER IN AN ACTION OF CONTRACT, TORT OR OTHERWISE, ARISING FROM,
+ *   OUT OF OR IN CONNECTION WITH THE SOFTWARE OR THE USE OR OTHER DEALINGS IN THE SOFTWARE.
+ */
 /* <<< attn/manual.h */
 
 /* all.h is the spine: the parts of attn.h in order. It compiles as it is; attn/amalgamate writes
@@ -356,7 +464,8 @@ ATTN_INLINE_ void ATTN_FN_(modify_lanes)(const int use, float *s, int64_t key, i
     if (use & ATTN_USE_SLOPE_) slope = ATTN_V_LOAD_(mod->slope + lane);
     if (use & ATTN_USE_SLOPE_) rel = ATTN_V_LOAD_(mod->rel + lane);
     if (use & ATTN_USE_BOUND_) lo = ATTN_V_LOAD_(mod->lo + lane), hi = ATTN_V_LOAD_(mod->hi + lane);
-    const float *bias = mod->bias + lane, *allow = mod->allow + lane, *per_key = mod->key;
+    const float *bias = use & ATTN_USE_BIAS_ ? mod->bias + lane : NULL;
+    const float *allow = use & ATTN_USE_ALLOW_ ? mod->allow + lane : NULL, *per_key = mod->key;
     float *cell = s + lane;
     if (use & ATTN_USE_CAP_) ATTN_FN_(cap_lanes)(cell, n, mod->softcap);
     for (int64_t r = 0; r < n; r++, cell += ATTN_TILE_) {
@@ -2182,20 +2291,22 @@ ATTN_FUNC_ int attn_span_of_(attn_span_ *span, const void *data, int64_t row_byt
   return 1;
 }
 
-/* A tensor in its own right. */
-ATTN_FUNC_ int attn_check_tensor_(attn_error_ *e, const attn_tensor *t, const attn_words_ *w,
+/* A tensor in its own right. Strides that are never used become 0: they may hold anything. */
+ATTN_FUNC_ int attn_check_tensor_(attn_error_ *e, attn_tensor *t, const attn_words_ *w,
                                   attn_span_ *span) {
   if ((int)t->dtype < 0 || t->dtype >= ATTN_DTYPE_COUNT)
     return attn_reject_(e, ATTN_E_DTYPE, w->dtype);
   if (t->batch < 0 || t->heads < 0 || t->len < 0) return attn_reject_(e, ATTN_E_SHAPE, w->extent);
   if (t->dim < 1) return attn_reject_(e, ATTN_E_SHAPE, w->dim);
   const int64_t size = attn_size_(t->dtype), n[3] = {t->batch, t->heads, t->len};
+  if (t->batch <= 1) t->stride_batch = 0;
+  if (t->heads <= 1) t->stride_head = 0;
+  if (t->len <= 1) t->stride_len = 0;
   int64_t stride[3] = {t->stride_batch, t->stride_head, t->stride_len};
   int empty = t->batch == 0 || t->heads == 0 || t->len == 0;
   if (!t->data && !empty) return attn_reject_(e, ATTN_E_NULL, w->data);
   if ((uintptr_t)t->data % (uintptr_t)size != 0) return attn_reject_(e, ATTN_E_ALIGN, w->align);
   for (int d = 0; d < 3; d++) {
-    if (n[d] <= 1) stride[d] = 0; /* never used */
     if (attn_abs64_(stride[d]) > INT64_MAX / 4) return attn_reject_(e, ATTN_E_OVERFLOW, w->size);
     stride[d] *= size;
   }
@@ -3140,12 +3251,10 @@ ATTN_FUNC_ int attn_check_lens_(attn_error_ *e, const int32_t *len, int64_t n, i
   return 1;
 }
 
-/* Every rule of attn_sdpa, in the order of the arguments, and the engine's problem. data = 0 leaves
- * out what would read arrays (the workspace query). */
-ATTN_FUNC_ int attn_sdpa_plan_(attn_error_ *e, attn_softmax_ *a, const attn_tensor *o,
-                               const attn_tensor *q, const attn_tensor *k, const attn_tensor *v,
-                               const attn_sdpa_params *params, const attn_ctx *ctx, int *workers,
-                               int data) {
+/* Every rule of attn_sdpa for a, which holds the four tensors and nothing else yet, and the rest of
+ * the engine's problem. data = 0 leaves out what would read arrays (the workspace query). */
+ATTN_FUNC_ int attn_sdpa_plan_(attn_error_ *e, attn_softmax_ *a, const attn_sdpa_params *params,
+                               const attn_ctx *ctx, int *workers, int data) {
   static const attn_words_ wo = ATTN_WORDS_("o"), wq = ATTN_WORDS_("q"), wk = ATTN_WORDS_("k"),
                            wv = ATTN_WORDS_("v"), wl = ATTN_WORDS_("params.lse"),
                            wm = ATTN_WORDS_("params.map");
@@ -3164,11 +3273,11 @@ ATTN_FUNC_ int attn_sdpa_plan_(attn_error_ *e, attn_softmax_ *a, const attn_tens
   attn_sdpa_params zero;
   memset(&zero, 0, sizeof zero);
   const attn_sdpa_params *p = params ? params : &zero;
-  const int has_lse = p->lse.data != NULL, has_map = p->map.data != NULL;
+  const int has_lse = p->lse.data != NULL, has_map = p->map.data != NULL && a->k.len > 0;
   enum { O, LSE, MAP, Q, K, V, MASK, BIAS, ALIBI, SINKS, KV_LEN, Q_LEN, WORK, SPANS };
   attn_span_ span[SPANS];
+  attn_tensor *o = &a->o, *q = &a->q, *k = &a->k, *v = &a->v, *lse = &a->lse, *map = &a->map;
   memset(span, 0, sizeof span);
-  memset(a, 0, sizeof *a);
 
   if (!attn_check_ctx_(e, ctx, &a->table, workers)) return 0;
   if (!attn_check_tensor_(e, q, &wq, &span[Q]) || !attn_check_tensor_(e, k, &wk, &span[K]) ||
@@ -3218,22 +3327,24 @@ ATTN_FUNC_ int attn_sdpa_plan_(attn_error_ *e, attn_softmax_ *a, const attn_tens
                          &span[Q_LEN]))
     return 0;
   if (has_lse) {
-    if (p->lse.dtype != ATTN_F32)
+    *lse = p->lse;
+    if (lse->dtype != ATTN_F32)
       return attn_reject_(e, ATTN_E_DTYPE, "params.lse.dtype must be ATTN_F32");
-    if (!attn_check_tensor_(e, &p->lse, &wl, &span[LSE])) return 0;
-    if (p->lse.batch != q->batch || p->lse.heads != q->heads || p->lse.len != q->len ||
-        p->lse.dim != 1)
+    if (!attn_check_tensor_(e, lse, &wl, &span[LSE])) return 0;
+    if (lse->batch != q->batch || lse->heads != q->heads || lse->len != q->len ||
+        lse->dim != 1)
       return attn_reject_(e, ATTN_E_SHAPE, "params.lse must be [q.batch, q.heads, q.len, 1]");
-    if (!attn_check_rows_(e, &p->lse, &wl)) return 0;
+    if (!attn_check_rows_(e, lse, &wl)) return 0;
   }
-  if (has_map && k->len > 0) {
-    if (p->map.dtype != ATTN_F32)
+  if (has_map) {
+    *map = p->map;
+    if (map->dtype != ATTN_F32)
       return attn_reject_(e, ATTN_E_DTYPE, "params.map.dtype must be ATTN_F32");
-    if (!attn_check_tensor_(e, &p->map, &wm, &span[MAP])) return 0;
-    if (p->map.batch != q->batch || p->map.heads != q->heads || p->map.len != q->len ||
-        p->map.dim != k->len)
+    if (!attn_check_tensor_(e, map, &wm, &span[MAP])) return 0;
+    if (map->batch != q->batch || map->heads != q->heads || map->len != q->len ||
+        map->dim != k->len)
       return attn_reject_(e, ATTN_E_SHAPE, "params.map must be [q.batch, q.heads, q.len, k.len]");
-    if (!attn_check_rows_(e, &p->map, &wm)) return 0;
+    if (!attn_check_rows_(e, map, &wm)) return 0;
   }
   if (ctx && ctx->workspace) {
     span[WORK].lo = (uintptr_t)ctx->workspace;
@@ -3262,8 +3373,6 @@ ATTN_FUNC_ int attn_sdpa_plan_(attn_error_ *e, attn_softmax_ *a, const attn_tens
 
   /* the engine's problem */
   a->o = *o, a->q = *q, a->k = *k, a->v = *v;
-  if (has_lse) a->lse = p->lse;
-  if (has_map && k->len > 0) a->map = p->map;
   a->mask = p->mask, a->bias = p->bias;
   a->kv_len = p->kv_len, a->q_len = p->q_len;
   a->alibi = p->alibi, a->sinks = p->sinks, a->softmax_one = p->softmax_one != 0;
@@ -3290,16 +3399,18 @@ ATTN_PUB_ size_t attn_sdpa_workspace(attn_tensor o, attn_tensor q, attn_tensor k
                                      const attn_sdpa_params *params, const attn_ctx *ctx) {
   attn_error_ e = {ATTN_OK, NULL};
   attn_softmax_ a;
+  memset(&a, 0, sizeof a);
+  a.o = o, a.q = q, a.k = k, a.v = v;
   attn_ctx plain; /* the workspace is what is asked for: none is given yet */
   int workers;
   memset(&plain, 0, sizeof plain);
   if (ctx) plain = *ctx;
   plain.workspace = NULL, plain.workspace_size = 0;
-  if (!attn_sdpa_plan_(&e, &a, &o, &q, &k, &v, params, &plain, &workers, 0)) return 0;
+  if (!attn_sdpa_plan_(&e, &a, params, &plain, &workers, 0)) return 0;
   int64_t items = q.batch * (q.heads / a.group) * a.tiles;
   if (items == 0) return 0;
-  int64_t bytes = attn_workspace_bytes_(attn_scratch_plan_(&a),
-                                        attn_pieces_(workers, items));
+  if (ctx && ctx->workers > 1) workers = ctx->workers; /* parallel_for may be set later */
+  int64_t bytes = attn_workspace_bytes_(attn_scratch_plan_(&a), attn_pieces_(workers, items));
   return bytes == INT64_MAX ? 0 : (size_t)bytes;
 }
 
@@ -3307,8 +3418,10 @@ ATTN_PUB_ attn_status attn_sdpa(attn_tensor o, attn_tensor q, attn_tensor k, att
                                 const attn_sdpa_params *params, attn_ctx *ctx) {
   attn_error_ e = {ATTN_OK, NULL};
   attn_softmax_ a;
+  memset(&a, 0, sizeof a);
+  a.o = o, a.q = q, a.k = k, a.v = v;
   int workers;
-  if (attn_sdpa_plan_(&e, &a, &o, &q, &k, &v, params, ctx, &workers, 1)) {
+  if (attn_sdpa_plan_(&e, &a, params, ctx, &workers, 1)) {
     if (q.batch == 0 || q.len == 0)
       attn_report_(ctx, a.table, 1, "no-op", "no queries");
     else
@@ -3334,7 +3447,7 @@ ATTN_FUNC_ int attn_merge_plan_(attn_error_ *e, attn_merge_job_ *m, const attn_c
   static const char *const type[6] = {"", "lse.dtype must be ATTN_F32", "",
                                       "lse1.dtype must be ATTN_F32", "",
                                       "lse2.dtype must be ATTN_F32"};
-  const attn_tensor *t[6] = {&m->o, &m->lse, &m->o1, &m->lse1, &m->o2, &m->lse2};
+  attn_tensor *t[6] = {&m->o, &m->lse, &m->o1, &m->lse1, &m->o2, &m->lse2};
   attn_span_ span[6];
   memset(span, 0, sizeof span);
   if (!attn_check_ctx_(e, ctx, &m->table, workers)) return 0;
@@ -3539,6 +3652,7 @@ ATTN_PUB_ size_t attn_rope_workspace(attn_tensor y, attn_tensor x, const attn_ro
   if (!attn_rope_plan_(&e, &j, params, &plain, &workers)) return 0;
   int64_t items = x.heads ? x.batch * x.len : 0;
   if (items == 0) return 0;
+  if (ctx && ctx->workers > 1) workers = ctx->workers; /* parallel_for may be set later */
   int64_t bytes = attn_rope_bytes_(&j, attn_pieces_(workers, items));
   return bytes == INT64_MAX ? 0 : (size_t)bytes;
 }

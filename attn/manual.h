@@ -1,1 +1,109 @@
-/* manual */
+/* attn.h - v0.1 - attention in one C header, at the speed of the machine. MIT-0, see the end.
+ *
+ *   #define ATTN_IMPLEMENTATION      // in exactly one C or C++ file, before
+ *   #include "attn.h"                // anywhere else: include it plainly
+ *   attn_sdpa(o, q, k, v, NULL, NULL);
+ *
+ * CONTENTS OF THIS MANUAL
+ *   1 start   2 tensors   3 options   4 memory   5 threads   6 errors   7 tiers
+ *   8 numbers and determinism   9 cost   10 macros   11 licence
+ *
+ * 1. START
+ *   attn_tensor q = attn_bhtd(q_data, ATTN_F32, batch, heads,    q_len,  head_dim);
+ *   attn_tensor k = attn_bhtd(k_data, ATTN_F32, batch, kv_heads, kv_len, head_dim);
+ *   attn_tensor v = attn_bhtd(v_data, ATTN_F32, batch, kv_heads, kv_len, v_dim);
+ *   attn_tensor o = attn_bhtd(o_data, ATTN_F32, batch, heads,    q_len,  v_dim);
+ *   attn_sdpa_params params = {0};
+ *   params.causal = 1;
+ *   attn_status st = attn_sdpa(o, q, k, v, &params, NULL);
+ *   if (st != ATTN_OK) puts(attn_status_string(st));
+ *
+ *   Build with  cc app.c -lm . No flag asks for vector instructions: each kernel is compiled for
+ *   every tier inside this header, and the fastest one that processor and operating system
+ *   support is chosen at run time. Compile with -O2: kernels built at -O0 are correct and slow.
+ *
+ *   Functions: attn_sdpa (attention), attn_merge (partial results), attn_rope (rotary positions),
+ *   attn_alibi_slopes, attn_exp; attn_bhtd, attn_bthd, attn_mask_* (views); attn_isa_* (tiers);
+ *   attn_<name>_workspace (memory). Each is documented where it is declared, below.
+ *
+ * 2. TENSORS
+ *   attn_tensor is a view: pointer, storage type, four extents, three strides in elements. The
+ *   last extent (dim) is contiguous. Any other stride is legal: [B,T,H,D] as well as [B,H,T,D],
+ *   packed QKV, 0 to broadcast an input, negative to walk backwards. Pointers are aligned to
+ *   their elements and no more. f32, f16 and bf16 mix freely between q, k, v and o; arithmetic is
+ *   f32. Inputs may overlap each other (V a slice of K). Outputs overlap nothing; overlap is
+ *   judged by the range of addresses from a view's first to its last element, so an output
+ *   interleaved with an input in one buffer is rejected too.
+ *
+ * 3. OPTIONS
+ *   Every call takes a params struct; NULL or {0} means the paper's defaults. Where 0 itself is
+ *   wanted and means "default", write ATTN_ZERO. Clear the struct (= {0}) before setting fields:
+ *   later versions may append some. All options of attn_sdpa combine.
+ *
+ * 4. MEMORY
+ *   A call without a workspace takes one block from ATTN_MALLOC and gives it back. With
+ *   ctx.workspace nothing is allocated: ask attn_<name>_workspace with the same arguments for the
+ *   bytes. attn_sdpa works in O(64 dk + 64 dv + 128 dv + 8192) floats per worker, whatever the
+ *   sequence lengths: T = 65536 needs what T = 64 needs. There is no global state but two integers
+ *   that cache the choice of tier. Inputs are read in place: nothing is packed or copied, except
+ *   that 16-bit K and V are widened a block at a time.
+ *
+ * 5. THREADS
+ *   Calls are serial unless ctx.parallel_for and ctx.workers are set. The callback runs
+ *   task(arg, i) for i in 0..count-1, count <= workers, on whatever threads it likes, and returns
+ *   when all are done. attn_parallel_openmp is ready-made when you compile with OpenMP. Nothing
+ *   spins, no thread is created. Any number of calls may run at once with different contexts.
+ *
+ * 6. ERRORS
+ *   Every function that can fail returns attn_status; attn_status_string names it, ctx.reason says
+ *   which argument broke which rule. All checks come before the first write: a rejected call
+ *   leaves outputs as they were. Nothing aborts or prints. Only contents of memory are not
+ *   checked, except lengths, slopes and sinks always, and additive masks when ctx.validate is set.
+ *
+ * 7. TIERS
+ *   scalar   portable C, any processor, any byte order
+ *   avx2     x86 with AVX2, FMA, F16C
+ *   avx512   x86 with AVX-512 F, BW, DQ, VL, CD
+ *   neon     aarch64; 32-bit ARM when compiled with -mfpu=neon-vfpv4
+ *   ctx.isa forces one, ctx.report.isa tells which ran, attn_isa_why tells why one is off. The
+ *   environment variable ATTN_ISA=<tier> and attn_isa_limit() cap the choice for the process. An
+ *   ATTN_ISA that names no tier of this machine makes every call fail with ATTN_E_ENV.
+ *
+ * 8. NUMBERS AND DETERMINISM
+ *   Empty rows (no allowed key) give O = 0, LSE = -inf. A forbidden key never reaches an output,
+ *   even if it holds NaN; keys from kv_len on are not read. NaN in an allowed key or in a query
+ *   appears in exactly the rows that read it. LSE is a natural logarithm. Causal masks align the
+ *   last query with the last key unless q_off says otherwise.
+ *   avx2, avx512 and neon give the same bits, for any number of workers, any batch around a row
+ *   and any division of the queries over calls: each score is one chain of fused multiply-adds in
+ *   the order of the head dimension, each output one in the order of the keys, and the running
+ *   maximum moves at multiples of 128 keys. scalar rounds differently in the last bits; 32-bit
+ *   ARM flushes subnormal numbers. Compile without -ffast-math.
+ *   Measured errors are in docs/numerics.md.
+ *
+ * 9. COST
+ *   2 (dk + dv) flops per query-key pair, over the pairs that causal, windows, lengths and all-zero
+ *   mask blocks leave (in tiles of 64 queries). Measured speed is in the README.
+ *
+ * 10. MACROS YOU MAY DEFINE (before the implementation)
+ *   ATTN_IMPLEMENTATION      compile the implementation here
+ *   ATTN_STATIC              make every function static (the header then serves one file)
+ *   ATTN_MALLOC(size), ATTN_FREE(ptr)   both or none; malloc and free
+ *   ATTN_NO_AVX2, ATTN_NO_AVX512, ATTN_NO_NEON   leave a tier out
+ *   ATTN_NO_GETENV           do not read ATTN_ISA from the environment
+ *   ATTN_SELF                the name of this header, if you rename it (it includes itself)
+ *   ATTN_DEF                 how functions are declared (extern; e.g. a dllexport attribute)
+ *   ATTN_FORCE_X86           compile the x86 tiers with gcc for Windows, see isa/config.h
+ *
+ * 11. LICENCE
+ *   MIT No Attribution. Permission is hereby granted, free of charge, to any person obtaining a
+ *   copy of this software and associated documentation files (the "Software"), to deal in the
+ *   Software without restriction, including without limitation the rights to use, copy, modify,
+ *   merge, publish, distribute, sublicense, and/or sell copies of the Software, and to permit
+ *   persons to whom the Software is furnished to do so.
+ *   THE SOFTWARE IS PROVIDED "AS IS", WITHOUT WARRANTY OF ANY KIND, EXPRESS OR IMPLIED, INCLUDING
+ *   BUT NOT LIMITED TO THE WARRANTIES OF MERCHANTABILITY, FITNESS FOR A PARTICULAR PURPOSE AND
+ *   NONINFRINGEMENT. IN NO EVENT SHALL THE AUTHORS OR COPYRIGHT HOLDERS BE LIABLE FOR ANY CLAIM,
+ *   DAMAGES OR OTHER LIABILITY, WHETHER IN AN ACTION OF CONTRACT, TORT OR OTHERWISE, ARISING FROM,
+ *   OUT OF OR IN CONNECTION WITH THE SOFTWARE OR THE USE OR OTHER DEALINGS IN THE SOFTWARE.
+ */

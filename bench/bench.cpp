@@ -32,6 +32,10 @@ void run(benchmark::State &state, const std::string &name, const CaseMaker &make
   }
   while (current->contest.rounds() < kMinRounds && current->failure.empty())
     current->contest.round();
+  if (!current->failure.empty()) {
+    state.SkipWithError(current->failure.c_str());
+    return;
+  }
   current->counters(state);
 }
 

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -49,7 +50,7 @@ class Contest {
       double seconds = turn(contenders_[who]);
       if (seconds < 0) return seconds;
       if (who == 0) first = seconds;
-      peak_ = std::max(peak_, peak_probe(isa_));
+      probes_.push_back(peak_probe(isa_));
     }
     rounds_++;
     return first;
@@ -62,7 +63,12 @@ class Contest {
     return nullptr;
   }
   int rounds() const { return rounds_; }
-  double peak() const { return peak_; }
+  /* GFLOP/s of the probes between the turns: largest, mean, smallest. */
+  double peak() const { return *std::max_element(probes_.begin(), probes_.end()); }
+  double peak_min() const { return *std::min_element(probes_.begin(), probes_.end()); }
+  double peak_mean() const {
+    return std::accumulate(probes_.begin(), probes_.end(), 0.0) / (double)probes_.size();
+  }
 
  private:
   static constexpr double kTurnSeconds = 3e-3;
@@ -85,7 +91,7 @@ class Contest {
   attn_isa isa_;
   std::vector<Contender> contenders_;
   int rounds_ = 0;
-  double peak_ = 0;
+  std::vector<double> probes_;
 };
 
 #endif

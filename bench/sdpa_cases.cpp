@@ -68,6 +68,8 @@ class SdpaCase : public Case {
     c["GFLOPS"] = best;
     c["GFLOPS_median"] = us.median() * 1e-9;
     c["peak"] = contest.peak();
+    c["peak_mean"] = contest.peak_mean();
+    c["peak_min"] = contest.peak_min();
     c["percent"] = 100 * best / (contest.peak() * spec_.threads);
     c["pairs_per_second"] = us.best() * (ours_.pairs / ours_.flops);
     c["computed_per_allowed"] = (double)ctx_.report.pairs / ours_.pairs;

@@ -106,11 +106,14 @@ def print_tier(path):
     entries = [e for e in all_entries if not e.get("error_occurred")]
     cpu, blas = context["cpu"], context["openblas_core"]
     print(f"\n=== {context['tier']} on {cpu}, OpenBLAS kernels {blas}")
-    peaks = [e["peak"] for e in entries if "peak" in e]
-    if peaks:
+    probed = [e for e in entries if "peak" in e]
+    if probed:
         print(
-            f"FMA peak of one core, largest probe of each entry: {min(peaks):.1f} to"
-            f" {max(peaks):.1f} GFLOP/s"
+            f"FMA peak of one core: {max(e['peak'] for e in probed):.1f} GFLOP/s; by entry, the"
+            f" largest probe {min(e['peak'] for e in probed):.1f} or more,"
+            f" the mean {min(e['peak_mean'] for e in probed):.1f} to"
+            f" {max(e['peak_mean'] for e in probed):.1f},"
+            f" the smallest from {min(e['peak_min'] for e in probed):.1f}"
         )
     for key in sorted(k for k in context if k.startswith("workspace")):
         print(f"{key}: {context[key]} bytes")

@@ -12,6 +12,14 @@ test_block test_last_block;
 
 int64_t test_count(int64_t full, int64_t fast) { return test_fast ? fast : full; }
 
+int test_skipped = 0;
+
+void test_skip(const char *reason) {
+  test_skipped++;
+  print_message("           NOT RUN: %s\n", reason);
+  skip();
+}
+
 attn_ctx test_ctx(void) {
   attn_ctx ctx;
   memset(&ctx, 0, sizeof ctx);

@@ -23,6 +23,10 @@ int test_expects(attn_isa isa);
 
 int64_t test_count(int64_t full, int64_t fast);
 
+/* Ends the test as skipped, with the reason on the output and in the count. */
+void test_skip(const char *reason);
+extern int test_skipped;
+
 /* A context that forces the tier under test. */
 attn_ctx test_ctx(void);
 

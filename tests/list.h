@@ -24,6 +24,7 @@
 #define TIER_TESTS(X)                       \
   X(isa_report_names_the_forced_tier)       \
   X(exp_ulp)                                \
+  X(exp_against_sleef)                      \
   X(exp_special_values)                     \
   X(exp_body_and_tail)                      \
   X(exp_in_place)                           \

@@ -42,7 +42,7 @@ const char *test_name(int n) {
 
 /* What became of a tier. */
 typedef struct outcome {
-  int ran, failed, missing;
+  int ran, failed, skipped, missing;
   const char *why;
 } outcome;
 
@@ -60,12 +60,13 @@ static attn_isa tier_of(const char *name) {
 
 /* Runs the tests of one tier, or says why not. */
 static outcome run_tier(attn_isa isa, int asked) {
-  outcome o = {0, 0, 0, NULL};
+  outcome o = {0, 0, 0, 0, NULL};
   test_isa = isa;
   if (attn_isa_status(isa) == ATTN_ISA_OK) {
-    ran = 0;
+    ran = test_skipped = 0;
     o.failed = _cmocka_run_group_tests(attn_isa_name(isa), tier_tests, TIER_COUNT, NULL, NULL);
-    o.ran = ran;
+    o.skipped = test_skipped;
+    o.ran = ran - o.skipped;
     return o;
   }
   o.why = attn_isa_why(isa);
@@ -116,8 +117,8 @@ int main(int argc, char **argv) {
     const char *name = attn_isa_name((attn_isa)t);
     if (only && only != (attn_isa)t) continue;
     if (!o->why) {
-      printf("tier %-6s  ran %d tests, %d failed%s\n", name, o->ran, o->failed,
-             test_fast ? " (small scale)" : "");
+      printf("tier %-6s  ran %d tests, %d failed, %d skipped%s\n", name, o->ran, o->failed,
+             o->skipped, test_fast ? " (small scale)" : "");
       failed += o->failed;
     } else {
       printf("tier %-6s  NOT RUN, %d tests skipped: %s%s\n", name, TIER_COUNT, o->why,

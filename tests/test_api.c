@@ -346,6 +346,10 @@ void api_bits_any_chunks(void **state) {
     call.params.window_left = n % 3 == 1 ? 50 : 0;
     call.params.has_q_off = 1;
     call.params.q_off = 150;
+    float *bias = test_floats(140 * 333, 1, &rng);
+    bias[0] = bias[333 * 70 + 100] = -INFINITY;
+    if (n & 1) call.params.bias = attn_mask_add(bias, ATTN_F32, 1, 1, 140, 333);
+    if (n % 3 == 2) call.params.alibi = test_floats(4, 0.1, &rng);
     test_run(&call);
     for (int64_t i = 0; i < 140; i += chunks[n]) {
       int64_t len = chunks[n] < 140 - i ? chunks[n] : 140 - i;
@@ -354,6 +358,8 @@ void api_bits_any_chunks(void **state) {
       part.o = test_tensor(ATTN_F32, TEST_BHTD, 1, 4, len, 20);
       part.params.lse = test_tensor(ATTN_F32, TEST_BHTD, 1, 4, len, 1);
       part.params.q_off = 150 + i;
+      part.params.bias.q_len = len;
+      part.params.bias.data = bias + i * 333;
       test_run(&part);
       test_assert_same(part.o, test_rows(call.o, i, len), "a chunk of queries");
       test_assert_same(part.params.lse, test_rows(call.params.lse, i, len), "a chunk of queries");

@@ -9,6 +9,10 @@
 #include "list.h"
 #include "modes.h"
 
+#ifdef ATTN_TEST_SLEEF
+#include <sleef.h>
+#endif
+
 static float from_bits(uint32_t bits) {
   float x;
   memcpy(&x, &bits, sizeof x);
@@ -62,6 +66,23 @@ void exp_ulp(void **state) {
   double worst = worst_of(test_fast ? 16411 : 257, &where);
   print_message("           worst error %.3f ULP at %.9g\n", worst, (double)where);
   assert_true(worst <= 2);
+}
+
+/* A second judge that shares nothing with libm: SLEEF's float exp of 1 ULP. */
+void exp_against_sleef(void **state) {
+  (void)state;
+#ifdef ATTN_TEST_SLEEF
+  float x[CHUNK], y[CHUNK];
+  attn_ctx ctx = test_ctx();
+  for (int n = 0; n < CHUNK; n++) x[n] = -87 + 175 * (float)n / CHUNK;
+  assert_int_equal(attn_exp(y, x, CHUNK, &ctx), ATTN_OK);
+  for (int n = 0; n < CHUNK; n++) {
+    double want = (double)Sleef_expf_u10(x[n]);
+    assert_true(fabs((double)y[n] - want) <= 3 * ldexp(1, -23) * want);
+  }
+#else
+  test_skip("compiled without SLEEF (libsleef-dev)");
+#endif
 }
 
 int exp_exhaustive(void) {

@@ -7,6 +7,10 @@ TEST_OUT := build/tests
 TEST_WARNINGS := -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wstrict-prototypes
 TEST_FLAGS := -std=c99 -D_POSIX_C_SOURCE=200809L -D_FILE_OFFSET_BITS=64 -O2 -g $(TEST_WARNINGS) -I.
 
+# SLEEF, where it is, judges attn_exp as well.
+TEST_SLEEF := $(if $(wildcard /usr/include/sleef.h /usr/include/*/sleef.h),-DATTN_TEST_SLEEF)
+TEST_SLEEF_LIB := $(if $(TEST_SLEEF),-lsleef)
+
 # $(call test_objects,NAME): one object a source, so that an edit rebuilds one.
 test_objects = $(TEST_SOURCES:tests/%.c=$(TEST_OUT)/$(1)/%.o)
 
@@ -17,15 +21,15 @@ TEST_ARM32 := $(TEST_OUT)/arm32/runner
 
 $(TEST_OUT)/native/%.o: tests/%.c attn.h $(wildcard tests/*.h)
 	@mkdir -p $(@D)
-	$(CC) $(TEST_FLAGS) -c -o $@ $<
+	$(CC) $(TEST_FLAGS) $(TEST_SLEEF) -c -o $@ $<
 $(TEST_NATIVE): $(call test_objects,native)
-	$(CC) -o $@ $^ -lcmocka -lpthread -lm
+	$(CC) -o $@ $^ -lcmocka $(TEST_SLEEF_LIB) -lpthread -lm
 
 $(TEST_OUT)/clang/%.o: tests/%.c attn.h $(wildcard tests/*.h)
 	@mkdir -p $(@D)
-	clang $(TEST_FLAGS) -c -o $@ $<
+	clang $(TEST_FLAGS) $(TEST_SLEEF) -c -o $@ $<
 $(TEST_CLANG): $(call test_objects,clang)
-	clang -o $@ $^ -lcmocka -lpthread -lm
+	clang -o $@ $^ -lcmocka $(TEST_SLEEF_LIB) -lpthread -lm
 
 # cmocka for ARM: Debian's own packages, unpacked here. They are fetched with a private list of
 # packages, so that the system's architectures and lists stay as they are and no root is needed.

@@ -66,20 +66,22 @@ ATTN_FUNC_ int attn_span_of_(attn_span_ *span, const void *data, int64_t row_byt
   return 1;
 }
 
-/* A tensor in its own right. */
-ATTN_FUNC_ int attn_check_tensor_(attn_error_ *e, const attn_tensor *t, const attn_words_ *w,
+/* A tensor in its own right. Strides that are never used become 0: they may hold anything. */
+ATTN_FUNC_ int attn_check_tensor_(attn_error_ *e, attn_tensor *t, const attn_words_ *w,
                                   attn_span_ *span) {
   if ((int)t->dtype < 0 || t->dtype >= ATTN_DTYPE_COUNT)
     return attn_reject_(e, ATTN_E_DTYPE, w->dtype);
   if (t->batch < 0 || t->heads < 0 || t->len < 0) return attn_reject_(e, ATTN_E_SHAPE, w->extent);
   if (t->dim < 1) return attn_reject_(e, ATTN_E_SHAPE, w->dim);
   const int64_t size = attn_size_(t->dtype), n[3] = {t->batch, t->heads, t->len};
+  if (t->batch <= 1) t->stride_batch = 0;
+  if (t->heads <= 1) t->stride_head = 0;
+  if (t->len <= 1) t->stride_len = 0;
   int64_t stride[3] = {t->stride_batch, t->stride_head, t->stride_len};
   int empty = t->batch == 0 || t->heads == 0 || t->len == 0;
   if (!t->data && !empty) return attn_reject_(e, ATTN_E_NULL, w->data);
   if ((uintptr_t)t->data % (uintptr_t)size != 0) return attn_reject_(e, ATTN_E_ALIGN, w->align);
   for (int d = 0; d < 3; d++) {
-    if (n[d] <= 1) stride[d] = 0; /* never used */
     if (attn_abs64_(stride[d]) > INT64_MAX / 4) return attn_reject_(e, ATTN_E_OVERFLOW, w->size);
     stride[d] *= size;
   }

@@ -28,7 +28,8 @@ ATTN_INLINE_ void ATTN_FN_(modify_lanes)(const int use, float *s, int64_t key, i
     if (use & ATTN_USE_SLOPE_) slope = ATTN_V_LOAD_(mod->slope + lane);
     if (use & ATTN_USE_SLOPE_) rel = ATTN_V_LOAD_(mod->rel + lane);
     if (use & ATTN_USE_BOUND_) lo = ATTN_V_LOAD_(mod->lo + lane), hi = ATTN_V_LOAD_(mod->hi + lane);
-    const float *bias = mod->bias + lane, *allow = mod->allow + lane, *per_key = mod->key;
+    const float *bias = use & ATTN_USE_BIAS_ ? mod->bias + lane : NULL;
+    const float *allow = use & ATTN_USE_ALLOW_ ? mod->allow + lane : NULL, *per_key = mod->key;
     float *cell = s + lane;
     if (use & ATTN_USE_CAP_) ATTN_FN_(cap_lanes)(cell, n, mod->softcap);
     for (int64_t r = 0; r < n; r++, cell += ATTN_TILE_) {

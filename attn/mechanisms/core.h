@@ -52,12 +52,10 @@ ATTN_FUNC_ int attn_check_lens_(attn_error_ *e, const int32_t *len, int64_t n, i
   return 1;
 }
 
-/* Every rule of attn_sdpa, in the order of the arguments, and the engine's problem. data = 0 leaves
- * out what would read arrays (the workspace query). */
-ATTN_FUNC_ int attn_sdpa_plan_(attn_error_ *e, attn_softmax_ *a, const attn_tensor *o,
-                               const attn_tensor *q, const attn_tensor *k, const attn_tensor *v,
-                               const attn_sdpa_params *params, const attn_ctx *ctx, int *workers,
-                               int data) {
+/* Every rule of attn_sdpa for a, which holds the four tensors and nothing else yet, and the rest of
+ * the engine's problem. data = 0 leaves out what would read arrays (the workspace query). */
+ATTN_FUNC_ int attn_sdpa_plan_(attn_error_ *e, attn_softmax_ *a, const attn_sdpa_params *params,
+                               const attn_ctx *ctx, int *workers, int data) {
   static const attn_words_ wo = ATTN_WORDS_("o"), wq = ATTN_WORDS_("q"), wk = ATTN_WORDS_("k"),
                            wv = ATTN_WORDS_("v"), wl = ATTN_WORDS_("params.lse"),
                            wm = ATTN_WORDS_("params.map");
@@ -76,11 +74,11 @@ ATTN_FUNC_ int attn_sdpa_plan_(attn_error_ *e, attn_softmax_ *a, const attn_tens
   attn_sdpa_params zero;
   memset(&zero, 0, sizeof zero);
   const attn_sdpa_params *p = params ? params : &zero;
-  const int has_lse = p->lse.data != NULL, has_map = p->map.data != NULL;
+  const int has_lse = p->lse.data != NULL, has_map = p->map.data != NULL && a->k.len > 0;
   enum { O, LSE, MAP, Q, K, V, MASK, BIAS, ALIBI, SINKS, KV_LEN, Q_LEN, WORK, SPANS };
   attn_span_ span[SPANS];
+  attn_tensor *o = &a->o, *q = &a->q, *k = &a->k, *v = &a->v, *lse = &a->lse, *map = &a->map;
   memset(span, 0, sizeof span);
-  memset(a, 0, sizeof *a);
 
   if (!attn_check_ctx_(e, ctx, &a->table, workers)) return 0;
   if (!attn_check_tensor_(e, q, &wq, &span[Q]) || !attn_check_tensor_(e, k, &wk, &span[K]) ||
@@ -130,22 +128,24 @@ ATTN_FUNC_ int attn_sdpa_plan_(attn_error_ *e, attn_softmax_ *a, const attn_tens
                          &span[Q_LEN]))
     return 0;
   if (has_lse) {
-    if (p->lse.dtype != ATTN_F32)
+    *lse = p->lse;
+    if (lse->dtype != ATTN_F32)
       return attn_reject_(e, ATTN_E_DTYPE, "params.lse.dtype must be ATTN_F32");
-    if (!attn_check_tensor_(e, &p->lse, &wl, &span[LSE])) return 0;
-    if (p->lse.batch != q->batch || p->lse.heads != q->heads || p->lse.len != q->len ||
-        p->lse.dim != 1)
+    if (!attn_check_tensor_(e, lse, &wl, &span[LSE])) return 0;
+    if (lse->batch != q->batch || lse->heads != q->heads || lse->len != q->len ||
+        lse->dim != 1)
       return attn_reject_(e, ATTN_E_SHAPE, "params.lse must be [q.batch, q.heads, q.len, 1]");
-    if (!attn_check_rows_(e, &p->lse, &wl)) return 0;
+    if (!attn_check_rows_(e, lse, &wl)) return 0;
   }
-  if (has_map && k->len > 0) {
-    if (p->map.dtype != ATTN_F32)
+  if (has_map) {
+    *map = p->map;
+    if (map->dtype != ATTN_F32)
       return attn_reject_(e, ATTN_E_DTYPE, "params.map.dtype must be ATTN_F32");
-    if (!attn_check_tensor_(e, &p->map, &wm, &span[MAP])) return 0;
-    if (p->map.batch != q->batch || p->map.heads != q->heads || p->map.len != q->len ||
-        p->map.dim != k->len)
+    if (!attn_check_tensor_(e, map, &wm, &span[MAP])) return 0;
+    if (map->batch != q->batch || map->heads != q->heads || map->len != q->len ||
+        map->dim != k->len)
       return attn_reject_(e, ATTN_E_SHAPE, "params.map must be [q.batch, q.heads, q.len, k.len]");
-    if (!attn_check_rows_(e, &p->map, &wm)) return 0;
+    if (!attn_check_rows_(e, map, &wm)) return 0;
   }
   if (ctx && ctx->workspace) {
     span[WORK].lo = (uintptr_t)ctx->workspace;
@@ -174,8 +174,6 @@ ATTN_FUNC_ int attn_sdpa_plan_(attn_error_ *e, attn_softmax_ *a, const attn_tens
 
   /* the engine's problem */
   a->o = *o, a->q = *q, a->k = *k, a->v = *v;
-  if (has_lse) a->lse = p->lse;
-  if (has_map && k->len > 0) a->map = p->map;
   a->mask = p->mask, a->bias = p->bias;
   a->kv_len = p->kv_len, a->q_len = p->q_len;
   a->alibi = p->alibi, a->sinks = p->sinks, a->softmax_one = p->softmax_one != 0;
@@ -202,16 +200,18 @@ ATTN_PUB_ size_t attn_sdpa_workspace(attn_tensor o, attn_tensor q, attn_tensor k
                                      const attn_sdpa_params *params, const attn_ctx *ctx) {
   attn_error_ e = {ATTN_OK, NULL};
   attn_softmax_ a;
+  memset(&a, 0, sizeof a);
+  a.o = o, a.q = q, a.k = k, a.v = v;
   attn_ctx plain; /* the workspace is what is asked for: none is given yet */
   int workers;
   memset(&plain, 0, sizeof plain);
   if (ctx) plain = *ctx;
   plain.workspace = NULL, plain.workspace_size = 0;
-  if (!attn_sdpa_plan_(&e, &a, &o, &q, &k, &v, params, &plain, &workers, 0)) return 0;
+  if (!attn_sdpa_plan_(&e, &a, params, &plain, &workers, 0)) return 0;
   int64_t items = q.batch * (q.heads / a.group) * a.tiles;
   if (items == 0) return 0;
-  int64_t bytes = attn_workspace_bytes_(attn_scratch_plan_(&a),
-                                        attn_pieces_(workers, items));
+  if (ctx && ctx->workers > 1) workers = ctx->workers; /* parallel_for may be set later */
+  int64_t bytes = attn_workspace_bytes_(attn_scratch_plan_(&a), attn_pieces_(workers, items));
   return bytes == INT64_MAX ? 0 : (size_t)bytes;
 }
 
@@ -219,8 +219,10 @@ ATTN_PUB_ attn_status attn_sdpa(attn_tensor o, attn_tensor q, attn_tensor k, att
                                 const attn_sdpa_params *params, attn_ctx *ctx) {
   attn_error_ e = {ATTN_OK, NULL};
   attn_softmax_ a;
+  memset(&a, 0, sizeof a);
+  a.o = o, a.q = q, a.k = k, a.v = v;
   int workers;
-  if (attn_sdpa_plan_(&e, &a, &o, &q, &k, &v, params, ctx, &workers, 1)) {
+  if (attn_sdpa_plan_(&e, &a, params, ctx, &workers, 1)) {
     if (q.batch == 0 || q.len == 0)
       attn_report_(ctx, a.table, 1, "no-op", "no queries");
     else
@@ -246,7 +248,7 @@ ATTN_FUNC_ int attn_merge_plan_(attn_error_ *e, attn_merge_job_ *m, const attn_c
   static const char *const type[6] = {"", "lse.dtype must be ATTN_F32", "",
                                       "lse1.dtype must be ATTN_F32", "",
                                       "lse2.dtype must be ATTN_F32"};
-  const attn_tensor *t[6] = {&m->o, &m->lse, &m->o1, &m->lse1, &m->o2, &m->lse2};
+  attn_tensor *t[6] = {&m->o, &m->lse, &m->o1, &m->lse1, &m->o2, &m->lse2};
   attn_span_ span[6];
   memset(span, 0, sizeof span);
   if (!attn_check_ctx_(e, ctx, &m->table, workers)) return 0;

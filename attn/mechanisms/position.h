@@ -121,6 +121,7 @@ ATTN_PUB_ size_t attn_rope_workspace(attn_tensor y, attn_tensor x, const attn_ro
   if (!attn_rope_plan_(&e, &j, params, &plain, &workers)) return 0;
   int64_t items = x.heads ? x.batch * x.len : 0;
   if (items == 0) return 0;
+  if (ctx && ctx->workers > 1) workers = ctx->workers; /* parallel_for may be set later */
   int64_t bytes = attn_rope_bytes_(&j, attn_pieces_(workers, items));
   return bytes == INT64_MAX ? 0 : (size_t)bytes;
 }
