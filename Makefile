@@ -60,7 +60,10 @@ test-header: attn.h ## check the header as a file: compilers, standards, symbols
 
 # --- sanitizers ---------------------------------------------------------------------------------
 
-SANITIZE_FLAGS := -std=gnu11 -O1 -g -fno-omit-frame-pointer -fno-sanitize-recover=all -I.
+SANITIZE_FLAGS := -std=gnu11 -g -fno-omit-frame-pointer -fno-sanitize-recover=all -I.
+# gcc needs more than a minute to optimise sanitized kernels; unoptimised they are fast enough.
+SANITIZE_O_gcc := -O0
+SANITIZE_O = $(or $(SANITIZE_O_$(1)),-O1)
 # tests/tests.mk may name the runner's sources; by default every C file beside it is one.
 TEST_SOURCES ?= $(wildcard tests/*.c)
 SANITIZED := $(SANITIZE_CC:%=$(BUILD)/sanitize/runner-%)
@@ -70,10 +73,9 @@ sanitize: sanitize-address sanitize-thread ## run the tests under ASan, UBSan an
 
 $(SANITIZED): $(BUILD)/sanitize/runner-%: attn.h $(wildcard tests/*.[ch])
 	@mkdir -p $(@D)
-	$* $(SANITIZE_FLAGS) -fsanitize=address,undefined -o $@ $(TEST_SOURCES) $(TEST_LIBS) \
+	$* $(SANITIZE_FLAGS) $(call SANITIZE_O,$*) -fsanitize=address,undefined -o $@ $(TEST_SOURCES) $(TEST_LIBS) \
 	  -lcmocka -lpthread -lm
 
-# Poisoned memory stands in for most random shapes, so that fewer of them are enough.
 sanitize-address: $(SANITIZED)
 	@for runner in $^; do \
 	  echo "== $$runner"; \
@@ -85,7 +87,7 @@ sanitize-thread: attn.h
 	@mkdir -p $(BUILD)/sanitize
 	@for cc in $(SANITIZE_CC); do \
 	  command -v $$cc >/dev/null || { echo "NOT RUN: no $$cc here"; continue; }; \
-	  $$cc $(SANITIZE_FLAGS) -fsanitize=thread -o $(BUILD)/sanitize/first_use-$$cc \
+	  $$cc $(SANITIZE_FLAGS) -O1 -fsanitize=thread -o $(BUILD)/sanitize/first_use-$$cc \
 	    tests/header/first_use.c -lpthread -lm || exit 1; \
 	  for round in 1 2 3 4 5; do $(BUILD)/sanitize/first_use-$$cc || exit 1; done; \
 	done

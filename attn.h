@@ -142,8 +142,9 @@
   each(ATTN_POLY_0_) each(ATTN_POLY_1_) each(ATTN_POLY_2_) \
   each(ATTN_POLY_3_) each(ATTN_POLY_4_) each(ATTN_POLY_5_)
 
-/* 2^y for y <= 0 or NaN; 0 for y <= -150. y - round(y) is exact, so the error is the polynomial's */
-#define ATTN_EXP2_CLAMP_(i) f##i = ATTN_V_MAX_(ATTN_V_SET1_(-150.0f), f##i);
+/* 2^y for y <= 0 or NaN, 0 where it would be subnormal: a weight beside one of 1. y - round(y) is
+ * exact, so the error is the polynomial's. */
+#define ATTN_EXP2_CLAMP_(i) f##i = ATTN_V_EXP_FLOOR_(f##i);
 #define ATTN_EXP2_ROUND_(i) ATTN_V_ROUND_(f##i, t##i, n##i);
 #define ATTN_EXP2_REDUCE_(i) f##i = ATTN_V_SUB_(f##i, n##i);
 #define ATTN_EXP2_SCALE_(i) p##i = ATTN_V_LDEXP_SMALL_(p##i, t##i, n##i);
@@ -849,6 +850,7 @@ static const attn_table_ ATTN_FN_(table) = {
 #undef ATTN_V_ADD_
 #undef ATTN_V_DIV_
 #undef ATTN_V_EQ_
+#undef ATTN_V_EXP_FLOOR_
 #undef ATTN_V_FMA_
 #undef ATTN_V_LDEXP_
 #undef ATTN_V_LDEXP_SMALL_
@@ -1523,11 +1525,10 @@ typedef struct attn_table_ {
 /* isa/tiers.h owns the stanzas: each compiles the pass for one tier inside its region. A tier is
  * one vocabulary file, one feature row in isa/config.h and one stanza here. */
 
-/* Adding 1.5 * 2^23 + 64 to a small number rounds it to an integer and leaves that integer + 64 in
- * the low bits. */
-#define ATTN_EXP_BIAS_ 12582976.0f
-#define ATTN_EXP_BIAS_BITS_ 0x4B400040
-#define ATTN_TWO_M64_ 5.42101086242752217e-20f
+/* Adding 1.5 * 2^23 + 127 to a small number rounds it to an integer n and leaves n + 127, the
+ * exponent field of 2^n, in the low bits. */
+#define ATTN_EXP_BIAS_ 12583039.0f
+#define ATTN_EXP_BIAS_BITS_ 0x4B40007F
 #define ATTN_EXP_C1_ 6.931472e-01f
 #define ATTN_EXP_C2_ 2.4022646e-01f
 #define ATTN_EXP_C3_ 5.5503383e-02f
@@ -1569,7 +1570,8 @@ ATTN_BEGIN_STRICT_
 #define ATTN_V_ROUND_(x, t, n)                              \
   (t) = ATTN_V_ADD_(x, ATTN_V_SET1_(ATTN_EXP_BIAS_)), \
   (n) = ATTN_V_SUB_(t, ATTN_V_SET1_(ATTN_EXP_BIAS_))
-#define ATTN_V_LDEXP_SMALL_(p, t, n) ((void)(t), attn_ldexp_scalar_(p, n))
+#define ATTN_V_EXP_FLOOR_(x) attn_max_scalar_(attn_set1_scalar_(-127.0f), x)
+#define ATTN_V_LDEXP_SMALL_(p, t, n) attn_ldexp_small_scalar_(p, t)
 #define ATTN_V_LDEXP_(p, t, n) ((void)(t), attn_ldexp_scalar_(p, n))
 #define ATTN_V_LOAD_F16_(p) attn_load_f16_scalar_(p)
 #define ATTN_V_STORE_F16_(p, v) attn_store_f16_scalar_(p, v)
@@ -1648,6 +1650,10 @@ ATTN_INLINE_ attn_v4_ attn_select_scalar_(attn_m4_ m, attn_v4_ a, attn_v4_ b) {
   attn_v4_ r;
   ATTN_LANES_(m.on[i] ? a.f[i] : b.f[i])
 }
+ATTN_INLINE_ attn_v4_ attn_ldexp_small_scalar_(attn_v4_ p, attn_v4_ t) {
+  attn_v4_ r;
+  ATTN_LANES_(p.f[i] * attn_from_bits_(attn_to_bits_(t.f[i]) << 23))
+}
 /* n is an integer in -150..128 or NaN; two exact-or-once-rounded steps as in the other tiers */
 ATTN_INLINE_ attn_v4_ attn_ldexp_scalar_(attn_v4_ p, attn_v4_ n) {
   attn_v4_ r;
@@ -1655,10 +1661,7 @@ ATTN_INLINE_ attn_v4_ attn_ldexp_scalar_(attn_v4_ p, attn_v4_ n) {
     int e = n.f[i] == n.f[i] ? (int)n.f[i] : 0;
     int half = e < 0 ? -((1 - e) / 2) : e / 2;
     uint32_t s = (uint32_t)(half + 127) << 23, t = (uint32_t)(e - half + 127) << 23;
-    float fs, ft;
-    memcpy(&fs, &s, 4);
-    memcpy(&ft, &t, 4);
-    r.f[i] = p.f[i] * fs * ft;
+    r.f[i] = p.f[i] * attn_from_bits_(s) * attn_from_bits_(t);
   }
   return r;
 }
@@ -1740,10 +1743,9 @@ ATTN_INLINE_ void attn_transpose_scalar_(attn_v4_ *v) {
 #define ATTN_V_ROUND_(x, t, n)                              \
   (t) = ATTN_V_ADD_(x, ATTN_V_SET1_(ATTN_EXP_BIAS_)), \
   (n) = ATTN_V_SUB_(t, ATTN_V_SET1_(ATTN_EXP_BIAS_))
-#define ATTN_V_LDEXP_SMALL_(p, t, n)                                                           \
-  vmulq_f32(vreinterpretq_f32_s32(vaddq_s32(vreinterpretq_s32_f32(p),                          \
-                                            vshlq_n_s32(vreinterpretq_s32_f32(t), 23))),       \
-            vdupq_n_f32(ATTN_TWO_M64_))
+#define ATTN_V_EXP_FLOOR_(x) vmaxq_f32(vdupq_n_f32(-127.0f), x)
+#define ATTN_V_LDEXP_SMALL_(p, t, n) \
+  vmulq_f32(p, vreinterpretq_f32_s32(vshlq_n_s32(vreinterpretq_s32_f32(t), 23)))
 #define ATTN_V_LDEXP_(p, t, n) attn_ldexp_neon_(p, t)
 /* gcc for 32-bit ARM has the conversions only with -mfp16-format=ieee */
 #if defined(ATTN_ARM64_) || defined(__ARM_FP16_FORMAT_IEEE)
@@ -1866,10 +1868,11 @@ ATTN_BEGIN_REGION_(ATTN_FEATURES_AVX2_)
   (n) = ATTN_V_SUB_(t, ATTN_V_SET1_(ATTN_EXP_BIAS_))
 /* SMALL: add n + 64 to the exponent, which stays in range, then let one multiplication by 2^-64
  * round into the subnormals. The other form scales by 2^(n/2) twice. */
-#define ATTN_V_LDEXP_SMALL_(p, t, n)                                                         \
-  _mm256_mul_ps(_mm256_castsi256_ps(_mm256_add_epi32(                                        \
-                    _mm256_castps_si256(p), _mm256_slli_epi32(_mm256_castps_si256(t), 23))), \
-                _mm256_set1_ps(ATTN_TWO_M64_))
+/* n + 127 shifted into the exponent field is 2^n, and 0 for n = -127, the floor. The other form
+ * multiplies by 2^(n/2) twice. */
+#define ATTN_V_EXP_FLOOR_(x) _mm256_max_ps(_mm256_set1_ps(-127.0f), x)
+#define ATTN_V_LDEXP_SMALL_(p, t, n) \
+  _mm256_mul_ps(p, _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_castps_si256(t), 23)))
 #define ATTN_V_LDEXP_(p, t, n) attn_ldexp_avx2_(p, t)
 #define ATTN_V_LOAD_F16_(p) _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(p)))
 #define ATTN_V_STORE_F16_(p, v) \
@@ -1984,8 +1987,12 @@ ATTN_BEGIN_REGION_(ATTN_FEATURES_AVX512_)
 #define ATTN_V_SELECT_(m, a, b) _mm512_mask_blend_ps(m, b, a)
 /* n = x rounded to an integer, t = n + ATTN_EXP_BIAS_ with n in its low bits (unused here) */
 #define ATTN_V_ROUND_(x, t, n) (n) = _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT), (t) = (n)
-/* p * 2^n, rounded once. SMALL: n <= 0 */
-#define ATTN_V_LDEXP_SMALL_(p, t, n) ((void)(t), _mm512_scalef_ps(p, n))
+/* p * 2^n: SMALL for n <= 0 after EXP_FLOOR, 0 below n = -126; the other for any n, rounded once.
+ * NaN in p stays NaN whatever its payload. */
+#define ATTN_V_EXP_FLOOR_(x) (x)
+#define ATTN_V_LDEXP_SMALL_(p, t, n)                                                     \
+  ((void)(t), _mm512_maskz_scalef_ps(                                                    \
+                  _mm512_cmp_ps_mask(n, _mm512_set1_ps(-126.0f), _CMP_NLT_UQ), p, n))
 #define ATTN_V_LDEXP_(p, t, n) ((void)(t), _mm512_scalef_ps(p, n))
 /* 16-bit storage, round to nearest even */
 #define ATTN_V_LOAD_F16_(p) _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(p)))
@@ -2535,6 +2542,46 @@ ATTN_PUB_ void attn_parallel_openmp(void *user, int64_t count, attn_task_fn task
 }
 #endif
 /* <<< attn/engine/parallel.h */
+/* >>> attn/engine/scalar_math.h */
+/* engine/scalar_math.h owns elementary functions of single numbers in double, for what happens once
+ * a row or a position. Own code, so that results do not depend on the machine's libm. */
+
+/* log2 of a normal positive float: e + 2/ln 2 (z + z^3/3 + ...), z = (f-1)/(f+1), |z| < 0.172 */
+ATTN_FUNC_ double attn_log2_(float x) {
+  uint32_t u = attn_to_bits_(x);
+  int e = (int)(u >> 23) - 127;
+  double f = (double)attn_from_bits_((u & 0x7fffffu) | 0x3f800000u);
+  if (f > 1.4142135623730951) f *= 0.5, e++;
+  double z = (f - 1.0) / (f + 1.0), y = z * z, p = 1.0 / 13;
+  p = ((((((p * y + 1.0 / 11) * y + 1.0 / 9) * y + 1.0 / 7) * y + 1.0 / 5) * y + 1.0 / 3) * y + 1.0);
+  return (double)e + p * z * (2.0 / ATTN_LN2_);
+}
+
+/* Sine and cosine to float accuracy: phi = n pi/2 + r with pi/2 in three parts, the first of which
+ * times n is exact up to n = 2^20; then Taylor sums, error below 1e-11 for |r| <= pi/4. */
+ATTN_FUNC_ void attn_sincos_(double phi, float *sine, float *cosine) {
+  const double round = 6755399441055744.0; /* 1.5 * 2^52: adding it rounds to an integer */
+  if (!(phi < 1e6 && phi > -1e6)) {
+    *sine = (float)sin(phi), *cosine = (float)cos(phi);
+    return;
+  }
+  double n = (phi * 0.63661977236758134 + round) - round;
+  double r = phi - n * 1.57079632673412561417e+00;
+  r -= n * 6.07710050630396597660e-11;
+  r -= n * 2.02226624879595063154e-21;
+  double y = r * r;
+  double s = 1.0 + y * (-1.0 / 6 + y * (1.0 / 120 + y * (-1.0 / 5040 + y * (1.0 / 362880 - y / 39916800))));
+  double c = 1.0 + y * (-1.0 / 2 + y * (1.0 / 24 + y * (-1.0 / 720 + y * (1.0 / 40320 +
+             y * (-1.0 / 3628800 + y / 479001600)))));
+  s *= r;
+  switch ((int)n & 3) {
+    case 0: *sine = (float)s, *cosine = (float)c; break;
+    case 1: *sine = (float)c, *cosine = (float)-s; break;
+    case 2: *sine = (float)-s, *cosine = (float)-c; break;
+    default: *sine = (float)-c, *cosine = (float)s;
+  }
+}
+/* <<< attn/engine/scalar_math.h */
 /* >>> attn/engine/softmax.h */
 /* engine/softmax.h owns the exact-softmax driver: it walks the key blocks that a tile of queries
  * may see and calls the primitives on them. Which keys and modifiers a mechanism has is data in
@@ -2977,16 +3024,6 @@ ATTN_FUNC_ void attn_tile_block_(attn_tile_ *t, int64_t j0, int64_t j1, int *sta
   }
   if (patch) attn_tile_patch_(t, j0, j1 - j0);
   *started = 1;
-}
-
-/* log2 of a positive float, in double: e + 2/ln 2 (z + z^3/3 + ...), z = (x-1)/(x+1) < 0.172 */
-ATTN_FUNC_ double attn_log2_(float x) {
-  int e;
-  double f = frexp((double)x, &e);
-  if (f < 0.70710678118654752) f *= 2.0, e -= 1;
-  double z = (f - 1.0) / (f + 1.0), y = z * z, p = 1.0 / 13;
-  p = ((((((p * y + 1.0 / 11) * y + 1.0 / 9) * y + 1.0 / 7) * y + 1.0 / 5) * y + 1.0 / 3) * y + 1.0);
-  return (double)e + p * z * (2.0 / ATTN_LN2_);
 }
 
 /* Sinks, the last division, and what leaves the tile (E10). */
@@ -3468,41 +3505,55 @@ ATTN_FUNC_ int attn_merge_plan_(attn_error_ *e, attn_merge_job_ *m, const attn_c
   return 1;
 }
 
+/* One row, given its two LSEs l and e = exp(l - max l); returns the LSE of both. */
+ATTN_FUNC_ float attn_merge_row_(const attn_merge_job_ *m, void *y, const void *x1, const void *x2,
+                                 const float l[2], const float e[2]) {
+  const attn_table_ *f = m->table;
+  const int64_t dim = m->o.dim;
+  const attn_dtype to = m->o.dtype, t1 = m->o1.dtype, t2 = m->o2.dtype;
+  const float nan = attn_from_bits_(0x7fc00000u), sum = e[0] + e[1];
+  if (l[0] == -INFINITY && l[1] == -INFINITY) {
+    f->blend(y, x1, x2, to, t1, t2, dim, 0.0f, 0.0f);
+    return -INFINITY;
+  }
+  if (!(sum > 0.0f && l[0] < INFINITY && l[1] < INFINITY)) {
+    f->blend(y, x1, x2, to, t1, t2, dim, nan, nan);
+    return nan;
+  }
+  if (l[0] == -INFINITY || l[1] == -INFINITY) { /* exact identity: the other part as it is */
+    const int first = l[1] == -INFINITY;
+    if ((first ? t1 : t2) == to)
+      memmove(y, first ? x1 : x2, (size_t)(dim * attn_size_(to)));
+    else
+      f->blend(y, x1, x2, to, t1, t2, dim, first ? 1.0f : 0.0f, first ? 0.0f : 1.0f);
+    return first ? l[0] : l[1];
+  }
+  f->blend(y, x1, x2, to, t1, t2, dim, e[0] / sum, e[1] / sum);
+  return (float)((double)(l[0] > l[1] ? l[0] : l[1]) + attn_log2_(sum) * ATTN_LN2_);
+}
+
+enum { ATTN_MERGE_ROWS_ = 32 };
+
+/* A run of rows of one head: the exponentials of all of them are taken together. */
 ATTN_FUNC_ void attn_merge_item_(void *job, int worker, int64_t index) {
   const attn_merge_job_ *m = (const attn_merge_job_ *)job;
-  const attn_table_ *f = m->table;
-  const int64_t b = index / m->o.heads, h = index % m->o.heads;
+  const int64_t runs = (m->o.len + ATTN_MERGE_ROWS_ - 1) / ATTN_MERGE_ROWS_;
+  const int64_t b = index / runs / m->o.heads, h = index / runs % m->o.heads;
+  const int64_t first = index % runs * ATTN_MERGE_ROWS_;
+  const int n = m->o.len - first < ATTN_MERGE_ROWS_ ? (int)(m->o.len - first) : ATTN_MERGE_ROWS_;
+  float l[ATTN_MERGE_ROWS_][2], e[ATTN_MERGE_ROWS_][2] = {{0}};
   (void)worker;
-  for (int64_t i = 0; i < m->o.len; i++) {
-    float l[2], w[2], sum, lse;
-    memcpy(&l[0], attn_at_(&m->lse1, b, h, i), 4);
-    memcpy(&l[1], attn_at_(&m->lse2, b, h, i), 4);
-    void *y = attn_at_(&m->o, b, h, i);
-    const void *x1 = attn_at_(&m->o1, b, h, i), *x2 = attn_at_(&m->o2, b, h, i);
-    if (l[0] != l[0] || l[1] != l[1]) {
-      lse = attn_from_bits_(0x7fc00000u);
-      f->blend(y, x1, x2, m->o.dtype, m->o1.dtype, m->o2.dtype, m->o.dim, lse, lse);
-    } else if (l[0] == -INFINITY || l[1] == -INFINITY) { /* exact: the other part as it is, or zeros */
-      lse = l[0] == -INFINITY ? l[1] : l[0];
-      int same = l[0] == -INFINITY ? m->o2.dtype == m->o.dtype : m->o1.dtype == m->o.dtype;
-      const void *x = l[0] == -INFINITY ? x2 : x1;
-      if (lse != -INFINITY && same)
-        memmove(y, x, (size_t)(m->o.dim * attn_size_(m->o.dtype)));
-      else
-        f->blend(y, x1, x2, m->o.dtype, m->o1.dtype, m->o2.dtype, m->o.dim,
-                 l[0] == -INFINITY ? 0.0f : 1.0f, l[1] == -INFINITY ? 0.0f : 1.0f);
-    } else {
-      float top = l[0] > l[1] ? l[0] : l[1];
-      w[0] = l[0] - top, w[1] = l[1] - top;
-      f->exp(w, w, 2);
-      sum = w[0] + w[1];
-      if (sum > 0.0f && sum < INFINITY) {
-        lse = (float)((double)top + attn_log2_(sum) * ATTN_LN2_);
-      } else {
-        lse = sum = attn_from_bits_(0x7fc00000u);
-      }
-      f->blend(y, x1, x2, m->o.dtype, m->o1.dtype, m->o2.dtype, m->o.dim, w[0] / sum, w[1] / sum);
-    }
+  for (int r = 0; r < n; r++) {
+    memcpy(&l[r][0], attn_at_(&m->lse1, b, h, first + r), 4);
+    memcpy(&l[r][1], attn_at_(&m->lse2, b, h, first + r), 4);
+    const float top = l[r][0] > l[r][1] ? l[r][0] : l[r][1];
+    e[r][0] = l[r][0] - top, e[r][1] = l[r][1] - top;
+  }
+  m->table->exp(e[0], e[0], 2 * n);
+  for (int r = 0; r < n; r++) {
+    const int64_t i = first + r;
+    float lse = attn_merge_row_(m, attn_at_(&m->o, b, h, i), attn_at_(&m->o1, b, h, i),
+                                attn_at_(&m->o2, b, h, i), l[r], e[r]);
     if (m->lse.data) memcpy(attn_at_(&m->lse, b, h, i), &lse, 4);
   }
 }
@@ -3513,7 +3564,7 @@ ATTN_PUB_ attn_status attn_merge(attn_tensor o, attn_tensor lse, attn_tensor o1,
   attn_merge_job_ m = {NULL, o, lse, o1, lse1, o2, lse2};
   int workers;
   if (attn_merge_plan_(&e, &m, ctx, &workers)) {
-    int64_t items = o.batch * o.heads;
+    int64_t items = o.batch * o.heads * ((o.len + ATTN_MERGE_ROWS_ - 1) / ATTN_MERGE_ROWS_);
     workers = attn_pieces_(workers, items);
     attn_for_(ctx, workers, items, attn_merge_item_, &m);
     attn_report_(ctx, m.table, workers, "row blend", "the only path");
@@ -3600,7 +3651,8 @@ ATTN_FUNC_ void attn_rope_item_(void *job, int worker, int64_t index) {
   for (int64_t m = 0; m < p->rot / 2; m++) {
     /* in double: a float angle is wrong by 0.03 at position 10^6 */
     double phi = position * j->theta[m];
-    float c = (float)cos(phi), s = (float)sin(phi);
+    float c, s;
+    attn_sincos_(phi, &s, &c);
     if (p->inverse) s = -s;
     int64_t x = p->layout == ATTN_ROPE_HALF ? m : 2 * m;
     int64_t y = p->layout == ATTN_ROPE_HALF ? m + p->rot / 2 : x + 1;
@@ -3727,7 +3779,6 @@ ATTN_END_STRICT_
 #undef ATTN_ROW_STEP_
 #undef ATTN_ROW_STORE_
 #undef ATTN_TILE_
-#undef ATTN_TWO_M64_
 #undef ATTN_UNROLL_
 #undef ATTN_WORDS_
 #undef ATTN_X86_

@@ -30,6 +30,7 @@ ATTN_BEGIN_STRICT_
 #include "engine/check.h"
 #include "engine/workspace.h"
 #include "engine/parallel.h"
+#include "engine/scalar_math.h"
 #include "engine/softmax.h"
 #include "mechanisms/common.h"
 #include "mechanisms/core.h"

@@ -441,16 +441,6 @@ ATTN_FUNC_ void attn_tile_block_(attn_tile_ *t, int64_t j0, int64_t j1, int *sta
   *started = 1;
 }
 
-/* log2 of a positive float, in double: e + 2/ln 2 (z + z^3/3 + ...), z = (x-1)/(x+1) < 0.172 */
-ATTN_FUNC_ double attn_log2_(float x) {
-  int e;
-  double f = frexp((double)x, &e);
-  if (f < 0.70710678118654752) f *= 2.0, e -= 1;
-  double z = (f - 1.0) / (f + 1.0), y = z * z, p = 1.0 / 13;
-  p = ((((((p * y + 1.0 / 11) * y + 1.0 / 9) * y + 1.0 / 7) * y + 1.0 / 5) * y + 1.0 / 3) * y + 1.0);
-  return (double)e + p * z * (2.0 / ATTN_LN2_);
-}
-
 /* Sinks, the last division, and what leaves the tile (E10). */
 ATTN_FUNC_ void attn_tile_finish_(attn_tile_ *t, int started) {
   const attn_softmax_ *a = t->a;

@@ -31,10 +31,11 @@
   (n) = ATTN_V_SUB_(t, ATTN_V_SET1_(ATTN_EXP_BIAS_))
 /* SMALL: add n + 64 to the exponent, which stays in range, then let one multiplication by 2^-64
  * round into the subnormals. The other form scales by 2^(n/2) twice. */
-#define ATTN_V_LDEXP_SMALL_(p, t, n)                                                         \
-  _mm256_mul_ps(_mm256_castsi256_ps(_mm256_add_epi32(                                        \
-                    _mm256_castps_si256(p), _mm256_slli_epi32(_mm256_castps_si256(t), 23))), \
-                _mm256_set1_ps(ATTN_TWO_M64_))
+/* n + 127 shifted into the exponent field is 2^n, and 0 for n = -127, the floor. The other form
+ * multiplies by 2^(n/2) twice. */
+#define ATTN_V_EXP_FLOOR_(x) _mm256_max_ps(_mm256_set1_ps(-127.0f), x)
+#define ATTN_V_LDEXP_SMALL_(p, t, n) \
+  _mm256_mul_ps(p, _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_castps_si256(t), 23)))
 #define ATTN_V_LDEXP_(p, t, n) attn_ldexp_avx2_(p, t)
 #define ATTN_V_LOAD_F16_(p) _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(p)))
 #define ATTN_V_STORE_F16_(p, v) \

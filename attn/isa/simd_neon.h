@@ -37,10 +37,9 @@
 #define ATTN_V_ROUND_(x, t, n)                              \
   (t) = ATTN_V_ADD_(x, ATTN_V_SET1_(ATTN_EXP_BIAS_)), \
   (n) = ATTN_V_SUB_(t, ATTN_V_SET1_(ATTN_EXP_BIAS_))
-#define ATTN_V_LDEXP_SMALL_(p, t, n)                                                           \
-  vmulq_f32(vreinterpretq_f32_s32(vaddq_s32(vreinterpretq_s32_f32(p),                          \
-                                            vshlq_n_s32(vreinterpretq_s32_f32(t), 23))),       \
-            vdupq_n_f32(ATTN_TWO_M64_))
+#define ATTN_V_EXP_FLOOR_(x) vmaxq_f32(vdupq_n_f32(-127.0f), x)
+#define ATTN_V_LDEXP_SMALL_(p, t, n) \
+  vmulq_f32(p, vreinterpretq_f32_s32(vshlq_n_s32(vreinterpretq_s32_f32(t), 23)))
 #define ATTN_V_LDEXP_(p, t, n) attn_ldexp_neon_(p, t)
 /* gcc for 32-bit ARM has the conversions only with -mfp16-format=ieee */
 #if defined(ATTN_ARM64_) || defined(__ARM_FP16_FORMAT_IEEE)

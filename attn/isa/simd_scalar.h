@@ -30,7 +30,8 @@
 #define ATTN_V_ROUND_(x, t, n)                              \
   (t) = ATTN_V_ADD_(x, ATTN_V_SET1_(ATTN_EXP_BIAS_)), \
   (n) = ATTN_V_SUB_(t, ATTN_V_SET1_(ATTN_EXP_BIAS_))
-#define ATTN_V_LDEXP_SMALL_(p, t, n) ((void)(t), attn_ldexp_scalar_(p, n))
+#define ATTN_V_EXP_FLOOR_(x) attn_max_scalar_(attn_set1_scalar_(-127.0f), x)
+#define ATTN_V_LDEXP_SMALL_(p, t, n) attn_ldexp_small_scalar_(p, t)
 #define ATTN_V_LDEXP_(p, t, n) ((void)(t), attn_ldexp_scalar_(p, n))
 #define ATTN_V_LOAD_F16_(p) attn_load_f16_scalar_(p)
 #define ATTN_V_STORE_F16_(p, v) attn_store_f16_scalar_(p, v)
@@ -109,6 +110,10 @@ ATTN_INLINE_ attn_v4_ attn_select_scalar_(attn_m4_ m, attn_v4_ a, attn_v4_ b) {
   attn_v4_ r;
   ATTN_LANES_(m.on[i] ? a.f[i] : b.f[i])
 }
+ATTN_INLINE_ attn_v4_ attn_ldexp_small_scalar_(attn_v4_ p, attn_v4_ t) {
+  attn_v4_ r;
+  ATTN_LANES_(p.f[i] * attn_from_bits_(attn_to_bits_(t.f[i]) << 23))
+}
 /* n is an integer in -150..128 or NaN; two exact-or-once-rounded steps as in the other tiers */
 ATTN_INLINE_ attn_v4_ attn_ldexp_scalar_(attn_v4_ p, attn_v4_ n) {
   attn_v4_ r;
@@ -116,10 +121,7 @@ ATTN_INLINE_ attn_v4_ attn_ldexp_scalar_(attn_v4_ p, attn_v4_ n) {
     int e = n.f[i] == n.f[i] ? (int)n.f[i] : 0;
     int half = e < 0 ? -((1 - e) / 2) : e / 2;
     uint32_t s = (uint32_t)(half + 127) << 23, t = (uint32_t)(e - half + 127) << 23;
-    float fs, ft;
-    memcpy(&fs, &s, 4);
-    memcpy(&ft, &t, 4);
-    r.f[i] = p.f[i] * fs * ft;
+    r.f[i] = p.f[i] * attn_from_bits_(s) * attn_from_bits_(t);
   }
   return r;
 }

@@ -10,6 +10,7 @@
 #undef ATTN_V_ADD_
 #undef ATTN_V_DIV_
 #undef ATTN_V_EQ_
+#undef ATTN_V_EXP_FLOOR_
 #undef ATTN_V_FMA_
 #undef ATTN_V_LDEXP_
 #undef ATTN_V_LDEXP_SMALL_

@@ -52,7 +52,6 @@
 #undef ATTN_ROW_STEP_
 #undef ATTN_ROW_STORE_
 #undef ATTN_TILE_
-#undef ATTN_TWO_M64_
 #undef ATTN_UNROLL_
 #undef ATTN_WORDS_
 #undef ATTN_X86_

@@ -14,8 +14,9 @@
   each(ATTN_POLY_0_) each(ATTN_POLY_1_) each(ATTN_POLY_2_) \
   each(ATTN_POLY_3_) each(ATTN_POLY_4_) each(ATTN_POLY_5_)
 
-/* 2^y for y <= 0 or NaN; 0 for y <= -150. y - round(y) is exact, so the error is the polynomial's */
-#define ATTN_EXP2_CLAMP_(i) f##i = ATTN_V_MAX_(ATTN_V_SET1_(-150.0f), f##i);
+/* 2^y for y <= 0 or NaN, 0 where it would be subnormal: a weight beside one of 1. y - round(y) is
+ * exact, so the error is the polynomial's. */
+#define ATTN_EXP2_CLAMP_(i) f##i = ATTN_V_EXP_FLOOR_(f##i);
 #define ATTN_EXP2_ROUND_(i) ATTN_V_ROUND_(f##i, t##i, n##i);
 #define ATTN_EXP2_REDUCE_(i) f##i = ATTN_V_SUB_(f##i, n##i);
 #define ATTN_EXP2_SCALE_(i) p##i = ATTN_V_LDEXP_SMALL_(p##i, t##i, n##i);

@@ -269,41 +269,55 @@ ATTN_FUNC_ int attn_merge_plan_(attn_error_ *e, attn_merge_job_ *m, const attn_c
   return 1;
 }
 
+/* One row, given its two LSEs l and e = exp(l - max l); returns the LSE of both. */
+ATTN_FUNC_ float attn_merge_row_(const attn_merge_job_ *m, void *y, const void *x1, const void *x2,
+                                 const float l[2], const float e[2]) {
+  const attn_table_ *f = m->table;
+  const int64_t dim = m->o.dim;
+  const attn_dtype to = m->o.dtype, t1 = m->o1.dtype, t2 = m->o2.dtype;
+  const float nan = attn_from_bits_(0x7fc00000u), sum = e[0] + e[1];
+  if (l[0] == -INFINITY && l[1] == -INFINITY) {
+    f->blend(y, x1, x2, to, t1, t2, dim, 0.0f, 0.0f);
+    return -INFINITY;
+  }
+  if (!(sum > 0.0f && l[0] < INFINITY && l[1] < INFINITY)) {
+    f->blend(y, x1, x2, to, t1, t2, dim, nan, nan);
+    return nan;
+  }
+  if (l[0] == -INFINITY || l[1] == -INFINITY) { /* exact identity: the other part as it is */
+    const int first = l[1] == -INFINITY;
+    if ((first ? t1 : t2) == to)
+      memmove(y, first ? x1 : x2, (size_t)(dim * attn_size_(to)));
+    else
+      f->blend(y, x1, x2, to, t1, t2, dim, first ? 1.0f : 0.0f, first ? 0.0f : 1.0f);
+    return first ? l[0] : l[1];
+  }
+  f->blend(y, x1, x2, to, t1, t2, dim, e[0] / sum, e[1] / sum);
+  return (float)((double)(l[0] > l[1] ? l[0] : l[1]) + attn_log2_(sum) * ATTN_LN2_);
+}
+
+enum { ATTN_MERGE_ROWS_ = 32 };
+
+/* A run of rows of one head: the exponentials of all of them are taken together. */
 ATTN_FUNC_ void attn_merge_item_(void *job, int worker, int64_t index) {
   const attn_merge_job_ *m = (const attn_merge_job_ *)job;
-  const attn_table_ *f = m->table;
-  const int64_t b = index / m->o.heads, h = index % m->o.heads;
+  const int64_t runs = (m->o.len + ATTN_MERGE_ROWS_ - 1) / ATTN_MERGE_ROWS_;
+  const int64_t b = index / runs / m->o.heads, h = index / runs % m->o.heads;
+  const int64_t first = index % runs * ATTN_MERGE_ROWS_;
+  const int n = m->o.len - first < ATTN_MERGE_ROWS_ ? (int)(m->o.len - first) : ATTN_MERGE_ROWS_;
+  float l[ATTN_MERGE_ROWS_][2], e[ATTN_MERGE_ROWS_][2] = {{0}};
   (void)worker;
-  for (int64_t i = 0; i < m->o.len; i++) {
-    float l[2], w[2], sum, lse;
-    memcpy(&l[0], attn_at_(&m->lse1, b, h, i), 4);
-    memcpy(&l[1], attn_at_(&m->lse2, b, h, i), 4);
-    void *y = attn_at_(&m->o, b, h, i);
-    const void *x1 = attn_at_(&m->o1, b, h, i), *x2 = attn_at_(&m->o2, b, h, i);
-    if (l[0] != l[0] || l[1] != l[1]) {
-      lse = attn_from_bits_(0x7fc00000u);
-      f->blend(y, x1, x2, m->o.dtype, m->o1.dtype, m->o2.dtype, m->o.dim, lse, lse);
-    } else if (l[0] == -INFINITY || l[1] == -INFINITY) { /* exact: the other part as it is, or zeros */
-      lse = l[0] == -INFINITY ? l[1] : l[0];
-      int same = l[0] == -INFINITY ? m->o2.dtype == m->o.dtype : m->o1.dtype == m->o.dtype;
-      const void *x = l[0] == -INFINITY ? x2 : x1;
-      if (lse != -INFINITY && same)
-        memmove(y, x, (size_t)(m->o.dim * attn_size_(m->o.dtype)));
-      else
-        f->blend(y, x1, x2, m->o.dtype, m->o1.dtype, m->o2.dtype, m->o.dim,
-                 l[0] == -INFINITY ? 0.0f : 1.0f, l[1] == -INFINITY ? 0.0f : 1.0f);
-    } else {
-      float top = l[0] > l[1] ? l[0] : l[1];
-      w[0] = l[0] - top, w[1] = l[1] - top;
-      f->exp(w, w, 2);
-      sum = w[0] + w[1];
-      if (sum > 0.0f && sum < INFINITY) {
-        lse = (float)((double)top + attn_log2_(sum) * ATTN_LN2_);
-      } else {
-        lse = sum = attn_from_bits_(0x7fc00000u);
-      }
-      f->blend(y, x1, x2, m->o.dtype, m->o1.dtype, m->o2.dtype, m->o.dim, w[0] / sum, w[1] / sum);
-    }
+  for (int r = 0; r < n; r++) {
+    memcpy(&l[r][0], attn_at_(&m->lse1, b, h, first + r), 4);
+    memcpy(&l[r][1], attn_at_(&m->lse2, b, h, first + r), 4);
+    const float top = l[r][0] > l[r][1] ? l[r][0] : l[r][1];
+    e[r][0] = l[r][0] - top, e[r][1] = l[r][1] - top;
+  }
+  m->table->exp(e[0], e[0], 2 * n);
+  for (int r = 0; r < n; r++) {
+    const int64_t i = first + r;
+    float lse = attn_merge_row_(m, attn_at_(&m->o, b, h, i), attn_at_(&m->o1, b, h, i),
+                                attn_at_(&m->o2, b, h, i), l[r], e[r]);
     if (m->lse.data) memcpy(attn_at_(&m->lse, b, h, i), &lse, 4);
   }
 }
@@ -314,7 +328,7 @@ ATTN_PUB_ attn_status attn_merge(attn_tensor o, attn_tensor lse, attn_tensor o1,
   attn_merge_job_ m = {NULL, o, lse, o1, lse1, o2, lse2};
   int workers;
   if (attn_merge_plan_(&e, &m, ctx, &workers)) {
-    int64_t items = o.batch * o.heads;
+    int64_t items = o.batch * o.heads * ((o.len + ATTN_MERGE_ROWS_ - 1) / ATTN_MERGE_ROWS_);
     workers = attn_pieces_(workers, items);
     attn_for_(ctx, workers, items, attn_merge_item_, &m);
     attn_report_(ctx, m.table, workers, "row blend", "the only path");

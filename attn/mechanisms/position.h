@@ -69,7 +69,8 @@ ATTN_FUNC_ void attn_rope_item_(void *job, int worker, int64_t index) {
   for (int64_t m = 0; m < p->rot / 2; m++) {
     /* in double: a float angle is wrong by 0.03 at position 10^6 */
     double phi = position * j->theta[m];
-    float c = (float)cos(phi), s = (float)sin(phi);
+    float c, s;
+    attn_sincos_(phi, &s, &c);
     if (p->inverse) s = -s;
     int64_t x = p->layout == ATTN_ROPE_HALF ? m : 2 * m;
     int64_t y = p->layout == ATTN_ROPE_HALF ? m + p->rot / 2 : x + 1;

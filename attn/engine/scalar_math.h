@@ -1,0 +1,38 @@
+/* engine/scalar_math.h owns elementary functions of single numbers in double, for what happens once
+ * a row or a position. Own code, so that results do not depend on the machine's libm. */
+
+/* log2 of a normal positive float: e + 2/ln 2 (z + z^3/3 + ...), z = (f-1)/(f+1), |z| < 0.172 */
+ATTN_FUNC_ double attn_log2_(float x) {
+  uint32_t u = attn_to_bits_(x);
+  int e = (int)(u >> 23) - 127;
+  double f = (double)attn_from_bits_((u & 0x7fffffu) | 0x3f800000u);
+  if (f > 1.4142135623730951) f *= 0.5, e++;
+  double z = (f - 1.0) / (f + 1.0), y = z * z, p = 1.0 / 13;
+  p = ((((((p * y + 1.0 / 11) * y + 1.0 / 9) * y + 1.0 / 7) * y + 1.0 / 5) * y + 1.0 / 3) * y + 1.0);
+  return (double)e + p * z * (2.0 / ATTN_LN2_);
+}
+
+/* Sine and cosine to float accuracy: phi = n pi/2 + r with pi/2 in three parts, the first of which
+ * times n is exact up to n = 2^20; then Taylor sums, error below 1e-11 for |r| <= pi/4. */
+ATTN_FUNC_ void attn_sincos_(double phi, float *sine, float *cosine) {
+  const double round = 6755399441055744.0; /* 1.5 * 2^52: adding it rounds to an integer */
+  if (!(phi < 1e6 && phi > -1e6)) {
+    *sine = (float)sin(phi), *cosine = (float)cos(phi);
+    return;
+  }
+  double n = (phi * 0.63661977236758134 + round) - round;
+  double r = phi - n * 1.57079632673412561417e+00;
+  r -= n * 6.07710050630396597660e-11;
+  r -= n * 2.02226624879595063154e-21;
+  double y = r * r;
+  double s = 1.0 + y * (-1.0 / 6 + y * (1.0 / 120 + y * (-1.0 / 5040 + y * (1.0 / 362880 - y / 39916800))));
+  double c = 1.0 + y * (-1.0 / 2 + y * (1.0 / 24 + y * (-1.0 / 720 + y * (1.0 / 40320 +
+             y * (-1.0 / 3628800 + y / 479001600)))));
+  s *= r;
+  switch ((int)n & 3) {
+    case 0: *sine = (float)s, *cosine = (float)c; break;
+    case 1: *sine = (float)c, *cosine = (float)-s; break;
+    case 2: *sine = (float)-s, *cosine = (float)-c; break;
+    default: *sine = (float)-c, *cosine = (float)s;
+  }
+}
