@@ -104,7 +104,7 @@ $(BUILD)/fuzz/fuzz_sdpa: attn.h $(FUZZ_PARTS)
 
 $(BUILD)/fuzz/replay: attn.h $(FUZZ_PARTS)
 	@mkdir -p $(@D)
-	$(CC) $(FUZZ_FLAGS) -O1 -fsanitize=address,undefined -o $@ tests/fuzz/fuzz_sdpa.c \
+	$(CC) $(FUZZ_FLAGS) -O0 -fsanitize=address,undefined -o $@ tests/fuzz/fuzz_sdpa.c \
 	  tests/fuzz/replay.c -lm
 
 .PHONY: fuzz fuzz-replay fuzz-corpus

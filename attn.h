@@ -129,15 +129,16 @@
 /* kernels/math.h owns elementary functions on vectors. Every exponential of the library ends in
  * the same polynomial, in loop bodies and tails alike. */
 
-/* 2^f for |f| <= 1/2: 1 + f (c1 + ... c6 f^5), weighted minimax in ULP of the result. One step of
- * it for each of the chains that `each` names, so that they run side by side. */
+/* 2^f for |f| <= 1/2: 1 + f (c1 + ... c6 f^5), weighted minimax in ULP of the result; times
+ * ATTN_EXP_UNIT_, a power of 2, which changes no rounding. One step of it for each of the chains
+ * that `each` names, so that they run side by side. */
 #define ATTN_POLY_0_(i) \
-  p##i = ATTN_V_FMA_(ATTN_V_SET1_(ATTN_EXP_C6_), f##i, ATTN_V_SET1_(ATTN_EXP_C5_));
-#define ATTN_POLY_1_(i) p##i = ATTN_V_FMA_(p##i, f##i, ATTN_V_SET1_(ATTN_EXP_C4_));
-#define ATTN_POLY_2_(i) p##i = ATTN_V_FMA_(p##i, f##i, ATTN_V_SET1_(ATTN_EXP_C3_));
-#define ATTN_POLY_3_(i) p##i = ATTN_V_FMA_(p##i, f##i, ATTN_V_SET1_(ATTN_EXP_C2_));
-#define ATTN_POLY_4_(i) p##i = ATTN_V_FMA_(p##i, f##i, ATTN_V_SET1_(ATTN_EXP_C1_));
-#define ATTN_POLY_5_(i) p##i = ATTN_V_FMA_(p##i, f##i, ATTN_V_SET1_(1.0f));
+  p##i = ATTN_V_FMA_(ATTN_V_SET1_(ATTN_EXP_UNIT_ * ATTN_EXP_C6_), f##i, ATTN_V_SET1_(ATTN_EXP_UNIT_ * ATTN_EXP_C5_));
+#define ATTN_POLY_1_(i) p##i = ATTN_V_FMA_(p##i, f##i, ATTN_V_SET1_(ATTN_EXP_UNIT_ * ATTN_EXP_C4_));
+#define ATTN_POLY_2_(i) p##i = ATTN_V_FMA_(p##i, f##i, ATTN_V_SET1_(ATTN_EXP_UNIT_ * ATTN_EXP_C3_));
+#define ATTN_POLY_3_(i) p##i = ATTN_V_FMA_(p##i, f##i, ATTN_V_SET1_(ATTN_EXP_UNIT_ * ATTN_EXP_C2_));
+#define ATTN_POLY_4_(i) p##i = ATTN_V_FMA_(p##i, f##i, ATTN_V_SET1_(ATTN_EXP_UNIT_ * ATTN_EXP_C1_));
+#define ATTN_POLY_5_(i) p##i = ATTN_V_FMA_(p##i, f##i, ATTN_V_SET1_(ATTN_EXP_UNIT_));
 #define ATTN_POLY_(each)                                     \
   each(ATTN_POLY_0_) each(ATTN_POLY_1_) each(ATTN_POLY_2_) \
   each(ATTN_POLY_3_) each(ATTN_POLY_4_) each(ATTN_POLY_5_)
@@ -170,6 +171,13 @@ ATTN_INLINE_ void ATTN_FN_(exp2_neg4)(ATTN_VF_ *y) {
   y[0] = p0, y[1] = p1, y[2] = p2, y[3] = p3;
 }
 
+/* 2^y for y <= 0 or NaN, subnormal results included: for weights that leave the library */
+ATTN_INLINE_ ATTN_VF_ ATTN_FN_(exp2_full)(ATTN_VF_ y) {
+  ATTN_VF_ f0 = ATTN_V_MAX_(ATTN_V_SET1_(-150.0f), y), t0, n0, p0;
+  ATTN_EXP2_ROUND_(0) ATTN_EXP2_REDUCE_(0) ATTN_POLY_(ATTN_EACH1_)
+  return ATTN_V_LDEXP_(p0, t0, n0);
+}
+
 /* e^x for every x. ln 2 is split so that n * hi is exact for |n| <= 2^9 with or without FMA */
 ATTN_INLINE_ ATTN_VF_ ATTN_FN_(exp)(ATTN_VF_ x) {
   ATTN_VF_ y = ATTN_V_MAX_(ATTN_V_SET1_(-104.0f), x);
@@ -184,13 +192,13 @@ ATTN_INLINE_ ATTN_VF_ ATTN_FN_(exp)(ATTN_VF_ x) {
 }
 
 /* tanh x = (1 - e)/(1 + e) with e = 2^y, y = -2 |x| log2 e. With y = n + f and 2^f = 1 + f q(f),
- * 1 - e = (1 - 2^n) - 2^n f q(f) loses nothing near 0. Here w = 2^n, u = 1 - e. */
+ * 1 - e = (1 - 2^n) - 2^n f q(f) loses nothing near 0. Here w = 2^n / ATTN_EXP_UNIT_, u = 1 - e. */
 #define ATTN_TANH_ARG_(i) \
   f##i = ATTN_V_MUL_(ATTN_V_ABS_(x##i), ATTN_V_SET1_((float)(-2.0 * ATTN_LOG2E_)));
 #define ATTN_TANH_CLAMP_(i) f##i = ATTN_V_MAX_(ATTN_V_SET1_(-30.0f), f##i);
 #define ATTN_TANH_POWER_(i) w##i = ATTN_V_LDEXP_SMALL_(one, t##i, n##i);
 #define ATTN_TANH_TOP_(i) \
-  u##i = ATTN_V_SUB_(ATTN_V_SUB_(one, w##i), ATTN_V_MUL_(ATTN_V_MUL_(p##i, f##i), w##i));
+  u##i = ATTN_V_SUB_(ATTN_V_FMA_(w##i, unit, one), ATTN_V_MUL_(ATTN_V_MUL_(p##i, f##i), w##i));
 #define ATTN_TANH_DIVIDE_(i) u##i = ATTN_V_DIV_(u##i, ATTN_V_SUB_(two, u##i));
 #define ATTN_TANH_SIGN_(i) \
   x##i = ATTN_V_SELECT_(ATTN_V_LT_(x##i, zero), ATTN_V_SUB_(zero, u##i), u##i);
@@ -202,6 +210,7 @@ ATTN_INLINE_ ATTN_VF_ ATTN_FN_(exp)(ATTN_VF_ x) {
 
 ATTN_INLINE_ ATTN_VF_ ATTN_FN_(tanh)(ATTN_VF_ x0) {
   const ATTN_VF_ zero = ATTN_V_ZERO_(), one = ATTN_V_SET1_(1.0f), two = ATTN_V_SET1_(2.0f);
+  const ATTN_VF_ unit = ATTN_V_SET1_(-ATTN_EXP_UNIT_);
   ATTN_VF_ f0, t0, n0, p0, w0, u0;
   ATTN_TANH_(ATTN_EACH1_)
   return x0;
@@ -209,6 +218,7 @@ ATTN_INLINE_ ATTN_VF_ ATTN_FN_(tanh)(ATTN_VF_ x0) {
 
 ATTN_INLINE_ void ATTN_FN_(tanh4)(ATTN_VF_ *x) {
   const ATTN_VF_ zero = ATTN_V_ZERO_(), one = ATTN_V_SET1_(1.0f), two = ATTN_V_SET1_(2.0f);
+  const ATTN_VF_ unit = ATTN_V_SET1_(-ATTN_EXP_UNIT_);
   ATTN_VF_ x0 = x[0], x1 = x[1], x2 = x[2], x3 = x[3];
   ATTN_VF_ f0, f1, f2, f3, t0, t1, t2, t3, n0, n1, n2, n3, p0, p1, p2, p3;
   ATTN_VF_ w0, w1, w2, w3, u0, u1, u2, u3;
@@ -632,9 +642,22 @@ ATTN_INLINE_ int ATTN_FN_(lanes_left)(int64_t n, int64_t i) {
   return n - i < ATTN_W_ ? (int)(n - i) : ATTN_W_;
 }
 
+/* x (hi + lo); of a bias, a finite x stays finite: -FLT_MAX is not -inf */
+ATTN_INLINE_ ATTN_VF_ ATTN_FN_(scaled)(ATTN_VF_ x, ATTN_VF_ hi, ATTN_VF_ lo, int bias) {
+  const ATTN_VF_ inf = ATTN_V_SET1_(INFINITY), zero = ATTN_V_ZERO_();
+  ATTN_VF_ y = ATTN_V_FMA_(x, hi, ATTN_V_MUL_(x, lo));
+  if (bias) {
+    const ATTN_VF_ most = ATTN_V_SET1_(FLT_MAX), least = ATTN_V_SET1_(-FLT_MAX);
+    const ATTN_VF_ z = ATTN_V_SELECT_(ATTN_V_EQ_(y, inf), most,
+                                      ATTN_V_SELECT_(ATTN_V_EQ_(y, ATTN_V_SUB_(zero, inf)), least, y));
+    y = ATTN_V_SELECT_(ATTN_V_LT_(ATTN_V_ABS_(x), inf), z, y);
+  }
+  return y;
+}
+
 /* scale hi + lo carries 48 bits, so that folding scale * log2 e into q costs one rounding */
 ATTN_INLINE_ void ATTN_FN_(pack_kind)(float *dst, const void *const *rows, int n, int64_t dim,
-                                      const int kind, float hi, float lo) {
+                                      const int kind, int bias, float hi, float lo) {
   ATTN_VF_ vhi = ATTN_V_SET1_(hi), vlo = ATTN_V_SET1_(lo), r[ATTN_W_];
   for (int lane = 0; lane < n; lane += ATTN_W_) {
     for (int64_t c = 0; c < dim; c += ATTN_W_) {
@@ -643,7 +666,7 @@ ATTN_INLINE_ void ATTN_FN_(pack_kind)(float *dst, const void *const *rows, int n
         ATTN_UNROLL_
         for (int i = 0; i < ATTN_W_; i++) {
           r[i] = ATTN_FN_(load)(rows[lane + i], c, ATTN_W_, kind);
-          if (kind != ATTN_KIND_BOOL_) r[i] = ATTN_V_FMA_(r[i], vhi, ATTN_V_MUL_(r[i], vlo));
+          if (kind != ATTN_KIND_BOOL_) r[i] = ATTN_FN_(scaled)(r[i], vhi, vlo, bias);
         }
         ATTN_V_TRANSPOSE_(r);
         ATTN_UNROLL_
@@ -654,7 +677,7 @@ ATTN_INLINE_ void ATTN_FN_(pack_kind)(float *dst, const void *const *rows, int n
         r[i] = ATTN_V_ZERO_();
         if (lane + i >= n) continue;
         r[i] = ATTN_FN_(load)(rows[lane + i], c, w, kind);
-        if (kind != ATTN_KIND_BOOL_) r[i] = ATTN_V_FMA_(r[i], vhi, ATTN_V_MUL_(r[i], vlo));
+        if (kind != ATTN_KIND_BOOL_) r[i] = ATTN_FN_(scaled)(r[i], vhi, vlo, bias);
       }
       ATTN_V_TRANSPOSE_(r);
       for (int i = 0; i < w; i++) ATTN_V_STORE_(dst + (c + i) * ATTN_TILE_ + lane, r[i]);
@@ -667,11 +690,12 @@ ATTN_INLINE_ void ATTN_FN_(pack_kind)(float *dst, const void *const *rows, int n
 
 ATTN_FUNC_ void ATTN_FN_(pack)(float *dst, const void *const *rows, int n, int64_t dim, int kind,
                                float hi, float lo) {
-  switch (kind) {
-    case ATTN_F32: ATTN_FN_(pack_kind)(dst, rows, n, dim, ATTN_F32, hi, lo); break;
-    case ATTN_F16: ATTN_FN_(pack_kind)(dst, rows, n, dim, ATTN_F16, hi, lo); break;
-    case ATTN_BF16: ATTN_FN_(pack_kind)(dst, rows, n, dim, ATTN_BF16, hi, lo); break;
-    default: ATTN_FN_(pack_kind)(dst, rows, n, dim, ATTN_KIND_BOOL_, hi, lo);
+  const int bias = kind & ATTN_KIND_BIAS_;
+  switch (kind & ~ATTN_KIND_BIAS_) {
+    case ATTN_F32: ATTN_FN_(pack_kind)(dst, rows, n, dim, ATTN_F32, bias, hi, lo); break;
+    case ATTN_F16: ATTN_FN_(pack_kind)(dst, rows, n, dim, ATTN_F16, bias, hi, lo); break;
+    case ATTN_BF16: ATTN_FN_(pack_kind)(dst, rows, n, dim, ATTN_BF16, bias, hi, lo); break;
+    default: ATTN_FN_(pack_kind)(dst, rows, n, dim, ATTN_KIND_BOOL_, 0, hi, lo);
   }
 }
 
@@ -773,7 +797,7 @@ ATTN_FUNC_ void ATTN_FN_(weights)(float *p, const float *x, int64_t n, float m, 
   for (int64_t i = 0; i < n; i += ATTN_W_) {
     int w = ATTN_FN_(lanes_left)(n, i);
     ATTN_VF_ y = ATTN_V_SUB_(ATTN_FN_(load)(x, i, w, ATTN_F32), vm);
-    y = ATTN_V_MUL_(ATTN_FN_(exp2_neg)(y), a);
+    y = ATTN_V_MUL_(ATTN_FN_(exp2_full)(y), a);
     y = ATTN_V_SELECT_(ATTN_V_EQ_(y, y), y, nan);
     ATTN_FN_(store)(p, i, y, w, ATTN_F32);
   }
@@ -786,11 +810,8 @@ ATTN_FUNC_ void ATTN_FN_(blend)(void *y, const void *x1, const void *x2, attn_dt
   for (int64_t i = 0; i < n; i += ATTN_W_) {
     int w = ATTN_FN_(lanes_left)(n, i);
     ATTN_VF_ s = ATTN_V_ZERO_();
-    if (a != 0.0f) s = ATTN_V_MUL_(va, ATTN_FN_(load)(x1, i, w, (int)t1));
-    if (b != 0.0f) {
-      ATTN_VF_ x = ATTN_FN_(load)(x2, i, w, (int)t2);
-      s = a != 0.0f ? ATTN_V_FMA_(vb, x, s) : ATTN_V_MUL_(vb, x);
-    }
+    if (x1) s = ATTN_V_MUL_(va, ATTN_FN_(load)(x1, i, w, (int)t1));
+    if (x2) s = ATTN_V_FMA_(vb, ATTN_FN_(load)(x2, i, w, (int)t2), s);
     s = ATTN_V_SELECT_(ATTN_V_EQ_(s, s), s, nan);
     ATTN_FN_(store)(y, i, s, w, (int)ty);
   }
@@ -805,11 +826,10 @@ ATTN_FUNC_ void ATTN_FN_(rope)(void *y, const void *x, attn_dtype ty, attn_dtype
       int w = ATTN_FN_(lanes_left)(h, i);
       ATTN_VF_ a = ATTN_FN_(load)(x, i, w, (int)tx), b = ATTN_FN_(load)(x, i + h, w, (int)tx);
       ATTN_VF_ co = ATTN_FN_(load)(cos_row, i, w, ATTN_F32);
-      ATTN_VF_ si = ATTN_FN_(load)(sin_row, i + h, w, ATTN_F32);
-      ATTN_VF_ ya = ATTN_V_SUB_(ATTN_V_MUL_(a, co), ATTN_V_MUL_(b, si));
-      ATTN_VF_ yb = ATTN_V_ADD_(ATTN_V_MUL_(a, si), ATTN_V_MUL_(b, co));
-      ATTN_FN_(store)(y, i, ya, w, (int)ty);
-      ATTN_FN_(store)(y, i + h, yb, w, (int)ty);
+      ATTN_VF_ sa = ATTN_FN_(load)(sin_row, i, w, ATTN_F32);
+      ATTN_VF_ sb = ATTN_FN_(load)(sin_row, i + h, w, ATTN_F32);
+      ATTN_FN_(store)(y, i, ATTN_V_FMA_(b, sa, ATTN_V_MUL_(a, co)), w, (int)ty);
+      ATTN_FN_(store)(y, i + h, ATTN_V_FMA_(a, sb, ATTN_V_MUL_(b, co)), w, (int)ty);
     }
   } else {
     for (int64_t i = 0; i < rot; i += ATTN_W_) {
@@ -817,8 +837,8 @@ ATTN_FUNC_ void ATTN_FN_(rope)(void *y, const void *x, attn_dtype ty, attn_dtype
       ATTN_VF_ a = ATTN_FN_(load)(x, i, w, (int)tx);
       ATTN_VF_ co = ATTN_FN_(load)(cos_row, i, w, ATTN_F32);
       ATTN_VF_ si = ATTN_FN_(load)(sin_row, i, w, ATTN_F32);
-      ATTN_VF_ r = ATTN_V_MUL_(ATTN_V_SWAP_PAIRS_(a), si);
-      ATTN_FN_(store)(y, i, ATTN_V_ADD_(ATTN_V_MUL_(a, co), r), w, (int)ty);
+      ATTN_VF_ r = ATTN_V_FMA_(ATTN_V_SWAP_PAIRS_(a), si, ATTN_V_MUL_(a, co));
+      ATTN_FN_(store)(y, i, r, w, (int)ty);
     }
   }
   if (y == x) return; /* same type and place */
@@ -842,7 +862,7 @@ static const attn_table_ ATTN_FN_(table) = {
 #undef ATTN_T_
 #undef ATTN_ISA_ID_
 #undef ATTN_MR_
-#undef ATTN_M_AND_
+#undef ATTN_EXP_UNIT_
 #undef ATTN_NG_
 #undef ATTN_VF_
 #undef ATTN_VM_
@@ -1222,6 +1242,7 @@ ATTN_DEF attn_status attn_alibi_slopes(float *slopes, int64_t n);
 /* isa/config.h owns what the compiler and the target are: processor family, inlining, target
  * regions, the hooks a user may override. Nothing here looks at the running machine. */
 
+#include <float.h>
 #include <math.h>
 #include <string.h>
 
@@ -1254,6 +1275,12 @@ ATTN_DEF attn_status attn_alibi_slopes(float *slopes, int64_t n);
 #define ATTN_GCC_ 1
 #elif defined(_MSC_VER)
 #define ATTN_MSVC_ 1
+#endif
+
+/* gcc takes the flag back for our functions; clang cannot, and folds the rounding and the tests for
+ * NaN and -inf away. */
+#if defined(ATTN_CLANG_) && (defined(__FAST_MATH__) || __FINITE_MATH_ONLY__)
+#error "compile the file that defines ATTN_IMPLEMENTATION without -ffast-math and -Ofast"
 #endif
 
 #if defined(__x86_64__) || defined(__i386__) || defined(_M_X64) || defined(_M_IX86)
@@ -1300,13 +1327,10 @@ ATTN_DEF attn_status attn_alibi_slopes(float *slopes, int64_t n);
 
 #if defined(ATTN_MSVC_)
 #define ATTN_INLINE_ static __forceinline
-#define ATTN_RESTRICT_ __restrict
 #elif defined(__GNUC__)
 #define ATTN_INLINE_ static inline __attribute__((always_inline, unused))
-#define ATTN_RESTRICT_ __restrict
 #else
 #define ATTN_INLINE_ static inline
-#define ATTN_RESTRICT_
 #endif
 
 /* Before a short loop over vectors: unrolled whole, its array becomes registers. */
@@ -1376,7 +1400,7 @@ ATTN_DEF attn_status attn_alibi_slopes(float *slopes, int64_t n);
   ATTN_PRAGMA_EXPAND_(GCC target(row(ATTN_NAME_FIRST_, ATTN_NAME_REST_)))
 #define ATTN_END_REGION_ ATTN_PRAGMA_(GCC pop_options)
 #define ATTN_BEGIN_STRICT_ \
-  ATTN_PRAGMA_(GCC push_options) ATTN_PRAGMA_(GCC optimize("fp-contract=off"))
+  ATTN_PRAGMA_(GCC push_options) ATTN_PRAGMA_(GCC optimize("fp-contract=off", "no-fast-math"))
 #define ATTN_END_STRICT_ ATTN_PRAGMA_(GCC pop_options)
 #else
 #define ATTN_BEGIN_REGION_(row)
@@ -1445,8 +1469,10 @@ ATTN_INLINE_ uint16_t attn_to_f16_(float f) {
 /* Keys between two updates of the running maximum; part of the bits of every result. */
 #define ATTN_BLOCK_ 128
 
-/* What pack reads: an attn_dtype, or bytes that stand for 0 and -inf. */
-#define ATTN_KIND_BOOL_ 100
+/* What pack reads: an attn_dtype, plus BIAS for numbers that must stay finite, or bytes that stand
+ * for 0 and -inf. */
+#define ATTN_KIND_BIAS_ 16
+#define ATTN_KIND_BOOL_ 32
 
 #define ATTN_LOG2E_ 1.4426950408889634074
 #define ATTN_LN2_ 0.69314718055994530942
@@ -1513,7 +1539,7 @@ typedef struct attn_table_ {
   void (*weights)(float *p, const float *x, int64_t n, float m, float scale);
   /* y[i] = exp(x[i]) */
   void (*exp)(float *y, const float *x, int64_t n);
-  /* y = a x1 + b x2, a row; a zero weight contributes nothing whatever its x holds */
+  /* y = a x1 + b x2, a row; a part may be null */
   void (*blend)(void *y, const void *x1, const void *x2, attn_dtype ty, attn_dtype t1,
                 attn_dtype t2, int64_t n, float a, float b);
   /* rotates one row: y[c] = x[c] cos[c] + x[pair of c] sin[c] for c < rot, y[c] = x[c] after */
@@ -1525,10 +1551,12 @@ typedef struct attn_table_ {
 /* isa/tiers.h owns the stanzas: each compiles the pass for one tier inside its region. A tier is
  * one vocabulary file, one feature row in isa/config.h and one stanza here. */
 
-/* Adding 1.5 * 2^23 + 127 to a small number rounds it to an integer n and leaves n + 127, the
- * exponent field of 2^n, in the low bits. */
-#define ATTN_EXP_BIAS_ 12583039.0f
-#define ATTN_EXP_BIAS_BITS_ 0x4B40007F
+/* Adding 1.5 * 2^23 + 126 to a small number rounds it to an integer n and leaves n + 126, the
+ * exponent field of 2^(n-1), in the low bits. The constant is even, so that ties go to even n as
+ * rounding instructions have it; the factor 2 that is missing is in the polynomial, see
+ * ATTN_EXP_UNIT_. */
+#define ATTN_EXP_BIAS_ 12583038.0f
+#define ATTN_EXP_BIAS_BITS_ 0x4B40007E
 #define ATTN_EXP_C1_ 6.931472e-01f
 #define ATTN_EXP_C2_ 2.4022646e-01f
 #define ATTN_EXP_C3_ 5.5503383e-02f
@@ -1565,12 +1593,12 @@ ATTN_BEGIN_STRICT_
 #define ATTN_V_ABS_(a) attn_abs_scalar_(a)
 #define ATTN_V_EQ_(a, b) attn_eq_scalar_(a, b)
 #define ATTN_V_LT_(a, b) attn_lt_scalar_(a, b)
-#define ATTN_M_AND_(m, n) attn_and_scalar_(m, n)
 #define ATTN_V_SELECT_(m, a, b) attn_select_scalar_(m, a, b)
 #define ATTN_V_ROUND_(x, t, n)                              \
   (t) = ATTN_V_ADD_(x, ATTN_V_SET1_(ATTN_EXP_BIAS_)), \
   (n) = ATTN_V_SUB_(t, ATTN_V_SET1_(ATTN_EXP_BIAS_))
-#define ATTN_V_EXP_FLOOR_(x) attn_max_scalar_(attn_set1_scalar_(-127.0f), x)
+#define ATTN_EXP_UNIT_ 2.0f
+#define ATTN_V_EXP_FLOOR_(x) attn_max_scalar_(attn_set1_scalar_(-126.0f), x)
 #define ATTN_V_LDEXP_SMALL_(p, t, n) attn_ldexp_small_scalar_(p, t)
 #define ATTN_V_LDEXP_(p, t, n) ((void)(t), attn_ldexp_scalar_(p, n))
 #define ATTN_V_LOAD_F16_(p) attn_load_f16_scalar_(p)
@@ -1642,10 +1670,6 @@ ATTN_INLINE_ attn_m4_ attn_lt_scalar_(attn_v4_ a, attn_v4_ b) {
   attn_m4_ r;
   ATTN_FLAGS_(a.f[i] < b.f[i])
 }
-ATTN_INLINE_ attn_m4_ attn_and_scalar_(attn_m4_ a, attn_m4_ b) {
-  attn_m4_ r;
-  ATTN_FLAGS_(a.on[i] & b.on[i])
-}
 ATTN_INLINE_ attn_v4_ attn_select_scalar_(attn_m4_ m, attn_v4_ a, attn_v4_ b) {
   attn_v4_ r;
   ATTN_LANES_(m.on[i] ? a.f[i] : b.f[i])
@@ -1654,11 +1678,11 @@ ATTN_INLINE_ attn_v4_ attn_ldexp_small_scalar_(attn_v4_ p, attn_v4_ t) {
   attn_v4_ r;
   ATTN_LANES_(p.f[i] * attn_from_bits_(attn_to_bits_(t.f[i]) << 23))
 }
-/* n is an integer in -150..128 or NaN; two exact-or-once-rounded steps as in the other tiers */
+/* 2^(n-1), n an integer in -150..128 or NaN; two exact-or-once-rounded steps as in the other tiers */
 ATTN_INLINE_ attn_v4_ attn_ldexp_scalar_(attn_v4_ p, attn_v4_ n) {
   attn_v4_ r;
   for (int i = 0; i < 4; i++) {
-    int e = n.f[i] == n.f[i] ? (int)n.f[i] : 0;
+    int e = n.f[i] == n.f[i] ? (int)n.f[i] - 1 : 0;
     int half = e < 0 ? -((1 - e) / 2) : e / 2;
     uint32_t s = (uint32_t)(half + 127) << 23, t = (uint32_t)(e - half + 127) << 23;
     r.f[i] = p.f[i] * attn_from_bits_(s) * attn_from_bits_(t);
@@ -1738,12 +1762,12 @@ ATTN_INLINE_ void attn_transpose_scalar_(attn_v4_ *v) {
 #define ATTN_V_ABS_(a) vabsq_f32(a)
 #define ATTN_V_EQ_(a, b) vceqq_f32(a, b)
 #define ATTN_V_LT_(a, b) vcltq_f32(a, b)
-#define ATTN_M_AND_(m, n) vandq_u32(m, n)
 #define ATTN_V_SELECT_(m, a, b) vbslq_f32(m, a, b)
 #define ATTN_V_ROUND_(x, t, n)                              \
   (t) = ATTN_V_ADD_(x, ATTN_V_SET1_(ATTN_EXP_BIAS_)), \
   (n) = ATTN_V_SUB_(t, ATTN_V_SET1_(ATTN_EXP_BIAS_))
-#define ATTN_V_EXP_FLOOR_(x) vmaxq_f32(vdupq_n_f32(-127.0f), x)
+#define ATTN_EXP_UNIT_ 2.0f
+#define ATTN_V_EXP_FLOOR_(x) vmaxq_f32(vdupq_n_f32(-126.0f), x)
 #define ATTN_V_LDEXP_SMALL_(p, t, n) \
   vmulq_f32(p, vreinterpretq_f32_s32(vshlq_n_s32(vreinterpretq_s32_f32(t), 23)))
 #define ATTN_V_LDEXP_(p, t, n) attn_ldexp_neon_(p, t)
@@ -1796,7 +1820,7 @@ ATTN_INLINE_ float32x4_t attn_div_neon_(float32x4_t a, float32x4_t b) {
 #endif
 
 ATTN_INLINE_ float32x4_t attn_ldexp_neon_(float32x4_t p, float32x4_t t) {
-  int32x4_t n = vsubq_s32(vreinterpretq_s32_f32(t), vdupq_n_s32(ATTN_EXP_BIAS_BITS_));
+  int32x4_t n = vsubq_s32(vreinterpretq_s32_f32(t), vdupq_n_s32(ATTN_EXP_BIAS_BITS_ + 1));
   int32x4_t half = vshrq_n_s32(n, 1), rest = vsubq_s32(n, half), one = vdupq_n_s32(127);
   float32x4_t s = vreinterpretq_f32_s32(vshlq_n_s32(vaddq_s32(half, one), 23));
   float32x4_t r = vreinterpretq_f32_s32(vshlq_n_s32(vaddq_s32(rest, one), 23));
@@ -1861,16 +1885,16 @@ ATTN_BEGIN_REGION_(ATTN_FEATURES_AVX2_)
 #define ATTN_V_ABS_(a) _mm256_andnot_ps(_mm256_set1_ps(-0.0f), a)
 #define ATTN_V_EQ_(a, b) _mm256_cmp_ps(a, b, _CMP_EQ_OQ)
 #define ATTN_V_LT_(a, b) _mm256_cmp_ps(a, b, _CMP_LT_OQ)
-#define ATTN_M_AND_(m, n) _mm256_and_ps(m, n)
 #define ATTN_V_SELECT_(m, a, b) _mm256_blendv_ps(b, a, m)
 #define ATTN_V_ROUND_(x, t, n)                              \
   (t) = ATTN_V_ADD_(x, ATTN_V_SET1_(ATTN_EXP_BIAS_)), \
   (n) = ATTN_V_SUB_(t, ATTN_V_SET1_(ATTN_EXP_BIAS_))
 /* SMALL: add n + 64 to the exponent, which stays in range, then let one multiplication by 2^-64
  * round into the subnormals. The other form scales by 2^(n/2) twice. */
-/* n + 127 shifted into the exponent field is 2^n, and 0 for n = -127, the floor. The other form
+/* n + 126 shifted into the exponent field is 2^(n-1), and 0 for n = -126, the floor. The other form
  * multiplies by 2^(n/2) twice. */
-#define ATTN_V_EXP_FLOOR_(x) _mm256_max_ps(_mm256_set1_ps(-127.0f), x)
+#define ATTN_EXP_UNIT_ 2.0f
+#define ATTN_V_EXP_FLOOR_(x) _mm256_max_ps(_mm256_set1_ps(-126.0f), x)
 #define ATTN_V_LDEXP_SMALL_(p, t, n) \
   _mm256_mul_ps(p, _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_castps_si256(t), 23)))
 #define ATTN_V_LDEXP_(p, t, n) attn_ldexp_avx2_(p, t)
@@ -1895,7 +1919,7 @@ ATTN_INLINE_ __m256i attn_first_avx2_(int n) {
 }
 
 ATTN_INLINE_ __m256 attn_ldexp_avx2_(__m256 p, __m256 t) {
-  __m256i n = _mm256_sub_epi32(_mm256_castps_si256(t), _mm256_set1_epi32(ATTN_EXP_BIAS_BITS_));
+  __m256i n = _mm256_sub_epi32(_mm256_castps_si256(t), _mm256_set1_epi32(ATTN_EXP_BIAS_BITS_ + 1));
   __m256i half = _mm256_srai_epi32(n, 1), rest = _mm256_sub_epi32(n, half);
   __m256i one = _mm256_set1_epi32(127);
   __m256 s = _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(half, one), 23));
@@ -1983,16 +2007,17 @@ ATTN_BEGIN_REGION_(ATTN_FEATURES_AVX512_)
 /* comparisons and choice; NaN compares false */
 #define ATTN_V_EQ_(a, b) _mm512_cmp_ps_mask(a, b, _CMP_EQ_OQ)
 #define ATTN_V_LT_(a, b) _mm512_cmp_ps_mask(a, b, _CMP_LT_OQ)
-#define ATTN_M_AND_(m, n) ((__mmask16)((m) & (n)))
 #define ATTN_V_SELECT_(m, a, b) _mm512_mask_blend_ps(m, b, a)
-/* n = x rounded to an integer, t = n + ATTN_EXP_BIAS_ with n in its low bits (unused here) */
+/* n = x rounded to an integer, t = n + ATTN_EXP_BIAS_ (unused here) */
 #define ATTN_V_ROUND_(x, t, n) (n) = _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT), (t) = (n)
-/* p * 2^n: SMALL for n <= 0 after EXP_FLOOR, 0 below n = -126; the other for any n, rounded once.
+/* p * 2^n / UNIT: SMALL for n <= 0 after EXP_FLOOR, 0 below n = -125; the other for any n, rounded once.
  * NaN in p stays NaN whatever its payload. */
+/* what the polynomial for LDEXP is multiplied by */
+#define ATTN_EXP_UNIT_ 1.0f
 #define ATTN_V_EXP_FLOOR_(x) (x)
 #define ATTN_V_LDEXP_SMALL_(p, t, n)                                                     \
   ((void)(t), _mm512_maskz_scalef_ps(                                                    \
-                  _mm512_cmp_ps_mask(n, _mm512_set1_ps(-126.0f), _CMP_NLT_UQ), p, n))
+                  _mm512_cmp_ps_mask(n, _mm512_set1_ps(-125.0f), _CMP_NLT_UQ), p, n))
 #define ATTN_V_LDEXP_(p, t, n) ((void)(t), _mm512_scalef_ps(p, n))
 /* 16-bit storage, round to nearest even */
 #define ATTN_V_LOAD_F16_(p) _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(p)))
@@ -2264,7 +2289,9 @@ typedef struct attn_span_ {
   uintptr_t lo, hi;
 } attn_span_;
 
-ATTN_FUNC_ int attn_overlap_(attn_span_ a, attn_span_ b) { return a.lo < b.hi && b.lo < a.hi; }
+ATTN_FUNC_ int attn_overlap_(attn_span_ a, attn_span_ b) {
+  return a.lo < a.hi && b.lo < b.hi && a.lo < b.hi && b.lo < a.hi;
+}
 
 ATTN_FUNC_ int64_t attn_abs64_(int64_t x) { return x < 0 ? (x == INT64_MIN ? INT64_MAX : -x) : x; }
 
@@ -2354,6 +2381,8 @@ ATTN_FUNC_ int attn_check_array_(attn_error_ *e, const void *data, int64_t n, in
   span->lo = span->hi = (uintptr_t)data;
   if (!data) return 1;
   if ((uintptr_t)data % (uintptr_t)size != 0) return attn_reject_(e, ATTN_E_ALIGN, align);
+  if (attn_mul_(n, size) > INT64_MAX / 4 || (uint64_t)attn_mul_(n, size) > UINTPTR_MAX - span->lo)
+    return attn_reject_(e, ATTN_E_OVERFLOW, "an array spans more bytes than the address space holds");
   span->hi += (uintptr_t)(n * size);
   return 1;
 }
@@ -2453,6 +2482,26 @@ ATTN_FUNC_ int64_t attn_workspace_bytes_(int64_t each, int64_t count) {
   return bytes > (sizeof(void *) == 4 ? (int64_t)0x7fffffff : INT64_MAX / 4) ? INT64_MAX : bytes;
 }
 
+/* The caller's workspace as a span, empty when there is none. */
+ATTN_FUNC_ int attn_check_workspace_(attn_error_ *e, const attn_ctx *ctx, attn_span_ *span) {
+  span->lo = span->hi = 0;
+  if (!ctx || !ctx->workspace) return 1;
+  span->lo = (uintptr_t)ctx->workspace;
+  if (ctx->workspace_size > UINTPTR_MAX - span->lo)
+    return attn_reject_(e, ATTN_E_OVERFLOW, "ctx.workspace_size passes the address space");
+  span->hi = span->lo + ctx->workspace_size;
+  return 1;
+}
+
+/* The context of a workspace query: the same call before it has one. */
+ATTN_FUNC_ attn_ctx attn_before_workspace_(const attn_ctx *ctx) {
+  attn_ctx plain;
+  memset(&plain, 0, sizeof plain);
+  if (ctx) plain = *ctx;
+  plain.workspace = NULL, plain.workspace_size = 0;
+  return plain;
+}
+
 typedef struct attn_workspace_ {
   char *base;  /* aligned */
   void *owned; /* what ATTN_FREE gets */
@@ -2480,13 +2529,6 @@ ATTN_FUNC_ int attn_workspace_get_(attn_error_ *e, attn_workspace_ *w, const att
 
 ATTN_FUNC_ void attn_workspace_drop_(attn_workspace_ *w) {
   if (w->owned) ATTN_FREE(w->owned);
-}
-
-/* the next piece of n elements */
-ATTN_FUNC_ void *attn_take_(char **at, int64_t n, int64_t size) {
-  void *piece = *at;
-  *at += attn_piece_(n, size);
-  return piece;
 }
 /* <<< attn/engine/workspace.h */
 /* >>> attn/engine/parallel.h */
@@ -2546,6 +2588,17 @@ ATTN_PUB_ void attn_parallel_openmp(void *user, int64_t count, attn_task_fn task
 /* engine/scalar_math.h owns elementary functions of single numbers in double, for what happens once
  * a row or a position. Own code, so that results do not depend on the machine's libm. */
 
+/* Finite stays finite when it becomes a float: -FLT_MAX is a popular "almost -inf". */
+ATTN_FUNC_ double attn_clamp_f64_(double x) {
+  const double most = (double)FLT_MAX;
+  return x > most ? most : x < -most ? -most : x;
+}
+
+/* A natural logarithm in log2 units; -inf stays -inf. */
+ATTN_FUNC_ float attn_to_log2_(float x) {
+  return x - x != 0.0f ? x : (float)attn_clamp_f64_((double)x * ATTN_LOG2E_);
+}
+
 /* log2 of a normal positive float: e + 2/ln 2 (z + z^3/3 + ...), z = (f-1)/(f+1), |z| < 0.172 */
 ATTN_FUNC_ double attn_log2_(float x) {
   uint32_t u = attn_to_bits_(x);
@@ -2582,14 +2635,12 @@ ATTN_FUNC_ void attn_sincos_(double phi, float *sine, float *cosine) {
   }
 }
 /* <<< attn/engine/scalar_math.h */
-/* >>> attn/engine/softmax.h */
-/* engine/softmax.h owns the exact-softmax driver: it walks the key blocks that a tile of queries
- * may see and calls the primitives on them. Which keys and modifiers a mechanism has is data in
- * attn_softmax_; argument checks belong to the mechanisms.
+/* >>> attn/engine/tile.h */
+/* engine/tile.h owns what the exact-softmax engine works on: the problem (attn_softmax_), the memory
+ * of a worker and the lanes of a tile.
  *
  * A tile is up to ATTN_TILE_ query rows that read the same keys and values: rows of one head, or
- * of all heads of a group, query by query. Blocks of ATTN_BLOCK_ keys start at multiples of it,
- * whatever the tile, so a row's result never depends on the rows beside it. */
+ * of all heads of a group, query by query. */
 
 enum { ATTN_PIECES_ = 10 };
 
@@ -2682,6 +2733,7 @@ ATTN_FUNC_ char *attn_at_(const attn_tensor *t, int64_t b, int64_t h, int64_t i)
          (b * t->stride_batch + h * t->stride_head + i * t->stride_len) * attn_size_(t->dtype);
 }
 
+/* Row i of a mask: extents of 1 broadcast. */
 ATTN_FUNC_ const char *attn_mask_at_(const attn_mask *m, int64_t b, int64_t h, int64_t i) {
   int64_t e = (m->batch > 1 ? b : 0) * m->stride_batch + (m->heads > 1 ? h : 0) * m->stride_head +
               (m->q_len > 1 ? i : 0) * m->stride_q;
@@ -2722,7 +2774,7 @@ ATTN_FUNC_ void attn_tile_lanes_(attn_tile_ *t, int64_t unit, int64_t tile) {
     t->out[r] = attn_at_(&a->o, t->batch, h, i);
     if (a->mask.kind) t->mask[r] = attn_mask_at_(&a->mask, t->batch, h, i);
     if (a->bias.kind) t->bias[r] = attn_mask_at_(&a->bias, t->batch, h, i);
-    if (a->alibi) t->slope[r] = (float)((double)a->alibi[h] * -ATTN_LOG2E_);
+    if (a->alibi) t->slope[r] = -attn_to_log2_(a->alibi[h]);
     int g = r / ATTN_GROUP_;
     if (t->lo[r] >= t->hi[r]) {
       t->lo[r] = t->hi[r] = 0, t->g[g].ragged = 1;
@@ -2736,6 +2788,14 @@ ATTN_FUNC_ void attn_tile_lanes_(attn_tile_ *t, int64_t unit, int64_t tile) {
     }
   }
   a->table->pack(t->w.qt, q, t->n, a->q.dim, (int)a->q.dtype, a->scale_hi, a->scale_lo);
+}
+/* <<< attn/engine/tile.h */
+/* >>> attn/engine/mask.h */
+/* engine/mask.h owns masks and biases of a tile: what they say of a block of keys, and their entries
+ * in the form the modifiers take. */
+
+ATTN_FUNC_ int attn_bit_(const void *row, int64_t j) {
+  return ((const unsigned char *)row)[j >> 3] >> (j & 7) & 1;
 }
 
 /* Expands rows j0..j0+n of a mask into lanes. Entries that broadcast along k are repeated. */
@@ -2751,13 +2811,12 @@ ATTN_FUNC_ void attn_tile_mask_(attn_tile_ *t, const attn_mask *mask, const char
       continue;
     }
     unsigned char *bytes = t->w.bytes + r * ATTN_BLOCK_;
-    for (int64_t j = 0; j < width; j++)
-      bytes[j] = (unsigned char)((unsigned char)rows[r][(from + j) >> 3] >> ((from + j) & 7) & 1);
+    for (int64_t j = 0; j < width; j++) bytes[j] = (unsigned char)attn_bit_(rows[r], from + j);
     at[r] = bytes;
   }
   if (mask->kind == ATTN_MASK_ADD) {
     const float hi = (float)ATTN_LOG2E_, lo = (float)(ATTN_LOG2E_ - (double)hi);
-    f->pack(dst, at, t->n, width, (int)mask->dtype, hi, lo);
+    f->pack(dst, at, t->n, width, (int)mask->dtype | ATTN_KIND_BIAS_, hi, lo);
   } else {
     f->pack(dst, at, t->n, width, ATTN_KIND_BOOL_, 1.0f, 0.0f);
   }
@@ -2779,7 +2838,7 @@ ATTN_FUNC_ int attn_tile_allows_(const attn_tile_ *t, int64_t j0, int64_t j1) {
     int64_t j = j0;
     if (mask->kind == ATTN_MASK_BITS) {
       for (; j < j1; j++) {
-        int on = row[j >> 3] >> (j & 7) & 1;
+        int on = attn_bit_(row, j);
         some |= on, all &= on;
       }
       continue;
@@ -2799,22 +2858,30 @@ ATTN_FUNC_ int attn_mask_per_key_(const attn_softmax_ *a, const attn_mask *mask)
   return mask->q_len == 1 && (mask->heads == 1 || a->group == 1);
 }
 
-/* Adds keys j0..j0+n of a per-key mask to key[], in log2 units. */
+/* Keys j0..j0+n of a per-key bias, in log2 units; a per-key mask then forbids some. */
 ATTN_FUNC_ void attn_tile_key_(const attn_tile_ *t, const attn_mask *mask, const char *row,
                                float *key, int64_t j0, int64_t n) {
-  const unsigned char *bits = (const unsigned char *)row;
+  const unsigned char *bytes = (const unsigned char *)row;
   float x[ATTN_BLOCK_];
   const int64_t step = mask->k_len > 1 ? 1 : 0, from = step * j0, width = step ? n : 1;
-  if (mask->kind == ATTN_MASK_ADD)
+  if (mask->kind == ATTN_MASK_ADD) {
     t->a->table->widen(x, row + from * attn_size_(mask->dtype), 0, 1, width, mask->dtype);
-  else
-    for (int64_t j = 0; j < width; j++) {
-      int64_t e = from + j;
-      int on = mask->kind == ATTN_MASK_BITS ? bits[e >> 3] >> (e & 7) & 1 : bits[e];
-      x[j] = on ? 0.0f : -INFINITY;
+    for (int64_t j = 0; j < n; j++) key[j] = attn_to_log2_(x[j * step]);
+  } else {
+    for (int64_t j = 0; j < n; j++) { /* not an addition: NaN + -inf would let the key through */
+      int64_t e = from + j * step;
+      if (!(mask->kind == ATTN_MASK_BITS ? attn_bit_(row, e) : bytes[e])) key[j] = -INFINITY;
     }
-  for (int64_t j = 0; j < n; j++) key[j] += (float)((double)x[j * step] * ATTN_LOG2E_);
+  }
 }
+/* <<< attn/engine/mask.h */
+/* >>> attn/engine/softmax.h */
+/* engine/softmax.h owns the exact-softmax driver: it walks the key blocks that a tile of queries
+ * may see and calls the primitives on them. Which keys and modifiers a mechanism has is data in
+ * attn_softmax_; argument checks belong to the mechanisms.
+ *
+ * Blocks of ATTN_BLOCK_ keys start at multiples of it, whatever the tile, so a row's result never
+ * depends on the rows beside it. */
 
 /* Key rows j0.. as f32: the tensor itself, or a converted copy. */
 ATTN_FUNC_ const float *attn_rows_f32_(const attn_softmax_ *a, const attn_tensor *x, int64_t b,
@@ -2880,14 +2947,18 @@ ATTN_FUNC_ int attn_tile_cut_(const attn_tile_ *t, int64_t j0, int64_t j1, attn_
  * forbidden pair has weight 0 and 0 * NaN is NaN. A tile in which that may have happened is swept
  * again carefully: such values are taken out of a copy of the block here, before the scores become
  * weights, with the lanes that read them, and put back by attn_tile_patch_. */
-ATTN_FUNC_ void attn_tile_clean_(attn_tile_ *t, const attn_segment_ *seg, int count, int64_t j0,
-                                 int64_t n, const float *v, int64_t stride) {
+ATTN_FUNC_ void attn_tile_clean_(attn_tile_ *t, const attn_modifiers_ *mod, int64_t j0, int64_t n,
+                                 const float *v, int64_t stride) {
   const int64_t dv = t->a->v.dim;
-  memset(t->w.hit, 0, (size_t)(n * ATTN_TILE_));
-  for (int i = 0; i < count; i++)
-    for (int64_t j = seg[i].j0 - j0; j < seg[i].j1 - j0; j++)
-      for (int lane = seg[i].g0 * ATTN_GROUP_; lane < seg[i].g1 * ATTN_GROUP_; lane++)
-        t->w.hit[j * ATTN_TILE_ + lane] = (unsigned char)(t->w.s[j * ATTN_TILE_ + lane] != -INFINITY);
+  /* by the masks, not by the score: an allowed score may be -inf, and its value is read */
+  for (int64_t j = 0; j < n; j++)
+    for (int lane = 0; lane < t->n; lane++) {
+      const int64_t cell = j * ATTN_TILE_ + lane;
+      t->w.hit[cell] = (unsigned char)(t->lo[lane] <= j0 + j && j0 + j < t->hi[lane] &&
+                                       !(mod->key && mod->key[j] == -INFINITY) &&
+                                       !(mod->bias && mod->bias[cell] == -INFINITY) &&
+                                       !(mod->allow && mod->allow[cell] != 0.0f));
+    }
   for (int64_t j = 0; j < n; j++)
     for (int64_t c = 0; c < dv; c++) {
       float x = v[j * stride + c];
@@ -2960,6 +3031,9 @@ ATTN_FUNC_ void attn_tile_block_(attn_tile_ *t, int64_t j0, int64_t j1, int *sta
   if (key_mask) attn_tile_key_(t, mask, t->mask[0], key, j0, j1 - j0);
   if (bias && !key_bias) attn_tile_mask_(t, bias, t->bias, t->w.bias, j0, j1 - j0);
   if (mask && !key_mask) attn_tile_mask_(t, mask, t->mask, t->w.allow, j0, j1 - j0);
+  if (key_mask || key_bias) mod.key = key;
+  if (bias && !key_bias) mod.bias = t->w.bias;
+  if (mask && !key_mask) mod.allow = t->w.allow;
   if (bounded)
     for (int r = 0; r < ATTN_TILE_; r++) {
       t->from[r] = (float)attn_clamp_(t->lo[r] - base, 0, ATTN_BLOCK_);
@@ -2979,12 +3053,12 @@ ATTN_FUNC_ void attn_tile_block_(attn_tile_ *t, int64_t j0, int64_t j1, int *sta
     f->score_block(s + (j - j0) * ATTN_TILE_, t->w.qt, k + (j - j0) * k_stride, k_stride, n, dk,
                    g0, g1, change ? t->spare : t->top);
     if (change) {
-      if (key_mask || key_bias) mod.key = key + (j - j0);
-      if (bias && !key_bias) mod.bias = t->w.bias + (j - j0) * ATTN_TILE_;
-      if (mask && !key_mask) mod.allow = t->w.allow + (j - j0) * ATTN_TILE_;
-      mod.lo = seg[i].bounded ? t->from : NULL;
-      mod.hi = t->to;
-      f->modify_block(s + (j - j0) * ATTN_TILE_, j - base, n, g0, g1, &mod, t->top);
+      attn_modifiers_ part = mod;
+      if (part.key) part.key += j - j0;
+      if (part.bias) part.bias += (j - j0) * ATTN_TILE_;
+      if (part.allow) part.allow += (j - j0) * ATTN_TILE_;
+      if (seg[i].bounded) part.lo = t->from, part.hi = t->to;
+      f->modify_block(s + (j - j0) * ATTN_TILE_, j - base, n, g0, g1, &part, t->top);
     }
     for (int g = g0; g < g1; g++) {
       /* groups that see the keys before and after, but not these */
@@ -3003,7 +3077,7 @@ ATTN_FUNC_ void attn_tile_block_(attn_tile_ *t, int64_t j0, int64_t j1, int *sta
   /* E8, E9. One segment for all rows, the usual case, rescales the accumulator in registers. */
   int patch = 0;
   if (t->careful && partial && !f->finite(v, v_stride, j1 - j0, dv)) {
-    attn_tile_clean_(t, seg, count, j0, j1 - j0, v, v_stride);
+    attn_tile_clean_(t, &mod, j0, j1 - j0, v, v_stride);
     v = t->w.v, v_stride = dv, patch = 1;
   }
   if (whole) {
@@ -3037,7 +3111,7 @@ ATTN_FUNC_ void attn_tile_finish_(attn_tile_ *t, int started) {
     for (int r = 0; r < ATTN_TILE_; r++) {
       logit[r] = -INFINITY;
       if (r < t->n && t->row[r] < queries)
-        logit[r] = pass == 0 ? (float)((double)a->sinks[t->head[r]] * ATTN_LOG2E_) : 0.0f;
+        logit[r] = pass == 0 ? attn_to_log2_(a->sinks[t->head[r]]) : 0.0f;
     }
     f->join(t->m, t->l, t->scale, logit);
   }
@@ -3245,31 +3319,26 @@ ATTN_FUNC_ int64_t attn_gcd_(int64_t a, int64_t b) {
   return a;
 }
 
-/* A window field as a distance; half of INT64_MAX is beyond every position. */
+/* A window field as a distance; a quarter of INT64_MAX is beyond every position. */
 ATTN_FUNC_ int64_t attn_reach_(int64_t window) {
   const int64_t far = INT64_MAX / 4;
   return window == 0 ? far : window == ATTN_WINDOW_NONE ? 0 : window < far ? window : far;
 }
 
-/* A finite additive mask has no NaN and no +inf. Distinct entries are read once. */
-ATTN_FUNC_ int attn_check_bias_(attn_error_ *e, const attn_mask *m) {
+/* An additive mask has no NaN and no +inf. Distinct entries are read once. */
+ATTN_FUNC_ int attn_check_bias_(attn_error_ *e, const attn_table_ *table, const attn_mask *m) {
+  float x[ATTN_BLOCK_];
   for (int64_t b = 0; b < m->batch; b++)
     for (int64_t h = 0; h < m->heads; h++)
-      for (int64_t i = 0; i < m->q_len; i++) {
-        const char *row = attn_mask_at_(m, b, h, i);
-        for (int64_t j = 0; j < m->k_len; j++) {
-          float x;
-          if (m->dtype == ATTN_F32) {
-            memcpy(&x, row + 4 * j, 4);
-          } else {
-            uint16_t u;
-            memcpy(&u, row + 2 * j, 2);
-            x = m->dtype == ATTN_F16 ? attn_from_f16_(u) : attn_from_bf16_(u);
-          }
-          if (!(x < INFINITY))
-            return attn_reject_(e, ATTN_E_VALUE, "params.bias holds NaN or +inf");
+      for (int64_t i = 0; i < m->q_len; i++)
+        for (int64_t j = 0; j < m->k_len; j += ATTN_BLOCK_) {
+          const int64_t n = m->k_len - j < ATTN_BLOCK_ ? m->k_len - j : ATTN_BLOCK_;
+          const char *row = attn_mask_at_(m, b, h, i) + j * attn_size_(m->dtype);
+          table->widen(x, row, 0, 1, n, m->dtype);
+          for (int64_t c = 0; c < n; c++)
+            if (!(x[c] < INFINITY))
+              return attn_reject_(e, ATTN_E_VALUE, "params.bias holds NaN or +inf");
         }
-      }
   return 1;
 }
 
@@ -3383,12 +3452,7 @@ ATTN_FUNC_ int attn_sdpa_plan_(attn_error_ *e, attn_softmax_ *a, const attn_sdpa
       return attn_reject_(e, ATTN_E_SHAPE, "params.map must be [q.batch, q.heads, q.len, k.len]");
     if (!attn_check_rows_(e, map, &wm)) return 0;
   }
-  if (ctx && ctx->workspace) {
-    span[WORK].lo = (uintptr_t)ctx->workspace;
-    if (ctx->workspace_size > UINTPTR_MAX - span[WORK].lo)
-      return attn_reject_(e, ATTN_E_OVERFLOW, "ctx.workspace_size passes the address space");
-    span[WORK].hi = span[WORK].lo + ctx->workspace_size;
-  }
+  if (!attn_check_workspace_(e, ctx, &span[WORK])) return 0;
   for (int x = O; x <= MAP; x++)
     for (int y = x + 1; y < WORK; y++)
       if (attn_overlap_(span[x], span[y]))
@@ -3404,7 +3468,7 @@ ATTN_FUNC_ int attn_sdpa_plan_(attn_error_ *e, attn_softmax_ *a, const attn_sdpa
         !attn_check_logits_(e, p->sinks, q->heads, 0, "params.sinks holds NaN or +inf"))
       return 0;
     if (ctx && ctx->validate && p->bias.kind && q->batch && q->len && k->len &&
-        !attn_check_bias_(e, &p->bias))
+        !attn_check_bias_(e, a->table, &p->bias))
       return 0;
   }
 
@@ -3415,11 +3479,10 @@ ATTN_FUNC_ int attn_sdpa_plan_(attn_error_ *e, attn_softmax_ *a, const attn_sdpa
   a->alibi = p->alibi, a->sinks = p->sinks, a->softmax_one = p->softmax_one != 0;
   double s = (double)scale;
   if (scale == 0.0f) s = attn_to_bits_(scale) ? 0.0 : 1.0 / sqrt((double)q->dim);
-  s *= ATTN_LOG2E_;
+  s = attn_clamp_f64_(s * ATTN_LOG2E_);
   a->scale_hi = (float)s;
-  /* past the largest float the scores are infinite anyway */
-  a->scale_lo = a->scale_hi - a->scale_hi == 0.0f ? (float)(s - (double)a->scale_hi) : 0.0f;
-  a->softcap = (float)((double)p->softcap * ATTN_LOG2E_);
+  a->scale_lo = (float)(s - (double)a->scale_hi);
+  a->softcap = attn_to_log2_(p->softcap);
   a->q_off = p->has_q_off ? p->q_off : k->len - q->len;
   a->left = attn_reach_(p->window_left);
   a->right = p->causal ? 0 : attn_reach_(p->window_right);
@@ -3513,7 +3576,7 @@ ATTN_FUNC_ float attn_merge_row_(const attn_merge_job_ *m, void *y, const void *
   const attn_dtype to = m->o.dtype, t1 = m->o1.dtype, t2 = m->o2.dtype;
   const float nan = attn_from_bits_(0x7fc00000u), sum = e[0] + e[1];
   if (l[0] == -INFINITY && l[1] == -INFINITY) {
-    f->blend(y, x1, x2, to, t1, t2, dim, 0.0f, 0.0f);
+    f->blend(y, NULL, NULL, to, t1, t2, dim, 0.0f, 0.0f);
     return -INFINITY;
   }
   if (!(sum > 0.0f && l[0] < INFINITY && l[1] < INFINITY)) {
@@ -3525,7 +3588,7 @@ ATTN_FUNC_ float attn_merge_row_(const attn_merge_job_ *m, void *y, const void *
     if ((first ? t1 : t2) == to)
       memmove(y, first ? x1 : x2, (size_t)(dim * attn_size_(to)));
     else
-      f->blend(y, x1, x2, to, t1, t2, dim, first ? 1.0f : 0.0f, first ? 0.0f : 1.0f);
+      f->blend(y, first ? x1 : NULL, first ? NULL : x2, to, t1, t2, dim, 1.0f, 1.0f);
     return first ? l[0] : l[1];
   }
   f->blend(y, x1, x2, to, t1, t2, dim, e[0] / sum, e[1] / sum);
@@ -3622,14 +3685,9 @@ ATTN_FUNC_ int attn_rope_plan_(attn_error_ *e, attn_rope_job_ *j, const attn_rop
     return 0;
   if ((attn_overlap_(sy, sx) && !attn_same_view_(&j->y, &j->x)) || attn_overlap_(sy, sp))
     return attn_reject_(e, ATTN_E_OVERLAP, wy.overlap);
-  if (ctx && ctx->workspace) {
-    sw.lo = (uintptr_t)ctx->workspace;
-    if (ctx->workspace_size > UINTPTR_MAX - sw.lo)
-      return attn_reject_(e, ATTN_E_OVERFLOW, "ctx.workspace_size passes the address space");
-    sw.hi = sw.lo + ctx->workspace_size;
-    if (attn_overlap_(sw, sx) || attn_overlap_(sw, sy) || attn_overlap_(sw, sp))
-      return attn_reject_(e, ATTN_E_OVERLAP, "ctx.workspace must not share memory with a tensor");
-  }
+  if (!attn_check_workspace_(e, ctx, &sw)) return 0;
+  if (attn_overlap_(sw, sx) || attn_overlap_(sw, sy) || attn_overlap_(sw, sp))
+    return attn_reject_(e, ATTN_E_OVERLAP, "ctx.workspace must not share memory with a tensor");
   j->bytes = attn_mul_(2, attn_piece_(p->rot, sizeof(float)));
   return 1;
 }
@@ -3694,12 +3752,9 @@ ATTN_PUB_ size_t attn_rope_workspace(attn_tensor y, attn_tensor x, const attn_ro
                                      const attn_ctx *ctx) {
   attn_error_ e = {ATTN_OK, NULL};
   attn_rope_job_ j;
-  attn_ctx plain;
+  const attn_ctx plain = attn_before_workspace_(ctx);
   int workers;
   memset(&j, 0, sizeof j);
-  memset(&plain, 0, sizeof plain);
-  if (ctx) plain = *ctx;
-  plain.workspace = NULL, plain.workspace_size = 0;
   j.y = y, j.x = x;
   if (!attn_rope_plan_(&e, &j, params, &plain, &workers)) return 0;
   int64_t items = x.heads ? x.batch * x.len : 0;
@@ -3760,6 +3815,7 @@ ATTN_END_STRICT_
 #undef ATTN_HAS_AVX512_
 #undef ATTN_HAS_NEON_
 #undef ATTN_INLINE_
+#undef ATTN_KIND_BIAS_
 #undef ATTN_KIND_BOOL_
 #undef ATTN_LANES_
 #undef ATTN_LANE_
@@ -3774,7 +3830,6 @@ ATTN_END_STRICT_
 #undef ATTN_PRAGMA_EXPAND_
 #undef ATTN_PUB_
 #undef ATTN_QUAD_
-#undef ATTN_RESTRICT_
 #undef ATTN_ROW_INIT_
 #undef ATTN_ROW_STEP_
 #undef ATTN_ROW_STORE_

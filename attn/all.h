@@ -31,6 +31,8 @@ ATTN_BEGIN_STRICT_
 #include "engine/workspace.h"
 #include "engine/parallel.h"
 #include "engine/scalar_math.h"
+#include "engine/tile.h"
+#include "engine/mask.h"
 #include "engine/softmax.h"
 #include "mechanisms/common.h"
 #include "mechanisms/core.h"

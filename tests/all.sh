@@ -16,7 +16,11 @@ if [ "${1-}" = step ]; then
   timeout $LIMIT $make "$target" >"$logs/$target" 2>&1 </dev/null || result=FAILED
   printf '%-6s %-16s %4d s, done at %d s\n' $result "$target" $(($(now) - start)) \
     $(($(now) - begin)) | tee "$logs/$target.result"
-  if [ $result = FAILED ]; then tail -n 60 "$logs/$target" | sed 's/^/       | /'; fi
+  if [ $result = FAILED ]; then
+    { grep -E 'FAIL|ERROR|[Ee]rror[: ]' "$logs/$target" | head -n 20
+      echo "... the end of $logs/$target:"
+      tail -n 15 "$logs/$target"; } | cut -c 1-200 | sed 's/^/       | /'
+  fi
   exit 0
 fi
 
@@ -27,9 +31,9 @@ begin=$(now)
 sh "$0" step "$begin" check-amalgam
 $make attn.h
 
-# Longest first, so that the end is not one long step.
+# Longest first, so that the end is not one long step. No two steps build the same file.
 printf '%s\n' test-arm64 fuzz test-header sanitize test-native test-clang test-arm32 \
-  test-catalogue fuzz-replay examples |
+  fuzz-replay examples |
   xargs -P "${JOBS:-2}" -I STEP sh "$0" step "$begin" STEP
 
 # The last page: what the runners counted, then which tier ran where.
@@ -42,11 +46,19 @@ grep -hE '^header: |^Done [0-9]+ runs|^stat::number_of_executed_units|^replay: '
   "$logs/test-header" "$logs/fuzz" "$logs/fuzz-replay" 2>/dev/null || :
 echo
 for target in test-native test-clang test-arm64 test-arm32; do
+  [ -f "$logs/$target" ] || continue
   where=native
   case $target in *arm*) where=qemu ;; esac
-  [ ! -f "$logs/$target" ] || grep -hE '^tier ' "$logs/$target" | sed "s/^/$target ($where): /" || :
+  grep -hE '^tier ' "$logs/$target" | grep -v 'another processor family' |
+    sed "s/^tier/$target ($where):/" || :
 done
-grep -hE 'NOT RUN' "$logs"/* || :
+# a tier of another family is no gap here as long as some step ran it
+for tier in scalar avx2 avx512 neon; do
+  grep -qhE "^tier $tier +ran" "$logs"/test-* || echo "tier $tier: NOT RUN ANYWHERE"
+done
+for target in "$logs"/*; do
+  grep -E 'NOT RUN' "$target" | grep -v '^tier ' | sort -u | sed "s|^ *|${target##*/}: |" || :
+done
 echo
 failed=$(grep -lE '^FAILED' "$logs"/*.result | wc -l)
 echo "all tests: $(grep -lE '^ok' "$logs"/*.result | wc -l) steps passed, $failed failed," \

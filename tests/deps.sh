@@ -23,6 +23,7 @@ libclang-rt-14-dev runtime fuzzer
 libclang-rt-14-dev runtime asan
 clang-format command_ clang-format
 libcmocka-dev header cmocka.h
+libsleef-dev header sleef.h
 gcc-aarch64-linux-gnu command_ aarch64-linux-gnu-gcc
 libc6-dev-arm64-cross command_ aarch64-linux-gnu-gcc && echo '#include <math.h>' | aarch64-linux-gnu-gcc -E - >/dev/null 2>&1
 gcc-arm-linux-gnueabihf command_ arm-linux-gnueabihf-gcc

@@ -22,8 +22,9 @@ static const uint64_t golden[] = {
     0x0a1890de846e297bu, /* bf16 */
     0x015c2b3230cd535cu, /* mixed */
     0xf00fd1f90ba52a53u, /* map */
-    0xe764e8038679a3e3u, /* all */
-    0xea21bac1c226b283u, /* rope */
+    0xfaf5579669dadf82u, /* ties */
+    0x507265f539489f45u, /* all */
+    0x82e3be33c82ba536u, /* rope */
     0x636f72398b2f46f6u, /* merge */
     0xebd0b211a948b159u, /* exp */
 };

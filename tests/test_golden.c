@@ -25,7 +25,8 @@ enum {
   CAP = 256,
   SINKS = 512,
   ONE = 1024,
-  MAP = 2048
+  MAP = 2048,
+  TIES = 4096 /* scores half-way between powers of two, where roundings may part */
 };
 
 typedef struct golden_case {
@@ -57,6 +58,7 @@ static const golden_case cases[] = {
     {"bf16", 1, 2, 2, 2, 100, 131, 64, 48, ATTN_BF16, ATTN_BF16, CAUSAL},
     {"mixed", 1, 2, 2, 2, 100, 131, 64, 48, ATTN_F16, ATTN_F32, BIAS},
     {"map", 1, 2, 2, 2, 66, 131, 16, 16, ATTN_F32, ATTN_F32, MAP | CAUSAL},
+    {"ties", 1, 1, 1, 1, 80, 131, 1, 16, ATTN_F32, ATTN_F32, TIES},
     {"all", 2, 4, 2, 1, 100, 131, 40, 24, ATTN_F32, ATTN_BF16,
      CAUSAL | OFFSET | WINDOW | MASK | BIAS | LENGTHS | ALIBI | CAP | SINKS | ONE | MAP},
 };
@@ -77,6 +79,13 @@ static test_call build(const golden_case *g, int n) {
   test_fill(call.k, &rng, test_exact);
   test_fill(call.v, &rng, test_exact);
   attn_sdpa_params *p = &call.params;
+  for (int64_t i = 0; g->features & TIES && i < g->q_len; i++) {
+    oracle_set(&call.q, 0, 0, i, 0, (double)test_range(&rng, -3, 3) / 2);
+  }
+  for (int64_t j = 0; g->features & TIES && j < g->k_len; j++) {
+    oracle_set(&call.k, 0, 0, j, 0, (double)test_range(&rng, -9, 9));
+  }
+  if (g->features & TIES) p->scale = 0.693147182f; /* ln 2: one unit of score is one power of 2 */
   int64_t cells = g->q_len * g->k_len, row = (g->k_len + 7) / 8;
   p->causal = g->features & CAUSAL;
   p->has_q_off = (g->features & OFFSET) != 0;

@@ -32,7 +32,9 @@ typedef struct attn_span_ {
   uintptr_t lo, hi;
 } attn_span_;
 
-ATTN_FUNC_ int attn_overlap_(attn_span_ a, attn_span_ b) { return a.lo < b.hi && b.lo < a.hi; }
+ATTN_FUNC_ int attn_overlap_(attn_span_ a, attn_span_ b) {
+  return a.lo < a.hi && b.lo < b.hi && a.lo < b.hi && b.lo < a.hi;
+}
 
 ATTN_FUNC_ int64_t attn_abs64_(int64_t x) { return x < 0 ? (x == INT64_MIN ? INT64_MAX : -x) : x; }
 
@@ -122,6 +124,8 @@ ATTN_FUNC_ int attn_check_array_(attn_error_ *e, const void *data, int64_t n, in
   span->lo = span->hi = (uintptr_t)data;
   if (!data) return 1;
   if ((uintptr_t)data % (uintptr_t)size != 0) return attn_reject_(e, ATTN_E_ALIGN, align);
+  if (attn_mul_(n, size) > INT64_MAX / 4 || (uint64_t)attn_mul_(n, size) > UINTPTR_MAX - span->lo)
+    return attn_reject_(e, ATTN_E_OVERFLOW, "an array spans more bytes than the address space holds");
   span->hi += (uintptr_t)(n * size);
   return 1;
 }

@@ -2,234 +2,8 @@
  * may see and calls the primitives on them. Which keys and modifiers a mechanism has is data in
  * attn_softmax_; argument checks belong to the mechanisms.
  *
- * A tile is up to ATTN_TILE_ query rows that read the same keys and values: rows of one head, or
- * of all heads of a group, query by query. Blocks of ATTN_BLOCK_ keys start at multiples of it,
- * whatever the tile, so a row's result never depends on the rows beside it. */
-
-enum { ATTN_PIECES_ = 10 };
-
-typedef struct attn_softmax_ {
-  const attn_table_ *table;
-  attn_tensor o, q, k, v, lse, map; /* lse and map: data null = absent */
-  attn_mask mask, bias;
-  const int32_t *kv_len, *q_len;
-  const float *alibi, *sinks;
-  int softmax_one;
-  float softcap;             /* log2 units, 0 = off */
-  float scale_hi, scale_lo;  /* scale * log2 e, folded into the packed queries (E3) */
-  int64_t q_off, left, right; /* row i sees keys i+q_off-left .. i+q_off+right */
-  int64_t group;             /* query heads that share key and value heads */
-  int64_t tiles;             /* per (batch, group) */
-  int64_t bytes;             /* workspace of one worker, cut at these offsets */
-  int64_t offset[ATTN_PIECES_];
-  char *workspace;
-} attn_softmax_;
-
-/* What one worker works in. */
-typedef struct attn_scratch_ {
-  float *qt;            /* [dk][tile] packed queries */
-  float *s;             /* [block][tile] scores, then weights */
-  float *ot;            /* [dv][tile] accumulator */
-  float *k, *v;         /* [block][dk], [block][dv] converted rows */
-  float *bias, *allow;  /* [block][tile] */
-  unsigned char *bytes; /* [tile][block] one expanded bit mask */
-  unsigned char *hit;   /* [block][tile] which lanes read a value row that is not finite */
-  int64_t *pairs;
-} attn_scratch_;
-
-/* Fills a->offset; the total is one worker's workspace, INT64_MAX when it cannot be. */
-ATTN_FUNC_ int64_t attn_scratch_plan_(attn_softmax_ *a) {
-  const int64_t tile = ATTN_TILE_, block = ATTN_BLOCK_, f = sizeof(float);
-  const int64_t cells = attn_piece_(block * tile, f), none = 0;
-  const int64_t size[ATTN_PIECES_] = {
-      attn_piece_(attn_mul_(a->q.dim, tile), f),
-      cells,
-      attn_piece_(attn_mul_(a->v.dim, tile), f),
-      a->k.dtype == ATTN_F32 ? none : attn_piece_(attn_mul_(a->k.dim, block), f),
-      attn_piece_(attn_mul_(a->v.dim, block), f),
-      a->bias.kind == ATTN_MASK_NONE ? none : cells,
-      a->mask.kind == ATTN_MASK_NONE ? none : cells,
-      a->mask.kind == ATTN_MASK_NONE ? none : attn_piece_(block * tile, 1),
-      attn_piece_(block * tile, 1),
-      attn_piece_(1, sizeof(int64_t))};
-  int64_t total = 0;
-  for (int i = 0; i < ATTN_PIECES_; i++) a->offset[i] = total, total = attn_add_(total, size[i]);
-  return total;
-}
-
-ATTN_FUNC_ void attn_scratch_cut_(const attn_softmax_ *a, int worker, attn_scratch_ *w) {
-  char *at = a->workspace + worker * a->bytes;
-  w->qt = (float *)(void *)(at + a->offset[0]);
-  w->s = (float *)(void *)(at + a->offset[1]);
-  w->ot = (float *)(void *)(at + a->offset[2]);
-  w->k = (float *)(void *)(at + a->offset[3]);
-  w->v = (float *)(void *)(at + a->offset[4]);
-  w->bias = (float *)(void *)(at + a->offset[5]);
-  w->allow = (float *)(void *)(at + a->offset[6]);
-  w->bytes = (unsigned char *)(at + a->offset[7]);
-  w->hit = (unsigned char *)(at + a->offset[8]);
-  w->pairs = (int64_t *)(void *)(at + a->offset[9]);
-}
-
-/* The lanes of one tile. */
-typedef struct attn_tile_ {
-  const attn_softmax_ *a;
-  attn_scratch_ w;
-  int64_t batch, head_k, head_v;
-  int n, groups;                           /* rows and lane groups in use */
-  int careful;                             /* the second sweep, see attn_tile_clean_ */
-  int partial;                             /* some pair of a visited block is forbidden */
-  int64_t lo[ATTN_TILE_], hi[ATTN_TILE_];  /* keys each row may see */
-  int64_t pos[ATTN_TILE_];                 /* its key position */
-  const char *mask[ATTN_TILE_], *bias[ATTN_TILE_]; /* its mask rows */
-  int64_t head[ATTN_TILE_], row[ATTN_TILE_];
-  void *out[ATTN_TILE_];
-  float m[ATTN_TILE_], l[ATTN_TILE_], alpha[ATTN_TILE_], top[ATTN_TILE_], spare[ATTN_TILE_];
-  float scale[ATTN_TILE_], slope[ATTN_TILE_], rel[ATTN_TILE_], from[ATTN_TILE_], to[ATTN_TILE_];
-  struct {
-    int64_t lo_min, lo_max, hi_min, hi_max; /* over the rows that see a key; empty: all 0 */
-    int ragged;                             /* some row sees no key */
-  } g[ATTN_TILE_ / ATTN_GROUP_];
-} attn_tile_;
-
-ATTN_FUNC_ char *attn_at_(const attn_tensor *t, int64_t b, int64_t h, int64_t i) {
-  return (char *)t->data +
-         (b * t->stride_batch + h * t->stride_head + i * t->stride_len) * attn_size_(t->dtype);
-}
-
-ATTN_FUNC_ const char *attn_mask_at_(const attn_mask *m, int64_t b, int64_t h, int64_t i) {
-  int64_t e = (m->batch > 1 ? b : 0) * m->stride_batch + (m->heads > 1 ? h : 0) * m->stride_head +
-              (m->q_len > 1 ? i : 0) * m->stride_q;
-  return (const char *)m->data + e * (m->kind == ATTN_MASK_ADD ? attn_size_(m->dtype) : 1);
-}
-
-static int64_t attn_clamp_(int64_t x, int64_t lo, int64_t hi) {
-  return x < lo ? lo : x > hi ? hi : x;
-}
-
-/* Places rows in lanes. Lanes that have no row compute on zeros and are never stored. */
-ATTN_FUNC_ void attn_tile_lanes_(attn_tile_ *t, int64_t unit, int64_t tile) {
-  const attn_softmax_ *a = t->a;
-  const int64_t groups = a->q.heads / a->group, rows = a->group * a->q.len;
-  const void *q[ATTN_TILE_];
-  const int64_t first = tile * ATTN_TILE_, head0 = unit % groups * a->group;
-  t->batch = unit / groups;
-  t->head_k = head0 / (a->q.heads / a->k.heads);
-  t->head_v = head0 / (a->q.heads / a->v.heads);
-  t->n = rows - first < ATTN_TILE_ ? (int)(rows - first) : ATTN_TILE_;
-  t->groups = (t->n + ATTN_GROUP_ - 1) / ATTN_GROUP_;
-  int64_t keys = a->kv_len ? a->kv_len[t->batch] : a->k.len;
-  int64_t queries = a->q_len ? a->q_len[t->batch] : a->q.len;
-  memset(t->g, 0, sizeof t->g);
-  for (int r = 0; r < ATTN_TILE_; r++) t->slope[r] = t->rel[r] = t->spare[r] = 0.0f;
-  for (int r = t->n; r < ATTN_TILE_; r++)
-    t->lo[r] = 0, t->hi[r] = INT64_MAX, t->pos[r] = 0, t->head[r] = 0;
-  /* neighbours in lanes are neighbours in position, whatever the group */
-  int64_t i = first / a->group - 1, h = head0 + a->group - 1;
-  if (first % a->group) i++, h = head0 + first % a->group - 1;
-  for (int r = 0; r < t->n; r++) {
-    if (++h == head0 + a->group) h = head0, i++;
-    t->row[r] = i, t->head[r] = h;
-    const int64_t p = t->pos[r] = i + a->q_off;
-    t->lo[r] = attn_clamp_(p - a->left, 0, keys);
-    t->hi[r] = i < queries ? attn_clamp_(p + a->right + 1, 0, keys) : 0;
-    q[r] = attn_at_(&a->q, t->batch, h, i);
-    t->out[r] = attn_at_(&a->o, t->batch, h, i);
-    if (a->mask.kind) t->mask[r] = attn_mask_at_(&a->mask, t->batch, h, i);
-    if (a->bias.kind) t->bias[r] = attn_mask_at_(&a->bias, t->batch, h, i);
-    if (a->alibi) t->slope[r] = (float)((double)a->alibi[h] * -ATTN_LOG2E_);
-    int g = r / ATTN_GROUP_;
-    if (t->lo[r] >= t->hi[r]) {
-      t->lo[r] = t->hi[r] = 0, t->g[g].ragged = 1;
-    } else if (t->g[g].hi_max == 0) {
-      t->g[g].lo_min = t->g[g].lo_max = t->lo[r], t->g[g].hi_min = t->g[g].hi_max = t->hi[r];
-    } else {
-      if (t->lo[r] < t->g[g].lo_min) t->g[g].lo_min = t->lo[r];
-      if (t->lo[r] > t->g[g].lo_max) t->g[g].lo_max = t->lo[r];
-      if (t->hi[r] < t->g[g].hi_min) t->g[g].hi_min = t->hi[r];
-      if (t->hi[r] > t->g[g].hi_max) t->g[g].hi_max = t->hi[r];
-    }
-  }
-  a->table->pack(t->w.qt, q, t->n, a->q.dim, (int)a->q.dtype, a->scale_hi, a->scale_lo);
-}
-
-/* Expands rows j0..j0+n of a mask into lanes. Entries that broadcast along k are repeated. */
-ATTN_FUNC_ void attn_tile_mask_(attn_tile_ *t, const attn_mask *mask, const char *const *rows,
-                                float *dst, int64_t j0, int64_t n) {
-  const void *at[ATTN_TILE_];
-  const attn_table_ *f = t->a->table;
-  const int64_t size = mask->kind == ATTN_MASK_ADD ? attn_size_(mask->dtype) : 1;
-  const int64_t width = mask->k_len > 1 ? n : 1, from = mask->k_len > 1 ? j0 : 0;
-  for (int r = 0; r < t->n; r++) {
-    if (mask->kind != ATTN_MASK_BITS) {
-      at[r] = rows[r] + from * size;
-      continue;
-    }
-    unsigned char *bytes = t->w.bytes + r * ATTN_BLOCK_;
-    for (int64_t j = 0; j < width; j++)
-      bytes[j] = (unsigned char)((unsigned char)rows[r][(from + j) >> 3] >> ((from + j) & 7) & 1);
-    at[r] = bytes;
-  }
-  if (mask->kind == ATTN_MASK_ADD) {
-    const float hi = (float)ATTN_LOG2E_, lo = (float)(ATTN_LOG2E_ - (double)hi);
-    f->pack(dst, at, t->n, width, (int)mask->dtype, hi, lo);
-  } else {
-    f->pack(dst, at, t->n, width, ATTN_KIND_BOOL_, 1.0f, 0.0f);
-  }
-  if (width < n)
-    for (int64_t j = 1; j < n; j++) memcpy(dst + j * ATTN_TILE_, dst, ATTN_TILE_ * sizeof(float));
-}
-
-/* What a boolean mask says of a block: it is skipped, plain, or tested pair by pair. */
-enum { ATTN_FORBIDS_ALL_, ATTN_ALLOWS_ALL_, ATTN_MIXED_ };
-
-ATTN_FUNC_ int attn_tile_allows_(const attn_tile_ *t, int64_t j0, int64_t j1) {
-  const attn_mask *mask = &t->a->mask;
-  int some = 0, all = 1;
-  if (mask->kind == ATTN_MASK_NONE) return ATTN_ALLOWS_ALL_;
-  if (mask->k_len == 1) j0 = 0, j1 = 1;
-  for (int r = 0; r < t->n && !(some && !all); r++) {
-    const unsigned char *row = (const unsigned char *)t->mask[r];
-    if (r > 0 && t->mask[r] == t->mask[r - 1]) continue;
-    int64_t j = j0;
-    if (mask->kind == ATTN_MASK_BITS) {
-      for (; j < j1; j++) {
-        int on = row[j >> 3] >> (j & 7) & 1;
-        some |= on, all &= on;
-      }
-      continue;
-    }
-    for (uint64_t x; j + 8 <= j1; j += 8) { /* eight at once: any byte, no zero byte */
-      const uint64_t ones = 0x0101010101010101u;
-      memcpy(&x, row + j, 8);
-      some |= x != 0, all &= ((x - ones) & ~x & (ones << 7)) == 0;
-    }
-    for (; j < j1; j++) some |= row[j] != 0, all &= row[j] != 0;
-  }
-  return !some ? ATTN_FORBIDS_ALL_ : all ? ATTN_ALLOWS_ALL_ : ATTN_MIXED_;
-}
-
-/* 1 when all rows of a tile read the same mask row: it then stays a row, see mod.key */
-ATTN_FUNC_ int attn_mask_per_key_(const attn_softmax_ *a, const attn_mask *mask) {
-  return mask->q_len == 1 && (mask->heads == 1 || a->group == 1);
-}
-
-/* Adds keys j0..j0+n of a per-key mask to key[], in log2 units. */
-ATTN_FUNC_ void attn_tile_key_(const attn_tile_ *t, const attn_mask *mask, const char *row,
-                               float *key, int64_t j0, int64_t n) {
-  const unsigned char *bits = (const unsigned char *)row;
-  float x[ATTN_BLOCK_];
-  const int64_t step = mask->k_len > 1 ? 1 : 0, from = step * j0, width = step ? n : 1;
-  if (mask->kind == ATTN_MASK_ADD)
-    t->a->table->widen(x, row + from * attn_size_(mask->dtype), 0, 1, width, mask->dtype);
-  else
-    for (int64_t j = 0; j < width; j++) {
-      int64_t e = from + j;
-      int on = mask->kind == ATTN_MASK_BITS ? bits[e >> 3] >> (e & 7) & 1 : bits[e];
-      x[j] = on ? 0.0f : -INFINITY;
-    }
-  for (int64_t j = 0; j < n; j++) key[j] += (float)((double)x[j * step] * ATTN_LOG2E_);
-}
+ * Blocks of ATTN_BLOCK_ keys start at multiples of it, whatever the tile, so a row's result never
+ * depends on the rows beside it. */
 
 /* Key rows j0.. as f32: the tensor itself, or a converted copy. */
 ATTN_FUNC_ const float *attn_rows_f32_(const attn_softmax_ *a, const attn_tensor *x, int64_t b,
@@ -295,14 +69,18 @@ ATTN_FUNC_ int attn_tile_cut_(const attn_tile_ *t, int64_t j0, int64_t j1, attn_
  * forbidden pair has weight 0 and 0 * NaN is NaN. A tile in which that may have happened is swept
  * again carefully: such values are taken out of a copy of the block here, before the scores become
  * weights, with the lanes that read them, and put back by attn_tile_patch_. */
-ATTN_FUNC_ void attn_tile_clean_(attn_tile_ *t, const attn_segment_ *seg, int count, int64_t j0,
-                                 int64_t n, const float *v, int64_t stride) {
+ATTN_FUNC_ void attn_tile_clean_(attn_tile_ *t, const attn_modifiers_ *mod, int64_t j0, int64_t n,
+                                 const float *v, int64_t stride) {
   const int64_t dv = t->a->v.dim;
-  memset(t->w.hit, 0, (size_t)(n * ATTN_TILE_));
-  for (int i = 0; i < count; i++)
-    for (int64_t j = seg[i].j0 - j0; j < seg[i].j1 - j0; j++)
-      for (int lane = seg[i].g0 * ATTN_GROUP_; lane < seg[i].g1 * ATTN_GROUP_; lane++)
-        t->w.hit[j * ATTN_TILE_ + lane] = (unsigned char)(t->w.s[j * ATTN_TILE_ + lane] != -INFINITY);
+  /* by the masks, not by the score: an allowed score may be -inf, and its value is read */
+  for (int64_t j = 0; j < n; j++)
+    for (int lane = 0; lane < t->n; lane++) {
+      const int64_t cell = j * ATTN_TILE_ + lane;
+      t->w.hit[cell] = (unsigned char)(t->lo[lane] <= j0 + j && j0 + j < t->hi[lane] &&
+                                       !(mod->key && mod->key[j] == -INFINITY) &&
+                                       !(mod->bias && mod->bias[cell] == -INFINITY) &&
+                                       !(mod->allow && mod->allow[cell] != 0.0f));
+    }
   for (int64_t j = 0; j < n; j++)
     for (int64_t c = 0; c < dv; c++) {
       float x = v[j * stride + c];
@@ -375,6 +153,9 @@ ATTN_FUNC_ void attn_tile_block_(attn_tile_ *t, int64_t j0, int64_t j1, int *sta
   if (key_mask) attn_tile_key_(t, mask, t->mask[0], key, j0, j1 - j0);
   if (bias && !key_bias) attn_tile_mask_(t, bias, t->bias, t->w.bias, j0, j1 - j0);
   if (mask && !key_mask) attn_tile_mask_(t, mask, t->mask, t->w.allow, j0, j1 - j0);
+  if (key_mask || key_bias) mod.key = key;
+  if (bias && !key_bias) mod.bias = t->w.bias;
+  if (mask && !key_mask) mod.allow = t->w.allow;
   if (bounded)
     for (int r = 0; r < ATTN_TILE_; r++) {
       t->from[r] = (float)attn_clamp_(t->lo[r] - base, 0, ATTN_BLOCK_);
@@ -394,12 +175,12 @@ ATTN_FUNC_ void attn_tile_block_(attn_tile_ *t, int64_t j0, int64_t j1, int *sta
     f->score_block(s + (j - j0) * ATTN_TILE_, t->w.qt, k + (j - j0) * k_stride, k_stride, n, dk,
                    g0, g1, change ? t->spare : t->top);
     if (change) {
-      if (key_mask || key_bias) mod.key = key + (j - j0);
-      if (bias && !key_bias) mod.bias = t->w.bias + (j - j0) * ATTN_TILE_;
-      if (mask && !key_mask) mod.allow = t->w.allow + (j - j0) * ATTN_TILE_;
-      mod.lo = seg[i].bounded ? t->from : NULL;
-      mod.hi = t->to;
-      f->modify_block(s + (j - j0) * ATTN_TILE_, j - base, n, g0, g1, &mod, t->top);
+      attn_modifiers_ part = mod;
+      if (part.key) part.key += j - j0;
+      if (part.bias) part.bias += (j - j0) * ATTN_TILE_;
+      if (part.allow) part.allow += (j - j0) * ATTN_TILE_;
+      if (seg[i].bounded) part.lo = t->from, part.hi = t->to;
+      f->modify_block(s + (j - j0) * ATTN_TILE_, j - base, n, g0, g1, &part, t->top);
     }
     for (int g = g0; g < g1; g++) {
       /* groups that see the keys before and after, but not these */
@@ -418,7 +199,7 @@ ATTN_FUNC_ void attn_tile_block_(attn_tile_ *t, int64_t j0, int64_t j1, int *sta
   /* E8, E9. One segment for all rows, the usual case, rescales the accumulator in registers. */
   int patch = 0;
   if (t->careful && partial && !f->finite(v, v_stride, j1 - j0, dv)) {
-    attn_tile_clean_(t, seg, count, j0, j1 - j0, v, v_stride);
+    attn_tile_clean_(t, &mod, j0, j1 - j0, v, v_stride);
     v = t->w.v, v_stride = dv, patch = 1;
   }
   if (whole) {
@@ -452,7 +233,7 @@ ATTN_FUNC_ void attn_tile_finish_(attn_tile_ *t, int started) {
     for (int r = 0; r < ATTN_TILE_; r++) {
       logit[r] = -INFINITY;
       if (r < t->n && t->row[r] < queries)
-        logit[r] = pass == 0 ? (float)((double)a->sinks[t->head[r]] * ATTN_LOG2E_) : 0.0f;
+        logit[r] = pass == 0 ? attn_to_log2_(a->sinks[t->head[r]]) : 0.0f;
     }
     f->join(t->m, t->l, t->scale, logit);
   }

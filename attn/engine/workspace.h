@@ -17,6 +17,26 @@ ATTN_FUNC_ int64_t attn_workspace_bytes_(int64_t each, int64_t count) {
   return bytes > (sizeof(void *) == 4 ? (int64_t)0x7fffffff : INT64_MAX / 4) ? INT64_MAX : bytes;
 }
 
+/* The caller's workspace as a span, empty when there is none. */
+ATTN_FUNC_ int attn_check_workspace_(attn_error_ *e, const attn_ctx *ctx, attn_span_ *span) {
+  span->lo = span->hi = 0;
+  if (!ctx || !ctx->workspace) return 1;
+  span->lo = (uintptr_t)ctx->workspace;
+  if (ctx->workspace_size > UINTPTR_MAX - span->lo)
+    return attn_reject_(e, ATTN_E_OVERFLOW, "ctx.workspace_size passes the address space");
+  span->hi = span->lo + ctx->workspace_size;
+  return 1;
+}
+
+/* The context of a workspace query: the same call before it has one. */
+ATTN_FUNC_ attn_ctx attn_before_workspace_(const attn_ctx *ctx) {
+  attn_ctx plain;
+  memset(&plain, 0, sizeof plain);
+  if (ctx) plain = *ctx;
+  plain.workspace = NULL, plain.workspace_size = 0;
+  return plain;
+}
+
 typedef struct attn_workspace_ {
   char *base;  /* aligned */
   void *owned; /* what ATTN_FREE gets */
@@ -44,11 +64,4 @@ ATTN_FUNC_ int attn_workspace_get_(attn_error_ *e, attn_workspace_ *w, const att
 
 ATTN_FUNC_ void attn_workspace_drop_(attn_workspace_ *w) {
   if (w->owned) ATTN_FREE(w->owned);
-}
-
-/* the next piece of n elements */
-ATTN_FUNC_ void *attn_take_(char **at, int64_t n, int64_t size) {
-  void *piece = *at;
-  *at += attn_piece_(n, size);
-  return piece;
 }

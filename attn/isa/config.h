@@ -1,6 +1,7 @@
 /* isa/config.h owns what the compiler and the target are: processor family, inlining, target
  * regions, the hooks a user may override. Nothing here looks at the running machine. */
 
+#include <float.h>
 #include <math.h>
 #include <string.h>
 
@@ -33,6 +34,12 @@
 #define ATTN_GCC_ 1
 #elif defined(_MSC_VER)
 #define ATTN_MSVC_ 1
+#endif
+
+/* gcc takes the flag back for our functions; clang cannot, and folds the rounding and the tests for
+ * NaN and -inf away. */
+#if defined(ATTN_CLANG_) && (defined(__FAST_MATH__) || __FINITE_MATH_ONLY__)
+#error "compile the file that defines ATTN_IMPLEMENTATION without -ffast-math and -Ofast"
 #endif
 
 #if defined(__x86_64__) || defined(__i386__) || defined(_M_X64) || defined(_M_IX86)
@@ -79,13 +86,10 @@
 
 #if defined(ATTN_MSVC_)
 #define ATTN_INLINE_ static __forceinline
-#define ATTN_RESTRICT_ __restrict
 #elif defined(__GNUC__)
 #define ATTN_INLINE_ static inline __attribute__((always_inline, unused))
-#define ATTN_RESTRICT_ __restrict
 #else
 #define ATTN_INLINE_ static inline
-#define ATTN_RESTRICT_
 #endif
 
 /* Before a short loop over vectors: unrolled whole, its array becomes registers. */
@@ -155,7 +159,7 @@
   ATTN_PRAGMA_EXPAND_(GCC target(row(ATTN_NAME_FIRST_, ATTN_NAME_REST_)))
 #define ATTN_END_REGION_ ATTN_PRAGMA_(GCC pop_options)
 #define ATTN_BEGIN_STRICT_ \
-  ATTN_PRAGMA_(GCC push_options) ATTN_PRAGMA_(GCC optimize("fp-contract=off"))
+  ATTN_PRAGMA_(GCC push_options) ATTN_PRAGMA_(GCC optimize("fp-contract=off", "no-fast-math"))
 #define ATTN_END_STRICT_ ATTN_PRAGMA_(GCC pop_options)
 #else
 #define ATTN_BEGIN_REGION_(row)

@@ -24,16 +24,16 @@
 #define ATTN_V_ABS_(a) _mm256_andnot_ps(_mm256_set1_ps(-0.0f), a)
 #define ATTN_V_EQ_(a, b) _mm256_cmp_ps(a, b, _CMP_EQ_OQ)
 #define ATTN_V_LT_(a, b) _mm256_cmp_ps(a, b, _CMP_LT_OQ)
-#define ATTN_M_AND_(m, n) _mm256_and_ps(m, n)
 #define ATTN_V_SELECT_(m, a, b) _mm256_blendv_ps(b, a, m)
 #define ATTN_V_ROUND_(x, t, n)                              \
   (t) = ATTN_V_ADD_(x, ATTN_V_SET1_(ATTN_EXP_BIAS_)), \
   (n) = ATTN_V_SUB_(t, ATTN_V_SET1_(ATTN_EXP_BIAS_))
 /* SMALL: add n + 64 to the exponent, which stays in range, then let one multiplication by 2^-64
  * round into the subnormals. The other form scales by 2^(n/2) twice. */
-/* n + 127 shifted into the exponent field is 2^n, and 0 for n = -127, the floor. The other form
+/* n + 126 shifted into the exponent field is 2^(n-1), and 0 for n = -126, the floor. The other form
  * multiplies by 2^(n/2) twice. */
-#define ATTN_V_EXP_FLOOR_(x) _mm256_max_ps(_mm256_set1_ps(-127.0f), x)
+#define ATTN_EXP_UNIT_ 2.0f
+#define ATTN_V_EXP_FLOOR_(x) _mm256_max_ps(_mm256_set1_ps(-126.0f), x)
 #define ATTN_V_LDEXP_SMALL_(p, t, n) \
   _mm256_mul_ps(p, _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_castps_si256(t), 23)))
 #define ATTN_V_LDEXP_(p, t, n) attn_ldexp_avx2_(p, t)
@@ -58,7 +58,7 @@ ATTN_INLINE_ __m256i attn_first_avx2_(int n) {
 }
 
 ATTN_INLINE_ __m256 attn_ldexp_avx2_(__m256 p, __m256 t) {
-  __m256i n = _mm256_sub_epi32(_mm256_castps_si256(t), _mm256_set1_epi32(ATTN_EXP_BIAS_BITS_));
+  __m256i n = _mm256_sub_epi32(_mm256_castps_si256(t), _mm256_set1_epi32(ATTN_EXP_BIAS_BITS_ + 1));
   __m256i half = _mm256_srai_epi32(n, 1), rest = _mm256_sub_epi32(n, half);
   __m256i one = _mm256_set1_epi32(127);
   __m256 s = _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(half, one), 23));

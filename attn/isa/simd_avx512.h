@@ -27,16 +27,17 @@
 /* comparisons and choice; NaN compares false */
 #define ATTN_V_EQ_(a, b) _mm512_cmp_ps_mask(a, b, _CMP_EQ_OQ)
 #define ATTN_V_LT_(a, b) _mm512_cmp_ps_mask(a, b, _CMP_LT_OQ)
-#define ATTN_M_AND_(m, n) ((__mmask16)((m) & (n)))
 #define ATTN_V_SELECT_(m, a, b) _mm512_mask_blend_ps(m, b, a)
-/* n = x rounded to an integer, t = n + ATTN_EXP_BIAS_ with n in its low bits (unused here) */
+/* n = x rounded to an integer, t = n + ATTN_EXP_BIAS_ (unused here) */
 #define ATTN_V_ROUND_(x, t, n) (n) = _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT), (t) = (n)
-/* p * 2^n: SMALL for n <= 0 after EXP_FLOOR, 0 below n = -126; the other for any n, rounded once.
+/* p * 2^n / UNIT: SMALL for n <= 0 after EXP_FLOOR, 0 below n = -125; the other for any n, rounded once.
  * NaN in p stays NaN whatever its payload. */
+/* what the polynomial for LDEXP is multiplied by */
+#define ATTN_EXP_UNIT_ 1.0f
 #define ATTN_V_EXP_FLOOR_(x) (x)
 #define ATTN_V_LDEXP_SMALL_(p, t, n)                                                     \
   ((void)(t), _mm512_maskz_scalef_ps(                                                    \
-                  _mm512_cmp_ps_mask(n, _mm512_set1_ps(-126.0f), _CMP_NLT_UQ), p, n))
+                  _mm512_cmp_ps_mask(n, _mm512_set1_ps(-125.0f), _CMP_NLT_UQ), p, n))
 #define ATTN_V_LDEXP_(p, t, n) ((void)(t), _mm512_scalef_ps(p, n))
 /* 16-bit storage, round to nearest even */
 #define ATTN_V_LOAD_F16_(p) _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(p)))

@@ -32,12 +32,12 @@
 #define ATTN_V_ABS_(a) vabsq_f32(a)
 #define ATTN_V_EQ_(a, b) vceqq_f32(a, b)
 #define ATTN_V_LT_(a, b) vcltq_f32(a, b)
-#define ATTN_M_AND_(m, n) vandq_u32(m, n)
 #define ATTN_V_SELECT_(m, a, b) vbslq_f32(m, a, b)
 #define ATTN_V_ROUND_(x, t, n)                              \
   (t) = ATTN_V_ADD_(x, ATTN_V_SET1_(ATTN_EXP_BIAS_)), \
   (n) = ATTN_V_SUB_(t, ATTN_V_SET1_(ATTN_EXP_BIAS_))
-#define ATTN_V_EXP_FLOOR_(x) vmaxq_f32(vdupq_n_f32(-127.0f), x)
+#define ATTN_EXP_UNIT_ 2.0f
+#define ATTN_V_EXP_FLOOR_(x) vmaxq_f32(vdupq_n_f32(-126.0f), x)
 #define ATTN_V_LDEXP_SMALL_(p, t, n) \
   vmulq_f32(p, vreinterpretq_f32_s32(vshlq_n_s32(vreinterpretq_s32_f32(t), 23)))
 #define ATTN_V_LDEXP_(p, t, n) attn_ldexp_neon_(p, t)
@@ -90,7 +90,7 @@ ATTN_INLINE_ float32x4_t attn_div_neon_(float32x4_t a, float32x4_t b) {
 #endif
 
 ATTN_INLINE_ float32x4_t attn_ldexp_neon_(float32x4_t p, float32x4_t t) {
-  int32x4_t n = vsubq_s32(vreinterpretq_s32_f32(t), vdupq_n_s32(ATTN_EXP_BIAS_BITS_));
+  int32x4_t n = vsubq_s32(vreinterpretq_s32_f32(t), vdupq_n_s32(ATTN_EXP_BIAS_BITS_ + 1));
   int32x4_t half = vshrq_n_s32(n, 1), rest = vsubq_s32(n, half), one = vdupq_n_s32(127);
   float32x4_t s = vreinterpretq_f32_s32(vshlq_n_s32(vaddq_s32(half, one), 23));
   float32x4_t r = vreinterpretq_f32_s32(vshlq_n_s32(vaddq_s32(rest, one), 23));

@@ -25,12 +25,12 @@
 #define ATTN_V_ABS_(a) attn_abs_scalar_(a)
 #define ATTN_V_EQ_(a, b) attn_eq_scalar_(a, b)
 #define ATTN_V_LT_(a, b) attn_lt_scalar_(a, b)
-#define ATTN_M_AND_(m, n) attn_and_scalar_(m, n)
 #define ATTN_V_SELECT_(m, a, b) attn_select_scalar_(m, a, b)
 #define ATTN_V_ROUND_(x, t, n)                              \
   (t) = ATTN_V_ADD_(x, ATTN_V_SET1_(ATTN_EXP_BIAS_)), \
   (n) = ATTN_V_SUB_(t, ATTN_V_SET1_(ATTN_EXP_BIAS_))
-#define ATTN_V_EXP_FLOOR_(x) attn_max_scalar_(attn_set1_scalar_(-127.0f), x)
+#define ATTN_EXP_UNIT_ 2.0f
+#define ATTN_V_EXP_FLOOR_(x) attn_max_scalar_(attn_set1_scalar_(-126.0f), x)
 #define ATTN_V_LDEXP_SMALL_(p, t, n) attn_ldexp_small_scalar_(p, t)
 #define ATTN_V_LDEXP_(p, t, n) ((void)(t), attn_ldexp_scalar_(p, n))
 #define ATTN_V_LOAD_F16_(p) attn_load_f16_scalar_(p)
@@ -102,10 +102,6 @@ ATTN_INLINE_ attn_m4_ attn_lt_scalar_(attn_v4_ a, attn_v4_ b) {
   attn_m4_ r;
   ATTN_FLAGS_(a.f[i] < b.f[i])
 }
-ATTN_INLINE_ attn_m4_ attn_and_scalar_(attn_m4_ a, attn_m4_ b) {
-  attn_m4_ r;
-  ATTN_FLAGS_(a.on[i] & b.on[i])
-}
 ATTN_INLINE_ attn_v4_ attn_select_scalar_(attn_m4_ m, attn_v4_ a, attn_v4_ b) {
   attn_v4_ r;
   ATTN_LANES_(m.on[i] ? a.f[i] : b.f[i])
@@ -114,11 +110,11 @@ ATTN_INLINE_ attn_v4_ attn_ldexp_small_scalar_(attn_v4_ p, attn_v4_ t) {
   attn_v4_ r;
   ATTN_LANES_(p.f[i] * attn_from_bits_(attn_to_bits_(t.f[i]) << 23))
 }
-/* n is an integer in -150..128 or NaN; two exact-or-once-rounded steps as in the other tiers */
+/* 2^(n-1), n an integer in -150..128 or NaN; two exact-or-once-rounded steps as in the other tiers */
 ATTN_INLINE_ attn_v4_ attn_ldexp_scalar_(attn_v4_ p, attn_v4_ n) {
   attn_v4_ r;
   for (int i = 0; i < 4; i++) {
-    int e = n.f[i] == n.f[i] ? (int)n.f[i] : 0;
+    int e = n.f[i] == n.f[i] ? (int)n.f[i] - 1 : 0;
     int half = e < 0 ? -((1 - e) / 2) : e / 2;
     uint32_t s = (uint32_t)(half + 127) << 23, t = (uint32_t)(e - half + 127) << 23;
     r.f[i] = p.f[i] * attn_from_bits_(s) * attn_from_bits_(t);

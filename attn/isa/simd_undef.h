@@ -2,7 +2,7 @@
 #undef ATTN_T_
 #undef ATTN_ISA_ID_
 #undef ATTN_MR_
-#undef ATTN_M_AND_
+#undef ATTN_EXP_UNIT_
 #undef ATTN_NG_
 #undef ATTN_VF_
 #undef ATTN_VM_

@@ -10,8 +10,10 @@
 /* Keys between two updates of the running maximum; part of the bits of every result. */
 #define ATTN_BLOCK_ 128
 
-/* What pack reads: an attn_dtype, or bytes that stand for 0 and -inf. */
-#define ATTN_KIND_BOOL_ 100
+/* What pack reads: an attn_dtype, plus BIAS for numbers that must stay finite, or bytes that stand
+ * for 0 and -inf. */
+#define ATTN_KIND_BIAS_ 16
+#define ATTN_KIND_BOOL_ 32
 
 #define ATTN_LOG2E_ 1.4426950408889634074
 #define ATTN_LN2_ 0.69314718055994530942
@@ -78,7 +80,7 @@ typedef struct attn_table_ {
   void (*weights)(float *p, const float *x, int64_t n, float m, float scale);
   /* y[i] = exp(x[i]) */
   void (*exp)(float *y, const float *x, int64_t n);
-  /* y = a x1 + b x2, a row; a zero weight contributes nothing whatever its x holds */
+  /* y = a x1 + b x2, a row; a part may be null */
   void (*blend)(void *y, const void *x1, const void *x2, attn_dtype ty, attn_dtype t1,
                 attn_dtype t2, int64_t n, float a, float b);
   /* rotates one row: y[c] = x[c] cos[c] + x[pair of c] sin[c] for c < rot, y[c] = x[c] after */

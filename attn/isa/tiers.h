@@ -1,10 +1,12 @@
 /* isa/tiers.h owns the stanzas: each compiles the pass for one tier inside its region. A tier is
  * one vocabulary file, one feature row in isa/config.h and one stanza here. */
 
-/* Adding 1.5 * 2^23 + 127 to a small number rounds it to an integer n and leaves n + 127, the
- * exponent field of 2^n, in the low bits. */
-#define ATTN_EXP_BIAS_ 12583039.0f
-#define ATTN_EXP_BIAS_BITS_ 0x4B40007F
+/* Adding 1.5 * 2^23 + 126 to a small number rounds it to an integer n and leaves n + 126, the
+ * exponent field of 2^(n-1), in the low bits. The constant is even, so that ties go to even n as
+ * rounding instructions have it; the factor 2 that is missing is in the polynomial, see
+ * ATTN_EXP_UNIT_. */
+#define ATTN_EXP_BIAS_ 12583038.0f
+#define ATTN_EXP_BIAS_BITS_ 0x4B40007E
 #define ATTN_EXP_C1_ 6.931472e-01f
 #define ATTN_EXP_C2_ 2.4022646e-01f
 #define ATTN_EXP_C3_ 5.5503383e-02f

@@ -33,6 +33,7 @@
 #undef ATTN_HAS_AVX512_
 #undef ATTN_HAS_NEON_
 #undef ATTN_INLINE_
+#undef ATTN_KIND_BIAS_
 #undef ATTN_KIND_BOOL_
 #undef ATTN_LANES_
 #undef ATTN_LANE_
@@ -47,7 +48,6 @@
 #undef ATTN_PRAGMA_EXPAND_
 #undef ATTN_PUB_
 #undef ATTN_QUAD_
-#undef ATTN_RESTRICT_
 #undef ATTN_ROW_INIT_
 #undef ATTN_ROW_STEP_
 #undef ATTN_ROW_STORE_

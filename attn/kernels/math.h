@@ -1,15 +1,16 @@
 /* kernels/math.h owns elementary functions on vectors. Every exponential of the library ends in
  * the same polynomial, in loop bodies and tails alike. */
 
-/* 2^f for |f| <= 1/2: 1 + f (c1 + ... c6 f^5), weighted minimax in ULP of the result. One step of
- * it for each of the chains that `each` names, so that they run side by side. */
+/* 2^f for |f| <= 1/2: 1 + f (c1 + ... c6 f^5), weighted minimax in ULP of the result; times
+ * ATTN_EXP_UNIT_, a power of 2, which changes no rounding. One step of it for each of the chains
+ * that `each` names, so that they run side by side. */
 #define ATTN_POLY_0_(i) \
-  p##i = ATTN_V_FMA_(ATTN_V_SET1_(ATTN_EXP_C6_), f##i, ATTN_V_SET1_(ATTN_EXP_C5_));
-#define ATTN_POLY_1_(i) p##i = ATTN_V_FMA_(p##i, f##i, ATTN_V_SET1_(ATTN_EXP_C4_));
-#define ATTN_POLY_2_(i) p##i = ATTN_V_FMA_(p##i, f##i, ATTN_V_SET1_(ATTN_EXP_C3_));
-#define ATTN_POLY_3_(i) p##i = ATTN_V_FMA_(p##i, f##i, ATTN_V_SET1_(ATTN_EXP_C2_));
-#define ATTN_POLY_4_(i) p##i = ATTN_V_FMA_(p##i, f##i, ATTN_V_SET1_(ATTN_EXP_C1_));
-#define ATTN_POLY_5_(i) p##i = ATTN_V_FMA_(p##i, f##i, ATTN_V_SET1_(1.0f));
+  p##i = ATTN_V_FMA_(ATTN_V_SET1_(ATTN_EXP_UNIT_ * ATTN_EXP_C6_), f##i, ATTN_V_SET1_(ATTN_EXP_UNIT_ * ATTN_EXP_C5_));
+#define ATTN_POLY_1_(i) p##i = ATTN_V_FMA_(p##i, f##i, ATTN_V_SET1_(ATTN_EXP_UNIT_ * ATTN_EXP_C4_));
+#define ATTN_POLY_2_(i) p##i = ATTN_V_FMA_(p##i, f##i, ATTN_V_SET1_(ATTN_EXP_UNIT_ * ATTN_EXP_C3_));
+#define ATTN_POLY_3_(i) p##i = ATTN_V_FMA_(p##i, f##i, ATTN_V_SET1_(ATTN_EXP_UNIT_ * ATTN_EXP_C2_));
+#define ATTN_POLY_4_(i) p##i = ATTN_V_FMA_(p##i, f##i, ATTN_V_SET1_(ATTN_EXP_UNIT_ * ATTN_EXP_C1_));
+#define ATTN_POLY_5_(i) p##i = ATTN_V_FMA_(p##i, f##i, ATTN_V_SET1_(ATTN_EXP_UNIT_));
 #define ATTN_POLY_(each)                                     \
   each(ATTN_POLY_0_) each(ATTN_POLY_1_) each(ATTN_POLY_2_) \
   each(ATTN_POLY_3_) each(ATTN_POLY_4_) each(ATTN_POLY_5_)
@@ -42,6 +43,13 @@ ATTN_INLINE_ void ATTN_FN_(exp2_neg4)(ATTN_VF_ *y) {
   y[0] = p0, y[1] = p1, y[2] = p2, y[3] = p3;
 }
 
+/* 2^y for y <= 0 or NaN, subnormal results included: for weights that leave the library */
+ATTN_INLINE_ ATTN_VF_ ATTN_FN_(exp2_full)(ATTN_VF_ y) {
+  ATTN_VF_ f0 = ATTN_V_MAX_(ATTN_V_SET1_(-150.0f), y), t0, n0, p0;
+  ATTN_EXP2_ROUND_(0) ATTN_EXP2_REDUCE_(0) ATTN_POLY_(ATTN_EACH1_)
+  return ATTN_V_LDEXP_(p0, t0, n0);
+}
+
 /* e^x for every x. ln 2 is split so that n * hi is exact for |n| <= 2^9 with or without FMA */
 ATTN_INLINE_ ATTN_VF_ ATTN_FN_(exp)(ATTN_VF_ x) {
   ATTN_VF_ y = ATTN_V_MAX_(ATTN_V_SET1_(-104.0f), x);
@@ -56,13 +64,13 @@ ATTN_INLINE_ ATTN_VF_ ATTN_FN_(exp)(ATTN_VF_ x) {
 }
 
 /* tanh x = (1 - e)/(1 + e) with e = 2^y, y = -2 |x| log2 e. With y = n + f and 2^f = 1 + f q(f),
- * 1 - e = (1 - 2^n) - 2^n f q(f) loses nothing near 0. Here w = 2^n, u = 1 - e. */
+ * 1 - e = (1 - 2^n) - 2^n f q(f) loses nothing near 0. Here w = 2^n / ATTN_EXP_UNIT_, u = 1 - e. */
 #define ATTN_TANH_ARG_(i) \
   f##i = ATTN_V_MUL_(ATTN_V_ABS_(x##i), ATTN_V_SET1_((float)(-2.0 * ATTN_LOG2E_)));
 #define ATTN_TANH_CLAMP_(i) f##i = ATTN_V_MAX_(ATTN_V_SET1_(-30.0f), f##i);
 #define ATTN_TANH_POWER_(i) w##i = ATTN_V_LDEXP_SMALL_(one, t##i, n##i);
 #define ATTN_TANH_TOP_(i) \
-  u##i = ATTN_V_SUB_(ATTN_V_SUB_(one, w##i), ATTN_V_MUL_(ATTN_V_MUL_(p##i, f##i), w##i));
+  u##i = ATTN_V_SUB_(ATTN_V_FMA_(w##i, unit, one), ATTN_V_MUL_(ATTN_V_MUL_(p##i, f##i), w##i));
 #define ATTN_TANH_DIVIDE_(i) u##i = ATTN_V_DIV_(u##i, ATTN_V_SUB_(two, u##i));
 #define ATTN_TANH_SIGN_(i) \
   x##i = ATTN_V_SELECT_(ATTN_V_LT_(x##i, zero), ATTN_V_SUB_(zero, u##i), u##i);
@@ -74,6 +82,7 @@ ATTN_INLINE_ ATTN_VF_ ATTN_FN_(exp)(ATTN_VF_ x) {
 
 ATTN_INLINE_ ATTN_VF_ ATTN_FN_(tanh)(ATTN_VF_ x0) {
   const ATTN_VF_ zero = ATTN_V_ZERO_(), one = ATTN_V_SET1_(1.0f), two = ATTN_V_SET1_(2.0f);
+  const ATTN_VF_ unit = ATTN_V_SET1_(-ATTN_EXP_UNIT_);
   ATTN_VF_ f0, t0, n0, p0, w0, u0;
   ATTN_TANH_(ATTN_EACH1_)
   return x0;
@@ -81,6 +90,7 @@ ATTN_INLINE_ ATTN_VF_ ATTN_FN_(tanh)(ATTN_VF_ x0) {
 
 ATTN_INLINE_ void ATTN_FN_(tanh4)(ATTN_VF_ *x) {
   const ATTN_VF_ zero = ATTN_V_ZERO_(), one = ATTN_V_SET1_(1.0f), two = ATTN_V_SET1_(2.0f);
+  const ATTN_VF_ unit = ATTN_V_SET1_(-ATTN_EXP_UNIT_);
   ATTN_VF_ x0 = x[0], x1 = x[1], x2 = x[2], x3 = x[3];
   ATTN_VF_ f0, f1, f2, f3, t0, t1, t2, t3, n0, n1, n2, n3, p0, p1, p2, p3;
   ATTN_VF_ w0, w1, w2, w3, u0, u1, u2, u3;

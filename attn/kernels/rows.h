@@ -48,9 +48,22 @@ ATTN_INLINE_ int ATTN_FN_(lanes_left)(int64_t n, int64_t i) {
   return n - i < ATTN_W_ ? (int)(n - i) : ATTN_W_;
 }
 
+/* x (hi + lo); of a bias, a finite x stays finite: -FLT_MAX is not -inf */
+ATTN_INLINE_ ATTN_VF_ ATTN_FN_(scaled)(ATTN_VF_ x, ATTN_VF_ hi, ATTN_VF_ lo, int bias) {
+  const ATTN_VF_ inf = ATTN_V_SET1_(INFINITY), zero = ATTN_V_ZERO_();
+  ATTN_VF_ y = ATTN_V_FMA_(x, hi, ATTN_V_MUL_(x, lo));
+  if (bias) {
+    const ATTN_VF_ most = ATTN_V_SET1_(FLT_MAX), least = ATTN_V_SET1_(-FLT_MAX);
+    const ATTN_VF_ z = ATTN_V_SELECT_(ATTN_V_EQ_(y, inf), most,
+                                      ATTN_V_SELECT_(ATTN_V_EQ_(y, ATTN_V_SUB_(zero, inf)), least, y));
+    y = ATTN_V_SELECT_(ATTN_V_LT_(ATTN_V_ABS_(x), inf), z, y);
+  }
+  return y;
+}
+
 /* scale hi + lo carries 48 bits, so that folding scale * log2 e into q costs one rounding */
 ATTN_INLINE_ void ATTN_FN_(pack_kind)(float *dst, const void *const *rows, int n, int64_t dim,
-                                      const int kind, float hi, float lo) {
+                                      const int kind, int bias, float hi, float lo) {
   ATTN_VF_ vhi = ATTN_V_SET1_(hi), vlo = ATTN_V_SET1_(lo), r[ATTN_W_];
   for (int lane = 0; lane < n; lane += ATTN_W_) {
     for (int64_t c = 0; c < dim; c += ATTN_W_) {
@@ -59,7 +72,7 @@ ATTN_INLINE_ void ATTN_FN_(pack_kind)(float *dst, const void *const *rows, int n
         ATTN_UNROLL_
         for (int i = 0; i < ATTN_W_; i++) {
           r[i] = ATTN_FN_(load)(rows[lane + i], c, ATTN_W_, kind);
-          if (kind != ATTN_KIND_BOOL_) r[i] = ATTN_V_FMA_(r[i], vhi, ATTN_V_MUL_(r[i], vlo));
+          if (kind != ATTN_KIND_BOOL_) r[i] = ATTN_FN_(scaled)(r[i], vhi, vlo, bias);
         }
         ATTN_V_TRANSPOSE_(r);
         ATTN_UNROLL_
@@ -70,7 +83,7 @@ ATTN_INLINE_ void ATTN_FN_(pack_kind)(float *dst, const void *const *rows, int n
         r[i] = ATTN_V_ZERO_();
         if (lane + i >= n) continue;
         r[i] = ATTN_FN_(load)(rows[lane + i], c, w, kind);
-        if (kind != ATTN_KIND_BOOL_) r[i] = ATTN_V_FMA_(r[i], vhi, ATTN_V_MUL_(r[i], vlo));
+        if (kind != ATTN_KIND_BOOL_) r[i] = ATTN_FN_(scaled)(r[i], vhi, vlo, bias);
       }
       ATTN_V_TRANSPOSE_(r);
       for (int i = 0; i < w; i++) ATTN_V_STORE_(dst + (c + i) * ATTN_TILE_ + lane, r[i]);
@@ -83,11 +96,12 @@ ATTN_INLINE_ void ATTN_FN_(pack_kind)(float *dst, const void *const *rows, int n
 
 ATTN_FUNC_ void ATTN_FN_(pack)(float *dst, const void *const *rows, int n, int64_t dim, int kind,
                                float hi, float lo) {
-  switch (kind) {
-    case ATTN_F32: ATTN_FN_(pack_kind)(dst, rows, n, dim, ATTN_F32, hi, lo); break;
-    case ATTN_F16: ATTN_FN_(pack_kind)(dst, rows, n, dim, ATTN_F16, hi, lo); break;
-    case ATTN_BF16: ATTN_FN_(pack_kind)(dst, rows, n, dim, ATTN_BF16, hi, lo); break;
-    default: ATTN_FN_(pack_kind)(dst, rows, n, dim, ATTN_KIND_BOOL_, hi, lo);
+  const int bias = kind & ATTN_KIND_BIAS_;
+  switch (kind & ~ATTN_KIND_BIAS_) {
+    case ATTN_F32: ATTN_FN_(pack_kind)(dst, rows, n, dim, ATTN_F32, bias, hi, lo); break;
+    case ATTN_F16: ATTN_FN_(pack_kind)(dst, rows, n, dim, ATTN_F16, bias, hi, lo); break;
+    case ATTN_BF16: ATTN_FN_(pack_kind)(dst, rows, n, dim, ATTN_BF16, bias, hi, lo); break;
+    default: ATTN_FN_(pack_kind)(dst, rows, n, dim, ATTN_KIND_BOOL_, 0, hi, lo);
   }
 }
 
@@ -189,7 +203,7 @@ ATTN_FUNC_ void ATTN_FN_(weights)(float *p, const float *x, int64_t n, float m, 
   for (int64_t i = 0; i < n; i += ATTN_W_) {
     int w = ATTN_FN_(lanes_left)(n, i);
     ATTN_VF_ y = ATTN_V_SUB_(ATTN_FN_(load)(x, i, w, ATTN_F32), vm);
-    y = ATTN_V_MUL_(ATTN_FN_(exp2_neg)(y), a);
+    y = ATTN_V_MUL_(ATTN_FN_(exp2_full)(y), a);
     y = ATTN_V_SELECT_(ATTN_V_EQ_(y, y), y, nan);
     ATTN_FN_(store)(p, i, y, w, ATTN_F32);
   }
@@ -202,11 +216,8 @@ ATTN_FUNC_ void ATTN_FN_(blend)(void *y, const void *x1, const void *x2, attn_dt
   for (int64_t i = 0; i < n; i += ATTN_W_) {
     int w = ATTN_FN_(lanes_left)(n, i);
     ATTN_VF_ s = ATTN_V_ZERO_();
-    if (a != 0.0f) s = ATTN_V_MUL_(va, ATTN_FN_(load)(x1, i, w, (int)t1));
-    if (b != 0.0f) {
-      ATTN_VF_ x = ATTN_FN_(load)(x2, i, w, (int)t2);
-      s = a != 0.0f ? ATTN_V_FMA_(vb, x, s) : ATTN_V_MUL_(vb, x);
-    }
+    if (x1) s = ATTN_V_MUL_(va, ATTN_FN_(load)(x1, i, w, (int)t1));
+    if (x2) s = ATTN_V_FMA_(vb, ATTN_FN_(load)(x2, i, w, (int)t2), s);
     s = ATTN_V_SELECT_(ATTN_V_EQ_(s, s), s, nan);
     ATTN_FN_(store)(y, i, s, w, (int)ty);
   }
@@ -221,11 +232,10 @@ ATTN_FUNC_ void ATTN_FN_(rope)(void *y, const void *x, attn_dtype ty, attn_dtype
       int w = ATTN_FN_(lanes_left)(h, i);
       ATTN_VF_ a = ATTN_FN_(load)(x, i, w, (int)tx), b = ATTN_FN_(load)(x, i + h, w, (int)tx);
       ATTN_VF_ co = ATTN_FN_(load)(cos_row, i, w, ATTN_F32);
-      ATTN_VF_ si = ATTN_FN_(load)(sin_row, i + h, w, ATTN_F32);
-      ATTN_VF_ ya = ATTN_V_SUB_(ATTN_V_MUL_(a, co), ATTN_V_MUL_(b, si));
-      ATTN_VF_ yb = ATTN_V_ADD_(ATTN_V_MUL_(a, si), ATTN_V_MUL_(b, co));
-      ATTN_FN_(store)(y, i, ya, w, (int)ty);
-      ATTN_FN_(store)(y, i + h, yb, w, (int)ty);
+      ATTN_VF_ sa = ATTN_FN_(load)(sin_row, i, w, ATTN_F32);
+      ATTN_VF_ sb = ATTN_FN_(load)(sin_row, i + h, w, ATTN_F32);
+      ATTN_FN_(store)(y, i, ATTN_V_FMA_(b, sa, ATTN_V_MUL_(a, co)), w, (int)ty);
+      ATTN_FN_(store)(y, i + h, ATTN_V_FMA_(a, sb, ATTN_V_MUL_(b, co)), w, (int)ty);
     }
   } else {
     for (int64_t i = 0; i < rot; i += ATTN_W_) {
@@ -233,8 +243,8 @@ ATTN_FUNC_ void ATTN_FN_(rope)(void *y, const void *x, attn_dtype ty, attn_dtype
       ATTN_VF_ a = ATTN_FN_(load)(x, i, w, (int)tx);
       ATTN_VF_ co = ATTN_FN_(load)(cos_row, i, w, ATTN_F32);
       ATTN_VF_ si = ATTN_FN_(load)(sin_row, i, w, ATTN_F32);
-      ATTN_VF_ r = ATTN_V_MUL_(ATTN_V_SWAP_PAIRS_(a), si);
-      ATTN_FN_(store)(y, i, ATTN_V_ADD_(ATTN_V_MUL_(a, co), r), w, (int)ty);
+      ATTN_VF_ r = ATTN_V_FMA_(ATTN_V_SWAP_PAIRS_(a), si, ATTN_V_MUL_(a, co));
+      ATTN_FN_(store)(y, i, r, w, (int)ty);
     }
   }
   if (y == x) return; /* same type and place */

@@ -9,31 +9,26 @@ ATTN_FUNC_ int64_t attn_gcd_(int64_t a, int64_t b) {
   return a;
 }
 
-/* A window field as a distance; half of INT64_MAX is beyond every position. */
+/* A window field as a distance; a quarter of INT64_MAX is beyond every position. */
 ATTN_FUNC_ int64_t attn_reach_(int64_t window) {
   const int64_t far = INT64_MAX / 4;
   return window == 0 ? far : window == ATTN_WINDOW_NONE ? 0 : window < far ? window : far;
 }
 
-/* A finite additive mask has no NaN and no +inf. Distinct entries are read once. */
-ATTN_FUNC_ int attn_check_bias_(attn_error_ *e, const attn_mask *m) {
+/* An additive mask has no NaN and no +inf. Distinct entries are read once. */
+ATTN_FUNC_ int attn_check_bias_(attn_error_ *e, const attn_table_ *table, const attn_mask *m) {
+  float x[ATTN_BLOCK_];
   for (int64_t b = 0; b < m->batch; b++)
     for (int64_t h = 0; h < m->heads; h++)
-      for (int64_t i = 0; i < m->q_len; i++) {
-        const char *row = attn_mask_at_(m, b, h, i);
-        for (int64_t j = 0; j < m->k_len; j++) {
-          float x;
-          if (m->dtype == ATTN_F32) {
-            memcpy(&x, row + 4 * j, 4);
-          } else {
-            uint16_t u;
-            memcpy(&u, row + 2 * j, 2);
-            x = m->dtype == ATTN_F16 ? attn_from_f16_(u) : attn_from_bf16_(u);
-          }
-          if (!(x < INFINITY))
-            return attn_reject_(e, ATTN_E_VALUE, "params.bias holds NaN or +inf");
+      for (int64_t i = 0; i < m->q_len; i++)
+        for (int64_t j = 0; j < m->k_len; j += ATTN_BLOCK_) {
+          const int64_t n = m->k_len - j < ATTN_BLOCK_ ? m->k_len - j : ATTN_BLOCK_;
+          const char *row = attn_mask_at_(m, b, h, i) + j * attn_size_(m->dtype);
+          table->widen(x, row, 0, 1, n, m->dtype);
+          for (int64_t c = 0; c < n; c++)
+            if (!(x[c] < INFINITY))
+              return attn_reject_(e, ATTN_E_VALUE, "params.bias holds NaN or +inf");
         }
-      }
   return 1;
 }
 
@@ -147,12 +142,7 @@ ATTN_FUNC_ int attn_sdpa_plan_(attn_error_ *e, attn_softmax_ *a, const attn_sdpa
       return attn_reject_(e, ATTN_E_SHAPE, "params.map must be [q.batch, q.heads, q.len, k.len]");
     if (!attn_check_rows_(e, map, &wm)) return 0;
   }
-  if (ctx && ctx->workspace) {
-    span[WORK].lo = (uintptr_t)ctx->workspace;
-    if (ctx->workspace_size > UINTPTR_MAX - span[WORK].lo)
-      return attn_reject_(e, ATTN_E_OVERFLOW, "ctx.workspace_size passes the address space");
-    span[WORK].hi = span[WORK].lo + ctx->workspace_size;
-  }
+  if (!attn_check_workspace_(e, ctx, &span[WORK])) return 0;
   for (int x = O; x <= MAP; x++)
     for (int y = x + 1; y < WORK; y++)
       if (attn_overlap_(span[x], span[y]))
@@ -168,7 +158,7 @@ ATTN_FUNC_ int attn_sdpa_plan_(attn_error_ *e, attn_softmax_ *a, const attn_sdpa
         !attn_check_logits_(e, p->sinks, q->heads, 0, "params.sinks holds NaN or +inf"))
       return 0;
     if (ctx && ctx->validate && p->bias.kind && q->batch && q->len && k->len &&
-        !attn_check_bias_(e, &p->bias))
+        !attn_check_bias_(e, a->table, &p->bias))
       return 0;
   }
 
@@ -179,11 +169,10 @@ ATTN_FUNC_ int attn_sdpa_plan_(attn_error_ *e, attn_softmax_ *a, const attn_sdpa
   a->alibi = p->alibi, a->sinks = p->sinks, a->softmax_one = p->softmax_one != 0;
   double s = (double)scale;
   if (scale == 0.0f) s = attn_to_bits_(scale) ? 0.0 : 1.0 / sqrt((double)q->dim);
-  s *= ATTN_LOG2E_;
+  s = attn_clamp_f64_(s * ATTN_LOG2E_);
   a->scale_hi = (float)s;
-  /* past the largest float the scores are infinite anyway */
-  a->scale_lo = a->scale_hi - a->scale_hi == 0.0f ? (float)(s - (double)a->scale_hi) : 0.0f;
-  a->softcap = (float)((double)p->softcap * ATTN_LOG2E_);
+  a->scale_lo = (float)(s - (double)a->scale_hi);
+  a->softcap = attn_to_log2_(p->softcap);
   a->q_off = p->has_q_off ? p->q_off : k->len - q->len;
   a->left = attn_reach_(p->window_left);
   a->right = p->causal ? 0 : attn_reach_(p->window_right);
@@ -277,7 +266,7 @@ ATTN_FUNC_ float attn_merge_row_(const attn_merge_job_ *m, void *y, const void *
   const attn_dtype to = m->o.dtype, t1 = m->o1.dtype, t2 = m->o2.dtype;
   const float nan = attn_from_bits_(0x7fc00000u), sum = e[0] + e[1];
   if (l[0] == -INFINITY && l[1] == -INFINITY) {
-    f->blend(y, x1, x2, to, t1, t2, dim, 0.0f, 0.0f);
+    f->blend(y, NULL, NULL, to, t1, t2, dim, 0.0f, 0.0f);
     return -INFINITY;
   }
   if (!(sum > 0.0f && l[0] < INFINITY && l[1] < INFINITY)) {
@@ -289,7 +278,7 @@ ATTN_FUNC_ float attn_merge_row_(const attn_merge_job_ *m, void *y, const void *
     if ((first ? t1 : t2) == to)
       memmove(y, first ? x1 : x2, (size_t)(dim * attn_size_(to)));
     else
-      f->blend(y, x1, x2, to, t1, t2, dim, first ? 1.0f : 0.0f, first ? 0.0f : 1.0f);
+      f->blend(y, first ? x1 : NULL, first ? NULL : x2, to, t1, t2, dim, 1.0f, 1.0f);
     return first ? l[0] : l[1];
   }
   f->blend(y, x1, x2, to, t1, t2, dim, e[0] / sum, e[1] / sum);

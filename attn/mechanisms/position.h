@@ -40,14 +40,9 @@ ATTN_FUNC_ int attn_rope_plan_(attn_error_ *e, attn_rope_job_ *j, const attn_rop
     return 0;
   if ((attn_overlap_(sy, sx) && !attn_same_view_(&j->y, &j->x)) || attn_overlap_(sy, sp))
     return attn_reject_(e, ATTN_E_OVERLAP, wy.overlap);
-  if (ctx && ctx->workspace) {
-    sw.lo = (uintptr_t)ctx->workspace;
-    if (ctx->workspace_size > UINTPTR_MAX - sw.lo)
-      return attn_reject_(e, ATTN_E_OVERFLOW, "ctx.workspace_size passes the address space");
-    sw.hi = sw.lo + ctx->workspace_size;
-    if (attn_overlap_(sw, sx) || attn_overlap_(sw, sy) || attn_overlap_(sw, sp))
-      return attn_reject_(e, ATTN_E_OVERLAP, "ctx.workspace must not share memory with a tensor");
-  }
+  if (!attn_check_workspace_(e, ctx, &sw)) return 0;
+  if (attn_overlap_(sw, sx) || attn_overlap_(sw, sy) || attn_overlap_(sw, sp))
+    return attn_reject_(e, ATTN_E_OVERLAP, "ctx.workspace must not share memory with a tensor");
   j->bytes = attn_mul_(2, attn_piece_(p->rot, sizeof(float)));
   return 1;
 }
@@ -112,12 +107,9 @@ ATTN_PUB_ size_t attn_rope_workspace(attn_tensor y, attn_tensor x, const attn_ro
                                      const attn_ctx *ctx) {
   attn_error_ e = {ATTN_OK, NULL};
   attn_rope_job_ j;
-  attn_ctx plain;
+  const attn_ctx plain = attn_before_workspace_(ctx);
   int workers;
   memset(&j, 0, sizeof j);
-  memset(&plain, 0, sizeof plain);
-  if (ctx) plain = *ctx;
-  plain.workspace = NULL, plain.workspace_size = 0;
   j.y = y, j.x = x;
   if (!attn_rope_plan_(&e, &j, params, &plain, &workers)) return 0;
   int64_t items = x.heads ? x.batch * x.len : 0;

@@ -149,11 +149,16 @@ static void set_element(attn_dtype dtype, uint8_t *p, int64_t c, float x) {
   memcpy(&bits, &x, 4);
   uint32_t e = bits >> 23 & 255, half = bits >> 16;
   if (dtype == ATTN_F16)
-    half = (bits >> 16 & 0x8000) | (e == 255 ? 31u << 10 : e ? (e - 112) << 10 : 0) |
+    half = (bits >> 16 & 0x8000) |
+           (e == 255 ? 31u << 10
+            : e      ? (e - 112) << 10
+                     : 0) |
            (bits >> 13 & 1023);
   uint16_t word = (uint16_t)half;
-  if (dtype == ATTN_F32) memcpy(p + 4 * c, &x, 4);
-  else memcpy(p + 2 * c, &word, 2);
+  if (dtype == ATTN_F32)
+    memcpy(p + 4 * c, &x, 4);
+  else
+    memcpy(p + 2 * c, &word, 2);
 }
 
 /* Small numbers; when specials is not 0, about one in specials is infinite or NaN. */

@@ -94,8 +94,8 @@ static int32_t *make_lengths(input *in, sdpa_args *a, int64_t batch, int64_t ext
   int32_t *lengths = (int32_t *)owned(a, (size_t)batch * sizeof *lengths);
   if (extent < 0 || extent > 1000) extent = 1000;
   for (int64_t i = 0; i < batch; i++)
-    lengths[i] = chance(in, 16) ? (int32_t)nasty_int(in)
-                                : (int32_t)((int64_t)take(in) * 3 % (extent + 1));
+    lengths[i] =
+        chance(in, 16) ? (int32_t)nasty_int(in) : (int32_t)((int64_t)take(in) * 3 % (extent + 1));
   return lengths;
 }
 
@@ -171,8 +171,14 @@ static void sane_row(const buffer *b, size_t place, void *user) {
 static void fuzz_sdpa(input *in) {
   sdpa_args a;
   memset(&a, 0, sizeof a);
-  job j = {.name = "attn_sdpa", .outputs = 3, .runnable = 1, .tame = 1, .args = &a,
-           .call = call_sdpa, .workspace = workspace_sdpa, .sane_row = sane_row};
+  job j = {.name = "attn_sdpa",
+           .outputs = 3,
+           .runnable = 1,
+           .tame = 1,
+           .args = &a,
+           .call = call_sdpa,
+           .workspace = workspace_sdpa,
+           .sane_row = sane_row};
 
   int64_t key_heads = 1 + below(in, 3), value_heads = 1 + below(in, 2);
   int64_t heads = key_heads * value_heads * (1 + below(in, 2));
@@ -265,7 +271,8 @@ static attn_status call_merge(job *j, attn_ctx *ctx) {
 
 static void fuzz_merge(input *in) {
   job j = {.name = "attn_merge", .outputs = 2, .runnable = 1, .tame = 1, .call = call_merge};
-  int64_t batch = below(in, 3), heads = 1 + below(in, 3), len = below(in, 20), dim = 1 + below(in, 70);
+  int64_t batch = below(in, 3), heads = 1 + below(in, 3), len = below(in, 20),
+          dim = 1 + below(in, 70);
   attn_tensor view[JOB_BUFFERS];
   for (int i = 0; i < JOB_BUFFERS; i++) {
     int lse = i & 1;
@@ -312,8 +319,13 @@ static size_t workspace_rope(job *j, const attn_ctx *ctx) {
 static void fuzz_rope(input *in) {
   rope_args a;
   memset(&a, 0, sizeof a);
-  job j = {.name = "attn_rope", .outputs = 1, .runnable = 1, .tame = 1, .args = &a,
-           .call = call_rope, .workspace = workspace_rope};
+  job j = {.name = "attn_rope",
+           .outputs = 1,
+           .runnable = 1,
+           .tame = 1,
+           .args = &a,
+           .call = call_rope,
+           .workspace = workspace_rope};
   int64_t batch = below(in, 3), heads = 1 + below(in, 3), len = below(in, 20);
   int64_t dim = chance(in, 4) ? 1 + below(in, 70) : 2 + 2 * below(in, 35);
   attn_tensor view[2];
@@ -358,14 +370,14 @@ static void fuzz_rope(input *in) {
 /* ---- attn_exp --------------------------------------------------------------------------------*/
 
 static attn_status call_exp(job *j, attn_ctx *ctx) {
-  return attn_exp((float *)j->b[0].view.data, (const float *)j->b[1].view.data,
-                  *(int64_t *)j->args, ctx);
+  return attn_exp((float *)j->b[0].view.data, (const float *)j->b[1].view.data, *(int64_t *)j->args,
+                  ctx);
 }
 
 static void fuzz_exp(input *in) {
   int64_t n = below(in, 250);
-  job j = {.name = "attn_exp", .outputs = 1, .runnable = 1, .tame = 1, .args = &n,
-           .call = call_exp};
+  job j = {
+      .name = "attn_exp", .outputs = 1, .runnable = 1, .tame = 1, .args = &n, .call = call_exp};
   filler f = {take(in), chance(in, 2) ? 9 : 0};
   for (int i = 0; i < 2; i++) {
     buffer_make(&j.b[i], attn_bhtd(NULL, ATTN_F32, 1, 1, 1, n), below(in, 4));

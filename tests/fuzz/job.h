@@ -65,7 +65,8 @@ static void compare_row(const buffer *b, size_t place, void *user) {
   for (int64_t c = 0; c < b->view.dim; c++) {
     float x = element(b->view.dtype, b->base + place, c);
     float y = element(b->view.dtype, (const uint8_t *)user + place, c);
-    if (!(x == y || (x != x && y != y) || fabsf(x - y) <= 0.02f * (1.0f + fabsf(y)))) close_enough = 0;
+    if (!(x == y || (x != x && y != y) || fabsf(x - y) <= 0.02f * (1.0f + fabsf(y))))
+      close_enough = 0;
   }
 }
 
@@ -133,8 +134,10 @@ static void job_run(job *j, input *in) {
             "out of memory, which there was");
     promise(attn_status_string(status) != NULL, j, "a status without a name");
     fuzz_malloc_fails = 0;
-    if (status == ATTN_OK) judge_success(j, asked, &ctx);
-    else judge_rejection(j, status, &ctx);
+    if (status == ATTN_OK)
+      judge_success(j, asked, &ctx);
+    else
+      judge_rejection(j, status, &ctx);
     if (status == ATTN_OK && j->runnable) judge_again(j, in, ctx.report.isa);
   }
   free(block);

@@ -21,11 +21,10 @@ int main(int argc, char **argv) {
     uint8_t *data = (uint8_t *)malloc(size + !size);
     if (!data) return 1;
     for (size_t k = 0; k < size; k++) data[k] = bytes[k];
-    fprintf(stderr, "\r%s", argv[i]);
+    fprintf(stderr, "%s\n", argv[i]);
     LLVMFuzzerTestOneInput(data, size);
     free(data);
   }
-  fprintf(stderr, "\n");
   printf("replay: %d inputs\n", argc - 1);
   return argc < 2;
 }
