@@ -51,6 +51,7 @@
   X(A1_long_rows)                           \
   X(A1_nan_in_query)                        \
   X(A1_nan_in_allowed_key)                  \
+  X(A1_nan_payloads)                        \
   X(A1_infinite_scores)                     \
   X(A1_softcap)                             \
   X(A1_softcap_saturates)                   \
@@ -74,6 +75,7 @@
   X(A2_everything_combined)                 \
   X(A2_boolean_equals_additive_equals_bits) \
   X(A2_empty_rows)                          \
+  X(A2_lowest_bias)                         \
   X(A2_additive_constant_row)               \
   X(A2_growing_prefix)                      \
   X(A2_forbidden_garbage)                   \

@@ -430,6 +430,27 @@ void A1_nan_in_allowed_key(void **state) {
   }
 }
 
+/* A NaN is a NaN whatever its payload and sign, signalling ones too: the exponential works on bits. */
+void A1_nan_payloads(void **state) {
+  (void)state;
+  static const uint32_t nans[] = {0x7fc00001u, 0x7fc00101u, 0xffc00001u, 0x7f800001u, 0xff8000ffu};
+  for (int n = 0; n < 5; n++) {
+    for (int operand = 0; operand < 3; operand++) {
+      test_spec spec = test_plain(1, 40, 150, 12, 9);
+      test_rng rng = test_seed(20);
+      test_call clean = test_build(&spec, &rng);
+      test_run(&clean);
+      test_call call = test_again(&clean);
+      const attn_tensor *t[] = {&call.q, &call.k, &call.v};
+      float *element = (float *)t[operand]->data + 7 * t[operand]->stride_len + 3;
+      memcpy(element, &nans[n], sizeof *element);
+      test_run(&call);
+      for (int64_t i = 0; i < 40; i++)
+        assert_rows_spoilt(call.o, clean.o, 0, i, operand || i == 7, "NaN with a payload");
+    }
+  }
+}
+
 /* A score of +inf gives NaN, one of -inf counts as forbidden. */
 void A1_infinite_scores(void **state) {
   (void)state;

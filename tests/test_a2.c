@@ -1,6 +1,7 @@
 /* tests/test_a2.c owns A2, masks: causal, windows, boolean, bit and additive masks, lengths, and
  * what forbidden keys may hold. */
 
+#include <float.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -291,6 +292,30 @@ void A2_additive_constant_row(void **state) {
       test_run(&mean);
       test_assert_near(mean.o, call.o, 4e-6, "-1e30 absorbs the scores: a plain mean");
     }
+  }
+}
+
+/* The lowest finite number, a popular "almost -inf", forbids nothing: a row of it is a plain mean,
+ * and beside ordinary biases it leaves no weight. One row for all queries, or a row for each. */
+void A2_lowest_bias(void **state) {
+  (void)state;
+  for (int n = 0; n < 4; n++) {
+    const int64_t rows = n & 1 ? 30 : 1;
+    test_spec spec = test_plain(1, 30, 150, 8, 9);
+    test_rng rng = test_seed(53);
+    test_call call = test_build(&spec, &rng), mean = test_again(&call);
+    float *bias = test_mem((size_t)rows * 150 * sizeof *bias);
+    for (int64_t j = 0; j < rows * 150; j++) bias[j] = n & 2 && j % 150 >= 100 ? 0 : -FLT_MAX;
+    call.params.bias = attn_mask_add(bias, ATTN_F32, 1, 1, rows, 150);
+    test_run(&call);
+    if (n & 2) { /* as if the first hundred keys were not there */
+      mean.k = test_rows(mean.k, 100, 50);
+      mean.v = test_rows(mean.v, 100, 50);
+    } else {
+      test_fill_value(mean.k, 0);
+    }
+    test_run(&mean);
+    test_assert_near(call.o, mean.o, 4e-6, "-FLT_MAX as a bias");
   }
 }
 
