@@ -95,7 +95,7 @@ sanitize-thread: attn.h
 # --- fuzzing ------------------------------------------------------------------------------------
 
 FUZZ_PARTS := $(wildcard tests/fuzz/*.[ch])
-FUZZ_FLAGS := -std=gnu11 -g -fno-omit-frame-pointer -fno-sanitize-recover=all -I.
+FUZZ_FLAGS := -std=gnu11 -g1 -fno-omit-frame-pointer -fno-sanitize-recover=all -I.
 
 $(BUILD)/fuzz/fuzz_sdpa: attn.h $(FUZZ_PARTS)
 	@mkdir -p $(@D)

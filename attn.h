@@ -132,16 +132,17 @@
 /* 2^f for |f| <= 1/2: 1 + f (c1 + ... c6 f^5), weighted minimax in ULP of the result; times
  * ATTN_EXP_UNIT_, a power of 2, which changes no rounding. One step of it for each of the chains
  * that `each` names, so that they run side by side. */
-#define ATTN_POLY_0_(i) \
-  p##i = ATTN_V_FMA_(ATTN_V_SET1_(ATTN_EXP_UNIT_ * ATTN_EXP_C6_), f##i, ATTN_V_SET1_(ATTN_EXP_UNIT_ * ATTN_EXP_C5_));
+#define ATTN_POLY_0_(i)                                                 \
+  p##i = ATTN_V_FMA_(ATTN_V_SET1_(ATTN_EXP_UNIT_ * ATTN_EXP_C6_), f##i, \
+                     ATTN_V_SET1_(ATTN_EXP_UNIT_ * ATTN_EXP_C5_));
 #define ATTN_POLY_1_(i) p##i = ATTN_V_FMA_(p##i, f##i, ATTN_V_SET1_(ATTN_EXP_UNIT_ * ATTN_EXP_C4_));
 #define ATTN_POLY_2_(i) p##i = ATTN_V_FMA_(p##i, f##i, ATTN_V_SET1_(ATTN_EXP_UNIT_ * ATTN_EXP_C3_));
 #define ATTN_POLY_3_(i) p##i = ATTN_V_FMA_(p##i, f##i, ATTN_V_SET1_(ATTN_EXP_UNIT_ * ATTN_EXP_C2_));
 #define ATTN_POLY_4_(i) p##i = ATTN_V_FMA_(p##i, f##i, ATTN_V_SET1_(ATTN_EXP_UNIT_ * ATTN_EXP_C1_));
 #define ATTN_POLY_5_(i) p##i = ATTN_V_FMA_(p##i, f##i, ATTN_V_SET1_(ATTN_EXP_UNIT_));
-#define ATTN_POLY_(each)                                     \
-  each(ATTN_POLY_0_) each(ATTN_POLY_1_) each(ATTN_POLY_2_) \
-  each(ATTN_POLY_3_) each(ATTN_POLY_4_) each(ATTN_POLY_5_)
+#define ATTN_POLY_(each)                                                                         \
+  each(ATTN_POLY_0_) each(ATTN_POLY_1_) each(ATTN_POLY_2_) each(ATTN_POLY_3_) each(ATTN_POLY_4_) \
+      each(ATTN_POLY_5_)
 
 /* 2^y for y <= 0 or NaN, 0 where it would be subnormal: a weight beside one of 1. y - round(y) is
  * exact, so the error is the polynomial's. */
@@ -149,9 +150,9 @@
 #define ATTN_EXP2_ROUND_(i) ATTN_V_ROUND_(f##i, t##i, n##i);
 #define ATTN_EXP2_REDUCE_(i) f##i = ATTN_V_SUB_(f##i, n##i);
 #define ATTN_EXP2_SCALE_(i) p##i = ATTN_V_LDEXP_SMALL_(p##i, t##i, n##i);
-#define ATTN_EXP2_(each) \
+#define ATTN_EXP2_(each)                                                                 \
   each(ATTN_EXP2_CLAMP_) each(ATTN_EXP2_ROUND_) each(ATTN_EXP2_REDUCE_) ATTN_POLY_(each) \
-  each(ATTN_EXP2_SCALE_)
+      each(ATTN_EXP2_SCALE_)
 
 #define ATTN_EACH1_(step) step(0)
 #define ATTN_EACH4_(step) step(0) step(1) step(2) step(3)
@@ -174,8 +175,7 @@ ATTN_INLINE_ void ATTN_FN_(exp2_neg4)(ATTN_VF_ *y) {
 /* 2^y for y <= 0 or NaN, subnormal results included: for weights that leave the library */
 ATTN_INLINE_ ATTN_VF_ ATTN_FN_(exp2_full)(ATTN_VF_ y) {
   ATTN_VF_ f0 = ATTN_V_MAX_(ATTN_V_SET1_(-150.0f), y), t0, n0, p0;
-  ATTN_EXP2_ROUND_(0) ATTN_EXP2_REDUCE_(0) ATTN_POLY_(ATTN_EACH1_)
-  return ATTN_V_LDEXP_(p0, t0, n0);
+  ATTN_EXP2_ROUND_(0) ATTN_EXP2_REDUCE_(0) ATTN_POLY_(ATTN_EACH1_) return ATTN_V_LDEXP_(p0, t0, n0);
 }
 
 /* e^x for every x. ln 2 is split so that n * hi is exact for |n| <= 2^9 with or without FMA */
@@ -204,9 +204,9 @@ ATTN_INLINE_ ATTN_VF_ ATTN_FN_(exp)(ATTN_VF_ x) {
   x##i = ATTN_V_SELECT_(ATTN_V_LT_(x##i, zero), ATTN_V_SUB_(zero, u##i), u##i);
 #define ATTN_TANH_(each)                                                                     \
   each(ATTN_TANH_ARG_) each(ATTN_TANH_CLAMP_) each(ATTN_EXP2_ROUND_) each(ATTN_EXP2_REDUCE_) \
-  each(ATTN_TANH_POWER_) each(ATTN_POLY_0_) each(ATTN_POLY_1_) each(ATTN_POLY_2_)            \
-  each(ATTN_POLY_3_) each(ATTN_POLY_4_) each(ATTN_TANH_TOP_) each(ATTN_TANH_DIVIDE_)         \
-  each(ATTN_TANH_SIGN_)
+      each(ATTN_TANH_POWER_) each(ATTN_POLY_0_) each(ATTN_POLY_1_) each(ATTN_POLY_2_)        \
+          each(ATTN_POLY_3_) each(ATTN_POLY_4_) each(ATTN_TANH_TOP_) each(ATTN_TANH_DIVIDE_) \
+              each(ATTN_TANH_SIGN_)
 
 ATTN_INLINE_ ATTN_VF_ ATTN_FN_(tanh)(ATTN_VF_ x0) {
   const ATTN_VF_ zero = ATTN_V_ZERO_(), one = ATTN_V_SET1_(1.0f), two = ATTN_V_SET1_(2.0f);
@@ -254,22 +254,22 @@ ATTN_INLINE_ void ATTN_FN_(tanh4)(ATTN_VF_ *x) {
 
 /* Macros, not loops over arrays: compilers keep arrays in memory at -O2. mr and nv are constants
  * at every call, so unused rows vanish. */
-#define ATTN_ROW_INIT_(r) \
+#define ATTN_ROW_INIT_(r)                                                                     \
   ATTN_VF_ a##r##0 = ATTN_V_ZERO_(), a##r##1 = a##r##0, a##r##2 = a##r##0, a##r##3 = a##r##0; \
   const float *k##r = k + (mr > r ? r : 0) * stride;
-#define ATTN_ROW_STEP_(r)                        \
-  if (mr > r) {                                  \
-    ATTN_VF_ b = ATTN_V_SET1_(k##r[c]);          \
-    a##r##0 = ATTN_V_FMA_(q0, b, a##r##0);       \
+#define ATTN_ROW_STEP_(r)                              \
+  if (mr > r) {                                        \
+    ATTN_VF_ b = ATTN_V_SET1_(k##r[c]);                \
+    a##r##0 = ATTN_V_FMA_(q0, b, a##r##0);             \
     if (nv > 1) a##r##1 = ATTN_V_FMA_(q1, b, a##r##1); \
     if (nv > 2) a##r##2 = ATTN_V_FMA_(q2, b, a##r##2); \
     if (nv > 3) a##r##3 = ATTN_V_FMA_(q3, b, a##r##3); \
   }
-#define ATTN_ROW_STORE_(r)                                        \
-  if (mr > r) {                                                   \
-    float *row = s + r * ATTN_TILE_;                              \
-    ATTN_V_STORE_(row, a##r##0);                                  \
-    t0 = ATTN_V_MAX_(a##r##0, t0);                                \
+#define ATTN_ROW_STORE_(r)                                                                \
+  if (mr > r) {                                                                           \
+    float *row = s + r * ATTN_TILE_;                                                      \
+    ATTN_V_STORE_(row, a##r##0);                                                          \
+    t0 = ATTN_V_MAX_(a##r##0, t0);                                                        \
     if (nv > 1) ATTN_V_STORE_(row + ATTN_W_, a##r##1), t1 = ATTN_V_MAX_(a##r##1, t1);     \
     if (nv > 2) ATTN_V_STORE_(row + 2 * ATTN_W_, a##r##2), t2 = ATTN_V_MAX_(a##r##2, t2); \
     if (nv > 3) ATTN_V_STORE_(row + 3 * ATTN_W_, a##r##3), t3 = ATTN_V_MAX_(a##r##3, t3); \
@@ -277,23 +277,35 @@ ATTN_INLINE_ void ATTN_FN_(tanh4)(ATTN_VF_ *x) {
 
 ATTN_INLINE_ void ATTN_FN_(score_micro)(const int mr, const int nv, float *s, const float *qt,
                                         const float *k, int64_t stride, int64_t dk, float *top) {
-  ATTN_ROW_INIT_(0) ATTN_ROW_INIT_(1) ATTN_ROW_INIT_(2)
-  ATTN_ROW_INIT_(3) ATTN_ROW_INIT_(4) ATTN_ROW_INIT_(5)
+  ATTN_ROW_INIT_(0)
+  ATTN_ROW_INIT_(1)
+  ATTN_ROW_INIT_(2)
+  ATTN_ROW_INIT_(3)
+  ATTN_ROW_INIT_(4)
+  ATTN_ROW_INIT_(5)
   for (ptrdiff_t c = 0; c < (ptrdiff_t)dk; c++) {
     ATTN_VF_ q0 = ATTN_V_LOAD_(qt), q1 = q0, q2 = q0, q3 = q0;
     if (nv > 1) q1 = ATTN_V_LOAD_(qt + ATTN_W_);
     if (nv > 2) q2 = ATTN_V_LOAD_(qt + 2 * ATTN_W_);
     if (nv > 3) q3 = ATTN_V_LOAD_(qt + 3 * ATTN_W_);
-    ATTN_ROW_STEP_(0) ATTN_ROW_STEP_(1) ATTN_ROW_STEP_(2)
-    ATTN_ROW_STEP_(3) ATTN_ROW_STEP_(4) ATTN_ROW_STEP_(5)
+    ATTN_ROW_STEP_(0)
+    ATTN_ROW_STEP_(1)
+    ATTN_ROW_STEP_(2)
+    ATTN_ROW_STEP_(3)
+    ATTN_ROW_STEP_(4)
+    ATTN_ROW_STEP_(5)
     qt += ATTN_TILE_;
   }
   ATTN_VF_ t0 = ATTN_V_LOAD_(top), t1 = t0, t2 = t0, t3 = t0;
   if (nv > 1) t1 = ATTN_V_LOAD_(top + ATTN_W_);
   if (nv > 2) t2 = ATTN_V_LOAD_(top + 2 * ATTN_W_);
   if (nv > 3) t3 = ATTN_V_LOAD_(top + 3 * ATTN_W_);
-  ATTN_ROW_STORE_(0) ATTN_ROW_STORE_(1) ATTN_ROW_STORE_(2)
-  ATTN_ROW_STORE_(3) ATTN_ROW_STORE_(4) ATTN_ROW_STORE_(5)
+  ATTN_ROW_STORE_(0)
+  ATTN_ROW_STORE_(1)
+  ATTN_ROW_STORE_(2)
+  ATTN_ROW_STORE_(3)
+  ATTN_ROW_STORE_(4)
+  ATTN_ROW_STORE_(5)
   ATTN_V_STORE_(top, t0);
   if (nv > 1) ATTN_V_STORE_(top + ATTN_W_, t1);
   if (nv > 2) ATTN_V_STORE_(top + 2 * ATTN_W_, t2);
@@ -348,20 +360,20 @@ ATTN_FUNC_ void ATTN_FN_(score_block)(float *s, const float *qt, const float *k,
  * accumulator. The micro-kernel holds mr columns of V by nv vectors of queries in registers; keys
  * are added in index order. */
 
-#define ATTN_ROW_INIT_(r)                                                           \
+#define ATTN_ROW_INIT_(r)                                                                     \
   ATTN_VF_ a##r##0 = ATTN_V_ZERO_(), a##r##1 = a##r##0, a##r##2 = a##r##0, a##r##3 = a##r##0; \
-  if (mr > r && !start) {                                                           \
-    const float *row = ot + r * ATTN_TILE_;                                         \
-    a##r##0 = ATTN_V_LOAD_(row);                                                    \
-    if (nv > 1) a##r##1 = ATTN_V_LOAD_(row + ATTN_W_);                              \
-    if (nv > 2) a##r##2 = ATTN_V_LOAD_(row + 2 * ATTN_W_);                          \
-    if (nv > 3) a##r##3 = ATTN_V_LOAD_(row + 3 * ATTN_W_);                          \
-    if (alpha) {                                                                    \
-      a##r##0 = ATTN_V_MUL_(a##r##0, ATTN_V_LOAD_(alpha));                          \
-      if (nv > 1) a##r##1 = ATTN_V_MUL_(a##r##1, ATTN_V_LOAD_(alpha + ATTN_W_));    \
-      if (nv > 2) a##r##2 = ATTN_V_MUL_(a##r##2, ATTN_V_LOAD_(alpha + 2 * ATTN_W_)); \
-      if (nv > 3) a##r##3 = ATTN_V_MUL_(a##r##3, ATTN_V_LOAD_(alpha + 3 * ATTN_W_)); \
-    }                                                                               \
+  if (mr > r && !start) {                                                                     \
+    const float *row = ot + r * ATTN_TILE_;                                                   \
+    a##r##0 = ATTN_V_LOAD_(row);                                                              \
+    if (nv > 1) a##r##1 = ATTN_V_LOAD_(row + ATTN_W_);                                        \
+    if (nv > 2) a##r##2 = ATTN_V_LOAD_(row + 2 * ATTN_W_);                                    \
+    if (nv > 3) a##r##3 = ATTN_V_LOAD_(row + 3 * ATTN_W_);                                    \
+    if (alpha) {                                                                              \
+      a##r##0 = ATTN_V_MUL_(a##r##0, ATTN_V_LOAD_(alpha));                                    \
+      if (nv > 1) a##r##1 = ATTN_V_MUL_(a##r##1, ATTN_V_LOAD_(alpha + ATTN_W_));              \
+      if (nv > 2) a##r##2 = ATTN_V_MUL_(a##r##2, ATTN_V_LOAD_(alpha + 2 * ATTN_W_));          \
+      if (nv > 3) a##r##3 = ATTN_V_MUL_(a##r##3, ATTN_V_LOAD_(alpha + 3 * ATTN_W_));          \
+    }                                                                                         \
   }
 #define ATTN_ROW_STEP_(r)                              \
   if (mr > r) {                                        \
@@ -371,31 +383,43 @@ ATTN_FUNC_ void ATTN_FN_(score_block)(float *s, const float *qt, const float *k,
     if (nv > 2) a##r##2 = ATTN_V_FMA_(p2, b, a##r##2); \
     if (nv > 3) a##r##3 = ATTN_V_FMA_(p3, b, a##r##3); \
   }
-#define ATTN_ROW_STORE_(r)                                   \
-  if (mr > r) {                                              \
-    float *row = ot + r * ATTN_TILE_;                        \
-    ATTN_V_STORE_(row, a##r##0);                             \
-    if (nv > 1) ATTN_V_STORE_(row + ATTN_W_, a##r##1);       \
-    if (nv > 2) ATTN_V_STORE_(row + 2 * ATTN_W_, a##r##2);   \
-    if (nv > 3) ATTN_V_STORE_(row + 3 * ATTN_W_, a##r##3);   \
+#define ATTN_ROW_STORE_(r)                                 \
+  if (mr > r) {                                            \
+    float *row = ot + r * ATTN_TILE_;                      \
+    ATTN_V_STORE_(row, a##r##0);                           \
+    if (nv > 1) ATTN_V_STORE_(row + ATTN_W_, a##r##1);     \
+    if (nv > 2) ATTN_V_STORE_(row + 2 * ATTN_W_, a##r##2); \
+    if (nv > 3) ATTN_V_STORE_(row + 3 * ATTN_W_, a##r##3); \
   }
 
 ATTN_INLINE_ void ATTN_FN_(value_micro)(const int mr, const int nv, float *ot, const float *p,
                                         const float *v, int64_t stride, int64_t n,
                                         const float *alpha, int start) {
-  ATTN_ROW_INIT_(0) ATTN_ROW_INIT_(1) ATTN_ROW_INIT_(2)
-  ATTN_ROW_INIT_(3) ATTN_ROW_INIT_(4) ATTN_ROW_INIT_(5)
+  ATTN_ROW_INIT_(0)
+  ATTN_ROW_INIT_(1)
+  ATTN_ROW_INIT_(2)
+  ATTN_ROW_INIT_(3)
+  ATTN_ROW_INIT_(4)
+  ATTN_ROW_INIT_(5)
   for (ptrdiff_t j = 0; j < (ptrdiff_t)n; j++) {
     ATTN_VF_ p0 = ATTN_V_LOAD_(p), p1 = p0, p2 = p0, p3 = p0;
     if (nv > 1) p1 = ATTN_V_LOAD_(p + ATTN_W_);
     if (nv > 2) p2 = ATTN_V_LOAD_(p + 2 * ATTN_W_);
     if (nv > 3) p3 = ATTN_V_LOAD_(p + 3 * ATTN_W_);
-    ATTN_ROW_STEP_(0) ATTN_ROW_STEP_(1) ATTN_ROW_STEP_(2)
-    ATTN_ROW_STEP_(3) ATTN_ROW_STEP_(4) ATTN_ROW_STEP_(5)
+    ATTN_ROW_STEP_(0)
+    ATTN_ROW_STEP_(1)
+    ATTN_ROW_STEP_(2)
+    ATTN_ROW_STEP_(3)
+    ATTN_ROW_STEP_(4)
+    ATTN_ROW_STEP_(5)
     p += ATTN_TILE_, v += stride;
   }
-  ATTN_ROW_STORE_(0) ATTN_ROW_STORE_(1) ATTN_ROW_STORE_(2)
-  ATTN_ROW_STORE_(3) ATTN_ROW_STORE_(4) ATTN_ROW_STORE_(5)
+  ATTN_ROW_STORE_(0)
+  ATTN_ROW_STORE_(1)
+  ATTN_ROW_STORE_(2)
+  ATTN_ROW_STORE_(3)
+  ATTN_ROW_STORE_(4)
+  ATTN_ROW_STORE_(5)
 }
 #undef ATTN_ROW_INIT_
 #undef ATTN_ROW_STEP_
@@ -511,6 +535,7 @@ ATTN_FUNC_ void ATTN_FN_(modify_block)(float *s, int64_t key, int64_t n, int g0,
                   (mod->bias ? ATTN_USE_BIAS_ : 0) | (mod->key ? ATTN_USE_KEY_ : 0) |
                   (mod->allow ? ATTN_USE_ALLOW_ : 0) | (mod->lo ? ATTN_USE_BOUND_ : 0);
   switch (use) {
+#if ATTN_SPECIALISE_
 #define ATTN_CASE_(set) \
   case set: ATTN_FN_(modify_lanes)(set, s, key, n, g0, g1, mod, top); break;
     ATTN_CASE_(ATTN_USE_CAP_)
@@ -521,6 +546,7 @@ ATTN_FUNC_ void ATTN_FN_(modify_block)(float *s, int64_t key, int64_t n, int g0,
     ATTN_CASE_(ATTN_USE_ALLOW_)
     ATTN_CASE_(ATTN_USE_BOUND_)
 #undef ATTN_CASE_
+#endif
     default: ATTN_FN_(modify_lanes)(use, s, key, n, g0, g1, mod, top);
   }
 }
@@ -648,8 +674,8 @@ ATTN_INLINE_ ATTN_VF_ ATTN_FN_(scaled)(ATTN_VF_ x, ATTN_VF_ hi, ATTN_VF_ lo, int
   ATTN_VF_ y = ATTN_V_FMA_(x, hi, ATTN_V_MUL_(x, lo));
   if (bias) {
     const ATTN_VF_ most = ATTN_V_SET1_(FLT_MAX), least = ATTN_V_SET1_(-FLT_MAX);
-    const ATTN_VF_ z = ATTN_V_SELECT_(ATTN_V_EQ_(y, inf), most,
-                                      ATTN_V_SELECT_(ATTN_V_EQ_(y, ATTN_V_SUB_(zero, inf)), least, y));
+    const ATTN_VF_ z = ATTN_V_SELECT_(
+        ATTN_V_EQ_(y, inf), most, ATTN_V_SELECT_(ATTN_V_EQ_(y, ATTN_V_SUB_(zero, inf)), least, y));
     y = ATTN_V_SELECT_(ATTN_V_LT_(ATTN_V_ABS_(x), inf), z, y);
   }
   return y;
@@ -657,12 +683,13 @@ ATTN_INLINE_ ATTN_VF_ ATTN_FN_(scaled)(ATTN_VF_ x, ATTN_VF_ hi, ATTN_VF_ lo, int
 
 /* scale hi + lo carries 48 bits, so that folding scale * log2 e into q costs one rounding */
 ATTN_INLINE_ void ATTN_FN_(pack_kind)(float *dst, const void *const *rows, int n, int64_t dim,
-                                      const int kind, int bias, float hi, float lo) {
+                                      const int kind, const int bias, float hi, float lo) {
   ATTN_VF_ vhi = ATTN_V_SET1_(hi), vlo = ATTN_V_SET1_(lo), r[ATTN_W_];
   for (int lane = 0; lane < n; lane += ATTN_W_) {
     for (int64_t c = 0; c < dim; c += ATTN_W_) {
       int w = ATTN_FN_(lanes_left)(dim, c);
-      if (w == ATTN_W_ && lane + ATTN_W_ <= n) { /* whole squares, the usual case, stay in registers */
+      if (w == ATTN_W_ &&
+          lane + ATTN_W_ <= n) { /* whole squares, the usual case, stay in registers */
         ATTN_UNROLL_
         for (int i = 0; i < ATTN_W_; i++) {
           r[i] = ATTN_FN_(load)(rows[lane + i], c, ATTN_W_, kind);
@@ -690,13 +717,22 @@ ATTN_INLINE_ void ATTN_FN_(pack_kind)(float *dst, const void *const *rows, int n
 
 ATTN_FUNC_ void ATTN_FN_(pack)(float *dst, const void *const *rows, int n, int64_t dim, int kind,
                                float hi, float lo) {
-  const int bias = kind & ATTN_KIND_BIAS_;
-  switch (kind & ~ATTN_KIND_BIAS_) {
-    case ATTN_F32: ATTN_FN_(pack_kind)(dst, rows, n, dim, ATTN_F32, bias, hi, lo); break;
-    case ATTN_F16: ATTN_FN_(pack_kind)(dst, rows, n, dim, ATTN_F16, bias, hi, lo); break;
-    case ATTN_BF16: ATTN_FN_(pack_kind)(dst, rows, n, dim, ATTN_BF16, bias, hi, lo); break;
+#if ATTN_SPECIALISE_
+  switch (kind) {
+#define ATTN_CASE_(type, bias) \
+  case (type) | (bias): ATTN_FN_(pack_kind)(dst, rows, n, dim, type, bias, hi, lo); break;
+    ATTN_CASE_(ATTN_F32, 0)
+    ATTN_CASE_(ATTN_F16, 0)
+    ATTN_CASE_(ATTN_BF16, 0)
+    ATTN_CASE_(ATTN_F32, ATTN_KIND_BIAS_)
+    ATTN_CASE_(ATTN_F16, ATTN_KIND_BIAS_)
+    ATTN_CASE_(ATTN_BF16, ATTN_KIND_BIAS_)
+#undef ATTN_CASE_
     default: ATTN_FN_(pack_kind)(dst, rows, n, dim, ATTN_KIND_BOOL_, 0, hi, lo);
   }
+#else
+  ATTN_FN_(pack_kind)(dst, rows, n, dim, kind & ~ATTN_KIND_BIAS_, kind & ATTN_KIND_BIAS_, hi, lo);
+#endif
 }
 
 ATTN_INLINE_ void ATTN_FN_(unpack_kind)(void *const *rows, const float *src, int n, int64_t dim,
@@ -732,15 +768,19 @@ ATTN_INLINE_ void ATTN_FN_(unpack_kind)(void *const *rows, const float *src, int
 
 ATTN_FUNC_ void ATTN_FN_(unpack)(void *const *rows, const float *src, int n, int64_t dim,
                                  attn_dtype dtype, const float *scale) {
+#if ATTN_SPECIALISE_
   switch (dtype) {
     case ATTN_F32: ATTN_FN_(unpack_kind)(rows, src, n, dim, ATTN_F32, scale); break;
     case ATTN_F16: ATTN_FN_(unpack_kind)(rows, src, n, dim, ATTN_F16, scale); break;
     default: ATTN_FN_(unpack_kind)(rows, src, n, dim, ATTN_BF16, scale);
   }
+#else
+  ATTN_FN_(unpack_kind)(rows, src, n, dim, (int)dtype, scale);
+#endif
 }
 
-ATTN_FUNC_ void ATTN_FN_(widen)(float *dst, const void *src, int64_t stride, int64_t n,
-                                int64_t dim, attn_dtype dtype) {
+ATTN_FUNC_ void ATTN_FN_(widen)(float *dst, const void *src, int64_t stride, int64_t n, int64_t dim,
+                                attn_dtype dtype) {
   const int64_t size = dtype == ATTN_F32 ? 4 : 2;
   for (int64_t r = 0; r < n; r++, dst += dim) {
     const char *row = (const char *)src + r * stride * size;
@@ -818,8 +858,7 @@ ATTN_FUNC_ void ATTN_FN_(blend)(void *y, const void *x1, const void *x2, attn_dt
 }
 
 ATTN_FUNC_ void ATTN_FN_(rope)(void *y, const void *x, attn_dtype ty, attn_dtype tx, int64_t dim,
-                               int64_t rot, int half, const float *cos_row,
-                               const float *sin_row) {
+                               int64_t rot, int half, const float *cos_row, const float *sin_row) {
   if (half) { /* both halves are loaded before either is stored: y may be x */
     int64_t h = rot / 2;
     for (int64_t i = 0; i < h; i += ATTN_W_) {
@@ -850,11 +889,10 @@ ATTN_FUNC_ void ATTN_FN_(rope)(void *y, const void *x, attn_dtype ty, attn_dtype
 /* <<< attn/kernels/rows.h */
 
 static const attn_table_ ATTN_FN_(table) = {
-    ATTN_ISA_ID_,           ATTN_FN_(pack),          ATTN_FN_(unpack),      ATTN_FN_(widen),
-    ATTN_FN_(score_block),  ATTN_FN_(modify_block),  ATTN_FN_(softmax_block),
-    ATTN_FN_(value_block),  ATTN_FN_(scale_block),   ATTN_FN_(finite),      ATTN_FN_(join),
-    ATTN_FN_(divide),
-    ATTN_FN_(weights),      ATTN_FN_(exp_row),       ATTN_FN_(blend),       ATTN_FN_(rope)};
+    ATTN_ISA_ID_,          ATTN_FN_(pack),         ATTN_FN_(unpack),        ATTN_FN_(widen),
+    ATTN_FN_(score_block), ATTN_FN_(modify_block), ATTN_FN_(softmax_block), ATTN_FN_(value_block),
+    ATTN_FN_(scale_block), ATTN_FN_(finite),       ATTN_FN_(join),          ATTN_FN_(divide),
+    ATTN_FN_(weights),     ATTN_FN_(exp_row),      ATTN_FN_(blend),         ATTN_FN_(rope)};
 
 #undef ATTN_FN_
 /* >>> attn/isa/simd_undef.h */
@@ -864,6 +902,7 @@ static const attn_table_ ATTN_FN_(table) = {
 #undef ATTN_MR_
 #undef ATTN_EXP_UNIT_
 #undef ATTN_NG_
+#undef ATTN_SPECIALISE_
 #undef ATTN_VF_
 #undef ATTN_VM_
 #undef ATTN_V_ABS_
@@ -927,15 +966,15 @@ extern "C" {
  * ctx->reason then holds a sentence that names the argument and the rule. */
 typedef enum attn_status {
   ATTN_OK = 0,
-  ATTN_E_NULL,      /* a required pointer is null */
-  ATTN_E_DTYPE,     /* a storage type is unknown, or not one this argument may have */
-  ATTN_E_SHAPE,     /* an extent is negative, zero where it must not be, or does not match */
-  ATTN_E_HEADS,     /* a head count does not divide the number of query heads */
-  ATTN_E_STRIDE,    /* rows of an output share memory with one another */
-  ATTN_E_RANGE,     /* a length, offset or window lies outside its range */
-  ATTN_E_VALUE,     /* a parameter or a mask entry is NaN or infinite, or has a wrong sign */
-  ATTN_E_MASK,      /* a mask does not broadcast to [batch, heads, q_len, k_len], or has a bad kind */
-  ATTN_E_OVERLAP,   /* an output shares memory with an input or with another output */
+  ATTN_E_NULL,    /* a required pointer is null */
+  ATTN_E_DTYPE,   /* a storage type is unknown, or not one this argument may have */
+  ATTN_E_SHAPE,   /* an extent is negative, zero where it must not be, or does not match */
+  ATTN_E_HEADS,   /* a head count does not divide the number of query heads */
+  ATTN_E_STRIDE,  /* rows of an output share memory with one another */
+  ATTN_E_RANGE,   /* a length, offset or window lies outside its range */
+  ATTN_E_VALUE,   /* a parameter or a mask entry is NaN or infinite, or has a wrong sign */
+  ATTN_E_MASK,    /* a mask does not broadcast to [batch, heads, q_len, k_len], or has a bad kind */
+  ATTN_E_OVERLAP, /* an output shares memory with an input or with another output */
   ATTN_E_OVERFLOW,  /* sizes whose product does not fit the address space */
   ATTN_E_WORKSPACE, /* the workspace is smaller than attn_<name>_workspace asks for */
   ATTN_E_MEMORY,    /* ATTN_MALLOC returned null */
@@ -1043,9 +1082,9 @@ typedef struct attn_ctx {
   size_t workspace_size;         /* its bytes */
   attn_parallel_fn parallel_for; /* null = serial */
   void *parallel_user;
-  int workers;         /* the most pieces to cut the work into; 0 = 1 */
-  const char *reason;  /* out: why the call was rejected, null after a success */
-  attn_report report;  /* out */
+  int workers;        /* the most pieces to cut the work into; 0 = 1 */
+  const char *reason; /* out: why the call was rejected, null after a success */
+  attn_report report; /* out */
 } attn_ctx;
 
 #ifdef _OPENMP
@@ -1191,12 +1230,12 @@ typedef enum attn_rope_layout {
 } attn_rope_layout;
 
 typedef struct attn_rope_params {
-  int64_t rot;               /* columns that rotate, even; 0 = dim; ATTN_ROPE_NONE = none */
-  double base;               /* 0 = 10000 */
+  int64_t rot; /* columns that rotate, even; 0 = dim; ATTN_ROPE_NONE = none */
+  double base; /* 0 = 10000 */
   attn_rope_layout layout;
-  int inverse;               /* 1: rotate back */
-  int64_t start;             /* position of row 0, if positions is null; may be negative */
-  const int64_t *positions;  /* [T], or [B,T] when positions_per_batch */
+  int inverse;              /* 1: rotate back */
+  int64_t start;            /* position of row 0, if positions is null; may be negative */
+  const int64_t *positions; /* [T], or [B,T] when positions_per_batch */
   int positions_per_batch;
 } attn_rope_params;
 
@@ -1376,10 +1415,11 @@ ATTN_DEF attn_status attn_alibi_slopes(float *slopes, int64_t n);
  * region's target list and the run-time test are both made from this row. */
 #define ATTN_FEATURES_AVX2_(F, R) \
   F("avx2", 7, EBX, 5) R("fma", 1, ECX, 12) R("f16c", 1, ECX, 29) R("avx", 1, ECX, 28)
-#define ATTN_FEATURES_AVX512_(F, R)                                                    \
-  ATTN_FEATURES_AVX2_(F, R)                                                            \
-  R("avx512f", 7, EBX, 16) R("avx512bw", 7, EBX, 30) R("avx512dq", 7, EBX, 17)         \
-  R("avx512vl", 7, EBX, 31) R("avx512cd", 7, EBX, 28)
+#define ATTN_FEATURES_AVX512_(F, R)                                             \
+  ATTN_FEATURES_AVX2_(F, R)                                                     \
+  R("avx512f", 7, EBX, 16)                                                      \
+  R("avx512bw", 7, EBX, 30) R("avx512dq", 7, EBX, 17) R("avx512vl", 7, EBX, 31) \
+      R("avx512cd", 7, EBX, 28)
 /* The register state the system must save: SSE+AVX, then AVX-512's masks and upper halves. */
 #define ATTN_XCR0_AVX2_ 0x06u
 #define ATTN_XCR0_AVX512_ 0xE6u
@@ -1387,15 +1427,15 @@ ATTN_DEF attn_status attn_alibi_slopes(float *slopes, int64_t n);
 #define ATTN_NAME_FIRST_(name, leaf, reg, bit) name
 #if defined(ATTN_CLANG_)
 #define ATTN_NAME_REST_(name, leaf, reg, bit) "," name
-#define ATTN_BEGIN_REGION_(row)                                                                  \
-  ATTN_PRAGMA_EXPAND_(clang attribute push(                                                      \
+#define ATTN_BEGIN_REGION_(row)             \
+  ATTN_PRAGMA_EXPAND_(clang attribute push( \
       __attribute__((target(row(ATTN_NAME_FIRST_, ATTN_NAME_REST_)))), apply_to = function))
 #define ATTN_END_REGION_ ATTN_PRAGMA_(clang attribute pop)
 #define ATTN_BEGIN_STRICT_ ATTN_PRAGMA_(STDC FP_CONTRACT OFF)
 #define ATTN_END_STRICT_ ATTN_PRAGMA_(STDC FP_CONTRACT DEFAULT)
 #elif defined(ATTN_GCC_)
 #define ATTN_NAME_REST_(name, leaf, reg, bit) , name
-#define ATTN_BEGIN_REGION_(row) \
+#define ATTN_BEGIN_REGION_(row)  \
   ATTN_PRAGMA_(GCC push_options) \
   ATTN_PRAGMA_EXPAND_(GCC target(row(ATTN_NAME_FIRST_, ATTN_NAME_REST_)))
 #define ATTN_END_REGION_ ATTN_PRAGMA_(GCC pop_options)
@@ -1477,9 +1517,20 @@ ATTN_INLINE_ uint16_t attn_to_f16_(float f) {
 #define ATTN_LOG2E_ 1.4426950408889634074
 #define ATTN_LN2_ 0.69314718055994530942
 
-/* Score modifiers of one tile and key block, in the order the engine defines: E2 table dot, E3
- * scale (folded into the packed queries), E4 multiplicative, E5 additive, E6 maps, E7 allowed
- * set. Null or zero = stage absent. Arrays over keys start at the same key as the scores. */
+/* What is done to a score, in this order whatever the mechanism:
+ *   E0  transforms of q, k, v rows     attn_rope, before the call
+ *   E1  dot product                    score_block
+ *   E2  dot with a table by distance   here, none yet
+ *   E3  scale                          folded into the packed queries
+ *   E4  multiplicative                 softcap; a rectifier and a factor by distance, none yet
+ *   E5  additive                       a table by distance, none yet; b slope; c quadratic, none
+ *                                      yet; d bias; e key; f log multiplier, none yet
+ *   E6  maps                           the driver emits the scores
+ *   E7  allowed set                    allow, lo and hi; -inf in bias and key
+ *   E8  softmax                        softmax_block
+ *   E9  value sum                      value_block
+ *   E10 outputs                        the driver
+ * A null or zero field is an absent stage. Arrays over keys start at the same key as the scores. */
 typedef struct attn_modifiers_ {
   float softcap;      /* E4: cap, in log2 units */
   const float *slope; /* E5b: [lane], -m_h in log2 units */
@@ -1575,6 +1626,7 @@ ATTN_BEGIN_STRICT_
 #define ATTN_W_ 4
 #define ATTN_MR_ 1
 #define ATTN_NG_ 1
+#define ATTN_SPECIALISE_ 0 /* it would cost compile time, and gain little here */
 
 #define ATTN_VF_ attn_v4_
 #define ATTN_VM_ attn_m4_
@@ -1594,7 +1646,7 @@ ATTN_BEGIN_STRICT_
 #define ATTN_V_EQ_(a, b) attn_eq_scalar_(a, b)
 #define ATTN_V_LT_(a, b) attn_lt_scalar_(a, b)
 #define ATTN_V_SELECT_(m, a, b) attn_select_scalar_(m, a, b)
-#define ATTN_V_ROUND_(x, t, n)                              \
+#define ATTN_V_ROUND_(x, t, n)                        \
   (t) = ATTN_V_ADD_(x, ATTN_V_SET1_(ATTN_EXP_BIAS_)), \
   (n) = ATTN_V_SUB_(t, ATTN_V_SET1_(ATTN_EXP_BIAS_))
 #define ATTN_EXP_UNIT_ 2.0f
@@ -1616,7 +1668,7 @@ typedef struct {
   unsigned char on[4];
 } attn_m4_;
 
-#define ATTN_LANES_(expr)                   \
+#define ATTN_LANES_(expr)                      \
   for (int i = 0; i < 4; i++) r.f[i] = (expr); \
   return r;
 #define ATTN_FLAGS_(expr)                                      \
@@ -1678,11 +1730,12 @@ ATTN_INLINE_ attn_v4_ attn_ldexp_small_scalar_(attn_v4_ p, attn_v4_ t) {
   attn_v4_ r;
   ATTN_LANES_(p.f[i] * attn_from_bits_(attn_to_bits_(t.f[i]) << 23))
 }
-/* 2^(n-1), n an integer in -150..128 or NaN; two exact-or-once-rounded steps as in the other tiers */
+/* 2^(n-1), n an integer in -150..128 or NaN; two exact-or-once-rounded steps as in the other tiers
+ */
 ATTN_INLINE_ attn_v4_ attn_ldexp_scalar_(attn_v4_ p, attn_v4_ n) {
   attn_v4_ r;
   for (int i = 0; i < 4; i++) {
-    int e = n.f[i] == n.f[i] ? (int)n.f[i] - 1 : 0;
+    int e = n.f[i] > -151.0f && n.f[i] < 129.0f ? (int)n.f[i] - 1 : 0; /* else p is NaN */
     int half = e < 0 ? -((1 - e) / 2) : e / 2;
     uint32_t s = (uint32_t)(half + 127) << 23, t = (uint32_t)(e - half + 127) << 23;
     r.f[i] = p.f[i] * attn_from_bits_(s) * attn_from_bits_(t);
@@ -1740,6 +1793,7 @@ ATTN_INLINE_ void attn_transpose_scalar_(attn_v4_ *v) {
 #define ATTN_MR_ 2 /* 16 registers */
 #endif
 #define ATTN_NG_ 1
+#define ATTN_SPECIALISE_ 1
 
 #define ATTN_VF_ float32x4_t
 #define ATTN_VM_ uint32x4_t
@@ -1763,7 +1817,7 @@ ATTN_INLINE_ void attn_transpose_scalar_(attn_v4_ *v) {
 #define ATTN_V_EQ_(a, b) vceqq_f32(a, b)
 #define ATTN_V_LT_(a, b) vcltq_f32(a, b)
 #define ATTN_V_SELECT_(m, a, b) vbslq_f32(m, a, b)
-#define ATTN_V_ROUND_(x, t, n)                              \
+#define ATTN_V_ROUND_(x, t, n)                        \
   (t) = ATTN_V_ADD_(x, ATTN_V_SET1_(ATTN_EXP_BIAS_)), \
   (n) = ATTN_V_SUB_(t, ATTN_V_SET1_(ATTN_EXP_BIAS_))
 #define ATTN_EXP_UNIT_ 2.0f
@@ -1867,6 +1921,7 @@ ATTN_BEGIN_REGION_(ATTN_FEATURES_AVX2_)
 #define ATTN_W_ 8
 #define ATTN_MR_ 6
 #define ATTN_NG_ 1
+#define ATTN_SPECIALISE_ 1
 
 #define ATTN_VF_ __m256
 #define ATTN_VM_ __m256
@@ -1886,7 +1941,7 @@ ATTN_BEGIN_REGION_(ATTN_FEATURES_AVX2_)
 #define ATTN_V_EQ_(a, b) _mm256_cmp_ps(a, b, _CMP_EQ_OQ)
 #define ATTN_V_LT_(a, b) _mm256_cmp_ps(a, b, _CMP_LT_OQ)
 #define ATTN_V_SELECT_(m, a, b) _mm256_blendv_ps(b, a, m)
-#define ATTN_V_ROUND_(x, t, n)                              \
+#define ATTN_V_ROUND_(x, t, n)                        \
   (t) = ATTN_V_ADD_(x, ATTN_V_SET1_(ATTN_EXP_BIAS_)), \
   (n) = ATTN_V_SUB_(t, ATTN_V_SET1_(ATTN_EXP_BIAS_))
 /* SMALL: add n + 64 to the exponent, which stays in range, then let one multiplication by 2^-64
@@ -1901,15 +1956,15 @@ ATTN_BEGIN_REGION_(ATTN_FEATURES_AVX2_)
 #define ATTN_V_LOAD_F16_(p) _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(p)))
 #define ATTN_V_STORE_F16_(p, v) \
   _mm_storeu_si128((__m128i *)(p), _mm256_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT))
-#define ATTN_V_LOAD_BF16_(p)             \
-  _mm256_castsi256_ps(_mm256_slli_epi32( \
-      _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)(p))), 16))
+#define ATTN_V_LOAD_BF16_(p) \
+  _mm256_castsi256_ps(       \
+      _mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)(p))), 16))
 #define ATTN_V_STORE_BF16_(p, v) _mm_storeu_si128((__m128i *)(p), attn_to_bf16_avx2_(v))
-#define ATTN_V_LOAD_BOOL_(p)                                                               \
-  _mm256_and_ps(_mm256_set1_ps(-INFINITY),                                                 \
-                _mm256_castsi256_ps(_mm256_cmpeq_epi32(                                    \
-                    _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(p))),           \
-                    _mm256_setzero_si256())))
+#define ATTN_V_LOAD_BOOL_(p)                  \
+  _mm256_and_ps(                              \
+      _mm256_set1_ps(-INFINITY),              \
+      _mm256_castsi256_ps(_mm256_cmpeq_epi32( \
+          _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(p))), _mm256_setzero_si256())))
 #define ATTN_V_SWAP_PAIRS_(a) _mm256_permute_ps(a, 0xB1)
 #define ATTN_V_TRANSPOSE_(r) attn_transpose_avx2_(r)
 
@@ -1934,7 +1989,8 @@ ATTN_INLINE_ __m128i attn_to_bf16_avx2_(__m256 v) {
   __m256i quiet = _mm256_or_si256(x, _mm256_set1_epi32(0x400000));
   __m256 nan = _mm256_cmp_ps(v, v, _CMP_UNORD_Q);
   __m256i y = _mm256_srli_epi32(_mm256_castps_si256(_mm256_blendv_ps(
-      _mm256_castsi256_ps(up), _mm256_castsi256_ps(quiet), nan)), 16);
+                                    _mm256_castsi256_ps(up), _mm256_castsi256_ps(quiet), nan)),
+                                16);
   y = _mm256_permute4x64_epi64(_mm256_packus_epi32(y, y), 0x08);
   return _mm256_castsi256_si128(y);
 }
@@ -1945,19 +2001,20 @@ ATTN_INLINE_ void attn_transpose_avx2_(__m256 *r) {
 #define ATTN_PAIR_(i)                                          \
   a[2 * (i)] = _mm256_unpacklo_ps(r[2 * (i)], r[2 * (i) + 1]); \
   a[2 * (i) + 1] = _mm256_unpackhi_ps(r[2 * (i)], r[2 * (i) + 1]);
-  ATTN_PAIR_(0) ATTN_PAIR_(1) ATTN_PAIR_(2) ATTN_PAIR_(3)
+  ATTN_PAIR_(0)
+  ATTN_PAIR_(1) ATTN_PAIR_(2) ATTN_PAIR_(3)
 #undef ATTN_PAIR_
 #define ATTN_QUAD_(i)                                                       \
   b[4 * (i)] = _mm256_shuffle_ps(a[4 * (i)], a[4 * (i) + 2], 0x44);         \
   b[4 * (i) + 1] = _mm256_shuffle_ps(a[4 * (i)], a[4 * (i) + 2], 0xEE);     \
   b[4 * (i) + 2] = _mm256_shuffle_ps(a[4 * (i) + 1], a[4 * (i) + 3], 0x44); \
   b[4 * (i) + 3] = _mm256_shuffle_ps(a[4 * (i) + 1], a[4 * (i) + 3], 0xEE);
-  ATTN_QUAD_(0) ATTN_QUAD_(1)
+      ATTN_QUAD_(0) ATTN_QUAD_(1)
 #undef ATTN_QUAD_
-#define ATTN_LANE_(i)                                        \
-  r[i] = _mm256_permute2f128_ps(b[i], b[(i) + 4], 0x20);     \
+#define ATTN_LANE_(i)                                    \
+  r[i] = _mm256_permute2f128_ps(b[i], b[(i) + 4], 0x20); \
   r[(i) + 4] = _mm256_permute2f128_ps(b[i], b[(i) + 4], 0x31);
-  ATTN_LANE_(0) ATTN_LANE_(1) ATTN_LANE_(2) ATTN_LANE_(3)
+          ATTN_LANE_(0) ATTN_LANE_(1) ATTN_LANE_(2) ATTN_LANE_(3)
 #undef ATTN_LANE_
 }
 /* <<< attn/isa/simd_avx2.h */
@@ -1983,9 +2040,10 @@ ATTN_BEGIN_REGION_(ATTN_FEATURES_AVX512_)
 
 #define ATTN_T_ avx512
 #define ATTN_ISA_ID_ ATTN_ISA_AVX512
-#define ATTN_W_ 16 /* lanes of a vector */
-#define ATTN_MR_ 6 /* rows of a micro-kernel */
-#define ATTN_NG_ 4 /* lane groups (of 16 lanes) of a micro-kernel */
+#define ATTN_W_ 16         /* lanes of a vector */
+#define ATTN_MR_ 6         /* rows of a micro-kernel */
+#define ATTN_NG_ 4         /* lane groups (of 16 lanes) of a micro-kernel */
+#define ATTN_SPECIALISE_ 1 /* one copy of a loop per storage type and set of modifiers */
 
 #define ATTN_VF_ __m512
 #define ATTN_VM_ __mmask16
@@ -2010,28 +2068,27 @@ ATTN_BEGIN_REGION_(ATTN_FEATURES_AVX512_)
 #define ATTN_V_SELECT_(m, a, b) _mm512_mask_blend_ps(m, b, a)
 /* n = x rounded to an integer, t = n + ATTN_EXP_BIAS_ (unused here) */
 #define ATTN_V_ROUND_(x, t, n) (n) = _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT), (t) = (n)
-/* p * 2^n / UNIT: SMALL for n <= 0 after EXP_FLOOR, 0 below n = -125; the other for any n, rounded once.
- * NaN in p stays NaN whatever its payload. */
+/* p * 2^n / UNIT: SMALL for n <= 0 after EXP_FLOOR, 0 below n = -125; the other for any n, rounded
+ * once. NaN in p stays NaN whatever its payload. */
 /* what the polynomial for LDEXP is multiplied by */
 #define ATTN_EXP_UNIT_ 1.0f
 #define ATTN_V_EXP_FLOOR_(x) (x)
-#define ATTN_V_LDEXP_SMALL_(p, t, n)                                                     \
-  ((void)(t), _mm512_maskz_scalef_ps(                                                    \
-                  _mm512_cmp_ps_mask(n, _mm512_set1_ps(-125.0f), _CMP_NLT_UQ), p, n))
+#define ATTN_V_LDEXP_SMALL_(p, t, n) \
+  ((void)(t),                        \
+   _mm512_maskz_scalef_ps(_mm512_cmp_ps_mask(n, _mm512_set1_ps(-125.0f), _CMP_NLT_UQ), p, n))
 #define ATTN_V_LDEXP_(p, t, n) ((void)(t), _mm512_scalef_ps(p, n))
 /* 16-bit storage, round to nearest even */
 #define ATTN_V_LOAD_F16_(p) _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(p)))
 #define ATTN_V_STORE_F16_(p, v) \
   _mm256_storeu_si256((__m256i *)(p), _mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT))
-#define ATTN_V_LOAD_BF16_(p)                 \
-  _mm512_castsi512_ps(_mm512_slli_epi32(     \
-      _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)(p))), 16))
-#define ATTN_V_STORE_BF16_(p, v) \
-  _mm256_storeu_si256((__m256i *)(p), attn_to_bf16_avx512_(v))
+#define ATTN_V_LOAD_BF16_(p) \
+  _mm512_castsi512_ps(       \
+      _mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)(p))), 16))
+#define ATTN_V_STORE_BF16_(p, v) _mm256_storeu_si256((__m256i *)(p), attn_to_bf16_avx512_(v))
 /* bytes to scores: 0 -> -inf, else 0 */
-#define ATTN_V_LOAD_BOOL_(p)                                                                 \
-  _mm512_mask_blend_ps(_mm_test_epi8_mask(_mm_loadu_si128((const __m128i *)(p)),             \
-                                          _mm_loadu_si128((const __m128i *)(p))),            \
+#define ATTN_V_LOAD_BOOL_(p)                                                      \
+  _mm512_mask_blend_ps(_mm_test_epi8_mask(_mm_loadu_si128((const __m128i *)(p)),  \
+                                          _mm_loadu_si128((const __m128i *)(p))), \
                        _mm512_set1_ps(-INFINITY), _mm512_setzero_ps())
 /* lanes (0,1),(2,3).. exchanged */
 #define ATTN_V_SWAP_PAIRS_(a) _mm512_permute_ps(a, 0xB1)
@@ -2049,29 +2106,29 @@ ATTN_INLINE_ __m256i attn_to_bf16_avx512_(__m512 v) {
 /* 16 x 16 in place: r[i] lane j <-> r[j] lane i, by 2x2, 4x4 and 128-bit exchanges */
 ATTN_INLINE_ void attn_transpose_avx512_(__m512 *r) {
   __m512 a[16], b[16];
-#define ATTN_PAIR_(i)                                     \
+#define ATTN_PAIR_(i)                                          \
   a[2 * (i)] = _mm512_unpacklo_ps(r[2 * (i)], r[2 * (i) + 1]); \
   a[2 * (i) + 1] = _mm512_unpackhi_ps(r[2 * (i)], r[2 * (i) + 1]);
-  ATTN_PAIR_(0) ATTN_PAIR_(1) ATTN_PAIR_(2) ATTN_PAIR_(3)
-  ATTN_PAIR_(4) ATTN_PAIR_(5) ATTN_PAIR_(6) ATTN_PAIR_(7)
+  ATTN_PAIR_(0)
+  ATTN_PAIR_(1) ATTN_PAIR_(2) ATTN_PAIR_(3) ATTN_PAIR_(4) ATTN_PAIR_(5) ATTN_PAIR_(6) ATTN_PAIR_(7)
 #undef ATTN_PAIR_
 #define ATTN_QUAD_(i)                                                       \
   b[4 * (i)] = _mm512_shuffle_ps(a[4 * (i)], a[4 * (i) + 2], 0x44);         \
   b[4 * (i) + 1] = _mm512_shuffle_ps(a[4 * (i)], a[4 * (i) + 2], 0xEE);     \
   b[4 * (i) + 2] = _mm512_shuffle_ps(a[4 * (i) + 1], a[4 * (i) + 3], 0x44); \
   b[4 * (i) + 3] = _mm512_shuffle_ps(a[4 * (i) + 1], a[4 * (i) + 3], 0xEE);
-  ATTN_QUAD_(0) ATTN_QUAD_(1) ATTN_QUAD_(2) ATTN_QUAD_(3)
+      ATTN_QUAD_(0) ATTN_QUAD_(1) ATTN_QUAD_(2) ATTN_QUAD_(3)
 #undef ATTN_QUAD_
-#define ATTN_LANE_(i)                                                        \
-  a[i] = _mm512_shuffle_f32x4(b[i], b[(i) + 4], 0x88);                       \
-  a[(i) + 4] = _mm512_shuffle_f32x4(b[i], b[(i) + 4], 0xDD);                 \
-  a[(i) + 8] = _mm512_shuffle_f32x4(b[(i) + 8], b[(i) + 12], 0x88);          \
-  a[(i) + 12] = _mm512_shuffle_f32x4(b[(i) + 8], b[(i) + 12], 0xDD);         \
-  r[i] = _mm512_shuffle_f32x4(a[i], a[(i) + 8], 0x88);                       \
-  r[(i) + 8] = _mm512_shuffle_f32x4(a[i], a[(i) + 8], 0xDD);                 \
-  r[(i) + 4] = _mm512_shuffle_f32x4(a[(i) + 4], a[(i) + 12], 0x88);          \
+#define ATTN_LANE_(i)                                                \
+  a[i] = _mm512_shuffle_f32x4(b[i], b[(i) + 4], 0x88);               \
+  a[(i) + 4] = _mm512_shuffle_f32x4(b[i], b[(i) + 4], 0xDD);         \
+  a[(i) + 8] = _mm512_shuffle_f32x4(b[(i) + 8], b[(i) + 12], 0x88);  \
+  a[(i) + 12] = _mm512_shuffle_f32x4(b[(i) + 8], b[(i) + 12], 0xDD); \
+  r[i] = _mm512_shuffle_f32x4(a[i], a[(i) + 8], 0x88);               \
+  r[(i) + 8] = _mm512_shuffle_f32x4(a[i], a[(i) + 8], 0xDD);         \
+  r[(i) + 4] = _mm512_shuffle_f32x4(a[(i) + 4], a[(i) + 12], 0x88);  \
   r[(i) + 12] = _mm512_shuffle_f32x4(a[(i) + 4], a[(i) + 12], 0xDD);
-  ATTN_LANE_(0) ATTN_LANE_(1) ATTN_LANE_(2) ATTN_LANE_(3)
+          ATTN_LANE_(0) ATTN_LANE_(1) ATTN_LANE_(2) ATTN_LANE_(3)
 #undef ATTN_LANE_
 }
 /* <<< attn/isa/simd_avx512.h */
@@ -2274,14 +2331,14 @@ ATTN_FUNC_ int attn_reject_(attn_error_ *e, attn_status status, const char *reas
 typedef struct attn_words_ {
   const char *data, *align, *dtype, *extent, *dim, *size, *rows, *overlap;
 } attn_words_;
-#define ATTN_WORDS_(name)                                                                       \
-  {                                                                                             \
-    name ".data must not be null", name ".data must be aligned to its elements",                \
-        name ".dtype must be ATTN_F32, ATTN_F16 or ATTN_BF16",                                  \
-        name ".batch, .heads and .len must not be negative", name ".dim must be at least 1",    \
-        name " spans more bytes than the address space holds",                                  \
-        name " is an output, so its rows must not share memory with one another",               \
-        name " is an output and must not share memory with another argument"                    \
+#define ATTN_WORDS_(name)                                                                    \
+  {                                                                                          \
+    name ".data must not be null", name ".data must be aligned to its elements",             \
+        name ".dtype must be ATTN_F32, ATTN_F16 or ATTN_BF16",                               \
+        name ".batch, .heads and .len must not be negative", name ".dim must be at least 1", \
+        name " spans more bytes than the address space holds",                               \
+        name " is an output, so its rows must not share memory with one another",            \
+        name " is an output and must not share memory with another argument"                 \
   }
 
 /* The bytes lo..hi that a view may touch; empty when lo == hi. */
@@ -2382,7 +2439,8 @@ ATTN_FUNC_ int attn_check_array_(attn_error_ *e, const void *data, int64_t n, in
   if (!data) return 1;
   if ((uintptr_t)data % (uintptr_t)size != 0) return attn_reject_(e, ATTN_E_ALIGN, align);
   if (attn_mul_(n, size) > INT64_MAX / 4 || (uint64_t)attn_mul_(n, size) > UINTPTR_MAX - span->lo)
-    return attn_reject_(e, ATTN_E_OVERFLOW, "an array spans more bytes than the address space holds");
+    return attn_reject_(e, ATTN_E_OVERFLOW,
+                        "an array spans more bytes than the address space holds");
   span->hi += (uintptr_t)(n * size);
   return 1;
 }
@@ -2440,7 +2498,8 @@ ATTN_FUNC_ int attn_check_ctx_(attn_error_ *e, const attn_ctx *ctx, const attn_t
   if (ctx && ctx->workers < 0)
     return attn_reject_(e, ATTN_E_CTX, "ctx.workers must not be negative");
   if (ctx && ctx->workspace_size && !ctx->workspace)
-    return attn_reject_(e, ATTN_E_CTX, "ctx.workspace is null although ctx.workspace_size is not 0");
+    return attn_reject_(e, ATTN_E_CTX,
+                        "ctx.workspace is null although ctx.workspace_size is not 0");
   if (ctx && ctx->parallel_for && ctx->workers > 1) *workers = ctx->workers;
   return 1;
 }
@@ -2606,7 +2665,8 @@ ATTN_FUNC_ double attn_log2_(float x) {
   double f = (double)attn_from_bits_((u & 0x7fffffu) | 0x3f800000u);
   if (f > 1.4142135623730951) f *= 0.5, e++;
   double z = (f - 1.0) / (f + 1.0), y = z * z, p = 1.0 / 13;
-  p = ((((((p * y + 1.0 / 11) * y + 1.0 / 9) * y + 1.0 / 7) * y + 1.0 / 5) * y + 1.0 / 3) * y + 1.0);
+  p = ((((((p * y + 1.0 / 11) * y + 1.0 / 9) * y + 1.0 / 7) * y + 1.0 / 5) * y + 1.0 / 3) * y +
+       1.0);
   return (double)e + p * z * (2.0 / ATTN_LN2_);
 }
 
@@ -2623,9 +2683,12 @@ ATTN_FUNC_ void attn_sincos_(double phi, float *sine, float *cosine) {
   r -= n * 6.07710050630396597660e-11;
   r -= n * 2.02226624879595063154e-21;
   double y = r * r;
-  double s = 1.0 + y * (-1.0 / 6 + y * (1.0 / 120 + y * (-1.0 / 5040 + y * (1.0 / 362880 - y / 39916800))));
-  double c = 1.0 + y * (-1.0 / 2 + y * (1.0 / 24 + y * (-1.0 / 720 + y * (1.0 / 40320 +
-             y * (-1.0 / 3628800 + y / 479001600)))));
+  double s = 1.0 + y * (-1.0 / 6 +
+                        y * (1.0 / 120 + y * (-1.0 / 5040 + y * (1.0 / 362880 - y / 39916800))));
+  double c =
+      1.0 + y * (-1.0 / 2 +
+                 y * (1.0 / 24 +
+                      y * (-1.0 / 720 + y * (1.0 / 40320 + y * (-1.0 / 3628800 + y / 479001600)))));
   s *= r;
   switch ((int)n & 3) {
     case 0: *sine = (float)s, *cosine = (float)c; break;
@@ -2636,8 +2699,8 @@ ATTN_FUNC_ void attn_sincos_(double phi, float *sine, float *cosine) {
 }
 /* <<< attn/engine/scalar_math.h */
 /* >>> attn/engine/tile.h */
-/* engine/tile.h owns what the exact-softmax engine works on: the problem (attn_softmax_), the memory
- * of a worker and the lanes of a tile.
+/* engine/tile.h owns what the exact-softmax engine works on: the problem (attn_softmax_), the
+ * memory of a worker and the lanes of a tile.
  *
  * A tile is up to ATTN_TILE_ query rows that read the same keys and values: rows of one head, or
  * of all heads of a group, query by query. */
@@ -2651,12 +2714,12 @@ typedef struct attn_softmax_ {
   const int32_t *kv_len, *q_len;
   const float *alibi, *sinks;
   int softmax_one;
-  float softcap;             /* log2 units, 0 = off */
-  float scale_hi, scale_lo;  /* scale * log2 e, folded into the packed queries (E3) */
+  float softcap;              /* log2 units, 0 = off */
+  float scale_hi, scale_lo;   /* scale * log2 e, folded into the packed queries (E3) */
   int64_t q_off, left, right; /* row i sees keys i+q_off-left .. i+q_off+right */
-  int64_t group;             /* query heads that share key and value heads */
-  int64_t tiles;             /* per (batch, group) */
-  int64_t bytes;             /* workspace of one worker, cut at these offsets */
+  int64_t group;              /* query heads that share key and value heads */
+  int64_t tiles;              /* per (batch, group) */
+  int64_t bytes;              /* workspace of one worker, cut at these offsets */
   int64_t offset[ATTN_PIECES_];
   char *workspace;
 } attn_softmax_;
@@ -2712,11 +2775,11 @@ typedef struct attn_tile_ {
   const attn_softmax_ *a;
   attn_scratch_ w;
   int64_t batch, head_k, head_v;
-  int n, groups;                           /* rows and lane groups in use */
-  int careful;                             /* the second sweep, see attn_tile_clean_ */
-  int partial;                             /* some pair of a visited block is forbidden */
-  int64_t lo[ATTN_TILE_], hi[ATTN_TILE_];  /* keys each row may see */
-  int64_t pos[ATTN_TILE_];                 /* its key position */
+  int n, groups;                                   /* rows and lane groups in use */
+  int careful;                                     /* the second sweep, see attn_tile_clean_ */
+  int partial;                                     /* some pair of a visited block is forbidden */
+  int64_t lo[ATTN_TILE_], hi[ATTN_TILE_];          /* keys each row may see */
+  int64_t pos[ATTN_TILE_];                         /* its key position */
   const char *mask[ATTN_TILE_], *bias[ATTN_TILE_]; /* its mask rows */
   int64_t head[ATTN_TILE_], row[ATTN_TILE_];
   void *out[ATTN_TILE_];
@@ -2791,8 +2854,8 @@ ATTN_FUNC_ void attn_tile_lanes_(attn_tile_ *t, int64_t unit, int64_t tile) {
 }
 /* <<< attn/engine/tile.h */
 /* >>> attn/engine/mask.h */
-/* engine/mask.h owns masks and biases of a tile: what they say of a block of keys, and their entries
- * in the form the modifiers take. */
+/* engine/mask.h owns masks and biases of a tile: what they say of a block of keys, and their
+ * entries in the form the modifiers take. */
 
 ATTN_FUNC_ int attn_bit_(const void *row, int64_t j) {
   return ((const unsigned char *)row)[j >> 3] >> (j & 7) & 1;
@@ -2993,111 +3056,141 @@ ATTN_FUNC_ void attn_tile_emit_(attn_tile_ *t, int64_t j0, int64_t n) {
   t->a->table->unpack(rows, t->w.s, t->n, n, ATTN_F32, NULL);
 }
 
-/* One key block of one tile. *started: the accumulator holds earlier blocks. */
-ATTN_FUNC_ void attn_tile_block_(attn_tile_ *t, int64_t j0, int64_t j1, int *started) {
+/* One block of keys as one tile sees it. */
+typedef struct attn_block_ {
+  int64_t base, j0, j1; /* where the block starts; the keys of it that are visited */
+  attn_segment_ seg[ATTN_SEGMENTS_];
+  int count, bounded;
+  int whole;                    /* one segment for all rows */
+  int partial;                  /* some pair may be forbidden */
+  const attn_mask *mask, *bias; /* null when they say nothing here */
+  const float *k, *v;
+  int64_t k_stride, v_stride;
+  attn_modifiers_ mod;    /* arrays over keys start at j0; lo and hi go to bounded segments only */
+  float key[ATTN_BLOCK_]; /* what mod.key points at */
+  int64_t first[ATTN_GROUPS_], end[ATTN_GROUPS_]; /* keys each lane group has scores for */
+} attn_block_;
+
+/* Finds what keys j0..j1 need. 0 = no row sees any of them. */
+ATTN_FUNC_ int attn_block_open_(const attn_tile_ *t, attn_block_ *b, int64_t j0, int64_t j1) {
+  const attn_softmax_ *a = t->a;
+  b->count = attn_tile_cut_(t, j0, j1, b->seg);
+  const int allows = b->count == 0 ? ATTN_FORBIDS_ALL_ : attn_tile_allows_(t, j0, j1);
+  if (allows == ATTN_FORBIDS_ALL_) return 0;
+  b->base = j0 / ATTN_BLOCK_ * ATTN_BLOCK_;
+  b->j0 = b->seg[0].j0, b->j1 = b->seg[b->count - 1].j1;
+  b->mask = allows == ATTN_MIXED_ ? &a->mask : NULL;
+  b->bias = a->bias.kind ? &a->bias : NULL;
+  b->bounded = 0;
+  for (int g = 0; g < ATTN_GROUPS_; g++) b->first[g] = b->end[g] = 0;
+  for (int i = 0; i < b->count; i++) {
+    b->bounded |= b->seg[i].bounded;
+    /* positions grow with the lanes, so the segments of a group follow one another */
+    for (int g = b->seg[i].g0; g < b->seg[i].g1; g++) {
+      if (b->end[g] == 0) b->first[g] = b->seg[i].j0;
+      b->end[g] = b->seg[i].j1;
+    }
+  }
+  b->whole = b->count == 1 && b->seg[0].g0 == 0 && b->seg[0].g1 == t->groups;
+  b->partial = b->bounded || !b->whole || b->mask || b->bias;
+  const int64_t n = b->j1 - b->j0;
+  b->k = attn_rows_f32_(a, &a->k, t->batch, t->head_k, b->j0, n, t->w.k, &b->k_stride);
+  b->v = attn_rows_f32_(a, &a->v, t->batch, t->head_v, b->j0, n, t->w.v, &b->v_stride);
+  return 1;
+}
+
+/* Fills in the modifiers of the block. Distances and bounds count from its fixed start, so that
+ * they round alike whatever part of it is visited. */
+ATTN_FUNC_ void attn_block_modifiers_(attn_tile_ *t, attn_block_ *b) {
+  const attn_softmax_ *a = t->a;
+  const int64_t n = b->j1 - b->j0;
+  const int key_mask = b->mask && attn_mask_per_key_(a, b->mask);
+  const int key_bias = b->bias && attn_mask_per_key_(a, b->bias);
+  memset(&b->mod, 0, sizeof b->mod);
+  b->mod.softcap = a->softcap;
+  if (a->alibi) {
+    for (int r = 0; r < t->n; r++) t->rel[r] = (float)(b->base - t->pos[r]);
+    b->mod.slope = t->slope, b->mod.rel = t->rel;
+  }
+  if (key_mask || key_bias) memset(b->key, 0, sizeof b->key), b->mod.key = b->key;
+  if (key_bias) attn_tile_key_(t, b->bias, t->bias[0], b->key, b->j0, n);
+  if (key_mask) attn_tile_key_(t, b->mask, t->mask[0], b->key, b->j0, n);
+  if (b->bias && !key_bias) {
+    attn_tile_mask_(t, b->bias, t->bias, t->w.bias, b->j0, n);
+    b->mod.bias = t->w.bias;
+  }
+  if (b->mask && !key_mask) {
+    attn_tile_mask_(t, b->mask, t->mask, t->w.allow, b->j0, n);
+    b->mod.allow = t->w.allow;
+  }
+  if (b->bounded)
+    for (int r = 0; r < ATTN_TILE_; r++) {
+      t->from[r] = (float)attn_clamp_(t->lo[r] - b->base, 0, ATTN_BLOCK_);
+      t->to[r] = (float)attn_clamp_(t->hi[r] - b->base, 0, ATTN_BLOCK_);
+    }
+}
+
+/* E1 to E7: the scores of the block, and the maximum of each row in t->top. */
+ATTN_FUNC_ void attn_block_scores_(attn_tile_ *t, const attn_block_ *b) {
   const attn_softmax_ *a = t->a;
   const attn_table_ *f = a->table;
-  attn_segment_ seg[ATTN_SEGMENTS_];
-  const int64_t base = j0 / ATTN_BLOCK_ * ATTN_BLOCK_, dk = a->q.dim, dv = a->v.dim;
-  int count = attn_tile_cut_(t, j0, j1, seg), bounded = 0;
-  const int allows = count == 0 ? ATTN_FORBIDS_ALL_ : attn_tile_allows_(t, j0, j1);
-  if (allows == ATTN_FORBIDS_ALL_) return;
-  const attn_mask *mask = allows == ATTN_MIXED_ ? &a->mask : NULL;
-  const attn_mask *bias = a->bias.kind ? &a->bias : NULL;
-  for (int i = 0; i < count; i++) bounded |= seg[i].bounded;
-  j0 = seg[0].j0, j1 = seg[count - 1].j1;
-  const int whole = count == 1 && seg[0].g0 == 0 && seg[0].g1 == t->groups;
-  const int partial = bounded || !whole || mask || bias;
-  t->partial |= partial;
-  float *s = t->w.s;
-  int64_t k_stride, v_stride;
-  const float *k = attn_rows_f32_(a, &a->k, t->batch, t->head_k, j0, j1 - j0, t->w.k, &k_stride);
-  const float *v = attn_rows_f32_(a, &a->v, t->batch, t->head_v, j0, j1 - j0, t->w.v, &v_stride);
-
-  /* E4, E5, E7 of this block. Distances count from the fixed start of the block, so that they
-   * round alike whatever part of it is visited. */
-  attn_modifiers_ mod;
-  memset(&mod, 0, sizeof mod);
-  mod.softcap = a->softcap;
-  if (a->alibi) {
-    for (int r = 0; r < t->n; r++) t->rel[r] = (float)(base - t->pos[r]);
-    mod.slope = t->slope, mod.rel = t->rel;
-  }
-  float key[ATTN_BLOCK_];
-  const int key_mask = mask && attn_mask_per_key_(a, mask);
-  const int key_bias = bias && attn_mask_per_key_(a, bias);
-  if (key_mask || key_bias) memset(key, 0, sizeof key);
-  if (key_bias) attn_tile_key_(t, bias, t->bias[0], key, j0, j1 - j0);
-  if (key_mask) attn_tile_key_(t, mask, t->mask[0], key, j0, j1 - j0);
-  if (bias && !key_bias) attn_tile_mask_(t, bias, t->bias, t->w.bias, j0, j1 - j0);
-  if (mask && !key_mask) attn_tile_mask_(t, mask, t->mask, t->w.allow, j0, j1 - j0);
-  if (key_mask || key_bias) mod.key = key;
-  if (bias && !key_bias) mod.bias = t->w.bias;
-  if (mask && !key_mask) mod.allow = t->w.allow;
-  if (bounded)
-    for (int r = 0; r < ATTN_TILE_; r++) {
-      t->from[r] = (float)attn_clamp_(t->lo[r] - base, 0, ATTN_BLOCK_);
-      t->to[r] = (float)attn_clamp_(t->hi[r] - base, 0, ATTN_BLOCK_);
-    }
-  const int modified = a->softcap > 0.0f || a->alibi || mask || bias;
+  const int modified = a->softcap > 0.0f || a->alibi || b->mask || b->bias;
   for (int r = 0; r < ATTN_TILE_; r++) t->top[r] = -INFINITY;
-
-  /* a map wants every cell of the block */
-  if (a->map.data && !whole)
-    for (int64_t c = 0; c < (j1 - j0) * ATTN_TILE_; c++) s[c] = -INFINITY;
-  int64_t first[ATTN_GROUPS_], last[ATTN_GROUPS_];
-  for (int g = 0; g < ATTN_GROUPS_; g++) first[g] = INT64_MAX, last[g] = 0;
-  for (int i = 0; i < count; i++) {
-    const int64_t j = seg[i].j0, n = seg[i].j1 - j;
-    const int g0 = seg[i].g0, g1 = seg[i].g1, change = modified || seg[i].bounded;
-    f->score_block(s + (j - j0) * ATTN_TILE_, t->w.qt, k + (j - j0) * k_stride, k_stride, n, dk,
-                   g0, g1, change ? t->spare : t->top);
+  if (a->map.data && !b->whole) /* a map wants every cell */
+    for (int64_t c = 0; c < (b->j1 - b->j0) * ATTN_TILE_; c++) t->w.s[c] = -INFINITY;
+  for (int i = 0; i < b->count; i++) {
+    const attn_segment_ *seg = &b->seg[i];
+    const int64_t at = seg->j0 - b->j0, n = seg->j1 - seg->j0;
+    const int change = modified || seg->bounded;
+    float *s = t->w.s + at * ATTN_TILE_;
+    /* scores that will change have no maximum yet */
+    f->score_block(s, t->w.qt, b->k + at * b->k_stride, b->k_stride, n, a->q.dim, seg->g0, seg->g1,
+                   change ? t->spare : t->top);
     if (change) {
-      attn_modifiers_ part = mod;
-      if (part.key) part.key += j - j0;
-      if (part.bias) part.bias += (j - j0) * ATTN_TILE_;
-      if (part.allow) part.allow += (j - j0) * ATTN_TILE_;
-      if (seg[i].bounded) part.lo = t->from, part.hi = t->to;
-      f->modify_block(s + (j - j0) * ATTN_TILE_, j - base, n, g0, g1, &part, t->top);
+      attn_modifiers_ mod = b->mod;
+      if (mod.key) mod.key += at;
+      if (mod.bias) mod.bias += at * ATTN_TILE_;
+      if (mod.allow) mod.allow += at * ATTN_TILE_;
+      if (seg->bounded) mod.lo = t->from, mod.hi = t->to;
+      f->modify_block(s, seg->j0 - b->base, n, seg->g0, seg->g1, &mod, t->top);
     }
-    for (int g = g0; g < g1; g++) {
-      /* groups that see the keys before and after, but not these */
-      for (int64_t x = last[g]; first[g] != INT64_MAX && x < j; x++)
-        for (int c = 0; c < ATTN_GROUP_; c++)
-          s[(x - j0) * ATTN_TILE_ + g * ATTN_GROUP_ + c] = -INFINITY;
-      if (first[g] == INT64_MAX) first[g] = j;
-      last[g] = seg[i].j1;
-    }
-    int lanes = t->n - g0 * ATTN_GROUP_;
-    if (lanes > (g1 - g0) * ATTN_GROUP_) lanes = (g1 - g0) * ATTN_GROUP_;
-    *t->w.pairs += n * lanes;
+    const int lanes = (seg->g1 - seg->g0) * ATTN_GROUP_, left = t->n - seg->g0 * ATTN_GROUP_;
+    *t->w.pairs += n * (lanes < left ? lanes : left);
   }
-  if (a->map.data) attn_tile_emit_(t, j0, j1 - j0);
+  if (a->map.data) attn_tile_emit_(t, b->j0, b->j1 - b->j0);
+}
 
-  /* E8, E9. One segment for all rows, the usual case, rescales the accumulator in registers. */
+/* E8 and E9: scores become weights and values are added to the accumulator; started = it holds
+ * earlier blocks. One segment for all rows, the usual case, rescales it in registers. */
+ATTN_FUNC_ void attn_block_values_(attn_tile_ *t, attn_block_ *b, int started) {
+  const attn_table_ *f = t->a->table;
+  const int64_t n = b->j1 - b->j0, dv = t->a->v.dim;
+  float *s = t->w.s;
   int patch = 0;
-  if (t->careful && partial && !f->finite(v, v_stride, j1 - j0, dv)) {
-    attn_tile_clean_(t, &mod, j0, j1 - j0, v, v_stride);
-    v = t->w.v, v_stride = dv, patch = 1;
+  if (t->careful && b->partial && !f->finite(b->v, b->v_stride, n, dv)) {
+    attn_tile_clean_(t, &b->mod, b->j0, n, b->v, b->v_stride);
+    b->v = t->w.v, b->v_stride = dv, patch = 1;
   }
-  if (whole) {
-    f->softmax_block(s, j1 - j0, 0, t->groups, t->m, t->l, t->alpha, t->top);
-    f->value_block(t->w.ot, s, v, v_stride, j1 - j0, dv, 0, t->groups, *started ? t->alpha : NULL,
-                   !*started);
+  if (b->whole) {
+    f->softmax_block(s, n, 0, t->groups, t->m, t->l, t->alpha, t->top);
+    f->value_block(t->w.ot, s, b->v, b->v_stride, n, dv, 0, t->groups, started ? t->alpha : NULL,
+                   !started);
   } else {
-    if (!*started) memset(t->w.ot, 0, (size_t)(dv * ATTN_TILE_) * sizeof(float));
+    if (!started) memset(t->w.ot, 0, (size_t)(dv * ATTN_TILE_) * sizeof(float));
     for (int g = 0; g < t->groups; g++) {
-      if (first[g] == INT64_MAX) continue;
-      f->softmax_block(s + (first[g] - j0) * ATTN_TILE_, last[g] - first[g], g, g + 1, t->m, t->l,
-                       t->alpha, t->top);
-      if (*started) f->scale_block(t->w.ot, dv, g, g + 1, t->alpha);
+      if (b->end[g] == 0) continue;
+      f->softmax_block(s + (b->first[g] - b->j0) * ATTN_TILE_, b->end[g] - b->first[g], g, g + 1,
+                       t->m, t->l, t->alpha, t->top);
+      if (started) f->scale_block(t->w.ot, dv, g, g + 1, t->alpha);
     }
-    for (int i = 0; i < count; i++)
-      f->value_block(t->w.ot, s + (seg[i].j0 - j0) * ATTN_TILE_, v + (seg[i].j0 - j0) * v_stride,
-                     v_stride, seg[i].j1 - seg[i].j0, dv, seg[i].g0, seg[i].g1, NULL, 0);
+    for (int i = 0; i < b->count; i++) {
+      const attn_segment_ *seg = &b->seg[i];
+      const int64_t at = seg->j0 - b->j0;
+      f->value_block(t->w.ot, s + at * ATTN_TILE_, b->v + at * b->v_stride, b->v_stride,
+                     seg->j1 - seg->j0, dv, seg->g0, seg->g1, NULL, 0);
+    }
   }
-  if (patch) attn_tile_patch_(t, j0, j1 - j0);
-  *started = 1;
+  if (patch) attn_tile_patch_(t, b->j0, n);
 }
 
 /* Sinks, the last division, and what leaves the tile (E10). */
@@ -3138,6 +3231,7 @@ ATTN_FUNC_ void attn_tile_finish_(attn_tile_ *t, int started) {
 
 /* Walks the key blocks from first to end. 0 when there was nothing to see. */
 ATTN_FUNC_ int attn_tile_sweep_(attn_tile_ *t, int64_t first, int64_t end) {
+  attn_block_ block;
   int started = 0;
   t->partial = 0;
   for (int r = 0; r < ATTN_TILE_; r++)
@@ -3145,12 +3239,18 @@ ATTN_FUNC_ int attn_tile_sweep_(attn_tile_ *t, int64_t first, int64_t end) {
   for (int64_t j = first, next; j < end; j = next) {
     next = (j / ATTN_BLOCK_ + 1) * ATTN_BLOCK_;
     if (next > end) next = end;
-    attn_tile_block_(t, j, next, &started);
+    if (!attn_block_open_(t, &block, j, next)) continue;
+    t->partial |= block.partial;
+    attn_block_modifiers_(t, &block);
+    attn_block_scores_(t, &block);
+    attn_block_values_(t, &block, started);
+    started = 1;
   }
   return started;
 }
 
-/* One work item: a tile of one (batch, head group). Late tiles first, since causal ones cost more. */
+/* One work item: a tile of one (batch, head group). Late tiles first, since causal ones cost more.
+ */
 ATTN_FUNC_ void attn_softmax_item_(void *job, int worker, int64_t index) {
   const attn_softmax_ *a = (const attn_softmax_ *)job;
   attn_tile_ t;
@@ -3364,18 +3464,20 @@ ATTN_FUNC_ int attn_sdpa_plan_(attn_error_ *e, attn_softmax_ *a, const attn_sdpa
   static const attn_words_ wo = ATTN_WORDS_("o"), wq = ATTN_WORDS_("q"), wk = ATTN_WORDS_("k"),
                            wv = ATTN_WORDS_("v"), wl = ATTN_WORDS_("params.lse"),
                            wm = ATTN_WORDS_("params.map");
-  static const attn_mask_words_ wmask =
-      {"params.mask.kind must be ATTN_MASK_NONE, ATTN_MASK_BOOL or ATTN_MASK_BITS",
-       "params.mask.data must not be null", "params.mask.dtype is not used",
-       "params.mask must have extents 1 or [batch, heads, q_len, k_len]",
-       "params.mask spans more bytes than the address space holds", "params.mask.data alignment"};
-  static const attn_mask_words_ wbias =
-      {"params.bias.kind must be ATTN_MASK_NONE or ATTN_MASK_ADD",
-       "params.bias.data must not be null",
-       "params.bias.dtype must be ATTN_F32, ATTN_F16 or ATTN_BF16",
-       "params.bias must have extents 1 or [batch, heads, q_len, k_len]",
-       "params.bias spans more bytes than the address space holds",
-       "params.bias.data must be aligned to its elements"};
+  static const attn_mask_words_ wmask = {
+      "params.mask.kind must be ATTN_MASK_NONE, ATTN_MASK_BOOL or ATTN_MASK_BITS",
+      "params.mask.data must not be null",
+      "params.mask.dtype is not used",
+      "params.mask must have extents 1 or [batch, heads, q_len, k_len]",
+      "params.mask spans more bytes than the address space holds",
+      "params.mask.data alignment"};
+  static const attn_mask_words_ wbias = {
+      "params.bias.kind must be ATTN_MASK_NONE or ATTN_MASK_ADD",
+      "params.bias.data must not be null",
+      "params.bias.dtype must be ATTN_F32, ATTN_F16 or ATTN_BF16",
+      "params.bias must have extents 1 or [batch, heads, q_len, k_len]",
+      "params.bias spans more bytes than the address space holds",
+      "params.bias.data must be aligned to its elements"};
   attn_sdpa_params zero;
   memset(&zero, 0, sizeof zero);
   const attn_sdpa_params *p = params ? params : &zero;
@@ -3404,8 +3506,7 @@ ATTN_FUNC_ int attn_sdpa_plan_(attn_error_ *e, attn_softmax_ *a, const attn_sdpa
   if (!attn_check_rows_(e, o, &wo)) return 0;
 
   const float scale = p->scale;
-  if (!(scale - scale == 0.0f))
-    return attn_reject_(e, ATTN_E_VALUE, "params.scale must be finite");
+  if (!(scale - scale == 0.0f)) return attn_reject_(e, ATTN_E_VALUE, "params.scale must be finite");
   if (!(p->softcap >= 0.0f && p->softcap < INFINITY))
     return attn_reject_(e, ATTN_E_VALUE, "params.softcap must be finite and not negative");
   if (p->has_q_off && attn_abs64_(p->q_off) >= (int64_t)1 << 40)
@@ -3413,7 +3514,8 @@ ATTN_FUNC_ int attn_sdpa_plan_(attn_error_ *e, attn_softmax_ *a, const attn_sdpa
   if (q->len >= (int64_t)1 << 40 || k->len >= (int64_t)1 << 40)
     return attn_reject_(e, ATTN_E_OVERFLOW, "q.len and k.len must be below 2^40");
   if (p->window_left < ATTN_WINDOW_NONE)
-    return attn_reject_(e, ATTN_E_RANGE, "params.window_left must be 0, positive or ATTN_WINDOW_NONE");
+    return attn_reject_(e, ATTN_E_RANGE,
+                        "params.window_left must be 0, positive or ATTN_WINDOW_NONE");
   if (p->window_right < ATTN_WINDOW_NONE)
     return attn_reject_(e, ATTN_E_RANGE,
                         "params.window_right must be 0, positive or ATTN_WINDOW_NONE");
@@ -3427,8 +3529,8 @@ ATTN_FUNC_ int attn_sdpa_plan_(attn_error_ *e, attn_softmax_ *a, const attn_sdpa
                          &span[ALIBI]) ||
       !attn_check_array_(e, p->sinks, q->heads, 4, "params.sinks must be aligned to its elements",
                          &span[SINKS]) ||
-      !attn_check_array_(e, p->kv_len, q->batch, 4,
-                         "params.kv_len must be aligned to its elements", &span[KV_LEN]) ||
+      !attn_check_array_(e, p->kv_len, q->batch, 4, "params.kv_len must be aligned to its elements",
+                         &span[KV_LEN]) ||
       !attn_check_array_(e, p->q_len, q->batch, 4, "params.q_len must be aligned to its elements",
                          &span[Q_LEN]))
     return 0;
@@ -3437,8 +3539,7 @@ ATTN_FUNC_ int attn_sdpa_plan_(attn_error_ *e, attn_softmax_ *a, const attn_sdpa
     if (lse->dtype != ATTN_F32)
       return attn_reject_(e, ATTN_E_DTYPE, "params.lse.dtype must be ATTN_F32");
     if (!attn_check_tensor_(e, lse, &wl, &span[LSE])) return 0;
-    if (lse->batch != q->batch || lse->heads != q->heads || lse->len != q->len ||
-        lse->dim != 1)
+    if (lse->batch != q->batch || lse->heads != q->heads || lse->len != q->len || lse->dim != 1)
       return attn_reject_(e, ATTN_E_SHAPE, "params.lse must be [q.batch, q.heads, q.len, 1]");
     if (!attn_check_rows_(e, lse, &wl)) return 0;
   }
@@ -3457,7 +3558,9 @@ ATTN_FUNC_ int attn_sdpa_plan_(attn_error_ *e, attn_softmax_ *a, const attn_sdpa
     for (int y = x + 1; y < WORK; y++)
       if (attn_overlap_(span[x], span[y]))
         return attn_reject_(e, ATTN_E_OVERLAP,
-                            x == O ? wo.overlap : x == LSE ? wl.overlap : wm.overlap);
+                            x == O     ? wo.overlap
+                            : x == LSE ? wl.overlap
+                                       : wm.overlap);
   for (int x = O; x < WORK; x++)
     if (attn_overlap_(span[x], span[WORK]))
       return attn_reject_(e, ATTN_E_OVERLAP, "ctx.workspace must not share memory with a tensor");
@@ -3474,7 +3577,7 @@ ATTN_FUNC_ int attn_sdpa_plan_(attn_error_ *e, attn_softmax_ *a, const attn_sdpa
 
   /* the engine's problem */
   a->o = *o, a->q = *q, a->k = *k, a->v = *v;
-  a->mask = p->mask, a->bias = p->bias;
+  if (k->len > 0) a->mask = p->mask, a->bias = p->bias;
   a->kv_len = p->kv_len, a->q_len = p->q_len;
   a->alibi = p->alibi, a->sinks = p->sinks, a->softmax_one = p->softmax_one != 0;
   double s = (double)scale;
@@ -3540,13 +3643,15 @@ ATTN_FUNC_ int attn_merge_plan_(attn_error_ *e, attn_merge_job_ *m, const attn_c
                                 int *workers) {
   static const attn_words_ w[6] = {ATTN_WORDS_("o"),    ATTN_WORDS_("lse"), ATTN_WORDS_("o1"),
                                    ATTN_WORDS_("lse1"), ATTN_WORDS_("o2"),  ATTN_WORDS_("lse2")};
-  static const char *const shape[6] = {
-      "", "lse must be [o.batch, o.heads, o.len, 1]", "o1 must have the shape of o",
-      "lse1 must be [o.batch, o.heads, o.len, 1]", "o2 must have the shape of o",
-      "lse2 must be [o.batch, o.heads, o.len, 1]"};
-  static const char *const type[6] = {"", "lse.dtype must be ATTN_F32", "",
-                                      "lse1.dtype must be ATTN_F32", "",
-                                      "lse2.dtype must be ATTN_F32"};
+  static const char *const shape[6] = {"",
+                                       "lse must be [o.batch, o.heads, o.len, 1]",
+                                       "o1 must have the shape of o",
+                                       "lse1 must be [o.batch, o.heads, o.len, 1]",
+                                       "o2 must have the shape of o",
+                                       "lse2 must be [o.batch, o.heads, o.len, 1]"};
+  static const char *const type[6] = {"", "lse.dtype must be ATTN_F32",
+                                      "", "lse1.dtype must be ATTN_F32",
+                                      "", "lse2.dtype must be ATTN_F32"};
   attn_tensor *t[6] = {&m->o, &m->lse, &m->o1, &m->lse1, &m->o2, &m->lse2};
   attn_span_ span[6];
   memset(span, 0, sizeof span);
@@ -3680,8 +3785,8 @@ ATTN_FUNC_ int attn_rope_plan_(attn_error_ *e, attn_rope_job_ *j, const attn_rop
   int64_t count = attn_mul_(p->positions_per_batch ? j->x.batch : 1, j->x.len);
   if (count > INT64_MAX / 8)
     return attn_reject_(e, ATTN_E_OVERFLOW, "params.positions spans more than the address space");
-  if (!attn_check_array_(e, p->positions, count, 8, "params.positions must be aligned to its elements",
-                         &sp))
+  if (!attn_check_array_(e, p->positions, count, 8,
+                         "params.positions must be aligned to its elements", &sp))
     return 0;
   if ((attn_overlap_(sy, sx) && !attn_same_view_(&j->y, &j->x)) || attn_overlap_(sy, sp))
     return attn_reject_(e, ATTN_E_OVERLAP, wy.overlap);
@@ -3694,8 +3799,8 @@ ATTN_FUNC_ int attn_rope_plan_(attn_error_ *e, attn_rope_job_ *j, const attn_rop
 
 /* Pieces: one row position of one batch entry, all heads, so that sines are made once. */
 ATTN_FUNC_ int64_t attn_rope_bytes_(const attn_rope_job_ *j, int workers) {
-  return attn_workspace_bytes_(attn_add_(attn_piece_(j->p.rot / 2, sizeof(double)),
-                                         attn_mul_(j->bytes, workers)), 1);
+  return attn_workspace_bytes_(
+      attn_add_(attn_piece_(j->p.rot / 2, sizeof(double)), attn_mul_(j->bytes, workers)), 1);
 }
 
 ATTN_FUNC_ void attn_rope_item_(void *job, int worker, int64_t index) {
@@ -3705,7 +3810,8 @@ ATTN_FUNC_ void attn_rope_item_(void *job, int worker, int64_t index) {
   float *cosine = (float *)(void *)(j->workspace + worker * j->bytes);
   float *sine = cosine + j->bytes / 2 / (int64_t)sizeof(float);
   double position = (double)(p->start + i);
-  if (p->positions) position = (double)p->positions[(p->positions_per_batch ? b * j->x.len : 0) + i];
+  if (p->positions)
+    position = (double)p->positions[(p->positions_per_batch ? b * j->x.len : 0) + i];
   for (int64_t m = 0; m < p->rot / 2; m++) {
     /* in double: a float angle is wrong by 0.03 at position 10^6 */
     double phi = position * j->theta[m];

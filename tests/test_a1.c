@@ -430,7 +430,8 @@ void A1_nan_in_allowed_key(void **state) {
   }
 }
 
-/* A NaN is a NaN whatever its payload and sign, signalling ones too: the exponential works on bits. */
+/* A NaN is a NaN whatever its payload and sign, signalling ones too: the exponential works on bits.
+ */
 void A1_nan_payloads(void **state) {
   (void)state;
   static const uint32_t nans[] = {0x7fc00001u, 0x7fc00101u, 0xffc00001u, 0x7f800001u, 0xff8000ffu};

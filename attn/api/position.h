@@ -7,12 +7,12 @@ typedef enum attn_rope_layout {
 } attn_rope_layout;
 
 typedef struct attn_rope_params {
-  int64_t rot;               /* columns that rotate, even; 0 = dim; ATTN_ROPE_NONE = none */
-  double base;               /* 0 = 10000 */
+  int64_t rot; /* columns that rotate, even; 0 = dim; ATTN_ROPE_NONE = none */
+  double base; /* 0 = 10000 */
   attn_rope_layout layout;
-  int inverse;               /* 1: rotate back */
-  int64_t start;             /* position of row 0, if positions is null; may be negative */
-  const int64_t *positions;  /* [T], or [B,T] when positions_per_batch */
+  int inverse;              /* 1: rotate back */
+  int64_t start;            /* position of row 0, if positions is null; may be negative */
+  const int64_t *positions; /* [T], or [B,T] when positions_per_batch */
   int positions_per_batch;
 } attn_rope_params;
 

@@ -24,15 +24,15 @@ extern "C" {
  * ctx->reason then holds a sentence that names the argument and the rule. */
 typedef enum attn_status {
   ATTN_OK = 0,
-  ATTN_E_NULL,      /* a required pointer is null */
-  ATTN_E_DTYPE,     /* a storage type is unknown, or not one this argument may have */
-  ATTN_E_SHAPE,     /* an extent is negative, zero where it must not be, or does not match */
-  ATTN_E_HEADS,     /* a head count does not divide the number of query heads */
-  ATTN_E_STRIDE,    /* rows of an output share memory with one another */
-  ATTN_E_RANGE,     /* a length, offset or window lies outside its range */
-  ATTN_E_VALUE,     /* a parameter or a mask entry is NaN or infinite, or has a wrong sign */
-  ATTN_E_MASK,      /* a mask does not broadcast to [batch, heads, q_len, k_len], or has a bad kind */
-  ATTN_E_OVERLAP,   /* an output shares memory with an input or with another output */
+  ATTN_E_NULL,    /* a required pointer is null */
+  ATTN_E_DTYPE,   /* a storage type is unknown, or not one this argument may have */
+  ATTN_E_SHAPE,   /* an extent is negative, zero where it must not be, or does not match */
+  ATTN_E_HEADS,   /* a head count does not divide the number of query heads */
+  ATTN_E_STRIDE,  /* rows of an output share memory with one another */
+  ATTN_E_RANGE,   /* a length, offset or window lies outside its range */
+  ATTN_E_VALUE,   /* a parameter or a mask entry is NaN or infinite, or has a wrong sign */
+  ATTN_E_MASK,    /* a mask does not broadcast to [batch, heads, q_len, k_len], or has a bad kind */
+  ATTN_E_OVERLAP, /* an output shares memory with an input or with another output */
   ATTN_E_OVERFLOW,  /* sizes whose product does not fit the address space */
   ATTN_E_WORKSPACE, /* the workspace is smaller than attn_<name>_workspace asks for */
   ATTN_E_MEMORY,    /* ATTN_MALLOC returned null */
@@ -140,9 +140,9 @@ typedef struct attn_ctx {
   size_t workspace_size;         /* its bytes */
   attn_parallel_fn parallel_for; /* null = serial */
   void *parallel_user;
-  int workers;         /* the most pieces to cut the work into; 0 = 1 */
-  const char *reason;  /* out: why the call was rejected, null after a success */
-  attn_report report;  /* out */
+  int workers;        /* the most pieces to cut the work into; 0 = 1 */
+  const char *reason; /* out: why the call was rejected, null after a success */
+  attn_report report; /* out */
 } attn_ctx;
 
 #ifdef _OPENMP

@@ -17,14 +17,14 @@ ATTN_FUNC_ int attn_reject_(attn_error_ *e, attn_status status, const char *reas
 typedef struct attn_words_ {
   const char *data, *align, *dtype, *extent, *dim, *size, *rows, *overlap;
 } attn_words_;
-#define ATTN_WORDS_(name)                                                                       \
-  {                                                                                             \
-    name ".data must not be null", name ".data must be aligned to its elements",                \
-        name ".dtype must be ATTN_F32, ATTN_F16 or ATTN_BF16",                                  \
-        name ".batch, .heads and .len must not be negative", name ".dim must be at least 1",    \
-        name " spans more bytes than the address space holds",                                  \
-        name " is an output, so its rows must not share memory with one another",               \
-        name " is an output and must not share memory with another argument"                    \
+#define ATTN_WORDS_(name)                                                                    \
+  {                                                                                          \
+    name ".data must not be null", name ".data must be aligned to its elements",             \
+        name ".dtype must be ATTN_F32, ATTN_F16 or ATTN_BF16",                               \
+        name ".batch, .heads and .len must not be negative", name ".dim must be at least 1", \
+        name " spans more bytes than the address space holds",                               \
+        name " is an output, so its rows must not share memory with one another",            \
+        name " is an output and must not share memory with another argument"                 \
   }
 
 /* The bytes lo..hi that a view may touch; empty when lo == hi. */
@@ -125,7 +125,8 @@ ATTN_FUNC_ int attn_check_array_(attn_error_ *e, const void *data, int64_t n, in
   if (!data) return 1;
   if ((uintptr_t)data % (uintptr_t)size != 0) return attn_reject_(e, ATTN_E_ALIGN, align);
   if (attn_mul_(n, size) > INT64_MAX / 4 || (uint64_t)attn_mul_(n, size) > UINTPTR_MAX - span->lo)
-    return attn_reject_(e, ATTN_E_OVERFLOW, "an array spans more bytes than the address space holds");
+    return attn_reject_(e, ATTN_E_OVERFLOW,
+                        "an array spans more bytes than the address space holds");
   span->hi += (uintptr_t)(n * size);
   return 1;
 }
@@ -183,7 +184,8 @@ ATTN_FUNC_ int attn_check_ctx_(attn_error_ *e, const attn_ctx *ctx, const attn_t
   if (ctx && ctx->workers < 0)
     return attn_reject_(e, ATTN_E_CTX, "ctx.workers must not be negative");
   if (ctx && ctx->workspace_size && !ctx->workspace)
-    return attn_reject_(e, ATTN_E_CTX, "ctx.workspace is null although ctx.workspace_size is not 0");
+    return attn_reject_(e, ATTN_E_CTX,
+                        "ctx.workspace is null although ctx.workspace_size is not 0");
   if (ctx && ctx->parallel_for && ctx->workers > 1) *workers = ctx->workers;
   return 1;
 }

@@ -1,5 +1,5 @@
-/* engine/mask.h owns masks and biases of a tile: what they say of a block of keys, and their entries
- * in the form the modifiers take. */
+/* engine/mask.h owns masks and biases of a tile: what they say of a block of keys, and their
+ * entries in the form the modifiers take. */
 
 ATTN_FUNC_ int attn_bit_(const void *row, int64_t j) {
   return ((const unsigned char *)row)[j >> 3] >> (j & 7) & 1;

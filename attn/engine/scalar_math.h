@@ -19,7 +19,8 @@ ATTN_FUNC_ double attn_log2_(float x) {
   double f = (double)attn_from_bits_((u & 0x7fffffu) | 0x3f800000u);
   if (f > 1.4142135623730951) f *= 0.5, e++;
   double z = (f - 1.0) / (f + 1.0), y = z * z, p = 1.0 / 13;
-  p = ((((((p * y + 1.0 / 11) * y + 1.0 / 9) * y + 1.0 / 7) * y + 1.0 / 5) * y + 1.0 / 3) * y + 1.0);
+  p = ((((((p * y + 1.0 / 11) * y + 1.0 / 9) * y + 1.0 / 7) * y + 1.0 / 5) * y + 1.0 / 3) * y +
+       1.0);
   return (double)e + p * z * (2.0 / ATTN_LN2_);
 }
 
@@ -36,9 +37,12 @@ ATTN_FUNC_ void attn_sincos_(double phi, float *sine, float *cosine) {
   r -= n * 6.07710050630396597660e-11;
   r -= n * 2.02226624879595063154e-21;
   double y = r * r;
-  double s = 1.0 + y * (-1.0 / 6 + y * (1.0 / 120 + y * (-1.0 / 5040 + y * (1.0 / 362880 - y / 39916800))));
-  double c = 1.0 + y * (-1.0 / 2 + y * (1.0 / 24 + y * (-1.0 / 720 + y * (1.0 / 40320 +
-             y * (-1.0 / 3628800 + y / 479001600)))));
+  double s = 1.0 + y * (-1.0 / 6 +
+                        y * (1.0 / 120 + y * (-1.0 / 5040 + y * (1.0 / 362880 - y / 39916800))));
+  double c =
+      1.0 + y * (-1.0 / 2 +
+                 y * (1.0 / 24 +
+                      y * (-1.0 / 720 + y * (1.0 / 40320 + y * (-1.0 / 3628800 + y / 479001600)))));
   s *= r;
   switch ((int)n & 3) {
     case 0: *sine = (float)s, *cosine = (float)c; break;

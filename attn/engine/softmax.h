@@ -115,111 +115,141 @@ ATTN_FUNC_ void attn_tile_emit_(attn_tile_ *t, int64_t j0, int64_t n) {
   t->a->table->unpack(rows, t->w.s, t->n, n, ATTN_F32, NULL);
 }
 
-/* One key block of one tile. *started: the accumulator holds earlier blocks. */
-ATTN_FUNC_ void attn_tile_block_(attn_tile_ *t, int64_t j0, int64_t j1, int *started) {
+/* One block of keys as one tile sees it. */
+typedef struct attn_block_ {
+  int64_t base, j0, j1; /* where the block starts; the keys of it that are visited */
+  attn_segment_ seg[ATTN_SEGMENTS_];
+  int count, bounded;
+  int whole;                    /* one segment for all rows */
+  int partial;                  /* some pair may be forbidden */
+  const attn_mask *mask, *bias; /* null when they say nothing here */
+  const float *k, *v;
+  int64_t k_stride, v_stride;
+  attn_modifiers_ mod;    /* arrays over keys start at j0; lo and hi go to bounded segments only */
+  float key[ATTN_BLOCK_]; /* what mod.key points at */
+  int64_t first[ATTN_GROUPS_], end[ATTN_GROUPS_]; /* keys each lane group has scores for */
+} attn_block_;
+
+/* Finds what keys j0..j1 need. 0 = no row sees any of them. */
+ATTN_FUNC_ int attn_block_open_(const attn_tile_ *t, attn_block_ *b, int64_t j0, int64_t j1) {
+  const attn_softmax_ *a = t->a;
+  b->count = attn_tile_cut_(t, j0, j1, b->seg);
+  const int allows = b->count == 0 ? ATTN_FORBIDS_ALL_ : attn_tile_allows_(t, j0, j1);
+  if (allows == ATTN_FORBIDS_ALL_) return 0;
+  b->base = j0 / ATTN_BLOCK_ * ATTN_BLOCK_;
+  b->j0 = b->seg[0].j0, b->j1 = b->seg[b->count - 1].j1;
+  b->mask = allows == ATTN_MIXED_ ? &a->mask : NULL;
+  b->bias = a->bias.kind ? &a->bias : NULL;
+  b->bounded = 0;
+  for (int g = 0; g < ATTN_GROUPS_; g++) b->first[g] = b->end[g] = 0;
+  for (int i = 0; i < b->count; i++) {
+    b->bounded |= b->seg[i].bounded;
+    /* positions grow with the lanes, so the segments of a group follow one another */
+    for (int g = b->seg[i].g0; g < b->seg[i].g1; g++) {
+      if (b->end[g] == 0) b->first[g] = b->seg[i].j0;
+      b->end[g] = b->seg[i].j1;
+    }
+  }
+  b->whole = b->count == 1 && b->seg[0].g0 == 0 && b->seg[0].g1 == t->groups;
+  b->partial = b->bounded || !b->whole || b->mask || b->bias;
+  const int64_t n = b->j1 - b->j0;
+  b->k = attn_rows_f32_(a, &a->k, t->batch, t->head_k, b->j0, n, t->w.k, &b->k_stride);
+  b->v = attn_rows_f32_(a, &a->v, t->batch, t->head_v, b->j0, n, t->w.v, &b->v_stride);
+  return 1;
+}
+
+/* Fills in the modifiers of the block. Distances and bounds count from its fixed start, so that
+ * they round alike whatever part of it is visited. */
+ATTN_FUNC_ void attn_block_modifiers_(attn_tile_ *t, attn_block_ *b) {
+  const attn_softmax_ *a = t->a;
+  const int64_t n = b->j1 - b->j0;
+  const int key_mask = b->mask && attn_mask_per_key_(a, b->mask);
+  const int key_bias = b->bias && attn_mask_per_key_(a, b->bias);
+  memset(&b->mod, 0, sizeof b->mod);
+  b->mod.softcap = a->softcap;
+  if (a->alibi) {
+    for (int r = 0; r < t->n; r++) t->rel[r] = (float)(b->base - t->pos[r]);
+    b->mod.slope = t->slope, b->mod.rel = t->rel;
+  }
+  if (key_mask || key_bias) memset(b->key, 0, sizeof b->key), b->mod.key = b->key;
+  if (key_bias) attn_tile_key_(t, b->bias, t->bias[0], b->key, b->j0, n);
+  if (key_mask) attn_tile_key_(t, b->mask, t->mask[0], b->key, b->j0, n);
+  if (b->bias && !key_bias) {
+    attn_tile_mask_(t, b->bias, t->bias, t->w.bias, b->j0, n);
+    b->mod.bias = t->w.bias;
+  }
+  if (b->mask && !key_mask) {
+    attn_tile_mask_(t, b->mask, t->mask, t->w.allow, b->j0, n);
+    b->mod.allow = t->w.allow;
+  }
+  if (b->bounded)
+    for (int r = 0; r < ATTN_TILE_; r++) {
+      t->from[r] = (float)attn_clamp_(t->lo[r] - b->base, 0, ATTN_BLOCK_);
+      t->to[r] = (float)attn_clamp_(t->hi[r] - b->base, 0, ATTN_BLOCK_);
+    }
+}
+
+/* E1 to E7: the scores of the block, and the maximum of each row in t->top. */
+ATTN_FUNC_ void attn_block_scores_(attn_tile_ *t, const attn_block_ *b) {
   const attn_softmax_ *a = t->a;
   const attn_table_ *f = a->table;
-  attn_segment_ seg[ATTN_SEGMENTS_];
-  const int64_t base = j0 / ATTN_BLOCK_ * ATTN_BLOCK_, dk = a->q.dim, dv = a->v.dim;
-  int count = attn_tile_cut_(t, j0, j1, seg), bounded = 0;
-  const int allows = count == 0 ? ATTN_FORBIDS_ALL_ : attn_tile_allows_(t, j0, j1);
-  if (allows == ATTN_FORBIDS_ALL_) return;
-  const attn_mask *mask = allows == ATTN_MIXED_ ? &a->mask : NULL;
-  const attn_mask *bias = a->bias.kind ? &a->bias : NULL;
-  for (int i = 0; i < count; i++) bounded |= seg[i].bounded;
-  j0 = seg[0].j0, j1 = seg[count - 1].j1;
-  const int whole = count == 1 && seg[0].g0 == 0 && seg[0].g1 == t->groups;
-  const int partial = bounded || !whole || mask || bias;
-  t->partial |= partial;
-  float *s = t->w.s;
-  int64_t k_stride, v_stride;
-  const float *k = attn_rows_f32_(a, &a->k, t->batch, t->head_k, j0, j1 - j0, t->w.k, &k_stride);
-  const float *v = attn_rows_f32_(a, &a->v, t->batch, t->head_v, j0, j1 - j0, t->w.v, &v_stride);
-
-  /* E4, E5, E7 of this block. Distances count from the fixed start of the block, so that they
-   * round alike whatever part of it is visited. */
-  attn_modifiers_ mod;
-  memset(&mod, 0, sizeof mod);
-  mod.softcap = a->softcap;
-  if (a->alibi) {
-    for (int r = 0; r < t->n; r++) t->rel[r] = (float)(base - t->pos[r]);
-    mod.slope = t->slope, mod.rel = t->rel;
-  }
-  float key[ATTN_BLOCK_];
-  const int key_mask = mask && attn_mask_per_key_(a, mask);
-  const int key_bias = bias && attn_mask_per_key_(a, bias);
-  if (key_mask || key_bias) memset(key, 0, sizeof key);
-  if (key_bias) attn_tile_key_(t, bias, t->bias[0], key, j0, j1 - j0);
-  if (key_mask) attn_tile_key_(t, mask, t->mask[0], key, j0, j1 - j0);
-  if (bias && !key_bias) attn_tile_mask_(t, bias, t->bias, t->w.bias, j0, j1 - j0);
-  if (mask && !key_mask) attn_tile_mask_(t, mask, t->mask, t->w.allow, j0, j1 - j0);
-  if (key_mask || key_bias) mod.key = key;
-  if (bias && !key_bias) mod.bias = t->w.bias;
-  if (mask && !key_mask) mod.allow = t->w.allow;
-  if (bounded)
-    for (int r = 0; r < ATTN_TILE_; r++) {
-      t->from[r] = (float)attn_clamp_(t->lo[r] - base, 0, ATTN_BLOCK_);
-      t->to[r] = (float)attn_clamp_(t->hi[r] - base, 0, ATTN_BLOCK_);
-    }
-  const int modified = a->softcap > 0.0f || a->alibi || mask || bias;
+  const int modified = a->softcap > 0.0f || a->alibi || b->mask || b->bias;
   for (int r = 0; r < ATTN_TILE_; r++) t->top[r] = -INFINITY;
-
-  /* a map wants every cell of the block */
-  if (a->map.data && !whole)
-    for (int64_t c = 0; c < (j1 - j0) * ATTN_TILE_; c++) s[c] = -INFINITY;
-  int64_t first[ATTN_GROUPS_], last[ATTN_GROUPS_];
-  for (int g = 0; g < ATTN_GROUPS_; g++) first[g] = INT64_MAX, last[g] = 0;
-  for (int i = 0; i < count; i++) {
-    const int64_t j = seg[i].j0, n = seg[i].j1 - j;
-    const int g0 = seg[i].g0, g1 = seg[i].g1, change = modified || seg[i].bounded;
-    f->score_block(s + (j - j0) * ATTN_TILE_, t->w.qt, k + (j - j0) * k_stride, k_stride, n, dk,
-                   g0, g1, change ? t->spare : t->top);
+  if (a->map.data && !b->whole) /* a map wants every cell */
+    for (int64_t c = 0; c < (b->j1 - b->j0) * ATTN_TILE_; c++) t->w.s[c] = -INFINITY;
+  for (int i = 0; i < b->count; i++) {
+    const attn_segment_ *seg = &b->seg[i];
+    const int64_t at = seg->j0 - b->j0, n = seg->j1 - seg->j0;
+    const int change = modified || seg->bounded;
+    float *s = t->w.s + at * ATTN_TILE_;
+    /* scores that will change have no maximum yet */
+    f->score_block(s, t->w.qt, b->k + at * b->k_stride, b->k_stride, n, a->q.dim, seg->g0, seg->g1,
+                   change ? t->spare : t->top);
     if (change) {
-      attn_modifiers_ part = mod;
-      if (part.key) part.key += j - j0;
-      if (part.bias) part.bias += (j - j0) * ATTN_TILE_;
-      if (part.allow) part.allow += (j - j0) * ATTN_TILE_;
-      if (seg[i].bounded) part.lo = t->from, part.hi = t->to;
-      f->modify_block(s + (j - j0) * ATTN_TILE_, j - base, n, g0, g1, &part, t->top);
+      attn_modifiers_ mod = b->mod;
+      if (mod.key) mod.key += at;
+      if (mod.bias) mod.bias += at * ATTN_TILE_;
+      if (mod.allow) mod.allow += at * ATTN_TILE_;
+      if (seg->bounded) mod.lo = t->from, mod.hi = t->to;
+      f->modify_block(s, seg->j0 - b->base, n, seg->g0, seg->g1, &mod, t->top);
     }
-    for (int g = g0; g < g1; g++) {
-      /* groups that see the keys before and after, but not these */
-      for (int64_t x = last[g]; first[g] != INT64_MAX && x < j; x++)
-        for (int c = 0; c < ATTN_GROUP_; c++)
-          s[(x - j0) * ATTN_TILE_ + g * ATTN_GROUP_ + c] = -INFINITY;
-      if (first[g] == INT64_MAX) first[g] = j;
-      last[g] = seg[i].j1;
-    }
-    int lanes = t->n - g0 * ATTN_GROUP_;
-    if (lanes > (g1 - g0) * ATTN_GROUP_) lanes = (g1 - g0) * ATTN_GROUP_;
-    *t->w.pairs += n * lanes;
+    const int lanes = (seg->g1 - seg->g0) * ATTN_GROUP_, left = t->n - seg->g0 * ATTN_GROUP_;
+    *t->w.pairs += n * (lanes < left ? lanes : left);
   }
-  if (a->map.data) attn_tile_emit_(t, j0, j1 - j0);
+  if (a->map.data) attn_tile_emit_(t, b->j0, b->j1 - b->j0);
+}
 
-  /* E8, E9. One segment for all rows, the usual case, rescales the accumulator in registers. */
+/* E8 and E9: scores become weights and values are added to the accumulator; started = it holds
+ * earlier blocks. One segment for all rows, the usual case, rescales it in registers. */
+ATTN_FUNC_ void attn_block_values_(attn_tile_ *t, attn_block_ *b, int started) {
+  const attn_table_ *f = t->a->table;
+  const int64_t n = b->j1 - b->j0, dv = t->a->v.dim;
+  float *s = t->w.s;
   int patch = 0;
-  if (t->careful && partial && !f->finite(v, v_stride, j1 - j0, dv)) {
-    attn_tile_clean_(t, &mod, j0, j1 - j0, v, v_stride);
-    v = t->w.v, v_stride = dv, patch = 1;
+  if (t->careful && b->partial && !f->finite(b->v, b->v_stride, n, dv)) {
+    attn_tile_clean_(t, &b->mod, b->j0, n, b->v, b->v_stride);
+    b->v = t->w.v, b->v_stride = dv, patch = 1;
   }
-  if (whole) {
-    f->softmax_block(s, j1 - j0, 0, t->groups, t->m, t->l, t->alpha, t->top);
-    f->value_block(t->w.ot, s, v, v_stride, j1 - j0, dv, 0, t->groups, *started ? t->alpha : NULL,
-                   !*started);
+  if (b->whole) {
+    f->softmax_block(s, n, 0, t->groups, t->m, t->l, t->alpha, t->top);
+    f->value_block(t->w.ot, s, b->v, b->v_stride, n, dv, 0, t->groups, started ? t->alpha : NULL,
+                   !started);
   } else {
-    if (!*started) memset(t->w.ot, 0, (size_t)(dv * ATTN_TILE_) * sizeof(float));
+    if (!started) memset(t->w.ot, 0, (size_t)(dv * ATTN_TILE_) * sizeof(float));
     for (int g = 0; g < t->groups; g++) {
-      if (first[g] == INT64_MAX) continue;
-      f->softmax_block(s + (first[g] - j0) * ATTN_TILE_, last[g] - first[g], g, g + 1, t->m, t->l,
-                       t->alpha, t->top);
-      if (*started) f->scale_block(t->w.ot, dv, g, g + 1, t->alpha);
+      if (b->end[g] == 0) continue;
+      f->softmax_block(s + (b->first[g] - b->j0) * ATTN_TILE_, b->end[g] - b->first[g], g, g + 1,
+                       t->m, t->l, t->alpha, t->top);
+      if (started) f->scale_block(t->w.ot, dv, g, g + 1, t->alpha);
     }
-    for (int i = 0; i < count; i++)
-      f->value_block(t->w.ot, s + (seg[i].j0 - j0) * ATTN_TILE_, v + (seg[i].j0 - j0) * v_stride,
-                     v_stride, seg[i].j1 - seg[i].j0, dv, seg[i].g0, seg[i].g1, NULL, 0);
+    for (int i = 0; i < b->count; i++) {
+      const attn_segment_ *seg = &b->seg[i];
+      const int64_t at = seg->j0 - b->j0;
+      f->value_block(t->w.ot, s + at * ATTN_TILE_, b->v + at * b->v_stride, b->v_stride,
+                     seg->j1 - seg->j0, dv, seg->g0, seg->g1, NULL, 0);
+    }
   }
-  if (patch) attn_tile_patch_(t, j0, j1 - j0);
-  *started = 1;
+  if (patch) attn_tile_patch_(t, b->j0, n);
 }
 
 /* Sinks, the last division, and what leaves the tile (E10). */
@@ -260,6 +290,7 @@ ATTN_FUNC_ void attn_tile_finish_(attn_tile_ *t, int started) {
 
 /* Walks the key blocks from first to end. 0 when there was nothing to see. */
 ATTN_FUNC_ int attn_tile_sweep_(attn_tile_ *t, int64_t first, int64_t end) {
+  attn_block_ block;
   int started = 0;
   t->partial = 0;
   for (int r = 0; r < ATTN_TILE_; r++)
@@ -267,12 +298,18 @@ ATTN_FUNC_ int attn_tile_sweep_(attn_tile_ *t, int64_t first, int64_t end) {
   for (int64_t j = first, next; j < end; j = next) {
     next = (j / ATTN_BLOCK_ + 1) * ATTN_BLOCK_;
     if (next > end) next = end;
-    attn_tile_block_(t, j, next, &started);
+    if (!attn_block_open_(t, &block, j, next)) continue;
+    t->partial |= block.partial;
+    attn_block_modifiers_(t, &block);
+    attn_block_scores_(t, &block);
+    attn_block_values_(t, &block, started);
+    started = 1;
   }
   return started;
 }
 
-/* One work item: a tile of one (batch, head group). Late tiles first, since causal ones cost more. */
+/* One work item: a tile of one (batch, head group). Late tiles first, since causal ones cost more.
+ */
 ATTN_FUNC_ void attn_softmax_item_(void *job, int worker, int64_t index) {
   const attn_softmax_ *a = (const attn_softmax_ *)job;
   attn_tile_ t;

@@ -1,5 +1,5 @@
-/* engine/tile.h owns what the exact-softmax engine works on: the problem (attn_softmax_), the memory
- * of a worker and the lanes of a tile.
+/* engine/tile.h owns what the exact-softmax engine works on: the problem (attn_softmax_), the
+ * memory of a worker and the lanes of a tile.
  *
  * A tile is up to ATTN_TILE_ query rows that read the same keys and values: rows of one head, or
  * of all heads of a group, query by query. */
@@ -13,12 +13,12 @@ typedef struct attn_softmax_ {
   const int32_t *kv_len, *q_len;
   const float *alibi, *sinks;
   int softmax_one;
-  float softcap;             /* log2 units, 0 = off */
-  float scale_hi, scale_lo;  /* scale * log2 e, folded into the packed queries (E3) */
+  float softcap;              /* log2 units, 0 = off */
+  float scale_hi, scale_lo;   /* scale * log2 e, folded into the packed queries (E3) */
   int64_t q_off, left, right; /* row i sees keys i+q_off-left .. i+q_off+right */
-  int64_t group;             /* query heads that share key and value heads */
-  int64_t tiles;             /* per (batch, group) */
-  int64_t bytes;             /* workspace of one worker, cut at these offsets */
+  int64_t group;              /* query heads that share key and value heads */
+  int64_t tiles;              /* per (batch, group) */
+  int64_t bytes;              /* workspace of one worker, cut at these offsets */
   int64_t offset[ATTN_PIECES_];
   char *workspace;
 } attn_softmax_;
@@ -74,11 +74,11 @@ typedef struct attn_tile_ {
   const attn_softmax_ *a;
   attn_scratch_ w;
   int64_t batch, head_k, head_v;
-  int n, groups;                           /* rows and lane groups in use */
-  int careful;                             /* the second sweep, see attn_tile_clean_ */
-  int partial;                             /* some pair of a visited block is forbidden */
-  int64_t lo[ATTN_TILE_], hi[ATTN_TILE_];  /* keys each row may see */
-  int64_t pos[ATTN_TILE_];                 /* its key position */
+  int n, groups;                                   /* rows and lane groups in use */
+  int careful;                                     /* the second sweep, see attn_tile_clean_ */
+  int partial;                                     /* some pair of a visited block is forbidden */
+  int64_t lo[ATTN_TILE_], hi[ATTN_TILE_];          /* keys each row may see */
+  int64_t pos[ATTN_TILE_];                         /* its key position */
   const char *mask[ATTN_TILE_], *bias[ATTN_TILE_]; /* its mask rows */
   int64_t head[ATTN_TILE_], row[ATTN_TILE_];
   void *out[ATTN_TILE_];

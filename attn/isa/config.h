@@ -135,10 +135,11 @@
  * region's target list and the run-time test are both made from this row. */
 #define ATTN_FEATURES_AVX2_(F, R) \
   F("avx2", 7, EBX, 5) R("fma", 1, ECX, 12) R("f16c", 1, ECX, 29) R("avx", 1, ECX, 28)
-#define ATTN_FEATURES_AVX512_(F, R)                                                    \
-  ATTN_FEATURES_AVX2_(F, R)                                                            \
-  R("avx512f", 7, EBX, 16) R("avx512bw", 7, EBX, 30) R("avx512dq", 7, EBX, 17)         \
-  R("avx512vl", 7, EBX, 31) R("avx512cd", 7, EBX, 28)
+#define ATTN_FEATURES_AVX512_(F, R)                                             \
+  ATTN_FEATURES_AVX2_(F, R)                                                     \
+  R("avx512f", 7, EBX, 16)                                                      \
+  R("avx512bw", 7, EBX, 30) R("avx512dq", 7, EBX, 17) R("avx512vl", 7, EBX, 31) \
+      R("avx512cd", 7, EBX, 28)
 /* The register state the system must save: SSE+AVX, then AVX-512's masks and upper halves. */
 #define ATTN_XCR0_AVX2_ 0x06u
 #define ATTN_XCR0_AVX512_ 0xE6u
@@ -146,15 +147,15 @@
 #define ATTN_NAME_FIRST_(name, leaf, reg, bit) name
 #if defined(ATTN_CLANG_)
 #define ATTN_NAME_REST_(name, leaf, reg, bit) "," name
-#define ATTN_BEGIN_REGION_(row)                                                                  \
-  ATTN_PRAGMA_EXPAND_(clang attribute push(                                                      \
+#define ATTN_BEGIN_REGION_(row)             \
+  ATTN_PRAGMA_EXPAND_(clang attribute push( \
       __attribute__((target(row(ATTN_NAME_FIRST_, ATTN_NAME_REST_)))), apply_to = function))
 #define ATTN_END_REGION_ ATTN_PRAGMA_(clang attribute pop)
 #define ATTN_BEGIN_STRICT_ ATTN_PRAGMA_(STDC FP_CONTRACT OFF)
 #define ATTN_END_STRICT_ ATTN_PRAGMA_(STDC FP_CONTRACT DEFAULT)
 #elif defined(ATTN_GCC_)
 #define ATTN_NAME_REST_(name, leaf, reg, bit) , name
-#define ATTN_BEGIN_REGION_(row) \
+#define ATTN_BEGIN_REGION_(row)  \
   ATTN_PRAGMA_(GCC push_options) \
   ATTN_PRAGMA_EXPAND_(GCC target(row(ATTN_NAME_FIRST_, ATTN_NAME_REST_)))
 #define ATTN_END_REGION_ ATTN_PRAGMA_(GCC pop_options)

@@ -6,6 +6,7 @@
 #define ATTN_W_ 8
 #define ATTN_MR_ 6
 #define ATTN_NG_ 1
+#define ATTN_SPECIALISE_ 1
 
 #define ATTN_VF_ __m256
 #define ATTN_VM_ __m256
@@ -25,7 +26,7 @@
 #define ATTN_V_EQ_(a, b) _mm256_cmp_ps(a, b, _CMP_EQ_OQ)
 #define ATTN_V_LT_(a, b) _mm256_cmp_ps(a, b, _CMP_LT_OQ)
 #define ATTN_V_SELECT_(m, a, b) _mm256_blendv_ps(b, a, m)
-#define ATTN_V_ROUND_(x, t, n)                              \
+#define ATTN_V_ROUND_(x, t, n)                        \
   (t) = ATTN_V_ADD_(x, ATTN_V_SET1_(ATTN_EXP_BIAS_)), \
   (n) = ATTN_V_SUB_(t, ATTN_V_SET1_(ATTN_EXP_BIAS_))
 /* SMALL: add n + 64 to the exponent, which stays in range, then let one multiplication by 2^-64
@@ -40,15 +41,15 @@
 #define ATTN_V_LOAD_F16_(p) _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(p)))
 #define ATTN_V_STORE_F16_(p, v) \
   _mm_storeu_si128((__m128i *)(p), _mm256_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT))
-#define ATTN_V_LOAD_BF16_(p)             \
-  _mm256_castsi256_ps(_mm256_slli_epi32( \
-      _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)(p))), 16))
+#define ATTN_V_LOAD_BF16_(p) \
+  _mm256_castsi256_ps(       \
+      _mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)(p))), 16))
 #define ATTN_V_STORE_BF16_(p, v) _mm_storeu_si128((__m128i *)(p), attn_to_bf16_avx2_(v))
-#define ATTN_V_LOAD_BOOL_(p)                                                               \
-  _mm256_and_ps(_mm256_set1_ps(-INFINITY),                                                 \
-                _mm256_castsi256_ps(_mm256_cmpeq_epi32(                                    \
-                    _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(p))),           \
-                    _mm256_setzero_si256())))
+#define ATTN_V_LOAD_BOOL_(p)                  \
+  _mm256_and_ps(                              \
+      _mm256_set1_ps(-INFINITY),              \
+      _mm256_castsi256_ps(_mm256_cmpeq_epi32( \
+          _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(p))), _mm256_setzero_si256())))
 #define ATTN_V_SWAP_PAIRS_(a) _mm256_permute_ps(a, 0xB1)
 #define ATTN_V_TRANSPOSE_(r) attn_transpose_avx2_(r)
 
@@ -73,7 +74,8 @@ ATTN_INLINE_ __m128i attn_to_bf16_avx2_(__m256 v) {
   __m256i quiet = _mm256_or_si256(x, _mm256_set1_epi32(0x400000));
   __m256 nan = _mm256_cmp_ps(v, v, _CMP_UNORD_Q);
   __m256i y = _mm256_srli_epi32(_mm256_castps_si256(_mm256_blendv_ps(
-      _mm256_castsi256_ps(up), _mm256_castsi256_ps(quiet), nan)), 16);
+                                    _mm256_castsi256_ps(up), _mm256_castsi256_ps(quiet), nan)),
+                                16);
   y = _mm256_permute4x64_epi64(_mm256_packus_epi32(y, y), 0x08);
   return _mm256_castsi256_si128(y);
 }
@@ -84,18 +86,19 @@ ATTN_INLINE_ void attn_transpose_avx2_(__m256 *r) {
 #define ATTN_PAIR_(i)                                          \
   a[2 * (i)] = _mm256_unpacklo_ps(r[2 * (i)], r[2 * (i) + 1]); \
   a[2 * (i) + 1] = _mm256_unpackhi_ps(r[2 * (i)], r[2 * (i) + 1]);
-  ATTN_PAIR_(0) ATTN_PAIR_(1) ATTN_PAIR_(2) ATTN_PAIR_(3)
+  ATTN_PAIR_(0)
+  ATTN_PAIR_(1) ATTN_PAIR_(2) ATTN_PAIR_(3)
 #undef ATTN_PAIR_
 #define ATTN_QUAD_(i)                                                       \
   b[4 * (i)] = _mm256_shuffle_ps(a[4 * (i)], a[4 * (i) + 2], 0x44);         \
   b[4 * (i) + 1] = _mm256_shuffle_ps(a[4 * (i)], a[4 * (i) + 2], 0xEE);     \
   b[4 * (i) + 2] = _mm256_shuffle_ps(a[4 * (i) + 1], a[4 * (i) + 3], 0x44); \
   b[4 * (i) + 3] = _mm256_shuffle_ps(a[4 * (i) + 1], a[4 * (i) + 3], 0xEE);
-  ATTN_QUAD_(0) ATTN_QUAD_(1)
+      ATTN_QUAD_(0) ATTN_QUAD_(1)
 #undef ATTN_QUAD_
-#define ATTN_LANE_(i)                                        \
-  r[i] = _mm256_permute2f128_ps(b[i], b[(i) + 4], 0x20);     \
+#define ATTN_LANE_(i)                                    \
+  r[i] = _mm256_permute2f128_ps(b[i], b[(i) + 4], 0x20); \
   r[(i) + 4] = _mm256_permute2f128_ps(b[i], b[(i) + 4], 0x31);
-  ATTN_LANE_(0) ATTN_LANE_(1) ATTN_LANE_(2) ATTN_LANE_(3)
+          ATTN_LANE_(0) ATTN_LANE_(1) ATTN_LANE_(2) ATTN_LANE_(3)
 #undef ATTN_LANE_
 }

@@ -10,6 +10,7 @@
 #define ATTN_MR_ 2 /* 16 registers */
 #endif
 #define ATTN_NG_ 1
+#define ATTN_SPECIALISE_ 1
 
 #define ATTN_VF_ float32x4_t
 #define ATTN_VM_ uint32x4_t
@@ -33,7 +34,7 @@
 #define ATTN_V_EQ_(a, b) vceqq_f32(a, b)
 #define ATTN_V_LT_(a, b) vcltq_f32(a, b)
 #define ATTN_V_SELECT_(m, a, b) vbslq_f32(m, a, b)
-#define ATTN_V_ROUND_(x, t, n)                              \
+#define ATTN_V_ROUND_(x, t, n)                        \
   (t) = ATTN_V_ADD_(x, ATTN_V_SET1_(ATTN_EXP_BIAS_)), \
   (n) = ATTN_V_SUB_(t, ATTN_V_SET1_(ATTN_EXP_BIAS_))
 #define ATTN_EXP_UNIT_ 2.0f

@@ -7,6 +7,7 @@
 #define ATTN_W_ 4
 #define ATTN_MR_ 1
 #define ATTN_NG_ 1
+#define ATTN_SPECIALISE_ 0 /* it would cost compile time, and gain little here */
 
 #define ATTN_VF_ attn_v4_
 #define ATTN_VM_ attn_m4_
@@ -26,7 +27,7 @@
 #define ATTN_V_EQ_(a, b) attn_eq_scalar_(a, b)
 #define ATTN_V_LT_(a, b) attn_lt_scalar_(a, b)
 #define ATTN_V_SELECT_(m, a, b) attn_select_scalar_(m, a, b)
-#define ATTN_V_ROUND_(x, t, n)                              \
+#define ATTN_V_ROUND_(x, t, n)                        \
   (t) = ATTN_V_ADD_(x, ATTN_V_SET1_(ATTN_EXP_BIAS_)), \
   (n) = ATTN_V_SUB_(t, ATTN_V_SET1_(ATTN_EXP_BIAS_))
 #define ATTN_EXP_UNIT_ 2.0f
@@ -48,7 +49,7 @@ typedef struct {
   unsigned char on[4];
 } attn_m4_;
 
-#define ATTN_LANES_(expr)                   \
+#define ATTN_LANES_(expr)                      \
   for (int i = 0; i < 4; i++) r.f[i] = (expr); \
   return r;
 #define ATTN_FLAGS_(expr)                                      \
@@ -110,11 +111,12 @@ ATTN_INLINE_ attn_v4_ attn_ldexp_small_scalar_(attn_v4_ p, attn_v4_ t) {
   attn_v4_ r;
   ATTN_LANES_(p.f[i] * attn_from_bits_(attn_to_bits_(t.f[i]) << 23))
 }
-/* 2^(n-1), n an integer in -150..128 or NaN; two exact-or-once-rounded steps as in the other tiers */
+/* 2^(n-1), n an integer in -150..128 or NaN; two exact-or-once-rounded steps as in the other tiers
+ */
 ATTN_INLINE_ attn_v4_ attn_ldexp_scalar_(attn_v4_ p, attn_v4_ n) {
   attn_v4_ r;
   for (int i = 0; i < 4; i++) {
-    int e = n.f[i] == n.f[i] ? (int)n.f[i] - 1 : 0;
+    int e = n.f[i] > -151.0f && n.f[i] < 129.0f ? (int)n.f[i] - 1 : 0; /* else p is NaN */
     int half = e < 0 ? -((1 - e) / 2) : e / 2;
     uint32_t s = (uint32_t)(half + 127) << 23, t = (uint32_t)(e - half + 127) << 23;
     r.f[i] = p.f[i] * attn_from_bits_(s) * attn_from_bits_(t);

@@ -4,6 +4,7 @@
 #undef ATTN_MR_
 #undef ATTN_EXP_UNIT_
 #undef ATTN_NG_
+#undef ATTN_SPECIALISE_
 #undef ATTN_VF_
 #undef ATTN_VM_
 #undef ATTN_V_ABS_

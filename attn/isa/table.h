@@ -18,9 +18,20 @@
 #define ATTN_LOG2E_ 1.4426950408889634074
 #define ATTN_LN2_ 0.69314718055994530942
 
-/* Score modifiers of one tile and key block, in the order the engine defines: E2 table dot, E3
- * scale (folded into the packed queries), E4 multiplicative, E5 additive, E6 maps, E7 allowed
- * set. Null or zero = stage absent. Arrays over keys start at the same key as the scores. */
+/* What is done to a score, in this order whatever the mechanism:
+ *   E0  transforms of q, k, v rows     attn_rope, before the call
+ *   E1  dot product                    score_block
+ *   E2  dot with a table by distance   here, none yet
+ *   E3  scale                          folded into the packed queries
+ *   E4  multiplicative                 softcap; a rectifier and a factor by distance, none yet
+ *   E5  additive                       a table by distance, none yet; b slope; c quadratic, none
+ *                                      yet; d bias; e key; f log multiplier, none yet
+ *   E6  maps                           the driver emits the scores
+ *   E7  allowed set                    allow, lo and hi; -inf in bias and key
+ *   E8  softmax                        softmax_block
+ *   E9  value sum                      value_block
+ *   E10 outputs                        the driver
+ * A null or zero field is an absent stage. Arrays over keys start at the same key as the scores. */
 typedef struct attn_modifiers_ {
   float softcap;      /* E4: cap, in log2 units */
   const float *slope; /* E5b: [lane], -m_h in log2 units */

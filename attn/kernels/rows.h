@@ -54,8 +54,8 @@ ATTN_INLINE_ ATTN_VF_ ATTN_FN_(scaled)(ATTN_VF_ x, ATTN_VF_ hi, ATTN_VF_ lo, int
   ATTN_VF_ y = ATTN_V_FMA_(x, hi, ATTN_V_MUL_(x, lo));
   if (bias) {
     const ATTN_VF_ most = ATTN_V_SET1_(FLT_MAX), least = ATTN_V_SET1_(-FLT_MAX);
-    const ATTN_VF_ z = ATTN_V_SELECT_(ATTN_V_EQ_(y, inf), most,
-                                      ATTN_V_SELECT_(ATTN_V_EQ_(y, ATTN_V_SUB_(zero, inf)), least, y));
+    const ATTN_VF_ z = ATTN_V_SELECT_(
+        ATTN_V_EQ_(y, inf), most, ATTN_V_SELECT_(ATTN_V_EQ_(y, ATTN_V_SUB_(zero, inf)), least, y));
     y = ATTN_V_SELECT_(ATTN_V_LT_(ATTN_V_ABS_(x), inf), z, y);
   }
   return y;
@@ -63,12 +63,13 @@ ATTN_INLINE_ ATTN_VF_ ATTN_FN_(scaled)(ATTN_VF_ x, ATTN_VF_ hi, ATTN_VF_ lo, int
 
 /* scale hi + lo carries 48 bits, so that folding scale * log2 e into q costs one rounding */
 ATTN_INLINE_ void ATTN_FN_(pack_kind)(float *dst, const void *const *rows, int n, int64_t dim,
-                                      const int kind, int bias, float hi, float lo) {
+                                      const int kind, const int bias, float hi, float lo) {
   ATTN_VF_ vhi = ATTN_V_SET1_(hi), vlo = ATTN_V_SET1_(lo), r[ATTN_W_];
   for (int lane = 0; lane < n; lane += ATTN_W_) {
     for (int64_t c = 0; c < dim; c += ATTN_W_) {
       int w = ATTN_FN_(lanes_left)(dim, c);
-      if (w == ATTN_W_ && lane + ATTN_W_ <= n) { /* whole squares, the usual case, stay in registers */
+      if (w == ATTN_W_ &&
+          lane + ATTN_W_ <= n) { /* whole squares, the usual case, stay in registers */
         ATTN_UNROLL_
         for (int i = 0; i < ATTN_W_; i++) {
           r[i] = ATTN_FN_(load)(rows[lane + i], c, ATTN_W_, kind);
@@ -96,13 +97,22 @@ ATTN_INLINE_ void ATTN_FN_(pack_kind)(float *dst, const void *const *rows, int n
 
 ATTN_FUNC_ void ATTN_FN_(pack)(float *dst, const void *const *rows, int n, int64_t dim, int kind,
                                float hi, float lo) {
-  const int bias = kind & ATTN_KIND_BIAS_;
-  switch (kind & ~ATTN_KIND_BIAS_) {
-    case ATTN_F32: ATTN_FN_(pack_kind)(dst, rows, n, dim, ATTN_F32, bias, hi, lo); break;
-    case ATTN_F16: ATTN_FN_(pack_kind)(dst, rows, n, dim, ATTN_F16, bias, hi, lo); break;
-    case ATTN_BF16: ATTN_FN_(pack_kind)(dst, rows, n, dim, ATTN_BF16, bias, hi, lo); break;
+#if ATTN_SPECIALISE_
+  switch (kind) {
+#define ATTN_CASE_(type, bias) \
+  case (type) | (bias): ATTN_FN_(pack_kind)(dst, rows, n, dim, type, bias, hi, lo); break;
+    ATTN_CASE_(ATTN_F32, 0)
+    ATTN_CASE_(ATTN_F16, 0)
+    ATTN_CASE_(ATTN_BF16, 0)
+    ATTN_CASE_(ATTN_F32, ATTN_KIND_BIAS_)
+    ATTN_CASE_(ATTN_F16, ATTN_KIND_BIAS_)
+    ATTN_CASE_(ATTN_BF16, ATTN_KIND_BIAS_)
+#undef ATTN_CASE_
     default: ATTN_FN_(pack_kind)(dst, rows, n, dim, ATTN_KIND_BOOL_, 0, hi, lo);
   }
+#else
+  ATTN_FN_(pack_kind)(dst, rows, n, dim, kind & ~ATTN_KIND_BIAS_, kind & ATTN_KIND_BIAS_, hi, lo);
+#endif
 }
 
 ATTN_INLINE_ void ATTN_FN_(unpack_kind)(void *const *rows, const float *src, int n, int64_t dim,
@@ -138,15 +148,19 @@ ATTN_INLINE_ void ATTN_FN_(unpack_kind)(void *const *rows, const float *src, int
 
 ATTN_FUNC_ void ATTN_FN_(unpack)(void *const *rows, const float *src, int n, int64_t dim,
                                  attn_dtype dtype, const float *scale) {
+#if ATTN_SPECIALISE_
   switch (dtype) {
     case ATTN_F32: ATTN_FN_(unpack_kind)(rows, src, n, dim, ATTN_F32, scale); break;
     case ATTN_F16: ATTN_FN_(unpack_kind)(rows, src, n, dim, ATTN_F16, scale); break;
     default: ATTN_FN_(unpack_kind)(rows, src, n, dim, ATTN_BF16, scale);
   }
+#else
+  ATTN_FN_(unpack_kind)(rows, src, n, dim, (int)dtype, scale);
+#endif
 }
 
-ATTN_FUNC_ void ATTN_FN_(widen)(float *dst, const void *src, int64_t stride, int64_t n,
-                                int64_t dim, attn_dtype dtype) {
+ATTN_FUNC_ void ATTN_FN_(widen)(float *dst, const void *src, int64_t stride, int64_t n, int64_t dim,
+                                attn_dtype dtype) {
   const int64_t size = dtype == ATTN_F32 ? 4 : 2;
   for (int64_t r = 0; r < n; r++, dst += dim) {
     const char *row = (const char *)src + r * stride * size;
@@ -224,8 +238,7 @@ ATTN_FUNC_ void ATTN_FN_(blend)(void *y, const void *x1, const void *x2, attn_dt
 }
 
 ATTN_FUNC_ void ATTN_FN_(rope)(void *y, const void *x, attn_dtype ty, attn_dtype tx, int64_t dim,
-                               int64_t rot, int half, const float *cos_row,
-                               const float *sin_row) {
+                               int64_t rot, int half, const float *cos_row, const float *sin_row) {
   if (half) { /* both halves are loaded before either is stored: y may be x */
     int64_t h = rot / 2;
     for (int64_t i = 0; i < h; i += ATTN_W_) {

@@ -3,22 +3,22 @@
 
 /* Macros, not loops over arrays: compilers keep arrays in memory at -O2. mr and nv are constants
  * at every call, so unused rows vanish. */
-#define ATTN_ROW_INIT_(r) \
+#define ATTN_ROW_INIT_(r)                                                                     \
   ATTN_VF_ a##r##0 = ATTN_V_ZERO_(), a##r##1 = a##r##0, a##r##2 = a##r##0, a##r##3 = a##r##0; \
   const float *k##r = k + (mr > r ? r : 0) * stride;
-#define ATTN_ROW_STEP_(r)                        \
-  if (mr > r) {                                  \
-    ATTN_VF_ b = ATTN_V_SET1_(k##r[c]);          \
-    a##r##0 = ATTN_V_FMA_(q0, b, a##r##0);       \
+#define ATTN_ROW_STEP_(r)                              \
+  if (mr > r) {                                        \
+    ATTN_VF_ b = ATTN_V_SET1_(k##r[c]);                \
+    a##r##0 = ATTN_V_FMA_(q0, b, a##r##0);             \
     if (nv > 1) a##r##1 = ATTN_V_FMA_(q1, b, a##r##1); \
     if (nv > 2) a##r##2 = ATTN_V_FMA_(q2, b, a##r##2); \
     if (nv > 3) a##r##3 = ATTN_V_FMA_(q3, b, a##r##3); \
   }
-#define ATTN_ROW_STORE_(r)                                        \
-  if (mr > r) {                                                   \
-    float *row = s + r * ATTN_TILE_;                              \
-    ATTN_V_STORE_(row, a##r##0);                                  \
-    t0 = ATTN_V_MAX_(a##r##0, t0);                                \
+#define ATTN_ROW_STORE_(r)                                                                \
+  if (mr > r) {                                                                           \
+    float *row = s + r * ATTN_TILE_;                                                      \
+    ATTN_V_STORE_(row, a##r##0);                                                          \
+    t0 = ATTN_V_MAX_(a##r##0, t0);                                                        \
     if (nv > 1) ATTN_V_STORE_(row + ATTN_W_, a##r##1), t1 = ATTN_V_MAX_(a##r##1, t1);     \
     if (nv > 2) ATTN_V_STORE_(row + 2 * ATTN_W_, a##r##2), t2 = ATTN_V_MAX_(a##r##2, t2); \
     if (nv > 3) ATTN_V_STORE_(row + 3 * ATTN_W_, a##r##3), t3 = ATTN_V_MAX_(a##r##3, t3); \
@@ -26,23 +26,35 @@
 
 ATTN_INLINE_ void ATTN_FN_(score_micro)(const int mr, const int nv, float *s, const float *qt,
                                         const float *k, int64_t stride, int64_t dk, float *top) {
-  ATTN_ROW_INIT_(0) ATTN_ROW_INIT_(1) ATTN_ROW_INIT_(2)
-  ATTN_ROW_INIT_(3) ATTN_ROW_INIT_(4) ATTN_ROW_INIT_(5)
+  ATTN_ROW_INIT_(0)
+  ATTN_ROW_INIT_(1)
+  ATTN_ROW_INIT_(2)
+  ATTN_ROW_INIT_(3)
+  ATTN_ROW_INIT_(4)
+  ATTN_ROW_INIT_(5)
   for (ptrdiff_t c = 0; c < (ptrdiff_t)dk; c++) {
     ATTN_VF_ q0 = ATTN_V_LOAD_(qt), q1 = q0, q2 = q0, q3 = q0;
     if (nv > 1) q1 = ATTN_V_LOAD_(qt + ATTN_W_);
     if (nv > 2) q2 = ATTN_V_LOAD_(qt + 2 * ATTN_W_);
     if (nv > 3) q3 = ATTN_V_LOAD_(qt + 3 * ATTN_W_);
-    ATTN_ROW_STEP_(0) ATTN_ROW_STEP_(1) ATTN_ROW_STEP_(2)
-    ATTN_ROW_STEP_(3) ATTN_ROW_STEP_(4) ATTN_ROW_STEP_(5)
+    ATTN_ROW_STEP_(0)
+    ATTN_ROW_STEP_(1)
+    ATTN_ROW_STEP_(2)
+    ATTN_ROW_STEP_(3)
+    ATTN_ROW_STEP_(4)
+    ATTN_ROW_STEP_(5)
     qt += ATTN_TILE_;
   }
   ATTN_VF_ t0 = ATTN_V_LOAD_(top), t1 = t0, t2 = t0, t3 = t0;
   if (nv > 1) t1 = ATTN_V_LOAD_(top + ATTN_W_);
   if (nv > 2) t2 = ATTN_V_LOAD_(top + 2 * ATTN_W_);
   if (nv > 3) t3 = ATTN_V_LOAD_(top + 3 * ATTN_W_);
-  ATTN_ROW_STORE_(0) ATTN_ROW_STORE_(1) ATTN_ROW_STORE_(2)
-  ATTN_ROW_STORE_(3) ATTN_ROW_STORE_(4) ATTN_ROW_STORE_(5)
+  ATTN_ROW_STORE_(0)
+  ATTN_ROW_STORE_(1)
+  ATTN_ROW_STORE_(2)
+  ATTN_ROW_STORE_(3)
+  ATTN_ROW_STORE_(4)
+  ATTN_ROW_STORE_(5)
   ATTN_V_STORE_(top, t0);
   if (nv > 1) ATTN_V_STORE_(top + ATTN_W_, t1);
   if (nv > 2) ATTN_V_STORE_(top + 2 * ATTN_W_, t2);

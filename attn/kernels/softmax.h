@@ -64,6 +64,7 @@ ATTN_FUNC_ void ATTN_FN_(modify_block)(float *s, int64_t key, int64_t n, int g0,
                   (mod->bias ? ATTN_USE_BIAS_ : 0) | (mod->key ? ATTN_USE_KEY_ : 0) |
                   (mod->allow ? ATTN_USE_ALLOW_ : 0) | (mod->lo ? ATTN_USE_BOUND_ : 0);
   switch (use) {
+#if ATTN_SPECIALISE_
 #define ATTN_CASE_(set) \
   case set: ATTN_FN_(modify_lanes)(set, s, key, n, g0, g1, mod, top); break;
     ATTN_CASE_(ATTN_USE_CAP_)
@@ -74,6 +75,7 @@ ATTN_FUNC_ void ATTN_FN_(modify_block)(float *s, int64_t key, int64_t n, int g0,
     ATTN_CASE_(ATTN_USE_ALLOW_)
     ATTN_CASE_(ATTN_USE_BOUND_)
 #undef ATTN_CASE_
+#endif
     default: ATTN_FN_(modify_lanes)(use, s, key, n, g0, g1, mod, top);
   }
 }

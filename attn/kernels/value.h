@@ -2,20 +2,20 @@
  * accumulator. The micro-kernel holds mr columns of V by nv vectors of queries in registers; keys
  * are added in index order. */
 
-#define ATTN_ROW_INIT_(r)                                                           \
+#define ATTN_ROW_INIT_(r)                                                                     \
   ATTN_VF_ a##r##0 = ATTN_V_ZERO_(), a##r##1 = a##r##0, a##r##2 = a##r##0, a##r##3 = a##r##0; \
-  if (mr > r && !start) {                                                           \
-    const float *row = ot + r * ATTN_TILE_;                                         \
-    a##r##0 = ATTN_V_LOAD_(row);                                                    \
-    if (nv > 1) a##r##1 = ATTN_V_LOAD_(row + ATTN_W_);                              \
-    if (nv > 2) a##r##2 = ATTN_V_LOAD_(row + 2 * ATTN_W_);                          \
-    if (nv > 3) a##r##3 = ATTN_V_LOAD_(row + 3 * ATTN_W_);                          \
-    if (alpha) {                                                                    \
-      a##r##0 = ATTN_V_MUL_(a##r##0, ATTN_V_LOAD_(alpha));                          \
-      if (nv > 1) a##r##1 = ATTN_V_MUL_(a##r##1, ATTN_V_LOAD_(alpha + ATTN_W_));    \
-      if (nv > 2) a##r##2 = ATTN_V_MUL_(a##r##2, ATTN_V_LOAD_(alpha + 2 * ATTN_W_)); \
-      if (nv > 3) a##r##3 = ATTN_V_MUL_(a##r##3, ATTN_V_LOAD_(alpha + 3 * ATTN_W_)); \
-    }                                                                               \
+  if (mr > r && !start) {                                                                     \
+    const float *row = ot + r * ATTN_TILE_;                                                   \
+    a##r##0 = ATTN_V_LOAD_(row);                                                              \
+    if (nv > 1) a##r##1 = ATTN_V_LOAD_(row + ATTN_W_);                                        \
+    if (nv > 2) a##r##2 = ATTN_V_LOAD_(row + 2 * ATTN_W_);                                    \
+    if (nv > 3) a##r##3 = ATTN_V_LOAD_(row + 3 * ATTN_W_);                                    \
+    if (alpha) {                                                                              \
+      a##r##0 = ATTN_V_MUL_(a##r##0, ATTN_V_LOAD_(alpha));                                    \
+      if (nv > 1) a##r##1 = ATTN_V_MUL_(a##r##1, ATTN_V_LOAD_(alpha + ATTN_W_));              \
+      if (nv > 2) a##r##2 = ATTN_V_MUL_(a##r##2, ATTN_V_LOAD_(alpha + 2 * ATTN_W_));          \
+      if (nv > 3) a##r##3 = ATTN_V_MUL_(a##r##3, ATTN_V_LOAD_(alpha + 3 * ATTN_W_));          \
+    }                                                                                         \
   }
 #define ATTN_ROW_STEP_(r)                              \
   if (mr > r) {                                        \
@@ -25,31 +25,43 @@
     if (nv > 2) a##r##2 = ATTN_V_FMA_(p2, b, a##r##2); \
     if (nv > 3) a##r##3 = ATTN_V_FMA_(p3, b, a##r##3); \
   }
-#define ATTN_ROW_STORE_(r)                                   \
-  if (mr > r) {                                              \
-    float *row = ot + r * ATTN_TILE_;                        \
-    ATTN_V_STORE_(row, a##r##0);                             \
-    if (nv > 1) ATTN_V_STORE_(row + ATTN_W_, a##r##1);       \
-    if (nv > 2) ATTN_V_STORE_(row + 2 * ATTN_W_, a##r##2);   \
-    if (nv > 3) ATTN_V_STORE_(row + 3 * ATTN_W_, a##r##3);   \
+#define ATTN_ROW_STORE_(r)                                 \
+  if (mr > r) {                                            \
+    float *row = ot + r * ATTN_TILE_;                      \
+    ATTN_V_STORE_(row, a##r##0);                           \
+    if (nv > 1) ATTN_V_STORE_(row + ATTN_W_, a##r##1);     \
+    if (nv > 2) ATTN_V_STORE_(row + 2 * ATTN_W_, a##r##2); \
+    if (nv > 3) ATTN_V_STORE_(row + 3 * ATTN_W_, a##r##3); \
   }
 
 ATTN_INLINE_ void ATTN_FN_(value_micro)(const int mr, const int nv, float *ot, const float *p,
                                         const float *v, int64_t stride, int64_t n,
                                         const float *alpha, int start) {
-  ATTN_ROW_INIT_(0) ATTN_ROW_INIT_(1) ATTN_ROW_INIT_(2)
-  ATTN_ROW_INIT_(3) ATTN_ROW_INIT_(4) ATTN_ROW_INIT_(5)
+  ATTN_ROW_INIT_(0)
+  ATTN_ROW_INIT_(1)
+  ATTN_ROW_INIT_(2)
+  ATTN_ROW_INIT_(3)
+  ATTN_ROW_INIT_(4)
+  ATTN_ROW_INIT_(5)
   for (ptrdiff_t j = 0; j < (ptrdiff_t)n; j++) {
     ATTN_VF_ p0 = ATTN_V_LOAD_(p), p1 = p0, p2 = p0, p3 = p0;
     if (nv > 1) p1 = ATTN_V_LOAD_(p + ATTN_W_);
     if (nv > 2) p2 = ATTN_V_LOAD_(p + 2 * ATTN_W_);
     if (nv > 3) p3 = ATTN_V_LOAD_(p + 3 * ATTN_W_);
-    ATTN_ROW_STEP_(0) ATTN_ROW_STEP_(1) ATTN_ROW_STEP_(2)
-    ATTN_ROW_STEP_(3) ATTN_ROW_STEP_(4) ATTN_ROW_STEP_(5)
+    ATTN_ROW_STEP_(0)
+    ATTN_ROW_STEP_(1)
+    ATTN_ROW_STEP_(2)
+    ATTN_ROW_STEP_(3)
+    ATTN_ROW_STEP_(4)
+    ATTN_ROW_STEP_(5)
     p += ATTN_TILE_, v += stride;
   }
-  ATTN_ROW_STORE_(0) ATTN_ROW_STORE_(1) ATTN_ROW_STORE_(2)
-  ATTN_ROW_STORE_(3) ATTN_ROW_STORE_(4) ATTN_ROW_STORE_(5)
+  ATTN_ROW_STORE_(0)
+  ATTN_ROW_STORE_(1)
+  ATTN_ROW_STORE_(2)
+  ATTN_ROW_STORE_(3)
+  ATTN_ROW_STORE_(4)
+  ATTN_ROW_STORE_(5)
 }
 #undef ATTN_ROW_INIT_
 #undef ATTN_ROW_STEP_

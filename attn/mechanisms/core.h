@@ -54,18 +54,20 @@ ATTN_FUNC_ int attn_sdpa_plan_(attn_error_ *e, attn_softmax_ *a, const attn_sdpa
   static const attn_words_ wo = ATTN_WORDS_("o"), wq = ATTN_WORDS_("q"), wk = ATTN_WORDS_("k"),
                            wv = ATTN_WORDS_("v"), wl = ATTN_WORDS_("params.lse"),
                            wm = ATTN_WORDS_("params.map");
-  static const attn_mask_words_ wmask =
-      {"params.mask.kind must be ATTN_MASK_NONE, ATTN_MASK_BOOL or ATTN_MASK_BITS",
-       "params.mask.data must not be null", "params.mask.dtype is not used",
-       "params.mask must have extents 1 or [batch, heads, q_len, k_len]",
-       "params.mask spans more bytes than the address space holds", "params.mask.data alignment"};
-  static const attn_mask_words_ wbias =
-      {"params.bias.kind must be ATTN_MASK_NONE or ATTN_MASK_ADD",
-       "params.bias.data must not be null",
-       "params.bias.dtype must be ATTN_F32, ATTN_F16 or ATTN_BF16",
-       "params.bias must have extents 1 or [batch, heads, q_len, k_len]",
-       "params.bias spans more bytes than the address space holds",
-       "params.bias.data must be aligned to its elements"};
+  static const attn_mask_words_ wmask = {
+      "params.mask.kind must be ATTN_MASK_NONE, ATTN_MASK_BOOL or ATTN_MASK_BITS",
+      "params.mask.data must not be null",
+      "params.mask.dtype is not used",
+      "params.mask must have extents 1 or [batch, heads, q_len, k_len]",
+      "params.mask spans more bytes than the address space holds",
+      "params.mask.data alignment"};
+  static const attn_mask_words_ wbias = {
+      "params.bias.kind must be ATTN_MASK_NONE or ATTN_MASK_ADD",
+      "params.bias.data must not be null",
+      "params.bias.dtype must be ATTN_F32, ATTN_F16 or ATTN_BF16",
+      "params.bias must have extents 1 or [batch, heads, q_len, k_len]",
+      "params.bias spans more bytes than the address space holds",
+      "params.bias.data must be aligned to its elements"};
   attn_sdpa_params zero;
   memset(&zero, 0, sizeof zero);
   const attn_sdpa_params *p = params ? params : &zero;
@@ -94,8 +96,7 @@ ATTN_FUNC_ int attn_sdpa_plan_(attn_error_ *e, attn_softmax_ *a, const attn_sdpa
   if (!attn_check_rows_(e, o, &wo)) return 0;
 
   const float scale = p->scale;
-  if (!(scale - scale == 0.0f))
-    return attn_reject_(e, ATTN_E_VALUE, "params.scale must be finite");
+  if (!(scale - scale == 0.0f)) return attn_reject_(e, ATTN_E_VALUE, "params.scale must be finite");
   if (!(p->softcap >= 0.0f && p->softcap < INFINITY))
     return attn_reject_(e, ATTN_E_VALUE, "params.softcap must be finite and not negative");
   if (p->has_q_off && attn_abs64_(p->q_off) >= (int64_t)1 << 40)
@@ -103,7 +104,8 @@ ATTN_FUNC_ int attn_sdpa_plan_(attn_error_ *e, attn_softmax_ *a, const attn_sdpa
   if (q->len >= (int64_t)1 << 40 || k->len >= (int64_t)1 << 40)
     return attn_reject_(e, ATTN_E_OVERFLOW, "q.len and k.len must be below 2^40");
   if (p->window_left < ATTN_WINDOW_NONE)
-    return attn_reject_(e, ATTN_E_RANGE, "params.window_left must be 0, positive or ATTN_WINDOW_NONE");
+    return attn_reject_(e, ATTN_E_RANGE,
+                        "params.window_left must be 0, positive or ATTN_WINDOW_NONE");
   if (p->window_right < ATTN_WINDOW_NONE)
     return attn_reject_(e, ATTN_E_RANGE,
                         "params.window_right must be 0, positive or ATTN_WINDOW_NONE");
@@ -117,8 +119,8 @@ ATTN_FUNC_ int attn_sdpa_plan_(attn_error_ *e, attn_softmax_ *a, const attn_sdpa
                          &span[ALIBI]) ||
       !attn_check_array_(e, p->sinks, q->heads, 4, "params.sinks must be aligned to its elements",
                          &span[SINKS]) ||
-      !attn_check_array_(e, p->kv_len, q->batch, 4,
-                         "params.kv_len must be aligned to its elements", &span[KV_LEN]) ||
+      !attn_check_array_(e, p->kv_len, q->batch, 4, "params.kv_len must be aligned to its elements",
+                         &span[KV_LEN]) ||
       !attn_check_array_(e, p->q_len, q->batch, 4, "params.q_len must be aligned to its elements",
                          &span[Q_LEN]))
     return 0;
@@ -127,8 +129,7 @@ ATTN_FUNC_ int attn_sdpa_plan_(attn_error_ *e, attn_softmax_ *a, const attn_sdpa
     if (lse->dtype != ATTN_F32)
       return attn_reject_(e, ATTN_E_DTYPE, "params.lse.dtype must be ATTN_F32");
     if (!attn_check_tensor_(e, lse, &wl, &span[LSE])) return 0;
-    if (lse->batch != q->batch || lse->heads != q->heads || lse->len != q->len ||
-        lse->dim != 1)
+    if (lse->batch != q->batch || lse->heads != q->heads || lse->len != q->len || lse->dim != 1)
       return attn_reject_(e, ATTN_E_SHAPE, "params.lse must be [q.batch, q.heads, q.len, 1]");
     if (!attn_check_rows_(e, lse, &wl)) return 0;
   }
@@ -147,7 +148,9 @@ ATTN_FUNC_ int attn_sdpa_plan_(attn_error_ *e, attn_softmax_ *a, const attn_sdpa
     for (int y = x + 1; y < WORK; y++)
       if (attn_overlap_(span[x], span[y]))
         return attn_reject_(e, ATTN_E_OVERLAP,
-                            x == O ? wo.overlap : x == LSE ? wl.overlap : wm.overlap);
+                            x == O     ? wo.overlap
+                            : x == LSE ? wl.overlap
+                                       : wm.overlap);
   for (int x = O; x < WORK; x++)
     if (attn_overlap_(span[x], span[WORK]))
       return attn_reject_(e, ATTN_E_OVERLAP, "ctx.workspace must not share memory with a tensor");
@@ -164,7 +167,7 @@ ATTN_FUNC_ int attn_sdpa_plan_(attn_error_ *e, attn_softmax_ *a, const attn_sdpa
 
   /* the engine's problem */
   a->o = *o, a->q = *q, a->k = *k, a->v = *v;
-  a->mask = p->mask, a->bias = p->bias;
+  if (k->len > 0) a->mask = p->mask, a->bias = p->bias;
   a->kv_len = p->kv_len, a->q_len = p->q_len;
   a->alibi = p->alibi, a->sinks = p->sinks, a->softmax_one = p->softmax_one != 0;
   double s = (double)scale;
@@ -230,13 +233,15 @@ ATTN_FUNC_ int attn_merge_plan_(attn_error_ *e, attn_merge_job_ *m, const attn_c
                                 int *workers) {
   static const attn_words_ w[6] = {ATTN_WORDS_("o"),    ATTN_WORDS_("lse"), ATTN_WORDS_("o1"),
                                    ATTN_WORDS_("lse1"), ATTN_WORDS_("o2"),  ATTN_WORDS_("lse2")};
-  static const char *const shape[6] = {
-      "", "lse must be [o.batch, o.heads, o.len, 1]", "o1 must have the shape of o",
-      "lse1 must be [o.batch, o.heads, o.len, 1]", "o2 must have the shape of o",
-      "lse2 must be [o.batch, o.heads, o.len, 1]"};
-  static const char *const type[6] = {"", "lse.dtype must be ATTN_F32", "",
-                                      "lse1.dtype must be ATTN_F32", "",
-                                      "lse2.dtype must be ATTN_F32"};
+  static const char *const shape[6] = {"",
+                                       "lse must be [o.batch, o.heads, o.len, 1]",
+                                       "o1 must have the shape of o",
+                                       "lse1 must be [o.batch, o.heads, o.len, 1]",
+                                       "o2 must have the shape of o",
+                                       "lse2 must be [o.batch, o.heads, o.len, 1]"};
+  static const char *const type[6] = {"", "lse.dtype must be ATTN_F32",
+                                      "", "lse1.dtype must be ATTN_F32",
+                                      "", "lse2.dtype must be ATTN_F32"};
   attn_tensor *t[6] = {&m->o, &m->lse, &m->o1, &m->lse1, &m->o2, &m->lse2};
   attn_span_ span[6];
   memset(span, 0, sizeof span);

@@ -35,8 +35,8 @@ ATTN_FUNC_ int attn_rope_plan_(attn_error_ *e, attn_rope_job_ *j, const attn_rop
   int64_t count = attn_mul_(p->positions_per_batch ? j->x.batch : 1, j->x.len);
   if (count > INT64_MAX / 8)
     return attn_reject_(e, ATTN_E_OVERFLOW, "params.positions spans more than the address space");
-  if (!attn_check_array_(e, p->positions, count, 8, "params.positions must be aligned to its elements",
-                         &sp))
+  if (!attn_check_array_(e, p->positions, count, 8,
+                         "params.positions must be aligned to its elements", &sp))
     return 0;
   if ((attn_overlap_(sy, sx) && !attn_same_view_(&j->y, &j->x)) || attn_overlap_(sy, sp))
     return attn_reject_(e, ATTN_E_OVERLAP, wy.overlap);
@@ -49,8 +49,8 @@ ATTN_FUNC_ int attn_rope_plan_(attn_error_ *e, attn_rope_job_ *j, const attn_rop
 
 /* Pieces: one row position of one batch entry, all heads, so that sines are made once. */
 ATTN_FUNC_ int64_t attn_rope_bytes_(const attn_rope_job_ *j, int workers) {
-  return attn_workspace_bytes_(attn_add_(attn_piece_(j->p.rot / 2, sizeof(double)),
-                                         attn_mul_(j->bytes, workers)), 1);
+  return attn_workspace_bytes_(
+      attn_add_(attn_piece_(j->p.rot / 2, sizeof(double)), attn_mul_(j->bytes, workers)), 1);
 }
 
 ATTN_FUNC_ void attn_rope_item_(void *job, int worker, int64_t index) {
@@ -60,7 +60,8 @@ ATTN_FUNC_ void attn_rope_item_(void *job, int worker, int64_t index) {
   float *cosine = (float *)(void *)(j->workspace + worker * j->bytes);
   float *sine = cosine + j->bytes / 2 / (int64_t)sizeof(float);
   double position = (double)(p->start + i);
-  if (p->positions) position = (double)p->positions[(p->positions_per_batch ? b * j->x.len : 0) + i];
+  if (p->positions)
+    position = (double)p->positions[(p->positions_per_batch ? b * j->x.len : 0) + i];
   for (int64_t m = 0; m < p->rot / 2; m++) {
     /* in double: a float angle is wrong by 0.03 at position 10^6 */
     double phi = position * j->theta[m];

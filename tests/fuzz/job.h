@@ -106,8 +106,9 @@ static void job_run(job *j, input *in) {
   attn_isa asked = ctx.isa;
   ctx.validate = below(in, 2);
   ctx.workers = below(in, 5);
-  if (ctx.workers > 1 || chance(in, 4)) ctx.parallel_for = backwards;
   if (chance(in, 32)) ctx.workers = (int)nasty_int(in);
+  /* without it a call runs serially in less memory than the query names */
+  if (ctx.workers > 1 || chance(in, 4)) ctx.parallel_for = backwards;
 
   size_t want = j->workspace ? j->workspace(j, &ctx) : 0;
   int memory = below(in, 5), shift = below(in, 64), too_small = 0;
