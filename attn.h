@@ -152,7 +152,7 @@
 #define ATTN_EXP2_SCALE_(i) p##i = ATTN_V_LDEXP_SMALL_(p##i, t##i, n##i);
 #define ATTN_EXP2_(each)                                                                 \
   each(ATTN_EXP2_CLAMP_) each(ATTN_EXP2_ROUND_) each(ATTN_EXP2_REDUCE_) ATTN_POLY_(each) \
-      each(ATTN_EXP2_SCALE_)
+  each(ATTN_EXP2_SCALE_)
 
 #define ATTN_EACH1_(step) step(0)
 #define ATTN_EACH4_(step) step(0) step(1) step(2) step(3)
@@ -175,7 +175,8 @@ ATTN_INLINE_ void ATTN_FN_(exp2_neg4)(ATTN_VF_ *y) {
 /* 2^y for y <= 0 or NaN, subnormal results included: for weights that leave the library */
 ATTN_INLINE_ ATTN_VF_ ATTN_FN_(exp2_full)(ATTN_VF_ y) {
   ATTN_VF_ f0 = ATTN_V_MAX_(ATTN_V_SET1_(-150.0f), y), t0, n0, p0;
-  ATTN_EXP2_ROUND_(0) ATTN_EXP2_REDUCE_(0) ATTN_POLY_(ATTN_EACH1_) return ATTN_V_LDEXP_(p0, t0, n0);
+  ATTN_EXP2_ROUND_(0) ATTN_EXP2_REDUCE_(0) ATTN_POLY_(ATTN_EACH1_)
+  return ATTN_V_LDEXP_(p0, t0, n0);
 }
 
 /* e^x for every x. ln 2 is split so that n * hi is exact for |n| <= 2^9 with or without FMA */
@@ -1415,11 +1416,11 @@ ATTN_DEF attn_status attn_alibi_slopes(float *slopes, int64_t n);
  * region's target list and the run-time test are both made from this row. */
 #define ATTN_FEATURES_AVX2_(F, R) \
   F("avx2", 7, EBX, 5) R("fma", 1, ECX, 12) R("f16c", 1, ECX, 29) R("avx", 1, ECX, 28)
-#define ATTN_FEATURES_AVX512_(F, R)                                             \
-  ATTN_FEATURES_AVX2_(F, R)                                                     \
-  R("avx512f", 7, EBX, 16)                                                      \
-  R("avx512bw", 7, EBX, 30) R("avx512dq", 7, EBX, 17) R("avx512vl", 7, EBX, 31) \
-      R("avx512cd", 7, EBX, 28)
+/* clang-format off */
+#define ATTN_FEATURES_AVX512_(F, R)                                              \
+  ATTN_FEATURES_AVX2_(F, R) R("avx512f", 7, EBX, 16) R("avx512bw", 7, EBX, 30)  \
+  R("avx512dq", 7, EBX, 17) R("avx512vl", 7, EBX, 31) R("avx512cd", 7, EBX, 28)
+/* clang-format on */
 /* The register state the system must save: SSE+AVX, then AVX-512's masks and upper halves. */
 #define ATTN_XCR0_AVX2_ 0x06u
 #define ATTN_XCR0_AVX512_ 0xE6u
@@ -2002,19 +2003,25 @@ ATTN_INLINE_ void attn_transpose_avx2_(__m256 *r) {
   a[2 * (i)] = _mm256_unpacklo_ps(r[2 * (i)], r[2 * (i) + 1]); \
   a[2 * (i) + 1] = _mm256_unpackhi_ps(r[2 * (i)], r[2 * (i) + 1]);
   ATTN_PAIR_(0)
-  ATTN_PAIR_(1) ATTN_PAIR_(2) ATTN_PAIR_(3)
+  ATTN_PAIR_(1)
+  ATTN_PAIR_(2)
+  ATTN_PAIR_(3)
 #undef ATTN_PAIR_
 #define ATTN_QUAD_(i)                                                       \
   b[4 * (i)] = _mm256_shuffle_ps(a[4 * (i)], a[4 * (i) + 2], 0x44);         \
   b[4 * (i) + 1] = _mm256_shuffle_ps(a[4 * (i)], a[4 * (i) + 2], 0xEE);     \
   b[4 * (i) + 2] = _mm256_shuffle_ps(a[4 * (i) + 1], a[4 * (i) + 3], 0x44); \
   b[4 * (i) + 3] = _mm256_shuffle_ps(a[4 * (i) + 1], a[4 * (i) + 3], 0xEE);
-      ATTN_QUAD_(0) ATTN_QUAD_(1)
+  ATTN_QUAD_(0)
+  ATTN_QUAD_(1)
 #undef ATTN_QUAD_
 #define ATTN_LANE_(i)                                    \
   r[i] = _mm256_permute2f128_ps(b[i], b[(i) + 4], 0x20); \
   r[(i) + 4] = _mm256_permute2f128_ps(b[i], b[(i) + 4], 0x31);
-          ATTN_LANE_(0) ATTN_LANE_(1) ATTN_LANE_(2) ATTN_LANE_(3)
+  ATTN_LANE_(0)
+  ATTN_LANE_(1)
+  ATTN_LANE_(2)
+  ATTN_LANE_(3)
 #undef ATTN_LANE_
 }
 /* <<< attn/isa/simd_avx2.h */
@@ -2110,14 +2117,23 @@ ATTN_INLINE_ void attn_transpose_avx512_(__m512 *r) {
   a[2 * (i)] = _mm512_unpacklo_ps(r[2 * (i)], r[2 * (i) + 1]); \
   a[2 * (i) + 1] = _mm512_unpackhi_ps(r[2 * (i)], r[2 * (i) + 1]);
   ATTN_PAIR_(0)
-  ATTN_PAIR_(1) ATTN_PAIR_(2) ATTN_PAIR_(3) ATTN_PAIR_(4) ATTN_PAIR_(5) ATTN_PAIR_(6) ATTN_PAIR_(7)
+  ATTN_PAIR_(1)
+  ATTN_PAIR_(2)
+  ATTN_PAIR_(3)
+  ATTN_PAIR_(4)
+  ATTN_PAIR_(5)
+  ATTN_PAIR_(6)
+  ATTN_PAIR_(7)
 #undef ATTN_PAIR_
 #define ATTN_QUAD_(i)                                                       \
   b[4 * (i)] = _mm512_shuffle_ps(a[4 * (i)], a[4 * (i) + 2], 0x44);         \
   b[4 * (i) + 1] = _mm512_shuffle_ps(a[4 * (i)], a[4 * (i) + 2], 0xEE);     \
   b[4 * (i) + 2] = _mm512_shuffle_ps(a[4 * (i) + 1], a[4 * (i) + 3], 0x44); \
   b[4 * (i) + 3] = _mm512_shuffle_ps(a[4 * (i) + 1], a[4 * (i) + 3], 0xEE);
-      ATTN_QUAD_(0) ATTN_QUAD_(1) ATTN_QUAD_(2) ATTN_QUAD_(3)
+  ATTN_QUAD_(0)
+  ATTN_QUAD_(1)
+  ATTN_QUAD_(2)
+  ATTN_QUAD_(3)
 #undef ATTN_QUAD_
 #define ATTN_LANE_(i)                                                \
   a[i] = _mm512_shuffle_f32x4(b[i], b[(i) + 4], 0x88);               \
@@ -2128,7 +2144,10 @@ ATTN_INLINE_ void attn_transpose_avx512_(__m512 *r) {
   r[(i) + 8] = _mm512_shuffle_f32x4(a[i], a[(i) + 8], 0xDD);         \
   r[(i) + 4] = _mm512_shuffle_f32x4(a[(i) + 4], a[(i) + 12], 0x88);  \
   r[(i) + 12] = _mm512_shuffle_f32x4(a[(i) + 4], a[(i) + 12], 0xDD);
-          ATTN_LANE_(0) ATTN_LANE_(1) ATTN_LANE_(2) ATTN_LANE_(3)
+  ATTN_LANE_(0)
+  ATTN_LANE_(1)
+  ATTN_LANE_(2)
+  ATTN_LANE_(3)
 #undef ATTN_LANE_
 }
 /* <<< attn/isa/simd_avx512.h */

@@ -87,18 +87,24 @@ ATTN_INLINE_ void attn_transpose_avx2_(__m256 *r) {
   a[2 * (i)] = _mm256_unpacklo_ps(r[2 * (i)], r[2 * (i) + 1]); \
   a[2 * (i) + 1] = _mm256_unpackhi_ps(r[2 * (i)], r[2 * (i) + 1]);
   ATTN_PAIR_(0)
-  ATTN_PAIR_(1) ATTN_PAIR_(2) ATTN_PAIR_(3)
+  ATTN_PAIR_(1)
+  ATTN_PAIR_(2)
+  ATTN_PAIR_(3)
 #undef ATTN_PAIR_
 #define ATTN_QUAD_(i)                                                       \
   b[4 * (i)] = _mm256_shuffle_ps(a[4 * (i)], a[4 * (i) + 2], 0x44);         \
   b[4 * (i) + 1] = _mm256_shuffle_ps(a[4 * (i)], a[4 * (i) + 2], 0xEE);     \
   b[4 * (i) + 2] = _mm256_shuffle_ps(a[4 * (i) + 1], a[4 * (i) + 3], 0x44); \
   b[4 * (i) + 3] = _mm256_shuffle_ps(a[4 * (i) + 1], a[4 * (i) + 3], 0xEE);
-      ATTN_QUAD_(0) ATTN_QUAD_(1)
+  ATTN_QUAD_(0)
+  ATTN_QUAD_(1)
 #undef ATTN_QUAD_
 #define ATTN_LANE_(i)                                    \
   r[i] = _mm256_permute2f128_ps(b[i], b[(i) + 4], 0x20); \
   r[(i) + 4] = _mm256_permute2f128_ps(b[i], b[(i) + 4], 0x31);
-          ATTN_LANE_(0) ATTN_LANE_(1) ATTN_LANE_(2) ATTN_LANE_(3)
+  ATTN_LANE_(0)
+  ATTN_LANE_(1)
+  ATTN_LANE_(2)
+  ATTN_LANE_(3)
 #undef ATTN_LANE_
 }

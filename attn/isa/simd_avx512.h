@@ -73,14 +73,23 @@ ATTN_INLINE_ void attn_transpose_avx512_(__m512 *r) {
   a[2 * (i)] = _mm512_unpacklo_ps(r[2 * (i)], r[2 * (i) + 1]); \
   a[2 * (i) + 1] = _mm512_unpackhi_ps(r[2 * (i)], r[2 * (i) + 1]);
   ATTN_PAIR_(0)
-  ATTN_PAIR_(1) ATTN_PAIR_(2) ATTN_PAIR_(3) ATTN_PAIR_(4) ATTN_PAIR_(5) ATTN_PAIR_(6) ATTN_PAIR_(7)
+  ATTN_PAIR_(1)
+  ATTN_PAIR_(2)
+  ATTN_PAIR_(3)
+  ATTN_PAIR_(4)
+  ATTN_PAIR_(5)
+  ATTN_PAIR_(6)
+  ATTN_PAIR_(7)
 #undef ATTN_PAIR_
 #define ATTN_QUAD_(i)                                                       \
   b[4 * (i)] = _mm512_shuffle_ps(a[4 * (i)], a[4 * (i) + 2], 0x44);         \
   b[4 * (i) + 1] = _mm512_shuffle_ps(a[4 * (i)], a[4 * (i) + 2], 0xEE);     \
   b[4 * (i) + 2] = _mm512_shuffle_ps(a[4 * (i) + 1], a[4 * (i) + 3], 0x44); \
   b[4 * (i) + 3] = _mm512_shuffle_ps(a[4 * (i) + 1], a[4 * (i) + 3], 0xEE);
-      ATTN_QUAD_(0) ATTN_QUAD_(1) ATTN_QUAD_(2) ATTN_QUAD_(3)
+  ATTN_QUAD_(0)
+  ATTN_QUAD_(1)
+  ATTN_QUAD_(2)
+  ATTN_QUAD_(3)
 #undef ATTN_QUAD_
 #define ATTN_LANE_(i)                                                \
   a[i] = _mm512_shuffle_f32x4(b[i], b[(i) + 4], 0x88);               \
@@ -91,6 +100,9 @@ ATTN_INLINE_ void attn_transpose_avx512_(__m512 *r) {
   r[(i) + 8] = _mm512_shuffle_f32x4(a[i], a[(i) + 8], 0xDD);         \
   r[(i) + 4] = _mm512_shuffle_f32x4(a[(i) + 4], a[(i) + 12], 0x88);  \
   r[(i) + 12] = _mm512_shuffle_f32x4(a[(i) + 4], a[(i) + 12], 0xDD);
-          ATTN_LANE_(0) ATTN_LANE_(1) ATTN_LANE_(2) ATTN_LANE_(3)
+  ATTN_LANE_(0)
+  ATTN_LANE_(1)
+  ATTN_LANE_(2)
+  ATTN_LANE_(3)
 #undef ATTN_LANE_
 }

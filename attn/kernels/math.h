@@ -24,7 +24,7 @@
 #define ATTN_EXP2_SCALE_(i) p##i = ATTN_V_LDEXP_SMALL_(p##i, t##i, n##i);
 #define ATTN_EXP2_(each)                                                                 \
   each(ATTN_EXP2_CLAMP_) each(ATTN_EXP2_ROUND_) each(ATTN_EXP2_REDUCE_) ATTN_POLY_(each) \
-      each(ATTN_EXP2_SCALE_)
+  each(ATTN_EXP2_SCALE_)
 
 #define ATTN_EACH1_(step) step(0)
 #define ATTN_EACH4_(step) step(0) step(1) step(2) step(3)
@@ -47,7 +47,8 @@ ATTN_INLINE_ void ATTN_FN_(exp2_neg4)(ATTN_VF_ *y) {
 /* 2^y for y <= 0 or NaN, subnormal results included: for weights that leave the library */
 ATTN_INLINE_ ATTN_VF_ ATTN_FN_(exp2_full)(ATTN_VF_ y) {
   ATTN_VF_ f0 = ATTN_V_MAX_(ATTN_V_SET1_(-150.0f), y), t0, n0, p0;
-  ATTN_EXP2_ROUND_(0) ATTN_EXP2_REDUCE_(0) ATTN_POLY_(ATTN_EACH1_) return ATTN_V_LDEXP_(p0, t0, n0);
+  ATTN_EXP2_ROUND_(0) ATTN_EXP2_REDUCE_(0) ATTN_POLY_(ATTN_EACH1_)
+  return ATTN_V_LDEXP_(p0, t0, n0);
 }
 
 /* e^x for every x. ln 2 is split so that n * hi is exact for |n| <= 2^9 with or without FMA */
