@@ -93,9 +93,10 @@
  *   ATTN_MALLOC(size), ATTN_FREE(ptr)   both or none; malloc and free
  *   ATTN_NO_AVX2, ATTN_NO_AVX512, ATTN_NO_NEON   leave a tier out
  *   ATTN_NO_GETENV           do not read ATTN_ISA from the environment
- *   ATTN_SELF                the name of this header, if you rename it (it includes itself)
- *   ATTN_DEF                 how functions are declared (extern; e.g. a dllexport attribute)
- *   ATTN_FORCE_X86           compile the x86 tiers with gcc for Windows, see isa/config.h
+ *   ATTN_USE_SLEEF           take exp and tanh from SLEEF (link with -lsleef): its 1.0 ULP bounds,
+ * other bits than without ATTN_SELF                the name of this header, if you rename it (it
+ * includes itself) ATTN_DEF                 how functions are declared (extern; e.g. a dllexport
+ * attribute) ATTN_FORCE_X86           compile the x86 tiers with gcc for Windows, see isa/config.h
  *
  * 11. LICENCE
  *   MIT No Attribution. Permission is hereby granted, free of charge, to any person obtaining a
@@ -125,6 +126,25 @@
 
 #define ATTN_FN_(name) ATTN_CAT_(ATTN_CAT_(attn_##name##_, ATTN_T_), _)
 
+#ifdef ATTN_USE_SLEEF
+/* >>> attn/kernels/math_sleef.h */
+/* kernels/math_sleef.h owns the functions of kernels/math.h on top of SLEEF, for users who define
+ * ATTN_USE_SLEEF and link with -lsleef: 1.0 ULP each, at about SLEEF's cost. Results then have
+ * other bits than the built-in ones, and may differ between tiers. */
+
+ATTN_INLINE_ ATTN_VF_ ATTN_FN_(exp2_full)(ATTN_VF_ y) { return ATTN_V_SLEEF_(exp2)(y); }
+ATTN_INLINE_ ATTN_VF_ ATTN_FN_(exp2_neg)(ATTN_VF_ y) { return ATTN_V_SLEEF_(exp2)(y); }
+ATTN_INLINE_ ATTN_VF_ ATTN_FN_(exp)(ATTN_VF_ x) { return ATTN_V_SLEEF_(exp)(x); }
+ATTN_INLINE_ ATTN_VF_ ATTN_FN_(tanh)(ATTN_VF_ x) { return ATTN_V_SLEEF_(tanh)(x); }
+
+ATTN_INLINE_ void ATTN_FN_(exp2_neg4)(ATTN_VF_ *y) {
+  for (int i = 0; i < 4; i++) y[i] = ATTN_V_SLEEF_(exp2)(y[i]);
+}
+ATTN_INLINE_ void ATTN_FN_(tanh4)(ATTN_VF_ *x) {
+  for (int i = 0; i < 4; i++) x[i] = ATTN_V_SLEEF_(tanh)(x[i]);
+}
+/* <<< attn/kernels/math_sleef.h */
+#else
 /* >>> attn/kernels/math.h */
 /* kernels/math.h owns elementary functions on vectors. Every exponential of the library ends in
  * the same polynomial, in loop bodies and tails alike. */
@@ -249,6 +269,7 @@ ATTN_INLINE_ void ATTN_FN_(tanh4)(ATTN_VF_ *x) {
 #undef ATTN_TANH_SIGN_
 #undef ATTN_TANH_
 /* <<< attn/kernels/math.h */
+#endif
 /* >>> attn/kernels/score.h */
 /* kernels/score.h owns the score block: keys times packed queries. The micro-kernel holds mr keys
  * by nv vectors of queries in registers; each score is one chain of multiply-adds over c. */
@@ -924,6 +945,7 @@ static const attn_table_ ATTN_FN_(table) = {
 #undef ATTN_V_MUL_
 #undef ATTN_V_ROUND_
 #undef ATTN_V_SELECT_
+#undef ATTN_V_SLEEF_
 #undef ATTN_V_SET1_
 #undef ATTN_V_STORE_
 #undef ATTN_V_STORE_BF16_
@@ -1661,6 +1683,7 @@ ATTN_BEGIN_STRICT_
 #define ATTN_V_LOAD_BOOL_(p) attn_load_bool_scalar_(p)
 #define ATTN_V_SWAP_PAIRS_(a) attn_swap_pairs_scalar_(a)
 #define ATTN_V_TRANSPOSE_(r) attn_transpose_scalar_(r)
+#define ATTN_V_SLEEF_(f) attn_sleef_##f##_scalar_
 
 typedef struct {
   float f[4];
@@ -1773,6 +1796,23 @@ ATTN_INLINE_ void attn_transpose_scalar_(attn_v4_ *v) {
       v[j].f[i] = t;
     }
 }
+#ifdef ATTN_USE_SLEEF
+float Sleef_expf_u10(float);
+float Sleef_exp2f_u10(float);
+float Sleef_tanhf_u10(float);
+ATTN_INLINE_ attn_v4_ attn_sleef_exp_scalar_(attn_v4_ a) {
+  attn_v4_ r;
+  ATTN_LANES_(Sleef_expf_u10(a.f[i]))
+}
+ATTN_INLINE_ attn_v4_ attn_sleef_exp2_scalar_(attn_v4_ a) {
+  attn_v4_ r;
+  ATTN_LANES_(Sleef_exp2f_u10(a.f[i]))
+}
+ATTN_INLINE_ attn_v4_ attn_sleef_tanh_scalar_(attn_v4_ a) {
+  attn_v4_ r;
+  ATTN_LANES_(Sleef_tanhf_u10(a.f[i]))
+}
+#endif
 #undef ATTN_LANES_
 #undef ATTN_FLAGS_
 /* <<< attn/isa/simd_scalar.h */
@@ -1839,6 +1879,15 @@ ATTN_INLINE_ void attn_transpose_scalar_(attn_v4_ *v) {
 #define ATTN_V_LOAD_BOOL_(p) attn_load_bool_neon_(p)
 #define ATTN_V_SWAP_PAIRS_(a) vrev64q_f32(a)
 #define ATTN_V_TRANSPOSE_(r) attn_transpose_neon_(r)
+#define ATTN_V_SLEEF_(f) Sleef_##f##f4_u10advsimd
+
+#if defined(ATTN_USE_SLEEF) && !defined(ATTN_ARM64_)
+#error "SLEEF has no functions for this tier: define ATTN_NO_NEON, or leave ATTN_USE_SLEEF out"
+#elif defined(ATTN_USE_SLEEF)
+float32x4_t Sleef_expf4_u10advsimd(float32x4_t);
+float32x4_t Sleef_exp2f4_u10advsimd(float32x4_t);
+float32x4_t Sleef_tanhf4_u10advsimd(float32x4_t);
+#endif
 
 ATTN_INLINE_ float32x4_t attn_load_part_neon_(const float *p, int n) {
   float t[4] = {0, 0, 0, 0};
@@ -1968,6 +2017,13 @@ ATTN_BEGIN_REGION_(ATTN_FEATURES_AVX2_)
           _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(p))), _mm256_setzero_si256())))
 #define ATTN_V_SWAP_PAIRS_(a) _mm256_permute_ps(a, 0xB1)
 #define ATTN_V_TRANSPOSE_(r) attn_transpose_avx2_(r)
+#define ATTN_V_SLEEF_(f) Sleef_##f##f8_u10avx2
+
+#ifdef ATTN_USE_SLEEF
+__m256 Sleef_expf8_u10avx2(__m256);
+__m256 Sleef_exp2f8_u10avx2(__m256);
+__m256 Sleef_tanhf8_u10avx2(__m256);
+#endif
 
 /* all ones in the first n lanes */
 ATTN_INLINE_ __m256i attn_first_avx2_(int n) {
@@ -2100,6 +2156,14 @@ ATTN_BEGIN_REGION_(ATTN_FEATURES_AVX512_)
 /* lanes (0,1),(2,3).. exchanged */
 #define ATTN_V_SWAP_PAIRS_(a) _mm512_permute_ps(a, 0xB1)
 #define ATTN_V_TRANSPOSE_(r) attn_transpose_avx512_(r)
+/* SLEEF's name of a function; own prototypes, since its header hides them from other regions */
+#define ATTN_V_SLEEF_(f) Sleef_##f##f16_u10avx512f
+
+#ifdef ATTN_USE_SLEEF
+__m512 Sleef_expf16_u10avx512f(__m512);
+__m512 Sleef_exp2f16_u10avx512f(__m512);
+__m512 Sleef_tanhf16_u10avx512f(__m512);
+#endif
 
 ATTN_INLINE_ __m256i attn_to_bf16_avx512_(__m512 v) {
   __m512i x = _mm512_castps_si512(v);

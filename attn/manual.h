@@ -91,9 +91,10 @@
  *   ATTN_MALLOC(size), ATTN_FREE(ptr)   both or none; malloc and free
  *   ATTN_NO_AVX2, ATTN_NO_AVX512, ATTN_NO_NEON   leave a tier out
  *   ATTN_NO_GETENV           do not read ATTN_ISA from the environment
- *   ATTN_SELF                the name of this header, if you rename it (it includes itself)
- *   ATTN_DEF                 how functions are declared (extern; e.g. a dllexport attribute)
- *   ATTN_FORCE_X86           compile the x86 tiers with gcc for Windows, see isa/config.h
+ *   ATTN_USE_SLEEF           take exp and tanh from SLEEF (link with -lsleef): its 1.0 ULP bounds,
+ * other bits than without ATTN_SELF                the name of this header, if you rename it (it
+ * includes itself) ATTN_DEF                 how functions are declared (extern; e.g. a dllexport
+ * attribute) ATTN_FORCE_X86           compile the x86 tiers with gcc for Windows, see isa/config.h
  *
  * 11. LICENCE
  *   MIT No Attribution. Permission is hereby granted, free of charge, to any person obtaining a

@@ -33,19 +33,19 @@ $make attn.h
 
 # Longest first, so that the end is not one long step. No two steps build the same file.
 printf '%s\n' test-arm64 fuzz test-header sanitize test-native test-clang test-arm32 \
-  fuzz-replay examples |
+  test-sleef fuzz-replay examples |
   xargs -P "${JOBS:-2}" -I STEP sh "$0" step "$begin" STEP
 
 # The last page: what the runners counted, then which tier ran where.
 echo
-for target in test-native test-clang test-arm64 test-arm32 sanitize; do
+for target in test-native test-clang test-sleef test-arm64 test-arm32 sanitize; do
   [ -f "$logs/$target" ] || continue
   grep -E '^\[ +(PASSED|FAILED|SKIPPED) +\] [0-9]+ test' "$logs/$target" | sed "s/^/$target: /" || :
 done
 grep -hE '^header: |^Done [0-9]+ runs|^stat::number_of_executed_units|^replay: ' \
   "$logs/test-header" "$logs/fuzz" "$logs/fuzz-replay" 2>/dev/null || :
 echo
-for target in test-native test-clang test-arm64 test-arm32; do
+for target in test-native test-clang test-sleef test-arm64 test-arm32; do
   [ -f "$logs/$target" ] || continue
   where=native
   case $target in *arm*) where=qemu ;; esac

@@ -22,6 +22,7 @@ clang command_ clang++
 libclang-rt-14-dev runtime fuzzer
 libclang-rt-14-dev runtime asan
 clang-format command_ clang-format
+libsleef-dev header sleef.h
 libcmocka-dev header cmocka.h
 libsleef-dev header sleef.h
 gcc-aarch64-linux-gnu command_ aarch64-linux-gnu-gcc
@@ -31,6 +32,8 @@ libc6-dev-armhf-cross command_ arm-linux-gnueabihf-gcc && echo '#include <math.h
 qemu-user command_ qemu-aarch64
 qemu-user command_ qemu-arm
 qemu-user command_ qemu-x86_64
+gcc-s390x-linux-gnu command_ s390x-linux-gnu-gcc
+libc6-dev-s390x-cross command_ s390x-linux-gnu-gcc && echo "#include <math.h>" | s390x-linux-gnu-gcc -E - >/dev/null 2>&1
 END
 }
 

@@ -69,6 +69,18 @@ $(TEST_ARM32): $(call test_objects,arm32)
 TEST_QEMU64 := ATTN_TEST_SCALE=small qemu-aarch64 -L /usr/aarch64-linux-gnu
 TEST_QEMU32 := ATTN_TEST_SCALE=small qemu-arm -L /usr/arm-linux-gnueabihf
 
+# Elementary functions from SLEEF: other bits, the same bounds.
+TEST_SLEEF_RUNNER := $(TEST_OUT)/sleef/runner
+$(TEST_OUT)/sleef/%.o: tests/%.c attn.h $(wildcard tests/*.h)
+	@mkdir -p $(@D)
+	$(CC) $(TEST_FLAGS) -DATTN_USE_SLEEF -c -o $@ $<
+$(TEST_SLEEF_RUNNER): $(call test_objects,sleef)
+	$(CC) -o $@ $^ -lcmocka -lsleef -lpthread -lm
+
+.PHONY: test-sleef
+test-sleef: $(TEST_SLEEF_RUNNER) ## the attention tests with ATTN_USE_SLEEF
+	ATTN_TEST_SCALE=small $(TEST_SLEEF_RUNNER) --filter 'A*'
+
 .PHONY: test-native test-clang test-arm64 test-arm32 test-catalogue golden exp-exhaustive
 test-native: $(TEST_NATIVE) ## run the tests on every tier of this machine
 	$(TEST_NATIVE)

@@ -52,6 +52,13 @@
           _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(p))), _mm256_setzero_si256())))
 #define ATTN_V_SWAP_PAIRS_(a) _mm256_permute_ps(a, 0xB1)
 #define ATTN_V_TRANSPOSE_(r) attn_transpose_avx2_(r)
+#define ATTN_V_SLEEF_(f) Sleef_##f##f8_u10avx2
+
+#ifdef ATTN_USE_SLEEF
+__m256 Sleef_expf8_u10avx2(__m256);
+__m256 Sleef_exp2f8_u10avx2(__m256);
+__m256 Sleef_tanhf8_u10avx2(__m256);
+#endif
 
 /* all ones in the first n lanes */
 ATTN_INLINE_ __m256i attn_first_avx2_(int n) {

@@ -56,6 +56,14 @@
 /* lanes (0,1),(2,3).. exchanged */
 #define ATTN_V_SWAP_PAIRS_(a) _mm512_permute_ps(a, 0xB1)
 #define ATTN_V_TRANSPOSE_(r) attn_transpose_avx512_(r)
+/* SLEEF's name of a function; own prototypes, since its header hides them from other regions */
+#define ATTN_V_SLEEF_(f) Sleef_##f##f16_u10avx512f
+
+#ifdef ATTN_USE_SLEEF
+__m512 Sleef_expf16_u10avx512f(__m512);
+__m512 Sleef_exp2f16_u10avx512f(__m512);
+__m512 Sleef_tanhf16_u10avx512f(__m512);
+#endif
 
 ATTN_INLINE_ __m256i attn_to_bf16_avx512_(__m512 v) {
   __m512i x = _mm512_castps_si512(v);

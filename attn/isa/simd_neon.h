@@ -55,6 +55,15 @@
 #define ATTN_V_LOAD_BOOL_(p) attn_load_bool_neon_(p)
 #define ATTN_V_SWAP_PAIRS_(a) vrev64q_f32(a)
 #define ATTN_V_TRANSPOSE_(r) attn_transpose_neon_(r)
+#define ATTN_V_SLEEF_(f) Sleef_##f##f4_u10advsimd
+
+#if defined(ATTN_USE_SLEEF) && !defined(ATTN_ARM64_)
+#error "SLEEF has no functions for this tier: define ATTN_NO_NEON, or leave ATTN_USE_SLEEF out"
+#elif defined(ATTN_USE_SLEEF)
+float32x4_t Sleef_expf4_u10advsimd(float32x4_t);
+float32x4_t Sleef_exp2f4_u10advsimd(float32x4_t);
+float32x4_t Sleef_tanhf4_u10advsimd(float32x4_t);
+#endif
 
 ATTN_INLINE_ float32x4_t attn_load_part_neon_(const float *p, int n) {
   float t[4] = {0, 0, 0, 0};

@@ -41,6 +41,7 @@
 #define ATTN_V_LOAD_BOOL_(p) attn_load_bool_scalar_(p)
 #define ATTN_V_SWAP_PAIRS_(a) attn_swap_pairs_scalar_(a)
 #define ATTN_V_TRANSPOSE_(r) attn_transpose_scalar_(r)
+#define ATTN_V_SLEEF_(f) attn_sleef_##f##_scalar_
 
 typedef struct {
   float f[4];
@@ -153,5 +154,22 @@ ATTN_INLINE_ void attn_transpose_scalar_(attn_v4_ *v) {
       v[j].f[i] = t;
     }
 }
+#ifdef ATTN_USE_SLEEF
+float Sleef_expf_u10(float);
+float Sleef_exp2f_u10(float);
+float Sleef_tanhf_u10(float);
+ATTN_INLINE_ attn_v4_ attn_sleef_exp_scalar_(attn_v4_ a) {
+  attn_v4_ r;
+  ATTN_LANES_(Sleef_expf_u10(a.f[i]))
+}
+ATTN_INLINE_ attn_v4_ attn_sleef_exp2_scalar_(attn_v4_ a) {
+  attn_v4_ r;
+  ATTN_LANES_(Sleef_exp2f_u10(a.f[i]))
+}
+ATTN_INLINE_ attn_v4_ attn_sleef_tanh_scalar_(attn_v4_ a) {
+  attn_v4_ r;
+  ATTN_LANES_(Sleef_tanhf_u10(a.f[i]))
+}
+#endif
 #undef ATTN_LANES_
 #undef ATTN_FLAGS_

@@ -25,6 +25,7 @@
 #undef ATTN_V_MUL_
 #undef ATTN_V_ROUND_
 #undef ATTN_V_SELECT_
+#undef ATTN_V_SLEEF_
 #undef ATTN_V_SET1_
 #undef ATTN_V_STORE_
 #undef ATTN_V_STORE_BF16_

@@ -8,7 +8,11 @@
 
 #define ATTN_FN_(name) ATTN_CAT_(ATTN_CAT_(attn_##name##_, ATTN_T_), _)
 
+#ifdef ATTN_USE_SLEEF
+#include "math_sleef.h"
+#else
 #include "math.h"
+#endif
 #include "score.h"
 #include "value.h"
 #include "softmax.h"
