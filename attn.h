@@ -1276,8 +1276,9 @@ typedef struct attn_rope_params {
  * Memory: attn_rope_workspace bytes, O(rot) per worker. Empty: B, H or T of 0 is a no-op.
  * NaN: stays in its pair. Errors: NULL, DTYPE, SHAPE, STRIDE, RANGE (rot), VALUE (base),
  *   OVERLAP, OVERFLOW, WORKSPACE, MEMORY, ISA, ENV, CTX, ALIGN; outputs untouched.
- * Determinism: the same bits for every tier but scalar and any worker count. Cost: 6 flops a
- *   pair, and one sine and cosine per position and m, shared by all heads.
+ * Determinism: the same bits for every tier but scalar and any worker count; a row's rotation
+ *   depends on its position alone. Cost: 6 flops a pair, and 6 multiplications per position and m,
+ *   shared by all heads (and by all batch entries unless positions_per_batch).
  * Source: Su et al. 2021, arXiv 2104.09864. */
 ATTN_DEF attn_status attn_rope(attn_tensor y, attn_tensor x, const attn_rope_params *params,
                                attn_ctx *ctx);
@@ -2753,12 +2754,12 @@ ATTN_FUNC_ double attn_log2_(float x) {
   return (double)e + p * z * (2.0 / ATTN_LN2_);
 }
 
-/* Sine and cosine to float accuracy: phi = n pi/2 + r with pi/2 in three parts, the first of which
- * times n is exact up to n = 2^20; then Taylor sums, error below 1e-11 for |r| <= pi/4. */
-ATTN_FUNC_ void attn_sincos_(double phi, float *sine, float *cosine) {
+/* Sine and cosine, wrong by less than 1e-11: phi = n pi/2 + r with pi/2 in three parts, the first
+ * of which times n is exact up to n = 2^20; then Taylor sums for |r| <= pi/4. */
+ATTN_FUNC_ void attn_sincos_(double phi, double *sine, double *cosine) {
   const double round = 6755399441055744.0; /* 1.5 * 2^52: adding it rounds to an integer */
   if (!(phi < 1e6 && phi > -1e6)) {
-    *sine = (float)sin(phi), *cosine = (float)cos(phi);
+    *sine = sin(phi), *cosine = cos(phi);
     return;
   }
   double n = (phi * 0.63661977236758134 + round) - round;
@@ -2766,18 +2767,17 @@ ATTN_FUNC_ void attn_sincos_(double phi, float *sine, float *cosine) {
   r -= n * 6.07710050630396597660e-11;
   r -= n * 2.02226624879595063154e-21;
   double y = r * r;
-  double s = 1.0 + y * (-1.0 / 6 +
-                        y * (1.0 / 120 + y * (-1.0 / 5040 + y * (1.0 / 362880 - y / 39916800))));
-  double c =
-      1.0 + y * (-1.0 / 2 +
-                 y * (1.0 / 24 +
-                      y * (-1.0 / 720 + y * (1.0 / 40320 + y * (-1.0 / 3628800 + y / 479001600)))));
+  double s = -1.0 / 39916800, c = 1.0 / 479001600;
+  s = ((((s * y + 1.0 / 362880) * y - 1.0 / 5040) * y + 1.0 / 120) * y - 1.0 / 6) * y + 1.0;
+  c = (((((c * y - 1.0 / 3628800) * y + 1.0 / 40320) * y - 1.0 / 720) * y + 1.0 / 24) * y - 0.5) *
+          y +
+      1.0;
   s *= r;
   switch ((int)n & 3) {
-    case 0: *sine = (float)s, *cosine = (float)c; break;
-    case 1: *sine = (float)c, *cosine = (float)-s; break;
-    case 2: *sine = (float)-s, *cosine = (float)-c; break;
-    default: *sine = (float)-c, *cosine = (float)s;
+    case 0: *sine = s, *cosine = c; break;
+    case 1: *sine = c, *cosine = -s; break;
+    case 2: *sine = -s, *cosine = -c; break;
+    default: *sine = -c, *cosine = s;
   }
 }
 /* <<< attn/engine/scalar_math.h */
@@ -3833,14 +3833,29 @@ ATTN_PUB_ size_t attn_merge_workspace(attn_tensor o, attn_tensor lse, attn_tenso
 /* >>> attn/mechanisms/position.h */
 /* mechanisms/position.h owns family B: rotary embedding and the ALiBi slopes. */
 
+/* The angle of position p is that of 16 floor(p / 16) plus that of p mod 16. Sines of the second
+ * kind are made once a call, of the first once in 16 positions, and joined by the addition theorem:
+ * so a position costs six multiplications a pair, and its rotation depends on nothing else. */
+enum { ATTN_ROPE_RUN_ = 16 };
+
 typedef struct attn_rope_job_ {
   const attn_table_ *table;
   attn_tensor y, x;
   attn_rope_params p; /* rot and base resolved */
-  int64_t bytes;      /* workspace of one worker: rot cosines, rot sines */
-  char *workspace;
-  const double *theta; /* [rot/2] */
+  int64_t pairs;      /* rot / 2 */
+  double *theta;      /* [pairs] */
+  double *fine;       /* [run][2][pairs] sines and cosines of 0..15 */
+  char *workspace;    /* of the workers, each of this many bytes: */
+  int64_t bytes;
 } attn_rope_job_;
+
+/* One worker's part: the last coarse position and its sines and cosines, and one row's as floats
+ * laid out as the primitive wants them. */
+typedef struct attn_rope_row_ {
+  int64_t *coarse;
+  double *sine, *cosine;        /* [pairs] */
+  float *sine_row, *cosine_row; /* [rot] */
+} attn_rope_row_;
 
 ATTN_FUNC_ int attn_rope_plan_(attn_error_ *e, attn_rope_job_ *j, const attn_rope_params *params,
                                const attn_ctx *ctx, int *workers) {
@@ -3876,38 +3891,107 @@ ATTN_FUNC_ int attn_rope_plan_(attn_error_ *e, attn_rope_job_ *j, const attn_rop
   if (!attn_check_workspace_(e, ctx, &sw)) return 0;
   if (attn_overlap_(sw, sx) || attn_overlap_(sw, sy) || attn_overlap_(sw, sp))
     return attn_reject_(e, ATTN_E_OVERLAP, "ctx.workspace must not share memory with a tensor");
-  j->bytes = attn_mul_(2, attn_piece_(p->rot, sizeof(float)));
+  j->pairs = p->rot / 2;
+  j->bytes = attn_add_(attn_piece_(1, sizeof(int64_t)),
+                       attn_add_(attn_mul_(2, attn_piece_(j->pairs, sizeof(double))),
+                                 attn_mul_(2, attn_piece_(p->rot, sizeof(float)))));
   return 1;
 }
 
-/* Pieces: one row position of one batch entry, all heads, so that sines are made once. */
+ATTN_FUNC_ int64_t attn_rope_shared_(const attn_rope_job_ *j) {
+  return attn_add_(attn_piece_(j->pairs, sizeof(double)),
+                   attn_piece_(attn_mul_(2 * ATTN_ROPE_RUN_, j->pairs), sizeof(double)));
+}
+
 ATTN_FUNC_ int64_t attn_rope_bytes_(const attn_rope_job_ *j, int workers) {
-  return attn_workspace_bytes_(
-      attn_add_(attn_piece_(j->p.rot / 2, sizeof(double)), attn_mul_(j->bytes, workers)), 1);
+  return attn_workspace_bytes_(attn_add_(attn_rope_shared_(j), attn_mul_(j->bytes, workers)), 1);
+}
+
+/* Runs of rows; with positions per batch entry each entry has its own. */
+ATTN_FUNC_ int64_t attn_rope_items_(const attn_rope_job_ *j) {
+  const int64_t runs = (j->x.len + ATTN_ROPE_RUN_ - 1) / ATTN_ROPE_RUN_;
+  if (j->x.heads == 0 || j->x.batch == 0) return 0;
+  return j->p.positions_per_batch ? attn_mul_(runs, j->x.batch) : runs;
+}
+
+ATTN_FUNC_ int64_t attn_rope_position_(const attn_rope_job_ *j, int64_t b, int64_t i) {
+  if (!j->p.positions) return j->p.start + i;
+  return j->p.positions[(j->p.positions_per_batch ? b * j->x.len : 0) + i];
+}
+
+ATTN_FUNC_ void attn_rope_cut_(const attn_rope_job_ *j, int worker, attn_rope_row_ *r) {
+  char *at = j->workspace + worker * j->bytes;
+  const int64_t pair = attn_piece_(j->pairs, sizeof(double));
+  r->coarse = (int64_t *)(void *)at, at += attn_piece_(1, sizeof(int64_t));
+  r->sine = (double *)(void *)at, at += pair;
+  r->cosine = (double *)(void *)at, at += pair;
+  r->sine_row = (float *)(void *)at, at += attn_piece_(j->p.rot, sizeof(float));
+  r->cosine_row = (float *)(void *)at;
+}
+
+/* Angles in double: a float angle is wrong by 0.03 at position 10^6. */
+ATTN_FUNC_ void attn_rope_angles_(const attn_rope_job_ *j, int64_t position, double *sine,
+                                  double *cosine) {
+  for (int64_t m = 0; m < j->pairs; m++)
+    attn_sincos_((double)position * j->theta[m], &sine[m], &cosine[m]);
+}
+
+/* The row of sines and cosines of one position. */
+ATTN_FUNC_ void attn_rope_fill_(const attn_rope_job_ *j, attn_rope_row_ *r, int64_t position) {
+  const int64_t fine = (position % ATTN_ROPE_RUN_ + ATTN_ROPE_RUN_) % ATTN_ROPE_RUN_;
+  const double *fs = j->fine + 2 * fine * j->pairs, *fc = fs + j->pairs;
+  const double sign = j->p.inverse ? -1.0 : 1.0;
+  const int half = j->p.layout == ATTN_ROPE_HALF;
+  if (*r->coarse != position - fine) {
+    attn_rope_angles_(j, position - fine, r->sine, r->cosine);
+    *r->coarse = position - fine;
+  }
+  for (int64_t m = 0; m < j->pairs; m++) {
+    const float c = (float)(r->cosine[m] * fc[m] - r->sine[m] * fs[m]);
+    const float s = (float)(sign * (r->sine[m] * fc[m] + r->cosine[m] * fs[m]));
+    const int64_t a = half ? m : 2 * m, b = half ? m + j->pairs : a + 1;
+    r->cosine_row[a] = r->cosine_row[b] = c, r->sine_row[a] = -s, r->sine_row[b] = s;
+  }
 }
 
 ATTN_FUNC_ void attn_rope_item_(void *job, int worker, int64_t index) {
   const attn_rope_job_ *j = (const attn_rope_job_ *)job;
-  const attn_rope_params *p = &j->p;
-  const int64_t b = index / j->x.len, i = index % j->x.len;
-  float *cosine = (float *)(void *)(j->workspace + worker * j->bytes);
-  float *sine = cosine + j->bytes / 2 / (int64_t)sizeof(float);
-  double position = (double)(p->start + i);
-  if (p->positions)
-    position = (double)p->positions[(p->positions_per_batch ? b * j->x.len : 0) + i];
-  for (int64_t m = 0; m < p->rot / 2; m++) {
-    /* in double: a float angle is wrong by 0.03 at position 10^6 */
-    double phi = position * j->theta[m];
-    float c, s;
-    attn_sincos_(phi, &s, &c);
-    if (p->inverse) s = -s;
-    int64_t x = p->layout == ATTN_ROPE_HALF ? m : 2 * m;
-    int64_t y = p->layout == ATTN_ROPE_HALF ? m + p->rot / 2 : x + 1;
-    cosine[x] = cosine[y] = c, sine[x] = -s, sine[y] = s;
+  const int64_t runs = (j->x.len + ATTN_ROPE_RUN_ - 1) / ATTN_ROPE_RUN_;
+  const int64_t first = index % runs * ATTN_ROPE_RUN_;
+  const int64_t end = j->x.len - first < ATTN_ROPE_RUN_ ? j->x.len : first + ATTN_ROPE_RUN_;
+  const int64_t b0 = index / runs, b1 = j->p.positions_per_batch ? b0 + 1 : j->x.batch;
+  attn_rope_row_ r;
+  attn_rope_cut_(j, worker, &r);
+  for (int64_t i = first; i < end; i++) {
+    attn_rope_fill_(j, &r, attn_rope_position_(j, b0, i));
+    for (int64_t b = b0; b < b1; b++)
+      for (int64_t h = 0; h < j->x.heads; h++)
+        j->table->rope(attn_at_(&j->y, b, h, i), attn_at_(&j->x, b, h, i), j->y.dtype, j->x.dtype,
+                       j->x.dim, j->p.rot, j->p.layout == ATTN_ROPE_HALF, r.cosine_row, r.sine_row);
   }
-  for (int64_t h = 0; h < j->x.heads; h++)
-    j->table->rope(attn_at_(&j->y, b, h, i), attn_at_(&j->x, b, h, i), j->y.dtype, j->x.dtype,
-                   j->x.dim, p->rot, p->layout == ATTN_ROPE_HALF, cosine, sine);
+}
+
+/* Makes the tables all workers read: the frequencies, and the fine rows that occur. */
+ATTN_FUNC_ void attn_rope_tables_(attn_rope_job_ *j, char *base, int workers) {
+  unsigned seen = 0;
+  j->theta = (double *)(void *)base;
+  j->fine = (double *)(void *)(base + attn_piece_(j->pairs, sizeof(double)));
+  j->workspace = base + attn_rope_shared_(j);
+  for (int64_t m = 0; m < j->pairs; m++)
+    j->theta[m] = pow(j->p.base, -2.0 * (double)m / (double)j->p.rot);
+  for (int64_t b = 0; b < (j->p.positions_per_batch ? j->x.batch : 1); b++)
+    for (int64_t i = 0; i < j->x.len && seen != 0xffffu; i++) {
+      const int64_t p = attn_rope_position_(j, b, i);
+      const int64_t fine = (p % ATTN_ROPE_RUN_ + ATTN_ROPE_RUN_) % ATTN_ROPE_RUN_;
+      double *row = j->fine + 2 * fine * j->pairs;
+      if (!(seen >> fine & 1u)) attn_rope_angles_(j, fine, row, row + j->pairs);
+      seen |= 1u << fine;
+    }
+  for (int w = 0; w < workers; w++) {
+    attn_rope_row_ r;
+    attn_rope_cut_(j, w, &r);
+    *r.coarse = INT64_MAX; /* no multiple of 16 */
+  }
 }
 
 ATTN_PUB_ attn_status attn_rope(attn_tensor y, attn_tensor x, const attn_rope_params *params,
@@ -3919,16 +4003,12 @@ ATTN_PUB_ attn_status attn_rope(attn_tensor y, attn_tensor x, const attn_rope_pa
   memset(&j, 0, sizeof j);
   j.y = y, j.x = x;
   if (attn_rope_plan_(&e, &j, params, ctx, &workers)) {
-    int64_t items = x.heads ? x.batch * x.len : 0;
+    int64_t items = attn_rope_items_(&j);
     workers = attn_pieces_(workers, items);
     if (items == 0) {
       attn_report_(ctx, j.table, 1, "no-op", "no rows");
     } else if (attn_workspace_get_(&e, &w, ctx, attn_rope_bytes_(&j, workers))) {
-      double *theta = (double *)(void *)w.base;
-      for (int64_t m = 0; m < j.p.rot / 2; m++)
-        theta[m] = pow(j.p.base, -2.0 * (double)m / (double)j.p.rot);
-      j.theta = theta;
-      j.workspace = w.base + attn_piece_(j.p.rot / 2, sizeof(double));
+      attn_rope_tables_(&j, w.base, workers);
       attn_for_(ctx, workers, items, attn_rope_item_, &j);
       attn_workspace_drop_(&w);
       attn_report_(ctx, j.table, workers, "row rotation", "the only path");
@@ -3946,7 +4026,7 @@ ATTN_PUB_ size_t attn_rope_workspace(attn_tensor y, attn_tensor x, const attn_ro
   memset(&j, 0, sizeof j);
   j.y = y, j.x = x;
   if (!attn_rope_plan_(&e, &j, params, &plain, &workers)) return 0;
-  int64_t items = x.heads ? x.batch * x.len : 0;
+  int64_t items = attn_rope_items_(&j);
   if (items == 0) return 0;
   if (ctx && ctx->workers > 1) workers = ctx->workers; /* parallel_for may be set later */
   int64_t bytes = attn_rope_bytes_(&j, attn_pieces_(workers, items));

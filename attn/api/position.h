@@ -30,8 +30,9 @@ typedef struct attn_rope_params {
  * Memory: attn_rope_workspace bytes, O(rot) per worker. Empty: B, H or T of 0 is a no-op.
  * NaN: stays in its pair. Errors: NULL, DTYPE, SHAPE, STRIDE, RANGE (rot), VALUE (base),
  *   OVERLAP, OVERFLOW, WORKSPACE, MEMORY, ISA, ENV, CTX, ALIGN; outputs untouched.
- * Determinism: the same bits for every tier but scalar and any worker count. Cost: 6 flops a
- *   pair, and one sine and cosine per position and m, shared by all heads.
+ * Determinism: the same bits for every tier but scalar and any worker count; a row's rotation
+ *   depends on its position alone. Cost: 6 flops a pair, and 6 multiplications per position and m,
+ *   shared by all heads (and by all batch entries unless positions_per_batch).
  * Source: Su et al. 2021, arXiv 2104.09864. */
 ATTN_DEF attn_status attn_rope(attn_tensor y, attn_tensor x, const attn_rope_params *params,
                                attn_ctx *ctx);

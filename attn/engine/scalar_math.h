@@ -24,12 +24,12 @@ ATTN_FUNC_ double attn_log2_(float x) {
   return (double)e + p * z * (2.0 / ATTN_LN2_);
 }
 
-/* Sine and cosine to float accuracy: phi = n pi/2 + r with pi/2 in three parts, the first of which
- * times n is exact up to n = 2^20; then Taylor sums, error below 1e-11 for |r| <= pi/4. */
-ATTN_FUNC_ void attn_sincos_(double phi, float *sine, float *cosine) {
+/* Sine and cosine, wrong by less than 1e-11: phi = n pi/2 + r with pi/2 in three parts, the first
+ * of which times n is exact up to n = 2^20; then Taylor sums for |r| <= pi/4. */
+ATTN_FUNC_ void attn_sincos_(double phi, double *sine, double *cosine) {
   const double round = 6755399441055744.0; /* 1.5 * 2^52: adding it rounds to an integer */
   if (!(phi < 1e6 && phi > -1e6)) {
-    *sine = (float)sin(phi), *cosine = (float)cos(phi);
+    *sine = sin(phi), *cosine = cos(phi);
     return;
   }
   double n = (phi * 0.63661977236758134 + round) - round;
@@ -37,17 +37,16 @@ ATTN_FUNC_ void attn_sincos_(double phi, float *sine, float *cosine) {
   r -= n * 6.07710050630396597660e-11;
   r -= n * 2.02226624879595063154e-21;
   double y = r * r;
-  double s = 1.0 + y * (-1.0 / 6 +
-                        y * (1.0 / 120 + y * (-1.0 / 5040 + y * (1.0 / 362880 - y / 39916800))));
-  double c =
-      1.0 + y * (-1.0 / 2 +
-                 y * (1.0 / 24 +
-                      y * (-1.0 / 720 + y * (1.0 / 40320 + y * (-1.0 / 3628800 + y / 479001600)))));
+  double s = -1.0 / 39916800, c = 1.0 / 479001600;
+  s = ((((s * y + 1.0 / 362880) * y - 1.0 / 5040) * y + 1.0 / 120) * y - 1.0 / 6) * y + 1.0;
+  c = (((((c * y - 1.0 / 3628800) * y + 1.0 / 40320) * y - 1.0 / 720) * y + 1.0 / 24) * y - 0.5) *
+          y +
+      1.0;
   s *= r;
   switch ((int)n & 3) {
-    case 0: *sine = (float)s, *cosine = (float)c; break;
-    case 1: *sine = (float)c, *cosine = (float)-s; break;
-    case 2: *sine = (float)-s, *cosine = (float)-c; break;
-    default: *sine = (float)-c, *cosine = (float)s;
+    case 0: *sine = s, *cosine = c; break;
+    case 1: *sine = c, *cosine = -s; break;
+    case 2: *sine = -s, *cosine = -c; break;
+    default: *sine = -c, *cosine = s;
   }
 }
