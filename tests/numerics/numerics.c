@@ -119,7 +119,7 @@ static record measure_exp(attn_isa isa) {
 
 /* The weight 2^y inside a softmax, seen through a call: with the scale ln 2 and a query q >= 25,
  * keys 0 and -1 have the exact scores 0 and -q in log2 units, the sum of the weights rounds to 1,
- * and the value row (0, 1) lets 2^-q out. Weights below 2^-126 are 0 by design. */
+ * and the value row (0, 1) lets 2^-q out. Weights below 2^-125.5 are 0 by design. */
 static record measure_weight(attn_isa isa) {
   float *q = memory(1 << 16, 4), *o = memory(1 << 16, 4);
   float k[2] = {0, -1}, v[2] = {0, 1};
@@ -127,7 +127,7 @@ static record measure_weight(attn_isa isa) {
   attn_sdpa_params p;
   memset(&p, 0, sizeof p);
   p.scale = 0.693147180559945309f;
-  for (uint32_t u = bits_of(25), end = bits_of(126); u <= end;) {
+  for (uint32_t u = bits_of(25), end = bits_of(125); u <= end;) {
     int64_t n = 0;
     for (; n < 1 << 16 && u <= end; u += 7) q[n++] = float_of(u);
     attn_ctx ctx = context(isa);
