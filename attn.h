@@ -305,6 +305,12 @@ ATTN_INLINE_ void ATTN_FN_(score_micro)(const int mr, const int nv, float *s, co
   ATTN_ROW_INIT_(3)
   ATTN_ROW_INIT_(4)
   ATTN_ROW_INIT_(5)
+  ATTN_ROW_INIT_(6)
+  ATTN_ROW_INIT_(7)
+  ATTN_ROW_INIT_(8)
+  ATTN_ROW_INIT_(9)
+  ATTN_ROW_INIT_(10)
+  ATTN_ROW_INIT_(11)
   for (ptrdiff_t c = 0; c < (ptrdiff_t)dk; c++) {
     ATTN_VF_ q0 = ATTN_V_LOAD_(qt), q1 = q0, q2 = q0, q3 = q0;
     if (nv > 1) q1 = ATTN_V_LOAD_(qt + ATTN_W_);
@@ -316,6 +322,12 @@ ATTN_INLINE_ void ATTN_FN_(score_micro)(const int mr, const int nv, float *s, co
     ATTN_ROW_STEP_(3)
     ATTN_ROW_STEP_(4)
     ATTN_ROW_STEP_(5)
+    ATTN_ROW_STEP_(6)
+    ATTN_ROW_STEP_(7)
+    ATTN_ROW_STEP_(8)
+    ATTN_ROW_STEP_(9)
+    ATTN_ROW_STEP_(10)
+    ATTN_ROW_STEP_(11)
     qt += ATTN_TILE_;
   }
   ATTN_VF_ t0 = ATTN_V_LOAD_(top), t1 = t0, t2 = t0, t3 = t0;
@@ -328,6 +340,12 @@ ATTN_INLINE_ void ATTN_FN_(score_micro)(const int mr, const int nv, float *s, co
   ATTN_ROW_STORE_(3)
   ATTN_ROW_STORE_(4)
   ATTN_ROW_STORE_(5)
+  ATTN_ROW_STORE_(6)
+  ATTN_ROW_STORE_(7)
+  ATTN_ROW_STORE_(8)
+  ATTN_ROW_STORE_(9)
+  ATTN_ROW_STORE_(10)
+  ATTN_ROW_STORE_(11)
   ATTN_V_STORE_(top, t0);
   if (nv > 1) ATTN_V_STORE_(top + ATTN_W_, t1);
   if (nv > 2) ATTN_V_STORE_(top + 2 * ATTN_W_, t2);
@@ -358,6 +376,17 @@ ATTN_FUNC_ void ATTN_FN_(score_block)(float *s, const float *qt, const float *k,
                                       int64_t n, int64_t dk, int g0, int g1, float *top) {
   int ng = g1 - g0;
   s += g0 * ATTN_GROUP_, qt += g0 * ATTN_GROUP_, top += g0 * ATTN_GROUP_;
+#if ATTN_NG_ > 1
+  /* one vector of queries: fewer than 8 sums would wait for each other (sdpa T:16: 7 % faster) */
+  for (int rows = 0; ng == 1 && n >= 8; n -= rows, s += rows * ATTN_TILE_, k += rows * stride) {
+    rows = n == 12 || n >= 20 ? 12 : 8;
+    if (rows == 12) {
+      ATTN_FN_(score_micro)(12, 1, s, qt, k, stride, dk, top);
+    } else {
+      ATTN_FN_(score_micro)(8, 1, s, qt, k, stride, dk, top);
+    }
+  }
+#endif
   for (; n > 0; n -= ATTN_MR_) {
     switch (n < ATTN_MR_ ? n : ATTN_MR_) {
 #if ATTN_MR_ > 5
@@ -423,6 +452,12 @@ ATTN_INLINE_ void ATTN_FN_(value_micro)(const int mr, const int nv, float *ot, c
   ATTN_ROW_INIT_(3)
   ATTN_ROW_INIT_(4)
   ATTN_ROW_INIT_(5)
+  ATTN_ROW_INIT_(6)
+  ATTN_ROW_INIT_(7)
+  ATTN_ROW_INIT_(8)
+  ATTN_ROW_INIT_(9)
+  ATTN_ROW_INIT_(10)
+  ATTN_ROW_INIT_(11)
   for (ptrdiff_t j = 0; j < (ptrdiff_t)n; j++) {
     ATTN_VF_ p0 = ATTN_V_LOAD_(p), p1 = p0, p2 = p0, p3 = p0;
     if (nv > 1) p1 = ATTN_V_LOAD_(p + ATTN_W_);
@@ -434,6 +469,12 @@ ATTN_INLINE_ void ATTN_FN_(value_micro)(const int mr, const int nv, float *ot, c
     ATTN_ROW_STEP_(3)
     ATTN_ROW_STEP_(4)
     ATTN_ROW_STEP_(5)
+    ATTN_ROW_STEP_(6)
+    ATTN_ROW_STEP_(7)
+    ATTN_ROW_STEP_(8)
+    ATTN_ROW_STEP_(9)
+    ATTN_ROW_STEP_(10)
+    ATTN_ROW_STEP_(11)
     p += ATTN_TILE_, v += stride;
   }
   ATTN_ROW_STORE_(0)
@@ -442,6 +483,12 @@ ATTN_INLINE_ void ATTN_FN_(value_micro)(const int mr, const int nv, float *ot, c
   ATTN_ROW_STORE_(3)
   ATTN_ROW_STORE_(4)
   ATTN_ROW_STORE_(5)
+  ATTN_ROW_STORE_(6)
+  ATTN_ROW_STORE_(7)
+  ATTN_ROW_STORE_(8)
+  ATTN_ROW_STORE_(9)
+  ATTN_ROW_STORE_(10)
+  ATTN_ROW_STORE_(11)
 }
 #undef ATTN_ROW_INIT_
 #undef ATTN_ROW_STEP_
@@ -471,6 +518,17 @@ ATTN_FUNC_ void ATTN_FN_(value_block)(float *ot, const float *p, const float *v,
   int ng = g1 - g0;
   ot += g0 * ATTN_GROUP_, p += g0 * ATTN_GROUP_;
   if (alpha) alpha += g0 * ATTN_GROUP_;
+#if ATTN_NG_ > 1
+  /* one vector of queries: fewer than 8 sums would wait for each other (sdpa T:16: 7 % faster) */
+  for (int rows = 0; ng == 1 && dv >= 8; dv -= rows, ot += rows * ATTN_TILE_, v += rows) {
+    rows = dv == 12 || dv >= 20 ? 12 : 8;
+    if (rows == 12) {
+      ATTN_FN_(value_micro)(12, 1, ot, p, v, stride, n, alpha, start);
+    } else {
+      ATTN_FN_(value_micro)(8, 1, ot, p, v, stride, n, alpha, start);
+    }
+  }
+#endif
   for (; dv > 0; dv -= ATTN_MR_) {
     switch (dv < ATTN_MR_ ? dv : ATTN_MR_) {
 #if ATTN_MR_ > 5

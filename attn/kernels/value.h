@@ -43,6 +43,12 @@ ATTN_INLINE_ void ATTN_FN_(value_micro)(const int mr, const int nv, float *ot, c
   ATTN_ROW_INIT_(3)
   ATTN_ROW_INIT_(4)
   ATTN_ROW_INIT_(5)
+  ATTN_ROW_INIT_(6)
+  ATTN_ROW_INIT_(7)
+  ATTN_ROW_INIT_(8)
+  ATTN_ROW_INIT_(9)
+  ATTN_ROW_INIT_(10)
+  ATTN_ROW_INIT_(11)
   for (ptrdiff_t j = 0; j < (ptrdiff_t)n; j++) {
     ATTN_VF_ p0 = ATTN_V_LOAD_(p), p1 = p0, p2 = p0, p3 = p0;
     if (nv > 1) p1 = ATTN_V_LOAD_(p + ATTN_W_);
@@ -54,6 +60,12 @@ ATTN_INLINE_ void ATTN_FN_(value_micro)(const int mr, const int nv, float *ot, c
     ATTN_ROW_STEP_(3)
     ATTN_ROW_STEP_(4)
     ATTN_ROW_STEP_(5)
+    ATTN_ROW_STEP_(6)
+    ATTN_ROW_STEP_(7)
+    ATTN_ROW_STEP_(8)
+    ATTN_ROW_STEP_(9)
+    ATTN_ROW_STEP_(10)
+    ATTN_ROW_STEP_(11)
     p += ATTN_TILE_, v += stride;
   }
   ATTN_ROW_STORE_(0)
@@ -62,6 +74,12 @@ ATTN_INLINE_ void ATTN_FN_(value_micro)(const int mr, const int nv, float *ot, c
   ATTN_ROW_STORE_(3)
   ATTN_ROW_STORE_(4)
   ATTN_ROW_STORE_(5)
+  ATTN_ROW_STORE_(6)
+  ATTN_ROW_STORE_(7)
+  ATTN_ROW_STORE_(8)
+  ATTN_ROW_STORE_(9)
+  ATTN_ROW_STORE_(10)
+  ATTN_ROW_STORE_(11)
 }
 #undef ATTN_ROW_INIT_
 #undef ATTN_ROW_STEP_
@@ -91,6 +109,17 @@ ATTN_FUNC_ void ATTN_FN_(value_block)(float *ot, const float *p, const float *v,
   int ng = g1 - g0;
   ot += g0 * ATTN_GROUP_, p += g0 * ATTN_GROUP_;
   if (alpha) alpha += g0 * ATTN_GROUP_;
+#if ATTN_NG_ > 1
+  /* one vector of queries: fewer than 8 sums would wait for each other (sdpa T:16: 7 % faster) */
+  for (int rows = 0; ng == 1 && dv >= 8; dv -= rows, ot += rows * ATTN_TILE_, v += rows) {
+    rows = dv == 12 || dv >= 20 ? 12 : 8;
+    if (rows == 12) {
+      ATTN_FN_(value_micro)(12, 1, ot, p, v, stride, n, alpha, start);
+    } else {
+      ATTN_FN_(value_micro)(8, 1, ot, p, v, stride, n, alpha, start);
+    }
+  }
+#endif
   for (; dv > 0; dv -= ATTN_MR_) {
     switch (dv < ATTN_MR_ ? dv : ATTN_MR_) {
 #if ATTN_MR_ > 5
