@@ -226,10 +226,12 @@ void register_sdpa(const Selection &sel) {
   add(sel, against_base(s, plain));
   s.causal = 1;
   add(sel, against_base(s, plain));
-  s.tq = 1; /* decode */
   s.causal = 0;
   s.tk = 4096;
-  add(sel, against_base(s, plain));
+  for (int64_t tq : {16, 1}) { /* a few tokens, then one, against a cache */
+    s.tq = tq;
+    add(sel, against_base(s, plain));
+  }
 
   if (clock_cores() < 2) return;
   for (int causal = 0; causal < 2; causal++)

@@ -110,7 +110,7 @@ ATTN_FUNC_ void ATTN_FN_(value_block)(float *ot, const float *p, const float *v,
   ot += g0 * ATTN_GROUP_, p += g0 * ATTN_GROUP_;
   if (alpha) alpha += g0 * ATTN_GROUP_;
 #if ATTN_NG_ > 1
-  /* one vector of queries: fewer than 8 sums would wait for each other (sdpa T:16: 7 % faster) */
+  /* one vector of queries: fewer than 8 sums would wait for each other (sdpa T:16: +7 %) */
   for (int rows = 0; ng == 1 && dv >= 8; dv -= rows, ot += rows * ATTN_TILE_, v += rows) {
     rows = dv == 12 || dv >= 20 ? 12 : 8;
     if (rows == 12) {
