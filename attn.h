@@ -35,12 +35,13 @@
  *   their elements and no more. f32, f16 and bf16 mix freely between q, k, v and o; arithmetic is
  *   f32. Inputs may overlap each other (V a slice of K). Outputs overlap nothing; overlap is
  *   judged by the range of addresses from a view's first to its last element, so an output
- *   interleaved with an input in one buffer is rejected too.
+ *   interleaved with an input in one buffer is rejected too. A cache is a view of the whole buffer
+ *   whose .len is then lowered to the keys it holds; a slice also moves .data.
  *
  * 3. OPTIONS
  *   Every call takes a params struct; NULL or {0} means the paper's defaults. Where 0 itself is
- *   wanted and means "default", write ATTN_ZERO. Clear the struct (= {0}) before setting fields:
- *   later versions may append some. All options of attn_sdpa combine.
+ *   wanted and means "default", write ATTN_ZERO. Clear the struct (= {0}, in C++ = {}) before
+ *   setting fields: later versions may append some. All options of attn_sdpa combine.
  *
  * 4. MEMORY
  *   A call without a workspace takes one block from ATTN_MALLOC and gives it back. With
@@ -53,7 +54,8 @@
  * 5. THREADS
  *   Calls are serial unless ctx.parallel_for and ctx.workers are set. The callback runs
  *   task(arg, i) for i in 0..count-1, count <= workers, on whatever threads it likes, and returns
- *   when all are done. attn_parallel_openmp is ready-made when you compile with OpenMP. Nothing
+ *   when all are done. attn_parallel_openmp is ready-made when the file
+ *   with ATTN_IMPLEMENTATION is compiled with OpenMP. Nothing
  *   spins, no thread is created. Any number of calls may run at once with different contexts.
  *
  * 6. ERRORS
@@ -75,7 +77,8 @@
  *   Empty rows (no allowed key) give O = 0, LSE = -inf. A forbidden key never reaches an output,
  *   even if it holds NaN; keys from kv_len on are not read. NaN in an allowed key or in a query
  *   appears in exactly the rows that read it. LSE is a natural logarithm. Causal masks align the
- *   last query with the last key unless q_off says otherwise.
+ *   last query with key k.len - 1, whatever kv_len says, unless q_off (one number for the batch)
+ *   says otherwise.
  *   avx2, avx512 and neon give the same bits, for any number of workers, any batch around a row
  *   and any division of the queries over calls: each score is one chain of fused multiply-adds in
  *   the order of the head dimension, each output one in the order of the keys, and the running
@@ -94,9 +97,10 @@
  *   ATTN_NO_AVX2, ATTN_NO_AVX512, ATTN_NO_NEON   leave a tier out
  *   ATTN_NO_GETENV           do not read ATTN_ISA from the environment
  *   ATTN_USE_SLEEF           take exp and tanh from SLEEF (link with -lsleef): its 1.0 ULP bounds,
- * other bits than without ATTN_SELF                the name of this header, if you rename it (it
- * includes itself) ATTN_DEF                 how functions are declared (extern; e.g. a dllexport
- * attribute) ATTN_FORCE_X86           compile the x86 tiers with gcc for Windows, see isa/config.h
+ *                            other bits than without
+ *   ATTN_SELF                the name of this header, if you rename it (it includes itself)
+ *   ATTN_DEF                 how functions are declared (extern; e.g. a dllexport attribute)
+ *   ATTN_FORCE_X86           compile the x86 tiers with gcc for Windows, see isa/config.h
  *
  * 11. LICENCE
  *   MIT No Attribution. Permission is hereby granted, free of charge, to any person obtaining a
@@ -744,6 +748,11 @@ ATTN_INLINE_ void ATTN_FN_(store)(void *row, int64_t i, ATTN_VF_ v, int n, int k
     for (int c = 0; c < n; c++) p[c] = t[c];
 }
 
+/* A NaN leaves as the one default NaN: payload and sign of a computed one differ between machines. */
+ATTN_INLINE_ ATTN_VF_ ATTN_FN_(quiet)(ATTN_VF_ x) {
+  return ATTN_V_SELECT_(ATTN_V_EQ_(x, x), x, ATTN_V_SET1_(attn_from_bits_(0x7fc00000u)));
+}
+
 ATTN_INLINE_ int ATTN_FN_(lanes_left)(int64_t n, int64_t i) {
   return n - i < ATTN_W_ ? (int)(n - i) : ATTN_W_;
 }
@@ -817,7 +826,7 @@ ATTN_FUNC_ void ATTN_FN_(pack)(float *dst, const void *const *rows, int n, int64
 
 ATTN_INLINE_ void ATTN_FN_(unpack_kind)(void *const *rows, const float *src, int n, int64_t dim,
                                         const int kind, const float *scale) {
-  ATTN_VF_ r[ATTN_W_], nan = ATTN_V_SET1_(attn_from_bits_(0x7fc00000u));
+  ATTN_VF_ r[ATTN_W_];
   for (int lane = 0; lane < n; lane += ATTN_W_) {
     ATTN_VF_ a = scale ? ATTN_V_LOAD_(scale + lane) : ATTN_V_SET1_(1.0f);
     for (int64_t c = 0; c < dim; c += ATTN_W_) {
@@ -826,7 +835,7 @@ ATTN_INLINE_ void ATTN_FN_(unpack_kind)(void *const *rows, const float *src, int
         ATTN_UNROLL_
         for (int i = 0; i < ATTN_W_; i++) {
           r[i] = ATTN_V_MUL_(ATTN_V_LOAD_(src + (c + i) * ATTN_TILE_ + lane), a);
-          r[i] = ATTN_V_SELECT_(ATTN_V_EQ_(r[i], r[i]), r[i], nan);
+          r[i] = ATTN_FN_(quiet)(r[i]);
         }
         ATTN_V_TRANSPOSE_(r);
         ATTN_UNROLL_
@@ -837,7 +846,7 @@ ATTN_INLINE_ void ATTN_FN_(unpack_kind)(void *const *rows, const float *src, int
         r[i] = ATTN_V_ZERO_();
         if (i >= w) continue;
         r[i] = ATTN_V_MUL_(ATTN_V_LOAD_(src + (c + i) * ATTN_TILE_ + lane), a);
-        r[i] = ATTN_V_SELECT_(ATTN_V_EQ_(r[i], r[i]), r[i], nan);
+        r[i] = ATTN_FN_(quiet)(r[i]);
       }
       ATTN_V_TRANSPOSE_(r);
       for (int i = 0; i < ATTN_W_ && lane + i < n; i++)
@@ -907,33 +916,30 @@ ATTN_FUNC_ int ATTN_FN_(finite)(const float *x, int64_t stride, int64_t n, int64
 ATTN_FUNC_ void ATTN_FN_(exp_row)(float *y, const float *x, int64_t n) {
   for (int64_t i = 0; i < n; i += ATTN_W_) {
     int w = ATTN_FN_(lanes_left)(n, i);
-    ATTN_FN_(store)(y, i, ATTN_FN_(exp)(ATTN_FN_(load)(x, i, w, ATTN_F32)), w, ATTN_F32);
+    ATTN_VF_ e = ATTN_FN_(exp)(ATTN_FN_(load)(x, i, w, ATTN_F32));
+    ATTN_FN_(store)(y, i, ATTN_FN_(quiet)(e), w, ATTN_F32);
   }
 }
 
 ATTN_FUNC_ void ATTN_FN_(weights)(float *p, const float *x, int64_t n, float m, float scale) {
   ATTN_VF_ vm = ATTN_V_SET1_(m), a = ATTN_V_SET1_(scale);
-  ATTN_VF_ nan = ATTN_V_SET1_(attn_from_bits_(0x7fc00000u));
   for (int64_t i = 0; i < n; i += ATTN_W_) {
     int w = ATTN_FN_(lanes_left)(n, i);
     ATTN_VF_ y = ATTN_V_SUB_(ATTN_FN_(load)(x, i, w, ATTN_F32), vm);
     y = ATTN_V_MUL_(ATTN_FN_(exp2_full)(y), a);
-    y = ATTN_V_SELECT_(ATTN_V_EQ_(y, y), y, nan);
-    ATTN_FN_(store)(p, i, y, w, ATTN_F32);
+    ATTN_FN_(store)(p, i, ATTN_FN_(quiet)(y), w, ATTN_F32);
   }
 }
 
 ATTN_FUNC_ void ATTN_FN_(blend)(void *y, const void *x1, const void *x2, attn_dtype ty,
                                 attn_dtype t1, attn_dtype t2, int64_t n, float a, float b) {
   ATTN_VF_ va = ATTN_V_SET1_(a), vb = ATTN_V_SET1_(b);
-  ATTN_VF_ nan = ATTN_V_SET1_(attn_from_bits_(0x7fc00000u));
   for (int64_t i = 0; i < n; i += ATTN_W_) {
     int w = ATTN_FN_(lanes_left)(n, i);
     ATTN_VF_ s = ATTN_V_ZERO_();
     if (x1) s = ATTN_V_MUL_(va, ATTN_FN_(load)(x1, i, w, (int)t1));
     if (x2) s = ATTN_V_FMA_(vb, ATTN_FN_(load)(x2, i, w, (int)t2), s);
-    s = ATTN_V_SELECT_(ATTN_V_EQ_(s, s), s, nan);
-    ATTN_FN_(store)(y, i, s, w, (int)ty);
+    ATTN_FN_(store)(y, i, ATTN_FN_(quiet)(s), w, (int)ty);
   }
 }
 
@@ -947,8 +953,10 @@ ATTN_FUNC_ void ATTN_FN_(rope)(void *y, const void *x, attn_dtype ty, attn_dtype
       ATTN_VF_ co = ATTN_FN_(load)(cos_row, i, w, ATTN_F32);
       ATTN_VF_ sa = ATTN_FN_(load)(sin_row, i, w, ATTN_F32);
       ATTN_VF_ sb = ATTN_FN_(load)(sin_row, i + h, w, ATTN_F32);
-      ATTN_FN_(store)(y, i, ATTN_V_FMA_(b, sa, ATTN_V_MUL_(a, co)), w, (int)ty);
-      ATTN_FN_(store)(y, i + h, ATTN_V_FMA_(a, sb, ATTN_V_MUL_(b, co)), w, (int)ty);
+      ATTN_VF_ ya = ATTN_V_FMA_(b, sa, ATTN_V_MUL_(a, co));
+      ATTN_VF_ yb = ATTN_V_FMA_(a, sb, ATTN_V_MUL_(b, co));
+      ATTN_FN_(store)(y, i, ATTN_FN_(quiet)(ya), w, (int)ty);
+      ATTN_FN_(store)(y, i + h, ATTN_FN_(quiet)(yb), w, (int)ty);
     }
   } else {
     for (int64_t i = 0; i < rot; i += ATTN_W_) {
@@ -957,13 +965,18 @@ ATTN_FUNC_ void ATTN_FN_(rope)(void *y, const void *x, attn_dtype ty, attn_dtype
       ATTN_VF_ co = ATTN_FN_(load)(cos_row, i, w, ATTN_F32);
       ATTN_VF_ si = ATTN_FN_(load)(sin_row, i, w, ATTN_F32);
       ATTN_VF_ r = ATTN_V_FMA_(ATTN_V_SWAP_PAIRS_(a), si, ATTN_V_MUL_(a, co));
-      ATTN_FN_(store)(y, i, r, w, (int)ty);
+      ATTN_FN_(store)(y, i, ATTN_FN_(quiet)(r), w, (int)ty);
     }
   }
-  if (y == x) return; /* same type and place */
+  const int64_t size = ty == ATTN_F32 ? 4 : 2;
+  if (ty == tx) { /* the other columns keep their bits */
+    if (y != x)
+      memcpy((char *)y + rot * size, (const char *)x + rot * size, (size_t)((dim - rot) * size));
+    return;
+  }
   for (int64_t i = rot; i < dim; i += ATTN_W_) {
     int w = ATTN_FN_(lanes_left)(dim, i);
-    ATTN_FN_(store)(y, i, ATTN_FN_(load)(x, i, w, (int)tx), w, (int)ty);
+    ATTN_FN_(store)(y, i, ATTN_FN_(quiet)(ATTN_FN_(load)(x, i, w, (int)tx)), w, (int)ty);
   }
 }
 /* <<< attn/kernels/rows.h */
@@ -1154,11 +1167,11 @@ typedef struct attn_report {
   int64_t pairs;    /* query-key scores computed, masked ones inside a tile included */
 } attn_report;
 
-/* How a call runs. NULL or {0}: fastest tier, serial, memory from ATTN_MALLOC. One attn_ctx
+/* How a call runs. NULL or {0} (in C++ also {}): fastest tier, serial, memory from ATTN_MALLOC. One attn_ctx
  * belongs to one call at a time; calls with different contexts may run at once. */
 typedef struct attn_ctx {
-  attn_isa isa;                  /* a tier to force, or ATTN_ISA_AUTO */
   int validate;                  /* also read masks and reject NaN and +inf in them */
+  attn_isa isa;                  /* a tier to force, or ATTN_ISA_AUTO */
   void *workspace;               /* memory to work in, any alignment; null = ATTN_MALLOC */
   size_t workspace_size;         /* its bytes */
   attn_parallel_fn parallel_for; /* null = serial */
@@ -1228,7 +1241,7 @@ typedef struct attn_sdpa_params {
   float scale;           /* 0 = 1/sqrt(dk); ATTN_ZERO = 0; any finite value */
   int causal;            /* key j only for queries with j <= i + q_off */
   int has_q_off;         /* 1: q_off below holds; 0: q_off = Tk - Tq (ends aligned) */
-  int64_t q_off;         /* query i sits at key position i + q_off; |q_off| < 2^40 */
+  int64_t q_off;         /* query i sits at key position i + q_off; |q_off| < 2^40; else 0 */
   int64_t window_left;   /* furthest key behind: 0 = any, n = up to n back, ATTN_WINDOW_NONE = 0 */
   int64_t window_right;  /* furthest key ahead, likewise */
   const int32_t *kv_len; /* [B], 0..Tk: keys from kv_len[b] on are forbidden and never read */
@@ -1259,7 +1272,7 @@ typedef struct attn_sdpa_params {
  *   Tq x Tk array unless map is given.
  * Empty rows (no allowed key, or i >= q_len): O = 0, P = 0, LSE = -inf. A sink counts as a key
  *   that is always allowed and has value 0, so it makes the LSE of a row before q_len finite:
- *   when partial results are merged, give the sinks to one part only.
+ *   when partial results are merged, give sinks and softmax_one to one part only.
  * NaN: a forbidden key never reaches an output, whatever k and v hold there. NaN in a query row
  *   or in k or v of an allowed key makes NaN in exactly the rows that read it. A score of +inf
  *   gives NaN; an allowed score of -inf has weight 0.
@@ -1289,7 +1302,10 @@ ATTN_DEF size_t attn_sdpa_workspace(attn_tensor o, attn_tensor q, attn_tensor k,
  *   strides and types, otherwise they share memory with nothing.
  * Empty: a part with L = -inf contributes nothing, whatever its O holds, and the other part is
  *   copied bit for bit (exact identity, for equal storage types); both -inf give O = 0, L = -inf.
- * NaN: a NaN in L1 or L2 makes the row NaN. Memory: none. Cost: one pass over O1, O2, O.
+ * Parts: the one over keys from j0 on wants has_q_off = 1 and q_off - j0, kv_len counted from j0,
+ *   and masks cut likewise.
+ * NaN: a NaN or +inf in L1 or L2 makes the row NaN. A part with finite L is read even when its
+ *   weight underflows, so a NaN in it shows. Memory: none. Cost: one pass over O1, O2, O.
  * Errors: NULL, DTYPE, SHAPE, STRIDE, OVERLAP, OVERFLOW, ISA, ENV, CTX, ALIGN; outputs
  *   untouched.
  * Determinism: as attn_sdpa. Source: Rabe and Staats 2021, arXiv 2112.05682. */
@@ -1332,7 +1348,8 @@ typedef struct attn_rope_params {
  * Queries behind a cache have start = Tk - Tq. Angles are formed and reduced in double, so that
  *   positions up to 10^6 and beyond keep an error below 1e-6.
  * Memory: attn_rope_workspace bytes, O(rot) per worker. Empty: B, H or T of 0 is a no-op.
- * NaN: stays in its pair. Errors: NULL, DTYPE, SHAPE, STRIDE, RANGE (rot), VALUE (base),
+ * NaN: stays in its pair; columns from rot on keep their bits when the types are equal. Errors: NULL, DTYPE, SHAPE, STRIDE, RANGE (rot, layout, start
+ *   beyond 2^61), VALUE (base),
  *   OVERLAP, OVERFLOW, WORKSPACE, MEMORY, ISA, ENV, CTX, ALIGN; outputs untouched.
  * Determinism: the same bits for every tier but scalar and any worker count; a row's rotation
  *   depends on its position alone. Cost: 6 flops a pair, and 6 multiplications per position and m,
@@ -1856,9 +1873,11 @@ ATTN_INLINE_ void attn_transpose_scalar_(attn_v4_ *v) {
     }
 }
 #ifdef ATTN_USE_SLEEF
+#ifndef __SLEEF_H__ /* its prototypes return const float, which C++ does not take twice */
 float Sleef_expf_u10(float);
 float Sleef_exp2f_u10(float);
 float Sleef_tanhf_u10(float);
+#endif
 ATTN_INLINE_ attn_v4_ attn_sleef_exp_scalar_(attn_v4_ a) {
   attn_v4_ r;
   ATTN_LANES_(Sleef_expf_u10(a.f[i]))
@@ -1942,7 +1961,7 @@ ATTN_INLINE_ attn_v4_ attn_sleef_tanh_scalar_(attn_v4_ a) {
 
 #if defined(ATTN_USE_SLEEF) && !defined(ATTN_ARM64_)
 #error "SLEEF has no functions for this tier: define ATTN_NO_NEON, or leave ATTN_USE_SLEEF out"
-#elif defined(ATTN_USE_SLEEF)
+#elif defined(ATTN_USE_SLEEF) && !defined(__SLEEF_H__)
 float32x4_t Sleef_expf4_u10advsimd(float32x4_t);
 float32x4_t Sleef_exp2f4_u10advsimd(float32x4_t);
 float32x4_t Sleef_tanhf4_u10advsimd(float32x4_t);
@@ -2053,8 +2072,6 @@ ATTN_BEGIN_REGION_(ATTN_FEATURES_AVX2_)
 #define ATTN_V_ROUND_(x, t, n)                        \
   (t) = ATTN_V_ADD_(x, ATTN_V_SET1_(ATTN_EXP_BIAS_)), \
   (n) = ATTN_V_SUB_(t, ATTN_V_SET1_(ATTN_EXP_BIAS_))
-/* SMALL: add n + 64 to the exponent, which stays in range, then let one multiplication by 2^-64
- * round into the subnormals. The other form scales by 2^(n/2) twice. */
 /* n + 126 shifted into the exponent field is 2^(n-1), and 0 for n = -126, the floor. The other form
  * multiplies by 2^(n/2) twice. */
 #define ATTN_EXP_UNIT_ 2.0f
@@ -3002,30 +3019,38 @@ ATTN_FUNC_ int attn_bit_(const void *row, int64_t j) {
   return ((const unsigned char *)row)[j >> 3] >> (j & 7) & 1;
 }
 
-/* Expands rows j0..j0+n of a mask into lanes. Entries that broadcast along k are repeated. */
-ATTN_FUNC_ void attn_tile_mask_(attn_tile_ *t, const attn_mask *mask, const char *const *rows,
-                                float *dst, int64_t j0, int64_t n) {
+/* Expands keys from..from+n of the mask rows of some lanes into dst[key][lane], log2 units. */
+ATTN_FUNC_ void attn_tile_mask_rows_(attn_tile_ *t, const attn_mask *mask, const char *const *rows,
+                                     int lanes, float *dst, int64_t from, int64_t n) {
   const void *at[ATTN_TILE_];
   const attn_table_ *f = t->a->table;
   const int64_t size = mask->kind == ATTN_MASK_ADD ? attn_size_(mask->dtype) : 1;
-  const int64_t width = mask->k_len > 1 ? n : 1, from = mask->k_len > 1 ? j0 : 0;
-  for (int r = 0; r < t->n; r++) {
+  for (int r = 0; r < lanes; r++) {
     if (mask->kind != ATTN_MASK_BITS) {
       at[r] = rows[r] + from * size;
       continue;
     }
     unsigned char *bytes = t->w.bytes + r * ATTN_BLOCK_;
-    for (int64_t j = 0; j < width; j++) bytes[j] = (unsigned char)attn_bit_(rows[r], from + j);
+    for (int64_t j = 0; j < n; j++) bytes[j] = (unsigned char)attn_bit_(rows[r], from + j);
     at[r] = bytes;
   }
   if (mask->kind == ATTN_MASK_ADD) {
     const float hi = (float)ATTN_LOG2E_, lo = (float)(ATTN_LOG2E_ - (double)hi);
-    f->pack(dst, at, t->n, width, (int)mask->dtype | ATTN_KIND_BIAS_, hi, lo);
+    f->pack(dst, at, lanes, n, (int)mask->dtype | ATTN_KIND_BIAS_, hi, lo);
   } else {
-    f->pack(dst, at, t->n, width, ATTN_KIND_BOOL_, 1.0f, 0.0f);
+    f->pack(dst, at, lanes, n, ATTN_KIND_BOOL_, 1.0f, 0.0f);
   }
-  if (width < n)
-    for (int64_t j = 1; j < n; j++) memcpy(dst + j * ATTN_TILE_, dst, ATTN_TILE_ * sizeof(float));
+}
+
+/* Expands keys j0..j0+n of a mask for the whole tile. Entries that broadcast along k are repeated. */
+ATTN_FUNC_ void attn_tile_mask_(attn_tile_ *t, const attn_mask *mask, const char *const *rows,
+                                float *dst, int64_t j0, int64_t n) {
+  if (mask->k_len > 1) {
+    attn_tile_mask_rows_(t, mask, rows, t->n, dst, j0, n);
+    return;
+  }
+  attn_tile_mask_rows_(t, mask, rows, t->n, dst, 0, 1);
+  for (int64_t j = 1; j < n; j++) memcpy(dst + j * ATTN_TILE_, dst, ATTN_TILE_ * sizeof(float));
 }
 
 /* What a boolean mask says of a block: it is skipped, plain, or tested pair by pair. */
@@ -3063,14 +3088,13 @@ ATTN_FUNC_ int attn_mask_per_key_(const attn_softmax_ *a, const attn_mask *mask)
 }
 
 /* Keys j0..j0+n of a per-key bias, in log2 units; a per-key mask then forbids some. */
-ATTN_FUNC_ void attn_tile_key_(const attn_tile_ *t, const attn_mask *mask, const char *row,
-                               float *key, int64_t j0, int64_t n) {
+ATTN_FUNC_ void attn_tile_key_(attn_tile_ *t, const attn_mask *mask, const char *row, float *key,
+                               int64_t j0, int64_t n) {
   const unsigned char *bytes = (const unsigned char *)row;
-  float x[ATTN_BLOCK_];
   const int64_t step = mask->k_len > 1 ? 1 : 0, from = step * j0, width = step ? n : 1;
-  if (mask->kind == ATTN_MASK_ADD) {
-    t->a->table->widen(x, row + from * attn_size_(mask->dtype), 0, 1, width, mask->dtype);
-    for (int64_t j = 0; j < n; j++) key[j] = attn_to_log2_(x[j * step]);
+  if (mask->kind == ATTN_MASK_ADD) { /* as one lane, so that it rounds as a mask by pair does */
+    attn_tile_mask_rows_(t, mask, &row, 1, t->w.bias, from, width);
+    for (int64_t j = 0; j < n; j++) key[j] = t->w.bias[j * step * ATTN_TILE_];
   } else {
     for (int64_t j = 0; j < n; j++) { /* not an addition: NaN + -inf would let the key through */
       int64_t e = from + j * step;
@@ -3650,6 +3674,8 @@ ATTN_FUNC_ int attn_sdpa_plan_(attn_error_ *e, attn_softmax_ *a, const attn_sdpa
   if (!(scale - scale == 0.0f)) return attn_reject_(e, ATTN_E_VALUE, "params.scale must be finite");
   if (!(p->softcap >= 0.0f && p->softcap < INFINITY))
     return attn_reject_(e, ATTN_E_VALUE, "params.softcap must be finite and not negative");
+  if (!p->has_q_off && p->q_off)
+    return attn_reject_(e, ATTN_E_RANGE, "params.q_off needs params.has_q_off = 1");
   if (p->has_q_off && attn_abs64_(p->q_off) >= (int64_t)1 << 40)
     return attn_reject_(e, ATTN_E_RANGE, "params.q_off must lie within 2^40 of 0");
   if (q->len >= (int64_t)1 << 40 || k->len >= (int64_t)1 << 40)
@@ -3727,6 +3753,8 @@ ATTN_FUNC_ int attn_sdpa_plan_(attn_error_ *e, attn_softmax_ *a, const attn_sdpa
   a->scale_hi = (float)s;
   a->scale_lo = (float)(s - (double)a->scale_hi);
   a->softcap = attn_to_log2_(p->softcap);
+  /* 1 / softcap stays finite */
+  if (p->softcap > 0.0f && a->softcap < FLT_MIN) a->softcap = FLT_MIN;
   a->q_off = p->has_q_off ? p->q_off : k->len - q->len;
   a->left = attn_reach_(p->window_left);
   a->right = p->causal ? 0 : attn_reach_(p->window_right);
@@ -3751,8 +3779,8 @@ ATTN_PUB_ size_t attn_sdpa_workspace(attn_tensor o, attn_tensor q, attn_tensor k
   if (ctx) plain = *ctx;
   plain.workspace = NULL, plain.workspace_size = 0;
   if (!attn_sdpa_plan_(&e, &a, params, &plain, &workers, 0)) return 0;
+  if (q.batch == 0 || q.len == 0) return 0;
   int64_t items = q.batch * (q.heads / a.group) * a.tiles;
-  if (items == 0) return 0;
   if (ctx && ctx->workers > 1) workers = ctx->workers; /* parallel_for may be set later */
   int64_t bytes = attn_workspace_bytes_(attn_scratch_plan_(&a), attn_pieces_(workers, items));
   return bytes == INT64_MAX ? 0 : (size_t)bytes;
@@ -3843,10 +3871,14 @@ ATTN_FUNC_ float attn_merge_row_(const attn_merge_job_ *m, void *y, const void *
 
 enum { ATTN_MERGE_ROWS_ = 32 };
 
+ATTN_FUNC_ int64_t attn_merge_runs_(int64_t len) {
+  return len / ATTN_MERGE_ROWS_ + (len % ATTN_MERGE_ROWS_ != 0);
+}
+
 /* A run of rows of one head: the exponentials of all of them are taken together. */
 ATTN_FUNC_ void attn_merge_item_(void *job, int worker, int64_t index) {
   const attn_merge_job_ *m = (const attn_merge_job_ *)job;
-  const int64_t runs = (m->o.len + ATTN_MERGE_ROWS_ - 1) / ATTN_MERGE_ROWS_;
+  const int64_t runs = attn_merge_runs_(m->o.len);
   const int64_t b = index / runs / m->o.heads, h = index / runs % m->o.heads;
   const int64_t first = index % runs * ATTN_MERGE_ROWS_;
   const int n = m->o.len - first < ATTN_MERGE_ROWS_ ? (int)(m->o.len - first) : ATTN_MERGE_ROWS_;
@@ -3873,7 +3905,8 @@ ATTN_PUB_ attn_status attn_merge(attn_tensor o, attn_tensor lse, attn_tensor o1,
   attn_merge_job_ m = {NULL, o, lse, o1, lse1, o2, lse2};
   int workers;
   if (attn_merge_plan_(&e, &m, ctx, &workers)) {
-    int64_t items = o.batch * o.heads * ((o.len + ATTN_MERGE_ROWS_ - 1) / ATTN_MERGE_ROWS_);
+    const int empty = o.batch == 0 || o.heads == 0 || o.len == 0;
+    int64_t items = empty ? 0 : o.batch * o.heads * attn_merge_runs_(o.len);
     workers = attn_pieces_(workers, items);
     attn_for_(ctx, workers, items, attn_merge_item_, &m);
     attn_report_(ctx, m.table, workers, "row blend", "the only path");
@@ -3922,6 +3955,7 @@ ATTN_FUNC_ int attn_rope_plan_(attn_error_ *e, attn_rope_job_ *j, const attn_rop
   memset(&j->p, 0, sizeof j->p);
   if (params) j->p = *params;
   attn_rope_params *p = &j->p;
+  if (!p->positions) p->positions_per_batch = 0;
   if (!attn_check_ctx_(e, ctx, &j->table, workers)) return 0;
   if (!attn_check_tensor_(e, &j->x, &wx, &sx) || !attn_check_tensor_(e, &j->y, &wy, &sy)) return 0;
   if (j->y.batch != j->x.batch || j->y.heads != j->x.heads || j->y.len != j->x.len ||
@@ -3939,7 +3973,7 @@ ATTN_FUNC_ int attn_rope_plan_(attn_error_ *e, attn_rope_job_ *j, const attn_rop
   if (attn_abs64_(p->start) > INT64_MAX / 4)
     return attn_reject_(e, ATTN_E_RANGE, "params.start must lie within 2^61 of 0");
   int64_t count = attn_mul_(p->positions_per_batch ? j->x.batch : 1, j->x.len);
-  if (count > INT64_MAX / 8)
+  if (p->positions && count > INT64_MAX / 8)
     return attn_reject_(e, ATTN_E_OVERFLOW, "params.positions spans more than the address space");
   if (!attn_check_array_(e, p->positions, count, 8,
                          "params.positions must be aligned to its elements", &sp))
@@ -3965,11 +3999,14 @@ ATTN_FUNC_ int64_t attn_rope_bytes_(const attn_rope_job_ *j, int workers) {
   return attn_workspace_bytes_(attn_add_(attn_rope_shared_(j), attn_mul_(j->bytes, workers)), 1);
 }
 
+ATTN_FUNC_ int64_t attn_rope_runs_(const attn_rope_job_ *j) {
+  return j->x.len / ATTN_ROPE_RUN_ + (j->x.len % ATTN_ROPE_RUN_ != 0);
+}
+
 /* Runs of rows; with positions per batch entry each entry has its own. */
 ATTN_FUNC_ int64_t attn_rope_items_(const attn_rope_job_ *j) {
-  const int64_t runs = (j->x.len + ATTN_ROPE_RUN_ - 1) / ATTN_ROPE_RUN_;
-  if (j->x.heads == 0 || j->x.batch == 0) return 0;
-  return j->p.positions_per_batch ? attn_mul_(runs, j->x.batch) : runs;
+  if (j->x.batch == 0 || j->x.heads == 0 || j->x.len == 0) return 0;
+  return j->p.positions_per_batch ? attn_mul_(attn_rope_runs_(j), j->x.batch) : attn_rope_runs_(j);
 }
 
 ATTN_FUNC_ int64_t attn_rope_position_(const attn_rope_job_ *j, int64_t b, int64_t i) {
@@ -4014,7 +4051,7 @@ ATTN_FUNC_ void attn_rope_fill_(const attn_rope_job_ *j, attn_rope_row_ *r, int6
 
 ATTN_FUNC_ void attn_rope_item_(void *job, int worker, int64_t index) {
   const attn_rope_job_ *j = (const attn_rope_job_ *)job;
-  const int64_t runs = (j->x.len + ATTN_ROPE_RUN_ - 1) / ATTN_ROPE_RUN_;
+  const int64_t runs = attn_rope_runs_(j);
   const int64_t first = index % runs * ATTN_ROPE_RUN_;
   const int64_t end = j->x.len - first < ATTN_ROPE_RUN_ ? j->x.len : first + ATTN_ROPE_RUN_;
   const int64_t b0 = index / runs, b1 = j->p.positions_per_batch ? b0 + 1 : j->x.batch;

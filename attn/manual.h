@@ -33,12 +33,13 @@
  *   their elements and no more. f32, f16 and bf16 mix freely between q, k, v and o; arithmetic is
  *   f32. Inputs may overlap each other (V a slice of K). Outputs overlap nothing; overlap is
  *   judged by the range of addresses from a view's first to its last element, so an output
- *   interleaved with an input in one buffer is rejected too.
+ *   interleaved with an input in one buffer is rejected too. A cache is a view of the whole buffer
+ *   whose .len is then lowered to the keys it holds; a slice also moves .data.
  *
  * 3. OPTIONS
  *   Every call takes a params struct; NULL or {0} means the paper's defaults. Where 0 itself is
- *   wanted and means "default", write ATTN_ZERO. Clear the struct (= {0}) before setting fields:
- *   later versions may append some. All options of attn_sdpa combine.
+ *   wanted and means "default", write ATTN_ZERO. Clear the struct (= {0}, in C++ = {}) before
+ *   setting fields: later versions may append some. All options of attn_sdpa combine.
  *
  * 4. MEMORY
  *   A call without a workspace takes one block from ATTN_MALLOC and gives it back. With
@@ -51,7 +52,8 @@
  * 5. THREADS
  *   Calls are serial unless ctx.parallel_for and ctx.workers are set. The callback runs
  *   task(arg, i) for i in 0..count-1, count <= workers, on whatever threads it likes, and returns
- *   when all are done. attn_parallel_openmp is ready-made when you compile with OpenMP. Nothing
+ *   when all are done. attn_parallel_openmp is ready-made when the file
+ *   with ATTN_IMPLEMENTATION is compiled with OpenMP. Nothing
  *   spins, no thread is created. Any number of calls may run at once with different contexts.
  *
  * 6. ERRORS
@@ -73,7 +75,8 @@
  *   Empty rows (no allowed key) give O = 0, LSE = -inf. A forbidden key never reaches an output,
  *   even if it holds NaN; keys from kv_len on are not read. NaN in an allowed key or in a query
  *   appears in exactly the rows that read it. LSE is a natural logarithm. Causal masks align the
- *   last query with the last key unless q_off says otherwise.
+ *   last query with key k.len - 1, whatever kv_len says, unless q_off (one number for the batch)
+ *   says otherwise.
  *   avx2, avx512 and neon give the same bits, for any number of workers, any batch around a row
  *   and any division of the queries over calls: each score is one chain of fused multiply-adds in
  *   the order of the head dimension, each output one in the order of the keys, and the running
@@ -92,9 +95,10 @@
  *   ATTN_NO_AVX2, ATTN_NO_AVX512, ATTN_NO_NEON   leave a tier out
  *   ATTN_NO_GETENV           do not read ATTN_ISA from the environment
  *   ATTN_USE_SLEEF           take exp and tanh from SLEEF (link with -lsleef): its 1.0 ULP bounds,
- * other bits than without ATTN_SELF                the name of this header, if you rename it (it
- * includes itself) ATTN_DEF                 how functions are declared (extern; e.g. a dllexport
- * attribute) ATTN_FORCE_X86           compile the x86 tiers with gcc for Windows, see isa/config.h
+ *                            other bits than without
+ *   ATTN_SELF                the name of this header, if you rename it (it includes itself)
+ *   ATTN_DEF                 how functions are declared (extern; e.g. a dllexport attribute)
+ *   ATTN_FORCE_X86           compile the x86 tiers with gcc for Windows, see isa/config.h
  *
  * 11. LICENCE
  *   MIT No Attribution. Permission is hereby granted, free of charge, to any person obtaining a

@@ -26,6 +26,7 @@
   X(exp_ulp)                                \
   X(exp_against_sleef)                      \
   X(exp_special_values)                     \
+  X(exp_default_nan)                        \
   X(exp_body_and_tail)                      \
   X(exp_in_place)                           \
   X(exp_rejects)                            \
@@ -55,6 +56,7 @@
   X(A1_infinite_scores)                     \
   X(A1_softcap)                             \
   X(A1_softcap_saturates)                   \
+  X(A1_softcap_tiny)                        \
   X(A1_sinks)                               \
   X(A1_sink_is_a_key_without_value)         \
   X(A1_split_and_merge)                     \
@@ -76,6 +78,8 @@
   X(A2_boolean_equals_additive_equals_bits) \
   X(A2_empty_rows)                          \
   X(A2_lowest_bias)                         \
+  X(A2_bias_per_key_or_pair)                \
+  X(A2_empty_and_huge)                      \
   X(A2_additive_constant_row)               \
   X(A2_growing_prefix)                      \
   X(A2_forbidden_garbage)                   \
@@ -96,6 +100,7 @@
   X(B5_relative_scores)                     \
   X(B5_layouts_agree)                       \
   X(B5_nan_stays_in_its_pair)               \
+  X(B5_default_nan)                         \
   X(B5_workspace)                           \
   X(B5_workers)                             \
   X(B5_rejects)                             \

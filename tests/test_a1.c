@@ -477,6 +477,20 @@ void A1_softcap(void **state) {
   }
 }
 
+/* A cap whose reciprocal is infinite: every score becomes about 0, the row a plain mean. */
+void A1_softcap_tiny(void **state) {
+  (void)state;
+  test_spec spec = test_plain(1, 20, 66, 8, 8);
+  test_rng rng = test_seed(24);
+  test_call call = test_build(&spec, &rng), mean = test_again(&call);
+  oracle_set(&call.q, 0, 0, 3, 0, 0);
+  test_fill_value(mean.k, 0);
+  call.params.softcap = 1e-40f;
+  test_run(&call);
+  test_run(&mean);
+  test_assert_near(call.o, mean.o, 4e-6, "softcap 1e-40");
+}
+
 /* tanh saturates: huge scores of either sign stay within the cap. */
 void A1_softcap_saturates(void **state) {
   (void)state;

@@ -53,7 +53,7 @@ void A2_window(void **state) {
     call.params.window_right = right == 3 ? test_range(&rng, 1, 300) : right;
     call.params.causal = test_u64(&rng) % 3 == 0;
     call.params.has_q_off = test_u64(&rng) & 1;
-    call.params.q_off = test_range(&rng, -100, 100);
+    call.params.q_off = test_range(&rng, -100, 100) * call.params.has_q_off;
     test_check(&call, "window");
   }
 }
@@ -178,7 +178,7 @@ void A2_everything_combined(void **state) {
     uint64_t pick = test_u64(&rng);
     p->causal = pick & 1;
     p->has_q_off = pick >> 1 & 1;
-    p->q_off = test_range(&rng, -20, 300);
+    p->q_off = test_range(&rng, -20, 300) * p->has_q_off;
     if (pick & 4) p->window_left = test_range(&rng, -1, 200);
     if (pick & 8) p->window_right = test_range(&rng, -1, 200);
     if (pick & 16) p->kv_len = test_lengths(spec.batch, spec.k_len, &rng);
@@ -317,6 +317,48 @@ void A2_lowest_bias(void **state) {
     test_run(&mean);
     test_assert_near(call.o, mean.o, 4e-6, "-FLT_MAX as a bias");
   }
+}
+
+/* The same bias as one row for all queries or as a row for each: the same bits, at every size. */
+void A2_bias_per_key_or_pair(void **state) {
+  (void)state;
+  static const float sizes[] = {1e-36f, 1e-33f, 1e-10f, 1, 30, 1e20f};
+  for (int n = 0; n < 6; n++) {
+    test_spec spec = test_plain(1, 30, 150, 8, 9);
+    test_rng rng = test_seed(54);
+    test_call key = test_build(&spec, &rng), pair = test_again(&key);
+    float *one = test_mem(150 * sizeof *one), *all = test_mem(30 * 150 * sizeof *all);
+    for (int64_t j = 0; j < 150; j++) one[j] = (float)((double)sizes[n] * test_normal(&rng));
+    for (int64_t i = 0; i < 30; i++) memcpy(all + i * 150, one, 150 * sizeof *one);
+    test_fill_value(key.q, 0);
+    test_fill_value(pair.q, 0);
+    key.params.bias = attn_mask_add(one, ATTN_F32, 1, 1, 1, 150);
+    pair.params.bias = attn_mask_add(all, ATTN_F32, 1, 1, 30, 150);
+    test_run(&key);
+    test_run(&pair);
+    test_assert_same_outputs(&key, &pair, "a bias per key or per pair");
+  }
+}
+
+/* Extents beside an empty one may be as large as they like. */
+void A2_empty_and_huge(void **state) {
+  (void)state;
+  const int64_t huge = (int64_t)1 << 40;
+  float x[4] = {0};
+  attn_ctx ctx = test_ctx();
+  attn_tensor none = attn_bhtd(x, ATTN_F32, huge, huge, 0, 1);
+  attn_tensor far = attn_bhtd(x, ATTN_F32, 0, 1, INT64_MAX, 1);
+  none.stride_batch = none.stride_head = far.stride_batch = far.stride_head = 0;
+  assert_int_equal(attn_sdpa_workspace(none, none, none, none, NULL, &ctx), 0);
+  assert_int_equal(attn_sdpa(none, none, none, none, NULL, &ctx), ATTN_OK);
+  assert_int_equal(attn_merge(none, none, none, none, none, none, &ctx), ATTN_OK);
+  assert_int_equal(attn_merge(far, far, far, far, far, far, &ctx), ATTN_OK);
+  attn_rope_params p;
+  memset(&p, 0, sizeof p);
+  p.rot = ATTN_ROPE_NONE;
+  p.positions_per_batch = 1;
+  assert_int_equal(attn_rope_workspace(far, far, &p, &ctx), 0);
+  assert_int_equal(attn_rope(far, far, &p, &ctx), ATTN_OK);
 }
 
 /* One query at a time over a growing prefix gives the rows of one causal call. */

@@ -89,7 +89,7 @@ static test_call build(const golden_case *g, int n) {
   int64_t cells = g->q_len * g->k_len, row = (g->k_len + 7) / 8;
   p->causal = g->features & CAUSAL;
   p->has_q_off = (g->features & OFFSET) != 0;
-  p->q_off = 17;
+  p->q_off = p->has_q_off ? 17 : 0;
   if (g->features & WINDOW) {
     p->window_left = 60;
     p->window_right = 9;

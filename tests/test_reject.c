@@ -68,6 +68,7 @@ RULE(map_broadcast, s->call.params.map.stride_batch = 0;)
 RULE(q_misaligned, s->call.q.data = (char *)s->call.q.data + 1;)
 RULE(o_misaligned, s->call.o.data = (char *)s->call.o.data + 2;)
 RULE(q_off_far, s->call.params.has_q_off = 1; s->call.params.q_off = (int64_t)1 << 40;)
+RULE(q_off_alone, s->call.params.q_off = 3;)
 RULE(q_off_min, s->call.params.has_q_off = 1; s->call.params.q_off = INT64_MIN;)
 RULE(left_negative, s->call.params.window_left = -2;)
 RULE(right_negative, s->call.params.window_right = INT64_MIN;)
@@ -169,6 +170,7 @@ static const rule rules[] = {
     {ATTN_E_ALIGN, "o.data", o_misaligned},
     {ATTN_E_RANGE, "q_off", q_off_far},
     {ATTN_E_RANGE, "q_off", q_off_min},
+    {ATTN_E_RANGE, "has_q_off", q_off_alone},
     {ATTN_E_RANGE, "window_left", left_negative},
     {ATTN_E_RANGE, "window_right", right_negative},
     {ATTN_E_RANGE, "kv_len", kv_len_negative},

@@ -9,7 +9,7 @@ typedef struct attn_sdpa_params {
   float scale;           /* 0 = 1/sqrt(dk); ATTN_ZERO = 0; any finite value */
   int causal;            /* key j only for queries with j <= i + q_off */
   int has_q_off;         /* 1: q_off below holds; 0: q_off = Tk - Tq (ends aligned) */
-  int64_t q_off;         /* query i sits at key position i + q_off; |q_off| < 2^40 */
+  int64_t q_off;         /* query i sits at key position i + q_off; |q_off| < 2^40; else 0 */
   int64_t window_left;   /* furthest key behind: 0 = any, n = up to n back, ATTN_WINDOW_NONE = 0 */
   int64_t window_right;  /* furthest key ahead, likewise */
   const int32_t *kv_len; /* [B], 0..Tk: keys from kv_len[b] on are forbidden and never read */
@@ -40,7 +40,7 @@ typedef struct attn_sdpa_params {
  *   Tq x Tk array unless map is given.
  * Empty rows (no allowed key, or i >= q_len): O = 0, P = 0, LSE = -inf. A sink counts as a key
  *   that is always allowed and has value 0, so it makes the LSE of a row before q_len finite:
- *   when partial results are merged, give the sinks to one part only.
+ *   when partial results are merged, give sinks and softmax_one to one part only.
  * NaN: a forbidden key never reaches an output, whatever k and v hold there. NaN in a query row
  *   or in k or v of an allowed key makes NaN in exactly the rows that read it. A score of +inf
  *   gives NaN; an allowed score of -inf has weight 0.
@@ -70,7 +70,10 @@ ATTN_DEF size_t attn_sdpa_workspace(attn_tensor o, attn_tensor q, attn_tensor k,
  *   strides and types, otherwise they share memory with nothing.
  * Empty: a part with L = -inf contributes nothing, whatever its O holds, and the other part is
  *   copied bit for bit (exact identity, for equal storage types); both -inf give O = 0, L = -inf.
- * NaN: a NaN in L1 or L2 makes the row NaN. Memory: none. Cost: one pass over O1, O2, O.
+ * Parts: the one over keys from j0 on wants has_q_off = 1 and q_off - j0, kv_len counted from j0,
+ *   and masks cut likewise.
+ * NaN: a NaN or +inf in L1 or L2 makes the row NaN. A part with finite L is read even when its
+ *   weight underflows, so a NaN in it shows. Memory: none. Cost: one pass over O1, O2, O.
  * Errors: NULL, DTYPE, SHAPE, STRIDE, OVERLAP, OVERFLOW, ISA, ENV, CTX, ALIGN; outputs
  *   untouched.
  * Determinism: as attn_sdpa. Source: Rabe and Staats 2021, arXiv 2112.05682. */

@@ -28,7 +28,8 @@ typedef struct attn_rope_params {
  * Queries behind a cache have start = Tk - Tq. Angles are formed and reduced in double, so that
  *   positions up to 10^6 and beyond keep an error below 1e-6.
  * Memory: attn_rope_workspace bytes, O(rot) per worker. Empty: B, H or T of 0 is a no-op.
- * NaN: stays in its pair. Errors: NULL, DTYPE, SHAPE, STRIDE, RANGE (rot), VALUE (base),
+ * NaN: stays in its pair; columns from rot on keep their bits when the types are equal. Errors: NULL, DTYPE, SHAPE, STRIDE, RANGE (rot, layout, start
+ *   beyond 2^61), VALUE (base),
  *   OVERLAP, OVERFLOW, WORKSPACE, MEMORY, ISA, ENV, CTX, ALIGN; outputs untouched.
  * Determinism: the same bits for every tier but scalar and any worker count; a row's rotation
  *   depends on its position alone. Cost: 6 flops a pair, and 6 multiplications per position and m,

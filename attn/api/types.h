@@ -131,11 +131,11 @@ typedef struct attn_report {
   int64_t pairs;    /* query-key scores computed, masked ones inside a tile included */
 } attn_report;
 
-/* How a call runs. NULL or {0}: fastest tier, serial, memory from ATTN_MALLOC. One attn_ctx
+/* How a call runs. NULL or {0} (in C++ also {}): fastest tier, serial, memory from ATTN_MALLOC. One attn_ctx
  * belongs to one call at a time; calls with different contexts may run at once. */
 typedef struct attn_ctx {
-  attn_isa isa;                  /* a tier to force, or ATTN_ISA_AUTO */
   int validate;                  /* also read masks and reject NaN and +inf in them */
+  attn_isa isa;                  /* a tier to force, or ATTN_ISA_AUTO */
   void *workspace;               /* memory to work in, any alignment; null = ATTN_MALLOC */
   size_t workspace_size;         /* its bytes */
   attn_parallel_fn parallel_for; /* null = serial */

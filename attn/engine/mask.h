@@ -5,30 +5,38 @@ ATTN_FUNC_ int attn_bit_(const void *row, int64_t j) {
   return ((const unsigned char *)row)[j >> 3] >> (j & 7) & 1;
 }
 
-/* Expands rows j0..j0+n of a mask into lanes. Entries that broadcast along k are repeated. */
-ATTN_FUNC_ void attn_tile_mask_(attn_tile_ *t, const attn_mask *mask, const char *const *rows,
-                                float *dst, int64_t j0, int64_t n) {
+/* Expands keys from..from+n of the mask rows of some lanes into dst[key][lane], log2 units. */
+ATTN_FUNC_ void attn_tile_mask_rows_(attn_tile_ *t, const attn_mask *mask, const char *const *rows,
+                                     int lanes, float *dst, int64_t from, int64_t n) {
   const void *at[ATTN_TILE_];
   const attn_table_ *f = t->a->table;
   const int64_t size = mask->kind == ATTN_MASK_ADD ? attn_size_(mask->dtype) : 1;
-  const int64_t width = mask->k_len > 1 ? n : 1, from = mask->k_len > 1 ? j0 : 0;
-  for (int r = 0; r < t->n; r++) {
+  for (int r = 0; r < lanes; r++) {
     if (mask->kind != ATTN_MASK_BITS) {
       at[r] = rows[r] + from * size;
       continue;
     }
     unsigned char *bytes = t->w.bytes + r * ATTN_BLOCK_;
-    for (int64_t j = 0; j < width; j++) bytes[j] = (unsigned char)attn_bit_(rows[r], from + j);
+    for (int64_t j = 0; j < n; j++) bytes[j] = (unsigned char)attn_bit_(rows[r], from + j);
     at[r] = bytes;
   }
   if (mask->kind == ATTN_MASK_ADD) {
     const float hi = (float)ATTN_LOG2E_, lo = (float)(ATTN_LOG2E_ - (double)hi);
-    f->pack(dst, at, t->n, width, (int)mask->dtype | ATTN_KIND_BIAS_, hi, lo);
+    f->pack(dst, at, lanes, n, (int)mask->dtype | ATTN_KIND_BIAS_, hi, lo);
   } else {
-    f->pack(dst, at, t->n, width, ATTN_KIND_BOOL_, 1.0f, 0.0f);
+    f->pack(dst, at, lanes, n, ATTN_KIND_BOOL_, 1.0f, 0.0f);
   }
-  if (width < n)
-    for (int64_t j = 1; j < n; j++) memcpy(dst + j * ATTN_TILE_, dst, ATTN_TILE_ * sizeof(float));
+}
+
+/* Expands keys j0..j0+n of a mask for the whole tile. Entries that broadcast along k are repeated. */
+ATTN_FUNC_ void attn_tile_mask_(attn_tile_ *t, const attn_mask *mask, const char *const *rows,
+                                float *dst, int64_t j0, int64_t n) {
+  if (mask->k_len > 1) {
+    attn_tile_mask_rows_(t, mask, rows, t->n, dst, j0, n);
+    return;
+  }
+  attn_tile_mask_rows_(t, mask, rows, t->n, dst, 0, 1);
+  for (int64_t j = 1; j < n; j++) memcpy(dst + j * ATTN_TILE_, dst, ATTN_TILE_ * sizeof(float));
 }
 
 /* What a boolean mask says of a block: it is skipped, plain, or tested pair by pair. */
@@ -66,14 +74,13 @@ ATTN_FUNC_ int attn_mask_per_key_(const attn_softmax_ *a, const attn_mask *mask)
 }
 
 /* Keys j0..j0+n of a per-key bias, in log2 units; a per-key mask then forbids some. */
-ATTN_FUNC_ void attn_tile_key_(const attn_tile_ *t, const attn_mask *mask, const char *row,
-                               float *key, int64_t j0, int64_t n) {
+ATTN_FUNC_ void attn_tile_key_(attn_tile_ *t, const attn_mask *mask, const char *row, float *key,
+                               int64_t j0, int64_t n) {
   const unsigned char *bytes = (const unsigned char *)row;
-  float x[ATTN_BLOCK_];
   const int64_t step = mask->k_len > 1 ? 1 : 0, from = step * j0, width = step ? n : 1;
-  if (mask->kind == ATTN_MASK_ADD) {
-    t->a->table->widen(x, row + from * attn_size_(mask->dtype), 0, 1, width, mask->dtype);
-    for (int64_t j = 0; j < n; j++) key[j] = attn_to_log2_(x[j * step]);
+  if (mask->kind == ATTN_MASK_ADD) { /* as one lane, so that it rounds as a mask by pair does */
+    attn_tile_mask_rows_(t, mask, &row, 1, t->w.bias, from, width);
+    for (int64_t j = 0; j < n; j++) key[j] = t->w.bias[j * step * ATTN_TILE_];
   } else {
     for (int64_t j = 0; j < n; j++) { /* not an addition: NaN + -inf would let the key through */
       int64_t e = from + j * step;

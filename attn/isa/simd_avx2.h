@@ -29,8 +29,6 @@
 #define ATTN_V_ROUND_(x, t, n)                        \
   (t) = ATTN_V_ADD_(x, ATTN_V_SET1_(ATTN_EXP_BIAS_)), \
   (n) = ATTN_V_SUB_(t, ATTN_V_SET1_(ATTN_EXP_BIAS_))
-/* SMALL: add n + 64 to the exponent, which stays in range, then let one multiplication by 2^-64
- * round into the subnormals. The other form scales by 2^(n/2) twice. */
 /* n + 126 shifted into the exponent field is 2^(n-1), and 0 for n = -126, the floor. The other form
  * multiplies by 2^(n/2) twice. */
 #define ATTN_EXP_UNIT_ 2.0f

@@ -155,9 +155,11 @@ ATTN_INLINE_ void attn_transpose_scalar_(attn_v4_ *v) {
     }
 }
 #ifdef ATTN_USE_SLEEF
+#ifndef __SLEEF_H__ /* its prototypes return const float, which C++ does not take twice */
 float Sleef_expf_u10(float);
 float Sleef_exp2f_u10(float);
 float Sleef_tanhf_u10(float);
+#endif
 ATTN_INLINE_ attn_v4_ attn_sleef_exp_scalar_(attn_v4_ a) {
   attn_v4_ r;
   ATTN_LANES_(Sleef_expf_u10(a.f[i]))

@@ -44,6 +44,11 @@ ATTN_INLINE_ void ATTN_FN_(store)(void *row, int64_t i, ATTN_VF_ v, int n, int k
     for (int c = 0; c < n; c++) p[c] = t[c];
 }
 
+/* A NaN leaves as the one default NaN: payload and sign of a computed one differ between machines. */
+ATTN_INLINE_ ATTN_VF_ ATTN_FN_(quiet)(ATTN_VF_ x) {
+  return ATTN_V_SELECT_(ATTN_V_EQ_(x, x), x, ATTN_V_SET1_(attn_from_bits_(0x7fc00000u)));
+}
+
 ATTN_INLINE_ int ATTN_FN_(lanes_left)(int64_t n, int64_t i) {
   return n - i < ATTN_W_ ? (int)(n - i) : ATTN_W_;
 }
@@ -117,7 +122,7 @@ ATTN_FUNC_ void ATTN_FN_(pack)(float *dst, const void *const *rows, int n, int64
 
 ATTN_INLINE_ void ATTN_FN_(unpack_kind)(void *const *rows, const float *src, int n, int64_t dim,
                                         const int kind, const float *scale) {
-  ATTN_VF_ r[ATTN_W_], nan = ATTN_V_SET1_(attn_from_bits_(0x7fc00000u));
+  ATTN_VF_ r[ATTN_W_];
   for (int lane = 0; lane < n; lane += ATTN_W_) {
     ATTN_VF_ a = scale ? ATTN_V_LOAD_(scale + lane) : ATTN_V_SET1_(1.0f);
     for (int64_t c = 0; c < dim; c += ATTN_W_) {
@@ -126,7 +131,7 @@ ATTN_INLINE_ void ATTN_FN_(unpack_kind)(void *const *rows, const float *src, int
         ATTN_UNROLL_
         for (int i = 0; i < ATTN_W_; i++) {
           r[i] = ATTN_V_MUL_(ATTN_V_LOAD_(src + (c + i) * ATTN_TILE_ + lane), a);
-          r[i] = ATTN_V_SELECT_(ATTN_V_EQ_(r[i], r[i]), r[i], nan);
+          r[i] = ATTN_FN_(quiet)(r[i]);
         }
         ATTN_V_TRANSPOSE_(r);
         ATTN_UNROLL_
@@ -137,7 +142,7 @@ ATTN_INLINE_ void ATTN_FN_(unpack_kind)(void *const *rows, const float *src, int
         r[i] = ATTN_V_ZERO_();
         if (i >= w) continue;
         r[i] = ATTN_V_MUL_(ATTN_V_LOAD_(src + (c + i) * ATTN_TILE_ + lane), a);
-        r[i] = ATTN_V_SELECT_(ATTN_V_EQ_(r[i], r[i]), r[i], nan);
+        r[i] = ATTN_FN_(quiet)(r[i]);
       }
       ATTN_V_TRANSPOSE_(r);
       for (int i = 0; i < ATTN_W_ && lane + i < n; i++)
@@ -207,33 +212,30 @@ ATTN_FUNC_ int ATTN_FN_(finite)(const float *x, int64_t stride, int64_t n, int64
 ATTN_FUNC_ void ATTN_FN_(exp_row)(float *y, const float *x, int64_t n) {
   for (int64_t i = 0; i < n; i += ATTN_W_) {
     int w = ATTN_FN_(lanes_left)(n, i);
-    ATTN_FN_(store)(y, i, ATTN_FN_(exp)(ATTN_FN_(load)(x, i, w, ATTN_F32)), w, ATTN_F32);
+    ATTN_VF_ e = ATTN_FN_(exp)(ATTN_FN_(load)(x, i, w, ATTN_F32));
+    ATTN_FN_(store)(y, i, ATTN_FN_(quiet)(e), w, ATTN_F32);
   }
 }
 
 ATTN_FUNC_ void ATTN_FN_(weights)(float *p, const float *x, int64_t n, float m, float scale) {
   ATTN_VF_ vm = ATTN_V_SET1_(m), a = ATTN_V_SET1_(scale);
-  ATTN_VF_ nan = ATTN_V_SET1_(attn_from_bits_(0x7fc00000u));
   for (int64_t i = 0; i < n; i += ATTN_W_) {
     int w = ATTN_FN_(lanes_left)(n, i);
     ATTN_VF_ y = ATTN_V_SUB_(ATTN_FN_(load)(x, i, w, ATTN_F32), vm);
     y = ATTN_V_MUL_(ATTN_FN_(exp2_full)(y), a);
-    y = ATTN_V_SELECT_(ATTN_V_EQ_(y, y), y, nan);
-    ATTN_FN_(store)(p, i, y, w, ATTN_F32);
+    ATTN_FN_(store)(p, i, ATTN_FN_(quiet)(y), w, ATTN_F32);
   }
 }
 
 ATTN_FUNC_ void ATTN_FN_(blend)(void *y, const void *x1, const void *x2, attn_dtype ty,
                                 attn_dtype t1, attn_dtype t2, int64_t n, float a, float b) {
   ATTN_VF_ va = ATTN_V_SET1_(a), vb = ATTN_V_SET1_(b);
-  ATTN_VF_ nan = ATTN_V_SET1_(attn_from_bits_(0x7fc00000u));
   for (int64_t i = 0; i < n; i += ATTN_W_) {
     int w = ATTN_FN_(lanes_left)(n, i);
     ATTN_VF_ s = ATTN_V_ZERO_();
     if (x1) s = ATTN_V_MUL_(va, ATTN_FN_(load)(x1, i, w, (int)t1));
     if (x2) s = ATTN_V_FMA_(vb, ATTN_FN_(load)(x2, i, w, (int)t2), s);
-    s = ATTN_V_SELECT_(ATTN_V_EQ_(s, s), s, nan);
-    ATTN_FN_(store)(y, i, s, w, (int)ty);
+    ATTN_FN_(store)(y, i, ATTN_FN_(quiet)(s), w, (int)ty);
   }
 }
 
@@ -247,8 +249,10 @@ ATTN_FUNC_ void ATTN_FN_(rope)(void *y, const void *x, attn_dtype ty, attn_dtype
       ATTN_VF_ co = ATTN_FN_(load)(cos_row, i, w, ATTN_F32);
       ATTN_VF_ sa = ATTN_FN_(load)(sin_row, i, w, ATTN_F32);
       ATTN_VF_ sb = ATTN_FN_(load)(sin_row, i + h, w, ATTN_F32);
-      ATTN_FN_(store)(y, i, ATTN_V_FMA_(b, sa, ATTN_V_MUL_(a, co)), w, (int)ty);
-      ATTN_FN_(store)(y, i + h, ATTN_V_FMA_(a, sb, ATTN_V_MUL_(b, co)), w, (int)ty);
+      ATTN_VF_ ya = ATTN_V_FMA_(b, sa, ATTN_V_MUL_(a, co));
+      ATTN_VF_ yb = ATTN_V_FMA_(a, sb, ATTN_V_MUL_(b, co));
+      ATTN_FN_(store)(y, i, ATTN_FN_(quiet)(ya), w, (int)ty);
+      ATTN_FN_(store)(y, i + h, ATTN_FN_(quiet)(yb), w, (int)ty);
     }
   } else {
     for (int64_t i = 0; i < rot; i += ATTN_W_) {
@@ -257,12 +261,17 @@ ATTN_FUNC_ void ATTN_FN_(rope)(void *y, const void *x, attn_dtype ty, attn_dtype
       ATTN_VF_ co = ATTN_FN_(load)(cos_row, i, w, ATTN_F32);
       ATTN_VF_ si = ATTN_FN_(load)(sin_row, i, w, ATTN_F32);
       ATTN_VF_ r = ATTN_V_FMA_(ATTN_V_SWAP_PAIRS_(a), si, ATTN_V_MUL_(a, co));
-      ATTN_FN_(store)(y, i, r, w, (int)ty);
+      ATTN_FN_(store)(y, i, ATTN_FN_(quiet)(r), w, (int)ty);
     }
   }
-  if (y == x) return; /* same type and place */
+  const int64_t size = ty == ATTN_F32 ? 4 : 2;
+  if (ty == tx) { /* the other columns keep their bits */
+    if (y != x)
+      memcpy((char *)y + rot * size, (const char *)x + rot * size, (size_t)((dim - rot) * size));
+    return;
+  }
   for (int64_t i = rot; i < dim; i += ATTN_W_) {
     int w = ATTN_FN_(lanes_left)(dim, i);
-    ATTN_FN_(store)(y, i, ATTN_FN_(load)(x, i, w, (int)tx), w, (int)ty);
+    ATTN_FN_(store)(y, i, ATTN_FN_(quiet)(ATTN_FN_(load)(x, i, w, (int)tx)), w, (int)ty);
   }
 }

@@ -99,6 +99,8 @@ ATTN_FUNC_ int attn_sdpa_plan_(attn_error_ *e, attn_softmax_ *a, const attn_sdpa
   if (!(scale - scale == 0.0f)) return attn_reject_(e, ATTN_E_VALUE, "params.scale must be finite");
   if (!(p->softcap >= 0.0f && p->softcap < INFINITY))
     return attn_reject_(e, ATTN_E_VALUE, "params.softcap must be finite and not negative");
+  if (!p->has_q_off && p->q_off)
+    return attn_reject_(e, ATTN_E_RANGE, "params.q_off needs params.has_q_off = 1");
   if (p->has_q_off && attn_abs64_(p->q_off) >= (int64_t)1 << 40)
     return attn_reject_(e, ATTN_E_RANGE, "params.q_off must lie within 2^40 of 0");
   if (q->len >= (int64_t)1 << 40 || k->len >= (int64_t)1 << 40)
@@ -176,6 +178,8 @@ ATTN_FUNC_ int attn_sdpa_plan_(attn_error_ *e, attn_softmax_ *a, const attn_sdpa
   a->scale_hi = (float)s;
   a->scale_lo = (float)(s - (double)a->scale_hi);
   a->softcap = attn_to_log2_(p->softcap);
+  /* 1 / softcap stays finite */
+  if (p->softcap > 0.0f && a->softcap < FLT_MIN) a->softcap = FLT_MIN;
   a->q_off = p->has_q_off ? p->q_off : k->len - q->len;
   a->left = attn_reach_(p->window_left);
   a->right = p->causal ? 0 : attn_reach_(p->window_right);
@@ -200,8 +204,8 @@ ATTN_PUB_ size_t attn_sdpa_workspace(attn_tensor o, attn_tensor q, attn_tensor k
   if (ctx) plain = *ctx;
   plain.workspace = NULL, plain.workspace_size = 0;
   if (!attn_sdpa_plan_(&e, &a, params, &plain, &workers, 0)) return 0;
+  if (q.batch == 0 || q.len == 0) return 0;
   int64_t items = q.batch * (q.heads / a.group) * a.tiles;
-  if (items == 0) return 0;
   if (ctx && ctx->workers > 1) workers = ctx->workers; /* parallel_for may be set later */
   int64_t bytes = attn_workspace_bytes_(attn_scratch_plan_(&a), attn_pieces_(workers, items));
   return bytes == INT64_MAX ? 0 : (size_t)bytes;
@@ -292,10 +296,14 @@ ATTN_FUNC_ float attn_merge_row_(const attn_merge_job_ *m, void *y, const void *
 
 enum { ATTN_MERGE_ROWS_ = 32 };
 
+ATTN_FUNC_ int64_t attn_merge_runs_(int64_t len) {
+  return len / ATTN_MERGE_ROWS_ + (len % ATTN_MERGE_ROWS_ != 0);
+}
+
 /* A run of rows of one head: the exponentials of all of them are taken together. */
 ATTN_FUNC_ void attn_merge_item_(void *job, int worker, int64_t index) {
   const attn_merge_job_ *m = (const attn_merge_job_ *)job;
-  const int64_t runs = (m->o.len + ATTN_MERGE_ROWS_ - 1) / ATTN_MERGE_ROWS_;
+  const int64_t runs = attn_merge_runs_(m->o.len);
   const int64_t b = index / runs / m->o.heads, h = index / runs % m->o.heads;
   const int64_t first = index % runs * ATTN_MERGE_ROWS_;
   const int n = m->o.len - first < ATTN_MERGE_ROWS_ ? (int)(m->o.len - first) : ATTN_MERGE_ROWS_;
@@ -322,7 +330,8 @@ ATTN_PUB_ attn_status attn_merge(attn_tensor o, attn_tensor lse, attn_tensor o1,
   attn_merge_job_ m = {NULL, o, lse, o1, lse1, o2, lse2};
   int workers;
   if (attn_merge_plan_(&e, &m, ctx, &workers)) {
-    int64_t items = o.batch * o.heads * ((o.len + ATTN_MERGE_ROWS_ - 1) / ATTN_MERGE_ROWS_);
+    const int empty = o.batch == 0 || o.heads == 0 || o.len == 0;
+    int64_t items = empty ? 0 : o.batch * o.heads * attn_merge_runs_(o.len);
     workers = attn_pieces_(workers, items);
     attn_for_(ctx, workers, items, attn_merge_item_, &m);
     attn_report_(ctx, m.table, workers, "row blend", "the only path");

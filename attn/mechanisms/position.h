@@ -31,6 +31,7 @@ ATTN_FUNC_ int attn_rope_plan_(attn_error_ *e, attn_rope_job_ *j, const attn_rop
   memset(&j->p, 0, sizeof j->p);
   if (params) j->p = *params;
   attn_rope_params *p = &j->p;
+  if (!p->positions) p->positions_per_batch = 0;
   if (!attn_check_ctx_(e, ctx, &j->table, workers)) return 0;
   if (!attn_check_tensor_(e, &j->x, &wx, &sx) || !attn_check_tensor_(e, &j->y, &wy, &sy)) return 0;
   if (j->y.batch != j->x.batch || j->y.heads != j->x.heads || j->y.len != j->x.len ||
@@ -48,7 +49,7 @@ ATTN_FUNC_ int attn_rope_plan_(attn_error_ *e, attn_rope_job_ *j, const attn_rop
   if (attn_abs64_(p->start) > INT64_MAX / 4)
     return attn_reject_(e, ATTN_E_RANGE, "params.start must lie within 2^61 of 0");
   int64_t count = attn_mul_(p->positions_per_batch ? j->x.batch : 1, j->x.len);
-  if (count > INT64_MAX / 8)
+  if (p->positions && count > INT64_MAX / 8)
     return attn_reject_(e, ATTN_E_OVERFLOW, "params.positions spans more than the address space");
   if (!attn_check_array_(e, p->positions, count, 8,
                          "params.positions must be aligned to its elements", &sp))
@@ -74,11 +75,14 @@ ATTN_FUNC_ int64_t attn_rope_bytes_(const attn_rope_job_ *j, int workers) {
   return attn_workspace_bytes_(attn_add_(attn_rope_shared_(j), attn_mul_(j->bytes, workers)), 1);
 }
 
+ATTN_FUNC_ int64_t attn_rope_runs_(const attn_rope_job_ *j) {
+  return j->x.len / ATTN_ROPE_RUN_ + (j->x.len % ATTN_ROPE_RUN_ != 0);
+}
+
 /* Runs of rows; with positions per batch entry each entry has its own. */
 ATTN_FUNC_ int64_t attn_rope_items_(const attn_rope_job_ *j) {
-  const int64_t runs = (j->x.len + ATTN_ROPE_RUN_ - 1) / ATTN_ROPE_RUN_;
-  if (j->x.heads == 0 || j->x.batch == 0) return 0;
-  return j->p.positions_per_batch ? attn_mul_(runs, j->x.batch) : runs;
+  if (j->x.batch == 0 || j->x.heads == 0 || j->x.len == 0) return 0;
+  return j->p.positions_per_batch ? attn_mul_(attn_rope_runs_(j), j->x.batch) : attn_rope_runs_(j);
 }
 
 ATTN_FUNC_ int64_t attn_rope_position_(const attn_rope_job_ *j, int64_t b, int64_t i) {
@@ -123,7 +127,7 @@ ATTN_FUNC_ void attn_rope_fill_(const attn_rope_job_ *j, attn_rope_row_ *r, int6
 
 ATTN_FUNC_ void attn_rope_item_(void *job, int worker, int64_t index) {
   const attn_rope_job_ *j = (const attn_rope_job_ *)job;
-  const int64_t runs = (j->x.len + ATTN_ROPE_RUN_ - 1) / ATTN_ROPE_RUN_;
+  const int64_t runs = attn_rope_runs_(j);
   const int64_t first = index % runs * ATTN_ROPE_RUN_;
   const int64_t end = j->x.len - first < ATTN_ROPE_RUN_ ? j->x.len : first + ATTN_ROPE_RUN_;
   const int64_t b0 = index / runs, b1 = j->p.positions_per_batch ? b0 + 1 : j->x.batch;
