@@ -1505,6 +1505,21 @@ ATTN_DEF attn_status attn_alibi_slopes(float *slopes, int64_t n);
 #define ATTN_ATOMIC_STORE_(p, v) ((void)(*(p) = (v)))
 #endif
 
+/* Which of SLEEF's functions a sleef.h included earlier has declared: it looks at the compiler's
+ * flags, and its prototypes cannot be repeated in C++. Asked here, before any region. */
+#if defined(ATTN_USE_SLEEF) && defined(__SLEEF_H__)
+#define ATTN_SLEEF_HAS_SCALAR_ 1
+#ifdef __AVX__
+#define ATTN_SLEEF_HAS_AVX2_ 1
+#endif
+#ifdef __AVX512F__
+#define ATTN_SLEEF_HAS_AVX512_ 1
+#endif
+#ifdef __ARM_NEON
+#define ATTN_SLEEF_HAS_NEON_ 1
+#endif
+#endif
+
 /* A region compiles the functions inside it for more than the baseline, and never lets the
  * compiler fuse a*b+c by itself: where bits must agree between tiers the code says FMA. */
 #define ATTN_PRAGMA_(...) _Pragma(#__VA_ARGS__)
@@ -1873,7 +1888,7 @@ ATTN_INLINE_ void attn_transpose_scalar_(attn_v4_ *v) {
     }
 }
 #ifdef ATTN_USE_SLEEF
-#ifndef __SLEEF_H__ /* its prototypes return const float, which C++ does not take twice */
+#ifndef ATTN_SLEEF_HAS_SCALAR_
 float Sleef_expf_u10(float);
 float Sleef_exp2f_u10(float);
 float Sleef_tanhf_u10(float);
@@ -1961,7 +1976,7 @@ ATTN_INLINE_ attn_v4_ attn_sleef_tanh_scalar_(attn_v4_ a) {
 
 #if defined(ATTN_USE_SLEEF) && !defined(ATTN_ARM64_)
 #error "SLEEF has no functions for this tier: define ATTN_NO_NEON, or leave ATTN_USE_SLEEF out"
-#elif defined(ATTN_USE_SLEEF) && !defined(__SLEEF_H__)
+#elif defined(ATTN_USE_SLEEF) && !defined(ATTN_SLEEF_HAS_NEON_)
 float32x4_t Sleef_expf4_u10advsimd(float32x4_t);
 float32x4_t Sleef_exp2f4_u10advsimd(float32x4_t);
 float32x4_t Sleef_tanhf4_u10advsimd(float32x4_t);
@@ -2095,7 +2110,7 @@ ATTN_BEGIN_REGION_(ATTN_FEATURES_AVX2_)
 #define ATTN_V_TRANSPOSE_(r) attn_transpose_avx2_(r)
 #define ATTN_V_SLEEF_(f) Sleef_##f##f8_u10avx2
 
-#ifdef ATTN_USE_SLEEF
+#if defined(ATTN_USE_SLEEF) && !defined(ATTN_SLEEF_HAS_AVX2_)
 __m256 Sleef_expf8_u10avx2(__m256);
 __m256 Sleef_exp2f8_u10avx2(__m256);
 __m256 Sleef_tanhf8_u10avx2(__m256);
@@ -2235,7 +2250,7 @@ ATTN_BEGIN_REGION_(ATTN_FEATURES_AVX512_)
 /* SLEEF's name of a function; own prototypes, since its header hides them from other regions */
 #define ATTN_V_SLEEF_(f) Sleef_##f##f16_u10avx512f
 
-#ifdef ATTN_USE_SLEEF
+#if defined(ATTN_USE_SLEEF) && !defined(ATTN_SLEEF_HAS_AVX512_)
 __m512 Sleef_expf16_u10avx512f(__m512);
 __m512 Sleef_exp2f16_u10avx512f(__m512);
 __m512 Sleef_tanhf16_u10avx512f(__m512);
@@ -3807,7 +3822,7 @@ typedef struct attn_merge_job_ {
   attn_tensor o, lse, o1, lse1, o2, lse2;
 } attn_merge_job_;
 
-/* Checks attn_merge; *rows is the number of rows. */
+/* Every rule of attn_merge. */
 ATTN_FUNC_ int attn_merge_plan_(attn_error_ *e, attn_merge_job_ *m, const attn_ctx *ctx,
                                 int *workers) {
   static const attn_words_ w[6] = {ATTN_WORDS_("o"),    ATTN_WORDS_("lse"), ATTN_WORDS_("o1"),
@@ -4197,6 +4212,10 @@ ATTN_END_STRICT_
 #undef ATTN_ROW_INIT_
 #undef ATTN_ROW_STEP_
 #undef ATTN_ROW_STORE_
+#undef ATTN_SLEEF_HAS_AVX2_
+#undef ATTN_SLEEF_HAS_AVX512_
+#undef ATTN_SLEEF_HAS_NEON_
+#undef ATTN_SLEEF_HAS_SCALAR_
 #undef ATTN_TILE_
 #undef ATTN_UNROLL_
 #undef ATTN_WORDS_

@@ -126,6 +126,21 @@
 #define ATTN_ATOMIC_STORE_(p, v) ((void)(*(p) = (v)))
 #endif
 
+/* Which of SLEEF's functions a sleef.h included earlier has declared: it looks at the compiler's
+ * flags, and its prototypes cannot be repeated in C++. Asked here, before any region. */
+#if defined(ATTN_USE_SLEEF) && defined(__SLEEF_H__)
+#define ATTN_SLEEF_HAS_SCALAR_ 1
+#ifdef __AVX__
+#define ATTN_SLEEF_HAS_AVX2_ 1
+#endif
+#ifdef __AVX512F__
+#define ATTN_SLEEF_HAS_AVX512_ 1
+#endif
+#ifdef __ARM_NEON
+#define ATTN_SLEEF_HAS_NEON_ 1
+#endif
+#endif
+
 /* A region compiles the functions inside it for more than the baseline, and never lets the
  * compiler fuse a*b+c by itself: where bits must agree between tiers the code says FMA. */
 #define ATTN_PRAGMA_(...) _Pragma(#__VA_ARGS__)

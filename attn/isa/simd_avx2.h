@@ -52,7 +52,7 @@
 #define ATTN_V_TRANSPOSE_(r) attn_transpose_avx2_(r)
 #define ATTN_V_SLEEF_(f) Sleef_##f##f8_u10avx2
 
-#ifdef ATTN_USE_SLEEF
+#if defined(ATTN_USE_SLEEF) && !defined(ATTN_SLEEF_HAS_AVX2_)
 __m256 Sleef_expf8_u10avx2(__m256);
 __m256 Sleef_exp2f8_u10avx2(__m256);
 __m256 Sleef_tanhf8_u10avx2(__m256);

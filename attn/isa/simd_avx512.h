@@ -59,7 +59,7 @@
 /* SLEEF's name of a function; own prototypes, since its header hides them from other regions */
 #define ATTN_V_SLEEF_(f) Sleef_##f##f16_u10avx512f
 
-#ifdef ATTN_USE_SLEEF
+#if defined(ATTN_USE_SLEEF) && !defined(ATTN_SLEEF_HAS_AVX512_)
 __m512 Sleef_expf16_u10avx512f(__m512);
 __m512 Sleef_exp2f16_u10avx512f(__m512);
 __m512 Sleef_tanhf16_u10avx512f(__m512);

@@ -59,7 +59,7 @@
 
 #if defined(ATTN_USE_SLEEF) && !defined(ATTN_ARM64_)
 #error "SLEEF has no functions for this tier: define ATTN_NO_NEON, or leave ATTN_USE_SLEEF out"
-#elif defined(ATTN_USE_SLEEF) && !defined(__SLEEF_H__)
+#elif defined(ATTN_USE_SLEEF) && !defined(ATTN_SLEEF_HAS_NEON_)
 float32x4_t Sleef_expf4_u10advsimd(float32x4_t);
 float32x4_t Sleef_exp2f4_u10advsimd(float32x4_t);
 float32x4_t Sleef_tanhf4_u10advsimd(float32x4_t);

@@ -155,7 +155,7 @@ ATTN_INLINE_ void attn_transpose_scalar_(attn_v4_ *v) {
     }
 }
 #ifdef ATTN_USE_SLEEF
-#ifndef __SLEEF_H__ /* its prototypes return const float, which C++ does not take twice */
+#ifndef ATTN_SLEEF_HAS_SCALAR_
 float Sleef_expf_u10(float);
 float Sleef_exp2f_u10(float);
 float Sleef_tanhf_u10(float);

@@ -232,7 +232,7 @@ typedef struct attn_merge_job_ {
   attn_tensor o, lse, o1, lse1, o2, lse2;
 } attn_merge_job_;
 
-/* Checks attn_merge; *rows is the number of rows. */
+/* Every rule of attn_merge. */
 ATTN_FUNC_ int attn_merge_plan_(attn_error_ *e, attn_merge_job_ *m, const attn_ctx *ctx,
                                 int *workers) {
   static const attn_words_ w[6] = {ATTN_WORDS_("o"),    ATTN_WORDS_("lse"), ATTN_WORDS_("o1"),

@@ -84,6 +84,17 @@ else
   not_run "clang -ffast-math: no clang here"
 fi
 
+# A sleef.h included earlier has declared some functions already, which ones depends on the flags.
+if echo '#include <sleef.h>' | gcc -E - >/dev/null 2>&1; then
+  printf '#include <sleef.h>\n#define ATTN_USE_SLEEF\n#include "impl.c"\n' >sleef.c
+  for flag in -O0 -mavx -march=native; do
+    check "ATTN_USE_SLEEF after sleef.h, $flag" $gcc $flag -c -o sleef.o sleef.c
+    check "ATTN_USE_SLEEF after sleef.h, C++, $flag" g++ -w $flag -x c++ -c -o sleef.o sleef.c
+  done
+else
+  not_run "ATTN_USE_SLEEF after sleef.h: no sleef.h here"
+fi
+
 check "flat form is made" "$root/attn/amalgamate" --flat "$work/attn_flat.h"
 mkdir flat
 {
