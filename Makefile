@@ -8,6 +8,8 @@ PREFIX ?= /usr/local
 DESTDIR ?=
 FUZZ_SECONDS ?= 60
 FUZZ_CC ?= clang
+# -O1 takes minutes to compile and then runs three times as fast.
+FUZZ_O ?= -O0
 SANITIZE_CC ?= gcc clang
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 BUILD := build
@@ -29,6 +31,7 @@ help: ## list the targets
 -include tests/tests.mk
 -include bench/bench.mk
 -include docs/examples/examples.mk
+-include docs/gallery/gallery.mk
 
 # --- the header ---------------------------------------------------------------------------------
 
@@ -61,9 +64,8 @@ test-header: attn.h ## check the header as a file: compilers, standards, symbols
 # --- sanitizers ---------------------------------------------------------------------------------
 
 SANITIZE_FLAGS := -std=gnu11 -g -fno-omit-frame-pointer -fno-sanitize-recover=all -I.
-# gcc needs more than a minute to optimise sanitized kernels; unoptimised they are fast enough.
-SANITIZE_O_gcc := -O0
-SANITIZE_O = $(or $(SANITIZE_O_$(1)),-O1)
+# Optimising sanitized kernels takes minutes; unoptimised they are fast enough.
+SANITIZE_O := -O0
 # tests/tests.mk may name the runner's sources; by default every C file beside it is one.
 TEST_SOURCES ?= $(wildcard tests/*.c)
 SANITIZED := $(SANITIZE_CC:%=$(BUILD)/sanitize/runner-%)
@@ -73,7 +75,7 @@ sanitize: sanitize-address sanitize-thread ## run the tests under ASan, UBSan an
 
 $(SANITIZED): $(BUILD)/sanitize/runner-%: attn.h $(wildcard tests/*.[ch])
 	@mkdir -p $(@D)
-	$* $(SANITIZE_FLAGS) $(call SANITIZE_O,$*) -fsanitize=address,undefined -o $@ $(TEST_SOURCES) $(TEST_LIBS) \
+	$* $(SANITIZE_FLAGS) $(SANITIZE_O) -fsanitize=address,undefined -o $@ $(TEST_SOURCES) $(TEST_LIBS) \
 	  -lcmocka -lpthread -lm
 
 sanitize-address: $(SANITIZED)
@@ -97,29 +99,28 @@ sanitize-thread: attn.h
 FUZZ_PARTS := $(wildcard tests/fuzz/*.[ch])
 FUZZ_FLAGS := -std=gnu11 -g1 -fno-omit-frame-pointer -fno-sanitize-recover=all -I.
 
-$(BUILD)/fuzz/fuzz_sdpa: attn.h $(FUZZ_PARTS)
+$(BUILD)/fuzz/fuzz: attn.h $(FUZZ_PARTS)
 	@mkdir -p $(@D)
-	$(FUZZ_CC) $(FUZZ_FLAGS) -O1 -fsanitize=fuzzer,address,undefined -o $@ \
-	  tests/fuzz/fuzz_sdpa.c -lm
+	$(FUZZ_CC) $(FUZZ_FLAGS) $(FUZZ_O) -fsanitize=fuzzer,address,undefined -o $@ tests/fuzz/fuzz.c -lm
 
 $(BUILD)/fuzz/replay: attn.h $(FUZZ_PARTS)
 	@mkdir -p $(@D)
-	$(CC) $(FUZZ_FLAGS) -O0 -fsanitize=address,undefined -o $@ tests/fuzz/fuzz_sdpa.c \
+	$(CC) $(FUZZ_FLAGS) -O0 -fsanitize=address,undefined -o $@ tests/fuzz/fuzz.c \
 	  tests/fuzz/replay.c -lm
 
 .PHONY: fuzz fuzz-replay fuzz-corpus
-fuzz: $(BUILD)/fuzz/fuzz_sdpa ## fuzz the descriptors for FUZZ_SECONDS (60) under ASan and UBSan
+fuzz: $(BUILD)/fuzz/fuzz ## fuzz the descriptors for FUZZ_SECONDS (60) under ASan and UBSan
 	@mkdir -p $(BUILD)/fuzz/corpus
-	cd $(BUILD)/fuzz && ./fuzz_sdpa -max_total_time=$(FUZZ_SECONDS) -max_len=192 -len_control=0 -timeout=20 \
+	cd $(BUILD)/fuzz && ./fuzz -max_total_time=$(FUZZ_SECONDS) -max_len=256 -len_control=0 -timeout=20 \
 	  -rss_limit_mb=2048 -print_final_stats=1 -verbosity=0 corpus ../../tests/fuzz/corpus
 
 fuzz-replay: $(BUILD)/fuzz/replay ## run the committed corpus once, with any compiler
 	$(BUILD)/fuzz/replay tests/fuzz/corpus/*
 
 # Takes the smallest set of inputs that reaches all the code the fuzzer has found.
-fuzz-corpus: $(BUILD)/fuzz/fuzz_sdpa
+fuzz-corpus: $(BUILD)/fuzz/fuzz
 	@mkdir -p $(BUILD)/fuzz/corpus $(BUILD)/fuzz/minimal
-	$(BUILD)/fuzz/fuzz_sdpa -set_cover_merge=1 -max_len=192 $(BUILD)/fuzz/minimal \
+	$(BUILD)/fuzz/fuzz -set_cover_merge=1 -use_counters=0 -max_len=256 $(BUILD)/fuzz/minimal \
 	  tests/fuzz/corpus $(BUILD)/fuzz/corpus
 
 # --- style --------------------------------------------------------------------------------------

@@ -5,8 +5,8 @@
  *   attn_sdpa(o, q, k, v, NULL, NULL);
  *
  * CONTENTS OF THIS MANUAL
- *   1 start   2 tensors   3 options   4 memory   5 threads   6 errors   7 tiers
- *   8 numbers and determinism   9 cost   10 macros   11 licence
+ *   1 start   2 tensors   3 options   4 patterns   5 score terms   6 memory   7 threads
+ *   8 errors   9 tiers   10 numbers and determinism   11 cost   12 macros   13 licence
  *
  * 1. START
  *   attn_tensor q = attn_bhtd(q_data, ATTN_F32, batch, heads,    q_len,  head_dim);
@@ -22,9 +22,14 @@
  *   every tier inside this header, and the fastest one that processor and operating system
  *   support is chosen at run time. Compile with -O2: kernels built at -O0 are correct and slow.
  *
- *   Functions: attn_sdpa (attention), attn_merge (partial results), attn_rope (rotary positions),
- *   attn_alibi_slopes, attn_exp; attn_bhtd, attn_bthd, attn_mask_* (views); attn_isa_* (tiers);
- *   attn_<name>_workspace (memory). Each is documented where it is declared, below.
+ *   Functions: attn_sdpa (attention), attn_merge (partial results), attn_relu (rectified weights),
+ *   attn_edges (key lists); attn_pattern_*, attn_schedule_* (sparse patterns); attn_star_*,
+ *   attn_longformer, attn_etc, attn_tree, attn_segmented, attn_hierarchy, attn_xl_layer (whole
+ *   mechanisms); attn_rope, attn_sinusoid, attn_universal_signal, attn_learned_position,
+ *   attn_alibi_slopes, attn_t5_bucket (positions); attn_gaussian_window, attn_hard_gaussian,
+ *   attn_span_* (priors and spans); attn_exp; attn_bhtd, attn_bthd, attn_mask_* (views);
+ *   attn_isa_* (tiers); attn_<name>_workspace (memory). Each is documented where it is declared,
+ *   below.
  *
  * 2. TENSORS
  *   attn_tensor is a view: pointer, storage type, four extents, three strides in elements. The
@@ -41,28 +46,58 @@
  *   wanted and means "default", write ATTN_ZERO. Clear the struct (= {0}, in C++ = {}) before
  *   setting fields: later versions may append some. All options of attn_sdpa combine.
  *
- * 4. MEMORY
+ * 4. PATTERNS
+ *   A pattern (attn_pattern_*) says from positions alone which (query, key) pairs exist: bands,
+ *   dilated and strided keys, blocks, global tokens, random draws, the patterns of Longformer, ETC,
+ *   BigBird, Sparse Transformer, Image Transformer and others, and your own as a function, bits,
+ *   lists or blocks. It is a plain value whose fields may be changed: causal = 1 cuts any of them.
+ *   Patterns are sets and compose: union, intersect, diff, complement, transpose, per_head.
+ *   A schedule is a pattern made ready for given lengths; any number of calls may use it at once.
+ *     attn_pattern part[] = {attn_pattern_band(256, 0), attn_pattern_strided(256)};
+ *     attn_pattern pattern = attn_pattern_union(part, 2);
+ *     pattern.causal = 1;
+ *     attn_schedule schedule;
+ *     attn_schedule_build(&schedule, &pattern, heads, q_len, k_len, NULL, NULL);
+ *     params.schedule = &schedule;          // combines with causal, window, masks and lengths
+ *     ... attn_sdpa, layer after layer ...
+ *     attn_schedule_free(&schedule);
+ *   Work and memory follow the pairs; no Tq x Tk array exists. attn_schedule_describe counts pairs,
+ *   attn_pattern_render draws them (docs/gallery has a picture of each), attn_schedule_csr lists
+ *   them, attn_schedule_open reads the bytes of one built elsewhere.
+ *
+ * 5. SCORE TERMS
+ *   Terms beyond the scaled dot product are fields of attn_sdpa_params, absent when zero: vectors
+ *   by clipped distance (relative), Transformer-XL (xl), labels of pairs, a factor or a table by
+ *   distance (factor, toeplitz, t5, alibi), a parabola, a Gaussian bump per query, an adaptive
+ *   span, dense biases, a soft-cap. All may be combined with each other, with masks and with
+ *   schedules; api/score.h has their formulas, attn_sdpa_params their order. modify is yours: a
+ *   function that changes a tile of scores in place, after all other terms.
+ *
+ * 6. MEMORY
  *   A call without a workspace takes one block from ATTN_MALLOC and gives it back. With
- *   ctx.workspace nothing is allocated: ask attn_<name>_workspace with the same arguments for the
- *   bytes. attn_sdpa works in O(64 dk + 64 dv + 128 dv + 8192) floats per worker, whatever the
- *   sequence lengths: T = 65536 needs what T = 64 needs. There is no global state but two integers
- *   that cache the choice of tier. Inputs are read in place: nothing is packed or copied, except
- *   that 16-bit K and V are widened a block at a time.
+ *   ctx.workspace nothing is allocated: ask attn_<name>_workspace with the same arguments for
+ *   the bytes. attn_sdpa works in O(64 dk + 64 dv + 128 dv + 8192) floats per worker, whatever
+ *   the sequence lengths: T = 65536 needs what T = 64 needs; a schedule about triples that, one
+ *   of several phases keeps three numbers a row (and a row of output that is not f32), a term by
+ *   distance T numbers a head. A schedule itself is 0.3 to 3 KB per 64 queries, or a list of
+ *   keys where they are scattered. There is no global state but two integers that cache the
+ *   choice of tier. Inputs are read in place: nothing is packed or copied, except that 16-bit K
+ *   and V are widened a block at a time.
  *
- * 5. THREADS
+ * 7. THREADS
  *   Calls are serial unless ctx.parallel_for and ctx.workers are set. The callback runs
- *   task(arg, i) for i in 0..count-1, count <= workers, on whatever threads it likes, and returns
- *   when all are done. attn_parallel_openmp is ready-made when the file
- *   with ATTN_IMPLEMENTATION is compiled with OpenMP. Nothing
- *   spins, no thread is created. Any number of calls may run at once with different contexts.
+ *   task(arg, i) for i in 0..count-1, count <= workers, on whatever threads it likes, and
+ *   returns when all are done. attn_parallel_openmp is ready-made when the file with
+ *   ATTN_IMPLEMENTATION is compiled with OpenMP. Nothing spins, no thread is created. Any number
+ *   of calls may run at once with different contexts.
  *
- * 6. ERRORS
+ * 8. ERRORS
  *   Every function that can fail returns attn_status; attn_status_string names it, ctx.reason says
  *   which argument broke which rule. All checks come before the first write: a rejected call
  *   leaves outputs as they were. Nothing aborts or prints. Only contents of memory are not
  *   checked, except lengths, slopes and sinks always, and additive masks when ctx.validate is set.
  *
- * 7. TIERS
+ * 9. TIERS
  *   scalar   portable C, any processor, any byte order
  *   avx2     x86 with AVX2, FMA, F16C
  *   avx512   x86 with AVX-512 F, BW, DQ, VL, CD
@@ -71,24 +106,26 @@
  *   environment variable ATTN_ISA=<tier> and attn_isa_limit() cap the choice for the process. An
  *   ATTN_ISA that names no tier of this machine makes every call fail with ATTN_E_ENV.
  *
- * 8. NUMBERS AND DETERMINISM
+ * 10. NUMBERS AND DETERMINISM
  *   Empty rows (no allowed key) give O = 0, LSE = -inf. A forbidden key never reaches an output,
  *   even if it holds NaN; keys from kv_len on are not read. NaN in an allowed key or in a query
  *   appears in exactly the rows that read it. LSE is a natural logarithm. Causal masks align the
  *   last query with key k.len - 1, whatever kv_len says, unless q_off (one number for the batch)
  *   says otherwise.
  *   avx2, avx512 and neon give the same bits, for any number of workers, any batch around a row
- *   and any division of the queries over calls: each score is one chain of fused multiply-adds in
- *   the order of the head dimension, each output one in the order of the keys, and the running
- *   maximum moves at multiples of 128 keys. scalar rounds differently in the last bits; 32-bit
- *   ARM flushes subnormal numbers. Compile without -ffast-math.
+ *   and any division of the queries over calls: each score is one chain of fused multiply-adds
+ *   in the order of the head dimension, each output one in the order of the keys, and the
+ *   running maximum moves at multiples of 128 keys. (A schedule puts rows and keys together in
+ *   its own way: one schedule, the same bits everywhere; another of the same pairs, the same
+ *   bounds.) scalar rounds differently in the last bits; 32-bit ARM flushes subnormal numbers.
+ *   Compile without -ffast-math.
  *   Measured errors are in docs/numerics.md.
  *
- * 9. COST
+ * 11. COST
  *   2 (dk + dv) flops per query-key pair, over the pairs that causal, windows, lengths and all-zero
  *   mask blocks leave (in tiles of 64 queries). Measured speed is in the README.
  *
- * 10. MACROS YOU MAY DEFINE (before the implementation)
+ * 12. MACROS YOU MAY DEFINE (before the implementation)
  *   ATTN_IMPLEMENTATION      compile the implementation here
  *   ATTN_STATIC              make every function static (the header then serves one file)
  *   ATTN_MALLOC(size), ATTN_FREE(ptr)   both or none; malloc and free
@@ -100,7 +137,7 @@
  *   ATTN_DEF                 how functions are declared (extern; e.g. a dllexport attribute)
  *   ATTN_FORCE_X86           compile the x86 tiers with gcc for Windows, see isa/config.h
  *
- * 11. LICENCE
+ * 13. LICENCE
  *   MIT No Attribution. Permission is hereby granted, free of charge, to any person obtaining a
  *   copy of this software and associated documentation files (the "Software"), to deal in the
  *   Software without restriction, including without limitation the rights to use, copy, modify,

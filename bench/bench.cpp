@@ -1,6 +1,7 @@
 /* bench.cpp owns the benchmark program: one tier a process, named by --isa=. Peers and peak probes
- * run in the same process, in turn with ours. The library's own flags work: --benchmark_filter,
- * --benchmark_min_time, --benchmark_out. */
+ * run in the same process, in turn with ours. --full takes every entry, --sparse all of sparse
+ * attention and of the terms of the score alone. The library's own flags work:
+ * --benchmark_filter, --benchmark_min_time, --benchmark_out. */
 #include <cinttypes>
 #include <cstdio>
 #include <cstring>
@@ -51,7 +52,8 @@ class Progress : public benchmark::BenchmarkReporter {
         failed = true;
       } else {
         std::printf("  %-58s", name.c_str());
-        for (const char *key : {"GFLOPS", "percent", "GB_per_second", "ulp"}) {
+        for (const char *key :
+             {"GFLOPS", "percent", "GB_per_second", "ulp", "base_ratio", "build_per_forward"}) {
           auto it = r.counters.find(key);
           if (it != r.counters.end()) std::printf(" %s %.4g", key, it->second.value);
         }
@@ -103,11 +105,11 @@ std::string model_name() {
 
 }  // namespace
 
-void case_register(const std::string &name, CaseMaker make) {
-  benchmark::RegisterBenchmark(name.c_str(),
-                               [=](benchmark::State &state) { run(state, name, make); })
-      ->UseManualTime()
-      ->Unit(benchmark::kMillisecond);
+void case_register(const std::string &name, CaseMaker make, double seconds) {
+  auto *b = benchmark::RegisterBenchmark(name.c_str(),
+                                         [=](benchmark::State &state) { run(state, name, make); });
+  b->UseManualTime()->Unit(benchmark::kMillisecond);
+  if (seconds > 0) b->MinTime(seconds);
 }
 
 std::string case_check(attn_status status, const attn_ctx &ctx, attn_isa isa) {
@@ -118,7 +120,7 @@ std::string case_check(attn_status status, const attn_ctx &ctx, attn_isa isa) {
 
 int main(int argc, char **argv) {
   attn_isa isa = attn_isa_best();
-  bool full = false;
+  bool full = false, sparse = false;
   int kept = 1;
   for (int a = 1; a < argc; a++) {
     if (!std::strncmp(argv[a], "--isa=", 6)) {
@@ -131,6 +133,8 @@ int main(int argc, char **argv) {
       isa = (attn_isa)i;
     } else if (!std::strcmp(argv[a], "--full")) {
       full = true;
+    } else if (!std::strcmp(argv[a], "--sparse")) {
+      sparse = full = true;
     } else {
       argv[kept++] = argv[a];
     }
@@ -149,13 +153,18 @@ int main(int argc, char **argv) {
   benchmark::AddCustomContext("openblas_core", composite_core());
   std::printf("%s on %s; OpenBLAS kernels: %s\n", attn_isa_name(isa), model_name().c_str(),
               composite_core());
-  report_workspace();
+  if (!sparse) report_workspace();
   for (int i = 0; i < 100; i++) peak_probe(isa);
 
   Selection selection = {isa, full};
-  register_bandwidth();
-  register_elementwise(selection);
-  register_sdpa(selection);
+  if (!sparse) {
+    register_bandwidth();
+    register_elementwise(selection);
+    register_sdpa(selection);
+  }
+  register_sparse(selection);
+  register_terms(selection);
+  register_functions(selection);
   Progress progress;
   benchmark::RunSpecifiedBenchmarks(&progress);
   current.reset();

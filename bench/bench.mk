@@ -16,7 +16,7 @@ BENCH_BIN := $(BENCH_DIR)/$(basename $(BENCH_ATTN))-$(notdir $(firstword $(BENCH
 BENCH_DEPS := $(wildcard bench/*.h attn/api/*.h) bench/bench.mk
 BENCH_HEADER := $(if $(filter all.h,$(BENCH_ATTN)),$(wildcard attn/*.h attn/*/*.h),$(BENCH_ATTN))
 
-.PHONY: bench bench-quick bench-plots bench-header bench-arm
+.PHONY: bench bench-sparse bench-quick bench-plots bench-header bench-arm
 
 $(BENCH_BIN)/%.o: bench/%.c $(BENCH_DEPS)
 	@mkdir -p $(@D)
@@ -37,17 +37,18 @@ bench-quick: $(BENCH_BIN)/quick ## percent of the FMA peak for the main shapes, 
 
 # --- make bench: one process per tier, so that OpenBLAS uses the same instructions as ours.
 
-BENCH_MIN_TIME ?= $(if $(BENCH_FULL),1,0.1)
+BENCH_MIN_TIME ?= $(if $(BENCH_FULL),1,$(if $(BENCH_SPARSE),0.05,0.1))
 BENCH_TIERS := $(or $(BENCH_ISA),$(if $(filter x86_64,$(shell uname -m)),avx512 avx2,neon) scalar)
-# A filtered run does not replace the results that bench-plots draws.
-BENCH_RESULTS := $(BENCH_DIR)/$(if $(BENCH_FILTER),filtered/)
+# A partial run does not replace the results that bench-plots draws.
+BENCH_RESULTS := $(BENCH_DIR)/$(if $(BENCH_SPARSE),sparse/)$(if $(BENCH_FILTER),filtered/)
 BENCH_RUNS := $(addprefix bench-run-,$(BENCH_TIERS))
 # What the environment says about OpenBLAS is put aside: its own choice is the fastest.
 BENCH_ENV := env -u OPENBLAS_CORETYPE -u OPENBLAS_L2_SIZE
 BENCH_ENV_avx2 := OPENBLAS_CORETYPE=Haswell
 BENCH_CXXFLAGS := -std=c++17 $(BENCH_FLAGS) $(BENCH_OPENMP)
 BENCH_OBJECTS := $(BENCH_COMMON) $(addprefix $(BENCH_BIN)/,bench.o sdpa_cases.o \
-  elementwise_cases.o bandwidth.o pool.o ulp.o composite.o naive.o naive_baseline.o sleef_exp.o)
+  sparse_cases.o patterns.o function_cases.o elementwise_cases.o bandwidth.o pool.o ulp.o \
+  composite.o naive.o naive_baseline.o sleef_exp.o)
 
 .PHONY: $(BENCH_RUNS)
 
@@ -69,7 +70,8 @@ $(BENCH_BIN)/bench: $(BENCH_OBJECTS)
 # One after the other, also under make -j: two at once would slow each other down.
 $(BENCH_RUNS): bench-run-%: $(BENCH_BIN)/bench
 	@mkdir -p $(BENCH_RESULTS); rm -f $(BENCH_RESULTS)$*.json; echo
-	@$(BENCH_ENV) $(BENCH_ENV_$*) $(BENCH_BIN)/bench --isa=$* $(if $(BENCH_FULL),--full) \
+	@$(BENCH_ENV) $(BENCH_ENV_$*) $(BENCH_BIN)/bench --isa=$* \
+	  $(if $(BENCH_FULL),--full) $(if $(BENCH_SPARSE),--sparse) \
 	  $(if $(BENCH_FILTER),'--benchmark_filter=$(BENCH_FILTER)') \
 	  --benchmark_min_time=$(BENCH_MIN_TIME) \
 	  --benchmark_out=$(BENCH_RESULTS)$*.json --benchmark_out_format=json
@@ -85,6 +87,9 @@ bench: bench-needs $(BENCH_BIN)/bench ## speed of every tier, against OpenBLAS a
 	  $(MAKE) -s --no-print-directory bench-run-$$tier || status=1; \
 	done; \
 	python3 bench/table.py $(BENCH_TIERS:%=$(BENCH_RESULTS)%.json); exit $$status
+
+bench-sparse: ## every pattern against dense attention, every score term, schedules
+	@$(MAKE) --no-print-directory bench BENCH_SPARSE=1
 
 # The tables again, and the pictures, from the last results.
 .PHONY: bench-table

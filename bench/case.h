@@ -26,8 +26,12 @@ struct Case {
 
 using CaseMaker = std::function<std::unique_ptr<Case>()>;
 
-/* Adds an entry; the maker runs when its turn comes, after the last entry's data is gone. */
-void case_register(const std::string &name, CaseMaker make);
+/* Adds an entry; the maker runs when its turn comes, after the last entry's data is gone. seconds
+ * > 0 stands in for --benchmark_min_time. */
+void case_register(const std::string &name, CaseMaker make, double seconds = 0);
+
+/* In the short list: for the many entries that are judged by a ratio between turns. */
+constexpr double kBrief = 0.03;
 
 /* "" when the call went well in the tier named, else what to report. */
 std::string case_check(attn_status status, const attn_ctx &ctx, attn_isa isa);
@@ -35,9 +39,14 @@ std::string case_check(attn_status status, const attn_ctx &ctx, attn_isa isa);
 struct Selection {
   attn_isa isa;
   bool full; /* every case, not the short list */
+
+  double seconds() const { return full ? 0 : kBrief; }
 };
 
 void register_sdpa(const Selection &s);
+void register_terms(const Selection &s);       /* each term of the score, against plain */
+void register_sparse(const Selection &s);      /* patterns, key lists, schedules */
+void register_functions(const Selection &s);   /* position encodings, priors, compositions */
 void register_elementwise(const Selection &s); /* exp, rope, merge */
 void register_bandwidth();
 

@@ -1,8 +1,12 @@
-/* problem.c owns the data of an attention problem and the count of its allowed pairs. */
+/* problem.c owns the data of an attention problem, what each extra switches on, and the count of
+ * the allowed pairs. */
 #include "problem.h"
 
 #include <stdlib.h>
 #include <string.h>
+
+/* Keys back of window and span; its ramp; Shaw's largest distance; labels. */
+enum { WINDOW = 256, RAMP = 32, CLIP = 16, LABELS = 32 };
 
 static uint64_t mix(uint64_t *state) {
   uint64_t z = (*state += 0x9e3779b97f4a7c15u);
@@ -53,10 +57,142 @@ static attn_tensor tensor(char **at, const problem_shape *s, int64_t heads, int6
 static int64_t row_pairs(const problem *p, int64_t i) {
   const problem_shape *s = &p->shape;
   int64_t at = i + s->tk - s->tq, last = s->causal ? at : s->tk - 1, first = 0;
-  if (p->params.window_left > 0 && at - p->params.window_left > 0)
-    first = at - p->params.window_left;
+  if (s->extra == PROBLEM_WINDOW || s->extra == PROBLEM_SPAN) first = at > WINDOW ? at - WINDOW : 0;
   if (last > s->tk - 1) last = s->tk - 1;
   return last >= first ? last - first + 1 : 0;
+}
+
+const char *problem_extra_name(problem_extra extra) {
+  static const char *const names[PROBLEM_EXTRAS] = {
+      "",       "/alibi",       "/softcap:50", "/window:256", "/mask:bool", "/mask:additive",
+      "/sinks", "/toeplitz",    "/t5",         "/parabola",   "/gaussian",  "/factor",
+      "/span",  "/relative:16", "/xl",         "/labels:32",  "/modify"};
+  return names[extra];
+}
+
+/* Bytes of what the extra reads, or a little more. */
+static size_t extra_bytes(const problem_shape *s) {
+  size_t rows = (size_t)(s->batch * s->heads * s->tq), maps = (size_t)(s->tq * s->tk);
+  size_t heads = (size_t)s->heads, wide = (size_t)(s->dk + s->dv);
+  switch (s->extra) {
+    case PROBLEM_BOOL: return maps;
+    case PROBLEM_ADD: return 4 * maps;
+    case PROBLEM_TOEPLITZ: return 4 * (size_t)(s->tq + s->tk);
+    case PROBLEM_GAUSSIAN: return 8 * rows;
+    case PROBLEM_SHAW: return 4 * (2 * CLIP + 1) * wide;
+    case PROBLEM_XL: return 4 * ((size_t)(s->tq + s->tk) + 2 * heads) * wide;
+    case PROBLEM_LABELS: return 4 * LABELS * (wide + heads);
+    default: return 4 * 32 * heads; /* T5's table is the largest of the rest */
+  }
+}
+
+static float *numbers(char **at, size_t n, float factor, float offset, uint64_t *seed) {
+  float *x = take(at, 4 * n);
+  for (size_t i = 0; i < n; i++) x[i] = factor * draw(seed) + offset;
+  return x;
+}
+
+static int64_t label_of(void *user, int64_t batch, int64_t head, int64_t i, int64_t j) {
+  (void)user, (void)batch, (void)head;
+  return (i ^ j) & (LABELS - 1);
+}
+
+static void change_nothing(void *user, const attn_score_tile *tile) { (void)user, (void)tile; }
+
+/* Switches the extra on, and forbids as many pairs as it returns. */
+static double extra_set(problem *p, char **at, uint64_t *seed) {
+  const problem_shape *s = &p->shape;
+  attn_sdpa_params *a = &p->params;
+  size_t maps = (size_t)(s->tq * s->tk), heads = (size_t)s->heads;
+  int64_t distances = s->causal ? s->tk : s->tq + s->tk - 1; /* from the oldest key on */
+  double masked = 0;
+  switch (s->extra) {
+    case PROBLEM_WINDOW: a->window_left = WINDOW; break;
+    case PROBLEM_ALIBI: {
+      float *slopes = numbers(at, heads, 0, 0, seed);
+      attn_alibi_slopes(slopes, s->heads);
+      a->alibi = slopes;
+      break;
+    }
+    case PROBLEM_SOFTCAP: a->softcap = 50; break;
+    case PROBLEM_SINKS: a->sinks = numbers(at, heads, 1, 0, seed); break;
+    case PROBLEM_BOOL: {
+      uint8_t *m = take(at, maps);
+      for (size_t i = 0; i < maps; i++) {
+        m[i] = (mix(seed) & 15) != 0;
+        masked += !m[i];
+      }
+      a->mask = attn_mask_bool(m, 1, 1, s->tq, s->tk);
+      break;
+    }
+    case PROBLEM_ADD:
+      a->bias = attn_mask_add(numbers(at, maps, 1, 0, seed), ATTN_F32, 1, 1, s->tq, s->tk);
+      break;
+    case PROBLEM_TOEPLITZ:
+      a->toeplitz.table = numbers(at, (size_t)distances, 1, 0, seed);
+      a->toeplitz.len = distances;
+      a->toeplitz.first = 1 - s->tk;
+      break;
+    case PROBLEM_T5:
+      a->t5.table = numbers(at, 32 * heads, 1, 0, seed);
+      a->t5.bidirectional = !s->causal;
+      a->scale = 0.125f; /* its own default, 1, fits T5's weights alone */
+      break;
+    case PROBLEM_PARABOLA:
+      a->parabola.w = numbers(at, heads, 0, 1e-5f, seed);
+      a->parabola.b = numbers(at, heads, 0, -0.1f, seed);
+      break;
+    case PROBLEM_GAUSSIAN: {
+      size_t rows = (size_t)(s->batch * s->heads * s->tq);
+      a->gaussian.center = numbers(at, rows, 0.25f * (float)s->tk, 0.5f * (float)s->tk, seed);
+      a->gaussian.precision = numbers(at, rows, 0, 1e-5f, seed);
+      break;
+    }
+    case PROBLEM_FACTOR:
+      a->factor.alpha = numbers(at, heads, 0, -0.01f, seed);
+      a->factor.beta = numbers(at, heads, 0, 1, seed);
+      break;
+    case PROBLEM_SPAN: /* the weight of distance WINDOW is the last that is not 0 */
+      a->span.z = numbers(at, heads, 0, WINDOW + 1 - RAMP, seed);
+      a->span.ramp = RAMP;
+      a->span.include_self = 1;
+      break;
+    case PROBLEM_SHAW: {
+      size_t n = 2 * CLIP + 1;
+      float *k = numbers(at, n * (size_t)s->dk, 0.1f, 0, seed);
+      float *v = numbers(at, n * (size_t)s->dv, 0.1f, 0, seed);
+      a->relative.keys = attn_bhtd(k, ATTN_F32, 1, 1, (int64_t)n, s->dk);
+      a->relative.values = attn_bhtd(v, ATTN_F32, 1, 1, (int64_t)n, s->dv);
+      break;
+    }
+    case PROBLEM_XL: {
+      float *table = numbers(at, (size_t)(distances * s->dk), 1, 0, seed);
+      a->xl.table = attn_bhtd(table, ATTN_F32, 1, 1, distances, s->dk);
+      a->xl.first = s->causal ? 0 : 1 - s->tq;
+      a->xl.content_bias = numbers(at, heads * (size_t)s->dk, 0.1f, 0, seed);
+      a->xl.distance_bias = numbers(at, heads * (size_t)s->dk, 0.1f, 0, seed);
+      break;
+    }
+    case PROBLEM_LABELS: {
+      float *table = numbers(at, LABELS * (size_t)s->dk, 0.1f, 0, seed);
+      a->labels.label = label_of;
+      a->labels.table = attn_bhtd(table, ATTN_F32, 1, 1, LABELS, s->dk);
+      a->labels.bias = numbers(at, LABELS * heads, 1, 0, seed);
+      break;
+    }
+    case PROBLEM_MODIFY: a->modify = change_nothing; break;
+    default: break;
+  }
+  return masked;
+}
+
+/* The work of so many pairs, and memory for it. */
+static int prepare(problem *p, double pairs, const attn_ctx *ctx) {
+  p->pairs = pairs;
+  p->flops = 2 * pairs * (double)(p->shape.dk + p->shape.dv);
+  free(p->workspace);
+  p->workspace_size = attn_sdpa_workspace(p->o, p->q, p->k, p->v, &p->params, ctx);
+  return (p->workspace = malloc(p->workspace_size + 1)) != NULL;
 }
 
 int problem_init(problem *p, const problem_shape *shape, const attn_ctx *ctx) {
@@ -69,60 +205,34 @@ int problem_init(problem *p, const problem_shape *shape, const attn_ctx *ctx) {
   if (!s->kv_heads) s->kv_heads = s->heads;
   if (!s->tk) s->tk = s->tq;
   if (!s->dv) s->dv = s->dk;
-  if (s->extra == PROBLEM_WINDOW) s->causal = 1;
+  if (s->extra == PROBLEM_WINDOW || s->extra == PROBLEM_SPAN) s->causal = 1;
 
-  size_t maps = (size_t)(s->tq * s->tk);
   size_t floats = (size_t)(s->batch * (s->heads * s->tq + s->kv_heads * s->tk) * (s->dk + s->dv));
-  size_t extra = s->extra == PROBLEM_BOOL ? maps : s->extra == PROBLEM_ADD ? 4 * maps : 0;
-  size_t total = floats * 4 + extra + (size_t)s->heads * 4 + 8 * 64;
-  if (!(p->data = malloc(total + 64))) return 0;
+  if (!(p->data = malloc(floats * 4 + extra_bytes(s) + 10 * 64))) return 0;
   char *at = (char *)p->data + (64 - (uintptr_t)p->data % 64);
   p->q = tensor(&at, s, s->heads, s->tq, s->dk, &seed);
   p->k = tensor(&at, s, s->kv_heads, s->tk, s->dk, &seed);
   p->v = tensor(&at, s, s->kv_heads, s->tk, s->dv, &seed);
   p->o = tensor(&at, s, s->heads, s->tq, s->dv, NULL);
 
-  float *per_head = take(&at, (size_t)s->heads * 4);
   p->params.causal = s->causal;
-  if (s->extra == PROBLEM_WINDOW) p->params.window_left = 256;
-  double masked = 0;
-  for (int64_t i = 0; i < s->tq; i++) p->pairs += (double)row_pairs(p, i);
-  switch (s->extra) {
-    case PROBLEM_ALIBI:
-      attn_alibi_slopes(per_head, s->heads);
-      p->params.alibi = per_head;
-      break;
-    case PROBLEM_SOFTCAP: p->params.softcap = 50; break;
-    case PROBLEM_SINKS:
-      for (int64_t h = 0; h < s->heads; h++) per_head[h] = draw(&seed);
-      p->params.sinks = per_head;
-      break;
-    case PROBLEM_BOOL: {
-      uint8_t *m = take(&at, maps);
-      for (size_t i = 0; i < maps; i++) {
-        m[i] = (mix(&seed) & 15) != 0;
-        masked += !m[i];
-      }
-      p->params.mask = attn_mask_bool(m, 1, 1, s->tq, s->tk);
-      break;
-    }
-    case PROBLEM_ADD: {
-      float *m = take(&at, 4 * maps);
-      for (size_t i = 0; i < maps; i++) m[i] = draw(&seed);
-      p->params.bias = attn_mask_add(m, ATTN_F32, 1, 1, s->tq, s->tk);
-      break;
-    }
-    default: break;
-  }
-  p->pairs = (p->pairs - masked) * (double)(s->batch * s->heads);
-  p->flops = 2 * p->pairs * (double)(s->dk + s->dv);
+  double masked = extra_set(p, &at, &seed), pairs = 0;
+  for (int64_t i = 0; i < s->tq; i++) pairs += (double)row_pairs(p, i);
+  if (prepare(p, (pairs - masked) * (double)(s->batch * s->heads), ctx)) return 1;
+  problem_free(p);
+  return 0;
+}
 
-  p->workspace_size = attn_sdpa_workspace(p->o, p->q, p->k, p->v, &p->params, ctx);
-  if (!(p->workspace = malloc(p->workspace_size + 1))) {
-    problem_free(p);
-    return 0;
-  }
-  return 1;
+int problem_schedule(problem *p, const attn_schedule *schedule, const attn_ctx *ctx) {
+  attn_schedule_info info;
+  if (attn_schedule_describe(&info, schedule) != ATTN_OK) return 0;
+  p->params.schedule = schedule;
+  return prepare(p, (double)info.pairs * (double)p->shape.batch, ctx);
+}
+
+int problem_mask(problem *p, const attn_mask *mask, double pairs, const attn_ctx *ctx) {
+  p->params.mask = *mask;
+  return prepare(p, pairs, ctx);
 }
 
 void problem_free(problem *p) {

@@ -12,7 +12,7 @@ def load(path):
 
 
 def parse(entry):
-    entry["case"] = entry["name"].replace("/manual_time", "")
+    entry["case"] = re.sub(r"/(manual_time|min_time:[0-9.]+)", "", entry["name"])
     parts = entry["case"].split("/")
     entry["kind"] = parts[0]
     fields = dict(p.split(":", 1) for p in parts if ":" in p)

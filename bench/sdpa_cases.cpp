@@ -84,6 +84,7 @@ class SdpaCase : public Case {
       if (!them || them->best() <= 0) continue;
       c[std::string(name) + "_GFLOPS"] = them->best() * 1e-9;
       c[std::string(name) + "_ratio"] = us.best() / them->best();
+      c[std::string(name) + "_ratio_median"] = us.median() / them->median();
     }
     if (contest.find("composite")) c["composite_block"] = composite_.block;
   }
@@ -136,13 +137,63 @@ class SdpaCase : public Case {
   pool *pool_ = nullptr;
 };
 
+/* attn_relu, in turn with softmax over the same shape. */
+class ReluCase : public Case {
+ public:
+  ReluCase(attn_isa isa, const problem_shape &shape, attn_relu_kind kind) : Case(isa), isa_(isa) {
+    if (!problem_init(&p_, &shape, &ctx_)) {
+      failure = "out of memory";
+      return;
+    }
+    params_.kind = kind;
+    params_.scores = p_.params;
+    size_t heads = (size_t)(shape.heads * shape.dk);
+    if (kind == ATTN_RELU_RELA) {
+      gain_.assign(heads, 1);
+      gate_.assign(heads, 1);
+      params_.gain = gain_.data();
+      params_.gate = gate_.data();
+    }
+    workspace_.resize(attn_relu_workspace(p_.o, p_.q, p_.k, p_.v, &params_, &ctx_) + 1);
+    contest.add("ours", p_.flops, [this] {
+      ctx_.isa = isa_;
+      ctx_.workspace = workspace_.data();
+      ctx_.workspace_size = workspace_.size();
+      attn_status st = attn_relu(p_.o, p_.q, p_.k, p_.v, &params_, &ctx_);
+      failure = case_check(st, ctx_, isa_);
+      return failure.empty();
+    });
+    contest.add("base", p_.flops, [this] {
+      failure = case_check(problem_run(&p_, isa_, &ctx_), ctx_, isa_);
+      return failure.empty();
+    });
+  }
+
+  ~ReluCase() override { problem_free(&p_); }
+
+  void counters(benchmark::State &state) override {
+    auto &c = state.counters;
+    c["GFLOPS"] = contest[0].best() * 1e-9;
+    c["percent"] = 100 * contest[0].best() * 1e-9 / contest.peak();
+    c["base_ratio"] = contest[0].best() / contest[1].best();
+    c["base_ratio_median"] = contest[0].median() / contest[1].median();
+    c["rounds"] = (double)contest[0].rates.size();
+  }
+
+ private:
+  attn_isa isa_;
+  problem p_{};
+  attn_relu_params params_{};
+  std::vector<float> gain_, gate_;
+  std::vector<char> workspace_;
+  attn_ctx ctx_{};
+};
+
 const char *dtype_name(attn_dtype d) {
   return d == ATTN_F16 ? "f16" : d == ATTN_BF16 ? "bf16" : "f32";
 }
 
 std::string name_of(attn_isa isa, const SdpaSpec &spec) {
-  static const char *const extras[] = {"",           "/alibi",         "/softcap:50", "/window:256",
-                                       "/mask:bool", "/mask:additive", "/sinks"};
   const problem_shape &s = spec.shape;
   std::string n = std::string("sdpa/") + dtype_name(s.dtype) + "/" + attn_isa_name(isa) +
                   "/causal:" + (s.causal ? "1" : "0") + "/T:" + std::to_string(s.tq) +
@@ -151,7 +202,7 @@ std::string name_of(attn_isa isa, const SdpaSpec &spec) {
   if (s.kv_heads) n += "/hkv:" + std::to_string(s.kv_heads);
   if (s.tk && s.tk != s.tq) n += "/Tk:" + std::to_string(s.tk);
   if (s.dv && s.dv != s.dk) n += "/dv:" + std::to_string(s.dv);
-  n += extras[s.extra];
+  n += problem_extra_name(s.extra);
   if (s.bthd) n += "/bthd";
   if (spec.threads > 1) n += "/threads:" + std::to_string(spec.threads);
   if (spec.workers == Workers::kPool) n += "/pool";
@@ -159,9 +210,10 @@ std::string name_of(attn_isa isa, const SdpaSpec &spec) {
   return n;
 }
 
-void add(const Selection &sel, const SdpaSpec &spec) {
+void add(const Selection &sel, const SdpaSpec &spec, double seconds = 0) {
   attn_isa isa = sel.isa;
-  case_register(name_of(isa, spec), [isa, spec] { return std::make_unique<SdpaCase>(isa, spec); });
+  case_register(
+      name_of(isa, spec), [isa, spec] { return std::make_unique<SdpaCase>(isa, spec); }, seconds);
 }
 
 /* Short sequences come in batches that keep the data near 4 MB, as a small model has it. */
@@ -206,9 +258,9 @@ void register_sdpa(const Selection &sel) {
       s.dtype = dtype;
       add(sel, against_base(s, dense(2048, d, 0)));
     }
-  for (int e = PROBLEM_ALIBI; e <= PROBLEM_SINKS; e++) {
+  for (problem_extra e : {PROBLEM_WINDOW, PROBLEM_BOOL, PROBLEM_ADD, PROBLEM_SINKS}) {
     s = plain;
-    s.extra = (problem_extra)e;
+    s.extra = e;
     s.causal = e == PROBLEM_WINDOW;
     add(sel, against_base(s, dense(2048, 64, s.causal)));
   }
@@ -241,4 +293,43 @@ void register_sdpa(const Selection &sel) {
           s = dense(t, 64, causal);
           add(sel, {s, false, true, s, w, 2});
         }
+}
+
+/* One head, in turn with the same head without the term; adaptive span with the window it ends at. */
+void register_terms(const Selection &sel) {
+  for (problem_extra e : {PROBLEM_ALIBI, PROBLEM_SOFTCAP, PROBLEM_TOEPLITZ, PROBLEM_T5,
+                          PROBLEM_PARABOLA, PROBLEM_GAUSSIAN, PROBLEM_FACTOR, PROBLEM_SPAN,
+                          PROBLEM_SHAW, PROBLEM_XL, PROBLEM_LABELS, PROBLEM_MODIFY})
+    for (int causal = e == PROBLEM_SPAN; causal < 2; causal++)
+      for (int64_t t : {2048, 4096}) {
+        if (!sel.full && (t > 2048 || (causal && e != PROBLEM_SPAN))) continue;
+        if (sel.isa == ATTN_ISA_SCALAR && t > 2048) continue; /* takes long, says the same */
+        problem_shape s = dense(t, 64, causal), base;
+        s.heads = 1;
+        base = s;
+        s.extra = e;
+        if (e == PROBLEM_SPAN) base.extra = PROBLEM_WINDOW;
+        add(sel, against_base(s, base), sel.seconds());
+      }
+  struct Relu {
+    const char *name;
+    attn_relu_kind kind;
+  };
+  static const Relu kinds[] = {{"raw", ATTN_RELU_RAW},
+                               {"var", ATTN_RELU_VAR},
+                               {"gau", ATTN_RELU_GAU},
+                               {"norm", ATTN_RELU_NORM},
+                               {"rela", ATTN_RELU_RELA}};
+  for (const Relu &r : kinds)
+    for (int causal = 0; causal < 2; causal++) {
+      if (!sel.full && (causal || r.kind != ATTN_RELU_RAW)) continue;
+      problem_shape s = dense(2048, 64, causal);
+      attn_isa isa = sel.isa;
+      attn_relu_kind kind = r.kind;
+      s.heads = 1;
+      case_register(
+          std::string("relu/f32/") + attn_isa_name(isa) + "/" + r.name +
+              "/causal:" + std::to_string(causal) + "/T:2048/d:64/h:1",
+          [=] { return std::make_unique<ReluCase>(isa, s, kind); }, sel.seconds());
+    }
 }

@@ -9,6 +9,7 @@ import os
 import sys
 
 from results import load, versus_peers
+from sparse_table import is_sparse, print_sparse
 
 COMPOSITE_TARGET = 1.15  # ours against the composite, every entry
 WORKER_TARGET = 1.9  # two workers against one
@@ -87,7 +88,8 @@ def print_variants(entries):
 
 
 def print_passes(entries):
-    print()
+    if entries:
+        print()
     for e in entries:
         line = f"{short(e):32}{e['GB_per_second']:8.1f} GB/s"
         if e["kind"] == "exp":
@@ -118,14 +120,15 @@ def print_tier(path):
     for key in sorted(k for k in context if k.startswith("workspace")):
         print(f"{key}: {context[key]} bytes")
     print()
-    sdpa = [e for e in entries if e["kind"] == "sdpa"]
+    sdpa = [e for e in entries if e["kind"] == "sdpa" and not is_sparse(e)]
     peers = [e for e in sdpa if versus_peers(e)]
     if peers:
         print_peers(peers)
     variants = [e for e in sdpa if not versus_peers(e)]
     if variants:
         print_variants(variants)
-    print_passes([e for e in entries if e["kind"] != "sdpa"])
+    print_passes([e for e in entries if e["kind"] != "sdpa" and not is_sparse(e)])
+    print_sparse(entries)
     for e in all_entries:
         if e.get("error_occurred"):
             print(f"FAILED {e['case']}: {e['error_message']}")

@@ -33,7 +33,7 @@ $make attn.h
 
 # Longest first, so that the end is not one long step. No two steps build the same file.
 printf '%s\n' test-arm64 fuzz test-header sanitize test-native test-clang test-arm32 \
-  test-sleef fuzz-replay examples |
+  test-sleef fuzz-replay examples test-gallery |
   xargs -P "${JOBS:-2}" -I STEP sh "$0" step "$begin" STEP
 
 # The last page: what the runners counted, then which tier ran where.

@@ -15,7 +15,7 @@ static const uint64_t golden[] = {
     0xa2e7becba7fa6bd2u, /* bias */
     0x6b734aa41f54dbcbu, /* lengths */
     0xf404b02381d3cf5eu, /* alibi */
-    0x2d02be1bbbefd3f7u, /* softcap */
+    0x329daa0e9592e14bu, /* softcap */
     0xdf1e33eed49494f2u, /* sinks */
     0x8b80a3fa01882b37u, /* one */
     0xcf596746979f3e2cu, /* f16 */
@@ -23,8 +23,45 @@ static const uint64_t golden[] = {
     0x015c2b3230cd535cu, /* mixed */
     0xf00fd1f90ba52a53u, /* map */
     0xfaf5579669dadf82u, /* ties */
-    0x507265f539489f45u, /* all */
+    0x51d47e21573489ffu, /* all */
+    0x06fc10bb26bbd25eu, /* keys */
+    0xfcade5ae0ed158feu, /* values */
+    0xe90f3174f614b24eu, /* xl */
+    0xccd3c109de2d2dd5u, /* labels */
+    0xe48e2b5b8748e665u, /* factor */
+    0x059e4ffee4de2227u, /* toeplitz */
+    0x008ee1ec46116246u, /* t5 */
+    0xd6c715c33bc90cd9u, /* parabola */
+    0x55728e6a623aec38u, /* gaussian */
+    0x44eb523ae6a34c42u, /* span */
+    0x1cef29d1d877a113u, /* modify */
+    0x51c93fb412c464e2u, /* terms */
     0x82e3be33c82ba536u, /* rope */
     0x636f72398b2f46f6u, /* merge */
     0xebd0b211a948b159u, /* exp */
+    0x0543bb451388bc34u, /* relu raw */
+    0xb909ddfec140f0a7u, /* relu len */
+    0x30e6212c82f35f6eu, /* relu var */
+    0xc2cefb3c05847b03u, /* relu gau */
+    0xe3b73a1ca44bebdfu, /* relu norm */
+    0x68ea7de9db8297e3u, /* relu rela */
+    0x0830d0e43baeb164u, /* edges */
+    0xb6b16bd0dba0a367u, /* sinusoid */
+    0xf8a0896df73432aau, /* signal */
+    0x0690bbcd306c28f0u, /* window */
+    0xdffa80b2b7b6c6abu, /* bells renorm */
+    0x4a58d7785ed57b72u, /* bells */
+    0x65aa03e966e8d39bu, /* span */
+    0xcdae38b805d7f5eeu, /* schedule band */
+    0x85f8e3333dc2b3cdu, /* schedule dilated */
+    0xa24ce46872ac9a3cu, /* schedule lists */
+    0xf8c2670af31bf019u, /* schedule image */
+    0x6f0517ec7e7e4a84u, /* schedule sparse */
+    0x4d5501d318da4777u, /* star */
+    0xa7576b6c7fab4642u, /* longformer */
+    0x933e7c76c14e17c0u, /* etc */
+    0x49fa5e22c49c944fu, /* tree */
+    0x1ded65d59acd4647u, /* segmented */
+    0x8f641d5d55a1a5fcu, /* hierarchy */
+    0x5ea90f7e62ca1f71u, /* xl layer */
 };

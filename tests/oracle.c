@@ -65,20 +65,16 @@ void *oracle_address(const attn_tensor *t, int64_t b, int64_t h, int64_t i, int6
   return (char *)t->data + at * oracle_size(t->dtype);
 }
 
-/* Reads through memcpy, since a view need not be aligned. */
-static double number_at(const void *p, attn_dtype dtype) {
-  float f;
+double oracle_wide(const void *p, attn_dtype dtype) {
+  static double f16[65536]; /* ldexp is slow */
   uint16_t u;
-  if (dtype == ATTN_F32) {
-    memcpy(&f, p, sizeof f);
-    return (double)f;
-  }
   memcpy(&u, p, sizeof u);
-  return dtype == ATTN_F16 ? oracle_from_f16(u) : oracle_from_bf16(u);
+  for (int n = 65535; f16[1] == 0 && n > 0; n--) f16[n] = oracle_from_f16((uint16_t)n);
+  return dtype == ATTN_F16 ? f16[u] : oracle_from_bf16(u);
 }
 
 double oracle_get(const attn_tensor *t, int64_t b, int64_t h, int64_t i, int64_t c) {
-  return number_at(oracle_address(t, b, h, i, c), t->dtype);
+  return oracle_number(oracle_address(t, b, h, i, c), t->dtype, 0);
 }
 
 void oracle_set(const attn_tensor *t, int64_t b, int64_t h, int64_t i, int64_t c, double x) {
@@ -99,13 +95,13 @@ double oracle_mask(const attn_mask *m, int64_t b, int64_t h, int64_t i, int64_t 
   if (m->k_len == 1) j = 0;
   const uint8_t *bytes = (const uint8_t *)m->data;
   if (m->kind == ATTN_MASK_ADD) {
-    return number_at(bytes + (row + j) * oracle_size(m->dtype), m->dtype);
+    return oracle_number(bytes, m->dtype, row + j);
   }
   int allowed = m->kind == ATTN_MASK_BOOL ? bytes[row + j] : bytes[row + (j >> 3)] >> (j & 7) & 1;
   return allowed ? 0 : -(double)INFINITY;
 }
 
-static int64_t position(const attn_tensor *q, const attn_tensor *k, const attn_sdpa_params *params,
+int64_t oracle_position(const attn_tensor *q, const attn_tensor *k, const attn_sdpa_params *params,
                         int64_t i) {
   return i + (params->has_q_off ? params->q_off : k->len - q->len);
 }
@@ -118,20 +114,19 @@ static int inside(int64_t window, int64_t delta) {
 
 int oracle_allowed(const attn_tensor *q, const attn_tensor *k, const attn_sdpa_params *params,
                    int64_t b, int64_t h, int64_t i, int64_t j) {
-  int64_t delta = j - position(q, k, params, i);
+  int64_t delta = j - oracle_position(q, k, params, i);
   if (params->q_len && i >= params->q_len[b]) return 0;
   if (params->kv_len && j >= params->kv_len[b]) return 0;
   if (params->causal && delta > 0) return 0;
   if (!inside(params->window_left, -delta) || !inside(params->window_right, delta)) return 0;
   if (oracle_mask(&params->mask, b, h, i, j) < 0) return 0;
+  if (oracle_span(params, q, b, h, i, delta) == 0) return 0;
   return !(oracle_mask(&params->bias, b, h, i, j) == -(double)INFINITY);
 }
 
 void oracle_sdpa(const attn_tensor *q, const attn_tensor *k, const attn_tensor *v,
                  const attn_sdpa_params *params, int64_t b, int64_t h, int64_t i, oracle_row *row) {
-  int64_t hk = h * k->heads / q->heads, hv = h * v->heads / q->heads;
-  double scale = params->scale == 0 ? 1 / sqrt((double)q->dim) : (double)params->scale;
-  if (params->scale == 0 && signbit(params->scale)) scale = 0;
+  int64_t hv = h * v->heads / q->heads, position = oracle_position(q, k, params, i);
   double infinity = (double)INFINITY, m = -infinity, z = 0;
   double sink = params->sinks ? (double)params->sinks[h] : -infinity;
   double one = params->softmax_one ? 0 : -infinity;
@@ -142,25 +137,10 @@ void oracle_sdpa(const attn_tensor *q, const attn_tensor *k, const attn_tensor *
   for (int64_t j = 0; j < k->len; j++) {
     row->p[j] = -infinity;
     if (!oracle_allowed(q, k, params, b, h, i, j)) continue;
-    double dot = 0, size = 0;
-    for (int64_t c = 0; c < q->dim; c++) {
-      double term = oracle_get(q, b, h, i, c) * oracle_get(k, b, hk, j, c);
-      dot += term;
-      size += fabs(term);
-    }
-    double x = scale * dot, cap = (double)params->softcap;
-    size *= fabs(scale);
-    if (cap > 0) {
-      x = cap * tanh(x / cap);
-      size = fmin(size, cap);
-    }
-    double bias = oracle_mask(&params->bias, b, h, i, j), distance = 0;
-    if (params->alibi) {
-      distance = (double)params->alibi[h] * fabs((double)(j - position(q, k, params, i)));
-    }
-    row->p[j] = x + bias - distance;
-    size += fabs(bias) + fabs(distance);
-    row->size[j] = size;
+    oracle_pair pair = oracle_score(q, k, params, b, h, i, j);
+    if (pair.x == -infinity) continue;
+    row->p[j] = pair.x;
+    row->size[j] = pair.size;
     row->allowed++;
     if (!(row->p[j] <= m)) m = row->p[j];
   }
@@ -181,11 +161,13 @@ void oracle_sdpa(const attn_tensor *q, const attn_tensor *k, const attn_tensor *
     double x = row->p[j];
     row->p[j] = x == -infinity ? 0 : exp(x - m) / z;
     if (x == -infinity) continue;
+    const void *values = oracle_address(v, b, hv, j, 0);
     row->noise += row->p[j] * row->size[j];
     for (int64_t c = 0; c < v->dim; c++) {
-      double value = oracle_get(v, b, hv, j, c);
-      row->o[c] += row->p[j] * value;
-      if (fabs(value) > row->value) row->value = fabs(value);
+      double value = oracle_number(values, v->dtype, c), more = 0;
+      if (params->relative.values.data) more = oracle_relative_value(params, h, j - position, c);
+      row->o[c] += row->p[j] * (value + more);
+      if (fabs(value) + fabs(more) > row->value) row->value = fabs(value) + fabs(more);
     }
   }
 }

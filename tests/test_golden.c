@@ -8,9 +8,12 @@
 #include <string.h>
 
 #include "golden.h"
+#include "compound.h"
 #include "harness.h"
 #include "list.h"
 #include "modes.h"
+#include "patterns.h"
+#include "terms.h"
 
 /* Features of a case. */
 enum {
@@ -26,7 +29,8 @@ enum {
   SINKS = 512,
   ONE = 1024,
   MAP = 2048,
-  TIES = 4096 /* scores half-way between powers of two, where roundings may part */
+  TIES = 4096, /* scores half-way between powers of two, where roundings may part */
+  TERMS = 8192 /* times the terms of tests/terms.h */
 };
 
 typedef struct golden_case {
@@ -61,9 +65,29 @@ static const golden_case cases[] = {
     {"ties", 1, 1, 1, 1, 80, 131, 1, 16, ATTN_F32, ATTN_F32, TIES},
     {"all", 2, 4, 2, 1, 100, 131, 40, 24, ATTN_F32, ATTN_BF16,
      CAUSAL | OFFSET | WINDOW | MASK | BIAS | LENGTHS | ALIBI | CAP | SINKS | ONE | MAP},
+    {"keys", 1, 2, 2, 2, 100, 141, 40, 24, ATTN_F32, ATTN_F32, TERMS *TERM_KEYS | CAUSAL},
+    {"values", 1, 2, 1, 1, 100, 141, 40, 24, ATTN_F32, ATTN_F32, TERMS *TERM_VALUES},
+    {"xl", 1, 2, 2, 2, 100, 141, 40, 24, ATTN_F32, ATTN_F32, TERMS *TERM_XL | CAUSAL},
+    {"labels", 1, 2, 2, 2, 70, 141, 40, 24, ATTN_F32, ATTN_F32, TERMS *TERM_LABELS},
+    {"factor", 1, 4, 2, 2, 100, 141, 40, 24, ATTN_F32, ATTN_F32, TERMS *TERM_FACTOR},
+    {"toeplitz", 1, 2, 2, 2, 100, 141, 40, 24, ATTN_F32, ATTN_F32, TERMS *TERM_TOEPLITZ},
+    {"t5", 1, 2, 2, 2, 100, 141, 40, 24, ATTN_F32, ATTN_F32, TERMS *TERM_T5 | CAUSAL},
+    {"parabola", 1, 2, 2, 2, 100, 141, 40, 24, ATTN_F32, ATTN_F32, TERMS *TERM_PARABOLA},
+    {"gaussian", 2, 2, 2, 2, 100, 141, 40, 24, ATTN_F32, ATTN_F32, TERMS *TERM_GAUSSIAN},
+    {"span", 1, 4, 2, 2, 200, 241, 40, 24, ATTN_F32, ATTN_F32, TERMS *TERM_SPAN},
+    {"modify", 1, 2, 2, 2, 100, 141, 40, 24, ATTN_F32, ATTN_F32, TERMS *TERM_MODIFY | CAUSAL},
+    {"terms", 2, 4, 2, 1, 100, 131, 40, 24, ATTN_BF16, ATTN_F32,
+     TERMS *TERM_ALL | CAUSAL | MASK | BIAS | LENGTHS | ALIBI | CAP | SINKS | MAP},
 };
-enum { CASES = sizeof cases / sizeof *cases, EXTRAS = 3 };
-static const char *const extras[EXTRAS] = {"rope", "merge", "exp"};
+enum { CASES = sizeof cases / sizeof *cases, EXTRAS = 16, GRAPHS = 5 };
+static const char *const extras[EXTRAS] = {"rope",      "merge",        "exp",      "relu raw",
+                                           "relu len",  "relu var",     "relu gau", "relu norm",
+                                           "relu rela", "edges",        "sinusoid", "signal",
+                                           "window",    "bells renorm", "bells",    "span"};
+
+/* Calls over schedules: wedges, residue classes, lists, gathered tiles, and phases that merge. */
+static const char *const graphs[GRAPHS] = {"schedule band", "schedule dilated", "schedule lists",
+                                           "schedule image", "schedule sparse"};
 
 static test_call build(const golden_case *g, int n) {
   test_rng rng = test_seed(1000 + (uint64_t)n);
@@ -119,6 +143,7 @@ static test_call build(const golden_case *g, int n) {
     p->q_len = test_lengths(g->batch, g->q_len, &rng);
   }
   if (g->features & CAP) p->softcap = 3;
+  test_add_terms(&call, g->features / TERMS, &rng);
   p->softmax_one = g->features & ONE;
   return call;
 }
@@ -146,6 +171,37 @@ static uint64_t hash_call(int n) {
   return call.params.map.data ? hash(h, call.params.map) : h;
 }
 
+/* Functions of positions, from t[0] into t[4] [2,2,50,46] and t[5] [2,2,50,1]. */
+static attn_status function_of_positions(int n, attn_tensor *t, attn_ctx *ctx) {
+  attn_universal_params u;
+  attn_gaussian_params g;
+  attn_hard_gaussian_params h;
+  float offset[2] = {-0.75f, 60}, sigma[2] = {1.5f, 5};
+  float *z = t[5].data, *w = t[1].data, *b = t[3].data; /* 200 numbers each */
+  attn_tensor x = attn_bthd(t[0].data, ATTN_F32, 2, 50, 1, 92), q = t[0];
+  memset(&u, 0, sizeof u);
+  memset(&g, 0, sizeof g);
+  memset(&h, 0, sizeof h);
+  u.step = 5;
+  u.position.start = 990;
+  u.position.layout = ATTN_SINUSOID_HALVES;
+  q.heads = 1;
+  q.dim = 4;
+  g.w_p = w; /* 4 columns, 10 hidden units */
+  g.u_p = g.u_d = b;
+  g.hidden = 10;
+  h.offset = offset;
+  h.sigma = sigma;
+  h.renorm = n == 3;
+  switch (n) {
+    case 0: return attn_sinusoid(t[4], t[0], NULL, ctx);
+    case 1: return attn_universal_signal(t[4], t[0], &u, ctx);
+    case 2: return attn_gaussian_window(z, z + 100, q, q, &g, ctx);
+    case 5: return attn_span_predict(z, x, w, b, 2, 77, ctx);
+    default: return attn_hard_gaussian(t[4], t[0], &h, ctx);
+  }
+}
+
 static uint64_t hash_extra(int n) {
   test_rng rng = test_seed(2000 + (uint64_t)n);
   attn_tensor t[6];
@@ -162,8 +218,67 @@ static uint64_t hash_extra(int n) {
   if (n == 0) status = attn_rope(t[4], t[0], &p, &ctx);
   if (n == 1) status = attn_merge(t[4], t[5], t[0], t[1], t[2], t[3], &ctx);
   if (n == 2) status = attn_exp(t[4].data, t[0].data, 2 * 2 * 50 * 46, &ctx);
+  if (n >= 3 && n < 9) {
+    attn_relu_params relu;
+    memset(&relu, 0, sizeof relu);
+    relu.kind = (attn_relu_kind)(n - 3);
+    relu.scores.causal = 1;
+    relu.gain = t[1].data;
+    relu.gate = t[3].data;
+    relu.sum = t[5];
+    status = attn_relu(t[4], t[0], t[2], t[0], &relu, &ctx);
+  }
+  if (n > 9) status = function_of_positions(n - 10, t, &ctx);
+  if (n == 9) {
+    attn_edges_params edges;
+    int64_t row_ptr[51];
+    int32_t col[51 * 25];
+    memset(&edges, 0, sizeof edges);
+    for (int64_t i = 0; i <= 50; i++) row_ptr[i] = i * (i - 1) / 2;
+    for (int64_t i = 0; i < 50; i++) { /* row i sees i keys */
+      for (int64_t e = 0; e < i; e++) col[row_ptr[i] + e] = (int32_t)((7 * e + i) % 50);
+    }
+    edges.row_ptr = row_ptr;
+    edges.col = col;
+    edges.edges = row_ptr[50];
+    edges.lse = t[5];
+    status = attn_edges(t[4], t[0], t[2], t[0], &edges, &ctx);
+  }
   assert_int_equal(status, ATTN_OK);
   return hash(hash(HASH_START, t[4]), t[5]);
+}
+
+static test_graph golden_graph(int n) {
+  attn_pattern p = n == 0   ? attn_pattern_band(40, 9)
+                   : n == 1 ? attn_pattern_dilated(9, 3, 7)
+                   : n == 2 ? attn_pattern_random(21, 5)
+                   : n == 3 ? attn_pattern_image_2d(12, 15, 4, 4, 3, 2)
+                            : attn_pattern_sparse_strided(11, ATTN_SPARSE_MERGED);
+  return test_graph_of(p, 2, n == 3 ? 180 : 150, n == 3 ? 180 : 333);
+}
+
+static test_call build_graph(int n) {
+  test_graph g = golden_graph(n);
+  test_rng rng = test_seed(3000 + (uint64_t)n);
+  test_spec spec = test_plain(2, 0, 0, 24, 20);
+  spec.k_heads = n % 2 ? 1 : 2;
+  test_call call = test_graph_call(&g, &spec, &rng);
+  test_fill(call.q, &rng, test_exact);
+  test_fill(call.k, &rng, test_exact);
+  test_fill(call.v, &rng, test_exact);
+  return call;
+}
+
+static uint64_t hash_graph(int n) {
+  test_call call = build_graph(n);
+  test_run(&call);
+  return hash(hash(HASH_START, call.o), call.params.lse);
+}
+
+static uint64_t hash_compound(int n) {
+  attn_tensor o, lse;
+  golden_compound(n, &o, &lse);
+  return hash(hash(HASH_START, o), lse);
 }
 
 void api_bits_golden(void **state) {
@@ -191,6 +306,21 @@ void api_bits_golden(void **state) {
       fail_msg("%s: hash %016llx, not the golden one", extras[n], (unsigned long long)got);
     }
   }
+  for (int n = 0; n < GRAPHS; n++, test_mem_release()) {
+    if (test_isa != ATTN_ISA_SCALAR && hash_graph(n) == golden[CASES + EXTRAS + n]) continue;
+    test_graph g = golden_graph(n);
+    test_call call = build_graph(n);
+    test_graph_run(&call, &g, graphs[n]);
+    if (test_isa != ATTN_ISA_SCALAR) {
+      fail_msg("%s: other bits than the golden ones, within the error bound", graphs[n]);
+    }
+  }
+  const char *name;
+  for (int n = 0; (name = golden_compound(n, NULL, NULL)) && test_isa != ATTN_ISA_SCALAR; n++) {
+    if (hash_compound(n) != golden[CASES + EXTRAS + GRAPHS + n])
+      fail_msg("%s: other bits than the golden ones", name);
+    test_mem_release();
+  }
 }
 
 int golden_print(void) {
@@ -201,10 +331,18 @@ int golden_print(void) {
   }
   printf("/* tests/golden.h owns the hashes of tests/test_golden.c. Made by `make golden`. */\n\n");
   printf("static const uint64_t golden[] = {\n");
-  for (int n = 0; n < CASES + EXTRAS; n++) {
-    uint64_t h = n < CASES ? hash_call(n) : hash_extra(n - CASES);
+  for (int n = 0; n < CASES + EXTRAS + GRAPHS; n++) {
+    const int graph = n - CASES - EXTRAS;
+    uint64_t h = n < CASES ? hash_call(n) : graph < 0 ? hash_extra(n - CASES) : hash_graph(graph);
     printf("    0x%016llxu, /* %s */\n", (unsigned long long)h,
-           n < CASES ? cases[n].name : extras[n - CASES]);
+           n < CASES   ? cases[n].name
+           : graph < 0 ? extras[n - CASES]
+                       : graphs[graph]);
+    test_mem_release();
+  }
+  const char *name;
+  for (int n = 0; (name = golden_compound(n, NULL, NULL)); n++) {
+    printf("    0x%016llxu, /* %s */\n", (unsigned long long)hash_compound(n), name);
     test_mem_release();
   }
   printf("};\n");

@@ -20,8 +20,22 @@ typedef struct attn_sdpa_params {
   float softcap;         /* c > 0: scores become c tanh(score / c), before any bias; 0 = off */
   const float *sinks;    /* [H] logits that join each row's denominator, without a value */
   int softmax_one;       /* 1: one more exp(0) in each denominator (softmax off by one) */
-  attn_tensor lse;       /* out, optional: [B,H,Tq,1] f32, log of each row's denominator */
-  attn_tensor map;       /* out, optional: [B,H,Tq,Tk] f32, the weights P */
+  const attn_schedule *schedule; /* which pairs exist; null = all. Built for these lengths */
+  /* Terms of the score, in the order in which they apply (api/score.h). softcap follows factor,
+   * bias and alibi stand among the additive ones; modify is last before the allowed set. */
+  attn_relative relative;
+  attn_xl xl;
+  attn_labels labels;
+  attn_distance_factor factor;
+  attn_toeplitz toeplitz;
+  attn_t5 t5;
+  attn_parabola parabola;
+  attn_gaussian gaussian;
+  attn_span span;
+  attn_score_fn modify;
+  void *modify_user;
+  attn_tensor lse; /* out, optional: [B,H,Tq,1] f32, log of each row's denominator */
+  attn_tensor map; /* out, optional: [B,H,Tq,Tk] f32, the weights P */
 } attn_sdpa_params;
 
 /* Scaled dot-product attention: self or cross, multi-head, multi-query and grouped-query.
@@ -36,8 +50,11 @@ typedef struct attn_sdpa_params {
  * Allowed keys: causal, window, mask, bias > -inf and kv_len combine by AND.
  * Aliasing: inputs may share memory with each other; outputs with nothing. Rows of one output
  *   must not share memory with one another.
- * Memory: attn_sdpa_workspace bytes, O(tile * (dk + dv)) per worker whatever Tq and Tk; no
- *   Tq x Tk array unless map is given.
+ * Memory: attn_sdpa_workspace bytes, O(tile * (dk + dv)) per worker whatever Tq and Tk, and more
+ *   for terms: 256 bytes a label and a relative distance (min(2c + 1, Tq + Tk) of them, twice for
+ *   values), per worker; 4 (Tq + Tk) bytes a head for terms by distance; 12 bytes a row for a
+ *   schedule of several phases, and the row in f32 if o is not. No Tq x Tk array unless map is
+ *   given.
  * Empty rows (no allowed key, or i >= q_len): O = 0, P = 0, LSE = -inf. A sink counts as a key
  *   that is always allowed and has value 0, so it makes the LSE of a row before q_len finite:
  *   when partial results are merged, give sinks and softmax_one to one part only.
@@ -84,3 +101,80 @@ ATTN_DEF attn_status attn_merge(attn_tensor o, attn_tensor lse, attn_tensor o1, 
 ATTN_DEF size_t attn_merge_workspace(attn_tensor o, attn_tensor lse, attn_tensor o1,
                                      attn_tensor lse1, attn_tensor o2, attn_tensor lse2,
                                      const attn_ctx *ctx);
+
+/* How attn_relu turns scores into weights; x_ij = score, n_i = the row's allowed keys (at least 1),
+ * or Tk with by_keys. */
+typedef enum attn_relu_kind {
+  ATTN_RELU_RAW = 0, /* relu(x)^power */
+  ATTN_RELU_LEN,     /* n_i^-alpha relu(x)^power; Wortsman et al. 2023, arXiv 2309.08586 */
+  ATTN_RELU_VAR,     /* relu(x) / (gamma sqrt(n_i/2)); Shen et al. 2023, arXiv 2302.06461 */
+  ATTN_RELU_GAU,     /* relu(x)^2; without a scale it is 1/n_i, t5 or not, and toeplitz.inside
+                      * needs one; Hua et al. 2022, arXiv 2202.10447 */
+  ATTN_RELU_NORM,    /* relu(x)^power / (eps + sum_j relu(x_ij)^power) */
+  ATTN_RELU_RELA     /* RAW with power 1, then a gated RMSNorm over all heads of a query:
+                      * y = gain o / sqrt(mean o^2 + eps) sigmoid(gate o); Zhang et al. 2021, arXiv
+                      * 2104.07012 */
+} attn_relu_kind;
+
+/* {0} is relu(x) unnormalised. */
+typedef struct attn_relu_params {
+  attn_relu_kind kind;
+  int power;               /* 1 or 2; 0 = 1. VAR and RELA want 1, GAU is 2 whatever this says */
+  float alpha;             /* LEN: >= 0; 0 = 1, ATTN_ZERO = 0 */
+  float gamma;             /* VAR: > 0; 0 = 1 */
+  float eps;               /* NORM: >= 0. RELA: >= 0; 0 = 1e-8, ATTN_ZERO = 0 */
+  int by_keys;             /* 1: n_i is Tk */
+  const float *gain;       /* RELA: [H dv] */
+  const float *gate;       /* RELA: [H dv] */
+  attn_tensor sum;         /* out, optional: [B,H,Tq,1] f32, sum_j w_ij */
+  attn_sdpa_params scores; /* scale, allowed set and terms as in attn_sdpa; without sinks,
+                            * softmax_one, span, relative.values, lse and map */
+} attn_relu_params;
+
+/* Attention with rectified weights in place of a softmax: O_i = sum_j w_ij v_j, w as
+ * attn_relu_kind says, 0 on forbidden pairs.
+ *
+ * Shapes, aliasing, memory, NaN, determinism and cost as attn_sdpa, without exponentials. For RELA o
+ *   must be f32, o.dim columns of H heads are one vector of the norm. A row of zeros stays zero.
+ * n_i does not count pairs whose score is -inf, be it by a bias, a modifier or by itself, and stops
+ *   at 2^24. Weights are not bounded: a
+ *   result beyond f32 becomes infinite. Empty rows: O = 0, sum = 0.
+ * Errors: those of attn_sdpa, RANGE (kind, power, fields that must be absent), VALUE (alpha, gamma,
+ *   eps, gain or gate not finite), DTYPE (RELA's o). */
+ATTN_DEF attn_status attn_relu(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
+                               const attn_relu_params *params, attn_ctx *ctx);
+ATTN_DEF size_t attn_relu_workspace(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
+                                    const attn_relu_params *params, const attn_ctx *ctx);
+
+/* Key lists of attn_edges: row i of a set sees col[row_ptr[i]] .. col[row_ptr[i+1] - 1], in any
+ * order, each key at most once. */
+typedef struct attn_edges_params {
+  const int64_t *row_ptr;  /* [Tq + 1], from 0, not decreasing */
+  const int32_t *col;      /* [edges], 0 .. Tk-1 */
+  int64_t edges;           /* entries of a set: what its row_ptr ends with */
+  int per_head, per_batch; /* 1: a set for each head, each batch entry: row_ptr [B or 1, H or 1,
+                            * Tq + 1] and col likewise, all sets with `edges` entries */
+  const float *bias;       /* added to the scaled score, laid out as col; -inf forbids; or null */
+  float scale;             /* as in attn_sdpa */
+  int causal, has_q_off;
+  int64_t q_off;
+  const int32_t *kv_len; /* [B] */
+  attn_tensor lse;       /* out, optional: [B,H,Tq,1] f32 */
+  float *weights;        /* out, optional: [B,H,edges], the weight of each edge */
+} attn_edges_params;
+
+/* Attention over an explicit set of keys for each query.
+ *
+ *   x_e = s q_i . k_col[e] + bias_e,  P = softmax over row i's edges,  O_i = sum_e P_e v_col[e]
+ *
+ * Shapes of o, q, k, v, aliasing, empty rows, NaN as attn_sdpa. No dense array is formed, nothing
+ *   is built beforehand; for sets used many times or with dense parts attn_pattern_csr is faster.
+ * Memory: attn_edges_workspace bytes, O(tile * (dk + dv)) per worker.
+ * Errors: those of attn_sdpa and INDEX: row_ptr not from 0, decreasing or not ending with edges, a
+ *   column out of range and, with ctx->validate, a key twice in one set.
+ * Determinism: the same bits on avx2, avx512 and neon, any number of workers. Cost: 2 (dk + dv)
+ *   flops an edge, and reading its two rows. Source: Child et al. 2019, arXiv 1904.10509. */
+ATTN_DEF attn_status attn_edges(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
+                                const attn_edges_params *params, attn_ctx *ctx);
+ATTN_DEF size_t attn_edges_workspace(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
+                                     const attn_edges_params *params, const attn_ctx *ctx);

@@ -40,6 +40,9 @@ typedef enum attn_status {
   ATTN_E_ENV,       /* the environment variable ATTN_ISA names no tier of this machine's family */
   ATTN_E_CTX,       /* a field of attn_ctx is inconsistent */
   ATTN_E_ALIGN,     /* a pointer is not aligned to the size of its elements */
+  ATTN_E_INDEX,     /* an index list has an entry out of range, out of order or doubled */
+  ATTN_E_PATTERN,   /* a pattern has an unknown kind, is too deep (or cyclic) or too large */
+  ATTN_E_SCHEDULE,  /* the bytes are no schedule, or one for other lengths */
   ATTN_STATUS_COUNT
 } attn_status;
 

@@ -1,71 +1,93 @@
-/* engine/mask.h owns masks and biases of a tile: what they say of a block of keys, and their
- * entries in the form the modifiers take. */
+/* engine/mask.h owns masks and biases of a tile: what they say of keys, and their entries in the
+ * form the modifiers take. Keys are a run of consecutive ones here; blocks of other keys are made
+ * of several runs. */
 
-ATTN_FUNC_ int attn_bit_(const void *row, int64_t j) {
+ATTN_FUNC_ int attn_mask_bit_(const void *row, int64_t j) {
   return ((const unsigned char *)row)[j >> 3] >> (j & 7) & 1;
 }
 
-/* Expands keys from..from+n of the mask rows of some lanes into dst[key][lane], log2 units. */
-ATTN_FUNC_ void attn_tile_mask_rows_(attn_tile_ *t, const attn_mask *mask, const char *const *rows,
-                                     int lanes, float *dst, int64_t from, int64_t n) {
+/* Expands keys from..from+n of the additive mask rows of some lanes into dst[key][lane]. */
+ATTN_FUNC_ void attn_tile_bias_rows_(const attn_tile_ *t, const char *const *rows, int lanes,
+                                     float *dst, int64_t from, int64_t n) {
   const void *at[ATTN_TILE_];
-  const attn_table_ *f = t->a->table;
-  const int64_t size = mask->kind == ATTN_MASK_ADD ? attn_size_(mask->dtype) : 1;
-  for (int r = 0; r < lanes; r++) {
-    if (mask->kind != ATTN_MASK_BITS) {
-      at[r] = rows[r] + from * size;
-      continue;
-    }
-    unsigned char *bytes = t->w.bytes + r * ATTN_BLOCK_;
-    for (int64_t j = 0; j < n; j++) bytes[j] = (unsigned char)attn_bit_(rows[r], from + j);
-    at[r] = bytes;
-  }
-  if (mask->kind == ATTN_MASK_ADD) {
-    const float hi = (float)ATTN_LOG2E_, lo = (float)(ATTN_LOG2E_ - (double)hi);
-    f->pack(dst, at, lanes, n, (int)mask->dtype | ATTN_KIND_BIAS_, hi, lo);
-  } else {
-    f->pack(dst, at, lanes, n, ATTN_KIND_BOOL_, 1.0f, 0.0f);
-  }
+  const attn_mask *bias = &t->a->bias;
+  const float hi = (float)t->a->unit, lo = (float)(t->a->unit - (double)hi);
+  for (int r = 0; r < lanes; r++) at[r] = rows[r] + from * attn_size_(bias->dtype);
+  /* not 0: -inf * 0 is NaN; this is lost in the rounding of every other number */
+  t->a->table->pack(dst, at, lanes, n, (int)bias->dtype | ATTN_KIND_BIAS_, hi,
+                    lo > 0.0f ? lo : FLT_MIN);
 }
 
-/* Expands keys j0..j0+n of a mask for the whole tile. Entries that broadcast along k are repeated. */
-ATTN_FUNC_ void attn_tile_mask_(attn_tile_ *t, const attn_mask *mask, const char *const *rows,
-                                float *dst, int64_t j0, int64_t n) {
-  if (mask->k_len > 1) {
-    attn_tile_mask_rows_(t, mask, rows, t->n, dst, j0, n);
+/* The same for the whole tile. Entries that broadcast along k are repeated. */
+ATTN_FUNC_ void attn_tile_bias_(const attn_tile_ *t, float *dst, int64_t from, int64_t n) {
+  if (t->a->bias.k_len > 1) {
+    attn_tile_bias_rows_(t, t->bias, t->n, dst, from, n);
     return;
   }
-  attn_tile_mask_rows_(t, mask, rows, t->n, dst, 0, 1);
+  attn_tile_bias_rows_(t, t->bias, t->n, dst, 0, 1);
   for (int64_t j = 1; j < n; j++) memcpy(dst + j * ATTN_TILE_, dst, ATTN_TILE_ * sizeof(float));
 }
 
-/* What a boolean mask says of a block: it is skipped, plain, or tested pair by pair. */
-enum { ATTN_FORBIDS_ALL_, ATTN_ALLOWS_ALL_, ATTN_MIXED_ };
-
-ATTN_FUNC_ int attn_tile_allows_(const attn_tile_ *t, int64_t j0, int64_t j1) {
+/* Whether query row r may see key j by the boolean mask. */
+ATTN_FUNC_ int attn_tile_sees_(const attn_tile_ *t, int r, int64_t j) {
   const attn_mask *mask = &t->a->mask;
-  int some = 0, all = 1;
-  if (mask->kind == ATTN_MASK_NONE) return ATTN_ALLOWS_ALL_;
-  if (mask->k_len == 1) j0 = 0, j1 = 1;
-  for (int r = 0; r < t->n && !(some && !all); r++) {
-    const unsigned char *row = (const unsigned char *)t->mask[r];
-    if (r > 0 && t->mask[r] == t->mask[r - 1]) continue;
-    int64_t j = j0;
-    if (mask->kind == ATTN_MASK_BITS) {
-      for (; j < j1; j++) {
-        int on = attn_bit_(row, j);
-        some |= on, all &= on;
-      }
-      continue;
-    }
-    for (uint64_t x; j + 8 <= j1; j += 8) { /* eight at once: any byte, no zero byte */
-      const uint64_t ones = 0x0101010101010101u;
-      memcpy(&x, row + j, 8);
-      some |= x != 0, all &= ((x - ones) & ~x & (ones << 7)) == 0;
-    }
-    for (; j < j1; j++) some |= row[j] != 0, all &= row[j] != 0;
+  if (mask->k_len == 1) j = 0;
+  return mask->kind == ATTN_MASK_BITS ? attn_mask_bit_(t->mask[r], j) : t->mask[r][j] != 0;
+}
+
+/* 8 x 8 bits: bit c of byte r <-> bit r of byte c, by exchanging halves, quarters, eighths */
+ATTN_FUNC_ uint64_t attn_transpose8_(uint64_t x) {
+  uint64_t t = (x ^ (x >> 7)) & 0x00aa00aa00aa00aau;
+  x ^= t ^ (t << 7);
+  t = (x ^ (x >> 14)) & 0x0000cccc0000ccccu;
+  x ^= t ^ (t << 14);
+  t = (x ^ (x >> 28)) & 0x00000000f0f0f0f0u;
+  return x ^ t ^ (t << 28);
+}
+
+/* some[key] gets `bit` where the mask byte of the key is not 0: constant length and no branch, so
+ * that compilers use vectors */
+ATTN_FUNC_ void attn_mask_row_(unsigned char *some, const unsigned char *row, unsigned char bit) {
+  for (int j = 0; j < ATTN_BLOCK_; j++) some[j] |= (unsigned char)(bit & -(row[j] != 0));
+}
+
+/* Clears the lanes that the boolean mask forbids, for keys from..from+n. */
+ATTN_FUNC_ void attn_tile_mask_(const attn_tile_ *t, uint64_t *lanes, int64_t from, int64_t n) {
+  const attn_mask *mask = &t->a->mask;
+  if (mask->k_len == 1) {
+    uint64_t some = 0;
+    for (int r = 0; r < t->n; r++) some |= (uint64_t)attn_tile_sees_(t, r, 0) << r;
+    for (int64_t j = 0; j < n; j++) lanes[j] &= some;
+    return;
   }
-  return !some ? ATTN_FORBIDS_ALL_ : all ? ATTN_ALLOWS_ALL_ : ATTN_MIXED_;
+  int64_t j = 0;
+  if (mask->kind == ATTN_MASK_BOOL && n == ATTN_BLOCK_) {
+    unsigned char some[ATTN_TILE_ / 8][ATTN_BLOCK_];
+    memset(some, 0, sizeof some);
+    for (int r = 0; r < t->n; r++)
+      attn_mask_row_(some[r / 8], (const unsigned char *)t->mask[r] + from,
+                     (unsigned char)(1 << (r & 7)));
+    for (; j < n; j++) {
+      uint64_t x = 0;
+      for (int i = 0; i < ATTN_TILE_ / 8; i++) x |= (uint64_t)some[i][j] << (8 * i);
+      lanes[j] &= x;
+    }
+    return;
+  }
+  for (; mask->kind == ATTN_MASK_BITS && (from & 7) == 0 && j + 8 <= n; j += 8) {
+    for (int r = 0; r < t->n; r += 8) { /* eight rows by eight keys at once */
+      uint64_t square = 0;
+      for (int i = 0; i < 8 && r + i < t->n; i++)
+        square |= (uint64_t)(unsigned char)t->mask[r + i][(from + j) >> 3] << (8 * i);
+      square = ~attn_transpose8_(square);
+      for (int c = 0; c < 8; c++) lanes[j + c] &= ~((square >> (8 * c) & 255) << r);
+    }
+  }
+  for (; j < n; j++) {
+    uint64_t some = 0;
+    for (int r = 0; r < t->n; r++) some |= (uint64_t)attn_tile_sees_(t, r, from + j) << r;
+    lanes[j] &= some;
+  }
 }
 
 /* 1 when all rows of a tile read the same mask row: it then stays a row, see mod.key */
@@ -73,18 +95,15 @@ ATTN_FUNC_ int attn_mask_per_key_(const attn_softmax_ *a, const attn_mask *mask)
   return mask->q_len == 1 && (mask->heads == 1 || a->group == 1);
 }
 
-/* Keys j0..j0+n of a per-key bias, in log2 units; a per-key mask then forbids some. */
-ATTN_FUNC_ void attn_tile_key_(attn_tile_ *t, const attn_mask *mask, const char *row, float *key,
-                               int64_t j0, int64_t n) {
-  const unsigned char *bytes = (const unsigned char *)row;
-  const int64_t step = mask->k_len > 1 ? 1 : 0, from = step * j0, width = step ? n : 1;
-  if (mask->kind == ATTN_MASK_ADD) { /* as one lane, so that it rounds as a mask by pair does */
-    attn_tile_mask_rows_(t, mask, &row, 1, t->w.bias, from, width);
-    for (int64_t j = 0; j < n; j++) key[j] = t->w.bias[j * step * ATTN_TILE_];
-  } else {
-    for (int64_t j = 0; j < n; j++) { /* not an addition: NaN + -inf would let the key through */
-      int64_t e = from + j * step;
-      if (!(mask->kind == ATTN_MASK_BITS ? attn_bit_(row, e) : bytes[e])) key[j] = -INFINITY;
-    }
-  }
+/* Keys from..from+n of a per-key bias; a per-key mask then forbids some. */
+ATTN_FUNC_ void attn_tile_key_bias_(const attn_tile_ *t, float *key, int64_t from, int64_t n) {
+  const int64_t step = t->a->bias.k_len > 1 ? 1 : 0;
+  /* as one lane, so that it rounds as a mask by pair does */
+  attn_tile_bias_rows_(t, t->bias, 1, t->w.bias, from * step, step ? n : 1);
+  for (int64_t j = 0; j < n; j++) key[j] = t->w.bias[j * step * ATTN_TILE_];
+}
+
+ATTN_FUNC_ void attn_tile_key_mask_(const attn_tile_ *t, float *key, int64_t from, int64_t n) {
+  for (int64_t j = 0; j < n; j++) /* not an addition: NaN + -inf would let the key through */
+    if (!attn_tile_sees_(t, 0, from + j)) key[j] = -INFINITY;
 }

@@ -1,259 +1,275 @@
 /* engine/softmax.h owns the exact-softmax driver: it walks the key blocks that a tile of queries
- * may see and calls the primitives on them. Which keys and modifiers a mechanism has is data in
- * attn_softmax_; argument checks belong to the mechanisms.
- *
- * Blocks of ATTN_BLOCK_ keys start at multiples of it, whatever the tile, so a row's result never
- * depends on the rows beside it. */
-
-/* Key rows j0.. as f32: the tensor itself, or a converted copy. */
-ATTN_FUNC_ const float *attn_rows_f32_(const attn_softmax_ *a, const attn_tensor *x, int64_t b,
-                                       int64_t h, int64_t j0, int64_t n, float *copy,
-                                       int64_t *stride) {
-  const char *p = attn_at_(x, b, h, j0);
-  if (x->dtype == ATTN_F32) {
-    *stride = x->stride_len;
-    return (const float *)(const void *)p;
-  }
-  a->table->widen(copy, p, x->stride_len, n, x->dim, x->dtype);
-  *stride = x->dim;
-  return copy;
-}
-
-/* A run of keys j0..j1 that lane groups g0..g1 see; bounded: some of these rows see only a part. */
-typedef struct attn_segment_ {
-  int64_t j0, j1;
-  int g0, g1, bounded;
-} attn_segment_;
-
-enum { ATTN_GROUPS_ = ATTN_TILE_ / ATTN_GROUP_, ATTN_SEGMENTS_ = 2 * ATTN_GROUPS_ + 1 };
-
-/* Cuts block j0..j1 where the set of groups that see a key changes. */
-ATTN_FUNC_ int attn_tile_cut_(const attn_tile_ *t, int64_t j0, int64_t j1, attn_segment_ *seg) {
-  int64_t edge[ATTN_SEGMENTS_ + 1];
-  int edges = 0, count = 0;
-  edge[edges++] = j0;
-  edge[edges++] = j1;
-  for (int g = 0; g < t->groups; g++) {
-    const int64_t e[2] = {t->g[g].lo_min, t->g[g].hi_max};
-    for (int i = 0; i < 2; i++) {
-      if (e[i] <= j0 || e[i] >= j1) continue;
-      int at = edges;
-      while (edge[at - 1] > e[i]) at--;
-      if (edge[at - 1] == e[i]) continue;
-      memmove(edge + at + 1, edge + at, (size_t)(edges - at) * sizeof *edge);
-      edge[at] = e[i];
-      edges++;
-    }
-  }
-  for (int i = 0; i + 1 < edges; i++) {
-    attn_segment_ s = {edge[i], edge[i + 1], ATTN_GROUPS_, 0, 0};
-    for (int g = 0; g < t->groups; g++) {
-      if (t->g[g].lo_min > s.j0 || t->g[g].hi_max < s.j1) continue;
-      if (g < s.g0) s.g0 = g;
-      s.g1 = g + 1;
-    }
-    for (int g = s.g0; g < s.g1; g++)
-      s.bounded |= t->g[g].ragged || t->g[g].lo_max > s.j0 || t->g[g].hi_min < s.j1;
-    if (s.g0 >= s.g1) continue;
-    attn_segment_ *last = count ? seg + count - 1 : NULL;
-    if (last && last->j1 == s.j0 && last->g0 == s.g0 && last->g1 == s.g1 &&
-        last->bounded == s.bounded)
-      last->j1 = s.j1;
-    else
-      seg[count++] = s;
-  }
-  return count;
-}
+ * may see and calls the primitives on them. Which keys and terms a mechanism has is data in
+ * attn_softmax_; argument checks belong to the mechanisms. */
 
 /* Values that are not finite must reach the rows that may read them and no others, though a
  * forbidden pair has weight 0 and 0 * NaN is NaN. A tile in which that may have happened is swept
  * again carefully: such values are taken out of a copy of the block here, before the scores become
  * weights, with the lanes that read them, and put back by attn_tile_patch_. */
-ATTN_FUNC_ void attn_tile_clean_(attn_tile_ *t, const attn_modifiers_ *mod, int64_t j0, int64_t n,
-                                 const float *v, int64_t stride) {
+ATTN_FUNC_ void attn_tile_clean_(attn_tile_ *t, const attn_block_ *b) {
   const int64_t dv = t->a->v.dim;
-  /* by the masks, not by the score: an allowed score may be -inf, and its value is read */
-  for (int64_t j = 0; j < n; j++)
-    for (int lane = 0; lane < t->n; lane++) {
-      const int64_t cell = j * ATTN_TILE_ + lane;
-      t->w.hit[cell] = (unsigned char)(t->lo[lane] <= j0 + j && j0 + j < t->hi[lane] &&
-                                       !(mod->key && mod->key[j] == -INFINITY) &&
-                                       !(mod->bias && mod->bias[cell] == -INFINITY) &&
-                                       !(mod->allow && mod->allow[cell] != 0.0f));
-    }
-  for (int64_t j = 0; j < n; j++)
+  for (int e = 0; e < b->n; e++)
+    for (int lane = 0; lane < t->n; lane++)
+      t->w.hit[e * ATTN_TILE_ + lane] = (unsigned char)attn_block_reads_(t, b, e, lane);
+  for (int64_t e = 0; e < b->n; e++)
     for (int64_t c = 0; c < dv; c++) {
-      float x = v[j * stride + c];
-      t->w.v[j * dv + c] = x - x == 0.0f ? x : 0.0f;
+      float x = b->v[e * b->v_stride + c];
+      t->w.v[e * dv + c] = x - x == 0.0f ? x : 0.0f;
     }
+  t->w.held->n = 0;
 }
 
 /* Adds what attn_tile_clean_ took out, read from the tensor itself. */
-ATTN_FUNC_ void attn_tile_patch_(attn_tile_ *t, int64_t j0, int64_t n) {
+ATTN_FUNC_ void attn_tile_patch_(attn_tile_ *t, const attn_block_ *b) {
   const attn_softmax_ *a = t->a;
   const int64_t dv = a->v.dim;
   float x;
-  for (int64_t j = 0; j < n; j++)
+  for (int64_t e = 0; e < b->n; e++)
     for (int64_t c = 0; c < dv; c++) {
-      const char *p = attn_at_(&a->v, t->batch, t->head_v, j0 + j) + c * attn_size_(a->v.dtype);
-      if (a->v.dtype == ATTN_F32)
-        memcpy(&x, p, 4);
-      else
-        a->table->widen(&x, p, 0, 1, 1, a->v.dtype);
+      const char *p = attn_at_(&a->v, t->batch, t->head_v, attn_block_key_(b, e));
+      a->table->widen(&x, p + c * attn_size_(a->v.dtype), 0, NULL, 1, 1, a->v.dtype);
       if (x - x == 0.0f) continue;
       for (int lane = 0; lane < t->n; lane++)
-        if (t->w.hit[j * ATTN_TILE_ + lane])
-          t->w.ot[c * ATTN_TILE_ + lane] += t->w.s[j * ATTN_TILE_ + lane] * x;
+        if (t->w.hit[e * ATTN_TILE_ + lane])
+          t->w.ot[c * ATTN_TILE_ + lane] += t->w.s[e * ATTN_TILE_ + lane] * x;
     }
 }
 
-/* The score map leaves in log2 units here and becomes weights when the row's sum is known. */
-ATTN_FUNC_ void attn_tile_emit_(attn_tile_ *t, int64_t j0, int64_t n) {
+/* The score map leaves as scores here and becomes weights when the row's sum is known. */
+ATTN_FUNC_ void attn_block_emit_(attn_tile_ *t, const attn_block_ *b, const attn_ramp_ *ramp) {
   void *rows[ATTN_TILE_];
-  for (int r = 0; r < t->n; r++)
-    rows[r] = (float *)(void *)attn_at_(&t->a->map, t->batch, t->head[r], t->row[r]) + j0;
-  t->a->table->unpack(rows, t->w.s, t->n, n, ATTN_F32, NULL);
-}
-
-/* One block of keys as one tile sees it. */
-typedef struct attn_block_ {
-  int64_t base, j0, j1; /* where the block starts; the keys of it that are visited */
-  attn_segment_ seg[ATTN_SEGMENTS_];
-  int count, bounded;
-  int whole;                    /* one segment for all rows */
-  int partial;                  /* some pair may be forbidden */
-  const attn_mask *mask, *bias; /* null when they say nothing here */
-  const float *k, *v;
-  int64_t k_stride, v_stride;
-  attn_modifiers_ mod;    /* arrays over keys start at j0; lo and hi go to bounded segments only */
-  float key[ATTN_BLOCK_]; /* what mod.key points at */
-  int64_t first[ATTN_GROUPS_], end[ATTN_GROUPS_]; /* keys each lane group has scores for */
-} attn_block_;
-
-/* Finds what keys j0..j1 need. 0 = no row sees any of them. */
-ATTN_FUNC_ int attn_block_open_(const attn_tile_ *t, attn_block_ *b, int64_t j0, int64_t j1) {
-  const attn_softmax_ *a = t->a;
-  b->count = attn_tile_cut_(t, j0, j1, b->seg);
-  const int allows = b->count == 0 ? ATTN_FORBIDS_ALL_ : attn_tile_allows_(t, j0, j1);
-  if (allows == ATTN_FORBIDS_ALL_) return 0;
-  b->base = j0 / ATTN_BLOCK_ * ATTN_BLOCK_;
-  b->j0 = b->seg[0].j0, b->j1 = b->seg[b->count - 1].j1;
-  b->mask = allows == ATTN_MIXED_ ? &a->mask : NULL;
-  b->bias = a->bias.kind ? &a->bias : NULL;
-  b->bounded = 0;
-  for (int g = 0; g < ATTN_GROUPS_; g++) b->first[g] = b->end[g] = 0;
-  for (int i = 0; i < b->count; i++) {
-    b->bounded |= b->seg[i].bounded;
-    /* positions grow with the lanes, so the segments of a group follow one another */
-    for (int g = b->seg[i].g0; g < b->seg[i].g1; g++) {
-      if (b->end[g] == 0) b->first[g] = b->seg[i].j0;
-      b->end[g] = b->seg[i].j1;
+  for (int r = 0; ramp && r < t->n; r++)
+    for (int e = 0; e < b->n; e++) {
+      float m = (ramp->start[r] + ramp->at[e]) * ramp->rate + 1.0f;
+      if (m < 1.0f && t->w.s[e * ATTN_TILE_ + r] > -INFINITY)
+        t->w.s[e * ATTN_TILE_ + r] += m > 0.0f ? (float)attn_log2_(m) : -INFINITY;
+    }
+  for (int r = 0; t->a->phase > 0 && r < t->n; r++) { /* earlier phases have written other cells */
+    float *row = (float *)(void *)attn_at_(&t->a->map, t->batch, t->head[r], t->row[r]);
+    for (int e = 0; e < b->n; e++) {
+      const float s = t->w.s[e * ATTN_TILE_ + r];
+      if (s != -INFINITY) row[attn_block_key_(b, e)] = s;
     }
   }
-  b->whole = b->count == 1 && b->seg[0].g0 == 0 && b->seg[0].g1 == t->groups;
-  b->partial = b->bounded || !b->whole || b->mask || b->bias;
-  const int64_t n = b->j1 - b->j0;
-  b->k = attn_rows_f32_(a, &a->k, t->batch, t->head_k, b->j0, n, t->w.k, &b->k_stride);
-  b->v = attn_rows_f32_(a, &a->v, t->batch, t->head_v, b->j0, n, t->w.v, &b->v_stride);
-  return 1;
+  if (t->a->phase > 0) return;
+  for (int e = 0, n; e < b->n; e += n) {
+    n = attn_block_run_(b, e);
+    for (int r = 0; r < t->n; r++)
+      rows[r] = (float *)(void *)attn_at_(&t->a->map, t->batch, t->head[r], t->row[r]) +
+                attn_block_key_(b, e);
+    t->a->table->unpack(rows, t->w.s + e * ATTN_TILE_, t->n, n, ATTN_F32, NULL);
+  }
 }
 
-/* Fills in the modifiers of the block. Distances and bounds count from its fixed start, so that
- * they round alike whatever part of it is visited. */
-ATTN_FUNC_ void attn_block_modifiers_(attn_tile_ *t, attn_block_ *b) {
-  const attn_softmax_ *a = t->a;
-  const int64_t n = b->j1 - b->j0;
-  const int key_mask = b->mask && attn_mask_per_key_(a, b->mask);
-  const int key_bias = b->bias && attn_mask_per_key_(a, b->bias);
-  memset(&b->mod, 0, sizeof b->mod);
-  b->mod.softcap = a->softcap;
-  if (a->alibi) {
-    for (int r = 0; r < t->n; r++) t->rel[r] = (float)(b->base - t->pos[r]);
-    b->mod.slope = t->slope, b->mod.rel = t->rel;
-  }
-  if (key_mask || key_bias) memset(b->key, 0, sizeof b->key), b->mod.key = b->key;
-  if (key_bias) attn_tile_key_(t, b->bias, t->bias[0], b->key, b->j0, n);
-  if (key_mask) attn_tile_key_(t, b->mask, t->mask[0], b->key, b->j0, n);
-  if (b->bias && !key_bias) {
-    attn_tile_mask_(t, b->bias, t->bias, t->w.bias, b->j0, n);
-    b->mod.bias = t->w.bias;
-  }
-  if (b->mask && !key_mask) {
-    attn_tile_mask_(t, b->mask, t->mask, t->w.allow, b->j0, n);
-    b->mod.allow = t->w.allow;
-  }
-  if (b->bounded)
-    for (int r = 0; r < ATTN_TILE_; r++) {
-      t->from[r] = (float)attn_clamp_(t->lo[r] - b->base, 0, ATTN_BLOCK_);
-      t->to[r] = (float)attn_clamp_(t->hi[r] - b->base, 0, ATTN_BLOCK_);
-    }
+/* Whether anything is added to scores, the allowed set apart. */
+ATTN_FUNC_ int attn_block_terms_in_(const attn_tile_ *t, const attn_block_ *b) {
+  const attn_modifiers_ *m = &b->mod;
+  return m->softcap > 0.0f || m->slope || m->center || m->table || m->factor || m->bias || m->key ||
+         m->dot || t->a->relative.keys.data || t->a->labels.label || t->a->modify;
 }
 
-/* E1 to E7: the scores of the block, and the maximum of each row in t->top. */
-ATTN_FUNC_ void attn_block_scores_(attn_tile_ *t, const attn_block_ *b) {
+/* E1 to E7 of one segment; the maximum of each row goes to t->top. */
+ATTN_FUNC_ void attn_segment_scores_(attn_tile_ *t, const attn_block_ *b,
+                                     const attn_segment_ *seg) {
   const attn_softmax_ *a = t->a;
   const attn_table_ *f = a->table;
-  const int modified = a->softcap > 0.0f || a->alibi || b->mask || b->bias;
+  const int g0 = seg->g0, g1 = seg->g1, set = seg->m0 < seg->m1;
+  attn_modifiers_ mod = b->mod, only = b->set;
+  float *s = t->w.s + seg->at * ATTN_TILE_;
+  const float *k = b->k + seg->at * b->k_stride;
+  const int terms = attn_block_terms_in_(t, b);
+  if (!terms && !set) {
+    f->score_block(s, t->w.qt, k, b->k_stride, seg->n, a->q.dim, g0, g1, t->top);
+    return;
+  }
+  /* scores that will change have no maximum yet */
+  for (int r = 0; r < ATTN_TILE_; r++) t->spare[r] = -INFINITY;
+  if (a->counting && !a->modify) /* only which pairs there are is asked for */
+    for (int e = 0; e < seg->n; e++)
+      memset(s + e * ATTN_TILE_ + g0 * ATTN_GROUP_, 0,
+             (size_t)((g1 - g0) * ATTN_GROUP_) * sizeof(float));
+  else
+    f->score_block(s, t->w.qt, k, b->k_stride, seg->n, a->q.dim, g0, g1, t->spare);
+  only.at += seg->at;
+  if (only.lanes) only.lanes += seg->at;
+  if (!terms) { /* only some groups change */
+    for (int r = g0 * ATTN_GROUP_; r < g1 * ATTN_GROUP_; r++)
+      if ((r < seg->m0 * ATTN_GROUP_ || r >= seg->m1 * ATTN_GROUP_) && t->spare[r] > t->top[r])
+        t->top[r] = t->spare[r];
+    f->modify_block(s, seg->n, seg->m0, seg->m1, &only, t->top);
+    return;
+  }
+  if (a->relative.keys.data) attn_block_relative_keys_(t, b, seg);
+  if (a->labels.label) attn_block_labels_(t, b, seg);
+  mod.at += seg->at;
+  if (mod.key) mod.key += seg->at;
+  if (mod.back) mod.back += seg->at;
+  if (mod.bias) mod.bias += seg->at * ATTN_TILE_;
+  if (mod.dot) mod.dot += seg->at * ATTN_TILE_;
+  if (a->modify) {
+    f->modify_block(s, seg->n, g0, g1, &mod, t->spare);
+    attn_block_modify_(t, b, seg);
+    f->modify_block(s, seg->n, g0, g1, &only, t->top);
+    return;
+  }
+  if (set) mod.lanes = only.lanes, mod.lo = only.lo, mod.hi = only.hi;
+  f->modify_block(s, seg->n, g0, g1, &mod, t->top);
+}
+
+ATTN_FUNC_ void attn_block_scores_(attn_tile_ *t, attn_block_ *b) {
   for (int r = 0; r < ATTN_TILE_; r++) t->top[r] = -INFINITY;
-  if (a->map.data && !b->whole) /* a map wants every cell */
-    for (int64_t c = 0; c < (b->j1 - b->j0) * ATTN_TILE_; c++) t->w.s[c] = -INFINITY;
+  if (t->a->xl.table.data) attn_block_xl_(t, b), b->mod.dot = t->w.dot;
+  const int fill = t->a->map.data && !b->whole; /* a map wants every cell */
+  for (int g = 0; (fill || b->gaps) && g < t->groups; g++)
+    for (int e = fill ? 0 : b->first[g]; e < (fill ? b->n : b->end[g]); e++)
+      for (int r = 0; r < ATTN_GROUP_; r++)
+        t->w.s[e * ATTN_TILE_ + g * ATTN_GROUP_ + r] = -INFINITY;
+  /* scores are changed while they are in the first cache; 66 is 11 strips of 6 keys */
+  const int most = attn_block_terms_in_(t, b) ? 66 : ATTN_BLOCK_;
   for (int i = 0; i < b->count; i++) {
     const attn_segment_ *seg = &b->seg[i];
-    const int64_t at = seg->j0 - b->j0, n = seg->j1 - seg->j0;
-    const int change = modified || seg->bounded;
-    float *s = t->w.s + at * ATTN_TILE_;
-    /* scores that will change have no maximum yet */
-    f->score_block(s, t->w.qt, b->k + at * b->k_stride, b->k_stride, n, a->q.dim, seg->g0, seg->g1,
-                   change ? t->spare : t->top);
-    if (change) {
-      attn_modifiers_ mod = b->mod;
-      if (mod.key) mod.key += at;
-      if (mod.bias) mod.bias += at * ATTN_TILE_;
-      if (mod.allow) mod.allow += at * ATTN_TILE_;
-      if (seg->bounded) mod.lo = t->from, mod.hi = t->to;
-      f->modify_block(s, seg->j0 - b->base, n, seg->g0, seg->g1, &mod, t->top);
+    attn_segment_ part = *seg;
+    for (int left = seg->n; left > 0; left -= part.n, part.at += part.n) {
+      part.n = left > most ? most : left;
+      attn_segment_scores_(t, b, &part);
     }
     const int lanes = (seg->g1 - seg->g0) * ATTN_GROUP_, left = t->n - seg->g0 * ATTN_GROUP_;
-    *t->w.pairs += n * (lanes < left ? lanes : left);
+    *t->w.pairs += seg->n * (int64_t)(lanes < left ? lanes : left);
   }
-  if (a->map.data) attn_tile_emit_(t, b->j0, b->j1 - b->j0);
+}
+
+/* Scores of keys first .. end of lane groups g0..g1 become weights. */
+ATTN_FUNC_ void attn_block_weights_(attn_tile_ *t, const attn_ramp_ *ramp, int first, int end,
+                                    int g0, int g1) {
+  const attn_softmax_ *a = t->a;
+  float *s = t->w.s + first * ATTN_TILE_;
+  attn_ramp_ here;
+  if (a->relu) {
+    a->table->relu_block(s, end - first, g0, g1, a->relu->square, t->l, t->count);
+    return;
+  }
+  if (ramp) here = *ramp, here.at += first, ramp = &here;
+  a->table->softmax_block(s, end - first, g0, g1, t->m, t->l, t->alpha, t->top, ramp);
 }
 
 /* E8 and E9: scores become weights and values are added to the accumulator; started = it holds
  * earlier blocks. One segment for all rows, the usual case, rescales it in registers. */
 ATTN_FUNC_ void attn_block_values_(attn_tile_ *t, attn_block_ *b, int started) {
-  const attn_table_ *f = t->a->table;
-  const int64_t n = b->j1 - b->j0, dv = t->a->v.dim;
-  float *s = t->w.s;
+  const attn_softmax_ *a = t->a;
+  const attn_table_ *f = a->table;
+  const int64_t dv = a->v.dim;
+  const float *s = t->w.s;
+  attn_ramp_ zone, *ramp = NULL;
   int patch = 0;
-  if (t->careful && b->partial && !f->finite(b->v, b->v_stride, n, dv)) {
-    attn_tile_clean_(t, &b->mod, b->j0, n, b->v, b->v_stride);
+  if (a->span.z && b->j0 < t->flat) {
+    const double rate = 1.0 / attn_span_ramp_(&a->span);
+    for (int r = 0; r < t->n; r++)
+      t->start[r] = (float)(attn_span_z_(t, r) - (double)(t->pos[r] - b->base + a->span.shift));
+    zone.start = t->start, zone.at = b->at, zone.rate = (float)attn_clamp_f64_(rate);
+    ramp = &zone;
+  }
+  if (a->map.data) attn_block_emit_(t, b, ramp);
+  if (a->map.data && ramp) ramp = NULL; /* it is in the scores now */
+  if (t->rel_careful) attn_block_relative_hits_(t, b);
+  if (t->careful && b->partial && !f->finite(b->v, b->v_stride, b->n, dv)) {
+    attn_tile_clean_(t, b);
     b->v = t->w.v, b->v_stride = dv, patch = 1;
   }
   if (b->whole) {
-    f->softmax_block(s, n, 0, t->groups, t->m, t->l, t->alpha, t->top);
-    f->value_block(t->w.ot, s, b->v, b->v_stride, n, dv, 0, t->groups, started ? t->alpha : NULL,
-                   !started);
+    attn_block_weights_(t, ramp, 0, b->n, 0, t->groups);
+    if (!a->counting)
+      f->value_block(t->w.ot, s, b->v, b->v_stride, b->n, dv, 0, t->groups,
+                     started && !a->relu ? t->alpha : NULL, !started);
   } else {
     if (!started) memset(t->w.ot, 0, (size_t)(dv * ATTN_TILE_) * sizeof(float));
     for (int g = 0; g < t->groups; g++) {
       if (b->end[g] == 0) continue;
-      f->softmax_block(s + (b->first[g] - b->j0) * ATTN_TILE_, b->end[g] - b->first[g], g, g + 1,
-                       t->m, t->l, t->alpha, t->top);
-      if (started) f->scale_block(t->w.ot, dv, g, g + 1, t->alpha);
+      attn_block_weights_(t, ramp, b->first[g], b->end[g], g, g + 1);
+      if (started && !a->relu) f->scale_block(t->w.ot, dv, g, g + 1, t->alpha);
     }
-    for (int i = 0; i < b->count; i++) {
+    for (int i = 0; i < b->count && !a->counting; i++) {
       const attn_segment_ *seg = &b->seg[i];
-      const int64_t at = seg->j0 - b->j0;
-      f->value_block(t->w.ot, s + at * ATTN_TILE_, b->v + at * b->v_stride, b->v_stride,
-                     seg->j1 - seg->j0, dv, seg->g0, seg->g1, NULL, 0);
+      f->value_block(t->w.ot, s + seg->at * ATTN_TILE_, b->v + seg->at * b->v_stride, b->v_stride,
+                     seg->n, dv, seg->g0, seg->g1, NULL, 0);
     }
   }
-  if (patch) attn_tile_patch_(t, b->j0, n);
+  if (a->relative.values.data) attn_block_relative_values_(t, b, started && !a->relu);
+  if (patch && !a->counting) attn_tile_patch_(t, b);
 }
 
-/* Sinks, the last division, and what leaves the tile (E10). */
-ATTN_FUNC_ void attn_tile_finish_(attn_tile_ *t, int started) {
+/* Where the accumulator of a row waits between phases. */
+ATTN_FUNC_ void attn_tile_state_rows_(const attn_tile_ *t, void **rows) {
+  const attn_softmax_ *a = t->a;
+  for (int r = 0; r < t->n; r++)
+    rows[r] = a->state_o
+                  ? a->state_o + attn_row_number_(a, t->batch, t->head[r], t->row[r]) * a->v.dim
+                  : t->out[r];
+}
+
+/* The state of a tile's rows: none, or what the phase before has left. 1 = the accumulator holds
+ * something. */
+ATTN_FUNC_ int attn_tile_load_(attn_tile_ *t) {
+  const attn_softmax_ *a = t->a;
+  void *rows[ATTN_TILE_];
+  const void *from[ATTN_TILE_];
+  for (int r = 0; r < ATTN_TILE_; r++) {
+    t->m[r] = -INFINITY, t->l[r] = t->count[r] = 0.0f;
+    t->alpha[r] = t->scale[r] = 1.0f;
+  }
+  if (a->phase == 0) return 0;
+  for (int r = 0; r < t->n; r++) {
+    const int64_t at = attn_row_number_(a, t->batch, t->head[r], t->row[r]);
+    t->m[r] = a->state_m[at], t->l[r] = a->state_l[at], t->count[r] = a->state_n[at];
+  }
+  if (a->counting) return 1;
+  attn_tile_state_rows_(t, rows);
+  for (int r = 0; r < t->n; r++) from[r] = rows[r];
+  a->table->pack(t->w.ot, from, t->n, a->v.dim, ATTN_F32, 1.0f, FLT_MIN);
+  return 1;
+}
+
+/* Leaves the state for the next phase. */
+ATTN_FUNC_ void attn_tile_store_(const attn_tile_ *t) {
+  const attn_softmax_ *a = t->a;
+  void *rows[ATTN_TILE_];
+  for (int r = 0; r < t->n; r++) {
+    const int64_t at = attn_row_number_(a, t->batch, t->head[r], t->row[r]);
+    a->state_m[at] = t->m[r], a->state_l[at] = t->l[r];
+    if (a->counting || !a->relu || !a->relu->count_first) a->state_n[at] = t->count[r];
+  }
+  if (a->counting) return;
+  attn_tile_state_rows_(t, rows);
+  a->table->unpack(rows, t->w.ot, t->n, a->v.dim, ATTN_F32, NULL);
+}
+
+/* What the sums of rectified weights are multiplied by: t->scale, and the sums themselves. */
+ATTN_FUNC_ void attn_tile_relu_(attn_tile_ *t) {
+  const attn_softmax_ *a = t->a;
+  const attn_relu_params *p = a->relu->params;
+  for (int r = 0; r < t->n; r++) {
+    const double keys = p->by_keys ? (double)a->k.len : (double)t->count[r];
+    const double n = keys > 1.0 ? keys : 1.0, l = (double)t->l[r];
+    double c = 1.0;
+    if (a->relu->by_square) {
+      c = 1.0 / (n * n);
+    } else if (p->kind == ATTN_RELU_LEN) {
+      const double alpha = p->alpha == 0.0f && !attn_to_bits_(p->alpha) ? 1.0 : (double)p->alpha;
+      c = alpha == 1.0 ? 1.0 / n : pow(n, -alpha);
+    } else if (p->kind == ATTN_RELU_VAR) {
+      c = 1.0 / ((p->gamma == 0.0f ? 1.0 : (double)p->gamma) * sqrt(n / 2.0));
+    } else if (p->kind == ATTN_RELU_NORM) {
+      const double sum = (double)p->eps + l;
+      c = sum == 0.0 ? 0.0 : 1.0 / sum;
+    }
+    t->scale[r] = (float)attn_clamp_f64_(c); /* 0 times it stays 0 */
+    if (!a->lse.data) continue;
+    float sum = (float)(c * l);
+    memcpy(attn_at_(&a->lse, t->batch, t->head[r], t->row[r]), &sum, sizeof sum);
+  }
+}
+
+/* Sinks, the last division, and the LSE. */
+ATTN_FUNC_ void attn_tile_divide_(attn_tile_ *t) {
   const attn_softmax_ *a = t->a;
   const attn_table_ *f = a->table;
   const int64_t queries = a->q_len ? a->q_len[t->batch] : a->q.len;
@@ -263,95 +279,339 @@ ATTN_FUNC_ void attn_tile_finish_(attn_tile_ *t, int started) {
     for (int r = 0; r < ATTN_TILE_; r++) {
       logit[r] = -INFINITY;
       if (r < t->n && t->row[r] < queries)
-        logit[r] = pass == 0 ? attn_to_log2_(a->sinks[t->head[r]]) : 0.0f;
+        logit[r] = pass == 0 ? attn_to_unit_(a, a->sinks[t->head[r]]) : 0.0f;
     }
     f->join(t->m, t->l, t->scale, logit);
   }
-  if (!started) memset(t->w.ot, 0, (size_t)(a->v.dim * ATTN_TILE_) * sizeof(float));
   f->divide(t->scale, t->l);
-  if (a->lse.data)
-    for (int r = 0; r < t->n; r++) {
-      float lse = -INFINITY;
-      if (t->l[r] > 0.0f && t->l[r] < INFINITY)
-        lse = (float)(((double)t->m[r] + attn_log2_(t->l[r])) * ATTN_LN2_);
-      else if (t->l[r] != 0.0f)
-        lse = attn_from_bits_(0x7fc00000u);
-      memcpy(attn_at_(&a->lse, t->batch, t->head[r], t->row[r]), &lse, sizeof lse);
-    }
-  f->unpack(t->out, t->w.ot, t->n, a->v.dim, a->o.dtype, t->scale);
-  if (!a->map.data) return;
+  if (!a->lse.data) return;
   for (int r = 0; r < t->n; r++) {
-    float *row = (float *)(void *)attn_at_(&a->map, t->batch, t->head[r], t->row[r]);
-    /* m includes the sinks here: exp2(x - m) / l with what scale already holds */
-    float inv = t->l[r] == 0.0f ? 0.0f : 1.0f / t->l[r];
-    f->weights(row, row, a->map.dim, t->m[r] == -INFINITY ? 0.0f : t->m[r], inv);
+    float lse = -INFINITY;
+    if (t->l[r] > 0.0f && t->l[r] < INFINITY)
+      lse = (float)(((double)t->m[r] + attn_log2_(t->l[r])) * ATTN_LN2_);
+    else if (t->l[r] != 0.0f)
+      lse = attn_from_bits_(0x7fc00000u);
+    memcpy(attn_at_(&a->lse, t->batch, t->head[r], t->row[r]), &lse, sizeof lse);
   }
 }
 
-/* Walks the key blocks from first to end. 0 when there was nothing to see. */
-ATTN_FUNC_ int attn_tile_sweep_(attn_tile_ *t, int64_t first, int64_t end) {
+/* What leaves the tile (E10). */
+ATTN_FUNC_ void attn_tile_finish_(attn_tile_ *t) {
+  const attn_softmax_ *a = t->a;
+  const attn_table_ *f = a->table;
+  if (a->relu)
+    attn_tile_relu_(t);
+  else
+    attn_tile_divide_(t);
+  f->unpack(t->out, t->w.ot, t->n, a->v.dim, a->o.dtype, t->scale);
+  const int weights = a->map.data || (a->edges && a->edges->weights);
+  for (int r = 0; weights && r < t->n; r++) {
+    /* m includes the sinks here: exp2(x - m) / l with what scale already holds */
+    const float inv = t->l[r] == 0.0f ? 0.0f : 1.0f / t->l[r];
+    const float m = t->m[r] == -INFINITY ? 0.0f : t->m[r];
+    if (a->map.data) {
+      float *row = (float *)(void *)attn_at_(&a->map, t->batch, t->head[r], t->row[r]);
+      f->weights(row, row, a->map.dim, m, inv);
+    }
+    if (a->edges && a->edges->weights) {
+      attn_list_ list;
+      attn_list_of_(t, r, &list);
+      float *row = attn_list_weights_(t, r, &list);
+      f->weights(row, row, list.count, m, inv);
+    }
+  }
+}
+
+/* inline: gcc takes a function of prefetches for one without effect and drops the call */
+ATTN_INLINE_ void attn_row_ahead_(const attn_tensor *x, int64_t b, int64_t h, int64_t i) {
+  const char *p = attn_at_(x, b, h, i);
+  for (int64_t c = 0; c < x->dim * attn_size_(x->dtype); c += 64) ATTN_PREFETCH_(p + c);
+}
+
+/* Rows of q and o lie in far memory when few keys are computed between two tiles, and so do scattered
+ * keys. They are asked for in portions while a block is computed: rows of the next tile (blocks of
+ * 256 keys at T = 16384: 10 % of the time), keys of the next block (stride 128: 15 %). */
+ATTN_INLINE_ void attn_tile_ahead_(attn_tile_ *t, attn_cursor_ *keys, int64_t step) {
+  const attn_softmax_ *a = t->a;
+  if (t->next) {
+    const int32_t *row = (const int32_t *)attn_plan_at_(a->plan, a->plan->at_row) + t->next->row;
+    for (int i = 0; i < 16 && t->asked < t->next->n; i++, t->asked++) {
+      attn_row_ahead_(&a->q, t->batch, t->head[0], row[t->asked]);
+      attn_row_ahead_(&a->o, t->batch, t->head[0], row[t->asked]);
+    }
+  }
+  for (int i = 0; i < ATTN_BLOCK_ / 2 && keys->runs > 0; i++) {
+    if (step == 1 && keys->run->n >= ATTN_GROUP_) return; /* the machine sees that coming */
+    const int64_t key = keys->run->key + keys->used * step;
+    attn_row_ahead_(&a->k, t->batch, t->head_k, key);
+    attn_row_ahead_(&a->v, t->batch, t->head_v, key);
+    if (++keys->used == keys->run->n) keys->run++, keys->runs--, keys->used = 0;
+  }
+}
+
+/* The runs of a tile of a schedule. */
+ATTN_FUNC_ attn_cursor_ attn_tile_runs_(const attn_softmax_ *a, const attn_plan_tile_ *tile) {
+  attn_cursor_ c = {NULL, 0, 0};
+  if (!tile || tile->step == 0) return c;
+  c.run = (const attn_plan_run_ *)attn_plan_at_(a->plan, a->plan->at_run) + tile->at;
+  c.runs = tile->count;
+  return c;
+}
+
+/* Walks the key blocks of a tile, or its lists. 0 when there was nothing to see. */
+ATTN_FUNC_ int attn_tile_sweep_(attn_tile_ *t) {
+  const attn_softmax_ *a = t->a;
   attn_block_ block;
-  int started = 0;
+  attn_cursor_ cursor = {NULL, 0, 0}, ahead = cursor;
+  int64_t j = INT64_MAX, end = 0;
+  int started = attn_tile_load_(t);
   t->partial = 0;
-  for (int r = 0; r < ATTN_TILE_; r++)
-    t->m[r] = -INFINITY, t->l[r] = 0.0f, t->alpha[r] = 1.0f, t->scale[r] = 1.0f;
-  for (int64_t j = first, next; j < end; j = next) {
-    next = (j / ATTN_BLOCK_ + 1) * ATTN_BLOCK_;
-    if (next > end) next = end;
-    if (!attn_block_open_(t, &block, j, next)) continue;
+  t->xl_next = -1;
+  if (a->edges || (a->plan && t->plan->step == 0)) return attn_tile_lists_(t, started);
+  if (a->plan) cursor = attn_tile_runs_(a, t->plan);
+  for (int g = 0; g < t->groups; g++) {
+    if (t->g[g].hi_max > end) end = t->g[g].hi_max;
+    if (t->g[g].hi_max > 0 && t->g[g].lo_min < j) j = t->g[g].lo_min;
+  }
+  attn_block_terms_(t, &block);
+  for (;;) {
+    int64_t next = j;
+    if (a->plan) {
+      if (!attn_block_take_(t, &block, &cursor)) break;
+    } else {
+      if (j >= end) break;
+      next = (j / ATTN_BLOCK_ + 1) * ATTN_BLOCK_;
+      if (next > end) next = end;
+    }
+    const int open = attn_block_open_(t, &block, j, next);
+    j = next;
+    if (!open) continue;
     t->partial |= block.partial;
     attn_block_modifiers_(t, &block);
+    const attn_plan_tile_ *from = cursor.runs > 0 ? t->plan : t->next;
+    if (a->plan) {
+      ahead = cursor.runs > 0 ? cursor : attn_tile_runs_(a, t->next);
+      attn_tile_ahead_(t, &ahead, from ? from->step : 1);
+    }
     attn_block_scores_(t, &block);
+    if (a->plan) attn_tile_ahead_(t, &ahead, from ? from->step : 1);
     attn_block_values_(t, &block, started);
     started = 1;
   }
   return started;
 }
 
-/* One work item: a tile of one (batch, head group). Late tiles first, since causal ones cost more.
- */
+/* Rectified weights whose scores are divided by the number of keys that a first pass has counted. */
+ATTN_FUNC_ void attn_tile_by_count_(attn_tile_ *t) {
+  const attn_softmax_ *a = t->a;
+  const attn_table_ *f = a->table;
+  float by[ATTN_TILE_] = {0};
+  for (int r = 0; r < t->n; r++) {
+    const float n = a->state_n[attn_row_number_(a, t->batch, t->head[r], t->row[r])];
+    const float keys = a->relu->params->by_keys ? (float)a->k.len : n;
+    by[r] = 1.0f / (keys > 1.0f ? keys : 1.0f);
+  }
+  f->scale_block(t->w.qt, a->q.dim, 0, t->groups, by);
+  if (a->xl.table.data) f->scale_block(t->w.xl_qt, a->q.dim, 0, t->groups, by);
+  if (a->relative.keys.data) f->scale_block(t->w.rel_keys, t->rel_rows, 0, t->groups, by);
+  if (a->labels.label) f->scale_block(t->w.labels, a->labels.table.len, 0, t->groups, by);
+}
+
+/* The value side of relative vectors: sums by distance times vectors, added to the accumulator. As
+ * with values, a vector that is not finite must reach the rows that have a key at its distance and
+ * no others, whatever their weights: then the keys of a tile are noted. */
+ATTN_FUNC_ void attn_tile_relative_(attn_tile_ *t) {
+  const attn_softmax_ *a = t->a;
+  const attn_tensor *v = &a->relative.values;
+  const int64_t dv = a->v.dim;
+  const float *row = attn_table_row_(v, t->head[0], t->rel_first + attn_relative_clip_(a));
+  if (!t->rel_careful) {
+    a->table->value_block(t->w.ot, t->w.rel_values, row, v->stride_len, t->rel_rows, a->v.dim, 0,
+                          t->groups, NULL, 0);
+    return;
+  }
+  t->w.held->n = 0;
+  for (int64_t d = 0, n; d < t->rel_rows; d += n) {
+    n = t->rel_rows - d < ATTN_BLOCK_ ? t->rel_rows - d : ATTN_BLOCK_;
+    const float *part = row + d * v->stride_len;
+    for (int64_t i = 0; i < n; i++)
+      for (int64_t c = 0; c < dv; c++) {
+        const float x = part[i * v->stride_len + c];
+        t->w.v[i * dv + c] = x - x == 0.0f ? x : 0.0f;
+      }
+    a->table->value_block(t->w.ot, t->w.rel_values + d * ATTN_TILE_, t->w.v, dv, n, dv, 0,
+                          t->groups, NULL, 0);
+    for (int64_t i = 0; i < n; i++)
+      for (int64_t c = 0; c < dv; c++) {
+        const float x = part[i * v->stride_len + c];
+        for (int r = 0; x - x != 0.0f && r < t->n; r++)
+          if (t->w.rel_hit[(d + i) * ATTN_TILE_ + r])
+            t->w.ot[c * ATTN_TILE_ + r] += t->w.rel_values[(d + i) * ATTN_TILE_ + r] * x;
+      }
+  }
+}
+
+/* A tile whose rows are known. */
+ATTN_FUNC_ void attn_tile_run_(attn_tile_ *t, int last) {
+  const attn_softmax_ *a = t->a;
+  const int64_t pairs = *t->w.pairs;
+  attn_tile_lanes_(t);
+  attn_tile_terms_(t);
+  if (a->relu && a->relu->count_first && !a->counting) attn_tile_by_count_(t);
+  for (int r = 0; a->map.data && a->phase == 0 && r < t->n; r++) {
+    float *row = (float *)(void *)attn_at_(&a->map, t->batch, t->head[r], t->row[r]);
+    for (int64_t c = 0; c < a->map.dim; c++) row[c] = -INFINITY;
+  }
+  t->careful = t->rel_careful = 0;
+  if (a->relative.values.data && t->rel_rows > 0)
+    t->rel_careful = !a->table->finite(
+        attn_table_row_(&a->relative.values, t->head[0], t->rel_first + attn_relative_clip_(a)),
+        a->relative.values.stride_len, t->rel_rows, a->v.dim);
+  attn_tile_relative_clear_(t);
+  int started = attn_tile_sweep_(t);
+  if (t->partial && started && !a->counting &&
+      !a->table->finite(t->w.ot, ATTN_TILE_, a->v.dim, t->n)) {
+    t->careful = 1, *t->w.pairs = pairs;
+    attn_tile_relative_clear_(t);
+    started = attn_tile_sweep_(t);
+  }
+  if (!started) memset(t->w.ot, 0, (size_t)(a->v.dim * ATTN_TILE_) * sizeof(float));
+  if (a->relative.values.data && t->rel_rows > 0 && started) attn_tile_relative_(t);
+  if (last && !a->counting)
+    attn_tile_finish_(t);
+  else
+    attn_tile_store_(t);
+}
+
+/* Tiles of one phase and head of a schedule. */
+ATTN_FUNC_ int64_t attn_plan_tiles_(const attn_plan_ *p, int64_t head, int phase, int64_t *first) {
+  const int32_t *variant = (const int32_t *)attn_plan_at_(p, p->at_head);
+  const int64_t *tiles = (const int64_t *)attn_plan_at_(p, p->at_tiles);
+  const int64_t at = variant[head] * p->phases + phase;
+  *first = tiles[at];
+  return tiles[at + 1] - tiles[at];
+}
+
+/* One work item: a tile of one (batch, head group), or of a schedule. Late tiles first, since causal
+ * ones cost more. */
 ATTN_FUNC_ void attn_softmax_item_(void *job, int worker, int64_t index) {
   const attn_softmax_ *a = (const attn_softmax_ *)job;
   attn_tile_ t;
   t.a = a;
+  t.plan = t.next = NULL;
   attn_scratch_cut_(a, worker, &t.w);
-  attn_tile_lanes_(&t, index / a->tiles, a->tiles - 1 - index % a->tiles);
-  int64_t first = INT64_MAX, end = 0;
-  const int64_t pairs = *t.w.pairs;
-  for (int g = 0; g < t.groups; g++) {
-    if (t.g[g].hi_max > end) end = t.g[g].hi_max;
-    if (t.g[g].hi_max > 0 && t.g[g].lo_min < first) first = t.g[g].lo_min;
+  if (!a->plan) {
+    attn_tile_group_rows_(&t, index / a->tiles, a->tiles - 1 - index % a->tiles);
+    attn_tile_run_(&t, 1);
+    return;
   }
-  if (a->map.data)
-    for (int r = 0; r < t.n; r++) {
-      float *row = (float *)(void *)attn_at_(&a->map, t.batch, t.head[r], t.row[r]);
-      for (int64_t c = 0; c < a->map.dim; c++) row[c] = -INFINITY;
-    }
-  t.careful = 0;
-  int started = attn_tile_sweep_(&t, first, end);
-  if (t.partial && started && !a->table->finite(t.w.ot, ATTN_TILE_, a->v.dim, t.n)) {
-    t.careful = 1, *t.w.pairs = pairs;
-    attn_tile_sweep_(&t, first, end);
-  }
-  attn_tile_finish_(&t, started);
+  const attn_plan_ *p = a->plan;
+  const int32_t *variant = (const int32_t *)attn_plan_at_(p, p->at_head);
+  const int32_t *phases = (const int32_t *)attn_plan_at_(p, p->at_phase);
+  int64_t head = 0, first, left = index % a->tiles, n;
+  while ((n = attn_plan_tiles_(p, head, a->phase, &first)) <= left) left -= n, head++;
+  const attn_plan_tile_ *tile = (const attn_plan_tile_ *)attn_plan_at_(p, p->at_tile) + first;
+  attn_tile_plan_rows_(&t, index / a->tiles, head, tile + (n - 1 - left));
+  t.next = left + 1 < n ? tile + (n - 2 - left) : NULL, t.asked = 0;
+  attn_tile_run_(&t, a->phase == phases[variant[head]] - 1);
 }
 
-/* Runs the whole problem; a is complete but for its workspace. */
+/* What is shared by the workers, in front of their own memory. */
+typedef struct attn_shared_ {
+  int64_t distance, factor, m, l, n, o, bytes;
+} attn_shared_;
+
+ATTN_FUNC_ void attn_shared_plan_(const attn_softmax_ *a, attn_shared_ *x) {
+  const int64_t f = sizeof(float), rows = attn_mul_(attn_mul_(a->q.batch, a->q.heads), a->q.len);
+  const int64_t table = attn_piece_(attn_mul_(a->distance_heads, a->distances), f);
+  const int state = a->phases > 1 || (a->relu && a->relu->count_first);
+  const int64_t row = state ? attn_piece_(rows, f) : 0;
+  int64_t at = 0;
+  x->distance = at, at = attn_add_(at, attn_has_distance_(&a->by_distance) ? table : 0);
+  x->factor = at, at = attn_add_(at, a->by_distance.factor.alpha ? table : 0);
+  x->m = at, at = attn_add_(at, row);
+  x->l = at, at = attn_add_(at, row);
+  x->n = at, at = attn_add_(at, row);
+  x->o = at;
+  if (a->phases > 1 && a->o.dtype != ATTN_F32)
+    at = attn_add_(at, attn_piece_(attn_mul_(rows, a->v.dim), f));
+  x->bytes = at;
+}
+
+ATTN_FUNC_ int64_t attn_softmax_items_(const attn_softmax_ *a, int phase) {
+  int64_t n = 0, first;
+  if (!a->plan) return a->q.batch * (a->q.heads / a->group) * a->tiles;
+  for (int64_t h = 0; h < a->q.heads; h++) n += attn_plan_tiles_(a->plan, h, phase, &first);
+  return n * a->q.batch;
+}
+
+/* The most workers that have something to do. */
+ATTN_FUNC_ int attn_softmax_workers_(const attn_softmax_ *a, int workers) {
+  int64_t most = 0;
+  for (int i = 0; i < a->phases; i++)
+    if (attn_softmax_items_(a, i) > most) most = attn_softmax_items_(a, i);
+  return attn_pieces_(workers, most);
+}
+
+/* Bytes of the whole call, INT64_MAX when they cannot be; a worker's own go to a->bytes. */
+ATTN_FUNC_ int64_t attn_softmax_bytes_(attn_softmax_ *a, int workers) {
+  attn_shared_ x;
+  attn_shared_plan_(a, &x);
+  a->bytes = attn_scratch_plan_(a);
+  const int64_t own = attn_mul_(a->bytes, attn_softmax_workers_(a, workers));
+  return attn_workspace_bytes_(attn_add_(x.bytes, own), 1);
+}
+
+ATTN_FUNC_ void attn_softmax_pass_(attn_softmax_ *a, attn_ctx *ctx, int workers) {
+  for (a->phase = 0; a->phase < a->phases; a->phase++) {
+    const int64_t items = attn_softmax_items_(a, a->phase);
+    if (a->plan) a->tiles = items / a->q.batch;
+    if (items) attn_for_(ctx, attn_pieces_(workers, items), items, attn_softmax_item_, a);
+  }
+}
+
+/* Runs the whole problem; a is complete but for its memory. */
 ATTN_FUNC_ int attn_softmax_run_(attn_error_ *e, attn_softmax_ *a, attn_ctx *ctx, int workers) {
   attn_workspace_ w;
-  const int64_t items = a->q.batch * (a->q.heads / a->group) * a->tiles;
-  workers = attn_pieces_(workers, items);
-  a->bytes = attn_scratch_plan_(a);
-  if (!attn_workspace_get_(e, &w, ctx, attn_workspace_bytes_(a->bytes, workers))) return 0;
-  a->workspace = w.base;
+  attn_shared_ x;
   attn_scratch_ s;
+  const int64_t bytes = attn_softmax_bytes_(a, workers);
+  workers = attn_softmax_workers_(a, workers);
+  if (!attn_workspace_get_(e, &w, ctx, bytes)) return 0;
+  attn_shared_plan_(a, &x);
+  a->workspace = w.base + x.bytes;
+  float *distance = (float *)(void *)(w.base + x.distance);
+  float *factor = (float *)(void *)(w.base + x.factor);
+  a->distance = attn_has_distance_(&a->by_distance) ? distance : NULL;
+  a->factor = a->by_distance.factor.alpha ? factor : NULL;
+  a->state_m = (float *)(void *)(w.base + x.m);
+  a->state_l = (float *)(void *)(w.base + x.l);
+  a->state_n = (float *)(void *)(w.base + x.n);
+  a->state_o = a->o.dtype == ATTN_F32 ? NULL : (float *)(void *)(w.base + x.o);
+  if (a->distance || a->factor)
+    attn_distance_fill_(a, a->distance ? distance : NULL, a->factor ? factor : NULL);
   for (int i = 0; i < workers; i++) {
     attn_scratch_cut_(a, i, &s);
-    *s.pairs = 0;
+    *s.pairs = 0, s.held->n = 0;
   }
-  attn_for_(ctx, workers, items, attn_softmax_item_, a);
-  attn_report_(ctx, a->table, workers, "streaming softmax, queries in lanes",
-               "the only exact-softmax path");
+  if (a->relu && a->relu->count_first) {
+    a->counting = 1;
+    attn_softmax_pass_(a, ctx, workers);
+    a->counting = 0;
+    for (int i = 0; i < workers; i++) {
+      attn_scratch_cut_(a, i, &s);
+      *s.pairs = 0;
+    }
+  }
+  attn_softmax_pass_(a, ctx, workers);
+  if (a->edges)
+    attn_report_(ctx, a->table, workers, "streaming softmax, key lists", "the call gives lists");
+  else if (a->plan)
+    attn_report_(ctx, a->table, workers, "streaming softmax, scheduled tiles",
+                 "the call has a schedule");
+  else
+    attn_report_(ctx, a->table, workers, "streaming softmax, queries in lanes",
+                 "the only exact-softmax path");
   for (int i = 0; ctx && i < workers; i++) {
     attn_scratch_cut_(a, i, &s);
     ctx->report.pairs += *s.pairs;

@@ -4,7 +4,38 @@
  * A tile is up to ATTN_TILE_ query rows that read the same keys and values: rows of one head, or
  * of all heads of a group, query by query. */
 
-enum { ATTN_PIECES_ = 10 };
+/* The pieces of a worker's memory. */
+enum {
+  ATTN_P_QT_,
+  ATTN_P_S_,
+  ATTN_P_OT_,
+  ATTN_P_K_,
+  ATTN_P_V_,
+  ATTN_P_BIAS_,
+  ATTN_P_DOT_,
+  ATTN_P_HIT_,
+  ATTN_P_ROWS_,
+  ATTN_P_INDEX_,
+  ATTN_P_Q_ROWS_,
+  ATTN_P_O_ROWS_,
+  ATTN_P_XL_QT_,
+  ATTN_P_XL_DOTS_,
+  ATTN_P_REL_KEYS_,
+  ATTN_P_REL_VALUES_,
+  ATTN_P_REL_HIT_,
+  ATTN_P_LABELS_,
+  ATTN_P_HELD_,
+  ATTN_P_PAIRS_,
+  ATTN_PIECES_
+};
+
+/* Score terms that depend on head and distance alone. */
+typedef struct attn_distance_terms_ {
+  attn_toeplitz toeplitz;
+  attn_t5 t5;
+  attn_parabola parabola;
+  attn_distance_factor factor;
+} attn_distance_terms_;
 
 typedef struct attn_softmax_ {
   const attn_table_ *table;
@@ -13,69 +44,154 @@ typedef struct attn_softmax_ {
   const int32_t *kv_len, *q_len;
   const float *alibi, *sinks;
   int softmax_one;
-  float softcap;              /* log2 units, 0 = off */
-  float scale_hi, scale_lo;   /* scale * log2 e, folded into the packed queries (E3) */
-  int64_t q_off, left, right; /* row i sees keys i+q_off-left .. i+q_off+right */
-  int64_t group;              /* query heads that share key and value heads */
-  int64_t tiles;              /* per (batch, group) */
-  int64_t bytes;              /* workspace of one worker, cut at these offsets */
+  double unit;                    /* of a score: log2 e, or 1 for rectified weights */
+  double scale;                   /* the caller's, natural */
+  float softcap;                  /* score units, 0 = off */
+  float scale_hi, scale_lo;       /* scale * unit, folded into the packed queries (E3) */
+  int64_t q_off, left, right;     /* row i sees keys i+q_off-left .. i+q_off+right */
+  const attn_plan_ *plan;         /* a schedule, or null */
+  const attn_edges_params *edges; /* key lists of the call, or null */
+  attn_relative relative;
+  attn_xl xl;
+  attn_labels labels;
+  attn_gaussian gaussian;
+  attn_span span;
+  attn_score_fn modify;
+  void *modify_user;
+  attn_distance_terms_ by_distance;
+  const float *factor, *distance; /* [distance_heads][distances], see engine/distance.h */
+  int64_t distances, distance_heads;
+  const struct attn_relu_ *relu; /* rectified weights in place of a softmax */
+  int64_t group;                 /* query heads that share key and value heads */
+  int64_t tiles;                 /* per (batch, group) */
+  int64_t bytes;                 /* memory of one worker, cut at these offsets */
   int64_t offset[ATTN_PIECES_];
   char *workspace;
+  /* With several phases the state of every row waits here between them. */
+  int phase, phases, counting;
+  float *state_m, *state_l, *state_n,
+      *state_o; /* [B,H,Tq], state_o [B,H,Tq,dv] or null: o itself */
 } attn_softmax_;
+
+typedef struct attn_relu_ {
+  const attn_relu_params *params;
+  int square;
+  int count_first; /* scores need the number of allowed keys */
+  int by_square;   /* the weights are divided by its square */
+} attn_relu_;
+
+/* Which keys the gathered rows in a worker's memory belong to: tiles of one residue class share
+ * them. n = 0: to none. */
+typedef struct attn_held_ {
+  int64_t batch, head_k, head_v;
+  int n;
+  int32_t index[ATTN_BLOCK_];
+} attn_held_;
 
 /* What one worker works in. */
 typedef struct attn_scratch_ {
-  float *qt;            /* [dk][tile] packed queries */
-  float *s;             /* [block][tile] scores, then weights */
-  float *ot;            /* [dv][tile] accumulator */
-  float *k, *v;         /* [block][dk], [block][dv] converted rows */
-  float *bias, *allow;  /* [block][tile] */
-  unsigned char *bytes; /* [tile][block] one expanded bit mask */
-  unsigned char *hit;   /* [block][tile] which lanes read a value row that is not finite */
+  float *qt;                    /* [dk][tile] packed queries */
+  float *s;                     /* [block][tile] scores, then weights */
+  float *ot;                    /* [dv][tile] accumulator */
+  float *k, *v;                 /* [block][dk], [block][dv] converted or gathered rows */
+  float *bias, *dot;            /* [block][tile] */
+  unsigned char *hit;           /* [block][tile] which lanes read a value row that is not finite */
+  float *rows;                  /* [tile][ATTN_ROOM_] scores by row */
+  int32_t *index;               /* [2][tile][block] key lists, and where they are in the caller's */
+  float *q_rows, *o_rows;       /* [2][tile][dk], [tile][dv] */
+  float *xl_qt, *xl_dots;       /* [dk][tile], [ATTN_ROOM_][tile] */
+  float *rel_keys, *rel_values; /* [distance][tile]: dots with each vector, weights on each */
+  unsigned char *rel_hit;       /* [distance][tile] which lanes have a key at it */
+  float *labels;                /* [label][tile] dots with each vector */
+  attn_held_ *held;
   int64_t *pairs;
 } attn_scratch_;
 
-/* Fills a->offset; the total is one worker's workspace, INT64_MAX when it cannot be. */
+/* Distances between a lane group and a block of keys, rounded up. */
+#define ATTN_ROOM_ (ATTN_BLOCK_ + ATTN_GROUP_)
+
+/* Distances that a tile needs of a table of relative vectors. */
+ATTN_FUNC_ int64_t attn_relative_rows_(const attn_softmax_ *a) {
+  const int64_t len = a->relative.keys.data ? a->relative.keys.len : a->relative.values.len;
+  const int64_t most = attn_add_(a->q.len, a->k.len);
+  return len < most ? len : most;
+}
+
+/* Fills a->offset; the total is one worker's memory, INT64_MAX when it cannot be. */
 ATTN_FUNC_ int64_t attn_scratch_plan_(attn_softmax_ *a) {
   const int64_t tile = ATTN_TILE_, block = ATTN_BLOCK_, f = sizeof(float);
-  const int64_t cells = attn_piece_(block * tile, f), none = 0;
-  const int64_t size[ATTN_PIECES_] = {
-      attn_piece_(attn_mul_(a->q.dim, tile), f),
-      cells,
-      attn_piece_(attn_mul_(a->v.dim, tile), f),
-      a->k.dtype == ATTN_F32 ? none : attn_piece_(attn_mul_(a->k.dim, block), f),
-      attn_piece_(attn_mul_(a->v.dim, block), f),
-      a->bias.kind == ATTN_MASK_NONE ? none : cells,
-      a->mask.kind == ATTN_MASK_NONE ? none : cells,
-      a->mask.kind == ATTN_MASK_NONE ? none : attn_piece_(block * tile, 1),
-      attn_piece_(block * tile, 1),
-      attn_piece_(1, sizeof(int64_t))};
-  int64_t total = 0;
+  const int64_t cells = attn_piece_(block * tile, f), room = attn_piece_(ATTN_ROOM_ * tile, f);
+  const int64_t dk = attn_piece_(attn_mul_(a->q.dim, tile), f);
+  const int64_t dv = attn_piece_(attn_mul_(a->v.dim, tile), f);
+  const int gathers = a->plan || a->edges, lists = gathers || a->xl.table.data;
+  int64_t size[ATTN_PIECES_] = {0}, total = 0;
+  size[ATTN_P_QT_] = dk, size[ATTN_P_S_] = cells, size[ATTN_P_OT_] = dv;
+  if (gathers || a->k.dtype != ATTN_F32)
+    size[ATTN_P_K_] = attn_piece_(attn_mul_(a->k.dim, block), f);
+  size[ATTN_P_V_] = attn_piece_(attn_mul_(a->v.dim, block), f);
+  if (gathers || a->bias.kind) size[ATTN_P_BIAS_] = cells;
+  if (gathers || a->xl.table.data) size[ATTN_P_DOT_] = cells;
+  size[ATTN_P_HIT_] = attn_piece_(block * tile, 1);
+  if (lists) {
+    size[ATTN_P_ROWS_] = room, size[ATTN_P_INDEX_] = 2 * cells;
+    size[ATTN_P_Q_ROWS_] = attn_mul_(dk, 2);
+  }
+  if (gathers) size[ATTN_P_O_ROWS_] = dv;
+  if (a->xl.table.data) {
+    size[ATTN_P_XL_QT_] = dk;
+    size[ATTN_P_XL_DOTS_] = attn_piece_((block + tile) * tile, f);
+  }
+  const int64_t relative = attn_piece_(attn_mul_(attn_relative_rows_(a), tile), f);
+  if (a->relative.keys.data) size[ATTN_P_REL_KEYS_] = relative;
+  if (a->relative.values.data) {
+    size[ATTN_P_REL_VALUES_] = relative;
+    size[ATTN_P_REL_HIT_] = attn_piece_(attn_mul_(attn_relative_rows_(a), tile), 1);
+  }
+  if (a->labels.label) size[ATTN_P_LABELS_] = attn_piece_(attn_mul_(a->labels.table.len, tile), f);
+  size[ATTN_P_HELD_] = attn_piece_(1, sizeof(attn_held_));
+  size[ATTN_P_PAIRS_] = attn_piece_(1, sizeof(int64_t));
   for (int i = 0; i < ATTN_PIECES_; i++) a->offset[i] = total, total = attn_add_(total, size[i]);
   return total;
 }
 
 ATTN_FUNC_ void attn_scratch_cut_(const attn_softmax_ *a, int worker, attn_scratch_ *w) {
   char *at = a->workspace + worker * a->bytes;
-  w->qt = (float *)(void *)(at + a->offset[0]);
-  w->s = (float *)(void *)(at + a->offset[1]);
-  w->ot = (float *)(void *)(at + a->offset[2]);
-  w->k = (float *)(void *)(at + a->offset[3]);
-  w->v = (float *)(void *)(at + a->offset[4]);
-  w->bias = (float *)(void *)(at + a->offset[5]);
-  w->allow = (float *)(void *)(at + a->offset[6]);
-  w->bytes = (unsigned char *)(at + a->offset[7]);
-  w->hit = (unsigned char *)(at + a->offset[8]);
-  w->pairs = (int64_t *)(void *)(at + a->offset[9]);
+#define ATTN_CUT_(member, type, piece) w->member = (type *)(void *)(at + a->offset[piece])
+  ATTN_CUT_(qt, float, ATTN_P_QT_);
+  ATTN_CUT_(s, float, ATTN_P_S_);
+  ATTN_CUT_(ot, float, ATTN_P_OT_);
+  ATTN_CUT_(k, float, ATTN_P_K_);
+  ATTN_CUT_(v, float, ATTN_P_V_);
+  ATTN_CUT_(bias, float, ATTN_P_BIAS_);
+  ATTN_CUT_(dot, float, ATTN_P_DOT_);
+  ATTN_CUT_(hit, unsigned char, ATTN_P_HIT_);
+  ATTN_CUT_(rows, float, ATTN_P_ROWS_);
+  ATTN_CUT_(index, int32_t, ATTN_P_INDEX_);
+  ATTN_CUT_(q_rows, float, ATTN_P_Q_ROWS_);
+  ATTN_CUT_(o_rows, float, ATTN_P_O_ROWS_);
+  ATTN_CUT_(xl_qt, float, ATTN_P_XL_QT_);
+  ATTN_CUT_(xl_dots, float, ATTN_P_XL_DOTS_);
+  ATTN_CUT_(rel_keys, float, ATTN_P_REL_KEYS_);
+  ATTN_CUT_(rel_values, float, ATTN_P_REL_VALUES_);
+  ATTN_CUT_(rel_hit, unsigned char, ATTN_P_REL_HIT_);
+  ATTN_CUT_(labels, float, ATTN_P_LABELS_);
+  ATTN_CUT_(held, attn_held_, ATTN_P_HELD_);
+  ATTN_CUT_(pairs, int64_t, ATTN_P_PAIRS_);
+#undef ATTN_CUT_
 }
 
 /* The lanes of one tile. */
 typedef struct attn_tile_ {
   const attn_softmax_ *a;
   attn_scratch_ w;
+  const attn_plan_tile_ *plan; /* its runs or lists, when there is a schedule */
+  const attn_plan_tile_ *next; /* the tile that comes after it, or null */
+  int asked;                   /* rows of that one which are on their way */
   int64_t batch, head_k, head_v;
   int n, groups;                                   /* rows and lane groups in use */
+  int lined;                                       /* consecutive rows of one head */
   int careful;                                     /* the second sweep, see attn_tile_clean_ */
+  int rel_careful;                                 /* likewise, see attn_tile_relative_ */
   int partial;                                     /* some pair of a visited block is forbidden */
   int64_t lo[ATTN_TILE_], hi[ATTN_TILE_];          /* keys each row may see */
   int64_t pos[ATTN_TILE_];                         /* its key position */
@@ -84,15 +200,43 @@ typedef struct attn_tile_ {
   void *out[ATTN_TILE_];
   float m[ATTN_TILE_], l[ATTN_TILE_], alpha[ATTN_TILE_], top[ATTN_TILE_], spare[ATTN_TILE_];
   float scale[ATTN_TILE_], slope[ATTN_TILE_], rel[ATTN_TILE_], from[ATTN_TILE_], to[ATTN_TILE_];
+  float center[ATTN_TILE_], precision[ATTN_TILE_], start[ATTN_TILE_], count[ATTN_TILE_];
+  int32_t index[ATTN_TILE_]; /* of the lanes in an array by distance */
+  int64_t flat;              /* keys from here on have a ramp of 1 in every lane */
+  int64_t xl_next;           /* the key that w.xl_dots goes on with */
+  int64_t rel_first;         /* distance of the first row of w.rel_keys and w.rel_values */
+  int64_t rel_rows;
   struct {
     int64_t lo_min, lo_max, hi_min, hi_max; /* over the rows that see a key; empty: all 0 */
-    int ragged;                             /* some row sees no key */
+    int64_t pos_min, pos_max;
+    int ragged; /* some row sees no key */
   } g[ATTN_TILE_ / ATTN_GROUP_];
 } attn_tile_;
+
+/* 0, 1, .. as floats: the keys of a block of consecutive ones, counted from its base; joined runs of
+ * a schedule may pass the next one */
+#define ATTN_COUNT8_(n) n, n + 1, n + 2, n + 3, n + 4, n + 5, n + 6, n + 7
+#define ATTN_COUNT32_(n) \
+  ATTN_COUNT8_(n), ATTN_COUNT8_(n + 8), ATTN_COUNT8_(n + 16), ATTN_COUNT8_(n + 24)
+static const float attn_count_[2 * ATTN_BLOCK_] = {
+    ATTN_COUNT32_(0),   ATTN_COUNT32_(32),  ATTN_COUNT32_(64),  ATTN_COUNT32_(96),
+    ATTN_COUNT32_(128), ATTN_COUNT32_(160), ATTN_COUNT32_(192), ATTN_COUNT32_(224)};
+#undef ATTN_COUNT8_
+#undef ATTN_COUNT32_
+
+/* Lanes that hold a row. */
+ATTN_FUNC_ uint64_t attn_tile_all_(const attn_tile_ *t) {
+  return t->n == ATTN_TILE_ ? ~(uint64_t)0 : ((uint64_t)1 << t->n) - 1;
+}
 
 ATTN_FUNC_ char *attn_at_(const attn_tensor *t, int64_t b, int64_t h, int64_t i) {
   return (char *)t->data +
          (b * t->stride_batch + h * t->stride_head + i * t->stride_len) * attn_size_(t->dtype);
+}
+
+/* Row i of a table that is [1, 1 or H, len, dim]. */
+ATTN_FUNC_ const float *attn_table_row_(const attn_tensor *t, int64_t h, int64_t i) {
+  return (const float *)(const void *)attn_at_(t, 0, t->heads > 1 ? h : 0, i);
 }
 
 /* Row i of a mask: extents of 1 broadcast. */
@@ -106,48 +250,130 @@ static int64_t attn_clamp_(int64_t x, int64_t lo, int64_t hi) {
   return x < lo ? lo : x > hi ? hi : x;
 }
 
-/* Places rows in lanes. Lanes that have no row compute on zeros and are never stored. */
-ATTN_FUNC_ void attn_tile_lanes_(attn_tile_ *t, int64_t unit, int64_t tile) {
+/* A natural logarithm in score units; -inf stays -inf. */
+ATTN_FUNC_ float attn_to_unit_(const attn_softmax_ *a, float x) {
+  return x - x != 0.0f ? x : (float)attn_clamp_f64_((double)x * a->unit);
+}
+
+/* Where the numbers of row (b, h, i) are in an array [B, H, Tq]. */
+ATTN_FUNC_ int64_t attn_row_number_(const attn_softmax_ *a, int64_t b, int64_t h, int64_t i) {
+  return (b * a->q.heads + h) * a->q.len + i;
+}
+
+/* Which rows a tile holds: rows first .. of a (batch, head group), query by query, */
+ATTN_FUNC_ void attn_tile_group_rows_(attn_tile_ *t, int64_t unit, int64_t tile) {
   const attn_softmax_ *a = t->a;
   const int64_t groups = a->q.heads / a->group, rows = a->group * a->q.len;
-  const void *q[ATTN_TILE_];
   const int64_t first = tile * ATTN_TILE_, head0 = unit % groups * a->group;
   t->batch = unit / groups;
-  t->head_k = head0 / (a->q.heads / a->k.heads);
-  t->head_v = head0 / (a->q.heads / a->v.heads);
   t->n = rows - first < ATTN_TILE_ ? (int)(rows - first) : ATTN_TILE_;
-  t->groups = (t->n + ATTN_GROUP_ - 1) / ATTN_GROUP_;
-  int64_t keys = a->kv_len ? a->kv_len[t->batch] : a->k.len;
-  int64_t queries = a->q_len ? a->q_len[t->batch] : a->q.len;
-  memset(t->g, 0, sizeof t->g);
-  for (int r = 0; r < ATTN_TILE_; r++) t->slope[r] = t->rel[r] = t->spare[r] = 0.0f;
-  for (int r = t->n; r < ATTN_TILE_; r++)
-    t->lo[r] = 0, t->hi[r] = INT64_MAX, t->pos[r] = 0, t->head[r] = 0;
   /* neighbours in lanes are neighbours in position, whatever the group */
   int64_t i = first / a->group - 1, h = head0 + a->group - 1;
   if (first % a->group) i++, h = head0 + first % a->group - 1;
   for (int r = 0; r < t->n; r++) {
     if (++h == head0 + a->group) h = head0, i++;
     t->row[r] = i, t->head[r] = h;
-    const int64_t p = t->pos[r] = i + a->q_off;
+  }
+}
+
+/* or those that a schedule says. */
+ATTN_FUNC_ void attn_tile_plan_rows_(attn_tile_ *t, int64_t batch, int64_t head,
+                                     const attn_plan_tile_ *tile) {
+  const attn_plan_ *plan = t->a->plan;
+  const int32_t *row = (const int32_t *)attn_plan_at_(plan, plan->at_row) + tile->row;
+  t->plan = tile;
+  t->batch = batch, t->n = tile->n;
+  for (int r = 0; r < t->n; r++) t->row[r] = row[r], t->head[r] = head;
+}
+
+ATTN_FUNC_ double attn_span_ramp_(const attn_span *span) {
+  return span->ramp > 0.0f ? (double)span->ramp : 32.0;
+}
+
+ATTN_FUNC_ double attn_span_z_(const attn_tile_ *t, int r) {
+  const attn_span *span = &t->a->span;
+  return (double)span
+      ->z[span->per_query ? attn_row_number_(t->a, t->batch, t->head[r], t->row[r]) : t->head[r]];
+}
+
+/* The keys that an adaptive span leaves row r, and where its ramp ends. */
+ATTN_FUNC_ void attn_tile_span_(attn_tile_ *t, int r) {
+  const attn_span *span = &t->a->span;
+  const double z = attn_span_z_(t, r), ramp = attn_span_ramp_(span);
+  const int64_t p = t->pos[r], far = (int64_t)1 << 41;
+  double reach = ceil(z + ramp) - 1.0;
+  if (reach + 1.0 - z < ramp) reach += 1.0; /* a small ramp was lost in the sum */
+  reach -= (double)span->shift;
+  int64_t most = reach < (double)far ? (int64_t)reach : far;
+  if (span->most > 0 && span->most < most) most = span->most;
+  const int64_t lo = p - most, hi = p + (span->include_self != 0);
+  if (lo > t->lo[r]) t->lo[r] = lo;
+  if (hi < t->hi[r]) t->hi[r] = hi;
+  double flat = ceil((double)(p + span->shift) - z);
+  int64_t from = flat > (double)-far ? (int64_t)flat : -far;
+  if (r == 0 || from > t->flat) t->flat = from;
+}
+
+/* What group g's rows see and where they sit. */
+ATTN_FUNC_ void attn_tile_bounds_(attn_tile_ *t, int g) {
+  const int r0 = g * ATTN_GROUP_, r1 = t->n < r0 + ATTN_GROUP_ ? t->n : r0 + ATTN_GROUP_;
+  int64_t lo_min = INT64_MAX, lo_max = 0, hi_min = INT64_MAX, hi_max = 0;
+  int64_t pos_min = t->pos[r0], pos_max = t->pos[r0];
+  t->g[g].ragged = 0;
+  for (int r = r0; r < r1; r++) {
+    const int64_t lo = t->lo[r], hi = t->hi[r];
+    if (t->pos[r] < pos_min) pos_min = t->pos[r];
+    if (t->pos[r] > pos_max) pos_max = t->pos[r];
+    if (lo >= hi) {
+      t->lo[r] = t->hi[r] = 0, t->g[g].ragged = 1;
+      continue;
+    }
+    if (lo < lo_min) lo_min = lo;
+    if (lo > lo_max) lo_max = lo;
+    if (hi < hi_min) hi_min = hi;
+    if (hi > hi_max) hi_max = hi;
+  }
+  if (hi_max == 0) lo_min = hi_min = 0;
+  t->g[g].lo_min = lo_min, t->g[g].lo_max = lo_max;
+  t->g[g].hi_min = hi_min, t->g[g].hi_max = hi_max;
+  t->g[g].pos_min = pos_min, t->g[g].pos_max = pos_max;
+}
+
+/* Places rows in lanes, transposes the queries. Lanes that have no row compute on zeros and are
+ * never stored. */
+ATTN_FUNC_ void attn_tile_lanes_(attn_tile_ *t) {
+  const attn_softmax_ *a = t->a;
+  const void *q[ATTN_TILE_];
+  const int64_t keys = a->kv_len ? a->kv_len[t->batch] : a->k.len;
+  const int64_t queries = a->q_len ? a->q_len[t->batch] : a->q.len;
+  t->head_k = t->head[0] / (a->q.heads / a->k.heads);
+  t->head_v = t->head[0] / (a->q.heads / a->v.heads);
+  t->groups = (t->n + ATTN_GROUP_ - 1) / ATTN_GROUP_;
+  t->lined = 1;
+  t->flat = INT64_MIN;
+  for (int r = t->n; r < ATTN_TILE_; r++) {
+    t->lo[r] = 0, t->hi[r] = INT64_MAX, t->pos[r] = 0, t->head[r] = 0;
+    t->slope[r] = t->rel[r] = t->center[r] = t->precision[r] = t->start[r] = 0.0f, t->index[r] = 0;
+  }
+  for (int r = 0; r < t->n; r++) {
+    const int64_t i = t->row[r], h = t->head[r], p = t->pos[r] = i + a->q_off;
+    t->lined &= h == t->head[0] && i == t->row[0] + r;
     t->lo[r] = attn_clamp_(p - a->left, 0, keys);
     t->hi[r] = i < queries ? attn_clamp_(p + a->right + 1, 0, keys) : 0;
     q[r] = attn_at_(&a->q, t->batch, h, i);
     t->out[r] = attn_at_(&a->o, t->batch, h, i);
-    if (a->mask.kind) t->mask[r] = attn_mask_at_(&a->mask, t->batch, h, i);
-    if (a->bias.kind) t->bias[r] = attn_mask_at_(&a->bias, t->batch, h, i);
-    if (a->alibi) t->slope[r] = -attn_to_log2_(a->alibi[h]);
-    int g = r / ATTN_GROUP_;
-    if (t->lo[r] >= t->hi[r]) {
-      t->lo[r] = t->hi[r] = 0, t->g[g].ragged = 1;
-    } else if (t->g[g].hi_max == 0) {
-      t->g[g].lo_min = t->g[g].lo_max = t->lo[r], t->g[g].hi_min = t->g[g].hi_max = t->hi[r];
-    } else {
-      if (t->lo[r] < t->g[g].lo_min) t->g[g].lo_min = t->lo[r];
-      if (t->lo[r] > t->g[g].lo_max) t->g[g].lo_max = t->lo[r];
-      if (t->hi[r] < t->g[g].hi_min) t->g[g].hi_min = t->hi[r];
-      if (t->hi[r] > t->g[g].hi_max) t->g[g].hi_max = t->hi[r];
-    }
   }
+  for (int r = 0; a->mask.kind && r < t->n; r++)
+    t->mask[r] = attn_mask_at_(&a->mask, t->batch, t->head[r], t->row[r]);
+  for (int r = 0; a->bias.kind && r < t->n; r++)
+    t->bias[r] = attn_mask_at_(&a->bias, t->batch, t->head[r], t->row[r]);
+  for (int r = 0; a->alibi && r < t->n; r++) t->slope[r] = -attn_to_unit_(a, a->alibi[t->head[r]]);
+  for (int r = 0; a->gaussian.precision && r < t->n; r++) {
+    const int64_t at = attn_row_number_(a, t->batch, t->head[r], t->row[r]);
+    t->precision[r] = attn_to_unit_(a, a->gaussian.precision[at]);
+  }
+  for (int r = 0; a->span.z && r < t->n; r++) attn_tile_span_(t, r);
+  for (int g = 0; g < t->groups; g++) attn_tile_bounds_(t, g);
+  for (int g = t->groups; g < ATTN_TILE_ / ATTN_GROUP_; g++) memset(&t->g[g], 0, sizeof t->g[g]);
   a->table->pack(t->w.qt, q, t->n, a->q.dim, (int)a->q.dtype, a->scale_hi, a->scale_lo);
 }

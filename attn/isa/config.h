@@ -101,6 +101,13 @@
 #define ATTN_UNROLL_
 #endif
 
+/* Rows picked by index come from anywhere: asked for some rows ahead, they are there in time. */
+#if defined(__GNUC__)
+#define ATTN_PREFETCH_(p) __builtin_prefetch(p)
+#else
+#define ATTN_PREFETCH_(p) ((void)(p))
+#endif
+
 /* A static function that a build may leave unused. */
 #if defined(__GNUC__)
 #define ATTN_FUNC_ static __attribute__((unused))

@@ -25,6 +25,7 @@
 #define ATTN_V_ABS_(a) _mm256_andnot_ps(_mm256_set1_ps(-0.0f), a)
 #define ATTN_V_EQ_(a, b) _mm256_cmp_ps(a, b, _CMP_EQ_OQ)
 #define ATTN_V_LT_(a, b) _mm256_cmp_ps(a, b, _CMP_LT_OQ)
+#define ATTN_V_ALL_(m) (_mm256_movemask_ps(m) == 255)
 #define ATTN_V_SELECT_(m, a, b) _mm256_blendv_ps(b, a, m)
 #define ATTN_V_ROUND_(x, t, n)                        \
   (t) = ATTN_V_ADD_(x, ATTN_V_SET1_(ATTN_EXP_BIAS_)), \
@@ -43,11 +44,8 @@
   _mm256_castsi256_ps(       \
       _mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)(p))), 16))
 #define ATTN_V_STORE_BF16_(p, v) _mm_storeu_si128((__m128i *)(p), attn_to_bf16_avx2_(v))
-#define ATTN_V_LOAD_BOOL_(p)                  \
-  _mm256_and_ps(                              \
-      _mm256_set1_ps(-INFINITY),              \
-      _mm256_castsi256_ps(_mm256_cmpeq_epi32( \
-          _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(p))), _mm256_setzero_si256())))
+#define ATTN_V_BITS_(bits) attn_bits_avx2_(bits)
+#define ATTN_V_GATHER_(p, i) _mm256_i32gather_ps(p, _mm256_loadu_si256((const __m256i *)(i)), 4)
 #define ATTN_V_SWAP_PAIRS_(a) _mm256_permute_ps(a, 0xB1)
 #define ATTN_V_TRANSPOSE_(r) attn_transpose_avx2_(r)
 #define ATTN_V_SLEEF_(f) Sleef_##f##f8_u10avx2
@@ -59,6 +57,12 @@ __m256 Sleef_tanhf8_u10avx2(__m256);
 #endif
 
 /* all ones in the first n lanes */
+ATTN_INLINE_ __m256 attn_bits_avx2_(uint64_t bits) {
+  const __m256i lane = _mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128);
+  __m256i all = _mm256_set1_epi32((int)(uint32_t)bits);
+  return _mm256_castsi256_ps(_mm256_cmpeq_epi32(_mm256_and_si256(all, lane), lane));
+}
+
 ATTN_INLINE_ __m256i attn_first_avx2_(int n) {
   return _mm256_cmpgt_epi32(_mm256_set1_epi32(n), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
 }

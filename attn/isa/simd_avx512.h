@@ -28,6 +28,8 @@
 /* comparisons and choice; NaN compares false */
 #define ATTN_V_EQ_(a, b) _mm512_cmp_ps_mask(a, b, _CMP_EQ_OQ)
 #define ATTN_V_LT_(a, b) _mm512_cmp_ps_mask(a, b, _CMP_LT_OQ)
+/* 1 when every lane is chosen */
+#define ATTN_V_ALL_(m) ((m) == 0xffff)
 #define ATTN_V_SELECT_(m, a, b) _mm512_mask_blend_ps(m, b, a)
 /* n = x rounded to an integer, t = n + ATTN_EXP_BIAS_ (unused here) */
 #define ATTN_V_ROUND_(x, t, n) (n) = _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT), (t) = (n)
@@ -48,11 +50,9 @@
   _mm512_castsi512_ps(       \
       _mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)(p))), 16))
 #define ATTN_V_STORE_BF16_(p, v) _mm256_storeu_si256((__m256i *)(p), attn_to_bf16_avx512_(v))
-/* bytes to scores: 0 -> -inf, else 0 */
-#define ATTN_V_LOAD_BOOL_(p)                                                      \
-  _mm512_mask_blend_ps(_mm_test_epi8_mask(_mm_loadu_si128((const __m128i *)(p)),  \
-                                          _mm_loadu_si128((const __m128i *)(p))), \
-                       _mm512_set1_ps(-INFINITY), _mm512_setzero_ps())
+/* the lowest bits of a uint64_t as a choice of lanes; p[i[lane]] */
+#define ATTN_V_BITS_(bits) ((__mmask16)(bits))
+#define ATTN_V_GATHER_(p, i) _mm512_i32gather_ps(_mm512_loadu_si512(i), p, 4)
 /* lanes (0,1),(2,3).. exchanged */
 #define ATTN_V_SWAP_PAIRS_(a) _mm512_permute_ps(a, 0xB1)
 #define ATTN_V_TRANSPOSE_(r) attn_transpose_avx512_(r)

@@ -33,6 +33,7 @@
 #define ATTN_V_ABS_(a) vabsq_f32(a)
 #define ATTN_V_EQ_(a, b) vceqq_f32(a, b)
 #define ATTN_V_LT_(a, b) vcltq_f32(a, b)
+#define ATTN_V_ALL_(m) attn_all_neon_(m)
 #define ATTN_V_SELECT_(m, a, b) vbslq_f32(m, a, b)
 #define ATTN_V_ROUND_(x, t, n)                        \
   (t) = ATTN_V_ADD_(x, ATTN_V_SET1_(ATTN_EXP_BIAS_)), \
@@ -52,7 +53,8 @@
 #endif
 #define ATTN_V_LOAD_BF16_(p) vreinterpretq_f32_u32(vshll_n_u16(vld1_u16(p), 16))
 #define ATTN_V_STORE_BF16_(p, v) vst1_u16(p, attn_to_bf16_neon_(v))
-#define ATTN_V_LOAD_BOOL_(p) attn_load_bool_neon_(p)
+#define ATTN_V_BITS_(bits) attn_bits_neon_(bits)
+#define ATTN_V_GATHER_(p, i) attn_gather_neon_(p, i)
 #define ATTN_V_SWAP_PAIRS_(a) vrev64q_f32(a)
 #define ATTN_V_TRANSPOSE_(r) attn_transpose_neon_(r)
 #define ATTN_V_SLEEF_(f) Sleef_##f##f4_u10advsimd
@@ -64,6 +66,21 @@ float32x4_t Sleef_expf4_u10advsimd(float32x4_t);
 float32x4_t Sleef_exp2f4_u10advsimd(float32x4_t);
 float32x4_t Sleef_tanhf4_u10advsimd(float32x4_t);
 #endif
+
+ATTN_INLINE_ int attn_all_neon_(uint32x4_t m) {
+  uint32x2_t x = vand_u32(vget_low_u32(m), vget_high_u32(m));
+  return (vget_lane_u32(x, 0) & vget_lane_u32(x, 1)) == 0xffffffffu;
+}
+
+ATTN_INLINE_ uint32x4_t attn_bits_neon_(uint64_t bits) {
+  const uint32_t lane[4] = {1, 2, 4, 8};
+  return vtstq_u32(vdupq_n_u32((uint32_t)bits), vld1q_u32(lane));
+}
+
+ATTN_INLINE_ float32x4_t attn_gather_neon_(const float *p, const int32_t *i) {
+  const float t[4] = {p[i[0]], p[i[1]], p[i[2]], p[i[3]]};
+  return vld1q_f32(t);
+}
 
 ATTN_INLINE_ float32x4_t attn_load_part_neon_(const float *p, int n) {
   float t[4] = {0, 0, 0, 0};
@@ -113,13 +130,6 @@ ATTN_INLINE_ uint16x4_t attn_to_bf16_neon_(float32x4_t v) {
   uint32x4_t up = vaddq_u32(x, vaddq_u32(odd, vdupq_n_u32(0x7fff)));
   uint32x4_t quiet = vorrq_u32(x, vdupq_n_u32(0x400000));
   return vshrn_n_u32(vbslq_u32(vceqq_f32(v, v), up, quiet), 16);
-}
-
-ATTN_INLINE_ float32x4_t attn_load_bool_neon_(const unsigned char *p) {
-  uint32_t t[4];
-  for (int i = 0; i < 4; i++) t[i] = p[i];
-  uint32x4_t forbidden = vceqq_u32(vld1q_u32(t), vdupq_n_u32(0));
-  return vreinterpretq_f32_u32(vandq_u32(forbidden, vdupq_n_u32(0xff800000u)));
 }
 
 /* 4 x 4 in place */

@@ -26,6 +26,7 @@
 #define ATTN_V_ABS_(a) attn_abs_scalar_(a)
 #define ATTN_V_EQ_(a, b) attn_eq_scalar_(a, b)
 #define ATTN_V_LT_(a, b) attn_lt_scalar_(a, b)
+#define ATTN_V_ALL_(m) attn_all_scalar_(m)
 #define ATTN_V_SELECT_(m, a, b) attn_select_scalar_(m, a, b)
 #define ATTN_V_ROUND_(x, t, n)                        \
   (t) = ATTN_V_ADD_(x, ATTN_V_SET1_(ATTN_EXP_BIAS_)), \
@@ -38,7 +39,8 @@
 #define ATTN_V_STORE_F16_(p, v) attn_store_f16_scalar_(p, v)
 #define ATTN_V_LOAD_BF16_(p) attn_load_bf16_scalar_(p)
 #define ATTN_V_STORE_BF16_(p, v) attn_store_bf16_scalar_(p, v)
-#define ATTN_V_LOAD_BOOL_(p) attn_load_bool_scalar_(p)
+#define ATTN_V_BITS_(bits) attn_bits_scalar_(bits)
+#define ATTN_V_GATHER_(p, i) attn_gather_scalar_(p, i)
 #define ATTN_V_SWAP_PAIRS_(a) attn_swap_pairs_scalar_(a)
 #define ATTN_V_TRANSPOSE_(r) attn_transpose_scalar_(r)
 #define ATTN_V_SLEEF_(f) attn_sleef_##f##_scalar_
@@ -138,9 +140,14 @@ ATTN_INLINE_ attn_v4_ attn_load_bf16_scalar_(const uint16_t *p) {
 ATTN_INLINE_ void attn_store_bf16_scalar_(uint16_t *p, attn_v4_ v) {
   for (int i = 0; i < 4; i++) p[i] = attn_to_bf16_(v.f[i]);
 }
-ATTN_INLINE_ attn_v4_ attn_load_bool_scalar_(const unsigned char *p) {
+ATTN_INLINE_ int attn_all_scalar_(attn_m4_ m) { return m.on[0] && m.on[1] && m.on[2] && m.on[3]; }
+ATTN_INLINE_ attn_m4_ attn_bits_scalar_(uint64_t bits) {
+  attn_m4_ r;
+  ATTN_FLAGS_(bits >> i & 1)
+}
+ATTN_INLINE_ attn_v4_ attn_gather_scalar_(const float *p, const int32_t *index) {
   attn_v4_ r;
-  ATTN_LANES_(p[i] ? 0.0f : -INFINITY)
+  ATTN_LANES_(p[index[i]])
 }
 ATTN_INLINE_ attn_v4_ attn_swap_pairs_scalar_(attn_v4_ a) {
   attn_v4_ r;

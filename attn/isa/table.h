@@ -10,36 +10,46 @@
 /* Keys between two updates of the running maximum; part of the bits of every result. */
 #define ATTN_BLOCK_ 128
 
-/* What pack reads: an attn_dtype, plus BIAS for numbers that must stay finite, or bytes that stand
- * for 0 and -inf. */
+/* Rows between asking for one and reading it. */
+#define ATTN_AHEAD_ 12
+
+/* What pack reads: an attn_dtype, plus BIAS for numbers that must stay finite. */
 #define ATTN_KIND_BIAS_ 16
-#define ATTN_KIND_BOOL_ 32
 
 #define ATTN_LOG2E_ 1.4426950408889634074
 #define ATTN_LN2_ 0.69314718055994530942
 
 /* What is done to a score, in this order whatever the mechanism:
  *   E0  transforms of q, k, v rows     attn_rope, before the call
- *   E1  dot product                    score_block
- *   E2  dot with a table by distance   here, none yet
+ *   E1  dot product                    score_block, dots
+ *   E2  dot with a table               dot; by label and clipped distance in the driver
  *   E3  scale                          folded into the packed queries
- *   E4  multiplicative                 softcap; a rectifier and a factor by distance, none yet
- *   E5  additive                       a table by distance, none yet; b slope; c quadratic, none
- *                                      yet; d bias; e key; f log multiplier, none yet
- *   E6  maps                           the driver emits the scores
- *   E7  allowed set                    allow, lo and hi; -inf in bias and key
- *   E8  softmax                        softmax_block
- *   E9  value sum                      value_block
+ *   E4  multiplicative                 factor (with a rectifier), softcap
+ *   E5  additive                       a table by distance; b slope; c center, precision; d bias;
+ *                                      e key; f ramp, in softmax_block
+ *   E6  maps                           the driver emits the scores; a user's modifier
+ *   E7  allowed set                    lanes, lo and hi; -inf in bias and key
+ *   E8  softmax                        softmax_block, relu_block
+ *   E9  value sum                      value_block, axpys
  *   E10 outputs                        the driver
- * A null or zero field is an absent stage. Arrays over keys start at the same key as the scores. */
+ * A null or zero field is an absent stage. Arrays over keys start at the same key as the scores.
+ * Distances count from a key near the block, its base, so that they are exact in float. */
 typedef struct attn_modifiers_ {
-  float softcap;      /* E4: cap, in log2 units */
-  const float *slope; /* E5b: [lane], -m_h in log2 units */
-  const float *rel;   /* E5b: [lane], first key of the block minus the query's position */
-  const float *bias;  /* E5d: [key][lane], log2 units, -inf forbids */
-  const float *key;   /* E5e: [key], log2 units, -inf forbids */
-  const float *allow; /* E7: [key][lane], 0 or -inf */
-  const float *lo;    /* E7: [lane], keys lo <= j < hi of the block are allowed */
+  const float *dot;       /* E2: [key][lane], added */
+  const float *factor;    /* E4: x = max(x, 0) factor, found as table is */
+  float softcap;          /* E4: cap, in score units */
+  const float *table;     /* E5a: table - back[key] + index[lane], added */
+  const int32_t *back;    /* [key], null: [key][lane] arrays in table's place */
+  const int32_t *index;   /* [lane]; null: the lanes themselves */
+  const float *at;        /* [key], its distance from the base */
+  const float *slope;     /* E5b: [lane], -m_h in score units */
+  const float *rel;       /* E5b: [lane], base minus the query's position */
+  const float *center;    /* E5c: [lane], counted from the base */
+  const float *precision; /* E5c: [lane], subtracts precision (at - center)^2 */
+  const float *bias;      /* E5d: [key][lane], score units, -inf forbids */
+  const float *key;       /* E5e: [key], score units, -inf forbids */
+  const uint64_t *lanes;  /* E7: [key], a bit for each lane that sees it */
+  const float *lo;        /* E7: [lane], keys lo <= at < hi are allowed */
   const float *hi;
 } attn_modifiers_;
 
@@ -49,9 +59,19 @@ enum {
   ATTN_USE_SLOPE_ = 2,
   ATTN_USE_BIAS_ = 4,
   ATTN_USE_KEY_ = 8,
-  ATTN_USE_ALLOW_ = 16,
-  ATTN_USE_BOUND_ = 32
+  ATTN_USE_LANES_ = 16,
+  ATTN_USE_BOUND_ = 32,
+  ATTN_USE_DOT_ = 64,
+  ATTN_USE_FACTOR_ = 128,
+  ATTN_USE_TABLE_ = 256,
+  ATTN_USE_QUAD_ = 512
 };
+
+/* E5f: weights times clip((start[lane] + at[key]) rate + 1, 0, 1) */
+typedef struct attn_ramp_ {
+  const float *start, *at;
+  float rate;
+} attn_ramp_;
 
 typedef struct attn_table_ {
   attn_isa isa;
@@ -61,24 +81,32 @@ typedef struct attn_table_ {
   /* row[lane][c] = src[c][lane] * scale[lane] (null = 1); a NaN is stored as the one default NaN */
   void (*unpack)(void *const *rows, const float *src, int n, int64_t dim, attn_dtype dtype,
                  const float *scale);
-  /* dst[r][c] = src row r, any type to f32 */
-  void (*widen)(float *dst, const void *src, int64_t stride, int64_t n, int64_t dim,
-                attn_dtype dtype);
+  /* dst[r][c] = src row r, or row index[r], any type to f32 */
+  void (*widen)(float *dst, const void *src, int64_t stride, const int32_t *index, int64_t n,
+                int64_t dim, attn_dtype dtype);
   /* s[j][lane] = sum_c k[j][c] qt[c][lane] in the order of c; top[lane] = max(top, s) */
   void (*score_block)(float *s, const float *qt, const float *k, int64_t stride, int64_t n,
                       int64_t dk, int g0, int g1, float *top);
-  /* applies the modifiers to n keys of s, the first of which is number key of its block, and sets
-   * top[lane] = max(top, s) */
-  void (*modify_block)(float *s, int64_t key, int64_t n, int g0, int g1, const attn_modifiers_ *mod,
-                       float *top);
+  /* applies the modifiers to n keys of s and sets top[lane] = max(top, s) */
+  void (*modify_block)(float *s, int64_t n, int g0, int g1, const attn_modifiers_ *mod, float *top);
   /* joins the scores to the running softmax: m' = max(m, top), alpha = 2^(m - m'),
-   * s = 2^(s - m'), l = l alpha + sum_j s */
+   * s = 2^(s - m') times the ramp (null = 1), l = l alpha + sum_j s */
   void (*softmax_block)(float *s, int64_t n, int g0, int g1, float *m, float *l, float *alpha,
-                        const float *top);
+                        const float *top, const attn_ramp_ *ramp);
+  /* in place of the softmax: s = max(s, 0), squared if square; l += sum_j s, count += the scores
+   * above -inf */
+  void (*relu_block)(float *s, int64_t n, int g0, int g1, int square, float *l, float *count);
   /* ot[c][lane] = ot[c][lane] alpha[lane] + sum_j v[j][c] p[j][lane] in the order of j. alpha
    * null = 1; start = ot is taken as 0 */
   void (*value_block)(float *ot, const float *p, const float *v, int64_t stride, int64_t n,
                       int64_t dv, int g0, int g1, const float *alpha, int start);
+  /* out[e] = sum_c q[c] k[index[e]][c], over 16 running sums joined by halves; q and k rows are
+   * as they are, any type for k; ahead = rows between asking for one and reading it, 0 = not asked for */
+  void (*dots)(float *out, const float *q, const void *k, int64_t stride, const int32_t *index,
+               int64_t n, int64_t dk, attn_dtype dtype, int ahead);
+  /* o[c] = o[c] alpha + sum_e p[e] v[index[e]][c] in the order of e */
+  void (*axpys)(float *o, const float *p, const void *v, int64_t stride, const int32_t *index,
+                int64_t n, int64_t dv, attn_dtype dtype, float alpha, int ahead);
   /* x[r][lane] *= alpha[lane] */
   void (*scale_block)(float *x, int64_t n, int g0, int g1, const float *alpha);
   /* 1 when every number of n rows is finite */

@@ -1,4 +1,5 @@
 /* isa/undef.h forgets every private macro, so that no name ending in an underscore remains. */
+#undef ATTN_AHEAD_
 #undef ATTN_ALIGN_
 #undef ATTN_ARM32_
 #undef ATTN_ARM64_
@@ -34,7 +35,6 @@
 #undef ATTN_HAS_NEON_
 #undef ATTN_INLINE_
 #undef ATTN_KIND_BIAS_
-#undef ATTN_KIND_BOOL_
 #undef ATTN_LANES_
 #undef ATTN_LANE_
 #undef ATTN_LN2_
@@ -43,11 +43,14 @@
 #undef ATTN_NAME_FIRST_
 #undef ATTN_NAME_REST_
 #undef ATTN_PAIR_
+#undef ATTN_PLAN_MAGIC_
 #undef ATTN_PASS_
 #undef ATTN_PRAGMA_
+#undef ATTN_PREFETCH_
 #undef ATTN_PRAGMA_EXPAND_
 #undef ATTN_PUB_
 #undef ATTN_QUAD_
+#undef ATTN_ROOM_
 #undef ATTN_ROW_INIT_
 #undef ATTN_ROW_STEP_
 #undef ATTN_ROW_STORE_

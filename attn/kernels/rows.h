@@ -7,13 +7,6 @@ ATTN_INLINE_ ATTN_VF_ ATTN_FN_(load)(const void *row, int64_t i, int n, int kind
     const float *p = (const float *)row + i;
     return n == ATTN_W_ ? ATTN_V_LOAD_(p) : ATTN_V_LOAD_PART_(p, n);
   }
-  if (kind == ATTN_KIND_BOOL_) {
-    const unsigned char *p = (const unsigned char *)row + i;
-    unsigned char t[ATTN_W_] = {0};
-    if (n == ATTN_W_) return ATTN_V_LOAD_BOOL_(p);
-    for (int c = 0; c < n; c++) t[c] = p[c];
-    return ATTN_V_LOAD_BOOL_(t);
-  }
   const uint16_t *p = (const uint16_t *)row + i;
   uint16_t t[ATTN_W_] = {0};
   if (n != ATTN_W_) {
@@ -78,7 +71,7 @@ ATTN_INLINE_ void ATTN_FN_(pack_kind)(float *dst, const void *const *rows, int n
         ATTN_UNROLL_
         for (int i = 0; i < ATTN_W_; i++) {
           r[i] = ATTN_FN_(load)(rows[lane + i], c, ATTN_W_, kind);
-          if (kind != ATTN_KIND_BOOL_) r[i] = ATTN_FN_(scaled)(r[i], vhi, vlo, bias);
+          r[i] = ATTN_FN_(scaled)(r[i], vhi, vlo, bias);
         }
         ATTN_V_TRANSPOSE_(r);
         ATTN_UNROLL_
@@ -89,7 +82,7 @@ ATTN_INLINE_ void ATTN_FN_(pack_kind)(float *dst, const void *const *rows, int n
         r[i] = ATTN_V_ZERO_();
         if (lane + i >= n) continue;
         r[i] = ATTN_FN_(load)(rows[lane + i], c, w, kind);
-        if (kind != ATTN_KIND_BOOL_) r[i] = ATTN_FN_(scaled)(r[i], vhi, vlo, bias);
+        r[i] = ATTN_FN_(scaled)(r[i], vhi, vlo, bias);
       }
       ATTN_V_TRANSPOSE_(r);
       for (int i = 0; i < w; i++) ATTN_V_STORE_(dst + (c + i) * ATTN_TILE_ + lane, r[i]);
@@ -111,9 +104,8 @@ ATTN_FUNC_ void ATTN_FN_(pack)(float *dst, const void *const *rows, int n, int64
     ATTN_CASE_(ATTN_BF16, 0)
     ATTN_CASE_(ATTN_F32, ATTN_KIND_BIAS_)
     ATTN_CASE_(ATTN_F16, ATTN_KIND_BIAS_)
-    ATTN_CASE_(ATTN_BF16, ATTN_KIND_BIAS_)
+    default: ATTN_FN_(pack_kind)(dst, rows, n, dim, ATTN_BF16, ATTN_KIND_BIAS_, hi, lo);
 #undef ATTN_CASE_
-    default: ATTN_FN_(pack_kind)(dst, rows, n, dim, ATTN_KIND_BOOL_, 0, hi, lo);
   }
 #else
   ATTN_FN_(pack_kind)(dst, rows, n, dim, kind & ~ATTN_KIND_BIAS_, kind & ATTN_KIND_BIAS_, hi, lo);
@@ -164,27 +156,43 @@ ATTN_FUNC_ void ATTN_FN_(unpack)(void *const *rows, const float *src, int n, int
 #endif
 }
 
-ATTN_FUNC_ void ATTN_FN_(widen)(float *dst, const void *src, int64_t stride, int64_t n, int64_t dim,
-                                attn_dtype dtype) {
-  const int64_t size = dtype == ATTN_F32 ? 4 : 2;
+/* asks for a row of `bytes` bytes */
+ATTN_INLINE_ void ATTN_FN_(ahead)(const char *row, int64_t bytes) {
+  for (int64_t c = 0; c < bytes; c += 64) ATTN_PREFETCH_(row + c);
+}
+
+ATTN_INLINE_ void ATTN_FN_(widen_kind)(float *dst, const void *src, int64_t stride,
+                                       const int32_t *index, int64_t n, int64_t dim,
+                                       const int kind) {
+  const int64_t size = kind == ATTN_F32 ? 4 : 2;
   for (int64_t r = 0; r < n; r++, dst += dim) {
-    const char *row = (const char *)src + r * stride * size;
+    const char *row = (const char *)src + (index ? index[r] : r) * stride * size;
     int64_t c = 0;
-    if (dtype == ATTN_F16) {
-      for (; c + ATTN_W_ <= dim; c += ATTN_W_)
-        ATTN_V_STORE_(dst + c, ATTN_FN_(load)(row, c, ATTN_W_, ATTN_F16));
-    } else if (dtype == ATTN_BF16) {
-      for (; c + ATTN_W_ <= dim; c += ATTN_W_)
-        ATTN_V_STORE_(dst + c, ATTN_FN_(load)(row, c, ATTN_W_, ATTN_BF16));
-    } else {
-      for (; c + ATTN_W_ <= dim; c += ATTN_W_)
-        ATTN_V_STORE_(dst + c, ATTN_FN_(load)(row, c, ATTN_W_, ATTN_F32));
-    }
-    if (c < dim) {
+    if (index && r + ATTN_AHEAD_ < n)
+      ATTN_FN_(ahead)((const char *)src + index[r + ATTN_AHEAD_] * stride * size, dim * size);
+    for (; c + ATTN_W_ <= dim; c += ATTN_W_)
+      ATTN_V_STORE_(dst + c, ATTN_FN_(load)(row, c, ATTN_W_, kind));
+    if (c < dim && dim >= ATTN_W_) { /* the last whole vector, some of it again */
+      c = dim - ATTN_W_;
+      ATTN_V_STORE_(dst + c, ATTN_FN_(load)(row, c, ATTN_W_, kind));
+    } else if (c < dim) {
       int w = (int)(dim - c);
-      ATTN_FN_(store)(dst, c, ATTN_FN_(load)(row, c, w, (int)dtype), w, ATTN_F32);
+      ATTN_FN_(store)(dst, c, ATTN_FN_(load)(row, c, w, kind), w, ATTN_F32);
     }
   }
+}
+
+ATTN_FUNC_ void ATTN_FN_(widen)(float *dst, const void *src, int64_t stride, const int32_t *index,
+                                int64_t n, int64_t dim, attn_dtype dtype) {
+#if ATTN_SPECIALISE_
+  switch (dtype) {
+    case ATTN_F32: ATTN_FN_(widen_kind)(dst, src, stride, index, n, dim, ATTN_F32); return;
+    case ATTN_F16: ATTN_FN_(widen_kind)(dst, src, stride, index, n, dim, ATTN_F16); return;
+    default: break;
+  }
+  dtype = ATTN_BF16;
+#endif
+  ATTN_FN_(widen_kind)(dst, src, stride, index, n, dim, (int)dtype);
 }
 
 /* x * 0 is 0 for every finite x, else NaN; four sums, or one addition waits for the other */

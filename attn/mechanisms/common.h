@@ -19,7 +19,10 @@ ATTN_PUB_ const char *attn_status_string(attn_status status) {
       "the tier asked for cannot run here",
       "the environment variable ATTN_ISA names no tier of this machine",
       "a field of attn_ctx is inconsistent",
-      "a pointer is not aligned to its elements"};
+      "a pointer is not aligned to its elements",
+      "an index list has an entry out of range, out of order or doubled",
+      "a pattern is of an unknown kind, too deep or too large",
+      "a schedule is damaged or was built for other lengths"};
   return (int)status >= 0 && status < ATTN_STATUS_COUNT ? text[status] : "unknown status";
 }
 

@@ -24,7 +24,7 @@ ATTN_FUNC_ int attn_check_bias_(attn_error_ *e, const attn_table_ *table, const 
         for (int64_t j = 0; j < m->k_len; j += ATTN_BLOCK_) {
           const int64_t n = m->k_len - j < ATTN_BLOCK_ ? m->k_len - j : ATTN_BLOCK_;
           const char *row = attn_mask_at_(m, b, h, i) + j * attn_size_(m->dtype);
-          table->widen(x, row, 0, 1, n, m->dtype);
+          table->widen(x, row, 0, NULL, 1, n, m->dtype);
           for (int64_t c = 0; c < n; c++)
             if (!(x[c] < INFINITY))
               return attn_reject_(e, ATTN_E_VALUE, "params.bias holds NaN or +inf");
@@ -47,8 +47,9 @@ ATTN_FUNC_ int attn_check_lens_(attn_error_ *e, const int32_t *len, int64_t n, i
   return 1;
 }
 
-/* Every rule of attn_sdpa for a, which holds the four tensors and nothing else yet, and the rest of
- * the engine's problem. data = 0 leaves out what would read arrays (the workspace query). */
+/* Every rule of attn_sdpa for a, which holds the four tensors and, for rectified weights, relu, and
+ * the rest of the engine's problem. data = 0 leaves out what would read arrays (the workspace
+ * query); data = -1 also what compares addresses, since some are not known yet. */
 ATTN_FUNC_ int attn_sdpa_plan_(attn_error_ *e, attn_softmax_ *a, const attn_sdpa_params *params,
                                const attn_ctx *ctx, int *workers, int data) {
   static const attn_words_ wo = ATTN_WORDS_("o"), wq = ATTN_WORDS_("q"), wk = ATTN_WORDS_("k"),
@@ -69,10 +70,11 @@ ATTN_FUNC_ int attn_sdpa_plan_(attn_error_ *e, attn_softmax_ *a, const attn_sdpa
       "params.bias spans more bytes than the address space holds",
       "params.bias.data must be aligned to its elements"};
   attn_sdpa_params zero;
-  memset(&zero, 0, sizeof zero);
+  if (!params) memset(&zero, 0, sizeof zero);
   const attn_sdpa_params *p = params ? params : &zero;
   const int has_lse = p->lse.data != NULL, has_map = p->map.data != NULL && a->k.len > 0;
-  enum { O, LSE, MAP, Q, K, V, MASK, BIAS, ALIBI, SINKS, KV_LEN, Q_LEN, WORK, SPANS };
+  enum { O, LSE, MAP, Q, K, V, MASK, BIAS, ALIBI, SINKS, KV_LEN, Q_LEN, PLAN, TERMS };
+  enum { WORK = TERMS + (int)ATTN_TERMS_, SPANS };
   attn_span_ span[SPANS];
   attn_tensor *o = &a->o, *q = &a->q, *k = &a->k, *v = &a->v, *lse = &a->lse, *map = &a->map;
   memset(span, 0, sizeof span);
@@ -145,45 +147,65 @@ ATTN_FUNC_ int attn_sdpa_plan_(attn_error_ *e, attn_softmax_ *a, const attn_sdpa
       return attn_reject_(e, ATTN_E_SHAPE, "params.map must be [q.batch, q.heads, q.len, k.len]");
     if (!attn_check_rows_(e, map, &wm)) return 0;
   }
+  /* what the terms' checks need of the engine's problem */
+  a->o = *o, a->q = *q, a->k = *k, a->v = *v;
+  a->unit = a->relu ? 1.0 : ATTN_LOG2E_;
+  a->scale = (double)scale;
+  if (scale == 0.0f && !attn_to_bits_(scale))
+    a->scale = p->t5.table ? 1.0 : 1.0 / sqrt((double)q->dim);
+  a->q_off = p->has_q_off ? p->q_off : k->len - q->len;
+  a->left = attn_reach_(p->window_left);
+  a->right = p->causal ? 0 : attn_reach_(p->window_right);
+  if (!attn_check_terms_(e, a, p, span + TERMS)) return 0;
+  if (p->schedule) {
+    a->plan = attn_plan_of_(p->schedule);
+    if (!a->plan)
+      return attn_reject_(e, ATTN_E_SCHEDULE, "params.schedule is not a built schedule");
+    if (a->plan->heads != q->heads || a->plan->q_len != q->len || a->plan->k_len != k->len ||
+        a->plan->q_off != a->q_off)
+      return attn_reject_(e, ATTN_E_SCHEDULE,
+                          "params.schedule was built for other heads, lengths or q_off");
+    span[PLAN].lo = (uintptr_t)p->schedule->data;
+    span[PLAN].hi = span[PLAN].lo + p->schedule->size;
+  }
   if (!attn_check_workspace_(e, ctx, &span[WORK])) return 0;
-  for (int x = O; x <= MAP; x++)
-    for (int y = x + 1; y < WORK; y++)
+  for (int x = O; data >= 0 && x <= MAP; x++)
+    for (int y = x + 1; span[x].lo < span[x].hi && y < WORK; y++)
       if (attn_overlap_(span[x], span[y]))
         return attn_reject_(e, ATTN_E_OVERLAP,
                             x == O     ? wo.overlap
                             : x == LSE ? wl.overlap
                                        : wm.overlap);
-  for (int x = O; x < WORK; x++)
+  for (int x = O; data >= 0 && x < WORK; x++)
     if (attn_overlap_(span[x], span[WORK]))
       return attn_reject_(e, ATTN_E_OVERLAP, "ctx.workspace must not share memory with a tensor");
-  if (data) {
+  if (data > 0) {
     if (!attn_check_lens_(e, p->kv_len, q->batch, k->len, "params.kv_len must lie in 0..k.len") ||
         !attn_check_lens_(e, p->q_len, q->batch, q->len, "params.q_len must lie in 0..q.len") ||
         !attn_check_logits_(e, p->alibi, q->heads, 1, "params.alibi must be finite") ||
-        !attn_check_logits_(e, p->sinks, q->heads, 0, "params.sinks holds NaN or +inf"))
+        !attn_check_logits_(e, p->sinks, q->heads, 0, "params.sinks holds NaN or +inf") ||
+        !attn_check_term_values_(e, a))
       return 0;
     if (ctx && ctx->validate && p->bias.kind && q->batch && q->len && k->len &&
         !attn_check_bias_(e, a->table, &p->bias))
       return 0;
   }
 
-  /* the engine's problem */
-  a->o = *o, a->q = *q, a->k = *k, a->v = *v;
+  /* the rest of the engine's problem */
   if (k->len > 0) a->mask = p->mask, a->bias = p->bias;
   a->kv_len = p->kv_len, a->q_len = p->q_len;
   a->alibi = p->alibi, a->sinks = p->sinks, a->softmax_one = p->softmax_one != 0;
-  double s = (double)scale;
-  if (scale == 0.0f) s = attn_to_bits_(scale) ? 0.0 : 1.0 / sqrt((double)q->dim);
-  s = attn_clamp_f64_(s * ATTN_LOG2E_);
+  const double s = attn_clamp_f64_(a->scale * a->unit);
   a->scale_hi = (float)s;
   a->scale_lo = (float)(s - (double)a->scale_hi);
-  a->softcap = attn_to_log2_(p->softcap);
+  a->softcap = attn_to_unit_(a, p->softcap);
   /* 1 / softcap stays finite */
   if (p->softcap > 0.0f && a->softcap < FLT_MIN) a->softcap = FLT_MIN;
-  a->q_off = p->has_q_off ? p->q_off : k->len - q->len;
-  a->left = attn_reach_(p->window_left);
-  a->right = p->causal ? 0 : attn_reach_(p->window_right);
-  a->group = attn_gcd_(q->heads / k->heads, q->heads / v->heads);
+  /* tables of one head and rows of one head go together */
+  const int by_head = p->schedule || p->relative.keys.data || p->relative.values.data ||
+                      p->xl.table.data || p->labels.label || a->distances;
+  a->group = by_head ? 1 : attn_gcd_(q->heads / k->heads, q->heads / v->heads);
+  a->phases = a->plan ? (int)a->plan->phases : 1;
   if (q->len > INT64_MAX / ATTN_TILE_ / q->heads)
     return attn_reject_(e, ATTN_E_OVERFLOW, "q.heads * q.len is too large");
   a->tiles = (a->group * q->len + ATTN_TILE_ - 1) / ATTN_TILE_;
@@ -192,23 +214,27 @@ ATTN_FUNC_ int attn_sdpa_plan_(attn_error_ *e, attn_softmax_ *a, const attn_sdpa
   return 1;
 }
 
+/* Bytes that attn_sdpa would want, -1 when it would be rejected; data as in attn_sdpa_plan_, <= 0.
+ * relu: those of attn_relu. */
+ATTN_FUNC_ int64_t attn_sdpa_need_(attn_error_ *e, attn_tensor o, attn_tensor q, attn_tensor k,
+                                   attn_tensor v, const attn_sdpa_params *params,
+                                   const attn_relu_ *relu, const attn_ctx *ctx, int data) {
+  const attn_ctx plain = attn_before_workspace_(ctx);
+  attn_softmax_ a;
+  int workers;
+  memset(&a, 0, sizeof a);
+  a.o = o, a.q = q, a.k = k, a.v = v, a.relu = relu;
+  if (!attn_sdpa_plan_(e, &a, params, &plain, &workers, data)) return -1;
+  if (q.batch == 0 || q.len == 0) return 0;
+  if (ctx && ctx->workers > 1) workers = ctx->workers; /* parallel_for may be set later */
+  return attn_softmax_bytes_(&a, workers);
+}
+
 ATTN_PUB_ size_t attn_sdpa_workspace(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
                                      const attn_sdpa_params *params, const attn_ctx *ctx) {
   attn_error_ e = {ATTN_OK, NULL};
-  attn_softmax_ a;
-  memset(&a, 0, sizeof a);
-  a.o = o, a.q = q, a.k = k, a.v = v;
-  attn_ctx plain; /* the workspace is what is asked for: none is given yet */
-  int workers;
-  memset(&plain, 0, sizeof plain);
-  if (ctx) plain = *ctx;
-  plain.workspace = NULL, plain.workspace_size = 0;
-  if (!attn_sdpa_plan_(&e, &a, params, &plain, &workers, 0)) return 0;
-  if (q.batch == 0 || q.len == 0) return 0;
-  int64_t items = q.batch * (q.heads / a.group) * a.tiles;
-  if (ctx && ctx->workers > 1) workers = ctx->workers; /* parallel_for may be set later */
-  int64_t bytes = attn_workspace_bytes_(attn_scratch_plan_(&a), attn_pieces_(workers, items));
-  return bytes == INT64_MAX ? 0 : (size_t)bytes;
+  const int64_t bytes = attn_sdpa_need_(&e, o, q, k, v, params, NULL, ctx, 0);
+  return bytes < 0 || bytes == INT64_MAX ? 0 : (size_t)bytes;
 }
 
 ATTN_PUB_ attn_status attn_sdpa(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,

@@ -1,4 +1,5 @@
-/* mechanisms/position.h owns family B: rotary embedding and the ALiBi slopes. */
+/* mechanisms/position.h owns family B: rotary embedding and the ALiBi slopes. T5 buckets are in
+ * engine/t5.h. */
 
 /* The angle of position p is that of 16 floor(p / 16) plus that of p mod 16. Sines of the second
  * kind are made once a call, of the first once in 16 positions, and joined by the addition theorem:
@@ -147,7 +148,7 @@ ATTN_FUNC_ void attn_rope_tables_(attn_rope_job_ *j, char *base, int workers) {
   unsigned seen = 0;
   j->theta = (double *)(void *)base;
   j->fine = (double *)(void *)(base + attn_piece_(j->pairs, sizeof(double)));
-  j->workspace = base + attn_rope_shared_(j);
+  j->workspace = (char *)j->fine + attn_piece_(2 * ATTN_ROPE_RUN_ * j->pairs, sizeof(double));
   for (int64_t m = 0; m < j->pairs; m++)
     j->theta[m] = pow(j->p.base, -2.0 * (double)m / (double)j->p.rot);
   for (int64_t b = 0; b < (j->p.positions_per_batch ? j->x.batch : 1); b++)

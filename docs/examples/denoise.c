@@ -2,15 +2,16 @@
  * Morel 2005). Every pixel asks: which pixels near me have a neighbourhood like mine? It becomes
  * the softmax-weighted mean of those.
  *
- *   query, key   the 7x7 patch around a pixel, and its place
+ *   query, key   the patch around a pixel, and its place
  *   value        the pixel
  *   score        -|query - key|^2 = 2 query.key - |key|^2 - |query|^2
  *
  * The last term is the same for all keys of a query, so softmax drops it; the one before is a bias
- * per key. Each 16x16 tile of pixels attends to the 36x36 pixels around it: one batch entry with
- * 256 queries and 1296 keys. The picture is mirrored at its borders.
+ * per key. A pattern says who may see whom: each block of 8x8 pixels sees the 20x20 pixels around
+ * it. One call does the whole picture. A second layer compares patches of what the first one made.
  *
- * Usage: denoise [PICTURE.pgm|ppm [FOLDER]]; writes original, noisy and denoised.png to FOLDER. */
+ * Usage: denoise [PICTURE.pgm|ppm [FOLDER]]; writes original, noisy and denoised.png to FOLDER.
+ * Memory: about 250 bytes a pixel. */
 #define ATTN_IMPLEMENTATION
 #include "attn.h"
 
@@ -24,36 +25,26 @@
 #include "image.h"
 
 enum {
-  PATCH = 7,
-  TILE = 16,
-  REACH = 10, /* how far the keys go beyond the tile */
-  WINDOW = TILE + 2 * REACH,
-  MARGIN = REACH + PATCH / 2,
-  QUERIES = TILE * TILE,
-  KEYS = WINDOW * WINDOW,
-  FEATURES = PATCH * PATCH + 2, /* a patch and its place */
-  BATCH = 8                     /* tiles a call: keys and queries fit the L2 or L3 cache */
+  BLOCK = 8, /* pixels that see the same keys: BLOCK x BLOCK */
+  REACH = 6, /* how far the keys go beyond the block */
+  PLACES = 4 /* numbers that say where a pixel is */
 };
 
 #define SIGMA 25.0 /* of the noise, in grey levels */
 
-/* What makes two pixels alike, tuned on docs/ascent.pgm: a key weighs 1/e when its patch differs by
- * H standard deviations of the noise, and when it lies PLACE pixels away. The patch's numbers have
- * Gaussian weights of deviation MIDDLE pixels. A pixel finds itself at distance 0, but only because
- * both patches hold the same noise: OWN is the fraction of that weight which it keeps. */
-#define H 6.0
-#define PLACE 6.0
+/* What makes two pixels alike, tuned on docs/ascent.pgm. The patch's numbers have Gaussian weights
+ * of deviation MIDDLE pixels; a key PLACE pixels away weighs 1/e. */
 #define MIDDLE 2.0
-#define OWN 0.02
+#define PLACE 6.0
 
-/* One call's operands. */
-static float query[BATCH][QUERIES][FEATURES], key[BATCH][KEYS][FEATURES], key_bias[BATCH][KEYS];
-static float value[BATCH * KEYS * 3], out[BATCH * QUERIES * 3], lse[BATCH][QUERIES];
-
-static float patch_weight[PATCH][PATCH];
-
-/* The key that stands for the same pixel as query i. */
-static int own_key(int i) { return (i / TILE + REACH) * WINDOW + i % TILE + REACH; }
+/* A pixel finds itself at distance 0, but only because both patches hold the same noise. */
+static const struct layer {
+  int patch;    /* patches of patch x patch pixels, an odd number */
+  double h;     /* a key weighs 1/e when its patch differs by h deviations of the noise */
+  double own;   /* the fraction of its own weight that a pixel keeps */
+  double noisy; /* the share of the noisy picture where patches are cut; the rest: last layer's */
+} layers[] = {{7, 5.75, 0.01, 1}, {3, 2, 0.1, 0.25}};
+enum { LAYERS = sizeof layers / sizeof *layers };
 
 static void fail(const char *what, const char *why) {
   fprintf(stderr, "denoise: %s: %s\n", what, why);
@@ -104,132 +95,139 @@ static int64_t mirror(int64_t i, int64_t n) {
   return i < n ? i : period - i;
 }
 
-/* The picture with mirrored borders, filled up to whole tiles. */
-static image pad(image im) {
-  int64_t width = (im.width + TILE - 1) / TILE * TILE + 2 * MARGIN;
-  int64_t height = (im.height + TILE - 1) / TILE * TILE + 2 * MARGIN;
-  image padded = new_image(width, height, im.channels);
-  float *to = padded.data;
-  for (int64_t y = 0; y < height; y++)
-    for (int64_t x = 0; x < width; x++, to += im.channels) {
-      int64_t from = mirror(y - MARGIN, im.height) * im.width + mirror(x - MARGIN, im.width);
-      memcpy(to, im.data + from * im.channels, sizeof *to * (size_t)im.channels);
-    }
-  return padded;
-}
-
-/* What patches are cut from: the mean of the channels, in units of H standard deviations of its
- * noise. Centred, so that the products stay small and exact. */
-static image patch_source(image padded) {
-  image source = new_image(padded.width, padded.height, 1);
-  double unit = H * SIGMA / sqrt((double)padded.channels);
-  for (int64_t i = 0; i < padded.width * padded.height; i++) {
+/* What patches are cut from: the mean of the channels, centred so that the products stay small and
+ * exact, in units of h deviations of its noise. */
+static image patch_source(image noisy, image last, const struct layer *layer) {
+  image source = new_image(noisy.width, noisy.height, 1);
+  double channels = (double)noisy.channels, unit = layer->h * SIGMA / sqrt(channels);
+  for (int64_t i = 0; i < noisy.width * noisy.height; i++) {
     double sum = 0;
-    for (int64_t c = 0; c < padded.channels; c++) sum += padded.data[i * padded.channels + c];
-    source.data[i] = (float)((sum / (double)padded.channels - 127.5) / unit);
+    for (int64_t c = i * noisy.channels; c < (i + 1) * noisy.channels; c++)
+      sum += layer->noisy * (double)noisy.data[c] + (1 - layer->noisy) * (double)last.data[c];
+    source.data[i] = (float)((sum / channels - 127.5) / unit);
   }
   return source;
 }
 
 /* A factor on query and key alike counts squared, so the Gaussian enters by its square root; the
- * squares sum to PATCH^2. */
-static void fill_patch_weight(void) {
+ * squares sum to patch^2. */
+static void fill_patch_weight(float *weight, int patch) {
   double sum = 0;
   for (int pass = 0; pass < 2; pass++)
-    for (int i = 0; i < PATCH * PATCH; i++) {
-      int x = i % PATCH - PATCH / 2, y = i / PATCH - PATCH / 2;
+    for (int i = 0; i < patch * patch; i++) {
+      int x = i % patch - patch / 2, y = i / patch - patch / 2;
       double square = exp(-(x * x + y * y) / (2 * MIDDLE * MIDDLE));
       if (pass == 0)
         sum += square;
       else
-        patch_weight[i / PATCH][i % PATCH] = (float)sqrt(square * PATCH * PATCH / sum);
+        weight[i] = (float)sqrt(square * patch * patch / sum);
     }
 }
 
-/* Fills entry b of the batch with the tile whose window begins at column x0, row y0 of padded. */
-static void gather(int b, image padded, image source, int64_t x0, int64_t y0) {
-  size_t channels = (size_t)padded.channels;
-  for (int j = 0; j < KEYS; j++) {
-    int x = j % WINDOW, y = j / WINDOW;
-    const float *corner = source.data + (y0 + y) * source.width + x0 + x;
-    float *k = key[b][j], square = 0;
-    for (int dy = 0; dy < PATCH; dy++)
-      for (int dx = 0; dx < PATCH; dx++)
-        *k++ = patch_weight[dy][dx] * corner[dy * source.width + dx];
-    *k++ = (float)((x - WINDOW / 2) / PLACE);
-    *k++ = (float)((y - WINDOW / 2) / PLACE);
-    for (int d = 0; d < FEATURES; d++) square += key[b][j][d] * key[b][j][d];
-    key_bias[b][j] = -square;
-    int64_t pixel = (y0 + y + PATCH / 2) * padded.width + x0 + x + PATCH / 2;
-    memcpy(value + ((size_t)b * KEYS + (size_t)j) * channels, padded.data + pixel * padded.channels,
-           sizeof *value * channels);
-  }
-  for (int i = 0; i < QUERIES; i++) memcpy(query[b][i], key[b][own_key(i)], sizeof query[b][i]);
+/* Where a pixel is, along one axis, on a wide circle: 2 p.q falls by (distance / PLACE)^2 nearby,
+ * and no number is large however large the picture. */
+static float *put_place(float *f, int64_t at) {
+  const double turn = 3.141592653589793 / (2 * (BLOCK + REACH)), radius = 1 / (PLACE * turn);
+  *f++ = (float)(radius * cos(turn * (double)at));
+  *f++ = (float)(radius * sin(turn * (double)at));
+  return f;
 }
 
-/* Softmax attention for the n tiles in the batch. */
-static void attend(int n, int64_t channels, attn_isa isa) {
-  attn_tensor q = attn_bhtd(query, ATTN_F32, n, 1, QUERIES, FEATURES);
-  attn_tensor k = attn_bhtd(key, ATTN_F32, n, 1, KEYS, FEATURES);
-  attn_tensor v = attn_bhtd(value, ATTN_F32, n, 1, KEYS, channels);
-  attn_tensor o = attn_bhtd(out, ATTN_F32, n, 1, QUERIES, channels);
-  attn_sdpa_params params = {
-      .scale = 2,
-      .bias = attn_mask_add(key_bias, ATTN_F32, n, 1, 1, KEYS), /* the same for all queries */
-      .lse = attn_bhtd(lse, ATTN_F32, n, 1, QUERIES, 1)};
-  attn_ctx ctx = {.isa = isa};
-  attn_status status = attn_sdpa(o, q, k, v, &params, &ctx);
-  if (status != ATTN_OK) fail(attn_status_string(status), ctx.reason);
+/* The features of every pixel, its patch (mirrored at the borders) and its place, and the bias of
+ * the key they are. */
+static void fill_features(float *f, float *key_bias, image source, int patch) {
+  float weight[16 * 16];
+  fill_patch_weight(weight, patch);
+  for (int64_t y = 0; y < source.height; y++)
+    for (int64_t x = 0; x < source.width; x++) {
+      float *from = f;
+      for (int i = 0; i < patch * patch; i++) {
+        int64_t row = mirror(y + i / patch - patch / 2, source.height);
+        int64_t column = mirror(x + i % patch - patch / 2, source.width);
+        *f++ = weight[i] * source.data[row * source.width + column];
+      }
+      f = put_place(put_place(f, x), y);
+      double square = 0;
+      while (from < f) square += (double)*from * (double)*from, from++;
+      *key_bias++ = (float)-square;
+    }
 }
 
-/* Takes most of the own pixel out of each mean of tile b. Its share is exp(score - lse), where the
+/* Takes most of each pixel's own weight out of its mean. The weight is exp(score - lse), where the
  * score is 2 q.k - |k|^2 = |q|^2 = -key_bias. */
-static void weaken_own(int b, int64_t channels) {
-  for (int i = 0; i < QUERIES; i++) {
-    int own = own_key(i);
-    double removed = (1 - OWN) * exp(-(double)key_bias[b][own] - (double)lse[b][i]);
-    float *o = out + (b * QUERIES + i) * channels;
-    const float *v = value + (b * KEYS + own) * channels;
-    for (int64_t c = 0; c < channels; c++)
-      o[c] = (float)(((double)o[c] - removed * (double)v[c]) / (1 - removed));
+static void weaken_own(image out, image noisy, const float *key_bias, const float *lse,
+                       double own) {
+  int64_t channels = noisy.channels;
+  for (int64_t i = 0; i < noisy.width * noisy.height; i++) {
+    double removed = (1 - own) * exp(-(double)key_bias[i] - (double)lse[i]);
+    for (int64_t c = i * channels; c < (i + 1) * channels; c++)
+      out.data[c] =
+          (float)(((double)out.data[c] - removed * (double)noisy.data[c]) / (1 - removed));
   }
 }
 
-/* Copies tile b of the batch into the picture, whose size need not be a multiple of the tile. */
-static void scatter(int b, image im, int64_t x0, int64_t y0) {
-  for (int64_t i = 0; i < QUERIES; i++) {
-    int64_t x = x0 + i % TILE, y = y0 + i / TILE;
-    if (x < im.width && y < im.height)
-      memcpy(im.data + (y * im.width + x) * im.channels, out + (b * QUERIES + i) * im.channels,
-             sizeof *out * (size_t)im.channels);
-  }
+/* One layer of attention, from the noisy picture to out; last is the layer before. Returns the
+ * processor seconds spent in attention. */
+static double attend(image out, image noisy, image last, const struct layer *layer,
+                     const attn_schedule *schedule, attn_isa isa) {
+  int64_t pixels = noisy.width * noisy.height, dim = layer->patch * layer->patch + PLACES;
+  float *features = malloc(sizeof *features * (size_t)(pixels * dim));
+  float *key_bias = malloc(sizeof *key_bias * (size_t)pixels);
+  float *lse = malloc(sizeof *lse * (size_t)pixels);
+  if (!features || !key_bias || !lse) fail("picture", "out of memory");
+  image source = patch_source(noisy, last, layer);
+  fill_features(features, key_bias, source, layer->patch);
+
+  attn_tensor q = attn_bhtd(features, ATTN_F32, 1, 1, pixels, dim), k = q;
+  attn_tensor v = attn_bhtd(noisy.data, ATTN_F32, 1, 1, pixels, noisy.channels);
+  attn_tensor o = attn_bhtd(out.data, ATTN_F32, 1, 1, pixels, noisy.channels);
+  attn_sdpa_params params = {.scale = 2,
+                             .schedule = schedule,
+                             .bias = attn_mask_add(key_bias, ATTN_F32, 1, 1, 1, pixels),
+                             .lse = attn_bhtd(lse, ATTN_F32, 1, 1, pixels, 1)};
+  attn_ctx ctx = {.isa = isa};
+  clock_t start = clock();
+  attn_status status = attn_sdpa(o, q, k, v, &params, &ctx);
+  double seconds = (double)(clock() - start) / CLOCKS_PER_SEC;
+  if (status != ATTN_OK) fail(attn_status_string(status), ctx.reason);
+  weaken_own(out, noisy, key_bias, lse, layer->own);
+  free(features), free(key_bias), free(lse), free(source.data);
+  return seconds;
 }
 
-/* Denoises padded into im on one tier and returns the processor seconds spent in attention. After
- * limit seconds (0 = none) the rest of the picture is left out and its time extrapolated. */
-static double denoise(image im, image padded, image source, attn_isa isa, double limit) {
-  int64_t tiles_x = (im.width + TILE - 1) / TILE, tiles = tiles_x * ((im.height + TILE - 1) / TILE);
+/* Which pixels see which: a block sees the pixels up to REACH away from it. */
+static attn_schedule build_schedule(image im) {
+  attn_pattern near =
+      attn_pattern_image_2d(im.height, im.width, BLOCK, BLOCK, /* top, sides */ REACH, REACH);
+  near.bottom = REACH;
+  near.order = ATTN_IMAGE_NONE;
+  attn_schedule schedule;
+  attn_ctx ctx = {0};
+  int64_t pixels = im.width * im.height;
+  attn_status status = attn_schedule_build(&schedule, &near, 1, pixels, pixels, NULL, &ctx);
+  if (status != ATTN_OK) fail(attn_status_string(status), ctx.reason);
+  return schedule;
+}
+
+/* All layers on one tier; the seconds of their attention. */
+static double denoise(image out, image noisy, const attn_schedule *schedule, attn_isa isa) {
+  image last = new_image(noisy.width, noisy.height, noisy.channels);
   double seconds = 0;
-  for (int64_t first = 0; first < tiles; first += BATCH) {
-    int n = tiles - first < BATCH ? (int)(tiles - first) : BATCH;
-    for (int b = 0; b < n; b++)
-      gather(b, padded, source, (first + b) % tiles_x * TILE, (first + b) / tiles_x * TILE);
-    clock_t start = clock();
-    attend(n, im.channels, isa);
-    seconds += (double)(clock() - start) / CLOCKS_PER_SEC;
-    for (int b = 0; b < n; b++) {
-      weaken_own(b, im.channels);
-      scatter(b, im, (first + b) % tiles_x * TILE, (first + b) / tiles_x * TILE);
-    }
-    if (limit > 0 && seconds > limit) return seconds * (double)tiles / (double)(first + n);
+  for (int n = 0; n < LAYERS; n++) {
+    memcpy(last.data, n == 0 ? noisy.data : out.data,
+           sizeof *last.data * (size_t)image_samples(&last));
+    seconds += attend(out, noisy, last, &layers[n], schedule, isa);
   }
+  free(last.data);
   return seconds;
 }
 
 /* One line of the table of speeds: 2 flops for each multiply-add of the two products. */
-static void print_speed(image im, attn_isa isa, double seconds) {
-  double tiles = ceil((double)im.width / TILE) * ceil((double)im.height / TILE);
-  double gflops = 2e-9 * tiles * QUERIES * KEYS * (FEATURES + (double)im.channels) / seconds;
+static void print_speed(image im, attn_isa isa, int64_t pairs, double seconds) {
+  double numbers = 0; /* of a key and its value */
+  for (int n = 0; n < LAYERS; n++)
+    numbers += layers[n].patch * layers[n].patch + PLACES + (double)im.channels;
+  double gflops = 2e-9 * (double)pairs * numbers / seconds;
   double peak = fma_peak(isa);
   printf("%-8s%9.3f%12.1f", attn_isa_name(isa), seconds, gflops);
   if (peak > 0)
@@ -254,11 +252,12 @@ int main(int argc, char **argv) {
   const char *error = image_read(&clean, path);
   if (error) fail(path, error);
 
-  fill_patch_weight();
-  image noisy = add_noise(clean), padded = pad(noisy), source = patch_source(padded);
-  image denoised = new_image(clean.width, clean.height, clean.channels);
+  image noisy = add_noise(clean), denoised = new_image(clean.width, clean.height, clean.channels);
+  attn_schedule schedule = build_schedule(clean);
+  attn_schedule_info info;
+  if (attn_schedule_describe(&info, &schedule) != ATTN_OK) fail("schedule", "cannot be described");
   attn_isa best = attn_isa_best();
-  double best_seconds = denoise(denoised, padded, source, best, 0);
+  double best_seconds = denoise(denoised, noisy, &schedule, best);
   printf("%s: %lld x %lld, noise of sigma %g\n", path, (long long)clean.width,
          (long long)clean.height, SIGMA);
   printf("PSNR %.2f dB noisy, %.2f dB denoised\n", psnr(clean, noisy), psnr(clean, denoised));
@@ -273,9 +272,10 @@ int main(int argc, char **argv) {
     if (attn_isa_status(isa) != ATTN_ISA_OK)
       printf("%-8soff: %s\n", attn_isa_name(isa), attn_isa_why(isa));
     else
-      print_speed(clean, isa,
-                  isa == best ? best_seconds : denoise(denoised, padded, source, isa, 10));
+      print_speed(clean, isa, info.pairs,
+                  isa == best ? best_seconds : denoise(denoised, noisy, &schedule, isa));
   }
-  free(clean.data), free(noisy.data), free(padded.data), free(source.data), free(denoised.data);
+  attn_schedule_free(&schedule);
+  free(clean.data), free(noisy.data), free(denoised.data);
   return 0;
 }

@@ -30,11 +30,15 @@ else echo "$cc has no OpenMP: the example runs without"; fi
 build hello ""
 build threads -pthread
 build openmp "$openmp"
+build bias ""
+build patterns ""
 build denoise ""
 
 "$out/hello" || fail "hello"
 for workers in 1 2 7; do "$out/threads" $workers || fail "threads $workers"; done
 "$out/openmp" || fail "openmp"
+"$out/bias" || fail "bias"
+"$out/patterns" || fail "patterns"
 if "$out/threads" 0 2> "$out/message"; then fail "threads accepted 0 workers"; fi
 
 # ---- the demo on the photograph: it must gain 9 dB at least

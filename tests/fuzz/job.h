@@ -6,10 +6,13 @@
 
 #include <stdio.h>
 
+#include "library.h"
+
 #include "buffer.h"
 #include "input.h"
 
-enum { JOB_BUFFERS = 6 };
+/* a call's own tensors come first, then those that its parameters hold */
+enum { JOB_TENSORS = 6, JOB_BUFFERS = 10 };
 
 typedef struct job {
   const char *name;
@@ -23,9 +26,9 @@ typedef struct job {
   size_t (*workspace)(struct job *, const attn_ctx *);
   /* promises about one output row of a tame call; null = none */
   void (*sane_row)(const buffer *, size_t place, void *job);
+  void (*judge)(struct job *); /* promises about all outputs of a call that ran; null = none */
+  int unsteady;                /* numbers whose rounding errors may grow: tiers may differ */
 } job;
-
-static int fuzz_malloc_fails;
 
 static void promise(int kept, const job *j, const char *what) {
   if (kept) return;
@@ -57,6 +60,7 @@ static void judge_success(job *j, attn_isa asked, const attn_ctx *ctx) {
             "wrote outside the outputs");
   for (int i = 0; i < j->outputs; i++)
     if (j->tame && j->runnable && j->sane_row) each_row(&j->b[i], j->sane_row, j);
+  if (j->runnable && j->judge) j->judge(j);
 }
 
 /* Compares each output element with the one of another tier, kept in user. */
@@ -89,7 +93,7 @@ static void judge_again(job *j, input *in, attn_isa first) {
   for (int i = 0; i < j->outputs; i++) {
     if (kept[i] && same_bits) {
       promise(!memcmp(kept[i], j->b[i].base, j->b[i].size), j, "tiers or workers change bits");
-    } else if (kept[i] && j->tame) {
+    } else if (kept[i] && j->tame && !j->unsteady) {
       close_enough = 1;
       each_row(&j->b[i], compare_row, kept[i]);
       promise(close_enough, j, "tiers differ");
@@ -113,14 +117,15 @@ static void job_run(job *j, input *in) {
   size_t want = j->workspace ? j->workspace(j, &ctx) : 0;
   int memory = below(in, 5), shift = below(in, 64), too_small = 0;
   uint8_t *block = NULL;
-  fuzz_malloc_fails = 0;
-  if (memory == 1) fuzz_malloc_fails = 1;
+  int blocks = fuzz_malloc_blocks;
+  fuzz_malloc_left = memory == 1 ? 0 : -1;
+  fuzz_malloc_refused = 0;
   if (memory >= 2 && want > 0 && want < (size_t)1 << 24) {
     too_small = memory == 4;
     ctx.workspace_size = want - (size_t)too_small;
     block = (uint8_t *)must(malloc((size_t)shift + want));
     ctx.workspace = block + shift;
-    fuzz_malloc_fails = 1; /* with a workspace nothing may be allocated */
+    fuzz_malloc_left = 0; /* with a workspace nothing may be allocated */
   }
 
   /* A call that wants no workspace is rejected or has nothing to compute, so that it may be made
@@ -131,16 +136,18 @@ static void job_run(job *j, input *in) {
     for (int i = 0; i < JOB_BUFFERS; i++) buffer_remember(&j->b[i]);
     attn_status status = j->call(j, &ctx);
     promise(status != ATTN_OK || !too_small, j, "a workspace too small was accepted");
-    promise(status != ATTN_E_MEMORY || (fuzz_malloc_fails && !ctx.workspace), j,
+    promise(status != ATTN_E_MEMORY || (fuzz_malloc_refused && !ctx.workspace), j,
             "out of memory, which there was");
     promise(attn_status_string(status) != NULL, j, "a status without a name");
-    fuzz_malloc_fails = 0;
+    promise(fuzz_malloc_blocks == blocks, j, "memory is kept");
+    fuzz_malloc_left = -1;
     if (status == ATTN_OK)
       judge_success(j, asked, &ctx);
     else
       judge_rejection(j, status, &ctx);
     if (status == ATTN_OK && j->runnable) judge_again(j, in, ctx.report.isa);
   }
+  fuzz_malloc_left = -1;
   free(block);
   for (int i = 0; i < JOB_BUFFERS; i++) buffer_free(&j->b[i]);
 }

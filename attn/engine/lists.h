@@ -1,0 +1,292 @@
+/* engine/lists.h owns tiles whose rows have key lists of their own: scattered keys, of which no two
+ * rows share many. Scores are computed row by row from the picked keys; then they are transposed,
+ * entry e of every row in one vector, and the softmax is the one of all tiles. */
+
+/* The list of a row: its keys, of which those before `next` are done. A caller's list also has its
+ * place in the set it belongs to, and that set's place among the others. */
+typedef struct attn_list_ {
+  const int32_t *key;
+  int64_t count, next, offset, set;
+} attn_list_;
+
+ATTN_FUNC_ void attn_list_of_(const attn_tile_ *t, int r, attn_list_ *x) {
+  const attn_softmax_ *a = t->a;
+  x->next = 0;
+  if (a->edges) {
+    const attn_edges_params *p = a->edges;
+    const int64_t heads = p->per_head ? a->q.heads : 1;
+    const int64_t set = (p->per_batch ? t->batch * heads : 0) + (p->per_head ? t->head[r] : 0);
+    const int64_t *ptr = p->row_ptr + set * (a->q.len + 1) + t->row[r];
+    x->offset = ptr[0], x->count = ptr[1] - ptr[0], x->set = set * p->edges;
+    x->key = p->col ? p->col + x->set + x->offset : NULL;
+  } else {
+    const int32_t *key = (const int32_t *)attn_plan_at_(a->plan, a->plan->at_key) + t->plan->at;
+    x->offset = x->set = 0, x->count = key[r + 1] - key[r];
+    x->key = key + t->n + 1 + key[r];
+  }
+}
+
+/* Where the weights of row r's list go. */
+ATTN_FUNC_ float *attn_list_weights_(const attn_tile_ *t, int r, const attn_list_ *x) {
+  const attn_softmax_ *a = t->a;
+  const int64_t head = t->batch * a->q.heads + t->head[r];
+  return a->edges->weights + head * a->edges->edges + x->offset;
+}
+
+/* The additive terms of a pair that depend on its distance, score units. */
+ATTN_FUNC_ float attn_pair_bias_(const attn_tile_ *t, int r, int64_t key) {
+  const attn_softmax_ *a = t->a;
+  const int64_t at = (a->distance_heads > 1 ? t->head[r] : 0) * a->distances;
+  float x = 0.0f;
+  if (a->distance) x += a->distance[at + t->row[r] - key + a->k.len - 1];
+  if (a->alibi) x += t->slope[r] * (float)attn_abs64_(key - t->pos[r]);
+  if (a->gaussian.center) {
+    const float c = a->gaussian.center[attn_row_number_(a, t->batch, t->head[r], t->row[r])];
+    const float d = (float)((double)key - (double)c);
+    x -= d * d * t->precision[r];
+  }
+  return x;
+}
+
+/* An adaptive span's factor of a pair: 0 < m <= 1 within reach. */
+ATTN_FUNC_ float attn_pair_ramp_(const attn_tile_ *t, int r, int64_t key) {
+  const attn_span *span = &t->a->span;
+  const double away = attn_span_z_(t, r) - (double)(t->pos[r] - key + span->shift);
+  const double m = away / attn_span_ramp_(span) + 1.0;
+  return m < 1.0 ? m > 0.0 ? (float)m : 0.0f : 1.0f;
+}
+
+/* Whether pairs of lists have additive terms, or masks. */
+ATTN_FUNC_ int attn_list_plain_(const attn_softmax_ *a) {
+  return !a->distance && !a->alibi && !a->gaussian.center && !a->span.z && !a->bias.kind &&
+         !(a->edges && a->edges->bias) && !a->factor && !a->mask.kind;
+}
+
+/* The next allowed keys of row r, up to a block of them, with their biases; edge[] says which
+ * entries of the list they are. */
+ATTN_FUNC_ int attn_list_take_(attn_tile_ *t, attn_list_ *x, int r, int32_t *index, int32_t *edge) {
+  const attn_softmax_ *a = t->a;
+  float bias[2]; /* one number of the mask */
+  int n = 0;
+  if (attn_list_plain_(a) && t->lo[r] == 0 && t->hi[r] == a->k.len) {
+    const int64_t left = x->count - x->next;
+    n = left < ATTN_BLOCK_ ? (int)left : ATTN_BLOCK_;
+    if (n) memcpy(index, x->key + x->next, (size_t)n * sizeof *index);
+    for (int e = 0; (a->edges && a->edges->weights) && e < n; e++) edge[e] = (int32_t)(x->next + e);
+    x->next += n;
+    return n;
+  }
+  for (; x->next < x->count && n < ATTN_BLOCK_; x->next++) {
+    const int64_t key = x->key[x->next];
+    float *cell = t->w.bias + n * ATTN_TILE_ + r;
+    if (key < t->lo[r] || key >= t->hi[r]) continue;
+    if (a->mask.kind && !attn_tile_sees_(t, r, key)) continue;
+    *cell = attn_pair_bias_(t, r, key);
+    if (a->span.z && attn_pair_ramp_(t, r, key) == 0.0f) continue;
+    if (a->bias.kind) {
+      const int64_t at = a->bias.k_len > 1 ? key : 0;
+      a->table->widen(bias, t->bias[r] + at * attn_size_(a->bias.dtype), 0, NULL, 1, 1,
+                      a->bias.dtype);
+      if (bias[0] == -INFINITY) continue;
+      *cell += attn_to_unit_(a, bias[0]);
+    }
+    if (a->edges && a->edges->bias) {
+      const float z = a->edges->bias[x->set + x->offset + x->next];
+      if (z == -INFINITY) continue;
+      *cell += attn_to_unit_(a, z);
+    }
+    if (a->factor)
+      t->w.dot[n * ATTN_TILE_ + r] =
+          a->factor[(a->distance_heads > 1 ? t->head[r] : 0) * a->distances + t->row[r] - key +
+                    a->k.len - 1];
+    edge[n] = (int32_t)x->next;
+    index[n++] = (int32_t)key;
+  }
+  return n;
+}
+
+/* E2 of a row's scores, while they still are a row. */
+ATTN_FUNC_ void attn_list_terms_(attn_tile_ *t, float *s, const float *xl_q, int r,
+                                 const int32_t *key, int n) {
+  const attn_softmax_ *a = t->a;
+  float xl[ATTN_BLOCK_];
+  if (a->xl.table.data) {
+    attn_xl_row_(t, xl, xl_q, r, key, n);
+    for (int e = 0; e < n; e++) s[e] += xl[e];
+  }
+  if (a->relative.keys.data) {
+    const int64_t c = attn_relative_clip_(a);
+    for (int e = 0; e < n; e++) {
+      const int64_t d = attn_clamp_(key[e] - t->pos[r], -c, c) - t->rel_first;
+      s[e] += t->w.rel_keys[d * ATTN_TILE_ + r];
+    }
+  }
+  for (int e = 0; a->labels.label && e < n; e++) {
+    const int64_t x = a->labels.label(a->labels.user, t->batch, t->head[r], t->row[r], key[e]);
+    if (x >= 0 && x < a->labels.table.len) s[e] += t->w.labels[x * ATTN_TILE_ + r];
+  }
+}
+
+/* The score map, or the scores of the edges, leave as they are and become weights at the end. */
+ATTN_FUNC_ void attn_list_emit_(attn_tile_ *t, const attn_list_ *x, int r, const int32_t *index,
+                                const int32_t *edge, int n) {
+  const attn_softmax_ *a = t->a;
+  for (int e = 0; e < n; e++) {
+    const float s = t->w.s[e * ATTN_TILE_ + r];
+    if (index[e] < 0) continue;
+    if (a->map.data)
+      ((float *)(void *)attn_at_(&a->map, t->batch, t->head[r], t->row[r]))[index[e]] = s;
+    if (a->edges && a->edges->weights) attn_list_weights_(t, r, x)[edge[e]] = s;
+  }
+}
+
+/* The user's modifier, a row at a time; then what it forbids leaves the lists. */
+ATTN_FUNC_ void attn_list_modify_(attn_tile_ *t, int32_t *const *index, const int *count,
+                                  int most) {
+  int64_t key[ATTN_BLOCK_];
+  attn_tile_natural_(t, t->w.s, most, 0, t->groups, 1);
+  for (int r = 0; r < t->n; r++) {
+    for (int e = 0; e < count[r]; e++) key[e] = index[r][e];
+    if (count[r]) attn_tile_modify_(t, t->w.s, key, count[r], r, r + 1);
+  }
+  attn_tile_natural_(t, t->w.s, most, 0, t->groups, 0);
+  for (int r = 0; r < t->n; r++)
+    for (int e = 0; e < count[r]; e++)
+      if (t->w.s[e * ATTN_TILE_ + r] == -INFINITY) index[r][e] = -1;
+}
+
+/* Rows that are close anyway need not be asked for. */
+ATTN_FUNC_ int attn_list_ahead_(const attn_softmax_ *a, const attn_tensor *x) {
+  return a->k.len > ((int64_t)1 << 18) / (x->dim * attn_size_(x->dtype)) ? ATTN_AHEAD_ : 0;
+}
+
+/* Scores of the next keys of every row: row by row, then transposed. */
+ATTN_FUNC_ void attn_list_scores_(attn_tile_ *t, int32_t *const *index, const int *count,
+                                  int most) {
+  const attn_softmax_ *a = t->a;
+  const attn_table_ *f = a->table;
+  const int64_t dk = a->q.dim;
+  const char *k = attn_at_(&a->k, t->batch, t->head_k, 0);
+  const void *row[ATTN_TILE_];
+  uint64_t lanes[ATTN_BLOCK_ + 1] = {0}, done = 0;
+  attn_modifiers_ mod, set;
+  for (int r = 0; r < t->n; r++) {
+    float *s = t->w.rows + r * ATTN_ROOM_;
+    const float *q = t->w.q_rows + r * dk;
+    f->dots(s, q, k, a->k.stride_len, index[r], count[r], dk, a->k.dtype,
+            attn_list_ahead_(a, &a->k));
+    attn_list_terms_(t, s, q + ATTN_TILE_ * dk, r, index[r], count[r]);
+    for (int e = count[r]; e < most; e++) s[e] = 0.0f;
+    row[r] = s;
+    lanes[count[r]] |= (uint64_t)1 << r;
+  }
+  for (int e = 0; e < most; e++) done |= lanes[e], lanes[e] = attn_tile_all_(t) & ~done;
+  f->pack(t->w.s, row, t->n, most, ATTN_F32, 1.0f, FLT_MIN);
+  memset(&mod, 0, sizeof mod);
+  set = mod;
+  mod.softcap = a->softcap;
+  if (!attn_list_plain_(a)) mod.bias = t->w.bias;
+  if (a->factor) mod.factor = t->w.dot;
+  set.lanes = lanes;
+  for (int r = 0; r < ATTN_TILE_; r++) t->top[r] = -INFINITY;
+  if (a->modify || a->span.z) {
+    f->modify_block(t->w.s, most, 0, t->groups, &mod, t->spare);
+    if (a->modify) attn_list_modify_(t, index, count, most);
+    for (int r = 0; a->span.z && r < t->n; r++)
+      for (int e = 0; e < count[r]; e++)
+        if (index[r][e] >= 0)
+          t->w.s[e * ATTN_TILE_ + r] += (float)attn_log2_(attn_pair_ramp_(t, r, index[r][e]));
+    f->modify_block(t->w.s, most, 0, t->groups, &set, t->top);
+  } else {
+    mod.lanes = lanes;
+    f->modify_block(t->w.s, most, 0, t->groups, &mod, t->top);
+  }
+}
+
+/* Adds what the lists of a tile hold to its state; o_rows has the accumulator by rows. */
+ATTN_FUNC_ void attn_list_values_(attn_tile_ *t, int32_t *const *index, const int *count,
+                                  int most) {
+  const attn_softmax_ *a = t->a;
+  const attn_table_ *f = a->table;
+  const int64_t dv = a->v.dim;
+  const char *v = attn_at_(&a->v, t->batch, t->head_v, 0);
+  void *row[ATTN_TILE_];
+  int kept[ATTN_TILE_];
+  if (a->relu) {
+    f->relu_block(t->w.s, most, 0, t->groups, a->relu->square, t->l, t->count);
+    for (int r = 0; r < ATTN_TILE_; r++) t->alpha[r] = 1.0f;
+  } else {
+    f->softmax_block(t->w.s, most, 0, t->groups, t->m, t->l, t->alpha, t->top, NULL);
+  }
+  if (a->counting) return;
+  for (int r = 0; r < t->n; r++) row[r] = t->w.rows + r * ATTN_ROOM_;
+  f->unpack(row, t->w.s, t->n, most, ATTN_F32, NULL);
+  for (int r = 0; r < t->n; r++) {
+    float *p = (float *)row[r];
+    int n = count[r];
+    if (a->modify) { /* what the modifier forbids is not read */
+      n = 0;
+      for (int e = 0; e < count[r]; e++)
+        if (index[r][e] >= 0) p[n] = p[e], index[r][n++] = index[r][e];
+    }
+    f->axpys(t->w.o_rows + r * dv, p, v, a->v.stride_len, index[r], n, dv, a->v.dtype, t->alpha[r],
+             attn_list_ahead_(a, &a->v));
+    kept[r] = n;
+  }
+  if (!a->relative.values.data) return;
+  const int64_t c = attn_relative_clip_(a);
+  f->scale_block(t->w.rel_values, t->rel_rows, 0, t->groups, t->alpha);
+  for (int r = 0; r < t->n; r++)
+    for (int e = 0; e < kept[r]; e++) {
+      const int64_t d = attn_clamp_(index[r][e] - t->pos[r], -c, c) - t->rel_first;
+      t->w.rel_values[d * ATTN_TILE_ + r] += ((const float *)row[r])[e];
+      t->w.rel_hit[d * ATTN_TILE_ + r] = 1;
+    }
+}
+
+/* Walks the lists of a tile. started = the accumulator holds something; the result too. */
+ATTN_FUNC_ int attn_tile_lists_(attn_tile_ *t, int started) {
+  const attn_softmax_ *a = t->a;
+  const int64_t dk = a->q.dim, dv = a->v.dim;
+  attn_list_ list[ATTN_TILE_];
+  int32_t *index[ATTN_TILE_];
+  int count[ATTN_TILE_], any = 0;
+  void *to[ATTN_TILE_];
+  const void *from[ATTN_TILE_];
+  for (int r = 0; r < t->n; r++) {
+    attn_list_of_(t, r, &list[r]);
+    index[r] = t->w.index + r * ATTN_BLOCK_;
+    if (a->edges && a->edges->weights && !a->counting)
+      for (int64_t e = 0; e < list[r].count; e++) attn_list_weights_(t, r, &list[r])[e] = -INFINITY;
+    to[r] = t->w.q_rows + r * dk;
+  }
+  a->table->unpack(to, t->w.qt, t->n, dk, ATTN_F32, NULL);
+  if (a->xl.table.data) {
+    for (int r = 0; r < t->n; r++) to[r] = t->w.q_rows + (ATTN_TILE_ + r) * dk;
+    a->table->unpack(to, t->w.xl_qt, t->n, dk, ATTN_F32, NULL);
+  }
+  for (int r = 0; r < t->n; r++) from[r] = to[r] = t->w.o_rows + r * dv;
+  if (started)
+    a->table->unpack(to, t->w.ot, t->n, dv, ATTN_F32, NULL);
+  else
+    memset(t->w.o_rows, 0, (size_t)(ATTN_TILE_ * dv) * sizeof(float));
+  for (;;) {
+    int most = 0;
+    for (int r = 0; r < t->n; r++) {
+      int32_t *edges = t->w.index + (ATTN_TILE_ + r) * ATTN_BLOCK_;
+      count[r] = attn_list_take_(t, &list[r], r, index[r], edges);
+      if (count[r] > most) most = count[r];
+      *t->w.pairs += count[r];
+    }
+    if (most == 0) break;
+    any = 1;
+    attn_list_scores_(t, index, count, most);
+    if (!a->counting)
+      for (int r = 0; r < t->n && (a->map.data || a->edges); r++)
+        attn_list_emit_(t, &list[r], r, index[r], t->w.index + (ATTN_TILE_ + r) * ATTN_BLOCK_,
+                        count[r]);
+    attn_list_values_(t, index, count, most);
+  }
+  if (any) a->table->pack(t->w.ot, from, t->n, dv, ATTN_F32, 1.0f, FLT_MIN);
+  return started || any;
+}

@@ -1,0 +1,327 @@
+/* engine/pattern.h owns the working form of a pattern: a tree of nodes, and for a few query rows
+ * the runs of keys they see. engine/atoms.h has the leaves; what a tile is for, engine/schedule.h.
+ *
+ * Rows are lanes, keys are numbers. A leaf says where a lane begins or ceases to see (toggles);
+ * swept in ascending order, toggles become runs; operators merge runs of two operands. */
+
+/* A node. kind is that of the pattern; of compound kinds one piece remains:
+ *   ETC           rows and columns before `first`
+ *   SPARSE_FIXED  the columns of a block: `count` from `first` on
+ *   AXIAL         lines of `count` keys `step` apart
+ *   BLOCKS        the own block, `before` and `after` positions
+ *   RING          first = 1: node 0 is a relay (Star)
+ * Numbers are clamped to where they still mean the same. Unused fields are 0, so that equal nodes
+ * have equal bytes. */
+typedef struct attn_node_ {
+  int64_t kind;
+  int64_t cut;        /* only keys up to p */
+  int64_t causal;     /* draws and trees: causal by themselves */
+  int64_t part, next; /* first part and next part of the same node; 0 = none */
+  int64_t head;       /* 0 where it does not matter */
+  int64_t left, right, step, block, before, after, first, last, count, extra;
+  int64_t rows, columns, ring, overlap, self;
+  int64_t height, width, tile_height, tile_width, top, bottom, order;
+  uint64_t seed;
+  int64_t indices, query_count, stride;
+  const int32_t *index, *queries;
+  const int64_t *row_ptr;
+  const uint8_t *bits;
+  attn_pair_fn pair;
+  attn_rectangle_fn rectangle;
+  void *user;
+} attn_node_;
+
+typedef struct attn_field_ {
+  int64_t q_len, k_len, q_off;
+} attn_field_;
+
+/* Up to ATTN_TILE_ rows, ascending, and the keys that are looked at: first, first + step, ..,
+ * `keys` of them. Runs count those by ordinals. */
+typedef struct attn_rows_ {
+  const attn_field_ *f;
+  int64_t n, step, first, keys;
+  int64_t i[ATTN_TILE_], p[ATTN_TILE_]; /* indices and positions */
+} attn_rows_;
+
+typedef struct attn_runs_ {
+  attn_plan_run_ *run;
+  int64_t count, capacity;
+} attn_runs_;
+
+enum { ATTN_DEPTH_ = 32, ATTN_PARTS_ = 1024, ATTN_LISTS_ = 4 * ATTN_DEPTH_ };
+
+/* What sees: the nodes, and memory for toggles and runs. */
+typedef struct attn_sight_ {
+  const attn_node_ *node;
+  uint64_t *toggle; /* [longest side + 1], 0 between sweeps */
+  attn_marks_ touched;
+  attn_marks_ drawn; /* a set of keys, empty between uses */
+  int64_t lo, hi;    /* the touched range */
+  int64_t toggles;
+  attn_runs_ runs[ATTN_LISTS_]; /* one per depth of the tree, and a spare */
+} attn_sight_;
+
+ATTN_INLINE_ int64_t attn_min64_(int64_t a, int64_t b) { return a < b ? a : b; }
+ATTN_INLINE_ int64_t attn_max64_(int64_t a, int64_t b) { return a > b ? a : b; }
+/* floor(a / b) and ceil(a / b), b > 0 */
+ATTN_INLINE_ int64_t attn_floor_(int64_t a, int64_t b) { return a / b - (a % b < 0); }
+ATTN_INLINE_ int64_t attn_ceil_(int64_t a, int64_t b) { return a / b + (a % b > 0); }
+
+/* Makes room for `need` elements, keeping the first `used`. 0 = no memory. */
+ATTN_FUNC_ int attn_room_(void **data, int64_t *capacity, int64_t used, int64_t need,
+                          int64_t size) {
+  if (need <= *capacity) return 1;
+  const int64_t to = attn_max64_(attn_max64_(need, 256), attn_mul_(*capacity, 2));
+  const int64_t bytes = attn_mul_(to, size);
+  if ((uint64_t)bytes > SIZE_MAX / 2) return 0;
+  void *wide = ATTN_MALLOC((size_t)bytes);
+  if (!wide) return 0;
+  if (used) memcpy(wide, *data, (size_t)(used * size));
+  if (*data) ATTN_FREE(*data);
+  *data = wide, *capacity = to;
+  return 1;
+}
+
+ATTN_FUNC_ int attn_runs_room_(attn_runs_ *r, int64_t more) {
+  void *data = r->run;
+  const int fits =
+      attn_room_(&data, &r->capacity, r->count, r->count + more, (int64_t)sizeof(attn_plan_run_));
+  r->run = (attn_plan_run_ *)data;
+  return fits;
+}
+
+ATTN_INLINE_ void attn_run_put_(attn_runs_ *r, int64_t key, int64_t n, uint64_t lanes) {
+  attn_plan_run_ *x = &r->run[r->count++];
+  x->key = (int32_t)key, x->n = (int32_t)n, x->lanes = lanes;
+}
+
+/* Appends keys behind all others; equal neighbours become one run. */
+ATTN_INLINE_ int attn_run_add_(attn_runs_ *r, int64_t key, int64_t n, uint64_t lanes) {
+  if (!lanes || n <= 0) return 1;
+  if (r->count) {
+    attn_plan_run_ *x = &r->run[r->count - 1];
+    if (x->lanes == lanes && x->key + (int64_t)x->n == key) {
+      x->n += (int32_t)n;
+      return 1;
+    }
+  }
+  if (r->count == r->capacity && !attn_runs_room_(r, 1)) return 0;
+  attn_run_put_(r, key, n, lanes);
+  return 1;
+}
+
+/* lanes see the ordinals lo .. hi - 1, or see them no longer */
+ATTN_INLINE_ void attn_toggle_(attn_sight_ *s, uint64_t lanes, int64_t lo, int64_t hi) {
+  if (lo >= hi) return;
+  s->toggle[lo] ^= lanes, s->toggle[hi] ^= lanes;
+  attn_mark_(&s->touched, lo), attn_mark_(&s->touched, hi);
+  if (lo < s->lo) s->lo = lo;
+  if (hi > s->hi) s->hi = hi;
+  s->toggles += 2;
+}
+
+/* The same for keys, which must lie in 0 .. k_len. */
+ATTN_INLINE_ void attn_toggle_keys_(attn_sight_ *s, const attn_rows_ *t, uint64_t lanes, int64_t lo,
+                                    int64_t hi) {
+  if (t->step > 1) { /* the first ordinals at or after lo and hi */
+    lo = (lo - t->first + t->step - 1) / t->step;
+    hi = (hi - t->first + t->step - 1) / t->step;
+  }
+  attn_toggle_(s, lanes, lo, hi);
+}
+
+/* The keys lo .. hi - 1, wherever they lie; with cut no lane sees past its position. */
+ATTN_FUNC_ void attn_see_(attn_sight_ *s, const attn_rows_ *t, int64_t cut, uint64_t lanes,
+                          int64_t lo, int64_t hi) {
+  if (lo < 0) lo = 0;
+  if (hi > t->f->k_len) hi = t->f->k_len;
+  if (lo >= hi) return;
+  if (cut) { /* positions ascend: the later lanes see all */
+    while (lanes && t->p[attn_lowest_(lanes)] < lo) lanes &= lanes - 1;
+    uint64_t some = lanes;
+    while (lanes && t->p[attn_lowest_(lanes)] + 1 < hi) lanes &= lanes - 1;
+    for (some &= ~lanes; some; some &= some - 1) {
+      const int r = attn_lowest_(some);
+      attn_toggle_keys_(s, t, attn_bit_(r), lo, t->p[r] + 1);
+    }
+  }
+  if (lanes) attn_toggle_keys_(s, t, lanes, lo, hi);
+}
+
+/* Turns all toggles into runs. */
+ATTN_FUNC_ int attn_sweep_(attn_sight_ *s, attn_runs_ *out) {
+  uint64_t lanes = 0;
+  int64_t from = 0;
+  out->count = 0;
+  const int fits = attn_runs_room_(out, s->toggles);
+  for (int64_t w = s->lo >> 12; w <= s->hi >> 12; w++) {
+    uint64_t words = s->touched.words[w];
+    for (s->touched.words[w] = 0; words; words &= words - 1) {
+      const int64_t b = w * 64 + attn_lowest_(words);
+      uint64_t bits = s->touched.bits[b];
+      for (s->touched.bits[b] = 0; bits; bits &= bits - 1) {
+        const int64_t key = b * 64 + attn_lowest_(bits);
+        const uint64_t change = s->toggle[key];
+        s->toggle[key] = 0;
+        if (!change) continue;
+        if (lanes && fits) attn_run_put_(out, from, key - from, lanes);
+        lanes ^= change, from = key;
+      }
+    }
+  }
+  s->lo = INT64_MAX, s->hi = -1, s->toggles = 0;
+  return fits;
+}
+
+/* Takes the drawn keys of a single row, which looks at all keys, as runs; those from end on are
+ * dropped. */
+ATTN_FUNC_ int attn_drain_(attn_sight_ *s, attn_runs_ *out, int64_t n, int64_t end) {
+  int fits = 1;
+  uint64_t bits;
+  for (int64_t from = 0; (bits = attn_unmark_(&s->drawn, &from, n)) != 0;)
+    for (; bits; bits &= bits - 1) {
+      const int64_t key = from + attn_lowest_(bits);
+      fits = fits && (key >= end || attn_run_add_(out, key, 1, 1));
+    }
+  return fits;
+}
+
+/* out = a op b, for UNION, INTERSECT and DIFF */
+ATTN_FUNC_ int attn_combine_(attn_runs_ *out, int64_t op, const attn_runs_ *a,
+                             const attn_runs_ *b) {
+  int64_t x = 0, y = 0, key = 0;
+  out->count = 0;
+  while (x < a->count || (op == ATTN_PATTERN_UNION && y < b->count)) {
+    /* the lanes of both at key, and how far they hold */
+    int64_t end = INT64_MAX;
+    uint64_t in_a = 0, in_b = 0;
+    if (x < a->count) {
+      const attn_plan_run_ *r = &a->run[x];
+      if (r->key > key)
+        end = r->key;
+      else
+        end = r->key + (int64_t)r->n, in_a = r->lanes;
+    }
+    if (y < b->count) {
+      const attn_plan_run_ *r = &b->run[y];
+      if (r->key > key)
+        end = attn_min64_(end, r->key);
+      else
+        end = attn_min64_(end, r->key + (int64_t)r->n), in_b = r->lanes;
+    }
+    const uint64_t lanes = op == ATTN_PATTERN_UNION       ? in_a | in_b
+                           : op == ATTN_PATTERN_INTERSECT ? in_a & in_b
+                                                          : in_a & ~in_b;
+    if (!attn_run_add_(out, key, end - key, lanes)) return 0;
+    key = end;
+    while (x < a->count && a->run[x].key + (int64_t)a->run[x].n <= key) x++;
+    while (y < b->count && b->run[y].key + (int64_t)b->run[y].n <= key) y++;
+  }
+  return 1;
+}
+
+ATTN_FUNC_ int attn_invert_(attn_runs_ *out, const attn_runs_ *a, uint64_t all, int64_t keys) {
+  int64_t key = 0;
+  out->count = 0;
+  for (int64_t x = 0; x < a->count; x++) {
+    const attn_plan_run_ *r = &a->run[x];
+    if (!attn_run_add_(out, key, r->key - key, all) ||
+        !attn_run_add_(out, r->key, r->n, all & ~r->lanes))
+      return 0;
+    key = r->key + (int64_t)r->n;
+  }
+  return attn_run_add_(out, key, keys - key, all);
+}
+
+/* Row r of t, with all keys. */
+ATTN_FUNC_ void attn_rows_one_(attn_rows_ *one, const attn_field_ *f, int64_t i) {
+  one->f = f, one->n = 1;
+  one->step = 1, one->first = 0, one->keys = f->k_len;
+  one->i[0] = i, one->p[0] = i + f->q_off;
+}
+
+ATTN_FUNC_ int attn_leaf_(attn_sight_ *s, const attn_node_ *x, const attn_rows_ *t,
+                          attn_runs_ *out);
+
+/* Leaves the runs of a node in s->runs[d]. 0 = no memory. */
+ATTN_FUNC_ int attn_eval_(attn_sight_ *s, int64_t at, const attn_rows_ *t, int d);
+
+/* (i, j) for the (j, i) of a part, which sees the other way: 64 of our keys are its rows. */
+ATTN_FUNC_ int attn_eval_transposed_(attn_sight_ *s, int64_t part, const attn_rows_ *t, int d) {
+  attn_field_ f;
+  attn_rows_ u;
+  uint64_t a[64];
+  f.q_len = t->f->k_len, f.k_len = t->f->q_len, f.q_off = -t->f->q_off;
+  u.f = &f, u.step = 1, u.first = 0, u.keys = f.k_len;
+  s->runs[d].count = 0;
+  for (int64_t k = 0; k < t->keys; k += 64) {
+    u.n = attn_min64_(64, t->keys - k);
+    for (int64_t r = 0; r < u.n; r++) {
+      u.i[r] = t->first + (k + r) * t->step;
+      u.p[r] = u.i[r] + f.q_off;
+    }
+    if (!attn_eval_(s, part, &u, d + 1)) return 0;
+    const attn_runs_ *in = &s->runs[d + 1];
+    uint64_t any = 0;
+    memset(a, 0, sizeof a);
+    for (int64_t r = 0, x = 0; r < t->n; r++) {
+      while (x < in->count && in->run[x].key + (int64_t)in->run[x].n <= t->i[r]) x++;
+      if (x < in->count && in->run[x].key <= t->i[r]) a[r] = in->run[x].lanes;
+      any |= a[r];
+    }
+    if (!any) continue;
+    attn_transpose_bits_(a);
+    for (int64_t r = 0; r < u.n; r++)
+      if (!attn_run_add_(&s->runs[d], k + r, 1, a[r])) return 0;
+  }
+  return 1;
+}
+
+ATTN_FUNC_ void attn_swap_runs_(attn_runs_ *a, attn_runs_ *b) {
+  const attn_runs_ x = *a;
+  *a = *b, *b = x;
+}
+
+/* s->runs[d] = s->runs[d] op node `at`. */
+ATTN_FUNC_ int attn_eval_onto_(attn_sight_ *s, int64_t op, int64_t at, const attn_rows_ *t, int d) {
+  attn_runs_ *spare = &s->runs[ATTN_LISTS_ - 1];
+  if (op != ATTN_PATTERN_UNION && s->runs[d].count == 0) return 1;
+  if (!attn_eval_(s, at, t, d + 1) || !attn_combine_(spare, op, &s->runs[d], &s->runs[d + 1]))
+    return 0;
+  attn_swap_runs_(spare, &s->runs[d]);
+  return 1;
+}
+
+ATTN_FUNC_ int attn_eval_cut_(attn_sight_ *s, const attn_rows_ *t, int d) {
+  attn_runs_ *spare = &s->runs[ATTN_LISTS_ - 1];
+  attn_see_(s, t, 1, attn_low_bits_(t->n), 0, t->f->k_len);
+  if (!attn_sweep_(s, &s->runs[d + 1]) ||
+      !attn_combine_(spare, ATTN_PATTERN_INTERSECT, &s->runs[d], &s->runs[d + 1]))
+    return 0;
+  attn_swap_runs_(spare, &s->runs[d]);
+  return 1;
+}
+
+ATTN_FUNC_ int attn_eval_(attn_sight_ *s, int64_t at, const attn_rows_ *t, int d) {
+  const attn_node_ *x = &s->node[at];
+  attn_runs_ *out = &s->runs[d], *spare = &s->runs[ATTN_LISTS_ - 1];
+  if (x->kind < ATTN_PATTERN_UNION) { /* all but one cut by themselves */
+    if (!attn_leaf_(s, x, t, out)) return 0;
+    if (x->kind != ATTN_PATTERN_PREDICATE) return 1;
+  } else if (x->kind == ATTN_PATTERN_TRANSPOSE) {
+    if (!attn_eval_transposed_(s, x->part, t, d)) return 0;
+  } else if (x->kind == ATTN_PATTERN_COMPLEMENT) {
+    if (!attn_eval_(s, x->part, t, d) || !attn_invert_(spare, out, attn_low_bits_(t->n), t->keys))
+      return 0;
+    attn_swap_runs_(spare, out);
+  } else {
+    out->count = 0;
+    if (x->part && !attn_eval_(s, x->part, t, d)) return 0;
+    if (!x->part && x->kind == ATTN_PATTERN_INTERSECT && /* of nothing: every pair */
+        !attn_run_add_(out, 0, t->keys, attn_low_bits_(t->n)))
+      return 0;
+    for (int64_t y = x->part ? s->node[x->part].next : 0; y; y = s->node[y].next)
+      if (!attn_eval_onto_(s, x->kind, y, t, d)) return 0;
+  }
+  return !x->cut || attn_eval_cut_(s, t, d);
+}

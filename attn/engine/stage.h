@@ -1,0 +1,272 @@
+/* engine/stage.h owns calls that are made of other calls. Such a call is a function that names its
+ * steps one after another and is walked twice: once to measure, when tensors between the steps are
+ * stand-ins without memory, and once to run, in one block that holds all of them. So everything is
+ * judged and allocated before the first write, by the same text that does the work. */
+
+typedef struct attn_stage_ {
+  attn_error_ *e;
+  const attn_table_ *table;
+  int workers;
+  int run;       /* 0: measuring */
+  attn_ctx ctx;  /* of the inner calls */
+  char *block;   /* null while measuring, and when nothing is needed */
+  int64_t used;  /* bytes of tensors between the steps, so far */
+  int64_t tail;  /* where the workspace of single steps begins: all of `used` */
+  int64_t spare; /* bytes of the step that wants most */
+  int64_t pairs;
+} attn_stage_;
+
+/* Names the steps; 0 = one was rejected. */
+typedef int (*attn_steps_fn_)(attn_stage_ *s, void *job);
+
+ATTN_FUNC_ void *attn_stage_take_(attn_stage_ *s, int64_t n, int64_t size) {
+  char *p = s->block ? s->block + s->used : (char *)(uintptr_t)ATTN_ALIGN_;
+  s->used = attn_add_(s->used, attn_piece_(n, size));
+  return p;
+}
+
+/* A dense f32 tensor for what passes between two steps. */
+ATTN_FUNC_ attn_tensor attn_stage_tensor_(attn_stage_ *s, int64_t batch, int64_t heads, int64_t len,
+                                          int64_t dim) {
+  int64_t n = attn_mul_(attn_mul_(batch, heads), attn_mul_(len, dim));
+  return attn_bhtd(attn_stage_take_(s, n, sizeof(float)), ATTN_F32, batch, heads, len, dim);
+}
+
+/* The output itself where partial results may live in it, else a tensor of its shape. */
+ATTN_FUNC_ attn_tensor attn_stage_part_(attn_stage_ *s, const attn_tensor *o) {
+  if (o->data && o->dtype == ATTN_F32) return *o;
+  return attn_stage_tensor_(s, o->batch, o->heads, o->len, o->dim);
+}
+
+/* Room for one step; it lasts until the next. */
+ATTN_FUNC_ char *attn_stage_spare_(attn_stage_ *s, int64_t bytes) {
+  if (bytes > s->spare) s->spare = bytes;
+  return s->block ? s->block + s->tail : NULL;
+}
+
+ATTN_FUNC_ int attn_stage_done_(attn_stage_ *s, attn_status status) {
+  s->pairs += s->ctx.report.pairs;
+  return status == ATTN_OK ? 1 : attn_reject_(s->e, status, s->ctx.reason);
+}
+
+ATTN_FUNC_ int attn_stage_sdpa_(attn_stage_ *s, attn_tensor o, attn_tensor q, attn_tensor k,
+                                attn_tensor v, const attn_sdpa_params *params) {
+  if (!s->run) {
+    int64_t bytes = attn_sdpa_need_(s->e, o, q, k, v, params, NULL, &s->ctx, -1);
+    if (bytes >= 0) attn_stage_spare_(s, bytes);
+    return bytes >= 0;
+  }
+  s->ctx.workspace = attn_stage_spare_(s, 0), s->ctx.workspace_size = (size_t)s->spare;
+  return attn_stage_done_(s, attn_sdpa(o, q, k, v, params, &s->ctx));
+}
+
+/* Encodings of positions, by themselves. */
+ATTN_FUNC_ int attn_stage_sinusoid_(attn_stage_ *s, attn_tensor y,
+                                    const attn_sinusoid_params *params) {
+  attn_tensor none;
+  memset(&none, 0, sizeof none);
+  if (!s->run) {
+    attn_stage_spare_(s, (int64_t)attn_sinusoid_workspace(y, none, params, &s->ctx));
+    return 1;
+  }
+  s->ctx.workspace = attn_stage_spare_(s, 0), s->ctx.workspace_size = (size_t)s->spare;
+  attn_status status = attn_sinusoid(y, none, params, &s->ctx);
+  s->ctx.report.pairs = 0;
+  return attn_stage_done_(s, status);
+}
+
+/* Rows i0 .. i0 + len - 1, and heads h0 .. h0 + heads - 1, and one batch entry. */
+ATTN_FUNC_ attn_tensor attn_stage_shift_(attn_tensor t, int64_t elements) {
+  if (t.data) t.data = (char *)t.data + elements * attn_size_(t.dtype);
+  return t;
+}
+ATTN_FUNC_ attn_tensor attn_stage_rows_(attn_tensor t, int64_t i0, int64_t len) {
+  if (len > 0 && i0 > 0) t = attn_stage_shift_(t, i0 * t.stride_len);
+  t.len = len;
+  return t;
+}
+ATTN_FUNC_ attn_tensor attn_stage_heads_(attn_tensor t, int64_t h0, int64_t heads) {
+  if (h0 > 0) t = attn_stage_shift_(t, h0 * t.stride_head);
+  t.heads = heads;
+  return t;
+}
+ATTN_FUNC_ attn_tensor attn_stage_entry_(attn_tensor t, int64_t b) {
+  if (b > 0 && t.batch > 1) t = attn_stage_shift_(t, b * t.stride_batch);
+  t.batch = 1;
+  return t;
+}
+
+/* Joins a second part (v2, lse2) to (part, lse) into o, which is part or another tensor. v2 may
+ * have fewer heads than o and one row for all queries: a key seen by all rows is a part whose
+ * output is its value and whose LSE is its score. */
+ATTN_FUNC_ int attn_stage_merge_(attn_stage_ *s, attn_tensor o, attn_tensor part, attn_tensor lse,
+                                 attn_tensor v2, attn_tensor lse2) {
+  const int64_t group = o.heads / v2.heads;
+  if (!s->run) return 1;
+  if (v2.len == 1) v2.stride_len = 0;
+  v2.len = o.len;
+  for (int64_t h = 0; h < v2.heads; h++) {
+    attn_tensor x[4] = {
+        attn_stage_heads_(o, h * group, group), attn_stage_heads_(part, h * group, group),
+        attn_stage_heads_(lse, h * group, group), attn_stage_heads_(lse2, h * group, group)};
+    attn_tensor v = attn_stage_heads_(v2, h, 1);
+    v.heads = group, v.stride_head = 0;
+    if (v2.heads == o.heads) v = v2, x[0] = o, x[1] = part, x[2] = lse, x[3] = lse2;
+    attn_status status = attn_merge(x[0], x[2], x[1], x[2], v, x[3], &s->ctx);
+    s->ctx.report.pairs = 0;
+    if (!attn_stage_done_(s, status)) return 0;
+    if (v2.heads == o.heads) break;
+  }
+  return 1;
+}
+
+/* count items, each run with `each` bytes of its worker; *memory becomes that of worker 0. */
+ATTN_FUNC_ int attn_stage_for_(attn_stage_ *s, int64_t count, attn_item_fn_ item, void *job,
+                               int64_t each, char **memory) {
+  const int pieces = count > 0 ? attn_pieces_(s->workers, count) : 0;
+  char *spare = attn_stage_spare_(s, attn_mul_(each, pieces));
+  if (memory) *memory = spare;
+  if (s->run && count > 0) attn_for_(&s->ctx, pieces, count, item, job);
+  return 1;
+}
+
+/* A stage for the context of a call that passed attn_check_ctx_; query: for attn_<name>_workspace,
+ * which may be asked before parallel_for is set. */
+ATTN_FUNC_ attn_stage_ attn_stage_open_(attn_error_ *e, const attn_table_ *table, int workers,
+                                        const attn_ctx *ctx, int query) {
+  attn_stage_ s;
+  memset(&s, 0, sizeof s);
+  s.e = e, s.table = table, s.workers = workers;
+  s.ctx = attn_before_workspace_(ctx);
+  s.ctx.validate = 0; /* the outer call has judged its arguments */
+  s.ctx.isa = table->isa;
+  if (query && ctx && ctx->workers > 1) s.workers = ctx->workers;
+  return s;
+}
+
+/* Bytes of the whole call; -1 = rejected, INT64_MAX = not addressable. */
+ATTN_FUNC_ int64_t attn_stage_measure_(attn_stage_ *s, attn_steps_fn_ steps, void *job) {
+  s->run = 0, s->used = s->spare = 0;
+  if (!steps(s, job)) return -1;
+  s->spare = attn_piece_(s->spare, 1);
+  const int64_t bytes = attn_add_(s->used, s->spare);
+  return bytes ? attn_workspace_bytes_(bytes, 1) : 0;
+}
+
+/* Measures, takes the memory and runs; with bytes only measures. */
+ATTN_FUNC_ void attn_stage_call_(attn_stage_ *s, attn_ctx *ctx, attn_steps_fn_ steps, void *job,
+                                 const char *path, size_t *bytes) {
+  attn_workspace_ w = {NULL, NULL};
+  const int64_t need = attn_stage_measure_(s, steps, job);
+  if (need < 0) return;
+  if (bytes) {
+    *bytes = need == INT64_MAX ? 0 : (size_t)need;
+    return;
+  }
+  if (need > 0 && !attn_workspace_get_(s->e, &w, ctx, need)) return;
+  s->block = w.base, s->tail = s->used, s->used = 0, s->run = 1;
+  if (steps(s, job)) {
+    attn_report_(ctx, s->table, s->workers, path, "the only path");
+    if (ctx) ctx->report.pairs = s->pairs;
+  }
+  attn_workspace_drop_(&w);
+}
+
+/* Builds the schedule of a pattern into own, for *use, unless the caller's is there. */
+ATTN_FUNC_ int attn_stage_schedule_(attn_stage_ *s, const attn_schedule **use, attn_schedule *own,
+                                    const attn_pattern *pattern, int64_t heads, int64_t len) {
+  if (*use) return 1;
+  attn_status status = attn_schedule_build(own, pattern, heads, len, len, NULL, &s->ctx);
+  if (status != ATTN_OK) return attn_reject_(s->e, status, s->ctx.reason);
+  *use = own;
+  return 1;
+}
+
+/* ---- checks ---------------------------------------------------------------------------------*/
+
+/* What an extent of an operand may be, beside a number. */
+enum { ATTN_ANY_ = -1, ATTN_DIVIDES_ = -2, ATTN_ONE_OR_ALL_ = -3 };
+enum { ATTN_OUT_ = 1, ATTN_OPTIONAL_ = 2, ATTN_IS_F32_ = 4 };
+
+/* One tensor argument: DIVIDES and ONE_OR_ALL are said of .heads, against the query heads. */
+typedef struct attn_operand_ {
+  attn_tensor *t;
+  const attn_words_ *w;
+  int role;
+  int64_t batch, heads, len, dim;
+  const char *rule; /* the sentence about its shape, and type if that is fixed */
+  attn_span_ span;
+} attn_operand_;
+
+ATTN_FUNC_ int attn_check_operand_(attn_error_ *e, attn_operand_ *p, int64_t heads) {
+  attn_tensor *t = p->t;
+  p->span.lo = p->span.hi = 0;
+  if ((p->role & ATTN_OPTIONAL_) && !t->data) return 1;
+  if (!attn_check_tensor_(e, t, p->w, &p->span)) return 0;
+  if ((p->role & ATTN_IS_F32_) && t->dtype != ATTN_F32)
+    return attn_reject_(e, ATTN_E_DTYPE, p->rule);
+  if ((p->batch != ATTN_ANY_ && t->batch != p->batch) ||
+      (p->len != ATTN_ANY_ && t->len != p->len) || (p->dim != ATTN_ANY_ && t->dim != p->dim))
+    return attn_reject_(e, ATTN_E_SHAPE, p->rule);
+  if (p->heads == ATTN_DIVIDES_      ? t->heads < 1 || heads % t->heads != 0
+      : p->heads == ATTN_ONE_OR_ALL_ ? t->heads != 1 && t->heads != heads
+                                     : p->heads != ATTN_ANY_ && t->heads != p->heads)
+    return attn_reject_(e, p->heads == ATTN_DIVIDES_ ? ATTN_E_HEADS : ATTN_E_SHAPE, p->rule);
+  return !(p->role & ATTN_OUT_) || attn_check_rows_(e, t, p->w);
+}
+
+/* No output shares memory with another argument or the workspace, nor does that with an input.
+ * more: spans of plain arrays and masks. */
+ATTN_FUNC_ int attn_check_apart_(attn_error_ *e, const attn_ctx *ctx, const attn_operand_ *p, int n,
+                                 const attn_span_ *more, int m) {
+  attn_span_ work;
+  if (!attn_check_workspace_(e, ctx, &work)) return 0;
+  for (int i = 0; i < n; i++) {
+    if (!(p[i].role & ATTN_OUT_)) continue;
+    for (int k = 0; k < n + m; k++)
+      if (k != i && attn_overlap_(p[i].span, k < n ? p[k].span : more[k - n]))
+        return attn_reject_(e, ATTN_E_OVERLAP, p[i].w->overlap);
+  }
+  for (int k = 0; k < n + m; k++)
+    if (attn_overlap_(work, k < n ? p[k].span : more[k - n]))
+      return attn_reject_(e, ATTN_E_OVERLAP, "ctx.workspace must not share memory with a tensor");
+  return 1;
+}
+
+ATTN_FUNC_ int attn_check_scale_(attn_error_ *e, float scale) {
+  return scale - scale == 0.0f ? 1 : attn_reject_(e, ATTN_E_VALUE, "params.scale must be finite");
+}
+
+/* ---- small steps ----------------------------------------------------------------------------*/
+
+/* lse2[i] = s q_i . k_i, or k_0 for every i: a part of one key of its own. */
+typedef struct attn_own_ {
+  const attn_table_ *table;
+  attn_tensor lse, q, k;
+  double scale;
+  char *memory;
+  int64_t each;
+} attn_own_;
+
+ATTN_FUNC_ void attn_own_item_(void *job, int worker, int64_t index) {
+  const attn_own_ *a = (const attn_own_ *)job;
+  const int64_t b = index / a->q.heads, h = index % a->q.heads, dk = a->q.dim;
+  const int64_t hk = h / (a->q.heads / a->k.heads);
+  float *q = (float *)(void *)(a->memory + worker * a->each), *k = q + dk;
+  for (int64_t i = 0; i < a->q.len; i++) {
+    double sum = 0.0; /* products of floats are exact in double */
+    a->table->widen(q, attn_at_(&a->q, b, h, i), 0, NULL, 1, dk, a->q.dtype);
+    if (i == 0 || a->k.len > 1)
+      a->table->widen(k, attn_at_(&a->k, b, hk, i), 0, NULL, 1, dk, a->k.dtype);
+    for (int64_t c = 0; c < dk; c++) sum += (double)q[c] * (double)k[c];
+    const float x = (float)(sum * a->scale);
+    memcpy(attn_at_(&a->lse, b, h, i), &x, sizeof x);
+  }
+}
+
+ATTN_FUNC_ int attn_stage_own_(attn_stage_ *s, attn_tensor lse, attn_tensor q, attn_tensor k,
+                               float scale) {
+  attn_own_ a = {s->table, lse, q, k, (double)scale, NULL, attn_piece_(attn_mul_(2, q.dim), 4)};
+  if (scale == 0.0f) a.scale = attn_to_bits_(scale) ? 0.0 : 1.0 / sqrt((double)q.dim);
+  return attn_stage_for_(s, attn_mul_(q.batch, q.heads), attn_own_item_, &a, a.each, &a.memory);
+}

@@ -1,0 +1,277 @@
+/* engine/terms.h owns the score terms that need more than a vector operation per score: dot products
+ * with tables of relative vectors (E2), their weights on the value side (E9), and the user's
+ * modifier. */
+
+/* The keys a tile may see, first to last. 0 = none. */
+ATTN_FUNC_ int attn_tile_keys_(const attn_tile_ *t, int64_t *first, int64_t *last) {
+  const attn_plan_ *plan = t->a->plan;
+  *first = INT64_MAX, *last = -1;
+  for (int g = 0; g < t->groups; g++) {
+    if (t->g[g].hi_max - 1 > *last) *last = t->g[g].hi_max - 1;
+    if (t->g[g].hi_max > 0 && t->g[g].lo_min < *first) *first = t->g[g].lo_min;
+  }
+  if (plan && t->plan->count > 0 && t->plan->step > 0) {
+    const attn_plan_run_ *run =
+        (const attn_plan_run_ *)attn_plan_at_(plan, plan->at_run) + t->plan->at;
+    const attn_plan_run_ *end = run + t->plan->count - 1;
+    if (run->key > *first) *first = run->key;
+    const int64_t most = end->key + (int64_t)(end->n - 1) * t->plan->step;
+    if (most < *last) *last = most;
+  }
+  return *first <= *last;
+}
+
+ATTN_FUNC_ int64_t attn_relative_clip_(const attn_softmax_ *a) {
+  return ((a->relative.keys.data ? a->relative.keys.len : a->relative.values.len) - 1) / 2;
+}
+
+/* Before a tile's first block: dots of its queries with the vectors of every label and distance that
+ * occurs, and the biases of Transformer-XL. */
+ATTN_FUNC_ void attn_tile_terms_(attn_tile_ *t) {
+  const attn_softmax_ *a = t->a;
+  const attn_table_ *f = a->table;
+  const int64_t dk = a->q.dim, h = t->head[0];
+  const double s = a->scale * a->unit;
+  int64_t first, last;
+  t->rel_rows = t->rel_first = 0;
+  if ((a->relative.keys.data || a->relative.values.data) && attn_tile_keys_(t, &first, &last)) {
+    const int64_t c = attn_relative_clip_(a);
+    int64_t near = INT64_MAX, far = INT64_MIN;
+    for (int g = 0; g < t->groups; g++) {
+      if (t->g[g].pos_min < near) near = t->g[g].pos_min;
+      if (t->g[g].pos_max > far) far = t->g[g].pos_max;
+    }
+    t->rel_first = attn_clamp_(first - far, -c, c);
+    t->rel_rows = attn_clamp_(last - near, -c, c) - t->rel_first + 1;
+    if (a->relative.keys.data)
+      f->score_block(t->w.rel_keys, t->w.qt,
+                     attn_table_row_(&a->relative.keys, h, t->rel_first + c),
+                     a->relative.keys.stride_len, t->rel_rows, dk, 0, t->groups, t->spare);
+  }
+  if (a->labels.label) {
+    const int64_t n = a->labels.table.len;
+    f->score_block(t->w.labels, t->w.qt, attn_table_row_(&a->labels.table, h, 0),
+                   a->labels.table.stride_len, n, dk, 0, t->groups, t->spare);
+    for (int64_t e = 0; a->labels.bias && e < n; e++) {
+      const float x = (float)attn_clamp_f64_((double)a->labels.bias[e * a->q.heads + h] * s);
+      for (int r = 0; r < t->n; r++) t->w.labels[e * ATTN_TILE_ + r] += x;
+    }
+  }
+  if (a->xl.table.data) { /* last: the other terms use the plain queries */
+    for (int64_t c = 0; c < dk; c++) {
+      const float u = a->xl.content_bias ? a->xl.content_bias[h * dk + c] : 0.0f;
+      const float v = a->xl.distance_bias ? a->xl.distance_bias[h * dk + c] : 0.0f;
+      const float us = (float)((double)u * s), vs = (float)((double)v * s);
+      float *x = t->w.qt + c * ATTN_TILE_, *y = t->w.xl_qt + c * ATTN_TILE_;
+      for (int r = 0; r < t->groups * ATTN_GROUP_; r++) y[r] = x[r] + vs, x[r] += us;
+    }
+  }
+}
+
+/* Which row of relative vectors the lanes of group g want for a key; -1 = not the same one. */
+ATTN_FUNC_ int64_t attn_relative_row_(const attn_tile_ *t, int g, int64_t key, int64_t c) {
+  if (key - t->g[g].pos_min <= -c) return -c - t->rel_first;
+  if (key - t->g[g].pos_max >= c) return c - t->rel_first;
+  return -1;
+}
+
+/* The entries from e on, before end, that want the same row as e. */
+ATTN_FUNC_ int attn_relative_run_(const attn_tile_ *t, const attn_block_ *b, int g, int e, int end,
+                                  int64_t c) {
+  const int64_t row = attn_relative_row_(t, g, attn_block_key_(b, e), c);
+  int n = 1;
+  while (e + n < end && attn_relative_row_(t, g, attn_block_key_(b, e + n), c) == row) n++;
+  return n;
+}
+
+/* s[key][lane] += q . keys[distance] for a segment. Most keys lie beyond the clipping distance of a
+ * whole lane group: they get one row. */
+ATTN_FUNC_ void attn_block_relative_keys_(attn_tile_ *t, const attn_block_ *b,
+                                          const attn_segment_ *seg) {
+  static const int32_t back[ATTN_BLOCK_] = {0};
+  const int64_t c = attn_relative_clip_(t->a);
+  attn_modifiers_ mod;
+  memset(&mod, 0, sizeof mod);
+  mod.back = back;
+  for (int g = seg->g0; g < seg->g1; g++)
+    for (int e = seg->at, n; e < seg->at + seg->n; e += n) {
+      const int64_t row = attn_relative_row_(t, g, attn_block_key_(b, e), c);
+      float *s = t->w.s + e * ATTN_TILE_;
+      n = attn_relative_run_(t, b, g, e, seg->at + seg->n, c);
+      if (row >= 0) {
+        mod.table = t->w.rel_keys + row * ATTN_TILE_;
+        t->a->table->modify_block(s, n, g, g + 1, &mod, t->spare);
+        continue;
+      }
+      for (int i = 0; i < n; i++)
+        for (int r = g * ATTN_GROUP_; r < (g + 1) * ATTN_GROUP_ && r < t->n; r++) {
+          const int64_t d = attn_clamp_(attn_block_key_(b, e + i) - t->pos[r], -c, c);
+          s[i * ATTN_TILE_ + r] += t->w.rel_keys[(d - t->rel_first) * ATTN_TILE_ + r];
+        }
+    }
+}
+
+ATTN_FUNC_ void attn_tile_relative_clear_(attn_tile_ *t) {
+  if (!t->a->relative.values.data || t->rel_rows == 0) return;
+  memset(t->w.rel_values, 0, (size_t)(t->rel_rows * ATTN_TILE_) * sizeof(float));
+  memset(t->w.rel_hit, 0, (size_t)(t->rel_rows * ATTN_TILE_));
+}
+
+/* Whether row r may see entry e by what the driver knows; a bias may still forbid it. */
+ATTN_FUNC_ int attn_block_sees_(const attn_tile_ *t, const attn_block_ *b, int e, int r) {
+  const int64_t key = attn_block_key_(b, e);
+  return t->lo[r] <= key && key < t->hi[r] && !(b->by_lane && !(b->lanes[e] >> r & 1));
+}
+
+/* Whether row r reads entry e. By the masks, not by the score: an allowed score may be -inf, and its
+ * value is read; what a user's modifier forbids can only be seen in the score. */
+ATTN_FUNC_ int attn_block_reads_(const attn_tile_ *t, const attn_block_ *b, int e, int r) {
+  const int64_t cell = e * ATTN_TILE_ + r;
+  return attn_block_sees_(t, b, e, r) && !(b->mod.key && b->mod.key[e] == -INFINITY) &&
+         !(b->mod.bias && b->mod.bias[cell] == -INFINITY) &&
+         !(t->a->modify && t->w.s[cell] == -INFINITY);
+}
+
+/* Notes the distances at which each row has a key; before scores become weights. */
+ATTN_FUNC_ void attn_block_relative_hits_(attn_tile_ *t, const attn_block_ *b) {
+  const int64_t c = attn_relative_clip_(t->a);
+  for (int e = 0; e < b->n; e++)
+    for (int r = 0; r < t->n; r++) {
+      const int64_t d = attn_clamp_(attn_block_key_(b, e) - t->pos[r], -c, c) - t->rel_first;
+      if (attn_block_reads_(t, b, e, r)) t->w.rel_hit[d * ATTN_TILE_ + r] = 1;
+    }
+}
+
+/* Adds the block's weights to the sums by distance. */
+ATTN_FUNC_ void attn_block_relative_values_(attn_tile_ *t, const attn_block_ *b, int started) {
+  static const float one = 1.0f;
+  const int64_t c = attn_relative_clip_(t->a);
+  const attn_table_ *f = t->a->table;
+  for (int g = 0; g < t->groups; g++)
+    if (started && b->end[g] > 0) f->scale_block(t->w.rel_values, t->rel_rows, g, g + 1, t->alpha);
+  for (int i = 0; i < b->count; i++) {
+    const int end = b->seg[i].at + b->seg[i].n;
+    for (int g = b->seg[i].g0; g < b->seg[i].g1; g++)
+      for (int e = b->seg[i].at, n; e < end; e += n) {
+        const int64_t row = attn_relative_row_(t, g, attn_block_key_(b, e), c);
+        const float *p = t->w.s + e * ATTN_TILE_;
+        n = attn_relative_run_(t, b, g, e, end, c);
+        if (row >= 0) {
+          f->value_block(t->w.rel_values + row * ATTN_TILE_, p, &one, 0, n, 1, g, g + 1, NULL, 0);
+          continue;
+        }
+        for (int j = 0; j < n; j++)
+          for (int r = g * ATTN_GROUP_; r < (g + 1) * ATTN_GROUP_ && r < t->n; r++) {
+            const int64_t d = attn_clamp_(attn_block_key_(b, e + j) - t->pos[r], -c, c);
+            t->w.rel_values[(d - t->rel_first) * ATTN_TILE_ + r] += p[j * ATTN_TILE_ + r];
+          }
+      }
+  }
+}
+
+ATTN_FUNC_ void attn_block_labels_(attn_tile_ *t, const attn_block_ *b, const attn_segment_ *seg) {
+  const attn_labels *z = &t->a->labels;
+  for (int e = seg->at; e < seg->at + seg->n; e++)
+    for (int r = seg->g0 * ATTN_GROUP_; r < seg->g1 * ATTN_GROUP_ && r < t->n; r++) {
+      if (!attn_block_sees_(t, b, e, r)) continue;
+      const int64_t x = z->label(z->user, t->batch, t->head[r], t->row[r], attn_block_key_(b, e));
+      if (x >= 0 && x < z->table.len) t->w.s[e * ATTN_TILE_ + r] += t->w.labels[x * ATTN_TILE_ + r];
+    }
+}
+
+/* t->w.dot = (q + v) . table[p - j] for a tile of consecutive rows and consecutive keys. Between
+ * them only n + 63 distances occur: they are computed once, as scores of table rows in falling order,
+ * and read along diagonals by transposing, shifting each row and transposing back. The next block's
+ * first 63 are this one's last. */
+ATTN_FUNC_ void attn_block_xl_lined_(attn_tile_ *t, const attn_block_ *b) {
+  const attn_softmax_ *a = t->a;
+  const attn_table_ *f = a->table;
+  const int64_t more = t->n - 1, far = t->pos[t->n - 1], stride = a->xl.table.stride_len;
+  const int64_t most = far - b->j0 - a->xl.first; /* row of entry 0 */
+  const int64_t count = b->n + more, done = t->xl_next == b->j0 ? more : 0;
+  const int64_t from = attn_clamp_(most - (a->xl.table.len - 1), done, count);
+  const int64_t to = attn_clamp_(most + 1, from, count);
+  void *row[ATTN_GROUP_];
+  const void *src[ATTN_GROUP_];
+  float *dots = t->w.xl_dots;
+  for (int64_t e = done; e < count; e++) /* distances that no allowed pair has */
+    if (e < from || e >= to) memset(dots + e * ATTN_TILE_, 0, ATTN_TILE_ * sizeof(float));
+  if (to > from)
+    f->score_block(dots + from * ATTN_TILE_, t->w.xl_qt,
+                   attn_table_row_(&a->xl.table, t->head[0], most - from), -stride, to - from,
+                   a->q.dim, 0, t->groups, t->spare);
+  for (int g = 0; g < t->groups; g++) {
+    const int r0 = g * ATTN_GROUP_, n = t->n - r0 < ATTN_GROUP_ ? t->n - r0 : ATTN_GROUP_;
+    const int64_t last = t->pos[r0 + n - 1];
+    for (int r = 0; r < n; r++) {
+      float *x = t->w.rows + r * ATTN_ROOM_;
+      row[r] = x, src[r] = x + (last - t->pos[r0 + r]);
+    }
+    f->unpack(row, dots + (far - last) * ATTN_TILE_ + r0, n, b->n + n - 1, ATTN_F32, NULL);
+    f->pack(t->w.dot + r0, src, n, b->n, ATTN_F32, 1.0f, FLT_MIN);
+  }
+  memmove(dots, dots + b->n * ATTN_TILE_, (size_t)(more * ATTN_TILE_) * sizeof(float));
+  t->xl_next = b->j0 + b->n;
+}
+
+/* The same for one row and any keys, as out[e]; q is row r of the transposed-back queries. */
+ATTN_FUNC_ void attn_xl_row_(const attn_tile_ *t, float *out, const float *q, int r,
+                             const int32_t *key, int n) {
+  const attn_xl *z = &t->a->xl;
+  int32_t row[ATTN_BLOCK_];
+  for (int e = 0; e < n; e++)
+    row[e] = (int32_t)attn_clamp_(t->pos[r] - key[e] - z->first, 0, z->table.len - 1);
+  t->a->table->dots(out, q, attn_table_row_(&z->table, t->head[0], 0), z->table.stride_len, row, n,
+                    t->a->q.dim, ATTN_F32, 0);
+}
+
+ATTN_FUNC_ void attn_block_xl_(attn_tile_ *t, const attn_block_ *b) {
+  const attn_softmax_ *a = t->a;
+  void *row[ATTN_TILE_];
+  const void *src[ATTN_TILE_];
+  int32_t key[ATTN_BLOCK_];
+  if (t->lined && !b->gathered) {
+    attn_block_xl_lined_(t, b);
+    return;
+  }
+  for (int e = 0; e < b->n; e++) key[e] = (int32_t)attn_block_key_(b, e);
+  for (int r = 0; r < t->n; r++) row[r] = t->w.q_rows + r * a->q.dim;
+  a->table->unpack(row, t->w.xl_qt, t->n, a->q.dim, ATTN_F32, NULL);
+  for (int r = 0; r < t->n; r++) {
+    float *x = t->w.rows + r * ATTN_ROOM_;
+    attn_xl_row_(t, x, (const float *)row[r], r, key, b->n);
+    src[r] = x;
+  }
+  a->table->pack(t->w.dot, src, t->n, b->n, ATTN_F32, 1.0f, FLT_MIN);
+}
+
+/* Scores to natural units, or back from them. */
+ATTN_FUNC_ void attn_tile_natural_(const attn_tile_ *t, float *s, int64_t n, int g0, int g1,
+                                   int natural) {
+  float by[ATTN_TILE_];
+  const double unit = t->a->unit;
+  if (unit == 1.0) return;
+  for (int r = 0; r < ATTN_TILE_; r++) by[r] = (float)(natural ? 1.0 / unit : unit);
+  t->a->table->scale_block(s, n, g0, g1, by);
+}
+
+/* Hands scores [key][lane], in natural units, to the user's modifier. */
+ATTN_FUNC_ void attn_tile_modify_(const attn_tile_ *t, float *s, const int64_t *key, int64_t n,
+                                  int r0, int r1) {
+  attn_score_tile tile;
+  memset(&tile, 0, sizeof tile);
+  tile.score = s + r0, tile.key_stride = ATTN_TILE_, tile.query_stride = 1;
+  tile.batch = t->batch, tile.keys = n, tile.queries = r1 - r0;
+  tile.key = key, tile.query = t->row + r0, tile.position = t->pos + r0, tile.head = t->head + r0;
+  t->a->modify(t->a->modify_user, &tile);
+}
+
+ATTN_FUNC_ void attn_block_modify_(attn_tile_ *t, const attn_block_ *b, const attn_segment_ *seg) {
+  int64_t key[ATTN_BLOCK_];
+  const int r1 = seg->g1 * ATTN_GROUP_;
+  for (int e = 0; e < seg->n; e++) key[e] = attn_block_key_(b, seg->at + e);
+  float *s = t->w.s + seg->at * ATTN_TILE_;
+  attn_tile_natural_(t, s, seg->n, seg->g0, seg->g1, 1);
+  attn_tile_modify_(t, s, key, seg->n, seg->g0 * ATTN_GROUP_, r1 < t->n ? r1 : t->n);
+  attn_tile_natural_(t, s, seg->n, seg->g0, seg->g1, 0);
+}

@@ -1,0 +1,348 @@
+/* function_cases.cpp owns one entry for each function beside attn_sdpa that is not a single pass
+ * over data of elementwise_cases.cpp: position encodings, predicted priors, compositions. */
+#include <array>
+#include <deque>
+#include <random>
+#include <vector>
+
+#include "case.h"
+#include "problem.h"
+
+namespace {
+
+constexpr int64_t kDim = 64;
+
+/* A call with its data and its work: multiply-adds, or bytes where nothing else counts. */
+struct Call {
+  std::deque<std::vector<float>> floats;
+  std::deque<std::vector<int32_t>> ints;
+  std::mt19937 random{1};
+  double flops = 0, bytes = 0;
+  std::function<attn_status(attn_ctx *)> run;
+  std::function<size_t(const attn_ctx *)> size;
+  attn_schedule schedule{};
+
+  ~Call() { attn_schedule_free(&schedule); }
+
+  float *numbers(int64_t n, float size) {
+    std::uniform_real_distribution<float> d(-1.73f * size, 1.73f * size);
+    floats.emplace_back((size_t)n);
+    for (float &f : floats.back()) f = d(random);
+    return floats.back().data();
+  }
+
+  attn_tensor rows(int64_t heads, int64_t len, int64_t dim, float size = 1) {
+    return attn_bhtd(numbers(heads * len * dim, size), ATTN_F32, 1, heads, len, dim);
+  }
+
+  /* 0, step, 2 step, .. */
+  int32_t *steps(int64_t n, int64_t step) {
+    ints.emplace_back();
+    for (int64_t i = 0; i < n; i++) ints.back().push_back((int32_t)(i * step));
+    return ints.back().data();
+  }
+
+  /* So many pairs of width kDim. */
+  void pairs(int64_t n) { flops = 4.0 * (double)n * (double)kDim; }
+};
+
+using CallMaker = std::function<void(Call &)>;
+
+/* Calls with multiply-adds take turns with dense attention at T = 4096. */
+class CallCase : public Case {
+ public:
+  CallCase(attn_isa isa, const CallMaker &make) : Case(isa), isa_(isa) {
+    make(call_);
+    if (!call_.run) {
+      failure = "no schedule";
+      return;
+    }
+    ctx_.isa = isa;
+    workspace_.resize(call_.size(&ctx_) + 1);
+    contest.add("ours", call_.flops > 0 ? call_.flops : call_.bytes, [this] {
+      ctx_.workspace = workspace_.data();
+      ctx_.workspace_size = workspace_.size();
+      failure = case_check(call_.run(&ctx_), ctx_, isa_);
+      return failure.empty();
+    });
+    if (call_.flops <= 0) return;
+    problem_shape dense = {};
+    dense.heads = 1;
+    dense.tq = 4096;
+    dense.dk = kDim;
+    if (!problem_init(&base_, &dense, &base_ctx_)) failure = "out of memory";
+    contest.add("base", base_.flops, [this] {
+      failure = case_check(problem_run(&base_, isa_, &base_ctx_), base_ctx_, isa_);
+      return failure.empty();
+    });
+  }
+
+  ~CallCase() override { problem_free(&base_); }
+
+  void counters(benchmark::State &state) override {
+    const Contender &us = contest[0];
+    auto &c = state.counters;
+    c["ms"] = 1e3 * us.work / us.best();
+    c["rounds"] = (double)us.rates.size();
+    if (call_.flops <= 0) {
+      c["GB_per_second"] = us.best() * 1e-9;
+      c["bytes"] = call_.bytes;
+      return;
+    }
+    c["GFLOPS"] = us.best() * 1e-9;
+    c["percent"] = 100 * us.best() * 1e-9 / contest.peak();
+    c["base_ratio"] = us.best() / contest[1].best();
+    c["base_ratio_median"] = us.median() / contest[1].median();
+  }
+
+ private:
+  attn_isa isa_;
+  Call call_;
+  problem base_{};
+  std::vector<char> workspace_;
+  attn_ctx ctx_{}, base_ctx_{};
+};
+
+/* --- Position encodings: bytes of x and y. */
+
+void sinusoid(Call &c, int64_t len) {
+  attn_tensor x = c.rows(1, len, 512), y = c.rows(1, len, 512);
+  attn_sinusoid_params p = {};
+  c.bytes = 8.0 * (double)(len * 512);
+  c.run = [=](attn_ctx *ctx) { return attn_sinusoid(y, x, &p, ctx); };
+  c.size = [=](const attn_ctx *ctx) { return attn_sinusoid_workspace(y, x, &p, ctx); };
+}
+
+void universal_signal(Call &c, int64_t len) {
+  attn_tensor x = c.rows(1, len, 512), y = c.rows(1, len, 512);
+  attn_universal_params p = {};
+  p.step = 3;
+  c.bytes = 8.0 * (double)(len * 512);
+  c.run = [=](attn_ctx *ctx) { return attn_universal_signal(y, x, &p, ctx); };
+  c.size = [=](const attn_ctx *ctx) { return attn_universal_signal_workspace(y, x, &p, ctx); };
+}
+
+void learned_position(Call &c, int64_t len) {
+  attn_tensor x = c.rows(1, len, 512), y = c.rows(1, len, 512), table = c.rows(1, len, 512);
+  attn_learned_params p = {};
+  c.bytes = 12.0 * (double)(len * 512);
+  c.run = [=](attn_ctx *ctx) { return attn_learned_position(y, x, table, &p, ctx); };
+  c.size = [=](const attn_ctx *ctx) {
+    return attn_learned_position_workspace(y, x, table, &p, ctx);
+  };
+}
+
+/* --- Priors and spans from the content. */
+
+void gaussian_window(Call &c) {
+  constexpr int64_t len = 4096, heads = 8;
+  attn_tensor q = c.rows(heads, len, kDim), k = c.rows(heads, len, kDim);
+  float *center = c.numbers(heads * len, 1), *precision = c.numbers(heads * len, 1);
+  attn_gaussian_params p = {};
+  p.w_p = c.numbers(heads * kDim * kDim, 0.1f);
+  p.u_p = c.numbers(heads * kDim, 0.1f);
+  p.u_d = c.numbers(heads * kDim, 0.1f);
+  c.flops = (double)(heads * len) * (2.0 * kDim * kDim + 4.0 * kDim);
+  c.run = [=](attn_ctx *ctx) { return attn_gaussian_window(center, precision, q, k, &p, ctx); };
+  c.size = [=](const attn_ctx *ctx) {
+    return attn_gaussian_window_workspace(center, precision, q, k, &p, ctx);
+  };
+}
+
+/* A Gaussian of sigma 1 has 17 keys with weight; its flops are those of the values alone. */
+void hard_gaussian(Call &c) {
+  constexpr int64_t len = 16384;
+  attn_tensor v = c.rows(1, len, kDim), o = c.rows(1, len, kDim);
+  attn_hard_gaussian_params p = {};
+  c.flops = 2.0 * 17 * (double)(len * kDim);
+  c.run = [=](attn_ctx *ctx) { return attn_hard_gaussian(o, v, &p, ctx); };
+  c.size = [=](const attn_ctx *ctx) { return attn_hard_gaussian_workspace(o, v, &p, ctx); };
+}
+
+void span_predict(Call &c) {
+  constexpr int64_t len = 4096, width = 512, heads = 8;
+  attn_tensor x = c.rows(1, len, width);
+  float *z = c.numbers(heads * len, 1), *v = c.numbers(heads * width, 0.05f);
+  c.flops = 2.0 * (double)(heads * len * width);
+  c.run = [=](attn_ctx *ctx) { return attn_span_predict(z, x, v, nullptr, heads, 1024, ctx); };
+  c.size = [=](const attn_ctx *ctx) {
+    return attn_span_predict_workspace(z, x, v, nullptr, heads, 1024, ctx);
+  };
+}
+
+/* --- Compositions, one head; schedules are made beforehand. */
+
+constexpr int64_t kLong = 16384;
+
+void star_satellites(Call &c) {
+  attn_tensor q = c.rows(1, kLong, kDim), k = c.rows(1, kLong, kDim), v = c.rows(1, kLong, kDim),
+              o = c.rows(1, kLong, kDim), k_relay = c.rows(1, 1, kDim),
+              v_relay = c.rows(1, 1, kDim);
+  attn_star_params p = {};
+  p.k_own = c.rows(1, kLong, kDim);
+  p.v_own = c.rows(1, kLong, kDim);
+  c.pairs(kLong * 5);
+  c.run = [=](attn_ctx *ctx) {
+    return attn_star_satellites(o, q, k, v, k_relay, v_relay, &p, ctx);
+  };
+  c.size = [=](const attn_ctx *ctx) {
+    return attn_star_satellites_workspace(o, q, k, v, k_relay, v_relay, &p, ctx);
+  };
+}
+
+void star_relay(Call &c) {
+  attn_tensor q = c.rows(8, 1, kDim), k_relay = c.rows(8, 1, kDim), v_relay = c.rows(8, 1, kDim),
+              o = c.rows(8, 1, kDim), k = c.rows(8, 4096, kDim), v = c.rows(8, 4096, kDim);
+  attn_star_params p = {};
+  c.pairs(8 * (4096 + 1));
+  c.run = [=](attn_ctx *ctx) { return attn_star_relay(o, q, k_relay, v_relay, k, v, &p, ctx); };
+  c.size = [=](const attn_ctx *ctx) {
+    return attn_star_relay_workspace(o, q, k_relay, v_relay, k, v, &p, ctx);
+  };
+}
+
+/* Half of Longformer's 512 on each side, 16 global tokens with projections of their own. */
+void longformer(Call &c) {
+  constexpr int64_t n = 16, w = 256;
+  attn_tensor q = c.rows(1, kLong, kDim), k = c.rows(1, kLong, kDim), v = c.rows(1, kLong, kDim),
+              o = c.rows(1, kLong, kDim);
+  attn_longformer_params p = {};
+  c.ints.push_back({w});
+  p.window = c.ints.back().data();
+  p.global = c.steps(n, 1);
+  p.globals = n;
+  p.q_global = c.rows(1, n, kDim);
+  p.k_global = c.rows(1, kLong, kDim);
+  p.v_global = c.rows(1, kLong, kDim);
+  if (attn_longformer_schedule(&c.schedule, &p, 1, kLong, 0, nullptr) != ATTN_OK) return;
+  p.schedules = &c.schedule;
+  attn_schedule_info info;
+  attn_schedule_describe(&info, &c.schedule);
+  c.pairs(info.pairs + n * kLong);
+  c.run = [=](attn_ctx *ctx) { return attn_longformer(o, q, k, v, &p, ctx); };
+  c.size = [=](const attn_ctx *ctx) { return attn_longformer_workspace(o, q, k, v, &p, ctx); };
+}
+
+void etc(Call &c) {
+  constexpr int64_t longs = 4096, globals = 256, radius = 84;
+  attn_tensor q_long = c.rows(1, longs, kDim), q_global = c.rows(1, globals, kDim),
+              o_long = c.rows(1, longs, kDim), o_global = c.rows(1, globals, kDim);
+  attn_tensor k_long = c.rows(1, longs, kDim), k_global = c.rows(1, globals, kDim),
+              v_long = c.rows(1, longs, kDim), v_global = c.rows(1, globals, kDim);
+  std::array<attn_tensor, ATTN_ETC_PIECES> k = {k_long, k_global, k_global, k_long},
+                                           v = {v_long, v_global, v_global, v_long};
+  attn_etc_params p = {};
+  p.radius = radius;
+  int64_t band = longs * (2 * radius + 1) - radius * (radius + 1);
+  c.pairs(band + longs * globals + globals * (globals + longs));
+  c.run = [=](attn_ctx *ctx) {
+    return attn_etc(o_long, o_global, q_long, q_global, k.data(), v.data(), &p, ctx);
+  };
+  c.size = [=](const attn_ctx *ctx) {
+    return attn_etc_workspace(o_long, o_global, q_long, q_global, k.data(), v.data(), &p, ctx);
+  };
+}
+
+void tree(Call &c, bool labels) {
+  constexpr int64_t tokens = 4096, side = 4;
+  int64_t n = attn_tree_nodes(tokens);
+  attn_tensor q = c.rows(1, n, kDim), k = c.rows(1, n, kDim), v = c.rows(1, n, kDim),
+              o = c.rows(1, n, kDim);
+  attn_tree_params p = {};
+  p.tokens = tokens;
+  p.k = side;
+  attn_pattern pattern = attn_pattern_tree(tokens, side);
+  if (attn_schedule_build(&c.schedule, &pattern, 1, n, n, nullptr, nullptr) != ATTN_OK) return;
+  p.schedule = &c.schedule;
+  if (labels) p.table = c.rows(1, (2 * side + 1) * 14, kDim, 0.1f);
+  attn_schedule_info info;
+  attn_schedule_describe(&info, &c.schedule);
+  c.pairs(info.pairs);
+  c.run = [=](attn_ctx *ctx) { return attn_tree(o, q, k, v, &p, ctx); };
+  c.size = [=](const attn_ctx *ctx) { return attn_tree_workspace(o, q, k, v, &p, ctx); };
+}
+
+void segmented(Call &c, attn_integrate integrate) {
+  constexpr int64_t segment = 256;
+  attn_tensor q = c.rows(1, kLong, kDim), k = c.rows(1, kLong, kDim), v = c.rows(1, kLong, kDim),
+              o = c.rows(1, kLong, kDim);
+  attn_segmented_params p = {};
+  attn_pattern pattern = attn_pattern_blocks(segment, 0, 0);
+  if (attn_schedule_build(&c.schedule, &pattern, 1, kLong, kLong, nullptr, nullptr) != ATTN_OK)
+    return;
+  p.length = segment;
+  p.integrate = integrate;
+  p.schedule = &c.schedule;
+  c.pairs(kLong * segment + (integrate == ATTN_INTEGRATE_TOKEN ? kLong * kLong / segment : 0));
+  c.run = [=](attn_ctx *ctx) { return attn_segmented(o, q, k, v, &p, ctx); };
+  c.size = [=](const attn_ctx *ctx) { return attn_segmented_workspace(o, q, k, v, &p, ctx); };
+}
+
+/* Sentences of 64 tokens, paragraphs of 16 sentences, the whole. */
+void hierarchy(Call &c) {
+  constexpr int64_t units[] = {kLong, kLong / 64, kLong / 1024};
+  attn_tensor x = c.rows(1, kLong, kDim), o = c.rows(1, kLong, kDim);
+  auto shape = std::make_shared<std::vector<int64_t>>(units, units + 3);
+  auto offsets = std::make_shared<std::vector<const int32_t *>>();
+  offsets->push_back(c.steps(units[1] + 1, 64));
+  offsets->push_back(c.steps(units[2] + 1, 16));
+  attn_hierarchy_params p = {};
+  p.levels = 3;
+  p.units = shape->data();
+  p.offsets = offsets->data();
+  c.pairs(units[0] * 64 + units[1] * 16 + units[2] * units[2]);
+  c.run = [=](attn_ctx *ctx) { return (void)shape, (void)offsets, attn_hierarchy(o, x, &p, ctx); };
+  c.size = [=](const attn_ctx *ctx) { return attn_hierarchy_workspace(o, x, &p, ctx); };
+}
+
+/* A segment behind a memory of the same length; all multiply-adds of the layer count. */
+void xl_layer(Call &c) {
+  constexpr int64_t len = 512, wide = 512, heads = 8;
+  attn_tensor x = c.rows(1, len, wide), o = c.rows(1, len, wide);
+  attn_xl_layer_params p = {};
+  p.heads = heads;
+  p.mem = c.rows(1, len, wide);
+  for (attn_tensor *w : {&p.w_q, &p.w_k, &p.w_r, &p.w_v, &p.w_o}) *w = c.rows(1, wide, wide, 0.04f);
+  p.u = c.numbers(wide, 0.1f);
+  p.v = c.numbers(wide, 0.1f);
+  double pairs = (double)(heads * len) * ((double)len + (double)(len + 1) / 2);
+  c.flops = 2.0 * (double)(wide * wide) * (double)(8 * len) + 6.0 * pairs * (double)kDim;
+  c.run = [=](attn_ctx *ctx) { return attn_xl_layer(o, x, &p, ctx); };
+  c.size = [=](const attn_ctx *ctx) { return attn_xl_layer_workspace(o, x, &p, ctx); };
+}
+
+struct Entry {
+  const char *name; /* before the tier */
+  const char *shape;
+  CallMaker make;
+};
+
+}  // namespace
+
+void register_functions(const Selection &sel) {
+  attn_isa isa = sel.isa;
+  const Entry entries[] = {
+      {"sinusoid", "T:512/d:512", [](Call &c) { sinusoid(c, 512); }},
+      {"sinusoid", "T:16384/d:512", [](Call &c) { sinusoid(c, 16384); }},
+      {"universal_signal", "T:512/d:512", [](Call &c) { universal_signal(c, 512); }},
+      {"learned_position", "T:512/d:512", [](Call &c) { learned_position(c, 512); }},
+      {"gaussian_window", "T:4096/d:64/h:8", gaussian_window},
+      {"hard_gaussian", "T:16384/d:64", hard_gaussian},
+      {"span_predict", "T:4096/d:512/h:8", span_predict},
+      {"star_satellites", "width:1/T:16384/d:64", star_satellites},
+      {"star_relay", "T:4096/d:64/h:8", star_relay},
+      {"longformer", "window:512/globals:16/T:16384/d:64", longformer},
+      {"etc", "radius:84/globals:256/T:4096/d:64", etc},
+      {"tree", "k:4/tokens:4096/d:64", [](Call &c) { tree(c, false); }},
+      {"tree", "k:4/tokens:4096/d:64/labels", [](Call &c) { tree(c, true); }},
+      {"segmented", "length:256/T:16384/d:64", [](Call &c) { segmented(c, ATTN_INTEGRATE_NONE); }},
+      {"segmented", "length:256/T:16384/d:64/integrate:token",
+       [](Call &c) { segmented(c, ATTN_INTEGRATE_TOKEN); }},
+      {"hierarchy", "levels:3/T:16384/d:64", hierarchy},
+      {"xl_layer", "T:512/mem:512/d:64/h:8", xl_layer},
+  };
+  for (const Entry &e : entries)
+    case_register(
+        std::string(e.name) + "/f32/" + attn_isa_name(isa) + "/" + e.shape,
+        [isa, e] { return std::make_unique<CallCase>(isa, e.make); }, sel.seconds());
+}

@@ -1,0 +1,99 @@
+/* patterns.cpp owns the definitions behind patterns.h. */
+#include "patterns.h"
+
+#include <random>
+
+namespace {
+
+constexpr int64_t kLong = 16384, kShort = 4096, kSide = 128; /* kSide^2 = kLong */
+constexpr uint64_t kSeed = 1;
+
+std::vector<int32_t> every(int64_t step, int64_t n) {
+  std::vector<int32_t> index;
+  for (int64_t i = 0; i < n; i++) index.push_back((int32_t)(i * step));
+  return index;
+}
+
+/* For patterns without data of their own. */
+PatternSpec plain(const std::string &name, int64_t len, bool brief, attn_pattern p) {
+  return {name, len, brief, [p](PatternData &d) { d.pattern = p; }};
+}
+
+attn_pattern causal(attn_pattern p) {
+  p.causal = 1;
+  return p;
+}
+
+attn_pattern image_2d(attn_image_order order) {
+  attn_pattern p = attn_pattern_image_2d(kSide, kSide, 16, 16, 8, 8);
+  p.bottom = 8;
+  p.order = order;
+  return p;
+}
+
+PatternSpec longformer(const std::string &where, int64_t step, bool brief) {
+  return {"pattern:longformer/window:512/globals:16" + where, kLong, brief, [step](PatternData &d) {
+            d.lists.push_back(every(step, 16));
+            d.pattern = attn_pattern_longformer(256, 1, d.lists[0].data(), 16);
+          }};
+}
+
+PatternSpec scattered(int64_t percent, bool brief) {
+  return {"pattern:csr/density:" + std::to_string(percent), kShort, brief,
+          [percent](PatternData &d) {
+            std::mt19937 random((unsigned)percent);
+            unsigned below = (unsigned)((double)percent / 100 * 4294967296.0);
+            d.lists.emplace_back();
+            d.row_ptr.push_back(0);
+            for (int64_t i = 0; i < kShort; i++) {
+              for (int64_t j = 0; j < kShort; j++)
+                if (random() < below) d.lists[0].push_back((int32_t)j);
+              d.row_ptr.push_back((int64_t)d.lists[0].size());
+            }
+            d.pattern = attn_pattern_csr(d.row_ptr.data(), d.lists[0].data(), d.row_ptr.back());
+          }};
+}
+
+}  // namespace
+
+PatternSpec pattern_band_of(int64_t len) {
+  return plain("pattern:band/window:512", len, true, attn_pattern_band(256, 256));
+}
+
+std::vector<PatternSpec> scattered_list() {
+  return {scattered(1, false), scattered(2, false), scattered(5, true), scattered(10, false),
+          scattered(20, false)};
+}
+
+std::vector<PatternSpec> pattern_list() {
+  attn_sparse_use merged = ATTN_SPARSE_MERGED;
+  return {
+      pattern_band_of(kLong),
+      plain("pattern:band/window:512/causal", kLong, false, causal(attn_pattern_band(511, 0))),
+      plain("pattern:blocks/block:256", kLong, true, attn_pattern_blocks(256, 0, 0)),
+      plain("pattern:bigbird/block:64", kLong, true, attn_pattern_bigbird(64, kSeed)),
+      plain("pattern:bigbird/block:64", kShort, false, attn_pattern_bigbird(64, kSeed)),
+      longformer("", 1, true),
+      longformer("/spread", kLong / 16, false),
+      plain("pattern:image_2d/tile:16/flange:8", kLong, true, image_2d(ATTN_IMAGE_NONE)),
+      plain("pattern:image_2d/tile:16/flange:8/order:block", kLong, false,
+            image_2d(ATTN_IMAGE_BLOCK)),
+      plain("pattern:neighbourhood/radius:8", kLong, false,
+            attn_pattern_neighbourhood(kSide, kSide, 8)),
+      plain("pattern:dilated/window:128/dilation:4", kLong, false, attn_pattern_dilated(64, 64, 4)),
+      plain("pattern:dilated/window:256/dilation:4", kLong, true,
+            attn_pattern_dilated(128, 128, 4)),
+      plain("pattern:strided/stride:128", kLong, true, attn_pattern_strided(128)),
+      plain("pattern:strided/stride:128/causal", kLong, false, causal(attn_pattern_strided(128))),
+      plain("pattern:sparse_strided/stride:128", kLong, true,
+            attn_pattern_sparse_strided(128, merged)),
+      plain("pattern:sparse_fixed/block:128/columns:8", kLong, false,
+            attn_pattern_sparse_fixed(128, 8, merged)),
+      plain("pattern:sparse_fixed/block:128/columns:32", kLong, true,
+            attn_pattern_sparse_fixed(128, 32, merged)),
+      plain("pattern:random_blocks/block:64/count:8", kLong, true,
+            attn_pattern_random_blocks(64, 8, kSeed)),
+      plain("pattern:random/count:64", kShort, true, attn_pattern_random(64, kSeed)),
+      plain("pattern:random/count:64", kLong, false, attn_pattern_random(64, kSeed)),
+  };
+}

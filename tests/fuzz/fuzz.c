@@ -1,0 +1,31 @@
+/* fuzz.c owns the choice of what an input's bytes mean: a call of attn_sdpa, attn_relu, attn_edges,
+ * attn_merge, attn_rope or attn_exp, or a pattern and what is done with it. About half of the calls
+ * are valid; the others have a flaw or three. Everything a call may touch has exactly the memory it
+ * may touch, so under the address sanitizer every stray access ends the run. */
+
+#include "library.h"
+
+#include "pattern.h"
+#include "rows.h"
+#include "sdpa.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+  input in = {data, data + size};
+  switch (below(&in, 16)) {
+    case 5: fuzz_merge(&in); break;
+    case 6: fuzz_rope(&in); break;
+    case 7: fuzz_exp(&in); break;
+    case 8:
+    case 9: fuzz_sdpa(&in, 1); break;
+    case 10: fuzz_relu(&in); break;
+    case 11: fuzz_edges(&in); break;
+    case 12:
+    case 13:
+    case 14:
+    case 15: fuzz_pattern(&in); break;
+    default: fuzz_sdpa(&in, 0); break;
+  }
+  return 0;
+}

@@ -1,0 +1,104 @@
+/* tests/golden_compound.c owns the compound calls whose bits are golden: one of each. */
+
+#include "compound.h"
+
+enum { T = 70, DK = 24, DV = 20 };
+
+static attn_tensor exact(test_rng *rng, int64_t heads, int64_t len, int64_t dim) {
+  attn_tensor t = test_tensor(ATTN_F32, TEST_BHTD, 1, heads, len, dim);
+  test_fill(t, rng, test_exact);
+  return t;
+}
+
+static attn_status star(attn_tensor o, attn_tensor lse, test_rng *rng, attn_ctx *ctx) {
+  attn_tensor q = exact(rng, 2, T, DK), k = exact(rng, 1, T, DK), v = exact(rng, 2, T, DV);
+  attn_star_params p;
+  memset(&p, 0, sizeof p);
+  p.lse = lse, p.width = 5;
+  p.k_own = exact(rng, 2, T, DK), p.v_own = exact(rng, 2, T, DV);
+  attn_tensor k_relay = exact(rng, 2, 1, DK), v_relay = exact(rng, 1, 1, DV);
+  return attn_star_satellites(o, q, k, v, k_relay, v_relay, &p, ctx);
+}
+
+static attn_status longformer(attn_tensor o, attn_tensor lse, test_rng *rng, attn_ctx *ctx) {
+  static const int32_t window[2] = {7, 3}, dilation[2] = {1, 4}, global[3] = {0, 31, 69};
+  attn_tensor q = exact(rng, 2, T, DK), k = exact(rng, 2, T, DK), v = exact(rng, 2, T, DV);
+  attn_longformer_params p;
+  memset(&p, 0, sizeof p);
+  p.lse = lse, p.window = window, p.dilation = dilation, p.global = global, p.globals = 3;
+  p.q_global = exact(rng, 2, 3, DK), p.k_global = k, p.v_global = exact(rng, 2, T, DV);
+  return attn_longformer(o, q, k, v, &p, ctx);
+}
+
+static attn_status etc(attn_tensor o, attn_tensor lse, test_rng *rng, attn_ctx *ctx) {
+  attn_tensor q = exact(rng, 2, T, DK), qg = exact(rng, 2, 9, DK), k[4], v[4];
+  attn_tensor other = test_tensor(ATTN_F32, TEST_BHTD, 1, 2, 9, DV);
+  attn_etc_params p;
+  memset(&p, 0, sizeof p);
+  p.lse_long = lse, p.radius = 11, p.by_distance = 1, p.clip = 3;
+  p.table_long = exact(rng, 2, 8, DK), p.table_global = exact(rng, 1, 8, DK);
+  for (int n = 0; n < 4; n++) {
+    int64_t rows = n == ATTN_ETC_L2G || n == ATTN_ETC_G2G ? 9 : T;
+    k[n] = exact(rng, 2, rows, DK), v[n] = exact(rng, 1, rows, DV);
+  }
+  return attn_etc(o, other, q, qg, k, v, &p, ctx);
+}
+
+static attn_status tree(attn_tensor o, attn_tensor lse, test_rng *rng, attn_ctx *ctx) {
+  attn_tensor q = exact(rng, 2, T, DK), k = exact(rng, 2, T, DK), v = exact(rng, 2, T, DV);
+  attn_tree_params p;
+  memset(&p, 0, sizeof p);
+  p.lse = lse, p.tokens = 33, p.k = 2; /* 33 + 17 + 9 + 5 + 3 + 2 + 1 = 70 nodes */
+  p.table = exact(rng, 1, 5 * 7, DK);
+  return attn_tree(o, q, k, v, &p, ctx);
+}
+
+static attn_status segmented(attn_tensor o, attn_tensor lse, test_rng *rng, attn_ctx *ctx) {
+  attn_tensor q = exact(rng, 2, T, DK), k = exact(rng, 1, T, DK), v = exact(rng, 2, T, DV);
+  attn_segmented_params p;
+  memset(&p, 0, sizeof p);
+  p.lse = lse, p.length = 12, p.causal = 1, p.integrate = ATTN_INTEGRATE_TOKEN;
+  p.aggregate.kind = ATTN_AGGREGATE_ATTENTION;
+  p.aggregate.w = exact(rng, 2, DV, 5);
+  p.aggregate.u = exact(rng, 1, 1, 5).data;
+  p.w_v = exact(rng, 1, DV, DV);
+  return attn_segmented(o, q, k, v, &p, ctx);
+}
+
+static attn_status hierarchy(attn_tensor o, attn_tensor lse, test_rng *rng, attn_ctx *ctx) {
+  static const int32_t offsets[6] = {0, 9, 30, 31, 50, T};
+  static const int32_t *const all[1] = {offsets};
+  static const int64_t units[2] = {T, 5};
+  attn_hierarchy_params p;
+  memset(&p, 0, sizeof p);
+  test_fill_value(lse, 0);
+  p.levels = 2, p.units = units, p.offsets = all;
+  return attn_hierarchy(o, exact(rng, 2, T, DV), &p, ctx);
+}
+
+static attn_status xl(attn_tensor o, attn_tensor lse, test_rng *rng, attn_ctx *ctx) {
+  attn_xl_layer_params p;
+  memset(&p, 0, sizeof p);
+  p.lse = lse, p.heads = 2, p.mem = exact(rng, 1, 40, 150), p.scale = 0.01f;
+  p.w_q = exact(rng, 1, 150, 2 * DK), p.w_k = exact(rng, 1, 150, 2 * DK);
+  p.w_r = exact(rng, 1, 150, 2 * DK), p.w_v = exact(rng, 1, 150, 2 * DV);
+  return attn_xl_layer(o, exact(rng, 1, T, 150), &p, ctx);
+}
+
+static const struct {
+  const char *name;
+  attn_status (*call)(attn_tensor o, attn_tensor lse, test_rng *rng, attn_ctx *ctx);
+} calls[] = {{"star", star},           {"longformer", longformer}, {"etc", etc},    {"tree", tree},
+             {"segmented", segmented}, {"hierarchy", hierarchy},   {"xl layer", xl}};
+
+const char *golden_compound(int n, attn_tensor *o, attn_tensor *lse) {
+  if (n >= (int)(sizeof calls / sizeof *calls)) return NULL;
+  test_rng rng = test_seed(4000 + (uint64_t)n);
+  attn_ctx ctx = test_ctx();
+  if (o) {
+    *o = test_tensor(ATTN_F32, TEST_BHTD, 1, 2, T, DV);
+    *lse = test_tensor(ATTN_F32, TEST_BHTD, 1, 2, T, 1);
+    assert_int_equal(calls[n].call(*o, *lse, &rng, &ctx), ATTN_OK);
+  }
+  return calls[n].name;
+}
