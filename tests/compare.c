@@ -111,11 +111,15 @@ void test_compare(const test_call *call, const char *what) {
           }
         }
         if (!params->map.data) continue;
+        double least = 1.2e-38;
+#ifdef __arm__ /* flushes subnormals, also before the division by a sum below 1 (a span's ramp) */
+        if (params->span.z) least = 1e-36;
+#endif
         for (int64_t j = 0; j < k->len; j++) {
           double got = oracle_get(&params->map, b, h, i, j), want = row.p[j];
           double unsure = 2e-6 + 2 * score;
           if (want > 0) unsure += EPSILON * (fabs(row.lse) * 4 + row.size[j] * 8);
-          if (close(got, want, unsure * want + 1.2e-38 * (want > 0))) continue;
+          if (close(got, want, unsure * want + least * (want > 0))) continue;
           fail_msg("%s: map[%d,%d,%d,%d] is %.9g, not %.9g", what, (int)b, (int)h, (int)i, (int)j,
                    got, want);
         }

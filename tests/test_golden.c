@@ -284,7 +284,11 @@ static uint64_t hash_compound(int n) {
 void api_bits_golden(void **state) {
   (void)state;
   for (int n = 0; n < CASES; n++) {
-    if (test_isa == ATTN_ISA_SCALAR) {
+    int by_bound = test_isa == ATTN_ISA_SCALAR;
+#ifdef __arm__ /* flushes the subnormal weights that a span's ramp makes */
+    by_bound |= (cases[n].features & (TERMS * TERM_SPAN)) != 0;
+#endif
+    if (by_bound) {
       test_call call = build(&cases[n], n);
       test_check(&call, cases[n].name);
       test_mem_release();
