@@ -63,7 +63,7 @@ test-header: attn.h ## check the header as a file: compilers, standards, symbols
 
 # --- sanitizers ---------------------------------------------------------------------------------
 
-SANITIZE_FLAGS := -std=gnu11 -g -fno-omit-frame-pointer -fno-sanitize-recover=all -I.
+SANITIZE_FLAGS := -std=gnu11 -g -DATTN_SMALL -fno-omit-frame-pointer -fno-sanitize-recover=all -I.
 # Optimising sanitized kernels takes minutes; unoptimised they are fast enough.
 SANITIZE_O := -O0
 # tests/tests.mk may name the runner's sources; by default every C file beside it is one.
@@ -78,11 +78,18 @@ $(SANITIZED): $(BUILD)/sanitize/runner-%: attn.h $(wildcard tests/*.[ch])
 	$* $(SANITIZE_FLAGS) $(SANITIZE_O) -fsanitize=address,undefined -o $@ $(TEST_SOURCES) $(TEST_LIBS) \
 	  -lcmocka -lpthread -lm
 
+# Each tier under one of the two: gcc takes the best one here, clang the others.
+SANITIZE_TIERS := $(if $(filter x86_64 i%86,$(shell uname -m)),$(if $(shell grep -m1 avx512f \
+  /proc/cpuinfo 2>/dev/null),avx512) avx2,neon) scalar
 sanitize-address: $(SANITIZED)
 	@for runner in $^; do \
-	  echo "== $$runner"; \
-	  ASAN_OPTIONS=detect_stack_use_after_return=1:allocator_may_return_null=1 \
-	    ATTN_TEST_SCALE=small $$runner || exit 1; \
+	  case $$runner in *clang) tiers='$(wordlist 2,3,$(SANITIZE_TIERS))' ;; \
+	    *) tiers=$(firstword $(SANITIZE_TIERS)) ;; esac; \
+	  for tier in $$tiers; do \
+	    echo "== $$runner, $$tier"; \
+	    ASAN_OPTIONS=detect_stack_use_after_return=1:allocator_may_return_null=1 \
+	      ATTN_TEST_SCALE=small $$runner --isa $$tier || exit 1; \
+	  done; \
 	done
 
 sanitize-thread: attn.h
@@ -97,7 +104,7 @@ sanitize-thread: attn.h
 # --- fuzzing ------------------------------------------------------------------------------------
 
 FUZZ_PARTS := $(wildcard tests/fuzz/*.[ch])
-FUZZ_FLAGS := -std=gnu11 -g1 -fno-omit-frame-pointer -fno-sanitize-recover=all -I.
+FUZZ_FLAGS := -std=gnu11 -g1 -DATTN_SMALL -fno-omit-frame-pointer -fno-sanitize-recover=all -I.
 
 $(BUILD)/fuzz/fuzz: attn.h $(FUZZ_PARTS)
 	@mkdir -p $(@D)

@@ -24,12 +24,17 @@
  *   every tier inside this header, and the fastest one that processor and operating system
  *   support is chosen at run time. Compile with -O2: kernels built at -O0 are correct and slow.
  *
- *   Functions: attn_sdpa (attention), attn_merge (partial results), attn_relu (rectified weights),
- *   attn_edges (key lists); attn_pattern_*, attn_schedule_* (sparse patterns); attn_star_*,
- *   attn_longformer, attn_etc, attn_tree, attn_segmented, attn_hierarchy, attn_xl_layer (whole
- *   mechanisms); attn_rope, attn_sinusoid, attn_universal_signal, attn_learned_position,
+ *   Functions: attn_sdpa (attention), attn_cache_* (a cache of pages, and attention over it),
+ *   attn_merge (partial results), attn_relu (rectified weights), attn_edges (key lists);
+ *   attn_pattern_*, attn_schedule_* (sparse patterns); attn_star_*,
+ *   attn_longformer, attn_etc, attn_tree, attn_segmented, attn_hierarchy, attn_xl_layer,
+ *   attn_recursive (whole mechanisms); attn_segment*, attn_memory_*, attn_usage, attn_compress*,
+ *   attn_attention_loss, attn_rebuild_loss (memories of earlier segments); attn_knn_search,
+ *   attn_knn_lm, attn_spalm, attn_memorizing, attn_recall_append (memories that are searched);
+ *   attn_rope, attn_sinusoid, attn_universal_signal, attn_learned_position,
  *   attn_alibi_slopes, attn_t5_bucket (positions); attn_gaussian_window, attn_hard_gaussian,
- *   attn_span_* (priors and spans); attn_exp; attn_bhtd, attn_bthd, attn_mask_* (views);
+ *   attn_span_* (priors and spans); attn_exp; attn_quantize, attn_dequantize (int8,
+ *   int4 and e4m3 rows); attn_bhtd, attn_bthd, attn_mask_*, attn_scales_dense (views);
  *   attn_isa_* (tiers); attn_<name>_workspace (memory). Each is documented where it is declared,
  *   below.
  *
@@ -38,10 +43,12 @@
  *   last extent (dim) is contiguous. Any other stride is legal: [B,T,H,D] as well as [B,H,T,D],
  *   packed QKV, 0 to broadcast an input, negative to walk backwards. Pointers are aligned to
  *   their elements and no more. f32, f16 and bf16 mix freely between q, k, v and o; arithmetic is
- *   f32. Inputs may overlap each other (V a slice of K). Outputs overlap nothing; overlap is
+ *   f32. k and v of attn_sdpa and attn_relu may also be quantised: I8, I4 (two numbers to a byte),
+ *   E4M3, with a scale for each row, or each group of columns, and zero points, as attn_quantize
+ *   makes them. Inputs may overlap each other (V a slice of K). Outputs overlap nothing; overlap is
  *   judged by the range of addresses from a view's first to its last element, so an output
- *   interleaved with an input in one buffer is rejected too. A cache is a view of the whole buffer
- *   whose .len is then lowered to the keys it holds; a slice also moves .data.
+ *   interleaved with an input in one buffer is rejected too. A plain cache is a view of the whole
+ *   buffer whose .len is then lowered to the keys it holds; a slice also moves .data.
  *
  * 3. OPTIONS
  *   Every call takes a params struct; NULL or {0} means the paper's defaults. Where 0 itself is
@@ -83,8 +90,16 @@
  *   of several phases keeps three numbers a row (and a row of output that is not f32), a term by
  *   distance T numbers a head. A schedule itself is 0.3 to 3 KB per 64 queries, or a list of
  *   keys where they are scattered. There is no global state but two integers that cache the
- *   choice of tier. Inputs are read in place: nothing is packed or copied, except that 16-bit K
- *   and V are widened a block at a time.
+ *   choice of tier. Inputs are read in place: nothing is packed or copied, except that K
+ *   and V of other types than f32 are widened a block at a time.
+ *   Across calls, an attn_cache keeps keys and values in pages that any number of sequences share, in
+ *   memory of yours (attn_cache_open), in any storage type:
+ *     attn_cache_append(&cache, &sequence, 1, k, v, NULL, NULL);      // a prompt, or one token
+ *     attn_cache_sdpa(o, q, &cache, &sequence, 1, &causal, NULL);     // queries at its end
+ *     attn_cache_fork(&cache, &other, &sequence, NULL);               // shares all pages
+ *     attn_cache_rollback(&cache, &other, other.len - 3, NULL);       // as if never appended
+ *   Appending costs O(rows), whatever is stored; with window and sinks the pages are a ring.
+ *   docs/examples/cache.c is a whole program.
  *
  * 7. THREADS
  *   Calls are serial unless ctx.parallel_for and ctx.workers are set. The callback runs
@@ -132,6 +147,7 @@
  *   ATTN_STATIC              make every function static (the header then serves one file)
  *   ATTN_MALLOC(size), ATTN_FREE(ptr)   both or none; malloc and free
  *   ATTN_NO_AVX2, ATTN_NO_AVX512, ATTN_NO_NEON   leave a tier out
+ *   ATTN_SMALL               one copy of each loop for all storage types: less code, slower 16-bit rows
  *   ATTN_NO_GETENV           do not read ATTN_ISA from the environment
  *   ATTN_USE_SLEEF           take exp and tanh from SLEEF (link with -lsleef): its 1.0 ULP bounds,
  *                            other bits than without
@@ -874,19 +890,41 @@ ATTN_FUNC_ void ATTN_FN_(divide)(float *x, const float *y) {
 /* kernels/rows.h owns work on rows: storage types, transposition between rows and lanes, and row
  * functions (exp, weights, blend, rotation). Tails touch only the elements that exist. */
 
-/* n <= lanes numbers from p, which points at element i of a row of the given kind */
+/* n <= lanes numbers from element i of a row of any kind on; of 8 bits and fewer, the numbers that
+ * stand there, without zero and scale, i even. */
+ATTN_OUTLINE_ ATTN_VF_ ATTN_FN_(load_any)(const void *row, int64_t i, int n, int kind) {
+  unsigned char t[4 * ATTN_W_] = {0};
+  const int64_t at = kind == ATTN_I4    ? i / 2
+                     : kind >= ATTN_I8  ? i
+                     : kind == ATTN_F32 ? 4 * i
+                                        : 2 * i;
+  const int bytes = kind == ATTN_I4    ? (n + 1) / 2
+                    : kind >= ATTN_I8  ? n
+                    : kind == ATTN_F32 ? 4 * n
+                                       : 2 * n;
+  for (int c = 0; c < bytes; c++) t[c] = ((const unsigned char *)row)[at + c];
+  switch (kind) {
+    case ATTN_F32: return ATTN_V_LOAD_((const float *)(const void *)t);
+    case ATTN_F16: return ATTN_V_LOAD_F16_((const uint16_t *)(const void *)t);
+    case ATTN_BF16: return ATTN_V_LOAD_BF16_((const uint16_t *)(const void *)t);
+    case ATTN_I8: return ATTN_V_LOAD_I8_(t);
+    case ATTN_I4: return ATTN_V_LOAD_I4_(t);
+    default: return ATTN_V_LOAD_E4M3_(t);
+  }
+}
+
+/* The same, in line where it is fast and small: whole vectors of a kind known here. */
 ATTN_INLINE_ ATTN_VF_ ATTN_FN_(load)(const void *row, int64_t i, int n, int kind) {
   if (kind == ATTN_F32) {
     const float *p = (const float *)row + i;
     return n == ATTN_W_ ? ATTN_V_LOAD_(p) : ATTN_V_LOAD_PART_(p, n);
   }
-  const uint16_t *p = (const uint16_t *)row + i;
-  uint16_t t[ATTN_W_] = {0};
-  if (n != ATTN_W_) {
-    for (int c = 0; c < n; c++) t[c] = p[c];
-    p = t;
-  }
-  return kind == ATTN_F16 ? ATTN_V_LOAD_F16_(p) : ATTN_V_LOAD_BF16_(p);
+  if (!ATTN_SPECIALISE_ || n != ATTN_W_) return ATTN_FN_(load_any)(row, i, n, kind);
+  if (kind == ATTN_F16) return ATTN_V_LOAD_F16_((const uint16_t *)row + i);
+  if (kind == ATTN_BF16) return ATTN_V_LOAD_BF16_((const uint16_t *)row + i);
+  if (kind == ATTN_I8) return ATTN_V_LOAD_I8_((const unsigned char *)row + i);
+  if (kind == ATTN_I4) return ATTN_V_LOAD_I4_((const unsigned char *)row + i / 2);
+  return ATTN_V_LOAD_E4M3_((const unsigned char *)row + i);
 }
 
 ATTN_INLINE_ void ATTN_FN_(store)(void *row, int64_t i, ATTN_VF_ v, int n, int kind) {
@@ -1055,17 +1093,68 @@ ATTN_INLINE_ void ATTN_FN_(widen_kind)(float *dst, const void *src, int64_t stri
   }
 }
 
+/* columns c..end of a row that have one scale */
+ATTN_INLINE_ void ATTN_FN_(widen_part)(float *dst, const void *row, int64_t c, int64_t end,
+                                       const int kind, const float *zero, float scale) {
+  const ATTN_VF_ z = ATTN_V_SET1_(zero ? *zero : 0.0f), s = ATTN_V_SET1_(scale);
+  for (; c + ATTN_W_ <= end; c += ATTN_W_) {
+    ATTN_VF_ x = ATTN_FN_(load)(row, c, ATTN_W_, kind);
+    if (zero) x = ATTN_V_SUB_(x, z);
+    ATTN_V_STORE_(dst + c, ATTN_V_MUL_(x, s));
+  }
+  if (c < end) {
+    const int w = (int)(end - c);
+    ATTN_VF_ x = ATTN_FN_(load)(row, c, w, kind);
+    if (zero) x = ATTN_V_SUB_(x, z);
+    ATTN_FN_(store)(dst, c, ATTN_V_MUL_(x, s), w, ATTN_F32);
+  }
+}
+
+ATTN_INLINE_ void ATTN_FN_(widen_scaled)(float *dst, const void *src, int64_t stride,
+                                         const int32_t *index, int64_t n, int64_t dim,
+                                         const int kind, const attn_rows_scale_ *s) {
+  const int64_t bytes = attn_bytes_((attn_dtype)kind, dim);
+  const int64_t step = attn_bytes_((attn_dtype)kind, stride);
+  const int64_t group = s && s->group ? s->group : dim;
+  for (int64_t r = 0; r < n; r++, dst += dim) {
+    const int64_t at = index ? index[r] : r;
+    const char *row = (const char *)src + at * step;
+    const float *scale = s && s->scale ? s->scale + at * s->stride : NULL;
+    const float *zero = s && s->zero ? s->zero + at * s->stride : NULL;
+    if (index && r + ATTN_AHEAD_ < n)
+      ATTN_FN_(ahead)((const char *)src + index[r + ATTN_AHEAD_] * step, bytes);
+    for (int64_t c = 0, g = 0; c < dim; c += group, g++)
+      ATTN_FN_(widen_part)(dst, row, c, dim - c < group ? dim : c + group, kind,
+                           zero ? zero + g : NULL, scale ? scale[g] : 1.0f);
+  }
+}
+
 ATTN_FUNC_ void ATTN_FN_(widen)(float *dst, const void *src, int64_t stride, const int32_t *index,
-                                int64_t n, int64_t dim, attn_dtype dtype) {
+                                int64_t n, int64_t dim, attn_dtype dtype,
+                                const attn_rows_scale_ *scales) {
 #if ATTN_SPECIALISE_
   switch (dtype) {
-    case ATTN_F32: ATTN_FN_(widen_kind)(dst, src, stride, index, n, dim, ATTN_F32); return;
-    case ATTN_F16: ATTN_FN_(widen_kind)(dst, src, stride, index, n, dim, ATTN_F16); return;
+#define ATTN_CASE_(type)                                         \
+  case type:                                                     \
+    ATTN_FN_(widen_kind)(dst, src, stride, index, n, dim, type); \
+    return;
+#define ATTN_CASE_SCALED_(type) \
+  case type: ATTN_FN_(widen_scaled)(dst, src, stride, index, n, dim, type, scales); return;
+    ATTN_CASE_(ATTN_F32)
+    ATTN_CASE_(ATTN_F16)
+    ATTN_CASE_SCALED_(ATTN_I8)
+    ATTN_CASE_SCALED_(ATTN_I4)
+    ATTN_CASE_SCALED_(ATTN_E4M3)
+#undef ATTN_CASE_
+#undef ATTN_CASE_SCALED_
     default: break;
   }
   dtype = ATTN_BF16;
 #endif
-  ATTN_FN_(widen_kind)(dst, src, stride, index, n, dim, (int)dtype);
+  if (attn_quantized_(dtype))
+    ATTN_FN_(widen_scaled)(dst, src, stride, index, n, dim, (int)dtype, scales);
+  else
+    ATTN_FN_(widen_kind)(dst, src, stride, index, n, dim, (int)dtype);
 }
 
 /* x * 0 is 0 for every finite x, else NaN; four sums, or one addition waits for the other */
@@ -1328,13 +1417,585 @@ ATTN_FUNC_ void ATTN_FN_(axpys)(float *o, const float *p, const void *v, int64_t
   ATTN_FN_(axpys_kind)(o, p, v, stride, index, n, dv, (int)dtype, alpha, ahead);
 }
 /* <<< attn/kernels/lists.h */
+/* >>> attn/kernels/decode.h */
+/* kernels/decode.h owns the few-query kernels: up to 8 query rows against rows of K and V as they
+ * lie in memory. Elements of a row sit in vector lanes here, so that a row is read once, in order,
+ * and converted once for all queries. A dot product ends in a sum over lanes: always over 16 running
+ * sums, joined by halves, whatever the width of a vector.
+ *
+ * Query and output rows are padded to whole vectors. For 4-bit rows they are kept with the 16 even
+ * elements of each 32 before the odd ones, as the halves of 16 bytes give them. */
+
+enum { ATTN_FN_(row_parts) = 16 / ATTN_W_ };
+
+/* Where column c (in the order above, at the start of a vector) is. */
+ATTN_INLINE_ int64_t ATTN_FN_(row_bytes)(int64_t c, const int kind) {
+  return kind == ATTN_I4    ? (c >> 5) * 16 + (c & 15)
+         : kind >= ATTN_I8  ? c
+         : kind == ATTN_F32 ? 4 * c
+                            : 2 * c;
+}
+
+/* A vector of a row, all of whose elements exist; c is a constant, or 4-bit rows would test it. */
+ATTN_INLINE_ ATTN_VF_ ATTN_FN_(row_kind)(const char *row, const int c, const int kind) {
+  if (kind != ATTN_I4) return ATTN_FN_(load)(row, c, ATTN_W_, kind);
+  row += ATTN_FN_(row_bytes)(c, kind);
+  return c & 16 ? ATTN_V_LOAD_I4_ODD_(row) : ATTN_V_LOAD_I4_EVEN_(row);
+}
+#if ATTN_SPECIALISE_
+#define ATTN_ROW_LOAD_(row, c, kind) ATTN_FN_(row_kind)(row, c, kind)
+#else /* one copy for all types */
+ATTN_FUNC_ ATTN_VF_ ATTN_FN_(row_load)(const char *row, int c, int kind) {
+  return ATTN_FN_(row_kind)(row, c, kind);
+}
+#define ATTN_ROW_LOAD_(row, c, kind) ATTN_FN_(row_load)(row, c, kind)
+#endif
+
+/* The columns of a row from c on, fewer than 32, in the order above and as f32; zero (or a neighbour,
+ * in a byte of two) in place of those that do not exist. */
+ATTN_FUNC_ void ATTN_FN_(row_rest)(float *x, const char *row, int64_t c, int64_t dim, int kind) {
+  char t[16] = {0};
+  const int64_t from = ATTN_FN_(row_bytes)(c, kind), end = (dim + 1) / 2;
+  if (kind == ATTN_I4) memcpy(t, row + from, (size_t)(end - from));
+  for (int i = 0; i < 32; i += ATTN_W_) {
+    ATTN_VF_ v = ATTN_V_ZERO_();
+    if (kind == ATTN_I4)
+      v = i & 16 ? ATTN_V_LOAD_I4_ODD_(t + (i & 15)) : ATTN_V_LOAD_I4_EVEN_(t + (i & 15));
+    else if (c + i < dim)
+      v = ATTN_FN_(load)(row, c + i, ATTN_FN_(lanes_left)(dim, c + i), kind);
+    ATTN_V_STORE_(x + i, v);
+  }
+}
+
+/* Columns up to which row_load serves, and up to which there are any. */
+ATTN_INLINE_ int64_t ATTN_FN_(row_whole)(int64_t dim, const int kind) {
+  return kind == ATTN_I4 ? dim / 32 * 32 : dim / 16 * 16;
+}
+ATTN_INLINE_ int64_t ATTN_FN_(row_end)(int64_t dim, const int kind) {
+  return kind == ATTN_I4 ? (dim + 31) / 32 * 32 : (dim + 15) / 16 * 16;
+}
+
+/* The row that is read x->ahead rows after row j, here or in what comes next, and the step from it;
+ * row j itself when there is none. */
+ATTN_INLINE_ const char *ATTN_FN_(rows_ahead)(const attn_kv_rows_ *x, int64_t j, int64_t *step) {
+  const int64_t at = j + x->ahead;
+  *step = x->step;
+  if (at < x->n) return x->row + at * x->step;
+  if (at - x->n >= x->next_n) return x->row + j * x->step;
+  *step = x->next_step;
+  return x->next + (at - x->n) * x->next_step;
+}
+
+/* Asks for columns c.. of a row, a run of `bytes` (a constant) that begins `at` bytes from its start.
+ * Requests are spread over the work on a row: many at once would be lost. */
+#define ATTN_ASK_(row, at, bytes)                          \
+  if ((bytes) >= 64) {                                     \
+    ATTN_PREFETCH_((row) + (at));                          \
+    if ((bytes) > 64) ATTN_PREFETCH_((row) + (at) + 64);   \
+    if ((bytes) > 128) ATTN_PREFETCH_((row) + (at) + 128); \
+    if ((bytes) > 192) ATTN_PREFETCH_((row) + (at) + 192); \
+    if ((bytes) > 256) ATTN_PREFETCH_((row) + (at) + 256); \
+    if ((bytes) > 320) ATTN_PREFETCH_((row) + (at) + 320); \
+    if ((bytes) > 384) ATTN_PREFETCH_((row) + (at) + 384); \
+    if ((bytes) > 448) ATTN_PREFETCH_((row) + (at) + 448); \
+  } else if (((at)&63) < (bytes)) {                        \
+    ATTN_PREFETCH_((row) + (at));                          \
+  }
+
+/* x[r][j] *= scale of row j */
+ATTN_INLINE_ void ATTN_FN_(rows_scale)(float *x, int rows, const attn_kv_rows_ *k) {
+  const float *scale = k->scale;
+  if (!scale) return;
+  for (int r = 0; r < rows; r++, x += ATTN_ROWS_ROOM_) {
+    int64_t j = 0;
+    for (; k->scale_step == 1 && j + ATTN_W_ <= k->n; j += ATTN_W_)
+      ATTN_V_STORE_(x + j, ATTN_V_MUL_(ATTN_V_LOAD_(x + j), ATTN_V_LOAD_(scale + j)));
+    for (; j < k->n; j++) x[j] = x[j] * scale[j * k->scale_step];
+  }
+}
+
+/* --- scores ---------------------------------------------------------------------------------- */
+
+/* mk keys by rr query rows in registers, each as the parts of 16 running sums: named sums, as in
+ * kernels/score.h. Slot s is part s mod parts of key s / parts. */
+#if ATTN_W_ == 16
+#define ATTN_EACH_SLOT_(f) f(0) f(1) f(2) f(3)
+#define ATTN_ROW_KEYS_(rr) 4
+#elif ATTN_W_ == 8
+#define ATTN_EACH_SLOT_(f) f(0) f(1) f(2) f(3) f(4) f(5) f(6) f(7)
+#define ATTN_ROW_KEYS_(rr) (4 / (rr))
+#else
+#define ATTN_EACH_SLOT_(f) \
+  f(0) f(1) f(2) f(3) f(4) f(5) f(6) f(7) f(8) f(9) f(10) f(11) f(12) f(13) f(14) f(15)
+#define ATTN_ROW_KEYS_(rr) (4 / (rr))
+#endif
+#define ATTN_ROW_INIT_(s) \
+  ATTN_VF_ a##s##_0 = ATTN_V_ZERO_(), a##s##_1 = a##s##_0, a##s##_2 = a##s##_0, a##s##_3 = a##s##_0;
+#define ATTN_ROW_ADD_(s, base, load)                                                 \
+  if (mk * PARTS > s) {                                                              \
+    const ATTN_VF_ x = load;                                                         \
+    const float *at_q = q + c + (base) + s % PARTS * ATTN_W_;                        \
+    a##s##_0 = ATTN_V_FMA_(ATTN_V_LOAD_(at_q), x, a##s##_0);                         \
+    if (rr > 1) a##s##_1 = ATTN_V_FMA_(ATTN_V_LOAD_(at_q + width), x, a##s##_1);     \
+    if (rr > 2) a##s##_2 = ATTN_V_FMA_(ATTN_V_LOAD_(at_q + 2 * width), x, a##s##_2); \
+    if (rr > 3) a##s##_3 = ATTN_V_FMA_(ATTN_V_LOAD_(at_q + 3 * width), x, a##s##_3); \
+  }
+#define ATTN_ROW_KEY_(s) (s / PARTS == 0 ? k0 : s / PARTS == 1 ? k1 : s / PARTS == 2 ? k2 : k3)
+#define ATTN_ROW_STEP0_(s) \
+  ATTN_ROW_ADD_(s, 0, ATTN_ROW_LOAD_(ATTN_ROW_KEY_(s) + at, s % PARTS * ATTN_W_, kind))
+#define ATTN_ROW_STEP16_(s) \
+  ATTN_ROW_ADD_(s, 16, ATTN_ROW_LOAD_(ATTN_ROW_KEY_(s) + at, 16 + s % PARTS * ATTN_W_, kind))
+#define ATTN_ROW_REST_(s) \
+  ATTN_ROW_ADD_(s, at, ATTN_V_LOAD_(rest[s / PARTS] + at + s % PARTS * ATTN_W_))
+
+/* sum[16 r + key] = running sums of query r and a key, of columns c, c + 16, .. in lane c */
+ATTN_INLINE_ void ATTN_FN_(rows_dots)(const int rr, ATTN_VF_ *sum, const float *q, int64_t width,
+                                      const char *k0, const char *k1, const char *k2,
+                                      const char *k3, const char *ahead, int64_t step, int64_t dim,
+                                      const int kind) {
+  enum { PARTS = ATTN_FN_(row_parts) };
+  const int mk = ATTN_ROW_KEYS_(rr);
+  const int64_t whole = ATTN_FN_(row_whole)(dim, kind), end = ATTN_FN_(row_end)(dim, kind);
+  int64_t c = 0, at = 0;
+  ATTN_EACH_SLOT_(ATTN_ROW_INIT_)
+  for (; c + 16 < whole; c += 32, at += ATTN_FN_(row_bytes)(32, kind)) {
+    const int bytes = (int)ATTN_FN_(row_bytes)(32, kind);
+    ATTN_EACH_SLOT_(ATTN_ROW_STEP0_)
+    ATTN_ASK_(ahead, at, bytes)
+    if (mk > 1) {
+      ATTN_ASK_(ahead + step, at, bytes)
+    }
+    ATTN_EACH_SLOT_(ATTN_ROW_STEP16_)
+    if (mk > 2) {
+      ATTN_ASK_(ahead + 2 * step, at, bytes)
+    }
+    if (mk > 3) {
+      ATTN_ASK_(ahead + 3 * step, at, bytes)
+    }
+  }
+  if (c < whole) {
+    ATTN_EACH_SLOT_(ATTN_ROW_STEP0_)
+    c += 16;
+  }
+  if (c < end) {
+    float rest[4][32];
+    ATTN_FN_(row_rest)(rest[0], k0, c, dim, kind);
+    if (mk > 1) {
+      ATTN_FN_(row_rest)(rest[1], k1, c, dim, kind);
+      ATTN_FN_(row_rest)(rest[2], k2, c, dim, kind);
+      ATTN_FN_(row_rest)(rest[3], k3, c, dim, kind);
+    }
+    for (at = 0; c + at < end; at += 16) {
+      ATTN_EACH_SLOT_(ATTN_ROW_REST_)
+    }
+  }
+#if ATTN_W_ == 16
+#define ATTN_ROW_SUMS_(r)                                                   \
+  sum[16 * r] = a0_##r, sum[16 * r + 1] = a1_##r, sum[16 * r + 2] = a2_##r, \
+           sum[16 * r + 3] = a3_##r;
+#elif ATTN_W_ == 8
+#define ATTN_ROW_SUMS_(r)                                    \
+  sum[16 * r] = ATTN_V_ADD_(a0_##r, a1_##r);                 \
+  if (mk > 1) sum[16 * r + 1] = ATTN_V_ADD_(a2_##r, a3_##r); \
+  if (mk > 2) sum[16 * r + 2] = ATTN_V_ADD_(a4_##r, a5_##r); \
+  if (mk > 3) sum[16 * r + 3] = ATTN_V_ADD_(a6_##r, a7_##r);
+#else
+#define ATTN_ROW_JOIN_(a, b, c, d) ATTN_V_ADD_(ATTN_V_ADD_(a, c), ATTN_V_ADD_(b, d))
+#define ATTN_ROW_SUMS_(r)                                                         \
+  sum[16 * r] = ATTN_ROW_JOIN_(a0_##r, a1_##r, a2_##r, a3_##r);                   \
+  if (mk > 1) sum[16 * r + 1] = ATTN_ROW_JOIN_(a4_##r, a5_##r, a6_##r, a7_##r);   \
+  if (mk > 2) sum[16 * r + 2] = ATTN_ROW_JOIN_(a8_##r, a9_##r, a10_##r, a11_##r); \
+  if (mk > 3) sum[16 * r + 3] = ATTN_ROW_JOIN_(a12_##r, a13_##r, a14_##r, a15_##r);
+#endif
+  ATTN_ROW_SUMS_(0)
+  if (rr > 1) {
+    ATTN_ROW_SUMS_(1)
+  }
+  if (rr > 2) {
+    ATTN_ROW_SUMS_(2)
+  }
+  if (rr > 3) {
+    ATTN_ROW_SUMS_(3)
+  }
+}
+#undef ATTN_EACH_SLOT_
+#undef ATTN_ROW_INIT_
+#undef ATTN_ROW_ADD_
+#undef ATTN_ROW_KEY_
+#undef ATTN_ROW_STEP0_
+#undef ATTN_ROW_STEP16_
+#undef ATTN_ROW_REST_
+#undef ATTN_ROW_SUMS_
+#undef ATTN_ROW_JOIN_
+
+/* All keys for rr query rows: 16 at a time, so that the sums over lanes do not wait for each other. */
+ATTN_INLINE_ void ATTN_FN_(score_rows_kind)(const int rr, float *s, const float *q, int64_t width,
+                                            const attn_kv_rows_ *k, const int kind) {
+  const int mk = ATTN_ROW_KEYS_(rr);
+  const int64_t last = k->n - 1;
+  ATTN_VF_ sum[64];
+  for (int64_t j = 0; j < k->n; j += 16) {
+    for (int i = 0; i < 16; i += mk) {
+      const int64_t x = j + i;
+      const char *k0 = k->row + (x < last ? x : last) * k->step, *k1 = k0, *k2 = k0, *k3 = k0;
+      int64_t step;
+      const char *ahead = ATTN_FN_(rows_ahead)(k, x, &step);
+      if (mk > 1 && x + mk <= last) { /* else the last one again */
+        k1 = k0 + k->step, k2 = k1 + k->step, k3 = k2 + k->step;
+      } else if (mk > 1) {
+        k1 = k->row + (x + 1 < last ? x + 1 : last) * k->step;
+        k2 = k->row + (x + 2 < last ? x + 2 : last) * k->step;
+        k3 = k->row + (x + 3 < last ? x + 3 : last) * k->step;
+      }
+      ATTN_FN_(rows_dots)(rr, sum + i, q, width, k0, k1, k2, k3, ahead, step, k->dim, kind);
+    }
+    for (int i = 0; i < 16 * rr; i += ATTN_W_)
+      ATTN_V_STORE_(s + i / 16 * ATTN_ROWS_ROOM_ + j + i % 16, ATTN_V_SUMS_(sum + i));
+  }
+}
+#undef ATTN_ROW_KEYS_
+
+/* --- values ---------------------------------------------------------------------------------- */
+
+/* mc vectors of columns by rr rows in registers */
+#define ATTN_EACH_COL_(f) f(0) f(1) f(2) f(3) f(4) f(5) f(6) f(7)
+#define ATTN_ROW_INIT_(i)                                                                     \
+  ATTN_VF_ a##i##0 = ATTN_V_ZERO_(), a##i##1 = a##i##0, a##i##2 = a##i##0, a##i##3 = a##i##0; \
+  if (mc > i) {                                                                               \
+    const float *from = o + i * ATTN_W_;                                                      \
+    a##i##0 = ATTN_V_LOAD_(from);                                                             \
+    if (rr > 1) a##i##1 = ATTN_V_LOAD_(from + width);                                         \
+    if (rr > 2) a##i##2 = ATTN_V_LOAD_(from + 2 * width);                                     \
+    if (rr > 3) a##i##3 = ATTN_V_LOAD_(from + 3 * width);                                     \
+  }
+#define ATTN_ROW_ADD_(i)                                                \
+  if (mc > i) {                                                         \
+    const ATTN_VF_ x = ATTN_ROW_LOAD_(v, 16 * odd + i * ATTN_W_, kind); \
+    a##i##0 = ATTN_V_FMA_(p0, x, a##i##0);                              \
+    if (rr > 1) a##i##1 = ATTN_V_FMA_(p1, x, a##i##1);                  \
+    if (rr > 2) a##i##2 = ATTN_V_FMA_(p2, x, a##i##2);                  \
+    if (rr > 3) a##i##3 = ATTN_V_FMA_(p3, x, a##i##3);                  \
+  }
+#define ATTN_ROW_STORE_(i)                    \
+  if (mc > i) {                               \
+    float *to = o + i * ATTN_W_;              \
+    ATTN_V_STORE_(to, a##i##0);               \
+    if (rr > 1) {                             \
+      ATTN_V_STORE_(to + width, a##i##1);     \
+    }                                         \
+    if (rr > 2) {                             \
+      ATTN_V_STORE_(to + 2 * width, a##i##2); \
+    }                                         \
+    if (rr > 3) {                             \
+      ATTN_V_STORE_(to + 3 * width, a##i##3); \
+    }                                         \
+  }
+/* Columns from c on, keys j..end. odd: the second 16 of 32 4-bit elements, c being in the first. */
+ATTN_INLINE_ void ATTN_FN_(rows_sums)(const int mc, const int rr, const int odd, float *o,
+                                      int64_t width, const float *p, const attn_kv_rows_ *rows,
+                                      int64_t j, int64_t end, int64_t c, const int kind) {
+  const char *v = rows->row + j * rows->step + ATTN_FN_(row_bytes)(c, kind);
+  const int bytes = odd ? 0 : (int)ATTN_FN_(row_bytes)(mc * ATTN_W_, kind);
+  const int ask = bytes >= 64 || (ATTN_FN_(row_bytes)(c, kind) & 63) < bytes;
+  int64_t step;
+  const char *ahead = ATTN_FN_(rows_ahead)(rows, j, &step) + ATTN_FN_(row_bytes)(c, kind);
+  o += c + 16 * odd;
+  ATTN_EACH_COL_(ATTN_ROW_INIT_)
+  for (; j < end; j++, v += rows->step) {
+    if (ask) {
+      ATTN_ASK_(ahead, 0, bytes)
+    }
+    ahead += step;
+    ATTN_VF_ p0 = ATTN_V_SET1_(p[j]), p1 = p0, p2 = p0, p3 = p0;
+    if (rr > 1) p1 = ATTN_V_SET1_(p[ATTN_ROWS_ROOM_ + j]);
+    if (rr > 2) p2 = ATTN_V_SET1_(p[2 * ATTN_ROWS_ROOM_ + j]);
+    if (rr > 3) p3 = ATTN_V_SET1_(p[3 * ATTN_ROWS_ROOM_ + j]);
+    ATTN_EACH_COL_(ATTN_ROW_ADD_)
+  }
+  ATTN_EACH_COL_(ATTN_ROW_STORE_)
+}
+#undef ATTN_EACH_COL_
+#undef ATTN_ROW_INIT_
+#undef ATTN_ROW_ADD_
+#undef ATTN_ROW_STORE_
+
+/* The columns from c on, which are fewer than 32. */
+ATTN_FUNC_ void ATTN_FN_(rows_rest)(float *o, int64_t width, const float *p, int rows,
+                                    const attn_kv_rows_ *v, int64_t c, int kind) {
+  float rest[32];
+  for (int64_t j = 0; j < v->n; j++) {
+    ATTN_FN_(row_rest)(rest, v->row + j * v->step, c, v->dim, kind);
+    for (int r = 0; r < rows; r++)
+      for (int i = 0; c + i < width; i += ATTN_W_) {
+        float *to = o + r * width + c + i;
+        ATTN_V_STORE_(to, ATTN_V_FMA_(ATTN_V_SET1_(p[r * ATTN_ROWS_ROOM_ + j]),
+                                      ATTN_V_LOAD_(rest + i), ATTN_V_LOAD_(to)));
+      }
+  }
+}
+
+/* All whole columns and keys for rr rows: a strip of keys at a time, whose rows stay in the first
+ * cache while one run of columns after the other is summed. */
+ATTN_INLINE_ void ATTN_FN_(value_rows_kind)(const int rr, float *o, int64_t width, const float *p,
+                                            const attn_kv_rows_ *v, const int kind) {
+  const int mc = rr > 1 ? ATTN_ROW_COLS_ / 4 : 8;
+  const int half = mc * ATTN_W_ < 16 ? mc : 16 / ATTN_W_; /* vectors of 16 columns, or fewer */
+  const int64_t whole = ATTN_FN_(row_whole)(v->dim, kind);
+  for (int64_t j = 0, last; j < v->n; j = last) {
+    int64_t c = 0;
+    last = v->n - j < ATTN_ROW_STRIP_ ? v->n : j + ATTN_ROW_STRIP_;
+    if (kind != ATTN_I4 || mc * ATTN_W_ % 32 == 0)
+      for (; c + mc * ATTN_W_ <= whole; c += mc * ATTN_W_)
+        ATTN_FN_(rows_sums)(mc, rr, 0, o, width, p, v, j, last, c, kind);
+    for (; kind == ATTN_I4 && c < whole; c += 32)
+      for (int64_t u = c; u < c + 16; u += half * ATTN_W_) {
+        ATTN_FN_(rows_sums)(half, rr, 0, o, width, p, v, j, last, u, kind);
+        ATTN_FN_(rows_sums)(half, rr, 1, o, width, p, v, j, last, u, kind);
+      }
+    for (; c < whole; c += ATTN_W_) ATTN_FN_(rows_sums)(1, rr, 0, o, width, p, v, j, last, c, kind);
+  }
+}
+
+/* --- the primitives -------------------------------------------------------------------------- */
+
+/* Rows by fours and ones, so that two kernels serve any number. The first of them asks ahead. Each type
+ * has a function of its own: inlined into one, their stack frame would be huge without optimisation. */
+#if ATTN_SPECIALISE_
+#define ATTN_ROWS_AT_ONCE_(rows) ((rows) > 2 ? 4 : 1)
+#define ATTN_ROW_COPY_(type, kind)                                                               \
+  ATTN_OUTLINE_ void ATTN_FN_(score_rows_##type)(int n, float *s, const float *q, int64_t width, \
+                                                 const attn_kv_rows_ *k) {                       \
+    if (n == 1)                                                                                  \
+      ATTN_FN_(score_rows_kind)(1, s, q, width, k, kind);                                        \
+    else                                                                                         \
+      ATTN_FN_(score_rows_kind)(4, s, q, width, k, kind);                                        \
+  }                                                                                              \
+  ATTN_OUTLINE_ void ATTN_FN_(value_rows_##type)(int n, float *o, int64_t width, const float *p, \
+                                                 const attn_kv_rows_ *v) {                       \
+    if (n == 1)                                                                                  \
+      ATTN_FN_(value_rows_kind)(1, o, width, p, v, kind);                                        \
+    else                                                                                         \
+      ATTN_FN_(value_rows_kind)(4, o, width, p, v, kind);                                        \
+  }
+ATTN_ROW_COPY_(f32, ATTN_F32)
+ATTN_ROW_COPY_(f16, ATTN_F16)
+ATTN_ROW_COPY_(bf16, ATTN_BF16)
+ATTN_ROW_COPY_(i8, ATTN_I8)
+ATTN_ROW_COPY_(i4, ATTN_I4)
+#undef ATTN_ROW_COPY_
+#endif
+
+ATTN_FUNC_ void ATTN_FN_(score_rows)(float *s, const float *q, int64_t width, int rows,
+                                     const attn_kv_rows_ *k) {
+  attn_kv_rows_ x = *k;
+  for (int r = 0, n; r < rows; r += n, x.ahead = INT64_MAX / 2) {
+    float *to = s + r * ATTN_ROWS_ROOM_;
+    const float *from = q + r * width;
+#if ATTN_SPECIALISE_
+    n = ATTN_ROWS_AT_ONCE_(rows - r);
+    switch (k->dtype) {
+      case ATTN_F32: ATTN_FN_(score_rows_f32)(n, to, from, width, &x); break;
+      case ATTN_F16: ATTN_FN_(score_rows_f16)(n, to, from, width, &x); break;
+      case ATTN_BF16: ATTN_FN_(score_rows_bf16)(n, to, from, width, &x); break;
+      case ATTN_I8: ATTN_FN_(score_rows_i8)(n, to, from, width, &x); break;
+      default: ATTN_FN_(score_rows_i4)(n, to, from, width, &x);
+    }
+#else
+    n = 1;
+    ATTN_FN_(score_rows_kind)(1, to, from, width, &x, (int)k->dtype);
+#endif
+  }
+  ATTN_FN_(rows_scale)(s, rows, k);
+}
+
+ATTN_FUNC_ void ATTN_FN_(value_rows)(float *o, int64_t width, float *p, int rows,
+                                     const attn_kv_rows_ *v, const float *alpha) {
+  attn_kv_rows_ x = *v;
+  for (int r = 0; alpha && r < rows; r++) {
+    const ATTN_VF_ a = ATTN_V_SET1_(alpha[r]);
+    if (alpha[r] == 1.0f) continue;
+    for (int64_t c = 0; c < width; c += ATTN_W_)
+      ATTN_V_STORE_(o + r * width + c, ATTN_V_MUL_(ATTN_V_LOAD_(o + r * width + c), a));
+  }
+  ATTN_FN_(rows_scale)(p, rows, v);
+  for (int r = 0, n; r < rows; r += n, x.ahead = INT64_MAX / 2) {
+    float *to = o + r * width;
+    const float *from = p + r * ATTN_ROWS_ROOM_;
+#if ATTN_SPECIALISE_
+    n = ATTN_ROWS_AT_ONCE_(rows - r);
+    switch (v->dtype) {
+      case ATTN_F32: ATTN_FN_(value_rows_f32)(n, to, width, from, &x); break;
+      case ATTN_F16: ATTN_FN_(value_rows_f16)(n, to, width, from, &x); break;
+      case ATTN_BF16: ATTN_FN_(value_rows_bf16)(n, to, width, from, &x); break;
+      case ATTN_I8: ATTN_FN_(value_rows_i8)(n, to, width, from, &x); break;
+      default: ATTN_FN_(value_rows_i4)(n, to, width, from, &x);
+    }
+#else
+    n = 1;
+    ATTN_FN_(value_rows_kind)(1, to, width, from, &x, (int)v->dtype);
+#endif
+  }
+  const int64_t whole = ATTN_FN_(row_whole)(v->dim, (int)v->dtype);
+  if (whole < v->dim) ATTN_FN_(rows_rest)(o, width, p, rows, v, whole, (int)v->dtype);
+}
+#undef ATTN_ROWS_AT_ONCE_
+#undef ATTN_ROW_LOAD_
+#undef ATTN_ASK_
+
+/* the sum of 16 running sums: parts first, then lanes, always halves of what is left */
+ATTN_INLINE_ float ATTN_FN_(row_sum)(ATTN_VF_ *part) {
+#if ATTN_W_ == 4
+  return ATTN_V_SUM_(ATTN_V_ADD_(ATTN_V_ADD_(part[0], part[2]), ATTN_V_ADD_(part[1], part[3])));
+#elif ATTN_W_ == 8
+  return ATTN_V_SUM_(ATTN_V_ADD_(part[0], part[1]));
+#else
+  return ATTN_V_SUM_(part[0]);
+#endif
+}
+
+ATTN_FUNC_ void ATTN_FN_(softmax_rows)(float *s, int rows, float *m, float *l, float *alpha) {
+  enum { PARTS = ATTN_FN_(row_parts) };
+  for (int r = 0; r < rows; r++, s += ATTN_ROWS_ROOM_) {
+    ATTN_VF_ sum[PARTS], t = ATTN_V_SET1_(-INFINITY), u = t;
+    for (int j = 0; j < ATTN_BLOCK_; j += 2 * ATTN_W_) {
+      t = ATTN_V_MAX_(ATTN_V_LOAD_(s + j), t);
+      u = ATTN_V_MAX_(ATTN_V_LOAD_(s + j + ATTN_W_), u);
+    }
+    const float top = ATTN_V_TOP_(ATTN_V_MAX_(t, u)), old = m[r];
+    m[r] = top > old ? top : old;
+    const ATTN_VF_ base = ATTN_FN_(base)(ATTN_V_SET1_(m[r]));
+    const ATTN_VF_ keep = ATTN_FN_(exp2_neg)(ATTN_V_SUB_(ATTN_V_SET1_(old), base));
+    float lanes[ATTN_W_];
+    ATTN_UNROLL_
+    for (int i = 0; i < PARTS; i++) sum[i] = ATTN_V_ZERO_();
+    for (int j = 0; j < ATTN_BLOCK_; j += 4 * ATTN_W_) {
+      ATTN_VF_ p[4];
+      ATTN_UNROLL_
+      for (int i = 0; i < 4; i++) p[i] = ATTN_V_SUB_(ATTN_V_LOAD_(s + j + i * ATTN_W_), base);
+      ATTN_FN_(exp2_neg4)(p);
+      ATTN_UNROLL_
+      for (int i = 0; i < 4; i++) {
+        ATTN_V_STORE_(s + j + i * ATTN_W_, p[i]);
+        sum[i % PARTS] = ATTN_V_ADD_(sum[i % PARTS], p[i]);
+      }
+    }
+    ATTN_V_STORE_(lanes, keep);
+    alpha[r] = lanes[0];
+    ATTN_V_STORE_(lanes,
+                  ATTN_V_FMA_(ATTN_V_SET1_(l[r]), keep, ATTN_V_SET1_(ATTN_FN_(row_sum)(sum))));
+    l[r] = lanes[0];
+  }
+}
+
+ATTN_FUNC_ void ATTN_FN_(pack_row)(float *dst, const void *row, int64_t dim, attn_dtype dtype,
+                                   float hi, float lo) {
+  const ATTN_VF_ vhi = ATTN_V_SET1_(hi), vlo = ATTN_V_SET1_(lo);
+  for (int64_t c = 0; c < dim; c += ATTN_W_) {
+    const int w = ATTN_FN_(lanes_left)(dim, c);
+    ATTN_V_STORE_(dst + c, ATTN_FN_(scaled)(ATTN_FN_(load)(row, c, w, (int)dtype), vhi, vlo, 0));
+  }
+}
+/* <<< attn/kernels/decode.h */
+/* >>> attn/kernels/topk.h */
+/* kernels/topk.h owns what selection needs of vectors: which scores reach a row's floor, and sums of
+ * squared differences. */
+
+ATTN_FUNC_ void ATTN_FN_(above)(uint64_t *lanes, const float *s, const float *key, int64_t n,
+                                int g0, int g1, const float *floor) {
+  for (int64_t j = 0; j < n; j++, s += ATTN_TILE_) {
+    const ATTN_VF_ add = ATTN_V_SET1_(key ? key[j] : 0.0f);
+    uint64_t below = 0;
+    for (int g = g0; g < g1; g++) {
+      ATTN_UNROLL_
+      for (int i = g * ATTN_GROUP_; i < (g + 1) * ATTN_GROUP_; i += ATTN_W_) {
+        const ATTN_VF_ x = ATTN_V_ADD_(ATTN_V_LOAD_(s + i), add);
+        below |= ATTN_V_CHOSEN_(ATTN_V_LT_(x, ATTN_V_LOAD_(floor + i))) << i;
+      }
+    }
+    const uint64_t end = g1 == ATTN_TILE_ / ATTN_GROUP_ ? 0 : (uint64_t)1 << (g1 * ATTN_GROUP_);
+    lanes[j] = ~below & (end - ((uint64_t)1 << (g0 * ATTN_GROUP_)));
+  }
+}
+
+/* Running sums of one row: elements c, c + 16, .. go to sum c mod 16; they are joined down to one
+ * vector, sums 8 apart, then 4. */
+ATTN_INLINE_ ATTN_VF_ ATTN_FN_(square_row)(const int apart, const float *q, const float *row,
+                                           int64_t dim) {
+  ATTN_VF_ a[ATTN_FN_(parts)];
+  int64_t c = 0;
+  ATTN_UNROLL_
+  for (int i = 0; i < ATTN_FN_(parts); i++) a[i] = ATTN_V_ZERO_();
+  for (; c + 16 <= dim; c += 16) {
+    ATTN_UNROLL_
+    for (int i = 0; i < ATTN_FN_(parts); i++) {
+      ATTN_VF_ x = ATTN_V_LOAD_(row + c + i * ATTN_W_);
+      if (apart) x = ATTN_V_SUB_(ATTN_V_LOAD_(q + c + i * ATTN_W_), x);
+      a[i] = ATTN_V_FMA_(x, x, a[i]);
+    }
+  }
+  if (c < dim) {
+    ATTN_UNROLL_
+    for (int i = 0; i < ATTN_FN_(parts); i++) {
+      const int64_t at = c + i * ATTN_W_;
+      if (at >= dim) continue;
+      const int w = ATTN_FN_(lanes_left)(dim, at);
+      ATTN_VF_ x = ATTN_FN_(load)(row, at, w, ATTN_F32);
+      if (apart) x = ATTN_V_SUB_(ATTN_FN_(load)(q, at, w, ATTN_F32), x);
+      a[i] = ATTN_V_FMA_(x, x, a[i]);
+    }
+  }
+#if ATTN_W_ == 4
+  a[0] = ATTN_V_ADD_(a[0], a[2]), a[1] = ATTN_V_ADD_(a[1], a[3]);
+  a[0] = ATTN_V_ADD_(a[0], a[1]);
+#elif ATTN_W_ == 8
+  a[0] = ATTN_V_ADD_(a[0], a[1]);
+#endif
+  return a[0];
+}
+
+ATTN_INLINE_ void ATTN_FN_(squares_kind)(const int apart, float *out, const float *q,
+                                         const float *k, int64_t stride, const int32_t *index,
+                                         int64_t n, int64_t dim) {
+  int64_t e = 0;
+  for (; e + ATTN_W_ <= n; e += ATTN_W_) {
+    ATTN_VF_ a[ATTN_W_];
+    for (int i = 0; i < ATTN_W_; i++)
+      a[i] = ATTN_FN_(square_row)(apart, q, k + (index ? index[e + i] : e + i) * stride, dim);
+    ATTN_V_TRANSPOSE_(a);
+    ATTN_UNROLL_
+    for (int h = ATTN_W_ / 2; h > 0; h /= 2) {
+      ATTN_UNROLL_
+      for (int i = 0; i < h; i++) a[i] = ATTN_V_ADD_(a[i], a[i + h]);
+    }
+    ATTN_V_STORE_(out + e, a[0]);
+  }
+  for (; e < n; e++) { /* the same joins, one row at a time */
+    float t[ATTN_W_];
+    const float *row = k + (index ? index[e] : e) * stride;
+    ATTN_V_STORE_(t, ATTN_FN_(square_row)(apart, q, row, dim));
+    for (int h = ATTN_W_ / 2; h > 0; h /= 2)
+      for (int i = 0; i < h; i++) t[i] += t[i + h];
+    out[e] = t[0];
+  }
+}
+
+ATTN_FUNC_ void ATTN_FN_(squares)(float *out, const float *q, const float *k, int64_t stride,
+                                  const int32_t *index, int64_t n, int64_t dim) {
+  if (q)
+    ATTN_FN_(squares_kind)(1, out, q, k, stride, index, n, dim);
+  else
+    ATTN_FN_(squares_kind)(0, out, q, k, stride, index, n, dim);
+}
+/* <<< attn/kernels/topk.h */
 
 static const attn_table_ ATTN_FN_(table) = {
     ATTN_ISA_ID_,          ATTN_FN_(pack),         ATTN_FN_(unpack),        ATTN_FN_(widen),
     ATTN_FN_(score_block), ATTN_FN_(modify_block), ATTN_FN_(softmax_block), ATTN_FN_(relu_block),
-    ATTN_FN_(value_block), ATTN_FN_(dots),         ATTN_FN_(axpys),         ATTN_FN_(scale_block),
+    ATTN_FN_(value_block), ATTN_FN_(dots),         ATTN_FN_(axpys),         ATTN_FN_(pack_row),
+    ATTN_FN_(score_rows),  ATTN_FN_(softmax_rows), ATTN_FN_(value_rows),    ATTN_FN_(scale_block),
     ATTN_FN_(finite),      ATTN_FN_(join),         ATTN_FN_(divide),        ATTN_FN_(weights),
-    ATTN_FN_(exp_row),     ATTN_FN_(blend),        ATTN_FN_(rope)};
+    ATTN_FN_(exp_row),     ATTN_FN_(blend),        ATTN_FN_(rope),          ATTN_FN_(above),
+    ATTN_FN_(squares)};
 
 #undef ATTN_FN_
 /* >>> attn/isa/simd_undef.h */
@@ -1344,6 +2005,7 @@ static const attn_table_ ATTN_FN_(table) = {
 #undef ATTN_MR_
 #undef ATTN_EXP_UNIT_
 #undef ATTN_NG_
+#undef ATTN_ROW_COLS_
 #undef ATTN_SPECIALISE_
 #undef ATTN_VF_
 #undef ATTN_VM_
@@ -1351,6 +2013,7 @@ static const attn_table_ ATTN_FN_(table) = {
 #undef ATTN_V_ADD_
 #undef ATTN_V_ALL_
 #undef ATTN_V_BITS_
+#undef ATTN_V_CHOSEN_
 #undef ATTN_V_DIV_
 #undef ATTN_V_EQ_
 #undef ATTN_V_EXP_FLOOR_
@@ -1360,7 +2023,12 @@ static const attn_table_ ATTN_FN_(table) = {
 #undef ATTN_V_LDEXP_SMALL_
 #undef ATTN_V_LOAD_
 #undef ATTN_V_LOAD_BF16_
+#undef ATTN_V_LOAD_E4M3_
 #undef ATTN_V_LOAD_F16_
+#undef ATTN_V_LOAD_I4_
+#undef ATTN_V_LOAD_I4_EVEN_
+#undef ATTN_V_LOAD_I4_ODD_
+#undef ATTN_V_LOAD_I8_
 #undef ATTN_V_LOAD_PART_
 #undef ATTN_V_LT_
 #undef ATTN_V_MAX_
@@ -1374,7 +2042,10 @@ static const attn_table_ ATTN_FN_(table) = {
 #undef ATTN_V_STORE_F16_
 #undef ATTN_V_STORE_PART_
 #undef ATTN_V_SUB_
+#undef ATTN_V_SUM_
+#undef ATTN_V_SUMS_
 #undef ATTN_V_SWAP_PAIRS_
+#undef ATTN_V_TOP_
 #undef ATTN_V_TRANSPOSE_
 #undef ATTN_V_ZERO_
 #undef ATTN_W_
@@ -1430,6 +2101,10 @@ typedef enum attn_status {
   ATTN_E_INDEX,     /* an index list has an entry out of range, out of order or doubled */
   ATTN_E_PATTERN,   /* a pattern has an unknown kind, is too deep (or cyclic) or too large */
   ATTN_E_SCHEDULE,  /* the bytes are no schedule, or one for other lengths */
+  ATTN_E_PAGE,      /* a page table names a page that is not in the cache, or one nobody holds */
+  ATTN_E_FULL,      /* a cache has no free page, or a sequence no room, for what is appended */
+  ATTN_E_ROLLBACK,  /* a sequence cannot go back to that length */
+  ATTN_E_SCALE,     /* a scale is zero, negative or not finite, or a zero point is not finite */
   ATTN_STATUS_COUNT
 } attn_status;
 
@@ -1442,6 +2117,12 @@ typedef enum attn_dtype {
   ATTN_F32 = 0,  /* float */
   ATTN_F16 = 1,  /* IEEE binary16, as uint16_t */
   ATTN_BF16 = 2, /* upper half of a float, as uint16_t */
+  /* Storage of keys and values only (attn_quantize, attn_cache): any other argument of these types
+   * is rejected. I8 and I4 need scales. */
+  ATTN_I8 = 3, /* two's complement bytes */
+  ATTN_I4 = 4, /* -8..7, two to a byte, the even element in the low half; a row starts on a byte, so
+                  * strides are even */
+  ATTN_E4M3 = 5, /* OCP 8-bit float: 4 bits of exponent, 3 of mantissa, largest 448, one NaN */
   ATTN_DTYPE_COUNT
 } attn_dtype;
 
@@ -1467,6 +2148,20 @@ ATTN_DEF attn_tensor attn_bhtd(const void *data, attn_dtype dtype, int64_t batch
 /* A dense view of data laid out [batch][len][heads][dim] (projections before the head split). */
 ATTN_DEF attn_tensor attn_bthd(const void *data, attn_dtype dtype, int64_t batch, int64_t len,
                                int64_t heads, int64_t dim);
+
+/* Scales of quantised rows: the number stored as n stands for (n - zero) * scale. A view of
+ * [batch, heads, len, groups] f32 numbers for a tensor of that batch, heads and len; groups =
+ * ceil(dim / group), contiguous; strides count numbers and may be anything, as for a tensor. */
+typedef struct attn_scales {
+  float *scale;  /* positive and finite; null = 1, for ATTN_E4M3 only */
+  float *zero;   /* finite; null = 0: symmetric; always null for ATTN_E4M3 */
+  int64_t group; /* columns that share a scale: 0 = the whole row, else a multiple of 32 */
+  int64_t stride_batch, stride_head, stride_len;
+} attn_scales;
+
+/* Dense scales for x, laid out [batch][heads][len][groups]; zero may be null. */
+ATTN_DEF attn_scales attn_scales_dense(float *scale, float *zero, int64_t group,
+                                       const attn_tensor *x);
 
 /* What the entries of a mask are. */
 typedef enum attn_mask_kind {
@@ -1985,6 +2680,20 @@ ATTN_DEF attn_status attn_pattern_render(uint8_t *pixels, int64_t width, int64_t
  * unlimited there. */
 #define ATTN_WINDOW_NONE (-1)
 
+/* Sequences of unequal length, rows end to end. With sequences = n > 0, B is n, q, o and lse have
+ * batch 1 and sequence b is their rows q[b] .. q[b+1]-1; rows that no sequence has are not
+ * written. With kv likewise, k and v have batch 1 and b's keys are rows kv[b] .. kv[b+1]-1; kv null:
+ * k and v have batch n. A sequence is a call of its own: positions, causal, windows and q_off count
+ * within it (q_off by default: ends aligned), and it has the bits of that call. A mask or bias has the
+ * extents of the padded call: [n, H, most queries, most keys], each that or 1; labels and modify get
+ * the sequence as the batch. Absent then: q_len, kv_len (with kv null it is allowed), schedule, map,
+ * relative, xl, gaussian and span (ATTN_E_RANGE). Memory: 16 bytes a sequence. */
+typedef struct attn_ragged {
+  int64_t sequences;
+  const int64_t *q;  /* [n + 1], from 0, not decreasing, at most q.len */
+  const int64_t *kv; /* [n + 1], likewise, or null */
+} attn_ragged;
+
 /* Everything attn_sdpa can be told; {0} is plain attention. */
 typedef struct attn_sdpa_params {
   float scale;           /* 0 = 1/sqrt(dk); ATTN_ZERO = 0; any finite value */
@@ -1993,14 +2702,19 @@ typedef struct attn_sdpa_params {
   int64_t q_off;         /* query i sits at key position i + q_off; |q_off| < 2^40; else 0 */
   int64_t window_left;   /* furthest key behind: 0 = any, n = up to n back, ATTN_WINDOW_NONE = 0 */
   int64_t window_right;  /* furthest key ahead, likewise */
+  int64_t keep;          /* >= 0: window_left does not forbid the first `keep` keys; no schedule */
   const int32_t *kv_len; /* [B], 0..Tk: keys from kv_len[b] on are forbidden and never read */
   const int32_t *q_len;  /* [B], 0..Tq: rows from q_len[b] on are empty */
-  attn_mask mask;        /* ATTN_MASK_BOOL or ATTN_MASK_BITS */
-  attn_mask bias;        /* ATTN_MASK_ADD; not multiplied by the scale */
-  const float *alibi;    /* [H] slopes m_h: adds -m_h |j - i - q_off| (attn_alibi_slopes) */
-  float softcap;         /* c > 0: scores become c tanh(score / c), before any bias; 0 = off */
-  const float *sinks;    /* [H] logits that join each row's denominator, without a value */
-  int softmax_one;       /* 1: one more exp(0) in each denominator (softmax off by one) */
+  attn_ragged ragged;    /* sequences of unequal length, end to end */
+  attn_scales k_scales;  /* of quantised k; all zero for the other types */
+  attn_scales v_scales;
+  int one_order;      /* 1: few queries are computed in the order of many, see Determinism */
+  attn_mask mask;     /* ATTN_MASK_BOOL or ATTN_MASK_BITS */
+  attn_mask bias;     /* ATTN_MASK_ADD; not multiplied by the scale */
+  const float *alibi; /* [H] slopes m_h: adds -m_h |j - i - q_off| (attn_alibi_slopes) */
+  float softcap;      /* c > 0: scores become c tanh(score / c), before any bias; 0 = off */
+  const float *sinks; /* [H] logits that join each row's denominator, without a value */
+  int softmax_one;    /* 1: one more exp(0) in each denominator (softmax off by one) */
   const attn_schedule *schedule; /* which pairs exist; null = all. Built for these lengths */
   /* Terms of the score, in the order in which they apply (api/score.h). softcap follows factor,
    * bias and alibi stand among the additive ones; modify is last before the allowed set. */
@@ -2035,7 +2749,14 @@ typedef struct attn_sdpa_params {
  *   for terms: 256 bytes a label and a relative distance (min(2c + 1, Tq + Tk) of them, twice for
  *   values), per worker; 4 (Tq + Tk) bytes a head for terms by distance; 12 bytes a row for a
  *   schedule of several phases, and the row in f32 if o is not. No Tq x Tk array unless map is
- *   given.
+ *   given. Few queries: see Few queries.
+ * Few queries: with Tq <= 16 and at most 64 rows in a group of query heads that share keys, the keys
+ *   are split at fixed marks, each split is computed by itself, with up to 8 rows a group a key row at
+ *   a time, and the parts are merged by their LSE; ctx->report says so. Memory then also
+ *   holds the parts: 4 (dv + 2) bytes a query head, row and split.
+ * Quantised k and v: k or v may be ATTN_I8, ATTN_I4 or ATTN_E4M3, each by itself, with its scales;
+ *   rows are converted on the way, never as a whole. A scale that is not finite makes NaN in the rows
+ *   that read it; ctx->validate rejects it (ATTN_E_SCALE).
  * Empty rows (no allowed key, or i >= q_len): O = 0, P = 0, LSE = -inf. A sink counts as a key
  *   that is always allowed and has value 0, so it makes the LSE of a row before q_len finite:
  *   when partial results are merged, give sinks and softmax_one to one part only.
@@ -2043,9 +2764,12 @@ typedef struct attn_sdpa_params {
  *   or in k or v of an allowed key makes NaN in exactly the rows that read it. A score of +inf
  *   gives NaN; an allowed score of -inf has weight 0.
  * Errors: NULL, DTYPE, SHAPE, HEADS, STRIDE, RANGE, VALUE, MASK, OVERLAP, OVERFLOW, WORKSPACE,
- *   MEMORY, ISA, ENV, CTX, ALIGN; outputs untouched.
+ *   MEMORY, ISA, ENV, CTX, ALIGN, SCALE, INDEX (ragged); outputs untouched.
  * Determinism: the same bits on avx2, avx512 and neon, for any number of workers, batch
- *   composition and division of the queries (at the same key positions).
+ *   composition and division of the queries (at the same key positions) into calls of one class: up
+ *   to 8 few rows a group, more few rows, many rows; with one_order = 1, into any parts. Terms and
+ *   outputs that few queries are not served with (a map, relative, xl, labels, span, schedule) make
+ *   a call one of many rows.
  * Cost: 2 (dk + dv) flops a pair over the tiles that causal, window and lengths leave.
  * Source: Vaswani et al. 2017, arXiv 1706.03762; grouped heads: Shazeer 2019, arXiv 1911.02150,
  *   Ainslie et al. 2023, arXiv 2305.13245; free head width: Bhojanapalli et al. 2020, arXiv
@@ -2054,7 +2778,8 @@ typedef struct attn_sdpa_params {
 ATTN_DEF attn_status attn_sdpa(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
                                const attn_sdpa_params *params, attn_ctx *ctx);
 
-/* Bytes attn_sdpa wants in ctx->workspace for these arguments and ctx->workers; reads no data.
+/* Bytes attn_sdpa wants in ctx->workspace for these arguments and ctx->workers; reads no data but
+ * the offsets of params->ragged.
  * 0 when the call would be rejected or has nothing to do. */
 ATTN_DEF size_t attn_sdpa_workspace(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
                                     const attn_sdpa_params *params, const attn_ctx *ctx);
@@ -2108,7 +2833,7 @@ typedef struct attn_relu_params {
   const float *gain;       /* RELA: [H dv] */
   const float *gate;       /* RELA: [H dv] */
   attn_tensor sum;         /* out, optional: [B,H,Tq,1] f32, sum_j w_ij */
-  attn_sdpa_params scores; /* scale, allowed set and terms as in attn_sdpa; without sinks,
+  attn_sdpa_params scores; /* scale, allowed set and terms as in attn_sdpa; without ragged, sinks,
                             * softmax_one, span, relative.values, lse and map */
 } attn_relu_params;
 
@@ -2160,6 +2885,159 @@ ATTN_DEF attn_status attn_edges(attn_tensor o, attn_tensor q, attn_tensor k, att
 ATTN_DEF size_t attn_edges_workspace(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
                                      const attn_edges_params *params, const attn_ctx *ctx);
 /* <<< attn/api/core.h */
+/* >>> attn/api/cache.h */
+/* api/cache.h owns keys and values that outlive a call: quantised rows and the cache of pages, with
+ * its sequences that grow, fork and go back. */
+
+/* Quantises rows: y = round(x / scale) + zero, ties to even, clipped to the type's range. The
+ * quotient is taken in double, so that a tie is one of the exact quotient.
+ *
+ * y.dtype: ATTN_I8, ATTN_I4 or ATTN_E4M3, of the shape of x (f32, f16, bf16). scales is written: a
+ *   scale for each row and group, max |x| / 127 (7, 448) rounded up, 1 where all are 0; with
+ *   scales.zero (max - min) / 255 (15) rounded up, 0 counted among the numbers, and zero a whole
+ *   number of the type, -128 (-8) - round(min / scale). E4M3 has no zero, and without scales.scale
+ *   takes x as it is and clips it to +-448. The unused half of an odd row's last byte of I4 is 0.
+ * Error: |x - (y - zero) scale| <= scale / 2 (1 + 2^-20) for I8 and I4; for E4M3 |x| / 16 or
+ *   scale 2^-10, the larger.
+ * Aliasing: y and the scales share memory with nothing. Memory: none. Empty: nothing is written.
+ * Errors: NULL, DTYPE, SHAPE (group not a multiple of 32), STRIDE (odd strides of I4 among them),
+ *   OVERLAP, OVERFLOW, VALUE (x holds NaN or infinity), ISA, ENV, CTX, ALIGN; nothing written.
+ * Determinism: the same bits on every tier. Cost: two passes over x. */
+ATTN_DEF attn_status attn_quantize(attn_tensor y, attn_scales scales, attn_tensor x, attn_ctx *ctx);
+ATTN_DEF size_t attn_quantize_workspace(attn_tensor y, attn_scales scales, attn_tensor x,
+                                        const attn_ctx *ctx);
+
+/* y = (x - zero) * scale for quantised x; y is f32, f16 or bf16, of the shape of x. Every scale is
+ * checked (ATTN_E_SCALE). Otherwise as attn_quantize. */
+ATTN_DEF attn_status attn_dequantize(attn_tensor y, attn_tensor x, attn_scales scales,
+                                     attn_ctx *ctx);
+ATTN_DEF size_t attn_dequantize_workspace(attn_tensor y, attn_tensor x, attn_scales scales,
+                                          const attn_ctx *ctx);
+
+/* Pages of keys and values, shared by any number of sequences. A plain struct over the caller's
+ * memory: fill it in by hand or with attn_cache_open. One page as long as a sequence may grow is a
+ * contiguous cache; a page of 1 row is as legal. k, v, their scales and the holders share no memory
+ * with one another, judged by the range of addresses of each.
+ *
+ * Latent rows (MLA): with v.data null, the value of a key is the first v.dim columns of its row in
+ * k, and v says no more than that. */
+typedef struct attn_cache {
+  attn_tensor k;                  /* [pages, Hk, page, dk], any type, any strides */
+  attn_tensor v;                  /* [pages, Hv, page, dv] */
+  attn_scales k_scales, v_scales; /* [pages, H, page, groups] of quantised types */
+  int32_t *holders;               /* [pages] how many sequences hold each page; 0 at first */
+  int64_t next_free;              /* where the search for a free page goes on, 0..pages */
+  int64_t window; /* 0: every key is kept. w: a ring, queries see the last w keys (their own
+                       * among them) and the first `sinks` */
+  int64_t sinks;
+} attn_cache;
+
+/* One sequence of a cache: {table, table_len} and zeros at first. Token j is row s % page of page
+ * table[s / page], s = j, or in a ring s = j < sinks ? j : sinks + (j - sinks) % R with
+ * R = table_len page - sinks. Entries of the table past the last page are not read.
+ * A ring wants R >= window + (most tokens of one append) - 1; what R is longer than the window, a
+ * sequence can go back. Key j >= sinks is still there when j >= high - R. */
+typedef struct attn_sequence {
+  int32_t *table;
+  int64_t table_len; /* its room, pages */
+  int64_t len;       /* tokens */
+  int64_t high;      /* len; in a ring that has come round, the most tokens it has held */
+} attn_sequence;
+
+/* How attn_cache_open lays a cache out. */
+typedef struct attn_cache_params {
+  attn_dtype k_dtype, v_dtype;
+  int64_t k_heads, v_heads, dk, dv; /* v_heads 0 = k_heads, dv 0 = dk */
+  int latent;                       /* 1: v is the first dv columns of k */
+  int64_t pages, page;
+  int64_t k_group, v_group; /* of quantised types; 0 = a scale a row */
+  int k_zero, v_zero;       /* 1: with zero points */
+  int64_t window, sinks;
+} attn_cache_params;
+
+/* Bytes of a cache of these sizes (holders included); 0 = the sizes are not legal. */
+ATTN_DEF size_t attn_cache_size(const attn_cache_params *params);
+
+/* Lays a cache out in memory of at least attn_cache_size bytes, aligned to 64 for speed, to 4 at
+ * least. Only the holders are written. Rows of a page and head are contiguous: [pages][H][page][d],
+ * with one element more in rows of ATTN_I4 of odd width. Quantised types get scales.
+ * Errors: NULL, DTYPE, SHAPE (latent with more than dv of v; groups or zeros that the type cannot
+ *   have), RANGE (window, sinks), ALIGN, OVERFLOW, OVERLAP (cache inside memory), WORKSPACE (too
+ *   small), ISA, ENV, CTX; nothing written. */
+ATTN_DEF attn_status attn_cache_open(attn_cache *cache, void *memory, size_t size,
+                                     const attn_cache_params *params, attn_ctx *ctx);
+
+/* Appends rows to n sequences: sequence b gets rows 0 .. rows[b]-1 (null = all) of k [n, Hk, T, dk]
+ * and v [n, Hv, T, dv] (f32, f16, bf16), converted to the cache's types, to quantised ones as
+ * attn_quantize does; a latent cache wants v.data null. With indptr (from 0, and rows null), k and v
+ * have batch 1 and sequence b gets their rows indptr[b] .. indptr[b+1]-1.
+ * Pages are taken as they are needed. A page that another sequence holds too is copied first, its
+ * rows up to the sequence's end (at most one page a sequence and call); a ring copies each shared
+ * page that it writes to. When all that share a page append in one call, the last keeps it.
+ * All or nothing: when one sequence has no room (ATTN_E_FULL) nothing is written and no page taken.
+ * Aliasing: k and v may share memory with each other; the cache, the sequences and their tables
+ *   share none with anything.
+ * Errors: NULL, DTYPE, SHAPE (n < 0), HEADS, STRIDE (rows of the cache), RANGE (rows, lengths, more
+ *   rows than a ring holds beside its window), INDEX (indptr), PAGE (a table entry that is written to
+ *   is out of range or not held; two sequences of the call share a table, or more of them name a page
+ *   than hold it), FULL, VALUE (NaN or infinity in rows for a quantised type; other types keep them),
+ *   OVERLAP, OVERFLOW, ISA, ENV, CTX, ALIGN; every byte as it was.
+ * Determinism: the same bytes on every tier.
+ * Cost: O(rows * d), without a look at what is stored; the search for pages is short while a share
+ *   of them is free, O(pages) at worst. Memory: none. Serial, and not for two threads at once on one
+ *   cache; a call that only attends must not run beside it either. */
+typedef struct attn_append_params {
+  const int64_t *rows;   /* [n], 0..T */
+  const int64_t *indptr; /* [n + 1] */
+} attn_append_params;
+ATTN_DEF attn_status attn_cache_append(attn_cache *cache, attn_sequence *sequences, int64_t n,
+                                       attn_tensor k, attn_tensor v,
+                                       const attn_append_params *params, attn_ctx *ctx);
+
+/* child, which must be empty and have table room, becomes a copy of parent that shares its pages:
+ * O(pages of parent), no row is copied. Both may grow from there.
+ * Errors: NULL, RANGE (child not empty; in a ring another table_len), PAGE (an entry of parent), FULL
+ *   (child's table has no room), OVERLAP (one table), and those of a broken cache or sequence (NULL,
+ *   DTYPE, SHAPE, STRIDE, RANGE, OVERFLOW, ALIGN), ISA, ENV, CTX; nothing written. */
+ATTN_DEF attn_status attn_cache_fork(attn_cache *cache, attn_sequence *child,
+                                     const attn_sequence *parent, attn_ctx *ctx);
+
+/* Goes back to len tokens (0 <= len <= sequence->len) and gives back pages that are no longer
+ * needed; a ring that has come round keeps all of them unless len <= sinks. What the next append
+ * stores is as if the tokens from len on had never been. Errors: PAGE (an entry given back), ROLLBACK:
+ * len is negative or beyond the end, or a ring has overwritten a key that its last token saw; and
+ * those of a broken cache or sequence, as attn_cache_fork. Cost: O(pages given back). */
+ATTN_DEF attn_status attn_cache_rollback(attn_cache *cache, attn_sequence *sequence, int64_t len,
+                                         attn_ctx *ctx);
+
+/* Gives all pages back; the sequence is empty. Errors: as attn_cache_rollback. */
+ATTN_DEF attn_status attn_cache_release(attn_cache *cache, attn_sequence *sequence, attn_ctx *ctx);
+
+/* attn_sdpa over n sequences of a cache; query i of sequence b sits at token len_b - (its queries)
+ * + i, so append first, then attend.
+ *
+ * Shapes: q [n, H, Tq, dk], o [n, H, Tq, dv], params->q_len for fewer queries; or params->ragged with
+ *   sequences = n and q (kv null) and batch 1. Keys never go past a sequence's length, whatever the
+ *   pages hold there. In a ring the window and sinks of the cache hold: window_left and keep of
+ *   params must be 0 and causal is implied.
+ * params: as attn_sdpa, without kv_len, k_scales, v_scales, has_q_off, ragged.kv, schedule, map,
+ *   relative, xl, gaussian and span (RANGE). A mask or bias has the extents [n, H, most queries, the
+ *   longest sequence's tokens], each that or 1.
+ * Bits: those of attn_sdpa on the same keys in one piece, whatever the pages are.
+ * Errors: those of attn_sdpa and of a broken cache or sequence, SHAPE (n < 0), PAGE (a table entry out
+ *   of range or not held), RANGE (a length past the table's room; more queries than tokens; a ring that
+ *   no longer holds the window of the first query), OVERLAP (o, lse or the workspace with the cache, its
+ *   sequences or tables). A sequence without tokens is legal when it has no queries.
+ * Cost, determinism, memory: as attn_sdpa. Paged storage: Kwon et al. 2023, arXiv 2309.06180; sinks:
+ *   Xiao et al. 2023, arXiv 2309.17453; latent rows: DeepSeek-AI 2024, arXiv 2405.04434. */
+ATTN_DEF attn_status attn_cache_sdpa(attn_tensor o, attn_tensor q, const attn_cache *cache,
+                                     const attn_sequence *sequences, int64_t n,
+                                     const attn_sdpa_params *params, attn_ctx *ctx);
+/* Bytes that wants; reads lengths and the offsets of params->ragged, no table. */
+ATTN_DEF size_t attn_cache_sdpa_workspace(attn_tensor o, attn_tensor q, const attn_cache *cache,
+                                          const attn_sequence *sequences, int64_t n,
+                                          const attn_sdpa_params *params, const attn_ctx *ctx);
+/* <<< attn/api/cache.h */
 /* >>> attn/api/position.h */
 /* api/position.h owns family B: positions. */
 
@@ -2762,6 +3640,473 @@ ATTN_DEF attn_status attn_xl_layer(attn_tensor o, attn_tensor x, const attn_xl_l
 ATTN_DEF size_t attn_xl_layer_workspace(attn_tensor o, attn_tensor x,
                                         const attn_xl_layer_params *params, const attn_ctx *ctx);
 /* <<< attn/api/compound.h */
+/* >>> attn/api/segment.h */
+/* api/segment.h owns memories of earlier segments: the hidden states that a layer keeps (Transformer-XL,
+ * J1), the compressed ones behind them (Compressive Transformer, J2), and the layer that reads both.
+ *
+ * Rules they share. Rows are [B,1,n,dm], in f32, f16 or bf16, each tensor by itself; memories are
+ * oldest first. Memory of a call: attn_<name>_workspace bytes. Aliasing: outputs share memory with
+ * nothing unless a call says otherwise. Extents of 0 are legal unless a call says otherwise. NaN in a
+ * row reaches the results that read the row. Errors: NULL, DTYPE, SHAPE, HEADS, STRIDE, RANGE, VALUE,
+ * OVERLAP, OVERFLOW, WORKSPACE, MEMORY, ISA, ENV, CTX, ALIGN; outputs and memories untouched.
+ * Determinism: the same bits on avx2, avx512 and neon and for any number of workers. */
+
+/* The last rows that one layer has read, in a ring over the caller's memory: {rows} with len = 0 is
+ * an empty one, all zero is none. A plain tensor of M rows is {tensor, M, 0}. */
+typedef struct attn_memory {
+  attn_tensor rows; /* [B,1,room,dm]; room is the memory length of the model */
+  int64_t len;      /* rows held, 0 .. room */
+  int64_t first;    /* where the oldest lies: row i is rows[(first + i) mod room] */
+} attn_memory;
+
+/* The rows of a memory, oldest first, as two dense views; the second is empty while they do not wrap
+ * around. Cost: O(1). 0 and nothing written: parts or memory null, or len or first out of range. */
+ATTN_DEF int attn_memory_parts(attn_tensor parts[2], const attn_memory *memory);
+
+/* Puts the rows of h at the end of a memory, whose oldest rows give way: afterwards it holds the last
+ * room rows of [memory ; h]. h is the INPUT of the layer; call it after the layer has run.
+ *
+ * Shapes: h [B,1,L,dm]. Only the last min(L, room) rows are read, and no row moves. A room of 0 is no
+ *   memory at all. Memory: none. Cost: O(L dm), whatever the room.
+ * Source: Dai et al. 2019, arXiv 1901.02860. */
+ATTN_DEF attn_status attn_memory_append(attn_memory *memory, attn_tensor h, attn_ctx *ctx);
+ATTN_DEF size_t attn_memory_append_workspace(const attn_memory *memory, attn_tensor h,
+                                             const attn_ctx *ctx);
+
+/* The same between tensors: y = the last y.len rows of [memory ; h], y.len <= memory.len + L.
+ *
+ * Aliasing: y may begin where the memory's oldest row lies, with the same strides and type, if the rows
+ *   do not wrap around: the update in place. Memory: none. Cost: O(y.len dm). */
+ATTN_DEF attn_status attn_memory_update(attn_tensor y, attn_memory memory, attn_tensor h,
+                                        attn_ctx *ctx);
+ATTN_DEF size_t attn_memory_update_workspace(attn_tensor y, attn_memory memory, attn_tensor h,
+                                             const attn_ctx *ctx);
+
+/* {0} is plain causal attention. */
+typedef struct attn_segment_params {
+  float scale;    /* 0 = 1/sqrt(dk), ATTN_ZERO = 0 */
+  int64_t window; /* keys a query sees, its own among them; 0 = all. The memory's length makes the
+                       * "same length" of the source's code */
+  attn_tensor r;  /* optional [1, 1 or H, n, dk] f32: row t is the projected encoding of distance
+                       * t; n >= the keys a query may see */
+  const float *u, *v; /* [H, dk] content and distance bias; r, u and v go together */
+  attn_tensor lse;    /* out, optional: [B,H,L,1] f32 */
+  attn_tensor usage;  /* out, optional: [B,1,1,n] f32, attn_usage of the last n keys */
+} attn_segment_params;
+
+/* Attention of a segment over [memory ; segment], everything projected: with M = keys - L,
+ *
+ *   x_ij = s q_i . k_j, or s ((q_i + u_h) . k_j + (q_i + v_h) . r_{i+M-j}),  i+M-window < j <= i+M
+ *
+ * Shapes: q [B,H,L,dk], k [B,Hk,M+L,dk], v [B,Hv,M+L,dv], o [B,H,L,dv]; Hk and Hv divide H.
+ * Errors also: SHAPE: fewer keys than queries. RANGE: window < 0, r too short.
+ * Cost: 2 L (M+L) (dk + dv) flops a head, 2 L (M+L) dk more with r; no L x (M+L) array. Otherwise
+ *   as attn_sdpa. Source: Dai et al. 2019, arXiv 1901.02860. */
+ATTN_DEF attn_status attn_segment(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
+                                  const attn_segment_params *params, attn_ctx *ctx);
+ATTN_DEF size_t attn_segment_workspace(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
+                                       const attn_segment_params *params, const attn_ctx *ctx);
+
+/* What stands around the attention of a layer. */
+typedef enum attn_sublayer {
+  ATTN_SUBLAYER_POST = 0, /* o = LN(h + O w_o) */
+  ATTN_SUBLAYER_PRE,      /* o = h + O w_o, and the rows are normalised before w_q, w_k, w_v */
+  ATTN_SUBLAYER_PLAIN,    /* o = O w_o; without w_o the heads themselves */
+  ATTN_SUBLAYER_COUNT
+} attn_sublayer;
+
+/* LN(x) = (x - mean) / sqrt(variance + eps) gain + bias over the columns of a row. */
+typedef struct attn_norm {
+  const float *gain, *bias; /* [dm]; null = 1, 0 */
+  float eps;                /* > 0; 0 = 1e-5 */
+} attn_norm;
+
+typedef struct attn_segment_layer_params {
+  int64_t heads;          /* H; 0 = 1 */
+  int64_t kv_heads;       /* heads of keys and values; 0 = H */
+  attn_memory memory;     /* rows this layer has read before */
+  attn_memory compressed; /* still older ones, compressed (attn_compressive_update) */
+  attn_tensor w_q;        /* [1,1,dm,H dk] */
+  attn_tensor w_k;        /* [1,1,dm,kv_heads dk] */
+  attn_tensor w_v;        /* [1,1,dm,kv_heads dv] */
+  attn_tensor w_o; /* [1,1,H dv,dm]; optional for ATTN_SUBLAYER_PLAIN, which takes any width */
+  attn_tensor w_r; /* [1,1,dm,H dk], of the distances; or attention.r; or neither */
+  attn_sublayer sublayer;
+  attn_norm norm;
+  attn_segment_params attention;
+} attn_segment_layer_params;
+
+/* One attention layer behind a memory: Transformer-XL, and with `compressed` the Compressive
+ * Transformer. With c = [compressed ; memory ; h], M = its rows before h:
+ *
+ *   q = h w_q,  k = c w_k,  v = c w_v   (ATTN_SUBLAYER_PRE: LN(h), LN(c))
+ *   r_t = [sin(t f_0) .. sin(t f_{dm/2-1}), cos(t f_0) .. ] w_r,  f_n = 10000^(-2n/dm)
+ *   O = attn_segment of them,  o = what the sublayer makes of it
+ *
+ * Shapes: h [B,1,L,dm], o [B,1,L,dm], with ATTN_SUBLAYER_PLAIN [B,1,L,w_o.dim] or, without w_o,
+ *   [B,H,L,dv]. The memories are read where they lie, wrapped around or not, and neither copied nor
+ *   changed: call attn_memory_append or attn_compressive_update next.
+ * Errors also: SHAPE: odd dm with w_r. NULL: only some of w_r (or r), u and v; both w_r and r.
+ * Memory: q, k, v and r of the call in f32 and attn_segment's.
+ * Cost: attn_segment's, 2 (M+L) dm (dk + dv) kv_heads + 2 L dm H (dk + dv) for the projections and 2
+ *   min(M+L, window) dm H dk for r. A caller who projects each row once (attn_segment_project) and keeps
+ *   k and v, in an attn_cache say, has the same results without projecting the memory again.
+ * Source: Dai et al. 2019, arXiv 1901.02860; Rae et al. 2019, arXiv 1911.05507. */
+ATTN_DEF attn_status attn_segment_layer(attn_tensor o, attn_tensor h,
+                                        const attn_segment_layer_params *params, attn_ctx *ctx);
+ATTN_DEF size_t attn_segment_layer_workspace(attn_tensor o, attn_tensor h,
+                                             const attn_segment_layer_params *params,
+                                             const attn_ctx *ctx);
+
+/* The layer's first step alone: q = h w_q, k = h w_k, v = h w_v of normalised rows with
+ * ATTN_SUBLAYER_PRE. q [B,H,L,dk], k [B,kv_heads,L,dk], v [B,kv_heads,L,dv], any types; data null:
+ * not wanted. Reads heads, kv_heads, w_q, w_k, w_v (those of the outputs), sublayer and norm. */
+ATTN_DEF attn_status attn_segment_project(attn_tensor q, attn_tensor k, attn_tensor v,
+                                          attn_tensor h, const attn_segment_layer_params *params,
+                                          attn_ctx *ctx);
+ATTN_DEF size_t attn_segment_project_workspace(attn_tensor q, attn_tensor k, attn_tensor v,
+                                               attn_tensor h,
+                                               const attn_segment_layer_params *params,
+                                               const attn_ctx *ctx);
+
+/* The layer's last step alone: o from the heads x [B,H,L,dv] and the input h [B,1,L,dm]. Reads heads,
+ * w_o (required), sublayer and norm. */
+ATTN_DEF attn_status attn_segment_output(attn_tensor o, attn_tensor x, attn_tensor h,
+                                         const attn_segment_layer_params *params, attn_ctx *ctx);
+ATTN_DEF size_t attn_segment_output_workspace(attn_tensor o, attn_tensor x, attn_tensor h,
+                                              const attn_segment_layer_params *params,
+                                              const attn_ctx *ctx);
+
+/* How much each key is attended to: over all heads and the item's queries,
+ *
+ *   usage_j = mean over h, i of P_hij,  P_hij = exp(x_hij - LSE_hi), 0 where forbidden
+ *
+ * Shapes: usage [B,1,1,n] f32, of the last n <= Tk keys; q [B,H,Tq,dk], k [B,Hk,Tk,dk].
+ * params: those of the attn_sdpa call, with lse, which it has written and this call reads. schedule,
+ *   span, map, ragged and keep must be absent (RANGE). No queries: usage is 0. A NaN in lse may make any
+ *   usage of its batch entry NaN.
+ * Memory: O(tile (dk + keys of a block)) per worker; no Tq x Tk array. Cost: 2 dk flops a pair once
+ *   more, and an exponential. Source: Rae et al. 2019, arXiv 1911.05507. */
+ATTN_DEF attn_status attn_usage(attn_tensor usage, attn_tensor q, attn_tensor k,
+                                const attn_sdpa_params *params, attn_ctx *ctx);
+ATTN_DEF size_t attn_usage_workspace(attn_tensor usage, attn_tensor q, attn_tensor k,
+                                     const attn_sdpa_params *params, const attn_ctx *ctx);
+
+/* How a block of `rate` rows becomes one. */
+typedef enum attn_compress_kind {
+  ATTN_COMPRESS_MEAN = 0,
+  ATTN_COMPRESS_MAX,
+  ATTN_COMPRESS_CONV,    /* y_b = bias + sum_t x[b rate + t] w[t], t < rate */
+  ATTN_COMPRESS_DILATED, /* y_b = bias + sum_t x[(b+1) rate - 1 - (K-1-t) dilation] w[t], t < K; rows
+                           * before x are zero */
+  ATTN_COMPRESS_MOST_USED, /* the rows of x with the largest usage, in their order; of equal ones the
+                            * older */
+  ATTN_COMPRESS_COUNT
+} attn_compress_kind;
+
+typedef struct attn_compress_params {
+  attn_compress_kind kind;
+  int64_t rate;      /* c >= 1 */
+  attn_tensor w;     /* CONV [1,rate,dm,dm], DILATED [1,K,dm,dm]: head t is w[t] */
+  const float *bias; /* CONV and DILATED: [dm]; null = 0 */
+  int64_t dilation;  /* DILATED: >= 1; 0 = 1 */
+  attn_tensor usage; /* MOST_USED: [B,1,1,rows] f32, one number a row (attn_usage); NaN counts as
+                       * least */
+} attn_compress_params;
+
+/* y [B,1,n/rate,dm] = compressed x [B,1,n,dm].
+ *
+ * Errors also: RANGE: rate < 1, dilation < 0, kind. SHAPE: n is no multiple of rate, w is not rate
+ *   long (CONV), usage. NULL: w or usage absent where the kind reads it.
+ * Memory: O(64 dm) per worker, a number a row for MOST_USED. Cost: one pass over x; 2 dm^2 flops a
+ *   row of x (CONV), 2 K dm^2 a row of y (DILATED). Source: Rae et al. 2019, arXiv 1911.05507; the
+ *   dilated form, which the paper only names, is defined here. */
+ATTN_DEF attn_status attn_compress(attn_tensor y, attn_tensor x, const attn_compress_params *params,
+                                   attn_ctx *ctx);
+ATTN_DEF size_t attn_compress_workspace(attn_tensor y, attn_tensor x,
+                                        const attn_compress_params *params, const attn_ctx *ctx);
+
+typedef struct attn_compressive_params {
+  int64_t length;                /* rows the memory keeps uncompressed, n_m >= 0 */
+  attn_compress_params compress; /* usage: of the rows of [memory ; h] */
+} attn_compressive_params;
+
+/* Rows of [memory ; h] that attn_compressive_update would compress: e - e mod rate, e = the rows
+ * beyond params->length; -1 for lengths or a rate it would reject. L: the rows of h. */
+ATTN_DEF int64_t attn_compressive_rows(const attn_memory *memory, int64_t L,
+                                       const attn_compressive_params *params);
+
+/* What a Compressive Transformer does with its memories after a segment:
+ *
+ *   old = the first attn_compressive_rows rows of [memory ; h];   memory' = the others
+ *   compressed' = the last room rows of [compressed ; attn_compress(old)]
+ *
+ * so that memory' has at most length + rate - 1 rows; that much room it needs. Both are rings:
+ * nothing moves. compressed->rows.len = 0 drops the old rows; length = 0 compresses all.
+ * Shapes: h [B,1,L,dm]. Errors also: those of attn_compress, SHAPE: too little room.
+ * Memory: attn_compress's. Cost: O(L dm) and attn_compress's, whatever the rooms; reach of a layer:
+ *   length + rate * room rows. Source: Rae et al. 2019, arXiv 1911.05507; keeping the remainder of e
+ *   in the memory is defined here. */
+ATTN_DEF attn_status attn_compressive_update(attn_memory *memory, attn_memory *compressed,
+                                             attn_tensor h, const attn_compressive_params *params,
+                                             attn_ctx *ctx);
+ATTN_DEF size_t attn_compressive_update_workspace(const attn_memory *memory,
+                                                  const attn_memory *compressed, attn_tensor h,
+                                                  const attn_compressive_params *params,
+                                                  const attn_ctx *ctx);
+
+typedef struct attn_attention_loss_params {
+  int64_t heads;             /* H; 0 = 1 */
+  int64_t kv_heads;          /* 0 = H */
+  attn_tensor w_q, w_k, w_v; /* as in attn_segment_layer */
+  float scale;
+} attn_attention_loss_params;
+
+/* What compression loses for attention, by batch entry: with D = attn(h, old) - attn(h, made), where
+ * attn is multi-head attention of all rows over all rows by content alone, without w_o,
+ *
+ *   norm[b] = sqrt(sum D^2),   mean[b] = mean of D^2
+ *
+ * Shapes: norm, mean [B], either may be null; h [B,1,L,dm], old [B,1,n,dm], made [B,1,n',dm]. Sums in
+ *   f64. Nothing to sum: 0. Cost: that of two attentions and their projections.
+ * Source: Rae et al. 2019, arXiv 1911.05507 (attention-reconstruction loss). */
+ATTN_DEF attn_status attn_attention_loss(float *norm, float *mean, attn_tensor h, attn_tensor old,
+                                         attn_tensor made, const attn_attention_loss_params *params,
+                                         attn_ctx *ctx);
+ATTN_DEF size_t attn_attention_loss_workspace(float *norm, float *mean, attn_tensor h,
+                                              attn_tensor old, attn_tensor made,
+                                              const attn_attention_loss_params *params,
+                                              const attn_ctx *ctx);
+
+/* What compression loses of the rows themselves: the same with D = old - rebuilt,
+ * rebuilt_{b rate + t} = made_b g[t] + bias.
+ *
+ * Shapes: g [1,rate,dm,dm], bias [dm] or null, old [B,1,n,dm], made [B,1,n/rate,dm].
+ * Source: Rae et al. 2019, arXiv 1911.05507 (auto-encoding loss). */
+ATTN_DEF attn_status attn_rebuild_loss(float *norm, float *mean, attn_tensor old, attn_tensor made,
+                                       attn_tensor g, const float *bias, attn_ctx *ctx);
+ATTN_DEF size_t attn_rebuild_loss_workspace(float *norm, float *mean, attn_tensor old,
+                                            attn_tensor made, attn_tensor g, const float *bias,
+                                            const attn_ctx *ctx);
+/* <<< attn/api/segment.h */
+/* >>> attn/api/recursive.h */
+/* api/recursive.h owns recursive memory: a state that each segment reads and writes anew. */
+
+/* How a segment's outputs O change the memory M. */
+typedef enum attn_recursive_rule {
+  ATTN_RECURSIVE_EMA = 0, /* M' = alpha M + (1 - alpha) P, row s of P the mean of segment s of O */
+  ATTN_RECURSIVE_REPLACE, /* M' = the last rows of [M ; O] */
+  ATTN_RECURSIVE_ATTEND,  /* M' = attention of M over [M ; x], same weights, no mask */
+  ATTN_RECURSIVE_COUNT
+} attn_recursive_rule;
+
+typedef struct attn_recursive_params {
+  int64_t heads;    /* H; 0 = 1 */
+  int64_t kv_heads; /* heads of keys and values, a divisor of H; 0 = H */
+  attn_tensor w_q;  /* [1,1,dm,H dk] */
+  attn_tensor w_k;  /* [1,1,dm,kv_heads dk] */
+  attn_tensor w_v;  /* [1,1,dm,kv_heads dv] */
+  attn_tensor w_o;  /* [1,1,H dv,dm] */
+  attn_recursive_rule rule;
+  float alpha;     /* of EMA, 0..1; 0 = 0.5, ATTN_ZERO = 0 */
+  float scale;     /* 0 = 1/sqrt(dk), ATTN_ZERO = 0 */
+  attn_tensor lse; /* out, optional: [B,H,L,1] f32, of the rows of x */
+} attn_recursive_params;
+
+/* One segment of a layer with recursive memory; c = [memory ; x] along time:
+ *
+ *   q = x w_q,  k = c w_k,  v = c w_v;  row i of x sees all of the memory and x up to itself
+ *   o = [O_0 .. O_{H-1}] w_o
+ *   next = the rule's M'
+ *
+ * Segment s of O for EMA: rows floor(s L / n) .. floor((s + 1) L / n) - 1 of the L, n = memory.len.
+ * Shapes: x, o [B,1,L,dm]; memory [B,1,n,dm], data null: n = 0; next [B,1,n,dm], with REPLACE any
+ *   number of rows up to n + L; data null: not wanted, the memory stays as it is. The first segment
+ *   has no memory with REPLACE, and one the caller makes up (zeros, learned rows) with the others,
+ *   whose n never changes. Storage types are free; M' is made of o before that is rounded to its type.
+ * Aliasing: next may be the memory itself, with the same strides and type (the update in place); else
+ *   outputs share memory with nothing.
+ * Weights of 0 drop their part: alpha = 1 leaves the memory as it is, with ATTN_ZERO next is P alone.
+ * Empty: B = 0 is a no-op; L = 0 changes the memory only by ATTEND; n = 0 is plain causal attention.
+ * NaN: in a row of x reaches o from that row on, in the memory all of o, and M' as it reads them.
+ * Memory: attn_recursive_workspace bytes: f32 q, k, v, the heads' outputs, o unless it is f32.
+ * Errors: those of attn_sdpa, SHAPE: EMA with n > L; VALUE: alpha; outputs untouched.
+ * Determinism: the same bits on avx2, avx512 and neon, any number of workers. Cost: the projections, 2
+ *   (dk + dv) flops a pair, L (n + (L + 1) / 2) pairs a head and n (n + L) more with ATTEND.
+ * Source: form defined here, after Dai et al. 2019, arXiv 1901.02860 (memory of hidden states). */
+ATTN_DEF attn_status attn_recursive(attn_tensor o, attn_tensor next, attn_tensor x,
+                                    attn_tensor memory, const attn_recursive_params *params,
+                                    attn_ctx *ctx);
+ATTN_DEF size_t attn_recursive_workspace(attn_tensor o, attn_tensor next, attn_tensor x,
+                                         attn_tensor memory, const attn_recursive_params *params,
+                                         const attn_ctx *ctx);
+/* <<< attn/api/recursive.h */
+/* >>> attn/api/recall.h */
+/* api/recall.h owns memories that are searched: nearest stored contexts (kNN-LM), attention over
+ * retrieved token vectors (SPALM), and a long memory of keys and values of which each query reads
+ * its best few (Memorizing Transformer).
+ *
+ * Selection, here and everywhere: the k best keys of a query, equal ones by the lower index (the
+ * older entry), NaN after everything else. What is selected does not depend on the tier (scalar
+ * aside, which rounds differently), the workers or the other queries. No call forms an array of
+ * queries x keys. */
+
+/* Which distance between q and a key. */
+typedef enum attn_knn_metric {
+  ATTN_KNN_SQ_L2 = 0, /* sum_c (q_c - key_c)^2 */
+  ATTN_KNN_L2,        /* its square root; the order is that of the squares */
+  ATTN_KNN_IP         /* minus the dot product */
+} attn_knn_metric;
+
+typedef struct attn_knn_params {
+  int64_t k; /* neighbours of a query; 0 = 1024 */
+  attn_knn_metric metric;
+} attn_knn_params;
+
+/* The min(k, N) nearest keys of each query, nearest first: index [n, k] and distance [n, k], where
+ * entries that there are no keys for get -1 and +inf. Exact: every key is compared.
+ *
+ * Shapes: q [1,1,n,d], keys [1,1,N,d], any storage types; n, N >= 0, d >= 1, N < 2^31. index or
+ *   distance may be null.
+ * Distances are sums of squared differences in f32, over 16 running sums; candidates are found by
+ *   |q|^2 + |key|^2 - 2 q.key and a bound of its rounding, so that what is selected is what these
+ *   sums select, ties included. Dot products are one chain of FMAs in the order of c.
+ * Aliasing: outputs share memory with nothing. Memory: attn_knn_search_workspace bytes, O(n k) and
+ *   O(64 (d + k)) per worker. Empty: n = 0 is a no-op.
+ * Errors: NULL, DTYPE, SHAPE (k < 0 among them), RANGE (metric), OVERLAP, OVERFLOW, WORKSPACE,
+ *   MEMORY, ISA, ENV, CTX, ALIGN; outputs untouched.
+ * Determinism: the same bits on avx2, avx512 and neon, any number of workers.
+ * Cost: 2 n N d flops and the selection, about k log2(N / k) candidates a query. Source: Khandelwal
+ *   et al. 2019, arXiv 1911.00172. */
+ATTN_DEF attn_status attn_knn_search(int32_t *index, float *distance, attn_tensor q,
+                                     attn_tensor keys, const attn_knn_params *params,
+                                     attn_ctx *ctx);
+ATTN_DEF size_t attn_knn_search_workspace(int32_t *index, float *distance, attn_tensor q,
+                                          attn_tensor keys, const attn_knn_params *params,
+                                          const attn_ctx *ctx);
+
+typedef struct attn_knn_lm_params {
+  attn_knn_params knn;
+  float lambda;          /* 0..1; 0 = 0.25, ATTN_ZERO = 0 */
+  float temperature;     /* > 0; 0 = 1 */
+  const int32_t *target; /* optional [n]: only the probability of one token a row is wanted */
+  int64_t vocabulary;    /* V, with target; else 0 or the width of log_lm */
+} attn_knn_lm_params;
+
+/* kNN-LM: next-token probabilities mixed with a distribution over the nearest stored contexts.
+ *
+ *   w = softmax over the neighbours of -distance / T,  p_knn(y) = sum of w_i with values_i = y
+ *   log_p(y) = log(lambda p_knn(y) + (1 - lambda) exp(log_lm(y)))
+ *
+ * Shapes: q [1,1,n,d], keys [1,1,N,d] as attn_knn_search; values [N] tokens 0..V-1; log_lm and
+ *   log_p [1,1,n,V], with target [1,1,n,1]; storage types are independent. -inf is a legal
+ *   logarithm. Equal tokens are summed in the log domain from their nearest one on, so that no mass
+ *   is lost however far they are; no array of V numbers is kept beside log_p.
+ * lambda = 0 and N = 0 give log_lm, bit for bit where the types are equal.
+ * Aliasing: log_p may be log_lm, with equal strides and type; otherwise it shares memory with
+ *   nothing. Memory: attn_knn_lm_workspace bytes, O(n k).
+ * Errors: those of attn_knn_search, NULL (values), VALUE (lambda, temperature), INDEX (a token or
+ *   target out of range), RANGE (vocabulary), STRIDE.
+ * Determinism: as attn_knn_search. Cost: the search, k log k a row, and a pass over log_lm. Source:
+ *   Khandelwal et al. 2019, arXiv 1911.00172 (which says L2 and computes its square). */
+ATTN_DEF attn_status attn_knn_lm(attn_tensor log_p, attn_tensor log_lm, attn_tensor q,
+                                 attn_tensor keys, const int32_t *values,
+                                 const attn_knn_lm_params *params, attn_ctx *ctx);
+ATTN_DEF size_t attn_knn_lm_workspace(attn_tensor log_p, attn_tensor log_lm, attn_tensor q,
+                                      attn_tensor keys, const int32_t *values,
+                                      const attn_knn_lm_params *params, const attn_ctx *ctx);
+
+typedef struct attn_spalm_params {
+  int64_t k;            /* retrieved vectors of a position, with index: 0 = 4; else 0 or y.len */
+  const int32_t *index; /* optional [n, k]: rows of y [1,1,R,d], -1 = none there */
+  const uint8_t *valid; /* optional [n, k]: 0 = this entry is not there */
+  const float *w_g;     /* [d]; null = 0 */
+  float b_g;
+  float scale;       /* 0 = 1, ATTN_ZERO = 0 */
+  attn_tensor gate;  /* out, optional: [1,1,n,1] f32, g */
+  attn_tensor emb;   /* optional [1,1,V,d]: output embeddings, */
+  attn_tensor log_p; /* out, with emb: [1,1,n,V] f32, log softmax(z emb^T) */
+} attn_spalm_params;
+
+/* SPALM: retrieved token vectors are attended with the hidden state and mixed in by a gate.
+ *
+ *   m_t = sum_i softmax_i(scale y_ti.h_t) y_ti,  g_t = sigmoid(w_g.h_t + b_g)
+ *   z_t = (1 - g_t) m_t + g_t h_t
+ *
+ * Shapes: z, h [1,1,n,d]; y [1,n,k,d], or with index [1,1,R,d], whose rows are picked; any storage
+ *   types, V, R, n, k >= 0. Without a valid entry z = h and g = 1.
+ * Aliasing: outputs share memory with nothing. Memory: attn_spalm_workspace bytes, O(64 d + k) per
+ *   worker. NaN in an entry that is not valid is not read; elsewhere it makes NaN in its row.
+ * Errors: NULL, DTYPE, SHAPE (k < 0, widths; log_p without emb or the reverse), VALUE (b_g, scale not
+ *   finite), INDEX (an index below -1 or not below R), STRIDE, OVERLAP, OVERFLOW, WORKSPACE, MEMORY,
+ *   ISA, ENV, CTX, ALIGN; outputs untouched.
+ * Determinism: the same bits on avx2, avx512 and neon, any number of workers. Cost: 4 n k d flops, with
+ *   emb 2 n V d more. Source: Yogatama et al. 2021, arXiv 2102.02557. */
+ATTN_DEF attn_status attn_spalm(attn_tensor z, attn_tensor h, attn_tensor y,
+                                const attn_spalm_params *params, attn_ctx *ctx);
+ATTN_DEF size_t attn_spalm_workspace(attn_tensor z, attn_tensor h, attn_tensor y,
+                                     const attn_spalm_params *params, const attn_ctx *ctx);
+
+/* A memory of keys and values, first in, first out: a ring over the caller's tensors. Fill in k and v
+ * and zeros; setting len to 0 empties it. Entry j, the oldest first, is row (first + j) % k.len. */
+typedef struct attn_recall {
+  attn_tensor k; /* [B, Hk, capacity, dk], of a float type */
+  attn_tensor v; /* [B, Hv, capacity, dv] */
+  int64_t len;   /* entries */
+  int64_t first; /* row of the oldest */
+} attn_recall;
+
+typedef struct attn_memorizing_params {
+  int64_t topk;           /* entries a query reads; 0 = 32 */
+  int raw;                /* 1: queries and keys are not normalised, the scale is 1/sqrt(dk) */
+  int normalise_v;        /* 1: values are normalised like keys, in the memory and the segment */
+  int joint;              /* 1: one softmax over memory and segment, without a gate */
+  int bypass_empty;       /* 1: with an empty memory o is the local attention */
+  const float *b_g;       /* [H] gate logits; null = 0 */
+  const float *tau;       /* [H] scale |tau| of normalised scores; null = 1; absent with raw */
+  attn_tensor xl_k, xl_v; /* optional [B,Hk,M,dk], [B,Hv,M,dv]: keys and values in front of k, v */
+} attn_memorizing_params;
+
+/* Memorizing Transformer: attention to the best entries of a long memory beside the local one, mixed
+ * by a gate per head; then the segment joins the memory.
+ *
+ *   x = x / sqrt(sum x^2 + 1e-6) for rows of q, k and xl_k, s = |tau_h|    (raw: s = 1/sqrt(dk))
+ *   local = softmax attention of q_i over [xl_k; k_0 .. k_i]
+ *   far   = softmax over T_i of s q_i.mem_j, T_i = the topk entries with the largest q_i.mem_j
+ *   o = g far + (1 - g) local,  g = sigmoid(b_g[h])
+ *   joint: one softmax over T_i and the local keys
+ *   memory: k (normalised) and v are appended, the oldest entries beyond the capacity dropped
+ *
+ * Shapes: q [B,H,L,dk], k [B,Hk,L,dk], v [B,Hv,L,dv], o [B,H,L,dv]; the memory has the heads of k
+ *   and v. Storage types are independent. Every head and query selects for itself; entries are
+ *   equal when their dot products are, then the older one wins. With s = 0 the oldest are taken.
+ *   With an empty memory far is 0, and o = (1 - g) local unless bypass_empty or joint.
+ * xl_k holds keys as k had them when they were new; the memory holds them normalised.
+ * Aliasing: o and the memory share memory with nothing. Memory: attn_memorizing_workspace bytes,
+ *   O(64 (dk + dv + topk)) per worker and f32 copies of the segment: q, k (and v with xl_v or
+ *   normalise_v), local.
+ * Errors: those of attn_sdpa; SHAPE (capacity < 1, topk < 0, heads or widths that differ), NULL
+ *   (memory, xl_k without xl_v), RANGE (len or first outside the memory; joint with b_g or
+ *   bypass_empty; raw with tau), VALUE (b_g or tau not finite); o and the memory untouched.
+ * Determinism: the same bits on avx2, avx512 and neon, any number of workers. Cost: 2 H L len dk flops
+ *   for the search, 2 H L topk dv, and the local attention. Source: Wu et al. 2022, arXiv 2203.08913;
+ *   the joint softmax is that of a known port. */
+ATTN_DEF attn_status attn_memorizing(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
+                                     attn_recall *memory, const attn_memorizing_params *params,
+                                     attn_ctx *ctx);
+ATTN_DEF size_t attn_memorizing_workspace(attn_tensor o, attn_tensor q, attn_tensor k,
+                                          attn_tensor v, const attn_recall *memory,
+                                          const attn_memorizing_params *params,
+                                          const attn_ctx *ctx);
+
+/* Appends rows to a memory, without attention: k [B,Hk,L,dk] and v [B,Hv,L,dv] as in attn_memorizing,
+ * of whose params raw and normalise_v are read. Cost: one pass over the last rows that fit. */
+ATTN_DEF attn_status attn_recall_append(attn_recall *memory, attn_tensor k, attn_tensor v,
+                                        const attn_memorizing_params *params, attn_ctx *ctx);
+ATTN_DEF size_t attn_recall_append_workspace(const attn_recall *memory, attn_tensor k,
+                                             attn_tensor v, const attn_memorizing_params *params,
+                                             const attn_ctx *ctx);
+/* <<< attn/api/recall.h */
 /* >>> attn/api/end.h */
 /* api/end.h closes the declarations. */
 #ifdef __cplusplus
@@ -2865,6 +4210,22 @@ ATTN_DEF size_t attn_xl_layer_workspace(attn_tensor o, attn_tensor x,
 #define ATTN_INLINE_ static inline __attribute__((always_inline, unused))
 #else
 #define ATTN_INLINE_ static inline
+#endif
+
+/* Whether vector tiers have a copy of a loop for each storage type and set of modifiers. */
+#ifdef ATTN_SMALL
+#define ATTN_COPIES_ 0
+#else
+#define ATTN_COPIES_ 1
+#endif
+
+/* What is rare stays out of line: many copies of it cost more than the call. */
+#if defined(ATTN_MSVC_)
+#define ATTN_OUTLINE_ static __declspec(noinline)
+#elif defined(__GNUC__)
+#define ATTN_OUTLINE_ static __attribute__((noinline, unused))
+#else
+#define ATTN_OUTLINE_ static
 #endif
 
 /* Before a short loop over vectors: unrolled whole, its array becomes registers. */
@@ -2973,7 +4334,18 @@ ATTN_DEF size_t attn_xl_layer_workspace(attn_tensor o, attn_tensor x,
 extern "C" {
 #endif
 /* >>> attn/isa/half.h */
-/* isa/half.h owns the 16-bit formats in portable C, for the scalar tier and for tails. */
+/* isa/half.h owns the storage types in portable C, for the scalar tier and for tails. */
+
+/* Bytes of n elements in a row: a whole number of them, since rows start on bytes. */
+ATTN_INLINE_ int64_t attn_bytes_(attn_dtype dtype, int64_t n) {
+  return dtype == ATTN_F32    ? 4 * n
+         : dtype <= ATTN_BF16 ? 2 * n
+         : dtype == ATTN_I4   ? n / 2 + n % 2
+                              : n;
+}
+
+/* Types that only keys and values may have. */
+ATTN_INLINE_ int attn_quantized_(attn_dtype dtype) { return dtype >= ATTN_I8; }
 
 ATTN_INLINE_ float attn_from_bits_(uint32_t u) {
   float f;
@@ -3011,6 +4383,20 @@ ATTN_INLINE_ uint16_t attn_to_f16_(float f) {
     return (uint16_t)(sign | m);
   }
   return (uint16_t)(sign | ((a + 0xfffu + ((a >> 13) & 1u) - 0x38000000u) >> 13));
+}
+
+/* NaN has all bits set but the sign; 2^(e - 7) (1 + m / 8), and m 2^-9 for e = 0 */
+ATTN_INLINE_ float attn_from_e4m3_(unsigned char b) {
+  const uint32_t sign = (uint32_t)(b & 0x80u) << 24, e = (b >> 3) & 15u, m = b & 7u;
+  if ((b & 0x7fu) == 0x7fu) return attn_from_bits_(0x7fc00000u);
+  if (e != 0) return attn_from_bits_(sign | ((e + 120u) << 23) | (m << 20));
+  return attn_from_bits_(sign | attn_to_bits_((float)m * 0.001953125f));
+}
+
+/* element i of a row of nibbles */
+ATTN_INLINE_ float attn_from_i4_(const unsigned char *row, int64_t i) {
+  const int n = (i & 1 ? row[i / 2] >> 4 : row[i / 2]) & 15;
+  return (float)(n < 8 ? n : n - 16);
 }
 /* <<< attn/isa/half.h */
 /* >>> attn/isa/table.h */
@@ -3089,6 +4475,35 @@ typedef struct attn_ramp_ {
   float rate;
 } attn_ramp_;
 
+/* Scales of quantised rows, from the one that row 0 has: x = (n - zero) * scale, in that order.
+ * Null pointers are 1 and 0. */
+typedef struct attn_rows_scale_ {
+  const float *scale, *zero;
+  int64_t stride, group; /* group = 0: one a row */
+} attn_rows_scale_;
+
+/* Rows of keys or values that the few-query kernels read where they lie. */
+typedef struct attn_kv_rows_ {
+  const char *row;
+  int64_t step;  /* bytes from one row to the next */
+  int64_t n;     /* rows, at most ATTN_BLOCK_ */
+  int64_t dim;   /* elements */
+  int64_t bytes; /* of a row */
+  attn_dtype dtype;
+  const float *scale; /* of row j: scale[j * scale_step]; null = 1 */
+  int64_t scale_step;
+  const char *next; /* the rows that are read after these, which are asked for in time */
+  int64_t next_step, next_n;
+  int64_t ahead; /* rows between asking for one and reading it */
+} attn_kv_rows_;
+
+/* Room for the scores of a row: a block, and what the last keys of a kernel write past it. */
+#define ATTN_ROWS_ROOM_ (ATTN_BLOCK_ + ATTN_GROUP_)
+/* Query rows that the few-query kernels take; rows beside those in use are scratch. */
+#define ATTN_ROWS_ 8
+/* Value rows that are summed column by column while they are in the first cache. */
+#define ATTN_ROW_STRIP_ 16
+
 typedef struct attn_table_ {
   attn_isa isa;
   /* dst[c][lane] = row[lane][c] * (hi + lo), lanes n.. up to a whole group = 0 */
@@ -3097,9 +4512,9 @@ typedef struct attn_table_ {
   /* row[lane][c] = src[c][lane] * scale[lane] (null = 1); a NaN is stored as the one default NaN */
   void (*unpack)(void *const *rows, const float *src, int n, int64_t dim, attn_dtype dtype,
                  const float *scale);
-  /* dst[r][c] = src row r, or row index[r], any type to f32 */
+  /* dst[r][c] = src row r, or row index[r], any type to f32; scales are of those rows, null = 1 */
   void (*widen)(float *dst, const void *src, int64_t stride, const int32_t *index, int64_t n,
-                int64_t dim, attn_dtype dtype);
+                int64_t dim, attn_dtype dtype, const attn_rows_scale_ *scales);
   /* s[j][lane] = sum_c k[j][c] qt[c][lane] in the order of c; top[lane] = max(top, s) */
   void (*score_block)(float *s, const float *qt, const float *k, int64_t stride, int64_t n,
                       int64_t dk, int g0, int g1, float *top);
@@ -3117,12 +4532,24 @@ typedef struct attn_table_ {
   void (*value_block)(float *ot, const float *p, const float *v, int64_t stride, int64_t n,
                       int64_t dv, int g0, int g1, const float *alpha, int start);
   /* out[e] = sum_c q[c] k[index[e]][c], over 16 running sums joined by halves; q and k rows are
-   * as they are, any type for k; ahead = rows between asking for one and reading it, 0 = not asked for */
+   * as they are, any float type for k; ahead = rows between asking for one and reading it, 0 = not asked for */
   void (*dots)(float *out, const float *q, const void *k, int64_t stride, const int32_t *index,
                int64_t n, int64_t dk, attn_dtype dtype, int ahead);
   /* o[c] = o[c] alpha + sum_e p[e] v[index[e]][c] in the order of e */
   void (*axpys)(float *o, const float *p, const void *v, int64_t stride, const int32_t *index,
                 int64_t n, int64_t dv, attn_dtype dtype, float alpha, int ahead);
+  /* dst[c] = row[c] * (hi + lo), to the end of a vector */
+  void (*pack_row)(float *dst, const void *row, int64_t dim, attn_dtype dtype, float hi, float lo);
+  /* s[r][j] = scale[j] sum_c q[r][c] k[j][c], over 16 running sums joined by halves; q rows `width`
+   * apart, s rows ATTN_ROWS_ROOM_ */
+  void (*score_rows)(float *s, const float *q, int64_t width, int rows, const attn_kv_rows_ *k);
+  /* joins the scores of a block to the running softmax of each row: m' = max(m, s), alpha =
+   * 2^(m - m'), s = 2^(s - m'), l = l alpha + sum_j s, over 16 running sums joined by halves */
+  void (*softmax_rows)(float *s, int rows, float *m, float *l, float *alpha);
+  /* p[r][j] *= scale[j]; o[r][c] = o[r][c] alpha[r] + sum_j p[r][j] v[j][c] in the order of j.
+   * alpha null = 1 */
+  void (*value_rows)(float *o, int64_t width, float *p, int rows, const attn_kv_rows_ *v,
+                     const float *alpha);
   /* x[r][lane] *= alpha[lane] */
   void (*scale_block)(float *x, int64_t n, int g0, int g1, const float *alpha);
   /* 1 when every number of n rows is finite */
@@ -3141,6 +4568,14 @@ typedef struct attn_table_ {
   /* rotates one row: y[c] = x[c] cos[c] + x[pair of c] sin[c] for c < rot, y[c] = x[c] after */
   void (*rope)(void *y, const void *x, attn_dtype ty, attn_dtype tx, int64_t dim, int64_t rot,
                int half, const float *cos_row, const float *sin_row);
+  /* lanes[j] = the lanes where s[j][lane] + key[j] is not below floor[lane] (NaN is not); key null =
+   * 0; bits of other groups are 0 */
+  void (*above)(uint64_t *lanes, const float *s, const float *key, int64_t n, int g0, int g1,
+                const float *floor);
+  /* out[e] = sum_c (q[c] - k[index[e]][c])^2, over 16 running sums joined by halves; q null = 0,
+   * index null = 0, 1, .. */
+  void (*squares)(float *out, const float *q, const float *k, int64_t stride, const int32_t *index,
+                  int64_t n, int64_t dim);
 } attn_table_;
 /* <<< attn/isa/table.h */
 /* >>> attn/isa/tiers.h */
@@ -3171,6 +4606,7 @@ ATTN_BEGIN_STRICT_
 #define ATTN_W_ 4
 #define ATTN_MR_ 1
 #define ATTN_NG_ 1
+#define ATTN_ROW_COLS_ 4
 #define ATTN_SPECIALISE_ 0 /* it would cost compile time, and gain little here */
 
 #define ATTN_VF_ attn_v4_
@@ -3191,6 +4627,7 @@ ATTN_BEGIN_STRICT_
 #define ATTN_V_EQ_(a, b) attn_eq_scalar_(a, b)
 #define ATTN_V_LT_(a, b) attn_lt_scalar_(a, b)
 #define ATTN_V_ALL_(m) attn_all_scalar_(m)
+#define ATTN_V_CHOSEN_(m) attn_chosen_scalar_(m)
 #define ATTN_V_SELECT_(m, a, b) attn_select_scalar_(m, a, b)
 #define ATTN_V_ROUND_(x, t, n)                        \
   (t) = ATTN_V_ADD_(x, ATTN_V_SET1_(ATTN_EXP_BIAS_)), \
@@ -3203,10 +4640,18 @@ ATTN_BEGIN_STRICT_
 #define ATTN_V_STORE_F16_(p, v) attn_store_f16_scalar_(p, v)
 #define ATTN_V_LOAD_BF16_(p) attn_load_bf16_scalar_(p)
 #define ATTN_V_STORE_BF16_(p, v) attn_store_bf16_scalar_(p, v)
+#define ATTN_V_LOAD_I8_(p) attn_load_i8_scalar_(p)
+#define ATTN_V_LOAD_E4M3_(p) attn_load_e4m3_scalar_(p)
+#define ATTN_V_LOAD_I4_(p) attn_load_i4_scalar_(p)
+#define ATTN_V_LOAD_I4_EVEN_(p) attn_nibbles_scalar_(p, 0)
+#define ATTN_V_LOAD_I4_ODD_(p) attn_nibbles_scalar_(p, 4)
 #define ATTN_V_BITS_(bits) attn_bits_scalar_(bits)
 #define ATTN_V_GATHER_(p, i) attn_gather_scalar_(p, i)
 #define ATTN_V_SWAP_PAIRS_(a) attn_swap_pairs_scalar_(a)
 #define ATTN_V_TRANSPOSE_(r) attn_transpose_scalar_(r)
+#define ATTN_V_SUMS_(r) attn_sums_scalar_(r)
+#define ATTN_V_SUM_(v) attn_sum_scalar_(v)
+#define ATTN_V_TOP_(v) attn_top_scalar_(v)
 #define ATTN_V_SLEEF_(f) attn_sleef_##f##_scalar_
 
 typedef struct {
@@ -3270,6 +4715,9 @@ ATTN_INLINE_ attn_m4_ attn_lt_scalar_(attn_v4_ a, attn_v4_ b) {
   attn_m4_ r;
   ATTN_FLAGS_(a.f[i] < b.f[i])
 }
+ATTN_INLINE_ uint64_t attn_chosen_scalar_(attn_m4_ m) {
+  return (uint64_t)(m.on[0] | m.on[1] << 1 | m.on[2] << 2 | m.on[3] << 3);
+}
 ATTN_INLINE_ attn_v4_ attn_select_scalar_(attn_m4_ m, attn_v4_ a, attn_v4_ b) {
   attn_v4_ r;
   ATTN_LANES_(m.on[i] ? a.f[i] : b.f[i])
@@ -3304,6 +4752,18 @@ ATTN_INLINE_ attn_v4_ attn_load_bf16_scalar_(const uint16_t *p) {
 ATTN_INLINE_ void attn_store_bf16_scalar_(uint16_t *p, attn_v4_ v) {
   for (int i = 0; i < 4; i++) p[i] = attn_to_bf16_(v.f[i]);
 }
+ATTN_INLINE_ attn_v4_ attn_load_i8_scalar_(const void *p) {
+  attn_v4_ r;
+  ATTN_LANES_((float)((const signed char *)p)[i])
+}
+ATTN_INLINE_ attn_v4_ attn_load_e4m3_scalar_(const void *p) {
+  attn_v4_ r;
+  ATTN_LANES_(attn_from_e4m3_(((const unsigned char *)p)[i]))
+}
+ATTN_INLINE_ attn_v4_ attn_load_i4_scalar_(const void *p) {
+  attn_v4_ r;
+  ATTN_LANES_(attn_from_i4_((const unsigned char *)p, i))
+}
 ATTN_INLINE_ int attn_all_scalar_(attn_m4_ m) { return m.on[0] && m.on[1] && m.on[2] && m.on[3]; }
 ATTN_INLINE_ attn_m4_ attn_bits_scalar_(uint64_t bits) {
   attn_m4_ r;
@@ -3324,6 +4784,20 @@ ATTN_INLINE_ void attn_transpose_scalar_(attn_v4_ *v) {
       v[i].f[j] = v[j].f[i];
       v[j].f[i] = t;
     }
+}
+ATTN_INLINE_ attn_v4_ attn_sums_scalar_(const attn_v4_ *v) {
+  attn_v4_ r;
+  ATTN_LANES_((v[i].f[0] + v[i].f[2]) + (v[i].f[1] + v[i].f[3]))
+}
+ATTN_INLINE_ float attn_sum_scalar_(attn_v4_ v) { return (v.f[0] + v.f[2]) + (v.f[1] + v.f[3]); }
+ATTN_INLINE_ float attn_top_scalar_(attn_v4_ v) {
+  const float x = v.f[0] > v.f[1] ? v.f[0] : v.f[1], y = v.f[2] > v.f[3] ? v.f[2] : v.f[3];
+  return x > y ? x : y;
+}
+ATTN_INLINE_ attn_v4_ attn_nibbles_scalar_(const void *p, int shift) {
+  const unsigned char *from = (const unsigned char *)p;
+  attn_v4_ r;
+  ATTN_LANES_((float)(((from[i] >> shift & 15) ^ 8) - 8))
 }
 #ifdef ATTN_USE_SLEEF
 #ifndef ATTN_SLEEF_HAS_SCALAR_
@@ -3365,7 +4839,12 @@ ATTN_INLINE_ attn_v4_ attn_sleef_tanh_scalar_(attn_v4_ a) {
 #define ATTN_MR_ 2 /* 16 registers */
 #endif
 #define ATTN_NG_ 1
-#define ATTN_SPECIALISE_ 1
+#ifdef ATTN_ARM64_
+#define ATTN_ROW_COLS_ 16
+#else
+#define ATTN_ROW_COLS_ 8
+#endif
+#define ATTN_SPECIALISE_ ATTN_COPIES_
 
 #define ATTN_VF_ float32x4_t
 #define ATTN_VM_ uint32x4_t
@@ -3389,6 +4868,7 @@ ATTN_INLINE_ attn_v4_ attn_sleef_tanh_scalar_(attn_v4_ a) {
 #define ATTN_V_EQ_(a, b) vceqq_f32(a, b)
 #define ATTN_V_LT_(a, b) vcltq_f32(a, b)
 #define ATTN_V_ALL_(m) attn_all_neon_(m)
+#define ATTN_V_CHOSEN_(m) attn_chosen_neon_(m)
 #define ATTN_V_SELECT_(m, a, b) vbslq_f32(m, a, b)
 #define ATTN_V_ROUND_(x, t, n)                        \
   (t) = ATTN_V_ADD_(x, ATTN_V_SET1_(ATTN_EXP_BIAS_)), \
@@ -3408,10 +4888,19 @@ ATTN_INLINE_ attn_v4_ attn_sleef_tanh_scalar_(attn_v4_ a) {
 #endif
 #define ATTN_V_LOAD_BF16_(p) vreinterpretq_f32_u32(vshll_n_u16(vld1_u16(p), 16))
 #define ATTN_V_STORE_BF16_(p, v) vst1_u16(p, attn_to_bf16_neon_(v))
+#define ATTN_V_LOAD_I8_(p) \
+  vcvtq_f32_s32(vmovl_s16(vget_low_s16(vmovl_s8(attn_load_bytes_neon_(p)))))
+#define ATTN_V_LOAD_E4M3_(p) attn_load_e4m3_neon_(p)
+#define ATTN_V_LOAD_I4_(p) attn_load_i4_neon_(p)
+#define ATTN_V_LOAD_I4_EVEN_(p) attn_nibbles_neon_(p, 0)
+#define ATTN_V_LOAD_I4_ODD_(p) attn_nibbles_neon_(p, 4)
 #define ATTN_V_BITS_(bits) attn_bits_neon_(bits)
 #define ATTN_V_GATHER_(p, i) attn_gather_neon_(p, i)
 #define ATTN_V_SWAP_PAIRS_(a) vrev64q_f32(a)
 #define ATTN_V_TRANSPOSE_(r) attn_transpose_neon_(r)
+#define ATTN_V_SUMS_(r) attn_sums_neon_(r)
+#define ATTN_V_SUM_(v) attn_sum_neon_(v)
+#define ATTN_V_TOP_(v) attn_top_neon_(v)
 #define ATTN_V_SLEEF_(f) Sleef_##f##f4_u10advsimd
 
 #if defined(ATTN_USE_SLEEF) && !defined(ATTN_ARM64_)
@@ -3425,6 +4914,13 @@ float32x4_t Sleef_tanhf4_u10advsimd(float32x4_t);
 ATTN_INLINE_ int attn_all_neon_(uint32x4_t m) {
   uint32x2_t x = vand_u32(vget_low_u32(m), vget_high_u32(m));
   return (vget_lane_u32(x, 0) & vget_lane_u32(x, 1)) == 0xffffffffu;
+}
+
+ATTN_INLINE_ uint64_t attn_chosen_neon_(uint32x4_t m) {
+  const uint32_t lane[4] = {1, 2, 4, 8};
+  const uint32x4_t x = vandq_u32(m, vld1q_u32(lane));
+  const uint32x2_t y = vorr_u32(vget_low_u32(x), vget_high_u32(x));
+  return vget_lane_u32(y, 0) | vget_lane_u32(y, 1);
 }
 
 ATTN_INLINE_ uint32x4_t attn_bits_neon_(uint64_t bits) {
@@ -3487,6 +4983,31 @@ ATTN_INLINE_ uint16x4_t attn_to_bf16_neon_(float32x4_t v) {
   return vshrn_n_u32(vbslq_u32(vceqq_f32(v, v), up, quiet), 16);
 }
 
+ATTN_INLINE_ int8x8_t attn_load_bytes_neon_(const void *p) {
+  uint32_t bits;
+  memcpy(&bits, p, 4);
+  return vreinterpret_s8_u32(vdup_n_u32(bits));
+}
+
+/* the nibble of each lane goes to the top and comes back with its sign */
+ATTN_INLINE_ float32x4_t attn_load_i4_neon_(const void *p) {
+  const int32_t shift[4] = {28, 24, 20, 16};
+  uint16_t bits;
+  memcpy(&bits, p, 2);
+  const int32x4_t x = vreinterpretq_s32_u32(vdupq_n_u32(bits));
+  return vcvtq_f32_s32(vshrq_n_s32(vshlq_s32(x, vld1q_s32(shift)), 28));
+}
+
+/* its bits in the place of those of an f16, whose exponents are 8 higher */
+ATTN_INLINE_ float32x4_t attn_load_e4m3_neon_(const void *p) {
+  const uint16x4_t b = vreinterpret_u16_s16(vget_low_s16(vmovl_s8(attn_load_bytes_neon_(p))));
+  const uint16x4_t most = vdup_n_u16(0x7f), nan = vceq_u16(vand_u16(b, most), most);
+  uint16_t h[4];
+  vst1_u16(h, vorr_u16(vand_u16(vshl_n_u16(b, 7), vdup_n_u16(0xbfff)),
+                       vand_u16(nan, vdup_n_u16(0x7e00))));
+  return vmulq_f32(ATTN_V_LOAD_F16_(h), vdupq_n_f32(256.0f));
+}
+
 /* 4 x 4 in place */
 ATTN_INLINE_ void attn_transpose_neon_(float32x4_t *r) {
   float32x4x2_t a = vtrnq_f32(r[0], r[1]), b = vtrnq_f32(r[2], r[3]);
@@ -3494,6 +5015,28 @@ ATTN_INLINE_ void attn_transpose_neon_(float32x4_t *r) {
   r[1] = vcombine_f32(vget_low_f32(a.val[1]), vget_low_f32(b.val[1]));
   r[2] = vcombine_f32(vget_high_f32(a.val[0]), vget_high_f32(b.val[0]));
   r[3] = vcombine_f32(vget_high_f32(a.val[1]), vget_high_f32(b.val[1]));
+}
+
+ATTN_INLINE_ float32x4_t attn_sums_neon_(float32x4_t *r) {
+  attn_transpose_neon_(r);
+  return vaddq_f32(vaddq_f32(r[0], r[2]), vaddq_f32(r[1], r[3]));
+}
+
+ATTN_INLINE_ float attn_sum_neon_(float32x4_t v) {
+  float32x2_t x = vadd_f32(vget_low_f32(v), vget_high_f32(v));
+  return vget_lane_f32(x, 0) + vget_lane_f32(x, 1);
+}
+
+ATTN_INLINE_ float attn_top_neon_(float32x4_t v) {
+  float32x2_t x = vmax_f32(vget_low_f32(v), vget_high_f32(v));
+  return vget_lane_f32(vpmax_f32(x, x), 0);
+}
+
+ATTN_INLINE_ float32x4_t attn_nibbles_neon_(const void *p, int shift) {
+  const signed char *from = (const signed char *)p;
+  int32_t x[4];
+  for (int i = 0; i < 4; i++) x[i] = (((from[i] >> shift) & 15) ^ 8) - 8;
+  return vcvtq_f32_s32(vld1q_s32(x));
 }
 /* <<< attn/isa/simd_neon.h */
 #define ATTN_PASS_ ATTN_VERSION
@@ -3512,7 +5055,8 @@ ATTN_BEGIN_REGION_(ATTN_FEATURES_AVX2_)
 #define ATTN_W_ 8
 #define ATTN_MR_ 6
 #define ATTN_NG_ 1
-#define ATTN_SPECIALISE_ 1
+#define ATTN_ROW_COLS_ 8
+#define ATTN_SPECIALISE_ ATTN_COPIES_
 
 #define ATTN_VF_ __m256
 #define ATTN_VM_ __m256
@@ -3532,6 +5076,7 @@ ATTN_BEGIN_REGION_(ATTN_FEATURES_AVX2_)
 #define ATTN_V_EQ_(a, b) _mm256_cmp_ps(a, b, _CMP_EQ_OQ)
 #define ATTN_V_LT_(a, b) _mm256_cmp_ps(a, b, _CMP_LT_OQ)
 #define ATTN_V_ALL_(m) (_mm256_movemask_ps(m) == 255)
+#define ATTN_V_CHOSEN_(m) ((uint64_t)(unsigned)_mm256_movemask_ps(m))
 #define ATTN_V_SELECT_(m, a, b) _mm256_blendv_ps(b, a, m)
 #define ATTN_V_ROUND_(x, t, n)                        \
   (t) = ATTN_V_ADD_(x, ATTN_V_SET1_(ATTN_EXP_BIAS_)), \
@@ -3550,10 +5095,19 @@ ATTN_BEGIN_REGION_(ATTN_FEATURES_AVX2_)
   _mm256_castsi256_ps(       \
       _mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)(p))), 16))
 #define ATTN_V_STORE_BF16_(p, v) _mm_storeu_si128((__m128i *)(p), attn_to_bf16_avx2_(v))
+#define ATTN_V_LOAD_I8_(p) \
+  _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)(p))))
+#define ATTN_V_LOAD_E4M3_(p) attn_load_e4m3_avx2_(p)
+#define ATTN_V_LOAD_I4_(p) attn_load_i4_avx2_(p)
+#define ATTN_V_LOAD_I4_EVEN_(p) attn_nibbles_avx2_(p, 28)
+#define ATTN_V_LOAD_I4_ODD_(p) attn_nibbles_avx2_(p, 24)
 #define ATTN_V_BITS_(bits) attn_bits_avx2_(bits)
 #define ATTN_V_GATHER_(p, i) _mm256_i32gather_ps(p, _mm256_loadu_si256((const __m256i *)(i)), 4)
 #define ATTN_V_SWAP_PAIRS_(a) _mm256_permute_ps(a, 0xB1)
 #define ATTN_V_TRANSPOSE_(r) attn_transpose_avx2_(r)
+#define ATTN_V_SUMS_(r) attn_sums_avx2_(r)
+#define ATTN_V_SUM_(v) attn_sum_avx2_(v)
+#define ATTN_V_TOP_(v) attn_top_avx2_(v)
 #define ATTN_V_SLEEF_(f) Sleef_##f##f8_u10avx2
 
 #if defined(ATTN_USE_SLEEF) && !defined(ATTN_SLEEF_HAS_AVX2_)
@@ -3595,6 +5149,24 @@ ATTN_INLINE_ __m128i attn_to_bf16_avx2_(__m256 v) {
   return _mm256_castsi256_si128(y);
 }
 
+/* the nibble of each lane goes to the top and comes back with its sign */
+ATTN_INLINE_ __m256 attn_load_i4_avx2_(const void *p) {
+  int32_t bits;
+  memcpy(&bits, p, 4);
+  const __m256i up = _mm256_setr_epi32(28, 24, 20, 16, 12, 8, 4, 0);
+  return _mm256_cvtepi32_ps(_mm256_srai_epi32(_mm256_sllv_epi32(_mm256_set1_epi32(bits), up), 28));
+}
+
+/* its bits in the place of those of an f16, whose exponents are 8 higher */
+ATTN_INLINE_ __m256 attn_load_e4m3_avx2_(const void *p) {
+  const __m128i b = _mm_cvtepi8_epi16(_mm_loadl_epi64((const __m128i *)p));
+  const __m128i h = _mm_and_si128(_mm_slli_epi16(b, 7), _mm_set1_epi16((short)0xbfff));
+  const __m128i most = _mm_and_si128(b, _mm_set1_epi16(0x7f));
+  const __m128i nan = _mm_cmpeq_epi16(most, _mm_set1_epi16(0x7f));
+  return _mm256_mul_ps(_mm256_cvtph_ps(_mm_or_si128(h, _mm_and_si128(nan, _mm_set1_epi16(0x7e00)))),
+                       _mm256_set1_ps(256.0f));
+}
+
 /* 8 x 8 in place */
 ATTN_INLINE_ void attn_transpose_avx2_(__m256 *r) {
   __m256 a[8], b[8];
@@ -3623,6 +5195,39 @@ ATTN_INLINE_ void attn_transpose_avx2_(__m256 *r) {
   ATTN_LANE_(3)
 #undef ATTN_LANE_
 }
+
+ATTN_INLINE_ __m256 attn_sums_avx2_(const __m256 *r) {
+  __m256 a[4], b, c;
+#define ATTN_PAIR_(i)                                                  \
+  a[i] = _mm256_add_ps(_mm256_permute2f128_ps(r[i], r[(i) + 4], 0x20), \
+                       _mm256_permute2f128_ps(r[i], r[(i) + 4], 0x31));
+  ATTN_PAIR_(0)
+  ATTN_PAIR_(1)
+  ATTN_PAIR_(2)
+  ATTN_PAIR_(3)
+#undef ATTN_PAIR_
+  b = _mm256_add_ps(_mm256_shuffle_ps(a[0], a[1], 0x44), _mm256_shuffle_ps(a[0], a[1], 0xEE));
+  c = _mm256_add_ps(_mm256_shuffle_ps(a[2], a[3], 0x44), _mm256_shuffle_ps(a[2], a[3], 0xEE));
+  return _mm256_add_ps(_mm256_shuffle_ps(b, c, 0x88), _mm256_shuffle_ps(b, c, 0xDD));
+}
+
+ATTN_INLINE_ float attn_sum_avx2_(__m256 v) {
+  __m128 x = _mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
+  x = _mm_add_ps(x, _mm_movehl_ps(x, x));
+  return _mm_cvtss_f32(_mm_add_ps(x, _mm_shuffle_ps(x, x, 0x55)));
+}
+
+ATTN_INLINE_ float attn_top_avx2_(__m256 v) {
+  __m128 x = _mm_max_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
+  x = _mm_max_ps(x, _mm_movehl_ps(x, x));
+  return _mm_cvtss_f32(_mm_max_ps(x, _mm_shuffle_ps(x, x, 0x55)));
+}
+
+/* the half is moved to the top, and back with its sign */
+ATTN_INLINE_ __m256 attn_nibbles_avx2_(const void *p, const int up) {
+  __m256i x = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)p));
+  return _mm256_cvtepi32_ps(_mm256_srai_epi32(_mm256_slli_epi32(x, up), 28));
+}
 /* <<< attn/isa/simd_avx2.h */
 #define ATTN_PASS_ ATTN_VERSION
 #include ATTN_SELF
@@ -3646,10 +5251,11 @@ ATTN_BEGIN_REGION_(ATTN_FEATURES_AVX512_)
 
 #define ATTN_T_ avx512
 #define ATTN_ISA_ID_ ATTN_ISA_AVX512
-#define ATTN_W_ 16         /* lanes of a vector */
-#define ATTN_MR_ 6         /* rows of a micro-kernel */
-#define ATTN_NG_ 4         /* lane groups (of 16 lanes) of a micro-kernel */
-#define ATTN_SPECIALISE_ 1 /* one copy of a loop per storage type and set of modifiers */
+#define ATTN_W_ 16                    /* lanes of a vector */
+#define ATTN_MR_ 6                    /* rows of a micro-kernel */
+#define ATTN_NG_ 4                    /* lane groups (of 16 lanes) of a micro-kernel */
+#define ATTN_ROW_COLS_ 16             /* vectors of sums over values in registers */
+#define ATTN_SPECIALISE_ ATTN_COPIES_ /* one copy of a loop per storage type and set of modifiers */
 
 #define ATTN_VF_ __m512
 #define ATTN_VM_ __mmask16
@@ -3673,6 +5279,8 @@ ATTN_BEGIN_REGION_(ATTN_FEATURES_AVX512_)
 #define ATTN_V_LT_(a, b) _mm512_cmp_ps_mask(a, b, _CMP_LT_OQ)
 /* 1 when every lane is chosen */
 #define ATTN_V_ALL_(m) ((m) == 0xffff)
+/* the lanes chosen, as the lowest bits of a uint64_t */
+#define ATTN_V_CHOSEN_(m) ((uint64_t)(m))
 #define ATTN_V_SELECT_(m, a, b) _mm512_mask_blend_ps(m, b, a)
 /* n = x rounded to an integer, t = n + ATTN_EXP_BIAS_ (unused here) */
 #define ATTN_V_ROUND_(x, t, n) (n) = _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT), (t) = (n)
@@ -3693,12 +5301,25 @@ ATTN_BEGIN_REGION_(ATTN_FEATURES_AVX512_)
   _mm512_castsi512_ps(       \
       _mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)(p))), 16))
 #define ATTN_V_STORE_BF16_(p, v) _mm256_storeu_si256((__m256i *)(p), attn_to_bf16_avx512_(v))
+/* storage of keys and values, as the numbers that stand there: W bytes, or W/2 for I4; EVEN and ODD
+ * take half of 2 W nibbles in W bytes. A look-up takes the low 4 bits of an index. */
+#define ATTN_V_LOAD_I8_(p) \
+  _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)(p))))
+#define ATTN_V_LOAD_E4M3_(p) attn_load_e4m3_avx512_(p)
+#define ATTN_V_LOAD_I4_(p) attn_load_i4_avx512_(p)
+#define ATTN_V_LOAD_I4_EVEN_(p) attn_nibbles_avx512_(attn_bytes_avx512_(p))
+#define ATTN_V_LOAD_I4_ODD_(p) attn_nibbles_avx512_(_mm512_srli_epi32(attn_bytes_avx512_(p), 4))
 /* the lowest bits of a uint64_t as a choice of lanes; p[i[lane]] */
 #define ATTN_V_BITS_(bits) ((__mmask16)(bits))
 #define ATTN_V_GATHER_(p, i) _mm512_i32gather_ps(_mm512_loadu_si512(i), p, 4)
 /* lanes (0,1),(2,3).. exchanged */
 #define ATTN_V_SWAP_PAIRS_(a) _mm512_permute_ps(a, 0xB1)
 #define ATTN_V_TRANSPOSE_(r) attn_transpose_avx512_(r)
+/* lane i = the sum of all lanes of r[i], lanes half a vector apart first; of one vector; the largest
+ * lane */
+#define ATTN_V_SUMS_(r) attn_sums_avx512_(r)
+#define ATTN_V_SUM_(v) attn_sum_avx512_(v)
+#define ATTN_V_TOP_(v) _mm512_reduce_max_ps(v)
 /* SLEEF's name of a function; own prototypes, since its header hides them from other regions */
 #define ATTN_V_SLEEF_(f) Sleef_##f##f16_u10avx512f
 
@@ -3715,6 +5336,32 @@ ATTN_INLINE_ __m256i attn_to_bf16_avx512_(__m512 v) {
   __m512i quiet = _mm512_or_si512(x, _mm512_set1_epi32(0x400000));
   __mmask16 nan = _mm512_cmp_ps_mask(v, v, _CMP_UNORD_Q);
   return _mm512_cvtepi32_epi16(_mm512_srli_epi32(_mm512_mask_blend_epi32(nan, up, quiet), 16));
+}
+
+ATTN_INLINE_ __m512 attn_nibbles_avx512_(__m512i x) {
+  const __m512 n = _mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, -8, -7, -6, -5, -4, -3, -2, -1);
+  return _mm512_permutexvar_ps(x, n);
+}
+
+/* a byte in every 64 bits: its high half goes to the upper 32 */
+ATTN_INLINE_ __m512 attn_load_i4_avx512_(const void *p) {
+  const __m512i x = _mm512_cvtepu8_epi64(_mm_loadl_epi64((const __m128i *)p));
+  return attn_nibbles_avx512_(_mm512_or_si512(x, _mm512_slli_epi64(x, 28)));
+}
+
+/* the bytes as integers */
+ATTN_INLINE_ __m512i attn_bytes_avx512_(const void *p) {
+  return _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)p));
+}
+
+/* its bits in the place of those of an f16, whose exponents are 8 higher */
+ATTN_INLINE_ __m512 attn_load_e4m3_avx512_(const void *p) {
+  const __m128i b = _mm_loadu_si128((const __m128i *)p), sign = _mm_set1_epi8(-128);
+  const __mmask16 number = _mm_cmpneq_epi8_mask(_mm_or_si128(b, sign), _mm_set1_epi8(-1));
+  __m256i h = _mm256_slli_epi16(_mm256_cvtepi8_epi16(b), 7);
+  h = _mm256_and_si256(h, _mm256_set1_epi16((short)0xbfff));
+  return _mm512_mask_mul_ps(_mm512_set1_ps(attn_from_bits_(0x7fc00000u)), number,
+                            _mm512_cvtph_ps(h), _mm512_set1_ps(256.0f));
 }
 
 /* 16 x 16 in place: r[i] lane j <-> r[j] lane i, by 2x2, 4x4 and 128-bit exchanges */
@@ -3756,6 +5403,41 @@ ATTN_INLINE_ void attn_transpose_avx512_(__m512 *r) {
   ATTN_LANE_(2)
   ATTN_LANE_(3)
 #undef ATTN_LANE_
+}
+
+ATTN_INLINE_ __m512 attn_sums_avx512_(const __m512 *r) {
+  __m512 a[8], b[4];
+#define ATTN_PAIR_(i, x, y)                                    \
+  a[i] = _mm512_add_ps(_mm512_shuffle_f32x4(r[x], r[y], 0x44), \
+                       _mm512_shuffle_f32x4(r[x], r[y], 0xEE));
+  ATTN_PAIR_(0, 0, 4)
+  ATTN_PAIR_(1, 8, 12)
+  ATTN_PAIR_(2, 1, 5)
+  ATTN_PAIR_(3, 9, 13)
+  ATTN_PAIR_(4, 2, 6)
+  ATTN_PAIR_(5, 10, 14)
+  ATTN_PAIR_(6, 3, 7)
+  ATTN_PAIR_(7, 11, 15)
+#undef ATTN_PAIR_
+#define ATTN_QUAD_(i)                                                          \
+  b[i] = _mm512_add_ps(_mm512_shuffle_f32x4(a[2 * (i)], a[2 * (i) + 1], 0x88), \
+                       _mm512_shuffle_f32x4(a[2 * (i)], a[2 * (i) + 1], 0xDD));
+  ATTN_QUAD_(0)
+  ATTN_QUAD_(1)
+  ATTN_QUAD_(2)
+  ATTN_QUAD_(3)
+#undef ATTN_QUAD_
+  a[0] = _mm512_add_ps(_mm512_shuffle_ps(b[0], b[1], 0x44), _mm512_shuffle_ps(b[0], b[1], 0xEE));
+  a[1] = _mm512_add_ps(_mm512_shuffle_ps(b[2], b[3], 0x44), _mm512_shuffle_ps(b[2], b[3], 0xEE));
+  return _mm512_add_ps(_mm512_shuffle_ps(a[0], a[1], 0x88), _mm512_shuffle_ps(a[0], a[1], 0xDD));
+}
+
+ATTN_INLINE_ float attn_sum_avx512_(__m512 v) {
+  v = _mm512_add_ps(v, _mm512_shuffle_f32x4(v, v, 0xEE));
+  v = _mm512_add_ps(v, _mm512_shuffle_f32x4(v, v, 0x55));
+  v = _mm512_add_ps(v, _mm512_permute_ps(v, 0xEE));
+  v = _mm512_add_ps(v, _mm512_permute_ps(v, 0x55));
+  return _mm512_cvtss_f32(v);
 }
 /* <<< attn/isa/simd_avx512.h */
 #define ATTN_PASS_ ATTN_VERSION
@@ -3955,16 +5637,17 @@ ATTN_FUNC_ int attn_reject_(attn_error_ *e, attn_status status, const char *reas
 
 /* The sentences about one argument, made at compile time from its name. */
 typedef struct attn_words_ {
-  const char *data, *align, *dtype, *extent, *dim, *size, *rows, *overlap;
+  const char *data, *align, *dtype, *stored, *even, *extent, *dim, *size, *rows, *overlap;
 } attn_words_;
-#define ATTN_WORDS_(name)                                                                    \
-  {                                                                                          \
-    name ".data must not be null", name ".data must be aligned to its elements",             \
-        name ".dtype must be ATTN_F32, ATTN_F16 or ATTN_BF16",                               \
-        name ".batch, .heads and .len must not be negative", name ".dim must be at least 1", \
-        name " spans more bytes than the address space holds",                               \
-        name " is an output, so its rows must not share memory with one another",            \
-        name " is an output and must not share memory with another argument"                 \
+#define ATTN_WORDS_(name)                                                                        \
+  {                                                                                              \
+    name ".data must not be null", name ".data must be aligned to its elements",                 \
+        name ".dtype must be ATTN_F32, ATTN_F16 or ATTN_BF16", name ".dtype is no storage type", \
+        name "'s strides must be even for ATTN_I4",                                              \
+        name ".batch, .heads and .len must not be negative", name ".dim must be at least 1",     \
+        name " spans more bytes than the address space holds",                                   \
+        name " is an output, so its rows must not share memory with one another",                \
+        name " is an output and must not share memory with another argument"                     \
   }
 
 /* The bytes lo..hi that a view may touch; empty when lo == hi. */
@@ -3984,7 +5667,10 @@ ATTN_FUNC_ int64_t attn_mul_(int64_t a, int64_t b) {
 }
 ATTN_FUNC_ int64_t attn_add_(int64_t a, int64_t b) { return b > INT64_MAX - a ? INT64_MAX : a + b; }
 
-ATTN_FUNC_ int64_t attn_size_(attn_dtype dtype) { return dtype == ATTN_F32 ? 4 : 2; }
+/* What an element is aligned to; its size, but for ATTN_I4 (attn_bytes_). */
+ATTN_FUNC_ int64_t attn_size_(attn_dtype dtype) {
+  return dtype == ATTN_F32 ? 4 : attn_quantized_(dtype) ? 1 : 2;
+}
 
 /* The span of n0 x n1 x n2 rows of row_bytes at the given byte strides. 0 = does not fit. */
 ATTN_FUNC_ int attn_span_of_(attn_span_ *span, const void *data, int64_t row_bytes,
@@ -4008,11 +5694,11 @@ ATTN_FUNC_ int attn_span_of_(attn_span_ *span, const void *data, int64_t row_byt
   return 1;
 }
 
-/* A tensor in its own right. Strides that are never used become 0: they may hold anything. */
-ATTN_FUNC_ int attn_check_tensor_(attn_error_ *e, attn_tensor *t, const attn_words_ *w,
+/* A tensor of any storage type. Strides that are never used become 0: they may hold anything. */
+ATTN_FUNC_ int attn_check_stored_(attn_error_ *e, attn_tensor *t, const attn_words_ *w,
                                   attn_span_ *span) {
   if ((int)t->dtype < 0 || t->dtype >= ATTN_DTYPE_COUNT)
-    return attn_reject_(e, ATTN_E_DTYPE, w->dtype);
+    return attn_reject_(e, ATTN_E_DTYPE, w->stored);
   if (t->batch < 0 || t->heads < 0 || t->len < 0) return attn_reject_(e, ATTN_E_SHAPE, w->extent);
   if (t->dim < 1) return attn_reject_(e, ATTN_E_SHAPE, w->dim);
   const int64_t size = attn_size_(t->dtype), n[3] = {t->batch, t->heads, t->len};
@@ -4025,11 +5711,21 @@ ATTN_FUNC_ int attn_check_tensor_(attn_error_ *e, attn_tensor *t, const attn_wor
   if ((uintptr_t)t->data % (uintptr_t)size != 0) return attn_reject_(e, ATTN_E_ALIGN, w->align);
   for (int d = 0; d < 3; d++) {
     if (attn_abs64_(stride[d]) > INT64_MAX / 4) return attn_reject_(e, ATTN_E_OVERFLOW, w->size);
-    stride[d] *= size;
+    if (t->dtype == ATTN_I4 && stride[d] % 2) return attn_reject_(e, ATTN_E_STRIDE, w->even);
+    stride[d] = attn_bytes_(t->dtype, stride[d]);
   }
-  if (!attn_span_of_(span, t->data, attn_mul_(t->dim, size), n, stride))
+  if (t->dim > INT64_MAX / 4 ||
+      !attn_span_of_(span, t->data, attn_bytes_(t->dtype, t->dim), n, stride))
     return attn_reject_(e, ATTN_E_OVERFLOW, w->size);
   return 1;
+}
+
+/* A tensor in its own right, of a float type. */
+ATTN_FUNC_ int attn_check_tensor_(attn_error_ *e, attn_tensor *t, const attn_words_ *w,
+                                  attn_span_ *span) {
+  if ((int)t->dtype < 0 || attn_quantized_(t->dtype))
+    return attn_reject_(e, ATTN_E_DTYPE, w->dtype);
+  return attn_check_stored_(e, t, w, span);
 }
 
 /* An output's rows lie apart when its strides nest: each is at least the reach of the smaller. */
@@ -4082,7 +5778,7 @@ ATTN_FUNC_ int attn_check_mask_(attn_error_ *e, const attn_mask *m, const attn_m
   if (m->kind == ATTN_MASK_NONE) return 1;
   if ((unsigned)m->kind > 31u || !(kinds >> (unsigned)m->kind & 1u))
     return attn_reject_(e, ATTN_E_MASK, w->kind);
-  if (m->kind == ATTN_MASK_ADD && ((int)m->dtype < 0 || m->dtype >= ATTN_DTYPE_COUNT))
+  if (m->kind == ATTN_MASK_ADD && ((int)m->dtype < 0 || attn_quantized_(m->dtype)))
     return attn_reject_(e, ATTN_E_DTYPE, w->dtype);
   const int64_t have[4] = {m->batch, m->heads, m->q_len, m->k_len};
   int empty = 0;
@@ -6167,6 +7863,142 @@ ATTN_PUB_ int64_t attn_t5_bucket(int64_t distance, int bidirectional, int64_t bu
   return base + t.exact + lo;
 }
 /* <<< attn/engine/t5.h */
+/* >>> attn/engine/quantize.h */
+/* engine/quantize.h owns the way into quantised storage: one row, in plain C, so that all tiers
+ * write the same bits. Quotients are taken in double: of two floats they are exact enough that a tie
+ * is a tie. */
+
+/* Numbers of a row that are converted at a time; a multiple of every group's 32 columns. */
+enum { ATTN_QUANT_ = 256 };
+
+/* Largest number of a type. */
+ATTN_FUNC_ int attn_quant_top_(attn_dtype dtype) {
+  return dtype == ATTN_I8 ? 127 : dtype == ATTN_I4 ? 7 : 448;
+}
+
+/* Columns c .. c + n - 1 as f32: the row itself or a copy. */
+ATTN_FUNC_ const float *attn_quant_part_(const attn_table_ *f, float *copy, const void *x,
+                                         attn_dtype dtype, int64_t c, int64_t n) {
+  const char *at = (const char *)x + attn_bytes_(dtype, c);
+  if (dtype == ATTN_F32) return (const float *)(const void *)at;
+  f->widen(copy, at, 0, NULL, 1, n, dtype, NULL);
+  return copy;
+}
+
+/* The bits of the magnitudes of the lowest and highest number, 0 included. Bits of magnitudes are
+ * ordered as these are, NaN last. */
+typedef struct attn_extremes_ {
+  uint32_t lo, hi;
+} attn_extremes_;
+
+ATTN_FUNC_ attn_extremes_ attn_quant_extremes_(const attn_table_ *f, const void *x,
+                                               attn_dtype dtype, int64_t c, int64_t end) {
+  attn_extremes_ m = {0, 0};
+  float copy[ATTN_QUANT_];
+  for (int64_t n; c < end; c += n) {
+    n = end - c < ATTN_QUANT_ ? end - c : (int64_t)ATTN_QUANT_;
+    const float *p = attn_quant_part_(f, copy, x, dtype, c, n);
+    for (int64_t i = 0; i < n; i++) {
+      const uint32_t u = attn_to_bits_(p[i]), a = u & 0x7fffffffu;
+      const uint32_t minus = 0u - (u >> 31), below = a & minus, above = a & ~minus;
+      m.lo = below > m.lo ? below : m.lo;
+      m.hi = above > m.hi ? above : m.hi;
+    }
+  }
+  return m;
+}
+
+/* 1 when a row of floats holds neither NaN nor infinity. */
+ATTN_FUNC_ int attn_finite_row_(const attn_table_ *f, const void *x, attn_dtype dtype,
+                                int64_t dim) {
+  const attn_extremes_ m = attn_quant_extremes_(f, x, dtype, 0, dim);
+  return m.lo < 0x7f800000u && m.hi < 0x7f800000u;
+}
+
+/* The nearest whole number, the even one of two. In any rounding mode: y - n is exact. */
+ATTN_FUNC_ int attn_nearest_(double y) {
+  const int n = (int)y;
+  const double rest = y - (double)n;
+  const int odd = n & 1; /* without branches: signs and halves are not to be guessed */
+  return n + ((rest > 0.5) | ((rest == 0.5) & odd)) - ((rest < -0.5) | ((rest == -0.5) & odd));
+}
+
+/* The nearest E4M3 number, the even one of two, at most 448 in magnitude. */
+ATTN_FUNC_ unsigned char attn_to_e4m3_(double y) {
+  uint64_t u;
+  memcpy(&u, &y, 8);
+  const unsigned sign = (unsigned)(u >> 56) & 0x80u;
+  u &= INT64_MAX;
+  memcpy(&y, &u, 8);
+  if (y >= 448.0) return (unsigned char)(sign | 0x7eu);
+  if (y < 0.015625) return (unsigned char)(sign | (unsigned)attn_nearest_(y * 512.0));
+  u += ((uint64_t)1 << 48) - 1 + (u >> 49 & 1);
+  return (unsigned char)(sign | (unsigned)((u >> 49) - (1016u << 3)));
+}
+
+/* The smallest float s > 0 with s * steps >= range, so that nothing is clipped; 1 for 0 */
+ATTN_FUNC_ float attn_quant_scale_(double range, double steps) {
+  float s = (float)(range / steps);
+  if (range == 0.0) return 1.0f;
+  if ((double)s * steps < range) s = attn_from_bits_(attn_to_bits_(s) + 1u);
+  return s;
+}
+
+/* Columns c .. end of a row, which share a scale. c is even. */
+ATTN_FUNC_ void attn_quantize_part_(const attn_table_ *f, unsigned char *y, attn_dtype to,
+                                    double scale, int zero, const void *x, attn_dtype from,
+                                    int64_t c, int64_t end) {
+  const int top = attn_quant_top_(to), bottom = -top - 1;
+  float copy[ATTN_QUANT_];
+  for (int64_t n; c < end; c += n) {
+    n = end - c < ATTN_QUANT_ ? end - c : (int64_t)ATTN_QUANT_;
+    const float *p = attn_quant_part_(f, copy, x, from, c, n);
+    unsigned char *out = y + attn_bytes_(to, c);
+    for (int64_t i = 0; i < n; i++) {
+      const double q = (double)p[i] / scale;
+      if (to == ATTN_E4M3) {
+        out[i] = attn_to_e4m3_(q);
+        continue;
+      }
+      int v = attn_nearest_(q) + zero;
+      v = v < bottom ? bottom : v > top ? top : v;
+      if (to == ATTN_I8)
+        out[i] = (unsigned char)v;
+      else if (i % 2 == 0)
+        out[i / 2] = (unsigned char)(v & 15);
+      else
+        out[i / 2] = (unsigned char)(out[i / 2] | (v & 15) << 4);
+    }
+  }
+}
+
+/* Quantises a row of finite numbers. scale and zero are the row's own: a number for each group of
+ * columns, written; zero null = symmetric, scale null = 1, for ATTN_E4M3 only. */
+ATTN_FUNC_ void attn_quantize_row_(const attn_table_ *f, void *y, attn_dtype to, float *scale,
+                                   float *zero, int64_t group, const void *x, attn_dtype from,
+                                   int64_t dim) {
+  const int top = attn_quant_top_(to);
+  if (group == 0 || group > dim) group = dim;
+  for (int64_t c = 0, g = 0; c < dim; c += group, g++) {
+    const int64_t end = dim - c < group ? dim : c + group;
+    int z = 0;
+    float s = 1.0f;
+    if (scale) {
+      const attn_extremes_ m = attn_quant_extremes_(f, x, from, c, end);
+      const double lo = (double)attn_from_bits_(m.lo), hi = (double)attn_from_bits_(m.hi);
+      if (zero) {
+        s = attn_quant_scale_(lo + hi, (double)(2 * top + 1));
+        z = attn_nearest_(lo / (double)s) - top - 1;
+        zero[g] = (float)z;
+      } else {
+        s = attn_quant_scale_(lo > hi ? lo : hi, (double)top);
+      }
+      scale[g] = s;
+    }
+    attn_quantize_part_(f, (unsigned char *)y, to, (double)s, z, x, from, c, end);
+  }
+}
+/* <<< attn/engine/quantize.h */
 /* >>> attn/engine/tile.h */
 /* engine/tile.h owns what the exact-softmax engine works on: the problem (attn_softmax_), the
  * memory of a worker and the lanes of a tile.
@@ -6196,6 +8028,12 @@ enum {
   ATTN_P_LABELS_,
   ATTN_P_HELD_,
   ATTN_P_PAIRS_,
+  ATTN_P_ROW_Q_,
+  ATTN_P_ROW_S_,
+  ATTN_P_ROW_O_,
+  ATTN_P_MERGE_O_,
+  ATTN_P_MERGE_W_,
+  ATTN_P_MERGE_I_,
   ATTN_PIECES_
 };
 
@@ -6207,11 +8045,25 @@ typedef struct attn_distance_terms_ {
   attn_distance_factor factor;
 } attn_distance_terms_;
 
+/* Sequences that are not alike: rows end to end, or keys in the pages of a cache (engine/storage.h). The
+ * extents of q and k in the problem are then those of the longest. */
+typedef struct attn_sequences_ {
+  int64_t n;
+  int64_t rows;                /* of q: what the last query of all is below */
+  const int64_t *q, *kv;       /* [n + 1] where their rows begin; null: each has a batch entry */
+  int aligned;                 /* each has its own q_off: the ends meet */
+  const attn_sequence *cached; /* null: no pages */
+  int64_t page, window, sinks; /* rows of a page; of a ring, else 0 */
+  int64_t items, parts;        /* of all: work items, rows of parts (engine/decode.h) */
+  int64_t *first, *part;       /* [n + 1] those before each */
+} attn_sequences_;
+
 typedef struct attn_softmax_ {
   const attn_table_ *table;
   attn_tensor o, q, k, v, lse, map; /* lse and map: data null = absent */
   attn_mask mask, bias;
   const int32_t *kv_len, *q_len;
+  attn_scales k_scales, v_scales; /* of quantised k and v */
   const float *alibi, *sinks;
   int softmax_one;
   double unit;                    /* of a score: log2 e, or 1 for rectified weights */
@@ -6219,6 +8071,9 @@ typedef struct attn_softmax_ {
   float softcap;                  /* score units, 0 = off */
   float scale_hi, scale_lo;       /* scale * unit, folded into the packed queries (E3) */
   int64_t q_off, left, right;     /* row i sees keys i+q_off-left .. i+q_off+right */
+  int64_t keep;                   /* and those before `keep`; 0 with left unlimited */
+  attn_sequences_ sequences;      /* what seq points at */
+  const attn_sequences_ *seq;     /* null: all batch entries have the same extents */
   const attn_plan_ *plan;         /* a schedule, or null */
   const attn_edges_params *edges; /* key lists of the call, or null */
   attn_relative relative;
@@ -6230,13 +8085,19 @@ typedef struct attn_softmax_ {
   void *modify_user;
   attn_distance_terms_ by_distance;
   const float *factor, *distance; /* [distance_heads][distances], see engine/distance.h */
-  int64_t distances, distance_heads;
+  int64_t distances, distance_heads, distance_zero;
   const struct attn_relu_ *relu; /* rectified weights in place of a softmax */
   int64_t group;                 /* query heads that share key and value heads */
   int64_t tiles;                 /* per (batch, group) */
   int64_t bytes;                 /* memory of one worker, cut at these offsets */
   int64_t offset[ATTN_PIECES_];
   char *workspace;
+  /* Few queries: engine/decode.h. Parts are [B][head group][split][row], part_o [..][dv]. */
+  int few, by_row, one_order;
+  const char *why;       /* not */
+  int64_t splits, part0; /* part0: what the numbers of a sequence's parts begin with */
+  int64_t kept, skip;    /* after so many splits come so many that no row sees: not counted */
+  float *part_m, *part_l, *part_o;
   /* With several phases the state of every row waits here between them. */
   int phase, phases, counting;
   float *state_m, *state_l, *state_n,
@@ -6275,6 +8136,9 @@ typedef struct attn_scratch_ {
   float *labels;                /* [label][tile] dots with each vector */
   attn_held_ *held;
   int64_t *pairs;
+  float *row_q, *row_s, *row_o; /* [ATTN_ROWS_][dk, ATTN_ROWS_ROOM_, dv], rows padded */
+  float *merge_o, *merge_w;     /* [tile][dv], [split] */
+  int32_t *merge_i;             /* [split] */
 } attn_scratch_;
 
 /* Distances between a lane group and a block of keys, rounded up. */
@@ -6287,6 +8151,9 @@ ATTN_FUNC_ int64_t attn_relative_rows_(const attn_softmax_ *a) {
   return len < most ? len : most;
 }
 
+/* Room for a row of numbers in the order of kernels/decode.h. */
+ATTN_FUNC_ int64_t attn_row_width_(int64_t dim) { return attn_add_(dim, 31) / 32 * 32; }
+
 /* Fills a->offset; the total is one worker's memory, INT64_MAX when it cannot be. */
 ATTN_FUNC_ int64_t attn_scratch_plan_(attn_softmax_ *a) {
   const int64_t tile = ATTN_TILE_, block = ATTN_BLOCK_, f = sizeof(float);
@@ -6295,8 +8162,9 @@ ATTN_FUNC_ int64_t attn_scratch_plan_(attn_softmax_ *a) {
   const int64_t dv = attn_piece_(attn_mul_(a->v.dim, tile), f);
   const int gathers = a->plan || a->edges, lists = gathers || a->xl.table.data;
   int64_t size[ATTN_PIECES_] = {0}, total = 0;
-  size[ATTN_P_QT_] = dk, size[ATTN_P_S_] = cells, size[ATTN_P_OT_] = dv;
-  if (gathers || a->k.dtype != ATTN_F32)
+  if (!a->by_row || a->seq) size[ATTN_P_QT_] = dk, size[ATTN_P_OT_] = dv;
+  size[ATTN_P_S_] = cells;
+  if (gathers || a->k.dtype != ATTN_F32 || (a->seq && a->seq->cached))
     size[ATTN_P_K_] = attn_piece_(attn_mul_(a->k.dim, block), f);
   size[ATTN_P_V_] = attn_piece_(attn_mul_(a->v.dim, block), f);
   if (gathers || a->bias.kind) size[ATTN_P_BIAS_] = cells;
@@ -6320,6 +8188,16 @@ ATTN_FUNC_ int64_t attn_scratch_plan_(attn_softmax_ *a) {
   if (a->labels.label) size[ATTN_P_LABELS_] = attn_piece_(attn_mul_(a->labels.table.len, tile), f);
   size[ATTN_P_HELD_] = attn_piece_(1, sizeof(attn_held_));
   size[ATTN_P_PAIRS_] = attn_piece_(1, sizeof(int64_t));
+  if (a->by_row) {
+    size[ATTN_P_ROW_Q_] = attn_piece_(attn_mul_(attn_row_width_(a->q.dim), ATTN_ROWS_), f);
+    size[ATTN_P_ROW_S_] = attn_piece_(ATTN_ROWS_ROOM_ * ATTN_ROWS_, f);
+    size[ATTN_P_ROW_O_] = attn_piece_(attn_mul_(attn_row_width_(a->v.dim), ATTN_ROWS_), f);
+  }
+  if (a->few && a->splits > 1) {
+    size[ATTN_P_MERGE_O_] = dv;
+    size[ATTN_P_MERGE_W_] = attn_piece_(a->splits, f);
+    size[ATTN_P_MERGE_I_] = attn_piece_(a->splits, sizeof(int32_t));
+  }
   for (int i = 0; i < ATTN_PIECES_; i++) a->offset[i] = total, total = attn_add_(total, size[i]);
   return total;
 }
@@ -6347,6 +8225,12 @@ ATTN_FUNC_ void attn_scratch_cut_(const attn_softmax_ *a, int worker, attn_scrat
   ATTN_CUT_(labels, float, ATTN_P_LABELS_);
   ATTN_CUT_(held, attn_held_, ATTN_P_HELD_);
   ATTN_CUT_(pairs, int64_t, ATTN_P_PAIRS_);
+  ATTN_CUT_(row_q, float, ATTN_P_ROW_Q_);
+  ATTN_CUT_(row_s, float, ATTN_P_ROW_S_);
+  ATTN_CUT_(row_o, float, ATTN_P_ROW_O_);
+  ATTN_CUT_(merge_o, float, ATTN_P_MERGE_O_);
+  ATTN_CUT_(merge_w, float, ATTN_P_MERGE_W_);
+  ATTN_CUT_(merge_i, int32_t, ATTN_P_MERGE_I_);
 #undef ATTN_CUT_
 }
 
@@ -6358,14 +8242,19 @@ typedef struct attn_tile_ {
   const attn_plan_tile_ *next; /* the tile that comes after it, or null */
   int asked;                   /* rows of that one which are on their way */
   int64_t batch, head_k, head_v;
-  int n, groups;                                   /* rows and lane groups in use */
-  int lined;                                       /* consecutive rows of one head */
-  int careful;                                     /* the second sweep, see attn_tile_clean_ */
-  int rel_careful;                                 /* likewise, see attn_tile_relative_ */
-  int partial;                                     /* some pair of a visited block is forbidden */
-  int64_t lo[ATTN_TILE_], hi[ATTN_TILE_];          /* keys each row may see */
-  int64_t pos[ATTN_TILE_];                         /* its key position */
-  const char *mask[ATTN_TILE_], *bias[ATTN_TILE_]; /* its mask rows */
+  int64_t key0, key1;                               /* the keys of a work item */
+  int scored;                                       /* w.s holds the dot products already */
+  attn_kv_rows_ rows_k, rows_v;                     /* a block of few queries */
+  int n, groups;                                    /* rows and lane groups in use */
+  int lined;                                        /* consecutive rows of one head */
+  int careful;                                      /* the second sweep, see attn_tile_clean_ */
+  int rel_careful;                                  /* likewise, see attn_tile_relative_ */
+  int partial;                                      /* some pair of a visited block is forbidden */
+  int64_t lo[ATTN_TILE_], hi[ATTN_TILE_];           /* keys each row may see, or in this part */
+  int64_t near[ATTN_TILE_];                         /* where the second part begins: see keep */
+  int64_t wide_lo[ATTN_TILE_], wide_hi[ATTN_TILE_]; /* both parts */
+  int64_t pos[ATTN_TILE_];                          /* its key position */
+  const char *mask[ATTN_TILE_], *bias[ATTN_TILE_];  /* its mask rows */
   int64_t head[ATTN_TILE_], row[ATTN_TILE_];
   void *out[ATTN_TILE_];
   float m[ATTN_TILE_], l[ATTN_TILE_], alpha[ATTN_TILE_], top[ATTN_TILE_], spare[ATTN_TILE_];
@@ -6400,8 +8289,39 @@ ATTN_FUNC_ uint64_t attn_tile_all_(const attn_tile_ *t) {
 }
 
 ATTN_FUNC_ char *attn_at_(const attn_tensor *t, int64_t b, int64_t h, int64_t i) {
-  return (char *)t->data +
-         (b * t->stride_batch + h * t->stride_head + i * t->stride_len) * attn_size_(t->dtype);
+  const int64_t e = b * t->stride_batch + h * t->stride_head + i * t->stride_len;
+  return (char *)t->data + attn_bytes_(t->dtype, e);
+}
+
+/* The scales of the rows from that one on. */
+ATTN_FUNC_ attn_rows_scale_ attn_scales_at_(const attn_scales *s, int64_t b, int64_t h, int64_t i) {
+  const int64_t e = b * s->stride_batch + h * s->stride_head + i * s->stride_len;
+  attn_rows_scale_ r;
+  r.scale = s->scale ? s->scale + e : NULL, r.zero = s->zero ? s->zero + e : NULL;
+  r.stride = s->stride_len, r.group = s->group;
+  return r;
+}
+
+/* Column c of a row of any type; s null = 1. */
+ATTN_FUNC_ float attn_number_(const char *row, int64_t c, attn_dtype dtype,
+                              const attn_rows_scale_ *s) {
+  const unsigned char *byte = (const unsigned char *)row;
+  const int64_t g = s && s->group ? c / s->group : 0;
+  uint16_t half;
+  float x;
+  if (dtype == ATTN_F32) {
+    memcpy(&x, row + 4 * c, 4);
+    return x;
+  }
+  if (dtype == ATTN_F16 || dtype == ATTN_BF16) {
+    memcpy(&half, row + 2 * c, 2);
+    return dtype == ATTN_F16 ? attn_from_f16_(half) : attn_from_bf16_(half);
+  }
+  x = dtype == ATTN_I8   ? (float)((const signed char *)row)[c]
+      : dtype == ATTN_I4 ? attn_from_i4_(byte, c)
+                         : attn_from_e4m3_(byte[c]);
+  if (s && s->zero) x -= s->zero[g];
+  return s && s->scale ? x * s->scale[g] : x;
 }
 
 /* Row i of a table that is [1, 1 or H, len, dim]. */
@@ -6427,6 +8347,7 @@ ATTN_FUNC_ float attn_to_unit_(const attn_softmax_ *a, float x) {
 
 /* Where the numbers of row (b, h, i) are in an array [B, H, Tq]. */
 ATTN_FUNC_ int64_t attn_row_number_(const attn_softmax_ *a, int64_t b, int64_t h, int64_t i) {
+  if (a->seq && a->seq->q) return h * a->seq->rows + a->seq->q[b] + i;
   return (b * a->q.heads + h) * a->q.len + i;
 }
 
@@ -6509,6 +8430,22 @@ ATTN_FUNC_ void attn_tile_bounds_(attn_tile_ *t, int g) {
   t->g[g].pos_min = pos_min, t->g[g].pos_max = pos_max;
 }
 
+/* The keys of a row with `keep` are two parts: 0 .. keep, and from the window's begin, or keep, on. A
+ * tile is swept over one after the other. */
+ATTN_FUNC_ int attn_tile_parts_(const attn_tile_ *t) { return t->a->keep ? 2 : 1; }
+
+ATTN_FUNC_ void attn_tile_part_(attn_tile_ *t, int part) {
+  const int64_t keep = t->a->keep;
+  if (!keep) return;
+  for (int r = 0; r < t->n; r++) {
+    const int64_t lo = t->wide_lo[r], hi = t->wide_hi[r];
+    const int64_t from = t->near[r] > keep ? t->near[r] : keep;
+    t->lo[r] = part == 0 || lo > from ? lo : from;
+    t->hi[r] = part == 0 && hi > keep ? keep : hi;
+  }
+  for (int g = 0; g < t->groups; g++) attn_tile_bounds_(t, g);
+}
+
 /* Places rows in lanes, transposes the queries. Lanes that have no row compute on zeros and are
  * never stored. */
 ATTN_FUNC_ void attn_tile_lanes_(attn_tile_ *t) {
@@ -6528,8 +8465,11 @@ ATTN_FUNC_ void attn_tile_lanes_(attn_tile_ *t) {
   for (int r = 0; r < t->n; r++) {
     const int64_t i = t->row[r], h = t->head[r], p = t->pos[r] = i + a->q_off;
     t->lined &= h == t->head[0] && i == t->row[0] + r;
-    t->lo[r] = attn_clamp_(p - a->left, 0, keys);
+    t->near[r] = attn_clamp_(p - a->left, 0, keys);
+    t->lo[r] = a->keep ? 0 : t->near[r];
     t->hi[r] = i < queries ? attn_clamp_(p + a->right + 1, 0, keys) : 0;
+    if (t->lo[r] < t->key0) t->lo[r] = t->key0;
+    if (t->hi[r] > t->key1) t->hi[r] = t->key1;
     q[r] = attn_at_(&a->q, t->batch, h, i);
     t->out[r] = attn_at_(&a->o, t->batch, h, i);
   }
@@ -6543,15 +8483,83 @@ ATTN_FUNC_ void attn_tile_lanes_(attn_tile_ *t) {
     t->precision[r] = attn_to_unit_(a, a->gaussian.precision[at]);
   }
   for (int r = 0; a->span.z && r < t->n; r++) attn_tile_span_(t, r);
+  for (int r = 0; a->keep && r < t->n; r++) t->wide_lo[r] = t->lo[r], t->wide_hi[r] = t->hi[r];
   for (int g = 0; g < t->groups; g++) attn_tile_bounds_(t, g);
   for (int g = t->groups; g < ATTN_TILE_ / ATTN_GROUP_; g++) memset(&t->g[g], 0, sizeof t->g[g]);
-  a->table->pack(t->w.qt, q, t->n, a->q.dim, (int)a->q.dtype, a->scale_hi, a->scale_lo);
+  if (!a->by_row)
+    a->table->pack(t->w.qt, q, t->n, a->q.dim, (int)a->q.dtype, a->scale_hi, a->scale_lo);
 }
 /* <<< attn/engine/tile.h */
+/* >>> attn/engine/storage.h */
+/* engine/storage.h owns where the rows of a sequence lie: end to end with those of other sequences, in
+ * the pages of a cache, or as a tensor says. */
+
+/* Where key `key` of batch entry `batch` lies: its row of k is attn_at_(&a->k, *page, head, *row), and
+ * so for v and the scales. Returns how many keys from this one on lie in consecutive rows. */
+ATTN_FUNC_ int64_t attn_storage_(const attn_softmax_ *a, int64_t batch, int64_t key, int64_t *page,
+                                 int64_t *row) {
+  const attn_sequences_ *s = a->seq;
+  *page = batch, *row = key;
+  if (!s || !s->cached) return INT64_MAX;
+  const attn_sequence *x = &s->cached[batch];
+  if (s->window && key >= s->sinks) /* a ring ends where a page ends */
+    key = s->sinks + (key - s->sinks) % (x->table_len * s->page - s->sinks);
+  *page = x->table[key / s->page], *row = key % s->page;
+  return s->page - *row;
+}
+
+/* Queries and keys of sequence b. */
+ATTN_FUNC_ int64_t attn_queries_(const attn_softmax_ *a, int64_t b) {
+  const attn_sequences_ *s = a->seq;
+  return s && s->q ? s->q[b + 1] - s->q[b] : a->q.len;
+}
+ATTN_FUNC_ int64_t attn_keys_(const attn_softmax_ *a, int64_t b) {
+  const attn_sequences_ *s = a->seq;
+  return !s ? a->k.len : s->cached ? s->cached[b].len : s->kv ? s->kv[b + 1] - s->kv[b] : a->k.len;
+}
+
+ATTN_FUNC_ void attn_skip_rows_(attn_tensor *t, int64_t rows, int64_t len) {
+  if (t->data) t->data = attn_at_(t, 0, 0, rows);
+  t->len = len;
+}
+
+ATTN_FUNC_ void attn_skip_scales_(attn_scales *s, int64_t rows) {
+  if (s->scale) s->scale += rows * s->stride_len;
+  if (s->zero) s->zero += rows * s->stride_len;
+}
+
+/* The problem of one sequence: a itself when all are alike, else a copy with its own rows, lengths and
+ * offset, in which `batch` stays its index. */
+ATTN_FUNC_ const attn_softmax_ *attn_problem_(const attn_softmax_ *a, int64_t batch,
+                                              attn_softmax_ *own) {
+  const attn_sequences_ *s = a->seq;
+  if (!s) return a;
+  *own = *a;
+  own->k.len = own->v.len = attn_keys_(a, batch);
+  int64_t queries = a->q.len;
+  if (s->q) {
+    queries = attn_queries_(a, batch);
+    attn_skip_rows_(&own->q, s->q[batch], queries);
+    attn_skip_rows_(&own->o, s->q[batch], queries);
+    attn_skip_rows_(&own->lse, s->q[batch], queries);
+    own->tiles = (a->group * queries + ATTN_TILE_ - 1) / ATTN_TILE_;
+  } else if (s->cached && a->q_len) {
+    queries = a->q_len[batch];
+  }
+  if (s->kv) {
+    attn_skip_rows_(&own->k, s->kv[batch], own->k.len);
+    attn_skip_rows_(&own->v, s->kv[batch], own->k.len);
+    attn_skip_scales_(&own->k_scales, s->kv[batch]);
+    attn_skip_scales_(&own->v_scales, s->kv[batch]);
+  }
+  if (s->aligned) own->q_off = own->k.len - queries;
+  return own;
+}
+/* <<< attn/engine/storage.h */
 /* >>> attn/engine/distance.h */
 /* engine/distance.h owns score terms that depend on the head and the distance alone. They are
- * expanded once a call into one array a head and kind: entry i - j + Tk - 1 belongs to query i and
- * key j, so that a vector of consecutive queries reads consecutive numbers. */
+ * expanded once a call into one array a head and kind: entry zero + p - j belongs to position p and key
+ * j, so that a vector of consecutive queries reads consecutive numbers. */
 
 ATTN_FUNC_ int attn_has_distance_(const attn_distance_terms_ *d) {
   return d->toeplitz.table || d->t5.table || d->parabola.w;
@@ -6599,7 +8607,7 @@ ATTN_FUNC_ void attn_distance_fill_(const attn_softmax_ *a, float *bias, float *
     attn_t5_edges_(edge, &rule);
   }
   for (int64_t e = 0; e < a->distances; e++) {
-    const int64_t d = a->k.len - 1 - e - a->q_off;
+    const int64_t d = a->distance_zero - e;
     const int64_t base = rule.bidirectional && d > 0 ? rule.side : 0;
     const int64_t away = d <= 0 ? -d : rule.bidirectional ? d : 0;
     if (t->t5.table) { /* distances are neighbours, so are their buckets */
@@ -6782,16 +8790,42 @@ ATTN_FUNC_ int attn_block_run_(const attn_block_ *b, int e) {
   return n;
 }
 
+/* Rows of the block that lie in pages, as f32: in place when one page has them all. */
+ATTN_FUNC_ const float *attn_block_pages_(const attn_softmax_ *a, const attn_block_ *b,
+                                          const attn_tensor *x, const attn_scales *scales,
+                                          int64_t batch, int64_t head, float *copy,
+                                          int64_t *stride) {
+  int64_t page, row;
+  *stride = x->dim;
+  for (int64_t e = 0, n; e < b->n; e += n) {
+    n = attn_storage_(a, batch, b->j0 + e, &page, &row);
+    if (n > b->n - e) n = b->n - e;
+    const char *p = attn_at_(x, page, head, row);
+    if (n == b->n && x->dtype == ATTN_F32) {
+      *stride = x->stride_len;
+      return (const float *)(const void *)p;
+    }
+    const attn_rows_scale_ s = attn_scales_at_(scales, page, head, row);
+    a->table->widen(copy + e * x->dim, p, x->stride_len, NULL, n, x->dim, x->dtype, &s);
+  }
+  return copy;
+}
+
 /* Key rows as f32: the tensor itself, or a converted copy. */
 ATTN_FUNC_ const float *attn_block_rows_(const attn_softmax_ *a, const attn_block_ *b,
-                                         const attn_tensor *x, int64_t batch, int64_t head,
-                                         float *copy, int64_t *stride) {
+                                         const attn_tensor *x, const attn_scales *scales,
+                                         int64_t batch, int64_t head, float *copy,
+                                         int64_t *stride) {
+  if (a->seq && a->seq->cached)
+    return attn_block_pages_(a, b, x, scales, batch, head, copy, stride);
   const char *p = attn_at_(x, batch, head, b->gathered ? 0 : b->j0);
   if (x->dtype == ATTN_F32 && !b->gathered) {
     *stride = x->stride_len;
     return (const float *)(const void *)p;
   }
-  a->table->widen(copy, p, x->stride_len, b->gathered ? b->index : NULL, b->n, x->dim, x->dtype);
+  const attn_rows_scale_ s = attn_scales_at_(scales, batch, head, b->gathered ? 0 : b->j0);
+  a->table->widen(copy, p, x->stride_len, b->gathered ? b->index : NULL, b->n, x->dim, x->dtype,
+                  &s);
   *stride = x->dim;
   return copy;
 }
@@ -7094,13 +9128,32 @@ ATTN_FUNC_ int attn_block_open_(const attn_tile_ *t, attn_block_ *b, int64_t j0,
   b->whole = b->count == 1 && b->seg[0].g0 == 0 && b->seg[0].g1 == t->groups && b->seg[0].at == 0 &&
              b->seg[0].n == b->n;
   b->partial = b->bounded || b->by_lane || !b->whole || b->mask || b->bias || a->modify != NULL;
+  return 1;
+}
+
+/* Whether a value is the beginning of its key's row (latent attention): one copy serves both. */
+ATTN_FUNC_ int attn_block_latent_(const attn_softmax_ *a) {
+  const attn_tensor *k = &a->k, *v = &a->v;
+  const attn_scales *x = &a->k_scales, *y = &a->v_scales;
+  return k->data == v->data && k->dtype == v->dtype && k->dim >= v->dim &&
+         k->stride_batch == v->stride_batch && k->stride_head == v->stride_head &&
+         k->stride_len == v->stride_len && x->scale == y->scale && x->zero == y->zero &&
+         x->group == y->group && x->stride_batch == y->stride_batch &&
+         x->stride_head == y->stride_head && x->stride_len == y->stride_len;
+}
+
+/* Its rows of K and V. */
+ATTN_FUNC_ void attn_block_fetch_(const attn_tile_ *t, attn_block_ *b) {
+  const attn_softmax_ *a = t->a;
+  const int latent = t->head_k == t->head_v && attn_block_latent_(a);
   if (attn_block_held_(t, b)) {
     b->k = t->w.k, b->k_stride = a->k.dim, b->v = t->w.v, b->v_stride = a->v.dim;
-    return 1;
+  } else {
+    b->k = attn_block_rows_(a, b, &a->k, &a->k_scales, t->batch, t->head_k, t->w.k, &b->k_stride);
+    if (!latent || b->k != t->w.k)
+      b->v = attn_block_rows_(a, b, &a->v, &a->v_scales, t->batch, t->head_v, t->w.v, &b->v_stride);
   }
-  b->k = attn_block_rows_(a, b, &a->k, t->batch, t->head_k, t->w.k, &b->k_stride);
-  b->v = attn_block_rows_(a, b, &a->v, t->batch, t->head_v, t->w.v, &b->v_stride);
-  return 1;
+  if (latent && b->k == t->w.k) b->v = b->k, b->v_stride = b->k_stride;
 }
 
 /* Before a tile's first block. */
@@ -7136,7 +9189,8 @@ ATTN_FUNC_ void attn_block_modifiers_(attn_tile_ *t, attn_block_ *b) {
   }
   if (a->distance || a->factor) {
     const int64_t head = a->distance_heads > 1 ? t->head[0] : 0;
-    const int64_t at = head * a->distances + a->k.len - 1 - b->base + (t->lined ? t->row[0] : 0);
+    const int64_t at =
+        head * a->distances + a->distance_zero + a->q_off - b->base + (t->lined ? t->row[0] : 0);
     for (int e = 0; e < b->n; e++) b->back[e] = (int32_t)(attn_block_key_(b, e) - b->base);
     if (!t->lined)
       for (int r = 0; r < t->n; r++) t->index[r] = (int32_t)t->row[r];
@@ -7492,7 +9546,7 @@ ATTN_FUNC_ float attn_pair_bias_(const attn_tile_ *t, int r, int64_t key) {
   const attn_softmax_ *a = t->a;
   const int64_t at = (a->distance_heads > 1 ? t->head[r] : 0) * a->distances;
   float x = 0.0f;
-  if (a->distance) x += a->distance[at + t->row[r] - key + a->k.len - 1];
+  if (a->distance) x += a->distance[at + t->pos[r] - key + a->distance_zero];
   if (a->alibi) x += t->slope[r] * (float)attn_abs64_(key - t->pos[r]);
   if (a->gaussian.center) {
     const float c = a->gaussian.center[attn_row_number_(a, t->batch, t->head[r], t->row[r])];
@@ -7540,7 +9594,7 @@ ATTN_FUNC_ int attn_list_take_(attn_tile_ *t, attn_list_ *x, int r, int32_t *ind
     if (a->bias.kind) {
       const int64_t at = a->bias.k_len > 1 ? key : 0;
       a->table->widen(bias, t->bias[r] + at * attn_size_(a->bias.dtype), 0, NULL, 1, 1,
-                      a->bias.dtype);
+                      a->bias.dtype, NULL);
       if (bias[0] == -INFINITY) continue;
       *cell += attn_to_unit_(a, bias[0]);
     }
@@ -7551,8 +9605,8 @@ ATTN_FUNC_ int attn_list_take_(attn_tile_ *t, attn_list_ *x, int r, int32_t *ind
     }
     if (a->factor)
       t->w.dot[n * ATTN_TILE_ + r] =
-          a->factor[(a->distance_heads > 1 ? t->head[r] : 0) * a->distances + t->row[r] - key +
-                    a->k.len - 1];
+          a->factor[(a->distance_heads > 1 ? t->head[r] : 0) * a->distances + t->pos[r] - key +
+                    a->distance_zero];
     edge[n] = (int32_t)x->next;
     index[n++] = (int32_t)key;
   }
@@ -7611,7 +9665,31 @@ ATTN_FUNC_ void attn_list_modify_(attn_tile_ *t, int32_t *const *index, const in
 
 /* Rows that are close anyway need not be asked for. */
 ATTN_FUNC_ int attn_list_ahead_(const attn_softmax_ *a, const attn_tensor *x) {
-  return a->k.len > ((int64_t)1 << 18) / (x->dim * attn_size_(x->dtype)) ? ATTN_AHEAD_ : 0;
+  return a->k.len > ((int64_t)1 << 18) / attn_bytes_(x->dtype, x->dim) ? ATTN_AHEAD_ : 0;
+}
+
+/* Picked rows: where they lie, or converted if they are quantised. */
+typedef struct attn_picked_ {
+  const void *rows;
+  const int32_t *index;
+  int64_t stride;
+  attn_dtype dtype;
+  int ahead;
+  int32_t order[ATTN_BLOCK_];
+} attn_picked_;
+
+ATTN_FUNC_ void attn_list_pick_(const attn_tile_ *t, attn_picked_ *p, const attn_tensor *x,
+                                const attn_scales *scales, int64_t head, float *copy,
+                                const int32_t *index, int n) {
+  p->rows = attn_at_(x, t->batch, head, 0);
+  p->index = index, p->stride = x->stride_len, p->dtype = x->dtype;
+  p->ahead = attn_list_ahead_(t->a, x);
+  if (!attn_quantized_(x->dtype)) return;
+  const attn_rows_scale_ s = attn_scales_at_(scales, t->batch, head, 0);
+  t->a->table->widen(copy, p->rows, x->stride_len, index, n, x->dim, x->dtype, &s);
+  for (int e = 0; e < n; e++) p->order[e] = e;
+  p->rows = copy, p->index = p->order, p->stride = x->dim, p->dtype = ATTN_F32, p->ahead = 0;
+  t->w.held->n = 0;
 }
 
 /* Scores of the next keys of every row: row by row, then transposed. */
@@ -7620,15 +9698,15 @@ ATTN_FUNC_ void attn_list_scores_(attn_tile_ *t, int32_t *const *index, const in
   const attn_softmax_ *a = t->a;
   const attn_table_ *f = a->table;
   const int64_t dk = a->q.dim;
-  const char *k = attn_at_(&a->k, t->batch, t->head_k, 0);
+  attn_picked_ p;
   const void *row[ATTN_TILE_];
   uint64_t lanes[ATTN_BLOCK_ + 1] = {0}, done = 0;
   attn_modifiers_ mod, set;
   for (int r = 0; r < t->n; r++) {
     float *s = t->w.rows + r * ATTN_ROOM_;
     const float *q = t->w.q_rows + r * dk;
-    f->dots(s, q, k, a->k.stride_len, index[r], count[r], dk, a->k.dtype,
-            attn_list_ahead_(a, &a->k));
+    attn_list_pick_(t, &p, &a->k, &a->k_scales, t->head_k, t->w.k, index[r], count[r]);
+    f->dots(s, q, p.rows, p.stride, p.index, count[r], dk, p.dtype, p.ahead);
     attn_list_terms_(t, s, q + ATTN_TILE_ * dk, r, index[r], count[r]);
     for (int e = count[r]; e < most; e++) s[e] = 0.0f;
     row[r] = s;
@@ -7663,7 +9741,7 @@ ATTN_FUNC_ void attn_list_values_(attn_tile_ *t, int32_t *const *index, const in
   const attn_softmax_ *a = t->a;
   const attn_table_ *f = a->table;
   const int64_t dv = a->v.dim;
-  const char *v = attn_at_(&a->v, t->batch, t->head_v, 0);
+  attn_picked_ picked;
   void *row[ATTN_TILE_];
   int kept[ATTN_TILE_];
   if (a->relu) {
@@ -7683,8 +9761,9 @@ ATTN_FUNC_ void attn_list_values_(attn_tile_ *t, int32_t *const *index, const in
       for (int e = 0; e < count[r]; e++)
         if (index[r][e] >= 0) p[n] = p[e], index[r][n++] = index[r][e];
     }
-    f->axpys(t->w.o_rows + r * dv, p, v, a->v.stride_len, index[r], n, dv, a->v.dtype, t->alpha[r],
-             attn_list_ahead_(a, &a->v));
+    attn_list_pick_(t, &picked, &a->v, &a->v_scales, t->head_v, t->w.v, index[r], n);
+    f->axpys(t->w.o_rows + r * dv, p, picked.rows, picked.stride, picked.index, n, dv, picked.dtype,
+             t->alpha[r], picked.ahead);
     kept[r] = n;
   }
   if (!a->relative.values.data) return;
@@ -7771,16 +9850,20 @@ ATTN_FUNC_ void attn_tile_clean_(attn_tile_ *t, const attn_block_ *b) {
 ATTN_FUNC_ void attn_tile_patch_(attn_tile_ *t, const attn_block_ *b) {
   const attn_softmax_ *a = t->a;
   const int64_t dv = a->v.dim;
-  float x;
-  for (int64_t e = 0; e < b->n; e++)
+  for (int64_t e = 0; e < b->n; e++) {
+    const int64_t key = attn_block_key_(b, e);
+    int64_t page, at;
+    attn_storage_(a, t->batch, key, &page, &at);
+    const char *row = attn_at_(&a->v, page, t->head_v, at);
+    const attn_rows_scale_ s = attn_scales_at_(&a->v_scales, page, t->head_v, at);
     for (int64_t c = 0; c < dv; c++) {
-      const char *p = attn_at_(&a->v, t->batch, t->head_v, attn_block_key_(b, e));
-      a->table->widen(&x, p + c * attn_size_(a->v.dtype), 0, NULL, 1, 1, a->v.dtype);
+      const float x = attn_number_(row, c, a->v.dtype, &s);
       if (x - x == 0.0f) continue;
       for (int lane = 0; lane < t->n; lane++)
         if (t->w.hit[e * ATTN_TILE_ + lane])
           t->w.ot[c * ATTN_TILE_ + lane] += t->w.s[e * ATTN_TILE_ + lane] * x;
     }
+  }
 }
 
 /* The score map leaves as scores here and becomes weights when the row's sum is known. */
@@ -7824,10 +9907,10 @@ ATTN_FUNC_ void attn_segment_scores_(attn_tile_ *t, const attn_block_ *b,
   const int g0 = seg->g0, g1 = seg->g1, set = seg->m0 < seg->m1;
   attn_modifiers_ mod = b->mod, only = b->set;
   float *s = t->w.s + seg->at * ATTN_TILE_;
-  const float *k = b->k + seg->at * b->k_stride;
+  const float *k = t->scored ? NULL : b->k + seg->at * b->k_stride;
   const int terms = attn_block_terms_in_(t, b);
   if (!terms && !set) {
-    f->score_block(s, t->w.qt, k, b->k_stride, seg->n, a->q.dim, g0, g1, t->top);
+    if (!t->scored) f->score_block(s, t->w.qt, k, b->k_stride, seg->n, a->q.dim, g0, g1, t->top);
     return;
   }
   /* scores that will change have no maximum yet */
@@ -7836,7 +9919,7 @@ ATTN_FUNC_ void attn_segment_scores_(attn_tile_ *t, const attn_block_ *b,
     for (int e = 0; e < seg->n; e++)
       memset(s + e * ATTN_TILE_ + g0 * ATTN_GROUP_, 0,
              (size_t)((g1 - g0) * ATTN_GROUP_) * sizeof(float));
-  else
+  else if (!t->scored)
     f->score_block(s, t->w.qt, k, b->k_stride, seg->n, a->q.dim, g0, g1, t->spare);
   only.at += seg->at;
   if (only.lanes) only.lanes += seg->at;
@@ -8073,7 +10156,7 @@ ATTN_FUNC_ void attn_tile_finish_(attn_tile_ *t) {
 /* inline: gcc takes a function of prefetches for one without effect and drops the call */
 ATTN_INLINE_ void attn_row_ahead_(const attn_tensor *x, int64_t b, int64_t h, int64_t i) {
   const char *p = attn_at_(x, b, h, i);
-  for (int64_t c = 0; c < x->dim * attn_size_(x->dtype); c += 64) ATTN_PREFETCH_(p + c);
+  for (int64_t c = 0; c < attn_bytes_(x->dtype, x->dim); c += 64) ATTN_PREFETCH_(p + c);
 }
 
 /* Rows of q and o lie in far memory when few keys are computed between two tiles, and so do scattered
@@ -8106,16 +10189,13 @@ ATTN_FUNC_ attn_cursor_ attn_tile_runs_(const attn_softmax_ *a, const attn_plan_
   return c;
 }
 
-/* Walks the key blocks of a tile, or its lists. 0 when there was nothing to see. */
-ATTN_FUNC_ int attn_tile_sweep_(attn_tile_ *t) {
+/* Walks the key blocks of a tile, or of a part of it. started: the accumulator holds something; the
+ * result too. */
+ATTN_FUNC_ int attn_tile_walk_(attn_tile_ *t, int started) {
   const attn_softmax_ *a = t->a;
   attn_block_ block;
   attn_cursor_ cursor = {NULL, 0, 0}, ahead = cursor;
   int64_t j = INT64_MAX, end = 0;
-  int started = attn_tile_load_(t);
-  t->partial = 0;
-  t->xl_next = -1;
-  if (a->edges || (a->plan && t->plan->step == 0)) return attn_tile_lists_(t, started);
   if (a->plan) cursor = attn_tile_runs_(a, t->plan);
   for (int g = 0; g < t->groups; g++) {
     if (t->g[g].hi_max > end) end = t->g[g].hi_max;
@@ -8134,6 +10214,7 @@ ATTN_FUNC_ int attn_tile_sweep_(attn_tile_ *t) {
     const int open = attn_block_open_(t, &block, j, next);
     j = next;
     if (!open) continue;
+    attn_block_fetch_(t, &block);
     t->partial |= block.partial;
     attn_block_modifiers_(t, &block);
     const attn_plan_tile_ *from = cursor.runs > 0 ? t->plan : t->next;
@@ -8145,6 +10226,20 @@ ATTN_FUNC_ int attn_tile_sweep_(attn_tile_ *t) {
     if (a->plan) attn_tile_ahead_(t, &ahead, from ? from->step : 1);
     attn_block_values_(t, &block, started);
     started = 1;
+  }
+  return started;
+}
+
+/* All keys of a tile. 0 when there was nothing to see. */
+ATTN_FUNC_ int attn_tile_sweep_(attn_tile_ *t) {
+  const attn_softmax_ *a = t->a;
+  int started = attn_tile_load_(t);
+  t->partial = 0;
+  t->xl_next = -1;
+  if (a->edges || (a->plan && t->plan->step == 0)) return attn_tile_lists_(t, started);
+  for (int part = 0; part < attn_tile_parts_(t); part++) {
+    attn_tile_part_(t, part);
+    started = attn_tile_walk_(t, started);
   }
   return started;
 }
@@ -8240,19 +10335,30 @@ ATTN_FUNC_ int64_t attn_plan_tiles_(const attn_plan_ *p, int64_t head, int phase
   return tiles[at + 1] - tiles[at];
 }
 
-/* One work item: a tile of one (batch, head group), or of a schedule. Late tiles first, since causal
- * ones cost more. */
+ATTN_FUNC_ void attn_tile_open_(attn_tile_ *t, const attn_softmax_ *a, int worker) {
+  t->a = a;
+  t->plan = t->next = NULL;
+  t->key0 = 0, t->key1 = INT64_MAX, t->scored = 0;
+  attn_scratch_cut_(a, worker, &t->w);
+}
+
+/* Tile n of a (batch, head group), the last first: causal ones cost most there. */
+ATTN_FUNC_ void attn_softmax_tile_(const attn_softmax_ *a, int worker, int64_t unit, int64_t n) {
+  attn_tile_ t;
+  attn_tile_open_(&t, a, worker);
+  attn_tile_group_rows_(&t, unit, a->tiles - 1 - n);
+  attn_tile_run_(&t, 1);
+}
+
+/* One work item: a tile of one (batch, head group), or of a schedule. */
 ATTN_FUNC_ void attn_softmax_item_(void *job, int worker, int64_t index) {
   const attn_softmax_ *a = (const attn_softmax_ *)job;
   attn_tile_ t;
-  t.a = a;
-  t.plan = t.next = NULL;
-  attn_scratch_cut_(a, worker, &t.w);
   if (!a->plan) {
-    attn_tile_group_rows_(&t, index / a->tiles, a->tiles - 1 - index % a->tiles);
-    attn_tile_run_(&t, 1);
+    attn_softmax_tile_(a, worker, index / a->tiles, index % a->tiles);
     return;
   }
+  attn_tile_open_(&t, a, worker);
   const attn_plan_ *p = a->plan;
   const int32_t *variant = (const int32_t *)attn_plan_at_(p, p->at_head);
   const int32_t *phases = (const int32_t *)attn_plan_at_(p, p->at_phase);
@@ -8263,10 +10369,452 @@ ATTN_FUNC_ void attn_softmax_item_(void *job, int worker, int64_t index) {
   t.next = left + 1 < n ? tile + (n - 2 - left) : NULL, t.asked = 0;
   attn_tile_run_(&t, a->phase == phases[variant[head]] - 1);
 }
+/* <<< attn/engine/softmax.h */
+/* >>> attn/engine/decode.h */
+/* engine/decode.h owns the few-query driver: rows that are too few to hide the reading of K and V.
+ * The keys are split at fixed marks, so that work exists for every worker. A split is a work item
+ * with a softmax of its own; its maximum, sum and output wait in memory and are merged in the order
+ * of the splits.
+ *
+ * Up to ATTN_ROWS_ rows to a key go through kernels/decode.h, which reads K and V once, in order, at
+ * the speed of memory. More rows fill lanes well enough: each split is then a tile like any other.
+ * Terms of the score are those of the tile: a block of scores is transposed into lanes, changed there
+ * and transposed back. The choice depends on the shapes of a call alone. */
+
+#define ATTN_SPLIT_ 1024     /* keys, a multiple of ATTN_BLOCK_; part of the bits of every result */
+#define ATTN_FEW_QUERIES_ 16 /* the most, and the most rows to a key */
+#define ATTN_FEW_ROWS_ ATTN_TILE_
+#define ATTN_AHEAD_BYTES_ 8192 /* of K and V, between asking and reading; measured */
+
+/* The splits that some row may see, as far as windows say: a stream that goes on for ever costs what
+ * its window costs. First those of the kept keys, then those of the window; the marks stay. */
+ATTN_FUNC_ void attn_few_splits_(attn_softmax_ *a) {
+  const int64_t hi = attn_clamp_(a->q_off + a->q.len + a->right, 0, a->k.len);
+  const int64_t lo = attn_clamp_(a->q_off - a->left, 0, hi), keep = a->keep < hi ? a->keep : hi;
+  const int64_t first = lo / ATTN_SPLIT_, end = (hi + ATTN_SPLIT_ - 1) / ATTN_SPLIT_;
+  a->kept = (keep + ATTN_SPLIT_ - 1) / ATTN_SPLIT_;
+  a->skip = first > a->kept ? first - a->kept : 0;
+  a->splits = end - a->skip > 1 ? end - a->skip : 1;
+}
+
+/* Which calls are served, and whether by rows. Null, or why not. */
+ATTN_FUNC_ const char *attn_few_plan_(attn_softmax_ *a, int one_order) {
+  const int64_t rows = a->group * a->q.len;
+  a->few = a->by_row = 0, a->splits = 1, a->kept = a->skip = 0;
+  if (a->plan || a->edges) return "the call says which pairs exist";
+  if (a->relu) return "rectified weights";
+  if (one_order) return "params.one_order is set";
+  if (a->q.len < 1 || a->q.len > ATTN_FEW_QUERIES_ || rows > ATTN_FEW_ROWS_ || a->k.len < 1)
+    return "more than 16 queries, or more than 64 rows to a key";
+  if (a->map.data || a->relative.keys.data || a->relative.values.data || a->xl.table.data ||
+      a->labels.label || a->span.z)
+    return "a map, relative vectors, labels or a span";
+  a->few = 1, a->by_row = rows <= ATTN_ROWS_;
+  attn_few_splits_(a);
+  return NULL;
+}
+
+/* 4-bit rows: even elements of each 32 first. way = 1 into that order, 0 back. */
+ATTN_FUNC_ void attn_row_pairs_(float *x, int64_t width, int way) {
+  for (float t[32]; width > 0; width -= 32, x += 32) {
+    memcpy(t, x, sizeof t);
+    for (int i = 0; i < 16; i++) {
+      x[way ? i : 2 * i] = t[way ? 2 * i : i];
+      x[way ? 16 + i : 2 * i + 1] = t[way ? 2 * i + 1 : 16 + i];
+    }
+  }
+}
+
+/* Numbers of the first row of a part: [unit][split][row]. */
+ATTN_FUNC_ int64_t attn_part_(const attn_softmax_ *a, int64_t unit, int64_t split) {
+  return a->part0 + (unit * a->splits + split) * a->group * a->q.len;
+}
+
+/* Whether rows are converted as they are read. Those of rare types, with zero points or with more than
+ * one scale are converted a block at a time: kernels for them would be much code. */
+ATTN_FUNC_ int attn_few_direct_(const attn_tensor *x, const attn_scales *scales) {
+  return x->dtype != ATTN_E4M3 && !scales->zero && (scales->group == 0 || scales->group >= x->dim);
+}
+
+/* What stays the same for all blocks. */
+ATTN_FUNC_ void attn_few_open_(const attn_tensor *x, const attn_scales *scales,
+                               attn_kv_rows_ *rows) {
+  memset(rows, 0, sizeof *rows);
+  rows->dim = x->dim, rows->dtype = x->dtype;
+  rows->bytes = attn_bytes_(x->dtype, x->dim);
+  rows->step = attn_bytes_(x->dtype, x->stride_len);
+  rows->scale_step = scales->stride_len;
+  int64_t ahead = (ATTN_AHEAD_BYTES_ - 1) / rows->bytes + 1;
+  if (ahead > ATTN_BLOCK_ / 2) ahead = ATTN_BLOCK_ / 2;
+  /* in whole strips, unless rows are long: a strip asks for one strip */
+  if (rows->bytes <= 512) ahead = (ahead + ATTN_ROW_STRIP_ - 1) / ATTN_ROW_STRIP_ * ATTN_ROW_STRIP_;
+  rows->ahead = ahead;
+}
+
+/* The rows of x from `key` on: at most n, those that lie at equal steps. */
+ATTN_FUNC_ int64_t attn_few_rows_(const attn_tile_ *t, const attn_tensor *x,
+                                  const attn_scales *scales, int64_t head, int64_t key, int64_t n,
+                                  attn_kv_rows_ *rows) {
+  int64_t page, row;
+  const int64_t run = attn_storage_(t->a, t->batch, key, &page, &row);
+  if (run < n) n = run;
+  rows->row = attn_at_(x, page, head, row), rows->n = n;
+  rows->scale = attn_scales_at_(scales, page, head, row).scale;
+  return n;
+}
+
+/* Converts n rows to f32 where they are not read directly. */
+ATTN_FUNC_ void attn_few_widen_(const attn_tile_ *t, const attn_tensor *x,
+                                const attn_scales *scales, int64_t head, int64_t key, float *copy,
+                                attn_kv_rows_ *rows) {
+  int64_t page, row;
+  attn_storage_(t->a, t->batch, key, &page, &row);
+  const attn_rows_scale_ s = attn_scales_at_(scales, page, head, row);
+  t->a->table->widen(copy, rows->row, x->stride_len, NULL, rows->n, x->dim, x->dtype, &s);
+  rows->row = (const char *)(const void *)copy, rows->scale = NULL, rows->dtype = ATTN_F32;
+  rows->bytes = rows->step = 4 * x->dim;
+}
+
+/* What is read after `rows`: the rows of x from `key` on, up to `end`. */
+ATTN_FUNC_ void attn_few_next_(const attn_tile_ *t, const attn_tensor *x, const attn_scales *scales,
+                               int64_t head, int64_t key, int64_t end, attn_kv_rows_ *rows) {
+  attn_kv_rows_ next;
+  if (key >= end) return;
+  attn_few_rows_(t, x, scales, head, key, end - key, &next);
+  rows->next = next.row, rows->next_n = next.n;
+  rows->next_step = attn_bytes_(x->dtype, x->stride_len);
+}
+
+/* Scores of keys j0..j1; s is where key `base` is. */
+ATTN_FUNC_ void attn_few_scores_(attn_tile_ *t, int64_t base, int64_t j0, int64_t j1) {
+  const attn_softmax_ *a = t->a;
+  const int64_t width = attn_row_width_(a->q.dim);
+  for (int64_t j = j0, n; j < j1; j += n) {
+    attn_kv_rows_ k = t->rows_k;
+    n = attn_few_rows_(t, &a->k, &a->k_scales, t->head_k, j, j1 - j, &k);
+    if (j + n < j1)
+      attn_few_next_(t, &a->k, &a->k_scales, t->head_k, j + n, j1, &k);
+    else
+      attn_few_next_(t, &a->v, &a->v_scales, t->head_v, j0, j1, &k);
+    if (!attn_few_direct_(&a->k, &a->k_scales))
+      attn_few_widen_(t, &a->k, &a->k_scales, t->head_k, j, t->w.k, &k);
+    a->table->score_rows(t->w.row_s + (j - base), t->w.row_q, width, t->n, &k);
+  }
+}
+
+/* Values of keys j0..j1 for rows r..r+rows. */
+ATTN_FUNC_ void attn_few_values_(attn_tile_ *t, int64_t base, int64_t j0, int64_t j1, int r,
+                                 int rows, const float *alpha) {
+  const attn_softmax_ *a = t->a;
+  const int64_t width = attn_row_width_(a->v.dim), end = t->g[0].hi_max;
+  for (int64_t j = j0, n; j < j1; j += n, alpha = NULL) {
+    attn_kv_rows_ v = t->rows_v;
+    n = attn_few_rows_(t, &a->v, &a->v_scales, t->head_v, j, j1 - j, &v);
+    if (!attn_few_direct_(&a->v, &a->v_scales))
+      attn_few_widen_(t, &a->v, &a->v_scales, t->head_v, j, t->w.v, &v);
+    if (j + n < j1)
+      attn_few_next_(t, &a->v, &a->v_scales, t->head_v, j + n, j1, &v);
+    else
+      attn_few_next_(t, &a->k, &a->k_scales, t->head_k, j1, end, &v);
+    a->table->value_rows(t->w.row_o + r * width, width,
+                         t->w.row_s + r * ATTN_ROWS_ROOM_ + (j - base), rows, &v, alpha);
+  }
+}
+
+/* Scores that are in lanes are changed there. 0 = no row sees a key of the block, 1 = some do, 2 = and
+ * some pair may be forbidden. Narrows j0..j1 to the keys that are seen. */
+ATTN_FUNC_ int attn_few_block_(attn_tile_ *t, attn_block_ *b, int64_t base, int64_t *j0,
+                               int64_t *j1) {
+  const attn_table_ *f = t->a->table;
+  const void *from[ATTN_ROWS_];
+  void *to[ATTN_ROWS_];
+  if (!attn_block_open_(t, b, *j0, *j1)) return 0;
+  *j0 = b->j0, *j1 = b->j0 + b->n;
+  attn_few_scores_(t, base, *j0, *j1);
+  attn_block_modifiers_(t, b);
+  if (!b->partial && !attn_block_terms_in_(t, b)) {
+    *t->w.pairs += (int64_t)t->n * b->n;
+    return 1;
+  }
+  for (int r = 0; r < t->n; r++) from[r] = to[r] = t->w.row_s + r * ATTN_ROWS_ROOM_ + (*j0 - base);
+  f->pack(t->w.s, from, t->n, b->n, ATTN_F32, 1.0f, FLT_MIN);
+  attn_block_scores_(t, b);
+  f->unpack(to, t->w.s, t->n, b->n, ATTN_F32, NULL);
+  return b->partial ? 2 : 1;
+}
+
+/* In the careful sweep: the values of each row's own keys alone. */
+ATTN_FUNC_ void attn_few_own_values_(attn_tile_ *t, const attn_block_ *b, int64_t base, int64_t j0,
+                                     int64_t j1) {
+  const int64_t width = attn_row_width_(t->a->v.dim);
+  for (int r = 0; r < t->n; r++) {
+    const float *alpha = t->alpha + r;
+    for (int64_t j = j0, n; j < j1; j += n) {
+#define ATTN_READS_(key) \
+  (b ? attn_block_reads_(t, b, (int)((key)-b->j0), r) : t->lo[r] <= (key) && (key) < t->hi[r])
+      const int reads = ATTN_READS_(j);
+      n = 1;
+      while (j + n < j1 && ATTN_READS_(j + n) == reads) n++;
+#undef ATTN_READS_
+      if (reads) attn_few_values_(t, base, j, j + n, r, 1, alpha);
+      if (reads) alpha = NULL;
+    }
+    for (int64_t c = 0; alpha && c < width; c++) t->w.row_o[r * width + c] *= *alpha;
+  }
+}
+
+/* All blocks of a split, or of a part of its keys, by rows. */
+ATTN_FUNC_ void attn_few_walk_(attn_tile_ *t) {
+  const attn_softmax_ *a = t->a;
+  const attn_table_ *f = a->table;
+  const int64_t end = t->g[0].hi_max;
+  const int open = a->mask.kind || a->bias.kind || a->alibi || a->softcap > 0.0f || a->modify ||
+                   a->gaussian.center || a->distance || a->factor;
+  attn_block_ b;
+  if (open) attn_block_terms_(t, &b);
+  for (int64_t j = t->g[0].lo_min, base; j < end; j = base + ATTN_BLOCK_) {
+    int64_t j0 = j, j1;
+    base = j / ATTN_BLOCK_ * ATTN_BLOCK_;
+    j1 = end - base < ATTN_BLOCK_ ? end : base + ATTN_BLOCK_;
+    int partial = t->g[0].ragged || t->g[0].lo_max > j0 || t->g[0].hi_min < j1;
+    if (open) {
+      const int seen = attn_few_block_(t, &b, base, &j0, &j1);
+      if (!seen) continue;
+      partial = seen > 1;
+    } else {
+      attn_few_scores_(t, base, j0, j1);
+      *t->w.pairs += (int64_t)t->n * (j1 - j0);
+    }
+    for (int r = 0; r < t->n; r++) {
+      float *s = t->w.row_s + r * ATTN_ROWS_ROOM_ - base;
+      const int64_t lo = open || t->lo[r] < j0 ? j0 : t->lo[r] < j1 ? t->lo[r] : j1;
+      const int64_t hi = open || t->hi[r] > j1 ? j1 : t->hi[r];
+      for (int64_t x = base; x < lo; x++) s[x] = -INFINITY;
+      for (int64_t x = hi > lo ? hi : lo; x < base + ATTN_BLOCK_; x++) s[x] = -INFINITY;
+    }
+    t->partial |= partial;
+    f->softmax_rows(t->w.row_s, t->n, t->m, t->l, t->alpha);
+    if (t->careful && partial)
+      attn_few_own_values_(t, open ? &b : NULL, base, j0, j1);
+    else
+      attn_few_values_(t, base, j0, j1, 0, t->n, t->alpha);
+  }
+}
+
+ATTN_FUNC_ void attn_few_sweep_(attn_tile_ *t) {
+  attn_tile_load_(t);
+  t->partial = 0, t->scored = 1;
+  memset(t->w.row_o, 0, (size_t)(ATTN_ROWS_ * attn_row_width_(t->a->v.dim)) * sizeof(float));
+  for (int part = 0; part < attn_tile_parts_(t); part++) {
+    attn_tile_part_(t, part);
+    attn_few_walk_(t);
+  }
+}
+
+/* Sinks, division and storage of rows whose sums are complete. */
+ATTN_FUNC_ void attn_few_close_(attn_tile_ *t, const float *o, int64_t width) {
+  const attn_softmax_ *a = t->a;
+  attn_tile_divide_(t);
+  for (int r = 0; r < t->n; r++)
+    a->table->blend(t->out[r], o + r * width, NULL, a->o.dtype, ATTN_F32, ATTN_F32, a->v.dim,
+                    t->scale[r], 0.0f);
+}
+
+/* A split by rows. */
+ATTN_FUNC_ void attn_few_by_row_(attn_tile_ *t) {
+  const attn_softmax_ *a = t->a;
+  const int64_t kw = attn_row_width_(a->q.dim), vw = attn_row_width_(a->v.dim);
+  const int64_t pairs = *t->w.pairs;
+  const int pairs_k = a->k.dtype == ATTN_I4 && attn_few_direct_(&a->k, &a->k_scales);
+  const int pairs_v = a->v.dtype == ATTN_I4 && attn_few_direct_(&a->v, &a->v_scales);
+  memset(t->w.row_q, 0, (size_t)(ATTN_ROWS_ * kw) * sizeof(float));
+  for (int r = 0; r < t->n; r++) {
+    a->table->pack_row(t->w.row_q + r * kw, attn_at_(&a->q, t->batch, t->head[r], t->row[r]),
+                       a->q.dim, a->q.dtype, a->scale_hi, a->scale_lo);
+    if (pairs_k) attn_row_pairs_(t->w.row_q + r * kw, kw, 1);
+  }
+  attn_few_open_(&a->k, &a->k_scales, &t->rows_k);
+  attn_few_open_(&a->v, &a->v_scales, &t->rows_v);
+  t->careful = 0;
+  attn_few_sweep_(t);
+  if (t->partial && !a->table->finite(t->w.row_o, vw, t->n, a->v.dim)) {
+    t->careful = 1, *t->w.pairs = pairs;
+    attn_few_sweep_(t);
+  }
+  for (int r = 0; pairs_v && r < t->n; r++) attn_row_pairs_(t->w.row_o + r * vw, vw, 0);
+}
+
+/* A split by lanes. */
+ATTN_FUNC_ void attn_few_by_lane_(attn_tile_ *t) {
+  const attn_softmax_ *a = t->a;
+  const int64_t pairs = *t->w.pairs;
+  t->careful = t->rel_careful = t->scored = 0;
+  attn_tile_terms_(t);
+  int started = attn_tile_sweep_(t);
+  if (t->partial && started && !a->table->finite(t->w.ot, ATTN_TILE_, a->v.dim, t->n)) {
+    t->careful = 1, *t->w.pairs = pairs;
+    started = attn_tile_sweep_(t);
+  }
+  if (!started) memset(t->w.ot, 0, (size_t)(a->v.dim * ATTN_TILE_) * sizeof(float));
+}
+
+/* Whether some row may see a key of key0 .. key1, by lengths and window. */
+ATTN_FUNC_ int attn_few_seen_(const attn_softmax_ *a, int64_t batch, int64_t key0, int64_t key1) {
+  const int64_t keys = a->kv_len ? a->kv_len[batch] : a->k.len;
+  const int64_t lo = a->q_off - a->left, hi = a->q_off + a->q.len + a->right;
+  return key0 < keys && key0 < hi && (key1 > lo || key0 < a->keep);
+}
+
+/* A split of one (batch, head group). */
+ATTN_FUNC_ void attn_few_split_(const attn_softmax_ *a, int worker, int64_t unit, int64_t split) {
+  const int64_t dv = a->v.dim;
+  const int64_t vw = attn_row_width_(dv), part = attn_part_(a, unit, split);
+  attn_tile_ t;
+  t.a = a, t.plan = t.next = NULL;
+  t.key0 = (split < a->kept ? split : split + a->skip) * ATTN_SPLIT_, t.key1 = t.key0 + ATTN_SPLIT_;
+  if (a->splits > 1 &&
+      !attn_few_seen_(a, unit / (a->q.heads / a->group), t.key0, t.key1)) { /* nothing to merge */
+    for (int64_t r = 0; r < a->group * a->q.len; r++) a->part_l[part + r] = -1.0f;
+    return;
+  }
+  attn_scratch_cut_(a, worker, &t.w);
+  attn_tile_group_rows_(&t, unit, 0);
+  attn_tile_lanes_(&t);
+  if (a->by_row)
+    attn_few_by_row_(&t);
+  else
+    attn_few_by_lane_(&t);
+  if (a->splits == 1) {
+    if (a->by_row)
+      attn_few_close_(&t, t.w.row_o, vw);
+    else
+      attn_tile_finish_(&t);
+    return;
+  }
+  memcpy(a->part_m + part, t.m, (size_t)t.n * sizeof(float));
+  memcpy(a->part_l + part, t.l, (size_t)t.n * sizeof(float));
+  void *rows[ATTN_TILE_];
+  for (int r = 0; r < t.n; r++) {
+    rows[r] = a->part_o + (part + r) * dv;
+    if (a->by_row) memcpy(rows[r], t.w.row_o + r * vw, (size_t)dv * sizeof(float));
+  }
+  if (!a->by_row) a->table->unpack(rows, t.w.ot, t.n, dv, ATTN_F32, NULL);
+}
+
+/* A work item of a call whose batch entries are alike. */
+ATTN_FUNC_ void attn_few_item_(void *job, int worker, int64_t index) {
+  const attn_softmax_ *a = (const attn_softmax_ *)job;
+  attn_few_split_(a, worker, index / a->splits, index % a->splits);
+}
+
+/* Merges the parts of one (batch, head group): l = sum_s l_s 2^(m_s - m), o likewise, in the order of
+ * the splits. Parts that saw no key are left out. */
+ATTN_FUNC_ void attn_few_join_(const attn_softmax_ *a, int worker, int64_t unit) {
+  const int64_t rows = a->group * a->q.len, dv = a->v.dim, first = attn_part_(a, unit, 0);
+  attn_tile_ t;
+  t.a = a, t.plan = t.next = NULL;
+  attn_scratch_cut_(a, worker, &t.w);
+  attn_tile_group_rows_(&t, unit, 0);
+  attn_tile_load_(&t);
+  for (int r = 0; r < t.n; r++) {
+    float *o = t.w.merge_o + r * dv, *weight = t.w.merge_w;
+    int32_t *index = t.w.merge_i;
+    int64_t n = 0;
+    float m = -INFINITY;
+    for (int64_t s = 0; s < a->splits; s++) {
+      const int64_t at = first + s * rows + r;
+      if (a->part_l[at] < 0.0f) continue;
+      index[n] = (int32_t)s, weight[n++] = a->part_m[at];
+      if (a->part_m[at] > m) m = a->part_m[at];
+    }
+    a->table->weights(weight, weight, n, m == -INFINITY ? 0.0f : m, 1.0f);
+    double l = 0.0;
+    for (int64_t s = 0; s < n; s++)
+      l += (double)a->part_l[first + index[s] * rows + r] * (double)weight[s];
+    memset(o, 0, (size_t)dv * sizeof(float));
+    a->table->axpys(o, weight, a->part_o + (first + r) * dv, rows * dv, index, n, dv, ATTN_F32,
+                    1.0f, 0);
+    t.m[r] = m, t.l[r] = (float)l;
+    t.out[r] = attn_at_(&a->o, t.batch, t.head[r], t.row[r]);
+  }
+  attn_few_close_(&t, t.w.merge_o, dv);
+}
+
+ATTN_FUNC_ void attn_few_merge_(void *job, int worker, int64_t unit) {
+  attn_few_join_((const attn_softmax_ *)job, worker, unit);
+}
+
+#undef ATTN_FEW_QUERIES_
+#undef ATTN_FEW_ROWS_
+#undef ATTN_AHEAD_BYTES_
+/* <<< attn/engine/decode.h */
+/* >>> attn/engine/run.h */
+/* engine/run.h owns the run of a problem from end to end: the memory of a call, its work items, what
+ * they leave for each other, and the report. */
+
+/* The problem of sequence b, with its way of computing. */
+ATTN_FUNC_ void attn_sequence_problem_(const attn_softmax_ *a, int64_t b, attn_softmax_ *own) {
+  const attn_sequences_ *s = a->seq;
+  attn_problem_(a, b, own);
+  attn_few_plan_(own, a->one_order);
+  own->part0 = 0;
+  if (s->part) own->part0 = s->part[b] - attn_part_(own, b * (a->q.heads / a->group), 0);
+}
+
+/* Counts the work items and the parts of all sequences. Which ways of computing occur decides what a
+ * worker's memory holds. */
+ATTN_FUNC_ void attn_sequences_count_(attn_softmax_ *a) {
+  attn_sequences_ *s = &a->sequences;
+  attn_softmax_ own;
+  s->items = s->parts = 0;
+  int few = 0, by_row = 0;
+  int64_t splits = 1;
+  for (int64_t b = 0; b <= s->n; b++) {
+    if (s->first) s->first[b] = s->items, s->part[b] = s->parts;
+    if (b == s->n) break;
+    attn_sequence_problem_(a, b, &own);
+    const int64_t groups = own.q.heads / own.group;
+    s->items = attn_add_(s->items, attn_mul_(groups, own.few ? own.splits : own.tiles));
+    if (own.splits > 1)
+      s->parts = attn_add_(s->parts, attn_mul_(own.q.heads * own.q.len, own.splits));
+    few |= own.few, by_row |= own.by_row;
+    if (own.splits > splits) splits = own.splits;
+  }
+  a->few = few, a->by_row = by_row, a->splits = splits;
+}
+
+/* A work item: a tile or a split of some sequence. */
+ATTN_FUNC_ void attn_sequence_item_(void *job, int worker, int64_t index) {
+  const attn_softmax_ *a = (const attn_softmax_ *)job;
+  const attn_sequences_ *s = a->seq;
+  attn_softmax_ own;
+  int64_t b = 0, end = s->n; /* first[b] <= index < first[end] */
+  while (end - b > 1) {
+    const int64_t mid = b + (end - b) / 2;
+    if (s->first[mid] <= index)
+      b = mid;
+    else
+      end = mid;
+  }
+  attn_sequence_problem_(a, b, &own);
+  const int64_t each = own.few ? own.splits : own.tiles, n = index - s->first[b];
+  const int64_t unit = b * (own.q.heads / own.group) + n / each;
+  if (own.few)
+    attn_few_split_(&own, worker, unit, n % each);
+  else
+    attn_softmax_tile_(&own, worker, unit, n % each);
+}
+
+ATTN_FUNC_ void attn_sequence_merge_(void *job, int worker, int64_t unit) {
+  const attn_softmax_ *a = (const attn_softmax_ *)job;
+  attn_softmax_ own;
+  attn_sequence_problem_(a, unit / (a->q.heads / a->group), &own);
+  if (own.splits > 1) attn_few_join_(&own, worker, unit);
+}
 
 /* What is shared by the workers, in front of their own memory. */
 typedef struct attn_shared_ {
-  int64_t distance, factor, m, l, n, o, bytes;
+  int64_t distance, factor, m, l, n, o, part_m, part_l, part_o, first, part, bytes;
 } attn_shared_;
 
 ATTN_FUNC_ void attn_shared_plan_(const attn_softmax_ *a, attn_shared_ *x) {
@@ -8283,11 +10831,23 @@ ATTN_FUNC_ void attn_shared_plan_(const attn_softmax_ *a, attn_shared_ *x) {
   x->o = at;
   if (a->phases > 1 && a->o.dtype != ATTN_F32)
     at = attn_add_(at, attn_piece_(attn_mul_(rows, a->v.dim), f));
+  const int64_t parts = a->seq                    ? a->seq->parts
+                        : a->few && a->splits > 1 ? attn_mul_(rows, a->splits)
+                                                  : 0;
+  const int64_t marks = a->seq ? attn_piece_(a->seq->n + 1, sizeof(int64_t)) : 0;
+  x->part_m = at, at = attn_add_(at, attn_piece_(parts, f));
+  x->part_l = at, at = attn_add_(at, attn_piece_(parts, f));
+  x->part_o = at, at = attn_add_(at, attn_piece_(attn_mul_(parts, a->v.dim), f));
+  x->first = at, at = attn_add_(at, marks);
+  x->part = at, at = attn_add_(at, marks);
   x->bytes = at;
 }
 
+/* Work items of a pass: tiles, or splits. */
 ATTN_FUNC_ int64_t attn_softmax_items_(const attn_softmax_ *a, int phase) {
   int64_t n = 0, first;
+  if (a->seq) return a->seq->items;
+  if (a->few) return a->q.batch * (a->q.heads / a->group) * a->splits;
   if (!a->plan) return a->q.batch * (a->q.heads / a->group) * a->tiles;
   for (int64_t h = 0; h < a->q.heads; h++) n += attn_plan_tiles_(a->plan, h, phase, &first);
   return n * a->q.batch;
@@ -8311,6 +10871,18 @@ ATTN_FUNC_ int64_t attn_softmax_bytes_(attn_softmax_ *a, int workers) {
 }
 
 ATTN_FUNC_ void attn_softmax_pass_(attn_softmax_ *a, attn_ctx *ctx, int workers) {
+  if (a->seq) {
+    const int64_t items = a->seq->items, units = a->seq->n * (a->q.heads / a->group);
+    attn_for_(ctx, attn_pieces_(workers, items), items, attn_sequence_item_, a);
+    if (a->seq->parts) attn_for_(ctx, attn_pieces_(workers, units), units, attn_sequence_merge_, a);
+    return;
+  }
+  if (a->few) {
+    const int64_t items = attn_softmax_items_(a, 0), units = items / a->splits;
+    attn_for_(ctx, attn_pieces_(workers, items), items, attn_few_item_, a);
+    if (a->splits > 1) attn_for_(ctx, attn_pieces_(workers, units), units, attn_few_merge_, a);
+    return;
+  }
   for (a->phase = 0; a->phase < a->phases; a->phase++) {
     const int64_t items = attn_softmax_items_(a, a->phase);
     if (a->plan) a->tiles = items / a->q.batch;
@@ -8336,6 +10908,14 @@ ATTN_FUNC_ int attn_softmax_run_(attn_error_ *e, attn_softmax_ *a, attn_ctx *ctx
   a->state_l = (float *)(void *)(w.base + x.l);
   a->state_n = (float *)(void *)(w.base + x.n);
   a->state_o = a->o.dtype == ATTN_F32 ? NULL : (float *)(void *)(w.base + x.o);
+  a->part_m = (float *)(void *)(w.base + x.part_m);
+  a->part_l = (float *)(void *)(w.base + x.part_l);
+  a->part_o = (float *)(void *)(w.base + x.part_o);
+  if (a->seq) {
+    a->sequences.first = (int64_t *)(void *)(w.base + x.first);
+    a->sequences.part = (int64_t *)(void *)(w.base + x.part);
+    attn_sequences_count_(a);
+  }
   if (a->distance || a->factor)
     attn_distance_fill_(a, a->distance ? distance : NULL, a->factor ? factor : NULL);
   for (int i = 0; i < workers; i++) {
@@ -8357,9 +10937,19 @@ ATTN_FUNC_ int attn_softmax_run_(attn_error_ *e, attn_softmax_ *a, attn_ctx *ctx
   else if (a->plan)
     attn_report_(ctx, a->table, workers, "streaming softmax, scheduled tiles",
                  "the call has a schedule");
+  else if (a->seq)
+    attn_report_(ctx, a->table, workers,
+                 a->seq->cached ? "sequences of a cache" : "sequences end to end",
+                 "each sequence as in a call of its own");
+  else if (a->few)
+    attn_report_(ctx, a->table, workers,
+                 a->by_row       ? a->splits > 1 ? "few queries, keys by row, keys split"
+                                                 : "few queries, keys by row"
+                 : a->splits > 1 ? "few queries, queries in lanes, keys split"
+                                 : "few queries, queries in lanes",
+                 a->by_row ? "at most 8 rows to a key" : "at most 64 rows to a key");
   else
-    attn_report_(ctx, a->table, workers, "streaming softmax, queries in lanes",
-                 "the only exact-softmax path");
+    attn_report_(ctx, a->table, workers, "streaming softmax, queries in lanes", a->why);
   for (int i = 0; ctx && i < workers; i++) {
     attn_scratch_cut_(a, i, &s);
     ctx->report.pairs += *s.pairs;
@@ -8367,7 +10957,310 @@ ATTN_FUNC_ int attn_softmax_run_(attn_error_ *e, attn_softmax_ *a, attn_ctx *ctx
   attn_workspace_drop_(&w);
   return 1;
 }
-/* <<< attn/engine/softmax.h */
+/* <<< attn/engine/run.h */
+/* >>> attn/engine/topk.h */
+/* engine/topk.h owns selection: the k best keys of each of up to 64 query rows, by dot product or by
+ * distance, over keys that stream past in blocks. No scores are kept but those of one block.
+ *
+ * A candidate is one 64-bit number, its score in the upper half (in an order-preserving form) and the
+ * complement of its index in the lower: candidates are all different, larger is better, equal scores
+ * go to the lower index. So the k best are one set, whatever the order of the search and however the
+ * keys are divided, and parts can be joined by selecting again.
+ *
+ * A row collects candidates until it has 2 k, then keeps k of them; from there on only scores above
+ * its floor, the worst that was kept, are looked at. */
+
+/* Keys of a block: fewer than for a softmax, so that scores, keys and queries share a cache of 48 KB
+ * at width 64; whole strips of the widest kernel. */
+enum { ATTN_PICK_ = 48 };
+
+/* The pieces of a worker's memory. */
+enum {
+  ATTN_K_QT_,
+  ATTN_K_S_,
+  ATTN_K_WIDE_,
+  ATTN_K_ROWS_,
+  ATTN_K_LIST_,
+  ATTN_K_SPARE_,
+  ATTN_K_PIECES_
+};
+
+typedef struct attn_topk_ {
+  const attn_table_ *table;
+  int64_t dim, k, room; /* of a list */
+  int by_distance;      /* scores are minus the squared distance; else dot products */
+  int64_t bytes, offset[ATTN_K_PIECES_];
+  float *qt, *s;   /* [dim][tile], [block][tile] */
+  float *wide;     /* [block][dim] converted keys */
+  float *rows;     /* [tile][dim] queries, for distances */
+  uint64_t *list;  /* [tile][room] */
+  uint64_t *spare; /* [room] */
+  int n, groups;
+  int64_t count[ATTN_TILE_];
+  int64_t settled[ATTN_TILE_]; /* by distance: candidates from here on are row numbers alone */
+  float floor[ATTN_TILE_];
+  double norm[ATTN_TILE_];
+  const char *keys; /* what is being searched, the index of its first row, and how it is stored */
+  int64_t first, stride;
+  attn_dtype dtype;
+  double slack; /* bound of the relative rounding of scores and norms */
+} attn_topk_;
+
+/* ---- candidates -----------------------------------------------------------------------------*/
+
+/* NaN becomes 0, below -inf; the two zeros are one. */
+ATTN_FUNC_ uint64_t attn_candidate_(float score, int64_t index) {
+  const uint32_t u = attn_to_bits_(score + 0.0f);
+  const uint32_t up = score != score ? 0 : u >> 31 ? ~u : u | 0x80000000u;
+  return (uint64_t)up << 32 | (uint32_t) ~(uint32_t)index;
+}
+
+ATTN_FUNC_ int64_t attn_candidate_index_(uint64_t c) { return (uint32_t) ~(uint32_t)c; }
+
+ATTN_FUNC_ float attn_candidate_score_(uint64_t c) {
+  const uint32_t up = (uint32_t)(c >> 32);
+  return attn_from_bits_(up == 0 ? 0x7fc00000u : up >> 31 ? up & 0x7fffffffu : ~up);
+}
+
+/* Sorts a few numbers, the largest first. */
+ATTN_FUNC_ void attn_sort_few_(uint64_t *x, int64_t n) {
+  for (int64_t i = 1; i < n; i++) {
+    const uint64_t t = x[i];
+    int64_t j = i;
+    for (; j > 0 && x[j - 1] < t; j--) x[j] = x[j - 1];
+    x[j] = t;
+  }
+}
+
+/* Sorts n numbers, the largest first: runs of 8, then merging; room for n numbers more. */
+ATTN_FUNC_ void attn_sort_(uint64_t *x, int64_t n, uint64_t *room) {
+  uint64_t *from = x, *to = room;
+  for (int64_t r = 0; r < n; r += 8) attn_sort_few_(x + r, n - r < 8 ? n - r : 8);
+  for (int64_t width = 8; width < n; width *= 2) {
+    for (int64_t r = 0; r < n; r += 2 * width) {
+      const int64_t middle = n - r < width ? n : r + width;
+      const int64_t end = n - r < 2 * width ? n : r + 2 * width;
+      int64_t i = r, j = middle, e = r;
+      while (i < middle && j < end) {
+        const uint64_t a = from[i], b = from[j];
+        const int left = a > b;
+        to[e++] = left ? a : b;
+        i += left, j += !left;
+      }
+      while (i < middle) to[e++] = from[i++];
+      while (j < end) to[e++] = from[j++];
+    }
+    uint64_t *t = from;
+    from = to, to = t;
+  }
+  if (from != x) memcpy(x, from, (size_t)n * sizeof *x);
+}
+
+/* Moves the k largest of n different numbers to the front, the smallest of those to k - 1; room for n
+ * numbers more. Quick selection without branches on the numbers: a part is divided into the other
+ * array, from both ends. Pivots that halve the range of numbers bound the rounds when guesses are
+ * poor. */
+ATTN_FUNC_ void attn_select_(uint64_t *x, int64_t n, int64_t k, uint64_t *room) {
+  uint64_t *from = x, *to = room;
+  int64_t lo = 0, hi = n; /* the k-th is among from[lo .. hi) */
+  for (int round = 0; hi - lo > 8; round++) {
+    const uint64_t a = from[lo], b = from[lo + (hi - lo) / 2], c = from[hi - 1];
+    uint64_t pivot = a > b ? (b > c ? b : a > c ? c : a) : (a > c ? a : b > c ? c : b);
+    int64_t i = lo, j = hi - 1;
+    if (round >= 24) {
+      uint64_t least = a, most = a;
+      for (int64_t e = lo; e < hi; e++) {
+        least = from[e] < least ? from[e] : least;
+        most = from[e] > most ? from[e] : most;
+      }
+      pivot = least + (most - least) / 2;
+    }
+    for (int64_t e = lo; e < hi; e++) {
+      const uint64_t t = from[e];
+      const int above = t > pivot;
+      to[i] = t, to[j] = t;
+      i += above, j -= !above;
+    }
+    if (k <= i) {
+      hi = i;
+    } else {
+      if (to != x) memcpy(x + lo, to + lo, (size_t)(i - lo) * sizeof *x);
+      lo = i;
+    }
+    uint64_t *t = from;
+    from = to, to = t;
+  }
+  if (from != x) memcpy(x + lo, from + lo, (size_t)(hi - lo) * sizeof *x);
+  attn_sort_few_(x + lo, hi - lo);
+}
+
+/* ---- a tile of queries ----------------------------------------------------------------------*/
+
+/* Sets the sizes of t; k at least 1, dtype that of the keys. t->bytes is one worker's memory. */
+ATTN_FUNC_ void attn_topk_plan_(attn_topk_ *t, const attn_table_ *table, int64_t dim, int64_t k,
+                                attn_dtype dtype, int by_distance) {
+  const int64_t tile = ATTN_TILE_, block = ATTN_PICK_;
+  int64_t size[ATTN_K_PIECES_];
+  memset(t, 0, sizeof *t);
+  t->table = table, t->dim = dim, t->k = k, t->by_distance = by_distance;
+  t->room = attn_add_(attn_mul_(2, k), block);
+  t->slack = ((double)dim + 16.0) / 16777216.0;
+  size[ATTN_K_QT_] = attn_piece_(attn_mul_(dim, tile), 4);
+  size[ATTN_K_S_] = attn_piece_(block * tile, 4);
+  size[ATTN_K_WIDE_] = dtype == ATTN_F32 ? 0 : attn_piece_(attn_mul_(dim, block), 4);
+  size[ATTN_K_ROWS_] = by_distance ? attn_piece_(attn_mul_(dim, tile), 4) : 0;
+  size[ATTN_K_LIST_] = attn_piece_(attn_mul_(t->room, tile), 8);
+  size[ATTN_K_SPARE_] = attn_piece_(t->room, 8);
+  for (int i = 0; i < ATTN_K_PIECES_; i++)
+    t->offset[i] = t->bytes, t->bytes = attn_add_(t->bytes, size[i]);
+}
+
+/* Starts with n rows of queries of the given type; sign: 1, -1 for the smallest dot products, 0 for
+ * all the same. */
+ATTN_FUNC_ void attn_topk_open_(attn_topk_ *t, char *memory, const void *const *rows, int n,
+                                attn_dtype dtype, float sign) {
+  t->qt = (float *)(void *)(memory + t->offset[ATTN_K_QT_]);
+  t->s = (float *)(void *)(memory + t->offset[ATTN_K_S_]);
+  t->wide = (float *)(void *)(memory + t->offset[ATTN_K_WIDE_]);
+  t->rows = (float *)(void *)(memory + t->offset[ATTN_K_ROWS_]);
+  t->list = (uint64_t *)(void *)(memory + t->offset[ATTN_K_LIST_]);
+  t->spare = (uint64_t *)(void *)(memory + t->offset[ATTN_K_SPARE_]);
+  t->n = n, t->groups = (n + ATTN_GROUP_ - 1) / ATTN_GROUP_;
+  t->table->pack(t->qt, rows, n, t->dim, (int)dtype, sign, sign * FLT_MIN);
+  for (int r = 0; r < ATTN_TILE_; r++) t->count[r] = t->settled[r] = 0, t->floor[r] = -INFINITY;
+  for (int r = 0; t->by_distance && r < n; r++) {
+    float *q = t->rows + r * t->dim;
+    t->table->widen(q, rows[r], 0, NULL, 1, t->dim, dtype, NULL);
+    t->norm[r] = 0.0;
+    for (int64_t c = 0; c < t->dim; c++) t->norm[r] += (double)q[c] * (double)q[c];
+  }
+}
+
+/* The next float above or below a finite one. */
+ATTN_FUNC_ float attn_step_(float x, int up) {
+  const uint32_t u = attn_to_bits_(x);
+  if (x == 0.0f) return attn_from_bits_(up ? 1u : 0x80000001u);
+  return attn_from_bits_((x > 0.0f) == up ? u + 1 : u - 1);
+}
+
+/* Distances of rows with larger squared norms are not guessed but computed. */
+#define ATTN_NORM_MOST_ 1e37
+
+/* Row numbers become candidates, with their distances. */
+ATTN_FUNC_ void attn_topk_settle_(attn_topk_ *t, int r) {
+  uint64_t *list = t->list + r * t->room;
+  const float *q = t->rows + r * t->dim;
+  int32_t pick[ATTN_PICK_];
+  float x[ATTN_PICK_];
+  for (int64_t c = t->settled[r]; t->by_distance && c < t->count[r]; c += ATTN_PICK_) {
+    const int64_t n = t->count[r] - c < ATTN_PICK_ ? t->count[r] - c : (int64_t)ATTN_PICK_;
+    for (int64_t e = 0; e < n; e++) pick[e] = (int32_t)list[c + e];
+    if (t->dtype == ATTN_F32) {
+      const float *keys = (const float *)(const void *)t->keys;
+      t->table->squares(x, q, keys, t->stride, pick, n, t->dim);
+    } else {
+      t->table->widen(t->wide, t->keys, t->stride, pick, n, t->dim, t->dtype, NULL);
+      t->table->squares(x, q, t->wide, t->dim, NULL, n, t->dim);
+    }
+    for (int64_t e = 0; e < n; e++) list[c + e] = attn_candidate_(-x[e], t->first + pick[e]);
+  }
+  t->settled[r] = t->count[r];
+}
+
+/* Keeps the k best of row r. Its floor: no score below it can be among them.
+ *
+ * By distance the score of the scan is q.key - |key|^2 / 2, and -distance is twice that less |q|^2.
+ * slack |q|^2 and slack |key|^2 bound what rounding does to it, and slack times the distance what it
+ * does to the sum of squares; tiny, what underflow does to either. */
+ATTN_FUNC_ void attn_topk_keep_(attn_topk_ *t, int r) {
+  uint64_t *list = t->list + r * t->room;
+  attn_topk_settle_(t, r);
+  if (t->count[r] < t->k) return;
+  attn_select_(list, t->count[r], t->k, t->spare);
+  t->count[r] = t->settled[r] = t->k;
+  const float worst = attn_candidate_score_(list[t->k - 1]);
+  t->floor[r] = -INFINITY;
+  if (t->by_distance) {
+    const double tiny = ((double)t->dim + 16.0) * 1e-37;
+    const double x = t->norm[r] * (0.5 - t->slack) + (double)worst * (0.5 + t->slack) - tiny;
+    if (t->norm[r] < ATTN_NORM_MOST_ && t->slack < 0.1 && x > -1e38 && x < 1e38)
+      t->floor[r] = attn_step_((float)x, 0);
+  } else if (worst < INFINITY) {
+    t->floor[r] = worst == -INFINITY ? -FLT_MAX : attn_step_(worst, 1);
+  }
+}
+
+/* What the scan adds to the scores of n keys, by distance. */
+ATTN_FUNC_ void attn_topk_norms_(const attn_topk_ *t, float *add, const float *k, int64_t stride,
+                                 int64_t n) {
+  const float half = (float)(0.5 - t->slack);
+  t->table->squares(add, NULL, k, stride, NULL, n, t->dim);
+  for (int64_t j = 0; j < n; j++)
+    add[j] = add[j] < (float)ATTN_NORM_MOST_ ? attn_step_(-add[j] * half, 1) : INFINITY;
+}
+
+/* Takes the scores of n keys into the lists; they are rows `from` .. of what is searched. */
+ATTN_FUNC_ void attn_topk_take_(attn_topk_ *t, const float *k, int64_t stride, int64_t n,
+                                int64_t from) {
+  const uint64_t all = attn_low_bits_(t->n);
+  float add[ATTN_PICK_];
+  uint64_t lanes[ATTN_PICK_], some = 0;
+  if (t->by_distance) attn_topk_norms_(t, add, k, stride, n);
+  t->table->above(lanes, t->s, t->by_distance ? add : NULL, n, 0, t->groups, t->floor);
+  for (int64_t j = 0; j < n; j++) {
+    uint64_t left = lanes[j] & all;
+    some |= left;
+    for (; left; left &= left - 1) {
+      const int r = attn_lowest_(left);
+      t->list[r * t->room + t->count[r]++] =
+          t->by_distance ? (uint64_t)(from + j)
+                         : attn_candidate_(t->s[j * ATTN_TILE_ + r], t->first + from + j);
+    }
+  }
+  for (; some; some &= some - 1) {
+    const int r = attn_lowest_(some);
+    if (t->count[r] >= 2 * t->k) attn_topk_keep_(t, r);
+  }
+}
+
+/* n more keys, rows of the given type; the first has this index, and all pass in ascending order. */
+ATTN_FUNC_ void attn_topk_scan_(attn_topk_ *t, const char *keys, int64_t stride, attn_dtype dtype,
+                                int64_t n, int64_t first) {
+  const int64_t bytes = attn_bytes_(dtype, t->dim), apart = attn_bytes_(dtype, stride);
+  const int64_t block = ATTN_PICK_, ask = block / 2;
+  float top[ATTN_TILE_];
+  for (int r = 0; r < ATTN_TILE_; r++) top[r] = 0.0f; /* not used */
+  t->keys = keys, t->stride = stride, t->dtype = dtype, t->first = first;
+  for (int64_t j = 0; j < n; j += block) {
+    const int64_t m = n - j < block ? n - j : block;
+    const char *at = keys + j * apart;
+    const float *k = (const float *)(const void *)at;
+    int64_t step = stride;
+    if (dtype != ATTN_F32) {
+      t->table->widen(t->wide, at, stride, NULL, m, t->dim, dtype, NULL);
+      k = t->wide, step = t->dim;
+    }
+    for (int64_t i = 0; i < m; i += ask) { /* while half a block is multiplied, another comes */
+      const int64_t rows = m - i < ask ? m - i : ask, next = j + i + block;
+      for (int64_t r = next; r < n && r < next + ask; r++)
+        for (int64_t c = 0; c < bytes; c += 64) ATTN_PREFETCH_(keys + r * apart + c);
+      t->table->score_block(t->s + i * ATTN_TILE_, t->qt, k + i * step, step, rows, t->dim, 0,
+                            t->groups, top);
+    }
+    attn_topk_take_(t, k, step, m, j);
+  }
+  for (int r = 0; r < t->n; r++) attn_topk_settle_(t, r);
+}
+
+/* The candidates of row r, at most k, the best first; *count of them. */
+ATTN_FUNC_ const uint64_t *attn_topk_list_(attn_topk_ *t, int r, int64_t *count) {
+  uint64_t *list = t->list + r * t->room;
+  attn_topk_keep_(t, r);
+  *count = t->count[r];
+  attn_sort_(list, *count, t->spare);
+  return list;
+}
+/* <<< attn/engine/topk.h */
 /* >>> attn/mechanisms/common.h */
 /* mechanisms/common.h owns the public functions that belong to no family: views, masks, status
  * sentences, elementary functions. */
@@ -8393,7 +11286,11 @@ ATTN_PUB_ const char *attn_status_string(attn_status status) {
       "a pointer is not aligned to its elements",
       "an index list has an entry out of range, out of order or doubled",
       "a pattern is of an unknown kind, too deep or too large",
-      "a schedule is damaged or was built for other lengths"};
+      "a schedule is damaged or was built for other lengths",
+      "a page table names a page that is not held",
+      "a cache or sequence has no room",
+      "a sequence cannot go back to that length",
+      "a scale is not positive and finite, or a zero point not finite"};
   return (int)status >= 0 && status < ATTN_STATUS_COUNT ? text[status] : "unknown status";
 }
 
@@ -8477,6 +11374,959 @@ ATTN_PUB_ attn_status attn_exp(float *y, const float *x, int64_t n, attn_ctx *ct
   return attn_end_(ctx, &e);
 }
 /* <<< attn/mechanisms/common.h */
+/* >>> attn/mechanisms/scales.h */
+/* mechanisms/scales.h owns the scales of quantised rows as arguments: their view and checks. */
+
+/* Numbers of one row. */
+ATTN_FUNC_ int64_t attn_scale_groups_(const attn_scales *s, int64_t dim) {
+  return s->group > 0 ? dim / s->group + (dim % s->group != 0) : 1;
+}
+
+ATTN_PUB_ attn_scales attn_scales_dense(float *scale, float *zero, int64_t group,
+                                        const attn_tensor *x) {
+  attn_scales s;
+  memset(&s, 0, sizeof s);
+  s.scale = scale, s.zero = zero, s.group = group;
+  if (!x) return s;
+  s.stride_len = attn_scale_groups_(&s, x->dim);
+  s.stride_head = attn_stride_(x->len, s.stride_len);
+  s.stride_batch = attn_stride_(x->heads, s.stride_head);
+  return s;
+}
+
+/* The sentences about scales called `name` of a tensor called `of`. */
+typedef struct attn_scales_words_ {
+  attn_words_ scale, zero;
+  const char *type, *no_scale, *no_zero, *group, *value;
+} attn_scales_words_;
+#define ATTN_SCALES_WORDS_(name, of)                                                        \
+  {                                                                                         \
+    ATTN_WORDS_(name ".scale"), ATTN_WORDS_(name ".zero"),                                  \
+        name " must be all zero unless " of " is quantised",                                \
+        name ".scale must not be null for ATTN_I8 and ATTN_I4",                             \
+        name ".zero must be null for ATTN_E4M3",                                            \
+        name ".group must be 0 or a positive multiple of 32",                               \
+        name " holds a scale that is not positive and finite, or a zero that is not finite" \
+  }
+
+/* The numbers of one array as a tensor of the shape of x. */
+ATTN_FUNC_ attn_tensor attn_scales_view_(const attn_scales *s, const float *data,
+                                         const attn_tensor *x) {
+  attn_tensor t =
+      attn_view_(data, ATTN_F32, x->batch, x->heads, x->len, attn_scale_groups_(s, x->dim));
+  t.stride_batch = s->stride_batch, t.stride_head = s->stride_head, t.stride_len = s->stride_len;
+  return t;
+}
+
+/* Scales of x, which has been checked; span[0] and span[1] are those of scale and zero. Strides that
+ * are never used become 0, as does a group that holds the whole row. */
+ATTN_FUNC_ int attn_check_scales_(attn_error_ *e, attn_scales *s, const attn_tensor *x,
+                                  const attn_scales_words_ *w, int output, attn_span_ span[2]) {
+  span[0].lo = span[0].hi = span[1].lo = span[1].hi = 0;
+  if (!attn_quantized_(x->dtype)) {
+    if (s->scale || s->zero) return attn_reject_(e, ATTN_E_DTYPE, w->type);
+    memset(s, 0, sizeof *s);
+    return 1;
+  }
+  const int empty = x->batch == 0 || x->heads == 0 || x->len == 0;
+  if (s->group < 0 || s->group % 32) return attn_reject_(e, ATTN_E_SHAPE, w->group);
+  if (x->dtype == ATTN_E4M3 && s->zero) return attn_reject_(e, ATTN_E_DTYPE, w->no_zero);
+  if (x->dtype != ATTN_E4M3 && !s->scale && !empty)
+    return attn_reject_(e, ATTN_E_NULL, w->no_scale);
+  for (int i = 0; i < 2; i++) {
+    const attn_words_ *words = i ? &w->zero : &w->scale;
+    attn_tensor t = attn_scales_view_(s, i ? s->zero : s->scale, x);
+    if (!t.data) continue;
+    if (!attn_check_tensor_(e, &t, words, &span[i])) return 0;
+    if (output && !attn_check_rows_(e, &t, words)) return 0;
+  }
+  if (x->batch <= 1) s->stride_batch = 0;
+  if (x->heads <= 1) s->stride_head = 0;
+  if (x->len <= 1) s->stride_len = 0;
+  if (s->group >= x->dim) s->group = 0;
+  return 1;
+}
+
+/* 1 when rows i0 .. i0 + n - 1 of (b, h) have scales that are positive and finite and zeros that
+ * are finite. */
+ATTN_FUNC_ int attn_scales_legal_(const attn_scales *s, int64_t dim, int64_t b, int64_t h,
+                                  int64_t i0, int64_t n) {
+  const int64_t groups = attn_scale_groups_(s, dim);
+  if (!s->scale) return 1;
+  if (s->stride_len == 0 && n > 1) n = 1;
+  for (int64_t i = i0; i < i0 + n; i++) {
+    const attn_rows_scale_ row = attn_scales_at_(s, b, h, i);
+    for (int64_t g = 0; g < groups; g++)
+      if (!(row.scale[g] > 0.0f && row.scale[g] < INFINITY) ||
+          (row.zero && !(row.zero[g] - row.zero[g] == 0.0f)))
+        return 0;
+  }
+  return 1;
+}
+
+/* All of them, or those of the first len[b] rows. */
+ATTN_FUNC_ int attn_check_scale_values_(attn_error_ *e, const attn_scales *s, const attn_tensor *x,
+                                        const int32_t *len, const attn_scales_words_ *w) {
+  for (int64_t b = 0; attn_quantized_(x->dtype) && b < x->batch; b++)
+    for (int64_t h = 0; h < x->heads; h++)
+      if (!attn_scales_legal_(s, x->dim, b, h, 0, len ? len[b] : x->len))
+        return attn_reject_(e, ATTN_E_SCALE, w->value);
+  return 1;
+}
+/* <<< attn/mechanisms/scales.h */
+/* >>> attn/mechanisms/quantize.h */
+/* mechanisms/quantize.h owns the calls that quantise whole tensors, and back. */
+
+typedef struct attn_quantize_job_ {
+  const attn_table_ *table;
+  attn_tensor y, x;
+  attn_scales scales;
+} attn_quantize_job_;
+
+static const attn_scales_words_ attn_quantize_words_ = ATTN_SCALES_WORDS_("scales", "y");
+static const attn_scales_words_ attn_dequantize_words_ = ATTN_SCALES_WORDS_("scales", "x");
+
+/* Every rule of both calls but those about the numbers. back = 1: y is the float tensor. */
+ATTN_FUNC_ int attn_quantize_plan_(attn_error_ *e, attn_quantize_job_ *j, int back,
+                                   const attn_ctx *ctx, int *workers) {
+  static const attn_words_ wy = ATTN_WORDS_("y"), wx = ATTN_WORDS_("x");
+  const attn_tensor *stored = back ? &j->x : &j->y;
+  attn_span_ sy, sx, ss[2];
+  if (!attn_check_ctx_(e, ctx, &j->table, workers)) return 0;
+  if (!(back ? attn_check_tensor_ : attn_check_stored_)(e, &j->y, &wy, &sy) ||
+      !(back ? attn_check_stored_ : attn_check_tensor_)(e, &j->x, &wx, &sx))
+    return 0;
+  if (!attn_quantized_(stored->dtype))
+    return attn_reject_(e, ATTN_E_DTYPE,
+                        back ? "x.dtype must be ATTN_I8, ATTN_I4 or ATTN_E4M3"
+                             : "y.dtype must be ATTN_I8, ATTN_I4 or ATTN_E4M3");
+  if (j->x.batch != j->y.batch || j->x.heads != j->y.heads || j->x.len != j->y.len ||
+      j->x.dim != j->y.dim)
+    return attn_reject_(e, ATTN_E_SHAPE, "x must have the shape of y");
+  if (!attn_check_rows_(e, &j->y, &wy) ||
+      !attn_check_scales_(e, &j->scales, stored,
+                          back ? &attn_dequantize_words_ : &attn_quantize_words_, !back, ss))
+    return 0;
+  if (attn_overlap_(sy, sx) || attn_overlap_(sy, ss[0]) || attn_overlap_(sy, ss[1]))
+    return attn_reject_(e, ATTN_E_OVERLAP, wy.overlap);
+  if (!back && (attn_overlap_(ss[0], ss[1]) || attn_overlap_(ss[0], sx)))
+    return attn_reject_(e, ATTN_E_OVERLAP, attn_quantize_words_.scale.overlap);
+  if (!back && attn_overlap_(ss[1], sx))
+    return attn_reject_(e, ATTN_E_OVERLAP, attn_quantize_words_.zero.overlap);
+  return 1;
+}
+
+/* Rows of one head that an item takes. */
+enum { ATTN_QUANT_ROWS_ = 64 };
+
+ATTN_FUNC_ int64_t attn_quantize_items_(const attn_tensor *x) {
+  const int64_t runs = x->len / ATTN_QUANT_ROWS_ + (x->len % ATTN_QUANT_ROWS_ != 0);
+  return attn_mul_(attn_mul_(x->batch, x->heads), runs);
+}
+
+/* The rows first .. first + n - 1 of (b, h) that an item is. */
+typedef struct attn_quantize_rows_ {
+  int64_t b, h, first, end;
+} attn_quantize_rows_;
+
+ATTN_FUNC_ attn_quantize_rows_ attn_quantize_cut_(const attn_tensor *x, int64_t index) {
+  const int64_t runs = x->len / ATTN_QUANT_ROWS_ + (x->len % ATTN_QUANT_ROWS_ != 0);
+  attn_quantize_rows_ r;
+  r.b = index / runs / x->heads, r.h = index / runs % x->heads;
+  r.first = index % runs * ATTN_QUANT_ROWS_;
+  r.end = x->len - r.first < ATTN_QUANT_ROWS_ ? x->len : r.first + ATTN_QUANT_ROWS_;
+  return r;
+}
+
+ATTN_FUNC_ void attn_quantize_item_(void *job, int worker, int64_t index) {
+  const attn_quantize_job_ *j = (const attn_quantize_job_ *)job;
+  const attn_quantize_rows_ r = attn_quantize_cut_(&j->x, index);
+  const attn_scales *s = &j->scales;
+  (void)worker;
+  for (int64_t i = r.first; i < r.end; i++) {
+    const int64_t at = r.b * s->stride_batch + r.h * s->stride_head + i * s->stride_len;
+    attn_quantize_row_(j->table, attn_at_(&j->y, r.b, r.h, i), j->y.dtype,
+                       s->scale ? s->scale + at : NULL, s->zero ? s->zero + at : NULL, s->group,
+                       attn_at_(&j->x, r.b, r.h, i), j->x.dtype, j->x.dim);
+  }
+}
+
+ATTN_FUNC_ void attn_dequantize_item_(void *job, int worker, int64_t index) {
+  const attn_quantize_job_ *j = (const attn_quantize_job_ *)job;
+  const attn_quantize_rows_ r = attn_quantize_cut_(&j->x, index);
+  const int64_t group = j->scales.group ? j->scales.group : (int64_t)ATTN_QUANT_;
+  float wide[ATTN_QUANT_];
+  (void)worker;
+  for (int64_t i = r.first; i < r.end; i++) {
+    const attn_rows_scale_ row = attn_scales_at_(&j->scales, r.b, r.h, i);
+    const char *x = attn_at_(&j->x, r.b, r.h, i);
+    char *y = attn_at_(&j->y, r.b, r.h, i);
+    for (int64_t c = 0, n; c < j->x.dim; c += n) { /* parts of one scale each */
+      const int64_t g = j->scales.group ? c / group : 0;
+      const attn_rows_scale_ part = {row.scale ? row.scale + g : NULL,
+                                     row.zero ? row.zero + g : NULL, 0, 0};
+      n = group - c % group < j->x.dim - c ? group - c % group : j->x.dim - c;
+      if (n > ATTN_QUANT_) n = ATTN_QUANT_;
+      j->table->widen(wide, x + attn_bytes_(j->x.dtype, c), 0, NULL, 1, n, j->x.dtype, &part);
+      j->table->blend(y + attn_bytes_(j->y.dtype, c), wide, NULL, j->y.dtype, ATTN_F32, ATTN_F32, n,
+                      1.0f, 0.0f);
+    }
+  }
+}
+
+ATTN_PUB_ attn_status attn_quantize(attn_tensor y, attn_scales scales, attn_tensor x,
+                                    attn_ctx *ctx) {
+  attn_error_ e = {ATTN_OK, NULL};
+  attn_quantize_job_ j;
+  int workers;
+  memset(&j, 0, sizeof j);
+  j.y = y, j.x = x, j.scales = scales;
+  if (!attn_quantize_plan_(&e, &j, 0, ctx, &workers)) return attn_end_(ctx, &e);
+  for (int64_t b = 0; b < x.batch; b++)
+    for (int64_t h = 0; h < x.heads; h++)
+      for (int64_t i = 0; i < x.len; i++)
+        if (!attn_finite_row_(j.table, attn_at_(&j.x, b, h, i), x.dtype, x.dim)) {
+          attn_reject_(&e, ATTN_E_VALUE, "x holds NaN or infinity");
+          return attn_end_(ctx, &e);
+        }
+  const int64_t items = attn_quantize_items_(&j.x);
+  workers = attn_pieces_(workers, items);
+  if (items) attn_for_(ctx, workers, items, attn_quantize_item_, &j);
+  attn_report_(ctx, j.table, workers, "row quantisation", "the only path");
+  return attn_end_(ctx, &e);
+}
+
+ATTN_PUB_ attn_status attn_dequantize(attn_tensor y, attn_tensor x, attn_scales scales,
+                                      attn_ctx *ctx) {
+  attn_error_ e = {ATTN_OK, NULL};
+  attn_quantize_job_ j;
+  int workers;
+  memset(&j, 0, sizeof j);
+  j.y = y, j.x = x, j.scales = scales;
+  if (!attn_quantize_plan_(&e, &j, 1, ctx, &workers) ||
+      !attn_check_scale_values_(&e, &j.scales, &j.x, NULL, &attn_dequantize_words_))
+    return attn_end_(ctx, &e);
+  const int64_t items = attn_quantize_items_(&j.x);
+  workers = attn_pieces_(workers, items);
+  if (items) attn_for_(ctx, workers, items, attn_dequantize_item_, &j);
+  attn_report_(ctx, j.table, workers, "row dequantisation", "the only path");
+  return attn_end_(ctx, &e);
+}
+
+ATTN_PUB_ size_t attn_quantize_workspace(attn_tensor y, attn_scales scales, attn_tensor x,
+                                         const attn_ctx *ctx) {
+  (void)y, (void)scales, (void)x, (void)ctx;
+  return 0;
+}
+
+ATTN_PUB_ size_t attn_dequantize_workspace(attn_tensor y, attn_tensor x, attn_scales scales,
+                                           const attn_ctx *ctx) {
+  (void)y, (void)x, (void)scales, (void)ctx;
+  return 0;
+}
+/* <<< attn/mechanisms/quantize.h */
+/* >>> attn/mechanisms/cache_check.h */
+/* mechanisms/cache_check.h owns what makes a cache and its sequences legal, and where a ring keeps a
+ * token. Which pages are free and what a call does to them is in mechanisms/cache.h. */
+
+enum {
+  ATTN_CACHE_K_,
+  ATTN_CACHE_V_,
+  ATTN_CACHE_K_SCALE_,
+  ATTN_CACHE_K_ZERO_,
+  ATTN_CACHE_V_SCALE_,
+  ATTN_CACHE_V_ZERO_,
+  ATTN_CACHE_HOLDERS_,
+  ATTN_CACHE_SPANS_
+};
+
+/* Rows end to end, latent caches have none of v: then the value of a key is part of its row. */
+ATTN_FUNC_ int attn_cache_latent_(const attn_cache *c) { return !c->v.data; }
+
+/* One of the two tensors of a cache with its scales. */
+ATTN_FUNC_ int attn_check_store_(attn_error_ *e, attn_tensor *t, attn_scales *s,
+                                 const attn_words_ *w, const attn_scales_words_ *ws, int output,
+                                 attn_span_ *span, attn_span_ scales[2]) {
+  return attn_check_stored_(e, t, w, span) && (!output || attn_check_rows_(e, t, w)) &&
+         attn_check_scales_(e, s, t, ws, output, scales);
+}
+
+/* The fields of a cache, whose strides that are never used become 0; a latent cache leaves with the
+ * view of its values in v, data still null. output = 1: rows will be written. Reads no holder. */
+ATTN_FUNC_ int attn_check_cache_(attn_error_ *e, attn_cache *c, int output,
+                                 attn_span_ span[ATTN_CACHE_SPANS_]) {
+  static const attn_words_ wk = ATTN_WORDS_("cache.k"), wv = ATTN_WORDS_("cache.v");
+  static const attn_scales_words_ sk = ATTN_SCALES_WORDS_("cache.k_scales", "cache.k"),
+                                  sv = ATTN_SCALES_WORDS_("cache.v_scales", "cache.v");
+  memset(span, 0, ATTN_CACHE_SPANS_ * sizeof *span);
+  if (!attn_check_store_(e, &c->k, &c->k_scales, &wk, &sk, output, &span[ATTN_CACHE_K_],
+                         &span[ATTN_CACHE_K_SCALE_]))
+    return 0;
+  if (c->k.heads < 1 || c->k.len < 1)
+    return attn_reject_(e, ATTN_E_SHAPE, "cache.k.heads and .len must be at least 1");
+  if (c->k.batch > INT32_MAX)
+    return attn_reject_(e, ATTN_E_SHAPE, "cache.k.batch, its pages, must be less than 2^31");
+  if (attn_cache_latent_(c)) {
+    const int64_t dv = c->v.dim;
+    if (dv < 1 || dv > c->k.dim)
+      return attn_reject_(
+          e, ATTN_E_SHAPE,
+          "cache.v.dim of latent rows (cache.v.data null) must lie in 1..cache.k.dim");
+    if (c->v_scales.scale || c->v_scales.zero)
+      return attn_reject_(e, ATTN_E_DTYPE, "cache.v_scales must be all zero for latent rows");
+    c->v = c->k, c->v.data = NULL, c->v.dim = dv;
+    memset(&c->v_scales, 0, sizeof c->v_scales);
+  } else {
+    if (!attn_check_store_(e, &c->v, &c->v_scales, &wv, &sv, output, &span[ATTN_CACHE_V_],
+                           &span[ATTN_CACHE_V_SCALE_]))
+      return 0;
+    if (c->v.heads < 1 || c->v.batch != c->k.batch || c->v.len != c->k.len)
+      return attn_reject_(
+          e, ATTN_E_SHAPE,
+          "cache.v must have the pages (batch) and the rows (len) of cache.k, and a "
+          "head or more");
+  }
+  if (c->k.batch > 0 && !c->holders)
+    return attn_reject_(e, ATTN_E_NULL, "cache.holders must not be null");
+  if (!attn_check_array_(e, c->holders, c->k.batch, 4,
+                         "cache.holders must be aligned to its elements",
+                         &span[ATTN_CACHE_HOLDERS_]))
+    return 0;
+  if (c->next_free < 0 || c->next_free > c->k.batch)
+    return attn_reject_(e, ATTN_E_RANGE, "cache.next_free must lie in 0..pages");
+  if (c->window < 0 || c->window > INT64_MAX / 4)
+    return attn_reject_(e, ATTN_E_RANGE, "cache.window must lie in 0..2^61");
+  if (c->sinks < 0 || c->sinks > INT64_MAX / 4 || (c->sinks > 0 && c->window == 0))
+    return attn_reject_(e, ATTN_E_RANGE,
+                        "cache.sinks must lie in 0..2^61, and be 0 without a window");
+  for (int i = 0; output && i < ATTN_CACHE_SPANS_; i++)
+    for (int j = 0; j < i; j++)
+      if (attn_overlap_(span[i], span[j]))
+        return attn_reject_(e, ATTN_E_OVERLAP,
+                            "cache.k, .v, their scales and .holders must not share memory");
+  return 1;
+}
+
+/* Rows that a sequence's table has room for. */
+ATTN_FUNC_ int64_t attn_seq_room_(const attn_cache *c, const attn_sequence *s) {
+  return attn_mul_(s->table_len, c->k.len);
+}
+
+/* Of them those that go round, in a ring. */
+ATTN_FUNC_ int64_t attn_ring_(const attn_cache *c, const attn_sequence *s) {
+  return attn_seq_room_(c, s) - c->sinks;
+}
+
+/* The row of its table at which a sequence keeps token j. */
+ATTN_FUNC_ int64_t attn_slot_(const attn_cache *c, const attn_sequence *s, int64_t j) {
+  if (c->window == 0 || j < c->sinks) return j;
+  return c->sinks + (j - c->sinks) % attn_ring_(c, s);
+}
+
+/* Pages that rows rows fill or begin. */
+ATTN_FUNC_ int64_t attn_pages_of_(const attn_cache *c, int64_t rows) {
+  return rows / c->k.len + (rows % c->k.len != 0);
+}
+
+/* The first entries of a sequence's table that name a page: all, once a ring has come round. */
+ATTN_FUNC_ int64_t attn_seq_held_(const attn_cache *c, const attn_sequence *s) {
+  const int64_t room = attn_seq_room_(c, s);
+  return attn_pages_of_(c, s->high < room ? s->high : room);
+}
+
+/* The fields of a sequence, for a cache that has been checked; reads no entry of its table. */
+ATTN_FUNC_ int attn_check_sequence_(attn_error_ *e, const attn_cache *c, const attn_sequence *s,
+                                    attn_span_ *span) {
+  if (s->table_len < 0)
+    return attn_reject_(e, ATTN_E_RANGE, "a sequence's table_len must not be negative");
+  if (s->table_len > 0 && !s->table)
+    return attn_reject_(e, ATTN_E_NULL, "a sequence's table must not be null");
+  if (!attn_check_array_(e, s->table, s->table_len, 4,
+                         "a sequence's table must be aligned to its elements", span))
+    return 0;
+  const int64_t room = attn_seq_room_(c, s);
+  if (s->len < 0 || s->len > INT64_MAX / 4)
+    return attn_reject_(e, ATTN_E_RANGE, "a sequence's len must not be negative or above 2^61");
+  if (c->window == 0 && s->len > room)
+    return attn_reject_(e, ATTN_E_RANGE, "a sequence's len is beyond the room of its table");
+  if (c->window > 0 && room <= c->sinks)
+    return attn_reject_(e, ATTN_E_RANGE,
+                        "a sequence's table has no room for a ring: table_len pages must hold more "
+                        "rows than cache.sinks");
+  if (s->high != s->len) { /* only a ring that has come round and has then gone back */
+    if (s->high < s->len || s->high > INT64_MAX / 4 || c->window == 0 || s->high <= room ||
+        s->high - s->len > room - c->sinks - c->window)
+      return attn_reject_(
+          e, ATTN_E_RANGE,
+          "a sequence's high must be its len, or what a ring that came round and was "
+          "rolled back has held");
+  } else if (c->window > 0 && s->len > room && room - c->sinks < c->window) {
+    return attn_reject_(e, ATTN_E_RANGE, "a sequence's table is too short for cache.window");
+  }
+  return 1;
+}
+
+/* 1 when the entry names a page of the cache that somebody holds. */
+ATTN_FUNC_ int attn_page_legal_(const attn_cache *c, int32_t page) {
+  return page >= 0 && page < c->k.batch && c->holders[page] > 0;
+}
+
+static const char attn_page_reason_[] =
+    "a sequence's table names a page that is not in the cache, or that fewer sequences hold than "
+    "name it";
+
+/* Every entry that a sequence holds. */
+ATTN_FUNC_ int attn_check_pages_(attn_error_ *e, const attn_cache *c, const attn_sequence *s) {
+  const int64_t held = attn_seq_held_(c, s);
+  for (int64_t t = 0; t < held; t++)
+    if (!attn_page_legal_(c, s->table[t])) return attn_reject_(e, ATTN_E_PAGE, attn_page_reason_);
+  return 1;
+}
+/* <<< attn/mechanisms/cache_check.h */
+/* >>> attn/mechanisms/cache.h */
+/* mechanisms/cache.h owns the pages of a cache and who holds them: laying a cache out, forking,
+ * going back, letting go. Rows are written in mechanisms/cache_append.h only. */
+
+/* ---- layout ----------------------------------------------------------------------------------*/
+
+/* Bytes of one part after another, whole cache lines each. */
+typedef struct attn_cache_plan_ {
+  attn_cache cache; /* pointers null */
+  int64_t at[ATTN_CACHE_SPANS_], bytes;
+} attn_cache_plan_;
+
+/* Dense [pages][heads][page][dim], rows of I4 on whole bytes. */
+ATTN_FUNC_ attn_tensor attn_cache_rows_(attn_dtype dtype, int64_t pages, int64_t heads,
+                                        int64_t page, int64_t dim) {
+  attn_tensor t = attn_view_(NULL, dtype, pages, heads, page, dim);
+  t.stride_len = dtype == ATTN_I4 ? dim + dim % 2 : dim;
+  t.stride_head = attn_mul_(page, t.stride_len);
+  t.stride_batch = attn_mul_(heads, t.stride_head);
+  return t;
+}
+
+ATTN_FUNC_ int64_t attn_cache_part_(attn_cache_plan_ *p, int part, int64_t n, int64_t size) {
+  p->at[part] = p->bytes;
+  return p->bytes = attn_add_(p->bytes, attn_piece_(n, size));
+}
+
+/* A tensor and its scales, parts `part` and `scales`, `scales` + 1. */
+ATTN_FUNC_ int attn_cache_store_(attn_cache_plan_ *p, const attn_tensor *t, attn_scales *s,
+                                 int64_t group, int zero, int part, int scales) {
+  const int quantised = attn_quantized_(t->dtype);
+  const int64_t n = attn_mul_(t->batch, t->stride_batch); /* even, of I4 */
+  attn_cache_part_(p, part, t->dtype == ATTN_I4 ? n / 2 : attn_mul_(n, attn_size_(t->dtype)), 1);
+  if (group < 0 || group % 32 || (group && !quantised)) return 0;
+  if (zero && (!quantised || t->dtype == ATTN_E4M3)) return 0;
+  if (quantised) *s = attn_scales_dense(NULL, NULL, group, t);
+  const int64_t numbers = quantised ? attn_mul_(t->batch, s->stride_batch) : 0;
+  attn_cache_part_(p, scales, numbers, 4);
+  attn_cache_part_(p, scales + 1, zero ? numbers : 0, 4);
+  return 1;
+}
+
+ATTN_FUNC_ int attn_cache_plan_of_(attn_error_ *e, attn_cache_plan_ *p,
+                                   const attn_cache_params *params) {
+  memset(p, 0, sizeof *p);
+  if (!params) return attn_reject_(e, ATTN_E_NULL, "params must not be null");
+  const attn_cache_params *x = params;
+  const int64_t v_heads = x->v_heads ? x->v_heads : x->k_heads, dv = x->dv ? x->dv : x->dk;
+  attn_cache *c = &p->cache;
+  if ((int)x->k_dtype < 0 || x->k_dtype >= ATTN_DTYPE_COUNT ||
+      (!x->latent && ((int)x->v_dtype < 0 || x->v_dtype >= ATTN_DTYPE_COUNT)))
+    return attn_reject_(e, ATTN_E_DTYPE, "params.k_dtype and .v_dtype must be of attn_dtype");
+  if (x->pages < 1 || x->pages > INT32_MAX || x->page < 1)
+    return attn_reject_(e, ATTN_E_SHAPE,
+                        "params.pages and .page must be at least 1, and pages less than 2^31");
+  if (x->k_heads < 1 || v_heads < 1 || x->dk < 1 || dv < 1 || x->dk > INT64_MAX / 4 ||
+      dv > INT64_MAX / 4)
+    return attn_reject_(e, ATTN_E_SHAPE, "params.k_heads, .v_heads, .dk and .dv must be positive");
+  if (x->latent && (v_heads != x->k_heads || dv > x->dk || x->v_group || x->v_zero))
+    return attn_reject_(e, ATTN_E_SHAPE,
+                        "params.latent wants v_heads = k_heads, dv <= dk and nothing else of v");
+  if (x->window < 0 || x->window > INT64_MAX / 4 || x->sinks < 0 || x->sinks > INT64_MAX / 4 ||
+      (x->sinks > 0 && x->window == 0))
+    return attn_reject_(e, ATTN_E_RANGE,
+                        "params.window and .sinks must lie in 0..2^61; sinks want a window");
+  c->window = x->window, c->sinks = x->sinks;
+  c->k = attn_cache_rows_(x->k_dtype, x->pages, x->k_heads, x->page, x->dk);
+  c->v = attn_cache_rows_(x->latent ? x->k_dtype : x->v_dtype, x->latent ? 0 : x->pages, v_heads,
+                          x->page, dv);
+  if (!attn_cache_store_(p, &c->k, &c->k_scales, x->k_group, x->k_zero, ATTN_CACHE_K_,
+                         ATTN_CACHE_K_SCALE_) ||
+      (!x->latent && !attn_cache_store_(p, &c->v, &c->v_scales, x->v_group, x->v_zero,
+                                        ATTN_CACHE_V_, ATTN_CACHE_V_SCALE_)))
+    return attn_reject_(
+        e, ATTN_E_SHAPE,
+        "params.k_group and .v_group must be 0 or a positive multiple of 32, k_zero "
+        "and v_zero 0 or 1, all of I8 and I4 only but a group of E4M3");
+  attn_cache_part_(p, ATTN_CACHE_HOLDERS_, x->pages, 4);
+  if (p->bytes > (sizeof(void *) == 4 ? (int64_t)0x7fffffff : INT64_MAX / 4))
+    return attn_reject_(e, ATTN_E_OVERFLOW,
+                        "a cache of these sizes does not fit the address space");
+  return 1;
+}
+
+ATTN_PUB_ size_t attn_cache_size(const attn_cache_params *params) {
+  attn_error_ e = {ATTN_OK, NULL};
+  attn_cache_plan_ p;
+  return attn_cache_plan_of_(&e, &p, params) ? (size_t)p.bytes : 0;
+}
+
+ATTN_PUB_ attn_status attn_cache_open(attn_cache *cache, void *memory, size_t size,
+                                      const attn_cache_params *params, attn_ctx *ctx) {
+  attn_error_ e = {ATTN_OK, NULL};
+  attn_cache_plan_ p;
+  attn_span_ own, sc;
+  const attn_table_ *table;
+  int workers;
+  char *const base = (char *)memory;
+  if (!attn_check_ctx_(&e, ctx, &table, &workers)) return attn_end_(ctx, &e);
+  if (!cache || !memory) {
+    attn_reject_(&e, ATTN_E_NULL, cache ? "memory must not be null" : "cache must not be null");
+    return attn_end_(ctx, &e);
+  }
+  if (!attn_cache_plan_of_(&e, &p, params) ||
+      !attn_check_array_(&e, cache, (int64_t)sizeof *cache, 1, "", &sc))
+    return attn_end_(ctx, &e);
+  if ((uintptr_t)memory % 4 != 0)
+    attn_reject_(&e, ATTN_E_ALIGN, "memory must be aligned to 4");
+  else if ((uint64_t)size < (uint64_t)p.bytes)
+    attn_reject_(&e, ATTN_E_WORKSPACE, "size is less than attn_cache_size returns");
+  else if (!attn_check_array_(&e, memory, p.bytes, 1, "", &own))
+    return attn_end_(ctx, &e);
+  else if (attn_overlap_(own, sc))
+    attn_reject_(&e, ATTN_E_OVERLAP, "cache must not lie in memory");
+  if (e.status != ATTN_OK) return attn_end_(ctx, &e);
+  attn_cache *c = &p.cache;
+  c->k.data = base + p.at[ATTN_CACHE_K_];
+  if (attn_quantized_(c->k.dtype))
+    c->k_scales.scale = (float *)(void *)(base + p.at[ATTN_CACHE_K_SCALE_]);
+  if (params->k_zero) c->k_scales.zero = (float *)(void *)(base + p.at[ATTN_CACHE_K_ZERO_]);
+  if (!params->latent) {
+    c->v.data = base + p.at[ATTN_CACHE_V_];
+    if (attn_quantized_(c->v.dtype))
+      c->v_scales.scale = (float *)(void *)(base + p.at[ATTN_CACHE_V_SCALE_]);
+    if (params->v_zero) c->v_scales.zero = (float *)(void *)(base + p.at[ATTN_CACHE_V_ZERO_]);
+  }
+  c->holders = (int32_t *)(void *)(base + p.at[ATTN_CACHE_HOLDERS_]);
+  memset(c->holders, 0, (size_t)c->k.batch * sizeof *c->holders);
+  *cache = *c;
+  attn_report_(ctx, table, 1, "cache pages", "the only path");
+  return attn_end_(ctx, &e);
+}
+
+/* ---- holders ---------------------------------------------------------------------------------*/
+
+/* The next free page from next_free on, round the end; -1 = none. Pages that are given back move
+ * next_free down to them, so that the search rarely passes a page that is held. */
+ATTN_FUNC_ int64_t attn_page_free_(const attn_cache *c, int64_t from) {
+  for (int64_t i = 0, p = from; i < c->k.batch; i++, p++) {
+    if (p >= c->k.batch) p = 0;
+    if (c->holders[p] == 0) return p;
+  }
+  return -1;
+}
+
+/* 1 when `need` pages are free. */
+ATTN_FUNC_ int attn_pages_free_(const attn_cache *c, int64_t need) {
+  for (int64_t i = 0, p = c->next_free; i < c->k.batch && need > 0; i++, p++) {
+    if (p >= c->k.batch) p = 0;
+    need -= c->holders[p] == 0;
+  }
+  return need <= 0;
+}
+
+/* Gives entries t0 .. t1 - 1 back, or nothing when one of them is not held. */
+ATTN_FUNC_ int attn_pages_drop_(attn_error_ *e, attn_cache *c, const int32_t *table, int64_t t0,
+                                int64_t t1) {
+  for (int64_t t = t0; t < t1; t++) {
+    if (!attn_page_legal_(c, table[t])) {
+      while (t-- > t0) c->holders[table[t]]++;
+      return attn_reject_(e, ATTN_E_PAGE, attn_page_reason_);
+    }
+    c->holders[table[t]]--;
+  }
+  for (int64_t t = t0; t < t1; t++)
+    if (c->holders[table[t]] == 0 && table[t] < c->next_free) c->next_free = table[t];
+  return 1;
+}
+
+/* The start of a call about one or two sequences. */
+ATTN_FUNC_ int attn_check_held_(attn_error_ *e, attn_cache *checked, const attn_cache *cache,
+                                const attn_sequence *s, const char *null, const attn_ctx *ctx,
+                                const attn_table_ **table) {
+  attn_span_ span[ATTN_CACHE_SPANS_], st;
+  int workers;
+  if (!attn_check_ctx_(e, ctx, table, &workers)) return 0;
+  if (!cache) return attn_reject_(e, ATTN_E_NULL, "cache must not be null");
+  if (!s) return attn_reject_(e, ATTN_E_NULL, null);
+  *checked = *cache;
+  if (!attn_check_cache_(e, checked, 0, span) || !attn_check_sequence_(e, checked, s, &st))
+    return 0;
+  for (int i = 0; i < ATTN_CACHE_SPANS_; i++)
+    if (attn_overlap_(st, span[i]))
+      return attn_reject_(e, ATTN_E_OVERLAP, "a sequence's table must not lie in the cache");
+  return 1;
+}
+
+ATTN_PUB_ attn_status attn_cache_fork(attn_cache *cache, attn_sequence *child,
+                                      const attn_sequence *parent, attn_ctx *ctx) {
+  attn_error_ e = {ATTN_OK, NULL};
+  attn_cache c;
+  attn_span_ a, b;
+  const attn_table_ *table;
+  if (!attn_check_held_(&e, &c, cache, parent, "parent must not be null", ctx, &table) ||
+      !attn_check_held_(&e, &c, cache, child, "child must not be null", ctx, &table))
+    return attn_end_(ctx, &e);
+  const int64_t held = attn_seq_held_(&c, parent);
+  if (child->len != 0)
+    attn_reject_(&e, ATTN_E_RANGE, "child.len must be 0");
+  else if (c.window > 0 && child->table_len != parent->table_len)
+    attn_reject_(&e, ATTN_E_RANGE, "in a ring child.table_len must equal parent.table_len");
+  else if (child->table_len < held)
+    attn_reject_(&e, ATTN_E_FULL, "child's table has no room for the pages of parent");
+  else if (attn_check_array_(&e, child->table, child->table_len, 4, "", &a) &&
+           attn_check_array_(&e, parent->table, parent->table_len, 4, "", &b) &&
+           attn_overlap_(a, b))
+    attn_reject_(&e, ATTN_E_OVERLAP, "child and parent must not share a table");
+  else if (attn_check_pages_(&e, &c, parent))
+    for (int64_t t = 0; t < held && e.status == ATTN_OK; t++)
+      if (c.holders[parent->table[t]] == INT32_MAX)
+        attn_reject_(&e, ATTN_E_PAGE, "a page is held 2^31 - 1 times");
+  if (e.status != ATTN_OK) return attn_end_(ctx, &e);
+  for (int64_t t = 0; t < held; t++) {
+    child->table[t] = parent->table[t];
+    c.holders[child->table[t]]++;
+  }
+  child->len = parent->len, child->high = parent->high;
+  attn_report_(ctx, table, 1, "cache pages", "the only path");
+  return attn_end_(ctx, &e);
+}
+
+ATTN_PUB_ attn_status attn_cache_rollback(attn_cache *cache, attn_sequence *sequence, int64_t len,
+                                          attn_ctx *ctx) {
+  attn_error_ e = {ATTN_OK, NULL};
+  attn_cache c;
+  const attn_table_ *table;
+  if (!attn_check_held_(&e, &c, cache, sequence, "sequence must not be null", ctx, &table))
+    return attn_end_(ctx, &e);
+  attn_sequence *const s = sequence;
+  const int round = c.window > 0 && s->high > attn_seq_room_(&c, s);
+  const int ring_lives = round && len > c.sinks; /* keys that lie where others lay */
+  if (len < 0 || len > s->len) {
+    attn_reject_(&e, ATTN_E_ROLLBACK, "len must lie in 0..sequence.len");
+  } else if (ring_lives && len < s->high - (attn_ring_(&c, s) - c.window)) {
+    attn_reject_(&e, ATTN_E_ROLLBACK,
+                 "len lies too far back: the ring has overwritten keys that its window would show");
+  } else {
+    const int64_t held = attn_seq_held_(&c, s), keep = ring_lives ? held : attn_pages_of_(&c, len);
+    if (attn_pages_drop_(&e, &c, s->table, keep, held)) {
+      cache->next_free = c.next_free;
+      s->len = len;
+      if (!ring_lives) s->high = len;
+      attn_report_(ctx, table, 1, "cache pages", "the only path");
+    }
+  }
+  return attn_end_(ctx, &e);
+}
+
+ATTN_PUB_ attn_status attn_cache_release(attn_cache *cache, attn_sequence *sequence,
+                                         attn_ctx *ctx) {
+  return attn_cache_rollback(cache, sequence, 0, ctx);
+}
+/* <<< attn/mechanisms/cache.h */
+/* >>> attn/mechanisms/cache_append.h */
+/* mechanisms/cache_append.h owns the writing of rows into a cache. */
+
+typedef struct attn_append_ {
+  const attn_table_ *table;
+  attn_cache c; /* checked */
+  attn_sequence *sequences;
+  int64_t n;
+  attn_tensor k, v; /* the rows; v.data null: latent */
+  const int64_t *rows, *indptr;
+} attn_append_;
+
+/* A run of rows that lie in one page: tokens token .. token + n - 1, rows row .. of page
+ * table[entry]. */
+typedef struct attn_append_run_ {
+  int64_t token, end, entry, row, n;
+  int again; /* the page has been met: a ring has come round to where it began */
+} attn_append_run_;
+
+/* Rows that sequence b gets. */
+ATTN_FUNC_ int64_t attn_append_rows_(const attn_append_ *a, int64_t b) {
+  return a->indptr ? a->indptr[b + 1] - a->indptr[b] : a->rows ? a->rows[b] : a->k.len;
+}
+
+/* The next run of sequence b, the first when r->n is 0; 0 = there is none. */
+ATTN_FUNC_ int attn_append_next_(const attn_append_ *a, int64_t b, attn_append_run_ *r) {
+  const attn_sequence *s = &a->sequences[b];
+  if (r->n == 0) r->token = s->len, r->end = s->len + attn_append_rows_(a, b);
+  r->token += r->n;
+  if (r->token >= r->end) return 0;
+  const int64_t slot = attn_slot_(&a->c, s, r->token), page = a->c.k.len;
+  r->entry = slot / page, r->row = slot % page;
+  r->n = r->end - r->token < page - r->row ? r->end - r->token : page - r->row;
+  r->again = r->token > s->len && r->entry == attn_slot_(&a->c, s, s->len) / page;
+  return 1;
+}
+
+/* Counts the pages that the call takes: new ones, and copies of those that others hold too. Every
+ * sequence steps off the pages that it writes to, so that of several that share a page the last one
+ * may keep it, and one that is named too often shows. Afterwards they step on again. */
+ATTN_FUNC_ int attn_append_count_(attn_error_ *e, const attn_append_ *a, int64_t *need) {
+  attn_append_run_ r;
+  int64_t steps = 0;
+  int ok = 1;
+  *need = 0;
+  for (int64_t b = 0; b < a->n && ok; b++) {
+    const int64_t held = attn_seq_held_(&a->c, &a->sequences[b]);
+    memset(&r, 0, sizeof r);
+    while (ok && attn_append_next_(a, b, &r)) {
+      if (r.again) continue;
+      if (r.entry >= held) {
+        ++*need;
+      } else if (!attn_page_legal_(&a->c, a->sequences[b].table[r.entry])) {
+        ok = attn_reject_(e, ATTN_E_PAGE, attn_page_reason_);
+      } else {
+        *need += a->c.holders[a->sequences[b].table[r.entry]]-- > 1;
+        steps++;
+      }
+    }
+  }
+  for (int64_t b = 0; b < a->n && steps > 0; b++) {
+    const int64_t held = attn_seq_held_(&a->c, &a->sequences[b]);
+    memset(&r, 0, sizeof r);
+    while (steps > 0 && attn_append_next_(a, b, &r))
+      if (!r.again && r.entry < held) a->c.holders[a->sequences[b].table[r.entry]]++, steps--;
+  }
+  return ok;
+}
+
+/* Tables lie apart from each other and from all memory that the call reads or writes. */
+ATTN_FUNC_ int attn_append_apart_(attn_error_ *e, const attn_append_ *a, const attn_span_ *span,
+                                  int spans) {
+  static const char *const reason =
+      "two sequences of the call share a table, or a table shares memory with another argument";
+  uintptr_t top = 0;
+  attn_span_ t, u;
+  for (int64_t b = 0; b < a->n; b++) {
+    if (!attn_check_sequence_(e, &a->c, &a->sequences[b], &t)) return 0;
+    for (int i = 0; i < spans; i++)
+      if (attn_overlap_(t, span[i])) return attn_reject_(e, ATTN_E_OVERLAP, reason);
+    for (int64_t d = 0; t.lo < top && d < b; d++) /* tables in ascending order need no look back */
+      if (!attn_check_sequence_(e, &a->c, &a->sequences[d], &u) || attn_overlap_(t, u))
+        return attn_reject_(e, ATTN_E_PAGE, reason);
+    if (t.hi > top) top = t.hi;
+  }
+  return 1;
+}
+
+/* The number of rows each sequence gets, and its room for them. */
+ATTN_FUNC_ int attn_append_lengths_(attn_error_ *e, const attn_append_ *a) {
+  const attn_cache *c = &a->c;
+  if (a->indptr && a->indptr[0] != 0)
+    return attn_reject_(e, ATTN_E_INDEX, "params.indptr[0] must be 0");
+  for (int64_t b = 0; b < a->n; b++) {
+    if (a->indptr && (a->indptr[b + 1] < a->indptr[b] || a->indptr[b + 1] > a->k.len))
+      return attn_reject_(e, ATTN_E_INDEX,
+                          "params.indptr must not decrease and must end at k.len or before");
+    if (a->rows && (a->rows[b] < 0 || a->rows[b] > a->k.len))
+      return attn_reject_(e, ATTN_E_RANGE, "params.rows must lie in 0..k.len");
+  }
+  for (int64_t b = 0; b < a->n; b++) {
+    const attn_sequence *s = &a->sequences[b];
+    const int64_t rows = attn_append_rows_(a, b);
+    if (c->window > 0 && rows > 0 && rows > attn_ring_(c, s) - c->window + 1)
+      return attn_reject_(e, ATTN_E_RANGE,
+                          "a ring has not room for so many rows beside its window");
+    if (attn_add_(s->len, rows) > INT64_MAX / 4)
+      return attn_reject_(e, ATTN_E_RANGE, "a sequence may not be longer than 2^61");
+    if (c->window == 0 && rows > attn_seq_room_(c, s) - s->len)
+      return attn_reject_(e, ATTN_E_FULL, "a sequence's table has no room for its rows");
+  }
+  return 1;
+}
+
+/* The new rows against the cache. */
+ATTN_FUNC_ int attn_append_rows_fit_(attn_error_ *e, const attn_tensor *x, const attn_tensor *store,
+                                     const attn_append_ *a, int value) {
+  if (x->heads != store->heads)
+    return attn_reject_(
+        e, ATTN_E_HEADS,
+        value ? "v.heads must be the heads of cache.v" : "k.heads must be the heads of cache.k");
+  if (x->dim != store->dim)
+    return attn_reject_(e, ATTN_E_SHAPE,
+                        value ? "v.dim must equal cache.v.dim" : "k.dim must equal cache.k.dim");
+  if (x->batch != (a->indptr ? 1 : a->n) || x->len != a->k.len)
+    return attn_reject_(e, ATTN_E_SHAPE,
+                        "k and v must have a batch entry for each sequence, with params.indptr one "
+                        "for all, and the same len");
+  return 1;
+}
+
+enum { ATTN_APPEND_SPANS_ = ATTN_CACHE_SPANS_ + 6 };
+
+ATTN_FUNC_ int attn_append_plan_(attn_error_ *e, attn_append_ *a, const attn_cache *cache,
+                                 const attn_append_params *params, const attn_ctx *ctx) {
+  static const attn_words_ wk = ATTN_WORDS_("k"), wv = ATTN_WORDS_("v");
+  attn_span_ span[ATTN_APPEND_SPANS_], *const more = span + ATTN_CACHE_SPANS_;
+  int workers;
+  memset(span, 0, sizeof span);
+  if (!attn_check_ctx_(e, ctx, &a->table, &workers)) return 0;
+  if (!cache) return attn_reject_(e, ATTN_E_NULL, "cache must not be null");
+  a->c = *cache;
+  if (!attn_check_cache_(e, &a->c, 1, span)) return 0;
+  if (a->n < 0) return attn_reject_(e, ATTN_E_SHAPE, "n must not be negative");
+  if (a->n > 0 && !a->sequences) return attn_reject_(e, ATTN_E_NULL, "sequences must not be null");
+  if (params) a->rows = params->rows, a->indptr = params->indptr;
+  if (a->rows && a->indptr)
+    return attn_reject_(e, ATTN_E_RANGE, "params.rows must be null with params.indptr");
+  if (!attn_check_tensor_(e, &a->k, &wk, &more[0])) return 0;
+  if (attn_cache_latent_(&a->c)) {
+    if (a->v.data) return attn_reject_(e, ATTN_E_SHAPE, "v.data must be null for latent rows");
+  } else if (!attn_check_tensor_(e, &a->v, &wv, &more[1])) {
+    return 0;
+  }
+  if (!attn_append_rows_fit_(e, &a->k, &a->c.k, a, 0) ||
+      (!attn_cache_latent_(&a->c) && !attn_append_rows_fit_(e, &a->v, &a->c.v, a, 1)))
+    return 0;
+  if (!attn_check_array_(e, a->rows, a->n, 8, "params.rows must be aligned to its elements",
+                         &more[2]) ||
+      !attn_check_array_(e, a->indptr, attn_add_(a->n, 1), 8,
+                         "params.indptr must be aligned to its elements", &more[3]) ||
+      !attn_check_array_(e, a->sequences, attn_mul_(a->n, (int64_t)sizeof *a->sequences), 1, "",
+                         &more[4]) ||
+      !attn_check_array_(e, cache, (int64_t)sizeof *cache, 1, "", &more[5]))
+    return 0;
+  if ((uintptr_t)a->sequences % sizeof(void *))
+    return attn_reject_(e, ATTN_E_ALIGN, "sequences must be aligned to its elements");
+  for (int i = 0; i < ATTN_APPEND_SPANS_; i++) /* what is only read may overlap: entries 0..3 */
+    for (int j = ATTN_CACHE_SPANS_; j < i; j++)
+      if (i >= ATTN_CACHE_SPANS_ + 4 && attn_overlap_(span[i], span[j]))
+        return attn_reject_(e, ATTN_E_OVERLAP, "sequences and cache must lie apart from the rows");
+  for (int i = 0; i < ATTN_CACHE_SPANS_; i++)
+    for (int j = ATTN_CACHE_SPANS_; j < ATTN_APPEND_SPANS_; j++)
+      if (attn_overlap_(span[i], span[j]))
+        return attn_reject_(e, ATTN_E_OVERLAP,
+                            "the memory of the cache must not hold another argument");
+  return attn_append_apart_(e, a, span, ATTN_APPEND_SPANS_) && attn_append_lengths_(e, a);
+}
+
+/* 1 when all rows of x that are appended are finite. */
+ATTN_FUNC_ int attn_append_finite_(const attn_append_ *a, const attn_tensor *x) {
+  for (int64_t b = 0; b < a->n; b++)
+    for (int64_t h = 0; h < x->heads; h++)
+      for (int64_t i = 0, rows = attn_append_rows_(a, b); i < rows; i++)
+        if (!attn_finite_row_(a->table,
+                              attn_at_(x, a->indptr ? 0 : b, h, (a->indptr ? a->indptr[b] : 0) + i),
+                              x->dtype, x->dim))
+          return 0;
+  return 1;
+}
+
+ATTN_FUNC_ void attn_cache_copy_scales_(const float *s, const attn_scales *v, int64_t groups,
+                                        int64_t from, int64_t to, int64_t h, int64_t i) {
+  const int64_t at = h * v->stride_head + i * v->stride_len;
+  if (s)
+    memcpy((float *)(uintptr_t)s + to * v->stride_batch + at, s + from * v->stride_batch + at,
+           (size_t)groups * sizeof *s);
+}
+
+/* Rows 0 .. rows - 1 of one page as they are. */
+ATTN_FUNC_ void attn_cache_copy_(const attn_tensor *t, const attn_scales *s, int64_t from,
+                                 int64_t to, int64_t rows) {
+  const size_t bytes = (size_t)attn_bytes_(t->dtype, t->dim);
+  const int64_t groups = attn_scale_groups_(s, t->dim);
+  if (!t->data) return;
+  for (int64_t h = 0; h < t->heads; h++)
+    for (int64_t i = 0; i < rows; i++) {
+      memcpy(attn_at_(t, to, h, i), attn_at_(t, from, h, i), bytes);
+      attn_cache_copy_scales_(s->scale, s, groups, from, to, h, i);
+      attn_cache_copy_scales_(s->zero, s, groups, from, to, h, i);
+    }
+}
+
+/* A page for entry r->entry of the sequence that it may write to: its own, a new one, or a copy. */
+ATTN_FUNC_ int32_t attn_append_page_(attn_append_ *a, attn_sequence *s, const attn_append_run_ *r,
+                                     int64_t held) {
+  attn_cache *c = &a->c;
+  const int32_t old = s->table[r->entry];
+  if (r->again || (r->entry < held && c->holders[old] == 1)) return old;
+  const int32_t fresh = (int32_t)attn_page_free_(c, c->next_free);
+  c->holders[fresh] = 1, c->next_free = fresh + 1;
+  s->table[r->entry] = fresh;
+  if (r->entry >= held) return fresh;
+  const int64_t room = attn_seq_room_(c, s), live = s->high < room ? s->high : room;
+  const int64_t rows = live - r->entry * c->k.len;
+  c->holders[old]--;
+  attn_cache_copy_(&c->k, &c->k_scales, old, fresh, rows < c->k.len ? rows : c->k.len);
+  attn_cache_copy_(&c->v, &c->v_scales, old, fresh, rows < c->k.len ? rows : c->k.len);
+  return fresh;
+}
+
+/* Row (b, h, i) of x as row (page, h, row) of a store. */
+ATTN_FUNC_ void attn_append_row_(const attn_table_ *f, const attn_tensor *store,
+                                 const attn_scales *s, int64_t page, int64_t row,
+                                 const attn_tensor *x, int64_t b, int64_t h, int64_t i) {
+  char *y = attn_at_(store, page, h, row);
+  const char *from = attn_at_(x, b, h, i);
+  const int64_t at = page * s->stride_batch + h * s->stride_head + row * s->stride_len;
+  if (attn_quantized_(store->dtype))
+    attn_quantize_row_(f, y, store->dtype, s->scale ? s->scale + at : NULL,
+                       s->zero ? s->zero + at : NULL, s->group, from, x->dtype, x->dim);
+  else if (store->dtype == x->dtype)
+    memcpy(y, from, (size_t)attn_bytes_(x->dtype, x->dim));
+  else
+    f->blend(y, from, NULL, store->dtype, x->dtype, x->dtype, x->dim, 1.0f, 0.0f);
+}
+
+ATTN_FUNC_ void attn_append_write_(attn_append_ *a, int64_t b) {
+  attn_sequence *s = &a->sequences[b];
+  const int64_t held = attn_seq_held_(&a->c, s), first = a->indptr ? a->indptr[b] : 0;
+  const attn_tensor *x[2] = {&a->k, &a->v}, *store[2] = {&a->c.k, &a->c.v};
+  const attn_scales *scales[2] = {&a->c.k_scales, &a->c.v_scales};
+  attn_append_run_ r;
+  memset(&r, 0, sizeof r);
+  while (attn_append_next_(a, b, &r)) {
+    const int32_t page = attn_append_page_(a, s, &r, held);
+    for (int w = 0; w < 2 && store[w]->data; w++)
+      for (int64_t h = 0; h < store[w]->heads; h++)
+        for (int64_t i = 0; i < r.n; i++)
+          attn_append_row_(a->table, store[w], scales[w], page, r.row + i, x[w], a->indptr ? 0 : b,
+                           h, first + (r.token - s->len) + i);
+  }
+  s->len += attn_append_rows_(a, b);
+  if (s->high < s->len) s->high = s->len;
+}
+
+ATTN_PUB_ attn_status attn_cache_append(attn_cache *cache, attn_sequence *sequences, int64_t n,
+                                        attn_tensor k, attn_tensor v,
+                                        const attn_append_params *params, attn_ctx *ctx) {
+  attn_error_ e = {ATTN_OK, NULL};
+  attn_append_ a;
+  int64_t need;
+  memset(&a, 0, sizeof a);
+  a.sequences = sequences, a.n = n, a.k = k, a.v = v;
+  if (!attn_append_plan_(&e, &a, cache, params, ctx)) return attn_end_(ctx, &e);
+  if ((attn_quantized_(a.c.k.dtype) && !attn_append_finite_(&a, &a.k)) ||
+      (a.c.v.data && attn_quantized_(a.c.v.dtype) && !attn_append_finite_(&a, &a.v))) {
+    attn_reject_(&e, ATTN_E_VALUE, "k or v holds NaN or infinity, which cannot be quantised");
+    return attn_end_(ctx, &e);
+  }
+  if (!attn_append_count_(&e, &a, &need)) return attn_end_(ctx, &e);
+  if (!attn_pages_free_(&a.c, need)) {
+    attn_reject_(&e, ATTN_E_FULL, "the cache has not enough free pages");
+    return attn_end_(ctx, &e);
+  }
+  for (int64_t b = 0; b < n; b++) attn_append_write_(&a, b);
+  cache->next_free = a.c.next_free;
+  attn_report_(ctx, a.table, 1, "cache rows", "the only path");
+  return attn_end_(ctx, &e);
+}
+/* <<< attn/mechanisms/cache_append.h */
 /* >>> attn/mechanisms/pattern_check.h */
 /* mechanisms/pattern_check.h owns the rules that a pattern must obey, kind by kind, before any of
  * it is used. */
@@ -9785,7 +13635,7 @@ ATTN_FUNC_ int attn_check_relative_(attn_error_ *e, attn_softmax_ *a, attn_span_
 /* The distances j - p that causal, window and the extents leave. 0 = none. */
 ATTN_FUNC_ int attn_distance_range_(const attn_softmax_ *a, int64_t *first, int64_t *last) {
   *first = -(a->q_off + a->q.len - 1), *last = a->k.len - 1 - a->q_off;
-  if (*first < -a->left) *first = -a->left;
+  if (*first < -a->left && !a->keep) *first = -a->left;
   if (*last > a->right) *last = a->right;
   return a->q.len > 0 && a->k.len > 0 && *first <= *last;
 }
@@ -9925,7 +13775,9 @@ ATTN_FUNC_ int attn_check_terms_(attn_error_ *e, attn_softmax_ *a, const attn_sd
       !attn_check_span_(e, a, rows, &span[ATTN_T_SPAN_]))
     return 0;
   if (attn_has_distance_(&a->by_distance) || p->factor.alpha) {
-    a->distances = attn_distances_(a->q.len, a->k.len);
+    /* padded queries of a cache's sequence sit behind its end, at most q.len of them */
+    a->distances = attn_distances_(attn_mul_(a->q.len, a->seq ? 2 : 1), a->k.len);
+    a->distance_zero = a->k.len - 1 - a->q_off;
     const int shared = !p->t5.table && !p->parabola.w && !p->factor.alpha && p->toeplitz.heads <= 1;
     a->distance_heads = shared ? 1 : a->q.heads;
     if (a->distances > INT32_MAX)
@@ -9964,6 +13816,117 @@ ATTN_FUNC_ int attn_check_term_values_(attn_error_ *e, const attn_softmax_ *a) {
   return 1;
 }
 /* <<< attn/mechanisms/terms.h */
+/* >>> attn/mechanisms/sequences.h */
+/* mechanisms/sequences.h owns the checks of sequences that are not alike: rows end to end
+ * (attn_ragged), and what cannot be combined with them. */
+
+/* Offsets 0 = x[0] <= .. <= x[n] <= most. */
+ATTN_FUNC_ int attn_check_indptr_(attn_error_ *e, const int64_t *x, int64_t n, int64_t most,
+                                  const char *reason) {
+  int64_t at = 0;
+  if (x[0] != 0) return attn_reject_(e, ATTN_E_INDEX, reason);
+  for (int64_t b = 1; b <= n; at = x[b++])
+    if (x[b] < at || x[b] > most) return attn_reject_(e, ATTN_E_INDEX, reason);
+  return 1;
+}
+
+/* What sequences that are not alike go without. */
+ATTN_FUNC_ int attn_check_alike_(attn_error_ *e, const attn_softmax_ *a,
+                                 const attn_sdpa_params *p) {
+  static const char *const reason =
+      "params.schedule, map, relative, xl, gaussian and span must be absent with sequences of "
+      "unequal length";
+  if (a->relu) return attn_reject_(e, ATTN_E_RANGE, "params.scores.ragged is for attn_sdpa alone");
+  if (p->schedule || p->map.data || p->relative.keys.data || p->relative.values.data ||
+      p->xl.table.data || p->xl.content_bias || p->xl.distance_bias || p->gaussian.center ||
+      p->gaussian.precision || p->span.z)
+    return attn_reject_(e, ATTN_E_RANGE, reason);
+  return 1;
+}
+
+/* Batches of q, k and v, which have been checked, and what sequences they make: a->seq, and the extents
+ * that masks broadcast to. Keys in the pages of a cache are there already. Reads the offsets. */
+ATTN_FUNC_ int attn_check_sequences_(attn_error_ *e, attn_softmax_ *a, const attn_sdpa_params *p,
+                                     attn_span_ span[2], int64_t full[4]) {
+  const attn_ragged *r = &p->ragged;
+  attn_sequences_ *s = &a->sequences;
+  const int ragged = r->sequences || r->q || r->kv, cached = a->seq != NULL;
+  const int64_t n = ragged ? r->sequences : a->q.batch;
+  full[0] = n, full[1] = a->q.heads, full[2] = a->q.len, full[3] = a->k.len;
+  if (!ragged && !cached) {
+    if (a->k.batch != n) return attn_reject_(e, ATTN_E_SHAPE, "k.batch must equal q.batch");
+    if (a->v.batch != n) return attn_reject_(e, ATTN_E_SHAPE, "v.batch must equal q.batch");
+    return 1;
+  }
+  if (!attn_check_alike_(e, a, p)) return 0;
+  if (ragged) {
+    if (n < 0 || n >= (int64_t)1 << 40)
+      return attn_reject_(e, ATTN_E_RANGE, "params.ragged.sequences must lie in 0..2^40");
+    if (!r->q) return attn_reject_(e, ATTN_E_NULL, "params.ragged.q must not be null");
+    if (p->q_len)
+      return attn_reject_(e, ATTN_E_RANGE, "params.q_len must be null with params.ragged");
+    if (r->kv && p->kv_len)
+      return attn_reject_(e, ATTN_E_RANGE, "params.kv_len must be null with params.ragged.kv");
+    if (a->q.batch != 1)
+      return attn_reject_(e, ATTN_E_SHAPE, "q.batch must be 1 with params.ragged");
+    if (!attn_check_array_(e, r->q, n + 1, 8, "params.ragged.q must be aligned to its elements",
+                           &span[0]) ||
+        !attn_check_array_(e, r->kv, n + 1, 8, "params.ragged.kv must be aligned to its elements",
+                           &span[1]) ||
+        !attn_check_indptr_(e, r->q, n, a->q.len,
+                            "params.ragged.q must rise from 0 to at most q.len") ||
+        (r->kv && !attn_check_indptr_(e, r->kv, n, a->k.len,
+                                      "params.ragged.kv must rise from 0 to at most k.len")))
+      return 0;
+    s->q = r->q, s->kv = r->kv;
+  }
+  if (cached && a->sequences.n != n)
+    return attn_reject_(e, ATTN_E_SHAPE, "q.batch must be n, with params.ragged 1");
+  if (!cached) {
+    if (a->k.batch != (r->kv ? 1 : n))
+      return attn_reject_(e, ATTN_E_SHAPE,
+                          "k.batch must be 1 with params.ragged.kv, else params.ragged.sequences");
+    if (a->v.batch != a->k.batch)
+      return attn_reject_(e, ATTN_E_SHAPE, "v.batch must equal k.batch");
+  }
+  s->n = n, s->rows = a->q.len, s->aligned = !p->has_q_off;
+  a->seq = s;
+  if (r->q) full[2] = 0;
+  if (r->kv || cached) full[3] = 0;
+  for (int64_t b = 0; b < n; b++) {
+    const int64_t queries = attn_queries_(a, b), keys = attn_keys_(a, b);
+    if (queries > full[2]) full[2] = queries;
+    if (keys > full[3]) full[3] = keys;
+  }
+  return 1;
+}
+
+/* The scales of all keys that sequences have. */
+ATTN_FUNC_ int attn_check_sequence_scales_(attn_error_ *e, const attn_softmax_ *a,
+                                           const int32_t *kv_len, const char *reason_k,
+                                           const char *reason_v) {
+  attn_softmax_ own;
+  int64_t page, row;
+  for (int64_t b = 0; b < a->seq->n; b++) {
+    attn_problem_(a, b, &own);
+    const int64_t keys = kv_len ? kv_len[b] : own.k.len;
+    const attn_sequences_ *q = a->seq;
+    const int64_t ring = q->window ? q->cached[b].table_len * q->page - q->sinks : keys;
+    for (int64_t j = 0, n; j < keys; j += n) {
+      if (q->window && j >= q->sinks && j < keys - ring) j = keys - ring; /* once round is enough */
+      n = attn_storage_(&own, b, j, &page, &row);
+      if (n > keys - j) n = keys - j;
+      for (int64_t h = 0; attn_quantized_(own.k.dtype) && h < own.k.heads; h++)
+        if (!attn_scales_legal_(&own.k_scales, own.k.dim, page, h, row, n))
+          return attn_reject_(e, ATTN_E_SCALE, reason_k);
+      for (int64_t h = 0; attn_quantized_(own.v.dtype) && h < own.v.heads; h++)
+        if (!attn_scales_legal_(&own.v_scales, own.v.dim, page, h, row, n))
+          return attn_reject_(e, ATTN_E_SCALE, reason_v);
+    }
+  }
+  return 1;
+}
+/* <<< attn/mechanisms/sequences.h */
 /* >>> attn/mechanisms/core.h */
 /* mechanisms/core.h owns family A (with ALiBi, which is a field of it): argument checks and the
  * translation of parameters into the exact-softmax engine's terms. */
@@ -9991,7 +13954,7 @@ ATTN_FUNC_ int attn_check_bias_(attn_error_ *e, const attn_table_ *table, const 
         for (int64_t j = 0; j < m->k_len; j += ATTN_BLOCK_) {
           const int64_t n = m->k_len - j < ATTN_BLOCK_ ? m->k_len - j : ATTN_BLOCK_;
           const char *row = attn_mask_at_(m, b, h, i) + j * attn_size_(m->dtype);
-          table->widen(x, row, 0, NULL, 1, n, m->dtype);
+          table->widen(x, row, 0, NULL, 1, n, m->dtype, NULL);
           for (int64_t c = 0; c < n; c++)
             if (!(x[c] < INFINITY))
               return attn_reject_(e, ATTN_E_VALUE, "params.bias holds NaN or +inf");
@@ -10022,6 +13985,8 @@ ATTN_FUNC_ int attn_sdpa_plan_(attn_error_ *e, attn_softmax_ *a, const attn_sdpa
   static const attn_words_ wo = ATTN_WORDS_("o"), wq = ATTN_WORDS_("q"), wk = ATTN_WORDS_("k"),
                            wv = ATTN_WORDS_("v"), wl = ATTN_WORDS_("params.lse"),
                            wm = ATTN_WORDS_("params.map");
+  static const attn_scales_words_ wks = ATTN_SCALES_WORDS_("params.k_scales", "k"),
+                                  wvs = ATTN_SCALES_WORDS_("params.v_scales", "v");
   static const attn_mask_words_ wmask = {
       "params.mask.kind must be ATTN_MASK_NONE, ATTN_MASK_BOOL or ATTN_MASK_BITS",
       "params.mask.data must not be null",
@@ -10040,19 +14005,18 @@ ATTN_FUNC_ int attn_sdpa_plan_(attn_error_ *e, attn_softmax_ *a, const attn_sdpa
   if (!params) memset(&zero, 0, sizeof zero);
   const attn_sdpa_params *p = params ? params : &zero;
   const int has_lse = p->lse.data != NULL, has_map = p->map.data != NULL && a->k.len > 0;
-  enum { O, LSE, MAP, Q, K, V, MASK, BIAS, ALIBI, SINKS, KV_LEN, Q_LEN, PLAN, TERMS };
+  enum { O, LSE, MAP, Q, K, V, K_SCALES, V_SCALES = K_SCALES + 2, MASK = V_SCALES + 2 };
+  enum { BIAS = MASK + 1, ALIBI, SINKS, KV_LEN, Q_LEN, PLAN, RAGGED, TERMS = RAGGED + 2 };
   enum { WORK = TERMS + (int)ATTN_TERMS_, SPANS };
   attn_span_ span[SPANS];
   attn_tensor *o = &a->o, *q = &a->q, *k = &a->k, *v = &a->v, *lse = &a->lse, *map = &a->map;
   memset(span, 0, sizeof span);
 
   if (!attn_check_ctx_(e, ctx, &a->table, workers)) return 0;
-  if (!attn_check_tensor_(e, q, &wq, &span[Q]) || !attn_check_tensor_(e, k, &wk, &span[K]) ||
-      !attn_check_tensor_(e, v, &wv, &span[V]) || !attn_check_tensor_(e, o, &wo, &span[O]))
+  if (!attn_check_tensor_(e, q, &wq, &span[Q]) || !attn_check_stored_(e, k, &wk, &span[K]) ||
+      !attn_check_stored_(e, v, &wv, &span[V]) || !attn_check_tensor_(e, o, &wo, &span[O]))
     return 0;
   if (q->heads < 1) return attn_reject_(e, ATTN_E_SHAPE, "q.heads must be at least 1");
-  if (k->batch != q->batch) return attn_reject_(e, ATTN_E_SHAPE, "k.batch must equal q.batch");
-  if (v->batch != q->batch) return attn_reject_(e, ATTN_E_SHAPE, "v.batch must equal q.batch");
   if (k->dim != q->dim) return attn_reject_(e, ATTN_E_SHAPE, "k.dim must equal q.dim");
   if (v->len != k->len) return attn_reject_(e, ATTN_E_SHAPE, "v.len must equal k.len");
   if (k->heads < 1 || q->heads % k->heads)
@@ -10063,6 +14027,12 @@ ATTN_FUNC_ int attn_sdpa_plan_(attn_error_ *e, attn_softmax_ *a, const attn_sdpa
     return attn_reject_(e, ATTN_E_SHAPE, "o.batch, .heads and .len must equal those of q");
   if (o->dim != v->dim) return attn_reject_(e, ATTN_E_SHAPE, "o.dim must equal v.dim");
   if (!attn_check_rows_(e, o, &wo)) return 0;
+  int64_t full[4];
+  if (!attn_check_sequences_(e, a, p, &span[RAGGED], full)) return 0;
+  a->k_scales = p->k_scales, a->v_scales = p->v_scales;
+  if (!attn_check_scales_(e, &a->k_scales, k, &wks, 0, &span[K_SCALES]) ||
+      !attn_check_scales_(e, &a->v_scales, v, &wvs, 0, &span[V_SCALES]))
+    return 0;
 
   const float scale = p->scale;
   if (!(scale - scale == 0.0f)) return attn_reject_(e, ATTN_E_VALUE, "params.scale must be finite");
@@ -10081,7 +14051,10 @@ ATTN_FUNC_ int attn_sdpa_plan_(attn_error_ *e, attn_softmax_ *a, const attn_sdpa
     return attn_reject_(e, ATTN_E_RANGE,
                         "params.window_right must be 0, positive or ATTN_WINDOW_NONE");
 
-  const int64_t full[4] = {q->batch, q->heads, q->len, k->len};
+  if (p->keep < 0) return attn_reject_(e, ATTN_E_RANGE, "params.keep must not be negative");
+  if (p->keep > 0 && p->schedule)
+    return attn_reject_(e, ATTN_E_RANGE, "params.keep must be 0 with params.schedule");
+
   if (!attn_check_mask_(e, &p->mask, &wmask, 1u << ATTN_MASK_BOOL | 1u << ATTN_MASK_BITS, full,
                         &span[MASK]) ||
       !attn_check_mask_(e, &p->bias, &wbias, 1u << ATTN_MASK_ADD, full, &span[BIAS]))
@@ -10090,7 +14063,7 @@ ATTN_FUNC_ int attn_sdpa_plan_(attn_error_ *e, attn_softmax_ *a, const attn_sdpa
                          &span[ALIBI]) ||
       !attn_check_array_(e, p->sinks, q->heads, 4, "params.sinks must be aligned to its elements",
                          &span[SINKS]) ||
-      !attn_check_array_(e, p->kv_len, q->batch, 4, "params.kv_len must be aligned to its elements",
+      !attn_check_array_(e, p->kv_len, full[0], 4, "params.kv_len must be aligned to its elements",
                          &span[KV_LEN]) ||
       !attn_check_array_(e, p->q_len, q->batch, 4, "params.q_len must be aligned to its elements",
                          &span[Q_LEN]))
@@ -10115,13 +14088,14 @@ ATTN_FUNC_ int attn_sdpa_plan_(attn_error_ *e, attn_softmax_ *a, const attn_sdpa
     if (!attn_check_rows_(e, map, &wm)) return 0;
   }
   /* what the terms' checks need of the engine's problem */
-  a->o = *o, a->q = *q, a->k = *k, a->v = *v;
+  q->len = full[2], k->len = v->len = full[3];
   a->unit = a->relu ? 1.0 : ATTN_LOG2E_;
   a->scale = (double)scale;
   if (scale == 0.0f && !attn_to_bits_(scale))
     a->scale = p->t5.table ? 1.0 : 1.0 / sqrt((double)q->dim);
   a->q_off = p->has_q_off ? p->q_off : k->len - q->len;
   a->left = attn_reach_(p->window_left);
+  a->keep = p->window_left == 0 ? 0 : p->keep < k->len ? p->keep : k->len;
   a->right = p->causal ? 0 : attn_reach_(p->window_right);
   if (!attn_check_terms_(e, a, p, span + TERMS)) return 0;
   if (p->schedule) {
@@ -10147,7 +14121,7 @@ ATTN_FUNC_ int attn_sdpa_plan_(attn_error_ *e, attn_softmax_ *a, const attn_sdpa
     if (attn_overlap_(span[x], span[WORK]))
       return attn_reject_(e, ATTN_E_OVERLAP, "ctx.workspace must not share memory with a tensor");
   if (data > 0) {
-    if (!attn_check_lens_(e, p->kv_len, q->batch, k->len, "params.kv_len must lie in 0..k.len") ||
+    if (!attn_check_lens_(e, p->kv_len, full[0], k->len, "params.kv_len must lie in 0..k.len") ||
         !attn_check_lens_(e, p->q_len, q->batch, q->len, "params.q_len must lie in 0..q.len") ||
         !attn_check_logits_(e, p->alibi, q->heads, 1, "params.alibi must be finite") ||
         !attn_check_logits_(e, p->sinks, q->heads, 0, "params.sinks holds NaN or +inf") ||
@@ -10156,11 +14130,17 @@ ATTN_FUNC_ int attn_sdpa_plan_(attn_error_ *e, attn_softmax_ *a, const attn_sdpa
     if (ctx && ctx->validate && p->bias.kind && q->batch && q->len && k->len &&
         !attn_check_bias_(e, a->table, &p->bias))
       return 0;
+    if (ctx && ctx->validate && a->seq &&
+        !attn_check_sequence_scales_(e, a, p->kv_len, wks.value, wvs.value))
+      return 0;
+    if (ctx && ctx->validate && !a->seq &&
+        (!attn_check_scale_values_(e, &a->k_scales, k, p->kv_len, &wks) ||
+         !attn_check_scale_values_(e, &a->v_scales, v, p->kv_len, &wvs)))
+      return 0;
   }
 
   /* the rest of the engine's problem */
   if (k->len > 0) a->mask = p->mask, a->bias = p->bias;
-  a->kv_len = p->kv_len, a->q_len = p->q_len;
   a->alibi = p->alibi, a->sinks = p->sinks, a->softmax_one = p->softmax_one != 0;
   const double s = attn_clamp_f64_(a->scale * a->unit);
   a->scale_hi = (float)s;
@@ -10172,13 +14152,22 @@ ATTN_FUNC_ int attn_sdpa_plan_(attn_error_ *e, attn_softmax_ *a, const attn_sdpa
   const int by_head = p->schedule || p->relative.keys.data || p->relative.values.data ||
                       p->xl.table.data || p->labels.label || a->distances;
   a->group = by_head ? 1 : attn_gcd_(q->heads / k->heads, q->heads / v->heads);
+  a->one_order = p->one_order;
+  a->why = attn_few_plan_(a, p->one_order);
   a->phases = a->plan ? (int)a->plan->phases : 1;
   if (q->len > INT64_MAX / ATTN_TILE_ / q->heads)
     return attn_reject_(e, ATTN_E_OVERFLOW, "q.heads * q.len is too large");
   a->tiles = (a->group * q->len + ATTN_TILE_ - 1) / ATTN_TILE_;
-  if (q->batch && a->tiles > INT64_MAX / q->batch / q->heads)
+  if (full[0] && a->tiles > INT64_MAX / full[0] / q->heads)
     return attn_reject_(e, ATTN_E_OVERFLOW, "q.batch * q.heads * q.len is too large");
+  if (a->seq) attn_sequences_count_(a);
+  a->kv_len = p->kv_len, a->q_len = p->q_len;
   return 1;
+}
+
+/* Whether a problem has no query. */
+ATTN_FUNC_ int attn_nothing_(const attn_softmax_ *a) {
+  return a->q.batch == 0 || a->q.len == 0 || (a->seq && a->seq->items == 0);
 }
 
 /* Bytes that attn_sdpa would want, -1 when it would be rejected; data as in attn_sdpa_plan_, <= 0.
@@ -10192,7 +14181,7 @@ ATTN_FUNC_ int64_t attn_sdpa_need_(attn_error_ *e, attn_tensor o, attn_tensor q,
   memset(&a, 0, sizeof a);
   a.o = o, a.q = q, a.k = k, a.v = v, a.relu = relu;
   if (!attn_sdpa_plan_(e, &a, params, &plain, &workers, data)) return -1;
-  if (q.batch == 0 || q.len == 0) return 0;
+  if (attn_nothing_(&a)) return 0;
   if (ctx && ctx->workers > 1) workers = ctx->workers; /* parallel_for may be set later */
   return attn_softmax_bytes_(&a, workers);
 }
@@ -10212,7 +14201,7 @@ ATTN_PUB_ attn_status attn_sdpa(attn_tensor o, attn_tensor q, attn_tensor k, att
   a.o = o, a.q = q, a.k = k, a.v = v;
   int workers;
   if (attn_sdpa_plan_(&e, &a, params, ctx, &workers, 1)) {
-    if (q.batch == 0 || q.len == 0)
+    if (attn_nothing_(&a))
       attn_report_(ctx, a.table, 1, "no-op", "no queries");
     else
       attn_softmax_run_(&e, &a, ctx, workers);
@@ -10278,7 +14267,7 @@ ATTN_FUNC_ float attn_merge_row_(const attn_merge_job_ *m, void *y, const void *
   if (l[0] == -INFINITY || l[1] == -INFINITY) { /* exact identity: the other part as it is */
     const int first = l[1] == -INFINITY;
     if ((first ? t1 : t2) == to)
-      memmove(y, first ? x1 : x2, (size_t)(dim * attn_size_(to)));
+      memmove(y, first ? x1 : x2, (size_t)attn_bytes_(to, dim));
     else
       f->blend(y, first ? x1 : NULL, first ? NULL : x2, to, t1, t2, dim, 1.0f, 1.0f);
     return first ? l[0] : l[1];
@@ -10339,6 +14328,156 @@ ATTN_PUB_ size_t attn_merge_workspace(attn_tensor o, attn_tensor lse, attn_tenso
   return 0;
 }
 /* <<< attn/mechanisms/core.h */
+/* >>> attn/mechanisms/cache_sdpa.h */
+/* mechanisms/cache_sdpa.h owns attention over the sequences of a cache: its checks, and the problem it
+ * is for the exact-softmax engine. */
+
+/* What a call over n sequences of a cache is made of. */
+typedef struct attn_cached_ {
+  attn_softmax_ a;
+  attn_cache cache;
+  attn_sdpa_params params;
+} attn_cached_;
+
+/* Fields of the cache and the sequences, and the parameters as attn_sdpa knows them. */
+ATTN_FUNC_ int attn_cached_open_(attn_error_ *e, attn_cached_ *x, attn_tensor o, attn_tensor q,
+                                 const attn_cache *cache, const attn_sequence *sequences, int64_t n,
+                                 const attn_sdpa_params *params) {
+  attn_span_ span[ATTN_CACHE_SPANS_], table;
+  attn_softmax_ *a = &x->a;
+  attn_sdpa_params *p = &x->params;
+  memset(x, 0, sizeof *x);
+  if (!cache) return attn_reject_(e, ATTN_E_NULL, "cache must not be null");
+  if (n < 0 || n >= (int64_t)1 << 40) return attn_reject_(e, ATTN_E_SHAPE, "n must lie in 0..2^40");
+  if (n > 0 && !sequences) return attn_reject_(e, ATTN_E_NULL, "sequences must not be null");
+  if ((uintptr_t)sequences % sizeof(void *) != 0)
+    return attn_reject_(e, ATTN_E_ALIGN, "sequences must be aligned to its elements");
+  x->cache = *cache;
+  if (params) *p = *params;
+  if (p->kv_len || p->k_scales.scale || p->k_scales.zero || p->v_scales.scale || p->v_scales.zero ||
+      p->has_q_off || p->ragged.kv)
+    return attn_reject_(e, ATTN_E_RANGE,
+                        "params.kv_len, k_scales, v_scales, has_q_off and ragged.kv must be absent "
+                        "with a cache");
+  if (p->map.data) /* also where there is no key */
+    return attn_reject_(e, ATTN_E_RANGE, "params.map must be absent with a cache");
+  if ((p->ragged.sequences || p->ragged.q) && p->ragged.sequences != n)
+    return attn_reject_(e, ATTN_E_RANGE, "params.ragged.sequences must be n");
+  if (cache->window > 0 && (p->window_left || p->keep))
+    return attn_reject_(
+        e, ATTN_E_RANGE,
+        "params.window_left and keep must be 0 with cache.window: the ring has them");
+  if (!attn_check_cache_(e, &x->cache, 0, span)) return 0;
+  cache = &x->cache;
+  for (int64_t b = 0; b < n; b++)
+    if (!attn_check_sequence_(e, cache, &sequences[b], &table)) return 0;
+  if (cache->window > 0) {
+    p->causal = 1;
+    p->window_left = cache->window > 1 ? cache->window - 1 : ATTN_WINDOW_NONE;
+    p->keep = cache->sinks;
+    a->sequences.window = cache->window, a->sequences.sinks = cache->sinks;
+  }
+  p->k_scales = cache->k_scales, p->v_scales = cache->v_scales;
+  a->o = o, a->q = q, a->k = cache->k, a->v = cache->v;
+  if (attn_cache_latent_(cache)) a->v.data = cache->k.data, p->v_scales = cache->k_scales;
+  a->sequences.n = n;
+  a->sequences.cached = sequences, a->sequences.page = cache->k.len;
+  a->seq = &a->sequences;
+  return 1;
+}
+
+/* Outputs and the workspace share no memory with what describes the cache. */
+ATTN_FUNC_ int attn_cached_apart_(attn_error_ *e, const attn_cached_ *x, const attn_ctx *ctx) {
+  static const attn_words_ w = ATTN_WORDS_("o");
+  const attn_sequences_ *s = x->a.seq;
+  attn_tensor out[2];
+  attn_span_ span[3], part;
+  memset(span, 0, sizeof span);
+  out[0] = x->a.o, out[1] = x->params.lse;
+  for (int i = 0; i < 2; i++)
+    if (out[i].data && !attn_check_tensor_(e, &out[i], &w, &span[i])) return 0;
+  if (!attn_check_workspace_(e, ctx, &span[2])) return 0;
+  for (int64_t b = -2; b < s->n; b++) {
+    const void *data = b == -2   ? (const void *)x->cache.holders
+                       : b == -1 ? (const void *)s->cached
+                                 : (const void *)s->cached[b].table;
+    const int64_t words = (int64_t)(sizeof *s->cached / sizeof(int32_t));
+    const int64_t count = b == -2   ? x->cache.k.batch
+                          : b == -1 ? attn_mul_(s->n, words)
+                                    : s->cached[b].table_len;
+    if (!attn_check_array_(e, data, count, sizeof(int32_t),
+                           "a table must be aligned to its elements", &part))
+      return 0;
+    for (int i = 0; i < 3; i++)
+      if (attn_overlap_(part, span[i]))
+        return attn_reject_(e, ATTN_E_OVERLAP,
+                            "o, params.lse and ctx.workspace must not share memory with the "
+                            "cache, its sequences or their tables");
+  }
+  return 1;
+}
+
+/* The pages of all sequences: what follows a table comes later. */
+ATTN_FUNC_ int attn_cached_pages_(attn_error_ *e, const attn_cached_ *x) {
+  const attn_sequences_ *s = x->a.seq;
+  for (int64_t b = 0; b < s->n; b++)
+    if (!attn_check_pages_(e, &x->cache, &s->cached[b])) return 0;
+  return 1;
+}
+
+/* What is read of each sequence: the keys that its queries see. */
+ATTN_FUNC_ int attn_cached_read_(attn_error_ *e, const attn_cached_ *x) {
+  const attn_sequences_ *s = x->a.seq;
+  for (int64_t b = 0; b < s->n; b++) {
+    const attn_sequence *one = &s->cached[b];
+    int64_t queries = attn_queries_(&x->a, b);
+    if (!s->q && x->params.q_len) queries = x->params.q_len[b];
+    if (queries > one->len)
+      return attn_reject_(e, ATTN_E_RANGE, "a sequence has more queries than tokens");
+    if (!s->window || queries == 0) continue;
+    int64_t from = one->len - queries - s->window + 1; /* the first key of the first query */
+    if (from < s->sinks) from = s->sinks;
+    if (from < one->high - attn_ring_(&x->cache, one))
+      return attn_reject_(e, ATTN_E_RANGE,
+                          "a ring no longer holds the window of a sequence's first query");
+  }
+  return 1;
+}
+
+ATTN_PUB_ size_t attn_cache_sdpa_workspace(attn_tensor o, attn_tensor q, const attn_cache *cache,
+                                           const attn_sequence *sequences, int64_t n,
+                                           const attn_sdpa_params *params, const attn_ctx *ctx) {
+  attn_error_ e = {ATTN_OK, NULL};
+  const attn_ctx plain = attn_before_workspace_(ctx);
+  attn_cached_ x;
+  int workers;
+  if (!attn_cached_open_(&e, &x, o, q, cache, sequences, n, params) ||
+      !attn_sdpa_plan_(&e, &x.a, &x.params, &plain, &workers, 0) ||
+      !attn_cached_apart_(&e, &x, &plain))
+    return 0;
+  if (attn_nothing_(&x.a)) return 0;
+  if (ctx && ctx->workers > 1) workers = ctx->workers; /* parallel_for may be set later */
+  const int64_t bytes = attn_softmax_bytes_(&x.a, workers);
+  return bytes == INT64_MAX ? 0 : (size_t)bytes;
+}
+
+ATTN_PUB_ attn_status attn_cache_sdpa(attn_tensor o, attn_tensor q, const attn_cache *cache,
+                                      const attn_sequence *sequences, int64_t n,
+                                      const attn_sdpa_params *params, attn_ctx *ctx) {
+  attn_error_ e = {ATTN_OK, NULL};
+  attn_cached_ x;
+  int workers;
+  if (attn_cached_open_(&e, &x, o, q, cache, sequences, n, params) && attn_cached_pages_(&e, &x) &&
+      attn_sdpa_plan_(&e, &x.a, &x.params, ctx, &workers, 1) && attn_cached_apart_(&e, &x, ctx) &&
+      attn_cached_read_(&e, &x)) {
+    if (attn_nothing_(&x.a))
+      attn_report_(ctx, x.a.table, 1, "no-op", "no queries");
+    else
+      attn_softmax_run_(&e, &x.a, ctx, workers);
+  }
+  return attn_end_(ctx, &e);
+}
+/* <<< attn/mechanisms/cache_sdpa.h */
 /* >>> attn/mechanisms/relu.h */
 /* mechanisms/relu.h owns attention with rectified weights (A4): checks, and the gated norm of RELA,
  * on the exact-softmax engine with another last stage. */
@@ -10547,6 +14686,7 @@ ATTN_FUNC_ int attn_edges_plan_(attn_error_ *e, attn_softmax_ *a, const attn_edg
   memset(&s, 0, sizeof s);
   if (!p) return attn_reject_(e, ATTN_E_NULL, "params must not be null");
   s.scale = p->scale, s.causal = p->causal, s.has_q_off = p->has_q_off, s.q_off = p->q_off;
+  s.one_order = 1;
   s.kv_len = p->kv_len, s.lse = p->lse;
   if (!attn_sdpa_plan_(e, a, &s, ctx, workers, data)) return 0;
   const int64_t all = attn_mul_(a->q.batch, a->q.heads);
@@ -11778,7 +15918,7 @@ ATTN_FUNC_ void attn_hard_sum_(attn_hard_group_ *g, int lanes, float *l, int car
       int64_t stride = j->v.stride_len;
       attn_hard_weights_(g, w, j0, n);
       if (careful || j->v.dtype != ATTN_F32) {
-        f->widen(g->s.v, rows, stride, NULL, n, dv, j->v.dtype);
+        f->widen(g->s.v, rows, stride, NULL, n, dv, j->v.dtype, NULL);
         v = g->s.v, stride = dv;
       }
       if (careful) attn_hard_patch_(g, ot, w, n);
@@ -11791,7 +15931,7 @@ ATTN_FUNC_ void attn_hard_sum_(attn_hard_group_ *g, int lanes, float *l, int car
 ATTN_FUNC_ void attn_hard_item_(void *job, int worker, int64_t index) {
   const attn_hard_job_ *j = (const attn_hard_job_ *)job;
   const int64_t bh = index / j->tiles, first = index % j->tiles * ATTN_TILE_;
-  const int64_t size = j->o.dim * attn_size_(j->o.dtype);
+  const int64_t size = attn_bytes_(j->o.dtype, j->o.dim);
   const int rows = j->o.len - first < ATTN_TILE_ ? (int)(j->o.len - first) : ATTN_TILE_;
   void *out[ATTN_TILE_];
   float l[ATTN_TILE_], scale[ATTN_TILE_];
@@ -12114,7 +16254,7 @@ ATTN_FUNC_ int attn_stage_sinusoid_(attn_stage_ *s, attn_tensor y,
 
 /* Rows i0 .. i0 + len - 1, and heads h0 .. h0 + heads - 1, and one batch entry. */
 ATTN_FUNC_ attn_tensor attn_stage_shift_(attn_tensor t, int64_t elements) {
-  if (t.data) t.data = (char *)t.data + elements * attn_size_(t.dtype);
+  if (t.data) t.data = (char *)t.data + attn_bytes_(t.dtype, elements);
   return t;
 }
 ATTN_FUNC_ attn_tensor attn_stage_rows_(attn_tensor t, int64_t i0, int64_t len) {
@@ -12292,9 +16432,9 @@ ATTN_FUNC_ void attn_own_item_(void *job, int worker, int64_t index) {
   float *q = (float *)(void *)(a->memory + worker * a->each), *k = q + dk;
   for (int64_t i = 0; i < a->q.len; i++) {
     double sum = 0.0; /* products of floats are exact in double */
-    a->table->widen(q, attn_at_(&a->q, b, h, i), 0, NULL, 1, dk, a->q.dtype);
+    a->table->widen(q, attn_at_(&a->q, b, h, i), 0, NULL, 1, dk, a->q.dtype, NULL);
     if (i == 0 || a->k.len > 1)
-      a->table->widen(k, attn_at_(&a->k, b, hk, i), 0, NULL, 1, dk, a->k.dtype);
+      a->table->widen(k, attn_at_(&a->k, b, hk, i), 0, NULL, 1, dk, a->k.dtype, NULL);
     for (int64_t c = 0; c < dk; c++) sum += (double)q[c] * (double)k[c];
     const float x = (float)(sum * a->scale);
     memcpy(attn_at_(&a->lse, b, h, i), &x, sizeof x);
@@ -12311,6 +16451,25 @@ ATTN_FUNC_ int attn_stage_own_(attn_stage_ *s, attn_tensor lse, attn_tensor q, a
 /* >>> attn/engine/project.h */
 /* engine/project.h owns small dense products of rows, Y = X W: the projections inside layers. The
  * value primitive computes them, with rows of X in the place of weights and of W of values. */
+
+/* sum[d][lane] = x[c][lane] times w[c][d] of one head, c over w.len; start = 0 adds to what sum holds.
+ * wide: room for ATTN_BLOCK_ rows of a w that is not f32. */
+ATTN_FUNC_ void attn_tile_times_(const attn_table_ *f, float *sum, const float *x,
+                                 const attn_tensor *w, int64_t head, float *wide, int groups,
+                                 int start) {
+  for (int64_t c = 0; c < w->len; c += ATTN_BLOCK_) {
+    const int64_t m = w->len - c < ATTN_BLOCK_ ? w->len - c : ATTN_BLOCK_;
+    int64_t stride = w->stride_len;
+    const char *at = attn_at_(w, 0, head, c);
+    const float *row = (const float *)(const void *)at;
+    if (w->dtype != ATTN_F32) {
+      f->widen(wide, at, stride, NULL, m, w->dim, w->dtype, NULL);
+      row = wide, stride = w->dim;
+    }
+    f->value_block(sum, x + c * ATTN_TILE_, row, stride, m, w->dim, 0, groups, NULL,
+                   start && c == 0);
+  }
+}
 
 typedef struct attn_project_ {
   const attn_table_ *table;
@@ -12338,19 +16497,7 @@ ATTN_FUNC_ void attn_project_item_(void *job, int worker, int64_t index) {
     out[r] = attn_at_(&a->y, b, h, first + r);
   }
   f->pack(rows, in, n, a->x.dim, (int)a->x.dtype, 1.0f, 0.0f);
-  for (int64_t c = 0; c < a->x.dim; c += ATTN_BLOCK_) {
-    const int64_t m = a->x.dim - c < ATTN_BLOCK_ ? a->x.dim - c : ATTN_BLOCK_;
-    int64_t stride;
-    const char *at = attn_at_(&a->w, 0, a->w.heads > 1 ? h : 0, c);
-    const float *w = (const float *)(const void *)at;
-    if (a->w.dtype == ATTN_F32) {
-      stride = a->w.stride_len;
-    } else {
-      f->widen(wide, at, a->w.stride_len, NULL, m, a->w.dim, a->w.dtype);
-      w = wide, stride = a->w.dim;
-    }
-    f->value_block(sum, rows + c * ATTN_TILE_, w, stride, m, a->w.dim, 0, groups, NULL, c == 0);
-  }
+  attn_tile_times_(f, sum, rows, &a->w, a->w.heads > 1 ? h : 0, wide, groups, 1);
   f->unpack(out, sum, n, a->w.dim, a->y.dtype, NULL);
 }
 
@@ -13798,7 +17945,7 @@ ATTN_FUNC_ void attn_exchange_item_(void *job, int worker, int64_t index) {
     const void *y = attn_at_(&a->y, b, h, i), *u = attn_at_(&a->u, b, h, a->per_group ? n : i);
     if (a->concat) {
       a->table->blend(o, y, NULL, type, f32, f32, dv, 1.0f, 0.0f);
-      a->table->blend(o + dv * attn_size_(type), u, NULL, type, f32, f32, a->u.dim, 1.0f, 0.0f);
+      a->table->blend(o + attn_bytes_(type, dv), u, NULL, type, f32, f32, a->u.dim, 1.0f, 0.0f);
     } else { /* nothing of u when the gain is 0, not even NaN */
       a->table->blend(o, y, a->gain == 0.0f ? NULL : u, type, f32, f32, dv, 1.0f, a->gain);
     }
@@ -14313,6 +18460,3105 @@ ATTN_PUB_ size_t attn_xl_layer_workspace(attn_tensor o, attn_tensor x,
   return bytes;
 }
 /* <<< attn/mechanisms/xl_layer.h */
+/* >>> attn/engine/lift.h */
+/* engine/lift.h owns the two ends of a layer over rows that lie in several tensors: products of the
+ * (normalised) rows with weights, split into heads, and the way back with residual and norm. Neither
+ * makes a copy of its rows beyond a tile. */
+
+/* Rows [B,1,n,dim] that follow one another: the parts of memories, then the input. */
+enum { ATTN_ROW_PARTS_ = 5 };
+typedef struct attn_parts_ {
+  int count;
+  attn_tensor part[ATTN_ROW_PARTS_];
+  int64_t len[ATTN_ROW_PARTS_ + 1], tiles[ATTN_ROW_PARTS_ + 1]; /* of the parts before */
+} attn_parts_;
+
+ATTN_FUNC_ int64_t attn_tiles_of_(int64_t rows) {
+  return rows / ATTN_TILE_ + (rows % ATTN_TILE_ != 0);
+}
+
+ATTN_FUNC_ void attn_parts_add_(attn_parts_ *x, attn_tensor t) {
+  const int n = x->count;
+  if (t.len == 0) return;
+  x->part[n] = t;
+  x->len[n + 1] = x->len[n] + t.len, x->tiles[n + 1] = x->tiles[n] + attn_tiles_of_(t.len);
+  x->count++;
+}
+
+ATTN_FUNC_ int64_t attn_parts_len_(const attn_parts_ *x) { return x->len[x->count]; }
+
+/* Row i: the part it is in; *i becomes its number there. */
+ATTN_FUNC_ const attn_tensor *attn_parts_find_(const attn_parts_ *x, int64_t *i) {
+  int n = 0;
+  while (*i >= x->len[n + 1]) n++;
+  *i -= x->len[n];
+  return &x->part[n];
+}
+
+/* y = row i of a batch entry, as floats. */
+ATTN_FUNC_ void attn_parts_row_(const attn_table_ *f, float *y, const attn_parts_ *x, int64_t b,
+                                int64_t i) {
+  const attn_tensor *t = attn_parts_find_(x, &i);
+  f->widen(y, attn_at_(t, b, 0, i), t->stride_len, NULL, 1, t->dim, t->dtype, NULL);
+}
+
+/* Row i of y = a row of floats. */
+ATTN_FUNC_ void attn_parts_put_(const attn_table_ *f, const attn_parts_ *y, int64_t b, int64_t i,
+                                const float *x) {
+  const attn_tensor *t = attn_parts_find_(y, &i);
+  f->blend(attn_at_(t, b, 0, i), x, NULL, t->dtype, ATTN_F32, ATTN_F32, t->dim, 1.0f, 0.0f);
+}
+
+/* Eight sums in f64, joined by halves. */
+ATTN_FUNC_ double attn_row_sum_(const float *x, int64_t n, double shift, int square) {
+  double s[8] = {0};
+  for (int64_t c = 0; c < n; c++) {
+    const double d = (double)x[c] - shift;
+    s[c % 8] += square ? d * d : d;
+  }
+  return ((s[0] + s[4]) + (s[2] + s[6])) + ((s[1] + s[5]) + (s[3] + s[7]));
+}
+
+ATTN_FUNC_ void attn_row_norm_(float *x, int64_t n, const attn_norm *norm) {
+  const double mean = attn_row_sum_(x, n, 0.0, 0) / (double)n;
+  const double eps = norm->eps == 0.0f ? 1e-5 : (double)norm->eps;
+  const double by = 1.0 / sqrt(attn_row_sum_(x, n, mean, 1) / (double)n + eps);
+  for (int64_t c = 0; c < n; c++) {
+    const double y = ((double)x[c] - mean) * by * (norm->gain ? (double)norm->gain[c] : 1.0);
+    x[c] = (float)(y + (norm->bias ? (double)norm->bias[c] : 0.0));
+  }
+}
+
+/* ---- rows into heads ------------------------------------------------------------------------*/
+
+enum { ATTN_LIFTS_ = 3 };
+typedef struct attn_lift_ {
+  const attn_table_ *table;
+  attn_parts_ x;
+  const attn_norm *norm; /* null = the rows as they are */
+  int count;
+  attn_tensor w[ATTN_LIFTS_], y[ATTN_LIFTS_]; /* [1,heads,dm,d], [B,heads,.,d] */
+  int64_t from[ATTN_LIFTS_]; /* row i of x goes to row i - from, where a part begins */
+  char *memory;
+  int64_t each, at_sum, at_wide, at_rows;
+} attn_lift_;
+
+/* 64 rows of one part. */
+ATTN_FUNC_ void attn_lift_item_(void *job, int worker, int64_t index) {
+  const attn_lift_ *a = (const attn_lift_ *)job;
+  const attn_table_ *f = a->table;
+  const int64_t tiles = a->x.tiles[a->x.count], b = index / tiles, tile = index % tiles;
+  int part = 0;
+  while (tile >= a->x.tiles[part + 1]) part++;
+  const attn_tensor *t = &a->x.part[part];
+  const int64_t first = (tile - a->x.tiles[part]) * ATTN_TILE_, at = a->x.len[part] + first;
+  const int n = t->len - first < ATTN_TILE_ ? (int)(t->len - first) : ATTN_TILE_;
+  const int groups = (n + ATTN_GROUP_ - 1) / ATTN_GROUP_;
+  char *memory = a->memory + worker * a->each;
+  float *packed = (float *)(void *)memory, *sum = (float *)(void *)(memory + a->at_sum);
+  float *wide = (float *)(void *)(memory + a->at_wide);
+  float *rows = (float *)(void *)(memory + a->at_rows);
+  const void *in[ATTN_TILE_];
+  void *out[ATTN_TILE_];
+  for (int r = 0; r < n; r++) {
+    in[r] = attn_at_(t, b, 0, first + r);
+    if (!a->norm) continue;
+    f->widen(rows + r * t->dim, in[r], t->stride_len, NULL, 1, t->dim, t->dtype, NULL);
+    attn_row_norm_(rows + r * t->dim, t->dim, a->norm);
+    in[r] = rows + r * t->dim;
+  }
+  f->pack(packed, in, n, t->dim, (int)(a->norm ? ATTN_F32 : t->dtype), 1.0f, 0.0f);
+  for (int k = 0; k < a->count; k++) {
+    const attn_tensor *w = &a->w[k], *y = &a->y[k];
+    for (int64_t h = 0; at >= a->from[k] && h < w->heads; h++) {
+      for (int r = 0; r < n; r++) out[r] = attn_at_(y, b, h, at - a->from[k] + r);
+      attn_tile_times_(f, sum, packed, w, h, wide, groups, 1);
+      f->unpack(out, sum, n, w->dim, y->dtype, NULL);
+    }
+  }
+}
+
+/* One more product of the rows from `from` on; w [1,1,dm,heads d] is cut into heads. */
+ATTN_FUNC_ void attn_lift_add_(attn_lift_ *a, attn_tensor y, attn_tensor w, int64_t from) {
+  w.dim /= y.heads, w.stride_head = w.dim, w.heads = y.heads;
+  a->w[a->count] = w, a->y[a->count] = y, a->from[a->count] = from;
+  a->count++;
+}
+
+/* Runs them; the caller has filled in x and norm. */
+ATTN_FUNC_ int attn_stage_lift_(attn_stage_ *s, attn_lift_ *a) {
+  const int64_t f = sizeof(float), dm = a->x.count ? a->x.part[0].dim : 1;
+  const int64_t batch = a->x.count ? a->x.part[0].batch : 0;
+  int64_t widest = 0, wide = 0;
+  a->table = s->table;
+  for (int k = 0; k < a->count; k++) {
+    if (a->w[k].dim > widest) widest = a->w[k].dim;
+    if (a->w[k].dtype != ATTN_F32 && a->w[k].dim > wide) wide = a->w[k].dim;
+  }
+  a->at_sum = attn_piece_(attn_mul_(dm, ATTN_TILE_), f);
+  a->at_wide = attn_add_(a->at_sum, attn_piece_(attn_mul_(widest, ATTN_TILE_), f));
+  a->at_rows = attn_add_(a->at_wide, attn_piece_(attn_mul_(wide, ATTN_BLOCK_), f));
+  a->each = attn_add_(a->at_rows, a->norm ? attn_piece_(attn_mul_(dm, ATTN_TILE_), f) : 0);
+  return attn_stage_for_(s, attn_mul_(batch, a->x.tiles[a->x.count]), attn_lift_item_, a, a->each,
+                         &a->memory);
+}
+
+/* ---- heads into rows ------------------------------------------------------------------------*/
+
+typedef struct attn_close_ {
+  const attn_table_ *table;
+  attn_tensor o, x, h, w; /* [B,1,L,dout], [B,H,L,dv], [B,1,L,dout], [1,1,H dv,dout] */
+  attn_sublayer kind;
+  const attn_norm *norm;
+  int64_t tiles;
+  char *memory;
+  int64_t each, at_sum, at_wide, at_rows;
+} attn_close_;
+
+/* 64 rows: the heads one after another are one chain over H dv. */
+ATTN_FUNC_ void attn_close_item_(void *job, int worker, int64_t index) {
+  const attn_close_ *a = (const attn_close_ *)job;
+  const attn_table_ *f = a->table;
+  const int64_t b = index / a->tiles, first = index % a->tiles * ATTN_TILE_, dout = a->o.dim;
+  const int n = a->o.len - first < ATTN_TILE_ ? (int)(a->o.len - first) : ATTN_TILE_;
+  const int groups = (n + ATTN_GROUP_ - 1) / ATTN_GROUP_;
+  char *memory = a->memory + worker * a->each;
+  float *packed = (float *)(void *)memory, *sum = (float *)(void *)(memory + a->at_sum);
+  float *wide = (float *)(void *)(memory + a->at_wide);
+  float *row = (float *)(void *)(memory + a->at_rows), *input = row + ATTN_TILE_ * dout;
+  const void *in[ATTN_TILE_];
+  void *out[ATTN_TILE_];
+  for (int64_t h = 0; h < a->x.heads; h++) {
+    const attn_tensor w = attn_stage_rows_(a->w, h * a->x.dim, a->x.dim);
+    for (int r = 0; r < n; r++) in[r] = attn_at_(&a->x, b, h, first + r);
+    f->pack(packed, in, n, a->x.dim, (int)a->x.dtype, 1.0f, 0.0f);
+    attn_tile_times_(f, sum, packed, &w, 0, wide, groups, h == 0);
+  }
+  const int plain = a->kind == ATTN_SUBLAYER_PLAIN;
+  for (int r = 0; r < n; r++)
+    out[r] = plain ? (void *)attn_at_(&a->o, b, 0, first + r) : (void *)(row + r * dout);
+  f->unpack(out, sum, n, dout, plain ? a->o.dtype : ATTN_F32, NULL);
+  for (int r = 0; !plain && r < n; r++) {
+    float *y = row + r * dout;
+    f->widen(input, attn_at_(&a->h, b, 0, first + r), 0, NULL, 1, dout, a->h.dtype, NULL);
+    for (int64_t c = 0; c < dout; c++) y[c] = input[c] + y[c];
+    if (a->kind == ATTN_SUBLAYER_POST) attn_row_norm_(y, dout, a->norm);
+    f->blend(attn_at_(&a->o, b, 0, first + r), y, NULL, a->o.dtype, ATTN_F32, ATTN_F32, dout, 1.0f,
+             0.0f);
+  }
+}
+
+ATTN_FUNC_ int attn_stage_close_(attn_stage_ *s, attn_tensor o, attn_tensor x, attn_tensor h,
+                                 attn_tensor w, attn_sublayer kind, const attn_norm *norm) {
+  const int64_t f = sizeof(float);
+  attn_close_ a;
+  memset(&a, 0, sizeof a);
+  a.table = s->table, a.o = o, a.x = x, a.h = h, a.w = w, a.kind = kind, a.norm = norm;
+  a.tiles = attn_tiles_of_(o.len);
+  a.at_sum = attn_piece_(attn_mul_(x.dim, ATTN_TILE_), f);
+  a.at_wide = attn_add_(a.at_sum, attn_piece_(attn_mul_(o.dim, ATTN_TILE_), f));
+  a.at_rows =
+      attn_add_(a.at_wide, w.dtype == ATTN_F32 ? 0 : attn_piece_(attn_mul_(o.dim, ATTN_BLOCK_), f));
+  a.each = attn_add_(a.at_rows, attn_piece_(attn_mul_(o.dim, ATTN_TILE_ + 1), f));
+  return attn_stage_for_(s, attn_mul_(o.batch, a.tiles), attn_close_item_, &a, a.each, &a.memory);
+}
+/* <<< attn/engine/lift.h */
+/* >>> attn/engine/columns.h */
+/* engine/columns.h owns sums of attention weights over the queries of each key: a second pass over
+ * the scores of attn_sdpa, with the LSE that the first has left. A work item is a block of keys; it
+ * meets the tiles of queries that see it in order, so that no sum depends on the workers. */
+
+typedef struct attn_columns_ {
+  attn_softmax_ a;        /* the problem; its o is the LSE, its v one column of k */
+  attn_tensor usage, lse; /* usage [B,1,1,n] */
+  int64_t blocks, block0; /* of ATTN_BLOCK_ keys, the first that has a wanted key */
+  int64_t units;          /* head groups of a batch entry */
+  int64_t each, at_sum;   /* a worker's bytes; where [block][tile] sums are in them */
+} attn_columns_;
+
+/* Joins the weights of tile t on the keys j0 .. j1 to sum[key][lane]. */
+ATTN_FUNC_ void attn_columns_tile_(const attn_columns_ *c, attn_tile_ *t, float *sum, int64_t j0,
+                                   int64_t j1) {
+  const attn_table_ *f = c->a.table;
+  attn_block_ b;
+  float m[ATTN_TILE_], l[ATTN_TILE_], alpha[ATTN_TILE_], top[ATTN_TILE_];
+  attn_tile_lanes_(t);
+  attn_tile_terms_(t);
+  t->xl_next = -1;
+  attn_block_terms_(t, &b);
+  if (!attn_block_open_(t, &b, j0, j1)) return;
+  attn_block_fetch_(t, &b);
+  attn_block_modifiers_(t, &b);
+  attn_block_scores_(t, &b);
+  for (int r = 0; r < ATTN_TILE_; r++) {
+    m[r] = INFINITY, l[r] = 0.0f, top[r] = -INFINITY; /* no row, no weight */
+    if (r >= t->n) continue;
+    memcpy(&m[r], attn_at_(&c->lse, t->batch, t->head[r], t->row[r]), sizeof(float));
+    m[r] = attn_to_unit_(&c->a, m[r]);
+  }
+  for (int g = 0; g < ATTN_GROUPS_; g++) {
+    const int n = g < t->groups ? b.end[g] - b.first[g] : 0;
+    float *s = t->w.s + g * ATTN_GROUP_;
+    for (int e = 0; e < b.n; e++)
+      if (e < b.first[g] || e >= b.first[g] + n)
+        memset(s + e * ATTN_TILE_, 0, ATTN_GROUP_ * sizeof(float));
+    if (n > 0)
+      f->softmax_block(t->w.s + b.first[g] * ATTN_TILE_, n, g, g + 1, m, l, alpha, top, NULL);
+  }
+  sum += (b.j0 - j0) * ATTN_TILE_;
+  f->blend(sum, sum, t->w.s, ATTN_F32, ATTN_F32, ATTN_F32, (int64_t)b.n * ATTN_TILE_, 1.0f, 1.0f);
+}
+
+/* Whether some row of the tile may see a key of j0 .. j1. */
+ATTN_FUNC_ int attn_columns_near_(const attn_softmax_ *a, const attn_tile_ *t, int64_t j0,
+                                  int64_t j1) {
+  return t->row[0] + a->q_off - a->left < j1 && t->row[t->n - 1] + a->q_off + a->right >= j0;
+}
+
+ATTN_FUNC_ void attn_columns_item_(void *job, int worker, int64_t index) {
+  const attn_columns_ *c = (const attn_columns_ *)job;
+  const attn_softmax_ *a = &c->a;
+  const int64_t batch = index / c->blocks, block = c->block0 + index % c->blocks;
+  const int64_t j0 = block * ATTN_BLOCK_, left = a->k.len - j0;
+  const int n = left < ATTN_BLOCK_ ? (int)left : ATTN_BLOCK_;
+  const int64_t queries = a->q_len ? a->q_len[batch] : a->q.len;
+  float *sum = (float *)(void *)(a->workspace + worker * c->each + c->at_sum);
+  double total[ATTN_BLOCK_] = {0};
+  attn_tile_ t;
+  memset(&t, 0, sizeof t);
+  t.a = a, t.key0 = j0, t.key1 = j0 + n;
+  attn_scratch_cut_(a, worker, &t.w);
+  t.w.held->n = 0;
+  for (int64_t unit = 0; unit < c->units; unit++) {
+    memset(sum, 0, ATTN_BLOCK_ * ATTN_TILE_ * sizeof(float));
+    for (int64_t tile = 0; tile < a->tiles; tile++) {
+      attn_tile_group_rows_(&t, batch * c->units + unit, tile);
+      if (attn_columns_near_(a, &t, j0, j0 + n)) attn_columns_tile_(c, &t, sum, j0, j0 + n);
+    }
+    for (int e = 0; e < n; e++)
+      for (int r = 0; r < ATTN_TILE_; r++) total[e] += (double)sum[e * ATTN_TILE_ + r];
+  }
+  float *out = (float *)(void *)attn_at_(&c->usage, batch, 0, 0);
+  const int64_t from = a->k.len - c->usage.dim;
+  for (int e = 0; e < n; e++) {
+    const double u = queries ? total[e] / ((double)a->q.heads * (double)queries) : 0.0;
+    if (j0 + e >= from) out[j0 + e - from] = u == u ? (float)u : attn_from_bits_(0x7fc00000u);
+  }
+}
+
+/* What is left to fill in when a, usage and lse are there; the bytes of the call. */
+ATTN_FUNC_ int64_t attn_columns_plan_(attn_columns_ *c, int *workers) {
+  attn_shared_ x;
+  attn_shared_plan_(&c->a, &x);
+  c->units = c->a.q.heads / c->a.group;
+  c->block0 = (c->a.k.len - c->usage.dim) / ATTN_BLOCK_;
+  c->blocks = (c->a.k.len + ATTN_BLOCK_ - 1) / ATTN_BLOCK_ - c->block0;
+  c->at_sum = c->a.bytes = attn_scratch_plan_(&c->a);
+  c->each = attn_add_(c->at_sum, attn_piece_(ATTN_BLOCK_ * ATTN_TILE_, sizeof(float)));
+  *workers = attn_pieces_(*workers, attn_mul_(c->a.q.batch, c->blocks));
+  return attn_workspace_bytes_(attn_add_(x.bytes, attn_mul_(c->each, *workers)), 1);
+}
+
+ATTN_FUNC_ int attn_columns_run_(attn_error_ *e, attn_columns_ *c, attn_ctx *ctx, int workers) {
+  attn_softmax_ *a = &c->a;
+  attn_workspace_ w;
+  attn_shared_ x;
+  attn_scratch_ s;
+  const int64_t bytes = attn_columns_plan_(c, &workers);
+  if (!attn_workspace_get_(e, &w, ctx, bytes)) return 0;
+  attn_shared_plan_(a, &x);
+  a->bytes = c->each; /* attn_scratch_cut_ steps by it */
+  a->workspace = w.base + x.bytes;
+  float *distance = (float *)(void *)(w.base + x.distance);
+  float *factor = (float *)(void *)(w.base + x.factor);
+  a->distance = attn_has_distance_(&a->by_distance) ? distance : NULL;
+  a->factor = a->by_distance.factor.alpha ? factor : NULL;
+  if (a->distance || a->factor)
+    attn_distance_fill_(a, a->distance ? distance : NULL, a->factor ? factor : NULL);
+  for (int i = 0; i < workers; i++) attn_scratch_cut_(a, i, &s), *s.pairs = 0;
+  attn_for_(ctx, workers, a->q.batch * c->blocks, attn_columns_item_, c);
+  attn_report_(ctx, a->table, workers, "column sums of weights, keys in blocks", "the only path");
+  for (int i = 0; ctx && i < workers; i++) {
+    attn_scratch_cut_(a, i, &s);
+    ctx->report.pairs += *s.pairs;
+  }
+  attn_workspace_drop_(&w);
+  return 1;
+}
+/* <<< attn/engine/columns.h */
+/* >>> attn/mechanisms/segment_memory.h */
+/* mechanisms/segment_memory.h owns memories of hidden states as rings, and the usage of keys. The
+ * layer that reads them is in segment_layer.h. */
+
+/* ---- views and checks -----------------------------------------------------------------------*/
+
+/* Rows i .. i+n-1 of a ring, counted from where the oldest lies, as one or two parts. */
+ATTN_FUNC_ void attn_memory_take_(attn_parts_ *x, const attn_memory *m, int64_t i, int64_t n) {
+  if (n < 1) return;
+  const int64_t room = m->rows.len, at = (m->first + i) % room;
+  const int64_t head = n < room - at ? n : room - at;
+  attn_parts_add_(x, attn_stage_rows_(m->rows, at, head));
+  attn_parts_add_(x, attn_stage_rows_(m->rows, 0, n - head));
+}
+
+/* An empty list, and one with all rows of a memory. */
+ATTN_FUNC_ attn_parts_ attn_parts_none_(void) {
+  attn_parts_ x;
+  memset(&x, 0, sizeof x);
+  return x;
+}
+
+typedef struct attn_memory_words_ {
+  attn_words_ rows;
+  const char *shape, *room, *len, *first;
+} attn_memory_words_;
+#define ATTN_MEMORY_WORDS_(name)                                                                  \
+  {                                                                                               \
+    ATTN_WORDS_(name ".rows"), name ".rows must be [h.batch, 1, room, h.dim]",                    \
+        name ".rows.data must not be null when it has room", name ".len must lie in 0..rows.len", \
+        name ".first must lie in 0..rows.len - 1"                                                 \
+  }
+
+/* A memory for inputs [batch,1,.,dim]; all zero is none. out: it will be written. */
+ATTN_FUNC_ int attn_check_memory_(attn_error_ *e, attn_memory *m, const attn_memory_words_ *w,
+                                  int64_t batch, int64_t dim, int out, attn_operand_ *op) {
+  memset(op, 0, sizeof *op);
+  op->t = &m->rows, op->w = &w->rows, op->rule = w->shape;
+  op->role = out ? ATTN_OUT_ : 0;
+  op->batch = batch, op->heads = 1, op->len = ATTN_ANY_, op->dim = dim;
+  if (!m->rows.data) {
+    if (m->rows.len < 0) return attn_reject_(e, ATTN_E_SHAPE, w->rows.extent);
+    if (m->rows.len > 0) return attn_reject_(e, ATTN_E_NULL, w->room);
+    m->rows.batch = batch, m->rows.heads = 1, m->rows.dim = dim;
+  }
+  if (!attn_check_operand_(e, op, 1)) return 0;
+  if (m->len < 0 || m->len > m->rows.len) return attn_reject_(e, ATTN_E_RANGE, w->len);
+  if (m->first < 0 || (m->first > 0 && m->first >= m->rows.len))
+    return attn_reject_(e, ATTN_E_RANGE, w->first);
+  return 1;
+}
+
+ATTN_PUB_ int attn_memory_parts(attn_tensor parts[2], const attn_memory *memory) {
+  attn_parts_ x = attn_parts_none_();
+  if (!parts || !memory || memory->len < 0 || memory->len > memory->rows.len || memory->first < 0 ||
+      (memory->first > 0 && memory->first >= memory->rows.len))
+    return 0;
+  attn_memory_take_(&x, memory, 0, memory->len);
+  for (int n = 0; n < 2; n++) {
+    parts[n] = n < x.count ? x.part[n] : memory->rows;
+    if (n >= x.count) parts[n].len = 0;
+  }
+  return 1;
+}
+
+/* ---- moving rows ----------------------------------------------------------------------------*/
+
+/* y = n rows of x from i on. In place is legal: rows go from first to last, and none moves up. */
+ATTN_FUNC_ void attn_rows_copy_(const attn_table_ *f, const attn_parts_ *y, const attn_parts_ *x,
+                                int64_t batch, int64_t i, int64_t n) {
+  for (int64_t b = 0; b < batch; b++)
+    for (int64_t r = 0; r < n; r++) {
+      int64_t to = r, from = i + r;
+      const attn_tensor *ty = attn_parts_find_(y, &to), *tx = attn_parts_find_(x, &from);
+      void *dst = attn_at_(ty, b, 0, to);
+      const void *src = attn_at_(tx, b, 0, from);
+      if (dst == src) continue;
+      if (ty->dtype == tx->dtype)
+        memmove(dst, src, (size_t)(ty->dim * attn_size_(ty->dtype)));
+      else
+        f->blend(dst, src, NULL, ty->dtype, tx->dtype, tx->dtype, ty->dim, 1.0f, 0.0f);
+    }
+}
+
+/* Appends the last rows of h, from row i on, to a checked ring. */
+ATTN_FUNC_ void attn_ring_append_(const attn_table_ *f, attn_memory *m, const attn_tensor *h,
+                                  int64_t i) {
+  const int64_t room = m->rows.len;
+  if (h->len - i > room) i = h->len - room;
+  const int64_t n = h->len - i;
+  if (n < 1) return;
+  attn_parts_ y = attn_parts_none_(), x = y;
+  attn_memory_take_(&y, m, m->len, n);
+  attn_parts_add_(&x, *h);
+  attn_rows_copy_(f, &y, &x, h->batch, i, n);
+  const int64_t over = n > room - m->len ? n - (room - m->len) : 0;
+  m->first = (m->first + over) % room;
+  m->len += n - over;
+}
+
+static const attn_memory_words_ attn_memory_is_ = ATTN_MEMORY_WORDS_("memory");
+static const attn_words_ attn_h_is_ = ATTN_WORDS_("h");
+
+ATTN_PUB_ attn_status attn_memory_append(attn_memory *memory, attn_tensor h, attn_ctx *ctx) {
+  attn_error_ e = {ATTN_OK, NULL};
+  const attn_table_ *table;
+  int workers;
+  attn_operand_ op[2] = {
+      {&h, &attn_h_is_, 0, ATTN_ANY_, 1, ATTN_ANY_, ATTN_ANY_, "h must have one head", {0, 0}}};
+  if (!attn_check_ctx_(&e, ctx, &table, &workers)) return attn_end_(ctx, &e);
+  if (!memory) {
+    attn_reject_(&e, ATTN_E_NULL, "memory must not be null");
+    return attn_end_(ctx, &e);
+  }
+  attn_memory m = *memory;
+  if (attn_check_operand_(&e, &op[0], 1) &&
+      attn_check_memory_(&e, &m, &attn_memory_is_, h.batch, h.dim, 1, &op[1]) &&
+      attn_check_apart_(&e, ctx, op, 2, NULL, 0)) {
+    attn_ring_append_(table, &m, &h, 0);
+    memory->len = m.len, memory->first = m.first;
+    attn_report_(ctx, table, 1, "rows into a ring", "the only path");
+  }
+  return attn_end_(ctx, &e);
+}
+ATTN_PUB_ size_t attn_memory_append_workspace(const attn_memory *memory, attn_tensor h,
+                                              const attn_ctx *ctx) {
+  (void)memory, (void)h, (void)ctx;
+  return 0;
+}
+
+ATTN_PUB_ attn_status attn_memory_update(attn_tensor y, attn_memory memory, attn_tensor h,
+                                         attn_ctx *ctx) {
+  static const attn_words_ wy = ATTN_WORDS_("y");
+  attn_error_ e = {ATTN_OK, NULL};
+  const attn_table_ *table;
+  int workers;
+  attn_memory m = memory;
+  attn_operand_ op[3] = {
+      {&h, &attn_h_is_, 0, ATTN_ANY_, 1, ATTN_ANY_, ATTN_ANY_, "h must have one head", {0, 0}},
+      {NULL, NULL, 0, 0, 0, 0, 0, NULL, {0, 0}},
+      {&y,
+       &wy,
+       ATTN_OUT_,
+       h.batch,
+       1,
+       ATTN_ANY_,
+       h.dim,
+       "y must be [h.batch, 1, ., h.dim]",
+       {0, 0}}};
+  if (!attn_check_ctx_(&e, ctx, &table, &workers) || !attn_check_operand_(&e, &op[0], 1) ||
+      !attn_check_memory_(&e, &m, &attn_memory_is_, h.batch, h.dim, 0, &op[1]) ||
+      !attn_check_operand_(&e, &op[2], 1))
+    return attn_end_(ctx, &e);
+  attn_parts_ x = attn_parts_none_(), to = x;
+  attn_memory_take_(&x, &m, 0, m.len);
+  attn_parts_add_(&x, h);
+  const int64_t rows = attn_add_(m.len, h.len);
+  attn_tensor same = y; /* with the strides that the checks may have set to 0 */
+  if (x.count > 0 && m.len > 0) {
+    const attn_tensor *p = &x.part[0];
+    if (y.batch <= 1) same.stride_batch = p->stride_batch;
+    same.stride_head = p->stride_head;
+    if (y.len <= 1 || p->len <= 1) same.stride_len = p->stride_len;
+    if (x.part[0].len == m.len && attn_same_view_(&same, p)) op[1].span.lo = op[1].span.hi;
+  }
+  if (y.len > rows)
+    attn_reject_(&e, ATTN_E_SHAPE, "y.len must not pass memory.len + h.len");
+  else if (attn_check_apart_(&e, ctx, op, 3, NULL, 0)) {
+    attn_parts_add_(&to, y);
+    attn_rows_copy_(table, &to, &x, h.batch, rows - y.len, y.len);
+    attn_report_(ctx, table, 1, "rows of two lists", "the only path");
+  }
+  return attn_end_(ctx, &e);
+}
+ATTN_PUB_ size_t attn_memory_update_workspace(attn_tensor y, attn_memory memory, attn_tensor h,
+                                              const attn_ctx *ctx) {
+  (void)y, (void)memory, (void)h, (void)ctx;
+  return 0;
+}
+
+/* ---- usage ----------------------------------------------------------------------------------*/
+
+/* data = 1: the call; 0, -1: a query, as in attn_sdpa_plan_. */
+ATTN_FUNC_ int attn_usage_plan_(attn_error_ *e, attn_columns_ *c, attn_tensor usage, attn_tensor q,
+                                attn_tensor k, const attn_sdpa_params *params, const attn_ctx *ctx,
+                                int *workers, int data) {
+  static const attn_words_ w[] = {ATTN_WORDS_("q"), ATTN_WORDS_("k"), ATTN_WORDS_("params.lse"),
+                                  ATTN_WORDS_("usage")};
+  enum { Q, K, LSE, USAGE, COUNT };
+  const int64_t any = ATTN_ANY_;
+  const attn_table_ *table;
+  memset(c, 0, sizeof *c);
+  if (!attn_check_ctx_(e, ctx, &table, workers)) return 0;
+  if (!params) return attn_reject_(e, ATTN_E_NULL, "params must not be null: it has the lse");
+  attn_sdpa_params p = *params;
+  if (p.schedule || p.span.z || p.map.data || p.ragged.sequences)
+    return attn_reject_(e, ATTN_E_RANGE, "params.schedule, .span, .map and .ragged must be absent");
+  c->usage = usage, c->lse = p.lse;
+  attn_operand_ op[COUNT] = {{&q, &w[Q], 0, any, any, any, any, "q", {0, 0}},
+                             {&k,
+                              &w[K],
+                              0,
+                              q.batch,
+                              ATTN_DIVIDES_,
+                              any,
+                              q.dim,
+                              "k must be [q.batch, Hk, Tk, q.dim]",
+                              {0, 0}},
+                             {&c->lse,
+                              &w[LSE],
+                              ATTN_IS_F32_,
+                              q.batch,
+                              q.heads,
+                              q.len,
+                              1,
+                              "params.lse must be f32 [q.batch, q.heads, q.len, 1]",
+                              {0, 0}},
+                             {&c->usage,
+                              &w[USAGE],
+                              ATTN_OUT_ | ATTN_IS_F32_,
+                              q.batch,
+                              1,
+                              1,
+                              any,
+                              "usage must be f32 [q.batch, 1, 1, n]",
+                              {0, 0}}};
+  for (int i = 0; i < COUNT; i++) {
+    if (i == K && q.heads < 1) return attn_reject_(e, ATTN_E_SHAPE, "q.heads must be at least 1");
+    if (!attn_check_operand_(e, &op[i], q.heads)) return 0;
+  }
+  if (usage.dim > k.len) return attn_reject_(e, ATTN_E_SHAPE, "usage.dim must not pass k.len");
+  if (data >= 0 && !attn_check_apart_(e, ctx, op, COUNT, NULL, 0)) return 0;
+  p.lse = attn_view_(NULL, ATTN_F32, 0, 0, 0, 0), p.sinks = NULL, p.softmax_one = 0;
+  p.one_order = 1;
+  c->a.q = q, c->a.k = k, c->a.o = c->lse;
+  c->a.v = k, c->a.v.dim = 1; /* nothing is summed: a column stands for the values */
+  attn_ctx plain = attn_before_workspace_(ctx);
+  return attn_sdpa_plan_(e, &c->a, &p, &plain, workers, data);
+}
+
+ATTN_FUNC_ int64_t attn_usage_need_(attn_error_ *e, attn_tensor usage, attn_tensor q, attn_tensor k,
+                                    const attn_sdpa_params *params, const attn_ctx *ctx, int data) {
+  const attn_ctx plain = attn_before_workspace_(ctx);
+  attn_columns_ c;
+  int workers;
+  if (!attn_usage_plan_(e, &c, usage, q, k, params, &plain, &workers, data)) return -1;
+  if (q.batch == 0) return 0;
+  if (ctx && ctx->workers > 1) workers = ctx->workers; /* parallel_for may be set later */
+  return attn_columns_plan_(&c, &workers);
+}
+
+ATTN_PUB_ size_t attn_usage_workspace(attn_tensor usage, attn_tensor q, attn_tensor k,
+                                      const attn_sdpa_params *params, const attn_ctx *ctx) {
+  attn_error_ e = {ATTN_OK, NULL};
+  const int64_t bytes = attn_usage_need_(&e, usage, q, k, params, ctx, 0);
+  return bytes < 0 || bytes == INT64_MAX ? 0 : (size_t)bytes;
+}
+
+ATTN_PUB_ attn_status attn_usage(attn_tensor usage, attn_tensor q, attn_tensor k,
+                                 const attn_sdpa_params *params, attn_ctx *ctx) {
+  attn_error_ e = {ATTN_OK, NULL};
+  attn_columns_ c;
+  int workers;
+  if (attn_usage_plan_(&e, &c, usage, q, k, params, ctx, &workers, 1)) {
+    if (q.batch == 0)
+      attn_report_(ctx, c.a.table, 1, "no-op", "no batch");
+    else
+      attn_columns_run_(&e, &c, ctx, workers);
+  }
+  return attn_end_(ctx, &e);
+}
+
+ATTN_FUNC_ int attn_stage_usage_(attn_stage_ *s, attn_tensor usage, attn_tensor q, attn_tensor k,
+                                 const attn_sdpa_params *params) {
+  if (!s->run) {
+    const int64_t bytes = attn_usage_need_(s->e, usage, q, k, params, &s->ctx, -1);
+    if (bytes >= 0) attn_stage_spare_(s, bytes);
+    return bytes >= 0;
+  }
+  s->ctx.workspace = attn_stage_spare_(s, 0), s->ctx.workspace_size = (size_t)s->spare;
+  return attn_stage_done_(s, attn_usage(usage, q, k, params, &s->ctx));
+}
+/* <<< attn/mechanisms/segment_memory.h */
+/* >>> attn/mechanisms/segment_layer.h */
+/* mechanisms/segment_layer.h owns attention of a segment behind a memory: Transformer-XL's core form
+ * and its layer, which is also the Compressive Transformer's. */
+
+/* ---- the core form --------------------------------------------------------------------------*/
+
+typedef struct attn_segment_job_ {
+  attn_tensor o, q, k, v;
+  attn_segment_params p;
+} attn_segment_job_;
+
+/* Keys that a query of the last row may see. */
+ATTN_FUNC_ int64_t attn_segment_reach_(const attn_segment_params *p, int64_t keys) {
+  return p->window > 0 && p->window < keys ? p->window : keys;
+}
+
+/* Rules that a layer shares; w_r stands for r there. */
+ATTN_FUNC_ int attn_segment_params_(attn_error_ *e, const attn_segment_params *p, int r,
+                                    const char *together) {
+  if (p->window < 0) return attn_reject_(e, ATTN_E_RANGE, "window must be 0 (none) or at least 1");
+  if (r != (p->u != NULL) || r != (p->v != NULL)) return attn_reject_(e, ATTN_E_NULL, together);
+  return attn_check_scale_(e, p->scale);
+}
+
+ATTN_FUNC_ int attn_segment_check_(attn_error_ *e, attn_segment_job_ *j,
+                                   const attn_segment_params *params, const attn_ctx *ctx,
+                                   const attn_table_ **table, int *workers) {
+  static const attn_words_ w[] = {ATTN_WORDS_("q"),           ATTN_WORDS_("k"),
+                                  ATTN_WORDS_("v"),           ATTN_WORDS_("params.r"),
+                                  ATTN_WORDS_("o"),           ATTN_WORDS_("params.lse"),
+                                  ATTN_WORDS_("params.usage")};
+  enum { Q, K, V, R, O, LSE, USAGE, COUNT };
+  attn_segment_params *p = &j->p;
+  attn_span_ more[2];
+  const int64_t any = ATTN_ANY_, in = ATTN_DIVIDES_;
+  if (!attn_check_ctx_(e, ctx, table, workers)) return 0;
+  if (params) *p = *params;
+  if (!attn_segment_params_(e, p, p->r.data != NULL, "params.r, .u and .v go together")) return 0;
+  const int64_t b = j->q.batch, h = j->q.heads, t = j->q.len, dk = j->q.dim, dv = j->v.dim;
+  attn_operand_ op[COUNT] = {
+      {&j->q, &w[Q], 0, any, any, any, any, "q", {0, 0}},
+      {&j->k, &w[K], 0, b, in, any, dk, "k must be [q.batch, Hk, M + L, q.dim]", {0, 0}},
+      {&j->v, &w[V], 0, b, in, j->k.len, any, "v must be [q.batch, Hv, k.len, dv]", {0, 0}},
+      {&p->r,
+       &w[R],
+       ATTN_OPTIONAL_ | ATTN_IS_F32_,
+       1,
+       ATTN_ONE_OR_ALL_,
+       any,
+       dk,
+       "params.r must be f32 [1, 1 or q.heads, n, q.dim]",
+       {0, 0}},
+      {&j->o, &w[O], ATTN_OUT_, b, h, t, dv, "o must be [q.batch, q.heads, q.len, v.dim]", {0, 0}},
+      {&p->lse,
+       &w[LSE],
+       ATTN_OUT_ | ATTN_OPTIONAL_ | ATTN_IS_F32_,
+       b,
+       h,
+       t,
+       1,
+       "params.lse must be f32 [q.batch, q.heads, q.len, 1]",
+       {0, 0}},
+      {&p->usage,
+       &w[USAGE],
+       ATTN_OUT_ | ATTN_OPTIONAL_ | ATTN_IS_F32_,
+       b,
+       1,
+       1,
+       any,
+       "params.usage must be f32 [q.batch, 1, 1, n]",
+       {0, 0}}};
+  for (int i = 0; i < COUNT; i++) {
+    if (i == K && h < 1) return attn_reject_(e, ATTN_E_SHAPE, "q.heads must be at least 1");
+    if (!attn_check_operand_(e, &op[i], h)) return 0;
+  }
+  if (j->k.len < t) return attn_reject_(e, ATTN_E_SHAPE, "k.len must not be less than q.len");
+  if (p->r.data && p->r.len < attn_segment_reach_(p, j->k.len))
+    return attn_reject_(e, ATTN_E_RANGE, "params.r must have a row for every distance in sight");
+  if (p->usage.data && p->usage.dim > j->k.len)
+    return attn_reject_(e, ATTN_E_SHAPE, "params.usage.dim must not pass k.len");
+  const char *align = "params.u and .v must be aligned to their elements";
+  return attn_check_array_(e, p->u, attn_mul_(h, dk), 4, align, &more[0]) &&
+         attn_check_array_(e, p->v, attn_mul_(h, dk), 4, align, &more[1]) &&
+         attn_check_apart_(e, ctx, op, COUNT, more, 2);
+}
+
+ATTN_FUNC_ int attn_segment_steps_(attn_stage_ *s, void *job) {
+  const attn_segment_job_ *j = (const attn_segment_job_ *)job;
+  attn_sdpa_params p;
+  memset(&p, 0, sizeof p);
+  p.scale = j->p.scale, p.causal = 1;
+  if (j->p.window > 0) p.window_left = j->p.window > 1 ? j->p.window - 1 : ATTN_WINDOW_NONE;
+  if (j->p.r.data) p.xl.table = j->p.r, p.xl.content_bias = j->p.u, p.xl.distance_bias = j->p.v;
+  p.lse = j->p.lse;
+  if (j->p.usage.data && !p.lse.data)
+    p.lse = attn_stage_tensor_(s, j->q.batch, j->q.heads, j->q.len, 1);
+  return attn_stage_sdpa_(s, j->o, j->q, j->k, j->v, &p) &&
+         (!j->p.usage.data || attn_stage_usage_(s, j->p.usage, j->q, j->k, &p));
+}
+
+/* The call, or with bytes the workspace query. */
+ATTN_FUNC_ attn_status attn_segment_call_(attn_tensor o, attn_tensor q, attn_tensor k,
+                                          attn_tensor v, const attn_segment_params *params,
+                                          attn_ctx *ctx, size_t *bytes) {
+  attn_error_ e = {ATTN_OK, NULL};
+  attn_segment_job_ j;
+  const attn_table_ *table;
+  int workers;
+  memset(&j, 0, sizeof j);
+  j.o = o, j.q = q, j.k = k, j.v = v;
+  if (attn_segment_check_(&e, &j, params, ctx, &table, &workers)) {
+    attn_stage_ s = attn_stage_open_(&e, table, workers, ctx, bytes != NULL);
+    attn_stage_call_(&s, ctx, attn_segment_steps_, &j, "causal attention behind a memory", bytes);
+  }
+  return attn_end_(bytes ? NULL : ctx, &e);
+}
+
+ATTN_PUB_ attn_status attn_segment(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
+                                   const attn_segment_params *params, attn_ctx *ctx) {
+  return attn_segment_call_(o, q, k, v, params, ctx, NULL);
+}
+ATTN_PUB_ size_t attn_segment_workspace(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
+                                        const attn_segment_params *params, const attn_ctx *ctx) {
+  attn_ctx plain = attn_before_workspace_(ctx);
+  size_t bytes = 0;
+  attn_segment_call_(o, q, k, v, params, &plain, &bytes);
+  return bytes;
+}
+
+/* ---- the layer ------------------------------------------------------------------------------*/
+
+/* One job for the layer and its two ends; absent tensors have no data. */
+typedef struct attn_segment_layer_job_ {
+  attn_tensor o, h, x, q, k, v; /* x: the heads, of the last step alone */
+  attn_segment_layer_params p;
+  int layer, project, output; /* which of the three this is */
+  int64_t dk, dv;
+} attn_segment_layer_job_;
+
+/* Whether the rows are normalised before the weights. */
+ATTN_FUNC_ const attn_norm *attn_segment_norm_(const attn_segment_layer_params *p) {
+  return p->sublayer == ATTN_SUBLAYER_PRE ? &p->norm : NULL;
+}
+
+ATTN_FUNC_ int attn_segment_numbers_(attn_error_ *e, attn_segment_layer_job_ *j,
+                                     const attn_segment_layer_params *params) {
+  attn_segment_layer_params *p = &j->p;
+  if (!params) return attn_reject_(e, ATTN_E_NULL, "params must not be null: it has the weights");
+  *p = *params;
+  if (p->heads == 0) p->heads = 1;
+  if (p->kv_heads == 0) p->kv_heads = p->heads;
+  if (p->heads < 1 || p->kv_heads < 1)
+    return attn_reject_(e, ATTN_E_SHAPE, "params.heads and .kv_heads must not be negative");
+  if (p->heads % p->kv_heads)
+    return attn_reject_(e, ATTN_E_HEADS, "params.kv_heads must divide params.heads");
+  if ((int)p->sublayer < 0 || p->sublayer >= ATTN_SUBLAYER_COUNT)
+    return attn_reject_(e, ATTN_E_RANGE, "params.sublayer must be an attn_sublayer");
+  if (!(p->norm.eps >= 0.0f && p->norm.eps < INFINITY))
+    return attn_reject_(e, ATTN_E_VALUE, "params.norm.eps must be finite and not negative");
+  if (!j->layer) return 1;
+  const int r = p->w_r.data || p->attention.r.data;
+  if (p->w_r.data && p->attention.r.data)
+    return attn_reject_(e, ATTN_E_NULL, "params.w_r and params.attention.r exclude each other");
+  return attn_segment_params_(e, &p->attention, r,
+                              "params.w_r (or attention.r), attention.u and attention.v go "
+                              "together");
+}
+
+ATTN_FUNC_ int attn_segment_layer_check_(attn_error_ *e, attn_segment_layer_job_ *j,
+                                         const attn_segment_layer_params *params,
+                                         const attn_ctx *ctx, const attn_table_ **table,
+                                         int *workers) {
+  static const attn_words_ w[] = {ATTN_WORDS_("h"),
+                                  ATTN_WORDS_("params.w_q"),
+                                  ATTN_WORDS_("params.w_k"),
+                                  ATTN_WORDS_("params.w_v"),
+                                  ATTN_WORDS_("params.w_o"),
+                                  ATTN_WORDS_("params.w_r"),
+                                  ATTN_WORDS_("params.attention.r"),
+                                  ATTN_WORDS_("x"),
+                                  ATTN_WORDS_("o"),
+                                  ATTN_WORDS_("q"),
+                                  ATTN_WORDS_("k"),
+                                  ATTN_WORDS_("v"),
+                                  ATTN_WORDS_("params.attention.lse"),
+                                  ATTN_WORDS_("params.attention.usage")};
+  static const attn_memory_words_ wm[] = {ATTN_MEMORY_WORDS_("params.memory"),
+                                          ATTN_MEMORY_WORDS_("params.compressed")};
+  enum { H, WQ, WK, WV, WO, WR, R, X, O, Q, K, V, LSE, USAGE, MEM, CMEM, COUNT };
+  attn_segment_layer_params *p = &j->p;
+  attn_segment_params *a = &p->attention;
+  attn_span_ more[4];
+  const int64_t any = ATTN_ANY_;
+  memset(more, 0, sizeof more);
+  if (!attn_check_ctx_(e, ctx, table, workers)) return 0;
+  if (!attn_segment_numbers_(e, j, params)) return 0;
+  const int optional = ATTN_OPTIONAL_, f32 = ATTN_IS_F32_, out = ATTN_OUT_ | ATTN_OPTIONAL_;
+  /* what this step does not read is as if it were absent */
+  if (!j->output && !j->layer) p->w_o.data = NULL;
+  if (j->output) p->w_q.data = p->w_k.data = p->w_v.data = NULL;
+  if (!j->layer) {
+    memset(&p->memory, 0, sizeof p->memory), memset(&p->compressed, 0, sizeof p->compressed);
+    memset(a, 0, sizeof *a), p->w_r.data = NULL;
+  }
+  const int64_t hq = p->heads, hk = p->kv_heads, dm = j->h.dim, b = j->h.batch, t = j->h.len;
+  if ((p->w_q.data && p->w_q.dim % hq) || (p->w_k.data && p->w_k.dim % hk) ||
+      (p->w_v.data && p->w_v.dim % hk))
+    return attn_reject_(e, ATTN_E_HEADS,
+                        "params.heads must divide w_q.dim, kv_heads w_k.dim and w_v.dim");
+  j->dk = p->w_q.data ? p->w_q.dim / hq : p->w_k.dim / hk;
+  j->dv = j->output ? j->x.dim : p->w_v.dim / hk;
+  const int heads_out = p->sublayer == ATTN_SUBLAYER_PLAIN && !p->w_o.data && !j->output;
+  if (!j->project && !heads_out && !p->w_o.data) return attn_reject_(e, ATTN_E_NULL, w[WO].data);
+  attn_operand_ op[COUNT] = {
+      {&j->h, &w[H], 0, any, 1, any, any, "h must have one head", {0, 0}},
+      {&p->w_q,
+       &w[WQ],
+       j->layer || j->q.data ? 0 : optional,
+       1,
+       1,
+       dm,
+       attn_mul_(hq, j->dk),
+       "params.w_q must be [1, 1, h.dim, heads * dk]",
+       {0, 0}},
+      {&p->w_k,
+       &w[WK],
+       j->layer || j->k.data ? 0 : optional,
+       1,
+       1,
+       dm,
+       attn_mul_(hk, j->dk),
+       "params.w_k must be [1, 1, h.dim, kv_heads * dk]",
+       {0, 0}},
+      {&p->w_v,
+       &w[WV],
+       j->layer || j->v.data ? 0 : optional,
+       1,
+       1,
+       dm,
+       any,
+       "params.w_v must be [1, 1, h.dim, kv_heads * dv]",
+       {0, 0}},
+      {&p->w_o,
+       &w[WO],
+       j->project || heads_out ? optional : 0,
+       1,
+       1,
+       attn_mul_(hq, j->dv),
+       p->sublayer == ATTN_SUBLAYER_PLAIN ? any : dm,
+       "params.w_o must be [1, 1, heads * dv, h.dim]",
+       {0, 0}},
+      {&p->w_r,
+       &w[WR],
+       optional,
+       1,
+       1,
+       dm,
+       attn_mul_(hq, j->dk),
+       "params.w_r must have the shape of w_q",
+       {0, 0}},
+      {&a->r,
+       &w[R],
+       optional | f32,
+       1,
+       ATTN_ONE_OR_ALL_,
+       any,
+       j->dk,
+       "params.attention.r must be f32 [1, 1 or heads, n, dk]",
+       {0, 0}},
+      {&j->x,
+       &w[X],
+       j->output ? 0 : optional,
+       b,
+       hq,
+       t,
+       any,
+       "x must be [B, heads, L, dv]",
+       {0, 0}},
+      {&j->o,
+       &w[O],
+       j->project ? out : ATTN_OUT_,
+       b,
+       heads_out ? hq : 1,
+       t,
+       heads_out ? j->dv : p->w_o.dim,
+       "o must be [h.batch, 1, h.len, w_o.dim], without w_o [h.batch, heads, h.len, dv]",
+       {0, 0}},
+      {&j->q, &w[Q], out, b, hq, t, j->dk, "q must be [h.batch, heads, h.len, dk]", {0, 0}},
+      {&j->k, &w[K], out, b, hk, t, j->dk, "k must be [h.batch, kv_heads, h.len, dk]", {0, 0}},
+      {&j->v, &w[V], out, b, hk, t, j->dv, "v must be [h.batch, kv_heads, h.len, dv]", {0, 0}},
+      {&a->lse,
+       &w[LSE],
+       out | f32,
+       b,
+       hq,
+       t,
+       1,
+       "params.attention.lse must be f32 [h.batch, heads, h.len, 1]",
+       {0, 0}},
+      {&a->usage,
+       &w[USAGE],
+       out | f32,
+       b,
+       1,
+       1,
+       any,
+       "params.attention.usage must be f32 [h.batch, 1, 1, n]",
+       {0, 0}}};
+  for (int i = 0; i <= USAGE; i++)
+    if (!attn_check_operand_(e, &op[i], hq)) return 0;
+  if (!attn_check_memory_(e, &p->memory, &wm[0], b, dm, 0, &op[MEM]) ||
+      !attn_check_memory_(e, &p->compressed, &wm[1], b, dm, 0, &op[CMEM]))
+    return 0;
+  if (p->w_r.data && dm % 2)
+    return attn_reject_(e, ATTN_E_SHAPE,
+                        "h.dim must be even with params.w_r: half sines, half cosines");
+  const int64_t far = (int64_t)1 << 38;
+  if (t >= far || p->memory.len >= far || p->compressed.len >= far)
+    return attn_reject_(e, ATTN_E_OVERFLOW, "h.len and the memories' len must be below 2^38");
+  const int64_t keys = p->compressed.len + p->memory.len + t;
+  if (a->r.data && a->r.len < attn_segment_reach_(a, keys))
+    return attn_reject_(e, ATTN_E_RANGE,
+                        "params.attention.r must have a row for every distance in sight");
+  if (a->usage.data && a->usage.dim > keys)
+    return attn_reject_(e, ATTN_E_SHAPE, "params.attention.usage.dim must not pass the keys");
+  const char *align = "params.attention.u and .v must be aligned to their elements";
+  const char *norm = "params.norm.gain and .bias must be aligned to their elements";
+  return attn_check_array_(e, a->u, attn_mul_(hq, j->dk), 4, align, &more[0]) &&
+         attn_check_array_(e, a->v, attn_mul_(hq, j->dk), 4, align, &more[1]) &&
+         attn_check_array_(e, p->norm.gain, dm, 4, norm, &more[2]) &&
+         attn_check_array_(e, p->norm.bias, dm, 4, norm, &more[3]) &&
+         attn_check_apart_(e, ctx, op, COUNT, more, 4);
+}
+
+/* r of the distances in sight: the sines of each, then the cosines, times w_r. */
+ATTN_FUNC_ int attn_segment_distances_(attn_stage_ *s, attn_tensor *r, attn_tensor w_r,
+                                       int64_t heads, int64_t n) {
+  const attn_tensor sines = attn_stage_tensor_(s, 1, 1, n, w_r.len);
+  attn_sinusoid_params pe;
+  memset(&pe, 0, sizeof pe);
+  pe.layout = ATTN_SINUSOID_HALVES;
+  *r = attn_stage_tensor_(s, 1, heads, n, w_r.dim / heads);
+  return attn_stage_sinusoid_(s, sines, &pe) &&
+         attn_stage_project_(s, *r, sines, attn_xl_heads_(w_r, heads));
+}
+
+ATTN_FUNC_ int attn_segment_layer_steps_(attn_stage_ *s, void *job) {
+  const attn_segment_layer_job_ *j = (const attn_segment_layer_job_ *)job;
+  const attn_segment_layer_params *p = &j->p;
+  attn_lift_ lift;
+  attn_segment_job_ core;
+  if (j->output) return attn_stage_close_(s, j->o, j->x, j->h, p->w_o, p->sublayer, &p->norm);
+  memset(&lift, 0, sizeof lift);
+  memset(&core, 0, sizeof core);
+  lift.norm = attn_segment_norm_(p);
+  attn_memory_take_(&lift.x, &p->compressed, 0, p->compressed.len);
+  attn_memory_take_(&lift.x, &p->memory, 0, p->memory.len);
+  const int64_t b = j->h.batch, h = p->heads, t = j->h.len, m = attn_parts_len_(&lift.x);
+  attn_parts_add_(&lift.x, j->h);
+  if (j->project) {
+    if (j->q.data) attn_lift_add_(&lift, j->q, p->w_q, 0);
+    if (j->k.data) attn_lift_add_(&lift, j->k, p->w_k, 0);
+    if (j->v.data) attn_lift_add_(&lift, j->v, p->w_v, 0);
+    return attn_stage_lift_(s, &lift);
+  }
+  core.q = attn_stage_tensor_(s, b, h, t, j->dk);
+  core.k = attn_stage_tensor_(s, b, p->kv_heads, m + t, j->dk);
+  core.v = attn_stage_tensor_(s, b, p->kv_heads, m + t, j->dv);
+  core.p = p->attention;
+  core.o = p->w_o.data ? attn_stage_tensor_(s, b, h, t, j->dv) : j->o;
+  attn_lift_add_(&lift, core.q, p->w_q, m);
+  attn_lift_add_(&lift, core.k, p->w_k, 0);
+  attn_lift_add_(&lift, core.v, p->w_v, 0);
+  if (p->w_r.data &&
+      !attn_segment_distances_(s, &core.p.r, p->w_r, h, attn_segment_reach_(&core.p, m + t)))
+    return 0;
+  return attn_stage_lift_(s, &lift) && attn_segment_steps_(s, &core) &&
+         (!p->w_o.data || attn_stage_close_(s, j->o, core.o, j->h, p->w_o, p->sublayer, &p->norm));
+}
+
+/* The call, or with bytes the workspace query. */
+ATTN_FUNC_ attn_status attn_segment_layer_call_(attn_segment_layer_job_ *j,
+                                                const attn_segment_layer_params *params,
+                                                const char *path, attn_ctx *ctx, size_t *bytes) {
+  attn_error_ e = {ATTN_OK, NULL};
+  const attn_table_ *table;
+  int workers;
+  if (attn_segment_layer_check_(&e, j, params, ctx, &table, &workers)) {
+    attn_stage_ s = attn_stage_open_(&e, table, workers, ctx, bytes != NULL);
+    const attn_tensor *usage = &j->p.attention.usage;
+    if (j->h.batch == 0 || (j->h.len == 0 && !usage->data)) {
+      if (!bytes) attn_report_(ctx, table, 1, "no-op", "no rows");
+    } else {
+      attn_stage_call_(&s, ctx, attn_segment_layer_steps_, j, path, bytes);
+    }
+  }
+  return attn_end_(bytes ? NULL : ctx, &e);
+}
+
+ATTN_FUNC_ attn_segment_layer_job_ attn_segment_layer_of_(attn_tensor o, attn_tensor h) {
+  attn_segment_layer_job_ j;
+  memset(&j, 0, sizeof j);
+  j.o = o, j.h = h;
+  return j;
+}
+
+ATTN_FUNC_ size_t attn_segment_layer_bytes_(attn_segment_layer_job_ *j,
+                                            const attn_segment_layer_params *params,
+                                            const attn_ctx *ctx) {
+  attn_ctx plain = attn_before_workspace_(ctx);
+  size_t bytes = 0;
+  attn_segment_layer_call_(j, params, "", &plain, &bytes);
+  return bytes;
+}
+
+ATTN_PUB_ attn_status attn_segment_layer(attn_tensor o, attn_tensor h,
+                                         const attn_segment_layer_params *params, attn_ctx *ctx) {
+  attn_segment_layer_job_ j = attn_segment_layer_of_(o, h);
+  j.layer = 1;
+  return attn_segment_layer_call_(&j, params, "projections, attention behind a memory", ctx, NULL);
+}
+ATTN_PUB_ size_t attn_segment_layer_workspace(attn_tensor o, attn_tensor h,
+                                              const attn_segment_layer_params *params,
+                                              const attn_ctx *ctx) {
+  attn_segment_layer_job_ j = attn_segment_layer_of_(o, h);
+  j.layer = 1;
+  return attn_segment_layer_bytes_(&j, params, ctx);
+}
+
+ATTN_FUNC_ attn_segment_layer_job_ attn_segment_project_of_(attn_tensor q, attn_tensor k,
+                                                            attn_tensor v, attn_tensor h) {
+  attn_tensor none = attn_view_(NULL, ATTN_F32, 0, 0, 0, 0);
+  attn_segment_layer_job_ j = attn_segment_layer_of_(none, h);
+  j.project = 1, j.q = q, j.k = k, j.v = v;
+  return j;
+}
+ATTN_PUB_ attn_status attn_segment_project(attn_tensor q, attn_tensor k, attn_tensor v,
+                                           attn_tensor h, const attn_segment_layer_params *params,
+                                           attn_ctx *ctx) {
+  attn_segment_layer_job_ j = attn_segment_project_of_(q, k, v, h);
+  return attn_segment_layer_call_(&j, params, "row products, split into heads", ctx, NULL);
+}
+ATTN_PUB_ size_t attn_segment_project_workspace(attn_tensor q, attn_tensor k, attn_tensor v,
+                                                attn_tensor h,
+                                                const attn_segment_layer_params *params,
+                                                const attn_ctx *ctx) {
+  attn_segment_layer_job_ j = attn_segment_project_of_(q, k, v, h);
+  return attn_segment_layer_bytes_(&j, params, ctx);
+}
+
+ATTN_PUB_ attn_status attn_segment_output(attn_tensor o, attn_tensor x, attn_tensor h,
+                                          const attn_segment_layer_params *params, attn_ctx *ctx) {
+  attn_segment_layer_job_ j = attn_segment_layer_of_(o, h);
+  j.output = 1, j.x = x;
+  return attn_segment_layer_call_(&j, params, "row products, residual and norm", ctx, NULL);
+}
+ATTN_PUB_ size_t attn_segment_output_workspace(attn_tensor o, attn_tensor x, attn_tensor h,
+                                               const attn_segment_layer_params *params,
+                                               const attn_ctx *ctx) {
+  attn_segment_layer_job_ j = attn_segment_layer_of_(o, h);
+  j.output = 1, j.x = x;
+  return attn_segment_layer_bytes_(&j, params, ctx);
+}
+/* <<< attn/mechanisms/segment_layer.h */
+/* >>> attn/mechanisms/compressive.h */
+/* mechanisms/compressive.h owns the Compressive Transformer's second memory: how rows that leave the
+ * first one are compressed, and the update of both. The layer that reads them is attn_segment_layer. */
+
+/* ---- compression ----------------------------------------------------------------------------*/
+
+typedef struct attn_squeeze_ {
+  const attn_table_ *table;
+  attn_parts_ y, x;
+  const attn_compress_params *p;
+  int64_t batch, dim, skip; /* row i of y is block skip + i of x */
+  int64_t rows, tiles;      /* of y */
+  int64_t blocks, old;      /* blocks of x, and its rows that are in them */
+  char *memory;
+  int64_t each, at_sum, at_wide, at_rows;
+} attn_squeeze_;
+
+/* Row of x that tap t of block b reads; negative: none. */
+ATTN_FUNC_ int64_t attn_squeeze_tap_(const attn_squeeze_ *a, int64_t b, int64_t t) {
+  const attn_compress_params *p = a->p;
+  if (p->kind == ATTN_COMPRESS_CONV) return b * p->rate + t;
+  const int64_t back = attn_mul_(p->w.heads - 1 - t, p->dilation);
+  return (b + 1) * p->rate - 1 - back;
+}
+
+/* Means and maxima of 64 blocks. */
+ATTN_FUNC_ void attn_squeeze_pool_(const attn_squeeze_ *a, int64_t b, int64_t first, int n,
+                                   char *memory) {
+  double *sum = (double *)(void *)memory;
+  float *row = (float *)(void *)(memory + a->at_rows);
+  for (int r = 0; r < n; r++) {
+    for (int64_t t = 0; t < a->p->rate; t++) {
+      attn_parts_row_(a->table, row, &a->x, b, (a->skip + first + r) * a->p->rate + t);
+      for (int64_t c = 0; c < a->dim; c++) {
+        const double x = (double)row[c];
+        if (t == 0)
+          sum[c] = x;
+        else if (a->p->kind == ATTN_COMPRESS_MEAN)
+          sum[c] += x;
+        else if (x > sum[c] || x != x)
+          sum[c] = x;
+      }
+    }
+    const double by = a->p->kind == ATTN_COMPRESS_MEAN ? (double)a->p->rate : 1.0;
+    for (int64_t c = 0; c < a->dim; c++) row[c] = (float)(sum[c] / by);
+    attn_parts_put_(a->table, &a->y, b, first + r, row);
+  }
+}
+
+/* Convolutions of 64 blocks: bias, then the taps in order, each one chain over the columns. */
+ATTN_FUNC_ void attn_squeeze_conv_(const attn_squeeze_ *a, int64_t b, int64_t first, int n,
+                                   char *memory) {
+  const attn_table_ *f = a->table;
+  const int groups = (n + ATTN_GROUP_ - 1) / ATTN_GROUP_;
+  float *packed = (float *)(void *)memory, *sum = (float *)(void *)(memory + a->at_sum);
+  float *wide = (float *)(void *)(memory + a->at_wide);
+  float *rows = (float *)(void *)(memory + a->at_rows);
+  const void *in[ATTN_TILE_];
+  void *out[ATTN_TILE_] = {NULL};
+  for (int64_t c = 0; c < a->dim; c++)
+    for (int r = 0; r < ATTN_TILE_; r++)
+      sum[c * ATTN_TILE_ + r] = a->p->bias ? a->p->bias[c] : 0.0f;
+  for (int r = 0; r < n; r++) in[r] = out[r] = rows + r * a->dim;
+  for (int64_t t = 0; t < a->p->w.heads; t++) {
+    for (int r = 0; r < n; r++) {
+      const int64_t i = attn_squeeze_tap_(a, a->skip + first + r, t);
+      if (i < 0)
+        memset(rows + r * a->dim, 0, (size_t)a->dim * sizeof(float));
+      else
+        attn_parts_row_(f, rows + r * a->dim, &a->x, b, i);
+    }
+    f->pack(packed, in, n, a->dim, ATTN_F32, 1.0f, 0.0f);
+    attn_tile_times_(f, sum, packed, &a->p->w, t, wide, groups, 0);
+  }
+  f->unpack(out, sum, n, a->dim, ATTN_F32, NULL);
+  for (int r = 0; r < n; r++) attn_parts_put_(f, &a->y, b, first + r, rows + r * a->dim);
+}
+
+/* Whether row i is used less than row k: then it gives way. NaN is least, of equals the younger. */
+ATTN_FUNC_ int attn_squeeze_less_(const float *usage, int32_t i, int32_t k) {
+  const float x = usage[i], y = usage[k];
+  if (x < y || (x != x && y == y)) return 1;
+  if (x > y || (y != y && x == x)) return 0;
+  return i > k;
+}
+
+/* Moves heap[at] to its place; the least used is on top. */
+ATTN_FUNC_ void attn_squeeze_sift_(int32_t *heap, int64_t n, int64_t at, const float *usage) {
+  const int32_t x = heap[at];
+  for (int64_t child; (child = 2 * at + 1) < n; at = child) {
+    if (child + 1 < n && attn_squeeze_less_(usage, heap[child + 1], heap[child])) child++;
+    if (attn_squeeze_less_(usage, x, heap[child])) break;
+    heap[at] = heap[child];
+  }
+  heap[at] = x;
+}
+
+/* The most used rows of a batch entry: a heap of as many as are wanted, then marks in their order. */
+ATTN_FUNC_ void attn_squeeze_choose_(const attn_squeeze_ *a, int64_t b, char *memory) {
+  const float *usage = (const float *)(const void *)attn_at_(&a->p->usage, b, 0, 0);
+  const int64_t n = a->blocks;
+  int32_t *heap = (int32_t *)(void *)memory;
+  char *kept = memory + a->at_sum;
+  float *row = (float *)(void *)(memory + a->at_rows);
+  memset(kept, 0, (size_t)a->old);
+  for (int64_t i = 0; i < n; i++) heap[i] = (int32_t)i;
+  for (int64_t i = n / 2; i-- > 0;) attn_squeeze_sift_(heap, n, i, usage);
+  for (int64_t i = n; i < a->old; i++) {
+    if (!attn_squeeze_less_(usage, heap[0], (int32_t)i)) continue;
+    heap[0] = (int32_t)i;
+    attn_squeeze_sift_(heap, n, 0, usage);
+  }
+  for (int64_t i = 0; i < n; i++) kept[heap[i]] = 1;
+  for (int64_t i = 0, to = -a->skip; i < a->old; i++) {
+    if (!kept[i]) continue;
+    if (to >= 0) {
+      attn_parts_row_(a->table, row, &a->x, b, i);
+      attn_parts_put_(a->table, &a->y, b, to, row);
+    }
+    to++;
+  }
+}
+
+ATTN_FUNC_ void attn_squeeze_item_(void *job, int worker, int64_t index) {
+  const attn_squeeze_ *a = (const attn_squeeze_ *)job;
+  char *memory = a->memory + worker * a->each;
+  if (a->p->kind == ATTN_COMPRESS_MOST_USED) {
+    attn_squeeze_choose_(a, index, memory);
+    return;
+  }
+  const int64_t first = index % a->tiles * ATTN_TILE_, left = a->rows - first;
+  const int n = left < ATTN_TILE_ ? (int)left : ATTN_TILE_;
+  if (a->p->kind == ATTN_COMPRESS_MEAN || a->p->kind == ATTN_COMPRESS_MAX)
+    attn_squeeze_pool_(a, index / a->tiles, first, n, memory);
+  else
+    attn_squeeze_conv_(a, index / a->tiles, first, n, memory);
+}
+
+/* y = the last rows of x's first `old` ones compressed; p is checked and complete. */
+ATTN_FUNC_ int attn_stage_squeeze_(attn_stage_ *s, const attn_parts_ *y, const attn_parts_ *x,
+                                   int64_t old, const attn_compress_params *p) {
+  const int64_t f = sizeof(float);
+  attn_squeeze_ a;
+  memset(&a, 0, sizeof a);
+  a.table = s->table, a.y = *y, a.x = *x, a.p = p;
+  a.rows = attn_parts_len_(y), a.old = old, a.blocks = old / p->rate;
+  if (a.rows == 0) return 1;
+  a.skip = a.blocks - a.rows;
+  a.batch = x->part[0].batch, a.dim = x->part[0].dim, a.tiles = attn_tiles_of_(a.rows);
+  const int64_t tile = attn_piece_(attn_mul_(a.dim, ATTN_TILE_), f);
+  const int most = p->kind == ATTN_COMPRESS_MOST_USED;
+  if (most) {
+    a.at_sum = attn_piece_(a.blocks, sizeof(int32_t));
+    a.at_rows = attn_add_(a.at_sum, attn_piece_(old, 1));
+    a.each = attn_add_(a.at_rows, attn_piece_(a.dim, f));
+  } else if (p->kind == ATTN_COMPRESS_MEAN || p->kind == ATTN_COMPRESS_MAX) {
+    a.at_rows = attn_piece_(a.dim, sizeof(double));
+    a.each = attn_add_(a.at_rows, attn_piece_(a.dim, f));
+  } else {
+    a.at_sum = tile, a.at_wide = attn_add_(tile, tile);
+    a.at_rows = attn_add_(
+        a.at_wide, p->w.dtype == ATTN_F32 ? 0 : attn_piece_(attn_mul_(a.dim, ATTN_BLOCK_), f));
+    a.each = attn_add_(a.at_rows, tile);
+  }
+  return attn_stage_for_(s, attn_mul_(a.batch, most ? 1 : a.tiles), attn_squeeze_item_, &a, a.each,
+                         &a.memory);
+}
+
+/* The rules of p for rows [batch,1,rows,dim]; what the kind does not read becomes absent. op[2] and
+ * *bias: what is read. */
+ATTN_FUNC_ int attn_check_compress_(attn_error_ *e, attn_compress_params *p, int64_t batch,
+                                    int64_t rows, int64_t dim, attn_operand_ *op,
+                                    attn_span_ *bias) {
+  static const attn_words_ w[] = {ATTN_WORDS_("the compression's w"),
+                                  ATTN_WORDS_("the compression's usage")};
+  const int conv = p->kind == ATTN_COMPRESS_CONV || p->kind == ATTN_COMPRESS_DILATED;
+  const int optional = ATTN_OPTIONAL_;
+  if ((int)p->kind < 0 || p->kind >= ATTN_COMPRESS_COUNT)
+    return attn_reject_(e, ATTN_E_RANGE, "the compression's kind must be an attn_compress_kind");
+  if (p->rate < 1)
+    return attn_reject_(e, ATTN_E_RANGE, "the compression's rate must be at least 1");
+  if (p->dilation < 0)
+    return attn_reject_(e, ATTN_E_RANGE, "the compression's dilation must be at least 1");
+  if (p->dilation == 0) p->dilation = 1;
+  if (conv && !p->w.data) return attn_reject_(e, ATTN_E_NULL, w[0].data);
+  if (p->kind == ATTN_COMPRESS_MOST_USED && !p->usage.data && rows > 0)
+    return attn_reject_(e, ATTN_E_NULL, w[1].data);
+  if (!conv) p->w.data = NULL, p->bias = NULL;
+  if (p->kind != ATTN_COMPRESS_MOST_USED) p->usage.data = NULL;
+  const attn_operand_ of[2] = {
+      {&p->w,
+       &w[0],
+       conv ? 0 : optional,
+       1,
+       p->kind == ATTN_COMPRESS_CONV ? p->rate : (int64_t)ATTN_ANY_,
+       dim,
+       dim,
+       "the compression's w must be [1, taps, dm, dm], of ATTN_COMPRESS_CONV rate taps",
+       {0, 0}},
+      {&p->usage,
+       &w[1],
+       (p->kind == ATTN_COMPRESS_MOST_USED ? 0 : optional) | ATTN_IS_F32_,
+       batch,
+       1,
+       1,
+       rows,
+       "the compression's usage must be f32 [B, 1, 1, rows]",
+       {0, 0}}};
+  for (int i = 0; i < 2; i++) {
+    op[i] = of[i];
+    /* no rows to compress: nothing is read, and a tensor has no width 0 */
+    if (i == 1 && rows == 0) p->usage.data = NULL, op[i].role |= ATTN_OPTIONAL_;
+    if (!attn_check_operand_(e, &op[i], 1)) return 0;
+  }
+  if (conv && p->w.heads < 1)
+    return attn_reject_(e, ATTN_E_SHAPE, "the compression's w must have at least one tap");
+  if (p->kind == ATTN_COMPRESS_MOST_USED && rows > INT32_MAX)
+    return attn_reject_(e, ATTN_E_OVERFLOW, "rows with usage must be fewer than 2^31");
+  return attn_check_array_(e, p->bias, dim, 4,
+                           "the compression's bias must be aligned to its elements", bias);
+}
+
+typedef struct attn_compress_job_ {
+  attn_tensor y, x;
+  attn_compress_params p;
+} attn_compress_job_;
+
+ATTN_FUNC_ int attn_compress_check_(attn_error_ *e, attn_compress_job_ *j,
+                                    const attn_compress_params *params, const attn_ctx *ctx,
+                                    const attn_table_ **table, int *workers) {
+  static const attn_words_ wx = ATTN_WORDS_("x"), wy = ATTN_WORDS_("y");
+  attn_span_ bias;
+  attn_operand_ op[4];
+  const int64_t any = ATTN_ANY_;
+  if (!attn_check_ctx_(e, ctx, table, workers)) return 0;
+  if (!params) return attn_reject_(e, ATTN_E_NULL, "params must not be null: it has the rate");
+  j->p = *params;
+  const attn_operand_ x = {&j->x, &wx, 0, any, 1, any, any, "x must have one head", {0, 0}};
+  op[0] = x;
+  if (!attn_check_operand_(e, &op[0], 1) ||
+      !attn_check_compress_(e, &j->p, j->x.batch, j->x.len, j->x.dim, &op[2], &bias))
+    return 0;
+  if (j->x.len % j->p.rate)
+    return attn_reject_(e, ATTN_E_SHAPE, "x.len must be a multiple of params.rate");
+  const attn_operand_ y = {&j->y,     &wy,
+                           ATTN_OUT_, j->x.batch,
+                           1,         j->x.len / j->p.rate,
+                           j->x.dim,  "y must be [x.batch, 1, x.len / rate, x.dim]",
+                           {0, 0}};
+  op[1] = y;
+  return attn_check_operand_(e, &op[1], 1) && attn_check_apart_(e, ctx, op, 4, &bias, 1);
+}
+
+ATTN_FUNC_ int attn_compress_steps_(attn_stage_ *s, void *job) {
+  const attn_compress_job_ *j = (const attn_compress_job_ *)job;
+  attn_parts_ x = attn_parts_none_(), y = x;
+  attn_parts_add_(&x, j->x), attn_parts_add_(&y, j->y);
+  return attn_stage_squeeze_(s, &y, &x, j->x.len, &j->p);
+}
+
+ATTN_FUNC_ attn_status attn_compress_call_(attn_tensor y, attn_tensor x,
+                                           const attn_compress_params *params, attn_ctx *ctx,
+                                           size_t *bytes) {
+  attn_error_ e = {ATTN_OK, NULL};
+  attn_compress_job_ j;
+  const attn_table_ *table;
+  int workers;
+  memset(&j, 0, sizeof j);
+  j.y = y, j.x = x;
+  if (attn_compress_check_(&e, &j, params, ctx, &table, &workers)) {
+    attn_stage_ s = attn_stage_open_(&e, table, workers, ctx, bytes != NULL);
+    attn_stage_call_(&s, ctx, attn_compress_steps_, &j, "blocks of rows into rows", bytes);
+  }
+  return attn_end_(bytes ? NULL : ctx, &e);
+}
+
+ATTN_PUB_ attn_status attn_compress(attn_tensor y, attn_tensor x,
+                                    const attn_compress_params *params, attn_ctx *ctx) {
+  return attn_compress_call_(y, x, params, ctx, NULL);
+}
+ATTN_PUB_ size_t attn_compress_workspace(attn_tensor y, attn_tensor x,
+                                         const attn_compress_params *params, const attn_ctx *ctx) {
+  attn_ctx plain = attn_before_workspace_(ctx);
+  size_t bytes = 0;
+  attn_compress_call_(y, x, params, &plain, &bytes);
+  return bytes;
+}
+
+/* ---- update of both memories ----------------------------------------------------------------*/
+
+ATTN_PUB_ int64_t attn_compressive_rows(const attn_memory *memory, int64_t L,
+                                        const attn_compressive_params *params) {
+  if (!memory || !params || memory->len < 0 || L < 0 || params->length < 0 ||
+      params->compress.rate < 1)
+    return -1;
+  const int64_t e = attn_add_(memory->len, L) - params->length;
+  return e > 0 ? e - e % params->compress.rate : 0;
+}
+
+typedef struct attn_compressive_job_ {
+  attn_memory memory, compressed;
+  attn_tensor h;
+  attn_compressive_params p;
+  int64_t old, made; /* rows compressed, rows that makes */
+} attn_compressive_job_;
+
+ATTN_FUNC_ int attn_compressive_check_(attn_error_ *e, attn_compressive_job_ *j,
+                                       const attn_memory *memory, const attn_memory *compressed,
+                                       const attn_compressive_params *params, const attn_ctx *ctx,
+                                       const attn_table_ **table, int *workers) {
+  static const attn_memory_words_ wc = ATTN_MEMORY_WORDS_("compressed");
+  attn_span_ bias;
+  attn_operand_ op[5] = {
+      {&j->h, &attn_h_is_, 0, ATTN_ANY_, 1, ATTN_ANY_, ATTN_ANY_, "h must have one head", {0, 0}}};
+  if (!attn_check_ctx_(e, ctx, table, workers)) return 0;
+  if (!memory || !compressed || !params)
+    return attn_reject_(e, ATTN_E_NULL, "memory, compressed and params must not be null");
+  j->memory = *memory, j->compressed = *compressed, j->p = *params;
+  if (j->p.length < 0) return attn_reject_(e, ATTN_E_RANGE, "params.length must not be negative");
+  if (!attn_check_operand_(e, &op[0], 1)) return 0;
+  const int64_t b = j->h.batch, dm = j->h.dim;
+  if (!attn_check_memory_(e, &j->memory, &attn_memory_is_, b, dm, 1, &op[1]) ||
+      !attn_check_memory_(e, &j->compressed, &wc, b, dm, 1, &op[2]) ||
+      !attn_check_compress_(e, &j->p.compress, b, attn_add_(j->memory.len, j->h.len), dm, &op[3],
+                            &bias))
+    return 0;
+  j->old = attn_compressive_rows(&j->memory, j->h.len, &j->p);
+  j->made = j->old / j->p.compress.rate;
+  if (attn_add_(j->p.length, j->p.compress.rate - 1) > j->memory.rows.len)
+    return attn_reject_(e, ATTN_E_SHAPE,
+                        "memory.rows.len must be at least params.length + rate - 1");
+  return attn_check_apart_(e, ctx, op, 5, &bias, 1);
+}
+
+/* Compresses into the places of the oldest compressed rows, then lets the old rows go. */
+ATTN_FUNC_ int attn_compressive_steps_(attn_stage_ *s, void *job) {
+  attn_compressive_job_ *j = (attn_compressive_job_ *)job;
+  attn_memory *m = &j->memory, *c = &j->compressed;
+  attn_parts_ x = attn_parts_none_(), y = x;
+  const int64_t room = c->rows.len, made = j->made < room ? j->made : room;
+  attn_memory_take_(&x, m, 0, m->len);
+  attn_parts_add_(&x, j->h);
+  attn_memory_take_(&y, c, c->len, made);
+  if (!attn_stage_squeeze_(s, &y, &x, j->old, &j->p.compress)) return 0;
+  if (!s->run) return 1;
+  const int64_t over = made > room - c->len ? made - (room - c->len) : 0;
+  if (over) c->first = (c->first + over) % room;
+  c->len += made - over;
+  const int64_t gone = j->old < m->len ? j->old : m->len;
+  if (gone) m->first = (m->first + gone) % m->rows.len;
+  m->len -= gone;
+  if (m->len == 0) m->first = 0;
+  attn_ring_append_(s->table, m, &j->h, j->old - gone);
+  return 1;
+}
+
+ATTN_FUNC_ attn_status attn_compressive_call_(attn_compressive_job_ *j, const attn_memory *memory,
+                                              const attn_memory *compressed, attn_tensor h,
+                                              const attn_compressive_params *params, attn_ctx *ctx,
+                                              size_t *bytes) {
+  attn_error_ e = {ATTN_OK, NULL};
+  const attn_table_ *table;
+  int workers;
+  memset(j, 0, sizeof *j);
+  j->h = h;
+  if (attn_compressive_check_(&e, j, memory, compressed, params, ctx, &table, &workers)) {
+    attn_stage_ s = attn_stage_open_(&e, table, workers, ctx, bytes != NULL);
+    attn_stage_call_(&s, ctx, attn_compressive_steps_, j, "old rows compressed, rows into rings",
+                     bytes);
+  }
+  return attn_end_(bytes ? NULL : ctx, &e);
+}
+
+ATTN_PUB_ attn_status attn_compressive_update(attn_memory *memory, attn_memory *compressed,
+                                              attn_tensor h, const attn_compressive_params *params,
+                                              attn_ctx *ctx) {
+  attn_compressive_job_ j;
+  attn_status status = attn_compressive_call_(&j, memory, compressed, h, params, ctx, NULL);
+  if (status != ATTN_OK) return status;
+  memory->len = j.memory.len, memory->first = j.memory.first;
+  compressed->len = j.compressed.len, compressed->first = j.compressed.first;
+  return status;
+}
+ATTN_PUB_ size_t attn_compressive_update_workspace(const attn_memory *memory,
+                                                   const attn_memory *compressed, attn_tensor h,
+                                                   const attn_compressive_params *params,
+                                                   const attn_ctx *ctx) {
+  attn_ctx plain = attn_before_workspace_(ctx);
+  attn_compressive_job_ j;
+  size_t bytes = 0;
+  attn_compressive_call_(&j, memory, compressed, h, params, &plain, &bytes);
+  return bytes;
+}
+/* <<< attn/mechanisms/compressive.h */
+/* >>> attn/mechanisms/compressive_loss.h */
+/* mechanisms/compressive_loss.h owns what compression loses, for evaluation: of attention and of the
+ * rows themselves. */
+
+/* Sums of squares of differences, an item each, then over the items of a batch entry in order. */
+typedef struct attn_loss_ {
+  const attn_table_ *table;
+  attn_tensor a, b; /* [B,H,n,d] of any types */
+  attn_tensor g;    /* or b is [B,1,n/rate,d] and meets [1,rate,d,d] */
+  const float *bias;
+  float *norm, *mean;
+  int64_t batch, tiles, count; /* tiles of a batch entry, numbers in one */
+  double *part;                /* [B * tiles] */
+  char *memory;
+  int64_t each, at_sum, at_wide, at_rows;
+} attn_loss_;
+
+/* Squares of the difference of two rows. */
+ATTN_FUNC_ double attn_loss_row_(const float *x, const float *y, int64_t n) {
+  double s[8] = {0};
+  for (int64_t c = 0; c < n; c++) {
+    const double d = (double)x[c] - (double)y[c];
+    s[c % 8] += d * d;
+  }
+  return ((s[0] + s[4]) + (s[2] + s[6])) + ((s[1] + s[5]) + (s[3] + s[7]));
+}
+
+/* 64 rows of one head of a and b. */
+ATTN_FUNC_ void attn_loss_item_(void *job, int worker, int64_t index) {
+  const attn_loss_ *a = (const attn_loss_ *)job;
+  const int64_t b = index / a->tiles, tiles = a->tiles / a->a.heads;
+  const int64_t h = index % a->tiles / tiles, first = index % tiles * ATTN_TILE_;
+  float *x = (float *)(void *)(a->memory + worker * a->each), *y = x + a->a.dim;
+  double sum = 0.0;
+  for (int64_t i = first; i < a->a.len && i < first + ATTN_TILE_; i++) {
+    a->table->widen(x, attn_at_(&a->a, b, h, i), 0, NULL, 1, a->a.dim, a->a.dtype, NULL);
+    a->table->widen(y, attn_at_(&a->b, b, h, i), 0, NULL, 1, a->a.dim, a->b.dtype, NULL);
+    sum += attn_loss_row_(x, y, a->a.dim);
+  }
+  a->part[index] = sum;
+}
+
+/* 64 rows of b, each rebuilt to the rate rows it was made of. */
+ATTN_FUNC_ void attn_loss_rebuilt_(void *job, int worker, int64_t index) {
+  const attn_loss_ *a = (const attn_loss_ *)job;
+  const attn_table_ *f = a->table;
+  const int64_t b = index / a->tiles, first = index % a->tiles * ATTN_TILE_, dim = a->a.dim;
+  const int n = a->b.len - first < ATTN_TILE_ ? (int)(a->b.len - first) : ATTN_TILE_;
+  char *memory = a->memory + worker * a->each;
+  float *packed = (float *)(void *)memory, *sum = (float *)(void *)(memory + a->at_sum);
+  float *wide = (float *)(void *)(memory + a->at_wide);
+  float *row = (float *)(void *)(memory + a->at_rows), *x = row + ATTN_TILE_ * dim;
+  const void *in[ATTN_TILE_];
+  void *out[ATTN_TILE_];
+  double total = 0.0;
+  for (int r = 0; r < n; r++) in[r] = attn_at_(&a->b, b, 0, first + r), out[r] = row + r * dim;
+  f->pack(packed, in, n, dim, (int)a->b.dtype, 1.0f, 0.0f);
+  for (int64_t t = 0; t < a->g.heads; t++) {
+    attn_tile_times_(f, sum, packed, &a->g, t, wide, (n + ATTN_GROUP_ - 1) / ATTN_GROUP_, 1);
+    f->unpack(out, sum, n, dim, ATTN_F32, NULL);
+    for (int r = 0; r < n; r++) {
+      const int64_t i = (first + r) * a->g.heads + t;
+      for (int64_t c = 0; a->bias && c < dim; c++) row[r * dim + c] += a->bias[c];
+      f->widen(x, attn_at_(&a->a, b, 0, i), 0, NULL, 1, dim, a->a.dtype, NULL);
+      total += attn_loss_row_(x, row + r * dim, dim);
+    }
+  }
+  a->part[index] = total;
+}
+
+ATTN_FUNC_ int attn_stage_loss_(attn_stage_ *s, attn_loss_ *a) {
+  const int64_t f = sizeof(float), dim = a->a.dim,
+                tile = attn_piece_(attn_mul_(dim, ATTN_TILE_), f);
+  const int rebuilt = a->g.data != NULL;
+  a->table = s->table;
+  a->batch = a->a.batch;
+  a->tiles = rebuilt ? attn_tiles_of_(a->b.len) : attn_mul_(a->a.heads, attn_tiles_of_(a->a.len));
+  a->count = attn_mul_(attn_mul_(a->a.heads, a->a.len), dim);
+  const int64_t items = attn_mul_(a->batch, a->tiles);
+  a->part = (double *)attn_stage_take_(s, items, sizeof(double));
+  a->at_sum = tile, a->at_wide = attn_add_(tile, tile);
+  a->at_rows = attn_add_(a->at_wide, rebuilt && a->g.dtype != ATTN_F32
+                                         ? attn_piece_(attn_mul_(dim, ATTN_BLOCK_), f)
+                                         : 0);
+  a->each = rebuilt ? attn_add_(a->at_rows, attn_piece_(attn_mul_(dim, ATTN_TILE_ + 1), f))
+                    : attn_piece_(attn_mul_(dim, 2), f);
+  if (!attn_stage_for_(s, items, rebuilt ? attn_loss_rebuilt_ : attn_loss_item_, a, a->each,
+                       &a->memory))
+    return 0;
+  for (int64_t b = 0; s->run && b < a->batch; b++) {
+    double sum = 0.0;
+    for (int64_t i = 0; i < a->tiles; i++) sum += a->part[b * a->tiles + i];
+    if (a->norm) a->norm[b] = (float)sqrt(sum);
+    if (a->mean) a->mean[b] = a->count ? (float)(sum / (double)a->count) : 0.0f;
+  }
+  return 1;
+}
+
+/* norm and mean as outputs among the operands. */
+ATTN_FUNC_ int attn_check_losses_(attn_error_ *e, attn_tensor out[2], attn_operand_ *op,
+                                  float *norm, float *mean, int64_t batch) {
+  static const attn_words_ w[] = {ATTN_WORDS_("norm"), ATTN_WORDS_("mean")};
+  for (int i = 0; i < 2; i++) {
+    const attn_operand_ one = {&out[i],         &w[i], ATTN_OUT_ | ATTN_OPTIONAL_, 1, 1, 1, batch,
+                               "norm and mean", {0, 0}};
+    out[i] = attn_bhtd(batch > 0 ? (i ? mean : norm) : NULL, ATTN_F32, 1, 1, 1, batch);
+    op[i] = one;
+    if (!attn_check_operand_(e, &op[i], 1)) return 0;
+  }
+  return 1;
+}
+
+typedef struct attn_attention_loss_job_ {
+  attn_tensor h, old, made;
+  attn_attention_loss_params p;
+  attn_loss_ loss;
+  int64_t dk, dv;
+} attn_attention_loss_job_;
+
+ATTN_FUNC_ int attn_attention_loss_check_(attn_error_ *e, attn_attention_loss_job_ *j,
+                                          const attn_attention_loss_params *params, float *norm,
+                                          float *mean, const attn_ctx *ctx,
+                                          const attn_table_ **table, int *workers) {
+  static const attn_words_ w[] = {ATTN_WORDS_("old"), ATTN_WORDS_("made"),
+                                  ATTN_WORDS_("params.w_q"), ATTN_WORDS_("params.w_k"),
+                                  ATTN_WORDS_("params.w_v")};
+  enum { H, OLD, MADE, WQ, WK, WV, NORM, COUNT = NORM + 2 };
+  attn_attention_loss_params *p = &j->p;
+  attn_tensor out[2];
+  const int64_t any = ATTN_ANY_;
+  if (!attn_check_ctx_(e, ctx, table, workers)) return 0;
+  if (!params) return attn_reject_(e, ATTN_E_NULL, "params must not be null: it has the weights");
+  *p = *params;
+  if (p->heads == 0) p->heads = 1;
+  if (p->kv_heads == 0) p->kv_heads = p->heads;
+  const int64_t hq = p->heads, hk = p->kv_heads, b = j->h.batch, dm = j->h.dim;
+  if (hq < 1 || hk < 1)
+    return attn_reject_(e, ATTN_E_SHAPE, "params.heads and .kv_heads must not be negative");
+  if (hq % hk || p->w_q.dim % hq || p->w_v.dim % hk)
+    return attn_reject_(e, ATTN_E_HEADS,
+                        "params.kv_heads must divide heads and w_v.dim, heads w_q.dim");
+  j->dk = p->w_q.dim / hq, j->dv = p->w_v.dim / hk;
+  attn_operand_ op[COUNT] = {
+      {&j->h, &attn_h_is_, 0, any, 1, any, any, "h must have one head", {0, 0}},
+      {&j->old, &w[0], 0, b, 1, any, dm, "old must be [h.batch, 1, ., h.dim]", {0, 0}},
+      {&j->made, &w[1], 0, b, 1, any, dm, "made must be [h.batch, 1, ., h.dim]", {0, 0}},
+      {&p->w_q, &w[2], 0, 1, 1, dm, any, "params.w_q must be [1, 1, h.dim, heads * dk]", {0, 0}},
+      {&p->w_k,
+       &w[3],
+       0,
+       1,
+       1,
+       dm,
+       attn_mul_(hk, j->dk),
+       "params.w_k must be [1, 1, h.dim, kv_heads * dk]",
+       {0, 0}},
+      {&p->w_v,
+       &w[4],
+       0,
+       1,
+       1,
+       dm,
+       any,
+       "params.w_v must be [1, 1, h.dim, kv_heads * dv]",
+       {0, 0}}};
+  for (int i = 0; i < NORM; i++)
+    if (!attn_check_operand_(e, &op[i], hq)) return 0;
+  return attn_check_losses_(e, out, &op[NORM], norm, mean, b) && attn_check_scale_(e, p->scale) &&
+         attn_check_apart_(e, ctx, op, COUNT, NULL, 0);
+}
+
+/* attn(h, rows), all heads. */
+ATTN_FUNC_ int attn_attention_loss_side_(attn_stage_ *s, const attn_attention_loss_job_ *j,
+                                         attn_tensor o, attn_tensor q, attn_tensor rows) {
+  const attn_attention_loss_params *g = &j->p;
+  attn_lift_ lift;
+  attn_sdpa_params p;
+  memset(&lift, 0, sizeof lift);
+  memset(&p, 0, sizeof p);
+  p.scale = g->scale;
+  const attn_tensor k = attn_stage_tensor_(s, rows.batch, g->kv_heads, rows.len, j->dk);
+  const attn_tensor v = attn_stage_tensor_(s, rows.batch, g->kv_heads, rows.len, j->dv);
+  attn_parts_add_(&lift.x, rows);
+  attn_lift_add_(&lift, k, g->w_k, 0);
+  attn_lift_add_(&lift, v, g->w_v, 0);
+  return attn_stage_lift_(s, &lift) && attn_stage_sdpa_(s, o, q, k, v, &p);
+}
+
+ATTN_FUNC_ int attn_attention_loss_steps_(attn_stage_ *s, void *job) {
+  attn_attention_loss_job_ *j = (attn_attention_loss_job_ *)job;
+  const int64_t b = j->h.batch, heads = j->p.heads, t = j->h.len;
+  const attn_tensor q = attn_stage_tensor_(s, b, heads, t, j->dk);
+  attn_lift_ lift;
+  memset(&lift, 0, sizeof lift);
+  attn_parts_add_(&lift.x, j->h);
+  attn_lift_add_(&lift, q, j->p.w_q, 0);
+  j->loss.a = attn_stage_tensor_(s, b, heads, t, j->dv);
+  j->loss.b = attn_stage_tensor_(s, b, heads, t, j->dv);
+  return attn_stage_lift_(s, &lift) && attn_attention_loss_side_(s, j, j->loss.a, q, j->old) &&
+         attn_attention_loss_side_(s, j, j->loss.b, q, j->made) && attn_stage_loss_(s, &j->loss);
+}
+
+ATTN_FUNC_ attn_status attn_attention_loss_call_(float *norm, float *mean, attn_tensor h,
+                                                 attn_tensor old, attn_tensor made,
+                                                 const attn_attention_loss_params *params,
+                                                 attn_ctx *ctx, size_t *bytes) {
+  attn_error_ e = {ATTN_OK, NULL};
+  attn_attention_loss_job_ j;
+  const attn_table_ *table;
+  int workers;
+  memset(&j, 0, sizeof j);
+  j.h = h, j.old = old, j.made = made, j.loss.norm = norm, j.loss.mean = mean;
+  if (attn_attention_loss_check_(&e, &j, params, norm, mean, ctx, &table, &workers)) {
+    attn_stage_ s = attn_stage_open_(&e, table, workers, ctx, bytes != NULL);
+    attn_stage_call_(&s, ctx, attn_attention_loss_steps_, &j, "two attentions, sum of squares",
+                     bytes);
+  }
+  return attn_end_(bytes ? NULL : ctx, &e);
+}
+
+ATTN_PUB_ attn_status attn_attention_loss(float *norm, float *mean, attn_tensor h, attn_tensor old,
+                                          attn_tensor made,
+                                          const attn_attention_loss_params *params, attn_ctx *ctx) {
+  return attn_attention_loss_call_(norm, mean, h, old, made, params, ctx, NULL);
+}
+ATTN_PUB_ size_t attn_attention_loss_workspace(float *norm, float *mean, attn_tensor h,
+                                               attn_tensor old, attn_tensor made,
+                                               const attn_attention_loss_params *params,
+                                               const attn_ctx *ctx) {
+  attn_ctx plain = attn_before_workspace_(ctx);
+  size_t bytes = 0;
+  attn_attention_loss_call_(norm, mean, h, old, made, params, &plain, &bytes);
+  return bytes;
+}
+
+ATTN_FUNC_ int attn_rebuild_loss_check_(attn_error_ *e, attn_loss_ *j, const attn_ctx *ctx,
+                                        const attn_table_ **table, int *workers) {
+  static const attn_words_ w[] = {ATTN_WORDS_("old"), ATTN_WORDS_("made"), ATTN_WORDS_("g")};
+  enum { OLD, MADE, G, NORM, COUNT = NORM + 2 };
+  attn_tensor out[2];
+  attn_span_ bias;
+  const int64_t any = ATTN_ANY_, dm = j->a.dim;
+  if (!attn_check_ctx_(e, ctx, table, workers)) return 0;
+  attn_operand_ op[COUNT] = {
+      {&j->a, &w[0], 0, any, 1, any, any, "old must have one head", {0, 0}},
+      {&j->b, &w[1], 0, j->a.batch, 1, any, dm, "made must be [old.batch, 1, ., old.dim]", {0, 0}},
+      {&j->g, &w[2], 0, 1, any, dm, dm, "g must be [1, rate, old.dim, old.dim]", {0, 0}}};
+  for (int i = 0; i < NORM; i++)
+    if (!attn_check_operand_(e, &op[i], 1)) return 0;
+  if (j->g.heads < 1) return attn_reject_(e, ATTN_E_RANGE, "g.heads, the rate, must be at least 1");
+  if (j->a.len % j->g.heads || j->b.len != j->a.len / j->g.heads)
+    return attn_reject_(e, ATTN_E_SHAPE, "old.len must be made.len times g.heads");
+  return attn_check_array_(e, j->bias, dm, 4, "bias must be aligned to its elements", &bias) &&
+         attn_check_losses_(e, out, &op[NORM], j->norm, j->mean, j->a.batch) &&
+         attn_check_apart_(e, ctx, op, COUNT, &bias, 1);
+}
+
+ATTN_FUNC_ int attn_rebuild_loss_steps_(attn_stage_ *s, void *job) {
+  return attn_stage_loss_(s, (attn_loss_ *)job);
+}
+
+ATTN_FUNC_ attn_status attn_rebuild_loss_call_(float *norm, float *mean, attn_tensor old,
+                                               attn_tensor made, attn_tensor g, const float *bias,
+                                               attn_ctx *ctx, size_t *bytes) {
+  attn_error_ e = {ATTN_OK, NULL};
+  attn_loss_ j;
+  const attn_table_ *table;
+  int workers;
+  memset(&j, 0, sizeof j);
+  j.a = old, j.b = made, j.g = g, j.bias = bias, j.norm = norm, j.mean = mean;
+  if (attn_rebuild_loss_check_(&e, &j, ctx, &table, &workers)) {
+    attn_stage_ s = attn_stage_open_(&e, table, workers, ctx, bytes != NULL);
+    attn_stage_call_(&s, ctx, attn_rebuild_loss_steps_, &j, "row products, sum of squares", bytes);
+  }
+  return attn_end_(bytes ? NULL : ctx, &e);
+}
+
+ATTN_PUB_ attn_status attn_rebuild_loss(float *norm, float *mean, attn_tensor old, attn_tensor made,
+                                        attn_tensor g, const float *bias, attn_ctx *ctx) {
+  return attn_rebuild_loss_call_(norm, mean, old, made, g, bias, ctx, NULL);
+}
+ATTN_PUB_ size_t attn_rebuild_loss_workspace(float *norm, float *mean, attn_tensor old,
+                                             attn_tensor made, attn_tensor g, const float *bias,
+                                             const attn_ctx *ctx) {
+  attn_ctx plain = attn_before_workspace_(ctx);
+  size_t bytes = 0;
+  attn_rebuild_loss_call_(norm, mean, old, made, g, bias, &plain, &bytes);
+  return bytes;
+}
+/* <<< attn/mechanisms/compressive_loss.h */
+/* >>> attn/mechanisms/recursive.h */
+/* mechanisms/recursive.h owns recursive memory: one attention of a segment over [memory ; segment],
+ * and the three rules that make the next memory of it. */
+
+typedef struct attn_recursive_job_ {
+  attn_tensor o, next, x, memory;
+  attn_recursive_params p; /* heads, kv_heads and alpha resolved */
+  int64_t dk, dv;
+} attn_recursive_job_;
+
+ATTN_FUNC_ int attn_recursive_check_(attn_error_ *e, attn_recursive_job_ *j,
+                                     const attn_recursive_params *params, const attn_ctx *ctx,
+                                     const attn_table_ **table, int *workers) {
+  static const attn_words_ w[] = {
+      ATTN_WORDS_("x"),          ATTN_WORDS_("memory"),     ATTN_WORDS_("params.w_q"),
+      ATTN_WORDS_("params.w_k"), ATTN_WORDS_("params.w_v"), ATTN_WORDS_("params.w_o"),
+      ATTN_WORDS_("o"),          ATTN_WORDS_("next"),       ATTN_WORDS_("params.lse")};
+  enum { X, MEMORY, WQ, WK, WV, WO, O, NEXT, LSE, COUNT };
+  attn_recursive_params *p = &j->p;
+  const int64_t any = ATTN_ANY_;
+  if (!attn_check_ctx_(e, ctx, table, workers)) return 0;
+  if (!params) return attn_reject_(e, ATTN_E_NULL, "params must not be null: it has the weights");
+  *p = *params;
+  if (p->heads == 0) p->heads = 1;
+  if (p->kv_heads == 0) p->kv_heads = p->heads;
+  if (p->heads < 1 || p->kv_heads < 1)
+    return attn_reject_(e, ATTN_E_SHAPE, "params.heads and .kv_heads must not be negative");
+  const int64_t b = j->x.batch, t = j->x.len, dm = j->x.dim, h = p->heads, kv = p->kv_heads;
+  if (h % kv) return attn_reject_(e, ATTN_E_HEADS, "params.kv_heads must divide params.heads");
+  if (p->w_q.dim % h || p->w_v.dim % kv)
+    return attn_reject_(e, ATTN_E_HEADS,
+                        "params.heads must divide w_q.dim, and params.kv_heads w_v.dim");
+  j->dk = p->w_q.dim / h, j->dv = p->w_v.dim / kv;
+  attn_operand_ op[COUNT] = {
+      {&j->x, &w[X], 0, any, 1, any, any, "x must have one head", {0, 0}},
+      {&j->memory,
+       &w[MEMORY],
+       ATTN_OPTIONAL_,
+       b,
+       1,
+       any,
+       dm,
+       "memory must be [x.batch, 1, n, x.dim]",
+       {0, 0}},
+      {&p->w_q, &w[WQ], 0, 1, 1, dm, any, "params.w_q must be [1, 1, x.dim, heads * dk]", {0, 0}},
+      {&p->w_k,
+       &w[WK],
+       0,
+       1,
+       1,
+       dm,
+       attn_mul_(j->dk, kv),
+       "params.w_k must be [1, 1, x.dim, kv_heads * dk]",
+       {0, 0}},
+      {&p->w_v,
+       &w[WV],
+       0,
+       1,
+       1,
+       dm,
+       any,
+       "params.w_v must be [1, 1, x.dim, kv_heads * dv]",
+       {0, 0}},
+      {&p->w_o,
+       &w[WO],
+       0,
+       1,
+       1,
+       attn_mul_(j->dv, h),
+       dm,
+       "params.w_o must be [1, 1, heads * dv, x.dim]",
+       {0, 0}},
+      {&j->o, &w[O], ATTN_OUT_, b, 1, t, dm, "o must have the shape of x", {0, 0}},
+      {&j->next,
+       &w[NEXT],
+       ATTN_OUT_ | ATTN_OPTIONAL_,
+       b,
+       1,
+       any,
+       dm,
+       "next must be [x.batch, 1, ., x.dim]",
+       {0, 0}},
+      {&p->lse,
+       &w[LSE],
+       ATTN_OUT_ | ATTN_OPTIONAL_ | ATTN_IS_F32_,
+       b,
+       h,
+       t,
+       1,
+       "params.lse must be f32 [x.batch, heads, x.len, 1]",
+       {0, 0}}};
+  for (int i = 0; i < COUNT; i++)
+    if (!attn_check_operand_(e, &op[i], h)) return 0;
+  if (!j->memory.data) j->memory.len = 0;
+  const int64_t n = j->memory.len, rows = j->next.len;
+  if (t > INT32_MAX || n > INT32_MAX)
+    return attn_reject_(e, ATTN_E_OVERFLOW, "x.len and memory.len must be below 2^31");
+  if ((int)p->rule < 0 || p->rule >= ATTN_RECURSIVE_COUNT)
+    return attn_reject_(e, ATTN_E_RANGE, "params.rule must be an attn_recursive_rule");
+  if (p->rule == ATTN_RECURSIVE_EMA && n > t)
+    return attn_reject_(e, ATTN_E_SHAPE,
+                        "memory.len must be at most x.len with ATTN_RECURSIVE_EMA");
+  if (j->next.data && (p->rule == ATTN_RECURSIVE_REPLACE ? rows > n + t : rows != n))
+    return attn_reject_(e, ATTN_E_SHAPE,
+                        "next.len must be memory.len, with ATTN_RECURSIVE_REPLACE at most "
+                        "memory.len + x.len");
+  if (p->alpha == 0.0f) p->alpha = attn_to_bits_(p->alpha) ? 0.0f : 0.5f;
+  if (!(p->alpha >= 0.0f && p->alpha <= 1.0f))
+    return attn_reject_(e, ATTN_E_VALUE, "params.alpha must lie in 0..1");
+  if (j->next.data && j->memory.data && attn_same_view_(&j->next, &j->memory) && rows == n)
+    op[MEMORY].span.lo = op[MEMORY].span.hi = 0; /* in place: next speaks for both */
+  return attn_check_scale_(e, p->scale) && attn_check_apart_(e, ctx, op, COUNT, NULL, 0);
+}
+
+/* ---- the rules ------------------------------------------------------------------------------*/
+
+typedef struct attn_renew_ {
+  const attn_table_ *table;
+  attn_tensor next, old, o; /* o: f32 */
+  float alpha;
+  char *memory; /* of the workers: a row each */
+  int64_t each;
+} attn_renew_;
+
+/* EMA, one row. In place a row reads no other row of the memory. */
+ATTN_FUNC_ void attn_renew_row_(void *job, int worker, int64_t index) {
+  const attn_renew_ *a = (const attn_renew_ *)job;
+  const int64_t n = a->next.len, b = index / n, r = index % n, t = a->o.len, dm = a->o.dim;
+  const int64_t i0 = r * t / n, i1 = (r + 1) * t / n;
+  float *mean = (float *)(void *)(a->memory + worker * a->each);
+  for (int64_t c = 0; c < dm; c++) {
+    double sum = 0.0;
+    for (int64_t i = i0; i < i1; i++)
+      sum += (double)((const float *)(const void *)attn_at_(&a->o, b, 0, i))[c];
+    mean[c] = (float)(sum / (double)(i1 - i0));
+  }
+  a->table->blend(attn_at_(&a->next, b, 0, r), a->alpha == 0.0f ? NULL : attn_at_(&a->old, b, 0, r),
+                  a->alpha == 1.0f ? NULL : mean, a->next.dtype, a->old.dtype, ATTN_F32, dm,
+                  a->alpha, 1.0f - a->alpha);
+}
+
+/* The last rows of [memory ; o], one batch entry. In ascending order, so that in place no row is
+ * written before it is read. */
+ATTN_FUNC_ void attn_renew_last_(void *job, int worker, int64_t b) {
+  const attn_renew_ *a = (const attn_renew_ *)job;
+  const int64_t n = a->old.len, from = n + a->o.len - a->next.len;
+  (void)worker;
+  for (int64_t r = 0; r < a->next.len; r++) {
+    const int64_t i = from + r;
+    const attn_tensor *t = i < n ? &a->old : &a->o;
+    a->table->blend(attn_at_(&a->next, b, 0, r), attn_at_(t, b, 0, i < n ? i : i - n), NULL,
+                    a->next.dtype, t->dtype, ATTN_F32, a->o.dim, 1.0f, 0.0f);
+  }
+}
+
+/* Columns of a weight as one matrix per head. */
+ATTN_FUNC_ attn_tensor attn_recursive_heads_(attn_tensor w, int64_t heads) {
+  w.dim /= heads, w.heads = heads, w.stride_head = w.dim;
+  return w;
+}
+
+/* y = attention of the rows of x over k and v, times w_o. */
+ATTN_FUNC_ int attn_recursive_attend_(attn_stage_ *s, const attn_recursive_job_ *j, attn_tensor y,
+                                      attn_tensor x, attn_tensor k, attn_tensor v,
+                                      const attn_sdpa_params *p) {
+  const int64_t b = x.batch, h = j->p.heads, t = x.len;
+  const attn_tensor q = attn_stage_tensor_(s, b, h, t, j->dk);
+  /* the heads side by side, so that one product joins them */
+  const attn_tensor all = attn_stage_tensor_(s, b, 1, t, attn_mul_(h, j->dv));
+  const attn_tensor o = attn_bthd(all.data, ATTN_F32, b, t, h, j->dv);
+  return attn_stage_project_(s, q, x, attn_recursive_heads_(j->p.w_q, h)) &&
+         attn_stage_sdpa_(s, o, q, k, v, p) && attn_stage_project_(s, y, all, j->p.w_o);
+}
+
+ATTN_FUNC_ int attn_recursive_steps_(attn_stage_ *s, void *job) {
+  const attn_recursive_job_ *j = (const attn_recursive_job_ *)job;
+  const attn_recursive_params *g = &j->p;
+  const int64_t b = j->x.batch, t = j->x.len, n = j->memory.len, kv = g->kv_heads;
+  const int by_attention = g->rule == ATTN_RECURSIVE_ATTEND, renew = j->next.data != NULL;
+  const attn_tensor w_k = attn_recursive_heads_(g->w_k, kv);
+  const attn_tensor w_v = attn_recursive_heads_(g->w_v, kv);
+  const attn_tensor k = attn_stage_tensor_(s, b, kv, n + t, j->dk);
+  const attn_tensor v = attn_stage_tensor_(s, b, kv, n + t, j->dv);
+  attn_renew_ a = {s->table, j->next, j->memory, j->o, g->alpha, NULL, 0};
+  attn_sdpa_params p;
+  memset(&p, 0, sizeof p);
+  p.scale = g->scale, p.lse = g->lse, p.causal = 1;
+  if (renew && !by_attention) a.o = attn_stage_part_(s, &j->o);
+  if (!attn_stage_project_(s, attn_stage_rows_(k, n, t), j->x, w_k) ||
+      !attn_stage_project_(s, attn_stage_rows_(v, n, t), j->x, w_v))
+    return 0;
+  if (n > 0 && (!attn_stage_project_(s, attn_stage_rows_(k, 0, n), j->memory, w_k) ||
+                !attn_stage_project_(s, attn_stage_rows_(v, 0, n), j->memory, w_v)))
+    return 0;
+  if (!attn_recursive_attend_(s, j, a.o, j->x, k, v, &p)) return 0;
+  if (!renew) return 1;
+  if (by_attention) {
+    p.causal = 0, p.lse.data = NULL;
+    return n == 0 || attn_recursive_attend_(s, j, j->next, j->memory, k, v, &p);
+  }
+  if (j->o.dtype != ATTN_F32) {
+    attn_renew_ round = a;
+    round.next = j->o, round.old.len = 0;
+    if (!attn_stage_for_(s, b, attn_renew_last_, &round, 0, NULL)) return 0;
+  }
+  if (g->rule == ATTN_RECURSIVE_REPLACE)
+    return attn_stage_for_(s, b, attn_renew_last_, &a, 0, NULL);
+  a.each = attn_piece_(j->x.dim, sizeof(float));
+  return attn_stage_for_(s, attn_mul_(b, n), attn_renew_row_, &a, a.each, &a.memory);
+}
+
+/* The call, or with bytes the workspace query. */
+ATTN_FUNC_ attn_status attn_recursive_call_(attn_recursive_job_ *j,
+                                            const attn_recursive_params *params, attn_ctx *ctx,
+                                            size_t *bytes) {
+  attn_error_ e = {ATTN_OK, NULL};
+  const attn_table_ *table;
+  int workers;
+  if (attn_recursive_check_(&e, j, params, ctx, &table, &workers)) {
+    attn_stage_ s = attn_stage_open_(&e, table, workers, ctx, bytes != NULL);
+    if (j->x.batch == 0) {
+      if (!bytes) attn_report_(ctx, table, 1, "no-op", "no batch entries");
+    } else {
+      attn_stage_call_(&s, ctx, attn_recursive_steps_, j, "attention over memory and segment",
+                       bytes);
+    }
+  }
+  return attn_end_(bytes ? NULL : ctx, &e);
+}
+
+ATTN_PUB_ attn_status attn_recursive(attn_tensor o, attn_tensor next, attn_tensor x,
+                                     attn_tensor memory, const attn_recursive_params *params,
+                                     attn_ctx *ctx) {
+  attn_recursive_job_ j;
+  memset(&j, 0, sizeof j);
+  j.o = o, j.next = next, j.x = x, j.memory = memory;
+  return attn_recursive_call_(&j, params, ctx, NULL);
+}
+ATTN_PUB_ size_t attn_recursive_workspace(attn_tensor o, attn_tensor next, attn_tensor x,
+                                          attn_tensor memory, const attn_recursive_params *params,
+                                          const attn_ctx *ctx) {
+  attn_recursive_job_ j;
+  attn_ctx plain = attn_before_workspace_(ctx);
+  size_t bytes = 0;
+  memset(&j, 0, sizeof j);
+  j.o = o, j.next = next, j.x = x, j.memory = memory;
+  attn_recursive_call_(&j, params, &plain, &bytes);
+  return bytes;
+}
+/* <<< attn/mechanisms/recursive.h */
+/* >>> attn/mechanisms/knn_lm.h */
+/* mechanisms/knn_lm.h owns the exact search for nearest stored contexts, and kNN-LM, which mixes
+ * their tokens into the probabilities of a language model. */
+
+typedef struct attn_knn_job_ {
+  attn_tensor q, keys, log_p, log_lm;
+  const int32_t *values, *target;
+  int32_t *index; /* [n, k] results of the search, either may be null */
+  float *distance;
+  int64_t k, most; /* asked for; min(k, N) */
+  attn_knn_metric metric;
+  float lambda, temperature;
+  int64_t vocabulary;
+  /* the search: items are (tile of queries, range of keys) */
+  attn_topk_ plan;
+  int64_t tiles, splits, range;
+  uint64_t *found; /* [n, splits, most] candidates, 0 = none */
+  char *memory;
+  int64_t each;
+} attn_knn_job_;
+
+/* ---- search ---------------------------------------------------------------------------------*/
+
+ATTN_FUNC_ void attn_knn_scan_(void *job, int worker, int64_t item) {
+  const attn_knn_job_ *a = (const attn_knn_job_ *)job;
+  const int64_t tile = item / a->splits, split = item % a->splits;
+  const int64_t first = tile * ATTN_TILE_, from = split * a->range;
+  const int64_t left = a->q.len - first, keys = a->keys.len - from;
+  const int n = left < ATTN_TILE_ ? (int)left : ATTN_TILE_;
+  const void *rows[ATTN_TILE_] = {NULL};
+  attn_topk_ t = a->plan;
+  for (int r = 0; r < n; r++) rows[r] = attn_at_(&a->q, 0, 0, first + r);
+  attn_topk_open_(&t, a->memory + worker * a->each, rows, n, a->q.dtype, 1.0f);
+  if (keys > 0)
+    attn_topk_scan_(&t, attn_at_(&a->keys, 0, 0, from), a->keys.stride_len, a->keys.dtype,
+                    keys < a->range ? keys : a->range, from);
+  for (int r = 0; r < n; r++) {
+    uint64_t *to = a->found + ((first + r) * a->splits + split) * a->most;
+    attn_topk_keep_(&t, r);
+    memset(to, 0, (size_t)a->most * sizeof *to);
+    memcpy(to, t.list + r * t.room, (size_t)t.count[r] * sizeof *to);
+  }
+}
+
+/* Joins the ranges of one query and writes its neighbours. */
+ATTN_FUNC_ void attn_knn_join_(void *job, int worker, int64_t row) {
+  const attn_knn_job_ *a = (const attn_knn_job_ *)job;
+  uint64_t *c = a->found + row * a->splits * a->most;
+  uint64_t *room = (uint64_t *)(void *)(a->memory + worker * a->each);
+  if (a->most > 0) {
+    attn_select_(c, a->splits * a->most, a->most, room);
+    attn_sort_(c, a->most, room);
+  }
+  for (int64_t i = 0; i < a->k; i++) {
+    int32_t index = -1;
+    float d = INFINITY;
+    if (i < a->most) {
+      index = (int32_t)attn_candidate_index_(c[i]);
+      d = -attn_candidate_score_(c[i]);
+      if (d != d) d = attn_from_bits_(0x7fc00000u);
+      if (a->metric == ATTN_KNN_L2) d = (float)sqrt((double)d);
+    }
+    if (a->index) a->index[row * a->k + i] = index;
+    if (a->distance) a->distance[row * a->k + i] = d;
+  }
+}
+
+/* Fills a->index and a->distance. Few queries are cut by keys as well, so that all workers have
+ * some; what is found does not depend on it. */
+ATTN_FUNC_ int attn_knn_find_(attn_stage_ *s, attn_knn_job_ *a) {
+  const int64_t n = a->q.len, keys = a->keys.len;
+  const int64_t enough = keys / 4096 + 1;
+  a->tiles = n / ATTN_TILE_ + (n % ATTN_TILE_ != 0);
+  a->splits = (s->workers + a->tiles - 1) / a->tiles;
+  if (a->splits > enough) a->splits = enough;
+  a->range = (keys / a->splits / ATTN_BLOCK_ + 1) * ATTN_BLOCK_;
+  attn_topk_plan_(&a->plan, s->table, a->q.dim, a->most > 0 ? a->most : 1, a->keys.dtype,
+                  a->metric != ATTN_KNN_IP);
+  const int64_t row = attn_mul_(a->splits, a->most);
+  a->found = (uint64_t *)attn_stage_take_(s, attn_mul_(n, row), sizeof(uint64_t));
+  if (s->run) s->pairs += n * keys;
+  a->each = a->plan.bytes;
+  if (!attn_stage_for_(s, attn_mul_(a->tiles, a->splits), attn_knn_scan_, a, a->each, &a->memory))
+    return 0;
+  a->each = attn_piece_(row, sizeof(uint64_t));
+  return attn_stage_for_(s, n, attn_knn_join_, a, a->each, &a->memory);
+}
+
+/* ---- the mixture ----------------------------------------------------------------------------*/
+
+/* a - b, where equal infinities are equal */
+ATTN_FUNC_ double attn_apart_(float a, float b) { return a == b ? 0.0 : (double)a - (double)b; }
+
+/* log(exp(a) + exp(b)); e = exp(-|a - b|) */
+ATTN_FUNC_ double attn_log_join_(double a, double b, float e) {
+  const double top = a > b ? a : b;
+  return e > 0.0f ? top + attn_log2_(1.0f + e) * ATTN_LN2_ : top;
+}
+
+/* y = x + c, a row */
+ATTN_FUNC_ void attn_row_add_(const attn_table_ *f, char *y, attn_dtype ty, const char *x,
+                              attn_dtype tx, int64_t n, float c) {
+  float ones[ATTN_BLOCK_];
+  for (int i = 0; i < ATTN_BLOCK_; i++) ones[i] = 1.0f;
+  for (int64_t i = 0; i < n; i += ATTN_BLOCK_)
+    f->blend(y + attn_bytes_(ty, i), x + attn_bytes_(tx, i), ones, ty, tx, ATTN_F32,
+             n - i < ATTN_BLOCK_ ? n - i : ATTN_BLOCK_, 1.0f, c);
+}
+
+ATTN_FUNC_ void attn_row_copy_(const attn_table_ *f, char *y, attn_dtype ty, const char *x,
+                               attn_dtype tx, int64_t n) {
+  if (ty != tx)
+    f->blend(y, x, NULL, ty, tx, tx, n, 1.0f, 0.0f);
+  else if (y != x)
+    memmove(y, x, (size_t)attn_bytes_(ty, n));
+}
+
+/* What one worker mixes in: tokens of the neighbours with their ranks, and two rows. */
+typedef struct attn_mix_ {
+  uint64_t *token, *room;
+  float *x, *y;
+} attn_mix_;
+
+ATTN_FUNC_ int64_t attn_mix_cut_(attn_mix_ *m, char *memory, int64_t k) {
+  const int64_t pairs = attn_piece_(attn_mul_(2, k), 8), row = attn_piece_(k, 4);
+  if (m) {
+    m->token = (uint64_t *)(void *)memory, m->room = m->token + k;
+    m->x = (float *)(void *)(memory + pairs), m->y = (float *)(void *)(memory + pairs + row);
+  }
+  return attn_add_(pairs, attn_mul_(2, row));
+}
+
+/* One row. Neighbours of one token are a group; x becomes exp of what each lies behind the nearest
+ * of its group, then y of the group: its log-probability under the neighbours. */
+ATTN_FUNC_ void attn_knn_mix_(void *job, int worker, int64_t row) {
+  const attn_knn_job_ *a = (const attn_knn_job_ *)job;
+  const attn_table_ *f = a->plan.table;
+  const int64_t n = a->most;
+  const float *d = a->distance + row * a->k;
+  const int32_t *index = a->index + row * a->k;
+  const double t = (double)a->temperature;
+  char *y = attn_at_(&a->log_p, 0, 0, row);
+  const char *lm = attn_at_(&a->log_lm, 0, 0, row);
+  const attn_dtype ty = a->log_p.dtype, tx = a->log_lm.dtype;
+  const double near = (attn_log2_(a->lambda * 18446744073709551616.0f) - 64.0) * ATTN_LN2_;
+  const double far = a->lambda < 1.0f ? attn_log2_(1.0f - a->lambda) * ATTN_LN2_ : -HUGE_VAL;
+  attn_mix_ m;
+  int64_t groups = 0;
+  attn_mix_cut_(&m, a->memory + worker * a->each, n);
+
+  /* the sum over all neighbours, as a logarithm beside the nearest */
+  double sum = 0.0;
+  for (int64_t i = 0; i < n; i++) m.x[i] = (float)(-attn_apart_(d[i], d[0]) / t);
+  f->exp(m.x, m.x, n);
+  for (int64_t i = 0; i < n; i++) sum += (double)m.x[i];
+  const double all = attn_log2_((float)sum) * ATTN_LN2_;
+
+  /* groups, nearest first within each */
+  for (int64_t i = 0; i < n; i++)
+    m.token[i] = (uint64_t)(uint32_t)a->values[index[i]] << 32 | (uint32_t) ~(uint32_t)i;
+  attn_sort_(m.token, n, m.room);
+  for (int64_t i = 0, best = 0; i < n; i++) {
+    const int64_t rank = attn_candidate_index_(m.token[i]);
+    if (i == 0 || m.token[i] >> 32 != m.token[i - 1] >> 32) best = rank;
+    m.x[i] = (float)(-attn_apart_(d[rank], d[best]) / t);
+  }
+  f->exp(m.x, m.x, n);
+  for (int64_t i = 0; i < n;) {
+    const uint64_t token = m.token[i] >> 32;
+    const int64_t best = attn_candidate_index_(m.token[i]);
+    double part = 0.0;
+    for (; i < n && m.token[i] >> 32 == token; i++) part += (double)m.x[i];
+    if (a->target && token != (uint32_t)a->target[row]) continue;
+    m.y[groups] =
+        (float)(attn_log2_((float)part) * ATTN_LN2_ - attn_apart_(d[best], d[0]) / t - all);
+    m.room[groups++] = token;
+  }
+  /* joined with the model's own */
+  for (int64_t g = 0; g < groups; g++) {
+    const double p = near + (double)m.y[g];
+    const double own = (double)attn_number_(lm, a->target ? 0 : (int64_t)m.room[g], tx, NULL) + far;
+    m.x[g] = p == own ? 0.0f : (float)(p < own ? p - own : own - p);
+  }
+  f->exp(m.x, m.x, groups);
+  for (int64_t g = 0; g < groups; g++) {
+    const double own = (double)attn_number_(lm, a->target ? 0 : (int64_t)m.room[g], tx, NULL) + far;
+    m.y[g] = (float)attn_log_join_(near + (double)m.y[g], own, m.x[g]);
+  }
+  attn_row_add_(f, y, ty, lm, tx, a->log_p.dim, (float)far);
+  for (int64_t g = 0; g < groups; g++)
+    attn_row_copy_(f, y + attn_bytes_(ty, a->target ? 0 : (int64_t)m.room[g]), ty,
+                   (const char *)&m.y[g], ATTN_F32, 1);
+}
+
+ATTN_FUNC_ void attn_knn_same_(void *job, int worker, int64_t row) {
+  const attn_knn_job_ *a = (const attn_knn_job_ *)job;
+  (void)worker;
+  attn_row_copy_(a->plan.table, attn_at_(&a->log_p, 0, 0, row), a->log_p.dtype,
+                 attn_at_(&a->log_lm, 0, 0, row), a->log_lm.dtype, a->log_p.dim);
+}
+
+/* ---- the calls ------------------------------------------------------------------------------*/
+
+/* The rules of a search. */
+ATTN_FUNC_ int attn_knn_check_(attn_error_ *e, attn_knn_job_ *a, const attn_knn_params *p,
+                               attn_operand_ op[2]) {
+  static const attn_words_ w[] = {ATTN_WORDS_("q"), ATTN_WORDS_("keys")};
+  const int64_t any = ATTN_ANY_;
+  const attn_operand_ all[2] = {
+      {&a->q, &w[0], 0, 1, 1, any, any, "q must have batch 1 and one head", {0, 0}},
+      {&a->keys, &w[1], 0, 1, 1, any, a->q.dim, "keys must be [1, 1, N, q.dim]", {0, 0}}};
+  a->k = p ? p->k : 0, a->metric = p ? p->metric : ATTN_KNN_SQ_L2;
+  if (a->k == 0) a->k = 1024;
+  for (int i = 0; i < 2; i++) {
+    op[i] = all[i];
+    if (!attn_check_operand_(e, &op[i], 1)) return 0;
+  }
+  if (a->k < 1) return attn_reject_(e, ATTN_E_SHAPE, "params.k must not be negative");
+  if ((int)a->metric < 0 || (int)a->metric > (int)ATTN_KNN_IP)
+    return attn_reject_(e, ATTN_E_RANGE, "params.metric must be one of attn_knn_metric");
+  if (a->keys.len > INT32_MAX)
+    return attn_reject_(e, ATTN_E_OVERFLOW, "keys.len must be below 2^31");
+  if (a->q.len > INT64_MAX / 64 || a->k > INT64_MAX / 64)
+    return attn_reject_(e, ATTN_E_OVERFLOW, "q.len or params.k is too large");
+  a->most = a->k < a->keys.len ? a->k : a->keys.len;
+  return 1;
+}
+
+ATTN_FUNC_ int attn_knn_search_steps_(attn_stage_ *s, void *job) {
+  return attn_knn_find_(s, (attn_knn_job_ *)job);
+}
+
+ATTN_FUNC_ attn_status attn_knn_search_call_(attn_knn_job_ *a, const attn_knn_params *params,
+                                             attn_ctx *ctx, size_t *bytes) {
+  attn_error_ e = {ATTN_OK, NULL};
+  const attn_table_ *table;
+  attn_operand_ op[2];
+  attn_span_ out[2], work;
+  int workers;
+  if (!attn_check_ctx_(&e, ctx, &table, &workers) || !attn_knn_check_(&e, a, params, op) ||
+      !attn_check_array_(&e, a->index, attn_mul_(a->q.len, a->k), 4,
+                         "index must be aligned to its elements", &out[0]) ||
+      !attn_check_array_(&e, a->distance, attn_mul_(a->q.len, a->k), 4,
+                         "distance must be aligned to its elements", &out[1]) ||
+      !attn_check_workspace_(&e, ctx, &work))
+    return attn_end_(bytes ? NULL : ctx, &e);
+  for (int x = 0; x < 2; x++)
+    if (attn_overlap_(out[x], op[0].span) || attn_overlap_(out[x], op[1].span) ||
+        attn_overlap_(out[0], out[1]))
+      attn_reject_(&e, ATTN_E_OVERLAP,
+                   "index and distance must share memory with nothing, nor with each other");
+  if (attn_overlap_(work, out[0]) || attn_overlap_(work, out[1]) ||
+      attn_overlap_(work, op[0].span) || attn_overlap_(work, op[1].span))
+    attn_reject_(&e, ATTN_E_OVERLAP, "ctx.workspace must not share memory with an argument");
+  if (e.status == ATTN_OK && a->q.len == 0) {
+    if (!bytes) attn_report_(ctx, table, 1, "no-op", "no queries");
+  } else if (e.status == ATTN_OK) {
+    attn_stage_ s = attn_stage_open_(&e, table, workers, ctx, bytes != NULL);
+    attn_stage_call_(&s, ctx, attn_knn_search_steps_, a, "exact search", bytes);
+  }
+  return attn_end_(bytes ? NULL : ctx, &e);
+}
+
+ATTN_PUB_ attn_status attn_knn_search(int32_t *index, float *distance, attn_tensor q,
+                                      attn_tensor keys, const attn_knn_params *params,
+                                      attn_ctx *ctx) {
+  attn_knn_job_ a;
+  memset(&a, 0, sizeof a);
+  a.index = index, a.distance = distance, a.q = q, a.keys = keys;
+  return attn_knn_search_call_(&a, params, ctx, NULL);
+}
+ATTN_PUB_ size_t attn_knn_search_workspace(int32_t *index, float *distance, attn_tensor q,
+                                           attn_tensor keys, const attn_knn_params *params,
+                                           const attn_ctx *ctx) {
+  attn_knn_job_ a;
+  attn_ctx plain = attn_before_workspace_(ctx);
+  size_t bytes = 0;
+  memset(&a, 0, sizeof a);
+  a.index = index, a.distance = distance, a.q = q, a.keys = keys;
+  attn_knn_search_call_(&a, params, &plain, &bytes);
+  return bytes;
+}
+
+/* Every rule of attn_knn_lm; data = 0: without those that read arrays. */
+ATTN_FUNC_ int attn_knn_lm_check_(attn_error_ *e, attn_knn_job_ *a, const attn_knn_lm_params *p,
+                                  const attn_ctx *ctx, int data) {
+  static const attn_words_ w[] = {ATTN_WORDS_("log_p"), ATTN_WORDS_("log_lm")};
+  attn_operand_ op[4];
+  attn_span_ more[2];
+  const int64_t any = ATTN_ANY_;
+  attn_knn_lm_params zero;
+  memset(&zero, 0, sizeof zero);
+  if (!p) p = &zero;
+  if (!attn_knn_check_(e, a, &p->knn, op)) return 0;
+  a->lambda = p->lambda, a->temperature = p->temperature, a->target = p->target;
+  if (a->lambda == 0.0f) a->lambda = attn_to_bits_(p->lambda) ? 0.0f : 0.25f;
+  if (a->temperature == 0.0f) a->temperature = 1.0f;
+  if (!(a->lambda >= 0.0f && a->lambda <= 1.0f))
+    return attn_reject_(e, ATTN_E_VALUE, "params.lambda must lie in 0..1");
+  if (!(a->temperature > 0.0f && a->temperature < INFINITY))
+    return attn_reject_(e, ATTN_E_VALUE, "params.temperature must be positive and finite");
+  const int64_t v = a->target ? 1 : any;
+  const attn_operand_ lm = {
+      &a->log_lm, &w[1], 0, 1, 1, a->q.len, v, "log_lm must be [1, 1, q.len, V], with target 1",
+      {0, 0}};
+  op[3] = lm;
+  if (!attn_check_operand_(e, &op[3], 1)) return 0;
+  const attn_operand_ out = {
+      &a->log_p, &w[0],    ATTN_OUT_,     1,
+      1,         a->q.len, a->log_lm.dim, "log_p must have the shape of log_lm",
+      {0, 0}};
+  op[2] = out;
+  if (!attn_check_operand_(e, &op[2], 1)) return 0;
+  a->vocabulary = a->target ? p->vocabulary : a->log_lm.dim;
+  if (a->target && p->vocabulary < 1)
+    return attn_reject_(e, ATTN_E_RANGE, "params.vocabulary must be positive with params.target");
+  if (!a->target && p->vocabulary != 0 && p->vocabulary != a->log_lm.dim)
+    return attn_reject_(e, ATTN_E_RANGE, "params.vocabulary must be 0 or log_lm.dim");
+  if (!a->values && a->keys.len > 0) return attn_reject_(e, ATTN_E_NULL, "values must not be null");
+  if (!attn_check_array_(e, a->values, a->keys.len, 4, "values must be aligned to its elements",
+                         &more[0]) ||
+      !attn_check_array_(e, a->target, a->q.len, 4, "params.target must be aligned to its elements",
+                         &more[1]))
+    return 0;
+  const attn_span_ own = op[3].span;
+  if (attn_same_view_(&a->log_p, &a->log_lm)) op[3].span.hi = op[3].span.lo;
+  if (!attn_check_apart_(e, ctx, op, 4, more, 2)) return 0;
+  op[3].span = own;
+  for (int64_t i = 0; data && i < a->keys.len; i++)
+    if (a->values[i] < 0 || a->values[i] >= a->vocabulary)
+      return attn_reject_(e, ATTN_E_INDEX, "values must lie in 0..V-1");
+  for (int64_t i = 0; data && a->target && i < a->q.len; i++)
+    if (a->target[i] < 0 || a->target[i] >= a->vocabulary)
+      return attn_reject_(e, ATTN_E_INDEX, "params.target must lie in 0..V-1");
+  return 1;
+}
+
+ATTN_FUNC_ int attn_knn_lm_steps_(attn_stage_ *s, void *job) {
+  attn_knn_job_ *a = (attn_knn_job_ *)job;
+  a->plan.table = s->table;
+  if (a->lambda == 0.0f || a->most == 0)
+    return attn_stage_for_(s, a->q.len, attn_knn_same_, a, 0, NULL);
+  a->index = (int32_t *)attn_stage_take_(s, attn_mul_(a->q.len, a->k), 4);
+  a->distance = (float *)attn_stage_take_(s, attn_mul_(a->q.len, a->k), 4);
+  if (!attn_knn_find_(s, a)) return 0;
+  a->each = attn_mix_cut_(NULL, NULL, a->most);
+  return attn_stage_for_(s, a->q.len, attn_knn_mix_, a, a->each, &a->memory);
+}
+
+ATTN_FUNC_ attn_status attn_knn_lm_call_(attn_knn_job_ *a, const attn_knn_lm_params *params,
+                                         attn_ctx *ctx, size_t *bytes) {
+  attn_error_ e = {ATTN_OK, NULL};
+  const attn_table_ *table;
+  int workers;
+  if (attn_check_ctx_(&e, ctx, &table, &workers) &&
+      attn_knn_lm_check_(&e, a, params, ctx, bytes == NULL)) {
+    attn_stage_ s = attn_stage_open_(&e, table, workers, ctx, bytes != NULL);
+    if (a->q.len > 0)
+      attn_stage_call_(&s, ctx, attn_knn_lm_steps_, a, "exact search, mixture", bytes);
+    else if (!bytes)
+      attn_report_(ctx, table, 1, "no-op", "no queries");
+  }
+  return attn_end_(bytes ? NULL : ctx, &e);
+}
+
+ATTN_FUNC_ attn_knn_job_ attn_knn_lm_job_(attn_tensor log_p, attn_tensor log_lm, attn_tensor q,
+                                          attn_tensor keys, const int32_t *values) {
+  attn_knn_job_ a;
+  memset(&a, 0, sizeof a);
+  a.log_p = log_p, a.log_lm = log_lm, a.q = q, a.keys = keys, a.values = values;
+  return a;
+}
+
+ATTN_PUB_ attn_status attn_knn_lm(attn_tensor log_p, attn_tensor log_lm, attn_tensor q,
+                                  attn_tensor keys, const int32_t *values,
+                                  const attn_knn_lm_params *params, attn_ctx *ctx) {
+  attn_knn_job_ a = attn_knn_lm_job_(log_p, log_lm, q, keys, values);
+  return attn_knn_lm_call_(&a, params, ctx, NULL);
+}
+ATTN_PUB_ size_t attn_knn_lm_workspace(attn_tensor log_p, attn_tensor log_lm, attn_tensor q,
+                                       attn_tensor keys, const int32_t *values,
+                                       const attn_knn_lm_params *params, const attn_ctx *ctx) {
+  attn_knn_job_ a = attn_knn_lm_job_(log_p, log_lm, q, keys, values);
+  attn_ctx plain = attn_before_workspace_(ctx);
+  size_t bytes = 0;
+  attn_knn_lm_call_(&a, params, &plain, &bytes);
+  return bytes;
+}
+/* <<< attn/mechanisms/knn_lm.h */
+/* >>> attn/mechanisms/spalm.h */
+/* mechanisms/spalm.h owns SPALM: attention of hidden states over retrieved token vectors, the gate
+ * that mixes it in, and the output distribution. */
+
+typedef struct attn_spalm_job_ {
+  attn_tensor z, h, y, gate, emb, log_p;
+  const int32_t *index;
+  const uint8_t *valid;
+  const float *w_g;
+  double b_g, scale;
+  int64_t k;
+  const attn_table_ *table;
+  char *memory;
+  int64_t each;
+} attn_spalm_job_;
+
+/* What one worker works in. */
+typedef struct attn_spalm_room_ {
+  float *z;      /* [tile][d] */
+  float *h, *m;  /* [d] */
+  float *x;      /* [k] scores, then weights */
+  int32_t *pick; /* [k] */
+  float *zt, *s; /* [d][tile], [block][tile] */
+  float *wide;   /* [block][d] converted embeddings */
+} attn_spalm_room_;
+
+ATTN_FUNC_ int64_t attn_spalm_cut_(const attn_spalm_job_ *a, attn_spalm_room_ *w, char *memory) {
+  const int64_t d = a->h.dim, emb = a->emb.data != NULL;
+  const int64_t size[8] = {
+      attn_piece_(attn_mul_(d, ATTN_TILE_), 4),
+      attn_piece_(d, 4),
+      attn_piece_(d, 4),
+      attn_piece_(a->k, 4),
+      attn_piece_(a->k, 4),
+      emb ? attn_piece_(attn_mul_(d, ATTN_TILE_), 4) : 0,
+      emb ? attn_piece_(ATTN_BLOCK_ * ATTN_TILE_, 4) : 0,
+      emb && a->emb.dtype != ATTN_F32 ? attn_piece_(attn_mul_(d, ATTN_BLOCK_), 4) : 0};
+  void *at[8];
+  int64_t total = 0;
+  for (int i = 0; i < 8; i++) {
+    at[i] = memory ? memory + total : NULL;
+    total = attn_add_(total, size[i]);
+  }
+  if (w) {
+    w->z = (float *)at[0], w->h = (float *)at[1], w->m = (float *)at[2], w->x = (float *)at[3];
+    w->pick = (int32_t *)at[4], w->zt = (float *)at[5], w->s = (float *)at[6];
+    w->wide = (float *)at[7];
+  }
+  return total;
+}
+
+/* Turns n scores, times scale in log2 units, into weights; returns the log2 of their sum. A NaN makes
+ * all of them NaN, and so does a best score that is infinite. */
+ATTN_FUNC_ double attn_row_weights_(const attn_table_ *f, float *x, int64_t n, double scale) {
+  float top = -INFINITY;
+  double sum = 0.0;
+  for (int64_t i = 0; i < n; i++) {
+    x[i] = (float)((double)x[i] * scale);
+    if (!(x[i] <= top)) top = x[i];
+  }
+  f->weights(x, x, n, top, 1.0f);
+  for (int64_t i = 0; i < n; i++) sum += (double)x[i];
+  const float over = (float)(1.0 / sum);
+  for (int64_t i = 0; i < n; i++) x[i] *= over;
+  return sum == sum ? (double)top + attn_log2_((float)sum) : sum;
+}
+
+/* 1 / (1 + exp(-x)), and one minus it to full precision */
+ATTN_FUNC_ void attn_sigmoid_(const attn_table_ *f, double x, float *g, float *rest) {
+  float e = (float)(x > 0.0 ? -x : x);
+  f->exp(&e, &e, 1);
+  const double small = (double)e / (1.0 + (double)e), large = 1.0 / (1.0 + (double)e);
+  *g = (float)(x > 0.0 ? large : small), *rest = (float)(x > 0.0 ? small : large);
+}
+
+/* z of one position, into a row of the tile. */
+ATTN_FUNC_ void attn_spalm_row_(const attn_spalm_job_ *a, const attn_spalm_room_ *w, int64_t t,
+                                float *z) {
+  const attn_table_ *f = a->table;
+  const int64_t d = a->h.dim;
+  int64_t n = 0;
+  float g = 1.0f, rest = 0.0f;
+  f->widen(w->h, attn_at_(&a->h, 0, 0, t), 0, NULL, 1, d, a->h.dtype, NULL);
+  for (int64_t i = 0; i < a->k; i++) {
+    const int32_t row = a->index ? a->index[t * a->k + i] : (int32_t)i;
+    if (row >= 0 && (!a->valid || a->valid[t * a->k + i])) w->pick[n++] = row;
+  }
+  if (n == 0) {
+    memcpy(z, w->h, (size_t)d * sizeof *z);
+  } else {
+    const char *rows = attn_at_(&a->y, 0, a->index ? 0 : t, 0);
+    double x = a->b_g;
+    for (int64_t c = 0; a->w_g && c < d; c++) x += (double)a->w_g[c] * (double)w->h[c];
+    attn_sigmoid_(f, x, &g, &rest);
+    f->dots(w->x, w->h, rows, a->y.stride_len, w->pick, n, d, a->y.dtype, 0);
+    attn_row_weights_(f, w->x, n, a->scale * ATTN_LOG2E_);
+    memset(w->m, 0, (size_t)d * sizeof *w->m);
+    f->axpys(w->m, w->x, rows, a->y.stride_len, w->pick, n, d, a->y.dtype, 1.0f, 0);
+    f->blend(z, w->m, w->h, ATTN_F32, ATTN_F32, ATTN_F32, d, rest, g);
+  }
+  if (a->gate.data) memcpy(attn_at_(&a->gate, 0, 0, t), &g, sizeof g);
+}
+
+/* log softmax(z emb^T) of the n rows of a tile: the logits go out with the first pass over the
+ * vocabulary, and are shifted when their sum is known. */
+ATTN_FUNC_ void attn_spalm_words_(const attn_spalm_job_ *a, const attn_spalm_room_ *w,
+                                  int64_t first, int n) {
+  const attn_table_ *f = a->table;
+  const int groups = (n + ATTN_GROUP_ - 1) / ATTN_GROUP_;
+  const void *in[ATTN_TILE_];
+  void *out[ATTN_TILE_];
+  float m[ATTN_TILE_], l[ATTN_TILE_], alpha[ATTN_TILE_], top[ATTN_TILE_], unit[ATTN_TILE_];
+  for (int r = 0; r < n; r++) in[r] = w->z + r * a->h.dim;
+  for (int r = 0; r < ATTN_TILE_; r++) m[r] = -INFINITY, l[r] = 0.0f, unit[r] = (float)ATTN_LOG2E_;
+  f->pack(w->zt, in, n, a->h.dim, ATTN_F32, 1.0f, FLT_MIN);
+  for (int64_t v = 0; v < a->emb.len; v += ATTN_BLOCK_) {
+    const int64_t count = a->emb.len - v < ATTN_BLOCK_ ? a->emb.len - v : ATTN_BLOCK_;
+    const char *at = attn_at_(&a->emb, 0, 0, v);
+    const float *rows = (const float *)(const void *)at;
+    int64_t stride = a->emb.stride_len;
+    if (a->emb.dtype != ATTN_F32) {
+      f->widen(w->wide, at, stride, NULL, count, a->h.dim, a->emb.dtype, NULL);
+      rows = w->wide, stride = a->h.dim;
+    }
+    for (int r = 0; r < ATTN_TILE_; r++) top[r] = -INFINITY;
+    f->score_block(w->s, w->zt, rows, stride, count, a->h.dim, 0, groups, top);
+    for (int r = 0; r < n; r++)
+      out[r] = attn_at_(&a->log_p, 0, 0, first + r) + v * (int64_t)sizeof(float);
+    f->unpack(out, w->s, n, count, ATTN_F32, NULL);
+    f->scale_block(w->s, count, 0, groups, unit);
+    for (int r = 0; r < ATTN_TILE_; r++) top[r] *= unit[r];
+    f->softmax_block(w->s, count, 0, groups, m, l, alpha, top, NULL);
+  }
+  for (int r = 0; r < n; r++) {
+    char *row = attn_at_(&a->log_p, 0, 0, first + r);
+    const double lse = ((double)m[r] + attn_log2_(l[r])) * ATTN_LN2_;
+    const float shift = l[r] == l[r] ? (float)-lse : attn_from_bits_(0x7fc00000u);
+    attn_row_add_(f, row, ATTN_F32, row, ATTN_F32, a->log_p.dim, shift);
+  }
+}
+
+ATTN_FUNC_ void attn_spalm_item_(void *job, int worker, int64_t tile) {
+  const attn_spalm_job_ *a = (const attn_spalm_job_ *)job;
+  const int64_t first = tile * ATTN_TILE_, d = a->h.dim;
+  const int n = a->h.len - first < ATTN_TILE_ ? (int)(a->h.len - first) : ATTN_TILE_;
+  attn_spalm_room_ w;
+  attn_spalm_cut_(a, &w, a->memory + worker * a->each);
+  for (int r = 0; r < n; r++) {
+    float *z = w.z + r * d;
+    attn_spalm_row_(a, &w, first + r, z);
+    attn_row_copy_(a->table, attn_at_(&a->z, 0, 0, first + r), a->z.dtype, (const char *)z,
+                   ATTN_F32, d);
+  }
+  if (a->emb.data) attn_spalm_words_(a, &w, first, n);
+}
+
+/* Every rule of attn_spalm; data = 0: without those that read arrays. */
+ATTN_FUNC_ int attn_spalm_check_(attn_error_ *e, attn_spalm_job_ *a, const attn_spalm_params *p,
+                                 const attn_ctx *ctx, int data) {
+  static const attn_words_ w[] = {ATTN_WORDS_("h"),           ATTN_WORDS_("y"),
+                                  ATTN_WORDS_("params.emb"),  ATTN_WORDS_("z"),
+                                  ATTN_WORDS_("params.gate"), ATTN_WORDS_("params.log_p")};
+  enum { H, Y, EMB, Z, GATE, LOG_P, COUNT };
+  const int64_t any = ATTN_ANY_;
+  attn_spalm_params zero;
+  attn_span_ more[3];
+  memset(&zero, 0, sizeof zero);
+  if (!p) p = &zero;
+  a->index = p->index, a->valid = p->valid, a->w_g = p->w_g;
+  a->gate = p->gate, a->emb = p->emb, a->log_p = p->log_p;
+  const int64_t n = a->h.len, d = a->h.dim;
+  attn_operand_ op[COUNT] = {
+      {&a->h, &w[H], 0, 1, 1, any, any, "h must have batch 1 and one head", {0, 0}},
+      {&a->y,
+       &w[Y],
+       0,
+       1,
+       a->index ? 1 : n,
+       any,
+       d,
+       "y must be [1, h.len, k, h.dim], with params.index [1, 1, R, h.dim]",
+       {0, 0}},
+      {&a->emb,
+       &w[EMB],
+       ATTN_OPTIONAL_,
+       1,
+       1,
+       any,
+       d,
+       "params.emb must be [1, 1, V, h.dim]",
+       {0, 0}},
+      {&a->z, &w[Z], ATTN_OUT_, 1, 1, n, d, "z must have the shape of h", {0, 0}},
+      {&a->gate,
+       &w[GATE],
+       ATTN_OUT_ | ATTN_OPTIONAL_ | ATTN_IS_F32_,
+       1,
+       1,
+       n,
+       1,
+       "params.gate must be f32 [1, 1, h.len, 1]",
+       {0, 0}},
+      {&a->log_p,
+       &w[LOG_P],
+       ATTN_OUT_ | ATTN_OPTIONAL_ | ATTN_IS_F32_,
+       1,
+       1,
+       n,
+       any,
+       "params.log_p must be f32 [1, 1, h.len, V]",
+       {0, 0}}};
+  for (int i = 0; i < COUNT; i++)
+    if (!attn_check_operand_(e, &op[i], 1)) return 0;
+  a->k = a->index ? (p->k ? p->k : 4) : a->y.len;
+  if (p->k < 0) return attn_reject_(e, ATTN_E_SHAPE, "params.k must not be negative");
+  if (!a->index && p->k && p->k != a->y.len)
+    return attn_reject_(e, ATTN_E_SHAPE, "params.k must be 0 or y.len without params.index");
+  if (a->k > INT32_MAX || a->y.len > INT32_MAX)
+    return attn_reject_(e, ATTN_E_OVERFLOW, "params.k and y.len must be below 2^31");
+  if ((a->emb.data != NULL) != (a->log_p.data != NULL))
+    return attn_reject_(e, ATTN_E_SHAPE, "params.emb and params.log_p go together");
+  if (a->emb.data && (a->emb.len != a->log_p.dim || a->emb.len < 1))
+    return attn_reject_(e, ATTN_E_SHAPE, "params.log_p must be [1, 1, h.len, emb.len]");
+  if (!(p->b_g - p->b_g == 0.0f)) return attn_reject_(e, ATTN_E_VALUE, "params.b_g must be finite");
+  if (!attn_check_scale_(e, p->scale)) return 0;
+  a->b_g = (double)p->b_g, a->scale = (double)p->scale;
+  if (p->scale == 0.0f && !attn_to_bits_(p->scale)) a->scale = 1.0;
+  const int64_t cells = attn_mul_(n, a->k);
+  if (!attn_check_array_(e, a->index, cells, 4, "params.index must be aligned to its elements",
+                         &more[0]) ||
+      !attn_check_array_(e, a->valid, cells, 1, "", &more[1]) ||
+      !attn_check_array_(e, a->w_g, d, 4, "params.w_g must be aligned to its elements", &more[2]) ||
+      !attn_check_apart_(e, ctx, op, COUNT, more, 3))
+    return 0;
+  for (int64_t i = 0; data && a->index && i < cells; i++)
+    if (a->index[i] < -1 || a->index[i] >= a->y.len)
+      return attn_reject_(e, ATTN_E_INDEX, "params.index must lie in -1..y.len-1");
+  return 1;
+}
+
+ATTN_FUNC_ int attn_spalm_steps_(attn_stage_ *s, void *job) {
+  attn_spalm_job_ *a = (attn_spalm_job_ *)job;
+  const int64_t tiles = a->h.len / ATTN_TILE_ + (a->h.len % ATTN_TILE_ != 0);
+  a->table = s->table;
+  a->each = attn_spalm_cut_(a, NULL, NULL);
+  if (s->run) s->pairs += a->h.len * (a->k + a->emb.len * (a->emb.data != NULL));
+  return attn_stage_for_(s, tiles, attn_spalm_item_, a, a->each, &a->memory);
+}
+
+ATTN_FUNC_ attn_status attn_spalm_call_(attn_spalm_job_ *a, const attn_spalm_params *params,
+                                        attn_ctx *ctx, size_t *bytes) {
+  attn_error_ e = {ATTN_OK, NULL};
+  const attn_table_ *table;
+  int workers;
+  if (attn_check_ctx_(&e, ctx, &table, &workers) &&
+      attn_spalm_check_(&e, a, params, ctx, bytes == NULL)) {
+    attn_stage_ s = attn_stage_open_(&e, table, workers, ctx, bytes != NULL);
+    if (a->h.len > 0)
+      attn_stage_call_(&s, ctx, attn_spalm_steps_, a, "gathered rows, gate", bytes);
+    else if (!bytes)
+      attn_report_(ctx, table, 1, "no-op", "no positions");
+  }
+  return attn_end_(bytes ? NULL : ctx, &e);
+}
+
+ATTN_PUB_ attn_status attn_spalm(attn_tensor z, attn_tensor h, attn_tensor y,
+                                 const attn_spalm_params *params, attn_ctx *ctx) {
+  attn_spalm_job_ a;
+  memset(&a, 0, sizeof a);
+  a.z = z, a.h = h, a.y = y;
+  return attn_spalm_call_(&a, params, ctx, NULL);
+}
+ATTN_PUB_ size_t attn_spalm_workspace(attn_tensor z, attn_tensor h, attn_tensor y,
+                                      const attn_spalm_params *params, const attn_ctx *ctx) {
+  attn_spalm_job_ a;
+  attn_ctx plain = attn_before_workspace_(ctx);
+  size_t bytes = 0;
+  memset(&a, 0, sizeof a);
+  a.z = z, a.h = h, a.y = y;
+  attn_spalm_call_(&a, params, &plain, &bytes);
+  return bytes;
+}
+/* <<< attn/mechanisms/spalm.h */
+/* >>> attn/mechanisms/memorizing.h */
+/* mechanisms/memorizing.h owns the Memorizing Transformer: its memory, a ring of keys and values, and
+ * attention over the best few of them beside the local one. */
+
+typedef struct attn_memorizing_job_ {
+  attn_tensor o, q, k, v;
+  attn_recall mem;
+  attn_memorizing_params p;
+  int alone; /* 1: the segment only joins the memory */
+  const attn_table_ *table;
+  attn_tensor near, lse, far_q; /* local attention; queries of the search */
+  attn_topk_ plan;
+  int64_t group, tiles;
+  char *memory;
+  int64_t each;
+} attn_memorizing_job_;
+
+/* ---- rows -----------------------------------------------------------------------------------*/
+
+/* y = x in f32, normalised or not, times size. */
+ATTN_FUNC_ void attn_unit_row_(const attn_table_ *f, float *y, const char *x, attn_dtype type,
+                               int64_t dim, int unit, float size) {
+  float sum = 0.0f;
+  f->widen(y, x, 0, NULL, 1, dim, type, NULL);
+  if (unit) f->squares(&sum, NULL, y, 0, NULL, 1, dim);
+  if (unit) size = (float)((double)size / sqrt((double)sum + 1e-6));
+  if (size != 1.0f) f->blend(y, y, NULL, ATTN_F32, ATTN_F32, ATTN_F32, dim, size, 0.0f);
+}
+
+typedef struct attn_unit_ {
+  const attn_table_ *table;
+  attn_tensor y, x; /* y f32 */
+  int unit;
+  const float *size; /* of each head, its absolute value; null = 1 */
+} attn_unit_;
+
+ATTN_FUNC_ void attn_unit_item_(void *job, int worker, int64_t index) {
+  const attn_unit_ *a = (const attn_unit_ *)job;
+  const int64_t b = index / a->x.heads, h = index % a->x.heads;
+  (void)worker;
+  for (int64_t i = 0; i < a->x.len; i++)
+    attn_unit_row_(a->table, (float *)(void *)attn_at_(&a->y, b, h, i), attn_at_(&a->x, b, h, i),
+                   a->x.dtype, a->x.dim, a->unit, a->size ? fabsf(a->size[h]) : 1.0f);
+}
+
+ATTN_FUNC_ int attn_stage_unit_(attn_stage_ *s, attn_tensor y, attn_tensor x, int unit,
+                                const float *size) {
+  attn_unit_ a = {s->table, y, x, unit, size};
+  return attn_stage_for_(s, x.len > 0 ? attn_mul_(x.batch, x.heads) : 0, attn_unit_item_, &a, 0,
+                         NULL);
+}
+
+/* [xl; x] in f32; x itself when there is nothing to do. */
+ATTN_FUNC_ int attn_memorizing_local_(attn_stage_ *s, attn_tensor *all, attn_tensor x,
+                                      attn_tensor xl, int unit) {
+  const int64_t m = xl.data ? xl.len : 0;
+  *all = x;
+  if (!unit && m == 0) return 1;
+  *all = attn_stage_tensor_(s, x.batch, x.heads, attn_add_(m, x.len), x.dim);
+  return (m == 0 || attn_stage_unit_(s, attn_stage_rows_(*all, 0, m), xl, unit, NULL)) &&
+         attn_stage_unit_(s, attn_stage_rows_(*all, m, x.len), x, unit, NULL);
+}
+
+/* ---- the memory -----------------------------------------------------------------------------*/
+
+/* Row of entry j. */
+ATTN_FUNC_ int64_t attn_recall_row_(const attn_recall *m, int64_t j) {
+  const int64_t at = m->first + j;
+  return at < m->k.len ? at : (at - m->k.len) % m->k.len;
+}
+
+/* The last rows of one head of k or v become entries len, len + 1, .. */
+ATTN_FUNC_ void attn_recall_put_(void *job, int worker, int64_t index) {
+  const attn_memorizing_job_ *a = (const attn_memorizing_job_ *)job;
+  const int64_t heads = a->k.heads + a->v.heads, b = index / heads, x = index % heads;
+  const int is_k = x < a->k.heads, unit = is_k ? !a->p.raw : a->p.normalise_v;
+  const int64_t h = is_k ? x : x - a->k.heads;
+  const attn_tensor *from = is_k ? &a->k : &a->v, *to = is_k ? &a->mem.k : &a->mem.v;
+  float *row = (float *)(void *)(a->memory + worker * a->each);
+  const int64_t n = from->len < to->len ? from->len : to->len;
+  for (int64_t i = 0; i < n; i++) {
+    attn_unit_row_(a->table, row, attn_at_(from, b, h, from->len - n + i), from->dtype, from->dim,
+                   unit, 1.0f);
+    attn_row_copy_(a->table, attn_at_(to, b, h, attn_recall_row_(&a->mem, a->mem.len + i)),
+                   to->dtype, (const char *)row, ATTN_F32, to->dim);
+  }
+}
+
+ATTN_FUNC_ int attn_recall_join_(attn_stage_ *s, attn_memorizing_job_ *a) {
+  const int64_t dim = a->k.dim > a->v.dim ? a->k.dim : a->v.dim;
+  const int64_t cap = a->mem.k.len, n = a->k.len < cap ? a->k.len : cap;
+  a->each = attn_piece_(dim, 4);
+  if (!attn_stage_for_(s, attn_mul_(a->k.batch, a->k.heads + a->v.heads), attn_recall_put_, a,
+                       a->each, &a->memory))
+    return 0;
+  if (!s->run) return 1;
+  const int64_t over = a->mem.len + n - cap;
+  if (over > 0) a->mem.first = attn_recall_row_(&a->mem, over);
+  a->mem.len = over > 0 ? cap : a->mem.len + n;
+  return 1;
+}
+
+/* ---- the search -----------------------------------------------------------------------------*/
+
+/* What a score is multiplied by. */
+ATTN_FUNC_ double attn_memorizing_scale_(const attn_memorizing_job_ *a, int64_t h) {
+  if (a->p.raw) return 1.0 / sqrt((double)a->q.dim);
+  return a->p.tau ? fabs((double)a->p.tau[h]) : 1.0;
+}
+
+/* Row r of the tile: its entries are weighed and summed, the sum joins the local attention. */
+ATTN_FUNC_ void attn_memorizing_row_(const attn_memorizing_job_ *a, attn_topk_ *t, int r,
+                                     char *memory, int64_t b, int64_t h, int64_t i) {
+  const attn_table_ *f = a->table;
+  const int64_t dv = a->v.dim, hv = h / (a->q.heads / a->v.heads);
+  float *x = (float *)(void *)memory;
+  int32_t *pick = (int32_t *)(void *)(memory + attn_piece_(a->plan.k, 4));
+  float *far = (float *)(void *)(memory + 2 * attn_piece_(a->plan.k, 4));
+  char *o = attn_at_(&a->o, b, h, i);
+  const char *near = attn_at_(&a->near, b, h, i);
+  int64_t n = 0;
+  double lse = 0.0;
+  if (a->mem.len > 0) {
+    const uint64_t *list = attn_topk_list_(t, r, &n);
+    for (int64_t e = 0; e < n; e++) {
+      x[e] = attn_candidate_score_(list[e]);
+      pick[e] = (int32_t)attn_recall_row_(&a->mem, attn_candidate_index_(list[e]));
+    }
+    lse = attn_row_weights_(f, x, n, attn_memorizing_scale_(a, h) * ATTN_LOG2E_) * ATTN_LN2_;
+    memset(far, 0, (size_t)dv * sizeof *far);
+    f->axpys(far, x, attn_at_(&a->mem.v, b, hv, 0), a->mem.v.stride_len, pick, n, dv,
+             a->mem.v.dtype, 1.0f, ATTN_AHEAD_);
+  }
+  if (!a->p.joint) {
+    float g, rest;
+    attn_sigmoid_(f, a->p.b_g ? (double)a->p.b_g[h] : 0.0, &g, &rest);
+    f->blend(o, n > 0 ? far : NULL, near, a->o.dtype, ATTN_F32, a->near.dtype, dv, g, rest);
+    return;
+  }
+  attn_merge_job_ m;
+  float l[2], e[2];
+  memset(&m, 0, sizeof m);
+  m.table = f, m.o = a->o, m.o1 = a->near, m.o2.dtype = ATTN_F32;
+  memcpy(&l[0], attn_at_(&a->lse, b, h, i), 4);
+  l[1] = (float)lse;
+  const float top = l[0] > l[1] ? l[0] : l[1];
+  e[0] = l[0] - top, e[1] = l[1] - top;
+  f->exp(e, e, 2);
+  attn_merge_row_(&m, o, near, far, l, e);
+}
+
+/* 64 rows of the heads that share a memory. */
+ATTN_FUNC_ void attn_memorizing_item_(void *job, int worker, int64_t index) {
+  const attn_memorizing_job_ *a = (const attn_memorizing_job_ *)job;
+  const int64_t unit = index / a->tiles, b = unit / a->k.heads, hk = unit % a->k.heads;
+  const int64_t first = index % a->tiles * ATTN_TILE_, left = a->group * a->q.len - first;
+  const int n = left < ATTN_TILE_ ? (int)left : ATTN_TILE_;
+  char *memory = a->memory + worker * a->each;
+  attn_topk_ t = a->plan;
+  const attn_recall *m = &a->mem;
+  const void *rows[ATTN_TILE_] = {NULL};
+  int zero[ATTN_TILE_], zeros = 0;
+  for (int r = 0; r < n; r++) {
+    const int64_t i = (first + r) / a->group, h = hk * a->group + (first + r) % a->group;
+    rows[r] = attn_at_(&a->far_q, b, h, i);
+    zero[r] = attn_memorizing_scale_(a, h) == 0.0;
+    zeros += zero[r];
+  }
+  if (m->len > 0) {
+    const int64_t run = m->k.len - m->first < m->len ? m->k.len - m->first : m->len;
+    attn_topk_open_(&t, memory, rows, n, a->far_q.dtype, 1.0f);
+    for (int r = 0; zeros && r < n; r++) /* all scores are 0 */
+      for (int64_t c = 0; zero[r] && c < a->q.dim; c++) t.qt[c * ATTN_TILE_ + r] = 0.0f;
+    attn_topk_scan_(&t, attn_at_(&m->k, b, hk, m->first), m->k.stride_len, m->k.dtype, run, 0);
+    if (run < m->len)
+      attn_topk_scan_(&t, attn_at_(&m->k, b, hk, 0), m->k.stride_len, m->k.dtype, m->len - run,
+                      run);
+  }
+  for (int r = 0; r < n; r++)
+    attn_memorizing_row_(a, &t, r, memory + a->plan.bytes, b,
+                         hk * a->group + (first + r) % a->group, (first + r) / a->group);
+}
+
+/* ---- the calls ------------------------------------------------------------------------------*/
+
+ATTN_FUNC_ int attn_memorizing_steps_(attn_stage_ *s, void *job) {
+  attn_memorizing_job_ *a = (attn_memorizing_job_ *)job;
+  const attn_memorizing_params *p = &a->p;
+  const int64_t picks = attn_piece_(a->plan.k, 4), cells = attn_mul_(a->group, a->q.len);
+  attn_tensor q = a->q, k, v;
+  attn_sdpa_params local;
+  a->table = s->table;
+  if (a->alone) return attn_recall_join_(s, a);
+  a->near = attn_stage_part_(s, &a->o);
+  memset(&local, 0, sizeof local);
+  local.causal = 1;
+  if (p->joint) local.lse = a->lse = attn_stage_tensor_(s, q.batch, q.heads, q.len, 1);
+  a->far_q = q;
+  if (!p->raw) {
+    local.scale = 1.0f;
+    q = a->far_q = attn_stage_tensor_(s, q.batch, q.heads, q.len, q.dim);
+    if (!attn_stage_unit_(s, q, a->q, 1, NULL)) return 0;
+    if (p->tau) {
+      q = attn_stage_tensor_(s, q.batch, q.heads, q.len, q.dim);
+      if (!attn_stage_unit_(s, q, a->far_q, 0, p->tau)) return 0;
+    }
+  }
+  if (!attn_memorizing_local_(s, &k, a->k, p->xl_k, !p->raw) ||
+      !attn_memorizing_local_(s, &v, a->v, p->xl_v, p->normalise_v) ||
+      !attn_stage_sdpa_(s, a->near, q, k, v, &local))
+    return 0;
+  a->tiles = cells / ATTN_TILE_ + (cells % ATTN_TILE_ != 0);
+  a->each = attn_add_(a->plan.bytes, attn_add_(attn_mul_(2, picks), attn_piece_(a->v.dim, 4)));
+  if (s->run && a->mem.len == 0 && (p->joint || p->bypass_empty)) {
+    if (a->near.data != a->o.data) {
+      const attn_tensor *o = &a->o, *x = &a->near;
+      for (int64_t r = 0; r < o->batch * o->heads * o->len; r++) {
+        const int64_t b = r / o->len / o->heads, h = r / o->len % o->heads, i = r % o->len;
+        attn_row_copy_(s->table, attn_at_(o, b, h, i), o->dtype, attn_at_(x, b, h, i), x->dtype,
+                       o->dim);
+      }
+    }
+  } else {
+    if (s->run) s->pairs += a->q.batch * a->q.heads * a->q.len * a->mem.len;
+    if (!attn_stage_for_(s, attn_mul_(attn_mul_(a->q.batch, a->k.heads), a->tiles),
+                         attn_memorizing_item_, a, a->each, &a->memory))
+      return 0;
+  }
+  return attn_recall_join_(s, a);
+}
+
+/* Every rule of both calls; data = 0: without those that read arrays. */
+ATTN_FUNC_ int attn_memorizing_check_(attn_error_ *e, attn_memorizing_job_ *a,
+                                      const attn_table_ *table, const attn_recall *memory,
+                                      const attn_memorizing_params *params, const attn_ctx *ctx,
+                                      int data) {
+  static const attn_words_ w[] = {ATTN_WORDS_("q"),           ATTN_WORDS_("k"),
+                                  ATTN_WORDS_("v"),           ATTN_WORDS_("params.xl_k"),
+                                  ATTN_WORDS_("params.xl_v"), ATTN_WORDS_("o"),
+                                  ATTN_WORDS_("memory.k"),    ATTN_WORDS_("memory.v")};
+  enum { Q, K, V, XK, XV, O, MK, MV, COUNT };
+  const int64_t any = ATTN_ANY_;
+  attn_span_ more[2];
+  attn_memorizing_params *p = &a->p;
+  if (params) *p = *params;
+  if (!memory) return attn_reject_(e, ATTN_E_NULL, "memory must not be null");
+  a->mem = *memory;
+  if (a->alone) a->q = attn_view_(NULL, ATTN_F32, a->k.batch, a->k.heads, 0, a->k.dim);
+  const int64_t b = a->q.batch, h = a->q.heads;
+  const int role = a->alone ? ATTN_OPTIONAL_ : 0;
+  attn_operand_ op[COUNT] = {{&a->q, &w[Q], 0, any, any, any, any, "", {0, 0}},
+                             {&a->k,
+                              &w[K],
+                              0,
+                              b,
+                              ATTN_DIVIDES_,
+                              a->alone ? any : a->q.len,
+                              a->q.dim,
+                              "k must be [q.batch, Hk, q.len, q.dim], and Hk divide q.heads",
+                              {0, 0}},
+                             {&a->v,
+                              &w[V],
+                              0,
+                              b,
+                              a->alone ? any : (int64_t)ATTN_DIVIDES_,
+                              a->k.len,
+                              any,
+                              "v must be [q.batch, Hv, k.len, .], and Hv divide q.heads",
+                              {0, 0}},
+                             {&p->xl_k,
+                              &w[XK],
+                              ATTN_OPTIONAL_,
+                              b,
+                              a->k.heads,
+                              any,
+                              a->k.dim,
+                              "params.xl_k must be [q.batch, k.heads, M, q.dim]",
+                              {0, 0}},
+                             {&p->xl_v,
+                              &w[XV],
+                              ATTN_OPTIONAL_,
+                              b,
+                              a->v.heads,
+                              p->xl_k.len,
+                              a->v.dim,
+                              "params.xl_v must be [q.batch, v.heads, xl_k.len, v.dim]",
+                              {0, 0}},
+                             {&a->o,
+                              &w[O],
+                              ATTN_OUT_ | role,
+                              b,
+                              h,
+                              a->q.len,
+                              a->v.dim,
+                              "o must be [q.batch, q.heads, q.len, v.dim]",
+                              {0, 0}},
+                             {&a->mem.k,
+                              &w[MK],
+                              ATTN_OUT_,
+                              b,
+                              a->k.heads,
+                              any,
+                              a->k.dim,
+                              "memory.k must be [q.batch, k.heads, capacity, q.dim]",
+                              {0, 0}},
+                             {&a->mem.v,
+                              &w[MV],
+                              ATTN_OUT_,
+                              b,
+                              a->v.heads,
+                              memory->k.len,
+                              a->v.dim,
+                              "memory.v must be [q.batch, v.heads, capacity, v.dim]",
+                              {0, 0}}};
+  if (!a->alone && h < 1) return attn_reject_(e, ATTN_E_SHAPE, "q.heads must be at least 1");
+  if ((p->xl_k.data != NULL) != (p->xl_v.data != NULL))
+    return attn_reject_(e, ATTN_E_NULL, "params.xl_k and .xl_v go together");
+  for (int i = 0; i < COUNT; i++)
+    if (!attn_check_operand_(e, &op[i], h)) return 0;
+  const int64_t cap = a->mem.k.len;
+  if (cap < 1 || cap > INT32_MAX)
+    return attn_reject_(e, ATTN_E_SHAPE, "memory.k.len must lie in 1..2^31-1");
+  if (a->mem.len < 0 || a->mem.len > cap)
+    return attn_reject_(e, ATTN_E_RANGE, "memory.len must lie in 0..memory.k.len");
+  if (a->mem.first < 0 || a->mem.first >= cap)
+    return attn_reject_(e, ATTN_E_RANGE, "memory.first must lie in 0..memory.k.len-1");
+  if (p->topk < 0) return attn_reject_(e, ATTN_E_SHAPE, "params.topk must not be negative");
+  if (p->joint && (p->b_g || p->bypass_empty))
+    return attn_reject_(e, ATTN_E_RANGE, "params.joint has no b_g and no bypass_empty");
+  if (p->raw && p->tau) return attn_reject_(e, ATTN_E_RANGE, "params.raw has no tau");
+  if (a->k.len >= (int64_t)1 << 39 || (p->xl_k.data && p->xl_k.len >= (int64_t)1 << 39))
+    return attn_reject_(e, ATTN_E_OVERFLOW, "k.len and params.xl_k.len must be below 2^39");
+  if (p->topk == 0) p->topk = 32;
+  if (!attn_check_array_(e, p->b_g, h, 4, "params.b_g must be aligned to its elements", &more[0]) ||
+      !attn_check_array_(e, p->tau, h, 4, "params.tau must be aligned to its elements", &more[1]) ||
+      !attn_check_apart_(e, ctx, op, COUNT, more, 2))
+    return 0;
+  if (data && !a->alone &&
+      (!attn_check_logits_(e, p->b_g, h, 1, "params.b_g must be finite") ||
+       !attn_check_logits_(e, p->tau, h, 1, "params.tau must be finite")))
+    return 0;
+  a->group = a->alone ? 1 : h / a->k.heads;
+  attn_topk_plan_(&a->plan, table, a->k.dim, p->topk < cap ? p->topk : cap, a->mem.k.dtype, 0);
+  return 1;
+}
+
+ATTN_FUNC_ attn_status attn_memorizing_call_(attn_memorizing_job_ *a, const attn_recall *memory,
+                                             const attn_memorizing_params *params, attn_ctx *ctx,
+                                             size_t *bytes) {
+  attn_error_ e = {ATTN_OK, NULL};
+  const attn_table_ *table;
+  int workers;
+  if (attn_check_ctx_(&e, ctx, &table, &workers) &&
+      attn_memorizing_check_(&e, a, table, memory, params, ctx, bytes == NULL)) {
+    attn_stage_ s = attn_stage_open_(&e, table, workers, ctx, bytes != NULL);
+    if (a->k.len > 0 && a->k.batch > 0 && a->k.heads > 0)
+      attn_stage_call_(&s, ctx, attn_memorizing_steps_, a,
+                       a->alone ? "rows" : "exact search, gathered rows, exact softmax", bytes);
+    else if (!bytes)
+      attn_report_(ctx, table, 1, "no-op", "no rows");
+  }
+  return attn_end_(bytes ? NULL : ctx, &e);
+}
+
+ATTN_FUNC_ attn_memorizing_job_ attn_memorizing_job_of_(attn_tensor o, attn_tensor q, attn_tensor k,
+                                                        attn_tensor v) {
+  attn_memorizing_job_ a;
+  memset(&a, 0, sizeof a);
+  a.o = o, a.q = q, a.k = k, a.v = v;
+  return a;
+}
+
+ATTN_PUB_ attn_status attn_memorizing(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
+                                      attn_recall *memory, const attn_memorizing_params *params,
+                                      attn_ctx *ctx) {
+  attn_memorizing_job_ a = attn_memorizing_job_of_(o, q, k, v);
+  attn_status status = attn_memorizing_call_(&a, memory, params, ctx, NULL);
+  if (status == ATTN_OK) memory->len = a.mem.len, memory->first = a.mem.first;
+  return status;
+}
+ATTN_PUB_ size_t attn_memorizing_workspace(attn_tensor o, attn_tensor q, attn_tensor k,
+                                           attn_tensor v, const attn_recall *memory,
+                                           const attn_memorizing_params *params,
+                                           const attn_ctx *ctx) {
+  attn_memorizing_job_ a = attn_memorizing_job_of_(o, q, k, v);
+  attn_ctx plain = attn_before_workspace_(ctx);
+  size_t bytes = 0;
+  attn_memorizing_call_(&a, memory, params, &plain, &bytes);
+  return bytes;
+}
+
+ATTN_FUNC_ attn_memorizing_job_ attn_recall_job_(attn_tensor k, attn_tensor v,
+                                                 attn_memorizing_params *p,
+                                                 const attn_memorizing_params *params) {
+  attn_memorizing_job_ a;
+  memset(&a, 0, sizeof a);
+  memset(p, 0, sizeof *p);
+  if (params) p->raw = params->raw, p->normalise_v = params->normalise_v;
+  a.k = k, a.v = v, a.alone = 1;
+  return a;
+}
+
+ATTN_PUB_ attn_status attn_recall_append(attn_recall *memory, attn_tensor k, attn_tensor v,
+                                         const attn_memorizing_params *params, attn_ctx *ctx) {
+  attn_memorizing_params p;
+  attn_memorizing_job_ a = attn_recall_job_(k, v, &p, params);
+  attn_status status = attn_memorizing_call_(&a, memory, &p, ctx, NULL);
+  if (status == ATTN_OK) memory->len = a.mem.len, memory->first = a.mem.first;
+  return status;
+}
+ATTN_PUB_ size_t attn_recall_append_workspace(const attn_recall *memory, attn_tensor k,
+                                              attn_tensor v, const attn_memorizing_params *params,
+                                              const attn_ctx *ctx) {
+  attn_memorizing_params p;
+  attn_memorizing_job_ a = attn_recall_job_(k, v, &p, params);
+  attn_ctx plain = attn_before_workspace_(ctx);
+  size_t bytes = 0;
+  attn_memorizing_call_(&a, memory, &p, &plain, &bytes);
+  return bytes;
+}
+/* <<< attn/mechanisms/memorizing.h */
 ATTN_END_STRICT_
 #ifdef __cplusplus
 }
@@ -14354,14 +21600,18 @@ ATTN_END_STRICT_
 #undef ATTN_HAS_AVX512_
 #undef ATTN_HAS_NEON_
 #undef ATTN_INLINE_
+#undef ATTN_OUTLINE_
+#undef ATTN_COPIES_
 #undef ATTN_KIND_BIAS_
 #undef ATTN_LANES_
 #undef ATTN_LANE_
 #undef ATTN_LN2_
 #undef ATTN_LOG2E_
+#undef ATTN_MEMORY_WORDS_
 #undef ATTN_MSVC_
 #undef ATTN_NAME_FIRST_
 #undef ATTN_NAME_REST_
+#undef ATTN_NORM_MOST_
 #undef ATTN_PAIR_
 #undef ATTN_PLAN_MAGIC_
 #undef ATTN_PASS_
@@ -14371,13 +21621,18 @@ ATTN_END_STRICT_
 #undef ATTN_PUB_
 #undef ATTN_QUAD_
 #undef ATTN_ROOM_
+#undef ATTN_ROWS_
+#undef ATTN_ROWS_ROOM_
 #undef ATTN_ROW_INIT_
 #undef ATTN_ROW_STEP_
 #undef ATTN_ROW_STORE_
+#undef ATTN_ROW_STRIP_
+#undef ATTN_SCALES_WORDS_
 #undef ATTN_SLEEF_HAS_AVX2_
 #undef ATTN_SLEEF_HAS_AVX512_
 #undef ATTN_SLEEF_HAS_NEON_
 #undef ATTN_SLEEF_HAS_SCALAR_
+#undef ATTN_SPLIT_
 #undef ATTN_TILE_
 #undef ATTN_UNROLL_
 #undef ATTN_WORDS_

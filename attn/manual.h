@@ -22,12 +22,17 @@
  *   every tier inside this header, and the fastest one that processor and operating system
  *   support is chosen at run time. Compile with -O2: kernels built at -O0 are correct and slow.
  *
- *   Functions: attn_sdpa (attention), attn_merge (partial results), attn_relu (rectified weights),
- *   attn_edges (key lists); attn_pattern_*, attn_schedule_* (sparse patterns); attn_star_*,
- *   attn_longformer, attn_etc, attn_tree, attn_segmented, attn_hierarchy, attn_xl_layer (whole
- *   mechanisms); attn_rope, attn_sinusoid, attn_universal_signal, attn_learned_position,
+ *   Functions: attn_sdpa (attention), attn_cache_* (a cache of pages, and attention over it),
+ *   attn_merge (partial results), attn_relu (rectified weights), attn_edges (key lists);
+ *   attn_pattern_*, attn_schedule_* (sparse patterns); attn_star_*,
+ *   attn_longformer, attn_etc, attn_tree, attn_segmented, attn_hierarchy, attn_xl_layer,
+ *   attn_recursive (whole mechanisms); attn_segment*, attn_memory_*, attn_usage, attn_compress*,
+ *   attn_attention_loss, attn_rebuild_loss (memories of earlier segments); attn_knn_search,
+ *   attn_knn_lm, attn_spalm, attn_memorizing, attn_recall_append (memories that are searched);
+ *   attn_rope, attn_sinusoid, attn_universal_signal, attn_learned_position,
  *   attn_alibi_slopes, attn_t5_bucket (positions); attn_gaussian_window, attn_hard_gaussian,
- *   attn_span_* (priors and spans); attn_exp; attn_bhtd, attn_bthd, attn_mask_* (views);
+ *   attn_span_* (priors and spans); attn_exp; attn_quantize, attn_dequantize (int8,
+ *   int4 and e4m3 rows); attn_bhtd, attn_bthd, attn_mask_*, attn_scales_dense (views);
  *   attn_isa_* (tiers); attn_<name>_workspace (memory). Each is documented where it is declared,
  *   below.
  *
@@ -36,10 +41,12 @@
  *   last extent (dim) is contiguous. Any other stride is legal: [B,T,H,D] as well as [B,H,T,D],
  *   packed QKV, 0 to broadcast an input, negative to walk backwards. Pointers are aligned to
  *   their elements and no more. f32, f16 and bf16 mix freely between q, k, v and o; arithmetic is
- *   f32. Inputs may overlap each other (V a slice of K). Outputs overlap nothing; overlap is
+ *   f32. k and v of attn_sdpa and attn_relu may also be quantised: I8, I4 (two numbers to a byte),
+ *   E4M3, with a scale for each row, or each group of columns, and zero points, as attn_quantize
+ *   makes them. Inputs may overlap each other (V a slice of K). Outputs overlap nothing; overlap is
  *   judged by the range of addresses from a view's first to its last element, so an output
- *   interleaved with an input in one buffer is rejected too. A cache is a view of the whole buffer
- *   whose .len is then lowered to the keys it holds; a slice also moves .data.
+ *   interleaved with an input in one buffer is rejected too. A plain cache is a view of the whole
+ *   buffer whose .len is then lowered to the keys it holds; a slice also moves .data.
  *
  * 3. OPTIONS
  *   Every call takes a params struct; NULL or {0} means the paper's defaults. Where 0 itself is
@@ -81,8 +88,16 @@
  *   of several phases keeps three numbers a row (and a row of output that is not f32), a term by
  *   distance T numbers a head. A schedule itself is 0.3 to 3 KB per 64 queries, or a list of
  *   keys where they are scattered. There is no global state but two integers that cache the
- *   choice of tier. Inputs are read in place: nothing is packed or copied, except that 16-bit K
- *   and V are widened a block at a time.
+ *   choice of tier. Inputs are read in place: nothing is packed or copied, except that K
+ *   and V of other types than f32 are widened a block at a time.
+ *   Across calls, an attn_cache keeps keys and values in pages that any number of sequences share, in
+ *   memory of yours (attn_cache_open), in any storage type:
+ *     attn_cache_append(&cache, &sequence, 1, k, v, NULL, NULL);      // a prompt, or one token
+ *     attn_cache_sdpa(o, q, &cache, &sequence, 1, &causal, NULL);     // queries at its end
+ *     attn_cache_fork(&cache, &other, &sequence, NULL);               // shares all pages
+ *     attn_cache_rollback(&cache, &other, other.len - 3, NULL);       // as if never appended
+ *   Appending costs O(rows), whatever is stored; with window and sinks the pages are a ring.
+ *   docs/examples/cache.c is a whole program.
  *
  * 7. THREADS
  *   Calls are serial unless ctx.parallel_for and ctx.workers are set. The callback runs
@@ -130,6 +145,7 @@
  *   ATTN_STATIC              make every function static (the header then serves one file)
  *   ATTN_MALLOC(size), ATTN_FREE(ptr)   both or none; malloc and free
  *   ATTN_NO_AVX2, ATTN_NO_AVX512, ATTN_NO_NEON   leave a tier out
+ *   ATTN_SMALL               one copy of each loop for all storage types: less code, slower 16-bit rows
  *   ATTN_NO_GETENV           do not read ATTN_ISA from the environment
  *   ATTN_USE_SLEEF           take exp and tanh from SLEEF (link with -lsleef): its 1.0 ULP bounds,
  *                            other bits than without

@@ -160,11 +160,13 @@ int main(int argc, char **argv) {
   if (!sparse) {
     register_bandwidth();
     register_elementwise(selection);
+    register_append(selection);
     register_sdpa(selection);
   }
   register_sparse(selection);
   register_terms(selection);
   register_functions(selection);
+  register_cache(selection);
   Progress progress;
   benchmark::RunSpecifiedBenchmarks(&progress);
   current.reset();

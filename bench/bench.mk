@@ -16,7 +16,7 @@ BENCH_BIN := $(BENCH_DIR)/$(basename $(BENCH_ATTN))-$(notdir $(firstword $(BENCH
 BENCH_DEPS := $(wildcard bench/*.h attn/api/*.h) bench/bench.mk
 BENCH_HEADER := $(if $(filter all.h,$(BENCH_ATTN)),$(wildcard attn/*.h attn/*/*.h),$(BENCH_ATTN))
 
-.PHONY: bench bench-sparse bench-quick bench-plots bench-header bench-arm
+.PHONY: bench bench-sparse bench-decode bench-quick bench-plots bench-header bench-arm
 
 $(BENCH_BIN)/%.o: bench/%.c $(BENCH_DEPS)
 	@mkdir -p $(@D)
@@ -35,6 +35,12 @@ $(BENCH_BIN)/quick: $(BENCH_BIN)/quick.o $(BENCH_COMMON)
 bench-quick: $(BENCH_BIN)/quick ## percent of the FMA peak for the main shapes, in 20 seconds
 	$(BENCH_BIN)/quick $(BENCH_ISA)
 
+$(BENCH_BIN)/decode: $(BENCH_BIN)/decode.o $(BENCH_BIN)/bandwidth.o $(BENCH_BIN)/pool.o $(BENCH_COMMON)
+	$(BENCH_CC) $(BENCH_OPENMP) -o $@ $^ -lpthread -lm
+
+bench-decode: $(BENCH_BIN)/decode ## few queries against a long cache: each figure beside its limit
+	$(BENCH_BIN)/decode $(BENCH_ISA)
+
 # --- make bench: one process per tier, so that OpenBLAS uses the same instructions as ours.
 
 BENCH_MIN_TIME ?= $(if $(BENCH_FULL),1,$(if $(BENCH_SPARSE),0.05,0.1))
@@ -46,9 +52,9 @@ BENCH_RUNS := $(addprefix bench-run-,$(BENCH_TIERS))
 BENCH_ENV := env -u OPENBLAS_CORETYPE -u OPENBLAS_L2_SIZE
 BENCH_ENV_avx2 := OPENBLAS_CORETYPE=Haswell
 BENCH_CXXFLAGS := -std=c++17 $(BENCH_FLAGS) $(BENCH_OPENMP)
-BENCH_OBJECTS := $(BENCH_COMMON) $(addprefix $(BENCH_BIN)/,bench.o sdpa_cases.o \
-  sparse_cases.o patterns.o function_cases.o elementwise_cases.o bandwidth.o pool.o ulp.o \
-  composite.o naive.o naive_baseline.o sleef_exp.o)
+BENCH_OBJECTS := $(BENCH_COMMON) $(addprefix $(BENCH_BIN)/,bench.o sdpa_cases.o cache_cases.o \
+  sparse_cases.o patterns.o function_cases.o elementwise_cases.o append_cases.o bandwidth.o pool.o \
+  ulp.o composite.o naive.o naive_baseline.o sleef_exp.o)
 
 .PHONY: $(BENCH_RUNS)
 

@@ -48,6 +48,8 @@ void register_terms(const Selection &s);       /* each term of the score, agains
 void register_sparse(const Selection &s);      /* patterns, key lists, schedules */
 void register_functions(const Selection &s);   /* position encodings, priors, compositions */
 void register_elementwise(const Selection &s); /* exp, rope, merge */
+void register_cache(const Selection &s);       /* sequences of unequal length, pages */
+void register_append(const Selection &s);      /* appending to a cache, forking */
 void register_bandwidth();
 
 #endif

@@ -116,6 +116,43 @@ class PassCase : public Case {
   double bytes_ = 0;
 };
 
+/* Rows of K into quantised storage, and back: rates are bytes of f32. */
+class QuantizeCase : public Case {
+ public:
+  QuantizeCase(attn_isa isa, attn_dtype dtype, int64_t len, int64_t dim, bool back)
+      : Case(isa),
+        isa_(isa),
+        x_(numbers((size_t)(len * dim), -1, 1)),
+        codes_(x_.size()),
+        scale_((size_t)len) {
+    attn_tensor x = attn_bhtd(x_.data(), ATTN_F32, 1, 1, len, dim);
+    attn_tensor y = attn_bhtd(codes_.data(), dtype, 1, 1, len, dim);
+    attn_scales s = attn_scales_dense(scale_.data(), nullptr, 0, &y);
+    ctx_.isa = isa;
+    if (attn_quantize(y, s, x, &ctx_) != ATTN_OK) failure = ctx_.reason;
+    bytes_ = 4.0 * (double)x_.size();
+    contest.add("ours", bytes_, [=] {
+      attn_status st = back ? attn_dequantize(x, y, s, &ctx_) : attn_quantize(y, s, x, &ctx_);
+      failure = case_check(st, ctx_, isa_);
+      return failure.empty();
+    });
+  }
+
+  void counters(benchmark::State &state) override {
+    state.counters["GB_per_second"] = contest[0].best() * 1e-9;
+    state.counters["bytes"] = bytes_;
+    state.counters["rounds"] = (double)contest[0].rates.size();
+  }
+
+ private:
+  attn_isa isa_;
+  std::vector<float> x_;
+  std::vector<unsigned char> codes_;
+  std::vector<float> scale_;
+  attn_ctx ctx_{};
+  double bytes_ = 0;
+};
+
 class BandwidthCase : public Case {
  public:
   BandwidthCase(int level, int threads)
@@ -146,6 +183,15 @@ void register_elementwise(const Selection &sel) {
       case_register(std::string(merge ? "merge" : "rope") + "/f32/" + tier +
                         "/T:" + std::to_string(len) + "/d:64/h:8",
                     [=] { return std::make_unique<PassCase>(isa, len, 64, merge); });
+  static const char *const types[] = {"i8", "i4", "e4m3"};
+  for (int type = 0; type < 3; type++)
+    for (bool back : {false, true})
+      case_register(std::string(back ? "dequantize" : "quantize") + "/" + types[type] + "/" + tier +
+                        "/T:4096/d:128",
+                    [=] {
+                      return std::make_unique<QuantizeCase>(isa, (attn_dtype)(ATTN_I8 + type), 4096,
+                                                            128, back);
+                    });
 }
 
 void register_bandwidth() {

@@ -38,6 +38,41 @@ PatternSpec longformer(const std::string &where, int64_t step, bool brief) {
           }};
 }
 
+/* Lines of the grid of kSide x kSide along one axis, or -1: both. */
+PatternSpec axial(const std::string &where, int64_t axis) {
+  return {"pattern:axial/grid:128" + where, kLong, false, [axis](PatternData &d) {
+            d.lists.push_back({(int32_t)kSide, (int32_t)kSide});
+            d.pattern = attn_pattern_axial(d.lists[0].data(), 2, axis);
+          }};
+}
+
+PatternSpec blockwise(int64_t blocks) {
+  return {"pattern:blockwise/blocks:" + std::to_string(blocks), kLong, false,
+          [blocks](PatternData &d) {
+            d.lists.emplace_back((size_t)blocks);
+            attn_block_permutations(d.lists[0].data(), 1, blocks, kSeed);
+            d.pattern = attn_pattern_blockwise(blocks, d.lists[0].data());
+          }};
+}
+
+/* 64, 448, 64, 448, .. tokens. */
+PatternSpec segments() {
+  return {"pattern:segments/length:64,448", kLong, false, [](PatternData &d) {
+            d.lists.push_back({0});
+            while (d.lists[0].back() < kLong)
+              d.lists[0].push_back(d.lists[0].back() + (d.lists[0].size() % 2 ? 64 : 448));
+            d.pattern = attn_pattern_segments(d.lists[0].data(), (int64_t)d.lists[0].size() - 1);
+          }};
+}
+
+PatternSpec global(int64_t tokens) {
+  return {"pattern:global/globals:" + std::to_string(tokens), kLong, false,
+          [tokens](PatternData &d) {
+            d.lists.push_back(every(1, tokens));
+            d.pattern = attn_pattern_global(d.lists[0].data(), tokens);
+          }};
+}
+
 PatternSpec scattered(int64_t percent, bool brief) {
   return {"pattern:csr/density:" + std::to_string(percent), kShort, brief,
           [percent](PatternData &d) {
@@ -95,5 +130,15 @@ std::vector<PatternSpec> pattern_list() {
             attn_pattern_random_blocks(64, 8, kSeed)),
       plain("pattern:random/count:64", kShort, true, attn_pattern_random(64, kSeed)),
       plain("pattern:random/count:64", kLong, false, attn_pattern_random(64, kSeed)),
+      global(16),
+      plain("pattern:star/width:1", kLong, false, attn_pattern_star(1)),
+      plain("pattern:etc/globals:256/radius:84", kShort + 256, false, attn_pattern_etc(256, 84)),
+      blockwise(16),
+      plain("pattern:image_1d/block:256/before:256", kLong, false, attn_pattern_image_1d(256, 256)),
+      axial("/axis:0", 0),
+      axial("", -1),
+      plain("pattern:tree/k:4/tokens:4096", attn_tree_nodes(kShort), false,
+            attn_pattern_tree(kShort, 4)),
+      segments(),
   };
 }

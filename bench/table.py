@@ -108,7 +108,7 @@ def print_tier(path):
     entries = [e for e in all_entries if not e.get("error_occurred")]
     cpu, blas = context["cpu"], context["openblas_core"]
     print(f"\n=== {context['tier']} on {cpu}, OpenBLAS kernels {blas}")
-    probed = [e for e in entries if "peak" in e]
+    probed = [e for e in entries if "peak_mean" in e]
     if probed:
         print(
             f"FMA peak of one core: {max(e['peak'] for e in probed):.1f} GFLOP/s; by entry, the"

@@ -9,7 +9,7 @@ logs=build/log
 now() { date +%s; }
 
 # A hang becomes a failure after this many seconds.
-LIMIT=900
+LIMIT=1500
 
 if [ "${1-}" = step ]; then
   begin=$2 target=$3 start=$(now) result=ok
@@ -33,7 +33,7 @@ $make attn.h
 
 # Longest first, so that the end is not one long step. No two steps build the same file.
 printf '%s\n' test-arm64 fuzz test-header sanitize test-native test-clang test-arm32 \
-  test-sleef fuzz-replay examples test-gallery |
+  test-sleef fuzz-replay examples test-ring test-gallery |
   xargs -P "${JOBS:-2}" -I STEP sh "$0" step "$begin" STEP
 
 # The last page: what the runners counted, then which tier ran where.
@@ -42,8 +42,8 @@ for target in test-native test-clang test-sleef test-arm64 test-arm32 sanitize; 
   [ -f "$logs/$target" ] || continue
   grep -E '^\[ +(PASSED|FAILED|SKIPPED) +\] [0-9]+ test' "$logs/$target" | sed "s/^/$target: /" || :
 done
-grep -hE '^header: |^Done [0-9]+ runs|^stat::number_of_executed_units|^replay: ' \
-  "$logs/test-header" "$logs/fuzz" "$logs/fuzz-replay" 2>/dev/null || :
+grep -hE '^header: |^Done [0-9]+ runs|^stat::number_of_executed_units|^replay: |^ring attention: ' \
+  "$logs/test-header" "$logs/fuzz" "$logs/fuzz-replay" "$logs/test-ring" 2>/dev/null || :
 echo
 for target in test-native test-clang test-sleef test-arm64 test-arm32; do
   [ -f "$logs/$target" ] || continue

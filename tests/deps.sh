@@ -25,6 +25,8 @@ clang-format command_ clang-format
 libsleef-dev header sleef.h
 libcmocka-dev header cmocka.h
 libsleef-dev header sleef.h
+openmpi-bin command_ mpirun
+libopenmpi-dev command_ mpicc
 gcc-aarch64-linux-gnu command_ aarch64-linux-gnu-gcc
 libc6-dev-arm64-cross command_ aarch64-linux-gnu-gcc && echo '#include <math.h>' | aarch64-linux-gnu-gcc -E - >/dev/null 2>&1
 gcc-arm-linux-gnueabihf command_ arm-linux-gnueabihf-gcc

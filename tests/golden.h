@@ -6,7 +6,7 @@ static const uint64_t golden[] = {
     0x0290bb22fc737d0cu, /* wide */
     0xfc0ef24fefc307ddu, /* odd */
     0xbc2dee5282550b25u, /* tiny */
-    0x2c9142e0fadcf7d1u, /* decode */
+    0x0aa032b4f9051752u, /* decode */
     0xc2fc155be1bb7855u, /* grouped */
     0x54f91685a70d8a14u, /* offset */
     0x5e037c64bf165276u, /* window */
@@ -36,6 +36,9 @@ static const uint64_t golden[] = {
     0x44eb523ae6a34c42u, /* span */
     0x1cef29d1d877a113u, /* modify */
     0x51c93fb412c464e2u, /* terms */
+    0x39f22b5f257989f9u, /* rows */
+    0x1fc858651cf27257u, /* rows terms */
+    0x6892e89636049505u, /* splits */
     0x82e3be33c82ba536u, /* rope */
     0x636f72398b2f46f6u, /* merge */
     0xebd0b211a948b159u, /* exp */
@@ -57,11 +60,12 @@ static const uint64_t golden[] = {
     0xa24ce46872ac9a3cu, /* schedule lists */
     0xf8c2670af31bf019u, /* schedule image */
     0x6f0517ec7e7e4a84u, /* schedule sparse */
-    0x4d5501d318da4777u, /* star */
-    0xa7576b6c7fab4642u, /* longformer */
+    0xdb0cf8a1ae170fa8u, /* star */
+    0x758d4cfa07c97965u, /* longformer */
     0x933e7c76c14e17c0u, /* etc */
     0x49fa5e22c49c944fu, /* tree */
     0x1ded65d59acd4647u, /* segmented */
-    0x8f641d5d55a1a5fcu, /* hierarchy */
+    0xac07d2ee2ff0b291u, /* hierarchy */
     0x5ea90f7e62ca1f71u, /* xl layer */
+    0x6270802abe35e8c8u, /* recursive */
 };

@@ -85,11 +85,24 @@ static attn_status xl(attn_tensor o, attn_tensor lse, test_rng *rng, attn_ctx *c
   return attn_xl_layer(o, exact(rng, 1, T, 150), &p, ctx);
 }
 
+static attn_status recursive(attn_tensor o, attn_tensor lse, test_rng *rng, attn_ctx *ctx) {
+  attn_recursive_params p;
+  memset(&p, 0, sizeof p);
+  p.heads = 2, p.kv_heads = 1, p.lse = lse, p.scale = 0.01f, p.alpha = 0.3f;
+  p.w_q = exact(rng, 1, DV, 2 * DK), p.w_k = exact(rng, 1, DV, DK);
+  p.w_v = exact(rng, 1, DV, DV), p.w_o = exact(rng, 1, 2 * DV, DV);
+  /* o has two heads: one is the segment's output, the other its memory */
+  attn_tensor next = test_one(o, 0, 1, 1, 1), own = test_one(o, 0, 1, 0, 1);
+  attn_tensor x = exact(rng, 1, T, DV), memory = exact(rng, 1, T, DV);
+  return attn_recursive(own, next, x, memory, &p, ctx);
+}
+
 static const struct {
   const char *name;
   attn_status (*call)(attn_tensor o, attn_tensor lse, test_rng *rng, attn_ctx *ctx);
-} calls[] = {{"star", star},           {"longformer", longformer}, {"etc", etc},    {"tree", tree},
-             {"segmented", segmented}, {"hierarchy", hierarchy},   {"xl layer", xl}};
+} calls[] = {{"star", star},   {"longformer", longformer}, {"etc", etc},
+             {"tree", tree},   {"segmented", segmented},   {"hierarchy", hierarchy},
+             {"xl layer", xl}, {"recursive", recursive}};
 
 const char *golden_compound(int n, attn_tensor *o, attn_tensor *lse) {
   if (n >= (int)(sizeof calls / sizeof *calls)) return NULL;

@@ -118,7 +118,8 @@ int oracle_allowed(const attn_tensor *q, const attn_tensor *k, const attn_sdpa_p
   if (params->q_len && i >= params->q_len[b]) return 0;
   if (params->kv_len && j >= params->kv_len[b]) return 0;
   if (params->causal && delta > 0) return 0;
-  if (!inside(params->window_left, -delta) || !inside(params->window_right, delta)) return 0;
+  if (j >= params->keep && !inside(params->window_left, -delta)) return 0;
+  if (!inside(params->window_right, delta)) return 0;
   if (oracle_mask(&params->mask, b, h, i, j) < 0) return 0;
   if (oracle_span(params, q, b, h, i, delta) == 0) return 0;
   return !(oracle_mask(&params->bias, b, h, i, j) == -(double)INFINITY);

@@ -359,6 +359,7 @@ void api_bits_any_chunks(void **state) {
       part.params.lse = test_tensor(ATTN_F32, TEST_BHTD, 1, 4, len, 1);
       part.params.q_off = 150 + i;
       part.params.bias.q_len = len;
+      part.params.one_order = 1;
       part.params.bias.data = bias + i * 333;
       test_run(&part);
       test_assert_same(part.o, test_rows(call.o, i, len), "a chunk of queries");

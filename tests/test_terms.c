@@ -92,6 +92,7 @@ void api_terms_any_chunks(void **state) {
       part.o = test_tensor(ATTN_F32, TEST_BHTD, 1, 2, len, 9);
       p->lse = test_tensor(ATTN_F32, TEST_BHTD, 1, 2, len, 1);
       p->q_off += i;
+      p->one_order = 1;
       if (p->gaussian.center) {
         p->gaussian.center = cut(p->gaussian.center, 2, 140, i, len);
         p->gaussian.precision = cut(p->gaussian.precision, 2, 140, i, len);

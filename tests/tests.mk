@@ -110,9 +110,9 @@ golden: $(TEST_NATIVE) ## rewrite tests/golden.h from the best tier here
 exp-exhaustive: $(TEST_NATIVE) ## measure attn_exp on all 2^32 floats (some minutes)
 	$(TEST_NATIVE) --exp-exhaustive
 
-$(TEST_OUT)/numerics: tests/numerics/numerics.c tests/oracle.c tests/oracle.h attn.h
+$(TEST_OUT)/numerics: tests/numerics/numerics.c tests/oracle.c tests/oracle_terms.c tests/oracle.h attn.h
 	@mkdir -p $(@D)
-	$(CC) $(TEST_FLAGS) -o $@ tests/numerics/numerics.c tests/oracle.c -lm
+	$(CC) $(TEST_FLAGS) -o $@ tests/numerics/numerics.c tests/oracle.c tests/oracle_terms.c -lm
 
 .PHONY: numerics
 numerics: $(TEST_OUT)/numerics ## measure the figures of docs/numerics.md (a minute)

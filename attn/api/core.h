@@ -4,6 +4,20 @@
  * unlimited there. */
 #define ATTN_WINDOW_NONE (-1)
 
+/* Sequences of unequal length, rows end to end. With sequences = n > 0, B is n, q, o and lse have
+ * batch 1 and sequence b is their rows q[b] .. q[b+1]-1; rows that no sequence has are not
+ * written. With kv likewise, k and v have batch 1 and b's keys are rows kv[b] .. kv[b+1]-1; kv null:
+ * k and v have batch n. A sequence is a call of its own: positions, causal, windows and q_off count
+ * within it (q_off by default: ends aligned), and it has the bits of that call. A mask or bias has the
+ * extents of the padded call: [n, H, most queries, most keys], each that or 1; labels and modify get
+ * the sequence as the batch. Absent then: q_len, kv_len (with kv null it is allowed), schedule, map,
+ * relative, xl, gaussian and span (ATTN_E_RANGE). Memory: 16 bytes a sequence. */
+typedef struct attn_ragged {
+  int64_t sequences;
+  const int64_t *q;  /* [n + 1], from 0, not decreasing, at most q.len */
+  const int64_t *kv; /* [n + 1], likewise, or null */
+} attn_ragged;
+
 /* Everything attn_sdpa can be told; {0} is plain attention. */
 typedef struct attn_sdpa_params {
   float scale;           /* 0 = 1/sqrt(dk); ATTN_ZERO = 0; any finite value */
@@ -12,14 +26,19 @@ typedef struct attn_sdpa_params {
   int64_t q_off;         /* query i sits at key position i + q_off; |q_off| < 2^40; else 0 */
   int64_t window_left;   /* furthest key behind: 0 = any, n = up to n back, ATTN_WINDOW_NONE = 0 */
   int64_t window_right;  /* furthest key ahead, likewise */
+  int64_t keep;          /* >= 0: window_left does not forbid the first `keep` keys; no schedule */
   const int32_t *kv_len; /* [B], 0..Tk: keys from kv_len[b] on are forbidden and never read */
   const int32_t *q_len;  /* [B], 0..Tq: rows from q_len[b] on are empty */
-  attn_mask mask;        /* ATTN_MASK_BOOL or ATTN_MASK_BITS */
-  attn_mask bias;        /* ATTN_MASK_ADD; not multiplied by the scale */
-  const float *alibi;    /* [H] slopes m_h: adds -m_h |j - i - q_off| (attn_alibi_slopes) */
-  float softcap;         /* c > 0: scores become c tanh(score / c), before any bias; 0 = off */
-  const float *sinks;    /* [H] logits that join each row's denominator, without a value */
-  int softmax_one;       /* 1: one more exp(0) in each denominator (softmax off by one) */
+  attn_ragged ragged;    /* sequences of unequal length, end to end */
+  attn_scales k_scales;  /* of quantised k; all zero for the other types */
+  attn_scales v_scales;
+  int one_order;      /* 1: few queries are computed in the order of many, see Determinism */
+  attn_mask mask;     /* ATTN_MASK_BOOL or ATTN_MASK_BITS */
+  attn_mask bias;     /* ATTN_MASK_ADD; not multiplied by the scale */
+  const float *alibi; /* [H] slopes m_h: adds -m_h |j - i - q_off| (attn_alibi_slopes) */
+  float softcap;      /* c > 0: scores become c tanh(score / c), before any bias; 0 = off */
+  const float *sinks; /* [H] logits that join each row's denominator, without a value */
+  int softmax_one;    /* 1: one more exp(0) in each denominator (softmax off by one) */
   const attn_schedule *schedule; /* which pairs exist; null = all. Built for these lengths */
   /* Terms of the score, in the order in which they apply (api/score.h). softcap follows factor,
    * bias and alibi stand among the additive ones; modify is last before the allowed set. */
@@ -54,7 +73,14 @@ typedef struct attn_sdpa_params {
  *   for terms: 256 bytes a label and a relative distance (min(2c + 1, Tq + Tk) of them, twice for
  *   values), per worker; 4 (Tq + Tk) bytes a head for terms by distance; 12 bytes a row for a
  *   schedule of several phases, and the row in f32 if o is not. No Tq x Tk array unless map is
- *   given.
+ *   given. Few queries: see Few queries.
+ * Few queries: with Tq <= 16 and at most 64 rows in a group of query heads that share keys, the keys
+ *   are split at fixed marks, each split is computed by itself, with up to 8 rows a group a key row at
+ *   a time, and the parts are merged by their LSE; ctx->report says so. Memory then also
+ *   holds the parts: 4 (dv + 2) bytes a query head, row and split.
+ * Quantised k and v: k or v may be ATTN_I8, ATTN_I4 or ATTN_E4M3, each by itself, with its scales;
+ *   rows are converted on the way, never as a whole. A scale that is not finite makes NaN in the rows
+ *   that read it; ctx->validate rejects it (ATTN_E_SCALE).
  * Empty rows (no allowed key, or i >= q_len): O = 0, P = 0, LSE = -inf. A sink counts as a key
  *   that is always allowed and has value 0, so it makes the LSE of a row before q_len finite:
  *   when partial results are merged, give sinks and softmax_one to one part only.
@@ -62,9 +88,12 @@ typedef struct attn_sdpa_params {
  *   or in k or v of an allowed key makes NaN in exactly the rows that read it. A score of +inf
  *   gives NaN; an allowed score of -inf has weight 0.
  * Errors: NULL, DTYPE, SHAPE, HEADS, STRIDE, RANGE, VALUE, MASK, OVERLAP, OVERFLOW, WORKSPACE,
- *   MEMORY, ISA, ENV, CTX, ALIGN; outputs untouched.
+ *   MEMORY, ISA, ENV, CTX, ALIGN, SCALE, INDEX (ragged); outputs untouched.
  * Determinism: the same bits on avx2, avx512 and neon, for any number of workers, batch
- *   composition and division of the queries (at the same key positions).
+ *   composition and division of the queries (at the same key positions) into calls of one class: up
+ *   to 8 few rows a group, more few rows, many rows; with one_order = 1, into any parts. Terms and
+ *   outputs that few queries are not served with (a map, relative, xl, labels, span, schedule) make
+ *   a call one of many rows.
  * Cost: 2 (dk + dv) flops a pair over the tiles that causal, window and lengths leave.
  * Source: Vaswani et al. 2017, arXiv 1706.03762; grouped heads: Shazeer 2019, arXiv 1911.02150,
  *   Ainslie et al. 2023, arXiv 2305.13245; free head width: Bhojanapalli et al. 2020, arXiv
@@ -73,7 +102,8 @@ typedef struct attn_sdpa_params {
 ATTN_DEF attn_status attn_sdpa(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
                                const attn_sdpa_params *params, attn_ctx *ctx);
 
-/* Bytes attn_sdpa wants in ctx->workspace for these arguments and ctx->workers; reads no data.
+/* Bytes attn_sdpa wants in ctx->workspace for these arguments and ctx->workers; reads no data but
+ * the offsets of params->ragged.
  * 0 when the call would be rejected or has nothing to do. */
 ATTN_DEF size_t attn_sdpa_workspace(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
                                     const attn_sdpa_params *params, const attn_ctx *ctx);
@@ -127,7 +157,7 @@ typedef struct attn_relu_params {
   const float *gain;       /* RELA: [H dv] */
   const float *gate;       /* RELA: [H dv] */
   attn_tensor sum;         /* out, optional: [B,H,Tq,1] f32, sum_j w_ij */
-  attn_sdpa_params scores; /* scale, allowed set and terms as in attn_sdpa; without sinks,
+  attn_sdpa_params scores; /* scale, allowed set and terms as in attn_sdpa; without ragged, sinks,
                             * softmax_one, span, relative.values, lse and map */
 } attn_relu_params;
 

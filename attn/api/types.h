@@ -43,6 +43,10 @@ typedef enum attn_status {
   ATTN_E_INDEX,     /* an index list has an entry out of range, out of order or doubled */
   ATTN_E_PATTERN,   /* a pattern has an unknown kind, is too deep (or cyclic) or too large */
   ATTN_E_SCHEDULE,  /* the bytes are no schedule, or one for other lengths */
+  ATTN_E_PAGE,      /* a page table names a page that is not in the cache, or one nobody holds */
+  ATTN_E_FULL,      /* a cache has no free page, or a sequence no room, for what is appended */
+  ATTN_E_ROLLBACK,  /* a sequence cannot go back to that length */
+  ATTN_E_SCALE,     /* a scale is zero, negative or not finite, or a zero point is not finite */
   ATTN_STATUS_COUNT
 } attn_status;
 
@@ -55,6 +59,12 @@ typedef enum attn_dtype {
   ATTN_F32 = 0,  /* float */
   ATTN_F16 = 1,  /* IEEE binary16, as uint16_t */
   ATTN_BF16 = 2, /* upper half of a float, as uint16_t */
+  /* Storage of keys and values only (attn_quantize, attn_cache): any other argument of these types
+   * is rejected. I8 and I4 need scales. */
+  ATTN_I8 = 3, /* two's complement bytes */
+  ATTN_I4 = 4, /* -8..7, two to a byte, the even element in the low half; a row starts on a byte, so
+                  * strides are even */
+  ATTN_E4M3 = 5, /* OCP 8-bit float: 4 bits of exponent, 3 of mantissa, largest 448, one NaN */
   ATTN_DTYPE_COUNT
 } attn_dtype;
 
@@ -80,6 +90,20 @@ ATTN_DEF attn_tensor attn_bhtd(const void *data, attn_dtype dtype, int64_t batch
 /* A dense view of data laid out [batch][len][heads][dim] (projections before the head split). */
 ATTN_DEF attn_tensor attn_bthd(const void *data, attn_dtype dtype, int64_t batch, int64_t len,
                                int64_t heads, int64_t dim);
+
+/* Scales of quantised rows: the number stored as n stands for (n - zero) * scale. A view of
+ * [batch, heads, len, groups] f32 numbers for a tensor of that batch, heads and len; groups =
+ * ceil(dim / group), contiguous; strides count numbers and may be anything, as for a tensor. */
+typedef struct attn_scales {
+  float *scale;  /* positive and finite; null = 1, for ATTN_E4M3 only */
+  float *zero;   /* finite; null = 0: symmetric; always null for ATTN_E4M3 */
+  int64_t group; /* columns that share a scale: 0 = the whole row, else a multiple of 32 */
+  int64_t stride_batch, stride_head, stride_len;
+} attn_scales;
+
+/* Dense scales for x, laid out [batch][heads][len][groups]; zero may be null. */
+ATTN_DEF attn_scales attn_scales_dense(float *scale, float *zero, int64_t group,
+                                       const attn_tensor *x);
 
 /* What the entries of a mask are. */
 typedef enum attn_mask_kind {

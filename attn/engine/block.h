@@ -51,16 +51,42 @@ ATTN_FUNC_ int attn_block_run_(const attn_block_ *b, int e) {
   return n;
 }
 
+/* Rows of the block that lie in pages, as f32: in place when one page has them all. */
+ATTN_FUNC_ const float *attn_block_pages_(const attn_softmax_ *a, const attn_block_ *b,
+                                          const attn_tensor *x, const attn_scales *scales,
+                                          int64_t batch, int64_t head, float *copy,
+                                          int64_t *stride) {
+  int64_t page, row;
+  *stride = x->dim;
+  for (int64_t e = 0, n; e < b->n; e += n) {
+    n = attn_storage_(a, batch, b->j0 + e, &page, &row);
+    if (n > b->n - e) n = b->n - e;
+    const char *p = attn_at_(x, page, head, row);
+    if (n == b->n && x->dtype == ATTN_F32) {
+      *stride = x->stride_len;
+      return (const float *)(const void *)p;
+    }
+    const attn_rows_scale_ s = attn_scales_at_(scales, page, head, row);
+    a->table->widen(copy + e * x->dim, p, x->stride_len, NULL, n, x->dim, x->dtype, &s);
+  }
+  return copy;
+}
+
 /* Key rows as f32: the tensor itself, or a converted copy. */
 ATTN_FUNC_ const float *attn_block_rows_(const attn_softmax_ *a, const attn_block_ *b,
-                                         const attn_tensor *x, int64_t batch, int64_t head,
-                                         float *copy, int64_t *stride) {
+                                         const attn_tensor *x, const attn_scales *scales,
+                                         int64_t batch, int64_t head, float *copy,
+                                         int64_t *stride) {
+  if (a->seq && a->seq->cached)
+    return attn_block_pages_(a, b, x, scales, batch, head, copy, stride);
   const char *p = attn_at_(x, batch, head, b->gathered ? 0 : b->j0);
   if (x->dtype == ATTN_F32 && !b->gathered) {
     *stride = x->stride_len;
     return (const float *)(const void *)p;
   }
-  a->table->widen(copy, p, x->stride_len, b->gathered ? b->index : NULL, b->n, x->dim, x->dtype);
+  const attn_rows_scale_ s = attn_scales_at_(scales, batch, head, b->gathered ? 0 : b->j0);
+  a->table->widen(copy, p, x->stride_len, b->gathered ? b->index : NULL, b->n, x->dim, x->dtype,
+                  &s);
   *stride = x->dim;
   return copy;
 }
@@ -363,13 +389,32 @@ ATTN_FUNC_ int attn_block_open_(const attn_tile_ *t, attn_block_ *b, int64_t j0,
   b->whole = b->count == 1 && b->seg[0].g0 == 0 && b->seg[0].g1 == t->groups && b->seg[0].at == 0 &&
              b->seg[0].n == b->n;
   b->partial = b->bounded || b->by_lane || !b->whole || b->mask || b->bias || a->modify != NULL;
+  return 1;
+}
+
+/* Whether a value is the beginning of its key's row (latent attention): one copy serves both. */
+ATTN_FUNC_ int attn_block_latent_(const attn_softmax_ *a) {
+  const attn_tensor *k = &a->k, *v = &a->v;
+  const attn_scales *x = &a->k_scales, *y = &a->v_scales;
+  return k->data == v->data && k->dtype == v->dtype && k->dim >= v->dim &&
+         k->stride_batch == v->stride_batch && k->stride_head == v->stride_head &&
+         k->stride_len == v->stride_len && x->scale == y->scale && x->zero == y->zero &&
+         x->group == y->group && x->stride_batch == y->stride_batch &&
+         x->stride_head == y->stride_head && x->stride_len == y->stride_len;
+}
+
+/* Its rows of K and V. */
+ATTN_FUNC_ void attn_block_fetch_(const attn_tile_ *t, attn_block_ *b) {
+  const attn_softmax_ *a = t->a;
+  const int latent = t->head_k == t->head_v && attn_block_latent_(a);
   if (attn_block_held_(t, b)) {
     b->k = t->w.k, b->k_stride = a->k.dim, b->v = t->w.v, b->v_stride = a->v.dim;
-    return 1;
+  } else {
+    b->k = attn_block_rows_(a, b, &a->k, &a->k_scales, t->batch, t->head_k, t->w.k, &b->k_stride);
+    if (!latent || b->k != t->w.k)
+      b->v = attn_block_rows_(a, b, &a->v, &a->v_scales, t->batch, t->head_v, t->w.v, &b->v_stride);
   }
-  b->k = attn_block_rows_(a, b, &a->k, t->batch, t->head_k, t->w.k, &b->k_stride);
-  b->v = attn_block_rows_(a, b, &a->v, t->batch, t->head_v, t->w.v, &b->v_stride);
-  return 1;
+  if (latent && b->k == t->w.k) b->v = b->k, b->v_stride = b->k_stride;
 }
 
 /* Before a tile's first block. */
@@ -405,7 +450,8 @@ ATTN_FUNC_ void attn_block_modifiers_(attn_tile_ *t, attn_block_ *b) {
   }
   if (a->distance || a->factor) {
     const int64_t head = a->distance_heads > 1 ? t->head[0] : 0;
-    const int64_t at = head * a->distances + a->k.len - 1 - b->base + (t->lined ? t->row[0] : 0);
+    const int64_t at =
+        head * a->distances + a->distance_zero + a->q_off - b->base + (t->lined ? t->row[0] : 0);
     for (int e = 0; e < b->n; e++) b->back[e] = (int32_t)(attn_block_key_(b, e) - b->base);
     if (!t->lined)
       for (int r = 0; r < t->n; r++) t->index[r] = (int32_t)t->row[r];

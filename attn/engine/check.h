@@ -15,16 +15,17 @@ ATTN_FUNC_ int attn_reject_(attn_error_ *e, attn_status status, const char *reas
 
 /* The sentences about one argument, made at compile time from its name. */
 typedef struct attn_words_ {
-  const char *data, *align, *dtype, *extent, *dim, *size, *rows, *overlap;
+  const char *data, *align, *dtype, *stored, *even, *extent, *dim, *size, *rows, *overlap;
 } attn_words_;
-#define ATTN_WORDS_(name)                                                                    \
-  {                                                                                          \
-    name ".data must not be null", name ".data must be aligned to its elements",             \
-        name ".dtype must be ATTN_F32, ATTN_F16 or ATTN_BF16",                               \
-        name ".batch, .heads and .len must not be negative", name ".dim must be at least 1", \
-        name " spans more bytes than the address space holds",                               \
-        name " is an output, so its rows must not share memory with one another",            \
-        name " is an output and must not share memory with another argument"                 \
+#define ATTN_WORDS_(name)                                                                        \
+  {                                                                                              \
+    name ".data must not be null", name ".data must be aligned to its elements",                 \
+        name ".dtype must be ATTN_F32, ATTN_F16 or ATTN_BF16", name ".dtype is no storage type", \
+        name "'s strides must be even for ATTN_I4",                                              \
+        name ".batch, .heads and .len must not be negative", name ".dim must be at least 1",     \
+        name " spans more bytes than the address space holds",                                   \
+        name " is an output, so its rows must not share memory with one another",                \
+        name " is an output and must not share memory with another argument"                     \
   }
 
 /* The bytes lo..hi that a view may touch; empty when lo == hi. */
@@ -44,7 +45,10 @@ ATTN_FUNC_ int64_t attn_mul_(int64_t a, int64_t b) {
 }
 ATTN_FUNC_ int64_t attn_add_(int64_t a, int64_t b) { return b > INT64_MAX - a ? INT64_MAX : a + b; }
 
-ATTN_FUNC_ int64_t attn_size_(attn_dtype dtype) { return dtype == ATTN_F32 ? 4 : 2; }
+/* What an element is aligned to; its size, but for ATTN_I4 (attn_bytes_). */
+ATTN_FUNC_ int64_t attn_size_(attn_dtype dtype) {
+  return dtype == ATTN_F32 ? 4 : attn_quantized_(dtype) ? 1 : 2;
+}
 
 /* The span of n0 x n1 x n2 rows of row_bytes at the given byte strides. 0 = does not fit. */
 ATTN_FUNC_ int attn_span_of_(attn_span_ *span, const void *data, int64_t row_bytes,
@@ -68,11 +72,11 @@ ATTN_FUNC_ int attn_span_of_(attn_span_ *span, const void *data, int64_t row_byt
   return 1;
 }
 
-/* A tensor in its own right. Strides that are never used become 0: they may hold anything. */
-ATTN_FUNC_ int attn_check_tensor_(attn_error_ *e, attn_tensor *t, const attn_words_ *w,
+/* A tensor of any storage type. Strides that are never used become 0: they may hold anything. */
+ATTN_FUNC_ int attn_check_stored_(attn_error_ *e, attn_tensor *t, const attn_words_ *w,
                                   attn_span_ *span) {
   if ((int)t->dtype < 0 || t->dtype >= ATTN_DTYPE_COUNT)
-    return attn_reject_(e, ATTN_E_DTYPE, w->dtype);
+    return attn_reject_(e, ATTN_E_DTYPE, w->stored);
   if (t->batch < 0 || t->heads < 0 || t->len < 0) return attn_reject_(e, ATTN_E_SHAPE, w->extent);
   if (t->dim < 1) return attn_reject_(e, ATTN_E_SHAPE, w->dim);
   const int64_t size = attn_size_(t->dtype), n[3] = {t->batch, t->heads, t->len};
@@ -85,11 +89,21 @@ ATTN_FUNC_ int attn_check_tensor_(attn_error_ *e, attn_tensor *t, const attn_wor
   if ((uintptr_t)t->data % (uintptr_t)size != 0) return attn_reject_(e, ATTN_E_ALIGN, w->align);
   for (int d = 0; d < 3; d++) {
     if (attn_abs64_(stride[d]) > INT64_MAX / 4) return attn_reject_(e, ATTN_E_OVERFLOW, w->size);
-    stride[d] *= size;
+    if (t->dtype == ATTN_I4 && stride[d] % 2) return attn_reject_(e, ATTN_E_STRIDE, w->even);
+    stride[d] = attn_bytes_(t->dtype, stride[d]);
   }
-  if (!attn_span_of_(span, t->data, attn_mul_(t->dim, size), n, stride))
+  if (t->dim > INT64_MAX / 4 ||
+      !attn_span_of_(span, t->data, attn_bytes_(t->dtype, t->dim), n, stride))
     return attn_reject_(e, ATTN_E_OVERFLOW, w->size);
   return 1;
+}
+
+/* A tensor in its own right, of a float type. */
+ATTN_FUNC_ int attn_check_tensor_(attn_error_ *e, attn_tensor *t, const attn_words_ *w,
+                                  attn_span_ *span) {
+  if ((int)t->dtype < 0 || attn_quantized_(t->dtype))
+    return attn_reject_(e, ATTN_E_DTYPE, w->dtype);
+  return attn_check_stored_(e, t, w, span);
 }
 
 /* An output's rows lie apart when its strides nest: each is at least the reach of the smaller. */
@@ -142,7 +156,7 @@ ATTN_FUNC_ int attn_check_mask_(attn_error_ *e, const attn_mask *m, const attn_m
   if (m->kind == ATTN_MASK_NONE) return 1;
   if ((unsigned)m->kind > 31u || !(kinds >> (unsigned)m->kind & 1u))
     return attn_reject_(e, ATTN_E_MASK, w->kind);
-  if (m->kind == ATTN_MASK_ADD && ((int)m->dtype < 0 || m->dtype >= ATTN_DTYPE_COUNT))
+  if (m->kind == ATTN_MASK_ADD && ((int)m->dtype < 0 || attn_quantized_(m->dtype)))
     return attn_reject_(e, ATTN_E_DTYPE, w->dtype);
   const int64_t have[4] = {m->batch, m->heads, m->q_len, m->k_len};
   int empty = 0;

@@ -1,6 +1,6 @@
 /* engine/distance.h owns score terms that depend on the head and the distance alone. They are
- * expanded once a call into one array a head and kind: entry i - j + Tk - 1 belongs to query i and
- * key j, so that a vector of consecutive queries reads consecutive numbers. */
+ * expanded once a call into one array a head and kind: entry zero + p - j belongs to position p and key
+ * j, so that a vector of consecutive queries reads consecutive numbers. */
 
 ATTN_FUNC_ int attn_has_distance_(const attn_distance_terms_ *d) {
   return d->toeplitz.table || d->t5.table || d->parabola.w;
@@ -48,7 +48,7 @@ ATTN_FUNC_ void attn_distance_fill_(const attn_softmax_ *a, float *bias, float *
     attn_t5_edges_(edge, &rule);
   }
   for (int64_t e = 0; e < a->distances; e++) {
-    const int64_t d = a->k.len - 1 - e - a->q_off;
+    const int64_t d = a->distance_zero - e;
     const int64_t base = rule.bidirectional && d > 0 ? rule.side : 0;
     const int64_t away = d <= 0 ? -d : rule.bidirectional ? d : 0;
     if (t->t5.table) { /* distances are neighbours, so are their buckets */

@@ -38,7 +38,7 @@ ATTN_FUNC_ float attn_pair_bias_(const attn_tile_ *t, int r, int64_t key) {
   const attn_softmax_ *a = t->a;
   const int64_t at = (a->distance_heads > 1 ? t->head[r] : 0) * a->distances;
   float x = 0.0f;
-  if (a->distance) x += a->distance[at + t->row[r] - key + a->k.len - 1];
+  if (a->distance) x += a->distance[at + t->pos[r] - key + a->distance_zero];
   if (a->alibi) x += t->slope[r] * (float)attn_abs64_(key - t->pos[r]);
   if (a->gaussian.center) {
     const float c = a->gaussian.center[attn_row_number_(a, t->batch, t->head[r], t->row[r])];
@@ -86,7 +86,7 @@ ATTN_FUNC_ int attn_list_take_(attn_tile_ *t, attn_list_ *x, int r, int32_t *ind
     if (a->bias.kind) {
       const int64_t at = a->bias.k_len > 1 ? key : 0;
       a->table->widen(bias, t->bias[r] + at * attn_size_(a->bias.dtype), 0, NULL, 1, 1,
-                      a->bias.dtype);
+                      a->bias.dtype, NULL);
       if (bias[0] == -INFINITY) continue;
       *cell += attn_to_unit_(a, bias[0]);
     }
@@ -97,8 +97,8 @@ ATTN_FUNC_ int attn_list_take_(attn_tile_ *t, attn_list_ *x, int r, int32_t *ind
     }
     if (a->factor)
       t->w.dot[n * ATTN_TILE_ + r] =
-          a->factor[(a->distance_heads > 1 ? t->head[r] : 0) * a->distances + t->row[r] - key +
-                    a->k.len - 1];
+          a->factor[(a->distance_heads > 1 ? t->head[r] : 0) * a->distances + t->pos[r] - key +
+                    a->distance_zero];
     edge[n] = (int32_t)x->next;
     index[n++] = (int32_t)key;
   }
@@ -157,7 +157,31 @@ ATTN_FUNC_ void attn_list_modify_(attn_tile_ *t, int32_t *const *index, const in
 
 /* Rows that are close anyway need not be asked for. */
 ATTN_FUNC_ int attn_list_ahead_(const attn_softmax_ *a, const attn_tensor *x) {
-  return a->k.len > ((int64_t)1 << 18) / (x->dim * attn_size_(x->dtype)) ? ATTN_AHEAD_ : 0;
+  return a->k.len > ((int64_t)1 << 18) / attn_bytes_(x->dtype, x->dim) ? ATTN_AHEAD_ : 0;
+}
+
+/* Picked rows: where they lie, or converted if they are quantised. */
+typedef struct attn_picked_ {
+  const void *rows;
+  const int32_t *index;
+  int64_t stride;
+  attn_dtype dtype;
+  int ahead;
+  int32_t order[ATTN_BLOCK_];
+} attn_picked_;
+
+ATTN_FUNC_ void attn_list_pick_(const attn_tile_ *t, attn_picked_ *p, const attn_tensor *x,
+                                const attn_scales *scales, int64_t head, float *copy,
+                                const int32_t *index, int n) {
+  p->rows = attn_at_(x, t->batch, head, 0);
+  p->index = index, p->stride = x->stride_len, p->dtype = x->dtype;
+  p->ahead = attn_list_ahead_(t->a, x);
+  if (!attn_quantized_(x->dtype)) return;
+  const attn_rows_scale_ s = attn_scales_at_(scales, t->batch, head, 0);
+  t->a->table->widen(copy, p->rows, x->stride_len, index, n, x->dim, x->dtype, &s);
+  for (int e = 0; e < n; e++) p->order[e] = e;
+  p->rows = copy, p->index = p->order, p->stride = x->dim, p->dtype = ATTN_F32, p->ahead = 0;
+  t->w.held->n = 0;
 }
 
 /* Scores of the next keys of every row: row by row, then transposed. */
@@ -166,15 +190,15 @@ ATTN_FUNC_ void attn_list_scores_(attn_tile_ *t, int32_t *const *index, const in
   const attn_softmax_ *a = t->a;
   const attn_table_ *f = a->table;
   const int64_t dk = a->q.dim;
-  const char *k = attn_at_(&a->k, t->batch, t->head_k, 0);
+  attn_picked_ p;
   const void *row[ATTN_TILE_];
   uint64_t lanes[ATTN_BLOCK_ + 1] = {0}, done = 0;
   attn_modifiers_ mod, set;
   for (int r = 0; r < t->n; r++) {
     float *s = t->w.rows + r * ATTN_ROOM_;
     const float *q = t->w.q_rows + r * dk;
-    f->dots(s, q, k, a->k.stride_len, index[r], count[r], dk, a->k.dtype,
-            attn_list_ahead_(a, &a->k));
+    attn_list_pick_(t, &p, &a->k, &a->k_scales, t->head_k, t->w.k, index[r], count[r]);
+    f->dots(s, q, p.rows, p.stride, p.index, count[r], dk, p.dtype, p.ahead);
     attn_list_terms_(t, s, q + ATTN_TILE_ * dk, r, index[r], count[r]);
     for (int e = count[r]; e < most; e++) s[e] = 0.0f;
     row[r] = s;
@@ -209,7 +233,7 @@ ATTN_FUNC_ void attn_list_values_(attn_tile_ *t, int32_t *const *index, const in
   const attn_softmax_ *a = t->a;
   const attn_table_ *f = a->table;
   const int64_t dv = a->v.dim;
-  const char *v = attn_at_(&a->v, t->batch, t->head_v, 0);
+  attn_picked_ picked;
   void *row[ATTN_TILE_];
   int kept[ATTN_TILE_];
   if (a->relu) {
@@ -229,8 +253,9 @@ ATTN_FUNC_ void attn_list_values_(attn_tile_ *t, int32_t *const *index, const in
       for (int e = 0; e < count[r]; e++)
         if (index[r][e] >= 0) p[n] = p[e], index[r][n++] = index[r][e];
     }
-    f->axpys(t->w.o_rows + r * dv, p, v, a->v.stride_len, index[r], n, dv, a->v.dtype, t->alpha[r],
-             attn_list_ahead_(a, &a->v));
+    attn_list_pick_(t, &picked, &a->v, &a->v_scales, t->head_v, t->w.v, index[r], n);
+    f->axpys(t->w.o_rows + r * dv, p, picked.rows, picked.stride, picked.index, n, dv, picked.dtype,
+             t->alpha[r], picked.ahead);
     kept[r] = n;
   }
   if (!a->relative.values.data) return;

@@ -1,6 +1,25 @@
 /* engine/project.h owns small dense products of rows, Y = X W: the projections inside layers. The
  * value primitive computes them, with rows of X in the place of weights and of W of values. */
 
+/* sum[d][lane] = x[c][lane] times w[c][d] of one head, c over w.len; start = 0 adds to what sum holds.
+ * wide: room for ATTN_BLOCK_ rows of a w that is not f32. */
+ATTN_FUNC_ void attn_tile_times_(const attn_table_ *f, float *sum, const float *x,
+                                 const attn_tensor *w, int64_t head, float *wide, int groups,
+                                 int start) {
+  for (int64_t c = 0; c < w->len; c += ATTN_BLOCK_) {
+    const int64_t m = w->len - c < ATTN_BLOCK_ ? w->len - c : ATTN_BLOCK_;
+    int64_t stride = w->stride_len;
+    const char *at = attn_at_(w, 0, head, c);
+    const float *row = (const float *)(const void *)at;
+    if (w->dtype != ATTN_F32) {
+      f->widen(wide, at, stride, NULL, m, w->dim, w->dtype, NULL);
+      row = wide, stride = w->dim;
+    }
+    f->value_block(sum, x + c * ATTN_TILE_, row, stride, m, w->dim, 0, groups, NULL,
+                   start && c == 0);
+  }
+}
+
 typedef struct attn_project_ {
   const attn_table_ *table;
   attn_tensor y, x, w;
@@ -27,19 +46,7 @@ ATTN_FUNC_ void attn_project_item_(void *job, int worker, int64_t index) {
     out[r] = attn_at_(&a->y, b, h, first + r);
   }
   f->pack(rows, in, n, a->x.dim, (int)a->x.dtype, 1.0f, 0.0f);
-  for (int64_t c = 0; c < a->x.dim; c += ATTN_BLOCK_) {
-    const int64_t m = a->x.dim - c < ATTN_BLOCK_ ? a->x.dim - c : ATTN_BLOCK_;
-    int64_t stride;
-    const char *at = attn_at_(&a->w, 0, a->w.heads > 1 ? h : 0, c);
-    const float *w = (const float *)(const void *)at;
-    if (a->w.dtype == ATTN_F32) {
-      stride = a->w.stride_len;
-    } else {
-      f->widen(wide, at, a->w.stride_len, NULL, m, a->w.dim, a->w.dtype);
-      w = wide, stride = a->w.dim;
-    }
-    f->value_block(sum, rows + c * ATTN_TILE_, w, stride, m, a->w.dim, 0, groups, NULL, c == 0);
-  }
+  attn_tile_times_(f, sum, rows, &a->w, a->w.heads > 1 ? h : 0, wide, groups, 1);
   f->unpack(out, sum, n, a->w.dim, a->y.dtype, NULL);
 }
 

@@ -23,16 +23,20 @@ ATTN_FUNC_ void attn_tile_clean_(attn_tile_ *t, const attn_block_ *b) {
 ATTN_FUNC_ void attn_tile_patch_(attn_tile_ *t, const attn_block_ *b) {
   const attn_softmax_ *a = t->a;
   const int64_t dv = a->v.dim;
-  float x;
-  for (int64_t e = 0; e < b->n; e++)
+  for (int64_t e = 0; e < b->n; e++) {
+    const int64_t key = attn_block_key_(b, e);
+    int64_t page, at;
+    attn_storage_(a, t->batch, key, &page, &at);
+    const char *row = attn_at_(&a->v, page, t->head_v, at);
+    const attn_rows_scale_ s = attn_scales_at_(&a->v_scales, page, t->head_v, at);
     for (int64_t c = 0; c < dv; c++) {
-      const char *p = attn_at_(&a->v, t->batch, t->head_v, attn_block_key_(b, e));
-      a->table->widen(&x, p + c * attn_size_(a->v.dtype), 0, NULL, 1, 1, a->v.dtype);
+      const float x = attn_number_(row, c, a->v.dtype, &s);
       if (x - x == 0.0f) continue;
       for (int lane = 0; lane < t->n; lane++)
         if (t->w.hit[e * ATTN_TILE_ + lane])
           t->w.ot[c * ATTN_TILE_ + lane] += t->w.s[e * ATTN_TILE_ + lane] * x;
     }
+  }
 }
 
 /* The score map leaves as scores here and becomes weights when the row's sum is known. */
@@ -76,10 +80,10 @@ ATTN_FUNC_ void attn_segment_scores_(attn_tile_ *t, const attn_block_ *b,
   const int g0 = seg->g0, g1 = seg->g1, set = seg->m0 < seg->m1;
   attn_modifiers_ mod = b->mod, only = b->set;
   float *s = t->w.s + seg->at * ATTN_TILE_;
-  const float *k = b->k + seg->at * b->k_stride;
+  const float *k = t->scored ? NULL : b->k + seg->at * b->k_stride;
   const int terms = attn_block_terms_in_(t, b);
   if (!terms && !set) {
-    f->score_block(s, t->w.qt, k, b->k_stride, seg->n, a->q.dim, g0, g1, t->top);
+    if (!t->scored) f->score_block(s, t->w.qt, k, b->k_stride, seg->n, a->q.dim, g0, g1, t->top);
     return;
   }
   /* scores that will change have no maximum yet */
@@ -88,7 +92,7 @@ ATTN_FUNC_ void attn_segment_scores_(attn_tile_ *t, const attn_block_ *b,
     for (int e = 0; e < seg->n; e++)
       memset(s + e * ATTN_TILE_ + g0 * ATTN_GROUP_, 0,
              (size_t)((g1 - g0) * ATTN_GROUP_) * sizeof(float));
-  else
+  else if (!t->scored)
     f->score_block(s, t->w.qt, k, b->k_stride, seg->n, a->q.dim, g0, g1, t->spare);
   only.at += seg->at;
   if (only.lanes) only.lanes += seg->at;
@@ -325,7 +329,7 @@ ATTN_FUNC_ void attn_tile_finish_(attn_tile_ *t) {
 /* inline: gcc takes a function of prefetches for one without effect and drops the call */
 ATTN_INLINE_ void attn_row_ahead_(const attn_tensor *x, int64_t b, int64_t h, int64_t i) {
   const char *p = attn_at_(x, b, h, i);
-  for (int64_t c = 0; c < x->dim * attn_size_(x->dtype); c += 64) ATTN_PREFETCH_(p + c);
+  for (int64_t c = 0; c < attn_bytes_(x->dtype, x->dim); c += 64) ATTN_PREFETCH_(p + c);
 }
 
 /* Rows of q and o lie in far memory when few keys are computed between two tiles, and so do scattered
@@ -358,16 +362,13 @@ ATTN_FUNC_ attn_cursor_ attn_tile_runs_(const attn_softmax_ *a, const attn_plan_
   return c;
 }
 
-/* Walks the key blocks of a tile, or its lists. 0 when there was nothing to see. */
-ATTN_FUNC_ int attn_tile_sweep_(attn_tile_ *t) {
+/* Walks the key blocks of a tile, or of a part of it. started: the accumulator holds something; the
+ * result too. */
+ATTN_FUNC_ int attn_tile_walk_(attn_tile_ *t, int started) {
   const attn_softmax_ *a = t->a;
   attn_block_ block;
   attn_cursor_ cursor = {NULL, 0, 0}, ahead = cursor;
   int64_t j = INT64_MAX, end = 0;
-  int started = attn_tile_load_(t);
-  t->partial = 0;
-  t->xl_next = -1;
-  if (a->edges || (a->plan && t->plan->step == 0)) return attn_tile_lists_(t, started);
   if (a->plan) cursor = attn_tile_runs_(a, t->plan);
   for (int g = 0; g < t->groups; g++) {
     if (t->g[g].hi_max > end) end = t->g[g].hi_max;
@@ -386,6 +387,7 @@ ATTN_FUNC_ int attn_tile_sweep_(attn_tile_ *t) {
     const int open = attn_block_open_(t, &block, j, next);
     j = next;
     if (!open) continue;
+    attn_block_fetch_(t, &block);
     t->partial |= block.partial;
     attn_block_modifiers_(t, &block);
     const attn_plan_tile_ *from = cursor.runs > 0 ? t->plan : t->next;
@@ -397,6 +399,20 @@ ATTN_FUNC_ int attn_tile_sweep_(attn_tile_ *t) {
     if (a->plan) attn_tile_ahead_(t, &ahead, from ? from->step : 1);
     attn_block_values_(t, &block, started);
     started = 1;
+  }
+  return started;
+}
+
+/* All keys of a tile. 0 when there was nothing to see. */
+ATTN_FUNC_ int attn_tile_sweep_(attn_tile_ *t) {
+  const attn_softmax_ *a = t->a;
+  int started = attn_tile_load_(t);
+  t->partial = 0;
+  t->xl_next = -1;
+  if (a->edges || (a->plan && t->plan->step == 0)) return attn_tile_lists_(t, started);
+  for (int part = 0; part < attn_tile_parts_(t); part++) {
+    attn_tile_part_(t, part);
+    started = attn_tile_walk_(t, started);
   }
   return started;
 }
@@ -492,19 +508,30 @@ ATTN_FUNC_ int64_t attn_plan_tiles_(const attn_plan_ *p, int64_t head, int phase
   return tiles[at + 1] - tiles[at];
 }
 
-/* One work item: a tile of one (batch, head group), or of a schedule. Late tiles first, since causal
- * ones cost more. */
+ATTN_FUNC_ void attn_tile_open_(attn_tile_ *t, const attn_softmax_ *a, int worker) {
+  t->a = a;
+  t->plan = t->next = NULL;
+  t->key0 = 0, t->key1 = INT64_MAX, t->scored = 0;
+  attn_scratch_cut_(a, worker, &t->w);
+}
+
+/* Tile n of a (batch, head group), the last first: causal ones cost most there. */
+ATTN_FUNC_ void attn_softmax_tile_(const attn_softmax_ *a, int worker, int64_t unit, int64_t n) {
+  attn_tile_ t;
+  attn_tile_open_(&t, a, worker);
+  attn_tile_group_rows_(&t, unit, a->tiles - 1 - n);
+  attn_tile_run_(&t, 1);
+}
+
+/* One work item: a tile of one (batch, head group), or of a schedule. */
 ATTN_FUNC_ void attn_softmax_item_(void *job, int worker, int64_t index) {
   const attn_softmax_ *a = (const attn_softmax_ *)job;
   attn_tile_ t;
-  t.a = a;
-  t.plan = t.next = NULL;
-  attn_scratch_cut_(a, worker, &t.w);
   if (!a->plan) {
-    attn_tile_group_rows_(&t, index / a->tiles, a->tiles - 1 - index % a->tiles);
-    attn_tile_run_(&t, 1);
+    attn_softmax_tile_(a, worker, index / a->tiles, index % a->tiles);
     return;
   }
+  attn_tile_open_(&t, a, worker);
   const attn_plan_ *p = a->plan;
   const int32_t *variant = (const int32_t *)attn_plan_at_(p, p->at_head);
   const int32_t *phases = (const int32_t *)attn_plan_at_(p, p->at_phase);
@@ -514,108 +541,4 @@ ATTN_FUNC_ void attn_softmax_item_(void *job, int worker, int64_t index) {
   attn_tile_plan_rows_(&t, index / a->tiles, head, tile + (n - 1 - left));
   t.next = left + 1 < n ? tile + (n - 2 - left) : NULL, t.asked = 0;
   attn_tile_run_(&t, a->phase == phases[variant[head]] - 1);
-}
-
-/* What is shared by the workers, in front of their own memory. */
-typedef struct attn_shared_ {
-  int64_t distance, factor, m, l, n, o, bytes;
-} attn_shared_;
-
-ATTN_FUNC_ void attn_shared_plan_(const attn_softmax_ *a, attn_shared_ *x) {
-  const int64_t f = sizeof(float), rows = attn_mul_(attn_mul_(a->q.batch, a->q.heads), a->q.len);
-  const int64_t table = attn_piece_(attn_mul_(a->distance_heads, a->distances), f);
-  const int state = a->phases > 1 || (a->relu && a->relu->count_first);
-  const int64_t row = state ? attn_piece_(rows, f) : 0;
-  int64_t at = 0;
-  x->distance = at, at = attn_add_(at, attn_has_distance_(&a->by_distance) ? table : 0);
-  x->factor = at, at = attn_add_(at, a->by_distance.factor.alpha ? table : 0);
-  x->m = at, at = attn_add_(at, row);
-  x->l = at, at = attn_add_(at, row);
-  x->n = at, at = attn_add_(at, row);
-  x->o = at;
-  if (a->phases > 1 && a->o.dtype != ATTN_F32)
-    at = attn_add_(at, attn_piece_(attn_mul_(rows, a->v.dim), f));
-  x->bytes = at;
-}
-
-ATTN_FUNC_ int64_t attn_softmax_items_(const attn_softmax_ *a, int phase) {
-  int64_t n = 0, first;
-  if (!a->plan) return a->q.batch * (a->q.heads / a->group) * a->tiles;
-  for (int64_t h = 0; h < a->q.heads; h++) n += attn_plan_tiles_(a->plan, h, phase, &first);
-  return n * a->q.batch;
-}
-
-/* The most workers that have something to do. */
-ATTN_FUNC_ int attn_softmax_workers_(const attn_softmax_ *a, int workers) {
-  int64_t most = 0;
-  for (int i = 0; i < a->phases; i++)
-    if (attn_softmax_items_(a, i) > most) most = attn_softmax_items_(a, i);
-  return attn_pieces_(workers, most);
-}
-
-/* Bytes of the whole call, INT64_MAX when they cannot be; a worker's own go to a->bytes. */
-ATTN_FUNC_ int64_t attn_softmax_bytes_(attn_softmax_ *a, int workers) {
-  attn_shared_ x;
-  attn_shared_plan_(a, &x);
-  a->bytes = attn_scratch_plan_(a);
-  const int64_t own = attn_mul_(a->bytes, attn_softmax_workers_(a, workers));
-  return attn_workspace_bytes_(attn_add_(x.bytes, own), 1);
-}
-
-ATTN_FUNC_ void attn_softmax_pass_(attn_softmax_ *a, attn_ctx *ctx, int workers) {
-  for (a->phase = 0; a->phase < a->phases; a->phase++) {
-    const int64_t items = attn_softmax_items_(a, a->phase);
-    if (a->plan) a->tiles = items / a->q.batch;
-    if (items) attn_for_(ctx, attn_pieces_(workers, items), items, attn_softmax_item_, a);
-  }
-}
-
-/* Runs the whole problem; a is complete but for its memory. */
-ATTN_FUNC_ int attn_softmax_run_(attn_error_ *e, attn_softmax_ *a, attn_ctx *ctx, int workers) {
-  attn_workspace_ w;
-  attn_shared_ x;
-  attn_scratch_ s;
-  const int64_t bytes = attn_softmax_bytes_(a, workers);
-  workers = attn_softmax_workers_(a, workers);
-  if (!attn_workspace_get_(e, &w, ctx, bytes)) return 0;
-  attn_shared_plan_(a, &x);
-  a->workspace = w.base + x.bytes;
-  float *distance = (float *)(void *)(w.base + x.distance);
-  float *factor = (float *)(void *)(w.base + x.factor);
-  a->distance = attn_has_distance_(&a->by_distance) ? distance : NULL;
-  a->factor = a->by_distance.factor.alpha ? factor : NULL;
-  a->state_m = (float *)(void *)(w.base + x.m);
-  a->state_l = (float *)(void *)(w.base + x.l);
-  a->state_n = (float *)(void *)(w.base + x.n);
-  a->state_o = a->o.dtype == ATTN_F32 ? NULL : (float *)(void *)(w.base + x.o);
-  if (a->distance || a->factor)
-    attn_distance_fill_(a, a->distance ? distance : NULL, a->factor ? factor : NULL);
-  for (int i = 0; i < workers; i++) {
-    attn_scratch_cut_(a, i, &s);
-    *s.pairs = 0, s.held->n = 0;
-  }
-  if (a->relu && a->relu->count_first) {
-    a->counting = 1;
-    attn_softmax_pass_(a, ctx, workers);
-    a->counting = 0;
-    for (int i = 0; i < workers; i++) {
-      attn_scratch_cut_(a, i, &s);
-      *s.pairs = 0;
-    }
-  }
-  attn_softmax_pass_(a, ctx, workers);
-  if (a->edges)
-    attn_report_(ctx, a->table, workers, "streaming softmax, key lists", "the call gives lists");
-  else if (a->plan)
-    attn_report_(ctx, a->table, workers, "streaming softmax, scheduled tiles",
-                 "the call has a schedule");
-  else
-    attn_report_(ctx, a->table, workers, "streaming softmax, queries in lanes",
-                 "the only exact-softmax path");
-  for (int i = 0; ctx && i < workers; i++) {
-    attn_scratch_cut_(a, i, &s);
-    ctx->report.pairs += *s.pairs;
-  }
-  attn_workspace_drop_(&w);
-  return 1;
 }

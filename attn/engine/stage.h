@@ -77,7 +77,7 @@ ATTN_FUNC_ int attn_stage_sinusoid_(attn_stage_ *s, attn_tensor y,
 
 /* Rows i0 .. i0 + len - 1, and heads h0 .. h0 + heads - 1, and one batch entry. */
 ATTN_FUNC_ attn_tensor attn_stage_shift_(attn_tensor t, int64_t elements) {
-  if (t.data) t.data = (char *)t.data + elements * attn_size_(t.dtype);
+  if (t.data) t.data = (char *)t.data + attn_bytes_(t.dtype, elements);
   return t;
 }
 ATTN_FUNC_ attn_tensor attn_stage_rows_(attn_tensor t, int64_t i0, int64_t len) {
@@ -255,9 +255,9 @@ ATTN_FUNC_ void attn_own_item_(void *job, int worker, int64_t index) {
   float *q = (float *)(void *)(a->memory + worker * a->each), *k = q + dk;
   for (int64_t i = 0; i < a->q.len; i++) {
     double sum = 0.0; /* products of floats are exact in double */
-    a->table->widen(q, attn_at_(&a->q, b, h, i), 0, NULL, 1, dk, a->q.dtype);
+    a->table->widen(q, attn_at_(&a->q, b, h, i), 0, NULL, 1, dk, a->q.dtype, NULL);
     if (i == 0 || a->k.len > 1)
-      a->table->widen(k, attn_at_(&a->k, b, hk, i), 0, NULL, 1, dk, a->k.dtype);
+      a->table->widen(k, attn_at_(&a->k, b, hk, i), 0, NULL, 1, dk, a->k.dtype, NULL);
     for (int64_t c = 0; c < dk; c++) sum += (double)q[c] * (double)k[c];
     const float x = (float)(sum * a->scale);
     memcpy(attn_at_(&a->lse, b, h, i), &x, sizeof x);

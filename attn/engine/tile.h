@@ -26,6 +26,12 @@ enum {
   ATTN_P_LABELS_,
   ATTN_P_HELD_,
   ATTN_P_PAIRS_,
+  ATTN_P_ROW_Q_,
+  ATTN_P_ROW_S_,
+  ATTN_P_ROW_O_,
+  ATTN_P_MERGE_O_,
+  ATTN_P_MERGE_W_,
+  ATTN_P_MERGE_I_,
   ATTN_PIECES_
 };
 
@@ -37,11 +43,25 @@ typedef struct attn_distance_terms_ {
   attn_distance_factor factor;
 } attn_distance_terms_;
 
+/* Sequences that are not alike: rows end to end, or keys in the pages of a cache (engine/storage.h). The
+ * extents of q and k in the problem are then those of the longest. */
+typedef struct attn_sequences_ {
+  int64_t n;
+  int64_t rows;                /* of q: what the last query of all is below */
+  const int64_t *q, *kv;       /* [n + 1] where their rows begin; null: each has a batch entry */
+  int aligned;                 /* each has its own q_off: the ends meet */
+  const attn_sequence *cached; /* null: no pages */
+  int64_t page, window, sinks; /* rows of a page; of a ring, else 0 */
+  int64_t items, parts;        /* of all: work items, rows of parts (engine/decode.h) */
+  int64_t *first, *part;       /* [n + 1] those before each */
+} attn_sequences_;
+
 typedef struct attn_softmax_ {
   const attn_table_ *table;
   attn_tensor o, q, k, v, lse, map; /* lse and map: data null = absent */
   attn_mask mask, bias;
   const int32_t *kv_len, *q_len;
+  attn_scales k_scales, v_scales; /* of quantised k and v */
   const float *alibi, *sinks;
   int softmax_one;
   double unit;                    /* of a score: log2 e, or 1 for rectified weights */
@@ -49,6 +69,9 @@ typedef struct attn_softmax_ {
   float softcap;                  /* score units, 0 = off */
   float scale_hi, scale_lo;       /* scale * unit, folded into the packed queries (E3) */
   int64_t q_off, left, right;     /* row i sees keys i+q_off-left .. i+q_off+right */
+  int64_t keep;                   /* and those before `keep`; 0 with left unlimited */
+  attn_sequences_ sequences;      /* what seq points at */
+  const attn_sequences_ *seq;     /* null: all batch entries have the same extents */
   const attn_plan_ *plan;         /* a schedule, or null */
   const attn_edges_params *edges; /* key lists of the call, or null */
   attn_relative relative;
@@ -60,13 +83,19 @@ typedef struct attn_softmax_ {
   void *modify_user;
   attn_distance_terms_ by_distance;
   const float *factor, *distance; /* [distance_heads][distances], see engine/distance.h */
-  int64_t distances, distance_heads;
+  int64_t distances, distance_heads, distance_zero;
   const struct attn_relu_ *relu; /* rectified weights in place of a softmax */
   int64_t group;                 /* query heads that share key and value heads */
   int64_t tiles;                 /* per (batch, group) */
   int64_t bytes;                 /* memory of one worker, cut at these offsets */
   int64_t offset[ATTN_PIECES_];
   char *workspace;
+  /* Few queries: engine/decode.h. Parts are [B][head group][split][row], part_o [..][dv]. */
+  int few, by_row, one_order;
+  const char *why;       /* not */
+  int64_t splits, part0; /* part0: what the numbers of a sequence's parts begin with */
+  int64_t kept, skip;    /* after so many splits come so many that no row sees: not counted */
+  float *part_m, *part_l, *part_o;
   /* With several phases the state of every row waits here between them. */
   int phase, phases, counting;
   float *state_m, *state_l, *state_n,
@@ -105,6 +134,9 @@ typedef struct attn_scratch_ {
   float *labels;                /* [label][tile] dots with each vector */
   attn_held_ *held;
   int64_t *pairs;
+  float *row_q, *row_s, *row_o; /* [ATTN_ROWS_][dk, ATTN_ROWS_ROOM_, dv], rows padded */
+  float *merge_o, *merge_w;     /* [tile][dv], [split] */
+  int32_t *merge_i;             /* [split] */
 } attn_scratch_;
 
 /* Distances between a lane group and a block of keys, rounded up. */
@@ -117,6 +149,9 @@ ATTN_FUNC_ int64_t attn_relative_rows_(const attn_softmax_ *a) {
   return len < most ? len : most;
 }
 
+/* Room for a row of numbers in the order of kernels/decode.h. */
+ATTN_FUNC_ int64_t attn_row_width_(int64_t dim) { return attn_add_(dim, 31) / 32 * 32; }
+
 /* Fills a->offset; the total is one worker's memory, INT64_MAX when it cannot be. */
 ATTN_FUNC_ int64_t attn_scratch_plan_(attn_softmax_ *a) {
   const int64_t tile = ATTN_TILE_, block = ATTN_BLOCK_, f = sizeof(float);
@@ -125,8 +160,9 @@ ATTN_FUNC_ int64_t attn_scratch_plan_(attn_softmax_ *a) {
   const int64_t dv = attn_piece_(attn_mul_(a->v.dim, tile), f);
   const int gathers = a->plan || a->edges, lists = gathers || a->xl.table.data;
   int64_t size[ATTN_PIECES_] = {0}, total = 0;
-  size[ATTN_P_QT_] = dk, size[ATTN_P_S_] = cells, size[ATTN_P_OT_] = dv;
-  if (gathers || a->k.dtype != ATTN_F32)
+  if (!a->by_row || a->seq) size[ATTN_P_QT_] = dk, size[ATTN_P_OT_] = dv;
+  size[ATTN_P_S_] = cells;
+  if (gathers || a->k.dtype != ATTN_F32 || (a->seq && a->seq->cached))
     size[ATTN_P_K_] = attn_piece_(attn_mul_(a->k.dim, block), f);
   size[ATTN_P_V_] = attn_piece_(attn_mul_(a->v.dim, block), f);
   if (gathers || a->bias.kind) size[ATTN_P_BIAS_] = cells;
@@ -150,6 +186,16 @@ ATTN_FUNC_ int64_t attn_scratch_plan_(attn_softmax_ *a) {
   if (a->labels.label) size[ATTN_P_LABELS_] = attn_piece_(attn_mul_(a->labels.table.len, tile), f);
   size[ATTN_P_HELD_] = attn_piece_(1, sizeof(attn_held_));
   size[ATTN_P_PAIRS_] = attn_piece_(1, sizeof(int64_t));
+  if (a->by_row) {
+    size[ATTN_P_ROW_Q_] = attn_piece_(attn_mul_(attn_row_width_(a->q.dim), ATTN_ROWS_), f);
+    size[ATTN_P_ROW_S_] = attn_piece_(ATTN_ROWS_ROOM_ * ATTN_ROWS_, f);
+    size[ATTN_P_ROW_O_] = attn_piece_(attn_mul_(attn_row_width_(a->v.dim), ATTN_ROWS_), f);
+  }
+  if (a->few && a->splits > 1) {
+    size[ATTN_P_MERGE_O_] = dv;
+    size[ATTN_P_MERGE_W_] = attn_piece_(a->splits, f);
+    size[ATTN_P_MERGE_I_] = attn_piece_(a->splits, sizeof(int32_t));
+  }
   for (int i = 0; i < ATTN_PIECES_; i++) a->offset[i] = total, total = attn_add_(total, size[i]);
   return total;
 }
@@ -177,6 +223,12 @@ ATTN_FUNC_ void attn_scratch_cut_(const attn_softmax_ *a, int worker, attn_scrat
   ATTN_CUT_(labels, float, ATTN_P_LABELS_);
   ATTN_CUT_(held, attn_held_, ATTN_P_HELD_);
   ATTN_CUT_(pairs, int64_t, ATTN_P_PAIRS_);
+  ATTN_CUT_(row_q, float, ATTN_P_ROW_Q_);
+  ATTN_CUT_(row_s, float, ATTN_P_ROW_S_);
+  ATTN_CUT_(row_o, float, ATTN_P_ROW_O_);
+  ATTN_CUT_(merge_o, float, ATTN_P_MERGE_O_);
+  ATTN_CUT_(merge_w, float, ATTN_P_MERGE_W_);
+  ATTN_CUT_(merge_i, int32_t, ATTN_P_MERGE_I_);
 #undef ATTN_CUT_
 }
 
@@ -188,14 +240,19 @@ typedef struct attn_tile_ {
   const attn_plan_tile_ *next; /* the tile that comes after it, or null */
   int asked;                   /* rows of that one which are on their way */
   int64_t batch, head_k, head_v;
-  int n, groups;                                   /* rows and lane groups in use */
-  int lined;                                       /* consecutive rows of one head */
-  int careful;                                     /* the second sweep, see attn_tile_clean_ */
-  int rel_careful;                                 /* likewise, see attn_tile_relative_ */
-  int partial;                                     /* some pair of a visited block is forbidden */
-  int64_t lo[ATTN_TILE_], hi[ATTN_TILE_];          /* keys each row may see */
-  int64_t pos[ATTN_TILE_];                         /* its key position */
-  const char *mask[ATTN_TILE_], *bias[ATTN_TILE_]; /* its mask rows */
+  int64_t key0, key1;                               /* the keys of a work item */
+  int scored;                                       /* w.s holds the dot products already */
+  attn_kv_rows_ rows_k, rows_v;                     /* a block of few queries */
+  int n, groups;                                    /* rows and lane groups in use */
+  int lined;                                        /* consecutive rows of one head */
+  int careful;                                      /* the second sweep, see attn_tile_clean_ */
+  int rel_careful;                                  /* likewise, see attn_tile_relative_ */
+  int partial;                                      /* some pair of a visited block is forbidden */
+  int64_t lo[ATTN_TILE_], hi[ATTN_TILE_];           /* keys each row may see, or in this part */
+  int64_t near[ATTN_TILE_];                         /* where the second part begins: see keep */
+  int64_t wide_lo[ATTN_TILE_], wide_hi[ATTN_TILE_]; /* both parts */
+  int64_t pos[ATTN_TILE_];                          /* its key position */
+  const char *mask[ATTN_TILE_], *bias[ATTN_TILE_];  /* its mask rows */
   int64_t head[ATTN_TILE_], row[ATTN_TILE_];
   void *out[ATTN_TILE_];
   float m[ATTN_TILE_], l[ATTN_TILE_], alpha[ATTN_TILE_], top[ATTN_TILE_], spare[ATTN_TILE_];
@@ -230,8 +287,39 @@ ATTN_FUNC_ uint64_t attn_tile_all_(const attn_tile_ *t) {
 }
 
 ATTN_FUNC_ char *attn_at_(const attn_tensor *t, int64_t b, int64_t h, int64_t i) {
-  return (char *)t->data +
-         (b * t->stride_batch + h * t->stride_head + i * t->stride_len) * attn_size_(t->dtype);
+  const int64_t e = b * t->stride_batch + h * t->stride_head + i * t->stride_len;
+  return (char *)t->data + attn_bytes_(t->dtype, e);
+}
+
+/* The scales of the rows from that one on. */
+ATTN_FUNC_ attn_rows_scale_ attn_scales_at_(const attn_scales *s, int64_t b, int64_t h, int64_t i) {
+  const int64_t e = b * s->stride_batch + h * s->stride_head + i * s->stride_len;
+  attn_rows_scale_ r;
+  r.scale = s->scale ? s->scale + e : NULL, r.zero = s->zero ? s->zero + e : NULL;
+  r.stride = s->stride_len, r.group = s->group;
+  return r;
+}
+
+/* Column c of a row of any type; s null = 1. */
+ATTN_FUNC_ float attn_number_(const char *row, int64_t c, attn_dtype dtype,
+                              const attn_rows_scale_ *s) {
+  const unsigned char *byte = (const unsigned char *)row;
+  const int64_t g = s && s->group ? c / s->group : 0;
+  uint16_t half;
+  float x;
+  if (dtype == ATTN_F32) {
+    memcpy(&x, row + 4 * c, 4);
+    return x;
+  }
+  if (dtype == ATTN_F16 || dtype == ATTN_BF16) {
+    memcpy(&half, row + 2 * c, 2);
+    return dtype == ATTN_F16 ? attn_from_f16_(half) : attn_from_bf16_(half);
+  }
+  x = dtype == ATTN_I8   ? (float)((const signed char *)row)[c]
+      : dtype == ATTN_I4 ? attn_from_i4_(byte, c)
+                         : attn_from_e4m3_(byte[c]);
+  if (s && s->zero) x -= s->zero[g];
+  return s && s->scale ? x * s->scale[g] : x;
 }
 
 /* Row i of a table that is [1, 1 or H, len, dim]. */
@@ -257,6 +345,7 @@ ATTN_FUNC_ float attn_to_unit_(const attn_softmax_ *a, float x) {
 
 /* Where the numbers of row (b, h, i) are in an array [B, H, Tq]. */
 ATTN_FUNC_ int64_t attn_row_number_(const attn_softmax_ *a, int64_t b, int64_t h, int64_t i) {
+  if (a->seq && a->seq->q) return h * a->seq->rows + a->seq->q[b] + i;
   return (b * a->q.heads + h) * a->q.len + i;
 }
 
@@ -339,6 +428,22 @@ ATTN_FUNC_ void attn_tile_bounds_(attn_tile_ *t, int g) {
   t->g[g].pos_min = pos_min, t->g[g].pos_max = pos_max;
 }
 
+/* The keys of a row with `keep` are two parts: 0 .. keep, and from the window's begin, or keep, on. A
+ * tile is swept over one after the other. */
+ATTN_FUNC_ int attn_tile_parts_(const attn_tile_ *t) { return t->a->keep ? 2 : 1; }
+
+ATTN_FUNC_ void attn_tile_part_(attn_tile_ *t, int part) {
+  const int64_t keep = t->a->keep;
+  if (!keep) return;
+  for (int r = 0; r < t->n; r++) {
+    const int64_t lo = t->wide_lo[r], hi = t->wide_hi[r];
+    const int64_t from = t->near[r] > keep ? t->near[r] : keep;
+    t->lo[r] = part == 0 || lo > from ? lo : from;
+    t->hi[r] = part == 0 && hi > keep ? keep : hi;
+  }
+  for (int g = 0; g < t->groups; g++) attn_tile_bounds_(t, g);
+}
+
 /* Places rows in lanes, transposes the queries. Lanes that have no row compute on zeros and are
  * never stored. */
 ATTN_FUNC_ void attn_tile_lanes_(attn_tile_ *t) {
@@ -358,8 +463,11 @@ ATTN_FUNC_ void attn_tile_lanes_(attn_tile_ *t) {
   for (int r = 0; r < t->n; r++) {
     const int64_t i = t->row[r], h = t->head[r], p = t->pos[r] = i + a->q_off;
     t->lined &= h == t->head[0] && i == t->row[0] + r;
-    t->lo[r] = attn_clamp_(p - a->left, 0, keys);
+    t->near[r] = attn_clamp_(p - a->left, 0, keys);
+    t->lo[r] = a->keep ? 0 : t->near[r];
     t->hi[r] = i < queries ? attn_clamp_(p + a->right + 1, 0, keys) : 0;
+    if (t->lo[r] < t->key0) t->lo[r] = t->key0;
+    if (t->hi[r] > t->key1) t->hi[r] = t->key1;
     q[r] = attn_at_(&a->q, t->batch, h, i);
     t->out[r] = attn_at_(&a->o, t->batch, h, i);
   }
@@ -373,7 +481,9 @@ ATTN_FUNC_ void attn_tile_lanes_(attn_tile_ *t) {
     t->precision[r] = attn_to_unit_(a, a->gaussian.precision[at]);
   }
   for (int r = 0; a->span.z && r < t->n; r++) attn_tile_span_(t, r);
+  for (int r = 0; a->keep && r < t->n; r++) t->wide_lo[r] = t->lo[r], t->wide_hi[r] = t->hi[r];
   for (int g = 0; g < t->groups; g++) attn_tile_bounds_(t, g);
   for (int g = t->groups; g < ATTN_TILE_ / ATTN_GROUP_; g++) memset(&t->g[g], 0, sizeof t->g[g]);
-  a->table->pack(t->w.qt, q, t->n, a->q.dim, (int)a->q.dtype, a->scale_hi, a->scale_lo);
+  if (!a->by_row)
+    a->table->pack(t->w.qt, q, t->n, a->q.dim, (int)a->q.dtype, a->scale_hi, a->scale_lo);
 }

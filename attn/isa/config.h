@@ -92,6 +92,22 @@
 #define ATTN_INLINE_ static inline
 #endif
 
+/* Whether vector tiers have a copy of a loop for each storage type and set of modifiers. */
+#ifdef ATTN_SMALL
+#define ATTN_COPIES_ 0
+#else
+#define ATTN_COPIES_ 1
+#endif
+
+/* What is rare stays out of line: many copies of it cost more than the call. */
+#if defined(ATTN_MSVC_)
+#define ATTN_OUTLINE_ static __declspec(noinline)
+#elif defined(__GNUC__)
+#define ATTN_OUTLINE_ static __attribute__((noinline, unused))
+#else
+#define ATTN_OUTLINE_ static
+#endif
+
 /* Before a short loop over vectors: unrolled whole, its array becomes registers. */
 #if defined(ATTN_CLANG_)
 #define ATTN_UNROLL_ _Pragma("clang loop unroll(full)")

@@ -1,4 +1,15 @@
-/* isa/half.h owns the 16-bit formats in portable C, for the scalar tier and for tails. */
+/* isa/half.h owns the storage types in portable C, for the scalar tier and for tails. */
+
+/* Bytes of n elements in a row: a whole number of them, since rows start on bytes. */
+ATTN_INLINE_ int64_t attn_bytes_(attn_dtype dtype, int64_t n) {
+  return dtype == ATTN_F32    ? 4 * n
+         : dtype <= ATTN_BF16 ? 2 * n
+         : dtype == ATTN_I4   ? n / 2 + n % 2
+                              : n;
+}
+
+/* Types that only keys and values may have. */
+ATTN_INLINE_ int attn_quantized_(attn_dtype dtype) { return dtype >= ATTN_I8; }
 
 ATTN_INLINE_ float attn_from_bits_(uint32_t u) {
   float f;
@@ -36,4 +47,18 @@ ATTN_INLINE_ uint16_t attn_to_f16_(float f) {
     return (uint16_t)(sign | m);
   }
   return (uint16_t)(sign | ((a + 0xfffu + ((a >> 13) & 1u) - 0x38000000u) >> 13));
+}
+
+/* NaN has all bits set but the sign; 2^(e - 7) (1 + m / 8), and m 2^-9 for e = 0 */
+ATTN_INLINE_ float attn_from_e4m3_(unsigned char b) {
+  const uint32_t sign = (uint32_t)(b & 0x80u) << 24, e = (b >> 3) & 15u, m = b & 7u;
+  if ((b & 0x7fu) == 0x7fu) return attn_from_bits_(0x7fc00000u);
+  if (e != 0) return attn_from_bits_(sign | ((e + 120u) << 23) | (m << 20));
+  return attn_from_bits_(sign | attn_to_bits_((float)m * 0.001953125f));
+}
+
+/* element i of a row of nibbles */
+ATTN_INLINE_ float attn_from_i4_(const unsigned char *row, int64_t i) {
+  const int n = (i & 1 ? row[i / 2] >> 4 : row[i / 2]) & 15;
+  return (float)(n < 8 ? n : n - 16);
 }

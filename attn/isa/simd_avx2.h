@@ -6,7 +6,8 @@
 #define ATTN_W_ 8
 #define ATTN_MR_ 6
 #define ATTN_NG_ 1
-#define ATTN_SPECIALISE_ 1
+#define ATTN_ROW_COLS_ 8
+#define ATTN_SPECIALISE_ ATTN_COPIES_
 
 #define ATTN_VF_ __m256
 #define ATTN_VM_ __m256
@@ -26,6 +27,7 @@
 #define ATTN_V_EQ_(a, b) _mm256_cmp_ps(a, b, _CMP_EQ_OQ)
 #define ATTN_V_LT_(a, b) _mm256_cmp_ps(a, b, _CMP_LT_OQ)
 #define ATTN_V_ALL_(m) (_mm256_movemask_ps(m) == 255)
+#define ATTN_V_CHOSEN_(m) ((uint64_t)(unsigned)_mm256_movemask_ps(m))
 #define ATTN_V_SELECT_(m, a, b) _mm256_blendv_ps(b, a, m)
 #define ATTN_V_ROUND_(x, t, n)                        \
   (t) = ATTN_V_ADD_(x, ATTN_V_SET1_(ATTN_EXP_BIAS_)), \
@@ -44,10 +46,19 @@
   _mm256_castsi256_ps(       \
       _mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)(p))), 16))
 #define ATTN_V_STORE_BF16_(p, v) _mm_storeu_si128((__m128i *)(p), attn_to_bf16_avx2_(v))
+#define ATTN_V_LOAD_I8_(p) \
+  _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)(p))))
+#define ATTN_V_LOAD_E4M3_(p) attn_load_e4m3_avx2_(p)
+#define ATTN_V_LOAD_I4_(p) attn_load_i4_avx2_(p)
+#define ATTN_V_LOAD_I4_EVEN_(p) attn_nibbles_avx2_(p, 28)
+#define ATTN_V_LOAD_I4_ODD_(p) attn_nibbles_avx2_(p, 24)
 #define ATTN_V_BITS_(bits) attn_bits_avx2_(bits)
 #define ATTN_V_GATHER_(p, i) _mm256_i32gather_ps(p, _mm256_loadu_si256((const __m256i *)(i)), 4)
 #define ATTN_V_SWAP_PAIRS_(a) _mm256_permute_ps(a, 0xB1)
 #define ATTN_V_TRANSPOSE_(r) attn_transpose_avx2_(r)
+#define ATTN_V_SUMS_(r) attn_sums_avx2_(r)
+#define ATTN_V_SUM_(v) attn_sum_avx2_(v)
+#define ATTN_V_TOP_(v) attn_top_avx2_(v)
 #define ATTN_V_SLEEF_(f) Sleef_##f##f8_u10avx2
 
 #if defined(ATTN_USE_SLEEF) && !defined(ATTN_SLEEF_HAS_AVX2_)
@@ -89,6 +100,24 @@ ATTN_INLINE_ __m128i attn_to_bf16_avx2_(__m256 v) {
   return _mm256_castsi256_si128(y);
 }
 
+/* the nibble of each lane goes to the top and comes back with its sign */
+ATTN_INLINE_ __m256 attn_load_i4_avx2_(const void *p) {
+  int32_t bits;
+  memcpy(&bits, p, 4);
+  const __m256i up = _mm256_setr_epi32(28, 24, 20, 16, 12, 8, 4, 0);
+  return _mm256_cvtepi32_ps(_mm256_srai_epi32(_mm256_sllv_epi32(_mm256_set1_epi32(bits), up), 28));
+}
+
+/* its bits in the place of those of an f16, whose exponents are 8 higher */
+ATTN_INLINE_ __m256 attn_load_e4m3_avx2_(const void *p) {
+  const __m128i b = _mm_cvtepi8_epi16(_mm_loadl_epi64((const __m128i *)p));
+  const __m128i h = _mm_and_si128(_mm_slli_epi16(b, 7), _mm_set1_epi16((short)0xbfff));
+  const __m128i most = _mm_and_si128(b, _mm_set1_epi16(0x7f));
+  const __m128i nan = _mm_cmpeq_epi16(most, _mm_set1_epi16(0x7f));
+  return _mm256_mul_ps(_mm256_cvtph_ps(_mm_or_si128(h, _mm_and_si128(nan, _mm_set1_epi16(0x7e00)))),
+                       _mm256_set1_ps(256.0f));
+}
+
 /* 8 x 8 in place */
 ATTN_INLINE_ void attn_transpose_avx2_(__m256 *r) {
   __m256 a[8], b[8];
@@ -116,4 +145,37 @@ ATTN_INLINE_ void attn_transpose_avx2_(__m256 *r) {
   ATTN_LANE_(2)
   ATTN_LANE_(3)
 #undef ATTN_LANE_
+}
+
+ATTN_INLINE_ __m256 attn_sums_avx2_(const __m256 *r) {
+  __m256 a[4], b, c;
+#define ATTN_PAIR_(i)                                                  \
+  a[i] = _mm256_add_ps(_mm256_permute2f128_ps(r[i], r[(i) + 4], 0x20), \
+                       _mm256_permute2f128_ps(r[i], r[(i) + 4], 0x31));
+  ATTN_PAIR_(0)
+  ATTN_PAIR_(1)
+  ATTN_PAIR_(2)
+  ATTN_PAIR_(3)
+#undef ATTN_PAIR_
+  b = _mm256_add_ps(_mm256_shuffle_ps(a[0], a[1], 0x44), _mm256_shuffle_ps(a[0], a[1], 0xEE));
+  c = _mm256_add_ps(_mm256_shuffle_ps(a[2], a[3], 0x44), _mm256_shuffle_ps(a[2], a[3], 0xEE));
+  return _mm256_add_ps(_mm256_shuffle_ps(b, c, 0x88), _mm256_shuffle_ps(b, c, 0xDD));
+}
+
+ATTN_INLINE_ float attn_sum_avx2_(__m256 v) {
+  __m128 x = _mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
+  x = _mm_add_ps(x, _mm_movehl_ps(x, x));
+  return _mm_cvtss_f32(_mm_add_ps(x, _mm_shuffle_ps(x, x, 0x55)));
+}
+
+ATTN_INLINE_ float attn_top_avx2_(__m256 v) {
+  __m128 x = _mm_max_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
+  x = _mm_max_ps(x, _mm_movehl_ps(x, x));
+  return _mm_cvtss_f32(_mm_max_ps(x, _mm_shuffle_ps(x, x, 0x55)));
+}
+
+/* the half is moved to the top, and back with its sign */
+ATTN_INLINE_ __m256 attn_nibbles_avx2_(const void *p, const int up) {
+  __m256i x = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)p));
+  return _mm256_cvtepi32_ps(_mm256_srai_epi32(_mm256_slli_epi32(x, up), 28));
 }

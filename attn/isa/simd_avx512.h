@@ -3,10 +3,11 @@
 
 #define ATTN_T_ avx512
 #define ATTN_ISA_ID_ ATTN_ISA_AVX512
-#define ATTN_W_ 16         /* lanes of a vector */
-#define ATTN_MR_ 6         /* rows of a micro-kernel */
-#define ATTN_NG_ 4         /* lane groups (of 16 lanes) of a micro-kernel */
-#define ATTN_SPECIALISE_ 1 /* one copy of a loop per storage type and set of modifiers */
+#define ATTN_W_ 16                    /* lanes of a vector */
+#define ATTN_MR_ 6                    /* rows of a micro-kernel */
+#define ATTN_NG_ 4                    /* lane groups (of 16 lanes) of a micro-kernel */
+#define ATTN_ROW_COLS_ 16             /* vectors of sums over values in registers */
+#define ATTN_SPECIALISE_ ATTN_COPIES_ /* one copy of a loop per storage type and set of modifiers */
 
 #define ATTN_VF_ __m512
 #define ATTN_VM_ __mmask16
@@ -30,6 +31,8 @@
 #define ATTN_V_LT_(a, b) _mm512_cmp_ps_mask(a, b, _CMP_LT_OQ)
 /* 1 when every lane is chosen */
 #define ATTN_V_ALL_(m) ((m) == 0xffff)
+/* the lanes chosen, as the lowest bits of a uint64_t */
+#define ATTN_V_CHOSEN_(m) ((uint64_t)(m))
 #define ATTN_V_SELECT_(m, a, b) _mm512_mask_blend_ps(m, b, a)
 /* n = x rounded to an integer, t = n + ATTN_EXP_BIAS_ (unused here) */
 #define ATTN_V_ROUND_(x, t, n) (n) = _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT), (t) = (n)
@@ -50,12 +53,25 @@
   _mm512_castsi512_ps(       \
       _mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)(p))), 16))
 #define ATTN_V_STORE_BF16_(p, v) _mm256_storeu_si256((__m256i *)(p), attn_to_bf16_avx512_(v))
+/* storage of keys and values, as the numbers that stand there: W bytes, or W/2 for I4; EVEN and ODD
+ * take half of 2 W nibbles in W bytes. A look-up takes the low 4 bits of an index. */
+#define ATTN_V_LOAD_I8_(p) \
+  _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)(p))))
+#define ATTN_V_LOAD_E4M3_(p) attn_load_e4m3_avx512_(p)
+#define ATTN_V_LOAD_I4_(p) attn_load_i4_avx512_(p)
+#define ATTN_V_LOAD_I4_EVEN_(p) attn_nibbles_avx512_(attn_bytes_avx512_(p))
+#define ATTN_V_LOAD_I4_ODD_(p) attn_nibbles_avx512_(_mm512_srli_epi32(attn_bytes_avx512_(p), 4))
 /* the lowest bits of a uint64_t as a choice of lanes; p[i[lane]] */
 #define ATTN_V_BITS_(bits) ((__mmask16)(bits))
 #define ATTN_V_GATHER_(p, i) _mm512_i32gather_ps(_mm512_loadu_si512(i), p, 4)
 /* lanes (0,1),(2,3).. exchanged */
 #define ATTN_V_SWAP_PAIRS_(a) _mm512_permute_ps(a, 0xB1)
 #define ATTN_V_TRANSPOSE_(r) attn_transpose_avx512_(r)
+/* lane i = the sum of all lanes of r[i], lanes half a vector apart first; of one vector; the largest
+ * lane */
+#define ATTN_V_SUMS_(r) attn_sums_avx512_(r)
+#define ATTN_V_SUM_(v) attn_sum_avx512_(v)
+#define ATTN_V_TOP_(v) _mm512_reduce_max_ps(v)
 /* SLEEF's name of a function; own prototypes, since its header hides them from other regions */
 #define ATTN_V_SLEEF_(f) Sleef_##f##f16_u10avx512f
 
@@ -72,6 +88,32 @@ ATTN_INLINE_ __m256i attn_to_bf16_avx512_(__m512 v) {
   __m512i quiet = _mm512_or_si512(x, _mm512_set1_epi32(0x400000));
   __mmask16 nan = _mm512_cmp_ps_mask(v, v, _CMP_UNORD_Q);
   return _mm512_cvtepi32_epi16(_mm512_srli_epi32(_mm512_mask_blend_epi32(nan, up, quiet), 16));
+}
+
+ATTN_INLINE_ __m512 attn_nibbles_avx512_(__m512i x) {
+  const __m512 n = _mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, -8, -7, -6, -5, -4, -3, -2, -1);
+  return _mm512_permutexvar_ps(x, n);
+}
+
+/* a byte in every 64 bits: its high half goes to the upper 32 */
+ATTN_INLINE_ __m512 attn_load_i4_avx512_(const void *p) {
+  const __m512i x = _mm512_cvtepu8_epi64(_mm_loadl_epi64((const __m128i *)p));
+  return attn_nibbles_avx512_(_mm512_or_si512(x, _mm512_slli_epi64(x, 28)));
+}
+
+/* the bytes as integers */
+ATTN_INLINE_ __m512i attn_bytes_avx512_(const void *p) {
+  return _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)p));
+}
+
+/* its bits in the place of those of an f16, whose exponents are 8 higher */
+ATTN_INLINE_ __m512 attn_load_e4m3_avx512_(const void *p) {
+  const __m128i b = _mm_loadu_si128((const __m128i *)p), sign = _mm_set1_epi8(-128);
+  const __mmask16 number = _mm_cmpneq_epi8_mask(_mm_or_si128(b, sign), _mm_set1_epi8(-1));
+  __m256i h = _mm256_slli_epi16(_mm256_cvtepi8_epi16(b), 7);
+  h = _mm256_and_si256(h, _mm256_set1_epi16((short)0xbfff));
+  return _mm512_mask_mul_ps(_mm512_set1_ps(attn_from_bits_(0x7fc00000u)), number,
+                            _mm512_cvtph_ps(h), _mm512_set1_ps(256.0f));
 }
 
 /* 16 x 16 in place: r[i] lane j <-> r[j] lane i, by 2x2, 4x4 and 128-bit exchanges */
@@ -113,4 +155,39 @@ ATTN_INLINE_ void attn_transpose_avx512_(__m512 *r) {
   ATTN_LANE_(2)
   ATTN_LANE_(3)
 #undef ATTN_LANE_
+}
+
+ATTN_INLINE_ __m512 attn_sums_avx512_(const __m512 *r) {
+  __m512 a[8], b[4];
+#define ATTN_PAIR_(i, x, y)                                    \
+  a[i] = _mm512_add_ps(_mm512_shuffle_f32x4(r[x], r[y], 0x44), \
+                       _mm512_shuffle_f32x4(r[x], r[y], 0xEE));
+  ATTN_PAIR_(0, 0, 4)
+  ATTN_PAIR_(1, 8, 12)
+  ATTN_PAIR_(2, 1, 5)
+  ATTN_PAIR_(3, 9, 13)
+  ATTN_PAIR_(4, 2, 6)
+  ATTN_PAIR_(5, 10, 14)
+  ATTN_PAIR_(6, 3, 7)
+  ATTN_PAIR_(7, 11, 15)
+#undef ATTN_PAIR_
+#define ATTN_QUAD_(i)                                                          \
+  b[i] = _mm512_add_ps(_mm512_shuffle_f32x4(a[2 * (i)], a[2 * (i) + 1], 0x88), \
+                       _mm512_shuffle_f32x4(a[2 * (i)], a[2 * (i) + 1], 0xDD));
+  ATTN_QUAD_(0)
+  ATTN_QUAD_(1)
+  ATTN_QUAD_(2)
+  ATTN_QUAD_(3)
+#undef ATTN_QUAD_
+  a[0] = _mm512_add_ps(_mm512_shuffle_ps(b[0], b[1], 0x44), _mm512_shuffle_ps(b[0], b[1], 0xEE));
+  a[1] = _mm512_add_ps(_mm512_shuffle_ps(b[2], b[3], 0x44), _mm512_shuffle_ps(b[2], b[3], 0xEE));
+  return _mm512_add_ps(_mm512_shuffle_ps(a[0], a[1], 0x88), _mm512_shuffle_ps(a[0], a[1], 0xDD));
+}
+
+ATTN_INLINE_ float attn_sum_avx512_(__m512 v) {
+  v = _mm512_add_ps(v, _mm512_shuffle_f32x4(v, v, 0xEE));
+  v = _mm512_add_ps(v, _mm512_shuffle_f32x4(v, v, 0x55));
+  v = _mm512_add_ps(v, _mm512_permute_ps(v, 0xEE));
+  v = _mm512_add_ps(v, _mm512_permute_ps(v, 0x55));
+  return _mm512_cvtss_f32(v);
 }

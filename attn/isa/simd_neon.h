@@ -10,7 +10,12 @@
 #define ATTN_MR_ 2 /* 16 registers */
 #endif
 #define ATTN_NG_ 1
-#define ATTN_SPECIALISE_ 1
+#ifdef ATTN_ARM64_
+#define ATTN_ROW_COLS_ 16
+#else
+#define ATTN_ROW_COLS_ 8
+#endif
+#define ATTN_SPECIALISE_ ATTN_COPIES_
 
 #define ATTN_VF_ float32x4_t
 #define ATTN_VM_ uint32x4_t
@@ -34,6 +39,7 @@
 #define ATTN_V_EQ_(a, b) vceqq_f32(a, b)
 #define ATTN_V_LT_(a, b) vcltq_f32(a, b)
 #define ATTN_V_ALL_(m) attn_all_neon_(m)
+#define ATTN_V_CHOSEN_(m) attn_chosen_neon_(m)
 #define ATTN_V_SELECT_(m, a, b) vbslq_f32(m, a, b)
 #define ATTN_V_ROUND_(x, t, n)                        \
   (t) = ATTN_V_ADD_(x, ATTN_V_SET1_(ATTN_EXP_BIAS_)), \
@@ -53,10 +59,19 @@
 #endif
 #define ATTN_V_LOAD_BF16_(p) vreinterpretq_f32_u32(vshll_n_u16(vld1_u16(p), 16))
 #define ATTN_V_STORE_BF16_(p, v) vst1_u16(p, attn_to_bf16_neon_(v))
+#define ATTN_V_LOAD_I8_(p) \
+  vcvtq_f32_s32(vmovl_s16(vget_low_s16(vmovl_s8(attn_load_bytes_neon_(p)))))
+#define ATTN_V_LOAD_E4M3_(p) attn_load_e4m3_neon_(p)
+#define ATTN_V_LOAD_I4_(p) attn_load_i4_neon_(p)
+#define ATTN_V_LOAD_I4_EVEN_(p) attn_nibbles_neon_(p, 0)
+#define ATTN_V_LOAD_I4_ODD_(p) attn_nibbles_neon_(p, 4)
 #define ATTN_V_BITS_(bits) attn_bits_neon_(bits)
 #define ATTN_V_GATHER_(p, i) attn_gather_neon_(p, i)
 #define ATTN_V_SWAP_PAIRS_(a) vrev64q_f32(a)
 #define ATTN_V_TRANSPOSE_(r) attn_transpose_neon_(r)
+#define ATTN_V_SUMS_(r) attn_sums_neon_(r)
+#define ATTN_V_SUM_(v) attn_sum_neon_(v)
+#define ATTN_V_TOP_(v) attn_top_neon_(v)
 #define ATTN_V_SLEEF_(f) Sleef_##f##f4_u10advsimd
 
 #if defined(ATTN_USE_SLEEF) && !defined(ATTN_ARM64_)
@@ -70,6 +85,13 @@ float32x4_t Sleef_tanhf4_u10advsimd(float32x4_t);
 ATTN_INLINE_ int attn_all_neon_(uint32x4_t m) {
   uint32x2_t x = vand_u32(vget_low_u32(m), vget_high_u32(m));
   return (vget_lane_u32(x, 0) & vget_lane_u32(x, 1)) == 0xffffffffu;
+}
+
+ATTN_INLINE_ uint64_t attn_chosen_neon_(uint32x4_t m) {
+  const uint32_t lane[4] = {1, 2, 4, 8};
+  const uint32x4_t x = vandq_u32(m, vld1q_u32(lane));
+  const uint32x2_t y = vorr_u32(vget_low_u32(x), vget_high_u32(x));
+  return vget_lane_u32(y, 0) | vget_lane_u32(y, 1);
 }
 
 ATTN_INLINE_ uint32x4_t attn_bits_neon_(uint64_t bits) {
@@ -132,6 +154,31 @@ ATTN_INLINE_ uint16x4_t attn_to_bf16_neon_(float32x4_t v) {
   return vshrn_n_u32(vbslq_u32(vceqq_f32(v, v), up, quiet), 16);
 }
 
+ATTN_INLINE_ int8x8_t attn_load_bytes_neon_(const void *p) {
+  uint32_t bits;
+  memcpy(&bits, p, 4);
+  return vreinterpret_s8_u32(vdup_n_u32(bits));
+}
+
+/* the nibble of each lane goes to the top and comes back with its sign */
+ATTN_INLINE_ float32x4_t attn_load_i4_neon_(const void *p) {
+  const int32_t shift[4] = {28, 24, 20, 16};
+  uint16_t bits;
+  memcpy(&bits, p, 2);
+  const int32x4_t x = vreinterpretq_s32_u32(vdupq_n_u32(bits));
+  return vcvtq_f32_s32(vshrq_n_s32(vshlq_s32(x, vld1q_s32(shift)), 28));
+}
+
+/* its bits in the place of those of an f16, whose exponents are 8 higher */
+ATTN_INLINE_ float32x4_t attn_load_e4m3_neon_(const void *p) {
+  const uint16x4_t b = vreinterpret_u16_s16(vget_low_s16(vmovl_s8(attn_load_bytes_neon_(p))));
+  const uint16x4_t most = vdup_n_u16(0x7f), nan = vceq_u16(vand_u16(b, most), most);
+  uint16_t h[4];
+  vst1_u16(h, vorr_u16(vand_u16(vshl_n_u16(b, 7), vdup_n_u16(0xbfff)),
+                       vand_u16(nan, vdup_n_u16(0x7e00))));
+  return vmulq_f32(ATTN_V_LOAD_F16_(h), vdupq_n_f32(256.0f));
+}
+
 /* 4 x 4 in place */
 ATTN_INLINE_ void attn_transpose_neon_(float32x4_t *r) {
   float32x4x2_t a = vtrnq_f32(r[0], r[1]), b = vtrnq_f32(r[2], r[3]);
@@ -139,4 +186,26 @@ ATTN_INLINE_ void attn_transpose_neon_(float32x4_t *r) {
   r[1] = vcombine_f32(vget_low_f32(a.val[1]), vget_low_f32(b.val[1]));
   r[2] = vcombine_f32(vget_high_f32(a.val[0]), vget_high_f32(b.val[0]));
   r[3] = vcombine_f32(vget_high_f32(a.val[1]), vget_high_f32(b.val[1]));
+}
+
+ATTN_INLINE_ float32x4_t attn_sums_neon_(float32x4_t *r) {
+  attn_transpose_neon_(r);
+  return vaddq_f32(vaddq_f32(r[0], r[2]), vaddq_f32(r[1], r[3]));
+}
+
+ATTN_INLINE_ float attn_sum_neon_(float32x4_t v) {
+  float32x2_t x = vadd_f32(vget_low_f32(v), vget_high_f32(v));
+  return vget_lane_f32(x, 0) + vget_lane_f32(x, 1);
+}
+
+ATTN_INLINE_ float attn_top_neon_(float32x4_t v) {
+  float32x2_t x = vmax_f32(vget_low_f32(v), vget_high_f32(v));
+  return vget_lane_f32(vpmax_f32(x, x), 0);
+}
+
+ATTN_INLINE_ float32x4_t attn_nibbles_neon_(const void *p, int shift) {
+  const signed char *from = (const signed char *)p;
+  int32_t x[4];
+  for (int i = 0; i < 4; i++) x[i] = (((from[i] >> shift) & 15) ^ 8) - 8;
+  return vcvtq_f32_s32(vld1q_s32(x));
 }

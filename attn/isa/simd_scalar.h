@@ -7,6 +7,7 @@
 #define ATTN_W_ 4
 #define ATTN_MR_ 1
 #define ATTN_NG_ 1
+#define ATTN_ROW_COLS_ 4
 #define ATTN_SPECIALISE_ 0 /* it would cost compile time, and gain little here */
 
 #define ATTN_VF_ attn_v4_
@@ -27,6 +28,7 @@
 #define ATTN_V_EQ_(a, b) attn_eq_scalar_(a, b)
 #define ATTN_V_LT_(a, b) attn_lt_scalar_(a, b)
 #define ATTN_V_ALL_(m) attn_all_scalar_(m)
+#define ATTN_V_CHOSEN_(m) attn_chosen_scalar_(m)
 #define ATTN_V_SELECT_(m, a, b) attn_select_scalar_(m, a, b)
 #define ATTN_V_ROUND_(x, t, n)                        \
   (t) = ATTN_V_ADD_(x, ATTN_V_SET1_(ATTN_EXP_BIAS_)), \
@@ -39,10 +41,18 @@
 #define ATTN_V_STORE_F16_(p, v) attn_store_f16_scalar_(p, v)
 #define ATTN_V_LOAD_BF16_(p) attn_load_bf16_scalar_(p)
 #define ATTN_V_STORE_BF16_(p, v) attn_store_bf16_scalar_(p, v)
+#define ATTN_V_LOAD_I8_(p) attn_load_i8_scalar_(p)
+#define ATTN_V_LOAD_E4M3_(p) attn_load_e4m3_scalar_(p)
+#define ATTN_V_LOAD_I4_(p) attn_load_i4_scalar_(p)
+#define ATTN_V_LOAD_I4_EVEN_(p) attn_nibbles_scalar_(p, 0)
+#define ATTN_V_LOAD_I4_ODD_(p) attn_nibbles_scalar_(p, 4)
 #define ATTN_V_BITS_(bits) attn_bits_scalar_(bits)
 #define ATTN_V_GATHER_(p, i) attn_gather_scalar_(p, i)
 #define ATTN_V_SWAP_PAIRS_(a) attn_swap_pairs_scalar_(a)
 #define ATTN_V_TRANSPOSE_(r) attn_transpose_scalar_(r)
+#define ATTN_V_SUMS_(r) attn_sums_scalar_(r)
+#define ATTN_V_SUM_(v) attn_sum_scalar_(v)
+#define ATTN_V_TOP_(v) attn_top_scalar_(v)
 #define ATTN_V_SLEEF_(f) attn_sleef_##f##_scalar_
 
 typedef struct {
@@ -106,6 +116,9 @@ ATTN_INLINE_ attn_m4_ attn_lt_scalar_(attn_v4_ a, attn_v4_ b) {
   attn_m4_ r;
   ATTN_FLAGS_(a.f[i] < b.f[i])
 }
+ATTN_INLINE_ uint64_t attn_chosen_scalar_(attn_m4_ m) {
+  return (uint64_t)(m.on[0] | m.on[1] << 1 | m.on[2] << 2 | m.on[3] << 3);
+}
 ATTN_INLINE_ attn_v4_ attn_select_scalar_(attn_m4_ m, attn_v4_ a, attn_v4_ b) {
   attn_v4_ r;
   ATTN_LANES_(m.on[i] ? a.f[i] : b.f[i])
@@ -140,6 +153,18 @@ ATTN_INLINE_ attn_v4_ attn_load_bf16_scalar_(const uint16_t *p) {
 ATTN_INLINE_ void attn_store_bf16_scalar_(uint16_t *p, attn_v4_ v) {
   for (int i = 0; i < 4; i++) p[i] = attn_to_bf16_(v.f[i]);
 }
+ATTN_INLINE_ attn_v4_ attn_load_i8_scalar_(const void *p) {
+  attn_v4_ r;
+  ATTN_LANES_((float)((const signed char *)p)[i])
+}
+ATTN_INLINE_ attn_v4_ attn_load_e4m3_scalar_(const void *p) {
+  attn_v4_ r;
+  ATTN_LANES_(attn_from_e4m3_(((const unsigned char *)p)[i]))
+}
+ATTN_INLINE_ attn_v4_ attn_load_i4_scalar_(const void *p) {
+  attn_v4_ r;
+  ATTN_LANES_(attn_from_i4_((const unsigned char *)p, i))
+}
 ATTN_INLINE_ int attn_all_scalar_(attn_m4_ m) { return m.on[0] && m.on[1] && m.on[2] && m.on[3]; }
 ATTN_INLINE_ attn_m4_ attn_bits_scalar_(uint64_t bits) {
   attn_m4_ r;
@@ -160,6 +185,20 @@ ATTN_INLINE_ void attn_transpose_scalar_(attn_v4_ *v) {
       v[i].f[j] = v[j].f[i];
       v[j].f[i] = t;
     }
+}
+ATTN_INLINE_ attn_v4_ attn_sums_scalar_(const attn_v4_ *v) {
+  attn_v4_ r;
+  ATTN_LANES_((v[i].f[0] + v[i].f[2]) + (v[i].f[1] + v[i].f[3]))
+}
+ATTN_INLINE_ float attn_sum_scalar_(attn_v4_ v) { return (v.f[0] + v.f[2]) + (v.f[1] + v.f[3]); }
+ATTN_INLINE_ float attn_top_scalar_(attn_v4_ v) {
+  const float x = v.f[0] > v.f[1] ? v.f[0] : v.f[1], y = v.f[2] > v.f[3] ? v.f[2] : v.f[3];
+  return x > y ? x : y;
+}
+ATTN_INLINE_ attn_v4_ attn_nibbles_scalar_(const void *p, int shift) {
+  const unsigned char *from = (const unsigned char *)p;
+  attn_v4_ r;
+  ATTN_LANES_((float)(((from[i] >> shift & 15) ^ 8) - 8))
 }
 #ifdef ATTN_USE_SLEEF
 #ifndef ATTN_SLEEF_HAS_SCALAR_

@@ -4,6 +4,7 @@
 #undef ATTN_MR_
 #undef ATTN_EXP_UNIT_
 #undef ATTN_NG_
+#undef ATTN_ROW_COLS_
 #undef ATTN_SPECIALISE_
 #undef ATTN_VF_
 #undef ATTN_VM_
@@ -11,6 +12,7 @@
 #undef ATTN_V_ADD_
 #undef ATTN_V_ALL_
 #undef ATTN_V_BITS_
+#undef ATTN_V_CHOSEN_
 #undef ATTN_V_DIV_
 #undef ATTN_V_EQ_
 #undef ATTN_V_EXP_FLOOR_
@@ -20,7 +22,12 @@
 #undef ATTN_V_LDEXP_SMALL_
 #undef ATTN_V_LOAD_
 #undef ATTN_V_LOAD_BF16_
+#undef ATTN_V_LOAD_E4M3_
 #undef ATTN_V_LOAD_F16_
+#undef ATTN_V_LOAD_I4_
+#undef ATTN_V_LOAD_I4_EVEN_
+#undef ATTN_V_LOAD_I4_ODD_
+#undef ATTN_V_LOAD_I8_
 #undef ATTN_V_LOAD_PART_
 #undef ATTN_V_LT_
 #undef ATTN_V_MAX_
@@ -34,7 +41,10 @@
 #undef ATTN_V_STORE_F16_
 #undef ATTN_V_STORE_PART_
 #undef ATTN_V_SUB_
+#undef ATTN_V_SUM_
+#undef ATTN_V_SUMS_
 #undef ATTN_V_SWAP_PAIRS_
+#undef ATTN_V_TOP_
 #undef ATTN_V_TRANSPOSE_
 #undef ATTN_V_ZERO_
 #undef ATTN_W_

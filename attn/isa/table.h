@@ -73,6 +73,35 @@ typedef struct attn_ramp_ {
   float rate;
 } attn_ramp_;
 
+/* Scales of quantised rows, from the one that row 0 has: x = (n - zero) * scale, in that order.
+ * Null pointers are 1 and 0. */
+typedef struct attn_rows_scale_ {
+  const float *scale, *zero;
+  int64_t stride, group; /* group = 0: one a row */
+} attn_rows_scale_;
+
+/* Rows of keys or values that the few-query kernels read where they lie. */
+typedef struct attn_kv_rows_ {
+  const char *row;
+  int64_t step;  /* bytes from one row to the next */
+  int64_t n;     /* rows, at most ATTN_BLOCK_ */
+  int64_t dim;   /* elements */
+  int64_t bytes; /* of a row */
+  attn_dtype dtype;
+  const float *scale; /* of row j: scale[j * scale_step]; null = 1 */
+  int64_t scale_step;
+  const char *next; /* the rows that are read after these, which are asked for in time */
+  int64_t next_step, next_n;
+  int64_t ahead; /* rows between asking for one and reading it */
+} attn_kv_rows_;
+
+/* Room for the scores of a row: a block, and what the last keys of a kernel write past it. */
+#define ATTN_ROWS_ROOM_ (ATTN_BLOCK_ + ATTN_GROUP_)
+/* Query rows that the few-query kernels take; rows beside those in use are scratch. */
+#define ATTN_ROWS_ 8
+/* Value rows that are summed column by column while they are in the first cache. */
+#define ATTN_ROW_STRIP_ 16
+
 typedef struct attn_table_ {
   attn_isa isa;
   /* dst[c][lane] = row[lane][c] * (hi + lo), lanes n.. up to a whole group = 0 */
@@ -81,9 +110,9 @@ typedef struct attn_table_ {
   /* row[lane][c] = src[c][lane] * scale[lane] (null = 1); a NaN is stored as the one default NaN */
   void (*unpack)(void *const *rows, const float *src, int n, int64_t dim, attn_dtype dtype,
                  const float *scale);
-  /* dst[r][c] = src row r, or row index[r], any type to f32 */
+  /* dst[r][c] = src row r, or row index[r], any type to f32; scales are of those rows, null = 1 */
   void (*widen)(float *dst, const void *src, int64_t stride, const int32_t *index, int64_t n,
-                int64_t dim, attn_dtype dtype);
+                int64_t dim, attn_dtype dtype, const attn_rows_scale_ *scales);
   /* s[j][lane] = sum_c k[j][c] qt[c][lane] in the order of c; top[lane] = max(top, s) */
   void (*score_block)(float *s, const float *qt, const float *k, int64_t stride, int64_t n,
                       int64_t dk, int g0, int g1, float *top);
@@ -101,12 +130,24 @@ typedef struct attn_table_ {
   void (*value_block)(float *ot, const float *p, const float *v, int64_t stride, int64_t n,
                       int64_t dv, int g0, int g1, const float *alpha, int start);
   /* out[e] = sum_c q[c] k[index[e]][c], over 16 running sums joined by halves; q and k rows are
-   * as they are, any type for k; ahead = rows between asking for one and reading it, 0 = not asked for */
+   * as they are, any float type for k; ahead = rows between asking for one and reading it, 0 = not asked for */
   void (*dots)(float *out, const float *q, const void *k, int64_t stride, const int32_t *index,
                int64_t n, int64_t dk, attn_dtype dtype, int ahead);
   /* o[c] = o[c] alpha + sum_e p[e] v[index[e]][c] in the order of e */
   void (*axpys)(float *o, const float *p, const void *v, int64_t stride, const int32_t *index,
                 int64_t n, int64_t dv, attn_dtype dtype, float alpha, int ahead);
+  /* dst[c] = row[c] * (hi + lo), to the end of a vector */
+  void (*pack_row)(float *dst, const void *row, int64_t dim, attn_dtype dtype, float hi, float lo);
+  /* s[r][j] = scale[j] sum_c q[r][c] k[j][c], over 16 running sums joined by halves; q rows `width`
+   * apart, s rows ATTN_ROWS_ROOM_ */
+  void (*score_rows)(float *s, const float *q, int64_t width, int rows, const attn_kv_rows_ *k);
+  /* joins the scores of a block to the running softmax of each row: m' = max(m, s), alpha =
+   * 2^(m - m'), s = 2^(s - m'), l = l alpha + sum_j s, over 16 running sums joined by halves */
+  void (*softmax_rows)(float *s, int rows, float *m, float *l, float *alpha);
+  /* p[r][j] *= scale[j]; o[r][c] = o[r][c] alpha[r] + sum_j p[r][j] v[j][c] in the order of j.
+   * alpha null = 1 */
+  void (*value_rows)(float *o, int64_t width, float *p, int rows, const attn_kv_rows_ *v,
+                     const float *alpha);
   /* x[r][lane] *= alpha[lane] */
   void (*scale_block)(float *x, int64_t n, int g0, int g1, const float *alpha);
   /* 1 when every number of n rows is finite */
@@ -125,4 +166,12 @@ typedef struct attn_table_ {
   /* rotates one row: y[c] = x[c] cos[c] + x[pair of c] sin[c] for c < rot, y[c] = x[c] after */
   void (*rope)(void *y, const void *x, attn_dtype ty, attn_dtype tx, int64_t dim, int64_t rot,
                int half, const float *cos_row, const float *sin_row);
+  /* lanes[j] = the lanes where s[j][lane] + key[j] is not below floor[lane] (NaN is not); key null =
+   * 0; bits of other groups are 0 */
+  void (*above)(uint64_t *lanes, const float *s, const float *key, int64_t n, int g0, int g1,
+                const float *floor);
+  /* out[e] = sum_c (q[c] - k[index[e]][c])^2, over 16 running sums joined by halves; q null = 0,
+   * index null = 0, 1, .. */
+  void (*squares)(float *out, const float *q, const float *k, int64_t stride, const int32_t *index,
+                  int64_t n, int64_t dim);
 } attn_table_;

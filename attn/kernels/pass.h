@@ -18,13 +18,17 @@
 #include "softmax.h"
 #include "rows.h"
 #include "lists.h"
+#include "decode.h"
+#include "topk.h"
 
 static const attn_table_ ATTN_FN_(table) = {
     ATTN_ISA_ID_,          ATTN_FN_(pack),         ATTN_FN_(unpack),        ATTN_FN_(widen),
     ATTN_FN_(score_block), ATTN_FN_(modify_block), ATTN_FN_(softmax_block), ATTN_FN_(relu_block),
-    ATTN_FN_(value_block), ATTN_FN_(dots),         ATTN_FN_(axpys),         ATTN_FN_(scale_block),
+    ATTN_FN_(value_block), ATTN_FN_(dots),         ATTN_FN_(axpys),         ATTN_FN_(pack_row),
+    ATTN_FN_(score_rows),  ATTN_FN_(softmax_rows), ATTN_FN_(value_rows),    ATTN_FN_(scale_block),
     ATTN_FN_(finite),      ATTN_FN_(join),         ATTN_FN_(divide),        ATTN_FN_(weights),
-    ATTN_FN_(exp_row),     ATTN_FN_(blend),        ATTN_FN_(rope)};
+    ATTN_FN_(exp_row),     ATTN_FN_(blend),        ATTN_FN_(rope),          ATTN_FN_(above),
+    ATTN_FN_(squares)};
 
 #undef ATTN_FN_
 #include "../isa/simd_undef.h"

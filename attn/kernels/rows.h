@@ -1,19 +1,41 @@
 /* kernels/rows.h owns work on rows: storage types, transposition between rows and lanes, and row
  * functions (exp, weights, blend, rotation). Tails touch only the elements that exist. */
 
-/* n <= lanes numbers from p, which points at element i of a row of the given kind */
+/* n <= lanes numbers from element i of a row of any kind on; of 8 bits and fewer, the numbers that
+ * stand there, without zero and scale, i even. */
+ATTN_OUTLINE_ ATTN_VF_ ATTN_FN_(load_any)(const void *row, int64_t i, int n, int kind) {
+  unsigned char t[4 * ATTN_W_] = {0};
+  const int64_t at = kind == ATTN_I4    ? i / 2
+                     : kind >= ATTN_I8  ? i
+                     : kind == ATTN_F32 ? 4 * i
+                                        : 2 * i;
+  const int bytes = kind == ATTN_I4    ? (n + 1) / 2
+                    : kind >= ATTN_I8  ? n
+                    : kind == ATTN_F32 ? 4 * n
+                                       : 2 * n;
+  for (int c = 0; c < bytes; c++) t[c] = ((const unsigned char *)row)[at + c];
+  switch (kind) {
+    case ATTN_F32: return ATTN_V_LOAD_((const float *)(const void *)t);
+    case ATTN_F16: return ATTN_V_LOAD_F16_((const uint16_t *)(const void *)t);
+    case ATTN_BF16: return ATTN_V_LOAD_BF16_((const uint16_t *)(const void *)t);
+    case ATTN_I8: return ATTN_V_LOAD_I8_(t);
+    case ATTN_I4: return ATTN_V_LOAD_I4_(t);
+    default: return ATTN_V_LOAD_E4M3_(t);
+  }
+}
+
+/* The same, in line where it is fast and small: whole vectors of a kind known here. */
 ATTN_INLINE_ ATTN_VF_ ATTN_FN_(load)(const void *row, int64_t i, int n, int kind) {
   if (kind == ATTN_F32) {
     const float *p = (const float *)row + i;
     return n == ATTN_W_ ? ATTN_V_LOAD_(p) : ATTN_V_LOAD_PART_(p, n);
   }
-  const uint16_t *p = (const uint16_t *)row + i;
-  uint16_t t[ATTN_W_] = {0};
-  if (n != ATTN_W_) {
-    for (int c = 0; c < n; c++) t[c] = p[c];
-    p = t;
-  }
-  return kind == ATTN_F16 ? ATTN_V_LOAD_F16_(p) : ATTN_V_LOAD_BF16_(p);
+  if (!ATTN_SPECIALISE_ || n != ATTN_W_) return ATTN_FN_(load_any)(row, i, n, kind);
+  if (kind == ATTN_F16) return ATTN_V_LOAD_F16_((const uint16_t *)row + i);
+  if (kind == ATTN_BF16) return ATTN_V_LOAD_BF16_((const uint16_t *)row + i);
+  if (kind == ATTN_I8) return ATTN_V_LOAD_I8_((const unsigned char *)row + i);
+  if (kind == ATTN_I4) return ATTN_V_LOAD_I4_((const unsigned char *)row + i / 2);
+  return ATTN_V_LOAD_E4M3_((const unsigned char *)row + i);
 }
 
 ATTN_INLINE_ void ATTN_FN_(store)(void *row, int64_t i, ATTN_VF_ v, int n, int kind) {
@@ -182,17 +204,68 @@ ATTN_INLINE_ void ATTN_FN_(widen_kind)(float *dst, const void *src, int64_t stri
   }
 }
 
+/* columns c..end of a row that have one scale */
+ATTN_INLINE_ void ATTN_FN_(widen_part)(float *dst, const void *row, int64_t c, int64_t end,
+                                       const int kind, const float *zero, float scale) {
+  const ATTN_VF_ z = ATTN_V_SET1_(zero ? *zero : 0.0f), s = ATTN_V_SET1_(scale);
+  for (; c + ATTN_W_ <= end; c += ATTN_W_) {
+    ATTN_VF_ x = ATTN_FN_(load)(row, c, ATTN_W_, kind);
+    if (zero) x = ATTN_V_SUB_(x, z);
+    ATTN_V_STORE_(dst + c, ATTN_V_MUL_(x, s));
+  }
+  if (c < end) {
+    const int w = (int)(end - c);
+    ATTN_VF_ x = ATTN_FN_(load)(row, c, w, kind);
+    if (zero) x = ATTN_V_SUB_(x, z);
+    ATTN_FN_(store)(dst, c, ATTN_V_MUL_(x, s), w, ATTN_F32);
+  }
+}
+
+ATTN_INLINE_ void ATTN_FN_(widen_scaled)(float *dst, const void *src, int64_t stride,
+                                         const int32_t *index, int64_t n, int64_t dim,
+                                         const int kind, const attn_rows_scale_ *s) {
+  const int64_t bytes = attn_bytes_((attn_dtype)kind, dim);
+  const int64_t step = attn_bytes_((attn_dtype)kind, stride);
+  const int64_t group = s && s->group ? s->group : dim;
+  for (int64_t r = 0; r < n; r++, dst += dim) {
+    const int64_t at = index ? index[r] : r;
+    const char *row = (const char *)src + at * step;
+    const float *scale = s && s->scale ? s->scale + at * s->stride : NULL;
+    const float *zero = s && s->zero ? s->zero + at * s->stride : NULL;
+    if (index && r + ATTN_AHEAD_ < n)
+      ATTN_FN_(ahead)((const char *)src + index[r + ATTN_AHEAD_] * step, bytes);
+    for (int64_t c = 0, g = 0; c < dim; c += group, g++)
+      ATTN_FN_(widen_part)(dst, row, c, dim - c < group ? dim : c + group, kind,
+                           zero ? zero + g : NULL, scale ? scale[g] : 1.0f);
+  }
+}
+
 ATTN_FUNC_ void ATTN_FN_(widen)(float *dst, const void *src, int64_t stride, const int32_t *index,
-                                int64_t n, int64_t dim, attn_dtype dtype) {
+                                int64_t n, int64_t dim, attn_dtype dtype,
+                                const attn_rows_scale_ *scales) {
 #if ATTN_SPECIALISE_
   switch (dtype) {
-    case ATTN_F32: ATTN_FN_(widen_kind)(dst, src, stride, index, n, dim, ATTN_F32); return;
-    case ATTN_F16: ATTN_FN_(widen_kind)(dst, src, stride, index, n, dim, ATTN_F16); return;
+#define ATTN_CASE_(type)                                         \
+  case type:                                                     \
+    ATTN_FN_(widen_kind)(dst, src, stride, index, n, dim, type); \
+    return;
+#define ATTN_CASE_SCALED_(type) \
+  case type: ATTN_FN_(widen_scaled)(dst, src, stride, index, n, dim, type, scales); return;
+    ATTN_CASE_(ATTN_F32)
+    ATTN_CASE_(ATTN_F16)
+    ATTN_CASE_SCALED_(ATTN_I8)
+    ATTN_CASE_SCALED_(ATTN_I4)
+    ATTN_CASE_SCALED_(ATTN_E4M3)
+#undef ATTN_CASE_
+#undef ATTN_CASE_SCALED_
     default: break;
   }
   dtype = ATTN_BF16;
 #endif
-  ATTN_FN_(widen_kind)(dst, src, stride, index, n, dim, (int)dtype);
+  if (attn_quantized_(dtype))
+    ATTN_FN_(widen_scaled)(dst, src, stride, index, n, dim, (int)dtype, scales);
+  else
+    ATTN_FN_(widen_kind)(dst, src, stride, index, n, dim, (int)dtype);
 }
 
 /* x * 0 is 0 for every finite x, else NaN; four sums, or one addition waits for the other */

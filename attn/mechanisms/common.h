@@ -22,7 +22,11 @@ ATTN_PUB_ const char *attn_status_string(attn_status status) {
       "a pointer is not aligned to its elements",
       "an index list has an entry out of range, out of order or doubled",
       "a pattern is of an unknown kind, too deep or too large",
-      "a schedule is damaged or was built for other lengths"};
+      "a schedule is damaged or was built for other lengths",
+      "a page table names a page that is not held",
+      "a cache or sequence has no room",
+      "a sequence cannot go back to that length",
+      "a scale is not positive and finite, or a zero point not finite"};
   return (int)status >= 0 && status < ATTN_STATUS_COUNT ? text[status] : "unknown status";
 }
 

@@ -24,7 +24,7 @@ ATTN_FUNC_ int attn_check_bias_(attn_error_ *e, const attn_table_ *table, const 
         for (int64_t j = 0; j < m->k_len; j += ATTN_BLOCK_) {
           const int64_t n = m->k_len - j < ATTN_BLOCK_ ? m->k_len - j : ATTN_BLOCK_;
           const char *row = attn_mask_at_(m, b, h, i) + j * attn_size_(m->dtype);
-          table->widen(x, row, 0, NULL, 1, n, m->dtype);
+          table->widen(x, row, 0, NULL, 1, n, m->dtype, NULL);
           for (int64_t c = 0; c < n; c++)
             if (!(x[c] < INFINITY))
               return attn_reject_(e, ATTN_E_VALUE, "params.bias holds NaN or +inf");
@@ -55,6 +55,8 @@ ATTN_FUNC_ int attn_sdpa_plan_(attn_error_ *e, attn_softmax_ *a, const attn_sdpa
   static const attn_words_ wo = ATTN_WORDS_("o"), wq = ATTN_WORDS_("q"), wk = ATTN_WORDS_("k"),
                            wv = ATTN_WORDS_("v"), wl = ATTN_WORDS_("params.lse"),
                            wm = ATTN_WORDS_("params.map");
+  static const attn_scales_words_ wks = ATTN_SCALES_WORDS_("params.k_scales", "k"),
+                                  wvs = ATTN_SCALES_WORDS_("params.v_scales", "v");
   static const attn_mask_words_ wmask = {
       "params.mask.kind must be ATTN_MASK_NONE, ATTN_MASK_BOOL or ATTN_MASK_BITS",
       "params.mask.data must not be null",
@@ -73,19 +75,18 @@ ATTN_FUNC_ int attn_sdpa_plan_(attn_error_ *e, attn_softmax_ *a, const attn_sdpa
   if (!params) memset(&zero, 0, sizeof zero);
   const attn_sdpa_params *p = params ? params : &zero;
   const int has_lse = p->lse.data != NULL, has_map = p->map.data != NULL && a->k.len > 0;
-  enum { O, LSE, MAP, Q, K, V, MASK, BIAS, ALIBI, SINKS, KV_LEN, Q_LEN, PLAN, TERMS };
+  enum { O, LSE, MAP, Q, K, V, K_SCALES, V_SCALES = K_SCALES + 2, MASK = V_SCALES + 2 };
+  enum { BIAS = MASK + 1, ALIBI, SINKS, KV_LEN, Q_LEN, PLAN, RAGGED, TERMS = RAGGED + 2 };
   enum { WORK = TERMS + (int)ATTN_TERMS_, SPANS };
   attn_span_ span[SPANS];
   attn_tensor *o = &a->o, *q = &a->q, *k = &a->k, *v = &a->v, *lse = &a->lse, *map = &a->map;
   memset(span, 0, sizeof span);
 
   if (!attn_check_ctx_(e, ctx, &a->table, workers)) return 0;
-  if (!attn_check_tensor_(e, q, &wq, &span[Q]) || !attn_check_tensor_(e, k, &wk, &span[K]) ||
-      !attn_check_tensor_(e, v, &wv, &span[V]) || !attn_check_tensor_(e, o, &wo, &span[O]))
+  if (!attn_check_tensor_(e, q, &wq, &span[Q]) || !attn_check_stored_(e, k, &wk, &span[K]) ||
+      !attn_check_stored_(e, v, &wv, &span[V]) || !attn_check_tensor_(e, o, &wo, &span[O]))
     return 0;
   if (q->heads < 1) return attn_reject_(e, ATTN_E_SHAPE, "q.heads must be at least 1");
-  if (k->batch != q->batch) return attn_reject_(e, ATTN_E_SHAPE, "k.batch must equal q.batch");
-  if (v->batch != q->batch) return attn_reject_(e, ATTN_E_SHAPE, "v.batch must equal q.batch");
   if (k->dim != q->dim) return attn_reject_(e, ATTN_E_SHAPE, "k.dim must equal q.dim");
   if (v->len != k->len) return attn_reject_(e, ATTN_E_SHAPE, "v.len must equal k.len");
   if (k->heads < 1 || q->heads % k->heads)
@@ -96,6 +97,12 @@ ATTN_FUNC_ int attn_sdpa_plan_(attn_error_ *e, attn_softmax_ *a, const attn_sdpa
     return attn_reject_(e, ATTN_E_SHAPE, "o.batch, .heads and .len must equal those of q");
   if (o->dim != v->dim) return attn_reject_(e, ATTN_E_SHAPE, "o.dim must equal v.dim");
   if (!attn_check_rows_(e, o, &wo)) return 0;
+  int64_t full[4];
+  if (!attn_check_sequences_(e, a, p, &span[RAGGED], full)) return 0;
+  a->k_scales = p->k_scales, a->v_scales = p->v_scales;
+  if (!attn_check_scales_(e, &a->k_scales, k, &wks, 0, &span[K_SCALES]) ||
+      !attn_check_scales_(e, &a->v_scales, v, &wvs, 0, &span[V_SCALES]))
+    return 0;
 
   const float scale = p->scale;
   if (!(scale - scale == 0.0f)) return attn_reject_(e, ATTN_E_VALUE, "params.scale must be finite");
@@ -114,7 +121,10 @@ ATTN_FUNC_ int attn_sdpa_plan_(attn_error_ *e, attn_softmax_ *a, const attn_sdpa
     return attn_reject_(e, ATTN_E_RANGE,
                         "params.window_right must be 0, positive or ATTN_WINDOW_NONE");
 
-  const int64_t full[4] = {q->batch, q->heads, q->len, k->len};
+  if (p->keep < 0) return attn_reject_(e, ATTN_E_RANGE, "params.keep must not be negative");
+  if (p->keep > 0 && p->schedule)
+    return attn_reject_(e, ATTN_E_RANGE, "params.keep must be 0 with params.schedule");
+
   if (!attn_check_mask_(e, &p->mask, &wmask, 1u << ATTN_MASK_BOOL | 1u << ATTN_MASK_BITS, full,
                         &span[MASK]) ||
       !attn_check_mask_(e, &p->bias, &wbias, 1u << ATTN_MASK_ADD, full, &span[BIAS]))
@@ -123,7 +133,7 @@ ATTN_FUNC_ int attn_sdpa_plan_(attn_error_ *e, attn_softmax_ *a, const attn_sdpa
                          &span[ALIBI]) ||
       !attn_check_array_(e, p->sinks, q->heads, 4, "params.sinks must be aligned to its elements",
                          &span[SINKS]) ||
-      !attn_check_array_(e, p->kv_len, q->batch, 4, "params.kv_len must be aligned to its elements",
+      !attn_check_array_(e, p->kv_len, full[0], 4, "params.kv_len must be aligned to its elements",
                          &span[KV_LEN]) ||
       !attn_check_array_(e, p->q_len, q->batch, 4, "params.q_len must be aligned to its elements",
                          &span[Q_LEN]))
@@ -148,13 +158,14 @@ ATTN_FUNC_ int attn_sdpa_plan_(attn_error_ *e, attn_softmax_ *a, const attn_sdpa
     if (!attn_check_rows_(e, map, &wm)) return 0;
   }
   /* what the terms' checks need of the engine's problem */
-  a->o = *o, a->q = *q, a->k = *k, a->v = *v;
+  q->len = full[2], k->len = v->len = full[3];
   a->unit = a->relu ? 1.0 : ATTN_LOG2E_;
   a->scale = (double)scale;
   if (scale == 0.0f && !attn_to_bits_(scale))
     a->scale = p->t5.table ? 1.0 : 1.0 / sqrt((double)q->dim);
   a->q_off = p->has_q_off ? p->q_off : k->len - q->len;
   a->left = attn_reach_(p->window_left);
+  a->keep = p->window_left == 0 ? 0 : p->keep < k->len ? p->keep : k->len;
   a->right = p->causal ? 0 : attn_reach_(p->window_right);
   if (!attn_check_terms_(e, a, p, span + TERMS)) return 0;
   if (p->schedule) {
@@ -180,7 +191,7 @@ ATTN_FUNC_ int attn_sdpa_plan_(attn_error_ *e, attn_softmax_ *a, const attn_sdpa
     if (attn_overlap_(span[x], span[WORK]))
       return attn_reject_(e, ATTN_E_OVERLAP, "ctx.workspace must not share memory with a tensor");
   if (data > 0) {
-    if (!attn_check_lens_(e, p->kv_len, q->batch, k->len, "params.kv_len must lie in 0..k.len") ||
+    if (!attn_check_lens_(e, p->kv_len, full[0], k->len, "params.kv_len must lie in 0..k.len") ||
         !attn_check_lens_(e, p->q_len, q->batch, q->len, "params.q_len must lie in 0..q.len") ||
         !attn_check_logits_(e, p->alibi, q->heads, 1, "params.alibi must be finite") ||
         !attn_check_logits_(e, p->sinks, q->heads, 0, "params.sinks holds NaN or +inf") ||
@@ -189,11 +200,17 @@ ATTN_FUNC_ int attn_sdpa_plan_(attn_error_ *e, attn_softmax_ *a, const attn_sdpa
     if (ctx && ctx->validate && p->bias.kind && q->batch && q->len && k->len &&
         !attn_check_bias_(e, a->table, &p->bias))
       return 0;
+    if (ctx && ctx->validate && a->seq &&
+        !attn_check_sequence_scales_(e, a, p->kv_len, wks.value, wvs.value))
+      return 0;
+    if (ctx && ctx->validate && !a->seq &&
+        (!attn_check_scale_values_(e, &a->k_scales, k, p->kv_len, &wks) ||
+         !attn_check_scale_values_(e, &a->v_scales, v, p->kv_len, &wvs)))
+      return 0;
   }
 
   /* the rest of the engine's problem */
   if (k->len > 0) a->mask = p->mask, a->bias = p->bias;
-  a->kv_len = p->kv_len, a->q_len = p->q_len;
   a->alibi = p->alibi, a->sinks = p->sinks, a->softmax_one = p->softmax_one != 0;
   const double s = attn_clamp_f64_(a->scale * a->unit);
   a->scale_hi = (float)s;
@@ -205,13 +222,22 @@ ATTN_FUNC_ int attn_sdpa_plan_(attn_error_ *e, attn_softmax_ *a, const attn_sdpa
   const int by_head = p->schedule || p->relative.keys.data || p->relative.values.data ||
                       p->xl.table.data || p->labels.label || a->distances;
   a->group = by_head ? 1 : attn_gcd_(q->heads / k->heads, q->heads / v->heads);
+  a->one_order = p->one_order;
+  a->why = attn_few_plan_(a, p->one_order);
   a->phases = a->plan ? (int)a->plan->phases : 1;
   if (q->len > INT64_MAX / ATTN_TILE_ / q->heads)
     return attn_reject_(e, ATTN_E_OVERFLOW, "q.heads * q.len is too large");
   a->tiles = (a->group * q->len + ATTN_TILE_ - 1) / ATTN_TILE_;
-  if (q->batch && a->tiles > INT64_MAX / q->batch / q->heads)
+  if (full[0] && a->tiles > INT64_MAX / full[0] / q->heads)
     return attn_reject_(e, ATTN_E_OVERFLOW, "q.batch * q.heads * q.len is too large");
+  if (a->seq) attn_sequences_count_(a);
+  a->kv_len = p->kv_len, a->q_len = p->q_len;
   return 1;
+}
+
+/* Whether a problem has no query. */
+ATTN_FUNC_ int attn_nothing_(const attn_softmax_ *a) {
+  return a->q.batch == 0 || a->q.len == 0 || (a->seq && a->seq->items == 0);
 }
 
 /* Bytes that attn_sdpa would want, -1 when it would be rejected; data as in attn_sdpa_plan_, <= 0.
@@ -225,7 +251,7 @@ ATTN_FUNC_ int64_t attn_sdpa_need_(attn_error_ *e, attn_tensor o, attn_tensor q,
   memset(&a, 0, sizeof a);
   a.o = o, a.q = q, a.k = k, a.v = v, a.relu = relu;
   if (!attn_sdpa_plan_(e, &a, params, &plain, &workers, data)) return -1;
-  if (q.batch == 0 || q.len == 0) return 0;
+  if (attn_nothing_(&a)) return 0;
   if (ctx && ctx->workers > 1) workers = ctx->workers; /* parallel_for may be set later */
   return attn_softmax_bytes_(&a, workers);
 }
@@ -245,7 +271,7 @@ ATTN_PUB_ attn_status attn_sdpa(attn_tensor o, attn_tensor q, attn_tensor k, att
   a.o = o, a.q = q, a.k = k, a.v = v;
   int workers;
   if (attn_sdpa_plan_(&e, &a, params, ctx, &workers, 1)) {
-    if (q.batch == 0 || q.len == 0)
+    if (attn_nothing_(&a))
       attn_report_(ctx, a.table, 1, "no-op", "no queries");
     else
       attn_softmax_run_(&e, &a, ctx, workers);
@@ -311,7 +337,7 @@ ATTN_FUNC_ float attn_merge_row_(const attn_merge_job_ *m, void *y, const void *
   if (l[0] == -INFINITY || l[1] == -INFINITY) { /* exact identity: the other part as it is */
     const int first = l[1] == -INFINITY;
     if ((first ? t1 : t2) == to)
-      memmove(y, first ? x1 : x2, (size_t)(dim * attn_size_(to)));
+      memmove(y, first ? x1 : x2, (size_t)attn_bytes_(to, dim));
     else
       f->blend(y, first ? x1 : NULL, first ? NULL : x2, to, t1, t2, dim, 1.0f, 1.0f);
     return first ? l[0] : l[1];

@@ -294,7 +294,7 @@ ATTN_FUNC_ void attn_hard_sum_(attn_hard_group_ *g, int lanes, float *l, int car
       int64_t stride = j->v.stride_len;
       attn_hard_weights_(g, w, j0, n);
       if (careful || j->v.dtype != ATTN_F32) {
-        f->widen(g->s.v, rows, stride, NULL, n, dv, j->v.dtype);
+        f->widen(g->s.v, rows, stride, NULL, n, dv, j->v.dtype, NULL);
         v = g->s.v, stride = dv;
       }
       if (careful) attn_hard_patch_(g, ot, w, n);
@@ -307,7 +307,7 @@ ATTN_FUNC_ void attn_hard_sum_(attn_hard_group_ *g, int lanes, float *l, int car
 ATTN_FUNC_ void attn_hard_item_(void *job, int worker, int64_t index) {
   const attn_hard_job_ *j = (const attn_hard_job_ *)job;
   const int64_t bh = index / j->tiles, first = index % j->tiles * ATTN_TILE_;
-  const int64_t size = j->o.dim * attn_size_(j->o.dtype);
+  const int64_t size = attn_bytes_(j->o.dtype, j->o.dim);
   const int rows = j->o.len - first < ATTN_TILE_ ? (int)(j->o.len - first) : ATTN_TILE_;
   void *out[ATTN_TILE_];
   float l[ATTN_TILE_], scale[ATTN_TILE_];

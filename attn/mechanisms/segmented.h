@@ -284,7 +284,7 @@ ATTN_FUNC_ void attn_exchange_item_(void *job, int worker, int64_t index) {
     const void *y = attn_at_(&a->y, b, h, i), *u = attn_at_(&a->u, b, h, a->per_group ? n : i);
     if (a->concat) {
       a->table->blend(o, y, NULL, type, f32, f32, dv, 1.0f, 0.0f);
-      a->table->blend(o + dv * attn_size_(type), u, NULL, type, f32, f32, a->u.dim, 1.0f, 0.0f);
+      a->table->blend(o + attn_bytes_(type, dv), u, NULL, type, f32, f32, a->u.dim, 1.0f, 0.0f);
     } else { /* nothing of u when the gain is 0, not even NaN */
       a->table->blend(o, y, a->gain == 0.0f ? NULL : u, type, f32, f32, dv, 1.0f, a->gain);
     }

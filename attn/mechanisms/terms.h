@@ -61,7 +61,7 @@ ATTN_FUNC_ int attn_check_relative_(attn_error_ *e, attn_softmax_ *a, attn_span_
 /* The distances j - p that causal, window and the extents leave. 0 = none. */
 ATTN_FUNC_ int attn_distance_range_(const attn_softmax_ *a, int64_t *first, int64_t *last) {
   *first = -(a->q_off + a->q.len - 1), *last = a->k.len - 1 - a->q_off;
-  if (*first < -a->left) *first = -a->left;
+  if (*first < -a->left && !a->keep) *first = -a->left;
   if (*last > a->right) *last = a->right;
   return a->q.len > 0 && a->k.len > 0 && *first <= *last;
 }
@@ -201,7 +201,9 @@ ATTN_FUNC_ int attn_check_terms_(attn_error_ *e, attn_softmax_ *a, const attn_sd
       !attn_check_span_(e, a, rows, &span[ATTN_T_SPAN_]))
     return 0;
   if (attn_has_distance_(&a->by_distance) || p->factor.alpha) {
-    a->distances = attn_distances_(a->q.len, a->k.len);
+    /* padded queries of a cache's sequence sit behind its end, at most q.len of them */
+    a->distances = attn_distances_(attn_mul_(a->q.len, a->seq ? 2 : 1), a->k.len);
+    a->distance_zero = a->k.len - 1 - a->q_off;
     const int shared = !p->t5.table && !p->parabola.w && !p->factor.alpha && p->toeplitz.heads <= 1;
     a->distance_heads = shared ? 1 : a->q.heads;
     if (a->distances > INT32_MAX)

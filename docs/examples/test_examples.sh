@@ -32,6 +32,7 @@ build threads -pthread
 build openmp "$openmp"
 build bias ""
 build patterns ""
+build cache ""
 build denoise ""
 
 "$out/hello" || fail "hello"
@@ -39,6 +40,7 @@ for workers in 1 2 7; do "$out/threads" $workers || fail "threads $workers"; don
 "$out/openmp" || fail "openmp"
 "$out/bias" || fail "bias"
 "$out/patterns" || fail "patterns"
+"$out/cache" || fail "cache"
 if "$out/threads" 0 2> "$out/message"; then fail "threads accepted 0 workers"; fi
 
 # ---- the demo on the photograph: it must gain 9 dB at least

@@ -1,10 +1,11 @@
 /* fuzz.c owns the choice of what an input's bytes mean: a call of attn_sdpa, attn_relu, attn_edges,
- * attn_merge, attn_rope or attn_exp, or a pattern and what is done with it. About half of the calls
- * are valid; the others have a flaw or three. Everything a call may touch has exactly the memory it
- * may touch, so under the address sanitizer every stray access ends the run. */
+ * attn_merge, attn_rope or attn_exp, operations on a cache, or a pattern and what is done with it.
+ * About half of the calls are valid; the others have a flaw or three. Everything a call may touch has
+ * exactly the memory it may touch, so under the address sanitizer every stray access ends the run. */
 
 #include "library.h"
 
+#include "cache.h"
 #include "pattern.h"
 #include "rows.h"
 #include "sdpa.h"
@@ -13,6 +14,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   input in = {data, data + size};
+  if (size > 0 && data[0] >= 240) {
+    take(&in);
+    fuzz_cache(&in);
+    return 0;
+  }
   switch (below(&in, 16)) {
     case 5: fuzz_merge(&in); break;
     case 6: fuzz_rope(&in); break;

@@ -3,8 +3,8 @@
 # and bytes of machine code with every tier in it.
 . "$(dirname "$0")/lib.sh"
 
-SECONDS_MAX=24
-TEXT_MAX=655360
+SECONDS_MAX=32
+TEXT_MAX=884736
 
 echo '#include "attn.h"' >impl.c
 best=1000

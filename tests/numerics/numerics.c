@@ -219,20 +219,26 @@ typedef struct row_case {
   int64_t d;
   float scale;
   int causal, parts; /* parts > 1: so many calls over disjoint keys, merged */
+  int queries;       /* of one call; 0 = all of them */
 } row_case;
 
 static const row_case cases[] = {
-    {"f32", ATTN_F32, ATTN_F32, 64, 0, 0, 1},
-    {"f32", ATTN_F32, ATTN_F32, 128, 0, 0, 1},
-    {"f32, causal", ATTN_F32, ATTN_F32, 64, 0, 1, 1},
-    {"f32, merged from 16 parts", ATTN_F32, ATTN_F32, 64, 0, 0, PARTS},
-    {"f32, scale 1 (sharp rows)", ATTN_F32, ATTN_F32, 64, 1, 0, 1},
-    {"f16 in, f32 out", ATTN_F16, ATTN_F32, 64, 0, 0, 1},
-    {"f16", ATTN_F16, ATTN_F16, 64, 0, 0, 1},
-    {"f16", ATTN_F16, ATTN_F16, 128, 0, 0, 1},
-    {"bf16 in, f32 out", ATTN_BF16, ATTN_F32, 64, 0, 0, 1},
-    {"bf16", ATTN_BF16, ATTN_BF16, 64, 0, 0, 1},
-    {"bf16", ATTN_BF16, ATTN_BF16, 128, 0, 0, 1},
+    {"f32", ATTN_F32, ATTN_F32, 64, 0, 0, 1, 0},
+    {"f32", ATTN_F32, ATTN_F32, 128, 0, 0, 1, 0},
+    {"f32, causal", ATTN_F32, ATTN_F32, 64, 0, 1, 1, 0},
+    {"f32, merged from 16 parts", ATTN_F32, ATTN_F32, 64, 0, 0, PARTS, 0},
+    {"f32, one query a call", ATTN_F32, ATTN_F32, 64, 0, 0, 1, 1},
+    {"f32, one query a call", ATTN_F32, ATTN_F32, 128, 0, 0, 1, 1},
+    {"f32, 16 queries a call", ATTN_F32, ATTN_F32, 64, 0, 0, 1, 16},
+    {"f32, scale 1, one query", ATTN_F32, ATTN_F32, 64, 1, 0, 1, 1},
+    {"f16 in, one query a call", ATTN_F16, ATTN_F32, 64, 0, 0, 1, 1},
+    {"f32, scale 1 (sharp rows)", ATTN_F32, ATTN_F32, 64, 1, 0, 1, 0},
+    {"f16 in, f32 out", ATTN_F16, ATTN_F32, 64, 0, 0, 1, 0},
+    {"f16", ATTN_F16, ATTN_F16, 64, 0, 0, 1, 0},
+    {"f16", ATTN_F16, ATTN_F16, 128, 0, 0, 1, 0},
+    {"bf16 in, f32 out", ATTN_BF16, ATTN_F32, 64, 0, 0, 1, 0},
+    {"bf16", ATTN_BF16, ATTN_BF16, 64, 0, 0, 1, 0},
+    {"bf16", ATTN_BF16, ATTN_BF16, 128, 0, 0, 1, 0},
 };
 
 static attn_tensor rows(attn_tensor t, int64_t first, int64_t len) {
@@ -244,6 +250,16 @@ static attn_tensor rows(attn_tensor t, int64_t first, int64_t len) {
 /* One tier's results of a case into o and lse. */
 static void attend(const row_case *e, attn_isa isa, attn_tensor o, attn_tensor lse, attn_tensor q,
                    attn_tensor k, attn_tensor v) {
+  for (int64_t i = 0; e->queries && i < T; i += e->queries) {
+    attn_ctx ctx = context(isa);
+    attn_sdpa_params p;
+    memset(&p, 0, sizeof p);
+    p.scale = e->scale;
+    p.lse = rows(lse, i, e->queries);
+    if (attn_sdpa(rows(o, i, e->queries), rows(q, i, e->queries), k, v, &p, &ctx) != ATTN_OK)
+      fail("attn_sdpa", &ctx);
+  }
+  if (e->queries) return;
   attn_tensor part = tensor(e->out, T, e->d), part_lse = tensor(ATTN_F32, T, 1);
   for (int n = 0; n < e->parts; n++) {
     attn_ctx ctx = context(isa);
@@ -309,6 +325,84 @@ static void measure_rows(const row_case *e, int step) {
   free(row.size);
 }
 
+/* ---- quantised keys and values ---------------------------------------------------------------- */
+
+typedef struct stored_case {
+  const char *name;
+  attn_dtype dtype;
+  int64_t group;
+  int zero;
+} stored_case;
+
+static const stored_case stored_cases[] = {
+    {"int8, a scale a row", ATTN_I8, 0, 0},   {"int8, with zero points", ATTN_I8, 0, 1},
+    {"int8, groups of 32", ATTN_I8, 32, 0},   {"int4, a scale a row", ATTN_I4, 0, 0},
+    {"int4, groups of 32", ATTN_I4, 32, 0},   {"int4, groups of 32, zeros", ATTN_I4, 32, 1},
+    {"e4m3, a scale a row", ATTN_E4M3, 0, 0}, {"e4m3, no scales", ATTN_E4M3, 0, -1},
+};
+
+/* x [1, 1, T, d] in the storage of a case, in fresh memory. */
+static attn_tensor quantized(const stored_case *e, attn_tensor x, attn_scales *s) {
+  attn_tensor y = x;
+  attn_ctx ctx = context(ATTN_ISA_AUTO);
+  y.dtype = e->dtype;
+  y.data = memory(x.len * x.dim, 1);
+  int64_t n = x.len * (e->group ? x.dim / e->group : 1);
+  *s = attn_scales_dense(e->zero < 0 ? NULL : memory(n, sizeof(float)),
+                         e->zero > 0 ? memory(n, sizeof(float)) : NULL, e->group, &y);
+  if (attn_quantize(y, *s, x, &ctx) != ATTN_OK) fail("attn_quantize", &ctx);
+  return y;
+}
+
+/* Rows over quantised k and v against the exact rows of the f32 they were made from, */
+static void measure_stored(const stored_case *e, int step, int64_t d) {
+  attn_tensor q = normal_tensor(ATTN_F32, T, d, 1), x[2], y[2], o = tensor(ATTN_F32, T, d);
+  attn_tensor wide[2];
+  double worst = 0, sum = 0, own = 0, count = 0;
+  oracle_row row;
+  row.o = memory(d, sizeof(double));
+  row.p = memory(T, sizeof(double));
+  row.size = memory(T, sizeof(double));
+  attn_sdpa_params p, plain;
+  attn_ctx ctx = context(ATTN_ISA_AUTO);
+  memset(&p, 0, sizeof p);
+  plain = p;
+  for (int i = 0; i < 2; i++) {
+    attn_scales *s = i ? &p.v_scales : &p.k_scales;
+    x[i] = normal_tensor(ATTN_F32, T, d, 2 + (uint64_t)i);
+    y[i] = quantized(e, x[i], s);
+    wide[i] = tensor(ATTN_F32, T, d);
+    if (attn_dequantize(wide[i], y[i], *s, &ctx) != ATTN_OK) fail("attn_dequantize", &ctx);
+  }
+  if (attn_sdpa(o, q, y[0], y[1], &p, &ctx) != ATTN_OK) fail("attn_sdpa", &ctx);
+  for (int64_t i = T - 1; i >= 0; i -= step)
+    for (int stored = 0; stored < 2; stored++) { /* and against those of what is stored */
+      oracle_sdpa(&q, stored ? &wide[0] : &x[0], stored ? &wide[1] : &x[1], &plain, 0, 0, i, &row);
+      double most = 0;
+      for (int64_t c = 0; c < d; c++)
+        most = fmax(most, fabs(oracle_get(&o, 0, 0, i, c) - row.o[c]) / row.value);
+      if (stored)
+        own = fmax(own, most);
+      else
+        worst = fmax(worst, most), sum += most, count++;
+    }
+  printf("  %-26s %4d   %8.1e %8.1e   %8.1e\n", e->name, (int)d, worst, sum / count, own);
+  fflush(stdout);
+  for (int i = 0; i < 2; i++) {
+    attn_scales *s = i ? &p.v_scales : &p.k_scales;
+    free(x[i].data);
+    free(y[i].data);
+    free(wide[i].data);
+    free(s->scale);
+    free(s->zero);
+  }
+  free(q.data);
+  free(o.data);
+  free(row.o);
+  free(row.p);
+  free(row.size);
+}
+
 int main(int argc, char **argv) {
   int step = argc > 1 ? atoi(argv[1]) : 8;
   if (step < 1) step = 1;
@@ -344,5 +438,10 @@ int main(int argc, char **argv) {
     if (runs(isa)) printf("   %-17s", attn_isa_name((attn_isa)isa));
   printf("\n");
   for (size_t n = 0; n < sizeof cases / sizeof *cases; n++) measure_rows(&cases[n], step);
+  printf(
+      "\nquantised k and v: |o - that of f32| / max |v| of the worst row and on average, then the "
+      "worst |o - that of what is stored|\n");
+  for (size_t n = 0; n < sizeof stored_cases / sizeof *stored_cases; n++)
+    measure_stored(&stored_cases[n], 4 * step, 128);
   return 0;
 }

@@ -1,0 +1,208 @@
+/* engine/run.h owns the run of a problem from end to end: the memory of a call, its work items, what
+ * they leave for each other, and the report. */
+
+/* The problem of sequence b, with its way of computing. */
+ATTN_FUNC_ void attn_sequence_problem_(const attn_softmax_ *a, int64_t b, attn_softmax_ *own) {
+  const attn_sequences_ *s = a->seq;
+  attn_problem_(a, b, own);
+  attn_few_plan_(own, a->one_order);
+  own->part0 = 0;
+  if (s->part) own->part0 = s->part[b] - attn_part_(own, b * (a->q.heads / a->group), 0);
+}
+
+/* Counts the work items and the parts of all sequences. Which ways of computing occur decides what a
+ * worker's memory holds. */
+ATTN_FUNC_ void attn_sequences_count_(attn_softmax_ *a) {
+  attn_sequences_ *s = &a->sequences;
+  attn_softmax_ own;
+  s->items = s->parts = 0;
+  int few = 0, by_row = 0;
+  int64_t splits = 1;
+  for (int64_t b = 0; b <= s->n; b++) {
+    if (s->first) s->first[b] = s->items, s->part[b] = s->parts;
+    if (b == s->n) break;
+    attn_sequence_problem_(a, b, &own);
+    const int64_t groups = own.q.heads / own.group;
+    s->items = attn_add_(s->items, attn_mul_(groups, own.few ? own.splits : own.tiles));
+    if (own.splits > 1)
+      s->parts = attn_add_(s->parts, attn_mul_(own.q.heads * own.q.len, own.splits));
+    few |= own.few, by_row |= own.by_row;
+    if (own.splits > splits) splits = own.splits;
+  }
+  a->few = few, a->by_row = by_row, a->splits = splits;
+}
+
+/* A work item: a tile or a split of some sequence. */
+ATTN_FUNC_ void attn_sequence_item_(void *job, int worker, int64_t index) {
+  const attn_softmax_ *a = (const attn_softmax_ *)job;
+  const attn_sequences_ *s = a->seq;
+  attn_softmax_ own;
+  int64_t b = 0, end = s->n; /* first[b] <= index < first[end] */
+  while (end - b > 1) {
+    const int64_t mid = b + (end - b) / 2;
+    if (s->first[mid] <= index)
+      b = mid;
+    else
+      end = mid;
+  }
+  attn_sequence_problem_(a, b, &own);
+  const int64_t each = own.few ? own.splits : own.tiles, n = index - s->first[b];
+  const int64_t unit = b * (own.q.heads / own.group) + n / each;
+  if (own.few)
+    attn_few_split_(&own, worker, unit, n % each);
+  else
+    attn_softmax_tile_(&own, worker, unit, n % each);
+}
+
+ATTN_FUNC_ void attn_sequence_merge_(void *job, int worker, int64_t unit) {
+  const attn_softmax_ *a = (const attn_softmax_ *)job;
+  attn_softmax_ own;
+  attn_sequence_problem_(a, unit / (a->q.heads / a->group), &own);
+  if (own.splits > 1) attn_few_join_(&own, worker, unit);
+}
+
+/* What is shared by the workers, in front of their own memory. */
+typedef struct attn_shared_ {
+  int64_t distance, factor, m, l, n, o, part_m, part_l, part_o, first, part, bytes;
+} attn_shared_;
+
+ATTN_FUNC_ void attn_shared_plan_(const attn_softmax_ *a, attn_shared_ *x) {
+  const int64_t f = sizeof(float), rows = attn_mul_(attn_mul_(a->q.batch, a->q.heads), a->q.len);
+  const int64_t table = attn_piece_(attn_mul_(a->distance_heads, a->distances), f);
+  const int state = a->phases > 1 || (a->relu && a->relu->count_first);
+  const int64_t row = state ? attn_piece_(rows, f) : 0;
+  int64_t at = 0;
+  x->distance = at, at = attn_add_(at, attn_has_distance_(&a->by_distance) ? table : 0);
+  x->factor = at, at = attn_add_(at, a->by_distance.factor.alpha ? table : 0);
+  x->m = at, at = attn_add_(at, row);
+  x->l = at, at = attn_add_(at, row);
+  x->n = at, at = attn_add_(at, row);
+  x->o = at;
+  if (a->phases > 1 && a->o.dtype != ATTN_F32)
+    at = attn_add_(at, attn_piece_(attn_mul_(rows, a->v.dim), f));
+  const int64_t parts = a->seq                    ? a->seq->parts
+                        : a->few && a->splits > 1 ? attn_mul_(rows, a->splits)
+                                                  : 0;
+  const int64_t marks = a->seq ? attn_piece_(a->seq->n + 1, sizeof(int64_t)) : 0;
+  x->part_m = at, at = attn_add_(at, attn_piece_(parts, f));
+  x->part_l = at, at = attn_add_(at, attn_piece_(parts, f));
+  x->part_o = at, at = attn_add_(at, attn_piece_(attn_mul_(parts, a->v.dim), f));
+  x->first = at, at = attn_add_(at, marks);
+  x->part = at, at = attn_add_(at, marks);
+  x->bytes = at;
+}
+
+/* Work items of a pass: tiles, or splits. */
+ATTN_FUNC_ int64_t attn_softmax_items_(const attn_softmax_ *a, int phase) {
+  int64_t n = 0, first;
+  if (a->seq) return a->seq->items;
+  if (a->few) return a->q.batch * (a->q.heads / a->group) * a->splits;
+  if (!a->plan) return a->q.batch * (a->q.heads / a->group) * a->tiles;
+  for (int64_t h = 0; h < a->q.heads; h++) n += attn_plan_tiles_(a->plan, h, phase, &first);
+  return n * a->q.batch;
+}
+
+/* The most workers that have something to do. */
+ATTN_FUNC_ int attn_softmax_workers_(const attn_softmax_ *a, int workers) {
+  int64_t most = 0;
+  for (int i = 0; i < a->phases; i++)
+    if (attn_softmax_items_(a, i) > most) most = attn_softmax_items_(a, i);
+  return attn_pieces_(workers, most);
+}
+
+/* Bytes of the whole call, INT64_MAX when they cannot be; a worker's own go to a->bytes. */
+ATTN_FUNC_ int64_t attn_softmax_bytes_(attn_softmax_ *a, int workers) {
+  attn_shared_ x;
+  attn_shared_plan_(a, &x);
+  a->bytes = attn_scratch_plan_(a);
+  const int64_t own = attn_mul_(a->bytes, attn_softmax_workers_(a, workers));
+  return attn_workspace_bytes_(attn_add_(x.bytes, own), 1);
+}
+
+ATTN_FUNC_ void attn_softmax_pass_(attn_softmax_ *a, attn_ctx *ctx, int workers) {
+  if (a->seq) {
+    const int64_t items = a->seq->items, units = a->seq->n * (a->q.heads / a->group);
+    attn_for_(ctx, attn_pieces_(workers, items), items, attn_sequence_item_, a);
+    if (a->seq->parts) attn_for_(ctx, attn_pieces_(workers, units), units, attn_sequence_merge_, a);
+    return;
+  }
+  if (a->few) {
+    const int64_t items = attn_softmax_items_(a, 0), units = items / a->splits;
+    attn_for_(ctx, attn_pieces_(workers, items), items, attn_few_item_, a);
+    if (a->splits > 1) attn_for_(ctx, attn_pieces_(workers, units), units, attn_few_merge_, a);
+    return;
+  }
+  for (a->phase = 0; a->phase < a->phases; a->phase++) {
+    const int64_t items = attn_softmax_items_(a, a->phase);
+    if (a->plan) a->tiles = items / a->q.batch;
+    if (items) attn_for_(ctx, attn_pieces_(workers, items), items, attn_softmax_item_, a);
+  }
+}
+
+/* Runs the whole problem; a is complete but for its memory. */
+ATTN_FUNC_ int attn_softmax_run_(attn_error_ *e, attn_softmax_ *a, attn_ctx *ctx, int workers) {
+  attn_workspace_ w;
+  attn_shared_ x;
+  attn_scratch_ s;
+  const int64_t bytes = attn_softmax_bytes_(a, workers);
+  workers = attn_softmax_workers_(a, workers);
+  if (!attn_workspace_get_(e, &w, ctx, bytes)) return 0;
+  attn_shared_plan_(a, &x);
+  a->workspace = w.base + x.bytes;
+  float *distance = (float *)(void *)(w.base + x.distance);
+  float *factor = (float *)(void *)(w.base + x.factor);
+  a->distance = attn_has_distance_(&a->by_distance) ? distance : NULL;
+  a->factor = a->by_distance.factor.alpha ? factor : NULL;
+  a->state_m = (float *)(void *)(w.base + x.m);
+  a->state_l = (float *)(void *)(w.base + x.l);
+  a->state_n = (float *)(void *)(w.base + x.n);
+  a->state_o = a->o.dtype == ATTN_F32 ? NULL : (float *)(void *)(w.base + x.o);
+  a->part_m = (float *)(void *)(w.base + x.part_m);
+  a->part_l = (float *)(void *)(w.base + x.part_l);
+  a->part_o = (float *)(void *)(w.base + x.part_o);
+  if (a->seq) {
+    a->sequences.first = (int64_t *)(void *)(w.base + x.first);
+    a->sequences.part = (int64_t *)(void *)(w.base + x.part);
+    attn_sequences_count_(a);
+  }
+  if (a->distance || a->factor)
+    attn_distance_fill_(a, a->distance ? distance : NULL, a->factor ? factor : NULL);
+  for (int i = 0; i < workers; i++) {
+    attn_scratch_cut_(a, i, &s);
+    *s.pairs = 0, s.held->n = 0;
+  }
+  if (a->relu && a->relu->count_first) {
+    a->counting = 1;
+    attn_softmax_pass_(a, ctx, workers);
+    a->counting = 0;
+    for (int i = 0; i < workers; i++) {
+      attn_scratch_cut_(a, i, &s);
+      *s.pairs = 0;
+    }
+  }
+  attn_softmax_pass_(a, ctx, workers);
+  if (a->edges)
+    attn_report_(ctx, a->table, workers, "streaming softmax, key lists", "the call gives lists");
+  else if (a->plan)
+    attn_report_(ctx, a->table, workers, "streaming softmax, scheduled tiles",
+                 "the call has a schedule");
+  else if (a->seq)
+    attn_report_(ctx, a->table, workers,
+                 a->seq->cached ? "sequences of a cache" : "sequences end to end",
+                 "each sequence as in a call of its own");
+  else if (a->few)
+    attn_report_(ctx, a->table, workers,
+                 a->by_row       ? a->splits > 1 ? "few queries, keys by row, keys split"
+                                                 : "few queries, keys by row"
+                 : a->splits > 1 ? "few queries, queries in lanes, keys split"
+                                 : "few queries, queries in lanes",
+                 a->by_row ? "at most 8 rows to a key" : "at most 64 rows to a key");
+  else
+    attn_report_(ctx, a->table, workers, "streaming softmax, queries in lanes", a->why);
+  for (int i = 0; ctx && i < workers; i++) {
+    attn_scratch_cut_(a, i, &s);
+    ctx->report.pairs += *s.pairs;
+  }
+  attn_workspace_drop_(&w);
+  return 1;
+}
