@@ -78,8 +78,9 @@ $(SANITIZED): $(BUILD)/sanitize/runner-%: attn.h $(wildcard tests/*.[ch])
 	$* $(SANITIZE_FLAGS) $(SANITIZE_O) -fsanitize=address,undefined -o $@ $(TEST_SOURCES) $(TEST_LIBS) \
 	  -lcmocka -lpthread -lm
 
-# Each tier under one of the two: gcc takes the best one here, clang the others. gcc 12 does not align
-# the frames that it moves off the stack to detect their use after return, as avx512 needs.
+# Each tier under one of the two: gcc takes the best one here, clang the others, of scalar, which is
+# slow here, the masks only. gcc 12 does not align the frames that it moves off the stack to detect
+# their use after return, as avx512 needs.
 SANITIZE_TIERS := $(if $(filter x86_64 i%86,$(shell uname -m)),$(if $(shell grep -m1 avx512f \
   /proc/cpuinfo 2>/dev/null),avx512) avx2,neon) scalar
 sanitize-address: $(SANITIZED)
@@ -87,9 +88,9 @@ sanitize-address: $(SANITIZED)
 	  case $$runner in *clang) moved=1 tiers='$(wordlist 2,3,$(SANITIZE_TIERS))' ;; \
 	    *) moved=0 tiers=$(firstword $(SANITIZE_TIERS)) ;; esac; \
 	  for tier in $$tiers; do \
-	    echo "== $$runner, $$tier"; \
+	    echo "== $$runner, $$tier"; part='*'; [ $$tier != scalar ] || part='A2_*'; \
 	    ASAN_OPTIONS=detect_stack_use_after_return=$$moved:allocator_may_return_null=1 \
-	      ATTN_TEST_SCALE=small $$runner --isa $$tier || exit 1; \
+	      ATTN_TEST_SCALE=small $$runner --isa $$tier --filter "$$part" || exit 1; \
 	  done; \
 	done
 

@@ -4229,7 +4229,9 @@ ATTN_DEF size_t attn_recall_append_workspace(const attn_recall *memory, attn_ten
 #endif
 
 /* Before a short loop over vectors: unrolled whole, its array becomes registers. */
-#if defined(ATTN_CLANG_)
+#if defined(ATTN_SMALL)
+#define ATTN_UNROLL_
+#elif defined(ATTN_CLANG_)
 #define ATTN_UNROLL_ _Pragma("clang loop unroll(full)")
 #elif defined(ATTN_GCC_)
 #define ATTN_UNROLL_ _Pragma("GCC unroll 16")
