@@ -5977,11 +5977,6 @@ ATTN_FUNC_ double attn_clamp_f64_(double x) {
   return x > most ? most : x < -most ? -most : x;
 }
 
-/* A natural logarithm in log2 units; -inf stays -inf. */
-ATTN_FUNC_ float attn_to_log2_(float x) {
-  return x - x != 0.0f ? x : (float)attn_clamp_f64_((double)x * ATTN_LOG2E_);
-}
-
 /* log2 of a normal positive float: e + 2/ln 2 (z + z^3/3 + ...), z = (f-1)/(f+1), |z| < 0.172 */
 ATTN_FUNC_ double attn_log2_(float x) {
   uint32_t u = attn_to_bits_(x);
@@ -7829,20 +7824,6 @@ ATTN_FUNC_ void attn_t5_edges_(int64_t *edge, const attn_t5_rule_ *t) {
         lo = mid + 1;
     }
     edge[t->exact + k] = lo;
-  }
-}
-
-/* bucket[n] = the bucket of distance first + n, for count distances within 2^62 of 0. */
-ATTN_FUNC_ void attn_t5_fill_(int32_t *bucket, int64_t first, int64_t count,
-                              const attn_t5_rule_ *t) {
-  int64_t edge[ATTN_T5_MOST_], k = t->side - 1;
-  attn_t5_edges_(edge, t);
-  for (int64_t n = 0; n < count; n++) {
-    const int64_t d = first + n, base = t->bidirectional && d > 0 ? t->side : 0;
-    const int64_t a = d <= 0 ? -d : t->bidirectional ? d : 0;
-    while (k > 0 && edge[k] > a) k--;
-    while (k + 1 < t->side && edge[k + 1] <= a) k++;
-    bucket[n] = (int32_t)(base + k);
   }
 }
 

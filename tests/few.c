@@ -95,7 +95,8 @@ kept_call few_call(int features, int64_t work, test_rng *rng) {
   z.k_len = 0;
   c.call = test_build(&z, rng);
   z.k_len = keys;
-  kept_put(&c, kept_rows(&k, rng), kept_rows(&v, rng));
+  const kept values = kept_rows(&v, rng), rows = kept_rows(&k, rng); /* drawn in this order */
+  kept_put(&c, rows, values);
   if (features & FEW_BOUNDS) add_bounds(&c.call, rng);
   if (features & FEW_MASKS) add_masks(&c.call, rng);
   if (features & FEW_SCORES) add_scores(&c.call, rng);

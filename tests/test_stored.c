@@ -39,7 +39,8 @@ static kept_call many(test_rng *rng, int64_t most) {
   if (which == 1) v = (attn_dtype)(test_u64(rng) % 3);
   kept_spec ks = kept_some(k, z.batch, z.k_heads, keys, z.dk, rng);
   kept_spec vs = kept_some(v, z.batch, z.v_heads, keys, z.dv, rng);
-  kept_put(&c, kept_rows(&ks, rng), kept_rows(&vs, rng));
+  const kept values = kept_rows(&vs, rng), rows = kept_rows(&ks, rng); /* drawn in this order */
+  kept_put(&c, rows, values);
   return c;
 }
 
@@ -124,7 +125,8 @@ void A1_stored_nan(void **state) {
     kept_call c;
     c.call = test_build(&z, &rng);
     kept_spec s = {types[n / 16], TEST_BHTD, 1, z.k_heads, tk, 40, 32, n / 16 < 2, 0, SCALE_DENSE};
-    kept_put(&c, kept_rows(&s, &rng), kept_rows(&s, &rng));
+    const kept values = kept_rows(&s, &rng), rows = kept_rows(&s, &rng); /* drawn in this order */
+    kept_put(&c, rows, values);
     c.call.params.causal = 1;
     kept_check(&c, "before");
     test_call clean = test_again(&c.call);

@@ -7,11 +7,6 @@ ATTN_FUNC_ double attn_clamp_f64_(double x) {
   return x > most ? most : x < -most ? -most : x;
 }
 
-/* A natural logarithm in log2 units; -inf stays -inf. */
-ATTN_FUNC_ float attn_to_log2_(float x) {
-  return x - x != 0.0f ? x : (float)attn_clamp_f64_((double)x * ATTN_LOG2E_);
-}
-
 /* log2 of a normal positive float: e + 2/ln 2 (z + z^3/3 + ...), z = (f-1)/(f+1), |z| < 0.172 */
 ATTN_FUNC_ double attn_log2_(float x) {
   uint32_t u = attn_to_bits_(x);

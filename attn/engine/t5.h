@@ -80,20 +80,6 @@ ATTN_FUNC_ void attn_t5_edges_(int64_t *edge, const attn_t5_rule_ *t) {
   }
 }
 
-/* bucket[n] = the bucket of distance first + n, for count distances within 2^62 of 0. */
-ATTN_FUNC_ void attn_t5_fill_(int32_t *bucket, int64_t first, int64_t count,
-                              const attn_t5_rule_ *t) {
-  int64_t edge[ATTN_T5_MOST_], k = t->side - 1;
-  attn_t5_edges_(edge, t);
-  for (int64_t n = 0; n < count; n++) {
-    const int64_t d = first + n, base = t->bidirectional && d > 0 ? t->side : 0;
-    const int64_t a = d <= 0 ? -d : t->bidirectional ? d : 0;
-    while (k > 0 && edge[k] > a) k--;
-    while (k + 1 < t->side && edge[k + 1] <= a) k++;
-    bucket[n] = (int32_t)(base + k);
-  }
-}
-
 ATTN_PUB_ int64_t attn_t5_bucket(int64_t distance, int bidirectional, int64_t buckets,
                                  int64_t max_distance) {
   attn_t5_rule_ t;
