@@ -1418,7 +1418,7 @@ ATTN_FUNC_ void ATTN_FN_(axpys)(float *o, const float *p, const void *v, int64_t
 }
 /* <<< attn/kernels/lists.h */
 /* >>> attn/kernels/decode.h */
-/* kernels/decode.h owns the few-query kernels: up to 8 query rows against rows of K and V as they
+/* kernels/decode.h owns the few-query kernels: up to 16 query rows against rows of K and V as they
  * lie in memory. Elements of a row sit in vector lanes here, so that a row is read once, in order,
  * and converted once for all queries. A dot product ends in a sum over lanes: always over 16 running
  * sums, joined by halves, whatever the width of a vector.
@@ -1475,32 +1475,45 @@ ATTN_INLINE_ int64_t ATTN_FN_(row_end)(int64_t dim, const int kind) {
   return kind == ATTN_I4 ? (dim + 31) / 32 * 32 : (dim + 15) / 16 * 16;
 }
 
-/* The row that is read x->ahead rows after row j, here or in what comes next, and the step from it;
- * row j itself when there is none. */
-ATTN_INLINE_ const char *ATTN_FN_(rows_ahead)(const attn_kv_rows_ *x, int64_t j, int64_t *step) {
+/* Begins with the row that is read x->ahead rows after row j, here or in what comes next; with row j
+ * itself when there is none. */
+ATTN_INLINE_ void ATTN_FN_(ask_from)(attn_ask_ *ask, const attn_kv_rows_ *x, int64_t j) {
   const int64_t at = j + x->ahead;
-  *step = x->step;
-  if (at < x->n) return x->row + at * x->step;
-  if (at - x->n >= x->next_n) return x->row + j * x->step;
-  *step = x->next_step;
-  return x->next + (at - x->n) * x->next_step;
+  ask->step = x->step, ask->bytes = x->bytes, ask->due = 0;
+  ask->at = x->row + j * x->step;
+  if (at < x->n) {
+    ask->at = x->row + at * x->step;
+  } else if (at - x->n < x->next_n) {
+    ask->step = x->next_step;
+    ask->at = x->next + (at - x->n) * ask->step;
+  }
+  ask->left = ask->step == x->bytes ? INT64_MAX / 2 : x->bytes;
 }
 
-/* Asks for columns c.. of a row, a run of `bytes` (a constant) that begins `at` bytes from its start.
- * Requests are spread over the work on a row: many at once would be lost. */
-#define ATTN_ASK_(row, at, bytes)                          \
-  if ((bytes) >= 64) {                                     \
-    ATTN_PREFETCH_((row) + (at));                          \
-    if ((bytes) > 64) ATTN_PREFETCH_((row) + (at) + 64);   \
-    if ((bytes) > 128) ATTN_PREFETCH_((row) + (at) + 128); \
-    if ((bytes) > 192) ATTN_PREFETCH_((row) + (at) + 192); \
-    if ((bytes) > 256) ATTN_PREFETCH_((row) + (at) + 256); \
-    if ((bytes) > 320) ATTN_PREFETCH_((row) + (at) + 320); \
-    if ((bytes) > 384) ATTN_PREFETCH_((row) + (at) + 384); \
-    if ((bytes) > 448) ATTN_PREFETCH_((row) + (at) + 448); \
-  } else if (((at)&63) < (bytes)) {                        \
-    ATTN_PREFETCH_((row) + (at));                          \
+ATTN_INLINE_ void ATTN_FN_(ask_lines)(const char *at, const int bytes) {
+  ATTN_PREFETCH_(at);
+  if (bytes > 64) ATTN_PREFETCH_(at + 64);
+  if (bytes > 128) ATTN_PREFETCH_(at + 128);
+  if (bytes > 192) ATTN_PREFETCH_(at + 192);
+  if (bytes > 256) ATTN_PREFETCH_(at + 256);
+  if (bytes > 320) ATTN_PREFETCH_(at + 320);
+  if (bytes > 384) ATTN_PREFETCH_(at + 384);
+  if (bytes > 448) ATTN_PREFETCH_(at + 448);
+}
+
+/* Asks for the next `bytes`, a constant of at most 512. Requests are spread over the work on rows: many
+ * at once would be lost. */
+ATTN_INLINE_ void ATTN_FN_(ask)(attn_ask_ *ask, const int bytes) {
+  if (bytes % 64) {
+    ask->due += bytes;
+    if (ask->due < 64) return;
+    ask->due -= 64;
   }
+  ATTN_FN_(ask_lines)(ask->at, bytes);
+  ask->at += bytes < 64 ? 64 : bytes, ask->left -= bytes < 64 ? 64 : bytes;
+  if (ATTN_RARE_(ask->left <= 0))
+    ask->at += ask->left + ask->step - ask->bytes, ask->left = ask->bytes;
+}
 
 /* x[r][j] *= scale of row j */
 ATTN_INLINE_ void ATTN_FN_(rows_scale)(float *x, int rows, const attn_kv_rows_ *k) {
@@ -1516,143 +1529,175 @@ ATTN_INLINE_ void ATTN_FN_(rows_scale)(float *x, int rows, const attn_kv_rows_ *
 
 /* --- scores ---------------------------------------------------------------------------------- */
 
-/* mk keys by rr query rows in registers, each as the parts of 16 running sums: named sums, as in
- * kernels/score.h. Slot s is part s mod parts of key s / parts. */
+/* mk keys by rr query rows in registers, each as pp of the parts of 16 running sums: named sums, as in
+ * kernels/score.h. Slot s is part s mod pp of key s / pp. */
 #if ATTN_W_ == 16
 #define ATTN_EACH_SLOT_(f) f(0) f(1) f(2) f(3)
-#define ATTN_ROW_KEYS_(rr) 4
 #elif ATTN_W_ == 8
 #define ATTN_EACH_SLOT_(f) f(0) f(1) f(2) f(3) f(4) f(5) f(6) f(7)
-#define ATTN_ROW_KEYS_(rr) (4 / (rr))
 #else
 #define ATTN_EACH_SLOT_(f) \
   f(0) f(1) f(2) f(3) f(4) f(5) f(6) f(7) f(8) f(9) f(10) f(11) f(12) f(13) f(14) f(15)
-#define ATTN_ROW_KEYS_(rr) (4 / (rr))
 #endif
+#define ATTN_ROW_KEYS_(rr) ((rr) > 1 ? ATTN_ROW_COLS_ / 4 : 4)
+#define ATTN_ROW_PARTS_(rr) ((rr) > 1 ? 1 : ATTN_FN_(row_parts))
 #define ATTN_ROW_INIT_(s) \
   ATTN_VF_ a##s##_0 = ATTN_V_ZERO_(), a##s##_1 = a##s##_0, a##s##_2 = a##s##_0, a##s##_3 = a##s##_0;
-#define ATTN_ROW_ADD_(s, base, load)                                                 \
-  if (mk * PARTS > s) {                                                              \
-    const ATTN_VF_ x = load;                                                         \
-    const float *at_q = q + c + (base) + s % PARTS * ATTN_W_;                        \
-    a##s##_0 = ATTN_V_FMA_(ATTN_V_LOAD_(at_q), x, a##s##_0);                         \
-    if (rr > 1) a##s##_1 = ATTN_V_FMA_(ATTN_V_LOAD_(at_q + width), x, a##s##_1);     \
-    if (rr > 2) a##s##_2 = ATTN_V_FMA_(ATTN_V_LOAD_(at_q + 2 * width), x, a##s##_2); \
-    if (rr > 3) a##s##_3 = ATTN_V_FMA_(ATTN_V_LOAD_(at_q + 3 * width), x, a##s##_3); \
+/* Where a multiply-add could read q from memory, gcc reads it once a key: loads would be the limit. */
+#if ATTN_W_ == 8 && defined(__GNUC__)
+#define ATTN_ROW_HOLD_ __asm__("" : "+x"(q0), "+x"(q1), "+x"(q2), "+x"(q3))
+#else
+#define ATTN_ROW_HOLD_
+#endif
+/* Elements of q: of each row, or of each part of the one row. */
+#define ATTN_ROW_Q_(i, base)                                                          \
+  ATTN_VF_ q##i = i < (rr > 1 ? rr : pp)                                              \
+                      ? ATTN_V_LOAD_(q + c + (base) + i * (rr > 1 ? width : ATTN_W_)) \
+                      : ATTN_V_ZERO_()
+#define ATTN_ROW_ADD_(s, base)                                                                 \
+  if (mk * pp > s) {                                                                           \
+    const ATTN_VF_ x = ATTN_ROW_LOAD_(ATTN_ROW_KEY_(s) + at, (base) + s % pp * ATTN_W_, kind); \
+    a##s##_0 = ATTN_V_FMA_(ATTN_ROW_PART_(s), x, a##s##_0);                                    \
+    if (rr > 1) a##s##_1 = ATTN_V_FMA_(q1, x, a##s##_1);                                       \
+    if (rr > 2) a##s##_2 = ATTN_V_FMA_(q2, x, a##s##_2);                                       \
+    if (rr > 3) a##s##_3 = ATTN_V_FMA_(q3, x, a##s##_3);                                       \
   }
-#define ATTN_ROW_KEY_(s) (s / PARTS == 0 ? k0 : s / PARTS == 1 ? k1 : s / PARTS == 2 ? k2 : k3)
-#define ATTN_ROW_STEP0_(s) \
-  ATTN_ROW_ADD_(s, 0, ATTN_ROW_LOAD_(ATTN_ROW_KEY_(s) + at, s % PARTS * ATTN_W_, kind))
-#define ATTN_ROW_STEP16_(s) \
-  ATTN_ROW_ADD_(s, 16, ATTN_ROW_LOAD_(ATTN_ROW_KEY_(s) + at, 16 + s % PARTS * ATTN_W_, kind))
-#define ATTN_ROW_REST_(s) \
-  ATTN_ROW_ADD_(s, at, ATTN_V_LOAD_(rest[s / PARTS] + at + s % PARTS * ATTN_W_))
+#define ATTN_ROW_PART_(s) (s % pp == 0 ? q0 : s % pp == 1 ? q1 : s % pp == 2 ? q2 : q3)
+#define ATTN_ROW_KEY_(s) (s / pp == 0 ? k0 : s / pp == 1 ? k1 : s / pp == 2 ? k2 : k3)
+#define ATTN_ROW_ADD0_(s) ATTN_ROW_ADD_(s, 0)
+#define ATTN_ROW_ADD16_(s) ATTN_ROW_ADD_(s, 16)
+#define ATTN_ROW_STEP_(base)               \
+  {                                        \
+    ATTN_ROW_Q_(0, base);                  \
+    ATTN_ROW_Q_(1, base);                  \
+    ATTN_ROW_Q_(2, base);                  \
+    ATTN_ROW_Q_(3, base);                  \
+    ATTN_ROW_HOLD_;                        \
+    ATTN_EACH_SLOT_(ATTN_ROW_ADD##base##_) \
+  }
+#define ATTN_ROW_KEEP_(s)                      \
+  if (mk * pp > s) {                           \
+    sum[s % pp * mk * rr + s / pp] = a##s##_0; \
+    if (rr > 1) sum[mk + s] = a##s##_1;        \
+    if (rr > 2) sum[2 * mk + s] = a##s##_2;    \
+    if (rr > 3) sum[3 * mk + s] = a##s##_3;    \
+  }
 
-/* sum[16 r + key] = running sums of query r and a key, of columns c, c + 16, .. in lane c */
+/* sum[(part rr + r) mk + key] = running sums of query r and a key, of the whole columns of pp parts */
 ATTN_INLINE_ void ATTN_FN_(rows_dots)(const int rr, ATTN_VF_ *sum, const float *q, int64_t width,
                                       const char *k0, const char *k1, const char *k2,
-                                      const char *k3, const char *ahead, int64_t step, int64_t dim,
+                                      const char *k3, attn_ask_ *ask, int64_t whole,
                                       const int kind) {
-  enum { PARTS = ATTN_FN_(row_parts) };
-  const int mk = ATTN_ROW_KEYS_(rr);
-  const int64_t whole = ATTN_FN_(row_whole)(dim, kind), end = ATTN_FN_(row_end)(dim, kind);
+  const int mk = ATTN_ROW_KEYS_(rr), pp = ATTN_ROW_PARTS_(rr);
+  const int bytes = mk * (int)ATTN_FN_(row_bytes)(32, kind) * pp / ATTN_FN_(row_parts) / 2;
   int64_t c = 0, at = 0;
   ATTN_EACH_SLOT_(ATTN_ROW_INIT_)
   for (; c + 16 < whole; c += 32, at += ATTN_FN_(row_bytes)(32, kind)) {
-    const int bytes = (int)ATTN_FN_(row_bytes)(32, kind);
-    ATTN_EACH_SLOT_(ATTN_ROW_STEP0_)
-    ATTN_ASK_(ahead, at, bytes)
-    if (mk > 1) {
-      ATTN_ASK_(ahead + step, at, bytes)
-    }
-    ATTN_EACH_SLOT_(ATTN_ROW_STEP16_)
-    if (mk > 2) {
-      ATTN_ASK_(ahead + 2 * step, at, bytes)
-    }
-    if (mk > 3) {
-      ATTN_ASK_(ahead + 3 * step, at, bytes)
-    }
+    ATTN_ROW_STEP_(0)
+    ATTN_FN_(ask)(ask, bytes);
+    ATTN_ROW_STEP_(16)
+    ATTN_FN_(ask)(ask, bytes);
   }
   if (c < whole) {
-    ATTN_EACH_SLOT_(ATTN_ROW_STEP0_)
-    c += 16;
+    ATTN_ROW_STEP_(0)
+    ATTN_FN_(ask)(ask, bytes);
   }
-  if (c < end) {
-    float rest[4][32];
-    ATTN_FN_(row_rest)(rest[0], k0, c, dim, kind);
-    if (mk > 1) {
-      ATTN_FN_(row_rest)(rest[1], k1, c, dim, kind);
-      ATTN_FN_(row_rest)(rest[2], k2, c, dim, kind);
-      ATTN_FN_(row_rest)(rest[3], k3, c, dim, kind);
-    }
-    for (at = 0; c + at < end; at += 16) {
-      ATTN_EACH_SLOT_(ATTN_ROW_REST_)
-    }
-  }
-#if ATTN_W_ == 16
-#define ATTN_ROW_SUMS_(r)                                                   \
-  sum[16 * r] = a0_##r, sum[16 * r + 1] = a1_##r, sum[16 * r + 2] = a2_##r, \
-           sum[16 * r + 3] = a3_##r;
-#elif ATTN_W_ == 8
-#define ATTN_ROW_SUMS_(r)                                    \
-  sum[16 * r] = ATTN_V_ADD_(a0_##r, a1_##r);                 \
-  if (mk > 1) sum[16 * r + 1] = ATTN_V_ADD_(a2_##r, a3_##r); \
-  if (mk > 2) sum[16 * r + 2] = ATTN_V_ADD_(a4_##r, a5_##r); \
-  if (mk > 3) sum[16 * r + 3] = ATTN_V_ADD_(a6_##r, a7_##r);
-#else
-#define ATTN_ROW_JOIN_(a, b, c, d) ATTN_V_ADD_(ATTN_V_ADD_(a, c), ATTN_V_ADD_(b, d))
-#define ATTN_ROW_SUMS_(r)                                                         \
-  sum[16 * r] = ATTN_ROW_JOIN_(a0_##r, a1_##r, a2_##r, a3_##r);                   \
-  if (mk > 1) sum[16 * r + 1] = ATTN_ROW_JOIN_(a4_##r, a5_##r, a6_##r, a7_##r);   \
-  if (mk > 2) sum[16 * r + 2] = ATTN_ROW_JOIN_(a8_##r, a9_##r, a10_##r, a11_##r); \
-  if (mk > 3) sum[16 * r + 3] = ATTN_ROW_JOIN_(a12_##r, a13_##r, a14_##r, a15_##r);
-#endif
-  ATTN_ROW_SUMS_(0)
-  if (rr > 1) {
-    ATTN_ROW_SUMS_(1)
-  }
-  if (rr > 2) {
-    ATTN_ROW_SUMS_(2)
-  }
-  if (rr > 3) {
-    ATTN_ROW_SUMS_(3)
-  }
+  ATTN_EACH_SLOT_(ATTN_ROW_KEEP_)
 }
 #undef ATTN_EACH_SLOT_
 #undef ATTN_ROW_INIT_
 #undef ATTN_ROW_ADD_
 #undef ATTN_ROW_KEY_
-#undef ATTN_ROW_STEP0_
-#undef ATTN_ROW_STEP16_
-#undef ATTN_ROW_REST_
-#undef ATTN_ROW_SUMS_
-#undef ATTN_ROW_JOIN_
+#undef ATTN_ROW_Q_
+#undef ATTN_ROW_PART_
+#undef ATTN_ROW_HOLD_
+#undef ATTN_ROW_ADD0_
+#undef ATTN_ROW_ADD16_
+#undef ATTN_ROW_STEP_
+#undef ATTN_ROW_KEEP_
 
-/* All keys for rr query rows: 16 at a time, so that the sums over lanes do not wait for each other. */
-ATTN_INLINE_ void ATTN_FN_(score_rows_kind)(const int rr, float *s, const float *q, int64_t width,
-                                            const attn_kv_rows_ *k, const int kind) {
-  const int mk = ATTN_ROW_KEYS_(rr);
-  const int64_t last = k->n - 1;
-  ATTN_VF_ sum[64];
-  for (int64_t j = 0; j < k->n; j += 16) {
-    for (int i = 0; i < 16; i += mk) {
-      const int64_t x = j + i;
-      const char *k0 = k->row + (x < last ? x : last) * k->step, *k1 = k0, *k2 = k0, *k3 = k0;
-      int64_t step;
-      const char *ahead = ATTN_FN_(rows_ahead)(k, x, &step);
-      if (mk > 1 && x + mk <= last) { /* else the last one again */
-        k1 = k0 + k->step, k2 = k1 + k->step, k3 = k2 + k->step;
-      } else if (mk > 1) {
-        k1 = k->row + (x + 1 < last ? x + 1 : last) * k->step;
-        k2 = k->row + (x + 2 < last ? x + 2 : last) * k->step;
-        k3 = k->row + (x + 3 < last ? x + 3 : last) * k->step;
-      }
-      ATTN_FN_(rows_dots)(rr, sum + i, q, width, k0, k1, k2, k3, ahead, step, k->dim, kind);
+/* Adds the columns of one key from c on, which are fewer than 32; its sums are mk apart, in parts. */
+ATTN_OUTLINE_ void ATTN_FN_(rows_dots_rest)(ATTN_VF_ *sum, int mk, int rr, const float *q,
+                                            int64_t width, const char *row, int64_t c, int64_t dim,
+                                            int kind) {
+  float rest[32];
+  ATTN_FN_(row_rest)(rest, row, c, dim, kind);
+  for (int i = 0; c + i < ATTN_FN_(row_end)(dim, kind); i += ATTN_W_)
+    for (int r = 0; r < rr; r++) {
+      ATTN_VF_ *to = sum + (i % 16 / ATTN_W_ * rr + r) * mk;
+      *to = ATTN_V_FMA_(ATTN_V_LOAD_(q + r * width + c + i), ATTN_V_LOAD_(rest + i), *to);
     }
-    for (int i = 0; i < 16 * rr; i += ATTN_W_)
-      ATTN_V_STORE_(s + i / 16 * ATTN_ROWS_ROOM_ + j + i % 16, ATTN_V_SUMS_(sum + i));
+}
+
+/* mk keys from j on: sum[apart r + key] = the 16 running sums, joined to the lanes of a vector. */
+ATTN_INLINE_ void ATTN_FN_(rows_keys)(const int rr, ATTN_VF_ *sum, const int apart, const float *q,
+                                      int64_t width, const char *row, int64_t step, int64_t j,
+                                      int64_t last, attn_ask_ *ask, int64_t dim, const int kind) {
+  enum { PARTS = ATTN_FN_(row_parts) };
+  const int mk = ATTN_ROW_KEYS_(rr), pp = ATTN_ROW_PARTS_(rr), each = mk * rr;
+  const int64_t whole = ATTN_FN_(row_whole)(dim, kind);
+  const char *k0 = row + (j < last ? j : last) * step, *k1 = k0, *k2 = k0, *k3 = k0;
+  ATTN_VF_ part[16 * 4];
+  if (mk > 1 && j + mk <= last) { /* else the last one again */
+    k1 = k0 + step, k2 = k1 + step, k3 = k2 + step;
+  } else if (mk > 1) {
+    k1 = row + (j + 1 < last ? j + 1 : last) * step;
+    k2 = row + (j + 2 < last ? j + 2 : last) * step;
+    k3 = row + (j + 3 < last ? j + 3 : last) * step;
+  }
+  for (int p = 0; p < PARTS; p += pp) {
+    const int64_t at = ATTN_FN_(row_bytes)(p * ATTN_W_, kind);
+    ATTN_FN_(rows_dots)(rr, part + p * each, q + p * ATTN_W_, width, k0 + at, k1 + at, k2 + at,
+                        k3 + at, ask, whole, kind);
+  }
+  if (whole < dim) {
+    ATTN_VF_ all[16 * 4]; /* not part itself, which stays in registers where it can */
+    ATTN_UNROLL_
+    for (int i = 0; i < PARTS * each; i++) all[i] = part[i];
+    ATTN_FN_(rows_dots_rest)(all, mk, rr, q, width, k0, whole, dim, kind);
+    if (mk > 1) ATTN_FN_(rows_dots_rest)(all + 1, mk, rr, q, width, k1, whole, dim, kind);
+    if (mk > 2) ATTN_FN_(rows_dots_rest)(all + 2, mk, rr, q, width, k2, whole, dim, kind);
+    if (mk > 3) ATTN_FN_(rows_dots_rest)(all + 3, mk, rr, q, width, k3, whole, dim, kind);
+    ATTN_UNROLL_
+    for (int i = 0; i < PARTS * each; i++) part[i] = all[i];
+  }
+  ATTN_UNROLL_
+  for (int i = 0; i < each; i++) {
+    ATTN_VF_ *to = sum + i / mk * apart + i % mk;
+#if ATTN_W_ == 16
+    *to = part[i];
+#elif ATTN_W_ == 8
+    *to = ATTN_V_ADD_(part[i], part[each + i]);
+#else
+    *to = ATTN_V_ADD_(ATTN_V_ADD_(part[i], part[2 * each + i]),
+                      ATTN_V_ADD_(part[each + i], part[3 * each + i]));
+#endif
   }
 }
+
+/* All keys for rr query rows: so many at a time that the sums over lanes fill vectors. */
+ATTN_INLINE_ void ATTN_FN_(score_rows_kind)(const int rr, float *s, const float *q, int64_t width,
+                                            const attn_kv_rows_ *k, const int kind) {
+  const int mk = ATTN_ROW_KEYS_(rr), keys = mk * rr > ATTN_W_ ? mk : ATTN_W_ / rr;
+  const int64_t last = k->n - 1, step = k->step, dim = k->dim;
+  const char *row = k->row;
+  attn_ask_ ask;
+  ATTN_FN_(ask_from)(&ask, k, 0);
+  for (int64_t j = 0; j <= last; j += keys) {
+    ATTN_VF_ sum[16];
+    float lanes[16];
+    if (j && j % 16 == 0) ATTN_FN_(ask_from)(&ask, k, j); /* where it should be by now */
+    ATTN_UNROLL_
+    for (int i = 0; i < keys; i += mk)
+      ATTN_FN_(rows_keys)(rr, sum + i, keys, q, width, row, step, j + i, last, &ask, dim, kind);
+    ATTN_UNROLL_
+    for (int i = 0; i < keys * rr; i += ATTN_W_) ATTN_V_STORE_(lanes + i, ATTN_V_SUMS_(sum + i));
+    ATTN_UNROLL_
+    for (int r = 0; r < rr; r++)
+      memcpy(s + r * ATTN_ROWS_ROOM_ + j, lanes + r * keys, sizeof(float) * (size_t)keys);
+  }
+}
+#undef ATTN_ROW_PARTS_
 #undef ATTN_ROW_KEYS_
 
 /* --- values ---------------------------------------------------------------------------------- */
@@ -1693,19 +1738,21 @@ ATTN_INLINE_ void ATTN_FN_(score_rows_kind)(const int rr, float *s, const float 
 /* Columns from c on, keys j..end. odd: the second 16 of 32 4-bit elements, c being in the first. */
 ATTN_INLINE_ void ATTN_FN_(rows_sums)(const int mc, const int rr, const int odd, float *o,
                                       int64_t width, const float *p, const attn_kv_rows_ *rows,
-                                      int64_t j, int64_t end, int64_t c, const int kind) {
+                                      int64_t j, int64_t end, int64_t c, const attn_ask_ *ask,
+                                      const int kind) {
   const char *v = rows->row + j * rows->step + ATTN_FN_(row_bytes)(c, kind);
-  const int bytes = odd ? 0 : (int)ATTN_FN_(row_bytes)(mc * ATTN_W_, kind);
-  const int ask = bytes >= 64 || (ATTN_FN_(row_bytes)(c, kind) & 63) < bytes;
-  int64_t step;
-  const char *ahead = ATTN_FN_(rows_ahead)(rows, j, &step) + ATTN_FN_(row_bytes)(c, kind);
+  /* Rows end to end: the share of their bytes that this run of columns has, in order. Else these columns,
+   * when a line begins in them. */
+  const int all = (int)ATTN_FN_(row_bytes)(32, kind) * mc / (32 / ATTN_W_);
+  const int bytes = kind == ATTN_I4 && mc * ATTN_W_ < 32 ? 2 * all : all; /* even and odd ones */
+  const int64_t first = ATTN_FN_(row_bytes)(c, kind), long_row = ask->step == ask->bytes;
+  const int64_t step = rows->step, step_ahead = long_row ? bytes : ask->step;
+  const int skip = bytes >= 64 ? 0 : long_row ? 64 / bytes - 1 : (first & 63) < bytes ? 0 : -1;
+  const char *ahead = ask->at + (long_row ? first * (end - j) : first);
   o += c + 16 * odd;
   ATTN_EACH_COL_(ATTN_ROW_INIT_)
-  for (; j < end; j++, v += rows->step) {
-    if (ask) {
-      ATTN_ASK_(ahead, 0, bytes)
-    }
-    ahead += step;
+  for (int i = 0; j < end; i++, j++, v += step, ahead += step_ahead) {
+    if (!odd && (bytes >= 64 || !(i & skip))) ATTN_FN_(ask_lines)(ahead, bytes);
     ATTN_VF_ p0 = ATTN_V_SET1_(p[j]), p1 = p0, p2 = p0, p3 = p0;
     if (rr > 1) p1 = ATTN_V_SET1_(p[ATTN_ROWS_ROOM_ + j]);
     if (rr > 2) p2 = ATTN_V_SET1_(p[2 * ATTN_ROWS_ROOM_ + j]);
@@ -1740,19 +1787,23 @@ ATTN_INLINE_ void ATTN_FN_(value_rows_kind)(const int rr, float *o, int64_t widt
                                             const attn_kv_rows_ *v, const int kind) {
   const int mc = rr > 1 ? ATTN_ROW_COLS_ / 4 : 8;
   const int half = mc * ATTN_W_ < 16 ? mc : 16 / ATTN_W_; /* vectors of 16 columns, or fewer */
-  const int64_t whole = ATTN_FN_(row_whole)(v->dim, kind);
+  const int64_t whole = ATTN_FN_(row_whole)(v->dim, kind), fit = ATTN_ROW_STRIP_ / v->bytes;
+  const int64_t strip = fit < 8 ? 8 : fit; /* of few rows, sums come and go too often */
   for (int64_t j = 0, last; j < v->n; j = last) {
     int64_t c = 0;
-    last = v->n - j < ATTN_ROW_STRIP_ ? v->n : j + ATTN_ROW_STRIP_;
+    attn_ask_ ask;
+    ATTN_FN_(ask_from)(&ask, v, j);
+    last = v->n - j < strip ? v->n : j + strip;
     if (kind != ATTN_I4 || mc * ATTN_W_ % 32 == 0)
       for (; c + mc * ATTN_W_ <= whole; c += mc * ATTN_W_)
-        ATTN_FN_(rows_sums)(mc, rr, 0, o, width, p, v, j, last, c, kind);
+        ATTN_FN_(rows_sums)(mc, rr, 0, o, width, p, v, j, last, c, &ask, kind);
     for (; kind == ATTN_I4 && c < whole; c += 32)
       for (int64_t u = c; u < c + 16; u += half * ATTN_W_) {
-        ATTN_FN_(rows_sums)(half, rr, 0, o, width, p, v, j, last, u, kind);
-        ATTN_FN_(rows_sums)(half, rr, 1, o, width, p, v, j, last, u, kind);
+        ATTN_FN_(rows_sums)(half, rr, 0, o, width, p, v, j, last, u, &ask, kind);
+        ATTN_FN_(rows_sums)(half, rr, 1, o, width, p, v, j, last, u, &ask, kind);
       }
-    for (; c < whole; c += ATTN_W_) ATTN_FN_(rows_sums)(1, rr, 0, o, width, p, v, j, last, c, kind);
+    for (; c < whole; c += ATTN_W_)
+      ATTN_FN_(rows_sums)(1, rr, 0, o, width, p, v, j, last, c, &ask, kind);
   }
 }
 
@@ -1840,7 +1891,6 @@ ATTN_FUNC_ void ATTN_FN_(value_rows)(float *o, int64_t width, float *p, int rows
 }
 #undef ATTN_ROWS_AT_ONCE_
 #undef ATTN_ROW_LOAD_
-#undef ATTN_ASK_
 
 /* the sum of 16 running sums: parts first, then lanes, always halves of what is left */
 ATTN_INLINE_ float ATTN_FN_(row_sum)(ATTN_VF_ *part) {
@@ -2751,7 +2801,7 @@ typedef struct attn_sdpa_params {
  *   schedule of several phases, and the row in f32 if o is not. No Tq x Tk array unless map is
  *   given. Few queries: see Few queries.
  * Few queries: with Tq <= 16 and at most 64 rows in a group of query heads that share keys, the keys
- *   are split at fixed marks, each split is computed by itself, with up to 8 rows a group a key row at
+ *   are split at fixed marks, each split is computed by itself, with up to 16 rows a group a key row at
  *   a time, and the parts are merged by their LSE; ctx->report says so. Memory then also
  *   holds the parts: 4 (dv + 2) bytes a query head, row and split.
  * Quantised k and v: k or v may be ATTN_I8, ATTN_I4 or ATTN_E4M3, each by itself, with its scales;
@@ -4242,8 +4292,10 @@ ATTN_DEF size_t attn_recall_append_workspace(const attn_recall *memory, attn_ten
 /* Rows picked by index come from anywhere: asked for some rows ahead, they are there in time. */
 #if defined(__GNUC__)
 #define ATTN_PREFETCH_(p) __builtin_prefetch(p)
+#define ATTN_RARE_(x) __builtin_expect(!!(x), 0)
 #else
 #define ATTN_PREFETCH_(p) ((void)(p))
+#define ATTN_RARE_(x) (x)
 #endif
 
 /* A static function that a build may leave unused. */
@@ -4499,12 +4551,20 @@ typedef struct attn_kv_rows_ {
   int64_t ahead; /* rows between asking for one and reading it */
 } attn_kv_rows_;
 
+/* Lines of memory to ask for, in the order of their addresses: what prefetchers of the hardware follow
+ * too. Rows that lie end to end are one long row. */
+typedef struct attn_ask_ {
+  const char *at;
+  int64_t left, step, bytes; /* to the end of the row; from a row to the next; of a row */
+  int due;                   /* bytes to ask for that are less than a line */
+} attn_ask_;
+
 /* Room for the scores of a row: a block, and what the last keys of a kernel write past it. */
 #define ATTN_ROWS_ROOM_ (ATTN_BLOCK_ + ATTN_GROUP_)
 /* Query rows that the few-query kernels take; rows beside those in use are scratch. */
-#define ATTN_ROWS_ 8
-/* Value rows that are summed column by column while they are in the first cache. */
-#define ATTN_ROW_STRIP_ 16
+#define ATTN_ROWS_ 16
+/* Bytes of value rows that are summed column by column while they are in the first cache. */
+#define ATTN_ROW_STRIP_ 8192
 
 typedef struct attn_table_ {
   attn_isa isa;
@@ -10429,8 +10489,6 @@ ATTN_FUNC_ void attn_few_open_(const attn_tensor *x, const attn_scales *scales,
   rows->scale_step = scales->stride_len;
   int64_t ahead = (ATTN_AHEAD_BYTES_ - 1) / rows->bytes + 1;
   if (ahead > ATTN_BLOCK_ / 2) ahead = ATTN_BLOCK_ / 2;
-  /* in whole strips, unless rows are long: a strip asks for one strip */
-  if (rows->bytes <= 512) ahead = (ahead + ATTN_ROW_STRIP_ - 1) / ATTN_ROW_STRIP_ * ATTN_ROW_STRIP_;
   rows->ahead = ahead;
 }
 
@@ -10930,7 +10988,7 @@ ATTN_FUNC_ int attn_softmax_run_(attn_error_ *e, attn_softmax_ *a, attn_ctx *ctx
                                                  : "few queries, keys by row"
                  : a->splits > 1 ? "few queries, queries in lanes, keys split"
                                  : "few queries, queries in lanes",
-                 a->by_row ? "at most 8 rows to a key" : "at most 64 rows to a key");
+                 a->by_row ? "at most 16 rows to a key" : "at most 64 rows to a key");
   else
     attn_report_(ctx, a->table, workers, "streaming softmax, queries in lanes", a->why);
   for (int i = 0; ctx && i < workers; i++) {
@@ -21603,6 +21661,7 @@ ATTN_END_STRICT_
 #undef ATTN_PRAGMA_EXPAND_
 #undef ATTN_PUB_
 #undef ATTN_QUAD_
+#undef ATTN_RARE_
 #undef ATTN_ROOM_
 #undef ATTN_ROWS_
 #undef ATTN_ROWS_ROOM_

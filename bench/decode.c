@@ -1,6 +1,6 @@
 /* decode.c owns the speed of few queries against a long cache: every figure beside the limit it is
  * held against, read bandwidth or multiply-adds, measured in turn with it. Usage: decode [tier ...],
- * default avx512 avx2 neon. Rates are the best turn's. */
+ * default avx512 avx2 neon; DECODE_ONLY=part of a name. Rates are the best turn's. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -144,6 +144,8 @@ static int tier(attn_isa isa) {
          "short");
   for (size_t i = 0; i < sizeof entries / sizeof *entries; i++) {
     const entry *e = &entries[i];
+    const char *only = getenv("DECODE_ONLY");
+    if (only && !strstr(e->name, only)) continue;
     pool *workers = e->workers > 1 ? pool_new(e->workers) : NULL;
     call c;
     double seconds = 0, other = 0, figure, bytes, flops;

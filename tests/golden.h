@@ -64,7 +64,7 @@ static const uint64_t golden[] = {
     0x758d4cfa07c97965u, /* longformer */
     0x933e7c76c14e17c0u, /* etc */
     0x49fa5e22c49c944fu, /* tree */
-    0x1ded65d59acd4647u, /* segmented */
+    0xcab06a27429c4897u, /* segmented */
     0xac07d2ee2ff0b291u, /* hierarchy */
     0x5ea90f7e62ca1f71u, /* xl layer */
     0x6270802abe35e8c8u, /* recursive */

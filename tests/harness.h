@@ -118,7 +118,9 @@ test_call test_again(const test_call *call);
 attn_report test_run(test_call *call);
 /* Compares outputs with the oracle. */
 void test_compare(const test_call *call, const char *what);
-/* Both. */
+/* The same when the call's keys are quantised. */
+void test_compare_stored(const test_call *call, const char *what);
+/* Runs and compares. */
 void test_check(test_call *call, const char *what);
 /* Both calls' outputs are the same bits. */
 void test_assert_same_outputs(const test_call *a, const test_call *b, const char *what);

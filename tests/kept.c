@@ -221,7 +221,10 @@ void kept_put(kept_call *c, kept k, kept v) {
 void kept_compare(const kept_call *c, const char *what) {
   test_call plain = c->call;
   plain.k = c->k.plain, plain.v = c->v.plain;
-  test_compare(&plain, what);
+  if (c->k.t.dtype >= ATTN_I8)
+    test_compare_stored(&plain, what);
+  else
+    test_compare(&plain, what);
 }
 
 void kept_check(kept_call *c, const char *what) {

@@ -75,7 +75,7 @@ typedef struct attn_sdpa_params {
  *   schedule of several phases, and the row in f32 if o is not. No Tq x Tk array unless map is
  *   given. Few queries: see Few queries.
  * Few queries: with Tq <= 16 and at most 64 rows in a group of query heads that share keys, the keys
- *   are split at fixed marks, each split is computed by itself, with up to 8 rows a group a key row at
+ *   are split at fixed marks, each split is computed by itself, with up to 16 rows a group a key row at
  *   a time, and the parts are merged by their LSE; ctx->report says so. Memory then also
  *   holds the parts: 4 (dv + 2) bytes a query head, row and split.
  * Quantised k and v: k or v may be ATTN_I8, ATTN_I4 or ATTN_E4M3, each by itself, with its scales;

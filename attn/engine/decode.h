@@ -73,8 +73,6 @@ ATTN_FUNC_ void attn_few_open_(const attn_tensor *x, const attn_scales *scales,
   rows->scale_step = scales->stride_len;
   int64_t ahead = (ATTN_AHEAD_BYTES_ - 1) / rows->bytes + 1;
   if (ahead > ATTN_BLOCK_ / 2) ahead = ATTN_BLOCK_ / 2;
-  /* in whole strips, unless rows are long: a strip asks for one strip */
-  if (rows->bytes <= 512) ahead = (ahead + ATTN_ROW_STRIP_ - 1) / ATTN_ROW_STRIP_ * ATTN_ROW_STRIP_;
   rows->ahead = ahead;
 }
 

@@ -196,7 +196,7 @@ ATTN_FUNC_ int attn_softmax_run_(attn_error_ *e, attn_softmax_ *a, attn_ctx *ctx
                                                  : "few queries, keys by row"
                  : a->splits > 1 ? "few queries, queries in lanes, keys split"
                                  : "few queries, queries in lanes",
-                 a->by_row ? "at most 8 rows to a key" : "at most 64 rows to a key");
+                 a->by_row ? "at most 16 rows to a key" : "at most 64 rows to a key");
   else
     attn_report_(ctx, a->table, workers, "streaming softmax, queries in lanes", a->why);
   for (int i = 0; ctx && i < workers; i++) {

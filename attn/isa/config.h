@@ -122,8 +122,10 @@
 /* Rows picked by index come from anywhere: asked for some rows ahead, they are there in time. */
 #if defined(__GNUC__)
 #define ATTN_PREFETCH_(p) __builtin_prefetch(p)
+#define ATTN_RARE_(x) __builtin_expect(!!(x), 0)
 #else
 #define ATTN_PREFETCH_(p) ((void)(p))
+#define ATTN_RARE_(x) (x)
 #endif
 
 /* A static function that a build may leave unused. */

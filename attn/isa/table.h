@@ -95,12 +95,20 @@ typedef struct attn_kv_rows_ {
   int64_t ahead; /* rows between asking for one and reading it */
 } attn_kv_rows_;
 
+/* Lines of memory to ask for, in the order of their addresses: what prefetchers of the hardware follow
+ * too. Rows that lie end to end are one long row. */
+typedef struct attn_ask_ {
+  const char *at;
+  int64_t left, step, bytes; /* to the end of the row; from a row to the next; of a row */
+  int due;                   /* bytes to ask for that are less than a line */
+} attn_ask_;
+
 /* Room for the scores of a row: a block, and what the last keys of a kernel write past it. */
 #define ATTN_ROWS_ROOM_ (ATTN_BLOCK_ + ATTN_GROUP_)
 /* Query rows that the few-query kernels take; rows beside those in use are scratch. */
-#define ATTN_ROWS_ 8
-/* Value rows that are summed column by column while they are in the first cache. */
-#define ATTN_ROW_STRIP_ 16
+#define ATTN_ROWS_ 16
+/* Bytes of value rows that are summed column by column while they are in the first cache. */
+#define ATTN_ROW_STRIP_ 8192
 
 typedef struct attn_table_ {
   attn_isa isa;

@@ -54,6 +54,7 @@
 #undef ATTN_PRAGMA_EXPAND_
 #undef ATTN_PUB_
 #undef ATTN_QUAD_
+#undef ATTN_RARE_
 #undef ATTN_ROOM_
 #undef ATTN_ROWS_
 #undef ATTN_ROWS_ROOM_

@@ -3,7 +3,7 @@
 # folder, renamed, pasted, without some tiers, beside an older copy.
 . "$(dirname "$0")/lib.sh"
 
-gcc="gcc -std=c99 -Wall -Wextra -Werror -O0"
+gcc="gcc -std=c99 -Wall -Wextra -Werror -O0 -DATTN_SMALL"
 printf '#define ATTN_IMPLEMENTATION\n#include "attn.h"\n' >impl.c
 
 # shellcheck disable=SC2086 # flags are words
@@ -24,7 +24,7 @@ printf '#include "attn.h"\n#include "attn.h"\n#define ATTN_IMPLEMENTATION\n#incl
 printf '#include "attn.h"\n#include "attn.h"\n' >>twice.c
 check "included many times in one file" $gcc -c -o twice.o twice.c
 cp twice.c twice.cpp
-check "included many times in C++" g++ -std=c++11 -Wall -Wextra -Werror -O0 -c -o twice.o twice.cpp
+check "included many times in C++" g++ -std=c++11 -Wall -Wextra -Werror -O0 -DATTN_SMALL -c -o twice.o twice.cpp
 
 mkdir -p deep/down lib
 cp attn.h lib/
@@ -89,7 +89,7 @@ if echo '#include <sleef.h>' | gcc -E - >/dev/null 2>&1; then
   printf '#include <sleef.h>\n#define ATTN_USE_SLEEF\n#include "impl.c"\n' >sleef.c
   for flag in -O0 -mavx -march=native; do
     check "ATTN_USE_SLEEF after sleef.h, $flag" $gcc $flag -c -o sleef.o sleef.c
-    check "ATTN_USE_SLEEF after sleef.h, C++, $flag" g++ -w $flag -x c++ -c -o sleef.o sleef.c
+    check "ATTN_USE_SLEEF after sleef.h, C++, $flag" g++ -w -DATTN_SMALL $flag -x c++ -c -o sleef.o sleef.c
   done
 else
   not_run "ATTN_USE_SLEEF after sleef.h: no sleef.h here"

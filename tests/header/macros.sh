@@ -59,7 +59,7 @@ unchanged() { # NAME OBJDUMP COMPILER FLAGS...
   name=$1 objdump=$2
   shift 2
   have "$1" || { not_run "$name: no $1 here"; return; }
-  if ! "$@" -fno-ident -c -o probe.o probe.c >"$log" 2>&1; then fail "$name"; return; fi
+  if ! "$@" -DATTN_SMALL -fno-ident -c -o probe.o probe.c >"$log" 2>&1; then fail "$name"; return; fi
   for f in fused whole loop; do
     body probe.o ${f}_before "$objdump" >before
     body probe.o ${f}_after "$objdump" >after

@@ -9,8 +9,8 @@ if ! have "$compiler"; then
   not_run "$name: no $compiler here"
   exit 0
 fi
-language=
-case $compiler in *++*) language="-x c++" ;; esac
+language= warnings=$C_WARNINGS
+case $compiler in *++*) language="-x c++" warnings=$CXX_WARNINGS ;; esac
 # static, so that an emulator needs no libraries of the other machine
 case $runner in
   none) link=-c ;;
@@ -19,7 +19,7 @@ case $runner in
 esac
 
 # shellcheck disable=SC2086 # flags are words
-if ! "$compiler" $language "$@" -Werror -DATTN_IMPLEMENTATION -I. -o use "$here/use.c" $link \
+if ! "$compiler" $language $warnings "$@" -DATTN_IMPLEMENTATION -I. -o use "$here/use.c" $link \
   >"$log" 2>&1; then
   fail "$name does not compile"
   exit 0

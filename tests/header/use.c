@@ -63,7 +63,7 @@ static int differ(attn_isa isa, const char *what, const float *have, const float
 /* Two keys behind each query and its own: by the window's fields, a schedule, its edges. */
 static int patterns_wrong(attn_isa isa) {
   float q[TQ * D], k[TK * D], v[TK * D], window[TQ * D], planned[TQ * D], listed[TQ * D];
-  float sums[TQ], ones[TK];
+  float sums[TQ] = {0}, ones[TK];
   int64_t row_ptr[TQ + 1];
   int32_t col[TQ * TK];
   for (int i = 0; i < TQ * D; i++) q[i] = number(i);
