@@ -368,7 +368,8 @@ ATTN_INLINE_ void ATTN_FN_(value_rows_kind)(const int rr, float *o, int64_t widt
   const int mc = rr > 1 ? ATTN_ROW_COLS_ / 4 : 8;
   const int half = mc * ATTN_W_ < 16 ? mc : 16 / ATTN_W_; /* vectors of 16 columns, or fewer */
   const int64_t whole = ATTN_FN_(row_whole)(v->dim, kind), fit = ATTN_ROW_STRIP_ / v->bytes;
-  const int64_t strip = fit < 8 ? 8 : fit; /* of few rows, sums come and go too often */
+  /* in fewer rows sums come and go too often, and requests are for half a block of them */
+  const int64_t strip = fit < 8 ? 8 : fit < ATTN_BLOCK_ / 2 ? fit : ATTN_BLOCK_ / 2;
   for (int64_t j = 0, last; j < v->n; j = last) {
     int64_t c = 0;
     attn_ask_ ask;
