@@ -32,7 +32,7 @@ sh "$0" step "$begin" check-amalgam
 $make attn.h
 
 # Longest first, so that the end is not one long step. No two steps build the same file.
-printf '%s\n' test-arm64 fuzz test-header sanitize test-native test-clang test-arm32 \
+printf '%s\n' test-arm64 test-header test-arm32 sanitize fuzz test-native test-clang \
   test-sleef fuzz-replay examples test-ring test-gallery |
   xargs -P "${JOBS:-2}" -I STEP sh "$0" step "$begin" STEP
 
