@@ -91,7 +91,10 @@ def print_passes(entries):
     if entries:
         print()
     for e in entries:
-        line = f"{short(e):32}{e['GB_per_second']:8.1f} GB/s"
+        if "GB_per_second" in e:
+            line = f"{short(e):32}{e['GB_per_second']:8.1f} GB/s"
+        else:  # work that is counted in multiply-adds
+            line = f"{short(e):32}{e['GFLOPS']:8.1f} GFLOP/s, {e['percent']:.1f} % of the peak"
         if e["kind"] == "exp":
             line += (
                 f", {e['elements_per_second'] * 1e-9:.2f} G/s,"
