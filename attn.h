@@ -33,7 +33,7 @@
  *   attn_knn_lm, attn_spalm, attn_memorizing, attn_recall_append (memories that are searched);
  *   attn_rope, attn_sinusoid, attn_universal_signal, attn_learned_position,
  *   attn_alibi_slopes, attn_t5_bucket (positions); attn_gaussian_window, attn_hard_gaussian,
- *   attn_span_* (priors and spans); attn_exp; attn_quantize, attn_dequantize (int8,
+ *   attn_span_* (priors and spans); attn_gemm (dense products), attn_exp; attn_quantize, attn_dequantize (int8,
  *   int4 and e4m3 rows); attn_bhtd, attn_bthd, attn_mask_*, attn_scales_dense (views);
  *   attn_isa_* (tiers); attn_<name>_workspace (memory). Each is documented where it is declared,
  *   below.
@@ -2038,6 +2038,175 @@ ATTN_FUNC_ void ATTN_FN_(squares)(float *out, const float *q, const float *k, in
     ATTN_FN_(squares_kind)(0, out, q, k, stride, index, n, dim);
 }
 /* <<< attn/kernels/topk.h */
+/* >>> attn/kernels/gemm.h */
+/* kernels/gemm.h owns the tile of dense products: up to 6 rows of X, element by element, against
+ * vectors of columns of W. Each element of Y is one chain of multiply-adds in the order of k,
+ * whatever the tile. */
+
+#define ATTN_GEMM_VECS_ (ATTN_ROW_COLS_ / 4)
+#define ATTN_EACH_ROW_(f) f(0) f(1) f(2) f(3) f(4) f(5)
+#define ATTN_GEMM_INIT_(r)                                                                       \
+  float *y##r = y + (r < rows ? r : rows - 1) * y_stride;                                        \
+  const float *x##r = x + (r < rows ? r : rows - 1) * x_stride;                                  \
+  ATTN_VF_ a##r##0 = ATTN_V_ZERO_(), a##r##1 = a##r##0, a##r##2 = a##r##0, a##r##3 = a##r##0;    \
+  if (!start) {                                                                                  \
+    a##r##0 = vecs == 1 ? ATTN_FN_(load)(y##r, 0, last, ATTN_F32) : ATTN_V_LOAD_(y##r);          \
+    if (vecs > 1) a##r##1 = ATTN_FN_(load)(y##r, ATTN_W_, vecs == 2 ? last : ATTN_W_, ATTN_F32); \
+    if (vecs > 2)                                                                                \
+      a##r##2 = ATTN_FN_(load)(y##r, 2 * ATTN_W_, vecs == 3 ? last : ATTN_W_, ATTN_F32);         \
+    if (vecs > 3) a##r##3 = ATTN_FN_(load)(y##r, 3 * ATTN_W_, last, ATTN_F32);                   \
+  }
+#define ATTN_GEMM_ADD_(r)                                \
+  {                                                      \
+    const ATTN_VF_ t = ATTN_V_SET1_(x##r[k]);            \
+    a##r##0 = ATTN_V_FMA_(t, w0, a##r##0);               \
+    if (vecs > 1) a##r##1 = ATTN_V_FMA_(t, w1, a##r##1); \
+    if (vecs > 2) a##r##2 = ATTN_V_FMA_(t, w2, a##r##2); \
+    if (vecs > 3) a##r##3 = ATTN_V_FMA_(t, w3, a##r##3); \
+  }
+#define ATTN_GEMM_PUT_(r, i)                                                \
+  if (vecs == i + 1 && last < ATTN_W_) {                                    \
+    ATTN_V_STORE_PART_(y##r + i * ATTN_W_, ATTN_FN_(quiet)(a##r##i), last); \
+  } else if (vecs > i) {                                                    \
+    ATTN_V_STORE_(y##r + i * ATTN_W_, ATTN_FN_(quiet)(a##r##i));            \
+  }
+#define ATTN_GEMM_STORE_(r) \
+  if (r < rows) {           \
+    ATTN_GEMM_PUT_(r, 0)    \
+    ATTN_GEMM_PUT_(r, 1)    \
+    ATTN_GEMM_PUT_(r, 2)    \
+    ATTN_GEMM_PUT_(r, 3)    \
+  }
+
+/* `vecs` vectors of columns, the last with `last` of them; rows of w are w_stride apart and whole. */
+ATTN_INLINE_ void ATTN_FN_(gemm_tile)(const int vecs, float *y, int64_t y_stride, int rows,
+                                      int last, const float *x, int64_t x_stride, const float *w,
+                                      int64_t w_stride, int64_t n, int start) {
+  ATTN_EACH_ROW_(ATTN_GEMM_INIT_)
+  for (int64_t k = 0; k < n; k++, w += w_stride) {
+    const ATTN_VF_ w0 = ATTN_V_LOAD_(w);
+    ATTN_VF_ w1 = w0, w2 = w0, w3 = w0;
+    if (vecs > 1) w1 = ATTN_V_LOAD_(w + ATTN_W_);
+    if (vecs > 2) w2 = ATTN_V_LOAD_(w + 2 * ATTN_W_);
+    if (vecs > 3) w3 = ATTN_V_LOAD_(w + 3 * ATTN_W_);
+    (void)w1, (void)w2, (void)w3;
+    ATTN_EACH_ROW_(ATTN_GEMM_ADD_)
+  }
+  ATTN_EACH_ROW_(ATTN_GEMM_STORE_)
+}
+#undef ATTN_EACH_ROW_
+#undef ATTN_GEMM_INIT_
+#undef ATTN_GEMM_ADD_
+#undef ATTN_GEMM_PUT_
+#undef ATTN_GEMM_STORE_
+
+/* y[r][c] = (start ? 0 : y[r][c]) + sum_k x[r][k] w[k][c] for c < cols, a panel; rows of w have whole
+ * vectors. A strip of columns stays in the first cache while all rows pass. */
+ATTN_FUNC_ void ATTN_FN_(gemm)(float *y, int64_t y_stride, int64_t rows, const float *x,
+                               int64_t x_stride, const float *w, int64_t w_stride, int64_t n,
+                               int64_t cols, int start) {
+  enum { WIDE = ATTN_GEMM_VECS_ * ATTN_W_ };
+  for (int64_t c = 0; c < cols; c += WIDE) {
+    const int left = cols - c < WIDE ? (int)(cols - c) : (int)WIDE;
+    const int vecs = (left + ATTN_W_ - 1) / ATTN_W_, last = left - (vecs - 1) * ATTN_W_;
+    for (int64_t r = 0; r < rows; r += 6) {
+      const int some = rows - r < 6 ? (int)(rows - r) : 6;
+      float *to = y + r * y_stride + c;
+      const float *from = x + r * x_stride;
+#define ATTN_GEMM_CASE_(vecs) \
+  ATTN_FN_(gemm_tile)(vecs, to, y_stride, some, last, from, x_stride, w + c, w_stride, n, start)
+      switch (vecs) {
+        case 1: ATTN_GEMM_CASE_(1); break;
+#if ATTN_ROW_COLS_ >= 8
+        case 2: ATTN_GEMM_CASE_(2); break;
+#endif
+#if ATTN_ROW_COLS_ >= 16
+        case 3: ATTN_GEMM_CASE_(3); break;
+        default: ATTN_GEMM_CASE_(4);
+#endif
+      }
+#undef ATTN_GEMM_CASE_
+    }
+  }
+}
+#undef ATTN_GEMM_VECS_
+/* <<< attn/kernels/gemm.h */
+/* >>> attn/kernels/activate.h */
+/* kernels/activate.h owns what follows a dense product: scale, bias, activation. */
+
+/* 1 / (1 + e^-x), without overflow */
+ATTN_INLINE_ ATTN_VF_ ATTN_FN_(sigmoid)(ATTN_VF_ x) {
+  const ATTN_VF_ one = ATTN_V_SET1_(1.0f), zero = ATTN_V_ZERO_();
+  const ATTN_VF_ e = ATTN_FN_(exp)(ATTN_V_SUB_(zero, ATTN_V_ABS_(x)));
+  const ATTN_VF_ top = ATTN_V_SELECT_(ATTN_V_LT_(x, zero), e, one);
+  return ATTN_V_DIV_(top, ATTN_V_ADD_(one, e));
+}
+
+/* x erfc(-x / sqrt 2) / 2. erfc z = e^(-z^2) t p(t), t = 1 / (1 + 0.3 z), p a minimax fit for 0 <= z <=
+ * 9.4 (2e-8); z^2 in two parts, or its rounding would be seen in the tail. */
+ATTN_INLINE_ ATTN_VF_ ATTN_FN_(gelu)(ATTN_VF_ x0) {
+  const ATTN_VF_ most = ATTN_V_SET1_(14.0f), x = ATTN_V_MAX_(ATTN_V_SET1_(-14.0f), x0);
+  const ATTN_VF_ one = ATTN_V_SET1_(1.0f), zero = ATTN_V_ZERO_(), half = ATTN_V_SET1_(0.5f);
+  const ATTN_VF_ b = ATTN_V_ABS_(x), a = ATTN_V_SELECT_(ATTN_V_LT_(most, b), most, b);
+  const ATTN_VF_ z = ATTN_V_MUL_(a, ATTN_V_SET1_(0.70710678f));
+  const ATTN_VF_ t = ATTN_V_DIV_(one, ATTN_V_FMA_(z, ATTN_V_SET1_(0.3f), one));
+  const ATTN_VF_ square = ATTN_V_MUL_(ATTN_V_MUL_(half, a), a);
+  const ATTN_VF_ low = ATTN_V_FMA_(ATTN_V_MUL_(half, a), a, ATTN_V_SUB_(zero, square));
+  ATTN_VF_ p = ATTN_V_SET1_(-0.12940725684165955f);
+  p = ATTN_V_FMA_(p, t, ATTN_V_SET1_(0.48495522141456604f));
+  p = ATTN_V_FMA_(p, t, ATTN_V_SET1_(-0.5109074711799622f));
+  p = ATTN_V_FMA_(p, t, ATTN_V_SET1_(0.5459921360015869f));
+  p = ATTN_V_FMA_(p, t, ATTN_V_SET1_(-0.0933203399181366f));
+  p = ATTN_V_FMA_(p, t, ATTN_V_SET1_(0.2142864316701889f));
+  p = ATTN_V_FMA_(p, t, ATTN_V_SET1_(0.1485264152288437f));
+  p = ATTN_V_FMA_(p, t, ATTN_V_SET1_(0.17068475484848022f));
+  p = ATTN_V_FMA_(p, t, ATTN_V_SET1_(0.16919010877609253f));
+  ATTN_VF_ e = ATTN_FN_(exp)(ATTN_V_SUB_(zero, square));
+  e = ATTN_V_FMA_(e, ATTN_V_SUB_(zero, low), e);
+  const ATTN_VF_ tail = ATTN_V_MUL_(ATTN_V_MUL_(half, t), ATTN_V_MUL_(p, e)); /* erfc(z) / 2 */
+  const ATTN_VF_ phi = ATTN_V_SELECT_(ATTN_V_LT_(x, zero), tail, ATTN_V_SUB_(one, tail));
+  return ATTN_V_MUL_(x, phi);
+}
+
+ATTN_INLINE_ ATTN_VF_ ATTN_FN_(activation)(ATTN_VF_ x, int act) {
+  const ATTN_VF_ zero = ATTN_V_ZERO_();
+  ATTN_VF_ t;
+  switch (act) {
+    case ATTN_ACT_RELU: return ATTN_V_SELECT_(ATTN_V_LT_(x, zero), zero, x);
+    case ATTN_ACT_RELU2: t = ATTN_V_SELECT_(ATTN_V_LT_(x, zero), zero, x); return ATTN_V_MUL_(t, t);
+    case ATTN_ACT_GELU: return ATTN_FN_(gelu)(x);
+    case ATTN_ACT_GELU_TANH: /* (1 + tanh u) / 2 = sigmoid 2u; below -14 nothing is left */
+      x = ATTN_V_MAX_(ATTN_V_SET1_(-14.0f), x);
+      t = ATTN_V_MUL_(ATTN_V_MUL_(x, x), ATTN_V_SET1_(0.0713548163f));
+      t = ATTN_V_FMA_(t, x, ATTN_V_MUL_(x, ATTN_V_SET1_(1.59576912f)));
+      return ATTN_V_MUL_(x, ATTN_FN_(sigmoid)(t));
+    case ATTN_ACT_SILU:
+      x = ATTN_V_MAX_(ATTN_V_SET1_(-104.0f), x);
+      return ATTN_V_MUL_(x, ATTN_FN_(sigmoid)(x));
+    case ATTN_ACT_SIGMOID: return ATTN_FN_(sigmoid)(x);
+    case ATTN_ACT_TANH: return ATTN_FN_(tanh)(x);
+    case ATTN_ACT_EXP: return ATTN_FN_(exp)(x);
+    case ATTN_ACT_ELU1:
+      return ATTN_V_SELECT_(ATTN_V_LT_(zero, x), ATTN_V_ADD_(x, ATTN_V_SET1_(1.0f)),
+                            ATTN_FN_(exp)(x));
+    default: return x;
+  }
+}
+
+ATTN_FUNC_ void ATTN_FN_(activate)(float *y, int64_t n, const float *bias, float scale, int act) {
+  const ATTN_VF_ s = ATTN_V_SET1_(scale);
+  for (int64_t i = 0; i < n; i += ATTN_W_) {
+    const int w = ATTN_FN_(lanes_left)(n, i);
+    ATTN_VF_ x = ATTN_FN_(load)(y, i, w, ATTN_F32);
+    x = bias ? ATTN_V_FMA_(x, s, ATTN_FN_(load)(bias, i, w, ATTN_F32)) : ATTN_V_MUL_(x, s);
+    x = ATTN_FN_(quiet)(ATTN_FN_(activation)(x, act));
+    if (w == ATTN_W_)
+      ATTN_V_STORE_(y + i, x);
+    else
+      ATTN_V_STORE_PART_(y + i, x, w);
+  }
+}
+/* <<< attn/kernels/activate.h */
 
 static const attn_table_ ATTN_FN_(table) = {
     ATTN_ISA_ID_,          ATTN_FN_(pack),         ATTN_FN_(unpack),        ATTN_FN_(widen),
@@ -2046,7 +2215,7 @@ static const attn_table_ ATTN_FN_(table) = {
     ATTN_FN_(score_rows),  ATTN_FN_(softmax_rows), ATTN_FN_(value_rows),    ATTN_FN_(scale_block),
     ATTN_FN_(finite),      ATTN_FN_(join),         ATTN_FN_(divide),        ATTN_FN_(weights),
     ATTN_FN_(exp_row),     ATTN_FN_(blend),        ATTN_FN_(rope),          ATTN_FN_(above),
-    ATTN_FN_(squares)};
+    ATTN_FN_(squares),     ATTN_FN_(gemm),         ATTN_FN_(activate)};
 
 #undef ATTN_FN_
 /* >>> attn/isa/simd_undef.h */
@@ -2724,6 +2893,59 @@ ATTN_DEF attn_status attn_pattern_render(uint8_t *pixels, int64_t width, int64_t
                                          int64_t stride, const attn_schedule *schedule,
                                          int64_t head);
 /* <<< attn/api/pattern.h */
+/* >>> attn/api/dense.h */
+/* --- dense products ------------------------------------------------------------------------------
+ * What layers around attention are made of. */
+
+/* y = f(x), element by element. Errors are of the vector tiers, beside those of x. */
+typedef enum attn_activation {
+  ATTN_ACT_NONE = 0,
+  ATTN_ACT_RELU,  /* max(x, 0) */
+  ATTN_ACT_RELU2, /* max(x, 0)^2 */
+  ATTN_ACT_GELU, /* x Phi(x) = x erfc(-x / sqrt 2) / 2; Hendrycks and Gimpel 2016, arXiv 1606.08415 */
+  ATTN_ACT_GELU_TANH, /* x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2, same source */
+  ATTN_ACT_SILU,      /* x sigmoid(x) */
+  ATTN_ACT_SIGMOID,   /* 1 / (1 + e^-x) */
+  ATTN_ACT_TANH,
+  ATTN_ACT_EXP,
+  ATTN_ACT_ELU1, /* elu(x) + 1: x + 1 where x > 0, else e^x */
+  ATTN_ACT_COUNT
+} attn_activation;
+
+typedef struct attn_gemm_params {
+  int w_transposed; /* w is [n, k], as linear layers store it: y = x w^T */
+  float scale;      /* 0 = 1, ATTN_ZERO = 0 */
+  attn_tensor bias; /* [1 or B, 1 or H, 1, n], any float type; absent = 0 */
+  attn_activation activation;
+} attn_gemm_params;
+
+/* Dense product of rows: y = act(scale x w + bias).
+ *
+ *   y[b,h,i,j] = act(scale sum_c x[b,h,i,c] w[b,h,c,j] + bias[b,h,j])
+ *
+ * y [B, H, m, n], x [1 or B, 1 or H, m, k], w [1 or B, 1 or H, k, n] (w_transposed: [.., n, k]), each
+ * f32, f16 or bf16 and of any strides: a projection with one w for all heads, a product a head, Q K^T.
+ *
+ * Aliasing: y shares no memory with x, w and bias; these may overlap.
+ * Memory: attn_gemm_workspace bytes: w as f32 in panels, 4 k n' bytes for each of its matrices, n'
+ *   being n in whole 64s; nothing like it when w is f32, not transposed and m < 48: w is then read in
+ *   place. f16 and bf16 x or y add up to 150 KB a worker.
+ * Errors: ATTN_E_NULL, _DTYPE, _SHAPE, _STRIDE, _OVERLAP, _OVERFLOW, _VALUE (scale NaN or infinite, an
+ *   unknown activation), _WORKSPACE, _MEMORY, and those of ctx.
+ * Empty: m = 0, B = 0 or H = 0 does nothing; k and n are at least 1.
+ * NaN and infinity: as IEEE arithmetic has it; a NaN is stored as the one default NaN.
+ * Determinism: each sum is one chain of fused multiply-adds in the order of c. The same bits on avx2,
+ *   avx512 and neon, for any number of workers, and for any cut of the rows or columns.
+ * Error: (k + 1) 2^-24 sum_c |scale x w|, beside the roundings of bias and output and 4e-7 |y| of the
+ *   activation (1e-5 |y| for ATTN_ACT_GELU on the scalar tier below -1).
+ * Cost: 2 B H m n k flops. */
+ATTN_DEF attn_status attn_gemm(attn_tensor y, attn_tensor x, attn_tensor w,
+                               const attn_gemm_params *params, attn_ctx *ctx);
+
+/* Bytes of workspace that attn_gemm wants; 0 for none, or when the call would be rejected. */
+ATTN_DEF size_t attn_gemm_workspace(attn_tensor y, attn_tensor x, attn_tensor w,
+                                    const attn_gemm_params *params, const attn_ctx *ctx);
+/* <<< attn/api/dense.h */
 /* >>> attn/api/core.h */
 /* api/core.h owns family A: exact softmax attention and the merging of partial results. */
 
@@ -4639,6 +4861,12 @@ typedef struct attn_table_ {
    * index null = 0, 1, .. */
   void (*squares)(float *out, const float *q, const float *k, int64_t stride, const int32_t *index,
                   int64_t n, int64_t dim);
+  /* y[r][c] = (start ? 0 : y[r][c]) + sum_k x[r][k] w[k][c] for c < cols: a chain in the order of k;
+   * rows of w are w_stride apart and readable to the end of a vector */
+  void (*gemm)(float *y, int64_t y_stride, int64_t rows, const float *x, int64_t x_stride,
+               const float *w, int64_t w_stride, int64_t n, int64_t cols, int start);
+  /* y[i] = act(y[i] scale + bias[i]); bias null = 0 */
+  void (*activate)(float *y, int64_t n, const float *bias, float scale, int act);
 } attn_table_;
 /* <<< attn/isa/table.h */
 /* >>> attn/isa/tiers.h */
@@ -11416,6 +11644,221 @@ ATTN_PUB_ attn_status attn_exp(float *y, const float *x, int64_t n, attn_ctx *ct
   return attn_end_(ctx, &e);
 }
 /* <<< attn/mechanisms/common.h */
+/* >>> attn/mechanisms/gemm.h */
+/* mechanisms/gemm.h owns dense products of rows. W is read in place or lies in panels of 64 columns;
+ * 96 rows of X by 256 columns are an item; sums over more than 128 elements go on where Y is. */
+
+enum { ATTN_GEMM_PANEL_ = 64, ATTN_GEMM_ROWS_ = 96, ATTN_GEMM_COLS_ = 256, ATTN_GEMM_DEEP_ = 128 };
+#define ATTN_GEMM_IN_PLACE_ 48 /* rows from which on copying W pays; measured */
+
+typedef struct attn_gemm_ {
+  const attn_table_ *table;
+  attn_tensor y, x, w, bias;
+  float scale;
+  int act, transposed;
+  int finish;          /* something follows the product */
+  int64_t k, n;        /* W is k x n */
+  int64_t direct;      /* columns whose W is read in place */
+  int64_t panels, one; /* of the others; floats of a matrix of them */
+  float *packed;       /* [w.batch][w.heads][panels][k][64] */
+  int64_t row_runs, col_runs;
+  char *own; /* of the workers: rows of x and of y as f32 */
+  int64_t own_bytes, own_y;
+} attn_gemm_;
+
+/* Whether t broadcasts to the batch and heads of y. */
+ATTN_FUNC_ int attn_gemm_fits_(const attn_tensor *t, const attn_tensor *y) {
+  return (t->batch == 1 || t->batch == y->batch) && (t->heads == 1 || t->heads == y->heads);
+}
+
+/* Every rule; everything but memory is set. */
+ATTN_FUNC_ int attn_gemm_plan_(attn_error_ *e, attn_gemm_ *a, attn_tensor y, attn_tensor x,
+                               attn_tensor w, const attn_gemm_params *params, const attn_ctx *ctx,
+                               int *workers) {
+  static const attn_words_ wy = ATTN_WORDS_("y"), wx = ATTN_WORDS_("x"), ww = ATTN_WORDS_("w"),
+                           wb = ATTN_WORDS_("params.bias");
+  attn_span_ sy, sx, sw, sb = {0, 0}, ss;
+  memset(a, 0, sizeof *a);
+  if (!attn_check_ctx_(e, ctx, &a->table, workers)) return 0;
+  a->y = y, a->x = x, a->w = w, a->scale = 1.0f;
+  if (!attn_check_tensor_(e, &a->y, &wy, &sy) || !attn_check_tensor_(e, &a->x, &wx, &sx) ||
+      !attn_check_tensor_(e, &a->w, &ww, &sw))
+    return 0;
+  a->transposed = params && params->w_transposed;
+  a->k = a->transposed ? w.dim : w.len, a->n = a->transposed ? w.len : w.dim;
+  if (x.len != y.len) return attn_reject_(e, ATTN_E_SHAPE, "x.len must equal y.len");
+  if (a->k != x.dim)
+    return attn_reject_(e, ATTN_E_SHAPE,
+                        a->transposed ? "w.dim must equal x.dim for params.w_transposed"
+                                      : "w.len must equal x.dim");
+  if (a->n != y.dim)
+    return attn_reject_(e, ATTN_E_SHAPE,
+                        a->transposed ? "w.len must equal y.dim for params.w_transposed"
+                                      : "w.dim must equal y.dim");
+  if (!attn_gemm_fits_(&a->x, &y) || !attn_gemm_fits_(&a->w, &y))
+    return attn_reject_(e, ATTN_E_SHAPE,
+                        attn_gemm_fits_(&a->x, &y) ? "w.batch and w.heads must be 1 or those of y"
+                                                   : "x.batch and x.heads must be 1 or those of y");
+  if (params) {
+    if (params->scale != 0.0f || signbit(params->scale)) a->scale = params->scale;
+    if (!(a->scale - a->scale == 0.0f))
+      return attn_reject_(e, ATTN_E_VALUE, "params.scale must be finite");
+    if ((int)params->activation < 0 || params->activation >= ATTN_ACT_COUNT)
+      return attn_reject_(e, ATTN_E_VALUE, "params.activation is none of attn_activation");
+    a->act = (int)params->activation, a->bias = params->bias;
+    if (a->bias.data) {
+      if (!attn_check_tensor_(e, &a->bias, &wb, &sb)) return 0;
+      if (a->bias.len != 1 || a->bias.dim != y.dim || !attn_gemm_fits_(&a->bias, &y))
+        return attn_reject_(e, ATTN_E_SHAPE,
+                            "params.bias must be [1 or B, 1 or H, 1, y.dim] for y's B and H");
+    }
+  }
+  if (!attn_check_rows_(e, &a->y, &wy) || !attn_check_workspace_(e, ctx, &ss)) return 0;
+  if (attn_overlap_(sy, sx) || attn_overlap_(sy, sw) || attn_overlap_(sy, sb))
+    return attn_reject_(e, ATTN_E_OVERLAP, wy.overlap);
+  if (attn_overlap_(ss, sx) || attn_overlap_(ss, sw) || attn_overlap_(ss, sb) ||
+      attn_overlap_(ss, sy))
+    return attn_reject_(e, ATTN_E_OVERLAP, "ctx.workspace shares memory with an argument");
+  a->finish = a->act || a->bias.data || a->scale != 1.0f;
+  if (w.dtype == ATTN_F32 && !a->transposed && y.len < ATTN_GEMM_IN_PLACE_)
+    a->direct = a->n / 16 * 16;
+  a->panels = (a->n - a->direct + ATTN_GEMM_PANEL_ - 1) / ATTN_GEMM_PANEL_;
+  a->one = attn_mul_(a->panels, attn_mul_(a->k, ATTN_GEMM_PANEL_));
+  a->row_runs = y.len / ATTN_GEMM_ROWS_ + (y.len % ATTN_GEMM_ROWS_ != 0);
+  a->col_runs = (a->n + ATTN_GEMM_COLS_ - 1) / ATTN_GEMM_COLS_;
+  a->own_y = x.dtype != ATTN_F32 ? attn_piece_(ATTN_GEMM_ROWS_ * ATTN_GEMM_DEEP_, 4) : 0;
+  a->own_bytes = a->own_y + (y.dtype != ATTN_F32 ? ATTN_GEMM_ROWS_ * ATTN_GEMM_COLS_ * 4 : 0);
+  *workers = attn_pieces_(
+      *workers, attn_mul_(attn_mul_(y.batch, y.heads), attn_mul_(a->row_runs, a->col_runs)));
+  return 1;
+}
+
+ATTN_FUNC_ int64_t attn_gemm_bytes_(const attn_gemm_ *a, int workers) {
+  if (a->y.batch == 0 || a->y.heads == 0 || a->y.len == 0) return 0;
+  const int64_t packed = attn_piece_(attn_mul_(attn_mul_(a->w.batch, a->w.heads), a->one), 4);
+  const int64_t bytes = attn_add_(packed, attn_mul_(a->own_bytes, workers));
+  return bytes ? attn_workspace_bytes_(bytes, 1) : 0;
+}
+
+/* A panel of one matrix: 64 columns or what is left, the rest 0. */
+ATTN_FUNC_ void attn_gemm_pack_(void *job, int worker, int64_t index) {
+  const attn_gemm_ *a = (const attn_gemm_ *)job;
+  const int64_t matrix = index / a->panels, panel = index % a->panels;
+  const int64_t b = matrix / a->w.heads, h = matrix % a->w.heads;
+  const int64_t c = a->direct + panel * ATTN_GEMM_PANEL_;
+  const int cols = a->n - c < ATTN_GEMM_PANEL_ ? (int)(a->n - c) : (int)ATTN_GEMM_PANEL_;
+  float *to = a->packed + matrix * a->one + panel * a->k * ATTN_GEMM_PANEL_;
+  (void)worker;
+  if (cols < ATTN_GEMM_PANEL_) memset(to, 0, (size_t)(a->k * ATTN_GEMM_PANEL_) * sizeof(float));
+  if (a->transposed) {
+    const void *rows[ATTN_GEMM_PANEL_];
+    for (int i = 0; i < cols; i++) rows[i] = attn_at_(&a->w, b, h, c + i);
+    a->table->pack(to, rows, cols, a->k, (int)a->w.dtype, 1.0f, FLT_MIN);
+    return;
+  }
+  const int64_t at_once = cols == ATTN_GEMM_PANEL_ ? a->k : 1;
+  for (int64_t i = 0; i < a->k; i += at_once)
+    a->table->widen(to + i * ATTN_GEMM_PANEL_,
+                    attn_at_(&a->w, b, h, i) + attn_bytes_(a->w.dtype, c), a->w.stride_len, NULL,
+                    at_once, cols, a->w.dtype, NULL);
+}
+
+/* 96 rows by 256 columns of one product. */
+ATTN_FUNC_ void attn_gemm_item_(void *job, int worker, int64_t index) {
+  const attn_gemm_ *a = (const attn_gemm_ *)job;
+  const attn_table_ *f = a->table;
+  const int64_t unit = index / (a->row_runs * a->col_runs),
+                at = index % (a->row_runs * a->col_runs);
+  const int64_t b = unit / a->y.heads, h = unit % a->y.heads;
+  const int64_t wb = a->w.batch > 1 ? b : 0, wh = a->w.heads > 1 ? h : 0;
+  const int64_t r0 = at / a->col_runs * ATTN_GEMM_ROWS_, c0 = at % a->col_runs * ATTN_GEMM_COLS_;
+  const int64_t rows = a->y.len - r0 < ATTN_GEMM_ROWS_ ? a->y.len - r0 : (int64_t)ATTN_GEMM_ROWS_;
+  const int64_t c1 = a->n - c0 < ATTN_GEMM_COLS_ ? a->n : c0 + ATTN_GEMM_COLS_;
+  const float *packed = a->packed + (wb * a->w.heads + wh) * a->one;
+  char *own = a->own + worker * a->own_bytes;
+  const char *in = attn_at_(&a->x, a->x.batch > 1 ? b : 0, a->x.heads > 1 ? h : 0, r0);
+  float *y = (float *)(void *)attn_at_(&a->y, b, h, r0);
+  int64_t stride = a->y.stride_len;
+  if (a->y.dtype == ATTN_F32)
+    y += c0;
+  else
+    y = (float *)(void *)(own + a->own_y), stride = ATTN_GEMM_COLS_;
+  for (int64_t k = 0; k < a->k; k += ATTN_GEMM_DEEP_) {
+    const int64_t n = a->k - k < ATTN_GEMM_DEEP_ ? a->k - k : (int64_t)ATTN_GEMM_DEEP_;
+    const float *x = (const float *)(const void *)in + k;
+    int64_t x_stride = a->x.stride_len;
+    if (a->x.dtype != ATTN_F32) {
+      float *wide = (float *)(void *)own;
+      f->widen(wide, in + attn_bytes_(a->x.dtype, k), a->x.stride_len, NULL, rows, n, a->x.dtype,
+               NULL);
+      x = wide, x_stride = n;
+    }
+    for (int64_t c = c0, cols; c < c1; c += cols) {
+      cols = c1 - c < ATTN_GEMM_PANEL_ ? c1 - c : (int64_t)ATTN_GEMM_PANEL_;
+      if (c < a->direct) {
+        if (a->direct - c < cols) cols = a->direct - c;
+        f->gemm(y + (c - c0), stride, rows, x, x_stride,
+                (const float *)(const void *)attn_at_(&a->w, wb, wh, k) + c, a->w.stride_len, n,
+                cols, k == 0);
+        continue;
+      }
+      const int64_t panel = (c - a->direct) / ATTN_GEMM_PANEL_;
+      f->gemm(y + (c - c0), stride, rows, x, x_stride,
+              packed + (panel * a->k + k) * ATTN_GEMM_PANEL_, ATTN_GEMM_PANEL_, n, cols, k == 0);
+    }
+  }
+  float bias[ATTN_GEMM_COLS_];
+  if (a->bias.data)
+    f->widen(bias,
+             attn_at_(&a->bias, a->bias.batch > 1 ? b : 0, a->bias.heads > 1 ? h : 0, 0) +
+                 attn_bytes_(a->bias.dtype, c0),
+             0, NULL, 1, c1 - c0, a->bias.dtype, NULL);
+  for (int64_t r = 0; r < rows; r++) {
+    if (a->finish)
+      f->activate(y + r * stride, c1 - c0, a->bias.data ? bias : NULL, a->scale, a->act);
+    if (a->y.dtype != ATTN_F32)
+      f->blend(attn_at_(&a->y, b, h, r0 + r) + attn_bytes_(a->y.dtype, c0), y + r * stride, NULL,
+               a->y.dtype, ATTN_F32, ATTN_F32, c1 - c0, 1.0f, 0.0f);
+  }
+}
+
+ATTN_PUB_ attn_status attn_gemm(attn_tensor y, attn_tensor x, attn_tensor w,
+                                const attn_gemm_params *params, attn_ctx *ctx) {
+  attn_error_ e = {ATTN_OK, NULL};
+  attn_workspace_ memory = {NULL, NULL};
+  attn_gemm_ a;
+  int workers;
+  if (!attn_gemm_plan_(&e, &a, y, x, w, params, ctx, &workers)) return attn_end_(ctx, &e);
+  const int64_t items =
+      attn_mul_(attn_mul_(a.y.batch, a.y.heads), attn_mul_(a.row_runs, a.col_runs));
+  const int64_t bytes = attn_gemm_bytes_(&a, workers);
+  if (items) {
+    if (bytes && !attn_workspace_get_(&e, &memory, ctx, bytes)) return attn_end_(ctx, &e);
+    const int64_t pack = a.w.batch * a.w.heads * a.panels;
+    a.packed = (float *)(void *)memory.base;
+    a.own = memory.base + attn_piece_(a.w.batch * a.w.heads * a.one, 4);
+    if (pack) attn_for_(ctx, attn_pieces_(workers, pack), pack, attn_gemm_pack_, &a);
+    attn_for_(ctx, workers, items, attn_gemm_item_, &a);
+    attn_workspace_drop_(&memory);
+  }
+  attn_report_(ctx, a.table, workers,
+               a.direct ? "dense product, w in place" : "dense product, panels",
+               a.direct ? "few rows of x, f32 w" : "many rows of x, or w not f32, or transposed");
+  return attn_end_(ctx, &e);
+}
+
+ATTN_PUB_ size_t attn_gemm_workspace(attn_tensor y, attn_tensor x, attn_tensor w,
+                                     const attn_gemm_params *params, const attn_ctx *ctx) {
+  const attn_ctx plain = attn_before_workspace_(ctx);
+  attn_error_ e = {ATTN_OK, NULL};
+  attn_gemm_ a;
+  int workers;
+  if (!attn_gemm_plan_(&e, &a, y, x, w, params, &plain, &workers)) return 0;
+  const int64_t bytes = attn_gemm_bytes_(&a, workers);
+  return bytes == INT64_MAX ? 0 : (size_t)bytes;
+}
+#undef ATTN_GEMM_IN_PLACE_
+/* <<< attn/mechanisms/gemm.h */
 /* >>> attn/mechanisms/scales.h */
 /* mechanisms/scales.h owns the scales of quantised rows as arguments: their view and checks. */
 
@@ -16538,7 +16981,7 @@ ATTN_FUNC_ void attn_project_item_(void *job, int worker, int64_t index) {
     in[r] = attn_at_(&a->x, b, a->x.heads > 1 ? h : 0, first + r);
     out[r] = attn_at_(&a->y, b, h, first + r);
   }
-  f->pack(rows, in, n, a->x.dim, (int)a->x.dtype, 1.0f, 0.0f);
+  f->pack(rows, in, n, a->x.dim, (int)a->x.dtype, 1.0f, FLT_MIN);
   attn_tile_times_(f, sum, rows, &a->w, a->w.heads > 1 ? h : 0, wide, groups, 1);
   f->unpack(out, sum, n, a->w.dim, a->y.dtype, NULL);
 }

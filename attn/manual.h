@@ -31,7 +31,7 @@
  *   attn_knn_lm, attn_spalm, attn_memorizing, attn_recall_append (memories that are searched);
  *   attn_rope, attn_sinusoid, attn_universal_signal, attn_learned_position,
  *   attn_alibi_slopes, attn_t5_bucket (positions); attn_gaussian_window, attn_hard_gaussian,
- *   attn_span_* (priors and spans); attn_exp; attn_quantize, attn_dequantize (int8,
+ *   attn_span_* (priors and spans); attn_gemm (dense products), attn_exp; attn_quantize, attn_dequantize (int8,
  *   int4 and e4m3 rows); attn_bhtd, attn_bthd, attn_mask_*, attn_scales_dense (views);
  *   attn_isa_* (tiers); attn_<name>_workspace (memory). Each is documented where it is declared,
  *   below.

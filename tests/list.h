@@ -543,6 +543,14 @@
   X(J6_empty)                               \
   X(J6_promises)                            \
   X(J6_rejects)                             \
+  X(MM_gemm_random)                         \
+  X(MM_gemm_tails)                          \
+  X(MM_gemm_exact)                          \
+  X(MM_gemm_bits)                           \
+  X(MM_gemm_activations)                    \
+  X(MM_gemm_nan)                            \
+  X(MM_gemm_promises)                       \
+  X(MM_gemm_rejects)                        \
   X(A2_ragged_judged)                       \
   X(A2_ragged_judged_terms)                 \
   X(A1_cached_padded)                       \

@@ -45,7 +45,7 @@ ATTN_FUNC_ void attn_project_item_(void *job, int worker, int64_t index) {
     in[r] = attn_at_(&a->x, b, a->x.heads > 1 ? h : 0, first + r);
     out[r] = attn_at_(&a->y, b, h, first + r);
   }
-  f->pack(rows, in, n, a->x.dim, (int)a->x.dtype, 1.0f, 0.0f);
+  f->pack(rows, in, n, a->x.dim, (int)a->x.dtype, 1.0f, FLT_MIN);
   attn_tile_times_(f, sum, rows, &a->w, a->w.heads > 1 ? h : 0, wide, groups, 1);
   f->unpack(out, sum, n, a->w.dim, a->y.dtype, NULL);
 }

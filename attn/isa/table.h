@@ -182,4 +182,10 @@ typedef struct attn_table_ {
    * index null = 0, 1, .. */
   void (*squares)(float *out, const float *q, const float *k, int64_t stride, const int32_t *index,
                   int64_t n, int64_t dim);
+  /* y[r][c] = (start ? 0 : y[r][c]) + sum_k x[r][k] w[k][c] for c < cols: a chain in the order of k;
+   * rows of w are w_stride apart and readable to the end of a vector */
+  void (*gemm)(float *y, int64_t y_stride, int64_t rows, const float *x, int64_t x_stride,
+               const float *w, int64_t w_stride, int64_t n, int64_t cols, int start);
+  /* y[i] = act(y[i] scale + bias[i]); bias null = 0 */
+  void (*activate)(float *y, int64_t n, const float *bias, float scale, int act);
 } attn_table_;

@@ -20,6 +20,8 @@
 #include "lists.h"
 #include "decode.h"
 #include "topk.h"
+#include "gemm.h"
+#include "activate.h"
 
 static const attn_table_ ATTN_FN_(table) = {
     ATTN_ISA_ID_,          ATTN_FN_(pack),         ATTN_FN_(unpack),        ATTN_FN_(widen),
@@ -28,7 +30,7 @@ static const attn_table_ ATTN_FN_(table) = {
     ATTN_FN_(score_rows),  ATTN_FN_(softmax_rows), ATTN_FN_(value_rows),    ATTN_FN_(scale_block),
     ATTN_FN_(finite),      ATTN_FN_(join),         ATTN_FN_(divide),        ATTN_FN_(weights),
     ATTN_FN_(exp_row),     ATTN_FN_(blend),        ATTN_FN_(rope),          ATTN_FN_(above),
-    ATTN_FN_(squares)};
+    ATTN_FN_(squares),     ATTN_FN_(gemm),         ATTN_FN_(activate)};
 
 #undef ATTN_FN_
 #include "../isa/simd_undef.h"
