@@ -2936,8 +2936,9 @@ typedef struct attn_gemm_params {
  * NaN and infinity: as IEEE arithmetic has it; a NaN is stored as the one default NaN.
  * Determinism: each sum is one chain of fused multiply-adds in the order of c. The same bits on avx2,
  *   avx512 and neon, for any number of workers, and for any cut of the rows or columns.
- * Error: (k + 1) 2^-24 sum_c |scale x w|, beside the roundings of bias and output and 4e-7 |y| of the
- *   activation (1e-5 |y| for ATTN_ACT_GELU on the scalar tier below -1).
+ * Error: (k + 1) 2^-24 sum_c |scale x w|, beside the roundings of bias and output, and of the
+ *   activation 1.2e-6 |y|; 1e-5 |y| for ATTN_ACT_GELU on the scalar tier, and where ATTN_ACT_SILU and
+ *   ATTN_ACT_GELU_TANH vanish. 32-bit ARM takes subnormal factors for 0.
  * Cost: 2 B H m n k flops. */
 ATTN_DEF attn_status attn_gemm(attn_tensor y, attn_tensor x, attn_tensor w,
                                const attn_gemm_params *params, attn_ctx *ctx);
