@@ -31,9 +31,15 @@
  *   attn_recursive (whole mechanisms); attn_segment*, attn_memory_*, attn_usage, attn_compress*,
  *   attn_attention_loss, attn_rebuild_loss (memories of earlier segments); attn_knn_search,
  *   attn_knn_lm, attn_spalm, attn_memorizing, attn_recall_append (memories that are searched);
- *   attn_rope, attn_sinusoid, attn_universal_signal, attn_learned_position,
- *   attn_alibi_slopes, attn_t5_bucket (positions); attn_gaussian_window, attn_hard_gaussian,
- *   attn_span_* (priors and spans); attn_gemm (dense products), attn_exp; attn_quantize, attn_dequantize (int8,
+ *   attn_linear, attn_linear_* (linear states), attn_features, attn_feature_count, attn_random_*
+ *   (feature maps, random directions); attn_cluster_queries, attn_clustered, attn_probsparse* (few
+ *   queries for many); attn_memory_compressed, attn_local, attn_linformer, attn_poolingformer (fewer
+ *   keys than rows); attn_low_rank_band, attn_nystrom, attn_csalr (low rank); attn_mab, attn_isab,
+ *   attn_pma, attn_luna* (attention through a few learned rows); attn_rope, attn_sinusoid,
+ *   attn_universal_signal, attn_learned_position, attn_alibi_slopes, attn_t5_bucket (positions);
+ *   attn_gaussian_window, attn_hard_gaussian, attn_average*, attn_span_* (priors and spans);
+ *   attn_gemm, attn_pool*, attn_convolve*, attn_top_k, attn_kmeans_step, attn_pinv, attn_solve,
+ *   attn_exp (parts of the above, by themselves); attn_quantize, attn_dequantize (int8,
  *   int4 and e4m3 rows); attn_bhtd, attn_bthd, attn_mask_*, attn_scales_dense (views);
  *   attn_isa_* (tiers); attn_<name>_workspace (memory). Each is documented where it is declared,
  *   below.
@@ -2058,7 +2064,7 @@ ATTN_FUNC_ void ATTN_FN_(squares)(float *out, const float *q, const float *k, in
   }
 #define ATTN_GEMM_ADD_(r)                                \
   {                                                      \
-    const ATTN_VF_ t = ATTN_V_SET1_(x##r[k]);            \
+    const ATTN_VF_ t = ATTN_V_SET1_(x##r[at]);           \
     a##r##0 = ATTN_V_FMA_(t, w0, a##r##0);               \
     if (vecs > 1) a##r##1 = ATTN_V_FMA_(t, w1, a##r##1); \
     if (vecs > 2) a##r##2 = ATTN_V_FMA_(t, w2, a##r##2); \
@@ -2080,10 +2086,11 @@ ATTN_FUNC_ void ATTN_FN_(squares)(float *out, const float *q, const float *k, in
 
 /* `vecs` vectors of columns, the last with `last` of them; rows of w are w_stride apart and whole. */
 ATTN_INLINE_ void ATTN_FN_(gemm_tile)(const int vecs, float *y, int64_t y_stride, int rows,
-                                      int last, const float *x, int64_t x_stride, const float *w,
-                                      int64_t w_stride, int64_t n, int start) {
+                                      int last, const float *x, int64_t x_stride, int64_t x_step,
+                                      const float *w, int64_t w_stride, int64_t n, int start) {
+  ptrdiff_t at = 0;
   ATTN_EACH_ROW_(ATTN_GEMM_INIT_)
-  for (int64_t k = 0; k < n; k++, w += w_stride) {
+  for (int64_t k = 0; k < n; k++, w += w_stride, at += (ptrdiff_t)x_step) {
     const ATTN_VF_ w0 = ATTN_V_LOAD_(w);
     ATTN_VF_ w1 = w0, w2 = w0, w3 = w0;
     if (vecs > 1) w1 = ATTN_V_LOAD_(w + ATTN_W_);
@@ -2100,11 +2107,11 @@ ATTN_INLINE_ void ATTN_FN_(gemm_tile)(const int vecs, float *y, int64_t y_stride
 #undef ATTN_GEMM_PUT_
 #undef ATTN_GEMM_STORE_
 
-/* y[r][c] = (start ? 0 : y[r][c]) + sum_k x[r][k] w[k][c] for c < cols, a panel; rows of w have whole
+/* y[r][c] = (start ? 0 : y[r][c]) + sum_k x[r x_stride + k x_step] w[k][c] for c < cols, a panel; rows of w have whole
  * vectors. A strip of columns stays in the first cache while all rows pass. */
 ATTN_FUNC_ void ATTN_FN_(gemm)(float *y, int64_t y_stride, int64_t rows, const float *x,
-                               int64_t x_stride, const float *w, int64_t w_stride, int64_t n,
-                               int64_t cols, int start) {
+                               int64_t x_stride, int64_t x_step, const float *w, int64_t w_stride,
+                               int64_t n, int64_t cols, int start) {
   enum { WIDE = ATTN_GEMM_VECS_ * ATTN_W_ };
   for (int64_t c = 0; c < cols; c += WIDE) {
     const int left = cols - c < WIDE ? (int)(cols - c) : (int)WIDE;
@@ -2113,8 +2120,9 @@ ATTN_FUNC_ void ATTN_FN_(gemm)(float *y, int64_t y_stride, int64_t rows, const f
       const int some = rows - r < 6 ? (int)(rows - r) : 6;
       float *to = y + r * y_stride + c;
       const float *from = x + r * x_stride;
-#define ATTN_GEMM_CASE_(vecs) \
-  ATTN_FN_(gemm_tile)(vecs, to, y_stride, some, last, from, x_stride, w + c, w_stride, n, start)
+#define ATTN_GEMM_CASE_(vecs)                                                                     \
+  ATTN_FN_(gemm_tile)(vecs, to, y_stride, some, last, from, x_stride, x_step, w + c, w_stride, n, \
+                      start)
       switch (vecs) {
         case 1: ATTN_GEMM_CASE_(1); break;
 #if ATTN_ROW_COLS_ >= 8
@@ -2168,6 +2176,21 @@ ATTN_INLINE_ ATTN_VF_ ATTN_FN_(gelu)(ATTN_VF_ x0) {
   return ATTN_V_MUL_(x, phi);
 }
 
+/* log2(1 + 2^x) = max(x, 0) + log2(1 + z), z = 2^-|x|; log2(1 + z) / z is a minimax fit (3e-8). */
+ATTN_INLINE_ ATTN_VF_ ATTN_FN_(softplus2)(ATTN_VF_ x) {
+  const ATTN_VF_ zero = ATTN_V_ZERO_(), z = ATTN_FN_(exp2_neg)(ATTN_V_SUB_(zero, ATTN_V_ABS_(x)));
+  ATTN_VF_ p = ATTN_V_SET1_(0.00754918205f);
+  p = ATTN_V_FMA_(p, z, ATTN_V_SET1_(-0.0425670631f));
+  p = ATTN_V_FMA_(p, z, ATTN_V_SET1_(0.112856194f));
+  p = ATTN_V_FMA_(p, z, ATTN_V_SET1_(-0.197118968f));
+  p = ATTN_V_FMA_(p, z, ATTN_V_SET1_(0.275641412f));
+  p = ATTN_V_FMA_(p, z, ATTN_V_SET1_(-0.358408481f));
+  p = ATTN_V_FMA_(p, z, ATTN_V_SET1_(0.480692953f));
+  p = ATTN_V_FMA_(p, z, ATTN_V_SET1_(-0.721340179f));
+  p = ATTN_V_FMA_(p, z, ATTN_V_SET1_(1.44269502f));
+  return ATTN_V_FMA_(p, z, ATTN_V_MAX_(zero, x));
+}
+
 ATTN_INLINE_ ATTN_VF_ ATTN_FN_(activation)(ATTN_VF_ x, int act) {
   const ATTN_VF_ zero = ATTN_V_ZERO_();
   ATTN_VF_ t;
@@ -2189,6 +2212,7 @@ ATTN_INLINE_ ATTN_VF_ ATTN_FN_(activation)(ATTN_VF_ x, int act) {
     case ATTN_ACT_ELU1:
       return ATTN_V_SELECT_(ATTN_V_LT_(zero, x), ATTN_V_ADD_(x, ATTN_V_SET1_(1.0f)),
                             ATTN_FN_(exp)(x));
+    case ATTN_ACT_SOFTPLUS2_: return ATTN_FN_(softplus2)(x);
     default: return x;
   }
 }
@@ -2207,6 +2231,291 @@ ATTN_FUNC_ void ATTN_FN_(activate)(float *y, int64_t n, const float *bias, float
   }
 }
 /* <<< attn/kernels/activate.h */
+/* >>> attn/kernels/features.h */
+/* kernels/features.h owns the elementwise half of feature maps: what follows the projection u = W x. */
+
+/* top[r] = the largest of m numbers of row r, of their magnitudes if `both`. */
+ATTN_FUNC_ void ATTN_FN_(top_rows)(float *top, const float *x, int64_t stride, int64_t n, int64_t m,
+                                   int both) {
+  for (int64_t r = 0; r < n; r++, x += stride) {
+    float most = -INFINITY;
+    int64_t c = 0;
+    if (m >= ATTN_W_) { /* the last vector ends with the row and may lie over the one before */
+      ATTN_VF_ a = ATTN_V_SET1_(-INFINITY), b = a;
+      for (; c < m; c += 2 * ATTN_W_) {
+        const int64_t last = m - ATTN_W_, next = c + ATTN_W_ < last ? c + ATTN_W_ : last;
+        ATTN_VF_ u = ATTN_V_LOAD_(x + (c < last ? c : last)), v = ATTN_V_LOAD_(x + next);
+        if (both) u = ATTN_V_ABS_(u), v = ATTN_V_ABS_(v);
+        a = ATTN_V_MAX_(u, a), b = ATTN_V_MAX_(v, b);
+      }
+      most = ATTN_V_TOP_(ATTN_V_MAX_(a, b));
+    }
+    for (; c < m; c++) {
+      const float t = both && x[c] < 0.0f ? -x[c] : x[c];
+      if (t > most) most = t;
+    }
+    top[r] = most;
+  }
+}
+
+/* y[r][c] = 2^(y[r][c] - shift[r]) scale[r] + add, shift no less than any y of the row. both: then
+ * y[r][m + c] = 2^(-y[r][c] - shift[r]) scale[r] + add. */
+ATTN_FUNC_ void ATTN_FN_(power_rows)(float *y, int64_t stride, int64_t n, int64_t m,
+                                     const float *shift, const float *scale, float add, int both) {
+  const ATTN_VF_ more = ATTN_V_SET1_(add), zero = ATTN_V_ZERO_();
+  for (int64_t r = 0; r < n; r++, y += stride) {
+    const ATTN_VF_ from = ATTN_V_SET1_(shift[r]), by = ATTN_V_SET1_(scale[r]);
+    int64_t c = 0;
+    for (; both && c < m; c += ATTN_W_) {
+      const int w = ATTN_FN_(lanes_left)(m, c);
+      const ATTN_VF_ u = ATTN_FN_(load)(y, c, w, ATTN_F32);
+      ATTN_FN_(store)(y + m, c, ATTN_V_SUB_(zero, u), w, ATTN_F32);
+    }
+    const int64_t all = both ? 2 * m : m;
+    c = 0;
+#if ATTN_SPECIALISE_
+    for (; c + 4 * ATTN_W_ <= all; c += 4 * ATTN_W_) {
+      ATTN_VF_ t[4];
+      ATTN_UNROLL_
+      for (int i = 0; i < 4; i++) t[i] = ATTN_V_SUB_(ATTN_V_LOAD_(y + c + i * ATTN_W_), from);
+      ATTN_FN_(exp2_neg4)(t);
+      ATTN_UNROLL_
+      for (int i = 0; i < 4; i++) ATTN_V_STORE_(y + c + i * ATTN_W_, ATTN_V_FMA_(t[i], by, more));
+    }
+#endif
+    for (; c < all; c += ATTN_W_) {
+      const int w = ATTN_FN_(lanes_left)(all, c);
+      const ATTN_VF_ t = ATTN_V_SUB_(ATTN_FN_(load)(y, c, w, ATTN_F32), from);
+      ATTN_FN_(store)(y, c, ATTN_V_FMA_(ATTN_FN_(exp2_neg)(t), by, more), w, ATTN_F32);
+    }
+  }
+}
+
+/* With x = y[r][c] in[r], |x| <= 8192: y[r][c] = sin(x) out[r], y[r][m + c] = cos(x) out[r], wrong by
+ * less than 2e-7 out[r]. x = n pi + t, pi in three parts, the first two of which times n are exact;
+ * minimax polynomials for |t| <= pi/2; odd n changes both signs. */
+ATTN_FUNC_ void ATTN_FN_(wave_rows)(float *y, int64_t stride, int64_t n, int64_t m, const float *in,
+                                    const float *out) {
+  const ATTN_VF_ one = ATTN_V_SET1_(1.0f);
+  for (int64_t r = 0; r < n; r++, y += stride) {
+    const ATTN_VF_ vin = ATTN_V_SET1_(in[r]), vout = ATTN_V_SET1_(out[r]);
+    for (int64_t c = 0; c < m; c += ATTN_W_) {
+      const int w = ATTN_FN_(lanes_left)(m, c);
+      const ATTN_VF_ x = ATTN_V_MUL_(ATTN_FN_(load)(y, c, w, ATTN_F32), vin);
+      ATTN_VF_ unused, k, h;
+      ATTN_V_ROUND_(ATTN_V_MUL_(x, ATTN_V_SET1_(0.318309886f)), unused, k);
+      ATTN_V_ROUND_(ATTN_V_MUL_(k, ATTN_V_SET1_(0.5f)), unused, h);
+      (void)unused;
+      ATTN_VF_ t = ATTN_V_FMA_(k, ATTN_V_SET1_(-3.140625f), x);
+      t = ATTN_V_FMA_(k, ATTN_V_SET1_(-9.675025939941406e-4f), t);
+      t = ATTN_V_FMA_(k, ATTN_V_SET1_(-1.5099579909783764e-7f), t);
+      const ATTN_VF_ odd = ATTN_V_FMA_(h, ATTN_V_SET1_(-2.0f), k); /* -1, 0, 1 */
+      const ATTN_VF_ sign = ATTN_V_FMA_(ATTN_V_MUL_(odd, odd), ATTN_V_SET1_(-2.0f), one);
+      const ATTN_VF_ a = ATTN_V_MUL_(sign, vout), ta = ATTN_V_MUL_(t, a), z = ATTN_V_MUL_(t, t);
+      ATTN_VF_ p = ATTN_V_SET1_(2.599994104457437e-6f), q = ATTN_V_SET1_(-2.607652902497648e-7f);
+      p = ATTN_V_FMA_(p, z, ATTN_V_SET1_(-1.9806588534265757e-4f));
+      q = ATTN_V_FMA_(q, z, ATTN_V_SET1_(2.4761855456745252e-5f));
+      p = ATTN_V_FMA_(p, z, ATTN_V_SET1_(8.333017118275166e-3f));
+      q = ATTN_V_FMA_(q, z, ATTN_V_SET1_(-1.3888402609154582e-3f));
+      p = ATTN_V_FMA_(p, z, ATTN_V_SET1_(-0.16666656732559204f));
+      q = ATTN_V_FMA_(q, z, ATTN_V_SET1_(4.166664183139801e-2f));
+      q = ATTN_V_FMA_(q, z, ATTN_V_SET1_(-0.5f));
+      p = ATTN_V_FMA_(ATTN_V_MUL_(p, z), ta, ta);
+      q = ATTN_V_FMA_(ATTN_V_MUL_(q, z), a, a);
+      ATTN_FN_(store)(y, c, p, w, ATTN_F32);
+      ATTN_FN_(store)(y + m, c, q, w, ATTN_F32);
+    }
+  }
+}
+
+/* y[i] = elu(x[i] scale) + 1. Where x is positive the power is not used, whatever it is. */
+ATTN_FUNC_ void ATTN_FN_(elu1)(float *y, const float *x, int64_t n, float scale) {
+  const ATTN_VF_ one = ATTN_V_SET1_(1.0f), by = ATTN_V_SET1_(scale);
+  const ATTN_VF_ log2 = ATTN_V_SET1_((float)((double)scale * ATTN_LOG2E_));
+  int64_t i = 0;
+#if ATTN_SPECIALISE_
+  for (; i + 4 * ATTN_W_ <= n; i += 4 * ATTN_W_) {
+    ATTN_VF_ t[4];
+    ATTN_UNROLL_
+    for (int j = 0; j < 4; j++) t[j] = ATTN_V_MUL_(ATTN_V_LOAD_(x + i + j * ATTN_W_), log2);
+    ATTN_FN_(exp2_neg4)(t);
+    ATTN_UNROLL_
+    for (int j = 0; j < 4; j++) {
+      const ATTN_VF_ u = ATTN_V_FMA_(ATTN_V_LOAD_(x + i + j * ATTN_W_), by, one);
+      ATTN_V_STORE_(y + i + j * ATTN_W_, ATTN_V_SELECT_(ATTN_V_LT_(one, u), u, t[j]));
+    }
+  }
+#endif
+  for (; i < n; i += ATTN_W_) {
+    const int w = ATTN_FN_(lanes_left)(n, i);
+    const ATTN_VF_ v = ATTN_FN_(load)(x, i, w, ATTN_F32), u = ATTN_V_FMA_(v, by, one);
+    const ATTN_VF_ t = ATTN_FN_(exp2_neg)(ATTN_V_MUL_(v, log2));
+    ATTN_FN_(store)(y, i, ATTN_V_SELECT_(ATTN_V_LT_(one, u), u, t), w, ATTN_F32);
+  }
+}
+/* <<< attn/kernels/features.h */
+/* >>> attn/kernels/linear.h */
+/* kernels/linear.h owns the recurrent step of a linear state: S is read and written once, and read
+ * for one row on the way. Even and odd rows of S are two chains, the same on every tier. */
+
+#define ATTN_STEP_EACH_(f, r, sum) f(0, r, sum) f(1, r, sum) f(2, r, sum) f(3, r, sum)
+#define ATTN_STEP_OPEN_(i, r, sum)                                     \
+  ATTN_VF_ even##i = ATTN_V_ZERO_(), odd##i = even##i, v##i = even##i; \
+  if (writes && vecs > i) v##i = ATTN_V_LOAD_(v + i * ATTN_W_);        \
+  (void)even##i, (void)odd##i, (void)v##i;
+#define ATTN_STEP_ADD_(i, r, sum)                      \
+  if (vecs > i) {                                      \
+    ATTN_VF_ x = ATTN_V_LOAD_(r + i * ATTN_W_);        \
+    if (writes) {                                      \
+      x = ATTN_V_FMA_(pr, v##i, ATTN_V_MUL_(x, keep)); \
+      ATTN_V_STORE_(r + i * ATTN_W_, x);               \
+    }                                                  \
+    if (reads) sum##i = ATTN_V_FMA_(qr, x, sum##i);    \
+  }
+#define ATTN_STEP_ROW_(at, sum)                                        \
+  {                                                                    \
+    float *row = s + (at)*stride;                                      \
+    const ATTN_VF_ pr = writes ? ATTN_V_SET1_(p[at]) : ATTN_V_ZERO_(); \
+    const ATTN_VF_ qr = reads ? ATTN_V_SET1_(q[at]) : ATTN_V_ZERO_();  \
+    (void)pr, (void)qr;                                                \
+    ATTN_STEP_EACH_(ATTN_STEP_ADD_, row, sum)                          \
+  }
+#define ATTN_STEP_CLOSE_(i, r, sum) \
+  if (reads && vecs > i) ATTN_V_STORE_(o + i * ATTN_W_, ATTN_V_ADD_(even##i, odd##i));
+
+ATTN_INLINE_ void ATTN_FN_(step_strip)(const int vecs, const int writes, const int reads, float *o,
+                                       const float *q, float *s, int64_t stride, int64_t m,
+                                       float alpha, const float *p, const float *v) {
+  const ATTN_VF_ keep = ATTN_V_SET1_(alpha);
+  int64_t r = 0;
+  (void)keep;
+  ATTN_STEP_EACH_(ATTN_STEP_OPEN_, , )
+  for (; r + 2 <= m; r += 2) {
+    ATTN_STEP_ROW_(r, even)
+    ATTN_STEP_ROW_(r + 1, odd)
+  }
+  if (r < m) ATTN_STEP_ROW_(r, even)
+  ATTN_STEP_EACH_(ATTN_STEP_CLOSE_, , )
+}
+#undef ATTN_STEP_EACH_
+#undef ATTN_STEP_OPEN_
+#undef ATTN_STEP_ADD_
+#undef ATTN_STEP_ROW_
+#undef ATTN_STEP_CLOSE_
+
+/* z = alpha z + p; returns q . z, over 16 running sums joined by halves. p null: z stays; q null: 0. */
+ATTN_FUNC_ float ATTN_FN_(step_z)(const float *q, float *z, int64_t m, float alpha,
+                                  const float *p) {
+  const ATTN_VF_ keep = ATTN_V_SET1_(alpha);
+  ATTN_VF_ sum[16 / ATTN_W_];
+  for (int i = 0; i < 16 / ATTN_W_; i++) sum[i] = ATTN_V_ZERO_();
+  for (int64_t c = 0; c < m; c += 16) {
+    ATTN_UNROLL_
+    for (int i = 0; i < 16 / ATTN_W_; i++) {
+      const int64_t at = c + i * ATTN_W_;
+      if (at >= m) break;
+      const int w = ATTN_FN_(lanes_left)(m, at);
+      ATTN_VF_ x = ATTN_FN_(load)(z, at, w, ATTN_F32);
+      if (p) {
+        x = ATTN_V_ADD_(ATTN_V_MUL_(x, keep), ATTN_FN_(load)(p, at, w, ATTN_F32));
+        ATTN_FN_(store)(z, at, x, w, ATTN_F32);
+      }
+      if (q) sum[i] = ATTN_V_FMA_(x, ATTN_FN_(load)(q, at, w, ATTN_F32), sum[i]);
+    }
+  }
+#if ATTN_W_ == 4
+  sum[0] = ATTN_V_ADD_(ATTN_V_ADD_(sum[0], sum[2]), ATTN_V_ADD_(sum[1], sum[3]));
+#elif ATTN_W_ == 8
+  sum[0] = ATTN_V_ADD_(sum[0], sum[1]);
+#endif
+  return ATTN_V_SUM_(sum[0]);
+}
+
+/* S[r] = alpha S[r] + p[r] v, o = sum_r q[r] S[r]; p null: S stays; q null: no o. Rows of whole
+ * groups of 16 columns. */
+ATTN_FUNC_ void ATTN_FN_(step)(float *o, const float *q, float *s, int64_t stride, int64_t m,
+                               int64_t cols, float alpha, const float *p, const float *v) {
+  enum { GROUP = 16 / ATTN_W_ };
+  for (int64_t c = 0, done; c < cols; c += done) {
+    const int wide = cols - c >= 4 * ATTN_W_;
+    done = (wide ? 4 : (int64_t)GROUP) * ATTN_W_;
+    float *to = q ? o + c : o;
+    const float *from = p ? v + c : v;
+#define ATTN_STEP_CASE_(writes, reads)                                               \
+  if (wide)                                                                          \
+    ATTN_FN_(step_strip)(4, writes, reads, to, q, s + c, stride, m, alpha, p, from); \
+  else                                                                               \
+    ATTN_FN_(step_strip)(GROUP, writes, reads, to, q, s + c, stride, m, alpha, p, from)
+    if (p && q) {
+      ATTN_STEP_CASE_(1, 1);
+    } else if (p) {
+      ATTN_STEP_CASE_(1, 0);
+    } else if (q) {
+      ATTN_STEP_CASE_(0, 1);
+    }
+#undef ATTN_STEP_CASE_
+  }
+}
+
+/* y[r][c] = x[r][c] by[r] */
+ATTN_FUNC_ void ATTN_FN_(scale_rows)(float *y, int64_t y_stride, const float *x, int64_t x_stride,
+                                     int64_t n, int64_t dim, const float *by) {
+  for (int64_t r = 0; r < n; r++, y += y_stride, x += x_stride) {
+    const ATTN_VF_ s = ATTN_V_SET1_(by[r]);
+    int64_t c = 0;
+    for (; c + ATTN_W_ <= dim; c += ATTN_W_)
+      ATTN_V_STORE_(y + c, ATTN_FN_(quiet)(ATTN_V_MUL_(ATTN_V_LOAD_(x + c), s)));
+    if (c < dim) {
+      const int w = (int)(dim - c);
+      const ATTN_VF_ t = ATTN_FN_(quiet)(ATTN_V_MUL_(ATTN_V_LOAD_PART_(x + c, w), s));
+      ATTN_V_STORE_PART_(y + c, t, w);
+    }
+  }
+}
+/* <<< attn/kernels/linear.h */
+/* >>> attn/kernels/norm.h */
+/* kernels/norm.h owns the two loops of layer norm: moments of a row, and what is made of them. */
+
+/* out = sum of x - shift, and of its square, each over 16 running sums joined by halves. */
+ATTN_FUNC_ void ATTN_FN_(moments)(float *out, const float *x, int64_t n, float shift) {
+  enum { PARTS = 16 / ATTN_W_ };
+  const ATTN_VF_ from = ATTN_V_SET1_(shift);
+  ATTN_VF_ s[PARTS], q[PARTS];
+  for (int i = 0; i < PARTS; i++) s[i] = q[i] = ATTN_V_ZERO_();
+  for (int64_t c = 0; c < n; c += 16) {
+    float tail[16];
+    const float *at = x + c;
+    if (n - c < 16) {
+      for (int i = 0; i < 16; i++) tail[i] = c + i < n ? at[i] : shift;
+      at = tail;
+    }
+    ATTN_UNROLL_
+    for (int i = 0; i < PARTS; i++) {
+      const ATTN_VF_ t = ATTN_V_SUB_(ATTN_V_LOAD_(at + i * ATTN_W_), from);
+      s[i] = ATTN_V_ADD_(s[i], t);
+      q[i] = ATTN_V_FMA_(t, t, q[i]);
+    }
+  }
+  out[0] = ATTN_FN_(row_sum)(s), out[1] = ATTN_FN_(row_sum)(q);
+}
+
+/* x = ((x - shift) by + plus) gain + bias; gain null = 1, bias null = 0 */
+ATTN_FUNC_ void ATTN_FN_(normalise)(float *x, int64_t n, float shift, float by, float plus,
+                                    const float *gain, const float *bias) {
+  const ATTN_VF_ from = ATTN_V_SET1_(shift), times = ATTN_V_SET1_(by), more = ATTN_V_SET1_(plus);
+  for (int64_t c = 0; c < n; c += ATTN_W_) {
+    const int w = ATTN_FN_(lanes_left)(n, c);
+    ATTN_VF_ t = ATTN_V_SUB_(ATTN_FN_(load)(x, c, w, ATTN_F32), from);
+    t = ATTN_V_FMA_(t, times, more);
+    if (gain)
+      t = ATTN_V_FMA_(t, ATTN_FN_(load)(gain, c, w, ATTN_F32),
+                      bias ? ATTN_FN_(load)(bias, c, w, ATTN_F32) : ATTN_V_ZERO_());
+    else if (bias)
+      t = ATTN_V_ADD_(t, ATTN_FN_(load)(bias, c, w, ATTN_F32));
+    ATTN_FN_(store)(x, c, t, w, ATTN_F32);
+  }
+}
+/* <<< attn/kernels/norm.h */
 
 static const attn_table_ ATTN_FN_(table) = {
     ATTN_ISA_ID_,          ATTN_FN_(pack),         ATTN_FN_(unpack),        ATTN_FN_(widen),
@@ -2215,7 +2524,9 @@ static const attn_table_ ATTN_FN_(table) = {
     ATTN_FN_(score_rows),  ATTN_FN_(softmax_rows), ATTN_FN_(value_rows),    ATTN_FN_(scale_block),
     ATTN_FN_(finite),      ATTN_FN_(join),         ATTN_FN_(divide),        ATTN_FN_(weights),
     ATTN_FN_(exp_row),     ATTN_FN_(blend),        ATTN_FN_(rope),          ATTN_FN_(above),
-    ATTN_FN_(squares),     ATTN_FN_(gemm),         ATTN_FN_(activate)};
+    ATTN_FN_(squares),     ATTN_FN_(gemm),         ATTN_FN_(activate),      ATTN_FN_(top_rows),
+    ATTN_FN_(power_rows),  ATTN_FN_(wave_rows),    ATTN_FN_(elu1),          ATTN_FN_(scale_rows),
+    ATTN_FN_(step),        ATTN_FN_(step_z),       ATTN_FN_(moments),       ATTN_FN_(normalise)};
 
 #undef ATTN_FN_
 /* >>> attn/isa/simd_undef.h */
@@ -2325,6 +2636,7 @@ typedef enum attn_status {
   ATTN_E_FULL,      /* a cache has no free page, or a sequence no room, for what is appended */
   ATTN_E_ROLLBACK,  /* a sequence cannot go back to that length */
   ATTN_E_SCALE,     /* a scale is zero, negative or not finite, or a zero point is not finite */
+  ATTN_E_NUMERIC,   /* a matrix is singular, or nearly, and cannot be inverted */
   ATTN_STATUS_COUNT
 } attn_status;
 
@@ -2928,8 +3240,8 @@ typedef struct attn_gemm_params {
  *
  * Aliasing: y shares no memory with x, w and bias; these may overlap.
  * Memory: attn_gemm_workspace bytes: w as f32 in panels, 4 k n' bytes for each of its matrices, n'
- *   being n in whole 64s; nothing like it when w is f32, not transposed and m < 48: w is then read in
- *   place. f16 and bf16 x or y add up to 150 KB a worker.
+ *   being n in whole 64s; nothing like it when w is f32, not transposed and m < 48, or m < 192 and rows
+ *   of w are at most 1024 elements apart: w is then read in place. f16 and bf16 x or y add up to 150 KB a worker.
  * Errors: ATTN_E_NULL, _DTYPE, _SHAPE, _STRIDE, _OVERLAP, _OVERFLOW, _VALUE (scale NaN or infinite, an
  *   unknown activation), _WORKSPACE, _MEMORY, and those of ctx.
  * Empty: m = 0, B = 0 or H = 0 does nothing; k and n are at least 1.
@@ -3551,6 +3863,55 @@ ATTN_DEF attn_status attn_hard_gaussian(attn_tensor o, attn_tensor v,
 ATTN_DEF size_t attn_hard_gaussian_workspace(attn_tensor o, attn_tensor v,
                                              const attn_hard_gaussian_params *params,
                                              const attn_ctx *ctx);
+
+/* What attn_average gives out. */
+typedef enum attn_average_out {
+  ATTN_AVERAGE_PLAIN = 0, /* h */
+  ATTN_AVERAGE_RESIDUAL,  /* y + h */
+  ATTN_AVERAGE_NORM,      /* LN(y + h) */
+  ATTN_AVERAGE_COUNT
+} attn_average_out;
+
+typedef struct attn_average_params {
+  attn_tensor w_g, b_g;       /* [1,1,2d,2d], [1,1,1,2d]; w_g absent: no gate, b_g absent: 0 */
+  attn_tensor w1, b1, w2, b2; /* [1,1,d,f], [1,1,1,f], [1,1,f,d], [1,1,1,d]; w1 and w2 or neither */
+  const uint8_t *real;        /* [B, T] dense: 0 = padding; null: every token is real */
+  attn_average_out out;
+  const float *gain, *bias; /* NORM: [d]; null = 1, 0 */
+  float eps;                /* NORM: 0 = 1e-6 */
+  void *state;              /* in and out, optional: what attn_average_begin made */
+  size_t state_bytes;
+} attn_average_params;
+
+/* The average attention network: a running mean of the rows in the place of attention, and a gate.
+ *
+ *   c_t = max(1, real tokens among 0..t),  avg_t = (1 / c_t) sum of the real y_u, u <= t
+ *   g_t = avg_t, or relu(avg_t w1 + b1) w2 + b2
+ *   [i ; f] = sigmoid([y_t ; g_t] w_g + b_g),  h_t = i y_t + f g_t;  without w_g h_t = g_t
+ *
+ * With a state the sums go on from the tokens it has seen, and it has seen these afterwards: a token a
+ * call, segments, or all at once give the same bits.
+ * Shapes: y, o [B,1,T,d], all tensors f32, f16 or bf16 of any strides. Aliasing: o and the state share no
+ *   memory with anything. Memory: attn_average_workspace bytes, O(B 256 (5 d + f)) floats whatever T is,
+ *   and the weights as f32; a state B (d + 1) + 4 numbers of 8 bytes.
+ * Empty: B or T of 0 is a no-op. NaN: in y_t, from t on in its column of avg, and in the rows that read it.
+ * Errors: NULL, DTYPE, SHAPE, STRIDE, RANGE (out), VALUE (eps; a state that attn_average_begin has not made
+ *   for this B and d), OVERLAP, OVERFLOW, WORKSPACE, MEMORY, ISA, ENV, CTX, ALIGN; outputs and state
+ *   untouched.
+ * Determinism: sums are double, in the order of the tokens; the same bits for every tier but scalar, any
+ *   worker count, and any division of the tokens over calls. Cost: 8 d^2 flops a token for the gate, 4 d f
+ *   for the feed-forward part.
+ * Source: Zhang et al. 2018, arXiv 1805.00631. */
+ATTN_DEF attn_status attn_average(attn_tensor o, attn_tensor y, const attn_average_params *params,
+                                  attn_ctx *ctx);
+ATTN_DEF size_t attn_average_workspace(attn_tensor o, attn_tensor y,
+                                       const attn_average_params *params, const attn_ctx *ctx);
+
+/* A state without tokens, in memory aligned to 8 bytes. It has no pointers: memcpy saves and restores it.
+ * attn_average_state_bytes is 0 where it does not fit the address space. */
+ATTN_DEF size_t attn_average_state_bytes(int64_t batch, int64_t dim);
+ATTN_DEF attn_status attn_average_begin(void *state, size_t bytes, int64_t batch, int64_t dim,
+                                        attn_ctx *ctx);
 /* <<< attn/api/prior.h */
 /* >>> attn/api/heads.h */
 /* api/heads.h owns family I: what differs between heads. Windows per head are patterns
@@ -4021,7 +4382,8 @@ typedef struct attn_segment_layer_params {
  *   [B,H,L,dv]. The memories are read where they lie, wrapped around or not, and neither copied nor
  *   changed: call attn_memory_append or attn_compressive_update next.
  * Errors also: SHAPE: odd dm with w_r. NULL: only some of w_r (or r), u and v; both w_r and r.
- * Memory: q, k, v and r of the call in f32 and attn_segment's.
+ * Memory: q, k, v and r of the call in f32, attn_segment's, and the weights as attn_gemm lays them
+ *   out.
  * Cost: attn_segment's, 2 (M+L) dm (dk + dv) kv_heads + 2 L dm H (dk + dv) for the projections and 2
  *   min(M+L, window) dm H dk for r. A caller who projects each row once (attn_segment_project) and keeps
  *   k and v, in an attn_cache say, has the same results without projecting the memory again.
@@ -4092,9 +4454,9 @@ typedef struct attn_compress_params {
  *
  * Errors also: RANGE: rate < 1, dilation < 0, kind. SHAPE: n is no multiple of rate, w is not rate
  *   long (CONV), usage. NULL: w or usage absent where the kind reads it.
- * Memory: O(64 dm) per worker, a number a row for MOST_USED. Cost: one pass over x; 2 dm^2 flops a
- *   row of x (CONV), 2 K dm^2 a row of y (DILATED). Source: Rae et al. 2019, arXiv 1911.05507; the
- *   dilated form, which the paper only names, is defined here. */
+ * Memory: O(64 dm) per worker, a number a row for MOST_USED, w as attn_gemm lays it out. Cost: one
+ *   pass over x; 2 dm^2 flops a row of x (CONV), 2 K dm^2 a row of y (DILATED). Source: Rae et al.
+ *   2019, arXiv 1911.05507; the dilated form, which the paper only names, is defined here. */
 ATTN_DEF attn_status attn_compress(attn_tensor y, attn_tensor x, const attn_compress_params *params,
                                    attn_ctx *ctx);
 ATTN_DEF size_t attn_compress_workspace(attn_tensor y, attn_tensor x,
@@ -4203,7 +4565,8 @@ typedef struct attn_recursive_params {
  * Weights of 0 drop their part: alpha = 1 leaves the memory as it is, with ATTN_ZERO next is P alone.
  * Empty: B = 0 is a no-op; L = 0 changes the memory only by ATTEND; n = 0 is plain causal attention.
  * NaN: in a row of x reaches o from that row on, in the memory all of o, and M' as it reads them.
- * Memory: attn_recursive_workspace bytes: f32 q, k, v, the heads' outputs, o unless it is f32.
+ * Memory: attn_recursive_workspace bytes: f32 q, k, v, the heads' outputs, o unless it is f32, and the
+ *   weights as attn_gemm lays them out.
  * Errors: those of attn_sdpa, SHAPE: EMA with n > L; VALUE: alpha; outputs untouched.
  * Determinism: the same bits on avx2, avx512 and neon, any number of workers. Cost: the projections, 2
  *   (dk + dv) flops a pair, L (n + (L + 1) / 2) pairs a head and n (n + L) more with ATTEND.
@@ -4381,6 +4744,1140 @@ ATTN_DEF size_t attn_recall_append_workspace(const attn_recall *memory, attn_ten
                                              attn_tensor v, const attn_memorizing_params *params,
                                              const attn_ctx *ctx);
 /* <<< attn/api/recall.h */
+/* >>> attn/api/sequence.h */
+/* api/sequence.h owns what shortens or searches a sequence, the parts that compressed and low-rank
+ * attention are made of: pooling, convolutions, selection, clustering, small inverses.
+ *
+ * What holds for all of them. Tensors are f32, f16 or bf16 and of any strides unless said otherwise;
+ * arithmetic is f32 unless said otherwise. `len` are lengths [B], 0 .. x.len, null = x.len: a batch entry
+ * gives what the same call on tensors cut to its length gives, and rows of an output beyond that are 0.
+ * Errors: ATTN_E_NULL, _DTYPE, _SHAPE, _STRIDE, _RANGE (a parameter or a length out of its range),
+ * _VALUE (NaN or infinite where a number is due), _OVERLAP, _OVERFLOW, _WORKSPACE, _MEMORY, _ALIGN, and
+ * those of ctx; outputs untouched. Extents B, H or rows of 0 are no-ops that succeed. Bits are the same on
+ * avx2, avx512 and neon, for any number of workers and any batch. */
+
+/* ---- pooling -------------------------------------------------------------------------------------*/
+
+typedef enum attn_pool_kind {
+  ATTN_POOL_MEAN = 0,
+  ATTN_POOL_MAX,
+  ATTN_POOL_DYNAMIC, /* a softmax of weights that the centre row of a block makes */
+  ATTN_POOL_COUNT
+} attn_pool_kind;
+
+typedef struct attn_pool_params {
+  attn_pool_kind kind;
+  int64_t kernel;          /* rows of a block; 0 = adaptive segments */
+  int64_t stride;          /* from a block to the next, 1 .. kernel; 0 = kernel */
+  attn_tensor w;           /* DYNAMIC: [1, 1 or H, d, kernel] */
+  attn_tensor bias;        /* DYNAMIC: [1, 1 or H, 1, kernel]; absent = 0 */
+  const int32_t *len;      /* [B] */
+  const int32_t *segments; /* [B], adaptive: 0 .. y.len; null = y.len. Never more than rows */
+} attn_pool_params;
+
+/* Blocks of n rows: kernel > 0 ? (n > 0 ? 1 + ceil(max(0, n - kernel) / stride) : 0) : min(n, segments),
+ * where segments are asked for here; -1 for parameters that are no good. */
+ATTN_DEF int64_t attn_pool_len(int64_t n, int64_t segments, const attn_pool_params *params);
+
+/* Pooling along the sequence: y_m = mean, maximum or weighted sum of the rows of block m, column by column.
+ *
+ *   adaptive: block m of M is rows [floor(m n / M), floor((m + 1) n / M)), M = min(segments, n)
+ *   kernel:   block m is rows [m stride, min(m stride + kernel, n)), M = attn_pool_len
+ *   DYNAMIC:  c = min(start + floor((kernel - 1) / 2), end - 1), z = x_c w + bias,
+ *             y_m = sum_r softmax(z_0 .. z_(end - start - 1))_r x_(start + r); needs kernel
+ *
+ * y [B,H,M,d], x [B,H,n,d]. With a kernel y.len must be attn_pool_len of x.len; of adaptive segments
+ * y.len is what the caller wants, and rows from M on are 0.
+ * Aliasing: y shares no memory with anything.
+ * Memory: attn_pool_workspace bytes: O(d + kernel) a worker, DYNAMIC w and 64 rows of weights beside.
+ * NaN: MEAN and DYNAMIC as IEEE arithmetic has it, MAX: a NaN among the rows of a column wins.
+ * Determinism: sums go on in f32 over 128 rows, then in double, in the order of the rows.
+ * Cost: each row is read ceil(kernel / stride) times; DYNAMIC 2 d kernel flops a block beside.
+ * Source: segments as in Xiong et al. 2021, arXiv 2102.03902; blocks as in Zhang et al. 2021, arXiv
+ *   2105.04371, with dynamic kernels after Wu et al. 2019, arXiv 1901.10430. */
+ATTN_DEF attn_status attn_pool(attn_tensor y, attn_tensor x, const attn_pool_params *params,
+                               attn_ctx *ctx);
+ATTN_DEF size_t attn_pool_workspace(attn_tensor y, attn_tensor x, const attn_pool_params *params,
+                                    const attn_ctx *ctx);
+
+/* ---- convolution ---------------------------------------------------------------------------------*/
+
+/* Where the first tap of output row m lies, of n rows; M outputs, reach = (kernel - 1) dilation + 1.
+ * Rows outside 0 .. n - 1 are 0. */
+typedef enum attn_pad {
+  ATTN_PAD_DEFAULT = 0, /* attn_convolve: LEFT; attn_convolve_depthwise: SAME */
+  ATTN_PAD_LEFT,  /* n - reach - (M - 1 - m) stride, M = ceil(n / stride): causal with stride 1 */
+  ATTN_PAD_RIGHT, /* m stride, M = ceil(n / stride) */
+  ATTN_PAD_DROP,  /* m stride, M = n < reach ? 0 : 1 + floor((n - reach) / stride) */
+  ATTN_PAD_SAME,  /* m stride - floor((kernel - 1) / 2) dilation, M = ceil(n / stride) */
+  ATTN_PAD_COUNT
+} attn_pad;
+
+typedef struct attn_convolve_params {
+  attn_pad pad;
+  int64_t stride;     /* 0 = kernel; attn_convolve_depthwise: 1 */
+  int64_t dilation;   /* 0 = 1 */
+  attn_tensor bias;   /* [1, 1 or H, 1, d_out]; absent = 0. Not of attn_convolve_depthwise */
+  const int32_t *len; /* [B] */
+  int accumulate;     /* y += ...; attn_convolve_depthwise only */
+} attn_convolve_params;
+
+/* M for n rows and a kernel; -1 for parameters that are no good. depthwise says whose defaults hold. */
+ATTN_DEF int64_t attn_convolve_len(int64_t n, int64_t kernel, const attn_convolve_params *params,
+                                   int depthwise);
+
+/* Convolution of rows (a correlation: the kernel is not turned round):
+ *
+ *   y_m = bias + sum_r x[start_m + r dilation] W[r],  r = 0 .. kernel - 1
+ *
+ * y [B,H,M,d_out], x [B,H,n,d_in], w [1, 1 or H, kernel d_in, d_out] with W[r] in rows r d_in ..: kernel
+ * = w.len / x.dim. y.len = attn_convolve_len(x.len, ..). With stride = kernel this cuts the sequence into
+ * blocks of kernel rows, each times one matrix.
+ * Aliasing: y shares no memory with anything. Memory: attn_convolve_workspace bytes: w as f32 in panels,
+ * O(96 (d_in + 256)) a worker; rows of x are read in place, padding is never made.
+ * NaN: as IEEE arithmetic has it, in exactly the rows that read it.
+ * Determinism: each element is one chain of fused multiply-adds in the order of (r, c).
+ * Cost: 2 B H M kernel d_in d_out flops.
+ * Source: Liu et al. 2018, arXiv 1801.10198. */
+ATTN_DEF attn_status attn_convolve(attn_tensor y, attn_tensor x, attn_tensor w,
+                                   const attn_convolve_params *params, attn_ctx *ctx);
+ATTN_DEF size_t attn_convolve_workspace(attn_tensor y, attn_tensor x, attn_tensor w,
+                                        const attn_convolve_params *params, const attn_ctx *ctx);
+
+/* Convolution of each column by itself (a correlation):
+ *
+ *   y_m[c] = (accumulate ? y_m[c] : 0) + sum_r w[r][c] x[start_m + r dilation][c]
+ *
+ * y [B,H,M,d], x [B,H,n,d]; w [1, 1 or H, kernel, d], or [.., kernel, 1]: one number for all columns. pad
+ * SAME with an odd kernel is the centred form, LEFT the causal one.
+ * Aliasing: y shares no memory with anything. Memory: attn_convolve_depthwise_workspace bytes, O(kernel d)
+ * a worker, rows that are not f32 or no whole vectors beside.
+ * NaN: as IEEE arithmetic has it, in exactly the rows that read it. accumulate leaves rows beyond a
+ * batch entry's length alone; without it they are 0.
+ * Determinism: one chain of fused multiply-adds in the order of r, to which y is added last; with weights
+ * a column the products are rounded before they are added. Cost: 2 B H M kernel d flops.
+ * Source: Xiong et al. 2021, arXiv 2102.03902. */
+ATTN_DEF attn_status attn_convolve_depthwise(attn_tensor y, attn_tensor x, attn_tensor w,
+                                             const attn_convolve_params *params, attn_ctx *ctx);
+ATTN_DEF size_t attn_convolve_depthwise_workspace(attn_tensor y, attn_tensor x, attn_tensor w,
+                                                  const attn_convolve_params *params,
+                                                  const attn_ctx *ctx);
+
+/* ---- selection and clustering --------------------------------------------------------------------*/
+
+typedef struct attn_top_k_params {
+  int smallest;       /* 1: the k smallest, the smallest first */
+  const int32_t *len; /* [B], 0 .. x.dim: the columns of x that exist */
+} attn_top_k_params;
+
+/* The k largest elements of each row of x [B,H,T,n], the largest first; equal ones in the order of their
+ * columns, NaN last. values [B,H,T,k] (data null: not wanted); index [B][H][T][k], null: not wanted; one
+ * of them is needed. Where a row has fewer than k columns, index is -1 and the value -infinity (+infinity
+ * for smallest). 1 <= k <= n < 2^31.
+ * Aliasing: outputs share no memory with anything. Memory: attn_top_k_workspace bytes, O(k) a worker, and
+ * a piece of a row that is not f32.
+ * Determinism: a set and an order, the same on all tiers. Cost: one pass over x; O(k log k) a row more. */
+ATTN_DEF attn_status attn_top_k(attn_tensor values, int32_t *index, attn_tensor x, int64_t k,
+                                const attn_top_k_params *params, attn_ctx *ctx);
+ATTN_DEF size_t attn_top_k_workspace(attn_tensor values, int32_t *index, attn_tensor x, int64_t k,
+                                     const attn_top_k_params *params, const attn_ctx *ctx);
+
+typedef struct attn_kmeans_params {
+  int dot;            /* 1: the largest dot product; 0: the smallest squared distance */
+  int keep;           /* 1: centroids stay as they are: assignment and counts only */
+  const int32_t *len; /* [B]; assignment of rows beyond is -1 */
+} attn_kmeans_params;
+
+/* One step of Lloyd's algorithm, for each (b, h) by itself: rows go to their nearest centroid, the lowest
+ * of equals; then centroids become the mean of their rows. A centroid without rows stays.
+ * next [B,H,C,d] (data null with keep; may be centroids), assignment [B][H][n], counts [B][H][C] (null:
+ * not wanted), centroids [B,H,C,d] f32, x [B,H,n,d]. C >= 1; C, n < 2^31.
+ * Memory: attn_kmeans_step_workspace bytes: O(64 (d + 48)) a worker, and C d' doubles, d' <= 32.
+ * NaN: a row with NaN has an unspecified, legal centroid, whose mean then has NaN.
+ * Determinism: products and distances are f32, sums of rows double in the order of the rows.
+ * Cost: 2 B H n C d flops. Source: Lloyd 1982, doi 10.1109/TIT.1982.1056489. */
+ATTN_DEF attn_status attn_kmeans_step(attn_tensor next, int32_t *assignment, int32_t *counts,
+                                      attn_tensor centroids, attn_tensor x,
+                                      const attn_kmeans_params *params, attn_ctx *ctx);
+ATTN_DEF size_t attn_kmeans_step_workspace(attn_tensor next, int32_t *assignment, int32_t *counts,
+                                           attn_tensor centroids, attn_tensor x,
+                                           const attn_kmeans_params *params, const attn_ctx *ctx);
+
+/* ---- small inverses ------------------------------------------------------------------------------*/
+
+/* The iterative pseudo-inverse of square matrices, each by itself:
+ *
+ *   Z = A^T / (|A|_1 |A|_inf)      largest column sum and largest row sum of |A|
+ *   iters times: Y = A Z,  Z = Z (13 I - Y (15 I - Y (7 I - Y))) / 4
+ *
+ * z, a [B,H,m,m]; z may be a itself, else it shares no memory with anything. iters >= 0; the paper's is 6.
+ * Memory: attn_pinv_workspace bytes, 20 m m' a worker, m' <= m + 31. A = 0 gives 0; NaN and
+ * infinity in a matrix spoil its result alone. Determinism: products are chains of fused multiply-adds.
+ * Cost: 8 iters m^3 flops a matrix.
+ * Source: Razavi et al. 2014, doi 10.1155/2014/563787; Xiong et al. 2021, arXiv 2102.03902. */
+ATTN_DEF attn_status attn_pinv(attn_tensor z, attn_tensor a, int64_t iters, attn_ctx *ctx);
+ATTN_DEF size_t attn_pinv_workspace(attn_tensor z, attn_tensor a, int64_t iters,
+                                    const attn_ctx *ctx);
+
+/* x = (A + lambda I)^-1 b by elimination with partial pivoting in double. x, b [B,H,m,n], a [B,H,m,m]; x
+ * may be b itself, else it shares no memory with anything. lambda is finite.
+ * Errors: ATTN_E_NUMERIC when a pivot is below 1e-12 times the largest |entry| of A + lambda I, or A is not
+ * finite; x is then untouched. Memory: attn_solve_workspace bytes: B H m (m + 1) doubles, and 8 m doubles a
+ * worker. NaN in b: in its column of x. Cost: 2/3 m^3 + 2 m^2 n flops a matrix, in double. */
+ATTN_DEF attn_status attn_solve(attn_tensor x, attn_tensor a, attn_tensor b, double lambda,
+                                attn_ctx *ctx);
+ATTN_DEF size_t attn_solve_workspace(attn_tensor x, attn_tensor a, attn_tensor b, double lambda,
+                                     const attn_ctx *ctx);
+/* <<< attn/api/sequence.h */
+/* >>> attn/api/linear.h */
+/* api/linear.h owns linearised attention (family E, and G4): feature maps, the random matrices some
+ * of them need, and attention over a state that does not grow with the keys. */
+
+/* ---- reproducible random numbers -----------------------------------------------------------------
+ * Every number is a function of (seed, stream, n) alone, the same on every machine and tier, in any
+ * order. All arithmetic is modulo 2^64, gold = 0x9E3779B97F4A7C15:
+ *
+ *   mix(z):  z ^= z >> 30; z *= 0xBF58476D1CE4E5B9; z ^= z >> 27; z *= 0x94D049BB133111EB; z ^= z >> 31
+ *   u64   = mix(mix(seed + gold (stream + 1)) + gold (n + 1))
+ *   below = floor(u64 N / 2^64)
+ *   normal = the inverse normal distribution at (floor(u64 / 2^12) + 1/2) / 2^52, in double, every
+ *            operation rounded by itself, with a logarithm of its own
+ *
+ * Source: SplitMix64 as a counter generator, Steele, Lea, Flood 2014, doi 10.1145/2660193.2660195;
+ *   normals: algorithm AS 241 (PPND16), Wichura 1988, doi 10.2307/2347330: relative error 1e-16. */
+
+/* stream = draw 2^32 + head 2^8 + which: draw < 2^32 counts redraws, head < 2^24, which < 256 says what
+ * the numbers are for: 0 directions, 1 their lengths, 2 planes of hashing, 3 choice of centroids,
+ * 4 their refill, 5 samples of keys. */
+#define ATTN_STREAM(draw, head, which) \
+  ((uint64_t)(draw) << 32 | (uint64_t)(head) << 8 | (uint64_t)(which))
+
+/* 64 random bits. */
+ATTN_DEF uint64_t attn_random_u64(uint64_t seed, uint64_t stream, uint64_t n);
+/* 0 .. below - 1, 1 <= below < 2^63; 0 for other bounds. */
+ATTN_DEF int64_t attn_random_below(uint64_t seed, uint64_t stream, uint64_t n, int64_t below);
+/* A standard normal, |x| < 8.21. */
+ATTN_DEF double attn_random_normal(uint64_t seed, uint64_t stream, uint64_t n);
+
+typedef struct attn_random_params {
+  uint64_t seed;
+  int64_t draw;   /* 0 .. 2^32 - 1: the redraw counter */
+  int gaussian;   /* 1: independent normals; 0: orthogonal rows in blocks of dk */
+  int unit_scale; /* of orthogonal rows: 0 = lengths of normal rows (chi), 1 = sqrt(dk) */
+} attn_random_params;
+
+/* Random directions w [1, H, m, dk], f32, a matrix of its own for each head h (stream: draw, h).
+ *
+ *   gaussian: w[R][c] = normal number R dk + c of which = 0
+ *   else, for rows R in order, v = that row; twice: for the earlier rows P of the same block, the rows
+ *     with the same floor(R / dk), v -= (v . e_P) e_P; e_R = v / |v|; w[R] = l e_R with l = sqrt(dk), or
+ *     the length of row R of the normals of which = 1. Sums in order, in double; stored as float.
+ *
+ * Rows of a matrix are those of a larger one: m may grow. Another seed, draw or head changes every
+ *   number. RFA wants gaussian = 1, SOFTMAX and HYPERBOLIC orthogonal rows; params null = zeros.
+ * A usual m for SOFTMAX is floor(dk ln dk), 266 for dk = 64.
+ * Aliasing: w shares no memory with the workspace. Memory: attn_random_features_workspace bytes,
+ *   8 dk (min(m, dk) + 1) a worker, not a function of T. Empty: H = 0 does nothing; m is at least 1.
+ * Errors: ATTN_E_NULL, _DTYPE, _SHAPE, _STRIDE, _RANGE (draw, H above 2^24), _OVERLAP, _OVERFLOW,
+ *   _WORKSPACE, _MEMORY, those of ctx; ATTN_E_NUMERIC, never seen, when a row lies in the span of those
+ *   before it: only then w has been written.
+ * Determinism: the same numbers on every machine and tier for any number of workers, up to the last
+ *   place of one float in 10^8 where registers are wider than a double (x87).
+ * Cost: 4 H m dk^2 flops in double, none of them vectors: for set-up, not for each call.
+ * Source: Choromanski et al. 2020, arXiv 2009.14794; Yu et al. 2016, arXiv 1610.09072. */
+ATTN_DEF attn_status attn_random_features(attn_tensor w, const attn_random_params *params,
+                                          attn_ctx *ctx);
+ATTN_DEF size_t attn_random_features_workspace(attn_tensor w, const attn_random_params *params,
+                                               const attn_ctx *ctx);
+
+/* ---- feature maps --------------------------------------------------------------------------------
+ * A map takes a row x of dk numbers to m features phi(x). With x' = scale x and directions w_r, u_r =
+ * w_r . x':
+ *
+ *   ELU1        x'_c + 1 where x'_c > 0, else exp(x'_c); scale is one of queries only; m = dk
+ *   ACT         f(u_r) + kernel_eps, m = D; without w: f(x'_c) + kernel_eps, m = dk
+ *   DPFP        with y = [relu(x'), relu(-x')]: feature (r - 1) 2 dk + j is y_j y_{(j - r) mod 2 dk},
+ *               r = 1 .. order; m = 2 dk order
+ *   RFA         D^-1/2 [sin u_0 .. sin u_{D-1}, cos u_0 .. cos u_{D-1}], m = 2 D, u of x' / sigma,
+ *               divided column by column, x' first put on the unit sphere: x' / max(|x'|, 1e-6).
+ *               keep_norm: it is not, and keys are multiplied by exp(|x'|^2 / (2 sigma^2) - c)
+ *   SOFTMAX     m^-1/2 (exp(u_r - |x'|^2 / 2 - c) + eps), m = D
+ *   HYPERBOLIC  the same of u, then of -u; m = 2 D
+ *   USER        the callback's, of x'
+ *
+ * and then norm: divided by their sum (SUM) or length (L2); rows whose sum or length is 0 become 0.
+ * phi(q) . phi(k) stands for exp(-|q - k|^2 / (2 sigma^2)) on the sphere (RFA), for exp(scale^2 q . k)
+ * (SOFTMAX and HYPERBOLIC, times factors that attention divides out).
+ *
+ * The stabiliser c keeps exponentials within range. For a query it is the largest u_r (HYPERBOLIC: |u_r|)
+ * of the row itself. For keys all of a head share it, or their weights would change:
+ *   ATTN_STAB_GLOBAL   the largest of all keys that exist (RFA with keep_norm: of |x'|^2 / (2 sigma^2))
+ *   ATTN_STAB_CONST    key_const; features beyond 3.4e38 become infinite
+ *   ATTN_STAB_RUNNING  the largest so far; what has been summed is scaled when it grows. Needs eps = 0.
+ * With eps = 0 no c changes a result. With eps > 0 GLOBAL would let a causal row see the keys after it:
+ * causal calls reject it. A norm other than NONE cancels c, row by row; it leaves eps > 0 to CONST.
+ * The delta rules need a norm or CONST, since they are not linear in phi(k). */
+
+typedef enum attn_feature_kind {
+  ATTN_FEATURES_ELU1 = 0,   /* elu(x) + 1; Katharopoulos et al. 2020, arXiv 2006.16236 */
+  ATTN_FEATURES_ACT,        /* any attn_activation, of x or of projections; arXiv 2009.14794 */
+  ATTN_FEATURES_DPFP,       /* Schlag et al. 2021, arXiv 2102.11174 */
+  ATTN_FEATURES_RFA,        /* Peng et al. 2021, arXiv 2103.02143; Rahimi and Recht 2007 */
+  ATTN_FEATURES_SOFTMAX,    /* FAVOR+, Choromanski et al. 2020, arXiv 2009.14794 */
+  ATTN_FEATURES_HYPERBOLIC, /* same source: less variance, 2 m features */
+  ATTN_FEATURES_USER,       /* a callback on a tile of rows */
+  ATTN_FEATURES_COUNT
+} attn_feature_kind;
+
+typedef enum attn_key_stab {
+  ATTN_STAB_DEFAULT = 0, /* GLOBAL; RUNNING if causal or with a norm; CONST for delta without one */
+  ATTN_STAB_GLOBAL,
+  ATTN_STAB_CONST,
+  ATTN_STAB_RUNNING,
+  ATTN_STAB_COUNT
+} attn_key_stab;
+
+typedef enum attn_feature_norm {
+  ATTN_FEATURE_NORM_DEFAULT = 0, /* NONE; SUM for the delta rules */
+  ATTN_FEATURE_NORM_NONE,
+  ATTN_FEATURE_NORM_SUM,
+  ATTN_FEATURE_NORM_L2,
+  ATTN_FEATURE_NORM_COUNT
+} attn_feature_norm;
+
+/* y[n][m] = phi of n <= 64 rows x[n][dk], both dense; x is scaled already, head is that of the rows (of
+ * keys: the kv head, unless w differs from head to head), is_key 1 for keys. May be called from several
+ * threads at once; must write all of y and not call attn functions with the same ctx. */
+typedef void (*attn_feature_fn)(void *user, float *y, const float *x, int64_t n, int64_t m,
+                                int64_t dk, int64_t head, int is_key);
+
+typedef struct attn_feature_map {
+  attn_feature_kind kind;
+  attn_feature_norm norm;
+  attn_tensor
+      w; /* [1, 1 or H, D, dk] directions, any float type: RFA, SOFTMAX, HYPERBOLIC; ACT may */
+  uint64_t seed; /* w came from (kept in a state, which rejects others) */
+  int64_t draw;
+  float scale; /* 0 = 1, of SOFTMAX and HYPERBOLIC dk^-1/4, and then it must be positive */
+  attn_activation activation; /* ACT; ATTN_ACT_NONE = identity */
+  float kernel_eps;           /* ACT with w: 0 = 1e-3, ATTN_ZERO = 0; without w: 0 = 0 */
+  int64_t order;              /* DPFP: 1 .. 2 dk - 1, 0 = 1 */
+  float sigma;                /* RFA: 0 = 1 */
+  const float *sigmas;        /* RFA: [dk], in place of sigma; not with keep_norm */
+  int keep_norm;              /* RFA: 1 = x is not put on the unit sphere */
+  attn_key_stab key_stab;     /* SOFTMAX, HYPERBOLIC */
+  float key_const;
+  float eps; /* of those: 0 = 1e-4 with GLOBAL and CONST, 0 with RUNNING or a norm; ATTN_ZERO = 0 */
+  int64_t features; /* USER: m */
+  attn_feature_fn fn;
+  void *user;
+} attn_feature_map;
+
+/* m of a map for rows of width dk; 0 when the map is not valid. */
+ATTN_DEF int64_t attn_feature_count(const attn_feature_map *map, int64_t dk);
+
+/* y [B,H,T,m] = phi(x), x [B,H,T,dk], f32, f16 or bf16 with any strides. is_key 1: the form of keys,
+ * where RUNNING is GLOBAL with eps = 0, c being the largest of the T rows of a (batch, head).
+ *
+ * Aliasing: y shares no memory with x, w and sigmas. Memory: attn_features_workspace bytes: w as f32,
+ *   256 (dk + m) and some KB a worker, and with a stabiliser of keys 4 bytes for 64 rows, O(T).
+ * Empty: B, H or T of 0 does nothing. NaN: stays in its row. It is stored as the one default NaN.
+ * Errors: ATTN_E_NULL, _DTYPE, _SHAPE, _STRIDE, _RANGE (an enumeration, order), _VALUE (a number that
+ *   is NaN, infinite or of the wrong sign, or excluded above), _OVERLAP, _OVERFLOW, _WORKSPACE,
+ *   _MEMORY, _ALIGN, those of ctx; outputs untouched.
+ * Determinism: the same bits on avx2, avx512 and neon and for any number of workers; rows without a
+ *   common stabiliser do not depend on each other.
+ * Error: of u, that of attn_gemm. Beside it ELU1 1.5e-7 + 1e-7 |x'|, SOFTMAX and HYPERBOLIC 2e-6 + 3e-7
+ *   (|u| + |x'|^2 + |c|), both relative, exponentials below 2^-126 of the largest being 0; RFA 2e-7 D^-1/2
+ *   absolute for any u (|u| above 8192 is slow); ACT that of attn_gemm's activation; sums 1e-6.
+ * Cost: 2 B H T D dk flops, and an exponential or a sine and cosine a feature. */
+ATTN_DEF attn_status attn_features(attn_tensor y, attn_tensor x, const attn_feature_map *map,
+                                   int is_key, attn_ctx *ctx);
+ATTN_DEF size_t attn_features_workspace(attn_tensor y, attn_tensor x, const attn_feature_map *map,
+                                        int is_key, const attn_ctx *ctx);
+
+/* ---- attention over a linear state ---------------------------------------------------------------*/
+
+/* What a key does to the state: p = phi(k_t), S [m, dv], z [m]. */
+typedef enum attn_linear_rule {
+  ATTN_LINEAR_SUM = 0,    /* S += p^T v, z += p; Katharopoulos et al. 2020, arXiv 2006.16236 */
+  ATTN_LINEAR_DECAY,      /* S = a_t S + p^T v, z = a_t z + p */
+  ATTN_LINEAR_GATED,      /* S = a_t S + (1 - a_t) p^T v, z likewise; arXiv 2103.02143 */
+  ATTN_LINEAR_DELTA,      /* S += b_t p^T (v - p S), z += p; Schlag et al. 2021, arXiv 2102.11174 */
+  ATTN_LINEAR_DELTA_ATTN, /* kappa = z p (1 for the first key), S += b_t p^T (v - p S / kappa),
+                           * z += p; same source */
+  ATTN_LINEAR_COUNT
+} attn_linear_rule;
+
+/* What a row p = phi(q_i) divides by. */
+typedef enum attn_linear_den {
+  ATTN_LINEAR_DEN_DEFAULT = 0, /* DELTA: NONE; RFA: CLAMP; else ADD */
+  ATTN_LINEAR_DEN_NONE,        /* o = p S */
+  ATTN_LINEAR_DEN_ADD,         /* o = p S / (p z + eps) */
+  ATTN_LINEAR_DEN_CLAMP,       /* o = p S / max(p z, eps) */
+  ATTN_LINEAR_DEN_COUNT
+} attn_linear_den;
+
+typedef struct attn_linear_params {
+  attn_feature_map map; /* 0 = elu(x) + 1; given factors (o = U W^T V): ATTN_FEATURES_ACT alone */
+  attn_linear_rule rule;
+  int causal;    /* row i reads the state after key min(i + q_off, Tk - 1); 0: after the last */
+  int has_q_off; /* as in attn_sdpa_params: 0 = q_off is k.len - q.len */
+  int64_t q_off;
+  const int32_t *kv_len, *q_len; /* [B], optional: keys and rows that exist */
+  attn_tensor rate;              /* a_t or b_t: [1 or B, 1 or Hkv, Tk, 1], any float type */
+  const float *rate_head;        /* [Hkv], where rate is absent */
+  float rate_const;              /* where both are: 0 = 1, ATTN_ZERO = 0; GATED wants one of them */
+  attn_linear_den den;
+  float eps;       /* 0 = 1e-4 for CLAMP, 1e-6 for ADD with ELU1, else 0; ATTN_ZERO = 0 */
+  float out_scale; /* 0 = 1, ATTN_ZERO = 0 */
+  int64_t chunk;   /* keys that join the state at once: 1 .. 64, 0 = 64 */
+  void *state;     /* in and out, optional: made by attn_linear_begin */
+  size_t state_bytes;
+} attn_linear_params;
+
+/* Attention over a state of fixed size (Katharopoulos et al. 2020, arXiv 2006.16236, and the sources of
+ * the rules): keys and values are summed up in S and z, key after key by `rule`, and
+ *
+ *   o[b,h,i] = out_scale phi(q_i) S / den,   den by `den` from phi(q_i) . z
+ *
+ * with S and z after the keys that row i sees: after key min(i + q_off, Tk - 1) if causal, else after
+ * the last. With ATTN_LINEAR_SUM that is sum_j (phi(q_i) . phi(k_j)) v_j over the sum of the weights.
+ * o [B,H,Tq,dv], q [B,H,Tq,dk], k [B,Hkv,Tk,dk], v [B,Hkv,Tk,dv]; f32, f16 or bf16, any strides; Hkv
+ * divides H. Neither the weights nor a state a key exist anywhere.
+ *
+ * Rates a_t of DECAY and GATED lie in 0 .. 1; b_t may be anything. The delta rules want features of
+ * sum or length 1, and norm them by their sum unless map.norm says otherwise.
+ * With a state the call goes on from the keys before, and leaves the state after its own: a token a
+ * call, or any number. A call without rows only absorbs; one without keys, not causal, only reads.
+ *
+ * Aliasing: o and state share no memory with each other and the inputs; inputs may overlap.
+ * Memory: attn_linear_workspace bytes: a worker has 4 m dv + 1 KB m + 120 KB, about; without order
+ *   each state head 4 m dv more. Where workers outnumber heads and keys are many also 4 m dv for each
+ *   1024 keys (4096 without order): the only part that grows with T.
+ * Errors: ATTN_E_NULL, _DTYPE, _SHAPE, _HEADS, _STRIDE, _ALIGN, _OVERLAP, _OVERFLOW, _WORKSPACE,
+ *   _MEMORY, those of ctx and of the map; _RANGE for rule, den, chunk, q_off, kv_len, q_len, a rate with
+ *   ATTN_LINEAR_SUM, and a gate over random features that is not causal; _VALUE for eps, out_scale or a
+ *   rate, for ATTN_LINEAR_DEN_NONE with a map whose features carry a factor of their own (SOFTMAX,
+ *   HYPERBOLIC, RFA with keep_norm, without a norm), and for a state made for another rule, map, seed or
+ *   draw. A state that waits for a last key (ATTN_STAB_GLOBAL with eps) is none.
+ * Empty: rows that see no key (i + q_off < 0; no keys and no state), rows beyond q_len, and rows whose
+ *   denominator is 0 (or subnormal) are 0.
+ * NaN and infinity reach the rows that see them, and no row before; a state keeps them.
+ * Determinism: the same bits on avx2, avx512 and neon, for any number of workers and any batch; chunk,
+ *   and how a stream is cut into calls, change the rounding.
+ * Error: about 1e-6 of the same sums taken over magnitudes; sums are joined by 64 or 256 keys, so that
+ *   it grows with T / 256, not with T.
+ * Cost: 4 T m dv flops and the features; causal also T chunk (m + dv), DELTA T chunk (2 m + 2 dv + ..)
+ *   + 2 T m dv more. Up to 4 keys and rows a call are done key by key: S is read and written once. */
+ATTN_DEF attn_status attn_linear(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
+                                 const attn_linear_params *params, attn_ctx *ctx);
+
+/* Bytes of workspace that attn_linear wants; 0 when the call would be rejected. */
+ATTN_DEF size_t attn_linear_workspace(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
+                                      const attn_linear_params *params, const attn_ctx *ctx);
+
+/* A state is a block of bytes without pointers, aligned to 8: saving, copying and rolling back are
+ * memcpy, between machines of one byte order. For each batch entry and state head it has S [m, dv],
+ * z [m] and the running stabiliser as f32, behind a header that names sizes, rule and map with seed
+ * and draw; a call with others is rejected (w and sigmas themselves are not kept: seed and draw stand
+ * for them). State heads: kv_heads, or heads where map.w differs from head to head. Memory of the state:
+ * about 4 B heads m (dv + 1) bytes, dv in whole 16s. 0 when attn_linear_begin would reject. */
+ATTN_DEF size_t attn_linear_state_bytes(const attn_linear_params *params, int64_t batch,
+                                        int64_t heads, int64_t kv_heads, int64_t dk, int64_t dv);
+
+/* Makes an empty state in `bytes` bytes for calls with these params (rule, map and causal are read) and
+ * sizes. Errors: ATTN_E_NULL, _ALIGN, _SHAPE (sizes, or too few bytes), _HEADS, _RANGE, _OVERFLOW, those
+ * of the map and of ctx. Cost: as memset. */
+ATTN_DEF attn_status attn_linear_begin(void *state, size_t bytes, const attn_linear_params *params,
+                                       int64_t batch, int64_t heads, int64_t kv_heads, int64_t dk,
+                                       int64_t dv, attn_ctx *ctx);
+
+/* Views of S [B, heads, m, dv] and z [B, heads, 1, m] inside a state; either may be null. Features of
+ * maps with a running stabiliser are in units of their own. Errors: ATTN_E_NULL, _ALIGN, _SHAPE, _VALUE
+ * (the bytes are no state). */
+ATTN_DEF attn_status attn_linear_view(void *state, size_t bytes, attn_tensor *s, attn_tensor *z,
+                                      attn_ctx *ctx);
+/* <<< attn/api/linear.h */
+/* >>> attn/api/prototype.h */
+/* api/prototype.h owns attention that computes fewer queries than there are (family F): groups of
+ * queries that share one (clustered attention), and a chosen few beside an average (ProbSparse).
+ *
+ * Lengths, here: q_len and kv_len [B] cut an item, 0 <= len <= T; the item's result is that of the same
+ * call on tensors cut to them, with the same q_off. Cut query rows are zeros. Every random number is a
+ * function of the seed (attn_random_u64). No call forms an array of queries x keys. */
+
+/* ---- clustered attention ------------------------------------------------------------------------*/
+
+typedef struct attn_cluster_params {
+  int64_t clusters; /* C, 1 .. the fewest queries of an item; there is no default */
+  int64_t bits;     /* of a hash, 1..63; 0 = 32 */
+  int64_t iters;    /* of k-means; 0 = 10 */
+  int no_hash_bias; /* 1: codes depend on the directions of queries alone */
+  uint64_t seed;
+  int64_t topk;         /* keys that each query reads by itself: 0 = none, 32 in the paper */
+  float scale;          /* 0 = 1/sqrt(dk), ATTN_ZERO = 0; any finite value */
+  const int32_t *q_len; /* [B] or null */
+  const int32_t *kv_len;
+} attn_cluster_params;
+
+/* Puts similar queries into clusters: assignment[b,h,i] in 0..C-1.
+ *
+ *   bit r of the code of q_i:  sum_c q_ic P_rc > P_r,dk (no_hash_bias: > 0),  P [bits, dk + 1] normal
+ *   k-means over the codes by Hamming distance, each (b, h) by itself: C distinct queries to begin
+ *   with; iters times the nearest centroid, lowest index on ties, and between them the majority of the
+ *   members' bits, ties to 0. A cluster without members gets a random code.
+ *
+ * Shapes: q [B,H,Tq,dk] f32, f16 or bf16, any strides; assignment [B,H,Tq] dense, -1 for cut rows.
+ *   Tq < 2^31. params is required; topk, scale and kv_len only have to be legal.
+ * Aliasing: assignment shares memory with nothing.
+ * Memory: attn_cluster_queries_workspace bytes: 8 a query, and per worker 4 a query and some 460 a
+ *   cluster (590 with more than 32 bits), or 16 KB and for 16-bit q 256 dk.
+ * Errors: NULL, DTYPE, SHAPE (dk < 1, clusters < 1, iters < 0, topk < 0), RANGE (bits; clusters above
+ *   the queries of an item; lengths), VALUE (scale), OVERLAP, OVERFLOW, ALIGN, WORKSPACE, MEMORY and
+ *   those of ctx; assignment untouched. B = 0 and Tq = 0 do nothing.
+ * NaN: a comparison with NaN is false: the bit is 0.
+ * Determinism: the sums are those of binary64 in the order of c, so that codes and clusters are the
+ *   same on every tier and machine, for any number of workers. Equal queries share a cluster.
+ * Cost: 2 Tq bits dk flops a head, and iters Tq C Hamming distances.
+ * Source: Vyas et al. 2020, arXiv 2007.04825, and its reference library, which draws unseeded numbers
+ *   and starts from padding too. */
+ATTN_DEF attn_status attn_cluster_queries(int32_t *assignment, attn_tensor q,
+                                          const attn_cluster_params *params, attn_ctx *ctx);
+ATTN_DEF size_t attn_cluster_queries_workspace(int32_t *assignment, attn_tensor q,
+                                               const attn_cluster_params *params,
+                                               const attn_ctx *ctx);
+
+/* Attention by the centroids of clusters. For each cluster with members G and their mean qc:
+ *
+ *   A = softmax_j(s qc . k_j),   o_i = sum_j A_j v_j for i in G                       (topk = 0)
+ *   T = the min(topk, Tk) keys of largest s qc . k_j, equal ones by index, m = sum of A over T:
+ *   o_i = m sum_{l in T} softmax_{l in T}(s q_i . k_l) v_l + sum_{l not in T} A_l v_l   (topk > 0)
+ *
+ * Shapes: q [B,H,Tq,dk], k [B,Hk,Tk,dk], v [B,Hv,Tk,dv], o [B,H,Tq,dv]; Hk and Hv divide H; storage
+ *   types are independent, strides any. Tq, Tk < 2^31. assignment [B,H,Tq] of entries 0..C-1 (those of
+ *   cut rows are not read); null: the one that attn_cluster_queries makes. No causal form.
+ * Aliasing: o shares memory with nothing. Memory: attn_clustered_workspace bytes: 4 (Tq + C + 1) a
+ *   head; with topk = 0 4 C (dk + dv) a head and attn_sdpa's, else per worker O(64 (dk + dv + topk));
+ *   with assignment null 4 Tq a head and attn_cluster_queries's.
+ * Empty: clusters without members cost nothing; Tk = 0 gives zeros; B = 0 and Tq = 0 do nothing.
+ * Errors: those of attn_cluster_queries, HEADS, STRIDE, INDEX (an entry outside 0..C-1); o untouched.
+ * NaN: in a query reaches its cluster; in a key or value, all rows of the heads that read it.
+ * Determinism: the same bits on avx2, avx512 and neon, for any number of workers. Equal queries of a
+ *   cluster get equal outputs; with topk = 0 all members do.
+ * Precision: m is summed over T in double; the rest is the centroid's sum less T's part, with an error
+ *   of some 2^-23 of sum A |v|, and exactly 0 when topk >= Tk, where every row is full attention.
+ * Cost: 2 C Tk (dk + dv) flops a head, with topk 2 Tq topk (dk + dv) more. Source: Vyas et al. 2020,
+ *   arXiv 2007.04825. */
+ATTN_DEF attn_status attn_clustered(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
+                                    const int32_t *assignment, const attn_cluster_params *params,
+                                    attn_ctx *ctx);
+ATTN_DEF size_t attn_clustered_workspace(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
+                                         const int32_t *assignment,
+                                         const attn_cluster_params *params, const attn_ctx *ctx);
+
+/* ---- ProbSparse attention (Informer) ------------------------------------------------------------*/
+
+typedef struct attn_probsparse_params {
+  int64_t factor; /* f; 0 = 5 */
+  int has_rows;   /* 1: rows below holds; 0: f ceil(ln Tq) */
+  int64_t rows;   /* u, queries with attention of their own; 0: none. More than there are: all */
+  int causal;     /* query i sees the keys j <= i + q_off */
+  int has_q_off;  /* as in attn_sdpa_params */
+  int64_t q_off;
+  int fill_sum; /* 1, with causal: other rows get the sum of values (the authors' code), not the mean */
+  int by_samples; /* 1: the mean in M divides by the samples, not by the keys */
+  uint64_t seed;
+  float scale;          /* 0 = 1/sqrt(dk), ATTN_ZERO = 0; any finite value */
+  const int32_t *q_len; /* [B] or null */
+  const int32_t *kv_len;
+} attn_probsparse_params;
+
+/* u of an item with this many queries: min(n, max(1, f ceil(ln n))), or min(n, params->rows). */
+ATTN_DEF int64_t attn_probsparse_rows(int64_t queries, const attn_probsparse_params *params);
+/* U, the keys that M looks at, of an item with this many: min(n, max(1, f ceil(ln n))). */
+ATTN_DEF int64_t attn_probsparse_samples(int64_t keys, const attn_probsparse_params *params);
+
+/* How far a query is from attending to all keys alike, from U sampled keys x(i,t):
+ *
+ *   M_i = max_t q_i . k_x(i,t) - (sum_t q_i . k_x(i,t)) / Tk        (by_samples: / U)
+ *
+ * U >= Tk: each key once; else with replacement, the same keys for all heads and for all items of as
+ * many keys. Unscaled, whatever params->scale; causal does not matter: M looks at all keys.
+ * Shapes: m [B,H,Tq,1] f32, q [B,H,Tq,dk], k [B,Hk,Tk,dk], Hk divides H; any storage types and strides.
+ *   Cut rows and items without keys: 0. Tq, Tk < 2^31.
+ * Aliasing: m shares memory with nothing. Memory: attn_probsparse_measure_workspace bytes, 4 U + 4 dk
+ *   and a little per worker.
+ * Errors: NULL, DTYPE, SHAPE (factor < 0, rows < 0), HEADS, STRIDE, RANGE (lengths, q_off), VALUE,
+ *   OVERLAP, OVERFLOW, ALIGN, WORKSPACE, MEMORY and those of ctx; m untouched.
+ * NaN: in a query or a sampled key makes M unspecified there; elsewhere it does nothing.
+ * Determinism: the same bits on avx2, avx512 and neon, for any number of workers.
+ * Cost: 2 Tq U dk flops a head, on key rows read from anywhere. Source: Zhou et al. 2020, arXiv
+ *   2012.07436, and the authors' code. */
+ATTN_DEF attn_status attn_probsparse_measure(attn_tensor m, attn_tensor q, attn_tensor k,
+                                             const attn_probsparse_params *params, attn_ctx *ctx);
+ATTN_DEF size_t attn_probsparse_measure_workspace(attn_tensor m, attn_tensor q, attn_tensor k,
+                                                  const attn_probsparse_params *params,
+                                                  const attn_ctx *ctx);
+
+/* The u queries of largest M, the largest first, equal ones by index, NaN last.
+ *
+ * Shapes: selection [B,H,u] dense, u = attn_probsparse_rows(Tq, params); m [B,H,Tq,1] f32. An item with
+ *   fewer queries has attn_probsparse_rows of those, then -1. Aliasing: selection shares memory with
+ *   nothing. Memory: attn_probsparse_select_workspace bytes, 16 Tq per worker. Errors as above;
+ *   selection untouched. The same on every tier. Cost: O(Tq). */
+ATTN_DEF attn_status attn_probsparse_select(int32_t *selection, attn_tensor m,
+                                            const attn_probsparse_params *params, attn_ctx *ctx);
+ATTN_DEF size_t attn_probsparse_select_workspace(int32_t *selection, attn_tensor m,
+                                                 const attn_probsparse_params *params,
+                                                 const attn_ctx *ctx);
+
+/* ProbSparse attention: exact attention for the selected rows, what uniform weights give for others.
+ *
+ *   selected:  o_i = softmax_j(s q_i . k_j) v_j over all keys, causal: over j <= p_i = i + q_off
+ *   other:     o_i = mean of all v_j;  causal: mean of v_j over j <= p_i, with fill_sum their sum
+ *
+ * Shapes: q [B,H,Tq,dk], k [B,Hk,Tk,dk], v [B,Hv,Tk,dv], o [B,H,Tq,dv]; Hk and Hv divide H; storage
+ *   types are independent, strides any. Tq, Tk < 2^31. selection [B,H,u] as attn_probsparse_select
+ *   makes it, in any order (-1 only where that has it); null: measured and selected here.
+ * Aliasing: o shares memory with nothing. Memory: attn_probsparse_workspace bytes: 8 dv for each 1024
+ *   keys and kv head, 4 u a head, attn_sdpa's; with selection null 4 Tq a head and what the other two
+ *   calls want.
+ * Empty: rows that see no key are zeros, selected or not. B = 0 and Tq = 0 do nothing.
+ * Errors: those of the two calls above, INDEX (a selected row outside the item, or one twice); o
+ *   untouched.
+ * NaN: as in attn_sdpa for selected rows; other rows are NaN from the first NaN value that they see.
+ * Determinism: the same bits on avx2, avx512 and neon, for any number of workers; means and sums are
+ *   formed in double. Precision: attn_sdpa's, 2^-23 for the others.
+ * Cost: 2 u Tk (dk + dv) flops a head, causal about half; Tk dv additions a kv head. It does not stream,
+ *   even when causal: M looks at all keys and the selection at all queries.
+ * Source: Zhou et al. 2020, arXiv 2012.07436; its authors' code sums where the paper averages. */
+ATTN_DEF attn_status attn_probsparse(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
+                                     const int32_t *selection, const attn_probsparse_params *params,
+                                     attn_ctx *ctx);
+ATTN_DEF size_t attn_probsparse_workspace(attn_tensor o, attn_tensor q, attn_tensor k,
+                                          attn_tensor v, const int32_t *selection,
+                                          const attn_probsparse_params *params,
+                                          const attn_ctx *ctx);
+/* <<< attn/api/prototype.h */
+/* >>> attn/api/lowrank.h */
+/* api/lowrank.h owns low-rank attention (family G, but G4, which is attn_linear): a map of small key
+ * width beside a band, and maps through landmarks. */
+
+typedef struct attn_low_rank_band_params {
+  int64_t half_width;            /* w: the band has the keys with |j - p_i| <= w; 0..2^40 */
+  int concat;                    /* 1: the two results side by side; 0: their sum */
+  float weight_low, weight_band; /* of the sum; 0 = 1, ATTN_ZERO = 0 */
+  const float *weights_low, *weights_band; /* [H], in place of the above */
+  float scale_low, scale_band;             /* 0 = 1/sqrt(r), 1/sqrt(dk); ATTN_ZERO = 0 */
+  const float *band_bias;                  /* [bias_heads, bias_len], by (j - p_i) + w; or null */
+  int64_t bias_len, bias_heads;            /* 2w + 1; 0 or 1: shared, H: one row each */
+  int causal, has_q_off;                   /* as in attn_sdpa_params, of both maps */
+  int64_t q_off;                           /* p_i = i + q_off */
+  const int32_t *kv_len, *q_len;           /* [B], optional */
+  attn_tensor v_band;                      /* values of the band; absent = v */
+} attn_low_rank_band_params;
+
+/* Two attention maps of the same tokens: one over all keys with key width r, for what is far, and one
+ * over a band of neighbours, for what is near. Each is a softmax of its own.
+ *
+ *   A_low  = softmax over the keys that i sees of scale_low q_low_i . k_low_j
+ *   A_band = softmax over those with |j - p_i| <= w of scale_band q_band_i . k_band_j + band_bias
+ *   o = weight_low A_low v + weight_band A_band v_band,  or with concat  o = [A_low v, A_band v_band]
+ *
+ * Shapes: q_low [B,H,Tq,r], k_low [B,.,Tk,r], q_band [B,H,Tq,dk], k_band [B,.,Tk,dk], v [B,.,Tk,dv],
+ *   v_band likewise, with concat of any width; the heads of each divide H. o [B,H,Tq,dv], with concat
+ *   dv + v_band.dim columns. r may exceed dk. Storage types are independent.
+ * Weights of 1 make rows that sum to 2; 1/2 and 1/2 give an average. They are of the sum: with concat
+ *   they must be absent. A weight of 0 drops its part with whatever NaN is in it.
+ * Aliasing: inputs may share memory with each other; o with nothing.
+ * Memory: attn_low_rank_band_workspace bytes: those of attn_sdpa; for a sum also 4 B H Tq dv, and as
+ *   much again if o is not f32.
+ * Empty: B = 0 or Tq = 0 is a no-op; a row that sees no key, or none in its band, has zeros there.
+ * NaN: as attn_sdpa, in each part.
+ * Errors: those of attn_sdpa; RANGE: half_width, q_off, lengths, weights with concat; SHAPE: bias_len;
+ *   VALUE: a weight, scale or bias is not finite; outputs untouched.
+ * Determinism: the same bits on avx2, avx512 and neon, any number of workers.
+ * Cost: 2 Tq Tk (r + dv) + 2 Tq (2w + 1) (dk + dv) flops a head.
+ * Source: Guo et al. 2019, doi 10.1109/TASLP.2019.2944078. */
+ATTN_DEF attn_status attn_low_rank_band(attn_tensor o, attn_tensor q_low, attn_tensor k_low,
+                                        attn_tensor q_band, attn_tensor k_band, attn_tensor v,
+                                        const attn_low_rank_band_params *params, attn_ctx *ctx);
+ATTN_DEF size_t attn_low_rank_band_workspace(attn_tensor o, attn_tensor q_low, attn_tensor k_low,
+                                             attn_tensor q_band, attn_tensor k_band, attn_tensor v,
+                                             const attn_low_rank_band_params *params,
+                                             const attn_ctx *ctx);
+
+/* What the two calls through landmarks share. A batch entry has n_q = q_len[b] queries and n_k =
+ * kv_len[b] keys, else all of them, and gives what the same call on tensors cut to them gives; rows of o
+ * beyond are 0. Its landmarks are the means of m' = min(m, n_q, n_k) segments of the queries and of the
+ * keys: segment a of n rows is floor(a n / m') .. floor((a + 1) n / m') - 1, so that any n will do.
+ *
+ *   F = softmax(s Q Kt^T) [n_q, m'],  A = softmax(s Qt Kt^T) [m', m'],  B = softmax(s Qt K^T) [m', n_k]
+ *
+ * Shapes: q, o [B,H,Tq,.], k [B,Hk,Tk,dk], v [B,Hv,Tk,dv]; Hk and Hv divide H. No causal form: every
+ *   landmark has seen all of the sequence.
+ * Aliasing: inputs may share memory with each other; o with nothing.
+ * Memory: attn_<name>_workspace bytes; the query reads q_len and kv_len. 4 B H m (m + dk + 2 dv) + 4 B Hk
+ *   m dk beside what attn_sdpa wants: nothing that grows with T. F and B are never there as a whole.
+ * Empty: B = 0 or Tq = 0 is a no-op; n_q = 0 or n_k = 0 gives zeros.
+ * NaN: in a row of q or k spoils all rows of the heads that read it, in v a column of them; other heads
+ *   and entries are safe.
+ * Determinism: the same bits on avx2, avx512 and neon, any number of workers, whatever else the batch has. */
+
+/* attn_nystrom_params.iterations, where 0 means 6 */
+#define ATTN_NO_ITERATIONS (-1)
+
+typedef struct attn_nystrom_params {
+  int64_t landmarks;  /* m; 0 = 64 */
+  int64_t iterations; /* of attn_pinv; 0 = 6, ATTN_NO_ITERATIONS = 0 */
+  int always;         /* 0: entries with n_q, n_k <= m take exact attention; 1: no such shortcut */
+  float scale;        /* s; 0 = 1/sqrt(dk), ATTN_ZERO = 0 */
+  attn_tensor conv; /* [1, 1 or H, kernel, 1], odd kernel; absent = none. The paper's has 33 rows */
+  const int32_t *kv_len, *q_len; /* [B], optional */
+} attn_nystrom_params;
+
+/* Nystromformer: softmax attention through landmarks,
+ *
+ *   o = F (Z (B v)),  Z = attn_pinv(A, iterations),  with conv  o_t += sum_r conv[r] v_(t + r - floor(kernel / 2))
+ *
+ * where rows of v outside 0 .. n_k - 1 are zeros; conv wants n_q = n_k.
+ * Memory: with conv and an o that is not f32 also 4 B H Tq dv.
+ * Errors: those of attn_sdpa; RANGE: landmarks, iterations, lengths; SHAPE: conv; outputs untouched.
+ * Accuracy, against float64 at T = 1024, m = d = 64, each of its largest number: means 3e-7, A and B v
+ *   1e-6 (2e-6 with scores of 100), Z 1e-5, o 1e-6 (6e-6). The iteration is f32: it stops before it has
+ *   inverted small singular values of A, so that they magnify little. More iterations magnify more.
+ *   How far the method itself is from exact attention is another matter: docs/approximations.md.
+ * Cost: 2 (n_q + n_k) m (dk + dv) flops, 8 iterations m^3 and 2 n kernel dv a head.
+ * Source: Xiong et al. 2021, arXiv 2102.03902; norms are of each matrix, not of the whole batch as in its
+ *   code, and segments adapt in place of padding. */
+ATTN_DEF attn_status attn_nystrom(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
+                                  const attn_nystrom_params *params, attn_ctx *ctx);
+ATTN_DEF size_t attn_nystrom_workspace(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
+                                       const attn_nystrom_params *params, const attn_ctx *ctx);
+
+typedef struct attn_csalr_params {
+  int64_t landmarks;             /* m; 0 = 64 */
+  float lambda;                  /* >= 0; 0 = 1, ATTN_ZERO = 0 */
+  int renormalise;               /* 1: times 1 + lambda, so that rows sum to 1 */
+  float scale;                   /* s; 0 = 1/sqrt(dk), ATTN_ZERO = 0 */
+  const int32_t *kv_len, *q_len; /* [B], optional */
+} attn_csalr_params;
+
+/* Compressed self-attention with low-rank approximation: o = F (A + lambda I)^-1 (B v). Rows of the map
+ * sum to 1 / (1 + lambda), 1/2 by default, unless renormalise is set.
+ * Errors: those of attn_sdpa; RANGE: landmarks, lengths; VALUE: lambda; NUMERIC: A + lambda I is singular
+ *   (attn_solve: a saturated A with eigenvalue -lambda, A not finite); outputs untouched.
+ * Accuracy: A and B v as attn_nystrom, times the condition of A + lambda I; the elimination is in double.
+ * Cost: 2 (n_q + n_k) m (dk + dv) flops and 2/3 m^3 + 2 m^2 dv in double a head.
+ * Source: Chen et al. 2020, Compressed Self-Attention for Deep Metric Learning with Low-Rank
+ *   Approximation, IJCAI. */
+ATTN_DEF attn_status attn_csalr(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
+                                const attn_csalr_params *params, attn_ctx *ctx);
+ATTN_DEF size_t attn_csalr_workspace(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
+                                     const attn_csalr_params *params, const attn_ctx *ctx);
+/* <<< attn/api/lowrank.h */
+/* >>> attn/api/compressed.h */
+/* api/compressed.h owns exact attention over fewer keys than there are rows: memory compressed
+ * attention with its local partner, Linformer, Poolingformer.
+ *
+ * What holds for all of them. q [B,H,Tq,dk], k [B,Hk,Tk,dk], v [B,Hv,Tk,dv], o [B,H,Tq,dv] are f32, f16
+ * or bf16, each by itself, and of any strides; Hk and Hv divide H, query head h reads heads h Hk/H and
+ * h Hv/H. Weights are [1, 1 or heads of k (of v), ..]: one for all heads, or one each. Query i sits at
+ * position p_i = i + q_off, q_off = Tk - Tq unless it is given.
+ * kv_len and q_len: a batch entry gives what the call on tensors cut to its lengths gives, with the same
+ *   q_off; rows from q_len[b] on are empty. Empty rows (no key): O = 0, LSE = -inf.
+ * Aliasing: inputs may share memory with each other, outputs with nothing.
+ * NaN: reaches what is made of it, and of that exactly the rows that see it.
+ * Errors: those of attn_sdpa; outputs untouched.
+ * Determinism: the same bits on avx2, avx512 and neon, any number of workers and any batch. */
+
+/* ---- memory compressed attention -----------------------------------------------------------------*/
+
+/* A key and value in front of the list. */
+typedef enum attn_slot {
+  ATTN_SLOT_NULL = 0, /* null_k and null_v: every row sees them */
+  ATTN_SLOT_FIRST,    /* the first key and value as they are: rows with p_i >= 0 see them */
+  ATTN_SLOT_NONE,
+  ATTN_SLOT_COUNT
+} attn_slot;
+
+typedef struct attn_memory_compressed_params {
+  int64_t kernel;     /* c, rows that make one; 0 = 3 */
+  attn_tensor w_k;    /* [1, 1 or Hk, c dk, dk], W[r] in rows r dk .. */
+  attn_tensor w_v;    /* [1, 1 or Hv, c dv, dv]; may be w_k */
+  attn_tensor bias_k; /* [1, 1 or Hk, 1, dk], optional */
+  attn_tensor bias_v; /* [1, 1 or Hv, 1, dv], optional */
+  attn_pad pad;       /* 0 = ATTN_PAD_LEFT; or _RIGHT, _DROP */
+  attn_slot slot;
+  attn_tensor null_k; /* [1, 1 or Hk, 1, dk]; absent = 0 */
+  attn_tensor null_v; /* [1, 1 or Hv, 1, dv]; absent = 0 */
+  int causal;
+  int strict;  /* causal: a row does not see the block that ends with it */
+  float scale; /* 0 = 1/sqrt(dk), ATTN_ZERO = 0 */
+  int has_q_off;
+  int64_t q_off;
+  const int32_t *kv_len, *q_len; /* [B], optional */
+  attn_tensor lse;               /* out, optional: [B,H,Tq,1] f32 */
+} attn_memory_compressed_params;
+
+/* Exact attention over blocks of c keys, each made one by a convolution:
+ *
+ *   k'_m = bias_k + sum_r k[start_m + r] W_k[r],  v'_m likewise;  rows before 0 and from Tk on are 0
+ *   LEFT: M = ceil(Tk / c), start_m = c m - (M c - Tk);  RIGHT: start_m = c m;  DROP: M = floor(Tk / c)
+ *   o_i = softmax over the slot and the blocks m that row i sees: all, or if causal those whose last
+ *         row min(start_m + c - 1, Tk - 1) is <= p_i (strict: < p_i)
+ *
+ * The default is the public form: left padding, a learned pair in front. The convolution of the layer's
+ *   input before the projection is attn_convolve.
+ * Blocks without a row do not exist; rows before the first whole block see the slot alone.
+ * Memory: attn_memory_compressed_workspace bytes: k' and v' as f32, 4 B (Tk / c + 2)(Hk dk + Hv dv), and
+ *   what attn_convolve and attn_sdpa want.
+ * Errors: SHAPE: kernel < 0, w_k not of c dk rows, w_v of another kernel; RANGE: pad, slot.
+ * Cost: 2 Tk (dk^2 + dv^2) flops a key head and 2 (dk + dv) a pair of row and block.
+ * Source: Liu et al. 2018, arXiv 1801.10198 (kernel and stride 3). */
+ATTN_DEF attn_status attn_memory_compressed(attn_tensor o, attn_tensor q, attn_tensor k,
+                                            attn_tensor v,
+                                            const attn_memory_compressed_params *params,
+                                            attn_ctx *ctx);
+ATTN_DEF size_t attn_memory_compressed_workspace(attn_tensor o, attn_tensor q, attn_tensor k,
+                                                 attn_tensor v,
+                                                 const attn_memory_compressed_params *params,
+                                                 const attn_ctx *ctx);
+
+typedef struct attn_local_params {
+  int64_t block; /* n; 0 = 256 */
+  int causal;
+  float scale;                   /* 0 = 1/sqrt(dk), ATTN_ZERO = 0 */
+  const int32_t *kv_len, *q_len; /* [B], optional */
+  attn_tensor lse;               /* out, optional: [B,H,T,1] f32 */
+} attn_local_params;
+
+/* The local layers between compressed ones: row i sees the keys j of its own block, floor(j / n) =
+ * floor(i / n), if causal those with j <= i. Tq = Tk; the last block may be shorter. Without a schedule
+ * of attn_pattern_blocks, which sees the same.
+ * Memory: attn_local_workspace bytes, as attn_sdpa. Errors: SHAPE: Tq != Tk; RANGE: block < 0.
+ * Cost: 2 (dk + dv) flops a pair. Source: Liu et al. 2018, arXiv 1801.10198. */
+ATTN_DEF attn_status attn_local(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
+                                const attn_local_params *params, attn_ctx *ctx);
+ATTN_DEF size_t attn_local_workspace(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
+                                     const attn_local_params *params, const attn_ctx *ctx);
+
+/* ---- Linformer -----------------------------------------------------------------------------------*/
+
+/* How n keys become r. */
+typedef enum attn_linformer_kind {
+  ATTN_LINFORMER_MATRIX = 0, /* k' = E k, v' = F v */
+  ATTN_LINFORMER_MEAN, /* of min(r, n) segments, segment i of m being rows floor(i n / m) .. */
+  ATTN_LINFORMER_MAX,  /* likewise, the maximum of each column */
+  ATTN_LINFORMER_CONV, /* of blocks of w rows, padded on the right: r = ceil(n / w) */
+  ATTN_LINFORMER_COUNT
+} attn_linformer_kind;
+
+typedef struct attn_linformer_params {
+  attn_linformer_kind kind;
+  attn_tensor e;      /* MATRIX: [1, 1 or Hk, r, N], N >= Tk: columns 0 .. Tk - 1 are used */
+  attn_tensor f;      /* MATRIX: [1, 1 or Hv, r, N]; absent = e */
+  int64_t rank;       /* MEAN, MAX: r; 0 = 256 */
+  attn_tensor w_k;    /* CONV: [1, 1 or Hk, w dk, dk], W[r] in rows r dk .. */
+  attn_tensor w_v;    /* CONV: [1, 1 or Hv, w dv, dv] */
+  attn_tensor bias_k; /* CONV: [1, 1 or Hk, 1, dk], optional */
+  attn_tensor bias_v; /* CONV: [1, 1 or Hv, 1, dv], optional */
+  float scale;        /* 0 = 1/sqrt(dk), ATTN_ZERO = 0 */
+  const int32_t *kv_len, *q_len; /* [B], optional */
+  attn_tensor lse;               /* out, optional: [B,H,Tq,1] f32 */
+} attn_linformer_params;
+
+/* Exact attention over keys and values that a projection along the sequence has made few:
+ *
+ *   o_i = softmax_m(s q_i . k'_m) v'_m,  m = 0 .. r - 1
+ *
+ * There is no causal form: each k'_m holds all keys. Sharing is said by views: between heads by one head
+ *   of e and f, between keys and values by f absent, between layers by the same array. r may exceed Tk.
+ * Memory: attn_linformer_workspace bytes: k' and v' as f32, 4 B r (Hk dk + Hv dv), and what attn_sdpa
+ *   wants; MATRIX reads e, k and v in place, or 100 rows of them at once where they are not f32.
+ * Errors: NULL: e, w_k or w_v of the kind in use; SHAPE: e or f with fewer columns than Tk, or of
+ *   different r, w_k not of w dk rows, w_v of another w; RANGE: kind, rank < 0.
+ * Cost: 2 r (Tk + Tq)(dk + dv) flops, pooling Tk (dk + dv), convolution 2 Tk (dk^2 + dv^2).
+ * Source: Wang et al. 2020, arXiv 2006.04768. */
+ATTN_DEF attn_status attn_linformer(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
+                                    const attn_linformer_params *params, attn_ctx *ctx);
+ATTN_DEF size_t attn_linformer_workspace(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
+                                         const attn_linformer_params *params, const attn_ctx *ctx);
+
+/* ---- Poolingformer -------------------------------------------------------------------------------*/
+
+/* Where the blocks of the second level begin. */
+typedef enum attn_poolingformer_align {
+  ATTN_POOLINGFORMER_GRID = 0, /* at 0, xi, 2 xi ..: one pooled list for all rows */
+  ATTN_POOLINGFORMER_WINDOW,   /* at the first row of each query's own window */
+  ATTN_POOLINGFORMER_COUNT
+} attn_poolingformer_align;
+
+typedef struct attn_poolingformer_params {
+  int64_t window_1; /* w1, keys on each side; 0 = 128, ATTN_WINDOW_NONE = 0 */
+  int64_t window_2; /* w2; 0 = 512, ATTN_WINDOW_NONE = 0 */
+  int64_t kernel;   /* kappa, rows that make one; 0 = 5 */
+  int64_t stride;   /* xi, from a block to the next, at most kappa; 0 = the lesser of 4 and kappa */
+  attn_pool_kind pool;
+  attn_poolingformer_align align;
+  int causal;
+  attn_tensor pool_k; /* DYNAMIC: [1, 1 or heads, width, kappa], of the keys that are pooled */
+  attn_tensor pool_v; /* DYNAMIC: likewise, of the values */
+  attn_tensor pool_bias_k, pool_bias_v; /* DYNAMIC: [1, 1 or heads, 1, kappa], optional */
+  /* The second level, side by side with the first: its own tensors; absent = those of the first. */
+  attn_tensor q2, k2, v2; /* [B,H,Tq,d2], [B,Hk2,Tk,d2], [B,Hv2,Tk,dv] */
+  /* Or behind the first, of whose output y [B,Tq,H dv] it is made: */
+  attn_tensor w_q;                    /* [1,1,H dv,H d2]; present = this form */
+  attn_tensor w_k;                    /* [1,1,H dv,Hk2 d2] */
+  attn_tensor w_v;                    /* [1,1,H dv,Hv2 dv] */
+  attn_tensor bias_q, bias_k, bias_v; /* [1,1,1,columns], optional */
+  float scale;                        /* of both levels; 0 = 1/sqrt(width), ATTN_ZERO = 0 */
+  int has_q_off;
+  int64_t q_off;
+  const int32_t *kv_len, *q_len; /* [B], optional */
+} attn_poolingformer_params;
+
+/* Attention to a window and, in a softmax of its own, to the pooled keys of a wider one; the sum of both:
+ *
+ *   O1_i = attention over |j - p_i| <= w1 (causal: and j <= p_i)
+ *   O2_i = attention over blocks of pooled k and v, those that lie within p_i - w2 .. p_i + w2 (causal: p_i)
+ *   o = O1 + O2
+ *
+ *   blocks of n rows: M = 1 + ceil(max(0, n - kappa) / xi), block m is rows [m xi, min(m xi + kappa, n))
+ *   GRID:   of all keys; row i sees the blocks that are whole in its window
+ *   WINDOW: of the rows max(0, p_i - w2) .. min(Tk - 1, p_i + w2 (causal: p_i)), counted from there
+ *
+ * MEAN and MAX are over the rows that exist; DYNAMIC (attn_pool) weighs them by a softmax of what the
+ *   block's centre row makes with pool_k for keys, pool_v for values.
+ * Behind the first level: y = O1 with its heads side by side, q2 = y w_q + bias_q, k2 and v2 likewise, of
+ *   Hk2 = w_k.dim / d2 and Hv2 = w_v.dim / dv heads. Query and key of the second level then sit at the
+ *   same positions 0 .. Tq - 1, and q_len is its kv_len.
+ * A row that sees no block, or no key, gets 0 from that level.
+ * Memory: attn_poolingformer_workspace bytes, all O(T): pooled k2 and v2 as f32, and what the second level
+ *   gives; WINDOW pools with stride 1, beside one value row a query; behind the first level y, q2, k2, v2.
+ * Errors: SHAPE: pool_k, pool_v not of kappa columns; NULL: without them; RANGE: kappa < xi, xi < 1,
+ *   windows below ATTN_WINDOW_NONE, pool, align.
+ * Cost: 2 (dk + dv) flops a pair, about T (2 w1 + 2 w2 / xi) of them; pooling kappa / xi (WINDOW: 2 kappa)
+ *   sums a number of k2 and v2.
+ * Source: Zhang et al. 2021, arXiv 2105.04371; dynamic kernels after Wu et al. 2019, arXiv 1901.10430. */
+ATTN_DEF attn_status attn_poolingformer(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
+                                        const attn_poolingformer_params *params, attn_ctx *ctx);
+ATTN_DEF size_t attn_poolingformer_workspace(attn_tensor o, attn_tensor q, attn_tensor k,
+                                             attn_tensor v, const attn_poolingformer_params *params,
+                                             const attn_ctx *ctx);
+/* <<< attn/api/compressed.h */
+/* >>> attn/api/sets.h */
+/* api/sets.h owns attention through a few learned rows: the blocks of the Set Transformer (F4) and
+ * Luna (F5), whose cost grows with the number of rows and not with its square. */
+
+/* f(x w_1 + b_1) w_2 + b_2, without w_2: f(x w_1 + b_1); row by row. */
+typedef struct attn_feed_forward {
+  attn_tensor w_1, b_1; /* [1,1,din,dff], [1,1,1,dff]; biases are optional, as everywhere here */
+  attn_tensor w_2, b_2; /* optional: [1,1,dff,dout], [1,1,1,dout] */
+  attn_activation activation; /* f; ATTN_ACT_NONE = ATTN_ACT_RELU */
+} attn_feed_forward;
+
+/* ---- Set Transformer ----------------------------------------------------------------------------*/
+
+typedef enum attn_set_form {
+  ATTN_SET_PAPER = 0, /* the paper: residual of the input, product with w_o */
+  ATTN_SET_REFERENCE, /* its authors' code: residual of the projected input, no w_o, no w_2 */
+  ATTN_SET_COUNT
+} attn_set_form;
+
+/* The weights of one block; dm is the width of its output. */
+typedef struct attn_mab_params {
+  int64_t heads; /* H, a divisor of dm; 0 = 1 */
+  attn_set_form form;
+  attn_tensor w_q, w_k, w_v;      /* [1,1,x.dim,dm], [1,1,y.dim,dm], [1,1,y.dim,dm] */
+  attn_tensor w_o;                /* [1,1,dm,dm]; PAPER only */
+  attn_tensor b_q, b_k, b_v, b_o; /* [1,1,1,dm], optional */
+  attn_feed_forward ff;           /* dm to dm */
+  int no_norm;                    /* 1: LN_0 and LN_1 are dropped */
+  attn_norm norm_0, norm_1;
+  float scale; /* 0 = 1/sqrt(dm), the width of the model also inside heads; ATTN_ZERO = 0 */
+  const int32_t *y_len; /* [B], 0..y.len: rows of y from y_len[b] on do not exist */
+} attn_mab_params;
+
+/* Multi-head attention block of a set X that reads a set Y:
+ *
+ *   A = the heads softmax(s Q_h K_h^T) V_h side by side,  Q = X w_q + b_q, K = Y w_k + b_k, V = Y w_v + b_v
+ *   PAPER:      H = LN_0(X + A w_o + b_o),  o = LN_1(H + ff(H))
+ *   REFERENCE:  H = LN_0(Q + A),            o = LN_1(H + ff(H))
+ *
+ * The self-attention block SAB(X) is this call with y = x.
+ * Shapes: o [B,1,n,dm]; x [1 or B,1,n,.], of width dm in PAPER form; y [B,1,m,.]. Storage types are
+ *   free, y and x may be the same rows; o shares memory with nothing.
+ * Lengths: y_len cuts Y alone. All n rows of x are rows of o, also where y = x.
+ * Empty: B = 0 or n = 0 is a no-op; y_len = 0 or m = 0 makes A zero, the rest of the formula stays.
+ * NaN: in a row of x its row of o, in a row of y within y_len all rows of its batch entry.
+ * Memory: attn_mab_workspace bytes, f32: what lies between the steps of 1024 rows of X (2 dm a row, with
+ *   w_2 dff more); K and V, 2 B m dm, but where n <= 1024 those of 1024 rows of Y, whose parts are joined
+ *   by their LSE; a weight in panels. No n x m array.
+ * Errors: NULL, DTYPE, SHAPE, HEADS (heads does not divide dm), STRIDE, RANGE (form, y_len), VALUE
+ *   (scale, eps, activation), OVERLAP, OVERFLOW, WORKSPACE, MEMORY, ALIGN, ISA, ENV, CTX; o untouched.
+ * Determinism: the same bits on avx2, avx512 and neon, any number of workers; the norms' sums are f64.
+ * Cost: 2 (2 n + 2 m) dm^2 flops of projections, 4 n m dm, and the feed-forward's.
+ * Source: Lee et al. 2018, arXiv 1810.00825, and its authors' code. */
+ATTN_DEF attn_status attn_mab(attn_tensor o, attn_tensor x, attn_tensor y,
+                              const attn_mab_params *params, attn_ctx *ctx);
+ATTN_DEF size_t attn_mab_workspace(attn_tensor o, attn_tensor x, attn_tensor y,
+                                   const attn_mab_params *params, const attn_ctx *ctx);
+
+typedef struct attn_isab_params {
+  attn_mab_params induce;  /* MAB_0; its y_len cuts X */
+  attn_mab_params restore; /* MAB_1, with weights of its own; its y_len must be null */
+} attn_isab_params;
+
+/* Induced set attention block: o = MAB_1(X, MAB_0(I, X)) with inducing points I.
+ *
+ * Shapes: o [B,1,n,dm]; x [B,1,n,.]; points [1 or B,1,m,dm], the learned I for all entries or one for
+ *   each; m >= 1. dm is one for both blocks.
+ * Memory: that of two attn_mab calls: it does not grow with n where m <= 1024. Cost: 8 n m dm flops of attention beside
+ *   the products with weights: linear in n.
+ * Anything else as attn_mab: y_len keeps rows of x from being read by others, each keeps its own row
+ *   of o. One inducing point: all rows get the same A. */
+ATTN_DEF attn_status attn_isab(attn_tensor o, attn_tensor x, attn_tensor points,
+                               const attn_isab_params *params, attn_ctx *ctx);
+ATTN_DEF size_t attn_isab_workspace(attn_tensor o, attn_tensor x, attn_tensor points,
+                                    const attn_isab_params *params, const attn_ctx *ctx);
+
+typedef struct attn_pma_params {
+  attn_mab_params block;    /* its y_len cuts Z */
+  attn_feed_forward before; /* rFF_0; w_1 absent: Z as it is, which the authors' code does */
+} attn_pma_params;
+
+/* Pooling by multi-head attention: o = MAB(S, rFF_0(Z)) with seeds S, a row of o each.
+ *
+ * Shapes: o [B,1,k,dm]; z [B,1,n,.]; seeds [1 or B,1,k,dm]. k may exceed n.
+ * Memory: that of attn_mab, and with rFF_0 B n of its output width. Anything else as attn_mab. */
+ATTN_DEF attn_status attn_pma(attn_tensor o, attn_tensor z, attn_tensor seeds,
+                              const attn_pma_params *params, attn_ctx *ctx);
+ATTN_DEF size_t attn_pma_workspace(attn_tensor o, attn_tensor z, attn_tensor seeds,
+                                   const attn_pma_params *params, const attn_ctx *ctx);
+
+/* ---- Luna ---------------------------------------------------------------------------------------*/
+
+/* Keys and values of one projection (the authors' default) are told by the same w_k and w_v, and no or
+ * the same b_k and b_v: they are computed once. Likewise w_pk and w_pv. */
+typedef struct attn_luna_params {
+  int64_t heads;                  /* H of unpacking, a divisor of dm; 0 = 1 */
+  int64_t pack_heads;             /* of packing, likewise; 0 = heads */
+  attn_tensor w_pq, w_pk, w_pv;   /* pack: [1,1,dm,dm], [1,1,c.dim,dm] twice */
+  attn_tensor b_pq, b_pk, b_pv;   /* [1,1,1,dm], optional */
+  attn_tensor w_q, w_k, w_v, w_o; /* unpack: [1,1,dm,dm] */
+  attn_tensor b_q, b_k, b_v, b_o; /* [1,1,1,dm], optional */
+  const int32_t *c_len;           /* [B], 0..c.len: rows of c from c_len[b] on do not exist */
+} attn_luna_params;
+
+/* Luna: a short learned sequence P packs the context C, the input X unpacks it.
+ *
+ *   Y_P = MHA_pack(P, C)              pack_heads heads, scale sqrt(pack_heads / dm), no output product
+ *   Y_X = MHA_unpack(X, Y_P) w_o + b_o,  H heads, scale sqrt(H / dm)
+ *
+ * Shapes: x, y_x [B,1,n,dm]; p [1 or B,1,l,dm], l >= 1; y_p [B,1,l,dm], data null: not wanted; c
+ *   [B,1,m,.], data null: c = x, self-attention. Storage types are free; outputs share memory with
+ *   nothing.
+ * Lengths: c_len cuts C alone; all n rows of x are rows of y_x. There is no causal form of this call:
+ *   Y_P reads all of C (attn_luna_causal).
+ * Empty: B = 0 is a no-op; c_len = 0 or m = 0 makes Y_P zero, before the unpacking projections.
+ * NaN: in a row of x its row of y_x; in c within c_len, or in p, all of the batch entry.
+ * Memory: attn_luna_workspace bytes, f32: what lies between the steps of 1024 rows of X and of C, whose
+ *   parts are joined by their LSE, and rows of l. It grows neither with n nor with m.
+ * Errors, determinism: as attn_mab, SHAPE also for l = 0.
+ * Cost: 4 l m dm + 4 n l dm flops of attention and the products with weights: linear in n and m.
+ * Source: Ma et al. 2021, arXiv 2106.01540, and its authors' code. */
+ATTN_DEF attn_status attn_luna(attn_tensor y_x, attn_tensor y_p, attn_tensor x, attn_tensor p,
+                               attn_tensor c, const attn_luna_params *params, attn_ctx *ctx);
+ATTN_DEF size_t attn_luna_workspace(attn_tensor y_x, attn_tensor y_p, attn_tensor x, attn_tensor p,
+                                    attn_tensor c, const attn_luna_params *params,
+                                    const attn_ctx *ctx);
+
+typedef struct attn_luna_layer_params {
+  attn_luna_params attention;
+  attn_feed_forward ff;              /* dm to dm */
+  int pre;                           /* 1: norms before attention and ff, plain residuals */
+  attn_norm norm_x, norm_p, norm_ff; /* LN_0, LN_1, LN_2 */
+} attn_luna_layer_params;
+
+/* A Luna layer: two streams, X and P.
+ *
+ *   after (default):  (Y_X, Y_P) = Luna(X, P, C),  X_A = LN_0(X + Y_X),  P' = LN_1(P + Y_P)
+ *                     X' = LN_2(X_A + ff(X_A))
+ *   pre:  (Y_X, Y_P) = Luna(LN_0(X), LN_1(P), C),  X_A = X + Y_X,  P' = P + Y_P
+ *         X' = X_A + ff(LN_2(X_A))
+ *
+ * P' is the p of the next layer. C absent is what Luna gets as X, normalised or not; a C that is there
+ * is taken as it is. x_next has the shape of x, p_next [B,1,l,dm] is optional. Memory: that of
+ * attn_luna, and of 1024 rows the middle of ff. Anything else as attn_luna. */
+ATTN_DEF attn_status attn_luna_layer(attn_tensor x_next, attn_tensor p_next, attn_tensor x,
+                                     attn_tensor p, attn_tensor c,
+                                     const attn_luna_layer_params *params, attn_ctx *ctx);
+ATTN_DEF size_t attn_luna_layer_workspace(attn_tensor x_next, attn_tensor p_next, attn_tensor x,
+                                          attn_tensor p, attn_tensor c,
+                                          const attn_luna_layer_params *params,
+                                          const attn_ctx *ctx);
+
+/* What takes the softmax's place where a sequence is packed before its end is known. */
+typedef enum attn_luna_omega {
+  ATTN_LUNA_SOFTPLUS2 = 0, /* log2(1 + 2^x) = max(x, 0) + log2(1 + 2^-|x|): the authors' */
+  ATTN_LUNA_ELU1,          /* elu(x) + 1 */
+  ATTN_LUNA_COUNT
+} attn_luna_omega;
+
+typedef struct attn_luna_causal_params {
+  attn_luna_omega omega;
+  float scale;        /* s: 0 = 1/sqrt(dk), ATTN_ZERO = 0 */
+  attn_tensor k_pack; /* Kp [B,Hp,T,dk], Hp a divisor of H; absent: k */
+  const int32_t *len; /* [B], 0..T: tokens from len[b] on do not exist, their rows of o are 0 */
+  void *state;        /* in and out, optional: made by attn_luna_begin; aligned to 8 */
+  size_t state_bytes; /* attn_luna_state_bytes or more */
+} attn_luna_causal_params;
+
+/* Causal Luna after its projections; t counts the tokens from 1, those before the state's included:
+ *
+ *   alpha_j = omega(s p kp_j) in R^l
+ *   a_t = softmax_l((s / t) sum_{j<=t} (q_t . k_j) alpha_j),   o_t = (1 / t) sum_{j<=t} (a_t . alpha_j) v_j
+ *
+ * computed from KA = sum_j k_j alpha_j^T and VA = sum_j alpha_j v_j^T, 64 tokens at a time. With a
+ * state the call goes on after the tokens of earlier ones and leaves it behind its last: calls of any
+ * lengths one after another, a token each in decoding, give what one call gives, up to rounding.
+ *
+ * Shapes: o [B,H,T,dv]; q [B,H,T,dk]; k [B,Hk,T,dk], v [B,Hv,T,dv], Hk and Hv divisors of H; p [1 or B,
+ *   H,l,dk], the packed queries P w_pq, l >= 1. One sequence: k.len = v.len = q.len. Storage types are
+ *   free. o and the state share memory with nothing.
+ * Empty: B = 0 or T = 0 is a no-op.
+ * NaN and infinity in a row of k, v or kp reach o from that token on, in q its own row; never earlier
+ *   rows. A state keeps them.
+ * Memory: attn_luna_causal_workspace bytes, l (dk + dv) floats and some tiles a worker; no T x T array,
+ *   no KA for each token. The state: B H l (dk + dv) floats, dv and l in whole 16s.
+ * Errors: those of attn_mab; HEADS; SHAPE: a state of other sizes; VALUE: a state that was not begun,
+ *   is damaged, or has another omega or scale; WORKSPACE: state_bytes too small.
+ * Determinism: the same bits on avx2, avx512 and neon and for any number of workers; 4 tokens or less
+ *   at the end of a call are added one by one. Work is divided by batch entries and heads.
+ * Error: sums over the tokens are f32, joined 64 at a time: their errors grow like T / 64.
+ * Cost: 4 T l (dk + dv) flops a head, 2 T l dk for alpha, and within chunks about 80 T (dk + dv + 2 l).
+ * Source: Ma et al. 2021, arXiv 2106.01540, and its authors' code (base 2). */
+ATTN_DEF attn_status attn_luna_causal(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
+                                      attn_tensor p, const attn_luna_causal_params *params,
+                                      attn_ctx *ctx);
+ATTN_DEF size_t attn_luna_causal_workspace(attn_tensor o, attn_tensor q, attn_tensor k,
+                                           attn_tensor v, attn_tensor p,
+                                           const attn_luna_causal_params *params,
+                                           const attn_ctx *ctx);
+
+/* A state is a block of bytes without pointers: saving, copying and rolling back are memcpy. p, which
+ * it does not hold, must be the same in all calls. Bytes for H = heads; 0: sizes that cannot be. */
+ATTN_DEF size_t attn_luna_state_bytes(int64_t batch, int64_t heads, int64_t l, int64_t dk,
+                                      int64_t dv);
+/* A state of no tokens. params null: defaults. Errors: NULL, ALIGN, SHAPE (an extent below 1),
+ * OVERFLOW, WORKSPACE (bytes too few), RANGE (omega), VALUE (scale); the state untouched. */
+ATTN_DEF attn_status attn_luna_begin(void *state, size_t bytes,
+                                     const attn_luna_causal_params *params, int64_t batch,
+                                     int64_t heads, int64_t l, int64_t dk, int64_t dv,
+                                     attn_ctx *ctx);
+/* <<< attn/api/sets.h */
 /* >>> attn/api/end.h */
 /* api/end.h closes the declarations. */
 #ifdef __cplusplus
@@ -4693,6 +6190,9 @@ ATTN_INLINE_ float attn_from_i4_(const unsigned char *row, int64_t i) {
 /* Rows between asking for one and reading it. */
 #define ATTN_AHEAD_ 12
 
+/* An activation beside attn_activation: log2(1 + 2^x). */
+#define ATTN_ACT_SOFTPLUS2_ 64
+
 /* What pack reads: an attn_dtype, plus BIAS for numbers that must stay finite. */
 #define ATTN_KIND_BIAS_ 16
 
@@ -4862,12 +6362,38 @@ typedef struct attn_table_ {
    * index null = 0, 1, .. */
   void (*squares)(float *out, const float *q, const float *k, int64_t stride, const int32_t *index,
                   int64_t n, int64_t dim);
-  /* y[r][c] = (start ? 0 : y[r][c]) + sum_k x[r][k] w[k][c] for c < cols: a chain in the order of k;
-   * rows of w are w_stride apart and readable to the end of a vector */
+  /* y[r][c] = (start ? 0 : y[r][c]) + sum_k x[r x_stride + k x_step] w[k][c] for c < cols: a chain in
+   * the order of k; rows of w are w_stride apart and readable to the end of a vector */
   void (*gemm)(float *y, int64_t y_stride, int64_t rows, const float *x, int64_t x_stride,
-               const float *w, int64_t w_stride, int64_t n, int64_t cols, int start);
-  /* y[i] = act(y[i] scale + bias[i]); bias null = 0 */
+               int64_t x_step, const float *w, int64_t w_stride, int64_t n, int64_t cols,
+               int start);
+  /* y[i] = act(y[i] scale + bias[i]); bias null = 0; act: an attn_activation or
+   * ATTN_ACT_SOFTPLUS2_ */
   void (*activate)(float *y, int64_t n, const float *bias, float scale, int act);
+  /* top[r] = the largest of m numbers of row r, of their magnitudes if both */
+  void (*top_rows)(float *top, const float *x, int64_t stride, int64_t n, int64_t m, int both);
+  /* y[r][c] = 2^(y[r][c] - shift[r]) scale[r] + add for y <= shift; both: y[r][m + c] with -y */
+  void (*power_rows)(float *y, int64_t stride, int64_t n, int64_t m, const float *shift,
+                     const float *scale, float add, int both);
+  /* y[r][c], y[r][m + c] = sin and cos of y[r][c] in[r], times out[r]; |y in| <= 8192 */
+  void (*wave_rows)(float *y, int64_t stride, int64_t n, int64_t m, const float *in,
+                    const float *out);
+  /* y[i] = elu(x[i] scale) + 1 */
+  void (*elu1)(float *y, const float *x, int64_t n, float scale);
+  /* y[r][c] = x[r][c] by[r] of n rows; y may be x */
+  void (*scale_rows)(float *y, int64_t y_stride, const float *x, int64_t x_stride, int64_t n,
+                     int64_t dim, const float *by);
+  /* S[r] = alpha S[r] + p[r] v, then o = sum_r q[r] S[r] over two running sums, r even and odd; p null:
+   * S stays; q null: no o. Rows of S, v and o are whole groups of 16 */
+  void (*step)(float *o, const float *q, float *s, int64_t stride, int64_t m, int64_t cols,
+               float alpha, const float *p, const float *v);
+  /* z = alpha z + p, then q . z over 16 running sums joined by halves; p null: z stays; q null: 0 */
+  float (*step_z)(const float *q, float *z, int64_t m, float alpha, const float *p);
+  /* out = sum_c x[c] - shift, sum_c (x[c] - shift)^2, over 16 running sums joined by halves */
+  void (*moments)(float *out, const float *x, int64_t n, float shift);
+  /* x[c] = ((x[c] - shift) by + plus) gain[c] + bias[c]; gain null = 1, bias null = 0 */
+  void (*normalise)(float *x, int64_t n, float shift, float by, float plus, const float *gain,
+                    const float *bias);
 } attn_table_;
 /* <<< attn/isa/table.h */
 /* >>> attn/isa/tiers.h */
@@ -6498,6 +8024,123 @@ ATTN_FUNC_ void attn_permutation_(int32_t *a, uint64_t s, int64_t n) {
   }
 }
 /* <<< attn/engine/random.h */
+/* >>> attn/engine/normal.h */
+/* engine/normal.h owns reproducible random numbers: integers below a bound and normals as functions of
+ * (seed, stream, n), and rows of orthogonal matrices made of them. The same on every machine. */
+
+/* Every operation is rounded to double by itself. The strict region sees to that where the compiler
+ * obeys it and registers are no wider; elsewhere each result goes through memory. */
+#if (defined(ATTN_GCC_) || defined(ATTN_CLANG_)) && defined(FLT_EVAL_METHOD)
+#if FLT_EVAL_METHOD == 0
+#define ATTN_F64_(x) (x)
+#endif
+#endif
+#ifndef ATTN_F64_
+ATTN_FUNC_ double attn_f64_(double x) {
+  volatile double y = x;
+  return y;
+}
+#define ATTN_F64_(x) attn_f64_(x)
+#endif
+
+ATTN_PUB_ uint64_t attn_random_u64(uint64_t seed, uint64_t stream, uint64_t n) {
+  const uint64_t gamma = 0x9E3779B97F4A7C15u;
+  const uint64_t base = attn_mix64_(seed + gamma * (stream + 1));
+  return attn_mix64_(base + gamma * (n + 1));
+}
+
+ATTN_PUB_ int64_t attn_random_below(uint64_t seed, uint64_t stream, uint64_t n, int64_t below) {
+  if (below < 1) return 0;
+  const uint64_t u = attn_random_u64(seed, stream, n), b = (uint64_t)below, low = 0xffffffffu;
+  /* the high half of u b, by halves */
+  const uint64_t t = (u & low) * (b & low) >> 32, mid = (u >> 32) * (b & low) + t;
+  const uint64_t side = (u & low) * (b >> 32) + (mid & low);
+  return (int64_t)((u >> 32) * (b >> 32) + (mid >> 32) + (side >> 32));
+}
+
+ATTN_FUNC_ double attn_horner_(const double *c, double x) {
+  double y = c[7];
+  for (int i = 6; i >= 0; i--) y = ATTN_F64_(ATTN_F64_(y * x) + c[i]);
+  return y;
+}
+
+/* ln p of a normal p > 0: p = m 2^e with m in [sqrt 1/2, sqrt 2), ln m = 2 atanh((m - 1) / (m + 1)) */
+ATTN_FUNC_ double attn_ln_(double p) {
+  static const double odd[] = {1.0,      1.0 / 3,  1.0 / 5,  1.0 / 7,  1.0 / 9, 1.0 / 11,
+                               1.0 / 13, 1.0 / 15, 1.0 / 17, 1.0 / 19, 1.0 / 21};
+  uint64_t u;
+  memcpy(&u, &p, sizeof u);
+  double e = (double)(int)(u >> 52) - 1022.0, m, a = odd[10];
+  u = (u & 0xfffffffffffffu) | (uint64_t)1022 << 52;
+  memcpy(&m, &u, sizeof m);
+  if (m < 0.70710678118654757) m = 2.0 * m, e -= 1.0; /* 0x1.6a09e667f3bcdp-1 */
+  const double t = ATTN_F64_(ATTN_F64_(m - 1.0) / ATTN_F64_(m + 1.0)), t2 = ATTN_F64_(t * t);
+  for (int k = 9; k >= 0; k--) a = ATTN_F64_(ATTN_F64_(a * t2) + odd[k]);
+  return ATTN_F64_(ATTN_F64_(e * 0.69314718055994529) + ATTN_F64_(ATTN_F64_(2.0 * t) * a));
+}
+
+/* The normal of 64 random bits: the inverse of its distribution at the middle of one of 2^52 equal
+ * intervals (AS 241, PPND16). */
+ATTN_FUNC_ double attn_normal_of_(uint64_t bits) {
+  static const double c[6][8] = {
+      {3.3871328727963666080e0, 1.3314166789178437745e2, 1.9715909503065514427e3,
+       1.3731693765509461125e4, 4.5921953931549871457e4, 6.7265770927008700853e4,
+       3.3430575583588128105e4, 2.5090809287301226727e3},
+      {1.0, 4.2313330701600911252e1, 6.8718700749205790830e2, 5.3941960214247511077e3,
+       2.1213794301586595867e4, 3.9307895800092710610e4, 2.8729085735721942674e4,
+       5.2264952788528545610e3},
+      {1.42343711074968357734e0, 4.63033784615654529590e0, 5.76949722146069140550e0,
+       3.64784832476320460504e0, 1.27045825245236838258e0, 2.41780725177450611770e-1,
+       2.27238449892691845833e-2, 7.74545014278341407640e-4},
+      {1.0, 2.05319162663775882187e0, 1.67638483018380384940e0, 6.89767334985100004550e-1,
+       1.48103976427480074590e-1, 1.51986665636164571966e-2, 5.47593808499534494600e-4,
+       1.05075007164441684324e-9},
+      {6.65790464350110377720e0, 5.46378491116411436990e0, 1.78482653991729133580e0,
+       2.96560571828504891230e-1, 2.65321895265761230930e-2, 1.24266094738807843860e-3,
+       2.71155556874348757815e-5, 2.01033439929228813265e-7},
+      {1.0, 5.99832206555887937690e-1, 1.36929880922735805310e-1, 1.48753612908506148525e-2,
+       7.86869131145613259100e-4, 1.84631831751005468180e-5, 1.42151175831644588870e-7,
+       2.04426310338993978564e-15}};
+  const double p = ((double)(int64_t)(bits >> 12) + 0.5) / 4503599627370496.0; /* exact */
+  const double q = p - 0.5;
+  if (q <= 0.425 && q >= -0.425) {
+    const double r = ATTN_F64_(0.180625 - ATTN_F64_(q * q));
+    return ATTN_F64_(ATTN_F64_(q * attn_horner_(c[0], r)) / attn_horner_(c[1], r));
+  }
+  double r = ATTN_F64_(sqrt(-attn_ln_(q < 0.0 ? p : 1.0 - p)));
+  const int far = r > 5.0;
+  r = ATTN_F64_(r - (far ? 5.0 : 1.6));
+  const double z = ATTN_F64_(attn_horner_(c[far ? 4 : 2], r) / attn_horner_(c[far ? 5 : 3], r));
+  return q < 0.0 ? -z : z;
+}
+
+ATTN_PUB_ double attn_random_normal(uint64_t seed, uint64_t stream, uint64_t n) {
+  return attn_normal_of_(attn_random_u64(seed, stream, n));
+}
+
+/* x . y, in order */
+ATTN_FUNC_ double attn_dot_f64_(const double *x, const double *y, int64_t n) {
+  double sum = 0.0;
+  for (int64_t c = 0; c < n; c++) sum = ATTN_F64_(sum + ATTN_F64_(x[c] * y[c]));
+  return sum;
+}
+
+/* Turns row n of a block (before it: n orthonormal rows) orthogonal to them and of length 1, by
+ * Gram-Schmidt done twice; 0 if nothing is left of it. */
+ATTN_FUNC_ int attn_orthogonal_row_(double *rows, int64_t n, int64_t dim) {
+  double *v = rows + n * dim;
+  for (int pass = 0; pass < 2; pass++)
+    for (int64_t r = 0; r < n; r++) {
+      const double *w = rows + r * dim, a = attn_dot_f64_(v, w, dim);
+      for (int64_t c = 0; c < dim; c++) v[c] = ATTN_F64_(v[c] - ATTN_F64_(a * w[c]));
+    }
+  const double square = attn_dot_f64_(v, v, dim);
+  if (!(square >= DBL_MIN && square <= DBL_MAX)) return 0;
+  const double length = ATTN_F64_(sqrt(square));
+  for (int64_t c = 0; c < dim; c++) v[c] = ATTN_F64_(v[c] / length);
+  return 1;
+}
+/* <<< attn/engine/normal.h */
 /* >>> attn/engine/pattern.h */
 /* engine/pattern.h owns the working form of a pattern: a tree of nodes, and for a few query rows
  * the runs of keys they see. engine/atoms.h has the leaves; what a tile is for, engine/schedule.h.
@@ -8310,6 +9953,11 @@ enum {
   ATTN_PIECES_
 };
 
+/* The keys *lo .. *hi - 1 that a row may see beside what windows and lengths say, any numbers: of a
+ * list of keys that stand for others, which no window can tell. */
+typedef void (*attn_range_fn_)(const void *user, int64_t batch, int64_t row, int64_t *lo,
+                               int64_t *hi);
+
 /* Score terms that depend on head and distance alone. */
 typedef struct attn_distance_terms_ {
   attn_toeplitz toeplitz;
@@ -8345,6 +9993,8 @@ typedef struct attn_softmax_ {
   float scale_hi, scale_lo;       /* scale * unit, folded into the packed queries (E3) */
   int64_t q_off, left, right;     /* row i sees keys i+q_off-left .. i+q_off+right */
   int64_t keep;                   /* and those before `keep`; 0 with left unlimited */
+  attn_range_fn_ range;           /* of these, those of a row; null: all */
+  const void *range_user;         /* its first argument */
   attn_sequences_ sequences;      /* what seq points at */
   const attn_sequences_ *seq;     /* null: all batch entries have the same extents */
   const attn_plan_ *plan;         /* a schedule, or null */
@@ -8719,6 +10369,13 @@ ATTN_FUNC_ void attn_tile_part_(attn_tile_ *t, int part) {
   for (int g = 0; g < t->groups; g++) attn_tile_bounds_(t, g);
 }
 
+ATTN_FUNC_ void attn_tile_range_(attn_tile_ *t, int r) {
+  int64_t lo = 0, hi = 0;
+  t->a->range(t->a->range_user, t->batch, t->row[r], &lo, &hi);
+  if (lo > t->lo[r]) t->lo[r] = lo;
+  if (hi < t->hi[r]) t->hi[r] = hi;
+}
+
 /* Places rows in lanes, transposes the queries. Lanes that have no row compute on zeros and are
  * never stored. */
 ATTN_FUNC_ void attn_tile_lanes_(attn_tile_ *t) {
@@ -8741,6 +10398,7 @@ ATTN_FUNC_ void attn_tile_lanes_(attn_tile_ *t) {
     t->near[r] = attn_clamp_(p - a->left, 0, keys);
     t->lo[r] = a->keep ? 0 : t->near[r];
     t->hi[r] = i < queries ? attn_clamp_(p + a->right + 1, 0, keys) : 0;
+    if (a->range) attn_tile_range_(t, r);
     if (t->lo[r] < t->key0) t->lo[r] = t->key0;
     if (t->hi[r] > t->key1) t->hi[r] = t->key1;
     q[r] = attn_at_(&a->q, t->batch, h, i);
@@ -10453,6 +12111,18 @@ ATTN_INLINE_ void attn_tile_ahead_(attn_tile_ *t, attn_cursor_ *keys, int64_t st
   }
 }
 
+/* The same without a schedule: the next item is most often the tile below. 64 keys a tile at
+ * T = 16384: 20 % of the time, 128 keys: 15 %. */
+ATTN_INLINE_ void attn_tile_below_(attn_tile_ *t) {
+  const attn_softmax_ *a = t->a;
+  for (int i = 0; i < ATTN_TILE_ / 2 && t->asked < t->n; i++, t->asked++) {
+    const int64_t row = t->row[t->asked] - ATTN_TILE_ / a->group;
+    if (row < 0) continue;
+    attn_row_ahead_(&a->q, t->batch, t->head[t->asked], row);
+    attn_row_ahead_(&a->o, t->batch, t->head[t->asked], row);
+  }
+}
+
 /* The runs of a tile of a schedule. */
 ATTN_FUNC_ attn_cursor_ attn_tile_runs_(const attn_softmax_ *a, const attn_plan_tile_ *tile) {
   attn_cursor_ c = {NULL, 0, 0};
@@ -10475,6 +12145,7 @@ ATTN_FUNC_ int attn_tile_walk_(attn_tile_ *t, int started) {
     if (t->g[g].hi_max > 0 && t->g[g].lo_min < j) j = t->g[g].lo_min;
   }
   attn_block_terms_(t, &block);
+  const int few = !a->plan && j < end && end - j <= 4 * ATTN_BLOCK_;
   for (;;) {
     int64_t next = j;
     if (a->plan) {
@@ -10495,8 +12166,10 @@ ATTN_FUNC_ int attn_tile_walk_(attn_tile_ *t, int started) {
       ahead = cursor.runs > 0 ? cursor : attn_tile_runs_(a, t->next);
       attn_tile_ahead_(t, &ahead, from ? from->step : 1);
     }
+    if (few) attn_tile_below_(t);
     attn_block_scores_(t, &block);
     if (a->plan) attn_tile_ahead_(t, &ahead, from ? from->step : 1);
+    if (few) attn_tile_below_(t);
     attn_block_values_(t, &block, started);
     started = 1;
   }
@@ -10612,6 +12285,7 @@ ATTN_FUNC_ void attn_tile_open_(attn_tile_ *t, const attn_softmax_ *a, int worke
   t->a = a;
   t->plan = t->next = NULL;
   t->key0 = 0, t->key1 = INT64_MAX, t->scored = 0;
+  t->asked = ATTN_TILE_; /* nothing is to be asked for */
   attn_scratch_cut_(a, worker, &t->w);
 }
 
@@ -10620,6 +12294,7 @@ ATTN_FUNC_ void attn_softmax_tile_(const attn_softmax_ *a, int worker, int64_t u
   attn_tile_ t;
   attn_tile_open_(&t, a, worker);
   attn_tile_group_rows_(&t, unit, a->tiles - 1 - n);
+  t.asked = 0;
   attn_tile_run_(&t, 1);
 }
 
@@ -10941,7 +12616,7 @@ ATTN_FUNC_ void attn_few_split_(const attn_softmax_ *a, int worker, int64_t unit
   const int64_t dv = a->v.dim;
   const int64_t vw = attn_row_width_(dv), part = attn_part_(a, unit, split);
   attn_tile_ t;
-  t.a = a, t.plan = t.next = NULL;
+  t.a = a, t.plan = t.next = NULL, t.asked = ATTN_TILE_;
   t.key0 = (split < a->kept ? split : split + a->skip) * ATTN_SPLIT_, t.key1 = t.key0 + ATTN_SPLIT_;
   if (a->splits > 1 &&
       !attn_few_seen_(a, unit / (a->q.heads / a->group), t.key0, t.key1)) { /* nothing to merge */
@@ -11532,6 +13207,485 @@ ATTN_FUNC_ const uint64_t *attn_topk_list_(attn_topk_ *t, int r, int64_t *count)
   return list;
 }
 /* <<< attn/engine/topk.h */
+/* >>> attn/engine/features.h */
+/* engine/features.h owns feature maps on tiles of up to 64 rows: what a map may be, its directions
+ * packed once a call, and the features of queries and keys. Inside, exponents are in log2 units:
+ * log2 e is folded into the packed directions. */
+
+typedef struct attn_map_ {
+  const attn_table_ *table; /* set by the caller, before or after the check */
+  attn_feature_kind kind;
+  int64_t dk, m;
+  int per_head;       /* w differs from head to head */
+  int running;        /* keys carry a stabiliser c: features are in units of e^c */
+  float late_eps;     /* added to every key feature after the last key, in final units; else 0 */
+  attn_feature_map p; /* with every default resolved */
+  int64_t directions, one; /* rows of w; floats of a packed matrix */
+  float root;              /* m^-1/2, of RFA D^-1/2 */
+  float key_eps;           /* inside key features */
+  attn_span_ w_span, sigmas_span;
+  float *packed; /* [1 or H][panels][dk][64] */
+} attn_map_;
+
+enum { ATTN_MAP_PANEL_ = 64 };
+
+/* What a worker has: per row |x|^2 and the like, and room for the rest. */
+typedef struct attn_map_rows_ {
+  float norm[ATTN_TILE_], top[ATTN_TILE_], shift[ATTN_TILE_], factor[ATTN_TILE_];
+} attn_map_rows_;
+
+ATTN_FUNC_ int attn_map_finite_(float x) { return x - x == 0.0f; }
+
+/* x, or what 0 stands for; -0 is 0 */
+ATTN_FUNC_ float attn_map_default_(float x, float otherwise) {
+  if (x != 0.0f) return x;
+  return attn_to_bits_(x) ? 0.0f : otherwise;
+}
+
+ATTN_FUNC_ int attn_map_random_(attn_feature_kind kind) {
+  return kind == ATTN_FEATURES_RFA || kind == ATTN_FEATURES_SOFTMAX ||
+         kind == ATTN_FEATURES_HYPERBOLIC;
+}
+ATTN_FUNC_ int attn_map_positive_(attn_feature_kind kind) {
+  return kind == ATTN_FEATURES_SOFTMAX || kind == ATTN_FEATURES_HYPERBOLIC;
+}
+
+ATTN_FUNC_ int attn_map_check_w_(attn_error_ *e, attn_map_ *a, int64_t heads) {
+  static const attn_words_ words = ATTN_WORDS_("map.w");
+  attn_tensor *w = &a->p.w;
+  if (!attn_map_random_(a->kind) && !(a->kind == ATTN_FEATURES_ACT && w->data)) return 1;
+  if (!w->data) return attn_reject_(e, ATTN_E_NULL, "map.w must not be null for this map.kind");
+  if (!attn_check_tensor_(e, w, &words, &a->w_span)) return 0;
+  if (w->batch != 1 || (w->heads != 1 && w->heads != heads) || w->len < 1 || w->dim != a->dk)
+    return attn_reject_(e, ATTN_E_SHAPE, "map.w must be [1, 1 or H, D, dk] with D of 1 or more");
+  if (w->heads > 1 && w->stride_head == 0) w->heads = 1;
+  a->per_head = w->heads > 1;
+  a->directions = w->len;
+  a->one = attn_mul_(attn_mul_((w->len - 1) / ATTN_MAP_PANEL_ + 1, ATTN_MAP_PANEL_), a->dk);
+  return 1;
+}
+
+ATTN_FUNC_ int attn_map_check_sigma_(attn_error_ *e, attn_map_ *a) {
+  attn_feature_map *p = &a->p;
+  if (p->sigma == 0.0f && !attn_to_bits_(p->sigma)) p->sigma = 1.0f;
+  if (!(p->sigma > 0.0f) || !attn_map_finite_(p->sigma))
+    return attn_reject_(e, ATTN_E_VALUE, "map.sigma must be positive and finite");
+  if (!p->sigmas) return 1;
+  if (p->keep_norm)
+    return attn_reject_(e, ATTN_E_VALUE, "map.sigmas must be null with map.keep_norm");
+  if (!attn_check_array_(e, p->sigmas, a->dk, 4, "map.sigmas must be aligned to its elements",
+                         &a->sigmas_span))
+    return 0;
+  for (int64_t c = 0; c < a->dk; c++)
+    if (!(p->sigmas[c] > 0.0f) || !attn_map_finite_(p->sigmas[c]))
+      return attn_reject_(e, ATTN_E_VALUE, "map.sigmas must be positive and finite");
+  return 1;
+}
+
+/* The stabiliser of keys. With a norm it cancels, row by row; the delta rules are not linear in
+ * the key, so that without a norm it must not move. */
+ATTN_FUNC_ int attn_map_check_stab_(attn_error_ *e, attn_map_ *a, int causal, int delta) {
+  attn_feature_map *p = &a->p;
+  const int normed = p->norm != ATTN_FEATURE_NORM_NONE;
+  if ((int)p->key_stab < 0 || p->key_stab >= ATTN_STAB_COUNT)
+    return attn_reject_(e, ATTN_E_RANGE, "map.key_stab must be an attn_key_stab");
+  if (!(p->scale > 0.0f)) return attn_reject_(e, ATTN_E_VALUE, "map.scale must be positive");
+  if (!attn_map_finite_(p->key_const))
+    return attn_reject_(e, ATTN_E_VALUE, "map.key_const must be finite");
+  if (!(p->eps >= 0.0f) || !attn_map_finite_(p->eps))
+    return attn_reject_(e, ATTN_E_VALUE, "map.eps must be finite and not negative");
+  if (p->key_stab == ATTN_STAB_DEFAULT)
+    p->key_stab = normed   ? ATTN_STAB_RUNNING
+                  : delta  ? ATTN_STAB_CONST
+                  : causal ? ATTN_STAB_RUNNING
+                           : ATTN_STAB_GLOBAL;
+  const int inside = p->key_stab == ATTN_STAB_CONST;
+  p->eps = attn_map_default_(p->eps,
+                             inside || (p->key_stab == ATTN_STAB_GLOBAL && !normed) ? 1e-4f : 0.0f);
+  if (p->eps > 0.0f && p->key_stab == ATTN_STAB_RUNNING)
+    return attn_reject_(e, ATTN_E_VALUE, "map.eps must be 0 with ATTN_STAB_RUNNING");
+  if (p->eps > 0.0f && normed && !inside)
+    return attn_reject_(e, ATTN_E_VALUE, "map.eps with a norm needs ATTN_STAB_CONST");
+  if (p->eps > 0.0f && causal && p->key_stab == ATTN_STAB_GLOBAL)
+    return attn_reject_(e, ATTN_E_VALUE,
+                        "map.eps must be 0 with ATTN_STAB_GLOBAL in a causal call: it would show "
+                        "the future");
+  if (delta && !normed && !inside)
+    return attn_reject_(e, ATTN_E_VALUE,
+                        "map.key_stab must be ATTN_STAB_CONST for a delta rule without a norm");
+  a->running = !inside && !normed;
+  a->key_eps = inside ? p->eps * a->root : 0.0f;
+  a->late_eps = inside ? 0.0f : p->eps * a->root;
+  return 1;
+}
+
+/* Every rule of a map for keys of width dk; heads are those of w. delta: for a delta rule. */
+ATTN_FUNC_ int attn_map_check_(attn_error_ *e, attn_map_ *a, const attn_feature_map *map,
+                               int64_t dk, int64_t heads, int causal, int delta) {
+  memset((char *)a + sizeof a->table, 0, sizeof *a - sizeof a->table);
+  if (!map) return attn_reject_(e, ATTN_E_NULL, "map must not be null");
+  a->p = *map, a->kind = map->kind, a->dk = dk, a->m = dk, a->root = 1.0f;
+  attn_feature_map *p = &a->p;
+  if ((int)map->kind < 0 || map->kind >= ATTN_FEATURES_COUNT)
+    return attn_reject_(e, ATTN_E_RANGE, "map.kind must be an attn_feature_kind");
+  if ((int)p->norm < 0 || p->norm >= ATTN_FEATURE_NORM_COUNT)
+    return attn_reject_(e, ATTN_E_RANGE, "map.norm must be an attn_feature_norm");
+  if (p->norm == ATTN_FEATURE_NORM_DEFAULT)
+    p->norm = delta ? ATTN_FEATURE_NORM_SUM : ATTN_FEATURE_NORM_NONE;
+  if (!attn_map_finite_(p->scale)) return attn_reject_(e, ATTN_E_VALUE, "map.scale must be finite");
+  const float usual = attn_map_positive_(a->kind) ? (float)(1.0 / sqrt(sqrt((double)dk))) : 1.0f;
+  p->scale = attn_map_default_(p->scale, usual);
+  if (!attn_map_check_w_(e, a, heads)) return 0;
+  switch (a->kind) {
+    case ATTN_FEATURES_ACT:
+      if ((int)p->activation < 0 || p->activation >= ATTN_ACT_COUNT)
+        return attn_reject_(e, ATTN_E_VALUE, "map.activation is none of attn_activation");
+      if (!(p->kernel_eps >= 0.0f) || !attn_map_finite_(p->kernel_eps))
+        return attn_reject_(e, ATTN_E_VALUE, "map.kernel_eps must be finite and not negative");
+      p->kernel_eps = attn_map_default_(p->kernel_eps, a->directions ? 1e-3f : 0.0f);
+      if (a->directions) a->m = a->directions;
+      break;
+    case ATTN_FEATURES_DPFP:
+      if (p->order == 0) p->order = 1;
+      if (p->order < 1 || p->order > attn_mul_(2, dk) - 1)
+        return attn_reject_(e, ATTN_E_RANGE, "map.order must lie in 1 .. 2 dk - 1");
+      a->m = attn_mul_(attn_mul_(2, dk), p->order);
+      break;
+    case ATTN_FEATURES_RFA:
+      a->m = attn_mul_(2, a->directions);
+      a->root = (float)(1.0 / sqrt((double)a->directions));
+      if (!attn_map_check_sigma_(e, a)) return 0;
+      if (delta && p->keep_norm && p->norm == ATTN_FEATURE_NORM_NONE)
+        return attn_reject_(e, ATTN_E_VALUE,
+                            "map.keep_norm must be 0 for a delta rule without a norm");
+      a->running = p->keep_norm && p->norm == ATTN_FEATURE_NORM_NONE;
+      break;
+    case ATTN_FEATURES_SOFTMAX:
+    case ATTN_FEATURES_HYPERBOLIC:
+      a->m = a->kind == ATTN_FEATURES_SOFTMAX ? a->directions : attn_mul_(2, a->directions);
+      a->root = (float)(1.0 / sqrt((double)a->m));
+      if (!attn_map_check_stab_(e, a, causal, delta)) return 0;
+      break;
+    case ATTN_FEATURES_USER:
+      if (!p->fn) return attn_reject_(e, ATTN_E_NULL, "map.fn must not be null");
+      if (p->features < 1) return attn_reject_(e, ATTN_E_SHAPE, "map.features must be at least 1");
+      a->m = p->features;
+      break;
+    default: break;
+  }
+  if (a->m > INT64_MAX / 1024 || a->one > INT64_MAX / 1024)
+    return attn_reject_(e, ATTN_E_OVERFLOW,
+                        "the features of a row would not fit the address space");
+  return 1;
+}
+
+/* ---- memory ---------------------------------------------------------------------------------*/
+
+/* Bytes made once a call. */
+ATTN_FUNC_ int64_t attn_map_shared_(const attn_map_ *a) {
+  return attn_piece_(attn_mul_(a->per_head ? a->p.w.heads : 1, a->one), sizeof(float));
+}
+
+/* Bytes of a worker. */
+ATTN_FUNC_ int64_t attn_map_own_(const attn_map_ *a) {
+  int64_t more = a->m; /* ones, or kernel_eps */
+  if (a->kind == ATTN_FEATURES_USER && a->p.scale != 1.0f)
+    more = attn_mul_(ATTN_TILE_, a->dk); /* scaled rows */
+  if (attn_map_positive_(a->kind) && more < ATTN_TILE_ * ATTN_MAP_PANEL_)
+    more = ATTN_TILE_ * ATTN_MAP_PANEL_; /* a panel of u */
+  if (a->m > more) more = a->m;
+  return attn_add_(attn_piece_(1, sizeof(attn_map_rows_)), attn_piece_(more, sizeof(float)));
+}
+
+ATTN_FUNC_ float *attn_map_more_(char *own) {
+  return (float *)(void *)(own + attn_piece_(1, sizeof(attn_map_rows_)));
+}
+
+/* What w is multiplied by. */
+ATTN_FUNC_ double attn_map_factor_(const attn_map_ *a) {
+  if (attn_map_positive_(a->kind)) return (double)a->p.scale * ATTN_LOG2E_;
+  if (a->kind == ATTN_FEATURES_RFA && !a->p.sigmas) return 1.0 / (double)a->p.sigma;
+  return 1.0;
+}
+
+ATTN_FUNC_ void attn_map_prepare_(attn_map_ *a, char *shared) {
+  const double factor = attn_map_factor_(a);
+  const float hi = (float)factor, lo = (float)(factor - (double)hi);
+  a->packed = (float *)(void *)shared;
+  if (!a->directions) return;
+  for (int64_t h = 0; h < a->p.w.heads; h++)
+    for (int64_t r = 0; r < a->directions; r += ATTN_MAP_PANEL_) {
+      const void *rows[ATTN_MAP_PANEL_];
+      const int64_t left = a->directions - r;
+      const int n = left < ATTN_MAP_PANEL_ ? (int)left : (int)ATTN_MAP_PANEL_;
+      float *to = a->packed + h * a->one + r * a->dk;
+      for (int i = 0; i < n; i++) rows[i] = attn_at_(&a->p.w, 0, h, r + i);
+      a->table->pack(to, rows, n, a->dk, (int)a->p.w.dtype, hi, lo);
+      if (!a->p.sigmas || a->kind != ATTN_FEATURES_RFA) continue;
+      for (int64_t c = 0; c < a->dk; c++)
+        for (int i = 0; i < n; i++) to[c * ATTN_MAP_PANEL_ + i] /= a->p.sigmas[c];
+    }
+}
+
+/* ---- steps ----------------------------------------------------------------------------------*/
+
+/* y[r][0 .. cols) = u of directions c0 .. c0 + cols - 1 */
+ATTN_FUNC_ void attn_map_project_(const attn_map_ *a, float *y, int64_t stride, const float *x,
+                                  int64_t n, int64_t head, int64_t c0, int64_t cols) {
+  const float *w = a->packed + (a->per_head ? head * a->one : 0);
+  for (int64_t c = c0; c < c0 + cols; c += ATTN_MAP_PANEL_) {
+    const int64_t left = c0 + cols - c,
+                  some = left < ATTN_MAP_PANEL_ ? left : (int64_t)ATTN_MAP_PANEL_;
+    a->table->gemm(y + (c - c0), stride, n, x, a->dk, 1, w + c * a->dk, ATTN_MAP_PANEL_, a->dk,
+                   some, 1);
+  }
+}
+
+/* norm[r] = |x_r|^2 by */
+ATTN_FUNC_ void attn_map_squares_(const attn_map_ *a, float *norm, const float *x, int64_t n,
+                                  double by) {
+  a->table->squares(norm, NULL, x, a->dk, NULL, n, a->dk);
+  for (int64_t r = 0; r < n; r++) norm[r] = (float)((double)norm[r] * by);
+}
+
+/* factor[r] = 2^(plus[r] - norm[r] - minus) root; plus null = 0 */
+ATTN_FUNC_ void attn_map_factors_(const attn_map_ *a, attn_map_rows_ *own, const float *plus,
+                                  double minus, int64_t n) {
+  float t[ATTN_TILE_];
+  for (int64_t r = 0; r < n; r++) {
+    const double x = (plus ? (double)plus[r] : 0.0) - (double)own->norm[r] - minus;
+    t[r] = x > 128.0 ? 128.0f : x < -1000.0 ? -1000.0f : (float)x;
+  }
+  a->table->weights(own->factor, t, n, 0.0f, a->root);
+}
+
+/* |x'|^2 / 2 in log2 units, and the largest u of each row */
+ATTN_FUNC_ double attn_map_half_(const attn_map_ *a) {
+  return 0.5 * (double)a->p.scale * (double)a->p.scale * ATTN_LOG2E_;
+}
+
+/* The new c: natural units, so that what has been summed before scales by exp(old - new). */
+ATTN_FUNC_ float attn_map_join_(const float *top, int64_t n, float by, float c) {
+  for (int64_t r = 0; r < n; r++)
+    if (top[r] * by > c) c = top[r] * by;
+  return c;
+}
+
+/* Rows divided by their sum or length; 0 stays 0. What floats cannot square is done in double. */
+ATTN_FUNC_ void attn_map_normalise_(const attn_map_ *a, attn_map_rows_ *own, float *y, int64_t n) {
+  const int sum = a->p.norm == ATTN_FEATURE_NORM_SUM;
+  float *ones = attn_map_more_((char *)own);
+  if (sum) {
+    int32_t index[ATTN_TILE_];
+    for (int64_t c = 0; c < a->m; c++) ones[c] = 1.0f;
+    for (int64_t r = 0; r < n; r++) index[r] = (int32_t)r;
+    a->table->dots(own->norm, ones, y, a->m, index, n, a->m, ATTN_F32, 0);
+  } else {
+    a->table->squares(own->norm, NULL, y, a->m, NULL, n, a->m);
+  }
+  for (int64_t r = 0; r < n; r++, y += a->m) {
+    const float t = own->norm[r], size = t < 0.0f ? -t : t;
+    if (size > 1e-20f && size < 1e30f) {
+      a->table->activate(y, a->m, NULL, (float)(1.0 / (sum ? (double)t : sqrt((double)t))),
+                         ATTN_ACT_NONE);
+      continue;
+    }
+    double by = 0.0;
+    for (int64_t c = 0; c < a->m; c++) by += sum ? (double)y[c] : (double)y[c] * (double)y[c];
+    if (!sum) by = sqrt(by);
+    for (int64_t c = 0; c < a->m; c++) y[c] = by == 0.0 ? 0.0f : (float)((double)y[c] / by);
+  }
+}
+
+/* ---- maps -----------------------------------------------------------------------------------*/
+
+ATTN_FUNC_ void attn_map_act_(const attn_map_ *a, attn_map_rows_ *own, float *y, const float *x,
+                              int64_t n, int64_t head) {
+  const int64_t all = n * a->m;
+  if (a->directions)
+    attn_map_project_(a, y, a->m, x, n, head, 0, a->directions);
+  else
+    memcpy(y, x, (size_t)all * sizeof *y);
+  if (a->p.activation != ATTN_ACT_NONE || a->p.scale != 1.0f)
+    a->table->activate(y, all, NULL, a->p.scale, (int)a->p.activation);
+  if (a->p.kernel_eps == 0.0f) return;
+  float *eps = attn_map_more_((char *)own);
+  for (int64_t c = 0; c < a->m; c++) eps[c] = a->p.kernel_eps;
+  for (int64_t r = 0; r < n; r++) a->table->activate(y + r * a->m, a->m, eps, 1.0f, ATTN_ACT_NONE);
+}
+
+/* u = [relu(x), relu(-x)]; feature (r - 1) 2 dk + j is u_j u_(j - r) */
+ATTN_FUNC_ void attn_map_dpfp_(const attn_map_ *a, float *y, const float *x, int64_t n) {
+  const int64_t dk = a->dk, wide = 2 * dk;
+  const float s = a->p.scale;
+  for (int64_t i = 0; i < n; i++, x += dk, y += a->m)
+    for (int64_t r = a->p.order; r > 0; r--) { /* u lies in the first run, which is made last */
+      float *to = y + (r - 1) * wide;
+      if (r == a->p.order)
+        for (int64_t c = 0; c < dk; c++) {
+          const float t = x[c] * s;
+          y[c] = t < 0.0f ? 0.0f : t, y[dk + c] = t > 0.0f ? 0.0f : 0.0f - t;
+        }
+      if (r > 1) {
+        for (int64_t j = 0; j < r; j++) to[j] = y[j] * y[j - r + wide];
+        for (int64_t j = r; j < wide; j++) to[j] = y[j] * y[j - r];
+        continue;
+      }
+      const float last = y[wide - 1];
+      for (int64_t j = wide - 1; j > 0; j--) y[j] *= y[j - 1];
+      y[0] *= last;
+    }
+}
+
+ATTN_FUNC_ void attn_map_user_(const attn_map_ *a, attn_map_rows_ *own, float *y, const float *x,
+                               int64_t n, int64_t head, int is_key) {
+  if (a->p.scale != 1.0f) {
+    float *scaled = attn_map_more_((char *)own);
+    memcpy(scaled, x, (size_t)(n * a->dk) * sizeof *x);
+    a->table->activate(scaled, n * a->dk, NULL, a->p.scale, ATTN_ACT_NONE);
+    x = scaled;
+  }
+  a->p.fn(a->p.user, y, x, n, a->m, a->dk, head, is_key);
+}
+
+/* |k|^2 / (2 sigma^2) in log2 units, of RFA with keep_norm */
+ATTN_FUNC_ double attn_map_rfa_half_(const attn_map_ *a) {
+  return 0.5 * (double)a->p.scale * (double)a->p.scale * ATTN_LOG2E_ /
+         ((double)a->p.sigma * (double)a->p.sigma);
+}
+
+/* Sines and cosines of u; own->factor has what a row is multiplied by. */
+ATTN_FUNC_ void attn_map_waves_(const attn_map_ *a, attn_map_rows_ *own, float *y, const float *x,
+                                int64_t n, int64_t head) {
+  const int64_t d = a->directions;
+  float *in = own->shift;
+  attn_map_project_(a, y, a->m, x, n, head, 0, d);
+  a->table->top_rows(own->top, y, a->m, n, d, 1);
+  if (!a->p.keep_norm) a->table->squares(own->norm, NULL, x, a->dk, NULL, n, a->dk);
+  for (int64_t r = 0; r < n; r++) {
+    double size = (double)own->norm[r];
+    in[r] = a->p.scale;
+    if (a->p.keep_norm) continue;
+    if (!(size < 1e30)) {
+      size = 0.0;
+      for (int64_t c = 0; c < a->dk; c++)
+        size += (double)x[r * a->dk + c] * (double)x[r * a->dk + c];
+    }
+    size = sqrt(size) * fabs((double)a->p.scale);
+    in[r] = (float)((double)a->p.scale / (size > 1e-6 ? size : 1e-6));
+  }
+  for (int64_t r = 0, run; r < n; r += run) {
+    for (run = 0; r + run < n; run++)
+      if (!(own->top[r + run] * fabsf(in[r + run]) <= 8192.0f)) break;
+    if (run) {
+      a->table->wave_rows(y + r * a->m, a->m, run, d, in + r, own->factor + r);
+      continue;
+    }
+    float *row = y + r * a->m;
+    run = 1;
+    for (int64_t c = 0; c < d; c++) {
+      double sine, cosine;
+      attn_sincos_((double)row[c] * (double)in[r], &sine, &cosine);
+      row[c] = (float)(sine * (double)own->factor[r]);
+      row[d + c] = (float)(cosine * (double)own->factor[r]);
+    }
+  }
+}
+
+/* u and its largest number in each row */
+ATTN_FUNC_ void attn_map_exponents_(const attn_map_ *a, attn_map_rows_ *own, float *y,
+                                    const float *x, int64_t n, int64_t head) {
+  attn_map_project_(a, y, a->m, x, n, head, 0, a->directions);
+  a->table->top_rows(own->top, y, a->m, n, a->directions, a->kind == ATTN_FEATURES_HYPERBOLIC);
+  attn_map_squares_(a, own->norm, x, n, attn_map_half_(a));
+}
+
+ATTN_FUNC_ void attn_map_powers_(const attn_map_ *a, attn_map_rows_ *own, float *y, int64_t n,
+                                 float add) {
+  if (a->p.norm != ATTN_FEATURE_NORM_NONE && add == 0.0f) /* factors cancel: none may vanish */
+    for (int64_t r = 0; r < n; r++) own->factor[r] = 1.0f;
+  a->table->power_rows(y, a->m, n, a->directions, own->top, own->factor, add,
+                       a->kind == ATTN_FEATURES_HYPERBOLIC);
+}
+
+/* What queries and keys share. */
+ATTN_FUNC_ void attn_map_common_(const attn_map_ *a, attn_map_rows_ *own, float *y, const float *x,
+                                 int64_t n, int64_t head, int is_key) {
+  switch (a->kind) {
+    case ATTN_FEATURES_ELU1: /* the scale is one of queries */
+      a->table->elu1(y, x, n * a->m, is_key ? 1.0f : a->p.scale);
+      break;
+    case ATTN_FEATURES_ACT: attn_map_act_(a, own, y, x, n, head); break;
+    case ATTN_FEATURES_DPFP: attn_map_dpfp_(a, y, x, n); break;
+    default: attn_map_user_(a, own, y, x, n, head, is_key);
+  }
+}
+
+/* ---- what callers use -----------------------------------------------------------------------*/
+
+/* y[n][m] = phi of n <= 64 rows x[n][dk], as queries of a head. */
+ATTN_FUNC_ void attn_map_queries_(const attn_map_ *a, char *own, float *y, const float *x,
+                                  int64_t n, int64_t head) {
+  attn_map_rows_ *rows = (attn_map_rows_ *)(void *)own;
+  if (attn_map_positive_(a->kind)) {
+    attn_map_exponents_(a, rows, y, x, n, head);
+    attn_map_factors_(a, rows, NULL, 0.0, n);
+    attn_map_powers_(a, rows, y, n, a->p.eps * a->root);
+  } else if (a->kind == ATTN_FEATURES_RFA) {
+    for (int64_t r = 0; r < n; r++) rows->factor[r] = a->root;
+    attn_map_waves_(a, rows, y, x, n, head);
+  } else {
+    attn_map_common_(a, rows, y, x, n, head, 0);
+  }
+  if (a->p.norm != ATTN_FEATURE_NORM_NONE) attn_map_normalise_(a, rows, y, n);
+}
+
+/* The same of keys. Returns the stabiliser they are made with: the larger of c and their own. */
+ATTN_FUNC_ float attn_map_keys_(const attn_map_ *a, char *own, float *y, const float *x, int64_t n,
+                                int64_t head, float c) {
+  attn_map_rows_ *rows = (attn_map_rows_ *)(void *)own;
+  if (attn_map_positive_(a->kind)) {
+    attn_map_exponents_(a, rows, y, x, n, head);
+    if (a->running) c = attn_map_join_(rows->top, n, (float)ATTN_LN2_, c);
+    const float by = a->running ? c : a->p.key_stab == ATTN_STAB_CONST ? a->p.key_const : 0.0f;
+    attn_map_factors_(a, rows, rows->top, (double)by * ATTN_LOG2E_, n);
+    attn_map_powers_(a, rows, y, n, a->key_eps);
+  } else if (a->kind == ATTN_FEATURES_RFA) {
+    for (int64_t r = 0; r < n; r++) rows->factor[r] = a->root;
+    if (a->running) {
+      attn_map_squares_(a, rows->top, x, n, attn_map_rfa_half_(a));
+      c = attn_map_join_(rows->top, n, (float)ATTN_LN2_, c);
+      memset(rows->norm, 0, sizeof rows->norm);
+      attn_map_factors_(a, rows, rows->top, (double)c * ATTN_LOG2E_, n);
+    }
+    attn_map_waves_(a, rows, y, x, n, head);
+  } else {
+    attn_map_common_(a, rows, y, x, n, head, 1);
+  }
+  if (a->p.norm != ATTN_FEATURE_NORM_NONE) attn_map_normalise_(a, rows, y, n);
+  return c;
+}
+
+/* The stabiliser of n keys by themselves; -INFINITY of maps without one. */
+ATTN_FUNC_ float attn_map_top_(const attn_map_ *a, char *own, const float *x, int64_t n,
+                               int64_t head) {
+  attn_map_rows_ *rows = (attn_map_rows_ *)(void *)own;
+  float c = -INFINITY, *u = attn_map_more_(own);
+  if (!a->running) return c;
+  if (a->kind == ATTN_FEATURES_RFA) {
+    attn_map_squares_(a, rows->top, x, n, attn_map_rfa_half_(a));
+    return attn_map_join_(rows->top, n, (float)ATTN_LN2_, c);
+  }
+  for (int64_t r = 0; r < a->directions; r += ATTN_MAP_PANEL_) {
+    const int64_t left = a->directions - r,
+                  some = left < ATTN_MAP_PANEL_ ? left : (int64_t)ATTN_MAP_PANEL_;
+    attn_map_project_(a, u, ATTN_MAP_PANEL_, x, n, head, r, some);
+    a->table->top_rows(rows->top, u, ATTN_MAP_PANEL_, n, some, a->kind == ATTN_FEATURES_HYPERBOLIC);
+    c = attn_map_join_(rows->top, n, (float)ATTN_LN2_, c);
+  }
+  return c;
+}
+/* <<< attn/engine/features.h */
 /* >>> attn/mechanisms/common.h */
 /* mechanisms/common.h owns the public functions that belong to no family: views, masks, status
  * sentences, elementary functions. */
@@ -11561,7 +13715,8 @@ ATTN_PUB_ const char *attn_status_string(attn_status status) {
       "a page table names a page that is not held",
       "a cache or sequence has no room",
       "a sequence cannot go back to that length",
-      "a scale is not positive and finite, or a zero point not finite"};
+      "a scale is not positive and finite, or a zero point not finite",
+      "a matrix is singular, or nearly"};
   return (int)status >= 0 && status < ATTN_STATUS_COUNT ? text[status] : "unknown status";
 }
 
@@ -11645,24 +13800,115 @@ ATTN_PUB_ attn_status attn_exp(float *y, const float *x, int64_t n, attn_ctx *ct
   return attn_end_(ctx, &e);
 }
 /* <<< attn/mechanisms/common.h */
-/* >>> attn/mechanisms/gemm.h */
-/* mechanisms/gemm.h owns dense products of rows. W is read in place or lies in panels of 64 columns;
- * 96 rows of X by 256 columns are an item; sums over more than 128 elements go on where Y is. */
+/* >>> attn/engine/product.h */
+/* engine/product.h owns products of a few rows with a matrix, which is read in place or lies in panels
+ * of 64 columns. A sum over more than 128 elements goes on where Y is: one chain all the same. */
 
-enum { ATTN_GEMM_PANEL_ = 64, ATTN_GEMM_ROWS_ = 96, ATTN_GEMM_COLS_ = 256, ATTN_GEMM_DEEP_ = 128 };
-#define ATTN_GEMM_IN_PLACE_ 48 /* rows from which on copying W pays; measured */
+enum { ATTN_PANEL_ = 64, ATTN_DEEP_ = 128 };
+/* Rows from which on copying W pays; measured. Rows of W that lie far apart leave the caches early. */
+enum { ATTN_COPY_NEAR_ = 192, ATTN_COPY_FAR_ = 48, ATTN_FAR_ = 1024 };
+
+typedef struct attn_matrix_ {
+  attn_tensor w; /* [batch, heads, k, n] matrices; transposed: [.., n, k] */
+  int transposed;
+  int64_t k, n;
+  int64_t direct;      /* columns that are read in place */
+  int64_t panels, one; /* of the others; floats of a matrix of them */
+  float *packed;       /* [w.batch][w.heads][panels][k][64] */
+} attn_matrix_;
+
+/* W for products with so many rows; packed is still to be set. */
+ATTN_FUNC_ attn_matrix_ attn_matrix_of_(attn_tensor w, int transposed, int64_t rows) {
+  attn_matrix_ m = {w, transposed, transposed ? w.dim : w.len, transposed ? w.len : w.dim, 0, 0,
+                    0, NULL};
+  const int64_t few = attn_abs64_(w.stride_len) > ATTN_FAR_ ? ATTN_COPY_FAR_ : ATTN_COPY_NEAR_;
+  if (w.dtype == ATTN_F32 && !transposed && rows < few) m.direct = m.n / 16 * 16;
+  m.panels = (m.n - m.direct + ATTN_PANEL_ - 1) / ATTN_PANEL_;
+  m.one = attn_mul_(m.panels, attn_mul_(m.k, ATTN_PANEL_));
+  return m;
+}
+
+ATTN_FUNC_ int64_t attn_matrix_bytes_(const attn_matrix_ *m) {
+  return attn_piece_(attn_mul_(attn_mul_(m->w.batch, m->w.heads), m->one), sizeof(float));
+}
+
+typedef struct attn_lay_ {
+  const attn_table_ *table;
+  const attn_matrix_ *m;
+} attn_lay_;
+
+/* A panel of one matrix: 64 columns or what is left, the rest 0. */
+ATTN_FUNC_ void attn_lay_item_(void *job, int worker, int64_t index) {
+  const attn_lay_ *a = (const attn_lay_ *)job;
+  const attn_matrix_ *m = a->m;
+  const int64_t matrix = index / m->panels, panel = index % m->panels;
+  const int64_t b = matrix / m->w.heads, h = matrix % m->w.heads;
+  const int64_t c = m->direct + panel * ATTN_PANEL_;
+  const int cols = m->n - c < ATTN_PANEL_ ? (int)(m->n - c) : (int)ATTN_PANEL_;
+  float *to = m->packed + matrix * m->one + panel * m->k * ATTN_PANEL_;
+  (void)worker;
+  if (cols < ATTN_PANEL_) memset(to, 0, (size_t)(m->k * ATTN_PANEL_) * sizeof(float));
+  if (m->transposed) {
+    const void *rows[ATTN_PANEL_];
+    for (int i = 0; i < cols; i++) rows[i] = attn_at_(&m->w, b, h, c + i);
+    a->table->pack(to, rows, cols, m->k, (int)m->w.dtype, 1.0f, FLT_MIN);
+    return;
+  }
+  const int64_t at_once = cols == ATTN_PANEL_ ? m->k : 1;
+  for (int64_t i = 0; i < m->k; i += at_once)
+    a->table->widen(to + i * ATTN_PANEL_, attn_at_(&m->w, b, h, i) + attn_bytes_(m->w.dtype, c),
+                    m->w.stride_len, NULL, at_once, cols, m->w.dtype, NULL);
+}
+
+/* Lays out the panels, in memory of attn_matrix_bytes_. */
+ATTN_FUNC_ void attn_matrix_lay_(attn_matrix_ *m, const attn_table_ *table, void *memory,
+                                 const attn_ctx *ctx, int workers) {
+  attn_lay_ a = {table, m};
+  const int64_t count = m->w.batch * m->w.heads * m->panels;
+  m->packed = (float *)memory;
+  if (count) attn_for_(ctx, attn_pieces_(workers, count), count, attn_lay_item_, &a);
+}
+
+/* y[r][c - c0] = (start ? 0 : y) + sum_k x[r][k] w[k0 + k][c] for c0 <= c < c1, k < depth, of the
+ * matrix of a batch entry and head; c0 is a multiple of 64. */
+ATTN_FUNC_ void attn_matrix_times_(const attn_table_ *f, const attn_matrix_ *m, int64_t b,
+                                   int64_t h, float *y, int64_t y_stride, int64_t rows,
+                                   const float *x, int64_t x_stride, int64_t k0, int64_t depth,
+                                   int64_t c0, int64_t c1, int start) {
+  const int64_t wb = m->w.batch > 1 ? b : 0, wh = m->w.heads > 1 ? h : 0;
+  for (int64_t k = 0; k < depth; k += ATTN_DEEP_) {
+    const int64_t n = depth - k < ATTN_DEEP_ ? depth - k : (int64_t)ATTN_DEEP_;
+    for (int64_t c = c0, cols; c < c1; c += cols) {
+      const float *w;
+      int64_t stride = ATTN_PANEL_;
+      cols = c1 - c < ATTN_PANEL_ ? c1 - c : (int64_t)ATTN_PANEL_;
+      if (c < m->direct) {
+        if (m->direct - c < cols) cols = m->direct - c;
+        w = (const float *)(const void *)attn_at_(&m->w, wb, wh, k0 + k) + c;
+        stride = m->w.stride_len;
+      } else {
+        w = m->packed + (wb * m->w.heads + wh) * m->one +
+            ((c - m->direct) / ATTN_PANEL_ * m->k + k0 + k) * ATTN_PANEL_;
+      }
+      f->gemm(y + (c - c0), y_stride, rows, x + k, x_stride, 1, w, stride, n, cols,
+              start && k == 0);
+    }
+  }
+}
+/* <<< attn/engine/product.h */
+/* >>> attn/mechanisms/gemm.h */
+/* mechanisms/gemm.h owns dense products of rows: 96 rows of X by 256 columns are an item. */
+
+enum { ATTN_GEMM_ROWS_ = 96, ATTN_GEMM_COLS_ = 256 };
 
 typedef struct attn_gemm_ {
   const attn_table_ *table;
-  attn_tensor y, x, w, bias;
+  attn_tensor y, x, bias;
+  attn_matrix_ w;
   float scale;
-  int act, transposed;
-  int finish;          /* something follows the product */
-  int64_t k, n;        /* W is k x n */
-  int64_t direct;      /* columns whose W is read in place */
-  int64_t panels, one; /* of the others; floats of a matrix of them */
-  float *packed;       /* [w.batch][w.heads][panels][k][64] */
-  int64_t row_runs, col_runs;
+  int act;
+  int finish; /* something follows the product */
+  int64_t row_runs, col_runs, items;
   char *own; /* of the workers: rows of x and of y as f32 */
   int64_t own_bytes, own_y;
 } attn_gemm_;
@@ -11672,31 +13918,32 @@ ATTN_FUNC_ int attn_gemm_fits_(const attn_tensor *t, const attn_tensor *y) {
   return (t->batch == 1 || t->batch == y->batch) && (t->heads == 1 || t->heads == y->heads);
 }
 
-/* Every rule; everything but memory is set. */
+/* Every rule; everything but memory is set. apart = 0: the tensors have no memory yet that could be
+ * shared. */
 ATTN_FUNC_ int attn_gemm_plan_(attn_error_ *e, attn_gemm_ *a, attn_tensor y, attn_tensor x,
                                attn_tensor w, const attn_gemm_params *params, const attn_ctx *ctx,
-                               int *workers) {
+                               int *workers, int apart) {
   static const attn_words_ wy = ATTN_WORDS_("y"), wx = ATTN_WORDS_("x"), ww = ATTN_WORDS_("w"),
                            wb = ATTN_WORDS_("params.bias");
   attn_span_ sy, sx, sw, sb = {0, 0}, ss;
   memset(a, 0, sizeof *a);
   if (!attn_check_ctx_(e, ctx, &a->table, workers)) return 0;
-  a->y = y, a->x = x, a->w = w, a->scale = 1.0f;
+  a->y = y, a->x = x, a->scale = 1.0f;
   if (!attn_check_tensor_(e, &a->y, &wy, &sy) || !attn_check_tensor_(e, &a->x, &wx, &sx) ||
-      !attn_check_tensor_(e, &a->w, &ww, &sw))
+      !attn_check_tensor_(e, &w, &ww, &sw))
     return 0;
-  a->transposed = params && params->w_transposed;
-  a->k = a->transposed ? w.dim : w.len, a->n = a->transposed ? w.len : w.dim;
+  const int turned = params && params->w_transposed;
+  a->w = attn_matrix_of_(w, turned, y.len);
   if (x.len != y.len) return attn_reject_(e, ATTN_E_SHAPE, "x.len must equal y.len");
-  if (a->k != x.dim)
-    return attn_reject_(e, ATTN_E_SHAPE,
-                        a->transposed ? "w.dim must equal x.dim for params.w_transposed"
-                                      : "w.len must equal x.dim");
-  if (a->n != y.dim)
-    return attn_reject_(e, ATTN_E_SHAPE,
-                        a->transposed ? "w.len must equal y.dim for params.w_transposed"
-                                      : "w.dim must equal y.dim");
-  if (!attn_gemm_fits_(&a->x, &y) || !attn_gemm_fits_(&a->w, &y))
+  if (a->w.k != x.dim)
+    return attn_reject_(
+        e, ATTN_E_SHAPE,
+        turned ? "w.dim must equal x.dim for params.w_transposed" : "w.len must equal x.dim");
+  if (a->w.n != y.dim)
+    return attn_reject_(
+        e, ATTN_E_SHAPE,
+        turned ? "w.len must equal y.dim for params.w_transposed" : "w.dim must equal y.dim");
+  if (!attn_gemm_fits_(&a->x, &y) || !attn_gemm_fits_(&w, &y))
     return attn_reject_(e, ATTN_E_SHAPE,
                         attn_gemm_fits_(&a->x, &y) ? "w.batch and w.heads must be 1 or those of y"
                                                    : "x.batch and x.heads must be 1 or those of y");
@@ -11715,53 +13962,26 @@ ATTN_FUNC_ int attn_gemm_plan_(attn_error_ *e, attn_gemm_ *a, attn_tensor y, att
     }
   }
   if (!attn_check_rows_(e, &a->y, &wy) || !attn_check_workspace_(e, ctx, &ss)) return 0;
-  if (attn_overlap_(sy, sx) || attn_overlap_(sy, sw) || attn_overlap_(sy, sb))
+  if (apart && (attn_overlap_(sy, sx) || attn_overlap_(sy, sw) || attn_overlap_(sy, sb)))
     return attn_reject_(e, ATTN_E_OVERLAP, wy.overlap);
   if (attn_overlap_(ss, sx) || attn_overlap_(ss, sw) || attn_overlap_(ss, sb) ||
       attn_overlap_(ss, sy))
     return attn_reject_(e, ATTN_E_OVERLAP, "ctx.workspace shares memory with an argument");
   a->finish = a->act || a->bias.data || a->scale != 1.0f;
-  if (w.dtype == ATTN_F32 && !a->transposed && y.len < ATTN_GEMM_IN_PLACE_)
-    a->direct = a->n / 16 * 16;
-  a->panels = (a->n - a->direct + ATTN_GEMM_PANEL_ - 1) / ATTN_GEMM_PANEL_;
-  a->one = attn_mul_(a->panels, attn_mul_(a->k, ATTN_GEMM_PANEL_));
   a->row_runs = y.len / ATTN_GEMM_ROWS_ + (y.len % ATTN_GEMM_ROWS_ != 0);
-  a->col_runs = (a->n + ATTN_GEMM_COLS_ - 1) / ATTN_GEMM_COLS_;
-  a->own_y = x.dtype != ATTN_F32 ? attn_piece_(ATTN_GEMM_ROWS_ * ATTN_GEMM_DEEP_, 4) : 0;
+  a->col_runs = (y.dim + ATTN_GEMM_COLS_ - 1) / ATTN_GEMM_COLS_;
+  a->own_y =
+      x.dtype != ATTN_F32 ? attn_piece_((int64_t)ATTN_GEMM_ROWS_ * (int64_t)ATTN_DEEP_, 4) : 0;
   a->own_bytes = a->own_y + (y.dtype != ATTN_F32 ? ATTN_GEMM_ROWS_ * ATTN_GEMM_COLS_ * 4 : 0);
-  *workers = attn_pieces_(
-      *workers, attn_mul_(attn_mul_(y.batch, y.heads), attn_mul_(a->row_runs, a->col_runs)));
+  a->items = attn_mul_(attn_mul_(y.batch, y.heads), attn_mul_(a->row_runs, a->col_runs));
+  *workers = attn_pieces_(*workers, a->items);
   return 1;
 }
 
 ATTN_FUNC_ int64_t attn_gemm_bytes_(const attn_gemm_ *a, int workers) {
-  if (a->y.batch == 0 || a->y.heads == 0 || a->y.len == 0) return 0;
-  const int64_t packed = attn_piece_(attn_mul_(attn_mul_(a->w.batch, a->w.heads), a->one), 4);
-  const int64_t bytes = attn_add_(packed, attn_mul_(a->own_bytes, workers));
+  if (a->items == 0) return 0;
+  const int64_t bytes = attn_add_(attn_matrix_bytes_(&a->w), attn_mul_(a->own_bytes, workers));
   return bytes ? attn_workspace_bytes_(bytes, 1) : 0;
-}
-
-/* A panel of one matrix: 64 columns or what is left, the rest 0. */
-ATTN_FUNC_ void attn_gemm_pack_(void *job, int worker, int64_t index) {
-  const attn_gemm_ *a = (const attn_gemm_ *)job;
-  const int64_t matrix = index / a->panels, panel = index % a->panels;
-  const int64_t b = matrix / a->w.heads, h = matrix % a->w.heads;
-  const int64_t c = a->direct + panel * ATTN_GEMM_PANEL_;
-  const int cols = a->n - c < ATTN_GEMM_PANEL_ ? (int)(a->n - c) : (int)ATTN_GEMM_PANEL_;
-  float *to = a->packed + matrix * a->one + panel * a->k * ATTN_GEMM_PANEL_;
-  (void)worker;
-  if (cols < ATTN_GEMM_PANEL_) memset(to, 0, (size_t)(a->k * ATTN_GEMM_PANEL_) * sizeof(float));
-  if (a->transposed) {
-    const void *rows[ATTN_GEMM_PANEL_];
-    for (int i = 0; i < cols; i++) rows[i] = attn_at_(&a->w, b, h, c + i);
-    a->table->pack(to, rows, cols, a->k, (int)a->w.dtype, 1.0f, FLT_MIN);
-    return;
-  }
-  const int64_t at_once = cols == ATTN_GEMM_PANEL_ ? a->k : 1;
-  for (int64_t i = 0; i < a->k; i += at_once)
-    a->table->widen(to + i * ATTN_GEMM_PANEL_,
-                    attn_at_(&a->w, b, h, i) + attn_bytes_(a->w.dtype, c), a->w.stride_len, NULL,
-                    at_once, cols, a->w.dtype, NULL);
 }
 
 /* 96 rows by 256 columns of one product. */
@@ -11771,11 +13991,9 @@ ATTN_FUNC_ void attn_gemm_item_(void *job, int worker, int64_t index) {
   const int64_t unit = index / (a->row_runs * a->col_runs),
                 at = index % (a->row_runs * a->col_runs);
   const int64_t b = unit / a->y.heads, h = unit % a->y.heads;
-  const int64_t wb = a->w.batch > 1 ? b : 0, wh = a->w.heads > 1 ? h : 0;
   const int64_t r0 = at / a->col_runs * ATTN_GEMM_ROWS_, c0 = at % a->col_runs * ATTN_GEMM_COLS_;
   const int64_t rows = a->y.len - r0 < ATTN_GEMM_ROWS_ ? a->y.len - r0 : (int64_t)ATTN_GEMM_ROWS_;
-  const int64_t c1 = a->n - c0 < ATTN_GEMM_COLS_ ? a->n : c0 + ATTN_GEMM_COLS_;
-  const float *packed = a->packed + (wb * a->w.heads + wh) * a->one;
+  const int64_t c1 = a->y.dim - c0 < ATTN_GEMM_COLS_ ? a->y.dim : c0 + ATTN_GEMM_COLS_;
   char *own = a->own + worker * a->own_bytes;
   const char *in = attn_at_(&a->x, a->x.batch > 1 ? b : 0, a->x.heads > 1 ? h : 0, r0);
   float *y = (float *)(void *)attn_at_(&a->y, b, h, r0);
@@ -11784,8 +14002,8 @@ ATTN_FUNC_ void attn_gemm_item_(void *job, int worker, int64_t index) {
     y += c0;
   else
     y = (float *)(void *)(own + a->own_y), stride = ATTN_GEMM_COLS_;
-  for (int64_t k = 0; k < a->k; k += ATTN_GEMM_DEEP_) {
-    const int64_t n = a->k - k < ATTN_GEMM_DEEP_ ? a->k - k : (int64_t)ATTN_GEMM_DEEP_;
+  for (int64_t k = 0; k < a->x.dim; k += ATTN_DEEP_) {
+    const int64_t n = a->x.dim - k < ATTN_DEEP_ ? a->x.dim - k : (int64_t)ATTN_DEEP_;
     const float *x = (const float *)(const void *)in + k;
     int64_t x_stride = a->x.stride_len;
     if (a->x.dtype != ATTN_F32) {
@@ -11794,19 +14012,7 @@ ATTN_FUNC_ void attn_gemm_item_(void *job, int worker, int64_t index) {
                NULL);
       x = wide, x_stride = n;
     }
-    for (int64_t c = c0, cols; c < c1; c += cols) {
-      cols = c1 - c < ATTN_GEMM_PANEL_ ? c1 - c : (int64_t)ATTN_GEMM_PANEL_;
-      if (c < a->direct) {
-        if (a->direct - c < cols) cols = a->direct - c;
-        f->gemm(y + (c - c0), stride, rows, x, x_stride,
-                (const float *)(const void *)attn_at_(&a->w, wb, wh, k) + c, a->w.stride_len, n,
-                cols, k == 0);
-        continue;
-      }
-      const int64_t panel = (c - a->direct) / ATTN_GEMM_PANEL_;
-      f->gemm(y + (c - c0), stride, rows, x, x_stride,
-              packed + (panel * a->k + k) * ATTN_GEMM_PANEL_, ATTN_GEMM_PANEL_, n, cols, k == 0);
-    }
+    attn_matrix_times_(f, &a->w, b, h, y, stride, rows, x, x_stride, k, n, c0, c1, k == 0);
   }
   float bias[ATTN_GEMM_COLS_];
   if (a->bias.data)
@@ -11826,40 +14032,307 @@ ATTN_FUNC_ void attn_gemm_item_(void *job, int worker, int64_t index) {
 ATTN_PUB_ attn_status attn_gemm(attn_tensor y, attn_tensor x, attn_tensor w,
                                 const attn_gemm_params *params, attn_ctx *ctx) {
   attn_error_ e = {ATTN_OK, NULL};
-  attn_workspace_ memory = {NULL, NULL};
+  attn_workspace_ memory = {(char *)(uintptr_t)ATTN_ALIGN_, NULL}; /* no bytes: none are read */
   attn_gemm_ a;
   int workers;
-  if (!attn_gemm_plan_(&e, &a, y, x, w, params, ctx, &workers)) return attn_end_(ctx, &e);
-  const int64_t items =
-      attn_mul_(attn_mul_(a.y.batch, a.y.heads), attn_mul_(a.row_runs, a.col_runs));
+  if (!attn_gemm_plan_(&e, &a, y, x, w, params, ctx, &workers, 1)) return attn_end_(ctx, &e);
   const int64_t bytes = attn_gemm_bytes_(&a, workers);
-  if (items) {
+  if (a.items) {
     if (bytes && !attn_workspace_get_(&e, &memory, ctx, bytes)) return attn_end_(ctx, &e);
-    const int64_t pack = a.w.batch * a.w.heads * a.panels;
-    a.packed = (float *)(void *)memory.base;
-    a.own = memory.base + attn_piece_(a.w.batch * a.w.heads * a.one, 4);
-    if (pack) attn_for_(ctx, attn_pieces_(workers, pack), pack, attn_gemm_pack_, &a);
-    attn_for_(ctx, workers, items, attn_gemm_item_, &a);
+    a.own = memory.base + attn_matrix_bytes_(&a.w);
+    attn_matrix_lay_(&a.w, a.table, memory.base, ctx, workers);
+    attn_for_(ctx, workers, a.items, attn_gemm_item_, &a);
     attn_workspace_drop_(&memory);
   }
   attn_report_(ctx, a.table, workers,
-               a.direct ? "dense product, w in place" : "dense product, panels",
-               a.direct ? "few rows of x, f32 w" : "many rows of x, or w not f32, or transposed");
+               a.w.direct ? "dense product, w in place" : "dense product, panels",
+               a.w.direct ? "few rows of x, f32 w" : "many rows of x, or w not f32, or transposed");
   return attn_end_(ctx, &e);
+}
+
+/* Bytes of workspace; -1 = rejected. */
+ATTN_FUNC_ int64_t attn_gemm_need_(attn_error_ *e, attn_tensor y, attn_tensor x, attn_tensor w,
+                                   const attn_gemm_params *params, const attn_ctx *ctx, int apart) {
+  const attn_ctx plain = attn_before_workspace_(ctx);
+  attn_gemm_ a;
+  int workers;
+  if (!attn_gemm_plan_(e, &a, y, x, w, params, &plain, &workers, apart)) return -1;
+  /* parallel_for may be set later */
+  return attn_gemm_bytes_(&a, attn_pieces_(plain.workers > 1 ? plain.workers : 1, a.items));
 }
 
 ATTN_PUB_ size_t attn_gemm_workspace(attn_tensor y, attn_tensor x, attn_tensor w,
                                      const attn_gemm_params *params, const attn_ctx *ctx) {
-  const attn_ctx plain = attn_before_workspace_(ctx);
   attn_error_ e = {ATTN_OK, NULL};
-  attn_gemm_ a;
-  int workers;
-  if (!attn_gemm_plan_(&e, &a, y, x, w, params, &plain, &workers)) return 0;
-  const int64_t bytes = attn_gemm_bytes_(&a, workers);
-  return bytes == INT64_MAX ? 0 : (size_t)bytes;
+  const int64_t bytes = attn_gemm_need_(&e, y, x, w, params, ctx, 1);
+  return bytes < 0 || bytes == INT64_MAX ? 0 : (size_t)bytes;
 }
-#undef ATTN_GEMM_IN_PLACE_
 /* <<< attn/mechanisms/gemm.h */
+/* >>> attn/mechanisms/features.h */
+/* mechanisms/features.h owns feature maps as calls: the random matrices they need, and the features
+ * of whole tensors. */
+
+/* ---- random directions ----------------------------------------------------------------------*/
+
+typedef struct attn_random_job_ {
+  attn_tensor w;
+  attn_random_params p;
+  int64_t blocks, rows; /* of a head; of a block */
+  char *own;            /* of the workers: a block of rows in double */
+  int64_t each;
+  int failed;
+} attn_random_job_;
+
+/* Numbers from a row of one head on: which = 0 directions, 1 lengths. */
+ATTN_FUNC_ void attn_random_row_(double *row, const attn_random_job_ *j, int64_t head, int which,
+                                 int64_t at) {
+  const uint64_t stream = ATTN_STREAM(j->p.draw, head, which);
+  for (int64_t c = 0; c < j->w.dim; c++)
+    row[c] = attn_random_normal(j->p.seed, stream, (uint64_t)at * (uint64_t)j->w.dim + (uint64_t)c);
+}
+
+/* A block of rows of one head: dk of them are orthogonal to one another. */
+ATTN_FUNC_ void attn_random_item_(void *job, int worker, int64_t index) {
+  attn_random_job_ *j = (attn_random_job_ *)job;
+  const int64_t head = index / j->blocks, from = index % j->blocks * j->rows, dim = j->w.dim;
+  const int64_t n = j->w.len - from < j->rows ? j->w.len - from : j->rows;
+  double *rows = (double *)(void *)(j->own + worker * j->each), *lengths = rows + j->rows * dim;
+  for (int64_t r = 0; r < n; r++) {
+    float *to = (float *)(void *)attn_at_(&j->w, 0, head, from + r);
+    double *row = j->p.gaussian ? rows : rows + r * dim, by = 1.0;
+    attn_random_row_(row, j, head, 0, from + r);
+    if (!j->p.gaussian) {
+      if (!attn_orthogonal_row_(rows, r, dim)) {
+        ATTN_ATOMIC_STORE_(&j->failed, 1);
+        return;
+      }
+      by = (double)dim;
+      if (!j->p.unit_scale) {
+        attn_random_row_(lengths, j, head, 1, from + r);
+        by = attn_dot_f64_(lengths, lengths, dim);
+      }
+      by = ATTN_F64_(sqrt(by));
+    }
+    for (int64_t c = 0; c < dim; c++) to[c] = (float)ATTN_F64_(by * row[c]);
+  }
+}
+
+/* The call, or with bytes the workspace query. */
+ATTN_FUNC_ attn_status attn_random_call_(attn_tensor w, const attn_random_params *params,
+                                         attn_ctx *ctx, size_t *bytes) {
+  static const attn_words_ words = ATTN_WORDS_("w");
+  attn_error_ e = {ATTN_OK, NULL};
+  attn_workspace_ memory = {NULL, NULL};
+  attn_random_job_ j;
+  const attn_table_ *table;
+  attn_span_ span, work;
+  int workers;
+  memset(&j, 0, sizeof j);
+  if (params) j.p = *params;
+  j.w = w;
+  if (!attn_check_ctx_(&e, ctx, &table, &workers)) return attn_end_(ctx, &e);
+  if (!attn_check_tensor_(&e, &j.w, &words, &span)) return attn_end_(ctx, &e);
+  if (w.dtype != ATTN_F32)
+    attn_reject_(&e, ATTN_E_DTYPE, "w.dtype must be ATTN_F32");
+  else if (w.batch != 1 || w.len < 1)
+    attn_reject_(&e, ATTN_E_SHAPE, "w must be [1, H, m, dk] with m of 1 or more");
+  else if (w.heads > (int64_t)1 << 24)
+    attn_reject_(&e, ATTN_E_RANGE, "w.heads must be at most 2^24");
+  else if (j.p.draw < 0 || j.p.draw > (int64_t)0xffffffff)
+    attn_reject_(&e, ATTN_E_RANGE, "params.draw must lie in 0 .. 2^32 - 1");
+  if (e.status != ATTN_OK || !attn_check_rows_(&e, &j.w, &words) ||
+      !attn_check_workspace_(&e, ctx, &work))
+    return attn_end_(ctx, &e);
+  if (attn_overlap_(span, work)) {
+    attn_reject_(&e, ATTN_E_OVERLAP, "ctx.workspace shares memory with w");
+    return attn_end_(ctx, &e);
+  }
+  if (bytes && ctx->workers > 1) workers = ctx->workers;
+  j.rows = j.p.gaussian ? 64 : w.dim < w.len ? w.dim : w.len;
+  j.blocks = (w.len - 1) / j.rows + 1;
+  const int64_t items = attn_mul_(w.heads, j.blocks);
+  workers = attn_pieces_(workers, items);
+  /* normals need one row, orthogonal ones those of the block and one more */
+  const int64_t held = j.p.gaussian ? 1 : j.rows + 1;
+  j.each = attn_piece_(attn_mul_(held, w.dim), sizeof(double));
+  const int64_t need = items ? attn_workspace_bytes_(j.each, workers) : 0;
+  if (bytes) {
+    *bytes = need == INT64_MAX ? 0 : (size_t)need;
+    return ATTN_OK;
+  }
+  if (items) {
+    if (!attn_workspace_get_(&e, &memory, ctx, need)) return attn_end_(ctx, &e);
+    j.own = memory.base;
+    attn_for_(ctx, workers, items, attn_random_item_, &j);
+    attn_workspace_drop_(&memory);
+  }
+  if (j.failed)
+    attn_reject_(&e, ATTN_E_NUMERIC, "rows of w are not independent: use another params.seed");
+  else
+    attn_report_(ctx, table, workers, j.p.gaussian ? "normal rows" : "orthogonal rows", "as asked");
+  return attn_end_(ctx, &e);
+}
+
+ATTN_PUB_ attn_status attn_random_features(attn_tensor w, const attn_random_params *params,
+                                           attn_ctx *ctx) {
+  return attn_random_call_(w, params, ctx, NULL);
+}
+
+ATTN_PUB_ size_t attn_random_features_workspace(attn_tensor w, const attn_random_params *params,
+                                                const attn_ctx *ctx) {
+  attn_ctx plain = attn_before_workspace_(ctx);
+  size_t bytes = 0;
+  attn_random_call_(w, params, &plain, &bytes);
+  return bytes;
+}
+#undef ATTN_F64_
+
+/* ---- feature maps ---------------------------------------------------------------------------*/
+
+ATTN_PUB_ int64_t attn_feature_count(const attn_feature_map *map, int64_t dk) {
+  attn_error_ e = {ATTN_OK, NULL};
+  attn_map_ a;
+  if (!map || dk < 1) return 0;
+  return attn_map_check_(&e, &a, map, dk, map->w.heads, 0, 0) ? a.m : 0;
+}
+
+typedef struct attn_features_job_ {
+  attn_map_ map;
+  attn_tensor y, x;
+  int is_key;
+  int64_t tiles; /* of a (batch, head) */
+  float *c;      /* stabilisers of tiles, then of each (batch, head) in its first */
+  char *own;
+  int64_t each, at_x, at_y; /* of a worker: the map's part, rows of x, rows of y */
+} attn_features_job_;
+
+/* The rows of a tile as f32, one after the other. */
+ATTN_FUNC_ const float *attn_features_rows_(const attn_features_job_ *j, char *own, int64_t index,
+                                            int64_t *n) {
+  const attn_tensor *x = &j->x;
+  const int64_t unit = index / j->tiles, i = index % j->tiles * ATTN_TILE_;
+  const char *from = attn_at_(x, unit / x->heads, unit % x->heads, i);
+  *n = x->len - i < ATTN_TILE_ ? x->len - i : ATTN_TILE_;
+  if (x->dtype == ATTN_F32 && (x->stride_len == x->dim || *n == 1))
+    return (const float *)(const void *)from;
+  float *to = (float *)(void *)(own + j->at_x);
+  j->map.table->widen(to, from, x->stride_len, NULL, *n, x->dim, x->dtype, NULL);
+  return to;
+}
+
+ATTN_FUNC_ void attn_features_top_(void *job, int worker, int64_t index) {
+  const attn_features_job_ *j = (const attn_features_job_ *)job;
+  char *own = j->own + worker * j->each;
+  int64_t n;
+  const float *x = attn_features_rows_(j, own, index, &n);
+  j->c[index] = attn_map_top_(&j->map, own, x, n, index / j->tiles % j->x.heads);
+}
+
+ATTN_FUNC_ void attn_features_item_(void *job, int worker, int64_t index) {
+  const attn_features_job_ *j = (const attn_features_job_ *)job;
+  const int64_t unit = index / j->tiles, h = unit % j->x.heads, i = index % j->tiles * ATTN_TILE_;
+  char *own = j->own + worker * j->each;
+  float *y = (float *)(void *)(own + j->at_y);
+  int64_t n;
+  const float *x = attn_features_rows_(j, own, index, &n);
+  if (j->is_key)
+    attn_map_keys_(&j->map, own, y, x, n, h, j->c ? j->c[unit * j->tiles] : -INFINITY);
+  else
+    attn_map_queries_(&j->map, own, y, x, n, h);
+  for (int64_t r = 0; r < n; r++)
+    j->map.table->blend(attn_at_(&j->y, unit / j->x.heads, h, i + r), y + r * j->map.m, NULL,
+                        j->y.dtype, ATTN_F32, ATTN_F32, j->map.m, 1.0f, 0.0f);
+}
+
+ATTN_FUNC_ int attn_features_check_(attn_error_ *e, attn_features_job_ *j,
+                                    const attn_feature_map *map, const attn_ctx *ctx,
+                                    int *workers) {
+  static const attn_words_ wy = ATTN_WORDS_("y"), wx = ATTN_WORDS_("x");
+  attn_span_ sy, sx, work;
+  const attn_table_ *table;
+  if (!attn_check_ctx_(e, ctx, &table, workers) || !attn_check_tensor_(e, &j->y, &wy, &sy) ||
+      !attn_check_tensor_(e, &j->x, &wx, &sx))
+    return 0;
+  j->map.table = table;
+  if (!attn_map_check_(e, &j->map, map, j->x.dim, j->x.heads, 0, 0)) return 0;
+  if (j->y.batch != j->x.batch || j->y.heads != j->x.heads || j->y.len != j->x.len)
+    return attn_reject_(e, ATTN_E_SHAPE, "y must have the batch, heads and len of x");
+  if (j->y.dim != j->map.m)
+    return attn_reject_(e, ATTN_E_SHAPE, "y.dim must be attn_feature_count(map, x.dim)");
+  if (!attn_check_rows_(e, &j->y, &wy) || !attn_check_workspace_(e, ctx, &work)) return 0;
+  if (attn_overlap_(sy, sx) || attn_overlap_(sy, j->map.w_span) ||
+      attn_overlap_(sy, j->map.sigmas_span))
+    return attn_reject_(e, ATTN_E_OVERLAP, wy.overlap);
+  if (attn_overlap_(work, sy) || attn_overlap_(work, sx) || attn_overlap_(work, j->map.w_span) ||
+      attn_overlap_(work, j->map.sigmas_span))
+    return attn_reject_(e, ATTN_E_OVERLAP, "ctx.workspace shares memory with an argument");
+  return 1;
+}
+
+/* The call, or with bytes the workspace query. */
+ATTN_FUNC_ attn_status attn_features_call_(attn_features_job_ *j, const attn_feature_map *map,
+                                           attn_ctx *ctx, size_t *bytes) {
+  attn_error_ e = {ATTN_OK, NULL};
+  attn_workspace_ memory = {NULL, NULL};
+  int workers;
+  if (!attn_features_check_(&e, j, map, ctx, &workers)) return attn_end_(ctx, &e);
+  if (bytes && ctx->workers > 1) workers = ctx->workers;
+  j->tiles = j->x.len / ATTN_TILE_ + (j->x.len % ATTN_TILE_ != 0);
+  const int64_t units = attn_mul_(j->x.batch, j->x.heads), items = attn_mul_(units, j->tiles);
+  const int stabilised = j->is_key && j->map.running;
+  workers = attn_pieces_(workers, items);
+  j->at_x = attn_map_own_(&j->map);
+  j->at_y = attn_add_(j->at_x, attn_piece_(attn_mul_(ATTN_TILE_, j->x.dim), sizeof(float)));
+  j->each = attn_add_(j->at_y, attn_piece_(attn_mul_(ATTN_TILE_, j->map.m), sizeof(float)));
+  const int64_t shared = attn_map_shared_(&j->map);
+  const int64_t tops = stabilised ? attn_piece_(items, sizeof(float)) : 0;
+  const int64_t fixed = attn_add_(shared, tops);
+  const int64_t need =
+      items ? attn_workspace_bytes_(attn_add_(fixed, attn_mul_(j->each, workers)), 1) : 0;
+  if (bytes) {
+    *bytes = need == INT64_MAX ? 0 : (size_t)need;
+    return ATTN_OK;
+  }
+  if (items) {
+    if (!attn_workspace_get_(&e, &memory, ctx, need)) return attn_end_(ctx, &e);
+    attn_map_prepare_(&j->map, memory.base);
+    j->map.key_eps += j->map.late_eps; /* c is known before the first feature is made */
+    j->own = memory.base + fixed;
+    if (stabilised) {
+      j->c = (float *)(void *)(memory.base + shared);
+      attn_for_(ctx, workers, items, attn_features_top_, j);
+      for (int64_t u = 0; u < units; u++)
+        for (int64_t t = 1; t < j->tiles; t++)
+          if (j->c[u * j->tiles + t] > j->c[u * j->tiles])
+            j->c[u * j->tiles] = j->c[u * j->tiles + t];
+    }
+    attn_for_(ctx, workers, items, attn_features_item_, j);
+    attn_workspace_drop_(&memory);
+  }
+  attn_report_(ctx, j->map.table, workers, stabilised ? "feature map in two passes" : "feature map",
+               stabilised ? "all keys share a stabiliser" : "the only path");
+  return attn_end_(ctx, &e);
+}
+
+ATTN_PUB_ attn_status attn_features(attn_tensor y, attn_tensor x, const attn_feature_map *map,
+                                    int is_key, attn_ctx *ctx) {
+  attn_features_job_ j;
+  memset(&j, 0, sizeof j);
+  j.y = y, j.x = x, j.is_key = is_key;
+  return attn_features_call_(&j, map, ctx, NULL);
+}
+
+ATTN_PUB_ size_t attn_features_workspace(attn_tensor y, attn_tensor x, const attn_feature_map *map,
+                                         int is_key, const attn_ctx *ctx) {
+  attn_ctx plain = attn_before_workspace_(ctx);
+  attn_features_job_ j;
+  size_t bytes = 0;
+  memset(&j, 0, sizeof j);
+  j.y = y, j.x = x, j.is_key = is_key;
+  attn_features_call_(&j, map, &plain, &bytes);
+  return bytes;
+}
+/* <<< attn/mechanisms/features.h */
 /* >>> attn/mechanisms/scales.h */
 /* mechanisms/scales.h owns the scales of quantised rows as arguments: their view and checks. */
 
@@ -16704,7 +19177,7 @@ ATTN_FUNC_ attn_tensor attn_stage_part_(attn_stage_ *s, const attn_tensor *o) {
 /* Room for one step; it lasts until the next. */
 ATTN_FUNC_ char *attn_stage_spare_(attn_stage_ *s, int64_t bytes) {
   if (bytes > s->spare) s->spare = bytes;
-  return s->block ? s->block + s->tail : NULL;
+  return s->block ? s->block + s->tail : (char *)(uintptr_t)ATTN_ALIGN_;
 }
 
 ATTN_FUNC_ int attn_stage_done_(attn_stage_ *s, attn_status status) {
@@ -16721,6 +19194,37 @@ ATTN_FUNC_ int attn_stage_sdpa_(attn_stage_ *s, attn_tensor o, attn_tensor q, at
   }
   s->ctx.workspace = attn_stage_spare_(s, 0), s->ctx.workspace_size = (size_t)s->spare;
   return attn_stage_done_(s, attn_sdpa(o, q, k, v, params, &s->ctx));
+}
+
+/* The same with a range of keys for each row. */
+ATTN_FUNC_ int attn_stage_ranged_(attn_stage_ *s, attn_tensor o, attn_tensor q, attn_tensor k,
+                                  attn_tensor v, const attn_sdpa_params *params,
+                                  attn_range_fn_ range, const void *user) {
+  attn_softmax_ a;
+  int workers;
+  if (!s->run) return attn_stage_sdpa_(s, o, q, k, v, params);
+  s->ctx.workspace = attn_stage_spare_(s, 0), s->ctx.workspace_size = (size_t)s->spare;
+  memset(&a, 0, sizeof a);
+  a.o = o, a.q = q, a.k = k, a.v = v;
+  if (!attn_sdpa_plan_(s->e, &a, params, &s->ctx, &workers, 1)) return 0;
+  a.range = range, a.range_user = user;
+  if (!attn_nothing_(&a)) {
+    if (!attn_softmax_run_(s->e, &a, &s->ctx, workers)) return 0;
+    s->pairs += s->ctx.report.pairs;
+  }
+  return 1;
+}
+
+/* y = act(scale x w + bias): attn_gemm. */
+ATTN_FUNC_ int attn_stage_gemm_(attn_stage_ *s, attn_tensor y, attn_tensor x, attn_tensor w,
+                                const attn_gemm_params *params) {
+  if (!s->run) {
+    const int64_t bytes = attn_gemm_need_(s->e, y, x, w, params, &s->ctx, 0);
+    if (bytes >= 0) attn_stage_spare_(s, bytes);
+    return bytes >= 0;
+  }
+  s->ctx.workspace = attn_stage_spare_(s, 0), s->ctx.workspace_size = (size_t)s->spare;
+  return attn_stage_done_(s, attn_gemm(y, x, w, params, &s->ctx));
 }
 
 /* Encodings of positions, by themselves. */
@@ -16790,6 +19294,24 @@ ATTN_FUNC_ int attn_stage_for_(attn_stage_ *s, int64_t count, attn_item_fn_ item
   char *spare = attn_stage_spare_(s, attn_mul_(each, pieces));
   if (memory) *memory = spare;
   if (s->run && count > 0) attn_for_(&s->ctx, pieces, count, item, job);
+  return 1;
+}
+
+/* The same after laying out n matrices, which last as long as the step. */
+ATTN_FUNC_ int attn_stage_products_(attn_stage_ *s, attn_matrix_ *m, int n, int64_t count,
+                                    attn_item_fn_ item, void *job, int64_t each, char **memory) {
+  int64_t bytes = 0;
+  if (count == 0) return 1;
+  const int pieces = attn_pieces_(s->workers, count);
+  for (int i = 0; i < n; i++) bytes = attn_add_(bytes, attn_matrix_bytes_(&m[i]));
+  char *spare = attn_stage_spare_(s, attn_add_(bytes, attn_mul_(each, pieces)));
+  if (!s->run) return 1;
+  for (int i = 0; i < n; i++) {
+    attn_matrix_lay_(&m[i], s->table, spare, &s->ctx, s->workers);
+    spare += attn_matrix_bytes_(&m[i]);
+  }
+  *memory = spare;
+  attn_for_(&s->ctx, pieces, count, item, job);
   return 1;
 }
 
@@ -16934,73 +19456,2721 @@ ATTN_FUNC_ int attn_stage_own_(attn_stage_ *s, attn_tensor lse, attn_tensor q, a
   return attn_stage_for_(s, attn_mul_(q.batch, q.heads), attn_own_item_, &a, a.each, &a.memory);
 }
 /* <<< attn/engine/stage.h */
-/* >>> attn/engine/project.h */
-/* engine/project.h owns small dense products of rows, Y = X W: the projections inside layers. The
- * value primitive computes them, with rows of X in the place of weights and of W of values. */
+/* >>> attn/engine/linear.h */
+/* engine/linear.h owns the linear state: keys absorbed a chunk at a time, rows that read the state in
+ * the middle of a chunk or after the last key. Everything lies in rows, so that all products are those
+ * of the gemm tile. A chunk of n <= 64 keys with features C, values V, behind a state S, z:
+ *
+ *   rows P = phi(Q):  T = D . tril(P C^T),  num = diag(a) P S + T V,  den = diag(a) P z + T 1
+ *   afterwards        S = a_n S + (w . C)^T V,  z likewise
+ *
+ * D[i][j] is what is left of key j at row i, a[i] what is left of S; neither is ever a quotient. The
+ * delta rules put (I + L)^-1 R in the place of V. */
 
-/* sum[d][lane] = x[c][lane] times w[c][d] of one head, c over w.len; start = 0 adds to what sum holds.
- * wide: room for ATTN_BLOCK_ rows of a w that is not f32. */
-ATTN_FUNC_ void attn_tile_times_(const attn_table_ *f, float *sum, const float *x,
-                                 const attn_tensor *w, int64_t head, float *wide, int groups,
-                                 int start) {
-  for (int64_t c = 0; c < w->len; c += ATTN_BLOCK_) {
-    const int64_t m = w->len - c < ATTN_BLOCK_ ? w->len - c : ATTN_BLOCK_;
-    int64_t stride = w->stride_len;
-    const char *at = attn_at_(w, 0, head, c);
-    const float *row = (const float *)(const void *)at;
-    if (w->dtype != ATTN_F32) {
-      f->widen(wide, at, stride, NULL, m, w->dim, w->dtype, NULL);
-      row = wide, stride = w->dim;
+enum {
+  ATTN_LINEAR_CHUNK_ = 64,    /* keys, and rows, worked on at once */
+  ATTN_LINEAR_ROWS_ = 12,     /* rows that share the end of their triangle: two tiles of gemm */
+  ATTN_LINEAR_DEEP_ = 128,    /* terms of a sum before it goes on in memory */
+  ATTN_LINEAR_FLUSH_ = 256,   /* keys whose sum joins S at once */
+  ATTN_LINEAR_PIECES_ = 13,   /* of a worker's memory */
+  ATTN_LINEAR_SEGMENT_ = 4096 /* keys whose sum is made alone in the form without order */
+};
+
+typedef struct attn_linear_ {
+  const attn_table_ *table;
+  attn_map_ map;
+  attn_tensor o, q, k, v, rate;
+  const int32_t *kv_len, *q_len;
+  const float *rate_head;
+  float rate_const, eps, out_scale;
+  attn_linear_rule rule;
+  attn_linear_den den;
+  int causal, delta, decays; /* the rule is one of the two; it has a_t */
+  int64_t q_off, chunk;
+  int64_t m, dv, wide;  /* wide: dv in whole groups of 16 */
+  int64_t heads, group; /* of states; query heads that read one of them */
+  int64_t per_kv;       /* states that share a head of k and v */
+  int64_t slot, late;   /* floats of a state; where the sum of the values lies in it, 0 = nowhere */
+  char *shared;         /* of the map */
+  float *slots;         /* of all states */
+  float *marks, *parts; /* states on the way, sums of segments, where workers share a head */
+  int kept, shares;     /* slots are the caller's; workers share a head */
+  int64_t segments, slices, tiles;
+  int64_t need_slots, need_marks; /* bytes */
+  char *own;                      /* of the workers */
+  int64_t own_bytes, at[ATTN_LINEAR_PIECES_];
+} attn_linear_;
+
+/* The numbers behind S [m][wide] and z. */
+enum { ATTN_LINEAR_TOP_, ATTN_LINEAR_COUNT_KEYS_, ATTN_LINEAR_KEEP_, ATTN_LINEAR_TAIL_ = 16 };
+
+typedef struct attn_linear_slot_ {
+  float *s, *z;
+  float *tail; /* stabiliser c; weight of the keys; what is left of the state before the first */
+  float *sum;  /* of the values, null unless late */
+} attn_linear_slot_;
+
+ATTN_FUNC_ int64_t attn_group_up_(int64_t n) { return (n + 15) / 16 * 16; }
+
+ATTN_FUNC_ attn_linear_slot_ attn_linear_slot_at_(const attn_linear_ *a, float *p) {
+  attn_linear_slot_ s;
+  s.s = p, s.z = p + a->m * a->wide, s.tail = s.z + attn_group_up_(a->m);
+  s.sum = a->late ? p + a->late : NULL;
+  return s;
+}
+
+ATTN_FUNC_ void attn_linear_empty_(const attn_linear_ *a, float *p) {
+  memset(p, 0, (size_t)a->slot * sizeof(float));
+  attn_linear_slot_at_(a, p).tail[ATTN_LINEAR_TOP_] = -INFINITY;
+  attn_linear_slot_at_(a, p).tail[ATTN_LINEAR_KEEP_] = 1.0f;
+}
+
+/* Rows of tensors that are read or written next, asked for between products, or each of them would be
+ * waited for. */
+typedef struct attn_linear_ask_ {
+  const char *at[4];
+  int64_t step[4], bytes[4];
+  int streams;
+  int64_t rows, each; /* left of each stream; asked for at once */
+} attn_linear_ask_;
+
+/* What a worker has for itself. */
+typedef struct attn_linear_own_ {
+  char *map;
+  float *x;     /* rows of q or k, [64][dk] */
+  float *c, *p; /* features of keys and of rows, [64][m] */
+  float *ct;    /* those of keys turned, [m][64] */
+  float *t, *d; /* [64][64]: weights; what is left of a key at a row */
+  float *g;     /* [64][64]: C C^T, then -L */
+  float *v, *y; /* [64][wide]: values, results */
+  float *u;     /* [m][wide]: sums of keys that are not yet in S */
+  float *z;     /* [m]: the same of features */
+  float *slot;  /* a state */
+  attn_linear_ask_ *ask;
+} attn_linear_own_;
+
+/* Where the pieces of a worker's memory begin, in floats, in the order of attn_linear_own_; its bytes. */
+ATTN_FUNC_ int64_t attn_linear_lay_(attn_linear_ *a) {
+  const int64_t n = ATTN_LINEAR_CHUNK_, square = n * n, features = attn_mul_(n, a->m);
+  const int64_t floats[ATTN_LINEAR_PIECES_] = {attn_mul_(n, a->k.dim),
+                                               features,
+                                               features,
+                                               features,
+                                               square,
+                                               a->decays ? square : 0,
+                                               a->delta ? square : 0,
+                                               attn_mul_(n, a->wide),
+                                               attn_mul_(n, a->wide),
+                                               attn_mul_(a->m, a->wide),
+                                               a->m,
+                                               a->slot,
+                                               sizeof(attn_linear_ask_) / sizeof(float)};
+  int64_t at = attn_piece_(attn_map_own_(&a->map), 1);
+  for (int i = 0; i < ATTN_LINEAR_PIECES_; i++) {
+    a->at[i] = at / (int64_t)sizeof(float);
+    at = attn_add_(at, attn_piece_(floats[i], sizeof(float)));
+  }
+  return at;
+}
+
+ATTN_FUNC_ void attn_linear_cut_(const attn_linear_ *a, int worker, attn_linear_own_ *w) {
+  char *base = a->own + worker * a->own_bytes;
+  float *p = (float *)(void *)base;
+  const int64_t *at = a->at;
+  w->map = base;
+  w->x = p + at[0], w->c = p + at[1], w->p = p + at[2], w->ct = p + at[3], w->t = p + at[4];
+  w->d = p + at[5], w->g = p + at[6], w->v = p + at[7], w->y = p + at[8], w->u = p + at[9];
+  w->z = p + at[10], w->slot = p + at[11];
+  w->ask = (attn_linear_ask_ *)(void *)(p + at[12]);
+  w->ask->rows = 0;
+}
+
+static const int32_t attn_linear_index_[ATTN_LINEAR_CHUNK_] = {
+    0,  1,  2,  3,  4,  5,  6,  7,  8,  9,  10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21,
+    22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 32, 33, 34, 35, 36, 37, 38, 39, 40, 41, 42, 43,
+    44, 45, 46, 47, 48, 49, 50, 51, 52, 53, 54, 55, 56, 57, 58, 59, 60, 61, 62, 63};
+static const float attn_linear_ones_[ATTN_LINEAR_CHUNK_] = {
+    1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1,
+    1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
+
+/* Up to 64 rows from i on, over the next `calls` products. */
+ATTN_FUNC_ void attn_linear_ask_all_(attn_linear_ask_ *k, int64_t i, int64_t len, int64_t calls) {
+  k->rows = len - i < ATTN_LINEAR_CHUNK_ ? len - i : (int64_t)ATTN_LINEAR_CHUNK_;
+  k->each = ATTN_LINEAR_CHUNK_ / calls + 1;
+  k->streams = 0;
+}
+ATTN_FUNC_ void attn_linear_ask_for_(attn_linear_ask_ *k, const attn_tensor *t, int64_t b,
+                                     int64_t h, int64_t i) {
+  if (k->rows <= 0) return;
+  k->at[k->streams] = attn_at_(t, b, h, i);
+  k->step[k->streams] = attn_bytes_(t->dtype, t->stride_len);
+  k->bytes[k->streams++] = attn_bytes_(t->dtype, t->dim);
+}
+
+ATTN_FUNC_ void attn_linear_ask_some_(attn_linear_ask_ *k) {
+  const int64_t rows = k->rows < k->each ? k->rows : k->each;
+  k->rows -= rows;
+  for (int n = 0; n < k->streams; n++)
+    for (int64_t r = 0; r < rows; r++, k->at[n] += k->step[n])
+      for (int64_t c = 0; c < k->bytes[n]; c += 64) ATTN_PREFETCH_(k->at[n] + c);
+}
+
+/* y = (start ? 0 : y) + X w, in runs of k that stay in the first cache. */
+ATTN_FUNC_ void attn_linear_times_(const attn_table_ *f, attn_linear_ask_ *ask, float *y,
+                                   int64_t y_stride, int64_t rows, const float *x, int64_t x_stride,
+                                   int64_t x_step, const float *w, int64_t w_stride, int64_t n,
+                                   int64_t cols, int start) {
+  for (int64_t k = 0; k < n; k += ATTN_LINEAR_DEEP_)
+    for (int64_t r = 0; r < rows; r += ATTN_LINEAR_ROWS_) {
+      f->gemm(y + r * y_stride, y_stride,
+              rows - r < ATTN_LINEAR_ROWS_ ? rows - r : (int64_t)ATTN_LINEAR_ROWS_,
+              x + k * x_step + r * x_stride, x_stride, x_step, w + k * w_stride, w_stride,
+              n - k < ATTN_LINEAR_DEEP_ ? n - k : (int64_t)ATTN_LINEAR_DEEP_, cols,
+              start && k == 0);
+      if (ask->rows > 0) attn_linear_ask_some_(ask);
     }
-    f->value_block(sum, x + c * ATTN_TILE_, row, stride, m, w->dim, 0, groups, NULL,
-                   start && c == 0);
+}
+
+/* y = alpha y + x, n numbers */
+ATTN_FUNC_ void attn_linear_join_(const attn_table_ *f, float *y, const float *x, int64_t n,
+                                  float alpha) {
+  f->axpys(y, attn_linear_ones_, x, 0, attn_linear_index_, 1, n, ATTN_F32, alpha, 0);
+}
+
+/* n rows of a tensor as dense f32, where they are if they are so. */
+ATTN_FUNC_ const float *attn_linear_rows_(const attn_table_ *f, float *to, const attn_tensor *t,
+                                          int64_t b, int64_t h, int64_t i, int64_t n) {
+  const char *from = attn_at_(t, b, h, i);
+  if (t->dtype == ATTN_F32 && (t->stride_len == t->dim || n == 1))
+    return (const float *)(const void *)from;
+  f->widen(to, from, t->stride_len, NULL, n, t->dim, t->dtype, NULL);
+  return to;
+}
+
+ATTN_FUNC_ float attn_linear_exp_(const attn_table_ *f, float x) {
+  float y;
+  f->exp(&y, &x, 1);
+  return y;
+}
+
+/* A head's keys on their way into a state, and the chunk at hand. */
+typedef struct attn_linear_chain_ {
+  const attn_linear_ *a;
+  attn_linear_own_ w;
+  attn_linear_slot_ s;
+  int64_t b, head, kv;
+  int64_t col, cols; /* of the values */
+  int64_t pending;   /* keys whose sum is in w.u, not in S */
+  int64_t next;      /* the first key behind the chunk */
+  int n;             /* keys of the chunk */
+  int finite;        /* the values are */
+  int scaled;        /* left is not all 1 */
+  float keep, fade;  /* of S over the chunk, by rates and by the stabiliser */
+  const float *v;    /* the first of its values, without col */
+  int64_t v_stride;
+  float rate[ATTN_LINEAR_CHUNK_]; /* a_t or b_t */
+  float left[ATTN_LINEAR_CHUNK_]; /* what is left of S at a row */
+  float last[ATTN_LINEAR_CHUNK_]; /* what is left of a key at the end, with its gate */
+} attn_linear_chain_;
+
+ATTN_FUNC_ attn_linear_chain_ attn_linear_open_(const attn_linear_ *a, int worker, int64_t b,
+                                                int64_t head) {
+  attn_linear_chain_ c;
+  memset(&c, 0, offsetof(attn_linear_chain_, rate));
+  c.a = a, c.b = b, c.head = head, c.kv = head / a->per_kv;
+  c.cols = a->dv;
+  attn_linear_cut_(a, worker, &c.w);
+  if (a->wide > a->dv) memset(c.w.u, 0, (size_t)(a->m * a->wide) * sizeof(float));
+  return c;
+}
+
+/* S = keep S + what is pending. Columns beyond the slice keep their bits. */
+ATTN_FUNC_ void attn_linear_flush_(attn_linear_chain_ *c, float keep) {
+  const attn_linear_ *a = c->a;
+  const attn_table_ *f = a->table;
+  if (!c->pending) return;
+  if (c->cols == a->dv)
+    attn_linear_join_(f, c->s.s, c->w.u, a->m * a->wide, keep);
+  else
+    for (int64_t r = 0; r < a->m; r++)
+      attn_linear_join_(f, c->s.s + r * a->wide + c->col, c->w.u + r * a->wide + c->col, c->cols,
+                        keep);
+  attn_linear_join_(f, c->s.z, c->w.z, a->m, keep);
+  c->pending = 0;
+}
+
+/* The rates of the chunk. */
+ATTN_FUNC_ void attn_linear_rates_(attn_linear_chain_ *c, int64_t j0) {
+  const attn_linear_ *a = c->a;
+  if (a->rule == ATTN_LINEAR_SUM) return;
+  if (a->rate.data)
+    a->table->widen(
+        c->rate,
+        attn_at_(&a->rate, a->rate.batch > 1 ? c->b : 0, a->rate.heads > 1 ? c->kv : 0, j0),
+        a->rate.stride_len, NULL, c->n, 1, a->rate.dtype, NULL);
+  else
+    for (int j = 0; j < c->n; j++) c->rate[j] = a->rate_head ? a->rate_head[c->kv] : a->rate_const;
+}
+
+/* What the rates leave of S and of the keys; rows: also at each row. */
+ATTN_FUNC_ void attn_linear_decay_(attn_linear_chain_ *c, int rows) {
+  const int n = c->n, gated = c->a->rule == ATTN_LINEAR_GATED;
+  float at_end = 1.0f;
+  c->keep = 1.0f;
+  for (int j = n; j-- > 0;) {
+    c->last[j] = gated ? at_end * (1.0f - c->rate[j]) : at_end;
+    at_end *= c->rate[j];
+  }
+  for (int i = 0; i < n; i++) {
+    const float r = c->rate[i];
+    c->left[i] = c->keep = r * c->keep;
+    if (!rows) continue;
+    float *d = c->w.d + i * ATTN_LINEAR_CHUNK_;
+    for (int j = 0; j < i; j++) d[j] = r * d[j - ATTN_LINEAR_CHUNK_];
+    d[i] = gated ? 1.0f - r : 1.0f;
   }
 }
 
-typedef struct attn_project_ {
+/* The values of the chunk as f32 rows that are whole vectors. */
+ATTN_FUNC_ void attn_linear_values_(attn_linear_chain_ *c, int64_t j0) {
+  const attn_linear_ *a = c->a;
+  const attn_table_ *f = a->table;
+  const char *from = attn_at_(&a->v, c->b, c->kv, j0);
+  if (a->v.dtype == ATTN_F32 && a->wide == a->dv) {
+    c->v = (const float *)(const void *)from, c->v_stride = a->v.stride_len;
+  } else {
+    c->v = c->w.v, c->v_stride = a->wide;
+    if (a->wide == a->dv)
+      f->widen(c->w.v, from, a->v.stride_len, NULL, c->n, a->dv, a->v.dtype, NULL);
+    else
+      for (int j = 0; j < c->n; j++)
+        f->widen(c->w.v + j * a->wide, from + attn_bytes_(a->v.dtype, j * a->v.stride_len), 0, NULL,
+                 1, a->dv, a->v.dtype, NULL);
+  }
+}
+
+/* In place of the values, what the delta rules write: row i is b_i (v_i - c_i S_i / kappa_i), where
+ * S_i holds the rows before it too. Forward substitution: rows of earlier blocks by gemm, those of the
+ * same block one by one. */
+ATTN_FUNC_ void attn_linear_delta_(attn_linear_chain_ *c, int64_t j0) {
+  const attn_linear_ *a = c->a;
+  const attn_table_ *f = a->table;
+  const attn_linear_own_ *w = &c->w;
+  const int64_t e = ATTN_LINEAR_CHUNK_, wide = a->wide, n = c->n;
+  const int attends = a->rule == ATTN_LINEAR_DELTA_ATTN;
+  float *v = w->v + c->col, kappa[ATTN_LINEAR_CHUNK_], self;
+  attn_linear_times_(f, w->ask, w->y + c->col, wide, n, w->c, a->m, 1, c->s.s + c->col, wide, a->m,
+                     c->cols, 1);
+  if (attends) f->dots(kappa, c->s.z, w->c, a->m, attn_linear_index_, n, a->m, ATTN_F32, 0);
+  for (int64_t i0 = 0, rows; i0 < n; i0 += rows) {
+    rows = n - i0 < ATTN_LINEAR_ROWS_ ? n - i0 : (int64_t)ATTN_LINEAR_ROWS_;
+    float *g = w->g + i0 * e;
+    attn_linear_times_(f, w->ask, g, e, rows, w->c + i0 * a->m, a->m, 1, w->ct, e, a->m, i0 + rows,
+                       1);
+    for (int64_t i = i0; i < i0 + rows; i++) {
+      float b = c->rate[i], by = b;
+      float *row = w->g + i * e;
+      if (attends) {
+        f->dots(&self, attn_linear_ones_, row, 0, attn_linear_index_, 1, i, ATTN_F32, 0);
+        self += kappa[i] * c->fade;
+        by = fabsf(self) < FLT_MIN ? 0.0f : b / self; /* a key that no other is like reads 0 */
+      }
+      f->blend(v + i * wide, attn_at_(&a->v, c->b, c->kv, j0 + i) + attn_bytes_(a->v.dtype, c->col),
+               w->y + i * wide + c->col, ATTN_F32, a->v.dtype, ATTN_F32, c->cols, b,
+               -(by * c->fade));
+      for (int64_t j = 0; j < i; j++) row[j] *= -by;
+    }
+    if (i0)
+      attn_linear_times_(f, w->ask, v + i0 * wide, wide, rows, g, e, 1, v, wide, i0, c->cols, 0);
+    for (int64_t i = i0 + 1; i < i0 + rows; i++)
+      f->axpys(v + i * wide, w->g + i * e + i0, v + i0 * wide, wide, attn_linear_index_, i - i0,
+               c->cols, ATTN_F32, 1.0f, 0);
+  }
+  c->v = w->v, c->v_stride = wide;
+}
+
+/* Features, values and rates of keys j0 .. j0 + n - 1. each: the state is used in between, by rows of
+ * this chunk or of another walk over the same keys. */
+ATTN_FUNC_ void attn_linear_keys_(attn_linear_chain_ *c, int64_t j0, int n, int each, int rows) {
+  const attn_linear_ *a = c->a;
+  const attn_table_ *f = a->table;
+  const attn_linear_own_ *w = &c->w;
+  float *tail = c->s.tail;
+  const float *x = attn_linear_rows_(f, w->x, &a->k, c->b, c->kv, j0, n);
+  const float top = tail[ATTN_LINEAR_TOP_];
+  c->n = n, c->next = j0 + n;
+  tail[ATTN_LINEAR_TOP_] = attn_map_keys_(&a->map, w->map, w->c, x, n, c->head, top);
+  c->fade = c->keep = 1.0f;
+  if (a->map.running && tail[ATTN_LINEAR_TOP_] != top)
+    c->fade = attn_linear_exp_(f, top - tail[ATTN_LINEAR_TOP_]);
+  c->scaled = a->decays || c->fade != 1.0f;
+  if (each || a->delta || c->scaled) attn_linear_flush_(c, 1.0f);
+  if (!rows) {
+    attn_linear_ask_all_(w->ask, j0 + n, a->k.len, a->m / ATTN_LINEAR_ROWS_ + 1);
+    attn_linear_ask_for_(w->ask, &a->k, c->b, c->kv, j0 + n);
+    attn_linear_ask_for_(w->ask, &a->v, c->b, c->kv, j0 + n);
+  }
+  attn_linear_rates_(c, j0);
+  if (a->decays) attn_linear_decay_(c, rows);
+  if (rows || a->delta) {
+    const void *line[ATTN_LINEAR_CHUNK_];
+    for (int j = 0; j < n; j++) line[j] = w->c + j * a->m;
+    f->pack(w->ct, line, n, a->m, ATTN_F32, 1.0f, FLT_MIN);
+  }
+  if (a->delta)
+    attn_linear_delta_(c, j0);
+  else
+    attn_linear_values_(c, j0);
+  if (rows) {
+    c->finite = f->finite(c->v, c->v_stride, n, a->dv);
+    for (int i = 0; c->scaled && i < n; i++)
+      c->left[i] = a->decays ? c->left[i] * c->fade : c->fade;
+  }
+}
+
+/* The chunk joins the state. */
+ATTN_FUNC_ void attn_linear_update_(attn_linear_chain_ *c, int each) {
+  const attn_linear_ *a = c->a;
+  const attn_table_ *f = a->table;
+  const attn_linear_own_ *w = &c->w;
+  float *tail = c->s.tail;
+  const float *by = a->decays ? c->last : attn_linear_ones_;
+  if (a->decays) f->scale_rows(w->c, a->m, w->c, a->m, c->n, a->m, c->last);
+  attn_linear_times_(f, w->ask, w->u + c->col, a->wide, a->m, w->c, 1, a->m, c->v + c->col,
+                     c->v_stride, c->n, c->cols, c->pending == 0);
+  if (c->pending == 0) memset(w->z, 0, (size_t)a->m * sizeof(float));
+  f->axpys(w->z, attn_linear_ones_, w->c, a->m, attn_linear_index_, c->n, a->m, ATTN_F32, 1.0f, 0);
+  c->pending += c->n;
+  if (each || a->delta || c->scaled || c->pending >= ATTN_LINEAR_FLUSH_)
+    attn_linear_flush_(c, c->keep * c->fade);
+  tail[ATTN_LINEAR_KEEP_] *= c->keep;
+  if (!c->s.sum) return;
+  f->axpys(c->s.sum, by, c->v, c->v_stride, attn_linear_index_, c->n, a->dv, ATTN_F32, c->keep, 0);
+  tail[ATTN_LINEAR_COUNT_KEYS_] *= c->keep;
+  for (int j = 0; j < c->n; j++) tail[ATTN_LINEAR_COUNT_KEYS_] += by[j];
+}
+
+/* Keys j0 .. j1 - 1 that no row reads in between. */
+ATTN_FUNC_ void attn_linear_absorb_(attn_linear_chain_ *c, int64_t j0, int64_t j1, int each) {
+  for (int64_t j = j0, n; j < j1; j += n) {
+    n = j1 - j < c->a->chunk ? j1 - j : c->a->chunk;
+    attn_linear_keys_(c, j, (int)n, each, 0);
+    attn_linear_update_(c, each);
+  }
+}
+
+/* to = what is left of it behind the keys of part, and these. */
+ATTN_FUNC_ void attn_linear_add_(const attn_linear_ *a, attn_linear_slot_ to,
+                                 attn_linear_slot_ part) {
+  const attn_table_ *f = a->table;
+  const float c0 = to.tail[ATTN_LINEAR_TOP_], c1 = part.tail[ATTN_LINEAR_TOP_];
+  const float top = c1 > c0 ? c1 : c0, rates = part.tail[ATTN_LINEAR_KEEP_];
+  const float keep = rates * (c0 == top ? 1.0f : attn_linear_exp_(f, c0 - top));
+  const float by = c1 == top ? 1.0f : attn_linear_exp_(f, c1 - top);
+  f->axpys(to.s, &by, part.s, 0, attn_linear_index_, 1, a->m * a->wide, ATTN_F32, keep, 0);
+  f->axpys(to.z, &by, part.z, 0, attn_linear_index_, 1, a->m, ATTN_F32, keep, 0);
+  to.tail[ATTN_LINEAR_TOP_] = top;
+  to.tail[ATTN_LINEAR_KEEP_] *= rates;
+  if (!a->late) return;
+  attn_linear_join_(f, to.sum, part.sum, a->dv, rates);
+  to.tail[ATTN_LINEAR_COUNT_KEYS_] =
+      rates * to.tail[ATTN_LINEAR_COUNT_KEYS_] + part.tail[ATTN_LINEAR_COUNT_KEYS_];
+}
+
+/* After the last key: the part of the features that is the same for all of them. */
+ATTN_FUNC_ void attn_linear_late_(const attn_linear_ *a, attn_linear_slot_ s) {
+  const float eps = a->map.late_eps;
+  if (!a->late) return;
+  for (int64_t r = 0; r < a->m; r++) {
+    a->table->axpys(s.s + r * a->wide, &eps, s.sum, 0, attn_linear_index_, 1, a->dv, ATTN_F32, 1.0f,
+                    0);
+    s.z[r] += eps * s.tail[ATTN_LINEAR_COUNT_KEYS_];
+  }
+}
+
+/* ---- rows ---------------------------------------------------------------------------------------*/
+
+/* o = 0 for rows i0 .. i1 - 1. */
+ATTN_FUNC_ void attn_linear_zeros_(const attn_linear_ *a, int64_t b, int64_t h, int64_t i0,
+                                   int64_t i1) {
+  for (int64_t i = i0; i < i1; i++)
+    memset(attn_at_(&a->o, b, h, i), 0, (size_t)attn_bytes_(a->o.dtype, a->dv));
+}
+
+/* o = y out_scale / den of r rows. What is below the normal numbers counts as 0. */
+ATTN_FUNC_ void attn_linear_divide_(const attn_linear_ *a, const float *y, const float *den,
+                                    int64_t b, int64_t h, int64_t i0, int64_t r) {
+  const attn_table_ *f = a->table;
+  float by[ATTN_TILE_], d[ATTN_TILE_];
+  int vanish = 0;
+  const int few = r < 16;
+  for (int64_t i = 0; i < (few ? r : (int64_t)ATTN_TILE_); i++) {
+    float t = i < r && a->den != ATTN_LINEAR_DEN_NONE ? den[i] : 1.0f;
+    if (a->den == ATTN_LINEAR_DEN_ADD) t += a->eps;
+    if (a->den == ATTN_LINEAR_DEN_CLAMP && t < a->eps) t = a->eps;
+    if (fabsf(t) < FLT_MIN) t = 0.0f, vanish = 1;
+    by[i] = a->out_scale, d[i] = t;
+    if (few) by[i] = t == 0.0f ? 0.0f : by[i] / t;
+  }
+  if (!few) f->divide(by, d);
+  if (a->o.dtype == ATTN_F32)
+    f->scale_rows((float *)(void *)attn_at_(&a->o, b, h, i0), a->o.stride_len, y, a->wide, r, a->dv,
+                  by);
+  for (int64_t i = 0; i < r; i++) {
+    char *o = attn_at_(&a->o, b, h, i0 + i);
+    if (vanish && d[i] == 0.0f)
+      memset(o, 0, (size_t)attn_bytes_(a->o.dtype, a->dv));
+    else if (a->o.dtype != ATTN_F32)
+      f->blend(o, y + i * a->wide, NULL, a->o.dtype, ATTN_F32, ATTN_F32, a->dv, by[i], 0.0f);
+  }
+}
+
+/* Rows i0 .. i0 + r - 1 read a state that is complete. */
+ATTN_FUNC_ void attn_linear_read_(const attn_linear_ *a, const attn_linear_own_ *w,
+                                  attn_linear_slot_ s, int64_t b, int64_t h, int64_t i0,
+                                  int64_t r) {
+  const attn_table_ *f = a->table;
+  float den[ATTN_LINEAR_CHUNK_];
+  const float *x = attn_linear_rows_(f, w->x, &a->q, b, h, i0, r);
+  attn_linear_ask_all_(w->ask, i0 + r, a->q.len, 5);
+  attn_linear_ask_for_(w->ask, &a->q, b, h, i0 + r);
+  attn_linear_ask_for_(w->ask, &a->o, b, h, i0 + r);
+  attn_map_queries_(&a->map, w->map, w->p, x, r, h);
+  attn_linear_times_(f, w->ask, w->y, a->wide, r, w->p, a->m, 1, s.s, a->wide, a->m, a->dv, 1);
+  if (a->den != ATTN_LINEAR_DEN_NONE)
+    f->dots(den, s.z, w->p, a->m, attn_linear_index_, r, a->m, ATTN_F32, 0);
+  attn_linear_divide_(a, w->y, den, b, h, i0, r);
+}
+
+/* The same of rows i0 .. i1 - 1, a tile at a time. */
+ATTN_FUNC_ void attn_linear_read_all_(const attn_linear_ *a, const attn_linear_own_ *w,
+                                      attn_linear_slot_ s, int64_t b, int64_t h, int64_t i0,
+                                      int64_t i1) {
+  for (int64_t i = i0; i < i1; i += ATTN_LINEAR_CHUNK_)
+    attn_linear_read_(a, w, s, b, h, i,
+                      i1 - i < ATTN_LINEAR_CHUNK_ ? i1 - i : (int64_t)ATTN_LINEAR_CHUNK_);
+}
+
+/* What is read after rows i0 .. i0 + r - 1 of head h: those of the next head of the group, or what the
+ * next chunk begins with. */
+ATTN_FUNC_ void attn_linear_ask_next_(attn_linear_chain_ *c, int64_t h, int64_t i0, int64_t r) {
+  const attn_linear_ *a = c->a;
+  const int last = (h + 1) % a->group == 0;
+  const int64_t i = last ? i0 + r : i0, next = last ? h + 1 - a->group : h + 1;
+  attn_linear_ask_all_(c->w.ask, i, a->q.len, 18);
+  attn_linear_ask_for_(c->w.ask, &a->q, c->b, next, i);
+  attn_linear_ask_for_(c->w.ask, &a->o, c->b, next, i);
+  if (!last || c->next + ATTN_LINEAR_CHUNK_ > a->k.len) return;
+  attn_linear_ask_for_(c->w.ask, &a->k, c->b, c->kv, c->next);
+  attn_linear_ask_for_(c->w.ask, &a->v, c->b, c->kv, c->next);
+}
+
+/* Rows i0 .. i0 + r - 1 of head h read behind keys 0 .. r - 1 of the chunk. */
+ATTN_FUNC_ void attn_linear_rows_of_(attn_linear_chain_ *c, int64_t h, int64_t i0, int64_t r) {
+  const attn_linear_ *a = c->a;
+  const attn_table_ *f = a->table;
+  const attn_linear_own_ *w = &c->w;
+  const int64_t e = ATTN_LINEAR_CHUNK_, m = a->m;
+  const int divides = a->den != ATTN_LINEAR_DEN_NONE;
+  float den[ATTN_LINEAR_CHUNK_], sum[ATTN_LINEAR_CHUNK_];
+  const float *x = attn_linear_rows_(f, w->x, &a->q, c->b, h, i0, r);
+  attn_linear_ask_next_(c, h, i0, r);
+  attn_map_queries_(&a->map, w->map, w->p, x, r, h);
+  for (int64_t i = 0, rows; i < r; i += rows) {
+    rows = r - i < ATTN_LINEAR_ROWS_ ? r - i : (int64_t)ATTN_LINEAR_ROWS_;
+    attn_linear_times_(f, w->ask, w->t + i * e, e, rows, w->p + i * m, m, 1, w->ct, e, m, i + rows,
+                       1);
+    for (int64_t n = i; n < i + rows; n++) {
+      const int64_t sums = attn_group_up_(n + 1), end = sums < i + rows ? i + rows : sums;
+      float *t = w->t + n * e;
+      const float *d = w->d + n * e;
+      for (int64_t j = 0; a->decays && j <= n; j++) t[j] *= d[j];
+      for (int64_t j = n + 1; j < end; j++) t[j] = 0.0f;
+    }
+  }
+  for (int64_t i = 0; divides && i < r; i += 16)
+    f->dots(sum + i, attn_linear_ones_, w->t + i * e, e, attn_linear_index_,
+            r - i < 16 ? r - i : 16, r < i + 16 ? r : i + 16, ATTN_F32, 0);
+  if (c->scaled) f->scale_rows(w->p, m, w->p, m, r, m, c->left);
+  attn_linear_times_(f, w->ask, w->y, a->wide, r, w->p, m, 1, c->s.s, a->wide, m, a->dv, 1);
+  /* a value that is not finite must not meet the zeros of rows that do not see it */
+  const int64_t step = c->finite ? ATTN_LINEAR_ROWS_ : 1;
+  for (int64_t i = 0, rows; i < r; i += rows) {
+    rows = r - i < step ? r - i : step;
+    attn_linear_times_(f, w->ask, w->y + i * a->wide, a->wide, rows, w->t + i * e, e, 1, c->v,
+                       c->v_stride, i + rows, a->dv, 0);
+  }
+  if (divides) {
+    f->dots(den, c->s.z, w->p, m, attn_linear_index_, r, m, ATTN_F32, 0);
+    for (int64_t i = 0; i < r; i++) den[i] += sum[i];
+  }
+  attn_linear_divide_(a, w->y, den, c->b, h, i0, r);
+}
+
+/* ---- few keys -----------------------------------------------------------------------------------*/
+
+enum { ATTN_LINEAR_FEW_ = 4 }; /* keys, and rows, that go one by one */
+
+/* A head's keys 0 .. n - 1 one after another, row i behind key i + q_off or, without order, behind the
+ * last. Rows of all heads of the group fit a tile. */
+ATTN_FUNC_ void attn_linear_steps_(attn_linear_chain_ *c, int64_t n, int64_t i0, int64_t i1) {
+  const attn_linear_ *a = c->a;
+  const attn_table_ *f = a->table;
+  const attn_linear_own_ *w = &c->w;
+  const int64_t m = a->m, wide = a->wide, rows = i1 - i0, h0 = c->head * a->group;
+  for (int64_t g = 0; rows > 0 && g < a->group; g++)
+    attn_map_queries_(&a->map, w->map, w->p + g * rows * m,
+                      attn_linear_rows_(f, w->x, &a->q, c->b, h0 + g, i0, rows), rows, h0 + g);
+  c->fade = 1.0f;
+  if (n > 0) {
+    const float *x = attn_linear_rows_(f, w->x, &a->k, c->b, c->kv, 0, n);
+    const float top = c->s.tail[ATTN_LINEAR_TOP_];
+    const float now = attn_map_keys_(&a->map, w->map, w->c, x, n, c->head, top);
+    if (a->map.running && now != top) c->fade = attn_linear_exp_(f, top - now);
+    c->s.tail[ATTN_LINEAR_TOP_] = now, c->n = (int)n;
+    attn_linear_rates_(c, 0);
+    memset(w->v, 0, (size_t)(n * wide) * sizeof(float));
+  }
+  for (int64_t j = 0; j < n || j == 0; j++) {
+    float keep = c->fade;
+    float *p = w->c + j * m, *v = w->v + j * wide;
+    if (j < n) {
+      const char *value = attn_at_(&a->v, c->b, c->kv, j);
+      if (a->delta) {
+        float by = c->rate[j];
+        f->step(w->y, p, c->s.s, wide, m, wide, 1.0f, NULL, NULL);
+        if (a->rule == ATTN_LINEAR_DELTA_ATTN) {
+          const float self = f->step_z(p, c->s.z, m, 1.0f, NULL) * c->fade;
+          by = fabsf(self) < FLT_MIN ? 0.0f : by / self;
+        }
+        f->blend(v, value, w->y, ATTN_F32, a->v.dtype, ATTN_F32, a->dv, c->rate[j],
+                 -(by * c->fade));
+      } else {
+        f->widen(v, value, 0, NULL, 1, a->dv, a->v.dtype, NULL);
+        if (a->decays) keep *= c->rate[j];
+        if (a->rule == ATTN_LINEAR_GATED) {
+          const float gate = 1.0f - c->rate[j];
+          f->scale_rows(p, m, p, m, 1, m, &gate);
+        }
+      }
+      f->step_z(NULL, c->s.z, m, keep, p);
+      if (c->s.sum) {
+        const float weight = a->rule == ATTN_LINEAR_GATED ? 1.0f - c->rate[j] : 1.0f;
+        const float left = a->decays ? c->rate[j] : 1.0f;
+        f->axpys(c->s.sum, &weight, v, 0, attn_linear_index_, 1, a->dv, ATTN_F32, left, 0);
+        c->s.tail[ATTN_LINEAR_COUNT_KEYS_] = left * c->s.tail[ATTN_LINEAR_COUNT_KEYS_] + weight;
+      }
+      c->fade = 1.0f;
+    }
+    int joined = j >= n;
+    for (int64_t i = 0; i < rows; i++) {
+      const int64_t at = a->causal ? i0 + i + a->q_off : n - 1;
+      if ((at < n ? at : n - 1) != j && n > 0) continue;
+      if (c->s.sum) { /* only without order, so behind the last key */
+        if (!joined) f->step(NULL, NULL, c->s.s, wide, m, wide, keep, p, v), joined = 1;
+        if (i == 0) attn_linear_late_(a, c->s);
+      }
+      for (int64_t g = 0; g < a->group; g++) {
+        const float *row = w->p + (g * rows + i) * m;
+        f->step(w->y, row, c->s.s, wide, m, wide, keep, joined ? NULL : p, v);
+        const float den = f->step_z(row, c->s.z, m, 1.0f, NULL);
+        joined = 1;
+        attn_linear_divide_(a, w->y, &den, c->b, h0 + g, i0 + i, 1);
+      }
+    }
+    if (!joined) f->step(NULL, NULL, c->s.s, wide, m, wide, keep, p, v);
+  }
+}
+/* <<< attn/engine/linear.h */
+/* >>> attn/mechanisms/linear_state.h */
+/* mechanisms/linear_state.h owns the state of linear attention that a caller keeps: a header that says
+ * what it is a state of, then a slot of floats for each batch entry and state head. */
+
+/* What a state is one of. The block follows it: slots of [S | z | numbers]. */
+typedef struct attn_linear_block_ {
+  uint64_t magic, seed;
+  int64_t batch, heads, kv_heads, dk, dv, m, wide, slot, draw;
+  int32_t rule, kind, norm, activation, per_head, keep_norm, key_stab, running;
+  int64_t order;
+  float scale, kernel_eps, sigma, eps, key_const;
+  int32_t sigmas;
+  uint64_t rest[8];
+} attn_linear_block_;
+
+/* "attnlin" and a version */
+#define ATTN_LINEAR_MAGIC_ (((uint64_t)0x6174746eu << 32) | 0x6c696e01u)
+
+ATTN_FUNC_ attn_linear_block_ attn_linear_block_of_(const attn_linear_ *a, int64_t batch,
+                                                    int64_t kv_heads) {
+  const attn_map_ *map = &a->map;
+  const attn_feature_map *p = &map->p;
+  attn_linear_block_ b;
+  memset(&b, 0, sizeof b);
+  b.magic = ATTN_LINEAR_MAGIC_;
+  b.seed = p->seed, b.draw = p->draw;
+  b.batch = batch, b.heads = a->heads, b.kv_heads = kv_heads;
+  b.dk = map->dk, b.dv = a->dv, b.m = a->m, b.wide = a->wide, b.slot = a->slot;
+  b.rule = (int32_t)a->rule, b.kind = (int32_t)map->kind, b.norm = (int32_t)p->norm;
+  b.per_head = map->per_head, b.running = map->running;
+  b.scale = p->scale;
+  if (map->kind == ATTN_FEATURES_ACT)
+    b.activation = (int32_t)p->activation, b.kernel_eps = p->kernel_eps;
+  if (map->kind == ATTN_FEATURES_DPFP) b.order = p->order;
+  if (map->kind == ATTN_FEATURES_RFA)
+    b.sigma = p->sigma, b.sigmas = p->sigmas != NULL, b.keep_norm = p->keep_norm != 0;
+  if (map->kind == ATTN_FEATURES_SOFTMAX || map->kind == ATTN_FEATURES_HYPERBOLIC)
+    b.eps = p->eps, b.key_const = p->key_const, b.key_stab = (int32_t)p->key_stab;
+  return b;
+}
+
+/* Bytes behind the header; INT64_MAX: too many. */
+ATTN_FUNC_ int64_t attn_linear_floats_(int64_t batch, int64_t heads, int64_t slot) {
+  return attn_mul_(attn_mul_(batch, heads), attn_mul_(slot, (int64_t)sizeof(float)));
+}
+
+/* The widths that follow from map and rule. */
+ATTN_FUNC_ int attn_linear_sizes_(attn_error_ *e, attn_linear_ *a, const attn_linear_params *p,
+                                  int64_t heads, int64_t kv_heads, int64_t dk, int64_t dv) {
+  if ((int)p->rule < 0 || p->rule >= ATTN_LINEAR_COUNT)
+    return attn_reject_(e, ATTN_E_RANGE, "params.rule must be an attn_linear_rule");
+  a->rule = p->rule, a->dv = dv;
+  a->delta = p->rule == ATTN_LINEAR_DELTA || p->rule == ATTN_LINEAR_DELTA_ATTN;
+  a->decays = p->rule == ATTN_LINEAR_DECAY || p->rule == ATTN_LINEAR_GATED;
+  if (!attn_map_check_(e, &a->map, &p->map, dk, heads, p->causal, a->delta)) return 0;
+  a->m = a->map.m;
+  a->heads = a->map.per_head ? heads : kv_heads;
+  a->group = a->heads ? heads / a->heads : 1;
+  a->per_kv = kv_heads ? a->heads / kv_heads : 1;
+  if (dv > INT64_MAX / 1024)
+    return attn_reject_(e, ATTN_E_OVERFLOW, "a state would not fit the address space");
+  a->wide = attn_group_up_(dv);
+  a->slot = attn_add_(attn_mul_(a->m, a->wide), attn_group_up_(a->m) + ATTN_LINEAR_TAIL_);
+  if (attn_mul_(a->slot, 4) == INT64_MAX)
+    return attn_reject_(e, ATTN_E_OVERFLOW, "a state would not fit the address space");
+  if (p->state && a->map.late_eps > 0.0f)
+    return attn_reject_(e, ATTN_E_VALUE,
+                        "params.map.key_stab must be ATTN_STAB_RUNNING or ATTN_STAB_CONST with a "
+                        "state, whose last key never comes");
+  if (a->map.late_eps > 0.0f) {
+    a->late = a->slot;
+    a->slot = attn_add_(a->slot, a->wide);
+  }
+  return 1;
+}
+
+/* The block is one for these arguments. */
+ATTN_FUNC_ int attn_linear_check_block_(attn_error_ *e, const attn_linear_block_ *want,
+                                        const void *state, size_t bytes, attn_span_ *span) {
+  attn_linear_block_ have;
+  const int64_t size =
+      attn_add_(attn_linear_floats_(want->batch, want->heads, want->slot), (int64_t)sizeof have);
+  if ((uintptr_t)state % 8)
+    return attn_reject_(e, ATTN_E_ALIGN, "params.state must be aligned to 8 bytes");
+  if (bytes < sizeof have || (uint64_t)bytes < (uint64_t)size)
+    return attn_reject_(e, ATTN_E_SHAPE,
+                        "params.state_bytes must be what attn_linear_state_bytes returns");
+  if (!attn_check_array_(e, state, size, 1, "params.state", span)) return 0;
+  memcpy(&have, state, sizeof have);
+  if (have.magic != want->magic)
+    return attn_reject_(e, ATTN_E_VALUE, "params.state was not made by attn_linear_begin");
+  if (have.batch != want->batch || have.heads != want->heads || have.kv_heads != want->kv_heads ||
+      have.dk != want->dk || have.dv != want->dv || have.m != want->m || have.wide != want->wide ||
+      have.slot != want->slot)
+    return attn_reject_(e, ATTN_E_SHAPE, "params.state was made for other sizes");
+  if (have.rule != want->rule)
+    return attn_reject_(e, ATTN_E_VALUE, "params.state was made for another params.rule");
+  if (have.seed != want->seed || have.draw != want->draw)
+    return attn_reject_(e, ATTN_E_VALUE,
+                        "params.state was made under another params.map.seed or .draw");
+  if (memcmp(&have, want, sizeof have))
+    return attn_reject_(e, ATTN_E_VALUE, "params.state was made for another params.map");
+  return 1;
+}
+
+/* What attn_linear_begin and attn_linear_state_bytes share. */
+ATTN_FUNC_ int attn_linear_new_(attn_error_ *e, attn_linear_ *a, const attn_linear_params *params,
+                                int64_t batch, int64_t heads, int64_t kv_heads, int64_t dk,
+                                int64_t dv) {
+  attn_linear_params p;
+  memset(&p, 0, sizeof p);
+  if (params) p = *params;
+  memset(a, 0, sizeof *a);
+  p.state = &p;
+  if (batch < 1 || heads < 1 || kv_heads < 1 || dk < 1 || dv < 1)
+    return attn_reject_(e, ATTN_E_SHAPE, "batch, heads, kv_heads, dk and dv must be at least 1");
+  if (heads % kv_heads) return attn_reject_(e, ATTN_E_HEADS, "kv_heads must divide heads");
+  if (!attn_linear_sizes_(e, a, &p, heads, kv_heads, dk, dv)) return 0;
+  if (attn_workspace_bytes_(attn_linear_floats_(batch, a->heads, a->slot), 1) == INT64_MAX)
+    return attn_reject_(e, ATTN_E_OVERFLOW, "a state would not fit the address space");
+  return 1;
+}
+
+ATTN_PUB_ size_t attn_linear_state_bytes(const attn_linear_params *params, int64_t batch,
+                                         int64_t heads, int64_t kv_heads, int64_t dk, int64_t dv) {
+  attn_error_ e = {ATTN_OK, NULL};
+  attn_linear_ a;
+  if (!attn_linear_new_(&e, &a, params, batch, heads, kv_heads, dk, dv)) return 0;
+  return sizeof(attn_linear_block_) + (size_t)attn_linear_floats_(batch, a.heads, a.slot);
+}
+
+ATTN_PUB_ attn_status attn_linear_begin(void *state, size_t bytes, const attn_linear_params *params,
+                                        int64_t batch, int64_t heads, int64_t kv_heads, int64_t dk,
+                                        int64_t dv, attn_ctx *ctx) {
+  attn_error_ e = {ATTN_OK, NULL};
+  const attn_table_ *table;
+  attn_linear_ a;
+  int workers;
+  if (!attn_check_ctx_(&e, ctx, &table, &workers) ||
+      !attn_linear_new_(&e, &a, params, batch, heads, kv_heads, dk, dv))
+    return attn_end_(ctx, &e);
+  const attn_linear_block_ head = attn_linear_block_of_(&a, batch, kv_heads);
+  if (!state) {
+    attn_reject_(&e, ATTN_E_NULL, "state must not be null");
+  } else if ((uintptr_t)state % 8) {
+    attn_reject_(&e, ATTN_E_ALIGN, "state must be aligned to 8 bytes");
+  } else if ((uint64_t)bytes <
+             sizeof head + (uint64_t)attn_linear_floats_(batch, a.heads, a.slot)) {
+    attn_reject_(&e, ATTN_E_SHAPE, "bytes must be what attn_linear_state_bytes returns");
+  } else {
+    float *slots = (float *)(void *)((char *)state + sizeof head);
+    memcpy(state, &head, sizeof head);
+    for (int64_t n = 0; n < batch * a.heads; n++) attn_linear_empty_(&a, slots + n * a.slot);
+    attn_report_(ctx, table, 1, "an empty state", "the only path");
+  }
+  return attn_end_(ctx, &e);
+}
+
+ATTN_PUB_ attn_status attn_linear_view(void *state, size_t bytes, attn_tensor *s, attn_tensor *z,
+                                       attn_ctx *ctx) {
+  attn_error_ e = {ATTN_OK, NULL};
+  attn_linear_block_ b;
+  if (!state) {
+    attn_reject_(&e, ATTN_E_NULL, "state must not be null");
+    return attn_end_(ctx, &e);
+  }
+  if ((uintptr_t)state % 8 || bytes < sizeof b) {
+    attn_reject_(&e, (uintptr_t)state % 8 ? ATTN_E_ALIGN : ATTN_E_SHAPE,
+                 "state must be aligned to 8 bytes and as long as attn_linear_state_bytes says");
+    return attn_end_(ctx, &e);
+  }
+  memcpy(&b, state, sizeof b);
+  const int sane = b.batch >= 1 && b.heads >= 1 && b.dv >= 1 && b.m >= 1 &&
+                   b.dv <= INT64_MAX / 1024 && b.m <= INT64_MAX / 1024;
+  if (b.magic != ATTN_LINEAR_MAGIC_ || !sane || b.wide != attn_group_up_(b.dv) ||
+      b.slot != attn_add_(attn_mul_(b.m, b.wide), attn_group_up_(b.m) + ATTN_LINEAR_TAIL_)) {
+    attn_reject_(&e, ATTN_E_VALUE, "state was not made by attn_linear_begin");
+  } else if ((uint64_t)bytes - sizeof b < (uint64_t)attn_linear_floats_(b.batch, b.heads, b.slot)) {
+    attn_reject_(&e, ATTN_E_SHAPE, "bytes must be what attn_linear_state_bytes returns");
+  } else {
+    float *slots = (float *)(void *)((char *)state + sizeof b);
+    const attn_tensor t[2] = {attn_bhtd(slots, ATTN_F32, b.batch, b.heads, b.m, b.dv),
+                              attn_bhtd(slots + b.m * b.wide, ATTN_F32, b.batch, b.heads, 1, b.m)};
+    if (s) *s = t[0], s->stride_len = b.wide, s->stride_head = b.slot;
+    if (z) *z = t[1], z->stride_head = b.slot;
+    if (s) s->stride_batch = b.heads * b.slot;
+    if (z) z->stride_batch = b.heads * b.slot;
+  }
+  return attn_end_(ctx, &e);
+}
+
+#undef ATTN_LINEAR_MAGIC_
+/* <<< attn/mechanisms/linear_state.h */
+/* >>> attn/mechanisms/linear.h */
+/* mechanisms/linear.h owns attention over a linear state: checks, and how the work is divided. A head's
+ * keys are a chain. Where there are more workers than heads, the chain is first walked for the keys
+ * alone, by slices of the values, and left at marks from which rows go on; without order, sums of
+ * segments are made apart and added in order. Each way does the same arithmetic. */
+
+enum {
+  ATTN_LINEAR_RUN_ = 16,  /* chunks between two marks */
+  ATTN_LINEAR_TILE_ = 256 /* rows of an item that only read */
+};
+
+/* ---- checks -------------------------------------------------------------------------------------*/
+
+/* 0 = the default, -0 = 0 */
+ATTN_FUNC_ int attn_linear_default_(attn_error_ *e, float *x, float otherwise, const char *rule) {
+  if (*x == 0.0f) *x = attn_to_bits_(*x) ? 0.0f : otherwise;
+  return *x - *x == 0.0f ? 1 : attn_reject_(e, ATTN_E_VALUE, rule);
+}
+
+ATTN_FUNC_ int attn_linear_check_den_(attn_error_ *e, attn_linear_ *a,
+                                      const attn_linear_params *p) {
+  const int rfa = a->map.kind == ATTN_FEATURES_RFA;
+  if ((int)p->den < 0 || p->den >= ATTN_LINEAR_DEN_COUNT)
+    return attn_reject_(e, ATTN_E_RANGE, "params.den must be an attn_linear_den");
+  a->den = p->den, a->eps = p->eps, a->out_scale = p->out_scale;
+  if (p->den == ATTN_LINEAR_DEN_DEFAULT)
+    a->den = a->rule == ATTN_LINEAR_DELTA ? ATTN_LINEAR_DEN_NONE
+             : rfa                        ? ATTN_LINEAR_DEN_CLAMP
+                                          : ATTN_LINEAR_DEN_ADD;
+  const int positive =
+      a->map.kind == ATTN_FEATURES_SOFTMAX || a->map.kind == ATTN_FEATURES_HYPERBOLIC;
+  if (a->den == ATTN_LINEAR_DEN_NONE && a->map.p.norm == ATTN_FEATURE_NORM_NONE &&
+      (positive || a->map.running))
+    return attn_reject_(e, ATTN_E_VALUE,
+                        "params.den must divide: features of this map carry a factor of their own");
+  const float usual = a->den == ATTN_LINEAR_DEN_CLAMP     ? 1e-4f
+                      : a->map.kind == ATTN_FEATURES_ELU1 ? 1e-6f
+                                                          : 0.0f;
+  if (!attn_linear_default_(e, &a->eps, usual, "params.eps must be finite") ||
+      !attn_linear_default_(e, &a->out_scale, 1.0f, "params.out_scale must be finite"))
+    return 0;
+  return a->eps >= 0.0f ? 1 : attn_reject_(e, ATTN_E_VALUE, "params.eps must not be negative");
+}
+
+/* A rate of decay or a gate lies in 0 .. 1; data = 0: arrays are not read. */
+ATTN_FUNC_ int attn_linear_check_rates_(attn_error_ *e, const attn_linear_ *a, int data) {
+  const attn_tensor *t = &a->rate;
+  float x[ATTN_LINEAR_CHUNK_];
+  if (!a->decays) return 1;
+  if (!t->data && !a->rate_head)
+    return a->rate_const >= 0.0f && a->rate_const <= 1.0f
+               ? 1
+               : attn_reject_(e, ATTN_E_VALUE, "params.rate_const must lie in 0 .. 1");
+  if (!data) return 1;
+  if (!t->data) {
+    for (int64_t h = 0; h < a->k.heads; h++)
+      if (!(a->rate_head[h] >= 0.0f && a->rate_head[h] <= 1.0f))
+        return attn_reject_(e, ATTN_E_VALUE, "params.rate_head: rates must lie in 0 .. 1");
+    return 1;
+  }
+  for (int64_t b = 0; b < t->batch; b++) {
+    int64_t len = 0; /* keys that do not exist have no rate either */
+    for (int64_t i = 0; i < a->k.batch; i++)
+      if (t->batch == 1 || i == b) {
+        const int64_t n = a->kv_len ? a->kv_len[i] : a->k.len;
+        if (n > len) len = n;
+      }
+    for (int64_t h = 0; h < t->heads; h++)
+      for (int64_t j = 0; j < len; j += ATTN_LINEAR_CHUNK_) {
+        const int64_t n = len - j < ATTN_LINEAR_CHUNK_ ? len - j : (int64_t)ATTN_LINEAR_CHUNK_;
+        a->table->widen(x, attn_at_(t, b, h, j), t->stride_len, NULL, n, 1, t->dtype, NULL);
+        for (int64_t i = 0; i < n; i++)
+          if (!(x[i] >= 0.0f && x[i] <= 1.0f))
+            return attn_reject_(e, ATTN_E_VALUE, "params.rate: rates must lie in 0 .. 1");
+      }
+  }
+  return 1;
+}
+
+/* Every rule; all but the memory and the division of work is set. data = 0: arrays are not read; -1:
+ * nor are addresses compared. */
+ATTN_FUNC_ int attn_linear_plan_(attn_error_ *e, attn_linear_ *a, attn_tensor o, attn_tensor q,
+                                 attn_tensor k, attn_tensor v, const attn_linear_params *params,
+                                 const attn_ctx *ctx, int *workers, int data) {
+  static const attn_words_ w[] = {ATTN_WORDS_("o"), ATTN_WORDS_("q"), ATTN_WORDS_("k"),
+                                  ATTN_WORDS_("v"), ATTN_WORDS_("params.rate")};
+  enum { O, Q, K, V, RATE, COUNT };
+  enum { RATE_HEAD, KV_LEN, Q_LEN, W, SIGMAS, STATE, MORE };
+  const int64_t any = ATTN_ANY_;
+  attn_linear_params p;
+  attn_span_ more[MORE];
+  memset(more, 0, sizeof more);
+  memset(a, 0, sizeof *a);
+  memset(&p, 0, sizeof p);
+  if (params) p = *params;
+  if (!attn_check_ctx_(e, ctx, &a->table, workers)) return 0;
+  a->map.table = a->table;
+  a->o = o, a->q = q, a->k = k, a->v = v, a->rate = p.rate;
+  attn_operand_ op[COUNT] = {
+      {&a->o,
+       &w[O],
+       ATTN_OUT_,
+       q.batch,
+       q.heads,
+       q.len,
+       v.dim,
+       "o must be [q.batch, q.heads, q.len, v.dim]",
+       {0, 0}},
+      {&a->q, &w[Q], 0, any, any, any, any, "", {0, 0}},
+      {&a->k,
+       &w[K],
+       0,
+       q.batch,
+       ATTN_DIVIDES_,
+       any,
+       q.dim,
+       "k must be [q.batch, kv_heads, Tk, q.dim], kv_heads a divisor of q.heads",
+       {0, 0}},
+      {&a->v,
+       &w[V],
+       0,
+       q.batch,
+       k.heads,
+       k.len,
+       any,
+       "v must be [q.batch, k.heads, k.len, dv]",
+       {0, 0}},
+      {&a->rate,
+       &w[RATE],
+       ATTN_OPTIONAL_,
+       any,
+       ATTN_ONE_OR_ALL_,
+       k.len,
+       1,
+       "params.rate must be [1 or B, 1 or kv_heads, k.len, 1]",
+       {0, 0}}};
+  for (int i = 0; i < COUNT; i++)
+    if (!attn_check_operand_(e, &op[i], i == RATE ? k.heads : q.heads)) return 0;
+  if (!attn_linear_sizes_(e, a, &p, q.heads, k.heads, k.dim, v.dim)) return 0;
+  if (!p.has_q_off && p.q_off)
+    return attn_reject_(e, ATTN_E_RANGE, "params.q_off needs params.has_q_off = 1");
+  if (p.has_q_off && attn_abs64_(p.q_off) >= (int64_t)1 << 40)
+    return attn_reject_(e, ATTN_E_RANGE, "params.q_off must lie within 2^40 of 0");
+  a->causal = p.causal != 0, a->q_off = p.has_q_off ? p.q_off : k.len - q.len;
+  if (p.rule == ATTN_LINEAR_GATED && a->map.kind == ATTN_FEATURES_RFA && !a->causal)
+    return attn_reject_(e, ATTN_E_RANGE, "params.rule: gated random features must be causal");
+  if (p.chunk < 0 || p.chunk > ATTN_LINEAR_CHUNK_)
+    return attn_reject_(e, ATTN_E_RANGE, "params.chunk must lie in 1 .. 64, or be 0");
+  a->chunk = p.chunk ? p.chunk : (int64_t)ATTN_LINEAR_CHUNK_;
+  a->kv_len = p.kv_len, a->q_len = p.q_len, a->rate_head = p.rate_head;
+  if (!attn_check_array_(e, p.kv_len, q.batch, 4, "params.kv_len must be aligned to its elements",
+                         &more[KV_LEN]) ||
+      !attn_check_array_(e, p.q_len, q.batch, 4, "params.q_len must be aligned to its elements",
+                         &more[Q_LEN]) ||
+      !attn_check_array_(e, p.rate_head, k.heads, 4,
+                         "params.rate_head must be aligned to its elements", &more[RATE_HEAD]))
+    return 0;
+  if (a->rate.data && a->rate.batch != 1 && a->rate.batch != q.batch)
+    return attn_reject_(e, ATTN_E_SHAPE, op[RATE].rule);
+  if (p.rule == ATTN_LINEAR_SUM && (a->rate.data || p.rate_head || p.rate_const != 0.0f))
+    return attn_reject_(e, ATTN_E_RANGE, "params.rate must be absent for ATTN_LINEAR_SUM");
+  if (p.rule == ATTN_LINEAR_GATED && !a->rate.data && !p.rate_head && !attn_to_bits_(p.rate_const))
+    return attn_reject_(e, ATTN_E_NULL, "params.rate must not be absent for ATTN_LINEAR_GATED");
+  a->rate_const = p.rate_const;
+  if (!attn_linear_default_(e, &a->rate_const, 1.0f, "params.rate_const must be finite") ||
+      !attn_linear_check_den_(e, a, &p))
+    return 0;
+  if (data > 0 &&
+      (!attn_check_lens_(e, p.kv_len, q.batch, k.len, "params.kv_len must lie in 0..k.len") ||
+       !attn_check_lens_(e, p.q_len, q.batch, q.len, "params.q_len must lie in 0..q.len")))
+    return 0;
+  if (!attn_linear_check_rates_(e, a, data > 0)) return 0;
+  if (p.state) {
+    const attn_linear_block_ block = attn_linear_block_of_(a, q.batch, k.heads);
+    if (!attn_linear_check_block_(e, &block, p.state, p.state_bytes, &more[STATE])) return 0;
+    a->slots = (float *)(void *)((char *)p.state + sizeof block);
+    a->kept = 1;
+  }
+  if (data < 0) return 1;
+  more[W] = a->map.w_span, more[SIGMAS] = a->map.sigmas_span;
+  for (int i = 0; i < (int)COUNT + (int)STATE; i++)
+    if (attn_overlap_(more[STATE], i < COUNT ? op[i].span : more[i - COUNT]))
+      return attn_reject_(e, ATTN_E_OVERLAP,
+                          "params.state must not share memory with another argument");
+  return attn_check_apart_(e, ctx, op, COUNT, more, MORE);
+}
+
+/* ---- the division of work -----------------------------------------------------------------------*/
+
+/* What of a batch entry exists, and how rows meet keys. */
+typedef struct attn_linear_range_ {
+  int64_t keys, rows; /* lengths */
+  int64_t row0, key0; /* the first row that sees a key, the chunk grid's origin */
+  int64_t met;        /* rows from row0 on that stand at a key: of key0 and the next */
+  int64_t end;        /* keys that matter */
+  int few;
+} attn_linear_range_;
+
+ATTN_FUNC_ attn_linear_range_ attn_linear_range_of_(const attn_linear_ *a, int64_t b) {
+  attn_linear_range_ r;
+  memset(&r, 0, sizeof r);
+  r.keys = a->kv_len ? a->kv_len[b] : a->k.len;
+  r.rows = a->q_len ? a->q_len[b] : a->q.len;
+  r.row0 = a->causal && a->q_off < 0 ? (-a->q_off < r.rows ? -a->q_off : r.rows) : 0;
+  r.key0 = r.end = r.keys;
+  if (a->causal && r.row0 < r.rows && r.row0 + a->q_off < r.keys) {
+    r.key0 = r.row0 + a->q_off;
+    r.met = r.rows - r.row0 < r.keys - r.key0 ? r.rows - r.row0 : r.keys - r.key0;
+    if (!a->kept) r.end = r.key0 + r.met;
+  }
+  if (!a->kept && r.row0 == r.rows) r.keys = r.key0 = r.end = 0;
+  if (!a->kept && r.keys == 0) r.row0 = r.rows; /* there is nothing to read */
+  r.few = r.keys <= ATTN_LINEAR_FEW_ && r.rows <= ATTN_LINEAR_FEW_ &&
+          attn_mul_(a->group, r.rows) <= ATTN_LINEAR_CHUNK_;
+  return r;
+}
+
+/* Chunks begin at key0, marks at each 16th chunk. */
+ATTN_FUNC_ int64_t attn_linear_segments_(const attn_linear_ *a, const attn_linear_range_ *r) {
+  const int64_t n = a->causal ? r->end - r->key0 : r->keys;
+  const int64_t each = a->causal ? a->chunk * ATTN_LINEAR_RUN_ : (int64_t)ATTN_LINEAR_SEGMENT_;
+  return n > 0 ? (n + each - 1) / each : 1;
+}
+
+ATTN_FUNC_ float *attn_linear_slot_of_(const attn_linear_ *a, int64_t b, int64_t head) {
+  return a->slots ? a->slots + (b * a->heads + head) * a->slot : NULL;
+}
+ATTN_FUNC_ float *attn_linear_mark_(const attn_linear_ *a, int64_t unit, int64_t n) {
+  return a->marks + (unit * (a->segments + 1) + n) * a->slot;
+}
+
+/* Rows that see nothing, of all heads of a state. */
+ATTN_FUNC_ void attn_linear_blank_(const attn_linear_ *a, const attn_linear_range_ *r, int64_t b,
+                                   int64_t head) {
+  for (int64_t h = head * a->group; h < (head + 1) * a->group; h++) {
+    attn_linear_zeros_(a, b, h, 0, r->row0);
+    attn_linear_zeros_(a, b, h, r->rows, a->q.len);
+  }
+}
+
+/* Chunks of keys j0 .. j1 - 1, from key0 on, and the rows that stand there. */
+ATTN_FUNC_ void attn_linear_walk_(attn_linear_chain_ *c, const attn_linear_range_ *r, int64_t j0,
+                                  int64_t j1, int with_rows) {
+  const attn_linear_ *a = c->a;
+  for (int64_t j = j0, n; j < j1; j += n) {
+    n = j1 - j < a->chunk ? j1 - j : a->chunk;
+    const int64_t at = j - r->key0, left = r->met - at;
+    const int64_t rows = !with_rows || left < 0 ? 0 : left < n ? left : n;
+    attn_linear_keys_(c, j, (int)n, 1, rows > 0);
+    for (int64_t h = c->head * a->group; rows && h < (c->head + 1) * a->group; h++)
+      attn_linear_rows_of_(c, h, r->row0 + at, rows);
+    attn_linear_update_(c, 1);
+  }
+}
+
+/* Rows behind the last key. */
+ATTN_FUNC_ void attn_linear_rest_(attn_linear_chain_ *c, const attn_linear_range_ *r) {
+  const attn_linear_ *a = c->a;
+  for (int64_t h = c->head * a->group; h < (c->head + 1) * a->group; h++)
+    attn_linear_read_all_(a, &c->w, c->s, c->b, h, r->row0 + r->met, r->rows);
+}
+
+/* A few keys and rows. */
+ATTN_FUNC_ void attn_linear_few_(attn_linear_chain_ *c, const attn_linear_range_ *r, float *slot) {
+  c->s = attn_linear_slot_at_(c->a, slot);
+  attn_linear_blank_(c->a, r, c->b, c->head);
+  attn_linear_steps_(c, r->keys, r->row0, r->rows);
+}
+
+/* All of a head in order. */
+ATTN_FUNC_ void attn_linear_whole_(void *job, int worker, int64_t unit) {
+  const attn_linear_ *a = (const attn_linear_ *)job;
+  const int64_t b = unit / a->heads, head = unit % a->heads;
+  const attn_linear_range_ r = attn_linear_range_of_(a, b);
+  attn_linear_chain_ c = attn_linear_open_(a, worker, b, head);
+  float *slot = a->kept ? attn_linear_slot_of_(a, b, head) : c.w.slot;
+  if (!a->kept) attn_linear_empty_(a, slot);
+  if (r.few) {
+    attn_linear_few_(&c, &r, slot);
+    return;
+  }
+  c.s = attn_linear_slot_at_(a, slot);
+  attn_linear_blank_(a, &r, b, head);
+  attn_linear_absorb_(&c, 0, r.key0, 0);
+  attn_linear_walk_(&c, &r, r.key0, r.end, 1);
+  attn_linear_flush_(&c, 1.0f);
+  attn_linear_rest_(&c, &r);
+}
+
+/* A slice of the values along the keys, left at marks: what rows of segments start from. z, which all
+ * slices need, is each one's own; the first leaves it. */
+ATTN_FUNC_ void attn_linear_slice_(void *job, int worker, int64_t index) {
+  const attn_linear_ *a = (const attn_linear_ *)job;
+  const int64_t unit = index / a->slices, slice = index % a->slices, groups = a->wide / 16;
+  const int64_t b = unit / a->heads, head = unit % a->heads;
+  const attn_linear_range_ r = attn_linear_range_of_(a, b);
+  const int64_t marks = attn_linear_segments_(a, &r), run = a->chunk * ATTN_LINEAR_RUN_;
+  float *slot = attn_linear_slot_of_(a, b, head);
+  attn_linear_chain_ c = attn_linear_open_(a, worker, b, head);
+  if (r.few) {
+    if (slice == 0) attn_linear_few_(&c, &r, slot);
+    return;
+  }
+  const int64_t end = (slice + 1) * groups / a->slices * 16;
+  c.col = slice * groups / a->slices * 16, c.cols = (end < a->dv ? end : a->dv) - c.col;
+  c.s = attn_linear_slot_at_(a, c.w.slot);
+  memcpy(c.s.z, attn_linear_slot_at_(a, slot).z,
+         (size_t)(attn_group_up_(a->m) + ATTN_LINEAR_TAIL_) * sizeof(float));
+  c.s.s = slot;
+  attn_linear_absorb_(&c, 0, r.key0, 0);
+  attn_linear_flush_(&c, 1.0f);
+  for (int64_t n = 0; n <= marks; n++) {
+    const int64_t j = r.key0 + n * run, to = j + run < r.end ? j + run : r.end;
+    float *mark = attn_linear_mark_(a, unit, n < marks ? n : a->segments);
+    if (n < marks && a->causal)
+      for (int64_t i = 0; i < a->m; i++)
+        memcpy(mark + i * a->wide + c.col, slot + i * a->wide + c.col,
+               (size_t)c.cols * sizeof(float));
+    if (slice == 0)
+      memcpy(mark + a->m * a->wide, c.s.z,
+             (size_t)(attn_group_up_(a->m) + ATTN_LINEAR_TAIL_) * sizeof(float));
+    if (n < marks) attn_linear_walk_(&c, &r, j, to, 0);
+  }
+}
+
+/* Rows of a segment, from its mark. */
+ATTN_FUNC_ void attn_linear_segment_(void *job, int worker, int64_t index) {
+  const attn_linear_ *a = (const attn_linear_ *)job;
+  const int64_t unit = index / a->segments, n = index % a->segments;
+  const int64_t b = unit / a->heads, head = unit % a->heads;
+  const attn_linear_range_ r = attn_linear_range_of_(a, b);
+  const int64_t segments = attn_linear_segments_(a, &r), run = a->chunk * ATTN_LINEAR_RUN_;
+  const int64_t j = r.key0 + n * run, to = j + run < r.end ? j + run : r.end;
+  if (r.few || n >= segments) return;
+  attn_linear_chain_ c = attn_linear_open_(a, worker, b, head);
+  memcpy(c.w.slot, attn_linear_mark_(a, unit, n), (size_t)a->slot * sizeof(float));
+  c.s = attn_linear_slot_at_(a, c.w.slot);
+  if (n == 0) attn_linear_blank_(a, &r, b, head);
+  const int64_t last = r.key0 + r.met; /* behind it no row needs the state but those at the end */
+  attn_linear_walk_(&c, &r, j, r.row0 + r.met < r.rows || to < last ? to : last, 1);
+  if (n == segments - 1) attn_linear_rest_(&c, &r);
+}
+
+/* Without order: a segment's keys by themselves. */
+ATTN_FUNC_ void attn_linear_part_(attn_linear_chain_ *c, const attn_linear_range_ *r, int64_t n,
+                                  float *slot) {
+  const int64_t j = n * ATTN_LINEAR_SEGMENT_;
+  const int64_t to = r->keys - j < ATTN_LINEAR_SEGMENT_ ? r->keys : j + ATTN_LINEAR_SEGMENT_;
+  attn_linear_empty_(c->a, slot);
+  c->s = attn_linear_slot_at_(c->a, slot);
+  attn_linear_absorb_(c, j, to, 0);
+  attn_linear_flush_(c, 1.0f);
+}
+ATTN_FUNC_ void attn_linear_part_item_(void *job, int worker, int64_t index) {
+  const attn_linear_ *a = (const attn_linear_ *)job;
+  const int64_t unit = index / a->segments, n = index % a->segments, b = unit / a->heads;
+  const attn_linear_range_ r = attn_linear_range_of_(a, b);
+  if (r.few || n * ATTN_LINEAR_SEGMENT_ >= r.keys) return;
+  attn_linear_chain_ c = attn_linear_open_(a, worker, b, unit % a->heads);
+  attn_linear_part_(&c, &r, n, a->parts + index * a->slot);
+}
+
+/* All keys of a head into its state, parts made apart or here. */
+ATTN_FUNC_ void attn_linear_total_(void *job, int worker, int64_t unit) {
+  const attn_linear_ *a = (const attn_linear_ *)job;
+  const int64_t b = unit / a->heads, head = unit % a->heads;
+  const attn_linear_range_ r = attn_linear_range_of_(a, b);
+  float *slot = attn_linear_slot_of_(a, b, head);
+  const attn_linear_slot_ to = attn_linear_slot_at_(a, slot);
+  attn_linear_chain_ c = attn_linear_open_(a, worker, b, head);
+  if (!a->kept) attn_linear_empty_(a, slot);
+  if (r.few) {
+    attn_linear_few_(&c, &r, slot);
+    return;
+  }
+  if (a->delta) {
+    c.s = to;
+    attn_linear_absorb_(&c, 0, r.keys, 0);
+    return;
+  }
+  for (int64_t n = 0; n * ATTN_LINEAR_SEGMENT_ < r.keys; n++) {
+    float *part = a->parts ? a->parts + (unit * a->segments + n) * a->slot : c.w.slot;
+    if (!a->parts) attn_linear_part_(&c, &r, n, part);
+    attn_linear_add_(a, to, attn_linear_slot_at_(a, part));
+  }
+  attn_linear_late_(a, to);
+}
+
+/* A run of rows that read the states of all keys. */
+ATTN_FUNC_ void attn_linear_reads_(void *job, int worker, int64_t index) {
+  const attn_linear_ *a = (const attn_linear_ *)job;
+  const int64_t unit = index / a->tiles, i0 = index % a->tiles * ATTN_LINEAR_TILE_;
+  const int64_t b = unit / a->q.heads, h = unit % a->q.heads, head = h / a->group;
+  const int64_t i1 = a->q.len - i0 < ATTN_LINEAR_TILE_ ? a->q.len : i0 + ATTN_LINEAR_TILE_;
+  const attn_linear_range_ r = attn_linear_range_of_(a, b);
+  const int64_t end = r.rows < i1 ? (r.rows > i0 ? r.rows : i0) : i1;
+  attn_linear_own_ w;
+  if (r.few) return;
+  attn_linear_cut_(a, worker, &w);
+  if (r.row0 < r.rows)
+    attn_linear_read_all_(a, &w, attn_linear_slot_at_(a, attn_linear_slot_of_(a, b, head)), b, h,
+                          i0, end);
+  else
+    attn_linear_zeros_(a, b, h, i0, end);
+  attn_linear_zeros_(a, b, h, end, i1);
+}
+
+/* ---- the call -----------------------------------------------------------------------------------*/
+
+/* How the work is cut, and the bytes that takes; INT64_MAX: too many. */
+ATTN_FUNC_ int64_t attn_linear_divide_work_(attn_linear_ *a, int workers) {
+  const int64_t units = attn_mul_(a->q.batch, a->heads);
+  const int64_t each = a->causal ? a->chunk * ATTN_LINEAR_RUN_ : (int64_t)ATTN_LINEAR_SEGMENT_;
+  a->segments = a->k.len / each + (a->k.len % each != 0);
+  a->tiles = a->q.len / ATTN_LINEAR_TILE_ + (a->q.len % ATTN_LINEAR_TILE_ != 0);
+  a->shares = workers > units && a->segments > 1;
+  a->slices = 1;
+  if (a->shares && (a->causal || a->delta)) {
+    const int64_t most = a->wide >= 32 ? a->wide / 32 : 1, want = workers / units;
+    a->slices = want < most ? want : most;
+  }
+  a->own_bytes = attn_linear_lay_(a);
+  const int64_t slot = attn_mul_(a->slot, 4), slots = attn_piece_(attn_mul_(units, slot), 1);
+  a->need_slots = !a->kept && (!a->causal || a->shares) ? slots : 0;
+  a->need_marks = 0;
+  if (a->shares)
+    a->need_marks = attn_piece_(
+        attn_mul_(attn_mul_(units, slot), attn_add_(a->delta && !a->causal ? 0 : a->segments, 1)),
+        1);
+  if (a->shares && a->delta && !a->causal) a->segments = 0;
+  const int64_t shared = attn_piece_(attn_map_shared_(&a->map), 1);
+  return attn_workspace_bytes_(attn_add_(attn_add_(shared, attn_add_(a->need_slots, a->need_marks)),
+                                         attn_mul_(a->own_bytes, workers)),
+                               1);
+}
+
+/* Slots before and after slices: they begin empty, and take z from the first one. */
+ATTN_FUNC_ void attn_linear_slots_(const attn_linear_ *a, int after) {
+  for (int64_t unit = 0; unit < a->q.batch * a->heads; unit++) {
+    float *slot = a->slots + unit * a->slot;
+    if (!after && !a->kept) attn_linear_empty_(a, slot);
+    if (after && !attn_linear_range_of_(a, unit / a->heads).few)
+      memcpy(slot + a->m * a->wide, attn_linear_mark_(a, unit, a->segments) + a->m * a->wide,
+             (size_t)(attn_group_up_(a->m) + ATTN_LINEAR_TAIL_) * sizeof(float));
+  }
+}
+
+ATTN_FUNC_ void attn_linear_run_(attn_linear_ *a, attn_ctx *ctx, int workers) {
+  const int64_t units = a->q.batch * a->heads, rows = a->q.batch * a->q.heads * a->tiles;
+  const int sliced = a->shares && (a->causal || a->delta);
+  if (sliced) {
+    const int64_t n = units * a->slices;
+    attn_linear_slots_(a, 0);
+    attn_for_(ctx, attn_pieces_(workers, n), n, attn_linear_slice_, a);
+    attn_linear_slots_(a, 1);
+  }
+  if (a->causal) {
+    const int64_t n = sliced ? units * a->segments : units;
+    attn_for_(ctx, attn_pieces_(workers, n), n, sliced ? attn_linear_segment_ : attn_linear_whole_,
+              a);
+    return;
+  }
+  if (!sliced) {
+    const int64_t n = units * a->segments;
+    if (a->parts) attn_for_(ctx, attn_pieces_(workers, n), n, attn_linear_part_item_, a);
+    attn_for_(ctx, attn_pieces_(workers, units), units, attn_linear_total_, a);
+  }
+  if (rows) attn_for_(ctx, attn_pieces_(workers, rows), rows, attn_linear_reads_, a);
+}
+
+ATTN_PUB_ attn_status attn_linear(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
+                                  const attn_linear_params *params, attn_ctx *ctx) {
+  attn_error_ e = {ATTN_OK, NULL};
+  attn_workspace_ memory = {NULL, NULL};
+  attn_linear_ a;
+  int workers;
+  if (!attn_linear_plan_(&e, &a, o, q, k, v, params, ctx, &workers, 1)) return attn_end_(ctx, &e);
+  if (a.q.batch && a.q.heads && (a.q.len || (a.kept && a.k.len))) {
+    const int64_t bytes = attn_linear_divide_work_(&a, workers);
+    if (!attn_workspace_get_(&e, &memory, ctx, bytes)) return attn_end_(ctx, &e);
+    char *at = memory.base;
+    a.shared = at, at += attn_piece_(attn_map_shared_(&a.map), 1);
+    if (a.need_slots) a.slots = (float *)(void *)at;
+    at += a.need_slots;
+    if (a.need_marks && (a.causal || a.delta)) a.marks = (float *)(void *)at;
+    if (a.need_marks && !a.marks) a.parts = (float *)(void *)at;
+    a.own = at + a.need_marks;
+    attn_map_prepare_(&a.map, a.shared);
+    attn_linear_run_(&a, ctx, workers);
+    attn_workspace_drop_(&memory);
+  }
+  attn_report_(ctx, a.table, workers,
+               a.k.len <= ATTN_LINEAR_FEW_ && a.q.len <= ATTN_LINEAR_FEW_ ? "linear state, steps"
+               : a.causal                                                 ? "linear state, chunks"
+                                                                          : "linear state, sums",
+               a.causal ? "rows see the keys before them" : "rows see all keys");
+  return attn_end_(ctx, &e);
+}
+
+ATTN_PUB_ size_t attn_linear_workspace(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
+                                       const attn_linear_params *params, const attn_ctx *ctx) {
+  const attn_ctx plain = attn_before_workspace_(ctx);
+  attn_error_ e = {ATTN_OK, NULL};
+  attn_linear_ a;
+  int workers;
+  if (!attn_linear_plan_(&e, &a, o, q, k, v, params, &plain, &workers, 0)) return 0;
+  if (ctx && ctx->workers > 1) workers = ctx->workers;
+  const int64_t bytes = attn_linear_divide_work_(&a, workers);
+  return bytes == INT64_MAX ? 0 : (size_t)bytes;
+}
+/* <<< attn/mechanisms/linear.h */
+/* >>> attn/mechanisms/pool.h */
+/* mechanisms/pool.h owns pooling along the sequence: means, maxima and weighted sums of runs of rows. */
+
+/* Rows of batch entry b that exist. */
+ATTN_FUNC_ int64_t attn_len_of_(const int32_t *len, int64_t b, int64_t n) {
+  return len ? len[b] : n;
+}
+
+ATTN_FUNC_ int64_t attn_round_up_(int64_t n, int64_t to) {
+  return attn_mul_(attn_add_(n, to - 1) / to, to);
+}
+
+/* A call that is one step, judged already; with bytes its workspace query. */
+ATTN_FUNC_ attn_status attn_step_call_(attn_error_ *e, const attn_table_ *table, int workers,
+                                       attn_ctx *ctx, attn_steps_fn_ steps, void *job,
+                                       const char *path, size_t *bytes) {
+  if (e->status == ATTN_OK) {
+    attn_stage_ s = attn_stage_open_(e, table, workers, ctx, bytes != NULL);
+    attn_stage_call_(&s, ctx, steps, job, path, bytes);
+  }
+  return attn_end_(bytes ? NULL : ctx, e);
+}
+
+enum { ATTN_POOL_ROWS_ = 512, ATTN_POOL_WIDE_ = 32 }; /* of an item; widened at once */
+
+typedef struct attn_pooled_ {
+  const attn_table_ *table;
+  attn_tensor y, x;
+  attn_pool_params p; /* stride resolved */
+  int64_t run, runs;  /* blocks of an item, items of a head */
+  int64_t columns;    /* of a block's weights, in whole vectors */
+  float *packed;      /* DYNAMIC: [w.heads][d][columns] */
+  int64_t one;        /* floats of one of them */
+  char *own;          /* of the workers */
+  int64_t each, at_total, at_wide, at_z, at_bias;
+} attn_pooled_;
+
+ATTN_PUB_ int64_t attn_pool_len(int64_t n, int64_t segments, const attn_pool_params *params) {
+  const int64_t kernel = params ? params->kernel : 0;
+  const int64_t stride = params && params->stride ? params->stride : kernel;
+  if (n < 0 || kernel < 0) return -1;
+  if (kernel == 0) return segments < 0 ? -1 : n < segments ? n : segments;
+  if (stride < 1 || stride > kernel) return -1;
+  return n == 0 ? 0 : n <= kernel ? 1 : 2 + (n - kernel - 1) / stride;
+}
+
+/* Blocks of batch entry b, which has n rows. */
+ATTN_FUNC_ int64_t attn_pooled_blocks_(const attn_pooled_ *a, int64_t b, int64_t n) {
+  return attn_pool_len(n, attn_len_of_(a->p.segments, b, a->y.len), &a->p);
+}
+
+/* Rows *start .. *end - 1 are block m of `blocks`. */
+ATTN_FUNC_ void attn_pooled_range_(const attn_pooled_ *a, int64_t m, int64_t blocks, int64_t n,
+                                   int64_t *start, int64_t *end) {
+  if (a->p.kernel) {
+    *start = m * a->p.stride, *end = n - *start < a->p.kernel ? n : *start + a->p.kernel;
+  } else { /* m n / blocks, of numbers whose product may be large */
+    const int64_t q = n / blocks, r = n % blocks;
+    *start = m * q + m * r / blocks, *end = (m + 1) * q + (m + 1) * r / blocks;
+  }
+}
+
+/* sum = sum_r p[r] x_(i0 + r) of n rows, p null = 1: f32 over 128 rows, double beyond. Returns the sum of
+ * p, in the same order. */
+ATTN_FUNC_ float attn_pooled_sum_(const attn_pooled_ *a, char *own, float *sum, int64_t b,
+                                  int64_t h, int64_t i0, int64_t n, const float *p) {
+  const int64_t d = a->x.dim;
+  double *total = (double *)(void *)(own + a->at_total), all = 0.0;
+  float ones[ATTN_BLOCK_], part;
+  int32_t index[ATTN_BLOCK_];
+  const int64_t most = n < ATTN_BLOCK_ ? n : ATTN_BLOCK_;
+  for (int i = 0; i < most; i++) ones[i] = 1.0f, index[i] = i;
+  for (int64_t r = 0; r < n; r += ATTN_BLOCK_) {
+    const int64_t m = n - r < ATTN_BLOCK_ ? n - r : ATTN_BLOCK_;
+    memset(sum, 0, (size_t)d * sizeof *sum);
+    a->table->axpys(sum, p ? p + r : ones, attn_at_(&a->x, b, h, i0 + r), a->x.stride_len, index, m,
+                    d, a->x.dtype, 1.0f, 0);
+    part = p ? 0.0f : (float)m;
+    for (int64_t i = 0; p && i < m; i++) part += p[r + i];
+    if (n <= ATTN_BLOCK_) return part;
+    all += (double)part;
+    for (int64_t c = 0; c < d; c++) total[c] = (r ? total[c] : 0.0) + (double)sum[c];
+  }
+  for (int64_t c = 0; c < d; c++) sum[c] = (float)total[c];
+  return (float)all;
+}
+
+/* top[c] = the maximum of 64 columns of n rows and of what it was; a NaN stays. Of finite numbers the
+ * maximum is the same on every tier, but for the sign of 0. */
+ATTN_FUNC_ void attn_pooled_top_(const attn_table_ *f, float *top, float *x, int64_t n,
+                                 int64_t cols) {
+  attn_modifiers_ none;
+  memset(&none, 0, sizeof none);
+  if (f->finite(x, ATTN_TILE_, n, cols)) {
+    f->modify_block(x, n, 0, (int)((cols + ATTN_GROUP_ - 1) / ATTN_GROUP_), &none, top);
+    return;
+  }
+  for (int64_t r = 0; r < n; r++, x += ATTN_TILE_)
+    for (int64_t c = 0; c < cols; c++)
+      if (!(top[c] >= x[c] || top[c] != top[c])) top[c] = x[c];
+}
+
+/* row = the maximum of n rows, 64 columns at a time. */
+ATTN_FUNC_ void attn_pooled_max_(const attn_pooled_ *a, char *own, float *row, int64_t b, int64_t h,
+                                 int64_t i0, int64_t n) {
+  const int64_t d = a->x.dim;
+  float *wide = (float *)(void *)(own + a->at_wide), top[ATTN_TILE_];
+  for (int64_t c = 0; c < d; c += ATTN_TILE_) {
+    const int64_t cols = d - c < ATTN_TILE_ ? d - c : ATTN_TILE_;
+    for (int i = 0; i < ATTN_TILE_; i++) top[i] = -INFINITY;
+    if (cols < ATTN_TILE_) memset(wide, 0, ATTN_POOL_WIDE_ * ATTN_TILE_ * sizeof *wide);
+    for (int64_t r = 0; r < n; r += ATTN_POOL_WIDE_) {
+      const int64_t m = n - r < ATTN_POOL_WIDE_ ? n - r : (int64_t)ATTN_POOL_WIDE_;
+      const int64_t at_once = cols < ATTN_TILE_ ? 1 : m;
+      for (int64_t i = 0; i < m; i += at_once)
+        a->table->widen(wide + i * ATTN_TILE_,
+                        attn_at_(&a->x, b, h, i0 + r + i) + attn_bytes_(a->x.dtype, c),
+                        a->x.stride_len, NULL, at_once, cols, a->x.dtype, NULL);
+      attn_pooled_top_(a->table, top, wide, m, cols);
+    }
+    for (int64_t i = 0; i < cols; i++) row[c + i] = top[i] + 0.0f; /* -0 becomes 0 */
+  }
+}
+
+/* z[0 .. n-1] = weights of a block of n rows, not yet divided by their sum: e^(z - max). */
+ATTN_FUNC_ void attn_pooled_weights_(const attn_pooled_ *a, char *own, float *z, float *centre,
+                                     int64_t b, int64_t h, int64_t start, int64_t n) {
+  const attn_table_ *f = a->table;
+  const int64_t d = a->x.dim, kernel = a->p.kernel, middle = (kernel - 1) / 2;
+  const float *bias = a->p.bias.data ? (const float *)(const void *)(own + a->at_bias) : NULL;
+  f->widen(centre, attn_at_(&a->x, b, h, start + (middle < n ? middle : n - 1)), 0, NULL, 1, d,
+           a->x.dtype, NULL);
+  f->gemm(z, a->columns, 1, centre, d, 1, a->packed + (a->p.w.heads > 1 ? h : 0) * a->one,
+          a->columns, d, kernel, 1);
+  if (bias) f->activate(z, n, bias, 1.0f, ATTN_ACT_NONE);
+  float top = -INFINITY;
+  for (int64_t i = 0; i < n; i++) top = z[i] > top ? z[i] : top;
+  for (int64_t i = 0; i < n; i++) z[i] -= top;
+  f->exp(z, z, n);
+}
+
+/* A run of blocks of one head. */
+ATTN_FUNC_ void attn_pooled_item_(void *job, int worker, int64_t index) {
+  const attn_pooled_ *a = (const attn_pooled_ *)job;
+  const attn_table_ *f = a->table;
+  const int64_t unit = index / a->runs, b = unit / a->y.heads, h = unit % a->y.heads;
+  const int64_t m0 = index % a->runs * a->run, d = a->x.dim;
+  const int64_t m1 = a->y.len - m0 < a->run ? a->y.len : m0 + a->run;
+  const int64_t n = attn_len_of_(a->p.len, b, a->x.len), blocks = attn_pooled_blocks_(a, b, n);
+  char *own = a->own + worker * a->each;
+  float *row = (float *)(void *)own, *z = (float *)(void *)(own + a->at_z);
+  if (a->p.bias.data)
+    f->widen((float *)(void *)(own + a->at_bias),
+             attn_at_(&a->p.bias, 0, a->p.bias.heads > 1 ? h : 0, 0), 0, NULL, 1, a->p.kernel,
+             a->p.bias.dtype, NULL);
+  for (int64_t m = m0; m < m1; m++) {
+    int64_t start, end;
+    float by[ATTN_TILE_], sum;
+    if (m >= blocks) {
+      f->blend(attn_at_(&a->y, b, h, m), NULL, NULL, a->y.dtype, ATTN_F32, ATTN_F32, d, 0.0f, 0.0f);
+      continue;
+    }
+    attn_pooled_range_(a, m, blocks, n, &start, &end);
+    if (a->p.kind == ATTN_POOL_MAX) {
+      attn_pooled_max_(a, own, row, b, h, start, end - start);
+    } else {
+      const int weighted = a->p.kind == ATTN_POOL_DYNAMIC;
+      if (weighted) attn_pooled_weights_(a, own, z, row, b, h, start, end - start);
+      sum = attn_pooled_sum_(a, own, row, b, h, start, end - start, weighted ? z : NULL);
+      for (int i = 0; i < ATTN_TILE_; i++) by[i] = sum;
+      for (int64_t c = 0; sum != 1.0f && c < d; c += ATTN_TILE_) f->divide(row + c, by);
+    }
+    f->blend(attn_at_(&a->y, b, h, m), row, NULL, a->y.dtype, ATTN_F32, ATTN_F32, d, 1.0f, 0.0f);
+  }
+}
+
+ATTN_FUNC_ void attn_pooled_pack_(const attn_pooled_ *a) {
+  const attn_tensor *w = &a->p.w;
+  memset(a->packed, 0, (size_t)(w->heads * a->one) * sizeof(float));
+  for (int64_t h = 0; h < w->heads; h++)
+    for (int64_t c = 0; c < w->len; c++)
+      a->table->widen(a->packed + h * a->one + c * a->columns, attn_at_(w, 0, h, c), 0, NULL, 1,
+                      w->dim, w->dtype, NULL);
+}
+
+/* attn_pool as a step; its arguments have been judged. */
+ATTN_FUNC_ int attn_stage_pool_(attn_stage_ *s, attn_tensor y, attn_tensor x,
+                                const attn_pool_params *params) {
+  attn_pooled_ a;
+  memset(&a, 0, sizeof a);
+  a.table = s->table, a.y = y, a.x = x;
+  if (params) a.p = *params;
+  if (a.p.stride == 0) a.p.stride = a.p.kernel;
+  const int dynamic = a.p.kind == ATTN_POOL_DYNAMIC;
+  if (!dynamic) a.p.w.data = a.p.bias.data = NULL;
+  const int64_t rows = a.p.kernel ? a.p.stride : y.len ? x.len / y.len + 1 : 1;
+  a.run = rows >= ATTN_POOL_ROWS_ ? 1 : ATTN_POOL_ROWS_ / (rows < 8 ? 8 : rows);
+  a.runs = y.len / a.run + (y.len % a.run != 0);
+  a.columns = dynamic ? attn_round_up_(a.p.kernel, 16) : 0;
+  a.one = attn_mul_(x.dim, a.columns);
+  a.at_total = attn_piece_(attn_round_up_(x.dim, ATTN_TILE_), 4);
+  a.at_wide = attn_add_(a.at_total, attn_piece_(x.dim, 8));
+  a.at_z = a.at_wide;
+  if (a.p.kind == ATTN_POOL_MAX)
+    a.at_z = attn_add_(a.at_wide, attn_piece_(ATTN_POOL_WIDE_ * ATTN_TILE_, 4));
+  a.at_bias = attn_add_(a.at_z, attn_piece_(a.columns, 4));
+  a.each = attn_add_(a.at_bias, attn_piece_(a.p.bias.data ? a.columns : 0, 4));
+  const int64_t items = attn_mul_(attn_mul_(y.batch, y.heads), a.runs);
+  if (items == 0) return 1;
+  const int pieces = attn_pieces_(s->workers, items);
+  const int64_t packed = dynamic ? attn_piece_(attn_mul_(a.p.w.heads, a.one), 4) : 0;
+  char *memory = attn_stage_spare_(s, attn_add_(packed, attn_mul_(a.each, pieces)));
+  if (!s->run) return 1;
+  a.packed = (float *)(void *)memory, a.own = memory + packed;
+  if (dynamic) attn_pooled_pack_(&a);
+  attn_for_(&s->ctx, pieces, items, attn_pooled_item_, &a);
+  return 1;
+}
+
+/* ---- the call -------------------------------------------------------------------------------*/
+
+typedef struct attn_pooled_job_ {
+  attn_tensor y, x;
+  attn_pool_params p;
+} attn_pooled_job_;
+
+ATTN_FUNC_ int attn_pooled_steps_(attn_stage_ *s, void *job) {
+  const attn_pooled_job_ *j = (const attn_pooled_job_ *)job;
+  return attn_stage_pool_(s, j->y, j->x, &j->p);
+}
+
+ATTN_FUNC_ int attn_pooled_check_(attn_error_ *e, attn_pooled_job_ *j, const attn_ctx *ctx,
+                                  int query) {
+  static const attn_words_ w[] = {ATTN_WORDS_("y"), ATTN_WORDS_("x"), ATTN_WORDS_("params.w"),
+                                  ATTN_WORDS_("params.bias")};
+  attn_pool_params *p = &j->p;
+  attn_span_ arrays[2];
+  const int64_t heads = j->y.heads, any = ATTN_ANY_, few = ATTN_ONE_OR_ALL_;
+  attn_operand_ op[] = {{&j->y, &w[0], ATTN_OUT_, any, any, any, any, "", {0, 0}},
+                        {&j->x,
+                         &w[1],
+                         0,
+                         j->y.batch,
+                         heads,
+                         any,
+                         j->y.dim,
+                         "x must have the batch, heads and dim of y",
+                         {0, 0}},
+                        {&p->w,
+                         &w[2],
+                         0,
+                         1,
+                         few,
+                         j->x.dim,
+                         p->kernel,
+                         "params.w must be [1, 1 or H, d, kernel]",
+                         {0, 0}},
+                        {&p->bias,
+                         &w[3],
+                         ATTN_OPTIONAL_,
+                         1,
+                         few,
+                         1,
+                         p->kernel,
+                         "params.bias must be [1, 1 or H, 1, kernel]",
+                         {0, 0}}};
+  if ((int)p->kind < 0 || p->kind >= ATTN_POOL_COUNT)
+    return attn_reject_(e, ATTN_E_RANGE, "params.kind is none of attn_pool_kind");
+  const int dynamic = p->kind == ATTN_POOL_DYNAMIC;
+  if (!attn_check_operand_(e, &op[0], heads) || !attn_check_operand_(e, &op[1], heads)) return 0;
+  if (p->kernel < 0) return attn_reject_(e, ATTN_E_RANGE, "params.kernel must not be negative");
+  if (p->stride < 0 || p->stride > p->kernel)
+    return attn_reject_(e, ATTN_E_RANGE, "params.stride must lie in 1..kernel, or be 0");
+  if (dynamic && p->kernel == 0)
+    return attn_reject_(e, ATTN_E_RANGE, "params.kernel must be at least 1 for ATTN_POOL_DYNAMIC");
+  if (p->segments && p->kernel)
+    return attn_reject_(e, ATTN_E_RANGE, "params.segments are not for blocks of params.kernel");
+  if (dynamic && !p->w.data)
+    return attn_reject_(e, ATTN_E_NULL, "params.w must be there for ATTN_POOL_DYNAMIC");
+  if (!dynamic) p->w.data = p->bias.data = NULL;
+  if (dynamic && (!attn_check_operand_(e, &op[2], heads) || !attn_check_operand_(e, &op[3], heads)))
+    return 0;
+  if (p->kernel && j->y.len != attn_pool_len(j->x.len, 0, p))
+    return attn_reject_(e, ATTN_E_SHAPE, "y.len must be attn_pool_len of x.len");
+  if (!attn_check_array_(e, p->len, j->y.batch, 4, "params.len must be aligned to its elements",
+                         &arrays[0]) ||
+      !attn_check_array_(e, p->segments, j->y.batch, 4,
+                         "params.segments must be aligned to its elements", &arrays[1]) ||
+      !attn_check_apart_(e, ctx, op, dynamic ? 4 : 2, arrays, 2))
+    return 0;
+  return query ||
+         (attn_check_lens_(e, p->len, j->y.batch, j->x.len, "params.len must lie in 0..x.len") &&
+          attn_check_lens_(e, p->segments, j->y.batch, j->y.len,
+                           "params.segments must lie in 0..y.len"));
+}
+
+ATTN_FUNC_ attn_status attn_pooled_call_(attn_tensor y, attn_tensor x,
+                                         const attn_pool_params *params, attn_ctx *ctx,
+                                         size_t *bytes) {
+  attn_error_ e = {ATTN_OK, NULL};
+  const attn_table_ *table = NULL;
+  attn_pooled_job_ j;
+  int workers = 1;
+  memset(&j, 0, sizeof j);
+  j.y = y, j.x = x;
+  if (params) j.p = *params;
+  if (attn_check_ctx_(&e, ctx, &table, &workers))
+    (void)attn_pooled_check_(&e, &j, ctx, bytes != NULL);
+  return attn_step_call_(&e, table, workers, ctx, attn_pooled_steps_, &j, "pooled rows", bytes);
+}
+
+ATTN_PUB_ attn_status attn_pool(attn_tensor y, attn_tensor x, const attn_pool_params *params,
+                                attn_ctx *ctx) {
+  return attn_pooled_call_(y, x, params, ctx, NULL);
+}
+ATTN_PUB_ size_t attn_pool_workspace(attn_tensor y, attn_tensor x, const attn_pool_params *params,
+                                     const attn_ctx *ctx) {
+  attn_ctx plain = attn_before_workspace_(ctx);
+  size_t bytes = 0;
+  (void)attn_pooled_call_(y, x, params, &plain, &bytes);
+  return bytes;
+}
+/* <<< attn/mechanisms/pool.h */
+/* >>> attn/mechanisms/convolve.h */
+/* mechanisms/convolve.h owns convolution along the sequence by dense matrices, a product of the gemm tile
+ * for each tap: rows are read where they lie, and those of the padding never. */
+
+/* Where the taps of a convolution lie. */
+typedef struct attn_taps_ {
+  int64_t kernel, stride, dilation, reach;
+  attn_pad pad;
+} attn_taps_;
+
+/* 0 for parameters that are no good. */
+ATTN_FUNC_ int attn_taps_of_(attn_taps_ *t, int64_t kernel, const attn_convolve_params *p,
+                             int depthwise) {
+  memset(t, 0, sizeof *t);
+  t->kernel = kernel, t->stride = p ? p->stride : 0, t->dilation = p ? p->dilation : 0;
+  t->pad = p ? p->pad : ATTN_PAD_DEFAULT;
+  if (t->stride == 0) t->stride = depthwise ? 1 : kernel;
+  if (t->dilation == 0) t->dilation = 1;
+  if (t->pad == ATTN_PAD_DEFAULT) t->pad = depthwise ? ATTN_PAD_SAME : ATTN_PAD_LEFT;
+  const int64_t most = INT32_MAX;
+  if (kernel < 1 || kernel > most || t->stride < 1 || t->stride > most || t->dilation < 1 ||
+      t->dilation > most || (int)t->pad < 0 || t->pad >= ATTN_PAD_COUNT)
+    return 0;
+  t->reach = (kernel - 1) * t->dilation + 1;
+  return 1;
+}
+
+/* Output rows of n rows. */
+ATTN_FUNC_ int64_t attn_taps_len_(const attn_taps_ *t, int64_t n) {
+  if (t->pad == ATTN_PAD_DROP) return n < t->reach ? 0 : 1 + (n - t->reach) / t->stride;
+  return n / t->stride + (n % t->stride != 0);
+}
+
+/* The row under the first tap of output row m of `len`; it may not exist. */
+ATTN_FUNC_ int64_t attn_taps_start_(const attn_taps_ *t, int64_t m, int64_t len, int64_t n) {
+  if (t->pad == ATTN_PAD_LEFT) return n - t->reach - (len - 1 - m) * t->stride;
+  if (t->pad == ATTN_PAD_SAME) return m * t->stride - (t->kernel - 1) / 2 * t->dilation;
+  return m * t->stride;
+}
+
+ATTN_PUB_ int64_t attn_convolve_len(int64_t n, int64_t kernel, const attn_convolve_params *params,
+                                    int depthwise) {
+  attn_taps_ t;
+  return n < 0 || !attn_taps_of_(&t, kernel, params, depthwise) ? -1 : attn_taps_len_(&t, n);
+}
+
+typedef struct attn_convolve_ {
+  const attn_table_ *table;
+  attn_tensor y, x, bias;
+  const int32_t *len;
+  attn_taps_ taps;
+  attn_matrix_ w;
+  int64_t row_runs, col_runs;
+  char *own; /* of the workers: rows of x and of y as f32 */
+  int64_t each, at_y;
+} attn_convolve_;
+
+/* columns c0 .. c1 - 1 of `rows` rows of y += one tap, whose row for the first is x_i */
+ATTN_FUNC_ void attn_convolve_tap_(const attn_convolve_ *a, float *wide, float *y, int64_t y_stride,
+                                   int64_t rows, int64_t b, int64_t h, int64_t i, int64_t tap,
+                                   int64_t c0, int64_t c1, int start) {
+  const int64_t d = a->x.dim, step = a->taps.stride * a->x.stride_len;
+  const char *in = attn_at_(&a->x, b, h, i);
+  if (a->x.dtype == ATTN_F32) {
+    attn_matrix_times_(a->table, &a->w, 0, h, y, y_stride, rows, (const float *)(const void *)in,
+                       step, tap * d, d, c0, c1, start);
+    return;
+  }
+  for (int64_t k = 0; k < d; k += ATTN_DEEP_) {
+    const int64_t n = d - k < ATTN_DEEP_ ? d - k : (int64_t)ATTN_DEEP_;
+    a->table->widen(wide, in + attn_bytes_(a->x.dtype, k), step, NULL, rows, n, a->x.dtype, NULL);
+    attn_matrix_times_(a->table, &a->w, 0, h, y, y_stride, rows, wide, n, tap * d + k, n, c0, c1,
+                       start && k == 0);
+  }
+}
+
+/* 96 rows by 256 columns of one head. */
+ATTN_FUNC_ void attn_convolve_item_(void *job, int worker, int64_t index) {
+  const attn_convolve_ *a = (const attn_convolve_ *)job;
+  const attn_table_ *f = a->table;
+  const int64_t unit = index / (a->row_runs * a->col_runs),
+                at = index % (a->row_runs * a->col_runs);
+  const int64_t b = unit / a->y.heads, h = unit % a->y.heads;
+  const int64_t m0 = at / a->col_runs * ATTN_GEMM_ROWS_, c0 = at % a->col_runs * ATTN_GEMM_COLS_;
+  const int64_t all = a->y.len - m0 < ATTN_GEMM_ROWS_ ? a->y.len - m0 : (int64_t)ATTN_GEMM_ROWS_;
+  const int64_t c1 = a->y.dim - c0 < ATTN_GEMM_COLS_ ? a->y.dim : c0 + ATTN_GEMM_COLS_;
+  const int64_t n = attn_len_of_(a->len, b, a->x.len), len = attn_taps_len_(&a->taps, n);
+  const int64_t rows = len <= m0 ? 0 : len - m0 < all ? len - m0 : all;
+  const int64_t step = a->taps.stride, first = attn_taps_start_(&a->taps, m0, len, n);
+  char *own = a->own + worker * a->each;
+  float *y = (float *)(void *)attn_at_(&a->y, b, h, m0), bias[ATTN_GEMM_COLS_];
+  int64_t stride = a->y.stride_len;
+  if (a->y.dtype == ATTN_F32)
+    y += c0;
+  else
+    y = (float *)(void *)(own + a->at_y), stride = ATTN_GEMM_COLS_;
+  for (int64_t r = 0, started = 0; r < a->taps.kernel && rows > 0; r++) {
+    const int64_t i = first + r * a->taps.dilation; /* of the first row; then i + step, .. */
+    const int64_t lo = i >= 0 ? 0 : (step - 1 - i) / step, hi = i >= n ? 0 : (n - 1 - i) / step + 1;
+    const int64_t end = hi < rows ? hi : rows, whole = lo == 0 && end == rows;
+    if (!started && !whole)
+      for (int64_t m = 0; m < rows; m++) memset(y + m * stride, 0, (size_t)(c1 - c0) * sizeof *y);
+    if (lo < end)
+      attn_convolve_tap_(a, (float *)(void *)own, y + lo * stride, stride, end - lo, b, h,
+                         i + lo * step, r, c0, c1, !started && whole);
+    started = 1;
+  }
+  if (a->bias.data)
+    f->widen(bias,
+             attn_at_(&a->bias, 0, a->bias.heads > 1 ? h : 0, 0) + attn_bytes_(a->bias.dtype, c0),
+             0, NULL, 1, c1 - c0, a->bias.dtype, NULL);
+  for (int64_t m = 0; m < all; m++) {
+    char *to = attn_at_(&a->y, b, h, m0 + m) + attn_bytes_(a->y.dtype, c0);
+    const float *from = m < rows ? y + m * stride : NULL;
+    if (from && a->bias.data) f->activate(y + m * stride, c1 - c0, bias, 1.0f, ATTN_ACT_NONE);
+    if (!from || a->y.dtype != ATTN_F32)
+      f->blend(to, from, NULL, a->y.dtype, ATTN_F32, ATTN_F32, c1 - c0, 1.0f, 0.0f);
+  }
+}
+
+/* attn_convolve as a step; its arguments have been judged. */
+ATTN_FUNC_ int attn_stage_convolve_(attn_stage_ *s, attn_tensor y, attn_tensor x, attn_tensor w,
+                                    const attn_convolve_params *params) {
+  attn_convolve_ a;
+  memset(&a, 0, sizeof a);
+  a.table = s->table, a.y = y, a.x = x;
+  if (params) a.bias = params->bias, a.len = params->len;
+  (void)attn_taps_of_(&a.taps, w.len / x.dim, params, 0);
+  a.w = attn_matrix_of_(w, 0, y.len);
+  a.row_runs = y.len / ATTN_GEMM_ROWS_ + (y.len % ATTN_GEMM_ROWS_ != 0);
+  a.col_runs = y.dim / ATTN_GEMM_COLS_ + (y.dim % ATTN_GEMM_COLS_ != 0);
+  a.at_y = x.dtype != ATTN_F32 ? attn_piece_((int64_t)ATTN_GEMM_ROWS_ * (int64_t)ATTN_DEEP_, 4) : 0;
+  a.each = a.at_y + (y.dtype != ATTN_F32 ? attn_piece_(ATTN_GEMM_ROWS_ * ATTN_GEMM_COLS_, 4) : 0);
+  const int64_t items = attn_mul_(attn_mul_(y.batch, y.heads), attn_mul_(a.row_runs, a.col_runs));
+  if (items == 0) return 1;
+  const int pieces = attn_pieces_(s->workers, items);
+  const int64_t packed = attn_matrix_bytes_(&a.w);
+  char *memory = attn_stage_spare_(s, attn_add_(packed, attn_mul_(a.each, pieces)));
+  if (!s->run) return 1;
+  a.own = memory + packed;
+  attn_matrix_lay_(&a.w, s->table, memory, &s->ctx, s->workers);
+  attn_for_(&s->ctx, pieces, items, attn_convolve_item_, &a);
+  return 1;
+}
+
+/* ---- the call -------------------------------------------------------------------------------*/
+
+typedef struct attn_convolve_job_ {
+  attn_tensor y, x, w;
+  attn_convolve_params p;
+} attn_convolve_job_;
+
+ATTN_FUNC_ int attn_convolve_steps_(attn_stage_ *s, void *job) {
+  const attn_convolve_job_ *j = (const attn_convolve_job_ *)job;
+  return attn_stage_convolve_(s, j->y, j->x, j->w, &j->p);
+}
+
+/* Every rule of both convolutions. */
+ATTN_FUNC_ int attn_convolve_check_(attn_error_ *e, attn_convolve_job_ *j, const attn_ctx *ctx,
+                                    int query, int depthwise) {
+  static const attn_words_ w[] = {ATTN_WORDS_("y"), ATTN_WORDS_("x"), ATTN_WORDS_("w"),
+                                  ATTN_WORDS_("params.bias")};
+  attn_convolve_params *p = &j->p;
+  attn_span_ len;
+  attn_taps_ taps;
+  const int64_t heads = j->y.heads, any = ATTN_ANY_, few = ATTN_ONE_OR_ALL_;
+  attn_operand_ op[] = {
+      {&j->y, &w[0], ATTN_OUT_, any, any, any, any, "", {0, 0}},
+      {&j->x,
+       &w[1],
+       0,
+       j->y.batch,
+       heads,
+       any,
+       any,
+       "x must have the batch and heads of y",
+       {0, 0}},
+      {&j->w, &w[2], 0, 1, few, any, any, "w.batch must be 1, w.heads 1 or those of y", {0, 0}},
+      {&p->bias,
+       &w[3],
+       ATTN_OPTIONAL_,
+       1,
+       few,
+       1,
+       j->y.dim,
+       "params.bias must be [1, 1 or H, 1, y.dim]",
+       {0, 0}}};
+  for (int i = 0; i < 3; i++)
+    if (!attn_check_operand_(e, &op[i], heads)) return 0;
+  if (depthwise ? j->x.dim != j->y.dim || (j->w.dim != 1 && j->w.dim != j->x.dim)
+                : j->w.dim != j->y.dim || j->w.len % j->x.dim)
+    return attn_reject_(e, ATTN_E_SHAPE,
+                        depthwise ? "x.dim must equal y.dim, and w.dim that or 1"
+                                  : "w.dim must equal y.dim, and x.dim divide w.len");
+  if (j->w.len < 1) return attn_reject_(e, ATTN_E_SHAPE, "w.len must not be 0");
+  if (depthwise ? p->bias.data != NULL : p->accumulate != 0)
+    return attn_reject_(e, ATTN_E_VALUE,
+                        depthwise ? "params.bias is for attn_convolve alone"
+                                  : "params.accumulate is for attn_convolve_depthwise alone");
+  if (!depthwise && !attn_check_operand_(e, &op[3], heads)) return 0;
+  if ((int)p->pad < 0 || p->pad >= ATTN_PAD_COUNT)
+    return attn_reject_(e, ATTN_E_RANGE, "params.pad is none of attn_pad");
+  if (!attn_taps_of_(&taps, depthwise ? j->w.len : j->w.len / j->x.dim, p, depthwise))
+    return attn_reject_(e, ATTN_E_RANGE,
+                        "kernel, params.stride and params.dilation must lie in 1..2^31 - 1");
+  if (j->x.len > INT64_MAX / 4) return attn_reject_(e, ATTN_E_OVERFLOW, "x.len is too large");
+  if (j->y.len != attn_taps_len_(&taps, j->x.len))
+    return attn_reject_(e, ATTN_E_SHAPE, "y.len must be attn_convolve_len of x.len");
+  if (!attn_check_array_(e, p->len, j->y.batch, 4, "params.len must be aligned to its elements",
+                         &len) ||
+      !attn_check_apart_(e, ctx, op, 4, &len, 1))
+    return 0;
+  return query ||
+         attn_check_lens_(e, p->len, j->y.batch, j->x.len, "params.len must lie in 0..x.len");
+}
+
+ATTN_FUNC_ attn_status attn_convolve_call_(attn_tensor y, attn_tensor x, attn_tensor w,
+                                           const attn_convolve_params *params, attn_ctx *ctx,
+                                           size_t *bytes) {
+  attn_error_ e = {ATTN_OK, NULL};
+  const attn_table_ *table = NULL;
+  attn_convolve_job_ j;
+  int workers = 1;
+  memset(&j, 0, sizeof j);
+  j.y = y, j.x = x, j.w = w;
+  if (params) j.p = *params;
+  if (attn_check_ctx_(&e, ctx, &table, &workers))
+    (void)attn_convolve_check_(&e, &j, ctx, bytes != NULL, 0);
+  return attn_step_call_(&e, table, workers, ctx, attn_convolve_steps_, &j, "a dense product a tap",
+                         bytes);
+}
+
+ATTN_PUB_ attn_status attn_convolve(attn_tensor y, attn_tensor x, attn_tensor w,
+                                    const attn_convolve_params *params, attn_ctx *ctx) {
+  return attn_convolve_call_(y, x, w, params, ctx, NULL);
+}
+ATTN_PUB_ size_t attn_convolve_workspace(attn_tensor y, attn_tensor x, attn_tensor w,
+                                         const attn_convolve_params *params, const attn_ctx *ctx) {
+  attn_ctx plain = attn_before_workspace_(ctx);
+  size_t bytes = 0;
+  (void)attn_convolve_call_(y, x, w, params, &plain, &bytes);
+  return bytes;
+}
+/* <<< attn/mechanisms/convolve.h */
+/* >>> attn/mechanisms/depthwise.h */
+/* mechanisms/depthwise.h owns convolution of each column by itself. Six neighbouring output rows read
+ * nearly the same input rows: with one weight a tap they are a product of the gemm tile, whose left
+ * matrix is six copies of the weights, each a place farther on, in one array with zeros at its ends. */
+
+enum { ATTN_SIX_ = 6 };
+
+typedef struct attn_depthwise_ {
   const attn_table_ *table;
   attn_tensor y, x, w;
-  int64_t tiles;
-  char *memory;
-  int64_t each, at_sum, at_rows;
-} attn_project_;
+  const int32_t *len;
+  int accumulate, banded; /* by the product */
+  int copied;             /* rows of x are made f32 in whole vectors */
+  attn_taps_ taps;
+  int64_t run, runs, width; /* output rows of an item; floats of a copied row */
+  float *taps_at;           /* [w.heads][one]: weights, with 5 zeros before and after */
+  int64_t one;
+  char *own; /* of the workers */
+  int64_t each, at_rows;
+} attn_depthwise_;
 
-/* 64 rows of one head. */
-ATTN_FUNC_ void attn_project_item_(void *job, int worker, int64_t index) {
-  const attn_project_ *a = (const attn_project_ *)job;
-  const attn_table_ *f = a->table;
-  const int64_t unit = index / a->tiles, b = unit / a->y.heads, h = unit % a->y.heads;
-  const int64_t first = index % a->tiles * ATTN_TILE_, left = a->y.len - first;
-  const int n = left < ATTN_TILE_ ? (int)left : ATTN_TILE_;
-  const int groups = (n + ATTN_GROUP_ - 1) / ATTN_GROUP_;
-  char *memory = a->memory + worker * a->each;
-  float *rows = (float *)(void *)memory, *sum = (float *)(void *)(memory + a->at_sum);
-  float *wide = (float *)(void *)(memory + a->at_rows);
-  const void *in[ATTN_TILE_];
-  void *out[ATTN_TILE_];
-  for (int r = 0; r < n; r++) {
-    in[r] = attn_at_(&a->x, b, a->x.heads > 1 ? h : 0, first + r);
-    out[r] = attn_at_(&a->y, b, h, first + r);
+/* One row of y from its sum. */
+ATTN_FUNC_ void attn_depthwise_put_(const attn_depthwise_ *a, int64_t b, int64_t h, int64_t m,
+                                    const float *sum) {
+  char *to = attn_at_(&a->y, b, h, m);
+  if (sum || !a->accumulate)
+    a->table->blend(to, sum, a->accumulate ? to : NULL, a->y.dtype, ATTN_F32, a->y.dtype, a->y.dim,
+                    1.0f, 1.0f);
+}
+
+/* Output rows m .. m + rows - 1, at most six, whose first tap lies on row `start` of x. */
+ATTN_FUNC_ void attn_depthwise_six_(const attn_depthwise_ *a, float *y, int64_t y_stride,
+                                    int64_t rows, const float *taps, const float *x,
+                                    int64_t x_stride, int64_t start, int64_t n) {
+  const int64_t end = start + a->taps.kernel + rows - 1; /* after the last row that is read */
+  const int64_t i0 = start < 0 ? 0 : start, i1 = end < n ? end : n;
+  a->table->gemm(y, y_stride, rows, taps + (ATTN_SIX_ - 1) + (i0 - start), -1, 1, x + i0 * x_stride,
+                 x_stride, i1 > i0 ? i1 - i0 : 0, a->x.dim, 1);
+}
+
+/* One output row from any rows; a NaN elsewhere does not reach it. */
+ATTN_FUNC_ void attn_depthwise_row_(const attn_depthwise_ *a, float *sum, const float *taps,
+                                    int64_t b, int64_t h, int64_t start, int64_t n) {
+  const int64_t step = a->taps.dilation, d = a->x.dim;
+  const int64_t r0 = start >= 0 ? 0 : (step - 1 - start) / step;
+  const int64_t last = start >= n ? 0 : (n - 1 - start) / step + 1;
+  const int64_t r1 = last < a->taps.kernel ? last : a->taps.kernel;
+  int32_t index[ATTN_BLOCK_];
+  for (int i = 0; i < ATTN_BLOCK_; i++) index[i] = i;
+  memset(sum, 0, (size_t)d * sizeof *sum);
+  for (int64_t r = r0; r < r1; r += ATTN_BLOCK_)
+    a->table->axpys(sum, taps + (ATTN_SIX_ - 1) + r, attn_at_(&a->x, b, h, start + r * step),
+                    a->x.stride_len * step, index, r1 - r < ATTN_BLOCK_ ? r1 - r : ATTN_BLOCK_, d,
+                    a->x.dtype, 1.0f, 0);
+}
+
+/* The same with weights for each column; rows of x from x_0 on are floats. */
+ATTN_FUNC_ void attn_depthwise_columns_(const attn_depthwise_ *a, float *sum, const float *taps,
+                                        const float *x, int64_t x_stride, int64_t start,
+                                        int64_t n) {
+  const int64_t step = a->taps.dilation, d = a->x.dim;
+  for (int64_t c = 0; c < d; c += 16) {
+    float t[16] = {0};
+    for (int64_t r = 0, i = start; r < a->taps.kernel; r++, i += step) {
+      if (i < 0 || i >= n) continue;
+      const float *w = taps + r * a->width + c, *row = x + i * x_stride + c;
+      if (d - c >= 16) {
+        for (int k = 0; k < 16; k++) t[k] += w[k] * row[k];
+      } else {
+        for (int k = 0; k < d - c; k++) t[k] += w[k] * row[k];
+      }
+    }
+    for (int k = 0; k < 16 && c + k < d; k++) sum[c + k] = t[k];
   }
-  f->pack(rows, in, n, a->x.dim, (int)a->x.dtype, 1.0f, FLT_MIN);
-  attn_tile_times_(f, sum, rows, &a->w, a->w.heads > 1 ? h : 0, wide, groups, 1);
-  f->unpack(out, sum, n, a->w.dim, a->y.dtype, NULL);
 }
 
-/* y [B,H,T,dout] = x [B, 1 or H, T, din] times w [1, 1 or H, din, dout]; a sum over din is one
- * chain of FMAs in order. y is of any type. */
-ATTN_FUNC_ int attn_stage_project_(attn_stage_ *s, attn_tensor y, attn_tensor x, attn_tensor w) {
-  attn_project_ a = {s->table, y, x, w, 0, NULL, 0, 0, 0};
-  a.tiles = y.len / ATTN_TILE_ + (y.len % ATTN_TILE_ != 0);
-  a.at_sum = attn_piece_(attn_mul_(x.dim, ATTN_TILE_), sizeof(float));
-  a.at_rows = attn_add_(a.at_sum, attn_piece_(attn_mul_(w.dim, ATTN_TILE_), sizeof(float)));
-  a.each = a.at_rows;
-  if (w.dtype != ATTN_F32)
-    a.each = attn_add_(a.each, attn_piece_(attn_mul_(w.dim, ATTN_BLOCK_), sizeof(float)));
-  return attn_stage_for_(s, attn_mul_(attn_mul_(y.batch, y.heads), a.tiles), attn_project_item_, &a,
-                         a.each, &a.memory);
+/* A run of output rows of one head. */
+ATTN_FUNC_ void attn_depthwise_item_(void *job, int worker, int64_t index) {
+  const attn_depthwise_ *a = (const attn_depthwise_ *)job;
+  const attn_table_ *f = a->table;
+  const int64_t unit = index / a->runs, b = unit / a->y.heads, h = unit % a->y.heads;
+  const int64_t m0 = index % a->runs * a->run, d = a->x.dim;
+  const int64_t m1 = a->y.len - m0 < a->run ? a->y.len : m0 + a->run;
+  const int64_t n = attn_len_of_(a->len, b, a->x.len), len = attn_taps_len_(&a->taps, n);
+  const int64_t end = len < m0 ? m0 : len < m1 ? len : m1;
+  const float *taps = a->taps_at + (a->w.heads > 1 ? h : 0) * a->one;
+  char *own = a->own + worker * a->each;
+  float *sum = (float *)(void *)own; /* six rows */
+  /* the rows the run reads */
+  const int64_t first = attn_taps_start_(&a->taps, m0, len, n);
+  const int64_t past = first + (end - m0 - 1) * a->taps.stride + a->taps.reach;
+  const int64_t i0 = first < 0 ? 0 : first < n ? first : n, i1 = past < n ? past : n;
+  const int per_column = a->w.dim > 1, direct = a->y.dtype == ATTN_F32 && !a->accumulate;
+  const float *x = (const float *)(const void *)attn_at_(&a->x, b, h, i0);
+  int64_t stride = a->x.stride_len;
+  if (a->copied) {
+    float *rows = (float *)(void *)(own + a->at_rows);
+    for (int64_t i = i0; i < i1 && end > m0; i++)
+      f->widen(rows + (i - i0) * a->width, attn_at_(&a->x, b, h, i), 0, NULL, 1, d, a->x.dtype,
+               NULL);
+    x = rows, stride = a->width;
+  }
+  const int six = a->banded && end > m0 && (i1 <= i0 || f->finite(x, stride, i1 - i0, d));
+  for (int64_t m = m0; m < end;) {
+    const int64_t start = first + (m - m0) * a->taps.stride;
+    if (six) {
+      const int64_t rows = end - m < ATTN_SIX_ ? end - m : (int64_t)ATTN_SIX_;
+      float *to = direct ? (float *)(void *)attn_at_(&a->y, b, h, m) : sum;
+      attn_depthwise_six_(a, to, direct ? a->y.stride_len : a->width, rows, taps, x, stride,
+                          start - i0, i1 - i0);
+      for (int64_t r = 0; r < rows && !direct; r++)
+        attn_depthwise_put_(a, b, h, m + r, sum + r * a->width);
+      m += rows;
+      continue;
+    }
+    if (per_column)
+      attn_depthwise_columns_(a, sum, taps, x, stride, start - i0, i1 - i0);
+    else
+      attn_depthwise_row_(a, sum, taps, b, h, start, n);
+    attn_depthwise_put_(a, b, h, m++, sum);
+  }
+  for (int64_t m = end; m < m1; m++) attn_depthwise_put_(a, b, h, m, NULL);
 }
-/* <<< attn/engine/project.h */
+
+ATTN_FUNC_ void attn_depthwise_pack_(const attn_depthwise_ *a) {
+  const int64_t kernel = a->taps.kernel;
+  memset(a->taps_at, 0, (size_t)(a->w.heads * a->one) * sizeof(float));
+  for (int64_t h = 0; h < a->w.heads; h++)
+    for (int64_t r = 0; r < kernel; r++) {
+      float *to = a->taps_at + h * a->one;
+      to += a->w.dim > 1 ? r * a->width : ATTN_SIX_ - 1 + r;
+      a->table->widen(to, attn_at_(&a->w, 0, h, r), 0, NULL, 1, a->w.dim, a->w.dtype, NULL);
+    }
+}
+
+/* attn_convolve_depthwise as a step; its arguments have been judged. */
+ATTN_FUNC_ int attn_stage_depthwise_(attn_stage_ *s, attn_tensor y, attn_tensor x, attn_tensor w,
+                                     const attn_convolve_params *params) {
+  attn_depthwise_ a;
+  memset(&a, 0, sizeof a);
+  a.table = s->table, a.y = y, a.x = x, a.w = w;
+  if (params) a.len = params->len, a.accumulate = params->accumulate;
+  (void)attn_taps_of_(&a.taps, w.len, params, 1);
+  const int per_column = w.dim > 1;
+  a.banded = !per_column && a.taps.stride == 1 && a.taps.dilation == 1;
+  a.width = attn_round_up_(x.dim, 16);
+  a.copied = (a.banded && x.dim % 16 != 0) || ((a.banded || per_column) && x.dtype != ATTN_F32);
+  a.run = w.len < 24 ? 96 : w.len < 128 ? w.len / ATTN_SIX_ * 24 : 512; /* whole sixes */
+  if (a.run == 512) a.run = 510;
+  a.runs = y.len / a.run + (y.len % a.run != 0);
+  a.one = per_column ? attn_mul_(w.len, a.width) : attn_add_(w.len, 2 * (ATTN_SIX_ - 1));
+  a.at_rows = attn_piece_(attn_mul_(ATTN_SIX_, a.width), 4);
+  const int64_t rows =
+      attn_add_(attn_mul_((a.run < y.len ? a.run : y.len) - 1, a.taps.stride), a.taps.reach);
+  a.each = attn_add_(
+      a.at_rows, attn_piece_(a.copied ? attn_mul_(rows < x.len ? rows : x.len, a.width) : 0, 4));
+  const int64_t items = attn_mul_(attn_mul_(y.batch, y.heads), a.runs);
+  if (items == 0) return 1;
+  const int pieces = attn_pieces_(s->workers, items);
+  const int64_t packed = attn_piece_(attn_mul_(w.heads, a.one), 4);
+  char *memory = attn_stage_spare_(s, attn_add_(packed, attn_mul_(a.each, pieces)));
+  if (!s->run) return 1;
+  a.taps_at = (float *)(void *)memory, a.own = memory + packed;
+  attn_depthwise_pack_(&a);
+  attn_for_(&s->ctx, pieces, items, attn_depthwise_item_, &a);
+  return 1;
+}
+
+/* ---- the call -------------------------------------------------------------------------------*/
+
+ATTN_FUNC_ int attn_depthwise_steps_(attn_stage_ *s, void *job) {
+  const attn_convolve_job_ *j = (const attn_convolve_job_ *)job;
+  return attn_stage_depthwise_(s, j->y, j->x, j->w, &j->p);
+}
+
+ATTN_FUNC_ attn_status attn_depthwise_call_(attn_tensor y, attn_tensor x, attn_tensor w,
+                                            const attn_convolve_params *params, attn_ctx *ctx,
+                                            size_t *bytes) {
+  attn_error_ e = {ATTN_OK, NULL};
+  const attn_table_ *table = NULL;
+  attn_convolve_job_ j;
+  int workers = 1;
+  memset(&j, 0, sizeof j);
+  j.y = y, j.x = x, j.w = w;
+  if (params) j.p = *params;
+  if (attn_check_ctx_(&e, ctx, &table, &workers))
+    (void)attn_convolve_check_(&e, &j, ctx, bytes != NULL, 1);
+  return attn_step_call_(&e, table, workers, ctx, attn_depthwise_steps_, &j,
+                         "columns by themselves", bytes);
+}
+
+ATTN_PUB_ attn_status attn_convolve_depthwise(attn_tensor y, attn_tensor x, attn_tensor w,
+                                              const attn_convolve_params *params, attn_ctx *ctx) {
+  return attn_depthwise_call_(y, x, w, params, ctx, NULL);
+}
+ATTN_PUB_ size_t attn_convolve_depthwise_workspace(attn_tensor y, attn_tensor x, attn_tensor w,
+                                                   const attn_convolve_params *params,
+                                                   const attn_ctx *ctx) {
+  attn_ctx plain = attn_before_workspace_(ctx);
+  size_t bytes = 0;
+  (void)attn_depthwise_call_(y, x, w, params, &plain, &bytes);
+  return bytes;
+}
+/* <<< attn/mechanisms/depthwise.h */
+/* >>> attn/mechanisms/select.h */
+/* mechanisms/select.h owns the choice of elements of rows (top k) and of centroids (k-means); what a
+ * candidate is stands in engine/topk.h. */
+
+enum { ATTN_BEST_ = 16, ATTN_BEST_WIDE_ = 512, ATTN_BEST_ITEM_ = 16384 };
+
+typedef struct attn_best_ {
+  const attn_table_ *table;
+  attn_tensor values, x;
+  int32_t *index;
+  int64_t k;
+  attn_top_k_params p;
+  int64_t run, runs, room;
+  char *own; /* of the workers */
+  int64_t each, at_spare, at_wide;
+} attn_best_;
+
+/* What an element must reach to come before `worst`, which came earlier. */
+ATTN_FUNC_ float attn_best_bar_(uint64_t worst) {
+  const float x = attn_candidate_score_(worst);
+  if (x != x) return -INFINITY;
+  return x == INFINITY ? x - x : x == -INFINITY ? -FLT_MAX : attn_step_(x, 1);
+}
+
+/* Column j and those after it, n elements, as candidates. Returns how many the list has. */
+ATTN_FUNC_ int64_t attn_best_take_(const attn_best_ *a, uint64_t *list, uint64_t *spare,
+                                   int64_t count, float *bar, int *full, const float *x, int64_t n,
+                                   int64_t j) {
+  const float sign = a->p.smallest ? -1.0f : 1.0f, limit = sign * *bar;
+  int some = !*full;
+  if (*full && a->p.smallest) {
+    for (int64_t i = 0; i < n; i++) some |= x[i] <= limit;
+  } else if (*full) {
+    for (int64_t i = 0; i < n; i++) some |= x[i] >= limit;
+  }
+  if (!some) return count;
+  for (int64_t i = 0; i < n; i++) {
+    const float score = sign * x[i];
+    if (!*full || score >= *bar) list[count++] = attn_candidate_(score, j + i);
+  }
+  if (count >= 2 * a->k) {
+    attn_select_(list, count, a->k, spare);
+    count = a->k, *full = 1, *bar = attn_best_bar_(list[a->k - 1]);
+  }
+  return count;
+}
+
+ATTN_FUNC_ void attn_best_row_(const attn_best_ *a, char *own, int64_t b, int64_t h, int64_t t) {
+  uint64_t *list = (uint64_t *)(void *)own, *spare = (uint64_t *)(void *)(own + a->at_spare);
+  float *wide = (float *)(void *)(own + a->at_wide), *out = (float *)(void *)spare;
+  const int64_t n = attn_len_of_(a->p.len, b, a->x.dim), k = a->k;
+  const char *row = attn_at_(&a->x, b, h, t);
+  const float none = a->p.smallest ? INFINITY : -INFINITY;
+  float bar = -INFINITY;
+  int64_t count = 0;
+  int full = 0;
+  for (int64_t j = 0; j < n; j += ATTN_BEST_WIDE_) {
+    const int64_t m = n - j < ATTN_BEST_WIDE_ ? n - j : (int64_t)ATTN_BEST_WIDE_;
+    const float *x = (const float *)(const void *)row + j;
+    if (a->x.dtype != ATTN_F32) {
+      a->table->widen(wide, row + attn_bytes_(a->x.dtype, j), 0, NULL, 1, m, a->x.dtype, NULL);
+      x = wide;
+    }
+    for (int64_t i = 0; i < m; i += ATTN_BEST_)
+      count = attn_best_take_(a, list, spare, count, &bar, &full, x + i,
+                              m - i < ATTN_BEST_ ? m - i : (int64_t)ATTN_BEST_, j + i);
+  }
+  if (count > k) attn_select_(list, count, k, spare), count = k;
+  attn_sort_(list, count, spare);
+  if (a->index) {
+    int32_t *to = a->index + ((b * a->x.heads + h) * a->x.len + t) * k;
+    for (int64_t i = 0; i < k; i++)
+      to[i] = i < count ? (int32_t)attn_candidate_index_(list[i]) : -1;
+  }
+  if (!a->values.data) return;
+  for (int64_t i = 0; i < k; i++) {
+    const float score = i < count ? attn_candidate_score_(list[i]) : none;
+    out[i] = i < count && a->p.smallest ? 0.0f - score : score;
+  }
+  a->table->blend(attn_at_(&a->values, b, h, t), out, NULL, a->values.dtype, ATTN_F32, ATTN_F32, k,
+                  1.0f, 0.0f);
+}
+
+ATTN_FUNC_ void attn_best_item_(void *job, int worker, int64_t index) {
+  const attn_best_ *a = (const attn_best_ *)job;
+  const int64_t unit = index / a->runs, t0 = index % a->runs * a->run;
+  const int64_t t1 = a->x.len - t0 < a->run ? a->x.len : t0 + a->run;
+  for (int64_t t = t0; t < t1; t++)
+    attn_best_row_(a, a->own + worker * a->each, unit / a->x.heads, unit % a->x.heads, t);
+}
+
+ATTN_FUNC_ int attn_best_steps_(attn_stage_ *s, void *job) {
+  attn_best_ *a = (attn_best_ *)job;
+  a->table = s->table;
+  a->run = a->x.dim < ATTN_BEST_ITEM_ ? ATTN_BEST_ITEM_ / a->x.dim : 1;
+  a->runs = a->x.len / a->run + (a->x.len % a->run != 0);
+  a->room = attn_add_(attn_mul_(2, a->k), ATTN_BEST_);
+  a->at_spare = attn_piece_(a->room, 8), a->at_wide = attn_mul_(2, a->at_spare);
+  a->each = attn_add_(a->at_wide, a->x.dtype == ATTN_F32 ? 0 : attn_piece_(ATTN_BEST_WIDE_, 4));
+  return attn_stage_for_(s, attn_mul_(attn_mul_(a->x.batch, a->x.heads), a->runs), attn_best_item_,
+                         a, a->each, &a->own);
+}
+
+ATTN_FUNC_ int attn_best_check_(attn_error_ *e, attn_best_ *a, const attn_ctx *ctx, int query) {
+  static const attn_words_ w[] = {ATTN_WORDS_("values"), ATTN_WORDS_("index"), ATTN_WORDS_("x")};
+  attn_span_ len;
+  const int64_t any = ATTN_ANY_, b = a->x.batch, h = a->x.heads, t = a->x.len, n = a->x.dim;
+  attn_tensor index = attn_bhtd(a->index, ATTN_F32, b, h, t, a->k); /* of 4 bytes, too */
+  attn_operand_ op[] = {{&a->values,
+                         &w[0],
+                         ATTN_OUT_ | ATTN_OPTIONAL_,
+                         b,
+                         h,
+                         t,
+                         a->k,
+                         "values must be [B, H, T, k] for x [B, H, T, n]",
+                         {0, 0}},
+                        {&index, &w[1], ATTN_OUT_ | ATTN_OPTIONAL_, any, any, any, any, "", {0, 0}},
+                        {&a->x, &w[2], 0, any, any, any, any, "", {0, 0}}};
+  if (!attn_check_operand_(e, &op[2], h)) return 0;
+  if (a->k < 1 || a->k > n) return attn_reject_(e, ATTN_E_RANGE, "k must lie in 1..x.dim");
+  if (n > INT32_MAX) return attn_reject_(e, ATTN_E_OVERFLOW, "x.dim must be below 2^31");
+  if (!a->values.data && !a->index && b > 0 && h > 0 && t > 0)
+    return attn_reject_(e, ATTN_E_NULL, "values and index must not both be absent");
+  if (!attn_check_operand_(e, &op[0], h) || !attn_check_operand_(e, &op[1], h) ||
+      !attn_check_array_(e, a->p.len, b, 4, "params.len must be aligned to its elements", &len) ||
+      !attn_check_apart_(e, ctx, op, 3, &len, 1))
+    return 0;
+  return query || attn_check_lens_(e, a->p.len, b, n, "params.len must lie in 0..x.dim");
+}
+
+ATTN_FUNC_ attn_status attn_best_call_(attn_tensor values, int32_t *index, attn_tensor x, int64_t k,
+                                       const attn_top_k_params *params, attn_ctx *ctx,
+                                       size_t *bytes) {
+  attn_error_ e = {ATTN_OK, NULL};
+  const attn_table_ *table = NULL;
+  attn_best_ a;
+  int workers = 1;
+  memset(&a, 0, sizeof a);
+  a.values = values, a.index = index, a.x = x, a.k = k;
+  if (params) a.p = *params;
+  if (attn_check_ctx_(&e, ctx, &table, &workers))
+    (void)attn_best_check_(&e, &a, ctx, bytes != NULL);
+  return attn_step_call_(&e, table, workers, ctx, attn_best_steps_, &a, "best elements", bytes);
+}
+
+ATTN_PUB_ attn_status attn_top_k(attn_tensor values, int32_t *index, attn_tensor x, int64_t k,
+                                 const attn_top_k_params *params, attn_ctx *ctx) {
+  return attn_best_call_(values, index, x, k, params, ctx, NULL);
+}
+ATTN_PUB_ size_t attn_top_k_workspace(attn_tensor values, int32_t *index, attn_tensor x, int64_t k,
+                                      const attn_top_k_params *params, const attn_ctx *ctx) {
+  attn_ctx plain = attn_before_workspace_(ctx);
+  size_t bytes = 0;
+  (void)attn_best_call_(values, index, x, k, params, &plain, &bytes);
+  return bytes;
+}
+
+/* ---- k-means --------------------------------------------------------------------------------*/
+
+enum { ATTN_MEANS_COLS_ = 32 };
+
+typedef struct attn_means_ {
+  const attn_table_ *table;
+  attn_tensor next, centroids, x;
+  int32_t *assignment, *counts;
+  attn_kmeans_params p;
+  attn_topk_ search; /* a plan */
+  int64_t tiles, slices;
+  char *own; /* of the workers */
+  int64_t each, at_count;
+} attn_means_;
+
+/* 64 rows find their centroids. */
+ATTN_FUNC_ void attn_means_assign_(void *job, int worker, int64_t index) {
+  const attn_means_ *a = (const attn_means_ *)job;
+  const int64_t unit = index / a->tiles, b = unit / a->x.heads, h = unit % a->x.heads;
+  const int64_t i0 = index % a->tiles * ATTN_TILE_, len = attn_len_of_(a->p.len, b, a->x.len);
+  const int64_t all = a->x.len - i0 < ATTN_TILE_ ? a->x.len - i0 : ATTN_TILE_;
+  const int n = len - i0 >= all ? (int)all : len > i0 ? (int)(len - i0) : 0;
+  int32_t *to = a->assignment + unit * a->x.len + i0;
+  const void *rows[ATTN_TILE_];
+  attn_topk_ t = a->search;
+  for (int r = 0; r < n; r++) rows[r] = attn_at_(&a->x, b, h, i0 + r);
+  if (n > 0) {
+    attn_topk_open_(&t, a->own + worker * a->each, rows, n, a->x.dtype, 1.0f);
+    attn_topk_scan_(&t, attn_at_(&a->centroids, b, h, 0), a->centroids.stride_len, ATTN_F32,
+                    a->centroids.len, 0);
+  }
+  for (int r = 0; r < all; r++) {
+    int64_t count;
+    to[r] = r < n ? (int32_t)attn_candidate_index_(attn_topk_list_(&t, r, &count)[0]) : -1;
+  }
+}
+
+/* Some columns of the means of one head; the first such item also counts. */
+ATTN_FUNC_ void attn_means_update_(void *job, int worker, int64_t index) {
+  const attn_means_ *a = (const attn_means_ *)job;
+  const int64_t unit = index / a->slices, b = unit / a->x.heads, h = unit % a->x.heads;
+  const int64_t c0 = index % a->slices * ATTN_MEANS_COLS_, d = a->x.dim, c = a->centroids.len;
+  const int64_t cols = d - c0 < ATTN_MEANS_COLS_ ? d - c0 : (int64_t)ATTN_MEANS_COLS_;
+  const int64_t n = attn_len_of_(a->p.len, b, a->x.len);
+  const int32_t *of = a->assignment + unit * a->x.len;
+  double *sum = (double *)(void *)(a->own + worker * a->each);
+  int32_t *count = (int32_t *)(void *)(a->own + worker * a->each + a->at_count);
+  float row[ATTN_MEANS_COLS_];
+  for (int64_t i = 0; i < c; i++) count[i] = 0;
+  for (int64_t i = 0; i < n; i++) count[of[i]]++;
+  if (a->counts && c0 == 0) memcpy(a->counts + unit * c, count, (size_t)c * sizeof *count);
+  if (a->p.keep) return;
+  memset(sum, 0, (size_t)(c * cols) * sizeof *sum);
+  for (int64_t i = 0; i < n; i++) {
+    double *to = sum + of[i] * cols;
+    a->table->widen(row, attn_at_(&a->x, b, h, i) + attn_bytes_(a->x.dtype, c0), 0, NULL, 1, cols,
+                    a->x.dtype, NULL);
+    for (int64_t k = 0; k < cols; k++) to[k] += (double)row[k];
+  }
+  for (int64_t i = 0; i < c; i++) {
+    const char *old = attn_at_(&a->centroids, b, h, i) + 4 * c0;
+    for (int64_t k = 0; k < cols && count[i]; k++)
+      row[k] = (float)(sum[i * cols + k] / (double)count[i]);
+    a->table->blend(attn_at_(&a->next, b, h, i) + attn_bytes_(a->next.dtype, c0),
+                    count[i] ? (const void *)row : old, NULL, a->next.dtype, ATTN_F32, ATTN_F32,
+                    cols, 1.0f, 0.0f);
+  }
+}
+
+ATTN_FUNC_ int attn_means_steps_(attn_stage_ *s, void *job) {
+  attn_means_ *a = (attn_means_ *)job;
+  const int64_t units = attn_mul_(a->x.batch, a->x.heads), c = a->centroids.len;
+  a->table = s->table;
+  attn_topk_plan_(&a->search, s->table, a->x.dim, 1, ATTN_F32, !a->p.dot);
+  a->tiles = a->x.len / ATTN_TILE_ + (a->x.len % ATTN_TILE_ != 0);
+  a->each = a->search.bytes;
+  if (!attn_stage_for_(s, attn_mul_(units, a->tiles), attn_means_assign_, a, a->each, &a->own))
+    return 0;
+  if (a->p.keep && !a->counts) return 1;
+  a->slices = a->p.keep ? 1 : a->x.dim / ATTN_MEANS_COLS_ + (a->x.dim % ATTN_MEANS_COLS_ != 0);
+  a->at_count = a->p.keep ? 0 : attn_piece_(attn_mul_(c, ATTN_MEANS_COLS_), 8);
+  a->each = attn_add_(a->at_count, attn_piece_(c, 4));
+  return attn_stage_for_(s, attn_mul_(units, a->slices), attn_means_update_, a, a->each, &a->own);
+}
+
+ATTN_FUNC_ int attn_means_check_(attn_error_ *e, attn_means_ *a, const attn_ctx *ctx, int query) {
+  static const attn_words_ w[] = {ATTN_WORDS_("next"), ATTN_WORDS_("assignment"),
+                                  ATTN_WORDS_("counts"), ATTN_WORDS_("centroids"),
+                                  ATTN_WORDS_("x")};
+  enum { NEXT, ASSIGNMENT, COUNTS, CENTROIDS, X, COUNT };
+  attn_span_ len;
+  const int64_t any = ATTN_ANY_, b = a->x.batch, h = a->x.heads, c = a->centroids.len;
+  attn_tensor assignment = attn_bhtd(a->assignment, ATTN_F32, b, h, a->x.len, 1);
+  attn_tensor counts = attn_bhtd(a->counts, ATTN_F32, b, h, c, 1);
+  attn_operand_ op[COUNT] = {
+      {&a->next,
+       &w[NEXT],
+       ATTN_OUT_ | (a->p.keep ? ATTN_OPTIONAL_ : 0),
+       b,
+       h,
+       c,
+       a->x.dim,
+       "next must have the shape of centroids",
+       {0, 0}},
+      {&assignment, &w[ASSIGNMENT], ATTN_OUT_, any, any, any, any, "", {0, 0}},
+      {&counts, &w[COUNTS], ATTN_OUT_ | ATTN_OPTIONAL_, any, any, any, any, "", {0, 0}},
+      {&a->centroids,
+       &w[CENTROIDS],
+       ATTN_IS_F32_,
+       b,
+       h,
+       any,
+       a->x.dim,
+       "centroids must be f32 [B, H, C, d] for x [B, H, n, d]",
+       {0, 0}},
+      {&a->x, &w[X], 0, any, any, any, any, "", {0, 0}}};
+  if (!attn_check_operand_(e, &op[X], h) || !attn_check_operand_(e, &op[CENTROIDS], h)) return 0;
+  if (c < 1) return attn_reject_(e, ATTN_E_SHAPE, "centroids.len must be at least 1");
+  if (c > INT32_MAX || a->x.len > INT32_MAX)
+    return attn_reject_(e, ATTN_E_OVERFLOW, "centroids.len and x.len must be below 2^31");
+  for (int i = NEXT; i <= COUNTS; i++)
+    if (!attn_check_operand_(e, &op[i], h)) return 0;
+  if (a->p.keep && a->next.data)
+    return attn_reject_(e, ATTN_E_VALUE, "next must be absent with params.keep");
+  if (a->next.data && attn_same_view_(&a->next, &a->centroids))
+    op[CENTROIDS].span.lo = op[CENTROIDS].span.hi = 0; /* in place: next speaks for both */
+  if (!attn_check_array_(e, a->p.len, b, 4, "params.len must be aligned to its elements", &len) ||
+      !attn_check_apart_(e, ctx, op, COUNT, &len, 1))
+    return 0;
+  return query || attn_check_lens_(e, a->p.len, b, a->x.len, "params.len must lie in 0..x.len");
+}
+
+ATTN_FUNC_ attn_status attn_means_call_(attn_tensor next, int32_t *assignment, int32_t *counts,
+                                        attn_tensor centroids, attn_tensor x,
+                                        const attn_kmeans_params *params, attn_ctx *ctx,
+                                        size_t *bytes) {
+  attn_error_ e = {ATTN_OK, NULL};
+  const attn_table_ *table = NULL;
+  attn_means_ a;
+  int workers = 1;
+  memset(&a, 0, sizeof a);
+  a.next = next, a.assignment = assignment, a.counts = counts, a.centroids = centroids, a.x = x;
+  if (params) a.p = *params;
+  if (attn_check_ctx_(&e, ctx, &table, &workers))
+    (void)attn_means_check_(&e, &a, ctx, bytes != NULL);
+  return attn_step_call_(&e, table, workers, ctx, attn_means_steps_, &a, "nearest centroids",
+                         bytes);
+}
+
+ATTN_PUB_ attn_status attn_kmeans_step(attn_tensor next, int32_t *assignment, int32_t *counts,
+                                       attn_tensor centroids, attn_tensor x,
+                                       const attn_kmeans_params *params, attn_ctx *ctx) {
+  return attn_means_call_(next, assignment, counts, centroids, x, params, ctx, NULL);
+}
+ATTN_PUB_ size_t attn_kmeans_step_workspace(attn_tensor next, int32_t *assignment, int32_t *counts,
+                                            attn_tensor centroids, attn_tensor x,
+                                            const attn_kmeans_params *params, const attn_ctx *ctx) {
+  attn_ctx plain = attn_before_workspace_(ctx);
+  size_t bytes = 0;
+  (void)attn_means_call_(next, assignment, counts, centroids, x, params, &plain, &bytes);
+  return bytes;
+}
+/* <<< attn/mechanisms/select.h */
+/* >>> attn/mechanisms/inverse.h */
+/* mechanisms/inverse.h owns inverses of small matrices: the iterative pseudo-inverse, and the solution
+ * of linear systems by elimination. */
+
+typedef struct attn_pinv_ {
+  const attn_table_ *table;
+  attn_tensor z, a;
+  int64_t iters, width; /* floats of a row, in whole vectors */
+  char *own;            /* of the workers: five matrices */
+  int64_t each;
+} attn_pinv_;
+
+/* y = x w, all m x m with rows of `width` floats, then y = by y + plus I */
+ATTN_FUNC_ void attn_pinv_times_(const attn_pinv_ *p, float *y, const float *x, const float *w,
+                                 float by, float plus) {
+  const int64_t m = p->a.dim, width = p->width;
+  p->table->gemm(y, width, m, x, width, 1, w, width, m, m, 1);
+  for (int64_t i = 0; i < m; i++) {
+    p->table->activate(y + i * width, m, NULL, by, ATTN_ACT_NONE);
+    if (plus != 0.0f) y[i * width + i] += plus;
+  }
+}
+
+/* z = a^T / (largest column sum times largest row sum of |a|) */
+ATTN_FUNC_ void attn_pinv_start_(float *z, const float *a, int64_t m, int64_t width) {
+  double rows = 0.0, columns = 0.0;
+  for (int64_t i = 0; i < m; i++) {
+    double row = 0.0, column = 0.0;
+    for (int64_t j = 0; j < m; j++) {
+      row += fabs((double)a[i * width + j]), column += fabs((double)a[j * width + i]);
+    }
+    if (!(row <= rows)) rows = row; /* a NaN stays: what follows is one anyway */
+    if (!(column <= columns)) columns = column;
+  }
+  const double by = rows > 0.0 ? 1.0 / (rows * columns) : rows;
+  for (int64_t i = 0; i < m; i++)
+    for (int64_t j = 0; j < m; j++) z[i * width + j] = (float)((double)a[j * width + i] * by);
+}
+
+ATTN_FUNC_ void attn_pinv_item_(void *job, int worker, int64_t index) {
+  const attn_pinv_ *p = (const attn_pinv_ *)job;
+  const int64_t b = index / p->a.heads, h = index % p->a.heads, m = p->a.dim, width = p->width;
+  float *a = (float *)(void *)(p->own + worker * p->each);
+  float *z = a + m * width, *y = z + m * width, *s = y + m * width, *t = s + m * width;
+  memset(a, 0, (size_t)(5 * m * width) * sizeof *a);
+  for (int64_t i = 0; i < m; i++)
+    p->table->widen(a + i * width, attn_at_(&p->a, b, h, i), 0, NULL, 1, m, p->a.dtype, NULL);
+  attn_pinv_start_(z, a, m, width);
+  for (int64_t it = 0; it < p->iters; it++) {
+    float *old = z;
+    attn_pinv_times_(p, y, a, z, 1.0f, 0.0f);
+    for (int64_t i = 0; i < m; i++) {
+      for (int64_t j = 0; j < m; j++) s[i * width + j] = 0.0f - y[i * width + j];
+      s[i * width + i] += 7.0f;
+    }
+    attn_pinv_times_(p, t, y, s, -1.0f, 15.0f);
+    attn_pinv_times_(p, s, y, t, -1.0f, 13.0f);
+    attn_pinv_times_(p, t, z, s, 0.25f, 0.0f);
+    z = t, t = old;
+  }
+  for (int64_t i = 0; i < m; i++)
+    p->table->blend(attn_at_(&p->z, b, h, i), z + i * width, NULL, p->z.dtype, ATTN_F32, ATTN_F32,
+                    m, 1.0f, 0.0f);
+}
+
+/* attn_pinv as a step; its arguments have been judged. */
+ATTN_FUNC_ int attn_stage_pinv_(attn_stage_ *s, attn_tensor z, attn_tensor a, int64_t iters) {
+  attn_pinv_ p;
+  memset(&p, 0, sizeof p);
+  p.table = s->table, p.z = z, p.a = a, p.iters = iters;
+  p.width =
+      attn_round_up_(a.dim, 16) | 16; /* rows a power of two apart share few sets of a cache */
+  p.each = attn_piece_(attn_mul_(attn_mul_(5, a.dim), p.width), 4);
+  const int64_t items = a.len > 0 ? attn_mul_(a.batch, a.heads) : 0;
+  return attn_stage_for_(s, items, attn_pinv_item_, &p, p.each, &p.own);
+}
+
+/* ---- linear systems -------------------------------------------------------------------------*/
+
+enum { ATTN_SOLVE_COLS_ = 8 };
+#define ATTN_SOLVE_LEAST_ 1e-12
+
+typedef struct attn_solve_ {
+  const attn_table_ *table;
+  attn_tensor x, a, b;
+  double lambda;
+  int64_t m, slices;
+  double *lu;     /* [matrix][m][m] */
+  int64_t *pivot; /* [matrix][m]; pivot[0] < 0: no inverse */
+  char *own;      /* of the workers */
+  int64_t each;
+} attn_solve_;
+
+/* One matrix into its factors: rows of L below the diagonal, of U from it on. */
+ATTN_FUNC_ void attn_solve_factor_(void *job, int worker, int64_t index) {
+  const attn_solve_ *p = (const attn_solve_ *)job;
+  const int64_t m = p->m;
+  double *lu = p->lu + index * m * m, most = 0.0;
+  int64_t *pivot = p->pivot + index * m;
+  float *row = (float *)(void *)(p->own + worker * p->each);
+  for (int64_t i = 0; i < m; i++) {
+    p->table->widen(row, attn_at_(&p->a, index / p->a.heads, index % p->a.heads, i), 0, NULL, 1, m,
+                    p->a.dtype, NULL);
+    for (int64_t j = 0; j < m; j++) {
+      const double x = (double)row[j] + (i == j ? p->lambda : 0.0);
+      lu[i * m + j] = x;
+      if (!(fabs(x) <= most)) most = fabs(x);
+    }
+  }
+  for (int64_t k = 0; k < m; k++) {
+    int64_t best = k;
+    for (int64_t i = k + 1; i < m; i++)
+      if (fabs(lu[i * m + k]) > fabs(lu[best * m + k])) best = i;
+    const double top = lu[best * m + k];
+    pivot[k] = best;
+    if (!(fabs(top) >= ATTN_SOLVE_LEAST_ * most) || top == 0.0 || !(most < (double)INFINITY)) {
+      pivot[0] = -1;
+      return;
+    }
+    for (int64_t j = 0; j < m && best != k; j++) {
+      const double t = lu[k * m + j];
+      lu[k * m + j] = lu[best * m + j], lu[best * m + j] = t;
+    }
+    for (int64_t i = k + 1; i < m; i++) {
+      const double by = lu[i * m + k] / top;
+      lu[i * m + k] = by;
+      for (int64_t j = k + 1; j < m; j++) lu[i * m + j] -= by * lu[k * m + j];
+    }
+  }
+}
+
+/* Eight columns of one system. */
+ATTN_FUNC_ void attn_solve_item_(void *job, int worker, int64_t index) {
+  const attn_solve_ *p = (const attn_solve_ *)job;
+  enum { N = ATTN_SOLVE_COLS_ };
+  const int64_t m = p->m, unit = index / p->slices, c0 = index % p->slices * N;
+  const int64_t b = unit / p->a.heads, h = unit % p->a.heads;
+  const int64_t cols = p->x.dim - c0 < N ? p->x.dim - c0 : (int64_t)N;
+  const double *lu = p->lu + unit * m * m;
+  const int64_t *pivot = p->pivot + unit * m;
+  double *x = (double *)(void *)(p->own + worker * p->each);
+  float row[N] = {0};
+  for (int64_t i = 0; i < m; i++) {
+    p->table->widen(row, attn_at_(&p->b, b, h, i) + attn_bytes_(p->b.dtype, c0), 0, NULL, 1, cols,
+                    p->b.dtype, NULL);
+    for (int c = 0; c < N; c++) x[i * N + c] = (double)row[c];
+  }
+  for (int64_t i = 0; i < m; i++)
+    for (int c = 0; c < N && pivot[i] != i; c++) {
+      const double t = x[i * N + c];
+      x[i * N + c] = x[pivot[i] * N + c], x[pivot[i] * N + c] = t;
+    }
+  for (int64_t i = 0; i < m; i++)
+    for (int64_t j = 0; j < i; j++)
+      for (int c = 0; c < N; c++) x[i * N + c] -= lu[i * m + j] * x[j * N + c];
+  for (int64_t i = m - 1; i >= 0; i--) {
+    for (int64_t j = i + 1; j < m; j++)
+      for (int c = 0; c < N; c++) x[i * N + c] -= lu[i * m + j] * x[j * N + c];
+    for (int c = 0; c < N; c++) x[i * N + c] /= lu[i * m + i];
+  }
+  for (int64_t i = 0; i < m; i++) {
+    for (int c = 0; c < N; c++) row[c] = (float)x[i * N + c];
+    p->table->blend(attn_at_(&p->x, b, h, i) + attn_bytes_(p->x.dtype, c0), row, NULL, p->x.dtype,
+                    ATTN_F32, ATTN_F32, cols, 1.0f, 0.0f);
+  }
+}
+
+/* attn_solve as a step; its arguments have been judged but for the pivots. */
+ATTN_FUNC_ int attn_stage_solve_(attn_stage_ *s, attn_tensor x, attn_tensor a, attn_tensor b,
+                                 double lambda) {
+  attn_solve_ p;
+  memset(&p, 0, sizeof p);
+  p.table = s->table, p.x = x, p.a = a, p.b = b, p.lambda = lambda, p.m = a.len;
+  p.slices = x.dim / ATTN_SOLVE_COLS_ + (x.dim % ATTN_SOLVE_COLS_ != 0);
+  p.each = attn_piece_(attn_mul_(p.m, ATTN_SOLVE_COLS_), 8);
+  const int64_t units = p.m > 0 ? attn_mul_(a.batch, a.heads) : 0;
+  const int64_t items = attn_mul_(units, p.slices);
+  const int64_t lu = attn_piece_(attn_mul_(units, attn_mul_(p.m, p.m)), 8);
+  const int64_t pivots = attn_piece_(attn_mul_(units, p.m), 8);
+  if (units == 0) return 1;
+  const int pieces = attn_pieces_(s->workers, items);
+  char *memory = attn_stage_spare_(s, attn_add_(attn_add_(lu, pivots), attn_mul_(p.each, pieces)));
+  if (!s->run) return 1;
+  p.lu = (double *)(void *)memory, p.pivot = (int64_t *)(void *)(memory + lu);
+  p.own = memory + lu + pivots;
+  attn_for_(&s->ctx, attn_pieces_(pieces, units), units, attn_solve_factor_, &p);
+  for (int64_t i = 0; i < units; i++)
+    if (p.pivot[i * p.m] < 0)
+      return attn_reject_(s->e, ATTN_E_NUMERIC,
+                          "a + lambda I must not be singular: a pivot is below 1e-12 times its "
+                          "largest entry, or a is not finite");
+  attn_for_(&s->ctx, pieces, items, attn_solve_item_, &p);
+  return 1;
+}
+#undef ATTN_SOLVE_LEAST_
+
+/* ---- the calls ------------------------------------------------------------------------------*/
+
+/* attn_pinv has no b. */
+typedef struct attn_inverse_job_ {
+  attn_tensor x, a, b;
+  double lambda;
+  int64_t iters;
+  int solve;
+} attn_inverse_job_;
+
+ATTN_FUNC_ int attn_inverse_steps_(attn_stage_ *s, void *job) {
+  const attn_inverse_job_ *j = (const attn_inverse_job_ *)job;
+  return j->solve ? attn_stage_solve_(s, j->x, j->a, j->b, j->lambda)
+                  : attn_stage_pinv_(s, j->x, j->a, j->iters);
+}
+
+ATTN_FUNC_ int attn_inverse_check_(attn_error_ *e, attn_inverse_job_ *j, const attn_ctx *ctx) {
+  static const attn_words_ w[] = {ATTN_WORDS_("x"), ATTN_WORDS_("a"), ATTN_WORDS_("b"),
+                                  ATTN_WORDS_("z")};
+  const int64_t any = ATTN_ANY_, m = j->a.len;
+  attn_operand_ op[] = {
+      {&j->x,
+       j->solve ? &w[0] : &w[3],
+       ATTN_OUT_,
+       j->a.batch,
+       j->a.heads,
+       m,
+       j->solve ? any : m,
+       j->solve ? "x must have the batch, heads and len of a" : "z must have the shape of a",
+       {0, 0}},
+      {&j->a, &w[1], 0, any, any, any, m, "a must be square: a.dim must equal a.len", {0, 0}},
+      {&j->b,
+       &w[2],
+       j->solve ? 0 : ATTN_OPTIONAL_,
+       j->x.batch,
+       j->x.heads,
+       j->x.len,
+       j->x.dim,
+       "b must have the shape of x",
+       {0, 0}}};
+  for (int i = 0; i < 3; i++)
+    if (!attn_check_operand_(e, &op[(i + 1) % 3], j->a.heads)) return 0;
+  if (j->iters < 0) return attn_reject_(e, ATTN_E_RANGE, "iters must not be negative");
+  if (!(j->lambda - j->lambda == 0.0))
+    return attn_reject_(e, ATTN_E_VALUE, "lambda must be finite");
+  attn_operand_ *in = j->solve ? &op[2] : &op[1];
+  if (attn_same_view_(in->t, &j->x)) in->span.lo = in->span.hi = 0; /* in place */
+  return attn_check_apart_(e, ctx, op, 3, NULL, 0);
+}
+
+ATTN_FUNC_ attn_status attn_inverse_call_(attn_inverse_job_ *j, attn_ctx *ctx, size_t *bytes) {
+  attn_error_ e = {ATTN_OK, NULL};
+  const attn_table_ *table = NULL;
+  int workers = 1;
+  if (attn_check_ctx_(&e, ctx, &table, &workers)) (void)attn_inverse_check_(&e, j, ctx);
+  return attn_step_call_(&e, table, workers, ctx, attn_inverse_steps_, j,
+                         j->solve ? "elimination" : "iterated products", bytes);
+}
+
+ATTN_FUNC_ attn_inverse_job_ attn_inverse_of_(attn_tensor x, attn_tensor a) {
+  attn_inverse_job_ j;
+  memset(&j, 0, sizeof j);
+  j.x = x, j.a = a;
+  return j;
+}
+
+ATTN_PUB_ attn_status attn_pinv(attn_tensor z, attn_tensor a, int64_t iters, attn_ctx *ctx) {
+  attn_inverse_job_ j = attn_inverse_of_(z, a);
+  j.iters = iters;
+  return attn_inverse_call_(&j, ctx, NULL);
+}
+ATTN_PUB_ size_t attn_pinv_workspace(attn_tensor z, attn_tensor a, int64_t iters,
+                                     const attn_ctx *ctx) {
+  attn_ctx plain = attn_before_workspace_(ctx);
+  attn_inverse_job_ j = attn_inverse_of_(z, a);
+  size_t bytes = 0;
+  j.iters = iters;
+  (void)attn_inverse_call_(&j, &plain, &bytes);
+  return bytes;
+}
+
+ATTN_PUB_ attn_status attn_solve(attn_tensor x, attn_tensor a, attn_tensor b, double lambda,
+                                 attn_ctx *ctx) {
+  attn_inverse_job_ j = attn_inverse_of_(x, a);
+  j.b = b, j.lambda = lambda, j.solve = 1;
+  return attn_inverse_call_(&j, ctx, NULL);
+}
+ATTN_PUB_ size_t attn_solve_workspace(attn_tensor x, attn_tensor a, attn_tensor b, double lambda,
+                                      const attn_ctx *ctx) {
+  attn_ctx plain = attn_before_workspace_(ctx);
+  attn_inverse_job_ j = attn_inverse_of_(x, a);
+  size_t bytes = 0;
+  j.b = b, j.lambda = lambda, j.solve = 1;
+  (void)attn_inverse_call_(&j, &plain, &bytes);
+  return bytes;
+}
+/* <<< attn/mechanisms/inverse.h */
 /* >>> attn/mechanisms/compound.h */
 /* mechanisms/compound.h owns the Star-Transformer, Longformer and the BP-Transformer's tree. Each is
  * a list of checks and a list of steps (engine/stage.h). */
@@ -18241,7 +23411,7 @@ ATTN_FUNC_ int attn_stage_gather_(attn_stage_ *s, attn_tensor z, attn_tensor y, 
   if (how->kind == ATTN_AGGREGATE_ATTENTION) {
     a.width = how->w.dim;
     a.hidden = attn_stage_tensor_(s, y.batch, y.heads, y.len, a.width);
-    if (!attn_stage_project_(s, a.hidden, y, how->w)) return 0;
+    if (!attn_stage_gemm_(s, a.hidden, y, how->w, NULL)) return 0;
     a.each = attn_add_(attn_piece_(a.width, sizeof(float)), attn_piece_(y.len, sizeof(float)));
   }
   return attn_stage_for_(s, attn_mul_(y.batch, y.heads), attn_gather_item_, &a, a.each, &a.memory);
@@ -18478,9 +23648,9 @@ ATTN_FUNC_ int attn_segmented_steps_(attn_stage_ *s, void *job) {
   if (g->w_v.data) v = attn_stage_tensor_(s, b, h, n, j->value);
   if (!attn_stage_sdpa_(s, y, j->q, j->k, j->v, &p) ||
       !attn_stage_gather_(s, z, y, j->groups, &g->aggregate) ||
-      (g->w_q.data && !attn_stage_project_(s, q, rows ? y : z, g->w_q)) ||
-      (g->w_k.data && !attn_stage_project_(s, k, z, g->w_k)) ||
-      (g->w_v.data && !attn_stage_project_(s, v, z, g->w_v)))
+      (g->w_q.data && !attn_stage_gemm_(s, q, rows ? y : z, g->w_q, NULL)) ||
+      (g->w_k.data && !attn_stage_gemm_(s, k, z, g->w_k, NULL)) ||
+      (g->w_v.data && !attn_stage_gemm_(s, v, z, g->w_v, NULL)))
     return 0;
   if (pool) {
     attn_pool_ a = {u, v, g->causal};
@@ -18717,7 +23887,7 @@ ATTN_FUNC_ int attn_hierarchy_steps_(attn_stage_ *s, void *job) {
       in[i] = state;
       if (!j->w[i][l].data) continue;
       in[i] = attn_stage_tensor_(s, b, h, n, j->w[i][l].dim);
-      if (!attn_stage_project_(s, in[i], state, j->w[i][l])) return 0;
+      if (!attn_stage_gemm_(s, in[i], state, j->w[i][l], NULL)) return 0;
     }
     const int direct = j->y[l].data && j->y[l].dtype == ATTN_F32;
     j->row[l] = direct ? j->y[l] : attn_stage_tensor_(s, b, h, n, d);
@@ -18892,13 +24062,13 @@ ATTN_FUNC_ int attn_xl_steps_(attn_stage_ *s, void *job) {
   memset(&p, 0, sizeof p);
   pe.start = first, pe.base = g->base;
   pe.layout = g->interleaved ? ATTN_SINUSOID_INTERLEAVED : ATTN_SINUSOID_HALVES;
-  if (!attn_stage_sinusoid_(s, sines, &pe) || !attn_stage_project_(s, r, sines, w_r) ||
-      !attn_stage_project_(s, q, j->x, w_q) ||
-      !attn_stage_project_(s, attn_stage_rows_(k, m, t), j->x, w_k) ||
-      !attn_stage_project_(s, attn_stage_rows_(v, m, t), j->x, w_v))
+  if (!attn_stage_sinusoid_(s, sines, &pe) || !attn_stage_gemm_(s, r, sines, w_r, NULL) ||
+      !attn_stage_gemm_(s, q, j->x, w_q, NULL) ||
+      !attn_stage_gemm_(s, attn_stage_rows_(k, m, t), j->x, w_k, NULL) ||
+      !attn_stage_gemm_(s, attn_stage_rows_(v, m, t), j->x, w_v, NULL))
     return 0;
-  if (m > 0 && (!attn_stage_project_(s, attn_stage_rows_(k, 0, m), g->mem, w_k) ||
-                !attn_stage_project_(s, attn_stage_rows_(v, 0, m), g->mem, w_v)))
+  if (m > 0 && (!attn_stage_gemm_(s, attn_stage_rows_(k, 0, m), g->mem, w_k, NULL) ||
+                !attn_stage_gemm_(s, attn_stage_rows_(v, 0, m), g->mem, w_v, NULL)))
     return 0;
   p.scale = g->scale, p.causal = !g->bidirectional, p.lse = g->lse;
   p.xl.table = r, p.xl.first = first;
@@ -18908,7 +24078,7 @@ ATTN_FUNC_ int attn_xl_steps_(attn_stage_ *s, void *job) {
   const int64_t wide = attn_mul_(h, j->dv);
   attn_tensor all = attn_stage_tensor_(s, b, 1, t, wide);
   attn_tensor o = attn_bthd(all.data, ATTN_F32, b, t, h, j->dv);
-  return attn_stage_sdpa_(s, o, q, k, v, &p) && attn_stage_project_(s, j->o, all, g->w_o);
+  return attn_stage_sdpa_(s, o, q, k, v, &p) && attn_stage_gemm_(s, j->o, all, g->w_o, NULL);
 }
 
 /* The call, or with bytes the workspace query. */
@@ -19005,14 +24175,39 @@ ATTN_FUNC_ double attn_row_sum_(const float *x, int64_t n, double shift, int squ
   return ((s[0] + s[4]) + (s[2] + s[6])) + ((s[1] + s[5]) + (s[3] + s[7]));
 }
 
-ATTN_FUNC_ void attn_row_norm_(float *x, int64_t n, const attn_norm *norm) {
-  const double mean = attn_row_sum_(x, n, 0.0, 0) / (double)n;
-  const double eps = norm->eps == 0.0f ? 1e-5 : (double)norm->eps;
-  const double by = 1.0 / sqrt(attn_row_sum_(x, n, mean, 1) / (double)n + eps);
+/* Two passes of the kernel: the second, about the mean of the first, also says how wrong that was. What
+ * floats cannot square is done in double. */
+ATTN_FUNC_ void attn_row_norm_(const attn_table_ *f, float *x, int64_t n, const attn_norm *norm) {
+  const double eps = norm->eps == 0.0f ? 1e-5 : (double)norm->eps, d = (double)n;
+  float t[2];
+  f->moments(t, x, n, 0.0f);
+  const float shift = (float)((double)t[0] / d);
+  f->moments(t, x, n, shift);
+  const double off = (double)t[0] / d, by = 1.0 / sqrt((double)t[1] / d - off * off + eps);
+  if (t[1] < 1e30f && t[1] > 1e-20f) {
+    f->normalise(x, n, shift, (float)by, (float)(-off * by), norm->gain, norm->bias);
+    return;
+  }
+  const double mean = attn_row_sum_(x, n, 0.0, 0) / d;
+  const double exact = 1.0 / sqrt(attn_row_sum_(x, n, mean, 1) / d + eps);
   for (int64_t c = 0; c < n; c++) {
-    const double y = ((double)x[c] - mean) * by * (norm->gain ? (double)norm->gain[c] : 1.0);
+    const double y = ((double)x[c] - mean) * exact * (norm->gain ? (double)norm->gain[c] : 1.0);
     x[c] = (float)(y + (norm->bias ? (double)norm->bias[c] : 0.0));
   }
+}
+
+/* Rows i .. i + n - 1 of a head of y = rows x times its matrix; room: n rows of y where that is not
+ * f32. */
+ATTN_FUNC_ void attn_tile_times_(const attn_table_ *f, const attn_tensor *y, int64_t b, int64_t h,
+                                 int64_t i, int64_t n, const attn_matrix_ *w, const float *x,
+                                 int64_t x_stride, float *room) {
+  const int plain = y->dtype == ATTN_F32;
+  float *to = plain ? (float *)(void *)attn_at_(y, b, h, i) : room;
+  attn_matrix_times_(f, w, b, h, to, plain ? y->stride_len : y->dim, n, x, x_stride, 0, w->k, 0,
+                     y->dim, 1);
+  for (int64_t r = 0; !plain && r < n; r++)
+    f->blend(attn_at_(y, b, h, i + r), to + r * y->dim, NULL, y->dtype, ATTN_F32, ATTN_F32, y->dim,
+             1.0f, 0.0f);
 }
 
 /* ---- rows into heads ------------------------------------------------------------------------*/
@@ -19023,10 +24218,11 @@ typedef struct attn_lift_ {
   attn_parts_ x;
   const attn_norm *norm; /* null = the rows as they are */
   int count;
-  attn_tensor w[ATTN_LIFTS_], y[ATTN_LIFTS_]; /* [1,heads,dm,d], [B,heads,.,d] */
-  int64_t from[ATTN_LIFTS_]; /* row i of x goes to row i - from, where a part begins */
+  attn_matrix_ w[ATTN_LIFTS_]; /* [1,heads,dm,d] */
+  attn_tensor y[ATTN_LIFTS_];  /* [B,heads,.,d] */
+  int64_t from[ATTN_LIFTS_];   /* row i of x goes to row i - from, where a part begins */
   char *memory;
-  int64_t each, at_sum, at_wide, at_rows;
+  int64_t each, at_rows;
 } attn_lift_;
 
 /* 64 rows of one part. */
@@ -19038,67 +24234,60 @@ ATTN_FUNC_ void attn_lift_item_(void *job, int worker, int64_t index) {
   while (tile >= a->x.tiles[part + 1]) part++;
   const attn_tensor *t = &a->x.part[part];
   const int64_t first = (tile - a->x.tiles[part]) * ATTN_TILE_, at = a->x.len[part] + first;
-  const int n = t->len - first < ATTN_TILE_ ? (int)(t->len - first) : ATTN_TILE_;
-  const int groups = (n + ATTN_GROUP_ - 1) / ATTN_GROUP_;
+  const int64_t n = t->len - first < ATTN_TILE_ ? t->len - first : ATTN_TILE_;
   char *memory = a->memory + worker * a->each;
-  float *packed = (float *)(void *)memory, *sum = (float *)(void *)(memory + a->at_sum);
-  float *wide = (float *)(void *)(memory + a->at_wide);
   float *rows = (float *)(void *)(memory + a->at_rows);
-  const void *in[ATTN_TILE_];
-  void *out[ATTN_TILE_];
-  for (int r = 0; r < n; r++) {
-    in[r] = attn_at_(t, b, 0, first + r);
-    if (!a->norm) continue;
-    f->widen(rows + r * t->dim, in[r], t->stride_len, NULL, 1, t->dim, t->dtype, NULL);
-    attn_row_norm_(rows + r * t->dim, t->dim, a->norm);
-    in[r] = rows + r * t->dim;
+  int64_t stride = t->stride_len;
+  const float *x = (const float *)(const void *)attn_at_(t, b, 0, first);
+  if (a->norm || t->dtype != ATTN_F32) {
+    f->widen(rows, x, stride, NULL, n, t->dim, t->dtype, NULL);
+    for (int64_t r = 0; a->norm && r < n; r++)
+      attn_row_norm_(f, rows + r * t->dim, t->dim, a->norm);
+    x = rows, stride = t->dim;
   }
-  f->pack(packed, in, n, t->dim, (int)(a->norm ? ATTN_F32 : t->dtype), 1.0f, 0.0f);
   for (int k = 0; k < a->count; k++) {
-    const attn_tensor *w = &a->w[k], *y = &a->y[k];
-    for (int64_t h = 0; at >= a->from[k] && h < w->heads; h++) {
-      for (int r = 0; r < n; r++) out[r] = attn_at_(y, b, h, at - a->from[k] + r);
-      attn_tile_times_(f, sum, packed, w, h, wide, groups, 1);
-      f->unpack(out, sum, n, w->dim, y->dtype, NULL);
-    }
+    const attn_matrix_ *w = &a->w[k];
+    for (int64_t h = 0; at >= a->from[k] && h < w->w.heads; h++)
+      attn_tile_times_(f, &a->y[k], b, h, at - a->from[k], n, w, x, stride,
+                       (float *)(void *)memory);
   }
 }
 
 /* One more product of the rows from `from` on; w [1,1,dm,heads d] is cut into heads. */
 ATTN_FUNC_ void attn_lift_add_(attn_lift_ *a, attn_tensor y, attn_tensor w, int64_t from) {
   w.dim /= y.heads, w.stride_head = w.dim, w.heads = y.heads;
-  a->w[a->count] = w, a->y[a->count] = y, a->from[a->count] = from;
+  a->w[a->count] = attn_matrix_of_(w, 0, attn_parts_len_(&a->x) - from);
+  a->y[a->count] = y, a->from[a->count] = from;
   a->count++;
 }
 
 /* Runs them; the caller has filled in x and norm. */
 ATTN_FUNC_ int attn_stage_lift_(attn_stage_ *s, attn_lift_ *a) {
-  const int64_t f = sizeof(float), dm = a->x.count ? a->x.part[0].dim : 1;
   const int64_t batch = a->x.count ? a->x.part[0].batch : 0;
-  int64_t widest = 0, wide = 0;
+  int64_t widest = 0;
+  int copy = a->norm != NULL;
   a->table = s->table;
-  for (int k = 0; k < a->count; k++) {
-    if (a->w[k].dim > widest) widest = a->w[k].dim;
-    if (a->w[k].dtype != ATTN_F32 && a->w[k].dim > wide) wide = a->w[k].dim;
-  }
-  a->at_sum = attn_piece_(attn_mul_(dm, ATTN_TILE_), f);
-  a->at_wide = attn_add_(a->at_sum, attn_piece_(attn_mul_(widest, ATTN_TILE_), f));
-  a->at_rows = attn_add_(a->at_wide, attn_piece_(attn_mul_(wide, ATTN_BLOCK_), f));
-  a->each = attn_add_(a->at_rows, a->norm ? attn_piece_(attn_mul_(dm, ATTN_TILE_), f) : 0);
-  return attn_stage_for_(s, attn_mul_(batch, a->x.tiles[a->x.count]), attn_lift_item_, a, a->each,
-                         &a->memory);
+  for (int k = 0; k < a->count; k++)
+    if (a->y[k].dtype != ATTN_F32 && a->w[k].n > widest) widest = a->w[k].n;
+  for (int i = 0; i < a->x.count; i++) copy |= a->x.part[i].dtype != ATTN_F32;
+  a->at_rows = attn_piece_(attn_mul_(widest, ATTN_TILE_), sizeof(float));
+  a->each = attn_add_(
+      a->at_rows, copy ? attn_piece_(attn_mul_(a->x.part[0].dim, ATTN_TILE_), sizeof(float)) : 0);
+  return attn_stage_products_(s, a->w, a->count, attn_mul_(batch, a->x.tiles[a->x.count]),
+                              attn_lift_item_, a, a->each, &a->memory);
 }
 
 /* ---- heads into rows ------------------------------------------------------------------------*/
 
 typedef struct attn_close_ {
   const attn_table_ *table;
-  attn_tensor o, x, h, w; /* [B,1,L,dout], [B,H,L,dv], [B,1,L,dout], [1,1,H dv,dout] */
+  attn_tensor o, x, h; /* [B,1,L,dout], [B,H,L,dv], [B,1,L,dout] */
+  attn_matrix_ w;      /* [1,1,H dv,dout] */
   attn_sublayer kind;
   const attn_norm *norm;
   int64_t tiles;
   char *memory;
-  int64_t each, at_sum, at_wide, at_rows;
+  int64_t each, at_in;
 } attn_close_;
 
 /* 64 rows: the heads one after another are one chain over H dv. */
@@ -19106,29 +24295,25 @@ ATTN_FUNC_ void attn_close_item_(void *job, int worker, int64_t index) {
   const attn_close_ *a = (const attn_close_ *)job;
   const attn_table_ *f = a->table;
   const int64_t b = index / a->tiles, first = index % a->tiles * ATTN_TILE_, dout = a->o.dim;
-  const int n = a->o.len - first < ATTN_TILE_ ? (int)(a->o.len - first) : ATTN_TILE_;
-  const int groups = (n + ATTN_GROUP_ - 1) / ATTN_GROUP_;
-  char *memory = a->memory + worker * a->each;
-  float *packed = (float *)(void *)memory, *sum = (float *)(void *)(memory + a->at_sum);
-  float *wide = (float *)(void *)(memory + a->at_wide);
-  float *row = (float *)(void *)(memory + a->at_rows), *input = row + ATTN_TILE_ * dout;
-  const void *in[ATTN_TILE_];
-  void *out[ATTN_TILE_];
+  const int64_t n = a->o.len - first < ATTN_TILE_ ? a->o.len - first : ATTN_TILE_, dv = a->x.dim;
+  float *rows = (float *)(void *)(a->memory + worker * a->each);
+  float *wide = (float *)(void *)(a->memory + worker * a->each + a->at_in);
   for (int64_t h = 0; h < a->x.heads; h++) {
-    const attn_tensor w = attn_stage_rows_(a->w, h * a->x.dim, a->x.dim);
-    for (int r = 0; r < n; r++) in[r] = attn_at_(&a->x, b, h, first + r);
-    f->pack(packed, in, n, a->x.dim, (int)a->x.dtype, 1.0f, 0.0f);
-    attn_tile_times_(f, sum, packed, &w, 0, wide, groups, h == 0);
+    const float *x = (const float *)(const void *)attn_at_(&a->x, b, h, first);
+    int64_t stride = a->x.stride_len;
+    if (a->x.dtype != ATTN_F32) {
+      f->widen(wide, x, stride, NULL, n, dv, a->x.dtype, NULL);
+      x = wide, stride = dv;
+    }
+    attn_matrix_times_(f, &a->w, 0, 0, rows, dout, n, x, stride, h * dv, dv, 0, dout, h == 0);
   }
-  const int plain = a->kind == ATTN_SUBLAYER_PLAIN;
-  for (int r = 0; r < n; r++)
-    out[r] = plain ? (void *)attn_at_(&a->o, b, 0, first + r) : (void *)(row + r * dout);
-  f->unpack(out, sum, n, dout, plain ? a->o.dtype : ATTN_F32, NULL);
-  for (int r = 0; !plain && r < n; r++) {
-    float *y = row + r * dout;
-    f->widen(input, attn_at_(&a->h, b, 0, first + r), 0, NULL, 1, dout, a->h.dtype, NULL);
-    for (int64_t c = 0; c < dout; c++) y[c] = input[c] + y[c];
-    if (a->kind == ATTN_SUBLAYER_POST) attn_row_norm_(y, dout, a->norm);
+  for (int64_t r = 0; r < n; r++) {
+    float *y = rows + r * dout;
+    if (a->kind != ATTN_SUBLAYER_PLAIN) {
+      f->widen(wide, attn_at_(&a->h, b, 0, first + r), 0, NULL, 1, dout, a->h.dtype, NULL);
+      for (int64_t c = 0; c < dout; c++) y[c] = wide[c] + y[c];
+      if (a->kind == ATTN_SUBLAYER_POST) attn_row_norm_(f, y, dout, a->norm);
+    }
     f->blend(attn_at_(&a->o, b, 0, first + r), y, NULL, a->o.dtype, ATTN_F32, ATTN_F32, dout, 1.0f,
              0.0f);
   }
@@ -19136,19 +24321,274 @@ ATTN_FUNC_ void attn_close_item_(void *job, int worker, int64_t index) {
 
 ATTN_FUNC_ int attn_stage_close_(attn_stage_ *s, attn_tensor o, attn_tensor x, attn_tensor h,
                                  attn_tensor w, attn_sublayer kind, const attn_norm *norm) {
-  const int64_t f = sizeof(float);
   attn_close_ a;
   memset(&a, 0, sizeof a);
-  a.table = s->table, a.o = o, a.x = x, a.h = h, a.w = w, a.kind = kind, a.norm = norm;
+  a.table = s->table, a.o = o, a.x = x, a.h = h, a.kind = kind, a.norm = norm;
+  a.w = attn_matrix_of_(w, 0, o.len);
   a.tiles = attn_tiles_of_(o.len);
-  a.at_sum = attn_piece_(attn_mul_(x.dim, ATTN_TILE_), f);
-  a.at_wide = attn_add_(a.at_sum, attn_piece_(attn_mul_(o.dim, ATTN_TILE_), f));
-  a.at_rows =
-      attn_add_(a.at_wide, w.dtype == ATTN_F32 ? 0 : attn_piece_(attn_mul_(o.dim, ATTN_BLOCK_), f));
-  a.each = attn_add_(a.at_rows, attn_piece_(attn_mul_(o.dim, ATTN_TILE_ + 1), f));
-  return attn_stage_for_(s, attn_mul_(o.batch, a.tiles), attn_close_item_, &a, a.each, &a.memory);
+  a.at_in = attn_piece_(attn_mul_(o.dim, ATTN_TILE_), sizeof(float));
+  const int64_t wide = x.dtype == ATTN_F32 ? 0 : attn_mul_(x.dim, ATTN_TILE_);
+  a.each = attn_add_(a.at_in, attn_piece_(wide > o.dim ? wide : o.dim, sizeof(float)));
+  return attn_stage_products_(s, &a.w, 1, attn_mul_(o.batch, a.tiles), attn_close_item_, &a, a.each,
+                              &a.memory);
 }
 /* <<< attn/engine/lift.h */
+/* >>> attn/mechanisms/average.h */
+/* mechanisms/average.h owns the average attention network: running means, a feed-forward part, a gate. It
+ * walks over the tokens in runs, so that memory does not grow with them. */
+
+enum { ATTN_AVERAGE_RUN_ = 256, ATTN_AVERAGE_COLS_ = 64, ATTN_AVERAGE_HEAD_ = 4 };
+#define ATTN_AVERAGE_MAGIC_ 0x61766731 /* the first number of a state; then B, d and 0 */
+
+typedef struct attn_average_ {
+  const attn_table_ *table;
+  attn_tensor o, y;
+  attn_average_params p;
+  int64_t *count; /* [B], then the sums */
+  double *sum;    /* [B][d] */
+  /* of a run */
+  int64_t t0, n;
+  attn_tensor both, avg, g, gate; /* [y ; g]; means; what the gate sees of them; i and f */
+  char *own;                      /* of the workers: a row */
+  int64_t each;
+} attn_average_;
+
+/* Some columns of a run: their means, and y beside them. */
+ATTN_FUNC_ void attn_average_scan_(void *job, int worker, int64_t index) {
+  const attn_average_ *a = (const attn_average_ *)job;
+  const int64_t d = a->y.dim, slices = (d + ATTN_AVERAGE_COLS_ - 1) / ATTN_AVERAGE_COLS_;
+  const int64_t b = index / slices, c0 = index % slices * ATTN_AVERAGE_COLS_;
+  const int64_t cols = d - c0 < ATTN_AVERAGE_COLS_ ? d - c0 : (int64_t)ATTN_AVERAGE_COLS_;
+  double *sum = a->sum + b * d + c0;
+  int64_t count = a->count[b];
+  float row[ATTN_AVERAGE_COLS_];
+  (void)worker;
+  for (int64_t t = 0; t < a->n; t++) {
+    float *mean = (float *)(void *)attn_at_(&a->avg, b, 0, t) + c0;
+    const int real = !a->p.real || a->p.real[b * a->y.len + a->t0 + t];
+    a->table->widen(row, attn_at_(&a->y, b, 0, a->t0 + t) + attn_bytes_(a->y.dtype, c0), 0, NULL, 1,
+                    cols, a->y.dtype, NULL);
+    count += real;
+    const double by = 1.0 / (double)(count < 1 ? 1 : count);
+    for (int64_t c = 0; c < cols; c++) {
+      if (real) sum[c] += (double)row[c];
+      mean[c] = (float)(sum[c] * by);
+    }
+    if (a->both.data) memcpy(attn_at_(&a->both, b, 0, t) + 4 * c0, row, (size_t)cols * sizeof *row);
+  }
+}
+
+/* A row of o. */
+ATTN_FUNC_ void attn_average_row_(void *job, int worker, int64_t index) {
+  const attn_average_ *a = (const attn_average_ *)job;
+  const int64_t b = index / a->n, t = index % a->n, d = a->y.dim;
+  const float *g = (const float *)(const void *)attn_at_(&a->g, b, 0, t), *y = NULL;
+  float *row = (float *)(void *)(a->own + worker * a->each);
+  if (a->gate.data) {
+    const float *i = (const float *)(const void *)attn_at_(&a->gate, b, 0, t), *f = i + d;
+    y = (const float *)(const void *)attn_at_(&a->both, b, 0, t);
+    for (int64_t c = 0; c < d; c++) row[c] = i[c] * y[c] + f[c] * g[c];
+  } else {
+    memcpy(row, g, (size_t)d * sizeof *row);
+  }
+  if (a->p.out != ATTN_AVERAGE_PLAIN)
+    a->table->blend(row, row, attn_at_(&a->y, b, 0, a->t0 + t), ATTN_F32, ATTN_F32, a->y.dtype, d,
+                    1.0f, 1.0f);
+  if (a->p.out == ATTN_AVERAGE_NORM) {
+    const attn_norm norm = {a->p.gain, a->p.bias, a->p.eps};
+    attn_row_norm_(a->table, row, d, &norm);
+  }
+  a->table->blend(attn_at_(&a->o, b, 0, a->t0 + t), row, NULL, a->o.dtype, ATTN_F32, ATTN_F32, d,
+                  1.0f, 0.0f);
+}
+
+/* Tokens t0 .. t0 + n - 1. */
+ATTN_FUNC_ int attn_average_run_(attn_stage_ *s, attn_average_ *a, attn_tensor hidden) {
+  const int64_t b = a->y.batch, d = a->y.dim;
+  const int64_t slices = (d + ATTN_AVERAGE_COLS_ - 1) / ATTN_AVERAGE_COLS_;
+  attn_gemm_params p;
+  memset(&p, 0, sizeof p);
+  if (!attn_stage_for_(s, attn_mul_(b, slices), attn_average_scan_, a, 0, NULL)) return 0;
+  for (int64_t i = 0; s->run && i < b; i++)
+    for (int64_t t = 0; t < a->n; t++)
+      a->count[i] += !a->p.real || a->p.real[i * a->y.len + a->t0 + t];
+  if (hidden.data) {
+    p.bias = a->p.b1, p.activation = ATTN_ACT_RELU;
+    if (!attn_stage_gemm_(s, hidden, a->avg, a->p.w1, &p)) return 0;
+    p.bias = a->p.b2, p.activation = ATTN_ACT_NONE;
+    if (!attn_stage_gemm_(s, a->g, hidden, a->p.w2, &p)) return 0;
+  }
+  if (a->gate.data) {
+    p.bias = a->p.b_g, p.activation = ATTN_ACT_SIGMOID;
+    if (!attn_stage_gemm_(s, a->gate, a->both, a->p.w_g, &p)) return 0;
+  }
+  a->each = attn_piece_(d, 4);
+  return attn_stage_for_(s, attn_mul_(b, a->n), attn_average_row_, a, a->each, &a->own);
+}
+
+ATTN_FUNC_ int attn_average_steps_(attn_stage_ *s, void *job) {
+  attn_average_ *a = (attn_average_ *)job;
+  const int64_t b = a->y.batch, t = a->y.len, d = a->y.dim;
+  const int64_t most = t < ATTN_AVERAGE_RUN_ ? t : (int64_t)ATTN_AVERAGE_RUN_;
+  const int fed = a->p.w1.data != NULL, gated = a->p.w_g.data != NULL;
+  attn_tensor both = attn_view_(NULL, ATTN_F32, 0, 0, 0, 1), hidden = both, gate = both, g, avg;
+  if (b == 0 || t == 0) return 1;
+  a->table = s->table;
+  if (gated) {
+    both = attn_stage_tensor_(s, b, 1, most, attn_mul_(2, d));
+    gate = attn_stage_tensor_(s, b, 1, most, attn_mul_(2, d));
+    g = attn_stage_shift_(both, d), g.dim = d;
+  } else {
+    g = attn_stage_tensor_(s, b, 1, most, d);
+  }
+  avg = fed ? attn_stage_tensor_(s, b, 1, most, d) : g;
+  if (fed) hidden = attn_stage_tensor_(s, b, 1, most, a->p.w1.dim);
+  if (a->p.state) {
+    a->count = (int64_t *)a->p.state + ATTN_AVERAGE_HEAD_;
+  } else {
+    a->count = (int64_t *)attn_stage_take_(s, attn_mul_(b, attn_add_(d, 1)), 8);
+    if (s->run) memset(a->count, 0, (size_t)(b * (d + 1)) * 8);
+  }
+  a->sum = (double *)(void *)(a->count + b);
+  for (a->t0 = 0; a->t0 < t; a->t0 += a->n) {
+    a->n = t - a->t0 < most ? t - a->t0 : most;
+    a->both = both, a->both.len = a->n, a->gate = gate, a->gate.len = a->n;
+    a->avg = avg, a->avg.len = a->n, a->g = g, a->g.len = a->n, hidden.len = a->n;
+    if (!attn_average_run_(s, a, hidden)) return 0;
+    if (!s->run) break; /* the others want no more */
+  }
+  return 1;
+}
+
+/* Numbers of 8 bytes; INT64_MAX: too many. */
+ATTN_FUNC_ int64_t attn_average_numbers_(int64_t batch, int64_t dim) {
+  return attn_add_(attn_mul_(batch, attn_add_(dim, 1)), ATTN_AVERAGE_HEAD_);
+}
+
+ATTN_PUB_ size_t attn_average_state_bytes(int64_t batch, int64_t dim) {
+  if (batch < 0 || dim < 1) return 0;
+  const int64_t bytes = attn_mul_(attn_average_numbers_(batch, dim), 8);
+  return bytes > (sizeof(void *) == 4 ? (int64_t)0x7fffffff : INT64_MAX / 4) ? 0 : (size_t)bytes;
+}
+
+ATTN_FUNC_ int attn_average_state_(attn_error_ *e, const void *state, size_t bytes, int64_t batch,
+                                   int64_t dim, attn_span_ *span, const char *align) {
+  const size_t need = attn_average_state_bytes(batch, dim);
+  if (need == 0)
+    return attn_reject_(e, ATTN_E_OVERFLOW, "the state would not fit the address space");
+  if (bytes < need)
+    return attn_reject_(e, ATTN_E_SHAPE, "the state must have attn_average_state_bytes");
+  return attn_check_array_(e, state, (int64_t)(need / 8), 8, align, span);
+}
+
+ATTN_PUB_ attn_status attn_average_begin(void *state, size_t bytes, int64_t batch, int64_t dim,
+                                         attn_ctx *ctx) {
+  attn_error_ e = {ATTN_OK, NULL};
+  const attn_table_ *table;
+  attn_span_ span;
+  int workers;
+  if (!attn_check_ctx_(&e, ctx, &table, &workers)) return attn_end_(ctx, &e);
+  if (batch < 0 || dim < 1)
+    attn_reject_(&e, ATTN_E_SHAPE, "batch must not be negative, dim at least 1");
+  else if (!state)
+    attn_reject_(&e, ATTN_E_NULL, "state must not be null");
+  else if (attn_average_state_(&e, state, bytes, batch, dim, &span,
+                               "state must be aligned to 8 bytes")) {
+    const int64_t head[ATTN_AVERAGE_HEAD_] = {ATTN_AVERAGE_MAGIC_, batch, dim, 0};
+    memset(state, 0, attn_average_state_bytes(batch, dim));
+    memcpy(state, head, sizeof head);
+    attn_report_(ctx, table, 1, "an empty state", "the only path");
+  }
+  return attn_end_(ctx, &e);
+}
+
+ATTN_FUNC_ int attn_average_check_(attn_error_ *e, attn_average_ *a, const attn_ctx *ctx,
+                                   int query) {
+  static const attn_words_ w[] = {ATTN_WORDS_("o"),          ATTN_WORDS_("y"),
+                                  ATTN_WORDS_("params.w_g"), ATTN_WORDS_("params.b_g"),
+                                  ATTN_WORDS_("params.w1"),  ATTN_WORDS_("params.b1"),
+                                  ATTN_WORDS_("params.w2"),  ATTN_WORDS_("params.b2")};
+  enum { O, Y, WG, BG, W1, B1, W2, B2, COUNT };
+  enum { REAL, GAIN, BIAS, STATE, ARRAYS };
+  attn_average_params *p = &a->p;
+  attn_span_ array[ARRAYS], work;
+  const int64_t any = ATTN_ANY_, b = a->y.batch, d = a->y.dim, twice = attn_mul_(2, d);
+  const int64_t f = p->w1.data ? p->w1.dim : 0;
+  const int maybe = ATTN_OPTIONAL_;
+  attn_operand_ op[COUNT] = {
+      {&a->o, &w[O], ATTN_OUT_, b, 1, a->y.len, d, "o must have the shape of y", {0, 0}},
+      {&a->y, &w[Y], 0, any, 1, any, any, "y must have one head", {0, 0}},
+      {&p->w_g, &w[WG], maybe, 1, 1, twice, twice, "params.w_g must be [1, 1, 2 d, 2 d]", {0, 0}},
+      {&p->b_g, &w[BG], maybe, 1, 1, 1, twice, "params.b_g must be [1, 1, 1, 2 d]", {0, 0}},
+      {&p->w1, &w[W1], maybe, 1, 1, d, any, "params.w1 must be [1, 1, d, f]", {0, 0}},
+      {&p->b1, &w[B1], maybe, 1, 1, 1, f, "params.b1 must be [1, 1, 1, f]", {0, 0}},
+      {&p->w2, &w[W2], maybe, 1, 1, f, d, "params.w2 must be [1, 1, f, d]", {0, 0}},
+      {&p->b2, &w[B2], maybe, 1, 1, 1, d, "params.b2 must be [1, 1, 1, d]", {0, 0}}};
+  if (!attn_check_operand_(e, &op[Y], 1) || !attn_check_operand_(e, &op[O], 1)) return 0;
+  if (!p->w1.data != !p->w2.data)
+    return attn_reject_(e, ATTN_E_NULL, "params.w1 and .w2 must be there both, or neither");
+  if ((p->b_g.data && !p->w_g.data) || ((p->b1.data || p->b2.data) && !p->w1.data))
+    return attn_reject_(e, ATTN_E_NULL, "a bias must not be without its weights");
+  for (int i = WG; i < COUNT; i++)
+    if (!attn_check_operand_(e, &op[i], 1)) return 0;
+  if ((int)p->out < 0 || p->out >= ATTN_AVERAGE_COUNT)
+    return attn_reject_(e, ATTN_E_RANGE, "params.out is none of attn_average_out");
+  if (p->eps == 0.0f && !signbit(p->eps)) p->eps = 1e-6f;
+  if (!(p->eps > 0.0f && p->eps < INFINITY))
+    return attn_reject_(e, ATTN_E_VALUE, "params.eps must be positive and finite");
+  if (!attn_check_array_(e, p->real, attn_mul_(b, a->y.len), 1, "", &array[REAL]) ||
+      !attn_check_array_(e, p->gain, d, 4, "params.gain must be aligned to its elements",
+                         &array[GAIN]) ||
+      !attn_check_array_(e, p->bias, d, 4, "params.bias must be aligned to its elements",
+                         &array[BIAS]))
+    return 0;
+  array[STATE].lo = array[STATE].hi = 0;
+  if (p->state && !attn_average_state_(e, p->state, p->state_bytes, b, d, &array[STATE],
+                                       "params.state must be aligned to 8 bytes"))
+    return 0;
+  if (!attn_check_apart_(e, ctx, op, COUNT, array, ARRAYS) || !attn_check_workspace_(e, ctx, &work))
+    return 0;
+  for (int i = 0; i < (int)COUNT + (int)STATE; i++)
+    if (attn_overlap_(array[STATE], i < COUNT ? op[i].span : array[i - COUNT]))
+      return attn_reject_(e, ATTN_E_OVERLAP, "params.state must not share memory with an argument");
+  const int64_t *head = (const int64_t *)p->state;
+  if (head && !query && (head[0] != ATTN_AVERAGE_MAGIC_ || head[1] != b || head[2] != d))
+    return attn_reject_(e, ATTN_E_VALUE,
+                        "params.state must come from attn_average_begin for y's batch and dim");
+  for (int64_t i = 0; head && !query && i < b; i++)
+    if (head[ATTN_AVERAGE_HEAD_ + i] < 0)
+      return attn_reject_(e, ATTN_E_VALUE, "params.state must not have negative counts");
+  return 1;
+}
+
+ATTN_FUNC_ attn_status attn_average_call_(attn_tensor o, attn_tensor y,
+                                          const attn_average_params *params, attn_ctx *ctx,
+                                          size_t *bytes) {
+  attn_error_ e = {ATTN_OK, NULL};
+  const attn_table_ *table = NULL;
+  attn_average_ a;
+  int workers = 1;
+  memset(&a, 0, sizeof a);
+  a.o = o, a.y = y;
+  if (params) a.p = *params;
+  if (attn_check_ctx_(&e, ctx, &table, &workers))
+    (void)attn_average_check_(&e, &a, ctx, bytes != NULL);
+  return attn_step_call_(&e, table, workers, ctx, attn_average_steps_, &a, "running means", bytes);
+}
+
+ATTN_PUB_ attn_status attn_average(attn_tensor o, attn_tensor y, const attn_average_params *params,
+                                   attn_ctx *ctx) {
+  return attn_average_call_(o, y, params, ctx, NULL);
+}
+ATTN_PUB_ size_t attn_average_workspace(attn_tensor o, attn_tensor y,
+                                        const attn_average_params *params, const attn_ctx *ctx) {
+  attn_ctx plain = attn_before_workspace_(ctx);
+  size_t bytes = 0;
+  (void)attn_average_call_(o, y, params, &plain, &bytes);
+  return bytes;
+}
+#undef ATTN_AVERAGE_MAGIC_
+/* <<< attn/mechanisms/average.h */
 /* >>> attn/engine/columns.h */
 /* engine/columns.h owns sums of attention weights over the queries of each key: a second pass over
  * the scores of attn_sdpa, with the LSE that the first has left. A work item is a block of keys; it
@@ -19898,7 +25338,7 @@ ATTN_FUNC_ int attn_segment_distances_(attn_stage_ *s, attn_tensor *r, attn_tens
   pe.layout = ATTN_SINUSOID_HALVES;
   *r = attn_stage_tensor_(s, 1, heads, n, w_r.dim / heads);
   return attn_stage_sinusoid_(s, sines, &pe) &&
-         attn_stage_project_(s, *r, sines, attn_xl_heads_(w_r, heads));
+         attn_stage_gemm_(s, *r, sines, attn_xl_heads_(w_r, heads), NULL);
 }
 
 ATTN_FUNC_ int attn_segment_layer_steps_(attn_stage_ *s, void *job) {
@@ -20033,7 +25473,8 @@ typedef struct attn_squeeze_ {
   int64_t rows, tiles;      /* of y */
   int64_t blocks, old;      /* blocks of x, and its rows that are in them */
   char *memory;
-  int64_t each, at_sum, at_wide, at_rows;
+  int64_t each, at_sum, at_rows;
+  attn_matrix_ w; /* a matrix for each tap */
 } attn_squeeze_;
 
 /* Row of x that tap t of block b reads; negative: none. */
@@ -20072,16 +25513,8 @@ ATTN_FUNC_ void attn_squeeze_pool_(const attn_squeeze_ *a, int64_t b, int64_t fi
 ATTN_FUNC_ void attn_squeeze_conv_(const attn_squeeze_ *a, int64_t b, int64_t first, int n,
                                    char *memory) {
   const attn_table_ *f = a->table;
-  const int groups = (n + ATTN_GROUP_ - 1) / ATTN_GROUP_;
-  float *packed = (float *)(void *)memory, *sum = (float *)(void *)(memory + a->at_sum);
-  float *wide = (float *)(void *)(memory + a->at_wide);
-  float *rows = (float *)(void *)(memory + a->at_rows);
-  const void *in[ATTN_TILE_];
-  void *out[ATTN_TILE_] = {NULL};
-  for (int64_t c = 0; c < a->dim; c++)
-    for (int r = 0; r < ATTN_TILE_; r++)
-      sum[c * ATTN_TILE_ + r] = a->p->bias ? a->p->bias[c] : 0.0f;
-  for (int r = 0; r < n; r++) in[r] = out[r] = rows + r * a->dim;
+  float *rows = (float *)(void *)memory, *sum = (float *)(void *)(memory + a->at_sum);
+  for (int64_t c = 0; c < n * a->dim; c++) sum[c] = a->p->bias ? a->p->bias[c % a->dim] : 0.0f;
   for (int64_t t = 0; t < a->p->w.heads; t++) {
     for (int r = 0; r < n; r++) {
       const int64_t i = attn_squeeze_tap_(a, a->skip + first + r, t);
@@ -20090,11 +25523,9 @@ ATTN_FUNC_ void attn_squeeze_conv_(const attn_squeeze_ *a, int64_t b, int64_t fi
       else
         attn_parts_row_(f, rows + r * a->dim, &a->x, b, i);
     }
-    f->pack(packed, in, n, a->dim, ATTN_F32, 1.0f, 0.0f);
-    attn_tile_times_(f, sum, packed, &a->p->w, t, wide, groups, 0);
+    attn_matrix_times_(f, &a->w, 0, t, sum, a->dim, n, rows, a->dim, 0, a->dim, 0, a->dim, 0);
   }
-  f->unpack(out, sum, n, a->dim, ATTN_F32, NULL);
-  for (int r = 0; r < n; r++) attn_parts_put_(f, &a->y, b, first + r, rows + r * a->dim);
+  for (int r = 0; r < n; r++) attn_parts_put_(f, &a->y, b, first + r, sum + r * a->dim);
 }
 
 /* Whether row i is used less than row k: then it gives way. NaN is least, of equals the younger. */
@@ -20178,13 +25609,12 @@ ATTN_FUNC_ int attn_stage_squeeze_(attn_stage_ *s, const attn_parts_ *y, const a
     a.at_rows = attn_piece_(a.dim, sizeof(double));
     a.each = attn_add_(a.at_rows, attn_piece_(a.dim, f));
   } else {
-    a.at_sum = tile, a.at_wide = attn_add_(tile, tile);
-    a.at_rows = attn_add_(
-        a.at_wide, p->w.dtype == ATTN_F32 ? 0 : attn_piece_(attn_mul_(a.dim, ATTN_BLOCK_), f));
-    a.each = attn_add_(a.at_rows, tile);
+    a.w = attn_matrix_of_(p->w, 0, a.rows);
+    a.at_sum = tile, a.each = attn_add_(tile, tile);
   }
-  return attn_stage_for_(s, attn_mul_(a.batch, most ? 1 : a.tiles), attn_squeeze_item_, &a, a.each,
-                         &a.memory);
+  return attn_stage_products_(s, &a.w, a.w.panels || a.w.direct,
+                              attn_mul_(a.batch, most ? 1 : a.tiles), attn_squeeze_item_, &a,
+                              a.each, &a.memory);
 }
 
 /* The rules of p for rows [batch,1,rows,dim]; what the kind does not read becomes absent. op[2] and
@@ -20422,12 +25852,13 @@ typedef struct attn_loss_ {
   const attn_table_ *table;
   attn_tensor a, b; /* [B,H,n,d] of any types */
   attn_tensor g;    /* or b is [B,1,n/rate,d] and meets [1,rate,d,d] */
+  attn_matrix_ w;   /* g */
   const float *bias;
   float *norm, *mean;
   int64_t batch, tiles, count; /* tiles of a batch entry, numbers in one */
   double *part;                /* [B * tiles] */
   char *memory;
-  int64_t each, at_sum, at_wide, at_rows;
+  int64_t each, at_rows;
 } attn_loss_;
 
 /* Squares of the difference of two rows. */
@@ -20461,20 +25892,19 @@ ATTN_FUNC_ void attn_loss_rebuilt_(void *job, int worker, int64_t index) {
   const attn_table_ *f = a->table;
   const int64_t b = index / a->tiles, first = index % a->tiles * ATTN_TILE_, dim = a->a.dim;
   const int n = a->b.len - first < ATTN_TILE_ ? (int)(a->b.len - first) : ATTN_TILE_;
-  char *memory = a->memory + worker * a->each;
-  float *packed = (float *)(void *)memory, *sum = (float *)(void *)(memory + a->at_sum);
-  float *wide = (float *)(void *)(memory + a->at_wide);
-  float *row = (float *)(void *)(memory + a->at_rows), *x = row + ATTN_TILE_ * dim;
-  const void *in[ATTN_TILE_];
-  void *out[ATTN_TILE_];
+  float *row = (float *)(void *)(a->memory + worker * a->each), *x = row + ATTN_TILE_ * dim;
+  float *wide = (float *)(void *)(a->memory + worker * a->each + a->at_rows);
+  const float *in = (const float *)(const void *)attn_at_(&a->b, b, 0, first);
+  int64_t stride = a->b.stride_len;
   double total = 0.0;
-  for (int r = 0; r < n; r++) in[r] = attn_at_(&a->b, b, 0, first + r), out[r] = row + r * dim;
-  f->pack(packed, in, n, dim, (int)a->b.dtype, 1.0f, 0.0f);
-  for (int64_t t = 0; t < a->g.heads; t++) {
-    attn_tile_times_(f, sum, packed, &a->g, t, wide, (n + ATTN_GROUP_ - 1) / ATTN_GROUP_, 1);
-    f->unpack(out, sum, n, dim, ATTN_F32, NULL);
+  if (a->b.dtype != ATTN_F32) {
+    f->widen(wide, in, stride, NULL, n, dim, a->b.dtype, NULL);
+    in = wide, stride = dim;
+  }
+  for (int64_t t = 0; t < a->w.w.heads; t++) {
+    attn_matrix_times_(f, &a->w, 0, t, row, dim, n, in, stride, 0, dim, 0, dim, 1);
     for (int r = 0; r < n; r++) {
-      const int64_t i = (first + r) * a->g.heads + t;
+      const int64_t i = (first + r) * a->w.w.heads + t;
       for (int64_t c = 0; a->bias && c < dim; c++) row[r * dim + c] += a->bias[c];
       f->widen(x, attn_at_(&a->a, b, 0, i), 0, NULL, 1, dim, a->a.dtype, NULL);
       total += attn_loss_row_(x, row + r * dim, dim);
@@ -20484,8 +25914,7 @@ ATTN_FUNC_ void attn_loss_rebuilt_(void *job, int worker, int64_t index) {
 }
 
 ATTN_FUNC_ int attn_stage_loss_(attn_stage_ *s, attn_loss_ *a) {
-  const int64_t f = sizeof(float), dim = a->a.dim,
-                tile = attn_piece_(attn_mul_(dim, ATTN_TILE_), f);
+  const int64_t f = sizeof(float), dim = a->a.dim;
   const int rebuilt = a->g.data != NULL;
   a->table = s->table;
   a->batch = a->a.batch;
@@ -20493,14 +25922,16 @@ ATTN_FUNC_ int attn_stage_loss_(attn_stage_ *s, attn_loss_ *a) {
   a->count = attn_mul_(attn_mul_(a->a.heads, a->a.len), dim);
   const int64_t items = attn_mul_(a->batch, a->tiles);
   a->part = (double *)attn_stage_take_(s, items, sizeof(double));
-  a->at_sum = tile, a->at_wide = attn_add_(tile, tile);
-  a->at_rows = attn_add_(a->at_wide, rebuilt && a->g.dtype != ATTN_F32
-                                         ? attn_piece_(attn_mul_(dim, ATTN_BLOCK_), f)
-                                         : 0);
-  a->each = rebuilt ? attn_add_(a->at_rows, attn_piece_(attn_mul_(dim, ATTN_TILE_ + 1), f))
-                    : attn_piece_(attn_mul_(dim, 2), f);
-  if (!attn_stage_for_(s, items, rebuilt ? attn_loss_rebuilt_ : attn_loss_item_, a, a->each,
-                       &a->memory))
+  if (rebuilt) {
+    a->w = attn_matrix_of_(a->g, 0, a->b.len);
+    a->at_rows = attn_piece_(attn_mul_(dim, ATTN_TILE_ + 1), f);
+    a->each = attn_add_(a->at_rows,
+                        a->b.dtype == ATTN_F32 ? 0 : attn_piece_(attn_mul_(dim, ATTN_TILE_), f));
+  } else {
+    a->each = attn_piece_(attn_mul_(dim, 2), f);
+  }
+  if (!attn_stage_products_(s, &a->w, rebuilt, items,
+                            rebuilt ? attn_loss_rebuilt_ : attn_loss_item_, a, a->each, &a->memory))
     return 0;
   for (int64_t b = 0; s->run && b < a->batch; b++) {
     double sum = 0.0;
@@ -20873,8 +26304,8 @@ ATTN_FUNC_ int attn_recursive_attend_(attn_stage_ *s, const attn_recursive_job_ 
   /* the heads side by side, so that one product joins them */
   const attn_tensor all = attn_stage_tensor_(s, b, 1, t, attn_mul_(h, j->dv));
   const attn_tensor o = attn_bthd(all.data, ATTN_F32, b, t, h, j->dv);
-  return attn_stage_project_(s, q, x, attn_recursive_heads_(j->p.w_q, h)) &&
-         attn_stage_sdpa_(s, o, q, k, v, p) && attn_stage_project_(s, y, all, j->p.w_o);
+  return attn_stage_gemm_(s, q, x, attn_recursive_heads_(j->p.w_q, h), NULL) &&
+         attn_stage_sdpa_(s, o, q, k, v, p) && attn_stage_gemm_(s, y, all, j->p.w_o, NULL);
 }
 
 ATTN_FUNC_ int attn_recursive_steps_(attn_stage_ *s, void *job) {
@@ -20891,11 +26322,11 @@ ATTN_FUNC_ int attn_recursive_steps_(attn_stage_ *s, void *job) {
   memset(&p, 0, sizeof p);
   p.scale = g->scale, p.lse = g->lse, p.causal = 1;
   if (renew && !by_attention) a.o = attn_stage_part_(s, &j->o);
-  if (!attn_stage_project_(s, attn_stage_rows_(k, n, t), j->x, w_k) ||
-      !attn_stage_project_(s, attn_stage_rows_(v, n, t), j->x, w_v))
+  if (!attn_stage_gemm_(s, attn_stage_rows_(k, n, t), j->x, w_k, NULL) ||
+      !attn_stage_gemm_(s, attn_stage_rows_(v, n, t), j->x, w_v, NULL))
     return 0;
-  if (n > 0 && (!attn_stage_project_(s, attn_stage_rows_(k, 0, n), j->memory, w_k) ||
-                !attn_stage_project_(s, attn_stage_rows_(v, 0, n), j->memory, w_v)))
+  if (n > 0 && (!attn_stage_gemm_(s, attn_stage_rows_(k, 0, n), j->memory, w_k, NULL) ||
+                !attn_stage_gemm_(s, attn_stage_rows_(v, 0, n), j->memory, w_v, NULL)))
     return 0;
   if (!attn_recursive_attend_(s, j, a.o, j->x, k, v, &p)) return 0;
   if (!renew) return 1;
@@ -22045,12 +27476,4020 @@ ATTN_PUB_ size_t attn_recall_append_workspace(const attn_recall *memory, attn_te
   return bytes;
 }
 /* <<< attn/mechanisms/memorizing.h */
+/* >>> attn/mechanisms/cluster_queries.h */
+/* mechanisms/cluster_queries.h owns the clusters of clustered attention: codes of queries by random
+ * planes, k-means over the codes by Hamming distance, and the checks of both calls. */
+
+enum { ATTN_HASH_ROWS_ = 64, ATTN_HASH_BITS_ = 64 };
+
+typedef struct attn_cluster_job_ {
+  attn_tensor o, q, k, v;
+  attn_tensor assignment; /* the caller's numbers as a view [B,H,Tq,1]; data null: made here */
+  int attend;             /* 0: only the assignment is wanted */
+  attn_cluster_params p;  /* bits and iters resolved */
+  const attn_table_ *table;
+  const int32_t *place;     /* [B,H,Tq] the assignment in use */
+  float *planes;            /* [dk][64], a column for each bit */
+  float *bias;              /* [64] */
+  double *norm;             /* [64] of the planes */
+  uint64_t *code;           /* [B,H,Tq] */
+  int32_t *order;           /* [B,H,Tq] queries, those of a cluster together */
+  int32_t *start;           /* [B,H,C+1] where the clusters that have any begin */
+  int32_t *used;            /* [B,H] how many these are */
+  int32_t *most;            /* [B] the most of a head */
+  attn_tensor mean, shared; /* the centroids' queries and outputs */
+  attn_topk_ plan;
+  float scale_hi, scale_lo; /* of scores in log2 units */
+  char *memory;             /* of the workers */
+  int64_t each;
+} attn_cluster_job_;
+
+ATTN_FUNC_ int64_t attn_cluster_len_(const int32_t *len, int64_t b, int64_t all) {
+  return len ? len[b] : all;
+}
+
+/* ---- codes ----------------------------------------------------------------------------------*/
+
+/* Plane r, its offset and its norm. */
+ATTN_FUNC_ void attn_hash_plane_(void *job, int worker, int64_t r) {
+  const attn_cluster_job_ *a = (const attn_cluster_job_ *)job;
+  const int64_t dk = a->q.dim;
+  const uint64_t stream = ATTN_STREAM(0, 0, 2), first = (uint64_t)(r * (dk + 1));
+  double sum = 0.0;
+  (void)worker;
+  for (int64_t c = 0; c < dk; c++) {
+    float x = 0.0f;
+    if (r < a->p.bits) x = (float)attn_random_normal(a->p.seed, stream, first + (uint64_t)c);
+    a->planes[c * ATTN_HASH_BITS_ + r] = x;
+    sum += (double)x * (double)x;
+  }
+  a->bias[r] = 0.0f;
+  if (r < a->p.bits && !a->p.no_hash_bias)
+    a->bias[r] = (float)attn_random_normal(a->p.seed, stream, first + (uint64_t)dk);
+  a->norm[r] = sqrt(sum);
+}
+
+/* A bit as it is defined: each product is exact, the sum is that of binary64 in order. */
+ATTN_FUNC_ int attn_hash_exact_(const float *x, const float *plane, int64_t dk, float bias) {
+  double sum = 0.0;
+  for (int64_t c = 0; c < dk; c++) sum += (double)x[c] * (double)plane[c * ATTN_HASH_BITS_];
+  return sum > (double)bias;
+}
+
+/* Codes of 64 queries. A product in f32 settles nearly all bits: those that lie further from the plane
+ * than it can be wrong by. */
+ATTN_FUNC_ void attn_hash_item_(void *job, int worker, int64_t index) {
+  const attn_cluster_job_ *a = (const attn_cluster_job_ *)job;
+  const attn_tensor *q = &a->q;
+  const int64_t tiles = (q->len + ATTN_HASH_ROWS_ - 1) / ATTN_HASH_ROWS_, unit = index / tiles;
+  const int64_t b = unit / q->heads, h = unit % q->heads, i0 = index % tiles * ATTN_HASH_ROWS_;
+  const int64_t left = attn_cluster_len_(a->p.q_len, b, q->len) - i0, dk = q->dim;
+  const int64_t n = left < ATTN_HASH_ROWS_ ? left : (int64_t)ATTN_HASH_ROWS_;
+  float *y = (float *)(void *)(a->memory + worker * a->each), *wide = y + 64 * ATTN_HASH_BITS_;
+  float square[ATTN_HASH_ROWS_];
+  if (n <= 0) return;
+  const float *x = (const float *)(const void *)attn_at_(q, b, h, i0);
+  int64_t step = q->stride_len;
+  if (q->dtype != ATTN_F32) {
+    a->table->widen(wide, x, q->stride_len, NULL, n, dk, q->dtype, NULL);
+    x = wide, step = dk;
+  }
+  a->table->gemm(y, ATTN_HASH_BITS_, n, x, step, 1, a->planes, ATTN_HASH_BITS_, dk, a->p.bits, 1);
+  a->table->squares(square, NULL, x, step, NULL, n, dk);
+  for (int64_t r = 0; r < n; r++) {
+    /* twice what dk + 1 roundings do to the sum of |x| |plane|; nothing under- or overflows here */
+    const int sure = square[r] > 1e-30f && square[r] < 1e30f && dk < 65536;
+    const double off = sure ? sqrt((double)square[r]) * (double)(dk + 8) / 8388608.0 : 0.0;
+    uint64_t code = 0;
+    for (int64_t bit = 0; bit < a->p.bits; bit++) {
+      const double d = (double)y[r * ATTN_HASH_BITS_ + bit] - (double)a->bias[bit];
+      int one = d > 0.0;
+      if (!sure || !(fabs(d) > off * a->norm[bit]))
+        one = attn_hash_exact_(x + r * step, a->planes + bit, dk, a->bias[bit]);
+      code |= (uint64_t)one << bit;
+    }
+    a->code[unit * q->len + i0 + r] = code;
+  }
+}
+
+/* ---- k-means --------------------------------------------------------------------------------*/
+
+/* What one worker works in; centroids are padded to whole 64s. */
+typedef struct attn_kmeans_ {
+  int64_t clusters, wide, groups; /* groups of eight hexadecimal digits of a code: 1 or 2 */
+  uint64_t *centroid;             /* [C] */
+  unsigned char *table;           /* [digit][value][wide]: distances of a digit */
+  unsigned char *distance;        /* [wide] */
+  int32_t *count;                 /* [C][64] members that have a bit */
+  uint64_t *wait;                 /* [C][8] the same in bytes, for up to 255 members */
+  int32_t *members, *draw;        /* [C], [Tq] */
+} attn_kmeans_;
+
+/* Cuts it from memory; bytes of it. */
+ATTN_FUNC_ int64_t attn_kmeans_cut_(attn_kmeans_ *x, char *memory, const attn_cluster_job_ *a) {
+  int64_t size[7], at[7], bytes = 0;
+  x->clusters = a->p.clusters, x->wide = attn_add_(a->p.clusters, 63) / 64 * 64;
+  x->groups = a->p.bits > 32 ? 2 : 1;
+  size[0] = attn_piece_(x->clusters, 8), size[1] = attn_mul_(x->groups * 128, x->wide);
+  size[2] = x->wide, size[3] = attn_mul_(x->wide, 256), size[4] = attn_mul_(x->wide, 64);
+  size[5] = attn_piece_(x->clusters, 4), size[6] = attn_piece_(a->q.len, 4);
+  for (int i = 0; i < 7; i++) at[i] = bytes, bytes = attn_add_(bytes, size[i]);
+  if (!memory) return bytes;
+  x->centroid = (uint64_t *)(void *)(memory + at[0]);
+  x->table = (unsigned char *)(memory + at[1]), x->distance = (unsigned char *)(memory + at[2]);
+  x->count = (int32_t *)(void *)(memory + at[3]), x->wait = (uint64_t *)(void *)(memory + at[4]);
+  x->members = (int32_t *)(void *)(memory + at[5]);
+  x->draw = (int32_t *)(void *)(memory + at[6]);
+  return bytes;
+}
+
+/* Distances of all values of all digits from the centroids. Those from a code are sums of rows, 64
+ * centroids at a time in vectors of bytes: loops that any compiler vectorises. */
+ATTN_FUNC_ void attn_kmeans_table_(const attn_kmeans_ *x) {
+  static const unsigned char ones[16] = {0, 1, 1, 2, 1, 2, 2, 3, 1, 2, 2, 3, 2, 3, 3, 4};
+  for (int64_t digit = 0; digit < 8 * x->groups; digit++)
+    for (unsigned value = 0; value < 16; value++) {
+      unsigned char *row = x->table + (digit * 16 + value) * x->wide;
+      for (int64_t c = 0; c < x->clusters; c++)
+        row[c] = ones[value ^ ((unsigned)(x->centroid[c] >> (4 * digit)) & 15u)];
+      for (int64_t c = x->clusters; c < x->wide; c++) row[c] = digit ? 0 : 255; /* never nearest */
+    }
+}
+
+/* sum[j] += rows of eight digits, 64 of them */
+ATTN_INLINE_ void attn_hamming_(unsigned char *sum, const unsigned char *const *row, int64_t at) {
+  const unsigned char *a = row[0] + at, *b = row[1] + at, *c = row[2] + at, *d = row[3] + at;
+  const unsigned char *e = row[4] + at, *f = row[5] + at, *g = row[6] + at, *h = row[7] + at;
+  for (int j = 0; j < 64; j++)
+    sum[j] = (unsigned char)(sum[j] + a[j] + b[j] + c[j] + d[j] + e[j] + f[j] + g[j] + h[j]);
+}
+
+/* The nearest centroid, the first of equal ones. */
+ATTN_FUNC_ int32_t attn_kmeans_nearest_(const attn_kmeans_ *x, uint64_t code) {
+  const unsigned char *row[16];
+  unsigned char least[64], sum[64];
+  memset(least, 255, sizeof least);
+  for (int64_t digit = 0; digit < 8 * x->groups; digit++)
+    row[digit] = x->table + (digit * 16 + (int64_t)(code >> (4 * digit) & 15u)) * x->wide;
+  for (int64_t c = 0; c < x->wide; c += 64) {
+    memset(sum, 0, sizeof sum);
+    attn_hamming_(sum, row, c);
+    if (x->groups > 1) attn_hamming_(sum, row + 8, c);
+    for (int j = 0; j < 64; j++) least[j] = sum[j] < least[j] ? sum[j] : least[j];
+    memcpy(x->distance + c, sum, sizeof sum);
+  }
+  for (int j = 0; j < 32; j++) least[j] = least[j + 32] < least[j] ? least[j + 32] : least[j];
+  for (int j = 0; j < 16; j++) least[j] = least[j + 16] < least[j] ? least[j + 16] : least[j];
+  for (int j = 1; j < 16; j++) least[0] = least[j] < least[0] ? least[j] : least[0];
+  const void *first = memchr(x->distance, least[0], (size_t)x->clusters);
+  return (int32_t)((const unsigned char *)first - x->distance);
+}
+
+/* The bits that wait join the counts of a cluster. */
+ATTN_FUNC_ void attn_kmeans_flush_(const attn_kmeans_ *x, int64_t c) {
+  for (int bit = 0; bit < 64; bit++)
+    x->count[c * 64 + bit] += (int32_t)(x->wait[c * 8 + bit / 8] >> (bit % 8 * 8) & 255u);
+  memset(x->wait + c * 8, 0, 8 * sizeof *x->wait);
+}
+
+/* New centroids. 0 = they are the old ones and stay so. */
+ATTN_FUNC_ int attn_kmeans_update_(const attn_kmeans_ *x, const attn_cluster_job_ *a,
+                                   const uint64_t *code, const int32_t *place, int64_t n,
+                                   int64_t round) {
+  const uint64_t each = 0x0101010101010101u, pick = 0x8040201008040201u;
+  int moved = 0;
+  memset(x->count, 0, (size_t)(x->clusters * 64) * sizeof *x->count);
+  memset(x->wait, 0, (size_t)(x->clusters * 8) * sizeof *x->wait);
+  memset(x->members, 0, (size_t)x->clusters * sizeof *x->members);
+  for (int64_t i = 0; i < n; i++) {
+    uint64_t *wait = x->wait + (int64_t)place[i] * 8;
+    for (int byte = 0; byte < 4 * x->groups; byte++) /* bit r of it becomes byte r of a word */
+      wait[byte] +=
+          (((code[i] >> (8 * byte) & 255u) * each & pick) + 0x7f7f7f7f7f7f7f7fu) >> 7 & each;
+    if (++x->members[place[i]] % 255 == 0) attn_kmeans_flush_(x, place[i]);
+  }
+  for (int64_t c = 0; c < x->clusters; c++) {
+    uint64_t next = 0;
+    attn_kmeans_flush_(x, c);
+    for (int64_t bit = 0; bit < a->p.bits; bit++)
+      next |= (uint64_t)(2 * (int64_t)x->count[c * 64 + bit] > x->members[c]) << bit;
+    if (x->members[c] == 0)
+      next =
+          attn_random_u64(a->p.seed, ATTN_STREAM(0, 0, 4), (uint64_t)(round * x->clusters + c)) >>
+          (64 - a->p.bits);
+    moved |= next != x->centroid[c] || x->members[c] == 0;
+    x->centroid[c] = next;
+  }
+  return moved;
+}
+
+/* The assignment of one head. */
+ATTN_FUNC_ void attn_kmeans_item_(void *job, int worker, int64_t unit) {
+  const attn_cluster_job_ *a = (const attn_cluster_job_ *)job;
+  const int64_t b = unit / a->q.heads, t = a->q.len, n = attn_cluster_len_(a->p.q_len, b, t);
+  const uint64_t *code = a->code + unit * t;
+  const uint64_t choice = ATTN_STREAM(0, 0, 3);
+  int32_t *place = (int32_t *)(void *)attn_at_(&a->assignment, b, unit % a->q.heads, 0);
+  attn_kmeans_ x;
+  attn_kmeans_cut_(&x, a->memory + worker * a->each, a);
+  for (int64_t i = 0; i < n; i++) x.draw[i] = (int32_t)i;
+  for (int64_t i = 0; i < x.clusters; i++) {
+    const int64_t j = i + attn_random_below(a->p.seed, choice, (uint64_t)i, n - i);
+    const int32_t one = x.draw[j];
+    x.draw[j] = x.draw[i], x.draw[i] = one;
+    x.centroid[i] = code[one];
+  }
+  for (int64_t round = 1;; round++) {
+    attn_kmeans_table_(&x);
+    for (int64_t i = 0; i < n; i++) place[i] = attn_kmeans_nearest_(&x, code[i]);
+    if (round >= a->p.iters) break;
+    if (!attn_kmeans_update_(&x, a, code, place, n, round)) break;
+  }
+  for (int64_t i = n; i < t; i++) place[i] = -1;
+}
+
+ATTN_FUNC_ int attn_cluster_steps_(attn_stage_ *s, void *job) {
+  attn_cluster_job_ *a = (attn_cluster_job_ *)job;
+  attn_kmeans_ x;
+  const int64_t units = attn_mul_(a->q.batch, a->q.heads), dk = a->q.dim;
+  const int64_t tiles = (a->q.len + ATTN_HASH_ROWS_ - 1) / ATTN_HASH_ROWS_;
+  a->table = s->table;
+  a->code = (uint64_t *)attn_stage_take_(s, attn_mul_(units, a->q.len), 8);
+  a->planes = (float *)attn_stage_take_(s, attn_mul_(dk, ATTN_HASH_BITS_), 4);
+  a->bias = (float *)attn_stage_take_(s, ATTN_HASH_BITS_, 4);
+  a->norm = (double *)attn_stage_take_(s, ATTN_HASH_BITS_, 8);
+  if (!attn_stage_for_(s, ATTN_HASH_BITS_, attn_hash_plane_, a, 0, NULL)) return 0;
+  const int64_t wide = a->q.dtype == ATTN_F32 ? 0 : attn_mul_(dk, ATTN_HASH_ROWS_);
+  a->each = attn_piece_(attn_add_(64 * ATTN_HASH_BITS_, wide), 4);
+  if (!attn_stage_for_(s, attn_mul_(units, tiles), attn_hash_item_, a, a->each, &a->memory))
+    return 0;
+  a->each = attn_kmeans_cut_(&x, NULL, a);
+  return attn_stage_for_(s, units, attn_kmeans_item_, a, a->each, &a->memory);
+}
+
+/* ---- checks ---------------------------------------------------------------------------------*/
+
+/* Rules that read arrays. */
+ATTN_FUNC_ int attn_cluster_data_(attn_error_ *e, const attn_cluster_job_ *a) {
+  const int64_t t = a->q.len;
+  if (!attn_check_lens_(e, a->p.q_len, a->q.batch, t, "params.q_len must lie in 0..q.len"))
+    return 0;
+  if (a->attend &&
+      !attn_check_lens_(e, a->p.kv_len, a->q.batch, a->k.len, "params.kv_len must lie in 0..k.len"))
+    return 0;
+  for (int64_t b = 0; b < a->q.batch; b++) {
+    const int64_t n = attn_cluster_len_(a->p.q_len, b, t);
+    if (t > 0 && a->p.clusters > n)
+      return attn_reject_(e, ATTN_E_RANGE,
+                          "params.clusters must not exceed the queries of any item");
+    for (int64_t h = 0; a->attend && a->assignment.data && h < a->q.heads; h++) {
+      const int32_t *place = (const int32_t *)(const void *)attn_at_(&a->assignment, b, h, 0);
+      for (int64_t i = 0; i < n; i++)
+        if (place[i] < 0 || place[i] >= a->p.clusters)
+          return attn_reject_(e, ATTN_E_INDEX, "assignment must lie in 0..params.clusters-1");
+    }
+  }
+  return 1;
+}
+
+/* Every rule of both calls; data = 0: without those that read arrays. */
+ATTN_FUNC_ int attn_cluster_check_(attn_error_ *e, attn_cluster_job_ *a,
+                                   const attn_cluster_params *params, const attn_ctx *ctx,
+                                   const attn_table_ **table, int *workers, int data) {
+  static const attn_words_ w[] = {ATTN_WORDS_("q"), ATTN_WORDS_("assignment"), ATTN_WORDS_("k"),
+                                  ATTN_WORDS_("v"), ATTN_WORDS_("o")};
+  const int64_t any = ATTN_ANY_, in = ATTN_DIVIDES_;
+  const int64_t b = a->q.batch, h = a->q.heads, t = a->q.len;
+  const int role = a->attend ? ATTN_OPTIONAL_ : ATTN_OUT_;
+  attn_cluster_params *p = &a->p;
+  attn_span_ more[2];
+  if (!attn_check_ctx_(e, ctx, table, workers)) return 0;
+  if (!params) return attn_reject_(e, ATTN_E_NULL, "params must not be null: it has the clusters");
+  *p = *params;
+  attn_operand_ op[] = {{&a->q, &w[0], 0, any, any, any, any, "", {0, 0}},
+                        {&a->assignment, &w[1], role, b, h, t, 1, "", {0, 0}},
+                        {&a->k,
+                         &w[2],
+                         0,
+                         b,
+                         in,
+                         any,
+                         a->q.dim,
+                         "k must be [q.batch, a divisor of q.heads, ., q.dim]",
+                         {0, 0}},
+                        {&a->v,
+                         &w[3],
+                         0,
+                         b,
+                         in,
+                         a->k.len,
+                         any,
+                         "v must be [q.batch, a divisor of q.heads, k.len, .]",
+                         {0, 0}},
+                        {&a->o,
+                         &w[4],
+                         ATTN_OUT_,
+                         b,
+                         h,
+                         t,
+                         a->v.dim,
+                         "o must be [q.batch, q.heads, q.len, v.dim]",
+                         {0, 0}}};
+  const int count = a->attend ? 5 : 2;
+  for (int i = 0; i < count; i++) {
+    if (!attn_check_operand_(e, &op[i], h)) return 0;
+    if (i > 0) continue;
+    if (h < 1) return attn_reject_(e, ATTN_E_SHAPE, "q.heads must be at least 1");
+    if (t > INT32_MAX) return attn_reject_(e, ATTN_E_OVERFLOW, "q.len must be below 2^31");
+    /* now that q's extents are known to be legal */
+    a->assignment = attn_bhtd(a->assignment.data, ATTN_F32, b, h, t, 1);
+  }
+  if (a->attend && a->k.len > INT32_MAX)
+    return attn_reject_(e, ATTN_E_OVERFLOW, "k.len must be below 2^31");
+  if (p->clusters < 1) return attn_reject_(e, ATTN_E_SHAPE, "params.clusters must be at least 1");
+  if (b > 0 && t > 0 && p->clusters > t)
+    return attn_reject_(e, ATTN_E_RANGE, "params.clusters must not exceed the queries of any item");
+  if (p->bits < 0 || p->bits > 63)
+    return attn_reject_(e, ATTN_E_RANGE, "params.bits must lie in 1..63, or be 0");
+  if (p->iters < 0) return attn_reject_(e, ATTN_E_SHAPE, "params.iters must not be negative");
+  if (p->topk < 0) return attn_reject_(e, ATTN_E_SHAPE, "params.topk must not be negative");
+  if (p->bits == 0) p->bits = 32;
+  if (p->iters == 0) p->iters = 10;
+  return attn_check_scale_(e, p->scale) &&
+         attn_check_array_(e, p->q_len, b, 4, "params.q_len must be aligned to its elements",
+                           &more[0]) &&
+         attn_check_array_(e, p->kv_len, b, 4, "params.kv_len must be aligned to its elements",
+                           &more[1]) &&
+         attn_check_apart_(e, ctx, op, count, more, 2) && (!data || attn_cluster_data_(e, a));
+}
+
+/* ---- the call -------------------------------------------------------------------------------*/
+
+/* The call, or with bytes the workspace query. */
+ATTN_FUNC_ attn_status attn_cluster_call_(attn_cluster_job_ *a, const attn_cluster_params *params,
+                                          attn_steps_fn_ steps, const char *path, attn_ctx *ctx,
+                                          size_t *bytes) {
+  attn_error_ e = {ATTN_OK, NULL};
+  const attn_table_ *table;
+  int workers;
+  if (attn_cluster_check_(&e, a, params, ctx, &table, &workers, bytes == NULL)) {
+    attn_stage_ s = attn_stage_open_(&e, table, workers, ctx, bytes != NULL);
+    if (a->q.batch > 0 && a->q.len > 0)
+      attn_stage_call_(&s, ctx, steps, a, path, bytes);
+    else if (!bytes)
+      attn_report_(ctx, table, 1, "no-op", "no queries");
+  }
+  return attn_end_(bytes ? NULL : ctx, &e);
+}
+
+ATTN_FUNC_ attn_cluster_job_ attn_cluster_job_of_(const int32_t *assignment, attn_tensor q) {
+  attn_cluster_job_ a;
+  memset(&a, 0, sizeof a);
+  a.q = q;
+  a.assignment.data = (void *)(uintptr_t)assignment;
+  return a;
+}
+
+ATTN_PUB_ attn_status attn_cluster_queries(int32_t *assignment, attn_tensor q,
+                                           const attn_cluster_params *params, attn_ctx *ctx) {
+  attn_cluster_job_ a = attn_cluster_job_of_(assignment, q);
+  return attn_cluster_call_(&a, params, attn_cluster_steps_, "codes and k-means", ctx, NULL);
+}
+ATTN_PUB_ size_t attn_cluster_queries_workspace(int32_t *assignment, attn_tensor q,
+                                                const attn_cluster_params *params,
+                                                const attn_ctx *ctx) {
+  attn_cluster_job_ a = attn_cluster_job_of_(assignment, q);
+  attn_ctx plain = attn_before_workspace_(ctx);
+  size_t bytes = 0;
+  attn_cluster_call_(&a, params, attn_cluster_steps_, "", &plain, &bytes);
+  return bytes;
+}
+/* <<< attn/mechanisms/cluster_queries.h */
+/* >>> attn/mechanisms/clustered.h */
+/* mechanisms/clustered.h owns attention by the centroids of clusters. Plain: the centroids are the
+ * queries of one exact softmax. Improved: a tile of 64 centroids meets all keys, noting the best few of
+ * each; then the members of a cluster are queries in lanes over those, which are gathered once. */
+
+/* ---- clusters -------------------------------------------------------------------------------*/
+
+/* Rows from i on become zeros. */
+ATTN_FUNC_ void attn_rows_zero_(const attn_table_ *f, const attn_tensor *o, int64_t b, int64_t h,
+                                int64_t i, int64_t end) {
+  for (; i < end; i++)
+    f->blend(attn_at_(o, b, h, i), NULL, NULL, o->dtype, ATTN_F32, ATTN_F32, o->dim, 0.0f, 0.0f);
+}
+
+/* Queries of one head in the order of their clusters, of which those without any drop out. */
+ATTN_FUNC_ void attn_cluster_sort_(void *job, int worker, int64_t unit) {
+  const attn_cluster_job_ *a = (const attn_cluster_job_ *)job;
+  const int64_t b = unit / a->q.heads, t = a->q.len, n = attn_cluster_len_(a->p.q_len, b, t);
+  const int32_t *place = a->place + unit * t;
+  int32_t *at = (int32_t *)(void *)(a->memory + worker * a->each);
+  int32_t *start = a->start + unit * (a->p.clusters + 1), used = 0, sum = 0;
+  memset(at, 0, (size_t)a->p.clusters * sizeof *at);
+  for (int64_t i = 0; i < n; i++) at[place[i]]++;
+  for (int64_t c = 0; c < a->p.clusters; c++) {
+    if (at[c] == 0) continue;
+    start[used++] = sum;
+    sum += at[c], at[c] = sum - at[c];
+  }
+  start[used] = sum;
+  a->used[unit] = used;
+  for (int64_t i = 0; i < n; i++) a->order[unit * t + at[place[i]]++] = (int32_t)i;
+  attn_rows_zero_(a->table, &a->o, b, unit % a->q.heads, n, t);
+}
+
+/* The members of cluster c of a head; their number. */
+ATTN_FUNC_ int64_t attn_cluster_members_(const attn_cluster_job_ *a, int64_t unit, int64_t c,
+                                         const int32_t **member) {
+  const int32_t *start = a->start + unit * (a->p.clusters + 1);
+  *member = a->order + unit * a->q.len + start[c];
+  return start[c + 1] - start[c];
+}
+
+/* Their mean query; sum and row have room for one. Sixteen are added in f32, these in double. */
+ATTN_FUNC_ void attn_cluster_mean_(const attn_cluster_job_ *a, int64_t unit, int64_t c, float *mean,
+                                   double *sum, float *row) {
+  enum { SOME = 16 };
+  const int32_t *member;
+  const int64_t n = attn_cluster_members_(a, unit, c, &member), dk = a->q.dim;
+  const char *q = attn_at_(&a->q, unit / a->q.heads, unit % a->q.heads, 0);
+  float one[SOME];
+  for (int r = 0; r < SOME; r++) one[r] = 1.0f;
+  memset(sum, 0, (size_t)dk * sizeof *sum);
+  for (int64_t r = 0; r < n; r += SOME) {
+    const int64_t some = n - r < SOME ? n - r : (int64_t)SOME;
+    for (int64_t i = r + SOME; i < n && i < r + 2 * SOME; i++)
+      attn_row_ahead_(&a->q, unit / a->q.heads, unit % a->q.heads, member[i]);
+    memset(row, 0, (size_t)dk * sizeof *row);
+    a->table->axpys(row, one, q, a->q.stride_len, member + r, some, dk, a->q.dtype, 1.0f, 0);
+    for (int64_t d = 0; d < dk; d++) sum[d] += (double)row[d];
+  }
+  for (int64_t d = 0; d < dk; d++) mean[d] = (float)(sum[d] / (double)n);
+}
+
+/* ---- plain ----------------------------------------------------------------------------------*/
+
+/* The queries of 64 centroids. */
+ATTN_FUNC_ void attn_cluster_means_(void *job, int worker, int64_t index) {
+  const attn_cluster_job_ *a = (const attn_cluster_job_ *)job;
+  const int64_t tiles = (a->p.clusters + ATTN_TILE_ - 1) / ATTN_TILE_, unit = index / tiles;
+  const int64_t b = unit / a->q.heads, h = unit % a->q.heads, dk = a->q.dim;
+  double *sum = (double *)(void *)(a->memory + worker * a->each);
+  for (int64_t r = 0, c = index % tiles * ATTN_TILE_; r < ATTN_TILE_; r++, c++) {
+    if (c >= a->used[unit]) return;
+    attn_cluster_mean_(a, unit, c, (float *)(void *)attn_at_(&a->mean, b, h, c), sum,
+                       (float *)(void *)(sum + dk));
+  }
+}
+
+/* Outputs of 64 centroids go to their members. */
+ATTN_FUNC_ void attn_cluster_share_(void *job, int worker, int64_t index) {
+  const attn_cluster_job_ *a = (const attn_cluster_job_ *)job;
+  const int64_t tiles = (a->p.clusters + ATTN_TILE_ - 1) / ATTN_TILE_, unit = index / tiles;
+  const int64_t b = unit / a->q.heads, h = unit % a->q.heads;
+  const int32_t *member;
+  (void)worker;
+  for (int64_t r = 0, c = index % tiles * ATTN_TILE_; r < ATTN_TILE_; r++, c++) {
+    if (c >= a->used[unit]) return;
+    const int64_t n = attn_cluster_members_(a, unit, c, &member);
+    for (int64_t i = 0; i < n; i++) {
+      if (i + ATTN_AHEAD_ < n) attn_row_ahead_(&a->o, b, h, member[i + ATTN_AHEAD_]);
+      attn_row_copy_(a->table, attn_at_(&a->o, b, h, member[i]), a->o.dtype,
+                     attn_at_(&a->shared, b, h, c), ATTN_F32, a->o.dim);
+    }
+  }
+}
+
+ATTN_FUNC_ int attn_clustered_plain_(attn_stage_ *s, attn_cluster_job_ *a) {
+  const int64_t b = a->q.batch, h = a->q.heads, c = a->p.clusters;
+  const int64_t items = attn_mul_(attn_mul_(b, h), (c + ATTN_TILE_ - 1) / ATTN_TILE_);
+  attn_sdpa_params p;
+  memset(&p, 0, sizeof p);
+  a->mean = attn_stage_tensor_(s, b, h, c, a->q.dim);
+  a->shared = attn_stage_tensor_(s, b, h, c, a->v.dim);
+  a->most = (int32_t *)attn_stage_take_(s, b, 4);
+  a->each = attn_piece_(attn_mul_(a->q.dim, 12), 1);
+  if (!attn_stage_for_(s, items, attn_cluster_means_, a, a->each, &a->memory)) return 0;
+  for (int64_t unit = 0; s->run && unit < b * h; unit++) {
+    int32_t *most = &a->most[unit / h];
+    if (unit % h == 0 || *most < a->used[unit]) *most = a->used[unit];
+  }
+  for (int64_t unit = 0; s->run && unit < b * h; unit++) /* heads with fewer clusters: zeros */
+    for (int64_t r = a->used[unit]; r < a->most[unit / h]; r++)
+      memset(attn_at_(&a->mean, unit / h, unit % h, r), 0, (size_t)a->q.dim * sizeof(float));
+  p.scale = a->p.scale, p.q_len = a->most, p.kv_len = a->p.kv_len;
+  return attn_stage_sdpa_(s, a->shared, a->mean, a->k, a->v, &p) &&
+         attn_stage_for_(s, items, attn_cluster_share_, a, 0, NULL);
+}
+
+/* ---- improved -------------------------------------------------------------------------------*/
+
+/* What one worker works in. */
+typedef struct attn_centroid_ {
+  int64_t b, h, hk, hv, keys;
+  char *topk;                         /* memory of the selection, which has its own queries */
+  float *qt, *s, *ot;                 /* [dk][tile], [block][tile], [dv][tile] */
+  float *k, *v;                       /* [block][dk], [block][dv] */
+  float *mean, *row, *rest;           /* [tile][dk], [dk], [tile][dv] */
+  double *sum;                        /* [dk] */
+  float *x;                           /* [topk] weights of the best keys */
+  int32_t *pick;                      /* [topk] */
+  float m[ATTN_TILE_], l[ATTN_TILE_]; /* of the tile that was swept last */
+  float top[ATTN_TILE_], alpha[ATTN_TILE_];
+} attn_centroid_;
+
+/* Cuts it from memory; bytes of it. */
+ATTN_FUNC_ int64_t attn_centroid_cut_(attn_centroid_ *x, char *memory, const attn_cluster_job_ *a) {
+  const int64_t dk = a->q.dim, dv = a->v.dim, tile = ATTN_TILE_, block = ATTN_BLOCK_;
+  const int64_t n[] = {a->plan.bytes,           attn_mul_(dk, 4 * tile),  4 * block * tile,
+                       attn_mul_(dv, 4 * tile), attn_mul_(dk, 4 * block), attn_mul_(dv, 4 * block),
+                       attn_mul_(dk, 4 * tile), attn_mul_(dk, 4),         attn_mul_(dv, 4 * tile),
+                       attn_mul_(dk, 8),        attn_mul_(a->plan.k, 4),  attn_mul_(a->plan.k, 4)};
+  int64_t at[12], bytes = 0;
+  for (int i = 0; i < 12; i++) at[i] = bytes, bytes = attn_add_(bytes, attn_piece_(n[i], 1));
+  if (!memory) return bytes;
+  float **part[] = {&x->qt, &x->s, &x->ot, &x->k, &x->v, &x->mean, &x->row, &x->rest};
+  x->topk = memory;
+  for (int i = 0; i < 8; i++) *part[i] = (float *)(void *)(memory + at[i + 1]);
+  x->sum = (double *)(void *)(memory + at[9]);
+  x->x = (float *)(void *)(memory + at[10]);
+  x->pick = (int32_t *)(void *)(memory + at[11]);
+  return bytes;
+}
+
+/* Rows j .. j + n of keys or values, or those of a list, as f32. */
+ATTN_FUNC_ const float *attn_centroid_rows_(const attn_cluster_job_ *a, const attn_tensor *x,
+                                            int64_t b, int64_t h, const int32_t *index, int64_t j,
+                                            int64_t n, int held, float *copy, int64_t *stride) {
+  const char *at = attn_at_(x, b, h, index ? 0 : j);
+  *stride = x->dim;
+  if (!index && x->dtype == ATTN_F32) {
+    *stride = x->stride_len;
+    return (const float *)(const void *)at;
+  }
+  if (!held)
+    a->table->widen(copy, at, x->stride_len, index ? index + j : NULL, n, x->dim, x->dtype, NULL);
+  return copy;
+}
+
+/* Softmax sums of packed queries qt over n keys, all or a list, in blocks as everywhere: m, l and ot.
+ * held: the rows of a short list are there already. best: the selection that sees the scores. */
+ATTN_FUNC_ void attn_centroid_sweep_(const attn_cluster_job_ *a, attn_centroid_ *x, const float *qt,
+                                     int groups, const int32_t *index, int64_t n, int held,
+                                     attn_topk_ *best) {
+  const attn_table_ *f = a->table;
+  int64_t stride;
+  for (int r = 0; r < ATTN_TILE_; r++) x->m[r] = -INFINITY, x->l[r] = 0.0f;
+  for (int64_t j = 0; j < n; j += ATTN_BLOCK_) {
+    const int64_t some = n - j < ATTN_BLOCK_ ? n - j : (int64_t)ATTN_BLOCK_;
+    const int here = held && n <= ATTN_BLOCK_;
+    const float *rows =
+        attn_centroid_rows_(a, &a->k, x->b, x->hk, index, j, some, here, x->k, &stride);
+    for (int r = 0; r < ATTN_TILE_; r++) x->top[r] = -INFINITY;
+    f->score_block(x->s, qt, rows, stride, some, a->q.dim, 0, groups, x->top);
+    for (int64_t i = 0; best && i < some; i += ATTN_PICK_) {
+      best->s = x->s + i * ATTN_TILE_;
+      attn_topk_take_(best, NULL, 0, some - i < ATTN_PICK_ ? some - i : (int64_t)ATTN_PICK_, j + i);
+    }
+    f->softmax_block(x->s, some, 0, groups, x->m, x->l, x->alpha, x->top, NULL);
+    rows = attn_centroid_rows_(a, &a->v, x->b, x->hv, index, j, some, here, x->v, &stride);
+    f->value_block(x->ot, x->s, rows, stride, some, a->v.dim, 0, groups, j > 0 ? x->alpha : NULL,
+                   j == 0);
+  }
+}
+
+/* Outputs of a cluster: attention of its members over the keys of a list, times mass, plus rest. */
+ATTN_FUNC_ void attn_centroid_members_(const attn_cluster_job_ *a, attn_centroid_ *x, int64_t unit,
+                                       int64_t c, const int32_t *index, int64_t n, float mass,
+                                       const float *rest) {
+  const attn_table_ *f = a->table;
+  const int64_t dv = a->v.dim;
+  const int32_t *member;
+  const int64_t count = attn_cluster_members_(a, unit, c, &member);
+  const int32_t *start = a->start + unit * (a->p.clusters + 1);
+  const int64_t ahead =
+      start[a->used[unit]] - start[c]; /* members of this cluster and later ones */
+  float one[ATTN_TILE_];
+  for (int r = 0; r < ATTN_TILE_; r++) one[r] = 1.0f;
+  for (int64_t i = 0; i < count; i += ATTN_TILE_) {
+    const int rows = count - i < ATTN_TILE_ ? (int)(count - i) : (int)ATTN_TILE_;
+    const int groups = (rows + ATTN_GROUP_ - 1) / ATTN_GROUP_;
+    const void *from[ATTN_TILE_];
+    void *to[ATTN_TILE_];
+    for (int r = 0; r < rows; r++) {
+      from[r] = attn_at_(&a->q, x->b, x->h, member[i + r]);
+      to[r] = attn_at_(&a->o, x->b, x->h, member[i + r]);
+    }
+    f->pack(x->qt, from, rows, a->q.dim, (int)a->q.dtype, a->scale_hi, a->scale_lo);
+    /* rows that are written now, and read next: the order of queries follows the clusters */
+    for (int r = 0; r < rows; r++) attn_row_ahead_(&a->o, x->b, x->h, member[i + r]);
+    for (int64_t r = i + rows; r < ahead && r < i + rows + ATTN_TILE_; r++)
+      attn_row_ahead_(&a->q, x->b, x->h, member[r]);
+    attn_centroid_sweep_(a, x, x->qt, groups, index, n, i > 0, NULL);
+    for (int r = 0; r < ATTN_TILE_; r++) x->alpha[r] = mass / x->l[r];
+    if (rest) f->value_block(x->ot, one, rest, dv, 1, dv, 0, groups, x->alpha, 0);
+    f->unpack(to, x->ot, rows, dv, a->o.dtype, rest ? NULL : x->alpha);
+  }
+}
+
+/* The best keys of centroid r of a tile: their mass, and what is left of the centroid's output. */
+ATTN_FUNC_ float attn_centroid_split_(const attn_cluster_job_ *a, attn_centroid_ *x,
+                                      attn_topk_ *best, int r, float m, float l, int64_t *count) {
+  const attn_tensor *v = &a->v;
+  const uint64_t *list = attn_topk_list_(best, r, count);
+  double mass = 0.0;
+  for (int64_t e = 0; e < *count; e++) {
+    x->x[e] = attn_candidate_score_(list[e]);
+    x->pick[e] = (int32_t)attn_candidate_index_(list[e]);
+  }
+  a->table->weights(x->x, x->x, *count, m, 1.0f / l);
+  for (int64_t e = 0; e < *count; e++) mass += (double)x->x[e], x->x[e] = -x->x[e];
+  a->table->axpys(x->rest + r * v->dim, x->x, attn_at_(v, x->b, x->hv, 0), v->stride_len, x->pick,
+                  *count, v->dim, v->dtype, 1.0f / l, ATTN_AHEAD_);
+  return (float)mass;
+}
+
+/* 64 clusters of one head. */
+ATTN_FUNC_ void attn_centroid_item_(void *job, int worker, int64_t index) {
+  const attn_cluster_job_ *a = (const attn_cluster_job_ *)job;
+  const attn_table_ *f = a->table;
+  const int64_t tiles = (a->p.clusters + ATTN_TILE_ - 1) / ATTN_TILE_, unit = index / tiles;
+  const int64_t first = index % tiles * ATTN_TILE_, left = a->used[unit] - first, dk = a->q.dim;
+  const int n = left < ATTN_TILE_ ? (int)left : (int)ATTN_TILE_;
+  const int groups = (n + ATTN_GROUP_ - 1) / ATTN_GROUP_;
+  const void *from[ATTN_TILE_];
+  void *to[ATTN_TILE_];
+  float m[ATTN_TILE_], l[ATTN_TILE_];
+  attn_topk_ best = a->plan;
+  attn_centroid_ x;
+  if (n <= 0) return;
+  attn_centroid_cut_(&x, a->memory + worker * a->each, a);
+  x.b = unit / a->q.heads, x.h = unit % a->q.heads;
+  x.hk = x.h / (a->q.heads / a->k.heads), x.hv = x.h / (a->q.heads / a->v.heads);
+  x.keys = attn_cluster_len_(a->p.kv_len, x.b, a->k.len);
+  if (x.keys <= a->p.topk) { /* all keys are among the best: attention as it is */
+    const int32_t *member;
+    for (int r = 0; r < n; r++) {
+      if (x.keys > 0) {
+        attn_centroid_members_(a, &x, unit, first + r, NULL, x.keys, 1.0f, NULL);
+        continue;
+      }
+      const int64_t count = attn_cluster_members_(a, unit, first + r, &member);
+      for (int64_t i = 0; i < count; i++)
+        attn_rows_zero_(f, &a->o, x.b, x.h, member[i], (int64_t)member[i] + 1);
+    }
+    return;
+  }
+  for (int r = 0; r < n; r++) {
+    from[r] = x.mean + r * dk, to[r] = x.rest + r * a->v.dim;
+    attn_cluster_mean_(a, unit, first + r, x.mean + r * dk, x.sum, x.row);
+  }
+  attn_topk_open_(&best, x.topk, from, n, ATTN_F32, 1.0f);
+  f->pack(best.qt, from, n, dk, ATTN_F32, a->scale_hi, a->scale_lo);
+  best.first = 0;
+  attn_centroid_sweep_(a, &x, best.qt, groups, NULL, x.keys, 0, &best);
+  f->unpack(to, x.ot, n, a->v.dim, ATTN_F32, NULL);
+  memcpy(m, x.m, sizeof m);
+  memcpy(l, x.l, sizeof l);
+  for (int r = 0; r < n; r++) {
+    int64_t count;
+    const float mass = attn_centroid_split_(a, &x, &best, r, m[r], l[r], &count);
+    attn_centroid_members_(a, &x, unit, first + r, x.pick, count, mass, x.rest + r * a->v.dim);
+  }
+}
+
+ATTN_FUNC_ int attn_clustered_improved_(attn_stage_ *s, attn_cluster_job_ *a) {
+  const int64_t units = attn_mul_(a->q.batch, a->q.heads), c = a->p.clusters;
+  const double scale = a->p.scale != 0.0f || attn_to_bits_(a->p.scale)
+                           ? (double)a->p.scale
+                           : 1.0 / sqrt((double)a->q.dim);
+  const double unit = attn_clamp_f64_(scale * ATTN_LOG2E_);
+  const int64_t most = a->p.topk < a->k.len ? a->p.topk : 1; /* else nothing is ever selected */
+  a->scale_hi = (float)unit, a->scale_lo = (float)(unit - (double)a->scale_hi);
+  attn_topk_plan_(&a->plan, s->table, a->q.dim, most, ATTN_F32, 0);
+  a->each = attn_centroid_cut_(NULL, NULL, a);
+  if (!attn_stage_for_(s, attn_mul_(units, (c + ATTN_TILE_ - 1) / ATTN_TILE_), attn_centroid_item_,
+                       a, a->each, &a->memory))
+    return 0;
+  for (int64_t u = 0; s->run && u < units; u++) {
+    const int64_t keys = attn_cluster_len_(a->p.kv_len, u / a->q.heads, a->k.len);
+    const int64_t n = attn_cluster_len_(a->p.q_len, u / a->q.heads, a->q.len);
+    s->pairs += keys <= a->p.topk ? n * keys : a->used[u] * keys + n * a->p.topk;
+  }
+  return 1;
+}
+
+/* ---- the call -------------------------------------------------------------------------------*/
+
+ATTN_FUNC_ int attn_clustered_steps_(attn_stage_ *s, void *job) {
+  attn_cluster_job_ *a = (attn_cluster_job_ *)job;
+  const int64_t b = a->q.batch, h = a->q.heads, units = attn_mul_(b, h);
+  void *made = NULL;
+  a->table = s->table;
+  if (!a->assignment.data) {
+    attn_cluster_job_ own = *a;
+    made = attn_stage_take_(s, attn_mul_(units, a->q.len), 4);
+    own.assignment = attn_bhtd(made, ATTN_F32, b, h, a->q.len, 1);
+    if (!attn_cluster_steps_(s, &own)) return 0;
+  }
+  a->place = (const int32_t *)(made ? made : a->assignment.data);
+  a->order = (int32_t *)attn_stage_take_(s, attn_mul_(units, a->q.len), 4);
+  a->start = (int32_t *)attn_stage_take_(s, attn_mul_(units, a->p.clusters + 1), 4);
+  a->used = (int32_t *)attn_stage_take_(s, units, 4);
+  a->each = attn_piece_(a->p.clusters, 4);
+  return attn_stage_for_(s, units, attn_cluster_sort_, a, a->each, &a->memory) &&
+         (a->p.topk > 0 ? attn_clustered_improved_(s, a) : attn_clustered_plain_(s, a));
+}
+
+ATTN_FUNC_ attn_cluster_job_ attn_clustered_job_of_(attn_tensor o, attn_tensor q, attn_tensor k,
+                                                    attn_tensor v, const int32_t *assignment) {
+  attn_cluster_job_ a = attn_cluster_job_of_(assignment, q);
+  a.o = o, a.k = k, a.v = v, a.attend = 1;
+  return a;
+}
+
+ATTN_PUB_ attn_status attn_clustered(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
+                                     const int32_t *assignment, const attn_cluster_params *params,
+                                     attn_ctx *ctx) {
+  attn_cluster_job_ a = attn_clustered_job_of_(o, q, k, v, assignment);
+  return attn_cluster_call_(&a, params, attn_clustered_steps_, "attention of centroids", ctx, NULL);
+}
+ATTN_PUB_ size_t attn_clustered_workspace(attn_tensor o, attn_tensor q, attn_tensor k,
+                                          attn_tensor v, const int32_t *assignment,
+                                          const attn_cluster_params *params, const attn_ctx *ctx) {
+  attn_cluster_job_ a = attn_clustered_job_of_(o, q, k, v, assignment);
+  attn_ctx plain = attn_before_workspace_(ctx);
+  size_t bytes = 0;
+  attn_cluster_call_(&a, params, attn_clustered_steps_, "", &plain, &bytes);
+  return bytes;
+}
+/* <<< attn/mechanisms/clustered.h */
+/* >>> attn/mechanisms/probsparse.h */
+/* mechanisms/probsparse.h owns ProbSparse attention: the measure of queries on sampled keys, the
+ * choice of the best, and exact attention for these beside an average for the others. */
+
+typedef struct attn_probsparse_job_ {
+  attn_tensor o, q, k, v, m;
+  attn_tensor selection; /* the caller's numbers as a view [B,H,1,u]; data null: made here */
+  attn_probsparse_params p;
+  int64_t rows, samples; /* u and U of whole items */
+  const attn_table_ *table;
+  int32_t *pick;         /* [B,H,u] selected rows, ascending */
+  unsigned char *failed; /* [B,H] the selection has a row that is not there, or one twice */
+  double *sum;           /* [B,Hv,chunks+1,dv] of values before each chunk */
+  int64_t chunks;
+  attn_softmax_ engine;
+  char *memory; /* of the workers */
+  int64_t each;
+} attn_probsparse_job_;
+
+/* What a call reads and writes. */
+enum { ATTN_PS_MEASURE_, ATTN_PS_SELECT_, ATTN_PS_ATTEND_ };
+
+/* ---- counts ---------------------------------------------------------------------------------*/
+
+/* min(n, max(1, f ceil(ln n))); no whole number but 1 is near a power of e */
+ATTN_FUNC_ int64_t attn_probsparse_count_(int64_t n, int64_t factor) {
+  int64_t log = 0;
+  for (double power = 1.0; power < (double)n; power *= 2.718281828459045235) log++;
+  const int64_t count = attn_mul_(factor, log);
+  return count < 1 && n > 0 ? 1 : count < n ? count : n;
+}
+
+ATTN_PUB_ int64_t attn_probsparse_rows(int64_t queries, const attn_probsparse_params *params) {
+  if (queries < 0 || (params && (params->factor < 0 || params->rows < 0))) return 0;
+  if (params && params->has_rows) return params->rows < queries ? params->rows : queries;
+  return attn_probsparse_count_(queries, params && params->factor ? params->factor : 5);
+}
+
+ATTN_PUB_ int64_t attn_probsparse_samples(int64_t keys, const attn_probsparse_params *params) {
+  if (keys < 0 || (params && params->factor < 0)) return 0;
+  return attn_probsparse_count_(keys, params && params->factor ? params->factor : 5);
+}
+
+/* ---- the measure ----------------------------------------------------------------------------*/
+
+enum { ATTN_PS_TILE_ = 32 };
+
+/* M of some queries in all heads of an item: their samples are drawn once. */
+ATTN_FUNC_ void attn_probsparse_measure_item_(void *job, int worker, int64_t index) {
+  const attn_probsparse_job_ *a = (const attn_probsparse_job_ *)job;
+  const attn_tensor *q = &a->q, *k = &a->k;
+  const int64_t tiles = (q->len + ATTN_PS_TILE_ - 1) / ATTN_PS_TILE_, b = index / tiles;
+  const int64_t queries = attn_cluster_len_(a->p.q_len, b, q->len);
+  const int64_t keys = attn_cluster_len_(a->p.kv_len, b, k->len);
+  const int64_t n = attn_probsparse_samples(keys, &a->p), dk = q->dim;
+  const uint64_t stream = ATTN_STREAM(0, 0, 5);
+  const double by = a->p.by_samples ? (double)n : (double)keys;
+  const int ahead = k->len > ((int64_t)1 << 18) / attn_bytes_(k->dtype, dk) ? ATTN_AHEAD_ : 0;
+  int32_t *sample = (int32_t *)(void *)(a->memory + worker * a->each);
+  float *row = (float *)(void *)(sample + attn_piece_(a->samples, 4) / 4), x[ATTN_BLOCK_];
+  for (int64_t t = 0; t < n; t++) sample[t] = (int32_t)t;
+  for (int64_t r = 0, i = index % tiles * ATTN_PS_TILE_; r < ATTN_PS_TILE_ && i < q->len;
+       r++, i++) {
+    const int there = i < queries && keys > 0;
+    for (int64_t t = 0; there && n < keys && t < n; t++)
+      sample[t] = (int32_t)attn_random_below(a->p.seed, stream, (uint64_t)(i * n + t), keys);
+    for (int64_t h = 0; h < q->heads; h++) {
+      const char *key = attn_at_(k, b, h / (q->heads / k->heads), 0);
+      float top = -INFINITY, m = 0.0f;
+      double sum = 0.0;
+      if (there) a->table->widen(row, attn_at_(q, b, h, i), 0, NULL, 1, dk, q->dtype, NULL);
+      for (int64_t t = 0; there && t < n; t += ATTN_BLOCK_) {
+        const int64_t some = n - t < ATTN_BLOCK_ ? n - t : (int64_t)ATTN_BLOCK_;
+        a->table->dots(x, row, key, k->stride_len, sample + t, some, dk, k->dtype, ahead);
+        for (int64_t e = 0; e < some; e++) top = x[e] > top ? x[e] : top, sum += (double)x[e];
+      }
+      if (there) m = (float)((double)top - sum / by);
+      memcpy(attn_at_(&a->m, b, h, i), &m, sizeof m);
+    }
+  }
+}
+
+ATTN_FUNC_ int attn_probsparse_measure_steps_(attn_stage_ *s, void *job) {
+  attn_probsparse_job_ *a = (attn_probsparse_job_ *)job;
+  const int64_t tiles = (a->q.len + ATTN_PS_TILE_ - 1) / ATTN_PS_TILE_;
+  a->table = s->table;
+  a->each = attn_add_(attn_piece_(a->samples, 4), attn_piece_(a->q.dim, 4));
+  if (!attn_stage_for_(s, attn_mul_(a->q.batch, tiles), attn_probsparse_measure_item_, a, a->each,
+                       &a->memory))
+    return 0;
+  for (int64_t b = 0; s->run && b < a->q.batch; b++) {
+    const int64_t keys = attn_cluster_len_(a->p.kv_len, b, a->k.len);
+    s->pairs += a->q.heads * attn_cluster_len_(a->p.q_len, b, a->q.len) *
+                attn_probsparse_samples(keys, &a->p);
+  }
+  return 1;
+}
+
+/* ---- the selection --------------------------------------------------------------------------*/
+
+/* The best rows of one head. */
+ATTN_FUNC_ void attn_probsparse_select_item_(void *job, int worker, int64_t unit) {
+  const attn_probsparse_job_ *a = (const attn_probsparse_job_ *)job;
+  const int64_t b = unit / a->m.heads, h = unit % a->m.heads;
+  const int64_t n = attn_cluster_len_(a->p.q_len, b, a->m.len);
+  const int64_t rows = attn_probsparse_rows(n, &a->p);
+  uint64_t *x = (uint64_t *)(void *)(a->memory + worker * a->each);
+  int32_t *to = (int32_t *)(void *)attn_at_(&a->selection, b, h, 0);
+  for (int64_t i = 0; i < n; i++) {
+    float m;
+    memcpy(&m, attn_at_(&a->m, b, h, i), sizeof m);
+    x[i] = attn_candidate_(m, i);
+  }
+  if (rows > 0) attn_select_(x, n, rows, x + a->m.len);
+  attn_sort_(x, rows, x + a->m.len);
+  for (int64_t r = 0; r < a->rows; r++)
+    to[r] = r < rows ? (int32_t)attn_candidate_index_(x[r]) : -1;
+}
+
+ATTN_FUNC_ int attn_probsparse_select_steps_(attn_stage_ *s, void *job) {
+  attn_probsparse_job_ *a = (attn_probsparse_job_ *)job;
+  a->table = s->table;
+  a->each = attn_piece_(attn_mul_(a->m.len, 2), 8);
+  return attn_stage_for_(s, attn_mul_(a->m.batch, a->m.heads), attn_probsparse_select_item_, a,
+                         a->each, &a->memory);
+}
+
+/* ---- other rows -----------------------------------------------------------------------------*/
+
+/* Values whose sums are formed together; rows of o that are filled together. */
+enum { ATTN_PS_CHUNK_ = 1024 };
+
+ATTN_FUNC_ double *attn_probsparse_sum_(const attn_probsparse_job_ *a, int64_t unit,
+                                        int64_t chunk) {
+  return a->sum + (unit * (a->chunks + 1) + chunk) * a->v.dim;
+}
+
+/* sum += value j; row has room for one */
+ATTN_FUNC_ void attn_probsparse_add_(const attn_probsparse_job_ *a, double *sum, int64_t b,
+                                     int64_t h, int64_t j, float *row) {
+  const char *at = attn_at_(&a->v, b, h, j);
+  const float *x = (const float *)(const void *)at;
+  if (a->v.dtype != ATTN_F32) {
+    a->table->widen(row, at, 0, NULL, 1, a->v.dim, a->v.dtype, NULL);
+    x = row;
+  }
+  int64_t c = 0;
+  for (; c + 8 <= a->v.dim; c += 8) /* eight at a time: loops that any compiler vectorises */
+    for (int i = 0; i < 8; i++) sum[c + i] += (double)x[c + i];
+  for (; c < a->v.dim; c++) sum[c] += (double)x[c];
+}
+
+/* row = sum by */
+ATTN_FUNC_ void attn_probsparse_row_(float *row, const double *sum, int64_t n, double by) {
+  int64_t c = 0;
+  for (; c + 8 <= n; c += 8)
+    for (int i = 0; i < 8; i++) row[c + i] = (float)(sum[c + i] * by);
+  for (; c < n; c++) row[c] = (float)(sum[c] * by);
+}
+
+/* Sums of chunks of values, */
+ATTN_FUNC_ void attn_probsparse_chunk_(void *job, int worker, int64_t index) {
+  const attn_probsparse_job_ *a = (const attn_probsparse_job_ *)job;
+  const int64_t unit = index / a->chunks, chunk = index % a->chunks, b = unit / a->v.heads;
+  const int64_t keys = attn_cluster_len_(a->p.kv_len, b, a->v.len), dv = a->v.dim;
+  double *sum = attn_probsparse_sum_(a, unit, chunk + 1);
+  float *row = (float *)(void *)(a->memory + worker * a->each);
+  memset(sum, 0, (size_t)dv * sizeof *sum);
+  for (int64_t r = 0, j = chunk * ATTN_PS_CHUNK_; r < ATTN_PS_CHUNK_ && j < keys; r++, j++)
+    attn_probsparse_add_(a, sum, b, unit % a->v.heads, j, row);
+}
+
+/* then of all values before each. */
+ATTN_FUNC_ void attn_probsparse_prefix_(void *job, int worker, int64_t unit) {
+  const attn_probsparse_job_ *a = (const attn_probsparse_job_ *)job;
+  const int64_t dv = a->v.dim;
+  double *sum = attn_probsparse_sum_(a, unit, 0);
+  (void)worker;
+  for (int64_t c = 0; c < dv; c++) sum[c] = 0.0;
+  for (int64_t c = 0; c < a->chunks * dv; c++) sum[dv + c] += sum[c];
+}
+
+/* Some rows of the query heads that share values become means, or sums. */
+ATTN_FUNC_ void attn_probsparse_fill_(void *job, int worker, int64_t index) {
+  const attn_probsparse_job_ *a = (const attn_probsparse_job_ *)job;
+  const attn_tensor *o = &a->o;
+  const int64_t tiles = (o->len + ATTN_PS_CHUNK_ - 1) / ATTN_PS_CHUNK_, unit = index / tiles;
+  const int64_t b = unit / a->v.heads, hv = unit % a->v.heads, group = o->heads / a->v.heads;
+  const int64_t queries = attn_cluster_len_(a->p.q_len, b, o->len), dv = a->v.dim;
+  const int64_t keys = attn_cluster_len_(a->p.kv_len, b, a->v.len);
+  const int64_t off = a->p.has_q_off ? a->p.q_off : a->k.len - a->q.len;
+  double *sum = (double *)(void *)(a->memory + worker * a->each);
+  float *row = (float *)(void *)(sum + dv), *wide = row + dv;
+  int64_t seen = -1; /* values in sum */
+  for (int64_t r = 0, i = index % tiles * ATTN_PS_CHUNK_; r < ATTN_PS_CHUNK_ && i < o->len;
+       r++, i++) {
+    const int64_t sees = i < queries ? a->p.causal ? attn_clamp_(i + off + 1, 0, keys) : keys : 0;
+    if (sees > 0 && sees != seen) {
+      if (seen < 0) {
+        seen = sees == keys ? keys : sees / ATTN_PS_CHUNK_ * ATTN_PS_CHUNK_;
+        memcpy(sum, attn_probsparse_sum_(a, unit, seen == keys ? a->chunks : seen / ATTN_PS_CHUNK_),
+               (size_t)dv * sizeof *sum);
+      }
+      for (; seen < sees; seen++) attn_probsparse_add_(a, sum, b, hv, seen, wide);
+      attn_probsparse_row_(row, sum, dv, a->p.causal && a->p.fill_sum ? 1.0 : 1.0 / (double)sees);
+    }
+    for (int64_t h = hv * group; h < (hv + 1) * group; h++) {
+      if (sees > 0)
+        attn_row_copy_(a->table, attn_at_(o, b, h, i), o->dtype, (const char *)row, ATTN_F32, dv);
+      else
+        attn_rows_zero_(a->table, o, b, h, i, i + 1);
+    }
+  }
+}
+
+ATTN_FUNC_ int attn_probsparse_average_(attn_stage_ *s, attn_probsparse_job_ *a) {
+  const int64_t units = attn_mul_(a->v.batch, a->v.heads), dv = a->v.dim;
+  const int64_t tiles = (a->o.len + ATTN_PS_CHUNK_ - 1) / ATTN_PS_CHUNK_;
+  a->chunks = (a->v.len + ATTN_PS_CHUNK_ - 1) / ATTN_PS_CHUNK_;
+  a->sum = (double *)attn_stage_take_(s, attn_mul_(units, attn_mul_(a->chunks + 1, dv)), 8);
+  a->each = attn_piece_(attn_mul_(dv, 16), 1);
+  return attn_stage_for_(s, attn_mul_(units, a->chunks), attn_probsparse_chunk_, a, a->each,
+                         &a->memory) &&
+         attn_stage_for_(s, units, attn_probsparse_prefix_, a, 0, NULL) &&
+         attn_stage_for_(s, attn_mul_(units, tiles), attn_probsparse_fill_, a, a->each, &a->memory);
+}
+
+/* ---- selected rows --------------------------------------------------------------------------*/
+
+/* The selection of one head, ascending: neighbours in a tile then see about the same keys. */
+ATTN_FUNC_ void attn_probsparse_sort_(void *job, int worker, int64_t unit) {
+  const attn_probsparse_job_ *a = (const attn_probsparse_job_ *)job;
+  const int64_t b = unit / a->q.heads, n = attn_cluster_len_(a->p.q_len, b, a->q.len);
+  const int64_t rows = attn_probsparse_rows(n, &a->p);
+  const int32_t *from = (const int32_t *)a->selection.data + unit * a->rows;
+  int32_t *to = a->pick + unit * a->rows;
+  uint64_t *x = (uint64_t *)(void *)(a->memory + worker * a->each);
+  int bad = 0;
+  for (int64_t r = 0; r < rows; r++) {
+    bad |= from[r] < 0 || from[r] >= n;
+    x[r] = (uint64_t)(int64_t)from[r];
+  }
+  attn_sort_(x, rows, x + a->rows);
+  for (int64_t r = 0; r < rows; r++) {
+    to[r] = (int32_t)x[rows - 1 - r];
+    bad |= r > 0 && to[r] == to[r - 1];
+  }
+  a->failed[unit] = (unsigned char)bad;
+}
+
+/* 64 selected rows of the heads that share keys and values: a tile like any other of attn_sdpa. */
+ATTN_FUNC_ void attn_probsparse_tile_(void *job, int worker, int64_t index) {
+  const attn_probsparse_job_ *a = (const attn_probsparse_job_ *)job;
+  const attn_softmax_ *f = &a->engine;
+  const int64_t groups = f->q.heads / f->group, unit = index / f->tiles;
+  const int64_t b = unit / groups, head = unit % groups * f->group;
+  const int64_t n = attn_cluster_len_(a->p.q_len, b, a->q.len);
+  const int64_t rows = attn_probsparse_rows(n, &a->p), first = index % f->tiles * ATTN_TILE_;
+  const int64_t left = rows * f->group - first;
+  attn_tile_ t;
+  if (left <= 0) return;
+  attn_tile_open_(&t, f, worker);
+  t.batch = b, t.n = left < ATTN_TILE_ ? (int)left : (int)ATTN_TILE_;
+  for (int r = 0; r < t.n; r++) {
+    t.head[r] = head + (first + r) / rows;
+    t.row[r] = a->pick[(b * f->q.heads + t.head[r]) * a->rows + (first + r) % rows];
+  }
+  attn_tile_run_(&t, 1);
+}
+
+ATTN_FUNC_ int attn_probsparse_exact_(attn_stage_ *s, attn_probsparse_job_ *a) {
+  attn_softmax_ *f = &a->engine;
+  attn_sdpa_params p;
+  attn_scratch_ w;
+  int workers;
+  memset(&p, 0, sizeof p);
+  memset(f, 0, sizeof *f);
+  p.scale = a->p.scale, p.causal = a->p.causal, p.kv_len = a->p.kv_len;
+  p.has_q_off = a->p.has_q_off, p.q_off = a->p.q_off, p.one_order = 1;
+  f->o = a->o, f->q = a->q, f->k = a->k, f->v = a->v;
+  if (!attn_sdpa_plan_(s->e, f, &p, &s->ctx, &workers, -1)) return 0;
+  f->tiles = (attn_mul_(f->group, a->rows) + ATTN_TILE_ - 1) / ATTN_TILE_;
+  const int64_t items = attn_mul_(a->q.batch * (a->q.heads / f->group), f->tiles);
+  workers = attn_pieces_(s->workers, items);
+  f->bytes = attn_scratch_plan_(f);
+  f->workspace = attn_stage_spare_(s, attn_mul_(f->bytes, workers));
+  for (int i = 0; s->run && i < workers; i++) {
+    attn_scratch_cut_(f, i, &w);
+    *w.pairs = 0, w.held->n = 0;
+  }
+  if (!attn_stage_for_(s, items, attn_probsparse_tile_, a, f->bytes, NULL)) return 0;
+  for (int i = 0; s->run && i < workers; i++) {
+    attn_scratch_cut_(f, i, &w);
+    s->pairs += *w.pairs;
+  }
+  return 1;
+}
+
+ATTN_FUNC_ int attn_probsparse_steps_(attn_stage_ *s, void *job) {
+  attn_probsparse_job_ *a = (attn_probsparse_job_ *)job;
+  const int64_t b = a->q.batch, h = a->q.heads, units = attn_mul_(b, h);
+  const attn_tensor given = a->selection;
+  a->table = s->table;
+  if (!given.data) {
+    a->m = attn_stage_tensor_(s, b, h, a->q.len, 1);
+    a->selection.data = attn_stage_take_(s, attn_mul_(units, a->rows), 4);
+    if (!attn_probsparse_measure_steps_(s, a) || !attn_probsparse_select_steps_(s, a)) return 0;
+  }
+  a->pick = (int32_t *)attn_stage_take_(s, attn_mul_(units, a->rows), 4);
+  a->failed = (unsigned char *)attn_stage_take_(s, units, 1);
+  a->each = attn_piece_(attn_mul_(a->rows, 2), 8);
+  if (!attn_stage_for_(s, units, attn_probsparse_sort_, a, a->each, &a->memory)) return 0;
+  a->selection = given;
+  for (int64_t u = 0; s->run && u < units; u++)
+    if (a->failed[u])
+      return attn_reject_(s->e, ATTN_E_INDEX,
+                          "selection must hold different rows of each item's queries");
+  return attn_probsparse_average_(s, a) && attn_probsparse_exact_(s, a);
+}
+
+/* ---- checks ---------------------------------------------------------------------------------*/
+
+/* Every rule of the three calls; data = 0: without those that read arrays. */
+ATTN_FUNC_ int attn_probsparse_check_(attn_error_ *e, attn_probsparse_job_ *a, int call,
+                                      const attn_probsparse_params *params, const attn_ctx *ctx,
+                                      const attn_table_ **table, int *workers, int data) {
+  static const attn_words_ w[] = {ATTN_WORDS_("q"), ATTN_WORDS_("k"),         ATTN_WORDS_("v"),
+                                  ATTN_WORDS_("m"), ATTN_WORDS_("selection"), ATTN_WORDS_("o")};
+  const int64_t any = ATTN_ANY_, in = ATTN_DIVIDES_;
+  const int measure = call == ATTN_PS_MEASURE_, select = call == ATTN_PS_SELECT_;
+  const attn_tensor *lead = select ? &a->m : &a->q;
+  const int64_t b = lead->batch, h = lead->heads, t = lead->len;
+  attn_probsparse_params *p = &a->p;
+  attn_span_ more[2];
+  attn_operand_ op[6];
+  int n = 0;
+  if (!attn_check_ctx_(e, ctx, table, workers)) return 0;
+  if (params) *p = *params;
+  if (p->factor < 0) return attn_reject_(e, ATTN_E_SHAPE, "params.factor must not be negative");
+  if (p->rows < 0) return attn_reject_(e, ATTN_E_SHAPE, "params.rows must not be negative");
+  if (!p->has_rows && p->rows)
+    return attn_reject_(e, ATTN_E_RANGE, "params.rows needs params.has_rows = 1");
+  if (!p->has_q_off && p->q_off)
+    return attn_reject_(e, ATTN_E_RANGE, "params.q_off needs params.has_q_off = 1");
+  if (p->has_q_off && attn_abs64_(p->q_off) >= (int64_t)1 << 40)
+    return attn_reject_(e, ATTN_E_RANGE, "params.q_off must lie within 2^40 of 0");
+  if (p->factor == 0) p->factor = 5;
+  if (!select) {
+    const attn_operand_ q = {&a->q, &w[0], 0, any, any, any, any, "", {0, 0}};
+    const attn_operand_ k = {
+        &a->k, &w[1], 0,        b,
+        in,    any,   a->q.dim, "k must be [q.batch, a divisor of q.heads, ., q.dim]",
+        {0, 0}};
+    op[n++] = q, op[n++] = k;
+  }
+  if (call == ATTN_PS_ATTEND_) {
+    const attn_operand_ v = {
+        &a->v, &w[2],    0,   b,
+        in,    a->k.len, any, "v must be [q.batch, a divisor of q.heads, k.len, .]",
+        {0, 0}};
+    const attn_operand_ o = {&a->o, &w[5], ATTN_OUT_, b,
+                             h,     t,     a->v.dim,  "o must be [q.batch, q.heads, q.len, v.dim]",
+                             {0, 0}};
+    op[n++] = v, op[n++] = o;
+  } else {
+    const attn_operand_ m = {&a->m,
+                             &w[3],
+                             measure ? ATTN_OUT_ | ATTN_IS_F32_ : ATTN_IS_F32_,
+                             select ? any : b,
+                             select ? any : h,
+                             select ? any : t,
+                             1,
+                             "m must be f32 [batch, heads, q.len, 1]",
+                             {0, 0}};
+    op[n++] = m;
+  }
+  for (int i = 0; i < n; i++) {
+    if (!attn_check_operand_(e, &op[i], h)) return 0;
+    if (i == 0 && h < 1)
+      return attn_reject_(e, ATTN_E_SHAPE,
+                          select ? "m.heads must be at least 1" : "q.heads must be at least 1");
+  }
+  if (t > INT32_MAX || (!select && a->k.len > INT32_MAX))
+    return attn_reject_(e, ATTN_E_OVERFLOW, "q.len and k.len must be below 2^31");
+  a->rows = attn_probsparse_rows(t, p);
+  a->samples = select ? 0 : attn_probsparse_samples(a->k.len, p);
+  if (!measure && a->rows > 0) {
+    a->selection = attn_bhtd(a->selection.data, ATTN_F32, b, h, 1, a->rows);
+    const attn_operand_ picks = {
+        &a->selection, &w[4], select ? ATTN_OUT_ : ATTN_OPTIONAL_, b, h, 1, a->rows, "", {0, 0}};
+    op[n] = picks;
+    if (!attn_check_operand_(e, &op[n++], h)) return 0;
+  }
+  return attn_check_scale_(e, p->scale) &&
+         attn_check_array_(e, p->q_len, b, 4, "params.q_len must be aligned to its elements",
+                           &more[0]) &&
+         attn_check_array_(e, p->kv_len, b, 4, "params.kv_len must be aligned to its elements",
+                           &more[1]) &&
+         attn_check_apart_(e, ctx, op, n, more, 2) &&
+         (!data || (attn_check_lens_(e, p->q_len, b, t, "params.q_len must lie in 0..q.len") &&
+                    (select || attn_check_lens_(e, p->kv_len, b, a->k.len,
+                                                "params.kv_len must lie in 0..k.len"))));
+}
+
+/* ---- the calls ------------------------------------------------------------------------------*/
+
+/* A call, or with bytes its workspace query. */
+ATTN_FUNC_ attn_status attn_probsparse_call_(attn_probsparse_job_ *a, int call,
+                                             const attn_probsparse_params *params, attn_ctx *ctx,
+                                             size_t *bytes) {
+  static const attn_steps_fn_ steps[] = {attn_probsparse_measure_steps_,
+                                         attn_probsparse_select_steps_, attn_probsparse_steps_};
+  static const char *const path[] = {"sampled dots", "selection",
+                                     "selected rows beside an average"};
+  attn_error_ e = {ATTN_OK, NULL};
+  const attn_table_ *table;
+  int workers;
+  if (attn_probsparse_check_(&e, a, call, params, ctx, &table, &workers, bytes == NULL)) {
+    attn_stage_ s = attn_stage_open_(&e, table, workers, ctx, bytes != NULL);
+    const attn_tensor *lead = call == ATTN_PS_SELECT_ ? &a->m : &a->q;
+    if (lead->batch > 0 && lead->len > 0 && (call != ATTN_PS_SELECT_ || a->rows > 0))
+      attn_stage_call_(&s, ctx, steps[call], a, path[call], bytes);
+    else if (!bytes)
+      attn_report_(ctx, table, 1, "no-op", "no queries");
+  }
+  return attn_end_(bytes ? NULL : ctx, &e);
+}
+
+ATTN_FUNC_ size_t attn_probsparse_bytes_(attn_probsparse_job_ *a, int call,
+                                         const attn_probsparse_params *params,
+                                         const attn_ctx *ctx) {
+  attn_ctx plain = attn_before_workspace_(ctx);
+  size_t bytes = 0;
+  attn_probsparse_call_(a, call, params, &plain, &bytes);
+  return bytes;
+}
+
+ATTN_FUNC_ attn_probsparse_job_ attn_probsparse_job_of_(const int32_t *selection) {
+  attn_probsparse_job_ a;
+  memset(&a, 0, sizeof a);
+  a.selection.data = (void *)(uintptr_t)selection;
+  return a;
+}
+
+ATTN_PUB_ attn_status attn_probsparse_measure(attn_tensor m, attn_tensor q, attn_tensor k,
+                                              const attn_probsparse_params *params, attn_ctx *ctx) {
+  attn_probsparse_job_ a = attn_probsparse_job_of_(NULL);
+  a.m = m, a.q = q, a.k = k;
+  return attn_probsparse_call_(&a, ATTN_PS_MEASURE_, params, ctx, NULL);
+}
+ATTN_PUB_ size_t attn_probsparse_measure_workspace(attn_tensor m, attn_tensor q, attn_tensor k,
+                                                   const attn_probsparse_params *params,
+                                                   const attn_ctx *ctx) {
+  attn_probsparse_job_ a = attn_probsparse_job_of_(NULL);
+  a.m = m, a.q = q, a.k = k;
+  return attn_probsparse_bytes_(&a, ATTN_PS_MEASURE_, params, ctx);
+}
+
+ATTN_PUB_ attn_status attn_probsparse_select(int32_t *selection, attn_tensor m,
+                                             const attn_probsparse_params *params, attn_ctx *ctx) {
+  attn_probsparse_job_ a = attn_probsparse_job_of_(selection);
+  a.m = m;
+  return attn_probsparse_call_(&a, ATTN_PS_SELECT_, params, ctx, NULL);
+}
+ATTN_PUB_ size_t attn_probsparse_select_workspace(int32_t *selection, attn_tensor m,
+                                                  const attn_probsparse_params *params,
+                                                  const attn_ctx *ctx) {
+  attn_probsparse_job_ a = attn_probsparse_job_of_(selection);
+  a.m = m;
+  return attn_probsparse_bytes_(&a, ATTN_PS_SELECT_, params, ctx);
+}
+
+ATTN_PUB_ attn_status attn_probsparse(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
+                                      const int32_t *selection,
+                                      const attn_probsparse_params *params, attn_ctx *ctx) {
+  attn_probsparse_job_ a = attn_probsparse_job_of_(selection);
+  a.o = o, a.q = q, a.k = k, a.v = v;
+  return attn_probsparse_call_(&a, ATTN_PS_ATTEND_, params, ctx, NULL);
+}
+ATTN_PUB_ size_t attn_probsparse_workspace(attn_tensor o, attn_tensor q, attn_tensor k,
+                                           attn_tensor v, const int32_t *selection,
+                                           const attn_probsparse_params *params,
+                                           const attn_ctx *ctx) {
+  attn_probsparse_job_ a = attn_probsparse_job_of_(selection);
+  a.o = o, a.q = q, a.k = k, a.v = v;
+  return attn_probsparse_bytes_(&a, ATTN_PS_ATTEND_, params, ctx);
+}
+/* <<< attn/mechanisms/probsparse.h */
+/* >>> attn/mechanisms/low_rank_band.h */
+/* mechanisms/low_rank_band.h owns attention through a map of low rank beside one over a band. */
+
+typedef struct attn_low_rank_band_job_ {
+  attn_tensor o, q_low, k_low, q_band, k_band, v;
+  attn_low_rank_band_params p; /* weights and v_band resolved */
+} attn_low_rank_band_job_;
+
+/* A weight of the sum: finite numbers, 0 = 1. */
+ATTN_FUNC_ int attn_check_weight_(attn_error_ *e, float *weight, const float *all, int64_t heads,
+                                  const char *reason) {
+  if (*weight == 0.0f && !attn_to_bits_(*weight)) *weight = 1.0f;
+  if (!(*weight - *weight == 0.0f)) return attn_reject_(e, ATTN_E_VALUE, reason);
+  return attn_check_finite_(e, all, heads, reason);
+}
+
+/* Every rule; data = 0: without those that read arrays. */
+ATTN_FUNC_ int attn_low_rank_band_check_(attn_error_ *e, attn_low_rank_band_job_ *j,
+                                         const attn_low_rank_band_params *params,
+                                         const attn_ctx *ctx, const attn_table_ **table,
+                                         int *workers, int data) {
+  static const attn_words_ w[] = {ATTN_WORDS_("q_low"),  ATTN_WORDS_("k_low"),
+                                  ATTN_WORDS_("q_band"), ATTN_WORDS_("k_band"),
+                                  ATTN_WORDS_("v"),      ATTN_WORDS_("params.v_band"),
+                                  ATTN_WORDS_("o")};
+  enum { QL, KL, QB, KB, V, VB, O, COUNT };
+  enum { KV_LEN, Q_LEN, BIAS, LOW, BAND, ARRAYS };
+  attn_low_rank_band_params *p = &j->p;
+  attn_span_ span[ARRAYS];
+  if (!attn_check_ctx_(e, ctx, table, workers)) return 0;
+  if (params) *p = *params;
+  if (!p->v_band.data) p->v_band = j->v;
+  const int64_t b = j->q_low.batch, h = j->q_low.heads, tq = j->q_low.len, tk = j->k_low.len;
+  const int64_t in = ATTN_DIVIDES_, any = ATTN_ANY_, dv = j->v.dim;
+  const int64_t dim = p->concat ? attn_add_(dv, p->v_band.dim) : dv;
+  attn_operand_ op[COUNT] = {
+      {&j->q_low, &w[QL], 0, any, any, any, any, NULL, {0, 0}},
+      {&j->k_low,
+       &w[KL],
+       0,
+       b,
+       in,
+       any,
+       j->q_low.dim,
+       "k_low must be [q_low.batch, a divisor of q_low.heads, Tk, q_low.dim]",
+       {0, 0}},
+      {&j->q_band,
+       &w[QB],
+       0,
+       b,
+       h,
+       tq,
+       any,
+       "q_band must have the batch, heads and len of q_low",
+       {0, 0}},
+      {&j->k_band,
+       &w[KB],
+       0,
+       b,
+       in,
+       tk,
+       j->q_band.dim,
+       "k_band must be [q_low.batch, a divisor of q_low.heads, k_low.len, q_band.dim]",
+       {0, 0}},
+      {&j->v,
+       &w[V],
+       0,
+       b,
+       in,
+       tk,
+       any,
+       "v must be [q_low.batch, a divisor of q_low.heads, k_low.len, dv]",
+       {0, 0}},
+      {&p->v_band,
+       &w[VB],
+       0,
+       b,
+       in,
+       tk,
+       p->concat ? any : dv,
+       "params.v_band must be as v, with params.concat of any width",
+       {0, 0}},
+      {&j->o,
+       &w[O],
+       ATTN_OUT_,
+       b,
+       h,
+       tq,
+       dim,
+       "o must be [q_low.batch, q_low.heads, q_low.len, v.dim], with params.concat v.dim + "
+       "v_band.dim wide",
+       {0, 0}}};
+  for (int i = 0; i < COUNT; i++) {
+    if (!attn_check_operand_(e, &op[i], h)) return 0;
+    if (h < 1) return attn_reject_(e, ATTN_E_SHAPE, "q_low.heads must be at least 1");
+  }
+  if (tq >= (int64_t)1 << 40 || tk >= (int64_t)1 << 40)
+    return attn_reject_(e, ATTN_E_OVERFLOW, "q_low.len and k_low.len must be below 2^40");
+  if (p->half_width < 0 || p->half_width > (int64_t)1 << 40)
+    return attn_reject_(e, ATTN_E_RANGE, "params.half_width must lie in 0..2^40");
+  if (p->band_bias && p->bias_len != 2 * p->half_width + 1)
+    return attn_reject_(e, ATTN_E_SHAPE, "params.bias_len must be 2 half_width + 1");
+  if (p->band_bias && p->bias_heads != 0 && p->bias_heads != 1 && p->bias_heads != h)
+    return attn_reject_(e, ATTN_E_SHAPE, "params.bias_heads must be 0, 1 or q_low.heads");
+  if (!p->has_q_off && p->q_off)
+    return attn_reject_(e, ATTN_E_RANGE, "params.q_off needs params.has_q_off = 1");
+  if (attn_abs64_(p->q_off) >= (int64_t)1 << 40)
+    return attn_reject_(e, ATTN_E_RANGE, "params.q_off must lie within 2^40 of 0");
+  if (p->concat &&
+      (p->weight_low != 0.0f || p->weight_band != 0.0f || p->weights_low || p->weights_band ||
+       attn_to_bits_(p->weight_low) || attn_to_bits_(p->weight_band)))
+    return attn_reject_(e, ATTN_E_RANGE,
+                        "params.weight_low and the other weights must be absent with concat");
+  const float s1 = p->scale_low, s2 = p->scale_band;
+  if (!(s1 - s1 == 0.0f) || !(s2 - s2 == 0.0f))
+    return attn_reject_(e, ATTN_E_VALUE, "params.scale_low and .scale_band must be finite");
+  const int64_t biases =
+      p->band_bias ? attn_mul_(p->bias_heads > 1 ? p->bias_heads : 1, p->bias_len) : 0;
+  if (!attn_check_array_(e, p->kv_len, b, 4, "params.kv_len must be aligned to its elements",
+                         &span[KV_LEN]) ||
+      !attn_check_array_(e, p->q_len, b, 4, "params.q_len must be aligned to its elements",
+                         &span[Q_LEN]) ||
+      !attn_check_array_(e, p->band_bias, biases, 4,
+                         "params.band_bias must be aligned to its elements", &span[BIAS]) ||
+      !attn_check_array_(e, p->weights_low, h, 4,
+                         "params.weights_low must be aligned to its elements", &span[LOW]) ||
+      !attn_check_array_(e, p->weights_band, h, 4,
+                         "params.weights_band must be aligned to its elements", &span[BAND]) ||
+      !attn_check_apart_(e, ctx, op, COUNT, span, ARRAYS))
+    return 0;
+  const int64_t heads = data ? h : 0;
+  return attn_check_weight_(e, &p->weight_low, p->weights_low, heads,
+                            "params.weight_low and weights_low must be finite") &&
+         attn_check_weight_(e, &p->weight_band, p->weights_band, heads,
+                            "params.weight_band and weights_band must be finite") &&
+         (!data ||
+          (attn_check_finite_(e, p->band_bias, biases, "params.band_bias must be finite") &&
+           attn_check_lens_(e, p->kv_len, b, tk, "params.kv_len must lie in 0..k_low.len") &&
+           attn_check_lens_(e, p->q_len, b, tq, "params.q_len must lie in 0..q_low.len")));
+}
+
+/* ---- the weighted sum -----------------------------------------------------------------------*/
+
+/* An f32 tensor of the shape of the sum, and its weights. */
+typedef struct attn_share_ {
+  attn_tensor x;
+  float weight;
+  const float *weights; /* [H], in its place */
+} attn_share_;
+
+typedef struct attn_weigh_ {
+  const attn_table_ *table;
+  attn_tensor o;
+  attn_share_ part[2];
+  int64_t tiles;
+} attn_weigh_;
+
+ATTN_FUNC_ void attn_weigh_item_(void *job, int worker, int64_t index) {
+  const attn_weigh_ *a = (const attn_weigh_ *)job;
+  const int64_t unit = index / a->tiles, b = unit / a->o.heads, h = unit % a->o.heads;
+  const int64_t i0 = index % a->tiles * ATTN_TILE_;
+  const int64_t i1 = a->o.len - i0 < ATTN_TILE_ ? a->o.len : i0 + ATTN_TILE_;
+  float w[2];
+  (void)worker;
+  for (int p = 0; p < 2; p++) w[p] = a->part[p].weights ? a->part[p].weights[h] : a->part[p].weight;
+  for (int64_t i = i0; i < i1; i++)
+    a->table->blend(attn_at_(&a->o, b, h, i),
+                    w[0] != 0.0f ? attn_at_(&a->part[0].x, b, h, i) : NULL,
+                    w[1] != 0.0f ? attn_at_(&a->part[1].x, b, h, i) : NULL, a->o.dtype, ATTN_F32,
+                    ATTN_F32, a->o.dim, w[0], w[1]);
+}
+
+/* o = the weighted sum of two parts; a part of weight 0 is not read. o may be a part. */
+ATTN_FUNC_ int attn_stage_weigh_(attn_stage_ *s, attn_tensor o, attn_share_ x1, attn_share_ x2) {
+  attn_weigh_ a = {s->table, o, {x1, x2}, o.len / ATTN_TILE_ + (o.len % ATTN_TILE_ != 0)};
+  return attn_stage_for_(s, attn_mul_(attn_mul_(o.batch, o.heads), a.tiles), attn_weigh_item_, &a,
+                         0, NULL);
+}
+
+ATTN_FUNC_ int attn_low_rank_band_steps_(attn_stage_ *s, void *job) {
+  const attn_low_rank_band_job_ *j = (const attn_low_rank_band_job_ *)job;
+  const attn_low_rank_band_params *g = &j->p;
+  attn_sdpa_params low, band;
+  memset(&low, 0, sizeof low);
+  low.causal = g->causal, low.has_q_off = g->has_q_off, low.q_off = g->q_off;
+  low.kv_len = g->kv_len, low.q_len = g->q_len;
+  band = low;
+  low.scale = g->scale_low, band.scale = g->scale_band;
+  band.window_left = band.window_right = g->half_width ? g->half_width : ATTN_WINDOW_NONE;
+  band.toeplitz.table = g->band_bias, band.toeplitz.len = g->bias_len;
+  band.toeplitz.first = -g->half_width, band.toeplitz.heads = g->bias_heads;
+  if (g->concat) {
+    attn_tensor left = j->o, right = attn_stage_shift_(j->o, j->v.dim);
+    left.dim = j->v.dim, right.dim = g->v_band.dim;
+    return attn_stage_sdpa_(s, left, j->q_low, j->k_low, j->v, &low) &&
+           attn_stage_sdpa_(s, right, j->q_band, j->k_band, g->v_band, &band);
+  }
+  attn_share_ x1 = {j->o, g->weight_low, g->weights_low};
+  attn_share_ x2 = {j->o, g->weight_band, g->weights_band};
+  if (x1.weights || x1.weight != 0.0f) {
+    x1.x = attn_stage_part_(s, &j->o);
+    if (!attn_stage_sdpa_(s, x1.x, j->q_low, j->k_low, j->v, &low)) return 0;
+  }
+  if (x2.weights || x2.weight != 0.0f) {
+    x2.x = attn_stage_tensor_(s, j->o.batch, j->o.heads, j->o.len, j->o.dim);
+    if (!attn_stage_sdpa_(s, x2.x, j->q_band, j->k_band, g->v_band, &band)) return 0;
+  }
+  return attn_stage_weigh_(s, j->o, x1, x2);
+}
+
+/* The call, or with bytes the workspace query. */
+ATTN_FUNC_ attn_status attn_low_rank_band_call_(attn_low_rank_band_job_ *j,
+                                                const attn_low_rank_band_params *params,
+                                                attn_ctx *ctx, size_t *bytes) {
+  attn_error_ e = {ATTN_OK, NULL};
+  const attn_table_ *table;
+  int workers;
+  if (attn_low_rank_band_check_(&e, j, params, ctx, &table, &workers, bytes == NULL)) {
+    attn_stage_ s = attn_stage_open_(&e, table, workers, ctx, bytes != NULL);
+    if (j->o.batch == 0 || j->o.len == 0) {
+      if (!bytes) attn_report_(ctx, table, 1, "no-op", "no queries");
+    } else {
+      attn_stage_call_(&s, ctx, attn_low_rank_band_steps_, j,
+                       j->p.concat ? "low rank beside a band" : "low rank plus band", bytes);
+    }
+  }
+  return attn_end_(bytes ? NULL : ctx, &e);
+}
+
+ATTN_FUNC_ attn_low_rank_band_job_ attn_low_rank_band_job_of_(attn_tensor o, attn_tensor q_low,
+                                                              attn_tensor k_low, attn_tensor q_band,
+                                                              attn_tensor k_band, attn_tensor v) {
+  attn_low_rank_band_job_ j;
+  memset(&j, 0, sizeof j);
+  j.o = o, j.q_low = q_low, j.k_low = k_low, j.q_band = q_band, j.k_band = k_band, j.v = v;
+  return j;
+}
+
+ATTN_PUB_ attn_status attn_low_rank_band(attn_tensor o, attn_tensor q_low, attn_tensor k_low,
+                                         attn_tensor q_band, attn_tensor k_band, attn_tensor v,
+                                         const attn_low_rank_band_params *params, attn_ctx *ctx) {
+  attn_low_rank_band_job_ j = attn_low_rank_band_job_of_(o, q_low, k_low, q_band, k_band, v);
+  return attn_low_rank_band_call_(&j, params, ctx, NULL);
+}
+ATTN_PUB_ size_t attn_low_rank_band_workspace(attn_tensor o, attn_tensor q_low, attn_tensor k_low,
+                                              attn_tensor q_band, attn_tensor k_band, attn_tensor v,
+                                              const attn_low_rank_band_params *params,
+                                              const attn_ctx *ctx) {
+  attn_low_rank_band_job_ j = attn_low_rank_band_job_of_(o, q_low, k_low, q_band, k_band, v);
+  attn_ctx plain = attn_before_workspace_(ctx);
+  size_t bytes = 0;
+  attn_low_rank_band_call_(&j, params, &plain, &bytes);
+  return bytes;
+}
+/* <<< attn/mechanisms/low_rank_band.h */
+/* >>> attn/mechanisms/shortened.h */
+/* mechanisms/shortened.h owns what attention over fewer keys than rows shares: the judging of q, k, v and
+ * o, the products that make a few rows of many, and small steps on rows. */
+
+/* The arguments that all of these calls have. */
+typedef struct attn_short_ {
+  attn_tensor o, q, k, v, lse;
+  const int32_t *kv_len, *q_len;
+  int64_t q_off;
+  float scale;
+} attn_short_;
+
+/* Their places among the operands of a call; its own come after. */
+enum { ATTN_SHORT_Q_, ATTN_SHORT_K_, ATTN_SHORT_V_, ATTN_SHORT_O_, ATTN_SHORT_LSE_, ATTN_SHORT_N_ };
+
+ATTN_FUNC_ int64_t attn_short_keys_(const attn_short_ *x, int64_t b) {
+  return x->kv_len ? x->kv_len[b] : x->k.len;
+}
+
+/* One more operand; heads is what its number of heads divides, or may be beside 1. */
+ATTN_FUNC_ int attn_short_operand_(attn_error_ *e, attn_operand_ *op, attn_tensor *t,
+                                   const attn_words_ *w, int role, int64_t heads, int64_t len,
+                                   int64_t dim, const char *rule) {
+  op->t = t, op->w = w, op->role = role, op->rule = rule;
+  op->batch = 1, op->heads = ATTN_ONE_OR_ALL_, op->len = len, op->dim = dim;
+  if (!t->data && !(role & ATTN_OPTIONAL_)) return attn_reject_(e, ATTN_E_NULL, w->data);
+  return attn_check_operand_(e, op, heads);
+}
+
+/* Judges x; has_q_off and q_off are the caller's, data = 0 leaves the lengths unread. */
+ATTN_FUNC_ int attn_short_check_(attn_error_ *e, attn_short_ *x, attn_operand_ *op,
+                                 attn_span_ *lens, int has_q_off, int64_t q_off, int data) {
+  static const attn_words_ w[] = {ATTN_WORDS_("q"), ATTN_WORDS_("k"), ATTN_WORDS_("v"),
+                                  ATTN_WORDS_("o"), ATTN_WORDS_("params.lse")};
+  static const char *const rule[] = {
+      "q must be [batch, heads, q_len, dk]",
+      "k must be [q.batch, a divisor of q.heads, k_len, q.dim]",
+      "v must be [q.batch, a divisor of q.heads, k.len, dv]",
+      "o must be [q.batch, q.heads, q.len, v.dim]",
+      "params.lse must be f32 [q.batch, q.heads, q.len, 1]",
+  };
+  attn_tensor *const t[] = {&x->q, &x->k, &x->v, &x->o, &x->lse};
+  for (int i = 0; i < ATTN_SHORT_N_; i++) {
+    const int of_q = i == ATTN_SHORT_Q_, out = i >= ATTN_SHORT_O_;
+    op[i].t = t[i], op[i].w = &w[i], op[i].rule = rule[i];
+    op[i].role = i == ATTN_SHORT_LSE_ ? ATTN_OUT_ | ATTN_OPTIONAL_ | ATTN_IS_F32_
+                 : out                ? ATTN_OUT_
+                                      : 0;
+    op[i].batch = of_q ? (int64_t)ATTN_ANY_ : x->q.batch;
+    op[i].heads = of_q ? (int64_t)ATTN_ANY_ : out ? x->q.heads : (int64_t)ATTN_DIVIDES_;
+    op[i].len = out ? x->q.len : i == ATTN_SHORT_V_ ? x->k.len : (int64_t)ATTN_ANY_;
+    op[i].dim = i == ATTN_SHORT_K_     ? x->q.dim
+                : i == ATTN_SHORT_O_   ? x->v.dim
+                : i == ATTN_SHORT_LSE_ ? 1
+                                       : (int64_t)ATTN_ANY_;
+    if (!attn_check_operand_(e, &op[i], x->q.heads)) return 0;
+    if (of_q && x->q.heads < 1) return attn_reject_(e, ATTN_E_SHAPE, "q.heads must be at least 1");
+  }
+  if (x->q.len > INT32_MAX || x->k.len > INT32_MAX)
+    return attn_reject_(e, ATTN_E_OVERFLOW, "q.len and k.len must be below 2^31");
+  if (!has_q_off && q_off)
+    return attn_reject_(e, ATTN_E_RANGE, "params.q_off needs params.has_q_off = 1");
+  if (attn_abs64_(q_off) >= (int64_t)1 << 40)
+    return attn_reject_(e, ATTN_E_RANGE, "params.q_off must lie within 2^40 of 0");
+  x->q_off = has_q_off ? q_off : x->k.len - x->q.len;
+  if (!attn_check_array_(e, x->kv_len, x->q.batch, 4,
+                         "params.kv_len must be aligned to its elements", &lens[0]) ||
+      !attn_check_array_(e, x->q_len, x->q.batch, 4, "params.q_len must be aligned to its elements",
+                         &lens[1]))
+    return 0;
+  if (data &&
+      (!attn_check_lens_(e, x->kv_len, x->q.batch, x->k.len,
+                         "params.kv_len must lie in 0..k.len") ||
+       !attn_check_lens_(e, x->q_len, x->q.batch, x->q.len, "params.q_len must lie in 0..q.len")))
+    return 0;
+  return attn_check_scale_(e, x->scale);
+}
+
+/* Weights w_k, w_v, bias_k, bias_v of convolutions; *kernel = 0: it becomes that of w_k. */
+ATTN_FUNC_ int attn_short_convolution_(attn_error_ *e, const attn_short_ *x, attn_operand_ *op,
+                                       attn_tensor *const t[4], int64_t *kernel) {
+  static const attn_words_ w[] = {ATTN_WORDS_("params.w_k"), ATTN_WORDS_("params.w_v"),
+                                  ATTN_WORDS_("params.bias_k"), ATTN_WORDS_("params.bias_v")};
+  static const char *const rule[] = {
+      "params.w_k must be [1, 1 or k.heads, kernel * k.dim, k.dim]",
+      "params.w_v must be [1, 1 or v.heads, kernel * v.dim, v.dim], of the kernel of w_k",
+      "params.bias_k must be [1, 1 or k.heads, 1, k.dim]",
+      "params.bias_v must be [1, 1 or v.heads, 1, v.dim]"};
+  if (*kernel == 0) {
+    if (t[0]->data && (t[0]->len < 1 || t[0]->len % x->k.dim))
+      return attn_reject_(e, ATTN_E_SHAPE, rule[0]);
+    *kernel = t[0]->data ? t[0]->len / x->k.dim : 1;
+  }
+  for (int i = 0; i < 4; i++) {
+    const attn_tensor *of = i % 2 ? &x->v : &x->k;
+    if (!attn_short_operand_(e, &op[i], t[i], &w[i], i < 2 ? 0 : ATTN_OPTIONAL_, of->heads,
+                             i < 2 ? attn_mul_(*kernel, of->dim) : 1, of->dim, rule[i]))
+      return 0;
+  }
+  return 1;
+}
+
+ATTN_FUNC_ int attn_short_empty_(const attn_short_ *x) { return x->q.batch == 0 || x->q.len == 0; }
+
+/* What is left for exact attention. */
+ATTN_FUNC_ attn_sdpa_params attn_short_params_(const attn_short_ *x) {
+  attn_sdpa_params p;
+  memset(&p, 0, sizeof p);
+  p.scale = x->scale, p.q_len = x->q_len, p.lse = x->lse;
+  return p;
+}
+
+/* ---- few rows of many -----------------------------------------------------------------------*/
+
+enum { ATTN_SHRINK_ROWS_ = 96, ATTN_SHRINK_DEEP_ = 128, ATTN_SHRINK_COLS_ = 64 };
+enum { ATTN_SHRINK_STEP_ = 6 }; /* rows of e between asking for some and reading them */
+
+/* y = e x: a row of y is made of all rows of x. */
+typedef struct attn_shrink_ {
+  const attn_table_ *table;
+  attn_tensor y, e, x; /* y: f32 */
+  const int32_t *len;  /* rows of x that exist; null: all */
+  int64_t run, runs;
+  char *memory;
+  int64_t each, at_e;
+} attn_shrink_;
+
+/* Rows of y of one head, 128 rows of x at a time: these stay in the first cache while e passes once. */
+ATTN_FUNC_ void attn_shrink_item_(void *job, int worker, int64_t index) {
+  const attn_shrink_ *a = (const attn_shrink_ *)job;
+  const attn_table_ *f = a->table;
+  const int64_t unit = index / a->runs, b = unit / a->x.heads, h = unit % a->x.heads;
+  const int64_t r0 = index % a->runs * a->run, d = a->x.dim;
+  const int64_t rows = attn_min64_(a->y.len - r0, a->run);
+  const int64_t keys = a->len ? a->len[b] : a->x.len;
+  float *y = (float *)(void *)attn_at_(&a->y, b, h, r0);
+  float *wide = (float *)(void *)(a->memory + worker * a->each);
+  float *wide_e = (float *)(void *)(a->memory + worker * a->each + a->at_e);
+  for (int64_t j = 0; j < keys; j += ATTN_SHRINK_DEEP_) {
+    const int64_t n = attn_min64_(keys - j, ATTN_SHRINK_DEEP_);
+    const char *from = attn_at_(&a->x, b, h, j);
+    const char *by = attn_at_(&a->e, 0, a->e.heads > 1 ? h : 0, r0) + attn_bytes_(a->e.dtype, j);
+    const float *x = (const float *)(const void *)from, *e = (const float *)(const void *)by;
+    int64_t x_stride = a->x.stride_len, e_stride = a->e.stride_len;
+    if (a->at_e) { /* else rows are f32 and whole vectors, and are read in place */
+      f->widen(wide, from, x_stride, NULL, n, d, a->x.dtype, NULL);
+      x = wide, x_stride = d;
+    }
+    if (a->e.dtype != ATTN_F32) {
+      f->widen(wide_e, by, e_stride, NULL, rows, n, a->e.dtype, NULL);
+      e = wide_e, e_stride = n;
+    }
+    /* rows of e are as long as the sequence: no prefetcher follows from one to the next */
+    for (int64_t r = 0; r < rows; r += ATTN_SHRINK_STEP_) {
+      const int64_t some = attn_min64_(rows - r, ATTN_SHRINK_STEP_);
+      for (int64_t i = r + some; i < rows && i < r + 2 * some; i++)
+        for (int64_t at = 0; at < attn_bytes_(a->e.dtype, n); at += 64)
+          ATTN_PREFETCH_(by + attn_bytes_(a->e.dtype, i * a->e.stride_len) + at);
+      for (int64_t c = 0; c < d; c += ATTN_SHRINK_COLS_)
+        f->gemm(y + r * a->y.stride_len + c, a->y.stride_len, some, e + r * e_stride, e_stride, 1,
+                x + c, x_stride, n, attn_min64_(d - c, ATTN_SHRINK_COLS_), j == 0);
+    }
+  }
+}
+
+/* y [B,Hk,r,d] f32 = e [1, 1 or Hk, r, >= n] times x [B,Hk,n,d]; nothing is written where n = 0. An
+ * element is one chain of FMAs over the rows of x, in order. */
+ATTN_FUNC_ int attn_stage_shrink_(attn_stage_ *s, attn_tensor y, attn_tensor e, attn_tensor x,
+                                  const int32_t *len) {
+  attn_shrink_ a = {s->table, y, e, x, len, 0, 0, NULL, 0, 0};
+  a.run = s->workers > 1 ? (int64_t)ATTN_SHRINK_ROWS_ : y.len;
+  a.runs = (y.len + a.run - 1) / a.run;
+  if (x.dtype != ATTN_F32 || x.dim % ATTN_GROUP_) /* vectors may read on behind the last row */
+    a.at_e = attn_piece_(attn_add_(attn_mul_(x.dim, ATTN_SHRINK_DEEP_), ATTN_GROUP_), 4);
+  a.each = a.at_e;
+  if (e.dtype != ATTN_F32) a.each = attn_add_(a.each, attn_mul_(a.run, ATTN_SHRINK_DEEP_ * 4));
+  return attn_stage_for_(s, attn_mul_(attn_mul_(x.batch, x.heads), a.runs), attn_shrink_item_, &a,
+                         a.each, &a.memory);
+}
+
+/* ---- rows -----------------------------------------------------------------------------------*/
+
+/* y = x1 + x2, row by row; x1 null or x2 null: the other alone, both: 0. */
+typedef struct attn_add_rows_ {
+  const attn_table_ *table;
+  attn_tensor y, x1, x2;
+} attn_add_rows_;
+
+ATTN_FUNC_ void attn_add_rows_item_(void *job, int worker, int64_t index) {
+  const attn_add_rows_ *a = (const attn_add_rows_ *)job;
+  const int64_t b = index / a->y.heads, h = index % a->y.heads;
+  const attn_tensor *x1 = &a->x1, *x2 = &a->x2;
+  (void)worker;
+  for (int64_t i = 0; i < a->y.len; i++)
+    a->table->blend(attn_at_(&a->y, b, h, i), x1->data ? attn_at_(x1, b, h, i) : NULL,
+                    x2->data ? attn_at_(x2, b, h, i) : NULL, a->y.dtype, x1->dtype, x2->dtype,
+                    a->y.dim, 1.0f, 1.0f);
+}
+
+ATTN_FUNC_ int attn_stage_add_rows_(attn_stage_ *s, attn_tensor y, attn_tensor x1, attn_tensor x2) {
+  attn_add_rows_ a = {s->table, y, x1, x2};
+  return attn_stage_for_(s, attn_mul_(y.batch, y.heads), attn_add_rows_item_, &a, 0, NULL);
+}
+/* <<< attn/mechanisms/shortened.h */
+/* >>> attn/mechanisms/memory_compressed.h */
+/* mechanisms/memory_compressed.h owns memory compressed attention: a convolution with as large a stride as
+ * kernel, a slot in front, exact attention; and the local layers that go with it. */
+
+typedef struct attn_compressed_job_ {
+  attn_short_ x;
+  attn_memory_compressed_params p; /* kernel and pad resolved */
+} attn_compressed_job_;
+
+ATTN_FUNC_ int attn_compressed_check_(attn_error_ *e, attn_compressed_job_ *j,
+                                      const attn_memory_compressed_params *params,
+                                      const attn_ctx *ctx, const attn_table_ **table, int *workers,
+                                      int data) {
+  static const attn_words_ w[] = {ATTN_WORDS_("params.null_k"), ATTN_WORDS_("params.null_v")};
+  attn_memory_compressed_params *p = &j->p;
+  attn_operand_ op[ATTN_SHORT_N_ + 6];
+  attn_span_ lens[2];
+  int n = ATTN_SHORT_N_;
+  memset(op, 0, sizeof op);
+  if (!attn_check_ctx_(e, ctx, table, workers)) return 0;
+  if (!params) return attn_reject_(e, ATTN_E_NULL, "params must not be null: it has the weights");
+  *p = *params;
+  j->x.lse = p->lse, j->x.kv_len = p->kv_len, j->x.q_len = p->q_len, j->x.scale = p->scale;
+  if (!attn_short_check_(e, &j->x, op, lens, p->has_q_off, p->q_off, data)) return 0;
+  if (p->kernel < 0) return attn_reject_(e, ATTN_E_SHAPE, "params.kernel must not be negative");
+  if (p->kernel == 0) p->kernel = 3;
+  if (p->pad == ATTN_PAD_DEFAULT) p->pad = ATTN_PAD_LEFT;
+  if (p->pad != ATTN_PAD_LEFT && p->pad != ATTN_PAD_RIGHT && p->pad != ATTN_PAD_DROP)
+    return attn_reject_(e, ATTN_E_RANGE,
+                        "params.pad must be ATTN_PAD_LEFT, ATTN_PAD_RIGHT or ATTN_PAD_DROP");
+  if ((int)p->slot < 0 || p->slot >= ATTN_SLOT_COUNT)
+    return attn_reject_(e, ATTN_E_RANGE, "params.slot must be an attn_slot");
+  attn_tensor *const t[] = {&p->w_k, &p->w_v, &p->bias_k, &p->bias_v};
+  if (!attn_short_convolution_(e, &j->x, op + n, t, &p->kernel)) return 0;
+  n += 4;
+  if (p->slot != ATTN_SLOT_NULL) p->null_k.data = p->null_v.data = NULL;
+  if (!attn_short_operand_(e, &op[n], &p->null_k, &w[0], ATTN_OPTIONAL_, j->x.k.heads, 1,
+                           j->x.k.dim, "params.null_k must be [1, 1 or k.heads, 1, k.dim]") ||
+      !attn_short_operand_(e, &op[n + 1], &p->null_v, &w[1], ATTN_OPTIONAL_, j->x.v.heads, 1,
+                           j->x.v.dim, "params.null_v must be [1, 1 or v.heads, 1, v.dim]"))
+    return 0;
+  return attn_check_apart_(e, ctx, op, n + 2, lens, 2);
+}
+
+/* Blocks of n rows. */
+ATTN_FUNC_ int64_t attn_compressed_blocks_(const attn_compressed_job_ *j, int64_t n) {
+  const int64_t c = j->p.kernel;
+  return n / c + (j->p.pad != ATTN_PAD_DROP && n % c != 0);
+}
+
+/* The slot is key 0, block m key m + 1; without a slot block m is key m. */
+ATTN_FUNC_ void attn_compressed_range_(const void *user, int64_t b, int64_t row, int64_t *lo,
+                                       int64_t *hi) {
+  const attn_compressed_job_ *j = (const attn_compressed_job_ *)user;
+  const int64_t n = attn_short_keys_(&j->x, b), c = j->p.kernel, p = row + j->x.q_off;
+  const int64_t blocks = attn_compressed_blocks_(j, n);
+  const int64_t shift = j->p.pad == ATTN_PAD_LEFT ? blocks * c - n : 0;
+  const int64_t last = j->p.strict ? p - 1 : p; /* the last row that is seen */
+  const int slot = j->p.slot != ATTN_SLOT_NONE;
+  int64_t seen = blocks;
+  if (j->p.causal && last < n - 1) seen = last < 0 ? 0 : (last + shift + 1) / c;
+  *lo = j->p.slot == ATTN_SLOT_FIRST && (n == 0 || p < 0);
+  *hi = seen + slot;
+}
+
+/* The slot's row: of x itself where first is set. */
+typedef struct attn_front_ {
+  const attn_table_ *table;
+  attn_tensor y, x;
+  const attn_short_ *of;
+  int first;
+} attn_front_;
+
+ATTN_FUNC_ void attn_front_item_(void *job, int worker, int64_t index) {
+  const attn_front_ *a = (const attn_front_ *)job;
+  const int64_t b = index / a->y.heads, h = index % a->y.heads;
+  const void *row = NULL;
+  (void)worker;
+  if (!a->first && a->x.data) row = attn_at_(&a->x, 0, a->x.heads > 1 ? h : 0, 0);
+  if (a->first && attn_short_keys_(a->of, b) > 0) row = attn_at_(&a->x, b, h, 0);
+  a->table->blend(attn_at_(&a->y, b, h, 0), row, NULL, a->y.dtype, a->x.dtype, ATTN_F32, a->y.dim,
+                  1.0f, 0.0f);
+}
+
+/* The blocks of x, behind their slot, in *y. */
+ATTN_FUNC_ int attn_compressed_shorten_(attn_stage_ *s, const attn_compressed_job_ *j,
+                                        attn_tensor *y, attn_tensor x, attn_tensor w,
+                                        attn_tensor bias, attn_tensor slot) {
+  const int front = j->p.slot != ATTN_SLOT_NONE;
+  const int64_t blocks = attn_compressed_blocks_(j, x.len);
+  attn_convolve_params c;
+  memset(&c, 0, sizeof c);
+  c.pad = j->p.pad, c.bias = bias, c.len = j->x.kv_len;
+  *y = attn_stage_tensor_(s, x.batch, x.heads, blocks + front, x.dim);
+  attn_front_ a = {s->table, *y, slot, &j->x, j->p.slot == ATTN_SLOT_FIRST};
+  if (a.first) a.x = x;
+  if (front && !attn_stage_for_(s, attn_mul_(x.batch, x.heads), attn_front_item_, &a, 0, NULL))
+    return 0;
+  return blocks == 0 || attn_stage_convolve_(s, attn_stage_rows_(*y, front, blocks), x, w, &c);
+}
+
+ATTN_FUNC_ int attn_compressed_steps_(attn_stage_ *s, void *job) {
+  const attn_compressed_job_ *j = (const attn_compressed_job_ *)job;
+  const attn_memory_compressed_params *g = &j->p;
+  const attn_short_ *x = &j->x;
+  const attn_sdpa_params p = attn_short_params_(x);
+  attn_tensor k, v;
+  return attn_compressed_shorten_(s, j, &k, x->k, g->w_k, g->bias_k, g->null_k) &&
+         attn_compressed_shorten_(s, j, &v, x->v, g->w_v, g->bias_v, g->null_v) &&
+         attn_stage_ranged_(s, x->o, x->q, k, v, &p, attn_compressed_range_, j);
+}
+
+/* The call, or with bytes the workspace query. */
+ATTN_FUNC_ attn_status attn_compressed_call_(attn_compressed_job_ *j,
+                                             const attn_memory_compressed_params *params,
+                                             attn_ctx *ctx, size_t *bytes) {
+  attn_error_ e = {ATTN_OK, NULL};
+  const attn_table_ *table;
+  int workers;
+  if (attn_compressed_check_(&e, j, params, ctx, &table, &workers, !bytes)) {
+    attn_stage_ s = attn_stage_open_(&e, table, workers, ctx, bytes != NULL);
+    if (!attn_short_empty_(&j->x))
+      attn_stage_call_(&s, ctx, attn_compressed_steps_, j, "convolution, then softmax", bytes);
+    else if (!bytes)
+      attn_report_(ctx, table, 1, "no-op", "no queries");
+  }
+  return attn_end_(bytes ? NULL : ctx, &e);
+}
+
+ATTN_PUB_ attn_status attn_memory_compressed(attn_tensor o, attn_tensor q, attn_tensor k,
+                                             attn_tensor v,
+                                             const attn_memory_compressed_params *params,
+                                             attn_ctx *ctx) {
+  attn_compressed_job_ j;
+  memset(&j, 0, sizeof j);
+  j.x.o = o, j.x.q = q, j.x.k = k, j.x.v = v;
+  return attn_compressed_call_(&j, params, ctx, NULL);
+}
+ATTN_PUB_ size_t attn_memory_compressed_workspace(attn_tensor o, attn_tensor q, attn_tensor k,
+                                                  attn_tensor v,
+                                                  const attn_memory_compressed_params *params,
+                                                  const attn_ctx *ctx) {
+  attn_compressed_job_ j;
+  attn_ctx plain = attn_before_workspace_(ctx);
+  size_t bytes = 0;
+  memset(&j, 0, sizeof j);
+  j.x.o = o, j.x.q = q, j.x.k = k, j.x.v = v;
+  attn_compressed_call_(&j, params, &plain, &bytes);
+  return bytes;
+}
+
+/* ---- local blocks ---------------------------------------------------------------------------*/
+
+typedef struct attn_local_job_ {
+  attn_short_ x;
+  int64_t block;
+  int causal;
+} attn_local_job_;
+
+ATTN_FUNC_ int attn_local_check_(attn_error_ *e, attn_local_job_ *j,
+                                 const attn_local_params *params, const attn_ctx *ctx,
+                                 const attn_table_ **table, int *workers, int data) {
+  attn_operand_ op[ATTN_SHORT_N_];
+  attn_span_ lens[2];
+  memset(op, 0, sizeof op);
+  if (!attn_check_ctx_(e, ctx, table, workers)) return 0;
+  if (params) {
+    j->x.lse = params->lse, j->x.kv_len = params->kv_len, j->x.q_len = params->q_len;
+    j->x.scale = params->scale, j->block = params->block, j->causal = params->causal;
+  }
+  if (!attn_short_check_(e, &j->x, op, lens, 0, 0, data)) return 0;
+  if (j->x.q.len != j->x.k.len) return attn_reject_(e, ATTN_E_SHAPE, "k.len must equal q.len");
+  if (j->block < 0) return attn_reject_(e, ATTN_E_RANGE, "params.block must not be negative");
+  if (j->block == 0) j->block = 256;
+  return attn_check_apart_(e, ctx, op, ATTN_SHORT_N_, lens, 2);
+}
+
+ATTN_FUNC_ void attn_local_range_(const void *user, int64_t b, int64_t row, int64_t *lo,
+                                  int64_t *hi) {
+  const attn_local_job_ *j = (const attn_local_job_ *)user;
+  const int64_t n = attn_short_keys_(&j->x, b);
+  *lo = row - row % j->block;
+  *hi = j->causal ? row + 1 : attn_add_(*lo, j->block);
+  if (*hi > n) *hi = n;
+}
+
+ATTN_FUNC_ int attn_local_steps_(attn_stage_ *s, void *job) {
+  const attn_local_job_ *j = (const attn_local_job_ *)job;
+  const attn_sdpa_params p = attn_short_params_(&j->x);
+  return attn_stage_ranged_(s, j->x.o, j->x.q, j->x.k, j->x.v, &p, attn_local_range_, j);
+}
+
+/* The call, or with bytes the workspace query. */
+ATTN_FUNC_ attn_status attn_local_call_(attn_local_job_ *j, const attn_local_params *params,
+                                        attn_ctx *ctx, size_t *bytes) {
+  attn_error_ e = {ATTN_OK, NULL};
+  const attn_table_ *table;
+  int workers;
+  if (attn_local_check_(&e, j, params, ctx, &table, &workers, !bytes)) {
+    attn_stage_ s = attn_stage_open_(&e, table, workers, ctx, bytes != NULL);
+    if (!attn_short_empty_(&j->x))
+      attn_stage_call_(&s, ctx, attn_local_steps_, j, "softmax over blocks", bytes);
+    else if (!bytes)
+      attn_report_(ctx, table, 1, "no-op", "no queries");
+  }
+  return attn_end_(bytes ? NULL : ctx, &e);
+}
+
+ATTN_PUB_ attn_status attn_local(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
+                                 const attn_local_params *params, attn_ctx *ctx) {
+  attn_local_job_ j;
+  memset(&j, 0, sizeof j);
+  j.x.o = o, j.x.q = q, j.x.k = k, j.x.v = v;
+  return attn_local_call_(&j, params, ctx, NULL);
+}
+ATTN_PUB_ size_t attn_local_workspace(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
+                                      const attn_local_params *params, const attn_ctx *ctx) {
+  attn_local_job_ j;
+  attn_ctx plain = attn_before_workspace_(ctx);
+  size_t bytes = 0;
+  memset(&j, 0, sizeof j);
+  j.x.o = o, j.x.q = q, j.x.k = k, j.x.v = v;
+  attn_local_call_(&j, params, &plain, &bytes);
+  return bytes;
+}
+/* <<< attn/mechanisms/memory_compressed.h */
+/* >>> attn/mechanisms/linformer.h */
+/* mechanisms/linformer.h owns Linformer: four ways to make few keys of many, then exact attention. */
+
+typedef struct attn_linformer_job_ {
+  attn_short_ x;
+  attn_linformer_params p; /* f and rank resolved */
+  int64_t width;           /* CONV: w */
+} attn_linformer_job_;
+
+ATTN_FUNC_ int attn_linformer_check_(attn_error_ *e, attn_linformer_job_ *j,
+                                     const attn_linformer_params *params, const attn_ctx *ctx,
+                                     const attn_table_ **table, int *workers, int data) {
+  static const attn_words_ w[] = {ATTN_WORDS_("params.e"), ATTN_WORDS_("params.f")};
+  static const char *const rule[] = {
+      "params.e must be [1, 1 or k.heads, r, N]", "params.f must be [1, 1 or v.heads, r of e, N]",
+      "params.e must have at least k.len columns", "params.f must have at least k.len columns"};
+  attn_linformer_params *p = &j->p;
+  attn_operand_ op[ATTN_SHORT_N_ + 4];
+  attn_span_ lens[2];
+  memset(op, 0, sizeof op);
+  if (!attn_check_ctx_(e, ctx, table, workers)) return 0;
+  if (params) *p = *params;
+  j->x.lse = p->lse, j->x.kv_len = p->kv_len, j->x.q_len = p->q_len, j->x.scale = p->scale;
+  if (!attn_short_check_(e, &j->x, op, lens, 0, 0, data)) return 0;
+  if ((int)p->kind < 0 || p->kind >= ATTN_LINFORMER_COUNT)
+    return attn_reject_(e, ATTN_E_RANGE, "params.kind must be an attn_linformer_kind");
+  if (p->rank < 0) return attn_reject_(e, ATTN_E_RANGE, "params.rank must not be negative");
+  if (p->rank == 0) p->rank = 256;
+  int n = ATTN_SHORT_N_;
+  if (p->kind == ATTN_LINFORMER_MATRIX) {
+    if (!p->f.data) p->f = p->e;
+    for (int i = 0; i < 2; i++, n++) {
+      attn_tensor *t = i ? &p->f : &p->e;
+      if (!attn_short_operand_(e, &op[n], t, &w[i], 0, i ? j->x.v.heads : j->x.k.heads,
+                               i ? p->e.len : (int64_t)ATTN_ANY_, ATTN_ANY_, rule[i]))
+        return 0;
+      if (t->len < 1) return attn_reject_(e, ATTN_E_SHAPE, rule[i]);
+      if (t->dim < j->x.k.len) return attn_reject_(e, ATTN_E_SHAPE, rule[2 + i]);
+    }
+  } else if (p->kind == ATTN_LINFORMER_CONV) {
+    attn_tensor *const t[] = {&p->w_k, &p->w_v, &p->bias_k, &p->bias_v};
+    if (!attn_short_convolution_(e, &j->x, op + n, t, &j->width)) return 0;
+    n += 4;
+  }
+  return attn_check_apart_(e, ctx, op, n, lens, 2);
+}
+
+/* All rows see all of what a batch entry's keys became. */
+ATTN_FUNC_ void attn_linformer_range_(const void *user, int64_t b, int64_t row, int64_t *lo,
+                                      int64_t *hi) {
+  const attn_linformer_job_ *j = (const attn_linformer_job_ *)user;
+  const int64_t n = attn_short_keys_(&j->x, b);
+  (void)row;
+  *lo = 0;
+  *hi = j->p.kind == ATTN_LINFORMER_MATRIX ? (n > 0 ? j->p.e.len : 0)
+        : j->p.kind == ATTN_LINFORMER_CONV ? n / j->width + (n % j->width != 0)
+                                           : attn_min64_(n, j->p.rank);
+}
+
+/* y = few rows of x */
+ATTN_FUNC_ int attn_linformer_shorten_(attn_stage_ *s, const attn_linformer_job_ *j, attn_tensor y,
+                                       attn_tensor x, int value) {
+  const attn_linformer_params *g = &j->p;
+  if (g->kind == ATTN_LINFORMER_MATRIX)
+    return attn_stage_shrink_(s, y, value ? g->f : g->e, x, j->x.kv_len);
+  if (g->kind == ATTN_LINFORMER_CONV) {
+    attn_convolve_params c;
+    memset(&c, 0, sizeof c);
+    c.pad = ATTN_PAD_RIGHT, c.len = j->x.kv_len, c.bias = value ? g->bias_v : g->bias_k;
+    return attn_stage_convolve_(s, y, x, value ? g->w_v : g->w_k, &c);
+  }
+  attn_pool_params p;
+  memset(&p, 0, sizeof p);
+  p.kind = g->kind == ATTN_LINFORMER_MAX ? ATTN_POOL_MAX : ATTN_POOL_MEAN;
+  p.len = j->x.kv_len;
+  return attn_stage_pool_(s, y, x, &p);
+}
+
+ATTN_FUNC_ int attn_linformer_steps_(attn_stage_ *s, void *job) {
+  const attn_linformer_job_ *j = (const attn_linformer_job_ *)job;
+  const attn_short_ *x = &j->x;
+  const int64_t n = x->k.len, b = x->q.batch;
+  const int64_t r = j->p.kind == ATTN_LINFORMER_MATRIX ? j->p.e.len
+                    : j->p.kind == ATTN_LINFORMER_CONV ? n / j->width + (n % j->width != 0)
+                                                       : attn_min64_(n, j->p.rank);
+  const attn_tensor k = attn_stage_tensor_(s, b, x->k.heads, r, x->k.dim);
+  const attn_tensor v = attn_stage_tensor_(s, b, x->v.heads, r, x->v.dim);
+  const attn_sdpa_params p = attn_short_params_(x);
+  if (n > 0 &&
+      (!attn_linformer_shorten_(s, j, k, x->k, 0) || !attn_linformer_shorten_(s, j, v, x->v, 1)))
+    return 0;
+  return attn_stage_ranged_(s, x->o, x->q, k, v, &p, attn_linformer_range_, j);
+}
+
+/* The call, or with bytes the workspace query. */
+ATTN_FUNC_ attn_status attn_linformer_call_(attn_linformer_job_ *j,
+                                            const attn_linformer_params *params, attn_ctx *ctx,
+                                            size_t *bytes) {
+  static const char *const path[] = {"matrix, then softmax", "means, then softmax",
+                                     "maxima, then softmax", "convolution, then softmax"};
+  attn_error_ e = {ATTN_OK, NULL};
+  const attn_table_ *table;
+  int workers;
+  if (attn_linformer_check_(&e, j, params, ctx, &table, &workers, !bytes)) {
+    attn_stage_ s = attn_stage_open_(&e, table, workers, ctx, bytes != NULL);
+    if (!attn_short_empty_(&j->x))
+      attn_stage_call_(&s, ctx, attn_linformer_steps_, j, path[j->p.kind], bytes);
+    else if (!bytes)
+      attn_report_(ctx, table, 1, "no-op", "no queries");
+  }
+  return attn_end_(bytes ? NULL : ctx, &e);
+}
+
+ATTN_PUB_ attn_status attn_linformer(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
+                                     const attn_linformer_params *params, attn_ctx *ctx) {
+  attn_linformer_job_ j;
+  memset(&j, 0, sizeof j);
+  j.x.o = o, j.x.q = q, j.x.k = k, j.x.v = v;
+  return attn_linformer_call_(&j, params, ctx, NULL);
+}
+ATTN_PUB_ size_t attn_linformer_workspace(attn_tensor o, attn_tensor q, attn_tensor k,
+                                          attn_tensor v, const attn_linformer_params *params,
+                                          const attn_ctx *ctx) {
+  attn_linformer_job_ j;
+  attn_ctx plain = attn_before_workspace_(ctx);
+  size_t bytes = 0;
+  memset(&j, 0, sizeof j);
+  j.x.o = o, j.x.q = q, j.x.k = k, j.x.v = v;
+  attn_linformer_call_(&j, params, &plain, &bytes);
+  return bytes;
+}
+/* <<< attn/mechanisms/linformer.h */
+/* >>> attn/mechanisms/poolingformer.h */
+/* mechanisms/poolingformer.h owns Poolingformer: a window, and a wider window of pooled keys, whose
+ * results are added.
+ *
+ * With blocks counted from each query's own window, a whole block is one row of a pooling with stride 1,
+ * and what a row sees of these is a run of every xi-th one. So the rows whose windows begin alike modulo
+ * xi are one call on views xi apart. The short block at the end of a window is the row's own: a part of
+ * one key, merged. */
+
+typedef struct attn_poolingformer_job_ {
+  attn_short_ x, y; /* of the levels; y has no o */
+  attn_poolingformer_params p;
+  int64_t w1, w2, kernel, stride;
+} attn_poolingformer_job_;
+
+/* The second level side by side with the first. */
+ATTN_FUNC_ int attn_poolingformer_beside_(attn_error_ *e, attn_poolingformer_job_ *j,
+                                          attn_operand_ *op) {
+  static const attn_words_ w[] = {ATTN_WORDS_("params.q2"), ATTN_WORDS_("params.k2"),
+                                  ATTN_WORDS_("params.v2")};
+  static const char *const rule[] = {
+      "params.q2 must be [q.batch, q.heads, q.len, the width of k2]",
+      "params.k2 must be [q.batch, a divisor of q.heads, k.len, the width of q2]",
+      "params.v2 must be [q.batch, a divisor of q.heads, k.len, v.dim]"};
+  attn_poolingformer_params *p = &j->p;
+  j->y = j->x;
+  if (p->q2.data) j->y.q = p->q2;
+  if (p->k2.data) j->y.k = p->k2;
+  if (p->v2.data) j->y.v = p->v2;
+  attn_tensor *const t[] = {&j->y.q, &j->y.k, &j->y.v};
+  for (int i = 0; i < 3; i++) {
+    op[i].t = t[i], op[i].w = &w[i], op[i].rule = rule[i];
+    op[i].batch = j->x.q.batch, op[i].heads = i ? (int64_t)ATTN_DIVIDES_ : j->x.q.heads;
+    op[i].len = i ? j->x.k.len : j->x.q.len;
+    op[i].dim = i == 0 ? (int64_t)ATTN_ANY_ : i == 1 ? j->y.q.dim : j->x.v.dim;
+    if (!attn_check_operand_(e, &op[i], j->x.q.heads)) return 0;
+  }
+  return 1;
+}
+
+/* Behind it: the shapes of what the weights will make. */
+ATTN_FUNC_ int attn_poolingformer_behind_(attn_error_ *e, attn_poolingformer_job_ *j,
+                                          attn_operand_ *op) {
+  static const attn_words_ w[] = {ATTN_WORDS_("params.w_q"),    ATTN_WORDS_("params.w_k"),
+                                  ATTN_WORDS_("params.w_v"),    ATTN_WORDS_("params.bias_q"),
+                                  ATTN_WORDS_("params.bias_k"), ATTN_WORDS_("params.bias_v")};
+  static const char *const rule[] = {
+      "params.w_q must be [1, 1, q.heads * v.dim, q.heads * d2]",
+      "params.w_k must be [1, 1, q.heads * v.dim, heads * d2], heads a divisor of q.heads",
+      "params.w_v must be [1, 1, q.heads * v.dim, heads * v.dim], heads a divisor of q.heads",
+      "params.bias_q must be [1, 1, 1, w_q.dim]",
+      "params.bias_k must be [1, 1, 1, w_k.dim]",
+      "params.bias_v must be [1, 1, 1, w_v.dim]"};
+  attn_poolingformer_params *p = &j->p;
+  attn_tensor *const t[] = {&p->w_q, &p->w_k, &p->w_v, &p->bias_q, &p->bias_k, &p->bias_v};
+  attn_tensor *const made[] = {&j->y.q, &j->y.k, &j->y.v};
+  const int64_t h = j->x.q.heads, dv = j->x.v.dim;
+  if (p->q2.data || p->k2.data || p->v2.data)
+    return attn_reject_(e, ATTN_E_RANGE, "params.q2, k2 and v2 must be absent with params.w_q");
+  for (int i = 0; i < 6; i++) {
+    if (!attn_short_operand_(e, &op[i], t[i], &w[i], i < 3 ? 0 : ATTN_OPTIONAL_, 1,
+                             i < 3 ? attn_mul_(h, dv) : 1,
+                             i < 3 ? (int64_t)ATTN_ANY_ : t[i - 3]->dim, rule[i]))
+      return 0;
+    if (i >= 3) continue;
+    const int64_t width = i == 0 ? t[0]->dim / h : i == 1 ? j->y.q.dim : dv;
+    const int64_t heads = width ? t[i]->dim / width : 0;
+    if (heads < 1 || t[i]->dim != heads * width || h % heads || (i == 0 && heads != h))
+      return attn_reject_(e, ATTN_E_SHAPE, rule[i]);
+    *made[i] = attn_bhtd(NULL, ATTN_F32, j->x.q.batch, heads, j->x.q.len, width);
+  }
+  j->y.kv_len = j->y.q_len = j->x.q_len;
+  j->y.scale = j->x.scale;
+  return 1;
+}
+
+/* Numbers, with their defaults. */
+ATTN_FUNC_ int attn_poolingformer_numbers_(attn_error_ *e, attn_poolingformer_job_ *j) {
+  const attn_poolingformer_params *p = &j->p;
+  const int64_t far = (int64_t)1 << 41;
+  if (p->window_1 < ATTN_WINDOW_NONE || p->window_2 < ATTN_WINDOW_NONE)
+    return attn_reject_(e, ATTN_E_RANGE,
+                        "params.window_1 and window_2 must be 0, positive or ATTN_WINDOW_NONE");
+  j->w1 = p->window_1 == 0 ? 128 : p->window_1 < 0 ? 0 : attn_min64_(p->window_1, far);
+  j->w2 = p->window_2 == 0 ? 512 : p->window_2 < 0 ? 0 : attn_min64_(p->window_2, far);
+  j->kernel = p->kernel ? p->kernel : 5;
+  j->stride = p->stride ? p->stride : attn_min64_(j->kernel, 4);
+  if (j->stride < 1 || j->kernel < j->stride)
+    return attn_reject_(e, ATTN_E_RANGE, "params.stride must lie in 1..kernel");
+  if ((int)p->pool < 0 || p->pool >= ATTN_POOL_COUNT)
+    return attn_reject_(e, ATTN_E_RANGE, "params.pool must be an attn_pool_kind");
+  if ((int)p->align < 0 || p->align >= ATTN_POOLINGFORMER_COUNT)
+    return attn_reject_(e, ATTN_E_RANGE, "params.align must be an attn_poolingformer_align");
+  return 1;
+}
+
+ATTN_FUNC_ int attn_poolingformer_check_(attn_error_ *e, attn_poolingformer_job_ *j,
+                                         const attn_poolingformer_params *params,
+                                         const attn_ctx *ctx, const attn_table_ **table,
+                                         int *workers, int data) {
+  static const attn_words_ w[] = {ATTN_WORDS_("params.pool_k"), ATTN_WORDS_("params.pool_v"),
+                                  ATTN_WORDS_("params.pool_bias_k"),
+                                  ATTN_WORDS_("params.pool_bias_v")};
+  static const char *const rule[] = {
+      "params.pool_k must be [1, 1 or heads of the pooled keys, their width, kernel]",
+      "params.pool_v must be [1, 1 or heads of the pooled values, their width, kernel]",
+      "params.pool_bias_k must be [1, 1 or heads of the pooled keys, 1, kernel]",
+      "params.pool_bias_v must be [1, 1 or heads of the pooled values, 1, kernel]"};
+  attn_poolingformer_params *p = &j->p;
+  attn_operand_ op[ATTN_SHORT_N_ + 10];
+  attn_span_ lens[2];
+  memset(op, 0, sizeof op);
+  if (!attn_check_ctx_(e, ctx, table, workers)) return 0;
+  if (params) *p = *params;
+  j->x.kv_len = p->kv_len, j->x.q_len = p->q_len, j->x.scale = p->scale;
+  int n = ATTN_SHORT_N_;
+  if (!attn_short_check_(e, &j->x, op, lens, p->has_q_off, p->q_off, data) ||
+      !attn_poolingformer_numbers_(e, j))
+    return 0;
+  if (p->w_q.data ? !attn_poolingformer_behind_(e, j, op + n)
+                  : !attn_poolingformer_beside_(e, j, op + n))
+    return 0;
+  n += p->w_q.data ? 6 : 3;
+  if (p->pool == ATTN_POOL_DYNAMIC) {
+    attn_tensor *const t[] = {&p->pool_k, &p->pool_v, &p->pool_bias_k, &p->pool_bias_v};
+    for (int i = 0; i < 4; i++, n++) {
+      const attn_tensor *of = i % 2 ? &j->y.v : &j->y.k;
+      if (!attn_short_operand_(e, &op[n], t[i], &w[i], i < 2 ? 0 : ATTN_OPTIONAL_, of->heads,
+                               i < 2 ? of->dim : 1, j->kernel, rule[i]))
+        return 0;
+    }
+  } else { /* a block of all rows is as good as a longer one */
+    j->kernel = attn_min64_(j->kernel, attn_max64_(j->y.k.len, 1));
+    j->stride = attn_min64_(j->stride, j->kernel);
+  }
+  return attn_check_apart_(e, ctx, op, n, lens, 2);
+}
+
+/* ---- the second level on a grid ---------------------------------------------------------------*/
+
+ATTN_FUNC_ void attn_poolingformer_grid_(const void *user, int64_t b, int64_t row, int64_t *lo,
+                                         int64_t *hi) {
+  const attn_poolingformer_job_ *j = (const attn_poolingformer_job_ *)user;
+  const int64_t n = attn_short_keys_(&j->y, b), p = row + j->y.q_off, xi = j->stride;
+  const int64_t first = p - j->w2, last = j->p.causal ? p : p + j->w2; /* rows of the window */
+  *lo = first > 0 ? (first + xi - 1) / xi : 0;
+  if (last >= n - 1)
+    *hi = n == 0 ? 0 : n <= j->kernel ? 1 : 1 + (n - j->kernel + xi - 1) / xi;
+  else
+    *hi = last + 1 >= j->kernel ? 1 + (last + 1 - j->kernel) / xi : 0;
+}
+
+/* Pooled rows of x, a block every `stride` rows. */
+ATTN_FUNC_ int attn_poolingformer_pool_(attn_stage_ *s, const attn_poolingformer_job_ *j,
+                                        attn_tensor *y, attn_tensor x, int64_t stride, int value) {
+  attn_pool_params p;
+  memset(&p, 0, sizeof p);
+  p.kind = j->p.pool, p.kernel = j->kernel, p.stride = stride, p.len = j->y.kv_len;
+  p.w = value ? j->p.pool_v : j->p.pool_k;
+  p.bias = value ? j->p.pool_bias_v : j->p.pool_bias_k;
+  *y = attn_stage_tensor_(s, x.batch, x.heads, attn_pool_len(x.len, 0, &p), x.dim);
+  return y->len == 0 || attn_stage_pool_(s, *y, x, &p);
+}
+
+/* ---- the second level on each row's window ------------------------------------------------------*/
+
+/* Blocks of row i's window: how many are whole; the short one at the end, if there is one. */
+typedef struct attn_blocks_ {
+  int64_t first, whole; /* the window's first row */
+  int64_t start, end;   /* of the short one; equal: none */
+} attn_blocks_;
+
+ATTN_FUNC_ attn_blocks_ attn_poolingformer_blocks_(const attn_poolingformer_job_ *j, int64_t b,
+                                                   int64_t i) {
+  const int64_t n = attn_short_keys_(&j->y, b), p = i + j->y.q_off;
+  const int64_t end = attn_min64_(n, (j->p.causal ? p : p + j->w2) + 1);
+  attn_blocks_ a = {attn_max64_(p - j->w2, 0), 0, 0, 0};
+  const int64_t rows = end - a.first;
+  if (rows <= 0 || (j->y.q_len && i >= j->y.q_len[b])) return a;
+  if (rows >= j->kernel) a.whole = 1 + (rows - j->kernel) / j->stride;
+  if (a.whole == 0 || (rows - j->kernel) % j->stride)
+    a.start = a.first + a.whole * j->stride, a.end = end;
+  return a;
+}
+
+/* Rows of a view of every `step`-th one. */
+typedef struct attn_every_ {
+  const attn_poolingformer_job_ *j;
+  int64_t first, step;
+  int slides; /* row t of the view begins with key t of its view, else with key 0 */
+} attn_every_;
+
+ATTN_FUNC_ void attn_poolingformer_whole_(const void *user, int64_t b, int64_t row, int64_t *lo,
+                                          int64_t *hi) {
+  const attn_every_ *a = (const attn_every_ *)user;
+  *lo = a->slides ? row : 0;
+  *hi = *lo + attn_poolingformer_blocks_(a->j, b, a->first + row * a->step).whole;
+}
+
+/* Rows from, from + step, .. */
+ATTN_FUNC_ attn_tensor attn_every_row_(attn_tensor t, int64_t from, int64_t step) {
+  const int64_t n = t.len > from ? (t.len - from - 1) / step + 1 : 0;
+  t = attn_stage_rows_(t, from, n);
+  t.stride_len = n > 1 ? t.stride_len * step : 0;
+  return t;
+}
+
+/* o2 and lse over the whole blocks k, v. */
+ATTN_FUNC_ int attn_poolingformer_wholes_(attn_stage_ *s, const attn_poolingformer_job_ *j,
+                                          attn_tensor o2, attn_tensor lse, attn_tensor k,
+                                          attn_tensor v) {
+  const int64_t t = j->y.q.len, xi = j->stride;
+  /* windows of the rows before `edge` begin with row 0, that of row edge with row `row` */
+  const int64_t edge = attn_max64_(0, attn_min64_(t, j->w2 - j->y.q_off + 1));
+  const int64_t row = edge + j->y.q_off - j->w2;
+  attn_sdpa_params p = attn_short_params_(&j->y);
+  p.q_len = NULL;
+  if (edge > 0) {
+    const attn_every_ a = {j, 0, 1, 0};
+    p.lse = attn_stage_rows_(lse, 0, edge);
+    if (!attn_stage_ranged_(s, attn_stage_rows_(o2, 0, edge), attn_stage_rows_(j->y.q, 0, edge),
+                            attn_every_row_(k, 0, xi), attn_every_row_(v, 0, xi), &p,
+                            attn_poolingformer_whole_, &a))
+      return 0;
+  }
+  for (int64_t c = 0; c < xi && edge + c < t; c++) {
+    const attn_every_ a = {j, edge + c, xi, 1};
+    p.lse = attn_every_row_(lse, a.first, xi);
+    if (!attn_stage_ranged_(s, attn_every_row_(o2, a.first, xi),
+                            attn_every_row_(j->y.q, a.first, xi), attn_every_row_(k, row + c, xi),
+                            attn_every_row_(v, row + c, xi), &p, attn_poolingformer_whole_, &a))
+      return 0;
+  }
+  return 1;
+}
+
+enum { ATTN_TAIL_ROWS_ = 64 };
+
+/* The short blocks of all rows: the scores of the keys as LSE, or the values. */
+typedef struct attn_tail_ {
+  const attn_table_ *table;
+  const attn_poolingformer_job_ *j;
+  attn_tensor x, w, bias, lse, y; /* lse or y is absent */
+  double scale;
+  int64_t runs;
+  char *memory;
+  int64_t each, at_sum, at_w, at_z;
+} attn_tail_;
+
+/* sum[c] = the pooled rows start .. end - 1 */
+ATTN_FUNC_ void attn_tail_pool_(const attn_tail_ *a, char *own, double *sum, int64_t b, int64_t h,
+                                int64_t start, int64_t end) {
+  float *row = (float *)(void *)own, *w = (float *)(void *)(own + a->at_w);
+  float *z = (float *)(void *)(own + a->at_z);
+  const int64_t d = a->x.dim, n = end - start, kernel = a->j->kernel;
+  const attn_pool_kind kind = a->j->p.pool;
+  double total = (double)n;
+  if (kind == ATTN_POOL_DYNAMIC) {
+    const int64_t centre = attn_min64_(start + (kernel - 1) / 2, end - 1);
+    float top = -INFINITY;
+    a->table->widen(row, attn_at_(&a->x, b, h, centre), 0, NULL, 1, d, a->x.dtype, NULL);
+    for (int64_t r = 0; r < n; r++) {
+      z[r] = w[d * kernel + r];
+      for (int64_t c = 0; c < d; c++) z[r] += row[c] * w[c * kernel + r];
+      if (z[r] > top || z[r] != z[r]) top = z[r];
+    }
+    for (int64_t r = 0; r < n; r++) z[r] -= top;
+    a->table->exp(z, z, n);
+    total = 0.0;
+    for (int64_t r = 0; r < n; r++) total += (double)z[r];
+  }
+  for (int64_t r = 0; r < n; r++) {
+    const double by = kind == ATTN_POOL_DYNAMIC ? (double)z[r] : 1.0;
+    a->table->widen(row, attn_at_(&a->x, b, h, start + r), 0, NULL, 1, d, a->x.dtype, NULL);
+    for (int64_t c = 0; c < d; c++) {
+      const double x = (double)row[c];
+      if (kind != ATTN_POOL_MAX)
+        sum[c] = (r ? sum[c] : 0.0) + by * x;
+      else if (r == 0 || x > sum[c] || x != x)
+        sum[c] = x;
+    }
+  }
+  for (int64_t c = 0; c < d && kind != ATTN_POOL_MAX; c++) sum[c] /= total;
+}
+
+ATTN_FUNC_ void attn_tail_item_(void *job, int worker, int64_t index) {
+  const attn_tail_ *a = (const attn_tail_ *)job;
+  const attn_poolingformer_job_ *j = a->j;
+  const attn_tensor *q = &j->y.q, *bias = &a->bias;
+  const int64_t unit = index / a->runs, b = unit / a->x.heads, h = unit % a->x.heads;
+  const int64_t i0 = index % a->runs * ATTN_TAIL_ROWS_, d = a->x.dim, group = q->heads / a->x.heads;
+  char *own = a->memory + worker * a->each;
+  float *row = (float *)(void *)own, *w = (float *)(void *)(own + a->at_w);
+  double *sum = (double *)(void *)(own + a->at_sum);
+  if (j->p.pool == ATTN_POOL_DYNAMIC) { /* with the bias as the last row */
+    const int64_t n = j->kernel;
+    a->table->widen(w, attn_at_(&a->w, 0, a->w.heads > 1 ? h : 0, 0), a->w.stride_len, NULL, d, n,
+                    a->w.dtype, NULL);
+    memset(w + d * n, 0, (size_t)n * sizeof *w);
+    if (bias->data)
+      a->table->widen(w + d * n, attn_at_(bias, 0, bias->heads > 1 ? h : 0, 0), 0, NULL, 1, n,
+                      bias->dtype, NULL);
+  }
+  for (int64_t i = i0; i < q->len && i < i0 + ATTN_TAIL_ROWS_; i++) {
+    const attn_blocks_ blocks = attn_poolingformer_blocks_(j, b, i);
+    const int some = blocks.end > blocks.start;
+    if (some) attn_tail_pool_(a, own, sum, b, h, blocks.start, blocks.end);
+    if (a->y.data) {
+      float *y = (float *)(void *)attn_at_(&a->y, b, h, i);
+      for (int64_t c = 0; c < d; c++) y[c] = some ? (float)sum[c] : 0.0f;
+      continue;
+    }
+    for (int64_t g = h * group; g < (h + 1) * group; g++) {
+      float x = -INFINITY;
+      if (some) {
+        double dot = 0.0;
+        a->table->widen(row, attn_at_(q, b, g, i), 0, NULL, 1, d, q->dtype, NULL);
+        for (int64_t c = 0; c < d; c++) dot += (double)row[c] * sum[c];
+        x = (float)(dot * a->scale);
+      }
+      memcpy(attn_at_(&a->lse, b, g, i), &x, sizeof x);
+    }
+  }
+}
+
+ATTN_FUNC_ int attn_stage_tails_(attn_stage_ *s, const attn_poolingformer_job_ *j, attn_tensor lse,
+                                 attn_tensor y) {
+  const int dynamic = j->p.pool == ATTN_POOL_DYNAMIC;
+  attn_tail_ a;
+  memset(&a, 0, sizeof a);
+  a.table = s->table, a.j = j, a.lse = lse, a.y = y;
+  a.x = y.data ? j->y.v : j->y.k;
+  a.w = y.data ? j->p.pool_v : j->p.pool_k;
+  a.bias = y.data ? j->p.pool_bias_v : j->p.pool_bias_k;
+  a.scale = (double)j->y.scale;
+  if (j->y.scale == 0.0f)
+    a.scale = attn_to_bits_(j->y.scale) ? 0.0 : 1.0 / sqrt((double)j->y.q.dim);
+  a.runs = (j->y.q.len - 1) / ATTN_TAIL_ROWS_ + 1;
+  a.at_sum = attn_piece_(a.x.dim, 4);
+  a.at_w = attn_add_(a.at_sum, attn_piece_(a.x.dim, 8));
+  a.at_z = attn_add_(a.at_w, dynamic ? attn_piece_(attn_mul_(a.x.dim + 1, j->kernel), 4) : 0);
+  a.each = attn_add_(a.at_z, dynamic ? attn_piece_(j->kernel, 4) : 0);
+  return attn_stage_for_(s, attn_mul_(attn_mul_(a.x.batch, a.x.heads), a.runs), attn_tail_item_, &a,
+                         a.each, &a.memory);
+}
+
+/* ---- the steps --------------------------------------------------------------------------------*/
+
+ATTN_FUNC_ int attn_poolingformer_second_(attn_stage_ *s, const attn_poolingformer_job_ *j,
+                                          attn_tensor o2) {
+  const attn_short_ *y = &j->y;
+  const int grid = j->p.align == ATTN_POOLINGFORMER_GRID;
+  attn_tensor k, v, none;
+  memset(&none, 0, sizeof none);
+  if (!attn_poolingformer_pool_(s, j, &k, y->k, grid ? j->stride : 1, 0) ||
+      !attn_poolingformer_pool_(s, j, &v, y->v, grid ? j->stride : 1, 1))
+    return 0;
+  if (grid) {
+    const attn_sdpa_params p = attn_short_params_(y);
+    return attn_stage_ranged_(s, o2, y->q, k, v, &p, attn_poolingformer_grid_, j);
+  }
+  const attn_tensor lse = attn_stage_tensor_(s, o2.batch, o2.heads, o2.len, 1);
+  const attn_tensor one = attn_stage_tensor_(s, o2.batch, o2.heads, o2.len, 1);
+  const attn_tensor own = attn_stage_tensor_(s, o2.batch, y->v.heads, o2.len, o2.dim);
+  return attn_poolingformer_wholes_(s, j, o2, lse, k, v) && attn_stage_tails_(s, j, one, none) &&
+         attn_stage_tails_(s, j, none, own) && attn_stage_merge_(s, o2, o2, lse, own, one);
+}
+
+/* Heads side by side as heads. */
+ATTN_FUNC_ attn_tensor attn_poolingformer_heads_(attn_tensor t, int64_t heads) {
+  t.dim /= heads, t.heads = heads, t.stride_head = t.dim;
+  return t;
+}
+
+/* q2, k2 or v2 */
+ATTN_FUNC_ int attn_poolingformer_project_(attn_stage_ *s, attn_tensor *y, attn_tensor x,
+                                           attn_tensor w, attn_tensor bias) {
+  attn_gemm_params p;
+  memset(&p, 0, sizeof p);
+  if (bias.data) p.bias = attn_poolingformer_heads_(bias, y->heads);
+  *y = attn_stage_tensor_(s, y->batch, y->heads, y->len, y->dim);
+  return attn_stage_gemm_(s, *y, x, attn_poolingformer_heads_(w, y->heads), &p);
+}
+
+ATTN_FUNC_ int attn_poolingformer_steps_(attn_stage_ *s, void *job) {
+  attn_poolingformer_job_ *j = (attn_poolingformer_job_ *)job;
+  const attn_poolingformer_params *g = &j->p;
+  const attn_short_ *x = &j->x;
+  const int64_t b = x->q.batch, h = x->q.heads, t = x->q.len, dv = x->v.dim;
+  const attn_tensor o2 = attn_stage_tensor_(s, b, h, t, dv);
+  attn_tensor o1, all;
+  if (g->w_q.data) {
+    all = attn_stage_tensor_(s, b, 1, t, attn_mul_(h, dv));
+    o1 = attn_bthd(all.data, ATTN_F32, b, t, h, dv);
+  } else {
+    all = o1 = attn_stage_part_(s, &x->o);
+  }
+  attn_sdpa_params p = attn_short_params_(x);
+  p.kv_len = x->kv_len, p.has_q_off = 1, p.q_off = x->q_off;
+  p.window_left = p.window_right = j->w1 ? j->w1 : ATTN_WINDOW_NONE;
+  p.causal = g->causal;
+  return attn_stage_sdpa_(s, o1, x->q, x->k, x->v, &p) &&
+         (!g->w_q.data || (attn_poolingformer_project_(s, &j->y.q, all, g->w_q, g->bias_q) &&
+                           attn_poolingformer_project_(s, &j->y.k, all, g->w_k, g->bias_k) &&
+                           attn_poolingformer_project_(s, &j->y.v, all, g->w_v, g->bias_v))) &&
+         attn_poolingformer_second_(s, j, o2) && attn_stage_add_rows_(s, x->o, o1, o2);
+}
+
+/* The call, or with bytes the workspace query. */
+ATTN_FUNC_ attn_status attn_poolingformer_call_(attn_poolingformer_job_ *j,
+                                                const attn_poolingformer_params *params,
+                                                attn_ctx *ctx, size_t *bytes) {
+  attn_error_ e = {ATTN_OK, NULL};
+  const attn_table_ *table;
+  int workers;
+  if (attn_poolingformer_check_(&e, j, params, ctx, &table, &workers, !bytes)) {
+    attn_stage_ s = attn_stage_open_(&e, table, workers, ctx, bytes != NULL);
+    if (!attn_short_empty_(&j->x))
+      attn_stage_call_(&s, ctx, attn_poolingformer_steps_, j,
+                       j->p.w_q.data ? "window, then pooled window" : "window and pooled window",
+                       bytes);
+    else if (!bytes)
+      attn_report_(ctx, table, 1, "no-op", "no queries");
+  }
+  return attn_end_(bytes ? NULL : ctx, &e);
+}
+
+ATTN_PUB_ attn_status attn_poolingformer(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
+                                         const attn_poolingformer_params *params, attn_ctx *ctx) {
+  attn_poolingformer_job_ j;
+  memset(&j, 0, sizeof j);
+  j.x.o = o, j.x.q = q, j.x.k = k, j.x.v = v;
+  return attn_poolingformer_call_(&j, params, ctx, NULL);
+}
+ATTN_PUB_ size_t attn_poolingformer_workspace(attn_tensor o, attn_tensor q, attn_tensor k,
+                                              attn_tensor v,
+                                              const attn_poolingformer_params *params,
+                                              const attn_ctx *ctx) {
+  attn_poolingformer_job_ j;
+  attn_ctx plain = attn_before_workspace_(ctx);
+  size_t bytes = 0;
+  memset(&j, 0, sizeof j);
+  j.x.o = o, j.x.q = q, j.x.k = k, j.x.v = v;
+  attn_poolingformer_call_(&j, params, &plain, &bytes);
+  return bytes;
+}
+/* <<< attn/mechanisms/poolingformer.h */
+/* >>> attn/mechanisms/sets.h */
+/* mechanisms/sets.h owns the blocks of the Set Transformer, and what layers of this kind share: rows
+ * with bias through a weight, feed-forward, residual with norm. */
+
+/* ---- checks ---------------------------------------------------------------------------------*/
+
+/* A weight [1,1,in,out], or a bias: in = 1. */
+ATTN_FUNC_ attn_operand_ attn_weight_(attn_tensor *t, const attn_words_ *w, int role, int64_t in,
+                                      int64_t out, const char *rule) {
+  attn_operand_ p = {t, w, role, 1, 1, in, out, rule, {0, 0}};
+  return p;
+}
+
+/* Spans of the plain arrays of a call. */
+typedef struct attn_arrays_ {
+  int n;
+  attn_span_ span[8];
+} attn_arrays_;
+
+ATTN_FUNC_ int attn_check_norm_(attn_error_ *e, const attn_norm *norm, int64_t dm,
+                                attn_arrays_ *more) {
+  const char *align = "the gain and bias of a norm must be aligned to their elements";
+  if (!(norm->eps >= 0.0f && norm->eps < INFINITY))
+    return attn_reject_(e, ATTN_E_VALUE, "the eps of a norm must be finite and not negative");
+  more->n += 2;
+  return attn_check_array_(e, norm->gain, dm, 4, align, &more->span[more->n - 2]) &&
+         attn_check_array_(e, norm->bias, dm, 4, align, &more->span[more->n - 1]);
+}
+
+/* Lengths of an array of b entries, within 0..most. */
+ATTN_FUNC_ int attn_check_cut_(attn_error_ *e, const int32_t *len, int64_t b, int64_t most,
+                               const char *align, const char *range, attn_arrays_ *more) {
+  return attn_check_array_(e, len, b, 4, align, &more->span[more->n++]) &&
+         attn_check_lens_(e, len, b, most, range);
+}
+
+enum { ATTN_FEED_OPERANDS_ = 4, ATTN_MAB_OPERANDS_ = 8 + ATTN_FEED_OPERANDS_ };
+
+/* Feed-forward from din to dout columns. */
+ATTN_FUNC_ int attn_check_feed_(attn_error_ *e, attn_feed_forward *ff, int64_t din, int64_t dout,
+                                attn_operand_ *op) {
+  static const attn_words_ w[] = {ATTN_WORDS_("ff.w_1"), ATTN_WORDS_("ff.b_1"),
+                                  ATTN_WORDS_("ff.w_2"), ATTN_WORDS_("ff.b_2")};
+  const int64_t dff = ff->w_2.data ? ff->w_1.dim : dout;
+  op[0] = attn_weight_(&ff->w_1, &w[0], 0, din, dff,
+                       "ff.w_1 must be [1, 1, din, dff], dff = dout without w_2");
+  op[1] = attn_weight_(&ff->b_1, &w[1], ATTN_OPTIONAL_, 1, dff, "ff.b_1 must be [1, 1, 1, dff]");
+  op[2] =
+      attn_weight_(&ff->w_2, &w[2], ATTN_OPTIONAL_, dff, dout, "ff.w_2 must be [1, 1, dff, dout]");
+  op[3] = attn_weight_(&ff->b_2, &w[3], ATTN_OPTIONAL_, 1, dout, "ff.b_2 must be [1, 1, 1, dout]");
+  for (int i = 0; i < ATTN_FEED_OPERANDS_; i++)
+    if (!attn_check_operand_(e, &op[i], 1)) return 0;
+  if (ff->b_2.data && !ff->w_2.data)
+    return attn_reject_(e, ATTN_E_NULL, "ff.w_2 must not be null where ff.b_2 is there");
+  if (ff->activation == ATTN_ACT_NONE) ff->activation = ATTN_ACT_RELU;
+  if ((int)ff->activation < 0 || ff->activation >= ATTN_ACT_COUNT)
+    return attn_reject_(e, ATTN_E_VALUE, "ff.activation must be an attn_activation");
+  return 1;
+}
+
+/* A block from rows of width dx, which reads rows of width dy, to rows of width dm. */
+ATTN_FUNC_ int attn_mab_check_(attn_error_ *e, attn_mab_params *p, int64_t batch, int64_t dx,
+                               int64_t m, int64_t dy, int64_t dm, attn_operand_ *op,
+                               attn_arrays_ *more) {
+  static const attn_words_ w[] = {ATTN_WORDS_("w_q"), ATTN_WORDS_("w_k"), ATTN_WORDS_("w_v"),
+                                  ATTN_WORDS_("w_o"), ATTN_WORDS_("b_q"), ATTN_WORDS_("b_k"),
+                                  ATTN_WORDS_("b_v"), ATTN_WORDS_("b_o")};
+  const char *bias = "b_q, b_k, b_v and b_o must be [1, 1, 1, o.dim]";
+  if (p->heads == 0) p->heads = 1;
+  if (p->heads < 0) return attn_reject_(e, ATTN_E_SHAPE, "heads must not be negative");
+  if (dm % p->heads) return attn_reject_(e, ATTN_E_HEADS, "heads must divide o.dim");
+  if ((int)p->form < 0 || p->form >= ATTN_SET_COUNT)
+    return attn_reject_(e, ATTN_E_RANGE, "form must be an attn_set_form");
+  const int paper = p->form == ATTN_SET_PAPER, o = paper ? 0 : (int)ATTN_OPTIONAL_;
+  if (!paper && (p->w_o.data || p->b_o.data || p->ff.w_2.data))
+    return attn_reject_(e, ATTN_E_RANGE,
+                        "w_o, b_o and ff.w_2 must be absent with ATTN_SET_REFERENCE");
+  if (paper && dx != dm)
+    return attn_reject_(e, ATTN_E_SHAPE, "x.dim must equal o.dim with ATTN_SET_PAPER");
+  op[0] = attn_weight_(&p->w_q, &w[0], 0, dx, dm, "w_q must be [1, 1, x.dim, o.dim]");
+  op[1] = attn_weight_(&p->w_k, &w[1], 0, dy, dm, "w_k must be [1, 1, y.dim, o.dim]");
+  op[2] = attn_weight_(&p->w_v, &w[2], 0, dy, dm, "w_v must be [1, 1, y.dim, o.dim]");
+  op[3] = attn_weight_(&p->w_o, &w[3], o, dm, dm, "w_o must be [1, 1, o.dim, o.dim]");
+  op[4] = attn_weight_(&p->b_q, &w[4], ATTN_OPTIONAL_, 1, dm, bias);
+  op[5] = attn_weight_(&p->b_k, &w[5], ATTN_OPTIONAL_, 1, dm, bias);
+  op[6] = attn_weight_(&p->b_v, &w[6], ATTN_OPTIONAL_, 1, dm, bias);
+  op[7] = attn_weight_(&p->b_o, &w[7], ATTN_OPTIONAL_, 1, dm, bias);
+  for (int i = 0; i < 8; i++)
+    if (!attn_check_operand_(e, &op[i], 1)) return 0;
+  if (m > INT32_MAX) return attn_reject_(e, ATTN_E_OVERFLOW, "y.len must be below 2^31");
+  if (p->scale == 0.0f && !attn_to_bits_(p->scale)) p->scale = (float)(1.0 / sqrt((double)dm));
+  return attn_check_feed_(e, &p->ff, dm, dm, op + 8) && attn_check_norm_(e, &p->norm_0, dm, more) &&
+         attn_check_norm_(e, &p->norm_1, dm, more) && attn_check_scale_(e, p->scale) &&
+         attn_check_cut_(e, p->y_len, batch, m, "y_len must be aligned to its elements",
+                         "y_len must lie in 0..y.len", more);
+}
+
+/* ---- steps ----------------------------------------------------------------------------------*/
+
+/* Rows cut into heads: head h has columns h dim .. */
+ATTN_FUNC_ attn_tensor attn_split_(attn_tensor t, int64_t heads) {
+  t.dim /= heads, t.heads = heads, t.stride_head = t.dim;
+  return t;
+}
+
+/* One entry for all of a batch. */
+ATTN_FUNC_ attn_tensor attn_spread_(attn_tensor t, int64_t batch) {
+  if (t.batch != batch) t.batch = batch, t.stride_batch = 0;
+  return t;
+}
+
+/* y = act(x w + bias); bias may be absent. */
+ATTN_FUNC_ int attn_stage_dense_(attn_stage_ *s, attn_tensor y, attn_tensor x, attn_tensor w,
+                                 attn_tensor bias, attn_activation act) {
+  attn_gemm_params p;
+  memset(&p, 0, sizeof p);
+  p.bias = bias, p.activation = act;
+  return attn_stage_gemm_(s, y, x, w, &p);
+}
+
+/* Rows that go through all products of a layer together, so that what lies between stays in the second
+ * cache. Fixed, since it decides which rows share a call. */
+enum { ATTN_LAYER_ROWS_ = 1024 };
+
+ATTN_FUNC_ int64_t attn_layer_rows_(int64_t n) {
+  return n < ATTN_LAYER_ROWS_ ? n : (int64_t)ATTN_LAYER_ROWS_;
+}
+
+/* What lies between the products of a feed-forward over so many rows. */
+ATTN_FUNC_ attn_tensor attn_stage_middle_(attn_stage_ *s, const attn_feed_forward *ff,
+                                          int64_t batch, int64_t rows) {
+  if (!ff->w_2.data) return attn_view_(NULL, ATTN_F32, 0, 0, 0, 0);
+  return attn_stage_tensor_(s, batch, 1, rows, ff->w_1.dim);
+}
+
+/* y = ff(x) */
+ATTN_FUNC_ int attn_stage_feed_(attn_stage_ *s, attn_tensor y, attn_tensor x, attn_tensor middle,
+                                const attn_feed_forward *ff) {
+  if (!ff->w_2.data) return attn_stage_dense_(s, y, x, ff->w_1, ff->b_1, ff->activation);
+  middle.len = x.len;
+  return attn_stage_dense_(s, middle, x, ff->w_1, ff->b_1, ff->activation) &&
+         attn_stage_dense_(s, y, middle, ff->w_2, ff->b_2, ATTN_ACT_NONE);
+}
+
+typedef struct attn_residual_ {
+  const attn_table_ *table;
+  attn_tensor y, a, b;
+  const attn_norm *norm;
+  int64_t tiles;
+  char *memory; /* of the workers: a row each */
+  int64_t each;
+} attn_residual_;
+
+/* 64 rows of one batch entry. */
+ATTN_FUNC_ void attn_residual_item_(void *job, int worker, int64_t index) {
+  const attn_residual_ *r = (const attn_residual_ *)job;
+  const int64_t batch = index / r->tiles, first = index % r->tiles * ATTN_TILE_, dm = r->y.dim;
+  const int64_t end = r->y.len - first < ATTN_TILE_ ? r->y.len : first + ATTN_TILE_;
+  const int narrow = r->norm && r->y.dtype != ATTN_F32;
+  for (int64_t i = first; i < end; i++) {
+    char *y = attn_at_(&r->y, batch, 0, i);
+    float *row = (float *)(void *)(narrow ? r->memory + worker * r->each : y);
+    r->table->blend(row, attn_at_(&r->a, batch, 0, i),
+                    r->b.data ? attn_at_(&r->b, batch, 0, i) : NULL, narrow ? ATTN_F32 : r->y.dtype,
+                    r->a.dtype, r->b.dtype, dm, 1.0f, 1.0f);
+    if (r->norm) attn_row_norm_(r->table, row, dm, r->norm);
+    if (narrow) r->table->blend(y, row, NULL, r->y.dtype, ATTN_F32, ATTN_F32, dm, 1.0f, 0.0f);
+  }
+}
+
+/* y = norm(a + b), row by row; b absent = 0, norm null = none. y may be a or b. */
+ATTN_FUNC_ int attn_stage_residual_(attn_stage_ *s, attn_tensor y, attn_tensor a, attn_tensor b,
+                                    const attn_norm *norm) {
+  attn_residual_ r = {s->table, y, a, b, norm, 0, NULL, 0};
+  r.a = attn_spread_(a, y.batch), r.b = attn_spread_(b, y.batch);
+  r.tiles = attn_tiles_of_(y.len);
+  if (norm && y.dtype != ATTN_F32) r.each = attn_piece_(y.dim, sizeof(float));
+  return attn_stage_for_(s, attn_mul_(y.batch, r.tiles), attn_residual_item_, &r, r.each,
+                         &r.memory);
+}
+
+/* Keys and values of the rows norm(x), norm null = none, and what makes them. v is k where the same
+ * weights make both. */
+typedef struct attn_pair_ {
+  attn_tensor w_k, b_k, w_v, b_v;
+  const attn_norm *norm;
+  int tied;
+  attn_tensor k, v, normal;
+} attn_pair_;
+
+/* With room for so many rows of a batch. */
+ATTN_FUNC_ void attn_stage_pair_open_(attn_stage_ *s, attn_pair_ *w, int64_t batch, int64_t rows) {
+  w->tied = attn_same_view_(&w->w_k, &w->w_v) && attn_same_view_(&w->b_k, &w->b_v);
+  w->k = attn_stage_tensor_(s, batch, 1, rows, w->w_k.dim);
+  w->v = w->tied ? w->k : attn_stage_tensor_(s, batch, 1, rows, w->w_v.dim);
+  if (w->norm) w->normal = attn_stage_tensor_(s, batch, 1, attn_layer_rows_(rows), w->w_k.len);
+}
+
+/* Those of x; *k and *v become them, in heads. */
+ATTN_FUNC_ int attn_stage_pair_(attn_stage_ *s, const attn_pair_ *w, attn_tensor x, int64_t heads,
+                                attn_tensor *k, attn_tensor *v) {
+  const attn_tensor none = attn_view_(NULL, ATTN_F32, 0, 0, 0, 0);
+  const int64_t n = x.len, most = attn_layer_rows_(n);
+  for (int64_t i = 0, m; i < n; i += m) {
+    m = n - i < most ? n - i : most;
+    attn_tensor rows = attn_stage_rows_(x, i, m);
+    if (w->norm) {
+      const attn_tensor to = attn_stage_rows_(w->normal, 0, m);
+      if (!attn_stage_residual_(s, to, rows, none, w->norm)) return 0;
+      rows = to;
+    }
+    if (!attn_stage_dense_(s, attn_stage_rows_(w->k, i, m), rows, w->w_k, w->b_k, ATTN_ACT_NONE) ||
+        (!w->tied &&
+         !attn_stage_dense_(s, attn_stage_rows_(w->v, i, m), rows, w->w_v, w->b_v, ATTN_ACT_NONE)))
+      return 0;
+  }
+  *k = attn_split_(attn_stage_rows_(w->k, 0, n), heads);
+  *v = attn_split_(attn_stage_rows_(w->v, 0, n), heads);
+  return 1;
+}
+
+/* a = attention of a few rows q, both in heads, over x: 1024 keys at a time, joined by their LSE, so
+ * that keys are read from the second cache and memory does not grow with x. */
+ATTN_FUNC_ int attn_stage_pack_(attn_stage_ *s, attn_tensor a, attn_tensor q, attn_tensor x,
+                                attn_pair_ *w, const attn_sdpa_params *core) {
+  const int64_t b = a.batch, h = a.heads, n = x.len, most = attn_layer_rows_(n);
+  attn_sdpa_params p = *core;
+  attn_tensor part = a, lse = p.lse, k, v;
+  int32_t *len = NULL;
+  attn_stage_pair_open_(s, w, b, most);
+  if (n > most) {
+    part = attn_split_(attn_stage_tensor_(s, b, 1, a.len, h * a.dim), h);
+    lse = attn_stage_tensor_(s, b, h, a.len, 1), p.lse = attn_stage_tensor_(s, b, h, a.len, 1);
+    if (core->kv_len) p.kv_len = len = (int32_t *)attn_stage_take_(s, b, sizeof *len);
+  }
+  for (int64_t i = 0, m; i == 0 || i < n; i += most) {
+    m = n - i < most ? n - i : most;
+    for (int64_t e = 0; s->run && len && e < b; e++) {
+      const int64_t left = core->kv_len[e] - i;
+      len[e] = (int32_t)(left < 0 ? 0 : left < m ? left : m);
+    }
+    attn_sdpa_params own = p;
+    if (i == 0) own.lse = lse;
+    if (!attn_stage_pair_(s, w, attn_stage_rows_(x, i, m), h, &k, &v) ||
+        !attn_stage_sdpa_(s, i ? part : a, q, k, v, &own) ||
+        (i && !attn_stage_merge_(s, a, a, lse, part, p.lse)))
+      return 0;
+    if (n == 0) break;
+  }
+  return 1;
+}
+
+/* o = MAB(x, y); x has the batch of o or 1. Two tensors of rows take turns: q, then what w_o or the
+ * feed-forward makes; and A. */
+ATTN_FUNC_ int attn_stage_block_(attn_stage_ *s, attn_tensor o, attn_tensor x, attn_tensor y,
+                                 const attn_mab_params *p) {
+  const int64_t b = o.batch, n = o.len, dm = o.dim, most = attn_layer_rows_(n);
+  const int paper = p->form == ATTN_SET_PAPER, packs = n <= most;
+  const attn_norm *norm_0 = p->no_norm ? NULL : &p->norm_0,
+                  *norm_1 = p->no_norm ? NULL : &p->norm_1;
+  const attn_tensor first = attn_stage_tensor_(s, b, 1, most, dm);
+  const attn_tensor second = attn_stage_tensor_(s, b, 1, most, dm);
+  const attn_tensor middle = attn_stage_middle_(s, &p->ff, b, most);
+  attn_sdpa_params core;
+  attn_pair_ w;
+  attn_tensor k = first, v = first;
+  memset(&core, 0, sizeof core);
+  memset(&w, 0, sizeof w);
+  core.scale = p->scale, core.kv_len = p->y_len;
+  w.w_k = p->w_k, w.b_k = p->b_k, w.w_v = p->w_v, w.b_v = p->b_v;
+  if (!packs) {
+    attn_stage_pair_open_(s, &w, b, y.len);
+    if (!attn_stage_pair_(s, &w, y, p->heads, &k, &v)) return 0;
+  }
+  for (int64_t i = 0, m; i < n; i += m) {
+    m = n - i < most ? n - i : most;
+    const attn_tensor in = attn_stage_rows_(x, i, m), out = attn_stage_rows_(o, i, m);
+    const attn_tensor rows = attn_stage_rows_(first, 0, m), a = attn_stage_rows_(second, 0, m);
+    const attn_tensor h = paper ? rows : a, t = paper ? a : rows, heads = attn_split_(a, p->heads);
+    attn_tensor q = rows;
+    q.batch = x.batch;
+    if (!attn_stage_dense_(s, q, in, p->w_q, p->b_q, ATTN_ACT_NONE)) return 0;
+    q = attn_spread_(q, b);
+    if (packs ? !attn_stage_pack_(s, heads, attn_split_(q, p->heads), y, &w, &core)
+              : !attn_stage_sdpa_(s, heads, attn_split_(q, p->heads), k, v, &core))
+      return 0;
+    if ((paper && !attn_stage_dense_(s, h, a, p->w_o, p->b_o, ATTN_ACT_NONE)) ||
+        !attn_stage_residual_(s, h, h, paper ? in : q, norm_0) ||
+        !attn_stage_feed_(s, t, h, middle, &p->ff) || !attn_stage_residual_(s, out, h, t, norm_1))
+      return 0;
+  }
+  return 1;
+}
+
+/* ---- calls ----------------------------------------------------------------------------------*/
+
+typedef enum attn_set_call_ { ATTN_SET_MAB_, ATTN_SET_ISAB_, ATTN_SET_PMA_ } attn_set_call_;
+
+/* One job for the three calls: few are the inducing points or the seeds. */
+typedef struct attn_set_job_ {
+  attn_set_call_ call;
+  attn_tensor o, x, y, few;
+  attn_mab_params block, restore; /* restore: of ISAB */
+  attn_feed_forward before;       /* of PMA */
+} attn_set_job_;
+
+ATTN_FUNC_ int attn_set_check_(attn_error_ *e, attn_set_job_ *j, const attn_ctx *ctx,
+                               const attn_table_ **table, int *workers) {
+  static const attn_words_ w[] = {ATTN_WORDS_("o"), ATTN_WORDS_("x"),      ATTN_WORDS_("y"),
+                                  ATTN_WORDS_("z"), ATTN_WORDS_("points"), ATTN_WORDS_("seeds")};
+  enum { O, X, Y, Z, POINTS, SEEDS, ROWS = 3 };
+  const int isab = j->call == ATTN_SET_ISAB_, pma = j->call == ATTN_SET_PMA_;
+  const int64_t any = ATTN_ANY_, b = j->o.batch, dm = j->o.dim;
+  attn_operand_ op[ROWS + 2 * ATTN_MAB_OPERANDS_ + ATTN_FEED_OPERANDS_];
+  attn_arrays_ more[2] = {{0, {{0, 0}}}, {0, {{0, 0}}}};
+  int n = 0;
+  if (!attn_check_ctx_(e, ctx, table, workers)) return 0;
+  attn_tensor *one = pma ? &j->few : &j->x, *two = isab ? &j->few : &j->y;
+  attn_operand_ rows[ROWS] = {
+      {&j->o, &w[O], ATTN_OUT_, any, 1, any, any, "o must have one head", {0, 0}},
+      {one,
+       &w[pma ? SEEDS : X],
+       0,
+       any,
+       1,
+       j->o.len,
+       pma ? dm : any,
+       pma ? "seeds must be [1 or o.batch, 1, o.len, o.dim]"
+           : "x must be [o.batch or 1, 1, o.len, .]",
+       {0, 0}},
+      {two,
+       &w[isab  ? POINTS
+          : pma ? Z
+                : Y],
+       0,
+       isab ? any : b,
+       1,
+       any,
+       isab ? dm : any,
+       isab  ? "points must be [1 or o.batch, 1, m, o.dim]"
+       : pma ? "z must be [o.batch, 1, n, .]"
+             : "y must be [o.batch, 1, m, .]",
+       {0, 0}}};
+  for (; n < ROWS; n++) {
+    op[n] = rows[n];
+    if (!attn_check_operand_(e, &op[n], 1)) return 0;
+  }
+  /* X of ISAB is what the first block reads, so it has all entries */
+  if (one->batch != b && (isab || one->batch != 1))
+    return attn_reject_(e, ATTN_E_SHAPE, rows[1].rule);
+  if (isab && two->batch != b && two->batch != 1)
+    return attn_reject_(e, ATTN_E_SHAPE, rows[2].rule);
+  if (isab && two->len < 1) return attn_reject_(e, ATTN_E_SHAPE, "points.len must be at least 1");
+  if (j->o.len > INT32_MAX) return attn_reject_(e, ATTN_E_OVERFLOW, "o.len must be below 2^31");
+  int64_t dy = j->y.dim;
+  if (pma && !j->before.w_1.data && (j->before.w_2.data || j->before.b_1.data))
+    return attn_reject_(e, ATTN_E_NULL,
+                        "params.before.w_1 must not be null where w_2 or b_1 is there");
+  if (pma && j->before.w_1.data) {
+    const int64_t din = dy;
+    dy = j->before.w_2.data ? j->before.w_2.dim : j->before.w_1.dim;
+    if (!attn_check_feed_(e, &j->before, din, dy, op + n)) return 0;
+    n += ATTN_FEED_OPERANDS_;
+  }
+  const attn_tensor *reads = isab ? &j->x : &j->y;
+  if (!attn_mab_check_(e, &j->block, b, isab || pma ? dm : j->x.dim, reads->len,
+                       isab ? j->x.dim : dy, dm, op + n, &more[0]))
+    return 0;
+  n += ATTN_MAB_OPERANDS_;
+  if (isab) {
+    if (j->restore.y_len) return attn_reject_(e, ATTN_E_RANGE, "params.restore.y_len must be null");
+    if (!attn_mab_check_(e, &j->restore, b, j->x.dim, j->few.len, dm, dm, op + n, &more[1]))
+      return 0;
+    n += ATTN_MAB_OPERANDS_;
+  }
+  return attn_check_apart_(e, ctx, op, n, more[0].span, more[0].n) &&
+         (!isab || attn_check_apart_(e, ctx, op, n, more[1].span, more[1].n));
+}
+
+ATTN_FUNC_ int attn_set_steps_(attn_stage_ *s, void *job) {
+  const attn_set_job_ *j = (const attn_set_job_ *)job;
+  if (j->call == ATTN_SET_MAB_) return attn_stage_block_(s, j->o, j->x, j->y, &j->block);
+  if (j->call == ATTN_SET_ISAB_) {
+    const attn_tensor h = attn_stage_tensor_(s, j->o.batch, 1, j->few.len, j->o.dim);
+    return attn_stage_block_(s, h, j->few, j->x, &j->block) &&
+           attn_stage_block_(s, j->o, j->x, h, &j->restore);
+  }
+  attn_tensor z = j->y;
+  if (j->before.w_1.data) {
+    const int64_t n = z.len, most = attn_layer_rows_(n);
+    z = attn_stage_tensor_(s, z.batch, 1, n,
+                           j->before.w_2.data ? j->before.w_2.dim : j->before.w_1.dim);
+    const attn_tensor middle = attn_stage_middle_(s, &j->before, z.batch, most);
+    for (int64_t i = 0, m; i < n; i += m) {
+      m = n - i < most ? n - i : most;
+      if (!attn_stage_feed_(s, attn_stage_rows_(z, i, m), attn_stage_rows_(j->y, i, m), middle,
+                            &j->before))
+        return 0;
+    }
+  }
+  return attn_stage_block_(s, j->o, j->few, z, &j->block);
+}
+
+/* The call, or with bytes the workspace query. */
+ATTN_FUNC_ attn_status attn_set_call_run_(attn_set_job_ *j, int params, attn_ctx *ctx,
+                                          size_t *bytes) {
+  static const char *const path[] = {"attention block of sets", "induced set attention",
+                                     "pooling by attention"};
+  attn_error_ e = {ATTN_OK, NULL};
+  const attn_table_ *table;
+  int workers;
+  if (!params) {
+    attn_reject_(&e, ATTN_E_NULL, "params must not be null: it has the weights");
+  } else if (attn_set_check_(&e, j, ctx, &table, &workers)) {
+    attn_stage_ s = attn_stage_open_(&e, table, workers, ctx, bytes != NULL);
+    if (j->o.batch == 0 || j->o.len == 0) {
+      if (!bytes) attn_report_(ctx, table, 1, "no-op", "no rows");
+    } else {
+      attn_stage_call_(&s, ctx, attn_set_steps_, j, path[j->call], bytes);
+    }
+  }
+  return attn_end_(bytes ? NULL : ctx, &e);
+}
+
+ATTN_FUNC_ attn_set_job_ attn_set_open_(attn_set_call_ call, attn_tensor o) {
+  attn_set_job_ j;
+  memset(&j, 0, sizeof j);
+  j.call = call, j.o = o;
+  return j;
+}
+
+ATTN_FUNC_ attn_status attn_mab_call_(attn_tensor o, attn_tensor x, attn_tensor y,
+                                      const attn_mab_params *params, attn_ctx *ctx, size_t *bytes) {
+  attn_set_job_ j = attn_set_open_(ATTN_SET_MAB_, o);
+  j.x = x, j.y = y;
+  if (params) j.block = *params;
+  return attn_set_call_run_(&j, params != NULL, ctx, bytes);
+}
+ATTN_PUB_ attn_status attn_mab(attn_tensor o, attn_tensor x, attn_tensor y,
+                               const attn_mab_params *params, attn_ctx *ctx) {
+  return attn_mab_call_(o, x, y, params, ctx, NULL);
+}
+ATTN_PUB_ size_t attn_mab_workspace(attn_tensor o, attn_tensor x, attn_tensor y,
+                                    const attn_mab_params *params, const attn_ctx *ctx) {
+  attn_ctx plain = attn_before_workspace_(ctx);
+  size_t bytes = 0;
+  attn_mab_call_(o, x, y, params, &plain, &bytes);
+  return bytes;
+}
+
+ATTN_FUNC_ attn_status attn_isab_call_(attn_tensor o, attn_tensor x, attn_tensor points,
+                                       const attn_isab_params *params, attn_ctx *ctx,
+                                       size_t *bytes) {
+  attn_set_job_ j = attn_set_open_(ATTN_SET_ISAB_, o);
+  j.x = x, j.few = points;
+  if (params) j.block = params->induce, j.restore = params->restore;
+  return attn_set_call_run_(&j, params != NULL, ctx, bytes);
+}
+ATTN_PUB_ attn_status attn_isab(attn_tensor o, attn_tensor x, attn_tensor points,
+                                const attn_isab_params *params, attn_ctx *ctx) {
+  return attn_isab_call_(o, x, points, params, ctx, NULL);
+}
+ATTN_PUB_ size_t attn_isab_workspace(attn_tensor o, attn_tensor x, attn_tensor points,
+                                     const attn_isab_params *params, const attn_ctx *ctx) {
+  attn_ctx plain = attn_before_workspace_(ctx);
+  size_t bytes = 0;
+  attn_isab_call_(o, x, points, params, &plain, &bytes);
+  return bytes;
+}
+
+ATTN_FUNC_ attn_status attn_pma_call_(attn_tensor o, attn_tensor z, attn_tensor seeds,
+                                      const attn_pma_params *params, attn_ctx *ctx, size_t *bytes) {
+  attn_set_job_ j = attn_set_open_(ATTN_SET_PMA_, o);
+  j.y = z, j.few = seeds;
+  if (params) j.block = params->block, j.before = params->before;
+  return attn_set_call_run_(&j, params != NULL, ctx, bytes);
+}
+ATTN_PUB_ attn_status attn_pma(attn_tensor o, attn_tensor z, attn_tensor seeds,
+                               const attn_pma_params *params, attn_ctx *ctx) {
+  return attn_pma_call_(o, z, seeds, params, ctx, NULL);
+}
+ATTN_PUB_ size_t attn_pma_workspace(attn_tensor o, attn_tensor z, attn_tensor seeds,
+                                    const attn_pma_params *params, const attn_ctx *ctx) {
+  attn_ctx plain = attn_before_workspace_(ctx);
+  size_t bytes = 0;
+  attn_pma_call_(o, z, seeds, params, &plain, &bytes);
+  return bytes;
+}
+/* <<< attn/mechanisms/sets.h */
+/* >>> attn/mechanisms/luna.h */
+/* mechanisms/luna.h owns Luna's pack and unpack and the layer around them: two exact softmaxes over
+ * short lists. The causal core is in mechanisms/luna_causal.h. */
+
+typedef struct attn_luna_job_ {
+  attn_tensor y_x, y_p, x, p, c; /* c.data null: x */
+  attn_luna_layer_params par;    /* of the bare call: its attention alone */
+  int layer;
+} attn_luna_job_;
+
+ATTN_FUNC_ int attn_luna_check_(attn_error_ *e, attn_luna_job_ *j, const attn_ctx *ctx,
+                                const attn_table_ **table, int *workers) {
+  static const attn_words_ w[] = {ATTN_WORDS_("x"),
+                                  ATTN_WORDS_("p"),
+                                  ATTN_WORDS_("c"),
+                                  ATTN_WORDS_("y_x or x_next"),
+                                  ATTN_WORDS_("y_p or p_next"),
+                                  ATTN_WORDS_("w_pq"),
+                                  ATTN_WORDS_("w_pk"),
+                                  ATTN_WORDS_("w_pv"),
+                                  ATTN_WORDS_("w_q"),
+                                  ATTN_WORDS_("w_k"),
+                                  ATTN_WORDS_("w_v"),
+                                  ATTN_WORDS_("w_o"),
+                                  ATTN_WORDS_("b_pq"),
+                                  ATTN_WORDS_("b_pk"),
+                                  ATTN_WORDS_("b_pv"),
+                                  ATTN_WORDS_("b_q"),
+                                  ATTN_WORDS_("b_k"),
+                                  ATTN_WORDS_("b_v"),
+                                  ATTN_WORDS_("b_o")};
+  enum { X, P, C, YX, YP, W, BIAS = W + 7, COUNT = BIAS + 7 };
+  attn_luna_params *a = &j->par.attention;
+  const int64_t any = ATTN_ANY_, b = j->x.batch, n = j->x.len, dm = j->x.dim;
+  const int64_t dc = j->c.data ? j->c.dim : dm;
+  attn_tensor *const weight[] = {&a->w_pq, &a->w_pk, &a->w_pv, &a->w_q, &a->w_k, &a->w_v, &a->w_o};
+  attn_tensor *const bias[] = {&a->b_pq, &a->b_pk, &a->b_pv, &a->b_q, &a->b_k, &a->b_v, &a->b_o};
+  attn_operand_ op[(int)COUNT + (int)ATTN_FEED_OPERANDS_] = {
+      {&j->x, &w[X], 0, any, 1, any, any, "x must have one head", {0, 0}},
+      {&j->p, &w[P], 0, any, 1, any, dm, "p must be [1 or x.batch, 1, l, x.dim]", {0, 0}},
+      {&j->c, &w[C], ATTN_OPTIONAL_, b, 1, any, any, "c must be [x.batch, 1, m, .]", {0, 0}},
+      {&j->y_x, &w[YX], ATTN_OUT_, b, 1, n, dm, "y_x or x_next must have the shape of x", {0, 0}},
+      {&j->y_p,
+       &w[YP],
+       ATTN_OUT_ | ATTN_OPTIONAL_,
+       b,
+       1,
+       j->p.len,
+       dm,
+       "y_p or p_next must be [x.batch, 1, p.len, x.dim]",
+       {0, 0}}};
+  attn_arrays_ more = {0, {{0, 0}}};
+  int count = COUNT;
+  if (!attn_check_ctx_(e, ctx, table, workers)) return 0;
+  for (int i = 0; i < W; i++)
+    if (!attn_check_operand_(e, &op[i], 1)) return 0;
+  if (j->p.batch != b && j->p.batch != 1) return attn_reject_(e, ATTN_E_SHAPE, op[P].rule);
+  if (j->p.len < 1) return attn_reject_(e, ATTN_E_SHAPE, "p.len must be at least 1");
+  if (n > INT32_MAX || j->p.len > INT32_MAX || (j->c.data && j->c.len > INT32_MAX))
+    return attn_reject_(e, ATTN_E_OVERFLOW, "x.len, p.len and c.len must be below 2^31");
+  if (a->heads == 0) a->heads = 1;
+  if (a->pack_heads == 0) a->pack_heads = a->heads;
+  if (a->heads < 1 || a->pack_heads < 1)
+    return attn_reject_(e, ATTN_E_SHAPE, "heads and pack_heads must not be negative");
+  if (dm % a->heads || dm % a->pack_heads)
+    return attn_reject_(e, ATTN_E_HEADS, "heads and pack_heads must divide x.dim");
+  for (int i = 0; i < 7; i++) {
+    const int context = i == 1 || i == 2;
+    op[W + i] = attn_weight_(weight[i], &w[W + i], 0, context ? dc : dm, dm,
+                             context ? "w_pk and w_pv must be [1, 1, c.dim, x.dim]"
+                                     : "w_pq, w_q, w_k, w_v and w_o must be [1, 1, x.dim, x.dim]");
+    op[BIAS + i] = attn_weight_(bias[i], &w[BIAS + i], ATTN_OPTIONAL_, 1, dm,
+                                "biases must be [1, 1, 1, x.dim]");
+  }
+  for (int i = W; i < COUNT; i++)
+    if (!attn_check_operand_(e, &op[i], 1)) return 0;
+  if (!attn_check_cut_(e, a->c_len, b, j->c.data ? j->c.len : n,
+                       "c_len must be aligned to its elements", "c_len must lie in 0..c.len",
+                       &more))
+    return 0;
+  if (j->layer) {
+    if (!attn_check_feed_(e, &j->par.ff, dm, dm, op + COUNT) ||
+        !attn_check_norm_(e, &j->par.norm_x, dm, &more) ||
+        !attn_check_norm_(e, &j->par.norm_p, dm, &more) ||
+        !attn_check_norm_(e, &j->par.norm_ff, dm, &more))
+      return 0;
+    count += ATTN_FEED_OPERANDS_;
+  }
+  return attn_check_apart_(e, ctx, op, count, more.span, more.n);
+}
+
+/* Rows of X through unpacking and the rest of the layer; k, v of Y_P in heads. */
+ATTN_FUNC_ int attn_luna_unpack_(attn_stage_ *s, const attn_luna_job_ *j, attn_tensor k,
+                                 attn_tensor v) {
+  const attn_luna_layer_params *par = &j->par;
+  const attn_luna_params *a = &par->attention;
+  const attn_tensor none = attn_view_(NULL, ATTN_F32, 0, 0, 0, 0);
+  const int64_t b = j->x.batch, n = j->x.len, dm = j->x.dim, most = attn_layer_rows_(n);
+  const int layer = j->layer, pre = layer && par->pre;
+  const attn_tensor first = attn_stage_tensor_(s, b, 1, most, dm);
+  const attn_tensor second = attn_stage_tensor_(s, b, 1, most, dm);
+  const attn_tensor third = pre ? attn_stage_tensor_(s, b, 1, most, dm) : none;
+  const attn_tensor middle = layer ? attn_stage_middle_(s, &par->ff, b, most) : none;
+  attn_sdpa_params core;
+  memset(&core, 0, sizeof core);
+  for (int64_t i = 0, m; i < n; i += m) {
+    m = n - i < most ? n - i : most;
+    const attn_tensor x = attn_stage_rows_(j->x, i, m), out = attn_stage_rows_(j->y_x, i, m);
+    const attn_tensor normal = attn_stage_rows_(third, 0, m); /* what a norm before a step makes */
+    const attn_tensor q = attn_stage_rows_(first, 0, m), heads = attn_stage_rows_(second, 0, m);
+    const attn_tensor y = layer ? q : out, t = heads;
+    if ((pre && !attn_stage_residual_(s, normal, x, none, &par->norm_x)) ||
+        !attn_stage_dense_(s, q, pre ? normal : x, a->w_q, a->b_q, ATTN_ACT_NONE) ||
+        !attn_stage_sdpa_(s, attn_split_(heads, a->heads), attn_split_(q, a->heads), k, v, &core) ||
+        !attn_stage_dense_(s, y, heads, a->w_o, a->b_o, ATTN_ACT_NONE))
+      return 0;
+    if (!layer) continue;
+    if (!attn_stage_residual_(s, y, y, x, pre ? NULL : &par->norm_x) ||
+        (pre && !attn_stage_residual_(s, normal, y, none, &par->norm_ff)) ||
+        !attn_stage_feed_(s, t, pre ? normal : y, middle, &par->ff) ||
+        !attn_stage_residual_(s, out, y, t, pre ? NULL : &par->norm_ff))
+      return 0;
+  }
+  return 1;
+}
+
+ATTN_FUNC_ int attn_luna_steps_(attn_stage_ *s, void *job) {
+  const attn_luna_job_ *j = (const attn_luna_job_ *)job;
+  const attn_luna_params *a = &j->par.attention;
+  const attn_tensor none = attn_view_(NULL, ATTN_F32, 0, 0, 0, 0);
+  const int64_t b = j->x.batch, l = j->p.len, dm = j->x.dim;
+  const int pre = j->layer && j->par.pre;
+  /* the bare Y_P may lie in the output */
+  const int in_place = !j->layer && j->y_p.data && j->y_p.dtype == ATTN_F32;
+  const attn_tensor part = in_place ? j->y_p : attn_stage_tensor_(s, b, 1, l, dm);
+  const attn_tensor q = attn_stage_tensor_(s, j->p.batch, 1, l, dm);
+  attn_tensor p = j->p, k, v;
+  attn_sdpa_params core;
+  attn_pair_ pack, unpack;
+  memset(&core, 0, sizeof core);
+  memset(&pack, 0, sizeof pack);
+  core.kv_len = a->c_len;
+  unpack = pack;
+  pack.w_k = a->w_pk, pack.b_k = a->b_pk, pack.w_v = a->w_pv, pack.b_v = a->b_pv;
+  unpack.w_k = a->w_k, unpack.b_k = a->b_k, unpack.w_v = a->w_v, unpack.b_v = a->b_v;
+  if (pre && !j->c.data) pack.norm = &j->par.norm_x;
+  if (pre) {
+    p = attn_stage_tensor_(s, p.batch, 1, l, dm);
+    if (!attn_stage_residual_(s, p, j->p, none, &j->par.norm_p)) return 0;
+  }
+  attn_stage_pair_open_(s, &unpack, b, l);
+  if (!attn_stage_dense_(s, q, p, a->w_pq, a->b_pq, ATTN_ACT_NONE) ||
+      !attn_stage_pack_(s, attn_split_(part, a->pack_heads),
+                        attn_split_(attn_spread_(q, b), a->pack_heads), j->c.data ? j->c : j->x,
+                        &pack, &core) ||
+      !attn_stage_pair_(s, &unpack, part, a->heads, &k, &v) || !attn_luna_unpack_(s, j, k, v))
+    return 0;
+  if (!j->y_p.data) return 1;
+  if (j->layer) return attn_stage_residual_(s, j->y_p, part, j->p, pre ? NULL : &j->par.norm_p);
+  return in_place || attn_stage_residual_(s, j->y_p, part, none, NULL);
+}
+
+/* The call, or with bytes the workspace query. */
+ATTN_FUNC_ attn_status attn_luna_call_(attn_luna_job_ *j, int params, attn_ctx *ctx,
+                                       size_t *bytes) {
+  attn_error_ e = {ATTN_OK, NULL};
+  const attn_table_ *table;
+  int workers;
+  if (!params) {
+    attn_reject_(&e, ATTN_E_NULL, "params must not be null: it has the weights");
+  } else if (attn_luna_check_(&e, j, ctx, &table, &workers)) {
+    attn_stage_ s = attn_stage_open_(&e, table, workers, ctx, bytes != NULL);
+    if (j->x.batch == 0) {
+      if (!bytes) attn_report_(ctx, table, 1, "no-op", "no batch entries");
+    } else {
+      attn_stage_call_(&s, ctx, attn_luna_steps_, j,
+                       j->layer ? "pack and unpack, feed-forward" : "pack and unpack", bytes);
+    }
+  }
+  return attn_end_(bytes ? NULL : ctx, &e);
+}
+
+ATTN_FUNC_ attn_luna_job_ attn_luna_open_(attn_tensor y_x, attn_tensor y_p, attn_tensor x,
+                                          attn_tensor p, attn_tensor c) {
+  attn_luna_job_ j;
+  memset(&j, 0, sizeof j);
+  j.y_x = y_x, j.y_p = y_p, j.x = x, j.p = p, j.c = c;
+  return j;
+}
+
+ATTN_PUB_ attn_status attn_luna(attn_tensor y_x, attn_tensor y_p, attn_tensor x, attn_tensor p,
+                                attn_tensor c, const attn_luna_params *params, attn_ctx *ctx) {
+  attn_luna_job_ j = attn_luna_open_(y_x, y_p, x, p, c);
+  if (params) j.par.attention = *params;
+  return attn_luna_call_(&j, params != NULL, ctx, NULL);
+}
+ATTN_PUB_ size_t attn_luna_workspace(attn_tensor y_x, attn_tensor y_p, attn_tensor x, attn_tensor p,
+                                     attn_tensor c, const attn_luna_params *params,
+                                     const attn_ctx *ctx) {
+  attn_luna_job_ j = attn_luna_open_(y_x, y_p, x, p, c);
+  attn_ctx plain = attn_before_workspace_(ctx);
+  size_t bytes = 0;
+  if (params) j.par.attention = *params;
+  attn_luna_call_(&j, params != NULL, &plain, &bytes);
+  return bytes;
+}
+
+ATTN_PUB_ attn_status attn_luna_layer(attn_tensor x_next, attn_tensor p_next, attn_tensor x,
+                                      attn_tensor p, attn_tensor c,
+                                      const attn_luna_layer_params *params, attn_ctx *ctx) {
+  attn_luna_job_ j = attn_luna_open_(x_next, p_next, x, p, c);
+  j.layer = 1;
+  if (params) j.par = *params;
+  return attn_luna_call_(&j, params != NULL, ctx, NULL);
+}
+ATTN_PUB_ size_t attn_luna_layer_workspace(attn_tensor x_next, attn_tensor p_next, attn_tensor x,
+                                           attn_tensor p, attn_tensor c,
+                                           const attn_luna_layer_params *params,
+                                           const attn_ctx *ctx) {
+  attn_luna_job_ j = attn_luna_open_(x_next, p_next, x, p, c);
+  attn_ctx plain = attn_before_workspace_(ctx);
+  size_t bytes = 0;
+  j.layer = 1;
+  if (params) j.par = *params;
+  attn_luna_call_(&j, params != NULL, &plain, &bytes);
+  return bytes;
+}
+/* <<< attn/mechanisms/luna.h */
+/* >>> attn/mechanisms/luna_causal.h */
+/* mechanisms/luna_causal.h owns Luna's causal core: chunks of 64 tokens over a state that does not
+ * grow, and the state as a block of bytes. */
+
+/* ---- the state: a header, the count of each batch entry, then KA [dk][l'] and VA [l][dv'] of each
+ * head, l' and dv' in whole groups, so that kernels may read whole vectors ---------------------------*/
+
+typedef struct attn_luna_head_ {
+  uint32_t magic, version;
+  int64_t batch, heads, l, dk, dv;
+  int32_t omega;
+  uint32_t scale; /* bits, after the default */
+} attn_luna_head_;
+
+enum { ATTN_LUNA_MAGIC_ = 0x414e554c, ATTN_LUNA_VERSION_ = 1 };
+
+/* Whole lane groups. */
+ATTN_FUNC_ int64_t attn_whole_(int64_t n) {
+  return attn_add_(n, ATTN_GROUP_ - 1) / ATTN_GROUP_ * ATTN_GROUP_;
+}
+
+/* Floats of a head's KA, and of both. */
+ATTN_FUNC_ int64_t attn_luna_ka_(int64_t l, int64_t dk) { return attn_mul_(dk, attn_whole_(l)); }
+ATTN_FUNC_ int64_t attn_luna_floats_(int64_t l, int64_t dk, int64_t dv) {
+  return attn_add_(attn_luna_ka_(l, dk), attn_mul_(l, attn_whole_(dv)));
+}
+
+/* INT64_MAX: too large. */
+ATTN_FUNC_ int64_t attn_luna_bytes_(int64_t batch, int64_t heads, int64_t l, int64_t dk,
+                                    int64_t dv) {
+  const int64_t head = attn_mul_(attn_luna_floats_(l, dk, dv), 4);
+  return attn_add_(attn_add_((int64_t)sizeof(attn_luna_head_), attn_mul_(batch, 8)),
+                   attn_mul_(attn_mul_(batch, heads), head));
+}
+
+ATTN_PUB_ size_t attn_luna_state_bytes(int64_t batch, int64_t heads, int64_t l, int64_t dk,
+                                       int64_t dv) {
+  if (batch < 1 || heads < 1 || l < 1 || dk < 1 || dv < 1) return 0;
+  const int64_t bytes = attn_luna_bytes_(batch, heads, l, dk, dv);
+  return attn_workspace_bytes_(bytes, 1) == INT64_MAX ? 0 : (size_t)bytes;
+}
+
+/* omega and scale; *s becomes the scale itself. */
+ATTN_FUNC_ int attn_luna_rules_(attn_error_ *e, const attn_luna_causal_params *p, int64_t dk,
+                                float *s) {
+  if ((int)p->omega < 0 || p->omega >= ATTN_LUNA_COUNT)
+    return attn_reject_(e, ATTN_E_RANGE, "params.omega must be an attn_luna_omega");
+  *s = p->scale != 0.0f || attn_to_bits_(p->scale) ? p->scale : (float)(1.0 / sqrt((double)dk));
+  return attn_check_scale_(e, p->scale);
+}
+
+ATTN_PUB_ attn_status attn_luna_begin(void *state, size_t bytes,
+                                      const attn_luna_causal_params *params, int64_t batch,
+                                      int64_t heads, int64_t l, int64_t dk, int64_t dv,
+                                      attn_ctx *ctx) {
+  attn_error_ e = {ATTN_OK, NULL};
+  attn_luna_causal_params p;
+  attn_luna_head_ head;
+  float scale;
+  memset(&p, 0, sizeof p);
+  memset(&head, 0, sizeof head);
+  if (params) p = *params;
+  const size_t need = attn_luna_state_bytes(batch, heads, l, dk, dv);
+  if (!state)
+    attn_reject_(&e, ATTN_E_NULL, "state must not be null");
+  else if ((uintptr_t)state % 8 != 0)
+    attn_reject_(&e, ATTN_E_ALIGN, "state must be aligned to 8 bytes");
+  else if (batch < 1 || heads < 1 || l < 1 || dk < 1 || dv < 1)
+    attn_reject_(&e, ATTN_E_SHAPE, "batch, heads, l, dk and dv of a state must be at least 1");
+  else if (need == 0)
+    attn_reject_(&e, ATTN_E_OVERFLOW, "a state of these sizes does not fit the address space");
+  else if (bytes < need)
+    attn_reject_(&e, ATTN_E_WORKSPACE, "bytes must be at least attn_luna_state_bytes");
+  else if (attn_luna_rules_(&e, &p, dk, &scale)) {
+    head.magic = ATTN_LUNA_MAGIC_, head.version = ATTN_LUNA_VERSION_;
+    head.batch = batch, head.heads = heads, head.l = l, head.dk = dk, head.dv = dv;
+    head.omega = (int32_t)p.omega, head.scale = attn_to_bits_(scale);
+    memset(state, 0, need);
+    memcpy(state, &head, sizeof head);
+  }
+  return attn_end_(ctx, &e);
+}
+
+/* ---- checks ---------------------------------------------------------------------------------*/
+
+typedef struct attn_luna_causal_ {
+  const attn_table_ *table;
+  attn_tensor o, q, k, v, p, kp;
+  attn_luna_causal_params par;
+  float scale;
+  int64_t l, dk, dv, wide_l, wide_dv;
+  int64_t *count; /* [B] of the state, or null */
+  float *floats;  /* of the state */
+  char *memory;   /* of the workers */
+  int64_t each;
+} attn_luna_causal_;
+
+ATTN_FUNC_ int attn_luna_check_state_(attn_error_ *e, attn_luna_causal_ *a, attn_span_ *span) {
+  const attn_luna_causal_params *p = &a->par;
+  attn_luna_head_ h;
+  span->lo = span->hi = 0;
+  if (!p->state) return 1;
+  if ((uintptr_t)p->state % 8 != 0)
+    return attn_reject_(e, ATTN_E_ALIGN, "params.state must be aligned to 8 bytes");
+  const int64_t b = a->q.batch, need = attn_luna_bytes_(b, a->q.heads, a->l, a->dk, a->dv);
+  if (p->state_bytes < sizeof h || (uint64_t)p->state_bytes < (uint64_t)need)
+    return attn_reject_(e, ATTN_E_WORKSPACE,
+                        "params.state_bytes must be at least attn_luna_state_bytes");
+  memcpy(&h, p->state, sizeof h);
+  if (h.magic != ATTN_LUNA_MAGIC_ || h.version != ATTN_LUNA_VERSION_)
+    return attn_reject_(e, ATTN_E_VALUE, "params.state was not made by attn_luna_begin");
+  if (h.batch != b || h.heads != a->q.heads || h.l != a->l || h.dk != a->dk || h.dv != a->dv)
+    return attn_reject_(e, ATTN_E_SHAPE,
+                        "params.state was begun for other batch, heads, p.len, q.dim or v.dim");
+  if (h.omega != (int32_t)p->omega || h.scale != attn_to_bits_(a->scale))
+    return attn_reject_(e, ATTN_E_VALUE, "params.state was begun with another omega or scale");
+  a->count = (int64_t *)(void *)((char *)p->state + sizeof h);
+  a->floats = (float *)(void *)(a->count + b);
+  for (int64_t i = 0; i < b; i++)
+    if (a->count[i] < 0 || a->count[i] > ((int64_t)1 << 48))
+      return attn_reject_(e, ATTN_E_VALUE, "params.state has a count of tokens out of range");
+  span->lo = (uintptr_t)p->state, span->hi = span->lo + (uintptr_t)need;
+  return 1;
+}
+
+ATTN_FUNC_ int attn_luna_causal_check_(attn_error_ *e, attn_luna_causal_ *a, const attn_ctx *ctx,
+                                       int *workers) {
+  static const attn_words_ w[] = {ATTN_WORDS_("q"),
+                                  ATTN_WORDS_("k"),
+                                  ATTN_WORDS_("v"),
+                                  ATTN_WORDS_("p"),
+                                  ATTN_WORDS_("params.k_pack"),
+                                  ATTN_WORDS_("o")};
+  enum { Q, K, V, P, KP, O, COUNT };
+  const int64_t any = ATTN_ANY_, b = a->q.batch, h = a->q.heads, t = a->q.len, dk = a->q.dim;
+  attn_operand_ op[COUNT] = {
+      {&a->q, &w[Q], 0, any, any, any, any, "q", {0, 0}},
+      {&a->k,
+       &w[K],
+       0,
+       b,
+       ATTN_DIVIDES_,
+       t,
+       dk,
+       "k must be [q.batch, a divisor of q.heads, q.len, q.dim]",
+       {0, 0}},
+      {&a->v,
+       &w[V],
+       0,
+       b,
+       ATTN_DIVIDES_,
+       t,
+       any,
+       "v must be [q.batch, a divisor of q.heads, q.len, .]",
+       {0, 0}},
+      {&a->p, &w[P], 0, any, h, any, dk, "p must be [1 or q.batch, q.heads, l, q.dim]", {0, 0}},
+      {&a->kp,
+       &w[KP],
+       ATTN_OPTIONAL_,
+       b,
+       ATTN_DIVIDES_,
+       t,
+       dk,
+       "params.k_pack must be [q.batch, a divisor of q.heads, q.len, q.dim]",
+       {0, 0}},
+      {&a->o,
+       &w[O],
+       ATTN_OUT_,
+       b,
+       h,
+       t,
+       a->v.dim,
+       "o must be [q.batch, q.heads, q.len, v.dim]",
+       {0, 0}}};
+  attn_arrays_ more = {0, {{0, 0}}};
+  if (!attn_check_ctx_(e, ctx, &a->table, workers)) return 0;
+  for (int i = 0; i < COUNT; i++) {
+    if (!attn_check_operand_(e, &op[i], h)) return 0;
+    if (i == Q && h < 1) return attn_reject_(e, ATTN_E_SHAPE, "q.heads must be at least 1");
+  }
+  if (a->p.batch != b && a->p.batch != 1) return attn_reject_(e, ATTN_E_SHAPE, op[P].rule);
+  if (a->p.len < 1) return attn_reject_(e, ATTN_E_SHAPE, "p.len must be at least 1");
+  if (t > INT32_MAX || a->p.len > INT32_MAX)
+    return attn_reject_(e, ATTN_E_OVERFLOW, "q.len and p.len must be below 2^31");
+  if (!a->kp.data) a->kp = a->k;
+  a->l = a->p.len, a->dk = dk, a->dv = a->v.dim;
+  a->wide_l = attn_whole_(a->l), a->wide_dv = attn_whole_(a->dv);
+  if (!attn_luna_rules_(e, &a->par, dk, &a->scale) ||
+      !attn_check_cut_(e, a->par.len, b, t, "params.len must be aligned to its elements",
+                       "params.len must lie in 0..q.len", &more) ||
+      !attn_luna_check_state_(e, a, &more.span[more.n]))
+    return 0;
+  const attn_span_ state = more.span[more.n++];
+  for (int i = 0; i < COUNT; i++)
+    if (attn_overlap_(state, op[i].span))
+      return attn_reject_(e, ATTN_E_OVERLAP,
+                          "params.state must not share memory with another argument");
+  if (attn_overlap_(state, more.span[0]))
+    return attn_reject_(e, ATTN_E_OVERLAP, "params.state must not share memory with params.len");
+  return attn_check_apart_(e, ctx, op, COUNT, more.span, more.n);
+}
+
+/* ---- one head -------------------------------------------------------------------------------*/
+
+/* What a worker holds. */
+typedef struct attn_luna_room_ {
+  float *ka, *va;          /* where there is no state */
+  float *pt;               /* [l / 64][dk][64]: p^T */
+  float *k, *kp, *v;       /* rows as f32 */
+  float *alpha, *sum;      /* [64][l'], what a chunk adds to the state */
+  float *qt, *s, *xt, *yt; /* [dk], [64], [l], [dv][64 lanes] */
+  int32_t *index;          /* 0 .. l - 1 */
+} attn_luna_room_;
+
+ATTN_FUNC_ int64_t attn_luna_room_of_(const attn_luna_causal_ *a, attn_luna_room_ *r, char *base) {
+  const int64_t f = sizeof(float), t = ATTN_TILE_, ka = attn_luna_ka_(a->l, a->dk);
+  const int64_t va = attn_mul_(a->l, a->wide_dv), most = ka > va ? ka : va;
+  const int64_t size[] = {ka,
+                          va,
+                          attn_mul_(attn_mul_(attn_tiles_of_(a->l), t), a->dk),
+                          attn_mul_(a->dk, t),
+                          attn_mul_(a->dk, t),
+                          attn_mul_(a->wide_dv, t),
+                          attn_mul_(a->wide_l, t),
+                          most,
+                          attn_mul_(a->dk, t),
+                          t * t,
+                          attn_mul_(a->l, t),
+                          attn_mul_(a->dv, t)};
+  enum { N = sizeof size / sizeof *size };
+  float **const part[N] = {&r->ka,    &r->va,  &r->pt, &r->k, &r->kp, &r->v,
+                           &r->alpha, &r->sum, &r->qt, &r->s, &r->xt, &r->yt};
+  int64_t at = 0;
+  for (int i = 0; i < N; i++) {
+    if (base) *part[i] = (float *)(void *)(base + at);
+    at = attn_add_(at, attn_piece_(size[i], f));
+  }
+  if (base) r->index = (int32_t *)(void *)(base + at);
+  return attn_add_(at, attn_piece_(a->l, sizeof(int32_t)));
+}
+
+/* n rows as f32: in place, or a copy with rows of `width`, whole vectors of which may be read. */
+ATTN_FUNC_ const float *attn_luna_rows_(const attn_table_ *f, const attn_tensor *x, int64_t b,
+                                        int64_t h, int64_t i, int64_t n, float *copy, int64_t width,
+                                        int64_t *stride) {
+  const char *at = attn_at_(x, b, h, i);
+  *stride = x->stride_len;
+  if (x->dtype == ATTN_F32 && x->dim == width) return (const float *)(const void *)at;
+  *stride = width;
+  for (int64_t r = 0; r < (x->dim == width ? 1 : n); r++)
+    f->widen(copy + r * width, at + attn_bytes_(x->dtype, r * x->stride_len), x->stride_len, NULL,
+             x->dim == width ? n : 1, x->dim, x->dtype, NULL);
+  return copy;
+}
+
+/* The rows of one head. */
+typedef struct attn_luna_unit_ {
+  const attn_luna_causal_ *a;
+  attn_luna_room_ room;
+  int64_t b, h, hk, hv, hp;
+  float *ka, *va;
+  int64_t count;
+} attn_luna_unit_;
+
+/* omega of rows of scores, in place. */
+ATTN_FUNC_ void attn_luna_omega_(const attn_luna_causal_ *a, float *x, int64_t n) {
+  a->table->activate(x, n, NULL, a->scale,
+                     a->par.omega == ATTN_LUNA_ELU1 ? (int)ATTN_ACT_ELU1 : ATTN_ACT_SOFTPLUS2_);
+}
+
+/* One token. Rows that the state is made of have zeros to the end of their last group. */
+ATTN_FUNC_ void attn_luna_token_(attn_luna_unit_ *u, int64_t i) {
+  const attn_luna_causal_ *a = u->a;
+  const attn_table_ *f = a->table;
+  const attn_luna_room_ *r = &u->room;
+  const int64_t l = a->l, dk = a->dk, dv = a->dv, pb = a->p.batch > 1 ? u->b : 0;
+  int64_t unused;
+  const float *kp = attn_luna_rows_(f, &a->kp, u->b, u->hp, i, 1, r->kp, dk, &unused);
+  f->dots(r->alpha, kp, attn_at_(&a->p, pb, u->h, 0), a->p.stride_len, r->index, l, dk, a->p.dtype,
+          0);
+  attn_luna_omega_(a, r->alpha, l);
+  memset(r->alpha + l, 0, (size_t)(a->wide_l - l) * sizeof(float));
+  const float *k = attn_luna_rows_(f, &a->k, u->b, u->hk, i, 1, r->k, dk, &unused);
+  const float *v = attn_luna_rows_(f, &a->v, u->b, u->hv, i, 1, r->v, a->wide_dv, &unused);
+  const float *q = attn_luna_rows_(f, &a->q, u->b, u->h, i, 1, r->qt, dk, &unused);
+  if (dv < a->wide_dv) memset(r->v + dv, 0, (size_t)(a->wide_dv - dv) * sizeof(float));
+  const double t = (double)++u->count;
+  f->step(r->xt, q, u->ka, a->wide_l, dk, a->wide_l, 1.0f, k, r->alpha);
+  f->activate(r->xt, l, NULL, (float)((double)a->scale * ATTN_LOG2E_ / t), ATTN_ACT_NONE);
+  float top = -INFINITY, sum = 0.0f;
+  for (int64_t c = 0; c < l; c++) top = r->xt[c] > top || r->xt[c] != r->xt[c] ? r->xt[c] : top;
+  f->weights(r->xt, r->xt, l, top, 1.0f);
+  for (int64_t c = 0; c < l; c++) sum += r->xt[c];
+  f->step(r->yt, r->xt, u->va, a->wide_dv, l, a->wide_dv, 1.0f, r->alpha, v);
+  f->blend(attn_at_(&a->o, u->b, u->h, i), r->yt, NULL, a->o.dtype, ATTN_F32, ATTN_F32, dv,
+           (float)(1.0 / (t * (double)sum)), 0.0f);
+}
+
+/* Asks for the n-th 8 rows of the next chunk, which lie in far memory: called between the products of
+ * this one, since all at once they would wait for each other. */
+ATTN_INLINE_ void attn_luna_ahead_(const attn_luna_unit_ *u, int64_t i0, int n) {
+  const attn_luna_causal_ *a = u->a;
+  int64_t i = i0 + ATTN_TILE_ + 8 * n;
+  for (int64_t end = i + 8 < a->q.len ? i + 8 : a->q.len; i < end; i++) {
+    attn_row_ahead_(&a->q, u->b, u->h, i);
+    attn_row_ahead_(&a->k, u->b, u->hk, i);
+    attn_row_ahead_(&a->v, u->b, u->hv, i);
+    attn_row_ahead_(&a->o, u->b, u->h, i);
+  }
+}
+
+/* s[j][lane] = row j times packed lane, 0 where j > lane; 16 rows at a time, for the lanes from theirs
+ * on. */
+ATTN_FUNC_ void attn_luna_triangle_(const attn_table_ *f, float *s, const float *lanes,
+                                    const float *rows, int64_t stride, int n, int64_t width) {
+  const int groups = (n + ATTN_GROUP_ - 1) / ATTN_GROUP_;
+  float top[ATTN_TILE_] = {0};
+  for (int g = 0, j0 = 0; g < groups; g++, j0 += ATTN_GROUP_) {
+    const int m = n - j0 < ATTN_GROUP_ ? n - j0 : ATTN_GROUP_;
+    f->score_block(s + j0 * ATTN_TILE_, lanes, rows + j0 * stride, stride, m, width, g, groups,
+                   top);
+    for (int j = 1; j < m; j++)
+      memset(s + (j0 + j) * ATTN_TILE_ + j0, 0, (size_t)j * sizeof(float));
+  }
+}
+
+/* to[c][lane] += s[j][lane] times row j; start: = */
+ATTN_FUNC_ void attn_luna_add_(const attn_table_ *f, float *to, const float *s, const float *rows,
+                               int64_t stride, int n, int64_t width, int start) {
+  const int groups = (n + ATTN_GROUP_ - 1) / ATTN_GROUP_;
+  for (int g = 0, j0 = 0; g < groups; g++, j0 += ATTN_GROUP_)
+    f->value_block(to, s + j0 * ATTN_TILE_, rows + j0 * stride, stride,
+                   n - j0 < ATTN_GROUP_ ? n - j0 : ATTN_GROUP_, width, g, groups, NULL,
+                   start && g == 0);
+}
+
+/* state += x^T w over n tokens, summed by themselves first: short chains. */
+ATTN_FUNC_ void attn_luna_grow_(const attn_table_ *f, float *state, float *sum, int64_t width,
+                                int64_t rows, const float *x, int64_t x_stride, const float *w,
+                                int64_t w_stride, int64_t n, int64_t cols, int empty) {
+  f->gemm(empty ? state : sum, width, rows, x, 1, x_stride, w, w_stride, n, cols, 1);
+  if (cols == width) cols *= rows, rows = 1; /* one row of all */
+  for (int64_t i = 0; !empty && i < rows; i++)
+    f->blend(state + i * width, state + i * width, sum + i * width, ATTN_F32, ATTN_F32, ATTN_F32,
+             cols, 1.0f, 1.0f);
+}
+
+/* n <= 64 tokens; 0 = not done, since a number is not finite and a zero weight would not hide it. */
+ATTN_FUNC_ int attn_luna_chunk_(attn_luna_unit_ *u, int64_t i0, int n) {
+  const attn_luna_causal_ *a = u->a;
+  const attn_table_ *f = a->table;
+  const attn_luna_room_ *r = &u->room;
+  const int64_t l = a->l, dk = a->dk, dv = a->dv, wide = a->wide_l;
+  const int groups = (n + ATTN_GROUP_ - 1) / ATTN_GROUP_, empty = u->count == 0;
+  float lane[ATTN_TILE_], top[ATTN_TILE_], m[ATTN_TILE_], sum[ATTN_TILE_], alpha[ATTN_TILE_];
+  const void *in[ATTN_TILE_];
+  void *out[ATTN_TILE_];
+  int64_t k_stride, kp_stride, v_stride;
+  const float *kp = attn_luna_rows_(f, &a->kp, u->b, u->hp, i0, n, r->kp, dk, &kp_stride);
+  for (int64_t c = 0; c < wide; c += ATTN_TILE_)
+    f->gemm(r->alpha + c, wide, n, kp, kp_stride, 1, r->pt + c * dk, ATTN_TILE_, dk,
+            wide - c < ATTN_TILE_ ? wide - c : ATTN_TILE_, 1);
+  attn_luna_omega_(a, r->alpha, n * wide);
+  attn_luna_ahead_(u, i0, 0);
+  const float *v = attn_luna_rows_(f, &a->v, u->b, u->hv, i0, n, r->v, a->wide_dv, &v_stride);
+  if (!f->finite(r->alpha, wide, n, l) || !f->finite(v, v_stride, n, dv)) return 0;
+  const float *k = attn_luna_rows_(f, &a->k, u->b, u->hk, i0, n, r->k, dk, &k_stride);
+  for (int i = 0; i < n; i++) {
+    in[i] = attn_at_(&a->q, u->b, u->h, i0 + i);
+    out[i] = attn_at_(&a->o, u->b, u->h, i0 + i);
+  }
+  f->pack(r->qt, in, n, dk, (int)a->q.dtype, 1.0f, FLT_MIN);
+  /* the softmax's arguments, then a, both [l][lane] */
+  attn_luna_triangle_(f, r->s, r->qt, k, k_stride, n, dk);
+  attn_luna_ahead_(u, i0, 1);
+  if (!empty) f->value_block(r->xt, r->qt, u->ka, wide, dk, l, 0, groups, NULL, 1);
+  attn_luna_ahead_(u, i0, 2);
+  attn_luna_add_(f, r->xt, r->s, r->alpha, wide, n, l, empty);
+  attn_luna_ahead_(u, i0, 3);
+  for (int i = 0; i < ATTN_TILE_; i++) {
+    lane[i] = (float)((double)a->scale * ATTN_LOG2E_ / (double)(u->count + i + 1));
+    top[i] = m[i] = -INFINITY, sum[i] = 0.0f;
+  }
+  attn_modifiers_ none;
+  memset(&none, 0, sizeof none);
+  f->scale_block(r->xt, l, 0, groups, lane);
+  f->modify_block(r->xt, l, 0, groups, &none, top);
+  f->softmax_block(r->xt, l, 0, groups, m, sum, alpha, top, NULL);
+  /* the outputs */
+  attn_luna_triangle_(f, r->s, r->xt, r->alpha, wide, n, l);
+  attn_luna_ahead_(u, i0, 4);
+  if (!empty) f->value_block(r->yt, r->xt, u->va, a->wide_dv, l, dv, 0, groups, NULL, 1);
+  attn_luna_ahead_(u, i0, 5);
+  attn_luna_add_(f, r->yt, r->s, v, v_stride, n, dv, empty);
+  attn_luna_ahead_(u, i0, 6);
+  for (int i = 0; i < n; i++)
+    lane[i] = (float)(1.0 / ((double)(u->count + i + 1) * (double)sum[i]));
+  f->unpack(out, r->yt, n, dv, a->o.dtype, lane);
+  attn_luna_grow_(f, u->ka, r->sum, wide, dk, k, k_stride, r->alpha, wide, n, l, empty);
+  attn_luna_ahead_(u, i0, 7);
+  attn_luna_grow_(f, u->va, r->sum, a->wide_dv, l, r->alpha, wide, v, v_stride, n, dv, empty);
+  u->count += n;
+  return 1;
+}
+
+/* All tokens of one head. */
+ATTN_FUNC_ void attn_luna_item_(void *job, int worker, int64_t index) {
+  enum { FEW = 4 };
+  const attn_luna_causal_ *a = (const attn_luna_causal_ *)job;
+  const attn_table_ *f = a->table;
+  const int64_t heads = a->q.heads, dk = a->dk, l = a->l;
+  attn_luna_unit_ u;
+  u.a = a, u.b = index / heads, u.h = index % heads;
+  u.hk = u.h / (heads / a->k.heads), u.hv = u.h / (heads / a->v.heads);
+  u.hp = u.h / (heads / a->kp.heads);
+  const int64_t end = a->par.len ? a->par.len[u.b] : a->q.len;
+  attn_luna_room_of_(a, &u.room, a->memory + worker * a->each);
+  u.ka = u.room.ka, u.va = u.room.va, u.count = a->count ? a->count[u.b] : 0;
+  if (a->floats) {
+    u.ka = a->floats + index * attn_luna_floats_(l, dk, a->dv);
+    u.va = u.ka + attn_luna_ka_(l, dk);
+  } else if (end > 0) {
+    memset(u.ka, 0, (size_t)attn_luna_ka_(l, dk) * sizeof(float));
+    memset(u.va, 0, (size_t)(l * a->wide_dv) * sizeof(float));
+  }
+  for (int64_t c = 0; c < l; c++) u.room.index[c] = (int32_t)c;
+  for (int64_t c = 0; c < l && end > FEW; c += ATTN_TILE_) {
+    const void *rows[ATTN_TILE_];
+    const int n = l - c < ATTN_TILE_ ? (int)(l - c) : ATTN_TILE_;
+    for (int e = 0; e < n; e++) rows[e] = attn_at_(&a->p, a->p.batch > 1 ? u.b : 0, u.h, c + e);
+    f->pack(u.room.pt + c * dk, rows, n, dk, (int)a->p.dtype, 1.0f, FLT_MIN);
+  }
+  for (int64_t i = 0, n; i < end; i += n) {
+    n = end - i < ATTN_TILE_ ? end - i : ATTN_TILE_;
+    if (n > FEW && attn_luna_chunk_(&u, i, (int)n)) continue;
+    for (int64_t e = 0; e < n; e++) attn_luna_token_(&u, i + e);
+  }
+  for (int64_t i = end; i < a->q.len; i++)
+    memset(attn_at_(&a->o, u.b, u.h, i), 0, (size_t)attn_bytes_(a->o.dtype, a->dv));
+}
+
+/* ---- the call -------------------------------------------------------------------------------*/
+
+ATTN_FUNC_ int attn_luna_causal_steps_(attn_stage_ *s, void *job) {
+  attn_luna_causal_ *a = (attn_luna_causal_ *)job;
+  attn_luna_room_ room;
+  a->each = attn_luna_room_of_(a, &room, NULL);
+  if (!attn_stage_for_(s, attn_mul_(a->q.batch, a->q.heads), attn_luna_item_, a, a->each,
+                       &a->memory))
+    return 0;
+  for (int64_t b = 0; s->run && a->count && b < a->q.batch; b++)
+    a->count[b] += a->par.len ? a->par.len[b] : a->q.len;
+  return 1;
+}
+
+/* The call, or with bytes the workspace query. */
+ATTN_FUNC_ attn_status attn_luna_causal_call_(attn_tensor o, attn_tensor q, attn_tensor k,
+                                              attn_tensor v, attn_tensor p,
+                                              const attn_luna_causal_params *params, attn_ctx *ctx,
+                                              size_t *bytes) {
+  attn_error_ e = {ATTN_OK, NULL};
+  attn_luna_causal_ a;
+  int workers;
+  memset(&a, 0, sizeof a);
+  a.o = o, a.q = q, a.k = k, a.v = v, a.p = p;
+  if (params) a.par = *params, a.kp = params->k_pack;
+  if (attn_luna_causal_check_(&e, &a, ctx, &workers)) {
+    attn_stage_ s = attn_stage_open_(&e, a.table, workers, ctx, bytes != NULL);
+    if (q.batch == 0 || q.len == 0) {
+      if (!bytes) attn_report_(ctx, a.table, 1, "no-op", "no tokens");
+    } else {
+      attn_stage_call_(&s, ctx, attn_luna_causal_steps_, &a, "chunks over a packed state", bytes);
+    }
+  }
+  return attn_end_(bytes ? NULL : ctx, &e);
+}
+
+ATTN_PUB_ attn_status attn_luna_causal(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
+                                       attn_tensor p, const attn_luna_causal_params *params,
+                                       attn_ctx *ctx) {
+  return attn_luna_causal_call_(o, q, k, v, p, params, ctx, NULL);
+}
+ATTN_PUB_ size_t attn_luna_causal_workspace(attn_tensor o, attn_tensor q, attn_tensor k,
+                                            attn_tensor v, attn_tensor p,
+                                            const attn_luna_causal_params *params,
+                                            const attn_ctx *ctx) {
+  attn_ctx plain = attn_before_workspace_(ctx);
+  size_t bytes = 0;
+  attn_luna_causal_call_(o, q, k, v, p, params, &plain, &bytes);
+  return bytes;
+}
+/* <<< attn/mechanisms/luna_causal.h */
+/* >>> attn/mechanisms/nystrom.h */
+/* mechanisms/nystrom.h owns attention through landmarks: Nystromformer and CSALR. They differ in what
+ * is done with the small map between landmarks. */
+
+typedef struct attn_landmark_job_ {
+  attn_tensor o, q, k, v, conv;
+  const int32_t *kv_len, *q_len;
+  int64_t landmarks, iterations;
+  float scale, lambda;
+  int csalr, always, renormalise;
+} attn_landmark_job_;
+
+/* Every rule; the lengths are read for the workspace query as well. */
+ATTN_FUNC_ int attn_landmark_check_(attn_error_ *e, attn_landmark_job_ *j, const attn_ctx *ctx,
+                                    const attn_table_ **table, int *workers) {
+  static const attn_words_ w[] = {ATTN_WORDS_("q"), ATTN_WORDS_("k"), ATTN_WORDS_("v"),
+                                  ATTN_WORDS_("o"), ATTN_WORDS_("params.conv")};
+  enum { Q, K, V, O, CONV, COUNT };
+  attn_span_ lens[2];
+  if (!attn_check_ctx_(e, ctx, table, workers)) return 0;
+  const int64_t b = j->q.batch, h = j->q.heads, tq = j->q.len, tk = j->k.len;
+  const int64_t any = ATTN_ANY_, in = ATTN_DIVIDES_;
+  attn_operand_ op[COUNT] = {{&j->q, &w[Q], 0, any, any, any, any, NULL, {0, 0}},
+                             {&j->k,
+                              &w[K],
+                              0,
+                              b,
+                              in,
+                              any,
+                              j->q.dim,
+                              "k must be [q.batch, a divisor of q.heads, Tk, q.dim]",
+                              {0, 0}},
+                             {&j->v,
+                              &w[V],
+                              0,
+                              b,
+                              in,
+                              tk,
+                              any,
+                              "v must be [q.batch, a divisor of q.heads, k.len, dv]",
+                              {0, 0}},
+                             {&j->o,
+                              &w[O],
+                              ATTN_OUT_,
+                              b,
+                              h,
+                              tq,
+                              j->v.dim,
+                              "o must be [q.batch, q.heads, q.len, v.dim]",
+                              {0, 0}},
+                             {&j->conv,
+                              &w[CONV],
+                              ATTN_OPTIONAL_,
+                              1,
+                              ATTN_ONE_OR_ALL_,
+                              any,
+                              1,
+                              "params.conv must be [1, 1 or q.heads, kernel, 1]",
+                              {0, 0}}};
+  for (int i = 0; i < COUNT; i++) {
+    if (!attn_check_operand_(e, &op[i], h)) return 0;
+    if (h < 1) return attn_reject_(e, ATTN_E_SHAPE, "q.heads must be at least 1");
+  }
+  if (tq > INT32_MAX || tk > INT32_MAX)
+    return attn_reject_(e, ATTN_E_OVERFLOW, "q.len and k.len must be below 2^31");
+  if (j->landmarks < 0)
+    return attn_reject_(e, ATTN_E_RANGE, "params.landmarks must not be negative");
+  if (j->landmarks == 0) j->landmarks = 64;
+  if (j->iterations < ATTN_NO_ITERATIONS)
+    return attn_reject_(e, ATTN_E_RANGE,
+                        "params.iterations must be 0, positive or ATTN_NO_ITERATIONS");
+  j->iterations = j->iterations == 0 ? 6 : j->iterations < 0 ? 0 : j->iterations;
+  if (j->lambda == 0.0f && !attn_to_bits_(j->lambda)) j->lambda = 1.0f;
+  if (!(j->lambda >= 0.0f && j->lambda < INFINITY))
+    return attn_reject_(e, ATTN_E_VALUE, "params.lambda must be finite and not negative");
+  if (j->conv.data && j->conv.len % 2 == 0)
+    return attn_reject_(e, ATTN_E_SHAPE, "params.conv must have an odd number of rows");
+  if (!attn_check_scale_(e, j->scale) ||
+      !attn_check_array_(e, j->kv_len, b, 4, "params.kv_len must be aligned to its elements",
+                         &lens[0]) ||
+      !attn_check_array_(e, j->q_len, b, 4, "params.q_len must be aligned to its elements",
+                         &lens[1]) ||
+      !attn_check_apart_(e, ctx, op, COUNT, lens, 2) ||
+      !attn_check_lens_(e, j->kv_len, b, tk, "params.kv_len must lie in 0..k.len") ||
+      !attn_check_lens_(e, j->q_len, b, tq, "params.q_len must lie in 0..q.len"))
+    return 0;
+  for (int64_t i = 0; j->conv.data && i < b; i++)
+    if ((j->q_len ? j->q_len[i] : tq) != (j->kv_len ? j->kv_len[i] : tk))
+      return attn_reject_(e, ATTN_E_SHAPE, "params.conv needs as many queries as keys");
+  return 1;
+}
+
+/* ---- the steps ------------------------------------------------------------------------------*/
+
+/* What stays from the first half of the work to the second, of the whole batch; and what does not. */
+typedef struct attn_landmark_room_ {
+  attn_tensor kt, x;          /* [B,Hk,m,dk] mean keys, [B,H,m,dv] their values */
+  attn_tensor qt, a, bv, sum; /* [B,H,m,dk], [B,H,m,m], [B,H,m,dv], [B,H,m,1] */
+  attn_tensor wide;           /* [B,H,Tq,dv] f32: o, or its place until it is rounded */
+} attn_landmark_room_;
+
+/* Neighbouring batch entries of the same lengths; exact: without landmarks. */
+typedef struct attn_landmark_run_ {
+  int64_t first, count, queries, keys, landmarks;
+  int exact;
+} attn_landmark_run_;
+
+ATTN_FUNC_ attn_landmark_run_ attn_landmark_run_of_(const attn_landmark_job_ *j, int64_t first) {
+  attn_landmark_run_ r = {first, 1, j->q.len, j->k.len, j->landmarks, 0};
+  if (j->q_len) r.queries = j->q_len[first];
+  if (j->kv_len) r.keys = j->kv_len[first];
+  while (first + r.count < j->q.batch && (!j->q_len || j->q_len[first + r.count] == r.queries) &&
+         (!j->kv_len || j->kv_len[first + r.count] == r.keys))
+    r.count++;
+  const int64_t most = r.queries < r.keys ? r.keys : r.queries;
+  const int64_t least = r.queries < r.keys ? r.queries : r.keys;
+  r.exact = least == 0 || (!j->always && j->landmarks >= most);
+  if (r.landmarks > least) r.landmarks = least;
+  return r;
+}
+
+/* The entries of a run, and rows i0 .. i0 + len - 1 of them. */
+ATTN_FUNC_ attn_tensor attn_landmark_view_(attn_tensor t, const attn_landmark_run_ *r, int64_t i0,
+                                           int64_t len) {
+  if (r->first > 0) t = attn_stage_shift_(t, r->first * t.stride_batch);
+  t.batch = r->count;
+  return attn_stage_rows_(t, i0, len);
+}
+
+/* Landmarks, the map A between them, and x = Z (B v) or (A + lambda I)^-1 (B v). */
+ATTN_FUNC_ int attn_landmark_small_(attn_stage_ *s, const attn_landmark_job_ *j,
+                                    const attn_landmark_room_ *w, const attn_landmark_run_ *r) {
+  const int64_t m = r->landmarks;
+  const attn_tensor q = attn_landmark_view_(j->q, r, 0, r->queries);
+  const attn_tensor k = attn_landmark_view_(j->k, r, 0, r->keys);
+  const attn_tensor v = attn_landmark_view_(j->v, r, 0, r->keys);
+  const attn_tensor qt = attn_landmark_view_(w->qt, r, 0, m);
+  const attn_tensor kt = attn_landmark_view_(w->kt, r, 0, m);
+  const attn_tensor x = attn_landmark_view_(w->x, r, 0, m);
+  const attn_tensor bv = attn_landmark_view_(w->bv, r, 0, m);
+  attn_tensor column = kt; /* values of no use beside the map */
+  attn_sdpa_params plain, map;
+  memset(&plain, 0, sizeof plain);
+  plain.scale = j->scale, map = plain;
+  map.map = attn_landmark_view_(w->a, r, 0, m), map.map.dim = m, column.dim = 1;
+  if (!attn_stage_pool_(s, qt, q, NULL) || !attn_stage_pool_(s, kt, k, NULL) ||
+      !attn_stage_sdpa_(s, attn_landmark_view_(w->sum, r, 0, m), qt, kt, column, &map) ||
+      !attn_stage_sdpa_(s, bv, qt, k, v, &plain))
+    return 0;
+  if (!j->csalr)
+    return attn_stage_pinv_(s, map.map, map.map, j->iterations) &&
+           attn_stage_gemm_(s, x, map.map, bv, NULL);
+  const attn_share_ all = {x, j->renormalise ? 1.0f + j->lambda : 1.0f, NULL},
+                    none = {x, 0.0f, NULL};
+  return attn_stage_solve_(s, x, map.map, bv, (double)j->lambda) &&
+         (!j->renormalise || attn_stage_weigh_(s, x, all, none));
+}
+
+/* wide[b,h] += conv[h] along v; the heads of a group read one head of v. */
+ATTN_FUNC_ int attn_landmark_conv_(attn_stage_ *s, attn_tensor wide, attn_tensor v,
+                                   attn_tensor conv) {
+  const int64_t group = wide.heads / v.heads;
+  attn_convolve_params p;
+  memset(&p, 0, sizeof p);
+  p.accumulate = 1;
+  for (int64_t h = 0; h < v.heads; h++) {
+    attn_tensor one = attn_stage_heads_(v, h, 1);
+    one.heads = group, one.stride_head = 0;
+    if (group == 1) return attn_stage_depthwise_(s, wide, v, conv, &p);
+    if (!attn_stage_depthwise_(s, attn_stage_heads_(wide, h * group, group), one,
+                               conv.heads > 1 ? attn_stage_heads_(conv, h * group, group) : conv,
+                               &p))
+      return 0;
+  }
+  return 1;
+}
+
+/* o, all rows of it. */
+ATTN_FUNC_ int attn_landmark_large_(attn_stage_ *s, const attn_landmark_job_ *j,
+                                    const attn_landmark_room_ *w, const attn_landmark_run_ *r) {
+  const int64_t n = r->queries, m = r->exact ? r->keys : r->landmarks, rest = j->q.len - n;
+  const attn_tensor q = attn_landmark_view_(j->q, r, 0, n), o = attn_landmark_view_(j->o, r, 0, n);
+  const attn_tensor wide = attn_landmark_view_(w->wide, r, 0, n);
+  attn_sdpa_params p;
+  memset(&p, 0, sizeof p);
+  p.scale = j->scale;
+  if (!attn_stage_sdpa_(s, wide, q, attn_landmark_view_(r->exact ? j->k : w->kt, r, 0, m),
+                        attn_landmark_view_(r->exact ? j->v : w->x, r, 0, m), &p))
+    return 0;
+  if (j->conv.data &&
+      !attn_landmark_conv_(s, wide, attn_landmark_view_(j->v, r, 0, r->keys), j->conv))
+    return 0;
+  if (j->conv.data && j->o.dtype != ATTN_F32) {
+    const attn_share_ all = {wide, 1.0f, NULL}, none = {wide, 0.0f, NULL};
+    if (!attn_stage_weigh_(s, o, all, none)) return 0;
+  }
+  /* rows that see no key are zeros */
+  return rest == 0 ||
+         attn_stage_sdpa_(s, attn_landmark_view_(j->o, r, n, rest),
+                          attn_landmark_view_(j->q, r, n, rest), attn_landmark_view_(j->k, r, 0, 0),
+                          attn_landmark_view_(j->v, r, 0, 0), &p);
+}
+
+/* All that can fail comes before the first row of o. */
+ATTN_FUNC_ int attn_landmark_steps_(attn_stage_ *s, void *job) {
+  const attn_landmark_job_ *j = (const attn_landmark_job_ *)job;
+  const int64_t b = j->q.batch, h = j->q.heads, dv = j->v.dim;
+  attn_landmark_room_ w;
+  attn_landmark_run_ r;
+  int64_t m = 0;
+  for (int64_t i = 0; i < b; i += r.count) {
+    r = attn_landmark_run_of_(j, i);
+    if (!r.exact && r.landmarks > m) m = r.landmarks;
+  }
+  w.kt = attn_stage_tensor_(s, b, j->k.heads, m, j->k.dim);
+  w.x = attn_stage_tensor_(s, b, h, m, dv);
+  w.qt = attn_stage_tensor_(s, b, h, m, j->q.dim);
+  w.a = attn_stage_tensor_(s, b, h, m, m);
+  w.bv = attn_stage_tensor_(s, b, h, m, dv);
+  w.sum = attn_stage_tensor_(s, b, h, m, 1);
+  w.wide = j->conv.data ? attn_stage_part_(s, &j->o) : j->o;
+  for (int64_t i = 0; i < b; i += r.count) {
+    r = attn_landmark_run_of_(j, i);
+    if (!r.exact && !attn_landmark_small_(s, j, &w, &r)) return 0;
+  }
+  for (int64_t i = 0; i < b; i += r.count) {
+    r = attn_landmark_run_of_(j, i);
+    if (!attn_landmark_large_(s, j, &w, &r)) return 0;
+  }
+  return 1;
+}
+
+/* The call, or with bytes the workspace query. */
+ATTN_FUNC_ attn_status attn_landmark_call_(attn_landmark_job_ *j, attn_ctx *ctx, size_t *bytes) {
+  attn_error_ e = {ATTN_OK, NULL};
+  const attn_table_ *table;
+  int workers;
+  if (attn_landmark_check_(&e, j, ctx, &table, &workers)) {
+    attn_stage_ s = attn_stage_open_(&e, table, workers, ctx, bytes != NULL);
+    if (j->q.batch == 0 || j->q.len == 0) {
+      if (!bytes) attn_report_(ctx, table, 1, "no-op", "no queries");
+    } else {
+      attn_stage_call_(&s, ctx, attn_landmark_steps_, j,
+                       j->csalr ? "landmarks, linear solve" : "landmarks, pseudo-inverse", bytes);
+    }
+  }
+  return attn_end_(bytes ? NULL : ctx, &e);
+}
+
+ATTN_FUNC_ attn_landmark_job_ attn_nystrom_job_(attn_tensor o, attn_tensor q, attn_tensor k,
+                                                attn_tensor v, const attn_nystrom_params *p) {
+  attn_landmark_job_ j;
+  memset(&j, 0, sizeof j);
+  j.o = o, j.q = q, j.k = k, j.v = v;
+  if (!p) return j;
+  j.conv = p->conv, j.kv_len = p->kv_len, j.q_len = p->q_len, j.scale = p->scale;
+  j.landmarks = p->landmarks, j.iterations = p->iterations, j.always = p->always;
+  return j;
+}
+ATTN_PUB_ attn_status attn_nystrom(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
+                                   const attn_nystrom_params *params, attn_ctx *ctx) {
+  attn_landmark_job_ j = attn_nystrom_job_(o, q, k, v, params);
+  return attn_landmark_call_(&j, ctx, NULL);
+}
+ATTN_PUB_ size_t attn_nystrom_workspace(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
+                                        const attn_nystrom_params *params, const attn_ctx *ctx) {
+  attn_landmark_job_ j = attn_nystrom_job_(o, q, k, v, params);
+  attn_ctx plain = attn_before_workspace_(ctx);
+  size_t bytes = 0;
+  attn_landmark_call_(&j, &plain, &bytes);
+  return bytes;
+}
+
+ATTN_FUNC_ attn_landmark_job_ attn_csalr_job_(attn_tensor o, attn_tensor q, attn_tensor k,
+                                              attn_tensor v, const attn_csalr_params *p) {
+  attn_landmark_job_ j;
+  memset(&j, 0, sizeof j);
+  j.o = o, j.q = q, j.k = k, j.v = v, j.csalr = j.always = 1;
+  if (!p) return j;
+  j.kv_len = p->kv_len, j.q_len = p->q_len, j.scale = p->scale;
+  j.landmarks = p->landmarks, j.lambda = p->lambda, j.renormalise = p->renormalise;
+  return j;
+}
+ATTN_PUB_ attn_status attn_csalr(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
+                                 const attn_csalr_params *params, attn_ctx *ctx) {
+  attn_landmark_job_ j = attn_csalr_job_(o, q, k, v, params);
+  return attn_landmark_call_(&j, ctx, NULL);
+}
+ATTN_PUB_ size_t attn_csalr_workspace(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
+                                      const attn_csalr_params *params, const attn_ctx *ctx) {
+  attn_landmark_job_ j = attn_csalr_job_(o, q, k, v, params);
+  attn_ctx plain = attn_before_workspace_(ctx);
+  size_t bytes = 0;
+  attn_landmark_call_(&j, &plain, &bytes);
+  return bytes;
+}
+/* <<< attn/mechanisms/nystrom.h */
 ATTN_END_STRICT_
 #ifdef __cplusplus
 }
 #endif
 /* >>> attn/isa/undef.h */
 /* isa/undef.h forgets every private macro, so that no name ending in an underscore remains. */
+#undef ATTN_ACT_SOFTPLUS2_
 #undef ATTN_AHEAD_
 #undef ATTN_ALIGN_
 #undef ATTN_ARM32_

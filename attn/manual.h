@@ -29,9 +29,15 @@
  *   attn_recursive (whole mechanisms); attn_segment*, attn_memory_*, attn_usage, attn_compress*,
  *   attn_attention_loss, attn_rebuild_loss (memories of earlier segments); attn_knn_search,
  *   attn_knn_lm, attn_spalm, attn_memorizing, attn_recall_append (memories that are searched);
- *   attn_rope, attn_sinusoid, attn_universal_signal, attn_learned_position,
- *   attn_alibi_slopes, attn_t5_bucket (positions); attn_gaussian_window, attn_hard_gaussian,
- *   attn_span_* (priors and spans); attn_gemm (dense products), attn_exp; attn_quantize, attn_dequantize (int8,
+ *   attn_linear, attn_linear_* (linear states), attn_features, attn_feature_count, attn_random_*
+ *   (feature maps, random directions); attn_cluster_queries, attn_clustered, attn_probsparse* (few
+ *   queries for many); attn_memory_compressed, attn_local, attn_linformer, attn_poolingformer (fewer
+ *   keys than rows); attn_low_rank_band, attn_nystrom, attn_csalr (low rank); attn_mab, attn_isab,
+ *   attn_pma, attn_luna* (attention through a few learned rows); attn_rope, attn_sinusoid,
+ *   attn_universal_signal, attn_learned_position, attn_alibi_slopes, attn_t5_bucket (positions);
+ *   attn_gaussian_window, attn_hard_gaussian, attn_average*, attn_span_* (priors and spans);
+ *   attn_gemm, attn_pool*, attn_convolve*, attn_top_k, attn_kmeans_step, attn_pinv, attn_solve,
+ *   attn_exp (parts of the above, by themselves); attn_quantize, attn_dequantize (int8,
  *   int4 and e4m3 rows); attn_bhtd, attn_bthd, attn_mask_*, attn_scales_dense (views);
  *   attn_isa_* (tiers); attn_<name>_workspace (memory). Each is documented where it is declared,
  *   below.

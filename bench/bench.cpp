@@ -52,8 +52,8 @@ class Progress : public benchmark::BenchmarkReporter {
         failed = true;
       } else {
         std::printf("  %-58s", name.c_str());
-        for (const char *key :
-             {"GFLOPS", "percent", "GB_per_second", "ulp", "base_ratio", "build_per_forward"}) {
+        for (const char *key : {"GFLOPS", "percent", "GB_per_second", "ulp", "base_ratio",
+                                "openblas_ratio", "build_per_forward"}) {
           auto it = r.counters.find(key);
           if (it != r.counters.end()) std::printf(" %s %.4g", key, it->second.value);
         }

@@ -16,7 +16,7 @@ BENCH_BIN := $(BENCH_DIR)/$(basename $(BENCH_ATTN))-$(notdir $(firstword $(BENCH
 BENCH_DEPS := $(wildcard bench/*.h attn/api/*.h) bench/bench.mk
 BENCH_HEADER := $(if $(filter all.h,$(BENCH_ATTN)),$(wildcard attn/*.h attn/*/*.h),$(BENCH_ATTN))
 
-.PHONY: bench bench-sparse bench-decode bench-quick bench-plots bench-header bench-arm
+.PHONY: bench bench-sparse bench-decode bench-linear bench-quick bench-plots bench-header bench-arm
 
 $(BENCH_BIN)/%.o: bench/%.c $(BENCH_DEPS)
 	@mkdir -p $(@D)
@@ -40,6 +40,12 @@ $(BENCH_BIN)/decode: $(BENCH_BIN)/decode.o $(BENCH_BIN)/bandwidth.o $(BENCH_BIN)
 
 bench-decode: $(BENCH_BIN)/decode ## few queries against a long cache: each figure beside its limit
 	$(BENCH_BIN)/decode $(BENCH_ISA)
+
+$(BENCH_BIN)/linear: $(BENCH_BIN)/linear.o $(BENCH_BIN)/approximations.o $(BENCH_COMMON)
+	$(BENCH_CC) $(BENCH_OPENMP) -o $@ $^ -lm
+
+bench-linear: $(BENCH_BIN)/linear ## less than quadratic attention against dense: speed, growth, error
+	$(BENCH_BIN)/linear $(BENCH_DIR)/linear$(if $(LINEAR_ONLY),-part).csv $(BENCH_ISA)
 
 # --- make bench: one process per tier, so that OpenBLAS uses the same instructions as ours.
 
@@ -102,10 +108,11 @@ bench-sparse: ## every pattern against dense attention, every score term, schedu
 bench-table: ## the tables of the last make bench
 	python3 bench/table.py $(wildcard $(BENCH_DIR)/*.json)
 
+BENCH_FILES = $(wildcard $(BENCH_DIR)/*.json $(BENCH_DIR)/linear.csv)
 bench-plots: ## its pictures, into docs/img (gnuplot)
 	@command -v gnuplot > /dev/null || { echo "make bench-plots needs gnuplot"; exit 1; }
-	@test -n "$(wildcard $(BENCH_DIR)/*.json)" || { echo "run make bench first"; exit 1; }
-	python3 bench/plots.py docs/img $(BENCH_DIR) $(wildcard $(BENCH_DIR)/*.json)
+	@test -n "$(BENCH_FILES)" || { echo "run make bench or make bench-linear first"; exit 1; }
+	python3 bench/plots.py docs/img $(BENCH_DIR) $(BENCH_FILES)
 
 # --- What the header costs the compiler, and the kernels on ARM by static analysis.
 

@@ -32,6 +32,10 @@ void composite_tune(peer *w);
 void composite_run(peer *w, int64_t heads);
 void naive_run(peer *w, int64_t heads);
 
+/* y = x w, or x w^T, of dense rows: OpenBLAS on one thread. */
+void peer_gemm(float *y, const float *x, const float *w, int64_t m, int64_t k, int64_t n,
+               int transposed);
+
 /* The OpenBLAS kernels in use, e.g. "SkylakeX". */
 const char *composite_core(void);
 

@@ -152,6 +152,7 @@ def print_functions(entries):
         print(
             f"{label(e):50}{e['GFLOPS']:8.1f}{e['percent']:7.1f}{e['base_ratio']:8.2f}"
             f"{e['base_ratio_median']:7.2f}{e['ms']:9.3f}"
+            + (f"  {e['openblas_ratio']:.2f} x OpenBLAS" if "openblas_ratio" in e else "")
         )
 
 

@@ -9,7 +9,7 @@ logs=build/log
 now() { date +%s; }
 
 # A hang becomes a failure after this many seconds.
-LIMIT=1500
+LIMIT=2400
 
 if [ "${1-}" = step ]; then
   begin=$2 target=$3 start=$(now) result=ok

@@ -68,4 +68,8 @@ static const uint64_t golden[] = {
     0xac07d2ee2ff0b291u, /* hierarchy */
     0x5ea90f7e62ca1f71u, /* xl layer */
     0x6270802abe35e8c8u, /* recursive */
+    0x5d6a32d11661d5f0u, /* gemm */
+    0x0d425738ea48b320u, /* sets */
+    0x35d1221a5f74b8a7u, /* luna */
+    0x72bf1dcb669a61d2u, /* luna causal */
 };

@@ -97,12 +97,87 @@ static attn_status recursive(attn_tensor o, attn_tensor lse, test_rng *rng, attn
   return attn_recursive(own, next, x, memory, &p, ctx);
 }
 
+/* The second head's matrix from panels of one that is stored transposed. */
+static attn_status gemm(attn_tensor o, attn_tensor lse, test_rng *rng, attn_ctx *ctx) {
+  attn_gemm_params p;
+  attn_tensor x = exact(rng, 2, T, 150), w = exact(rng, 1, 150, DV),
+              turned = exact(rng, 1, DV, 150);
+  memset(&p, 0, sizeof p);
+  p.scale = 0.01f, p.bias = exact(rng, 1, 1, DV), p.activation = ATTN_ACT_GELU;
+  attn_status status = attn_gemm(test_one(o, 0, 1, 0, 1), test_one(x, 0, 1, 0, 1), w, &p, ctx);
+  p.w_transposed = 1, p.activation = ATTN_ACT_SILU;
+  if (status == ATTN_OK)
+    status = attn_gemm(test_one(o, 0, 1, 1, 1), test_one(x, 0, 1, 1, 1), turned, &p, ctx);
+  memset(&p, 0, sizeof p);
+  p.scale = 0.01f, p.activation = ATTN_ACT_TANH;
+  return status == ATTN_OK ? attn_gemm(lse, x, exact(rng, 2, 150, 1), &p, ctx) : status;
+}
+
+static attn_mab_params mab(test_rng *rng) {
+  attn_mab_params p;
+  memset(&p, 0, sizeof p);
+  p.heads = 2, p.scale = 0.01f;
+  p.w_q = exact(rng, 1, DV, DV), p.w_k = exact(rng, 1, DV, DV), p.w_v = exact(rng, 1, DV, DV);
+  p.w_o = exact(rng, 1, DV, DV), p.ff.w_1 = exact(rng, 1, DV, DV);
+  return p;
+}
+
+/* One head the rows of an induced block, the other seeds that pool them in the other form. */
+static attn_status sets(attn_tensor o, attn_tensor lse, test_rng *rng, attn_ctx *ctx) {
+  attn_isab_params p;
+  attn_pma_params pool;
+  p.induce = mab(rng), p.restore = mab(rng);
+  memset(&pool, 0, sizeof pool);
+  pool.block = mab(rng), pool.block.form = ATTN_SET_REFERENCE, pool.block.w_o.data = NULL;
+  attn_tensor x = exact(rng, 1, T, DV), points = exact(rng, 1, 7, DV), seeds = exact(rng, 1, T, DV);
+  test_fill_value(lse, 0);
+  attn_status status = attn_isab(test_one(o, 0, 1, 0, 1), x, points, &p, ctx);
+  if (status != ATTN_OK) return status;
+  return attn_pma(test_one(o, 0, 1, 1, 1), x, seeds, &pool, ctx);
+}
+
+static attn_status luna(attn_tensor o, attn_tensor lse, test_rng *rng, attn_ctx *ctx) {
+  attn_luna_layer_params p;
+  memset(&p, 0, sizeof p);
+  attn_luna_params *a = &p.attention;
+  a->heads = 2, a->pack_heads = 4;
+  a->w_pq = exact(rng, 1, DV, DV), a->w_pk = a->w_pv = exact(rng, 1, DV, DV);
+  a->w_q = exact(rng, 1, DV, DV), a->w_k = a->w_v = exact(rng, 1, DV, DV);
+  a->w_o = exact(rng, 1, DV, DV);
+  p.ff.w_1 = exact(rng, 1, DV, 33), p.ff.w_2 = exact(rng, 1, 33, DV);
+  attn_tensor x = exact(rng, 1, T, DV), few = exact(rng, 1, T, DV);
+  test_fill_value(lse, 0);
+  return attn_luna_layer(test_one(o, 0, 1, 0, 1), test_one(o, 0, 1, 1, 1), x, few, absent(), &p,
+                         ctx);
+}
+
+/* 67 tokens: a chunk, then three one by one; the rest has no tokens. */
+static attn_status luna_causal(attn_tensor o, attn_tensor lse, test_rng *rng, attn_ctx *ctx) {
+  static const int32_t len[1] = {67};
+  attn_luna_causal_params p;
+  memset(&p, 0, sizeof p);
+  p.len = len;
+  attn_tensor q = exact(rng, 2, T, DK), k = exact(rng, 1, T, DK), v = exact(rng, 2, T, DV);
+  attn_tensor few = exact(rng, 2, 19, DK);
+  test_fill_value(lse, 0);
+  return attn_luna_causal(o, q, k, v, few, &p, ctx);
+}
+
 static const struct {
   const char *name;
   attn_status (*call)(attn_tensor o, attn_tensor lse, test_rng *rng, attn_ctx *ctx);
-} calls[] = {{"star", star},   {"longformer", longformer}, {"etc", etc},
-             {"tree", tree},   {"segmented", segmented},   {"hierarchy", hierarchy},
-             {"xl layer", xl}, {"recursive", recursive}};
+} calls[] = {{"star", star},
+             {"longformer", longformer},
+             {"etc", etc},
+             {"tree", tree},
+             {"segmented", segmented},
+             {"hierarchy", hierarchy},
+             {"xl layer", xl},
+             {"recursive", recursive},
+             {"gemm", gemm},
+             {"sets", sets},
+             {"luna", luna},
+             {"luna causal", luna_causal}};
 
 const char *golden_compound(int n, attn_tensor *o, attn_tensor *lse) {
   if (n >= (int)(sizeof calls / sizeof *calls)) return NULL;

@@ -86,3 +86,52 @@ ATTN_DEF attn_status attn_hard_gaussian(attn_tensor o, attn_tensor v,
 ATTN_DEF size_t attn_hard_gaussian_workspace(attn_tensor o, attn_tensor v,
                                              const attn_hard_gaussian_params *params,
                                              const attn_ctx *ctx);
+
+/* What attn_average gives out. */
+typedef enum attn_average_out {
+  ATTN_AVERAGE_PLAIN = 0, /* h */
+  ATTN_AVERAGE_RESIDUAL,  /* y + h */
+  ATTN_AVERAGE_NORM,      /* LN(y + h) */
+  ATTN_AVERAGE_COUNT
+} attn_average_out;
+
+typedef struct attn_average_params {
+  attn_tensor w_g, b_g;       /* [1,1,2d,2d], [1,1,1,2d]; w_g absent: no gate, b_g absent: 0 */
+  attn_tensor w1, b1, w2, b2; /* [1,1,d,f], [1,1,1,f], [1,1,f,d], [1,1,1,d]; w1 and w2 or neither */
+  const uint8_t *real;        /* [B, T] dense: 0 = padding; null: every token is real */
+  attn_average_out out;
+  const float *gain, *bias; /* NORM: [d]; null = 1, 0 */
+  float eps;                /* NORM: 0 = 1e-6 */
+  void *state;              /* in and out, optional: what attn_average_begin made */
+  size_t state_bytes;
+} attn_average_params;
+
+/* The average attention network: a running mean of the rows in the place of attention, and a gate.
+ *
+ *   c_t = max(1, real tokens among 0..t),  avg_t = (1 / c_t) sum of the real y_u, u <= t
+ *   g_t = avg_t, or relu(avg_t w1 + b1) w2 + b2
+ *   [i ; f] = sigmoid([y_t ; g_t] w_g + b_g),  h_t = i y_t + f g_t;  without w_g h_t = g_t
+ *
+ * With a state the sums go on from the tokens it has seen, and it has seen these afterwards: a token a
+ * call, segments, or all at once give the same bits.
+ * Shapes: y, o [B,1,T,d], all tensors f32, f16 or bf16 of any strides. Aliasing: o and the state share no
+ *   memory with anything. Memory: attn_average_workspace bytes, O(B 256 (5 d + f)) floats whatever T is,
+ *   and the weights as f32; a state B (d + 1) + 4 numbers of 8 bytes.
+ * Empty: B or T of 0 is a no-op. NaN: in y_t, from t on in its column of avg, and in the rows that read it.
+ * Errors: NULL, DTYPE, SHAPE, STRIDE, RANGE (out), VALUE (eps; a state that attn_average_begin has not made
+ *   for this B and d), OVERLAP, OVERFLOW, WORKSPACE, MEMORY, ISA, ENV, CTX, ALIGN; outputs and state
+ *   untouched.
+ * Determinism: sums are double, in the order of the tokens; the same bits for every tier but scalar, any
+ *   worker count, and any division of the tokens over calls. Cost: 8 d^2 flops a token for the gate, 4 d f
+ *   for the feed-forward part.
+ * Source: Zhang et al. 2018, arXiv 1805.00631. */
+ATTN_DEF attn_status attn_average(attn_tensor o, attn_tensor y, const attn_average_params *params,
+                                  attn_ctx *ctx);
+ATTN_DEF size_t attn_average_workspace(attn_tensor o, attn_tensor y,
+                                       const attn_average_params *params, const attn_ctx *ctx);
+
+/* A state without tokens, in memory aligned to 8 bytes. It has no pointers: memcpy saves and restores it.
+ * attn_average_state_bytes is 0 where it does not fit the address space. */
+ATTN_DEF size_t attn_average_state_bytes(int64_t batch, int64_t dim);
+ATTN_DEF attn_status attn_average_begin(void *state, size_t bytes, int64_t batch, int64_t dim,
+                                        attn_ctx *ctx);

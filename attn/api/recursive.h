@@ -37,7 +37,8 @@ typedef struct attn_recursive_params {
  * Weights of 0 drop their part: alpha = 1 leaves the memory as it is, with ATTN_ZERO next is P alone.
  * Empty: B = 0 is a no-op; L = 0 changes the memory only by ATTEND; n = 0 is plain causal attention.
  * NaN: in a row of x reaches o from that row on, in the memory all of o, and M' as it reads them.
- * Memory: attn_recursive_workspace bytes: f32 q, k, v, the heads' outputs, o unless it is f32.
+ * Memory: attn_recursive_workspace bytes: f32 q, k, v, the heads' outputs, o unless it is f32, and the
+ *   weights as attn_gemm lays them out.
  * Errors: those of attn_sdpa, SHAPE: EMA with n > L; VALUE: alpha; outputs untouched.
  * Determinism: the same bits on avx2, avx512 and neon, any number of workers. Cost: the projections, 2
  *   (dk + dv) flops a pair, L (n + (L + 1) / 2) pairs a head and n (n + L) more with ATTEND.

@@ -104,7 +104,8 @@ typedef struct attn_segment_layer_params {
  *   [B,H,L,dv]. The memories are read where they lie, wrapped around or not, and neither copied nor
  *   changed: call attn_memory_append or attn_compressive_update next.
  * Errors also: SHAPE: odd dm with w_r. NULL: only some of w_r (or r), u and v; both w_r and r.
- * Memory: q, k, v and r of the call in f32 and attn_segment's.
+ * Memory: q, k, v and r of the call in f32, attn_segment's, and the weights as attn_gemm lays them
+ *   out.
  * Cost: attn_segment's, 2 (M+L) dm (dk + dv) kv_heads + 2 L dm H (dk + dv) for the projections and 2
  *   min(M+L, window) dm H dk for r. A caller who projects each row once (attn_segment_project) and keeps
  *   k and v, in an attn_cache say, has the same results without projecting the memory again.
@@ -175,9 +176,9 @@ typedef struct attn_compress_params {
  *
  * Errors also: RANGE: rate < 1, dilation < 0, kind. SHAPE: n is no multiple of rate, w is not rate
  *   long (CONV), usage. NULL: w or usage absent where the kind reads it.
- * Memory: O(64 dm) per worker, a number a row for MOST_USED. Cost: one pass over x; 2 dm^2 flops a
- *   row of x (CONV), 2 K dm^2 a row of y (DILATED). Source: Rae et al. 2019, arXiv 1911.05507; the
- *   dilated form, which the paper only names, is defined here. */
+ * Memory: O(64 dm) per worker, a number a row for MOST_USED, w as attn_gemm lays it out. Cost: one
+ *   pass over x; 2 dm^2 flops a row of x (CONV), 2 K dm^2 a row of y (DILATED). Source: Rae et al.
+ *   2019, arXiv 1911.05507; the dilated form, which the paper only names, is defined here. */
 ATTN_DEF attn_status attn_compress(attn_tensor y, attn_tensor x, const attn_compress_params *params,
                                    attn_ctx *ctx);
 ATTN_DEF size_t attn_compress_workspace(attn_tensor y, attn_tensor x,

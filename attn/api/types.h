@@ -47,6 +47,7 @@ typedef enum attn_status {
   ATTN_E_FULL,      /* a cache has no free page, or a sequence no room, for what is appended */
   ATTN_E_ROLLBACK,  /* a sequence cannot go back to that length */
   ATTN_E_SCALE,     /* a scale is zero, negative or not finite, or a zero point is not finite */
+  ATTN_E_NUMERIC,   /* a matrix is singular, or nearly, and cannot be inverted */
   ATTN_STATUS_COUNT
 } attn_status;
 

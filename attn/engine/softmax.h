@@ -353,6 +353,18 @@ ATTN_INLINE_ void attn_tile_ahead_(attn_tile_ *t, attn_cursor_ *keys, int64_t st
   }
 }
 
+/* The same without a schedule: the next item is most often the tile below. 64 keys a tile at
+ * T = 16384: 20 % of the time, 128 keys: 15 %. */
+ATTN_INLINE_ void attn_tile_below_(attn_tile_ *t) {
+  const attn_softmax_ *a = t->a;
+  for (int i = 0; i < ATTN_TILE_ / 2 && t->asked < t->n; i++, t->asked++) {
+    const int64_t row = t->row[t->asked] - ATTN_TILE_ / a->group;
+    if (row < 0) continue;
+    attn_row_ahead_(&a->q, t->batch, t->head[t->asked], row);
+    attn_row_ahead_(&a->o, t->batch, t->head[t->asked], row);
+  }
+}
+
 /* The runs of a tile of a schedule. */
 ATTN_FUNC_ attn_cursor_ attn_tile_runs_(const attn_softmax_ *a, const attn_plan_tile_ *tile) {
   attn_cursor_ c = {NULL, 0, 0};
@@ -375,6 +387,7 @@ ATTN_FUNC_ int attn_tile_walk_(attn_tile_ *t, int started) {
     if (t->g[g].hi_max > 0 && t->g[g].lo_min < j) j = t->g[g].lo_min;
   }
   attn_block_terms_(t, &block);
+  const int few = !a->plan && j < end && end - j <= 4 * ATTN_BLOCK_;
   for (;;) {
     int64_t next = j;
     if (a->plan) {
@@ -395,8 +408,10 @@ ATTN_FUNC_ int attn_tile_walk_(attn_tile_ *t, int started) {
       ahead = cursor.runs > 0 ? cursor : attn_tile_runs_(a, t->next);
       attn_tile_ahead_(t, &ahead, from ? from->step : 1);
     }
+    if (few) attn_tile_below_(t);
     attn_block_scores_(t, &block);
     if (a->plan) attn_tile_ahead_(t, &ahead, from ? from->step : 1);
+    if (few) attn_tile_below_(t);
     attn_block_values_(t, &block, started);
     started = 1;
   }
@@ -512,6 +527,7 @@ ATTN_FUNC_ void attn_tile_open_(attn_tile_ *t, const attn_softmax_ *a, int worke
   t->a = a;
   t->plan = t->next = NULL;
   t->key0 = 0, t->key1 = INT64_MAX, t->scored = 0;
+  t->asked = ATTN_TILE_; /* nothing is to be asked for */
   attn_scratch_cut_(a, worker, &t->w);
 }
 
@@ -520,6 +536,7 @@ ATTN_FUNC_ void attn_softmax_tile_(const attn_softmax_ *a, int worker, int64_t u
   attn_tile_ t;
   attn_tile_open_(&t, a, worker);
   attn_tile_group_rows_(&t, unit, a->tiles - 1 - n);
+  t.asked = 0;
   attn_tile_run_(&t, 1);
 }
 

@@ -41,7 +41,7 @@ ATTN_FUNC_ attn_tensor attn_stage_part_(attn_stage_ *s, const attn_tensor *o) {
 /* Room for one step; it lasts until the next. */
 ATTN_FUNC_ char *attn_stage_spare_(attn_stage_ *s, int64_t bytes) {
   if (bytes > s->spare) s->spare = bytes;
-  return s->block ? s->block + s->tail : NULL;
+  return s->block ? s->block + s->tail : (char *)(uintptr_t)ATTN_ALIGN_;
 }
 
 ATTN_FUNC_ int attn_stage_done_(attn_stage_ *s, attn_status status) {
@@ -58,6 +58,37 @@ ATTN_FUNC_ int attn_stage_sdpa_(attn_stage_ *s, attn_tensor o, attn_tensor q, at
   }
   s->ctx.workspace = attn_stage_spare_(s, 0), s->ctx.workspace_size = (size_t)s->spare;
   return attn_stage_done_(s, attn_sdpa(o, q, k, v, params, &s->ctx));
+}
+
+/* The same with a range of keys for each row. */
+ATTN_FUNC_ int attn_stage_ranged_(attn_stage_ *s, attn_tensor o, attn_tensor q, attn_tensor k,
+                                  attn_tensor v, const attn_sdpa_params *params,
+                                  attn_range_fn_ range, const void *user) {
+  attn_softmax_ a;
+  int workers;
+  if (!s->run) return attn_stage_sdpa_(s, o, q, k, v, params);
+  s->ctx.workspace = attn_stage_spare_(s, 0), s->ctx.workspace_size = (size_t)s->spare;
+  memset(&a, 0, sizeof a);
+  a.o = o, a.q = q, a.k = k, a.v = v;
+  if (!attn_sdpa_plan_(s->e, &a, params, &s->ctx, &workers, 1)) return 0;
+  a.range = range, a.range_user = user;
+  if (!attn_nothing_(&a)) {
+    if (!attn_softmax_run_(s->e, &a, &s->ctx, workers)) return 0;
+    s->pairs += s->ctx.report.pairs;
+  }
+  return 1;
+}
+
+/* y = act(scale x w + bias): attn_gemm. */
+ATTN_FUNC_ int attn_stage_gemm_(attn_stage_ *s, attn_tensor y, attn_tensor x, attn_tensor w,
+                                const attn_gemm_params *params) {
+  if (!s->run) {
+    const int64_t bytes = attn_gemm_need_(s->e, y, x, w, params, &s->ctx, 0);
+    if (bytes >= 0) attn_stage_spare_(s, bytes);
+    return bytes >= 0;
+  }
+  s->ctx.workspace = attn_stage_spare_(s, 0), s->ctx.workspace_size = (size_t)s->spare;
+  return attn_stage_done_(s, attn_gemm(y, x, w, params, &s->ctx));
 }
 
 /* Encodings of positions, by themselves. */
@@ -127,6 +158,24 @@ ATTN_FUNC_ int attn_stage_for_(attn_stage_ *s, int64_t count, attn_item_fn_ item
   char *spare = attn_stage_spare_(s, attn_mul_(each, pieces));
   if (memory) *memory = spare;
   if (s->run && count > 0) attn_for_(&s->ctx, pieces, count, item, job);
+  return 1;
+}
+
+/* The same after laying out n matrices, which last as long as the step. */
+ATTN_FUNC_ int attn_stage_products_(attn_stage_ *s, attn_matrix_ *m, int n, int64_t count,
+                                    attn_item_fn_ item, void *job, int64_t each, char **memory) {
+  int64_t bytes = 0;
+  if (count == 0) return 1;
+  const int pieces = attn_pieces_(s->workers, count);
+  for (int i = 0; i < n; i++) bytes = attn_add_(bytes, attn_matrix_bytes_(&m[i]));
+  char *spare = attn_stage_spare_(s, attn_add_(bytes, attn_mul_(each, pieces)));
+  if (!s->run) return 1;
+  for (int i = 0; i < n; i++) {
+    attn_matrix_lay_(&m[i], s->table, spare, &s->ctx, s->workers);
+    spare += attn_matrix_bytes_(&m[i]);
+  }
+  *memory = spare;
+  attn_for_(&s->ctx, pieces, count, item, job);
   return 1;
 }
 

@@ -35,6 +35,11 @@ enum {
   ATTN_PIECES_
 };
 
+/* The keys *lo .. *hi - 1 that a row may see beside what windows and lengths say, any numbers: of a
+ * list of keys that stand for others, which no window can tell. */
+typedef void (*attn_range_fn_)(const void *user, int64_t batch, int64_t row, int64_t *lo,
+                               int64_t *hi);
+
 /* Score terms that depend on head and distance alone. */
 typedef struct attn_distance_terms_ {
   attn_toeplitz toeplitz;
@@ -70,6 +75,8 @@ typedef struct attn_softmax_ {
   float scale_hi, scale_lo;       /* scale * unit, folded into the packed queries (E3) */
   int64_t q_off, left, right;     /* row i sees keys i+q_off-left .. i+q_off+right */
   int64_t keep;                   /* and those before `keep`; 0 with left unlimited */
+  attn_range_fn_ range;           /* of these, those of a row; null: all */
+  const void *range_user;         /* its first argument */
   attn_sequences_ sequences;      /* what seq points at */
   const attn_sequences_ *seq;     /* null: all batch entries have the same extents */
   const attn_plan_ *plan;         /* a schedule, or null */
@@ -444,6 +451,13 @@ ATTN_FUNC_ void attn_tile_part_(attn_tile_ *t, int part) {
   for (int g = 0; g < t->groups; g++) attn_tile_bounds_(t, g);
 }
 
+ATTN_FUNC_ void attn_tile_range_(attn_tile_ *t, int r) {
+  int64_t lo = 0, hi = 0;
+  t->a->range(t->a->range_user, t->batch, t->row[r], &lo, &hi);
+  if (lo > t->lo[r]) t->lo[r] = lo;
+  if (hi < t->hi[r]) t->hi[r] = hi;
+}
+
 /* Places rows in lanes, transposes the queries. Lanes that have no row compute on zeros and are
  * never stored. */
 ATTN_FUNC_ void attn_tile_lanes_(attn_tile_ *t) {
@@ -466,6 +480,7 @@ ATTN_FUNC_ void attn_tile_lanes_(attn_tile_ *t) {
     t->near[r] = attn_clamp_(p - a->left, 0, keys);
     t->lo[r] = a->keep ? 0 : t->near[r];
     t->hi[r] = i < queries ? attn_clamp_(p + a->right + 1, 0, keys) : 0;
+    if (a->range) attn_tile_range_(t, r);
     if (t->lo[r] < t->key0) t->lo[r] = t->key0;
     if (t->hi[r] > t->key1) t->hi[r] = t->key1;
     q[r] = attn_at_(&a->q, t->batch, h, i);

@@ -13,6 +13,9 @@
 /* Rows between asking for one and reading it. */
 #define ATTN_AHEAD_ 12
 
+/* An activation beside attn_activation: log2(1 + 2^x). */
+#define ATTN_ACT_SOFTPLUS2_ 64
+
 /* What pack reads: an attn_dtype, plus BIAS for numbers that must stay finite. */
 #define ATTN_KIND_BIAS_ 16
 
@@ -182,10 +185,36 @@ typedef struct attn_table_ {
    * index null = 0, 1, .. */
   void (*squares)(float *out, const float *q, const float *k, int64_t stride, const int32_t *index,
                   int64_t n, int64_t dim);
-  /* y[r][c] = (start ? 0 : y[r][c]) + sum_k x[r][k] w[k][c] for c < cols: a chain in the order of k;
-   * rows of w are w_stride apart and readable to the end of a vector */
+  /* y[r][c] = (start ? 0 : y[r][c]) + sum_k x[r x_stride + k x_step] w[k][c] for c < cols: a chain in
+   * the order of k; rows of w are w_stride apart and readable to the end of a vector */
   void (*gemm)(float *y, int64_t y_stride, int64_t rows, const float *x, int64_t x_stride,
-               const float *w, int64_t w_stride, int64_t n, int64_t cols, int start);
-  /* y[i] = act(y[i] scale + bias[i]); bias null = 0 */
+               int64_t x_step, const float *w, int64_t w_stride, int64_t n, int64_t cols,
+               int start);
+  /* y[i] = act(y[i] scale + bias[i]); bias null = 0; act: an attn_activation or
+   * ATTN_ACT_SOFTPLUS2_ */
   void (*activate)(float *y, int64_t n, const float *bias, float scale, int act);
+  /* top[r] = the largest of m numbers of row r, of their magnitudes if both */
+  void (*top_rows)(float *top, const float *x, int64_t stride, int64_t n, int64_t m, int both);
+  /* y[r][c] = 2^(y[r][c] - shift[r]) scale[r] + add for y <= shift; both: y[r][m + c] with -y */
+  void (*power_rows)(float *y, int64_t stride, int64_t n, int64_t m, const float *shift,
+                     const float *scale, float add, int both);
+  /* y[r][c], y[r][m + c] = sin and cos of y[r][c] in[r], times out[r]; |y in| <= 8192 */
+  void (*wave_rows)(float *y, int64_t stride, int64_t n, int64_t m, const float *in,
+                    const float *out);
+  /* y[i] = elu(x[i] scale) + 1 */
+  void (*elu1)(float *y, const float *x, int64_t n, float scale);
+  /* y[r][c] = x[r][c] by[r] of n rows; y may be x */
+  void (*scale_rows)(float *y, int64_t y_stride, const float *x, int64_t x_stride, int64_t n,
+                     int64_t dim, const float *by);
+  /* S[r] = alpha S[r] + p[r] v, then o = sum_r q[r] S[r] over two running sums, r even and odd; p null:
+   * S stays; q null: no o. Rows of S, v and o are whole groups of 16 */
+  void (*step)(float *o, const float *q, float *s, int64_t stride, int64_t m, int64_t cols,
+               float alpha, const float *p, const float *v);
+  /* z = alpha z + p, then q . z over 16 running sums joined by halves; p null: z stays; q null: 0 */
+  float (*step_z)(const float *q, float *z, int64_t m, float alpha, const float *p);
+  /* out = sum_c x[c] - shift, sum_c (x[c] - shift)^2, over 16 running sums joined by halves */
+  void (*moments)(float *out, const float *x, int64_t n, float shift);
+  /* x[c] = ((x[c] - shift) by + plus) gain[c] + bias[c]; gain null = 1, bias null = 0 */
+  void (*normalise)(float *x, int64_t n, float shift, float by, float plus, const float *gain,
+                    const float *bias);
 } attn_table_;

@@ -1,4 +1,5 @@
 /* isa/undef.h forgets every private macro, so that no name ending in an underscore remains. */
+#undef ATTN_ACT_SOFTPLUS2_
 #undef ATTN_AHEAD_
 #undef ATTN_ALIGN_
 #undef ATTN_ARM32_

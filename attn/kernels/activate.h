@@ -34,6 +34,21 @@ ATTN_INLINE_ ATTN_VF_ ATTN_FN_(gelu)(ATTN_VF_ x0) {
   return ATTN_V_MUL_(x, phi);
 }
 
+/* log2(1 + 2^x) = max(x, 0) + log2(1 + z), z = 2^-|x|; log2(1 + z) / z is a minimax fit (3e-8). */
+ATTN_INLINE_ ATTN_VF_ ATTN_FN_(softplus2)(ATTN_VF_ x) {
+  const ATTN_VF_ zero = ATTN_V_ZERO_(), z = ATTN_FN_(exp2_neg)(ATTN_V_SUB_(zero, ATTN_V_ABS_(x)));
+  ATTN_VF_ p = ATTN_V_SET1_(0.00754918205f);
+  p = ATTN_V_FMA_(p, z, ATTN_V_SET1_(-0.0425670631f));
+  p = ATTN_V_FMA_(p, z, ATTN_V_SET1_(0.112856194f));
+  p = ATTN_V_FMA_(p, z, ATTN_V_SET1_(-0.197118968f));
+  p = ATTN_V_FMA_(p, z, ATTN_V_SET1_(0.275641412f));
+  p = ATTN_V_FMA_(p, z, ATTN_V_SET1_(-0.358408481f));
+  p = ATTN_V_FMA_(p, z, ATTN_V_SET1_(0.480692953f));
+  p = ATTN_V_FMA_(p, z, ATTN_V_SET1_(-0.721340179f));
+  p = ATTN_V_FMA_(p, z, ATTN_V_SET1_(1.44269502f));
+  return ATTN_V_FMA_(p, z, ATTN_V_MAX_(zero, x));
+}
+
 ATTN_INLINE_ ATTN_VF_ ATTN_FN_(activation)(ATTN_VF_ x, int act) {
   const ATTN_VF_ zero = ATTN_V_ZERO_();
   ATTN_VF_ t;
@@ -55,6 +70,7 @@ ATTN_INLINE_ ATTN_VF_ ATTN_FN_(activation)(ATTN_VF_ x, int act) {
     case ATTN_ACT_ELU1:
       return ATTN_V_SELECT_(ATTN_V_LT_(zero, x), ATTN_V_ADD_(x, ATTN_V_SET1_(1.0f)),
                             ATTN_FN_(exp)(x));
+    case ATTN_ACT_SOFTPLUS2_: return ATTN_FN_(softplus2)(x);
     default: return x;
   }
 }

@@ -17,7 +17,7 @@
   }
 #define ATTN_GEMM_ADD_(r)                                \
   {                                                      \
-    const ATTN_VF_ t = ATTN_V_SET1_(x##r[k]);            \
+    const ATTN_VF_ t = ATTN_V_SET1_(x##r[at]);           \
     a##r##0 = ATTN_V_FMA_(t, w0, a##r##0);               \
     if (vecs > 1) a##r##1 = ATTN_V_FMA_(t, w1, a##r##1); \
     if (vecs > 2) a##r##2 = ATTN_V_FMA_(t, w2, a##r##2); \
@@ -39,10 +39,11 @@
 
 /* `vecs` vectors of columns, the last with `last` of them; rows of w are w_stride apart and whole. */
 ATTN_INLINE_ void ATTN_FN_(gemm_tile)(const int vecs, float *y, int64_t y_stride, int rows,
-                                      int last, const float *x, int64_t x_stride, const float *w,
-                                      int64_t w_stride, int64_t n, int start) {
+                                      int last, const float *x, int64_t x_stride, int64_t x_step,
+                                      const float *w, int64_t w_stride, int64_t n, int start) {
+  ptrdiff_t at = 0;
   ATTN_EACH_ROW_(ATTN_GEMM_INIT_)
-  for (int64_t k = 0; k < n; k++, w += w_stride) {
+  for (int64_t k = 0; k < n; k++, w += w_stride, at += (ptrdiff_t)x_step) {
     const ATTN_VF_ w0 = ATTN_V_LOAD_(w);
     ATTN_VF_ w1 = w0, w2 = w0, w3 = w0;
     if (vecs > 1) w1 = ATTN_V_LOAD_(w + ATTN_W_);
@@ -59,11 +60,11 @@ ATTN_INLINE_ void ATTN_FN_(gemm_tile)(const int vecs, float *y, int64_t y_stride
 #undef ATTN_GEMM_PUT_
 #undef ATTN_GEMM_STORE_
 
-/* y[r][c] = (start ? 0 : y[r][c]) + sum_k x[r][k] w[k][c] for c < cols, a panel; rows of w have whole
+/* y[r][c] = (start ? 0 : y[r][c]) + sum_k x[r x_stride + k x_step] w[k][c] for c < cols, a panel; rows of w have whole
  * vectors. A strip of columns stays in the first cache while all rows pass. */
 ATTN_FUNC_ void ATTN_FN_(gemm)(float *y, int64_t y_stride, int64_t rows, const float *x,
-                               int64_t x_stride, const float *w, int64_t w_stride, int64_t n,
-                               int64_t cols, int start) {
+                               int64_t x_stride, int64_t x_step, const float *w, int64_t w_stride,
+                               int64_t n, int64_t cols, int start) {
   enum { WIDE = ATTN_GEMM_VECS_ * ATTN_W_ };
   for (int64_t c = 0; c < cols; c += WIDE) {
     const int left = cols - c < WIDE ? (int)(cols - c) : (int)WIDE;
@@ -72,8 +73,9 @@ ATTN_FUNC_ void ATTN_FN_(gemm)(float *y, int64_t y_stride, int64_t rows, const f
       const int some = rows - r < 6 ? (int)(rows - r) : 6;
       float *to = y + r * y_stride + c;
       const float *from = x + r * x_stride;
-#define ATTN_GEMM_CASE_(vecs) \
-  ATTN_FN_(gemm_tile)(vecs, to, y_stride, some, last, from, x_stride, w + c, w_stride, n, start)
+#define ATTN_GEMM_CASE_(vecs)                                                                     \
+  ATTN_FN_(gemm_tile)(vecs, to, y_stride, some, last, from, x_stride, x_step, w + c, w_stride, n, \
+                      start)
       switch (vecs) {
         case 1: ATTN_GEMM_CASE_(1); break;
 #if ATTN_ROW_COLS_ >= 8

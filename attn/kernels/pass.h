@@ -22,6 +22,9 @@
 #include "topk.h"
 #include "gemm.h"
 #include "activate.h"
+#include "features.h"
+#include "linear.h"
+#include "norm.h"
 
 static const attn_table_ ATTN_FN_(table) = {
     ATTN_ISA_ID_,          ATTN_FN_(pack),         ATTN_FN_(unpack),        ATTN_FN_(widen),
@@ -30,7 +33,9 @@ static const attn_table_ ATTN_FN_(table) = {
     ATTN_FN_(score_rows),  ATTN_FN_(softmax_rows), ATTN_FN_(value_rows),    ATTN_FN_(scale_block),
     ATTN_FN_(finite),      ATTN_FN_(join),         ATTN_FN_(divide),        ATTN_FN_(weights),
     ATTN_FN_(exp_row),     ATTN_FN_(blend),        ATTN_FN_(rope),          ATTN_FN_(above),
-    ATTN_FN_(squares),     ATTN_FN_(gemm),         ATTN_FN_(activate)};
+    ATTN_FN_(squares),     ATTN_FN_(gemm),         ATTN_FN_(activate),      ATTN_FN_(top_rows),
+    ATTN_FN_(power_rows),  ATTN_FN_(wave_rows),    ATTN_FN_(elu1),          ATTN_FN_(scale_rows),
+    ATTN_FN_(step),        ATTN_FN_(step_z),       ATTN_FN_(moments),       ATTN_FN_(normalise)};
 
 #undef ATTN_FN_
 #include "../isa/simd_undef.h"

@@ -26,7 +26,8 @@ ATTN_PUB_ const char *attn_status_string(attn_status status) {
       "a page table names a page that is not held",
       "a cache or sequence has no room",
       "a sequence cannot go back to that length",
-      "a scale is not positive and finite, or a zero point not finite"};
+      "a scale is not positive and finite, or a zero point not finite",
+      "a matrix is singular, or nearly"};
   return (int)status >= 0 && status < ATTN_STATUS_COUNT ? text[status] : "unknown status";
 }
 

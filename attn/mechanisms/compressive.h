@@ -11,7 +11,8 @@ typedef struct attn_squeeze_ {
   int64_t rows, tiles;      /* of y */
   int64_t blocks, old;      /* blocks of x, and its rows that are in them */
   char *memory;
-  int64_t each, at_sum, at_wide, at_rows;
+  int64_t each, at_sum, at_rows;
+  attn_matrix_ w; /* a matrix for each tap */
 } attn_squeeze_;
 
 /* Row of x that tap t of block b reads; negative: none. */
@@ -50,16 +51,8 @@ ATTN_FUNC_ void attn_squeeze_pool_(const attn_squeeze_ *a, int64_t b, int64_t fi
 ATTN_FUNC_ void attn_squeeze_conv_(const attn_squeeze_ *a, int64_t b, int64_t first, int n,
                                    char *memory) {
   const attn_table_ *f = a->table;
-  const int groups = (n + ATTN_GROUP_ - 1) / ATTN_GROUP_;
-  float *packed = (float *)(void *)memory, *sum = (float *)(void *)(memory + a->at_sum);
-  float *wide = (float *)(void *)(memory + a->at_wide);
-  float *rows = (float *)(void *)(memory + a->at_rows);
-  const void *in[ATTN_TILE_];
-  void *out[ATTN_TILE_] = {NULL};
-  for (int64_t c = 0; c < a->dim; c++)
-    for (int r = 0; r < ATTN_TILE_; r++)
-      sum[c * ATTN_TILE_ + r] = a->p->bias ? a->p->bias[c] : 0.0f;
-  for (int r = 0; r < n; r++) in[r] = out[r] = rows + r * a->dim;
+  float *rows = (float *)(void *)memory, *sum = (float *)(void *)(memory + a->at_sum);
+  for (int64_t c = 0; c < n * a->dim; c++) sum[c] = a->p->bias ? a->p->bias[c % a->dim] : 0.0f;
   for (int64_t t = 0; t < a->p->w.heads; t++) {
     for (int r = 0; r < n; r++) {
       const int64_t i = attn_squeeze_tap_(a, a->skip + first + r, t);
@@ -68,11 +61,9 @@ ATTN_FUNC_ void attn_squeeze_conv_(const attn_squeeze_ *a, int64_t b, int64_t fi
       else
         attn_parts_row_(f, rows + r * a->dim, &a->x, b, i);
     }
-    f->pack(packed, in, n, a->dim, ATTN_F32, 1.0f, 0.0f);
-    attn_tile_times_(f, sum, packed, &a->p->w, t, wide, groups, 0);
+    attn_matrix_times_(f, &a->w, 0, t, sum, a->dim, n, rows, a->dim, 0, a->dim, 0, a->dim, 0);
   }
-  f->unpack(out, sum, n, a->dim, ATTN_F32, NULL);
-  for (int r = 0; r < n; r++) attn_parts_put_(f, &a->y, b, first + r, rows + r * a->dim);
+  for (int r = 0; r < n; r++) attn_parts_put_(f, &a->y, b, first + r, sum + r * a->dim);
 }
 
 /* Whether row i is used less than row k: then it gives way. NaN is least, of equals the younger. */
@@ -156,13 +147,12 @@ ATTN_FUNC_ int attn_stage_squeeze_(attn_stage_ *s, const attn_parts_ *y, const a
     a.at_rows = attn_piece_(a.dim, sizeof(double));
     a.each = attn_add_(a.at_rows, attn_piece_(a.dim, f));
   } else {
-    a.at_sum = tile, a.at_wide = attn_add_(tile, tile);
-    a.at_rows = attn_add_(
-        a.at_wide, p->w.dtype == ATTN_F32 ? 0 : attn_piece_(attn_mul_(a.dim, ATTN_BLOCK_), f));
-    a.each = attn_add_(a.at_rows, tile);
+    a.w = attn_matrix_of_(p->w, 0, a.rows);
+    a.at_sum = tile, a.each = attn_add_(tile, tile);
   }
-  return attn_stage_for_(s, attn_mul_(a.batch, most ? 1 : a.tiles), attn_squeeze_item_, &a, a.each,
-                         &a.memory);
+  return attn_stage_products_(s, &a.w, a.w.panels || a.w.direct,
+                              attn_mul_(a.batch, most ? 1 : a.tiles), attn_squeeze_item_, &a,
+                              a.each, &a.memory);
 }
 
 /* The rules of p for rows [batch,1,rows,dim]; what the kind does not read becomes absent. op[2] and

@@ -6,12 +6,13 @@ typedef struct attn_loss_ {
   const attn_table_ *table;
   attn_tensor a, b; /* [B,H,n,d] of any types */
   attn_tensor g;    /* or b is [B,1,n/rate,d] and meets [1,rate,d,d] */
+  attn_matrix_ w;   /* g */
   const float *bias;
   float *norm, *mean;
   int64_t batch, tiles, count; /* tiles of a batch entry, numbers in one */
   double *part;                /* [B * tiles] */
   char *memory;
-  int64_t each, at_sum, at_wide, at_rows;
+  int64_t each, at_rows;
 } attn_loss_;
 
 /* Squares of the difference of two rows. */
@@ -45,20 +46,19 @@ ATTN_FUNC_ void attn_loss_rebuilt_(void *job, int worker, int64_t index) {
   const attn_table_ *f = a->table;
   const int64_t b = index / a->tiles, first = index % a->tiles * ATTN_TILE_, dim = a->a.dim;
   const int n = a->b.len - first < ATTN_TILE_ ? (int)(a->b.len - first) : ATTN_TILE_;
-  char *memory = a->memory + worker * a->each;
-  float *packed = (float *)(void *)memory, *sum = (float *)(void *)(memory + a->at_sum);
-  float *wide = (float *)(void *)(memory + a->at_wide);
-  float *row = (float *)(void *)(memory + a->at_rows), *x = row + ATTN_TILE_ * dim;
-  const void *in[ATTN_TILE_];
-  void *out[ATTN_TILE_];
+  float *row = (float *)(void *)(a->memory + worker * a->each), *x = row + ATTN_TILE_ * dim;
+  float *wide = (float *)(void *)(a->memory + worker * a->each + a->at_rows);
+  const float *in = (const float *)(const void *)attn_at_(&a->b, b, 0, first);
+  int64_t stride = a->b.stride_len;
   double total = 0.0;
-  for (int r = 0; r < n; r++) in[r] = attn_at_(&a->b, b, 0, first + r), out[r] = row + r * dim;
-  f->pack(packed, in, n, dim, (int)a->b.dtype, 1.0f, 0.0f);
-  for (int64_t t = 0; t < a->g.heads; t++) {
-    attn_tile_times_(f, sum, packed, &a->g, t, wide, (n + ATTN_GROUP_ - 1) / ATTN_GROUP_, 1);
-    f->unpack(out, sum, n, dim, ATTN_F32, NULL);
+  if (a->b.dtype != ATTN_F32) {
+    f->widen(wide, in, stride, NULL, n, dim, a->b.dtype, NULL);
+    in = wide, stride = dim;
+  }
+  for (int64_t t = 0; t < a->w.w.heads; t++) {
+    attn_matrix_times_(f, &a->w, 0, t, row, dim, n, in, stride, 0, dim, 0, dim, 1);
     for (int r = 0; r < n; r++) {
-      const int64_t i = (first + r) * a->g.heads + t;
+      const int64_t i = (first + r) * a->w.w.heads + t;
       for (int64_t c = 0; a->bias && c < dim; c++) row[r * dim + c] += a->bias[c];
       f->widen(x, attn_at_(&a->a, b, 0, i), 0, NULL, 1, dim, a->a.dtype, NULL);
       total += attn_loss_row_(x, row + r * dim, dim);
@@ -68,8 +68,7 @@ ATTN_FUNC_ void attn_loss_rebuilt_(void *job, int worker, int64_t index) {
 }
 
 ATTN_FUNC_ int attn_stage_loss_(attn_stage_ *s, attn_loss_ *a) {
-  const int64_t f = sizeof(float), dim = a->a.dim,
-                tile = attn_piece_(attn_mul_(dim, ATTN_TILE_), f);
+  const int64_t f = sizeof(float), dim = a->a.dim;
   const int rebuilt = a->g.data != NULL;
   a->table = s->table;
   a->batch = a->a.batch;
@@ -77,14 +76,16 @@ ATTN_FUNC_ int attn_stage_loss_(attn_stage_ *s, attn_loss_ *a) {
   a->count = attn_mul_(attn_mul_(a->a.heads, a->a.len), dim);
   const int64_t items = attn_mul_(a->batch, a->tiles);
   a->part = (double *)attn_stage_take_(s, items, sizeof(double));
-  a->at_sum = tile, a->at_wide = attn_add_(tile, tile);
-  a->at_rows = attn_add_(a->at_wide, rebuilt && a->g.dtype != ATTN_F32
-                                         ? attn_piece_(attn_mul_(dim, ATTN_BLOCK_), f)
-                                         : 0);
-  a->each = rebuilt ? attn_add_(a->at_rows, attn_piece_(attn_mul_(dim, ATTN_TILE_ + 1), f))
-                    : attn_piece_(attn_mul_(dim, 2), f);
-  if (!attn_stage_for_(s, items, rebuilt ? attn_loss_rebuilt_ : attn_loss_item_, a, a->each,
-                       &a->memory))
+  if (rebuilt) {
+    a->w = attn_matrix_of_(a->g, 0, a->b.len);
+    a->at_rows = attn_piece_(attn_mul_(dim, ATTN_TILE_ + 1), f);
+    a->each = attn_add_(a->at_rows,
+                        a->b.dtype == ATTN_F32 ? 0 : attn_piece_(attn_mul_(dim, ATTN_TILE_), f));
+  } else {
+    a->each = attn_piece_(attn_mul_(dim, 2), f);
+  }
+  if (!attn_stage_products_(s, &a->w, rebuilt, items,
+                            rebuilt ? attn_loss_rebuilt_ : attn_loss_item_, a, a->each, &a->memory))
     return 0;
   for (int64_t b = 0; s->run && b < a->batch; b++) {
     double sum = 0.0;

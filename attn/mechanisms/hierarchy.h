@@ -164,7 +164,7 @@ ATTN_FUNC_ int attn_hierarchy_steps_(attn_stage_ *s, void *job) {
       in[i] = state;
       if (!j->w[i][l].data) continue;
       in[i] = attn_stage_tensor_(s, b, h, n, j->w[i][l].dim);
-      if (!attn_stage_project_(s, in[i], state, j->w[i][l])) return 0;
+      if (!attn_stage_gemm_(s, in[i], state, j->w[i][l], NULL)) return 0;
     }
     const int direct = j->y[l].data && j->y[l].dtype == ATTN_F32;
     j->row[l] = direct ? j->y[l] : attn_stage_tensor_(s, b, h, n, d);

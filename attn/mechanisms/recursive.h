@@ -167,8 +167,8 @@ ATTN_FUNC_ int attn_recursive_attend_(attn_stage_ *s, const attn_recursive_job_ 
   /* the heads side by side, so that one product joins them */
   const attn_tensor all = attn_stage_tensor_(s, b, 1, t, attn_mul_(h, j->dv));
   const attn_tensor o = attn_bthd(all.data, ATTN_F32, b, t, h, j->dv);
-  return attn_stage_project_(s, q, x, attn_recursive_heads_(j->p.w_q, h)) &&
-         attn_stage_sdpa_(s, o, q, k, v, p) && attn_stage_project_(s, y, all, j->p.w_o);
+  return attn_stage_gemm_(s, q, x, attn_recursive_heads_(j->p.w_q, h), NULL) &&
+         attn_stage_sdpa_(s, o, q, k, v, p) && attn_stage_gemm_(s, y, all, j->p.w_o, NULL);
 }
 
 ATTN_FUNC_ int attn_recursive_steps_(attn_stage_ *s, void *job) {
@@ -185,11 +185,11 @@ ATTN_FUNC_ int attn_recursive_steps_(attn_stage_ *s, void *job) {
   memset(&p, 0, sizeof p);
   p.scale = g->scale, p.lse = g->lse, p.causal = 1;
   if (renew && !by_attention) a.o = attn_stage_part_(s, &j->o);
-  if (!attn_stage_project_(s, attn_stage_rows_(k, n, t), j->x, w_k) ||
-      !attn_stage_project_(s, attn_stage_rows_(v, n, t), j->x, w_v))
+  if (!attn_stage_gemm_(s, attn_stage_rows_(k, n, t), j->x, w_k, NULL) ||
+      !attn_stage_gemm_(s, attn_stage_rows_(v, n, t), j->x, w_v, NULL))
     return 0;
-  if (n > 0 && (!attn_stage_project_(s, attn_stage_rows_(k, 0, n), j->memory, w_k) ||
-                !attn_stage_project_(s, attn_stage_rows_(v, 0, n), j->memory, w_v)))
+  if (n > 0 && (!attn_stage_gemm_(s, attn_stage_rows_(k, 0, n), j->memory, w_k, NULL) ||
+                !attn_stage_gemm_(s, attn_stage_rows_(v, 0, n), j->memory, w_v, NULL)))
     return 0;
   if (!attn_recursive_attend_(s, j, a.o, j->x, k, v, &p)) return 0;
   if (!renew) return 1;

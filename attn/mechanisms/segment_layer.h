@@ -340,7 +340,7 @@ ATTN_FUNC_ int attn_segment_distances_(attn_stage_ *s, attn_tensor *r, attn_tens
   pe.layout = ATTN_SINUSOID_HALVES;
   *r = attn_stage_tensor_(s, 1, heads, n, w_r.dim / heads);
   return attn_stage_sinusoid_(s, sines, &pe) &&
-         attn_stage_project_(s, *r, sines, attn_xl_heads_(w_r, heads));
+         attn_stage_gemm_(s, *r, sines, attn_xl_heads_(w_r, heads), NULL);
 }
 
 ATTN_FUNC_ int attn_segment_layer_steps_(attn_stage_ *s, void *job) {

@@ -94,7 +94,7 @@ ATTN_FUNC_ int attn_stage_gather_(attn_stage_ *s, attn_tensor z, attn_tensor y, 
   if (how->kind == ATTN_AGGREGATE_ATTENTION) {
     a.width = how->w.dim;
     a.hidden = attn_stage_tensor_(s, y.batch, y.heads, y.len, a.width);
-    if (!attn_stage_project_(s, a.hidden, y, how->w)) return 0;
+    if (!attn_stage_gemm_(s, a.hidden, y, how->w, NULL)) return 0;
     a.each = attn_add_(attn_piece_(a.width, sizeof(float)), attn_piece_(y.len, sizeof(float)));
   }
   return attn_stage_for_(s, attn_mul_(y.batch, y.heads), attn_gather_item_, &a, a.each, &a.memory);
@@ -331,9 +331,9 @@ ATTN_FUNC_ int attn_segmented_steps_(attn_stage_ *s, void *job) {
   if (g->w_v.data) v = attn_stage_tensor_(s, b, h, n, j->value);
   if (!attn_stage_sdpa_(s, y, j->q, j->k, j->v, &p) ||
       !attn_stage_gather_(s, z, y, j->groups, &g->aggregate) ||
-      (g->w_q.data && !attn_stage_project_(s, q, rows ? y : z, g->w_q)) ||
-      (g->w_k.data && !attn_stage_project_(s, k, z, g->w_k)) ||
-      (g->w_v.data && !attn_stage_project_(s, v, z, g->w_v)))
+      (g->w_q.data && !attn_stage_gemm_(s, q, rows ? y : z, g->w_q, NULL)) ||
+      (g->w_k.data && !attn_stage_gemm_(s, k, z, g->w_k, NULL)) ||
+      (g->w_v.data && !attn_stage_gemm_(s, v, z, g->w_v, NULL)))
     return 0;
   if (pool) {
     attn_pool_ a = {u, v, g->causal};

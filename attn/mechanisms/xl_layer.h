@@ -108,13 +108,13 @@ ATTN_FUNC_ int attn_xl_steps_(attn_stage_ *s, void *job) {
   memset(&p, 0, sizeof p);
   pe.start = first, pe.base = g->base;
   pe.layout = g->interleaved ? ATTN_SINUSOID_INTERLEAVED : ATTN_SINUSOID_HALVES;
-  if (!attn_stage_sinusoid_(s, sines, &pe) || !attn_stage_project_(s, r, sines, w_r) ||
-      !attn_stage_project_(s, q, j->x, w_q) ||
-      !attn_stage_project_(s, attn_stage_rows_(k, m, t), j->x, w_k) ||
-      !attn_stage_project_(s, attn_stage_rows_(v, m, t), j->x, w_v))
+  if (!attn_stage_sinusoid_(s, sines, &pe) || !attn_stage_gemm_(s, r, sines, w_r, NULL) ||
+      !attn_stage_gemm_(s, q, j->x, w_q, NULL) ||
+      !attn_stage_gemm_(s, attn_stage_rows_(k, m, t), j->x, w_k, NULL) ||
+      !attn_stage_gemm_(s, attn_stage_rows_(v, m, t), j->x, w_v, NULL))
     return 0;
-  if (m > 0 && (!attn_stage_project_(s, attn_stage_rows_(k, 0, m), g->mem, w_k) ||
-                !attn_stage_project_(s, attn_stage_rows_(v, 0, m), g->mem, w_v)))
+  if (m > 0 && (!attn_stage_gemm_(s, attn_stage_rows_(k, 0, m), g->mem, w_k, NULL) ||
+                !attn_stage_gemm_(s, attn_stage_rows_(v, 0, m), g->mem, w_v, NULL)))
     return 0;
   p.scale = g->scale, p.causal = !g->bidirectional, p.lse = g->lse;
   p.xl.table = r, p.xl.first = first;
@@ -124,7 +124,7 @@ ATTN_FUNC_ int attn_xl_steps_(attn_stage_ *s, void *job) {
   const int64_t wide = attn_mul_(h, j->dv);
   attn_tensor all = attn_stage_tensor_(s, b, 1, t, wide);
   attn_tensor o = attn_bthd(all.data, ATTN_F32, b, t, h, j->dv);
-  return attn_stage_sdpa_(s, o, q, k, v, &p) && attn_stage_project_(s, j->o, all, g->w_o);
+  return attn_stage_sdpa_(s, o, q, k, v, &p) && attn_stage_gemm_(s, j->o, all, g->w_o, NULL);
 }
 
 /* The call, or with bytes the workspace query. */

@@ -1,12 +1,16 @@
 /* fuzz.c owns the choice of what an input's bytes mean: a call of attn_sdpa, attn_relu, attn_edges,
- * attn_merge, attn_rope or attn_exp, operations on a cache, or a pattern and what is done with it.
+ * attn_merge, attn_rope, attn_exp or attn_gemm, of what costs less than attention or is part of a layer,
+ * operations on a cache, or a pattern and what is done with it.
  * About half of the calls are valid; the others have a flaw or three. Everything a call may touch has
  * exactly the memory it may touch, so under the address sanitizer every stray access ends the run. */
 
 #include "library.h"
 
 #include "cache.h"
+#include "layers.h"
+#include "linear.h"
 #include "pattern.h"
+#include "product.h"
 #include "rows.h"
 #include "sdpa.h"
 
@@ -17,6 +21,16 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   if (size > 0 && data[0] >= 240) {
     take(&in);
     fuzz_cache(&in);
+    return 0;
+  }
+  if (size > 0 && data[0] >= 224) {
+    take(&in);
+    if (data[0] < 228)
+      fuzz_gemm(&in);
+    else if (data[0] < 234)
+      fuzz_linear(&in);
+    else
+      fuzz_layer(&in);
     return 0;
   }
   switch (below(&in, 16)) {

@@ -1,0 +1,94 @@
+/* engine/product.h owns products of a few rows with a matrix, which is read in place or lies in panels
+ * of 64 columns. A sum over more than 128 elements goes on where Y is: one chain all the same. */
+
+enum { ATTN_PANEL_ = 64, ATTN_DEEP_ = 128 };
+/* Rows from which on copying W pays; measured. Rows of W that lie far apart leave the caches early. */
+enum { ATTN_COPY_NEAR_ = 192, ATTN_COPY_FAR_ = 48, ATTN_FAR_ = 1024 };
+
+typedef struct attn_matrix_ {
+  attn_tensor w; /* [batch, heads, k, n] matrices; transposed: [.., n, k] */
+  int transposed;
+  int64_t k, n;
+  int64_t direct;      /* columns that are read in place */
+  int64_t panels, one; /* of the others; floats of a matrix of them */
+  float *packed;       /* [w.batch][w.heads][panels][k][64] */
+} attn_matrix_;
+
+/* W for products with so many rows; packed is still to be set. */
+ATTN_FUNC_ attn_matrix_ attn_matrix_of_(attn_tensor w, int transposed, int64_t rows) {
+  attn_matrix_ m = {w, transposed, transposed ? w.dim : w.len, transposed ? w.len : w.dim, 0, 0,
+                    0, NULL};
+  const int64_t few = attn_abs64_(w.stride_len) > ATTN_FAR_ ? ATTN_COPY_FAR_ : ATTN_COPY_NEAR_;
+  if (w.dtype == ATTN_F32 && !transposed && rows < few) m.direct = m.n / 16 * 16;
+  m.panels = (m.n - m.direct + ATTN_PANEL_ - 1) / ATTN_PANEL_;
+  m.one = attn_mul_(m.panels, attn_mul_(m.k, ATTN_PANEL_));
+  return m;
+}
+
+ATTN_FUNC_ int64_t attn_matrix_bytes_(const attn_matrix_ *m) {
+  return attn_piece_(attn_mul_(attn_mul_(m->w.batch, m->w.heads), m->one), sizeof(float));
+}
+
+typedef struct attn_lay_ {
+  const attn_table_ *table;
+  const attn_matrix_ *m;
+} attn_lay_;
+
+/* A panel of one matrix: 64 columns or what is left, the rest 0. */
+ATTN_FUNC_ void attn_lay_item_(void *job, int worker, int64_t index) {
+  const attn_lay_ *a = (const attn_lay_ *)job;
+  const attn_matrix_ *m = a->m;
+  const int64_t matrix = index / m->panels, panel = index % m->panels;
+  const int64_t b = matrix / m->w.heads, h = matrix % m->w.heads;
+  const int64_t c = m->direct + panel * ATTN_PANEL_;
+  const int cols = m->n - c < ATTN_PANEL_ ? (int)(m->n - c) : (int)ATTN_PANEL_;
+  float *to = m->packed + matrix * m->one + panel * m->k * ATTN_PANEL_;
+  (void)worker;
+  if (cols < ATTN_PANEL_) memset(to, 0, (size_t)(m->k * ATTN_PANEL_) * sizeof(float));
+  if (m->transposed) {
+    const void *rows[ATTN_PANEL_];
+    for (int i = 0; i < cols; i++) rows[i] = attn_at_(&m->w, b, h, c + i);
+    a->table->pack(to, rows, cols, m->k, (int)m->w.dtype, 1.0f, FLT_MIN);
+    return;
+  }
+  const int64_t at_once = cols == ATTN_PANEL_ ? m->k : 1;
+  for (int64_t i = 0; i < m->k; i += at_once)
+    a->table->widen(to + i * ATTN_PANEL_, attn_at_(&m->w, b, h, i) + attn_bytes_(m->w.dtype, c),
+                    m->w.stride_len, NULL, at_once, cols, m->w.dtype, NULL);
+}
+
+/* Lays out the panels, in memory of attn_matrix_bytes_. */
+ATTN_FUNC_ void attn_matrix_lay_(attn_matrix_ *m, const attn_table_ *table, void *memory,
+                                 const attn_ctx *ctx, int workers) {
+  attn_lay_ a = {table, m};
+  const int64_t count = m->w.batch * m->w.heads * m->panels;
+  m->packed = (float *)memory;
+  if (count) attn_for_(ctx, attn_pieces_(workers, count), count, attn_lay_item_, &a);
+}
+
+/* y[r][c - c0] = (start ? 0 : y) + sum_k x[r][k] w[k0 + k][c] for c0 <= c < c1, k < depth, of the
+ * matrix of a batch entry and head; c0 is a multiple of 64. */
+ATTN_FUNC_ void attn_matrix_times_(const attn_table_ *f, const attn_matrix_ *m, int64_t b,
+                                   int64_t h, float *y, int64_t y_stride, int64_t rows,
+                                   const float *x, int64_t x_stride, int64_t k0, int64_t depth,
+                                   int64_t c0, int64_t c1, int start) {
+  const int64_t wb = m->w.batch > 1 ? b : 0, wh = m->w.heads > 1 ? h : 0;
+  for (int64_t k = 0; k < depth; k += ATTN_DEEP_) {
+    const int64_t n = depth - k < ATTN_DEEP_ ? depth - k : (int64_t)ATTN_DEEP_;
+    for (int64_t c = c0, cols; c < c1; c += cols) {
+      const float *w;
+      int64_t stride = ATTN_PANEL_;
+      cols = c1 - c < ATTN_PANEL_ ? c1 - c : (int64_t)ATTN_PANEL_;
+      if (c < m->direct) {
+        if (m->direct - c < cols) cols = m->direct - c;
+        w = (const float *)(const void *)attn_at_(&m->w, wb, wh, k0 + k) + c;
+        stride = m->w.stride_len;
+      } else {
+        w = m->packed + (wb * m->w.heads + wh) * m->one +
+            ((c - m->direct) / ATTN_PANEL_ * m->k + k0 + k) * ATTN_PANEL_;
+      }
+      f->gemm(y + (c - c0), y_stride, rows, x + k, x_stride, 1, w, stride, n, cols,
+              start && k == 0);
+    }
+  }
+}

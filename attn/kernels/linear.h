@@ -1,0 +1,117 @@
+/* kernels/linear.h owns the recurrent step of a linear state: S is read and written once, and read
+ * for one row on the way. Even and odd rows of S are two chains, the same on every tier. */
+
+#define ATTN_STEP_EACH_(f, r, sum) f(0, r, sum) f(1, r, sum) f(2, r, sum) f(3, r, sum)
+#define ATTN_STEP_OPEN_(i, r, sum)                                     \
+  ATTN_VF_ even##i = ATTN_V_ZERO_(), odd##i = even##i, v##i = even##i; \
+  if (writes && vecs > i) v##i = ATTN_V_LOAD_(v + i * ATTN_W_);        \
+  (void)even##i, (void)odd##i, (void)v##i;
+#define ATTN_STEP_ADD_(i, r, sum)                      \
+  if (vecs > i) {                                      \
+    ATTN_VF_ x = ATTN_V_LOAD_(r + i * ATTN_W_);        \
+    if (writes) {                                      \
+      x = ATTN_V_FMA_(pr, v##i, ATTN_V_MUL_(x, keep)); \
+      ATTN_V_STORE_(r + i * ATTN_W_, x);               \
+    }                                                  \
+    if (reads) sum##i = ATTN_V_FMA_(qr, x, sum##i);    \
+  }
+#define ATTN_STEP_ROW_(at, sum)                                        \
+  {                                                                    \
+    float *row = s + (at)*stride;                                      \
+    const ATTN_VF_ pr = writes ? ATTN_V_SET1_(p[at]) : ATTN_V_ZERO_(); \
+    const ATTN_VF_ qr = reads ? ATTN_V_SET1_(q[at]) : ATTN_V_ZERO_();  \
+    (void)pr, (void)qr;                                                \
+    ATTN_STEP_EACH_(ATTN_STEP_ADD_, row, sum)                          \
+  }
+#define ATTN_STEP_CLOSE_(i, r, sum) \
+  if (reads && vecs > i) ATTN_V_STORE_(o + i * ATTN_W_, ATTN_V_ADD_(even##i, odd##i));
+
+ATTN_INLINE_ void ATTN_FN_(step_strip)(const int vecs, const int writes, const int reads, float *o,
+                                       const float *q, float *s, int64_t stride, int64_t m,
+                                       float alpha, const float *p, const float *v) {
+  const ATTN_VF_ keep = ATTN_V_SET1_(alpha);
+  int64_t r = 0;
+  (void)keep;
+  ATTN_STEP_EACH_(ATTN_STEP_OPEN_, , )
+  for (; r + 2 <= m; r += 2) {
+    ATTN_STEP_ROW_(r, even)
+    ATTN_STEP_ROW_(r + 1, odd)
+  }
+  if (r < m) ATTN_STEP_ROW_(r, even)
+  ATTN_STEP_EACH_(ATTN_STEP_CLOSE_, , )
+}
+#undef ATTN_STEP_EACH_
+#undef ATTN_STEP_OPEN_
+#undef ATTN_STEP_ADD_
+#undef ATTN_STEP_ROW_
+#undef ATTN_STEP_CLOSE_
+
+/* z = alpha z + p; returns q . z, over 16 running sums joined by halves. p null: z stays; q null: 0. */
+ATTN_FUNC_ float ATTN_FN_(step_z)(const float *q, float *z, int64_t m, float alpha,
+                                  const float *p) {
+  const ATTN_VF_ keep = ATTN_V_SET1_(alpha);
+  ATTN_VF_ sum[16 / ATTN_W_];
+  for (int i = 0; i < 16 / ATTN_W_; i++) sum[i] = ATTN_V_ZERO_();
+  for (int64_t c = 0; c < m; c += 16) {
+    ATTN_UNROLL_
+    for (int i = 0; i < 16 / ATTN_W_; i++) {
+      const int64_t at = c + i * ATTN_W_;
+      if (at >= m) break;
+      const int w = ATTN_FN_(lanes_left)(m, at);
+      ATTN_VF_ x = ATTN_FN_(load)(z, at, w, ATTN_F32);
+      if (p) {
+        x = ATTN_V_ADD_(ATTN_V_MUL_(x, keep), ATTN_FN_(load)(p, at, w, ATTN_F32));
+        ATTN_FN_(store)(z, at, x, w, ATTN_F32);
+      }
+      if (q) sum[i] = ATTN_V_FMA_(x, ATTN_FN_(load)(q, at, w, ATTN_F32), sum[i]);
+    }
+  }
+#if ATTN_W_ == 4
+  sum[0] = ATTN_V_ADD_(ATTN_V_ADD_(sum[0], sum[2]), ATTN_V_ADD_(sum[1], sum[3]));
+#elif ATTN_W_ == 8
+  sum[0] = ATTN_V_ADD_(sum[0], sum[1]);
+#endif
+  return ATTN_V_SUM_(sum[0]);
+}
+
+/* S[r] = alpha S[r] + p[r] v, o = sum_r q[r] S[r]; p null: S stays; q null: no o. Rows of whole
+ * groups of 16 columns. */
+ATTN_FUNC_ void ATTN_FN_(step)(float *o, const float *q, float *s, int64_t stride, int64_t m,
+                               int64_t cols, float alpha, const float *p, const float *v) {
+  enum { GROUP = 16 / ATTN_W_ };
+  for (int64_t c = 0, done; c < cols; c += done) {
+    const int wide = cols - c >= 4 * ATTN_W_;
+    done = (wide ? 4 : (int64_t)GROUP) * ATTN_W_;
+    float *to = q ? o + c : o;
+    const float *from = p ? v + c : v;
+#define ATTN_STEP_CASE_(writes, reads)                                               \
+  if (wide)                                                                          \
+    ATTN_FN_(step_strip)(4, writes, reads, to, q, s + c, stride, m, alpha, p, from); \
+  else                                                                               \
+    ATTN_FN_(step_strip)(GROUP, writes, reads, to, q, s + c, stride, m, alpha, p, from)
+    if (p && q) {
+      ATTN_STEP_CASE_(1, 1);
+    } else if (p) {
+      ATTN_STEP_CASE_(1, 0);
+    } else if (q) {
+      ATTN_STEP_CASE_(0, 1);
+    }
+#undef ATTN_STEP_CASE_
+  }
+}
+
+/* y[r][c] = x[r][c] by[r] */
+ATTN_FUNC_ void ATTN_FN_(scale_rows)(float *y, int64_t y_stride, const float *x, int64_t x_stride,
+                                     int64_t n, int64_t dim, const float *by) {
+  for (int64_t r = 0; r < n; r++, y += y_stride, x += x_stride) {
+    const ATTN_VF_ s = ATTN_V_SET1_(by[r]);
+    int64_t c = 0;
+    for (; c + ATTN_W_ <= dim; c += ATTN_W_)
+      ATTN_V_STORE_(y + c, ATTN_FN_(quiet)(ATTN_V_MUL_(ATTN_V_LOAD_(x + c), s)));
+    if (c < dim) {
+      const int w = (int)(dim - c);
+      const ATTN_VF_ t = ATTN_FN_(quiet)(ATTN_V_MUL_(ATTN_V_LOAD_PART_(x + c, w), s));
+      ATTN_V_STORE_PART_(y + c, t, w);
+    }
+  }
+}

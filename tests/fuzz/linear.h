@@ -1,0 +1,241 @@
+/* linear.h owns the decoding of bytes into calls that take q, k, v and cost less than attention does:
+ * over a linear state, through landmarks, over clusters, chosen rows or fewer keys. */
+
+#ifndef FUZZ_LINEAR_H
+#define FUZZ_LINEAR_H
+
+#include "params.h"
+#include "views.h"
+
+/* The state is an output, so that it is what it was when a call is made again. */
+enum { L_O, L_STATE, L_Q, L_K, L_V, L_W, L_W2, L_TENSORS };
+enum {
+  LINEAR,
+  CLUSTERED,
+  PROBSPARSE,
+  NYSTROM,
+  CSALR,
+  LINFORMER,
+  POOLINGFORMER,
+  MEMORY,
+  LINEAR_KINDS
+};
+
+typedef struct linear_args {
+  int kind;
+  attn_linear_params linear;
+  attn_cluster_params cluster;
+  attn_probsparse_params probsparse;
+  attn_nystrom_params nystrom;
+  attn_csalr_params csalr;
+  attn_linformer_params linformer;
+  attn_poolingformer_params poolingformer;
+  attn_memory_compressed_params memory;
+} linear_args;
+
+/* Tensors of the parameters lie in buffers of the job. */
+static const linear_args *linear_tensors(job *j) {
+  linear_args *a = (linear_args *)j->args;
+  a->linear.map.w = j->b[L_W].view;
+  a->linear.rate = a->nystrom.conv = j->b[L_W2].view;
+  a->linear.state = j->b[L_STATE].view.data;
+  a->linformer.e = a->linformer.w_k = a->memory.w_k = j->b[L_W].view;
+  a->linformer.w_v = a->memory.w_v = j->b[L_W2].view;
+  if (a->poolingformer.pool == ATTN_POOL_DYNAMIC)
+    a->poolingformer.pool_k = j->b[L_W].view, a->poolingformer.pool_v = j->b[L_W2].view;
+  return a;
+}
+
+static attn_status call_linear(job *j, attn_ctx *ctx) {
+  const linear_args *a = linear_tensors(j);
+  const attn_tensor o = j->b[L_O].view, q = j->b[L_Q].view, k = j->b[L_K].view, v = j->b[L_V].view;
+  switch (a->kind) {
+    case CLUSTERED: return attn_clustered(o, q, k, v, NULL, &a->cluster, ctx);
+    case PROBSPARSE: return attn_probsparse(o, q, k, v, NULL, &a->probsparse, ctx);
+    case NYSTROM: return attn_nystrom(o, q, k, v, &a->nystrom, ctx);
+    case CSALR: return attn_csalr(o, q, k, v, &a->csalr, ctx);
+    case LINFORMER: return attn_linformer(o, q, k, v, &a->linformer, ctx);
+    case POOLINGFORMER: return attn_poolingformer(o, q, k, v, &a->poolingformer, ctx);
+    case MEMORY: return attn_memory_compressed(o, q, k, v, &a->memory, ctx);
+    default: return attn_linear(o, q, k, v, &a->linear, ctx);
+  }
+}
+
+static size_t workspace_linear(job *j, const attn_ctx *ctx) {
+  const linear_args *a = linear_tensors(j);
+  const attn_tensor o = j->b[L_O].view, q = j->b[L_Q].view, k = j->b[L_K].view, v = j->b[L_V].view;
+  switch (a->kind) {
+    case CLUSTERED: return attn_clustered_workspace(o, q, k, v, NULL, &a->cluster, ctx);
+    case PROBSPARSE: return attn_probsparse_workspace(o, q, k, v, NULL, &a->probsparse, ctx);
+    case NYSTROM: return attn_nystrom_workspace(o, q, k, v, &a->nystrom, ctx);
+    case CSALR: return attn_csalr_workspace(o, q, k, v, &a->csalr, ctx);
+    case LINFORMER: return attn_linformer_workspace(o, q, k, v, &a->linformer, ctx);
+    case POOLINGFORMER: return attn_poolingformer_workspace(o, q, k, v, &a->poolingformer, ctx);
+    case MEMORY: return attn_memory_compressed_workspace(o, q, k, v, &a->memory, ctx);
+    default: return attn_linear_workspace(o, q, k, v, &a->linear, ctx);
+  }
+}
+
+static void user_features(void *user, float *y, const float *x, int64_t n, int64_t m, int64_t dk,
+                          int64_t head, int is_key) {
+  (void)user, (void)head;
+  for (int64_t i = 0; i < n; i++)
+    for (int64_t c = 0; c < m; c++) y[i * m + c] = x[i * dk + c % dk] * 0.5f + (float)is_key;
+}
+
+static attn_feature_map make_map(input *in, store *s, int64_t dk, int *tame) {
+  attn_feature_map m;
+  memset(&m, 0, sizeof m);
+  m.kind = (attn_feature_kind)below(in, ATTN_FEATURES_COUNT);
+  m.norm = (attn_feature_norm)(chance(in, 3) ? below(in, ATTN_FEATURE_NORM_COUNT) : 0);
+  m.activation = (attn_activation)below(in, ATTN_ACT_COUNT);
+  m.scale = chance(in, 16) ? nasty_float(in) : 0;
+  m.order = chance(in, 12) ? nasty_int(in) : below(in, 3);
+  m.sigma = chance(in, 16) ? nasty_float(in) : (float)below(in, 3);
+  if (chance(in, 4)) m.sigmas = store_floats(in, s, dk, 0.5f, 2.0f, tame);
+  m.keep_norm = chance(in, 4);
+  m.key_stab = (attn_key_stab)(chance(in, 2) ? below(in, ATTN_STAB_COUNT) : 0);
+  m.key_const = (float)below(in, 9);
+  m.eps = chance(in, 16) ? nasty_float(in) : 0;
+  m.features = chance(in, 12) ? nasty_int(in) : 1 + below(in, 40);
+  m.fn = user_features;
+  if (m.kind == ATTN_FEATURES_USER && m.features > 4096) m.features = 4096;
+  if (chance(in, 24)) m.kind = (attn_feature_kind)(nasty_int(in) & 0xff);
+  return m;
+}
+
+static void make_linear(input *in, job *j, store *s, const attn_tensor *q, const attn_tensor *k,
+                        const attn_tensor *v) {
+  attn_linear_params *p = &((linear_args *)j->args)->linear;
+  p->map = make_map(in, s, q->dim, &j->tame);
+  p->rule = (attn_linear_rule)below(in, ATTN_LINEAR_COUNT);
+  p->causal = below(in, 2);
+  p->has_q_off = chance(in, 4);
+  p->q_off = chance(in, 16) ? nasty_int(in) : below(in, 40) - 20;
+  p->rate_const = (float)below(in, 5) / 4;
+  if (chance(in, 6)) p->rate_head = store_floats(in, s, k->heads, 0, 1, &j->tame);
+  p->den = (attn_linear_den)below(in, ATTN_LINEAR_DEN_COUNT);
+  p->eps = chance(in, 16) ? nasty_float(in) : 0;
+  p->out_scale = chance(in, 16) ? nasty_float(in) : 0;
+  p->chunk = chance(in, 12) ? nasty_int(in) : below(in, 65);
+  if (chance(in, 12)) p->rule = (attn_linear_rule)(nasty_int(in) & 0xff);
+  if (!chance(in, 3) || q->batch < 0) return;
+  p->map.w = j->b[L_W].view;
+  const size_t bytes = attn_linear_state_bytes(p, q->batch, q->heads, k->heads, q->dim, v->dim);
+  if (bytes == 0 || bytes > (size_t)SPAN_MAX) return;
+  buffer_make(&j->b[L_STATE],
+              attn_bhtd(NULL, ATTN_F32, 1, 1, 1, (int64_t)(bytes + sizeof(float) - 1) / 4), 0);
+  p->state_bytes = bytes;
+  if (attn_linear_begin(j->b[L_STATE].base, bytes, p, q->batch, q->heads, k->heads, q->dim, v->dim,
+                        NULL) == ATTN_OK &&
+      chance(in, 8))
+    j->b[L_STATE].base[take(in) % bytes] ^= (uint8_t)(1 << below(in, 8));
+}
+
+static void fuzz_linear(input *in) {
+  linear_args a;
+  store s = {NULL, 0};
+  memset(&a, 0, sizeof a);
+  a.kind = below(in, LINEAR_KINDS);
+  job j = {.name = "less than attention",
+           .outputs = 2,
+           .runnable = 1,
+           .args = &a,
+           .call = call_linear,
+           .workspace = workspace_linear};
+  const int64_t batch = below(in, 3), kv = 1 + below(in, 2), heads = kv * (1 + below(in, 2));
+  const int64_t tq = below(in, 150), tk = chance(in, 2) ? tq : below(in, 150);
+  const int64_t dk = 1 + below(in, 20), dv = 1 + below(in, 40), m = 1 + below(in, 40);
+  attn_tensor view[L_TENSORS];
+  memset(view, 0, sizeof view);
+  view[L_O] = make_view(in, (attn_dtype)below(in, 3), batch, heads, tq, dv, 1);
+  view[L_Q] = make_view(in, (attn_dtype)below(in, 3), batch, heads, tq, dk, 0);
+  view[L_K] = make_view(in, (attn_dtype)below(in, 3), batch, kv, tk, dk, 0);
+  view[L_V] = make_view(in, (attn_dtype)below(in, 3), batch, kv, tk, dv, 0);
+  /* the weights of the kind at hand */
+  int64_t len[2] = {m, tk}, dim[2] = {dk, 1};
+  const int64_t rate = 1 + below(in, 4);
+  a.linformer.kind = (attn_linformer_kind)below(in, ATTN_LINFORMER_COUNT);
+  if (a.kind == NYSTROM) len[1] = 2 * below(in, 5) + 1;
+  if (a.kind == LINFORMER && a.linformer.kind == ATTN_LINFORMER_MATRIX) dim[0] = tk + below(in, 3);
+  if (a.kind == MEMORY || (a.kind == LINFORMER && a.linformer.kind == ATTN_LINFORMER_CONV))
+    len[0] = rate * dk, dim[0] = dk, len[1] = rate * dv, dim[1] = dv;
+  if (a.kind == POOLINGFORMER)
+    len[0] = dk, len[1] = dv, dim[0] = dim[1] = a.poolingformer.kernel = rate;
+  for (int i = 0; i < 2; i++)
+    view[L_W + i] = make_view(in, (attn_dtype)below(in, 3), 1,
+                              !below(in, 2)                ? 1
+                              : a.kind == LINEAR && i == 0 ? heads
+                                                           : kv,
+                              len[i], dim[i], 0);
+  const int flaws = below(in, 8) - 5,
+            with = a.kind == LINFORMER || a.kind == MEMORY || chance(in, 2) ? 3 : below(in, 4);
+  for (int i = 0; i < flaws; i++) flaw_view(in, &view[L_Q + below(in, L_TENSORS - L_Q)]);
+  filler f = {take(in), chance(in, 6) ? 40 : 0};
+  for (int i = 0; i < L_TENSORS; i++) {
+    if (i == L_STATE || (i == L_W && !(with & 1)) || (i == L_W2 && !(with & 2))) continue;
+    j.runnable &= buffer_make(&j.b[i], view[i], below(in, 4));
+    buffer_fill(&j.b[i], &f);
+  }
+  if (flaws > 0 && chance(in, 6)) j.b[L_Q + below(in, 3)].view.data = NULL;
+  const float scale = chance(in, 12) ? nasty_float(in) : 0;
+  const int32_t *q_len = chance(in, 3) ? make_lengths(in, &s, view[L_Q].batch, tq) : NULL;
+  const int32_t *kv_len = chance(in, 3) ? make_lengths(in, &s, view[L_Q].batch, tk) : NULL;
+  const int64_t few = chance(in, 12) ? nasty_int(in) : 1 + below(in, 20);
+  switch (a.kind) {
+    case CLUSTERED:
+      a.cluster.clusters = few, a.cluster.bits = chance(in, 12) ? nasty_int(in) : below(in, 64);
+      a.cluster.iters = below(in, 5),
+      a.cluster.topk = chance(in, 8) ? nasty_int(in) : below(in, 40);
+      a.cluster.no_hash_bias = below(in, 2), a.cluster.seed = take(in), a.cluster.scale = scale;
+      a.cluster.q_len = q_len, a.cluster.kv_len = kv_len;
+      break;
+    case PROBSPARSE:
+      a.probsparse.factor = chance(in, 8) ? nasty_int(in) : below(in, 9);
+      a.probsparse.has_rows = below(in, 2), a.probsparse.rows = few;
+      a.probsparse.causal = below(in, 2), a.probsparse.has_q_off = chance(in, 4);
+      a.probsparse.q_off = chance(in, 8) ? nasty_int(in) : below(in, 40) - 20;
+      a.probsparse.fill_sum = below(in, 2), a.probsparse.by_samples = below(in, 2);
+      a.probsparse.seed = take(in), a.probsparse.scale = scale;
+      a.probsparse.q_len = q_len, a.probsparse.kv_len = kv_len;
+      break;
+    case NYSTROM:
+      a.nystrom.landmarks = few, a.nystrom.iterations = chance(in, 8) ? -1 : below(in, 9);
+      a.nystrom.always = below(in, 2), a.nystrom.scale = scale;
+      a.nystrom.q_len = q_len, a.nystrom.kv_len = kv_len;
+      break;
+    case CSALR:
+      a.csalr.landmarks = few,
+      a.csalr.lambda = chance(in, 8) ? nasty_float(in) : (float)below(in, 4);
+      a.csalr.renormalise = below(in, 2), a.csalr.scale = scale;
+      a.csalr.q_len = q_len, a.csalr.kv_len = kv_len;
+      break;
+    case LINFORMER:
+      a.linformer.rank = few, a.linformer.scale = scale;
+      a.linformer.q_len = q_len, a.linformer.kv_len = kv_len;
+      break;
+    case POOLINGFORMER:
+      a.poolingformer.window_1 = chance(in, 12) ? nasty_int(in) : below(in, 40);
+      a.poolingformer.window_2 = chance(in, 12) ? nasty_int(in) : below(in, 80);
+      a.poolingformer.stride = chance(in, 12) ? nasty_int(in) : below(in, (int)rate + 1);
+      a.poolingformer.pool = (attn_pool_kind)below(in, 3);
+      a.poolingformer.align = (attn_poolingformer_align)below(in, ATTN_POOLINGFORMER_COUNT);
+      a.poolingformer.causal = below(in, 2), a.poolingformer.scale = scale;
+      a.poolingformer.q_len = q_len, a.poolingformer.kv_len = kv_len;
+      break;
+    case MEMORY:
+      a.memory.kernel = rate, a.memory.pad = (attn_pad)below(in, 5);
+      a.memory.slot = (attn_slot)below(in, ATTN_SLOT_COUNT);
+      a.memory.causal = below(in, 2), a.memory.strict = below(in, 2), a.memory.scale = scale;
+      a.memory.q_len = q_len, a.memory.kv_len = kv_len;
+      break;
+    default:
+      if (j.runnable) make_linear(in, &j, &s, &view[L_Q], &view[L_K], &view[L_V]);
+      a.linear.q_len = q_len, a.linear.kv_len = kv_len;
+  }
+  if (!j.b[L_STATE].base) a.linear.state_bytes = 0;
+  job_run(&j, in);
+  store_free(&s);
+}
+
+#endif
