@@ -3894,10 +3894,12 @@ typedef struct attn_average_params {
  * Shapes: y, o [B,1,T,d], all tensors f32, f16 or bf16 of any strides. Aliasing: o and the state share no
  *   memory with anything. Memory: attn_average_workspace bytes, O(B 256 (5 d + f)) floats whatever T is,
  *   and the weights as f32; a state B (d + 1) + 4 numbers of 8 bytes.
- * Empty: B or T of 0 is a no-op. NaN: in y_t, from t on in its column of avg, and in the rows that read it.
- * Errors: NULL, DTYPE, SHAPE, STRIDE, RANGE (out), VALUE (eps; a state that attn_average_begin has not made
- *   for this B and d), OVERLAP, OVERFLOW, WORKSPACE, MEMORY, ISA, ENV, CTX, ALIGN; outputs and state
- *   untouched.
+ * Empty: B or T of 0 is a no-op. NaN: in column c of a real y_t spoils that column of o from row t on, and
+ *   every column of these rows where a product (w_g, w1) or a norm reads it; a state keeps it. In padding it
+ *   spoils no mean, only row t of o where y_t itself is read: with w_g, RESIDUAL or NORM.
+ * Errors: NULL, DTYPE, SHAPE (also state_bytes too few), STRIDE, RANGE (out), VALUE (eps; a state that
+ *   attn_average_begin has not made for this B and d, or with counts outside 0..2^48), OVERLAP, OVERFLOW,
+ *   WORKSPACE, MEMORY, ISA, ENV, CTX, ALIGN; outputs and state untouched.
  * Determinism: sums are double, in the order of the tokens; the same bits for every tier but scalar, any
  *   worker count, and any division of the tokens over calls. Cost: 8 d^2 flops a token for the gate, 4 d f
  *   for the feed-forward part.
@@ -3908,7 +3910,8 @@ ATTN_DEF size_t attn_average_workspace(attn_tensor o, attn_tensor y,
                                        const attn_average_params *params, const attn_ctx *ctx);
 
 /* A state without tokens, in memory aligned to 8 bytes. It has no pointers: memcpy saves and restores it.
- * attn_average_state_bytes is 0 where it does not fit the address space. */
+ * attn_average_state_bytes is 0 where it does not fit the address space. Errors: NULL, SHAPE (B, d, bytes
+ * too few), ALIGN, OVERFLOW, ISA, ENV, CTX; the state untouched. */
 ATTN_DEF size_t attn_average_state_bytes(int64_t batch, int64_t dim);
 ATTN_DEF attn_status attn_average_begin(void *state, size_t bytes, int64_t batch, int64_t dim,
                                         attn_ctx *ctx);
@@ -4790,7 +4793,7 @@ ATTN_DEF int64_t attn_pool_len(int64_t n, int64_t segments, const attn_pool_para
  * y.len is what the caller wants, and rows from M on are 0.
  * Aliasing: y shares no memory with anything.
  * Memory: attn_pool_workspace bytes: O(d + kernel) a worker, DYNAMIC w and 64 rows of weights beside.
- * NaN: MEAN and DYNAMIC as IEEE arithmetic has it, MAX: a NaN among the rows of a column wins.
+ * NaN: MEAN and DYNAMIC as IEEE arithmetic has it, MAX: a NaN among the rows of a column wins; -0 counts as 0.
  * Determinism: sums go on in f32 over 128 rows, then in double, in the order of the rows.
  * Cost: each row is read ceil(kernel / stride) times; DYNAMIC 2 d kernel flops a block beside.
  * Source: segments as in Xiong et al. 2021, arXiv 2102.03902; blocks as in Zhang et al. 2021, arXiv
@@ -4876,6 +4879,7 @@ typedef struct attn_top_k_params {
  * for smallest). 1 <= k <= n < 2^31.
  * Aliasing: outputs share no memory with anything. Memory: attn_top_k_workspace bytes, O(k) a worker, and
  * a piece of a row that is not f32.
+ * A -0 is taken and returned as 0.
  * Determinism: a set and an order, the same on all tiers. Cost: one pass over x; O(k log k) a row more. */
 ATTN_DEF attn_status attn_top_k(attn_tensor values, int32_t *index, attn_tensor x, int64_t k,
                                 const attn_top_k_params *params, attn_ctx *ctx);
@@ -5012,10 +5016,12 @@ ATTN_DEF size_t attn_random_features_workspace(attn_tensor w, const attn_random_
  * The stabiliser c keeps exponentials within range. For a query it is the largest u_r (HYPERBOLIC: |u_r|)
  * of the row itself. For keys all of a head share it, or their weights would change:
  *   ATTN_STAB_GLOBAL   the largest of all keys that exist (RFA with keep_norm: of |x'|^2 / (2 sigma^2))
- *   ATTN_STAB_CONST    key_const; features beyond 3.4e38 become infinite
+ *   ATTN_STAB_CONST    key_const; a key that has a feature beyond 3.4e38 is not finite in any of them
  *   ATTN_STAB_RUNNING  the largest so far; what has been summed is scaled when it grows. Needs eps = 0.
- * With eps = 0 no c changes a result. With eps > 0 GLOBAL would let a causal row see the keys after it:
- * causal calls reject it. A norm other than NONE cancels c, row by row; it leaves eps > 0 to CONST.
+ * With eps = 0 no c changes a result, and attn_linear, where its eps is 0 too, takes the largest of u_r -
+ * |x'|^2 / 2 and leaves exp(-|x'|^2 / 2) of queries out: no size of a query makes its weights vanish,
+ * and a larger key takes no more from those before it than their share. With eps > 0 GLOBAL would let a
+ * causal row see the keys after it: causal calls reject it. A norm other than NONE cancels c, row by row; it leaves eps > 0 to CONST.
  * The delta rules need a norm or CONST, since they are not linear in phi(k). */
 
 typedef enum attn_feature_kind {
@@ -5146,26 +5152,32 @@ typedef struct attn_linear_params {
  * o [B,H,Tq,dv], q [B,H,Tq,dk], k [B,Hkv,Tk,dk], v [B,Hkv,Tk,dv]; f32, f16 or bf16, any strides; Hkv
  * divides H. Neither the weights nor a state a key exist anywhere.
  *
- * Rates a_t of DECAY and GATED lie in 0 .. 1; b_t may be anything. The delta rules want features of
+ * Rates a_t of DECAY and GATED lie in 0 .. 1; b_t is any finite number. Without any, a_t and b_t are 1.
+ * causal = 0 is the default of every rule, whatever its paper does. The delta rules want features of
  * sum or length 1, and norm them by their sum unless map.norm says otherwise.
  * With a state the call goes on from the keys before, and leaves the state after its own: a token a
- * call, or any number. A call without rows only absorbs; one without keys, not causal, only reads.
+ * call, or any number. A call without rows only absorbs; one without keys, not causal, only reads. A
+ * state is for one map.key_stab, and the default differs with causal: to read a state of a causal stream
+ * of SOFTMAX or HYPERBOLIC by a call that is not causal, name ATTN_STAB_RUNNING in both.
  *
  * Aliasing: o and state share no memory with each other and the inputs; inputs may overlap.
- * Memory: attn_linear_workspace bytes: a worker has 4 m dv + 1 KB m + 120 KB, about; without order
- *   each state head 4 m dv more. Where workers outnumber heads and keys are many also 4 m dv for each
- *   1024 keys (4096 without order): the only part that grows with T.
+ * Memory: attn_linear_workspace bytes: w as f32, and a worker has 8 m dv + 512 dv + 256 dk + 768 m and
+ *   18 KB (16 KB more with rates, and of SOFTMAX and HYPERBOLIC), dv in whole 16s; without order each
+ *   state head 4 m dv more. Where workers outnumber heads and keys are many each head has two more of
+ *   these, and one for each 1024 keys (4096 without order): the only part that grows with T.
  * Errors: ATTN_E_NULL, _DTYPE, _SHAPE, _HEADS, _STRIDE, _ALIGN, _OVERLAP, _OVERFLOW, _WORKSPACE,
  *   _MEMORY, those of ctx and of the map; _RANGE for rule, den, chunk, q_off, kv_len, q_len, a rate with
  *   ATTN_LINEAR_SUM, and a gate over random features that is not causal; _VALUE for eps, out_scale or a
- *   rate, for ATTN_LINEAR_DEN_NONE with a map whose features carry a factor of their own (SOFTMAX,
- *   HYPERBOLIC, RFA with keep_norm, without a norm), and for a state made for another rule, map, seed or
- *   draw. A state that waits for a last key (ATTN_STAB_GLOBAL with eps) is none.
+ *   rate (arrays of b_t are not searched for NaN), for ATTN_LINEAR_DEN_NONE with a map whose features
+ *   carry a factor of their own (SOFTMAX, HYPERBOLIC, RFA with keep_norm, without a norm), and for a
+ *   state made for another rule, map, seed or draw. A state that waits for a last key (ATTN_STAB_GLOBAL with eps) is none.
  * Empty: rows that see no key (i + q_off < 0; no keys and no state), rows beyond q_len, and rows whose
  *   denominator is 0 (or subnormal) are 0.
- * NaN and infinity reach the rows that see them, and no row before; a state keeps them.
+ * NaN and infinity reach the rows that see them, and no row before; a state keeps them. A running c
+ *   does not follow them.
  * Determinism: the same bits on avx2, avx512 and neon, for any number of workers and any batch; chunk,
- *   and how a stream is cut into calls, change the rounding.
+ *   and how a stream is cut into calls, change the rounding. A key whose features are e^40 times those
+ *   before it begins a chunk, so that rows before it lose nothing.
  * Error: about 1e-6 of the same sums taken over magnitudes; sums are joined by 64 or 256 keys, so that
  *   it grows with T / 256, not with T.
  * Cost: 4 T m dv flops and the features; causal also T chunk (m + dv), DELTA T chunk (2 m + 2 dv + ..)
@@ -5232,7 +5244,7 @@ typedef struct attn_cluster_params {
  *   Tq < 2^31. params is required; topk, scale and kv_len only have to be legal.
  * Aliasing: assignment shares memory with nothing.
  * Memory: attn_cluster_queries_workspace bytes: 8 a query, and per worker 4 a query and some 460 a
- *   cluster (590 with more than 32 bits), or 16 KB and for 16-bit q 256 dk.
+ *   cluster (590 with more than 32 bits), or 16 KB and for 16-bit q 256 dk; 256 dk once.
  * Errors: NULL, DTYPE, SHAPE (dk < 1, clusters < 1, iters < 0, topk < 0), RANGE (bits; clusters above
  *   the queries of an item; lengths), VALUE (scale), OVERLAP, OVERFLOW, ALIGN, WORKSPACE, MEMORY and
  *   those of ctx; assignment untouched. B = 0 and Tq = 0 do nothing.
@@ -5262,7 +5274,8 @@ ATTN_DEF size_t attn_cluster_queries_workspace(int32_t *assignment, attn_tensor 
  *   with assignment null 4 Tq a head and attn_cluster_queries's.
  * Empty: clusters without members cost nothing; Tk = 0 gives zeros; B = 0 and Tq = 0 do nothing.
  * Errors: those of attn_cluster_queries, HEADS, STRIDE, INDEX (an entry outside 0..C-1); o untouched.
- * NaN: in a query reaches its cluster; in a key or value, all rows of the heads that read it.
+ * NaN: in a query reaches its cluster, its own row alone where topk takes in all keys; in a key or
+ *   value, all rows of the heads that read it.
  * Determinism: the same bits on avx2, avx512 and neon, for any number of workers. Equal queries of a
  *   cluster get equal outputs; with topk = 0 all members do.
  * Precision: m is summed over T in double; the rest is the centroid's sum less T's part, with an error
@@ -5421,8 +5434,9 @@ ATTN_DEF size_t attn_low_rank_band_workspace(attn_tensor o, attn_tensor q_low, a
  * Memory: attn_<name>_workspace bytes; the query reads q_len and kv_len. 4 B H m (m + dk + 2 dv) + 4 B Hk
  *   m dk beside what attn_sdpa wants: nothing that grows with T. F and B are never there as a whole.
  * Empty: B = 0 or Tq = 0 is a no-op; n_q = 0 or n_k = 0 gives zeros.
- * NaN: in a row of q or k spoils all rows of the heads that read it, in v a column of them; other heads
- *   and entries are safe.
+ * NaN: in v spoils a column of the heads that read it. In a row of q or k all rows of the heads that read
+ *   it; attn_csalr cannot solve for such a head and fails as a whole, NUMERIC. Other heads and entries of
+ *   attn_nystrom are safe, with either in v.
  * Determinism: the same bits on avx2, avx512 and neon, any number of workers, whatever else the batch has. */
 
 /* attn_nystrom_params.iterations, where 0 means 6 */
@@ -5430,7 +5444,7 @@ ATTN_DEF size_t attn_low_rank_band_workspace(attn_tensor o, attn_tensor q_low, a
 
 typedef struct attn_nystrom_params {
   int64_t landmarks;  /* m; 0 = 64 */
-  int64_t iterations; /* of attn_pinv; 0 = 6, ATTN_NO_ITERATIONS = 0 */
+  int64_t iterations; /* of attn_pinv; 0 = 6, ATTN_NO_ITERATIONS = 0; beyond 10 see Accuracy */
   int always;         /* 0: entries with n_q, n_k <= m take exact attention; 1: no such shortcut */
   float scale;        /* s; 0 = 1/sqrt(dk), ATTN_ZERO = 0 */
   attn_tensor conv; /* [1, 1 or H, kernel, 1], odd kernel; absent = none. The paper's has 33 rows */
@@ -5446,7 +5460,8 @@ typedef struct attn_nystrom_params {
  * Errors: those of attn_sdpa; RANGE: landmarks, iterations, lengths; SHAPE: conv; outputs untouched.
  * Accuracy, against float64 at T = 1024, m = d = 64, each of its largest number: means 3e-7, A and B v
  *   1e-6 (2e-6 with scores of 100), Z 1e-5, o 1e-6 (6e-6). The iteration is f32: it stops before it has
- *   inverted small singular values of A, so that they magnify little. More iterations magnify more.
+ *   inverted small singular values of A, so that they magnify little. More iterations magnify more: take
+ *   10 at most. With T = 1024, d = 8, m = 64, whose A is nearly singular, 24 are off by 0.54 of max |o|.
  *   How far the method itself is from exact attention is another matter: docs/approximations.md.
  * Cost: 2 (n_q + n_k) m (dk + dv) flops, 8 iterations m^3 and 2 n kernel dv a head.
  * Source: Xiong et al. 2021, arXiv 2102.03902; norms are of each matrix, not of the whole batch as in its
@@ -5595,7 +5610,7 @@ typedef struct attn_linformer_params {
  * There is no causal form: each k'_m holds all keys. Sharing is said by views: between heads by one head
  *   of e and f, between keys and values by f absent, between layers by the same array. r may exceed Tk.
  * Memory: attn_linformer_workspace bytes: k' and v' as f32, 4 B r (Hk dk + Hv dv), and what attn_sdpa
- *   wants; MATRIX reads e, k and v in place, or 100 rows of them at once where they are not f32.
+ *   wants; MATRIX reads e, k and v in place, or 128 columns of e and 100 rows of k and v at once where they are not f32.
  * Errors: NULL: e, w_k or w_v of the kind in use; SHAPE: e or f with fewer columns than Tk, or of
  *   different r, w_k not of w dk rows, w_v of another w; RANGE: kind, rank < 0.
  * Cost: 2 r (Tk + Tq)(dk + dv) flops, pooling Tk (dk + dv), convolution 2 Tk (dk^2 + dv^2).
@@ -5745,7 +5760,7 @@ ATTN_DEF size_t attn_isab_workspace(attn_tensor o, attn_tensor x, attn_tensor po
 
 typedef struct attn_pma_params {
   attn_mab_params block;    /* its y_len cuts Z */
-  attn_feed_forward before; /* rFF_0; w_1 absent: Z as it is, which the authors' code does */
+  attn_feed_forward before; /* rFF_0; all of it absent: Z as it is, which the authors' code does */
 } attn_pma_params;
 
 /* Pooling by multi-head attention: o = MAB(S, rFF_0(Z)) with seeds S, a row of o each.
@@ -5777,12 +5792,13 @@ typedef struct attn_luna_params {
  *   Y_X = MHA_unpack(X, Y_P) w_o + b_o,  H heads, scale sqrt(H / dm)
  *
  * Shapes: x, y_x [B,1,n,dm]; p [1 or B,1,l,dm], l >= 1; y_p [B,1,l,dm], data null: not wanted; c
- *   [B,1,m,.], data null: c = x, self-attention. Storage types are free; outputs share memory with
- *   nothing.
+ *   [B,1,m,.], absent, which is data null and dim 0: c = x, self-attention. Storage types are free;
+ *   outputs share memory with nothing.
  * Lengths: c_len cuts C alone; all n rows of x are rows of y_x. There is no causal form of this call:
  *   Y_P reads all of C (attn_luna_causal).
  * Empty: B = 0 is a no-op; c_len = 0 or m = 0 makes Y_P zero, before the unpacking projections.
- * NaN: in a row of x its row of y_x; in c within c_len, or in p, all of the batch entry.
+ * NaN: in a row of x its row of y_x; in c within c_len (which may be x), or in p, all of the batch
+ *   entry; in a p of batch 1, all entries.
  * Memory: attn_luna_workspace bytes, f32: what lies between the steps of 1024 rows of X and of C, whose
  *   parts are joined by their LSE, and rows of l. It grows neither with n nor with m.
  * Errors, determinism: as attn_mab, SHAPE also for l = 0.
@@ -5850,13 +5866,16 @@ typedef struct attn_luna_causal_params {
  * Empty: B = 0 or T = 0 is a no-op.
  * NaN and infinity in a row of k, v or kp reach o from that token on, in q its own row; never earlier
  *   rows. A state keeps them.
- * Memory: attn_luna_causal_workspace bytes, l (dk + dv) floats and some tiles a worker; no T x T array,
- *   no KA for each token. The state: B H l (dk + dv) floats, dv and l in whole 16s.
- * Errors: those of attn_mab; HEADS; SHAPE: a state of other sizes; VALUE: a state that was not begun,
- *   is damaged, or has another omega or scale; WORKSPACE: state_bytes too small.
+ * Memory: attn_luna_causal_workspace bytes, 2 l (dk + dv) floats and some tiles a worker; no T x T
+ *   array, no KA for each token. The state: 2 B H l (dk + dv) floats, dv and l in whole 16s: the sums of
+ *   whole blocks of 64 tokens, and of the tokens since.
+ * Errors: those of attn_mab; HEADS; SHAPE: a state of other sizes, state_bytes too few; VALUE: a state
+ *   that was not begun, is damaged, or has another omega or scale.
  * Determinism: the same bits on avx2, avx512 and neon and for any number of workers; 4 tokens or less
- *   at the end of a call are added one by one. Work is divided by batch entries and heads.
- * Error: sums over the tokens are f32, joined 64 at a time: their errors grow like T / 64.
+ *   at the end of a call or of a block of 64 are added one by one. Work is divided by batch entries and
+ *   heads.
+ * Error: sums over the tokens are f32, joined 64 at a time, also where the tokens come one by one: their
+ *   errors grow like T / 64.
  * Cost: 4 T l (dk + dv) flops a head, 2 T l dk for alpha, and within chunks about 80 T (dk + dv + 2 l).
  * Source: Ma et al. 2021, arXiv 2106.01540, and its authors' code (base 2). */
 ATTN_DEF attn_status attn_luna_causal(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
@@ -5871,8 +5890,8 @@ ATTN_DEF size_t attn_luna_causal_workspace(attn_tensor o, attn_tensor q, attn_te
  * it does not hold, must be the same in all calls. Bytes for H = heads; 0: sizes that cannot be. */
 ATTN_DEF size_t attn_luna_state_bytes(int64_t batch, int64_t heads, int64_t l, int64_t dk,
                                       int64_t dv);
-/* A state of no tokens. params null: defaults. Errors: NULL, ALIGN, SHAPE (an extent below 1),
- * OVERFLOW, WORKSPACE (bytes too few), RANGE (omega), VALUE (scale); the state untouched. */
+/* A state of no tokens. params null: defaults. Errors: NULL, ALIGN, SHAPE (an extent below 1, bytes
+ * too few), OVERFLOW, RANGE (omega), VALUE (scale), ISA, ENV, CTX; the state untouched. */
 ATTN_DEF attn_status attn_luna_begin(void *state, size_t bytes,
                                      const attn_luna_causal_params *params, int64_t batch,
                                      int64_t heads, int64_t l, int64_t dk, int64_t dv,
@@ -13216,10 +13235,12 @@ typedef struct attn_map_ {
   const attn_table_ *table; /* set by the caller, before or after the check */
   attn_feature_kind kind;
   int64_t dk, m;
-  int per_head;       /* w differs from head to head */
-  int running;        /* keys carry a stabiliser c: features are in units of e^c */
-  float late_eps;     /* added to every key feature after the last key, in final units; else 0 */
-  attn_feature_map p; /* with every default resolved */
+  int per_head;   /* w differs from head to head */
+  int running;    /* keys carry a stabiliser c: features are in units of e^c */
+  int quotients;  /* set by the caller after the check: only quotients of sums matter, so that what
+                       * all features of a query share may be left out, and c be any number */
+  float late_eps; /* added to every key feature after the last key, in final units; else 0 */
+  attn_feature_map p;      /* with every default resolved */
   int64_t directions, one; /* rows of w; floats of a packed matrix */
   float root;              /* m^-1/2, of RFA D^-1/2 */
   float key_eps;           /* inside key features */
@@ -13227,7 +13248,10 @@ typedef struct attn_map_ {
   float *packed; /* [1 or H][panels][dk][64] */
 } attn_map_;
 
-enum { ATTN_MAP_PANEL_ = 64 };
+enum {
+  ATTN_MAP_PANEL_ = 64,
+  ATTN_MAP_JUMP_ = 40 /* what c may grow over one chunk: e^-40 leaves floats their range */
+};
 
 /* What a worker has: per row |x|^2 and the like, and room for the rest. */
 typedef struct attn_map_rows_ {
@@ -13394,6 +13418,7 @@ ATTN_FUNC_ int64_t attn_map_own_(const attn_map_ *a) {
   if (attn_map_positive_(a->kind) && more < ATTN_TILE_ * ATTN_MAP_PANEL_)
     more = ATTN_TILE_ * ATTN_MAP_PANEL_; /* a panel of u */
   if (a->m > more) more = a->m;
+  if (a->kind == ATTN_FEATURES_RFA && a->dk > more) more = a->dk; /* a row of x */
   return attn_add_(attn_piece_(1, sizeof(attn_map_rows_)), attn_piece_(more, sizeof(float)));
 }
 
@@ -13448,15 +13473,18 @@ ATTN_FUNC_ void attn_map_squares_(const attn_map_ *a, float *norm, const float *
   for (int64_t r = 0; r < n; r++) norm[r] = (float)((double)norm[r] * by);
 }
 
-/* factor[r] = 2^(plus[r] - norm[r] - minus) root; plus null = 0 */
+/* factor[r] = 2^(plus[r] - norm[r] - minus) root, finite if it is a float; plus null = 0 */
 ATTN_FUNC_ void attn_map_factors_(const attn_map_ *a, attn_map_rows_ *own, const float *plus,
                                   double minus, int64_t n) {
-  float t[ATTN_TILE_];
+  float t[ATTN_TILE_] = {0.0f}, up[ATTN_TILE_];
   for (int64_t r = 0; r < n; r++) {
-    const double x = (plus ? (double)plus[r] : 0.0) - (double)own->norm[r] - minus;
-    t[r] = x > 128.0 ? 128.0f : x < -1000.0 ? -1000.0f : (float)x;
+    double x = (plus ? (double)plus[r] : 0.0) - (double)own->norm[r] - minus;
+    up[r] = x > 60.0 ? 1.152921504606846976e18f : 1.0f;
+    if (x > 60.0) x -= 60.0;
+    t[r] = x > 126.0 ? 126.0f : x < -1000.0 ? -1000.0f : (float)x;
   }
   a->table->weights(own->factor, t, n, 0.0f, a->root);
+  for (int64_t r = 0; r < n; r++) own->factor[r] *= up[r];
 }
 
 /* |x'|^2 / 2 in log2 units, and the largest u of each row */
@@ -13464,11 +13492,27 @@ ATTN_FUNC_ double attn_map_half_(const attn_map_ *a) {
   return 0.5 * (double)a->p.scale * (double)a->p.scale * ATTN_LOG2E_;
 }
 
-/* The new c: natural units, so that what has been summed before scales by exp(old - new). */
+/* The new c: natural units, so that what has been summed before scales by exp(old - new). Keys that are
+ * not finite have no say in it. */
 ATTN_FUNC_ float attn_map_join_(const float *top, int64_t n, float by, float c) {
   for (int64_t r = 0; r < n; r++)
-    if (top[r] * by > c) c = top[r] * by;
+    if (attn_map_finite_(top[r]) && top[r] * by > c) c = top[r] * by;
   return c;
+}
+
+/* How many of n keys go together: those before one that is so much larger that nothing would be left of
+ * them. *c becomes that of the keys taken. */
+ATTN_FUNC_ int64_t attn_map_take_(const float *top, int64_t n, float by, float *c) {
+  const float most = attn_map_join_(top, 1, by, *c) + (float)ATTN_MAP_JUMP_;
+  int64_t some = 1;
+  while (some < n && !(attn_map_finite_(top[some]) && top[some] * by > most)) some++;
+  *c = attn_map_join_(top, some, by, *c);
+  return some;
+}
+
+/* What is subtracted of the exponents, in log2 units; c is -inf as long as no key was finite. */
+ATTN_FUNC_ double attn_map_units_(float c) {
+  return c == -INFINITY ? 0.0 : (double)c * ATTN_LOG2E_;
 }
 
 /* Rows divided by their sum or length; 0 stays 0. What floats cannot square is done in double. */
@@ -13554,6 +13598,21 @@ ATTN_FUNC_ double attn_map_rfa_half_(const attn_map_ *a) {
          ((double)a->p.sigma * (double)a->p.sigma);
 }
 
+/* A row that floats cannot square. Returns |x|; where it is large its directions are made again, of a row
+ * *by times as large. */
+ATTN_FUNC_ double attn_map_far_(const attn_map_ *a, attn_map_rows_ *own, float *y, const float *x,
+                                int64_t r, int64_t head, double *by) {
+  float *row = attn_map_more_((char *)own);
+  double size = 0.0;
+  for (int64_t c = 0; c < a->dk; c++) size += (double)x[c] * (double)x[c];
+  if (size < 1.0) return sqrt(size);
+  *by = 1.26217744835361774602e-29; /* 2^-96 */
+  for (int64_t c = 0; c < a->dk; c++) row[c] = (float)((double)x[c] * *by);
+  attn_map_project_(a, y, a->m, row, 1, head, 0, a->directions);
+  a->table->top_rows(own->top + r, y, a->m, 1, a->directions, 1);
+  return sqrt(size);
+}
+
 /* Sines and cosines of u; own->factor has what a row is multiplied by. */
 ATTN_FUNC_ void attn_map_waves_(const attn_map_ *a, attn_map_rows_ *own, float *y, const float *x,
                                 int64_t n, int64_t head) {
@@ -13563,16 +13622,13 @@ ATTN_FUNC_ void attn_map_waves_(const attn_map_ *a, attn_map_rows_ *own, float *
   a->table->top_rows(own->top, y, a->m, n, d, 1);
   if (!a->p.keep_norm) a->table->squares(own->norm, NULL, x, a->dk, NULL, n, a->dk);
   for (int64_t r = 0; r < n; r++) {
-    double size = (double)own->norm[r];
+    double size = sqrt((double)own->norm[r]), by = 1.0;
     in[r] = a->p.scale;
     if (a->p.keep_norm) continue;
-    if (!(size < 1e30)) {
-      size = 0.0;
-      for (int64_t c = 0; c < a->dk; c++)
-        size += (double)x[r * a->dk + c] * (double)x[r * a->dk + c];
-    }
-    size = sqrt(size) * fabs((double)a->p.scale);
-    in[r] = (float)((double)a->p.scale / (size > 1e-6 ? size : 1e-6));
+    if (!(own->norm[r] < 1e30f && own->norm[r] > 1e-30f))
+      size = attn_map_far_(a, own, y + r * a->m, x + r * a->dk, r, head, &by);
+    size *= fabs((double)a->p.scale);
+    in[r] = (float)((double)a->p.scale / (size > 1e-6 ? size : 1e-6) / by);
   }
   for (int64_t r = 0, run; r < n; r += run) {
     for (run = 0; r + run < n; run++)
@@ -13629,6 +13685,7 @@ ATTN_FUNC_ void attn_map_queries_(const attn_map_ *a, char *own, float *y, const
   attn_map_rows_ *rows = (attn_map_rows_ *)(void *)own;
   if (attn_map_positive_(a->kind)) {
     attn_map_exponents_(a, rows, y, x, n, head);
+    if (a->quotients) memset(rows->norm, 0, sizeof rows->norm); /* or large queries would vanish */
     attn_map_factors_(a, rows, NULL, 0.0, n);
     attn_map_powers_(a, rows, y, n, a->p.eps * a->root);
   } else if (a->kind == ATTN_FEATURES_RFA) {
@@ -13640,30 +13697,36 @@ ATTN_FUNC_ void attn_map_queries_(const attn_map_ *a, char *own, float *y, const
   if (a->p.norm != ATTN_FEATURE_NORM_NONE) attn_map_normalise_(a, rows, y, n);
 }
 
-/* The same of keys. Returns the stabiliser they are made with: the larger of c and their own. */
-ATTN_FUNC_ float attn_map_keys_(const attn_map_ *a, char *own, float *y, const float *x, int64_t n,
-                                int64_t head, float c) {
+/* The same of keys, as many as can share a stabiliser: all where *c is theirs or there is none. Returns
+ * how many that are; *c becomes the larger of it and their own. */
+ATTN_FUNC_ int64_t attn_map_keys_(const attn_map_ *a, char *own, float *y, const float *x,
+                                  int64_t n, int64_t head, float *c) {
   attn_map_rows_ *rows = (attn_map_rows_ *)(void *)own;
   if (attn_map_positive_(a->kind)) {
+    double by = a->p.key_stab == ATTN_STAB_CONST ? (double)a->p.key_const * ATTN_LOG2E_ : 0.0;
     attn_map_exponents_(a, rows, y, x, n, head);
-    if (a->running) c = attn_map_join_(rows->top, n, (float)ATTN_LN2_, c);
-    const float by = a->running ? c : a->p.key_stab == ATTN_STAB_CONST ? a->p.key_const : 0.0f;
-    attn_map_factors_(a, rows, rows->top, (double)by * ATTN_LOG2E_, n);
+    if (a->running) {
+      for (int64_t r = 0; r < n; r++)
+        rows->shift[r] = a->quotients ? rows->top[r] - rows->norm[r] : rows->top[r];
+      n = attn_map_take_(rows->shift, n, (float)ATTN_LN2_, c);
+      by = attn_map_units_(*c);
+    }
+    attn_map_factors_(a, rows, rows->top, by, n);
     attn_map_powers_(a, rows, y, n, a->key_eps);
   } else if (a->kind == ATTN_FEATURES_RFA) {
     for (int64_t r = 0; r < n; r++) rows->factor[r] = a->root;
     if (a->running) {
       attn_map_squares_(a, rows->top, x, n, attn_map_rfa_half_(a));
-      c = attn_map_join_(rows->top, n, (float)ATTN_LN2_, c);
+      n = attn_map_take_(rows->top, n, (float)ATTN_LN2_, c);
       memset(rows->norm, 0, sizeof rows->norm);
-      attn_map_factors_(a, rows, rows->top, (double)c * ATTN_LOG2E_, n);
+      attn_map_factors_(a, rows, rows->top, attn_map_units_(*c), n);
     }
     attn_map_waves_(a, rows, y, x, n, head);
   } else {
     attn_map_common_(a, rows, y, x, n, head, 1);
   }
   if (a->p.norm != ATTN_FEATURE_NORM_NONE) attn_map_normalise_(a, rows, y, n);
-  return c;
+  return n;
 }
 
 /* The stabiliser of n keys by themselves; -INFINITY of maps without one. */
@@ -14235,8 +14298,9 @@ ATTN_FUNC_ void attn_features_item_(void *job, int worker, int64_t index) {
   float *y = (float *)(void *)(own + j->at_y);
   int64_t n;
   const float *x = attn_features_rows_(j, own, index, &n);
+  float c = j->c ? j->c[unit * j->tiles] : -INFINITY;
   if (j->is_key)
-    attn_map_keys_(&j->map, own, y, x, n, h, j->c ? j->c[unit * j->tiles] : -INFINITY);
+    attn_map_keys_(&j->map, own, y, x, n, h, &c);
   else
     attn_map_queries_(&j->map, own, y, x, n, h);
   for (int64_t r = 0; r < n; r++)
@@ -19789,8 +19853,8 @@ ATTN_FUNC_ void attn_linear_delta_(attn_linear_chain_ *c, int64_t j0) {
   c->v = w->v, c->v_stride = wide;
 }
 
-/* Features, values and rates of keys j0 .. j0 + n - 1. each: the state is used in between, by rows of
- * this chunk or of another walk over the same keys. */
+/* Features, values and rates of keys j0 .. j0 + n - 1, or of the first of them: c->n. each: the state is
+ * used in between, by rows of this chunk or of another walk over the same keys. */
 ATTN_FUNC_ void attn_linear_keys_(attn_linear_chain_ *c, int64_t j0, int n, int each, int rows) {
   const attn_linear_ *a = c->a;
   const attn_table_ *f = a->table;
@@ -19798,8 +19862,8 @@ ATTN_FUNC_ void attn_linear_keys_(attn_linear_chain_ *c, int64_t j0, int n, int 
   float *tail = c->s.tail;
   const float *x = attn_linear_rows_(f, w->x, &a->k, c->b, c->kv, j0, n);
   const float top = tail[ATTN_LINEAR_TOP_];
+  n = (int)attn_map_keys_(&a->map, w->map, w->c, x, n, c->head, &tail[ATTN_LINEAR_TOP_]);
   c->n = n, c->next = j0 + n;
-  tail[ATTN_LINEAR_TOP_] = attn_map_keys_(&a->map, w->map, w->c, x, n, c->head, top);
   c->fade = c->keep = 1.0f;
   if (a->map.running && tail[ATTN_LINEAR_TOP_] != top)
     c->fade = attn_linear_exp_(f, top - tail[ATTN_LINEAR_TOP_]);
@@ -19856,6 +19920,7 @@ ATTN_FUNC_ void attn_linear_absorb_(attn_linear_chain_ *c, int64_t j0, int64_t j
     n = j1 - j < c->a->chunk ? j1 - j : c->a->chunk;
     attn_linear_keys_(c, j, (int)n, each, 0);
     attn_linear_update_(c, each);
+    n = c->n;
   }
 }
 
@@ -20021,17 +20086,19 @@ ATTN_FUNC_ void attn_linear_steps_(attn_linear_chain_ *c, int64_t n, int64_t i0,
   for (int64_t g = 0; rows > 0 && g < a->group; g++)
     attn_map_queries_(&a->map, w->map, w->p + g * rows * m,
                       attn_linear_rows_(f, w->x, &a->q, c->b, h0 + g, i0, rows), rows, h0 + g);
-  c->fade = 1.0f;
+  const float *x = n > 0 ? attn_linear_rows_(f, w->x, &a->k, c->b, c->kv, 0, n) : NULL;
+  int64_t made = 0; /* features of keys */
+  c->n = (int)n, c->fade = 1.0f;
   if (n > 0) {
-    const float *x = attn_linear_rows_(f, w->x, &a->k, c->b, c->kv, 0, n);
-    const float top = c->s.tail[ATTN_LINEAR_TOP_];
-    const float now = attn_map_keys_(&a->map, w->map, w->c, x, n, c->head, top);
-    if (a->map.running && now != top) c->fade = attn_linear_exp_(f, top - now);
-    c->s.tail[ATTN_LINEAR_TOP_] = now, c->n = (int)n;
     attn_linear_rates_(c, 0);
     memset(w->v, 0, (size_t)(n * wide) * sizeof(float));
   }
   for (int64_t j = 0; j < n || j == 0; j++) {
+    if (j == made && j < n) {
+      float *now = c->s.tail + ATTN_LINEAR_TOP_, top = *now;
+      made += attn_map_keys_(&a->map, w->map, w->c + j * m, x + j * a->k.dim, n - j, c->head, now);
+      if (a->map.running && *now != top) c->fade = attn_linear_exp_(f, top - *now);
+    }
     float keep = c->fade;
     float *p = w->c + j * m, *v = w->v + j * wide;
     if (j < n) {
@@ -20282,8 +20349,8 @@ ATTN_PUB_ attn_status attn_linear_view(void *state, size_t bytes, attn_tensor *s
  * segments are made apart and added in order. Each way does the same arithmetic. */
 
 enum {
-  ATTN_LINEAR_RUN_ = 16,  /* chunks between two marks */
-  ATTN_LINEAR_TILE_ = 256 /* rows of an item that only read */
+  ATTN_LINEAR_RUN_ = 1024, /* keys between two marks, or as many as whole chunks have */
+  ATTN_LINEAR_TILE_ = 256  /* rows of an item that only read */
 };
 
 /* ---- checks -------------------------------------------------------------------------------------*/
@@ -20316,6 +20383,8 @@ ATTN_FUNC_ int attn_linear_check_den_(attn_error_ *e, attn_linear_ *a,
   if (!attn_linear_default_(e, &a->eps, usual, "params.eps must be finite") ||
       !attn_linear_default_(e, &a->out_scale, 1.0f, "params.out_scale must be finite"))
     return 0;
+  a->map.quotients =
+      positive && a->eps == 0.0f && a->map.p.eps == 0.0f && a->map.p.norm == ATTN_FEATURE_NORM_NONE;
   return a->eps >= 0.0f ? 1 : attn_reject_(e, ATTN_E_VALUE, "params.eps must not be negative");
 }
 
@@ -20492,10 +20561,14 @@ ATTN_FUNC_ attn_linear_range_ attn_linear_range_of_(const attn_linear_ *a, int64
   return r;
 }
 
-/* Chunks begin at key0, marks at each 16th chunk. */
+/* Keys of a segment: whole chunks, of which the first begins at key0. */
+ATTN_FUNC_ int64_t attn_linear_run_of_(const attn_linear_ *a) {
+  if (!a->causal) return ATTN_LINEAR_SEGMENT_;
+  return (ATTN_LINEAR_RUN_ + a->chunk - 1) / a->chunk * a->chunk;
+}
+
 ATTN_FUNC_ int64_t attn_linear_segments_(const attn_linear_ *a, const attn_linear_range_ *r) {
-  const int64_t n = a->causal ? r->end - r->key0 : r->keys;
-  const int64_t each = a->causal ? a->chunk * ATTN_LINEAR_RUN_ : (int64_t)ATTN_LINEAR_SEGMENT_;
+  const int64_t n = a->causal ? r->end - r->key0 : r->keys, each = attn_linear_run_of_(a);
   return n > 0 ? (n + each - 1) / each : 1;
 }
 
@@ -20515,16 +20588,18 @@ ATTN_FUNC_ void attn_linear_blank_(const attn_linear_ *a, const attn_linear_rang
   }
 }
 
-/* Chunks of keys j0 .. j1 - 1, from key0 on, and the rows that stand there. */
+/* Chunks of keys j0 .. j1 - 1, from key0 on, and the rows that stand there. A chunk that ended early
+ * leaves the grid as it is. */
 ATTN_FUNC_ void attn_linear_walk_(attn_linear_chain_ *c, const attn_linear_range_ *r, int64_t j0,
                                   int64_t j1, int with_rows) {
   const attn_linear_ *a = c->a;
   for (int64_t j = j0, n; j < j1; j += n) {
-    n = j1 - j < a->chunk ? j1 - j : a->chunk;
-    const int64_t at = j - r->key0, left = r->met - at;
-    const int64_t rows = !with_rows || left < 0 ? 0 : left < n ? left : n;
-    attn_linear_keys_(c, j, (int)n, 1, rows > 0);
-    for (int64_t h = c->head * a->group; rows && h < (c->head + 1) * a->group; h++)
+    const int64_t at = j - r->key0, left = with_rows ? r->met - at : 0;
+    n = a->chunk - at % a->chunk;
+    attn_linear_keys_(c, j, (int)(j1 - j < n ? j1 - j : n), 1, left > 0);
+    n = c->n;
+    const int64_t rows = left < n ? left : n;
+    for (int64_t h = c->head * a->group; rows > 0 && h < (c->head + 1) * a->group; h++)
       attn_linear_rows_of_(c, h, r->row0 + at, rows);
     attn_linear_update_(c, 1);
   }
@@ -20571,7 +20646,7 @@ ATTN_FUNC_ void attn_linear_slice_(void *job, int worker, int64_t index) {
   const int64_t unit = index / a->slices, slice = index % a->slices, groups = a->wide / 16;
   const int64_t b = unit / a->heads, head = unit % a->heads;
   const attn_linear_range_ r = attn_linear_range_of_(a, b);
-  const int64_t marks = attn_linear_segments_(a, &r), run = a->chunk * ATTN_LINEAR_RUN_;
+  const int64_t marks = a->causal ? attn_linear_segments_(a, &r) : 0, run = attn_linear_run_of_(a);
   float *slot = attn_linear_slot_of_(a, b, head);
   attn_linear_chain_ c = attn_linear_open_(a, worker, b, head);
   if (r.few) {
@@ -20589,7 +20664,7 @@ ATTN_FUNC_ void attn_linear_slice_(void *job, int worker, int64_t index) {
   for (int64_t n = 0; n <= marks; n++) {
     const int64_t j = r.key0 + n * run, to = j + run < r.end ? j + run : r.end;
     float *mark = attn_linear_mark_(a, unit, n < marks ? n : a->segments);
-    if (n < marks && a->causal)
+    if (n < marks)
       for (int64_t i = 0; i < a->m; i++)
         memcpy(mark + i * a->wide + c.col, slot + i * a->wide + c.col,
                (size_t)c.cols * sizeof(float));
@@ -20606,14 +20681,15 @@ ATTN_FUNC_ void attn_linear_segment_(void *job, int worker, int64_t index) {
   const int64_t unit = index / a->segments, n = index % a->segments;
   const int64_t b = unit / a->heads, head = unit % a->heads;
   const attn_linear_range_ r = attn_linear_range_of_(a, b);
-  const int64_t segments = attn_linear_segments_(a, &r), run = a->chunk * ATTN_LINEAR_RUN_;
+  const int64_t segments = attn_linear_segments_(a, &r), run = attn_linear_run_of_(a);
   const int64_t j = r.key0 + n * run, to = j + run < r.end ? j + run : r.end;
   if (r.few || n >= segments) return;
   attn_linear_chain_ c = attn_linear_open_(a, worker, b, head);
   memcpy(c.w.slot, attn_linear_mark_(a, unit, n), (size_t)a->slot * sizeof(float));
   c.s = attn_linear_slot_at_(a, c.w.slot);
   if (n == 0) attn_linear_blank_(a, &r, b, head);
-  const int64_t last = r.key0 + r.met; /* behind it no row needs the state but those at the end */
+  /* behind the chunk of the last row that met a key only rows at the end need the state */
+  const int64_t last = r.key0 + (r.met + a->chunk - 1) / a->chunk * a->chunk;
   attn_linear_walk_(&c, &r, j, r.row0 + r.met < r.rows || to < last ? to : last, 1);
   if (n == segments - 1) attn_linear_rest_(&c, &r);
 }
@@ -20687,7 +20763,7 @@ ATTN_FUNC_ void attn_linear_reads_(void *job, int worker, int64_t index) {
 /* How the work is cut, and the bytes that takes; INT64_MAX: too many. */
 ATTN_FUNC_ int64_t attn_linear_divide_work_(attn_linear_ *a, int workers) {
   const int64_t units = attn_mul_(a->q.batch, a->heads);
-  const int64_t each = a->causal ? a->chunk * ATTN_LINEAR_RUN_ : (int64_t)ATTN_LINEAR_SEGMENT_;
+  const int64_t each = attn_linear_run_of_(a);
   a->segments = a->k.len / each + (a->k.len % each != 0);
   a->tiles = a->q.len / ATTN_LINEAR_TILE_ + (a->q.len % ATTN_LINEAR_TILE_ != 0);
   a->shares = workers > units && a->segments > 1;
@@ -24556,8 +24632,8 @@ ATTN_FUNC_ int attn_average_check_(attn_error_ *e, attn_average_ *a, const attn_
     return attn_reject_(e, ATTN_E_VALUE,
                         "params.state must come from attn_average_begin for y's batch and dim");
   for (int64_t i = 0; head && !query && i < b; i++)
-    if (head[ATTN_AVERAGE_HEAD_ + i] < 0)
-      return attn_reject_(e, ATTN_E_VALUE, "params.state must not have negative counts");
+    if (head[ATTN_AVERAGE_HEAD_ + i] < 0 || head[ATTN_AVERAGE_HEAD_ + i] > (int64_t)1 << 48)
+      return attn_reject_(e, ATTN_E_VALUE, "params.state has a count of tokens out of range");
   return 1;
 }
 
@@ -29615,6 +29691,7 @@ ATTN_FUNC_ int attn_poolingformer_numbers_(attn_error_ *e, attn_poolingformer_jo
                         "params.window_1 and window_2 must be 0, positive or ATTN_WINDOW_NONE");
   j->w1 = p->window_1 == 0 ? 128 : p->window_1 < 0 ? 0 : attn_min64_(p->window_1, far);
   j->w2 = p->window_2 == 0 ? 512 : p->window_2 < 0 ? 0 : attn_min64_(p->window_2, far);
+  if (p->kernel < 0) return attn_reject_(e, ATTN_E_RANGE, "params.kernel must not be negative");
   j->kernel = p->kernel ? p->kernel : 5;
   j->stride = p->stride ? p->stride : attn_min64_(j->kernel, 4);
   if (j->stride < 1 || j->kernel < j->stride)
@@ -29649,6 +29726,9 @@ ATTN_FUNC_ int attn_poolingformer_check_(attn_error_ *e, attn_poolingformer_job_
   if (!attn_short_check_(e, &j->x, op, lens, p->has_q_off, p->q_off, data) ||
       !attn_poolingformer_numbers_(e, j))
     return 0;
+  if (!p->w_q.data &&
+      (p->w_k.data || p->w_v.data || p->bias_q.data || p->bias_k.data || p->bias_v.data))
+    return attn_reject_(e, ATTN_E_NULL, "params.w_q must be there for w_k, w_v and their biases");
   if (p->w_q.data ? !attn_poolingformer_behind_(e, j, op + n)
                   : !attn_poolingformer_beside_(e, j, op + n))
     return 0;
@@ -29983,12 +30063,42 @@ ATTN_PUB_ size_t attn_poolingformer_workspace(attn_tensor o, attn_tensor q, attn
 
 /* ---- checks ---------------------------------------------------------------------------------*/
 
+/* What is said about a weight or bias: the sentences that a view of one of the float types can need. */
+typedef struct attn_said_ {
+  attn_words_ words;
+  const char *shape;
+} attn_said_;
+#define ATTN_SAID_(name, shape)                             \
+  {                                                         \
+    {name ".data must not be null",                         \
+     name ".data must be aligned to its elements",          \
+     name ".dtype must be ATTN_F32, ATTN_F16 or ATTN_BF16", \
+     name ".dtype must be ATTN_F32, ATTN_F16 or ATTN_BF16", \
+     NULL,                                                  \
+     name ".batch, .heads and .len must not be negative",   \
+     name ".dim must be at least 1",                        \
+     name " spans more bytes than the address space holds", \
+     NULL,                                                  \
+     NULL},                                                 \
+        name " must be " shape                              \
+  }
+
 /* A weight [1,1,in,out], or a bias: in = 1. */
-ATTN_FUNC_ attn_operand_ attn_weight_(attn_tensor *t, const attn_words_ *w, int role, int64_t in,
-                                      int64_t out, const char *rule) {
-  attn_operand_ p = {t, w, role, 1, 1, in, out, rule, {0, 0}};
+ATTN_FUNC_ attn_operand_ attn_weight_(attn_tensor *t, const attn_said_ *rule, int role, int64_t in,
+                                      int64_t out) {
+  attn_operand_ p = {t, &rule->words, role, 1, 1, in, out, rule->shape, {0, 0}};
   return p;
 }
+
+/* Where a block or feed-forward stands among the parameters of a call. */
+typedef enum attn_place_ {
+  ATTN_PLACE_,         /* by itself */
+  ATTN_PLACE_INDUCE_,  /* MAB_0 of ISAB */
+  ATTN_PLACE_RESTORE_, /* MAB_1 */
+  ATTN_PLACE_BLOCK_,   /* of PMA */
+  ATTN_PLACE_BEFORE_,  /* rFF_0: a feed-forward */
+  ATTN_PLACES_
+} attn_place_;
 
 /* Spans of the plain arrays of a call. */
 typedef struct attn_arrays_ {
@@ -30016,62 +30126,91 @@ ATTN_FUNC_ int attn_check_cut_(attn_error_ *e, const int32_t *len, int64_t b, in
 enum { ATTN_FEED_OPERANDS_ = 4, ATTN_MAB_OPERANDS_ = 8 + ATTN_FEED_OPERANDS_ };
 
 /* Feed-forward from din to dout columns. */
-ATTN_FUNC_ int attn_check_feed_(attn_error_ *e, attn_feed_forward *ff, int64_t din, int64_t dout,
-                                attn_operand_ *op) {
-  static const attn_words_ w[] = {ATTN_WORDS_("ff.w_1"), ATTN_WORDS_("ff.b_1"),
-                                  ATTN_WORDS_("ff.w_2"), ATTN_WORDS_("ff.b_2")};
+ATTN_FUNC_ int attn_check_feed_(attn_error_ *e, attn_feed_forward *ff, attn_place_ at, int64_t din,
+                                int64_t dout, attn_operand_ *op) {
+#define ATTN_FEED_(at)                                                                  \
+  {                                                                                     \
+    {ATTN_SAID_(at "w_1", "[1, 1, din, dff], dff = dout without w_2"),                  \
+     ATTN_SAID_(at "b_1", "[1, 1, 1, dff]"), ATTN_SAID_(at "w_2", "[1, 1, dff, dout]"), \
+     ATTN_SAID_(at "b_2", "[1, 1, 1, dout]")},                                          \
+        at "w_2 must not be null where " at "b_2 is there",                             \
+        at "activation must be an attn_activation"                                      \
+  }
+  static const struct {
+    attn_said_ rule[ATTN_FEED_OPERANDS_];
+    const char *alone, *activation;
+  } say[ATTN_PLACES_] = {ATTN_FEED_("ff."), ATTN_FEED_("params.induce.ff."),
+                         ATTN_FEED_("params.restore.ff."), ATTN_FEED_("params.block.ff."),
+                         ATTN_FEED_("params.before.")};
+#undef ATTN_FEED_
   const int64_t dff = ff->w_2.data ? ff->w_1.dim : dout;
-  op[0] = attn_weight_(&ff->w_1, &w[0], 0, din, dff,
-                       "ff.w_1 must be [1, 1, din, dff], dff = dout without w_2");
-  op[1] = attn_weight_(&ff->b_1, &w[1], ATTN_OPTIONAL_, 1, dff, "ff.b_1 must be [1, 1, 1, dff]");
-  op[2] =
-      attn_weight_(&ff->w_2, &w[2], ATTN_OPTIONAL_, dff, dout, "ff.w_2 must be [1, 1, dff, dout]");
-  op[3] = attn_weight_(&ff->b_2, &w[3], ATTN_OPTIONAL_, 1, dout, "ff.b_2 must be [1, 1, 1, dout]");
+  op[0] = attn_weight_(&ff->w_1, &say[at].rule[0], 0, din, dff);
+  op[1] = attn_weight_(&ff->b_1, &say[at].rule[1], ATTN_OPTIONAL_, 1, dff);
+  op[2] = attn_weight_(&ff->w_2, &say[at].rule[2], ATTN_OPTIONAL_, dff, dout);
+  op[3] = attn_weight_(&ff->b_2, &say[at].rule[3], ATTN_OPTIONAL_, 1, dout);
   for (int i = 0; i < ATTN_FEED_OPERANDS_; i++)
     if (!attn_check_operand_(e, &op[i], 1)) return 0;
-  if (ff->b_2.data && !ff->w_2.data)
-    return attn_reject_(e, ATTN_E_NULL, "ff.w_2 must not be null where ff.b_2 is there");
+  if (ff->b_2.data && !ff->w_2.data) return attn_reject_(e, ATTN_E_NULL, say[at].alone);
   if (ff->activation == ATTN_ACT_NONE) ff->activation = ATTN_ACT_RELU;
   if ((int)ff->activation < 0 || ff->activation >= ATTN_ACT_COUNT)
-    return attn_reject_(e, ATTN_E_VALUE, "ff.activation must be an attn_activation");
+    return attn_reject_(e, ATTN_E_VALUE, say[at].activation);
   return 1;
 }
 
+/* What is said about a block. */
+typedef struct attn_mab_said_ {
+  attn_said_ rule[8];
+  const char *heads, *divide, *form, *reference, *len, *align, *range;
+} attn_mab_said_;
+
 /* A block from rows of width dx, which reads rows of width dy, to rows of width dm. */
-ATTN_FUNC_ int attn_mab_check_(attn_error_ *e, attn_mab_params *p, int64_t batch, int64_t dx,
-                               int64_t m, int64_t dy, int64_t dm, attn_operand_ *op,
+ATTN_FUNC_ int attn_mab_check_(attn_error_ *e, attn_mab_params *p, attn_place_ at, int64_t batch,
+                               int64_t dx, int64_t m, int64_t dy, int64_t dm, attn_operand_ *op,
                                attn_arrays_ *more) {
-  static const attn_words_ w[] = {ATTN_WORDS_("w_q"), ATTN_WORDS_("w_k"), ATTN_WORDS_("w_v"),
-                                  ATTN_WORDS_("w_o"), ATTN_WORDS_("b_q"), ATTN_WORDS_("b_k"),
-                                  ATTN_WORDS_("b_v"), ATTN_WORDS_("b_o")};
-  const char *bias = "b_q, b_k, b_v and b_o must be [1, 1, 1, o.dim]";
+#define ATTN_MAB_(at, x, y, read)                                                                \
+  {                                                                                              \
+    {ATTN_SAID_(at "w_q", "[1, 1, " x ", o.dim]"), ATTN_SAID_(at "w_k", "[1, 1, " y ", o.dim]"), \
+     ATTN_SAID_(at "w_v", "[1, 1, " y ", o.dim]"), ATTN_SAID_(at "w_o", "[1, 1, o.dim, o.dim]"), \
+     ATTN_SAID_(at "b_q", "[1, 1, 1, o.dim]"),     ATTN_SAID_(at "b_k", "[1, 1, 1, o.dim]"),     \
+     ATTN_SAID_(at "b_v", "[1, 1, 1, o.dim]"),     ATTN_SAID_(at "b_o", "[1, 1, 1, o.dim]")},    \
+        at "heads must not be negative", at "heads must divide o.dim",                           \
+        at "form must be an attn_set_form",                                                      \
+        at "w_o, b_o and ff.w_2 must be absent with ATTN_SET_REFERENCE",                         \
+        read ".len must be below 2^31", at "y_len must be aligned to its elements",              \
+        at "y_len must lie in 0.." read ".len"                                                   \
+  }
+  static const attn_mab_said_ said[] = {
+      ATTN_MAB_("", "x.dim", "y.dim", "y"), ATTN_MAB_("params.induce.", "o.dim", "x.dim", "x"),
+      ATTN_MAB_("params.restore.", "x.dim", "o.dim", "points"),
+      ATTN_MAB_("params.block.", "o.dim", "the width of what it reads", "z")};
+#undef ATTN_MAB_
+  const attn_mab_said_ *say = &said[at];
   if (p->heads == 0) p->heads = 1;
-  if (p->heads < 0) return attn_reject_(e, ATTN_E_SHAPE, "heads must not be negative");
-  if (dm % p->heads) return attn_reject_(e, ATTN_E_HEADS, "heads must divide o.dim");
+  if (p->heads < 0) return attn_reject_(e, ATTN_E_SHAPE, say->heads);
+  if (dm % p->heads) return attn_reject_(e, ATTN_E_HEADS, say->divide);
   if ((int)p->form < 0 || p->form >= ATTN_SET_COUNT)
-    return attn_reject_(e, ATTN_E_RANGE, "form must be an attn_set_form");
+    return attn_reject_(e, ATTN_E_RANGE, say->form);
   const int paper = p->form == ATTN_SET_PAPER, o = paper ? 0 : (int)ATTN_OPTIONAL_;
   if (!paper && (p->w_o.data || p->b_o.data || p->ff.w_2.data))
-    return attn_reject_(e, ATTN_E_RANGE,
-                        "w_o, b_o and ff.w_2 must be absent with ATTN_SET_REFERENCE");
+    return attn_reject_(e, ATTN_E_RANGE, say->reference);
   if (paper && dx != dm)
     return attn_reject_(e, ATTN_E_SHAPE, "x.dim must equal o.dim with ATTN_SET_PAPER");
-  op[0] = attn_weight_(&p->w_q, &w[0], 0, dx, dm, "w_q must be [1, 1, x.dim, o.dim]");
-  op[1] = attn_weight_(&p->w_k, &w[1], 0, dy, dm, "w_k must be [1, 1, y.dim, o.dim]");
-  op[2] = attn_weight_(&p->w_v, &w[2], 0, dy, dm, "w_v must be [1, 1, y.dim, o.dim]");
-  op[3] = attn_weight_(&p->w_o, &w[3], o, dm, dm, "w_o must be [1, 1, o.dim, o.dim]");
-  op[4] = attn_weight_(&p->b_q, &w[4], ATTN_OPTIONAL_, 1, dm, bias);
-  op[5] = attn_weight_(&p->b_k, &w[5], ATTN_OPTIONAL_, 1, dm, bias);
-  op[6] = attn_weight_(&p->b_v, &w[6], ATTN_OPTIONAL_, 1, dm, bias);
-  op[7] = attn_weight_(&p->b_o, &w[7], ATTN_OPTIONAL_, 1, dm, bias);
+  op[0] = attn_weight_(&p->w_q, &say->rule[0], 0, dx, dm);
+  op[1] = attn_weight_(&p->w_k, &say->rule[1], 0, dy, dm);
+  op[2] = attn_weight_(&p->w_v, &say->rule[2], 0, dy, dm);
+  op[3] = attn_weight_(&p->w_o, &say->rule[3], o, dm, dm);
+  op[4] = attn_weight_(&p->b_q, &say->rule[4], ATTN_OPTIONAL_, 1, dm);
+  op[5] = attn_weight_(&p->b_k, &say->rule[5], ATTN_OPTIONAL_, 1, dm);
+  op[6] = attn_weight_(&p->b_v, &say->rule[6], ATTN_OPTIONAL_, 1, dm);
+  op[7] = attn_weight_(&p->b_o, &say->rule[7], ATTN_OPTIONAL_, 1, dm);
   for (int i = 0; i < 8; i++)
     if (!attn_check_operand_(e, &op[i], 1)) return 0;
-  if (m > INT32_MAX) return attn_reject_(e, ATTN_E_OVERFLOW, "y.len must be below 2^31");
+  if (m > INT32_MAX) return attn_reject_(e, ATTN_E_OVERFLOW, say->len);
   if (p->scale == 0.0f && !attn_to_bits_(p->scale)) p->scale = (float)(1.0 / sqrt((double)dm));
-  return attn_check_feed_(e, &p->ff, dm, dm, op + 8) && attn_check_norm_(e, &p->norm_0, dm, more) &&
-         attn_check_norm_(e, &p->norm_1, dm, more) && attn_check_scale_(e, p->scale) &&
-         attn_check_cut_(e, p->y_len, batch, m, "y_len must be aligned to its elements",
-                         "y_len must lie in 0..y.len", more);
+  return attn_check_feed_(e, &p->ff, at, dm, dm, op + 8) &&
+         attn_check_norm_(e, &p->norm_0, dm, more) && attn_check_norm_(e, &p->norm_1, dm, more) &&
+         attn_check_scale_(e, p->scale) &&
+         attn_check_cut_(e, p->y_len, batch, m, say->align, say->range, more);
 }
 
 /* ---- steps ----------------------------------------------------------------------------------*/
@@ -30332,23 +30471,30 @@ ATTN_FUNC_ int attn_set_check_(attn_error_ *e, attn_set_job_ *j, const attn_ctx 
   if (isab && two->len < 1) return attn_reject_(e, ATTN_E_SHAPE, "points.len must be at least 1");
   if (j->o.len > INT32_MAX) return attn_reject_(e, ATTN_E_OVERFLOW, "o.len must be below 2^31");
   int64_t dy = j->y.dim;
-  if (pma && !j->before.w_1.data && (j->before.w_2.data || j->before.b_1.data))
+  const attn_feed_forward *f = &j->before;
+  if (pma && !f->w_1.data &&
+      (f->w_2.data || f->b_1.data || f->b_2.data || f->activation != ATTN_ACT_NONE))
     return attn_reject_(e, ATTN_E_NULL,
-                        "params.before.w_1 must not be null where w_2 or b_1 is there");
+                        "params.before.w_1 must not be null where another part of before is there");
   if (pma && j->before.w_1.data) {
     const int64_t din = dy;
     dy = j->before.w_2.data ? j->before.w_2.dim : j->before.w_1.dim;
-    if (!attn_check_feed_(e, &j->before, din, dy, op + n)) return 0;
+    if (!attn_check_feed_(e, &j->before, ATTN_PLACE_BEFORE_, din, dy, op + n)) return 0;
     n += ATTN_FEED_OPERANDS_;
   }
   const attn_tensor *reads = isab ? &j->x : &j->y;
-  if (!attn_mab_check_(e, &j->block, b, isab || pma ? dm : j->x.dim, reads->len,
-                       isab ? j->x.dim : dy, dm, op + n, &more[0]))
+  if (!attn_mab_check_(e, &j->block,
+                       isab  ? ATTN_PLACE_INDUCE_
+                       : pma ? ATTN_PLACE_BLOCK_
+                             : ATTN_PLACE_,
+                       b, isab || pma ? dm : j->x.dim, reads->len, isab ? j->x.dim : dy, dm, op + n,
+                       &more[0]))
     return 0;
   n += ATTN_MAB_OPERANDS_;
   if (isab) {
     if (j->restore.y_len) return attn_reject_(e, ATTN_E_RANGE, "params.restore.y_len must be null");
-    if (!attn_mab_check_(e, &j->restore, b, j->x.dim, j->few.len, dm, dm, op + n, &more[1]))
+    if (!attn_mab_check_(e, &j->restore, ATTN_PLACE_RESTORE_, b, j->x.dim, j->few.len, dm, dm,
+                         op + n, &more[1]))
       return 0;
     n += ATTN_MAB_OPERANDS_;
   }
@@ -30471,42 +30617,42 @@ ATTN_PUB_ size_t attn_pma_workspace(attn_tensor o, attn_tensor z, attn_tensor se
  * short lists. The causal core is in mechanisms/luna_causal.h. */
 
 typedef struct attn_luna_job_ {
-  attn_tensor y_x, y_p, x, p, c; /* c.data null: x */
+  attn_tensor y_x, y_p, x, p, c; /* self: c is x */
   attn_luna_layer_params par;    /* of the bare call: its attention alone */
-  int layer;
+  int layer, self;
 } attn_luna_job_;
 
 ATTN_FUNC_ int attn_luna_check_(attn_error_ *e, attn_luna_job_ *j, const attn_ctx *ctx,
                                 const attn_table_ **table, int *workers) {
-  static const attn_words_ w[] = {ATTN_WORDS_("x"),
-                                  ATTN_WORDS_("p"),
-                                  ATTN_WORDS_("c"),
-                                  ATTN_WORDS_("y_x or x_next"),
-                                  ATTN_WORDS_("y_p or p_next"),
-                                  ATTN_WORDS_("w_pq"),
-                                  ATTN_WORDS_("w_pk"),
-                                  ATTN_WORDS_("w_pv"),
-                                  ATTN_WORDS_("w_q"),
-                                  ATTN_WORDS_("w_k"),
-                                  ATTN_WORDS_("w_v"),
-                                  ATTN_WORDS_("w_o"),
-                                  ATTN_WORDS_("b_pq"),
-                                  ATTN_WORDS_("b_pk"),
-                                  ATTN_WORDS_("b_pv"),
-                                  ATTN_WORDS_("b_q"),
-                                  ATTN_WORDS_("b_k"),
-                                  ATTN_WORDS_("b_v"),
-                                  ATTN_WORDS_("b_o")};
-  enum { X, P, C, YX, YP, W, BIAS = W + 7, COUNT = BIAS + 7 };
+  static const attn_words_ w[] = {ATTN_WORDS_("x"), ATTN_WORDS_("p"), ATTN_WORDS_("c"),
+                                  ATTN_WORDS_("y_x or x_next"), ATTN_WORDS_("y_p or p_next")};
+  static const attn_said_ part[] = {
+      ATTN_SAID_("w_pq", "[1, 1, x.dim, x.dim]"), ATTN_SAID_("w_pk", "[1, 1, c.dim, x.dim]"),
+      ATTN_SAID_("w_pv", "[1, 1, c.dim, x.dim]"), ATTN_SAID_("w_q", "[1, 1, x.dim, x.dim]"),
+      ATTN_SAID_("w_k", "[1, 1, x.dim, x.dim]"),  ATTN_SAID_("w_v", "[1, 1, x.dim, x.dim]"),
+      ATTN_SAID_("w_o", "[1, 1, x.dim, x.dim]"),  ATTN_SAID_("b_pq", "[1, 1, 1, x.dim]"),
+      ATTN_SAID_("b_pk", "[1, 1, 1, x.dim]"),     ATTN_SAID_("b_pv", "[1, 1, 1, x.dim]"),
+      ATTN_SAID_("b_q", "[1, 1, 1, x.dim]"),      ATTN_SAID_("b_k", "[1, 1, 1, x.dim]"),
+      ATTN_SAID_("b_v", "[1, 1, 1, x.dim]"),      ATTN_SAID_("b_o", "[1, 1, 1, x.dim]")};
+  enum { X, P, C, YX, YP, W, PARTS = 7, COUNT = W + 2 * PARTS };
   attn_luna_params *a = &j->par.attention;
   const int64_t any = ATTN_ANY_, b = j->x.batch, n = j->x.len, dm = j->x.dim;
-  const int64_t dc = j->c.data ? j->c.dim : dm;
+  j->self = !j->c.data && j->c.dim == 0;
+  const int64_t dc = j->self ? dm : j->c.dim, m = j->self ? n : j->c.len;
   attn_tensor *const weight[] = {&a->w_pq, &a->w_pk, &a->w_pv, &a->w_q, &a->w_k, &a->w_v, &a->w_o};
   attn_tensor *const bias[] = {&a->b_pq, &a->b_pk, &a->b_pv, &a->b_q, &a->b_k, &a->b_v, &a->b_o};
   attn_operand_ op[(int)COUNT + (int)ATTN_FEED_OPERANDS_] = {
       {&j->x, &w[X], 0, any, 1, any, any, "x must have one head", {0, 0}},
       {&j->p, &w[P], 0, any, 1, any, dm, "p must be [1 or x.batch, 1, l, x.dim]", {0, 0}},
-      {&j->c, &w[C], ATTN_OPTIONAL_, b, 1, any, any, "c must be [x.batch, 1, m, .]", {0, 0}},
+      {&j->c,
+       &w[C],
+       j->self ? (int)ATTN_OPTIONAL_ : 0,
+       b,
+       1,
+       any,
+       any,
+       "c must be [x.batch, 1, m, .]",
+       {0, 0}},
       {&j->y_x, &w[YX], ATTN_OUT_, b, 1, n, dm, "y_x or x_next must have the shape of x", {0, 0}},
       {&j->y_p,
        &w[YP],
@@ -30524,7 +30670,7 @@ ATTN_FUNC_ int attn_luna_check_(attn_error_ *e, attn_luna_job_ *j, const attn_ct
     if (!attn_check_operand_(e, &op[i], 1)) return 0;
   if (j->p.batch != b && j->p.batch != 1) return attn_reject_(e, ATTN_E_SHAPE, op[P].rule);
   if (j->p.len < 1) return attn_reject_(e, ATTN_E_SHAPE, "p.len must be at least 1");
-  if (n > INT32_MAX || j->p.len > INT32_MAX || (j->c.data && j->c.len > INT32_MAX))
+  if (n > INT32_MAX || j->p.len > INT32_MAX || m > INT32_MAX)
     return attn_reject_(e, ATTN_E_OVERFLOW, "x.len, p.len and c.len must be below 2^31");
   if (a->heads == 0) a->heads = 1;
   if (a->pack_heads == 0) a->pack_heads = a->heads;
@@ -30532,22 +30678,17 @@ ATTN_FUNC_ int attn_luna_check_(attn_error_ *e, attn_luna_job_ *j, const attn_ct
     return attn_reject_(e, ATTN_E_SHAPE, "heads and pack_heads must not be negative");
   if (dm % a->heads || dm % a->pack_heads)
     return attn_reject_(e, ATTN_E_HEADS, "heads and pack_heads must divide x.dim");
-  for (int i = 0; i < 7; i++) {
-    const int context = i == 1 || i == 2;
-    op[W + i] = attn_weight_(weight[i], &w[W + i], 0, context ? dc : dm, dm,
-                             context ? "w_pk and w_pv must be [1, 1, c.dim, x.dim]"
-                                     : "w_pq, w_q, w_k, w_v and w_o must be [1, 1, x.dim, x.dim]");
-    op[BIAS + i] = attn_weight_(bias[i], &w[BIAS + i], ATTN_OPTIONAL_, 1, dm,
-                                "biases must be [1, 1, 1, x.dim]");
+  for (int i = 0; i < PARTS; i++) {
+    op[W + i] = attn_weight_(weight[i], &part[i], 0, i == 1 || i == 2 ? dc : dm, dm);
+    op[W + PARTS + i] = attn_weight_(bias[i], &part[PARTS + i], ATTN_OPTIONAL_, 1, dm);
   }
   for (int i = W; i < COUNT; i++)
     if (!attn_check_operand_(e, &op[i], 1)) return 0;
-  if (!attn_check_cut_(e, a->c_len, b, j->c.data ? j->c.len : n,
-                       "c_len must be aligned to its elements", "c_len must lie in 0..c.len",
-                       &more))
+  if (!attn_check_cut_(e, a->c_len, b, m, "c_len must be aligned to its elements",
+                       "c_len must lie in 0..c.len", &more))
     return 0;
   if (j->layer) {
-    if (!attn_check_feed_(e, &j->par.ff, dm, dm, op + COUNT) ||
+    if (!attn_check_feed_(e, &j->par.ff, ATTN_PLACE_, dm, dm, op + COUNT) ||
         !attn_check_norm_(e, &j->par.norm_x, dm, &more) ||
         !attn_check_norm_(e, &j->par.norm_p, dm, &more) ||
         !attn_check_norm_(e, &j->par.norm_ff, dm, &more))
@@ -30611,7 +30752,7 @@ ATTN_FUNC_ int attn_luna_steps_(attn_stage_ *s, void *job) {
   unpack = pack;
   pack.w_k = a->w_pk, pack.b_k = a->b_pk, pack.w_v = a->w_pv, pack.b_v = a->b_pv;
   unpack.w_k = a->w_k, unpack.b_k = a->b_k, unpack.w_v = a->w_v, unpack.b_v = a->b_v;
-  if (pre && !j->c.data) pack.norm = &j->par.norm_x;
+  if (pre && j->self) pack.norm = &j->par.norm_x;
   if (pre) {
     p = attn_stage_tensor_(s, p.batch, 1, l, dm);
     if (!attn_stage_residual_(s, p, j->p, none, &j->par.norm_p)) return 0;
@@ -30619,7 +30760,7 @@ ATTN_FUNC_ int attn_luna_steps_(attn_stage_ *s, void *job) {
   attn_stage_pair_open_(s, &unpack, b, l);
   if (!attn_stage_dense_(s, q, p, a->w_pq, a->b_pq, ATTN_ACT_NONE) ||
       !attn_stage_pack_(s, attn_split_(part, a->pack_heads),
-                        attn_split_(attn_spread_(q, b), a->pack_heads), j->c.data ? j->c : j->x,
+                        attn_split_(attn_spread_(q, b), a->pack_heads), j->self ? j->x : j->c,
                         &pack, &core) ||
       !attn_stage_pair_(s, &unpack, part, a->heads, &k, &v) || !attn_luna_unpack_(s, j, k, v))
     return 0;
@@ -30699,7 +30840,9 @@ ATTN_PUB_ size_t attn_luna_layer_workspace(attn_tensor x_next, attn_tensor p_nex
  * grow, and the state as a block of bytes. */
 
 /* ---- the state: a header, the count of each batch entry, then KA [dk][l'] and VA [l][dv'] of each
- * head, l' and dv' in whole groups, so that kernels may read whole vectors ---------------------------*/
+ * head, l' and dv' in whole groups, so that kernels may read whole vectors. Both are there twice: of the
+ * whole blocks of 64 tokens, and of the open block, which joins them when it is full: short chains of
+ * sums also where tokens come one by one -------------------------------------------------------------*/
 
 typedef struct attn_luna_head_ {
   uint32_t magic, version;
@@ -30708,7 +30851,7 @@ typedef struct attn_luna_head_ {
   uint32_t scale; /* bits, after the default */
 } attn_luna_head_;
 
-enum { ATTN_LUNA_MAGIC_ = 0x414e554c, ATTN_LUNA_VERSION_ = 1 };
+enum { ATTN_LUNA_MAGIC_ = 0x414e554c, ATTN_LUNA_VERSION_ = 2 };
 
 /* Whole lane groups. */
 ATTN_FUNC_ int64_t attn_whole_(int64_t n) {
@@ -30724,7 +30867,7 @@ ATTN_FUNC_ int64_t attn_luna_floats_(int64_t l, int64_t dk, int64_t dv) {
 /* INT64_MAX: too large. */
 ATTN_FUNC_ int64_t attn_luna_bytes_(int64_t batch, int64_t heads, int64_t l, int64_t dk,
                                     int64_t dv) {
-  const int64_t head = attn_mul_(attn_luna_floats_(l, dk, dv), 4);
+  const int64_t head = attn_mul_(attn_luna_floats_(l, dk, dv), 2 * 4);
   return attn_add_(attn_add_((int64_t)sizeof(attn_luna_head_), attn_mul_(batch, 8)),
                    attn_mul_(attn_mul_(batch, heads), head));
 }
@@ -30752,11 +30895,14 @@ ATTN_PUB_ attn_status attn_luna_begin(void *state, size_t bytes,
   attn_error_ e = {ATTN_OK, NULL};
   attn_luna_causal_params p;
   attn_luna_head_ head;
+  const attn_table_ *table;
   float scale;
+  int workers;
   memset(&p, 0, sizeof p);
   memset(&head, 0, sizeof head);
   if (params) p = *params;
   const size_t need = attn_luna_state_bytes(batch, heads, l, dk, dv);
+  if (!attn_check_ctx_(&e, ctx, &table, &workers)) return attn_end_(ctx, &e);
   if (!state)
     attn_reject_(&e, ATTN_E_NULL, "state must not be null");
   else if ((uintptr_t)state % 8 != 0)
@@ -30766,13 +30912,14 @@ ATTN_PUB_ attn_status attn_luna_begin(void *state, size_t bytes,
   else if (need == 0)
     attn_reject_(&e, ATTN_E_OVERFLOW, "a state of these sizes does not fit the address space");
   else if (bytes < need)
-    attn_reject_(&e, ATTN_E_WORKSPACE, "bytes must be at least attn_luna_state_bytes");
+    attn_reject_(&e, ATTN_E_SHAPE, "bytes must be at least attn_luna_state_bytes");
   else if (attn_luna_rules_(&e, &p, dk, &scale)) {
     head.magic = ATTN_LUNA_MAGIC_, head.version = ATTN_LUNA_VERSION_;
     head.batch = batch, head.heads = heads, head.l = l, head.dk = dk, head.dv = dv;
     head.omega = (int32_t)p.omega, head.scale = attn_to_bits_(scale);
     memset(state, 0, need);
     memcpy(state, &head, sizeof head);
+    attn_report_(ctx, table, 1, "an empty state", "the only path");
   }
   return attn_end_(ctx, &e);
 }
@@ -30791,7 +30938,9 @@ typedef struct attn_luna_causal_ {
   int64_t each;
 } attn_luna_causal_;
 
-ATTN_FUNC_ int attn_luna_check_state_(attn_error_ *e, attn_luna_causal_ *a, attn_span_ *span) {
+/* query: what the state holds is not looked at. */
+ATTN_FUNC_ int attn_luna_check_state_(attn_error_ *e, attn_luna_causal_ *a, int query,
+                                      attn_span_ *span) {
   const attn_luna_causal_params *p = &a->par;
   attn_luna_head_ h;
   span->lo = span->hi = 0;
@@ -30800,8 +30949,10 @@ ATTN_FUNC_ int attn_luna_check_state_(attn_error_ *e, attn_luna_causal_ *a, attn
     return attn_reject_(e, ATTN_E_ALIGN, "params.state must be aligned to 8 bytes");
   const int64_t b = a->q.batch, need = attn_luna_bytes_(b, a->q.heads, a->l, a->dk, a->dv);
   if (p->state_bytes < sizeof h || (uint64_t)p->state_bytes < (uint64_t)need)
-    return attn_reject_(e, ATTN_E_WORKSPACE,
+    return attn_reject_(e, ATTN_E_SHAPE,
                         "params.state_bytes must be at least attn_luna_state_bytes");
+  span->lo = (uintptr_t)p->state, span->hi = span->lo + (uintptr_t)need;
+  if (query) return 1;
   memcpy(&h, p->state, sizeof h);
   if (h.magic != ATTN_LUNA_MAGIC_ || h.version != ATTN_LUNA_VERSION_)
     return attn_reject_(e, ATTN_E_VALUE, "params.state was not made by attn_luna_begin");
@@ -30815,12 +30966,11 @@ ATTN_FUNC_ int attn_luna_check_state_(attn_error_ *e, attn_luna_causal_ *a, attn
   for (int64_t i = 0; i < b; i++)
     if (a->count[i] < 0 || a->count[i] > ((int64_t)1 << 48))
       return attn_reject_(e, ATTN_E_VALUE, "params.state has a count of tokens out of range");
-  span->lo = (uintptr_t)p->state, span->hi = span->lo + (uintptr_t)need;
   return 1;
 }
 
 ATTN_FUNC_ int attn_luna_causal_check_(attn_error_ *e, attn_luna_causal_ *a, const attn_ctx *ctx,
-                                       int *workers) {
+                                       int query, int *workers) {
   static const attn_words_ w[] = {ATTN_WORDS_("q"),
                                   ATTN_WORDS_("k"),
                                   ATTN_WORDS_("v"),
@@ -30884,7 +31034,7 @@ ATTN_FUNC_ int attn_luna_causal_check_(attn_error_ *e, attn_luna_causal_ *a, con
   if (!attn_luna_rules_(e, &a->par, dk, &a->scale) ||
       !attn_check_cut_(e, a->par.len, b, t, "params.len must be aligned to its elements",
                        "params.len must lie in 0..q.len", &more) ||
-      !attn_luna_check_state_(e, a, &more.span[more.n]))
+      !attn_luna_check_state_(e, a, query, &more.span[more.n]))
     return 0;
   const attn_span_ state = more.span[more.n++];
   for (int i = 0; i < COUNT; i++)
@@ -30900,7 +31050,7 @@ ATTN_FUNC_ int attn_luna_causal_check_(attn_error_ *e, attn_luna_causal_ *a, con
 
 /* What a worker holds. */
 typedef struct attn_luna_room_ {
-  float *ka, *va;          /* where there is no state */
+  float *sums;             /* where there is no state */
   float *pt;               /* [l / 64][dk][64]: p^T */
   float *k, *kp, *v;       /* rows as f32 */
   float *alpha, *sum;      /* [64][l'], what a chunk adds to the state */
@@ -30911,8 +31061,7 @@ typedef struct attn_luna_room_ {
 ATTN_FUNC_ int64_t attn_luna_room_of_(const attn_luna_causal_ *a, attn_luna_room_ *r, char *base) {
   const int64_t f = sizeof(float), t = ATTN_TILE_, ka = attn_luna_ka_(a->l, a->dk);
   const int64_t va = attn_mul_(a->l, a->wide_dv), most = ka > va ? ka : va;
-  const int64_t size[] = {ka,
-                          va,
+  const int64_t size[] = {attn_mul_(attn_luna_floats_(a->l, a->dk, a->dv), 2),
                           attn_mul_(attn_mul_(attn_tiles_of_(a->l), t), a->dk),
                           attn_mul_(a->dk, t),
                           attn_mul_(a->dk, t),
@@ -30924,8 +31073,8 @@ ATTN_FUNC_ int64_t attn_luna_room_of_(const attn_luna_causal_ *a, attn_luna_room
                           attn_mul_(a->l, t),
                           attn_mul_(a->dv, t)};
   enum { N = sizeof size / sizeof *size };
-  float **const part[N] = {&r->ka,    &r->va,  &r->pt, &r->k, &r->kp, &r->v,
-                           &r->alpha, &r->sum, &r->qt, &r->s, &r->xt, &r->yt};
+  float **const part[N] = {&r->sums, &r->pt, &r->k, &r->kp, &r->v, &r->alpha,
+                           &r->sum,  &r->qt, &r->s, &r->xt, &r->yt};
   int64_t at = 0;
   for (int i = 0; i < N; i++) {
     if (base) *part[i] = (float *)(void *)(base + at);
@@ -30954,7 +31103,9 @@ typedef struct attn_luna_unit_ {
   const attn_luna_causal_ *a;
   attn_luna_room_ room;
   int64_t b, h, hk, hv, hp;
-  float *ka, *va;
+  float *ka, *va;           /* of the whole blocks; there are some from 64 tokens on */
+  float *open_ka, *open_va; /* of the tokens since: count % 64 of them */
+  int64_t floats;           /* of ka and va, which lie side by side */
   int64_t count;
 } attn_luna_unit_;
 
@@ -30962,6 +31113,20 @@ typedef struct attn_luna_unit_ {
 ATTN_FUNC_ void attn_luna_omega_(const attn_luna_causal_ *a, float *x, int64_t n) {
   a->table->activate(x, n, NULL, a->scale,
                      a->par.omega == ATTN_LUNA_ELU1 ? (int)ATTN_ACT_ELU1 : ATTN_ACT_SOFTPLUS2_);
+}
+
+/* y += x S; behind y is room for as much again. */
+ATTN_FUNC_ void attn_luna_more_(const attn_table_ *f, float *y, const float *x, float *s, int64_t m,
+                                int64_t cols) {
+  f->step(y + cols, x, s, cols, m, cols, 1.0f, NULL, NULL);
+  f->blend(y, y, y + cols, ATTN_F32, ATTN_F32, ATTN_F32, cols, 1.0f, 1.0f);
+}
+
+/* The open block is full. */
+ATTN_FUNC_ void attn_luna_join_(attn_luna_unit_ *u) {
+  if (u->count % ATTN_TILE_ != 0) return;
+  u->a->table->blend(u->ka, u->count > ATTN_TILE_ ? u->ka : NULL, u->open_ka, ATTN_F32, ATTN_F32,
+                     ATTN_F32, u->floats, 1.0f, 1.0f);
 }
 
 /* One token. Rows that the state is made of have zeros to the end of their last group. */
@@ -30980,16 +31145,21 @@ ATTN_FUNC_ void attn_luna_token_(attn_luna_unit_ *u, int64_t i) {
   const float *v = attn_luna_rows_(f, &a->v, u->b, u->hv, i, 1, r->v, a->wide_dv, &unused);
   const float *q = attn_luna_rows_(f, &a->q, u->b, u->h, i, 1, r->qt, dk, &unused);
   if (dv < a->wide_dv) memset(r->v + dv, 0, (size_t)(a->wide_dv - dv) * sizeof(float));
+  const int old = u->count >= ATTN_TILE_;
+  if (u->count % ATTN_TILE_ == 0) memset(u->open_ka, 0, (size_t)u->floats * sizeof(float));
   const double t = (double)++u->count;
-  f->step(r->xt, q, u->ka, a->wide_l, dk, a->wide_l, 1.0f, k, r->alpha);
+  f->step(r->xt, q, u->open_ka, a->wide_l, dk, a->wide_l, 1.0f, k, r->alpha);
+  if (old) attn_luna_more_(f, r->xt, q, u->ka, dk, a->wide_l);
   f->activate(r->xt, l, NULL, (float)((double)a->scale * ATTN_LOG2E_ / t), ATTN_ACT_NONE);
   float top = -INFINITY, sum = 0.0f;
   for (int64_t c = 0; c < l; c++) top = r->xt[c] > top || r->xt[c] != r->xt[c] ? r->xt[c] : top;
   f->weights(r->xt, r->xt, l, top, 1.0f);
   for (int64_t c = 0; c < l; c++) sum += r->xt[c];
-  f->step(r->yt, r->xt, u->va, a->wide_dv, l, a->wide_dv, 1.0f, r->alpha, v);
+  f->step(r->yt, r->xt, u->open_va, a->wide_dv, l, a->wide_dv, 1.0f, r->alpha, v);
+  if (old) attn_luna_more_(f, r->yt, r->xt, u->va, l, a->wide_dv);
   f->blend(attn_at_(&a->o, u->b, u->h, i), r->yt, NULL, a->o.dtype, ATTN_F32, ATTN_F32, dv,
            (float)(1.0 / (t * (double)sum)), 0.0f);
+  attn_luna_join_(u);
 }
 
 /* Asks for the n-th 8 rows of the next chunk, which lie in far memory: called between the products of
@@ -31041,13 +31211,14 @@ ATTN_FUNC_ void attn_luna_grow_(const attn_table_ *f, float *state, float *sum, 
              cols, 1.0f, 1.0f);
 }
 
-/* n <= 64 tokens; 0 = not done, since a number is not finite and a zero weight would not hide it. */
+/* n <= 64 tokens of one block; 0 = not done, since a number is not finite and a zero weight would not hide it. */
 ATTN_FUNC_ int attn_luna_chunk_(attn_luna_unit_ *u, int64_t i0, int n) {
   const attn_luna_causal_ *a = u->a;
   const attn_table_ *f = a->table;
   const attn_luna_room_ *r = &u->room;
   const int64_t l = a->l, dk = a->dk, dv = a->dv, wide = a->wide_l;
-  const int groups = (n + ATTN_GROUP_ - 1) / ATTN_GROUP_, empty = u->count == 0;
+  const int groups = (n + ATTN_GROUP_ - 1) / ATTN_GROUP_;
+  const int old = u->count >= ATTN_TILE_, open = u->count % ATTN_TILE_ != 0, empty = !old && !open;
   float lane[ATTN_TILE_], top[ATTN_TILE_], m[ATTN_TILE_], sum[ATTN_TILE_], alpha[ATTN_TILE_];
   const void *in[ATTN_TILE_];
   void *out[ATTN_TILE_];
@@ -31069,7 +31240,8 @@ ATTN_FUNC_ int attn_luna_chunk_(attn_luna_unit_ *u, int64_t i0, int n) {
   /* the softmax's arguments, then a, both [l][lane] */
   attn_luna_triangle_(f, r->s, r->qt, k, k_stride, n, dk);
   attn_luna_ahead_(u, i0, 1);
-  if (!empty) f->value_block(r->xt, r->qt, u->ka, wide, dk, l, 0, groups, NULL, 1);
+  if (old) f->value_block(r->xt, r->qt, u->ka, wide, dk, l, 0, groups, NULL, 1);
+  if (open) f->value_block(r->xt, r->qt, u->open_ka, wide, dk, l, 0, groups, NULL, !old);
   attn_luna_ahead_(u, i0, 2);
   attn_luna_add_(f, r->xt, r->s, r->alpha, wide, n, l, empty);
   attn_luna_ahead_(u, i0, 3);
@@ -31085,17 +31257,22 @@ ATTN_FUNC_ int attn_luna_chunk_(attn_luna_unit_ *u, int64_t i0, int n) {
   /* the outputs */
   attn_luna_triangle_(f, r->s, r->xt, r->alpha, wide, n, l);
   attn_luna_ahead_(u, i0, 4);
-  if (!empty) f->value_block(r->yt, r->xt, u->va, a->wide_dv, l, dv, 0, groups, NULL, 1);
+  if (old) f->value_block(r->yt, r->xt, u->va, a->wide_dv, l, dv, 0, groups, NULL, 1);
+  if (open) f->value_block(r->yt, r->xt, u->open_va, a->wide_dv, l, dv, 0, groups, NULL, !old);
   attn_luna_ahead_(u, i0, 5);
   attn_luna_add_(f, r->yt, r->s, v, v_stride, n, dv, empty);
   attn_luna_ahead_(u, i0, 6);
   for (int i = 0; i < n; i++)
     lane[i] = (float)(1.0 / ((double)(u->count + i + 1) * (double)sum[i]));
   f->unpack(out, r->yt, n, dv, a->o.dtype, lane);
-  attn_luna_grow_(f, u->ka, r->sum, wide, dk, k, k_stride, r->alpha, wide, n, l, empty);
+  const int whole = n == ATTN_TILE_, first = whole ? !old : !open;
+  attn_luna_grow_(f, whole ? u->ka : u->open_ka, r->sum, wide, dk, k, k_stride, r->alpha, wide, n,
+                  l, first);
   attn_luna_ahead_(u, i0, 7);
-  attn_luna_grow_(f, u->va, r->sum, a->wide_dv, l, r->alpha, wide, v, v_stride, n, dv, empty);
+  attn_luna_grow_(f, whole ? u->va : u->open_va, r->sum, a->wide_dv, l, r->alpha, wide, v, v_stride,
+                  n, dv, first);
   u->count += n;
+  if (!whole) attn_luna_join_(u);
   return 1;
 }
 
@@ -31111,14 +31288,10 @@ ATTN_FUNC_ void attn_luna_item_(void *job, int worker, int64_t index) {
   u.hp = u.h / (heads / a->kp.heads);
   const int64_t end = a->par.len ? a->par.len[u.b] : a->q.len;
   attn_luna_room_of_(a, &u.room, a->memory + worker * a->each);
-  u.ka = u.room.ka, u.va = u.room.va, u.count = a->count ? a->count[u.b] : 0;
-  if (a->floats) {
-    u.ka = a->floats + index * attn_luna_floats_(l, dk, a->dv);
-    u.va = u.ka + attn_luna_ka_(l, dk);
-  } else if (end > 0) {
-    memset(u.ka, 0, (size_t)attn_luna_ka_(l, dk) * sizeof(float));
-    memset(u.va, 0, (size_t)(l * a->wide_dv) * sizeof(float));
-  }
+  u.count = a->count ? a->count[u.b] : 0, u.floats = attn_luna_floats_(l, dk, a->dv);
+  u.ka = a->floats ? a->floats + index * 2 * u.floats : u.room.sums, u.open_ka = u.ka + u.floats;
+  u.va = u.ka + attn_luna_ka_(l, dk), u.open_va = u.open_ka + attn_luna_ka_(l, dk);
+  if (!a->floats && end > 0) memset(u.ka, 0, (size_t)(2 * u.floats) * sizeof(float));
   for (int64_t c = 0; c < l; c++) u.room.index[c] = (int32_t)c;
   for (int64_t c = 0; c < l && end > FEW; c += ATTN_TILE_) {
     const void *rows[ATTN_TILE_];
@@ -31127,7 +31300,8 @@ ATTN_FUNC_ void attn_luna_item_(void *job, int worker, int64_t index) {
     f->pack(u.room.pt + c * dk, rows, n, dk, (int)a->p.dtype, 1.0f, FLT_MIN);
   }
   for (int64_t i = 0, n; i < end; i += n) {
-    n = end - i < ATTN_TILE_ ? end - i : ATTN_TILE_;
+    n = ATTN_TILE_ - u.count % ATTN_TILE_; /* to the end of the block */
+    if (n > end - i) n = end - i;
     if (n > FEW && attn_luna_chunk_(&u, i, (int)n)) continue;
     for (int64_t e = 0; e < n; e++) attn_luna_token_(&u, i + e);
   }
@@ -31160,7 +31334,7 @@ ATTN_FUNC_ attn_status attn_luna_causal_call_(attn_tensor o, attn_tensor q, attn
   memset(&a, 0, sizeof a);
   a.o = o, a.q = q, a.k = k, a.v = v, a.p = p;
   if (params) a.par = *params, a.kp = params->k_pack;
-  if (attn_luna_causal_check_(&e, &a, ctx, &workers)) {
+  if (attn_luna_causal_check_(&e, &a, ctx, bytes != NULL, &workers)) {
     attn_stage_ s = attn_stage_open_(&e, a.table, workers, ctx, bytes != NULL);
     if (q.batch == 0 || q.len == 0) {
       if (!bytes) attn_report_(ctx, a.table, 1, "no-op", "no tokens");
@@ -31261,6 +31435,8 @@ ATTN_FUNC_ int attn_landmark_check_(attn_error_ *e, attn_landmark_job_ *j, const
   if (j->lambda == 0.0f && !attn_to_bits_(j->lambda)) j->lambda = 1.0f;
   if (!(j->lambda >= 0.0f && j->lambda < INFINITY))
     return attn_reject_(e, ATTN_E_VALUE, "params.lambda must be finite and not negative");
+  if (j->conv.data && j->conv.len > INT32_MAX)
+    return attn_reject_(e, ATTN_E_OVERFLOW, "params.conv.len must be below 2^31");
   if (j->conv.data && j->conv.len % 2 == 0)
     return attn_reject_(e, ATTN_E_SHAPE, "params.conv must have an odd number of rows");
   if (!attn_check_scale_(e, j->scale) ||
@@ -31553,6 +31729,7 @@ ATTN_END_STRICT_
 #undef ATTN_ROW_STEP_
 #undef ATTN_ROW_STORE_
 #undef ATTN_ROW_STRIP_
+#undef ATTN_SAID_
 #undef ATTN_SCALES_WORDS_
 #undef ATTN_SLEEF_HAS_AVX2_
 #undef ATTN_SLEEF_HAS_AVX512_

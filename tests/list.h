@@ -822,7 +822,15 @@
   X(E4_rule_promises)                       \
   X(E4_rule_stabiliser_promises)            \
   X(E4_rule_rejects)                        \
-  X(E4_state_rejects)
+  X(E4_state_rejects)                       \
+  X(E2_map_sizes)                           \
+  X(E3_large_key)                           \
+  X(E3_large_keys)                          \
+  X(E4_state_workers)                       \
+  X(E4_rule_delta_workers)                  \
+  X(F5_causal_long_decode)                  \
+  X(F4_batch)                               \
+  X(F5_luna_batch)
 
 #define DECLARE(name) void name(void **state);
 FRESH_TESTS(DECLARE)

@@ -158,11 +158,16 @@ void H7_states(void **state) {
   test_rng rng = test_seed(9501);
   for (int64_t n = test_count(12, 5); n-- > 0; test_mem_release()) {
     shape z = draw(n, &rng);
-    z.tokens = n % 3 ? 23 : 270, z.mask = 0, z.batch = 2;
+    z.tokens = n % 3 ? 23 : 270, z.mask = n % 2 == 1, z.batch = 2;
     scene *s = build(&z, &rng);
+    for (int64_t i = 0; z.mask && i < 2 * z.tokens; i += 4) /* of padding, it is in no sum */
+      if (!s->p.real[i]) test_fill_row(s->y, i / z.tokens, 0, i % z.tokens, (double)NAN);
     promise_run(&s->does);
     attn_tensor all = test_tensor(z.o_type, TEST_BHTD, 2, 1, z.tokens, z.dm);
     test_copy(all, s->o);
+    for (int64_t i = 0; z.mask && i < 2 * z.tokens; i++)
+      if (s->p.real[i]) assert_true(isfinite(oracle_get(&s->o, i / z.tokens, 0, i % z.tokens, 0)));
+    uint8_t *real = test_mem((size_t)(2 * z.tokens));
     void *at = begin(s);
     promise_run(&s->does);
     test_assert_same(s->o, all, "all in one call");
@@ -173,6 +178,9 @@ void H7_states(void **state) {
       len = t < 9 || t > z.tokens - 4 ? 1 : z.tokens - 3 - t;
       scene part = *s;
       part.y = test_rows(s->y, t, len), part.o = test_rows(s->o, t, len);
+      for (int64_t i = 0; z.mask && i < 2 * len; i++)
+        real[i] = s->p.real[i / len * z.tokens + t + i % len];
+      if (z.mask) part.p.real = real;
       memcpy(saved, s->p.state, s->p.state_bytes);
       for (int again = 0; again < 2; again++) {
         attn_ctx ctx = test_ctx();
@@ -277,7 +285,7 @@ void H7_promises(void **state) {
 void H7_rejects(void **state) {
   (void)state;
   test_rng rng = test_seed(9505);
-  for (int n = 0; n < 27; n++) {
+  for (int n = 0; n < 28; n++) {
     shape z = plain(9, 6);
     z.batch = 2, z.hidden = 8, z.out = ATTN_AVERAGE_NORM;
     scene *s = build(&z, &rng);
@@ -313,6 +321,9 @@ void H7_rejects(void **state) {
       case 25:
         s->p.gain = (const float *)(const void *)((const char *)s->p.gain + 1), want = ATTN_E_ALIGN;
         word = "params.gain";
+        break;
+      case 26:
+        ((int64_t *)at)[5] = ((int64_t)1 << 48) + 1, want = ATTN_E_VALUE, word = "count";
         break;
       default: s->o.stride_len = 0, want = ATTN_E_STRIDE, word = "o ";
     }

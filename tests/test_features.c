@@ -355,6 +355,30 @@ void E2_map_far(void **state) {
     }
 }
 
+/* On the sphere no size of a row matters, were its square beyond floats, or its scale. */
+void E2_map_sizes(void **state) {
+  (void)state;
+  test_rng rng = test_seed(4212);
+  static const float size[] = {1, 3e38f, 1e20f, 1e-22f, 1e-30f};
+  static float x[5][5 * 6], y[5 * 64], first[64];
+  const attn_feature_map plain = map_of(ATTN_FEATURES_RFA, 1, 32, 6, 3, ATTN_F32);
+  for (int c = 0; c < 6; c++) x[0][c] = (float)test_range(&rng, 128, 256) / (c % 2 ? 256 : -256);
+  for (int n = 0; n < 5; n++) {
+    attn_feature_map f = plain;
+    attn_ctx ctx = test_ctx();
+    if (size[n] < 1) f.scale = 1 / size[n];
+    for (int i = 0; i < 5; i++) /* one such row among others */
+      for (int c = 0; c < 6; c++) x[n][6 * i + c] = x[0][c] * (i == 3 ? size[n] : 1);
+    assert_int_equal(attn_features(attn_bhtd(y, ATTN_F32, 1, 1, 5, 64),
+                                   attn_bhtd(x[n], ATTN_F32, 1, 1, 5, 6), &f, 0, &ctx),
+                     ATTN_OK);
+    if (n == 0) memcpy(first, y, sizeof first);
+    for (int r = 0; r < 5 * 64; r++)
+      if (!(fabs((double)(y[r] - first[r % 64])) < 2e-7))
+        fail_msg("%g: %g is not %g", (double)size[n], (double)y[r], (double)first[r % 64]);
+  }
+}
+
 /* ---- positive features ----------------------------------------------------------------------*/
 
 /* Queries reach m^-1/2 (exp(-n) + eps) and no more; the largest key too; keys keep their ratios. */
@@ -449,6 +473,24 @@ void E3_map_edges(void **state) {
   scene *s = features(f, drawn(ATTN_F32, TEST_BHTD, 1, 1, 6, 4, 1, &rng), 1, ATTN_F32, 0);
   promise_run(&s->does);
   for (int64_t r = 0; r < 20; r++) assert_true(oracle_get(&s->y, 0, 0, 0, r) > 3e38);
+  /* exp(u - n - c) beyond the range of floats, the features not: 64 times less */
+  static float w[4096], x[2] = {3, 0}, y[4096];
+  w[0] = 10, w[2] = -30, w[5] = 1;
+  f.w = attn_bhtd(w, ATTN_F32, 1, 1, 2048, 2), f.scale = 1, f.eps = ATTN_ZERO, f.key_const = -66;
+  attn_ctx ctx = test_ctx();
+  f.kind = ATTN_FEATURES_HYPERBOLIC;
+  assert_int_equal(attn_features(attn_bhtd(y, ATTN_F32, 1, 1, 1, 4096),
+                                 attn_bhtd(x, ATTN_F32, 1, 1, 1, 2), &f, 1, &ctx),
+                   ATTN_OK);
+  assert_true(isinf(y[2048 + 1])); /* exp(90 - 4.5 + 66) */
+  w[2] = 0;
+  assert_int_equal(attn_features(attn_bhtd(y, ATTN_F32, 1, 1, 1, 4096),
+                                 attn_bhtd(x, ATTN_F32, 1, 1, 1, 2), &f, 1, &ctx),
+                   ATTN_OK);
+  for (int r = 0; r < 3; r++) {
+    const double want = exp((r ? 0 : 30) - 4.5 + 66) / 64;
+    if (!(fabs((double)y[r] - want) <= 1e-4 * want)) fail_msg("feature %g", (double)y[r]);
+  }
 }
 
 /* ---- promises -------------------------------------------------------------------------------*/

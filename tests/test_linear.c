@@ -166,7 +166,7 @@ void E1_identities(void **state) {
   s->k = k, s->v = v;
   promise_run(&s->does);
   test_assert_near(s->o, first, 1e-5, "order");
-  /* a = 1 is the plain sum, bit for bit */
+  /* a = 1 is the plain sum */
   for (int causal = 0; causal < 2; causal++) {
     s->p.causal = causal, s->p.rule = ATTN_LINEAR_SUM;
     promise_run(&s->does);

@@ -21,14 +21,14 @@ static size_t ask(void *at, const attn_ctx *ctx) {
 
 typedef struct shape {
   int64_t batch, heads, kv_heads, queries, keys, r, dk, dv, width;
-  int concat, own_values;
+  int concat, own_values, mixed; /* mixed: k_low and v have a head each, the others kv_heads */
   attn_dtype low_type, band_type, v_type, o_type;
   test_layout layout;
 } shape;
 
 static shape plain(int64_t queries, int64_t keys, int64_t width) {
-  shape x = {1,     2, 2, queries,  keys,     3,        6,        5,
-             width, 0, 0, ATTN_F32, ATTN_F32, ATTN_F32, ATTN_F32, 0};
+  shape x = {1, 2, 2, queries,  keys,     3,        6,        5, width,
+             0, 0, 0, ATTN_F32, ATTN_F32, ATTN_F32, ATTN_F32, 0};
   return x;
 }
 
@@ -36,11 +36,12 @@ static scene *build(const shape *x, test_rng *rng) {
   scene *s = test_mem(sizeof *s);
   memset(s, 0, sizeof *s);
   const int64_t b = x->batch, h = x->heads, kv = x->kv_heads, wide = x->dv + 2;
+  const int64_t one = x->mixed ? 1 : kv;
   s->q_low = drawn(x->low_type, x->layout, b, h, x->queries, x->r, 1, rng);
-  s->k_low = drawn(x->low_type, TEST_PADDED, b, kv, x->keys, x->r, 1, rng);
+  s->k_low = drawn(x->low_type, TEST_PADDED, b, one, x->keys, x->r, 1, rng);
   s->q_band = drawn(x->band_type, TEST_BTHD, b, h, x->queries, x->dk, 1, rng);
   s->k_band = drawn(x->band_type, x->layout, b, kv, x->keys, x->dk, 1, rng);
-  s->v = drawn(x->v_type, TEST_NEGATIVE, b, kv, x->keys, x->dv, 1, rng);
+  s->v = drawn(x->v_type, TEST_NEGATIVE, b, one, x->keys, x->dv, 1, rng);
   if (x->own_values)
     s->p.v_band = drawn(x->v_type, TEST_BHTD, b, kv, x->keys, x->concat ? wide : x->dv, 1, rng);
   s->p.half_width = x->width, s->p.concat = x->concat;
@@ -110,7 +111,7 @@ void G1_random(void **state) {
     x.batch = test_range(&rng, 1, 2), x.kv_heads = test_range(&rng, 1, 2);
     x.heads = x.kv_heads * test_range(&rng, 1, 2);
     x.r = test_range(&rng, 1, 9), x.dk = test_range(&rng, 1, 9), x.dv = test_range(&rng, 1, 9);
-    x.concat = n % 3 == 2, x.own_values = n % 4 == 1;
+    x.concat = n % 3 == 2, x.own_values = n % 4 == 1, x.mixed = (int)(n / 2 % 2);
     x.low_type = types[n % 4 % 3], x.band_type = types[n / 2 % 4 % 3];
     x.v_type = types[n / 3 % 4 % 3], x.o_type = types[n / 5 % 4 % 3];
     x.layout = (test_layout)(n / 3 % TEST_LAYOUTS);
@@ -235,7 +236,7 @@ void G1_reject(void **state) {
   test_rng rng = test_seed(7105);
   static const float nan_first[] = {NAN, 1, 1, 1, 1};
   static const int32_t many[] = {10};
-  for (int n = 0; n < 36; n++, test_mem_release()) {
+  for (int n = 0; n < 41; n++, test_mem_release()) {
     shape x = plain(9, 9, 2);
     scene *s = build(&x, &rng);
     attn_status want = ATTN_E_SHAPE;
@@ -295,7 +296,12 @@ void G1_reject(void **state) {
       default:
         x.concat = 1;
         s = build(&x, &rng);
-        s->p.weight_band = n == 35 ? ATTN_ZERO : 1;
+        if (n == 35) s->p.weight_band = ATTN_ZERO;
+        if (n == 36) s->p.weight_band = 1;
+        if (n == 37) s->p.weight_low = ATTN_ZERO;
+        if (n == 38) s->p.weight_low = 0.5f;
+        if (n == 39) s->p.weights_low = nan_first + 1;
+        if (n == 40) s->p.weights_band = nan_first + 1;
         want = ATTN_E_RANGE, word = "concat";
         break;
     }

@@ -164,6 +164,31 @@ void F5_luna_many_rows(void **state) {
   }
 }
 
+/* Entry 1 of a batch of calls with more rows than go together is the call by itself, bit for bit. */
+void F5_luna_batch(void **state) {
+  (void)state;
+  test_rng rng = test_seed(7109);
+  for (int n = 0; n < 3; n++, test_mem_release()) {
+    static const int32_t len[2] = {5, 1100};
+    shape z = plain(n ? 1030 : 40, 3, n < 2 ? 1200 : -1);
+    z.batch = 2, z.dm = z.dc = 4, z.heads = 2, z.pack_heads = 1, z.layer = n > 0, z.dff = 5;
+    z.pre = n > 1;
+    scene *s = build(&z, &rng);
+    if (n == 0) s->par.attention.c_len = len;
+    promise_run(&s->does);
+    scene one = *s;
+    one.x = test_one(s->x, 1, 1, 0, 1), one.p = test_one(s->p, 1, 1, 0, 1);
+    if (s->c.data) one.c = test_one(s->c, 1, 1, 0, 1);
+    if (n == 0) one.par.attention.c_len = len + 1;
+    one.y_x = test_tensor(ATTN_F32, TEST_BHTD, 1, 1, z.n, 4);
+    one.y_p = test_tensor(ATTN_F32, TEST_BHTD, 1, 1, 3, 4);
+    attn_ctx ctx = test_ctx();
+    assert_int_equal(call(&one, &ctx), ATTN_OK);
+    test_assert_same(one.y_x, test_one(s->y_x, 1, 1, 0, 1), "y_x alone");
+    test_assert_same(one.y_p, test_one(s->y_p, 1, 1, 0, 1), "y_p alone");
+  }
+}
+
 /* Keys and values of one projection are computed once, and are what two equal ones give. */
 void F5_luna_tied(void **state) {
   (void)state;
@@ -240,7 +265,13 @@ void F5_luna_lengths(void **state) {
     promise_run(&s->does);
     test_assert_same(s->y_x, first, "padding");
     z.m = 0;
-    run(build(&z, &rng), 5e-5, "no context");
+    s = build(&z, &rng);
+    run(s, 5e-5, "no context");
+    test_copy(first, s->y_x);
+    s->c = attn_bhtd(NULL, ATTN_F32, 2, 1, 0, z.dc); /* empty, and not absent */
+    promise_run(&s->does);
+    test_assert_same(s->y_x, first, "no context at no address");
+    for (int64_t c = 0; c < 12 && !layer; c++) assert_true(oracle_get(&s->y_p, 1, 0, 3, c) == 0);
     z.batch = 0;
     promise_run(&build(&z, &rng)->does);
     z = plain(0, 4, 20), z.layer = layer;
@@ -263,9 +294,9 @@ void F5_luna_rejects(void **state) {
   (void)state;
   test_rng rng = test_seed(7107);
   static int32_t len[2] = {-1, 3};
-  for (int n = 0; n < 34; n++, test_mem_release()) {
+  for (int n = 0; n < 39; n++, test_mem_release()) {
     shape z = plain(9, 5, 7);
-    z.batch = 2, z.layer = n > 25, z.dff = 6;
+    z.batch = 2, z.layer = n > 25 && n < 34, z.dff = 6;
     scene *s = build(&z, &rng);
     attn_luna_params *a = &s->par.attention;
     attn_status want = ATTN_E_SHAPE;
@@ -289,8 +320,8 @@ void F5_luna_rejects(void **state) {
       case 15: a->w_k.dim = 11, word = "w_k"; break;
       case 16: a->w_v.len = 11, word = "w_v"; break;
       case 17: a->w_o.data = NULL, want = ATTN_E_NULL, word = "w_o"; break;
-      case 18: a->b_o.dim = 11, word = "biases"; break;
-      case 19: a->b_pq.len = 2, a->b_pq.stride_len = 0, word = "biases"; break;
+      case 18: a->b_o.dim = 11, word = "b_o must"; break;
+      case 19: a->b_pq.len = 2, a->b_pq.stride_len = 0, word = "b_pq must"; break;
       case 20: a->c_len = len, want = ATTN_E_RANGE, word = "c_len"; break;
       case 21: s->x.data = NULL, want = ATTN_E_NULL, word = "x.data"; break;
       case 22: s->y_p = test_rows(s->y_x, 0, 5), want = ATTN_E_OVERLAP, word = "y_x"; break;
@@ -307,7 +338,12 @@ void F5_luna_rejects(void **state) {
         want = ATTN_E_OVERLAP, word = "x_next";
         break;
       case 32: s->y_x = s->x, want = ATTN_E_OVERLAP, word = "x_next"; break;
-      default: s->y_p.dtype = ATTN_I8, want = ATTN_E_DTYPE, word = "p_next"; break;
+      case 33: s->y_p.dtype = ATTN_I8, want = ATTN_E_DTYPE, word = "p_next"; break;
+      case 34: a->b_pk.dim = 11, word = "b_pk must"; break;
+      case 35: a->b_pv.dtype = ATTN_I8, want = ATTN_E_DTYPE, word = "b_pv.dtype"; break;
+      case 36: a->b_q.dim = 11, word = "b_q must"; break;
+      case 37: a->b_v.dtype = ATTN_DTYPE_COUNT, want = ATTN_E_DTYPE, word = "b_v.dtype"; break;
+      default: s->c.data = NULL, want = ATTN_E_NULL, word = "c.data"; break;
     }
     promise_reject(&s->does, want, word);
   }

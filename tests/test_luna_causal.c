@@ -305,6 +305,38 @@ void F5_causal_long(void **state) {
   run(build(&z, &rng), 1e-5, "long");
 }
 
+/* Sums of tokens that come one by one, or a few, drift no more than those of one call: the mean of many
+ * equal values. */
+void F5_causal_long_decode(void **state) {
+  (void)state;
+  const int64_t t = test_fast ? 16384 : 32768,
+                bytes = (int64_t)attn_luna_state_bytes(1, 1, 1, 1, 1);
+  const float value = 0.1f, p = 0;
+  float *k = test_mem((size_t)t * 4), *v = test_mem((size_t)t * 4), *o = test_mem((size_t)t * 4);
+  for (int64_t i = 0; i < t; i++) k[i] = 0, v[i] = value;
+  const attn_tensor few = attn_bhtd((void *)(uintptr_t)&p, ATTN_F32, 1, 1, 1, 1);
+  for (int64_t step = 1; step <= 16; step *= 4) {
+    attn_luna_causal_params par;
+    attn_ctx ctx = test_ctx();
+    memset(&par, 0, sizeof par);
+    par.state = test_mem((size_t)bytes), par.state_bytes = (size_t)bytes;
+    assert_int_equal(attn_luna_begin(par.state, par.state_bytes, NULL, 1, 1, 1, 1, 1, &ctx),
+                     ATTN_OK);
+    const attn_tensor in = attn_bhtd(k, ATTN_F32, 1, 1, step, 1);
+    ctx.workspace_size = attn_luna_causal_workspace(attn_bhtd(o, ATTN_F32, 1, 1, step, 1), in, in,
+                                                    in, few, &par, &ctx);
+    ctx.workspace = test_mem(ctx.workspace_size);
+    for (int64_t i = 0; i < t; i += step) {
+      const attn_tensor rows = attn_bhtd(k + i, ATTN_F32, 1, 1, step, 1);
+      assert_int_equal(attn_luna_causal(attn_bhtd(o + i, ATTN_F32, 1, 1, step, 1), rows, rows,
+                                        attn_bhtd(v + i, ATTN_F32, 1, 1, step, 1), few, &par, &ctx),
+                       ATTN_OK);
+    }
+    for (int64_t i = 63; i < t; i = 4 * i + 3) /* omega(0) = 1 */
+      assert_true(fabs((double)o[i] / (double)value - 1) < 2e-5);
+  }
+}
+
 void F5_causal_empty(void **state) {
   (void)state;
   test_rng rng = test_seed(7207);
@@ -365,7 +397,7 @@ void F5_causal_rejects(void **state) {
       case 17: s->q.data = NULL, want = ATTN_E_NULL, word = "q.data"; break;
       case 18: s->q.heads = 0, word = "heads"; break;
       case 19: s->p.dtype = ATTN_I8, want = ATTN_E_DTYPE, word = "p.dtype"; break;
-      case 20: s->par.state_bytes--, want = ATTN_E_WORKSPACE, word = "state_bytes"; break;
+      case 20: s->par.state_bytes--, word = "state_bytes"; break;
       case 21:
         s->par.state = (char *)state_words + 4, s->par.state_bytes = bytes;
         want = ATTN_E_ALIGN, word = "state";
@@ -405,7 +437,7 @@ void F5_causal_rejects(void **state) {
   assert_int_equal(attn_luna_begin(NULL, bytes, NULL, 2, 4, 5, 6, 7, &ctx), ATTN_E_NULL);
   assert_int_equal(attn_luna_begin((char *)room + 4, bytes, NULL, 2, 4, 5, 6, 7, &ctx),
                    ATTN_E_ALIGN);
-  assert_int_equal(attn_luna_begin(room, bytes - 1, NULL, 2, 4, 5, 6, 7, &ctx), ATTN_E_WORKSPACE);
+  assert_int_equal(attn_luna_begin(room, bytes - 1, NULL, 2, 4, 5, 6, 7, &ctx), ATTN_E_SHAPE);
   assert_int_equal(attn_luna_begin(room, bytes, NULL, 2, 4, 0, 6, 7, &ctx), ATTN_E_SHAPE);
   assert_int_equal(attn_luna_begin(room, bytes, NULL, 2, 4, INT64_MAX / 8, 6, 7, &ctx),
                    ATTN_E_OVERFLOW);
@@ -413,6 +445,22 @@ void F5_causal_rejects(void **state) {
   assert_int_equal(attn_luna_begin(room, bytes, &bad, 2, 4, 5, 6, 7, &ctx), ATTN_E_RANGE);
   bad.omega = ATTN_LUNA_ELU1, bad.scale = (float)NAN;
   assert_int_equal(attn_luna_begin(room, bytes, &bad, 2, 4, 5, 6, 7, &ctx), ATTN_E_VALUE);
+  bad.omega = ATTN_LUNA_ELU1, bad.scale = 0;
+  attn_ctx wrong = test_ctx();
+  wrong.workers = -1, *room = 7;
+  assert_int_equal(attn_luna_begin(room, bytes, &bad, 2, 4, 5, 6, 7, &wrong), ATTN_E_CTX);
+  wrong = test_ctx(), wrong.isa = (attn_isa)99;
+  assert_int_equal(attn_luna_begin(room, bytes, &bad, 2, 4, 5, 6, 7, &wrong), ATTN_E_ISA);
+  assert_int_equal(*room, 7);
+  assert_int_equal(attn_luna_begin(room, bytes, &bad, 2, 4, 5, 6, 7, &ctx), ATTN_OK);
+  assert_int_equal(ctx.report.isa, test_isa);
+  /* the workspace query does not look into the state */
+  shape z = plain(9, 5, 6, 7);
+  z.batch = 2, z.heads = 4;
+  scene *s = build(&z, &rng);
+  const size_t size = ask(s, &ctx);
+  s->par.state = memset(room, 0xff, bytes), s->par.state_bytes = bytes;
+  assert_true(size > 0 && ask(s, &ctx) == size);
   assert_true(attn_luna_state_bytes(1, 1, INT64_MAX, 4, 4) == 0);
   assert_true(attn_luna_state_bytes(1, 1, 1, 0, 4) == 0);
 }

@@ -206,7 +206,7 @@ void G2_reject(void **state) {
   (void)state;
   test_rng rng = test_seed(7208);
   static const int32_t many[] = {10}, few[] = {8};
-  for (int n = 0; n < 26; n++, test_mem_release()) {
+  for (int n = 0; n < 27; n++, test_mem_release()) {
     landmarks_shape x = landmarks_plain(9, 9, 4, 3);
     landmarks *s = landmarks_build(&x, 0, &rng);
     attn_status want = ATTN_E_SHAPE;
@@ -241,6 +241,10 @@ void G2_reject(void **state) {
       case 24:
         s->p.kv_len = (const int32_t *)((const char *)few + 1);
         want = ATTN_E_ALIGN, word = "kv_len";
+        break;
+      case 25:
+        s->p.conv.len = ((int64_t)1 << 31) + 1, s->p.conv.stride_len = 0;
+        want = ATTN_E_OVERFLOW, word = "conv.len";
         break;
       default:
         s->p.conv = s->o, s->p.conv.heads = 1, s->p.conv.len = 3, s->p.conv.dim = 1;

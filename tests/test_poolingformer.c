@@ -425,7 +425,7 @@ void F7_rejects(void **state) {
   (void)state;
   test_rng rng = test_seed(7710);
   int32_t lens[1] = {10};
-  for (int n = 0; n < 43; n++) {
+  for (int n = 0; n < 44; n++) {
     trio_shape x = trio_plain(9, 9);
     form f = form_of(2, 4, 3, 2, 2); /* dynamic */
     f.second = n < 22 ? 0 : n < 32 ? 1 : 2;
@@ -438,7 +438,7 @@ void F7_rejects(void **state) {
       case 1: p->window_2 = -2, want = ATTN_E_RANGE, word = "window_2"; break;
       case 2: p->stride = 4, want = ATTN_E_RANGE, word = "stride"; break;
       case 3: p->stride = -1, want = ATTN_E_RANGE, word = "stride"; break;
-      case 4: p->kernel = -1, want = ATTN_E_RANGE, word = "kernel"; break;
+      case 4: p->kernel = -1, want = ATTN_E_RANGE, word = "params.kernel must"; break;
       case 5: p->pool = ATTN_POOL_COUNT, want = ATTN_E_RANGE, word = "pool"; break;
       case 6: p->align = ATTN_POOLINGFORMER_COUNT, want = ATTN_E_RANGE, word = "align"; break;
       case 7: p->pool_k = absent(), want = ATTN_E_NULL, word = "pool_k"; break;
@@ -478,6 +478,7 @@ void F7_rejects(void **state) {
       case 39: p->bias_q.dim--, word = "bias_q"; break;
       case 40: p->bias_q.len = 2, word = "bias_q"; break;
       case 41: p->w_k.heads = 2, word = "w_k"; break;
+      case 42: p->w_q = absent(), want = ATTN_E_NULL, word = "params.w_q must be there"; break;
       default: p->w_q.batch = 2, p->w_q.stride_batch = 0, word = "w_q"; break;
     }
     promise_reject(&s->does, want, word);

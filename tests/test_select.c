@@ -110,6 +110,11 @@ void TK_top_k_ties(void **state) {
     promise_run(&s->does);
     check(s, "ties");
   }
+  scene *zeros = build(1, 1, 1, 3, 1, ATTN_F32, ATTN_F32, &rng);
+  oracle_set(&zeros->x, 0, 0, 0, 0, -1);
+  for (int64_t c = 1; c < 3; c++) oracle_set(&zeros->x, 0, 0, 0, c, -0.0);
+  promise_run(&zeros->does);
+  assert_false(signbit(oracle_get(&zeros->values, 0, 0, 0, 0))); /* -0 comes out as 0 */
   for (int smallest = 0; smallest < 2; smallest++) { /* rising and falling, all of one kind */
     for (int n = 0; n < 3; n++) {
       scene *s = build(1, 1, 1, 200, 5, ATTN_F32, ATTN_F32, &rng);

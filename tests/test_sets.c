@@ -163,7 +163,8 @@ static void random_calls(which kind, uint64_t seed) {
     if (n % 4 == 1) s->block.y_len = test_lengths(z.batch, cut, &rng);
     if (n % 6 == 5) s->block.scale = s->restore.scale = 0.3f;
     if (n % 8 == 4) s->block.scale = ATTN_ZERO;
-    if (n % 8 == 6) s->block.ff.activation = s->before.activation = ATTN_ACT_TANH;
+    if (n % 8 == 6) s->block.ff.activation = ATTN_ACT_TANH;
+    if (n % 8 == 1 && s->before.w_1.data) s->before.activation = ATTN_ACT_TANH;
     run(s, 5e-5, kind == MAB ? "mab" : kind == ISAB ? "isab" : "pma");
   }
 }
@@ -202,6 +203,30 @@ void F4_many_rows(void **state) {
     promise_run(&s->does);
     test_assert_same(test_rows(s->o, 0, 1024), first, "padding in parts");
     promise_keep(&s->does);
+  }
+}
+
+/* Entry 1 of a batch of calls with more rows than go together is the call by itself, bit for bit. */
+void F4_batch(void **state) {
+  (void)state;
+  test_rng rng = test_seed(7012);
+  for (int n = 0; n < 5; n++, test_mem_release()) {
+    static const int32_t len[2] = {3, 1100};
+    const which kind = n < 2 ? MAB : n < 4 ? ISAB : PMA;
+    shape z = plain(n == 1 ? 5 : 1200, n == 0 ? 7 : n == 1 ? 1200 : 3);
+    z.batch = 2, z.dm = z.dx = z.dy = 4, z.heads = 2, z.dff = n % 2 ? 0 : 5;
+    scene *s = build(kind, &z, &rng);
+    if (n == 1 || n == 3) s->block.y_len = len;
+    promise_run(&s->does);
+    scene one = *s;
+    if (s->x.data) one.x = test_one(s->x, 1, 1, 0, 1);
+    if (s->y.data) one.y = test_one(s->y, 1, 1, 0, 1);
+    if (s->few.data) one.few = test_one(s->few, 1, 1, 0, 1);
+    if (s->block.y_len) one.block.y_len = len + 1;
+    one.o = test_tensor(ATTN_F32, TEST_BHTD, 1, 1, s->o.len, 4);
+    attn_ctx ctx = test_ctx();
+    assert_int_equal(call(&one, &ctx), ATTN_OK);
+    test_assert_same(one.o, test_one(s->o, 1, 1, 0, 1), "an entry alone");
   }
 }
 
@@ -356,11 +381,11 @@ void F4_rejects(void **state) {
   (void)state;
   test_rng rng = test_seed(7010);
   static int32_t len[2] = {3, 99};
-  for (int n = 0; n < 44; n++, test_mem_release()) {
-    const which kind = n < 30 ? MAB : n < 38 ? ISAB : PMA;
+  for (int n = 0; n < 58; n++, test_mem_release()) {
+    const which kind = n < 30 ? MAB : n < 38 || n > 51 ? ISAB : PMA;
     shape z = plain(9, 7);
     z.batch = 2, z.dff = 8, z.norms = 2;
-    z.reference = n == 13 || n == 14 || n == 15;
+    z.reference = n == 13 || n == 14 || n == 15 || n == 55;
     scene *s = build(kind, &z, &rng);
     attn_mab_params *p = &s->block;
     attn_status want = ATTN_E_SHAPE;
@@ -403,16 +428,44 @@ void F4_rejects(void **state) {
       case 31: s->few.len = 0, word = "points"; break;
       case 32: s->few.batch = 3, s->few.stride_batch = 0, word = "points"; break;
       case 33: s->restore.y_len = len, want = ATTN_E_RANGE, word = "restore.y_len"; break;
-      case 34: s->restore.w_k.len = 11, word = "w_k"; break;
+      case 34: s->restore.w_k.len = 11, word = "params.restore.w_k"; break;
       case 35: s->x.batch = 1, word = "x must"; break;
-      case 36: p->y_len = len, want = ATTN_E_RANGE, word = "y_len"; break;
+      case 36: p->y_len = len, want = ATTN_E_RANGE, word = "params.induce.y_len"; break;
       case 37: s->few = test_rows(s->o, 0, 7), want = ATTN_E_OVERLAP, word = "o "; break;
       case 38: s->few.dim = 11, word = "seeds"; break;
       case 39: s->few.len = 6, word = "seeds"; break;
       case 40: s->before.w_1.data = NULL, want = ATTN_E_NULL, word = "params.before.w_1"; break;
-      case 41: s->before.w_1.len = 11, word = "ff.w_1"; break;
+      case 41: s->before.w_1.len = 11, word = "params.before.w_1"; break;
       case 42: s->y.batch = 1, word = "z must"; break;
-      default: s->y.dtype = ATTN_I8, want = ATTN_E_DTYPE, word = "z.dtype"; break;
+      case 43: s->y.dtype = ATTN_I8, want = ATTN_E_DTYPE, word = "z.dtype"; break;
+      case 44: s->before.w_2.len = 7, word = "params.before.w_2"; break;
+      case 45:
+        s->before.activation = ATTN_ACT_COUNT, want = ATTN_E_VALUE;
+        word = "params.before.activation";
+        break;
+      case 46:
+      case 47:
+      case 48: { /* a part of it alone */
+        const attn_feed_forward all = s->before;
+        memset(&s->before, 0, sizeof s->before);
+        if (n == 46) s->before.b_2 = all.b_2;
+        if (n == 47) s->before.activation = ATTN_ACT_TANH;
+        if (n == 48) s->before.b_1 = all.b_1;
+        want = ATTN_E_NULL, word = "params.before.w_1";
+        break;
+      }
+      case 49: p->ff.w_1.len = 11, word = "params.block.ff.w_1"; break;
+      case 50: p->w_v.len = 11, word = "params.block.w_v"; break;
+      case 51: p->b_o.dim = 11, word = "params.block.b_o"; break;
+      case 52: p->w_k.len = 11, word = "params.induce.w_k"; break;
+      case 53: s->restore.heads = 5, want = ATTN_E_HEADS, word = "params.restore.heads"; break;
+      case 54: p->ff.b_2.dim = 11, word = "params.induce.ff.b_2"; break;
+      case 55: s->restore.b_o = p->b_k, want = ATTN_E_RANGE, word = "params.restore.w_o"; break;
+      case 56: s->restore.w_v.data = NULL, want = ATTN_E_NULL, word = "params.restore.w_v"; break;
+      default:
+        s->restore.ff.w_1.dtype = ATTN_DTYPE_COUNT;
+        want = ATTN_E_DTYPE, word = "params.restore.ff.w_1";
+        break;
     }
     promise_reject(&s->does, want, word);
   }

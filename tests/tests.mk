@@ -91,8 +91,10 @@ test-clang: $(TEST_CLANG) ## the same, compiled with clang
 test-arm64: $(TEST_ARM64) ## the same for 64-bit ARM under qemu, smaller random cases
 	$(TEST_QEMU64) $(TEST_ARM64)
 
+# scalar is the same C as everywhere else: A covers what differs on a 32-bit machine.
 test-arm32: $(TEST_ARM32) ## the same for 32-bit ARM with NEON
-	$(TEST_QEMU32) $(TEST_ARM32)
+	$(TEST_QEMU32) $(TEST_ARM32) --isa neon
+	$(TEST_QEMU32) $(TEST_ARM32) --isa scalar --filter 'A*'
 
 test-isa-neon: $(TEST_ARM64)
 	$(if $(filter aarch64 armv%,$(shell uname -m)),,$(TEST_QEMU64)) $(TEST_ARM64) --isa neon

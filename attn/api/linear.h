@@ -80,10 +80,12 @@ ATTN_DEF size_t attn_random_features_workspace(attn_tensor w, const attn_random_
  * The stabiliser c keeps exponentials within range. For a query it is the largest u_r (HYPERBOLIC: |u_r|)
  * of the row itself. For keys all of a head share it, or their weights would change:
  *   ATTN_STAB_GLOBAL   the largest of all keys that exist (RFA with keep_norm: of |x'|^2 / (2 sigma^2))
- *   ATTN_STAB_CONST    key_const; features beyond 3.4e38 become infinite
+ *   ATTN_STAB_CONST    key_const; a key that has a feature beyond 3.4e38 is not finite in any of them
  *   ATTN_STAB_RUNNING  the largest so far; what has been summed is scaled when it grows. Needs eps = 0.
- * With eps = 0 no c changes a result. With eps > 0 GLOBAL would let a causal row see the keys after it:
- * causal calls reject it. A norm other than NONE cancels c, row by row; it leaves eps > 0 to CONST.
+ * With eps = 0 no c changes a result, and attn_linear, where its eps is 0 too, takes the largest of u_r -
+ * |x'|^2 / 2 and leaves exp(-|x'|^2 / 2) of queries out: no size of a query makes its weights vanish,
+ * and a larger key takes no more from those before it than their share. With eps > 0 GLOBAL would let a
+ * causal row see the keys after it: causal calls reject it. A norm other than NONE cancels c, row by row; it leaves eps > 0 to CONST.
  * The delta rules need a norm or CONST, since they are not linear in phi(k). */
 
 typedef enum attn_feature_kind {
@@ -214,26 +216,32 @@ typedef struct attn_linear_params {
  * o [B,H,Tq,dv], q [B,H,Tq,dk], k [B,Hkv,Tk,dk], v [B,Hkv,Tk,dv]; f32, f16 or bf16, any strides; Hkv
  * divides H. Neither the weights nor a state a key exist anywhere.
  *
- * Rates a_t of DECAY and GATED lie in 0 .. 1; b_t may be anything. The delta rules want features of
+ * Rates a_t of DECAY and GATED lie in 0 .. 1; b_t is any finite number. Without any, a_t and b_t are 1.
+ * causal = 0 is the default of every rule, whatever its paper does. The delta rules want features of
  * sum or length 1, and norm them by their sum unless map.norm says otherwise.
  * With a state the call goes on from the keys before, and leaves the state after its own: a token a
- * call, or any number. A call without rows only absorbs; one without keys, not causal, only reads.
+ * call, or any number. A call without rows only absorbs; one without keys, not causal, only reads. A
+ * state is for one map.key_stab, and the default differs with causal: to read a state of a causal stream
+ * of SOFTMAX or HYPERBOLIC by a call that is not causal, name ATTN_STAB_RUNNING in both.
  *
  * Aliasing: o and state share no memory with each other and the inputs; inputs may overlap.
- * Memory: attn_linear_workspace bytes: a worker has 4 m dv + 1 KB m + 120 KB, about; without order
- *   each state head 4 m dv more. Where workers outnumber heads and keys are many also 4 m dv for each
- *   1024 keys (4096 without order): the only part that grows with T.
+ * Memory: attn_linear_workspace bytes: w as f32, and a worker has 8 m dv + 512 dv + 256 dk + 768 m and
+ *   18 KB (16 KB more with rates, and of SOFTMAX and HYPERBOLIC), dv in whole 16s; without order each
+ *   state head 4 m dv more. Where workers outnumber heads and keys are many each head has two more of
+ *   these, and one for each 1024 keys (4096 without order): the only part that grows with T.
  * Errors: ATTN_E_NULL, _DTYPE, _SHAPE, _HEADS, _STRIDE, _ALIGN, _OVERLAP, _OVERFLOW, _WORKSPACE,
  *   _MEMORY, those of ctx and of the map; _RANGE for rule, den, chunk, q_off, kv_len, q_len, a rate with
  *   ATTN_LINEAR_SUM, and a gate over random features that is not causal; _VALUE for eps, out_scale or a
- *   rate, for ATTN_LINEAR_DEN_NONE with a map whose features carry a factor of their own (SOFTMAX,
- *   HYPERBOLIC, RFA with keep_norm, without a norm), and for a state made for another rule, map, seed or
- *   draw. A state that waits for a last key (ATTN_STAB_GLOBAL with eps) is none.
+ *   rate (arrays of b_t are not searched for NaN), for ATTN_LINEAR_DEN_NONE with a map whose features
+ *   carry a factor of their own (SOFTMAX, HYPERBOLIC, RFA with keep_norm, without a norm), and for a
+ *   state made for another rule, map, seed or draw. A state that waits for a last key (ATTN_STAB_GLOBAL with eps) is none.
  * Empty: rows that see no key (i + q_off < 0; no keys and no state), rows beyond q_len, and rows whose
  *   denominator is 0 (or subnormal) are 0.
- * NaN and infinity reach the rows that see them, and no row before; a state keeps them.
+ * NaN and infinity reach the rows that see them, and no row before; a state keeps them. A running c
+ *   does not follow them.
  * Determinism: the same bits on avx2, avx512 and neon, for any number of workers and any batch; chunk,
- *   and how a stream is cut into calls, change the rounding.
+ *   and how a stream is cut into calls, change the rounding. A key whose features are e^40 times those
+ *   before it begins a chunk, so that rows before it lose nothing.
  * Error: about 1e-6 of the same sums taken over magnitudes; sums are joined by 64 or 256 keys, so that
  *   it grows with T / 256, not with T.
  * Cost: 4 T m dv flops and the features; causal also T chunk (m + dv), DELTA T chunk (2 m + 2 dv + ..)

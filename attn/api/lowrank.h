@@ -58,8 +58,9 @@ ATTN_DEF size_t attn_low_rank_band_workspace(attn_tensor o, attn_tensor q_low, a
  * Memory: attn_<name>_workspace bytes; the query reads q_len and kv_len. 4 B H m (m + dk + 2 dv) + 4 B Hk
  *   m dk beside what attn_sdpa wants: nothing that grows with T. F and B are never there as a whole.
  * Empty: B = 0 or Tq = 0 is a no-op; n_q = 0 or n_k = 0 gives zeros.
- * NaN: in a row of q or k spoils all rows of the heads that read it, in v a column of them; other heads
- *   and entries are safe.
+ * NaN: in v spoils a column of the heads that read it. In a row of q or k all rows of the heads that read
+ *   it; attn_csalr cannot solve for such a head and fails as a whole, NUMERIC. Other heads and entries of
+ *   attn_nystrom are safe, with either in v.
  * Determinism: the same bits on avx2, avx512 and neon, any number of workers, whatever else the batch has. */
 
 /* attn_nystrom_params.iterations, where 0 means 6 */
@@ -67,7 +68,7 @@ ATTN_DEF size_t attn_low_rank_band_workspace(attn_tensor o, attn_tensor q_low, a
 
 typedef struct attn_nystrom_params {
   int64_t landmarks;  /* m; 0 = 64 */
-  int64_t iterations; /* of attn_pinv; 0 = 6, ATTN_NO_ITERATIONS = 0 */
+  int64_t iterations; /* of attn_pinv; 0 = 6, ATTN_NO_ITERATIONS = 0; beyond 10 see Accuracy */
   int always;         /* 0: entries with n_q, n_k <= m take exact attention; 1: no such shortcut */
   float scale;        /* s; 0 = 1/sqrt(dk), ATTN_ZERO = 0 */
   attn_tensor conv; /* [1, 1 or H, kernel, 1], odd kernel; absent = none. The paper's has 33 rows */
@@ -83,7 +84,8 @@ typedef struct attn_nystrom_params {
  * Errors: those of attn_sdpa; RANGE: landmarks, iterations, lengths; SHAPE: conv; outputs untouched.
  * Accuracy, against float64 at T = 1024, m = d = 64, each of its largest number: means 3e-7, A and B v
  *   1e-6 (2e-6 with scores of 100), Z 1e-5, o 1e-6 (6e-6). The iteration is f32: it stops before it has
- *   inverted small singular values of A, so that they magnify little. More iterations magnify more.
+ *   inverted small singular values of A, so that they magnify little. More iterations magnify more: take
+ *   10 at most. With T = 1024, d = 8, m = 64, whose A is nearly singular, 24 are off by 0.54 of max |o|.
  *   How far the method itself is from exact attention is another matter: docs/approximations.md.
  * Cost: 2 (n_q + n_k) m (dk + dv) flops, 8 iterations m^3 and 2 n kernel dv a head.
  * Source: Xiong et al. 2021, arXiv 2102.03902; norms are of each matrix, not of the whole batch as in its

@@ -117,10 +117,12 @@ typedef struct attn_average_params {
  * Shapes: y, o [B,1,T,d], all tensors f32, f16 or bf16 of any strides. Aliasing: o and the state share no
  *   memory with anything. Memory: attn_average_workspace bytes, O(B 256 (5 d + f)) floats whatever T is,
  *   and the weights as f32; a state B (d + 1) + 4 numbers of 8 bytes.
- * Empty: B or T of 0 is a no-op. NaN: in y_t, from t on in its column of avg, and in the rows that read it.
- * Errors: NULL, DTYPE, SHAPE, STRIDE, RANGE (out), VALUE (eps; a state that attn_average_begin has not made
- *   for this B and d), OVERLAP, OVERFLOW, WORKSPACE, MEMORY, ISA, ENV, CTX, ALIGN; outputs and state
- *   untouched.
+ * Empty: B or T of 0 is a no-op. NaN: in column c of a real y_t spoils that column of o from row t on, and
+ *   every column of these rows where a product (w_g, w1) or a norm reads it; a state keeps it. In padding it
+ *   spoils no mean, only row t of o where y_t itself is read: with w_g, RESIDUAL or NORM.
+ * Errors: NULL, DTYPE, SHAPE (also state_bytes too few), STRIDE, RANGE (out), VALUE (eps; a state that
+ *   attn_average_begin has not made for this B and d, or with counts outside 0..2^48), OVERLAP, OVERFLOW,
+ *   WORKSPACE, MEMORY, ISA, ENV, CTX, ALIGN; outputs and state untouched.
  * Determinism: sums are double, in the order of the tokens; the same bits for every tier but scalar, any
  *   worker count, and any division of the tokens over calls. Cost: 8 d^2 flops a token for the gate, 4 d f
  *   for the feed-forward part.
@@ -131,7 +133,8 @@ ATTN_DEF size_t attn_average_workspace(attn_tensor o, attn_tensor y,
                                        const attn_average_params *params, const attn_ctx *ctx);
 
 /* A state without tokens, in memory aligned to 8 bytes. It has no pointers: memcpy saves and restores it.
- * attn_average_state_bytes is 0 where it does not fit the address space. */
+ * attn_average_state_bytes is 0 where it does not fit the address space. Errors: NULL, SHAPE (B, d, bytes
+ * too few), ALIGN, OVERFLOW, ISA, ENV, CTX; the state untouched. */
 ATTN_DEF size_t attn_average_state_bytes(int64_t batch, int64_t dim);
 ATTN_DEF attn_status attn_average_begin(void *state, size_t bytes, int64_t batch, int64_t dim,
                                         attn_ctx *ctx);

@@ -30,7 +30,7 @@ typedef struct attn_cluster_params {
  *   Tq < 2^31. params is required; topk, scale and kv_len only have to be legal.
  * Aliasing: assignment shares memory with nothing.
  * Memory: attn_cluster_queries_workspace bytes: 8 a query, and per worker 4 a query and some 460 a
- *   cluster (590 with more than 32 bits), or 16 KB and for 16-bit q 256 dk.
+ *   cluster (590 with more than 32 bits), or 16 KB and for 16-bit q 256 dk; 256 dk once.
  * Errors: NULL, DTYPE, SHAPE (dk < 1, clusters < 1, iters < 0, topk < 0), RANGE (bits; clusters above
  *   the queries of an item; lengths), VALUE (scale), OVERLAP, OVERFLOW, ALIGN, WORKSPACE, MEMORY and
  *   those of ctx; assignment untouched. B = 0 and Tq = 0 do nothing.
@@ -60,7 +60,8 @@ ATTN_DEF size_t attn_cluster_queries_workspace(int32_t *assignment, attn_tensor 
  *   with assignment null 4 Tq a head and attn_cluster_queries's.
  * Empty: clusters without members cost nothing; Tk = 0 gives zeros; B = 0 and Tq = 0 do nothing.
  * Errors: those of attn_cluster_queries, HEADS, STRIDE, INDEX (an entry outside 0..C-1); o untouched.
- * NaN: in a query reaches its cluster; in a key or value, all rows of the heads that read it.
+ * NaN: in a query reaches its cluster, its own row alone where topk takes in all keys; in a key or
+ *   value, all rows of the heads that read it.
  * Determinism: the same bits on avx2, avx512 and neon, for any number of workers. Equal queries of a
  *   cluster get equal outputs; with topk = 0 all members do.
  * Precision: m is summed over T in double; the rest is the centroid's sum less T's part, with an error

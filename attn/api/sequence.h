@@ -43,7 +43,7 @@ ATTN_DEF int64_t attn_pool_len(int64_t n, int64_t segments, const attn_pool_para
  * y.len is what the caller wants, and rows from M on are 0.
  * Aliasing: y shares no memory with anything.
  * Memory: attn_pool_workspace bytes: O(d + kernel) a worker, DYNAMIC w and 64 rows of weights beside.
- * NaN: MEAN and DYNAMIC as IEEE arithmetic has it, MAX: a NaN among the rows of a column wins.
+ * NaN: MEAN and DYNAMIC as IEEE arithmetic has it, MAX: a NaN among the rows of a column wins; -0 counts as 0.
  * Determinism: sums go on in f32 over 128 rows, then in double, in the order of the rows.
  * Cost: each row is read ceil(kernel / stride) times; DYNAMIC 2 d kernel flops a block beside.
  * Source: segments as in Xiong et al. 2021, arXiv 2102.03902; blocks as in Zhang et al. 2021, arXiv
@@ -129,6 +129,7 @@ typedef struct attn_top_k_params {
  * for smallest). 1 <= k <= n < 2^31.
  * Aliasing: outputs share no memory with anything. Memory: attn_top_k_workspace bytes, O(k) a worker, and
  * a piece of a row that is not f32.
+ * A -0 is taken and returned as 0.
  * Determinism: a set and an order, the same on all tiers. Cost: one pass over x; O(k log k) a row more. */
 ATTN_DEF attn_status attn_top_k(attn_tensor values, int32_t *index, attn_tensor x, int64_t k,
                                 const attn_top_k_params *params, attn_ctx *ctx);

@@ -75,7 +75,7 @@ ATTN_DEF size_t attn_isab_workspace(attn_tensor o, attn_tensor x, attn_tensor po
 
 typedef struct attn_pma_params {
   attn_mab_params block;    /* its y_len cuts Z */
-  attn_feed_forward before; /* rFF_0; w_1 absent: Z as it is, which the authors' code does */
+  attn_feed_forward before; /* rFF_0; all of it absent: Z as it is, which the authors' code does */
 } attn_pma_params;
 
 /* Pooling by multi-head attention: o = MAB(S, rFF_0(Z)) with seeds S, a row of o each.
@@ -107,12 +107,13 @@ typedef struct attn_luna_params {
  *   Y_X = MHA_unpack(X, Y_P) w_o + b_o,  H heads, scale sqrt(H / dm)
  *
  * Shapes: x, y_x [B,1,n,dm]; p [1 or B,1,l,dm], l >= 1; y_p [B,1,l,dm], data null: not wanted; c
- *   [B,1,m,.], data null: c = x, self-attention. Storage types are free; outputs share memory with
- *   nothing.
+ *   [B,1,m,.], absent, which is data null and dim 0: c = x, self-attention. Storage types are free;
+ *   outputs share memory with nothing.
  * Lengths: c_len cuts C alone; all n rows of x are rows of y_x. There is no causal form of this call:
  *   Y_P reads all of C (attn_luna_causal).
  * Empty: B = 0 is a no-op; c_len = 0 or m = 0 makes Y_P zero, before the unpacking projections.
- * NaN: in a row of x its row of y_x; in c within c_len, or in p, all of the batch entry.
+ * NaN: in a row of x its row of y_x; in c within c_len (which may be x), or in p, all of the batch
+ *   entry; in a p of batch 1, all entries.
  * Memory: attn_luna_workspace bytes, f32: what lies between the steps of 1024 rows of X and of C, whose
  *   parts are joined by their LSE, and rows of l. It grows neither with n nor with m.
  * Errors, determinism: as attn_mab, SHAPE also for l = 0.
@@ -180,13 +181,16 @@ typedef struct attn_luna_causal_params {
  * Empty: B = 0 or T = 0 is a no-op.
  * NaN and infinity in a row of k, v or kp reach o from that token on, in q its own row; never earlier
  *   rows. A state keeps them.
- * Memory: attn_luna_causal_workspace bytes, l (dk + dv) floats and some tiles a worker; no T x T array,
- *   no KA for each token. The state: B H l (dk + dv) floats, dv and l in whole 16s.
- * Errors: those of attn_mab; HEADS; SHAPE: a state of other sizes; VALUE: a state that was not begun,
- *   is damaged, or has another omega or scale; WORKSPACE: state_bytes too small.
+ * Memory: attn_luna_causal_workspace bytes, 2 l (dk + dv) floats and some tiles a worker; no T x T
+ *   array, no KA for each token. The state: 2 B H l (dk + dv) floats, dv and l in whole 16s: the sums of
+ *   whole blocks of 64 tokens, and of the tokens since.
+ * Errors: those of attn_mab; HEADS; SHAPE: a state of other sizes, state_bytes too few; VALUE: a state
+ *   that was not begun, is damaged, or has another omega or scale.
  * Determinism: the same bits on avx2, avx512 and neon and for any number of workers; 4 tokens or less
- *   at the end of a call are added one by one. Work is divided by batch entries and heads.
- * Error: sums over the tokens are f32, joined 64 at a time: their errors grow like T / 64.
+ *   at the end of a call or of a block of 64 are added one by one. Work is divided by batch entries and
+ *   heads.
+ * Error: sums over the tokens are f32, joined 64 at a time, also where the tokens come one by one: their
+ *   errors grow like T / 64.
  * Cost: 4 T l (dk + dv) flops a head, 2 T l dk for alpha, and within chunks about 80 T (dk + dv + 2 l).
  * Source: Ma et al. 2021, arXiv 2106.01540, and its authors' code (base 2). */
 ATTN_DEF attn_status attn_luna_causal(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
@@ -201,8 +205,8 @@ ATTN_DEF size_t attn_luna_causal_workspace(attn_tensor o, attn_tensor q, attn_te
  * it does not hold, must be the same in all calls. Bytes for H = heads; 0: sizes that cannot be. */
 ATTN_DEF size_t attn_luna_state_bytes(int64_t batch, int64_t heads, int64_t l, int64_t dk,
                                       int64_t dv);
-/* A state of no tokens. params null: defaults. Errors: NULL, ALIGN, SHAPE (an extent below 1),
- * OVERFLOW, WORKSPACE (bytes too few), RANGE (omega), VALUE (scale); the state untouched. */
+/* A state of no tokens. params null: defaults. Errors: NULL, ALIGN, SHAPE (an extent below 1, bytes
+ * too few), OVERFLOW, RANGE (omega), VALUE (scale), ISA, ENV, CTX; the state untouched. */
 ATTN_DEF attn_status attn_luna_begin(void *state, size_t bytes,
                                      const attn_luna_causal_params *params, int64_t batch,
                                      int64_t heads, int64_t l, int64_t dk, int64_t dv,

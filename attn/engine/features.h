@@ -6,10 +6,12 @@ typedef struct attn_map_ {
   const attn_table_ *table; /* set by the caller, before or after the check */
   attn_feature_kind kind;
   int64_t dk, m;
-  int per_head;       /* w differs from head to head */
-  int running;        /* keys carry a stabiliser c: features are in units of e^c */
-  float late_eps;     /* added to every key feature after the last key, in final units; else 0 */
-  attn_feature_map p; /* with every default resolved */
+  int per_head;   /* w differs from head to head */
+  int running;    /* keys carry a stabiliser c: features are in units of e^c */
+  int quotients;  /* set by the caller after the check: only quotients of sums matter, so that what
+                       * all features of a query share may be left out, and c be any number */
+  float late_eps; /* added to every key feature after the last key, in final units; else 0 */
+  attn_feature_map p;      /* with every default resolved */
   int64_t directions, one; /* rows of w; floats of a packed matrix */
   float root;              /* m^-1/2, of RFA D^-1/2 */
   float key_eps;           /* inside key features */
@@ -17,7 +19,10 @@ typedef struct attn_map_ {
   float *packed; /* [1 or H][panels][dk][64] */
 } attn_map_;
 
-enum { ATTN_MAP_PANEL_ = 64 };
+enum {
+  ATTN_MAP_PANEL_ = 64,
+  ATTN_MAP_JUMP_ = 40 /* what c may grow over one chunk: e^-40 leaves floats their range */
+};
 
 /* What a worker has: per row |x|^2 and the like, and room for the rest. */
 typedef struct attn_map_rows_ {
@@ -184,6 +189,7 @@ ATTN_FUNC_ int64_t attn_map_own_(const attn_map_ *a) {
   if (attn_map_positive_(a->kind) && more < ATTN_TILE_ * ATTN_MAP_PANEL_)
     more = ATTN_TILE_ * ATTN_MAP_PANEL_; /* a panel of u */
   if (a->m > more) more = a->m;
+  if (a->kind == ATTN_FEATURES_RFA && a->dk > more) more = a->dk; /* a row of x */
   return attn_add_(attn_piece_(1, sizeof(attn_map_rows_)), attn_piece_(more, sizeof(float)));
 }
 
@@ -238,15 +244,18 @@ ATTN_FUNC_ void attn_map_squares_(const attn_map_ *a, float *norm, const float *
   for (int64_t r = 0; r < n; r++) norm[r] = (float)((double)norm[r] * by);
 }
 
-/* factor[r] = 2^(plus[r] - norm[r] - minus) root; plus null = 0 */
+/* factor[r] = 2^(plus[r] - norm[r] - minus) root, finite if it is a float; plus null = 0 */
 ATTN_FUNC_ void attn_map_factors_(const attn_map_ *a, attn_map_rows_ *own, const float *plus,
                                   double minus, int64_t n) {
-  float t[ATTN_TILE_];
+  float t[ATTN_TILE_] = {0.0f}, up[ATTN_TILE_];
   for (int64_t r = 0; r < n; r++) {
-    const double x = (plus ? (double)plus[r] : 0.0) - (double)own->norm[r] - minus;
-    t[r] = x > 128.0 ? 128.0f : x < -1000.0 ? -1000.0f : (float)x;
+    double x = (plus ? (double)plus[r] : 0.0) - (double)own->norm[r] - minus;
+    up[r] = x > 60.0 ? 1.152921504606846976e18f : 1.0f;
+    if (x > 60.0) x -= 60.0;
+    t[r] = x > 126.0 ? 126.0f : x < -1000.0 ? -1000.0f : (float)x;
   }
   a->table->weights(own->factor, t, n, 0.0f, a->root);
+  for (int64_t r = 0; r < n; r++) own->factor[r] *= up[r];
 }
 
 /* |x'|^2 / 2 in log2 units, and the largest u of each row */
@@ -254,11 +263,27 @@ ATTN_FUNC_ double attn_map_half_(const attn_map_ *a) {
   return 0.5 * (double)a->p.scale * (double)a->p.scale * ATTN_LOG2E_;
 }
 
-/* The new c: natural units, so that what has been summed before scales by exp(old - new). */
+/* The new c: natural units, so that what has been summed before scales by exp(old - new). Keys that are
+ * not finite have no say in it. */
 ATTN_FUNC_ float attn_map_join_(const float *top, int64_t n, float by, float c) {
   for (int64_t r = 0; r < n; r++)
-    if (top[r] * by > c) c = top[r] * by;
+    if (attn_map_finite_(top[r]) && top[r] * by > c) c = top[r] * by;
   return c;
+}
+
+/* How many of n keys go together: those before one that is so much larger that nothing would be left of
+ * them. *c becomes that of the keys taken. */
+ATTN_FUNC_ int64_t attn_map_take_(const float *top, int64_t n, float by, float *c) {
+  const float most = attn_map_join_(top, 1, by, *c) + (float)ATTN_MAP_JUMP_;
+  int64_t some = 1;
+  while (some < n && !(attn_map_finite_(top[some]) && top[some] * by > most)) some++;
+  *c = attn_map_join_(top, some, by, *c);
+  return some;
+}
+
+/* What is subtracted of the exponents, in log2 units; c is -inf as long as no key was finite. */
+ATTN_FUNC_ double attn_map_units_(float c) {
+  return c == -INFINITY ? 0.0 : (double)c * ATTN_LOG2E_;
 }
 
 /* Rows divided by their sum or length; 0 stays 0. What floats cannot square is done in double. */
@@ -344,6 +369,21 @@ ATTN_FUNC_ double attn_map_rfa_half_(const attn_map_ *a) {
          ((double)a->p.sigma * (double)a->p.sigma);
 }
 
+/* A row that floats cannot square. Returns |x|; where it is large its directions are made again, of a row
+ * *by times as large. */
+ATTN_FUNC_ double attn_map_far_(const attn_map_ *a, attn_map_rows_ *own, float *y, const float *x,
+                                int64_t r, int64_t head, double *by) {
+  float *row = attn_map_more_((char *)own);
+  double size = 0.0;
+  for (int64_t c = 0; c < a->dk; c++) size += (double)x[c] * (double)x[c];
+  if (size < 1.0) return sqrt(size);
+  *by = 1.26217744835361774602e-29; /* 2^-96 */
+  for (int64_t c = 0; c < a->dk; c++) row[c] = (float)((double)x[c] * *by);
+  attn_map_project_(a, y, a->m, row, 1, head, 0, a->directions);
+  a->table->top_rows(own->top + r, y, a->m, 1, a->directions, 1);
+  return sqrt(size);
+}
+
 /* Sines and cosines of u; own->factor has what a row is multiplied by. */
 ATTN_FUNC_ void attn_map_waves_(const attn_map_ *a, attn_map_rows_ *own, float *y, const float *x,
                                 int64_t n, int64_t head) {
@@ -353,16 +393,13 @@ ATTN_FUNC_ void attn_map_waves_(const attn_map_ *a, attn_map_rows_ *own, float *
   a->table->top_rows(own->top, y, a->m, n, d, 1);
   if (!a->p.keep_norm) a->table->squares(own->norm, NULL, x, a->dk, NULL, n, a->dk);
   for (int64_t r = 0; r < n; r++) {
-    double size = (double)own->norm[r];
+    double size = sqrt((double)own->norm[r]), by = 1.0;
     in[r] = a->p.scale;
     if (a->p.keep_norm) continue;
-    if (!(size < 1e30)) {
-      size = 0.0;
-      for (int64_t c = 0; c < a->dk; c++)
-        size += (double)x[r * a->dk + c] * (double)x[r * a->dk + c];
-    }
-    size = sqrt(size) * fabs((double)a->p.scale);
-    in[r] = (float)((double)a->p.scale / (size > 1e-6 ? size : 1e-6));
+    if (!(own->norm[r] < 1e30f && own->norm[r] > 1e-30f))
+      size = attn_map_far_(a, own, y + r * a->m, x + r * a->dk, r, head, &by);
+    size *= fabs((double)a->p.scale);
+    in[r] = (float)((double)a->p.scale / (size > 1e-6 ? size : 1e-6) / by);
   }
   for (int64_t r = 0, run; r < n; r += run) {
     for (run = 0; r + run < n; run++)
@@ -419,6 +456,7 @@ ATTN_FUNC_ void attn_map_queries_(const attn_map_ *a, char *own, float *y, const
   attn_map_rows_ *rows = (attn_map_rows_ *)(void *)own;
   if (attn_map_positive_(a->kind)) {
     attn_map_exponents_(a, rows, y, x, n, head);
+    if (a->quotients) memset(rows->norm, 0, sizeof rows->norm); /* or large queries would vanish */
     attn_map_factors_(a, rows, NULL, 0.0, n);
     attn_map_powers_(a, rows, y, n, a->p.eps * a->root);
   } else if (a->kind == ATTN_FEATURES_RFA) {
@@ -430,30 +468,36 @@ ATTN_FUNC_ void attn_map_queries_(const attn_map_ *a, char *own, float *y, const
   if (a->p.norm != ATTN_FEATURE_NORM_NONE) attn_map_normalise_(a, rows, y, n);
 }
 
-/* The same of keys. Returns the stabiliser they are made with: the larger of c and their own. */
-ATTN_FUNC_ float attn_map_keys_(const attn_map_ *a, char *own, float *y, const float *x, int64_t n,
-                                int64_t head, float c) {
+/* The same of keys, as many as can share a stabiliser: all where *c is theirs or there is none. Returns
+ * how many that are; *c becomes the larger of it and their own. */
+ATTN_FUNC_ int64_t attn_map_keys_(const attn_map_ *a, char *own, float *y, const float *x,
+                                  int64_t n, int64_t head, float *c) {
   attn_map_rows_ *rows = (attn_map_rows_ *)(void *)own;
   if (attn_map_positive_(a->kind)) {
+    double by = a->p.key_stab == ATTN_STAB_CONST ? (double)a->p.key_const * ATTN_LOG2E_ : 0.0;
     attn_map_exponents_(a, rows, y, x, n, head);
-    if (a->running) c = attn_map_join_(rows->top, n, (float)ATTN_LN2_, c);
-    const float by = a->running ? c : a->p.key_stab == ATTN_STAB_CONST ? a->p.key_const : 0.0f;
-    attn_map_factors_(a, rows, rows->top, (double)by * ATTN_LOG2E_, n);
+    if (a->running) {
+      for (int64_t r = 0; r < n; r++)
+        rows->shift[r] = a->quotients ? rows->top[r] - rows->norm[r] : rows->top[r];
+      n = attn_map_take_(rows->shift, n, (float)ATTN_LN2_, c);
+      by = attn_map_units_(*c);
+    }
+    attn_map_factors_(a, rows, rows->top, by, n);
     attn_map_powers_(a, rows, y, n, a->key_eps);
   } else if (a->kind == ATTN_FEATURES_RFA) {
     for (int64_t r = 0; r < n; r++) rows->factor[r] = a->root;
     if (a->running) {
       attn_map_squares_(a, rows->top, x, n, attn_map_rfa_half_(a));
-      c = attn_map_join_(rows->top, n, (float)ATTN_LN2_, c);
+      n = attn_map_take_(rows->top, n, (float)ATTN_LN2_, c);
       memset(rows->norm, 0, sizeof rows->norm);
-      attn_map_factors_(a, rows, rows->top, (double)c * ATTN_LOG2E_, n);
+      attn_map_factors_(a, rows, rows->top, attn_map_units_(*c), n);
     }
     attn_map_waves_(a, rows, y, x, n, head);
   } else {
     attn_map_common_(a, rows, y, x, n, head, 1);
   }
   if (a->p.norm != ATTN_FEATURE_NORM_NONE) attn_map_normalise_(a, rows, y, n);
-  return c;
+  return n;
 }
 
 /* The stabiliser of n keys by themselves; -INFINITY of maps without one. */

@@ -330,8 +330,8 @@ ATTN_FUNC_ void attn_linear_delta_(attn_linear_chain_ *c, int64_t j0) {
   c->v = w->v, c->v_stride = wide;
 }
 
-/* Features, values and rates of keys j0 .. j0 + n - 1. each: the state is used in between, by rows of
- * this chunk or of another walk over the same keys. */
+/* Features, values and rates of keys j0 .. j0 + n - 1, or of the first of them: c->n. each: the state is
+ * used in between, by rows of this chunk or of another walk over the same keys. */
 ATTN_FUNC_ void attn_linear_keys_(attn_linear_chain_ *c, int64_t j0, int n, int each, int rows) {
   const attn_linear_ *a = c->a;
   const attn_table_ *f = a->table;
@@ -339,8 +339,8 @@ ATTN_FUNC_ void attn_linear_keys_(attn_linear_chain_ *c, int64_t j0, int n, int 
   float *tail = c->s.tail;
   const float *x = attn_linear_rows_(f, w->x, &a->k, c->b, c->kv, j0, n);
   const float top = tail[ATTN_LINEAR_TOP_];
+  n = (int)attn_map_keys_(&a->map, w->map, w->c, x, n, c->head, &tail[ATTN_LINEAR_TOP_]);
   c->n = n, c->next = j0 + n;
-  tail[ATTN_LINEAR_TOP_] = attn_map_keys_(&a->map, w->map, w->c, x, n, c->head, top);
   c->fade = c->keep = 1.0f;
   if (a->map.running && tail[ATTN_LINEAR_TOP_] != top)
     c->fade = attn_linear_exp_(f, top - tail[ATTN_LINEAR_TOP_]);
@@ -397,6 +397,7 @@ ATTN_FUNC_ void attn_linear_absorb_(attn_linear_chain_ *c, int64_t j0, int64_t j
     n = j1 - j < c->a->chunk ? j1 - j : c->a->chunk;
     attn_linear_keys_(c, j, (int)n, each, 0);
     attn_linear_update_(c, each);
+    n = c->n;
   }
 }
 
@@ -562,17 +563,19 @@ ATTN_FUNC_ void attn_linear_steps_(attn_linear_chain_ *c, int64_t n, int64_t i0,
   for (int64_t g = 0; rows > 0 && g < a->group; g++)
     attn_map_queries_(&a->map, w->map, w->p + g * rows * m,
                       attn_linear_rows_(f, w->x, &a->q, c->b, h0 + g, i0, rows), rows, h0 + g);
-  c->fade = 1.0f;
+  const float *x = n > 0 ? attn_linear_rows_(f, w->x, &a->k, c->b, c->kv, 0, n) : NULL;
+  int64_t made = 0; /* features of keys */
+  c->n = (int)n, c->fade = 1.0f;
   if (n > 0) {
-    const float *x = attn_linear_rows_(f, w->x, &a->k, c->b, c->kv, 0, n);
-    const float top = c->s.tail[ATTN_LINEAR_TOP_];
-    const float now = attn_map_keys_(&a->map, w->map, w->c, x, n, c->head, top);
-    if (a->map.running && now != top) c->fade = attn_linear_exp_(f, top - now);
-    c->s.tail[ATTN_LINEAR_TOP_] = now, c->n = (int)n;
     attn_linear_rates_(c, 0);
     memset(w->v, 0, (size_t)(n * wide) * sizeof(float));
   }
   for (int64_t j = 0; j < n || j == 0; j++) {
+    if (j == made && j < n) {
+      float *now = c->s.tail + ATTN_LINEAR_TOP_, top = *now;
+      made += attn_map_keys_(&a->map, w->map, w->c + j * m, x + j * a->k.dim, n - j, c->head, now);
+      if (a->map.running && *now != top) c->fade = attn_linear_exp_(f, top - *now);
+    }
     float keep = c->fade;
     float *p = w->c + j * m, *v = w->v + j * wide;
     if (j < n) {

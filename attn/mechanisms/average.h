@@ -220,8 +220,8 @@ ATTN_FUNC_ int attn_average_check_(attn_error_ *e, attn_average_ *a, const attn_
     return attn_reject_(e, ATTN_E_VALUE,
                         "params.state must come from attn_average_begin for y's batch and dim");
   for (int64_t i = 0; head && !query && i < b; i++)
-    if (head[ATTN_AVERAGE_HEAD_ + i] < 0)
-      return attn_reject_(e, ATTN_E_VALUE, "params.state must not have negative counts");
+    if (head[ATTN_AVERAGE_HEAD_ + i] < 0 || head[ATTN_AVERAGE_HEAD_ + i] > (int64_t)1 << 48)
+      return attn_reject_(e, ATTN_E_VALUE, "params.state has a count of tokens out of range");
   return 1;
 }
 

@@ -4,8 +4,8 @@
  * segments are made apart and added in order. Each way does the same arithmetic. */
 
 enum {
-  ATTN_LINEAR_RUN_ = 16,  /* chunks between two marks */
-  ATTN_LINEAR_TILE_ = 256 /* rows of an item that only read */
+  ATTN_LINEAR_RUN_ = 1024, /* keys between two marks, or as many as whole chunks have */
+  ATTN_LINEAR_TILE_ = 256  /* rows of an item that only read */
 };
 
 /* ---- checks -------------------------------------------------------------------------------------*/
@@ -38,6 +38,8 @@ ATTN_FUNC_ int attn_linear_check_den_(attn_error_ *e, attn_linear_ *a,
   if (!attn_linear_default_(e, &a->eps, usual, "params.eps must be finite") ||
       !attn_linear_default_(e, &a->out_scale, 1.0f, "params.out_scale must be finite"))
     return 0;
+  a->map.quotients =
+      positive && a->eps == 0.0f && a->map.p.eps == 0.0f && a->map.p.norm == ATTN_FEATURE_NORM_NONE;
   return a->eps >= 0.0f ? 1 : attn_reject_(e, ATTN_E_VALUE, "params.eps must not be negative");
 }
 
@@ -214,10 +216,14 @@ ATTN_FUNC_ attn_linear_range_ attn_linear_range_of_(const attn_linear_ *a, int64
   return r;
 }
 
-/* Chunks begin at key0, marks at each 16th chunk. */
+/* Keys of a segment: whole chunks, of which the first begins at key0. */
+ATTN_FUNC_ int64_t attn_linear_run_of_(const attn_linear_ *a) {
+  if (!a->causal) return ATTN_LINEAR_SEGMENT_;
+  return (ATTN_LINEAR_RUN_ + a->chunk - 1) / a->chunk * a->chunk;
+}
+
 ATTN_FUNC_ int64_t attn_linear_segments_(const attn_linear_ *a, const attn_linear_range_ *r) {
-  const int64_t n = a->causal ? r->end - r->key0 : r->keys;
-  const int64_t each = a->causal ? a->chunk * ATTN_LINEAR_RUN_ : (int64_t)ATTN_LINEAR_SEGMENT_;
+  const int64_t n = a->causal ? r->end - r->key0 : r->keys, each = attn_linear_run_of_(a);
   return n > 0 ? (n + each - 1) / each : 1;
 }
 
@@ -237,16 +243,18 @@ ATTN_FUNC_ void attn_linear_blank_(const attn_linear_ *a, const attn_linear_rang
   }
 }
 
-/* Chunks of keys j0 .. j1 - 1, from key0 on, and the rows that stand there. */
+/* Chunks of keys j0 .. j1 - 1, from key0 on, and the rows that stand there. A chunk that ended early
+ * leaves the grid as it is. */
 ATTN_FUNC_ void attn_linear_walk_(attn_linear_chain_ *c, const attn_linear_range_ *r, int64_t j0,
                                   int64_t j1, int with_rows) {
   const attn_linear_ *a = c->a;
   for (int64_t j = j0, n; j < j1; j += n) {
-    n = j1 - j < a->chunk ? j1 - j : a->chunk;
-    const int64_t at = j - r->key0, left = r->met - at;
-    const int64_t rows = !with_rows || left < 0 ? 0 : left < n ? left : n;
-    attn_linear_keys_(c, j, (int)n, 1, rows > 0);
-    for (int64_t h = c->head * a->group; rows && h < (c->head + 1) * a->group; h++)
+    const int64_t at = j - r->key0, left = with_rows ? r->met - at : 0;
+    n = a->chunk - at % a->chunk;
+    attn_linear_keys_(c, j, (int)(j1 - j < n ? j1 - j : n), 1, left > 0);
+    n = c->n;
+    const int64_t rows = left < n ? left : n;
+    for (int64_t h = c->head * a->group; rows > 0 && h < (c->head + 1) * a->group; h++)
       attn_linear_rows_of_(c, h, r->row0 + at, rows);
     attn_linear_update_(c, 1);
   }
@@ -293,7 +301,7 @@ ATTN_FUNC_ void attn_linear_slice_(void *job, int worker, int64_t index) {
   const int64_t unit = index / a->slices, slice = index % a->slices, groups = a->wide / 16;
   const int64_t b = unit / a->heads, head = unit % a->heads;
   const attn_linear_range_ r = attn_linear_range_of_(a, b);
-  const int64_t marks = attn_linear_segments_(a, &r), run = a->chunk * ATTN_LINEAR_RUN_;
+  const int64_t marks = a->causal ? attn_linear_segments_(a, &r) : 0, run = attn_linear_run_of_(a);
   float *slot = attn_linear_slot_of_(a, b, head);
   attn_linear_chain_ c = attn_linear_open_(a, worker, b, head);
   if (r.few) {
@@ -311,7 +319,7 @@ ATTN_FUNC_ void attn_linear_slice_(void *job, int worker, int64_t index) {
   for (int64_t n = 0; n <= marks; n++) {
     const int64_t j = r.key0 + n * run, to = j + run < r.end ? j + run : r.end;
     float *mark = attn_linear_mark_(a, unit, n < marks ? n : a->segments);
-    if (n < marks && a->causal)
+    if (n < marks)
       for (int64_t i = 0; i < a->m; i++)
         memcpy(mark + i * a->wide + c.col, slot + i * a->wide + c.col,
                (size_t)c.cols * sizeof(float));
@@ -328,14 +336,15 @@ ATTN_FUNC_ void attn_linear_segment_(void *job, int worker, int64_t index) {
   const int64_t unit = index / a->segments, n = index % a->segments;
   const int64_t b = unit / a->heads, head = unit % a->heads;
   const attn_linear_range_ r = attn_linear_range_of_(a, b);
-  const int64_t segments = attn_linear_segments_(a, &r), run = a->chunk * ATTN_LINEAR_RUN_;
+  const int64_t segments = attn_linear_segments_(a, &r), run = attn_linear_run_of_(a);
   const int64_t j = r.key0 + n * run, to = j + run < r.end ? j + run : r.end;
   if (r.few || n >= segments) return;
   attn_linear_chain_ c = attn_linear_open_(a, worker, b, head);
   memcpy(c.w.slot, attn_linear_mark_(a, unit, n), (size_t)a->slot * sizeof(float));
   c.s = attn_linear_slot_at_(a, c.w.slot);
   if (n == 0) attn_linear_blank_(a, &r, b, head);
-  const int64_t last = r.key0 + r.met; /* behind it no row needs the state but those at the end */
+  /* behind the chunk of the last row that met a key only rows at the end need the state */
+  const int64_t last = r.key0 + (r.met + a->chunk - 1) / a->chunk * a->chunk;
   attn_linear_walk_(&c, &r, j, r.row0 + r.met < r.rows || to < last ? to : last, 1);
   if (n == segments - 1) attn_linear_rest_(&c, &r);
 }
@@ -409,7 +418,7 @@ ATTN_FUNC_ void attn_linear_reads_(void *job, int worker, int64_t index) {
 /* How the work is cut, and the bytes that takes; INT64_MAX: too many. */
 ATTN_FUNC_ int64_t attn_linear_divide_work_(attn_linear_ *a, int workers) {
   const int64_t units = attn_mul_(a->q.batch, a->heads);
-  const int64_t each = a->causal ? a->chunk * ATTN_LINEAR_RUN_ : (int64_t)ATTN_LINEAR_SEGMENT_;
+  const int64_t each = attn_linear_run_of_(a);
   a->segments = a->k.len / each + (a->k.len % each != 0);
   a->tiles = a->q.len / ATTN_LINEAR_TILE_ + (a->q.len % ATTN_LINEAR_TILE_ != 0);
   a->shares = workers > units && a->segments > 1;

@@ -2,42 +2,42 @@
  * short lists. The causal core is in mechanisms/luna_causal.h. */
 
 typedef struct attn_luna_job_ {
-  attn_tensor y_x, y_p, x, p, c; /* c.data null: x */
+  attn_tensor y_x, y_p, x, p, c; /* self: c is x */
   attn_luna_layer_params par;    /* of the bare call: its attention alone */
-  int layer;
+  int layer, self;
 } attn_luna_job_;
 
 ATTN_FUNC_ int attn_luna_check_(attn_error_ *e, attn_luna_job_ *j, const attn_ctx *ctx,
                                 const attn_table_ **table, int *workers) {
-  static const attn_words_ w[] = {ATTN_WORDS_("x"),
-                                  ATTN_WORDS_("p"),
-                                  ATTN_WORDS_("c"),
-                                  ATTN_WORDS_("y_x or x_next"),
-                                  ATTN_WORDS_("y_p or p_next"),
-                                  ATTN_WORDS_("w_pq"),
-                                  ATTN_WORDS_("w_pk"),
-                                  ATTN_WORDS_("w_pv"),
-                                  ATTN_WORDS_("w_q"),
-                                  ATTN_WORDS_("w_k"),
-                                  ATTN_WORDS_("w_v"),
-                                  ATTN_WORDS_("w_o"),
-                                  ATTN_WORDS_("b_pq"),
-                                  ATTN_WORDS_("b_pk"),
-                                  ATTN_WORDS_("b_pv"),
-                                  ATTN_WORDS_("b_q"),
-                                  ATTN_WORDS_("b_k"),
-                                  ATTN_WORDS_("b_v"),
-                                  ATTN_WORDS_("b_o")};
-  enum { X, P, C, YX, YP, W, BIAS = W + 7, COUNT = BIAS + 7 };
+  static const attn_words_ w[] = {ATTN_WORDS_("x"), ATTN_WORDS_("p"), ATTN_WORDS_("c"),
+                                  ATTN_WORDS_("y_x or x_next"), ATTN_WORDS_("y_p or p_next")};
+  static const attn_said_ part[] = {
+      ATTN_SAID_("w_pq", "[1, 1, x.dim, x.dim]"), ATTN_SAID_("w_pk", "[1, 1, c.dim, x.dim]"),
+      ATTN_SAID_("w_pv", "[1, 1, c.dim, x.dim]"), ATTN_SAID_("w_q", "[1, 1, x.dim, x.dim]"),
+      ATTN_SAID_("w_k", "[1, 1, x.dim, x.dim]"),  ATTN_SAID_("w_v", "[1, 1, x.dim, x.dim]"),
+      ATTN_SAID_("w_o", "[1, 1, x.dim, x.dim]"),  ATTN_SAID_("b_pq", "[1, 1, 1, x.dim]"),
+      ATTN_SAID_("b_pk", "[1, 1, 1, x.dim]"),     ATTN_SAID_("b_pv", "[1, 1, 1, x.dim]"),
+      ATTN_SAID_("b_q", "[1, 1, 1, x.dim]"),      ATTN_SAID_("b_k", "[1, 1, 1, x.dim]"),
+      ATTN_SAID_("b_v", "[1, 1, 1, x.dim]"),      ATTN_SAID_("b_o", "[1, 1, 1, x.dim]")};
+  enum { X, P, C, YX, YP, W, PARTS = 7, COUNT = W + 2 * PARTS };
   attn_luna_params *a = &j->par.attention;
   const int64_t any = ATTN_ANY_, b = j->x.batch, n = j->x.len, dm = j->x.dim;
-  const int64_t dc = j->c.data ? j->c.dim : dm;
+  j->self = !j->c.data && j->c.dim == 0;
+  const int64_t dc = j->self ? dm : j->c.dim, m = j->self ? n : j->c.len;
   attn_tensor *const weight[] = {&a->w_pq, &a->w_pk, &a->w_pv, &a->w_q, &a->w_k, &a->w_v, &a->w_o};
   attn_tensor *const bias[] = {&a->b_pq, &a->b_pk, &a->b_pv, &a->b_q, &a->b_k, &a->b_v, &a->b_o};
   attn_operand_ op[(int)COUNT + (int)ATTN_FEED_OPERANDS_] = {
       {&j->x, &w[X], 0, any, 1, any, any, "x must have one head", {0, 0}},
       {&j->p, &w[P], 0, any, 1, any, dm, "p must be [1 or x.batch, 1, l, x.dim]", {0, 0}},
-      {&j->c, &w[C], ATTN_OPTIONAL_, b, 1, any, any, "c must be [x.batch, 1, m, .]", {0, 0}},
+      {&j->c,
+       &w[C],
+       j->self ? (int)ATTN_OPTIONAL_ : 0,
+       b,
+       1,
+       any,
+       any,
+       "c must be [x.batch, 1, m, .]",
+       {0, 0}},
       {&j->y_x, &w[YX], ATTN_OUT_, b, 1, n, dm, "y_x or x_next must have the shape of x", {0, 0}},
       {&j->y_p,
        &w[YP],
@@ -55,7 +55,7 @@ ATTN_FUNC_ int attn_luna_check_(attn_error_ *e, attn_luna_job_ *j, const attn_ct
     if (!attn_check_operand_(e, &op[i], 1)) return 0;
   if (j->p.batch != b && j->p.batch != 1) return attn_reject_(e, ATTN_E_SHAPE, op[P].rule);
   if (j->p.len < 1) return attn_reject_(e, ATTN_E_SHAPE, "p.len must be at least 1");
-  if (n > INT32_MAX || j->p.len > INT32_MAX || (j->c.data && j->c.len > INT32_MAX))
+  if (n > INT32_MAX || j->p.len > INT32_MAX || m > INT32_MAX)
     return attn_reject_(e, ATTN_E_OVERFLOW, "x.len, p.len and c.len must be below 2^31");
   if (a->heads == 0) a->heads = 1;
   if (a->pack_heads == 0) a->pack_heads = a->heads;
@@ -63,22 +63,17 @@ ATTN_FUNC_ int attn_luna_check_(attn_error_ *e, attn_luna_job_ *j, const attn_ct
     return attn_reject_(e, ATTN_E_SHAPE, "heads and pack_heads must not be negative");
   if (dm % a->heads || dm % a->pack_heads)
     return attn_reject_(e, ATTN_E_HEADS, "heads and pack_heads must divide x.dim");
-  for (int i = 0; i < 7; i++) {
-    const int context = i == 1 || i == 2;
-    op[W + i] = attn_weight_(weight[i], &w[W + i], 0, context ? dc : dm, dm,
-                             context ? "w_pk and w_pv must be [1, 1, c.dim, x.dim]"
-                                     : "w_pq, w_q, w_k, w_v and w_o must be [1, 1, x.dim, x.dim]");
-    op[BIAS + i] = attn_weight_(bias[i], &w[BIAS + i], ATTN_OPTIONAL_, 1, dm,
-                                "biases must be [1, 1, 1, x.dim]");
+  for (int i = 0; i < PARTS; i++) {
+    op[W + i] = attn_weight_(weight[i], &part[i], 0, i == 1 || i == 2 ? dc : dm, dm);
+    op[W + PARTS + i] = attn_weight_(bias[i], &part[PARTS + i], ATTN_OPTIONAL_, 1, dm);
   }
   for (int i = W; i < COUNT; i++)
     if (!attn_check_operand_(e, &op[i], 1)) return 0;
-  if (!attn_check_cut_(e, a->c_len, b, j->c.data ? j->c.len : n,
-                       "c_len must be aligned to its elements", "c_len must lie in 0..c.len",
-                       &more))
+  if (!attn_check_cut_(e, a->c_len, b, m, "c_len must be aligned to its elements",
+                       "c_len must lie in 0..c.len", &more))
     return 0;
   if (j->layer) {
-    if (!attn_check_feed_(e, &j->par.ff, dm, dm, op + COUNT) ||
+    if (!attn_check_feed_(e, &j->par.ff, ATTN_PLACE_, dm, dm, op + COUNT) ||
         !attn_check_norm_(e, &j->par.norm_x, dm, &more) ||
         !attn_check_norm_(e, &j->par.norm_p, dm, &more) ||
         !attn_check_norm_(e, &j->par.norm_ff, dm, &more))
@@ -142,7 +137,7 @@ ATTN_FUNC_ int attn_luna_steps_(attn_stage_ *s, void *job) {
   unpack = pack;
   pack.w_k = a->w_pk, pack.b_k = a->b_pk, pack.w_v = a->w_pv, pack.b_v = a->b_pv;
   unpack.w_k = a->w_k, unpack.b_k = a->b_k, unpack.w_v = a->w_v, unpack.b_v = a->b_v;
-  if (pre && !j->c.data) pack.norm = &j->par.norm_x;
+  if (pre && j->self) pack.norm = &j->par.norm_x;
   if (pre) {
     p = attn_stage_tensor_(s, p.batch, 1, l, dm);
     if (!attn_stage_residual_(s, p, j->p, none, &j->par.norm_p)) return 0;
@@ -150,7 +145,7 @@ ATTN_FUNC_ int attn_luna_steps_(attn_stage_ *s, void *job) {
   attn_stage_pair_open_(s, &unpack, b, l);
   if (!attn_stage_dense_(s, q, p, a->w_pq, a->b_pq, ATTN_ACT_NONE) ||
       !attn_stage_pack_(s, attn_split_(part, a->pack_heads),
-                        attn_split_(attn_spread_(q, b), a->pack_heads), j->c.data ? j->c : j->x,
+                        attn_split_(attn_spread_(q, b), a->pack_heads), j->self ? j->x : j->c,
                         &pack, &core) ||
       !attn_stage_pair_(s, &unpack, part, a->heads, &k, &v) || !attn_luna_unpack_(s, j, k, v))
     return 0;

@@ -2,7 +2,9 @@
  * grow, and the state as a block of bytes. */
 
 /* ---- the state: a header, the count of each batch entry, then KA [dk][l'] and VA [l][dv'] of each
- * head, l' and dv' in whole groups, so that kernels may read whole vectors ---------------------------*/
+ * head, l' and dv' in whole groups, so that kernels may read whole vectors. Both are there twice: of the
+ * whole blocks of 64 tokens, and of the open block, which joins them when it is full: short chains of
+ * sums also where tokens come one by one -------------------------------------------------------------*/
 
 typedef struct attn_luna_head_ {
   uint32_t magic, version;
@@ -11,7 +13,7 @@ typedef struct attn_luna_head_ {
   uint32_t scale; /* bits, after the default */
 } attn_luna_head_;
 
-enum { ATTN_LUNA_MAGIC_ = 0x414e554c, ATTN_LUNA_VERSION_ = 1 };
+enum { ATTN_LUNA_MAGIC_ = 0x414e554c, ATTN_LUNA_VERSION_ = 2 };
 
 /* Whole lane groups. */
 ATTN_FUNC_ int64_t attn_whole_(int64_t n) {
@@ -27,7 +29,7 @@ ATTN_FUNC_ int64_t attn_luna_floats_(int64_t l, int64_t dk, int64_t dv) {
 /* INT64_MAX: too large. */
 ATTN_FUNC_ int64_t attn_luna_bytes_(int64_t batch, int64_t heads, int64_t l, int64_t dk,
                                     int64_t dv) {
-  const int64_t head = attn_mul_(attn_luna_floats_(l, dk, dv), 4);
+  const int64_t head = attn_mul_(attn_luna_floats_(l, dk, dv), 2 * 4);
   return attn_add_(attn_add_((int64_t)sizeof(attn_luna_head_), attn_mul_(batch, 8)),
                    attn_mul_(attn_mul_(batch, heads), head));
 }
@@ -55,11 +57,14 @@ ATTN_PUB_ attn_status attn_luna_begin(void *state, size_t bytes,
   attn_error_ e = {ATTN_OK, NULL};
   attn_luna_causal_params p;
   attn_luna_head_ head;
+  const attn_table_ *table;
   float scale;
+  int workers;
   memset(&p, 0, sizeof p);
   memset(&head, 0, sizeof head);
   if (params) p = *params;
   const size_t need = attn_luna_state_bytes(batch, heads, l, dk, dv);
+  if (!attn_check_ctx_(&e, ctx, &table, &workers)) return attn_end_(ctx, &e);
   if (!state)
     attn_reject_(&e, ATTN_E_NULL, "state must not be null");
   else if ((uintptr_t)state % 8 != 0)
@@ -69,13 +74,14 @@ ATTN_PUB_ attn_status attn_luna_begin(void *state, size_t bytes,
   else if (need == 0)
     attn_reject_(&e, ATTN_E_OVERFLOW, "a state of these sizes does not fit the address space");
   else if (bytes < need)
-    attn_reject_(&e, ATTN_E_WORKSPACE, "bytes must be at least attn_luna_state_bytes");
+    attn_reject_(&e, ATTN_E_SHAPE, "bytes must be at least attn_luna_state_bytes");
   else if (attn_luna_rules_(&e, &p, dk, &scale)) {
     head.magic = ATTN_LUNA_MAGIC_, head.version = ATTN_LUNA_VERSION_;
     head.batch = batch, head.heads = heads, head.l = l, head.dk = dk, head.dv = dv;
     head.omega = (int32_t)p.omega, head.scale = attn_to_bits_(scale);
     memset(state, 0, need);
     memcpy(state, &head, sizeof head);
+    attn_report_(ctx, table, 1, "an empty state", "the only path");
   }
   return attn_end_(ctx, &e);
 }
@@ -94,7 +100,9 @@ typedef struct attn_luna_causal_ {
   int64_t each;
 } attn_luna_causal_;
 
-ATTN_FUNC_ int attn_luna_check_state_(attn_error_ *e, attn_luna_causal_ *a, attn_span_ *span) {
+/* query: what the state holds is not looked at. */
+ATTN_FUNC_ int attn_luna_check_state_(attn_error_ *e, attn_luna_causal_ *a, int query,
+                                      attn_span_ *span) {
   const attn_luna_causal_params *p = &a->par;
   attn_luna_head_ h;
   span->lo = span->hi = 0;
@@ -103,8 +111,10 @@ ATTN_FUNC_ int attn_luna_check_state_(attn_error_ *e, attn_luna_causal_ *a, attn
     return attn_reject_(e, ATTN_E_ALIGN, "params.state must be aligned to 8 bytes");
   const int64_t b = a->q.batch, need = attn_luna_bytes_(b, a->q.heads, a->l, a->dk, a->dv);
   if (p->state_bytes < sizeof h || (uint64_t)p->state_bytes < (uint64_t)need)
-    return attn_reject_(e, ATTN_E_WORKSPACE,
+    return attn_reject_(e, ATTN_E_SHAPE,
                         "params.state_bytes must be at least attn_luna_state_bytes");
+  span->lo = (uintptr_t)p->state, span->hi = span->lo + (uintptr_t)need;
+  if (query) return 1;
   memcpy(&h, p->state, sizeof h);
   if (h.magic != ATTN_LUNA_MAGIC_ || h.version != ATTN_LUNA_VERSION_)
     return attn_reject_(e, ATTN_E_VALUE, "params.state was not made by attn_luna_begin");
@@ -118,12 +128,11 @@ ATTN_FUNC_ int attn_luna_check_state_(attn_error_ *e, attn_luna_causal_ *a, attn
   for (int64_t i = 0; i < b; i++)
     if (a->count[i] < 0 || a->count[i] > ((int64_t)1 << 48))
       return attn_reject_(e, ATTN_E_VALUE, "params.state has a count of tokens out of range");
-  span->lo = (uintptr_t)p->state, span->hi = span->lo + (uintptr_t)need;
   return 1;
 }
 
 ATTN_FUNC_ int attn_luna_causal_check_(attn_error_ *e, attn_luna_causal_ *a, const attn_ctx *ctx,
-                                       int *workers) {
+                                       int query, int *workers) {
   static const attn_words_ w[] = {ATTN_WORDS_("q"),
                                   ATTN_WORDS_("k"),
                                   ATTN_WORDS_("v"),
@@ -187,7 +196,7 @@ ATTN_FUNC_ int attn_luna_causal_check_(attn_error_ *e, attn_luna_causal_ *a, con
   if (!attn_luna_rules_(e, &a->par, dk, &a->scale) ||
       !attn_check_cut_(e, a->par.len, b, t, "params.len must be aligned to its elements",
                        "params.len must lie in 0..q.len", &more) ||
-      !attn_luna_check_state_(e, a, &more.span[more.n]))
+      !attn_luna_check_state_(e, a, query, &more.span[more.n]))
     return 0;
   const attn_span_ state = more.span[more.n++];
   for (int i = 0; i < COUNT; i++)
@@ -203,7 +212,7 @@ ATTN_FUNC_ int attn_luna_causal_check_(attn_error_ *e, attn_luna_causal_ *a, con
 
 /* What a worker holds. */
 typedef struct attn_luna_room_ {
-  float *ka, *va;          /* where there is no state */
+  float *sums;             /* where there is no state */
   float *pt;               /* [l / 64][dk][64]: p^T */
   float *k, *kp, *v;       /* rows as f32 */
   float *alpha, *sum;      /* [64][l'], what a chunk adds to the state */
@@ -214,8 +223,7 @@ typedef struct attn_luna_room_ {
 ATTN_FUNC_ int64_t attn_luna_room_of_(const attn_luna_causal_ *a, attn_luna_room_ *r, char *base) {
   const int64_t f = sizeof(float), t = ATTN_TILE_, ka = attn_luna_ka_(a->l, a->dk);
   const int64_t va = attn_mul_(a->l, a->wide_dv), most = ka > va ? ka : va;
-  const int64_t size[] = {ka,
-                          va,
+  const int64_t size[] = {attn_mul_(attn_luna_floats_(a->l, a->dk, a->dv), 2),
                           attn_mul_(attn_mul_(attn_tiles_of_(a->l), t), a->dk),
                           attn_mul_(a->dk, t),
                           attn_mul_(a->dk, t),
@@ -227,8 +235,8 @@ ATTN_FUNC_ int64_t attn_luna_room_of_(const attn_luna_causal_ *a, attn_luna_room
                           attn_mul_(a->l, t),
                           attn_mul_(a->dv, t)};
   enum { N = sizeof size / sizeof *size };
-  float **const part[N] = {&r->ka,    &r->va,  &r->pt, &r->k, &r->kp, &r->v,
-                           &r->alpha, &r->sum, &r->qt, &r->s, &r->xt, &r->yt};
+  float **const part[N] = {&r->sums, &r->pt, &r->k, &r->kp, &r->v, &r->alpha,
+                           &r->sum,  &r->qt, &r->s, &r->xt, &r->yt};
   int64_t at = 0;
   for (int i = 0; i < N; i++) {
     if (base) *part[i] = (float *)(void *)(base + at);
@@ -257,7 +265,9 @@ typedef struct attn_luna_unit_ {
   const attn_luna_causal_ *a;
   attn_luna_room_ room;
   int64_t b, h, hk, hv, hp;
-  float *ka, *va;
+  float *ka, *va;           /* of the whole blocks; there are some from 64 tokens on */
+  float *open_ka, *open_va; /* of the tokens since: count % 64 of them */
+  int64_t floats;           /* of ka and va, which lie side by side */
   int64_t count;
 } attn_luna_unit_;
 
@@ -265,6 +275,20 @@ typedef struct attn_luna_unit_ {
 ATTN_FUNC_ void attn_luna_omega_(const attn_luna_causal_ *a, float *x, int64_t n) {
   a->table->activate(x, n, NULL, a->scale,
                      a->par.omega == ATTN_LUNA_ELU1 ? (int)ATTN_ACT_ELU1 : ATTN_ACT_SOFTPLUS2_);
+}
+
+/* y += x S; behind y is room for as much again. */
+ATTN_FUNC_ void attn_luna_more_(const attn_table_ *f, float *y, const float *x, float *s, int64_t m,
+                                int64_t cols) {
+  f->step(y + cols, x, s, cols, m, cols, 1.0f, NULL, NULL);
+  f->blend(y, y, y + cols, ATTN_F32, ATTN_F32, ATTN_F32, cols, 1.0f, 1.0f);
+}
+
+/* The open block is full. */
+ATTN_FUNC_ void attn_luna_join_(attn_luna_unit_ *u) {
+  if (u->count % ATTN_TILE_ != 0) return;
+  u->a->table->blend(u->ka, u->count > ATTN_TILE_ ? u->ka : NULL, u->open_ka, ATTN_F32, ATTN_F32,
+                     ATTN_F32, u->floats, 1.0f, 1.0f);
 }
 
 /* One token. Rows that the state is made of have zeros to the end of their last group. */
@@ -283,16 +307,21 @@ ATTN_FUNC_ void attn_luna_token_(attn_luna_unit_ *u, int64_t i) {
   const float *v = attn_luna_rows_(f, &a->v, u->b, u->hv, i, 1, r->v, a->wide_dv, &unused);
   const float *q = attn_luna_rows_(f, &a->q, u->b, u->h, i, 1, r->qt, dk, &unused);
   if (dv < a->wide_dv) memset(r->v + dv, 0, (size_t)(a->wide_dv - dv) * sizeof(float));
+  const int old = u->count >= ATTN_TILE_;
+  if (u->count % ATTN_TILE_ == 0) memset(u->open_ka, 0, (size_t)u->floats * sizeof(float));
   const double t = (double)++u->count;
-  f->step(r->xt, q, u->ka, a->wide_l, dk, a->wide_l, 1.0f, k, r->alpha);
+  f->step(r->xt, q, u->open_ka, a->wide_l, dk, a->wide_l, 1.0f, k, r->alpha);
+  if (old) attn_luna_more_(f, r->xt, q, u->ka, dk, a->wide_l);
   f->activate(r->xt, l, NULL, (float)((double)a->scale * ATTN_LOG2E_ / t), ATTN_ACT_NONE);
   float top = -INFINITY, sum = 0.0f;
   for (int64_t c = 0; c < l; c++) top = r->xt[c] > top || r->xt[c] != r->xt[c] ? r->xt[c] : top;
   f->weights(r->xt, r->xt, l, top, 1.0f);
   for (int64_t c = 0; c < l; c++) sum += r->xt[c];
-  f->step(r->yt, r->xt, u->va, a->wide_dv, l, a->wide_dv, 1.0f, r->alpha, v);
+  f->step(r->yt, r->xt, u->open_va, a->wide_dv, l, a->wide_dv, 1.0f, r->alpha, v);
+  if (old) attn_luna_more_(f, r->yt, r->xt, u->va, l, a->wide_dv);
   f->blend(attn_at_(&a->o, u->b, u->h, i), r->yt, NULL, a->o.dtype, ATTN_F32, ATTN_F32, dv,
            (float)(1.0 / (t * (double)sum)), 0.0f);
+  attn_luna_join_(u);
 }
 
 /* Asks for the n-th 8 rows of the next chunk, which lie in far memory: called between the products of
@@ -344,13 +373,14 @@ ATTN_FUNC_ void attn_luna_grow_(const attn_table_ *f, float *state, float *sum, 
              cols, 1.0f, 1.0f);
 }
 
-/* n <= 64 tokens; 0 = not done, since a number is not finite and a zero weight would not hide it. */
+/* n <= 64 tokens of one block; 0 = not done, since a number is not finite and a zero weight would not hide it. */
 ATTN_FUNC_ int attn_luna_chunk_(attn_luna_unit_ *u, int64_t i0, int n) {
   const attn_luna_causal_ *a = u->a;
   const attn_table_ *f = a->table;
   const attn_luna_room_ *r = &u->room;
   const int64_t l = a->l, dk = a->dk, dv = a->dv, wide = a->wide_l;
-  const int groups = (n + ATTN_GROUP_ - 1) / ATTN_GROUP_, empty = u->count == 0;
+  const int groups = (n + ATTN_GROUP_ - 1) / ATTN_GROUP_;
+  const int old = u->count >= ATTN_TILE_, open = u->count % ATTN_TILE_ != 0, empty = !old && !open;
   float lane[ATTN_TILE_], top[ATTN_TILE_], m[ATTN_TILE_], sum[ATTN_TILE_], alpha[ATTN_TILE_];
   const void *in[ATTN_TILE_];
   void *out[ATTN_TILE_];
@@ -372,7 +402,8 @@ ATTN_FUNC_ int attn_luna_chunk_(attn_luna_unit_ *u, int64_t i0, int n) {
   /* the softmax's arguments, then a, both [l][lane] */
   attn_luna_triangle_(f, r->s, r->qt, k, k_stride, n, dk);
   attn_luna_ahead_(u, i0, 1);
-  if (!empty) f->value_block(r->xt, r->qt, u->ka, wide, dk, l, 0, groups, NULL, 1);
+  if (old) f->value_block(r->xt, r->qt, u->ka, wide, dk, l, 0, groups, NULL, 1);
+  if (open) f->value_block(r->xt, r->qt, u->open_ka, wide, dk, l, 0, groups, NULL, !old);
   attn_luna_ahead_(u, i0, 2);
   attn_luna_add_(f, r->xt, r->s, r->alpha, wide, n, l, empty);
   attn_luna_ahead_(u, i0, 3);
@@ -388,17 +419,22 @@ ATTN_FUNC_ int attn_luna_chunk_(attn_luna_unit_ *u, int64_t i0, int n) {
   /* the outputs */
   attn_luna_triangle_(f, r->s, r->xt, r->alpha, wide, n, l);
   attn_luna_ahead_(u, i0, 4);
-  if (!empty) f->value_block(r->yt, r->xt, u->va, a->wide_dv, l, dv, 0, groups, NULL, 1);
+  if (old) f->value_block(r->yt, r->xt, u->va, a->wide_dv, l, dv, 0, groups, NULL, 1);
+  if (open) f->value_block(r->yt, r->xt, u->open_va, a->wide_dv, l, dv, 0, groups, NULL, !old);
   attn_luna_ahead_(u, i0, 5);
   attn_luna_add_(f, r->yt, r->s, v, v_stride, n, dv, empty);
   attn_luna_ahead_(u, i0, 6);
   for (int i = 0; i < n; i++)
     lane[i] = (float)(1.0 / ((double)(u->count + i + 1) * (double)sum[i]));
   f->unpack(out, r->yt, n, dv, a->o.dtype, lane);
-  attn_luna_grow_(f, u->ka, r->sum, wide, dk, k, k_stride, r->alpha, wide, n, l, empty);
+  const int whole = n == ATTN_TILE_, first = whole ? !old : !open;
+  attn_luna_grow_(f, whole ? u->ka : u->open_ka, r->sum, wide, dk, k, k_stride, r->alpha, wide, n,
+                  l, first);
   attn_luna_ahead_(u, i0, 7);
-  attn_luna_grow_(f, u->va, r->sum, a->wide_dv, l, r->alpha, wide, v, v_stride, n, dv, empty);
+  attn_luna_grow_(f, whole ? u->va : u->open_va, r->sum, a->wide_dv, l, r->alpha, wide, v, v_stride,
+                  n, dv, first);
   u->count += n;
+  if (!whole) attn_luna_join_(u);
   return 1;
 }
 
@@ -414,14 +450,10 @@ ATTN_FUNC_ void attn_luna_item_(void *job, int worker, int64_t index) {
   u.hp = u.h / (heads / a->kp.heads);
   const int64_t end = a->par.len ? a->par.len[u.b] : a->q.len;
   attn_luna_room_of_(a, &u.room, a->memory + worker * a->each);
-  u.ka = u.room.ka, u.va = u.room.va, u.count = a->count ? a->count[u.b] : 0;
-  if (a->floats) {
-    u.ka = a->floats + index * attn_luna_floats_(l, dk, a->dv);
-    u.va = u.ka + attn_luna_ka_(l, dk);
-  } else if (end > 0) {
-    memset(u.ka, 0, (size_t)attn_luna_ka_(l, dk) * sizeof(float));
-    memset(u.va, 0, (size_t)(l * a->wide_dv) * sizeof(float));
-  }
+  u.count = a->count ? a->count[u.b] : 0, u.floats = attn_luna_floats_(l, dk, a->dv);
+  u.ka = a->floats ? a->floats + index * 2 * u.floats : u.room.sums, u.open_ka = u.ka + u.floats;
+  u.va = u.ka + attn_luna_ka_(l, dk), u.open_va = u.open_ka + attn_luna_ka_(l, dk);
+  if (!a->floats && end > 0) memset(u.ka, 0, (size_t)(2 * u.floats) * sizeof(float));
   for (int64_t c = 0; c < l; c++) u.room.index[c] = (int32_t)c;
   for (int64_t c = 0; c < l && end > FEW; c += ATTN_TILE_) {
     const void *rows[ATTN_TILE_];
@@ -430,7 +462,8 @@ ATTN_FUNC_ void attn_luna_item_(void *job, int worker, int64_t index) {
     f->pack(u.room.pt + c * dk, rows, n, dk, (int)a->p.dtype, 1.0f, FLT_MIN);
   }
   for (int64_t i = 0, n; i < end; i += n) {
-    n = end - i < ATTN_TILE_ ? end - i : ATTN_TILE_;
+    n = ATTN_TILE_ - u.count % ATTN_TILE_; /* to the end of the block */
+    if (n > end - i) n = end - i;
     if (n > FEW && attn_luna_chunk_(&u, i, (int)n)) continue;
     for (int64_t e = 0; e < n; e++) attn_luna_token_(&u, i + e);
   }
@@ -463,7 +496,7 @@ ATTN_FUNC_ attn_status attn_luna_causal_call_(attn_tensor o, attn_tensor q, attn
   memset(&a, 0, sizeof a);
   a.o = o, a.q = q, a.k = k, a.v = v, a.p = p;
   if (params) a.par = *params, a.kp = params->k_pack;
-  if (attn_luna_causal_check_(&e, &a, ctx, &workers)) {
+  if (attn_luna_causal_check_(&e, &a, ctx, bytes != NULL, &workers)) {
     attn_stage_ s = attn_stage_open_(&e, a.table, workers, ctx, bytes != NULL);
     if (q.batch == 0 || q.len == 0) {
       if (!bytes) attn_report_(ctx, a.table, 1, "no-op", "no tokens");

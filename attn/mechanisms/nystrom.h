@@ -72,6 +72,8 @@ ATTN_FUNC_ int attn_landmark_check_(attn_error_ *e, attn_landmark_job_ *j, const
   if (j->lambda == 0.0f && !attn_to_bits_(j->lambda)) j->lambda = 1.0f;
   if (!(j->lambda >= 0.0f && j->lambda < INFINITY))
     return attn_reject_(e, ATTN_E_VALUE, "params.lambda must be finite and not negative");
+  if (j->conv.data && j->conv.len > INT32_MAX)
+    return attn_reject_(e, ATTN_E_OVERFLOW, "params.conv.len must be below 2^31");
   if (j->conv.data && j->conv.len % 2 == 0)
     return attn_reject_(e, ATTN_E_SHAPE, "params.conv must have an odd number of rows");
   if (!attn_check_scale_(e, j->scale) ||

@@ -82,6 +82,7 @@ ATTN_FUNC_ int attn_poolingformer_numbers_(attn_error_ *e, attn_poolingformer_jo
                         "params.window_1 and window_2 must be 0, positive or ATTN_WINDOW_NONE");
   j->w1 = p->window_1 == 0 ? 128 : p->window_1 < 0 ? 0 : attn_min64_(p->window_1, far);
   j->w2 = p->window_2 == 0 ? 512 : p->window_2 < 0 ? 0 : attn_min64_(p->window_2, far);
+  if (p->kernel < 0) return attn_reject_(e, ATTN_E_RANGE, "params.kernel must not be negative");
   j->kernel = p->kernel ? p->kernel : 5;
   j->stride = p->stride ? p->stride : attn_min64_(j->kernel, 4);
   if (j->stride < 1 || j->kernel < j->stride)
@@ -116,6 +117,9 @@ ATTN_FUNC_ int attn_poolingformer_check_(attn_error_ *e, attn_poolingformer_job_
   if (!attn_short_check_(e, &j->x, op, lens, p->has_q_off, p->q_off, data) ||
       !attn_poolingformer_numbers_(e, j))
     return 0;
+  if (!p->w_q.data &&
+      (p->w_k.data || p->w_v.data || p->bias_q.data || p->bias_k.data || p->bias_v.data))
+    return attn_reject_(e, ATTN_E_NULL, "params.w_q must be there for w_k, w_v and their biases");
   if (p->w_q.data ? !attn_poolingformer_behind_(e, j, op + n)
                   : !attn_poolingformer_beside_(e, j, op + n))
     return 0;

@@ -3,12 +3,42 @@
 
 /* ---- checks ---------------------------------------------------------------------------------*/
 
+/* What is said about a weight or bias: the sentences that a view of one of the float types can need. */
+typedef struct attn_said_ {
+  attn_words_ words;
+  const char *shape;
+} attn_said_;
+#define ATTN_SAID_(name, shape)                             \
+  {                                                         \
+    {name ".data must not be null",                         \
+     name ".data must be aligned to its elements",          \
+     name ".dtype must be ATTN_F32, ATTN_F16 or ATTN_BF16", \
+     name ".dtype must be ATTN_F32, ATTN_F16 or ATTN_BF16", \
+     NULL,                                                  \
+     name ".batch, .heads and .len must not be negative",   \
+     name ".dim must be at least 1",                        \
+     name " spans more bytes than the address space holds", \
+     NULL,                                                  \
+     NULL},                                                 \
+        name " must be " shape                              \
+  }
+
 /* A weight [1,1,in,out], or a bias: in = 1. */
-ATTN_FUNC_ attn_operand_ attn_weight_(attn_tensor *t, const attn_words_ *w, int role, int64_t in,
-                                      int64_t out, const char *rule) {
-  attn_operand_ p = {t, w, role, 1, 1, in, out, rule, {0, 0}};
+ATTN_FUNC_ attn_operand_ attn_weight_(attn_tensor *t, const attn_said_ *rule, int role, int64_t in,
+                                      int64_t out) {
+  attn_operand_ p = {t, &rule->words, role, 1, 1, in, out, rule->shape, {0, 0}};
   return p;
 }
+
+/* Where a block or feed-forward stands among the parameters of a call. */
+typedef enum attn_place_ {
+  ATTN_PLACE_,         /* by itself */
+  ATTN_PLACE_INDUCE_,  /* MAB_0 of ISAB */
+  ATTN_PLACE_RESTORE_, /* MAB_1 */
+  ATTN_PLACE_BLOCK_,   /* of PMA */
+  ATTN_PLACE_BEFORE_,  /* rFF_0: a feed-forward */
+  ATTN_PLACES_
+} attn_place_;
 
 /* Spans of the plain arrays of a call. */
 typedef struct attn_arrays_ {
@@ -36,62 +66,91 @@ ATTN_FUNC_ int attn_check_cut_(attn_error_ *e, const int32_t *len, int64_t b, in
 enum { ATTN_FEED_OPERANDS_ = 4, ATTN_MAB_OPERANDS_ = 8 + ATTN_FEED_OPERANDS_ };
 
 /* Feed-forward from din to dout columns. */
-ATTN_FUNC_ int attn_check_feed_(attn_error_ *e, attn_feed_forward *ff, int64_t din, int64_t dout,
-                                attn_operand_ *op) {
-  static const attn_words_ w[] = {ATTN_WORDS_("ff.w_1"), ATTN_WORDS_("ff.b_1"),
-                                  ATTN_WORDS_("ff.w_2"), ATTN_WORDS_("ff.b_2")};
+ATTN_FUNC_ int attn_check_feed_(attn_error_ *e, attn_feed_forward *ff, attn_place_ at, int64_t din,
+                                int64_t dout, attn_operand_ *op) {
+#define ATTN_FEED_(at)                                                                  \
+  {                                                                                     \
+    {ATTN_SAID_(at "w_1", "[1, 1, din, dff], dff = dout without w_2"),                  \
+     ATTN_SAID_(at "b_1", "[1, 1, 1, dff]"), ATTN_SAID_(at "w_2", "[1, 1, dff, dout]"), \
+     ATTN_SAID_(at "b_2", "[1, 1, 1, dout]")},                                          \
+        at "w_2 must not be null where " at "b_2 is there",                             \
+        at "activation must be an attn_activation"                                      \
+  }
+  static const struct {
+    attn_said_ rule[ATTN_FEED_OPERANDS_];
+    const char *alone, *activation;
+  } say[ATTN_PLACES_] = {ATTN_FEED_("ff."), ATTN_FEED_("params.induce.ff."),
+                         ATTN_FEED_("params.restore.ff."), ATTN_FEED_("params.block.ff."),
+                         ATTN_FEED_("params.before.")};
+#undef ATTN_FEED_
   const int64_t dff = ff->w_2.data ? ff->w_1.dim : dout;
-  op[0] = attn_weight_(&ff->w_1, &w[0], 0, din, dff,
-                       "ff.w_1 must be [1, 1, din, dff], dff = dout without w_2");
-  op[1] = attn_weight_(&ff->b_1, &w[1], ATTN_OPTIONAL_, 1, dff, "ff.b_1 must be [1, 1, 1, dff]");
-  op[2] =
-      attn_weight_(&ff->w_2, &w[2], ATTN_OPTIONAL_, dff, dout, "ff.w_2 must be [1, 1, dff, dout]");
-  op[3] = attn_weight_(&ff->b_2, &w[3], ATTN_OPTIONAL_, 1, dout, "ff.b_2 must be [1, 1, 1, dout]");
+  op[0] = attn_weight_(&ff->w_1, &say[at].rule[0], 0, din, dff);
+  op[1] = attn_weight_(&ff->b_1, &say[at].rule[1], ATTN_OPTIONAL_, 1, dff);
+  op[2] = attn_weight_(&ff->w_2, &say[at].rule[2], ATTN_OPTIONAL_, dff, dout);
+  op[3] = attn_weight_(&ff->b_2, &say[at].rule[3], ATTN_OPTIONAL_, 1, dout);
   for (int i = 0; i < ATTN_FEED_OPERANDS_; i++)
     if (!attn_check_operand_(e, &op[i], 1)) return 0;
-  if (ff->b_2.data && !ff->w_2.data)
-    return attn_reject_(e, ATTN_E_NULL, "ff.w_2 must not be null where ff.b_2 is there");
+  if (ff->b_2.data && !ff->w_2.data) return attn_reject_(e, ATTN_E_NULL, say[at].alone);
   if (ff->activation == ATTN_ACT_NONE) ff->activation = ATTN_ACT_RELU;
   if ((int)ff->activation < 0 || ff->activation >= ATTN_ACT_COUNT)
-    return attn_reject_(e, ATTN_E_VALUE, "ff.activation must be an attn_activation");
+    return attn_reject_(e, ATTN_E_VALUE, say[at].activation);
   return 1;
 }
 
+/* What is said about a block. */
+typedef struct attn_mab_said_ {
+  attn_said_ rule[8];
+  const char *heads, *divide, *form, *reference, *len, *align, *range;
+} attn_mab_said_;
+
 /* A block from rows of width dx, which reads rows of width dy, to rows of width dm. */
-ATTN_FUNC_ int attn_mab_check_(attn_error_ *e, attn_mab_params *p, int64_t batch, int64_t dx,
-                               int64_t m, int64_t dy, int64_t dm, attn_operand_ *op,
+ATTN_FUNC_ int attn_mab_check_(attn_error_ *e, attn_mab_params *p, attn_place_ at, int64_t batch,
+                               int64_t dx, int64_t m, int64_t dy, int64_t dm, attn_operand_ *op,
                                attn_arrays_ *more) {
-  static const attn_words_ w[] = {ATTN_WORDS_("w_q"), ATTN_WORDS_("w_k"), ATTN_WORDS_("w_v"),
-                                  ATTN_WORDS_("w_o"), ATTN_WORDS_("b_q"), ATTN_WORDS_("b_k"),
-                                  ATTN_WORDS_("b_v"), ATTN_WORDS_("b_o")};
-  const char *bias = "b_q, b_k, b_v and b_o must be [1, 1, 1, o.dim]";
+#define ATTN_MAB_(at, x, y, read)                                                                \
+  {                                                                                              \
+    {ATTN_SAID_(at "w_q", "[1, 1, " x ", o.dim]"), ATTN_SAID_(at "w_k", "[1, 1, " y ", o.dim]"), \
+     ATTN_SAID_(at "w_v", "[1, 1, " y ", o.dim]"), ATTN_SAID_(at "w_o", "[1, 1, o.dim, o.dim]"), \
+     ATTN_SAID_(at "b_q", "[1, 1, 1, o.dim]"),     ATTN_SAID_(at "b_k", "[1, 1, 1, o.dim]"),     \
+     ATTN_SAID_(at "b_v", "[1, 1, 1, o.dim]"),     ATTN_SAID_(at "b_o", "[1, 1, 1, o.dim]")},    \
+        at "heads must not be negative", at "heads must divide o.dim",                           \
+        at "form must be an attn_set_form",                                                      \
+        at "w_o, b_o and ff.w_2 must be absent with ATTN_SET_REFERENCE",                         \
+        read ".len must be below 2^31", at "y_len must be aligned to its elements",              \
+        at "y_len must lie in 0.." read ".len"                                                   \
+  }
+  static const attn_mab_said_ said[] = {
+      ATTN_MAB_("", "x.dim", "y.dim", "y"), ATTN_MAB_("params.induce.", "o.dim", "x.dim", "x"),
+      ATTN_MAB_("params.restore.", "x.dim", "o.dim", "points"),
+      ATTN_MAB_("params.block.", "o.dim", "the width of what it reads", "z")};
+#undef ATTN_MAB_
+  const attn_mab_said_ *say = &said[at];
   if (p->heads == 0) p->heads = 1;
-  if (p->heads < 0) return attn_reject_(e, ATTN_E_SHAPE, "heads must not be negative");
-  if (dm % p->heads) return attn_reject_(e, ATTN_E_HEADS, "heads must divide o.dim");
+  if (p->heads < 0) return attn_reject_(e, ATTN_E_SHAPE, say->heads);
+  if (dm % p->heads) return attn_reject_(e, ATTN_E_HEADS, say->divide);
   if ((int)p->form < 0 || p->form >= ATTN_SET_COUNT)
-    return attn_reject_(e, ATTN_E_RANGE, "form must be an attn_set_form");
+    return attn_reject_(e, ATTN_E_RANGE, say->form);
   const int paper = p->form == ATTN_SET_PAPER, o = paper ? 0 : (int)ATTN_OPTIONAL_;
   if (!paper && (p->w_o.data || p->b_o.data || p->ff.w_2.data))
-    return attn_reject_(e, ATTN_E_RANGE,
-                        "w_o, b_o and ff.w_2 must be absent with ATTN_SET_REFERENCE");
+    return attn_reject_(e, ATTN_E_RANGE, say->reference);
   if (paper && dx != dm)
     return attn_reject_(e, ATTN_E_SHAPE, "x.dim must equal o.dim with ATTN_SET_PAPER");
-  op[0] = attn_weight_(&p->w_q, &w[0], 0, dx, dm, "w_q must be [1, 1, x.dim, o.dim]");
-  op[1] = attn_weight_(&p->w_k, &w[1], 0, dy, dm, "w_k must be [1, 1, y.dim, o.dim]");
-  op[2] = attn_weight_(&p->w_v, &w[2], 0, dy, dm, "w_v must be [1, 1, y.dim, o.dim]");
-  op[3] = attn_weight_(&p->w_o, &w[3], o, dm, dm, "w_o must be [1, 1, o.dim, o.dim]");
-  op[4] = attn_weight_(&p->b_q, &w[4], ATTN_OPTIONAL_, 1, dm, bias);
-  op[5] = attn_weight_(&p->b_k, &w[5], ATTN_OPTIONAL_, 1, dm, bias);
-  op[6] = attn_weight_(&p->b_v, &w[6], ATTN_OPTIONAL_, 1, dm, bias);
-  op[7] = attn_weight_(&p->b_o, &w[7], ATTN_OPTIONAL_, 1, dm, bias);
+  op[0] = attn_weight_(&p->w_q, &say->rule[0], 0, dx, dm);
+  op[1] = attn_weight_(&p->w_k, &say->rule[1], 0, dy, dm);
+  op[2] = attn_weight_(&p->w_v, &say->rule[2], 0, dy, dm);
+  op[3] = attn_weight_(&p->w_o, &say->rule[3], o, dm, dm);
+  op[4] = attn_weight_(&p->b_q, &say->rule[4], ATTN_OPTIONAL_, 1, dm);
+  op[5] = attn_weight_(&p->b_k, &say->rule[5], ATTN_OPTIONAL_, 1, dm);
+  op[6] = attn_weight_(&p->b_v, &say->rule[6], ATTN_OPTIONAL_, 1, dm);
+  op[7] = attn_weight_(&p->b_o, &say->rule[7], ATTN_OPTIONAL_, 1, dm);
   for (int i = 0; i < 8; i++)
     if (!attn_check_operand_(e, &op[i], 1)) return 0;
-  if (m > INT32_MAX) return attn_reject_(e, ATTN_E_OVERFLOW, "y.len must be below 2^31");
+  if (m > INT32_MAX) return attn_reject_(e, ATTN_E_OVERFLOW, say->len);
   if (p->scale == 0.0f && !attn_to_bits_(p->scale)) p->scale = (float)(1.0 / sqrt((double)dm));
-  return attn_check_feed_(e, &p->ff, dm, dm, op + 8) && attn_check_norm_(e, &p->norm_0, dm, more) &&
-         attn_check_norm_(e, &p->norm_1, dm, more) && attn_check_scale_(e, p->scale) &&
-         attn_check_cut_(e, p->y_len, batch, m, "y_len must be aligned to its elements",
-                         "y_len must lie in 0..y.len", more);
+  return attn_check_feed_(e, &p->ff, at, dm, dm, op + 8) &&
+         attn_check_norm_(e, &p->norm_0, dm, more) && attn_check_norm_(e, &p->norm_1, dm, more) &&
+         attn_check_scale_(e, p->scale) &&
+         attn_check_cut_(e, p->y_len, batch, m, say->align, say->range, more);
 }
 
 /* ---- steps ----------------------------------------------------------------------------------*/
@@ -352,23 +411,30 @@ ATTN_FUNC_ int attn_set_check_(attn_error_ *e, attn_set_job_ *j, const attn_ctx 
   if (isab && two->len < 1) return attn_reject_(e, ATTN_E_SHAPE, "points.len must be at least 1");
   if (j->o.len > INT32_MAX) return attn_reject_(e, ATTN_E_OVERFLOW, "o.len must be below 2^31");
   int64_t dy = j->y.dim;
-  if (pma && !j->before.w_1.data && (j->before.w_2.data || j->before.b_1.data))
+  const attn_feed_forward *f = &j->before;
+  if (pma && !f->w_1.data &&
+      (f->w_2.data || f->b_1.data || f->b_2.data || f->activation != ATTN_ACT_NONE))
     return attn_reject_(e, ATTN_E_NULL,
-                        "params.before.w_1 must not be null where w_2 or b_1 is there");
+                        "params.before.w_1 must not be null where another part of before is there");
   if (pma && j->before.w_1.data) {
     const int64_t din = dy;
     dy = j->before.w_2.data ? j->before.w_2.dim : j->before.w_1.dim;
-    if (!attn_check_feed_(e, &j->before, din, dy, op + n)) return 0;
+    if (!attn_check_feed_(e, &j->before, ATTN_PLACE_BEFORE_, din, dy, op + n)) return 0;
     n += ATTN_FEED_OPERANDS_;
   }
   const attn_tensor *reads = isab ? &j->x : &j->y;
-  if (!attn_mab_check_(e, &j->block, b, isab || pma ? dm : j->x.dim, reads->len,
-                       isab ? j->x.dim : dy, dm, op + n, &more[0]))
+  if (!attn_mab_check_(e, &j->block,
+                       isab  ? ATTN_PLACE_INDUCE_
+                       : pma ? ATTN_PLACE_BLOCK_
+                             : ATTN_PLACE_,
+                       b, isab || pma ? dm : j->x.dim, reads->len, isab ? j->x.dim : dy, dm, op + n,
+                       &more[0]))
     return 0;
   n += ATTN_MAB_OPERANDS_;
   if (isab) {
     if (j->restore.y_len) return attn_reject_(e, ATTN_E_RANGE, "params.restore.y_len must be null");
-    if (!attn_mab_check_(e, &j->restore, b, j->x.dim, j->few.len, dm, dm, op + n, &more[1]))
+    if (!attn_mab_check_(e, &j->restore, ATTN_PLACE_RESTORE_, b, j->x.dim, j->few.len, dm, dm,
+                         op + n, &more[1]))
       return 0;
     n += ATTN_MAB_OPERANDS_;
   }

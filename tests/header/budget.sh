@@ -7,14 +7,17 @@ SECONDS_MAX=48
 TEXT_MAX=1310720
 
 echo '#include "attn.h"' >impl.c
+under() { awk -v a="$1" -v b="$2" 'BEGIN { exit !(a <= b) }'; }
+
+# Again only where the first time is too long: the machine may have been busy.
 best=1000
 for try in 1 2; do
+  under "$best" $SECONDS_MAX && break
   { time -p gcc -O2 -DATTN_IMPLEMENTATION -c -o impl.o impl.c; } 2>times
   best=$(awk -v best=$best '/^(user|sys) / { t += $2 } END { print t < best ? t : best }' times)
 done
 text=$(size impl.o | awk 'NR == 2 { print $1 }')
 
-under() { awk -v a="$1" -v b="$2" 'BEGIN { exit !(a <= b) }'; }
 : >"$log"
 if under "$best" $SECONDS_MAX; then
   ok "gcc -O2 compiles the implementation in $best s (at most $SECONDS_MAX)"
