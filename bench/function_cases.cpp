@@ -672,8 +672,6 @@ void memorizing(Call &c) {
   };
 }
 
-/* --- Low rank, one head of 64. */
-
 /* --- Fewer keys than rows, one head. */
 
 void linformer(Call &c, attn_linformer_kind kind) {
@@ -730,19 +728,6 @@ void poolingformer(Call &c, attn_poolingformer_align align, attn_pool_kind pool)
   c.pairs(kLong * (2 * 128 + 1 + 2 * 512 / 4));
   c.run = [=](attn_ctx *ctx) { return attn_poolingformer(o, q, k, v, &p, ctx); };
   c.size = [=](const attn_ctx *ctx) { return attn_poolingformer_workspace(o, q, k, v, &p, ctx); };
-}
-
-void low_rank_band(Call &c) {
-  constexpr int64_t len = 4096, rank = 16, width = 64;
-  attn_tensor ql = c.rows(1, len, rank), kl = c.rows(1, len, rank), q = c.rows(1, len, kDim),
-              k = c.rows(1, len, kDim), v = c.rows(1, len, kDim), o = c.rows(1, len, kDim);
-  attn_low_rank_band_params p = {};
-  p.half_width = width;
-  c.flops = 2.0 * (double)len * (len * (rank + kDim) + (2 * width + 1) * 2 * kDim);
-  c.run = [=](attn_ctx *ctx) { return attn_low_rank_band(o, ql, kl, q, k, v, &p, ctx); };
-  c.size = [=](const attn_ctx *ctx) {
-    return attn_low_rank_band_workspace(o, ql, kl, q, k, v, &p, ctx);
-  };
 }
 
 /* --- Fewer queries than there are: the multiply-adds of the pairs. */
@@ -809,10 +794,25 @@ void probsparse(Call &c, int64_t len, int causal) {
   };
 }
 
+/* --- Low rank, one head of 64. */
+
 /* 64 landmarks. The flops are those of the two softmaxes over landmarks and of the small matrices. */
 double landmark_flops(double len, double inverse) {
   constexpr double m = 64, d = kDim;
   return 2 * len * m * 2 * d * 2 + 2 * m * m * 2 * d + inverse;
+}
+
+void low_rank_band(Call &c) {
+  constexpr int64_t len = 4096, rank = 16, width = 64;
+  attn_tensor ql = c.rows(1, len, rank), kl = c.rows(1, len, rank), q = c.rows(1, len, kDim),
+              k = c.rows(1, len, kDim), v = c.rows(1, len, kDim), o = c.rows(1, len, kDim);
+  attn_low_rank_band_params p = {};
+  p.half_width = width;
+  c.flops = 2.0 * (double)len * (len * (rank + kDim) + (2 * width + 1) * 2 * kDim);
+  c.run = [=](attn_ctx *ctx) { return attn_low_rank_band(o, ql, kl, q, k, v, &p, ctx); };
+  c.size = [=](const attn_ctx *ctx) {
+    return attn_low_rank_band_workspace(o, ql, kl, q, k, v, &p, ctx);
+  };
 }
 
 void nystrom(Call &c, int64_t len, int64_t kernel) {
