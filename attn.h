@@ -26,18 +26,28 @@
  *
  *   Functions: attn_sdpa (attention), attn_cache_* (a cache of pages, and attention over it),
  *   attn_merge (partial results), attn_relu (rectified weights), attn_edges (key lists);
+ *   attn_multihead, attn_collaborative (with projections), attn_capsules* (routing of heads);
  *   attn_pattern_*, attn_schedule_* (sparse patterns); attn_star_*,
  *   attn_longformer, attn_etc, attn_tree, attn_segmented, attn_hierarchy, attn_xl_layer,
  *   attn_recursive (whole mechanisms); attn_segment*, attn_memory_*, attn_usage, attn_compress*,
  *   attn_attention_loss, attn_rebuild_loss (memories of earlier segments); attn_knn_search,
  *   attn_knn_lm, attn_spalm, attn_memorizing, attn_recall_append (memories that are searched);
+ *   attn_topk_* (best keys), attn_lsh, attn_lsh_* (buckets of hashed tokens), attn_routing* (clusters
+ *   of queries and keys), attn_sinkhorn*, attn_sortcut (sorted blocks), attn_sac*, attn_lstm_step,
+ *   attn_pointer_logits, attn_choose (edges that a network draws), attn_gate, attn_dispatch*,
+ *   attn_mixture, attn_gated (attention paths and what chooses them);
  *   attn_linear, attn_linear_* (linear states), attn_features, attn_feature_count, attn_random_*
  *   (feature maps, random directions); attn_cluster_queries, attn_clustered, attn_probsparse* (few
  *   queries for many); attn_memory_compressed, attn_local, attn_linformer, attn_poolingformer (fewer
  *   keys than rows); attn_low_rank_band, attn_nystrom, attn_csalr (low rank); attn_mab, attn_isab,
- *   attn_pma, attn_luna* (attention through a few learned rows); attn_rope, attn_sinusoid,
+ *   attn_pma, attn_luna* (attention through a few learned rows); attn_score_mix, attn_realformer,
+ *   attn_predictive, attn_map_apply, attn_lazyformer (score maps from layer to layer); attn_camtl,
+ *   attn_film_blocks, attn_block_prior_add (a prior of blocks); attn_rope, attn_sinusoid,
+ *   attn_pma, attn_luna* (attention through a few learned rows); attn_talking (heads mixed around the
+ *   softmax), attn_disagreement, attn_guided_loss (losses over heads); attn_rope, attn_sinusoid,
  *   attn_universal_signal, attn_learned_position, attn_alibi_slopes, attn_t5_bucket (positions);
  *   attn_gaussian_window, attn_hard_gaussian, attn_average*, attn_span_* (priors and spans);
+ *   attn_synthesizer (scores without pairs of tokens);
  *   attn_gemm, attn_pool*, attn_convolve*, attn_top_k, attn_kmeans_step, attn_pinv, attn_solve,
  *   attn_exp (parts of the above, by themselves); attn_quantize, attn_dequantize (int8,
  *   int4 and e4m3 rows); attn_bhtd, attn_bthd, attn_mask_*, attn_scales_dense (views);
@@ -653,8 +663,9 @@ ATTN_INLINE_ void ATTN_FN_(cap_block)(float *s, int64_t n, int g0, int g1, float
       ATTN_VF_ x[4], z[4], far;
       ATTN_UNROLL_
       for (int i = 0; i < 4; i++) x[i] = ATTN_V_LOAD_(cell + i * ATTN_TILE_);
-      far = ATTN_V_MAX_(ATTN_V_MAX_(ATTN_V_ABS_(x[0]), ATTN_V_ABS_(x[1])),
-                        ATTN_V_MAX_(ATTN_V_ABS_(x[2]), ATTN_V_ABS_(x[3])));
+      far = ATTN_V_ABS_(x[0]); /* second below: where one is NaN it stays, or is NaN */
+      ATTN_UNROLL_
+      for (int i = 1; i < 4; i++) far = ATTN_V_MAX_(ATTN_V_ABS_(x[i]), far);
       ATTN_UNROLL_
       for (int i = 0; i < 4; i++) z[i] = ATTN_FN_(cap_near)(x[i], &k);
       if (!ATTN_V_ALL_(ATTN_V_LT_(far, k.near))) {
@@ -777,6 +788,37 @@ ATTN_FUNC_ void ATTN_FN_(modify_block)(float *s, int64_t n, int g0, int g1,
 #undef ATTN_CASE_
 #endif
     default: ATTN_FN_(modify_lanes)(use, 0, s, n, g0, g1, mod, top);
+  }
+}
+
+ATTN_FUNC_ void ATTN_FN_(exclude)(float *s, int64_t n, int g0, int g1,
+                                  const attn_exclude_ *not_seen, float *top) {
+  enum { PARTS = ATTN_GROUP_ / ATTN_W_ };
+  const ATTN_VF_ inf = ATTN_V_SET1_(-INFINITY);
+  for (int g = g0 * ATTN_GROUP_; g < g1 * ATTN_GROUP_; g += ATTN_GROUP_) {
+    ATTN_VF_ most[PARTS];
+    ATTN_UNROLL_
+    for (int i = 0; i < PARTS; i++) most[i] = ATTN_V_LOAD_(top + g + i * ATTN_W_);
+    for (int64_t j = 0; j < n; j++) {
+      float *cell = s + j * ATTN_TILE_ + g;
+      const uint32_t *x = not_seen->x + j, *lo = not_seen->lo + g, *len = not_seen->len + g;
+      ATTN_VF_ y[PARTS];
+      ATTN_UNROLL_
+      for (int i = 0; i < PARTS; i++) y[i] = ATTN_V_LOAD_(cell + i * ATTN_W_);
+      for (int64_t t = 0; t < not_seen->tests; t++) {
+        ATTN_UNROLL_
+        for (int i = 0; i < PARTS; i++)
+          y[i] = ATTN_V_SELECT_(ATTN_V_WITHIN_(*x, lo + i * ATTN_W_, len + i * ATTN_W_), inf, y[i]);
+        x += ATTN_BLOCK_, lo += ATTN_TILE_, len += ATTN_TILE_;
+      }
+      ATTN_UNROLL_
+      for (int i = 0; i < PARTS; i++) {
+        ATTN_V_STORE_(cell + i * ATTN_W_, y[i]);
+        most[i] = ATTN_V_MAX_(y[i], most[i]);
+      }
+    }
+    ATTN_UNROLL_
+    for (int i = 0; i < PARTS; i++) ATTN_V_STORE_(top + g + i * ATTN_W_, most[i]);
   }
 }
 
@@ -2526,7 +2568,8 @@ static const attn_table_ ATTN_FN_(table) = {
     ATTN_FN_(exp_row),     ATTN_FN_(blend),        ATTN_FN_(rope),          ATTN_FN_(above),
     ATTN_FN_(squares),     ATTN_FN_(gemm),         ATTN_FN_(activate),      ATTN_FN_(top_rows),
     ATTN_FN_(power_rows),  ATTN_FN_(wave_rows),    ATTN_FN_(elu1),          ATTN_FN_(scale_rows),
-    ATTN_FN_(step),        ATTN_FN_(step_z),       ATTN_FN_(moments),       ATTN_FN_(normalise)};
+    ATTN_FN_(step),        ATTN_FN_(step_z),       ATTN_FN_(moments),       ATTN_FN_(normalise),
+    ATTN_FN_(exclude)};
 
 #undef ATTN_FN_
 /* >>> attn/isa/simd_undef.h */
@@ -2578,6 +2621,7 @@ static const attn_table_ ATTN_FN_(table) = {
 #undef ATTN_V_SWAP_PAIRS_
 #undef ATTN_V_TOP_
 #undef ATTN_V_TRANSPOSE_
+#undef ATTN_V_WITHIN_
 #undef ATTN_V_ZERO_
 #undef ATTN_W_
 /* <<< attn/isa/simd_undef.h */
@@ -3444,6 +3488,7 @@ typedef struct attn_edges_params {
   const int64_t *row_ptr;  /* [Tq + 1], from 0, not decreasing */
   const int32_t *col;      /* [edges], 0 .. Tk-1 */
   int64_t edges;           /* entries of a set: what its row_ptr ends with */
+  int slack;               /* 1: a set may end before, so that sets of a head need not be alike */
   int per_head, per_batch; /* 1: a set for each head, each batch entry: row_ptr [B or 1, H or 1,
                             * Tq + 1] and col likewise, all sets with `edges` entries */
   const float *bias;       /* added to the scaled score, laid out as col; -inf forbids; or null */
@@ -3946,6 +3991,308 @@ ATTN_DEF double attn_span_penalty(const float *z, int64_t n, double lambda);
  * ramp is negative, infinite or NaN, or most negative. */
 ATTN_DEF int64_t attn_span_reach(float z, float ramp, int64_t shift, int64_t most);
 /* <<< attn/api/heads.h */
+/* >>> attn/api/multihead.h */
+/* api/multihead.h owns multi-head attention from model rows to model rows: projections, heads, and
+ * the way back. */
+
+/* {0} but for the weights is one head of plain attention. */
+typedef struct attn_multihead_params {
+  int64_t heads;                  /* H; 0 = 1 */
+  int64_t kv_heads;               /* Hkv, a divisor of H; 0 = H */
+  attn_tensor w_q;                /* [1,1,dm,H dk] */
+  attn_tensor w_k;                /* [1,1,dmk,Hkv dk] */
+  attn_tensor w_v;                /* [1,1,dmv,Hkv dv] */
+  attn_tensor w_o;                /* [1,1,H dv,dmo]; absent with y: `each` alone is wanted */
+  attn_tensor b_q, b_k, b_v, b_o; /* [1,1,1,width of the weight], optional */
+  attn_sdpa_params attend; /* scale, allowed set, terms, lse and map, as in attn_sdpa for q, k and v
+                            * below; its messages call this params. No scales of quantised rows */
+  attn_tensor each;        /* out, optional: [B,H,Tq,dv], the heads' outputs O_h */
+} attn_multihead_params;
+
+/* Multi-head attention with projections, self or cross; column h d + c of a projected row is
+ * component c of head h.
+ *
+ *   q = x w_q + b_q,  k = x_k w_k + b_k,  v = x_v w_v + b_v
+ *   O_h = attn_sdpa of q_h, k_g, v_g,  g = h Hkv / H (integer division)
+ *   y = [O_0 ; .. ; O_{H-1}] w_o + b_o
+ *
+ * Shapes: x [B,1,Tq,dm], x_k [B,1,Tk,dmk], x_v [B,1,Tk,dmv], y [B,1,Tq,dmo]. x_k absent (data
+ *   null; with Tk = 0 any address will do): x itself; x_v absent: x_k. H dk need not be dm. Storage
+ *   types are free; weights are [in, out]. With attend.ragged the rows of x and x_k lie as those of q
+ *   and k; rows of x that no sequence has attend to nothing: O_h = 0, y = b_o, lse is not written.
+ * Aliasing: y, each, lse and map share memory with nothing; inputs may overlap.
+ * Memory: attn_multihead_workspace bytes: f32 q, k and v, the heads' outputs unless `each` is f32
+ *   with heads side by side (stride_head = dv), the weights as attn_gemm lays them out, and that of
+ *   attn_sdpa. No Tq x Tk array but the map.
+ * Empty: B = 0 or Tq = 0 is a no-op; a row without keys has O_h = 0 and y = b_o.
+ * NaN: in a row of x reaches that row of y, in rows of x_k and x_v the rows that may see them.
+ * Errors: those of attn_gemm and attn_sdpa; HEADS: Hkv does not divide H, or H and Hkv the widths.
+ * Determinism: the same bits on avx2, avx512 and neon, any number of workers, and each row of y
+ *   wherever attn_sdpa says so of a row.
+ * Cost: 2 B (Tq dm H dk + Tk Hkv (dmk dk + dmv dv) + Tq H dv dmo) flops beside attn_sdpa.
+ * Source: Vaswani et al. 2017, arXiv 1706.03762; Hkv < H: Ainslie et al. 2023, arXiv 2305.13245. */
+ATTN_DEF attn_status attn_multihead(attn_tensor y, attn_tensor x, attn_tensor x_k, attn_tensor x_v,
+                                    const attn_multihead_params *params, attn_ctx *ctx);
+ATTN_DEF size_t attn_multihead_workspace(attn_tensor y, attn_tensor x, attn_tensor x_k,
+                                         attn_tensor x_v, const attn_multihead_params *params,
+                                         const attn_ctx *ctx);
+
+typedef struct attn_collaborative_params {
+  int64_t heads;           /* H; 0 = 1 */
+  attn_tensor w_q, w_k;    /* [1,1,dm,Dk], [1,1,dmk,Dk], shared by the heads */
+  attn_tensor mix;         /* [1,1,H,Dk], the channels of each head, any sign */
+  attn_tensor w_c;         /* [1,1,dmk,H], the content bias, optional */
+  attn_tensor w_v, w_o;    /* [1,1,dmk,H dv], [1,1,H dv,dmo] */
+  attn_tensor b_v, b_o;    /* [1,1,1,H dv], [1,1,1,dmo], optional */
+  attn_sdpa_params attend; /* as in attn_multihead, but a scale of 0 is 1/sqrt(Dk/H). With w_c no
+                            * relative.keys, xl and labels */
+  attn_tensor each;        /* out, optional: [B,H,Tq,dv] */
+} attn_collaborative_params;
+
+/* Collaborative multi-head attention: one query and one key projection, whose channels each head
+ * weighs anew.
+ *
+ *   q = x w_q,  k = x_k w_k,  v = x_k w_v + b_v
+ *   x_hij = s sum_c q_i[c] mix_h[c] k_j[c] + s (x_k w_c)_j[h]
+ *   y = [O_0 ; .. ; O_{H-1}] w_o + b_o,  O_h = softmax of x_h over j, times v_h
+ *
+ * The content bias is part of the score: softcap, factor and modify see the sum.
+ * Shapes: as attn_multihead; Dk need not be a multiple of H. A pretrained layer that was compressed
+ *   wants its own scale, 1/sqrt(dk).
+ * Aliasing, empty, NaN, determinism as attn_multihead, but a content bias that is infinite reaches all
+ *   heads. Queries are mixed tile by tile: no [B,H,Tq,Dk] array exists.
+ * Memory: attn_collaborative_workspace bytes: f32 q, k, v, mix and heads' outputs, else as
+ *   attn_multihead.
+ * Errors: those of attn_multihead, and RANGE: relative.keys, xl or labels with w_c.
+ * Cost: 2 (Dk + dv) flops a pair and head, with w_c 2 (Dk + H + dv); the projections.
+ * Source: Cordonnier et al. 2020, arXiv 2006.16362. */
+ATTN_DEF attn_status attn_collaborative(attn_tensor y, attn_tensor x, attn_tensor x_k,
+                                        const attn_collaborative_params *params, attn_ctx *ctx);
+ATTN_DEF size_t attn_collaborative_workspace(attn_tensor y, attn_tensor x, attn_tensor x_k,
+                                             const attn_collaborative_params *params,
+                                             const attn_ctx *ctx);
+/* <<< attn/api/multihead.h */
+/* >>> attn/api/capsules.h */
+/* api/capsules.h owns the aggregation of heads by routing: a token's head outputs are input
+ * capsules, which vote for output capsules and are heard as far as they agree. */
+
+typedef enum attn_capsules_kind {
+  ATTN_CAPSULES_SQUASH =
+      0,              /* s = sum_h c_hn u_hn, v_n = |s|^2 / (1 + |s|^2) s / |s|, 0 for s = 0 */
+  ATTN_CAPSULES_MEAN, /* v_n = sum_h c_hn u_hn / sum_h c_hn */
+  ATTN_CAPSULES_COUNT
+} attn_capsules_kind;
+
+typedef struct attn_capsules_params {
+  attn_tensor w; /* [H,N,dv,dc] vote matrices (batch = H, heads = N); absent: x holds the votes */
+  int64_t capsules; /* N, for votes; 0 with w */
+  int64_t rounds;   /* r; 0 = 3 */
+  attn_capsules_kind kind;
+  int over_heads; /* 1: a softmax over h for each n in place of one over n for each h */
+} attn_capsules_params;
+
+/* Dynamic routing, each token (b, t) by itself:
+ *
+ *   u_hn = x_h w_hn,  l_hn = 0
+ *   r rounds:  c_h. = softmax over n of l_h.,  v_n = kind's sum,  l_hn += u_hn . v_n
+ *   y = [v_0 ; .. ; v_{N-1}]
+ *
+ * Shapes: x [B,H,T,dv] head outputs (attn_multihead's `each`), or with w absent votes [B,H,T,N dc]
+ *   (attn_bthd of an array [B][T][H][N][dc]); y [B,1,T,N dc]. A projection after it is attn_gemm.
+ *   Storage types are free.
+ * Aliasing: y shares memory with nothing.
+ * Memory: attn_capsules_workspace bytes: w in f32, and per worker some tokens' votes, at most 400 KB
+ *   or six tokens (one with votes given). The votes of all tokens are never stored.
+ * Empty: B or T of 0 is a no-op, H = 0 is rejected. Any logits are stable.
+ * NaN, and votes beyond 1e18: reach their token alone. Errors: NULL, DTYPE, SHAPE, STRIDE, RANGE
+ *   (rounds, kind), OVERLAP, OVERFLOW, WORKSPACE, MEMORY, ISA, ENV, CTX, ALIGN; y untouched.
+ * Determinism: the same bits on avx2, avx512 and neon, any number of workers, any division of the
+ *   tokens. Cost: votes 2 B T H N dv dc flops, routing 4 B T H N dc a round.
+ * Source: Sabour et al. 2017, arXiv 1710.09829; for heads: Gu and Feng 2019, arXiv 1909.00188, Li et
+ *   al. 2019, arXiv 1904.03100. */
+ATTN_DEF attn_status attn_capsules(attn_tensor y, attn_tensor x, const attn_capsules_params *params,
+                                   attn_ctx *ctx);
+ATTN_DEF size_t attn_capsules_workspace(attn_tensor y, attn_tensor x,
+                                        const attn_capsules_params *params, const attn_ctx *ctx);
+
+typedef struct attn_capsules_em_params {
+  attn_tensor w;                /* as in attn_capsules_params */
+  int64_t capsules;             /* likewise */
+  int64_t rounds;               /* r; 0 = 3 */
+  attn_tensor activation;       /* a [B,H,T,1] in (0, 1]; absent = 1 */
+  const float *beta_u, *beta_a; /* [betas]; null = 0 */
+  int64_t betas;                /* 0 or 1: one number for all capsules; N: one each */
+  const float *lambda; /* [r] inverse temperatures; null: 1 + (min(r,3) - 1) k / max(r - 1, 1) */
+  float eps;           /* at least FLT_MIN; 0 = 1e-9 */
+  int no_act;          /* 1: without output activations, as the released code of Li et al. */
+} attn_capsules_em_params;
+
+/* EM routing, each token by itself; sums over h, products and squares by component:
+ *
+ *   R_hn = 1/N;  for k = 0 .. r-1:
+ *     w_hn = R_hn a_h,  S_n = sum w_hn,  mu_n = sum w_hn u_hn / S_n
+ *     var_n = sum w_hn (u_hn - mu_n)^2 / S_n + eps
+ *     cost_n = S_n (dc beta_u,n + sum_d log(var_n[d]) / 2)
+ *     log act_n = -log(1 + exp(-lambda_k (beta_a,n - cost_n)))
+ *     lp_hn = -sum_d ((u_hn - mu_n)^2 / (2 var_n) + log(2 pi var_n) / 2)
+ *     R_h. = softmax over n of (lp_h. + log act) + eps
+ *   y = [act_n mu_n]_n; with no_act: y = [mu_n]_n, and the softmax is that of lp alone
+ *
+ * Shapes, aliasing, empty, determinism as attn_capsules. Memory likewise, and 4 H N dc bytes more per
+ *   worker. NaN and votes beyond 1e18 make NaN in their token alone.
+ * Errors: as attn_capsules, RANGE: betas, VALUE: an activation outside (0, 1], eps, a beta or lambda
+ *   that is not finite.
+ * Conditioning: a capsule that captures one head has a variance near eps, and exponents of 1e9 with
+ *   the default: results are then those of the formula for votes that differ in the last bits.
+ * Cost: votes as attn_capsules; about 10 B T H N dc flops a round, an exponential per (h, n).
+ * Source: Hinton et al. 2018, Matrix capsules with EM routing, ICLR; for heads: Gu and Feng 2019, arXiv
+ *   1909.00188, Li et al. 2019, arXiv 1904.03100. */
+ATTN_DEF attn_status attn_capsules_em(attn_tensor y, attn_tensor x,
+                                      const attn_capsules_em_params *params, attn_ctx *ctx);
+ATTN_DEF size_t attn_capsules_em_workspace(attn_tensor y, attn_tensor x,
+                                           const attn_capsules_em_params *params,
+                                           const attn_ctx *ctx);
+/* <<< attn/api/capsules.h */
+/* >>> attn/api/talking.h */
+/* api/talking.h owns what couples the heads of one attention: talking heads, and losses that compare
+ * heads with each other or with given patterns. No score map is stored for any of them. */
+
+typedef struct attn_talking_params {
+  attn_tensor w_l; /* [1,1,hk,H]: P_l, mixes scores before the softmax */
+  attn_tensor w_w; /* [1,1,H,hv]: P_w, mixes weights after it */
+  /* Of the H softmax heads: scale, causal, q_off, windows, lengths, mask, bias, alibi, toeplitz, t5,
+   * parabola, gaussian and lse [B,H,Tq,1]; arrays a head are [H]. The rest must be absent. */
+  attn_sdpa_params scores;
+} attn_talking_params;
+
+/* Talking heads: linear maps across heads before and after the softmax.
+ *
+ *   J_kij = s q_ki . k_kj,   L_hij = sum_k J_kij P_l[k,h] + terms_hij
+ *   W_hi. = softmax of L_hi. over the allowed j,   U_vij = sum_h W_hij P_w[h,v]
+ *   O_vi = sum_j U_vij v_vj,   LSE_hi = log sum_j exp(L_hij)
+ *
+ * Masks and terms apply to L, after P_l. Rows of U need not sum to 1 and may be negative.
+ * Shapes: q [B,hk,Tq,dk], k [B,Hk,Tk,dk], v [B,Hv,Tk,dv], o [B,hv,Tq,dv]; Hk divides hk, Hv divides
+ *   hv. hk, H and hv are free of each other. f32, f16 or bf16, any strides.
+ * Aliasing: o and lse share memory with nothing, inputs may overlap.
+ * Memory: attn_talking_workspace bytes, O(64 (hk (dk + 128) + H 128 + hv (dv + 128))) floats a worker
+ *   and about 2 MiB of weights, or a block of 128 keys if that is more, whatever Tq and Tk; 8 bytes for 64
+ *   rows, and tables of terms as attn_sdpa.
+ * Empty rows: O = 0 for every value head, LSE = -inf; a row may be empty for some softmax heads only,
+ *   which then add nothing. B, Tq of 0: no-op.
+ * NaN: in a query, or in a key or value row that some softmax head allows it to see, makes NaN in all
+ *   value heads of that row, or of the values' head; what all of them forbid never reaches it.
+ * Errors: those of attn_sdpa; SHAPE: w_l, w_w; RANGE: fields of scores that must be absent.
+ * Determinism: the same bits on avx2, avx512 and neon, for any number of workers.
+ * Cost: 2 (hk dk + hk H + H hv + hv dv) flops a pair in blocks of 64 x 128 that causal, windows and
+ *   lengths leave; beyond the keys whose weights fit the memory above, 2 (hk dk + hk H) more.
+ * Source: Shazeer et al. 2020, arXiv 2003.02436. */
+ATTN_DEF attn_status attn_talking(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
+                                  const attn_talking_params *params, attn_ctx *ctx);
+ATTN_DEF size_t attn_talking_workspace(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
+                                       const attn_talking_params *params, const attn_ctx *ctx);
+
+/* What heads are compared by. */
+typedef struct attn_disagreement_params {
+  attn_tensor v; /* [B,Hv,Tk,dv]: their value rows; data null: no D_sub */
+  attn_tensor o; /* [B,H,Tq,dv]: their outputs; data null: no D_out */
+  /* Their maps, for D_pos: computed again from q [B,H,Tq,dk] and k [B,Hk,Tk,dk], Hk a divisor of H, as
+   * scores says, or read from map [B,H,Tq,Tk], of any float type. All absent: no D_pos. */
+  attn_tensor q, k, map;
+  /* As in attn_talking, without lse. Of the values kv_len counts, of the outputs q_len; with a map
+   * nothing else does. */
+  attn_sdpa_params scores;
+  int flat;   /* 1: one cosine a batch entry, between all its rows end to end */
+  int by_row; /* 1: D_pos of a batch entry is divided by the number of its query rows */
+} attn_disagreement_params;
+
+/* How much heads differ; to be maximised, so that a loss adds -lambda d[n].
+ *
+ *   d[0] = D_sub = -(1/H^2) sum over heads h, g (h = g too) of mean over b, j of cos(V_hj, V_gj)
+ *   d[1] = D_out = the same of the outputs O
+ *   d[2] = D_pos = -(1/(B H^2)) sum over b, h, g, i, j of |P_hij P_gij|
+ *
+ * The means run over the rows before kv_len, q_len of the whole batch; with flat over the B entries. A
+ * cosine with a vector of norm <= 1e-12 is 0. Absent terms, and those without a row, are 0.
+ * Shapes: d [3], doubles. Groups of heads that share V count as one head: the mean is the same.
+ * Aliasing: d shares memory with nothing. Memory: attn_disagreement_workspace bytes: per worker as
+ *   attn_talking without value heads; for 64 rows of a term 8 bytes, 16 for D_pos, with flat 8 more a
+ *   head.
+ * NaN: in a row that counts makes its term NaN.
+ * Errors: those of attn_sdpa, HEADS: o and the maps differ in heads; d untouched.
+ * Determinism: as attn_talking. Sums of more than a head's width are in f64.
+ * Cost: O(B T H dv) for cosines; for D_pos 2 B H N dk flops and the softmax, and as much again for keys
+ *   whose weights do not fit the memory (1024 keys of 8 heads do); no factor H^2, by
+ *   sum_{h,g} u_h . u_g = |sum_h u_h|^2. Source: Li et al. 2018, arXiv 1810.10183. */
+ATTN_DEF attn_status attn_disagreement(double *d, const attn_disagreement_params *params,
+                                       attn_ctx *ctx);
+ATTN_DEF size_t attn_disagreement_workspace(double *d, const attn_disagreement_params *params,
+                                            const attn_ctx *ctx);
+
+/* Where a target pattern has its weight in row i, with p_i = i + q_off; 0 elsewhere. */
+typedef enum attn_target_kind {
+  ATTN_TARGET_OFFSET =
+      0,               /* 1 at j = p_i + offset: 0 self, 1 next, -1 previous; outside: a zero row */
+  ATTN_TARGET_FIRST,   /* 1 at j = 0 */
+  ATTN_TARGET_TOKENS,  /* 1 / count at the marked keys, or 1 if raw; none marked: 0 */
+  ATTN_TARGET_BLOCK,   /* 1 / count at the keys of p_i's segment; p_i outside: a zero row */
+  ATTN_TARGET_UNIFORM, /* 1 / Tk */
+  ATTN_TARGET_COUNT
+} attn_target_kind;
+
+typedef struct attn_target {
+  attn_target_kind kind;
+  float weight;           /* in a mixture; of all targets of a group >= 0, sum 1; alone: 0 or 1 */
+  int64_t offset;         /* OFFSET */
+  const uint8_t *marked;  /* TOKENS: [Tk], not 0 = marked */
+  const int32_t *segment; /* BLOCK: [Tk], the segment of each key, any numbers */
+  int64_t len;            /* TOKENS, BLOCK: entries a batch entry, Tk */
+  int per_batch;          /* TOKENS, BLOCK: the array is [B, Tk] */
+  int raw;                /* TOKENS */
+} attn_target;
+
+/* Heads that are to have one pattern. */
+typedef struct attn_target_group {
+  const attn_target *target; /* [targets], a mixture of them */
+  int64_t targets;           /* >= 1 */
+  const int32_t *head;       /* [heads], each 0 .. H-1 */
+  int64_t heads;
+} attn_target_group;
+
+typedef enum attn_guided_reduction {
+  ATTN_GUIDED_FRO2 = 0, /* (1/B) sum over b, groups and their heads of |P - T|_F^2 */
+  ATTN_GUIDED_FRO,      /* the same of |P - T|_F */
+  ATTN_GUIDED_MSE,      /* sum over groups of the mean of (P - T)^2 over b, heads, i and j */
+  ATTN_GUIDED_COUNT
+} attn_guided_reduction;
+
+typedef struct attn_guided_params {
+  const attn_target_group *group; /* [groups] */
+  int64_t groups;
+  attn_guided_reduction reduction;
+  attn_tensor q, k, map;   /* as in attn_disagreement */
+  attn_sdpa_params scores; /* likewise; q_off also places the targets, of a map too */
+} attn_guided_params;
+
+/* The distance of heads' maps from given patterns, *loss.
+ *
+ *   |P - T|_F^2 = sum P^2 - 2 sum P T + sum T^2
+ *
+ * so that neither P nor T is stored. Rows and keys that masks or lengths leave out are zero in P and are
+ * compared all the same. Layers add up, scales are the caller's.
+ * Shapes: as attn_disagreement. Empty: groups without heads and empty maps add 0.
+ * Memory: attn_guided_loss_workspace bytes: per worker as attn_disagreement, 64 KB and 512 bytes a target;
+ *   8 bytes for 64 rows and entry of a list of heads.
+ * Errors: those of attn_sdpa, NULL, RANGE: kind, reduction, raw; INDEX: a head outside 0..H-1; SHAPE:
+ *   len; VALUE: weights that are no distribution. Cost: that of D_pos, and O(B Tq Tk) a group.
+ * NaN, aliasing, determinism: as attn_disagreement.
+ * Source: Deshpande and Narasimhan 2020, arXiv 2010.02399; the patterns: Kovaleva et al. 2019, arXiv
+ *   1908.08593. */
+ATTN_DEF attn_status attn_guided_loss(double *loss, const attn_guided_params *params,
+                                      attn_ctx *ctx);
+ATTN_DEF size_t attn_guided_loss_workspace(double *loss, const attn_guided_params *params,
+                                           const attn_ctx *ctx);
+/* <<< attn/api/talking.h */
 /* >>> attn/api/compound.h */
 /* api/compound.h owns mechanisms that need more than one softmax, or one over several sources of
  * keys. They are compositions of attn_sdpa and attn_merge, and share these rules:
@@ -5373,6 +5720,705 @@ ATTN_DEF size_t attn_probsparse_workspace(attn_tensor o, attn_tensor q, attn_ten
                                           const attn_probsparse_params *params,
                                           const attn_ctx *ctx);
 /* <<< attn/api/prototype.h */
+/* >>> attn/api/lsh.h */
+/* api/lsh.h owns LSH attention (the Reformer): tokens are hashed by random rotations and attend to
+ * tokens of their bucket, in several rounds. */
+
+/* No chunks; no chunk before the own one. */
+#define ATTN_LSH_NONE (-1)
+
+/* What a token does about itself. */
+typedef enum attn_lsh_self {
+  ATTN_LSH_SELF_ALONE,  /* attends to itself only when it sees no other token */
+  ATTN_LSH_SELF_PENALTY /* always, with a score lowered by params.penalty */
+} attn_lsh_self;
+
+typedef struct attn_lsh_params {
+  int64_t rounds; /* n_r, 1 .. 2^20; 0 = 8 */
+  const int32_t
+      *factors; /* [factor_count] b_1 .. b_F, even and >= 2, or a single 1; null: one factor,
+                             2 max(1, floor(T / 64)) */
+  int64_t factor_count;  /* F */
+  attn_tensor rotations; /* f32 [1 or H, rounds, dk, sum b / 2]; data null: drawn from seed */
+  uint64_t seed;
+  int64_t heads;       /* H of attn_lsh_hash; 0 = x.heads. The attending calls take their own */
+  int64_t chunk;       /* m; 0 = max(1, ceil(2 T / n_b)), ATTN_LSH_NONE = whole buckets */
+  int64_t before;      /* chunks before the own one; 0 = 1, ATTN_LSH_NONE = 0 */
+  int64_t after;       /* and after */
+  int across;          /* 1: chunks see all of their window, not only their bucket */
+  int causal;          /* j <= i; attn_lsh_qk: j <= i + Tk - Tq */
+  int keep_duplicates; /* 1: a pair counts once for each round that finds it, not once */
+  attn_lsh_self self;
+  float penalty;         /* P of ATTN_LSH_SELF_PENALTY, >= 0; 0 = 1e5, ATTN_ZERO = 0 */
+  float scale;           /* s; 0 = 1/sqrt(dk), ATTN_ZERO = 0 */
+  const uint8_t *valid;  /* [B,T] or null: tokens (attn_lsh_qk: keys) with 0 do not exist */
+  const int32_t *kv_len; /* [B] or null: nor do those from here on */
+  const int32_t *q_len;  /* [B] or null, of attn_lsh_qk */
+  attn_tensor lse;       /* out, optional: [B,H,T,1] f32 */
+} attn_lsh_params;
+
+/* n_b = b_1 .. b_F of so many tokens; 0 when the factors are not legal. */
+ATTN_DEF int64_t attn_lsh_buckets(int64_t len, const attn_lsh_params *params);
+
+/* The bucket of every row in every round. With the rows' columns of factor f in R(h, r), factors
+ * one after another:
+ *
+ *   z = x_i R[:, columns of f];  a_f = argmax over [z ; -z], the lowest index on ties
+ *   bucket = a_1 + b_1 a_2 + b_1 b_2 a_3 + ..
+ *
+ * R is params.rotations or, for each (h, r), sums of 12 uniform numbers less 6, last index fastest, as
+ *   float: seed, tag 4, head, round in the generator of random patterns. All batch entries share it.
+ * Factors save work: 16, 32 stand for 512 buckets with 24 columns in place of 256.
+ * Shapes: x [B,Hx,T,dk] f32, f16 or bf16, any strides; buckets [B,H,rounds,T] dense, 0 .. n_b - 1 with
+ *   n_b < 2^31; Hx divides H = params.heads, and head h hashes the rows of head h Hx / H. T < 2^31.
+ *   Fields that only attention reads have to be legal; all rows are hashed, whatever the lengths.
+ * Aliasing: buckets shares memory with nothing. Memory: attn_lsh_hash_workspace bytes, the rotations
+ *   and per worker 64 rows of products; not a function of T but through n_b.
+ * Errors: NULL, DTYPE, SHAPE (extents; rotations that do not fit), HEADS, RANGE (rounds, factors, heads,
+ *   chunk, before, after, self, lengths), VALUE (penalty, scale), OVERLAP, OVERFLOW, ALIGN, WORKSPACE,
+ *   MEMORY, those of ctx; buckets untouched. B = 0 and T = 0 do nothing.
+ * NaN: the bucket of such a row is some number below n_b.
+ * Determinism: the same buckets on avx2, avx512 and neon, for any number of workers. A positive factor
+ *   in front of x or R changes nothing, rounding aside.
+ * Cost: T rounds dk sum b flops a head. Source: Kitaev et al. 2020, arXiv 2001.04451; hashing: Andoni
+ *   et al. 2015, arXiv 1509.02897. */
+ATTN_DEF attn_status attn_lsh_hash(int32_t *buckets, attn_tensor x, const attn_lsh_params *params,
+                                   attn_ctx *ctx);
+ATTN_DEF size_t attn_lsh_hash_workspace(int32_t *buckets, attn_tensor x,
+                                        const attn_lsh_params *params, const attn_ctx *ctx);
+
+/* LSH attention with shared queries and keys: queries x_i, keys k_j = x_j / max(|x_j|, 1e-6).
+ *
+ *   s_r(i): the rank of a token that exists in round r, by (bucket, position); c = floor(s_r / m)
+ *   allowed in round r: j <= i if causal, the same bucket unless across, and, with chunks,
+ *                       -before <= c(j) - c(i) <= after: no wrap from the first chunk to the last
+ *   N_ij = rounds in which j is allowed, U_i = { j : N_ij >= 1 } without i unless it is alone
+ *   o_i = softmax over j in U_i of (s x_i . k_j) v_j      (keep_duplicates: + ln N_ij for j != i)
+ *
+ * ATTN_LSH_SELF_PENALTY: i stays in U_i, with s x_i . k_i - P (and ln N_ii with keep_duplicates; P = 0:
+ *   an ordinary key).
+ * LSE is that of the final scores; of a token alone s x_i . k_i.
+ * Shapes: x [B,H,T,dk], v [B,Hv,T,dv], o [B,H,T,dv]; Hv divides H; storage types are independent,
+ *   strides any. T < 2^31. buckets [B,H,rounds,T] dense: any numbers >= 0 (those of tokens that do not
+ *   exist are not read); null: what attn_lsh_hash makes, with params.heads = H. The array has no length
+ *   of its own: rounds says it.
+ * Aliasing: o and lse share memory with nothing. Memory: attn_lsh_workspace bytes, linear in T: 16 rounds
+ *   + 12 a token (4 rounds more with buckets null, 4 dv more when o is not f32), of one head and as
+ *   many more as workers need; per worker 4 T or O(rounds + 64 (dk + dv)). With buckets null the
+ *   rotations as well, 4 rounds dk sum b / 2 a head: with the default of n_b that is rounds dk / 16 a
+ *   token. No sorted copies of x or v.
+ * Empty: tokens that do not exist are zeros, LSE -inf. A token alone gets v_i. B = 0 and T = 0 do
+ *   nothing.
+ * Errors: those of attn_lsh_hash, STRIDE, INDEX (a negative bucket), RANGE (across without chunks; q_len);
+ *   outputs untouched.
+ * NaN: in a token reaches exactly the rows that see it, infinite values too; a bucket made of it is some
+ *   bucket.
+ * Determinism: the same bits on avx2, avx512 and neon, for any number of workers.
+ * Precision: attn_sdpa's. A pair that several rounds find is computed in the first and skipped in the
+ *   others, which is exact.
+ * Cost: the hash; sorting, O(T) a round; attention over rounds T m (1 + before + after) pairs a head at
+ *   most, and a comparison per pair and earlier round: that part is the square of rounds. Without chunks it is the sum of the squared sizes
+ *   of buckets: quadratic when all tokens fall into one. That is the meaning of whole buckets.
+ * Causality: the mask is exact, but with chunks the ranks, so which earlier tokens are in reach, depend
+ *   on later tokens, as in the paper. Without chunks outputs depend on earlier tokens alone.
+ * The authors' program and ports of it: keys of unit length with s = 1 (scale = 1), across = 1 and
+ *   keep_duplicates = 1 by default, a wrap to the last chunk and a finite self penalty, which this call
+ *   replaces by the rule above. Source: Kitaev et al. 2020, arXiv 2001.04451, section 2, appendix A. */
+ATTN_DEF attn_status attn_lsh(attn_tensor o, attn_tensor x, attn_tensor v, const int32_t *buckets,
+                              const attn_lsh_params *params, attn_ctx *ctx);
+ATTN_DEF size_t attn_lsh_workspace(attn_tensor o, attn_tensor x, attn_tensor v,
+                                   const int32_t *buckets, const attn_lsh_params *params,
+                                   const attn_ctx *ctx);
+
+/* The same with queries and keys of their own: j is allowed in round r when its bucket is that of i.
+ * Keys are not normalised, there is no rule for the self, and no chunks: ranks of queries and keys do
+ * not correspond, so that chunk must be 0 or ATTN_LSH_NONE, across 0, self ATTN_LSH_SELF_ALONE.
+ *
+ * Shapes: q [B,H,Tq,dk], k [B,Hk,Tk,dk], v [B,Hv,Tk,dv], o [B,H,Tq,dv]; Hk and Hv divide H. q_buckets
+ *   [B,H,rounds,Tq], k_buckets [B,H,rounds,Tk]; both null: made here, with the default n_b that of Tk
+ *   keys.
+ * Empty: rows whose buckets have no key are zeros, LSE -inf. Else as attn_lsh. */
+ATTN_DEF attn_status attn_lsh_qk(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
+                                 const int32_t *q_buckets, const int32_t *k_buckets,
+                                 const attn_lsh_params *params, attn_ctx *ctx);
+ATTN_DEF size_t attn_lsh_qk_workspace(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
+                                      const int32_t *q_buckets, const int32_t *k_buckets,
+                                      const attn_lsh_params *params, const attn_ctx *ctx);
+/* <<< attn/api/lsh.h */
+/* >>> attn/api/routing.h */
+/* api/routing.h owns attention whose pairs are chosen by content through clusters or gates: the Routing
+ * Transformer (D2), and mixtures of attention paths (D6). What chooses and what attends are calls of
+ * their own; one call chains both. */
+
+/* ---- clusters of queries and keys ------------------------------------------------------------------*/
+
+/* What rows are divided by before they are routed and scored. */
+typedef enum attn_routing_norm {
+  ATTN_ROUTING_LAYERNORM = 0, /* (x - mean) / sqrt(var + 1e-6) */
+  ATTN_ROUTING_L2,            /* x / max(|x|, 1e-12) */
+  ATTN_ROUTING_NONE,          /* x itself */
+  ATTN_ROUTING_NORM_COUNT
+} attn_routing_norm;
+
+typedef enum attn_routing_membership {
+  ATTN_ROUTING_TOPW =
+      0,               /* a cluster has the w rows of largest <mu_c, x>, the lowest row of equals */
+  ATTN_ROUTING_ARGMAX, /* a row is in the cluster of largest <mu_c, x>, the lowest of equals */
+  ATTN_ROUTING_MEMBERSHIP_COUNT
+} attn_routing_membership;
+
+/* What becomes of a row that is in several clusters. */
+typedef enum attn_routing_combine {
+  ATTN_ROUTING_MEAN = 0, /* the average of its results, over the clusters in which it has a key */
+  ATTN_ROUTING_UNION,    /* one softmax over all keys of its clusters, each key once */
+  ATTN_ROUTING_COMBINE_COUNT
+} attn_routing_combine;
+
+typedef struct attn_routing_params {
+  attn_routing_norm norm;
+  attn_routing_membership membership;
+  attn_routing_combine combine;
+  int64_t w;        /* queries of a cluster with TOPW; 0 = ceil(Tq / C) */
+  int64_t wk;       /* keys of a cluster; 0 = ceil(Tk / C) */
+  int causal;       /* query i sees keys up to i + Tk - Tq */
+  int shared;       /* keys are the queries: Tq = Tk, k and the keys' members are absent */
+  int exclude_self; /* shared only: a row does not see itself, unless it sees nothing else */
+  float scale;      /* 0 = 1/sqrt(dk), ATTN_ZERO = 0 */
+  attn_tensor lse;  /* out, optional, UNION only: [B,H,Tq,1] f32 */
+  const int32_t *q_len, *kv_len; /* [B] rows from there on are in no cluster, and q and k never read
+                                  * there; shared: q_len alone */
+} attn_routing_params;
+
+/* The members of each head's clusters, ascending in each: those of cluster c are index[start[c]] ..
+ * index[start[c + 1] - 1]. A row may be in several clusters or in none. */
+typedef struct attn_members {
+  int32_t *index; /* [B][H][entries] */
+  int32_t *start; /* [B][H][clusters + 1]; the first is 0 */
+  int64_t entries, clusters;
+} attn_members;
+
+/* Entries that attn_routing_select needs for n rows: TOPW clusters * min(w, n), w = 0 as above; ARGMAX n.
+ * -1 for numbers that are no good. */
+ATTN_DEF int64_t attn_routing_entries(int64_t n, int64_t clusters, int64_t w,
+                                      attn_routing_membership membership);
+
+/* Puts queries and keys into clusters by centroids mu (SELECT):
+ *
+ *   x = norm(row);  TOPW: the w rows of largest <mu_c, x> for each c;  ARGMAX: argmax_c <mu_c, x>
+ *
+ * Shapes: q [B,H,Tq,dk], k [B,Hk,Tk,dk] (Hk divides H; head h routes its key head by its own centroids),
+ *   f32, f16 or bf16, any strides; centroids f32 [1,H,C,dk], C >= 1. queries and keys: entries at least
+ *   attn_routing_entries, clusters = C; Tq, Tk and entries below 2^31. shared: k.data null and
+ *   keys.index null. combine, causal, exclude_self, scale and lse only have to be legal.
+ * TOPW looks at all rows: who is in a cluster depends on later ones, though no pair does. ARGMAX depends
+ *   on the row alone.
+ * Aliasing: outputs share memory with nothing.
+ * Memory: attn_routing_select_workspace bytes: 4 dk a normalised row, 4 a row with ARGMAX, and a worker
+ *   O(64 (dk + w)) with TOPW.
+ * Errors: ATTN_E_NULL, _DTYPE, _SHAPE (extents, C, clusters, entries; shared with Tq != Tk), _HEADS,
+ *   _RANGE (w, lengths, enums, exclude_self without shared, lse with MEAN), _VALUE, _OVERLAP, _OVERFLOW, _ALIGN,
+ *   _WORKSPACE, _MEMORY and those of ctx; outputs untouched.
+ * Empty: B = 0 or H = 0 does nothing; rows of 0 make empty clusters.
+ * NaN: a row with NaN comes after all others with TOPW and has some cluster with ARGMAX.
+ * Determinism: scores are chains of fused multiply-adds in the order of c, after the norm. The same members
+ *   on avx2, avx512 and neon, for any number of workers. Cost: 2 B H C (Tq + Tk) dk flops.
+ * Source: Roy et al. 2020, arXiv 2003.05997. */
+ATTN_DEF attn_status attn_routing_select(attn_members queries, attn_members keys, attn_tensor q,
+                                         attn_tensor k, attn_tensor centroids,
+                                         const attn_routing_params *params, attn_ctx *ctx);
+ATTN_DEF size_t attn_routing_select_workspace(attn_members queries, attn_members keys,
+                                              attn_tensor q, attn_tensor k, attn_tensor centroids,
+                                              const attn_routing_params *params,
+                                              const attn_ctx *ctx);
+
+/* Attention inside clusters (ATTEND):
+ *
+ *   in cluster c, row i of its queries sees the keys j of its keys with j <= i + Tk - Tq if causal;
+ *   scores scale <norm(q_i), norm(k_j)>, values v_j;  then combine
+ *
+ * Shapes: o [B,H,Tq,dv], q, k as above, v [B,Hv,Tk,dv]. queries and keys have the same number of clusters;
+ *   membership, w and wk are not looked at. Members of batch entry b are below q_len[b] and kv_len[b].
+ * A row in no cluster, or without a key, is 0 and its lse -infinity. With one cluster for each row MEAN and
+ *   UNION agree.
+ * Aliasing: o and lse share memory with nothing.
+ * Memory: attn_routing_attend_workspace bytes: normalised rows; 4 dv a member of the queries, of at most
+ *   Tq + C of them at a time; 4 dv a row unless o is f32; 4 a row and a member; UNION 8 a row more, and the
+ *   same of the keys; a worker that of attn_sdpa with a schedule, and 32 for each key a cluster may have.
+ *   No array of C w rows of keys, or of Tq Tk.
+ * Errors: as above, ATTN_E_INDEX for members out of range, out of order or doubled in a cluster.
+ * NaN: in q_i, k_j or v_j it reaches the rows that read it, as in attn_sdpa.
+ * Determinism: the same bits on avx2, avx512 and neon, for any number of workers.
+ * Cost: 2 (dk + dv) flops for each pair of a query and a key of a cluster.
+ * Source: Roy et al. 2020, arXiv 2003.05997 (MEAN without the 0.01 in the divisor of their program). */
+ATTN_DEF attn_status attn_routing_attend(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
+                                         attn_members queries, attn_members keys,
+                                         const attn_routing_params *params, attn_ctx *ctx);
+ATTN_DEF size_t attn_routing_attend_workspace(attn_tensor o, attn_tensor q, attn_tensor k,
+                                              attn_tensor v, attn_members queries,
+                                              attn_members keys, const attn_routing_params *params,
+                                              const attn_ctx *ctx);
+
+/* Both: attn_routing_select, then attn_routing_attend with its members, rows being normalised once. The
+ * same bits as the two calls. */
+ATTN_DEF attn_status attn_routing(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
+                                  attn_tensor centroids, const attn_routing_params *params,
+                                  attn_ctx *ctx);
+ATTN_DEF size_t attn_routing_workspace(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
+                                       attn_tensor centroids, const attn_routing_params *params,
+                                       const attn_ctx *ctx);
+
+/* How centroids follow the rows that are nearest to them. */
+typedef enum attn_routing_rule {
+  ATTN_ROUTING_SUM =
+      0, /* mu_c = lam mu_c + (1 - lam) (S_c of queries + S_c of keys) / 2; shared: S_c */
+  ATTN_ROUTING_DIRECTION, /* mu_c = lam mu_c + (1 - lam) S_c / |S_c|; S_c = 0: mu_c stays */
+  ATTN_ROUTING_RUNNING, /* n_c = lam n_c + (1 - lam) N_c, m_c = lam m_c + (1 - lam) S_c, n = sum n_c,
+                         * mu_c = m_c / ((n_c + 1e-5) / (n + 1e-5 C) n); n = 0: mu_c stays */
+  ATTN_ROUTING_RULE_COUNT
+} attn_routing_rule;
+
+typedef struct attn_routing_update_params {
+  attn_routing_rule rule;
+  float decay;      /* lam in [0, 1]; 0 = 0.999, ATTN_ZERO = 0 */
+  int renorm;       /* 1: every centroid is scaled to length 1 afterwards, those of length 0 stay */
+  float *counts;    /* RUNNING, in and out: n_c [H][C] */
+  attn_tensor sums; /* RUNNING, in and out: m_c f32 [1,H,C,dk] */
+} attn_routing_update_params;
+
+/* Moves centroids towards their rows. With a(x) = argmax_c <mu_c, x> over the centroids as they were, S_c
+ * is the sum and N_c the number of normalised queries and keys with a(x) = c, all batch entries together,
+ * each head for itself; shared: queries alone.
+ * Shapes: next [1,H,C,dk] f32, may be centroids itself; the others as in attn_routing_select. Of routing,
+ *   norm, shared, q_len and kv_len count; the rest only has to be legal.
+ * Aliasing: outputs share memory with nothing else. Memory: attn_routing_update_workspace bytes: 4 (dk + 1)
+ *   a row, 8 (dk + 1) a centroid, O(64 dk) a worker.
+ * Errors: as above; ATTN_E_VALUE for a decay outside [0, 1], ATTN_E_NULL for RUNNING without its state.
+ * Empty: B = 0 counts as no rows. NaN: in a row, spoils the centroid it is assigned to.
+ * Determinism: sums go on in double in the order of the batch, queries before keys. The same bits on avx2, avx512
+ *   and neon. Cost: 2 B H C (Tq + Tk) dk flops.
+ * Source: Roy et al. 2020, arXiv 2003.05997; RUNNING as in van den Oord et al. 2017, arXiv 1711.00937. */
+ATTN_DEF attn_status attn_routing_update(attn_tensor next, attn_tensor q, attn_tensor k,
+                                         attn_tensor centroids, const attn_routing_params *routing,
+                                         const attn_routing_update_params *params, attn_ctx *ctx);
+ATTN_DEF size_t attn_routing_update_workspace(attn_tensor next, attn_tensor q, attn_tensor k,
+                                              attn_tensor centroids,
+                                              const attn_routing_params *routing,
+                                              const attn_routing_update_params *params,
+                                              const attn_ctx *ctx);
+
+/* Centroids to begin with: C different rows of the first batch entry of q, normalised, in ascending order.
+ * Those of head h are a function of (seed, h, Tq, C): Floyd's sample.
+ * Shapes: centroids f32 [1,H,C,dk], q [B,H,Tq,dk]; 1 <= C <= Tq < 2^31; B = 0 does nothing.
+ * Aliasing: they share no memory. Memory: attn_routing_start_workspace bytes, Tq / 8 a worker. Errors: as above. */
+ATTN_DEF attn_status attn_routing_start(attn_tensor centroids, attn_tensor q,
+                                        attn_routing_norm norm, uint64_t seed, attn_ctx *ctx);
+ATTN_DEF size_t attn_routing_start_workspace(attn_tensor centroids, attn_tensor q,
+                                             attn_routing_norm norm, uint64_t seed,
+                                             const attn_ctx *ctx);
+
+/* ---- mixtures of attention paths -------------------------------------------------------------------*/
+
+/* A way of attending: attn_sdpa of its own queries, keys and values, with a pattern and scale of its own. */
+typedef struct attn_path {
+  attn_tensor q, k, v; /* [B,H,Tq,dk], [B,Hk,Tk,dk], [B,Hv,Tk,dv]; Tq and dv are those of o */
+  const attn_sdpa_params
+      *params; /* null = defaults; map and ragged absent. lse is an output here too:
+                                   * of rows that are not sent to the path it is -infinity */
+} attn_path;
+
+typedef struct attn_mixture_params {
+  float temperature; /* of the gate, above 0; 0 = 1 */
+  attn_tensor bias;  /* [1, 1 or Hg, 1, P], any float type; absent = 0 */
+  int64_t k;         /* paths a row is sent to, 1..P */
+  int no_renorm;     /* 1: weights of the k paths are not made to sum to 1 */
+  int64_t capacity;  /* rows that a path serves in each (batch, head), the first ones; 0 = all */
+} attn_mixture_params;
+
+/* The gate: how much of each path a row gets.
+ *
+ *   pi[b,h,i,.] = softmax((x[b,h,i,.] w[h] + bias[h]) / temperature)
+ *
+ * pi f32 [B,Hg,Tq,P], Hg = 1 for all heads alike; x [B, 1 or Hg, Tq, dx], w [1, 1 or Hg, dx, P], each f32,
+ * f16 or bf16. Of params temperature and bias count. A path of logit -infinity has pi = 0, and so has
+ * every path of a row that has no other logits.
+ * What holds for all calls here. Aliasing: outputs share memory with nothing. Errors: ATTN_E_NULL, _DTYPE,
+ *   _SHAPE, _STRIDE, _RANGE (k, capacity), _VALUE (temperature), _INDEX, _OVERLAP, _OVERFLOW, _ALIGN,
+ *   _WORKSPACE, _MEMORY, those of attn_sdpa and of ctx; outputs untouched. Determinism: the same bits on avx2,
+ *   avx512 and neon, for any number of workers. Extents B, H or Tq of 0 do nothing.
+ * Memory: attn_gate_workspace bytes, that of attn_gemm. NaN: in the rows that read it. Cost: 2 B Hg Tq dx P flops.
+ * Source: gates as in Shazeer et al. 2017, arXiv 1701.06538. */
+ATTN_DEF attn_status attn_gate(attn_tensor pi, attn_tensor x, attn_tensor w,
+                               const attn_mixture_params *params, attn_ctx *ctx);
+ATTN_DEF size_t attn_gate_workspace(attn_tensor pi, attn_tensor x, attn_tensor w,
+                                    const attn_mixture_params *params, const attn_ctx *ctx);
+
+/* All paths at once: o_i = sum_p pi_ip O^p_i, in the order of p.
+ *
+ * o [B,H,Tq,dv], pi [B, 1 or H, Tq, P], any float type; paths [P], P >= 1. A path in which a row has no
+ * key adds 0 to it, with its weight.
+ * Memory: attn_mixture_workspace bytes: 4 dv a row, as much again unless o is f32, and that of attn_sdpa for
+ *   the hungriest path. Cost: that of all paths. NaN: as in attn_sdpa; weights of 0 do not hide it.
+ * Source: form defined here. */
+ATTN_DEF attn_status attn_mixture(attn_tensor o, const attn_path *paths, int64_t count,
+                                  attn_tensor pi, attn_ctx *ctx);
+ATTN_DEF size_t attn_mixture_workspace(attn_tensor o, const attn_path *paths, int64_t count,
+                                       attn_tensor pi, const attn_ctx *ctx);
+
+/* Which paths a row is sent to (SELECT): the k largest pi, the lowest path of equals, NaN last.
+ *
+ *   path[b,h,i,.]   their numbers, the largest pi first; -1: not served for want of capacity
+ *   weight[b,h,i,.] pi, or pi over the sum of the k, 0 if that is not positive; 0 where path is -1. What
+ *                   is lost is not made up for
+ *
+ * path [B][Hg][Tq][k], weight f32 [B,Hg,Tq,k], pi [B,Hg,Tq,P]. params is required.
+ * Memory: attn_dispatch_select_workspace bytes: 4 k a row, O(P) a worker.
+ * Source: Shazeer et al. 2017, arXiv 1701.06538; k = 1 and capacity Fedus et al. 2021, arXiv 2101.03961;
+ *   attention Zhang et al. 2022, arXiv 2210.05144. */
+ATTN_DEF attn_status attn_dispatch_select(int32_t *path, attn_tensor weight, attn_tensor pi,
+                                          const attn_mixture_params *params, attn_ctx *ctx);
+ATTN_DEF size_t attn_dispatch_select_workspace(int32_t *path, attn_tensor weight, attn_tensor pi,
+                                               const attn_mixture_params *params,
+                                               const attn_ctx *ctx);
+
+/* Rows through the paths they are sent to (ATTEND): o_i = sum of weight_ie O^(path_ie)_i, in the order of
+ * the paths. Nothing is computed for the other rows of a path; its keys are all of its keys.
+ *
+ * path [B][Hg][Tq][k], weight f32 [B,Hg,Tq,k], Hg = 1 or H; numbers lie in -1..P-1, and no path comes twice
+ * in a row (ATTN_E_INDEX). A weight of 0 sends nothing. A row sent nowhere is 0.
+ * Memory: attn_dispatch_workspace bytes: as attn_mixture, and 8 P a row of path.
+ * Cost: 2 (dk + dv) flops for each pair of a row that is sent. */
+ATTN_DEF attn_status attn_dispatch(attn_tensor o, const attn_path *paths, int64_t count,
+                                   const int32_t *path, attn_tensor weight, attn_ctx *ctx);
+ATTN_DEF size_t attn_dispatch_workspace(attn_tensor o, const attn_path *paths, int64_t count,
+                                        const int32_t *path, attn_tensor weight,
+                                        const attn_ctx *ctx);
+
+/* Gate and paths in one: with params.k = 0 attn_gate and attn_mixture; else attn_gate,
+ * attn_dispatch_select and attn_dispatch. The same bits as those calls. Hg is the larger of x.heads and
+ * w.heads, 1 or H. */
+ATTN_DEF attn_status attn_gated(attn_tensor o, const attn_path *paths, int64_t count, attn_tensor x,
+                                attn_tensor w, const attn_mixture_params *params, attn_ctx *ctx);
+ATTN_DEF size_t attn_gated_workspace(attn_tensor o, const attn_path *paths, int64_t count,
+                                     attn_tensor x, attn_tensor w,
+                                     const attn_mixture_params *params, const attn_ctx *ctx);
+/* <<< attn/api/routing.h */
+/* >>> attn/api/sinkhorn.h */
+/* api/sinkhorn.h owns attention over sorted blocks: blocks of keys are put into another order by a soft
+ * permutation, and a block of queries reads the block that has come to its place.
+ *
+ *   x -> attn_sinkhorn_blocks -> attn_sinkhorn_logits -> attn_sinkhorn_balance -> P -> attn_sinkhorn
+ *
+ * b = params->block, NB = T / b blocks, T a multiple of b. P_ij, R_ij say how much of block j comes to
+ * place i. Every call reads the fields of its group and ignores the others. */
+
+/* How logits become the matrix P. */
+typedef enum attn_sinkhorn_balancing {
+  ATTN_BALANCE_DEFAULT = 0, /* SINKHORN; ROWS with causal */
+  ATTN_BALANCE_SINKHORN,    /* rows and columns in turn; a later block moves earlier rows of P */
+  ATTN_BALANCE_ROWS,        /* a softmax of each row */
+  ATTN_BALANCE_CUMULATIVE,  /* SINKHORN, a column's sum up to row i only: nothing leaks back */
+  ATTN_BALANCE_COUNT
+} attn_sinkhorn_balancing;
+
+/* What a query block does with the sorted block K', V' and its own. */
+typedef enum attn_sinkhorn_combine {
+  ATTN_SINKHORN_CONCAT = 0, /* one softmax over both */
+  ATTN_SINKHORN_SORTED,     /* a softmax over the sorted block */
+  ATTN_SINKHORN_SUM,        /* b scores s q (k'_t + k_t), values v'_t */
+  ATTN_SINKHORN_MIXTURE,    /* two softmaxes, added with weights */
+  ATTN_SINKHORN_COUNT
+} attn_sinkhorn_combine;
+
+typedef struct attn_sinkhorn_params {
+  int64_t block; /* b >= 1; there is no default */
+  int causal;    /* blocks come from earlier places only, own keys up to the query */
+  int diag; /* 1, with causal: P has its diagonal too; sorted keys then end with the query's offset */
+  int hard; /* 1: each row of P becomes a 1 at its largest entry, and blocks are read in place */
+  /* the sorting network */
+  attn_tensor x; /* chained: [B, a divisor of H, T, dx]; absent: k */
+  attn_tensor w_1, b_1, w_2,
+      b_2; /* [1, 1 or H, dx, m], [.., 1, m] or absent, [.., m, NB], [.., 1, NB] */
+  /* balancing */
+  attn_tensor logits; /* chained: R, in place of the network */
+  attn_sinkhorn_balancing balance;
+  int has_iters; /* 1: iters below holds; 0: 8 */
+  int64_t iters;
+  float tau;         /* > 0; 0 = 0.75 */
+  attn_tensor noise; /* [1 or B, 1 or H, NB, NB] f32, added to R; or */
+  int gumbel;        /* 1: Gumbel noise drawn from seed, the same for all of a batch */
+  uint64_t seed;
+  /* attention */
+  attn_sinkhorn_combine combine;
+  float alpha_sorted; /* of MIXTURE; 0 = 1, ATTN_ZERO = 0 */
+  float alpha_local;
+  const int32_t *choice; /* with hard: the source block of each place, in place of P */
+  int64_t cut;           /* attn_sortcut: n in 1..NB */
+  int local;             /* attn_sortcut: 1: and the query's own block */
+  float scale;           /* 0 = 1/sqrt(dk), ATTN_ZERO = 0 */
+  attn_tensor lse;       /* out, optional: [B,H,Tq,1] f32; not with MIXTURE */
+} attn_sinkhorn_params;
+
+/* Block descriptors: y_i = sum of the rows of block i; causal: of rows 0 .. i b, the last of which is
+ * the block's first.
+ *
+ * Shapes: x [B,H,T,dx], y [B,H,NB,dx], any storage types and strides. Reads block and causal.
+ * Memory: attn_sinkhorn_blocks_workspace bytes, 12 dx a worker. Cost: T dx additions a head, in double
+ *   and in order. NaN: as it is added.
+ * Common to the calls of this file:
+ * Aliasing: outputs share memory with nothing. Empty: B = 0, H = 0 or T = 0 does nothing.
+ * Errors: NULL, DTYPE, SHAPE (block < 1, T no multiple of it, matrices not NB x NB, iters < 0), HEADS,
+ *   STRIDE, RANGE (enums, cut, fields that exclude each other), VALUE (tau, scale, weights), INDEX
+ *   (choice), OVERLAP, OVERFLOW, ALIGN, WORKSPACE, MEMORY and those of ctx; outputs untouched.
+ * Determinism: the same bits on avx2, avx512 and neon, for any number of workers.
+ * Source: Tay et al. 2020, arXiv 2002.11296; Gumbel noise: Mena et al. 2018, arXiv 1802.08665. */
+ATTN_DEF attn_status attn_sinkhorn_blocks(attn_tensor y, attn_tensor x,
+                                          const attn_sinkhorn_params *params, attn_ctx *ctx);
+ATTN_DEF size_t attn_sinkhorn_blocks_workspace(attn_tensor y, attn_tensor x,
+                                               const attn_sinkhorn_params *params,
+                                               const attn_ctx *ctx);
+
+/* The sorting network: r_i = relu(relu(y_i w_1 + b_1) w_2 + b_2).
+ *
+ * Shapes: r [B,H,NB,NB], y [B, a divisor of H, NB, dx], any float types. Reads w_1, b_1, w_2, b_2.
+ * Memory: attn_sinkhorn_logits_workspace bytes: 4 NB m a head, and attn_gemm's. NaN: as attn_gemm.
+ * Cost: 2 NB m (dx + NB) flops a head. */
+ATTN_DEF attn_status attn_sinkhorn_logits(attn_tensor r, attn_tensor y,
+                                          const attn_sinkhorn_params *params, attn_ctx *ctx);
+ATTN_DEF size_t attn_sinkhorn_logits_workspace(attn_tensor r, attn_tensor y,
+                                               const attn_sinkhorn_params *params,
+                                               const attn_ctx *ctx);
+
+/* Balances logits, in logarithms:
+ *
+ *   L = (R + noise) / tau,  -inf where causal forbids: j > i, without diag j >= i
+ *   SINKHORN: iters times  L_ij -= log sum_j' e^L_ij',  then  L_ij -= log sum_i' e^L_i'j
+ *   CUMULATIVE: the second sum over i' <= i.   ROWS: the first sum, once.        P = e^L
+ *
+ * A row or column that is -inf everywhere stays as it is: zeros in P. iters = 0: P = e^L.
+ * Shapes: p [B,H,NB,NB], r [1 or B, 1 or H, NB, NB], both f32; r may hold -inf, never +inf.
+ * Noise: -log(-log u), u the j-th uniform number of the stream (seed, 5, h, i).
+ * Memory: attn_sinkhorn_balance_workspace bytes: 8 NB (NB + 3) a worker.
+ * NaN: reaches what is summed with it, or all of P. Precision: L is kept in double; each sum is exact to
+ *   some 1e-7, so columns of P sum to 1 within 1e-6. Cost: 2 iters NB^2 exponentials a head, CUMULATIVE
+ *   half as many logarithms more. */
+ATTN_DEF attn_status attn_sinkhorn_balance(attn_tensor p, attn_tensor r,
+                                           const attn_sinkhorn_params *params, attn_ctx *ctx);
+ATTN_DEF size_t attn_sinkhorn_balance_workspace(attn_tensor p, attn_tensor r,
+                                                const attn_sinkhorn_params *params,
+                                                const attn_ctx *ctx);
+
+/* The source of each place for hard sorting: choice[b,h,i] = the j of the largest P_ij, the lowest of
+ * equal ones, -1 when none is above 0. Causal: of j < i, with diag j <= i. NaN is never chosen.
+ *
+ * Shapes: choice [B,H,NB] dense, p [B,H,NB,NB] f32. Reads causal and diag. Memory: none (the workspace is
+ *   0). Cost: NB^2 comparisons a head. The same on every tier. */
+ATTN_DEF attn_status attn_sinkhorn_choose(int32_t *choice, attn_tensor p,
+                                          const attn_sinkhorn_params *params, attn_ctx *ctx);
+ATTN_DEF size_t attn_sinkhorn_choose_workspace(int32_t *choice, attn_tensor p,
+                                               const attn_sinkhorn_params *params,
+                                               const attn_ctx *ctx);
+
+/* Attention over sorted blocks.
+ *
+ *   k'_it = sum_j P_ij k_jb+t,  v'_it likewise;  hard: the rows of block choice[i] themselves
+ *   CONCAT   softmax over the b keys k'_i and the b own keys; hard: an own block chosen counts once
+ *   SORTED   softmax over k'_i
+ *   SUM      softmax of s q (k'_it + k_ib+t), values v'_it
+ *   MIXTURE  alpha_sorted O_sorted + alpha_local O_own, each a softmax by itself
+ *   causal   own keys t <= offset of the query; sorted ones likewise with diag or SUM, else all b
+ *
+ * A place whose row of P is 0 (choice -1) has no sorted keys.
+ * Shapes: q [B,H,T,dk], k [B,Hk,T,dk], v [B,Hv,T,dv], o [B,H,T,dv]; Hk and Hv divide H; storage types are
+ *   independent, strides any. sort: P [1 or B, 1 or H, NB, NB] f32, of which entries that causal forbids
+ *   count as 0. sort.data null: P is made here, from params->logits or by the network, with the calls
+ *   above. With hard params->choice [B,H,NB] dense may stand for P: -1 or a block that causal allows.
+ * Memory: attn_sinkhorn_workspace bytes: per worker O(64 (dk + dv)) and, soft, up to six mixed blocks in
+ *   at most 256 KB, or one: 4 b (dk + dv); hard copies no block (16-bit rows are converted, 128 at a
+ *   time; SUM adds two). P made here: 4 NB^2 a head, with the network 4 NB (NB + dx + m) more, and what
+ *   the calls above want.
+ * Empty rows: zeros, LSE -inf. A soft P = 1 on the diagonal counts each own pair twice: LSE + ln 2.
+ * NaN: in a query reaches its row, in a key or value every row that reads it or, soft, a row it is mixed
+ *   into (a P of 0 does not hide it, causal does); so do infinite values.
+ * Precision: attn_sdpa's, over K' and V' rounded to f32 after sums in f32.
+ * Cost: soft 2 NB T (dk + dv) flops a head for the mixing (causal half), 4 b T (dk + dv) for attention. */
+ATTN_DEF attn_status attn_sinkhorn(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
+                                   attn_tensor sort, const attn_sinkhorn_params *params,
+                                   attn_ctx *ctx);
+ATTN_DEF size_t attn_sinkhorn_workspace(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
+                                        attn_tensor sort, const attn_sinkhorn_params *params,
+                                        const attn_ctx *ctx);
+
+/* SortCut: all queries read the first n = params->cut sorted blocks, with local the query's own block in
+ * the same softmax. Hard: the set of the blocks chosen for places 0 .. n - 1, each once, own or not.
+ *
+ * Shapes, errors and the making of P as attn_sinkhorn, but Tq is free unless local; NB = Tk / b. Not causal,
+ *   no combine. Memory: soft 4 n b (dk + dv) bytes a head for the mixed blocks; 4 n a head.
+ * Cost: soft 2 n Tk (dk + dv) flops a head for the mixing, 2 n b Tq (dk + dv) for attention. */
+ATTN_DEF attn_status attn_sortcut(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
+                                  attn_tensor sort, const attn_sinkhorn_params *params,
+                                  attn_ctx *ctx);
+ATTN_DEF size_t attn_sortcut_workspace(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
+                                       attn_tensor sort, const attn_sinkhorn_params *params,
+                                       const attn_ctx *ctx);
+/* <<< attn/api/sinkhorn.h */
+/* >>> attn/api/sac.h */
+/* api/sac.h owns attention over edges that a network draws: an LSTM names them node by node, two nodes an
+ * edge, and row s then sees the targets of its edges (sparse adaptive connection). Training is no part of
+ * it.
+ *
+ *   e -> attn_sac_edges (attn_lstm_step, attn_pointer_logits, attn_choose) -> edges
+ *   edges -> attn_sac_csr -> lists of keys -> attn_sac
+ *
+ * Where a call is silent: outputs share memory with nothing; errors are NULL, DTYPE, SHAPE, HEADS, STRIDE,
+ * RANGE, VALUE, INDEX, OVERLAP, OVERFLOW, ALIGN, WORKSPACE, MEMORY and those of ctx, outputs untouched;
+ * results are the same bits on avx2, avx512 and neon, for any number of workers.
+ * Source: Li et al. 2020, arXiv 2003.09833, which leaves open what is settled here: no input but the last
+ * node, logits as given below, and what happens when nothing is left to choose. */
+
+typedef struct attn_lstm_params {
+  attn_tensor w_ih; /* [1, 1 or H, 4 dh, dx], rows of the gates i, f, g, o */
+  attn_tensor w_hh; /* [1, 1 or H, 4 dh, dh] */
+  attn_tensor b;    /* [1, 1 or H, 1, 4 dh]: the sum of both biases; absent = 0 */
+} attn_lstm_params;
+
+/* One step of an LSTM:
+ *
+ *   a = w_ih x + w_hh h + b,   i, f, o = sigmoid of their rows of a, g = tanh
+ *   c_next = f c + i g,        h_next = o tanh(c_next)
+ *
+ * Shapes: x [B,H,n,dx], h, c, h_next, c_next [B,H,n,dh]; n rows that do not meet; any float types and
+ *   strides. h.data or c.data null: zeros.
+ * Aliasing: h_next may be h, c_next may be c, with the same strides and type.
+ * Memory: attn_lstm_step_workspace bytes, 16 dh, and per worker 4 (dx + 14 dh).
+ * NaN: reaches its row. Empty: no rows is a no-op. Cost: 8 dh (dx + dh) flops a row, as products of a row
+ *   with rows of the weights. Source: Hochreiter and Schmidhuber 1997, doi 10.1162/neco.1997.9.8.1735. */
+ATTN_DEF attn_status attn_lstm_step(attn_tensor h_next, attn_tensor c_next, attn_tensor x,
+                                    attn_tensor h, attn_tensor c, const attn_lstm_params *params,
+                                    attn_ctx *ctx);
+ATTN_DEF size_t attn_lstm_step_workspace(attn_tensor h_next, attn_tensor c_next, attn_tensor x,
+                                         attn_tensor h, attn_tensor c,
+                                         const attn_lstm_params *params, const attn_ctx *ctx);
+
+typedef struct attn_sac_params {
+  attn_lstm_params lstm; /* dx = de */
+  attn_tensor w_p;       /* [1, 1 or H, de, dh] */
+  attn_tensor dist;      /* [1, 1 or H, 2 D + 1, de]: vectors of distances -D .. D; absent = none */
+  attn_tensor sos;       /* [1, 1 or H, 1, de]: the first input; absent = zeros */
+  int64_t heads;         /* H of the edges: 1, or that of q; 0 = 1 */
+  double alpha;          /* >= 0: edges a node, see attn_sac_count; there is no default */
+  int forced;            /* 1: every node is a source, alpha times in turn */
+  const int32_t *sources; /* forced: [B,H,n] the sources instead */
+  int causal;             /* targets t <= s; rows see no later key */
+  int no_self;            /* 1: no edge from a node to itself */
+  int repeat;             /* 1: an edge may be drawn again */
+  int sampled;            /* 1: choices are drawn, from seed; 0: the likeliest node */
+  uint64_t seed;
+  const uint8_t *valid; /* [B,T], 0: the node is padding, never chosen; null: none is */
+  int symmetric;        /* 1: an edge counts in both directions */
+  int no_add_self;      /* 1: a row does not see itself without an edge */
+  float scale;          /* 0 = 1/sqrt(dk), ATTN_ZERO = 0 */
+  attn_tensor lse;      /* out, optional: [B,H,T,1] f32 */
+} attn_sac_params;
+
+/* What a hidden state thinks of every node, u = w_p h:
+ *
+ *   y_n = u . e_n,   for the target of a source s also  + u . dist[clip(n - s, -D, D) + D]
+ *
+ * Shapes: y [B,H,m,T], h [B,H,m,dh], e [1 or B, 1 or H, T, de], any float types; source [B,H,m] dense or
+ *   null: no source yet, no distances. Reads w_p and dist.
+ * Memory: attn_pointer_logits_workspace bytes: 4 max(T, de, 4 dh, 2 D + 1), per worker 17 T + 8 de + 56 dh
+ *   + 4 (2 D + 1).
+ * Errors: INDEX (a source outside 0..T-1). NaN: as it is added. Cost: 2 (T + 2 D + 1 + dh) de flops a row. */
+ATTN_DEF attn_status attn_pointer_logits(attn_tensor y, attn_tensor h, attn_tensor e,
+                                         const int32_t *source, const attn_sac_params *params,
+                                         attn_ctx *ctx);
+ATTN_DEF size_t attn_pointer_logits_workspace(attn_tensor y, attn_tensor h, attn_tensor e,
+                                              const int32_t *source, const attn_sac_params *params,
+                                              const attn_ctx *ctx);
+
+/* Chooses a node in each row by p = softmax of the logits of permitted nodes:
+ *
+ *   u null, not sampled: the largest, the lowest index of equal ones
+ *   else: the first node n with p_0 + .. + p_n > u, the last permitted one if rounding leaves none
+ *
+ * Shapes: logits [B,H,m,T] f32; choice [B,H,m], log_p [B,H,m] f32 or null: ln of the chosen p; permitted
+ *   [B,H,m,T] bytes or null: all; u [B,H,m], 0 < u < 1, or null: with params->sampled the first uniform
+ *   number of the stream (seed, 8, h, row). All dense but logits. params null: not sampled.
+ * Memory: attn_choose_workspace bytes: 4 T a worker.
+ * Errors: VALUE (u; a row without permitted nodes).
+ * NaN: is never the largest; if nothing else is permitted, or a choice is drawn, some permitted node. The
+ *   log_p of a row with NaN, +inf or nothing above -inf is NaN.
+ * Cost: T exponentials a row. */
+ATTN_DEF attn_status attn_choose(int32_t *choice, float *log_p, attn_tensor logits,
+                                 const uint8_t *permitted, const double *u,
+                                 const attn_sac_params *params, attn_ctx *ctx);
+ATTN_DEF size_t attn_choose_workspace(int32_t *choice, float *log_p, attn_tensor logits,
+                                      const uint8_t *permitted, const double *u,
+                                      const attn_sac_params *params, const attn_ctx *ctx);
+
+/* n, the most edges of a head: floor(alpha T); forced without sources floor(alpha) T. -1 if alpha or T are
+ * not legal, or n is 2^31 or more. */
+ATTN_DEF int64_t attn_sac_count(int64_t nodes, const attn_sac_params *params);
+
+/* Draws edges, h = c = 0 and x = sos to begin with:
+ *
+ *   for each edge: (h, c) = LSTM(x);    the source s: a choice among valid nodes that still have a
+ *                                       permitted target, or the forced one
+ *                  (h, c) = LSTM(e_s);  the target t: a choice, with distances, among valid nodes: causal
+ *                                       t <= s, no_self t != s, without repeat (s, t) no edge yet
+ *                  x = e_t
+ *
+ * It ends after n edges or when no source is left. A forced source without permitted target makes no edge:
+ * x = e_s. A forced source that is padding is passed over.
+ * Shapes: e [B, 1 or H, T, de] any float type; edges [B,H,n,2] (source, target), -1 behind the last; count
+ *   [B,H]; log_p [B,H,n,2] f32 or null: ln of the chosen probabilities, 0 for a forced source. All dense.
+ * Random: choice number m of a head draws from the stream (seed, 8, h, m); forced sources are no choices.
+ * Memory: attn_sac_edges_workspace bytes: 4 max(4 dh, de, T, 2 D + 1), per worker 4 n + 17 T and some rows.
+ * Errors: INDEX (sources outside 0..T-1), VALUE (a batch entry without valid node, alpha).
+ * Empty: B = 0 or T = 0 does nothing; n = 0 makes counts of 0. NaN: any permitted node is chosen.
+ * Cost: 4 n LSTM and pointer products, 4 n T de flops of pointers: the predictor is quadratic in T, the
+ *   attention is not. Edges follow one another; heads and batch entries run side by side. */
+ATTN_DEF attn_status attn_sac_edges(int32_t *edges, int32_t *count, float *log_p, attn_tensor e,
+                                    const attn_sac_params *params, attn_ctx *ctx);
+ATTN_DEF size_t attn_sac_edges_workspace(int32_t *edges, int32_t *count, float *log_p,
+                                         attn_tensor e, const attn_sac_params *params,
+                                         const attn_ctx *ctx);
+
+/* Entries that the lists of T nodes and n edges may have: n, twice with symmetric, and T unless
+ * no_add_self; -1 if a size is negative or that is 2^31 or more. */
+ATTN_DEF int64_t attn_sac_room(int64_t nodes, int64_t n, const attn_sac_params *params);
+
+/* Edges as lists of keys: row i has the targets t of its edges (i, t), with symmetric the sources too, i
+ * itself unless no_add_self, none after i with causal; ascending, each once.
+ *
+ * Shapes: edges [sets, n, 2], of which count[set] are read; row_ptr [sets, T + 1], col [sets, room], room as
+ *   attn_sac_room, -1 behind the last. A set is what attn_edges and attn_pattern_csr take, with
+ *   row_ptr[T] edges. params null: as {0}.
+ * Memory: attn_sac_csr_workspace bytes, 4 room + 8 T + 4 a worker.
+ * Errors: INDEX (count outside 0..n, ends outside 0..T-1). Cost: O(n + T) a set. The same on every tier. */
+ATTN_DEF attn_status attn_sac_csr(int64_t *row_ptr, int32_t *col, const int32_t *edges,
+                                  const int32_t *count, int64_t sets, int64_t n, int64_t nodes,
+                                  const attn_sac_params *params, attn_ctx *ctx);
+ATTN_DEF size_t attn_sac_csr_workspace(int64_t *row_ptr, int32_t *col, const int32_t *edges,
+                                       const int32_t *count, int64_t sets, int64_t n, int64_t nodes,
+                                       const attn_sac_params *params, const attn_ctx *ctx);
+
+/* Attention over edges: O_i = softmax over the list of row i that attn_sac_csr makes.
+ *
+ * Shapes: q [B,H,T,dk], k [B,Hk,T,dk], v [B,Hv,T,dv], o [B,H,T,dv] as attn_sdpa. edges [B, heads, n, 2] and
+ *   count [B, heads], heads = params->heads: 1 (shared by all) or H. edges null: drawn by attn_sac_edges
+ *   from e; n and count are then ignored, else e is. (For no edges at all pass a count of 0.)
+ * Memory: attn_sac_workspace bytes: 4 (room + 2 T) a head of edges, attn_edges's, and when drawn 8 n a head
+ *   and attn_sac_edges's. Empty rows: zeros, LSE -inf. NaN: as attn_edges.
+ * Cost: 2 (dk + dv) flops an entry of the lists, and their making. */
+ATTN_DEF attn_status attn_sac(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
+                              const int32_t *edges, const int32_t *count, int64_t n, attn_tensor e,
+                              const attn_sac_params *params, attn_ctx *ctx);
+ATTN_DEF size_t attn_sac_workspace(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
+                                   const int32_t *edges, const int32_t *count, int64_t n,
+                                   attn_tensor e, const attn_sac_params *params,
+                                   const attn_ctx *ctx);
+/* <<< attn/api/sac.h */
 /* >>> attn/api/lowrank.h */
 /* api/lowrank.h owns low-rank attention (family G, but G4, which is attn_linear): a map of small key
  * width beside a band, and maps through landmarks. */
@@ -5897,6 +6943,395 @@ ATTN_DEF attn_status attn_luna_begin(void *state, size_t bytes,
                                      int64_t heads, int64_t l, int64_t dk, int64_t dv,
                                      attn_ctx *ctx);
 /* <<< attn/api/sets.h */
+/* >>> attn/api/topk.h */
+/* api/topk.h owns attention to the best keys of each query: the k highest scores, or all above a
+ * threshold. Selecting and attending are calls of their own; attn_topk_sdpa does both. */
+
+/* Which keys of a row's allowed set R_i are selected. x_ij is the score that enters the softmax. */
+typedef enum attn_topk_mode {
+  ATTN_TOPK_EXACT = 0, /* the first min(k, |R_i|) in the order (x descending, j ascending); Gupta et
+                        * al. 2021, arXiv 2106.06899 */
+  ATTN_TOPK_TIES, /* x_ij >= the min(k, |R_i|)-th largest: more than k where scores tie; Zhao et
+                        * al. 2019, arXiv 1912.11637 */
+  ATTN_TOPK_ABS,  /* x_ij >= bound */
+  ATTN_TOPK_REL,  /* x_ij >= max_j x_ij - bound */
+  ATTN_TOPK_MODES
+} attn_topk_mode;
+
+typedef struct attn_topk_params {
+  attn_topk_mode mode;
+  int64_t k;               /* EXACT, TIES: at least 1 */
+  float bound;             /* ABS: not NaN; REL: >= 0, not NaN */
+  attn_sdpa_params scores; /* scale, allowed set (schedule included), terms and sinks, lse as in
+                            * attn_sdpa; without ragged, span, relative.values and map */
+  int64_t *row_ptr; /* out, optional: [B,H,Tq+1], the selection as key lists: those of row i */
+  int32_t *col;     /* are col[row_ptr[i]] .. col[row_ptr[i+1]-1] of its set, ascending; out, */
+  int64_t edges;    /* optional: [B,H,edges], so that a set has room for so many */
+} attn_topk_params;
+
+/* Attention of each query to its best keys, from scores that stream past.
+ *
+ *   S_i = the keys that mode selects,  P_ij = exp(x_ij - LSE_i) on S_i,  O_i = sum_{S_i} P_ij v_j
+ *
+ * Shapes, aliasing, empty rows, quantised k and v as attn_sdpa. Selection is made within the allowed
+ *   set, with the numbers that the softmax gets. A score of -inf is not selected.
+ * Lists: row_ptr alone says how many keys there are. With col and EXACT, edges must be at least
+ *   Tq min(k, Tk) (ATTN_E_SHAPE); in the other modes at least the longest set (ATTN_E_FULL).
+ *   Entries of col behind the end of a set may be written. attn_edges takes the lists, with
+ *   per_batch, per_head and slack = 1.
+ * Memory: attn_topk_sdpa_workspace bytes: that of attn_sdpa with one_order; EXACT, TIES: for each worker
+ *   65 lists of 2 k + 66 candidates of 8 bytes, and about 256 (dv + 410) bytes more; TIES: 5 bytes a
+ *   row, REL: 4; row_ptr: 8 bytes a row; with a schedule of several phases 8 (k + 2) bytes a row.
+ *   k >= Tk needs no candidates.
+ * NaN: a NaN score comes after all others with k, ties with no number, and is above every bound of
+ *   ABS and REL. It makes its row NaN if it is selected. What is not selected never reaches an output.
+ * Errors: those of attn_sdpa; RANGE: mode, k, what scores may not have; VALUE: bound; SHAPE, FULL:
+ *   edges; NULL: col without row_ptr; outputs untouched.
+ * Determinism: the same bits and lists on avx2, avx512 and neon, any number of workers, batch
+ *   composition and division of the queries. k >= Tk has the bits of attn_sdpa with one_order = 1.
+ *   bound is rounded to float after conversion to log2.
+ * Cost: 2 dk flops a pair for the scores, and a comparison; EXACT then reads k value rows a query, and
+ *   so does TIES for rows whose k-th score is not met again. ABS is one pass like attn_sdpa, which
+ *   leaves out the values of blocks without a selected key; REL, and TIES for the other rows, compute
+ *   scores twice; all but EXACT once or twice more for lists. The first k keys of a row all are
+ *   candidates, later ones as they pass the k-th so far: about k ln(Tk / k) in random order, all of
+ *   them when scores rise.
+ * Source: above, and Lin et al. 2021, arXiv 2106.04554. */
+ATTN_DEF attn_status attn_topk_sdpa(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
+                                    const attn_topk_params *params, attn_ctx *ctx);
+ATTN_DEF size_t attn_topk_sdpa_workspace(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
+                                         const attn_topk_params *params, const attn_ctx *ctx);
+
+/* The selection alone: row_ptr, and col unless it is null. scores.lse must be absent; sinks,
+ * softmax_one and v_scales are not looked at. Everything else as attn_topk_sdpa. */
+ATTN_DEF attn_status attn_topk_select(attn_tensor q, attn_tensor k, const attn_topk_params *params,
+                                      attn_ctx *ctx);
+ATTN_DEF size_t attn_topk_select_workspace(attn_tensor q, attn_tensor k,
+                                           const attn_topk_params *params, const attn_ctx *ctx);
+/* <<< attn/api/topk.h */
+/* >>> attn/api/maps.h */
+/* api/maps.h owns score maps that pass from layer to layer, maps that layers share, and the
+ * block-diagonal prior of CAMTL.
+ *
+ * Scores are meant before the softmax, before every mask and before params.attention.bias, which is
+ * a mask here: A = s q k^T and the terms of attn_sdpa_params (alibi, relative, toeplitz, t5,
+ * modify, ..). A map of them is finite everywhere: forbidden pairs have their scores too, though
+ * keys from kv_len on, which are not read, count as A = 0. Masks, windows, lengths, sinks and
+ * relative.values act afterwards.
+ *
+ * In all these calls:
+ * Shapes: o, q, k, v as in attn_sdpa; previous and scores [B, H, Tq, Tk], f32, f16 or bf16, any
+ *   strides. The softmax goes on from the f32 scores, whatever they are stored as.
+ * params.attention: as in attn_sdpa, lse and map included; ragged, schedule and span must be
+ *   absent. With scores or a convolution the terms apply to every pair: a table by distance must
+ *   reach that far.
+ *   modify may see a pair more than once.
+ * Aliasing: outputs share memory with nothing, except that scores may be previous itself where it
+ *   says so.
+ * Empty: rows without an allowed key give 0, LSE -inf, and scores like any other row. B or Tq of 0
+ *   is a no-op.
+ * NaN: in q, k or previous shows in the scores made of it and, where those are allowed, in the row
+ *   of o; in v as in attn_sdpa. A score of -inf, by modify or previous, forbids its pair; a
+ *   convolution of it is NaN. ctx->validate rejects a previous that is not finite (ATTN_E_VALUE).
+ * Errors: those of attn_sdpa, and RANGE for the fields that must be absent; outputs untouched.
+ * Determinism: as attn_sdpa, but no promise for other divisions of the queries. */
+
+typedef struct attn_score_mix_params {
+  attn_tensor previous;  /* what the layer below has emitted; absent: none */
+  attn_tensor scores;    /* out, optional; may be previous itself: the same view */
+  float fresh_weight;    /* w1: 0 = 1; ATTN_ZERO = 0: q and k are not read */
+  float previous_weight; /* w2: 0 = 1; ATTN_ZERO = 0: previous is not read */
+  attn_sdpa_params attention;
+} attn_score_mix_params;
+
+/* Attention over scores mixed with those of the layer below.
+ *
+ *   scores = w1 A + w2 previous,  o = softmax(scores + masks) v
+ *
+ * w2 alone (w1 = 0) attends once more by the map of the layer below.
+ * Memory: attn_score_mix_workspace bytes, O(64 (Tk + dk + dv)) per worker; no Tq x Tk array beside
+ *   the caller's.
+ * Cost: that of attn_sdpa over all pairs where scores are wanted (else the allowed ones), and a
+ *   read and a write of the maps. Source: the survey's general form of priors from lower layers,
+ *   Lin et al. 2021, arXiv 2106.04554. */
+ATTN_DEF attn_status attn_score_mix(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
+                                    const attn_score_mix_params *params, attn_ctx *ctx);
+ATTN_DEF size_t attn_score_mix_workspace(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
+                                         const attn_score_mix_params *params, const attn_ctx *ctx);
+
+typedef struct attn_realformer_params {
+  attn_tensor previous; /* the sum that the layer below has emitted; absent: the first layer */
+  attn_tensor scores;   /* out, optional: the sum; may be previous itself: the same view */
+  int64_t layers_below; /* n: the layers in previous's sum, >= 0; for mean */
+  int mean;             /* 1: the softmax is of the mean over the n + 1 layers */
+  attn_sdpa_params attention;
+} attn_realformer_params;
+
+/* RealFormer: attention with residual scores.
+ *
+ *   scores = A + previous,  o = softmax(scores + masks) v
+ *   mean: o = softmax(scores / (n + 1) + masks) v
+ *
+ * What is emitted is the sum, before the division. Memory and cost as attn_score_mix. Source: He et
+ *   al. 2020, arXiv 2012.11747. */
+ATTN_DEF attn_status attn_realformer(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
+                                     const attn_realformer_params *params, attn_ctx *ctx);
+ATTN_DEF size_t attn_realformer_workspace(attn_tensor o, attn_tensor q, attn_tensor k,
+                                          attn_tensor v, const attn_realformer_params *params,
+                                          const attn_ctx *ctx);
+
+/* Which entries of a map a convolution reads. */
+typedef enum attn_predictive_rule {
+  ATTN_PREDICTIVE_SAME = 0, /* centred: rows i - (kh-1)/2 .. i + (kh-1)/2; kh and kw odd */
+  ATTN_PREDICTIVE_CAUSAL    /* rows i - (kh-1) .. i, and forbidden entries as 0 */
+} attn_predictive_rule;
+
+typedef struct attn_predictive_params {
+  attn_tensor previous; /* what the layer below has emitted; absent: the first layer */
+  attn_tensor scores;   /* out, optional */
+  attn_tensor
+      kernel; /* [H, H, kh, kw] as [batch, heads, len, dim]: out, in, row, column; any type */
+  const float *bias;          /* [H]; null = 0 */
+  float alpha;                /* share of A, 0..1; 0 = 0.5, ATTN_ZERO = 0 */
+  attn_activation activation; /* after the convolution: ATTN_ACT_NONE or ATTN_ACT_RELU */
+  attn_predictive_rule rule;
+  int evolving;          /* 1: the residual form below, in place of alpha */
+  float previous_share;  /* evolving: mp, 0..1; 0 = 0.5, ATTN_ZERO = 0 */
+  float convolved_share; /* evolving: mc, 0..1; 0 = 0.5, ATTN_ZERO = 0 */
+  attn_sdpa_params attention;
+} attn_predictive_params;
+
+/* Predictive attention: score maps pass through a convolution whose channels are the heads.
+ *
+ *   conv(Y)[o,i,j] = bias[o] + sum_c,a,e kernel[o,c,a,e] Y[c, i+a-pt, j+e-pl]   0 outside the map
+ *   pt = (kh-1)/2, causal: kh-1;  pl = (kw-1)/2
+ *   scores = alpha A + (1-alpha) act(conv(previous));  without previous: A
+ *   evolving: M = mp previous + (1-mp) A, without previous A;  scores = mc act(conv(M)) + (1-mc) M
+ *   o = softmax(scores + masks) v
+ *
+ * A share of 0 means that the part is not read; without previous and evolving the kernel is not
+ *   used, but checked if given. With the causal rule, "forbidden" is by params.attention (causal,
+ *   window, masks, bias of -inf, lengths), and row i depends on nothing after its own position if
+ *   attention.causal is set. The last of kh rows (of q and previous) is what a decoder needs to go
+ *   on by one row under that rule.
+ * Memory: attn_predictive_workspace bytes, O(H (32 + kh) Tk) floats per worker (as much again
+ *   without scores or with 16-bit ones), and the kernel as f32.
+ * Errors: also SHAPE (kernel, previous), RANGE (rule, activation, even kh or kw under SAME), VALUE
+ *   (shares).
+ * Cost: 2 H H kh kw flops a pair for all heads beside those of attn_sdpa, forbidden ones included.
+ *   Sources: Wang et al. 2020, openreview YQVjbJPnPc9; evolving: Wang et al. 2021, arXiv
+ *   2102.12895. */
+ATTN_DEF attn_status attn_predictive(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
+                                     const attn_predictive_params *params, attn_ctx *ctx);
+ATTN_DEF size_t attn_predictive_workspace(attn_tensor o, attn_tensor q, attn_tensor k,
+                                          attn_tensor v, const attn_predictive_params *params,
+                                          const attn_ctx *ctx);
+
+typedef struct attn_map_apply_params {
+  int causal;    /* entries with j > i + q_off count as 0; blocks of them are not read */
+  int has_q_off; /* 1: q_off below holds; 0: q_off = Tk - Tq */
+  int64_t q_off; /* |q_off| < 2^40; else 0 */
+} attn_map_apply_params;
+
+/* A map applied to values: o = map v, nothing renormalised, no mask applied again.
+ *
+ * Shapes: map [B,H,Tq,Tk], v [B,Hv,Tk,dv], o [B,H,Tq,dv], each f32, f16 or bf16 of any strides; Hv
+ *   divides H, head h reads value head h*Hv/H. Aliasing: o shares no memory with map and v.
+ * Memory: attn_map_apply_workspace bytes, O(320 dv) floats per worker, O(64 256) more for a map
+ *   that is not f32 or causal. Empty: Tk = 0 gives 0. B or Tq of 0 is a no-op.
+ * NaN: a weight of 0 takes nothing from its value, NaN neither: a forbidden key does not reach o.
+ *   Any other NaN or infinity shows in the rows that read it.
+ * Errors: NULL, DTYPE, SHAPE, HEADS, STRIDE, RANGE (q_off), OVERLAP, OVERFLOW, WORKSPACE, MEMORY,
+ *   ISA, ENV, CTX, ALIGN; outputs untouched. Determinism: the same bits on avx2, avx512 and neon,
+ *   any number of workers, any cut of the queries or of dv. Cost: 2 dv flops a pair. Source: Ying
+ *   et al. 2021, arXiv 2102.12702. */
+ATTN_DEF attn_status attn_map_apply(attn_tensor o, attn_tensor map, attn_tensor v,
+                                    const attn_map_apply_params *params, attn_ctx *ctx);
+ATTN_DEF size_t attn_map_apply_workspace(attn_tensor o, attn_tensor map, attn_tensor v,
+                                         const attn_map_apply_params *params, const attn_ctx *ctx);
+
+typedef struct attn_lazyformer_params {
+  int64_t period;             /* r >= 1: layers that share a map; 0 = 2 */
+  attn_sdpa_params attention; /* of every map; lse and map must be absent */
+} attn_lazyformer_params;
+
+/* LazyFormer: one map for r layers in a row, each with values of its own, all known at once.
+ *
+ *   o[l] = softmax(scores of q[l / r], k[l / r]) v[l]
+ *
+ * Neighbouring layers of a period whose values have the same number of heads are one pass over
+ *   concatenated values (without relative.values): no map exists. o, v: arrays of `layers` tensors; q, k: of ceil(layers /
+ *   r). All maps have the same B, H, Tq; Tk, dk, dv and Hv may differ. Where values come one after
+ *   another, take attn_sdpa's map and attn_map_apply.
+ * Aliasing: no o shares memory with anything. Memory: attn_lazyformer_workspace bytes: what
+ *   attn_sdpa wants, and values and outputs of a period in f32, B (Hv Tk + H Tq) times their dv, if
+ *   it has more than one layer.
+ * Errors: those of attn_sdpa, RANGE (period or layers negative; lse, map, ragged given). Empty,
+ *   NaN, determinism: as attn_sdpa. Cost: 2 (dk + sum of dv) flops a pair and period. Source: Ying
+ *   et al. 2021, arXiv 2102.12702. */
+ATTN_DEF attn_status attn_lazyformer(const attn_tensor *o, const attn_tensor *q,
+                                     const attn_tensor *k, const attn_tensor *v, int64_t layers,
+                                     const attn_lazyformer_params *params, attn_ctx *ctx);
+ATTN_DEF size_t attn_lazyformer_workspace(const attn_tensor *o, const attn_tensor *q,
+                                          const attn_tensor *k, const attn_tensor *v,
+                                          int64_t layers, const attn_lazyformer_params *params,
+                                          const attn_ctx *ctx);
+
+/* Where gamma and beta of attn_film_blocks come from: a task vector, or the caller. F, their width,
+ * is w: one for each column of a block; m w: for each block and column; m w w: for each entry. */
+typedef struct attn_film_params {
+  attn_tensor z;           /* [B, 1, 1, Dz], the task vectors */
+  attn_tensor w_f, b_f;    /* [1, 1, Dz, 2F], [1, 1, 1, 2F]; b_f absent = 0 */
+  attn_tensor gamma, beta; /* in place of z, w_f, b_f: [1 or B, 1, 1, F]; taken as they are */
+  int plain;               /* 1: gamma of z is not raised by 1 */
+} attn_film_params;
+
+/* Blocks modulated by a task vector (FiLM).
+ *
+ *   [gamma | beta] = z w_f + b_f,  gamma += 1 unless plain
+ *   y[b,k,r,c] = a[k,r,c] gamma[b](k,r,c) + beta[b](k,r,c)
+ *
+ * Shapes: a [1,m,w,w], y [B,m,w,w], any storage types and strides. Aliasing: y shares no memory
+ *   with anything.
+ * Memory: attn_film_blocks_workspace bytes, 2F + w floats per worker. Empty: B or m of 0 is a
+ *   no-op.
+ * NaN: as arithmetic has it. Errors: NULL, DTYPE, SHAPE (blocks not square, widths), STRIDE,
+ *   OVERLAP, OVERFLOW, WORKSPACE, MEMORY, ISA, ENV, CTX, ALIGN; outputs untouched.
+ * Determinism: the same bits on avx2, avx512 and neon, any number of workers. Cost: 4 F Dz + 2 m w
+ *   w flops a batch entry. Sources: Pilault et al. 2020, arXiv 2009.09139; Perez et al. 2017, arXiv
+ *   1709.07871. */
+ATTN_DEF attn_status attn_film_blocks(attn_tensor y, attn_tensor a, const attn_film_params *params,
+                                      attn_ctx *ctx);
+ATTN_DEF size_t attn_film_blocks_workspace(attn_tensor y, attn_tensor a,
+                                           const attn_film_params *params, const attn_ctx *ctx);
+
+/* A block-diagonal prior as a modifier of scores: x_ij += blocks[b, k, p_i - k w, j - k w] where
+ * p_i and j lie in the same block k, for every head; other pairs stay, p_i and j beyond the blocks
+ * too. For calls with an attn_sdpa_params: modify = attn_block_prior_add, modify_user = an
+ * attn_block_prior. `then` follows if it is set. */
+typedef struct attn_block_prior {
+  attn_tensor blocks; /* [1 or B, m, w, w] f32 */
+  attn_score_fn then;
+  void *then_user;
+} attn_block_prior;
+ATTN_DEF void attn_block_prior_add(void *prior, const attn_score_tile *tile);
+
+typedef struct attn_camtl_params {
+  attn_tensor blocks; /* [1 or B, m, w, w] f32, of attn_film_blocks */
+  attn_sdpa_params attention;
+} attn_camtl_params;
+
+/* CAMTL: attention with a block-diagonal prior, the same for every head.
+ *
+ *   x_ij = s q_i . k_j + M[p_i, j],  M block-diagonal with blocks[b, 0 .. m-1],  n = m w
+ *
+ * The prior is added last of all terms, before attention.modify; outside the blocks nothing is
+ * masked.
+ * Shapes, aliasing, memory, empty, NaN and determinism as attn_sdpa; no Tq x Tk array. ragged must
+ *   be absent.
+ * Errors: those of attn_sdpa; SHAPE (blocks not square, batch neither 1 nor B), RANGE (a position
+ *   p_i or Tk beyond n, a negative q_off), VALUE (blocks not finite, with ctx->validate).
+ * Cost: that of attn_sdpa and an addition a pair inside blocks. Source: Pilault et al. 2020, arXiv
+ *   2009.09139. */
+ATTN_DEF attn_status attn_camtl(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
+                                const attn_camtl_params *params, attn_ctx *ctx);
+ATTN_DEF size_t attn_camtl_workspace(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
+                                     const attn_camtl_params *params, const attn_ctx *ctx);
+/* <<< attn/api/maps.h */
+/* >>> attn/api/synthesizer.h */
+/* api/synthesizer.h owns attention whose scores need no pairs of tokens: learned by position, predicted
+ * by each query for itself, and mixtures of these with dot products. */
+
+/* Where scores come from. */
+typedef enum attn_synthesizer_kind {
+  ATTN_SYNTHESIZER_RANDOM = 0,      /* S_ij = r[p_i][j] */
+  ATTN_SYNTHESIZER_RANDOM_FACTORED, /* S_ij = r1[p_i] . r2[j] */
+  ATTN_SYNTHESIZER_DENSE,           /* S_ij = F(x_i)[j],  F of net */
+  ATTN_SYNTHESIZER_DENSE_FACTORED,  /* S_ij = A(x_i)[j mod a] B(x_i)[floor(j / a) or j mod b] */
+  ATTN_SYNTHESIZER_DOT,             /* S_ij = scale q_i . k_j */
+  ATTN_SYNTHESIZER_COUNT
+} attn_synthesizer_kind;
+
+/* How the two vectors of DENSE_FACTORED are spread over the keys. */
+typedef enum attn_synthesizer_tiling {
+  ATTN_SYNTHESIZER_OUTER = 0, /* B of floor(j / a): every pair once */
+  ATTN_SYNTHESIZER_TILE,      /* B of j mod b: every pair once only if a and b are coprime */
+  ATTN_SYNTHESIZER_TILING_COUNT
+} attn_synthesizer_tiling;
+
+/* F(x) = relu(x w1 + b1) w2 + b2, a vector of n numbers. */
+typedef struct attn_synthesizer_net {
+  attn_tensor w1;    /* [1, 1 or H, din, e] */
+  attn_tensor b1;    /* [1, 1 or H, 1, e]; absent = 0 */
+  attn_tensor w2;    /* [1, 1 or H, e, n] */
+  attn_tensor b2;    /* [1, 1 or H, 1, n]; absent = 0 */
+  int w2_transposed; /* w2 is [.., n, e], as linear layers store it: read in place, not copied */
+} attn_synthesizer_net;
+
+/* One source of scores: the fields of its kind, the others are not looked at. */
+typedef struct attn_synthesizer_source {
+  attn_synthesizer_kind kind;
+  attn_tensor r;      /* RANDOM: [1, 1 or H, positions, n], n >= Tk */
+  attn_tensor r1, r2; /* RANDOM_FACTORED: [1, 1 or H, positions, k], [1, 1 or H, n, k] */
+  attn_tensor x;      /* DENSE, DENSE_FACTORED: [B, 1 or H, Tq, din], what queries are made of */
+  attn_synthesizer_net net;   /* F, n >= Tk; or A, n = a */
+  attn_synthesizer_net net_b; /* B, n = b; OUTER wants a b >= Tk */
+  attn_synthesizer_tiling tiling;
+  attn_tensor q, k; /* DOT: [B, H, Tq, dk], [B, Hk, Tk, dk] */
+  float scale;      /* DOT: 0 = 1/sqrt(dk); ATTN_ZERO = 0 */
+} attn_synthesizer_source;
+
+/* Sources that one call can mix. */
+#define ATTN_SYNTHESIZER_MOST 8
+
+typedef struct attn_synthesizer_params {
+  const attn_synthesizer_source *sources;
+  int64_t count;       /* of sources, 1..ATTN_SYNTHESIZER_MOST */
+  const float *alpha;  /* [count] weights of the mixture, >= 0 with sum 1; */
+  const float *logits; /* or [count] finite numbers whose softmax they are */
+  int64_t weights;     /* numbers that alpha or logits has: count. One source needs neither */
+  int causal;          /* these as in attn_sdpa_params */
+  int has_q_off;
+  int64_t q_off; /* p_i = i + q_off; default Tk - Tq: the last query is the last key's */
+  int64_t window_left, window_right;
+  const int32_t *kv_len, *q_len;
+  attn_mask mask, bias; /* bias: added to the mixed scores */
+  attn_tensor lse, map; /* out, optional: [B,H,Tq,1], [B,H,Tq,Tk], f32 */
+} attn_synthesizer_params;
+
+/* Synthesizer attention: random, dense, factorised, and mixtures of any sources.
+ *
+ *   x_ij = sum_n alpha_n S^n_ij + bias_ij for allowed j,  P_i = softmax(x_i),  O_i = sum_j P_ij v_j
+ *
+ * alpha = 1 for a single source, softmax(logits) or as given. Of a learned matrix longer than Tk the
+ * first Tk columns count; no source but DOT has a scale. A source of weight 0 is not read.
+ * Shapes: v [B,Hv,Tk,dv], o [B,H,Tq,dv], Hv divides H; storage types f32, f16, bf16, any strides.
+ * Aliasing: o, lse and map share no memory with anything; inputs may overlap.
+ * Memory: attn_synthesizer_workspace bytes, O(T), no Tq x Tk array: 4 B H Tq e bytes for DENSE, 4 B H Tq
+ *   (2 e + 2 a + 2 b) for DENSE_FACTORED, its last terms in whole tiles of 64 queries; 4 H Tk e bytes for a
+ *   w2 that is not transposed; with several of RANDOM_FACTORED, DENSE and DOT 4 B H (Tq + Tk) D bytes, D
+ *   the sum of their widths; for several batch entries with equal maps 1024 (Hv Tk + H Tq) bytes; and what
+ *   attn_sdpa and attn_gemm have.
+ * Empty rows: O = 0, P = 0, LSE = -inf. B or Tq of 0 is a no-op.
+ * NaN: a forbidden key never reaches an output, keys from kv_len on are not read. NaN in x_i or q_i makes
+ *   row i NaN, NaN in a parameter of an allowed pair the rows that read it; -inf in r or b2 forbids.
+ * Errors: NULL, DTYPE, SHAPE (also fewer columns than keys), HEADS, STRIDE, RANGE (count, kind, tiling,
+ *   lengths, windows, a p_i for which there is no row), VALUE (alpha negative or not summing to 1 within
+ *   1e-6, both alpha and logits, a number that is not finite), MASK, OVERLAP, OVERFLOW, WORKSPACE, MEMORY,
+ *   ISA, ENV, CTX, ALIGN; outputs untouched.
+ * Determinism: the same bits on avx2, avx512 and neon, for any number of workers and batch composition.
+ * Cost: 2 dv flops a pair, beside it RANDOM 1, RANDOM_FACTORED 2 k, DENSE 2 e, DENSE_FACTORED 2, DOT 2 dk;
+ *   the networks 2 B H Tq e (din + n). Maps that are equal in all batch entries (RANDOM and RANDOM_FACTORED
+ *   without lengths, masks of their own and params.map) are computed once for 256 / dv of them.
+ * Source: Tay et al. 2020, arXiv 2005.00743. */
+ATTN_DEF attn_status attn_synthesizer(attn_tensor o, attn_tensor v,
+                                      const attn_synthesizer_params *params, attn_ctx *ctx);
+
+/* Bytes that it wants in ctx->workspace; reads no data but alpha and logits. */
+ATTN_DEF size_t attn_synthesizer_workspace(attn_tensor o, attn_tensor v,
+                                           const attn_synthesizer_params *params,
+                                           const attn_ctx *ctx);
+/* <<< attn/api/synthesizer.h */
 /* >>> attn/api/end.h */
 /* api/end.h closes the declarations. */
 #ifdef __cplusplus
@@ -6309,6 +7744,13 @@ typedef struct attn_ask_ {
 /* Bytes of value rows that are summed column by column while they are in the first cache. */
 #define ATTN_ROW_STRIP_ 8192
 
+/* Keys that rows do not see, by ranges of integers: test t takes key j from a lane where
+ * x[t][j] - lo[t][lane] < len[t][lane] modulo 2^32; arrays [tests][block], [tests][tile]. */
+typedef struct attn_exclude_ {
+  const uint32_t *x, *lo, *len;
+  int64_t tests;
+} attn_exclude_;
+
 typedef struct attn_table_ {
   attn_isa isa;
   /* dst[c][lane] = row[lane][c] * (hi + lo), lanes n.. up to a whole group = 0 */
@@ -6413,6 +7855,8 @@ typedef struct attn_table_ {
   /* x[c] = ((x[c] - shift) by + plus) gain[c] + bias[c]; gain null = 1, bias null = 0 */
   void (*normalise)(float *x, int64_t n, float shift, float by, float plus, const float *gain,
                     const float *bias);
+  /* s[j][lane] = -inf where a test says so; top[lane] = max(top, s) */
+  void (*exclude)(float *s, int64_t n, int g0, int g1, const attn_exclude_ *not_seen, float *top);
 } attn_table_;
 /* <<< attn/isa/table.h */
 /* >>> attn/isa/tiers.h */
@@ -6483,6 +7927,7 @@ ATTN_BEGIN_STRICT_
 #define ATTN_V_LOAD_I4_EVEN_(p) attn_nibbles_scalar_(p, 0)
 #define ATTN_V_LOAD_I4_ODD_(p) attn_nibbles_scalar_(p, 4)
 #define ATTN_V_BITS_(bits) attn_bits_scalar_(bits)
+#define ATTN_V_WITHIN_(x, lo, len) attn_within_scalar_(x, lo, len)
 #define ATTN_V_GATHER_(p, i) attn_gather_scalar_(p, i)
 #define ATTN_V_SWAP_PAIRS_(a) attn_swap_pairs_scalar_(a)
 #define ATTN_V_TRANSPOSE_(r) attn_transpose_scalar_(r)
@@ -6606,6 +8051,10 @@ ATTN_INLINE_ attn_m4_ attn_bits_scalar_(uint64_t bits) {
   attn_m4_ r;
   ATTN_FLAGS_(bits >> i & 1)
 }
+ATTN_INLINE_ attn_m4_ attn_within_scalar_(uint32_t x, const uint32_t *lo, const uint32_t *len) {
+  attn_m4_ r;
+  ATTN_FLAGS_(x - lo[i] < len[i])
+}
 ATTN_INLINE_ attn_v4_ attn_gather_scalar_(const float *p, const int32_t *index) {
   attn_v4_ r;
   ATTN_LANES_(p[index[i]])
@@ -6700,7 +8149,7 @@ ATTN_INLINE_ attn_v4_ attn_sleef_tanh_scalar_(attn_v4_ a) {
 #define ATTN_V_DIV_(a, b) attn_div_neon_(a, b)
 #endif
 #define ATTN_V_FMA_(a, b, c) vfmaq_f32(c, a, b)
-#define ATTN_V_MAX_(a, b) vmaxq_f32(a, b) /* NaN when either is */
+#define ATTN_V_MAX_(a, b) attn_max_neon_(a, b)
 #define ATTN_V_ABS_(a) vabsq_f32(a)
 #define ATTN_V_EQ_(a, b) vceqq_f32(a, b)
 #define ATTN_V_LT_(a, b) vcltq_f32(a, b)
@@ -6732,6 +8181,8 @@ ATTN_INLINE_ attn_v4_ attn_sleef_tanh_scalar_(attn_v4_ a) {
 #define ATTN_V_LOAD_I4_EVEN_(p) attn_nibbles_neon_(p, 0)
 #define ATTN_V_LOAD_I4_ODD_(p) attn_nibbles_neon_(p, 4)
 #define ATTN_V_BITS_(bits) attn_bits_neon_(bits)
+#define ATTN_V_WITHIN_(x, lo, len) \
+  vcltq_u32(vsubq_u32(vdupq_n_u32(x), vld1q_u32(lo)), vld1q_u32(len))
 #define ATTN_V_GATHER_(p, i) attn_gather_neon_(p, i)
 #define ATTN_V_SWAP_PAIRS_(a) vrev64q_f32(a)
 #define ATTN_V_TRANSPOSE_(r) attn_transpose_neon_(r)
@@ -6747,6 +8198,11 @@ float32x4_t Sleef_expf4_u10advsimd(float32x4_t);
 float32x4_t Sleef_exp2f4_u10advsimd(float32x4_t);
 float32x4_t Sleef_tanhf4_u10advsimd(float32x4_t);
 #endif
+
+/* b when either is NaN or both are equal, as on the other tiers: a running maximum passes NaN by */
+ATTN_INLINE_ float32x4_t attn_max_neon_(float32x4_t a, float32x4_t b) {
+  return vbslq_f32(vcgtq_f32(a, b), a, b);
+}
 
 ATTN_INLINE_ int attn_all_neon_(uint32x4_t m) {
   uint32x2_t x = vand_u32(vget_low_u32(m), vget_high_u32(m));
@@ -6939,6 +8395,7 @@ ATTN_BEGIN_REGION_(ATTN_FEATURES_AVX2_)
 #define ATTN_V_LOAD_I4_EVEN_(p) attn_nibbles_avx2_(p, 28)
 #define ATTN_V_LOAD_I4_ODD_(p) attn_nibbles_avx2_(p, 24)
 #define ATTN_V_BITS_(bits) attn_bits_avx2_(bits)
+#define ATTN_V_WITHIN_(x, lo, len) attn_within_avx2_(x, lo, len)
 #define ATTN_V_GATHER_(p, i) _mm256_i32gather_ps(p, _mm256_loadu_si256((const __m256i *)(i)), 4)
 #define ATTN_V_SWAP_PAIRS_(a) _mm256_permute_ps(a, 0xB1)
 #define ATTN_V_TRANSPOSE_(r) attn_transpose_avx2_(r)
@@ -6958,6 +8415,15 @@ ATTN_INLINE_ __m256 attn_bits_avx2_(uint64_t bits) {
   const __m256i lane = _mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128);
   __m256i all = _mm256_set1_epi32((int)(uint32_t)bits);
   return _mm256_castsi256_ps(_mm256_cmpeq_epi32(_mm256_and_si256(all, lane), lane));
+}
+
+/* signed comparison of numbers that are 2^31 too large, or too small */
+ATTN_INLINE_ __m256 attn_within_avx2_(uint32_t x, const uint32_t *lo, const uint32_t *len) {
+  const __m256i bias = _mm256_set1_epi32(INT32_MIN);
+  const __m256i a = _mm256_loadu_si256((const __m256i *)(const void *)lo);
+  const __m256i n = _mm256_loadu_si256((const __m256i *)(const void *)len);
+  const __m256i d = _mm256_sub_epi32(_mm256_set1_epi32((int)(x ^ 0x80000000u)), a);
+  return _mm256_castsi256_ps(_mm256_cmpgt_epi32(_mm256_xor_si256(n, bias), d));
 }
 
 ATTN_INLINE_ __m256i attn_first_avx2_(int n) {
@@ -7146,6 +8612,10 @@ ATTN_BEGIN_REGION_(ATTN_FEATURES_AVX512_)
 #define ATTN_V_LOAD_I4_(p) attn_load_i4_avx512_(p)
 #define ATTN_V_LOAD_I4_EVEN_(p) attn_nibbles_avx512_(attn_bytes_avx512_(p))
 #define ATTN_V_LOAD_I4_ODD_(p) attn_nibbles_avx512_(_mm512_srli_epi32(attn_bytes_avx512_(p), 4))
+/* x - lo[lane] < len[lane] for unsigned 32-bit integers modulo 2^32 */
+#define ATTN_V_WITHIN_(x, lo, len)                                                               \
+  _mm512_cmplt_epu32_mask(_mm512_sub_epi32(_mm512_set1_epi32((int)(x)), _mm512_loadu_si512(lo)), \
+                          _mm512_loadu_si512(len))
 /* the lowest bits of a uint64_t as a choice of lanes; p[i[lane]] */
 #define ATTN_V_BITS_(bits) ((__mmask16)(bits))
 #define ATTN_V_GATHER_(p, i) _mm512_i32gather_ps(_mm512_loadu_si512(i), p, 4)
@@ -7993,6 +9463,8 @@ enum {
   ATTN_DRAW_TOKENS_ = 1,
   ATTN_DRAW_BLOCKS_ = 2,
   ATTN_DRAW_BIGBIRD_ = 3,
+  ATTN_DRAW_ROTATIONS_ = 4,
+  ATTN_DRAW_CENTROIDS_ = 6,
   ATTN_DRAW_PERMUTATION_ = 7
 };
 
@@ -9934,6 +11406,330 @@ ATTN_FUNC_ void attn_quantize_row_(const attn_table_ *f, void *y, attn_dtype to,
   }
 }
 /* <<< attn/engine/quantize.h */
+/* >>> attn/engine/topk.h */
+/* engine/topk.h owns selection: the k best keys of each of up to 64 query rows, by dot product or by
+ * distance, over keys that stream past in blocks. No scores are kept but those of one block.
+ *
+ * A candidate is one 64-bit number, its score in the upper half (in an order-preserving form) and the
+ * complement of its index in the lower: candidates are all different, larger is better, equal scores
+ * go to the lower index. So the k best are one set, whatever the order of the search and however the
+ * keys are divided, and parts can be joined by selecting again.
+ *
+ * A row collects candidates until it has 2 k, then keeps k of them; from there on only scores above
+ * its floor, the worst that was kept, are looked at. */
+
+/* Keys of a block: fewer than for a softmax, so that scores, keys and queries share a cache of 48 KB
+ * at width 64; whole strips of the widest kernel. */
+enum { ATTN_PICK_ = 48 };
+
+/* The pieces of a worker's memory. */
+enum {
+  ATTN_K_QT_,
+  ATTN_K_S_,
+  ATTN_K_WIDE_,
+  ATTN_K_ROWS_,
+  ATTN_K_LIST_,
+  ATTN_K_SPARE_,
+  ATTN_K_PIECES_
+};
+
+typedef struct attn_topk_ {
+  const attn_table_ *table;
+  int64_t dim, k, room; /* of a list */
+  int by_distance;      /* scores are minus the squared distance; else dot products */
+  int unordered;        /* keys do not come in ascending order, or equal ones matter */
+  int64_t bytes, offset[ATTN_K_PIECES_];
+  float *qt, *s;   /* [dim][tile], [block][tile] */
+  float *wide;     /* [block][dim] converted keys */
+  float *rows;     /* [tile][dim] queries, for distances */
+  uint64_t *list;  /* [tile][room] */
+  uint64_t *spare; /* [room] */
+  int n, groups;
+  int64_t count[ATTN_TILE_];
+  int64_t settled[ATTN_TILE_]; /* by distance: candidates from here on are row numbers alone */
+  float floor[ATTN_TILE_];
+  double norm[ATTN_TILE_];
+  const char *keys; /* what is being searched, the index of its first row, and how it is stored */
+  int64_t first, stride;
+  attn_dtype dtype;
+  double slack; /* bound of the relative rounding of scores and norms */
+} attn_topk_;
+
+/* ---- candidates -----------------------------------------------------------------------------*/
+
+/* NaN becomes 0, below -inf; the two zeros are one. */
+ATTN_FUNC_ uint64_t attn_candidate_(float score, int64_t index) {
+  const uint32_t u = attn_to_bits_(score + 0.0f);
+  const uint32_t up = score != score ? 0 : u >> 31 ? ~u : u | 0x80000000u;
+  return (uint64_t)up << 32 | (uint32_t) ~(uint32_t)index;
+}
+
+ATTN_FUNC_ int64_t attn_candidate_index_(uint64_t c) { return (uint32_t) ~(uint32_t)c; }
+
+ATTN_FUNC_ float attn_candidate_score_(uint64_t c) {
+  const uint32_t up = (uint32_t)(c >> 32);
+  return attn_from_bits_(up == 0 ? 0x7fc00000u : up >> 31 ? up & 0x7fffffffu : ~up);
+}
+
+/* Sorts a few numbers, the largest first. */
+ATTN_FUNC_ void attn_sort_few_(uint64_t *x, int64_t n) {
+  for (int64_t i = 1; i < n; i++) {
+    const uint64_t t = x[i];
+    int64_t j = i;
+    for (; j > 0 && x[j - 1] < t; j--) x[j] = x[j - 1];
+    x[j] = t;
+  }
+}
+
+/* Sorts n numbers, the largest first: runs of 8, then merging; room for n numbers more. */
+ATTN_FUNC_ void attn_sort_(uint64_t *x, int64_t n, uint64_t *room) {
+  uint64_t *from = x, *to = room;
+  for (int64_t r = 0; r < n; r += 8) attn_sort_few_(x + r, n - r < 8 ? n - r : 8);
+  for (int64_t width = 8; width < n; width *= 2) {
+    for (int64_t r = 0; r < n; r += 2 * width) {
+      const int64_t middle = n - r < width ? n : r + width;
+      const int64_t end = n - r < 2 * width ? n : r + 2 * width;
+      int64_t i = r, j = middle, e = r;
+      while (i < middle && j < end) {
+        const uint64_t a = from[i], b = from[j];
+        const int left = a > b;
+        to[e++] = left ? a : b;
+        i += left, j += !left;
+      }
+      while (i < middle) to[e++] = from[i++];
+      while (j < end) to[e++] = from[j++];
+    }
+    uint64_t *t = from;
+    from = to, to = t;
+  }
+  if (from != x) memcpy(x, from, (size_t)n * sizeof *x);
+}
+
+/* Sorts indices, the smallest first, where they are: a heap with the largest on top. */
+ATTN_FUNC_ void attn_sort_keys_(int32_t *x, int64_t n) {
+  for (int64_t root = n / 2, end = n; end > 1;) {
+    if (root > 0) {
+      root--;
+    } else {
+      const int32_t top = x[0];
+      x[0] = x[--end], x[end] = top;
+    }
+    const int32_t t = x[root];
+    int64_t i = root, child;
+    for (; (child = 2 * i + 1) < end; i = child) {
+      if (child + 1 < end && x[child + 1] > x[child]) child++;
+      if (x[child] <= t) break;
+      x[i] = x[child];
+    }
+    x[i] = t;
+  }
+}
+
+/* Moves the k largest of n different numbers to the front, the smallest of those to k - 1; room for n
+ * numbers more. Quick selection without branches on the numbers: a part is divided into the other
+ * array, from both ends. Pivots that halve the range of numbers bound the rounds when guesses are
+ * poor. */
+ATTN_FUNC_ void attn_select_(uint64_t *x, int64_t n, int64_t k, uint64_t *room) {
+  uint64_t *from = x, *to = room;
+  int64_t lo = 0, hi = n; /* the k-th is among from[lo .. hi) */
+  for (int round = 0; hi - lo > 8; round++) {
+    const uint64_t a = from[lo], b = from[lo + (hi - lo) / 2], c = from[hi - 1];
+    uint64_t pivot = a > b ? (b > c ? b : a > c ? c : a) : (a > c ? a : b > c ? c : b);
+    int64_t i = lo, j = hi - 1;
+    if (round >= 24) {
+      uint64_t least = a, most = a;
+      for (int64_t e = lo; e < hi; e++) {
+        least = from[e] < least ? from[e] : least;
+        most = from[e] > most ? from[e] : most;
+      }
+      pivot = least + (most - least) / 2;
+    }
+    for (int64_t e = lo; e < hi; e++) {
+      const uint64_t t = from[e];
+      const int above = t > pivot;
+      to[i] = t, to[j] = t;
+      i += above, j -= !above;
+    }
+    if (k <= i) {
+      hi = i;
+    } else {
+      if (to != x) memcpy(x + lo, to + lo, (size_t)(i - lo) * sizeof *x);
+      lo = i;
+    }
+    uint64_t *t = from;
+    from = to, to = t;
+  }
+  if (from != x) memcpy(x + lo, from + lo, (size_t)(hi - lo) * sizeof *x);
+  attn_sort_few_(x + lo, hi - lo);
+}
+
+/* ---- a tile of queries ----------------------------------------------------------------------*/
+
+/* Sets the sizes of t; k at least 1, dtype that of the keys. t->bytes is one worker's memory. */
+ATTN_FUNC_ void attn_topk_plan_(attn_topk_ *t, const attn_table_ *table, int64_t dim, int64_t k,
+                                attn_dtype dtype, int by_distance) {
+  const int64_t tile = ATTN_TILE_, block = ATTN_PICK_;
+  int64_t size[ATTN_K_PIECES_];
+  memset(t, 0, sizeof *t);
+  t->table = table, t->dim = dim, t->k = k, t->by_distance = by_distance;
+  t->room = attn_add_(attn_mul_(2, k), block);
+  t->slack = ((double)dim + 16.0) / 16777216.0;
+  size[ATTN_K_QT_] = attn_piece_(attn_mul_(dim, tile), 4);
+  size[ATTN_K_S_] = attn_piece_(block * tile, 4);
+  size[ATTN_K_WIDE_] = dtype == ATTN_F32 ? 0 : attn_piece_(attn_mul_(dim, block), 4);
+  size[ATTN_K_ROWS_] = by_distance ? attn_piece_(attn_mul_(dim, tile), 4) : 0;
+  size[ATTN_K_LIST_] = attn_piece_(attn_mul_(t->room, tile), 8);
+  size[ATTN_K_SPARE_] = attn_piece_(t->room, 8);
+  for (int i = 0; i < ATTN_K_PIECES_; i++)
+    t->offset[i] = t->bytes, t->bytes = attn_add_(t->bytes, size[i]);
+}
+
+/* Starts with n rows of queries of the given type; sign: 1, -1 for the smallest dot products, 0 for
+ * all the same. */
+ATTN_FUNC_ void attn_topk_open_(attn_topk_ *t, char *memory, const void *const *rows, int n,
+                                attn_dtype dtype, float sign) {
+  t->qt = (float *)(void *)(memory + t->offset[ATTN_K_QT_]);
+  t->s = (float *)(void *)(memory + t->offset[ATTN_K_S_]);
+  t->wide = (float *)(void *)(memory + t->offset[ATTN_K_WIDE_]);
+  t->rows = (float *)(void *)(memory + t->offset[ATTN_K_ROWS_]);
+  t->list = (uint64_t *)(void *)(memory + t->offset[ATTN_K_LIST_]);
+  t->spare = (uint64_t *)(void *)(memory + t->offset[ATTN_K_SPARE_]);
+  t->n = n, t->groups = (n + ATTN_GROUP_ - 1) / ATTN_GROUP_;
+  t->table->pack(t->qt, rows, n, t->dim, (int)dtype, sign, sign * FLT_MIN);
+  for (int r = 0; r < ATTN_TILE_; r++) t->count[r] = t->settled[r] = 0, t->floor[r] = -INFINITY;
+  for (int r = 0; t->by_distance && r < n; r++) {
+    float *q = t->rows + r * t->dim;
+    t->table->widen(q, rows[r], 0, NULL, 1, t->dim, dtype, NULL);
+    t->norm[r] = 0.0;
+    for (int64_t c = 0; c < t->dim; c++) t->norm[r] += (double)q[c] * (double)q[c];
+  }
+}
+
+/* The next float above or below a finite one. */
+ATTN_FUNC_ float attn_step_(float x, int up) {
+  const uint32_t u = attn_to_bits_(x);
+  if (x == 0.0f) return attn_from_bits_(up ? 1u : 0x80000001u);
+  return attn_from_bits_((x > 0.0f) == up ? u + 1 : u - 1);
+}
+
+/* Distances of rows with larger squared norms are not guessed but computed. */
+#define ATTN_NORM_MOST_ 1e37
+
+/* Row numbers become candidates, with their distances. */
+ATTN_FUNC_ void attn_topk_settle_(attn_topk_ *t, int r) {
+  uint64_t *list = t->list + r * t->room;
+  const float *q = t->by_distance ? t->rows + r * t->dim : NULL;
+  int32_t pick[ATTN_PICK_];
+  float x[ATTN_PICK_];
+  for (int64_t c = t->settled[r]; t->by_distance && c < t->count[r]; c += ATTN_PICK_) {
+    const int64_t n = t->count[r] - c < ATTN_PICK_ ? t->count[r] - c : (int64_t)ATTN_PICK_;
+    for (int64_t e = 0; e < n; e++) pick[e] = (int32_t)list[c + e];
+    if (t->dtype == ATTN_F32) {
+      const float *keys = (const float *)(const void *)t->keys;
+      t->table->squares(x, q, keys, t->stride, pick, n, t->dim);
+    } else {
+      t->table->widen(t->wide, t->keys, t->stride, pick, n, t->dim, t->dtype, NULL);
+      t->table->squares(x, q, t->wide, t->dim, NULL, n, t->dim);
+    }
+    for (int64_t e = 0; e < n; e++) list[c + e] = attn_candidate_(-x[e], t->first + pick[e]);
+  }
+  t->settled[r] = t->count[r];
+}
+
+/* Keeps the k best of row r. Its floor: no score below it can be among them.
+ *
+ * By distance the score of the scan is q.key - |key|^2 / 2, and -distance is twice that less |q|^2.
+ * slack |q|^2 and slack |key|^2 bound what rounding does to it, and slack times the distance what it
+ * does to the sum of squares; tiny, what underflow does to either. */
+ATTN_FUNC_ void attn_topk_keep_(attn_topk_ *t, int r) {
+  uint64_t *list = t->list + r * t->room;
+  attn_topk_settle_(t, r);
+  if (t->count[r] < t->k) return;
+  attn_select_(list, t->count[r], t->k, t->spare);
+  t->count[r] = t->settled[r] = t->k;
+  const float worst = attn_candidate_score_(list[t->k - 1]);
+  t->floor[r] = -INFINITY;
+  if (t->by_distance) {
+    const double tiny = ((double)t->dim + 16.0) * 1e-37;
+    const double x = t->norm[r] * (0.5 - t->slack) + (double)worst * (0.5 + t->slack) - tiny;
+    if (t->norm[r] < ATTN_NORM_MOST_ && t->slack < 0.1 && x > -1e38 && x < 1e38)
+      t->floor[r] = attn_step_((float)x, 0);
+  } else if (worst < INFINITY) {
+    t->floor[r] = worst == -INFINITY ? -FLT_MAX : t->unordered ? worst : attn_step_(worst, 1);
+  }
+}
+
+/* What the scan adds to the scores of n keys, by distance. */
+ATTN_FUNC_ void attn_topk_norms_(const attn_topk_ *t, float *add, const float *k, int64_t stride,
+                                 int64_t n) {
+  const float half = (float)(0.5 - t->slack);
+  t->table->squares(add, NULL, k, stride, NULL, n, t->dim);
+  for (int64_t j = 0; j < n; j++)
+    add[j] = add[j] < (float)ATTN_NORM_MOST_ ? attn_step_(-add[j] * half, 1) : INFINITY;
+}
+
+/* Takes the scores of n keys into the lists; they are rows `from` .. of what is searched. */
+ATTN_FUNC_ void attn_topk_take_(attn_topk_ *t, const float *k, int64_t stride, int64_t n,
+                                int64_t from) {
+  const uint64_t all = attn_low_bits_(t->n);
+  float add[ATTN_PICK_];
+  uint64_t lanes[ATTN_PICK_], some = 0;
+  if (t->by_distance) attn_topk_norms_(t, add, k, stride, n);
+  t->table->above(lanes, t->s, t->by_distance ? add : NULL, n, 0, t->groups, t->floor);
+  for (int64_t j = 0; j < n; j++) {
+    uint64_t left = lanes[j] & all;
+    some |= left;
+    for (; left; left &= left - 1) {
+      const int r = attn_lowest_(left);
+      t->list[r * t->room + t->count[r]++] =
+          t->by_distance ? (uint64_t)(from + j)
+                         : attn_candidate_(t->s[j * ATTN_TILE_ + r], t->first + from + j);
+    }
+  }
+  for (; some; some &= some - 1) {
+    const int r = attn_lowest_(some);
+    if (t->count[r] >= 2 * t->k) attn_topk_keep_(t, r);
+  }
+}
+
+/* n more keys, rows of the given type; the first has this index, and all pass in ascending order. */
+ATTN_FUNC_ void attn_topk_scan_(attn_topk_ *t, const char *keys, int64_t stride, attn_dtype dtype,
+                                int64_t n, int64_t first) {
+  const int64_t bytes = attn_bytes_(dtype, t->dim), apart = attn_bytes_(dtype, stride);
+  const int64_t block = ATTN_PICK_, ask = block / 2;
+  float top[ATTN_TILE_];
+  for (int r = 0; r < ATTN_TILE_; r++) top[r] = 0.0f; /* not used */
+  t->keys = keys, t->stride = stride, t->dtype = dtype, t->first = first;
+  for (int64_t j = 0; j < n; j += block) {
+    const int64_t m = n - j < block ? n - j : block;
+    const char *at = keys + j * apart;
+    const float *k = (const float *)(const void *)at;
+    int64_t step = stride;
+    if (dtype != ATTN_F32) {
+      t->table->widen(t->wide, at, stride, NULL, m, t->dim, dtype, NULL);
+      k = t->wide, step = t->dim;
+    }
+    for (int64_t i = 0; i < m; i += ask) { /* while half a block is multiplied, another comes */
+      const int64_t rows = m - i < ask ? m - i : ask, next = j + i + block;
+      for (int64_t r = next; r < n && r < next + ask; r++)
+        for (int64_t c = 0; c < bytes; c += 64) ATTN_PREFETCH_(keys + r * apart + c);
+      t->table->score_block(t->s + i * ATTN_TILE_, t->qt, k + i * step, step, rows, t->dim, 0,
+                            t->groups, top);
+    }
+    attn_topk_take_(t, k, step, m, j);
+  }
+  for (int r = 0; r < t->n; r++) attn_topk_settle_(t, r);
+}
+
+/* The candidates of row r, at most k, the best first; *count of them. */
+ATTN_FUNC_ const uint64_t *attn_topk_list_(attn_topk_ *t, int r, int64_t *count) {
+  uint64_t *list = t->list + r * t->room;
+  attn_topk_keep_(t, r);
+  *count = t->count[r];
+  attn_sort_(list, *count, t->spare);
+  return list;
+}
+/* <<< attn/engine/topk.h */
 /* >>> attn/engine/tile.h */
 /* engine/tile.h owns what the exact-softmax engine works on: the problem (attn_softmax_), the
  * memory of a worker and the lanes of a tile.
@@ -9969,6 +11765,9 @@ enum {
   ATTN_P_MERGE_O_,
   ATTN_P_MERGE_W_,
   ATTN_P_MERGE_I_,
+  ATTN_P_BEST_,
+  ATTN_P_BEST_LIST_,
+  ATTN_P_BEST_SPARE_,
   ATTN_PIECES_
 };
 
@@ -9998,6 +11797,38 @@ typedef struct attn_sequences_ {
   int64_t *first, *part;       /* [n + 1] those before each */
 } attn_sequences_;
 
+/* Attention to the best keys of a row: engine/choice.h. */
+typedef struct attn_choice_ {
+  attn_topk_mode mode;
+  int stage;        /* what a pass over the tiles does */
+  int values;       /* 0: only the selection is wanted */
+  int at_once;      /* COLLECT attends to the lists that are complete */
+  int64_t k;        /* length of a list; TIES: one more than asked for; 0: bounds alone */
+  float bound;      /* score units */
+  int64_t *row_ptr; /* out, see attn_topk_params */
+  int32_t *col;
+  int64_t edges;
+  attn_span_ span[2]; /* of row_ptr and col */
+  float *least;       /* [B,H,Tq]: the lowest score that is selected; REL: the maximum */
+  int64_t *count;     /* [B,H,Tq]: keys selected; while col is filled, where the next one goes */
+  unsigned char
+      *done; /* [B,H,Tq], TIES in one phase: no score ties with the k-th, the list is all */
+  /* with several phases: [B,H,Tq][k] candidates and how many there are */
+  uint64_t *kept;
+  int64_t *kept_count;
+} attn_choice_;
+
+/* Scores that are added to those of the queries and keys, which may be all zero (engine/addend.h). */
+enum { ATTN_ADD_ROWS_, ATTN_ADD_KEYS_, ATTN_ADD_OUTER_, ATTN_ADD_TILE_ };
+typedef struct attn_addend_ {
+  int kind;
+  attn_tensor x; /* ROWS: row i + row0 has the scores of query i; KEYS: one row for all queries */
+  int64_t row0;
+  double weight;  /* of these: positive, in score units */
+  attn_tensor y;  /* OUTER, TILE: x and y are factors, [.., tile of queries * na or nb, lane] */
+  int64_t na, nb; /* key j has the factors j mod na, and j / na or j mod nb */
+} attn_addend_;
+
 typedef struct attn_softmax_ {
   const attn_table_ *table;
   attn_tensor o, q, k, v, lse, map; /* lse and map: data null = absent */
@@ -10023,15 +11854,26 @@ typedef struct attn_softmax_ {
   attn_labels labels;
   attn_gaussian gaussian;
   attn_span span;
+  const float *mix; /* E0: [H][dk] factors of each head's queries, or null; one head a tile */
+  const attn_addend_ *addends; /* or null */
+  int addend_count;
   attn_score_fn modify;
   void *modify_user;
   attn_distance_terms_ by_distance;
   const float *factor, *distance; /* [distance_heads][distances], see engine/distance.h */
   int64_t distances, distance_heads, distance_zero;
   const struct attn_relu_ *relu; /* rectified weights in place of a softmax */
-  int64_t group;                 /* query heads that share key and value heads */
-  int64_t tiles;                 /* per (batch, group) */
-  int64_t bytes;                 /* memory of one worker, cut at these offsets */
+  attn_choice_ *choice;          /* of each row's keys, or null */
+  const attn_span_ *outer; /* two outputs of a call around this one, which is only checked: q, k, v
+                            * and o are not there yet */
+  int64_t group;           /* query heads that share key and value heads */
+  int64_t tiles;           /* per (batch, group) */
+  /* A mechanism's own work items in place of tiles: job is this problem. own_items of them, or with a
+   * schedule its tiles. */
+  attn_item_fn_ own;
+  void *own_job;
+  int64_t own_items;
+  int64_t bytes; /* memory of one worker, cut at these offsets */
   int64_t offset[ATTN_PIECES_];
   char *workspace;
   /* Few queries: engine/decode.h. Parts are [B][head group][split][row], part_o [..][dv]. */
@@ -10045,6 +11887,25 @@ typedef struct attn_softmax_ {
   float *state_m, *state_l, *state_n,
       *state_o; /* [B,H,Tq], state_o [B,H,Tq,dv] or null: o itself */
 } attn_softmax_;
+
+/* What a pass over the tiles does. */
+enum {
+  ATTN_STAGE_APPLY_,   /* the softmax over what is chosen, and its lists */
+  ATTN_STAGE_FILL_,    /* the lists */
+  ATTN_STAGE_COUNT_,   /* their lengths */
+  ATTN_STAGE_AGAIN_,   /* COLLECT when lists are being written */
+  ATTN_STAGE_COLLECT_, /* the best keys: EXACT attends to them at once, TIES and REL get bounds */
+};
+
+/* Whether a pass looks for the best keys. */
+ATTN_FUNC_ int attn_choice_collects_(const attn_choice_ *c) {
+  return c->stage == ATTN_STAGE_COLLECT_ || c->stage == ATTN_STAGE_AGAIN_;
+}
+
+/* Whether a pass leaves the accumulators alone. */
+ATTN_FUNC_ int attn_choice_blind_(const attn_softmax_ *a) {
+  return a->choice && a->choice->stage != ATTN_STAGE_APPLY_;
+}
 
 typedef struct attn_relu_ {
   const attn_relu_params *params;
@@ -10060,6 +11921,9 @@ typedef struct attn_held_ {
   int n;
   int32_t index[ATTN_BLOCK_];
 } attn_held_;
+
+/* Keys between two looks at how long the lists of candidates are. */
+enum { ATTN_CHUNK_ = 64 };
 
 /* What one worker works in. */
 typedef struct attn_scratch_ {
@@ -10081,6 +11945,8 @@ typedef struct attn_scratch_ {
   float *row_q, *row_s, *row_o; /* [ATTN_ROWS_][dk, ATTN_ROWS_ROOM_, dv], rows padded */
   float *merge_o, *merge_w;     /* [tile][dv], [split] */
   int32_t *merge_i;             /* [split] */
+  attn_topk_ *best;             /* the best keys of each row so far */
+  uint64_t *best_list, *best_spare;
 } attn_scratch_;
 
 /* Distances between a lane group and a block of keys, rounded up. */
@@ -10109,8 +11975,8 @@ ATTN_FUNC_ int64_t attn_scratch_plan_(attn_softmax_ *a) {
   if (gathers || a->k.dtype != ATTN_F32 || (a->seq && a->seq->cached))
     size[ATTN_P_K_] = attn_piece_(attn_mul_(a->k.dim, block), f);
   size[ATTN_P_V_] = attn_piece_(attn_mul_(a->v.dim, block), f);
-  if (gathers || a->bias.kind) size[ATTN_P_BIAS_] = cells;
-  if (gathers || a->xl.table.data) size[ATTN_P_DOT_] = cells;
+  if (gathers || a->bias.kind || a->addends) size[ATTN_P_BIAS_] = cells;
+  if (gathers || a->xl.table.data || a->addends) size[ATTN_P_DOT_] = cells;
   size[ATTN_P_HIT_] = attn_piece_(block * tile, 1);
   if (lists) {
     size[ATTN_P_ROWS_] = room, size[ATTN_P_INDEX_] = 2 * cells;
@@ -10139,6 +12005,13 @@ ATTN_FUNC_ int64_t attn_scratch_plan_(attn_softmax_ *a) {
     size[ATTN_P_MERGE_O_] = dv;
     size[ATTN_P_MERGE_W_] = attn_piece_(a->splits, f);
     size[ATTN_P_MERGE_I_] = attn_piece_(a->splits, sizeof(int32_t));
+  }
+  if (a->choice && a->choice->k) {
+    const int64_t most = attn_add_(attn_mul_(2, a->choice->k), ATTN_CHUNK_);
+    size[ATTN_P_BEST_] = attn_piece_(1, sizeof(attn_topk_));
+    size[ATTN_P_BEST_LIST_] = attn_piece_(attn_mul_(most, tile), 8);
+    size[ATTN_P_BEST_SPARE_] = attn_piece_(most, 8);
+    size[ATTN_P_ROWS_] = room, size[ATTN_P_INDEX_] = 2 * cells, size[ATTN_P_O_ROWS_] = dv;
   }
   for (int i = 0; i < ATTN_PIECES_; i++) a->offset[i] = total, total = attn_add_(total, size[i]);
   return total;
@@ -10173,6 +12046,9 @@ ATTN_FUNC_ void attn_scratch_cut_(const attn_softmax_ *a, int worker, attn_scrat
   ATTN_CUT_(merge_o, float, ATTN_P_MERGE_O_);
   ATTN_CUT_(merge_w, float, ATTN_P_MERGE_W_);
   ATTN_CUT_(merge_i, int32_t, ATTN_P_MERGE_I_);
+  ATTN_CUT_(best, attn_topk_, ATTN_P_BEST_);
+  ATTN_CUT_(best_list, uint64_t, ATTN_P_BEST_LIST_);
+  ATTN_CUT_(best_spare, uint64_t, ATTN_P_BEST_SPARE_);
 #undef ATTN_CUT_
 }
 
@@ -10186,6 +12062,8 @@ typedef struct attn_tile_ {
   int64_t batch, head_k, head_v;
   int64_t key0, key1;                               /* the keys of a work item */
   int scored;                                       /* w.s holds the dot products already */
+  const float *given;                               /* scores of the rows: in place of products */
+  int64_t given_stride;                             /* from one row to the next */
   attn_kv_rows_ rows_k, rows_v;                     /* a block of few queries */
   int n, groups;                                    /* rows and lane groups in use */
   int lined;                                        /* consecutive rows of one head */
@@ -10201,6 +12079,8 @@ typedef struct attn_tile_ {
   void *out[ATTN_TILE_];
   float m[ATTN_TILE_], l[ATTN_TILE_], alpha[ATTN_TILE_], top[ATTN_TILE_], spare[ATTN_TILE_];
   float scale[ATTN_TILE_], slope[ATTN_TILE_], rel[ATTN_TILE_], from[ATTN_TILE_], to[ATTN_TILE_];
+  float floor[ATTN_TILE_]; /* of what is chosen */
+  uint64_t done;           /* rows whose output is there already */
   float center[ATTN_TILE_], precision[ATTN_TILE_], start[ATTN_TILE_], count[ATTN_TILE_];
   int32_t index[ATTN_TILE_]; /* of the lanes in an array by distance */
   int64_t flat;              /* keys from here on have a ramp of 1 in every lane */
@@ -10436,8 +12316,11 @@ ATTN_FUNC_ void attn_tile_lanes_(attn_tile_ *t) {
   for (int r = 0; a->keep && r < t->n; r++) t->wide_lo[r] = t->lo[r], t->wide_hi[r] = t->hi[r];
   for (int g = 0; g < t->groups; g++) attn_tile_bounds_(t, g);
   for (int g = t->groups; g < ATTN_TILE_ / ATTN_GROUP_; g++) memset(&t->g[g], 0, sizeof t->g[g]);
-  if (!a->by_row)
-    a->table->pack(t->w.qt, q, t->n, a->q.dim, (int)a->q.dtype, a->scale_hi, a->scale_lo);
+  if (a->by_row) return;
+  a->table->pack(t->w.qt, q, t->n, a->q.dim, (int)a->q.dtype, a->scale_hi, a->scale_lo);
+  if (a->mix)
+    a->table->scale_rows(t->w.qt, ATTN_TILE_, t->w.qt, ATTN_TILE_, a->q.dim,
+                         t->groups * ATTN_GROUP_, a->mix + t->head[0] * a->q.dim);
 }
 /* <<< attn/engine/tile.h */
 /* >>> attn/engine/storage.h */
@@ -10686,6 +12569,96 @@ ATTN_FUNC_ void attn_tile_key_mask_(const attn_tile_ *t, float *key, int64_t fro
     if (!attn_tile_sees_(t, 0, from + j)) key[j] = -INFINITY;
 }
 /* <<< attn/engine/mask.h */
+/* >>> attn/engine/addend.h */
+/* engine/addend.h owns scores that are no dot products: learned ones by position, one for each key, and
+ * products of two short vectors of the query. They join the biases of a tile, a run of keys at a time. */
+
+/* Which addends there are: 1 = some by key, 2 = some by pair. */
+ATTN_FUNC_ int attn_addends_in_(const attn_softmax_ *a) {
+  int in = 0;
+  for (int n = 0; n < a->addend_count; n++) in |= a->addends[n].kind == ATTN_ADD_KEYS_ ? 1 : 2;
+  return in;
+}
+
+/* x + w; what either forbids stays so, whatever the other holds. */
+ATTN_FUNC_ float attn_add_allowed_(float x, float w) {
+  return x == -INFINITY || w == -INFINITY ? -INFINITY : x + w;
+}
+
+/* x += w for the lanes of a group. */
+ATTN_FUNC_ void attn_add_lanes_(float *x, const float *w) {
+  for (int r = 0; r < ATTN_GROUP_; r++) x[r] = attn_add_allowed_(x[r], w[r]);
+}
+
+/* Keys are added last, to all lanes: NaN or +inf there must not undo what a lane's bias forbids. Such
+ * keys join the bias. */
+ATTN_FUNC_ void attn_tile_fold_keys_(const attn_tile_ *t, float *bias, float *key, int64_t n) {
+  for (int64_t e = 0; e < n; e++) {
+    if (key[e] - key[e] == 0.0f || key[e] == -INFINITY) continue;
+    for (int r = 0; r < t->groups * ATTN_GROUP_; r++)
+      bias[e * ATTN_TILE_ + r] = attn_add_allowed_(bias[e * ATTN_TILE_ + r], key[e]);
+    key[e] = 0.0f;
+  }
+}
+
+/* bias += products of the factors of n keys, or = them. */
+ATTN_FUNC_ void attn_tile_products_(const attn_tile_ *t, const attn_addend_ *p, float *bias,
+                                    int started, int64_t from, int64_t n) {
+  const int64_t tile = t->row[0] / ATTN_TILE_;
+  const char *x = attn_at_(&p->x, t->batch, t->head[0], tile * p->na);
+  const char *y = attn_at_(&p->y, t->batch, t->head[0], tile * p->nb);
+  for (int64_t e = 0; e < n; e++) {
+    const int64_t j = from + e, c = j % p->na,
+                  d = p->kind == ATTN_ADD_OUTER_ ? j / p->na : j % p->nb;
+    const float *u = (const float *)(const void *)x + c * ATTN_TILE_;
+    const float *v = (const float *)(const void *)y + d * ATTN_TILE_;
+    for (int g = 0; g < t->groups; g++, u += ATTN_GROUP_, v += ATTN_GROUP_) {
+      float w[ATTN_GROUP_], *to = bias + e * ATTN_TILE_ + g * ATTN_GROUP_;
+      for (int r = 0; r < ATTN_GROUP_; r++) w[r] = u[r] * v[r];
+      if (started)
+        attn_add_lanes_(to, w);
+      else
+        memcpy(to, w, sizeof w);
+    }
+  }
+}
+
+/* Adds all to bias[key][lane], which holds something if started, and key[], for keys from..from+n. */
+ATTN_FUNC_ void attn_tile_addends_(const attn_tile_ *t, float *bias, float *key, int started,
+                                   int64_t from, int64_t n) {
+  const attn_table_ *f = t->a->table;
+  const void *rows[ATTN_TILE_];
+  for (int i = 0; i < t->a->addend_count; i++) {
+    const attn_addend_ *p = &t->a->addends[i];
+    const int by_key = p->kind == ATTN_ADD_KEYS_;
+    float hi = (float)p->weight;
+    if ((double)hi > p->weight && attn_to_bits_(hi) > 1)
+      hi = attn_from_bits_(attn_to_bits_(hi) - 1);
+    const float lo = (float)(p->weight - (double)hi);
+    if (p->kind >= ATTN_ADD_OUTER_) {
+      attn_tile_products_(t, p, bias, started, from, n);
+      started = 1;
+      continue;
+    }
+    const int64_t shift = attn_bytes_(p->x.dtype, from);
+    float *to = started || by_key ? t->w.dot : bias;
+    rows[0] = attn_at_(&p->x, t->batch, t->head[0], 0) + shift;
+    for (int r = 0; !by_key && r < t->n; r++)
+      rows[r] = attn_at_(&p->x, t->batch, t->head[0], t->row[r] + p->row0) + shift;
+    /* neither is 0: inf * 0 is NaN; see attn_tile_bias_rows_ */
+    f->pack(to, rows, by_key ? 1 : t->n, n, (int)p->x.dtype | ATTN_KIND_BIAS_, hi,
+            lo > 0.0f ? lo : FLT_MIN);
+    for (int64_t e = 0; by_key && e < n; e++)
+      key[e] = attn_add_allowed_(key[e], to[e * ATTN_TILE_]);
+    if (by_key) continue;
+    for (int64_t e = 0; started && e < n; e++)
+      for (int g = 0; g < t->groups * ATTN_GROUP_; g += ATTN_GROUP_)
+        attn_add_lanes_(bias + e * ATTN_TILE_ + g, to + e * ATTN_TILE_ + g);
+    started = 1;
+  }
+  if (started && (attn_addends_in_(t->a) & 1)) attn_tile_fold_keys_(t, bias, key, n);
+}
+/* <<< attn/engine/addend.h */
 /* >>> attn/engine/block.h */
 /* engine/block.h owns a block of keys as one tile sees it: which keys, which lane groups see which
  * of them, the rows of K and V, and what is to be done to its scores.
@@ -11077,7 +13050,8 @@ ATTN_FUNC_ int attn_block_open_(const attn_tile_ *t, attn_block_ *b, int64_t j0,
     }
   b->whole = b->count == 1 && b->seg[0].g0 == 0 && b->seg[0].g1 == t->groups && b->seg[0].at == 0 &&
              b->seg[0].n == b->n;
-  b->partial = b->bounded || b->by_lane || !b->whole || b->mask || b->bias || a->modify != NULL;
+  b->partial = b->bounded || b->by_lane || !b->whole || b->mask || b->bias || a->addends ||
+               a->modify != NULL || t->given != NULL;
   return 1;
 }
 
@@ -11100,7 +13074,8 @@ ATTN_FUNC_ void attn_block_fetch_(const attn_tile_ *t, attn_block_ *b) {
     b->k = t->w.k, b->k_stride = a->k.dim, b->v = t->w.v, b->v_stride = a->v.dim;
   } else {
     b->k = attn_block_rows_(a, b, &a->k, &a->k_scales, t->batch, t->head_k, t->w.k, &b->k_stride);
-    if (!latent || b->k != t->w.k)
+    b->v = b->k, b->v_stride = 0; /* not read by a pass that is blind to values */
+    if (!attn_choice_blind_(a) && (!latent || b->k != t->w.k))
       b->v = attn_block_rows_(a, b, &a->v, &a->v_scales, t->batch, t->head_v, t->w.v, &b->v_stride);
   }
   if (latent && b->k == t->w.k) b->v = b->k, b->v_stride = b->k_stride;
@@ -11148,16 +13123,19 @@ ATTN_FUNC_ void attn_block_modifiers_(attn_tile_ *t, attn_block_ *b) {
     b->mod.factor = a->factor ? a->factor + at : NULL;
     b->mod.back = b->back, b->mod.index = t->lined ? NULL : t->index;
   }
-  if (key_mask || key_bias) memset(b->key, 0, sizeof b->key);
-  for (int e = 0, n; (b->bias || key_mask) && e < b->n; e += n) {
+  const int added = attn_addends_in_(a), by_key = key_mask || key_bias || (added & 1);
+  if (by_key) memset(b->key, 0, sizeof b->key);
+  for (int e = 0, n; (b->bias || key_mask || added) && e < b->n; e += n) {
     n = attn_block_run_(b, e);
     const int64_t from = attn_block_key_(b, e);
     if (key_bias) attn_tile_key_bias_(t, b->key + e, from, n);
-    if (key_mask) attn_tile_key_mask_(t, b->key + e, from, n);
     if (b->bias && !key_bias) attn_tile_bias_(t, t->w.bias + e * ATTN_TILE_, from, n);
+    if (added)
+      attn_tile_addends_(t, t->w.bias + e * ATTN_TILE_, b->key + e, b->bias && !key_bias, from, n);
+    if (key_mask) attn_tile_key_mask_(t, b->key + e, from, n);
   }
-  b->mod.key = key_mask || key_bias ? b->key : NULL;
-  if (b->bias && !key_bias) b->mod.bias = t->w.bias;
+  b->mod.key = by_key ? b->key : NULL;
+  if ((b->bias && !key_bias) || added > 1) b->mod.bias = t->w.bias;
   if (a->modify && (b->mod.key || b->mod.bias)) { /* what they forbid stays so, whatever it does */
     attn_block_lanes_(t, b);
     for (int e = 0; e < b->n; e++) {
@@ -11303,12 +13281,13 @@ ATTN_FUNC_ int attn_block_sees_(const attn_tile_ *t, const attn_block_ *b, int e
 }
 
 /* Whether row r reads entry e. By the masks, not by the score: an allowed score may be -inf, and its
- * value is read; what a user's modifier forbids can only be seen in the score. */
+ * value is read; what a user's modifier forbids, before scores were given too, or a choice leaves out can
+ * only be seen in the score. */
 ATTN_FUNC_ int attn_block_reads_(const attn_tile_ *t, const attn_block_ *b, int e, int r) {
   const int64_t cell = e * ATTN_TILE_ + r;
   return attn_block_sees_(t, b, e, r) && !(b->mod.key && b->mod.key[e] == -INFINITY) &&
          !(b->mod.bias && b->mod.bias[cell] == -INFINITY) &&
-         !(t->a->modify && t->w.s[cell] == -INFINITY);
+         !((t->a->modify || t->a->choice || t->given) && t->w.s[cell] == -INFINITY);
 }
 
 /* Notes the distances at which each row has a key; before scores become weights. */
@@ -11455,6 +13434,254 @@ ATTN_FUNC_ void attn_block_modify_(attn_tile_ *t, const attn_block_ *b, const at
   attn_tile_natural_(t, s, seg->n, seg->g0, seg->g1, 0);
 }
 /* <<< attn/engine/terms.h */
+/* >>> attn/engine/choice.h */
+/* engine/choice.h owns the choice of each row's keys by their scores: the scores of a block are
+ * computed as for a softmax; then the best are remembered (engine/topk.h), or those below the row's
+ * bound are forbidden. */
+
+/* A candidate with its index above its score: so lists are sorted by index. */
+ATTN_FUNC_ uint64_t attn_candidate_turned_(uint64_t c) { return c << 32 | c >> 32; }
+
+ATTN_FUNC_ int64_t attn_choice_row_(const attn_tile_ *t, int r) {
+  return attn_row_number_(t->a, t->batch, t->head[r], t->row[r]);
+}
+
+/* Finds the rows that are done: their outputs go astray. 1 = the tile has nothing to do. */
+ATTN_FUNC_ int attn_choice_skips_(attn_tile_ *t) {
+  const attn_choice_ *c = t->a->choice;
+  t->done = 0;
+  if (!c->done || attn_choice_collects_(c)) return 0;
+  for (int r = 0; r < t->n; r++) {
+    if (!c->done[attn_choice_row_(t, r)]) continue;
+    t->done |= (uint64_t)1 << r;
+    if (c->stage == ATTN_STAGE_APPLY_) t->out[r] = t->w.o_rows + r * t->a->v.dim;
+  }
+  return t->done == attn_tile_all_(t) && (c->stage == ATTN_STAGE_COUNT_ || !c->col);
+}
+
+/* What is known of the best keys before those of a tile pass: nothing, or what the phase before has
+ * left. */
+ATTN_FUNC_ void attn_choice_collect_(attn_tile_ *t) {
+  const attn_choice_ *c = t->a->choice;
+  const int first = t->a->phase == 0;
+  attn_topk_ *best = t->w.best;
+  if (c->mode == ATTN_TOPK_REL) {
+    for (int r = 0; r < ATTN_TILE_; r++)
+      t->m[r] = first || r >= t->n ? -INFINITY : c->least[attn_choice_row_(t, r)];
+    return;
+  }
+  memset(best, 0, sizeof *best);
+  best->table = t->a->table, best->k = c->k, best->room = 2 * c->k + ATTN_CHUNK_;
+  best->list = t->w.best_list, best->spare = t->w.best_spare;
+  best->unordered = t->a->phases > 1;
+  for (int r = 0; r < ATTN_TILE_; r++) {
+    best->floor[r] = -FLT_MAX;
+    if (first || r >= t->n) continue;
+    const int64_t row = attn_choice_row_(t, r);
+    best->count[r] = c->kept_count[row];
+    memcpy(best->list + r * best->room, c->kept + row * c->k, (size_t)best->count[r] * 8);
+  }
+}
+
+/* The rows that a pass chooses for: not those that are done, unless their lists are to be written. */
+ATTN_FUNC_ uint64_t attn_choice_lanes_(const attn_tile_ *t) {
+  const attn_choice_ *c = t->a->choice;
+  const int again = c->stage != ATTN_STAGE_COUNT_ && c->col;
+  return attn_tile_all_(t) & ~(again ? 0 : t->done);
+}
+
+/* Before the keys of a tile pass: the rows' bounds, above what is forbidden anyway. */
+ATTN_FUNC_ void attn_choice_open_(attn_tile_ *t) {
+  const attn_choice_ *c = t->a->choice;
+  if (attn_choice_collects_(c)) {
+    attn_choice_collect_(t);
+    return;
+  }
+  for (int r = 0; r < ATTN_TILE_; r++) {
+    float x = c->bound;
+    if (c->mode == ATTN_TOPK_REL && r < t->n) x = c->least[attn_choice_row_(t, r)] - c->bound;
+    if (c->mode == ATTN_TOPK_TIES && r < t->n) x = c->least[attn_choice_row_(t, r)];
+    t->floor[r] = x > -FLT_MAX ? x : -FLT_MAX;
+  }
+}
+
+/* Remembers the keys of `lanes`: entry e of a block, or of the rows' lists. */
+ATTN_FUNC_ void attn_choice_take_(attn_tile_ *t, const attn_block_ *b, int32_t *const *index,
+                                  int e0, const uint64_t *lanes, int n) {
+  attn_topk_ *best = t->w.best;
+  uint64_t some = 0;
+  for (int e = 0; e < n; e++) {
+    const float *s = t->w.s + (e0 + e) * ATTN_TILE_;
+    const int64_t key = b ? attn_block_key_(b, e0 + e) : 0;
+    some |= lanes[e];
+    for (uint64_t left = lanes[e]; left; left &= left - 1) {
+      const int r = attn_lowest_(left);
+      best->list[r * best->room + best->count[r]++] =
+          attn_candidate_(s[r], b ? key : index[r][e0 + e]);
+    }
+  }
+  for (; some; some &= some - 1) {
+    const int r = attn_lowest_(some);
+    if (best->count[r] < 2 * best->k) continue;
+    attn_topk_keep_(best, r);
+    if (best->floor[r] < -FLT_MAX) best->floor[r] = -FLT_MAX;
+  }
+}
+
+/* Counts the keys of `lanes`, or writes them down. */
+ATTN_FUNC_ void attn_choice_note_(attn_tile_ *t, const attn_block_ *b, int32_t *const *index,
+                                  int e0, const uint64_t *lanes, int n) {
+  const attn_choice_ *c = t->a->choice;
+  const int fill = c->stage != ATTN_STAGE_COUNT_;
+  if (t->careful || (fill && !c->col)) return; /* once is enough */
+  for (int e = 0; e < n; e++) {
+    const int64_t key = b ? attn_block_key_(b, e0 + e) : 0;
+    for (uint64_t left = lanes[e]; left; left &= left - 1) {
+      const int r = attn_lowest_(left);
+      int64_t *count = &c->count[attn_choice_row_(t, r)];
+      const int64_t set = (t->batch * t->a->q.heads + t->head[r]) * c->edges;
+      if (fill) c->col[set + *count] = (int32_t)(b ? key : index[r][e0 + e]);
+      *count += 1;
+    }
+  }
+}
+
+/* TIES: NaN comes after every number, so that it does not tie with one. */
+ATTN_FUNC_ uint64_t attn_choice_ties_(const attn_tile_ *t, const float *s, uint64_t lanes) {
+  uint64_t kept = lanes;
+  for (uint64_t left = lanes; left; left &= left - 1) {
+    const int r = attn_lowest_(left);
+    if (s[r] != s[r] && t->floor[r] > -FLT_MAX) kept &= ~attn_bit_(r);
+  }
+  return kept;
+}
+
+/* A part of the tile's scores: entries e0 .. e0 + n - 1 of lane groups g0 .. g1 - 1. 1 = something of
+ * it has a weight; t->top gets its maximum. */
+ATTN_FUNC_ int attn_choose_part_(attn_tile_ *t, const attn_block_ *b, int32_t *const *index, int e0,
+                                 int n, int g0, int g1) {
+  const attn_choice_ *c = t->a->choice;
+  const attn_table_ *f = t->a->table;
+  const uint64_t all = attn_choice_lanes_(t);
+  uint64_t lanes[ATTN_CHUNK_], some = 0;
+  attn_modifiers_ only;
+  float *s = t->w.s + e0 * ATTN_TILE_;
+  const int collect = attn_choice_collects_(c);
+  f->above(lanes, s, NULL, n, g0, g1, collect ? t->w.best->floor : t->floor);
+  for (int e = 0; e < n; e++) {
+    lanes[e] &= all;
+    if (c->mode == ATTN_TOPK_TIES && !collect)
+      lanes[e] = attn_choice_ties_(t, s + e * ATTN_TILE_, lanes[e]);
+    some |= lanes[e];
+  }
+  if (collect) {
+    if (some) attn_choice_take_(t, b, index, e0, lanes, n);
+    return 0;
+  }
+  if (some) attn_choice_note_(t, b, index, e0, lanes, n);
+  if (c->stage != ATTN_STAGE_APPLY_) return 0;
+  memset(&only, 0, sizeof only);
+  only.lanes = lanes;
+  f->modify_block(s, n, g0, g1, &only, t->top);
+  return some != 0;
+}
+
+/* The first `to` entries from `from` on, a chunk at a time. */
+ATTN_FUNC_ int attn_choose_run_(attn_tile_ *t, const attn_block_ *b, int32_t *const *index,
+                                int from, int to, int g0, int g1) {
+  int any = 0;
+  for (int e = from, n; e < to; e += n) {
+    n = to - e < ATTN_CHUNK_ ? to - e : (int)ATTN_CHUNK_;
+    any |= attn_choose_part_(t, b, index, e, n, g0, g1);
+  }
+  return any;
+}
+
+/* The maximum of each row so far, and none of this block. */
+ATTN_FUNC_ int attn_choose_most_(attn_tile_ *t) {
+  const attn_choice_ *c = t->a->choice;
+  const int most = c->mode == ATTN_TOPK_REL && attn_choice_collects_(c);
+  for (int r = 0; r < ATTN_TILE_; r++) {
+    if (most && t->top[r] > t->m[r]) t->m[r] = t->top[r];
+    t->top[r] = -INFINITY;
+  }
+  return most;
+}
+
+/* Chooses from the scores of a block. 1 = values are to be added. */
+ATTN_FUNC_ int attn_choose_block_(attn_tile_ *t, attn_block_ *b) {
+  int any = 0;
+  if (attn_choose_most_(t)) return 0;
+  if (b->whole) return attn_choose_run_(t, b, NULL, 0, b->n, 0, t->groups);
+  for (int g = 0; g < t->groups; g++)
+    any |= attn_choose_run_(t, b, NULL, b->first[g], b->end[g], g, g + 1);
+  return any;
+}
+
+/* The same of lists of keys; those that are left out become -1. */
+ATTN_FUNC_ int attn_choose_lists_(attn_tile_ *t, int32_t *const *index, const int *count,
+                                  int most) {
+  if (attn_choose_most_(t) || !attn_choose_run_(t, NULL, index, 0, most, 0, t->groups)) return 0;
+  for (int r = 0; r < t->n; r++)
+    for (int e = 0; e < count[r]; e++)
+      if (t->w.s[e * ATTN_TILE_ + r] == -INFINITY) index[r][e] = -1;
+  return 1;
+}
+
+/* The best keys of row r, by index, or their number alone: at the row's place in col, and for
+ * attention. */
+ATTN_FUNC_ void attn_choice_list_(attn_tile_ *t, int r) {
+  const attn_choice_ *c = t->a->choice;
+  attn_topk_ *best = t->w.best;
+  const int64_t n = best->count[r], set = t->batch * t->a->q.heads + t->head[r];
+  const int place = c->col && c->mode == ATTN_TOPK_EXACT;
+  uint64_t *list = best->list + r * best->room;
+  if (!place && !c->at_once) return;
+  for (int64_t e = 0; e < n; e++) list[e] = attn_candidate_turned_(list[e]);
+  attn_sort_(list, n, best->spare);
+  int32_t *col = place ? c->col + set * c->edges + t->row[r] * c->k : NULL;
+  for (int64_t e = 0; col && e < n; e++)
+    col[e] = (int32_t)attn_candidate_index_(attn_candidate_turned_(list[e]));
+}
+
+/* TIES: the bound of row r, from k + 1 candidates. If the last of them is below it they tell all. */
+ATTN_FUNC_ void attn_choice_bound_(attn_tile_ *t, int r, int64_t row) {
+  const attn_choice_ *c = t->a->choice;
+  attn_topk_ *best = t->w.best;
+  const uint64_t *list = best->list + r * best->room;
+  const int64_t n = best->count[r], k = c->k - 1;
+  uint64_t least = UINT64_MAX;
+  for (int64_t e = 0; e < n && e < k; e++) least = list[e] < least ? list[e] : least;
+  c->least[row] = n < k ? -INFINITY : attn_candidate_score_(least);
+  if (!c->done) return;
+  c->done[row] = n <= k || list[k] >> 32 < least >> 32;
+  best->count[r] = !c->done[row] ? 0 : n < k ? n : k;
+}
+
+/* After all keys of a tile have passed: the rows' bounds, or their best keys by index. last: no other
+ * phase follows. 1 = there are lists to be attended to. */
+ATTN_FUNC_ int attn_choice_close_(attn_tile_ *t, int last) {
+  const attn_choice_ *c = t->a->choice;
+  attn_topk_ *best = t->w.best;
+  for (int r = 0; r < t->n; r++) {
+    const int64_t row = attn_choice_row_(t, r);
+    if (c->mode == ATTN_TOPK_REL) {
+      c->least[row] = t->m[r];
+      continue;
+    }
+    attn_topk_keep_(best, r);
+    if (!last) {
+      c->kept_count[row] = best->count[r];
+      memcpy(c->kept + row * c->k, best->list + r * best->room, (size_t)best->count[r] * 8);
+      continue;
+    }
+    if (c->mode == ATTN_TOPK_TIES) attn_choice_bound_(t, r, row);
+    if (c->row_ptr && c->stage == ATTN_STAGE_COLLECT_) c->count[row] = best->count[r];
+    attn_choice_list_(t, r);
+  }
+  return last && c->at_once && c->mode != ATTN_TOPK_REL;
+}
+/* <<< attn/engine/choice.h */
 /* >>> attn/engine/lists.h */
 /* engine/lists.h owns tiles whose rows have key lists of their own: scattered keys, of which no two
  * rows share many. Scores are computed row by row from the picked keys; then they are transposed,
@@ -11706,7 +13933,7 @@ ATTN_FUNC_ void attn_list_values_(attn_tile_ *t, int32_t *const *index, const in
   for (int r = 0; r < t->n; r++) {
     float *p = (float *)row[r];
     int n = count[r];
-    if (a->modify) { /* what the modifier forbids is not read */
+    if (a->modify || a->choice) { /* what the modifier forbids is not read */
       n = 0;
       for (int e = 0; e < count[r]; e++)
         if (index[r][e] >= 0) p[n] = p[e], index[r][n++] = index[r][e];
@@ -11762,8 +13989,9 @@ ATTN_FUNC_ int attn_tile_lists_(attn_tile_ *t, int started) {
       *t->w.pairs += count[r];
     }
     if (most == 0) break;
-    any = 1;
     attn_list_scores_(t, index, count, most);
+    if (a->choice && !attn_choose_lists_(t, index, count, most)) continue;
+    any = 1;
     if (!a->counting)
       for (int r = 0; r < t->n && (a->map.data || a->edges); r++)
         attn_list_emit_(t, &list[r], r, index[r], t->w.index + (ATTN_TILE_ + r) * ATTN_BLOCK_,
@@ -11772,6 +14000,44 @@ ATTN_FUNC_ int attn_tile_lists_(attn_tile_ *t, int started) {
   }
   if (any) a->table->pack(t->w.ot, from, t->n, dv, ATTN_F32, 1.0f, FLT_MIN);
   return started || any;
+}
+
+/* The best keys of a tile's rows are lists too, whose scores are known: t->w.best holds them by
+ * index. Adds their values to the accumulator. 0 = there are none. */
+ATTN_FUNC_ int attn_tile_best_(attn_tile_ *t) {
+  const attn_topk_ *best = t->w.best;
+  const int64_t dv = t->a->v.dim;
+  int32_t *index[ATTN_TILE_];
+  int count[ATTN_TILE_];
+  const void *from[ATTN_TILE_];
+  int64_t done = 0;
+  memset(t->w.o_rows, 0, (size_t)(ATTN_TILE_ * dv) * sizeof(float));
+  for (int r = 0; r < t->n; r++)
+    from[r] = t->w.o_rows + r * dv, index[r] = t->w.index + r * ATTN_BLOCK_;
+  for (int most = 1;; done += ATTN_BLOCK_) {
+    most = 0;
+    for (int r = 0; r < t->n; r++) {
+      const int64_t left = best->count[r] - done;
+      count[r] = left > ATTN_BLOCK_ ? ATTN_BLOCK_ : left > 0 ? (int)left : 0;
+      if (count[r] > most) most = count[r];
+    }
+    if (most == 0) break;
+    for (int r = 0; r < ATTN_TILE_; r++) {
+      const uint64_t *list = best->list + r * best->room + done;
+      const int n = r < t->n ? count[r] : 0;
+      t->top[r] = -INFINITY;
+      for (int e = 0; e < n; e++) {
+        const float x = attn_candidate_score_(attn_candidate_turned_(list[e]));
+        index[r][e] = (int32_t)attn_candidate_index_(attn_candidate_turned_(list[e]));
+        t->w.s[e * ATTN_TILE_ + r] = x;
+        if (x > t->top[r]) t->top[r] = x;
+      }
+      for (int e = n; e < most; e++) t->w.s[e * ATTN_TILE_ + r] = -INFINITY;
+    }
+    attn_list_values_(t, index, count, most);
+  }
+  if (done) t->a->table->pack(t->w.ot, from, t->n, dv, ATTN_F32, 1.0f, FLT_MIN);
+  return done > 0;
 }
 /* <<< attn/engine/lists.h */
 /* >>> attn/engine/softmax.h */
@@ -11849,6 +14115,17 @@ ATTN_FUNC_ int attn_block_terms_in_(const attn_tile_ *t, const attn_block_ *b) {
          m->dot || t->a->relative.keys.data || t->a->labels.label || t->a->modify;
 }
 
+/* In place of E1 to E5: scores that lie in rows, natural and times the problem's scale. */
+ATTN_FUNC_ void attn_segment_given_(attn_tile_ *t, const attn_block_ *b, const attn_segment_ *seg) {
+  const void *rows[ATTN_TILE_];
+  const int r0 = seg->g0 * ATTN_GROUP_,
+            r1 = seg->g1 * ATTN_GROUP_ < t->n ? seg->g1 * ATTN_GROUP_ : t->n;
+  const int64_t key = attn_block_key_(b, seg->at);
+  for (int r = r0; r < r1; r++) rows[r - r0] = t->given + r * t->given_stride + key;
+  t->a->table->pack(t->w.s + seg->at * ATTN_TILE_ + r0, rows, r1 - r0, seg->n,
+                    (int)ATTN_F32 | ATTN_KIND_BIAS_, t->a->scale_hi, t->a->scale_lo);
+}
+
 /* E1 to E7 of one segment; the maximum of each row goes to t->top. */
 ATTN_FUNC_ void attn_segment_scores_(attn_tile_ *t, const attn_block_ *b,
                                      const attn_segment_ *seg) {
@@ -11857,10 +14134,12 @@ ATTN_FUNC_ void attn_segment_scores_(attn_tile_ *t, const attn_block_ *b,
   const int g0 = seg->g0, g1 = seg->g1, set = seg->m0 < seg->m1;
   attn_modifiers_ mod = b->mod, only = b->set;
   float *s = t->w.s + seg->at * ATTN_TILE_;
-  const float *k = t->scored ? NULL : b->k + seg->at * b->k_stride;
-  const int terms = attn_block_terms_in_(t, b);
+  const int scored = t->scored || t->given;
+  const float *k = scored ? NULL : b->k + seg->at * b->k_stride;
+  const int terms = t->given || attn_block_terms_in_(t, b);
+  if (t->given) attn_segment_given_(t, b, seg);
   if (!terms && !set) {
-    if (!t->scored) f->score_block(s, t->w.qt, k, b->k_stride, seg->n, a->q.dim, g0, g1, t->top);
+    if (!scored) f->score_block(s, t->w.qt, k, b->k_stride, seg->n, a->q.dim, g0, g1, t->top);
     return;
   }
   /* scores that will change have no maximum yet */
@@ -11869,7 +14148,7 @@ ATTN_FUNC_ void attn_segment_scores_(attn_tile_ *t, const attn_block_ *b,
     for (int e = 0; e < seg->n; e++)
       memset(s + e * ATTN_TILE_ + g0 * ATTN_GROUP_, 0,
              (size_t)((g1 - g0) * ATTN_GROUP_) * sizeof(float));
-  else if (!t->scored)
+  else if (!scored)
     f->score_block(s, t->w.qt, k, b->k_stride, seg->n, a->q.dim, g0, g1, t->spare);
   only.at += seg->at;
   if (only.lanes) only.lanes += seg->at;
@@ -11997,7 +14276,7 @@ ATTN_FUNC_ int attn_tile_load_(attn_tile_ *t) {
     t->m[r] = -INFINITY, t->l[r] = t->count[r] = 0.0f;
     t->alpha[r] = t->scale[r] = 1.0f;
   }
-  if (a->phase == 0) return 0;
+  if (a->phase == 0 || attn_choice_blind_(a)) return 0;
   for (int r = 0; r < t->n; r++) {
     const int64_t at = attn_row_number_(a, t->batch, t->head[r], t->row[r]);
     t->m[r] = a->state_m[at], t->l[r] = a->state_l[at], t->count[r] = a->state_n[at];
@@ -12068,6 +14347,7 @@ ATTN_FUNC_ void attn_tile_divide_(attn_tile_ *t) {
   if (!a->lse.data) return;
   for (int r = 0; r < t->n; r++) {
     float lse = -INFINITY;
+    if (a->choice && (t->done >> r & 1)) continue;
     if (t->l[r] > 0.0f && t->l[r] < INFINITY)
       lse = (float)(((double)t->m[r] + attn_log2_(t->l[r])) * ATTN_LN2_);
     else if (t->l[r] != 0.0f)
@@ -12189,6 +14469,10 @@ ATTN_FUNC_ int attn_tile_walk_(attn_tile_ *t, int started) {
     attn_block_scores_(t, &block);
     if (a->plan) attn_tile_ahead_(t, &ahead, from ? from->step : 1);
     if (few) attn_tile_below_(t);
+    if (a->choice) {
+      block.partial = t->partial = 1;
+      if (!attn_choose_block_(t, &block)) continue;
+    }
     attn_block_values_(t, &block, started);
     started = 1;
   }
@@ -12199,6 +14483,7 @@ ATTN_FUNC_ int attn_tile_walk_(attn_tile_ *t, int started) {
 ATTN_FUNC_ int attn_tile_sweep_(attn_tile_ *t) {
   const attn_softmax_ *a = t->a;
   int started = attn_tile_load_(t);
+  if (a->choice) attn_choice_open_(t);
   t->partial = 0;
   t->xl_next = -1;
   if (a->edges || (a->plan && t->plan->step == 0)) return attn_tile_lists_(t, started);
@@ -12259,11 +14544,21 @@ ATTN_FUNC_ void attn_tile_relative_(attn_tile_ *t) {
   }
 }
 
-/* A tile whose rows are known. */
-ATTN_FUNC_ void attn_tile_run_(attn_tile_ *t, int last) {
+/* A pass that chooses keys. The best ones are attended to when all phases have had their say. */
+ATTN_FUNC_ void attn_tile_choose_(attn_tile_ *t, int last) {
+  attn_tile_sweep_(t);
+  if (!attn_choice_collects_(t->a->choice) || !attn_choice_close_(t, last)) return;
+  for (int r = 0; r < ATTN_TILE_; r++) {
+    t->m[r] = -INFINITY, t->l[r] = 0.0f, t->alpha[r] = t->scale[r] = 1.0f;
+  }
+  if (!attn_tile_best_(t)) memset(t->w.ot, 0, (size_t)(t->a->v.dim * ATTN_TILE_) * sizeof(float));
+  attn_tile_finish_(t);
+}
+
+/* A tile whose rows are in their lanes. */
+ATTN_FUNC_ void attn_tile_placed_(attn_tile_ *t, int last) {
   const attn_softmax_ *a = t->a;
   const int64_t pairs = *t->w.pairs;
-  attn_tile_lanes_(t);
   attn_tile_terms_(t);
   if (a->relu && a->relu->count_first && !a->counting) attn_tile_by_count_(t);
   for (int r = 0; a->map.data && a->phase == 0 && r < t->n; r++) {
@@ -12271,6 +14566,11 @@ ATTN_FUNC_ void attn_tile_run_(attn_tile_ *t, int last) {
     for (int64_t c = 0; c < a->map.dim; c++) row[c] = -INFINITY;
   }
   t->careful = t->rel_careful = 0;
+  if (a->choice && attn_choice_skips_(t)) return;
+  if (attn_choice_blind_(a)) {
+    attn_tile_choose_(t, last);
+    return;
+  }
   if (a->relative.values.data && t->rel_rows > 0)
     t->rel_careful = !a->table->finite(
         attn_table_row_(&a->relative.values, t->head[0], t->rel_first + attn_relative_clip_(a)),
@@ -12291,6 +14591,12 @@ ATTN_FUNC_ void attn_tile_run_(attn_tile_ *t, int last) {
     attn_tile_store_(t);
 }
 
+/* A tile whose rows are known. */
+ATTN_FUNC_ void attn_tile_run_(attn_tile_ *t, int last) {
+  attn_tile_lanes_(t);
+  attn_tile_placed_(t, last);
+}
+
 /* Tiles of one phase and head of a schedule. */
 ATTN_FUNC_ int64_t attn_plan_tiles_(const attn_plan_ *p, int64_t head, int phase, int64_t *first) {
   const int32_t *variant = (const int32_t *)attn_plan_at_(p, p->at_head);
@@ -12303,7 +14609,8 @@ ATTN_FUNC_ int64_t attn_plan_tiles_(const attn_plan_ *p, int64_t head, int phase
 ATTN_FUNC_ void attn_tile_open_(attn_tile_ *t, const attn_softmax_ *a, int worker) {
   t->a = a;
   t->plan = t->next = NULL;
-  t->key0 = 0, t->key1 = INT64_MAX, t->scored = 0;
+  t->done = 0;
+  t->key0 = 0, t->key1 = INT64_MAX, t->scored = 0, t->given = NULL;
   t->asked = ATTN_TILE_; /* nothing is to be asked for */
   attn_scratch_cut_(a, worker, &t->w);
 }
@@ -12534,7 +14841,7 @@ ATTN_FUNC_ void attn_few_walk_(attn_tile_ *t) {
   const attn_table_ *f = a->table;
   const int64_t end = t->g[0].hi_max;
   const int open = a->mask.kind || a->bias.kind || a->alibi || a->softcap > 0.0f || a->modify ||
-                   a->gaussian.center || a->distance || a->factor;
+                   a->gaussian.center || a->distance || a->factor || a->addends;
   attn_block_ b;
   if (open) attn_block_terms_(t, &b);
   for (int64_t j = t->g[0].lo_min, base; j < end; j = base + ATTN_BLOCK_) {
@@ -12596,6 +14903,8 @@ ATTN_FUNC_ void attn_few_by_row_(attn_tile_ *t) {
   for (int r = 0; r < t->n; r++) {
     a->table->pack_row(t->w.row_q + r * kw, attn_at_(&a->q, t->batch, t->head[r], t->row[r]),
                        a->q.dim, a->q.dtype, a->scale_hi, a->scale_lo);
+    const float *mix = a->mix ? a->mix + t->head[r] * a->q.dim : NULL;
+    for (int64_t c = 0; mix && c < a->q.dim; c++) t->w.row_q[r * kw + c] *= mix[c];
     if (pairs_k) attn_row_pairs_(t->w.row_q + r * kw, kw, 1);
   }
   attn_few_open_(&a->k, &a->k_scales, &t->rows_k);
@@ -12635,7 +14944,7 @@ ATTN_FUNC_ void attn_few_split_(const attn_softmax_ *a, int worker, int64_t unit
   const int64_t dv = a->v.dim;
   const int64_t vw = attn_row_width_(dv), part = attn_part_(a, unit, split);
   attn_tile_ t;
-  t.a = a, t.plan = t.next = NULL, t.asked = ATTN_TILE_;
+  t.a = a, t.plan = t.next = NULL, t.asked = ATTN_TILE_, t.given = NULL;
   t.key0 = (split < a->kept ? split : split + a->skip) * ATTN_SPLIT_, t.key1 = t.key0 + ATTN_SPLIT_;
   if (a->splits > 1 &&
       !attn_few_seen_(a, unit / (a->q.heads / a->group), t.key0, t.key1)) { /* nothing to merge */
@@ -12779,7 +15088,8 @@ ATTN_FUNC_ void attn_sequence_merge_(void *job, int worker, int64_t unit) {
 
 /* What is shared by the workers, in front of their own memory. */
 typedef struct attn_shared_ {
-  int64_t distance, factor, m, l, n, o, part_m, part_l, part_o, first, part, bytes;
+  int64_t distance, factor, m, l, n, o, part_m, part_l, part_o, first, part;
+  int64_t least, count, done, kept, kept_count, bytes;
 } attn_shared_;
 
 ATTN_FUNC_ void attn_shared_plan_(const attn_softmax_ *a, attn_shared_ *x) {
@@ -12805,6 +15115,15 @@ ATTN_FUNC_ void attn_shared_plan_(const attn_softmax_ *a, attn_shared_ *x) {
   x->part_o = at, at = attn_add_(at, attn_piece_(attn_mul_(parts, a->v.dim), f));
   x->first = at, at = attn_add_(at, marks);
   x->part = at, at = attn_add_(at, marks);
+  const attn_choice_ *c = a->choice;
+  const int bounds = c && (c->mode == ATTN_TOPK_TIES || c->mode == ATTN_TOPK_REL);
+  const int64_t kept = c && a->phases > 1 ? c->k : 0;
+  x->least = at, at = attn_add_(at, bounds ? attn_piece_(rows, f) : 0);
+  x->count = at, at = attn_add_(at, c && c->row_ptr ? attn_piece_(rows, 8) : 0);
+  const int done = c && c->mode == ATTN_TOPK_TIES && a->phases == 1;
+  x->done = at, at = attn_add_(at, done ? attn_piece_(rows, 1) : 0);
+  x->kept = at, at = attn_add_(at, attn_piece_(attn_mul_(rows, kept), 8));
+  x->kept_count = at, at = attn_add_(at, kept ? attn_piece_(rows, 8) : 0);
   x->bytes = at;
 }
 
@@ -12813,6 +15132,7 @@ ATTN_FUNC_ int64_t attn_softmax_items_(const attn_softmax_ *a, int phase) {
   int64_t n = 0, first;
   if (a->seq) return a->seq->items;
   if (a->few) return a->q.batch * (a->q.heads / a->group) * a->splits;
+  if (a->own && !a->plan) return a->own_items;
   if (!a->plan) return a->q.batch * (a->q.heads / a->group) * a->tiles;
   for (int64_t h = 0; h < a->q.heads; h++) n += attn_plan_tiles_(a->plan, h, phase, &first);
   return n * a->q.batch;
@@ -12851,8 +15171,89 @@ ATTN_FUNC_ void attn_softmax_pass_(attn_softmax_ *a, attn_ctx *ctx, int workers)
   for (a->phase = 0; a->phase < a->phases; a->phase++) {
     const int64_t items = attn_softmax_items_(a, a->phase);
     if (a->plan) a->tiles = items / a->q.batch;
-    if (items) attn_for_(ctx, attn_pieces_(workers, items), items, attn_softmax_item_, a);
+    const attn_item_fn_ item = a->own ? a->own : attn_softmax_item_;
+    if (items) attn_for_(ctx, attn_pieces_(workers, items), items, item, a);
   }
+}
+
+/* The lists of one (batch, head), when all rows have their keys: row_ptr, and the lists end to end if
+ * each stands at its own place (EXACT), or in order if phases have written them one after another. */
+ATTN_FUNC_ void attn_choice_lists_(void *job, int worker, int64_t set) {
+  const attn_softmax_ *a = (const attn_softmax_ *)job;
+  const attn_choice_ *c = a->choice;
+  const int64_t n = a->q.len;
+  int64_t *ptr = c->row_ptr + set * (n + 1), *count = c->count + set * n;
+  int32_t *col = c->col ? c->col + set * c->edges : NULL;
+  (void)worker;
+  ptr[0] = 0;
+  for (int64_t i = 0; i < n; i++) {
+    const int64_t many = count[i];
+    if (c->mode == ATTN_TOPK_EXACT && col)
+      memmove(col + ptr[i], col + i * c->k, (size_t)many * sizeof *col);
+    ptr[i + 1] = ptr[i] + many;
+    count[i] = ptr[i];
+  }
+}
+
+ATTN_FUNC_ void attn_choice_order_(void *job, int worker, int64_t set) {
+  const attn_softmax_ *a = (const attn_softmax_ *)job;
+  const attn_choice_ *c = a->choice;
+  const int64_t *ptr = c->row_ptr + set * (a->q.len + 1);
+  (void)worker;
+  for (int64_t i = 0; i < a->q.len; i++)
+    attn_sort_keys_(c->col + set * c->edges + ptr[i], ptr[i + 1] - ptr[i]);
+}
+
+/* Whether the sets that have been counted fit where they go. */
+ATTN_FUNC_ int attn_choice_fits_(attn_error_ *e, const attn_softmax_ *a) {
+  const attn_choice_ *c = a->choice;
+  const int64_t sets = a->q.batch * a->q.heads, n = a->q.len;
+  for (int64_t set = 0; c->col && set < sets; set++) {
+    int64_t sum = 0;
+    for (int64_t i = 0; i < n; i++) sum += c->count[set * n + i];
+    if (sum > c->edges)
+      return attn_reject_(e, ATTN_E_FULL,
+                          "params.edges is less than a set has: with col null, row_ptr tells");
+  }
+  return 1;
+}
+
+ATTN_FUNC_ void attn_choice_pass_(attn_softmax_ *a, attn_ctx *ctx, int workers, int stage) {
+  attn_scratch_ s;
+  a->choice->stage = stage;
+  for (int i = 0; i < workers; i++) { /* a pass before may have gathered keys without values */
+    attn_scratch_cut_(a, i, &s);
+    s.held->n = 0;
+  }
+  attn_softmax_pass_(a, ctx, workers);
+}
+
+/* The passes of a choice of keys. Nothing is written before the lists are known to fit. */
+ATTN_FUNC_ int attn_choice_passes_(attn_error_ *e, attn_softmax_ *a, attn_ctx *ctx, int workers) {
+  attn_choice_ *c = a->choice;
+  const int64_t sets = a->q.batch * a->q.heads, rows = sets * a->q.len;
+  const int pieces = attn_pieces_(workers, sets), exact = c->mode == ATTN_TOPK_EXACT;
+  const int lists = exact || (c->mode == ATTN_TOPK_TIES && a->phases == 1);
+  for (int64_t i = 0; c->row_ptr && i < rows; i++) c->count[i] = 0;
+  c->at_once = c->values && lists && (exact || !c->col);
+  if (c->mode != ATTN_TOPK_ABS) attn_choice_pass_(a, ctx, workers, ATTN_STAGE_COLLECT_);
+  if (c->row_ptr) {
+    if (!exact) {
+      if (!lists)
+        for (int64_t i = 0; i < rows; i++) c->count[i] = 0;
+      attn_choice_pass_(a, ctx, workers, ATTN_STAGE_COUNT_);
+      if (!attn_choice_fits_(e, a)) return 0;
+    }
+    attn_for_(ctx, pieces, sets, attn_choice_lists_, a);
+  }
+  if (exact || (!c->col && !c->values)) return 1;
+  if (lists && c->values && !c->at_once) {
+    c->at_once = 1;
+    attn_choice_pass_(a, ctx, workers, ATTN_STAGE_AGAIN_);
+  }
+  attn_choice_pass_(a, ctx, workers, c->values ? ATTN_STAGE_APPLY_ : ATTN_STAGE_FILL_);
+  if (c->col && a->phases > 1) attn_for_(ctx, pieces, sets, attn_choice_order_, a);
+  return 1;
 }
 
 /* Runs the whole problem; a is complete but for its memory. */
@@ -12896,8 +15297,25 @@ ATTN_FUNC_ int attn_softmax_run_(attn_error_ *e, attn_softmax_ *a, attn_ctx *ctx
       *s.pairs = 0;
     }
   }
-  attn_softmax_pass_(a, ctx, workers);
-  if (a->edges)
+  if (a->choice) {
+    a->choice->least = (float *)(void *)(w.base + x.least);
+    a->choice->count = (int64_t *)(void *)(w.base + x.count);
+    a->choice->done = x.kept > x.done ? (unsigned char *)(w.base + x.done) : NULL;
+    a->choice->kept = (uint64_t *)(void *)(w.base + x.kept);
+    a->choice->kept_count = (int64_t *)(void *)(w.base + x.kept_count);
+    if (!attn_choice_passes_(e, a, ctx, workers)) {
+      attn_workspace_drop_(&w);
+      return 0;
+    }
+  } else {
+    attn_softmax_pass_(a, ctx, workers);
+  }
+  if (a->choice)
+    attn_report_(ctx, a->table, workers,
+                 a->choice->mode == ATTN_TOPK_EXACT ? "best keys of streamed scores"
+                                                    : "streaming softmax, keys above a bound",
+                 a->choice->mode == ATTN_TOPK_EXACT ? "params.mode and k" : "params.mode");
+  else if (a->edges)
     attn_report_(ctx, a->table, workers, "streaming softmax, key lists", "the call gives lists");
   else if (a->plan)
     attn_report_(ctx, a->table, workers, "streaming softmax, scheduled tiles",
@@ -12923,309 +15341,6 @@ ATTN_FUNC_ int attn_softmax_run_(attn_error_ *e, attn_softmax_ *a, attn_ctx *ctx
   return 1;
 }
 /* <<< attn/engine/run.h */
-/* >>> attn/engine/topk.h */
-/* engine/topk.h owns selection: the k best keys of each of up to 64 query rows, by dot product or by
- * distance, over keys that stream past in blocks. No scores are kept but those of one block.
- *
- * A candidate is one 64-bit number, its score in the upper half (in an order-preserving form) and the
- * complement of its index in the lower: candidates are all different, larger is better, equal scores
- * go to the lower index. So the k best are one set, whatever the order of the search and however the
- * keys are divided, and parts can be joined by selecting again.
- *
- * A row collects candidates until it has 2 k, then keeps k of them; from there on only scores above
- * its floor, the worst that was kept, are looked at. */
-
-/* Keys of a block: fewer than for a softmax, so that scores, keys and queries share a cache of 48 KB
- * at width 64; whole strips of the widest kernel. */
-enum { ATTN_PICK_ = 48 };
-
-/* The pieces of a worker's memory. */
-enum {
-  ATTN_K_QT_,
-  ATTN_K_S_,
-  ATTN_K_WIDE_,
-  ATTN_K_ROWS_,
-  ATTN_K_LIST_,
-  ATTN_K_SPARE_,
-  ATTN_K_PIECES_
-};
-
-typedef struct attn_topk_ {
-  const attn_table_ *table;
-  int64_t dim, k, room; /* of a list */
-  int by_distance;      /* scores are minus the squared distance; else dot products */
-  int64_t bytes, offset[ATTN_K_PIECES_];
-  float *qt, *s;   /* [dim][tile], [block][tile] */
-  float *wide;     /* [block][dim] converted keys */
-  float *rows;     /* [tile][dim] queries, for distances */
-  uint64_t *list;  /* [tile][room] */
-  uint64_t *spare; /* [room] */
-  int n, groups;
-  int64_t count[ATTN_TILE_];
-  int64_t settled[ATTN_TILE_]; /* by distance: candidates from here on are row numbers alone */
-  float floor[ATTN_TILE_];
-  double norm[ATTN_TILE_];
-  const char *keys; /* what is being searched, the index of its first row, and how it is stored */
-  int64_t first, stride;
-  attn_dtype dtype;
-  double slack; /* bound of the relative rounding of scores and norms */
-} attn_topk_;
-
-/* ---- candidates -----------------------------------------------------------------------------*/
-
-/* NaN becomes 0, below -inf; the two zeros are one. */
-ATTN_FUNC_ uint64_t attn_candidate_(float score, int64_t index) {
-  const uint32_t u = attn_to_bits_(score + 0.0f);
-  const uint32_t up = score != score ? 0 : u >> 31 ? ~u : u | 0x80000000u;
-  return (uint64_t)up << 32 | (uint32_t) ~(uint32_t)index;
-}
-
-ATTN_FUNC_ int64_t attn_candidate_index_(uint64_t c) { return (uint32_t) ~(uint32_t)c; }
-
-ATTN_FUNC_ float attn_candidate_score_(uint64_t c) {
-  const uint32_t up = (uint32_t)(c >> 32);
-  return attn_from_bits_(up == 0 ? 0x7fc00000u : up >> 31 ? up & 0x7fffffffu : ~up);
-}
-
-/* Sorts a few numbers, the largest first. */
-ATTN_FUNC_ void attn_sort_few_(uint64_t *x, int64_t n) {
-  for (int64_t i = 1; i < n; i++) {
-    const uint64_t t = x[i];
-    int64_t j = i;
-    for (; j > 0 && x[j - 1] < t; j--) x[j] = x[j - 1];
-    x[j] = t;
-  }
-}
-
-/* Sorts n numbers, the largest first: runs of 8, then merging; room for n numbers more. */
-ATTN_FUNC_ void attn_sort_(uint64_t *x, int64_t n, uint64_t *room) {
-  uint64_t *from = x, *to = room;
-  for (int64_t r = 0; r < n; r += 8) attn_sort_few_(x + r, n - r < 8 ? n - r : 8);
-  for (int64_t width = 8; width < n; width *= 2) {
-    for (int64_t r = 0; r < n; r += 2 * width) {
-      const int64_t middle = n - r < width ? n : r + width;
-      const int64_t end = n - r < 2 * width ? n : r + 2 * width;
-      int64_t i = r, j = middle, e = r;
-      while (i < middle && j < end) {
-        const uint64_t a = from[i], b = from[j];
-        const int left = a > b;
-        to[e++] = left ? a : b;
-        i += left, j += !left;
-      }
-      while (i < middle) to[e++] = from[i++];
-      while (j < end) to[e++] = from[j++];
-    }
-    uint64_t *t = from;
-    from = to, to = t;
-  }
-  if (from != x) memcpy(x, from, (size_t)n * sizeof *x);
-}
-
-/* Moves the k largest of n different numbers to the front, the smallest of those to k - 1; room for n
- * numbers more. Quick selection without branches on the numbers: a part is divided into the other
- * array, from both ends. Pivots that halve the range of numbers bound the rounds when guesses are
- * poor. */
-ATTN_FUNC_ void attn_select_(uint64_t *x, int64_t n, int64_t k, uint64_t *room) {
-  uint64_t *from = x, *to = room;
-  int64_t lo = 0, hi = n; /* the k-th is among from[lo .. hi) */
-  for (int round = 0; hi - lo > 8; round++) {
-    const uint64_t a = from[lo], b = from[lo + (hi - lo) / 2], c = from[hi - 1];
-    uint64_t pivot = a > b ? (b > c ? b : a > c ? c : a) : (a > c ? a : b > c ? c : b);
-    int64_t i = lo, j = hi - 1;
-    if (round >= 24) {
-      uint64_t least = a, most = a;
-      for (int64_t e = lo; e < hi; e++) {
-        least = from[e] < least ? from[e] : least;
-        most = from[e] > most ? from[e] : most;
-      }
-      pivot = least + (most - least) / 2;
-    }
-    for (int64_t e = lo; e < hi; e++) {
-      const uint64_t t = from[e];
-      const int above = t > pivot;
-      to[i] = t, to[j] = t;
-      i += above, j -= !above;
-    }
-    if (k <= i) {
-      hi = i;
-    } else {
-      if (to != x) memcpy(x + lo, to + lo, (size_t)(i - lo) * sizeof *x);
-      lo = i;
-    }
-    uint64_t *t = from;
-    from = to, to = t;
-  }
-  if (from != x) memcpy(x + lo, from + lo, (size_t)(hi - lo) * sizeof *x);
-  attn_sort_few_(x + lo, hi - lo);
-}
-
-/* ---- a tile of queries ----------------------------------------------------------------------*/
-
-/* Sets the sizes of t; k at least 1, dtype that of the keys. t->bytes is one worker's memory. */
-ATTN_FUNC_ void attn_topk_plan_(attn_topk_ *t, const attn_table_ *table, int64_t dim, int64_t k,
-                                attn_dtype dtype, int by_distance) {
-  const int64_t tile = ATTN_TILE_, block = ATTN_PICK_;
-  int64_t size[ATTN_K_PIECES_];
-  memset(t, 0, sizeof *t);
-  t->table = table, t->dim = dim, t->k = k, t->by_distance = by_distance;
-  t->room = attn_add_(attn_mul_(2, k), block);
-  t->slack = ((double)dim + 16.0) / 16777216.0;
-  size[ATTN_K_QT_] = attn_piece_(attn_mul_(dim, tile), 4);
-  size[ATTN_K_S_] = attn_piece_(block * tile, 4);
-  size[ATTN_K_WIDE_] = dtype == ATTN_F32 ? 0 : attn_piece_(attn_mul_(dim, block), 4);
-  size[ATTN_K_ROWS_] = by_distance ? attn_piece_(attn_mul_(dim, tile), 4) : 0;
-  size[ATTN_K_LIST_] = attn_piece_(attn_mul_(t->room, tile), 8);
-  size[ATTN_K_SPARE_] = attn_piece_(t->room, 8);
-  for (int i = 0; i < ATTN_K_PIECES_; i++)
-    t->offset[i] = t->bytes, t->bytes = attn_add_(t->bytes, size[i]);
-}
-
-/* Starts with n rows of queries of the given type; sign: 1, -1 for the smallest dot products, 0 for
- * all the same. */
-ATTN_FUNC_ void attn_topk_open_(attn_topk_ *t, char *memory, const void *const *rows, int n,
-                                attn_dtype dtype, float sign) {
-  t->qt = (float *)(void *)(memory + t->offset[ATTN_K_QT_]);
-  t->s = (float *)(void *)(memory + t->offset[ATTN_K_S_]);
-  t->wide = (float *)(void *)(memory + t->offset[ATTN_K_WIDE_]);
-  t->rows = (float *)(void *)(memory + t->offset[ATTN_K_ROWS_]);
-  t->list = (uint64_t *)(void *)(memory + t->offset[ATTN_K_LIST_]);
-  t->spare = (uint64_t *)(void *)(memory + t->offset[ATTN_K_SPARE_]);
-  t->n = n, t->groups = (n + ATTN_GROUP_ - 1) / ATTN_GROUP_;
-  t->table->pack(t->qt, rows, n, t->dim, (int)dtype, sign, sign * FLT_MIN);
-  for (int r = 0; r < ATTN_TILE_; r++) t->count[r] = t->settled[r] = 0, t->floor[r] = -INFINITY;
-  for (int r = 0; t->by_distance && r < n; r++) {
-    float *q = t->rows + r * t->dim;
-    t->table->widen(q, rows[r], 0, NULL, 1, t->dim, dtype, NULL);
-    t->norm[r] = 0.0;
-    for (int64_t c = 0; c < t->dim; c++) t->norm[r] += (double)q[c] * (double)q[c];
-  }
-}
-
-/* The next float above or below a finite one. */
-ATTN_FUNC_ float attn_step_(float x, int up) {
-  const uint32_t u = attn_to_bits_(x);
-  if (x == 0.0f) return attn_from_bits_(up ? 1u : 0x80000001u);
-  return attn_from_bits_((x > 0.0f) == up ? u + 1 : u - 1);
-}
-
-/* Distances of rows with larger squared norms are not guessed but computed. */
-#define ATTN_NORM_MOST_ 1e37
-
-/* Row numbers become candidates, with their distances. */
-ATTN_FUNC_ void attn_topk_settle_(attn_topk_ *t, int r) {
-  uint64_t *list = t->list + r * t->room;
-  const float *q = t->rows + r * t->dim;
-  int32_t pick[ATTN_PICK_];
-  float x[ATTN_PICK_];
-  for (int64_t c = t->settled[r]; t->by_distance && c < t->count[r]; c += ATTN_PICK_) {
-    const int64_t n = t->count[r] - c < ATTN_PICK_ ? t->count[r] - c : (int64_t)ATTN_PICK_;
-    for (int64_t e = 0; e < n; e++) pick[e] = (int32_t)list[c + e];
-    if (t->dtype == ATTN_F32) {
-      const float *keys = (const float *)(const void *)t->keys;
-      t->table->squares(x, q, keys, t->stride, pick, n, t->dim);
-    } else {
-      t->table->widen(t->wide, t->keys, t->stride, pick, n, t->dim, t->dtype, NULL);
-      t->table->squares(x, q, t->wide, t->dim, NULL, n, t->dim);
-    }
-    for (int64_t e = 0; e < n; e++) list[c + e] = attn_candidate_(-x[e], t->first + pick[e]);
-  }
-  t->settled[r] = t->count[r];
-}
-
-/* Keeps the k best of row r. Its floor: no score below it can be among them.
- *
- * By distance the score of the scan is q.key - |key|^2 / 2, and -distance is twice that less |q|^2.
- * slack |q|^2 and slack |key|^2 bound what rounding does to it, and slack times the distance what it
- * does to the sum of squares; tiny, what underflow does to either. */
-ATTN_FUNC_ void attn_topk_keep_(attn_topk_ *t, int r) {
-  uint64_t *list = t->list + r * t->room;
-  attn_topk_settle_(t, r);
-  if (t->count[r] < t->k) return;
-  attn_select_(list, t->count[r], t->k, t->spare);
-  t->count[r] = t->settled[r] = t->k;
-  const float worst = attn_candidate_score_(list[t->k - 1]);
-  t->floor[r] = -INFINITY;
-  if (t->by_distance) {
-    const double tiny = ((double)t->dim + 16.0) * 1e-37;
-    const double x = t->norm[r] * (0.5 - t->slack) + (double)worst * (0.5 + t->slack) - tiny;
-    if (t->norm[r] < ATTN_NORM_MOST_ && t->slack < 0.1 && x > -1e38 && x < 1e38)
-      t->floor[r] = attn_step_((float)x, 0);
-  } else if (worst < INFINITY) {
-    t->floor[r] = worst == -INFINITY ? -FLT_MAX : attn_step_(worst, 1);
-  }
-}
-
-/* What the scan adds to the scores of n keys, by distance. */
-ATTN_FUNC_ void attn_topk_norms_(const attn_topk_ *t, float *add, const float *k, int64_t stride,
-                                 int64_t n) {
-  const float half = (float)(0.5 - t->slack);
-  t->table->squares(add, NULL, k, stride, NULL, n, t->dim);
-  for (int64_t j = 0; j < n; j++)
-    add[j] = add[j] < (float)ATTN_NORM_MOST_ ? attn_step_(-add[j] * half, 1) : INFINITY;
-}
-
-/* Takes the scores of n keys into the lists; they are rows `from` .. of what is searched. */
-ATTN_FUNC_ void attn_topk_take_(attn_topk_ *t, const float *k, int64_t stride, int64_t n,
-                                int64_t from) {
-  const uint64_t all = attn_low_bits_(t->n);
-  float add[ATTN_PICK_];
-  uint64_t lanes[ATTN_PICK_], some = 0;
-  if (t->by_distance) attn_topk_norms_(t, add, k, stride, n);
-  t->table->above(lanes, t->s, t->by_distance ? add : NULL, n, 0, t->groups, t->floor);
-  for (int64_t j = 0; j < n; j++) {
-    uint64_t left = lanes[j] & all;
-    some |= left;
-    for (; left; left &= left - 1) {
-      const int r = attn_lowest_(left);
-      t->list[r * t->room + t->count[r]++] =
-          t->by_distance ? (uint64_t)(from + j)
-                         : attn_candidate_(t->s[j * ATTN_TILE_ + r], t->first + from + j);
-    }
-  }
-  for (; some; some &= some - 1) {
-    const int r = attn_lowest_(some);
-    if (t->count[r] >= 2 * t->k) attn_topk_keep_(t, r);
-  }
-}
-
-/* n more keys, rows of the given type; the first has this index, and all pass in ascending order. */
-ATTN_FUNC_ void attn_topk_scan_(attn_topk_ *t, const char *keys, int64_t stride, attn_dtype dtype,
-                                int64_t n, int64_t first) {
-  const int64_t bytes = attn_bytes_(dtype, t->dim), apart = attn_bytes_(dtype, stride);
-  const int64_t block = ATTN_PICK_, ask = block / 2;
-  float top[ATTN_TILE_];
-  for (int r = 0; r < ATTN_TILE_; r++) top[r] = 0.0f; /* not used */
-  t->keys = keys, t->stride = stride, t->dtype = dtype, t->first = first;
-  for (int64_t j = 0; j < n; j += block) {
-    const int64_t m = n - j < block ? n - j : block;
-    const char *at = keys + j * apart;
-    const float *k = (const float *)(const void *)at;
-    int64_t step = stride;
-    if (dtype != ATTN_F32) {
-      t->table->widen(t->wide, at, stride, NULL, m, t->dim, dtype, NULL);
-      k = t->wide, step = t->dim;
-    }
-    for (int64_t i = 0; i < m; i += ask) { /* while half a block is multiplied, another comes */
-      const int64_t rows = m - i < ask ? m - i : ask, next = j + i + block;
-      for (int64_t r = next; r < n && r < next + ask; r++)
-        for (int64_t c = 0; c < bytes; c += 64) ATTN_PREFETCH_(keys + r * apart + c);
-      t->table->score_block(t->s + i * ATTN_TILE_, t->qt, k + i * step, step, rows, t->dim, 0,
-                            t->groups, top);
-    }
-    attn_topk_take_(t, k, step, m, j);
-  }
-  for (int r = 0; r < t->n; r++) attn_topk_settle_(t, r);
-}
-
-/* The candidates of row r, at most k, the best first; *count of them. */
-ATTN_FUNC_ const uint64_t *attn_topk_list_(attn_topk_ *t, int r, int64_t *count) {
-  uint64_t *list = t->list + r * t->room;
-  attn_topk_keep_(t, r);
-  *count = t->count[r];
-  attn_sort_(list, *count, t->spare);
-  return list;
-}
-/* <<< attn/engine/topk.h */
 /* >>> attn/engine/features.h */
 /* engine/features.h owns feature maps on tiles of up to 64 rows: what a map may be, its directions
  * packed once a call, and the features of queries and keys. Inside, exponents are in log2 units:
@@ -17000,16 +19115,10 @@ ATTN_FUNC_ int attn_check_lens_(attn_error_ *e, const int32_t *len, int64_t n, i
   return 1;
 }
 
-/* Every rule of attn_sdpa for a, which holds the four tensors and, for rectified weights, relu, and
- * the rest of the engine's problem. data = 0 leaves out what would read arrays (the workspace
- * query); data = -1 also what compares addresses, since some are not known yet. */
-ATTN_FUNC_ int attn_sdpa_plan_(attn_error_ *e, attn_softmax_ *a, const attn_sdpa_params *params,
-                               const attn_ctx *ctx, int *workers, int data) {
-  static const attn_words_ wo = ATTN_WORDS_("o"), wq = ATTN_WORDS_("q"), wk = ATTN_WORDS_("k"),
-                           wv = ATTN_WORDS_("v"), wl = ATTN_WORDS_("params.lse"),
-                           wm = ATTN_WORDS_("params.map");
-  static const attn_scales_words_ wks = ATTN_SCALES_WORDS_("params.k_scales", "k"),
-                                  wvs = ATTN_SCALES_WORDS_("params.v_scales", "v");
+/* params.mask and params.bias of a call with these extents. */
+ATTN_FUNC_ int attn_check_masks_(attn_error_ *e, const attn_mask *mask, const attn_mask *bias,
+                                 const int64_t full[4], attn_span_ *mask_span,
+                                 attn_span_ *bias_span) {
   static const attn_mask_words_ wmask = {
       "params.mask.kind must be ATTN_MASK_NONE, ATTN_MASK_BOOL or ATTN_MASK_BITS",
       "params.mask.data must not be null",
@@ -17024,6 +19133,21 @@ ATTN_FUNC_ int attn_sdpa_plan_(attn_error_ *e, attn_softmax_ *a, const attn_sdpa
       "params.bias must have extents 1 or [batch, heads, q_len, k_len]",
       "params.bias spans more bytes than the address space holds",
       "params.bias.data must be aligned to its elements"};
+  const unsigned flags = 1u << ATTN_MASK_BOOL | 1u << ATTN_MASK_BITS;
+  return attn_check_mask_(e, mask, &wmask, flags, full, mask_span) &&
+         attn_check_mask_(e, bias, &wbias, 1u << ATTN_MASK_ADD, full, bias_span);
+}
+
+/* Every rule of attn_sdpa for a, which holds the four tensors, for rectified weights relu, and addends, and
+ * the rest of the engine's problem. data = 0 leaves out what would read arrays (the workspace
+ * query); data = -1 also what compares addresses, since some are not known yet. */
+ATTN_FUNC_ int attn_sdpa_plan_(attn_error_ *e, attn_softmax_ *a, const attn_sdpa_params *params,
+                               const attn_ctx *ctx, int *workers, int data) {
+  static const attn_words_ wo = ATTN_WORDS_("o"), wq = ATTN_WORDS_("q"), wk = ATTN_WORDS_("k"),
+                           wv = ATTN_WORDS_("v"), wl = ATTN_WORDS_("params.lse"),
+                           wm = ATTN_WORDS_("params.map");
+  static const attn_scales_words_ wks = ATTN_SCALES_WORDS_("params.k_scales", "k"),
+                                  wvs = ATTN_SCALES_WORDS_("params.v_scales", "v");
   attn_sdpa_params zero;
   if (!params) memset(&zero, 0, sizeof zero);
   const attn_sdpa_params *p = params ? params : &zero;
@@ -17078,10 +19202,7 @@ ATTN_FUNC_ int attn_sdpa_plan_(attn_error_ *e, attn_softmax_ *a, const attn_sdpa
   if (p->keep > 0 && p->schedule)
     return attn_reject_(e, ATTN_E_RANGE, "params.keep must be 0 with params.schedule");
 
-  if (!attn_check_mask_(e, &p->mask, &wmask, 1u << ATTN_MASK_BOOL | 1u << ATTN_MASK_BITS, full,
-                        &span[MASK]) ||
-      !attn_check_mask_(e, &p->bias, &wbias, 1u << ATTN_MASK_ADD, full, &span[BIAS]))
-    return 0;
+  if (!attn_check_masks_(e, &p->mask, &p->bias, full, &span[MASK], &span[BIAS])) return 0;
   if (!attn_check_array_(e, p->alibi, q->heads, 4, "params.alibi must be aligned to its elements",
                          &span[ALIBI]) ||
       !attn_check_array_(e, p->sinks, q->heads, 4, "params.sinks must be aligned to its elements",
@@ -17133,6 +19254,14 @@ ATTN_FUNC_ int attn_sdpa_plan_(attn_error_ *e, attn_softmax_ *a, const attn_sdpa
     span[PLAN].hi = span[PLAN].lo + p->schedule->size;
   }
   if (!attn_check_workspace_(e, ctx, &span[WORK])) return 0;
+  if (a->outer) {
+    span[O].hi = span[O].lo, span[Q].hi = span[Q].lo;
+    span[K].hi = span[K].lo, span[V].hi = span[V].lo;
+    for (int x = LSE; x < WORK; x++)
+      if (attn_overlap_(a->outer[0], span[x]) || attn_overlap_(a->outer[1], span[x]))
+        return attn_reject_(e, ATTN_E_OVERLAP,
+                            "an output must not share memory with what params points at");
+  }
   for (int x = O; data >= 0 && x <= MAP; x++)
     for (int y = x + 1; span[x].lo < span[x].hi && y < WORK; y++)
       if (attn_overlap_(span[x], span[y]))
@@ -17140,6 +19269,14 @@ ATTN_FUNC_ int attn_sdpa_plan_(attn_error_ *e, attn_softmax_ *a, const attn_sdpa
                             x == O     ? wo.overlap
                             : x == LSE ? wl.overlap
                                        : wm.overlap);
+  if (a->choice && !a->choice->values) memset(&span[O], 0, sizeof span[O]); /* o is a stand-in */
+  for (int n = 0; a->choice && data >= 0 && n < 2; n++)
+    for (int y = O; y < SPANS; y++)
+      if (attn_overlap_(a->choice->span[n], span[y]) ||
+          attn_overlap_(a->choice->span[0], a->choice->span[1]))
+        return attn_reject_(e, ATTN_E_OVERLAP,
+                            n ? "params.col must not share memory with another argument"
+                              : "params.row_ptr must not share memory with another argument");
   for (int x = O; data >= 0 && x < WORK; x++)
     if (attn_overlap_(span[x], span[WORK]))
       return attn_reject_(e, ATTN_E_OVERLAP, "ctx.workspace must not share memory with a tensor");
@@ -17173,7 +19310,7 @@ ATTN_FUNC_ int attn_sdpa_plan_(attn_error_ *e, attn_softmax_ *a, const attn_sdpa
   if (p->softcap > 0.0f && a->softcap < FLT_MIN) a->softcap = FLT_MIN;
   /* tables of one head and rows of one head go together */
   const int by_head = p->schedule || p->relative.keys.data || p->relative.values.data ||
-                      p->xl.table.data || p->labels.label || a->distances;
+                      p->xl.table.data || p->labels.label || a->distances || a->addends;
   a->group = by_head ? 1 : attn_gcd_(q->heads / k->heads, q->heads / v->heads);
   a->one_order = p->one_order;
   a->why = attn_few_plan_(a, p->one_order);
@@ -17193,20 +19330,26 @@ ATTN_FUNC_ int attn_nothing_(const attn_softmax_ *a) {
   return a->q.batch == 0 || a->q.len == 0 || (a->seq && a->seq->items == 0);
 }
 
-/* Bytes that attn_sdpa would want, -1 when it would be rejected; data as in attn_sdpa_plan_, <= 0.
- * relu: those of attn_relu. */
+/* Bytes that the problem a would want, -1 when it would be rejected; data as in attn_sdpa_plan_, <= 0. */
+ATTN_FUNC_ int64_t attn_problem_need_(attn_error_ *e, attn_softmax_ *a,
+                                      const attn_sdpa_params *params, const attn_ctx *ctx,
+                                      int data) {
+  const attn_ctx plain = attn_before_workspace_(ctx);
+  int workers;
+  if (!attn_sdpa_plan_(e, a, params, &plain, &workers, data)) return -1;
+  if (attn_nothing_(a)) return 0;
+  if (ctx && ctx->workers > 1) workers = ctx->workers; /* parallel_for may be set later */
+  return attn_softmax_bytes_(a, workers);
+}
+
+/* The same of attn_sdpa; relu: of attn_relu. */
 ATTN_FUNC_ int64_t attn_sdpa_need_(attn_error_ *e, attn_tensor o, attn_tensor q, attn_tensor k,
                                    attn_tensor v, const attn_sdpa_params *params,
                                    const attn_relu_ *relu, const attn_ctx *ctx, int data) {
-  const attn_ctx plain = attn_before_workspace_(ctx);
   attn_softmax_ a;
-  int workers;
   memset(&a, 0, sizeof a);
   a.o = o, a.q = q, a.k = k, a.v = v, a.relu = relu;
-  if (!attn_sdpa_plan_(e, &a, params, &plain, &workers, data)) return -1;
-  if (attn_nothing_(&a)) return 0;
-  if (ctx && ctx->workers > 1) workers = ctx->workers; /* parallel_for may be set later */
-  return attn_softmax_bytes_(&a, workers);
+  return attn_problem_need_(e, &a, params, ctx, data);
 }
 
 ATTN_PUB_ size_t attn_sdpa_workspace(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
@@ -17687,9 +19830,9 @@ ATTN_FUNC_ int attn_check_sets_(attn_error_ *e, const attn_edges_params *p, cons
     for (int64_t i = 0; i < a->q.len; i++)
       if (ptr[i + 1] < ptr[i] || ptr[i + 1] > p->edges)
         return attn_reject_(e, ATTN_E_INDEX, "params.row_ptr must not decrease or pass edges");
-    if (ptr[a->q.len] != p->edges)
+    if (!p->slack && ptr[a->q.len] != p->edges)
       return attn_reject_(e, ATTN_E_INDEX, "params.row_ptr must end with params.edges");
-    for (int64_t x = 0; x < p->edges; x++)
+    for (int64_t x = 0; x < ptr[a->q.len]; x++)
       if (at.col[x] < 0 || at.col[x] >= a->k.len)
         return attn_reject_(e, ATTN_E_INDEX, "params.col must lie in 0..k.len-1");
     for (int64_t i = 0; validate && i < a->q.len; i++)
@@ -17750,9 +19893,11 @@ ATTN_FUNC_ int attn_edges_plan_(attn_error_ *e, attn_softmax_ *a, const attn_edg
       return attn_reject_(e, ATTN_E_OVERLAP, "ctx.workspace must not share memory with the sets");
   if (data > 0) {
     if (!attn_check_sets_(e, p, a, ctx && ctx->validate)) return 0;
-    for (int64_t i = 0; p->bias && i < n; i++)
-      if (!(p->bias[i] < INFINITY))
-        return attn_reject_(e, ATTN_E_VALUE, "params.bias holds NaN or +inf");
+    for (int64_t set = 0; p->bias && set < sets; set++)
+      if (!attn_check_logits_(e, p->bias + set * p->edges,
+                              p->row_ptr[set * (a->q.len + 1) + a->q.len], 0,
+                              "params.bias holds NaN or +inf"))
+        return 0;
   }
   a->edges = p;
   a->group = 1;
@@ -17791,6 +19936,129 @@ ATTN_PUB_ attn_status attn_edges(attn_tensor o, attn_tensor q, attn_tensor k, at
   return attn_end_(ctx, &e);
 }
 /* <<< attn/mechanisms/edges.h */
+/* >>> attn/mechanisms/topk_attention.h */
+/* mechanisms/topk_attention.h owns attention to the best keys of each query (D1): checks, on the
+ * exact-softmax engine with a choice of keys. */
+
+ATTN_FUNC_ int64_t attn_not_below_0_(int64_t x) { return x > 0 ? x : 0; }
+
+/* Every rule of attn_topk_sdpa, and of attn_topk_select, which has neither o nor v; data as in
+ * attn_sdpa_plan_. a is all zero. */
+ATTN_FUNC_ int attn_choice_plan_(attn_error_ *e, attn_softmax_ *a, attn_choice_ *c,
+                                 const attn_tensor *o, attn_tensor q, attn_tensor k,
+                                 const attn_tensor *v, const attn_topk_params *p,
+                                 const attn_ctx *ctx, int *workers, int data) {
+  if (!p) return attn_reject_(e, ATTN_E_NULL, "params must not be null: it says what is selected");
+  attn_sdpa_params s = p->scores;
+  const int best = p->mode == ATTN_TOPK_EXACT || p->mode == ATTN_TOPK_TIES;
+  memset(c, 0, sizeof *c);
+  if ((int)p->mode < 0 || p->mode >= ATTN_TOPK_MODES)
+    return attn_reject_(e, ATTN_E_RANGE, "params.mode is no attn_topk_mode");
+  if (best && p->k < 1) return attn_reject_(e, ATTN_E_RANGE, "params.k must be at least 1");
+  if (!best && p->bound != p->bound)
+    return attn_reject_(e, ATTN_E_VALUE, "params.bound must not be NaN");
+  if (p->mode == ATTN_TOPK_REL && p->bound < 0.0f)
+    return attn_reject_(e, ATTN_E_VALUE, "params.bound must not be negative with ATTN_TOPK_REL");
+  if (s.ragged.sequences || s.span.z || s.relative.values.data || s.map.data)
+    return attn_reject_(e, ATTN_E_RANGE,
+                        "params.scores: ragged, span, relative.values and map must be absent");
+  if (!v && s.lse.data)
+    return attn_reject_(e, ATTN_E_RANGE, "params.scores.lse must be absent without values");
+  if (!p->row_ptr && (!v || p->col))
+    return attn_reject_(e, ATTN_E_NULL, "params.row_ptr must not be null");
+  if (p->edges < 0) return attn_reject_(e, ATTN_E_SHAPE, "params.edges must not be negative");
+  const int64_t sets = attn_mul_(attn_not_below_0_(q.batch), attn_not_below_0_(q.heads));
+  if (!attn_check_array_(e, p->row_ptr, attn_mul_(sets, attn_add_(attn_not_below_0_(q.len), 1)), 8,
+                         "params.row_ptr must be aligned to its elements", &c->span[0]) ||
+      !attn_check_array_(e, p->col, attn_mul_(sets, p->edges), 4,
+                         "params.col must be aligned to its elements", &c->span[1]))
+    return 0;
+  c->values = v != NULL;
+  a->choice = c, a->q = q, a->k = k;
+  s.one_order = 1;
+  if (v) {
+    a->o = *o, a->v = *v;
+  } else { /* nothing is summed: a column of k stands for the values, a row of q for the output */
+    s.sinks = NULL, s.softmax_one = 0, s.v_scales = s.k_scales;
+    a->v = k, a->v.dim = 1;
+    a->o = attn_view_(p->row_ptr, ATTN_F32, q.batch, q.heads, q.len, 1);
+    a->o.stride_len = 2, a->o.stride_head = attn_mul_(2, attn_not_below_0_(q.len) + 1);
+    a->o.stride_batch = attn_mul_(a->o.stride_head, attn_not_below_0_(q.heads));
+  }
+  if (!attn_sdpa_plan_(e, a, &s, ctx, workers, data)) return 0;
+  if (k.len > INT32_MAX) return attn_reject_(e, ATTN_E_OVERFLOW, "k.len must be below 2^31");
+  const int64_t most = best && p->k < k.len ? p->k : k.len;
+  if (p->mode == ATTN_TOPK_EXACT && p->col && p->edges < attn_mul_(q.len, most))
+    return attn_reject_(e, ATTN_E_SHAPE, "params.edges must be at least q.len * min(k, k.len)");
+  c->mode = p->mode;
+  c->row_ptr = p->row_ptr, c->col = p->col, c->edges = p->edges;
+  c->bound = attn_to_unit_(a, p->bound);
+  if (best && p->k >= k.len)
+    c->mode = ATTN_TOPK_ABS, c->bound = -INFINITY; /* all keys */
+  else if (best)
+    c->k = p->k + (p->mode == ATTN_TOPK_TIES);
+  return 1;
+}
+
+/* Whether there is nothing to select for; then all sets are empty. */
+ATTN_FUNC_ int attn_choice_nothing_(const attn_softmax_ *a) {
+  if (!attn_nothing_(a)) return 0;
+  for (int64_t i = 0; a->choice->row_ptr && a->q.len == 0 && i < a->q.batch * a->q.heads; i++)
+    a->choice->row_ptr[i] = 0;
+  return 1;
+}
+
+ATTN_FUNC_ size_t attn_choice_need_(const attn_tensor *o, attn_tensor q, attn_tensor k,
+                                    const attn_tensor *v, const attn_topk_params *params,
+                                    const attn_ctx *ctx) {
+  const attn_ctx plain = attn_before_workspace_(ctx);
+  attn_error_ e = {ATTN_OK, NULL};
+  attn_softmax_ a;
+  attn_choice_ c;
+  int workers;
+  memset(&a, 0, sizeof a);
+  if (!attn_choice_plan_(&e, &a, &c, o, q, k, v, params, &plain, &workers, 0)) return 0;
+  if (attn_nothing_(&a)) return 0;
+  if (ctx && ctx->workers > 1) workers = ctx->workers; /* parallel_for may be set later */
+  const int64_t bytes = attn_softmax_bytes_(&a, workers);
+  return bytes == INT64_MAX ? 0 : (size_t)bytes;
+}
+
+ATTN_FUNC_ attn_status attn_choice_call_(const attn_tensor *o, attn_tensor q, attn_tensor k,
+                                         const attn_tensor *v, const attn_topk_params *params,
+                                         attn_ctx *ctx) {
+  attn_error_ e = {ATTN_OK, NULL};
+  attn_softmax_ a;
+  attn_choice_ c;
+  int workers;
+  memset(&a, 0, sizeof a);
+  if (attn_choice_plan_(&e, &a, &c, o, q, k, v, params, ctx, &workers, 1)) {
+    if (attn_choice_nothing_(&a))
+      attn_report_(ctx, a.table, 1, "no-op", "no queries");
+    else
+      attn_softmax_run_(&e, &a, ctx, workers);
+  }
+  return attn_end_(ctx, &e);
+}
+
+ATTN_PUB_ attn_status attn_topk_sdpa(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
+                                     const attn_topk_params *params, attn_ctx *ctx) {
+  return attn_choice_call_(&o, q, k, &v, params, ctx);
+}
+ATTN_PUB_ size_t attn_topk_sdpa_workspace(attn_tensor o, attn_tensor q, attn_tensor k,
+                                          attn_tensor v, const attn_topk_params *params,
+                                          const attn_ctx *ctx) {
+  return attn_choice_need_(&o, q, k, &v, params, ctx);
+}
+ATTN_PUB_ attn_status attn_topk_select(attn_tensor q, attn_tensor k, const attn_topk_params *params,
+                                       attn_ctx *ctx) {
+  return attn_choice_call_(NULL, q, k, NULL, params, ctx);
+}
+ATTN_PUB_ size_t attn_topk_select_workspace(attn_tensor q, attn_tensor k,
+                                            const attn_topk_params *params, const attn_ctx *ctx) {
+  return attn_choice_need_(NULL, q, k, NULL, params, ctx);
+}
+/* <<< attn/mechanisms/topk_attention.h */
 /* >>> attn/mechanisms/position.h */
 /* mechanisms/position.h owns family B: rotary embedding and the ALiBi slopes. T5 buckets are in
  * engine/t5.h. */
@@ -19260,23 +21528,32 @@ ATTN_FUNC_ int attn_stage_sdpa_(attn_stage_ *s, attn_tensor o, attn_tensor q, at
   return attn_stage_done_(s, attn_sdpa(o, q, k, v, params, &s->ctx));
 }
 
-/* The same with a range of keys for each row. */
+/* The same of a problem that also has what no parameter says: a range of keys for each row, addends,
+ * a mix of the queries' channels. */
+ATTN_FUNC_ int attn_stage_problem_(attn_stage_ *s, attn_softmax_ *a,
+                                   const attn_sdpa_params *params) {
+  int workers;
+  if (!s->run) {
+    const int64_t bytes = attn_problem_need_(s->e, a, params, &s->ctx, -1);
+    if (bytes >= 0) attn_stage_spare_(s, bytes);
+    return bytes >= 0;
+  }
+  s->ctx.workspace = attn_stage_spare_(s, 0), s->ctx.workspace_size = (size_t)s->spare;
+  if (!attn_sdpa_plan_(s->e, a, params, &s->ctx, &workers, 1)) return 0;
+  if (!attn_nothing_(a)) {
+    if (!attn_softmax_run_(s->e, a, &s->ctx, workers)) return 0;
+    s->pairs += s->ctx.report.pairs;
+  }
+  return 1;
+}
+
 ATTN_FUNC_ int attn_stage_ranged_(attn_stage_ *s, attn_tensor o, attn_tensor q, attn_tensor k,
                                   attn_tensor v, const attn_sdpa_params *params,
                                   attn_range_fn_ range, const void *user) {
   attn_softmax_ a;
-  int workers;
-  if (!s->run) return attn_stage_sdpa_(s, o, q, k, v, params);
-  s->ctx.workspace = attn_stage_spare_(s, 0), s->ctx.workspace_size = (size_t)s->spare;
   memset(&a, 0, sizeof a);
-  a.o = o, a.q = q, a.k = k, a.v = v;
-  if (!attn_sdpa_plan_(s->e, &a, params, &s->ctx, &workers, 1)) return 0;
-  a.range = range, a.range_user = user;
-  if (!attn_nothing_(&a)) {
-    if (!attn_softmax_run_(s->e, &a, &s->ctx, workers)) return 0;
-    s->pairs += s->ctx.report.pairs;
-  }
-  return 1;
+  a.o = o, a.q = q, a.k = k, a.v = v, a.range = range, a.range_user = user;
+  return attn_stage_problem_(s, &a, params);
 }
 
 /* y = act(scale x w + bias): attn_gemm. */
@@ -19520,6 +21797,384 @@ ATTN_FUNC_ int attn_stage_own_(attn_stage_ *s, attn_tensor lse, attn_tensor q, a
   return attn_stage_for_(s, attn_mul_(q.batch, q.heads), attn_own_item_, &a, a.each, &a.memory);
 }
 /* <<< attn/engine/stage.h */
+/* >>> attn/engine/arguments.h */
+/* engine/arguments.h owns the list of a call's tensors while they are checked one after another. */
+
+typedef struct attn_arguments_ {
+  attn_operand_ op[16];
+  int n;
+  int64_t batch, heads; /* what "1 or all" and "divides" are said of */
+} attn_arguments_;
+
+/* Checks the next argument and notes its span; batch may be ATTN_ONE_OR_ALL_ too. */
+ATTN_FUNC_ int attn_check_argument_(attn_error_ *e, attn_arguments_ *l, attn_tensor *t,
+                                    const attn_words_ *w, int role, int64_t batch, int64_t heads,
+                                    int64_t len, int64_t dim, const char *rule) {
+  attn_operand_ *p = &l->op[l->n++];
+  p->t = t, p->w = w, p->role = role, p->rule = rule;
+  p->batch = batch, p->heads = heads, p->len = len, p->dim = dim;
+  if (batch == ATTN_ONE_OR_ALL_) p->batch = t->batch == 1 ? 1 : l->batch;
+  return attn_check_operand_(e, p, l->heads);
+}
+/* <<< attn/engine/arguments.h */
+/* >>> attn/engine/joint.h */
+/* engine/joint.h owns exact softmax whose heads meet: 64 queries against 128 keys for all heads at once.
+ * A first walk over the keys finds the maximum and the sum of each row, a second hands out the weights
+ * block by block. Weights of the first blocks wait in memory between the two, later ones are computed
+ * again, with the same bits: memory does not grow with the keys. */
+
+/* Floats from head to head; not a power of two, or all heads would meet in the same cache lines. */
+enum { ATTN_JOINT_STEP_ = ATTN_BLOCK_ * ATTN_TILE_ + ATTN_GROUP_ };
+/* Floats of weights that wait: 1024 keys of 8 heads. */
+enum { ATTN_JOINT_WAIT_ = 66 << 13 };
+
+typedef struct attn_joint_ {
+  attn_softmax_ a; /* the softmax heads: allowed set and terms; its queries are not read */
+  attn_tensor q, k, lse, map; /* lse, map: data null = absent; a map has the weights themselves */
+  const float *mix;           /* [q.heads][heads]; null: score heads are softmax heads */
+  int64_t heads;
+  int64_t kept, slots; /* blocks that wait; one slot more for the others */
+  int64_t *pairs;      /* [items] */
+  char *memory;        /* of the workers, cut at these offsets */
+  int64_t each, at_qt, at_k, at_j, at_w, at_m, at_row, at_bias, at_own;
+} attn_joint_;
+
+typedef struct attn_joint_tile_ {
+  const attn_joint_ *x;
+  attn_tile_ *head;  /* [heads] */
+  float *qt, *k, *j; /* [q.heads][dk][tile], [block][dk], score heads */
+  float *w, *m;      /* [slots][heads][STEP] weights, [slots][heads][tile] what they count from */
+  float *last, *inv, *by; /* [heads][tile] last maximum, 1 / sum, factor of a block's weights */
+  char *own;              /* the mechanism's */
+  int64_t batch, index, first;
+  int n, groups, rows; /* lanes, lane groups; rows before q_len */
+  int64_t j0, end;     /* keys that some row sees */
+  int partial;         /* some pair of a block is forbidden */
+  int scaled;          /* the weights that wait have their factor */
+} attn_joint_tile_;
+
+/* ---- checks ---------------------------------------------------------------------------------*/
+
+enum { ATTN_JOINT_SPANS_ = 5 + (int)ATTN_TERMS_ };
+
+/* The arrays of the score terms, for overlap; values too unless it is a query. */
+ATTN_FUNC_ int attn_joint_arrays_(attn_error_ *e, attn_joint_ *x, const attn_sdpa_params *p,
+                                  const attn_ctx *ctx, attn_span_ *span, int query) {
+  static const attn_mask_words_ w = {"", "", "", "", "", ""}; /* judged already */
+  attn_softmax_ *a = &x->a;
+  memset(span, 0, ATTN_JOINT_SPANS_ * sizeof *span);
+  const int64_t full[4] = {a->q.batch, a->q.heads, a->q.len, a->k.len};
+  if (!attn_check_mask_(e, &p->mask, &w, ~0u, full, &span[0]) ||
+      !attn_check_mask_(e, &p->bias, &w, ~0u, full, &span[1]) ||
+      !attn_check_array_(e, p->alibi, a->q.heads, 4, "", &span[2]) ||
+      !attn_check_array_(e, p->kv_len, a->q.batch, 4, "", &span[3]) ||
+      !attn_check_array_(e, p->q_len, a->q.batch, 4, "", &span[4]) ||
+      !attn_check_terms_(e, a, p, span + 5))
+    return 0;
+  if (query) return 1;
+  return attn_check_lens_(e, p->kv_len, a->q.batch, a->k.len,
+                          "params.kv_len must lie in 0..k.len") &&
+         attn_check_lens_(e, p->q_len, a->q.batch, a->q.len, "params.q_len must lie in 0..q.len") &&
+         attn_check_logits_(e, p->alibi, a->q.heads, 1, "params.alibi must be finite") &&
+         attn_check_term_values_(e, a) &&
+         (!ctx || !ctx->validate || !p->bias.kind || !a->q.batch || !a->q.len || !a->k.len ||
+          attn_check_bias_(e, a->table, &p->bias));
+}
+
+/* Everything about the scores of `heads` softmax heads. x has q and k, or a map; they are judged. span:
+ * ATTN_JOINT_SPANS_ of them. */
+ATTN_FUNC_ int attn_joint_plan_(attn_error_ *e, attn_joint_ *x, const attn_sdpa_params *params,
+                                int64_t heads, const attn_ctx *ctx, attn_span_ *span, int query) {
+  static const float none[1] = {0}; /* a tensor that is not there: no number of it is read */
+  attn_softmax_ *a = &x->a;
+  attn_sdpa_params p = *params;
+  int workers;
+  if (p.ragged.sequences || p.keep || p.schedule || p.map.data || p.sinks || p.softmax_one)
+    return attn_reject_(e, ATTN_E_RANGE,
+                        "params.scores: ragged, keep, schedule, map, sinks and softmax_one must be "
+                        "absent");
+  if (p.softcap != 0.0f || p.relative.keys.data || p.relative.values.data || p.xl.table.data ||
+      p.labels.label || p.factor.alpha || p.span.z || p.modify)
+    return attn_reject_(
+        e, ATTN_E_RANGE,
+        "params.scores: softcap, relative, xl, labels, factor, span and modify must "
+        "be absent");
+  if (p.k_scales.scale || p.k_scales.zero || p.v_scales.scale || p.v_scales.zero)
+    return attn_reject_(e, ATTN_E_RANGE, "params.scores.k_scales and v_scales must be absent");
+  p.lse.data = NULL;
+  x->heads = heads;
+  a->q = x->map.data ? attn_bhtd(none, ATTN_F32, x->map.batch, heads, x->map.len, 1) : x->q;
+  a->k = x->map.data ? attn_bhtd(none, ATTN_F32, x->map.batch, 1, x->map.dim, 1) : x->k;
+  if (x->map.data) {
+    memset(&p, 0, sizeof p);
+    p.kv_len = params->kv_len, p.q_len = params->q_len;
+    p.has_q_off = params->has_q_off, p.q_off = params->q_off; /* targets have positions */
+  }
+  a->q.heads = heads, a->q.stride_head = 0;
+  a->k.heads = 1, a->k.stride_head = 0;
+  a->v = attn_bhtd(none, ATTN_F32, a->k.batch, 1, a->k.len, 1);
+  a->o = attn_bhtd(none, ATTN_F32, a->q.batch, heads, a->q.len, 1);
+  if (!attn_sdpa_plan_(e, a, &p, ctx, &workers, -1) ||
+      !attn_joint_arrays_(e, x, &p, ctx, span, query))
+    return 0;
+  a->group = 1, a->few = 0, a->splits = 1;
+  a->by_row = 1; /* lanes without packed queries */
+  a->o.stride_batch = a->o.stride_head = a->o.stride_len = 0;
+  if (x->map.data) a->q.stride_batch = a->q.stride_len = 0;
+  a->tiles = (a->q.len + ATTN_TILE_ - 1) / ATTN_TILE_;
+  return 1;
+}
+
+/* ---- memory ---------------------------------------------------------------------------------*/
+
+ATTN_FUNC_ int64_t attn_joint_items_(const attn_joint_ *x) {
+  return attn_mul_(x->a.q.batch, x->a.tiles);
+}
+
+/* What lasts for the call, and the layout of a worker's memory: own bytes for the mechanism. */
+ATTN_FUNC_ void attn_joint_memory_(attn_stage_ *s, attn_joint_ *x, int64_t own) {
+  attn_softmax_ *a = &x->a;
+  const int64_t f = sizeof(float), tile = ATTN_TILE_, h = x->heads;
+  const int64_t row = attn_piece_(attn_mul_(h, tile), f);
+  const int64_t one = attn_mul_(h, ATTN_JOINT_STEP_);
+  const int64_t blocks = (a->k.len + ATTN_BLOCK_ - 1) / ATTN_BLOCK_;
+  x->kept = one < ATTN_JOINT_WAIT_ ? ATTN_JOINT_WAIT_ / one : 1;
+  if (x->map.data) x->kept = 0;
+  x->slots = x->kept < blocks ? x->kept + 1 : blocks;
+  if (attn_has_distance_(&a->by_distance)) {
+    float *table = (float *)attn_stage_take_(s, attn_mul_(a->distance_heads, a->distances), f);
+    a->distance = table;
+    if (s->run) attn_distance_fill_(a, table, NULL);
+  }
+  x->pairs = (int64_t *)attn_stage_take_(s, attn_joint_items_(x), sizeof(int64_t));
+  int64_t at = attn_piece_(attn_mul_(h, sizeof(attn_tile_)), 1);
+  const int64_t q = x->map.data ? 0 : x->q.heads, dk = x->map.data ? 0 : x->q.dim;
+  x->at_qt = at, at = attn_add_(at, attn_piece_(attn_mul_(q, attn_mul_(dk, tile)), f));
+  x->at_k = at, at = attn_add_(at, attn_piece_(attn_mul_(dk, ATTN_BLOCK_), f));
+  x->at_j = at, at = attn_add_(at, attn_piece_(x->mix ? attn_mul_(q, ATTN_JOINT_STEP_) : 0, f));
+  x->at_w = at, at = attn_add_(at, attn_piece_(attn_mul_(x->slots, one), f));
+  x->at_m = at, at = attn_add_(at, attn_mul_(x->slots, row));
+  x->at_row = at, at = attn_add_(at, attn_mul_(3, row));
+  x->at_bias = at;
+  if (a->bias.kind) at = attn_add_(at, attn_piece_(ATTN_BLOCK_ * tile, f));
+  x->at_own = at;
+  x->each = attn_add_(at, own);
+}
+
+/* All tiles; the sum of their pairs goes to the report. */
+ATTN_FUNC_ int attn_joint_for_(attn_stage_ *s, attn_joint_ *x, attn_item_fn_ item, void *job) {
+  const int64_t items = attn_joint_items_(x);
+  if (!attn_stage_for_(s, items, item, job, x->each, &x->memory)) return 0;
+  for (int64_t i = 0; s->run && i < items; i++) s->pairs += x->pairs[i];
+  return 1;
+}
+
+/* ---- a tile ---------------------------------------------------------------------------------*/
+
+/* Tile `index` of the call, the last of a batch entry first: causal ones cost most there. */
+ATTN_FUNC_ void attn_joint_open_(attn_joint_tile_ *t, const attn_joint_ *x, int worker,
+                                 int64_t index) {
+  const attn_softmax_ *a = &x->a;
+  char *at = x->memory + worker * x->each;
+  const int64_t tile = a->tiles - 1 - index % a->tiles, row = x->heads * ATTN_TILE_;
+  const int64_t q_len = a->q_len ? a->q_len[index / a->tiles] : a->q.len;
+  t->x = x, t->batch = index / a->tiles, t->index = index, t->first = tile * ATTN_TILE_;
+  t->head = (attn_tile_ *)(void *)at;
+  t->qt = (float *)(void *)(at + x->at_qt), t->k = (float *)(void *)(at + x->at_k);
+  t->j = (float *)(void *)(at + x->at_j), t->w = (float *)(void *)(at + x->at_w);
+  t->m = (float *)(void *)(at + x->at_m), t->last = (float *)(void *)(at + x->at_row);
+  t->inv = t->last + row, t->by = t->inv + row;
+  t->own = at + x->at_own;
+  for (int64_t h = 0; h < x->heads; h++) {
+    attn_tile_ *u = &t->head[h];
+    memset(&u->w, 0, sizeof u->w);
+    u->a = a, u->plan = u->next = NULL, u->asked = ATTN_TILE_;
+    u->key0 = 0, u->key1 = INT64_MAX, u->scored = 0, u->given = NULL;
+    u->w.bias = (float *)(void *)(at + x->at_bias);
+    attn_tile_group_rows_(u, t->batch * x->heads + h, tile);
+    attn_tile_lanes_(u);
+    attn_tile_load_(u);
+  }
+  t->n = t->head[0].n, t->groups = t->head[0].groups;
+  t->partial = t->scaled = 0;
+  t->rows = (int)attn_clamp_(q_len - t->first, 0, t->n);
+  t->j0 = INT64_MAX, t->end = 0;
+  for (int g = 0; g < t->groups; g++) {
+    if (t->head[0].g[g].hi_max > t->end) t->end = t->head[0].g[g].hi_max;
+    if (t->head[0].g[g].hi_max > 0 && t->head[0].g[g].lo_min < t->j0)
+      t->j0 = t->head[0].g[g].lo_min;
+  }
+  if (t->j0 > t->end) t->j0 = t->end;
+  x->pairs[index] = x->map.data ? 0 : (t->end - t->j0) * t->n * x->heads;
+  for (int64_t h = 0; !x->map.data && h < x->q.heads; h++) {
+    const void *rows[ATTN_TILE_];
+    for (int r = 0; r < t->n; r++) rows[r] = attn_at_(&x->q, t->batch, h, t->first + r);
+    a->table->pack(t->qt + h * x->q.dim * ATTN_TILE_, rows, t->n, x->q.dim, (int)x->q.dtype,
+                   a->scale_hi, a->scale_lo);
+  }
+}
+
+/* Where the block that begins with key j ends. */
+ATTN_FUNC_ int64_t attn_joint_next_(const attn_joint_tile_ *t, int64_t j) {
+  const int64_t next = (j / ATTN_BLOCK_ + 1) * ATTN_BLOCK_;
+  return next < t->end ? next : t->end;
+}
+
+/* Rows j0 .. j0 + n - 1 of a head as f32: in place, or a copy. */
+ATTN_FUNC_ const float *attn_joint_rows_(const attn_joint_tile_ *t, const attn_tensor *y,
+                                         int64_t head, int64_t j0, int64_t n, float *copy,
+                                         int64_t *stride) {
+  const char *p = attn_at_(y, t->batch, head, j0);
+  *stride = y->dtype == ATTN_F32 ? y->stride_len : y->dim;
+  if (y->dtype == ATTN_F32) return (const float *)(const void *)p;
+  t->x->a.table->widen(copy, p, y->stride_len, NULL, n, y->dim, y->dtype, NULL);
+  return copy;
+}
+
+/* y[r] = sum_k m[k][r] w[k] for n keys of all lanes in use */
+ATTN_FUNC_ void attn_joint_mix_(const attn_joint_tile_ *t, float *y, int64_t rows, const float *m,
+                                const float *w, int64_t heads, int64_t n) {
+  const attn_table_ *f = t->x->a.table;
+  const int64_t step = ATTN_JOINT_STEP_, lanes = t->groups * ATTN_GROUP_;
+  if (lanes == ATTN_TILE_) {
+    f->gemm(y, step, rows, m, 1, rows, w, step, heads, n * ATTN_TILE_, 1);
+    return;
+  }
+  for (int64_t e = 0; e < n; e++)
+    f->gemm(y + e * ATTN_TILE_, step, rows, m, 1, rows, w + e * ATTN_TILE_, step, heads, lanes, 1);
+}
+
+/* Opens the keys j0 .. j0 + n - 1 for one head. 0 = no row sees any of them. */
+ATTN_FUNC_ int attn_joint_see_(attn_tile_ *u, attn_block_ *b, int64_t j0, int64_t n) {
+  attn_block_terms_(u, b);
+  if (!attn_block_open_(u, b, j0, j0 + n)) return 0;
+  attn_block_modifiers_(u, b);
+  return 1;
+}
+
+/* Terms and allowed set of one head: s holds the scores of keys j0 .. */
+ATTN_FUNC_ void attn_joint_modify_(attn_joint_tile_ *t, attn_tile_ *u, float *s, int64_t j0,
+                                   int64_t n) {
+  attn_block_ b;
+  unsigned char seen[ATTN_BLOCK_] = {0};
+  const int all = (1 << t->groups) - 1;
+  for (int r = 0; r < ATTN_TILE_; r++) u->top[r] = -INFINITY;
+  const int open = attn_joint_see_(u, &b, j0, n);
+  t->partial |= !open || b.partial;
+  for (int i = 0; open && i < b.count; i++) {
+    const attn_segment_ *seg = &b.seg[i];
+    const int64_t at = b.j0 - j0 + seg->at;
+    attn_modifiers_ mod = b.mod;
+    mod.at += seg->at;
+    if (mod.key) mod.key += seg->at;
+    if (mod.back) mod.back += seg->at;
+    if (mod.bias) mod.bias += seg->at * ATTN_TILE_;
+    if (seg->m0 < seg->m1) {
+      mod.lanes = b.set.lanes ? b.set.lanes + seg->at : NULL;
+      mod.lo = b.set.lo, mod.hi = b.set.hi;
+    }
+    u->a->table->modify_block(s + at * ATTN_TILE_, seg->n, seg->g0, seg->g1, &mod, u->top);
+    for (int e = 0; e < seg->n; e++)
+      seen[at + e] |= (unsigned char)((1 << seg->g1) - (1 << seg->g0));
+  }
+  for (int64_t e = 0; e < n; e++)
+    for (int g = 0; seen[e] != all && g < t->groups; g++)
+      for (int r = 0; !(seen[e] >> g & 1) && r < ATTN_GROUP_; r++)
+        s[e * ATTN_TILE_ + g * ATTN_GROUP_ + r] = -INFINITY;
+}
+
+/* A block of all heads goes to a slot: 2^(score - m), and the m of each row. */
+ATTN_FUNC_ void attn_joint_block_(attn_joint_tile_ *t, int64_t j0, int64_t n, int64_t slot) {
+  const attn_joint_ *x = t->x;
+  const attn_table_ *f = x->a.table;
+  const int64_t dk = x->q.dim, group = x->q.heads / x->k.heads;
+  float *w = t->w + slot * x->heads * ATTN_JOINT_STEP_, *to = x->mix ? t->j : w;
+  const float *k = NULL;
+  int64_t stride = 0;
+  for (int64_t h = 0; h < x->q.heads; h++) {
+    if (h % group == 0) k = attn_joint_rows_(t, &x->k, h / group, j0, n, t->k, &stride);
+    f->score_block(to + h * ATTN_JOINT_STEP_, t->qt + h * dk * ATTN_TILE_, k, stride, n, dk, 0,
+                   t->groups, t->head[0].spare);
+  }
+  if (x->mix) attn_joint_mix_(t, w, x->heads, x->mix, t->j, x->q.heads, n);
+  for (int64_t h = 0; h < x->heads; h++) {
+    attn_tile_ *u = &t->head[h];
+    float *s = w + h * ATTN_JOINT_STEP_;
+    attn_joint_modify_(t, u, s, j0, n);
+    f->softmax_block(s, n, 0, t->groups, u->m, u->l, u->alpha, u->top, NULL);
+    memcpy(t->m + (slot * x->heads + h) * ATTN_TILE_, u->m, sizeof u->m);
+  }
+}
+
+/* Maxima and sums of all rows, and the LSE. */
+ATTN_FUNC_ void attn_joint_first_(attn_joint_tile_ *t) {
+  const attn_joint_ *x = t->x;
+  int64_t i = 0;
+  for (int r = 0; r < ATTN_TILE_; r++) t->head[0].spare[r] = -INFINITY;
+  for (int64_t j = t->j0, next; j < t->end; j = next, i++) {
+    next = attn_joint_next_(t, j);
+    attn_joint_block_(t, j, next - j, i < x->kept ? i : x->kept);
+  }
+  for (int64_t h = 0; h < x->heads; h++) {
+    const attn_tile_ *u = &t->head[h];
+    float *inv = t->inv + h * ATTN_TILE_;
+    for (int r = 0; r < ATTN_TILE_; r++) inv[r] = 1.0f;
+    x->a.table->divide(inv, u->l);
+    memcpy(t->last + h * ATTN_TILE_, u->m, sizeof u->m);
+    for (int r = 0; x->lse.data && r < t->n; r++) {
+      float lse = -INFINITY;
+      if (u->l[r] > 0.0f && u->l[r] < INFINITY)
+        lse = (float)(((double)u->m[r] + attn_log2_(u->l[r])) * ATTN_LN2_);
+      else if (u->l[r] != 0.0f)
+        lse = attn_from_bits_(0x7fc00000u);
+      memcpy(attn_at_(&x->lse, t->batch, h, t->first + r), &lse, sizeof lse);
+    }
+  }
+}
+
+/* A block in the second walk: the weights are w[h][key][lane] by[h][lane], heads STEP apart. */
+typedef void (*attn_joint_fn_)(void *user, attn_joint_tile_ *t, int64_t j0, int64_t n, float *w);
+
+ATTN_FUNC_ void attn_joint_second_(attn_joint_tile_ *t, attn_joint_fn_ block, void *user) {
+  const attn_joint_ *x = t->x;
+  const attn_table_ *f = x->a.table;
+  int64_t i = 0;
+  for (int64_t j = t->j0, next; j < t->end; j = next, i++) {
+    const int64_t slot = i < x->kept ? i : x->kept;
+    float *w = t->w + slot * x->heads * ATTN_JOINT_STEP_;
+    next = attn_joint_next_(t, j);
+    for (int64_t h = 0; i == x->kept && h < x->heads; h++)
+      memcpy(t->head[h].m, t->m + ((slot - 1) * x->heads + h) * ATTN_TILE_, sizeof t->head[h].m);
+    if (i >= x->kept) attn_joint_block_(t, j, next - j, slot);
+    for (int64_t h = 0; h < x->heads; h++) {
+      float m[ATTN_TILE_], *by = t->by + h * ATTN_TILE_;
+      memcpy(m, t->m + (slot * x->heads + h) * ATTN_TILE_, sizeof m);
+      memcpy(by, t->inv + h * ATTN_TILE_, sizeof m);
+      /* a block of no keys: by = 2^(m - last) / sum */
+      f->softmax_block(w, 0, 0, t->groups, m, by, t->head[h].alpha, t->last + h * ATTN_TILE_, NULL);
+      for (int r = 0; t->scaled && i < x->kept && r < ATTN_TILE_; r++) by[r] = 1.0f;
+    }
+    block(user, t, j, next - j, w);
+  }
+}
+
+/* The same with the weights of a map. */
+ATTN_FUNC_ void attn_joint_read_(attn_joint_tile_ *t, attn_joint_fn_ block, void *user) {
+  const attn_joint_ *x = t->x;
+  for (int64_t r = 0; r < x->heads * ATTN_TILE_; r++) t->by[r] = 1.0f;
+  for (int64_t j = t->j0, next; j < t->end; j = next) {
+    next = attn_joint_next_(t, j);
+    for (int64_t h = 0; h < x->heads; h++) {
+      const void *rows[ATTN_TILE_];
+      for (int r = 0; r < t->n; r++)
+        rows[r] = attn_at_(&x->map, t->batch, h, t->first + r) + attn_bytes_(x->map.dtype, j);
+      x->a.table->pack(t->w + h * ATTN_JOINT_STEP_, rows, t->n, next - j, (int)x->map.dtype, 1.0f,
+                       FLT_MIN);
+    }
+    block(user, t, j, next - j, t->w);
+  }
+}
+/* <<< attn/engine/joint.h */
 /* >>> attn/engine/linear.h */
 /* engine/linear.h owns the linear state: keys absorbed a chunk at a time, rows that read the state in
  * the middle of a chunk or after the last key. Everything lies in rows, so that all products are those
@@ -19534,6 +22189,7 @@ ATTN_FUNC_ int attn_stage_own_(attn_stage_ *s, attn_tensor lse, attn_tensor q, a
 enum {
   ATTN_LINEAR_CHUNK_ = 64,    /* keys, and rows, worked on at once */
   ATTN_LINEAR_ROWS_ = 12,     /* rows that share the end of their triangle: two tiles of gemm */
+  ATTN_LINEAR_READ_ = 60,     /* rows that read at once where there is no chunk: whole tiles */
   ATTN_LINEAR_DEEP_ = 128,    /* terms of a sum before it goes on in memory */
   ATTN_LINEAR_FLUSH_ = 256,   /* keys whose sum joins S at once */
   ATTN_LINEAR_PIECES_ = 13,   /* of a worker's memory */
@@ -19962,32 +22618,46 @@ ATTN_FUNC_ void attn_linear_zeros_(const attn_linear_ *a, int64_t b, int64_t h, 
     memset(attn_at_(&a->o, b, h, i), 0, (size_t)attn_bytes_(a->o.dtype, a->dv));
 }
 
-/* o = y out_scale / den of r rows. What is below the normal numbers counts as 0. */
-ATTN_FUNC_ void attn_linear_divide_(const attn_linear_ *a, const float *y, const float *den,
-                                    int64_t b, int64_t h, int64_t i0, int64_t r) {
-  const attn_table_ *f = a->table;
-  float by[ATTN_TILE_], d[ATTN_TILE_];
-  int vanish = 0;
+/* by = out_scale / den of r rows. Returns those whose denominator is below the normal numbers, which
+ * counts as 0. */
+ATTN_FUNC_ uint64_t attn_linear_factors_(const attn_linear_ *a, float *by, const float *den,
+                                         int64_t r) {
+  float d[ATTN_TILE_];
+  uint64_t vanish = 0;
   const int few = r < 16;
   for (int64_t i = 0; i < (few ? r : (int64_t)ATTN_TILE_); i++) {
     float t = i < r && a->den != ATTN_LINEAR_DEN_NONE ? den[i] : 1.0f;
     if (a->den == ATTN_LINEAR_DEN_ADD) t += a->eps;
     if (a->den == ATTN_LINEAR_DEN_CLAMP && t < a->eps) t = a->eps;
-    if (fabsf(t) < FLT_MIN) t = 0.0f, vanish = 1;
+    if (fabsf(t) < FLT_MIN) t = 1.0f, vanish |= (uint64_t)1 << i;
     by[i] = a->out_scale, d[i] = t;
-    if (few) by[i] = t == 0.0f ? 0.0f : by[i] / t;
+    if (few) by[i] = by[i] / t;
   }
-  if (!few) f->divide(by, d);
+  if (!few) a->table->divide(by, d);
+  return vanish;
+}
+
+/* Rows of o that divide by 0. */
+ATTN_FUNC_ void attn_linear_vanish_(const attn_linear_ *a, uint64_t rows, int64_t b, int64_t h,
+                                    int64_t i0) {
+  for (int64_t i = i0; rows; i++, rows >>= 1)
+    if (rows & 1) attn_linear_zeros_(a, b, h, i, i + 1);
+}
+
+/* o = y out_scale / den of r rows. */
+ATTN_FUNC_ void attn_linear_divide_(const attn_linear_ *a, const float *y, const float *den,
+                                    int64_t b, int64_t h, int64_t i0, int64_t r) {
+  const attn_table_ *f = a->table;
+  float by[ATTN_TILE_];
+  const uint64_t vanish = attn_linear_factors_(a, by, den, r);
   if (a->o.dtype == ATTN_F32)
     f->scale_rows((float *)(void *)attn_at_(&a->o, b, h, i0), a->o.stride_len, y, a->wide, r, a->dv,
                   by);
-  for (int64_t i = 0; i < r; i++) {
-    char *o = attn_at_(&a->o, b, h, i0 + i);
-    if (vanish && d[i] == 0.0f)
-      memset(o, 0, (size_t)attn_bytes_(a->o.dtype, a->dv));
-    else if (a->o.dtype != ATTN_F32)
-      f->blend(o, y + i * a->wide, NULL, a->o.dtype, ATTN_F32, ATTN_F32, a->dv, by[i], 0.0f);
-  }
+  else
+    for (int64_t i = 0; i < r; i++)
+      f->blend(attn_at_(&a->o, b, h, i0 + i), y + i * a->wide, NULL, a->o.dtype, ATTN_F32, ATTN_F32,
+               a->dv, by[i], 0.0f);
+  attn_linear_vanish_(a, vanish, b, h, i0);
 }
 
 /* Rows i0 .. i0 + r - 1 read a state that is complete. */
@@ -20001,19 +22671,28 @@ ATTN_FUNC_ void attn_linear_read_(const attn_linear_ *a, const attn_linear_own_ 
   attn_linear_ask_for_(w->ask, &a->q, b, h, i0 + r);
   attn_linear_ask_for_(w->ask, &a->o, b, h, i0 + r);
   attn_map_queries_(&a->map, w->map, w->p, x, r, h);
-  attn_linear_times_(f, w->ask, w->y, a->wide, r, w->p, a->m, 1, s.s, a->wide, a->m, a->dv, 1);
   if (a->den != ATTN_LINEAR_DEN_NONE)
     f->dots(den, s.z, w->p, a->m, attn_linear_index_, r, a->m, ATTN_F32, 0);
-  attn_linear_divide_(a, w->y, den, b, h, i0, r);
+  if (a->o.dtype != ATTN_F32) {
+    attn_linear_times_(f, w->ask, w->y, a->wide, r, w->p, a->m, 1, s.s, a->wide, a->m, a->dv, 1);
+    attn_linear_divide_(a, w->y, den, b, h, i0, r);
+    return;
+  }
+  float by[ATTN_TILE_];
+  const uint64_t vanish = attn_linear_factors_(a, by, den, r);
+  f->scale_rows(w->p, a->m, w->p, a->m, r, a->m, by);
+  attn_linear_times_(f, w->ask, (float *)(void *)attn_at_(&a->o, b, h, i0), a->o.stride_len, r,
+                     w->p, a->m, 1, s.s, a->wide, a->m, a->dv, 1);
+  attn_linear_vanish_(a, vanish, b, h, i0);
 }
 
 /* The same of rows i0 .. i1 - 1, a tile at a time. */
 ATTN_FUNC_ void attn_linear_read_all_(const attn_linear_ *a, const attn_linear_own_ *w,
                                       attn_linear_slot_ s, int64_t b, int64_t h, int64_t i0,
                                       int64_t i1) {
-  for (int64_t i = i0; i < i1; i += ATTN_LINEAR_CHUNK_)
+  for (int64_t i = i0; i < i1; i += ATTN_LINEAR_READ_)
     attn_linear_read_(a, w, s, b, h, i,
-                      i1 - i < ATTN_LINEAR_CHUNK_ ? i1 - i : (int64_t)ATTN_LINEAR_CHUNK_);
+                      i1 - i < ATTN_LINEAR_READ_ ? i1 - i : (int64_t)ATTN_LINEAR_READ_);
 }
 
 /* What is read after rows i0 .. i0 + r - 1 of head h: those of the next head of the group, or what the
@@ -20350,7 +23029,7 @@ ATTN_PUB_ attn_status attn_linear_view(void *state, size_t bytes, attn_tensor *s
 
 enum {
   ATTN_LINEAR_RUN_ = 1024, /* keys between two marks, or as many as whole chunks have */
-  ATTN_LINEAR_TILE_ = 256  /* rows of an item that only read */
+  ATTN_LINEAR_TILE_ = 240  /* rows of an item that only read */
 };
 
 /* ---- checks -------------------------------------------------------------------------------------*/
@@ -20760,6 +23439,11 @@ ATTN_FUNC_ void attn_linear_reads_(void *job, int worker, int64_t index) {
 
 /* ---- the call -----------------------------------------------------------------------------------*/
 
+/* Whether there are rows to compute, or a state to move on. */
+ATTN_FUNC_ int attn_linear_busy_(const attn_linear_ *a) {
+  return a->q.batch && a->q.heads && (a->q.len || (a->kept && a->k.len));
+}
+
 /* How the work is cut, and the bytes that takes; INT64_MAX: too many. */
 ATTN_FUNC_ int64_t attn_linear_divide_work_(attn_linear_ *a, int workers) {
   const int64_t units = attn_mul_(a->q.batch, a->heads);
@@ -20828,7 +23512,7 @@ ATTN_PUB_ attn_status attn_linear(attn_tensor o, attn_tensor q, attn_tensor k, a
   attn_linear_ a;
   int workers;
   if (!attn_linear_plan_(&e, &a, o, q, k, v, params, ctx, &workers, 1)) return attn_end_(ctx, &e);
-  if (a.q.batch && a.q.heads && (a.q.len || (a.kept && a.k.len))) {
+  if (attn_linear_busy_(&a)) {
     const int64_t bytes = attn_linear_divide_work_(&a, workers);
     if (!attn_workspace_get_(&e, &memory, ctx, bytes)) return attn_end_(ctx, &e);
     char *at = memory.base;
@@ -20857,6 +23541,7 @@ ATTN_PUB_ size_t attn_linear_workspace(attn_tensor o, attn_tensor q, attn_tensor
   attn_linear_ a;
   int workers;
   if (!attn_linear_plan_(&e, &a, o, q, k, v, params, &plain, &workers, 0)) return 0;
+  if (!attn_linear_busy_(&a)) return 0;
   if (ctx && ctx->workers > 1) workers = ctx->workers;
   const int64_t bytes = attn_linear_divide_work_(&a, workers);
   return bytes == INT64_MAX ? 0 : (size_t)bytes;
@@ -22247,6 +24932,813 @@ ATTN_PUB_ size_t attn_solve_workspace(attn_tensor x, attn_tensor a, attn_tensor 
   return bytes;
 }
 /* <<< attn/mechanisms/inverse.h */
+/* >>> attn/mechanisms/talking.h */
+/* mechanisms/talking.h owns talking heads: scores mixed over heads, a softmax, weights mixed over heads,
+ * values. */
+
+typedef struct attn_talking_ {
+  attn_joint_ x;
+  attn_tensor o, v, w_l, w_w;
+  float *mix_l, *mix_w; /* P_l, P_w as dense f32 */
+  int64_t at_ot, at_v, at_hit;
+} attn_talking_;
+
+/* Keys whose weights are scaled and mixed while they are in the first cache. */
+enum { ATTN_TALKING_KEYS_ = 16 };
+
+typedef struct attn_talking_tile_ {
+  const attn_talking_ *a;
+  float *u, *ot, *v;  /* mixed weights, [hv][dv][tile], [block][dv] */
+  unsigned char *hit; /* [block][tile] which lanes read a value row */
+  int started, careful;
+} attn_talking_tile_;
+
+/* Which lanes some softmax head lets see which keys. */
+ATTN_FUNC_ void attn_talking_hits_(attn_talking_tile_ *y, attn_joint_tile_ *t, int64_t j0,
+                                   int64_t n) {
+  attn_block_ b;
+  memset(y->hit, 0, (size_t)(n * ATTN_TILE_));
+  for (int64_t h = 0; h < t->x->heads; h++) {
+    if (!attn_joint_see_(&t->head[h], &b, j0, n)) continue;
+    for (int e = 0; e < b.n; e++)
+      for (int r = 0; r < t->n; r++)
+        if (attn_block_reads_(&t->head[h], &b, e, r)) y->hit[(b.j0 - j0 + e) * ATTN_TILE_ + r] = 1;
+  }
+}
+
+/* Values that are not finite must reach the rows that may read them and no others: they are taken out of
+ * a copy, and put back afterwards. 0 = all are finite. */
+ATTN_FUNC_ int attn_talking_clean_(attn_talking_tile_ *y, const attn_table_ *f, const float *v,
+                                   int64_t stride, int64_t n, int64_t dv) {
+  if (f->finite(v, stride, n, dv)) return 0;
+  for (int64_t e = 0; e < n; e++)
+    for (int64_t c = 0; c < dv; c++) {
+      const float x = v[e * stride + c];
+      y->v[e * dv + c] = x - x == 0.0f ? x : 0.0f;
+    }
+  return 1;
+}
+
+ATTN_FUNC_ void attn_talking_patch_(const attn_talking_tile_ *y, const attn_joint_tile_ *t,
+                                    int64_t h, float *ot, const float *u, int64_t j0, int64_t n) {
+  const attn_tensor *v = &y->a->v;
+  const int64_t head = h / (y->a->o.heads / v->heads);
+  for (int64_t e = 0; e < n; e++) {
+    const char *row = attn_at_(v, t->batch, head, j0 + e);
+    for (int64_t c = 0; c < v->dim; c++) {
+      const float x = attn_number_(row, c, v->dtype, NULL);
+      for (int r = 0; x - x != 0.0f && r < t->n; r++)
+        if (y->hit[e * ATTN_TILE_ + r]) ot[c * ATTN_TILE_ + r] += u[e * ATTN_TILE_ + r] * x;
+    }
+  }
+}
+
+/* A block of weights: mixed, then times the values. */
+ATTN_FUNC_ void attn_talking_block_(void *user, attn_joint_tile_ *t, int64_t j0, int64_t n,
+                                    float *w) {
+  attn_talking_tile_ *y = (attn_talking_tile_ *)user;
+  const attn_talking_ *a = y->a;
+  const attn_table_ *f = a->x.a.table;
+  const int64_t hv = a->o.heads, dv = a->v.dim, group = hv / a->v.heads;
+  const float *v = NULL;
+  int64_t stride = 0;
+  if (y->careful) attn_talking_hits_(y, t, j0, n);
+  for (int64_t e = 0, part; e < n; e += part) {
+    part = n - e < ATTN_TALKING_KEYS_ ? n - e : (int64_t)ATTN_TALKING_KEYS_;
+    for (int64_t h = 0; h < a->x.heads; h++)
+      f->scale_block(w + h * ATTN_JOINT_STEP_ + e * ATTN_TILE_, part, 0, t->groups,
+                     t->by + h * ATTN_TILE_);
+    attn_joint_mix_(t, y->u + e * ATTN_TILE_, hv, a->mix_w, w + e * ATTN_TILE_, a->x.heads, part);
+  }
+  for (int64_t h = 0; h < hv; h++) {
+    float *ot = y->ot + h * dv * ATTN_TILE_, *u = y->u + h * ATTN_JOINT_STEP_;
+    if (h % group == 0 || y->careful)
+      v = attn_joint_rows_(t, &a->v, h / group, j0, n, y->v, &stride);
+    const int patch = y->careful && attn_talking_clean_(y, f, v, stride, n, dv);
+    if (patch) v = y->v, stride = dv;
+    f->value_block(ot, u, v, stride, n, dv, 0, t->groups, NULL, !y->started);
+    if (patch) attn_talking_patch_(y, t, h, ot, u, j0, n);
+  }
+  y->started = 1;
+}
+
+ATTN_FUNC_ void attn_talking_item_(void *job, int worker, int64_t index) {
+  const attn_talking_ *a = (const attn_talking_ *)job;
+  const attn_table_ *f = a->x.a.table;
+  const int64_t hv = a->o.heads, dv = a->v.dim;
+  attn_joint_tile_ t;
+  attn_talking_tile_ y;
+  void *rows[ATTN_TILE_];
+  attn_joint_open_(&t, &a->x, worker, index);
+  y.a = a, y.u = (float *)(void *)t.own, y.ot = (float *)(void *)(t.own + a->at_ot);
+  y.v = (float *)(void *)(t.own + a->at_v), y.hit = (unsigned char *)(t.own + a->at_hit);
+  y.started = y.careful = 0;
+  attn_joint_first_(&t);
+  attn_joint_second_(&t, attn_talking_block_, &y);
+  if (t.partial && y.started && !f->finite(y.ot, ATTN_TILE_, hv * dv, t.n)) {
+    y.started = 0, y.careful = t.scaled = 1;
+    attn_joint_second_(&t, attn_talking_block_, &y);
+  }
+  if (!y.started) memset(y.ot, 0, (size_t)(hv * dv * ATTN_TILE_) * sizeof(float));
+  for (int64_t h = 0; h < hv; h++) {
+    for (int r = 0; r < t.n; r++) rows[r] = attn_at_(&a->o, t.batch, h, t.first + r);
+    f->unpack(rows, y.ot + h * dv * ATTN_TILE_, t.n, dv, a->o.dtype, NULL);
+  }
+}
+
+ATTN_FUNC_ int attn_talking_steps_(attn_stage_ *s, void *job) {
+  attn_talking_ *a = (attn_talking_ *)job;
+  const int64_t f = sizeof(float), hv = a->o.heads, dv = a->v.dim;
+  const attn_tensor *w[2] = {&a->w_l, &a->w_w};
+  float **mix[2] = {&a->mix_l, &a->mix_w};
+  if (attn_nothing_(&a->x.a)) return 1;
+  for (int i = 0; i < 2; i++) {
+    *mix[i] = (float *)attn_stage_take_(s, attn_mul_(w[i]->len, w[i]->dim), f);
+    if (s->run)
+      s->table->widen(*mix[i], w[i]->data, w[i]->stride_len, NULL, w[i]->len, w[i]->dim,
+                      w[i]->dtype, NULL);
+  }
+  a->x.mix = a->mix_l;
+  a->at_ot = attn_piece_(attn_mul_(hv, ATTN_JOINT_STEP_), f);
+  a->at_v = attn_add_(a->at_ot, attn_piece_(attn_mul_(hv, attn_mul_(dv, ATTN_TILE_)), f));
+  a->at_hit = attn_add_(a->at_v, attn_piece_(attn_mul_(dv, ATTN_BLOCK_), f));
+  attn_joint_memory_(s, &a->x, attn_add_(a->at_hit, attn_piece_(ATTN_BLOCK_ * ATTN_TILE_, 1)));
+  return attn_joint_for_(s, &a->x, attn_talking_item_, a);
+}
+
+ATTN_FUNC_ int attn_talking_check_(attn_error_ *e, attn_talking_ *a,
+                                   const attn_talking_params *params, const attn_ctx *ctx,
+                                   int query) {
+  static const attn_words_ w[] = {ATTN_WORDS_("o"),
+                                  ATTN_WORDS_("q"),
+                                  ATTN_WORDS_("k"),
+                                  ATTN_WORDS_("v"),
+                                  ATTN_WORDS_("params.w_l"),
+                                  ATTN_WORDS_("params.w_w"),
+                                  ATTN_WORDS_("params.scores.lse")};
+  enum { O, Q, K, V, WL, WW, LSE, COUNT };
+  const int64_t any = ATTN_ANY_, b = a->x.q.batch, hk = a->x.q.heads, hv = a->o.heads;
+  const int64_t tq = a->x.q.len, tk = a->x.k.len;
+  attn_span_ span[ATTN_JOINT_SPANS_];
+  if (!params) return attn_reject_(e, ATTN_E_NULL, "params must not be null: it has w_l and w_w");
+  a->w_l = params->w_l, a->w_w = params->w_w, a->x.lse = params->scores.lse;
+  const int64_t heads = a->w_l.dim;
+  attn_operand_ op[COUNT] = {
+      {&a->o,
+       &w[O],
+       ATTN_OUT_,
+       b,
+       any,
+       tq,
+       a->v.dim,
+       "o must be [q.batch, ., q.len, v.dim]",
+       {0, 0}},
+      {&a->x.q, &w[Q], 0, any, any, any, any, "", {0, 0}},
+      {&a->x.k,
+       &w[K],
+       0,
+       b,
+       ATTN_DIVIDES_,
+       any,
+       a->x.q.dim,
+       "k must be [q.batch, a divisor of q.heads, ., q.dim]",
+       {0, 0}},
+      {&a->v,
+       &w[V],
+       0,
+       b,
+       ATTN_DIVIDES_,
+       tk,
+       any,
+       "v must be [q.batch, a divisor of o.heads, k.len, .]",
+       {0, 0}},
+      {&a->w_l, &w[WL], 0, 1, 1, hk, any, "params.w_l must be [1, 1, q.heads, H]", {0, 0}},
+      {&a->w_w, &w[WW], 0, 1, 1, heads, hv, "params.w_w must be [1, 1, H, o.heads]", {0, 0}},
+      {&a->x.lse,
+       &w[LSE],
+       ATTN_OUT_ | ATTN_OPTIONAL_ | ATTN_IS_F32_,
+       b,
+       heads,
+       tq,
+       1,
+       "params.scores.lse must be f32 [q.batch, H, q.len, 1]",
+       {0, 0}}};
+  if (hk < 1 || hv < 1)
+    return attn_reject_(e, ATTN_E_SHAPE, "q.heads and o.heads must be at least 1");
+  for (int i = 0; i < COUNT; i++)
+    if (!attn_check_operand_(e, &op[i], i == V ? hv : hk)) return 0;
+  return attn_joint_plan_(e, &a->x, &params->scores, heads, ctx, span, query) &&
+         attn_check_apart_(e, ctx, op, COUNT, span, ATTN_JOINT_SPANS_);
+}
+
+ATTN_FUNC_ attn_status attn_talking_call_(attn_tensor o, attn_tensor q, attn_tensor k,
+                                          attn_tensor v, const attn_talking_params *params,
+                                          attn_ctx *ctx, size_t *bytes) {
+  attn_error_ e = {ATTN_OK, NULL};
+  const attn_table_ *table = NULL;
+  attn_talking_ a;
+  int workers = 1;
+  memset(&a, 0, sizeof a);
+  a.o = o, a.x.q = q, a.x.k = k, a.v = v;
+  if (attn_check_ctx_(&e, ctx, &table, &workers))
+    (void)attn_talking_check_(&e, &a, params, ctx, bytes != NULL);
+  return attn_step_call_(&e, table, workers, ctx, attn_talking_steps_, &a,
+                         "all heads of a tile at once", bytes);
+}
+
+ATTN_PUB_ attn_status attn_talking(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
+                                   const attn_talking_params *params, attn_ctx *ctx) {
+  return attn_talking_call_(o, q, k, v, params, ctx, NULL);
+}
+ATTN_PUB_ size_t attn_talking_workspace(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
+                                        const attn_talking_params *params, const attn_ctx *ctx) {
+  attn_ctx plain = attn_before_workspace_(ctx);
+  size_t bytes = 0;
+  (void)attn_talking_call_(o, q, k, v, params, &plain, &bytes);
+  return bytes;
+}
+/* <<< attn/mechanisms/talking.h */
+/* >>> attn/mechanisms/head_losses.h */
+/* mechanisms/head_losses.h owns losses over the heads of one attention: how much they disagree, and how
+ * far their maps are from given patterns. Sums are in f64, an item's each, joined in the order of the
+ * items. */
+
+/* A term of cosines: of rows before len, or of all of them end to end. */
+typedef struct attn_cosines_ {
+  const attn_table_ *table;
+  attn_tensor x; /* [B,H,n,d]; data null = absent */
+  const int32_t *len;
+  int flat;
+  int64_t tiles;         /* of 64 rows */
+  double *part;          /* [B * tiles] */
+  double *square, *norm; /* flat: [B * tiles][H], [B][H] */
+  char *memory;
+  int64_t each, at_row;
+} attn_cosines_;
+
+ATTN_FUNC_ int64_t attn_cosines_rows_(const attn_cosines_ *a, int64_t b) {
+  return a->len ? a->len[b] : a->x.len;
+}
+
+/* A row of head h as f32, and its square. */
+ATTN_FUNC_ double attn_cosines_square_(const attn_cosines_ *a, float *row, int64_t b, int64_t h,
+                                       int64_t i) {
+  double sum = 0.0;
+  a->table->widen(row, attn_at_(&a->x, b, h, i), 0, NULL, 1, a->x.dim, a->x.dtype, NULL);
+  for (int64_t c = 0; c < a->x.dim; c++) sum += (double)row[c] * (double)row[c];
+  return sum;
+}
+
+ATTN_FUNC_ void attn_cosines_flat_(void *job, int worker, int64_t index) {
+  const attn_cosines_ *a = (const attn_cosines_ *)job;
+  float *row = (float *)(void *)(a->memory + worker * a->each + a->at_row);
+  const int64_t b = index / a->tiles, first = index % a->tiles * ATTN_TILE_;
+  const int64_t n = attn_cosines_rows_(a, b);
+  for (int64_t h = 0; h < a->x.heads; h++) {
+    double sum = 0.0;
+    for (int64_t i = first; i < n && i < first + ATTN_TILE_; i++)
+      sum += attn_cosines_square_(a, row, b, h, i);
+    a->square[index * a->x.heads + h] = sum;
+  }
+}
+
+/* sum over 64 rows of |sum_h u_h|^2, u_h of norm 1, or 0 for a vector of nearly 0 */
+ATTN_FUNC_ void attn_cosines_item_(void *job, int worker, int64_t index) {
+  const attn_cosines_ *a = (const attn_cosines_ *)job;
+  double *u = (double *)(void *)(a->memory + worker * a->each), sum = 0.0;
+  float *row = (float *)(void *)(a->memory + worker * a->each + a->at_row);
+  const int64_t b = index / a->tiles, first = index % a->tiles * ATTN_TILE_;
+  const int64_t n = attn_cosines_rows_(a, b), d = a->x.dim;
+  for (int64_t i = first; i < n && i < first + ATTN_TILE_; i++) {
+    for (int64_t c = 0; c < d; c++) u[c] = 0.0;
+    for (int64_t h = 0; h < a->x.heads; h++) {
+      const double square = attn_cosines_square_(a, row, b, h, i);
+      const double norm = a->flat ? a->norm[b * a->x.heads + h] : sqrt(square);
+      if (norm <= 1e-12) continue;
+      for (int64_t c = 0; c < d; c++) u[c] += (double)row[c] / norm;
+    }
+    for (int64_t c = 0; c < d; c++) sum += u[c] * u[c];
+  }
+  a->part[index] = sum;
+}
+
+ATTN_FUNC_ int attn_stage_cosines_(attn_stage_ *s, attn_cosines_ *a, double *result) {
+  const int64_t heads = a->x.heads, batch = a->x.batch;
+  if (s->run) *result = 0.0;
+  if (!a->x.data || batch == 0 || a->x.len == 0) return 1;
+  a->table = s->table;
+  a->tiles = (a->x.len + ATTN_TILE_ - 1) / ATTN_TILE_;
+  const int64_t items = attn_mul_(batch, a->tiles);
+  a->part = (double *)attn_stage_take_(s, items, sizeof(double));
+  a->at_row = attn_piece_(a->x.dim, sizeof(double));
+  a->each = attn_add_(a->at_row, attn_piece_(a->x.dim, sizeof(float)));
+  if (a->flat) {
+    a->square = (double *)attn_stage_take_(s, attn_mul_(items, heads), sizeof(double));
+    a->norm = (double *)attn_stage_take_(s, attn_mul_(batch, heads), sizeof(double));
+    if (!attn_stage_for_(s, items, attn_cosines_flat_, a, a->each, &a->memory)) return 0;
+    for (int64_t r = 0; s->run && r < batch * heads; r++) {
+      double sum = 0.0;
+      for (int64_t t = 0; t < a->tiles; t++)
+        sum += a->square[(r / heads * a->tiles + t) * heads + r % heads];
+      a->norm[r] = sqrt(sum);
+    }
+  }
+  if (!attn_stage_for_(s, items, attn_cosines_item_, a, a->each, &a->memory)) return 0;
+  if (!s->run) return 1;
+  double sum = 0.0, count = 0.0;
+  for (int64_t i = 0; i < items; i++) sum += a->part[i];
+  for (int64_t b = 0; b < batch; b++) count += a->flat ? 1.0 : (double)attn_cosines_rows_(a, b);
+  if (count > 0.0) *result = -sum / count / ((double)heads * (double)heads);
+  return 1;
+}
+
+/* ---- disagreement ---------------------------------------------------------------------------*/
+
+typedef struct attn_disagreement_ {
+  double *d;
+  attn_cosines_ sub, out;
+  attn_joint_ x;
+  int by_map, by_row; /* by_map: D_pos is wanted */
+  double *part;       /* [items] */
+} attn_disagreement_;
+
+typedef struct attn_together_ {
+  int64_t heads;
+  double sum;
+} attn_together_;
+
+/* sum of (sum_h |P_h|)^2 of a block */
+ATTN_FUNC_ void attn_together_block_(void *user, attn_joint_tile_ *t, int64_t j0, int64_t n,
+                                     float *w) {
+  attn_together_ *y = (attn_together_ *)user;
+  double acc[ATTN_TILE_] = {0.0};
+  (void)j0;
+  for (int64_t e = 0; e < n; e++) {
+    float s[ATTN_TILE_] = {0.0f};
+    for (int64_t h = 0; h < y->heads; h++) {
+      const float *p = w + h * ATTN_JOINT_STEP_ + e * ATTN_TILE_, *by = t->by + h * ATTN_TILE_;
+      for (int r = 0; r < t->rows; r++) s[r] += fabsf(p[r] * by[r]);
+    }
+    for (int r = 0; r < t->rows; r++) acc[r] += (double)s[r] * (double)s[r];
+  }
+  for (int r = 0; r < t->rows; r++) y->sum += acc[r];
+}
+
+ATTN_FUNC_ void attn_joint_visit_(attn_joint_tile_ *t, attn_joint_fn_ block, void *user) {
+  if (t->x->map.data) {
+    attn_joint_read_(t, block, user);
+    return;
+  }
+  attn_joint_first_(t);
+  attn_joint_second_(t, block, user);
+}
+
+ATTN_FUNC_ void attn_disagreement_item_(void *job, int worker, int64_t index) {
+  const attn_disagreement_ *a = (const attn_disagreement_ *)job;
+  attn_joint_tile_ t;
+  attn_together_ y = {a->x.heads, 0.0};
+  attn_joint_open_(&t, &a->x, worker, index);
+  attn_joint_visit_(&t, attn_together_block_, &y);
+  a->part[index] = y.sum;
+}
+
+ATTN_FUNC_ int attn_disagreement_steps_(attn_stage_ *s, void *job) {
+  attn_disagreement_ *a = (attn_disagreement_ *)job;
+  const attn_softmax_ *p = &a->x.a;
+  double d[3] = {0.0, 0.0, 0.0};
+  if (!attn_stage_cosines_(s, &a->sub, &d[0]) || !attn_stage_cosines_(s, &a->out, &d[1])) return 0;
+  if (a->by_map && !attn_nothing_(p)) {
+    const double heads = (double)a->x.heads;
+    a->part = (double *)attn_stage_take_(s, attn_joint_items_(&a->x), sizeof(double));
+    attn_joint_memory_(s, &a->x, 0);
+    if (!attn_joint_for_(s, &a->x, attn_disagreement_item_, a)) return 0;
+    for (int64_t b = 0; s->run && b < p->q.batch; b++) {
+      const int64_t rows = p->q_len ? p->q_len[b] : p->q.len;
+      double sum = 0.0;
+      for (int64_t i = 0; i < p->tiles; i++) sum += a->part[b * p->tiles + i];
+      if (rows > 0) d[2] -= sum / (a->by_row ? (double)rows : 1.0);
+    }
+    d[2] /= heads * heads * (double)p->q.batch;
+  }
+  if (s->run) memcpy(a->d, d, sizeof d);
+  return 1;
+}
+
+/* ---- checks that both losses share ----------------------------------------------------------*/
+
+enum { ATTN_LOSS_Q_, ATTN_LOSS_K_, ATTN_LOSS_MAP_, ATTN_LOSS_TENSORS_ };
+
+/* The maps: x->q and x->k, or x->map. */
+ATTN_FUNC_ int attn_joint_maps_check_(attn_error_ *e, attn_joint_ *x, const attn_sdpa_params *p,
+                                      const attn_ctx *ctx, attn_operand_ *op, attn_span_ *span,
+                                      int query) {
+  static const attn_words_ w[] = {ATTN_WORDS_("params.q"), ATTN_WORDS_("params.k"),
+                                  ATTN_WORDS_("params.map")};
+  const int64_t any = ATTN_ANY_;
+  const attn_operand_ all[ATTN_LOSS_TENSORS_] = {
+      {&x->q, &w[0], 0, any, any, any, any, "", {0, 0}},
+      {&x->k,
+       &w[1],
+       0,
+       x->q.batch,
+       ATTN_DIVIDES_,
+       any,
+       x->q.dim,
+       "params.k must be [q.batch, a divisor of q.heads, ., q.dim]",
+       {0, 0}},
+      {&x->map, &w[2], 0, any, any, any, any, "", {0, 0}}};
+  const int by_map = x->map.data != NULL;
+  const int64_t heads = by_map ? x->map.heads : x->q.heads;
+  memcpy(op, all, sizeof all);
+  if (by_map && (x->q.data || x->k.data))
+    return attn_reject_(e, ATTN_E_RANGE, "params.map must be absent when q and k are there");
+  if (p->lse.data) return attn_reject_(e, ATTN_E_RANGE, "params.scores.lse must be absent");
+  if (heads < 1)
+    return attn_reject_(e, ATTN_E_SHAPE, "params.q.heads or map.heads must be at least 1");
+  for (int i = by_map ? ATTN_LOSS_MAP_ : ATTN_LOSS_Q_;
+       i <= (by_map ? ATTN_LOSS_MAP_ : ATTN_LOSS_K_); i++)
+    if (!attn_check_operand_(e, &op[i], heads)) return 0;
+  return attn_joint_plan_(e, x, p, heads, ctx, span, query);
+}
+
+/* The result shares memory with no argument, the workspace with neither. */
+ATTN_FUNC_ int attn_loss_apart_(attn_error_ *e, const attn_ctx *ctx, const double *d, int64_t n,
+                                const attn_operand_ *op, int ops, const attn_span_ *span,
+                                int spans) {
+  attn_span_ out, work;
+  if (!d) return attn_reject_(e, ATTN_E_NULL, "the result must not be null");
+  if (!attn_check_array_(e, d, n, 8, "the result must be aligned to its elements", &out) ||
+      !attn_check_workspace_(e, ctx, &work))
+    return 0;
+  for (int i = 0; i < ops + spans; i++) {
+    const attn_span_ in = i < ops ? op[i].span : span[i - ops];
+    if (attn_overlap_(out, in))
+      return attn_reject_(e, ATTN_E_OVERLAP, "the result must not share memory with an argument");
+    if (attn_overlap_(work, in))
+      return attn_reject_(e, ATTN_E_OVERLAP, "ctx.workspace must not share memory with a tensor");
+  }
+  return !attn_overlap_(out, work) ||
+         attn_reject_(e, ATTN_E_OVERLAP, "ctx.workspace must not share memory with the result");
+}
+
+ATTN_FUNC_ int attn_disagreement_check_(attn_error_ *e, attn_disagreement_ *a,
+                                        const attn_disagreement_params *p, const attn_ctx *ctx,
+                                        int query) {
+  static const attn_words_ w[] = {ATTN_WORDS_("params.v"), ATTN_WORDS_("params.o")};
+  enum { V = ATTN_LOSS_TENSORS_, O, COUNT };
+  const int64_t any = ATTN_ANY_;
+  attn_operand_ op[COUNT];
+  attn_span_ span[ATTN_JOINT_SPANS_];
+  attn_tensor *v = &a->sub.x, *o = &a->out.x;
+  memset(op, 0, sizeof op), memset(span, 0, sizeof span);
+  if (!p) return attn_reject_(e, ATTN_E_NULL, "params must not be null: it has the tensors");
+  *v = p->v, *o = p->o, a->x.q = p->q, a->x.k = p->k, a->x.map = p->map;
+  a->by_map = p->q.data || p->k.data || p->map.data, a->by_row = p->by_row != 0;
+  if (a->by_map && !attn_joint_maps_check_(e, &a->x, &p->scores, ctx, op, span, query)) return 0;
+  const attn_softmax_ *m = &a->x.a;
+  const int64_t b = a->by_map ? m->q.batch : any, tq = a->by_map ? m->q.len : any;
+  const int64_t tk = a->by_map ? m->k.len : any, heads = a->by_map ? a->x.heads : 0;
+  const attn_operand_ vo[2] = {{v,
+                                &w[0],
+                                ATTN_OPTIONAL_,
+                                b,
+                                any,
+                                tk,
+                                any,
+                                "params.v must have the batch and the keys of the maps",
+                                {0, 0}},
+                               {o,
+                                &w[1],
+                                ATTN_OPTIONAL_,
+                                b,
+                                any,
+                                tq,
+                                any,
+                                "params.o must have the batch and the queries of the maps",
+                                {0, 0}}};
+  memcpy(op + V, vo, sizeof vo);
+  if (!attn_check_operand_(e, &op[V], 1) || !attn_check_operand_(e, &op[O], 1)) return 0;
+  if ((v->data && v->heads < 1) || (o->data && o->heads < 1))
+    return attn_reject_(e, ATTN_E_SHAPE, "params.v.heads and o.heads must be at least 1");
+  if (o->data && heads && o->heads != heads)
+    return attn_reject_(e, ATTN_E_HEADS, "params.o must have the heads of the maps");
+  if (v->data && (heads ? heads : o->data ? o->heads : v->heads) % v->heads)
+    return attn_reject_(e, ATTN_E_HEADS, "params.v.heads must divide the heads of o and the maps");
+  if (v->data && o->data && v->batch != o->batch)
+    return attn_reject_(e, ATTN_E_SHAPE, "params.v and o must have the same batch");
+  a->sub.len = p->scores.kv_len, a->out.len = p->scores.q_len;
+  a->sub.flat = a->out.flat = p->flat != 0;
+  if (!a->by_map) { /* the lengths have not been judged yet */
+    if ((v->data &&
+         !attn_check_array_(e, a->sub.len, v->batch, 4,
+                            "params.scores.kv_len must be aligned to its elements", &span[0])) ||
+        (o->data &&
+         !attn_check_array_(e, a->out.len, o->batch, 4,
+                            "params.scores.q_len must be aligned to its elements", &span[1])))
+      return 0;
+    if (!query && ((v->data && !attn_check_lens_(e, a->sub.len, v->batch, v->len,
+                                                 "params.scores.kv_len must lie in 0..v.len")) ||
+                   (o->data && !attn_check_lens_(e, a->out.len, o->batch, o->len,
+                                                 "params.scores.q_len must lie in 0..o.len"))))
+      return 0;
+  }
+  return attn_loss_apart_(e, ctx, a->d, 3, op, COUNT, span, ATTN_JOINT_SPANS_);
+}
+
+ATTN_FUNC_ attn_status attn_disagreement_call_(double *d, const attn_disagreement_params *params,
+                                               attn_ctx *ctx, size_t *bytes) {
+  attn_error_ e = {ATTN_OK, NULL};
+  const attn_table_ *table = NULL;
+  attn_disagreement_ a;
+  int workers = 1;
+  memset(&a, 0, sizeof a);
+  a.d = d;
+  if (attn_check_ctx_(&e, ctx, &table, &workers))
+    (void)attn_disagreement_check_(&e, &a, params, ctx, bytes != NULL);
+  return attn_step_call_(&e, table, workers, ctx, attn_disagreement_steps_, &a,
+                         "all heads of a tile at once", bytes);
+}
+
+ATTN_PUB_ attn_status attn_disagreement(double *d, const attn_disagreement_params *params,
+                                        attn_ctx *ctx) {
+  return attn_disagreement_call_(d, params, ctx, NULL);
+}
+ATTN_PUB_ size_t attn_disagreement_workspace(double *d, const attn_disagreement_params *params,
+                                             const attn_ctx *ctx) {
+  attn_ctx plain = attn_before_workspace_(ctx);
+  size_t bytes = 0;
+  (void)attn_disagreement_call_(d, params, &plain, &bytes);
+  return bytes;
+}
+/* <<< attn/mechanisms/head_losses.h */
+/* >>> attn/mechanisms/guided.h */
+/* mechanisms/guided.h owns the distance of heads' maps from target patterns: sum P^2 - 2 sum P T over what
+ * a streaming pass visits, and sum T^2 over everything. */
+
+typedef struct attn_guided_ {
+  double *loss;
+  attn_guided_params p;
+  attn_joint_ x;
+  int64_t entries, targets; /* of all lists of heads, of all groups */
+  double *part;             /* [items][entries] */
+  int64_t at_row;
+} attn_guided_;
+
+typedef struct attn_guided_tile_ {
+  const attn_guided_ *a;
+  double *t;   /* [block][tile] a target */
+  double *row; /* [targets][tile] what a target has at one key of each row */
+  double *sum; /* [entries] */
+} attn_guided_tile_;
+
+/* The arrays of a batch entry. */
+ATTN_FUNC_ const uint8_t *attn_target_marks_(const attn_target *t, int64_t b) {
+  return t->marked + (t->per_batch ? b * t->len : 0);
+}
+ATTN_FUNC_ const int32_t *attn_target_segments_(const attn_target *t, int64_t b) {
+  return t->segment + (t->per_batch ? b * t->len : 0);
+}
+
+/* The number a target has where it has one, for the rows of a tile. */
+ATTN_FUNC_ void attn_target_row_(const attn_guided_ *a, const attn_joint_tile_ *t,
+                                 const attn_target *g, int alone, double *row) {
+  const int64_t keys = a->x.a.k.len;
+  const double weight = alone ? 1.0 : (double)g->weight;
+  double count = 1.0;
+  if (g->kind == ATTN_TARGET_UNIFORM) count = (double)keys;
+  if (g->kind == ATTN_TARGET_TOKENS && !g->raw) {
+    count = 0.0;
+    for (int64_t j = 0; j < keys; j++) count += attn_target_marks_(g, t->batch)[j] != 0;
+  }
+  for (int r = 0; r < t->n; r++) {
+    const int64_t p = t->first + r + a->x.a.q_off;
+    if (g->kind == ATTN_TARGET_BLOCK) {
+      const int32_t *segment = attn_target_segments_(g, t->batch);
+      count = 0.0;
+      for (int64_t j = 0; p >= 0 && p < keys && j < keys; j++) count += segment[j] == segment[p];
+    }
+    row[r] = count > 0.0 ? weight / count : 0.0;
+  }
+}
+
+/* Adds a target to keys j0 .. j0 + n - 1 of a tile. */
+ATTN_FUNC_ void attn_target_add_(const attn_guided_ *a, const attn_joint_tile_ *t,
+                                 const attn_target *g, const double *row, int64_t j0, int64_t n,
+                                 double *to) {
+  const int64_t keys = a->x.a.k.len, p0 = t->first + a->x.a.q_off;
+  const uint8_t *marked = g->kind == ATTN_TARGET_TOKENS ? attn_target_marks_(g, t->batch) : NULL;
+  const int32_t *segment = g->kind == ATTN_TARGET_BLOCK ? attn_target_segments_(g, t->batch) : NULL;
+  if (g->kind == ATTN_TARGET_OFFSET) {
+    for (int r = 0; r < t->n; r++) {
+      const int64_t e = p0 + r + g->offset - j0;
+      if (e >= 0 && e < n) to[e * ATTN_TILE_ + r] += row[r];
+    }
+    return;
+  }
+  for (int64_t e = 0; e < n; e++) {
+    if ((g->kind == ATTN_TARGET_FIRST && j0 + e > 0) || (marked && !marked[j0 + e])) continue;
+    for (int r = 0; r < t->n; r++) {
+      if (segment && (p0 + r < 0 || p0 + r >= keys || segment[j0 + e] != segment[p0 + r])) continue;
+      to[e * ATTN_TILE_ + r] += row[r];
+    }
+  }
+}
+
+/* y->t = the target of group g at keys j0 ..; row: of its first target. */
+ATTN_FUNC_ void attn_guided_target_(const attn_guided_tile_ *y, const attn_joint_tile_ *t,
+                                    const attn_target_group *g, const double *row, int64_t j0,
+                                    int64_t n) {
+  memset(y->t, 0, (size_t)(n * ATTN_TILE_) * sizeof *y->t);
+  for (int64_t m = 0; m < g->targets; m++)
+    attn_target_add_(y->a, t, &g->target[m], row + m * ATTN_TILE_, j0, n, y->t);
+}
+
+ATTN_FUNC_ void attn_guided_block_(void *user, attn_joint_tile_ *t, int64_t j0, int64_t n,
+                                   float *w) {
+  attn_guided_tile_ *y = (attn_guided_tile_ *)user;
+  const attn_guided_params *p = &y->a->p;
+  const double *row = y->row;
+  double *sum = y->sum;
+  for (int64_t i = 0; i < p->groups; i++) {
+    const attn_target_group *g = &p->group[i];
+    if (g->heads > 0) attn_guided_target_(y, t, g, row, j0, n);
+    for (int64_t k = 0; k < g->heads; k++) {
+      const float *by = t->by + g->head[k] * ATTN_TILE_, *from = w + g->head[k] * ATTN_JOINT_STEP_;
+      double acc[ATTN_TILE_] = {0.0};
+      for (int64_t e = 0; e < n; e++)
+        for (int r = 0; r < t->rows; r++) {
+          const double x = (double)(from[e * ATTN_TILE_ + r] * by[r]);
+          acc[r] += x * (x - 2.0 * y->t[e * ATTN_TILE_ + r]);
+        }
+      for (int r = 0; r < t->rows; r++) *sum += acc[r];
+      sum++;
+    }
+    row += g->targets * ATTN_TILE_;
+  }
+}
+
+ATTN_FUNC_ void attn_guided_item_(void *job, int worker, int64_t index) {
+  const attn_guided_ *a = (const attn_guided_ *)job;
+  const int64_t keys = a->x.a.k.len;
+  attn_joint_tile_ t;
+  attn_guided_tile_ y;
+  attn_joint_open_(&t, &a->x, worker, index);
+  y.a = a, y.t = (double *)(void *)t.own, y.row = (double *)(void *)(t.own + a->at_row);
+  double *row = y.row, *sum = y.sum = a->part + index * a->entries;
+  for (int64_t i = 0; i < a->p.groups; i++) {
+    const attn_target_group *g = &a->p.group[i];
+    double square = 0.0;
+    for (int64_t m = 0; m < g->targets; m++)
+      attn_target_row_(a, &t, &g->target[m], g->targets == 1, row + m * ATTN_TILE_);
+    for (int64_t j = 0, n; g->heads > 0 && j < keys; j += n) {
+      n = keys - j < ATTN_BLOCK_ ? keys - j : ATTN_BLOCK_;
+      attn_guided_target_(&y, &t, g, row, j, n);
+      for (int64_t e = 0; e < n; e++)
+        for (int r = 0; r < t.n; r++) square += y.t[e * ATTN_TILE_ + r] * y.t[e * ATTN_TILE_ + r];
+    }
+    for (int64_t k = 0; k < g->heads; k++) *sum++ = square;
+    row += g->targets * ATTN_TILE_;
+  }
+  attn_joint_visit_(&t, attn_guided_block_, &y);
+}
+
+/* The loss from the sums of all tiles. */
+ATTN_FUNC_ double attn_guided_join_(const attn_guided_ *a) {
+  const attn_softmax_ *x = &a->x.a;
+  const double cells = (double)x->q.batch * (double)x->q.len * (double)x->k.len;
+  double loss = 0.0;
+  int64_t entry = 0;
+  for (int64_t i = 0; i < a->p.groups; i++)
+    for (int64_t k = 0; k < a->p.group[i].heads; k++, entry++)
+      for (int64_t b = 0; b < x->q.batch; b++) {
+        double sum = 0.0;
+        for (int64_t t = 0; t < x->tiles; t++)
+          sum += a->part[(b * x->tiles + t) * a->entries + entry];
+        if (sum < 0.0) sum = 0.0; /* rounding */
+        loss += a->p.reduction == ATTN_GUIDED_MSE   ? sum / cells / (double)a->p.group[i].heads
+                : a->p.reduction == ATTN_GUIDED_FRO ? sqrt(sum) / (double)x->q.batch
+                                                    : sum / (double)x->q.batch;
+      }
+  return loss;
+}
+
+ATTN_FUNC_ int attn_guided_steps_(attn_stage_ *s, void *job) {
+  attn_guided_ *a = (attn_guided_ *)job;
+  const int64_t tile = ATTN_TILE_, f = sizeof(double);
+  double loss = 0.0;
+  if (!attn_nothing_(&a->x.a) && a->x.a.k.len > 0) {
+    a->part = (double *)attn_stage_take_(s, attn_mul_(attn_joint_items_(&a->x), a->entries), f);
+    a->at_row = attn_piece_(ATTN_BLOCK_ * tile, f);
+    attn_joint_memory_(s, &a->x, attn_add_(a->at_row, attn_piece_(attn_mul_(a->targets, tile), f)));
+    if (!attn_joint_for_(s, &a->x, attn_guided_item_, a)) return 0;
+    if (s->run) loss = attn_guided_join_(a);
+  }
+  if (s->run) *a->loss = loss;
+  return 1;
+}
+
+/* One target of a group; more is 1 when it is not alone. */
+ATTN_FUNC_ int attn_target_check_(attn_error_ *e, const attn_guided_ *a, const attn_target *t,
+                                  int more, attn_span_ *span) {
+  const int64_t keys = a->x.a.k.len, batch = t->per_batch ? a->x.a.q.batch : 1;
+  span->lo = span->hi = 0;
+  if ((int)t->kind < 0 || t->kind >= ATTN_TARGET_COUNT)
+    return attn_reject_(e, ATTN_E_RANGE, "params.group.target.kind is no attn_target_kind");
+  if (t->raw && t->kind != ATTN_TARGET_TOKENS)
+    return attn_reject_(e, ATTN_E_RANGE, "params.group.target.raw is of TOKENS alone");
+  if (!(t->weight >= 0.0f && t->weight < INFINITY))
+    return attn_reject_(e, ATTN_E_VALUE,
+                        "params.group.target.weight must be finite and not negative");
+  if (!more && t->weight != 0.0f && t->weight != 1.0f)
+    return attn_reject_(e, ATTN_E_VALUE,
+                        "params.group.target.weight of a target alone must be 1, or 0 for it");
+  if (attn_abs64_(t->offset) >= (int64_t)1 << 40)
+    return attn_reject_(e, ATTN_E_RANGE, "params.group.target.offset must lie within 2^40 of 0");
+  if (t->kind != ATTN_TARGET_TOKENS && t->kind != ATTN_TARGET_BLOCK) return 1;
+  if (t->kind == ATTN_TARGET_TOKENS ? !t->marked : !t->segment)
+    return attn_reject_(e, ATTN_E_NULL, "params.group.target needs marked, or segment");
+  if (t->len != keys)
+    return attn_reject_(e, ATTN_E_SHAPE, "params.group.target.len must be the number of keys");
+  return attn_check_array_(
+      e, t->kind == ATTN_TARGET_TOKENS ? (const void *)t->marked : (const void *)t->segment,
+      attn_mul_(batch, keys), t->kind == ATTN_TARGET_TOKENS ? 1 : 4,
+      "params.group.target.segment must be aligned to its elements", span);
+}
+
+ATTN_FUNC_ int attn_group_check_(attn_error_ *e, attn_guided_ *a, const attn_target_group *g,
+                                 const attn_ctx *ctx, int query) {
+  attn_span_ span[2];
+  double sum = 0.0;
+  if (g->targets < 1 || g->heads < 0)
+    return attn_reject_(e, ATTN_E_SHAPE,
+                        "params.group.targets must be at least 1, .heads not negative");
+  if (!g->target || (g->heads > 0 && !g->head))
+    return attn_reject_(e, ATTN_E_NULL, "params.group.target and .head must not be null");
+  if (!attn_check_array_(e, g->head, g->heads, 4,
+                         "params.group.head must be aligned to its elements", &span[0]))
+    return 0;
+  for (int64_t m = 0; m < g->targets; m++) {
+    if (!attn_target_check_(e, a, &g->target[m], g->targets > 1, &span[1]) ||
+        !attn_loss_apart_(e, ctx, a->loss, 1, NULL, 0, span, 2))
+      return 0;
+    sum += (double)g->target[m].weight;
+  }
+  if (g->targets > 1 && !(sum > 1.0 - 1e-5 && sum < 1.0 + 1e-5))
+    return attn_reject_(e, ATTN_E_VALUE, "params.group.target.weight must sum to 1 over a group");
+  for (int64_t i = 0; !query && i < g->heads; i++)
+    if (g->head[i] < 0 || g->head[i] >= a->x.heads)
+      return attn_reject_(e, ATTN_E_INDEX, "params.group.head must lie in 0..H-1");
+  a->entries = attn_add_(a->entries, g->heads);
+  a->targets = attn_add_(a->targets, g->targets);
+  return 1;
+}
+
+ATTN_FUNC_ int attn_guided_check_(attn_error_ *e, attn_guided_ *a, const attn_guided_params *params,
+                                  const attn_ctx *ctx, int query) {
+  attn_operand_ op[ATTN_LOSS_TENSORS_];
+  attn_span_ span[ATTN_JOINT_SPANS_];
+  memset(op, 0, sizeof op), memset(span, 0, sizeof span);
+  if (!params) return attn_reject_(e, ATTN_E_NULL, "params must not be null: it has the maps");
+  a->p = *params, a->x.q = a->p.q, a->x.k = a->p.k, a->x.map = a->p.map;
+  if ((int)a->p.reduction < 0 || a->p.reduction >= ATTN_GUIDED_COUNT)
+    return attn_reject_(e, ATTN_E_RANGE, "params.reduction is no attn_guided_reduction");
+  if (a->p.groups < 0) return attn_reject_(e, ATTN_E_SHAPE, "params.groups must not be negative");
+  if (a->p.groups > 0 && !a->p.group)
+    return attn_reject_(e, ATTN_E_NULL, "params.group must not be null");
+  if (!attn_joint_maps_check_(e, &a->x, &a->p.scores, ctx, op, span, query) ||
+      !attn_loss_apart_(e, ctx, a->loss, 1, op, ATTN_LOSS_TENSORS_, span, ATTN_JOINT_SPANS_))
+    return 0;
+  for (int64_t i = 0; i < a->p.groups; i++)
+    if (!attn_group_check_(e, a, &a->p.group[i], ctx, query)) return 0;
+  return 1;
+}
+
+ATTN_FUNC_ attn_status attn_guided_call_(double *loss, const attn_guided_params *params,
+                                         attn_ctx *ctx, size_t *bytes) {
+  attn_error_ e = {ATTN_OK, NULL};
+  const attn_table_ *table = NULL;
+  attn_guided_ a;
+  int workers = 1;
+  memset(&a, 0, sizeof a);
+  a.loss = loss;
+  if (attn_check_ctx_(&e, ctx, &table, &workers))
+    (void)attn_guided_check_(&e, &a, params, ctx, bytes != NULL);
+  return attn_step_call_(&e, table, workers, ctx, attn_guided_steps_, &a,
+                         "all heads of a tile at once", bytes);
+}
+
+ATTN_PUB_ attn_status attn_guided_loss(double *loss, const attn_guided_params *params,
+                                       attn_ctx *ctx) {
+  return attn_guided_call_(loss, params, ctx, NULL);
+}
+ATTN_PUB_ size_t attn_guided_loss_workspace(double *loss, const attn_guided_params *params,
+                                            const attn_ctx *ctx) {
+  attn_ctx plain = attn_before_workspace_(ctx);
+  size_t bytes = 0;
+  (void)attn_guided_call_(loss, params, &plain, &bytes);
+  return bytes;
+}
+/* <<< attn/mechanisms/guided.h */
 /* >>> attn/mechanisms/compound.h */
 /* mechanisms/compound.h owns the Star-Transformer, Longformer and the BP-Transformer's tree. Each is
  * a list of checks and a list of steps (engine/stage.h). */
@@ -24409,6 +27901,1079 @@ ATTN_FUNC_ int attn_stage_close_(attn_stage_ *s, attn_tensor o, attn_tensor x, a
                               &a.memory);
 }
 /* <<< attn/engine/lift.h */
+/* >>> attn/mechanisms/multihead.h */
+/* mechanisms/multihead.h owns multi-head attention with projections: products into heads, one
+ * attn_sdpa, and the product that joins the heads. */
+
+typedef struct attn_multihead_job_ {
+  attn_tensor y, x, x_k, x_v;
+  attn_multihead_params p; /* heads and kv_heads resolved */
+  attn_tensor mix, w_c;    /* collaborative heads: q and k have one head */
+  int64_t dk, dv;
+} attn_multihead_job_;
+
+/* What attn_sdpa will see, before there is any of it: outer = y and each. */
+ATTN_FUNC_ int attn_multihead_attend_ok_(attn_error_ *e, const attn_multihead_job_ *j,
+                                         const attn_span_ outer[2], const attn_ctx *ctx) {
+  const attn_multihead_params *p = &j->p;
+  const void *there = (const void *)(uintptr_t)ATTN_ALIGN_;
+  const int64_t b = j->x.batch, t = j->x.len, h = p->heads;
+  attn_softmax_ a;
+  int workers;
+  memset(&a, 0, sizeof a);
+  a.q = attn_bhtd(there, ATTN_F32, b, h, t, j->dk);
+  a.k = attn_bhtd(there, ATTN_F32, j->x_k.batch, j->mix.data ? 1 : p->kv_heads, j->x_k.len, j->dk);
+  a.v = attn_bhtd(there, ATTN_F32, j->x_v.batch, p->kv_heads, j->x_v.len, j->dv);
+  a.o = attn_bhtd(there, ATTN_F32, b, h, t, j->dv);
+  a.outer = outer;
+  return attn_sdpa_plan_(e, &a, &p->attend, ctx, &workers, 1);
+}
+
+/* Every rule; query: for the workspace, which reads no data. */
+ATTN_FUNC_ int attn_multihead_check_(attn_error_ *e, attn_multihead_job_ *j, const attn_ctx *ctx,
+                                     const attn_table_ **table, int *workers, int query) {
+  static const attn_words_ w[] = {
+      ATTN_WORDS_("x"),          ATTN_WORDS_("x_k"),        ATTN_WORDS_("x_v"),
+      ATTN_WORDS_("params.w_q"), ATTN_WORDS_("params.w_k"), ATTN_WORDS_("params.w_v"),
+      ATTN_WORDS_("params.w_o"), ATTN_WORDS_("params.b_q"), ATTN_WORDS_("params.b_k"),
+      ATTN_WORDS_("params.b_v"), ATTN_WORDS_("params.b_o"), ATTN_WORDS_("params.mix"),
+      ATTN_WORDS_("params.w_c"), ATTN_WORDS_("y"),          ATTN_WORDS_("params.each"),
+      ATTN_WORDS_("params.lse"), ATTN_WORDS_("params.map")};
+  enum { X, XK, XV, WQ, WK, WV, WO, BQ, BK, BV, BO, MIX, WC, Y, EACH, LSE, MAP, COUNT };
+  const int optional = ATTN_OPTIONAL_, output = ATTN_OUT_, either = ATTN_OUT_ | ATTN_OPTIONAL_;
+  attn_multihead_params *p = &j->p;
+  const int64_t any = ATTN_ANY_;
+  if (!attn_check_ctx_(e, ctx, table, workers)) return 0;
+  if (p->heads == 0) p->heads = 1;
+  if (p->kv_heads == 0) p->kv_heads = p->heads;
+  if (p->heads < 1 || p->kv_heads < 1)
+    return attn_reject_(e, ATTN_E_SHAPE,
+                        j->mix.data ? "params.heads must not be negative"
+                                    : "params.heads and .kv_heads must not be negative");
+  if (p->heads % p->kv_heads)
+    return attn_reject_(e, ATTN_E_HEADS, "params.kv_heads must divide params.heads");
+  if (!j->x_k.data) j->x_k = j->x;
+  if (!j->x_v.data) j->x_v = j->x_k;
+  const int shared = j->mix.data != NULL;
+  const int64_t h = p->heads, kv = p->kv_heads, b = j->x.batch, t = j->x.len, dm = j->x.dim;
+  const int64_t qh = shared ? 1 : h, kh = shared ? 1 : kv;
+  if (p->w_q.dim % qh || p->w_v.dim % kv)
+    return attn_reject_(e, ATTN_E_HEADS,
+                        shared ? "params.heads must divide w_v.dim"
+                               : "params.heads must divide w_q.dim, and params.kv_heads w_v.dim");
+  j->dk = p->w_q.dim / qh, j->dv = p->w_v.dim / kv;
+  const int64_t bk = p->attend.ragged.sequences ? any : b, wide = attn_mul_(j->dv, h);
+  const int64_t dmk = j->x_k.dim, dmv = j->x_v.dim, dmo = p->w_o.data ? p->w_o.dim : any;
+  attn_operand_ op[COUNT] = {
+      {&j->x, &w[X], 0, any, 1, any, any, "x must have one head", {0, 0}},
+      {&j->x_k, &w[XK], 0, bk, 1, any, any, "x_k must be [x.batch, 1, Tk, .]", {0, 0}},
+      {&j->x_v,
+       &w[XV],
+       0,
+       j->x_k.batch,
+       1,
+       j->x_k.len,
+       any,
+       "x_v must be [x.batch, 1, x_k.len, .]",
+       {0, 0}},
+      {&p->w_q, &w[WQ], 0, 1, 1, dm, any, "params.w_q must be [1, 1, x.dim, .]", {0, 0}},
+      {&p->w_k,
+       &w[WK],
+       0,
+       1,
+       1,
+       dmk,
+       attn_mul_(j->dk, kh),
+       shared ? "params.w_k must be [1, 1, x_k.dim, w_q.dim]"
+              : "params.w_k must be [1, 1, x_k.dim, kv_heads * dk], dk the head width of w_q",
+       {0, 0}},
+      {&p->w_v,
+       &w[WV],
+       0,
+       1,
+       1,
+       dmv,
+       any,
+       shared ? "params.w_v must be [1, 1, x_k.dim, .]" : "params.w_v must be [1, 1, x_v.dim, .]",
+       {0, 0}},
+      {&p->w_o,
+       &w[WO],
+       j->y.data ? 0 : optional,
+       1,
+       1,
+       wide,
+       any,
+       "params.w_o must be [1, 1, heads * dv, .], dv the head width of w_v",
+       {0, 0}},
+      {&p->b_q,
+       &w[BQ],
+       optional,
+       1,
+       1,
+       1,
+       p->w_q.dim,
+       "params.b_q must be [1, 1, 1, w_q.dim]",
+       {0, 0}},
+      {&p->b_k,
+       &w[BK],
+       optional,
+       1,
+       1,
+       1,
+       p->w_k.dim,
+       "params.b_k must be [1, 1, 1, w_k.dim]",
+       {0, 0}},
+      {&p->b_v,
+       &w[BV],
+       optional,
+       1,
+       1,
+       1,
+       p->w_v.dim,
+       "params.b_v must be [1, 1, 1, w_v.dim]",
+       {0, 0}},
+      {&p->b_o, &w[BO], optional, 1, 1, 1, dmo, "params.b_o must be [1, 1, 1, w_o.dim]", {0, 0}},
+      {&j->mix,
+       &w[MIX],
+       optional,
+       1,
+       1,
+       h,
+       j->dk,
+       "params.mix must be [1, 1, heads, w_q.dim]",
+       {0, 0}},
+      {&j->w_c,
+       &w[WC],
+       optional,
+       1,
+       1,
+       dmk,
+       h,
+       "params.w_c must be [1, 1, x_k.dim, heads]",
+       {0, 0}},
+      {&j->y,
+       &w[Y],
+       p->w_o.data ? output : either,
+       b,
+       1,
+       t,
+       dmo,
+       "y must be [x.batch, 1, x.len, w_o.dim]",
+       {0, 0}},
+      {&p->each,
+       &w[EACH],
+       j->y.data ? either : output,
+       b,
+       h,
+       t,
+       j->dv,
+       "params.each must be [x.batch, heads, x.len, dv]",
+       {0, 0}},
+      {&p->attend.lse,
+       &w[LSE],
+       either | ATTN_IS_F32_,
+       b,
+       h,
+       t,
+       1,
+       "params.lse must be f32 [x.batch, heads, x.len, 1]",
+       {0, 0}},
+      {&p->attend.map,
+       &w[MAP],
+       either | ATTN_IS_F32_,
+       b,
+       h,
+       t,
+       any,
+       "params.map must be f32 [x.batch, heads, x.len, x_k.len]",
+       {0, 0}}};
+  if (j->x_k.len == 0) p->attend.map.data = NULL;
+  for (int i = 0; i < COUNT; i++)
+    if (!attn_check_operand_(e, &op[i], h)) return 0;
+  if (!attn_check_apart_(e, ctx, op, COUNT, NULL, 0)) return 0;
+  const attn_span_ outer[2] = {op[Y].span, op[EACH].span};
+  return query || attn_multihead_attend_ok_(e, j, outer, ctx);
+}
+
+/* Rows of all heads side by side, as one product makes them. Row starts are not a power of 2 apart:
+ * those of a head would share few sets of the caches. */
+ATTN_FUNC_ attn_tensor attn_multihead_rows_(attn_stage_ *s, int64_t batch, int64_t len,
+                                            int64_t dim) {
+  const int64_t stride = attn_add_(dim, 31) / 16 * 16 | 16;
+  attn_tensor t = attn_stage_tensor_(s, batch, 1, len, stride);
+  t.dim = dim;
+  return t;
+}
+
+/* The same as heads. */
+ATTN_FUNC_ attn_tensor attn_multihead_split_(attn_tensor t, int64_t heads) {
+  t.dim /= heads, t.heads = heads, t.stride_head = t.dim;
+  return t;
+}
+
+/* y = x w + bias. */
+ATTN_FUNC_ int attn_multihead_project_(attn_stage_ *s, attn_tensor y, attn_tensor x, attn_tensor w,
+                                       attn_tensor bias) {
+  attn_gemm_params g;
+  memset(&g, 0, sizeof g);
+  g.bias = bias;
+  return attn_stage_gemm_(s, y, x, w, &g);
+}
+
+/* Rows of `to` = rows of `from`, which is f32. */
+typedef struct attn_round_ {
+  const attn_table_ *table;
+  attn_tensor to, from;
+} attn_round_;
+
+ATTN_FUNC_ void attn_round_item_(void *job, int worker, int64_t index) {
+  const attn_round_ *a = (const attn_round_ *)job;
+  const int64_t b = index / a->to.heads, h = index % a->to.heads;
+  (void)worker;
+  for (int64_t i = 0; i < a->to.len; i++)
+    a->table->blend(attn_at_(&a->to, b, h, i), attn_at_(&a->from, b, h, i), NULL, a->to.dtype,
+                    ATTN_F32, ATTN_F32, a->to.dim, 1.0f, 0.0f);
+}
+
+/* The heads' attention and the way back. mix: null, or the factors of each head's queries. */
+ATTN_FUNC_ int attn_multihead_join_(attn_stage_ *s, const attn_multihead_job_ *j, attn_tensor q,
+                                    attn_tensor k, attn_tensor v, const attn_sdpa_params *attend,
+                                    const float *mix) {
+  const attn_multihead_params *p = &j->p;
+  const int64_t b = j->x.batch, t = j->x.len, h = p->heads, wide = attn_mul_(h, j->dv);
+  const attn_tensor *each = &p->each;
+  attn_tensor all = *each, o = *each; /* the heads side by side, so that one product joins them */
+  int copy = 0;
+  if (j->y.data) {
+    const int there =
+        each->data && each->dtype == ATTN_F32 && (h == 1 || each->stride_head == j->dv);
+    copy = each->data && !there;
+    if (!there) {
+      all = attn_multihead_rows_(s, b, t, wide);
+      o = attn_multihead_split_(all, h);
+    }
+    all.heads = 1, all.dim = wide;
+  }
+  /* rows that no sequence has are the last ones */
+  if (s->run && attend->ragged.sequences)
+    for (int64_t i = attend->ragged.q[attend->ragged.sequences]; i < t; i++)
+      for (int64_t n = 0; n < h; n++)
+        memset(attn_at_(&o, 0, n, i), 0, (size_t)attn_bytes_(o.dtype, j->dv));
+  attn_softmax_ a;
+  memset(&a, 0, sizeof a);
+  a.o = o, a.q = q, a.k = k, a.v = v, a.mix = mix;
+  if (mix ? !attn_stage_problem_(s, &a, attend) : !attn_stage_sdpa_(s, o, q, k, v, attend))
+    return 0;
+  attn_round_ round = {s->table, *each, o};
+  if (copy && !attn_stage_for_(s, attn_mul_(b, h), attn_round_item_, &round, 0, NULL)) return 0;
+  return !j->y.data || attn_multihead_project_(s, j->y, all, p->w_o, p->b_o);
+}
+
+ATTN_FUNC_ int attn_multihead_steps_(attn_stage_ *s, void *job) {
+  const attn_multihead_job_ *j = (const attn_multihead_job_ *)job;
+  const attn_multihead_params *p = &j->p;
+  const int64_t h = p->heads, kv = p->kv_heads;
+  const attn_tensor q = attn_multihead_rows_(s, j->x.batch, j->x.len, p->w_q.dim);
+  const attn_tensor k = attn_multihead_rows_(s, j->x_k.batch, j->x_k.len, p->w_k.dim);
+  const attn_tensor v = attn_multihead_rows_(s, j->x_v.batch, j->x_v.len, p->w_v.dim);
+  return attn_multihead_project_(s, q, j->x, p->w_q, p->b_q) &&
+         attn_multihead_project_(s, k, j->x_k, p->w_k, p->b_k) &&
+         attn_multihead_project_(s, v, j->x_v, p->w_v, p->b_v) &&
+         attn_multihead_join_(s, j, attn_multihead_split_(q, h), attn_multihead_split_(k, kv),
+                              attn_multihead_split_(v, kv), &p->attend, NULL);
+}
+
+/* The call, or with bytes the workspace query. */
+ATTN_FUNC_ attn_status attn_multihead_call_(attn_multihead_job_ *j, int params,
+                                            attn_steps_fn_ steps, const char *path, attn_ctx *ctx,
+                                            size_t *bytes) {
+  attn_error_ e = {ATTN_OK, NULL};
+  const attn_table_ *table;
+  int workers;
+  if (!params) {
+    attn_reject_(&e, ATTN_E_NULL, "params must not be null: it has the weights");
+  } else if (attn_multihead_check_(&e, j, ctx, &table, &workers, bytes != NULL)) {
+    attn_stage_ s = attn_stage_open_(&e, table, workers, ctx, bytes != NULL);
+    if (j->x.len == 0 || j->x.batch == 0) {
+      if (!bytes) attn_report_(ctx, table, 1, "no-op", "no queries");
+    } else {
+      attn_stage_call_(&s, ctx, steps, j, path, bytes);
+    }
+  }
+  return attn_end_(bytes ? NULL : ctx, &e);
+}
+
+ATTN_FUNC_ attn_status attn_multihead_run_(attn_tensor y, attn_tensor x, attn_tensor x_k,
+                                           attn_tensor x_v, const attn_multihead_params *params,
+                                           attn_ctx *ctx, size_t *bytes) {
+  attn_multihead_job_ j;
+  memset(&j, 0, sizeof j);
+  j.y = y, j.x = x, j.x_k = x_k, j.x_v = x_v;
+  if (params) j.p = *params;
+  return attn_multihead_call_(&j, params != NULL, attn_multihead_steps_, "projections, heads", ctx,
+                              bytes);
+}
+
+ATTN_PUB_ attn_status attn_multihead(attn_tensor y, attn_tensor x, attn_tensor x_k, attn_tensor x_v,
+                                     const attn_multihead_params *params, attn_ctx *ctx) {
+  return attn_multihead_run_(y, x, x_k, x_v, params, ctx, NULL);
+}
+ATTN_PUB_ size_t attn_multihead_workspace(attn_tensor y, attn_tensor x, attn_tensor x_k,
+                                          attn_tensor x_v, const attn_multihead_params *params,
+                                          const attn_ctx *ctx) {
+  attn_ctx plain = attn_before_workspace_(ctx);
+  size_t bytes = 0;
+  attn_multihead_run_(y, x, x_k, x_v, params, &plain, &bytes);
+  return bytes;
+}
+/* <<< attn/mechanisms/multihead.h */
+/* >>> attn/mechanisms/collaborative.h */
+/* mechanisms/collaborative.h owns collaborative heads: one query and one key projection, mixed anew
+ * for each head while a tile of queries is packed. The content bias is H more channels of the keys:
+ * head h mixes in the one that holds (x_k w_c)[h], against queries of 1. */
+
+/* mix = [mix_h, e_h], f32; the last channels of q = 1. */
+ATTN_FUNC_ void attn_collaborative_fill_(const attn_stage_ *s, const attn_multihead_job_ *j,
+                                         float *mix, const attn_tensor *q) {
+  const int64_t h = j->p.heads, extra = q->dim - j->dk;
+  memset(mix, 0, (size_t)(h * q->dim) * sizeof(float));
+  for (int64_t i = 0; i < h; i++) {
+    s->table->widen(mix + i * q->dim, attn_at_(&j->mix, 0, 0, i), 0, NULL, 1, j->dk, j->mix.dtype,
+                    NULL);
+    if (extra) mix[i * q->dim + j->dk + i] = 1.0f;
+  }
+  for (int64_t b = 0; extra && b < q->batch; b++)
+    for (int64_t i = 0; i < q->len; i++) {
+      float *row = (float *)(void *)attn_at_(q, b, 0, i) + j->dk;
+      for (int64_t c = 0; c < extra; c++) row[c] = 1.0f;
+    }
+}
+
+ATTN_FUNC_ int attn_collaborative_steps_(attn_stage_ *s, void *job) {
+  const attn_multihead_job_ *j = (const attn_multihead_job_ *)job;
+  const attn_multihead_params *p = &j->p;
+  const int64_t h = p->heads, width = attn_add_(j->dk, j->w_c.data ? h : 0);
+  const attn_tensor q = attn_stage_tensor_(s, j->x.batch, 1, j->x.len, width);
+  const attn_tensor k = attn_stage_tensor_(s, j->x_k.batch, 1, j->x_k.len, width);
+  const attn_tensor v = attn_multihead_rows_(s, j->x_v.batch, j->x_v.len, p->w_v.dim);
+  float *mix = (float *)attn_stage_take_(s, attn_mul_(h, width), sizeof(float));
+  attn_tensor none, q_own = q, k_own = k, content = attn_stage_shift_(k, j->dk), heads = q;
+  attn_sdpa_params attend = p->attend;
+  memset(&none, 0, sizeof none);
+  q_own.dim = k_own.dim = j->dk, content.dim = h;
+  heads.heads = h, heads.stride_head = 0;
+  if (attend.scale == 0.0f && !attn_to_bits_(attend.scale))
+    attend.scale = (float)(1.0 / sqrt((double)j->dk / (double)h));
+  if (s->run) attn_collaborative_fill_(s, j, mix, &q);
+  return attn_multihead_project_(s, q_own, j->x, p->w_q, none) &&
+         attn_multihead_project_(s, k_own, j->x_k, p->w_k, none) &&
+         (!j->w_c.data || attn_multihead_project_(s, content, j->x_k, j->w_c, none)) &&
+         attn_multihead_project_(s, v, j->x_v, p->w_v, p->b_v) &&
+         attn_multihead_join_(s, j, heads, k, attn_multihead_split_(v, h), &attend, mix);
+}
+
+ATTN_FUNC_ attn_status attn_collaborative_run_(attn_tensor y, attn_tensor x, attn_tensor x_k,
+                                               const attn_collaborative_params *g, attn_ctx *ctx,
+                                               size_t *bytes) {
+  attn_multihead_job_ j;
+  attn_error_ e = {ATTN_OK, NULL};
+  memset(&j, 0, sizeof j);
+  j.y = y, j.x = x, j.x_k = x_k;
+  if (g) {
+    const attn_sdpa_params *a = &g->attend;
+    j.p.heads = g->heads, j.p.w_q = g->w_q, j.p.w_k = g->w_k, j.p.w_v = g->w_v, j.p.w_o = g->w_o;
+    j.p.b_v = g->b_v, j.p.b_o = g->b_o, j.p.attend = *a, j.p.each = g->each;
+    j.mix = g->mix, j.w_c = g->w_c;
+    if (!g->mix.data) attn_reject_(&e, ATTN_E_NULL, "params.mix.data must not be null");
+    if (g->w_c.data && (a->relative.keys.data || a->xl.table.data || a->labels.label))
+      attn_reject_(&e, ATTN_E_RANGE, "params.w_c goes without relative.keys, xl and labels");
+    if (e.status != ATTN_OK) return attn_end_(bytes ? NULL : ctx, &e);
+  }
+  return attn_multihead_call_(&j, g != NULL, attn_collaborative_steps_,
+                              "shared projections, mixed heads", ctx, bytes);
+}
+
+ATTN_PUB_ attn_status attn_collaborative(attn_tensor y, attn_tensor x, attn_tensor x_k,
+                                         const attn_collaborative_params *params, attn_ctx *ctx) {
+  return attn_collaborative_run_(y, x, x_k, params, ctx, NULL);
+}
+ATTN_PUB_ size_t attn_collaborative_workspace(attn_tensor y, attn_tensor x, attn_tensor x_k,
+                                              const attn_collaborative_params *params,
+                                              const attn_ctx *ctx) {
+  attn_ctx plain = attn_before_workspace_(ctx);
+  size_t bytes = 0;
+  attn_collaborative_run_(y, x, x_k, params, &plain, &bytes);
+  return bytes;
+}
+/* <<< attn/mechanisms/collaborative.h */
+/* >>> attn/mechanisms/votes.h */
+/* mechanisms/votes.h owns the votes of heads for capsules: some tokens' at a time, and what both kinds
+ * of routing do with those of one token. Numbers of (h, n) pairs are rows of heads, [H][N]. */
+
+/* Floats of votes that a worker holds; they stay in the second cache. Shorter capsules are taken side
+ * by side, a head at a time. */
+enum { ATTN_VOTES_ = 98304, ATTN_VOTE_TOKENS_ = 48, ATTN_CAPSULE_WIDE_ = 8 };
+
+typedef struct attn_votes_ {
+  const attn_table_ *table;
+  attn_tensor y, x, w;     /* w absent: x are the votes */
+  int64_t heads, n, dc, m; /* m = n dc */
+  int64_t tokens;          /* of an item */
+  int64_t wide;            /* floats of a row of the packed weights */
+  const float *packed;     /* [H][dv][wide] */
+  const int32_t *index;    /* 0 .. H-1 */
+  const float *ones;       /* [H] */
+  int64_t rounds;
+  char *memory; /* of the workers: votes, rows of x, then what a token needs */
+  int64_t each, at_rows, at_token;
+} attn_votes_;
+
+/* What a token needs for the steps below. */
+typedef struct attn_votes_room_ {
+  float *row, *gain;      /* [N dc] */
+  float *column;          /* [H] */
+  float *top, *sum, *inv; /* of a softmax, [H] or [N] */
+} attn_votes_room_;
+
+/* Floats of it; at = null: only that. */
+ATTN_FUNC_ int64_t attn_votes_cut_(const attn_votes_ *a, attn_votes_room_ *r, float *at) {
+  const int64_t most = a->heads > a->n ? a->heads : a->n;
+  if (at) {
+    r->row = at, r->gain = r->row + a->m, r->column = r->gain + a->m;
+    r->top = r->column + a->heads, r->sum = r->top + most, r->inv = r->sum + most;
+  }
+  return attn_add_(attn_mul_(2, a->m), attn_add_(a->heads, attn_mul_(3, most)));
+}
+
+/* row = x by gain + plus, element by element; plus null = 0 */
+ATTN_FUNC_ void attn_votes_times_(const attn_votes_ *a, float *row, const float *x,
+                                  const float *gain, const float *plus) {
+  memcpy(row, x, (size_t)a->m * sizeof(float));
+  a->table->normalise(row, a->m, 0.0f, 1.0f, 0.0f, gain, plus);
+}
+
+/* y_n = sum_h p[h][n] u_hn */
+ATTN_FUNC_ void attn_votes_sum_(const attn_votes_ *a, const attn_votes_room_ *r, float *y,
+                                const float *p, const float *u, int64_t stride) {
+  const int64_t dc = a->dc;
+  memset(y, 0, (size_t)a->m * sizeof(float));
+  for (int64_t n = 0; dc >= ATTN_CAPSULE_WIDE_ && n < a->n; n++) {
+    for (int64_t h = 0; h < a->heads; h++) r->column[h] = p[h * a->n + n];
+    a->table->axpys(y + n * dc, r->column, u + n * dc, stride, a->index, a->heads, dc, ATTN_F32,
+                    1.0f, 0);
+  }
+  for (int64_t h = 0; dc < ATTN_CAPSULE_WIDE_ && h < a->heads; h++) {
+    const float *by = p + h * a->n;
+    for (int64_t n = 0; dc > 1 && n < a->n; n++)
+      for (int64_t c = 0; c < dc; c++) r->gain[n * dc + c] = by[n];
+    attn_votes_times_(a, r->row, u + h * stride, dc > 1 ? r->gain : by, y);
+    memcpy(y, r->row, (size_t)a->m * sizeof(float));
+  }
+}
+
+/* l[h][n] = base + u_hn . v_n; base: shift[n], or what l holds */
+ATTN_FUNC_ void attn_votes_dots_(const attn_votes_ *a, const attn_votes_room_ *r, float *l,
+                                 const float *v, const float *u, int64_t stride,
+                                 const float *shift) {
+  const int64_t dc = a->dc;
+  for (int64_t n = 0; dc >= ATTN_CAPSULE_WIDE_ && n < a->n; n++) {
+    a->table->dots(r->column, v + n * dc, u + n * dc, stride, a->index, a->heads, dc, ATTN_F32, 0);
+    for (int64_t h = 0; h < a->heads; h++)
+      l[h * a->n + n] = (shift ? shift[n] : l[h * a->n + n]) + r->column[h];
+  }
+  for (int64_t h = 0; dc < ATTN_CAPSULE_WIDE_ && h < a->heads; h++) {
+    float *to = l + h * a->n;
+    const float *base = shift ? shift : to;
+    attn_votes_times_(a, r->row, u + h * stride, v, dc > 1 ? NULL : base);
+    if (dc == 1) memcpy(to, r->row, (size_t)a->m * sizeof(float));
+    for (int64_t n = 0; dc > 1 && n < a->n; n++) {
+      float sum = r->row[n * dc];
+      for (int64_t c = 1; c < dc; c++) sum += r->row[n * dc + c];
+      to[n] = base[n] + sum;
+    }
+  }
+}
+
+/* c = softmax over n for each h of l in log2 units; r keeps the largest l and the sum. */
+ATTN_FUNC_ void attn_votes_softmax_(const attn_votes_ *a, const attn_votes_room_ *r, float *c,
+                                    const float *l) {
+  const int64_t heads = a->heads, n = a->n;
+  memcpy(c, l, (size_t)(heads * n) * sizeof(float));
+  a->table->top_rows(r->top, c, n, heads, n, 0);
+  a->table->power_rows(c, n, heads, n, r->top, a->ones, 0.0f, 0);
+  for (int64_t h = 0; h < heads; h++) {
+    float sums[2];
+    a->table->moments(sums, c + h * n, n, 0.0f);
+    r->sum[h] = sums[0], r->inv[h] = 1.0f / sums[0];
+  }
+  a->table->scale_rows(c, n, c, n, heads, n, r->inv);
+}
+
+/* The same over h for each n. */
+ATTN_FUNC_ void attn_votes_softmax_heads_(const attn_votes_ *a, const attn_votes_room_ *r, float *c,
+                                          const float *l) {
+  const int64_t heads = a->heads, count = a->n;
+  for (int64_t n = 0; n < count; n++) r->top[n] = -INFINITY, r->sum[n] = 0.0f;
+  for (int64_t h = 0; h < heads; h++)
+    for (int64_t n = 0; n < count; n++)
+      if (l[h * count + n] > r->top[n]) r->top[n] = l[h * count + n];
+  for (int64_t h = 0; h < heads; h++)
+    for (int64_t n = 0; n < count; n++) c[h * count + n] = l[h * count + n] - r->top[n];
+  a->table->weights(c, c, heads * count, 0.0f, 1.0f);
+  for (int64_t h = 0; h < heads; h++)
+    for (int64_t n = 0; n < count; n++) r->sum[n] += c[h * count + n];
+  for (int64_t n = 0; n < count; n++) r->inv[n] = 1.0f / r->sum[n];
+  for (int64_t h = 0; h < heads; h++)
+    for (int64_t n = 0; n < count; n++) c[h * count + n] *= r->inv[n];
+}
+
+/* ---- the votes of some tokens ---------------------------------------------------------------*/
+
+/* Rules that both kinds of routing share. */
+ATTN_FUNC_ int attn_votes_check_(attn_error_ *e, attn_votes_ *a, int64_t capsules, int64_t rounds) {
+  const int64_t h = a->x.heads;
+  if (h < 1) return attn_reject_(e, ATTN_E_SHAPE, "x.heads must be at least 1");
+  if (capsules < 0) return attn_reject_(e, ATTN_E_SHAPE, "params.capsules must not be negative");
+  if (a->w.data) {
+    a->n = a->w.heads, a->dc = a->w.dim;
+    if (a->n < 1 || (capsules && capsules != a->n))
+      return attn_reject_(e, ATTN_E_SHAPE, "params.capsules must be 0 or w.heads, at least 1");
+  } else {
+    a->n = capsules;
+    if (capsules < 1 || a->x.dim % capsules)
+      return attn_reject_(e, ATTN_E_SHAPE,
+                          "params.capsules must divide x.dim when x holds the votes");
+    a->dc = a->x.dim / capsules;
+  }
+  a->heads = h, a->m = attn_mul_(a->n, a->dc);
+  if (a->y.dim != a->m)
+    return attn_reject_(e, ATTN_E_SHAPE, "y.dim must be the number of capsules times their width");
+  if (rounds < 0 || rounds > INT32_MAX)
+    return attn_reject_(e, ATTN_E_RANGE, "params.rounds must be at least 1, or 0 for 3");
+  a->rounds = rounds ? rounds : 3;
+  if (h > INT32_MAX || attn_mul_(attn_mul_(h, a->m), 64) > INT64_MAX / 64)
+    return attn_reject_(e, ATTN_E_OVERFLOW, "the votes of a token are too many");
+  return 1;
+}
+
+/* Rows of one matrix, capsules side by side. */
+ATTN_FUNC_ void attn_votes_pack_(void *job, int worker, int64_t h) {
+  const attn_votes_ *a = (const attn_votes_ *)job;
+  const int64_t dv = a->w.len;
+  float *to = (float *)(uintptr_t)a->packed + h * dv * a->wide;
+  (void)worker;
+  memset(to, 0, (size_t)(dv * a->wide) * sizeof(float));
+  for (int64_t i = 0; i < dv; i++)
+    for (int64_t n = 0; n < a->n; n++)
+      a->table->widen(to + i * a->wide + n * a->dc, attn_at_(&a->w, h, n, i), 0, NULL, 1, a->dc,
+                      a->w.dtype, NULL);
+}
+
+/* The first token of an item, its batch entry, and how many there are. */
+ATTN_FUNC_ int64_t attn_votes_first_(const attn_votes_ *a, int64_t index, int64_t *b, int64_t *t) {
+  const int64_t runs = (a->x.len + a->tokens - 1) / a->tokens;
+  *b = index / runs, *t = index % runs * a->tokens;
+  return a->x.len - *t < a->tokens ? a->x.len - *t : a->tokens;
+}
+
+/* Votes of head h are `stride` floats behind those of head h - 1, those of a token `*next`. */
+ATTN_FUNC_ const float *attn_votes_of_(const attn_votes_ *a, int worker, int64_t b, int64_t t,
+                                       int64_t tokens, int64_t *stride, int64_t *next) {
+  const attn_table_ *f = a->table;
+  char *memory = a->memory + worker * a->each;
+  float *u = (float *)(void *)memory, *rows = (float *)(void *)(memory + a->at_rows);
+  const int plain = a->x.dtype == ATTN_F32;
+  if (!a->w.data && plain) {
+    *stride = a->x.stride_head, *next = a->x.stride_len;
+    return (const float *)(const void *)attn_at_(&a->x, b, 0, t);
+  }
+  *stride = a->m, *next = a->heads * a->m;
+  for (int64_t h = 0; h < a->heads; h++) {
+    const float *x = (const float *)(const void *)attn_at_(&a->x, b, h, t);
+    int64_t x_stride = a->x.stride_len;
+    for (int64_t i = 0; !a->w.data && i < tokens; i++)
+      f->widen(u + i * *next + h * a->m, attn_at_(&a->x, b, h, t + i), 0, NULL, 1, a->m, a->x.dtype,
+               NULL);
+    if (!a->w.data) continue;
+    if (!plain) {
+      f->widen(rows, x, x_stride, NULL, tokens, a->x.dim, a->x.dtype, NULL);
+      x = rows, x_stride = a->x.dim;
+    }
+    for (int64_t k = 0; k < a->x.dim; k += ATTN_DEEP_) {
+      const int64_t deep = a->x.dim - k < ATTN_DEEP_ ? a->x.dim - k : (int64_t)ATTN_DEEP_;
+      f->gemm(u + h * a->m, *next, tokens, x + k, x_stride, 1,
+              a->packed + (h * a->x.dim + k) * a->wide, a->wide, deep, a->m, k == 0);
+    }
+  }
+  return u;
+}
+
+/* Packs the weights and runs items; own: floats of a token beside its votes, as whole pieces. */
+ATTN_FUNC_ int attn_votes_run_(attn_stage_ *s, attn_votes_ *a, attn_item_fn_ item, int64_t own) {
+  const int64_t f = sizeof(float), one = attn_mul_(a->heads, a->m);
+  const int made = a->w.data || a->x.dtype != ATTN_F32; /* votes have no memory yet */
+  a->table = s->table;
+  a->tokens = a->w.data ? ATTN_VOTES_ / one / 6 * 6 : 1;
+  if (a->tokens > ATTN_VOTE_TOKENS_) a->tokens = ATTN_VOTE_TOKENS_;
+  if (a->w.data && a->tokens < 6) a->tokens = 6;
+  a->wide = (a->m + 15) / 16 * 16;
+  int32_t *index = (int32_t *)attn_stage_take_(s, a->heads, sizeof *index);
+  float *ones = (float *)attn_stage_take_(s, a->heads, f);
+  a->index = index, a->ones = ones;
+  if (a->w.data) {
+    const int64_t all = attn_mul_(attn_mul_(a->heads, a->w.len), a->wide);
+    a->packed = (const float *)attn_stage_take_(s, all, f);
+    if (!attn_stage_for_(s, a->heads, attn_votes_pack_, a, 0, NULL)) return 0;
+  }
+  for (int64_t h = 0; s->run && h < a->heads; h++) index[h] = (int32_t)h, ones[h] = 1.0f;
+  a->at_rows = made ? attn_piece_(attn_mul_(one, a->tokens), f) : 0;
+  a->at_token = attn_add_(a->at_rows, a->w.data && a->x.dtype != ATTN_F32
+                                          ? attn_piece_(attn_mul_(a->x.dim, a->tokens), f)
+                                          : 0);
+  a->each = attn_add_(a->at_token, own);
+  const int64_t runs = (a->x.len + a->tokens - 1) / a->tokens;
+  return attn_stage_for_(s, attn_mul_(a->x.batch, runs), item, a, a->each, &a->memory);
+}
+
+ATTN_FUNC_ void attn_votes_put_(const attn_votes_ *a, int64_t b, int64_t t, const float *v) {
+  a->table->blend(attn_at_(&a->y, b, 0, t), v, NULL, a->y.dtype, ATTN_F32, ATTN_F32, a->m, 1.0f,
+                  0.0f);
+}
+/* <<< attn/mechanisms/votes.h */
+/* >>> attn/mechanisms/capsules.h */
+/* mechanisms/capsules.h owns dynamic routing of heads, a token at a time. */
+
+typedef struct attn_capsules_ {
+  attn_votes_ votes; /* first: items get it */
+  attn_capsules_kind kind;
+  int over_heads;
+} attn_capsules_;
+
+/* v = |s|^2 / (1 + |s|^2) s / |s| = |s| / (1 + |s|^2) s */
+ATTN_FUNC_ void attn_capsules_squash_(float *s, int64_t dc) {
+  double sum = 0.0;
+  for (int64_t c = 0; c < dc; c++) sum += (double)s[c] * (double)s[c];
+  const double by = sqrt(sum) / (1.0 + sum);
+  for (int64_t c = 0; c < dc; c++) s[c] = (float)(by * (double)s[c]);
+}
+
+/* What a token works in. */
+typedef struct attn_capsules_room_ {
+  attn_votes_room_ r;
+  float *v, *by; /* [N dc] */
+  float *l, *c;  /* [H][N], l in log2 units */
+  float *mass;   /* [N] */
+} attn_capsules_room_;
+
+ATTN_FUNC_ int64_t attn_capsules_cut_(const attn_votes_ *a, attn_capsules_room_ *w, float *at) {
+  const int64_t pairs = attn_mul_(a->n, a->heads), first = attn_votes_cut_(a, &w->r, at);
+  if (at) {
+    w->v = at + first, w->by = w->v + a->m, w->l = w->by + a->m;
+    w->c = w->l + pairs, w->mass = w->c + pairs;
+  }
+  return attn_add_(attn_add_(first, attn_mul_(2, a->m)), attn_add_(attn_mul_(2, pairs), a->n));
+}
+
+/* Couplings of a capsule that vanish together: its mean wants only what they are to each other. */
+ATTN_FUNC_ void attn_capsules_shares_(const attn_votes_ *a, const attn_capsules_room_ *w,
+                                      int64_t n) {
+  float *x = w->r.column, top = -INFINITY, sum = 0.0f;
+  for (int64_t h = 0; h < a->heads; h++) {
+    x[h] = w->l[h * a->n + n] - w->r.top[h] - (float)attn_log2_(w->r.sum[h]);
+    if (x[h] > top) top = x[h];
+  }
+  a->table->weights(x, x, a->heads, top, 1.0f);
+  for (int64_t h = 0; h < a->heads; h++) sum += w->c[h * a->n + n] = x[h];
+  w->mass[n] = sum;
+}
+
+/* v = the sums divided by those of the couplings */
+ATTN_FUNC_ void attn_capsules_mean_(const attn_capsules_ *g, const attn_capsules_room_ *w,
+                                    const float *u, int64_t stride) {
+  const attn_votes_ *a = &g->votes;
+  memset(w->mass, 0, (size_t)a->n * sizeof(float));
+  a->table->axpys(w->mass, a->ones, w->c, a->n, a->index, a->heads, a->n, ATTN_F32, 1.0f, 0);
+  for (int64_t n = 0; n < a->n; n++) {
+    if (w->mass[n] < 1e-20f && !g->over_heads) attn_capsules_shares_(a, w, n);
+    w->r.inv[n] = 1.0f / w->mass[n];
+  }
+  attn_votes_sum_(a, &w->r, w->v, w->c, u, stride);
+  a->table->scale_rows(w->v, a->dc, w->v, a->dc, a->n, a->dc, w->r.inv);
+}
+
+ATTN_FUNC_ void attn_capsules_item_(void *job, int worker, int64_t index) {
+  const attn_capsules_ *g = (const attn_capsules_ *)job;
+  const attn_votes_ *a = &g->votes;
+  attn_capsules_room_ w;
+  int64_t b, t0, stride, next;
+  const int64_t tokens = attn_votes_first_(a, index, &b, &t0);
+  const float *u = attn_votes_of_(a, worker, b, t0, tokens, &stride, &next);
+  attn_capsules_cut_(a, &w, (float *)(void *)(a->memory + worker * a->each + a->at_token));
+  for (int64_t t = 0; t < tokens; t++, u += next) {
+    memset(w.l, 0, (size_t)(a->n * a->heads) * sizeof(float));
+    for (int64_t k = 0;; k++) {
+      if (g->over_heads)
+        attn_votes_softmax_heads_(a, &w.r, w.c, w.l);
+      else
+        attn_votes_softmax_(a, &w.r, w.c, w.l);
+      if (g->kind == ATTN_CAPSULES_MEAN) {
+        attn_capsules_mean_(g, &w, u, stride);
+      } else {
+        attn_votes_sum_(a, &w.r, w.v, w.c, u, stride);
+        for (int64_t n = 0; n < a->n; n++) attn_capsules_squash_(w.v + n * a->dc, a->dc);
+      }
+      if (k + 1 == a->rounds) break;
+      memcpy(w.by, w.v, (size_t)a->m * sizeof(float));
+      a->table->normalise(w.by, a->m, 0.0f, (float)ATTN_LOG2E_, 0.0f, NULL, NULL);
+      attn_votes_dots_(a, &w.r, w.l, w.by, u, stride, NULL);
+    }
+    attn_votes_put_(a, b, t0 + t, w.v);
+  }
+}
+
+ATTN_FUNC_ int attn_capsules_steps_(attn_stage_ *s, void *job) {
+  attn_capsules_ *g = (attn_capsules_ *)job;
+  attn_capsules_room_ unused;
+  const int64_t own = attn_capsules_cut_(&g->votes, &unused, NULL);
+  return attn_votes_run_(s, &g->votes, attn_capsules_item_, attn_piece_(own, sizeof(float)));
+}
+
+/* The call, or with bytes the workspace query. */
+ATTN_FUNC_ attn_status attn_capsules_run_(attn_tensor y, attn_tensor x,
+                                          const attn_capsules_params *p, attn_ctx *ctx,
+                                          size_t *bytes) {
+  static const attn_words_ w[] = {ATTN_WORDS_("x"), ATTN_WORDS_("params.w"), ATTN_WORDS_("y")};
+  enum { X, W, Y, COUNT };
+  attn_error_ e = {ATTN_OK, NULL};
+  const attn_table_ *table;
+  attn_capsules_ r;
+  attn_votes_ *a = &r.votes;
+  const int64_t any = ATTN_ANY_;
+  int workers;
+  memset(&r, 0, sizeof r);
+  a->y = y, a->x = x;
+  if (p) a->w = p->w, r.kind = p->kind, r.over_heads = p->over_heads != 0;
+  attn_operand_ op[COUNT] = {{&a->x, &w[X], 0, any, any, any, any, "", {0, 0}},
+                             {&a->w,
+                              &w[W],
+                              ATTN_OPTIONAL_,
+                              x.heads,
+                              any,
+                              x.dim,
+                              any,
+                              "params.w must be [x.heads, N, x.dim, dc]",
+                              {0, 0}},
+                             {&a->y,
+                              &w[Y],
+                              ATTN_OUT_,
+                              x.batch,
+                              1,
+                              x.len,
+                              any,
+                              "y must be [x.batch, 1, x.len, .]",
+                              {0, 0}}};
+  int ok = attn_check_ctx_(&e, ctx, &table, &workers);
+  if (ok && !p)
+    ok = attn_reject_(&e, ATTN_E_NULL, "params must not be null: it has the number of capsules");
+  for (int i = 0; ok && i < COUNT; i++) ok = attn_check_operand_(&e, &op[i], 1);
+  ok = ok && attn_votes_check_(&e, a, p->capsules, p->rounds);
+  if (ok && ((int)r.kind < 0 || r.kind >= ATTN_CAPSULES_COUNT))
+    ok = attn_reject_(&e, ATTN_E_RANGE, "params.kind must be an attn_capsules_kind");
+  if (ok && attn_check_apart_(&e, ctx, op, COUNT, NULL, 0)) {
+    attn_stage_ s = attn_stage_open_(&e, table, workers, ctx, bytes != NULL);
+    if (x.batch == 0 || x.len == 0) {
+      if (!bytes) attn_report_(ctx, table, 1, "no-op", "no tokens");
+    } else {
+      attn_stage_call_(&s, ctx, attn_capsules_steps_, &r, "dynamic routing", bytes);
+    }
+  }
+  return attn_end_(bytes ? NULL : ctx, &e);
+}
+
+ATTN_PUB_ attn_status attn_capsules(attn_tensor y, attn_tensor x,
+                                    const attn_capsules_params *params, attn_ctx *ctx) {
+  return attn_capsules_run_(y, x, params, ctx, NULL);
+}
+ATTN_PUB_ size_t attn_capsules_workspace(attn_tensor y, attn_tensor x,
+                                         const attn_capsules_params *params, const attn_ctx *ctx) {
+  attn_ctx plain = attn_before_workspace_(ctx);
+  size_t bytes = 0;
+  attn_capsules_run_(y, x, params, &plain, &bytes);
+  return bytes;
+}
+/* <<< attn/mechanisms/capsules.h */
+/* >>> attn/mechanisms/capsules_em.h */
+/* mechanisms/capsules_em.h owns EM routing of heads: a mixture of Gaussians is fitted to the votes of
+ * each token. */
+
+typedef struct attn_em_ {
+  attn_votes_ votes;      /* first: items get it */
+  attn_tensor activation; /* absent = 1 */
+  const float *beta_u, *beta_a, *lambda;
+  int64_t betas;
+  float eps;
+  int act;
+} attn_em_;
+
+/* sum log2 x[c] of positive numbers: the logarithm of a product of mantissas, and their exponents. */
+ATTN_FUNC_ double attn_em_log2_(const float *x, int64_t n) {
+  double sum = 0.0, product = 1.0;
+  int64_t exponent = 0;
+  for (int64_t c = 0; c < n; c++) {
+    const uint32_t bits = attn_to_bits_(x[c]);
+    exponent += (int64_t)(bits >> 23) - 127;
+    product *= (double)attn_from_bits_((bits & 0x7fffffu) | 0x3f800000u);
+    if (c % 64 == 63) sum += attn_log2_((float)product), product = 1.0;
+  }
+  return sum + attn_log2_((float)product) + (double)exponent;
+}
+
+/* What a token works in. */
+typedef struct attn_em_room_ {
+  double *log_var, *log_act; /* [N]; log_var: sum_d log var_n[d] */
+  attn_votes_room_ r;
+  float *mu, *var;    /* [N dc] */
+  float *z;           /* [H][N dc] squares of u - mu */
+  float *share, *p;   /* [H][N] R, and R a or the exponents that make R, in log2 units */
+  float *mass, *some; /* [N] */
+  float *a;           /* [H], over their largest, */
+  double most;        /* which only the cost knows */
+} attn_em_room_;
+
+ATTN_FUNC_ int64_t attn_em_cut_(const attn_votes_ *a, attn_em_room_ *w, float *at) {
+  const int64_t pairs = attn_mul_(a->n, a->heads), m = a->m, n = a->n;
+  const int64_t size[] = {m, m, attn_mul_(a->heads, m), pairs, pairs, n, n, a->heads};
+  float **to[] = {&w->mu, &w->var, &w->z, &w->share, &w->p, &w->mass, &w->some, &w->a};
+  int64_t total = attn_mul_(4, n);
+  if (at) w->log_var = (double *)(void *)at, w->log_act = w->log_var + n;
+  total = attn_add_(total, attn_votes_cut_(a, &w->r, at ? at + total : NULL));
+  for (int i = 0; i < 8; i++) {
+    if (at) *to[i] = at + total;
+    total = attn_add_(total, size[i]);
+  }
+  return total;
+}
+
+/* y_n = sum_h p[h][n] x_hn / mass_n */
+ATTN_FUNC_ void attn_em_mean_(const attn_votes_ *a, const attn_em_room_ *w, float *y,
+                              const float *x, int64_t stride) {
+  attn_votes_sum_(a, &w->r, y, w->p, x, stride);
+  a->table->scale_rows(y, a->dc, y, a->dc, a->n, a->dc, w->r.inv);
+}
+
+/* The M step, but for activations. */
+ATTN_FUNC_ void attn_em_fit_(const attn_em_ *g, const attn_em_room_ *w, const float *u,
+                             int64_t stride) {
+  const attn_votes_ *a = &g->votes;
+  const attn_table_ *f = a->table;
+  const int64_t m = a->m;
+  f->scale_rows(w->p, a->n, w->share, a->n, a->heads, a->n, w->a);
+  memset(w->mass, 0, (size_t)a->n * sizeof(float));
+  f->axpys(w->mass, a->ones, w->p, a->n, a->index, a->heads, a->n, ATTN_F32, 1.0f, 0);
+  for (int64_t n = 0; n < a->n; n++) w->r.inv[n] = 1.0f / w->mass[n];
+  attn_em_mean_(a, w, w->mu, u, stride);
+  memcpy(w->var, w->mu, (size_t)m * sizeof(float));
+  f->normalise(w->var, m, 0.0f, -1.0f, 0.0f, NULL, NULL);
+  for (int64_t h = 0; h < a->heads; h++) {
+    float *z = w->z + h * m;
+    memcpy(z, u + h * stride, (size_t)m * sizeof(float));
+    f->normalise(z, m, 0.0f, 1.0f, 0.0f, NULL, w->var); /* z - mu */
+    f->normalise(z, m, 0.0f, 1.0f, 0.0f, z, NULL);      /* z z */
+  }
+  attn_em_mean_(a, w, w->var, w->z, m);
+  f->normalise(w->var, m, 0.0f, 1.0f, g->eps, NULL, NULL);
+  for (int64_t n = 0; n < a->n; n++)
+    w->log_var[n] = attn_em_log2_(w->var + n * a->dc, a->dc) * ATTN_LN2_;
+}
+
+/* log act_n = -log(1 + e^x) = -max(x, 0) - log(1 + e^-|x|), x = lambda (cost_n - beta_a,n) */
+ATTN_FUNC_ void attn_em_activate_(const attn_em_ *g, const attn_em_room_ *w, int64_t k) {
+  const attn_votes_ *a = &g->votes;
+  const int64_t r = a->rounds, some = r < 3 ? r : 3, all = r > 1 ? r - 1 : 1;
+  const double lambda =
+      g->lambda ? (double)g->lambda[k] : 1.0 + (double)(some - 1) * (double)k / (double)all;
+  for (int64_t n = 0; n < a->n; n++) {
+    const int64_t at = g->betas > 1 ? n : 0;
+    const double bu = g->beta_u ? (double)g->beta_u[at] : 0.0;
+    const double ba = g->beta_a ? (double)g->beta_a[at] : 0.0;
+    const double cost = w->most * (double)w->mass[n] * ((double)a->dc * bu + 0.5 * w->log_var[n]);
+    const double x = lambda * (cost - ba);
+    w->log_act[n] = x > 0.0 ? -x : 0.0;
+    w->some[n] = (float)attn_clamp_f64_(-fabs(x) * ATTN_LOG2E_);
+  }
+  a->table->activate(w->some, a->n, NULL, 1.0f, ATTN_ACT_SOFTPLUS2_);
+  for (int64_t n = 0; n < a->n; n++) w->log_act[n] -= (double)w->some[n] * ATTN_LN2_;
+}
+
+/* The E step. What all capsules have in common leaves the exponents first. */
+ATTN_FUNC_ void attn_em_expect_(const attn_em_ *g, const attn_em_room_ *w) {
+  const attn_votes_ *a = &g->votes;
+  double top = -HUGE_VAL;
+  for (int64_t n = 0; n < a->n; n++) {
+    w->log_var[n] = -0.5 * w->log_var[n] + (g->act ? w->log_act[n] : 0.0);
+    if (w->log_var[n] > top) top = w->log_var[n];
+  }
+  for (int64_t n = 0; n < a->n; n++)
+    w->some[n] = (float)attn_clamp_f64_((w->log_var[n] - top) * ATTN_LOG2E_);
+  for (int64_t c = 0; c < a->m; c++) w->var[c] = (float)(-0.5 * ATTN_LOG2E_) / w->var[c];
+  attn_votes_dots_(a, &w->r, w->p, w->var, w->z, a->m, w->some);
+  attn_votes_softmax_(a, &w->r, w->share, w->p);
+  a->table->normalise(w->share, a->n * a->heads, 0.0f, 1.0f, g->eps, NULL, NULL);
+}
+
+/* The activations of a token's heads. */
+ATTN_FUNC_ void attn_em_weigh_(const attn_em_ *g, attn_em_room_ *w, int64_t b, int64_t t) {
+  const attn_tensor *a = &g->activation;
+  float most = a->data ? 0.0f : 1.0f;
+  for (int64_t h = 0; h < g->votes.heads; h++) {
+    w->a[h] = a->data ? attn_number_(attn_at_(a, b, h, t), 0, a->dtype, NULL) : 1.0f;
+    if (w->a[h] > most) most = w->a[h];
+  }
+  for (int64_t h = 0; h < g->votes.heads; h++) w->a[h] /= most;
+  w->most = (double)most;
+}
+
+ATTN_FUNC_ void attn_em_item_(void *job, int worker, int64_t index) {
+  const attn_em_ *g = (const attn_em_ *)job;
+  const attn_votes_ *a = &g->votes;
+  attn_em_room_ w;
+  int64_t b, t0, stride, next;
+  const int64_t tokens = attn_votes_first_(a, index, &b, &t0);
+  const float *u = attn_votes_of_(a, worker, b, t0, tokens, &stride, &next);
+  attn_em_cut_(a, &w, (float *)(void *)(a->memory + worker * a->each + a->at_token));
+  for (int64_t t = 0; t < tokens; t++, u += next) {
+    attn_em_weigh_(g, &w, b, t0 + t);
+    for (int64_t i = 0; i < a->n * a->heads; i++) w.share[i] = (float)(1.0 / (double)a->n);
+    for (int64_t k = 0;; k++) {
+      attn_em_fit_(g, &w, u, stride);
+      if (g->act) attn_em_activate_(g, &w, k);
+      if (k + 1 == a->rounds) break;
+      attn_em_expect_(g, &w);
+    }
+    if (g->act) {
+      for (int64_t n = 0; n < a->n; n++) w.some[n] = (float)attn_clamp_f64_(w.log_act[n]);
+      a->table->exp(w.some, w.some, a->n);
+      a->table->scale_rows(w.mu, a->dc, w.mu, a->dc, a->n, a->dc, w.some);
+    }
+    attn_votes_put_(a, b, t0 + t, w.mu);
+  }
+}
+
+ATTN_FUNC_ int attn_em_steps_(attn_stage_ *s, void *job) {
+  attn_em_ *g = (attn_em_ *)job;
+  attn_em_room_ unused;
+  const int64_t own = attn_em_cut_(&g->votes, &unused, NULL);
+  return attn_votes_run_(s, &g->votes, attn_em_item_, attn_piece_(own, sizeof(float)));
+}
+
+/* Numbers that are read before the call writes; a workspace query reads none. */
+ATTN_FUNC_ int attn_em_values_(attn_error_ *e, const attn_em_ *g) {
+  const attn_tensor *t = &g->activation;
+  const int64_t n = t->data ? t->batch * t->heads * t->len : 0;
+  for (int64_t i = 0; i < n; i++) {
+    const int64_t b = i / t->len / t->heads, h = i / t->len % t->heads;
+    const float x = attn_number_(attn_at_(t, b, h, i % t->len), 0, t->dtype, NULL);
+    if (!(x > 0.0f && x <= 1.0f))
+      return attn_reject_(e, ATTN_E_VALUE, "params.activation must lie in 0..1 and not be 0");
+  }
+  const int64_t betas = g->betas > 1 ? g->betas : 1;
+  return attn_check_logits_(e, g->beta_u, betas, 1, "params.beta_u must be finite") &&
+         attn_check_logits_(e, g->beta_a, betas, 1, "params.beta_a must be finite") &&
+         attn_check_logits_(e, g->lambda, g->votes.rounds, 1, "params.lambda must be finite");
+}
+
+ATTN_FUNC_ int attn_em_check_(attn_error_ *e, attn_em_ *g, const attn_capsules_em_params *p,
+                              const attn_ctx *ctx, const attn_table_ **table, int *workers,
+                              int query) {
+  static const attn_words_ w[] = {ATTN_WORDS_("x"), ATTN_WORDS_("params.w"),
+                                  ATTN_WORDS_("params.activation"), ATTN_WORDS_("y")};
+  enum { X, W, A, Y, COUNT };
+  attn_votes_ *a = &g->votes;
+  const int64_t any = ATTN_ANY_;
+  attn_span_ more[3];
+  if (!attn_check_ctx_(e, ctx, table, workers)) return 0;
+  if (!p)
+    return attn_reject_(e, ATTN_E_NULL, "params must not be null: it has the number of capsules");
+  a->w = p->w, g->activation = p->activation, g->act = !p->no_act;
+  g->beta_u = p->beta_u, g->beta_a = p->beta_a, g->lambda = p->lambda, g->betas = p->betas;
+  attn_operand_ op[COUNT] = {{&a->x, &w[X], 0, any, any, any, any, "", {0, 0}},
+                             {&a->w,
+                              &w[W],
+                              ATTN_OPTIONAL_,
+                              a->x.heads,
+                              any,
+                              a->x.dim,
+                              any,
+                              "params.w must be [x.heads, N, x.dim, dc]",
+                              {0, 0}},
+                             {&g->activation,
+                              &w[A],
+                              ATTN_OPTIONAL_,
+                              a->x.batch,
+                              a->x.heads,
+                              a->x.len,
+                              1,
+                              "params.activation must be [x.batch, x.heads, x.len, 1]",
+                              {0, 0}},
+                             {&a->y,
+                              &w[Y],
+                              ATTN_OUT_,
+                              a->x.batch,
+                              1,
+                              a->x.len,
+                              any,
+                              "y must be [x.batch, 1, x.len, .]",
+                              {0, 0}}};
+  for (int i = 0; i < COUNT; i++)
+    if (!attn_check_operand_(e, &op[i], 1)) return 0;
+  if (!attn_votes_check_(e, a, p->capsules, p->rounds)) return 0;
+  if (p->betas != 0 && p->betas != 1 && p->betas != a->n)
+    return attn_reject_(e, ATTN_E_RANGE, "params.betas must be 0, 1 or the number of capsules");
+  g->eps = p->eps == 0.0f && !attn_to_bits_(p->eps) ? 1e-9f : p->eps;
+  if (!(g->eps >= FLT_MIN && g->eps < INFINITY))
+    return attn_reject_(e, ATTN_E_VALUE,
+                        "params.eps must be a positive, normal number, or 0 for 1e-9");
+  const int64_t betas = p->betas > 1 ? p->betas : 1;
+  return attn_check_array_(e, p->beta_u, betas, 4, "params.beta_u must be aligned", &more[0]) &&
+         attn_check_array_(e, p->beta_a, betas, 4, "params.beta_a must be aligned", &more[1]) &&
+         attn_check_array_(e, p->lambda, a->rounds, 4, "params.lambda must be aligned", &more[2]) &&
+         attn_check_apart_(e, ctx, op, COUNT, more, 3) && (query || attn_em_values_(e, g));
+}
+
+/* The call, or with bytes the workspace query. */
+ATTN_FUNC_ attn_status attn_em_run_(attn_tensor y, attn_tensor x,
+                                    const attn_capsules_em_params *params, attn_ctx *ctx,
+                                    size_t *bytes) {
+  attn_error_ e = {ATTN_OK, NULL};
+  const attn_table_ *table;
+  attn_em_ g;
+  int workers;
+  memset(&g, 0, sizeof g);
+  g.votes.y = y, g.votes.x = x;
+  if (attn_em_check_(&e, &g, params, ctx, &table, &workers, bytes != NULL)) {
+    attn_stage_ s = attn_stage_open_(&e, table, workers, ctx, bytes != NULL);
+    if (x.batch == 0 || x.len == 0) {
+      if (!bytes) attn_report_(ctx, table, 1, "no-op", "no tokens");
+    } else {
+      attn_stage_call_(&s, ctx, attn_em_steps_, &g, "EM routing", bytes);
+    }
+  }
+  return attn_end_(bytes ? NULL : ctx, &e);
+}
+
+ATTN_PUB_ attn_status attn_capsules_em(attn_tensor y, attn_tensor x,
+                                       const attn_capsules_em_params *params, attn_ctx *ctx) {
+  return attn_em_run_(y, x, params, ctx, NULL);
+}
+ATTN_PUB_ size_t attn_capsules_em_workspace(attn_tensor y, attn_tensor x,
+                                            const attn_capsules_em_params *params,
+                                            const attn_ctx *ctx) {
+  attn_ctx plain = attn_before_workspace_(ctx);
+  size_t bytes = 0;
+  attn_em_run_(y, x, params, &plain, &bytes);
+  return bytes;
+}
+/* <<< attn/mechanisms/capsules_em.h */
 /* >>> attn/mechanisms/average.h */
 /* mechanisms/average.h owns the average attention network: running means, a feed-forward part, a gate. It
  * walks over the tokens in runs, so that memory does not grow with them. */
@@ -28789,6 +33354,2917 @@ ATTN_PUB_ size_t attn_probsparse_workspace(attn_tensor o, attn_tensor q, attn_te
   return attn_probsparse_bytes_(&a, ATTN_PS_ATTEND_, params, ctx);
 }
 /* <<< attn/mechanisms/probsparse.h */
+/* >>> attn/mechanisms/lsh_hash.h */
+/* mechanisms/lsh_hash.h owns the hash of LSH attention, and what a call of that family is: parameters
+ * and checks. */
+
+typedef enum attn_lsh_kind_ { ATTN_LSH_HASH_, ATTN_LSH_SHARED_, ATTN_LSH_APART_ } attn_lsh_kind_;
+
+typedef struct attn_lsh_job_ {
+  attn_lsh_kind_ kind;
+  attn_tensor o, q, k, v;     /* SHARED: k is q; HASH: q alone */
+  int32_t *q_place, *k_place; /* the caller's buckets; null: made here */
+  int has_q, has_k;
+  attn_lsh_params p; /* resolved: chunk, before and after as numbers, 0 = none */
+  int64_t heads, buckets, width;
+  const attn_table_ *table;
+  float *rot; /* [1 or H][rounds][width][dk] */
+  int64_t rot_heads;
+  /* The hash at work. */
+  attn_tensor x;
+  int32_t *to;         /* [units][rounds][T], from unit `first` on */
+  int64_t first, each; /* bytes of a worker */
+  char *memory;
+  /* Attention, see lsh_sort.h and lsh.h: a wave of units (batch entries and heads) at a time. */
+  int64_t wave, round, items;
+  int32_t *q_order, *k_order; /* [wave][rounds][T] rows and keys by rank */
+  int32_t *count;             /* [wave][2] rows and keys that exist */
+  uint32_t *rank;             /* [wave][Tk][rounds] */
+  uint32_t *bound;            /* [wave][Tq][rounds][2] first rank that a row sees, how many */
+  float *inverse;             /* [wave][Tk] 1 / max(|x|, 1e-6) */
+  float *state, *state_o;     /* [wave][Tq][2] maximum and sum, [wave][Tq][dv] or null: o itself */
+  int64_t *pairs;             /* [wave][items] */
+  float scale_hi, scale_lo, penalty; /* of scores in log2 units */
+  double scale;
+} attn_lsh_job_;
+
+/* ---- parameters -----------------------------------------------------------------------------*/
+
+/* n_b and the columns of a round; 0 = the factors are not legal. */
+ATTN_FUNC_ int64_t attn_lsh_factors_(const attn_lsh_params *p, int64_t len, int64_t *width) {
+  int64_t n = 1;
+  *width = 0;
+  if (!p->factors) {
+    *width = len >= 64 ? len / 64 : 1;
+    return p->factor_count == 0 ? 2 * *width : 0;
+  }
+  if (p->factor_count < 1) return 0;
+  if (p->factor_count == 1 && p->factors[0] == 1) return 1;
+  for (int64_t f = 0; f < p->factor_count; f++) {
+    if (p->factors[f] < 2 || p->factors[f] % 2) return 0;
+    n *= p->factors[f], *width += p->factors[f] / 2;
+    if (n > INT32_MAX) return 0;
+  }
+  return n;
+}
+
+ATTN_PUB_ int64_t attn_lsh_buckets(int64_t len, const attn_lsh_params *params) {
+  int64_t width;
+  attn_lsh_params p;
+  memset(&p, 0, sizeof p);
+  if (params) p = *params;
+  if (len < 0 || len > INT32_MAX || (uintptr_t)p.factors % 4) return 0;
+  return attn_lsh_factors_(&p, len, &width);
+}
+
+/* Numbers of the parameters; len: what the default of n_b counts. */
+ATTN_FUNC_ int attn_lsh_params_(attn_error_ *e, attn_lsh_job_ *a, int64_t len) {
+  attn_lsh_params *p = &a->p;
+  const int64_t none = ATTN_LSH_NONE;
+  if (p->rounds < 0 || p->rounds > 1 << 20)
+    return attn_reject_(e, ATTN_E_RANGE, "params.rounds must lie in 1..2^20, or be 0");
+  if ((uintptr_t)p->factors % 4)
+    return attn_reject_(e, ATTN_E_ALIGN, "params.factors must be aligned to its elements");
+  a->buckets = attn_lsh_factors_(p, len, &a->width);
+  if (a->buckets == 0)
+    return attn_reject_(e, ATTN_E_RANGE,
+                        "params.factors must be params.factor_count even numbers >= 2 of a product "
+                        "below 2^31, or a single 1");
+  if (p->heads < 0) return attn_reject_(e, ATTN_E_RANGE, "params.heads must not be negative");
+  if (p->chunk < none || p->before < none || p->after < none)
+    return attn_reject_(e, ATTN_E_RANGE,
+                        "params.chunk, .before and .after must be >= 0 or ATTN_LSH_NONE");
+  if ((int)p->self != ATTN_LSH_SELF_ALONE && (int)p->self != ATTN_LSH_SELF_PENALTY)
+    return attn_reject_(e, ATTN_E_RANGE, "params.self must be an attn_lsh_self");
+  if (!(p->penalty >= 0.0f && p->penalty <= FLT_MAX))
+    return attn_reject_(e, ATTN_E_VALUE, "params.penalty must be finite and >= 0");
+  if (p->across && p->chunk == none)
+    return attn_reject_(e, ATTN_E_RANGE, "params.across needs chunks: params.chunk >= 0");
+  if (a->kind == ATTN_LSH_APART_ && p->chunk > 0)
+    return attn_reject_(e, ATTN_E_RANGE, "params.chunk must be 0 or ATTN_LSH_NONE in attn_lsh_qk");
+  if (a->kind == ATTN_LSH_APART_ && (p->across || p->self != ATTN_LSH_SELF_ALONE))
+    return attn_reject_(e, ATTN_E_RANGE, "params.across and .self must be 0 in attn_lsh_qk");
+  if (a->kind != ATTN_LSH_APART_ && p->q_len)
+    return attn_reject_(e, ATTN_E_RANGE, "params.q_len must be null but in attn_lsh_qk");
+  if (p->rounds == 0) p->rounds = 8;
+  if (p->chunk == 0) p->chunk = attn_max64_(attn_ceil_(2 * len, a->buckets), 1);
+  if (p->chunk == none || a->kind == ATTN_LSH_APART_) p->chunk = 0;
+  p->before = p->before == none ? 0 : p->before == 0 ? 1 : p->before;
+  if (p->after == none) p->after = 0;
+  p->chunk = attn_min64_(p->chunk, attn_max64_(len, 1)); /* no more tokens, no more chunks */
+  p->before = attn_min64_(p->before, len), p->after = attn_min64_(p->after, len);
+  if (p->penalty == 0.0f && !attn_to_bits_(p->penalty)) p->penalty = 1e5f;
+  return attn_check_scale_(e, p->scale);
+}
+
+/* ---- checks ---------------------------------------------------------------------------------*/
+
+ATTN_FUNC_ int64_t attn_lsh_len_(const int32_t *len, int64_t b, int64_t all) {
+  return len ? len[b] : all;
+}
+
+/* Whether key j of entry b exists. */
+ATTN_INLINE_ int attn_lsh_exists_(const attn_lsh_job_ *a, int64_t b, int64_t j) {
+  return !a->p.valid || a->p.valid[b * a->k.len + j];
+}
+
+/* Rules that read arrays. */
+ATTN_FUNC_ int attn_lsh_data_(attn_error_ *e, const attn_lsh_job_ *a) {
+  const attn_lsh_params *p = &a->p;
+  const int64_t r = p->rounds;
+  if (!attn_check_lens_(e, p->q_len, a->q.batch, a->q.len, "params.q_len must lie in 0..q.len") ||
+      !attn_check_lens_(e, p->kv_len, a->k.batch, a->k.len, "params.kv_len must lie in 0..T"))
+    return 0;
+  for (int64_t b = 0; a->kind != ATTN_LSH_HASH_ && b < a->q.batch; b++) {
+    const int64_t nk = attn_lsh_len_(p->kv_len, b, a->k.len);
+    const int64_t nq = attn_lsh_len_(p->q_len, b, a->q.len);
+    for (int64_t u = b * a->heads * r; u < (b + 1) * a->heads * r; u++) {
+      int bad = 0;
+      for (int64_t j = 0; a->has_k && j < nk; j++)
+        bad |= a->k_place[u * a->k.len + j] < 0 && attn_lsh_exists_(a, b, j);
+      for (int64_t i = 0; a->kind == ATTN_LSH_APART_ && a->has_q && i < nq; i++)
+        bad |= a->q_place[u * a->q.len + i] < 0;
+      if (bad) return attn_reject_(e, ATTN_E_INDEX, "buckets must not be negative");
+    }
+  }
+  return 1;
+}
+
+/* Every rule; data = 0: without those that read arrays, the factors apart. */
+ATTN_FUNC_ int attn_lsh_check_(attn_error_ *e, attn_lsh_job_ *a, const attn_lsh_params *params,
+                               const attn_ctx *ctx, const attn_table_ **table, int *workers,
+                               int data) {
+  static const attn_words_ w[] = {
+      ATTN_WORDS_("x"),         ATTN_WORDS_("q"),       ATTN_WORDS_("k"),
+      ATTN_WORDS_("v"),         ATTN_WORDS_("o"),       ATTN_WORDS_("params.lse"),
+      ATTN_WORDS_("q_buckets"), ATTN_WORDS_("buckets"), ATTN_WORDS_("params.rotations")};
+  enum { Q, K, V, O, LSE, QP, KP, ROT, COUNT };
+  const int64_t any = ATTN_ANY_, in = ATTN_DIVIDES_;
+  const int hash = a->kind == ATTN_LSH_HASH_, apart = a->kind == ATTN_LSH_APART_;
+  attn_lsh_params *p = &a->p;
+  attn_span_ more[4];
+  if (!attn_check_ctx_(e, ctx, table, workers)) return 0;
+  if (params) *p = *params;
+  if (!apart) a->k = a->q;
+  const int64_t b = a->q.batch, t = a->q.len;
+  attn_operand_ q = {&a->q, &w[apart ? 1 : 0], 0, any, any, any, any, "", {0, 0}};
+  if (!attn_check_operand_(e, &q, 0)) return 0;
+  if (a->q.heads < 1) return attn_reject_(e, ATTN_E_SHAPE, "x.heads, q.heads must be at least 1");
+  if (t > INT32_MAX || (apart && a->k.len > INT32_MAX))
+    return attn_reject_(e, ATTN_E_OVERFLOW, "x.len, q.len and k.len must be below 2^31");
+  a->heads = hash && p->heads > 0 ? p->heads : a->q.heads;
+  if (hash && a->heads % a->q.heads)
+    return attn_reject_(e, ATTN_E_HEADS, "params.heads must be a multiple of x.heads");
+  attn_operand_ k = {&a->k, &w[2], 0,        b,
+                     in,    any,   a->q.dim, "k must be [q.batch, a divisor of q.heads, ., q.dim]",
+                     {0, 0}};
+  if (apart && !attn_check_operand_(e, &k, a->heads)) return 0;
+  if (!apart) a->k = a->q;
+  if (!attn_lsh_params_(e, a, a->k.len)) return 0;
+  if (a->width == 0 && p->rotations.data)
+    return attn_reject_(e, ATTN_E_SHAPE, "params.rotations must be absent for one bucket");
+  /* the buckets as views: their heads are rounds of heads */
+  const int64_t rows = attn_mul_(a->heads, p->rounds);
+  attn_tensor q_place = attn_bhtd(a->q_place, ATTN_F32, b, rows, t, 1);
+  attn_tensor k_place = attn_bhtd(a->k_place, ATTN_F32, b, rows, a->k.len, 1);
+  const int role = ATTN_IS_F32_ | (hash ? ATTN_OUT_ : ATTN_OPTIONAL_);
+  attn_operand_ op[COUNT] = {
+      q,
+      k,
+      {&a->v,
+       &w[3],
+       0,
+       b,
+       in,
+       a->k.len,
+       any,
+       "v must be [batch, a divisor of heads, T, .]",
+       {0, 0}},
+      {&a->o,
+       &w[4],
+       ATTN_OUT_,
+       b,
+       a->heads,
+       t,
+       a->v.dim,
+       "o must be [batch, heads, rows, v.dim]",
+       {0, 0}},
+      {&p->lse,
+       &w[5],
+       ATTN_OUT_ | ATTN_OPTIONAL_ | ATTN_IS_F32_,
+       b,
+       a->heads,
+       t,
+       1,
+       "params.lse must be f32 [batch, heads, rows, 1]",
+       {0, 0}},
+      {&q_place, &w[6], role, any, any, any, any, "", {0, 0}},
+      {&k_place, &w[7], role, any, any, any, any, "", {0, 0}},
+      {&p->rotations,
+       &w[8],
+       ATTN_OPTIONAL_ | ATTN_IS_F32_,
+       any,
+       p->rounds,
+       a->q.dim,
+       a->width,
+       "params.rotations must be f32 [1 or heads, rounds, dk, sum of factors / 2]",
+       {0, 0}}};
+  if (hash) p->lse.data = NULL;
+  for (int i = V; i < COUNT; i++) {
+    if ((hash && i <= O) || (!apart && i == QP)) {
+      op[i].role = 0;
+      continue;
+    }
+    if (!attn_check_operand_(e, &op[i], a->heads)) return 0;
+  }
+  if (p->rotations.data && p->rotations.batch != 1 && p->rotations.batch != a->heads)
+    return attn_reject_(e, ATTN_E_SHAPE, op[ROT].rule);
+  if (apart && a->has_q != a->has_k)
+    return attn_reject_(e, ATTN_E_NULL, "q_buckets and k_buckets go together");
+  return attn_check_array_(e, p->valid, attn_mul_(b, a->k.len), 1, "", &more[0]) &&
+         attn_check_array_(e, p->kv_len, b, 4, "params.kv_len must be aligned to its elements",
+                           &more[1]) &&
+         attn_check_array_(e, p->q_len, b, 4, "params.q_len must be aligned to its elements",
+                           &more[2]) &&
+         attn_check_array_(e, p->factors, p->factor_count, 4, "", &more[3]) &&
+         attn_check_apart_(e, ctx, op, COUNT, more, 4) && (!data || attn_lsh_data_(e, a));
+}
+
+/* ---- the hash -------------------------------------------------------------------------------*/
+
+/* The rotation of one head and round, a row for each column. */
+ATTN_FUNC_ void attn_lsh_rotation_(void *job, int worker, int64_t index) {
+  const attn_lsh_job_ *a = (const attn_lsh_job_ *)job;
+  const int64_t h = index / a->p.rounds, r = index % a->p.rounds, dk = a->q.dim;
+  uint64_t s = attn_stream_(a->p.seed, ATTN_DRAW_ROTATIONS_, h, r);
+  float *to = a->rot + index * a->width * dk;
+  (void)worker;
+  for (int64_t c = 0; c < dk; c++, to++) {
+    const float *given = NULL;
+    if (a->p.rotations.data)
+      given = (const float *)(const void *)attn_at_(&a->p.rotations, h, r, c);
+    for (int64_t x = 0; x < a->width; x++) {
+      uint64_t sum = 0;
+      for (int n = 0; !given && n < 12; n++) sum += attn_next64_(&s) >> 32;
+      to[x * dk] = given ? given[x] : (float)((double)(int64_t)sum / 4294967296.0 - 6.0);
+    }
+  }
+}
+
+/* The largest and the least product of each row so far, and the first columns that had them. */
+typedef struct attn_lsh_best_ {
+  float high[ATTN_TILE_], low[ATTN_TILE_];
+  int32_t high_at[ATTN_TILE_], low_at[ATTN_TILE_];
+} attn_lsh_best_;
+
+/* Columns at .. at + n - 1 join those before. Selections by masks, in copies that nothing aliases: so
+ * compilers see vectors. */
+ATTN_FUNC_ void attn_lsh_join_(attn_lsh_best_ *best, const float *z, int64_t at, int64_t n) {
+  attn_lsh_best_ b;
+  if (at > 0) memcpy(&b, best, sizeof b);
+  for (int r = 0; at == 0 && r < ATTN_TILE_; r++)
+    b.high[r] = -INFINITY, b.low[r] = INFINITY, b.high_at[r] = b.low_at[r] = 0;
+  for (int64_t c = at; c < at + n; c++, z += ATTN_TILE_)
+    for (int r = 0; r < ATTN_TILE_; r++) {
+      const float x = z[r];
+      const int32_t up = -(x > b.high[r]), down = -(x < b.low[r]), here = (int32_t)c;
+      b.high_at[r] = (b.high_at[r] & ~up) | (here & up);
+      b.low_at[r] = (b.low_at[r] & ~down) | (here & down);
+      b.high[r] = x > b.high[r] ? x : b.high[r];
+      b.low[r] = x < b.low[r] ? x : b.low[r];
+    }
+  memcpy(best, &b, sizeof b);
+}
+
+/* The index in [z ; -z] of the largest, times unit, joins the buckets; first: it is the first part. */
+ATTN_FUNC_ void attn_lsh_put_(const attn_lsh_best_ *best, int32_t *to, int n, int64_t half,
+                              int64_t unit, int first) {
+  for (int r = 0; r < n; r++) {
+    const int32_t down = -(-best->low[r] > best->high[r]);
+    const int32_t at = (best->high_at[r] & ~down) | ((best->low_at[r] + (int32_t)half) & down);
+    to[r] = (first ? 0 : to[r]) + at * (int32_t)unit;
+  }
+}
+
+/* Buckets of a tile of rows of one unit in all rounds. */
+ATTN_FUNC_ void attn_lsh_hash_item_(void *job, int worker, int64_t index) {
+  const attn_lsh_job_ *a = (const attn_lsh_job_ *)job;
+  const attn_tensor *x = &a->x;
+  const int64_t tiles = attn_ceil_(x->len, ATTN_TILE_), unit = a->first + index / tiles;
+  const int64_t b = unit / a->heads, h = unit % a->heads, i0 = index % tiles * ATTN_TILE_;
+  const int64_t rounds = a->p.rounds, columns = rounds * a->width, dk = x->dim;
+  const int n = (int)attn_min64_(x->len - i0, ATTN_TILE_);
+  const float *rot = a->rot + (a->rot_heads > 1 ? h : 0) * columns * dk;
+  int32_t *to = a->to + index / tiles * rounds * x->len + i0;
+  float *s = (float *)(void *)(a->memory + worker * a->each), *qt = s + ATTN_BLOCK_ * ATTN_TILE_;
+  float top[ATTN_TILE_];
+  const void *row[ATTN_TILE_];
+  attn_lsh_best_ best;
+  int64_t at = 0, factor = 0, unit_of = 1; /* the column of a factor; what its number counts */
+  for (int64_t r = 0; a->width == 0 && r < rounds; r++)
+    memset(to + r * x->len, 0, (size_t)n * sizeof *to);
+  for (int r = 0; r < n; r++) row[r] = attn_at_(x, b, h / (a->heads / x->heads), i0 + r);
+  if (columns) a->table->pack(qt, row, n, dk, (int)x->dtype, 1.0f, FLT_MIN);
+  for (int64_t c = 0; c < columns; c += ATTN_BLOCK_) {
+    const int64_t some = attn_min64_(columns - c, ATTN_BLOCK_);
+    for (int r = 0; r < ATTN_TILE_; r++) top[r] = -INFINITY;
+    a->table->score_block(s, qt, rot + c * dk, dk, some, dk, 0, (int)attn_ceil_(n, ATTN_GROUP_),
+                          top);
+    for (int64_t e = 0, these; e < some; e += these) {
+      const int64_t half = (a->p.factors ? a->p.factors[factor] : a->buckets) / 2;
+      these = attn_min64_(some - e, half - at);
+      attn_lsh_join_(&best, s + e * ATTN_TILE_, at, these);
+      at += these;
+      if (at < half) continue;
+      attn_lsh_put_(&best, to, n, half, unit_of, factor == 0);
+      at = 0, unit_of *= 2 * half;
+      if (++factor < a->p.factor_count) continue;
+      factor = 0, unit_of = 1, to += x->len;
+    }
+  }
+}
+
+/* Rotations, once a call. */
+ATTN_FUNC_ int attn_lsh_rotations_(attn_stage_ *s, attn_lsh_job_ *a) {
+  a->rot_heads = a->p.rotations.data ? a->p.rotations.batch : a->heads;
+  const int64_t all = attn_mul_(a->rot_heads, a->p.rounds);
+  a->rot = (float *)attn_stage_take_(s, attn_mul_(attn_mul_(all, a->width), a->q.dim), 4);
+  return a->width == 0 || attn_stage_for_(s, all, attn_lsh_rotation_, a, 0, NULL);
+}
+
+/* The buckets of x for n units. */
+ATTN_FUNC_ int attn_lsh_buckets_(attn_stage_ *s, attn_lsh_job_ *a, const attn_tensor *x,
+                                 int32_t *to, int64_t n) {
+  a->x = *x, a->to = to;
+  a->each = attn_piece_(attn_mul_(attn_add_(ATTN_BLOCK_, x->dim), ATTN_TILE_), 4);
+  return attn_stage_for_(s, attn_mul_(n, attn_ceil_(x->len, ATTN_TILE_)), attn_lsh_hash_item_, a,
+                         a->each, &a->memory);
+}
+
+/* ---- the call -------------------------------------------------------------------------------*/
+
+/* Any call of the family, or with bytes its workspace query. */
+ATTN_FUNC_ attn_status attn_lsh_call_(attn_lsh_job_ *a, const attn_lsh_params *params,
+                                      attn_steps_fn_ steps, const char *path, attn_ctx *ctx,
+                                      size_t *bytes) {
+  attn_error_ e = {ATTN_OK, NULL};
+  const attn_table_ *table;
+  int workers;
+  if (attn_lsh_check_(&e, a, params, ctx, &table, &workers, bytes == NULL)) {
+    attn_stage_ s = attn_stage_open_(&e, table, workers, ctx, bytes != NULL);
+    if (a->q.batch > 0 && a->q.len > 0)
+      attn_stage_call_(&s, ctx, steps, a, path, bytes);
+    else if (!bytes)
+      attn_report_(ctx, table, 1, "no-op", "no rows");
+  }
+  return attn_end_(bytes ? NULL : ctx, &e);
+}
+
+ATTN_FUNC_ int attn_lsh_hash_steps_(attn_stage_ *s, void *job) {
+  attn_lsh_job_ *a = (attn_lsh_job_ *)job;
+  a->table = s->table;
+  return attn_lsh_rotations_(s, a) &&
+         attn_lsh_buckets_(s, a, &a->q, a->k_place, attn_mul_(a->q.batch, a->heads));
+}
+
+ATTN_FUNC_ attn_lsh_job_ attn_lsh_hash_job_(const int32_t *buckets, attn_tensor x) {
+  attn_lsh_job_ a;
+  memset(&a, 0, sizeof a);
+  a.q = x, a.k_place = (int32_t *)(uintptr_t)buckets, a.has_k = 1;
+  return a;
+}
+ATTN_PUB_ attn_status attn_lsh_hash(int32_t *buckets, attn_tensor x, const attn_lsh_params *params,
+                                    attn_ctx *ctx) {
+  attn_lsh_job_ a = attn_lsh_hash_job_(buckets, x);
+  return attn_lsh_call_(&a, params, attn_lsh_hash_steps_, "rotations and argmax", ctx, NULL);
+}
+ATTN_PUB_ size_t attn_lsh_hash_workspace(int32_t *buckets, attn_tensor x,
+                                         const attn_lsh_params *params, const attn_ctx *ctx) {
+  attn_lsh_job_ a = attn_lsh_hash_job_(buckets, x);
+  attn_ctx plain = attn_before_workspace_(ctx);
+  size_t bytes = 0;
+  attn_lsh_call_(&a, params, attn_lsh_hash_steps_, "", &plain, &bytes);
+  return bytes;
+}
+/* <<< attn/mechanisms/lsh_hash.h */
+/* >>> attn/mechanisms/lsh_sort.h */
+/* mechanisms/lsh_sort.h owns the ranks of LSH attention: who is sorted where in a round, and which
+ * range of ranks each row sees. Since ranks follow buckets, buckets, chunks and, within a bucket, the
+ * causal mask are all one range. */
+
+enum { ATTN_LSH_DIGIT_ = 11 };
+
+/* Rows of a unit by (bucket, position) into to; their number. Radix sort, stable; temp is as long,
+ * count has 2^11. */
+ATTN_FUNC_ int64_t attn_lsh_sort_rows_(int32_t *to, int32_t *temp, int32_t *count,
+                                       const int32_t *bucket, int64_t len, const uint8_t *valid) {
+  const int64_t digits = (int64_t)1 << ATTN_LSH_DIGIT_;
+  int32_t all = 0;
+  int passes = 1;
+  int64_t n = 0;
+  for (int64_t i = 0; i < len; i++)
+    if (!valid || valid[i]) all |= bucket[i];
+  while (passes < 3 && all >> (passes * ATTN_LSH_DIGIT_)) passes++;
+  int32_t *from = passes % 2 ? temp : to, *next = passes % 2 ? to : temp;
+  for (int64_t i = 0; i < len; i++)
+    if (!valid || valid[i]) from[n++] = (int32_t)i;
+  for (int p = 0; p < passes; p++) {
+    const int shift = p * ATTN_LSH_DIGIT_;
+    int32_t sum = 0;
+    memset(count, 0, (size_t)digits * sizeof *count);
+    for (int64_t s = 0; s < n; s++) count[(bucket[from[s]] >> shift) & (int32_t)(digits - 1)]++;
+    for (int64_t d = 0; d < digits; d++) sum += count[d], count[d] = sum - count[d];
+    for (int64_t s = 0; s < n; s++)
+      next[count[(bucket[from[s]] >> shift) & (int32_t)(digits - 1)]++] = from[s];
+    int32_t *swap = from;
+    from = next, next = swap;
+  }
+  return n;
+}
+
+/* The end of the bucket that begins at rank s. */
+ATTN_FUNC_ int64_t attn_lsh_run_(const int32_t *order, const int32_t *bucket, int64_t s,
+                                 int64_t n) {
+  const int32_t own = bucket[order[s]];
+  while (s < n && bucket[order[s]] == own) s++;
+  return s;
+}
+
+/* Ranges of a unit's rows in one round; n rows, sorted, and as many keys. */
+ATTN_FUNC_ void attn_lsh_ranges_(const attn_lsh_job_ *a, const int32_t *order,
+                                 const int32_t *bucket, uint32_t *bound, int64_t n) {
+  const attn_lsh_params *p = &a->p;
+  const int64_t m = p->chunk, step = 2 * p->rounds;
+  const int alone = p->self == ATTN_LSH_SELF_ALONE;
+  for (int64_t s = 0, from = 0, end = 0; s < n; s++) {
+    int64_t lo = 0, hi = n;
+    if (!p->across) {
+      if (s == end) from = s, end = attn_lsh_run_(order, bucket, s, n);
+      lo = from, hi = p->causal ? s + !alone : end;
+    }
+    if (m > 0) {
+      lo = attn_max64_(lo, (s / m - p->before) * m);
+      hi = attn_min64_(hi, (s / m + p->after + 1) * m);
+    }
+    uint32_t *to = bound + order[s] * step;
+    to[0] = (uint32_t)lo, to[1] = (uint32_t)attn_max64_(hi - lo, 0);
+  }
+}
+
+/* The same when queries have an order of their own: the run of keys of equal bucket. */
+ATTN_FUNC_ void attn_lsh_meet_(const attn_lsh_job_ *a, const int32_t *q_order,
+                               const int32_t *q_place, int64_t nq, const int32_t *k_order,
+                               const int32_t *k_place, int64_t nk, uint32_t *bound) {
+  int64_t lo = 0, hi = 0;
+  for (int64_t s = 0; s < nq; s++) {
+    const int32_t own = q_place[q_order[s]];
+    if (s == 0 || own != q_place[q_order[s - 1]]) {
+      for (lo = hi; lo < nk && k_place[k_order[lo]] < own;) lo++;
+      hi = lo < nk && k_place[k_order[lo]] == own ? attn_lsh_run_(k_order, k_place, lo, nk) : lo;
+    }
+    uint32_t *to = bound + 2 * a->p.rounds * q_order[s];
+    to[0] = (uint32_t)lo, to[1] = (uint32_t)(hi - lo);
+  }
+}
+
+/* 1 / max(|x|, 1e-6) of one head. */
+ATTN_FUNC_ void attn_lsh_norms_(const attn_lsh_job_ *a, int64_t b, int64_t h, float *inverse,
+                                float *row) {
+  const attn_tensor *x = &a->k;
+  for (int64_t j = 0; j < x->len; j++) {
+    const float *at = (const float *)(const void *)attn_at_(x, b, h, j);
+    float square;
+    if (x->dtype != ATTN_F32) {
+      a->table->widen(row, at, 0, NULL, 1, x->dim, x->dtype, NULL);
+      at = row;
+    }
+    a->table->squares(&square, NULL, at, 0, NULL, 1, x->dim);
+    double norm = sqrt((double)square);
+    if (!(square > 1e-30f && square < 1e30f)) { /* not by f32 */
+      double sum = 0.0;
+      for (int64_t c = 0; c < x->dim; c++) sum += (double)at[c] * (double)at[c];
+      norm = sqrt(sum);
+    }
+    inverse[j] = (float)(1.0 / (norm > 1e-6 ? norm : 1e-6));
+  }
+}
+
+/* Rows that do not exist are zeros. */
+ATTN_FUNC_ void attn_lsh_nothing_(const attn_lsh_job_ *a, int64_t b, int64_t h, int64_t i) {
+  const float none = -INFINITY;
+  a->table->blend(attn_at_(&a->o, b, h, i), NULL, NULL, a->o.dtype, ATTN_F32, ATTN_F32, a->o.dim,
+                  0.0f, 0.0f);
+  if (a->p.lse.data) memcpy(attn_at_(&a->p.lse, b, h, i), &none, sizeof none);
+}
+
+/* One round of one unit of the wave; with round 0, what is to be done once. */
+ATTN_FUNC_ void attn_lsh_sort_(void *job, int worker, int64_t index) {
+  const attn_lsh_job_ *a = (const attn_lsh_job_ *)job;
+  const int64_t rounds = a->p.rounds, u = index / rounds, r = index % rounds;
+  const int64_t unit = a->first + u, b = unit / a->heads, h = unit % a->heads;
+  const int64_t tq = a->q.len, tk = a->k.len, nk = attn_lsh_len_(a->p.kv_len, b, tk);
+  const uint8_t *valid = a->p.valid ? a->p.valid + b * tk : NULL;
+  const int apart = a->kind == ATTN_LSH_APART_;
+  const int64_t known = a->has_k ? unit : u;
+  const int32_t *k_place = a->k_place + (known * rounds + r) * tk;
+  const int32_t *q_place = apart ? a->q_place + (known * rounds + r) * tq : k_place;
+  int32_t *k_order = a->k_order + (u * rounds + r) * tk;
+  int32_t *q_order = a->q_order + (u * rounds + r) * tq;
+  int32_t *count = (int32_t *)(void *)(a->memory + worker * a->each);
+  int32_t *temp = count + ((int64_t)1 << ATTN_LSH_DIGIT_);
+  uint32_t *rank = a->rank + u * tk * rounds + r, *bound = a->bound + (u * tq * rounds + r) * 2;
+  const int64_t keys = attn_lsh_sort_rows_(k_order, temp, count, k_place, nk, valid);
+  int64_t rows = keys;
+  for (int64_t s = 0; s < keys; s++) rank[k_order[s] * rounds] = (uint32_t)s;
+  if (apart) {
+    rows =
+        attn_lsh_sort_rows_(q_order, temp, count, q_place, attn_lsh_len_(a->p.q_len, b, tq), NULL);
+    attn_lsh_meet_(a, q_order, q_place, rows, k_order, k_place, keys, bound);
+  } else {
+    attn_lsh_ranges_(a, k_order, k_place, bound, keys);
+  }
+  if (r > 0) return;
+  a->count[2 * u] = (int32_t)rows, a->count[2 * u + 1] = (int32_t)keys;
+  if (!apart) attn_lsh_norms_(a, b, h, a->inverse + u * tk, (float *)(void *)temp);
+  for (int64_t i = 0; i < tq; i++)
+    if (apart ? i >= rows : i >= nk || (valid && !valid[i])) attn_lsh_nothing_(a, b, h, i);
+}
+/* <<< attn/mechanisms/lsh_sort.h */
+/* >>> attn/mechanisms/lsh.h */
+/* mechanisms/lsh.h owns LSH attention: in each round tiles of rows that follow one another by rank meet
+ * the keys of their ranks, gathered; the softmax of a row goes on from round to round. A pair that
+ * several rounds find is skipped in all but the first: it is one comparison of integers to tell. */
+
+enum { ATTN_LSH_TILES_ = 16 }; /* of a work item; tiles that follow one another share keys */
+
+/* What one worker works in. */
+typedef struct attn_lsh_tile_ {
+  const attn_lsh_job_ *a;
+  int64_t u, b, h, hk, hv;    /* place in the wave, batch entry, heads */
+  const int32_t *order, *key; /* rows and keys by rank */
+  const uint32_t *rank, *bound;
+  int64_t rows, keys; /* that exist */
+  int64_t from, n;    /* rows of this tile */
+  int groups, careful;
+  int64_t held0, held1; /* ranks whose keys are in k and v */
+  int64_t pairs;
+  float *qt, *s, *ot, *k, *v;  /* [dk][tile], [block][tile], [dv][tile], [block][dk], [block][dv] */
+  uint32_t *x, *lo, *len;      /* [tests][block], [tests][tile] twice */
+  uint64_t reads[ATTN_BLOCK_]; /* the rows that see a key, when careful */
+  float m[ATTN_TILE_], l[ATTN_TILE_], alpha[ATTN_TILE_], top[ATTN_TILE_], spare[ATTN_TILE_];
+} attn_lsh_tile_;
+
+/* Cuts it from memory; bytes of it. */
+ATTN_FUNC_ int64_t attn_lsh_cut_(attn_lsh_tile_ *t, char *memory, const attn_lsh_job_ *a) {
+  const int64_t tile = ATTN_TILE_, block = ATTN_BLOCK_, tests = attn_add_(a->p.rounds, 1);
+  const int64_t n[] = {attn_mul_(a->q.dim, tile),  block * tile,
+                       attn_mul_(a->v.dim, tile),  attn_mul_(a->q.dim, block),
+                       attn_mul_(a->v.dim, block), attn_mul_(tests, block),
+                       attn_mul_(tests, tile),     attn_mul_(tests, tile)};
+  int64_t at[8], bytes = 0;
+  for (int i = 0; i < 8; i++) at[i] = bytes, bytes = attn_add_(bytes, attn_piece_(n[i], 4));
+  if (!memory) return bytes;
+  float **part[] = {&t->qt, &t->s, &t->ot, &t->k, &t->v};
+  uint32_t **whole[] = {&t->x, &t->lo, &t->len};
+  for (int i = 0; i < 5; i++) *part[i] = (float *)(void *)(memory + at[i]);
+  for (int i = 0; i < 3; i++) *whole[i] = (uint32_t *)(void *)(memory + at[5 + i]);
+  return bytes;
+}
+
+/* Keys and values of ranks j0 .. j1 - 1, at most a block; those of the block before are kept. */
+ATTN_FUNC_ void attn_lsh_gather_(attn_lsh_tile_ *t, int64_t j0, int64_t j1) {
+  const attn_lsh_job_ *a = t->a;
+  const attn_table_ *f = a->table;
+  const int64_t dk = a->k.dim, dv = a->v.dim;
+  int64_t have = 0;
+  if (t->held0 <= j0 && j0 < t->held1) {
+    const int64_t skip = j0 - t->held0;
+    have = attn_min64_(t->held1, j1) - j0;
+    if (skip > 0) {
+      memmove(t->k, t->k + skip * dk, (size_t)(have * dk) * sizeof *t->k);
+      memmove(t->v, t->v + skip * dv, (size_t)(have * dv) * sizeof *t->v);
+    }
+  }
+  t->held0 = j0, t->held1 = attn_max64_(j1, j0 + have);
+  const int64_t n = j1 - j0 - have;
+  if (n <= 0) return;
+  const int32_t *index = t->key + j0 + have;
+  float *k = t->k + have * dk, by[ATTN_BLOCK_];
+  f->widen(k, attn_at_(&a->k, t->b, t->hk, 0), a->k.stride_len, index, n, dk, a->k.dtype, NULL);
+  f->widen(t->v + have * dv, attn_at_(&a->v, t->b, t->hv, 0), a->v.stride_len, index, n, dv,
+           a->v.dtype, NULL);
+  if (a->kind == ATTN_LSH_APART_) return;
+  for (int64_t e = 0; e < n; e++) by[e] = a->inverse[t->u * a->k.len + index[e]];
+  f->scale_rows(k, dk, k, dk, n, dk, by);
+}
+
+/* Who does not see whom, as ranges that lanes exclude: ranks of this round outside of their own, ranks
+ * of earlier rounds inside of it, later positions. Lanes without a row see anything. The ranks that
+ * the tile sees become *j0 .. *j1 - 1. */
+ATTN_FUNC_ void attn_lsh_tests_(attn_lsh_tile_ *t, int64_t *j0, int64_t *j1) {
+  const attn_lsh_job_ *a = t->a;
+  const int64_t rounds = a->p.rounds, earlier = a->p.keep_duplicates ? 0 : a->round;
+  const int64_t shift = a->kind == ATTN_LSH_APART_ ? a->k.len - a->q.len : 0;
+  uint32_t *last_lo = t->lo + (earlier + 1) * ATTN_TILE_,
+           *last = t->len + (earlier + 1) * ATTN_TILE_;
+  *j0 = t->keys, *j1 = 0;
+  for (int64_t r = 0; r < ATTN_TILE_; r++) {
+    if (r >= t->n) {
+      for (int64_t e = 0; e < earlier + 2; e++) t->lo[e * ATTN_TILE_ + r] = 0;
+      for (int64_t e = 0; e < earlier + 2; e++) t->len[e * ATTN_TILE_ + r] = 0;
+      continue;
+    }
+    const int64_t i = t->order[t->from + r], p = i + shift;
+    const uint32_t *bound = t->bound + i * rounds * 2, *own = bound + a->round * 2;
+    t->lo[r] = own[1] ? own[0] + own[1] : 0; /* all numbers but the own */
+    t->len[r] = own[1] ? 0u - own[1] : 0xffffffffu;
+    if (own[1] && own[0] < *j0) *j0 = own[0];
+    if (own[1] && own[0] + own[1] > *j1) *j1 = own[0] + own[1];
+    for (int64_t e = 0; e < earlier; e++)
+      t->lo[(e + 1) * ATTN_TILE_ + r] = bound[2 * e],
+                                   t->len[(e + 1) * ATTN_TILE_ + r] = bound[2 * e + 1];
+    last_lo[r] = (uint32_t)(p < 0 ? 0 : p + 1), last[r] = 0x80000000u;
+  }
+}
+
+/* Scores that the tests take out, of keys j0 .. j0 + n - 1; t->top becomes the maxima. */
+ATTN_FUNC_ void attn_lsh_mask_(attn_lsh_tile_ *t, int64_t j0, int64_t n) {
+  const attn_lsh_job_ *a = t->a;
+  const int64_t rounds = a->p.rounds, earlier = a->p.keep_duplicates ? 0 : a->round;
+  const int by_position = a->p.causal && (a->p.across || a->kind == ATTN_LSH_APART_);
+  const int32_t *key = t->key + j0;
+  attn_exclude_ no;
+  for (int64_t e = 0; e < n; e++) t->x[e] = (uint32_t)(j0 + e);
+  for (int64_t e = 0; earlier && e < n; e++) {
+    const uint32_t *rank = t->rank + key[e] * rounds;
+    for (int64_t r = 0; r < earlier; r++) t->x[(r + 1) * ATTN_BLOCK_ + e] = rank[r];
+  }
+  if (by_position)
+    for (int64_t e = 0; e < n; e++) t->x[(earlier + 1) * ATTN_BLOCK_ + e] = (uint32_t)key[e];
+  if (a->kind == ATTN_LSH_SHARED_) /* rows and keys have the same ranks */
+    for (int64_t e = attn_max64_(t->from - j0, 0); e < attn_min64_(t->from + t->n - j0, n); e++) {
+      float *own = t->s + e * ATTN_TILE_ + (j0 + e - t->from);
+      *own = a->p.self == ATTN_LSH_SELF_ALONE ? -INFINITY : *own - a->penalty;
+    }
+  no.x = t->x, no.lo = t->lo, no.len = t->len, no.tests = 1 + earlier + by_position;
+  for (int r = 0; r < ATTN_TILE_; r++) t->top[r] = -INFINITY;
+  a->table->exclude(t->s, n, 0, t->groups, &no, t->top);
+}
+
+/* The row of o, or where its sum waits between rounds. */
+ATTN_FUNC_ void *attn_lsh_row_(const attn_lsh_tile_ *t, int64_t i, int last) {
+  const attn_lsh_job_ *a = t->a;
+  if (last || !a->state_o) return attn_at_(&a->o, t->b, t->h, i);
+  return a->state_o + (t->u * a->q.len + i) * a->v.dim;
+}
+
+/* What rounds before have left. 1 = the accumulator holds something. */
+ATTN_FUNC_ int attn_lsh_load_(attn_lsh_tile_ *t) {
+  const attn_lsh_job_ *a = t->a;
+  for (int r = 0; r < ATTN_TILE_; r++) t->m[r] = -INFINITY, t->l[r] = 0.0f;
+  if (a->round == 0) return 0;
+  for (int64_t r = 0; r < t->n; r++) {
+    const float *state = a->state + 2 * (t->u * a->q.len + t->order[t->from + r]);
+    t->m[r] = state[0], t->l[r] = state[1];
+  }
+  return 1;
+}
+
+/* The sums that belong to it. */
+ATTN_FUNC_ void attn_lsh_load_rows_(attn_lsh_tile_ *t) {
+  const attn_lsh_job_ *a = t->a;
+  const void *row[ATTN_TILE_];
+  for (int64_t r = 0; r < t->n; r++) row[r] = attn_lsh_row_(t, t->order[t->from + r], 0);
+  a->table->pack(t->ot, row, (int)t->n, a->v.dim, ATTN_F32, 1.0f, FLT_MIN);
+}
+
+/* Rows lie anywhere, so they are asked for while something else is computed: the sums of this tile, */
+ATTN_INLINE_ void attn_lsh_ask_sums_(const attn_lsh_tile_ *t, int64_t r0, int64_t r1) {
+  for (int64_t r = r0; r < r1 && r < t->n; r++) {
+    const char *p = (const char *)attn_lsh_row_(t, t->order[t->from + r], 0);
+    for (int64_t c = 0; c < 4 * t->a->v.dim; c += 64) ATTN_PREFETCH_(p + c);
+  }
+}
+
+/* and of the next one ranges, states, and the keys after those that are here. */
+ATTN_INLINE_ void attn_lsh_ask_next_(const attn_lsh_tile_ *t, int64_t r0, int64_t r1) {
+  const attn_lsh_job_ *a = t->a;
+  for (int64_t s = t->from + t->n + r0; s < t->from + t->n + r1 && s < t->rows; s++) {
+    const int64_t i = t->order[s];
+    ATTN_PREFETCH_(t->bound + 2 * a->p.rounds * i);
+    if (a->round > 0) ATTN_PREFETCH_(a->state + 2 * (t->u * a->q.len + i));
+  }
+  for (int64_t s = t->held1 + r0; s < t->held1 + r1 && s < t->keys; s++) {
+    const int64_t j = t->key[s];
+    attn_row_ahead_(&a->k, t->b, t->hk, j);
+    attn_row_ahead_(&a->v, t->b, t->hv, j);
+    ATTN_PREFETCH_(t->rank + a->p.rounds * j);
+  }
+}
+
+/* The result of a row that saw nothing but itself. */
+ATTN_FUNC_ void attn_lsh_alone_(attn_lsh_tile_ *t, int64_t i, float *lse) {
+  const attn_lsh_job_ *a = t->a;
+  const attn_table_ *f = a->table;
+  const float inverse = a->inverse[t->u * a->k.len + i];
+  double sum = 0.0;
+  f->widen(t->k, attn_at_(&a->q, t->b, t->h, i), 0, NULL, 1, a->q.dim, a->q.dtype, NULL);
+  for (int64_t c = 0; c < a->q.dim; c++) sum += (double)t->k[c] * (double)t->k[c];
+  sum *= (double)inverse * a->scale;
+  *lse = sum == sum ? (float)attn_clamp_f64_(sum) : attn_from_bits_(0x7fc00000u);
+  attn_row_copy_(f, attn_at_(&a->o, t->b, t->h, i), a->o.dtype, attn_at_(&a->v, t->b, t->hv, i),
+                 a->v.dtype, a->v.dim);
+  t->held0 = t->held1 = 0;
+}
+
+/* Leaves the state for the next round, or the result. */
+ATTN_FUNC_ void attn_lsh_store_(attn_lsh_tile_ *t) {
+  const attn_lsh_job_ *a = t->a;
+  const int last = a->round == a->p.rounds - 1;
+  const int alone = a->kind == ATTN_LSH_SHARED_ && a->p.self == ATTN_LSH_SELF_ALONE;
+  void *row[ATTN_TILE_];
+  for (int64_t r = 0; r < t->n; r++) row[r] = attn_lsh_row_(t, t->order[t->from + r], last);
+  if (!last) {
+    for (int64_t r = 0; r < t->n; r++) {
+      float *state = a->state + 2 * (t->u * a->q.len + t->order[t->from + r]);
+      state[0] = t->m[r], state[1] = t->l[r];
+    }
+    a->table->unpack(row, t->ot, (int)t->n, a->v.dim, ATTN_F32, NULL);
+    return;
+  }
+  for (int r = 0; r < ATTN_TILE_; r++) t->alpha[r] = 1.0f;
+  a->table->divide(t->alpha, t->l);
+  a->table->unpack(row, t->ot, (int)t->n, a->v.dim, a->o.dtype, t->alpha);
+  for (int64_t r = 0; r < t->n; r++) {
+    const int64_t i = t->order[t->from + r];
+    float lse = -INFINITY;
+    if (t->l[r] > 0.0f && t->l[r] < INFINITY)
+      lse = (float)(((double)t->m[r] + attn_log2_(t->l[r])) * ATTN_LN2_);
+    else if (t->l[r] != 0.0f)
+      lse = attn_from_bits_(0x7fc00000u);
+    else if (alone)
+      attn_lsh_alone_(t, i, &lse);
+    if (a->p.lse.data) memcpy(attn_at_(&a->p.lse, t->b, t->h, i), &lse, sizeof lse);
+  }
+}
+
+/* Values that are not finite must reach the rows that see them and no others, though 0 * NaN is NaN. When
+ * a tile has such a result it is done again carefully: they are taken out of the block before scores become
+ * weights, */
+ATTN_FUNC_ void attn_lsh_clean_(attn_lsh_tile_ *t, int64_t n) {
+  for (int64_t e = 0; e < n; e++) {
+    t->reads[e] = 0;
+    for (int r = 0; r < (int)t->n; r++)
+      if (t->s[e * ATTN_TILE_ + r] != -INFINITY) t->reads[e] |= attn_bit_(r);
+  }
+  for (int64_t c = 0; c < n * t->a->v.dim; c++)
+    if (!(t->v[c] - t->v[c] == 0.0f)) t->v[c] = 0.0f;
+  t->held0 = t->held1 = 0;
+}
+
+/* and added to the sums of those rows. */
+ATTN_FUNC_ void attn_lsh_patch_(attn_lsh_tile_ *t, int64_t j0, int64_t n) {
+  const attn_lsh_job_ *a = t->a;
+  for (int64_t e = 0; e < n; e++) {
+    const char *row = attn_at_(&a->v, t->b, t->hv, t->key[j0 + e]);
+    for (int64_t c = 0; c < a->v.dim; c++) {
+      const float x = attn_number_(row, c, a->v.dtype, NULL);
+      if (x - x == 0.0f) continue;
+      for (int r = 0; r < (int)t->n; r++)
+        if (t->reads[e] >> r & 1) t->ot[c * ATTN_TILE_ + r] += t->s[e * ATTN_TILE_ + r] * x;
+    }
+  }
+}
+
+/* The sums of one tile after one round. */
+ATTN_FUNC_ void attn_lsh_sweep_(attn_lsh_tile_ *t) {
+  const attn_lsh_job_ *a = t->a;
+  const attn_table_ *f = a->table;
+  const int64_t dk = a->k.dim, dv = a->v.dim;
+  const void *row[ATTN_TILE_];
+  int64_t j0, j1;
+  t->groups = (int)attn_ceil_(t->n, ATTN_GROUP_);
+  attn_lsh_tests_(t, &j0, &j1);
+  int started = attn_lsh_load_(t);
+  const int waits = started; /* sums that are not here yet */
+  for (int64_t j = j0; j < j1; j += ATTN_BLOCK_) {
+    const int64_t n = attn_min64_(j1 - j, ATTN_BLOCK_);
+    const int first = j == j0;
+    attn_lsh_gather_(t, j, j + n);
+    if (first) { /* the rows are among the keys, mostly */
+      for (int64_t r = 0; r < t->n; r++)
+        row[r] = attn_at_(&a->q, t->b, t->h, t->order[t->from + r]);
+      f->pack(t->qt, row, (int)t->n, dk, (int)a->q.dtype, a->scale_hi, a->scale_lo);
+      if (waits) attn_lsh_ask_sums_(t, 0, ATTN_TILE_);
+    }
+    for (int r = 0; r < ATTN_TILE_; r++) t->spare[r] = -INFINITY;
+    f->score_block(t->s, t->qt, t->k, dk, n, dk, 0, t->groups, t->spare);
+    if (j + n == j1) attn_lsh_ask_next_(t, 0, ATTN_TILE_ / 2);
+    attn_lsh_mask_(t, j, n);
+    if (t->careful) attn_lsh_clean_(t, n);
+    f->softmax_block(t->s, n, 0, t->groups, t->m, t->l, t->alpha, t->top, NULL);
+    if (j + n == j1) attn_lsh_ask_next_(t, ATTN_TILE_ / 2, ATTN_TILE_);
+    if (first && waits) attn_lsh_load_rows_(t);
+    f->value_block(t->ot, t->s, t->v, dv, n, dv, 0, t->groups, started ? t->alpha : NULL, !started);
+    if (t->careful) attn_lsh_patch_(t, j, n);
+    started = 1;
+    t->pairs += t->careful ? 0 : n * t->n;
+  }
+  if (waits && j0 >= j1) attn_lsh_load_rows_(t);
+  if (!started) memset(t->ot, 0, (size_t)(dv * ATTN_TILE_) * sizeof *t->ot);
+}
+
+/* One tile in one round. */
+ATTN_FUNC_ void attn_lsh_run_tile_(attn_lsh_tile_ *t) {
+  const attn_lsh_job_ *a = t->a;
+  t->careful = 0;
+  attn_lsh_sweep_(t);
+  t->careful = !a->table->finite(t->ot, ATTN_TILE_, a->v.dim, t->n);
+  if (t->careful) attn_lsh_sweep_(t);
+  attn_lsh_store_(t);
+}
+
+/* Some tiles of a unit of the wave. */
+ATTN_FUNC_ void attn_lsh_item_(void *job, int worker, int64_t index) {
+  const attn_lsh_job_ *a = (const attn_lsh_job_ *)job;
+  const int64_t rounds = a->p.rounds, u = index / a->items, unit = a->first + u;
+  attn_lsh_tile_ t;
+  t.a = a, t.u = u, t.b = unit / a->heads, t.h = unit % a->heads;
+  t.hk = t.h / (a->heads / a->k.heads), t.hv = t.h / (a->heads / a->v.heads);
+  t.order = a->q_order + (u * rounds + a->round) * a->q.len;
+  t.key = a->k_order + (u * rounds + a->round) * a->k.len;
+  t.rank = a->rank + u * a->k.len * rounds, t.bound = a->bound + u * a->q.len * rounds * 2;
+  t.rows = a->count[2 * u], t.keys = a->count[2 * u + 1];
+  t.held0 = t.held1 = t.pairs = 0;
+  attn_lsh_cut_(&t, a->memory + worker * a->each, a);
+  const int64_t each = ATTN_LSH_TILES_ * ATTN_TILE_, first = index % a->items * each;
+  for (t.from = first; t.from < attn_min64_(first + each, t.rows); t.from += t.n) {
+    t.n = attn_min64_(t.rows - t.from, ATTN_TILE_);
+    attn_lsh_run_tile_(&t);
+  }
+  a->pairs[index] = t.pairs + (a->round > 0 ? a->pairs[index] : 0);
+}
+
+/* ---- the calls ------------------------------------------------------------------------------*/
+
+/* All rounds of n units from a->first on. */
+ATTN_FUNC_ int attn_lsh_wave_(attn_stage_ *s, attn_lsh_job_ *a, int64_t n) {
+  const int64_t most = attn_max64_(attn_max64_(a->q.len, a->k.len), a->k.dim);
+  const int apart = a->kind == ATTN_LSH_APART_;
+  if (!a->has_k && !attn_lsh_buckets_(s, a, &a->k, a->k_place, n)) return 0;
+  if (!a->has_k && apart && !attn_lsh_buckets_(s, a, &a->q, a->q_place, n)) return 0;
+  a->each = attn_piece_(attn_add_(most, (int64_t)1 << ATTN_LSH_DIGIT_), 4);
+  if (!attn_stage_for_(s, attn_mul_(n, a->p.rounds), attn_lsh_sort_, a, a->each, &a->memory))
+    return 0;
+  a->each = attn_lsh_cut_(NULL, NULL, a);
+  for (a->round = 0; a->round < a->p.rounds; a->round++)
+    if (!attn_stage_for_(s, attn_mul_(n, a->items), attn_lsh_item_, a, a->each, &a->memory))
+      return 0;
+  for (int64_t i = 0; s->run && i < n * a->items; i++) s->pairs += a->pairs[i];
+  return 1;
+}
+
+ATTN_FUNC_ int attn_lsh_steps_(attn_stage_ *s, void *job) {
+  attn_lsh_job_ *a = (attn_lsh_job_ *)job;
+  const int64_t units = attn_mul_(a->q.batch, a->heads), rounds = a->p.rounds;
+  const int64_t tq = a->q.len, tk = a->k.len;
+  const int apart = a->kind == ATTN_LSH_APART_;
+  const float scale = a->p.scale;
+  a->scale = scale != 0.0f || attn_to_bits_(scale) ? (double)scale : 1.0 / sqrt((double)a->q.dim);
+  const double unit = attn_clamp_f64_(a->scale * ATTN_LOG2E_);
+  a->scale_hi = (float)unit, a->scale_lo = (float)(unit - (double)a->scale_hi);
+  a->penalty = (float)attn_clamp_f64_((double)a->p.penalty * ATTN_LOG2E_);
+  a->items = attn_ceil_(tq, ATTN_LSH_TILES_ * ATTN_TILE_);
+  a->wave = s->workers > 1 ? attn_min64_(attn_ceil_(4 * (int64_t)s->workers, a->items), units) : 1;
+  const int64_t q_all = attn_mul_(attn_mul_(a->wave, rounds), tq);
+  const int64_t k_all = attn_mul_(attn_mul_(a->wave, rounds), tk), rows = attn_mul_(a->wave, tq);
+  a->table = s->table;
+  if (!a->has_k && !attn_lsh_rotations_(s, a)) return 0;
+  if (!a->has_k) a->k_place = (int32_t *)attn_stage_take_(s, k_all, 4);
+  if (!a->has_k && apart) a->q_place = (int32_t *)attn_stage_take_(s, q_all, 4);
+  a->k_order = (int32_t *)attn_stage_take_(s, k_all, 4);
+  a->q_order = apart ? (int32_t *)attn_stage_take_(s, q_all, 4) : a->k_order;
+  a->rank = (uint32_t *)attn_stage_take_(s, k_all, 4);
+  a->bound = (uint32_t *)attn_stage_take_(s, q_all, 8);
+  a->count = (int32_t *)attn_stage_take_(s, a->wave, 8);
+  a->pairs = (int64_t *)attn_stage_take_(s, attn_mul_(a->wave, a->items), 8);
+  if (!apart) a->inverse = (float *)attn_stage_take_(s, attn_mul_(a->wave, tk), 4);
+  if (rounds > 1) a->state = (float *)attn_stage_take_(s, rows, 8);
+  if (rounds > 1 && a->o.dtype != ATTN_F32)
+    a->state_o = (float *)attn_stage_take_(s, attn_mul_(rows, a->v.dim), 4);
+  for (a->first = 0; a->first < units; a->first += a->wave) {
+    if (!attn_lsh_wave_(s, a, attn_min64_(a->wave, units - a->first))) return 0;
+    if (!s->run) break; /* the first wave is as large as any */
+  }
+  return 1;
+}
+
+ATTN_FUNC_ attn_lsh_job_ attn_lsh_job_of_(attn_lsh_kind_ kind, attn_tensor o, attn_tensor q,
+                                          attn_tensor k, attn_tensor v, const int32_t *q_buckets,
+                                          const int32_t *k_buckets) {
+  attn_lsh_job_ a;
+  memset(&a, 0, sizeof a);
+  a.kind = kind, a.o = o, a.q = q, a.k = k, a.v = v;
+  a.q_place = (int32_t *)(uintptr_t)q_buckets, a.k_place = (int32_t *)(uintptr_t)k_buckets;
+  a.has_q = q_buckets != NULL, a.has_k = k_buckets != NULL;
+  return a;
+}
+ATTN_FUNC_ size_t attn_lsh_bytes_(attn_lsh_job_ *a, const attn_lsh_params *params,
+                                  const attn_ctx *ctx) {
+  attn_ctx plain = attn_before_workspace_(ctx);
+  size_t bytes = 0;
+  attn_lsh_call_(a, params, attn_lsh_steps_, "", &plain, &bytes);
+  return bytes;
+}
+
+ATTN_PUB_ attn_status attn_lsh(attn_tensor o, attn_tensor x, attn_tensor v, const int32_t *buckets,
+                               const attn_lsh_params *params, attn_ctx *ctx) {
+  attn_lsh_job_ a = attn_lsh_job_of_(ATTN_LSH_SHARED_, o, x, x, v, NULL, buckets);
+  return attn_lsh_call_(&a, params, attn_lsh_steps_, "rounds of gathered tiles", ctx, NULL);
+}
+ATTN_PUB_ size_t attn_lsh_workspace(attn_tensor o, attn_tensor x, attn_tensor v,
+                                    const int32_t *buckets, const attn_lsh_params *params,
+                                    const attn_ctx *ctx) {
+  attn_lsh_job_ a = attn_lsh_job_of_(ATTN_LSH_SHARED_, o, x, x, v, NULL, buckets);
+  return attn_lsh_bytes_(&a, params, ctx);
+}
+ATTN_PUB_ attn_status attn_lsh_qk(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
+                                  const int32_t *q_buckets, const int32_t *k_buckets,
+                                  const attn_lsh_params *params, attn_ctx *ctx) {
+  attn_lsh_job_ a = attn_lsh_job_of_(ATTN_LSH_APART_, o, q, k, v, q_buckets, k_buckets);
+  return attn_lsh_call_(&a, params, attn_lsh_steps_, "rounds of gathered tiles", ctx, NULL);
+}
+ATTN_PUB_ size_t attn_lsh_qk_workspace(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
+                                       const int32_t *q_buckets, const int32_t *k_buckets,
+                                       const attn_lsh_params *params, const attn_ctx *ctx) {
+  attn_lsh_job_ a = attn_lsh_job_of_(ATTN_LSH_APART_, o, q, k, v, q_buckets, k_buckets);
+  return attn_lsh_bytes_(&a, params, ctx);
+}
+/* <<< attn/mechanisms/lsh.h */
+/* >>> attn/mechanisms/sinkhorn_sort.h */
+/* mechanisms/sinkhorn_sort.h owns how blocks of keys get their order: descriptors of blocks, the sorting
+ * network, balancing of its logits, the hard choice; and the checks of all calls of the family. */
+
+enum { ATTN_DRAW_GUMBEL_ = 5 };
+
+/* Which call it is. */
+enum {
+  ATTN_SINK_BLOCKS_,
+  ATTN_SINK_LOGITS_,
+  ATTN_SINK_BALANCE_,
+  ATTN_SINK_CHOOSE_,
+  ATTN_SINK_ATTEND_,
+  ATTN_SINK_CUT_
+};
+
+typedef struct attn_sink_job_ {
+  int what;
+  attn_tensor to, from; /* of the calls that make P, and of each step of them */
+  attn_tensor o, q, k, v, sort;
+  attn_sinkhorn_params p; /* defaults resolved */
+  const attn_table_ *table;
+  int64_t heads, blocks; /* H, NB */
+  int made;              /* P is made by the call */
+  /* attention */
+  int64_t places;               /* rows of P in use */
+  const int32_t *choice;        /* [B,H,places], hard */
+  int32_t *list, *listed;       /* of SortCut: [B,H,places] blocks to read, [B,H] how many */
+  attn_tensor mixed_k, mixed_v; /* of SortCut, soft: [B,H,places b, .] */
+  int64_t together;             /* blocks that are mixed at once */
+  float scale_hi, scale_lo;     /* of scores in log2 units */
+  char *memory;                 /* of the workers */
+  int64_t each;
+} attn_sink_job_;
+
+/* Uniform in (0, 1). */
+ATTN_FUNC_ double attn_stream_uniform_(uint64_t *s) {
+  return ((double)(int64_t)(attn_next64_(s) >> 12) + 0.5) / 4503599627370496.0;
+}
+
+/* A row of any float type becomes f32, in place if it is. */
+ATTN_FUNC_ const float *attn_row_wide_(const attn_table_ *f, const attn_tensor *x, int64_t b,
+                                       int64_t h, int64_t i, float *copy) {
+  const char *row = attn_at_(x, b, h, i);
+  if (x->dtype == ATTN_F32) return (const float *)(const void *)row;
+  f->widen(copy, row, 0, NULL, 1, x->dim, x->dtype, NULL);
+  return copy;
+}
+
+/* ---- descriptors ----------------------------------------------------------------------------*/
+
+/* Descriptors of one head; those of a causal model are sums from the first row on. */
+ATTN_FUNC_ void attn_sink_blocks_item_(void *job, int worker, int64_t unit) {
+  const attn_sink_job_ *a = (const attn_sink_job_ *)job;
+  const attn_tensor *x = &a->from;
+  const int64_t b = unit / x->heads, h = unit % x->heads, dx = x->dim, size = a->p.block;
+  double *sum = (double *)(void *)(a->memory + worker * a->each);
+  float *wide = (float *)(void *)(sum + dx);
+  for (int64_t c = 0; c < dx; c++) sum[c] = 0.0;
+  for (int64_t i = 0; i < a->blocks; i++) {
+    /* causal: rows after the first one of the block before, and the first of this */
+    const int64_t from = !a->p.causal ? i * size : i == 0 ? 0 : (i - 1) * size + 1;
+    const int64_t end = !a->p.causal ? (i + 1) * size : i * size + 1;
+    for (int64_t c = 0; !a->p.causal && c < dx; c++) sum[c] = 0.0;
+    for (int64_t t = from; t < end; t++) {
+      const float *row = attn_row_wide_(a->table, x, b, h, t, wide);
+      for (int64_t c = 0; c < dx; c++) sum[c] += (double)row[c];
+    }
+    for (int64_t c = 0; c < dx; c++) /* a finite sum stays so */
+      wide[c] = (float)(sum[c] - sum[c] == 0.0 ? attn_clamp_f64_(sum[c]) : sum[c]);
+    a->table->blend(attn_at_(&a->to, b, h, i), wide, NULL, a->to.dtype, ATTN_F32, ATTN_F32, dx,
+                    1.0f, 0.0f);
+  }
+}
+
+ATTN_FUNC_ int attn_sink_blocks_(attn_stage_ *s, const attn_sink_job_ *j, attn_tensor y,
+                                 attn_tensor x) {
+  attn_sink_job_ a = *j;
+  a.to = y, a.from = x;
+  a.each = attn_piece_(attn_mul_(x.dim, 12), 1);
+  return attn_stage_for_(s, attn_mul_(x.batch, x.heads), attn_sink_blocks_item_, &a, a.each,
+                         &a.memory);
+}
+
+/* ---- the network ----------------------------------------------------------------------------*/
+
+/* Descriptors may have fewer heads than the logits: each serves a group of them. */
+ATTN_FUNC_ int attn_sink_layer_(attn_stage_ *s, attn_tensor y, attn_tensor x, attn_tensor w,
+                                attn_tensor bias) {
+  const int64_t runs = x.heads == y.heads ? 1 : x.heads, group = y.heads / runs;
+  for (int64_t n = 0; n < runs; n++) {
+    attn_gemm_params g;
+    memset(&g, 0, sizeof g);
+    g.activation = ATTN_ACT_RELU;
+    g.bias = bias.data && bias.heads > 1 ? attn_stage_heads_(bias, n * group, group) : bias;
+    if (!attn_stage_gemm_(s, attn_stage_heads_(y, n * group, group),
+                          runs > 1 ? attn_stage_heads_(x, n, 1) : x,
+                          w.heads > 1 ? attn_stage_heads_(w, n * group, group) : w, &g))
+      return 0;
+  }
+  return 1;
+}
+
+ATTN_FUNC_ int attn_sink_logits_(attn_stage_ *s, const attn_sink_job_ *j, attn_tensor r,
+                                 attn_tensor y) {
+  const attn_tensor hidden = attn_stage_tensor_(s, r.batch, r.heads, r.len, j->p.w_1.dim);
+  return attn_sink_layer_(s, hidden, y, j->p.w_1, j->p.b_1) &&
+         attn_sink_layer_(s, r, hidden, j->p.w_2, j->p.b_2);
+}
+
+/* ---- balancing ------------------------------------------------------------------------------*/
+
+/* What exp may get: its result is 0 or infinite beyond; NaN stays. */
+ATTN_FUNC_ float attn_sink_power_(double x) {
+  return x < -150.0 ? -INFINITY : x > 150.0 ? INFINITY : (float)x;
+}
+
+/* Takes the logarithm of its sum of exponentials from a row, unless all of it is -inf. */
+ATTN_FUNC_ void attn_balance_row_(const attn_table_ *f, double *x, float *e, int64_t n) {
+  double top = -(double)INFINITY, sum = 0.0;
+  for (int64_t j = 0; j < n; j++)
+    if (x[j] > top) top = x[j];
+  if (top == -(double)INFINITY) return;
+  for (int64_t j = 0; j < n; j++) e[j] = attn_sink_power_(x[j] - top);
+  f->exp(e, e, n);
+  for (int64_t j = 0; j < n; j++) sum += (double)e[j];
+  top += sum > 0.0 ? attn_ln_(sum) : sum; /* or NaN */
+  for (int64_t j = 0; j < n; j++) x[j] -= top;
+}
+
+/* The same for all columns, row by row. */
+ATTN_FUNC_ void attn_balance_columns_(const attn_table_ *f, double *x, double *top, double *sum,
+                                      float *e, int64_t n) {
+  for (int64_t j = 0; j < n; j++) top[j] = -(double)INFINITY, sum[j] = 0.0;
+  for (int64_t i = 0; i < n; i++)
+    for (int64_t j = 0; j < n; j++)
+      if (x[i * n + j] > top[j]) top[j] = x[i * n + j];
+  for (int64_t j = 0; j < n; j++)
+    if (top[j] == -(double)INFINITY) top[j] = 0.0;
+  for (int64_t i = 0; i < n; i++) {
+    for (int64_t j = 0; j < n; j++) e[j] = attn_sink_power_(x[i * n + j] - top[j]);
+    f->exp(e, e, n);
+    for (int64_t j = 0; j < n; j++) sum[j] += (double)e[j];
+  }
+  for (int64_t j = 0; j < n; j++) top[j] = sum[j] > 0.0 ? top[j] + attn_ln_(sum[j]) : sum[j];
+  for (int64_t i = 0; i < n; i++)
+    for (int64_t j = 0; j < n; j++) x[i * n + j] -= top[j];
+}
+
+/* Each element by the sum of its column so far: a running maximum and sum. */
+ATTN_FUNC_ void attn_balance_so_far_(const attn_table_ *f, double *x, double *top, double *sum,
+                                     float *e, int64_t n) {
+  for (int64_t j = 0; j < n; j++) top[j] = -(double)INFINITY, sum[j] = 0.0;
+  for (int64_t i = 0; i < n; i++, x += n) {
+    for (int64_t j = 0; j < n; j++) {
+      const double d = x[j] - top[j]; /* of -inf and -inf: NaN, not used */
+      e[j] = attn_sink_power_(d > 0.0 ? -d : d);
+    }
+    f->exp(e, e, n);
+    for (int64_t j = 0; j < n; j++) {
+      if (x[j] > top[j])
+        sum[j] = sum[j] * (double)e[j] + 1.0, top[j] = x[j];
+      else if (x[j] != -(double)INFINITY)
+        sum[j] += (double)e[j];
+      x[j] -= sum[j] > 0.0 ? top[j] + attn_ln_(sum[j]) : sum[j]; /* nothing yet, or NaN */
+    }
+  }
+}
+
+/* One head. */
+ATTN_FUNC_ void attn_balance_item_(void *job, int worker, int64_t unit) {
+  const attn_sink_job_ *a = (const attn_sink_job_ *)job;
+  const attn_sinkhorn_params *p = &a->p;
+  const int64_t b = unit / a->heads, h = unit % a->heads, n = a->blocks;
+  double *x = (double *)(void *)(a->memory + worker * a->each), *top = x + n * n, *sum = top + n;
+  float *e = (float *)(void *)(sum + n);
+  for (int64_t i = 0; i < n; i++) {
+    const int64_t end = p->causal ? i + (p->diag != 0) : n;
+    const attn_tensor *r = &a->from, *z = &p->noise;
+    const float *in =
+        (const float *)(const void *)attn_at_(r, r->batch > 1 ? b : 0, r->heads > 1 ? h : 0, i);
+    const float *noise = NULL;
+    uint64_t stream = attn_stream_(p->seed, ATTN_DRAW_GUMBEL_, h, i);
+    if (z->data)
+      noise =
+          (const float *)(const void *)attn_at_(z, z->batch > 1 ? b : 0, z->heads > 1 ? h : 0, i);
+    for (int64_t j = 0; j < n; j++) {
+      double g = noise ? (double)noise[j] : 0.0;
+      if (j >= end) {
+        x[i * n + j] = -(double)INFINITY;
+        continue;
+      }
+      if (p->gumbel) g = -attn_ln_(-attn_ln_(attn_stream_uniform_(&stream)));
+      x[i * n + j] = ((double)in[j] + g) / (double)p->tau;
+    }
+  }
+  const int rows = p->balance == ATTN_BALANCE_ROWS;
+  for (int64_t it = rows ? -1 : 0; it < (rows ? 0 : p->iters); it++) {
+    for (int64_t i = 0; i < n; i++) attn_balance_row_(a->table, x + i * n, e, n);
+    if (p->balance == ATTN_BALANCE_SINKHORN)
+      attn_balance_columns_(a->table, x, top, sum, e, n);
+    else if (p->balance == ATTN_BALANCE_CUMULATIVE)
+      attn_balance_so_far_(a->table, x, top, sum, e, n);
+  }
+  for (int64_t i = 0; i < n; i++) {
+    float *out = (float *)(void *)attn_at_(&a->to, b, h, i);
+    for (int64_t j = 0; j < n; j++) out[j] = attn_sink_power_(x[i * n + j]);
+    a->table->exp(out, out, n);
+  }
+}
+
+ATTN_FUNC_ int attn_sink_balance_(attn_stage_ *s, const attn_sink_job_ *j, attn_tensor p,
+                                  attn_tensor r) {
+  attn_sink_job_ a = *j;
+  a.to = p, a.from = r;
+  a.each = attn_piece_(attn_mul_(j->blocks, attn_add_(attn_mul_(j->blocks, 8), 24)), 1);
+  return attn_stage_for_(s, attn_mul_(p.batch, p.heads), attn_balance_item_, &a, a.each, &a.memory);
+}
+
+/* ---- the hard choice ------------------------------------------------------------------------*/
+
+/* Sources of the places i0 .. of one head. */
+ATTN_FUNC_ void attn_sink_choose_item_(void *job, int worker, int64_t unit) {
+  const attn_sink_job_ *a = (const attn_sink_job_ *)job;
+  const attn_tensor *p = &a->from;
+  const int64_t b = unit / a->heads, h = unit % a->heads;
+  int32_t *choice = (int32_t *)a->to.data + unit * a->places;
+  (void)worker;
+  for (int64_t i = 0; i < a->places; i++) {
+    const float *row =
+        (const float *)(const void *)attn_at_(p, p->batch > 1 ? b : 0, p->heads > 1 ? h : 0, i);
+    const int64_t end = a->p.causal ? i + (a->p.diag != 0) : a->blocks;
+    float top = 0.0f;
+    choice[i] = -1;
+    for (int64_t j = 0; j < end; j++)
+      if (row[j] > top) top = row[j], choice[i] = (int32_t)j;
+  }
+}
+
+ATTN_FUNC_ int attn_sink_choose_(attn_stage_ *s, const attn_sink_job_ *j, int32_t *choice,
+                                 int64_t batch, attn_tensor p) {
+  attn_sink_job_ a = *j;
+  a.to.data = choice, a.from = p;
+  return attn_stage_for_(s, attn_mul_(batch, j->heads), attn_sink_choose_item_, &a, 0, NULL);
+}
+
+/* ---- checks ---------------------------------------------------------------------------------*/
+
+/* Blocks of T rows. */
+ATTN_FUNC_ int attn_sink_check_blocks_(attn_error_ *e, attn_sink_job_ *j, int64_t len,
+                                       const char *rule) {
+  if (j->p.block < 1) return attn_reject_(e, ATTN_E_SHAPE, "params.block must be at least 1");
+  if (len % j->p.block) return attn_reject_(e, ATTN_E_SHAPE, rule);
+  j->blocks = len / j->p.block;
+  return j->blocks <= INT32_MAX ||
+         attn_reject_(e, ATTN_E_OVERFLOW, "there must be fewer than 2^31 blocks");
+}
+
+ATTN_FUNC_ int attn_sink_check_network_(attn_error_ *e, attn_sink_job_ *j, attn_arguments_ *l,
+                                        int64_t dx) {
+  static const attn_words_ w[] = {ATTN_WORDS_("params.w_1"), ATTN_WORDS_("params.b_1"),
+                                  ATTN_WORDS_("params.w_2"), ATTN_WORDS_("params.b_2")};
+  attn_sinkhorn_params *p = &j->p;
+  const int64_t one = ATTN_ONE_OR_ALL_;
+  return attn_check_argument_(e, l, &p->w_1, &w[0], 0, 1, one, dx, ATTN_ANY_,
+                              "params.w_1 must be [1, 1 or heads, dx, m]") &&
+         attn_check_argument_(e, l, &p->b_1, &w[1], ATTN_OPTIONAL_, 1, one, 1, p->w_1.dim,
+                              "params.b_1 must be [1, 1 or heads, 1, w_1.dim]") &&
+         attn_check_argument_(e, l, &p->w_2, &w[2], 0, 1, one, p->w_1.dim, j->blocks,
+                              "params.w_2 must be [1, 1 or heads, w_1.dim, blocks]") &&
+         attn_check_argument_(e, l, &p->b_2, &w[3], ATTN_OPTIONAL_, 1, one, 1, j->blocks,
+                              "params.b_2 must be [1, 1 or heads, 1, blocks]");
+}
+
+ATTN_FUNC_ int attn_sink_check_balance_(attn_error_ *e, attn_sink_job_ *j, attn_arguments_ *l) {
+  static const attn_words_ w = ATTN_WORDS_("params.noise");
+  attn_sinkhorn_params *p = &j->p;
+  if ((int)p->balance < 0 || p->balance >= ATTN_BALANCE_COUNT)
+    return attn_reject_(e, ATTN_E_RANGE, "params.balance must be an attn_sinkhorn_balancing");
+  if (p->balance == ATTN_BALANCE_DEFAULT)
+    p->balance = p->causal ? ATTN_BALANCE_ROWS : ATTN_BALANCE_SINKHORN;
+  if (p->has_iters && p->iters < 0)
+    return attn_reject_(e, ATTN_E_SHAPE, "params.iters must not be negative");
+  if (!p->has_iters) p->iters = 8;
+  if (p->tau == 0.0f && !attn_to_bits_(p->tau)) p->tau = 0.75f;
+  if (!(p->tau > 0.0f && p->tau < INFINITY))
+    return attn_reject_(e, ATTN_E_VALUE, "params.tau must be positive and finite");
+  if (p->gumbel && p->noise.data)
+    return attn_reject_(e, ATTN_E_RANGE, "params.noise and params.gumbel exclude each other");
+  return attn_check_argument_(e, l, &p->noise, &w, ATTN_OPTIONAL_ | ATTN_IS_F32_, ATTN_ONE_OR_ALL_,
+                              ATTN_ONE_OR_ALL_, j->blocks, j->blocks,
+                              "params.noise must be f32 [1 or batch, 1 or heads, blocks, blocks]");
+}
+
+/* The calls that make P, by themselves. */
+ATTN_FUNC_ int attn_sink_check_made_(attn_error_ *e, attn_sink_job_ *j, attn_arguments_ *l) {
+  static const attn_words_ w[] = {ATTN_WORDS_("y"), ATTN_WORDS_("x"), ATTN_WORDS_("r"),
+                                  ATTN_WORDS_("p"), ATTN_WORDS_("choice")};
+  const int64_t any = ATTN_ANY_, one = ATTN_ONE_OR_ALL_, in = ATTN_DIVIDES_;
+  attn_tensor *to = &j->to, *from = &j->from;
+  if (j->what == ATTN_SINK_BLOCKS_) {
+    if (!attn_check_argument_(e, l, from, &w[1], 0, any, any, any, any, "x") ||
+        !attn_sink_check_blocks_(e, j, from->len, "x.len must be a multiple of params.block"))
+      return 0;
+    j->heads = from->heads;
+    return attn_check_argument_(e, l, to, &w[0], ATTN_OUT_, from->batch, from->heads, j->blocks,
+                                from->dim, "y must be [x.batch, x.heads, x.len / block, x.dim]");
+  }
+  if (j->what == ATTN_SINK_CHOOSE_) {
+    const attn_tensor view = *to;
+    if (!attn_check_argument_(e, l, from, &w[3], ATTN_IS_F32_, any, any, any, any, "p must be f32"))
+      return 0;
+    j->heads = from->heads, j->blocks = j->places = from->len;
+    if (from->len > INT32_MAX)
+      return attn_reject_(e, ATTN_E_OVERFLOW, "there must be fewer than 2^31 blocks");
+    if (from->len > 0 && from->dim != from->len)
+      return attn_reject_(e, ATTN_E_SHAPE, "p.dim must equal p.len");
+    *to = attn_bhtd(view.data, ATTN_F32, from->batch, from->heads, from->len, 1);
+    return attn_check_argument_(e, l, to, &w[4], ATTN_OUT_, any, any, any, any, "");
+  }
+  const int net = j->what == ATTN_SINK_LOGITS_;
+  if (!attn_check_argument_(e, l, to, net ? &w[2] : &w[3],
+                            net ? ATTN_OUT_ : ATTN_OUT_ | ATTN_IS_F32_, any, any, any, any,
+                            "p must be f32"))
+    return 0;
+  l->batch = to->batch, l->heads = j->heads = to->heads, j->blocks = to->len;
+  if (to->len > INT32_MAX)
+    return attn_reject_(e, ATTN_E_OVERFLOW, "there must be fewer than 2^31 blocks");
+  if (to->len > 0 && to->dim != to->len)
+    return attn_reject_(e, ATTN_E_SHAPE, net ? "r.dim must equal r.len" : "p.dim must equal p.len");
+  if (to->batch == 0 || to->heads == 0 || to->len == 0) return 1;
+  if (net)
+    return attn_check_argument_(e, l, from, &w[0], 0, to->batch, in, to->len, any,
+                                "y must be [r.batch, a divisor of r.heads, r.len, .]") &&
+           attn_sink_check_network_(e, j, l, from->dim);
+  return attn_check_argument_(e, l, from, &w[2], ATTN_IS_F32_, one, one, to->len, to->len,
+                              "r must be f32 [1 or p.batch, 1 or p.heads, p.len, p.len]") &&
+         attn_sink_check_balance_(e, j, l);
+}
+
+/* ---- the calls ------------------------------------------------------------------------------*/
+
+ATTN_FUNC_ int attn_sink_made_steps_(attn_stage_ *s, void *job) {
+  attn_sink_job_ *j = (attn_sink_job_ *)job;
+  j->table = s->table;
+  if (j->what == ATTN_SINK_BLOCKS_) return attn_sink_blocks_(s, j, j->to, j->from);
+  if (j->what == ATTN_SINK_LOGITS_) return attn_sink_logits_(s, j, j->to, j->from);
+  if (j->what == ATTN_SINK_BALANCE_) return attn_sink_balance_(s, j, j->to, j->from);
+  return attn_sink_choose_(s, j, (int32_t *)j->to.data, j->to.batch, j->from);
+}
+
+/* The call, or with bytes the workspace query. */
+ATTN_FUNC_ attn_status attn_sink_made_call_(int what, attn_tensor to, attn_tensor from,
+                                            const attn_sinkhorn_params *params, const char *path,
+                                            attn_ctx *ctx, size_t *bytes) {
+  attn_error_ e = {ATTN_OK, NULL};
+  const attn_table_ *table;
+  attn_sink_job_ j;
+  attn_arguments_ list;
+  int workers;
+  memset(&j, 0, sizeof j);
+  memset(&list, 0, sizeof list);
+  j.what = what, j.to = to, j.from = from;
+  if (!attn_check_ctx_(&e, ctx, &table, &workers)) return attn_end_(bytes ? NULL : ctx, &e);
+  if (params)
+    j.p = *params;
+  else if (what == ATTN_SINK_BLOCKS_ || what == ATTN_SINK_LOGITS_)
+    attn_reject_(&e, ATTN_E_NULL, "params must not be null");
+  if (e.status == ATTN_OK && attn_sink_check_made_(&e, &j, &list) &&
+      attn_check_apart_(&e, ctx, list.op, list.n, NULL, 0)) {
+    attn_stage_ s = attn_stage_open_(&e, table, workers, ctx, bytes != NULL);
+    if (j.to.batch > 0 && j.heads > 0 && j.blocks > 0)
+      attn_stage_call_(&s, ctx, attn_sink_made_steps_, &j, path, bytes);
+    else if (!bytes)
+      attn_report_(ctx, table, 1, "no-op", "no blocks");
+  }
+  return attn_end_(bytes ? NULL : ctx, &e);
+}
+
+ATTN_FUNC_ size_t attn_sink_made_bytes_(int what, attn_tensor to, attn_tensor from,
+                                        const attn_sinkhorn_params *params, const attn_ctx *ctx) {
+  attn_ctx plain = attn_before_workspace_(ctx);
+  size_t bytes = 0;
+  attn_sink_made_call_(what, to, from, params, "", &plain, &bytes);
+  return bytes;
+}
+
+ATTN_PUB_ attn_status attn_sinkhorn_blocks(attn_tensor y, attn_tensor x,
+                                           const attn_sinkhorn_params *params, attn_ctx *ctx) {
+  return attn_sink_made_call_(ATTN_SINK_BLOCKS_, y, x, params, "sums of blocks", ctx, NULL);
+}
+ATTN_PUB_ size_t attn_sinkhorn_blocks_workspace(attn_tensor y, attn_tensor x,
+                                                const attn_sinkhorn_params *params,
+                                                const attn_ctx *ctx) {
+  return attn_sink_made_bytes_(ATTN_SINK_BLOCKS_, y, x, params, ctx);
+}
+
+ATTN_PUB_ attn_status attn_sinkhorn_logits(attn_tensor r, attn_tensor y,
+                                           const attn_sinkhorn_params *params, attn_ctx *ctx) {
+  return attn_sink_made_call_(ATTN_SINK_LOGITS_, r, y, params, "two dense layers", ctx, NULL);
+}
+ATTN_PUB_ size_t attn_sinkhorn_logits_workspace(attn_tensor r, attn_tensor y,
+                                                const attn_sinkhorn_params *params,
+                                                const attn_ctx *ctx) {
+  return attn_sink_made_bytes_(ATTN_SINK_LOGITS_, r, y, params, ctx);
+}
+
+ATTN_PUB_ attn_status attn_sinkhorn_balance(attn_tensor p, attn_tensor r,
+                                            const attn_sinkhorn_params *params, attn_ctx *ctx) {
+  return attn_sink_made_call_(ATTN_SINK_BALANCE_, p, r, params, "balancing of logarithms", ctx,
+                              NULL);
+}
+ATTN_PUB_ size_t attn_sinkhorn_balance_workspace(attn_tensor p, attn_tensor r,
+                                                 const attn_sinkhorn_params *params,
+                                                 const attn_ctx *ctx) {
+  return attn_sink_made_bytes_(ATTN_SINK_BALANCE_, p, r, params, ctx);
+}
+
+ATTN_FUNC_ attn_tensor attn_sink_choice_(const int32_t *choice) {
+  return attn_bhtd(choice, ATTN_F32, 0, 0, 0, 1);
+}
+ATTN_PUB_ attn_status attn_sinkhorn_choose(int32_t *choice, attn_tensor p,
+                                           const attn_sinkhorn_params *params, attn_ctx *ctx) {
+  return attn_sink_made_call_(ATTN_SINK_CHOOSE_, attn_sink_choice_(choice), p, params,
+                              "largest of each row", ctx, NULL);
+}
+ATTN_PUB_ size_t attn_sinkhorn_choose_workspace(int32_t *choice, attn_tensor p,
+                                                const attn_sinkhorn_params *params,
+                                                const attn_ctx *ctx) {
+  return attn_sink_made_bytes_(ATTN_SINK_CHOOSE_, attn_sink_choice_(choice), p, params, ctx);
+}
+/* <<< attn/mechanisms/sinkhorn_sort.h */
+/* >>> attn/mechanisms/sinkhorn.h */
+/* mechanisms/sinkhorn.h owns attention over sorted blocks. An item mixes up to six blocks of keys and
+ * values in the memory of its worker, or reads the chosen ones in place; 64 queries then sweep the sorted
+ * rows and the own ones into one softmax. SortCut mixes its few blocks first, for all queries. */
+
+enum { ATTN_SINK_MOST_ = 6, ATTN_SINK_FLOATS_ = 65536 };
+
+/* What one worker works in, and the state of its tile. */
+typedef struct attn_sink_tile_ {
+  const attn_sink_job_ *a;
+  const attn_table_ *f;
+  int64_t b, h, hk, hv;
+  float *qt, *s, *ot, *rest; /* [dk][tile], [block][tile], [dv][tile] twice */
+  float *k, *v;              /* rows of keys and values as f32, [block][dk], [block][dv] */
+  float *mixed_k, *mixed_v;  /* [together][b][dk], [together][b][dv] */
+  float *wide, *p;           /* [block][dk or dv] rows that are mixed, [together][NB] rows of P */
+  int64_t *pairs;
+  int rows, groups, started;
+  int careful, spoilt; /* causal: see attn_sink_clean_ */
+  uint64_t reads[2 * ATTN_GROUP_];
+  float m[ATTN_TILE_], l[ATTN_TILE_], alpha[ATTN_TILE_], top[ATTN_TILE_], spare[ATTN_TILE_];
+  float lo[ATTN_TILE_], hi[ATTN_TILE_];
+} attn_sink_tile_;
+
+/* Cuts it from memory; bytes of it. */
+ATTN_FUNC_ int64_t attn_sink_cut_(attn_sink_tile_ *x, char *memory, const attn_sink_job_ *a) {
+  const int64_t dk = a->q.dim, dv = a->v.dim, tile = 4 * ATTN_TILE_, block = 4 * ATTN_BLOCK_;
+  const int soft = !a->p.hard, sum = a->p.combine == ATTN_SINKHORN_SUM;
+  const int64_t b = attn_mul_(a->p.block, a->what == ATTN_SINK_CUT_ ? 0 : 4);
+  const int64_t n[] = {8,
+                       attn_mul_(dk, tile),
+                       block * ATTN_TILE_,
+                       attn_mul_(dv, tile),
+                       a->p.combine == ATTN_SINKHORN_MIXTURE ? attn_mul_(dv, tile) : 0,
+                       a->k.dtype != ATTN_F32 || sum ? attn_mul_(dk, block) : 0,
+                       a->v.dtype != ATTN_F32 || a->p.causal ? attn_mul_(dv, block) : 0,
+                       soft || sum ? attn_mul_(attn_mul_(dk, b), a->together) : 0,
+                       soft ? attn_mul_(attn_mul_(dv, b), a->together) : 0,
+                       soft ? attn_add_(attn_mul_(dk > dv ? dk : dv, block), 64) : 0,
+                       soft ? attn_mul_(attn_mul_(a->blocks, 4), a->together) : 0};
+  enum { PARTS = 11 };
+  int64_t at[PARTS], bytes = 0;
+  for (int i = 0; i < PARTS; i++) at[i] = bytes, bytes = attn_add_(bytes, attn_piece_(n[i], 1));
+  if (!memory) return bytes;
+  float **part[] = {&x->qt, &x->s,       &x->ot,      &x->rest, &x->k,
+                    &x->v,  &x->mixed_k, &x->mixed_v, &x->wide, &x->p};
+  x->pairs = (int64_t *)(void *)memory;
+  for (int i = 1; i < PARTS; i++) *part[i - 1] = (float *)(void *)(memory + at[i]);
+  return bytes;
+}
+
+ATTN_FUNC_ void attn_sink_open_(attn_sink_tile_ *x, const attn_sink_job_ *a, int worker,
+                                int64_t unit) {
+  attn_sink_cut_(x, a->memory + worker * a->each, a);
+  x->a = a, x->f = a->table;
+  x->careful = x->spoilt = 0;
+  x->b = unit / a->heads, x->h = unit % a->heads;
+  x->hk = x->h / (a->heads / a->k.heads), x->hv = x->h / (a->heads / a->v.heads);
+}
+
+/* ---- mixing ---------------------------------------------------------------------------------*/
+
+/* y[r][t] = sum of p[r][j] x[j b + t] over the first n blocks: r counts `rows` places, y is dense. From
+ * block `all` on each is forbidden to one place more: those places skip it when careful, else they have
+ * zeros there. */
+ATTN_FUNC_ void attn_sink_mix_(attn_sink_tile_ *x, float *y, const attn_tensor *from, int64_t head,
+                               int rows, int64_t n, int64_t all) {
+  const int64_t size = x->a->p.block, dim = from->dim, step = size * from->stride_len;
+  const int in_place = from->dtype == ATTN_F32 && dim % ATTN_GROUP_ == 0;
+  if (!x->careful) all = n;
+  for (int64_t t = 0; t < size; t++)
+    for (int64_t j = 0, some; j < n; j += some) {
+      const int64_t r = j < all ? 0 : j - all + 1, left = j < all ? attn_min64_(all, n) - j : 1;
+      some = attn_min64_(left, ATTN_BLOCK_);
+      const char *at = attn_at_(from, x->b, head, j * size + t);
+      const float *w = (const float *)(const void *)at;
+      if (!in_place) {
+        x->f->widen(x->wide, at, step, NULL, some, dim, from->dtype, NULL);
+        w = x->wide;
+      }
+      x->f->gemm(y + (r * size + t) * dim, size * dim, rows - r, x->p + r * x->a->blocks + j,
+                 x->a->blocks, 1, w, in_place ? step : dim, some, dim, j == 0);
+    }
+}
+
+/* Places i0 .. of a head, soft, into k and v; has[r]: the row of P is not 0. */
+ATTN_FUNC_ void attn_sink_places_(attn_sink_tile_ *x, float *k, float *v, int64_t i0, int rows,
+                                  int *has) {
+  const attn_sink_job_ *a = x->a;
+  const attn_tensor *p = &a->sort;
+  int64_t most = 0;
+  for (int r = 0; r < rows; r++) {
+    const float *from = (const float *)(const void *)attn_at_(p, p->batch > 1 ? x->b : 0,
+                                                              p->heads > 1 ? x->h : 0, i0 + r);
+    const int64_t end = a->p.causal ? i0 + r + (a->p.diag != 0) : a->blocks;
+    float *to = x->p + r * a->blocks;
+    has[r] = 0;
+    for (int64_t j = 0; j < a->blocks; j++) {
+      to[j] = j < end ? from[j] : 0.0f;
+      if (to[j] != 0.0f && most < j + 1) most = j + 1;
+      has[r] |= to[j] != 0.0f;
+    }
+  }
+  const int64_t all = a->p.causal ? i0 + (a->p.diag != 0) : most;
+  attn_sink_mix_(x, k, &a->k, x->hk, rows, most, all);
+  attn_sink_mix_(x, v, &a->v, x->hv, rows, most, all);
+}
+
+/* ---- attention ------------------------------------------------------------------------------*/
+
+/* Rows i .. i + n - 1 of one head as a tensor by themselves. */
+ATTN_FUNC_ attn_tensor attn_sink_view_(const attn_tensor *t, int64_t b, int64_t h, int64_t i,
+                                       int64_t n) {
+  attn_tensor y = *t;
+  y.data = attn_at_(t, b, h, i);
+  y.batch = y.heads = 1, y.len = n;
+  return y;
+}
+
+ATTN_FUNC_ const float *attn_sink_f32_(const attn_sink_tile_ *x, const attn_tensor *t, int64_t j,
+                                       int64_t n, float *copy, int64_t *stride) {
+  const char *at = attn_at_(t, 0, 0, j);
+  *stride = t->dtype == ATTN_F32 ? t->stride_len : t->dim;
+  if (t->dtype == ATTN_F32) return (const float *)(const void *)at;
+  x->f->widen(copy, at, t->stride_len, NULL, n, t->dim, t->dtype, NULL);
+  return copy;
+}
+
+/* The queries of a tile: rows i .. of the sequence. */
+ATTN_FUNC_ void attn_sink_queries_(attn_sink_tile_ *x, int64_t i, int rows) {
+  const attn_sink_job_ *a = x->a;
+  const void *from[ATTN_TILE_];
+  x->rows = rows, x->groups = (rows + ATTN_GROUP_ - 1) / ATTN_GROUP_;
+  for (int r = 0; r < rows; r++) from[r] = attn_at_(&a->q, x->b, x->h, i + r);
+  x->f->pack(x->qt, from, rows, a->q.dim, (int)a->q.dtype, a->scale_hi, a->scale_lo);
+}
+
+ATTN_FUNC_ void attn_sink_reset_(attn_sink_tile_ *x) {
+  for (int r = 0; r < ATTN_TILE_; r++) x->m[r] = -INFINITY, x->l[r] = 0.0f;
+  x->started = 0;
+}
+
+/* Values that are not finite must reach the rows that see them and no others, though 0 * NaN is NaN. When
+ * an item of a causal call has such a result it is done again carefully: they are taken out of a copy of the
+ * block before scores become weights, */
+ATTN_FUNC_ void attn_sink_clean_(attn_sink_tile_ *x, const attn_tensor *v, int64_t j, int64_t n,
+                                 int g0) {
+  x->f->widen(x->v, attn_at_(v, 0, 0, j), v->stride_len, NULL, n, v->dim, v->dtype, NULL);
+  for (int64_t e = 0; e < n; e++) {
+    x->reads[e] = 0;
+    for (int r = g0 * ATTN_GROUP_; r < x->rows; r++)
+      if (x->s[e * ATTN_TILE_ + r] != -INFINITY) x->reads[e] |= attn_bit_(r);
+  }
+  for (int64_t c = 0; c < n * v->dim; c++)
+    if (!(x->v[c] - x->v[c] == 0.0f)) x->v[c] = 0.0f;
+}
+
+/* and added to the sums of those rows. */
+ATTN_FUNC_ void attn_sink_patch_(attn_sink_tile_ *x, const attn_tensor *v, int64_t j, int64_t n) {
+  for (int64_t e = 0; e < n; e++) {
+    const char *row = attn_at_(v, 0, 0, j + e);
+    for (int64_t c = 0; c < v->dim; c++) {
+      const float y = attn_number_(row, c, v->dtype, NULL);
+      if (y - y == 0.0f) continue;
+      for (int r = 0; r < x->rows; r++)
+        if (x->reads[e] >> r & 1) x->ot[c * ATTN_TILE_ + r] += x->s[e * ATTN_TILE_ + r] * y;
+    }
+  }
+}
+
+/* Adds the keys of a tensor to the softmax of the tile. first >= 0: row r sees those up to first + r. */
+ATTN_FUNC_ void attn_sink_sweep_(attn_sink_tile_ *x, attn_tensor k, attn_tensor v, int64_t first) {
+  const attn_table_ *f = x->f;
+  const int64_t last = first < 0 || k.len < first + x->rows ? k.len : first + x->rows;
+  attn_modifiers_ mod;
+  int64_t stride;
+  memset(&mod, 0, sizeof mod);
+  mod.at = attn_count_, mod.lo = x->lo, mod.hi = x->hi;
+  for (int64_t j = 0, some; j < last; j += some) {
+    const int masked = first >= 0 && j >= first; /* keys before are seen by all rows */
+    const int g0 = masked ? (int)((j - first) / ATTN_GROUP_) : 0, g1 = x->groups;
+    const int64_t most = masked ? 2 * ATTN_GROUP_ : ATTN_BLOCK_;
+    some = first >= 0 && !masked ? first - j : last - j;
+    if (some > most) some = most;
+    for (int r = 0; r < ATTN_TILE_; r++) x->top[r] = x->spare[r] = -INFINITY, x->lo[r] = 0.0f;
+    const float *rows = attn_sink_f32_(x, &k, j, some, x->k, &stride);
+    f->score_block(x->s, x->qt, rows, stride, some, k.dim, g0, g1, masked ? x->spare : x->top);
+    if (masked) {
+      for (int r = 0; r < ATTN_TILE_; r++)
+        x->hi[r] = (float)attn_clamp_(first + r + 1 - j, 0, ATTN_BLOCK_);
+      f->modify_block(x->s, some, g0, g1, &mod, x->top);
+    }
+    const int careful = masked && x->careful;
+    if (careful) attn_sink_clean_(x, &v, j, some, g0);
+    f->softmax_block(x->s, some, g0, g1, x->m, x->l, x->alpha, x->top, NULL);
+    rows = careful ? x->v : attn_sink_f32_(x, &v, j, some, x->v, &stride);
+    if (careful) stride = v.dim;
+    f->value_block(x->ot, x->s, rows, stride, some, v.dim, g0, g1, x->started ? x->alpha : NULL,
+                   !x->started);
+    if (careful) attn_sink_patch_(x, &v, j, some);
+    x->started = 1;
+    *x->pairs += x->careful ? 0 : some * (x->rows - g0 * ATTN_GROUP_);
+  }
+}
+
+/* The sum is divided; times weight it goes to the rest, or with join meets what is there. */
+ATTN_FUNC_ void attn_sink_part_(attn_sink_tile_ *x, float weight, int join) {
+  const int64_t n = x->a->v.dim * ATTN_TILE_;
+  for (int r = 0; r < ATTN_TILE_; r++) x->alpha[r] = weight;
+  x->f->divide(x->alpha, x->l);
+  if (!x->started) memset(x->ot, 0, (size_t)n * sizeof(float));
+  x->f->scale_block(x->ot, x->a->v.dim, 0, x->groups, x->alpha);
+  for (int64_t c = 0; join && c < n; c++) x->ot[c] += x->rest[c];
+  if (join) return;
+  memcpy(x->rest, x->ot, (size_t)n * sizeof(float));
+  attn_sink_reset_(x);
+}
+
+/* Rows i .. of the output. */
+ATTN_FUNC_ void attn_sink_finish_(attn_sink_tile_ *x, int64_t i) {
+  const attn_sink_job_ *a = x->a;
+  const int mixture = a->p.combine == ATTN_SINKHORN_MIXTURE;
+  void *to[ATTN_TILE_];
+  for (int r = 0; r < x->rows; r++) to[r] = attn_at_(&a->o, x->b, x->h, i + r);
+  if (!mixture) {
+    for (int r = 0; r < ATTN_TILE_; r++) x->alpha[r] = 1.0f;
+    x->f->divide(x->alpha, x->l);
+    if (!x->started) memset(x->ot, 0, (size_t)(a->v.dim * ATTN_TILE_) * sizeof(float));
+  }
+  if (a->p.causal && !x->careful && !x->f->finite(x->ot, ATTN_TILE_, a->v.dim, x->rows))
+    x->spoilt = 1;
+  x->f->unpack(to, x->ot, x->rows, a->v.dim, a->o.dtype, mixture ? NULL : x->alpha);
+  for (int r = 0; a->p.lse.data && r < x->rows; r++) {
+    float lse = -INFINITY;
+    if (x->l[r] > 0.0f && x->l[r] < INFINITY)
+      lse = (float)(((double)x->m[r] + attn_log2_(x->l[r])) * ATTN_LN2_);
+    else if (x->l[r] != 0.0f)
+      lse = attn_from_bits_(0x7fc00000u);
+    memcpy(attn_at_(&a->p.lse, x->b, x->h, i + r), &lse, sizeof lse);
+  }
+}
+
+/* All queries of block i. sorted_k.data null: it has no sorted keys. own = 1: they are its own. */
+ATTN_FUNC_ void attn_sink_block_(attn_sink_tile_ *x, int64_t i, attn_tensor sorted_k,
+                                 attn_tensor sorted_v, int own) {
+  const attn_sink_job_ *a = x->a;
+  const attn_sinkhorn_params *p = &a->p;
+  const int64_t size = p->block, at = i * size;
+  const attn_tensor k = attn_sink_view_(&a->k, x->b, x->hk, at, size);
+  const attn_tensor v = attn_sink_view_(&a->v, x->b, x->hv, at, size);
+  const int sum = p->combine == ATTN_SINKHORN_SUM, mixture = p->combine == ATTN_SINKHORN_MIXTURE;
+  const int both = mixture || p->combine == ATTN_SINKHORN_CONCAT;
+  for (int64_t r = 0; r < size; r += ATTN_TILE_) {
+    const int rows = size - r < ATTN_TILE_ ? (int)(size - r) : (int)ATTN_TILE_;
+    attn_sink_queries_(x, at + r, rows);
+    attn_sink_reset_(x);
+    if (sorted_k.data && !(own && both && !mixture)) /* a set: the own block counts once */
+      attn_sink_sweep_(x, sorted_k, sorted_v, p->causal && (p->diag || sum) ? r : -1);
+    if (mixture) attn_sink_part_(x, p->alpha_sorted, 0);
+    if (both) attn_sink_sweep_(x, k, v, p->causal ? r : -1);
+    if (mixture) attn_sink_part_(x, p->alpha_local, 1);
+    attn_sink_finish_(x, at + r);
+  }
+}
+
+/* k'_t + k_t of a block, in the place of k' or beside chosen keys. */
+ATTN_FUNC_ void attn_sink_sum_(attn_sink_tile_ *x, float *to, const float *soft, int64_t i,
+                               int64_t j) {
+  const attn_tensor *k = &x->a->k;
+  const int64_t size = x->a->p.block, dk = k->dim;
+  float *wide = x->k;
+  for (int64_t t = 0; t < size; t++) {
+    const float *own = attn_row_wide_(x->f, k, x->b, x->hk, i * size + t, wide);
+    const float *other =
+        soft ? soft + t * dk : attn_row_wide_(x->f, k, x->b, x->hk, j * size + t, wide + dk);
+    for (int64_t c = 0; c < dk; c++) to[t * dk + c] = own[c] + other[c];
+  }
+}
+
+/* A few blocks of a head. */
+ATTN_FUNC_ void attn_sink_blocks_at_(attn_sink_tile_ *x, int64_t unit, int64_t i0, int n) {
+  const attn_sink_job_ *a = x->a;
+  const int64_t size = a->p.block;
+  const int sum = a->p.combine == ATTN_SINKHORN_SUM;
+  int has[ATTN_SINK_MOST_];
+  if (!a->p.hard) attn_sink_places_(x, x->mixed_k, x->mixed_v, i0, n, has);
+  for (int r = 0; r < n; r++) {
+    const int64_t i = i0 + r;
+    attn_tensor k = attn_bhtd(x->mixed_k + (a->p.hard ? 0 : r * size * a->k.dim), ATTN_F32, 1, 1,
+                              size, a->k.dim);
+    attn_tensor v = attn_bhtd(NULL, ATTN_F32, 1, 1, size, a->v.dim);
+    int own = 0;
+    if (a->p.hard) {
+      const int64_t j = a->choice[unit * a->places + i];
+      own = j == i;
+      if (j < 0) {
+        k.data = NULL;
+      } else {
+        if (sum)
+          attn_sink_sum_(x, x->mixed_k, NULL, i, j);
+        else
+          k = attn_sink_view_(&a->k, x->b, x->hk, j * size, size);
+        v = attn_sink_view_(&a->v, x->b, x->hv, j * size, size);
+      }
+    } else if (has[r]) {
+      v.data = x->mixed_v + r * size * a->v.dim;
+      if (sum) attn_sink_sum_(x, (float *)k.data, (const float *)k.data, i, i);
+    } else {
+      k.data = NULL;
+    }
+    attn_sink_block_(x, i, k, v, own);
+  }
+}
+
+ATTN_FUNC_ void attn_sink_item_(void *job, int worker, int64_t index) {
+  const attn_sink_job_ *a = (const attn_sink_job_ *)job;
+  const int64_t runs = (a->blocks + a->together - 1) / a->together, unit = index / runs;
+  const int64_t i0 = index % runs * a->together;
+  const int n = a->blocks - i0 < a->together ? (int)(a->blocks - i0) : (int)a->together;
+  attn_sink_tile_ x;
+  attn_sink_open_(&x, a, worker, unit);
+  attn_sink_blocks_at_(&x, unit, i0, n);
+  x.careful = x.spoilt;
+  if (x.careful) attn_sink_blocks_at_(&x, unit, i0, n);
+}
+
+/* ---- SortCut --------------------------------------------------------------------------------*/
+
+/* Soft: mixes a few places of one head, and notes which have keys. */
+ATTN_FUNC_ void attn_sortcut_mix_(void *job, int worker, int64_t index) {
+  const attn_sink_job_ *a = (const attn_sink_job_ *)job;
+  const int64_t runs = (a->places + a->together - 1) / a->together, unit = index / runs;
+  const int64_t i0 = index % runs * a->together, at = i0 * a->p.block;
+  const int n = a->places - i0 < a->together ? (int)(a->places - i0) : (int)a->together;
+  attn_sink_tile_ x;
+  int has[ATTN_SINK_MOST_];
+  attn_sink_open_(&x, a, worker, unit);
+  attn_sink_places_(&x, (float *)(void *)attn_at_(&a->mixed_k, x.b, x.h, at),
+                    (float *)(void *)attn_at_(&a->mixed_v, x.b, x.h, at), i0, n, has);
+  for (int r = 0; r < n; r++) a->list[unit * a->places + i0 + r] = has[r];
+}
+
+/* The blocks that the queries of a head read: soft the places that have keys, hard the chosen ones. */
+ATTN_FUNC_ void attn_sortcut_list_(void *job, int worker, int64_t unit) {
+  const attn_sink_job_ *a = (const attn_sink_job_ *)job;
+  int32_t *list = a->list + unit * a->places, n = 0;
+  (void)worker;
+  for (int64_t i = 0; i < a->places; i++) {
+    const int32_t j = a->p.hard ? a->choice[unit * a->places + i] : list[i] ? (int32_t)i : -1;
+    int32_t at = n;
+    if (j < 0) continue;
+    while (at > 0 && list[at - 1] > j) at--; /* ascending, each once; few blocks are cut out */
+    if (at > 0 && list[at - 1] == j) continue;
+    memmove(list + at + 1, list + at, (size_t)(n - at) * sizeof *list);
+    list[at] = j, n++;
+  }
+  a->listed[unit] = n;
+}
+
+/* 64 queries of one head; with local of one block. */
+ATTN_FUNC_ void attn_sortcut_item_(void *job, int worker, int64_t index) {
+  const attn_sink_job_ *a = (const attn_sink_job_ *)job;
+  const int64_t size = a->p.block, run = a->p.local ? size : a->q.len;
+  const int64_t tiles = (run + ATTN_TILE_ - 1) / ATTN_TILE_, all = tiles * (a->q.len / run);
+  const int64_t unit = index / all, block = index % all / tiles, first = index % tiles * ATTN_TILE_;
+  const int rows = run - first < ATTN_TILE_ ? (int)(run - first) : (int)ATTN_TILE_;
+  const int32_t *list = a->list + unit * a->places;
+  attn_sink_tile_ x;
+  int own = 0;
+  attn_sink_open_(&x, a, worker, unit);
+  attn_sink_queries_(&x, block * run + first, rows);
+  attn_sink_reset_(&x);
+  for (int64_t e = 0, n; e < a->listed[unit]; e += n) {
+    const int64_t from = list[e] * size;
+    n = 1;
+    while (e + n < a->listed[unit] && list[e + n] == list[e] + n) n++;
+    own |= a->p.hard && list[e] <= block && block < list[e] + n;
+    if (a->p.hard)
+      attn_sink_sweep_(&x, attn_sink_view_(&a->k, x.b, x.hk, from, n * size),
+                       attn_sink_view_(&a->v, x.b, x.hv, from, n * size), -1);
+    else
+      attn_sink_sweep_(&x, attn_sink_view_(&a->mixed_k, x.b, x.h, from, n * size),
+                       attn_sink_view_(&a->mixed_v, x.b, x.h, from, n * size), -1);
+  }
+  if (a->p.local && !own)
+    attn_sink_sweep_(&x, attn_sink_view_(&a->k, x.b, x.hk, block * size, size),
+                     attn_sink_view_(&a->v, x.b, x.hv, block * size, size), -1);
+  attn_sink_finish_(&x, block * run + first);
+}
+
+/* ---- steps ----------------------------------------------------------------------------------*/
+
+/* P, or what stands for it. */
+ATTN_FUNC_ int attn_sink_sort_(attn_stage_ *s, attn_sink_job_ *a) {
+  const int64_t b = a->q.batch, h = a->heads, nb = a->blocks;
+  if (a->made) {
+    attn_tensor r = a->p.logits;
+    if (!r.data) {
+      const attn_tensor x = a->p.x.data ? a->p.x : a->k;
+      const attn_tensor y = attn_stage_tensor_(s, b, x.heads, nb, x.dim);
+      r = attn_stage_tensor_(s, b, h, nb, nb);
+      if (!attn_sink_blocks_(s, a, y, x) || !attn_sink_logits_(s, a, r, y)) return 0;
+    }
+    a->sort = attn_stage_tensor_(s, b, h, nb, nb);
+    if (!attn_sink_balance_(s, a, a->sort, r)) return 0;
+  }
+  if (!a->p.hard) return 1;
+  a->choice = a->p.choice;
+  if (a->choice && a->places == nb) return 1;
+  int32_t *made = (int32_t *)attn_stage_take_(s, attn_mul_(attn_mul_(b, h), a->places), 4);
+  if (a->p.choice) { /* the first places of each head */
+    for (int64_t u = 0; s->run && u < b * h; u++)
+      memcpy(made + u * a->places, a->p.choice + u * nb, (size_t)a->places * sizeof *made);
+  } else if (!attn_sink_choose_(s, a, made, b, a->sort)) {
+    return 0;
+  }
+  a->choice = made;
+  return 1;
+}
+
+/* A loop over items that count pairs. */
+ATTN_FUNC_ int attn_sink_loop_(attn_stage_ *s, attn_sink_job_ *a, int64_t count,
+                               attn_item_fn_ item) {
+  const int pieces = count > 0 ? attn_pieces_(s->workers, count) : 0;
+  char *memory = attn_stage_spare_(s, attn_mul_(a->each, pieces));
+  for (int w = 0; s->run && w < pieces; w++) memset(memory + w * a->each, 0, sizeof(int64_t));
+  if (!attn_stage_for_(s, count, item, a, a->each, &a->memory)) return 0;
+  for (int w = 0; s->run && w < pieces; w++) {
+    int64_t pairs;
+    memcpy(&pairs, memory + w * a->each, sizeof pairs);
+    s->pairs += pairs;
+  }
+  return 1;
+}
+
+ATTN_FUNC_ int attn_sink_steps_(attn_stage_ *s, void *job) {
+  attn_sink_job_ *a = (attn_sink_job_ *)job;
+  const int64_t b = a->q.batch, units = attn_mul_(b, a->heads), size = a->p.block;
+  const double scale = a->p.scale != 0.0f || attn_to_bits_(a->p.scale)
+                           ? (double)a->p.scale
+                           : 1.0 / sqrt((double)a->q.dim);
+  const double unit = attn_clamp_f64_(scale * ATTN_LOG2E_);
+  const int64_t floats = attn_mul_(size, attn_add_(a->q.dim, a->v.dim));
+  a->table = s->table;
+  a->scale_hi = (float)unit, a->scale_lo = (float)(unit - (double)a->scale_hi);
+  a->together = a->p.hard ? 1 : attn_clamp_(ATTN_SINK_FLOATS_ / floats, 1, ATTN_SINK_MOST_);
+  if (!attn_sink_sort_(s, a)) return 0;
+  a->each = attn_sink_cut_(NULL, NULL, a);
+  if (a->what == ATTN_SINK_ATTEND_)
+    return attn_sink_loop_(s, a, attn_mul_(units, (a->blocks + a->together - 1) / a->together),
+                           attn_sink_item_);
+  const int64_t run = a->p.local ? size : a->q.len, tiles = (run + ATTN_TILE_ - 1) / ATTN_TILE_;
+  a->list = (int32_t *)attn_stage_take_(s, attn_mul_(units, a->places), 4);
+  a->listed = (int32_t *)attn_stage_take_(s, units, 4);
+  if (!a->p.hard) {
+    const int64_t rows = attn_mul_(a->places, size);
+    a->mixed_k = attn_stage_tensor_(s, b, a->heads, rows, a->k.dim);
+    a->mixed_v = attn_stage_tensor_(s, b, a->heads, rows, a->v.dim);
+    if (!attn_sink_loop_(s, a, attn_mul_(units, (a->places + a->together - 1) / a->together),
+                         attn_sortcut_mix_))
+      return 0;
+  }
+  return attn_stage_for_(s, units, attn_sortcut_list_, a, 0, NULL) &&
+         attn_sink_loop_(s, a, attn_mul_(units, attn_mul_(tiles, a->q.len / run)),
+                         attn_sortcut_item_);
+}
+
+/* ---- checks ---------------------------------------------------------------------------------*/
+
+/* The chosen blocks of all places in use. */
+ATTN_FUNC_ int attn_sink_check_choice_(attn_error_ *e, const attn_sink_job_ *j) {
+  for (int64_t u = 0; u < j->q.batch * j->heads; u++)
+    for (int64_t i = 0; i < j->places; i++) {
+      const int64_t c = j->p.choice[u * j->blocks + i];
+      const int64_t end = j->p.causal ? i + (j->p.diag != 0) : j->blocks;
+      if (c < -1 || c >= end)
+        return attn_reject_(e, ATTN_E_INDEX,
+                            "params.choice must hold -1 or a block, with causal an earlier one");
+    }
+  return 1;
+}
+
+ATTN_FUNC_ int attn_sink_check_options_(attn_error_ *e, attn_sink_job_ *j) {
+  attn_sinkhorn_params *p = &j->p;
+  float *const weight[2] = {&p->alpha_sorted, &p->alpha_local};
+  j->places = j->blocks;
+  if (j->what == ATTN_SINK_CUT_) {
+    if (p->causal) return attn_reject_(e, ATTN_E_RANGE, "params.causal is not for attn_sortcut");
+    if (p->combine != ATTN_SINKHORN_CONCAT)
+      return attn_reject_(e, ATTN_E_RANGE, "params.combine is not for attn_sortcut");
+    if (p->cut < 1 || p->cut > j->blocks)
+      return attn_reject_(e, ATTN_E_RANGE, "params.cut must lie in 1..k.len / block");
+    if (p->local && j->q.len != j->k.len)
+      return attn_reject_(e, ATTN_E_SHAPE, "q.len must equal k.len with params.local");
+    j->places = p->cut;
+  } else if (j->q.len != j->k.len) {
+    return attn_reject_(e, ATTN_E_SHAPE, "q.len must equal k.len");
+  }
+  if ((int)p->combine < 0 || p->combine >= ATTN_SINKHORN_COUNT)
+    return attn_reject_(e, ATTN_E_RANGE, "params.combine must be an attn_sinkhorn_combine");
+  if (p->combine == ATTN_SINKHORN_MIXTURE && p->lse.data)
+    return attn_reject_(e, ATTN_E_RANGE, "params.lse does not exist with ATTN_SINKHORN_MIXTURE");
+  for (int i = 0; i < 2; i++) {
+    if (*weight[i] == 0.0f && !attn_to_bits_(*weight[i])) *weight[i] = 1.0f;
+    if (!(*weight[i] - *weight[i] == 0.0f))
+      return attn_reject_(e, ATTN_E_VALUE, "params.alpha_sorted and .alpha_local must be finite");
+  }
+  return 1;
+}
+
+ATTN_FUNC_ int attn_sink_check_call_(attn_error_ *e, attn_sink_job_ *j, attn_arguments_ *l,
+                                     const attn_ctx *ctx, int data) {
+  static const attn_words_ w[] = {ATTN_WORDS_("q"),          ATTN_WORDS_("k"),
+                                  ATTN_WORDS_("v"),          ATTN_WORDS_("o"),
+                                  ATTN_WORDS_("params.lse"), ATTN_WORDS_("sort"),
+                                  ATTN_WORDS_("params.x"),   ATTN_WORDS_("params.logits")};
+  attn_sinkhorn_params *p = &j->p;
+  attn_tensor *q = &j->q, *k = &j->k;
+  const int64_t any = ATTN_ANY_, in = ATTN_DIVIDES_, one = ATTN_ONE_OR_ALL_;
+  attn_span_ more = {0, 0};
+  if (!attn_check_argument_(e, l, q, &w[0], 0, any, any, any, any, "q")) return 0;
+  const int64_t b = l->batch = q->batch, h = l->heads = j->heads = q->heads;
+  if (h < 1) return attn_reject_(e, ATTN_E_SHAPE, "q.heads must be at least 1");
+  if (!attn_check_argument_(e, l, k, &w[1], 0, b, in, any, q->dim,
+                            "k must be [q.batch, a divisor of q.heads, ., q.dim]") ||
+      !attn_check_argument_(e, l, &j->v, &w[2], 0, b, in, k->len, any,
+                            "v must be [q.batch, a divisor of q.heads, k.len, .]") ||
+      !attn_check_argument_(e, l, &j->o, &w[3], ATTN_OUT_, b, h, q->len, j->v.dim,
+                            "o must be [q.batch, q.heads, q.len, v.dim]") ||
+      !attn_check_argument_(e, l, &p->lse, &w[4], ATTN_OUT_ | ATTN_OPTIONAL_ | ATTN_IS_F32_, b, h,
+                            q->len, 1, "params.lse must be f32 [q.batch, q.heads, q.len, 1]") ||
+      !attn_check_scale_(e, p->scale) ||
+      !attn_sink_check_blocks_(e, j, k->len, "k.len must be a multiple of params.block"))
+    return 0;
+  if (b > 0 && q->len > 0) {
+    const int64_t nb = j->blocks;
+    if (!attn_sink_check_options_(e, j)) return 0;
+    j->made = !j->sort.data && !(p->hard && p->choice);
+    if (j->sort.data && p->hard && p->choice)
+      return attn_reject_(e, ATTN_E_RANGE, "sort and params.choice exclude each other");
+    if (!attn_check_argument_(e, l, &j->sort, &w[5], ATTN_OPTIONAL_ | ATTN_IS_F32_, one, one, nb,
+                              nb, "sort must be f32 [1 or q.batch, 1 or q.heads, blocks, blocks]"))
+      return 0;
+    if (j->made) {
+      if (!p->logits.data) {
+        if (!attn_check_argument_(e, l, &p->x, &w[6], ATTN_OPTIONAL_, b, in, k->len, any,
+                                  "params.x must be [q.batch, a divisor of q.heads, k.len, .]") ||
+            !attn_sink_check_network_(e, j, l, p->x.data ? p->x.dim : k->dim))
+          return 0;
+      } else if (!attn_check_argument_(e, l, &p->logits, &w[7], ATTN_IS_F32_, one, one, nb, nb,
+                                       "params.logits must be f32 [1 or q.batch, 1 or q.heads, "
+                                       "blocks, blocks]")) {
+        return 0;
+      }
+      if (!attn_sink_check_balance_(e, j, l)) return 0;
+    }
+    if (p->hard && p->choice) {
+      const int64_t n = attn_mul_(attn_mul_(b, h), nb);
+      if (!attn_check_array_(e, p->choice, n, 4, "params.choice must be aligned to its elements",
+                             &more) ||
+          (data && !attn_sink_check_choice_(e, j)))
+        return 0;
+    }
+  }
+  return attn_check_apart_(e, ctx, l->op, l->n, &more, 1);
+}
+
+/* ---- the calls ------------------------------------------------------------------------------*/
+
+/* The call, or with bytes the workspace query. */
+ATTN_FUNC_ attn_status attn_sink_call_(attn_sink_job_ *j, const attn_sinkhorn_params *params,
+                                       attn_ctx *ctx, size_t *bytes) {
+  attn_error_ e = {ATTN_OK, NULL};
+  const attn_table_ *table;
+  attn_arguments_ list;
+  int workers;
+  memset(&list, 0, sizeof list);
+  if (!attn_check_ctx_(&e, ctx, &table, &workers)) return attn_end_(bytes ? NULL : ctx, &e);
+  if (params)
+    j->p = *params;
+  else
+    attn_reject_(&e, ATTN_E_NULL, "params must not be null: it has the block length");
+  if (e.status == ATTN_OK && attn_sink_check_call_(&e, j, &list, ctx, bytes == NULL)) {
+    attn_stage_ s = attn_stage_open_(&e, table, workers, ctx, bytes != NULL);
+    if (j->q.batch > 0 && j->q.len > 0)
+      attn_stage_call_(&s, ctx, attn_sink_steps_, j,
+                       j->p.hard ? "sorted blocks in place" : "sorted blocks, mixed", bytes);
+    else if (!bytes)
+      attn_report_(ctx, table, 1, "no-op", "no queries");
+  }
+  return attn_end_(bytes ? NULL : ctx, &e);
+}
+
+ATTN_FUNC_ attn_sink_job_ attn_sink_job_of_(int what, attn_tensor o, attn_tensor q, attn_tensor k,
+                                            attn_tensor v, attn_tensor sort) {
+  attn_sink_job_ j;
+  memset(&j, 0, sizeof j);
+  j.what = what, j.o = o, j.q = q, j.k = k, j.v = v, j.sort = sort;
+  return j;
+}
+
+ATTN_PUB_ attn_status attn_sinkhorn(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
+                                    attn_tensor sort, const attn_sinkhorn_params *params,
+                                    attn_ctx *ctx) {
+  attn_sink_job_ j = attn_sink_job_of_(ATTN_SINK_ATTEND_, o, q, k, v, sort);
+  return attn_sink_call_(&j, params, ctx, NULL);
+}
+ATTN_PUB_ size_t attn_sinkhorn_workspace(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
+                                         attn_tensor sort, const attn_sinkhorn_params *params,
+                                         const attn_ctx *ctx) {
+  attn_sink_job_ j = attn_sink_job_of_(ATTN_SINK_ATTEND_, o, q, k, v, sort);
+  attn_ctx plain = attn_before_workspace_(ctx);
+  size_t bytes = 0;
+  attn_sink_call_(&j, params, &plain, &bytes);
+  return bytes;
+}
+
+ATTN_PUB_ attn_status attn_sortcut(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
+                                   attn_tensor sort, const attn_sinkhorn_params *params,
+                                   attn_ctx *ctx) {
+  attn_sink_job_ j = attn_sink_job_of_(ATTN_SINK_CUT_, o, q, k, v, sort);
+  return attn_sink_call_(&j, params, ctx, NULL);
+}
+ATTN_PUB_ size_t attn_sortcut_workspace(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
+                                        attn_tensor sort, const attn_sinkhorn_params *params,
+                                        const attn_ctx *ctx) {
+  attn_sink_job_ j = attn_sink_job_of_(ATTN_SINK_CUT_, o, q, k, v, sort);
+  attn_ctx plain = attn_before_workspace_(ctx);
+  size_t bytes = 0;
+  attn_sink_call_(&j, params, &plain, &bytes);
+  return bytes;
+}
+/* <<< attn/mechanisms/sinkhorn.h */
+/* >>> attn/mechanisms/pointer.h */
+/* mechanisms/pointer.h owns what draws edges between nodes: the step of an LSTM, the logits by which its
+ * state points at nodes, the choice of one of them. All products are of one row with the rows of a matrix,
+ * read where they lie. */
+
+enum { ATTN_DRAW_EDGES_ = 8 };
+
+typedef struct attn_sac_job_ {
+  attn_sac_params p;
+  const attn_table_ *table;
+  attn_tensor x, h, c, h_next, c_next; /* of the step */
+  attn_tensor y, e;                    /* logits and nodes */
+  const int32_t *source;
+  attn_tensor choice, log_p; /* numbers as views; log_p also of edges */
+  const uint8_t *permitted;
+  const double *u;
+  attn_tensor edges, count;
+  int64_t n;                                  /* edges a head */
+  int64_t batch, heads, nodes, dh, de, reach; /* of the edges; D */
+  attn_tensor o, q, k, v;
+  int64_t room;
+  int64_t *row_ptr;
+  int32_t *col;
+  const int32_t *iota; /* 0, 1, .. */
+  int64_t longest;     /* how far */
+  int nothing;         /* there is no work */
+  char *memory;        /* of the workers */
+  int64_t each;
+} attn_sac_job_;
+
+/* What one worker works in. */
+typedef struct attn_sac_rows_ {
+  float *x, *h, *c, *gates, *bias; /* [de or dx], [dh], [dh], [8 dh], [4 dh] */
+  float *u, *logits, *w, *dist;    /* [de], [T], [T], [2 D + 1] */
+  int32_t *last, *left,
+      *before;      /* [T] last edge of a source, targets left to it; [n] the edge before */
+  uint8_t *allowed; /* [T] */
+} attn_sac_rows_;
+
+/* Cuts it from memory; bytes of it. */
+ATTN_FUNC_ int64_t attn_sac_cut_(attn_sac_rows_ *x, char *memory, const attn_sac_job_ *a) {
+  const int64_t t = a->nodes, wide = a->x.dim > a->de ? a->x.dim : a->de;
+  const int64_t n[] = {attn_mul_(wide, 4),
+                       attn_mul_(a->dh, 4),
+                       attn_mul_(a->dh, 4),
+                       attn_mul_(a->dh, 32),
+                       attn_mul_(a->dh, 16),
+                       attn_mul_(a->de, 4),
+                       attn_mul_(t, 4),
+                       attn_mul_(t, 4),
+                       attn_mul_(2 * a->reach + 1, 4),
+                       attn_mul_(t, 4),
+                       attn_mul_(t, 4),
+                       attn_mul_(a->n, 4),
+                       t};
+  enum { PARTS = 13 };
+  int64_t at[PARTS], bytes = 0;
+  for (int i = 0; i < PARTS; i++) at[i] = bytes, bytes = attn_add_(bytes, attn_piece_(n[i], 1));
+  if (!memory) return bytes;
+  float **part[] = {&x->x, &x->h, &x->c, &x->gates, &x->bias, &x->u, &x->logits, &x->w, &x->dist};
+  for (int i = 0; i < 9; i++) *part[i] = (float *)(void *)(memory + at[i]);
+  x->last = (int32_t *)(void *)(memory + at[9]), x->left = (int32_t *)(void *)(memory + at[10]);
+  x->before = (int32_t *)(void *)(memory + at[11]), x->allowed = (uint8_t *)memory + at[12];
+  return bytes;
+}
+
+/* y = W x, W of one head. */
+ATTN_FUNC_ void attn_sac_times_(const attn_sac_job_ *a, float *y, const attn_tensor *w, int64_t b,
+                                int64_t h, const float *x) {
+  a->table->dots(y, x, attn_at_(w, w->batch > 1 ? b : 0, w->heads > 1 ? h : 0, 0), w->stride_len,
+                 a->iota, w->len, w->dim, w->dtype, 0);
+}
+
+/* ---- the LSTM -------------------------------------------------------------------------------*/
+
+/* h and c of the next step in place of those of the last. */
+ATTN_FUNC_ void attn_lstm_cell_(const attn_sac_job_ *a, const attn_sac_rows_ *r, int64_t head,
+                                const float *x) {
+  const attn_table_ *f = a->table;
+  const attn_lstm_params *p = &a->p.lstm;
+  const int64_t n = a->dh;
+  float *g = r->gates, *side = g + 4 * n;
+  attn_sac_times_(a, g, &p->w_ih, 0, head, x);
+  attn_sac_times_(a, side, &p->w_hh, 0, head, r->h);
+  for (int64_t k = 0; k < 4 * n; k++) g[k] += side[k];
+  if (p->b.data) {
+    const float *bias = attn_row_wide_(f, &p->b, 0, p->b.heads > 1 ? head : 0, 0, r->bias);
+    for (int64_t k = 0; k < 4 * n; k++) g[k] += bias[k];
+  }
+  f->activate(g, 2 * n, NULL, 1.0f, ATTN_ACT_SIGMOID);
+  f->activate(g + 2 * n, n, NULL, 1.0f, ATTN_ACT_TANH);
+  f->activate(g + 3 * n, n, NULL, 1.0f, ATTN_ACT_SIGMOID);
+  for (int64_t k = 0; k < n; k++) side[k] = r->c[k] = g[n + k] * r->c[k] + g[k] * g[2 * n + k];
+  f->activate(side, n, NULL, 1.0f, ATTN_ACT_TANH);
+  for (int64_t k = 0; k < n; k++) r->h[k] = g[3 * n + k] * side[k];
+}
+
+/* A row, or zeros, in memory of the worker. */
+ATTN_FUNC_ void attn_sac_load_(const attn_sac_job_ *a, float *to, const attn_tensor *t, int64_t b,
+                               int64_t h, int64_t i, int64_t n) {
+  if (t->data)
+    a->table->widen(to, attn_at_(t, b, h, i), 0, NULL, 1, n, t->dtype, NULL);
+  else
+    memset(to, 0, (size_t)n * sizeof *to);
+}
+
+ATTN_FUNC_ void attn_lstm_item_(void *job, int worker, int64_t index) {
+  const attn_sac_job_ *a = (const attn_sac_job_ *)job;
+  const attn_tensor *x = &a->x;
+  const int64_t unit = index / x->len, i = index % x->len, b = unit / x->heads, h = unit % x->heads;
+  attn_sac_rows_ r;
+  attn_sac_cut_(&r, a->memory + worker * a->each, a);
+  attn_sac_load_(a, r.x, x, b, h, i, x->dim);
+  attn_sac_load_(a, r.h, &a->h, b, h, i, a->dh);
+  attn_sac_load_(a, r.c, &a->c, b, h, i, a->dh);
+  attn_lstm_cell_(a, &r, h, r.x);
+  a->table->blend(attn_at_(&a->h_next, b, h, i), r.h, NULL, a->h_next.dtype, ATTN_F32, ATTN_F32,
+                  a->dh, 1.0f, 0.0f);
+  a->table->blend(attn_at_(&a->c_next, b, h, i), r.c, NULL, a->c_next.dtype, ATTN_F32, ATTN_F32,
+                  a->dh, 1.0f, 0.0f);
+}
+
+/* ---- pointing -------------------------------------------------------------------------------*/
+
+/* Logits of all nodes for a hidden state; source -1: without distances. */
+ATTN_FUNC_ void attn_pointer_row_(const attn_sac_job_ *a, const attn_sac_rows_ *r, int64_t b,
+                                  int64_t h, const float *state, int64_t source) {
+  attn_sac_times_(a, r->u, &a->p.w_p, 0, h, state);
+  attn_sac_times_(a, r->logits, &a->e, b, h, r->u);
+  if (source < 0 || !a->p.dist.data) return;
+  attn_sac_times_(a, r->dist, &a->p.dist, 0, h, r->u);
+  for (int64_t t = 0; t < a->nodes; t++)
+    r->logits[t] += r->dist[attn_clamp_(t - source, -a->reach, a->reach) + a->reach];
+}
+
+ATTN_FUNC_ void attn_pointer_item_(void *job, int worker, int64_t index) {
+  const attn_sac_job_ *a = (const attn_sac_job_ *)job;
+  const int64_t m = a->y.len, unit = index / m, i = index % m;
+  const int64_t b = unit / a->heads, h = unit % a->heads;
+  attn_sac_rows_ r;
+  attn_sac_cut_(&r, a->memory + worker * a->each, a);
+  attn_sac_load_(a, r.h, &a->h, b, h, i, a->dh);
+  attn_pointer_row_(a, &r, b, h, r.h, a->source ? a->source[index] : -1);
+  a->table->blend(attn_at_(&a->y, b, h, i), r.logits, NULL, a->y.dtype, ATTN_F32, ATTN_F32,
+                  a->nodes, 1.0f, 0.0f);
+}
+
+/* ---- choosing -------------------------------------------------------------------------------*/
+
+/* A permitted node of n; allowed null: all are. u < 0: the likeliest. w: room for n. -1: there is none. */
+ATTN_FUNC_ int64_t attn_choose_node_(const attn_table_ *f, const float *logits,
+                                     const uint8_t *allowed, int64_t n, double u, float *w,
+                                     float *log_p) {
+  int64_t first = -1, last = -1, best = -1;
+  double sum = 0.0, so_far = 0.0;
+  for (int64_t t = 0; t < n; t++) {
+    if (allowed && !allowed[t]) continue;
+    if (first < 0) first = t;
+    last = t;
+    if (best < 0 ? logits[t] == logits[t] : logits[t] > logits[best]) best = t;
+  }
+  if (first < 0) return -1;
+  if (best < 0) best = first;
+  for (int64_t t = 0; t < n; t++)
+    w[t] = allowed && !allowed[t] ? -INFINITY : logits[t] - logits[best];
+  f->exp(w, w, n);
+  for (int64_t t = 0; t < n; t++) sum += (double)w[t];
+  int64_t pick = u < 0.0 ? best : last;
+  for (int64_t t = 0; u >= 0.0 && t < last; t++) {
+    so_far += (double)w[t];
+    if (!(so_far > u * sum) || (allowed && !allowed[t])) continue;
+    pick = t;
+    break;
+  }
+  const float away = logits[pick] - logits[best];
+  *log_p = sum > 0.0 && away <= 0.0f ? (float)((double)away - attn_ln_(sum))
+                                     : attn_from_bits_(0x7fc00000u);
+  return pick;
+}
+
+/* The number that choice m of a head is made by; -1: none. */
+ATTN_FUNC_ double attn_choose_number_(const attn_sac_params *p, int64_t head, int64_t m) {
+  uint64_t s = attn_stream_(p->seed, ATTN_DRAW_EDGES_, head, m);
+  return p->sampled ? attn_stream_uniform_(&s) : -1.0;
+}
+
+ATTN_FUNC_ void attn_draw_item_(void *job, int worker, int64_t index) {
+  const attn_sac_job_ *a = (const attn_sac_job_ *)job;
+  const attn_tensor *y = &a->y;
+  const int64_t unit = index / y->len, i = index % y->len, h = unit % y->heads;
+  float *w = (float *)(void *)(a->memory + worker * a->each), log_p;
+  ((int32_t *)a->choice.data)[index] = (int32_t)attn_choose_node_(
+      a->table, (const float *)(const void *)attn_at_(y, unit / y->heads, h, i),
+      a->permitted ? a->permitted + index * y->dim : NULL, y->dim,
+      a->u ? a->u[index] : attn_choose_number_(&a->p, h, i), w, &log_p);
+  if (a->log_p.data) ((float *)a->log_p.data)[index] = log_p;
+}
+
+/* ---- steps ----------------------------------------------------------------------------------*/
+
+/* The numbers 0, 1, .. by which all rows of a matrix are named. */
+ATTN_FUNC_ void attn_sac_iota_(attn_stage_ *s, attn_sac_job_ *a) {
+  int64_t longest = a->nodes;
+  if (longest < a->de) longest = a->de;
+  if (longest < 4 * a->dh) longest = 4 * a->dh;
+  if (longest < 2 * a->reach + 1) longest = 2 * a->reach + 1;
+  int32_t *iota = (int32_t *)attn_stage_take_(s, longest, 4);
+  for (int64_t i = 0; s->run && i < longest; i++) iota[i] = (int32_t)i;
+  a->iota = iota, a->table = s->table;
+}
+
+ATTN_FUNC_ int attn_lstm_steps_(attn_stage_ *s, void *job) {
+  attn_sac_job_ *a = (attn_sac_job_ *)job;
+  attn_sac_iota_(s, a);
+  a->each = attn_sac_cut_(NULL, NULL, a);
+  return attn_stage_for_(s, attn_mul_(attn_mul_(a->x.batch, a->x.heads), a->x.len), attn_lstm_item_,
+                         a, a->each, &a->memory);
+}
+
+ATTN_FUNC_ int attn_pointer_steps_(attn_stage_ *s, void *job) {
+  attn_sac_job_ *a = (attn_sac_job_ *)job;
+  attn_sac_iota_(s, a);
+  a->each = attn_sac_cut_(NULL, NULL, a);
+  return attn_stage_for_(s, attn_mul_(attn_mul_(a->y.batch, a->y.heads), a->y.len),
+                         attn_pointer_item_, a, a->each, &a->memory);
+}
+
+ATTN_FUNC_ int attn_draw_steps_(attn_stage_ *s, void *job) {
+  attn_sac_job_ *a = (attn_sac_job_ *)job;
+  a->table = s->table;
+  a->each = attn_piece_(a->y.dim, 4);
+  return attn_stage_for_(s, attn_mul_(attn_mul_(a->y.batch, a->y.heads), a->y.len), attn_draw_item_,
+                         a, a->each, &a->memory);
+}
+
+/* ---- checks ---------------------------------------------------------------------------------*/
+
+/* What a call has besides tensors: spans of plain arrays. */
+typedef struct attn_sac_more_ {
+  attn_span_ span[4];
+  int n;
+} attn_sac_more_;
+
+ATTN_FUNC_ int attn_sac_array_(attn_error_ *e, attn_sac_more_ *m, const void *data, int64_t n,
+                               int64_t size, const char *align) {
+  return attn_check_array_(e, data, n, size, align, &m->span[m->n++]);
+}
+
+ATTN_FUNC_ int attn_sac_small_(attn_error_ *e, int64_t n, const char *rule) {
+  return n <= INT32_MAX / 4 || attn_reject_(e, ATTN_E_OVERFLOW, rule);
+}
+
+/* Weights of the LSTM for inputs of dx numbers; dh is known from w_hh. */
+ATTN_FUNC_ int attn_lstm_check_(attn_error_ *e, attn_sac_job_ *j, attn_arguments_ *l, int64_t dx) {
+  static const attn_words_ w[] = {ATTN_WORDS_("params.w_ih"), ATTN_WORDS_("params.w_hh"),
+                                  ATTN_WORDS_("params.b")};
+  attn_lstm_params *p = &j->p.lstm;
+  const int64_t one = ATTN_ONE_OR_ALL_, rows = attn_mul_(4, j->dh);
+  return attn_sac_small_(e, j->dh, "the hidden state is too wide") &&
+         attn_check_argument_(e, l, &p->w_ih, &w[0], 0, 1, one, rows, dx,
+                              "params.w_ih must be [1, 1 or heads, 4 dh, dx]") &&
+         attn_check_argument_(e, l, &p->w_hh, &w[1], 0, 1, one, rows, j->dh,
+                              "params.w_hh must be [1, 1 or heads, 4 dh, dh]") &&
+         attn_check_argument_(e, l, &p->b, &w[2], ATTN_OPTIONAL_, 1, one, 1, rows,
+                              "params.b must be [1, 1 or heads, 1, 4 dh]");
+}
+
+/* e, w_p and dist; sets nodes, de and reach. */
+ATTN_FUNC_ int attn_pointer_check_(attn_error_ *e, attn_sac_job_ *j, attn_arguments_ *l) {
+  static const attn_words_ w[] = {ATTN_WORDS_("e"), ATTN_WORDS_("params.w_p"),
+                                  ATTN_WORDS_("params.dist")};
+  const int64_t one = ATTN_ONE_OR_ALL_;
+  attn_sac_params *p = &j->p;
+  if (!attn_check_argument_(e, l, &j->e, &w[0], 0, one, one, ATTN_ANY_, ATTN_ANY_,
+                            "e must be [1 or batch, 1 or heads, nodes, .]"))
+    return 0;
+  j->nodes = j->e.len, j->de = j->e.dim;
+  if (!attn_sac_small_(e, j->nodes, "there must be fewer than 2^29 nodes") ||
+      !attn_sac_small_(e, j->de, "e.dim is too large") ||
+      !attn_check_argument_(e, l, &p->w_p, &w[1], 0, 1, one, j->de, j->dh,
+                            "params.w_p must be [1, 1 or heads, e.dim, dh]") ||
+      !attn_check_argument_(e, l, &p->dist, &w[2], ATTN_OPTIONAL_, 1, one, ATTN_ANY_, j->de,
+                            "params.dist must be [1, 1 or heads, 2 D + 1, e.dim]"))
+    return 0;
+  if (!p->dist.data) return 1;
+  if (p->dist.len % 2 == 0)
+    return attn_reject_(e, ATTN_E_SHAPE, "params.dist must have an odd number of rows");
+  j->reach = p->dist.len / 2;
+  return attn_sac_small_(e, p->dist.len, "params.dist has too many rows");
+}
+
+ATTN_FUNC_ int attn_lstm_step_check_(attn_error_ *e, attn_sac_job_ *j, attn_arguments_ *l,
+                                     attn_sac_more_ *m, int data) {
+  static const attn_words_ w[] = {ATTN_WORDS_("x"), ATTN_WORDS_("h"), ATTN_WORDS_("c"),
+                                  ATTN_WORDS_("h_next"), ATTN_WORDS_("c_next")};
+  const attn_tensor *x = &j->x;
+  (void)m, (void)data;
+  if (!attn_check_argument_(e, l, &j->x, &w[0], 0, ATTN_ANY_, ATTN_ANY_, ATTN_ANY_, ATTN_ANY_, "x"))
+    return 0;
+  l->batch = x->batch, l->heads = x->heads, j->dh = j->h_next.dim;
+  if (!attn_check_argument_(e, l, &j->h, &w[1], ATTN_OPTIONAL_, x->batch, x->heads, x->len, j->dh,
+                            "h must be [x.batch, x.heads, x.len, h_next.dim]") ||
+      !attn_check_argument_(e, l, &j->c, &w[2], ATTN_OPTIONAL_, x->batch, x->heads, x->len, j->dh,
+                            "c must be [x.batch, x.heads, x.len, h_next.dim]") ||
+      !attn_check_argument_(e, l, &j->h_next, &w[3], ATTN_OUT_, x->batch, x->heads, x->len,
+                            ATTN_ANY_, "h_next must be [x.batch, x.heads, x.len, dh]") ||
+      !attn_check_argument_(e, l, &j->c_next, &w[4], ATTN_OUT_, x->batch, x->heads, x->len, j->dh,
+                            "c_next must be [x.batch, x.heads, x.len, h_next.dim]"))
+    return 0;
+  if (j->h.data && attn_same_view_(&j->h, &j->h_next)) l->op[1].span.hi = l->op[1].span.lo;
+  if (j->c.data && attn_same_view_(&j->c, &j->c_next)) l->op[2].span.hi = l->op[2].span.lo;
+  j->nothing = x->batch == 0 || x->heads == 0 || x->len == 0;
+  return j->nothing || attn_lstm_check_(e, j, l, x->dim);
+}
+
+ATTN_FUNC_ int attn_pointer_logits_check_(attn_error_ *e, attn_sac_job_ *j, attn_arguments_ *l,
+                                          attn_sac_more_ *m, int data) {
+  static const attn_words_ w[] = {ATTN_WORDS_("h"), ATTN_WORDS_("y")};
+  const int64_t any = ATTN_ANY_;
+  if (!attn_check_argument_(e, l, &j->h, &w[0], 0, any, any, any, any, "h")) return 0;
+  l->batch = j->h.batch, l->heads = j->heads = j->h.heads, j->dh = j->h.dim;
+  j->nothing = l->batch == 0 || l->heads == 0 || j->h.len == 0;
+  if (!attn_sac_small_(e, j->dh, "h.dim is too large")) return 0;
+  if (!attn_check_argument_(e, l, &j->y, &w[1], ATTN_OUT_, l->batch, l->heads, j->h.len,
+                            j->nothing ? any : j->e.len,
+                            "y must be [h.batch, h.heads, h.len, e.len]"))
+    return 0;
+  if (j->nothing) return 1;
+  const int64_t rows = attn_mul_(attn_mul_(l->batch, l->heads), j->h.len);
+  if (!attn_pointer_check_(e, j, l) ||
+      !attn_sac_array_(e, m, j->source, rows, 4, "source must be aligned to its elements"))
+    return 0;
+  for (int64_t i = 0; data && j->source && i < rows; i++)
+    if (j->source[i] < 0 || j->source[i] >= j->nodes)
+      return attn_reject_(e, ATTN_E_INDEX, "source must lie in 0..e.len-1");
+  return 1;
+}
+
+ATTN_FUNC_ int attn_draw_check_(attn_error_ *e, attn_sac_job_ *j, attn_arguments_ *l,
+                                attn_sac_more_ *m, int data) {
+  static const attn_words_ w[] = {ATTN_WORDS_("logits"), ATTN_WORDS_("choice"),
+                                  ATTN_WORDS_("log_p")};
+  const int64_t any = ATTN_ANY_;
+  const attn_tensor *y = &j->y;
+  if (!attn_check_argument_(e, l, &j->y, &w[0], ATTN_IS_F32_, any, any, any, any,
+                            "logits must be f32") ||
+      !attn_sac_small_(e, y->dim, "there must be fewer than 2^29 nodes"))
+    return 0;
+  j->choice = attn_bhtd(j->choice.data, ATTN_F32, y->batch, y->heads, y->len, 1);
+  j->log_p = attn_bhtd(j->log_p.data, ATTN_F32, y->batch, y->heads, y->len, 1);
+  const int64_t rows = attn_mul_(attn_mul_(y->batch, y->heads), y->len);
+  j->nothing = rows == 0;
+  if (!attn_check_argument_(e, l, &j->choice, &w[1], ATTN_OUT_, any, any, any, any, "") ||
+      !attn_check_argument_(e, l, &j->log_p, &w[2], ATTN_OUT_ | ATTN_OPTIONAL_, any, any, any, any,
+                            "") ||
+      !attn_sac_array_(e, m, j->permitted, attn_mul_(rows, y->dim), 1, "") ||
+      !attn_sac_array_(e, m, j->u, rows, 8, "u must be aligned to its elements"))
+    return 0;
+  for (int64_t i = 0; data && i < rows; i++) {
+    int64_t t = 0;
+    if (j->u && !(j->u[i] > 0.0 && j->u[i] < 1.0))
+      return attn_reject_(e, ATTN_E_VALUE, "u must lie between 0 and 1");
+    while (j->permitted && t < y->dim && !j->permitted[i * y->dim + t]) t++;
+    if (t == y->dim)
+      return attn_reject_(e, ATTN_E_VALUE, "permitted must allow a node in each row");
+  }
+  return 1;
+}
+
+/* ---- the calls ------------------------------------------------------------------------------*/
+
+typedef int (*attn_sac_check_fn_)(attn_error_ *e, attn_sac_job_ *j, attn_arguments_ *l,
+                                  attn_sac_more_ *m, int data);
+
+/* A call of the family, or with bytes the workspace query. */
+ATTN_FUNC_ attn_status attn_sac_run_(attn_sac_job_ *j, const attn_sac_params *params, int needed,
+                                     attn_sac_check_fn_ check, attn_steps_fn_ steps,
+                                     const char *path, attn_ctx *ctx, size_t *bytes) {
+  attn_error_ e = {ATTN_OK, NULL};
+  const attn_table_ *table;
+  attn_arguments_ list;
+  attn_sac_more_ more;
+  int workers;
+  memset(&list, 0, sizeof list);
+  memset(&more, 0, sizeof more);
+  if (!attn_check_ctx_(&e, ctx, &table, &workers)) return attn_end_(bytes ? NULL : ctx, &e);
+  if (params)
+    j->p = *params;
+  else if (needed)
+    attn_reject_(&e, ATTN_E_NULL, "params must not be null: it has the weights");
+  if (e.status == ATTN_OK && check(&e, j, &list, &more, bytes == NULL) &&
+      attn_check_apart_(&e, ctx, list.op, list.n, more.span, more.n)) {
+    attn_stage_ s = attn_stage_open_(&e, table, workers, ctx, bytes != NULL);
+    if (!j->nothing)
+      attn_stage_call_(&s, ctx, steps, j, path, bytes);
+    else if (!bytes)
+      attn_report_(ctx, table, 1, "no-op", "no rows");
+  }
+  return attn_end_(bytes ? NULL : ctx, &e);
+}
+
+ATTN_FUNC_ size_t attn_sac_bytes_(attn_sac_job_ *j, const attn_sac_params *params, int needed,
+                                  attn_sac_check_fn_ check, attn_steps_fn_ steps,
+                                  const attn_ctx *ctx) {
+  attn_ctx plain = attn_before_workspace_(ctx);
+  size_t bytes = 0;
+  attn_sac_run_(j, params, needed, check, steps, "", &plain, &bytes);
+  return bytes;
+}
+
+/* An array of the caller, whose extents are not known yet. */
+ATTN_FUNC_ attn_tensor attn_sac_view_(const void *data) {
+  return attn_bhtd(data, ATTN_F32, 0, 0, 0, 1);
+}
+
+/* The parameters of a step, among all; the job's are those. */
+ATTN_FUNC_ attn_sac_params attn_lstm_params_(attn_sac_job_ *j, attn_tensor h_next,
+                                             attn_tensor c_next, attn_tensor x, attn_tensor h,
+                                             attn_tensor c, const attn_lstm_params *params) {
+  attn_sac_params p;
+  memset(&p, 0, sizeof p);
+  memset(j, 0, sizeof *j);
+  j->h_next = h_next, j->c_next = c_next, j->x = x, j->h = h, j->c = c;
+  if (params) p.lstm = *params;
+  return p;
+}
+
+ATTN_PUB_ attn_status attn_lstm_step(attn_tensor h_next, attn_tensor c_next, attn_tensor x,
+                                     attn_tensor h, attn_tensor c, const attn_lstm_params *params,
+                                     attn_ctx *ctx) {
+  attn_sac_job_ j;
+  const attn_sac_params p = attn_lstm_params_(&j, h_next, c_next, x, h, c, params);
+  return attn_sac_run_(&j, params ? &p : NULL, 1, attn_lstm_step_check_, attn_lstm_steps_,
+                       "rows by rows of weights", ctx, NULL);
+}
+ATTN_PUB_ size_t attn_lstm_step_workspace(attn_tensor h_next, attn_tensor c_next, attn_tensor x,
+                                          attn_tensor h, attn_tensor c,
+                                          const attn_lstm_params *params, const attn_ctx *ctx) {
+  attn_sac_job_ j;
+  const attn_sac_params p = attn_lstm_params_(&j, h_next, c_next, x, h, c, params);
+  return attn_sac_bytes_(&j, params ? &p : NULL, 1, attn_lstm_step_check_, attn_lstm_steps_, ctx);
+}
+
+ATTN_PUB_ attn_status attn_pointer_logits(attn_tensor y, attn_tensor h, attn_tensor e,
+                                          const int32_t *source, const attn_sac_params *params,
+                                          attn_ctx *ctx) {
+  attn_sac_job_ j;
+  memset(&j, 0, sizeof j);
+  j.y = y, j.h = h, j.e = e, j.source = source;
+  return attn_sac_run_(&j, params, 1, attn_pointer_logits_check_, attn_pointer_steps_,
+                       "rows by nodes", ctx, NULL);
+}
+ATTN_PUB_ size_t attn_pointer_logits_workspace(attn_tensor y, attn_tensor h, attn_tensor e,
+                                               const int32_t *source, const attn_sac_params *params,
+                                               const attn_ctx *ctx) {
+  attn_sac_job_ j;
+  memset(&j, 0, sizeof j);
+  j.y = y, j.h = h, j.e = e, j.source = source;
+  return attn_sac_bytes_(&j, params, 1, attn_pointer_logits_check_, attn_pointer_steps_, ctx);
+}
+
+ATTN_FUNC_ attn_sac_job_ attn_choose_job_(const int32_t *choice, const float *log_p,
+                                          attn_tensor logits, const uint8_t *permitted,
+                                          const double *u) {
+  attn_sac_job_ j;
+  memset(&j, 0, sizeof j);
+  j.choice = attn_sac_view_(choice), j.log_p = attn_sac_view_(log_p);
+  j.y = logits, j.permitted = permitted, j.u = u;
+  return j;
+}
+ATTN_PUB_ attn_status attn_choose(int32_t *choice, float *log_p, attn_tensor logits,
+                                  const uint8_t *permitted, const double *u,
+                                  const attn_sac_params *params, attn_ctx *ctx) {
+  attn_sac_job_ j = attn_choose_job_(choice, log_p, logits, permitted, u);
+  return attn_sac_run_(&j, params, 0, attn_draw_check_, attn_draw_steps_, "softmax of a row", ctx,
+                       NULL);
+}
+ATTN_PUB_ size_t attn_choose_workspace(int32_t *choice, float *log_p, attn_tensor logits,
+                                       const uint8_t *permitted, const double *u,
+                                       const attn_sac_params *params, const attn_ctx *ctx) {
+  attn_sac_job_ j = attn_choose_job_(choice, log_p, logits, permitted, u);
+  return attn_sac_bytes_(&j, params, 0, attn_draw_check_, attn_draw_steps_, ctx);
+}
+/* <<< attn/mechanisms/pointer.h */
+/* >>> attn/mechanisms/sac_edges.h */
+/* mechanisms/sac_edges.h owns the loop that draws the edges of sparse adaptive connection, two nodes an
+ * edge. */
+
+/* ---- the loop -------------------------------------------------------------------------------*/
+
+/* Targets a source has to begin with. */
+ATTN_FUNC_ void attn_sac_left_(const attn_sac_job_ *a, const attn_sac_rows_ *r,
+                               const uint8_t *valid) {
+  int32_t before = 0, all = 0;
+  for (int64_t t = 0; t < a->nodes; t++) all += !valid || valid[t];
+  for (int64_t t = 0; t < a->nodes; t++) {
+    const int own = !valid || valid[t];
+    r->left[t] = (a->p.causal ? before + own : all) - (a->p.no_self && own);
+    r->last[t] = -1;
+    before += own;
+  }
+}
+
+/* Which targets source s may have. */
+ATTN_FUNC_ void attn_sac_targets_(const attn_sac_job_ *a, const attn_sac_rows_ *r,
+                                  const uint8_t *valid, const int32_t *edges, int64_t s) {
+  for (int64_t t = 0; t < a->nodes; t++)
+    r->allowed[t] = (!valid || valid[t]) && (!a->p.causal || t <= s) && (!a->p.no_self || t != s);
+  for (int64_t e = a->p.repeat ? -1 : r->last[s]; e >= 0; e = r->before[e])
+    r->allowed[edges[2 * e + 1]] = 0;
+}
+
+/* One head. */
+ATTN_FUNC_ void attn_sac_item_(void *job, int worker, int64_t unit) {
+  const attn_sac_job_ *a = (const attn_sac_job_ *)job;
+  const int64_t b = unit / a->heads, h = unit % a->heads, t = a->nodes, n = a->n;
+  const uint8_t *valid = a->p.valid ? a->p.valid + b * t : NULL;
+  int32_t *edges = (int32_t *)a->edges.data, made = 0;
+  float *log_p = (float *)a->log_p.data, chance;
+  int64_t choices = 0;
+  attn_sac_rows_ r;
+  if (n > 0) edges += unit * n * 2;
+  if (n > 0 && log_p) log_p += unit * n * 2;
+  attn_sac_cut_(&r, a->memory + worker * a->each, a);
+  attn_sac_left_(a, &r, valid);
+  memset(r.h, 0, (size_t)a->dh * sizeof *r.h);
+  memset(r.c, 0, (size_t)a->dh * sizeof *r.c);
+  attn_sac_load_(a, r.x, &a->p.sos, 0, a->p.sos.heads > 1 ? h : 0, 0, a->de);
+  for (int64_t turn = 0; turn < n; turn++) {
+    const int64_t eb = a->e.batch > 1 ? b : 0, eh = a->e.heads > 1 ? h : 0;
+    int64_t s = 0, to;
+    float chances[2] = {0.0f, 0.0f};
+    if (a->p.forced) {
+      s = a->p.sources ? a->p.sources[unit * n + turn] : turn / (n / t);
+      if (valid && !valid[s]) continue;
+    }
+    attn_lstm_cell_(a, &r, h, r.x);
+    if (!a->p.forced) {
+      for (int64_t i = 0; i < t; i++) r.allowed[i] = (!valid || valid[i]) && r.left[i] > 0;
+      attn_pointer_row_(a, &r, b, h, r.h, -1);
+      s = attn_choose_node_(a->table, r.logits, r.allowed, t,
+                            attn_choose_number_(&a->p, h, choices), r.w, &chances[0]);
+      if (s < 0) break;
+      choices++;
+    }
+    attn_sac_load_(a, r.x, &a->e, eb, eh, s, a->de);
+    attn_lstm_cell_(a, &r, h, r.x);
+    if (r.left[s] <= 0) continue;
+    attn_sac_targets_(a, &r, valid, edges, s);
+    attn_pointer_row_(a, &r, b, h, r.h, s);
+    to = attn_choose_node_(a->table, r.logits, r.allowed, t, attn_choose_number_(&a->p, h, choices),
+                           r.w, &chance);
+    choices++, chances[1] = chance;
+    edges[2 * made] = (int32_t)s, edges[2 * made + 1] = (int32_t)to;
+    if (log_p) memcpy(log_p + 2 * made, chances, sizeof chances);
+    r.before[made] = r.last[s], r.last[s] = made++;
+    if (!a->p.repeat) r.left[s]--;
+    attn_sac_load_(a, r.x, &a->e, eb, eh, to, a->de);
+  }
+  ((int32_t *)a->count.data)[unit] = made;
+  for (int64_t i = 2 * (int64_t)made; i < 2 * n; i++) edges[i] = -1;
+  for (int64_t i = 2 * (int64_t)made; log_p && i < 2 * n; i++) log_p[i] = 0.0f;
+}
+
+ATTN_FUNC_ int attn_sac_edges_steps_(attn_stage_ *s, void *job) {
+  attn_sac_job_ *a = (attn_sac_job_ *)job;
+  attn_sac_iota_(s, a);
+  a->each = attn_sac_cut_(NULL, NULL, a);
+  return attn_stage_for_(s, attn_mul_(a->batch, a->heads), attn_sac_item_, a, a->each, &a->memory);
+}
+
+/* ---- checks ---------------------------------------------------------------------------------*/
+
+ATTN_PUB_ int64_t attn_sac_count(int64_t nodes, const attn_sac_params *params) {
+  const double alpha = params ? params->alpha : 0.0, most = 2147483647.0;
+  if (nodes < 0 || nodes > INT32_MAX || !(alpha >= 0.0 && alpha <= most)) return -1;
+  const double n = params && params->forced && !params->sources ? floor(alpha) * (double)nodes
+                                                                : floor(alpha * (double)nodes);
+  return n <= most ? (int64_t)n : -1;
+}
+
+/* e, the network, and what decides which edges there may be; batch and heads are known. */
+ATTN_FUNC_ int attn_sac_network_check_(attn_error_ *e, attn_sac_job_ *j, attn_arguments_ *l,
+                                       attn_sac_more_ *m, int data) {
+  static const attn_words_ w = ATTN_WORDS_("params.sos");
+  attn_sac_params *p = &j->p;
+  j->dh = p->lstm.w_hh.dim;
+  if (!attn_pointer_check_(e, j, l) || !attn_lstm_check_(e, j, l, j->de) ||
+      !attn_check_argument_(e, l, &p->sos, &w, ATTN_OPTIONAL_, 1, ATTN_ONE_OR_ALL_, 1, j->de,
+                            "params.sos must be [1, 1 or heads, 1, e.dim]"))
+    return 0;
+  j->n = attn_sac_count(j->nodes, p);
+  if (j->n < 0)
+    return attn_reject_(e, ATTN_E_VALUE,
+                        "params.alpha must be finite, not negative, and the edges below 2^31");
+  const int64_t all = attn_mul_(j->batch, j->nodes);
+  const int64_t n = p->forced ? attn_mul_(attn_mul_(j->batch, j->heads), j->n) : 0;
+  if (!p->forced) p->sources = NULL;
+  if (!attn_sac_array_(e, m, p->valid, all, 1, "") ||
+      !attn_sac_array_(e, m, p->sources, n, 4, "params.sources must be aligned to its elements"))
+    return 0;
+  for (int64_t i = 0; data && p->sources && i < n; i++)
+    if (p->sources[i] < 0 || p->sources[i] >= j->nodes)
+      return attn_reject_(e, ATTN_E_INDEX, "params.sources must lie in 0..e.len-1");
+  for (int64_t b = 0; data && p->valid && j->nodes > 0 && b < j->batch; b++) {
+    int64_t t = 0;
+    while (t < j->nodes && !p->valid[b * j->nodes + t]) t++;
+    if (t == j->nodes)
+      return attn_reject_(e, ATTN_E_VALUE, "params.valid must have a node in each batch entry");
+  }
+  return 1;
+}
+
+ATTN_FUNC_ int attn_sac_edges_check_(attn_error_ *e, attn_sac_job_ *j, attn_arguments_ *l,
+                                     attn_sac_more_ *m, int data) {
+  static const attn_words_ w[] = {ATTN_WORDS_("edges"), ATTN_WORDS_("count"), ATTN_WORDS_("log_p")};
+  const int64_t any = ATTN_ANY_;
+  if (j->p.heads < 0) return attn_reject_(e, ATTN_E_SHAPE, "params.heads must not be negative");
+  l->batch = j->batch = j->e.batch, l->heads = j->heads = j->p.heads ? j->p.heads : 1;
+  if (!attn_sac_network_check_(e, j, l, m, data)) return 0;
+  j->edges = attn_bhtd(j->edges.data, ATTN_F32, j->batch, j->heads, j->n, 2);
+  j->count = attn_bhtd(j->count.data, ATTN_F32, j->batch, j->heads, 1, 1);
+  j->log_p = attn_bhtd(j->log_p.data, ATTN_F32, j->batch, j->heads, j->n, 2);
+  j->nothing = j->batch == 0 || j->nodes == 0;
+  return attn_check_argument_(e, l, &j->edges, &w[0], ATTN_OUT_, any, any, any, any, "") &&
+         attn_check_argument_(e, l, &j->count, &w[1], ATTN_OUT_, any, any, any, any, "") &&
+         attn_check_argument_(e, l, &j->log_p, &w[2], ATTN_OUT_ | ATTN_OPTIONAL_, any, any, any,
+                              any, "");
+}
+
+/* ---- the call -------------------------------------------------------------------------------*/
+
+ATTN_FUNC_ attn_sac_job_ attn_sac_edges_job_(const int32_t *edges, const int32_t *count,
+                                             const float *log_p, attn_tensor e) {
+  attn_sac_job_ j;
+  memset(&j, 0, sizeof j);
+  j.edges = attn_sac_view_(edges), j.count = attn_sac_view_(count);
+  j.log_p = attn_sac_view_(log_p), j.e = e;
+  return j;
+}
+ATTN_PUB_ attn_status attn_sac_edges(int32_t *edges, int32_t *count, float *log_p, attn_tensor e,
+                                     const attn_sac_params *params, attn_ctx *ctx) {
+  attn_sac_job_ j = attn_sac_edges_job_(edges, count, log_p, e);
+  return attn_sac_run_(&j, params, 1, attn_sac_edges_check_, attn_sac_edges_steps_,
+                       "edges one by one", ctx, NULL);
+}
+ATTN_PUB_ size_t attn_sac_edges_workspace(int32_t *edges, int32_t *count, float *log_p,
+                                          attn_tensor e, const attn_sac_params *params,
+                                          const attn_ctx *ctx) {
+  attn_sac_job_ j = attn_sac_edges_job_(edges, count, log_p, e);
+  return attn_sac_bytes_(&j, params, 1, attn_sac_edges_check_, attn_sac_edges_steps_, ctx);
+}
+/* <<< attn/mechanisms/sac_edges.h */
+/* >>> attn/mechanisms/sac.h */
+/* mechanisms/sac.h owns attention over edges: edges become lists of keys, ascending and each once, which
+ * the exact-softmax engine reads. */
+
+/* ---- edges to lists -------------------------------------------------------------------------*/
+
+/* End `side` of entry x of a set: its edges, with symmetric the same turned round, then each node to
+ * itself. */
+ATTN_FUNC_ int64_t attn_sac_end_(const attn_sac_job_ *a, const int32_t *edges, int64_t count,
+                                 int64_t x, int side) {
+  if (x < count) return edges[2 * x + side];
+  x -= count;
+  if (a->p.symmetric && x < count) return edges[2 * x + 1 - side];
+  return x - (a->p.symmetric ? count : 0);
+}
+
+/* One set. Sources are gathered by target first, then handed out target after target: so every row comes
+ * out in order, with doubles side by side. */
+ATTN_FUNC_ void attn_sac_csr_item_(void *job, int worker, int64_t set) {
+  const attn_sac_job_ *a = (const attn_sac_job_ *)job;
+  const int64_t t = a->nodes;
+  const int64_t count = ((const int32_t *)a->count.data)[set];
+  const int64_t all = count * (a->p.symmetric ? 2 : 1) + (a->p.no_add_self ? 0 : t);
+  const int32_t *edges = (const int32_t *)a->edges.data;
+  int32_t *source = (int32_t *)(void *)(a->memory + worker * a->each);
+  int32_t *end = source + a->room; /* [T + 1] of a target's sources */
+  int32_t *fill = end + t + 1;     /* [T] of a row's keys so far */
+  int64_t *ptr = a->row_ptr + set * (t + 1), kept = 0;
+  if (a->n > 0) edges += set * a->n * 2;
+  int32_t *col = a->room > 0 ? a->col + set * a->room : NULL;
+  memset(end, 0, (size_t)(t + 1) * sizeof *end);
+  for (int64_t i = 0; i <= t; i++) ptr[i] = 0;
+  for (int pass = 0; pass < 2; pass++) {
+    for (int64_t x = 0; x < all; x++) {
+      const int64_t i = attn_sac_end_(a, edges, count, x, 0);
+      const int64_t j = attn_sac_end_(a, edges, count, x, 1);
+      if (a->p.causal && j > i) continue;
+      if (pass == 0)
+        end[j + 1]++, ptr[i + 1]++;
+      else
+        source[end[j]++] = (int32_t)i; /* in the end they begin where the next one began */
+    }
+    for (int64_t i = 0; pass == 0 && i < t; i++) end[i + 1] += end[i], ptr[i + 1] += ptr[i];
+  }
+  for (int64_t i = 0; i < t; i++) fill[i] = (int32_t)ptr[i];
+  for (int64_t j = 0, x = 0; j < t; j++)
+    for (; x < end[j]; x++) {
+      const int32_t i = source[x];
+      if (fill[i] > ptr[i] && col[fill[i] - 1] == j) continue;
+      col[fill[i]++] = (int32_t)j;
+    }
+  for (int64_t i = 0; i < t; i++) {
+    const int64_t from = ptr[i];
+    ptr[i] = kept;
+    for (int64_t x = from; x < fill[i]; x++) col[kept++] = col[x];
+  }
+  ptr[t] = kept;
+  for (; kept < a->room; kept++) col[kept] = -1;
+}
+
+ATTN_PUB_ int64_t attn_sac_room(int64_t nodes, int64_t n, const attn_sac_params *params) {
+  if (nodes < 0 || n < 0 || nodes > INT32_MAX || n > INT32_MAX) return -1;
+  const int64_t room =
+      n * (params && params->symmetric ? 2 : 1) + (params && params->no_add_self ? 0 : nodes);
+  return room <= INT32_MAX ? room : -1;
+}
+
+ATTN_FUNC_ int attn_sac_csr_(attn_stage_ *s, attn_sac_job_ *a, int64_t sets) {
+  a->each = attn_piece_(attn_add_(a->room, attn_add_(attn_mul_(a->nodes, 2), 1)), 4);
+  return attn_stage_for_(s, sets, attn_sac_csr_item_, a, a->each, &a->memory);
+}
+ATTN_FUNC_ int attn_sac_csr_steps_(attn_stage_ *s, void *job) {
+  attn_sac_job_ *a = (attn_sac_job_ *)job;
+  return attn_sac_csr_(s, a, a->batch);
+}
+
+/* The edges of some sets, as the caller has them. */
+ATTN_FUNC_ int attn_sac_given_(attn_error_ *e, attn_sac_job_ *j, attn_sac_more_ *m, int64_t sets,
+                               int data) {
+  const int32_t *edges = (const int32_t *)j->edges.data, *count = (const int32_t *)j->count.data;
+  if (j->n < 0) return attn_reject_(e, ATTN_E_SHAPE, "n must not be negative");
+  j->room = attn_sac_room(j->nodes, j->n, &j->p);
+  if (j->room < 0)
+    return attn_reject_(e, ATTN_E_OVERFLOW, "there must be fewer than 2^31 nodes and edges");
+  if (sets > 0 && !count) return attn_reject_(e, ATTN_E_NULL, "count must not be null");
+  if (sets > 0 && j->n > 0 && !edges) return attn_reject_(e, ATTN_E_NULL, "edges must not be null");
+  if (!attn_sac_array_(e, m, count, sets, 4, "count must be aligned to its elements") ||
+      !attn_sac_array_(e, m, edges, attn_mul_(attn_mul_(sets, j->n), 2), 4,
+                       "edges must be aligned to its elements"))
+    return 0;
+  for (int64_t set = 0; data && set < sets; set++) {
+    if (count[set] < 0 || count[set] > j->n)
+      return attn_reject_(e, ATTN_E_INDEX, "count must lie in 0..n");
+    for (int64_t x = 0; x < 2 * (int64_t)count[set]; x++)
+      if (edges[set * j->n * 2 + x] < 0 || edges[set * j->n * 2 + x] >= j->nodes)
+        return attn_reject_(e, ATTN_E_INDEX, "edges must lie in 0..nodes-1");
+  }
+  return 1;
+}
+
+ATTN_FUNC_ int attn_sac_csr_check_(attn_error_ *e, attn_sac_job_ *j, attn_arguments_ *l,
+                                   attn_sac_more_ *m, int data) {
+  (void)l;
+  if (j->batch < 0 || j->nodes < 0)
+    return attn_reject_(e, ATTN_E_SHAPE, "sets and nodes must not be negative");
+  if (!attn_sac_given_(e, j, m, j->batch, data)) return 0;
+  const int64_t rows = attn_mul_(j->batch, j->nodes + 1), all = attn_mul_(j->batch, j->room);
+  attn_span_ out[2];
+  if (j->batch > 0 && !j->row_ptr) return attn_reject_(e, ATTN_E_NULL, "row_ptr must not be null");
+  if (all > 0 && !j->col) return attn_reject_(e, ATTN_E_NULL, "col must not be null");
+  if (!attn_check_array_(e, j->row_ptr, rows, 8, "row_ptr must be aligned to its elements",
+                         &out[0]) ||
+      !attn_check_array_(e, j->col, all, 4, "col must be aligned to its elements", &out[1]))
+    return 0;
+  for (int i = 0; i < 2; i++)
+    if (attn_overlap_(out[0], m->span[i]) || attn_overlap_(out[1], m->span[i]) ||
+        attn_overlap_(out[0], out[1]))
+      return attn_reject_(e, ATTN_E_OVERLAP,
+                          "row_ptr and col are outputs and must not share memory with another "
+                          "argument");
+  m->span[m->n++] = out[0], m->span[m->n++] = out[1]; /* the workspace is apart from all */
+  j->nothing = j->batch == 0;
+  return 1;
+}
+
+/* ---- attention ------------------------------------------------------------------------------*/
+
+/* Attention over lists that this call has made, one behind the other in rooms of equal size. */
+ATTN_FUNC_ int attn_stage_edges_(attn_stage_ *s, const attn_sac_job_ *j,
+                                 const attn_edges_params *params) {
+  attn_softmax_ a;
+  int workers;
+  memset(&a, 0, sizeof a);
+  a.o = j->o, a.q = j->q, a.k = j->k, a.v = j->v;
+  s->ctx.workspace = NULL, s->ctx.workspace_size = 0;
+  if (s->run) s->ctx.workspace = attn_stage_spare_(s, 0), s->ctx.workspace_size = (size_t)s->spare;
+  if (!attn_edges_plan_(s->e, &a, params, &s->ctx, &workers, 0)) return 0;
+  if (!s->run) {
+    attn_stage_spare_(s, attn_softmax_bytes_(&a, s->workers));
+    return 1;
+  }
+  if (!attn_softmax_run_(s->e, &a, &s->ctx, workers)) return 0;
+  s->pairs += s->ctx.report.pairs;
+  return 1;
+}
+
+ATTN_FUNC_ int attn_sac_steps_(attn_stage_ *s, void *job) {
+  attn_sac_job_ *a = (attn_sac_job_ *)job;
+  const int64_t sets = attn_mul_(a->q.batch, a->heads);
+  attn_sac_job_ own = *a;
+  attn_edges_params p;
+  memset(&p, 0, sizeof p);
+  if (!a->edges.data) {
+    own.edges.data = attn_stage_take_(s, attn_mul_(sets, a->n), 8);
+    own.count.data = attn_stage_take_(s, sets, 4);
+    if (!attn_sac_edges_steps_(s, &own)) return 0;
+  }
+  own.row_ptr = (int64_t *)attn_stage_take_(s, attn_mul_(sets, a->nodes + 1), 8);
+  own.col = (int32_t *)attn_stage_take_(s, attn_mul_(sets, a->room), 4);
+  if (!attn_sac_csr_(s, &own, sets)) return 0;
+  p.row_ptr = own.row_ptr, p.col = own.col, p.edges = a->room;
+  p.per_batch = 1, p.per_head = a->heads > 1;
+  p.scale = a->p.scale, p.lse = a->p.lse;
+  return attn_stage_edges_(s, &own, &p);
+}
+
+ATTN_FUNC_ int attn_sac_check_(attn_error_ *e, attn_sac_job_ *j, attn_arguments_ *l,
+                               attn_sac_more_ *m, int data) {
+  static const attn_words_ w[] = {ATTN_WORDS_("q"), ATTN_WORDS_("k"), ATTN_WORDS_("v"),
+                                  ATTN_WORDS_("o"), ATTN_WORDS_("params.lse")};
+  const int64_t any = ATTN_ANY_, in = ATTN_DIVIDES_;
+  const attn_tensor *q = &j->q;
+  if (!attn_check_argument_(e, l, &j->q, &w[0], 0, any, any, any, any, "q")) return 0;
+  const int64_t b = l->batch = q->batch, h = l->heads = q->heads;
+  if (h < 1) return attn_reject_(e, ATTN_E_SHAPE, "q.heads must be at least 1");
+  if (!attn_check_argument_(e, l, &j->k, &w[1], 0, b, in, q->len, q->dim,
+                            "k must be [q.batch, a divisor of q.heads, q.len, q.dim]") ||
+      !attn_check_argument_(e, l, &j->v, &w[2], 0, b, in, q->len, any,
+                            "v must be [q.batch, a divisor of q.heads, q.len, .]") ||
+      !attn_check_argument_(e, l, &j->o, &w[3], ATTN_OUT_, b, h, q->len, j->v.dim,
+                            "o must be [q.batch, q.heads, q.len, v.dim]") ||
+      !attn_check_argument_(e, l, &j->p.lse, &w[4], ATTN_OUT_ | ATTN_OPTIONAL_ | ATTN_IS_F32_, b, h,
+                            q->len, 1, "params.lse must be f32 [q.batch, q.heads, q.len, 1]") ||
+      !attn_check_scale_(e, j->p.scale))
+    return 0;
+  j->heads = j->p.heads ? j->p.heads : 1;
+  if (j->heads != 1 && j->heads != h)
+    return attn_reject_(e, ATTN_E_HEADS, "params.heads must be 1 or q.heads");
+  j->batch = b, j->nodes = q->len;
+  j->nothing = b == 0 || q->len == 0;
+  if (j->nothing) return 1;
+  if (j->edges.data) return attn_sac_given_(e, j, m, attn_mul_(b, j->heads), data);
+  l->heads = j->heads;
+  if (!attn_sac_network_check_(e, j, l, m, data)) return 0;
+  if (j->nodes != q->len) return attn_reject_(e, ATTN_E_SHAPE, "e.len must equal q.len");
+  j->room = attn_sac_room(j->nodes, j->n, &j->p);
+  return j->room >= 0 ||
+         attn_reject_(e, ATTN_E_OVERFLOW, "there must be fewer than 2^31 nodes and edges");
+}
+
+/* ---- the calls ------------------------------------------------------------------------------*/
+
+ATTN_FUNC_ attn_sac_job_ attn_sac_csr_job_(int64_t *row_ptr, int32_t *col, const int32_t *edges,
+                                           const int32_t *count, int64_t sets, int64_t n,
+                                           int64_t nodes) {
+  attn_sac_job_ j = attn_sac_edges_job_(edges, count, NULL, attn_sac_view_(NULL));
+  j.row_ptr = row_ptr, j.col = col, j.batch = sets, j.n = n, j.nodes = nodes;
+  return j;
+}
+ATTN_PUB_ attn_status attn_sac_csr(int64_t *row_ptr, int32_t *col, const int32_t *edges,
+                                   const int32_t *count, int64_t sets, int64_t n, int64_t nodes,
+                                   const attn_sac_params *params, attn_ctx *ctx) {
+  attn_sac_job_ j = attn_sac_csr_job_(row_ptr, col, edges, count, sets, n, nodes);
+  return attn_sac_run_(&j, params, 0, attn_sac_csr_check_, attn_sac_csr_steps_,
+                       "edges to lists of keys", ctx, NULL);
+}
+ATTN_PUB_ size_t attn_sac_csr_workspace(int64_t *row_ptr, int32_t *col, const int32_t *edges,
+                                        const int32_t *count, int64_t sets, int64_t n,
+                                        int64_t nodes, const attn_sac_params *params,
+                                        const attn_ctx *ctx) {
+  attn_sac_job_ j = attn_sac_csr_job_(row_ptr, col, edges, count, sets, n, nodes);
+  return attn_sac_bytes_(&j, params, 0, attn_sac_csr_check_, attn_sac_csr_steps_, ctx);
+}
+
+ATTN_FUNC_ attn_sac_job_ attn_sac_job_of_(attn_tensor o, attn_tensor q, attn_tensor k,
+                                          attn_tensor v, const int32_t *edges, const int32_t *count,
+                                          int64_t n, attn_tensor e) {
+  attn_sac_job_ j = attn_sac_edges_job_(edges, edges ? count : NULL, NULL, e);
+  j.o = o, j.q = q, j.k = k, j.v = v, j.n = n;
+  return j;
+}
+ATTN_PUB_ attn_status attn_sac(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
+                               const int32_t *edges, const int32_t *count, int64_t n, attn_tensor e,
+                               const attn_sac_params *params, attn_ctx *ctx) {
+  attn_sac_job_ j = attn_sac_job_of_(o, q, k, v, edges, count, n, e);
+  return attn_sac_run_(&j, params, edges == NULL, attn_sac_check_, attn_sac_steps_,
+                       "key lists of edges", ctx, NULL);
+}
+ATTN_PUB_ size_t attn_sac_workspace(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
+                                    const int32_t *edges, const int32_t *count, int64_t n,
+                                    attn_tensor e, const attn_sac_params *params,
+                                    const attn_ctx *ctx) {
+  attn_sac_job_ j = attn_sac_job_of_(o, q, k, v, edges, count, n, e);
+  return attn_sac_bytes_(&j, params, edges == NULL, attn_sac_check_, attn_sac_steps_, ctx);
+}
+/* <<< attn/mechanisms/sac.h */
 /* >>> attn/mechanisms/low_rank_band.h */
 /* mechanisms/low_rank_band.h owns attention through a map of low rank beside one over a band. */
 
@@ -30612,6 +38088,1170 @@ ATTN_PUB_ size_t attn_pma_workspace(attn_tensor o, attn_tensor z, attn_tensor se
   return bytes;
 }
 /* <<< attn/mechanisms/sets.h */
+/* >>> attn/mechanisms/maps.h */
+/* mechanisms/maps.h owns tiles of scores that are mixed with those of the layer below: fresh ones
+ * by the engine, the convolution of a map, the mixture in rows, and the engine once more for the
+ * softmax over what is then there. The calls are in mechanisms/mixed.h. */
+
+enum { ATTN_MAPS_STRIP_ = 256 }; /* columns that are convolved while they are in the first cache */
+
+/* scores = fresh A + carried previous + convolved act(conv(A source[0] + previous source[1])) */
+typedef struct attn_maps_job_ {
+  attn_softmax_ fresh, after; /* A in natural units; the softmax of what is given, and its masks */
+  attn_tensor previous, scores, kernel;
+  const float *bias; /* of the convolution */
+  float by_fresh, by_previous, by_convolved, source[2];
+  int convolve, relu, causal;
+  double mean;    /* what scores are divided by */
+  int64_t kh, kw; /* 1, 1 without a convolution */
+  int64_t above;  /* rows of the source above the first row of a tile */
+  int64_t heads;  /* of an item: all, or 1 */
+  int64_t rows;   /* of a tile of outputs */
+  int64_t tiles;  /* per head */
+  int64_t width;  /* floats of a row of the source */
+  int whole;      /* every pair has a fresh score, not only those that may be seen */
+  float *weights; /* [kw][H][kh H] */
+  char *memory;   /* of the workers */
+  int64_t each, at_after, at_fresh, at_scores, at_source, at_sum;
+} attn_maps_job_;
+
+/* The engine in natural units: nothing else of it is used for fresh scores. */
+static const attn_relu_ attn_maps_natural_ = {NULL, 0, 0, 0};
+
+/* ---- fresh scores ---------------------------------------------------------------------------*/
+
+/* Keys that rows i0 .. i0 + n - 1 may see, some more with `whole`. */
+ATTN_FUNC_ void attn_maps_keys_(const attn_maps_job_ *a, int64_t b, int64_t i0, int64_t n,
+                                int64_t *j0, int64_t *j1) {
+  const attn_softmax_ *f = &a->after;
+  *j0 = 0, *j1 = f->k.len;
+  if (a->whole) return;
+  const int64_t keys = f->kv_len ? f->kv_len[b] : f->k.len;
+  *j0 = f->keep ? 0 : attn_clamp_(i0 + f->q_off - f->left, 0, keys);
+  *j1 = attn_clamp_(i0 + n - 1 + f->q_off + f->right + 1, *j0, keys);
+}
+
+/* x[r][j] of rows i0 + r, at most a tile of them, for j0 <= j < j1; keys that are not read have
+ * 0. */
+ATTN_FUNC_ void attn_maps_fresh_(const attn_maps_job_ *job, int worker, int64_t b, int64_t h,
+                                 int64_t i0, int64_t n, float *x, int64_t j0, int64_t j1) {
+  const attn_softmax_ *a = &job->fresh;
+  const int64_t keys = a->kv_len ? a->kv_len[b] : a->k.len, end = j1 < keys ? j1 : keys;
+  attn_tile_ t;
+  attn_block_ block;
+  void *rows[ATTN_TILE_];
+  attn_tile_open_(&t, a, worker);
+  t.batch = b, t.n = (int)n, t.xl_next = -1, t.careful = t.rel_careful = 0;
+  t.w.held->n = 0, *t.w.pairs = 0;
+  for (int r = 0; r < t.n; r++) {
+    t.row[r] = i0 + r, t.head[r] = h;
+    for (int64_t j = end > j0 ? end : j0; j < j1; j++) x[r * a->k.len + j] = 0.0f;
+  }
+  attn_tile_lanes_(&t);
+  attn_tile_terms_(&t);
+  attn_block_terms_(&t, &block);
+  for (int64_t j = j0, next; j < end; j = next) {
+    next = (j / ATTN_BLOCK_ + 1) * ATTN_BLOCK_;
+    if (next > end) next = end;
+    attn_block_open_(&t, &block, j, next); /* all rows see all of it */
+    attn_block_fetch_(&t, &block);
+    attn_block_modifiers_(&t, &block);
+    attn_block_scores_(&t, &block);
+    for (int r = 0; r < t.n; r++) rows[r] = x + r * a->k.len + j;
+    a->table->unpack(rows, t.w.s, t.n, next - j, ATTN_F32, NULL);
+  }
+}
+
+/* ---- rows of mixed scores ---------------------------------------------------------------------*/
+
+/* Row r of the mixed scores of a head while they are f32: the caller's, or the worker's. */
+ATTN_FUNC_ float *attn_maps_row_(const attn_maps_job_ *a, int worker, int64_t b, int64_t h,
+                                 int64_t i0, int64_t r) {
+  if (a->scores.data && a->scores.dtype == ATTN_F32)
+    return (float *)(void *)attn_at_(&a->scores, b, h, i0 + r);
+  float *own = (float *)(void *)(a->memory + worker * a->each + a->at_scores);
+  return own + ((a->heads > 1 ? h : 0) * a->rows + r) * a->after.k.len;
+}
+
+/* y = by[0] x + by[1] p for columns j0 .. j1; parts with a factor of 0 are not read. */
+ATTN_FUNC_ void attn_maps_blend_(const attn_maps_job_ *a, float *y, const float *x, const char *p,
+                                 float by_x, float by_p, int64_t j0, int64_t j1) {
+  if (p) p += attn_bytes_(a->previous.dtype, j0);
+  a->after.table->blend(y + j0, by_x == 0.0f ? NULL : x + j0, by_p == 0.0f ? NULL : p, ATTN_F32,
+                        ATTN_F32, a->previous.dtype, j1 - j0, by_x, by_p);
+}
+
+/* The softmax of rows i0 .. of a head over scores that are there, and its values. */
+ATTN_FUNC_ void attn_maps_attend_(const attn_maps_job_ *a, int worker, int64_t b, int64_t h,
+                                  int64_t i0, int64_t n) {
+  attn_tile_ t;
+  attn_tile_open_(&t, &a->after, worker);
+  t.batch = b, t.n = (int)n;
+  for (int r = 0; r < t.n; r++) t.row[r] = i0 + r, t.head[r] = h;
+  t.given = attn_maps_row_(a, worker, b, h, i0, 0);
+  t.given_stride =
+      a->scores.data && a->scores.dtype == ATTN_F32 ? a->scores.stride_len : a->after.k.len;
+  attn_tile_run_(&t, 1);
+}
+
+/* ---- the convolution ------------------------------------------------------------------------*/
+
+/* Row i of a map as this layer sees it: 0 at what is forbidden. */
+ATTN_FUNC_ void attn_maps_forbid_(const attn_maps_job_ *a, int64_t b, int64_t h, int64_t i,
+                                  float *x) {
+  const attn_softmax_ *f = &a->after;
+  const int64_t tk = f->k.len, p = i + f->q_off, keys = f->kv_len ? f->kv_len[b] : tk;
+  const int64_t near = attn_clamp_(p - f->left, 0, keys);
+  const int64_t hi = !f->q_len || i < f->q_len[b] ? attn_clamp_(p + f->right + 1, 0, keys) : 0;
+  const char *mask = f->mask.kind ? attn_mask_at_(&f->mask, b, h, i) : NULL;
+  const char *bias = f->bias.kind ? attn_mask_at_(&f->bias, b, h, i) : NULL;
+  for (int64_t j = f->keep < hi ? f->keep : hi; j < near; j++) x[j] = 0.0f;
+  memset(x + hi, 0, (size_t)(tk - hi) * sizeof(float));
+  for (int64_t j = 0; (mask || bias) && j < hi; j++) {
+    const int64_t at = f->mask.k_len > 1 ? j : 0;
+    if (mask && !(f->mask.kind == ATTN_MASK_BITS ? attn_mask_bit_(mask, at) : mask[at] != 0))
+      x[j] = 0.0f;
+    if (bias && attn_number_(bias, f->bias.k_len > 1 ? j : 0, f->bias.dtype, NULL) == -INFINITY)
+      x[j] = 0.0f;
+  }
+}
+
+/* Row r of the convolution's source of channel h, which is row i of the map, i < 0: outside it. */
+ATTN_FUNC_ void attn_maps_source_(const attn_maps_job_ *a, int worker, int64_t b, int64_t h,
+                                  int64_t i, int64_t r, const float *x) {
+  const int64_t tk = a->after.k.len, left = (a->kw - 1) / 2;
+  float *all = (float *)(void *)(a->memory + worker * a->each + a->at_source);
+  float *y = all + (r * a->after.q.heads + h) * a->width;
+  memset(y, 0, (size_t)(i < 0 ? a->width : left) * sizeof(float));
+  if (i < 0) return;
+  memset(y + left + tk, 0, (size_t)(a->width - left - tk) * sizeof(float));
+  attn_maps_blend_(a, y + left, x, a->previous.data ? attn_at_(&a->previous, b, h, i) : NULL,
+                   a->source[0], a->source[1], 0, tk);
+  if (a->causal) attn_maps_forbid_(a, b, h, i, y + left);
+}
+
+/* weights[e][o][a, c] = kernel[o, c, a, e]: rows of the source follow one another by a, then c. */
+ATTN_FUNC_ void attn_maps_weights_(const attn_maps_job_ *a) {
+  const int64_t heads = a->after.q.heads;
+  float *to = a->weights;
+  for (int64_t e = 0; e < a->kw; e++)
+    for (int64_t o = 0; o < heads; o++)
+      for (int64_t r = 0; r < a->kh; r++)
+        for (int64_t c = 0; c < heads; c++)
+          *to++ = attn_number_(attn_at_(&a->kernel, o, c, r), e, a->kernel.dtype, NULL);
+}
+
+/* Adds the convolution to the scores of n rows of all heads: for each column of the kernel one
+ * product, heads x (rows and heads of the source) x columns of the map. */
+ATTN_FUNC_ void attn_maps_convolve_(const attn_maps_job_ *a, int worker, int64_t b, int64_t i0,
+                                    int64_t n) {
+  const attn_table_ *f = a->after.table;
+  const int64_t heads = a->after.q.heads, tk = a->after.k.len, deep = a->kh * heads;
+  char *memory = a->memory + worker * a->each;
+  const float *source = (const float *)(const void *)(memory + a->at_source);
+  float *sum = (float *)(void *)(memory + a->at_sum);
+  for (int64_t j = 0; j < tk; j += ATTN_MAPS_STRIP_) {
+    const int64_t cols = tk - j < ATTN_MAPS_STRIP_ ? tk - j : (int64_t)ATTN_MAPS_STRIP_;
+    for (int64_t r = 0; r < n; r++) {
+      for (int64_t o = 0; a->bias && o < heads; o++)
+        for (int64_t c = 0; c < cols; c++) sum[o * ATTN_MAPS_STRIP_ + c] = a->bias[o];
+      for (int64_t e = 0; e < a->kw; e++)
+        f->gemm(sum, ATTN_MAPS_STRIP_, heads, a->weights + e * heads * deep, deep, 1,
+                source + r * heads * a->width + j + e, a->width, deep, cols, e == 0 && !a->bias);
+      for (int64_t o = 0; o < heads; o++) {
+        float *y = attn_maps_row_(a, worker, b, o, i0, r) + j, *x = sum + o * ATTN_MAPS_STRIP_;
+        if (a->relu) f->activate(x, cols, NULL, 1.0f, ATTN_ACT_RELU);
+        f->blend(y, y, x, ATTN_F32, ATTN_F32, ATTN_F32, cols, 1.0f, a->by_convolved);
+      }
+    }
+  }
+}
+
+/* ---- a tile of mixed scores -----------------------------------------------------------------*/
+
+/* Mixed scores of one head, but for the convolution, whose source is laid out. */
+ATTN_FUNC_ void attn_maps_head_(const attn_maps_job_ *a, int worker, int64_t b, int64_t h,
+                                int64_t i0, int64_t n) {
+  const attn_softmax_ *f = &a->after;
+  const int64_t tq = f->q.len, tk = f->k.len;
+  float *x = (float *)(void *)(a->memory + worker * a->each + a->at_fresh);
+  int64_t j0, j1, from = i0, to = i0 + n;
+  attn_maps_keys_(a, b, i0, n, &j0, &j1);
+  if (a->convolve) from = i0 - a->above, to = from + n + a->kh - 1;
+  for (int64_t i = from, some; i < to; i += some) { /* rows outside the map one by one */
+    const int inside = i >= 0 && i < tq;
+    some = 1;
+    if (inside) {
+      int64_t end = to < tq ? to : tq;
+      if (a->source[0] == 0.0f)
+        end = i < i0 ? i0 : i < i0 + n ? i0 + n : end; /* others have no A */
+      some = end - i < ATTN_TILE_ ? end - i : (int64_t)ATTN_TILE_;
+      const int wanted = a->by_fresh != 0.0f || (a->convolve && a->source[0] != 0.0f);
+      if (wanted && (a->source[0] != 0.0f || (i >= i0 && i < i0 + n)))
+        attn_maps_fresh_(a, worker, b, h, i, some, x, j0, j1);
+    }
+    for (int64_t r = i; r < i + some; r++) {
+      const float *row = x + (r - i) * tk;
+      const char *p = inside && a->previous.data ? attn_at_(&a->previous, b, h, r) : NULL;
+      if (a->convolve) attn_maps_source_(a, worker, b, h, inside ? r : -1, r - from, row);
+      if (r >= i0 && r < i0 + n)
+        attn_maps_blend_(a, attn_maps_row_(a, worker, b, h, i0, r - i0), row, p, a->by_fresh,
+                         a->by_previous, j0, j1);
+    }
+  }
+}
+
+/* A tile of rows of one head, or of all. */
+ATTN_FUNC_ void attn_maps_item_(void *job, int worker, int64_t index) {
+  const attn_maps_job_ *a = (const attn_maps_job_ *)job;
+  const attn_softmax_ *f = &a->after;
+  const int64_t parts = f->q.heads / a->heads;
+  const int64_t tile = a->tiles - 1 - index % a->tiles, unit = index / a->tiles;
+  const int64_t b = unit / parts, h0 = unit % parts * a->heads, i0 = tile * a->rows;
+  const int64_t n = f->q.len - i0 < a->rows ? f->q.len - i0 : a->rows;
+  for (int64_t h = h0; f->k.len > 0 && h < h0 + a->heads; h++)
+    attn_maps_head_(a, worker, b, h, i0, n);
+  if (a->convolve && f->k.len > 0) attn_maps_convolve_(a, worker, b, i0, n);
+  for (int64_t h = h0; h < h0 + a->heads; h++) {
+    for (int64_t r = 0; a->scores.data && a->scores.dtype != ATTN_F32 && r < n; r++)
+      f->table->blend(attn_at_(&a->scores, b, h, i0 + r), attn_maps_row_(a, worker, b, h, i0, r),
+                      NULL, a->scores.dtype, ATTN_F32, ATTN_F32, f->k.len, 1.0f, 0.0f);
+    attn_maps_attend_(a, worker, b, h, i0, n);
+  }
+}
+/* <<< attn/mechanisms/maps.h */
+/* >>> attn/mechanisms/mixed.h */
+/* mechanisms/mixed.h owns the calls of attention over mixed scores (general form, H3, H4): their
+ * checks, their memory, and the weights that each of them has. */
+
+enum { ATTN_MAPS_KERNEL_ = 1 << 20 }; /* rows or columns of a kernel */
+
+/* ---- checks ---------------------------------------------------------------------------------*/
+
+/* Every number of previous is finite. */
+ATTN_FUNC_ int attn_maps_finite_(attn_error_ *e, const attn_table_ *f, const attn_tensor *t) {
+  float x[ATTN_BLOCK_];
+  for (int64_t r = 0; r < t->batch * t->heads * t->len; r++)
+    for (int64_t j = 0; j < t->dim; j += ATTN_BLOCK_) {
+      const int64_t n = t->dim - j < ATTN_BLOCK_ ? t->dim - j : (int64_t)ATTN_BLOCK_;
+      const char *row = attn_at_(t, r / t->len / t->heads, r / t->len % t->heads, r % t->len);
+      f->widen(x, row + attn_bytes_(t->dtype, j), 0, NULL, 1, n, t->dtype, NULL);
+      if (!f->finite(x, n, 1, n))
+        return attn_reject_(e, ATTN_E_VALUE, "params.previous holds NaN or an infinity");
+    }
+  return 1;
+}
+
+/* What attention is told: one call of attn_sdpa cut at the scores. */
+ATTN_FUNC_ int attn_maps_plan_(attn_error_ *e, attn_maps_job_ *a, const attn_sdpa_params *params,
+                               const attn_ctx *ctx, int *workers, int data) {
+  attn_sdpa_params all = *params, after = *params;
+  if (params->ragged.sequences || params->schedule || params->span.z)
+    return attn_reject_(e, ATTN_E_RANGE,
+                        "params.attention: ragged, schedule and span must be absent");
+  all.one_order = after.one_order = 1;
+  a->fresh = a->after;
+  if (!attn_sdpa_plan_(e, &a->after, &after, ctx, workers, data)) return 0;
+  if (!a->after.k.len) a->convolve = 0;
+  /* the scores: no masks, and windows only where nobody looks beyond them */
+  memset(&all.mask, 0, sizeof all.mask);
+  memset(&all.bias, 0, sizeof all.bias);
+  memset(&all.lse, 0, sizeof all.lse);
+  memset(&all.map, 0, sizeof all.map);
+  memset(&all.relative.values, 0, sizeof all.relative.values);
+  all.sinks = NULL, all.softmax_one = 0, all.q_len = NULL;
+  if (a->whole) all.causal = 0, all.window_left = all.window_right = all.keep = 0;
+  a->fresh.relu = &attn_maps_natural_;
+  if (!attn_sdpa_plan_(e, &a->fresh, &all, ctx, workers, data)) return 0;
+  a->fresh.left = a->fresh.right = INT64_MAX / 4, a->fresh.keep = 0;
+  a->fresh.v = a->fresh.k,
+  a->fresh.v_scales = a->fresh.k_scales; /* not read: one copy serves both */
+  a->fresh.group = 1;
+  /* the softmax: no terms */
+  attn_softmax_ *s = &a->after;
+  memset(&s->by_distance, 0, sizeof s->by_distance);
+  memset(&s->relative.keys, 0, sizeof s->relative.keys);
+  memset(&s->xl, 0, sizeof s->xl);
+  memset(&s->labels, 0, sizeof s->labels);
+  memset(&s->gaussian, 0, sizeof s->gaussian);
+  s->alibi = NULL, s->softcap = 0.0f, s->modify = NULL, s->distances = 0, s->group = 1;
+  const double unit = s->unit / a->mean;
+  s->scale_hi = (float)unit; /* from below, and the rest positive: -inf stays -inf */
+  if ((double)s->scale_hi > unit) s->scale_hi = attn_from_bits_(attn_to_bits_(s->scale_hi) - 1);
+  s->scale_lo = (float)(unit - (double)s->scale_hi);
+  if (s->scale_lo == 0.0f) s->scale_lo = FLT_MIN;
+  s->k = s->v, s->k_scales = s->v_scales, s->q.dim = 1; /* neither is read */
+  return 1;
+}
+
+/* previous and scores, against each other and the rest. */
+ATTN_FUNC_ int attn_maps_check_(attn_error_ *e, attn_maps_job_ *a, const attn_sdpa_params *p,
+                                const attn_ctx *ctx, int in_place, int data) {
+  static const attn_words_ w[] = {ATTN_WORDS_("o"),
+                                  ATTN_WORDS_("q"),
+                                  ATTN_WORDS_("k"),
+                                  ATTN_WORDS_("v"),
+                                  ATTN_WORDS_("params.previous"),
+                                  ATTN_WORDS_("params.scores"),
+                                  ATTN_WORDS_("params.kernel"),
+                                  ATTN_WORDS_("params.attention.lse"),
+                                  ATTN_WORDS_("params.attention.map")};
+  enum { O, Q, K, V, PREVIOUS, SCORES, KERNEL, LSE, MAP, COUNT };
+  const int64_t any = ATTN_ANY_, b = a->after.q.batch, h = a->after.q.heads;
+  const int64_t tq = a->after.q.len, tk = a->after.k.len;
+  attn_tensor q = a->fresh.q, k = a->fresh.k, v = a->after.v, o = a->after.o;
+  attn_tensor lse = a->after.lse, map = a->after.map;
+  if (tk == 0) a->previous.data = a->scores.data = NULL;
+  attn_operand_ op[COUNT] = {
+      {&o, &w[O], ATTN_OUT_, any, any, any, any, "", {0, 0}},
+      {&q, &w[Q], 0, any, any, any, any, "", {0, 0}},
+      {&k, &w[K], ATTN_OPTIONAL_, any, any, any, any, "", {0, 0}},
+      {&v, &w[V], ATTN_OPTIONAL_, any, any, any, any, "", {0, 0}},
+      {&a->previous,
+       &w[PREVIOUS],
+       ATTN_OPTIONAL_,
+       b,
+       h,
+       tq,
+       tk,
+       "params.previous must be [q.batch, q.heads, q.len, k.len]",
+       {0, 0}},
+      {&a->scores,
+       &w[SCORES],
+       ATTN_OUT_ | ATTN_OPTIONAL_,
+       b,
+       h,
+       tq,
+       tk,
+       "params.scores must be [q.batch, q.heads, q.len, k.len]",
+       {0, 0}},
+      {&a->kernel,
+       &w[KERNEL],
+       ATTN_OPTIONAL_,
+       h,
+       h,
+       any,
+       any,
+       "params.kernel must be [q.heads, q.heads, kh, kw]",
+       {0, 0}},
+      {&lse, &w[LSE], ATTN_OUT_ | ATTN_OPTIONAL_, any, any, any, any, "", {0, 0}},
+      {&map, &w[MAP], ATTN_OUT_ | ATTN_OPTIONAL_, any, any, any, any, "", {0, 0}}};
+  attn_span_ more, outer[2];
+  for (int i = 0; i < COUNT; i++) {
+    if ((i == K || i == V) && attn_quantized_(op[i].t->dtype)) {
+      if (!attn_check_stored_(e, op[i].t, op[i].w, &op[i].span)) return 0;
+    } else if (!attn_check_operand_(e, &op[i], h)) {
+      return 0;
+    }
+  }
+  if (!attn_check_array_(e, a->bias, h, 4, "params.bias must be aligned to its elements", &more))
+    return 0;
+  if (in_place && a->previous.data && attn_same_view_(&a->previous, &a->scores))
+    op[PREVIOUS].span.lo = op[PREVIOUS].span.hi = 0; /* scores speaks for both */
+  if (!attn_check_apart_(e, ctx, op, COUNT, &more, 1)) return 0;
+  /* scores against what p points at: the plan's rules hold, so that nothing else is left to reject */
+  attn_softmax_ x;
+  int workers;
+  memset(&x, 0, sizeof x);
+  memset(outer, 0, sizeof outer);
+  outer[0] = op[SCORES].span;
+  x.o = o, x.q = q, x.k = k, x.v = v, x.outer = outer;
+  if (!attn_sdpa_plan_(e, &x, p, ctx, &workers, -1))
+    return attn_reject_(e, ATTN_E_OVERLAP, w[SCORES].overlap);
+  return !data || !ctx || !ctx->validate || !a->previous.data || !tk ||
+         attn_maps_finite_(e, a->after.table, &a->previous);
+}
+
+/* ---- the call -------------------------------------------------------------------------------*/
+
+/* Memory, then tile after tile. */
+ATTN_FUNC_ int attn_maps_steps_(attn_stage_ *s, void *job) {
+  attn_maps_job_ *a = (attn_maps_job_ *)job;
+  attn_softmax_ *f = &a->fresh, *g = &a->after;
+  const int64_t h = g->q.heads, tk = g->k.len, size = sizeof(float);
+  attn_shared_ x;
+  attn_scratch_ w;
+  a->heads = a->convolve ? h : 1;
+  a->rows = a->convolve ? ATTN_TILE_ / 2 : ATTN_TILE_; /* all heads stay near: 15 % less time */
+  if (a->convolve && a->source[0] != 0.0f && a->kh <= ATTN_GROUP_) a->rows -= a->kh - 1;
+  a->tiles = (g->q.len + a->rows - 1) / a->rows;
+  a->width = attn_add_(tk, a->kw - 1);
+  attn_shared_plan_(f, &x);
+  char *shared = (char *)attn_stage_take_(s, x.bytes, 1);
+  if (a->convolve)
+    a->weights =
+        (float *)attn_stage_take_(s, attn_mul_(attn_mul_(h, h), attn_mul_(a->kh, a->kw)), size);
+  int64_t at = attn_scratch_plan_(f);
+  a->at_after = at, at = attn_add_(at, attn_scratch_plan_(g));
+  a->at_fresh = at, at = attn_add_(at, attn_piece_(attn_mul_(ATTN_TILE_, tk), size));
+  a->at_scores = at;
+  if (!a->scores.data || a->scores.dtype != ATTN_F32)
+    at = attn_add_(at, attn_piece_(attn_mul_(attn_mul_(a->heads, a->rows), tk), size));
+  a->at_source = at, a->at_sum = at;
+  if (a->convolve) {
+    const int64_t rows = attn_mul_(attn_add_(a->rows, a->kh - 1), h);
+    at = attn_add_(at, attn_piece_(attn_add_(attn_mul_(rows, a->width), 2 * ATTN_TILE_), size));
+    a->at_sum = at, at = attn_add_(at, attn_piece_(attn_mul_(h, ATTN_MAPS_STRIP_), size));
+  }
+  a->each = at;
+  const int64_t count = attn_mul_(attn_mul_(g->q.batch, h / a->heads), a->tiles);
+  const int workers = attn_pieces_(s->workers, count);
+  char *spare = attn_stage_spare_(s, attn_mul_(a->each, workers));
+  if (!s->run) return 1;
+  a->memory = f->workspace = spare, f->bytes = g->bytes = a->each;
+  g->workspace = spare + a->at_after;
+  f->distance = attn_has_distance_(&f->by_distance) ? (float *)(void *)(shared + x.distance) : NULL;
+  f->factor = f->by_distance.factor.alpha ? (float *)(void *)(shared + x.factor) : NULL;
+  if (f->distance || f->factor)
+    attn_distance_fill_(f, (float *)(void *)(f->distance ? shared + x.distance : NULL),
+                        (float *)(void *)(f->factor ? shared + x.factor : NULL));
+  if (a->convolve) attn_maps_weights_(a);
+  for (int i = 0; i < workers; i++) {
+    attn_scratch_cut_(g, i, &w);
+    *w.pairs = 0, w.held->n = 0;
+  }
+  attn_for_(&s->ctx, workers, count, attn_maps_item_, a);
+  for (int i = 0; i < workers; i++) {
+    attn_scratch_cut_(g, i, &w);
+    s->pairs += *w.pairs;
+  }
+  return 1;
+}
+
+/* The call, or with bytes the workspace query. The job has its tensors and weights; in_place:
+ * scores may be previous. */
+ATTN_FUNC_ int attn_maps_run_(attn_error_ *e, attn_maps_job_ *a, const attn_sdpa_params *params,
+                              attn_ctx *ctx, int in_place, size_t *bytes) {
+  const attn_ctx plain = attn_before_workspace_(ctx);
+  const attn_ctx *use = bytes ? &plain : ctx;
+  int workers;
+  a->whole = a->scores.data != NULL || a->convolve;
+  if (!a->previous.data) a->by_previous = a->source[1] = 0.0f;
+  if (!attn_maps_plan_(e, a, params, use, &workers, bytes == NULL) ||
+      !attn_maps_check_(e, a, params, use, in_place, bytes == NULL))
+    return 0;
+  attn_stage_ s = attn_stage_open_(e, a->after.table, workers, ctx, bytes != NULL);
+  if (attn_nothing_(&a->after)) {
+    if (!bytes) attn_report_(ctx, a->after.table, 1, "no-op", "no queries");
+  } else {
+    attn_stage_call_(
+        &s, ctx, attn_maps_steps_, a,
+        a->convolve ? "streaming softmax, convolved scores" : "streaming softmax, mixed scores",
+        bytes);
+  }
+  return e->status == ATTN_OK;
+}
+
+ATTN_FUNC_ void attn_maps_open_(attn_maps_job_ *a, attn_tensor o, attn_tensor q, attn_tensor k,
+                                attn_tensor v) {
+  memset(a, 0, sizeof *a);
+  a->after.o = o, a->after.q = q, a->after.k = k, a->after.v = v;
+  a->by_fresh = a->by_previous = 1.0f;
+  a->mean = 1.0, a->kh = a->kw = 1;
+}
+
+/* 0 = the default, ATTN_ZERO = 0. */
+ATTN_FUNC_ float attn_maps_or_(float x, float otherwise) {
+  return x != 0.0f ? x : attn_to_bits_(x) ? 0.0f : otherwise;
+}
+
+ATTN_FUNC_ attn_status attn_score_mix_call_(attn_tensor o, attn_tensor q, attn_tensor k,
+                                            attn_tensor v, const attn_score_mix_params *params,
+                                            attn_ctx *ctx, size_t *bytes) {
+  attn_error_ e = {ATTN_OK, NULL};
+  attn_score_mix_params zero;
+  attn_maps_job_ a;
+  if (!params) memset(&zero, 0, sizeof zero);
+  const attn_score_mix_params *p = params ? params : &zero;
+  attn_maps_open_(&a, o, q, k, v);
+  a.previous = p->previous, a.scores = p->scores;
+  a.by_fresh = attn_maps_or_(p->fresh_weight, 1.0f);
+  a.by_previous = attn_maps_or_(p->previous_weight, 1.0f);
+  if (!(a.by_fresh - a.by_fresh == 0.0f) || !(a.by_previous - a.by_previous == 0.0f))
+    attn_reject_(&e, ATTN_E_VALUE, "params.fresh_weight and params.previous_weight must be finite");
+  else
+    attn_maps_run_(&e, &a, &p->attention, ctx, 1, bytes);
+  return attn_end_(bytes ? NULL : ctx, &e);
+}
+
+ATTN_PUB_ attn_status attn_score_mix(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
+                                     const attn_score_mix_params *params, attn_ctx *ctx) {
+  return attn_score_mix_call_(o, q, k, v, params, ctx, NULL);
+}
+
+ATTN_PUB_ size_t attn_score_mix_workspace(attn_tensor o, attn_tensor q, attn_tensor k,
+                                          attn_tensor v, const attn_score_mix_params *params,
+                                          const attn_ctx *ctx) {
+  attn_ctx own = attn_before_workspace_(ctx);
+  size_t bytes = 0;
+  return attn_score_mix_call_(o, q, k, v, params, &own, &bytes) == ATTN_OK ? bytes : 0;
+}
+
+ATTN_FUNC_ attn_status attn_realformer_call_(attn_tensor o, attn_tensor q, attn_tensor k,
+                                             attn_tensor v, const attn_realformer_params *params,
+                                             attn_ctx *ctx, size_t *bytes) {
+  attn_error_ e = {ATTN_OK, NULL};
+  attn_realformer_params zero;
+  attn_maps_job_ a;
+  if (!params) memset(&zero, 0, sizeof zero);
+  const attn_realformer_params *p = params ? params : &zero;
+  attn_maps_open_(&a, o, q, k, v);
+  a.previous = p->previous, a.scores = p->scores;
+  if (p->mean) a.mean = (double)p->layers_below + 1.0;
+  if (p->layers_below < 0)
+    attn_reject_(&e, ATTN_E_RANGE, "params.layers_below must not be negative");
+  else
+    attn_maps_run_(&e, &a, &p->attention, ctx, 1, bytes);
+  return attn_end_(bytes ? NULL : ctx, &e);
+}
+
+ATTN_PUB_ attn_status attn_realformer(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
+                                      const attn_realformer_params *params, attn_ctx *ctx) {
+  return attn_realformer_call_(o, q, k, v, params, ctx, NULL);
+}
+
+ATTN_PUB_ size_t attn_realformer_workspace(attn_tensor o, attn_tensor q, attn_tensor k,
+                                           attn_tensor v, const attn_realformer_params *params,
+                                           const attn_ctx *ctx) {
+  attn_ctx own = attn_before_workspace_(ctx);
+  size_t bytes = 0;
+  return attn_realformer_call_(o, q, k, v, params, &own, &bytes) == ATTN_OK ? bytes : 0;
+}
+
+/* A share of 0..1 with its default. */
+ATTN_FUNC_ int attn_predictive_share_(float *x) {
+  *x = attn_maps_or_(*x, 0.5f);
+  return *x >= 0.0f && *x <= 1.0f;
+}
+
+ATTN_FUNC_ int attn_predictive_check_(attn_error_ *e, attn_maps_job_ *a,
+                                      attn_predictive_params *p) {
+  static const attn_words_ w = ATTN_WORDS_("params.kernel");
+  const attn_tensor *k = &p->kernel;
+  attn_span_ span;
+  if (!attn_predictive_share_(&p->alpha) || !attn_predictive_share_(&p->previous_share) ||
+      !attn_predictive_share_(&p->convolved_share))
+    return attn_reject_(e, ATTN_E_VALUE,
+                        "params.alpha, previous_share and convolved_share must lie in 0..1");
+  if (p->activation != ATTN_ACT_NONE && p->activation != ATTN_ACT_RELU)
+    return attn_reject_(e, ATTN_E_RANGE,
+                        "params.activation must be ATTN_ACT_NONE or ATTN_ACT_RELU");
+  if (p->rule != ATTN_PREDICTIVE_SAME && p->rule != ATTN_PREDICTIVE_CAUSAL)
+    return attn_reject_(e, ATTN_E_RANGE, "params.rule must be an attn_predictive_rule");
+  const int first = !p->previous.data;
+  const float share = p->evolving ? p->convolved_share : first ? 0.0f : 1.0f - p->alpha;
+  a->previous = p->previous, a->scores = p->scores, a->kernel = p->kernel, a->bias = p->bias;
+  if (!k->data && share != 0.0f)
+    return attn_reject_(e, ATTN_E_NULL, "params.kernel.data must not be null");
+  if (k->data) {
+    if (!attn_check_tensor_(e, &a->kernel, &w, &span)) return 0;
+    if (k->batch != a->after.q.heads || k->heads != a->after.q.heads || k->len < 1)
+      return attn_reject_(e, ATTN_E_SHAPE, "params.kernel must be [q.heads, q.heads, kh, kw]");
+    if (p->rule == ATTN_PREDICTIVE_SAME && (k->len % 2 == 0 || k->dim % 2 == 0))
+      return attn_reject_(e, ATTN_E_SHAPE,
+                          "params.kernel: kh and kw must be odd with ATTN_PREDICTIVE_SAME");
+    if (k->len > ATTN_MAPS_KERNEL_ || k->dim > ATTN_MAPS_KERNEL_)
+      return attn_reject_(e, ATTN_E_OVERFLOW, "params.kernel: kh and kw must be below 2^20");
+  }
+  const float mp = first ? 0.0f : p->previous_share, mc = p->convolved_share;
+  a->by_convolved = share;
+  a->by_fresh = p->evolving ? (1.0f - mc) * (1.0f - mp) : first ? 1.0f : p->alpha;
+  a->by_previous = p->evolving ? (1.0f - mc) * mp : 0.0f;
+  a->source[0] = p->evolving ? 1.0f - mp : 0.0f, a->source[1] = p->evolving ? mp : 1.0f;
+  a->convolve = share != 0.0f, a->relu = p->activation == ATTN_ACT_RELU;
+  a->causal = p->rule == ATTN_PREDICTIVE_CAUSAL;
+  if (a->convolve) {
+    a->kh = k->len, a->kw = k->dim;
+    a->above = a->causal ? a->kh - 1 : (a->kh - 1) / 2;
+  }
+  return 1;
+}
+
+ATTN_FUNC_ attn_status attn_predictive_call_(attn_tensor o, attn_tensor q, attn_tensor k,
+                                             attn_tensor v, const attn_predictive_params *params,
+                                             attn_ctx *ctx, size_t *bytes) {
+  attn_error_ e = {ATTN_OK, NULL};
+  attn_predictive_params p;
+  attn_maps_job_ a;
+  attn_maps_open_(&a, o, q, k, v);
+  memset(&p, 0, sizeof p);
+  if (params) p = *params;
+  if (attn_predictive_check_(&e, &a, &p)) attn_maps_run_(&e, &a, &p.attention, ctx, 0, bytes);
+  return attn_end_(bytes ? NULL : ctx, &e);
+}
+
+ATTN_PUB_ attn_status attn_predictive(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
+                                      const attn_predictive_params *params, attn_ctx *ctx) {
+  return attn_predictive_call_(o, q, k, v, params, ctx, NULL);
+}
+
+ATTN_PUB_ size_t attn_predictive_workspace(attn_tensor o, attn_tensor q, attn_tensor k,
+                                           attn_tensor v, const attn_predictive_params *params,
+                                           const attn_ctx *ctx) {
+  attn_ctx own = attn_before_workspace_(ctx);
+  size_t bytes = 0;
+  return attn_predictive_call_(o, q, k, v, params, &own, &bytes) == ATTN_OK ? bytes : 0;
+}
+/* <<< attn/mechanisms/mixed.h */
+/* >>> attn/mechanisms/lazyformer.h */
+/* mechanisms/lazyformer.h owns maps that serve several layers (H5): a map times values, and a stack
+ * of layers whose values are known at once. */
+
+/* ---- a map times values ---------------------------------------------------------------------*/
+
+/* Keys at once: with fewer, rows of a map come late from memory (76 % of peak; with 128 70 %). */
+enum { ATTN_MAP_DEEP_ = 256 };
+
+typedef struct attn_map_apply_job_ {
+  attn_tensor o, map, v;
+  int causal;
+  int64_t q_off, tiles, wide; /* floats of a row of values or sums: whole groups */
+  const attn_table_ *table;
+  char *memory; /* of the workers: values of a block, sums, weights as floats */
+  int64_t each, at_sum, at_weights;
+} attn_map_apply_job_;
+
+/* y += map rows times values j0 .. j0 + n. careful: values that are not finite go to weights other
+ * than 0 alone. */
+ATTN_FUNC_ void attn_map_apply_block_(const attn_map_apply_job_ *a, char *memory, int64_t b,
+                                      int64_t h, int64_t i0, int64_t rows, int64_t j0, int64_t n,
+                                      int careful) {
+  const attn_table_ *f = a->table;
+  const int64_t dv = a->v.dim, hv = h / (a->o.heads / a->v.heads);
+  float *v = (float *)(void *)memory, *y = (float *)(void *)(memory + a->at_sum);
+  float *wide = (float *)(void *)(memory + a->at_weights);
+  const float *p = (const float *)(const void *)attn_at_(&a->map, b, h, i0) + j0;
+  int64_t stride = a->map.stride_len;
+  const int cut = a->causal && j0 + n > i0 + a->q_off + 1;
+  if (a->map.dtype != ATTN_F32 || cut) {
+    const char *from = attn_at_(&a->map, b, h, i0) + attn_bytes_(a->map.dtype, j0);
+    f->widen(wide, from, a->map.stride_len, NULL, rows, n, a->map.dtype, NULL);
+    for (int64_t r = 0; cut && r < rows; r++)
+      for (int64_t j = attn_clamp_(i0 + r + a->q_off + 1 - j0, 0, n); j < n; j++)
+        wide[r * n + j] = 0.0f;
+    p = wide, stride = n;
+  }
+  const float *w = v;
+  int64_t w_stride = a->wide;
+  if (a->v.dtype == ATTN_F32 && dv % ATTN_GROUP_ == 0 && !careful)
+    w = (const float *)(const void *)attn_at_(&a->v, b, hv, j0), w_stride = a->v.stride_len;
+  for (int64_t j = 0; w == v && j < n; j++) {
+    float *to = v + j * a->wide;
+    f->widen(to, attn_at_(&a->v, b, hv, j0 + j), 0, NULL, 1, dv, a->v.dtype, NULL);
+    for (int64_t c = 0; careful && c < dv; c++) to[c] = to[c] - to[c] == 0.0f ? to[c] : 0.0f;
+  }
+  f->gemm(y, a->wide, rows, p, stride, 1, w, w_stride, n, dv, 0);
+  for (int64_t j = 0; careful && j < n; j++) {
+    const char *row = attn_at_(&a->v, b, hv, j0 + j);
+    for (int64_t c = 0; c < dv; c++) {
+      const float x = attn_number_(row, c, a->v.dtype, NULL);
+      for (int64_t r = 0; x - x != 0.0f && r < rows; r++)
+        if (p[r * stride + j] != 0.0f) y[r * a->wide + c] += p[r * stride + j] * x;
+    }
+  }
+}
+
+/* A tile of rows of one head. */
+ATTN_FUNC_ void attn_map_apply_item_(void *job, int worker, int64_t index) {
+  const attn_map_apply_job_ *a = (const attn_map_apply_job_ *)job;
+  const int64_t tile = a->tiles - 1 - index % a->tiles, unit = index / a->tiles;
+  const int64_t b = unit / a->o.heads, h = unit % a->o.heads, i0 = tile * ATTN_TILE_;
+  const int64_t rows = a->o.len - i0 < ATTN_TILE_ ? a->o.len - i0 : (int64_t)ATTN_TILE_;
+  const int64_t end = a->causal ? attn_clamp_(i0 + rows + a->q_off, 0, a->v.len) : a->v.len;
+  char *memory = a->memory + worker * a->each;
+  float *y = (float *)(void *)(memory + a->at_sum);
+  for (int careful = 0; careful < 2; careful++) {
+    memset(y, 0, (size_t)(rows * a->wide) * sizeof(float));
+    for (int64_t j = 0; j < end; j += ATTN_MAP_DEEP_)
+      attn_map_apply_block_(a, memory, b, h, i0, rows, j,
+                            end - j < ATTN_MAP_DEEP_ ? end - j : (int64_t)ATTN_MAP_DEEP_, careful);
+    if (a->table->finite(y, a->wide, rows, a->v.dim)) break;
+  }
+  for (int64_t r = 0; r < rows; r++)
+    a->table->blend(attn_at_(&a->o, b, h, i0 + r), y + r * a->wide, NULL, a->o.dtype, ATTN_F32,
+                    ATTN_F32, a->v.dim, 1.0f, 0.0f);
+}
+
+ATTN_FUNC_ int attn_map_apply_check_(attn_error_ *e, attn_map_apply_job_ *a,
+                                     const attn_map_apply_params *p, const attn_ctx *ctx,
+                                     int *workers) {
+  static const attn_words_ w[] = {ATTN_WORDS_("o"), ATTN_WORDS_("map"), ATTN_WORDS_("v")};
+  const int64_t any = ATTN_ANY_;
+  const int no_keys = a->v.len == 0 && a->map.dim == 0; /* a map without columns is no tensor */
+  attn_operand_ op[3] = {{&a->v,
+                          &w[2],
+                          0,
+                          a->o.batch,
+                          ATTN_DIVIDES_,
+                          any,
+                          a->o.dim,
+                          a->o.heads >= 1 && (a->v.heads < 1 || a->o.heads % a->v.heads)
+                              ? "v.heads must divide o.heads"
+                              : "v must be [o.batch, ., map.dim, o.dim]",
+                          {0, 0}},
+                         {&a->o, &w[0], ATTN_OUT_, any, any, any, any, "", {0, 0}},
+                         {&a->map,
+                          &w[1],
+                          no_keys ? ATTN_OPTIONAL_ : 0,
+                          a->o.batch,
+                          a->o.heads,
+                          a->o.len,
+                          a->v.len,
+                          "map must be [o.batch, o.heads, o.len, v.len]",
+                          {0, 0}}};
+  if (!attn_check_ctx_(e, ctx, &a->table, workers)) return 0;
+  if (no_keys) a->map.data = NULL;
+  if (a->o.heads < 1) return attn_reject_(e, ATTN_E_SHAPE, "o.heads must be at least 1");
+  for (int i = 0; i < 3; i++)
+    if (!attn_check_operand_(e, &op[i], a->o.heads)) return 0;
+  if (p && !p->has_q_off && p->q_off)
+    return attn_reject_(e, ATTN_E_RANGE, "params.q_off needs params.has_q_off = 1");
+  if (p && p->has_q_off && attn_abs64_(p->q_off) >= (int64_t)1 << 40)
+    return attn_reject_(e, ATTN_E_RANGE, "params.q_off must lie within 2^40 of 0");
+  if (a->o.len >= (int64_t)1 << 40 || a->v.len >= (int64_t)1 << 40)
+    return attn_reject_(e, ATTN_E_OVERFLOW, "o.len and v.len must be below 2^40");
+  a->causal = p && p->causal;
+  a->q_off = p && p->has_q_off ? p->q_off : a->v.len - a->o.len;
+  return attn_check_apart_(e, ctx, op, 3, NULL, 0);
+}
+
+ATTN_FUNC_ int attn_map_apply_steps_(attn_stage_ *s, void *job) {
+  attn_map_apply_job_ *a = (attn_map_apply_job_ *)job;
+  const int64_t f = sizeof(float);
+  a->wide = attn_row_width_(a->v.dim);
+  a->tiles = attn_tiles_of_(a->o.len);
+  a->at_sum = attn_piece_(attn_mul_(a->wide, ATTN_MAP_DEEP_), f);
+  a->at_weights = attn_add_(a->at_sum, attn_piece_(attn_mul_(a->wide, ATTN_TILE_), f));
+  a->each = attn_add_(a->at_weights, attn_piece_(ATTN_MAP_DEEP_ * ATTN_TILE_, f));
+  return attn_stage_for_(s, attn_mul_(attn_mul_(a->o.batch, a->o.heads), a->tiles),
+                         attn_map_apply_item_, a, a->each, &a->memory);
+}
+
+ATTN_FUNC_ attn_status attn_map_apply_call_(attn_tensor o, attn_tensor map, attn_tensor v,
+                                            const attn_map_apply_params *params, attn_ctx *ctx,
+                                            size_t *bytes) {
+  attn_error_ e = {ATTN_OK, NULL};
+  attn_map_apply_job_ a;
+  int workers;
+  memset(&a, 0, sizeof a);
+  a.o = o, a.map = map, a.v = v;
+  if (attn_map_apply_check_(&e, &a, params, ctx, &workers)) {
+    attn_stage_ s = attn_stage_open_(&e, a.table, workers, ctx, bytes != NULL);
+    if (o.batch == 0 || o.len == 0) {
+      if (!bytes) attn_report_(ctx, a.table, 1, "no-op", "no queries");
+    } else {
+      attn_stage_call_(&s, ctx, attn_map_apply_steps_, &a, "map times values", bytes);
+    }
+  }
+  return attn_end_(bytes ? NULL : ctx, &e);
+}
+
+ATTN_PUB_ attn_status attn_map_apply(attn_tensor o, attn_tensor map, attn_tensor v,
+                                     const attn_map_apply_params *params, attn_ctx *ctx) {
+  return attn_map_apply_call_(o, map, v, params, ctx, NULL);
+}
+
+ATTN_PUB_ size_t attn_map_apply_workspace(attn_tensor o, attn_tensor map, attn_tensor v,
+                                          const attn_map_apply_params *params,
+                                          const attn_ctx *ctx) {
+  attn_ctx own = attn_before_workspace_(ctx);
+  size_t bytes = 0;
+  return attn_map_apply_call_(o, map, v, params, &own, &bytes) == ATTN_OK ? bytes : 0;
+}
+
+/* ---- a stack of layers ----------------------------------------------------------------------*/
+
+typedef struct attn_lazy_job_ {
+  const attn_tensor *o, *q, *k, *v;
+  int64_t layers, period;
+  const attn_sdpa_params *attention;
+} attn_lazy_job_;
+
+/* Layers from l on that are one pass: of one period, with equal heads of values. Relative values are
+ * as wide as those of one layer. */
+ATTN_FUNC_ int64_t attn_lazy_run_(const attn_lazy_job_ *a, int64_t l) {
+  int64_t n = 1;
+  if (a->attention->relative.values.data) return 1;
+  while (l + n < a->layers && (l + n) % a->period != 0 && a->v[l + n].heads == a->v[l].heads) n++;
+  return n;
+}
+
+/* Rows between tensors: values come together, outputs go apart. */
+typedef struct attn_lazy_copy_ {
+  const attn_table_ *table;
+  attn_tensor to, from;
+} attn_lazy_copy_;
+
+ATTN_FUNC_ void attn_lazy_copy_item_(void *job, int worker, int64_t index) {
+  const attn_lazy_copy_ *a = (const attn_lazy_copy_ *)job;
+  const int64_t n = a->to.len, h = index / n % a->to.heads, b = index / n / a->to.heads;
+  (void)worker;
+  a->table->blend(attn_at_(&a->to, b, h, index % n), attn_at_(&a->from, b, h, index % n), NULL,
+                  a->to.dtype, a->from.dtype, ATTN_F32, a->to.dim, 1.0f, 0.0f);
+}
+
+/* Columns of `all` to or from a tensor of its own. */
+ATTN_FUNC_ int attn_lazy_columns_(attn_stage_ *s, attn_tensor all, int64_t column, attn_tensor own,
+                                  int in) {
+  attn_lazy_copy_ a = {s->table, own, own};
+  if (s->run) all = attn_stage_shift_(all, column);
+  all.dim = own.dim;
+  if (in)
+    a.to = all;
+  else
+    a.from = all;
+  return attn_stage_for_(s, attn_mul_(attn_mul_(own.batch, own.heads), own.len),
+                         attn_lazy_copy_item_, &a, 0, NULL);
+}
+
+ATTN_FUNC_ int attn_lazy_steps_(attn_stage_ *s, void *job) {
+  const attn_lazy_job_ *a = (const attn_lazy_job_ *)job;
+  int64_t most_v = 0, most_o = 0;
+  for (int64_t l = 0, n; l < a->layers; l += n) { /* the widest run of layers */
+    int64_t dv = 0;
+    n = attn_lazy_run_(a, l);
+    for (int64_t i = l; i < l + n; i++) dv = attn_add_(dv, a->v[i].dim);
+    const attn_tensor *v = &a->v[l], *o = &a->o[l];
+    const int64_t in = attn_mul_(attn_mul_(v->batch, v->heads), attn_mul_(v->len, dv));
+    const int64_t out = attn_mul_(attn_mul_(o->batch, o->heads), attn_mul_(o->len, dv));
+    if (n > 1 && in > most_v) most_v = in;
+    if (n > 1 && out > most_o) most_o = out;
+  }
+  void *values = attn_stage_take_(s, most_v, sizeof(float));
+  void *outputs = attn_stage_take_(s, most_o, sizeof(float));
+  for (int64_t l = 0, n; l < a->layers; l += n) {
+    const attn_tensor q = a->q[l / a->period], k = a->k[l / a->period];
+    attn_tensor v = a->v[l], o = a->o[l];
+    int64_t dv = 0;
+    n = attn_lazy_run_(a, l);
+    if (n > 1) {
+      for (int64_t i = l; i < l + n; i++) dv = attn_add_(dv, a->v[i].dim);
+      v = attn_bhtd(values, ATTN_F32, v.batch, v.heads, v.len, dv);
+      o = attn_bhtd(outputs, ATTN_F32, o.batch, o.heads, o.len, dv);
+      dv = 0;
+      for (int64_t i = l; i < l + n; dv += a->v[i].dim, i++)
+        if (!attn_lazy_columns_(s, v, dv, a->v[i], 1)) return 0;
+    }
+    if (!attn_stage_sdpa_(s, o, q, k, v, a->attention)) return 0;
+    dv = 0;
+    for (int64_t i = l; n > 1 && i < l + n; dv += a->v[i].dim, i++)
+      if (!attn_lazy_columns_(s, o, dv, a->o[i], 0)) return 0;
+  }
+  return 1;
+}
+
+/* The rules of attn_sdpa for each layer, then what layers have in common. */
+ATTN_FUNC_ int attn_lazy_check_(attn_error_ *e, attn_lazy_job_ *a, const attn_ctx *ctx,
+                                const attn_table_ **table, int *workers, int data) {
+  static const attn_words_ wo = ATTN_WORDS_("o"), wi = ATTN_WORDS_("q, k or v");
+  const attn_sdpa_params *p = a->attention;
+  if (!attn_check_ctx_(e, ctx, table, workers)) return 0;
+  if (a->layers < 0) return attn_reject_(e, ATTN_E_RANGE, "layers must not be negative");
+  if (a->period < 1) return attn_reject_(e, ATTN_E_RANGE, "params.period must be at least 1");
+  if (a->layers && (!a->o || !a->q || !a->k || !a->v))
+    return attn_reject_(e, ATTN_E_NULL, "o, q, k and v must not be null");
+  if (p->lse.data || p->map.data || p->ragged.sequences)
+    return attn_reject_(e, ATTN_E_RANGE, "params.attention: lse, map and ragged must be absent");
+  for (int64_t l = 0; l < a->layers; l++) {
+    attn_softmax_ x;
+    memset(&x, 0, sizeof x);
+    x.o = a->o[l], x.q = a->q[l / a->period], x.k = a->k[l / a->period], x.v = a->v[l];
+    if (!attn_sdpa_plan_(e, &x, p, ctx, workers, data)) return 0;
+    if (attn_quantized_(x.v.dtype))
+      return attn_reject_(e, ATTN_E_DTYPE, "v must be f32, f16 or bf16");
+    if (x.q.batch != a->q[0].batch || x.q.heads != a->q[0].heads || x.q.len != a->q[0].len)
+      return attn_reject_(e, ATTN_E_SHAPE, "all layers must have the batch, heads and len of q[0]");
+  }
+  for (int64_t l = 0; data > 0 && l < a->layers; l++) /* an output and everything of other layers */
+    for (int64_t i = 0; i < a->layers; i++) {
+      const attn_tensor *other[4] = {&a->o[i], &a->q[i / a->period], &a->k[i / a->period],
+                                     &a->v[i]};
+      attn_tensor o = a->o[l];
+      attn_span_ span, more;
+      if (i == l) continue;
+      if (!attn_check_tensor_(e, &o, &wo, &span)) return 0;
+      for (int t = 0; t < 4; t++) {
+        attn_tensor x = *other[t];
+        if (!attn_check_stored_(e, &x, &wi, &more)) return 0;
+        if (attn_overlap_(span, more)) return attn_reject_(e, ATTN_E_OVERLAP, wo.overlap);
+      }
+    }
+  return 1;
+}
+
+ATTN_FUNC_ attn_status attn_lazyformer_call_(const attn_tensor *o, const attn_tensor *q,
+                                             const attn_tensor *k, const attn_tensor *v,
+                                             int64_t layers, const attn_lazyformer_params *params,
+                                             attn_ctx *ctx, size_t *bytes) {
+  attn_error_ e = {ATTN_OK, NULL};
+  attn_lazyformer_params zero;
+  const attn_table_ *table;
+  int workers;
+  memset(&zero, 0, sizeof zero);
+  const attn_lazyformer_params *p = params ? params : &zero;
+  attn_lazy_job_ a = {o, q, k, v, layers, p->period ? p->period : 2, &p->attention};
+  if (attn_lazy_check_(&e, &a, ctx, &table, &workers, bytes == NULL)) {
+    attn_stage_ s = attn_stage_open_(&e, table, workers, ctx, bytes != NULL);
+    if (layers == 0) {
+      if (!bytes) attn_report_(ctx, table, 1, "no-op", "no layers");
+    } else {
+      attn_stage_call_(&s, ctx, attn_lazy_steps_, &a, "streaming softmax, values side by side",
+                       bytes);
+    }
+  }
+  return attn_end_(bytes ? NULL : ctx, &e);
+}
+
+ATTN_PUB_ attn_status attn_lazyformer(const attn_tensor *o, const attn_tensor *q,
+                                      const attn_tensor *k, const attn_tensor *v, int64_t layers,
+                                      const attn_lazyformer_params *params, attn_ctx *ctx) {
+  return attn_lazyformer_call_(o, q, k, v, layers, params, ctx, NULL);
+}
+
+ATTN_PUB_ size_t attn_lazyformer_workspace(const attn_tensor *o, const attn_tensor *q,
+                                           const attn_tensor *k, const attn_tensor *v,
+                                           int64_t layers, const attn_lazyformer_params *params,
+                                           const attn_ctx *ctx) {
+  attn_ctx own = attn_before_workspace_(ctx);
+  size_t bytes = 0;
+  return attn_lazyformer_call_(o, q, k, v, layers, params, &own, &bytes) == ATTN_OK ? bytes : 0;
+}
+/* <<< attn/mechanisms/lazyformer.h */
+/* >>> attn/mechanisms/film.h */
+/* mechanisms/film.h owns the block-diagonal prior of CAMTL (H6): blocks modulated by a task vector,
+ * and attention with them, as a modifier of attn_sdpa's scores. */
+
+/* ---- the blocks -----------------------------------------------------------------------------*/
+
+typedef struct attn_film_job_ {
+  attn_tensor y, a;
+  attn_film_params p;
+  int64_t width; /* F */
+  const attn_table_ *table;
+  char *memory; /* of the workers: gamma and beta, a row */
+  int64_t each, at_row;
+} attn_film_job_;
+
+/* gamma and beta of a batch entry, side by side. Sums of products in double. */
+ATTN_FUNC_ void attn_film_vectors_(const attn_film_job_ *a, int64_t b, float *to) {
+  const attn_film_params *p = &a->p;
+  const int64_t n = a->width;
+  if (p->gamma.data) {
+    const attn_tensor *t[2] = {&p->gamma, &p->beta};
+    for (int i = 0; i < 2; i++)
+      a->table->widen(to + i * n, attn_at_(t[i], t[i]->batch > 1 ? b : 0, 0, 0), 0, NULL, 1, n,
+                      t[i]->dtype, NULL);
+    return;
+  }
+  const char *z = attn_at_(&p->z, b, 0, 0);
+  for (int64_t c = 0; c < 2 * n; c++) {
+    double sum = 0.0;
+    if (p->b_f.data) sum = (double)attn_number_(attn_at_(&p->b_f, 0, 0, 0), c, p->b_f.dtype, NULL);
+    for (int64_t i = 0; i < p->z.dim; i++)
+      sum += (double)attn_number_(z, i, p->z.dtype, NULL) *
+             (double)attn_number_(attn_at_(&p->w_f, 0, 0, i), c, p->w_f.dtype, NULL);
+    to[c] = (float)(c < n && !p->plain ? sum + 1.0 : sum);
+  }
+}
+
+/* The blocks of one batch entry. */
+ATTN_FUNC_ void attn_film_item_(void *job, int worker, int64_t b) {
+  const attn_film_job_ *a = (const attn_film_job_ *)job;
+  const int64_t m = a->y.heads, w = a->y.dim, n = a->width;
+  float *gamma = (float *)(void *)(a->memory + worker * a->each), *beta = gamma + n;
+  float *row = (float *)(void *)(a->memory + worker * a->each + a->at_row);
+  attn_film_vectors_(a, b, gamma);
+  for (int64_t k = 0; k < m; k++)
+    for (int64_t r = 0; r < w; r++) {
+      const int64_t at = n == w ? 0 : n == m * w ? k * w : (k * w + r) * w;
+      a->table->widen(row, attn_at_(&a->a, 0, k, r), 0, NULL, 1, w, a->a.dtype, NULL);
+      for (int64_t c = 0; c < w; c++)
+        row[c] = (float)((double)row[c] * (double)gamma[at + c] + (double)beta[at + c]);
+      a->table->blend(attn_at_(&a->y, b, k, r), row, NULL, a->y.dtype, ATTN_F32, ATTN_F32, w, 1.0f,
+                      0.0f);
+    }
+}
+
+ATTN_FUNC_ int attn_film_check_(attn_error_ *e, attn_film_job_ *a, const attn_film_params *params,
+                                const attn_ctx *ctx, int *workers) {
+  static const attn_words_ w[] = {ATTN_WORDS_("y"),          ATTN_WORDS_("a"),
+                                  ATTN_WORDS_("params.z"),   ATTN_WORDS_("params.w_f"),
+                                  ATTN_WORDS_("params.b_f"), ATTN_WORDS_("params.gamma"),
+                                  ATTN_WORDS_("params.beta")};
+  attn_film_params *p = &a->p;
+  const int64_t any = ATTN_ANY_, b = a->y.batch, m = a->a.heads, side = a->a.dim;
+  if (!attn_check_ctx_(e, ctx, &a->table, workers)) return 0;
+  if (!params) return attn_reject_(e, ATTN_E_NULL, "params must not be null: it has the vectors");
+  *p = *params;
+  const int direct = p->gamma.data != NULL || p->beta.data != NULL;
+  if (direct && (p->z.data || p->w_f.data || p->b_f.data))
+    return attn_reject_(e, ATTN_E_RANGE, "params: z, w_f and b_f, or gamma and beta");
+  attn_operand_ op[7] = {
+      {&a->y, &w[0], ATTN_OUT_, any, m, side, side, "y must be [., m, w, w] as a is", {0, 0}},
+      {&a->a, &w[1], 0, 1, any, side, any, "a must be [1, m, w, w]", {0, 0}},
+      {&p->z, &w[2], 0, b, 1, 1, any, "params.z must be [y.batch, 1, 1, Dz]", {0, 0}},
+      {&p->w_f, &w[3], 0, 1, 1, p->z.dim, any, "params.w_f must be [1, 1, Dz, 2F]", {0, 0}},
+      {&p->b_f,
+       &w[4],
+       ATTN_OPTIONAL_,
+       1,
+       1,
+       1,
+       p->w_f.dim,
+       "params.b_f must be [1, 1, 1, 2F]",
+       {0, 0}},
+      {&p->gamma, &w[5], 0, any, 1, 1, any, "params.gamma must be [1 or y.batch, 1, 1, F]", {0, 0}},
+      {&p->beta,
+       &w[6],
+       0,
+       any,
+       1,
+       1,
+       p->gamma.dim,
+       "params.beta must be [1 or y.batch, 1, 1, F]",
+       {0, 0}}};
+  for (int i = 0; i < 7; i++) {
+    if (direct ? i >= 2 && i < 5 : i >= 5) continue;
+    if (!attn_check_operand_(e, &op[i], 1)) return 0;
+    if (i >= 5 && op[i].t->batch != 1 && op[i].t->batch != b)
+      return attn_reject_(e, ATTN_E_SHAPE, op[i].rule);
+  }
+  const int64_t width = direct ? p->gamma.dim : p->w_f.dim / 2;
+  if (!direct && p->w_f.dim % 2)
+    return attn_reject_(e, ATTN_E_SHAPE, "params.w_f must be [1, 1, Dz, 2F]");
+  if (width != side && width != attn_mul_(m, side) && width != attn_mul_(m, attn_mul_(side, side)))
+    return attn_reject_(e, ATTN_E_SHAPE, "F must be w, m w or m w w");
+  a->width = width;
+  return attn_check_apart_(e, ctx, op, 7, NULL, 0);
+}
+
+ATTN_FUNC_ int attn_film_steps_(attn_stage_ *s, void *job) {
+  attn_film_job_ *a = (attn_film_job_ *)job;
+  a->at_row = attn_piece_(attn_mul_(2, a->width), sizeof(float));
+  a->each = attn_add_(a->at_row, attn_piece_(a->y.dim, sizeof(float)));
+  return attn_stage_for_(s, a->y.batch, attn_film_item_, a, a->each, &a->memory);
+}
+
+ATTN_FUNC_ attn_status attn_film_blocks_call_(attn_tensor y, attn_tensor a,
+                                              const attn_film_params *params, attn_ctx *ctx,
+                                              size_t *bytes) {
+  attn_error_ e = {ATTN_OK, NULL};
+  attn_film_job_ job;
+  int workers;
+  memset(&job, 0, sizeof job);
+  job.y = y, job.a = a;
+  if (attn_film_check_(&e, &job, params, ctx, &workers)) {
+    attn_stage_ s = attn_stage_open_(&e, job.table, workers, ctx, bytes != NULL);
+    if (y.batch == 0 || y.heads == 0) {
+      if (!bytes) attn_report_(ctx, job.table, 1, "no-op", "no blocks");
+    } else {
+      attn_stage_call_(&s, ctx, attn_film_steps_, &job, "rows of blocks", bytes);
+    }
+  }
+  return attn_end_(bytes ? NULL : ctx, &e);
+}
+
+ATTN_PUB_ attn_status attn_film_blocks(attn_tensor y, attn_tensor a, const attn_film_params *params,
+                                       attn_ctx *ctx) {
+  return attn_film_blocks_call_(y, a, params, ctx, NULL);
+}
+
+ATTN_PUB_ size_t attn_film_blocks_workspace(attn_tensor y, attn_tensor a,
+                                            const attn_film_params *params, const attn_ctx *ctx) {
+  attn_ctx own = attn_before_workspace_(ctx);
+  size_t bytes = 0;
+  return attn_film_blocks_call_(y, a, params, &own, &bytes) == ATTN_OK ? bytes : 0;
+}
+
+/* ---- attention with them --------------------------------------------------------------------*/
+
+ATTN_PUB_ void attn_block_prior_add(void *prior, const attn_score_tile *tile) {
+  const attn_block_prior *a = (const attn_block_prior *)prior;
+  const attn_tensor *x = &a->blocks;
+  const int64_t w = x->dim, n = x->heads * w, keys = tile->keys;
+  const int64_t first = keys > 0 ? tile->key[0] : 0, last = keys > 0 ? tile->key[keys - 1] : -1;
+  const int in_row = last - first == keys - 1; /* keys ascend */
+  for (int64_t r = 0; r < tile->queries; r++) {
+    const int64_t p = tile->position[r], k = p / w, lo = k * w, hi = lo + w;
+    if (p < 0 || p >= n || last < lo || first >= hi) continue;
+    const float *row =
+        (const float *)(const void *)attn_at_(x, x->batch > 1 ? tile->batch : 0, k, p - lo);
+    float *s = tile->score + r * tile->query_stride;
+    int64_t c = in_row && lo > first ? lo - first : 0;
+    for (; c < keys && tile->key[c] < hi; c++)
+      if (tile->key[c] >= lo) s[c * tile->key_stride] += row[tile->key[c] - lo];
+  }
+  if (a->then) a->then(a->then_user, tile);
+}
+
+ATTN_FUNC_ int attn_camtl_check_(attn_error_ *e, attn_block_prior *prior, attn_tensor o,
+                                 attn_tensor q, attn_tensor k, const attn_sdpa_params *p,
+                                 const attn_ctx *ctx, int data) {
+  static const attn_words_ w[] = {ATTN_WORDS_("o"), ATTN_WORDS_("params.attention.lse"),
+                                  ATTN_WORDS_("params.attention.map"),
+                                  ATTN_WORDS_("params.blocks")};
+  attn_tensor lse = p->lse, map = p->map, *x = &prior->blocks;
+  const int64_t any = ATTN_ANY_, off = p->has_q_off ? p->q_off : k.len - q.len;
+  const char *square = "params.blocks must be f32 [1 or q.batch, m, w, w]";
+  attn_operand_ op[4] = {{&o, &w[0], ATTN_OUT_, any, any, any, any, "", {0, 0}},
+                         {&lse, &w[1], ATTN_OUT_ | ATTN_OPTIONAL_, any, any, any, any, "", {0, 0}},
+                         {&map, &w[2], ATTN_OUT_ | ATTN_OPTIONAL_, any, any, any, any, "", {0, 0}},
+                         {x, &w[3], ATTN_IS_F32_, any, any, x->dim, any, square, {0, 0}}};
+  if (p->ragged.sequences)
+    return attn_reject_(e, ATTN_E_RANGE, "params.attention.ragged must be absent");
+  if (k.len == 0) op[2].t->data = NULL;
+  for (int i = 0; i < 4; i++)
+    if (!attn_check_operand_(e, &op[i], 1)) return 0;
+  if (x->batch != 1 && x->batch != q.batch) return attn_reject_(e, ATTN_E_SHAPE, square);
+  const int64_t n = attn_mul_(x->heads, x->dim);
+  if (attn_mul_(x->batch, n) == INT64_MAX)
+    return attn_reject_(e, ATTN_E_OVERFLOW, "params.blocks has more rows than can be counted");
+  if (off < 0) return attn_reject_(e, ATTN_E_RANGE, "params.attention.q_off must not be negative");
+  if (k.len > n || (q.len > 0 && attn_add_(q.len, off) > n))
+    return attn_reject_(e, ATTN_E_RANGE, "positions and k.len must lie within the blocks");
+  if (!attn_check_apart_(e, ctx, op, 4, NULL, 0)) return 0;
+  for (int64_t r = 0; data && ctx && ctx->validate && r < x->batch * n; r++)
+    for (int64_t c = 0; c < x->dim; c++) {
+      const float v =
+          ((const float *)(const void *)attn_at_(x, r / n, r % n / x->dim, r % x->dim))[c];
+      if (v - v != 0.0f) return attn_reject_(e, ATTN_E_VALUE, "params.blocks must be finite");
+    }
+  return 1;
+}
+
+ATTN_FUNC_ attn_status attn_camtl_call_(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
+                                        const attn_camtl_params *params, attn_ctx *ctx,
+                                        size_t *bytes) {
+  attn_error_ e = {ATTN_OK, NULL};
+  const attn_ctx plain = attn_before_workspace_(ctx);
+  attn_sdpa_params p;
+  attn_block_prior prior;
+  memset(&p, 0, sizeof p);
+  memset(&prior, 0, sizeof prior);
+  if (params) p = params->attention, prior.blocks = params->blocks;
+  /* attn_sdpa judges the rest: first, since these rules build on its own */
+  if (attn_sdpa_need_(&e, o, q, k, v, &p, NULL, &plain, bytes ? 0 : 1) >= 0 &&
+      attn_camtl_check_(&e, &prior, o, q, k, &p, bytes ? &plain : ctx, bytes == NULL)) {
+    prior.then = p.modify, prior.then_user = p.modify_user;
+    p.modify = attn_block_prior_add, p.modify_user = &prior;
+    if (!bytes) return attn_sdpa(o, q, k, v, &p, ctx);
+    *bytes = attn_sdpa_workspace(o, q, k, v, &p, ctx);
+  }
+  return attn_end_(bytes ? NULL : ctx, &e);
+}
+
+ATTN_PUB_ attn_status attn_camtl(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
+                                 const attn_camtl_params *params, attn_ctx *ctx) {
+  return attn_camtl_call_(o, q, k, v, params, ctx, NULL);
+}
+
+ATTN_PUB_ size_t attn_camtl_workspace(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
+                                      const attn_camtl_params *params, const attn_ctx *ctx) {
+  attn_ctx own = attn_before_workspace_(ctx);
+  size_t bytes = 0;
+  return attn_camtl_call_(o, q, k, v, params, &own, &bytes) == ATTN_OK ? bytes : 0;
+}
+/* <<< attn/mechanisms/film.h */
 /* >>> attn/mechanisms/luna.h */
 /* mechanisms/luna.h owns Luna's pack and unpack and the layer around them: two exact softmaxes over
  * short lists. The causal core is in mechanisms/luna_causal.h. */
@@ -31659,6 +40299,2350 @@ ATTN_PUB_ size_t attn_csalr_workspace(attn_tensor o, attn_tensor q, attn_tensor 
   return bytes;
 }
 /* <<< attn/mechanisms/nystrom.h */
+/* >>> attn/mechanisms/routing.h */
+/* mechanisms/routing.h owns who is in a cluster of the Routing Transformer (D2): the checks of all its
+ * calls, normalised rows, and the two kinds of membership. */
+
+enum { ATTN_RT_SELECT_, ATTN_RT_ATTEND_, ATTN_RT_BOTH_, ATTN_RT_UPDATE_ };
+
+/* Queries or keys. */
+typedef struct attn_routed_ {
+  attn_tensor x;      /* [B, H or Hk, n, dk], normalised when the steps have come so far */
+  attn_members m;     /* of [B][H] */
+  const int32_t *len; /* [B] or null */
+  int64_t w;          /* resolved */
+  int32_t *of;        /* ARGMAX: [B][H][n] the cluster of each row, -1 beyond len */
+  attn_topk_ search;  /* a plan */
+} attn_routed_;
+
+typedef struct attn_routing_job_ {
+  const attn_table_ *table;
+  attn_tensor o, k, v, centroids, next; /* k as the caller gave it */
+  attn_routed_ side[2];                 /* queries, keys */
+  int sides;                            /* that are routed: 1 when shared */
+  attn_routing_params p;
+  attn_routing_update_params u;
+  int64_t tiles; /* items of a head and side */
+  char *memory;  /* of the workers */
+  int64_t each;
+} attn_routing_job_;
+
+ATTN_PUB_ int64_t attn_routing_entries(int64_t n, int64_t clusters, int64_t w,
+                                       attn_routing_membership membership) {
+  if (n < 0 || clusters < 1 || w < 0) return -1;
+  if (membership == ATTN_ROUTING_ARGMAX) return n;
+  if (membership != ATTN_ROUTING_TOPW) return -1;
+  if (w == 0) w = n / clusters + (n % clusters != 0);
+  return attn_mul_(clusters, w < n ? w : n);
+}
+
+/* ---- checks ---------------------------------------------------------------------------------*/
+
+ATTN_FUNC_ int attn_routing_check_params_(attn_error_ *e, attn_routing_job_ *a, int call) {
+  attn_routing_params *p = &a->p;
+  const attn_routing_update_params *u = &a->u;
+  if ((int)p->norm < 0 || p->norm >= ATTN_ROUTING_NORM_COUNT)
+    return attn_reject_(e, ATTN_E_RANGE, "params.norm must be an attn_routing_norm");
+  if ((int)p->membership < 0 || p->membership >= ATTN_ROUTING_MEMBERSHIP_COUNT)
+    return attn_reject_(e, ATTN_E_RANGE, "params.membership must be an attn_routing_membership");
+  if ((int)p->combine < 0 || p->combine >= ATTN_ROUTING_COMBINE_COUNT)
+    return attn_reject_(e, ATTN_E_RANGE, "params.combine must be an attn_routing_combine");
+  if (p->w < 0 || p->wk < 0)
+    return attn_reject_(e, ATTN_E_RANGE, "params.w and .wk must be at least 1, or 0");
+  if (p->exclude_self && !p->shared)
+    return attn_reject_(e, ATTN_E_RANGE, "params.exclude_self needs params.shared");
+  if (p->shared && p->kv_len)
+    return attn_reject_(e, ATTN_E_RANGE, "params.kv_len must be null with params.shared");
+  if (p->lse.data && p->combine == ATTN_ROUTING_MEAN)
+    return attn_reject_(e, ATTN_E_RANGE, "params.lse needs ATTN_ROUTING_UNION");
+  if (p->shared && a->side[1].x.data)
+    return attn_reject_(e, ATTN_E_SHAPE, "k must be absent with params.shared");
+  if (p->shared && (a->side[1].m.index || a->side[1].m.start))
+    return attn_reject_(e, ATTN_E_SHAPE, "keys must be absent with params.shared");
+  if (call == ATTN_RT_UPDATE_) {
+    if ((int)u->rule < 0 || u->rule >= ATTN_ROUTING_RULE_COUNT)
+      return attn_reject_(e, ATTN_E_RANGE, "params.rule must be an attn_routing_rule");
+    if (!(u->decay >= 0.0f && u->decay <= 1.0f))
+      return attn_reject_(e, ATTN_E_VALUE, "params.decay must lie in 0..1");
+    if (u->rule == ATTN_ROUTING_RUNNING && (!u->counts || !u->sums.data))
+      return attn_reject_(e, ATTN_E_NULL, "params.counts and .sums must not be null with RUNNING");
+  }
+  return attn_check_scale_(e, p->scale);
+}
+
+/* Members that are given: in range, ascending, no more than there is room for. */
+ATTN_FUNC_ int attn_routing_check_members_(attn_error_ *e, const attn_routed_ *s, int64_t b,
+                                           int64_t heads) {
+  static const char *const reason =
+      "queries and keys must hold rows below their lengths, ascending in each cluster";
+  for (int64_t u = 0; u < b * heads; u++) {
+    const int32_t *start = s->m.start + u * (s->m.clusters + 1);
+    const int32_t *index = s->m.index + u * s->m.entries;
+    const int64_t n = attn_len_of_(s->len, u / heads, s->x.len);
+    if (start[0] != 0) return attn_reject_(e, ATTN_E_INDEX, "start must begin with 0");
+    for (int64_t c = 0; c < s->m.clusters; c++) {
+      if (start[c + 1] < start[c] || start[c + 1] > s->m.entries)
+        return attn_reject_(e, ATTN_E_INDEX, "start must not decrease or pass entries");
+      for (int64_t i = start[c]; i < start[c + 1]; i++)
+        if (index[i] < (i > start[c] ? index[i - 1] + 1 : 0) || index[i] >= n)
+          return attn_reject_(e, ATTN_E_INDEX, reason);
+    }
+  }
+  return 1;
+}
+
+/* Every rule of the calls over clusters. data: arrays may be read. */
+ATTN_FUNC_ int attn_routing_check_(attn_error_ *e, attn_routing_job_ *a, int call,
+                                   const attn_ctx *ctx, const attn_table_ **table, int *workers,
+                                   int data) {
+  static const attn_words_ w[] = {ATTN_WORDS_("q"),
+                                  ATTN_WORDS_("k"),
+                                  ATTN_WORDS_("v"),
+                                  ATTN_WORDS_("centroids"),
+                                  ATTN_WORDS_("o"),
+                                  ATTN_WORDS_("params.lse"),
+                                  ATTN_WORDS_("next"),
+                                  ATTN_WORDS_("params.counts"),
+                                  ATTN_WORDS_("params.sums"),
+                                  ATTN_WORDS_("queries.index"),
+                                  ATTN_WORDS_("queries.start"),
+                                  ATTN_WORDS_("keys.index"),
+                                  ATTN_WORDS_("keys.start")};
+  enum { Q, K, V, MU, O, LSE, NEXT, COUNTS, SUMS, QI, QS, KI, KS, COUNT };
+  const int64_t any = ATTN_ANY_;
+  const int select = call == ATTN_RT_SELECT_, update = call == ATTN_RT_UPDATE_;
+  const int attends = call == ATTN_RT_ATTEND_ || call == ATTN_RT_BOTH_;
+  const int listed = select || call == ATTN_RT_ATTEND_, routes = call != ATTN_RT_ATTEND_;
+  const int running = update && a->u.rule == ATTN_ROUTING_RUNNING;
+  attn_routing_params *p = &a->p;
+  attn_routed_ *q = &a->side[0], *k = &a->side[1];
+  attn_span_ more[2];
+  if (!attn_check_ctx_(e, ctx, table, workers) || !attn_routing_check_params_(e, a, call)) return 0;
+  a->sides = p->shared ? 1 : 2;
+  const int64_t b = q->x.batch, h = q->x.heads, tq = q->x.len, dk = q->x.dim;
+  const int64_t tk = p->shared ? tq : attends ? a->v.len : k->x.len;
+  const int64_t c = routes ? a->centroids.len : q->m.clusters;
+  const int is_list = (select ? ATTN_OUT_ : 0) | ATTN_IS_F32_;
+  attn_tensor none, counts = attn_bhtd(a->u.counts, ATTN_F32, 1, h, c, 1), list[4];
+  memset(&none, 0, sizeof none);
+  for (int i = 0; i < 2; i++) { /* of 4 bytes as well */
+    const attn_members *m = &a->side[i].m;
+    if (listed && i < a->sides && (m->entries < 0 || m->clusters != c))
+      return attn_reject_(e, ATTN_E_SHAPE,
+                          "queries and keys must have .clusters alike, as many as centroids, and "
+                          ".entries not negative");
+    list[2 * i] = attn_bhtd(m->index, ATTN_F32, b, h, m->entries, 1);
+    list[2 * i + 1] = attn_bhtd(m->start, ATTN_F32, b, h, attn_add_(m->clusters, 1), 1);
+  }
+  attn_operand_ op[COUNT] = {
+      {&q->x, &w[Q], 0, any, any, any, any, "", {0, 0}},
+      {&k->x,
+       &w[K],
+       0,
+       b,
+       ATTN_DIVIDES_,
+       tk,
+       dk,
+       "k must be [B, Hk, Tk, dk]: Hk divides H, dk is that of q, Tk that of v",
+       {0, 0}},
+      {&a->v,
+       &w[V],
+       0,
+       b,
+       ATTN_DIVIDES_,
+       tk,
+       any,
+       "v must be [B, Hv, Tk, dv]: Hv divides H, and Tk = Tq if shared",
+       {0, 0}},
+      {&a->centroids,
+       &w[MU],
+       ATTN_IS_F32_,
+       1,
+       h,
+       any,
+       dk,
+       "centroids must be f32 [1, H, C, dk]",
+       {0, 0}},
+      {&a->o, &w[O], ATTN_OUT_, b, h, tq, a->v.dim, "o must be [B, H, Tq, dv]", {0, 0}},
+      {&p->lse,
+       &w[LSE],
+       ATTN_OUT_ | ATTN_OPTIONAL_ | ATTN_IS_F32_,
+       b,
+       h,
+       tq,
+       1,
+       "params.lse must be f32 [B, H, Tq, 1]",
+       {0, 0}},
+      {&a->next,
+       &w[NEXT],
+       ATTN_OUT_ | ATTN_IS_F32_,
+       1,
+       h,
+       c,
+       dk,
+       "next must be f32 [1, H, C, dk]",
+       {0, 0}},
+      {&counts, &w[COUNTS], ATTN_OUT_ | ATTN_IS_F32_, any, any, any, any, "", {0, 0}},
+      {&a->u.sums,
+       &w[SUMS],
+       ATTN_OUT_ | ATTN_IS_F32_,
+       1,
+       h,
+       c,
+       dk,
+       "params.sums must be f32 [1, H, C, dk]",
+       {0, 0}},
+      {&list[0], &w[QI], is_list, any, any, any, any, "", {0, 0}},
+      {&list[1], &w[QS], is_list, any, any, any, any, "", {0, 0}},
+      {&list[2], &w[KI], is_list, any, any, any, any, "", {0, 0}},
+      {&list[3], &w[KS], is_list, any, any, any, any, "", {0, 0}}};
+  const int keys = !p->shared;
+  const int used[COUNT] = {1,       keys,    attends, routes, attends,        attends,       update,
+                           running, running, listed,  listed, listed && keys, listed && keys};
+  for (int i = 0; i < COUNT; i++) {
+    if (!used[i]) {
+      op[i].t = &none, op[i].role = ATTN_OPTIONAL_; /* says nothing */
+      continue;
+    }
+    if (!attn_check_operand_(e, &op[i], h)) return 0;
+    if (i == Q && h < 1) {
+      if (b > 0) return attn_reject_(e, ATTN_E_SHAPE, "q.heads must be at least 1");
+    }
+  }
+  if (c < 1) return attn_reject_(e, ATTN_E_SHAPE, "there must be at least 1 cluster");
+  if (c >= INT32_MAX || tq > INT32_MAX || tk > INT32_MAX)
+    return attn_reject_(e, ATTN_E_OVERFLOW, "clusters and lengths must be below 2^31");
+  for (int i = 0; i < a->sides; i++) {
+    attn_routed_ *s = &a->side[i];
+    const int64_t n = s->x.len, given = i ? p->wk : p->w;
+    s->len = i ? p->kv_len : p->q_len;
+    s->w = given ? given : n / c + (n % c != 0);
+    if (s->w > n) s->w = n;
+    const int64_t most = attn_routing_entries(n, c, given, p->membership);
+    if (select && s->m.entries < most)
+      return attn_reject_(e, ATTN_E_SHAPE,
+                          "queries.entries and keys.entries must be at least "
+                          "attn_routing_entries");
+    if ((update ? 0 : listed ? s->m.entries : most) > INT32_MAX)
+      return attn_reject_(e, ATTN_E_OVERFLOW, "entries must be below 2^31");
+    if (!listed) s->m.entries = most, s->m.clusters = c;
+  }
+  if (update && attn_same_view_(&a->next, &a->centroids))
+    op[MU].span.lo = op[MU].span.hi = 0; /* in place: next speaks for both */
+  if (!attn_check_array_(e, p->q_len, b, 4, "params.q_len must be aligned to its elements",
+                         &more[0]) ||
+      !attn_check_array_(e, p->kv_len, b, 4, "params.kv_len must be aligned to its elements",
+                         &more[1]) ||
+      !attn_check_apart_(e, ctx, op, COUNT, more, 2))
+    return 0;
+  if (!data) return 1;
+  if (!attn_check_lens_(e, p->q_len, b, tq, "params.q_len must lie in 0..q.len") ||
+      !attn_check_lens_(e, p->kv_len, b, tk, "params.kv_len must lie in 0..k.len"))
+    return 0;
+  for (int i = 0; call == ATTN_RT_ATTEND_ && i < a->sides; i++)
+    if (!attn_routing_check_members_(e, &a->side[i], b, h)) return 0;
+  return 1;
+}
+
+/* ---- normalised rows ------------------------------------------------------------------------*/
+
+/* Up to 64 rows of n: each step for all of them, since one row's steps wait for each other. */
+ATTN_FUNC_ void attn_routing_norm_(const attn_table_ *f, float *x, int64_t n, int rows,
+                                   attn_routing_norm norm) {
+  static const attn_norm layer = {NULL, NULL, 1e-6f};
+  float t[2], shift[ATTN_TILE_], by[ATTN_TILE_], plus[ATTN_TILE_];
+  double scale[ATTN_TILE_];
+  const double d = (double)n;
+  const int centred = norm == ATTN_ROUTING_LAYERNORM;
+  if (norm == ATTN_ROUTING_NONE) return;
+  for (int r = 0; r < rows; r++) {
+    shift[r] = 0.0f;
+    if (!centred) continue;
+    f->moments(t, x + r * n, n, 0.0f);
+    shift[r] = (float)((double)t[0] / d);
+  }
+  for (int r = 0; r < rows; r++) {
+    f->moments(t, x + r * n, n, shift[r]);
+    const int safe = t[1] < 1e30f && t[1] > 1e-18f; /* else squares are not what floats can hold */
+    const double off = (double)t[0] / d, square = (double)t[1];
+    if (centred) {
+      scale[r] = 1.0 / sqrt(square / d - off * off + 1e-6);
+    } else {
+      const double size = sqrt(safe ? square : attn_row_sum_(x + r * n, n, 0.0, 1));
+      scale[r] = 1.0 / (size > 1e-12 ? size : 1e-12);
+    }
+    by[r] = safe ? (float)scale[r] : 0.0f; /* 0: that row by itself */
+    plus[r] = centred ? (float)(-off * scale[r]) : 0.0f;
+  }
+  for (int r = 0; r < rows; r++) {
+    float *row = x + r * n;
+    if (by[r] > 0.0f)
+      f->normalise(row, n, shift[r], by[r], plus[r], NULL, NULL);
+    else if (centred)
+      attn_row_norm_(f, row, n, &layer);
+    else
+      for (int64_t c = 0; c < n; c++) row[c] = (float)((double)row[c] * scale[r]);
+  }
+}
+
+/* y = norm(x), 64 rows, of those below len. */
+typedef struct attn_routing_rows_ {
+  const attn_table_ *table;
+  attn_tensor y, x;
+  attn_routing_norm norm;
+  const int32_t *len;
+} attn_routing_rows_;
+
+ATTN_FUNC_ void attn_routing_rows_item_(void *job, int worker, int64_t index) {
+  const attn_routing_rows_ *a = (const attn_routing_rows_ *)job;
+  const attn_tensor *x = &a->x;
+  const int64_t tiles = attn_tiles_of_(x->len), unit = index / tiles,
+                i0 = index % tiles * ATTN_TILE_;
+  const int64_t b = unit / x->heads, h = unit % x->heads;
+  const int64_t left = attn_len_of_(a->len, b, x->len) - i0;
+  const int64_t n = left < ATTN_TILE_ ? left : (int64_t)ATTN_TILE_;
+  float *y = (float *)(void *)attn_at_(&a->y, b, h, i0);
+  (void)worker;
+  if (n <= 0) return;
+  a->table->widen(y, attn_at_(x, b, h, i0), x->stride_len, NULL, n, x->dim, x->dtype, NULL);
+  attn_routing_norm_(a->table, y, x->dim, (int)n, a->norm);
+}
+
+/* The rows that are routed and scored: f32, or the caller's own without a norm. */
+ATTN_FUNC_ int attn_routing_normalise_(attn_stage_ *s, attn_routing_job_ *a) {
+  for (int i = 0; i < a->sides && a->p.norm != ATTN_ROUTING_NONE; i++) {
+    attn_tensor *x = &a->side[i].x;
+    attn_routing_rows_ rows = {s->table, *x, *x, a->p.norm, a->side[i].len};
+    rows.y = attn_stage_tensor_(s, x->batch, x->heads, x->len, x->dim);
+    if (!attn_stage_for_(s, attn_mul_(attn_mul_(x->batch, x->heads), attn_tiles_of_(x->len)),
+                         attn_routing_rows_item_, &rows, 0, NULL))
+      return 0;
+    *x = rows.y;
+  }
+  return 1;
+}
+
+/* ---- membership -----------------------------------------------------------------------------*/
+
+enum { ATTN_RT_THIN_ = 32, ATTN_RT_MANY_ = 2048 };
+
+/* The best k rows of each centroid go to the lists of t. Of many rows every 32nd is looked at first: a score
+ * that comes four deviations behind the best k / 32 of those has more than k before it, so that few others
+ * are ever candidates. Where that went wrong, all are. */
+ATTN_FUNC_ void attn_routing_search_(attn_topk_ *t, const attn_tensor *x, int64_t b, int64_t h,
+                                     int64_t len) {
+  const char *rows = attn_at_(x, b, h, 0);
+  const int64_t k = t->k, some = len / ATTN_RT_THIN_;
+  const double mean = (double)k / (double)ATTN_RT_THIN_;
+  const int64_t rank = (int64_t)(mean + 4.0 * sqrt(mean) + 4.0);
+  float floor[ATTN_TILE_];
+  int again = 0;
+  for (int r = 0; r < ATTN_TILE_; r++) floor[r] = -INFINITY;
+  if (len >= ATTN_RT_MANY_ && rank < k && 2 * rank < some) {
+    t->k = rank;
+    attn_topk_scan_(t, rows, x->stride_len * ATTN_RT_THIN_, x->dtype, some, 0);
+    for (int r = 0; r < t->n; r++) {
+      attn_topk_keep_(t, r);
+      floor[r] = attn_candidate_score_(t->list[r * t->room + rank - 1]);
+      if (floor[r] - floor[r] != 0.0f) floor[r] = -INFINITY;
+    }
+    t->k = k;
+  }
+  do {
+    for (int r = 0; r < ATTN_TILE_; r++)
+      t->count[r] = t->settled[r] = 0, t->floor[r] = again ? -INFINITY : floor[r];
+    attn_topk_scan_(t, rows, x->stride_len, x->dtype, len, 0);
+    const int first = !again;
+    again = 0;
+    for (int r = 0; r < t->n; r++) {
+      attn_topk_keep_(t, r);
+      const float worst =
+          t->count[r] < k ? 0.0f : attn_candidate_score_(t->list[r * t->room + k - 1]);
+      if (first && floor[r] > -INFINITY && (t->count[r] < k || worst != worst)) again = 1;
+    }
+  } while (again);
+}
+
+/* The w best rows of up to 64 centroids. */
+ATTN_FUNC_ void attn_routing_top_item_(void *job, int worker, int64_t index) {
+  const attn_routing_job_ *a = (const attn_routing_job_ *)job;
+  const int64_t clusters = a->centroids.len, heads = a->centroids.heads;
+  const attn_routed_ *s = &a->side[index % a->sides];
+  const int64_t unit = index / a->sides / a->tiles, c0 = index / a->sides % a->tiles * ATTN_TILE_;
+  const int64_t b = unit / heads, h = unit % heads, hx = h / (heads / s->x.heads);
+  const int64_t len = attn_len_of_(s->len, b, s->x.len), w = s->w < len ? s->w : len;
+  const int n = clusters - c0 < ATTN_TILE_ ? (int)(clusters - c0) : (int)ATTN_TILE_;
+  char *memory = a->memory + worker * a->each;
+  int32_t *start = s->m.start + unit * (clusters + 1), *to = s->m.index + unit * s->m.entries;
+  const void *rows[ATTN_TILE_];
+  attn_topk_ t = s->search;
+  attn_marks_ set;
+  attn_marks_cut_(&set, (uint64_t *)(void *)(memory + t.bytes), len);
+  memset(set.bits, 0, (size_t)attn_marks_words_(len) * sizeof *set.bits);
+  for (int r = 0; r < n; r++) {
+    rows[r] = attn_at_(&a->centroids, 0, h, c0 + r);
+    start[c0 + r] = (int32_t)((c0 + r) * w);
+  }
+  if (c0 + n == clusters) start[clusters] = (int32_t)(clusters * w);
+  if (w < len) {
+    attn_topk_open_(&t, memory, rows, n, ATTN_F32, 1.0f);
+    attn_routing_search_(&t, &s->x, b, hx, len);
+  }
+  to += c0 * w;
+  for (int r = 0; r < n; r++) {
+    if (w == len) {
+      for (int64_t i = 0; i < len; i++) *to++ = (int32_t)i;
+      continue;
+    }
+    const uint64_t *list = t.list + r * t.room;
+    for (int64_t i = 0; i < w; i++) attn_mark_(&set, attn_candidate_index_(list[i]));
+    int64_t from = 0;
+    for (uint64_t bits; (bits = attn_unmark_(&set, &from, len)) != 0;)
+      for (; bits; bits &= bits - 1) *to++ = (int32_t)(from + attn_lowest_(bits));
+  }
+}
+
+/* 64 rows find their clusters: of a block of centroids the largest score first, then where it is. */
+ATTN_FUNC_ void attn_routing_nearest_(const attn_routing_job_ *a, const attn_routed_ *s,
+                                      char *memory, int64_t unit, int64_t i0) {
+  const attn_table_ *f = a->table;
+  const attn_tensor *mu = &a->centroids;
+  const int64_t heads = mu->heads, b = unit / heads, h = unit % heads, dk = s->x.dim;
+  const int64_t len = attn_len_of_(s->len, b, s->x.len);
+  const int64_t all = s->x.len - i0 < ATTN_TILE_ ? s->x.len - i0 : (int64_t)ATTN_TILE_;
+  const int n = len - i0 >= all ? (int)all : len > i0 ? (int)(len - i0) : 0;
+  const int groups = (n + ATTN_GROUP_ - 1) / ATTN_GROUP_;
+  int32_t *to = s->of + unit * s->x.len + i0;
+  float *qt = (float *)(void *)memory, *score = qt + dk * ATTN_TILE_;
+  float best[ATTN_TILE_], top[ATTN_TILE_];
+  uint64_t lanes[ATTN_BLOCK_];
+  const void *rows[ATTN_TILE_];
+  for (int r = 0; r < all; r++) to[r] = r < n ? 0 : -1;
+  if (n == 0) return;
+  for (int r = 0; r < n; r++) rows[r] = attn_at_(&s->x, b, h / (heads / s->x.heads), i0 + r);
+  f->pack(qt, rows, n, dk, (int)s->x.dtype, 1.0f, FLT_MIN);
+  for (int64_t c = 0; c < mu->len; c += ATTN_BLOCK_) {
+    const int64_t m = mu->len - c < ATTN_BLOCK_ ? mu->len - c : (int64_t)ATTN_BLOCK_;
+    uint64_t left = 0;
+    for (int r = 0; r < ATTN_TILE_; r++) top[r] = -INFINITY;
+    f->score_block(score, qt, (const float *)(const void *)attn_at_(mu, 0, h, c), mu->stride_len, m,
+                   dk, 0, groups, top);
+    for (int r = 0; r < n; r++)
+      if (c == 0 || top[r] > best[r]) best[r] = top[r], left |= attn_bit_(r);
+    f->above(lanes, score, NULL, m, 0, groups, top);
+    for (int64_t j = 0; j < m && left; left &= ~lanes[j++])
+      for (uint64_t here = lanes[j] & left; here; here &= here - 1)
+        to[attn_lowest_(here)] = (int32_t)(c + j);
+  }
+}
+ATTN_FUNC_ void attn_routing_nearest_item_(void *job, int worker, int64_t index) {
+  const attn_routing_job_ *a = (const attn_routing_job_ *)job;
+  int64_t units = a->side[0].x.batch * a->side[0].x.heads;
+  const int64_t first = units * attn_tiles_of_(a->side[0].x.len);
+  const attn_routed_ *s = &a->side[index >= first];
+  if (index >= first) index -= first;
+  const int64_t tiles = attn_tiles_of_(s->x.len);
+  attn_routing_nearest_(a, s, a->memory + worker * a->each, index / tiles,
+                        index % tiles * ATTN_TILE_);
+}
+
+/* Rows in the order of their clusters. */
+ATTN_FUNC_ void attn_routing_sort_item_(void *job, int worker, int64_t index) {
+  const attn_routing_job_ *a = (const attn_routing_job_ *)job;
+  const attn_routed_ *s = &a->side[index % a->sides];
+  const int64_t unit = index / a->sides, n = s->x.len, clusters = s->m.clusters;
+  const int32_t *of = s->of + unit * n;
+  int32_t *start = s->m.start + unit * (clusters + 1), *to = s->m.index + unit * s->m.entries;
+  (void)worker;
+  for (int64_t c = 0; c <= clusters; c++) start[c] = 0;
+  for (int64_t i = 0; i < n; i++)
+    if (of[i] >= 0) start[of[i] + 1]++;
+  for (int64_t c = 0; c < clusters; c++) start[c + 1] += start[c];
+  for (int64_t i = 0; i < n; i++)
+    if (of[i] >= 0) to[start[of[i]]++] = (int32_t)i;
+  for (int64_t c = clusters; c > 0; c--) start[c] = start[c - 1]; /* where each ended */
+  start[0] = 0;
+}
+
+/* Every row's nearest centroid, in side[].of. */
+ATTN_FUNC_ int attn_routing_assign_(attn_stage_ *s, attn_routing_job_ *a) {
+  const int64_t units = attn_mul_(a->side[0].x.batch, a->side[0].x.heads);
+  int64_t items = 0;
+  a->each = 0;
+  for (int i = 0; i < a->sides; i++) {
+    attn_routed_ *x = &a->side[i];
+    x->of = (int32_t *)attn_stage_take_(s, attn_mul_(units, x->x.len), 4);
+    a->each = attn_piece_(attn_mul_(attn_add_(x->x.dim, ATTN_BLOCK_), ATTN_TILE_), 4);
+    items = attn_add_(items, attn_mul_(units, attn_tiles_of_(x->x.len)));
+  }
+  return attn_stage_for_(s, items, attn_routing_nearest_item_, a, a->each, &a->memory);
+}
+
+/* The members of all clusters; rows are normalised. */
+ATTN_FUNC_ int attn_routing_members_(attn_stage_ *s, attn_routing_job_ *a) {
+  const int64_t units = attn_mul_(a->side[0].x.batch, a->side[0].x.heads);
+  if (a->p.membership == ATTN_ROUTING_ARGMAX)
+    return attn_routing_assign_(s, a) &&
+           attn_stage_for_(s, attn_mul_(units, a->sides), attn_routing_sort_item_, a, 0, NULL);
+  a->tiles = attn_tiles_of_(a->centroids.len);
+  a->each = 0;
+  for (int i = 0; i < a->sides; i++) {
+    attn_routed_ *x = &a->side[i];
+    attn_topk_plan_(&x->search, s->table, x->x.dim, x->w > 0 ? x->w : 1, x->x.dtype, 0);
+    const int64_t bytes = attn_add_(x->search.bytes, attn_piece_(attn_marks_words_(x->x.len), 8));
+    if (bytes > a->each) a->each = bytes;
+  }
+  return attn_stage_for_(s, attn_mul_(attn_mul_(units, a->tiles), a->sides), attn_routing_top_item_,
+                         a, a->each, &a->memory);
+}
+
+/* ---- the call -------------------------------------------------------------------------------*/
+
+ATTN_FUNC_ int attn_routing_select_steps_(attn_stage_ *s, void *job) {
+  attn_routing_job_ a = *(const attn_routing_job_ *)job;
+  a.table = s->table;
+  return attn_routing_normalise_(s, &a) && attn_routing_members_(s, &a);
+}
+
+/* A call, or with bytes its workspace query. */
+ATTN_FUNC_ attn_status attn_routing_call_(attn_routing_job_ *a, int call,
+                                          const attn_routing_params *params, attn_steps_fn_ steps,
+                                          const char *path, attn_ctx *ctx, size_t *bytes) {
+  attn_error_ e = {ATTN_OK, NULL};
+  const attn_table_ *table;
+  int workers;
+  if (params) a->p = *params;
+  if (attn_routing_check_(&e, a, call, ctx, &table, &workers, bytes == NULL)) {
+    attn_stage_ s = attn_stage_open_(&e, table, workers, ctx, bytes != NULL);
+    const attn_tensor *q = &a->side[0].x;
+    if (q->heads > 0 && (q->batch > 0 || call == ATTN_RT_UPDATE_))
+      attn_stage_call_(&s, ctx, steps, a, path, bytes);
+    else if (!bytes)
+      attn_report_(ctx, table, 1, "no-op", "no batch entries");
+  }
+  return attn_end_(bytes ? NULL : ctx, &e);
+}
+
+ATTN_FUNC_ attn_routing_job_ attn_routing_job_of_(attn_tensor q, attn_tensor k) {
+  attn_routing_job_ a;
+  memset(&a, 0, sizeof a);
+  a.side[0].x = q, a.side[1].x = k;
+  return a;
+}
+
+ATTN_PUB_ attn_status attn_routing_select(attn_members queries, attn_members keys, attn_tensor q,
+                                          attn_tensor k, attn_tensor centroids,
+                                          const attn_routing_params *params, attn_ctx *ctx) {
+  attn_routing_job_ a = attn_routing_job_of_(q, k);
+  a.side[0].m = queries, a.side[1].m = keys, a.centroids = centroids;
+  return attn_routing_call_(&a, ATTN_RT_SELECT_, params, attn_routing_select_steps_,
+                            "members of clusters", ctx, NULL);
+}
+ATTN_PUB_ size_t attn_routing_select_workspace(attn_members queries, attn_members keys,
+                                               attn_tensor q, attn_tensor k, attn_tensor centroids,
+                                               const attn_routing_params *params,
+                                               const attn_ctx *ctx) {
+  attn_routing_job_ a = attn_routing_job_of_(q, k);
+  attn_ctx plain = attn_before_workspace_(ctx);
+  size_t bytes = 0;
+  a.side[0].m = queries, a.side[1].m = keys, a.centroids = centroids;
+  (void)attn_routing_call_(&a, ATTN_RT_SELECT_, params, attn_routing_select_steps_, "", &plain,
+                           &bytes);
+  return bytes;
+}
+/* <<< attn/mechanisms/routing.h */
+/* >>> attn/mechanisms/routing_attend.h */
+/* mechanisms/routing_attend.h owns attention inside clusters: each cluster is a few tiles of a schedule
+ * that exists only while they run; rows that are in several clusters are put together afterwards. */
+
+typedef struct attn_inside_ {
+  const attn_routing_job_ *job;
+  const attn_routed_ *q, *k;
+  attn_softmax_ engine;
+  attn_plan_ blank;        /* stands for a schedule until an item makes its own */
+  int64_t clusters, heads; /* C, H */
+  /* Which entries of the members each query, and key, is: of row i those of at[first[i]] ..
+   * at[first[i + 1] - 1], ascending, hence by cluster. */
+  int32_t *first[2], *at[2]; /* [B][H][n + 1], [B][H][entries] */
+  /* Results of clusters, for rows in several: of one round, clusters c0 .. c1 - 1 of a head. */
+  int64_t room;     /* of a head */
+  int64_t *c0, *c1; /* [B][H] */
+  attn_tensor part; /* f32 [B,H,room,dv] */
+  float *part_lse;  /* [B][H][room] */
+  attn_tensor sum;  /* f32 [B,H,Tq,dv]: of the rounds so far; o itself if it is f32 */
+  float *lse;       /* [B][H][Tq] of the rounds so far, UNION */
+  int begins, ends; /* the first round, the last */
+  int64_t most;     /* keys of a cluster */
+  char *memory;     /* of the workers: a schedule, the lanes of clusters */
+  int64_t each, at_rows, at_runs, at_lanes;
+} attn_inside_;
+
+/* Entries by row. */
+ATTN_FUNC_ void attn_inside_turn_(void *job, int worker, int64_t index) {
+  const attn_inside_ *a = (const attn_inside_ *)job;
+  const int side = (int)(index % 2);
+  const int64_t unit = index / 2;
+  if (!a->first[side]) return;
+  const attn_routed_ *s = side ? a->k : a->q;
+  const int64_t n = s->x.len, all = s->m.start[unit * (a->clusters + 1) + a->clusters];
+  const int32_t *of = s->m.index + unit * s->m.entries;
+  int32_t *first = a->first[side] + unit * (n + 1), *at = a->at[side] + unit * s->m.entries;
+  (void)worker;
+  for (int64_t i = 0; i <= n; i++) first[i] = 0;
+  for (int64_t e = 0; e < all; e++) first[of[e] + 1]++;
+  for (int64_t i = 0; i < n; i++) first[i + 1] += first[i];
+  for (int64_t e = 0; e < all; e++) at[first[of[e]]++] = (int32_t)e;
+  for (int64_t i = n; i > 0; i--) first[i] = first[i - 1];
+  first[0] = 0;
+}
+
+/* The cluster of an entry: the last that begins at or before it. */
+ATTN_FUNC_ int64_t attn_inside_cluster_(const int32_t *start, int64_t clusters, int32_t entry) {
+  int64_t lo = 0, hi = clusters; /* start[lo] <= entry < start[hi] */
+  while (hi - lo > 1) {
+    const int64_t mid = lo + (hi - lo) / 2;
+    if (start[mid] <= entry)
+      lo = mid;
+    else
+      hi = mid;
+  }
+  return lo;
+}
+
+/* How many keys of a cluster row i may see by position, itself included. */
+ATTN_FUNC_ int64_t attn_inside_seen_(const attn_inside_ *a, const int32_t *key, int64_t n,
+                                     int64_t i) {
+  const int64_t p = i + a->engine.q_off;
+  int64_t lo = 0;
+  if (!a->job->p.causal) return n;
+  while (lo < n) {
+    const int64_t mid = lo + (n - lo) / 2;
+    if (key[mid] <= p)
+      lo = mid + 1;
+    else
+      n = mid;
+  }
+  return lo;
+}
+
+/* Whether row i may see a key other than itself: in cluster c, or with UNION in any of its own. */
+ATTN_FUNC_ int attn_inside_others_(const attn_inside_ *a, int64_t unit, int64_t c, int64_t i) {
+  const int32_t *start = a->k->m.start + unit * (a->clusters + 1);
+  const int32_t *key = a->k->m.index + unit * a->k->m.entries;
+  const int32_t *first = a->first[0] + unit * (a->q->x.len + 1) + i;
+  const int32_t *at = a->at[0] + unit * a->q->m.entries;
+  const int one = a->job->p.combine == ATTN_ROUTING_MEAN;
+  const int32_t *begin = a->q->m.start + unit * (a->clusters + 1);
+  for (int32_t e = one ? 0 : first[0]; e < (one ? 1 : first[1]); e++) {
+    if (!one) c = attn_inside_cluster_(begin, a->clusters, at[e]);
+    const int64_t n = attn_inside_seen_(a, key + start[c], start[c + 1] - start[c], i);
+    if (n > 1 || (n == 1 && key[start[c]] != i)) return 1;
+  }
+  return 0;
+}
+
+/* The lanes whose row is in an earlier cluster, by cluster; on = 0 takes them out again. */
+ATTN_FUNC_ void attn_inside_earlier_(const attn_inside_ *a, const int32_t *row, int n,
+                                     uint64_t *lanes, int64_t unit, int64_t c, int on) {
+  const int32_t *begin = a->q->m.start + unit * (a->clusters + 1);
+  const int32_t *at = a->at[0] + unit * a->q->m.entries;
+  for (int r = 0; r < n; r++) {
+    const int32_t *first = a->first[0] + unit * (a->q->x.len + 1) + row[r];
+    for (int32_t e = first[0]; e < first[1] && at[e] < begin[c]; e++) {
+      const int64_t x = attn_inside_cluster_(begin, a->clusters, at[e]);
+      lanes[x] = on ? lanes[x] | attn_bit_(r) : 0;
+    }
+  }
+}
+
+/* The keys of cluster c that each of some rows sees but for bounds, as runs; how many. */
+ATTN_FUNC_ int64_t attn_inside_runs_(const attn_inside_ *a, const int32_t *row, int rows,
+                                     attn_plan_run_ *run, uint64_t *earlier, int64_t unit,
+                                     int64_t c) {
+  const int32_t *start = a->k->m.start + unit * (a->clusters + 1);
+  const int32_t *key = a->k->m.index + unit * a->k->m.entries;
+  const attn_routing_params *p = &a->job->p;
+  const uint64_t all = attn_low_bits_(rows);
+  const int apart = p->combine == ATTN_ROUTING_UNION && c > 0;
+  int64_t n = 0;
+  int r = 0;
+  if (apart) attn_inside_earlier_(a, row, rows, earlier, unit, c, 1);
+  for (int64_t e = start[c]; e < start[c + 1]; e++) {
+    uint64_t lanes = all;
+    if (apart) { /* pairs that an earlier cluster has */
+      const int32_t *first = a->first[1] + unit * (a->k->x.len + 1) + key[e];
+      const int32_t *at = a->at[1] + unit * a->k->m.entries;
+      for (int32_t x = first[0]; x < first[1] && at[x] < start[c]; x++)
+        lanes &= ~earlier[attn_inside_cluster_(start, a->clusters, at[x])];
+    }
+    if (p->exclude_self) {
+      while (r < rows && row[r] < key[e]) r++;
+      if (r < rows && row[r] == key[e] && attn_inside_others_(a, unit, c, key[e]))
+        lanes &= ~attn_bit_(r);
+    }
+    if (!lanes) continue;
+    if (n > 0 && run[n - 1].lanes == lanes && run[n - 1].key + run[n - 1].n == key[e]) {
+      run[n - 1].n++;
+      continue;
+    }
+    run[n].key = key[e], run[n].n = 1, run[n].lanes = lanes;
+    n++;
+  }
+  if (apart) attn_inside_earlier_(a, row, rows, earlier, unit, c, 0);
+  return n;
+}
+
+/* The tile of cluster c that begins with entry e, in one of two places of a worker's schedule: one tile is
+ * made while the one before still waits, so that its rows are on their way. */
+ATTN_FUNC_ void attn_inside_tile_(const attn_inside_ *a, char *memory, int64_t unit, int64_t c,
+                                  int64_t e, int place, attn_plan_tile_ *tile) {
+  const int32_t *start = a->q->m.start + unit * (a->clusters + 1);
+  const int32_t *row = a->q->m.index + unit * a->q->m.entries + e;
+  const int64_t left = start[c + 1] - e;
+  tile->n = left < ATTN_TILE_ ? (int32_t)left : ATTN_TILE_, tile->step = 1;
+  tile->row = place * ATTN_TILE_, tile->at = place * a->most;
+  memcpy((int32_t *)(void *)(memory + a->at_rows) + tile->row, row, (size_t)tile->n * sizeof *row);
+  tile->count =
+      attn_inside_runs_(a, row, tile->n, (attn_plan_run_ *)(void *)(memory + a->at_runs) + tile->at,
+                        (uint64_t *)(void *)(memory + a->at_lanes), unit, c);
+}
+
+/* Whether row i's only result goes to o as it is. */
+ATTN_FUNC_ int attn_inside_direct_(const attn_inside_ *a, int64_t unit, int64_t i) {
+  const int32_t *first = a->first[0] + unit * (a->q->x.len + 1) + i;
+  return first[1] - first[0] == 1 && a->job->o.dtype == ATTN_F32;
+}
+
+ATTN_FUNC_ void attn_inside_lse_(const attn_inside_ *a, int64_t b, int64_t h, int64_t i, float x) {
+  const attn_tensor *lse = &a->job->p.lse;
+  if (lse->data) memcpy(attn_at_(lse, b, h, i), &x, sizeof x);
+}
+
+/* A cluster of a head: its queries, 64 at a time. */
+ATTN_FUNC_ void attn_inside_item_(void *job, int worker, int64_t index) {
+  const attn_inside_ *a = (const attn_inside_ *)job;
+  const int64_t unit = index / a->clusters, c = index % a->clusters;
+  const int64_t b = unit / a->heads, h = unit % a->heads;
+  const int32_t *start = a->q->m.start + unit * (a->clusters + 1);
+  if (c < a->c0[unit] || c >= a->c1[unit] || start[c] == start[c + 1]) return;
+  char *memory = a->memory + worker * a->each;
+  attn_plan_ *plan = (attn_plan_ *)(void *)memory;
+  attn_plan_tile_ tile[2];
+  attn_softmax_ own = a->engine;
+  plan->at_row = a->at_rows, plan->at_run = a->at_runs;
+  own.plan = plan;
+  attn_inside_tile_(a, memory, unit, c, start[c], 0, &tile[0]);
+  int place = 0;
+  for (int64_t e = start[c]; e < start[c + 1]; e += ATTN_TILE_, place = !place) {
+    const int64_t part = e - start[a->c0[unit]];
+    const int more = e + ATTN_TILE_ < start[c + 1];
+    attn_tile_ t;
+    attn_tile_open_(&t, &own, worker);
+    attn_tile_plan_rows_(&t, b, h, &tile[place]);
+    if (more || (c + 1 < a->c1[unit] && start[c + 1] < start[c + 2])) {
+      attn_inside_tile_(a, memory, unit, more ? c : c + 1, more ? e + ATTN_TILE_ : start[c + 1],
+                        !place, &tile[!place]);
+      t.next = &tile[!place], t.asked = 0;
+    }
+    attn_tile_lanes_(&t);
+    for (int r = 0; r < t.n; r++) {
+      if (attn_inside_direct_(a, unit, t.row[r])) continue;
+      t.out[r] = attn_at_(&a->part, b, h, part + r);
+      attn_row_ahead_(&a->part, b, h, part + r);
+    }
+    attn_tile_placed_(&t, 1);
+    for (int r = 0; a->part_lse && r < t.n; r++) {
+      const float l = t.l[r], lse = l == 0.0f ? -INFINITY
+                                    : l > 0.0f && l < INFINITY
+                                        ? (float)(((double)t.m[r] + attn_log2_(l)) * ATTN_LN2_)
+                                        : attn_from_bits_(0x7fc00000u);
+      if (attn_inside_direct_(a, unit, t.row[r]))
+        attn_inside_lse_(a, b, h, t.row[r], lse);
+      else
+        a->part_lse[unit * a->room + part + r] = lse;
+    }
+  }
+}
+
+/* The number of clusters in which row i has a key. Shared, it has itself. */
+ATTN_FUNC_ int64_t attn_inside_count_(const attn_inside_ *a, int64_t unit, int64_t i) {
+  const int32_t *start = a->k->m.start + unit * (a->clusters + 1);
+  const int32_t *key = a->k->m.index + unit * a->k->m.entries;
+  const int32_t *first = a->first[0] + unit * (a->q->x.len + 1) + i;
+  const int32_t *begin = a->q->m.start + unit * (a->clusters + 1);
+  const int32_t *at = a->at[0] + unit * a->q->m.entries;
+  int64_t n = 0;
+  if (a->k == a->q) return first[1] - first[0];
+  for (int32_t e = first[0]; e < first[1]; e++) {
+    const int64_t c = attn_inside_cluster_(begin, a->clusters, at[e]);
+    n += attn_inside_seen_(a, key + start[c], start[c + 1] - start[c], i) > 0;
+  }
+  return n;
+}
+
+/* The results of a round join those before, in the order of the clusters; 64 rows. */
+ATTN_FUNC_ void attn_inside_join_(void *job, int worker, int64_t index) {
+  const attn_inside_ *a = (const attn_inside_ *)job;
+  const attn_table_ *f = a->engine.table;
+  const int64_t tq = a->q->x.len, tiles = attn_tiles_of_(tq), unit = index / tiles;
+  const int64_t b = unit / a->heads, h = unit % a->heads, dv = a->job->o.dim;
+  const int64_t i0 = index % tiles * ATTN_TILE_, i1 = tq - i0 < ATTN_TILE_ ? tq : i0 + ATTN_TILE_;
+  const int32_t *start = a->q->m.start + unit * (a->clusters + 1);
+  const int32_t *first = a->first[0] + unit * (tq + 1), *at = a->at[0] + unit * a->q->m.entries;
+  const int64_t from = start[a->c0[unit]], to = start[a->c1[unit]];
+  attn_merge_job_ m;
+  int32_t asked = first[i0];
+  memset(&m, 0, sizeof m);
+  m.table = f, m.o = m.o1 = m.o2 = a->sum;
+  (void)worker;
+  for (int64_t i = i0; i < i1; i++) {
+    float *sum = (float *)(void *)attn_at_(&a->sum, b, h, i);
+    float *lse = a->lse ? a->lse + unit * tq + i : NULL, by = 1.0f;
+    if (attn_inside_direct_(a, unit, i)) continue;
+    if (a->begins) {
+      memset(sum, 0, (size_t)dv * sizeof *sum);
+      if (lse) *lse = -INFINITY;
+    }
+    if (!lse) {
+      const int64_t n = attn_inside_count_(a, unit, i);
+      by = n > 1 ? 1.0f / (float)n : 1.0f;
+    }
+    for (; asked < first[i1] && asked < first[i] + ATTN_AHEAD_; asked++)
+      if (at[asked] >= from && at[asked] < to) attn_row_ahead_(&a->part, b, h, at[asked] - from);
+    for (int32_t x = first[i]; x < first[i + 1]; x++) {
+      if (at[x] < from || at[x] >= to) continue;
+      const float *part = (const float *)(const void *)attn_at_(&a->part, b, h, at[x] - from);
+      if (!lse) { /* without a key it is 0 */
+        f->blend(sum, x > first[i] ? sum : NULL, part, ATTN_F32, ATTN_F32, ATTN_F32, dv, 1.0f, by);
+        continue;
+      }
+      const float l[2] = {*lse, a->part_lse[unit * a->room + at[x] - from]};
+      const float top = l[0] > l[1] ? l[0] : l[1];
+      float e[2] = {l[0] - top, l[1] - top};
+      f->exp(e, e, 2);
+      *lse = attn_merge_row_(&m, sum, sum, part, l, e);
+    }
+    if (!a->ends) continue;
+    if (a->job->o.dtype != ATTN_F32)
+      f->blend(attn_at_(&a->job->o, b, h, i), sum, NULL, a->job->o.dtype, ATTN_F32, ATTN_F32, dv,
+               1.0f, 0.0f);
+    if (lse) attn_inside_lse_(a, b, h, i, *lse);
+  }
+}
+
+/* The clusters of the next round. 0 = there are none. */
+ATTN_FUNC_ int attn_inside_round_(attn_inside_ *a, int64_t units) {
+  int some = a->begins;
+  a->ends = 1;
+  for (int64_t u = 0; u < units; u++) {
+    const int32_t *start = a->q->m.start + u * (a->clusters + 1);
+    int64_t c = a->c0[u] = a->begins ? 0 : a->c1[u];
+    some |= c < a->clusters;
+    while (c < a->clusters && start[c + 1] - start[a->c0[u]] <= a->room) c++;
+    a->c1[u] = c;
+    a->ends &= c == a->clusters;
+  }
+  return some;
+}
+
+/* Rows are normalised, members are known when this runs. */
+ATTN_FUNC_ int attn_routing_inside_(attn_stage_ *s, const attn_routing_job_ *job) {
+  const attn_routing_params *p = &job->p;
+  const attn_routed_ *q = &job->side[0], *k = &job->side[p->shared ? 0 : 1];
+  const int64_t b = q->x.batch, h = q->x.heads, tq = q->x.len, units = attn_mul_(b, h);
+  const int64_t tk = k->x.len, items = attn_mul_(units, q->m.clusters);
+  attn_inside_ a;
+  attn_softmax_ *f = &a.engine;
+  attn_sdpa_params plain;
+  attn_scratch_ w;
+  int workers;
+  memset(&a, 0, sizeof a);
+  memset(&plain, 0, sizeof plain);
+  a.job = job, a.q = q, a.k = k, a.clusters = q->m.clusters, a.heads = h;
+  for (int i = 0; i < (p->combine == ATTN_ROUTING_UNION ? 2 : 1); i++) {
+    const attn_routed_ *x = i ? k : q;
+    a.first[i] = (int32_t *)attn_stage_take_(s, attn_mul_(units, x->x.len + 1), 4);
+    a.at[i] = (int32_t *)attn_stage_take_(s, attn_mul_(units, x->m.entries), 4);
+  }
+  a.room = attn_add_(tq, a.clusters) < q->m.entries ? tq + a.clusters : q->m.entries;
+  a.c0 = (int64_t *)attn_stage_take_(s, units, 8);
+  a.c1 = (int64_t *)attn_stage_take_(s, units, 8);
+  a.part = attn_stage_tensor_(s, b, h, a.room, job->o.dim);
+  a.sum = attn_stage_part_(s, &job->o);
+  if (p->combine == ATTN_ROUTING_UNION) {
+    a.part_lse = (float *)attn_stage_take_(s, attn_mul_(units, a.room), 4);
+    a.lse = (float *)attn_stage_take_(s, attn_mul_(units, tq), 4);
+  }
+  a.most = k->m.entries < tk ? k->m.entries : tk;
+  a.at_rows = attn_piece_(1, sizeof(attn_plan_));
+  a.at_runs = attn_add_(a.at_rows, attn_piece_(2 * ATTN_TILE_, 4));
+  a.at_lanes = attn_add_(a.at_runs, attn_piece_(attn_mul_(2, a.most), sizeof(attn_plan_run_)));
+  a.each = attn_add_(a.at_lanes, p->combine == ATTN_ROUTING_UNION ? attn_piece_(a.clusters, 8) : 0);
+  plain.scale = p->scale, plain.causal = p->causal, plain.one_order = 1;
+  f->o = a.sum, f->q = q->x, f->k = k->x, f->v = job->v;
+  if (!attn_sdpa_plan_(s->e, f, &plain, &s->ctx, &workers, -1)) return 0;
+  f->plan = &a.blank;
+  f->bytes = attn_scratch_plan_(f);
+  workers = attn_pieces_(s->workers, items);
+  const int64_t own = attn_mul_(a.each, workers);
+  char *spare = attn_stage_spare_(s, attn_add_(own, attn_mul_(f->bytes, workers)));
+  if (!s->run) return 1;
+  a.memory = spare, f->workspace = spare + own;
+  for (int i = 0; i < workers; i++) {
+    attn_scratch_cut_(f, i, &w);
+    *w.pairs = 0, w.held->n = 0;
+    memset(a.memory + i * a.each + a.at_lanes, 0, (size_t)(a.each - a.at_lanes));
+  }
+  attn_for_(&s->ctx, attn_pieces_(s->workers, 2 * units), 2 * units, attn_inside_turn_, &a);
+  for (a.begins = 1; attn_inside_round_(&a, units); a.begins = 0) {
+    const int64_t joins = units * attn_tiles_of_(tq);
+    attn_for_(&s->ctx, workers, items, attn_inside_item_, &a);
+    if (joins) attn_for_(&s->ctx, attn_pieces_(s->workers, joins), joins, attn_inside_join_, &a);
+  }
+  for (int i = 0; i < workers; i++) {
+    attn_scratch_cut_(f, i, &w);
+    s->pairs += *w.pairs;
+  }
+  return 1;
+}
+
+/* ---- the calls ------------------------------------------------------------------------------*/
+
+ATTN_FUNC_ int attn_routing_attend_steps_(attn_stage_ *s, void *job) {
+  attn_routing_job_ a = *(const attn_routing_job_ *)job;
+  a.table = s->table;
+  return attn_routing_normalise_(s, &a) && attn_routing_inside_(s, &a);
+}
+
+ATTN_FUNC_ int attn_routing_steps_(attn_stage_ *s, void *job) {
+  attn_routing_job_ a = *(const attn_routing_job_ *)job;
+  const int64_t units = attn_mul_(a.side[0].x.batch, a.side[0].x.heads);
+  a.table = s->table;
+  for (int i = 0; i < a.sides; i++) {
+    attn_members *m = &a.side[i].m;
+    m->index = (int32_t *)attn_stage_take_(s, attn_mul_(units, m->entries), 4);
+    m->start = (int32_t *)attn_stage_take_(s, attn_mul_(units, m->clusters + 1), 4);
+  }
+  return attn_routing_normalise_(s, &a) && attn_routing_members_(s, &a) &&
+         attn_routing_inside_(s, &a);
+}
+
+ATTN_PUB_ attn_status attn_routing_attend(attn_tensor o, attn_tensor q, attn_tensor k,
+                                          attn_tensor v, attn_members queries, attn_members keys,
+                                          const attn_routing_params *params, attn_ctx *ctx) {
+  attn_routing_job_ a = attn_routing_job_of_(q, k);
+  a.o = o, a.v = v, a.side[0].m = queries, a.side[1].m = keys;
+  return attn_routing_call_(&a, ATTN_RT_ATTEND_, params, attn_routing_attend_steps_,
+                            "attention in clusters", ctx, NULL);
+}
+ATTN_PUB_ size_t attn_routing_attend_workspace(attn_tensor o, attn_tensor q, attn_tensor k,
+                                               attn_tensor v, attn_members queries,
+                                               attn_members keys, const attn_routing_params *params,
+                                               const attn_ctx *ctx) {
+  attn_routing_job_ a = attn_routing_job_of_(q, k);
+  attn_ctx plain = attn_before_workspace_(ctx);
+  size_t bytes = 0;
+  a.o = o, a.v = v, a.side[0].m = queries, a.side[1].m = keys;
+  (void)attn_routing_call_(&a, ATTN_RT_ATTEND_, params, attn_routing_attend_steps_, "", &plain,
+                           &bytes);
+  return bytes;
+}
+
+ATTN_PUB_ attn_status attn_routing(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
+                                   attn_tensor centroids, const attn_routing_params *params,
+                                   attn_ctx *ctx) {
+  attn_routing_job_ a = attn_routing_job_of_(q, k);
+  a.o = o, a.v = v, a.centroids = centroids;
+  return attn_routing_call_(&a, ATTN_RT_BOTH_, params, attn_routing_steps_,
+                            "clusters, attention in them", ctx, NULL);
+}
+ATTN_PUB_ size_t attn_routing_workspace(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
+                                        attn_tensor centroids, const attn_routing_params *params,
+                                        const attn_ctx *ctx) {
+  attn_routing_job_ a = attn_routing_job_of_(q, k);
+  attn_ctx plain = attn_before_workspace_(ctx);
+  size_t bytes = 0;
+  a.o = o, a.v = v, a.centroids = centroids;
+  (void)attn_routing_call_(&a, ATTN_RT_BOTH_, params, attn_routing_steps_, "", &plain, &bytes);
+  return bytes;
+}
+/* <<< attn/mechanisms/routing_attend.h */
+/* >>> attn/mechanisms/routing_update.h */
+/* mechanisms/routing_update.h owns the centroids of the Routing Transformer: how they begin, and how they
+ * follow their rows. */
+
+enum { ATTN_RT_COLS_ = 32 };
+
+typedef struct attn_drift_ {
+  const attn_routing_job_ *job;
+  int64_t slices, clusters, dim;
+  double *sum;   /* [H][C][dk] */
+  int64_t *rows; /* [H][C] */
+  double decay;
+} attn_drift_;
+
+/* Some columns of the sums of one head; the first such item also counts. */
+ATTN_FUNC_ void attn_drift_sum_(void *job, int worker, int64_t index) {
+  const attn_drift_ *a = (const attn_drift_ *)job;
+  const int64_t h = index / a->slices, c0 = index % a->slices * ATTN_RT_COLS_, d = a->dim;
+  const int64_t cols = d - c0 < ATTN_RT_COLS_ ? d - c0 : (int64_t)ATTN_RT_COLS_;
+  const int64_t heads = a->job->side[0].x.heads;
+  double *sum = a->sum + h * a->clusters * d + c0;
+  int64_t *rows = a->rows + h * a->clusters;
+  float row[ATTN_RT_COLS_];
+  (void)worker;
+  for (int64_t c = 0; c < a->clusters; c++) {
+    for (int64_t k = 0; k < cols; k++) sum[c * d + k] = 0.0;
+    if (c0 == 0) rows[c] = 0;
+  }
+  for (int64_t b = 0; b < a->job->side[0].x.batch; b++)
+    for (int side = 0; side < a->job->sides; side++) {
+      const attn_routed_ *s = &a->job->side[side];
+      const int32_t *of = s->of + (b * heads + h) * s->x.len;
+      const int64_t n = attn_len_of_(s->len, b, s->x.len);
+      for (int64_t i = 0; i < n; i++) {
+        const char *x = attn_at_(&s->x, b, h / (heads / s->x.heads), i);
+        a->job->table->widen(row, x + attn_bytes_(s->x.dtype, c0), 0, NULL, 1, cols, s->x.dtype,
+                             NULL);
+        for (int64_t k = 0; k < cols; k++) sum[of[i] * d + k] += (double)row[k];
+        if (c0 == 0) rows[of[i]]++;
+      }
+    }
+}
+
+ATTN_FUNC_ double attn_drift_size_(const double *x, int64_t n) {
+  double sum = 0.0;
+  for (int64_t i = 0; i < n; i++) sum += x[i] * x[i];
+  return sqrt(sum);
+}
+
+/* All centroids of a head. */
+ATTN_FUNC_ void attn_drift_move_(void *job, int worker, int64_t h) {
+  const attn_drift_ *a = (const attn_drift_ *)job;
+  const attn_routing_update_params *u = &a->job->u;
+  const int64_t n = a->clusters, d = a->dim;
+  const double lam = a->decay, rest = 1.0 - lam;
+  double all = 0.0;
+  (void)worker;
+  for (int64_t c = 0; u->rule == ATTN_ROUTING_RUNNING && c < n; c++) {
+    float *count = u->counts + h * n + c;
+    *count = (float)(lam * (double)*count + rest * (double)a->rows[h * n + c]);
+    all += (double)*count;
+  }
+  for (int64_t c = 0; c < n; c++) {
+    double *x = a->sum + (h * n + c) * d; /* becomes the centroid */
+    const float *old = (const float *)(const void *)attn_at_(&a->job->centroids, 0, h, c);
+    float *next = (float *)(void *)attn_at_(&a->job->next, 0, h, c);
+    const double size = attn_drift_size_(x, d);
+    if (u->rule == ATTN_ROUTING_RUNNING) {
+      float *m = (float *)(void *)attn_at_(&u->sums, 0, h, c);
+      const double share = ((double)u->counts[h * n + c] + 1e-5) / (all + 1e-5 * (double)n) * all;
+      for (int64_t k = 0; k < d; k++) {
+        m[k] = (float)(lam * (double)m[k] + rest * x[k]);
+        x[k] = all > 0.0 ? (double)m[k] / share : (double)old[k];
+      }
+    } else {
+      const int direction = u->rule == ATTN_ROUTING_DIRECTION;
+      const double by = direction ? rest / size : a->job->sides > 1 ? 0.5 * rest : rest;
+      for (int64_t k = 0; k < d; k++)
+        x[k] = direction && size == 0.0 ? (double)old[k] : lam * (double)old[k] + by * x[k];
+    }
+    const double length = u->renorm ? attn_drift_size_(x, d) : 1.0;
+    for (int64_t k = 0; k < d; k++) next[k] = (float)(length > 0.0 ? x[k] / length : x[k]);
+  }
+}
+
+ATTN_FUNC_ int attn_routing_update_steps_(attn_stage_ *s, void *job) {
+  attn_routing_job_ a = *(const attn_routing_job_ *)job;
+  const int64_t h = a.centroids.heads;
+  attn_drift_ x = {&a, 0, a.centroids.len, a.centroids.dim, NULL, NULL, (double)a.u.decay};
+  a.table = s->table;
+  if (a.u.decay == 0.0f && !attn_to_bits_(a.u.decay)) x.decay = 0.999;
+  x.slices = x.dim / ATTN_RT_COLS_ + (x.dim % ATTN_RT_COLS_ != 0);
+  x.sum = (double *)attn_stage_take_(s, attn_mul_(attn_mul_(h, x.clusters), x.dim), 8);
+  x.rows = (int64_t *)attn_stage_take_(s, attn_mul_(h, x.clusters), 8);
+  return attn_routing_normalise_(s, &a) && attn_routing_assign_(s, &a) &&
+         attn_stage_for_(s, attn_mul_(h, x.slices), attn_drift_sum_, &x, 0, NULL) &&
+         attn_stage_for_(s, h, attn_drift_move_, &x, 0, NULL);
+}
+
+ATTN_FUNC_ attn_routing_job_ attn_drift_job_(attn_tensor next, attn_tensor q, attn_tensor k,
+                                             attn_tensor centroids,
+                                             const attn_routing_update_params *params) {
+  attn_routing_job_ a = attn_routing_job_of_(q, k);
+  a.next = next, a.centroids = centroids;
+  if (params) a.u = *params;
+  return a;
+}
+
+ATTN_PUB_ attn_status attn_routing_update(attn_tensor next, attn_tensor q, attn_tensor k,
+                                          attn_tensor centroids, const attn_routing_params *routing,
+                                          const attn_routing_update_params *params, attn_ctx *ctx) {
+  attn_routing_job_ a = attn_drift_job_(next, q, k, centroids, params);
+  return attn_routing_call_(&a, ATTN_RT_UPDATE_, routing, attn_routing_update_steps_,
+                            "nearest centroids, moved", ctx, NULL);
+}
+ATTN_PUB_ size_t attn_routing_update_workspace(attn_tensor next, attn_tensor q, attn_tensor k,
+                                               attn_tensor centroids,
+                                               const attn_routing_params *routing,
+                                               const attn_routing_update_params *params,
+                                               const attn_ctx *ctx) {
+  attn_routing_job_ a = attn_drift_job_(next, q, k, centroids, params);
+  attn_ctx plain = attn_before_workspace_(ctx);
+  size_t bytes = 0;
+  (void)attn_routing_call_(&a, ATTN_RT_UPDATE_, routing, attn_routing_update_steps_, "", &plain,
+                           &bytes);
+  return bytes;
+}
+
+/* ---- the first ones -------------------------------------------------------------------------*/
+
+typedef struct attn_first_means_ {
+  const attn_table_ *table;
+  attn_tensor centroids, q;
+  attn_routing_norm norm;
+  uint64_t seed;
+  char *memory;
+  int64_t each;
+} attn_first_means_;
+
+ATTN_FUNC_ void attn_first_means_item_(void *job, int worker, int64_t h) {
+  const attn_first_means_ *a = (const attn_first_means_ *)job;
+  const int64_t n = a->q.len, clusters = a->centroids.len;
+  int64_t from = 0, c = 0;
+  attn_marks_ set;
+  attn_marks_cut_(&set, (uint64_t *)(void *)(a->memory + worker * a->each), n);
+  memset(set.bits, 0, (size_t)a->each);
+  attn_sample_(&set, attn_stream_(a->seed, ATTN_DRAW_CENTROIDS_, h, 0), n, clusters);
+  for (uint64_t bits; (bits = attn_unmark_(&set, &from, n)) != 0;)
+    for (; bits; bits &= bits - 1, c++) {
+      float *to = (float *)(void *)attn_at_(&a->centroids, 0, h, c);
+      a->table->widen(to, attn_at_(&a->q, 0, h, from + attn_lowest_(bits)), 0, NULL, 1, a->q.dim,
+                      a->q.dtype, NULL);
+      attn_routing_norm_(a->table, to, a->q.dim, 1, a->norm);
+    }
+}
+
+ATTN_FUNC_ int attn_first_means_steps_(attn_stage_ *s, void *job) {
+  attn_first_means_ *a = (attn_first_means_ *)job;
+  a->table = s->table;
+  a->each = attn_piece_(attn_marks_words_(a->q.len), 8);
+  return attn_stage_for_(s, a->q.batch > 0 ? a->q.heads : 0, attn_first_means_item_, a, a->each,
+                         &a->memory);
+}
+
+ATTN_FUNC_ attn_status attn_first_means_call_(attn_tensor centroids, attn_tensor q,
+                                              attn_routing_norm norm, uint64_t seed, attn_ctx *ctx,
+                                              size_t *bytes) {
+  static const attn_words_ w[] = {ATTN_WORDS_("centroids"), ATTN_WORDS_("q")};
+  attn_error_ e = {ATTN_OK, NULL};
+  const attn_table_ *table = NULL;
+  int workers = 1;
+  attn_first_means_ a;
+  memset(&a, 0, sizeof a);
+  a.centroids = centroids, a.q = q, a.norm = norm, a.seed = seed;
+  attn_operand_ op[] = {{&a.centroids,
+                         &w[0],
+                         ATTN_OUT_ | ATTN_IS_F32_,
+                         1,
+                         q.heads,
+                         ATTN_ANY_,
+                         q.dim,
+                         "centroids must be f32 [1, H, C, dk] for q [B, H, Tq, dk]",
+                         {0, 0}},
+                        {&a.q, &w[1], 0, ATTN_ANY_, ATTN_ANY_, ATTN_ANY_, ATTN_ANY_, "", {0, 0}}};
+  if (attn_check_ctx_(&e, ctx, &table, &workers) && attn_check_operand_(&e, &op[1], q.heads) &&
+      attn_check_operand_(&e, &op[0], q.heads)) {
+    if ((int)norm < 0 || norm >= ATTN_ROUTING_NORM_COUNT)
+      attn_reject_(&e, ATTN_E_RANGE, "norm must be an attn_routing_norm");
+    else if (centroids.len < 1 || (q.batch > 0 && centroids.len > q.len))
+      attn_reject_(&e, ATTN_E_SHAPE, "centroids.len must lie in 1..q.len");
+    else if (q.len > INT32_MAX)
+      attn_reject_(&e, ATTN_E_OVERFLOW, "q.len must be below 2^31");
+    else
+      (void)attn_check_apart_(&e, ctx, op, 2, NULL, 0);
+  }
+  return attn_step_call_(&e, table, workers, ctx, attn_first_means_steps_, &a, "sampled rows",
+                         bytes);
+}
+
+ATTN_PUB_ attn_status attn_routing_start(attn_tensor centroids, attn_tensor q,
+                                         attn_routing_norm norm, uint64_t seed, attn_ctx *ctx) {
+  return attn_first_means_call_(centroids, q, norm, seed, ctx, NULL);
+}
+ATTN_PUB_ size_t attn_routing_start_workspace(attn_tensor centroids, attn_tensor q,
+                                              attn_routing_norm norm, uint64_t seed,
+                                              const attn_ctx *ctx) {
+  attn_ctx plain = attn_before_workspace_(ctx);
+  size_t bytes = 0;
+  (void)attn_first_means_call_(centroids, q, norm, seed, &plain, &bytes);
+  return bytes;
+}
+/* <<< attn/mechanisms/routing_update.h */
+/* >>> attn/mechanisms/mixture.h */
+/* mechanisms/mixture.h owns mixtures of attention paths (D6): the gate, the choice of paths, and the sum of
+ * their outputs, of all rows or of those that are sent. */
+
+enum { ATTN_MX_GATE_, ATTN_MX_SELECT_, ATTN_MX_MIX_, ATTN_MX_SEND_, ATTN_MX_GATED_ };
+
+typedef struct attn_mixture_job_ {
+  const attn_table_ *table;
+  attn_tensor o, pi, x, w, weight;
+  const attn_path *paths;
+  int64_t count; /* P */
+  int32_t *path; /* [B][Hg][Tq][k] */
+  int64_t k;     /* 0: all */
+  attn_mixture_params p;
+  attn_tensor part; /* f32 [B,H,Tq,dv]: outputs of one path */
+  attn_tensor sum;  /* f32, o itself if it is f32 */
+  float *share;     /* [B][Hg][P][Tq] weights, 0 = not sent */
+  int32_t *rows;    /* [B][Hg][P][Tq] the rows that are sent, ascending */
+  int32_t *served;  /* [B][Hg][P] how many */
+  int64_t now;      /* the path at work */
+  char *memory;     /* of the workers */
+  int64_t each;
+} attn_mixture_job_;
+
+/* ---- the gate -------------------------------------------------------------------------------*/
+
+/* pi = softmax(pi by), rows as they are in memory. */
+ATTN_FUNC_ void attn_gate_item_(void *job, int worker, int64_t index) {
+  const attn_mixture_job_ *a = (const attn_mixture_job_ *)job;
+  const attn_tensor *pi = &a->pi;
+  const int64_t tiles = attn_tiles_of_(pi->len), unit = index / tiles, n = pi->dim;
+  const int64_t i0 = index % tiles * ATTN_TILE_, left = pi->len - i0;
+  const float by = (float)attn_clamp_f64_(ATTN_LOG2E_ / (double)a->p.temperature);
+  (void)worker;
+  for (int64_t i = i0; i < i0 + (left < ATTN_TILE_ ? left : ATTN_TILE_); i++) {
+    float *x = (float *)(void *)attn_at_(pi, unit / pi->heads, unit % pi->heads, i);
+    float top = -INFINITY;
+    double sum = 0.0;
+    for (int64_t c = 0; c < n; c++)
+      if (x[c] > top || x[c] != x[c]) top = x[c];
+    if (top == -INFINITY) top = 0.0f;                         /* no path is allowed */
+    for (int64_t c = 0; c < n; c++) x[c] = (x[c] - top) * by; /* a difference may pass all bounds */
+    a->table->weights(x, x, n, 0.0f, 1.0f);
+    for (int64_t c = 0; c < n; c++) sum += (double)x[c];
+    for (int64_t c = 0; c < n && sum != 0.0; c++) x[c] = (float)((double)x[c] / sum);
+  }
+}
+
+ATTN_FUNC_ int attn_gate_steps_(attn_stage_ *s, void *job) {
+  attn_mixture_job_ *a = (attn_mixture_job_ *)job;
+  attn_gemm_params p;
+  memset(&p, 0, sizeof p);
+  p.bias = a->p.bias;
+  a->table = s->table;
+  return attn_stage_gemm_(s, a->pi, a->x, a->w, &p) &&
+         attn_stage_for_(s, attn_mul_(a->pi.batch * a->pi.heads, attn_tiles_of_(a->pi.len)),
+                         attn_gate_item_, a, 0, NULL);
+}
+
+/* ---- the choice -----------------------------------------------------------------------------*/
+
+/* One (batch, head of the gate): rows in order, since the first ones are served. */
+ATTN_FUNC_ void attn_choose_item_(void *job, int worker, int64_t unit) {
+  const attn_mixture_job_ *a = (const attn_mixture_job_ *)job;
+  const int64_t b = unit / a->pi.heads, h = unit % a->pi.heads, k = a->k, n = a->pi.len;
+  char *memory = a->memory + worker * a->each;
+  int64_t *load = (int64_t *)(void *)memory;
+  float *weight = (float *)(void *)(memory + attn_piece_(a->pi.dim, 8));
+  for (int64_t c = 0; c < a->pi.dim; c++) load[c] = 0;
+  for (int64_t i = 0; i < n; i++) {
+    int32_t *to = a->path + (unit * n + i) * k;
+    double sum = 0.0;
+    for (int64_t e = 0; e < k; e++) {
+      weight[e] = attn_number_(attn_at_(&a->pi, b, h, i), to[e], a->pi.dtype, NULL);
+      sum += (double)weight[e];
+    }
+    for (int64_t e = 0; e < k; e++) {
+      if (!a->p.no_renorm)
+        weight[e] = sum > 0.0 || sum != sum ? (float)((double)weight[e] / sum) : 0.0f;
+      if (a->p.capacity > 0 && load[to[e]] >= a->p.capacity)
+        to[e] = -1, weight[e] = 0.0f;
+      else
+        load[to[e]]++;
+    }
+    memcpy(attn_at_(&a->weight, b, h, i), weight, (size_t)k * sizeof *weight);
+  }
+}
+
+ATTN_FUNC_ int attn_choose_steps_(attn_stage_ *s, void *job) {
+  attn_mixture_job_ *a = (attn_mixture_job_ *)job;
+  attn_best_ best;
+  memset(&best, 0, sizeof best);
+  best.x = a->pi, best.k = a->k, best.index = a->path;
+  a->table = s->table;
+  a->each = attn_add_(attn_piece_(a->pi.dim, 8), attn_piece_(a->k, 4));
+  return attn_best_steps_(s, &best) && attn_stage_for_(s, attn_mul_(a->pi.batch, a->pi.heads),
+                                                       attn_choose_item_, a, a->each, &a->memory);
+}
+
+/* ---- sums of outputs ------------------------------------------------------------------------*/
+
+/* sum += weight part, or as the first path sum = .., rows of 64; after the last, o = sum. */
+ATTN_FUNC_ void attn_mix_item_(void *job, int worker, int64_t index) {
+  const attn_mixture_job_ *a = (const attn_mixture_job_ *)job;
+  const int64_t tiles = attn_tiles_of_(a->o.len), unit = index / tiles, dv = a->o.dim;
+  const int64_t b = unit / a->o.heads, h = unit % a->o.heads, i0 = index % tiles * ATTN_TILE_;
+  const int64_t i1 = a->o.len - i0 < ATTN_TILE_ ? a->o.len : i0 + ATTN_TILE_;
+  (void)worker;
+  for (int64_t i = i0; i < i1; i++) {
+    float *sum = (float *)(void *)attn_at_(&a->sum, b, h, i);
+    const float weight =
+        attn_number_(attn_at_(&a->pi, b, a->pi.heads > 1 ? h : 0, i), a->now, a->pi.dtype, NULL);
+    a->table->blend(sum, a->now ? sum : NULL, attn_at_(&a->part, b, h, i), ATTN_F32, ATTN_F32,
+                    ATTN_F32, dv, 1.0f, weight);
+    if (a->now == a->count - 1 && a->o.dtype != ATTN_F32)
+      a->table->blend(attn_at_(&a->o, b, h, i), sum, NULL, a->o.dtype, ATTN_F32, ATTN_F32, dv, 1.0f,
+                      0.0f);
+  }
+}
+
+ATTN_FUNC_ int attn_mix_steps_(attn_stage_ *s, void *job) {
+  attn_mixture_job_ *a = (attn_mixture_job_ *)job;
+  const attn_tensor *o = &a->o;
+  const int64_t items = attn_mul_(attn_mul_(o->batch, o->heads), attn_tiles_of_(o->len));
+  a->table = s->table;
+  a->part = attn_stage_tensor_(s, o->batch, o->heads, o->len, o->dim);
+  a->sum = attn_stage_part_(s, o);
+  for (a->now = 0; a->now < a->count; a->now++) {
+    const attn_path *p = &a->paths[a->now];
+    if (!attn_stage_sdpa_(s, a->part, p->q, p->k, p->v, p->params) ||
+        !attn_stage_for_(s, items, attn_mix_item_, a, 0, NULL))
+      return 0;
+  }
+  return 1;
+}
+
+/* ---- rows that are sent ---------------------------------------------------------------------*/
+
+/* Where the numbers of a path are in share, rows and served. */
+ATTN_FUNC_ int64_t attn_send_unit_(const attn_mixture_job_ *a, int64_t b, int64_t h) {
+  const int64_t heads = a->weight.heads;
+  return (b * heads + (heads > 1 ? h : 0)) * a->count + a->now;
+}
+
+/* Turns the lists of one (batch, head of the gate) round: rows by path. */
+ATTN_FUNC_ void attn_send_turn_(void *job, int worker, int64_t unit) {
+  const attn_mixture_job_ *a = (const attn_mixture_job_ *)job;
+  const int64_t heads = a->weight.heads, b = unit / heads, h = unit % heads, n = a->o.len;
+  float *share = a->share + unit * a->count * n;
+  int32_t *rows = a->rows + unit * a->count * n, *served = a->served + unit * a->count;
+  (void)worker;
+  for (int64_t c = 0; c < a->count; c++) served[c] = 0;
+  for (int64_t x = 0; x < a->count * n; x++) share[x] = 0.0f;
+  for (int64_t i = 0; i < n; i++) {
+    const int32_t *path = a->path + (unit * n + i) * a->k;
+    for (int64_t e = 0; e < a->k; e++) {
+      const float weight = attn_number_(attn_at_(&a->weight, b, h, i), e, ATTN_F32, NULL);
+      if (path[e] < 0 || weight == 0.0f) continue;
+      share[path[e] * n + i] = weight;
+      rows[path[e] * n + served[path[e]]++] = (int32_t)i;
+    }
+  }
+}
+
+/* The runs of a schedule's tile, or its lists, for those of its rows that are sent: a tile of its own. */
+typedef struct attn_sent_ {
+  attn_plan_ plan;
+  attn_plan_tile_ tile;
+  int64_t row[ATTN_TILE_];
+} attn_sent_;
+
+ATTN_FUNC_ int attn_sent_tile_(const attn_plan_ *plan, const attn_plan_tile_ *tile,
+                               const float *share, attn_sent_ *own, char *room) {
+  const int32_t *row = (const int32_t *)attn_plan_at_(plan, plan->at_row) + tile->row;
+  uint64_t kept = 0;
+  int n = 0;
+  for (int r = 0; r < tile->n; r++)
+    if (share[row[r]] != 0.0f) kept |= attn_bit_(r), own->row[n++] = row[r];
+  if (n == 0) return 0;
+  own->tile.n = n, own->tile.step = tile->step;
+  own->tile.row = own->tile.at = own->tile.count = 0;
+  if (tile->step == 0) {
+    const int32_t *from = (const int32_t *)attn_plan_at_(plan, plan->at_key) + tile->at;
+    int32_t *to = (int32_t *)(void *)room, *key = to + n + 1;
+    n = 0, to[0] = 0;
+    for (int r = 0; r < tile->n; r++) {
+      const int32_t keys = from[r + 1] - from[r];
+      if (!(kept >> r & 1)) continue;
+      if (keys > 0) memcpy(key + to[n], from + tile->n + 1 + from[r], (size_t)keys * sizeof *key);
+      to[n + 1] = to[n] + keys, n++;
+    }
+    own->tile.count = to[n];
+    return n;
+  }
+  const attn_plan_run_ *from = (const attn_plan_run_ *)attn_plan_at_(plan, plan->at_run) + tile->at;
+  attn_plan_run_ *to = (attn_plan_run_ *)(void *)room;
+  for (int64_t x = 0; x < tile->count; x++) {
+    uint64_t lanes = 0;
+    int at = 0;
+    for (uint64_t left = kept; left; left &= left - 1, at++)
+      lanes |= (from[x].lanes >> attn_lowest_(left) & 1) << at;
+    if (!lanes) continue;
+    to[own->tile.count] = from[x];
+    to[own->tile.count++].lanes = lanes;
+  }
+  return n;
+}
+
+/* A tile of the rows that are sent to a path, or of a schedule's tile those that are. */
+ATTN_FUNC_ void attn_send_item_(void *job, int worker, int64_t index) {
+  const attn_softmax_ *f = (const attn_softmax_ *)job;
+  const attn_mixture_job_ *a = (const attn_mixture_job_ *)f->own_job;
+  attn_softmax_ own = *f;
+  attn_sent_ sent;
+  attn_tile_ t;
+  int last = 1;
+  if (f->plan) {
+    const attn_plan_ *p = f->plan;
+    const int32_t *variant = (const int32_t *)attn_plan_at_(p, p->at_head);
+    const int32_t *phases = (const int32_t *)attn_plan_at_(p, p->at_phase);
+    char *room = a->memory + worker * a->each;
+    int64_t h = 0, first, left = index % f->tiles, n;
+    while ((n = attn_plan_tiles_(p, h, f->phase, &first)) <= left) left -= n, h++;
+    const int64_t b = index / f->tiles, unit = attn_send_unit_(a, b, h);
+    const attn_plan_tile_ *tile =
+        (const attn_plan_tile_ *)attn_plan_at_(p, p->at_tile) + first + (n - 1 - left);
+    n = attn_sent_tile_(p, tile, a->share + unit * a->o.len, &sent, room);
+    if (n == 0) return;
+    memset(&sent.plan, 0, sizeof sent.plan);
+    sent.plan.at_key = sent.plan.at_run = sizeof sent.plan;
+    memcpy(room - sizeof sent.plan, &sent.plan, sizeof sent.plan);
+    own.plan = (const attn_plan_ *)(void *)(room - sizeof sent.plan);
+    attn_tile_open_(&t, &own, worker);
+    t.plan = &sent.tile, t.batch = b, t.n = (int)n;
+    for (int r = 0; r < t.n; r++) t.row[r] = sent.row[r], t.head[r] = h;
+    last = f->phase == phases[variant[h]] - 1;
+  } else {
+    const int64_t tiles = attn_tiles_of_(a->o.len), b = index / tiles / a->o.heads;
+    const int64_t h = index / tiles % a->o.heads, unit = attn_send_unit_(a, b, h);
+    const int64_t from = index % tiles * ATTN_TILE_, left = a->served[unit] - from;
+    if (left <= 0) return;
+    attn_tile_open_(&t, &own, worker);
+    t.batch = b, t.n = left < ATTN_TILE_ ? (int)left : (int)ATTN_TILE_;
+    for (int r = 0; r < t.n; r++) t.row[r] = a->rows[unit * a->o.len + from + r], t.head[r] = h;
+  }
+  attn_tile_run_(&t, last);
+  for (int r = 0; last && r < t.n; r++) {
+    float *sum = (float *)(void *)attn_at_(&a->sum, t.batch, t.head[r], t.row[r]);
+    a->table->blend(sum, sum, attn_at_(&a->part, t.batch, t.head[r], t.row[r]), ATTN_F32, ATTN_F32,
+                    ATTN_F32, a->o.dim, 1.0f,
+                    a->share[attn_send_unit_(a, t.batch, t.head[r]) * a->o.len + t.row[r]]);
+  }
+}
+
+/* Before the first path (now < 0) sums are 0; before a path its LSE is that of nothing; after the last (now
+ * = P) o = sum. */
+ATTN_FUNC_ void attn_send_frame_(void *job, int worker, int64_t index) {
+  const attn_mixture_job_ *a = (const attn_mixture_job_ *)job;
+  const int64_t tiles = attn_tiles_of_(a->o.len), unit = index / tiles, dv = a->o.dim;
+  const int64_t b = unit / a->o.heads, h = unit % a->o.heads, i0 = index % tiles * ATTN_TILE_;
+  const int64_t i1 = a->o.len - i0 < ATTN_TILE_ ? a->o.len : i0 + ATTN_TILE_;
+  const float none = -INFINITY;
+  (void)worker;
+  for (int64_t i = i0; i < i1; i++) {
+    float *sum = (float *)(void *)attn_at_(&a->sum, b, h, i);
+    if (a->now < 0)
+      memset(sum, 0, (size_t)dv * sizeof *sum);
+    else if (a->now < a->count)
+      memcpy(attn_at_(&a->paths[a->now].params->lse, b, h, i), &none, sizeof none);
+    else
+      a->table->blend(attn_at_(&a->o, b, h, i), sum, NULL, a->o.dtype, ATTN_F32, ATTN_F32, dv, 1.0f,
+                      0.0f);
+  }
+}
+
+/* One path. Its params are those of the caller, in the order of many queries. */
+ATTN_FUNC_ int attn_send_path_(attn_stage_ *s, attn_mixture_job_ *a) {
+  const attn_path *path = &a->paths[a->now];
+  attn_sdpa_params p;
+  attn_softmax_ f;
+  int workers;
+  int64_t most = 0;
+  memset(&p, 0, sizeof p);
+  memset(&f, 0, sizeof f);
+  if (path->params) p = *path->params;
+  p.one_order = 1;
+  f.o = a->part, f.q = path->q, f.k = path->k, f.v = path->v;
+  if (!attn_sdpa_plan_(s->e, &f, &p, &s->ctx, &workers, -1)) return 0;
+  for (int64_t x = 0; f.plan && x < f.plan->tiles; x++) { /* bytes of a tile's runs or lists */
+    const attn_plan_tile_ *t = (const attn_plan_tile_ *)attn_plan_at_(f.plan, f.plan->at_tile) + x;
+    const int64_t bytes = t->step ? t->count * (int64_t)sizeof(attn_plan_run_)
+                                  : (t->n + 1 + t->count) * (int64_t)sizeof(int32_t);
+    if (bytes > most) most = bytes;
+  }
+  f.own = attn_send_item_, f.own_job = a;
+  f.own_items = attn_mul_(attn_mul_(a->o.batch, a->o.heads), attn_tiles_of_(a->o.len));
+  const int64_t head = attn_piece_(1, sizeof(attn_plan_));
+  const int pieces = attn_softmax_workers_(&f, s->workers);
+  a->each = f.plan ? attn_add_(head, attn_piece_(most, 1)) : 0;
+  const int64_t bytes = attn_softmax_bytes_(&f, s->workers), own = attn_mul_(a->each, pieces);
+  char *spare = attn_stage_spare_(s, attn_add_(own, bytes));
+  if (!s->run) return 1;
+  a->memory = spare + head;
+  if (p.lse.data && !attn_stage_for_(s, f.own_items, attn_send_frame_, a, 0, NULL)) return 0;
+  s->ctx.workspace = spare + own, s->ctx.workspace_size = (size_t)(s->spare - own);
+  if (!attn_softmax_run_(s->e, &f, &s->ctx, s->workers)) return 0;
+  s->pairs += s->ctx.report.pairs;
+  return 1;
+}
+
+ATTN_FUNC_ int attn_send_steps_(attn_stage_ *s, void *job) {
+  attn_mixture_job_ *a = (attn_mixture_job_ *)job;
+  const attn_tensor *o = &a->o;
+  const int64_t items = attn_mul_(attn_mul_(o->batch, o->heads), attn_tiles_of_(o->len));
+  const int64_t units = attn_mul_(a->weight.batch, a->weight.heads);
+  const int64_t cells = attn_mul_(attn_mul_(units, a->count), o->len);
+  a->table = s->table;
+  a->part = attn_stage_tensor_(s, o->batch, o->heads, o->len, o->dim);
+  a->sum = attn_stage_part_(s, o);
+  a->share = (float *)attn_stage_take_(s, cells, 4);
+  a->rows = (int32_t *)attn_stage_take_(s, cells, 4);
+  a->served = (int32_t *)attn_stage_take_(s, attn_mul_(units, a->count), 4);
+  a->now = -1;
+  if (!attn_stage_for_(s, units, attn_send_turn_, a, 0, NULL) ||
+      !attn_stage_for_(s, items, attn_send_frame_, a, 0, NULL))
+    return 0;
+  for (a->now = 0; a->now < a->count; a->now++)
+    if (!attn_send_path_(s, a)) return 0;
+  return o->dtype == ATTN_F32 || attn_stage_for_(s, items, attn_send_frame_, a, 0, NULL);
+}
+
+ATTN_FUNC_ int attn_gated_steps_(attn_stage_ *s, void *job) {
+  attn_mixture_job_ *a = (attn_mixture_job_ *)job;
+  const int64_t b = a->o.batch, n = a->o.len;
+  const int64_t h = a->x.heads > a->w.heads ? a->x.heads : a->w.heads;
+  a->pi = attn_stage_tensor_(s, b, h, n, a->count);
+  if (!attn_gate_steps_(s, a)) return 0;
+  if (a->k == 0) return attn_mix_steps_(s, a);
+  a->weight = attn_stage_tensor_(s, b, h, n, a->k);
+  a->path = (int32_t *)attn_stage_take_(s, attn_mul_(attn_mul_(b, h), attn_mul_(n, a->k)), 4);
+  return attn_choose_steps_(s, a) && attn_send_steps_(s, a);
+}
+/* <<< attn/mechanisms/mixture.h */
+/* >>> attn/mechanisms/mixture_calls.h */
+/* mechanisms/mixture_calls.h owns the checks and the public calls of mixtures of attention paths. */
+
+/* A path, and with lse that its params point at nothing which lse overlaps. */
+ATTN_FUNC_ int attn_mixture_path_(attn_error_ *e, const attn_mixture_job_ *a, const attn_path *p,
+                                  const attn_tensor *lse, const attn_ctx *ctx, int data) {
+  attn_softmax_ f;
+  attn_sdpa_params own;
+  int workers;
+  memset(&f, 0, sizeof f);
+  memset(&own, 0, sizeof own);
+  f.o = a->o, f.q = p->q, f.k = p->k, f.v = p->v;
+  if (p->params) own = *p->params;
+  if (lse) own.lse = *lse;
+  return attn_sdpa_plan_(e, &f, &own, ctx, &workers, data);
+}
+
+/* The paths: each is what attn_sdpa takes, for rows like those of o. */
+ATTN_FUNC_ int attn_mixture_paths_(attn_error_ *e, const attn_mixture_job_ *a, const attn_ctx *ctx,
+                                   const attn_operand_ *more, int extra, int data) {
+  static const attn_words_ w = ATTN_WORDS_("params.lse");
+  const attn_ctx plain = attn_before_workspace_(ctx);
+  attn_span_ span, other;
+  for (int64_t x = 0; x < a->count; x++) {
+    const attn_path *p = &a->paths[x];
+    if (p->params && (p->params->map.data || p->params->ragged.sequences || p->params->ragged.q ||
+                      p->params->ragged.kv))
+      return attn_reject_(e, ATTN_E_RANGE, "params.map and .ragged must be absent in a path");
+    if (p->q.batch != a->o.batch || p->q.heads != a->o.heads || p->q.len != a->o.len ||
+        p->v.dim != a->o.dim)
+      return attn_reject_(e, ATTN_E_SHAPE,
+                          "paths must have q [o.batch, o.heads, o.len, .] and v.dim = o.dim");
+    if (!attn_mixture_path_(e, a, p, NULL, data ? ctx : &plain, data)) return 0;
+  }
+  for (int64_t x = 0; x < a->count; x++) { /* an LSE against everything of the other paths */
+    const attn_sdpa_params *p = a->paths[x].params;
+    if (!p || !p->lse.data) continue;
+    attn_tensor lse = p->lse, next;
+    if (!attn_check_tensor_(e, &lse, &w, &span)) return 0;
+    for (int i = 0; i < extra; i++)
+      if (attn_overlap_(span, more[i].span)) return attn_reject_(e, ATTN_E_OVERLAP, w.overlap);
+    for (int64_t y = 0; y < a->count; y++) {
+      const attn_path *at = &a->paths[y];
+      if (y == x) continue;
+      if (!attn_mixture_path_(e, a, at, &lse, &plain, 0)) return 0;
+      if (!at->params || !at->params->lse.data) continue;
+      next = at->params->lse;
+      if (!attn_check_tensor_(e, &next, &w, &other)) return 0;
+      if (attn_overlap_(span, other)) return attn_reject_(e, ATTN_E_OVERLAP, w.overlap);
+    }
+  }
+  return 1;
+}
+
+ATTN_FUNC_ int attn_mixture_check_(attn_error_ *e, attn_mixture_job_ *a, int call,
+                                   const attn_mixture_params *params, const attn_ctx *ctx,
+                                   const attn_table_ **table, int *workers, int data) {
+  static const attn_words_ w[] = {
+      ATTN_WORDS_("o"),           ATTN_WORDS_("pi"),   ATTN_WORDS_("x"),     ATTN_WORDS_("w"),
+      ATTN_WORDS_("params.bias"), ATTN_WORDS_("path"), ATTN_WORDS_("weight")};
+  enum { O, PI, X, W, BIAS, PATH, WEIGHT, COUNT };
+  const int64_t any = ATTN_ANY_, some = ATTN_ONE_OR_ALL_;
+  const int gate = call == ATTN_MX_GATE_ || call == ATTN_MX_GATED_;
+  const int select = call == ATTN_MX_SELECT_, send = call == ATTN_MX_SEND_;
+  const int sums = call != ATTN_MX_GATE_ && !select;
+  attn_mixture_params *p = &a->p;
+  if (!attn_check_ctx_(e, ctx, table, workers)) return 0;
+  if (params) *p = *params;
+  if (p->temperature == 0.0f && !attn_to_bits_(p->temperature)) p->temperature = 1.0f;
+  if (!(p->temperature > 0.0f && p->temperature < INFINITY))
+    return attn_reject_(e, ATTN_E_VALUE, "params.temperature must be positive and finite");
+  if (p->capacity < 0) return attn_reject_(e, ATTN_E_RANGE, "params.capacity must not be negative");
+  if (select && !params)
+    return attn_reject_(e, ATTN_E_NULL, "params must not be null: it says how many paths");
+  if (sums && a->count < 1)
+    return attn_reject_(e, ATTN_E_SHAPE, "there must be at least 1 path: count");
+  if (sums && !a->paths) return attn_reject_(e, ATTN_E_NULL, "paths must not be null");
+  const attn_tensor *lead = sums ? &a->o : &a->pi;
+  const int64_t b = lead->batch, h = lead->heads, n = lead->len;
+  const int64_t paths = sums ? a->count : a->pi.dim;
+  /* heads of the gate */
+  const int64_t heads = call == ATTN_MX_GATED_ ? a->x.heads > a->w.heads ? a->x.heads : a->w.heads
+                        : send                 ? a->weight.heads
+                                               : a->pi.heads;
+  a->k = send ? a->weight.dim : call == ATTN_MX_GATE_ ? 0 : p->k;
+  if (send && n > 0 && b > 0 && h > 0 && a->k > paths)
+    return attn_reject_(e, ATTN_E_RANGE, "weight.dim must lie in 1..count");
+  if ((select && p->k < 1) || p->k < 0 || p->k > (call == ATTN_MX_GATE_ ? INT64_MAX : paths))
+    return attn_reject_(e, ATTN_E_RANGE, "params.k must lie in 1..P");
+  if (n > INT32_MAX || paths > INT32_MAX)
+    return attn_reject_(e, ATTN_E_OVERFLOW, "rows and paths must be below 2^31");
+  if (sums && heads != 1 && heads != h)
+    return attn_reject_(e, ATTN_E_SHAPE, "the gate must have 1 head, or those of o");
+  attn_tensor none, path = attn_bhtd(a->path, ATTN_F32, b, heads, n, a->k);
+  memset(&none, 0, sizeof none);
+  attn_operand_ op[COUNT] = {
+      {&a->o, &w[O], ATTN_OUT_, any, any, any, any, "", {0, 0}},
+      {&a->pi,
+       &w[PI],
+       gate ? ATTN_OUT_ | ATTN_IS_F32_ : 0,
+       b,
+       any,
+       n,
+       paths,
+       "pi must be [B, 1 or H, Tq, P], and f32 as an output",
+       {0, 0}},
+      {&a->x, &w[X], 0, b, some, n, any, "x must be [B, 1 or Hg, Tq, dx]", {0, 0}},
+      {&a->w, &w[W], 0, 1, some, a->x.dim, paths, "w must be [1, 1 or Hg, dx, P]", {0, 0}},
+      {&p->bias,
+       &w[BIAS],
+       ATTN_OPTIONAL_,
+       1,
+       some,
+       1,
+       paths,
+       "params.bias must be [1, 1 or Hg, 1, P]",
+       {0, 0}},
+      {&path, &w[PATH], select ? ATTN_OUT_ : 0, any, any, any, any, "", {0, 0}},
+      {&a->weight,
+       &w[WEIGHT],
+       (select ? ATTN_OUT_ : 0) | ATTN_IS_F32_,
+       b,
+       heads,
+       n,
+       a->k,
+       "weight must be f32 [B, Hg, Tq, k]",
+       {0, 0}}};
+  const int used[COUNT] = {
+      sums, call != ATTN_MX_GATED_ && !send, gate, gate, gate, select || send, select || send};
+  for (int i = 0; i < COUNT; i++) {
+    if (!used[i])
+      op[i].t = &none, op[i].role = ATTN_OPTIONAL_;
+    else if (!attn_check_operand_(e, &op[i], heads))
+      return 0;
+  }
+  if (!attn_check_apart_(e, ctx, op, COUNT, NULL, 0)) return 0;
+  if (sums && !attn_mixture_paths_(e, a, ctx, op, COUNT, data)) return 0;
+  for (int64_t r = 0; send && data && r < b * heads * n; r++) {
+    const int32_t *to = a->path + r * a->k;
+    for (int64_t x = 0; x < a->k; x++) {
+      int twice = 0;
+      for (int64_t y = 0; y < x; y++) twice |= to[x] >= 0 && to[y] == to[x];
+      if (to[x] < -1 || to[x] >= a->count || twice)
+        return attn_reject_(e, ATTN_E_INDEX, "path must hold -1..count-1, none twice in a row");
+    }
+  }
+  return 1;
+}
+
+/* A call, or with bytes its workspace query. */
+ATTN_FUNC_ attn_status attn_mixture_call_(attn_mixture_job_ *a, int call,
+                                          const attn_mixture_params *params, attn_ctx *ctx,
+                                          size_t *bytes) {
+  static const attn_steps_fn_ steps[] = {attn_gate_steps_, attn_choose_steps_, attn_mix_steps_,
+                                         attn_send_steps_, attn_gated_steps_};
+  static const char *const path[] = {"gate", "chosen paths", "all paths", "rows sent to paths",
+                                     "gate and paths"};
+  attn_error_ e = {ATTN_OK, NULL};
+  const attn_table_ *table;
+  int workers;
+  if (attn_mixture_check_(&e, a, call, params, ctx, &table, &workers, bytes == NULL)) {
+    attn_stage_ s = attn_stage_open_(&e, table, workers, ctx, bytes != NULL);
+    const attn_tensor *lead = call == ATTN_MX_GATE_ || call == ATTN_MX_SELECT_ ? &a->pi : &a->o;
+    if (lead->batch > 0 && lead->heads > 0 && lead->len > 0)
+      attn_stage_call_(&s, ctx, steps[call], a, path[call], bytes);
+    else if (!bytes)
+      attn_report_(ctx, table, 1, "no-op", "no rows");
+  }
+  return attn_end_(bytes ? NULL : ctx, &e);
+}
+
+ATTN_FUNC_ size_t attn_mixture_bytes_(attn_mixture_job_ *a, int call,
+                                      const attn_mixture_params *params, const attn_ctx *ctx) {
+  attn_ctx plain = attn_before_workspace_(ctx);
+  size_t bytes = 0;
+  (void)attn_mixture_call_(a, call, params, &plain, &bytes);
+  return bytes;
+}
+
+ATTN_FUNC_ attn_mixture_job_ attn_mixture_job_of_(attn_tensor o, const attn_path *paths,
+                                                  int64_t count) {
+  attn_mixture_job_ a;
+  memset(&a, 0, sizeof a);
+  a.o = o, a.paths = paths, a.count = count;
+  return a;
+}
+
+ATTN_FUNC_ attn_mixture_job_ attn_gate_job_(attn_tensor pi, attn_tensor x, attn_tensor w) {
+  attn_mixture_job_ a;
+  memset(&a, 0, sizeof a);
+  a.pi = pi, a.x = x, a.w = w;
+  return a;
+}
+ATTN_PUB_ attn_status attn_gate(attn_tensor pi, attn_tensor x, attn_tensor w,
+                                const attn_mixture_params *params, attn_ctx *ctx) {
+  attn_mixture_job_ a = attn_gate_job_(pi, x, w);
+  return attn_mixture_call_(&a, ATTN_MX_GATE_, params, ctx, NULL);
+}
+ATTN_PUB_ size_t attn_gate_workspace(attn_tensor pi, attn_tensor x, attn_tensor w,
+                                     const attn_mixture_params *params, const attn_ctx *ctx) {
+  attn_mixture_job_ a = attn_gate_job_(pi, x, w);
+  return attn_mixture_bytes_(&a, ATTN_MX_GATE_, params, ctx);
+}
+
+ATTN_PUB_ attn_status attn_mixture(attn_tensor o, const attn_path *paths, int64_t count,
+                                   attn_tensor pi, attn_ctx *ctx) {
+  attn_mixture_job_ a = attn_mixture_job_of_(o, paths, count);
+  a.pi = pi;
+  return attn_mixture_call_(&a, ATTN_MX_MIX_, NULL, ctx, NULL);
+}
+ATTN_PUB_ size_t attn_mixture_workspace(attn_tensor o, const attn_path *paths, int64_t count,
+                                        attn_tensor pi, const attn_ctx *ctx) {
+  attn_mixture_job_ a = attn_mixture_job_of_(o, paths, count);
+  a.pi = pi;
+  return attn_mixture_bytes_(&a, ATTN_MX_MIX_, NULL, ctx);
+}
+
+ATTN_PUB_ attn_status attn_dispatch_select(int32_t *path, attn_tensor weight, attn_tensor pi,
+                                           const attn_mixture_params *params, attn_ctx *ctx) {
+  attn_mixture_job_ a = attn_gate_job_(pi, weight, weight);
+  a.path = path, a.weight = weight;
+  return attn_mixture_call_(&a, ATTN_MX_SELECT_, params, ctx, NULL);
+}
+ATTN_PUB_ size_t attn_dispatch_select_workspace(int32_t *path, attn_tensor weight, attn_tensor pi,
+                                                const attn_mixture_params *params,
+                                                const attn_ctx *ctx) {
+  attn_mixture_job_ a = attn_gate_job_(pi, weight, weight);
+  a.path = path, a.weight = weight;
+  return attn_mixture_bytes_(&a, ATTN_MX_SELECT_, params, ctx);
+}
+
+ATTN_FUNC_ attn_mixture_job_ attn_dispatch_job_(attn_tensor o, const attn_path *paths,
+                                                int64_t count, const int32_t *path,
+                                                attn_tensor weight) {
+  attn_mixture_job_ a = attn_mixture_job_of_(o, paths, count);
+  a.path = (int32_t *)(uintptr_t)path, a.weight = weight; /* read only */
+  return a;
+}
+ATTN_PUB_ attn_status attn_dispatch(attn_tensor o, const attn_path *paths, int64_t count,
+                                    const int32_t *path, attn_tensor weight, attn_ctx *ctx) {
+  attn_mixture_job_ a = attn_dispatch_job_(o, paths, count, path, weight);
+  return attn_mixture_call_(&a, ATTN_MX_SEND_, NULL, ctx, NULL);
+}
+ATTN_PUB_ size_t attn_dispatch_workspace(attn_tensor o, const attn_path *paths, int64_t count,
+                                         const int32_t *path, attn_tensor weight,
+                                         const attn_ctx *ctx) {
+  attn_mixture_job_ a = attn_dispatch_job_(o, paths, count, path, weight);
+  return attn_mixture_bytes_(&a, ATTN_MX_SEND_, NULL, ctx);
+}
+
+ATTN_PUB_ attn_status attn_gated(attn_tensor o, const attn_path *paths, int64_t count,
+                                 attn_tensor x, attn_tensor w, const attn_mixture_params *params,
+                                 attn_ctx *ctx) {
+  attn_mixture_job_ a = attn_mixture_job_of_(o, paths, count);
+  a.x = x, a.w = w;
+  return attn_mixture_call_(&a, ATTN_MX_GATED_, params, ctx, NULL);
+}
+ATTN_PUB_ size_t attn_gated_workspace(attn_tensor o, const attn_path *paths, int64_t count,
+                                      attn_tensor x, attn_tensor w,
+                                      const attn_mixture_params *params, const attn_ctx *ctx) {
+  attn_mixture_job_ a = attn_mixture_job_of_(o, paths, count);
+  a.x = x, a.w = w;
+  return attn_mixture_bytes_(&a, ATTN_MX_GATED_, params, ctx);
+}
+/* <<< attn/mechanisms/mixture_calls.h */
+/* >>> attn/mechanisms/synthesizer.h */
+/* mechanisms/synthesizer.h owns synthesizer attention: sources that are dot products become queries and
+ * keys, side by side, the others addends of the scores. */
+
+typedef struct attn_synthesizer_job_ {
+  attn_tensor o, v;
+  attn_synthesizer_params p;
+  attn_synthesizer_source source[ATTN_SYNTHESIZER_MOST];
+  double weight[ATTN_SYNTHESIZER_MOST];
+  int64_t q_off;
+} attn_synthesizer_job_;
+
+/* ---- checks ---------------------------------------------------------------------------------*/
+
+enum { ATTN_SYNTHESIZER_TENSORS_ = 9 }; /* of a source, at most */
+
+typedef struct attn_operands_ {
+  attn_operand_ at[4 + ATTN_SYNTHESIZER_MOST * ATTN_SYNTHESIZER_TENSORS_];
+  int n;
+  int64_t heads; /* of the queries */
+} attn_operands_;
+
+ATTN_FUNC_ int attn_operands_add_(attn_error_ *e, attn_operands_ *all, attn_tensor *t,
+                                  const attn_words_ *w, int role, int64_t batch, int64_t heads,
+                                  int64_t len, int64_t dim, const char *rule) {
+  const attn_operand_ one = {t, w, role, batch, heads, len, dim, rule, {0, 0}};
+  all->at[all->n] = one;
+  return attn_check_operand_(e, &all->at[all->n++], all->heads);
+}
+
+/* The numbers that a network makes. */
+ATTN_FUNC_ int64_t attn_synthesizer_width_(const attn_synthesizer_net *net) {
+  return net->w2_transposed ? net->w2.len : net->w2.dim;
+}
+
+ATTN_FUNC_ int attn_synthesizer_net_check_(attn_error_ *e, attn_operands_ *all,
+                                           attn_synthesizer_net *net, int64_t din) {
+  static const attn_words_ w[] = {
+      ATTN_WORDS_("a source's net w1"), ATTN_WORDS_("a source's net b1"),
+      ATTN_WORDS_("a source's net w2"), ATTN_WORDS_("a source's net b2")};
+  const int64_t some = ATTN_ONE_OR_ALL_, any = ATTN_ANY_, wide = net->w1.dim;
+  const int turned = net->w2_transposed != 0;
+  if (!attn_operands_add_(e, all, &net->w1, &w[0], 0, 1, some, din, any,
+                          "a source's net w1 must be [1, 1 or o.heads, x.dim, e]") ||
+      !attn_operands_add_(e, all, &net->b1, &w[1], ATTN_OPTIONAL_, 1, some, 1, wide,
+                          "a source's net b1 must be [1, 1 or o.heads, 1, w1.dim]") ||
+      !attn_operands_add_(
+          e, all, &net->w2, &w[2], 0, 1, some, turned ? any : wide, turned ? wide : any,
+          turned ? "a source's net w2 must be [1, 1 or o.heads, n, w1.dim] with w2_transposed"
+                 : "a source's net w2 must be [1, 1 or o.heads, w1.dim, n]"))
+    return 0;
+  return attn_operands_add_(e, all, &net->b2, &w[3], ATTN_OPTIONAL_, 1, some, 1,
+                            attn_synthesizer_width_(net),
+                            "a source's net b2 must be [1, 1 or o.heads, 1, n], n of w2");
+}
+
+ATTN_FUNC_ int attn_synthesizer_source_check_(attn_error_ *e, attn_operands_ *all,
+                                              const attn_synthesizer_job_ *j,
+                                              attn_synthesizer_source *s) {
+  static const attn_words_ w[] = {ATTN_WORDS_("a source's r"),  ATTN_WORDS_("a source's r1"),
+                                  ATTN_WORDS_("a source's r2"), ATTN_WORDS_("a source's x"),
+                                  ATTN_WORDS_("a source's q"),  ATTN_WORDS_("a source's k")};
+  const int64_t some = ATTN_ONE_OR_ALL_, any = ATTN_ANY_, b = j->o.batch, h = j->o.heads;
+  const int64_t tq = j->o.len, tk = j->v.len;
+  const attn_tensor *rows = NULL;
+  int64_t n = tk;
+  if ((int)s->kind < 0 || s->kind >= ATTN_SYNTHESIZER_COUNT)
+    return attn_reject_(e, ATTN_E_RANGE, "a source's kind must be an attn_synthesizer_kind");
+  if (s->kind == ATTN_SYNTHESIZER_RANDOM) {
+    if (!attn_operands_add_(e, all, &s->r, &w[0], 0, 1, some, any, any,
+                            "a source's r must be [1, 1 or o.heads, positions, n]"))
+      return 0;
+    rows = &s->r, n = s->r.dim;
+  } else if (s->kind == ATTN_SYNTHESIZER_RANDOM_FACTORED) {
+    if (!attn_operands_add_(e, all, &s->r1, &w[1], 0, 1, some, any, any,
+                            "a source's r1 must be [1, 1 or o.heads, positions, k]") ||
+        !attn_operands_add_(e, all, &s->r2, &w[2], 0, 1, some, any, s->r1.dim,
+                            "a source's r2 must be [1, 1 or o.heads, n, r1.dim]"))
+      return 0;
+    rows = &s->r1, n = s->r2.len;
+  } else if (s->kind == ATTN_SYNTHESIZER_DOT) {
+    if (!attn_operands_add_(e, all, &s->q, &w[4], 0, b, h, tq, any,
+                            "a source's q must have the batch, heads and len of o") ||
+        !attn_operands_add_(e, all, &s->k, &w[5], 0, b, ATTN_DIVIDES_, tk, s->q.dim,
+                            "a source's k must be [o.batch, a divisor of o.heads, v.len, q.dim]"))
+      return 0;
+    if (!(s->scale - s->scale == 0.0f))
+      return attn_reject_(e, ATTN_E_VALUE, "a source's scale must be finite");
+  } else {
+    const int factored = s->kind == ATTN_SYNTHESIZER_DENSE_FACTORED;
+    if (!attn_operands_add_(e, all, &s->x, &w[3], 0, b, some, tq, any,
+                            "a source's x must be [o.batch, 1 or o.heads, o.len, din]") ||
+        !attn_synthesizer_net_check_(e, all, &s->net, s->x.dim) ||
+        (factored && !attn_synthesizer_net_check_(e, all, &s->net_b, s->x.dim)))
+      return 0;
+    n = attn_synthesizer_width_(&s->net);
+    if (factored) n = attn_mul_(n, attn_synthesizer_width_(&s->net_b));
+    if (factored && ((int)s->tiling < 0 || s->tiling >= ATTN_SYNTHESIZER_TILING_COUNT))
+      return attn_reject_(e, ATTN_E_RANGE, "a source's tiling must be an attn_synthesizer_tiling");
+  }
+  if (n < tk) return attn_reject_(e, ATTN_E_SHAPE, "a source has scores for fewer keys than v.len");
+  if (rows && b > 0 && tq > 0 && tk > 0 &&
+      (j->q_off < 0 || j->q_off > rows->len || tq > rows->len - j->q_off))
+    return attn_reject_(e, ATTN_E_RANGE, "a source has no row for the position of some query");
+  return 1;
+}
+
+/* j->weight from alpha or logits. */
+ATTN_FUNC_ int attn_synthesizer_weigh_(attn_error_ *e, attn_synthesizer_job_ *j,
+                                       const attn_table_ *table) {
+  const float *x = j->p.alpha ? j->p.alpha : j->p.logits;
+  const int n = (int)j->p.count;
+  float y[ATTN_SYNTHESIZER_MOST] = {1.0f}, top = -INFINITY;
+  double sum = 0.0;
+  for (int i = 0; x && i < n; i++) {
+    if (!(x[i] - x[i] == 0.0f))
+      return attn_reject_(e, ATTN_E_VALUE, "params.alpha and .logits must be finite");
+    y[i] = x[i];
+    if (y[i] > top) top = y[i];
+  }
+  if (j->p.logits) {
+    for (int i = 0; i < n; i++) y[i] -= top;
+    table->exp(y, y, n);
+  }
+  for (int i = 0; i < n; i++) sum += (double)y[i];
+  for (int i = 0; i < n; i++) {
+    if (y[i] < 0.0f) return attn_reject_(e, ATTN_E_VALUE, "params.alpha must not be negative");
+    j->weight[i] = j->p.logits ? (double)y[i] / sum : (double)y[i];
+  }
+  if (j->p.alpha && !(sum >= 1.0 - 1e-6 && sum <= 1.0 + 1e-6))
+    return attn_reject_(e, ATTN_E_VALUE, "params.alpha must sum to 1 within 1e-6");
+  return 1;
+}
+
+/* Every rule but those that attn_sdpa_plan_ knows; data = 0: without those that read lengths. */
+ATTN_FUNC_ int attn_synthesizer_check_(attn_error_ *e, attn_synthesizer_job_ *j,
+                                       const attn_synthesizer_params *params, const attn_ctx *ctx,
+                                       const attn_table_ **table, int *workers, int data) {
+  static const attn_words_ w[] = {ATTN_WORDS_("o"), ATTN_WORDS_("v"), ATTN_WORDS_("params.lse"),
+                                  ATTN_WORDS_("params.map")};
+  enum { MASK, BIAS, KV_LEN, Q_LEN, ALPHA, LOGITS, ARRAYS };
+  const int64_t any = ATTN_ANY_;
+  attn_synthesizer_params *p = &j->p;
+  attn_span_ span[ARRAYS];
+  attn_operands_ all;
+  if (!attn_check_ctx_(e, ctx, table, workers)) return 0;
+  if (!params) return attn_reject_(e, ATTN_E_NULL, "params must not be null: it has the sources");
+  *p = *params;
+  all.n = 0, all.heads = j->o.heads;
+  if (!attn_operands_add_(e, &all, &j->o, &w[0], ATTN_OUT_, any, any, any, any, NULL)) return 0;
+  if (j->o.heads < 1) return attn_reject_(e, ATTN_E_SHAPE, "o.heads must be at least 1");
+  const int64_t b = j->o.batch, h = j->o.heads, tq = j->o.len, tk = j->v.len;
+  if (!attn_operands_add_(e, &all, &j->v, &w[1], 0, b, ATTN_DIVIDES_, any, j->o.dim,
+                          "v must be [o.batch, a divisor of o.heads, Tk, o.dim]"))
+    return 0;
+  if (tq >= (int64_t)1 << 40 || tk >= (int64_t)1 << 40)
+    return attn_reject_(e, ATTN_E_OVERFLOW, "o.len and v.len must be below 2^40");
+  if (!p->has_q_off && p->q_off)
+    return attn_reject_(e, ATTN_E_RANGE, "params.q_off needs params.has_q_off = 1");
+  if (attn_abs64_(p->q_off) >= (int64_t)1 << 40)
+    return attn_reject_(e, ATTN_E_RANGE, "params.q_off must lie within 2^40 of 0");
+  j->q_off = p->has_q_off ? p->q_off : tk - tq;
+  if (tk == 0) p->map.data = NULL;
+  if (!attn_operands_add_(e, &all, &p->lse, &w[2], ATTN_OUT_ | ATTN_OPTIONAL_ | ATTN_IS_F32_, b, h,
+                          tq, 1, "params.lse must be f32 [o.batch, o.heads, o.len, 1]") ||
+      !attn_operands_add_(e, &all, &p->map, &w[3], ATTN_OUT_ | ATTN_OPTIONAL_ | ATTN_IS_F32_, b, h,
+                          tq, tk, "params.map must be f32 [o.batch, o.heads, o.len, v.len]"))
+    return 0;
+  if (!p->sources) return attn_reject_(e, ATTN_E_NULL, "params.sources must not be null");
+  if (p->count < 1 || p->count > ATTN_SYNTHESIZER_MOST)
+    return attn_reject_(e, ATTN_E_RANGE, "params.count must lie in 1..ATTN_SYNTHESIZER_MOST");
+  for (int64_t i = 0; i < p->count; i++) {
+    j->source[i] = p->sources[i];
+    if (!attn_synthesizer_source_check_(e, &all, j, &j->source[i])) return 0;
+  }
+  if (p->alpha && p->logits)
+    return attn_reject_(e, ATTN_E_VALUE, "params.alpha and .logits exclude one another");
+  if (!p->alpha && !p->logits && p->count > 1)
+    return attn_reject_(e, ATTN_E_NULL, "params.alpha or .logits must be there for two sources");
+  if ((p->alpha || p->logits) && p->weights != p->count)
+    return attn_reject_(e, ATTN_E_SHAPE, "params.weights must be params.count");
+  const int64_t full[4] = {b, h, tq, tk};
+  if (!attn_check_masks_(e, &p->mask, &p->bias, full, &span[MASK], &span[BIAS]) ||
+      !attn_check_array_(e, p->kv_len, b, 4, "params.kv_len must be aligned to its elements",
+                         &span[KV_LEN]) ||
+      !attn_check_array_(e, p->q_len, b, 4, "params.q_len must be aligned to its elements",
+                         &span[Q_LEN]) ||
+      !attn_check_array_(e, p->alpha, p->count, 4, "params.alpha must be aligned to its elements",
+                         &span[ALPHA]) ||
+      !attn_check_array_(e, p->logits, p->count, 4, "params.logits must be aligned to its elements",
+                         &span[LOGITS]) ||
+      !attn_check_apart_(e, ctx, all.at, all.n, span, ARRAYS) ||
+      !attn_synthesizer_weigh_(e, j, *table))
+    return 0;
+  if (!data) return 1;
+  if (!attn_check_lens_(e, p->kv_len, b, tk, "params.kv_len must lie in 0..v.len") ||
+      !attn_check_lens_(e, p->q_len, b, tq, "params.q_len must lie in 0..o.len"))
+    return 0;
+  const int read = ctx && ctx->validate && p->bias.kind && b && tq && tk;
+  return !read || attn_check_bias_(e, *table, &p->bias);
+}
+
+/* ---- networks -------------------------------------------------------------------------------*/
+
+/* t for all batch entries and heads. */
+ATTN_FUNC_ attn_tensor attn_synthesizer_spread_(attn_tensor t, int64_t batch, int64_t heads) {
+  if (t.batch == 1) t.batch = batch, t.stride_batch = 0;
+  if (t.heads == 1) t.heads = heads, t.stride_head = 0;
+  return t;
+}
+
+ATTN_FUNC_ int64_t attn_synthesizer_heads_(int64_t heads, const attn_tensor *t) {
+  return t->data && t->heads > heads ? t->heads : heads;
+}
+
+/* y = relu(x w1 + b1); y.data null: a new tensor with as few heads as there are different ones. */
+ATTN_FUNC_ int attn_synthesizer_hidden_(attn_stage_ *s, const attn_synthesizer_net *net,
+                                        attn_tensor x, attn_tensor *y) {
+  attn_gemm_params g;
+  int64_t heads = attn_synthesizer_heads_(x.heads, &net->w1);
+  heads = attn_synthesizer_heads_(heads, &net->b1);
+  memset(&g, 0, sizeof g);
+  g.bias = net->b1, g.activation = ATTN_ACT_RELU;
+  if (!y->data) *y = attn_stage_tensor_(s, x.batch, heads, x.len, net->w1.dim);
+  return attn_stage_gemm_(s, *y, x, net->w1, &g);
+}
+
+/* What pack adds to a factor of one part: not 0, as inf * 0 is NaN, and nothing that a machine without
+ * subnormals loses, as it decides ties. */
+ATTN_FUNC_ float attn_synthesizer_least_(float by) {
+  const float x = fabsf(by) * 8.673617380e-19f; /* 2^-60 */
+  return x > FLT_MIN ? x : FLT_MIN;
+}
+
+/* Numbers of queries as factors of addends: y[tile n + c][lane] = by x[row][c]. */
+typedef struct attn_factors_ {
+  const attn_table_ *table;
+  attn_tensor y, x;
+  int64_t tiles;
+  float by;
+} attn_factors_;
+
+ATTN_FUNC_ void attn_factors_item_(void *job, int worker, int64_t index) {
+  const attn_factors_ *a = (const attn_factors_ *)job;
+  const int64_t tile = index % a->tiles, unit = index / a->tiles, first = tile * ATTN_TILE_;
+  const int64_t b = unit / a->x.heads, h = unit % a->x.heads;
+  const int n = a->x.len - first < ATTN_TILE_ ? (int)(a->x.len - first) : ATTN_TILE_;
+  const void *rows[ATTN_TILE_];
+  (void)worker;
+  for (int r = 0; r < n; r++) rows[r] = attn_at_(&a->x, b, h, first + r);
+  a->table->pack((float *)(void *)attn_at_(&a->y, b, h, tile * a->x.dim), rows, n, a->x.dim,
+                 ATTN_F32, a->by, attn_synthesizer_least_(a->by));
+}
+
+/* *y = the factors by F(x), for all heads. */
+ATTN_FUNC_ int attn_synthesizer_factors_(attn_stage_ *s, const attn_synthesizer_net *net,
+                                         attn_tensor x, int64_t all, double by, attn_tensor *y) {
+  attn_tensor hidden;
+  attn_gemm_params g;
+  memset(&hidden, 0, sizeof hidden);
+  memset(&g, 0, sizeof g);
+  if (!attn_synthesizer_hidden_(s, net, x, &hidden)) return 0;
+  int64_t heads = attn_synthesizer_heads_(hidden.heads, &net->w2);
+  heads = attn_synthesizer_heads_(heads, &net->b2);
+  attn_factors_ a;
+  a.table = s->table, a.by = (float)by, a.tiles = x.len / ATTN_TILE_ + (x.len % ATTN_TILE_ != 0);
+  a.x = attn_stage_tensor_(s, x.batch, heads, x.len, attn_synthesizer_width_(net));
+  a.y = attn_stage_tensor_(s, x.batch, heads, attn_mul_(a.tiles, a.x.dim), ATTN_TILE_);
+  g.bias = net->b2, g.w_transposed = net->w2_transposed;
+  if (!attn_stage_gemm_(s, a.x, hidden, net->w2, &g)) return 0;
+  *y = attn_synthesizer_spread_(a.y, x.batch, all);
+  return attn_stage_for_(s, attn_mul_(attn_mul_(x.batch, heads), a.tiles), attn_factors_item_, &a,
+                         0, NULL);
+}
+
+/* ---- queries and keys -----------------------------------------------------------------------*/
+
+/* Rows of y from those of x, or from its columns, times a number. */
+typedef struct attn_synthesizer_rows_ {
+  const attn_table_ *table;
+  attn_tensor y, x;
+  const int32_t *len; /* rows that are copied, by batch entry; null: all */
+  double by;
+  int64_t pieces; /* columns: of 64 of them in y */
+  char *memory;
+} attn_synthesizer_rows_;
+
+ATTN_FUNC_ void attn_synthesizer_rows_item_(void *job, int worker, int64_t index) {
+  const attn_synthesizer_rows_ *a = (const attn_synthesizer_rows_ *)job;
+  const int64_t b = index / a->y.heads, h = index % a->y.heads;
+  const int64_t n = a->len ? a->len[b] : a->y.len;
+  (void)worker;
+  for (int64_t i = 0; i < n; i++)
+    a->table->blend(attn_at_(&a->y, b, h, i), attn_at_(&a->x, b, h / (a->y.heads / a->x.heads), i),
+                    NULL, a->y.dtype, a->x.dtype, ATTN_F32, a->y.dim, (float)a->by, 0.0f);
+}
+
+enum { ATTN_TURN_BYTES_ = ATTN_BLOCK_ * ATTN_TILE_ * 4 };
+
+/* 64 columns of y of one matrix: as many rows of x. */
+ATTN_FUNC_ void attn_synthesizer_turn_item_(void *job, int worker, int64_t index) {
+  const attn_synthesizer_rows_ *a = (const attn_synthesizer_rows_ *)job;
+  const int64_t unit = index / a->pieces, c = index % a->pieces * ATTN_TILE_;
+  const int64_t b = unit / a->y.heads, h = unit % a->y.heads;
+  const int n = a->y.dim - c < ATTN_TILE_ ? (int)(a->y.dim - c) : ATTN_TILE_;
+  float *block = (float *)(void *)(a->memory + worker * (int64_t)ATTN_TURN_BYTES_);
+  const void *rows[ATTN_TILE_];
+  for (int64_t j = 0, m; j < a->y.len; j += m) {
+    m = a->y.len - j < ATTN_BLOCK_ ? a->y.len - j : ATTN_BLOCK_;
+    for (int r = 0; r < n; r++)
+      rows[r] = attn_at_(&a->x, 0, a->x.heads > 1 ? h : 0, c + r) + attn_bytes_(a->x.dtype, j);
+    a->table->pack(block, rows, n, m, (int)a->x.dtype, (float)a->by,
+                   attn_synthesizer_least_((float)a->by));
+    for (int64_t i = 0; i < m; i++)
+      memcpy((float *)(void *)attn_at_(&a->y, b, h, j + i) + c, block + i * ATTN_TILE_,
+             (size_t)n * sizeof(float));
+  }
+}
+
+ATTN_FUNC_ int attn_synthesizer_copy_(attn_stage_ *s, attn_tensor y, attn_tensor x,
+                                      const int32_t *len, double by) {
+  attn_synthesizer_rows_ a = {s->table, y, x, len, by, 0, NULL};
+  return attn_stage_for_(s, attn_mul_(y.batch, y.heads), attn_synthesizer_rows_item_, &a, 0, NULL);
+}
+
+ATTN_FUNC_ int attn_synthesizer_turn_(attn_stage_ *s, attn_tensor y, attn_tensor x, double by) {
+  attn_synthesizer_rows_ a = {s->table, y, x, NULL, by, (y.dim + ATTN_TILE_ - 1) / ATTN_TILE_,
+                              NULL};
+  return attn_stage_for_(s, attn_mul_(attn_mul_(y.batch, y.heads), a.pieces),
+                         attn_synthesizer_turn_item_, &a, ATTN_TURN_BYTES_, &a.memory);
+}
+
+/* The width of a source as a dot product; 0 = it is none. */
+ATTN_FUNC_ int64_t attn_synthesizer_dot_(const attn_synthesizer_source *c) {
+  return c->kind == ATTN_SYNTHESIZER_DOT               ? c->q.dim
+         : c->kind == ATTN_SYNTHESIZER_RANDOM_FACTORED ? c->r1.dim
+         : c->kind == ATTN_SYNTHESIZER_DENSE           ? c->net.w1.dim
+                                                       : 0;
+}
+
+/* What it is multiplied by, beside its weight. */
+ATTN_FUNC_ double attn_synthesizer_scale_(const attn_synthesizer_source *c) {
+  if (c->kind != ATTN_SYNTHESIZER_DOT) return 1.0;
+  if (c->scale == 0.0f && !attn_to_bits_(c->scale)) return 1.0 / sqrt((double)c->q.dim);
+  return (double)c->scale;
+}
+
+/* Columns c .. c + dim - 1. */
+ATTN_FUNC_ attn_tensor attn_synthesizer_columns_(attn_tensor t, int64_t c, int64_t dim) {
+  t = attn_stage_shift_(t, c);
+  t.dim = dim;
+  return t;
+}
+
+/* Queries and keys of the only source of that kind, in place where they can be. */
+ATTN_FUNC_ int attn_synthesizer_alone_(attn_stage_ *s, const attn_synthesizer_job_ *j,
+                                       const attn_synthesizer_source *c, attn_tensor *q,
+                                       attn_tensor *k) {
+  const int64_t b = j->o.batch, h = j->o.heads, tk = j->v.len;
+  if (c->kind == ATTN_SYNTHESIZER_DOT) {
+    *q = c->q, *k = c->k;
+  } else if (c->kind == ATTN_SYNTHESIZER_RANDOM_FACTORED) {
+    *q = attn_stage_rows_(c->r1, j->q_off, j->o.len), *k = attn_stage_rows_(c->r2, 0, tk);
+  } else {
+    if (!attn_synthesizer_hidden_(s, &c->net, c->x, q)) return 0;
+    *k = attn_stage_rows_(c->net.w2, 0, tk);
+    if (!c->net.w2_transposed) {
+      *k = attn_stage_tensor_(s, 1, c->net.w2.heads, tk, c->net.w1.dim);
+      if (!attn_synthesizer_turn_(s, *k, c->net.w2, 1.0)) return 0;
+    }
+  }
+  *q = attn_synthesizer_spread_(*q, b, h), *k = attn_synthesizer_spread_(*k, b, k->heads);
+  return 1;
+}
+
+/* Queries and keys of all such sources, side by side; the keys have the weights. */
+ATTN_FUNC_ int attn_synthesizer_join_(attn_stage_ *s, const attn_synthesizer_job_ *j, int64_t wide,
+                                      attn_tensor *q, attn_tensor *k) {
+  const int64_t b = j->o.batch, h = j->o.heads, tk = j->v.len;
+  int64_t at = 0;
+  *q = attn_stage_tensor_(s, b, h, j->o.len, wide), *k = attn_stage_tensor_(s, b, h, tk, wide);
+  for (int64_t i = 0; i < j->p.count; i++) {
+    const attn_synthesizer_source *c = &j->source[i];
+    const int64_t n = attn_synthesizer_dot_(c);
+    const double by = j->weight[i] * attn_synthesizer_scale_(c);
+    if (n == 0 || j->weight[i] == 0.0) continue;
+    attn_tensor qc = attn_synthesizer_columns_(*q, at, n);
+    const attn_tensor kc = attn_synthesizer_columns_(*k, at, n);
+    int done;
+    at += n;
+    if (c->kind == ATTN_SYNTHESIZER_DENSE) {
+      done = attn_synthesizer_hidden_(s, &c->net, c->x, &qc) &&
+             (c->net.w2_transposed ? attn_synthesizer_copy_(s, kc, c->net.w2, j->p.kv_len, by)
+                                   : attn_synthesizer_turn_(s, kc, c->net.w2, by));
+    } else {
+      const int dot = c->kind == ATTN_SYNTHESIZER_DOT;
+      const attn_tensor from = dot ? c->q : attn_stage_rows_(c->r1, j->q_off, j->o.len);
+      done = attn_synthesizer_copy_(s, qc, from, NULL, 1.0) &&
+             attn_synthesizer_copy_(s, kc, dot ? c->k : c->r2, j->p.kv_len, by);
+    }
+    if (!done) return 0;
+  }
+  return 1;
+}
+
+/* ---- the call -------------------------------------------------------------------------------*/
+
+/* The addends of source i. */
+ATTN_FUNC_ int attn_synthesizer_addends_(attn_stage_ *s, const attn_synthesizer_job_ *j, int64_t i,
+                                         attn_addend_ *to, int *n) {
+  const attn_synthesizer_source *c = &j->source[i];
+  const int64_t b = j->o.batch, h = j->o.heads;
+  attn_addend_ a;
+  memset(&a, 0, sizeof a);
+  a.weight = j->weight[i] * ATTN_LOG2E_;
+  if (c->kind == ATTN_SYNTHESIZER_RANDOM) {
+    a.kind = ATTN_ADD_ROWS_, a.row0 = j->q_off;
+    a.x = attn_synthesizer_spread_(c->r, b, h);
+  } else if (c->kind == ATTN_SYNTHESIZER_DENSE_FACTORED) {
+    a.kind = c->tiling == ATTN_SYNTHESIZER_OUTER ? ATTN_ADD_OUTER_ : ATTN_ADD_TILE_;
+    a.na = attn_synthesizer_width_(&c->net), a.nb = attn_synthesizer_width_(&c->net_b);
+    if (!attn_synthesizer_factors_(s, &c->net, c->x, h, a.weight, &a.x) ||
+        !attn_synthesizer_factors_(s, &c->net_b, c->x, h, 1.0, &a.y))
+      return 0;
+  } else if (c->kind == ATTN_SYNTHESIZER_DENSE && c->net.b2.data) {
+    a.kind = ATTN_ADD_KEYS_, a.x = attn_synthesizer_spread_(c->net.b2, b, h);
+  } else {
+    return 1;
+  }
+  to[(*n)++] = a;
+  return 1;
+}
+
+/* Columns of values and outputs that are computed with one map. */
+enum { ATTN_SYNTHESIZER_COLUMNS_ = 256 };
+
+/* Batch entries whose values go side by side: 1 = each by itself. Their maps must be equal, and they are
+ * wanted as such by no one. */
+ATTN_FUNC_ int64_t attn_synthesizer_shared_(const attn_synthesizer_job_ *j) {
+  const attn_synthesizer_params *p = &j->p;
+  const int64_t most = ATTN_SYNTHESIZER_COLUMNS_ / j->o.dim;
+  if (p->kv_len || p->q_len || p->map.data || j->v.len == 0 || most < 2) return 1;
+  if ((p->mask.kind && p->mask.batch != 1) || (p->bias.kind && p->bias.batch != 1)) return 1;
+  for (int64_t i = 0; i < p->count; i++)
+    if (j->weight[i] > 0.0 && j->source[i].kind != ATTN_SYNTHESIZER_RANDOM &&
+        j->source[i].kind != ATTN_SYNTHESIZER_RANDOM_FACTORED)
+      return 1;
+  return j->o.batch < most ? j->o.batch : most;
+}
+
+/* Entries b0 .. b0 + n - 1. */
+ATTN_FUNC_ attn_tensor attn_synthesizer_entries_(attn_tensor t, int64_t b0, int64_t n) {
+  t = attn_stage_shift_(t, b0 * t.stride_batch);
+  t.batch = n;
+  return t;
+}
+
+/* The problem with the values of n batch entries side by side, as often as it takes. */
+ATTN_FUNC_ int attn_synthesizer_attend_(attn_stage_ *s, const attn_synthesizer_job_ *j,
+                                        attn_softmax_ *problem, attn_sdpa_params *p, int64_t n) {
+  const int64_t b = j->o.batch, dv = j->o.dim;
+  problem->o = j->o, problem->v = j->v;
+  if (n == 1) return attn_stage_problem_(s, problem, p);
+  const attn_tensor v = attn_stage_tensor_(s, 1, j->v.heads, j->v.len, n * dv);
+  const attn_tensor o = attn_stage_tensor_(s, 1, j->o.heads, j->o.len, n * dv);
+  problem->q.batch = problem->k.batch = 1;
+  p->lse = attn_stage_entry_(p->lse, 0);
+  for (int64_t b0 = 0; b0 < b; b0 += n) {
+    attn_softmax_ a = *problem;
+    attn_tensor from = v, to = o;
+    if (n > b - b0) n = b - b0;
+    from.stride_batch = to.stride_batch = dv, from.dim = to.dim = dv, from.batch = to.batch = n;
+    a.v = v, a.o = o, a.v.dim = a.o.dim = n * dv;
+    if (!attn_synthesizer_copy_(s, from, attn_synthesizer_entries_(j->v, b0, n), NULL, 1.0) ||
+        !attn_stage_problem_(s, &a, p) ||
+        !attn_synthesizer_copy_(s, attn_synthesizer_entries_(j->o, b0, n), to, NULL, 1.0))
+      return 0;
+    if (!s->run) break; /* the first is the largest */
+  }
+  if (!p->lse.data) return 1;
+  attn_tensor same = p->lse;
+  same.batch = b - 1, same.stride_batch = 0;
+  return attn_synthesizer_copy_(s, attn_synthesizer_entries_(j->p.lse, 1, b - 1), same, NULL, 1.0);
+}
+
+ATTN_FUNC_ int attn_synthesizer_steps_(attn_stage_ *s, void *job) {
+  static const float nought = 0.0f;
+  const attn_synthesizer_job_ *j = (const attn_synthesizer_job_ *)job;
+  const int64_t b = j->o.batch, h = j->o.heads, tq = j->o.len, tk = j->v.len;
+  attn_addend_ addends[ATTN_SYNTHESIZER_MOST];
+  int added = 0, dots = 0;
+  int64_t wide = 0, last = 0;
+  attn_softmax_ a;
+  attn_sdpa_params p;
+  memset(&a, 0, sizeof a);
+  memset(&p, 0, sizeof p);
+  p.causal = j->p.causal, p.has_q_off = 1, p.q_off = j->q_off, p.kv_len = j->p.kv_len;
+  p.window_left = j->p.window_left, p.window_right = j->p.window_right, p.q_len = j->p.q_len;
+  p.mask = j->p.mask, p.bias = j->p.bias, p.lse = j->p.lse, p.map = j->p.map, p.scale = 1.0f;
+  for (int64_t i = 0; tk > 0 && i < j->p.count; i++) {
+    if (j->weight[i] == 0.0) continue;
+    if (!attn_synthesizer_addends_(s, j, i, addends, &added)) return 0;
+    const int64_t n = attn_synthesizer_dot_(&j->source[i]);
+    if (n > 0) wide = attn_add_(wide, n), last = i, dots++;
+  }
+  if (dots == 0) { /* scores of zero, which cost next to nothing */
+    a.q = attn_synthesizer_spread_(attn_bhtd(&nought, ATTN_F32, 1, 1, tq, 1), b, h);
+    a.k = attn_synthesizer_spread_(attn_bhtd(&nought, ATTN_F32, 1, 1, tk, 1), b, 1);
+    a.q.stride_len = a.k.stride_len = 0;
+  } else if (dots == 1) {
+    const double by = j->weight[last] * attn_synthesizer_scale_(&j->source[last]);
+    p.scale = (float)attn_clamp_f64_(by);
+    if (p.scale == 0.0f) p.scale = ATTN_ZERO;
+    if (!attn_synthesizer_alone_(s, j, &j->source[last], &a.q, &a.k)) return 0;
+  } else if (!attn_synthesizer_join_(s, j, wide, &a.q, &a.k)) {
+    return 0;
+  }
+  a.addend_count = added;
+  if (added) a.addends = addends;
+  return attn_synthesizer_attend_(s, j, &a, &p, attn_synthesizer_shared_(j));
+}
+
+/* The call, or with bytes the workspace query. */
+ATTN_FUNC_ attn_status attn_synthesizer_call_(attn_tensor o, attn_tensor v,
+                                              const attn_synthesizer_params *params, attn_ctx *ctx,
+                                              size_t *bytes) {
+  attn_error_ e = {ATTN_OK, NULL};
+  attn_synthesizer_job_ j;
+  const attn_table_ *table;
+  int workers;
+  memset(&j, 0, sizeof j);
+  j.o = o, j.v = v;
+  if (attn_synthesizer_check_(&e, &j, params, ctx, &table, &workers, bytes == NULL)) {
+    attn_stage_ s = attn_stage_open_(&e, table, workers, ctx, bytes != NULL);
+    if (j.o.batch == 0 || j.o.len == 0) {
+      if (!bytes) attn_report_(ctx, table, 1, "no-op", "no queries");
+    } else {
+      attn_stage_call_(&s, ctx, attn_synthesizer_steps_, &j, "synthesized scores", bytes);
+    }
+  }
+  return attn_end_(bytes ? NULL : ctx, &e);
+}
+
+ATTN_PUB_ attn_status attn_synthesizer(attn_tensor o, attn_tensor v,
+                                       const attn_synthesizer_params *params, attn_ctx *ctx) {
+  return attn_synthesizer_call_(o, v, params, ctx, NULL);
+}
+ATTN_PUB_ size_t attn_synthesizer_workspace(attn_tensor o, attn_tensor v,
+                                            const attn_synthesizer_params *params,
+                                            const attn_ctx *ctx) {
+  attn_ctx plain = attn_before_workspace_(ctx);
+  size_t bytes = 0;
+  attn_synthesizer_call_(o, v, params, &plain, &bytes);
+  return bytes;
+}
+/* <<< attn/mechanisms/synthesizer.h */
 ATTN_END_STRICT_
 #ifdef __cplusplus
 }

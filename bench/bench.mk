@@ -58,9 +58,8 @@ BENCH_RUNS := $(addprefix bench-run-,$(BENCH_TIERS))
 BENCH_ENV := env -u OPENBLAS_CORETYPE -u OPENBLAS_L2_SIZE
 BENCH_ENV_avx2 := OPENBLAS_CORETYPE=Haswell
 BENCH_CXXFLAGS := -std=c++17 $(BENCH_FLAGS) $(BENCH_OPENMP)
-BENCH_OBJECTS := $(BENCH_COMMON) $(addprefix $(BENCH_BIN)/,bench.o sdpa_cases.o cache_cases.o \
-  sparse_cases.o patterns.o function_cases.o elementwise_cases.o append_cases.o bandwidth.o pool.o \
-  ulp.o composite.o naive.o naive_baseline.o sleef_exp.o)
+BENCH_OBJECTS := $(BENCH_COMMON) $(patsubst bench/%.cpp,$(BENCH_BIN)/%.o,$(wildcard bench/*.cpp)) \
+  $(addprefix $(BENCH_BIN)/,bandwidth.o pool.o ulp.o composite.o naive.o naive_baseline.o sleef_exp.o)
 
 .PHONY: $(BENCH_RUNS)
 

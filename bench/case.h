@@ -46,7 +46,7 @@ struct Selection {
 void register_sdpa(const Selection &s);
 void register_terms(const Selection &s);       /* each term of the score, against plain */
 void register_sparse(const Selection &s);      /* patterns, key lists, schedules */
-void register_functions(const Selection &s);   /* position encodings, priors, compositions */
+void register_functions(const Selection &s);   /* single functions, the lists of functions.h */
 void register_elementwise(const Selection &s); /* exp, rope, merge */
 void register_cache(const Selection &s);       /* sequences of unequal length, pages */
 void register_append(const Selection &s);      /* appending to a cache, forking */

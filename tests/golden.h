@@ -72,4 +72,28 @@ static const uint64_t golden[] = {
     0x0d425738ea48b320u, /* sets */
     0x35d1221a5f74b8a7u, /* luna */
     0xdeb767c1bf0de822u, /* luna causal */
+    0x429c9badbcb2ea0fu, /* topk */
+    0x0eae91559d95b59eu, /* topk lists */
+    0x6b4567dbe15e7da9u, /* lsh */
+    0x1af8f8fddbb08f3du, /* lsh qk */
+    0x621dc308d161f28bu, /* routing */
+    0x9b7669a4dfef9601u, /* routing update */
+    0x7032d70849d704b6u, /* gated */
+    0xf30c9cfec87bba8fu, /* sinkhorn */
+    0x13ab7611a7cf20a3u, /* sinkhorn causal */
+    0x61d6136e98d86922u, /* sortcut */
+    0x832830279954d62au, /* sac */
+    0x76f1df7030767ebbu, /* score mix */
+    0x7fa6af76255fabf0u, /* realformer */
+    0x3c3bf309855811ddu, /* predictive */
+    0xadc0a1fcc47215d6u, /* evolving */
+    0x646f92fabcee8286u, /* map apply */
+    0x1d28feab7e0ec405u, /* lazyformer */
+    0xbf6a43f4269b99e6u, /* camtl */
+    0xd95e15b04a534eecu, /* synthesizer */
+    0xba8f04827fd563ddu, /* multihead */
+    0xbc8c7166d91d7345u, /* collaborative */
+    0x6a49f941a7c849d8u, /* capsules */
+    0xd1ccb6f3e2ae8a03u, /* talking */
+    0x5353c875ce0db2a1u, /* losses */
 };

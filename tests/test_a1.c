@@ -544,3 +544,33 @@ void A1_sink_is_a_key_without_value(void **state) {
   test_assert_near(call.o, with_key.o, 2e-6, "a sink");
   test_assert_near(call.params.lse, with_key.params.lse, 2e-6, "a sink");
 }
+
+static void leave_scores(void *user, const attn_score_tile *tile) {
+  (void)user;
+  (void)tile;
+}
+
+/* A NaN key that a row must not see changes nothing for that row, wherever it stands among the keys
+ * that are capped side by side. */
+void A1_softcap_nan(void **state) {
+  (void)state;
+  test_rng rng = test_seed(25);
+  for (int64_t bad = 8; bad < 12; bad++) {
+    test_spec spec = test_plain(1, 16, 16, 8, 8);
+    test_call call = test_build(&spec, &rng), clean = test_again(&call);
+    for (int n = 0; n < 2; n++) {
+      test_call *c = n ? &call : &clean;
+      c->params.causal = c->params.one_order = 1;
+      c->params.softcap = 2, c->params.modify = leave_scores;
+      for (int64_t j = 8; j < 12 && n == 0; j++) /* far beyond the cap, the others near 0 */
+        for (int64_t d = 0; d < 8; d++)
+          oracle_set(&c->k, 0, 0, j, d, j == bad ? 0 : j == 8 + (bad + 3) % 4 ? 40 : 0.01);
+      if (n) test_fill_row(c->k, 0, 0, bad, (double)NAN);
+      test_run(c);
+    }
+    for (int64_t i = 0; i < bad; i++) {
+      test_assert_same(test_rows(call.o, i, 1), test_rows(clean.o, i, 1), "softcap beside NaN");
+      test_assert_same(test_rows(call.params.lse, i, 1), test_rows(clean.params.lse, i, 1), "lse");
+    }
+  }
+}

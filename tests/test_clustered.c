@@ -3,7 +3,7 @@
 
 #include <stdlib.h>
 
-#include "compound.h"
+#include "subset.h"
 
 typedef struct scene {
   attn_tensor o, q, k, v;
@@ -21,71 +21,26 @@ static size_t ask(void *at, const attn_ctx *ctx) {
   return attn_clustered_workspace(s->o, s->q, s->k, s->v, s->place, &s->p, ctx);
 }
 
-typedef struct shape {
-  int64_t batch, heads, k_heads, v_heads, q_len, k_len, dk, dv;
-  attn_dtype type;
-  test_layout layout;
-} shape;
-
-static shape plain(int64_t heads, int64_t q_len, int64_t k_len, int64_t dk, int64_t dv) {
-  shape x = {1, heads, heads, heads, q_len, k_len, dk, dv, ATTN_F32, TEST_BHTD};
-  return x;
-}
-
-static shape any_shape(test_rng *rng) {
-  static const attn_dtype type[] = {ATTN_F32, ATTN_F32, ATTN_F16, ATTN_BF16};
-  shape x;
-  x.batch = test_range(rng, 1, 2), x.k_heads = test_range(rng, 1, 2);
-  x.heads = x.k_heads * test_range(rng, 1, 3);
-  const int64_t of[] = {1, x.heads % 2 ? x.heads : 2, x.heads};
-  x.v_heads = of[test_range(rng, 0, 2)];
-  x.q_len = test_range(rng, 1, 40), x.k_len = test_range(rng, 1, 50);
-  x.dk = test_range(rng, 1, 19), x.dv = test_range(rng, 1, 19);
-  x.type = type[test_range(rng, 0, 3)];
-  x.layout = (test_layout)test_range(rng, 0, 3);
-  return x;
-}
-
 /* Random clusters of random queries. */
-static int32_t *any_place(const shape *x, int64_t clusters, test_rng *rng) {
+static int32_t *any_place(const subset_shape *x, int64_t clusters, test_rng *rng) {
   int64_t n = x->batch * x->heads * x->q_len;
   int32_t *place = test_mem((size_t)(n + 1) * sizeof *place);
   for (int64_t i = 0; i < n; i++) place[i] = (int32_t)test_range(rng, 0, clusters - 1);
   return place;
 }
 
-static scene *build(const shape *x, int64_t clusters, test_rng *rng) {
+static scene *build(const subset_shape *x, int64_t clusters, test_rng *rng) {
   scene *s = test_mem(sizeof *s);
   memset(s, 0, sizeof *s);
-  s->q = drawn(x->type, x->layout, x->batch, x->heads, x->q_len, x->dk, 1, rng);
-  s->k = drawn(x->type, TEST_PADDED, x->batch, x->k_heads, x->k_len, x->dk, 1, rng);
-  s->v = drawn(x->type, x->layout, x->batch, x->v_heads, x->k_len, x->dv, 1, rng);
-  s->o = output(x->type, TEST_PADDED, x->batch, x->heads, x->q_len, x->dv, &s->does.block[0]);
+  const subset_tensors t = subset_draw(x, &s->does.block[0], rng);
+  s->o = t.o, s->q = t.q, s->k = t.k, s->v = t.v;
   s->place = any_place(x, clusters, rng);
   s->p.clusters = clusters;
   s->does.call = call, s->does.ask = ask, s->does.scene = s, s->does.out[0] = &s->o;
   return s;
 }
 
-static int64_t length(const int32_t *len, int64_t b, int64_t all) { return len ? len[b] : all; }
-
 /* ---- clusters -------------------------------------------------------------------------------*/
-
-static uint64_t mixed(uint64_t z) {
-  z ^= z >> 30, z *= 0xBF58476D1CE4E5B9u;
-  z ^= z >> 27, z *= 0x94D049BB133111EBu;
-  return z ^ z >> 31;
-}
-static uint64_t number(uint64_t seed, uint64_t which, uint64_t n) {
-  const uint64_t gold = 0x9E3779B97F4A7C15u;
-  return mixed(mixed(seed + gold * (which + 1)) + gold * (n + 1));
-}
-/* floor(u n / 2^64), digit by digit in base 2^16 */
-static int64_t below(uint64_t u, int64_t n) {
-  uint64_t rest = 0;
-  for (int d = 0; d < 4; d++) rest = (rest + (u >> (16 * d) & 65535u) * (uint64_t)n) >> 16;
-  return (int64_t)rest;
-}
 
 static int ones(uint64_t x) {
   int n = 0;
@@ -112,7 +67,7 @@ static void clusters_of(int32_t *place, uint64_t *code, const attn_tensor *q, in
     }
   }
   for (int64_t i = 0; i < C; i++) {
-    int64_t j = i + below(number(p->seed, 3, (uint64_t)i), n - i), t = order[i];
+    int64_t j = i + subset_below(subset_number(p->seed, 3, (uint64_t)i), n - i), t = order[i];
     order[i] = order[j], order[j] = t;
     center[i] = code[order[i]];
   }
@@ -132,7 +87,7 @@ static void clusters_of(int32_t *place, uint64_t *code, const attn_tensor *q, in
       center[c] = 0;
       for (int64_t r = 0; r < bits; r++)
         if (2 * set[r] > members) center[c] |= (uint64_t)1 << r;
-      if (!members) center[c] = number(p->seed, 4, (uint64_t)(it * C + c)) >> (64 - bits);
+      if (!members) center[c] = subset_number(p->seed, 4, (uint64_t)(it * C + c)) >> (64 - bits);
     }
   }
 }
@@ -141,7 +96,7 @@ static void check_clusters(const int32_t *got, const attn_tensor *q, const attn_
   int32_t *want = test_mem((size_t)(q->len + 1) * sizeof *want);
   uint64_t *code = test_mem((size_t)(q->len + 1) * sizeof *code);
   for (int64_t u = 0; u < q->batch * q->heads; u++) {
-    int64_t n = length(p->q_len, u / q->heads, q->len);
+    int64_t n = subset_length(p->q_len, u / q->heads, q->len);
     clusters_of(want, code, q, u / q->heads, u % q->heads, n, p);
     for (int64_t i = 0; i < q->len; i++) {
       if (got[u * q->len + i] != (i < n ? want[i] : -1))
@@ -156,7 +111,7 @@ void F1_clusters(void **state) {
   test_rng rng = test_seed(701);
   int64_t count = test_count(60, 8);
   for (int64_t t = 0; t < count; t++) {
-    shape x = any_shape(&rng);
+    subset_shape x = subset_any(40, 50, &rng);
     attn_cluster_params p;
     memset(&p, 0, sizeof p);
     if (t % 9 == 0) x.q_len = test_range(&rng, 60, 140), x.batch = 1;
@@ -283,8 +238,8 @@ static void check(const scene *s, double tolerance, const char *what) {
   cube q = cube_from(&s->q), k = cube_from(&s->k), v = cube_from(&s->v);
   for (int64_t u = 0; u < s->q.batch * heads; u++) {
     int64_t b = u / heads, h = u % heads, hk = head_of(&s->k, h, heads);
-    int64_t hv = head_of(&s->v, h, heads), n = length(p->q_len, b, s->q.len);
-    int64_t nk = length(p->kv_len, b, s->k.len), top = p->topk < nk ? p->topk : nk;
+    int64_t hv = head_of(&s->v, h, heads), n = subset_length(p->q_len, b, s->q.len);
+    int64_t nk = subset_length(p->kv_len, b, s->k.len), top = p->topk < nk ? p->topk : nk;
     const int32_t *place = s->place + u * s->q.len;
     for (int64_t i = n; i < s->q.len; i++)
       for (int64_t c = 0; c < dv; c++) assert_true(oracle_get(&s->o, b, h, i, c) == 0);
@@ -350,7 +305,7 @@ static void random_calls(uint64_t seed, int improved) {
   static const float scale[] = {0, 0, 1.5f, -0.7f, ATTN_ZERO};
   int64_t count = test_count(60, 8);
   for (int64_t t = 0; t < count; t++) {
-    shape x = any_shape(&rng);
+    subset_shape x = subset_any(40, 50, &rng);
     int64_t clusters = test_range(&rng, 1, x.q_len);
     scene *s = build(&x, clusters, &rng);
     if (improved) s->p.topk = test_range(&rng, 1, t % 3 ? 8 : 60);
@@ -375,7 +330,7 @@ void F1_large(void **state) {
   (void)state;
   test_rng rng = test_seed(712);
   for (int t = 0; t < 4; t++) {
-    shape x = plain(1, 330, 300, 9, 11);
+    subset_shape x = subset_plain(1, 330, 300, 9, 11);
     if (t == 3) x.type = ATTN_F16;
     scene *s = build(&x, t == 1 ? 3 : 70, &rng);
     s->p.topk = t == 0 ? 150 : t == 1 ? 20 : t == 2 ? 0 : 33;
@@ -388,7 +343,7 @@ void F1_large(void **state) {
 void F1_ties(void **state) {
   (void)state;
   test_rng rng = test_seed(713);
-  shape x = plain(2, 20, 90, 6, 5);
+  subset_shape x = subset_plain(2, 20, 90, 6, 5);
   for (int t = 0; t < 3; t++) {
     scene *s = build(&x, 4, &rng);
     s->p.topk = 7;
@@ -406,7 +361,7 @@ void F1_mass(void **state) {
   (void)state;
   test_rng rng = test_seed(714);
   for (int t = 0; t < 4; t++) {
-    shape x = plain(1, 24, 64, 8, 6);
+    subset_shape x = subset_plain(1, 24, 64, 8, 6);
     scene *s = build(&x, 5, &rng);
     s->p.topk = t < 2 ? 63 : 1, s->p.scale = t % 2 ? 6.0f : 1e-3f;
     promise_run(&s->does);
@@ -427,7 +382,7 @@ static attn_tensor full(const scene *s) {
 void F1_identities(void **state) {
   (void)state;
   test_rng rng = test_seed(715);
-  shape x = plain(4, 37, 51, 8, 9);
+  subset_shape x = subset_plain(4, 37, 51, 8, 9);
   x.k_heads = 2, x.v_heads = 1;
   /* a cluster for each query */
   for (int topk = 0; topk <= 12; topk += 12) {
@@ -474,7 +429,7 @@ void F1_chain(void **state) {
   (void)state;
   test_rng rng = test_seed(716);
   for (int t = 0; t < 4; t++) {
-    shape x = plain(2, 33, 40, 7, 8);
+    subset_shape x = subset_plain(2, 33, 40, 7, 8);
     x.batch = 2;
     if (t == 3) x.type = ATTN_BF16;
     scene *s = build(&x, 5, &rng);
@@ -501,7 +456,7 @@ void F1_lengths(void **state) {
   (void)state;
   test_rng rng = test_seed(717);
   for (int t = 0; t < 4; t++) {
-    shape x = plain(2, 45, 70, 6, 7);
+    subset_shape x = subset_plain(2, 45, 70, 6, 7);
     x.batch = 2;
     scene *s = build(&x, 4, &rng);
     lengths(s, 4, &rng);
@@ -532,7 +487,7 @@ void F1_edges(void **state) {
   attn_ctx ctx = test_ctx();
   for (int topk = 0; topk <= 3; topk += 3) {
     /* no keys */
-    shape x = plain(2, 9, 0, 4, 5);
+    subset_shape x = subset_plain(2, 9, 0, 4, 5);
     scene *s = build(&x, 3, &rng);
     s->p.topk = topk;
     promise_run(&s->does);
@@ -546,13 +501,13 @@ void F1_edges(void **state) {
     s->q.batch = s->k.batch = s->v.batch = s->o.batch = 0;
     promise_run(&s->does);
     /* one query, one key */
-    x = plain(1, 1, 1, 1, 1);
+    x = subset_plain(1, 1, 1, 1, 1);
     s = build(&x, 1, &rng);
     s->p.topk = topk, s->place = NULL;
     promise_run(&s->does);
     test_assert_near(s->o, s->v, 1e-6, "one key");
     /* equal queries share a cluster, the others stay empty */
-    x = plain(1, 70, 80, 5, 6);
+    x = subset_plain(1, 70, 80, 5, 6);
     s = build(&x, 70, &rng);
     s->p.topk = topk, s->place = NULL;
     for (int64_t i = 0; i < 70; i++)
@@ -570,7 +525,7 @@ void F1_nan(void **state) {
   (void)state;
   test_rng rng = test_seed(719);
   for (int t = 0; t < 8; t++) {
-    shape x = plain(2, 40, 60, 6, 5);
+    subset_shape x = subset_plain(2, 40, 60, 6, 5);
     scene *s = build(&x, 4, &rng), *clean;
     s->p.topk = t % 2 ? 7 : 0;
     clean = test_mem(sizeof *clean);
@@ -627,7 +582,7 @@ void F1_promises(void **state) {
   test_rng rng = test_seed(720);
   promise_keep(&build_queries(&rng)->does);
   for (int t = 0; t < 4; t++) {
-    shape x = plain(4, 90, 140, 8, 6);
+    subset_shape x = subset_plain(4, 90, 140, 8, 6);
     x.k_heads = 2, x.type = t / 2 ? ATTN_F16 : ATTN_F32;
     scene *s = build(&x, 70, &rng);
     s->p.topk = t % 2 ? 10 : 0;
@@ -638,7 +593,7 @@ void F1_promises(void **state) {
 void F1_reject(void **state) {
   (void)state;
   test_rng rng = test_seed(721);
-  shape x = plain(4, 6, 9, 5, 7);
+  subset_shape x = subset_plain(4, 6, 9, 5, 7);
   x.batch = 2;
   scene *s = build(&x, 3, &rng), was = *s;
   queries *t = build_queries(&rng), then = *t;

@@ -3,7 +3,7 @@
 
 #include <stdlib.h>
 
-#include "compound.h"
+#include "subset.h"
 
 typedef struct scene {
   attn_tensor o, q, k, v;
@@ -21,43 +21,14 @@ static size_t ask(void *at, const attn_ctx *ctx) {
   return attn_probsparse_workspace(s->o, s->q, s->k, s->v, s->pick, &s->p, ctx);
 }
 
-typedef struct shape {
-  int64_t batch, heads, k_heads, v_heads, q_len, k_len, dk, dv;
-  attn_dtype type;
-  test_layout layout;
-} shape;
-
-static shape plain(int64_t heads, int64_t q_len, int64_t k_len, int64_t dk, int64_t dv) {
-  shape x = {1, heads, heads, heads, q_len, k_len, dk, dv, ATTN_F32, TEST_BHTD};
-  return x;
-}
-
-static shape any_shape(test_rng *rng) {
-  static const attn_dtype type[] = {ATTN_F32, ATTN_F32, ATTN_F16, ATTN_BF16};
-  shape x;
-  x.batch = test_range(rng, 1, 2), x.k_heads = test_range(rng, 1, 2);
-  x.heads = x.k_heads * test_range(rng, 1, 3);
-  const int64_t of[] = {1, x.heads % 2 ? x.heads : 2, x.heads};
-  x.v_heads = of[test_range(rng, 0, 2)];
-  x.q_len = test_range(rng, 1, 90), x.k_len = test_range(rng, 1, 120);
-  x.dk = test_range(rng, 1, 19), x.dv = test_range(rng, 1, 19);
-  x.type = type[test_range(rng, 0, 3)];
-  x.layout = (test_layout)test_range(rng, 0, 3);
-  return x;
-}
-
-static scene *build(const shape *x, test_rng *rng) {
+static scene *build(const subset_shape *x, test_rng *rng) {
   scene *s = test_mem(sizeof *s);
   memset(s, 0, sizeof *s);
-  s->q = drawn(x->type, x->layout, x->batch, x->heads, x->q_len, x->dk, 1, rng);
-  s->k = drawn(x->type, TEST_PADDED, x->batch, x->k_heads, x->k_len, x->dk, 1, rng);
-  s->v = drawn(x->type, x->layout, x->batch, x->v_heads, x->k_len, x->dv, 1, rng);
-  s->o = output(x->type, TEST_PADDED, x->batch, x->heads, x->q_len, x->dv, &s->does.block[0]);
+  const subset_tensors t = subset_draw(x, &s->does.block[0], rng);
+  s->o = t.o, s->q = t.q, s->k = t.k, s->v = t.v;
   s->does.call = call, s->does.ask = ask, s->does.scene = s, s->does.out[0] = &s->o;
   return s;
 }
-
-static int64_t length(const int32_t *len, int64_t b, int64_t all) { return len ? len[b] : all; }
 
 static void lengths(scene *s, test_rng *rng) {
   int32_t *len = test_mem(4 * sizeof *len);
@@ -105,24 +76,16 @@ void F2_counts(void **state) {
   assert_int_equal(attn_probsparse_samples(5, &p), 0);
 }
 
-static uint64_t mixed(uint64_t z) {
-  z ^= z >> 30, z *= 0xBF58476D1CE4E5B9u;
-  z ^= z >> 27, z *= 0x94D049BB133111EBu;
-  return z ^ z >> 31;
-}
 static int64_t drawn_key(uint64_t seed, int64_t n, int64_t keys) {
-  const uint64_t gold = 0x9E3779B97F4A7C15u;
-  uint64_t u = mixed(mixed(seed + gold * 6) + gold * ((uint64_t)n + 1)), rest = 0;
-  for (int d = 0; d < 4; d++) rest = (rest + (u >> (16 * d) & 65535u) * (uint64_t)keys) >> 16;
-  return (int64_t)rest;
+  return subset_below(subset_number(seed, 5, (uint64_t)n), keys);
 }
 
 /* M of a query, and how large its dot products are. */
 static double measure_of(const scene *s, int64_t b, int64_t h, int64_t i, double *size) {
-  int64_t nk = length(s->p.kv_len, b, s->k.len), samples = count_of(nk, s->p.factor);
+  int64_t nk = subset_length(s->p.kv_len, b, s->k.len), samples = count_of(nk, s->p.factor);
   double top = -(double)INFINITY, sum = 0;
   *size = 0;
-  if (i >= length(s->p.q_len, b, s->q.len) || nk == 0) return 0;
+  if (i >= subset_length(s->p.q_len, b, s->q.len) || nk == 0) return 0;
   for (int64_t t = 0; t < samples; t++) {
     int64_t j = samples < nk ? drawn_key(s->p.seed, i * samples + t, nk) : t;
     double x = dot_rows(&s->q, &s->k, b, h, i, j);
@@ -136,7 +99,7 @@ void F2_measure(void **state) {
   test_rng rng = test_seed(801);
   int64_t count = test_count(40, 6);
   for (int64_t t = 0; t < count; t++) {
-    shape x = any_shape(&rng);
+    subset_shape x = subset_any(90, 120, &rng);
     scene *s = build(&x, &rng);
     double size;
     s->p.factor = test_range(&rng, 0, 8), s->p.seed = test_u64(&rng);
@@ -183,7 +146,7 @@ void F2_select(void **state) {
     assert_int_equal(attn_probsparse_select(got, m, &p, &ctx), ATTN_OK);
     assert_int_equal(got[4 * rows], 99);
     for (int64_t u = 0; u < 4; u++) {
-      int64_t n = length(p.q_len, u / 2, len), own = rows_of(n, &p);
+      int64_t n = subset_length(p.q_len, u / 2, len), own = rows_of(n, &p);
       for (int64_t r = 0; r < rows; r++) {
         int64_t i = got[u * rows + r], better = 0;
         if (r >= own) {
@@ -211,7 +174,7 @@ static void any_pick(scene *s, test_rng *rng) {
   int32_t *pick = test_mem((size_t)(s->q.batch * s->q.heads * rows + 1) * sizeof *pick);
   int32_t *order = test_mem((size_t)(len + 1) * sizeof *order);
   for (int64_t u = 0; u < s->q.batch * s->q.heads; u++) {
-    int64_t n = length(s->p.q_len, u / s->q.heads, len), own = rows_of(n, &s->p);
+    int64_t n = subset_length(s->p.q_len, u / s->q.heads, len), own = rows_of(n, &s->p);
     for (int64_t i = 0; i < n; i++) order[i] = (int32_t)i;
     for (int64_t r = 0; r < rows; r++) {
       pick[u * rows + r] = -1;
@@ -232,7 +195,7 @@ static void check(const scene *s, double tolerance, const char *what) {
   bag a = bag_of(s->k.len, dv);
   for (int64_t r = 0; r < s->q.batch * heads * s->q.len; r++) {
     int64_t i = r % s->q.len, h = r / s->q.len % heads, b = r / s->q.len / heads;
-    int64_t n = length(p->q_len, b, s->q.len), nk = length(p->kv_len, b, s->k.len);
+    int64_t n = subset_length(p->q_len, b, s->q.len), nk = subset_length(p->kv_len, b, s->k.len);
     int64_t sees = p->causal && i + off + 1 < nk ? i + off + 1 : nk;
     int selected = 0;
     for (int64_t e = 0; e < rows_of(n, p); e++)
@@ -254,7 +217,7 @@ void F2_random(void **state) {
   static const float scale[] = {0, 0, 1.5f, -0.7f, ATTN_ZERO};
   int64_t count = test_count(70, 8);
   for (int64_t t = 0; t < count; t++) {
-    shape x = any_shape(&rng);
+    subset_shape x = subset_any(90, 120, &rng);
     scene *s = build(&x, &rng);
     s->p.causal = (int)(t % 2), s->p.fill_sum = (int)test_range(&rng, 0, 1);
     s->p.factor = test_range(&rng, 0, 2), s->p.scale = scale[test_range(&rng, 0, 4)];
@@ -275,7 +238,7 @@ void F2_long(void **state) {
   test_rng rng = test_seed(804);
   for (int t = 0; t < 4; t++) {
     int64_t n = test_fast ? 1100 : 2100;
-    shape x = plain(1, t == 3 ? 40 : n, n, 3, 2);
+    subset_shape x = subset_plain(1, t == 3 ? 40 : n, n, 3, 2);
     if (t == 2) x.type = ATTN_F16;
     scene *s = build(&x, &rng);
     s->p.causal = t != 0, s->p.has_rows = 1, s->p.rows = 3;
@@ -301,7 +264,7 @@ void F2_chain(void **state) {
   (void)state;
   test_rng rng = test_seed(805);
   for (int t = 0; t < 6; t++) {
-    shape x = plain(4, 80, 60, 7, 8);
+    subset_shape x = subset_plain(4, 80, 60, 7, 8);
     x.batch = 2, x.k_heads = 2, x.v_heads = 1;
     if (t == 5) x.type = ATTN_BF16;
     scene *s = build(&x, &rng);
@@ -330,7 +293,7 @@ void F2_lengths(void **state) {
   (void)state;
   test_rng rng = test_seed(806);
   for (int t = 0; t < 4; t++) {
-    shape x = plain(2, 50, 70, 6, 7);
+    subset_shape x = subset_plain(2, 50, 70, 6, 7);
     x.batch = 2;
     scene *s = build(&x, &rng);
     lengths(s, &rng);
@@ -358,7 +321,7 @@ void F2_identities(void **state) {
   (void)state;
   test_rng rng = test_seed(807);
   for (int causal = 0; causal < 2; causal++) {
-    shape x = plain(4, 83, 90, 8, 9);
+    subset_shape x = subset_plain(4, 83, 90, 8, 9);
     x.k_heads = 2, x.v_heads = 2;
     scene *s = build(&x, &rng);
     attn_ctx ctx = test_ctx();
@@ -411,7 +374,7 @@ void F2_edges(void **state) {
   test_rng rng = test_seed(808);
   attn_ctx ctx = test_ctx();
   for (int causal = 0; causal < 2; causal++) {
-    shape x = plain(2, 7, 0, 4, 5);
+    subset_shape x = subset_plain(2, 7, 0, 4, 5);
     scene *s = build(&x, &rng);
     s->p.causal = causal;
     promise_run(&s->does); /* no keys */
@@ -425,13 +388,13 @@ void F2_edges(void **state) {
     s = build(&x, &rng);
     s->q.batch = s->k.batch = s->v.batch = s->o.batch = 0;
     promise_run(&s->does);
-    x = plain(1, 1, 1, 1, 1);
+    x = subset_plain(1, 1, 1, 1, 1);
     s = build(&x, &rng);
     s->p.causal = causal;
     promise_run(&s->does);
     test_assert_near(s->o, s->v, 1e-6, "one key");
     /* no row selected */
-    x = plain(2, 30, 40, 4, 5);
+    x = subset_plain(2, 30, 40, 4, 5);
     s = build(&x, &rng);
     s->p.causal = causal, s->p.has_rows = 1;
     promise_run(&s->does);
@@ -453,7 +416,7 @@ void F2_nan(void **state) {
   (void)state;
   test_rng rng = test_seed(809);
   for (int t = 0; t < 4; t++) {
-    shape x = plain(2, 40, 40, 6, 5);
+    subset_shape x = subset_plain(2, 40, 40, 6, 5);
     scene *s = build(&x, &rng);
     s->p.causal = 1, s->p.factor = 2;
     any_pick(s, &rng);
@@ -516,7 +479,7 @@ void F2_promises(void **state) {
   promise_keep(&build_part(0, &rng)->does);
   promise_keep(&build_part(1, &rng)->does);
   for (int t = 0; t < 4; t++) {
-    shape x = plain(4, 200, 140, 8, 6);
+    subset_shape x = subset_plain(4, 200, 140, 8, 6);
     x.k_heads = x.v_heads = 2, x.type = t / 2 ? ATTN_F16 : ATTN_F32;
     scene *s = build(&x, &rng);
     s->p.causal = t % 2;
@@ -528,7 +491,7 @@ void F2_promises(void **state) {
 void F2_reject(void **state) {
   (void)state;
   test_rng rng = test_seed(811);
-  shape x = plain(4, 16, 9, 5, 7);
+  subset_shape x = subset_plain(4, 16, 9, 5, 7);
   x.batch = 2;
   scene *s = build(&x, &rng), was;
   s->p.has_rows = 1, s->p.rows = 4;

@@ -182,6 +182,7 @@ typedef struct attn_edges_params {
   const int64_t *row_ptr;  /* [Tq + 1], from 0, not decreasing */
   const int32_t *col;      /* [edges], 0 .. Tk-1 */
   int64_t edges;           /* entries of a set: what its row_ptr ends with */
+  int slack;               /* 1: a set may end before, so that sets of a head need not be alike */
   int per_head, per_batch; /* 1: a set for each head, each batch entry: row_ptr [B or 1, H or 1,
                             * Tq + 1] and col likewise, all sets with `edges` entries */
   const float *bias;       /* added to the scaled score, laid out as col; -inf forbids; or null */

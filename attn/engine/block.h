@@ -388,7 +388,8 @@ ATTN_FUNC_ int attn_block_open_(const attn_tile_ *t, attn_block_ *b, int64_t j0,
     }
   b->whole = b->count == 1 && b->seg[0].g0 == 0 && b->seg[0].g1 == t->groups && b->seg[0].at == 0 &&
              b->seg[0].n == b->n;
-  b->partial = b->bounded || b->by_lane || !b->whole || b->mask || b->bias || a->modify != NULL;
+  b->partial = b->bounded || b->by_lane || !b->whole || b->mask || b->bias || a->addends ||
+               a->modify != NULL || t->given != NULL;
   return 1;
 }
 
@@ -411,7 +412,8 @@ ATTN_FUNC_ void attn_block_fetch_(const attn_tile_ *t, attn_block_ *b) {
     b->k = t->w.k, b->k_stride = a->k.dim, b->v = t->w.v, b->v_stride = a->v.dim;
   } else {
     b->k = attn_block_rows_(a, b, &a->k, &a->k_scales, t->batch, t->head_k, t->w.k, &b->k_stride);
-    if (!latent || b->k != t->w.k)
+    b->v = b->k, b->v_stride = 0; /* not read by a pass that is blind to values */
+    if (!attn_choice_blind_(a) && (!latent || b->k != t->w.k))
       b->v = attn_block_rows_(a, b, &a->v, &a->v_scales, t->batch, t->head_v, t->w.v, &b->v_stride);
   }
   if (latent && b->k == t->w.k) b->v = b->k, b->v_stride = b->k_stride;
@@ -459,16 +461,19 @@ ATTN_FUNC_ void attn_block_modifiers_(attn_tile_ *t, attn_block_ *b) {
     b->mod.factor = a->factor ? a->factor + at : NULL;
     b->mod.back = b->back, b->mod.index = t->lined ? NULL : t->index;
   }
-  if (key_mask || key_bias) memset(b->key, 0, sizeof b->key);
-  for (int e = 0, n; (b->bias || key_mask) && e < b->n; e += n) {
+  const int added = attn_addends_in_(a), by_key = key_mask || key_bias || (added & 1);
+  if (by_key) memset(b->key, 0, sizeof b->key);
+  for (int e = 0, n; (b->bias || key_mask || added) && e < b->n; e += n) {
     n = attn_block_run_(b, e);
     const int64_t from = attn_block_key_(b, e);
     if (key_bias) attn_tile_key_bias_(t, b->key + e, from, n);
-    if (key_mask) attn_tile_key_mask_(t, b->key + e, from, n);
     if (b->bias && !key_bias) attn_tile_bias_(t, t->w.bias + e * ATTN_TILE_, from, n);
+    if (added)
+      attn_tile_addends_(t, t->w.bias + e * ATTN_TILE_, b->key + e, b->bias && !key_bias, from, n);
+    if (key_mask) attn_tile_key_mask_(t, b->key + e, from, n);
   }
-  b->mod.key = key_mask || key_bias ? b->key : NULL;
-  if (b->bias && !key_bias) b->mod.bias = t->w.bias;
+  b->mod.key = by_key ? b->key : NULL;
+  if ((b->bias && !key_bias) || added > 1) b->mod.bias = t->w.bias;
   if (a->modify && (b->mod.key || b->mod.bias)) { /* what they forbid stays so, whatever it does */
     attn_block_lanes_(t, b);
     for (int e = 0; e < b->n; e++) {

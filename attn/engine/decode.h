@@ -194,7 +194,7 @@ ATTN_FUNC_ void attn_few_walk_(attn_tile_ *t) {
   const attn_table_ *f = a->table;
   const int64_t end = t->g[0].hi_max;
   const int open = a->mask.kind || a->bias.kind || a->alibi || a->softcap > 0.0f || a->modify ||
-                   a->gaussian.center || a->distance || a->factor;
+                   a->gaussian.center || a->distance || a->factor || a->addends;
   attn_block_ b;
   if (open) attn_block_terms_(t, &b);
   for (int64_t j = t->g[0].lo_min, base; j < end; j = base + ATTN_BLOCK_) {
@@ -256,6 +256,8 @@ ATTN_FUNC_ void attn_few_by_row_(attn_tile_ *t) {
   for (int r = 0; r < t->n; r++) {
     a->table->pack_row(t->w.row_q + r * kw, attn_at_(&a->q, t->batch, t->head[r], t->row[r]),
                        a->q.dim, a->q.dtype, a->scale_hi, a->scale_lo);
+    const float *mix = a->mix ? a->mix + t->head[r] * a->q.dim : NULL;
+    for (int64_t c = 0; mix && c < a->q.dim; c++) t->w.row_q[r * kw + c] *= mix[c];
     if (pairs_k) attn_row_pairs_(t->w.row_q + r * kw, kw, 1);
   }
   attn_few_open_(&a->k, &a->k_scales, &t->rows_k);
@@ -295,7 +297,7 @@ ATTN_FUNC_ void attn_few_split_(const attn_softmax_ *a, int worker, int64_t unit
   const int64_t dv = a->v.dim;
   const int64_t vw = attn_row_width_(dv), part = attn_part_(a, unit, split);
   attn_tile_ t;
-  t.a = a, t.plan = t.next = NULL, t.asked = ATTN_TILE_;
+  t.a = a, t.plan = t.next = NULL, t.asked = ATTN_TILE_, t.given = NULL;
   t.key0 = (split < a->kept ? split : split + a->skip) * ATTN_SPLIT_, t.key1 = t.key0 + ATTN_SPLIT_;
   if (a->splits > 1 &&
       !attn_few_seen_(a, unit / (a->q.heads / a->group), t.key0, t.key1)) { /* nothing to merge */

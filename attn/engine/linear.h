@@ -11,6 +11,7 @@
 enum {
   ATTN_LINEAR_CHUNK_ = 64,    /* keys, and rows, worked on at once */
   ATTN_LINEAR_ROWS_ = 12,     /* rows that share the end of their triangle: two tiles of gemm */
+  ATTN_LINEAR_READ_ = 60,     /* rows that read at once where there is no chunk: whole tiles */
   ATTN_LINEAR_DEEP_ = 128,    /* terms of a sum before it goes on in memory */
   ATTN_LINEAR_FLUSH_ = 256,   /* keys whose sum joins S at once */
   ATTN_LINEAR_PIECES_ = 13,   /* of a worker's memory */
@@ -439,32 +440,46 @@ ATTN_FUNC_ void attn_linear_zeros_(const attn_linear_ *a, int64_t b, int64_t h, 
     memset(attn_at_(&a->o, b, h, i), 0, (size_t)attn_bytes_(a->o.dtype, a->dv));
 }
 
-/* o = y out_scale / den of r rows. What is below the normal numbers counts as 0. */
-ATTN_FUNC_ void attn_linear_divide_(const attn_linear_ *a, const float *y, const float *den,
-                                    int64_t b, int64_t h, int64_t i0, int64_t r) {
-  const attn_table_ *f = a->table;
-  float by[ATTN_TILE_], d[ATTN_TILE_];
-  int vanish = 0;
+/* by = out_scale / den of r rows. Returns those whose denominator is below the normal numbers, which
+ * counts as 0. */
+ATTN_FUNC_ uint64_t attn_linear_factors_(const attn_linear_ *a, float *by, const float *den,
+                                         int64_t r) {
+  float d[ATTN_TILE_];
+  uint64_t vanish = 0;
   const int few = r < 16;
   for (int64_t i = 0; i < (few ? r : (int64_t)ATTN_TILE_); i++) {
     float t = i < r && a->den != ATTN_LINEAR_DEN_NONE ? den[i] : 1.0f;
     if (a->den == ATTN_LINEAR_DEN_ADD) t += a->eps;
     if (a->den == ATTN_LINEAR_DEN_CLAMP && t < a->eps) t = a->eps;
-    if (fabsf(t) < FLT_MIN) t = 0.0f, vanish = 1;
+    if (fabsf(t) < FLT_MIN) t = 1.0f, vanish |= (uint64_t)1 << i;
     by[i] = a->out_scale, d[i] = t;
-    if (few) by[i] = t == 0.0f ? 0.0f : by[i] / t;
+    if (few) by[i] = by[i] / t;
   }
-  if (!few) f->divide(by, d);
+  if (!few) a->table->divide(by, d);
+  return vanish;
+}
+
+/* Rows of o that divide by 0. */
+ATTN_FUNC_ void attn_linear_vanish_(const attn_linear_ *a, uint64_t rows, int64_t b, int64_t h,
+                                    int64_t i0) {
+  for (int64_t i = i0; rows; i++, rows >>= 1)
+    if (rows & 1) attn_linear_zeros_(a, b, h, i, i + 1);
+}
+
+/* o = y out_scale / den of r rows. */
+ATTN_FUNC_ void attn_linear_divide_(const attn_linear_ *a, const float *y, const float *den,
+                                    int64_t b, int64_t h, int64_t i0, int64_t r) {
+  const attn_table_ *f = a->table;
+  float by[ATTN_TILE_];
+  const uint64_t vanish = attn_linear_factors_(a, by, den, r);
   if (a->o.dtype == ATTN_F32)
     f->scale_rows((float *)(void *)attn_at_(&a->o, b, h, i0), a->o.stride_len, y, a->wide, r, a->dv,
                   by);
-  for (int64_t i = 0; i < r; i++) {
-    char *o = attn_at_(&a->o, b, h, i0 + i);
-    if (vanish && d[i] == 0.0f)
-      memset(o, 0, (size_t)attn_bytes_(a->o.dtype, a->dv));
-    else if (a->o.dtype != ATTN_F32)
-      f->blend(o, y + i * a->wide, NULL, a->o.dtype, ATTN_F32, ATTN_F32, a->dv, by[i], 0.0f);
-  }
+  else
+    for (int64_t i = 0; i < r; i++)
+      f->blend(attn_at_(&a->o, b, h, i0 + i), y + i * a->wide, NULL, a->o.dtype, ATTN_F32, ATTN_F32,
+               a->dv, by[i], 0.0f);
+  attn_linear_vanish_(a, vanish, b, h, i0);
 }
 
 /* Rows i0 .. i0 + r - 1 read a state that is complete. */
@@ -478,19 +493,28 @@ ATTN_FUNC_ void attn_linear_read_(const attn_linear_ *a, const attn_linear_own_ 
   attn_linear_ask_for_(w->ask, &a->q, b, h, i0 + r);
   attn_linear_ask_for_(w->ask, &a->o, b, h, i0 + r);
   attn_map_queries_(&a->map, w->map, w->p, x, r, h);
-  attn_linear_times_(f, w->ask, w->y, a->wide, r, w->p, a->m, 1, s.s, a->wide, a->m, a->dv, 1);
   if (a->den != ATTN_LINEAR_DEN_NONE)
     f->dots(den, s.z, w->p, a->m, attn_linear_index_, r, a->m, ATTN_F32, 0);
-  attn_linear_divide_(a, w->y, den, b, h, i0, r);
+  if (a->o.dtype != ATTN_F32) {
+    attn_linear_times_(f, w->ask, w->y, a->wide, r, w->p, a->m, 1, s.s, a->wide, a->m, a->dv, 1);
+    attn_linear_divide_(a, w->y, den, b, h, i0, r);
+    return;
+  }
+  float by[ATTN_TILE_];
+  const uint64_t vanish = attn_linear_factors_(a, by, den, r);
+  f->scale_rows(w->p, a->m, w->p, a->m, r, a->m, by);
+  attn_linear_times_(f, w->ask, (float *)(void *)attn_at_(&a->o, b, h, i0), a->o.stride_len, r,
+                     w->p, a->m, 1, s.s, a->wide, a->m, a->dv, 1);
+  attn_linear_vanish_(a, vanish, b, h, i0);
 }
 
 /* The same of rows i0 .. i1 - 1, a tile at a time. */
 ATTN_FUNC_ void attn_linear_read_all_(const attn_linear_ *a, const attn_linear_own_ *w,
                                       attn_linear_slot_ s, int64_t b, int64_t h, int64_t i0,
                                       int64_t i1) {
-  for (int64_t i = i0; i < i1; i += ATTN_LINEAR_CHUNK_)
+  for (int64_t i = i0; i < i1; i += ATTN_LINEAR_READ_)
     attn_linear_read_(a, w, s, b, h, i,
-                      i1 - i < ATTN_LINEAR_CHUNK_ ? i1 - i : (int64_t)ATTN_LINEAR_CHUNK_);
+                      i1 - i < ATTN_LINEAR_READ_ ? i1 - i : (int64_t)ATTN_LINEAR_READ_);
 }
 
 /* What is read after rows i0 .. i0 + r - 1 of head h: those of the next head of the group, or what the

@@ -63,7 +63,8 @@ ATTN_FUNC_ void attn_sequence_merge_(void *job, int worker, int64_t unit) {
 
 /* What is shared by the workers, in front of their own memory. */
 typedef struct attn_shared_ {
-  int64_t distance, factor, m, l, n, o, part_m, part_l, part_o, first, part, bytes;
+  int64_t distance, factor, m, l, n, o, part_m, part_l, part_o, first, part;
+  int64_t least, count, done, kept, kept_count, bytes;
 } attn_shared_;
 
 ATTN_FUNC_ void attn_shared_plan_(const attn_softmax_ *a, attn_shared_ *x) {
@@ -89,6 +90,15 @@ ATTN_FUNC_ void attn_shared_plan_(const attn_softmax_ *a, attn_shared_ *x) {
   x->part_o = at, at = attn_add_(at, attn_piece_(attn_mul_(parts, a->v.dim), f));
   x->first = at, at = attn_add_(at, marks);
   x->part = at, at = attn_add_(at, marks);
+  const attn_choice_ *c = a->choice;
+  const int bounds = c && (c->mode == ATTN_TOPK_TIES || c->mode == ATTN_TOPK_REL);
+  const int64_t kept = c && a->phases > 1 ? c->k : 0;
+  x->least = at, at = attn_add_(at, bounds ? attn_piece_(rows, f) : 0);
+  x->count = at, at = attn_add_(at, c && c->row_ptr ? attn_piece_(rows, 8) : 0);
+  const int done = c && c->mode == ATTN_TOPK_TIES && a->phases == 1;
+  x->done = at, at = attn_add_(at, done ? attn_piece_(rows, 1) : 0);
+  x->kept = at, at = attn_add_(at, attn_piece_(attn_mul_(rows, kept), 8));
+  x->kept_count = at, at = attn_add_(at, kept ? attn_piece_(rows, 8) : 0);
   x->bytes = at;
 }
 
@@ -97,6 +107,7 @@ ATTN_FUNC_ int64_t attn_softmax_items_(const attn_softmax_ *a, int phase) {
   int64_t n = 0, first;
   if (a->seq) return a->seq->items;
   if (a->few) return a->q.batch * (a->q.heads / a->group) * a->splits;
+  if (a->own && !a->plan) return a->own_items;
   if (!a->plan) return a->q.batch * (a->q.heads / a->group) * a->tiles;
   for (int64_t h = 0; h < a->q.heads; h++) n += attn_plan_tiles_(a->plan, h, phase, &first);
   return n * a->q.batch;
@@ -135,8 +146,89 @@ ATTN_FUNC_ void attn_softmax_pass_(attn_softmax_ *a, attn_ctx *ctx, int workers)
   for (a->phase = 0; a->phase < a->phases; a->phase++) {
     const int64_t items = attn_softmax_items_(a, a->phase);
     if (a->plan) a->tiles = items / a->q.batch;
-    if (items) attn_for_(ctx, attn_pieces_(workers, items), items, attn_softmax_item_, a);
+    const attn_item_fn_ item = a->own ? a->own : attn_softmax_item_;
+    if (items) attn_for_(ctx, attn_pieces_(workers, items), items, item, a);
   }
+}
+
+/* The lists of one (batch, head), when all rows have their keys: row_ptr, and the lists end to end if
+ * each stands at its own place (EXACT), or in order if phases have written them one after another. */
+ATTN_FUNC_ void attn_choice_lists_(void *job, int worker, int64_t set) {
+  const attn_softmax_ *a = (const attn_softmax_ *)job;
+  const attn_choice_ *c = a->choice;
+  const int64_t n = a->q.len;
+  int64_t *ptr = c->row_ptr + set * (n + 1), *count = c->count + set * n;
+  int32_t *col = c->col ? c->col + set * c->edges : NULL;
+  (void)worker;
+  ptr[0] = 0;
+  for (int64_t i = 0; i < n; i++) {
+    const int64_t many = count[i];
+    if (c->mode == ATTN_TOPK_EXACT && col)
+      memmove(col + ptr[i], col + i * c->k, (size_t)many * sizeof *col);
+    ptr[i + 1] = ptr[i] + many;
+    count[i] = ptr[i];
+  }
+}
+
+ATTN_FUNC_ void attn_choice_order_(void *job, int worker, int64_t set) {
+  const attn_softmax_ *a = (const attn_softmax_ *)job;
+  const attn_choice_ *c = a->choice;
+  const int64_t *ptr = c->row_ptr + set * (a->q.len + 1);
+  (void)worker;
+  for (int64_t i = 0; i < a->q.len; i++)
+    attn_sort_keys_(c->col + set * c->edges + ptr[i], ptr[i + 1] - ptr[i]);
+}
+
+/* Whether the sets that have been counted fit where they go. */
+ATTN_FUNC_ int attn_choice_fits_(attn_error_ *e, const attn_softmax_ *a) {
+  const attn_choice_ *c = a->choice;
+  const int64_t sets = a->q.batch * a->q.heads, n = a->q.len;
+  for (int64_t set = 0; c->col && set < sets; set++) {
+    int64_t sum = 0;
+    for (int64_t i = 0; i < n; i++) sum += c->count[set * n + i];
+    if (sum > c->edges)
+      return attn_reject_(e, ATTN_E_FULL,
+                          "params.edges is less than a set has: with col null, row_ptr tells");
+  }
+  return 1;
+}
+
+ATTN_FUNC_ void attn_choice_pass_(attn_softmax_ *a, attn_ctx *ctx, int workers, int stage) {
+  attn_scratch_ s;
+  a->choice->stage = stage;
+  for (int i = 0; i < workers; i++) { /* a pass before may have gathered keys without values */
+    attn_scratch_cut_(a, i, &s);
+    s.held->n = 0;
+  }
+  attn_softmax_pass_(a, ctx, workers);
+}
+
+/* The passes of a choice of keys. Nothing is written before the lists are known to fit. */
+ATTN_FUNC_ int attn_choice_passes_(attn_error_ *e, attn_softmax_ *a, attn_ctx *ctx, int workers) {
+  attn_choice_ *c = a->choice;
+  const int64_t sets = a->q.batch * a->q.heads, rows = sets * a->q.len;
+  const int pieces = attn_pieces_(workers, sets), exact = c->mode == ATTN_TOPK_EXACT;
+  const int lists = exact || (c->mode == ATTN_TOPK_TIES && a->phases == 1);
+  for (int64_t i = 0; c->row_ptr && i < rows; i++) c->count[i] = 0;
+  c->at_once = c->values && lists && (exact || !c->col);
+  if (c->mode != ATTN_TOPK_ABS) attn_choice_pass_(a, ctx, workers, ATTN_STAGE_COLLECT_);
+  if (c->row_ptr) {
+    if (!exact) {
+      if (!lists)
+        for (int64_t i = 0; i < rows; i++) c->count[i] = 0;
+      attn_choice_pass_(a, ctx, workers, ATTN_STAGE_COUNT_);
+      if (!attn_choice_fits_(e, a)) return 0;
+    }
+    attn_for_(ctx, pieces, sets, attn_choice_lists_, a);
+  }
+  if (exact || (!c->col && !c->values)) return 1;
+  if (lists && c->values && !c->at_once) {
+    c->at_once = 1;
+    attn_choice_pass_(a, ctx, workers, ATTN_STAGE_AGAIN_);
+  }
+  attn_choice_pass_(a, ctx, workers, c->values ? ATTN_STAGE_APPLY_ : ATTN_STAGE_FILL_);
+  if (c->col && a->phases > 1) attn_for_(ctx, pieces, sets, attn_choice_order_, a);
+  return 1;
 }
 
 /* Runs the whole problem; a is complete but for its memory. */
@@ -180,8 +272,25 @@ ATTN_FUNC_ int attn_softmax_run_(attn_error_ *e, attn_softmax_ *a, attn_ctx *ctx
       *s.pairs = 0;
     }
   }
-  attn_softmax_pass_(a, ctx, workers);
-  if (a->edges)
+  if (a->choice) {
+    a->choice->least = (float *)(void *)(w.base + x.least);
+    a->choice->count = (int64_t *)(void *)(w.base + x.count);
+    a->choice->done = x.kept > x.done ? (unsigned char *)(w.base + x.done) : NULL;
+    a->choice->kept = (uint64_t *)(void *)(w.base + x.kept);
+    a->choice->kept_count = (int64_t *)(void *)(w.base + x.kept_count);
+    if (!attn_choice_passes_(e, a, ctx, workers)) {
+      attn_workspace_drop_(&w);
+      return 0;
+    }
+  } else {
+    attn_softmax_pass_(a, ctx, workers);
+  }
+  if (a->choice)
+    attn_report_(ctx, a->table, workers,
+                 a->choice->mode == ATTN_TOPK_EXACT ? "best keys of streamed scores"
+                                                    : "streaming softmax, keys above a bound",
+                 a->choice->mode == ATTN_TOPK_EXACT ? "params.mode and k" : "params.mode");
+  else if (a->edges)
     attn_report_(ctx, a->table, workers, "streaming softmax, key lists", "the call gives lists");
   else if (a->plan)
     attn_report_(ctx, a->table, workers, "streaming softmax, scheduled tiles",

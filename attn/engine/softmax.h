@@ -72,6 +72,17 @@ ATTN_FUNC_ int attn_block_terms_in_(const attn_tile_ *t, const attn_block_ *b) {
          m->dot || t->a->relative.keys.data || t->a->labels.label || t->a->modify;
 }
 
+/* In place of E1 to E5: scores that lie in rows, natural and times the problem's scale. */
+ATTN_FUNC_ void attn_segment_given_(attn_tile_ *t, const attn_block_ *b, const attn_segment_ *seg) {
+  const void *rows[ATTN_TILE_];
+  const int r0 = seg->g0 * ATTN_GROUP_,
+            r1 = seg->g1 * ATTN_GROUP_ < t->n ? seg->g1 * ATTN_GROUP_ : t->n;
+  const int64_t key = attn_block_key_(b, seg->at);
+  for (int r = r0; r < r1; r++) rows[r - r0] = t->given + r * t->given_stride + key;
+  t->a->table->pack(t->w.s + seg->at * ATTN_TILE_ + r0, rows, r1 - r0, seg->n,
+                    (int)ATTN_F32 | ATTN_KIND_BIAS_, t->a->scale_hi, t->a->scale_lo);
+}
+
 /* E1 to E7 of one segment; the maximum of each row goes to t->top. */
 ATTN_FUNC_ void attn_segment_scores_(attn_tile_ *t, const attn_block_ *b,
                                      const attn_segment_ *seg) {
@@ -80,10 +91,12 @@ ATTN_FUNC_ void attn_segment_scores_(attn_tile_ *t, const attn_block_ *b,
   const int g0 = seg->g0, g1 = seg->g1, set = seg->m0 < seg->m1;
   attn_modifiers_ mod = b->mod, only = b->set;
   float *s = t->w.s + seg->at * ATTN_TILE_;
-  const float *k = t->scored ? NULL : b->k + seg->at * b->k_stride;
-  const int terms = attn_block_terms_in_(t, b);
+  const int scored = t->scored || t->given;
+  const float *k = scored ? NULL : b->k + seg->at * b->k_stride;
+  const int terms = t->given || attn_block_terms_in_(t, b);
+  if (t->given) attn_segment_given_(t, b, seg);
   if (!terms && !set) {
-    if (!t->scored) f->score_block(s, t->w.qt, k, b->k_stride, seg->n, a->q.dim, g0, g1, t->top);
+    if (!scored) f->score_block(s, t->w.qt, k, b->k_stride, seg->n, a->q.dim, g0, g1, t->top);
     return;
   }
   /* scores that will change have no maximum yet */
@@ -92,7 +105,7 @@ ATTN_FUNC_ void attn_segment_scores_(attn_tile_ *t, const attn_block_ *b,
     for (int e = 0; e < seg->n; e++)
       memset(s + e * ATTN_TILE_ + g0 * ATTN_GROUP_, 0,
              (size_t)((g1 - g0) * ATTN_GROUP_) * sizeof(float));
-  else if (!t->scored)
+  else if (!scored)
     f->score_block(s, t->w.qt, k, b->k_stride, seg->n, a->q.dim, g0, g1, t->spare);
   only.at += seg->at;
   if (only.lanes) only.lanes += seg->at;
@@ -220,7 +233,7 @@ ATTN_FUNC_ int attn_tile_load_(attn_tile_ *t) {
     t->m[r] = -INFINITY, t->l[r] = t->count[r] = 0.0f;
     t->alpha[r] = t->scale[r] = 1.0f;
   }
-  if (a->phase == 0) return 0;
+  if (a->phase == 0 || attn_choice_blind_(a)) return 0;
   for (int r = 0; r < t->n; r++) {
     const int64_t at = attn_row_number_(a, t->batch, t->head[r], t->row[r]);
     t->m[r] = a->state_m[at], t->l[r] = a->state_l[at], t->count[r] = a->state_n[at];
@@ -291,6 +304,7 @@ ATTN_FUNC_ void attn_tile_divide_(attn_tile_ *t) {
   if (!a->lse.data) return;
   for (int r = 0; r < t->n; r++) {
     float lse = -INFINITY;
+    if (a->choice && (t->done >> r & 1)) continue;
     if (t->l[r] > 0.0f && t->l[r] < INFINITY)
       lse = (float)(((double)t->m[r] + attn_log2_(t->l[r])) * ATTN_LN2_);
     else if (t->l[r] != 0.0f)
@@ -412,6 +426,10 @@ ATTN_FUNC_ int attn_tile_walk_(attn_tile_ *t, int started) {
     attn_block_scores_(t, &block);
     if (a->plan) attn_tile_ahead_(t, &ahead, from ? from->step : 1);
     if (few) attn_tile_below_(t);
+    if (a->choice) {
+      block.partial = t->partial = 1;
+      if (!attn_choose_block_(t, &block)) continue;
+    }
     attn_block_values_(t, &block, started);
     started = 1;
   }
@@ -422,6 +440,7 @@ ATTN_FUNC_ int attn_tile_walk_(attn_tile_ *t, int started) {
 ATTN_FUNC_ int attn_tile_sweep_(attn_tile_ *t) {
   const attn_softmax_ *a = t->a;
   int started = attn_tile_load_(t);
+  if (a->choice) attn_choice_open_(t);
   t->partial = 0;
   t->xl_next = -1;
   if (a->edges || (a->plan && t->plan->step == 0)) return attn_tile_lists_(t, started);
@@ -482,11 +501,21 @@ ATTN_FUNC_ void attn_tile_relative_(attn_tile_ *t) {
   }
 }
 
-/* A tile whose rows are known. */
-ATTN_FUNC_ void attn_tile_run_(attn_tile_ *t, int last) {
+/* A pass that chooses keys. The best ones are attended to when all phases have had their say. */
+ATTN_FUNC_ void attn_tile_choose_(attn_tile_ *t, int last) {
+  attn_tile_sweep_(t);
+  if (!attn_choice_collects_(t->a->choice) || !attn_choice_close_(t, last)) return;
+  for (int r = 0; r < ATTN_TILE_; r++) {
+    t->m[r] = -INFINITY, t->l[r] = 0.0f, t->alpha[r] = t->scale[r] = 1.0f;
+  }
+  if (!attn_tile_best_(t)) memset(t->w.ot, 0, (size_t)(t->a->v.dim * ATTN_TILE_) * sizeof(float));
+  attn_tile_finish_(t);
+}
+
+/* A tile whose rows are in their lanes. */
+ATTN_FUNC_ void attn_tile_placed_(attn_tile_ *t, int last) {
   const attn_softmax_ *a = t->a;
   const int64_t pairs = *t->w.pairs;
-  attn_tile_lanes_(t);
   attn_tile_terms_(t);
   if (a->relu && a->relu->count_first && !a->counting) attn_tile_by_count_(t);
   for (int r = 0; a->map.data && a->phase == 0 && r < t->n; r++) {
@@ -494,6 +523,11 @@ ATTN_FUNC_ void attn_tile_run_(attn_tile_ *t, int last) {
     for (int64_t c = 0; c < a->map.dim; c++) row[c] = -INFINITY;
   }
   t->careful = t->rel_careful = 0;
+  if (a->choice && attn_choice_skips_(t)) return;
+  if (attn_choice_blind_(a)) {
+    attn_tile_choose_(t, last);
+    return;
+  }
   if (a->relative.values.data && t->rel_rows > 0)
     t->rel_careful = !a->table->finite(
         attn_table_row_(&a->relative.values, t->head[0], t->rel_first + attn_relative_clip_(a)),
@@ -514,6 +548,12 @@ ATTN_FUNC_ void attn_tile_run_(attn_tile_ *t, int last) {
     attn_tile_store_(t);
 }
 
+/* A tile whose rows are known. */
+ATTN_FUNC_ void attn_tile_run_(attn_tile_ *t, int last) {
+  attn_tile_lanes_(t);
+  attn_tile_placed_(t, last);
+}
+
 /* Tiles of one phase and head of a schedule. */
 ATTN_FUNC_ int64_t attn_plan_tiles_(const attn_plan_ *p, int64_t head, int phase, int64_t *first) {
   const int32_t *variant = (const int32_t *)attn_plan_at_(p, p->at_head);
@@ -526,7 +566,8 @@ ATTN_FUNC_ int64_t attn_plan_tiles_(const attn_plan_ *p, int64_t head, int phase
 ATTN_FUNC_ void attn_tile_open_(attn_tile_ *t, const attn_softmax_ *a, int worker) {
   t->a = a;
   t->plan = t->next = NULL;
-  t->key0 = 0, t->key1 = INT64_MAX, t->scored = 0;
+  t->done = 0;
+  t->key0 = 0, t->key1 = INT64_MAX, t->scored = 0, t->given = NULL;
   t->asked = ATTN_TILE_; /* nothing is to be asked for */
   attn_scratch_cut_(a, worker, &t->w);
 }

@@ -60,23 +60,32 @@ ATTN_FUNC_ int attn_stage_sdpa_(attn_stage_ *s, attn_tensor o, attn_tensor q, at
   return attn_stage_done_(s, attn_sdpa(o, q, k, v, params, &s->ctx));
 }
 
-/* The same with a range of keys for each row. */
+/* The same of a problem that also has what no parameter says: a range of keys for each row, addends,
+ * a mix of the queries' channels. */
+ATTN_FUNC_ int attn_stage_problem_(attn_stage_ *s, attn_softmax_ *a,
+                                   const attn_sdpa_params *params) {
+  int workers;
+  if (!s->run) {
+    const int64_t bytes = attn_problem_need_(s->e, a, params, &s->ctx, -1);
+    if (bytes >= 0) attn_stage_spare_(s, bytes);
+    return bytes >= 0;
+  }
+  s->ctx.workspace = attn_stage_spare_(s, 0), s->ctx.workspace_size = (size_t)s->spare;
+  if (!attn_sdpa_plan_(s->e, a, params, &s->ctx, &workers, 1)) return 0;
+  if (!attn_nothing_(a)) {
+    if (!attn_softmax_run_(s->e, a, &s->ctx, workers)) return 0;
+    s->pairs += s->ctx.report.pairs;
+  }
+  return 1;
+}
+
 ATTN_FUNC_ int attn_stage_ranged_(attn_stage_ *s, attn_tensor o, attn_tensor q, attn_tensor k,
                                   attn_tensor v, const attn_sdpa_params *params,
                                   attn_range_fn_ range, const void *user) {
   attn_softmax_ a;
-  int workers;
-  if (!s->run) return attn_stage_sdpa_(s, o, q, k, v, params);
-  s->ctx.workspace = attn_stage_spare_(s, 0), s->ctx.workspace_size = (size_t)s->spare;
   memset(&a, 0, sizeof a);
-  a.o = o, a.q = q, a.k = k, a.v = v;
-  if (!attn_sdpa_plan_(s->e, &a, params, &s->ctx, &workers, 1)) return 0;
-  a.range = range, a.range_user = user;
-  if (!attn_nothing_(&a)) {
-    if (!attn_softmax_run_(s->e, &a, &s->ctx, workers)) return 0;
-    s->pairs += s->ctx.report.pairs;
-  }
-  return 1;
+  a.o = o, a.q = q, a.k = k, a.v = v, a.range = range, a.range_user = user;
+  return attn_stage_problem_(s, &a, params);
 }
 
 /* y = act(scale x w + bias): attn_gemm. */

@@ -124,12 +124,13 @@ ATTN_FUNC_ int attn_block_sees_(const attn_tile_ *t, const attn_block_ *b, int e
 }
 
 /* Whether row r reads entry e. By the masks, not by the score: an allowed score may be -inf, and its
- * value is read; what a user's modifier forbids can only be seen in the score. */
+ * value is read; what a user's modifier forbids, before scores were given too, or a choice leaves out can
+ * only be seen in the score. */
 ATTN_FUNC_ int attn_block_reads_(const attn_tile_ *t, const attn_block_ *b, int e, int r) {
   const int64_t cell = e * ATTN_TILE_ + r;
   return attn_block_sees_(t, b, e, r) && !(b->mod.key && b->mod.key[e] == -INFINITY) &&
          !(b->mod.bias && b->mod.bias[cell] == -INFINITY) &&
-         !(t->a->modify && t->w.s[cell] == -INFINITY);
+         !((t->a->modify || t->a->choice || t->given) && t->w.s[cell] == -INFINITY);
 }
 
 /* Notes the distances at which each row has a key; before scores become weights. */

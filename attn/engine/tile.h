@@ -32,6 +32,9 @@ enum {
   ATTN_P_MERGE_O_,
   ATTN_P_MERGE_W_,
   ATTN_P_MERGE_I_,
+  ATTN_P_BEST_,
+  ATTN_P_BEST_LIST_,
+  ATTN_P_BEST_SPARE_,
   ATTN_PIECES_
 };
 
@@ -61,6 +64,38 @@ typedef struct attn_sequences_ {
   int64_t *first, *part;       /* [n + 1] those before each */
 } attn_sequences_;
 
+/* Attention to the best keys of a row: engine/choice.h. */
+typedef struct attn_choice_ {
+  attn_topk_mode mode;
+  int stage;        /* what a pass over the tiles does */
+  int values;       /* 0: only the selection is wanted */
+  int at_once;      /* COLLECT attends to the lists that are complete */
+  int64_t k;        /* length of a list; TIES: one more than asked for; 0: bounds alone */
+  float bound;      /* score units */
+  int64_t *row_ptr; /* out, see attn_topk_params */
+  int32_t *col;
+  int64_t edges;
+  attn_span_ span[2]; /* of row_ptr and col */
+  float *least;       /* [B,H,Tq]: the lowest score that is selected; REL: the maximum */
+  int64_t *count;     /* [B,H,Tq]: keys selected; while col is filled, where the next one goes */
+  unsigned char
+      *done; /* [B,H,Tq], TIES in one phase: no score ties with the k-th, the list is all */
+  /* with several phases: [B,H,Tq][k] candidates and how many there are */
+  uint64_t *kept;
+  int64_t *kept_count;
+} attn_choice_;
+
+/* Scores that are added to those of the queries and keys, which may be all zero (engine/addend.h). */
+enum { ATTN_ADD_ROWS_, ATTN_ADD_KEYS_, ATTN_ADD_OUTER_, ATTN_ADD_TILE_ };
+typedef struct attn_addend_ {
+  int kind;
+  attn_tensor x; /* ROWS: row i + row0 has the scores of query i; KEYS: one row for all queries */
+  int64_t row0;
+  double weight;  /* of these: positive, in score units */
+  attn_tensor y;  /* OUTER, TILE: x and y are factors, [.., tile of queries * na or nb, lane] */
+  int64_t na, nb; /* key j has the factors j mod na, and j / na or j mod nb */
+} attn_addend_;
+
 typedef struct attn_softmax_ {
   const attn_table_ *table;
   attn_tensor o, q, k, v, lse, map; /* lse and map: data null = absent */
@@ -86,15 +121,26 @@ typedef struct attn_softmax_ {
   attn_labels labels;
   attn_gaussian gaussian;
   attn_span span;
+  const float *mix; /* E0: [H][dk] factors of each head's queries, or null; one head a tile */
+  const attn_addend_ *addends; /* or null */
+  int addend_count;
   attn_score_fn modify;
   void *modify_user;
   attn_distance_terms_ by_distance;
   const float *factor, *distance; /* [distance_heads][distances], see engine/distance.h */
   int64_t distances, distance_heads, distance_zero;
   const struct attn_relu_ *relu; /* rectified weights in place of a softmax */
-  int64_t group;                 /* query heads that share key and value heads */
-  int64_t tiles;                 /* per (batch, group) */
-  int64_t bytes;                 /* memory of one worker, cut at these offsets */
+  attn_choice_ *choice;          /* of each row's keys, or null */
+  const attn_span_ *outer; /* two outputs of a call around this one, which is only checked: q, k, v
+                            * and o are not there yet */
+  int64_t group;           /* query heads that share key and value heads */
+  int64_t tiles;           /* per (batch, group) */
+  /* A mechanism's own work items in place of tiles: job is this problem. own_items of them, or with a
+   * schedule its tiles. */
+  attn_item_fn_ own;
+  void *own_job;
+  int64_t own_items;
+  int64_t bytes; /* memory of one worker, cut at these offsets */
   int64_t offset[ATTN_PIECES_];
   char *workspace;
   /* Few queries: engine/decode.h. Parts are [B][head group][split][row], part_o [..][dv]. */
@@ -108,6 +154,25 @@ typedef struct attn_softmax_ {
   float *state_m, *state_l, *state_n,
       *state_o; /* [B,H,Tq], state_o [B,H,Tq,dv] or null: o itself */
 } attn_softmax_;
+
+/* What a pass over the tiles does. */
+enum {
+  ATTN_STAGE_APPLY_,   /* the softmax over what is chosen, and its lists */
+  ATTN_STAGE_FILL_,    /* the lists */
+  ATTN_STAGE_COUNT_,   /* their lengths */
+  ATTN_STAGE_AGAIN_,   /* COLLECT when lists are being written */
+  ATTN_STAGE_COLLECT_, /* the best keys: EXACT attends to them at once, TIES and REL get bounds */
+};
+
+/* Whether a pass looks for the best keys. */
+ATTN_FUNC_ int attn_choice_collects_(const attn_choice_ *c) {
+  return c->stage == ATTN_STAGE_COLLECT_ || c->stage == ATTN_STAGE_AGAIN_;
+}
+
+/* Whether a pass leaves the accumulators alone. */
+ATTN_FUNC_ int attn_choice_blind_(const attn_softmax_ *a) {
+  return a->choice && a->choice->stage != ATTN_STAGE_APPLY_;
+}
 
 typedef struct attn_relu_ {
   const attn_relu_params *params;
@@ -123,6 +188,9 @@ typedef struct attn_held_ {
   int n;
   int32_t index[ATTN_BLOCK_];
 } attn_held_;
+
+/* Keys between two looks at how long the lists of candidates are. */
+enum { ATTN_CHUNK_ = 64 };
 
 /* What one worker works in. */
 typedef struct attn_scratch_ {
@@ -144,6 +212,8 @@ typedef struct attn_scratch_ {
   float *row_q, *row_s, *row_o; /* [ATTN_ROWS_][dk, ATTN_ROWS_ROOM_, dv], rows padded */
   float *merge_o, *merge_w;     /* [tile][dv], [split] */
   int32_t *merge_i;             /* [split] */
+  attn_topk_ *best;             /* the best keys of each row so far */
+  uint64_t *best_list, *best_spare;
 } attn_scratch_;
 
 /* Distances between a lane group and a block of keys, rounded up. */
@@ -172,8 +242,8 @@ ATTN_FUNC_ int64_t attn_scratch_plan_(attn_softmax_ *a) {
   if (gathers || a->k.dtype != ATTN_F32 || (a->seq && a->seq->cached))
     size[ATTN_P_K_] = attn_piece_(attn_mul_(a->k.dim, block), f);
   size[ATTN_P_V_] = attn_piece_(attn_mul_(a->v.dim, block), f);
-  if (gathers || a->bias.kind) size[ATTN_P_BIAS_] = cells;
-  if (gathers || a->xl.table.data) size[ATTN_P_DOT_] = cells;
+  if (gathers || a->bias.kind || a->addends) size[ATTN_P_BIAS_] = cells;
+  if (gathers || a->xl.table.data || a->addends) size[ATTN_P_DOT_] = cells;
   size[ATTN_P_HIT_] = attn_piece_(block * tile, 1);
   if (lists) {
     size[ATTN_P_ROWS_] = room, size[ATTN_P_INDEX_] = 2 * cells;
@@ -202,6 +272,13 @@ ATTN_FUNC_ int64_t attn_scratch_plan_(attn_softmax_ *a) {
     size[ATTN_P_MERGE_O_] = dv;
     size[ATTN_P_MERGE_W_] = attn_piece_(a->splits, f);
     size[ATTN_P_MERGE_I_] = attn_piece_(a->splits, sizeof(int32_t));
+  }
+  if (a->choice && a->choice->k) {
+    const int64_t most = attn_add_(attn_mul_(2, a->choice->k), ATTN_CHUNK_);
+    size[ATTN_P_BEST_] = attn_piece_(1, sizeof(attn_topk_));
+    size[ATTN_P_BEST_LIST_] = attn_piece_(attn_mul_(most, tile), 8);
+    size[ATTN_P_BEST_SPARE_] = attn_piece_(most, 8);
+    size[ATTN_P_ROWS_] = room, size[ATTN_P_INDEX_] = 2 * cells, size[ATTN_P_O_ROWS_] = dv;
   }
   for (int i = 0; i < ATTN_PIECES_; i++) a->offset[i] = total, total = attn_add_(total, size[i]);
   return total;
@@ -236,6 +313,9 @@ ATTN_FUNC_ void attn_scratch_cut_(const attn_softmax_ *a, int worker, attn_scrat
   ATTN_CUT_(merge_o, float, ATTN_P_MERGE_O_);
   ATTN_CUT_(merge_w, float, ATTN_P_MERGE_W_);
   ATTN_CUT_(merge_i, int32_t, ATTN_P_MERGE_I_);
+  ATTN_CUT_(best, attn_topk_, ATTN_P_BEST_);
+  ATTN_CUT_(best_list, uint64_t, ATTN_P_BEST_LIST_);
+  ATTN_CUT_(best_spare, uint64_t, ATTN_P_BEST_SPARE_);
 #undef ATTN_CUT_
 }
 
@@ -249,6 +329,8 @@ typedef struct attn_tile_ {
   int64_t batch, head_k, head_v;
   int64_t key0, key1;                               /* the keys of a work item */
   int scored;                                       /* w.s holds the dot products already */
+  const float *given;                               /* scores of the rows: in place of products */
+  int64_t given_stride;                             /* from one row to the next */
   attn_kv_rows_ rows_k, rows_v;                     /* a block of few queries */
   int n, groups;                                    /* rows and lane groups in use */
   int lined;                                        /* consecutive rows of one head */
@@ -264,6 +346,8 @@ typedef struct attn_tile_ {
   void *out[ATTN_TILE_];
   float m[ATTN_TILE_], l[ATTN_TILE_], alpha[ATTN_TILE_], top[ATTN_TILE_], spare[ATTN_TILE_];
   float scale[ATTN_TILE_], slope[ATTN_TILE_], rel[ATTN_TILE_], from[ATTN_TILE_], to[ATTN_TILE_];
+  float floor[ATTN_TILE_]; /* of what is chosen */
+  uint64_t done;           /* rows whose output is there already */
   float center[ATTN_TILE_], precision[ATTN_TILE_], start[ATTN_TILE_], count[ATTN_TILE_];
   int32_t index[ATTN_TILE_]; /* of the lanes in an array by distance */
   int64_t flat;              /* keys from here on have a ramp of 1 in every lane */
@@ -499,6 +583,9 @@ ATTN_FUNC_ void attn_tile_lanes_(attn_tile_ *t) {
   for (int r = 0; a->keep && r < t->n; r++) t->wide_lo[r] = t->lo[r], t->wide_hi[r] = t->hi[r];
   for (int g = 0; g < t->groups; g++) attn_tile_bounds_(t, g);
   for (int g = t->groups; g < ATTN_TILE_ / ATTN_GROUP_; g++) memset(&t->g[g], 0, sizeof t->g[g]);
-  if (!a->by_row)
-    a->table->pack(t->w.qt, q, t->n, a->q.dim, (int)a->q.dtype, a->scale_hi, a->scale_lo);
+  if (a->by_row) return;
+  a->table->pack(t->w.qt, q, t->n, a->q.dim, (int)a->q.dtype, a->scale_hi, a->scale_lo);
+  if (a->mix)
+    a->table->scale_rows(t->w.qt, ATTN_TILE_, t->w.qt, ATTN_TILE_, a->q.dim,
+                         t->groups * ATTN_GROUP_, a->mix + t->head[0] * a->q.dim);
 }

@@ -28,6 +28,7 @@ typedef struct attn_topk_ {
   const attn_table_ *table;
   int64_t dim, k, room; /* of a list */
   int by_distance;      /* scores are minus the squared distance; else dot products */
+  int unordered;        /* keys do not come in ascending order, or equal ones matter */
   int64_t bytes, offset[ATTN_K_PIECES_];
   float *qt, *s;   /* [dim][tile], [block][tile] */
   float *wide;     /* [block][dim] converted keys */
@@ -93,6 +94,26 @@ ATTN_FUNC_ void attn_sort_(uint64_t *x, int64_t n, uint64_t *room) {
     from = to, to = t;
   }
   if (from != x) memcpy(x, from, (size_t)n * sizeof *x);
+}
+
+/* Sorts indices, the smallest first, where they are: a heap with the largest on top. */
+ATTN_FUNC_ void attn_sort_keys_(int32_t *x, int64_t n) {
+  for (int64_t root = n / 2, end = n; end > 1;) {
+    if (root > 0) {
+      root--;
+    } else {
+      const int32_t top = x[0];
+      x[0] = x[--end], x[end] = top;
+    }
+    const int32_t t = x[root];
+    int64_t i = root, child;
+    for (; (child = 2 * i + 1) < end; i = child) {
+      if (child + 1 < end && x[child + 1] > x[child]) child++;
+      if (x[child] <= t) break;
+      x[i] = x[child];
+    }
+    x[i] = t;
+  }
 }
 
 /* Moves the k largest of n different numbers to the front, the smallest of those to k - 1; room for n
@@ -188,7 +209,7 @@ ATTN_FUNC_ float attn_step_(float x, int up) {
 /* Row numbers become candidates, with their distances. */
 ATTN_FUNC_ void attn_topk_settle_(attn_topk_ *t, int r) {
   uint64_t *list = t->list + r * t->room;
-  const float *q = t->rows + r * t->dim;
+  const float *q = t->by_distance ? t->rows + r * t->dim : NULL;
   int32_t pick[ATTN_PICK_];
   float x[ATTN_PICK_];
   for (int64_t c = t->settled[r]; t->by_distance && c < t->count[r]; c += ATTN_PICK_) {
@@ -225,7 +246,7 @@ ATTN_FUNC_ void attn_topk_keep_(attn_topk_ *t, int r) {
     if (t->norm[r] < ATTN_NORM_MOST_ && t->slack < 0.1 && x > -1e38 && x < 1e38)
       t->floor[r] = attn_step_((float)x, 0);
   } else if (worst < INFINITY) {
-    t->floor[r] = worst == -INFINITY ? -FLT_MAX : attn_step_(worst, 1);
+    t->floor[r] = worst == -INFINITY ? -FLT_MAX : t->unordered ? worst : attn_step_(worst, 1);
   }
 }
 

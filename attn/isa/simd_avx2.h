@@ -53,6 +53,7 @@
 #define ATTN_V_LOAD_I4_EVEN_(p) attn_nibbles_avx2_(p, 28)
 #define ATTN_V_LOAD_I4_ODD_(p) attn_nibbles_avx2_(p, 24)
 #define ATTN_V_BITS_(bits) attn_bits_avx2_(bits)
+#define ATTN_V_WITHIN_(x, lo, len) attn_within_avx2_(x, lo, len)
 #define ATTN_V_GATHER_(p, i) _mm256_i32gather_ps(p, _mm256_loadu_si256((const __m256i *)(i)), 4)
 #define ATTN_V_SWAP_PAIRS_(a) _mm256_permute_ps(a, 0xB1)
 #define ATTN_V_TRANSPOSE_(r) attn_transpose_avx2_(r)
@@ -72,6 +73,15 @@ ATTN_INLINE_ __m256 attn_bits_avx2_(uint64_t bits) {
   const __m256i lane = _mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128);
   __m256i all = _mm256_set1_epi32((int)(uint32_t)bits);
   return _mm256_castsi256_ps(_mm256_cmpeq_epi32(_mm256_and_si256(all, lane), lane));
+}
+
+/* signed comparison of numbers that are 2^31 too large, or too small */
+ATTN_INLINE_ __m256 attn_within_avx2_(uint32_t x, const uint32_t *lo, const uint32_t *len) {
+  const __m256i bias = _mm256_set1_epi32(INT32_MIN);
+  const __m256i a = _mm256_loadu_si256((const __m256i *)(const void *)lo);
+  const __m256i n = _mm256_loadu_si256((const __m256i *)(const void *)len);
+  const __m256i d = _mm256_sub_epi32(_mm256_set1_epi32((int)(x ^ 0x80000000u)), a);
+  return _mm256_castsi256_ps(_mm256_cmpgt_epi32(_mm256_xor_si256(n, bias), d));
 }
 
 ATTN_INLINE_ __m256i attn_first_avx2_(int n) {

@@ -61,6 +61,10 @@
 #define ATTN_V_LOAD_I4_(p) attn_load_i4_avx512_(p)
 #define ATTN_V_LOAD_I4_EVEN_(p) attn_nibbles_avx512_(attn_bytes_avx512_(p))
 #define ATTN_V_LOAD_I4_ODD_(p) attn_nibbles_avx512_(_mm512_srli_epi32(attn_bytes_avx512_(p), 4))
+/* x - lo[lane] < len[lane] for unsigned 32-bit integers modulo 2^32 */
+#define ATTN_V_WITHIN_(x, lo, len)                                                               \
+  _mm512_cmplt_epu32_mask(_mm512_sub_epi32(_mm512_set1_epi32((int)(x)), _mm512_loadu_si512(lo)), \
+                          _mm512_loadu_si512(len))
 /* the lowest bits of a uint64_t as a choice of lanes; p[i[lane]] */
 #define ATTN_V_BITS_(bits) ((__mmask16)(bits))
 #define ATTN_V_GATHER_(p, i) _mm512_i32gather_ps(_mm512_loadu_si512(i), p, 4)

@@ -34,7 +34,7 @@
 #define ATTN_V_DIV_(a, b) attn_div_neon_(a, b)
 #endif
 #define ATTN_V_FMA_(a, b, c) vfmaq_f32(c, a, b)
-#define ATTN_V_MAX_(a, b) vmaxq_f32(a, b) /* NaN when either is */
+#define ATTN_V_MAX_(a, b) attn_max_neon_(a, b)
 #define ATTN_V_ABS_(a) vabsq_f32(a)
 #define ATTN_V_EQ_(a, b) vceqq_f32(a, b)
 #define ATTN_V_LT_(a, b) vcltq_f32(a, b)
@@ -66,6 +66,8 @@
 #define ATTN_V_LOAD_I4_EVEN_(p) attn_nibbles_neon_(p, 0)
 #define ATTN_V_LOAD_I4_ODD_(p) attn_nibbles_neon_(p, 4)
 #define ATTN_V_BITS_(bits) attn_bits_neon_(bits)
+#define ATTN_V_WITHIN_(x, lo, len) \
+  vcltq_u32(vsubq_u32(vdupq_n_u32(x), vld1q_u32(lo)), vld1q_u32(len))
 #define ATTN_V_GATHER_(p, i) attn_gather_neon_(p, i)
 #define ATTN_V_SWAP_PAIRS_(a) vrev64q_f32(a)
 #define ATTN_V_TRANSPOSE_(r) attn_transpose_neon_(r)
@@ -81,6 +83,11 @@ float32x4_t Sleef_expf4_u10advsimd(float32x4_t);
 float32x4_t Sleef_exp2f4_u10advsimd(float32x4_t);
 float32x4_t Sleef_tanhf4_u10advsimd(float32x4_t);
 #endif
+
+/* b when either is NaN or both are equal, as on the other tiers: a running maximum passes NaN by */
+ATTN_INLINE_ float32x4_t attn_max_neon_(float32x4_t a, float32x4_t b) {
+  return vbslq_f32(vcgtq_f32(a, b), a, b);
+}
 
 ATTN_INLINE_ int attn_all_neon_(uint32x4_t m) {
   uint32x2_t x = vand_u32(vget_low_u32(m), vget_high_u32(m));

@@ -47,6 +47,7 @@
 #define ATTN_V_LOAD_I4_EVEN_(p) attn_nibbles_scalar_(p, 0)
 #define ATTN_V_LOAD_I4_ODD_(p) attn_nibbles_scalar_(p, 4)
 #define ATTN_V_BITS_(bits) attn_bits_scalar_(bits)
+#define ATTN_V_WITHIN_(x, lo, len) attn_within_scalar_(x, lo, len)
 #define ATTN_V_GATHER_(p, i) attn_gather_scalar_(p, i)
 #define ATTN_V_SWAP_PAIRS_(a) attn_swap_pairs_scalar_(a)
 #define ATTN_V_TRANSPOSE_(r) attn_transpose_scalar_(r)
@@ -169,6 +170,10 @@ ATTN_INLINE_ int attn_all_scalar_(attn_m4_ m) { return m.on[0] && m.on[1] && m.o
 ATTN_INLINE_ attn_m4_ attn_bits_scalar_(uint64_t bits) {
   attn_m4_ r;
   ATTN_FLAGS_(bits >> i & 1)
+}
+ATTN_INLINE_ attn_m4_ attn_within_scalar_(uint32_t x, const uint32_t *lo, const uint32_t *len) {
+  attn_m4_ r;
+  ATTN_FLAGS_(x - lo[i] < len[i])
 }
 ATTN_INLINE_ attn_v4_ attn_gather_scalar_(const float *p, const int32_t *index) {
   attn_v4_ r;

@@ -46,5 +46,6 @@
 #undef ATTN_V_SWAP_PAIRS_
 #undef ATTN_V_TOP_
 #undef ATTN_V_TRANSPOSE_
+#undef ATTN_V_WITHIN_
 #undef ATTN_V_ZERO_
 #undef ATTN_W_

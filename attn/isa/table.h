@@ -113,6 +113,13 @@ typedef struct attn_ask_ {
 /* Bytes of value rows that are summed column by column while they are in the first cache. */
 #define ATTN_ROW_STRIP_ 8192
 
+/* Keys that rows do not see, by ranges of integers: test t takes key j from a lane where
+ * x[t][j] - lo[t][lane] < len[t][lane] modulo 2^32; arrays [tests][block], [tests][tile]. */
+typedef struct attn_exclude_ {
+  const uint32_t *x, *lo, *len;
+  int64_t tests;
+} attn_exclude_;
+
 typedef struct attn_table_ {
   attn_isa isa;
   /* dst[c][lane] = row[lane][c] * (hi + lo), lanes n.. up to a whole group = 0 */
@@ -217,4 +224,6 @@ typedef struct attn_table_ {
   /* x[c] = ((x[c] - shift) by + plus) gain[c] + bias[c]; gain null = 1, bias null = 0 */
   void (*normalise)(float *x, int64_t n, float shift, float by, float plus, const float *gain,
                     const float *bias);
+  /* s[j][lane] = -inf where a test says so; top[lane] = max(top, s) */
+  void (*exclude)(float *s, int64_t n, int g0, int g1, const attn_exclude_ *not_seen, float *top);
 } attn_table_;

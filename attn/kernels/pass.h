@@ -35,7 +35,8 @@ static const attn_table_ ATTN_FN_(table) = {
     ATTN_FN_(exp_row),     ATTN_FN_(blend),        ATTN_FN_(rope),          ATTN_FN_(above),
     ATTN_FN_(squares),     ATTN_FN_(gemm),         ATTN_FN_(activate),      ATTN_FN_(top_rows),
     ATTN_FN_(power_rows),  ATTN_FN_(wave_rows),    ATTN_FN_(elu1),          ATTN_FN_(scale_rows),
-    ATTN_FN_(step),        ATTN_FN_(step_z),       ATTN_FN_(moments),       ATTN_FN_(normalise)};
+    ATTN_FN_(step),        ATTN_FN_(step_z),       ATTN_FN_(moments),       ATTN_FN_(normalise),
+    ATTN_FN_(exclude)};
 
 #undef ATTN_FN_
 #include "../isa/simd_undef.h"

@@ -39,8 +39,9 @@ ATTN_INLINE_ void ATTN_FN_(cap_block)(float *s, int64_t n, int g0, int g1, float
       ATTN_VF_ x[4], z[4], far;
       ATTN_UNROLL_
       for (int i = 0; i < 4; i++) x[i] = ATTN_V_LOAD_(cell + i * ATTN_TILE_);
-      far = ATTN_V_MAX_(ATTN_V_MAX_(ATTN_V_ABS_(x[0]), ATTN_V_ABS_(x[1])),
-                        ATTN_V_MAX_(ATTN_V_ABS_(x[2]), ATTN_V_ABS_(x[3])));
+      far = ATTN_V_ABS_(x[0]); /* second below: where one is NaN it stays, or is NaN */
+      ATTN_UNROLL_
+      for (int i = 1; i < 4; i++) far = ATTN_V_MAX_(ATTN_V_ABS_(x[i]), far);
       ATTN_UNROLL_
       for (int i = 0; i < 4; i++) z[i] = ATTN_FN_(cap_near)(x[i], &k);
       if (!ATTN_V_ALL_(ATTN_V_LT_(far, k.near))) {
@@ -163,6 +164,37 @@ ATTN_FUNC_ void ATTN_FN_(modify_block)(float *s, int64_t n, int g0, int g1,
 #undef ATTN_CASE_
 #endif
     default: ATTN_FN_(modify_lanes)(use, 0, s, n, g0, g1, mod, top);
+  }
+}
+
+ATTN_FUNC_ void ATTN_FN_(exclude)(float *s, int64_t n, int g0, int g1,
+                                  const attn_exclude_ *not_seen, float *top) {
+  enum { PARTS = ATTN_GROUP_ / ATTN_W_ };
+  const ATTN_VF_ inf = ATTN_V_SET1_(-INFINITY);
+  for (int g = g0 * ATTN_GROUP_; g < g1 * ATTN_GROUP_; g += ATTN_GROUP_) {
+    ATTN_VF_ most[PARTS];
+    ATTN_UNROLL_
+    for (int i = 0; i < PARTS; i++) most[i] = ATTN_V_LOAD_(top + g + i * ATTN_W_);
+    for (int64_t j = 0; j < n; j++) {
+      float *cell = s + j * ATTN_TILE_ + g;
+      const uint32_t *x = not_seen->x + j, *lo = not_seen->lo + g, *len = not_seen->len + g;
+      ATTN_VF_ y[PARTS];
+      ATTN_UNROLL_
+      for (int i = 0; i < PARTS; i++) y[i] = ATTN_V_LOAD_(cell + i * ATTN_W_);
+      for (int64_t t = 0; t < not_seen->tests; t++) {
+        ATTN_UNROLL_
+        for (int i = 0; i < PARTS; i++)
+          y[i] = ATTN_V_SELECT_(ATTN_V_WITHIN_(*x, lo + i * ATTN_W_, len + i * ATTN_W_), inf, y[i]);
+        x += ATTN_BLOCK_, lo += ATTN_TILE_, len += ATTN_TILE_;
+      }
+      ATTN_UNROLL_
+      for (int i = 0; i < PARTS; i++) {
+        ATTN_V_STORE_(cell + i * ATTN_W_, y[i]);
+        most[i] = ATTN_V_MAX_(y[i], most[i]);
+      }
+    }
+    ATTN_UNROLL_
+    for (int i = 0; i < PARTS; i++) ATTN_V_STORE_(top + g + i * ATTN_W_, most[i]);
   }
 }
 

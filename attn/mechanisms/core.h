@@ -47,16 +47,10 @@ ATTN_FUNC_ int attn_check_lens_(attn_error_ *e, const int32_t *len, int64_t n, i
   return 1;
 }
 
-/* Every rule of attn_sdpa for a, which holds the four tensors and, for rectified weights, relu, and
- * the rest of the engine's problem. data = 0 leaves out what would read arrays (the workspace
- * query); data = -1 also what compares addresses, since some are not known yet. */
-ATTN_FUNC_ int attn_sdpa_plan_(attn_error_ *e, attn_softmax_ *a, const attn_sdpa_params *params,
-                               const attn_ctx *ctx, int *workers, int data) {
-  static const attn_words_ wo = ATTN_WORDS_("o"), wq = ATTN_WORDS_("q"), wk = ATTN_WORDS_("k"),
-                           wv = ATTN_WORDS_("v"), wl = ATTN_WORDS_("params.lse"),
-                           wm = ATTN_WORDS_("params.map");
-  static const attn_scales_words_ wks = ATTN_SCALES_WORDS_("params.k_scales", "k"),
-                                  wvs = ATTN_SCALES_WORDS_("params.v_scales", "v");
+/* params.mask and params.bias of a call with these extents. */
+ATTN_FUNC_ int attn_check_masks_(attn_error_ *e, const attn_mask *mask, const attn_mask *bias,
+                                 const int64_t full[4], attn_span_ *mask_span,
+                                 attn_span_ *bias_span) {
   static const attn_mask_words_ wmask = {
       "params.mask.kind must be ATTN_MASK_NONE, ATTN_MASK_BOOL or ATTN_MASK_BITS",
       "params.mask.data must not be null",
@@ -71,6 +65,21 @@ ATTN_FUNC_ int attn_sdpa_plan_(attn_error_ *e, attn_softmax_ *a, const attn_sdpa
       "params.bias must have extents 1 or [batch, heads, q_len, k_len]",
       "params.bias spans more bytes than the address space holds",
       "params.bias.data must be aligned to its elements"};
+  const unsigned flags = 1u << ATTN_MASK_BOOL | 1u << ATTN_MASK_BITS;
+  return attn_check_mask_(e, mask, &wmask, flags, full, mask_span) &&
+         attn_check_mask_(e, bias, &wbias, 1u << ATTN_MASK_ADD, full, bias_span);
+}
+
+/* Every rule of attn_sdpa for a, which holds the four tensors, for rectified weights relu, and addends, and
+ * the rest of the engine's problem. data = 0 leaves out what would read arrays (the workspace
+ * query); data = -1 also what compares addresses, since some are not known yet. */
+ATTN_FUNC_ int attn_sdpa_plan_(attn_error_ *e, attn_softmax_ *a, const attn_sdpa_params *params,
+                               const attn_ctx *ctx, int *workers, int data) {
+  static const attn_words_ wo = ATTN_WORDS_("o"), wq = ATTN_WORDS_("q"), wk = ATTN_WORDS_("k"),
+                           wv = ATTN_WORDS_("v"), wl = ATTN_WORDS_("params.lse"),
+                           wm = ATTN_WORDS_("params.map");
+  static const attn_scales_words_ wks = ATTN_SCALES_WORDS_("params.k_scales", "k"),
+                                  wvs = ATTN_SCALES_WORDS_("params.v_scales", "v");
   attn_sdpa_params zero;
   if (!params) memset(&zero, 0, sizeof zero);
   const attn_sdpa_params *p = params ? params : &zero;
@@ -125,10 +134,7 @@ ATTN_FUNC_ int attn_sdpa_plan_(attn_error_ *e, attn_softmax_ *a, const attn_sdpa
   if (p->keep > 0 && p->schedule)
     return attn_reject_(e, ATTN_E_RANGE, "params.keep must be 0 with params.schedule");
 
-  if (!attn_check_mask_(e, &p->mask, &wmask, 1u << ATTN_MASK_BOOL | 1u << ATTN_MASK_BITS, full,
-                        &span[MASK]) ||
-      !attn_check_mask_(e, &p->bias, &wbias, 1u << ATTN_MASK_ADD, full, &span[BIAS]))
-    return 0;
+  if (!attn_check_masks_(e, &p->mask, &p->bias, full, &span[MASK], &span[BIAS])) return 0;
   if (!attn_check_array_(e, p->alibi, q->heads, 4, "params.alibi must be aligned to its elements",
                          &span[ALIBI]) ||
       !attn_check_array_(e, p->sinks, q->heads, 4, "params.sinks must be aligned to its elements",
@@ -180,6 +186,14 @@ ATTN_FUNC_ int attn_sdpa_plan_(attn_error_ *e, attn_softmax_ *a, const attn_sdpa
     span[PLAN].hi = span[PLAN].lo + p->schedule->size;
   }
   if (!attn_check_workspace_(e, ctx, &span[WORK])) return 0;
+  if (a->outer) {
+    span[O].hi = span[O].lo, span[Q].hi = span[Q].lo;
+    span[K].hi = span[K].lo, span[V].hi = span[V].lo;
+    for (int x = LSE; x < WORK; x++)
+      if (attn_overlap_(a->outer[0], span[x]) || attn_overlap_(a->outer[1], span[x]))
+        return attn_reject_(e, ATTN_E_OVERLAP,
+                            "an output must not share memory with what params points at");
+  }
   for (int x = O; data >= 0 && x <= MAP; x++)
     for (int y = x + 1; span[x].lo < span[x].hi && y < WORK; y++)
       if (attn_overlap_(span[x], span[y]))
@@ -187,6 +201,14 @@ ATTN_FUNC_ int attn_sdpa_plan_(attn_error_ *e, attn_softmax_ *a, const attn_sdpa
                             x == O     ? wo.overlap
                             : x == LSE ? wl.overlap
                                        : wm.overlap);
+  if (a->choice && !a->choice->values) memset(&span[O], 0, sizeof span[O]); /* o is a stand-in */
+  for (int n = 0; a->choice && data >= 0 && n < 2; n++)
+    for (int y = O; y < SPANS; y++)
+      if (attn_overlap_(a->choice->span[n], span[y]) ||
+          attn_overlap_(a->choice->span[0], a->choice->span[1]))
+        return attn_reject_(e, ATTN_E_OVERLAP,
+                            n ? "params.col must not share memory with another argument"
+                              : "params.row_ptr must not share memory with another argument");
   for (int x = O; data >= 0 && x < WORK; x++)
     if (attn_overlap_(span[x], span[WORK]))
       return attn_reject_(e, ATTN_E_OVERLAP, "ctx.workspace must not share memory with a tensor");
@@ -220,7 +242,7 @@ ATTN_FUNC_ int attn_sdpa_plan_(attn_error_ *e, attn_softmax_ *a, const attn_sdpa
   if (p->softcap > 0.0f && a->softcap < FLT_MIN) a->softcap = FLT_MIN;
   /* tables of one head and rows of one head go together */
   const int by_head = p->schedule || p->relative.keys.data || p->relative.values.data ||
-                      p->xl.table.data || p->labels.label || a->distances;
+                      p->xl.table.data || p->labels.label || a->distances || a->addends;
   a->group = by_head ? 1 : attn_gcd_(q->heads / k->heads, q->heads / v->heads);
   a->one_order = p->one_order;
   a->why = attn_few_plan_(a, p->one_order);
@@ -240,20 +262,26 @@ ATTN_FUNC_ int attn_nothing_(const attn_softmax_ *a) {
   return a->q.batch == 0 || a->q.len == 0 || (a->seq && a->seq->items == 0);
 }
 
-/* Bytes that attn_sdpa would want, -1 when it would be rejected; data as in attn_sdpa_plan_, <= 0.
- * relu: those of attn_relu. */
+/* Bytes that the problem a would want, -1 when it would be rejected; data as in attn_sdpa_plan_, <= 0. */
+ATTN_FUNC_ int64_t attn_problem_need_(attn_error_ *e, attn_softmax_ *a,
+                                      const attn_sdpa_params *params, const attn_ctx *ctx,
+                                      int data) {
+  const attn_ctx plain = attn_before_workspace_(ctx);
+  int workers;
+  if (!attn_sdpa_plan_(e, a, params, &plain, &workers, data)) return -1;
+  if (attn_nothing_(a)) return 0;
+  if (ctx && ctx->workers > 1) workers = ctx->workers; /* parallel_for may be set later */
+  return attn_softmax_bytes_(a, workers);
+}
+
+/* The same of attn_sdpa; relu: of attn_relu. */
 ATTN_FUNC_ int64_t attn_sdpa_need_(attn_error_ *e, attn_tensor o, attn_tensor q, attn_tensor k,
                                    attn_tensor v, const attn_sdpa_params *params,
                                    const attn_relu_ *relu, const attn_ctx *ctx, int data) {
-  const attn_ctx plain = attn_before_workspace_(ctx);
   attn_softmax_ a;
-  int workers;
   memset(&a, 0, sizeof a);
   a.o = o, a.q = q, a.k = k, a.v = v, a.relu = relu;
-  if (!attn_sdpa_plan_(e, &a, params, &plain, &workers, data)) return -1;
-  if (attn_nothing_(&a)) return 0;
-  if (ctx && ctx->workers > 1) workers = ctx->workers; /* parallel_for may be set later */
-  return attn_softmax_bytes_(&a, workers);
+  return attn_problem_need_(e, &a, params, ctx, data);
 }
 
 ATTN_PUB_ size_t attn_sdpa_workspace(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,

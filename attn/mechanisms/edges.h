@@ -20,9 +20,9 @@ ATTN_FUNC_ int attn_check_sets_(attn_error_ *e, const attn_edges_params *p, cons
     for (int64_t i = 0; i < a->q.len; i++)
       if (ptr[i + 1] < ptr[i] || ptr[i + 1] > p->edges)
         return attn_reject_(e, ATTN_E_INDEX, "params.row_ptr must not decrease or pass edges");
-    if (ptr[a->q.len] != p->edges)
+    if (!p->slack && ptr[a->q.len] != p->edges)
       return attn_reject_(e, ATTN_E_INDEX, "params.row_ptr must end with params.edges");
-    for (int64_t x = 0; x < p->edges; x++)
+    for (int64_t x = 0; x < ptr[a->q.len]; x++)
       if (at.col[x] < 0 || at.col[x] >= a->k.len)
         return attn_reject_(e, ATTN_E_INDEX, "params.col must lie in 0..k.len-1");
     for (int64_t i = 0; validate && i < a->q.len; i++)
@@ -83,9 +83,11 @@ ATTN_FUNC_ int attn_edges_plan_(attn_error_ *e, attn_softmax_ *a, const attn_edg
       return attn_reject_(e, ATTN_E_OVERLAP, "ctx.workspace must not share memory with the sets");
   if (data > 0) {
     if (!attn_check_sets_(e, p, a, ctx && ctx->validate)) return 0;
-    for (int64_t i = 0; p->bias && i < n; i++)
-      if (!(p->bias[i] < INFINITY))
-        return attn_reject_(e, ATTN_E_VALUE, "params.bias holds NaN or +inf");
+    for (int64_t set = 0; p->bias && set < sets; set++)
+      if (!attn_check_logits_(e, p->bias + set * p->edges,
+                              p->row_ptr[set * (a->q.len + 1) + a->q.len], 0,
+                              "params.bias holds NaN or +inf"))
+        return 0;
   }
   a->edges = p;
   a->group = 1;

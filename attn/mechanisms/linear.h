@@ -5,7 +5,7 @@
 
 enum {
   ATTN_LINEAR_RUN_ = 1024, /* keys between two marks, or as many as whole chunks have */
-  ATTN_LINEAR_TILE_ = 256  /* rows of an item that only read */
+  ATTN_LINEAR_TILE_ = 240  /* rows of an item that only read */
 };
 
 /* ---- checks -------------------------------------------------------------------------------------*/
@@ -415,6 +415,11 @@ ATTN_FUNC_ void attn_linear_reads_(void *job, int worker, int64_t index) {
 
 /* ---- the call -----------------------------------------------------------------------------------*/
 
+/* Whether there are rows to compute, or a state to move on. */
+ATTN_FUNC_ int attn_linear_busy_(const attn_linear_ *a) {
+  return a->q.batch && a->q.heads && (a->q.len || (a->kept && a->k.len));
+}
+
 /* How the work is cut, and the bytes that takes; INT64_MAX: too many. */
 ATTN_FUNC_ int64_t attn_linear_divide_work_(attn_linear_ *a, int workers) {
   const int64_t units = attn_mul_(a->q.batch, a->heads);
@@ -483,7 +488,7 @@ ATTN_PUB_ attn_status attn_linear(attn_tensor o, attn_tensor q, attn_tensor k, a
   attn_linear_ a;
   int workers;
   if (!attn_linear_plan_(&e, &a, o, q, k, v, params, ctx, &workers, 1)) return attn_end_(ctx, &e);
-  if (a.q.batch && a.q.heads && (a.q.len || (a.kept && a.k.len))) {
+  if (attn_linear_busy_(&a)) {
     const int64_t bytes = attn_linear_divide_work_(&a, workers);
     if (!attn_workspace_get_(&e, &memory, ctx, bytes)) return attn_end_(ctx, &e);
     char *at = memory.base;
@@ -512,6 +517,7 @@ ATTN_PUB_ size_t attn_linear_workspace(attn_tensor o, attn_tensor q, attn_tensor
   attn_linear_ a;
   int workers;
   if (!attn_linear_plan_(&e, &a, o, q, k, v, params, &plain, &workers, 0)) return 0;
+  if (!attn_linear_busy_(&a)) return 0;
   if (ctx && ctx->workers > 1) workers = ctx->workers;
   const int64_t bytes = attn_linear_divide_work_(&a, workers);
   return bytes == INT64_MAX ? 0 : (size_t)bytes;

@@ -4,7 +4,6 @@
  * Queries run downwards, keys to the right. The query's own position is drawn darker.
  *
  * Usage: gallery FOLDER; `make gallery` writes docs/gallery. */
-#define ATTN_IMPLEMENTATION
 #include "attn.h"
 
 #include <stdio.h>

@@ -1,14 +1,22 @@
-# gallery.mk owns the gallery of patterns: `make gallery` draws it anew into docs/gallery.
+# gallery.mk owns the pictures that are computed: `make gallery` draws them anew into docs/gallery, those
+# of patterns and those of the pages content.md, maps.md and heads.md, and prints the numbers of the pages.
 
-GALLERY_PARTS := docs/gallery/gallery.c docs/gallery/png.h
+GALLERY_PAGES := content maps heads
 
-.PHONY: gallery test-gallery
-build/gallery/gallery: $(GALLERY_PARTS) attn.h
+.PHONY: gallery test-gallery content-time
+build/gallery/attn.o: attn.h
 	@mkdir -p $(@D)
-	$(CC) -O2 -I. -o $@ $< -lm
+	printf '#define ATTN_IMPLEMENTATION\n#include "attn.h"\n' | $(CC) -O2 -I. -x c -c -o $@ -
 
-gallery: build/gallery/gallery ## draw every pattern into docs/gallery
+build/gallery/%: docs/gallery/%.c docs/gallery/png.h docs/gallery/photo.h build/gallery/attn.o
+	$(CC) -O2 -I. -o $@ $< build/gallery/attn.o -lm
+
+gallery: build/gallery/gallery $(GALLERY_PAGES:%=build/gallery/%) ## draw docs/gallery: patterns, maps, chosen keys
 	build/gallery/gallery docs/gallery
+	@for page in $(GALLERY_PAGES); do build/gallery/$$page docs/gallery || exit 1; done
 
-test-gallery: attn.h ## check that docs/gallery is what the code draws
+content-time: build/gallery/content ## time attention to chosen keys on a photograph: docs/content.md
+	build/gallery/content --time
+
+test-gallery: attn.h ## check that docs/gallery and the pages' numbers are what the code makes
 	CC="$(CC)" sh docs/gallery/test_gallery.sh

@@ -1,14 +1,19 @@
 /* fuzz.c owns the choice of what an input's bytes mean: a call of attn_sdpa, attn_relu, attn_edges,
  * attn_merge, attn_rope, attn_exp or attn_gemm, of what costs less than attention or is part of a layer,
- * operations on a cache, or a pattern and what is done with it.
+ * of attention by content, by choice, over maps or across heads, operations on a cache, or a pattern and
+ * what is done with it.
  * About half of the calls are valid; the others have a flaw or three. Everything a call may touch has
  * exactly the memory it may touch, so under the address sanitizer every stray access ends the run. */
 
 #include "library.h"
 
 #include "cache.h"
+#include "choice.h"
+#include "content.h"
+#include "heads.h"
 #include "layers.h"
 #include "linear.h"
+#include "maps.h"
 #include "pattern.h"
 #include "product.h"
 #include "rows.h"
@@ -25,12 +30,24 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   }
   if (size > 0 && data[0] >= 224) {
     take(&in);
-    if (data[0] < 228)
-      fuzz_gemm(&in);
-    else if (data[0] < 234)
-      fuzz_linear(&in);
-    else
-      fuzz_layer(&in);
+    switch (data[0] - 224) {
+      case 0: fuzz_gemm(&in); break;
+      case 1:
+      case 2:
+      case 3: fuzz_linear(&in); break;
+      case 4:
+      case 5:
+      case 6: fuzz_layer(&in); break;
+      case 7:
+      case 8:
+      case 9: fuzz_content(&in); break;
+      case 10:
+      case 11:
+      case 12: fuzz_choice(&in); break;
+      case 13:
+      case 14: fuzz_map(&in); break;
+      default: fuzz_head(&in); break;
+    }
     return 0;
   }
   switch (below(&in, 16)) {

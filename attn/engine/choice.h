@@ -1,0 +1,246 @@
+/* engine/choice.h owns the choice of each row's keys by their scores: the scores of a block are
+ * computed as for a softmax; then the best are remembered (engine/topk.h), or those below the row's
+ * bound are forbidden. */
+
+/* A candidate with its index above its score: so lists are sorted by index. */
+ATTN_FUNC_ uint64_t attn_candidate_turned_(uint64_t c) { return c << 32 | c >> 32; }
+
+ATTN_FUNC_ int64_t attn_choice_row_(const attn_tile_ *t, int r) {
+  return attn_row_number_(t->a, t->batch, t->head[r], t->row[r]);
+}
+
+/* Finds the rows that are done: their outputs go astray. 1 = the tile has nothing to do. */
+ATTN_FUNC_ int attn_choice_skips_(attn_tile_ *t) {
+  const attn_choice_ *c = t->a->choice;
+  t->done = 0;
+  if (!c->done || attn_choice_collects_(c)) return 0;
+  for (int r = 0; r < t->n; r++) {
+    if (!c->done[attn_choice_row_(t, r)]) continue;
+    t->done |= (uint64_t)1 << r;
+    if (c->stage == ATTN_STAGE_APPLY_) t->out[r] = t->w.o_rows + r * t->a->v.dim;
+  }
+  return t->done == attn_tile_all_(t) && (c->stage == ATTN_STAGE_COUNT_ || !c->col);
+}
+
+/* What is known of the best keys before those of a tile pass: nothing, or what the phase before has
+ * left. */
+ATTN_FUNC_ void attn_choice_collect_(attn_tile_ *t) {
+  const attn_choice_ *c = t->a->choice;
+  const int first = t->a->phase == 0;
+  attn_topk_ *best = t->w.best;
+  if (c->mode == ATTN_TOPK_REL) {
+    for (int r = 0; r < ATTN_TILE_; r++)
+      t->m[r] = first || r >= t->n ? -INFINITY : c->least[attn_choice_row_(t, r)];
+    return;
+  }
+  memset(best, 0, sizeof *best);
+  best->table = t->a->table, best->k = c->k, best->room = 2 * c->k + ATTN_CHUNK_;
+  best->list = t->w.best_list, best->spare = t->w.best_spare;
+  best->unordered = t->a->phases > 1;
+  for (int r = 0; r < ATTN_TILE_; r++) {
+    best->floor[r] = -FLT_MAX;
+    if (first || r >= t->n) continue;
+    const int64_t row = attn_choice_row_(t, r);
+    best->count[r] = c->kept_count[row];
+    memcpy(best->list + r * best->room, c->kept + row * c->k, (size_t)best->count[r] * 8);
+  }
+}
+
+/* The rows that a pass chooses for: not those that are done, unless their lists are to be written. */
+ATTN_FUNC_ uint64_t attn_choice_lanes_(const attn_tile_ *t) {
+  const attn_choice_ *c = t->a->choice;
+  const int again = c->stage != ATTN_STAGE_COUNT_ && c->col;
+  return attn_tile_all_(t) & ~(again ? 0 : t->done);
+}
+
+/* Before the keys of a tile pass: the rows' bounds, above what is forbidden anyway. */
+ATTN_FUNC_ void attn_choice_open_(attn_tile_ *t) {
+  const attn_choice_ *c = t->a->choice;
+  if (attn_choice_collects_(c)) {
+    attn_choice_collect_(t);
+    return;
+  }
+  for (int r = 0; r < ATTN_TILE_; r++) {
+    float x = c->bound;
+    if (c->mode == ATTN_TOPK_REL && r < t->n) x = c->least[attn_choice_row_(t, r)] - c->bound;
+    if (c->mode == ATTN_TOPK_TIES && r < t->n) x = c->least[attn_choice_row_(t, r)];
+    t->floor[r] = x > -FLT_MAX ? x : -FLT_MAX;
+  }
+}
+
+/* Remembers the keys of `lanes`: entry e of a block, or of the rows' lists. */
+ATTN_FUNC_ void attn_choice_take_(attn_tile_ *t, const attn_block_ *b, int32_t *const *index,
+                                  int e0, const uint64_t *lanes, int n) {
+  attn_topk_ *best = t->w.best;
+  uint64_t some = 0;
+  for (int e = 0; e < n; e++) {
+    const float *s = t->w.s + (e0 + e) * ATTN_TILE_;
+    const int64_t key = b ? attn_block_key_(b, e0 + e) : 0;
+    some |= lanes[e];
+    for (uint64_t left = lanes[e]; left; left &= left - 1) {
+      const int r = attn_lowest_(left);
+      best->list[r * best->room + best->count[r]++] =
+          attn_candidate_(s[r], b ? key : index[r][e0 + e]);
+    }
+  }
+  for (; some; some &= some - 1) {
+    const int r = attn_lowest_(some);
+    if (best->count[r] < 2 * best->k) continue;
+    attn_topk_keep_(best, r);
+    if (best->floor[r] < -FLT_MAX) best->floor[r] = -FLT_MAX;
+  }
+}
+
+/* Counts the keys of `lanes`, or writes them down. */
+ATTN_FUNC_ void attn_choice_note_(attn_tile_ *t, const attn_block_ *b, int32_t *const *index,
+                                  int e0, const uint64_t *lanes, int n) {
+  const attn_choice_ *c = t->a->choice;
+  const int fill = c->stage != ATTN_STAGE_COUNT_;
+  if (t->careful || (fill && !c->col)) return; /* once is enough */
+  for (int e = 0; e < n; e++) {
+    const int64_t key = b ? attn_block_key_(b, e0 + e) : 0;
+    for (uint64_t left = lanes[e]; left; left &= left - 1) {
+      const int r = attn_lowest_(left);
+      int64_t *count = &c->count[attn_choice_row_(t, r)];
+      const int64_t set = (t->batch * t->a->q.heads + t->head[r]) * c->edges;
+      if (fill) c->col[set + *count] = (int32_t)(b ? key : index[r][e0 + e]);
+      *count += 1;
+    }
+  }
+}
+
+/* TIES: NaN comes after every number, so that it does not tie with one. */
+ATTN_FUNC_ uint64_t attn_choice_ties_(const attn_tile_ *t, const float *s, uint64_t lanes) {
+  uint64_t kept = lanes;
+  for (uint64_t left = lanes; left; left &= left - 1) {
+    const int r = attn_lowest_(left);
+    if (s[r] != s[r] && t->floor[r] > -FLT_MAX) kept &= ~attn_bit_(r);
+  }
+  return kept;
+}
+
+/* A part of the tile's scores: entries e0 .. e0 + n - 1 of lane groups g0 .. g1 - 1. 1 = something of
+ * it has a weight; t->top gets its maximum. */
+ATTN_FUNC_ int attn_choose_part_(attn_tile_ *t, const attn_block_ *b, int32_t *const *index, int e0,
+                                 int n, int g0, int g1) {
+  const attn_choice_ *c = t->a->choice;
+  const attn_table_ *f = t->a->table;
+  const uint64_t all = attn_choice_lanes_(t);
+  uint64_t lanes[ATTN_CHUNK_], some = 0;
+  attn_modifiers_ only;
+  float *s = t->w.s + e0 * ATTN_TILE_;
+  const int collect = attn_choice_collects_(c);
+  f->above(lanes, s, NULL, n, g0, g1, collect ? t->w.best->floor : t->floor);
+  for (int e = 0; e < n; e++) {
+    lanes[e] &= all;
+    if (c->mode == ATTN_TOPK_TIES && !collect)
+      lanes[e] = attn_choice_ties_(t, s + e * ATTN_TILE_, lanes[e]);
+    some |= lanes[e];
+  }
+  if (collect) {
+    if (some) attn_choice_take_(t, b, index, e0, lanes, n);
+    return 0;
+  }
+  if (some) attn_choice_note_(t, b, index, e0, lanes, n);
+  if (c->stage != ATTN_STAGE_APPLY_) return 0;
+  memset(&only, 0, sizeof only);
+  only.lanes = lanes;
+  f->modify_block(s, n, g0, g1, &only, t->top);
+  return some != 0;
+}
+
+/* The first `to` entries from `from` on, a chunk at a time. */
+ATTN_FUNC_ int attn_choose_run_(attn_tile_ *t, const attn_block_ *b, int32_t *const *index,
+                                int from, int to, int g0, int g1) {
+  int any = 0;
+  for (int e = from, n; e < to; e += n) {
+    n = to - e < ATTN_CHUNK_ ? to - e : (int)ATTN_CHUNK_;
+    any |= attn_choose_part_(t, b, index, e, n, g0, g1);
+  }
+  return any;
+}
+
+/* The maximum of each row so far, and none of this block. */
+ATTN_FUNC_ int attn_choose_most_(attn_tile_ *t) {
+  const attn_choice_ *c = t->a->choice;
+  const int most = c->mode == ATTN_TOPK_REL && attn_choice_collects_(c);
+  for (int r = 0; r < ATTN_TILE_; r++) {
+    if (most && t->top[r] > t->m[r]) t->m[r] = t->top[r];
+    t->top[r] = -INFINITY;
+  }
+  return most;
+}
+
+/* Chooses from the scores of a block. 1 = values are to be added. */
+ATTN_FUNC_ int attn_choose_block_(attn_tile_ *t, attn_block_ *b) {
+  int any = 0;
+  if (attn_choose_most_(t)) return 0;
+  if (b->whole) return attn_choose_run_(t, b, NULL, 0, b->n, 0, t->groups);
+  for (int g = 0; g < t->groups; g++)
+    any |= attn_choose_run_(t, b, NULL, b->first[g], b->end[g], g, g + 1);
+  return any;
+}
+
+/* The same of lists of keys; those that are left out become -1. */
+ATTN_FUNC_ int attn_choose_lists_(attn_tile_ *t, int32_t *const *index, const int *count,
+                                  int most) {
+  if (attn_choose_most_(t) || !attn_choose_run_(t, NULL, index, 0, most, 0, t->groups)) return 0;
+  for (int r = 0; r < t->n; r++)
+    for (int e = 0; e < count[r]; e++)
+      if (t->w.s[e * ATTN_TILE_ + r] == -INFINITY) index[r][e] = -1;
+  return 1;
+}
+
+/* The best keys of row r, by index, or their number alone: at the row's place in col, and for
+ * attention. */
+ATTN_FUNC_ void attn_choice_list_(attn_tile_ *t, int r) {
+  const attn_choice_ *c = t->a->choice;
+  attn_topk_ *best = t->w.best;
+  const int64_t n = best->count[r], set = t->batch * t->a->q.heads + t->head[r];
+  const int place = c->col && c->mode == ATTN_TOPK_EXACT;
+  uint64_t *list = best->list + r * best->room;
+  if (!place && !c->at_once) return;
+  for (int64_t e = 0; e < n; e++) list[e] = attn_candidate_turned_(list[e]);
+  attn_sort_(list, n, best->spare);
+  int32_t *col = place ? c->col + set * c->edges + t->row[r] * c->k : NULL;
+  for (int64_t e = 0; col && e < n; e++)
+    col[e] = (int32_t)attn_candidate_index_(attn_candidate_turned_(list[e]));
+}
+
+/* TIES: the bound of row r, from k + 1 candidates. If the last of them is below it they tell all. */
+ATTN_FUNC_ void attn_choice_bound_(attn_tile_ *t, int r, int64_t row) {
+  const attn_choice_ *c = t->a->choice;
+  attn_topk_ *best = t->w.best;
+  const uint64_t *list = best->list + r * best->room;
+  const int64_t n = best->count[r], k = c->k - 1;
+  uint64_t least = UINT64_MAX;
+  for (int64_t e = 0; e < n && e < k; e++) least = list[e] < least ? list[e] : least;
+  c->least[row] = n < k ? -INFINITY : attn_candidate_score_(least);
+  if (!c->done) return;
+  c->done[row] = n <= k || list[k] >> 32 < least >> 32;
+  best->count[r] = !c->done[row] ? 0 : n < k ? n : k;
+}
+
+/* After all keys of a tile have passed: the rows' bounds, or their best keys by index. last: no other
+ * phase follows. 1 = there are lists to be attended to. */
+ATTN_FUNC_ int attn_choice_close_(attn_tile_ *t, int last) {
+  const attn_choice_ *c = t->a->choice;
+  attn_topk_ *best = t->w.best;
+  for (int r = 0; r < t->n; r++) {
+    const int64_t row = attn_choice_row_(t, r);
+    if (c->mode == ATTN_TOPK_REL) {
+      c->least[row] = t->m[r];
+      continue;
+    }
+    attn_topk_keep_(best, r);
+    if (!last) {
+      c->kept_count[row] = best->count[r];
+      memcpy(c->kept + row * c->k, best->list + r * best->room, (size_t)best->count[r] * 8);
+      continue;
+    }
+    if (c->mode == ATTN_TOPK_TIES) attn_choice_bound_(t, r, row);
+    if (c->row_ptr && c->stage == ATTN_STAGE_COLLECT_) c->count[row] = best->count[r];
+    attn_choice_list_(t, r);
+  }
+  return last && c->at_once && c->mode != ATTN_TOPK_REL;
+}

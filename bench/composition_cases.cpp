@@ -1,0 +1,144 @@
+/* composition_cases.cpp owns the entries of attention composed of pieces: stars, global tokens, trees,
+ * segments and levels. One head; schedules are made beforehand. */
+
+#include "functions.h"
+
+namespace {
+
+void star_satellites(Call &c) {
+  attn_tensor q = c.rows(1, kLong, kDim), k = c.rows(1, kLong, kDim), v = c.rows(1, kLong, kDim),
+              o = c.rows(1, kLong, kDim), k_relay = c.rows(1, 1, kDim),
+              v_relay = c.rows(1, 1, kDim);
+  attn_star_params p = {};
+  p.k_own = c.rows(1, kLong, kDim);
+  p.v_own = c.rows(1, kLong, kDim);
+  c.pairs(kLong * 5);
+  c.run = [=](attn_ctx *ctx) {
+    return attn_star_satellites(o, q, k, v, k_relay, v_relay, &p, ctx);
+  };
+  c.size = [=](const attn_ctx *ctx) {
+    return attn_star_satellites_workspace(o, q, k, v, k_relay, v_relay, &p, ctx);
+  };
+}
+
+void star_relay(Call &c) {
+  attn_tensor q = c.rows(8, 1, kDim), k_relay = c.rows(8, 1, kDim), v_relay = c.rows(8, 1, kDim),
+              o = c.rows(8, 1, kDim), k = c.rows(8, 4096, kDim), v = c.rows(8, 4096, kDim);
+  attn_star_params p = {};
+  c.pairs(8 * (4096 + 1));
+  c.run = [=](attn_ctx *ctx) { return attn_star_relay(o, q, k_relay, v_relay, k, v, &p, ctx); };
+  c.size = [=](const attn_ctx *ctx) {
+    return attn_star_relay_workspace(o, q, k_relay, v_relay, k, v, &p, ctx);
+  };
+}
+
+/* Half of Longformer's 512 on each side, 16 global tokens with projections of their own. */
+void longformer(Call &c) {
+  constexpr int64_t n = 16, w = 256;
+  attn_tensor q = c.rows(1, kLong, kDim), k = c.rows(1, kLong, kDim), v = c.rows(1, kLong, kDim),
+              o = c.rows(1, kLong, kDim);
+  attn_longformer_params p = {};
+  c.ints.push_back({w});
+  p.window = c.ints.back().data();
+  p.global = c.steps(n, 1);
+  p.globals = n;
+  p.q_global = c.rows(1, n, kDim);
+  p.k_global = c.rows(1, kLong, kDim);
+  p.v_global = c.rows(1, kLong, kDim);
+  if (attn_longformer_schedule(&c.schedule, &p, 1, kLong, 0, nullptr) != ATTN_OK) return;
+  p.schedules = &c.schedule;
+  attn_schedule_info info;
+  attn_schedule_describe(&info, &c.schedule);
+  c.pairs(info.pairs + n * kLong);
+  c.run = [=](attn_ctx *ctx) { return attn_longformer(o, q, k, v, &p, ctx); };
+  c.size = [=](const attn_ctx *ctx) { return attn_longformer_workspace(o, q, k, v, &p, ctx); };
+}
+
+void etc(Call &c) {
+  constexpr int64_t longs = 4096, globals = 256, radius = 84;
+  attn_tensor q_long = c.rows(1, longs, kDim), q_global = c.rows(1, globals, kDim),
+              o_long = c.rows(1, longs, kDim), o_global = c.rows(1, globals, kDim);
+  attn_tensor k_long = c.rows(1, longs, kDim), k_global = c.rows(1, globals, kDim),
+              v_long = c.rows(1, longs, kDim), v_global = c.rows(1, globals, kDim);
+  std::array<attn_tensor, ATTN_ETC_PIECES> k = {k_long, k_global, k_global, k_long},
+                                           v = {v_long, v_global, v_global, v_long};
+  attn_etc_params p = {};
+  p.radius = radius;
+  int64_t band = longs * (2 * radius + 1) - radius * (radius + 1);
+  c.pairs(band + longs * globals + globals * (globals + longs));
+  c.run = [=](attn_ctx *ctx) {
+    return attn_etc(o_long, o_global, q_long, q_global, k.data(), v.data(), &p, ctx);
+  };
+  c.size = [=](const attn_ctx *ctx) {
+    return attn_etc_workspace(o_long, o_global, q_long, q_global, k.data(), v.data(), &p, ctx);
+  };
+}
+
+void tree(Call &c, bool labels) {
+  constexpr int64_t tokens = 4096, side = 4;
+  int64_t n = attn_tree_nodes(tokens);
+  attn_tensor q = c.rows(1, n, kDim), k = c.rows(1, n, kDim), v = c.rows(1, n, kDim),
+              o = c.rows(1, n, kDim);
+  attn_tree_params p = {};
+  p.tokens = tokens;
+  p.k = side;
+  attn_pattern pattern = attn_pattern_tree(tokens, side);
+  if (attn_schedule_build(&c.schedule, &pattern, 1, n, n, nullptr, nullptr) != ATTN_OK) return;
+  p.schedule = &c.schedule;
+  if (labels) p.table = c.rows(1, (2 * side + 1) * 14, kDim, 0.1f);
+  attn_schedule_info info;
+  attn_schedule_describe(&info, &c.schedule);
+  c.pairs(info.pairs);
+  c.run = [=](attn_ctx *ctx) { return attn_tree(o, q, k, v, &p, ctx); };
+  c.size = [=](const attn_ctx *ctx) { return attn_tree_workspace(o, q, k, v, &p, ctx); };
+}
+
+void segmented(Call &c, attn_integrate integrate) {
+  constexpr int64_t segment = 256;
+  attn_tensor q = c.rows(1, kLong, kDim), k = c.rows(1, kLong, kDim), v = c.rows(1, kLong, kDim),
+              o = c.rows(1, kLong, kDim);
+  attn_segmented_params p = {};
+  attn_pattern pattern = attn_pattern_blocks(segment, 0, 0);
+  if (attn_schedule_build(&c.schedule, &pattern, 1, kLong, kLong, nullptr, nullptr) != ATTN_OK)
+    return;
+  p.length = segment;
+  p.integrate = integrate;
+  p.schedule = &c.schedule;
+  c.pairs(kLong * segment + (integrate == ATTN_INTEGRATE_TOKEN ? kLong * kLong / segment : 0));
+  c.run = [=](attn_ctx *ctx) { return attn_segmented(o, q, k, v, &p, ctx); };
+  c.size = [=](const attn_ctx *ctx) { return attn_segmented_workspace(o, q, k, v, &p, ctx); };
+}
+
+/* Sentences of 64 tokens, paragraphs of 16 sentences, the whole. */
+void hierarchy(Call &c) {
+  constexpr int64_t units[] = {kLong, kLong / 64, kLong / 1024};
+  attn_tensor x = c.rows(1, kLong, kDim), o = c.rows(1, kLong, kDim);
+  auto shape = std::make_shared<std::vector<int64_t>>(units, units + 3);
+  auto offsets = std::make_shared<std::vector<const int32_t *>>();
+  offsets->push_back(c.steps(units[1] + 1, 64));
+  offsets->push_back(c.steps(units[2] + 1, 16));
+  attn_hierarchy_params p = {};
+  p.levels = 3;
+  p.units = shape->data();
+  p.offsets = offsets->data();
+  c.pairs(units[0] * 64 + units[1] * 16 + units[2] * units[2]);
+  c.run = [=](attn_ctx *ctx) { return (void)shape, (void)offsets, attn_hierarchy(o, x, &p, ctx); };
+  c.size = [=](const attn_ctx *ctx) { return attn_hierarchy_workspace(o, x, &p, ctx); };
+}
+
+const CallEntry entries[] = {
+    {"star_satellites", "width:1/T:16384/d:64", star_satellites},
+    {"star_relay", "T:4096/d:64/h:8", star_relay},
+    {"longformer", "window:512/globals:16/T:16384/d:64", longformer},
+    {"etc", "radius:84/globals:256/T:4096/d:64", etc},
+    {"tree", "k:4/tokens:4096/d:64", [](Call &c) { tree(c, false); }},
+    {"tree", "k:4/tokens:4096/d:64/labels", [](Call &c) { tree(c, true); }},
+    {"segmented", "length:256/T:16384/d:64", [](Call &c) { segmented(c, ATTN_INTEGRATE_NONE); }},
+    {"segmented", "length:256/T:16384/d:64/integrate:token",
+     [](Call &c) { segmented(c, ATTN_INTEGRATE_TOKEN); }},
+    {"hierarchy", "levels:3/T:16384/d:64", hierarchy},
+};
+
+}  // namespace
+
+void register_composition_calls(const Selection &sel) { register_calls(sel, entries); }

@@ -1,0 +1,21 @@
+/* tests/golden_calls.h owns the form of a golden call: it fills o [1,2,70,20] and lse [1,2,70,1] from
+ * exact numbers. Lists end with an empty entry. */
+
+#ifndef TESTS_GOLDEN_CALLS_H
+#define TESTS_GOLDEN_CALLS_H
+
+#include "compound.h"
+
+enum { T = 70, DK = 24, DV = 20 };
+
+typedef struct golden_call {
+  const char *name;
+  attn_status (*call)(attn_tensor o, attn_tensor lse, test_rng *rng, attn_ctx *ctx);
+} golden_call;
+
+/* Numbers that every machine has alike: [1, heads, len, dim]. */
+attn_tensor golden_exact(test_rng *rng, int64_t heads, int64_t len, int64_t dim);
+
+extern const golden_call golden_content[], golden_heads[];
+
+#endif
