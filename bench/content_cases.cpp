@@ -77,7 +77,9 @@ void lsh(Call &c, int64_t b1, int64_t b2, int hash) {
     return;
   }
   if (attn_lsh_hash(place, x, &p, nullptr) != ATTN_OK) return;
-  c.pairs(rounds * t * 2 * (2 * t / (b1 * b2)));
+  attn_ctx once = {};
+  if (attn_lsh(o, x, v, place, &p, &once) != ATTN_OK) return;
+  c.pairs(once.report.pairs); /* those of a bucket: fewer than its two chunks hold */
   c.run = [=](attn_ctx *ctx) { return attn_lsh(o, x, v, place, &p, ctx); };
   c.size = [=](const attn_ctx *ctx) { return attn_lsh_workspace(o, x, v, place, &p, ctx); };
 }
@@ -92,7 +94,9 @@ void lsh_qk(Call &c) {
   p.rounds = 4;
   p.factors = factors;
   p.factor_count = 2;
-  c.pairs(4 * t * t / 256);
+  attn_ctx once = {};
+  if (attn_lsh_qk(o, q, k, v, nullptr, nullptr, &p, &once) != ATTN_OK) return;
+  c.pairs(once.report.pairs);
   c.run = [=](attn_ctx *ctx) { return attn_lsh_qk(o, q, k, v, nullptr, nullptr, &p, ctx); };
   c.size = [=](const attn_ctx *ctx) {
     return attn_lsh_qk_workspace(o, q, k, v, nullptr, nullptr, &p, ctx);
