@@ -27,32 +27,36 @@
  *   Functions: attn_sdpa (attention), attn_cache_* (a cache of pages, and attention over it),
  *   attn_merge (partial results), attn_relu (rectified weights), attn_edges (key lists);
  *   attn_multihead, attn_collaborative (with projections), attn_capsules* (routing of heads);
- *   attn_pattern_*, attn_schedule_* (sparse patterns); attn_star_*,
- *   attn_longformer, attn_etc, attn_tree, attn_segmented, attn_hierarchy, attn_xl_layer,
+ *   attn_pattern_*, attn_block_permutations, attn_schedule_* (sparse patterns); attn_star_*,
+ *   attn_longformer*, attn_etc*, attn_tree*, attn_segmented, attn_hierarchy, attn_xl_layer,
  *   attn_recursive (whole mechanisms); attn_segment*, attn_memory_*, attn_usage, attn_compress*,
  *   attn_attention_loss, attn_rebuild_loss (memories of earlier segments); attn_knn_search,
  *   attn_knn_lm, attn_spalm, attn_memorizing, attn_recall_append (memories that are searched);
- *   attn_topk_* (best keys), attn_lsh, attn_lsh_* (buckets of hashed tokens), attn_routing* (clusters
- *   of queries and keys), attn_sinkhorn*, attn_sortcut (sorted blocks), attn_sac*, attn_lstm_step,
- *   attn_pointer_logits, attn_choose (edges that a network draws), attn_gate, attn_dispatch*,
- *   attn_mixture, attn_gated (attention paths and what chooses them);
- *   attn_linear, attn_linear_* (linear states), attn_features, attn_feature_count, attn_random_*
- *   (feature maps, random directions); attn_cluster_queries, attn_clustered, attn_probsparse* (few
- *   queries for many); attn_memory_compressed, attn_local, attn_linformer, attn_poolingformer (fewer
- *   keys than rows); attn_low_rank_band, attn_nystrom, attn_csalr (low rank); attn_mab, attn_isab,
- *   attn_pma, attn_luna* (attention through a few learned rows); attn_score_mix, attn_realformer,
- *   attn_predictive, attn_map_apply, attn_lazyformer (score maps from layer to layer); attn_camtl,
- *   attn_film_blocks, attn_block_prior_add (a prior of blocks); attn_rope, attn_sinusoid,
- *   attn_pma, attn_luna* (attention through a few learned rows); attn_talking (heads mixed around the
- *   softmax), attn_disagreement, attn_guided_loss (losses over heads); attn_rope, attn_sinusoid,
- *   attn_universal_signal, attn_learned_position, attn_alibi_slopes, attn_t5_bucket (positions);
- *   attn_gaussian_window, attn_hard_gaussian, attn_average*, attn_span_* (priors and spans);
- *   attn_synthesizer (scores without pairs of tokens);
- *   attn_gemm, attn_pool*, attn_convolve*, attn_top_k, attn_kmeans_step, attn_pinv, attn_solve,
- *   attn_exp (parts of the above, by themselves); attn_quantize, attn_dequantize (int8,
- *   int4 and e4m3 rows); attn_bhtd, attn_bthd, attn_mask_*, attn_scales_dense (views);
- *   attn_isa_* (tiers); attn_<name>_workspace (memory). Each is documented where it is declared,
- *   below.
+ *   attn_topk_* (best keys), attn_lsh, attn_lsh_* (buckets of hashed tokens), attn_routing*
+ *   (clusters of queries and keys), attn_sinkhorn*, attn_sortcut (sorted blocks), attn_sac*,
+ *   attn_lstm_step, attn_pointer_logits, attn_choose (edges that a network draws), attn_gate,
+ *   attn_dispatch*, attn_mixture, attn_gated (attention paths and what chooses them); attn_linear,
+ *   attn_linear_* (linear states), attn_features, attn_feature_count, attn_random_* (feature maps,
+ *   random directions); attn_cluster_queries, attn_clustered, attn_probsparse* (few queries for
+ *   many); attn_memory_compressed, attn_local, attn_linformer, attn_poolingformer (fewer keys than
+ *   rows); attn_low_rank_band, attn_nystrom, attn_csalr (low rank); attn_mab, attn_isab, attn_pma,
+ *   attn_luna* (attention through a few learned rows); attn_synthesizer (scores without pairs of
+ *   tokens); attn_score_mix, attn_realformer, attn_predictive, attn_map_apply, attn_lazyformer
+ *   (score maps from layer to layer); attn_camtl, attn_film_blocks, attn_block_prior_add (a prior
+ *   of blocks); attn_talking (heads mixed around the softmax), attn_disagreement, attn_guided_loss
+ *   (losses over heads); attn_rope, attn_sinusoid, attn_universal_signal, attn_learned_position,
+ *   attn_alibi_slopes, attn_t5_bucket (positions); attn_gaussian_window, attn_hard_gaussian,
+ *   attn_average*, attn_span_* (priors and spans); attn_encoder, attn_decoder*,
+ *   attn_feed_forward_rows, attn_reversible*, attn_stream_mean (blocks of a Transformer);
+ *   attn_universal, attn_exit*, attn_confidence, attn_calm_* (depth by token); attn_gtrxl* (gates
+ *   for residual sums), attn_returns, attn_trajectory_* (trajectories as sequences); attn_fourier,
+ *   attn_fnet (Fourier mixing), attn_gmlp, attn_mixer (learned matrices over positions in place of
+ *   attention); attn_layer_norm, attn_activate (rows between products); attn_gemm, attn_pool*,
+ *   attn_convolve*, attn_top_k, attn_kmeans_step, attn_pinv, attn_solve, attn_exp (parts of the
+ *   above, by themselves); attn_quantize, attn_dequantize (int8, int4 and e4m3 rows); attn_bhtd,
+ *   attn_bthd, attn_mask_*, attn_scales_dense (views); attn_isa_* (tiers), attn_status_string
+ *   (errors), attn_parallel_openmp (threads); attn_<name>_workspace (memory). Each is documented
+ *   where it is declared, below.
  *
  * 2. TENSORS
  *   attn_tensor is a view: pointer, storage type, four extents, three strides in elements. The
@@ -208,6 +212,7 @@
 ATTN_INLINE_ ATTN_VF_ ATTN_FN_(exp2_full)(ATTN_VF_ y) { return ATTN_V_SLEEF_(exp2)(y); }
 ATTN_INLINE_ ATTN_VF_ ATTN_FN_(exp2_neg)(ATTN_VF_ y) { return ATTN_V_SLEEF_(exp2)(y); }
 ATTN_INLINE_ ATTN_VF_ ATTN_FN_(exp)(ATTN_VF_ x) { return ATTN_V_SLEEF_(exp)(x); }
+ATTN_INLINE_ ATTN_VF_ ATTN_FN_(exp_neg)(ATTN_VF_ x) { return ATTN_V_SLEEF_(exp)(x); }
 ATTN_INLINE_ ATTN_VF_ ATTN_FN_(tanh)(ATTN_VF_ x) { return ATTN_V_SLEEF_(tanh)(x); }
 
 ATTN_INLINE_ void ATTN_FN_(exp2_neg4)(ATTN_VF_ *y) {
@@ -272,10 +277,9 @@ ATTN_INLINE_ ATTN_VF_ ATTN_FN_(exp2_full)(ATTN_VF_ y) {
   return ATTN_V_LDEXP_(p0, t0, n0);
 }
 
-/* e^x for every x. ln 2 is split so that n * hi is exact for |n| <= 2^9 with or without FMA */
-ATTN_INLINE_ ATTN_VF_ ATTN_FN_(exp)(ATTN_VF_ x) {
-  ATTN_VF_ y = ATTN_V_MAX_(ATTN_V_SET1_(-104.0f), x);
-  y = ATTN_V_SELECT_(ATTN_V_LT_(ATTN_V_SET1_(88.8f), y), ATTN_V_SET1_(88.8f), y);
+/* e^x for x <= 0 or NaN. ln 2 is split so that n * hi is exact for |n| <= 2^9 with or without FMA */
+ATTN_INLINE_ ATTN_VF_ ATTN_FN_(exp_neg)(ATTN_VF_ x) {
+  const ATTN_VF_ y = ATTN_V_MAX_(ATTN_V_SET1_(-104.0f), x);
   ATTN_VF_ t = ATTN_V_FMA_(y, ATTN_V_SET1_((float)ATTN_LOG2E_), ATTN_V_SET1_(ATTN_EXP_BIAS_));
   ATTN_VF_ n = ATTN_V_SUB_(t, ATTN_V_SET1_(ATTN_EXP_BIAS_));
   ATTN_VF_ r = ATTN_V_FMA_(n, ATTN_V_SET1_(-0.693145751953125f), y);
@@ -283,6 +287,12 @@ ATTN_INLINE_ ATTN_VF_ ATTN_FN_(exp)(ATTN_VF_ x) {
   ATTN_VF_ f0 = ATTN_V_MUL_(r, ATTN_V_SET1_((float)ATTN_LOG2E_)), p0;
   ATTN_POLY_(ATTN_EACH1_)
   return ATTN_V_LDEXP_(p0, t, n);
+}
+
+/* e^x for every x */
+ATTN_INLINE_ ATTN_VF_ ATTN_FN_(exp)(ATTN_VF_ x) {
+  const ATTN_VF_ most = ATTN_V_SET1_(88.8f);
+  return ATTN_FN_(exp_neg)(ATTN_V_SELECT_(ATTN_V_LT_(most, x), most, x));
 }
 
 /* tanh x = (1 - e)/(1 + e) with e = 2^y, y = -2 |x| log2 e. With y = n + f and 2^f = 1 + f q(f),
@@ -1942,14 +1952,18 @@ ATTN_FUNC_ void ATTN_FN_(value_rows)(float *o, int64_t width, float *p, int rows
 #undef ATTN_ROW_LOAD_
 
 /* the sum of 16 running sums: parts first, then lanes, always halves of what is left */
-ATTN_INLINE_ float ATTN_FN_(row_sum)(ATTN_VF_ *part) {
+ATTN_INLINE_ ATTN_VF_ ATTN_FN_(row_join)(const ATTN_VF_ *part) {
 #if ATTN_W_ == 4
-  return ATTN_V_SUM_(ATTN_V_ADD_(ATTN_V_ADD_(part[0], part[2]), ATTN_V_ADD_(part[1], part[3])));
+  return ATTN_V_ADD_(ATTN_V_ADD_(part[0], part[2]), ATTN_V_ADD_(part[1], part[3]));
 #elif ATTN_W_ == 8
-  return ATTN_V_SUM_(ATTN_V_ADD_(part[0], part[1]));
+  return ATTN_V_ADD_(part[0], part[1]);
 #else
-  return ATTN_V_SUM_(part[0]);
+  return part[0];
 #endif
+}
+
+ATTN_INLINE_ float ATTN_FN_(row_sum)(const ATTN_VF_ *part) {
+  return ATTN_V_SUM_(ATTN_FN_(row_join)(part));
 }
 
 ATTN_FUNC_ void ATTN_FN_(softmax_rows)(float *s, int rows, float *m, float *l, float *alpha) {
@@ -2187,7 +2201,7 @@ ATTN_FUNC_ void ATTN_FN_(gemm)(float *y, int64_t y_stride, int64_t rows, const f
 /* 1 / (1 + e^-x), without overflow */
 ATTN_INLINE_ ATTN_VF_ ATTN_FN_(sigmoid)(ATTN_VF_ x) {
   const ATTN_VF_ one = ATTN_V_SET1_(1.0f), zero = ATTN_V_ZERO_();
-  const ATTN_VF_ e = ATTN_FN_(exp)(ATTN_V_SUB_(zero, ATTN_V_ABS_(x)));
+  const ATTN_VF_ e = ATTN_FN_(exp_neg)(ATTN_V_SUB_(zero, ATTN_V_ABS_(x)));
   const ATTN_VF_ top = ATTN_V_SELECT_(ATTN_V_LT_(x, zero), e, one);
   return ATTN_V_DIV_(top, ATTN_V_ADD_(one, e));
 }
@@ -2211,7 +2225,7 @@ ATTN_INLINE_ ATTN_VF_ ATTN_FN_(gelu)(ATTN_VF_ x0) {
   p = ATTN_V_FMA_(p, t, ATTN_V_SET1_(0.1485264152288437f));
   p = ATTN_V_FMA_(p, t, ATTN_V_SET1_(0.17068475484848022f));
   p = ATTN_V_FMA_(p, t, ATTN_V_SET1_(0.16919010877609253f));
-  ATTN_VF_ e = ATTN_FN_(exp)(ATTN_V_SUB_(zero, square));
+  ATTN_VF_ e = ATTN_FN_(exp_neg)(ATTN_V_SUB_(zero, square));
   e = ATTN_V_FMA_(e, ATTN_V_SUB_(zero, low), e);
   const ATTN_VF_ tail = ATTN_V_MUL_(ATTN_V_MUL_(half, t), ATTN_V_MUL_(p, e)); /* erfc(z) / 2 */
   const ATTN_VF_ phi = ATTN_V_SELECT_(ATTN_V_LT_(x, zero), tail, ATTN_V_SUB_(one, tail));
@@ -2259,20 +2273,89 @@ ATTN_INLINE_ ATTN_VF_ ATTN_FN_(activation)(ATTN_VF_ x, int act) {
   }
 }
 
-ATTN_FUNC_ void ATTN_FN_(activate)(float *y, int64_t n, const float *bias, float scale, int act) {
+ATTN_INLINE_ void ATTN_FN_(act_some)(float *y, const float *x, const float *gate, int64_t i, int w,
+                                     const float *bias, ATTN_VF_ scale, const int act) {
+  ATTN_VF_ t = ATTN_FN_(load)(x, i, w, ATTN_F32);
+  t = bias ? ATTN_V_FMA_(t, scale, ATTN_FN_(load)(bias, i, w, ATTN_F32)) : ATTN_V_MUL_(t, scale);
+  t = ATTN_FN_(activation)(t, act);
+  if (gate) t = ATTN_V_MUL_(t, ATTN_FN_(load)(gate, i, w, ATTN_F32));
+  ATTN_FN_(store)(y, i, ATTN_FN_(quiet)(t), w, ATTN_F32);
+}
+
+/* One activation over a row; where act is known here, the loop over whole vectors holds nothing else. */
+ATTN_INLINE_ void ATTN_FN_(act_row)(float *y, const float *x, const float *gate, int64_t n,
+                                    const float *bias, float scale, const int act) {
   const ATTN_VF_ s = ATTN_V_SET1_(scale);
-  for (int64_t i = 0; i < n; i += ATTN_W_) {
-    const int w = ATTN_FN_(lanes_left)(n, i);
-    ATTN_VF_ x = ATTN_FN_(load)(y, i, w, ATTN_F32);
-    x = bias ? ATTN_V_FMA_(x, s, ATTN_FN_(load)(bias, i, w, ATTN_F32)) : ATTN_V_MUL_(x, s);
-    x = ATTN_FN_(quiet)(ATTN_FN_(activation)(x, act));
-    if (w == ATTN_W_)
-      ATTN_V_STORE_(y + i, x);
-    else
-      ATTN_V_STORE_PART_(y + i, x, w);
+  int64_t i = 0;
+#if ATTN_SPECIALISE_
+  for (; i + ATTN_W_ <= n; i += ATTN_W_) ATTN_FN_(act_some)(y, x, gate, i, ATTN_W_, bias, s, act);
+#endif
+  for (; i < n; i += ATTN_W_)
+    ATTN_FN_(act_some)(y, x, gate, i, ATTN_FN_(lanes_left)(n, i), bias, s, act);
+}
+
+ATTN_FUNC_ void ATTN_FN_(act)(float *y, const float *x, const float *gate, int64_t n,
+                              const float *bias, float scale, int act) {
+#if ATTN_SPECIALISE_
+  switch (act) {
+#define ATTN_CASE_(one) \
+  case one: ATTN_FN_(act_row)(y, x, gate, n, bias, scale, one); return;
+    ATTN_CASE_(ATTN_ACT_RELU)
+    ATTN_CASE_(ATTN_ACT_RELU2)
+    ATTN_CASE_(ATTN_ACT_GELU)
+    ATTN_CASE_(ATTN_ACT_GELU_TANH)
+    ATTN_CASE_(ATTN_ACT_SILU)
+    ATTN_CASE_(ATTN_ACT_SIGMOID)
+    ATTN_CASE_(ATTN_ACT_TANH)
+    ATTN_CASE_(ATTN_ACT_EXP)
+    ATTN_CASE_(ATTN_ACT_ELU1)
+    ATTN_CASE_(ATTN_ACT_SOFTPLUS2_)
+    default: ATTN_FN_(act_row)(y, x, gate, n, bias, scale, ATTN_ACT_NONE);
+#undef ATTN_CASE_
   }
+#else
+  ATTN_FN_(act_row)(y, x, gate, n, bias, scale, act);
+#endif
+}
+
+ATTN_FUNC_ void ATTN_FN_(activate)(float *y, int64_t n, const float *bias, float scale, int act) {
+  ATTN_FN_(act)(y, y, NULL, n, bias, scale, act);
 }
 /* <<< attn/kernels/activate.h */
+/* >>> attn/kernels/gate.h */
+/* kernels/gate.h owns a row of a gate: its logistic function and what that weighs. */
+
+/* Four vectors at a time, so that their chains run side by side; those beyond the end repeat the first. */
+ATTN_FUNC_ void ATTN_FN_(gate)(float *y, const float *a, float scale, const float *less,
+                               const float *x, const float *v, int64_t n, int squash, int keep) {
+  const ATTN_VF_ times = ATTN_V_SET1_(scale), one = ATTN_V_SET1_(1.0f), zero = ATTN_V_ZERO_();
+  const ATTN_VF_ log2e = ATTN_V_SET1_((float)-ATTN_LOG2E_);
+  for (int64_t i = 0; i < n; i += 4 * ATTN_W_) {
+    const int vecs = n - i < 4 * ATTN_W_ ? (int)(n - i + ATTN_W_ - 1) / ATTN_W_ : 4;
+    ATTN_VF_ g[4], e[4], t[4];
+    ATTN_UNROLL_
+    for (int k = 0; k < 4; k++) {
+      const int64_t c = k < vecs ? i + k * ATTN_W_ : i;
+      const int w = ATTN_FN_(lanes_left)(n, c);
+      g[k] = ATTN_V_MUL_(ATTN_FN_(load)(a, c, w, ATTN_F32), times);
+      if (less) g[k] = ATTN_V_SUB_(g[k], ATTN_FN_(load)(less, c, w, ATTN_F32));
+      e[k] = ATTN_V_MUL_(ATTN_V_ABS_(g[k]), log2e);
+      t[k] = ATTN_FN_(load)(v, c, w, ATTN_F32);
+    }
+    ATTN_FN_(exp2_neg4)(e);
+    if (squash) ATTN_FN_(tanh4)(t);
+    for (int k = 0; k < vecs; k++) {
+      const int64_t c = i + k * ATTN_W_;
+      const int w = ATTN_FN_(lanes_left)(n, c);
+      const ATTN_VF_ top = ATTN_V_SELECT_(ATTN_V_LT_(g[k], zero), e[k], one);
+      const ATTN_VF_ s = ATTN_V_DIV_(top, ATTN_V_ADD_(one, e[k]));
+      ATTN_VF_ u = x ? ATTN_FN_(load)(x, c, w, ATTN_F32) : zero;
+      if (keep) u = ATTN_V_MUL_(ATTN_V_SUB_(one, s), u);
+      ATTN_FN_(store)(y, c, ATTN_FN_(quiet)(ATTN_V_FMA_(s, t[k], u)), w, ATTN_F32);
+    }
+  }
+}
+/* <<< attn/kernels/gate.h */
 /* >>> attn/kernels/features.h */
 /* kernels/features.h owns the elementwise half of feature maps: what follows the projection u = W x. */
 
@@ -2516,7 +2599,226 @@ ATTN_FUNC_ void ATTN_FN_(scale_rows)(float *y, int64_t y_stride, const float *x,
 }
 /* <<< attn/kernels/linear.h */
 /* >>> attn/kernels/norm.h */
-/* kernels/norm.h owns the two loops of layer norm: moments of a row, and what is made of them. */
+/* kernels/norm.h owns layer norm of rows, the divisions of many of them at once, and the two loops of norms
+ * of one row: moments, and what is made of them. */
+
+/* A row's sums run in vectors enough to hide the latency of an addition. */
+enum { ATTN_FN_(norm_parts) = 32 / ATTN_W_ };
+
+/* What the first pass does beside summing, and about what. */
+enum { ATTN_FN_(norm_plain), ATTN_FN_(norm_adds), ATTN_FN_(norm_centred) };
+
+/* Columns c .. c + left - 1, 32 at most: s += t, q += t^2 with t = x, t = x + more, which goes to `to`, or
+ * t = x - mean. */
+ATTN_INLINE_ void ATTN_FN_(norm_moments32)(ATTN_VF_ *s, ATTN_VF_ *q, const float *x,
+                                           const float *more, float *to, ATTN_VF_ mean, int64_t c,
+                                           int64_t left, const int mode) {
+  ATTN_UNROLL_
+  for (int p = 0; p < ATTN_FN_(norm_parts); p++) {
+    const int64_t at = c + p * ATTN_W_, have = left - p * ATTN_W_;
+    const int w = have < ATTN_W_ ? (int)have : ATTN_W_;
+    if (w <= 0) continue;
+    ATTN_VF_ t = ATTN_FN_(load)(x, at, w, ATTN_F32);
+    if (mode == ATTN_FN_(norm_adds)) {
+      if (more) t = ATTN_V_ADD_(t, ATTN_FN_(load)(more, at, w, ATTN_F32));
+      ATTN_FN_(store)(to, at, t, w, ATTN_F32);
+    } else if (mode == ATTN_FN_(norm_centred)) {
+      t = ATTN_V_SUB_(t, mean);
+      if (w < ATTN_W_) t = ATTN_V_SELECT_(ATTN_V_BITS_(((uint64_t)1 << w) - 1), t, ATTN_V_ZERO_());
+    }
+    s[p] = ATTN_V_ADD_(s[p], t);
+    q[p] = ATTN_V_FMA_(t, t, q[p]);
+  }
+}
+
+/* The sum of 32 running sums, down to a vector: always halves of what is left. */
+ATTN_INLINE_ ATTN_VF_ ATTN_FN_(norm_join)(ATTN_VF_ *part) {
+  enum { HALF = ATTN_FN_(norm_parts) / 2 };
+  ATTN_UNROLL_
+  for (int i = 0; i < HALF; i++) part[i] = ATTN_V_ADD_(part[i], part[i + HALF]);
+  return ATTN_FN_(row_join)(part);
+}
+
+/* The same of a row: a vector of sums and one of squares. */
+ATTN_INLINE_ void ATTN_FN_(norm_moments)(ATTN_VF_ *sum, ATTN_VF_ *square, const attn_norm_rows_ *a,
+                                         float *to, int64_t to_stride, int r, float shift,
+                                         const int mode) {
+  ATTN_VF_ s[ATTN_FN_(norm_parts)], q[ATTN_FN_(norm_parts)];
+  const ATTN_VF_ mean = ATTN_V_SET1_(shift);
+  const int64_t n = a->n;
+  const float *x = a->x + r * a->x_stride, *more = a->more ? a->more + r * a->more_stride : NULL;
+  int64_t c = 0;
+  to += r * to_stride;
+  ATTN_UNROLL_
+  for (int p = 0; p < ATTN_FN_(norm_parts); p++) s[p] = q[p] = ATTN_V_ZERO_();
+  for (; c + 32 <= n; c += 32) ATTN_FN_(norm_moments32)(s, q, x, more, to, mean, c, 32, mode);
+  if (c < n) ATTN_FN_(norm_moments32)(s, q, x, more, to, mean, c, n - c, mode);
+  *sum = ATTN_FN_(norm_join)(s), *square = ATTN_FN_(norm_join)(q);
+}
+
+/* What is known of a few rows between their two passes. */
+typedef struct ATTN_FN_(norm_group_) {
+  float mean[ATTN_W_], by[ATTN_W_], plus[ATTN_W_];
+  uint64_t bad; /* rows that are left out */
+} ATTN_FN_(norm_group_);
+
+/* A row of the last pass: y = ((x - mean) by + plus) gain + bias. */
+typedef struct ATTN_FN_(norm_row_) {
+  float *y;
+  const float *x;
+  ATTN_VF_ mean, by, plus;
+} ATTN_FN_(norm_row_);
+
+ATTN_INLINE_ ATTN_FN_(norm_row_)
+    ATTN_FN_(norm_row)(const attn_norm_rows_ *a, const ATTN_FN_(norm_group_) *g, int at, int r) {
+  const ATTN_FN_(norm_row_) row = {a->y + r * a->y_stride, a->x + r * a->x_stride,
+                                   ATTN_V_SET1_(g->mean[at]), ATTN_V_SET1_(g->by[at]),
+                                   ATTN_V_SET1_(g->plus[at])};
+  return row;
+}
+
+ATTN_INLINE_ void ATTN_FN_(norm_put)(const ATTN_FN_(norm_row_) *a, ATTN_VF_ gain, ATTN_VF_ bias,
+                                     int64_t c, int w) {
+  const ATTN_VF_ t = ATTN_V_SUB_(ATTN_FN_(load)(a->x, c, w, ATTN_F32), a->mean);
+  ATTN_FN_(store)(a->y, c, ATTN_V_FMA_(ATTN_V_FMA_(t, a->by, a->plus), gain, bias), w, ATTN_F32);
+}
+
+/* One vector of the rows a and b, which share the loads of gain and bias; b null: of a. */
+ATTN_INLINE_ void ATTN_FN_(norm_make)(const ATTN_FN_(norm_row_) *a, const ATTN_FN_(norm_row_) *b,
+                                      const float *gain, const float *bias, int64_t c, int w) {
+  const ATTN_VF_ f = gain ? ATTN_FN_(load)(gain, c, w, ATTN_F32) : ATTN_V_SET1_(1.0f);
+  const ATTN_VF_ more = bias ? ATTN_FN_(load)(bias, c, w, ATTN_F32) : ATTN_V_ZERO_();
+  ATTN_FN_(norm_put)(a, f, more, c, w);
+  if (b) ATTN_FN_(norm_put)(b, f, more, c, w);
+}
+
+ATTN_INLINE_ void ATTN_FN_(norm_write)(const ATTN_FN_(norm_row_) *a, const ATTN_FN_(norm_row_) *b,
+                                       const float *gain, const float *bias, int64_t n) {
+  int64_t c = 0;
+  for (; c + 2 * ATTN_W_ <= n; c += 2 * ATTN_W_) {
+    ATTN_FN_(norm_make)(a, b, gain, bias, c, ATTN_W_);
+    ATTN_FN_(norm_make)(a, b, gain, bias, c + ATTN_W_, ATTN_W_);
+  }
+  for (; c < n; c += ATTN_W_) ATTN_FN_(norm_make)(a, b, gain, bias, c, ATTN_FN_(lanes_left)(n, c));
+}
+
+ATTN_INLINE_ void ATTN_FN_(norm_last)(const ATTN_FN_(norm_row_) *a, const ATTN_FN_(norm_row_) *b,
+                                      const attn_norm *norm, int64_t n) {
+  if (norm->gain && norm->bias)
+    ATTN_FN_(norm_write)(a, b, norm->gain, norm->bias, n);
+  else if (norm->gain)
+    ATTN_FN_(norm_write)(a, b, norm->gain, NULL, n);
+  else
+    ATTN_FN_(norm_write)(a, b, NULL, norm->bias, n);
+}
+
+/* What belongs to a row is made in lanes, a vector of rows at a time: of sums s and squares q about a shift,
+ * how far the mean is from it, and v = variance + eps. Returns the lanes where v is more than rounding: it
+ * is within what floats hold, and not much less than what was subtracted. */
+ATTN_INLINE_ uint64_t ATTN_FN_(norm_judge)(ATTN_VF_ *off, ATTN_VF_ *v, ATTN_VF_ *s, ATTN_VF_ *q,
+                                           ATTN_VF_ n, ATTN_VF_ eps) {
+  const ATTN_VF_ zero = ATTN_V_ZERO_(), d = ATTN_V_DIV_(ATTN_V_SUMS_(s), n);
+  ATTN_VF_ t = ATTN_V_FMA_(ATTN_V_SUB_(zero, d), d, ATTN_V_DIV_(ATTN_V_SUMS_(q), n));
+  t = ATTN_V_ADD_(ATTN_V_MAX_(zero, t), eps);
+  *off = d, *v = t;
+  return ATTN_V_CHOSEN_(ATTN_V_LT_(t, ATTN_V_SET1_(1e30f))) &
+         ATTN_V_CHOSEN_(ATTN_V_LT_(ATTN_V_SET1_(1e-20f), t)) &
+         ~ATTN_V_CHOSEN_(ATTN_V_LT_(ATTN_V_MUL_(t, ATTN_V_SET1_(4.0f)), ATTN_V_MUL_(d, d)));
+}
+
+/* The first pass of `some` rows from r0 on: moments about 0, and again about the mean those of rows whose
+ * mean is large against their deviation. from: where the rows stand afterwards. */
+ATTN_INLINE_ void ATTN_FN_(norm_first)(ATTN_FN_(norm_group_) *g, const attn_norm_rows_ *a,
+                                       const attn_norm_rows_ *from, float *to, int64_t to_stride,
+                                       int r0, int some, float e) {
+  const ATTN_VF_ zero = ATTN_V_ZERO_(), n = ATTN_V_SET1_((float)a->n), eps = ATTN_V_SET1_(e);
+  const int adds = a->more || a->sum;
+  ATTN_VF_ s[ATTN_W_], q[ATTN_W_], off, v, less = zero;
+  for (int r = 0; r < ATTN_W_; r++)
+    if (r >= some)
+      s[r] = q[r] = zero;
+    else if (adds)
+      ATTN_FN_(norm_moments)(s + r, q + r, a, to, to_stride, r0 + r, 0.0f, ATTN_FN_(norm_adds));
+    else
+      ATTN_FN_(norm_moments)(s + r, q + r, a, to, to_stride, r0 + r, 0.0f, ATTN_FN_(norm_plain));
+  uint64_t bad = ~ATTN_FN_(norm_judge)(&off, &v, s, q, n, eps) & (((uint64_t)1 << some) - 1);
+  ATTN_V_STORE_(g->mean, off);
+  if (ATTN_RARE_(bad)) {
+    const ATTN_VM_ again = ATTN_V_BITS_(bad);
+    ATTN_VF_ u;
+    for (int r = 0; r < ATTN_W_; r++)
+      if (bad >> r & 1)
+        ATTN_FN_(norm_moments)(s + r, q + r, from, to, 0, r0 + r, g->mean[r],
+                               ATTN_FN_(norm_centred));
+      else
+        s[r] = q[r] = zero;
+    bad &= ~ATTN_FN_(norm_judge)(&off, &u, s, q, n, eps);
+    v = ATTN_V_SELECT_(again, u, v);
+    less = ATTN_V_SELECT_(again, ATTN_V_SUB_(zero, off), zero);
+  }
+  v = ATTN_V_DIV_(ATTN_V_SET1_(1.0f), ATTN_V_SQRT_(v));
+  ATTN_V_STORE_(g->by, v);
+  ATTN_V_STORE_(g->plus, ATTN_V_MUL_(less, v));
+  g->bad = bad;
+}
+
+/* Rows that were not left out are finite, unless gain or bias are not: then all of them are NaN or infinite
+ * at the same places, and one row tells. */
+ATTN_INLINE_ void ATTN_FN_(norm_quiet)(const attn_norm_rows_ *a, int rows, uint64_t hard) {
+  const ATTN_VF_ zero = ATTN_V_ZERO_();
+  const uint64_t all = ((uint64_t)1 << ATTN_W_) - 1;
+  ATTN_VF_ t = zero;
+  int r = 0;
+  while (r < rows && hard >> r & 1) r++;
+  if (r == rows) return;
+  for (int64_t c = 0; c < a->n; c += ATTN_W_) {
+    const int w = ATTN_FN_(lanes_left)(a->n, c);
+    t = ATTN_V_FMA_(ATTN_FN_(load)(a->y + r * a->y_stride, c, w, ATTN_F32), zero, t);
+  }
+  if ((ATTN_V_CHOSEN_(ATTN_V_EQ_(t, t)) & all) == all) return;
+  for (r = 0; r < rows; r++)
+    for (int64_t c = 0; c < a->n; c += ATTN_W_) {
+      const int w = ATTN_FN_(lanes_left)(a->n, c);
+      float *y = a->y + r * a->y_stride;
+      if (!(hard >> r & 1))
+        ATTN_FN_(store)(y, c, ATTN_FN_(quiet)(ATTN_FN_(load)(y, c, w, ATTN_F32)), w, ATTN_F32);
+    }
+}
+
+/* A group is as many rows as a vector, fewer where two groups fill the first cache. The first pass runs
+ * before the last one of the group before: its chain of divisions waits beside their work. */
+ATTN_FUNC_ uint64_t ATTN_FN_(norm)(const attn_norm_rows_ *a, int rows, const attn_norm *norm) {
+  const float eps = norm->eps == 0.0f ? 1e-5f : norm->eps;
+  const int fit = a->n <= 192 ? 16 : a->n <= 384 ? 8 : 2, most = fit < ATTN_W_ ? fit : ATTN_W_;
+  float *to = a->sum ? a->sum : a->y;
+  const int64_t to_stride = a->sum ? a->sum_stride : a->y_stride;
+  ATTN_FN_(norm_group_) group[2];
+  attn_norm_rows_ from = *a;
+  uint64_t hard = 0;
+  if (a->more || a->sum) from.x = to, from.x_stride = to_stride, from.more = NULL;
+  for (int r = 0; r < rows + most; r += most) {
+    const int done = r - most, end = r < rows ? r : rows;
+    if (r < rows)
+      ATTN_FN_(norm_first)(&group[r / most % 2], a, &from, to, to_stride, r,
+                           rows - r < most ? rows - r : most, eps);
+    const ATTN_FN_(norm_group_) *g = &group[(r / most + 1) % 2];
+    for (int i = done < 0 ? 0 : done, two; i < end; i += 1 + two) {
+      const uint64_t bad = g->bad >> (i - done);
+      two = i + 2 <= end && !(bad & 3);
+      if (bad & 1) continue;
+      const ATTN_FN_(norm_row_) row = ATTN_FN_(norm_row)(&from, g, i - done, i);
+      if (two) {
+        const ATTN_FN_(norm_row_) next = ATTN_FN_(norm_row)(&from, g, i - done + 1, i + 1);
+        ATTN_FN_(norm_last)(&row, &next, norm, a->n);
+      } else {
+        ATTN_FN_(norm_last)(&row, NULL, norm, a->n);
+      }
+    }
+    if (done >= 0) hard |= g->bad << done;
+  }
+  ATTN_FN_(norm_quiet)(a, rows, hard);
+  return hard;
+}
 
 /* out = sum of x - shift, and of its square, each over 16 running sums joined by halves. */
 ATTN_FUNC_ void ATTN_FN_(moments)(float *out, const float *x, int64_t n, float shift) {
@@ -2558,6 +2860,156 @@ ATTN_FUNC_ void ATTN_FN_(normalise)(float *x, int64_t n, float shift, float by, 
   }
 }
 /* <<< attn/kernels/norm.h */
+/* >>> attn/kernels/fourier.h */
+/* kernels/fourier.h owns the butterflies of Fourier transforms of many columns at once, and the fold
+ * that goes before. A row has `half` real parts and as many imaginary ones, of which the first
+ * `lanes`, whole groups, are in use; columns never meet, so that no number depends on the width of a
+ * vector. */
+
+/* (re, im) times e^(-i a), with w = cos a, sin a. */
+#define ATTN_TURN_(re, im, w)                                                       \
+  {                                                                                 \
+    const ATTN_VF_ c_ = ATTN_V_SET1_((w)[0]);                                       \
+    const ATTN_VF_ t_ = ATTN_V_FMA_(im, ATTN_V_SET1_((w)[1]), ATTN_V_MUL_(re, c_)); \
+    im = ATTN_V_FMA_(re, ATTN_V_SET1_(-(w)[1]), ATTN_V_MUL_(im, c_)), re = t_;      \
+  }
+
+/* Radix 4, or 2; at: the first of its rows, which are `step` floats apart; turn = 0: w is 1. */
+ATTN_INLINE_ void ATTN_FN_(butterfly4)(float *at, int64_t step, int64_t half, int lanes,
+                                       const float *w1, const float *w2, const float *w3,
+                                       const int turn) {
+  for (int64_t l = 0; l < lanes; l += ATTN_W_) {
+    float *p0 = at + l, *p1 = p0 + step, *p2 = p1 + step, *p3 = p2 + step;
+    const ATTN_VF_ a0 = ATTN_V_LOAD_(p0), b0 = ATTN_V_LOAD_(p0 + half);
+    const ATTN_VF_ a1 = ATTN_V_LOAD_(p1), b1 = ATTN_V_LOAD_(p1 + half);
+    const ATTN_VF_ a2 = ATTN_V_LOAD_(p2), b2 = ATTN_V_LOAD_(p2 + half);
+    const ATTN_VF_ a3 = ATTN_V_LOAD_(p3), b3 = ATTN_V_LOAD_(p3 + half);
+    const ATTN_VF_ s = ATTN_V_ADD_(a0, a2), t = ATTN_V_ADD_(b0, b2);
+    const ATTN_VF_ d = ATTN_V_SUB_(a0, a2), e = ATTN_V_SUB_(b0, b2);
+    const ATTN_VF_ u = ATTN_V_ADD_(a1, a3), v = ATTN_V_ADD_(b1, b3);
+    const ATTN_VF_ f = ATTN_V_SUB_(a1, a3), g = ATTN_V_SUB_(b1, b3);
+    ATTN_VF_ re1 = ATTN_V_ADD_(d, g), im1 = ATTN_V_SUB_(e, f);
+    ATTN_VF_ re2 = ATTN_V_SUB_(s, u), im2 = ATTN_V_SUB_(t, v);
+    ATTN_VF_ re3 = ATTN_V_SUB_(d, g), im3 = ATTN_V_ADD_(e, f);
+    ATTN_V_STORE_(p0, ATTN_V_ADD_(s, u));
+    ATTN_V_STORE_(p0 + half, ATTN_V_ADD_(t, v));
+    if (turn) {
+      ATTN_TURN_(re1, im1, w1)
+      ATTN_TURN_(re2, im2, w2)
+      ATTN_TURN_(re3, im3, w3)
+    }
+    ATTN_V_STORE_(p1, re1);
+    ATTN_V_STORE_(p1 + half, im1);
+    ATTN_V_STORE_(p2, re2);
+    ATTN_V_STORE_(p2 + half, im2);
+    ATTN_V_STORE_(p3, re3);
+    ATTN_V_STORE_(p3 + half, im3);
+  }
+}
+
+ATTN_INLINE_ void ATTN_FN_(butterfly2)(float *at, int64_t step, int64_t half, int lanes,
+                                       const float *w1) {
+  for (int64_t l = 0; l < lanes; l += ATTN_W_) {
+    float *p0 = at + l, *p1 = p0 + step;
+    const ATTN_VF_ a0 = ATTN_V_LOAD_(p0), b0 = ATTN_V_LOAD_(p0 + half);
+    const ATTN_VF_ a1 = ATTN_V_LOAD_(p1), b1 = ATTN_V_LOAD_(p1 + half);
+    ATTN_VF_ re = ATTN_V_SUB_(a0, a1), im = ATTN_V_SUB_(b0, b1);
+    ATTN_TURN_(re, im, w1)
+    ATTN_V_STORE_(p0, ATTN_V_ADD_(a0, a1));
+    ATTN_V_STORE_(p0 + half, ATTN_V_ADD_(b0, b1));
+    ATTN_V_STORE_(p1, re);
+    ATTN_V_STORE_(p1 + half, im);
+  }
+}
+
+/* An odd radix: rows k and r - k enter by their sum a and difference b, and leave as a sum of cosines
+ * of a, plus or minus -i times a sum of sines of b. root: w_r^k is root + k root_step; output k is turned
+ * by w^k, w^k at w + k w_step. */
+ATTN_INLINE_ void ATTN_FN_(butterfly_odd)(const int r, float *at, int64_t step, int64_t half,
+                                          int lanes, const float *root, int64_t root_step,
+                                          const float *w, int64_t w_step) {
+  enum { MOST = ATTN_RADIX_ / 2 };
+  const int h = r / 2;
+  ATTN_VF_ ar[MOST], ai[MOST], br[MOST], bi[MOST];
+  for (int64_t l = 0; l < lanes; l += ATTN_W_) {
+    float *p = at + l;
+    const ATTN_VF_ re0 = ATTN_V_LOAD_(p), im0 = ATTN_V_LOAD_(p + half);
+    ATTN_VF_ re = re0, im = im0;
+    for (int k = 0; k < h; k++) {
+      const float *x = p + (k + 1) * step, *y = p + (r - k - 1) * step;
+      const ATTN_VF_ xr = ATTN_V_LOAD_(x), xi = ATTN_V_LOAD_(x + half);
+      const ATTN_VF_ yr = ATTN_V_LOAD_(y), yi = ATTN_V_LOAD_(y + half);
+      ar[k] = ATTN_V_ADD_(xr, yr), ai[k] = ATTN_V_ADD_(xi, yi);
+      br[k] = ATTN_V_SUB_(xr, yr), bi[k] = ATTN_V_SUB_(xi, yi);
+      re = ATTN_V_ADD_(re, ar[k]), im = ATTN_V_ADD_(im, ai[k]);
+    }
+    ATTN_V_STORE_(p, re);
+    ATTN_V_STORE_(p + half, im);
+    for (int q = 1; q <= h; q++) {
+      ATTN_VF_ ur = re0, ui = im0, vr = ATTN_V_ZERO_(), vi = vr;
+      for (int k = 0; k < h; k++) {
+        const float *t = root + q * (k + 1) % r * root_step;
+        const ATTN_VF_ c = ATTN_V_SET1_(t[0]), s = ATTN_V_SET1_(t[1]);
+        ur = ATTN_V_FMA_(ar[k], c, ur), ui = ATTN_V_FMA_(ai[k], c, ui);
+        vr = ATTN_V_FMA_(br[k], s, vr), vi = ATTN_V_FMA_(bi[k], s, vi);
+      }
+      ATTN_VF_ re1 = ATTN_V_ADD_(ur, vi), im1 = ATTN_V_SUB_(ui, vr);
+      ATTN_VF_ re2 = ATTN_V_SUB_(ur, vi), im2 = ATTN_V_ADD_(ui, vr);
+      const float *w1 = w + q * w_step, *w2 = w + (r - q) * w_step;
+      ATTN_TURN_(re1, im1, w1)
+      ATTN_TURN_(re2, im2, w2)
+      ATTN_V_STORE_(p + q * step, re1);
+      ATTN_V_STORE_(p + q * step + half, im1);
+      ATTN_V_STORE_(p + (r - q) * step, re2);
+      ATTN_V_STORE_(p + (r - q) * step + half, im2);
+    }
+  }
+}
+
+/* The first step of `count` transforms of r m rows each, which lie end to end: the r rows j, j + m, ..
+ * become their Fourier transform, output k turned by w[k j n / (r m)], for all j < m; w: the n roots of
+ * unity. r = 1: row j turned by w[j]. */
+ATTN_FUNC_ void ATTN_FN_(butterflies)(float *x, int64_t half, int lanes, int64_t count, int64_t m,
+                                      int r, const float *w, int64_t n) {
+  const int64_t row = 2 * half, step = m * row, each = 2 * (n / (r * m)), root = 2 * (n / r);
+  for (int64_t b = 0; b < count; b++) {
+    for (int64_t j = 0; j < m; j++) {
+      float *at = x + (b * r * m + j) * row;
+      const float *by = w + j * each;
+      if (r == 4 && m == 1) {
+        ATTN_FN_(butterfly4)(at, step, half, lanes, w, w, w, 0);
+      } else if (r == 4) {
+        ATTN_FN_(butterfly4)(at, step, half, lanes, by, w + 2 * j * each, w + 3 * j * each, 1);
+      } else if (r == 2) {
+        ATTN_FN_(butterfly2)(at, step, half, lanes, by);
+      } else if (r == 3) {
+        ATTN_FN_(butterfly_odd)(3, at, step, half, lanes, w, root, w, j * each);
+      } else if (r == 5) {
+        ATTN_FN_(butterfly_odd)(5, at, step, half, lanes, w, root, w, j * each);
+      } else if (r > 1) {
+        ATTN_FN_(butterfly_odd)(r, at, step, half, lanes, w, root, w, j * each);
+      } else {
+        for (int64_t l = 0; l < lanes; l += ATTN_W_) {
+          ATTN_VF_ re = ATTN_V_LOAD_(at + l), im = ATTN_V_LOAD_(at + l + half);
+          ATTN_TURN_(re, im, w + 2 * j)
+          ATTN_V_STORE_(at + l, re);
+          ATTN_V_STORE_(at + l + half, im);
+        }
+      }
+    }
+  }
+}
+#undef ATTN_TURN_
+
+ATTN_FUNC_ void ATTN_FN_(mirror)(float *y, const float *a, const float *b, int64_t n) {
+  int64_t c = 0;
+  for (; c + ATTN_W_ <= n; c += ATTN_W_) {
+    const ATTN_VF_ back = ATTN_V_LOAD_(b - c - (ATTN_W_ - 1));
+    ATTN_V_STORE_(y + c, ATTN_V_ADD_(ATTN_V_LOAD_(a + c), ATTN_V_REVERSE_(back)));
+  }
+  for (; c < n; c++) y[c] = a[c] + b[-c];
+}
+/* <<< attn/kernels/fourier.h */
 
 static const attn_table_ ATTN_FN_(table) = {
     ATTN_ISA_ID_,          ATTN_FN_(pack),         ATTN_FN_(unpack),        ATTN_FN_(widen),
@@ -2566,10 +3018,11 @@ static const attn_table_ ATTN_FN_(table) = {
     ATTN_FN_(score_rows),  ATTN_FN_(softmax_rows), ATTN_FN_(value_rows),    ATTN_FN_(scale_block),
     ATTN_FN_(finite),      ATTN_FN_(join),         ATTN_FN_(divide),        ATTN_FN_(weights),
     ATTN_FN_(exp_row),     ATTN_FN_(blend),        ATTN_FN_(rope),          ATTN_FN_(above),
-    ATTN_FN_(squares),     ATTN_FN_(gemm),         ATTN_FN_(activate),      ATTN_FN_(top_rows),
-    ATTN_FN_(power_rows),  ATTN_FN_(wave_rows),    ATTN_FN_(elu1),          ATTN_FN_(scale_rows),
-    ATTN_FN_(step),        ATTN_FN_(step_z),       ATTN_FN_(moments),       ATTN_FN_(normalise),
-    ATTN_FN_(exclude)};
+    ATTN_FN_(squares),     ATTN_FN_(gemm),         ATTN_FN_(activate),      ATTN_FN_(act),
+    ATTN_FN_(top_rows),    ATTN_FN_(power_rows),   ATTN_FN_(wave_rows),     ATTN_FN_(elu1),
+    ATTN_FN_(scale_rows),  ATTN_FN_(step),         ATTN_FN_(step_z),        ATTN_FN_(moments),
+    ATTN_FN_(normalise),   ATTN_FN_(gate),         ATTN_FN_(butterflies),   ATTN_FN_(mirror),
+    ATTN_FN_(norm),        ATTN_FN_(exclude)};
 
 #undef ATTN_FN_
 /* >>> attn/isa/simd_undef.h */
@@ -2607,9 +3060,11 @@ static const attn_table_ ATTN_FN_(table) = {
 #undef ATTN_V_LT_
 #undef ATTN_V_MAX_
 #undef ATTN_V_MUL_
+#undef ATTN_V_REVERSE_
 #undef ATTN_V_ROUND_
 #undef ATTN_V_SELECT_
 #undef ATTN_V_SLEEF_
+#undef ATTN_V_SQRT_
 #undef ATTN_V_SET1_
 #undef ATTN_V_STORE_
 #undef ATTN_V_STORE_BF16_
@@ -3284,8 +3739,8 @@ typedef struct attn_gemm_params {
  *
  * Aliasing: y shares no memory with x, w and bias; these may overlap.
  * Memory: attn_gemm_workspace bytes: w as f32 in panels, 4 k n' bytes for each of its matrices, n'
- *   being n in whole 64s; nothing like it when w is f32, not transposed and m < 48, or m < 192 and rows
- *   of w are at most 1024 elements apart: w is then read in place. f16 and bf16 x or y add up to 150 KB a worker.
+ *   being n in whole 64s; nothing like it when w is f32, not transposed and m < 192, which reads w in
+ *   place. f16 and bf16 x or y add up to 300 KB a worker.
  * Errors: ATTN_E_NULL, _DTYPE, _SHAPE, _STRIDE, _OVERLAP, _OVERFLOW, _VALUE (scale NaN or infinite, an
  *   unknown activation), _WORKSPACE, _MEMORY, and those of ctx.
  * Empty: m = 0, B = 0 or H = 0 does nothing; k and n are at least 1.
@@ -3303,6 +3758,61 @@ ATTN_DEF attn_status attn_gemm(attn_tensor y, attn_tensor x, attn_tensor w,
 ATTN_DEF size_t attn_gemm_workspace(attn_tensor y, attn_tensor x, attn_tensor w,
                                     const attn_gemm_params *params, const attn_ctx *ctx);
 /* <<< attn/api/dense.h */
+/* >>> attn/api/norm.h */
+/* --- rows between dense products -----------------------------------------------------------------
+ * Layer norm with the residual sum before it, activations and gates: one pass over rows each.
+ *
+ * Rules the calls share. Tensors are [B,H,T,n], each f32, f16 or bf16 by itself and of any strides;
+ * inputs may have batch 1 and heads 1, which stand for all. Aliasing: an output may be one of the inputs
+ * (the same view, type and extents: in place), else it shares memory with nothing. Empty: B, H or T = 0 is
+ * a no-op; n is at least 1. Memory: attn_<name>_workspace bytes, a few rows a worker where a tensor is not
+ * f32, else none. Errors: NULL, DTYPE, SHAPE, STRIDE, VALUE, OVERLAP, OVERFLOW, WORKSPACE, MEMORY, ISA,
+ * ENV, CTX, ALIGN; outputs untouched. NaN is stored as the one default NaN. Determinism: the same bits on
+ * avx2, avx512 and neon and for any number of workers; a row's bits depend on nothing but the row. */
+
+/* LN(x) = (x - mean) / sqrt(variance + eps) gain + bias over the columns of a row. */
+typedef struct attn_norm {
+  const float *gain, *bias; /* [n]; null = 1, 0 */
+  float eps;                /* > 0; 0 = 1e-5 */
+} attn_norm;
+
+typedef struct attn_layer_norm_params {
+  attn_norm norm;
+  attn_tensor residual; /* optional */
+  attn_tensor sum;      /* out, optional: x + residual */
+} attn_layer_norm_params;
+
+/* y = LN(x + residual), the mean and the variance being those of the n columns (by n, not n - 1):
+ *
+ *   s = x + residual,  m = sum_c s_c / n,  v = sum_c (s_c - m)^2 / n
+ *   y_c = (s_c - m) / sqrt(v + eps) gain_c + bias_c,  sum_c = s_c
+ *
+ * Residual after a block (post-norm): y may be x. Before one (pre-norm): sum may be residual, the stream
+ * itself, so that "x += f; n = LN(x)" is one pass. y is made of s before s is rounded to the type of sum.
+ * NaN or infinity in a row of x or residual makes that row of y NaN. A row of equal numbers gives bias.
+ * Error: below 8 2^-24 (1 + |s_c - m| / sqrt(v + eps)) |gain_c|, whatever the mean, beside the roundings of s
+ *   and y. Rows whose squares floats do not hold (beyond 1e15 in size) are done in f64.
+ * Cost: each number of x is read once from memory and each of y written once.
+ * Source: Ba et al. 2016, arXiv 1607.06450. params null: defaults. */
+ATTN_DEF attn_status attn_layer_norm(attn_tensor y, attn_tensor x,
+                                     const attn_layer_norm_params *params, attn_ctx *ctx);
+ATTN_DEF size_t attn_layer_norm_workspace(attn_tensor y, attn_tensor x,
+                                          const attn_layer_norm_params *params,
+                                          const attn_ctx *ctx);
+
+typedef struct attn_activate_params {
+  attn_activation activation;
+  attn_tensor gate; /* optional */
+} attn_activate_params;
+
+/* y = act(x), with a gate y = act(x) gate, element by element: GLU, SwiGLU and the like; with
+ * ATTN_ACT_NONE the product of x and gate. Errors of the functions are those of attn_gemm. params null: y =
+ * x. Source of gated products: Dauphin et al. 2016, arXiv 1612.08083; Shazeer 2020, arXiv 2002.05202. */
+ATTN_DEF attn_status attn_activate(attn_tensor y, attn_tensor x, const attn_activate_params *params,
+                                   attn_ctx *ctx);
+ATTN_DEF size_t attn_activate_workspace(attn_tensor y, attn_tensor x,
+                                        const attn_activate_params *params, const attn_ctx *ctx);
+/* <<< attn/api/norm.h */
 /* >>> attn/api/core.h */
 /* api/core.h owns family A: exact softmax attention and the merging of partial results. */
 
@@ -3776,10 +4286,10 @@ ATTN_DEF attn_status attn_sinusoid(attn_tensor y, attn_tensor x, const attn_sinu
 ATTN_DEF size_t attn_sinusoid_workspace(attn_tensor y, attn_tensor x,
                                         const attn_sinusoid_params *params, const attn_ctx *ctx);
 
-typedef struct attn_universal_params {
+typedef struct attn_universal_signal_params {
   int64_t step; /* t; the paper counts from 1. 0 is not neutral: it adds 1 to the cosines */
   attn_sinusoid_params position;
-} attn_universal_params;
+} attn_universal_signal_params;
 
 /* The position-and-time signal of the Universal Transformer, added at every recurrence step:
  *
@@ -3790,9 +4300,10 @@ typedef struct attn_universal_params {
  * meets x, so position and step may change places. Source: Dehghani et al. 2018, arXiv 1807.03819.
  */
 ATTN_DEF attn_status attn_universal_signal(attn_tensor y, attn_tensor x,
-                                           const attn_universal_params *params, attn_ctx *ctx);
+                                           const attn_universal_signal_params *params,
+                                           attn_ctx *ctx);
 ATTN_DEF size_t attn_universal_signal_workspace(attn_tensor y, attn_tensor x,
-                                                const attn_universal_params *params,
+                                                const attn_universal_signal_params *params,
                                                 const attn_ctx *ctx);
 
 typedef struct attn_learned_params {
@@ -4699,12 +5210,6 @@ typedef enum attn_sublayer {
   ATTN_SUBLAYER_PLAIN,    /* o = O w_o; without w_o the heads themselves */
   ATTN_SUBLAYER_COUNT
 } attn_sublayer;
-
-/* LN(x) = (x - mean) / sqrt(variance + eps) gain + bias over the columns of a row. */
-typedef struct attn_norm {
-  const float *gain, *bias; /* [dm]; null = 1, 0 */
-  float eps;                /* > 0; 0 = 1e-5 */
-} attn_norm;
 
 typedef struct attn_segment_layer_params {
   int64_t heads;          /* H; 0 = 1 */
@@ -6943,6 +7448,639 @@ ATTN_DEF attn_status attn_luna_begin(void *state, size_t bytes,
                                      int64_t heads, int64_t l, int64_t dk, int64_t dv,
                                      attn_ctx *ctx);
 /* <<< attn/api/sets.h */
+/* >>> attn/api/gtrxl.h */
+/* api/gtrxl.h owns gates in place of residual sums (Gated Transformer-XL, K5), and the block that has
+ * two of them. */
+
+/* How the output y of a sub-layer joins the skip stream x. sigma is the logistic function, b the bias
+ * of the gate. */
+typedef enum attn_gtrxl_kind {
+  ATTN_GTRXL_GRU = 0,  /* (1 - z) x + z tanh(y w_g + (r x) u_g), where r = sigma(y w_r + x u_r) and
+                        * z = sigma(y w_z + x u_z - b) */
+  ATTN_GTRXL_INPUT,    /* sigma(x w_g) x + y */
+  ATTN_GTRXL_OUTPUT,   /* x + sigma(x w_g - b) y */
+  ATTN_GTRXL_HIGHWAY,  /* a x + (1 - a) y, where a = sigma(x w_g + b) */
+  ATTN_GTRXL_SIGTANH,  /* x + sigma(y w_g - b) tanh(y u_g) */
+  ATTN_GTRXL_RESIDUAL, /* x + y */
+  ATTN_GTRXL_COUNT
+} attn_gtrxl_kind;
+
+/* Weights are [1,1,dm,dm]; those that the kind does not name are not read. */
+typedef struct attn_gtrxl_gate_params {
+  attn_gtrxl_kind kind;
+  attn_tensor w_r, u_r, w_z, u_z, w_g, u_g;
+  float b;         /* finite; 0 = 2, ATTN_ZERO = 0. The larger, the more of x passes */
+  attn_tensor b_g; /* optional: [1,1,1,dm], the bias in place of b */
+} attn_gtrxl_gate_params;
+
+/* o = gate(x, y), row by row.
+ *
+ * Shapes: o, x, y [B,1,T,dm], any types and strides.
+ * Aliasing: o shares memory with nothing.
+ * Memory: attn_gtrxl_gate_workspace bytes: the weights as attn_gemm lays them out, and per worker the
+ *   values between the products of 192 rows, 4 (dm + 256) bytes each, with 16-bit x or y these as f32.
+ *   r, z and c never exist for all rows.
+ * Empty: B = 0 or T = 0 does nothing.
+ * NaN: in a row of x or y reaches that row of o. Bounds: each element of a GRU's or HIGHWAY's row lies,
+ *   up to rounding, between x and tanh's or y's; where the bias leaves no weight for the other side o is
+ *   exactly x.
+ * Errors: NULL, DTYPE, SHAPE, STRIDE, RANGE (kind), VALUE (b not finite), OVERLAP, OVERFLOW, WORKSPACE,
+ *   MEMORY, ALIGN, ISA, ENV, CTX; o untouched.
+ * Determinism: each sum is one chain of fused multiply-adds, y's products before x's: the same bits on
+ *   avx2, avx512 and neon, for any number of workers and any cut of the rows.
+ * Cost: 12 B T dm^2 flops for a GRU, 4 for SIGTANH, 2 for a kind with one weight.
+ * Source: Parisotto et al. 2019, arXiv 1910.06764. */
+ATTN_DEF attn_status attn_gtrxl_gate(attn_tensor o, attn_tensor x, attn_tensor y,
+                                     const attn_gtrxl_gate_params *params, attn_ctx *ctx);
+ATTN_DEF size_t attn_gtrxl_gate_workspace(attn_tensor o, attn_tensor x, attn_tensor y,
+                                          const attn_gtrxl_gate_params *params,
+                                          const attn_ctx *ctx);
+
+typedef struct attn_gtrxl_params {
+  /* Heads, memories, weights (w_o is required), LN1 = norm; sublayer is not read. Its messages call this
+   * params. */
+  attn_segment_layer_params attention;
+  attn_gtrxl_gate_params gate_1, gate_2;
+  attn_norm norm_ff;    /* LN2 */
+  attn_feed_forward ff; /* dm to dm; w_2 is required */
+} attn_gtrxl_params;
+
+/* A block of the Gated Transformer-XL behind a memory of earlier inputs. With c = [memory ; h]:
+ *
+ *   a = attention of LN1(h) over LN1(c) (attn_segment_layer, ATTN_SUBLAYER_PLAIN) w_o
+ *   Y = gate_1(h, relu(a)),   o = gate_2(Y, relu(ff(LN2(Y))))
+ *
+ * The skip stream is never normalised. The memory is neither copied nor changed: attn_memory_append of
+ * h, the block's input, comes next.
+ * Shapes: h, o [B,1,L,dm]. attention.w_r, or attention.attention.r, gives relative positions
+ *   (Transformer-XL) and goes together with attention.attention.u and .v: all or none.
+ * Aliasing: outputs share memory with nothing.
+ * Memory: attn_gtrxl_workspace bytes: the heads in f32; q, k and v and attn_segment's, or after them
+ *   what lies between the steps of 1024 rows, 4 (2 dm + dff) bytes each; the weights as attn_gemm lays
+ *   them out.
+ * Empty, NaN, determinism: as attn_segment_layer. Errors: those of attn_segment_layer and
+ *   attn_gtrxl_gate; NULL: ff.w_2.
+ * Cost: attn_segment_layer's, the gates' and 4 B L dm dff.
+ * Source: Parisotto et al. 2019, arXiv 1910.06764. */
+ATTN_DEF attn_status attn_gtrxl(attn_tensor o, attn_tensor h, const attn_gtrxl_params *params,
+                                attn_ctx *ctx);
+ATTN_DEF size_t attn_gtrxl_workspace(attn_tensor o, attn_tensor h, const attn_gtrxl_params *params,
+                                     const attn_ctx *ctx);
+/* <<< attn/api/gtrxl.h */
+/* >>> attn/api/trajectory.h */
+/* api/trajectory.h owns trajectories as sequences of tokens (Decision Transformer, K6): returns to go,
+ * three tokens a step, which of them exist, and what is read from them. Attention over them is that of
+ * any layer, causal, with the mask from here.
+ *
+ * Rules the calls share. Steps are B sequences of T, oldest first; token 3t is the return to go, 3t + 1
+ * the state, 3t + 2 the action of step t. Storage types and strides are free. Extents of 0 do nothing.
+ * NaN in a row reaches the rows made from it. Errors: NULL, DTYPE, SHAPE, STRIDE, RANGE, VALUE, OVERLAP,
+ * OVERFLOW, WORKSPACE, MEMORY, ALIGN, ISA, ENV, CTX; outputs untouched. Determinism: the same bits on
+ * avx2, avx512 and neon, any number of workers. Source: Chen et al. 2021, arXiv 2106.01345. */
+
+/* What a token of a step is. */
+typedef enum attn_trajectory_token {
+  ATTN_TRAJECTORY_RETURN = 0,
+  ATTN_TRAJECTORY_STATE,
+  ATTN_TRAJECTORY_ACTION,
+  ATTN_TRAJECTORY_TOKENS
+} attn_trajectory_token;
+
+typedef struct attn_returns_params {
+  float gamma;         /* discount, finite; 0 = 1, ATTN_ZERO = 0 */
+  const float *target; /* [B], optional: the return wanted from step 0 on */
+} attn_returns_params;
+
+/* Returns to go of rewards r [B,1,T,1], in y [B,1,T,1]:
+ *
+ *   y_t = r_t + gamma y_{t+1},  y_T = 0;   with target:  y_0 = target,  y_{t+1} = (y_t - r_t) / gamma
+ *
+ * The second form is that of a rollout: the last reward is not read.
+ * Aliasing: y may be r, with the same strides and type. Memory: 0. Sums are f64, rounded once an output.
+ * Errors also: VALUE: gamma, a target; gamma 0 with target. Cost: O(B T). */
+ATTN_DEF attn_status attn_returns(attn_tensor y, attn_tensor r, const attn_returns_params *params,
+                                  attn_ctx *ctx);
+ATTN_DEF size_t attn_returns_workspace(attn_tensor y, attn_tensor r,
+                                       const attn_returns_params *params, const attn_ctx *ctx);
+
+typedef struct attn_trajectory_params {
+  attn_tensor w_return, b_return; /* [1,1,1,dm], [1,1,1,dm]; biases are optional */
+  attn_tensor w_state, b_state;   /* [1,1,ds,dm], [1,1,1,dm] */
+  attn_tensor w_action, b_action; /* [1,1,da,dm], [1,1,1,dm] */
+  attn_tensor times;              /* [1,1,E,dm], a row for each time of an episode */
+  const int32_t *timesteps;       /* [B,T], 0 .. E-1; any of them for steps of padding */
+  attn_norm norm;                 /* LN, one for the three kinds of tokens */
+} attn_trajectory_params;
+
+/* The tokens of trajectories: row 3t + i of y, with x_0 = returns, x_1 = states, x_2 = actions,
+ *
+ *   y = LN(x_i[t] w_i + b_i + times[timesteps[t]])
+ *
+ * Shapes: y [B,1,3T,dm]; returns [B,1,T,1], states [B,1,T,ds], actions [B,1,T,da]. An action that is not
+ *   known yet may hold any numbers: its own state token does not see it.
+ * Aliasing: y shares memory with nothing.
+ * Memory: attn_trajectory_tokens_workspace bytes: the weights as attn_gemm lays them out, 4 rows per
+ *   worker, and 96 of y if that is not f32, 32 of states or actions if these are not.
+ * Errors also: RANGE: timesteps. Cost: 2 B T (1 + ds + da) dm flops. */
+ATTN_DEF attn_status attn_trajectory_tokens(attn_tensor y, attn_tensor returns, attn_tensor states,
+                                            attn_tensor actions,
+                                            const attn_trajectory_params *params, attn_ctx *ctx);
+ATTN_DEF size_t attn_trajectory_tokens_workspace(attn_tensor y, attn_tensor returns,
+                                                 attn_tensor states, attn_tensor actions,
+                                                 const attn_trajectory_params *params,
+                                                 const attn_ctx *ctx);
+
+/* Which tokens exist, as attn_sdpa_params.mask beside causal = 1: those of steps with valid != 0, valid
+ * [batch,steps]. keys [batch,3 steps] is the mask's memory and is written; there is no 3T x 3T array. A
+ * token without one to see gets 0 from attention. No mask (ATTN_MASK_NONE, all tokens exist) and nothing
+ * written if valid or keys is null, an extent is not positive or 3 batch steps are beyond int64_t. Cost:
+ * O(batch steps). */
+ATTN_DEF attn_mask attn_trajectory_mask(uint8_t *keys, const uint8_t *valid, int64_t batch,
+                                        int64_t steps);
+
+/* Rows 3t + token of [B,H,3T,d], as a view [B,H,T,d] of the same memory; nothing is checked or read. Cost:
+ * O(1). */
+ATTN_DEF attn_tensor attn_trajectory_rows(attn_tensor tokens, attn_trajectory_token token);
+
+typedef enum attn_trajectory_head {
+  ATTN_TRAJECTORY_NEXT_ACTION = 0, /* tanh(y[3t + 1] w + bias): before the action is seen */
+  ATTN_TRAJECTORY_NEXT_STATE,      /* y[3t + 2] w + bias */
+  ATTN_TRAJECTORY_NEXT_RETURN,     /* y[3t + 2] w + bias */
+  ATTN_TRAJECTORY_HEADS
+} attn_trajectory_head;
+
+typedef struct attn_trajectory_predict_params {
+  attn_trajectory_head head;
+  attn_tensor w, bias; /* [1,1,dm,d], optional [1,1,1,d] */
+  int linear;          /* 1: actions without the tanh */
+} attn_trajectory_predict_params;
+
+/* What the model says of each step: o [B,1,T,d] from the rows y [B,1,3T,dm] that it made of the tokens.
+ *
+ * Aliasing: o shares memory with nothing. Memory: attn_gemm's. Cost: 2 B T dm d flops. */
+ATTN_DEF attn_status attn_trajectory_predict(attn_tensor o, attn_tensor y,
+                                             const attn_trajectory_predict_params *params,
+                                             attn_ctx *ctx);
+ATTN_DEF size_t attn_trajectory_predict_workspace(attn_tensor o, attn_tensor y,
+                                                  const attn_trajectory_predict_params *params,
+                                                  const attn_ctx *ctx);
+/* <<< attn/api/trajectory.h */
+/* >>> attn/api/block.h */
+/* --- blocks --------------------------------------------------------------------------------------
+ * api/block.h owns what a Transformer is stacked of: the feed-forward, the encoder and decoder block, a
+ * decoder's step behind a cache (K7), and the reversible residual (K4).
+ *
+ * Rules the calls share. Rows are [B,1,n,dm], each tensor f32, f16 or bf16 by itself and of any strides;
+ * what lies between two steps is f32. Aliasing: outputs share memory with nothing unless a call says
+ * otherwise. Memory: attn_<name>_workspace bytes. Empty: B = 0 or no rows is a no-op. NaN in a row
+ * reaches its own row and those of rows that see it. Errors: NULL, DTYPE, SHAPE, HEADS, STRIDE, RANGE,
+ * VALUE, MASK, OVERLAP, OVERFLOW, WORKSPACE, MEMORY, ISA, ENV, CTX, ALIGN, INDEX; outputs untouched.
+ * Determinism: the same bits on avx2, avx512 and neon and for any number of workers. */
+
+/* y = f(x w_1 + b_1) w_2 + b_2, row by row, in runs of ceil(T / chunks) rows.
+ *
+ * Shapes: x [B,1,T,din], y [B,1,T,dout], as ff says. chunks >= 1, 0 = 1; more chunks than rows are one row
+ *   each. The hidden rows f(x w_1 + b_1) exist for one run at a time, and for at most 192 rows, 96 a
+ *   worker, whatever chunks is: no T x dff array. The bits are the same for any chunks.
+ * Aliasing: y may be x, the same view: in place.
+ * Memory: the weights as attn_gemm lays them out, hidden and output rows of a run in f32.
+ * Cost: 2 B T (din dff + dff dout) flops. Errors also: RANGE: chunks < 0.
+ * Source: Vaswani et al. 2017, arXiv 1706.03762; in runs: Kitaev et al. 2020, arXiv 2001.04451. */
+ATTN_DEF attn_status attn_feed_forward_rows(attn_tensor y, attn_tensor x,
+                                            const attn_feed_forward *ff, int64_t chunks,
+                                            attn_ctx *ctx);
+ATTN_DEF size_t attn_feed_forward_rows_workspace(attn_tensor y, attn_tensor x,
+                                                 const attn_feed_forward *ff, int64_t chunks,
+                                                 const attn_ctx *ctx);
+
+/* The weights of one block, {0} beside them is the paper's. In self and cross: heads, kv_heads, w_q .. w_o
+ * (w_o.dim = dm), biases, and `attend` with everything attn_sdpa takes but quantised rows (map and lse are
+ * outputs of the call, `each` too; with ragged x and e have batch 1, each sequence is a call of its own,
+ * rows that none has attend to nothing, x_len and e_len are absent). Messages call a weight of either params.w_q
+ * and so on, one of the feed-forward ff.w_1 and so on. */
+typedef struct attn_block_params {
+  attn_multihead_params self;
+  attn_multihead_params cross; /* decoder only; all zero: no cross attention */
+  attn_feed_forward ff;        /* dm to dm */
+  int64_t chunks;              /* of the feed-forward, as in attn_feed_forward_rows */
+  attn_sublayer sublayer;      /* ATTN_SUBLAYER_POST or _PRE */
+  attn_norm norm_self, norm_cross, norm_ff;
+  /* [B], 0..T: rows of x from there on do not exist; no one sees them, their rows of y are 0 */
+  const int32_t *x_len;
+  const int32_t *e_len; /* [B], 0..Te: rows of e from there on do not exist; decoder only */
+} attn_block_params;
+
+/* The encoder block.
+ *
+ *   POST:  X1 = LN_self(x + MHA(x, x)),         y = LN_ff(X1 + FFN(X1))
+ *   PRE:   n = LN_self(x), X1 = x + MHA(n, n),  y = X1 + FFN(LN_ff(X1))
+ *
+ * MHA is attn_multihead of params->self, FFN attn_feed_forward_rows of params->ff. With
+ * params->self.attend.causal it is the block of a model that has decoders without cross attention.
+ * A stack of PRE blocks ends with one more attn_layer_norm, the caller's; tables of sines are attn_sinusoid's.
+ * Shapes: x, y [B,1,T,dm]. Aliasing: y may be x, the same view: in place.
+ * Memory: the larger of f32 q, k, v and heads of B T rows and of what attn_feed_forward_rows wants with 2 dm
+ *   numbers more for each of its rows; the larger of what attn_gemm and attn_sdpa want; B T dm numbers if y is
+ *   x or not f32. No T x T array, no T x dff array.
+ * Cost: 8 B T dm^2 + 4 B T^2 dm + 4 B T dm dff flops (H dk = dm).
+ * Errors also: HEADS, RANGE: x_len out of range, or beside attend.kv_len or .q_len; sublayer PLAIN.
+ * Source: Vaswani et al. 2017, arXiv 1706.03762; PRE: Xiong et al. 2020, arXiv 2002.04745. */
+ATTN_DEF attn_status attn_encoder(attn_tensor y, attn_tensor x, const attn_block_params *params,
+                                  attn_ctx *ctx);
+ATTN_DEF size_t attn_encoder_workspace(attn_tensor y, attn_tensor x,
+                                       const attn_block_params *params, const attn_ctx *ctx);
+
+/* The decoder block; e is the encoder's output, which is not normalised here.
+ *
+ *   POST:  X1 = LN_self(x + MHA(x, x)),         X2 = LN_cross(X1 + MHA(X1, e)),  y = LN_ff(X2 + FFN(X2))
+ *   PRE:   n = LN_self(x), X1 = x + MHA(n, n),  X2 = X1 + MHA(LN_cross(X1), e),  y = X2 + FFN(LN_ff(X2))
+ *
+ * Self attention is causal (self.attend.causal is set for you), cross attention sees all of e up to e_len.
+ * e.data null and cross all zero: X2 = X1; one without the other is NULL. Te = 0 (e.data any address):
+ *   MHA(., e) is the bias b_o.
+ * Shapes: x, y [B,1,T,dm], e [B,1,Te,de]. Aliasing: y may be x, the same view.
+ * Memory: as attn_encoder, k and v of cross attention having B Te rows; with e B T dm numbers, and as many
+ *   more if y is not f32. Otherwise as attn_encoder.
+ * Cost: that of the encoder and 4 B T dm^2 + 4 B Te de dm + 4 B T Te dm. Source: as attn_encoder. */
+ATTN_DEF attn_status attn_decoder(attn_tensor y, attn_tensor x, attn_tensor e,
+                                  const attn_block_params *params, attn_ctx *ctx);
+ATTN_DEF size_t attn_decoder_workspace(attn_tensor y, attn_tensor x, attn_tensor e,
+                                       const attn_block_params *params, const attn_ctx *ctx);
+
+/* What one decoder block keeps between steps, a plain struct over the caller's memory. Types are f32, f16
+ * or bf16, strides free; heads side by side (attn_bthd) are written by one product, heads apart
+ * (attn_bhtd) read fastest. */
+typedef struct attn_decoder_cache {
+  attn_tensor k, v;     /* [B,Hkv,room,dk], [B,Hkv,room,dv]: of self attention */
+  attn_tensor e_k, e_v; /* [B,Hkv,Te,dk], [B,Hkv,Te,dv]: of cross attention, absent without it */
+  int64_t len;          /* tokens held, 0 .. room */
+} attn_decoder_cache;
+
+/* Begins a sequence: len = 0, and e_k = e w_k + b_k, e_v = e w_v + b_v of params->cross, which all steps
+ * read. e.data null: no cross attention, only len is set.
+ * Shapes: e [B,1,Te,de]. Memory: as attn_gemm. Cost: 4 B Te de dm flops. */
+ATTN_DEF attn_status attn_decoder_start(attn_decoder_cache *cache, attn_tensor e,
+                                        const attn_block_params *params, attn_ctx *ctx);
+ATTN_DEF size_t attn_decoder_start_workspace(const attn_decoder_cache *cache, attn_tensor e,
+                                             const attn_block_params *params, const attn_ctx *ctx);
+
+/* The block for the next n tokens, n >= 1: a prompt at once, then one by one. Their keys and values are
+ * put behind the cache's len rows, which they see too; afterwards len is n more. To go back, lower len.
+ *
+ * Shapes: x, y [B,1,n,dm]; len + n <= room (FULL). All entries of the batch have len tokens.
+ * params: as attn_decoder for T = len + n; without x_len, self.attend.kv_len, .q_len, .has_q_off and
+ *   .schedule (RANGE). A mask or bias has len + n keys. Keys are stored as they come: encodings of
+ *   positions that turn q and k are not here.
+ * Bits: rows of y are those of attn_decoder on all tokens with self.attend.one_order = 1 (and cross's), a
+ *   cache of f32 and e_len the same; otherwise they differ in rounding.
+ * Aliasing: y may be x; the cache shares memory with nothing. On an error neither it nor y is touched.
+ * Memory: f32 q and heads of n rows and what attn_gemm and attn_sdpa want: nothing grows with T.
+ * Cost: 8 B n dm^2 + 4 B n dm dff flops, cross 4 B n dm^2, and attention over len + n and Te keys; for
+ *   small n the reading of the weights and of the cache. */
+ATTN_DEF attn_status attn_decoder_step(attn_tensor y, attn_tensor x, attn_decoder_cache *cache,
+                                       const attn_block_params *params, attn_ctx *ctx);
+ATTN_DEF size_t attn_decoder_step_workspace(attn_tensor y, attn_tensor x,
+                                            const attn_decoder_cache *cache,
+                                            const attn_block_params *params, const attn_ctx *ctx);
+
+/* ---- reversible residual ------------------------------------------------------------------------*/
+
+/* y = a function of the rows x, both [B,1,n,d]; y is dense f32 of the same extents and shares no memory with
+ * x, which must be left as it is. The same x must give the same bits. ctx has the tier and the workers of
+ * the outer call, and no workspace. A status other than ATTN_OK ends the outer call, which returns it. */
+typedef attn_status (*attn_rows_fn)(void *user, attn_tensor y, attn_tensor x, attn_ctx *ctx);
+
+typedef struct attn_reversible_params {
+  attn_rows_fn f, g; /* usually attention and feed-forward, each with its own norm before it */
+  void *f_user, *g_user;
+} attn_reversible_params;
+
+/* A residual block of two streams whose inputs can be had back from its outputs:
+ *
+ *   y1 = x1 + F(x2),  y2 = x2 + G(y1)
+ *
+ * Shapes: all four [B,1,n,d]. Entering streams are usually two copies of the rows, leaving ones are
+ *   averaged (attn_stream_mean) or put side by side.
+ * Aliasing: y1 may be x1 and y2 may be x2, the same views: in place; nothing else is shared.
+ * Rounding: F and G see the streams as they are stored, so that the inverse computes the same F and G.
+ * Memory: 2 B n d numbers, beside what F and G allocate. Cost: two sums, F and G.
+ * Errors also: those of F and G, outputs untouched.
+ * Source: Gomez et al. 2017, arXiv 1707.04585; Kitaev et al. 2020, arXiv 2001.04451. */
+ATTN_DEF attn_status attn_reversible(attn_tensor y1, attn_tensor y2, attn_tensor x1, attn_tensor x2,
+                                     const attn_reversible_params *params, attn_ctx *ctx);
+ATTN_DEF size_t attn_reversible_workspace(attn_tensor y1, attn_tensor y2, attn_tensor x1,
+                                          attn_tensor x2, const attn_reversible_params *params,
+                                          const attn_ctx *ctx);
+
+/* The way back: x2 = y2 - G(y1), x1 = y1 - F(x2), each within a few units of the last place of the sums.
+ * Aliasing: x1 may be y1 and x2 may be y2. Otherwise as attn_reversible. */
+ATTN_DEF attn_status attn_reversible_inverse(attn_tensor x1, attn_tensor x2, attn_tensor y1,
+                                             attn_tensor y2, const attn_reversible_params *params,
+                                             attn_ctx *ctx);
+ATTN_DEF size_t attn_reversible_inverse_workspace(attn_tensor x1, attn_tensor x2, attn_tensor y1,
+                                                  attn_tensor y2,
+                                                  const attn_reversible_params *params,
+                                                  const attn_ctx *ctx);
+
+/* y = (x1 + x2) / 2, where two streams become one. Shapes: all [B,H,n,d]. Aliasing: y may be x1 or x2.
+ * Memory: none. */
+ATTN_DEF attn_status attn_stream_mean(attn_tensor y, attn_tensor x1, attn_tensor x2, attn_ctx *ctx);
+ATTN_DEF size_t attn_stream_mean_workspace(attn_tensor y, attn_tensor x1, attn_tensor x2,
+                                           const attn_ctx *ctx);
+/* <<< attn/api/block.h */
+/* >>> attn/api/exits.h */
+/* api/exits.h owns models that may stop after any of their N layers (numbered from 1): predictors of
+ * the exit, their training targets (depth-adaptive Transformer, K2), confidences, thresholds and
+ * their calibration (CALM, K3). The stack that is run with exits stands in api/depth.h.
+ *
+ * Rules they share. Tensors have any strides and are f32, f16 or bf16, each by itself; outputs share
+ * memory with nothing. Memory of a call: attn_<name>_workspace bytes. No rows is a no-op unless a call
+ * says otherwise; the last extent is at least 1. NaN gives unspecified values in the rows that hold it,
+ * and exits that are still in 1..N. Errors: NULL, DTYPE, SHAPE, STRIDE, RANGE, VALUE, OVERLAP, OVERFLOW,
+ * WORKSPACE, MEMORY, ISA, ENV, CTX, ALIGN; outputs untouched. Determinism: the same bits on avx2, avx512
+ * and neon and for any number of workers. */
+
+/* ---- predictors ---------------------------------------------------------------------------------*/
+
+typedef enum attn_exit_kind {
+  ATTN_EXIT_SEQUENCE = 0, /* one exit for a sequence, from the states of the encoder */
+  ATTN_EXIT_MULTINOMIAL,  /* one for each token, from its state after layer 1 */
+  ATTN_EXIT_GEOMETRIC,    /* one for each token, layer by layer: stop, or go on */
+  ATTN_EXIT_COUNT
+} attn_exit_kind;
+
+typedef struct attn_exits_params {
+  attn_exit_kind kind;
+  int64_t layers;       /* N >= 1 */
+  attn_tensor w;        /* [1,1,dm,N]; GEOMETRIC: [1, 1 or N-1, 1, dm] */
+  attn_tensor bias;     /* [1,1,1,N]; GEOMETRIC: [1, 1 or N-1, 1, 1]; optional */
+  const int32_t *x_len; /* SEQUENCE: [B], 1..Ts: later rows do not exist; or null */
+  float tau;            /* GEOMETRIC: 0..1; 0 = 0.5, ATTN_ZERO = 0 */
+  const float *taus;    /* GEOMETRIC: [N-1], in place of tau */
+} attn_exits_params;
+
+/* Where to stop, and how probable each layer is.
+ *
+ *   SEQUENCE:     q = softmax(mean_t(x_t) w + bias)
+ *   MULTINOMIAL:  q_t = softmax(x_t w + bias)
+ *     exit = argmax of q, the lower layer of equal ones
+ *   GEOMETRIC:    chi^n_t = sigmoid(w_n . x^n_t + bias_n), n = 1..N-1
+ *                 q_t(n) = chi^n prod_{m<n} (1 - chi^m) for n < N,  q_t(N) = prod_{m<N} (1 - chi^m)
+ *     exit = the first n with chi^n > tau_n, else N
+ *
+ * Shapes: SEQUENCE: x [B,1,Ts,dm], q [B,1,1,N], exits [B]. MULTINOMIAL: x [B,1,T,dm], the states after
+ *   layer 1, q [B,1,T,N], exits [B,T]. GEOMETRIC: x [B,N-1,T,dm], head n - 1 being the states after layer
+ *   n (any strides: [N-1,B,T,dm] too), q and exits as MULTINOMIAL. q or exits may be absent, not both.
+ * Errors also: SHAPE: N < 1, Ts = 0 for SEQUENCE. RANGE: x_len, tau outside 0..1.
+ * Saturated chi (0 or 1) are exact, and so are products of them.
+ * Memory: SEQUENCE: 4 B (dm ceil(Ts / 256) + N) bytes, MULTINOMIAL: 4 B T N, both beside that of
+ *   attn_gemm for these rows; GEOMETRIC: 4 B N T, and 4 dm a worker.
+ * Cost: 2 dm N flops a row (GEOMETRIC: 2 dm a row of x), one pass over x.
+ * Source: Elbayad et al. 2019, arXiv 1910.10073. */
+ATTN_DEF attn_status attn_exits(int32_t *exits, attn_tensor q, attn_tensor x,
+                                const attn_exits_params *params, attn_ctx *ctx);
+ATTN_DEF size_t attn_exits_workspace(int32_t *exits, attn_tensor q, attn_tensor x,
+                                     const attn_exits_params *params, const attn_ctx *ctx);
+
+typedef struct attn_exit_smooth_params {
+  float sigma;        /* > 0; it has no default */
+  const int32_t *len; /* [B], 0..T: later tokens do not exist; or null */
+} attn_exit_smooth_params;
+
+/* Scores of layers, spread over neighbouring tokens:
+ *
+ *   y[n,t] = sum_{t'} exp(-(t - t')^2 / sigma) x[n,t'],  over all tokens of the sequence; not normalised
+ *
+ * Shapes: y, x [B,1,N,T], row n - 1 being the log-likelihoods, or the correctness as 0 and 1, of
+ *   layer n; finite. y from len[b] on is 0, x there is not read. Weights below 1e-12 are left out.
+ * Memory: 4 (2 T + 128) bytes a worker, and 8 for each of min(2 T, 10.6 sqrt sigma) weights. Cost: 2 N T
+ *   min(T, 10.6 sqrt sigma) flops. Source: Elbayad et al. 2019, arXiv 1910.10073. */
+ATTN_DEF attn_status attn_exit_smooth(attn_tensor y, attn_tensor x,
+                                      const attn_exit_smooth_params *params, attn_ctx *ctx);
+ATTN_DEF size_t attn_exit_smooth_workspace(attn_tensor y, attn_tensor x,
+                                           const attn_exit_smooth_params *params,
+                                           const attn_ctx *ctx);
+
+typedef struct attn_exit_target_params {
+  int tokens;         /* 1: a target for each token; 0: one for the sequence */
+  float lambda;       /* >= 0, the price of a layer */
+  const int32_t *len; /* [B], 0..T, or null */
+} attn_exit_target_params;
+
+/* The layer an exit predictor should learn: argmax over n of L^n - lambda n, the lower of equal ones.
+ *
+ * Shapes: x [B,1,N,T] as in attn_exit_smooth, target [B]: L^n is the sum over the tokens, in f64; with
+ *   tokens = 1 target [B,T], L^n being x itself (smoothed by the caller, if at all); 0 from len[b] on.
+ * Memory: none. Cost: one pass over x. Source: Elbayad et al. 2019, arXiv 1910.10073. */
+ATTN_DEF attn_status attn_exit_target(int32_t *target, attn_tensor x,
+                                      const attn_exit_target_params *params, attn_ctx *ctx);
+ATTN_DEF size_t attn_exit_target_workspace(int32_t *target, attn_tensor x,
+                                           const attn_exit_target_params *params,
+                                           const attn_ctx *ctx);
+
+/* ---- confidences --------------------------------------------------------------------------------*/
+
+typedef enum attn_confidence_kind {
+  /* x are logits: the largest probability minus the second, 1 for one class */
+  ATTN_CONFIDENCE_SOFTMAX = 0,
+  ATTN_CONFIDENCE_COSINE,     /* of a state with the one before it, in -1..1; 0 if either is zero */
+  ATTN_CONFIDENCE_CLASSIFIER, /* sigmoid(w . x + bias) */
+  ATTN_CONFIDENCE_COUNT
+} attn_confidence_kind;
+
+typedef struct attn_confidence_params {
+  attn_confidence_kind kind;
+  attn_tensor before; /* COSINE: [B,H,n,dm] */
+  attn_tensor w;      /* CLASSIFIER: [1, 1 or H, 1, dm] */
+  attn_tensor bias;   /* CLASSIFIER: [1, 1 or H, 1, 1], optional */
+} attn_confidence_params;
+
+/* How sure a model is after a layer, by rows.
+ *
+ * Shapes: y [B,H,n,1], x [B,H,n,V or dm]; H layers at once, or 1.
+ * Each row by itself, whatever the batch. Logits are read once: largest, second and sum together, nothing
+ * is sorted; logits of -inf count as absent, a row of them, or one with +inf, has NaN.
+ * Memory: SOFTMAX: 4 KB a worker and 16 bytes for each 8192 columns of a row; else a few rows a worker.
+ * Cost: one pass over x (and before). Source: Schuster et al. 2022, arXiv 2207.07061. */
+ATTN_DEF attn_status attn_confidence(attn_tensor y, attn_tensor x,
+                                     const attn_confidence_params *params, attn_ctx *ctx);
+ATTN_DEF size_t attn_confidence_workspace(attn_tensor y, attn_tensor x,
+                                          const attn_confidence_params *params,
+                                          const attn_ctx *ctx);
+
+typedef enum attn_calm_threshold_kind {
+  ATTN_CALM_PAPER = 0, /* clip(0.9 lambda + 0.1 exp(-tau t / N), 0, 1) */
+  ATTN_CALM_SCALED,    /* lambda (0.9 + 0.1 exp(-tau t / N)), the authors' code */
+  ATTN_CALM_FLAT,      /* lambda */
+  ATTN_CALM_COUNT
+} attn_calm_threshold_kind;
+
+typedef struct attn_calm_threshold_params {
+  attn_calm_threshold_kind kind;
+  int64_t outputs; /* N >= 1, the most tokens that are generated; FLAT does not read it */
+  int64_t first;   /* t of threshold[0], >= 0 */
+  float tau;       /* >= 0; 0 = 4, ATTN_ZERO = 0 */
+} attn_calm_threshold_params;
+
+/* Thresholds of the steps t = first .. first + count - 1, which decay as the output grows: early errors
+ * do more harm. lambda in 0..1. Null params is {0}. Errors also: RANGE: lambda, N < 1, a step not below
+ * N. Memory: none. Source: Schuster et al. 2022, arXiv 2207.07061. */
+ATTN_DEF attn_status attn_calm_threshold(float *threshold, int64_t count, float lambda,
+                                         const attn_calm_threshold_params *params, attn_ctx *ctx);
+
+/* exit[b,t] = the first layer n >= min_exit whose confidence is at least threshold[t], else N.
+ *
+ * Shapes: x [B,1,N-1,T], row n - 1 being the confidences after layer n (for N = 1 no rows): what
+ *   attn_confidence gives as [B,N-1,T,1] is this in memory. threshold [T]; exits [B,T].
+ * min_exit: 1..N; 0 = 1. The cosine after layer 1 wants 2, or the layer's input as `before`.
+ * Errors also: RANGE: min_exit. A NaN is no confidence. Memory: none. Source: as attn_confidence. */
+ATTN_DEF attn_status attn_calm_exit(int32_t *exits, attn_tensor x, const float *threshold,
+                                    int64_t min_exit, attn_ctx *ctx);
+ATTN_DEF size_t attn_calm_exit_workspace(int32_t *exits, attn_tensor x, const float *threshold,
+                                         int64_t min_exit, const attn_ctx *ctx);
+
+/* The lowest threshold whose expected loss is at most delta with probability 1 - eps: tests in a fixed
+ * sequence (Learn then Test).
+ *
+ *   best = 1, accepted = 0
+ *   for j = 0, 1, ..:  p_j = exp(-2 n max(0, delta - mean_i losses[j][i])^2)
+ *     p_j > eps: stop;  else best = lambdas[j], accepted = j + 1
+ *
+ * Shapes: losses [1,1,J,n] in 0..1, of n >= 1 calibration items; lambdas [J], strictly decreasing, in
+ *   0..1. *best and *accepted are written; accepted may be null. J = 0: best = 1.
+ * delta and eps lie in (0, 1). Errors also: RANGE: delta, eps, losses, lambdas.
+ * Memory: none. Cost: one pass over losses, means in f64. Sources: Angelopoulos et al. 2021, arXiv
+ *   2110.01052; Schuster et al. 2022, arXiv 2207.07061. */
+ATTN_DEF attn_status attn_calm_calibrate(float *best, int64_t *accepted, attn_tensor losses,
+                                         const float *lambdas, float delta, float eps,
+                                         attn_ctx *ctx);
+ATTN_DEF size_t attn_calm_calibrate_workspace(float *best, int64_t *accepted, attn_tensor losses,
+                                              const float *lambdas, float delta, float eps,
+                                              const attn_ctx *ctx);
+/* <<< attn/api/exits.h */
+/* >>> attn/api/depth.h */
+/* api/depth.h owns stacks whose depth is no constant: one block applied again and again, with halting
+ * by token (Universal Transformer, K1), and a stack of decoder blocks that tokens may leave early,
+ * with the memory of its steps (K2).
+ *
+ * Rules they share: those of api/block.h. */
+
+/* ---- Universal Transformer ----------------------------------------------------------------------*/
+
+typedef enum attn_universal_output {
+  ATTN_UNIVERSAL_LAST = 0, /* the last state */
+  ATTN_UNIVERSAL_INTERP,   /* y = w S' + (1 - w) y at each step: the authors' code */
+  ATTN_UNIVERSAL_ACCUM,    /* y = y + w S': the mean field of Graves */
+  ATTN_UNIVERSAL_COUNT
+} attn_universal_output;
+
+/* A choice whose default depends on others. */
+typedef enum attn_switch { ATTN_SWITCH_DEFAULT = 0, ATTN_SWITCH_ON, ATTN_SWITCH_OFF } attn_switch;
+
+typedef struct attn_universal_params {
+  /* The block of all steps, as in attn_encoder, ATTN_SUBLAYER_POST; its x_len. Of self.attend: scale,
+   * causal, softcap, sinks, softmax_one; no each. */
+  attn_block_params block;
+  int64_t steps;   /* the most, >= 1 */
+  attn_tensor w_p; /* [1,1,1,dm], of the probability to halt; absent: exactly `steps` steps */
+  float b_p;
+  float eps; /* in (0, 1); 0 = 0.01 */
+  attn_universal_output output;
+  attn_switch copy_halted; /* the state of a halted token stays; default: on for LAST, else off */
+  attn_switch force_last;  /* the last step halts who still runs; default: on for ACCUM, else off */
+  int no_coord;            /* 1: no coordinates */
+  int has_start;       /* 1: pos0 and step0 hold; 0: both are 1, as in the paper (its code: 0) */
+  int64_t pos0, step0; /* coordinates of row 0, and of the first step */
+  int32_t *ran;        /* out, optional: [B,T], N: the steps of each token, 0 from x_len on */
+  float *remainder;    /* out, optional: [B,T], R: 1 - h of the step that halted it, else 0 */
+} attn_universal_params;
+
+/* One block, applied until every token has halted (adaptive computation time), or `steps` times.
+ *
+ *   P_n[t,c] = f((t + pos0) / 10000^(2 floor(c/2) / dm)) + f((n + step0) / 10000^(2 floor(c/2) / dm)),
+ *     f = sin for even c, cos for odd c
+ *   done = 0 (1 for rows from x_len on), h = R = N = 0, y = 0, S = x
+ *   for n = 0 .. steps-1, while some token of the entry is not done:
+ *     U = S + P_n,  p = sigmoid(U . w_p + b_p)
+ *     run = not done;  new = run and h + p > 1 - eps, in the last step with force_last: new = run
+ *     h += p, w = p where it runs on;  R = 1 - h, w = R where new;  w = 0 elsewhere;  N += 1 where run
+ *     A = LN_self(U + MHA(U, U)),  S' = LN_ff(A + FFN(A));   S = S' but where copy_halted and done
+ *     INTERP: y = w S' + (1 - w) y;   ACCUM: y += w S';      done = done or new
+ *   LAST: y = S
+ *
+ * Shapes: x, y [B,1,T,dm]; rows of y from x_len on are 0. An entry of the batch is a call of its own.
+ * Rows that no result needs are not computed: with copy_halted only tokens that run have queries and a
+ *   feed-forward; all remain keys. Entries that are done cost nothing.
+ * copy_halted off with LAST is RANGE: the state of a halted token would be that of the last step.
+ * Memory: f32 S, U, keys and values, and y for INTERP and ACCUM, of B T rows; queries, heads and two
+ *   rows of the block for those that run; what attn_gemm, attn_sdpa and the feed-forward want. Nothing
+ *   grows with the steps.
+ * Cost: the steps that are run times attn_encoder's. Errors also: RANGE: eps, steps < 1, terms of
+ *   self.attend by position; block.sublayer is not POST. Messages call the block params.
+ * Halting is decided in f32 products, f64 sums: tiers of different bits may decide differently.
+ * A p that is NaN halts nobody: its token runs to the last step.
+ * Source: Dehghani et al. 2018, arXiv 1807.03819; Graves 2016, arXiv 1603.08983. */
+ATTN_DEF attn_status attn_universal(attn_tensor y, attn_tensor x,
+                                    const attn_universal_params *params, attn_ctx *ctx);
+ATTN_DEF size_t attn_universal_workspace(attn_tensor y, attn_tensor x,
+                                         const attn_universal_params *params, const attn_ctx *ctx);
+
+/* ---- decoding with exits ------------------------------------------------------------------------*/
+
+/* Which rows stop after a layer: sets stop[i] for row i of the states h [1,1,count,dm] after layer
+ * `layer` (from 1), dense f32; before: their states before it. token[i] = b n + i', of the call's [B,n].
+ * Anything but ATTN_OK ends the outer call, which returns it. */
+typedef struct attn_exit_rows {
+  int64_t layer;
+  attn_tensor h, before;
+  const int32_t *token;
+  unsigned char *stop; /* [count], 0 before the call */
+} attn_exit_rows;
+typedef attn_status (*attn_exit_fn)(void *user, const attn_exit_rows *rows, attn_ctx *ctx);
+
+/* What a decoder with exits keeps between steps, over the caller's memory. */
+typedef struct attn_exit_cache {
+  /* [N], begun by attn_decoder_start; len: the tokens that have keys there */
+  attn_decoder_cache *layer;
+  attn_tensor last; /* [B,1,room,dm]: the last state of each token */
+  int64_t len;      /* tokens held, 0 .. room */
+} attn_exit_cache;
+
+typedef struct attn_exit_decoder_params {
+  const attn_block_params *layers; /* [N], as in attn_decoder_step; of self.attend and cross.attend:
+                                    * scale, softcap, sinks, softmax_one (RANGE) */
+  int64_t count;                   /* N >= 1 */
+  attn_exit_fn decide;             /* null: exits says where each token stops */
+  void *user;
+} attn_exit_decoder_params;
+
+/* A stack of N decoder blocks for the next n tokens, each of which runs layers 1 .. e only; above, its
+ * state is copied: h^m_t = h^e_t for m > e. Later tokens attend, at layer m, to the states m - 1 of
+ * earlier ones, copied where they stopped before.
+ *
+ * exits [B,n]: values 1..N; with decide it is an output (null = not wanted): decide is asked after each
+ *   layer below N, once for all rows that run.
+ * Shapes: x, y [B,1,n,dm], y being the last states; cache->len + n <= room, and the rooms of all layers.
+ * Layers that no token of the call runs are not run. Keys and values of tokens that skipped a layer are
+ *   made there when a token first runs it, from the copied states, 256 rows at once; layer[m].len says
+ *   how far they are made, cache->len how many tokens there are. To go back, lower cache->len, and each
+ *   layer[m].len to it where it is larger.
+ * All exits = N: the stack of attn_decoder_step calls (within rounding); all exits = e: a stack of e.
+ * Aliasing: y may be x; the cache shares memory with nothing else. On an error y, exits and the tokens
+ *   that the cache holds are as they were.
+ * Memory: f32 states of B n rows, the block's rows for those that run, and what attn_gemm, attn_sdpa and
+ *   the feed-forward want.
+ * Cost: the layers that tokens run, as attn_decoder_step; 4 dm Hkv dk flops a token and layer skipped
+ *   that a later one runs. Sources: Elbayad et al. 2019, arXiv 1910.10073; Schuster et al. 2022, arXiv
+ *   2207.07061. */
+ATTN_DEF attn_status attn_exit_decoder(attn_tensor y, int32_t *exits, attn_tensor x,
+                                       attn_exit_cache *cache,
+                                       const attn_exit_decoder_params *params, attn_ctx *ctx);
+ATTN_DEF size_t attn_exit_decoder_workspace(attn_tensor y, int32_t *exits, attn_tensor x,
+                                            const attn_exit_cache *cache,
+                                            const attn_exit_decoder_params *params,
+                                            const attn_ctx *ctx);
+/* <<< attn/api/depth.h */
 /* >>> attn/api/topk.h */
 /* api/topk.h owns attention to the best keys of each query: the k highest scores, or all above a
  * threshold. Selecting and attending are calls of their own; attn_topk_sdpa does both. */
@@ -7332,6 +8470,156 @@ ATTN_DEF size_t attn_synthesizer_workspace(attn_tensor o, attn_tensor v,
                                            const attn_synthesizer_params *params,
                                            const attn_ctx *ctx);
 /* <<< attn/api/synthesizer.h */
+/* >>> attn/api/fourier.h */
+/* api/fourier.h owns mixing of tokens without attention by a Fourier transform, and the block of FNet
+ * (L1). */
+
+/* How the transform is computed. */
+typedef enum attn_fourier_form {
+  ATTN_FOURIER_FFT = 0, /* fast transforms along both axes */
+  ATTN_FOURIER_GEMM,    /* products with matrices of cosines and sines: for comparison */
+  ATTN_FOURIER_COUNT
+} attn_fourier_form;
+
+typedef struct attn_fourier_params {
+  attn_fourier_form form;
+  const int32_t *x_len; /* [B], 0..T: rows from x_len[b] on do not exist; null = T */
+} attn_fourier_params;
+
+/* The real part of the two-dimensional discrete Fourier transform of each batch entry, over rows and
+ * columns, unnormalised:
+ *
+ *   y[t,c] = sum_n sum_m x[n,m] cos(2 pi (t n / N + c m / dm)),  n, t < N = x_len[b], c, m < dm
+ *
+ * Shapes: y, x [B,1,T,dm], each f32, f16 or bf16; any T >= 1 and dm >= 1, each at most 2^27.
+ * Lengths: the transform is as long as the entry: rows of x from x_len[b] on are not read, those of y
+ *   are 0. A model that transforms padding too has no x_len.
+ * Aliasing: y shares memory with nothing.
+ * Memory: attn_fourier_workspace bytes. FFT: with R = T and C = dm, or, if such a length n has a prime
+ *   factor above 31 (T > 31 always with x_len), the power of 2 that is 2 n - 1 or next above, at most: for
+ *   each worker 2 KB and the larger of 256 C + max(16 KB, 128 dm) bytes and of 4 R min(dm / 2 + 64, 256),
+ *   the latter up to 2 MB, or 128 R if that is more; tables of 12 bytes for each of R + C, up to 24 for
+ *   the power of 2. Half the spectrum, (T / 2 + 1) dm floats an entry, lies in y, or in the workspace where
+ *   y is not f32. GEMM: the complex transform of the columns, 8 T dm bytes, matrices of 8 dm^2 and of
+ *   max(dm, 96) rows of 8 T, 8 max(T, dm), and those of attn_gemm.
+ * Empty: B = 0 does nothing; an entry of length 0 is all 0.
+ * NaN and infinity: in a row of x make results of its entry NaN or infinite, but not all that the
+ *   formula has: where a transform needs no product, 0 times NaN is left out. Other entries stay clean.
+ * Errors: NULL, DTYPE, SHAPE (T or dm < 1, extents that differ, heads), STRIDE, RANGE (x_len), VALUE
+ *   (form), OVERLAP, OVERFLOW, WORKSPACE, MEMORY, ISA, ENV, CTX, ALIGN; y untouched.
+ * Error, measured, as a share of the root mean square of y's entry: FFT: below 1e-7 sqrt(log2(N dm)) in the
+ *   root mean square, four times that at worst; GEMM: 2.5e-8 sqrt(N + dm), eight times that at worst.
+ *   Angles are exact fractions of a turn.
+ * Determinism: the same bits on avx2, avx512 and neon, any number of workers, and of an entry whatever
+ *   the others are.
+ * Cost: FFT: about 1.25 N dm log2(N dm) flops, of which only one of y[t,c] and y[-t,-c], which are equal,
+ *   is computed. GEMM: 4 N dm (N + dm).
+ * Source: Lee-Thorp et al. 2021, arXiv 2105.03824; mixed radices: Cooley and Tukey 1965, doi
+ *   10.1090/S0025-5718-1965-0178586-1; other lengths: Bluestein 1970, doi 10.1109/TAU.1970.1162132. */
+ATTN_DEF attn_status attn_fourier(attn_tensor y, attn_tensor x, const attn_fourier_params *params,
+                                  attn_ctx *ctx);
+ATTN_DEF size_t attn_fourier_workspace(attn_tensor y, attn_tensor x,
+                                       const attn_fourier_params *params, const attn_ctx *ctx);
+
+typedef struct attn_fnet_params {
+  attn_fourier_params mix;
+  attn_norm norm_1, norm_2; /* eps 0 = 1e-5; checkpoints in the style of BERT have 1e-12 */
+  attn_feed_forward ff;     /* dm to dm; ATTN_ACT_NONE = ATTN_ACT_GELU here */
+} attn_fnet_params;
+
+/* A block of FNet: an encoder block whose attention is attn_fourier.
+ *
+ *   h = LN_1(x + fourier(x)),  y = LN_2(h + ff(h))
+ *
+ * Shapes, lengths, aliasing, empty, determinism: as attn_fourier. params is required: it has weights.
+ * Memory: attn_fnet_workspace bytes: those of attn_fourier or of the feed-forward, whichever are more;
+ *   B T dm floats where y is not f32.
+ * NaN: as attn_fourier; rows that it leaves clean stay so.
+ * Errors also: those of attn_gemm for the weights, VALUE (eps).
+ * Cost: attn_fourier's, and 4 B T dm dff flops. Source: Lee-Thorp et al. 2021, arXiv 2105.03824. */
+ATTN_DEF attn_status attn_fnet(attn_tensor y, attn_tensor x, const attn_fnet_params *params,
+                               attn_ctx *ctx);
+ATTN_DEF size_t attn_fnet_workspace(attn_tensor y, attn_tensor x, const attn_fnet_params *params,
+                                    const attn_ctx *ctx);
+/* <<< attn/api/fourier.h */
+/* >>> attn/api/mixer.h */
+/* --- mixing of tokens by learned matrices -------------------------------------------------------
+ * Blocks in which a matrix over positions stands where attention stood: gMLP and aMLP (L2), MLP-Mixer
+ * (L3).
+ *
+ * Rules they share. x and o are [B,1,T,dm], f32, f16 or bf16, each tensor by itself and of any strides;
+ * weights are [1,1,in,out], biases [1,1,1,out] and optional, absent = 0. Aliasing: o may be x (the same
+ * view: in place), else it shares memory with nothing. Memory: attn_<name>_workspace bytes, f32, for
+ * entries of the batch that have 2048 rows together, or for one; rows lie apart by up to 47 numbers more
+ * than a call says, each kind of them. Errors: NULL, DTYPE, SHAPE, HEADS, STRIDE,
+ * RANGE, VALUE, OVERLAP, OVERFLOW, WORKSPACE, MEMORY, ALIGN, ISA, ENV, CTX; o untouched. Determinism: the
+ * same bits on avx2, avx512 and neon and for any number of workers; each sum over positions is one chain of
+ * multiply-adds in their order. */
+
+typedef struct attn_gmlp_params {
+  attn_norm norm;       /* LN_0, of the block's input */
+  attn_tensor w_1, b_1; /* U [1,1,dm,2e]: its first half is gated, its second makes the gate */
+  attn_activation activation; /* f; ATTN_ACT_NONE = ATTN_ACT_GELU */
+  attn_norm norm_gate;        /* LN_s, over the e channels of the second half */
+  attn_tensor w_s;            /* W [1,S,N,N], N >= T: row i of head s makes position i */
+  attn_tensor b_s;            /* b [1, 1 or S, 1, N], a number a position; optional */
+  int causal;                 /* 1: position i reads positions 0..i */
+  attn_tensor w_qkv, b_qkv;   /* [1,1,dm,3a], optional: the tiny attention of aMLP */
+  attn_tensor w_o, b_o;       /* [1,1,a,e], with w_qkv only */
+  attn_tensor w_2, b_2;       /* V [1,1,e,dm] */
+  const int32_t *x_len; /* [B], 0..T, optional: rows from x_len[b] on do not exist, their o is 0 */
+} attn_gmlp_params;
+
+/* gMLP block, and with w_qkv aMLP:
+ *
+ *   n = LN_0(x),  Z = f(n U + b_1),  Z1 = Z[:, :e],  Z2 = LN_s(Z[:, e:])
+ *   G[i,c] = sum_j W_s[i,j] Z2[j,c] + b_s[i],  s = c S / e (integer division), j <= i if causal
+ *   aMLP:  G += softmax(Q K^T / sqrt(a)) V' w_o + b_o,  [Q K V'] = n w_qkv + b_qkv, causal likewise
+ *   o = x + (Z1 * G) V + b_2
+ *
+ * Shapes: the top left T x T of each W and the first T numbers of b are used. S divides e.
+ * Causal: row i does not depend on later rows, not even on NaN in them, nor on W beyond its diagonal. A
+ *   call for the first rows alone gives the bits of the first rows of this one, and so does one for an
+ *   entry that x_len cuts; with w_qkv up to rounding (attn_sdpa has a way of its own for few queries).
+ * Empty: B = 0 or T = 0 is a no-op. NaN in a row of x reaches all rows that read it.
+ * Memory: a row dm + 3e numbers, with w_qkv 4a more, one e rounded up to 64 a head; weights as attn_gemm
+ *   lays them out, 150 KB a worker.
+ *   W is read where it lies: no masked copy, no T x T array.
+ * Errors also: SHAPE: odd w_1.dim, w_qkv.dim not 3a, N < T. HEADS: S does not divide e. NULL: only one
+ *   of w_qkv and w_o, or their biases alone. RANGE: x_len.
+ * Cost: 6 T dm e + 2 T^2 e flops an entry, causal half of the last; aMLP 6 T dm a + 2 T a e + 4 T^2 a more.
+ * Source: Liu et al. 2021, arXiv 2105.08050. Its training starts from W near 0 and b = 1. */
+ATTN_DEF attn_status attn_gmlp(attn_tensor o, attn_tensor x, const attn_gmlp_params *params,
+                               attn_ctx *ctx);
+ATTN_DEF size_t attn_gmlp_workspace(attn_tensor o, attn_tensor x, const attn_gmlp_params *params,
+                                    const attn_ctx *ctx);
+
+/* An activation of ATTN_ACT_NONE is ATTN_ACT_GELU here; the authors' code has ATTN_ACT_GELU_TANH. */
+typedef struct attn_mixer_params {
+  attn_norm norm_token;      /* LN_1, over the channels of a token, as LN_2 */
+  attn_feed_forward token;   /* w_1 [1,1,T,ds], w_2 [1,1,ds,T] */
+  attn_norm norm_channel;    /* LN_2 */
+  attn_feed_forward channel; /* w_1 [1,1,dm,dc], w_2 [1,1,dc,dm] */
+} attn_mixer_params;
+
+/* MLP-Mixer block: a network over the tokens of each channel, then one over the channels of each token.
+ *
+ *   y = x + w_2^T f(w_1^T LN_1(x) + b_1) + b_2   of `token`: b_1 a number a hidden unit, b_2 a token
+ *   o = y + f(LN_2(y) w_1 + b_1) w_2 + b_2       of `channel`
+ *
+ * Shapes: T is fixed by the weights, and all tokens mix: there are no lengths.
+ * Empty: B = 0 is a no-op. NaN in a row of x reaches all rows of its entry.
+ * Memory: a row dm numbers (2 dm where o is not f32), ds dm an entry, dm + dc a row of at most 2048, the
+ *   first dm of a row and that of an entry rounded up to 64;
+ *   weights of `channel` as attn_gemm lays them out, 150 KB a worker. Neither x nor a weight is transposed.
+ * Errors also: NULL: a w_1 or w_2 is absent.
+ * Cost: 4 T dm (ds + dc) flops an entry.
+ * Source: Tolstikhin et al. 2021, arXiv 2105.01601, and its authors' code. */
+ATTN_DEF attn_status attn_mixer(attn_tensor o, attn_tensor x, const attn_mixer_params *params,
+                                attn_ctx *ctx);
+ATTN_DEF size_t attn_mixer_workspace(attn_tensor o, attn_tensor x, const attn_mixer_params *params,
+                                     const attn_ctx *ctx);
+/* <<< attn/api/mixer.h */
 /* >>> attn/api/end.h */
 /* api/end.h closes the declarations. */
 #ifdef __cplusplus
@@ -7644,6 +8932,9 @@ ATTN_INLINE_ float attn_from_i4_(const unsigned char *row, int64_t i) {
 /* Rows between asking for one and reading it. */
 #define ATTN_AHEAD_ 12
 
+/* The largest radix of a Fourier transform. */
+#define ATTN_RADIX_ 31
+
 /* An activation beside attn_activation: log2(1 + 2^x). */
 #define ATTN_ACT_SOFTPLUS2_ 64
 
@@ -7751,6 +9042,14 @@ typedef struct attn_exclude_ {
   int64_t tests;
 } attn_exclude_;
 
+/* Rows of floats: y = LN(x + more), sum = x + more; more null = 0, sum null: not kept. y and sum may be x or
+ * more, row by row. */
+typedef struct attn_norm_rows_ {
+  float *y, *sum;
+  const float *x, *more;
+  int64_t y_stride, sum_stride, x_stride, more_stride, n;
+} attn_norm_rows_;
+
 typedef struct attn_table_ {
   attn_isa isa;
   /* dst[c][lane] = row[lane][c] * (hi + lo), lanes n.. up to a whole group = 0 */
@@ -7831,6 +9130,9 @@ typedef struct attn_table_ {
   /* y[i] = act(y[i] scale + bias[i]); bias null = 0; act: an attn_activation or
    * ATTN_ACT_SOFTPLUS2_ */
   void (*activate)(float *y, int64_t n, const float *bias, float scale, int act);
+  /* y[i] = act(x[i] scale + bias[i]) gate[i]; gate null = 1; y may be x or gate */
+  void (*act)(float *y, const float *x, const float *gate, int64_t n, const float *bias,
+              float scale, int act);
   /* top[r] = the largest of m numbers of row r, of their magnitudes if both */
   void (*top_rows)(float *top, const float *x, int64_t stride, int64_t n, int64_t m, int both);
   /* y[r][c] = 2^(y[r][c] - shift[r]) scale[r] + add for y <= shift; both: y[r][m + c] with -y */
@@ -7855,6 +9157,20 @@ typedef struct attn_table_ {
   /* x[c] = ((x[c] - shift) by + plus) gain[c] + bias[c]; gain null = 1, bias null = 0 */
   void (*normalise)(float *x, int64_t n, float shift, float by, float plus, const float *gain,
                     const float *bias);
+  /* y[i] = s t + (keep ? 1 - s : 1) x[i], x null = 0: s = 1 / (1 + e^-(a[i] scale - less[i])), less
+   * null = 0; t = squash ? tanh v[i] : v[i]. y may be any of them */
+  void (*gate)(float *y, const float *a, float scale, const float *less, const float *x,
+               const float *v, int64_t n, int squash, int keep);
+  /* the first step of `count` transforms of r m rows each: rows j, j + m, .. become their Fourier
+   * transform, output k times w[k j n / (r m)], of n roots of unity; r = 1: row j times w[j]. A row has
+   * `half` real parts and as many imaginary ones, `lanes` of them in use */
+  void (*butterflies)(float *x, int64_t half, int lanes, int64_t count, int64_t m, int r,
+                      const float *w, int64_t n);
+  /* y[c] = a[c] + b[-c] */
+  void (*mirror)(float *y, const float *a, const float *b, int64_t n);
+  /* at most 64 rows; moments over 16 running sums joined by halves. Returns the rows that floats cannot
+   * do, a bit each: of these only the sum is made, in y where it is not kept */
+  uint64_t (*norm)(const attn_norm_rows_ *a, int rows, const attn_norm *norm);
   /* s[j][lane] = -inf where a test says so; top[lane] = max(top, s) */
   void (*exclude)(float *s, int64_t n, int g0, int g1, const attn_exclude_ *not_seen, float *top);
 } attn_table_;
@@ -7902,6 +9218,7 @@ ATTN_BEGIN_STRICT_
 #define ATTN_V_SUB_(a, b) attn_sub_scalar_(a, b)
 #define ATTN_V_MUL_(a, b) attn_mul_scalar_(a, b)
 #define ATTN_V_DIV_(a, b) attn_div_scalar_(a, b)
+#define ATTN_V_SQRT_(a) attn_sqrt_scalar_(a)
 #define ATTN_V_FMA_(a, b, c) attn_fma_scalar_(a, b, c)
 #define ATTN_V_MAX_(a, b) attn_max_scalar_(a, b)
 #define ATTN_V_ABS_(a) attn_abs_scalar_(a)
@@ -7930,6 +9247,7 @@ ATTN_BEGIN_STRICT_
 #define ATTN_V_WITHIN_(x, lo, len) attn_within_scalar_(x, lo, len)
 #define ATTN_V_GATHER_(p, i) attn_gather_scalar_(p, i)
 #define ATTN_V_SWAP_PAIRS_(a) attn_swap_pairs_scalar_(a)
+#define ATTN_V_REVERSE_(a) attn_reverse_scalar_(a)
 #define ATTN_V_TRANSPOSE_(r) attn_transpose_scalar_(r)
 #define ATTN_V_SUMS_(r) attn_sums_scalar_(r)
 #define ATTN_V_SUM_(v) attn_sum_scalar_(v)
@@ -7976,6 +9294,10 @@ ATTN_INLINE_ attn_v4_ attn_mul_scalar_(attn_v4_ a, attn_v4_ b) {
 ATTN_INLINE_ attn_v4_ attn_div_scalar_(attn_v4_ a, attn_v4_ b) {
   attn_v4_ r;
   ATTN_LANES_(a.f[i] / b.f[i])
+}
+ATTN_INLINE_ attn_v4_ attn_sqrt_scalar_(attn_v4_ a) {
+  attn_v4_ r;
+  ATTN_LANES_(sqrtf(a.f[i]))
 }
 ATTN_INLINE_ attn_v4_ attn_fma_scalar_(attn_v4_ a, attn_v4_ b, attn_v4_ c) {
   attn_v4_ r;
@@ -8058,6 +9380,10 @@ ATTN_INLINE_ attn_m4_ attn_within_scalar_(uint32_t x, const uint32_t *lo, const 
 ATTN_INLINE_ attn_v4_ attn_gather_scalar_(const float *p, const int32_t *index) {
   attn_v4_ r;
   ATTN_LANES_(p[index[i]])
+}
+ATTN_INLINE_ attn_v4_ attn_reverse_scalar_(attn_v4_ a) {
+  attn_v4_ r;
+  ATTN_LANES_(a.f[3 - i])
 }
 ATTN_INLINE_ attn_v4_ attn_swap_pairs_scalar_(attn_v4_ a) {
   attn_v4_ r;
@@ -8145,8 +9471,10 @@ ATTN_INLINE_ attn_v4_ attn_sleef_tanh_scalar_(attn_v4_ a) {
 #define ATTN_V_MUL_(a, b) vmulq_f32(a, b)
 #ifdef ATTN_ARM64_
 #define ATTN_V_DIV_(a, b) vdivq_f32(a, b)
+#define ATTN_V_SQRT_(a) vsqrtq_f32(a)
 #else
 #define ATTN_V_DIV_(a, b) attn_div_neon_(a, b)
+#define ATTN_V_SQRT_(a) attn_sqrt_neon_(a)
 #endif
 #define ATTN_V_FMA_(a, b, c) vfmaq_f32(c, a, b)
 #define ATTN_V_MAX_(a, b) attn_max_neon_(a, b)
@@ -8185,6 +9513,7 @@ ATTN_INLINE_ attn_v4_ attn_sleef_tanh_scalar_(attn_v4_ a) {
   vcltq_u32(vsubq_u32(vdupq_n_u32(x), vld1q_u32(lo)), vld1q_u32(len))
 #define ATTN_V_GATHER_(p, i) attn_gather_neon_(p, i)
 #define ATTN_V_SWAP_PAIRS_(a) vrev64q_f32(a)
+#define ATTN_V_REVERSE_(a) attn_reverse_neon_(a)
 #define ATTN_V_TRANSPOSE_(r) attn_transpose_neon_(r)
 #define ATTN_V_SUMS_(r) attn_sums_neon_(r)
 #define ATTN_V_SUM_(v) attn_sum_neon_(v)
@@ -8200,6 +9529,11 @@ float32x4_t Sleef_tanhf4_u10advsimd(float32x4_t);
 #endif
 
 /* b when either is NaN or both are equal, as on the other tiers: a running maximum passes NaN by */
+ATTN_INLINE_ float32x4_t attn_reverse_neon_(float32x4_t a) {
+  const float32x4_t r = vrev64q_f32(a);
+  return vcombine_f32(vget_high_f32(r), vget_low_f32(r));
+}
+
 ATTN_INLINE_ float32x4_t attn_max_neon_(float32x4_t a, float32x4_t b) {
   return vbslq_f32(vcgtq_f32(a, b), a, b);
 }
@@ -8256,6 +9590,13 @@ ATTN_INLINE_ float32x4_t attn_div_neon_(float32x4_t a, float32x4_t b) {
   vst1q_f32(x, a);
   vst1q_f32(y, b);
   for (int i = 0; i < 4; i++) x[i] /= y[i];
+  return vld1q_f32(x);
+}
+
+ATTN_INLINE_ float32x4_t attn_sqrt_neon_(float32x4_t a) {
+  float x[4];
+  vst1q_f32(x, a);
+  for (int i = 0; i < 4; i++) x[i] = sqrtf(x[i]);
   return vld1q_f32(x);
 }
 #endif
@@ -8363,6 +9704,7 @@ ATTN_BEGIN_REGION_(ATTN_FEATURES_AVX2_)
 #define ATTN_V_SUB_(a, b) _mm256_sub_ps(a, b)
 #define ATTN_V_MUL_(a, b) _mm256_mul_ps(a, b)
 #define ATTN_V_DIV_(a, b) _mm256_div_ps(a, b)
+#define ATTN_V_SQRT_(a) _mm256_sqrt_ps(a)
 #define ATTN_V_FMA_(a, b, c) _mm256_fmadd_ps(a, b, c)
 #define ATTN_V_MAX_(a, b) _mm256_max_ps(a, b)
 #define ATTN_V_ABS_(a) _mm256_andnot_ps(_mm256_set1_ps(-0.0f), a)
@@ -8398,6 +9740,7 @@ ATTN_BEGIN_REGION_(ATTN_FEATURES_AVX2_)
 #define ATTN_V_WITHIN_(x, lo, len) attn_within_avx2_(x, lo, len)
 #define ATTN_V_GATHER_(p, i) _mm256_i32gather_ps(p, _mm256_loadu_si256((const __m256i *)(i)), 4)
 #define ATTN_V_SWAP_PAIRS_(a) _mm256_permute_ps(a, 0xB1)
+#define ATTN_V_REVERSE_(a) _mm256_permute_ps(_mm256_permute2f128_ps(a, a, 1), 0x1B)
 #define ATTN_V_TRANSPOSE_(r) attn_transpose_avx2_(r)
 #define ATTN_V_SUMS_(r) attn_sums_avx2_(r)
 #define ATTN_V_SUM_(v) attn_sum_avx2_(v)
@@ -8574,6 +9917,7 @@ ATTN_BEGIN_REGION_(ATTN_FEATURES_AVX512_)
 #define ATTN_V_SUB_(a, b) _mm512_sub_ps(a, b)
 #define ATTN_V_MUL_(a, b) _mm512_mul_ps(a, b)
 #define ATTN_V_DIV_(a, b) _mm512_div_ps(a, b)
+#define ATTN_V_SQRT_(a) _mm512_sqrt_ps(a)
 #define ATTN_V_FMA_(a, b, c) _mm512_fmadd_ps(a, b, c)
 #define ATTN_V_MAX_(a, b) _mm512_max_ps(a, b)
 #define ATTN_V_ABS_(a) _mm512_abs_ps(a)
@@ -8621,6 +9965,9 @@ ATTN_BEGIN_REGION_(ATTN_FEATURES_AVX512_)
 #define ATTN_V_GATHER_(p, i) _mm512_i32gather_ps(_mm512_loadu_si512(i), p, 4)
 /* lanes (0,1),(2,3).. exchanged */
 #define ATTN_V_SWAP_PAIRS_(a) _mm512_permute_ps(a, 0xB1)
+/* the last lane first */
+#define ATTN_V_REVERSE_(a) \
+  _mm512_permutexvar_ps(_mm512_setr_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0), a)
 #define ATTN_V_TRANSPOSE_(r) attn_transpose_avx512_(r)
 /* lane i = the sum of all lanes of r[i], lanes half a vector apart first; of one vector; the largest
  * lane */
@@ -15983,8 +17330,8 @@ ATTN_PUB_ attn_status attn_exp(float *y, const float *x, int64_t n, attn_ctx *ct
  * of 64 columns. A sum over more than 128 elements goes on where Y is: one chain all the same. */
 
 enum { ATTN_PANEL_ = 64, ATTN_DEEP_ = 128 };
-/* Rows from which on copying W pays; measured. Rows of W that lie far apart leave the caches early. */
-enum { ATTN_COPY_NEAR_ = 192, ATTN_COPY_FAR_ = 48, ATTN_FAR_ = 1024 };
+/* Rows from which on copying W pays; measured. */
+enum { ATTN_COPY_ROWS_ = 192 };
 
 typedef struct attn_matrix_ {
   attn_tensor w; /* [batch, heads, k, n] matrices; transposed: [.., n, k] */
@@ -15999,8 +17346,7 @@ typedef struct attn_matrix_ {
 ATTN_FUNC_ attn_matrix_ attn_matrix_of_(attn_tensor w, int transposed, int64_t rows) {
   attn_matrix_ m = {w, transposed, transposed ? w.dim : w.len, transposed ? w.len : w.dim, 0, 0,
                     0, NULL};
-  const int64_t few = attn_abs64_(w.stride_len) > ATTN_FAR_ ? ATTN_COPY_FAR_ : ATTN_COPY_NEAR_;
-  if (w.dtype == ATTN_F32 && !transposed && rows < few) m.direct = m.n / 16 * 16;
+  if (w.dtype == ATTN_F32 && !transposed && rows < ATTN_COPY_ROWS_) m.direct = m.n / 16 * 16;
   m.panels = (m.n - m.direct + ATTN_PANEL_ - 1) / ATTN_PANEL_;
   m.one = attn_mul_(m.panels, attn_mul_(m.k, ATTN_PANEL_));
   return m;
@@ -16075,9 +17421,10 @@ ATTN_FUNC_ void attn_matrix_times_(const attn_table_ *f, const attn_matrix_ *m, 
 }
 /* <<< attn/engine/product.h */
 /* >>> attn/mechanisms/gemm.h */
-/* mechanisms/gemm.h owns dense products of rows: 96 rows of X by 256 columns are an item. */
+/* mechanisms/gemm.h owns dense products of rows: 96 or 192 rows of X by 256 columns are an item. */
 
-enum { ATTN_GEMM_ROWS_ = 96, ATTN_GEMM_COLS_ = 256 };
+/* A worker by itself takes twice the rows: W is read half as often. */
+enum { ATTN_GEMM_ROWS_ = 96, ATTN_GEMM_MOST_ = 2 * ATTN_GEMM_ROWS_, ATTN_GEMM_COLS_ = 256 };
 
 typedef struct attn_gemm_ {
   const attn_table_ *table;
@@ -16085,15 +17432,42 @@ typedef struct attn_gemm_ {
   attn_matrix_ w;
   float scale;
   int act;
-  int finish; /* something follows the product */
-  int64_t row_runs, col_runs, items;
-  char *own; /* of the workers: rows of x and of y as f32 */
+  int finish;                              /* something follows the product */
+  int64_t rows, row_runs, col_runs, items; /* rows: of an item */
+  char *own;                               /* of the workers: rows of x and of y as f32 */
   int64_t own_bytes, own_y;
 } attn_gemm_;
 
 /* Whether t broadcasts to the batch and heads of y. */
 ATTN_FUNC_ int attn_gemm_fits_(const attn_tensor *t, const attn_tensor *y) {
   return (t->batch == 1 || t->batch == y->batch) && (t->heads == 1 || t->heads == y->heads);
+}
+
+/* Whether the rows of all entries lie at equal steps; they become those of one entry. */
+ATTN_FUNC_ int attn_gemm_flat_(const attn_tensor *t) {
+  return t->heads == 1 && (t->len == 1 || t->stride_batch == t->len * t->stride_len);
+}
+ATTN_FUNC_ attn_tensor attn_gemm_flatten_(attn_tensor t) {
+  if (t.len == 1) t.stride_len = t.stride_batch;
+  t.len = attn_mul_(t.batch, t.len), t.batch = 1, t.stride_batch = 0;
+  return t;
+}
+
+ATTN_FUNC_ int64_t attn_gemm_rows_(int workers) {
+  return workers > 1 ? (int64_t)ATTN_GEMM_ROWS_ : (int64_t)ATTN_GEMM_MOST_;
+}
+
+/* The items for so many workers, and what one needs for an item, whatever their number. */
+ATTN_FUNC_ void attn_gemm_cut_(attn_gemm_ *a, int workers) {
+  const attn_tensor *y = &a->y;
+  a->finish = a->act || a->bias.data || a->scale != 1.0f;
+  a->rows = attn_gemm_rows_(workers);
+  a->row_runs = y->len / a->rows + (y->len % a->rows != 0);
+  a->col_runs = (y->dim + ATTN_GEMM_COLS_ - 1) / ATTN_GEMM_COLS_;
+  a->own_y =
+      a->x.dtype != ATTN_F32 ? attn_piece_((int64_t)ATTN_GEMM_MOST_ * (int64_t)ATTN_DEEP_, 4) : 0;
+  a->own_bytes = a->own_y + (y->dtype != ATTN_F32 ? ATTN_GEMM_MOST_ * ATTN_GEMM_COLS_ * 4 : 0);
+  a->items = attn_mul_(attn_mul_(y->batch, y->heads), attn_mul_(a->row_runs, a->col_runs));
 }
 
 /* Every rule; everything but memory is set. apart = 0: the tensors have no memory yet that could be
@@ -16145,13 +17519,12 @@ ATTN_FUNC_ int attn_gemm_plan_(attn_error_ *e, attn_gemm_ *a, attn_tensor y, att
   if (attn_overlap_(ss, sx) || attn_overlap_(ss, sw) || attn_overlap_(ss, sb) ||
       attn_overlap_(ss, sy))
     return attn_reject_(e, ATTN_E_OVERLAP, "ctx.workspace shares memory with an argument");
-  a->finish = a->act || a->bias.data || a->scale != 1.0f;
-  a->row_runs = y.len / ATTN_GEMM_ROWS_ + (y.len % ATTN_GEMM_ROWS_ != 0);
-  a->col_runs = (y.dim + ATTN_GEMM_COLS_ - 1) / ATTN_GEMM_COLS_;
-  a->own_y =
-      x.dtype != ATTN_F32 ? attn_piece_((int64_t)ATTN_GEMM_ROWS_ * (int64_t)ATTN_DEEP_, 4) : 0;
-  a->own_bytes = a->own_y + (y.dtype != ATTN_F32 ? ATTN_GEMM_ROWS_ * ATTN_GEMM_COLS_ * 4 : 0);
-  a->items = attn_mul_(attn_mul_(y.batch, y.heads), attn_mul_(a->row_runs, a->col_runs));
+  if (y.batch > 1 && w.batch == 1 && a->x.batch == y.batch &&
+      (!a->bias.data || a->bias.batch == 1) && attn_gemm_flat_(&a->x) && attn_gemm_flat_(&a->y)) {
+    a->y = attn_gemm_flatten_(a->y), a->x = attn_gemm_flatten_(a->x);
+    a->w = attn_matrix_of_(w, turned, a->y.len);
+  }
+  attn_gemm_cut_(a, *workers);
   *workers = attn_pieces_(*workers, a->items);
   return 1;
 }
@@ -16162,15 +17535,15 @@ ATTN_FUNC_ int64_t attn_gemm_bytes_(const attn_gemm_ *a, int workers) {
   return bytes ? attn_workspace_bytes_(bytes, 1) : 0;
 }
 
-/* 96 rows by 256 columns of one product. */
+/* 96 or 192 rows by 256 columns of one product. */
 ATTN_FUNC_ void attn_gemm_item_(void *job, int worker, int64_t index) {
   const attn_gemm_ *a = (const attn_gemm_ *)job;
   const attn_table_ *f = a->table;
   const int64_t unit = index / (a->row_runs * a->col_runs),
                 at = index % (a->row_runs * a->col_runs);
   const int64_t b = unit / a->y.heads, h = unit % a->y.heads;
-  const int64_t r0 = at / a->col_runs * ATTN_GEMM_ROWS_, c0 = at % a->col_runs * ATTN_GEMM_COLS_;
-  const int64_t rows = a->y.len - r0 < ATTN_GEMM_ROWS_ ? a->y.len - r0 : (int64_t)ATTN_GEMM_ROWS_;
+  const int64_t r0 = at / a->col_runs * a->rows, c0 = at % a->col_runs * ATTN_GEMM_COLS_;
+  const int64_t rows = a->y.len - r0 < a->rows ? a->y.len - r0 : a->rows;
   const int64_t c1 = a->y.dim - c0 < ATTN_GEMM_COLS_ ? a->y.dim : c0 + ATTN_GEMM_COLS_;
   char *own = a->own + worker * a->own_bytes;
   const char *in = attn_at_(&a->x, a->x.batch > 1 ? b : 0, a->x.heads > 1 ? h : 0, r0);
@@ -16236,6 +17609,7 @@ ATTN_FUNC_ int64_t attn_gemm_need_(attn_error_ *e, attn_tensor y, attn_tensor x,
   int workers;
   if (!attn_gemm_plan_(e, &a, y, x, w, params, &plain, &workers, apart)) return -1;
   /* parallel_for may be set later */
+  if (plain.workers > 1) attn_gemm_cut_(&a, plain.workers);
   return attn_gemm_bytes_(&a, attn_pieces_(plain.workers > 1 ? plain.workers : 1, a.items));
 }
 
@@ -20531,7 +21905,7 @@ ATTN_FUNC_ size_t attn_sinusoid_ask_(attn_sinusoid_job_ *j, const attn_sinusoid_
 }
 
 ATTN_FUNC_ void attn_sinusoid_job_of_(attn_sinusoid_job_ *j, attn_tensor y, attn_tensor x,
-                                      const attn_universal_params *signal) {
+                                      const attn_universal_signal_params *signal) {
   memset(j, 0, sizeof *j);
   j->y = y, j->x = x;
   if (signal) j->step = signal->step;
@@ -20552,7 +21926,8 @@ ATTN_PUB_ size_t attn_sinusoid_workspace(attn_tensor y, attn_tensor x,
 }
 
 ATTN_PUB_ attn_status attn_universal_signal(attn_tensor y, attn_tensor x,
-                                            const attn_universal_params *params, attn_ctx *ctx) {
+                                            const attn_universal_signal_params *params,
+                                            attn_ctx *ctx) {
   attn_sinusoid_job_ j;
   attn_sinusoid_job_of_(&j, y, x, params);
   j.signal = 1;
@@ -20560,7 +21935,7 @@ ATTN_PUB_ attn_status attn_universal_signal(attn_tensor y, attn_tensor x,
 }
 
 ATTN_PUB_ size_t attn_universal_signal_workspace(attn_tensor y, attn_tensor x,
-                                                 const attn_universal_params *params,
+                                                 const attn_universal_signal_params *params,
                                                  const attn_ctx *ctx) {
   attn_sinusoid_job_ j;
   attn_sinusoid_job_of_(&j, y, x, params);
@@ -21479,7 +22854,8 @@ typedef struct attn_stage_ {
   attn_ctx ctx;  /* of the inner calls */
   char *block;   /* null while measuring, and when nothing is needed */
   int64_t used;  /* bytes of tensors between the steps, so far */
-  int64_t tail;  /* where the workspace of single steps begins: all of `used` */
+  int64_t most;  /* of `used`, where some were given back */
+  int64_t tail;  /* where the workspace of single steps begins: the most of `used` */
   int64_t spare; /* bytes of the step that wants most */
   int64_t pairs;
 } attn_stage_;
@@ -21491,6 +22867,12 @@ ATTN_FUNC_ void *attn_stage_take_(attn_stage_ *s, int64_t n, int64_t size) {
   char *p = s->block ? s->block + s->used : (char *)(uintptr_t)ATTN_ALIGN_;
   s->used = attn_add_(s->used, attn_piece_(n, size));
   return p;
+}
+
+/* What was taken since `used` was so many may be taken again. */
+ATTN_FUNC_ void attn_stage_back_(attn_stage_ *s, int64_t used) {
+  if (s->used > s->most) s->most = s->used;
+  s->used = used;
 }
 
 /* A dense f32 tensor for what passes between two steps. */
@@ -21672,10 +23054,11 @@ ATTN_FUNC_ attn_stage_ attn_stage_open_(attn_error_ *e, const attn_table_ *table
 
 /* Bytes of the whole call; -1 = rejected, INT64_MAX = not addressable. */
 ATTN_FUNC_ int64_t attn_stage_measure_(attn_stage_ *s, attn_steps_fn_ steps, void *job) {
-  s->run = 0, s->used = s->spare = 0;
+  s->run = 0, s->used = s->most = s->spare = 0;
   if (!steps(s, job)) return -1;
+  attn_stage_back_(s, s->used);
   s->spare = attn_piece_(s->spare, 1);
-  const int64_t bytes = attn_add_(s->used, s->spare);
+  const int64_t bytes = attn_add_(s->most, s->spare);
   return bytes ? attn_workspace_bytes_(bytes, 1) : 0;
 }
 
@@ -21690,7 +23073,7 @@ ATTN_FUNC_ void attn_stage_call_(attn_stage_ *s, attn_ctx *ctx, attn_steps_fn_ s
     return;
   }
   if (need > 0 && !attn_workspace_get_(s->e, &w, ctx, need)) return;
-  s->block = w.base, s->tail = s->used, s->used = 0, s->run = 1;
+  s->block = w.base, s->tail = s->most, s->used = 0, s->run = 1;
   if (steps(s, job)) {
     attn_report_(ctx, s->table, s->workers, path, "the only path");
     if (ctx) ctx->report.pairs = s->pairs;
@@ -27684,6 +29067,65 @@ ATTN_PUB_ size_t attn_xl_layer_workspace(attn_tensor o, attn_tensor x,
   return bytes;
 }
 /* <<< attn/mechanisms/xl_layer.h */
+/* >>> attn/engine/norm.h */
+/* engine/norm.h owns layer norm of rows of floats: the primitive for several rows at once, and in double
+ * what floats cannot square. */
+
+/* Eight sums in f64, joined by halves. */
+ATTN_FUNC_ double attn_row_sum_(const float *x, int64_t n, double shift, int square) {
+  double s[8] = {0};
+  for (int64_t c = 0; c < n; c++) {
+    const double d = (double)x[c] - shift;
+    s[c % 8] += square ? d * d : d;
+  }
+  return ((s[0] + s[4]) + (s[2] + s[6])) + ((s[1] + s[5]) + (s[3] + s[7]));
+}
+
+/* One row in double; y may be x. */
+ATTN_FUNC_ void attn_norm_exact_(float *y, const float *x, int64_t n, const attn_norm *norm) {
+  const double eps = norm->eps == 0.0f ? 1e-5 : (double)norm->eps, d = (double)n;
+  const double mean = attn_row_sum_(x, n, 0.0, 0) / d;
+  const double by = 1.0 / sqrt(attn_row_sum_(x, n, mean, 1) / d + eps);
+  for (int64_t c = 0; c < n; c++) {
+    const double t = ((double)x[c] - mean) * by * (norm->gain ? (double)norm->gain[c] : 1.0);
+    const float z = (float)(t + (norm->bias ? (double)norm->bias[c] : 0.0));
+    y[c] = z == z ? z : attn_from_bits_(0x7fc00000u);
+  }
+}
+
+ATTN_FUNC_ void attn_norm_rows_of_(const attn_table_ *f, const attn_norm_rows_ *all, int64_t rows,
+                                   const attn_norm *norm) {
+  attn_norm_rows_ a = *all;
+  for (int64_t left = rows, run; left > 0; left -= run) {
+    run = left < ATTN_TILE_ ? left : (int64_t)ATTN_TILE_;
+    uint64_t hard = f->norm(&a, (int)run, norm);
+    for (int64_t r = 0; hard; r++, hard >>= 1) {
+      float *y = a.y + r * a.y_stride;
+      if (hard & 1)
+        attn_norm_exact_(y,
+                         a.sum    ? a.sum + r * a.sum_stride
+                         : a.more ? y
+                                  : a.x + r * a.x_stride,
+                         a.n, norm);
+    }
+    a.y += run * a.y_stride, a.x += run * a.x_stride;
+    if (a.sum) a.sum += run * a.sum_stride;
+    if (a.more) a.more += run * a.more_stride;
+  }
+}
+
+/* Dense rows in place. */
+ATTN_FUNC_ void attn_norm_in_place_(const attn_table_ *f, float *x, int64_t n, int64_t rows,
+                                    const attn_norm *norm) {
+  const attn_norm_rows_ a = {x, NULL, x, NULL, n, 0, n, 0, n};
+  attn_norm_rows_of_(f, &a, rows, norm);
+}
+
+/* One row in place. */
+ATTN_FUNC_ void attn_row_norm_(const attn_table_ *f, float *x, int64_t n, const attn_norm *norm) {
+  attn_norm_in_place_(f, x, n, 1, norm);
+}
+/* <<< attn/engine/norm.h */
 /* >>> attn/engine/lift.h */
 /* engine/lift.h owns the two ends of a layer over rows that lie in several tensors: products of the
  * (normalised) rows with weights, split into heads, and the way back with residual and norm. Neither
@@ -27733,37 +29175,6 @@ ATTN_FUNC_ void attn_parts_put_(const attn_table_ *f, const attn_parts_ *y, int6
   f->blend(attn_at_(t, b, 0, i), x, NULL, t->dtype, ATTN_F32, ATTN_F32, t->dim, 1.0f, 0.0f);
 }
 
-/* Eight sums in f64, joined by halves. */
-ATTN_FUNC_ double attn_row_sum_(const float *x, int64_t n, double shift, int square) {
-  double s[8] = {0};
-  for (int64_t c = 0; c < n; c++) {
-    const double d = (double)x[c] - shift;
-    s[c % 8] += square ? d * d : d;
-  }
-  return ((s[0] + s[4]) + (s[2] + s[6])) + ((s[1] + s[5]) + (s[3] + s[7]));
-}
-
-/* Two passes of the kernel: the second, about the mean of the first, also says how wrong that was. What
- * floats cannot square is done in double. */
-ATTN_FUNC_ void attn_row_norm_(const attn_table_ *f, float *x, int64_t n, const attn_norm *norm) {
-  const double eps = norm->eps == 0.0f ? 1e-5 : (double)norm->eps, d = (double)n;
-  float t[2];
-  f->moments(t, x, n, 0.0f);
-  const float shift = (float)((double)t[0] / d);
-  f->moments(t, x, n, shift);
-  const double off = (double)t[0] / d, by = 1.0 / sqrt((double)t[1] / d - off * off + eps);
-  if (t[1] < 1e30f && t[1] > 1e-20f) {
-    f->normalise(x, n, shift, (float)by, (float)(-off * by), norm->gain, norm->bias);
-    return;
-  }
-  const double mean = attn_row_sum_(x, n, 0.0, 0) / d;
-  const double exact = 1.0 / sqrt(attn_row_sum_(x, n, mean, 1) / d + eps);
-  for (int64_t c = 0; c < n; c++) {
-    const double y = ((double)x[c] - mean) * exact * (norm->gain ? (double)norm->gain[c] : 1.0);
-    x[c] = (float)(y + (norm->bias ? (double)norm->bias[c] : 0.0));
-  }
-}
-
 /* Rows i .. i + n - 1 of a head of y = rows x times its matrix; room: n rows of y where that is not
  * f32. */
 ATTN_FUNC_ void attn_tile_times_(const attn_table_ *f, const attn_tensor *y, int64_t b, int64_t h,
@@ -27809,8 +29220,7 @@ ATTN_FUNC_ void attn_lift_item_(void *job, int worker, int64_t index) {
   const float *x = (const float *)(const void *)attn_at_(t, b, 0, first);
   if (a->norm || t->dtype != ATTN_F32) {
     f->widen(rows, x, stride, NULL, n, t->dim, t->dtype, NULL);
-    for (int64_t r = 0; a->norm && r < n; r++)
-      attn_row_norm_(f, rows + r * t->dim, t->dim, a->norm);
+    if (a->norm) attn_norm_in_place_(f, rows, t->dim, n, a->norm);
     x = rows, stride = t->dim;
   }
   for (int k = 0; k < a->count; k++) {
@@ -27875,16 +29285,14 @@ ATTN_FUNC_ void attn_close_item_(void *job, int worker, int64_t index) {
     }
     attn_matrix_times_(f, &a->w, 0, 0, rows, dout, n, x, stride, h * dv, dv, 0, dout, h == 0);
   }
-  for (int64_t r = 0; r < n; r++) {
-    float *y = rows + r * dout;
-    if (a->kind != ATTN_SUBLAYER_PLAIN) {
-      f->widen(wide, attn_at_(&a->h, b, 0, first + r), 0, NULL, 1, dout, a->h.dtype, NULL);
-      for (int64_t c = 0; c < dout; c++) y[c] = wide[c] + y[c];
-      if (a->kind == ATTN_SUBLAYER_POST) attn_row_norm_(f, y, dout, a->norm);
-    }
-    f->blend(attn_at_(&a->o, b, 0, first + r), y, NULL, a->o.dtype, ATTN_F32, ATTN_F32, dout, 1.0f,
-             0.0f);
-  }
+  if (a->kind != ATTN_SUBLAYER_PLAIN)
+    for (int64_t r = 0; r < n; r++)
+      f->blend(rows + r * dout, rows + r * dout, attn_at_(&a->h, b, 0, first + r), ATTN_F32,
+               ATTN_F32, a->h.dtype, dout, 1.0f, 1.0f);
+  if (a->kind == ATTN_SUBLAYER_POST) attn_norm_in_place_(f, rows, dout, n, a->norm);
+  for (int64_t r = 0; r < n; r++)
+    f->blend(attn_at_(&a->o, b, 0, first + r), rows + r * dout, NULL, a->o.dtype, ATTN_F32,
+             ATTN_F32, dout, 1.0f, 0.0f);
 }
 
 ATTN_FUNC_ int attn_stage_close_(attn_stage_ *s, attn_tensor o, attn_tensor x, attn_tensor h,
@@ -27901,6 +29309,314 @@ ATTN_FUNC_ int attn_stage_close_(attn_stage_ *s, attn_tensor o, attn_tensor x, a
                               &a.memory);
 }
 /* <<< attn/engine/lift.h */
+/* >>> attn/mechanisms/norm.h */
+/* mechanisms/norm.h owns what stands between dense products: layer norm with its residual sum, activations
+ * with a gate; as calls and as steps of other calls. */
+
+/* ---- checks that layers share ---------------------------------------------------------------*/
+
+/* Spans of the plain arrays of a call. */
+typedef struct attn_arrays_ {
+  int n;
+  attn_span_ span[8];
+} attn_arrays_;
+
+ATTN_FUNC_ int attn_check_norm_(attn_error_ *e, const attn_norm *norm, int64_t dm,
+                                attn_arrays_ *more) {
+  const char *align = "the gain and bias of a norm must be aligned to their elements";
+  if (!(norm->eps >= 0.0f && norm->eps < INFINITY))
+    return attn_reject_(e, ATTN_E_VALUE, "the eps of a norm must be finite and not negative");
+  more->n += 2;
+  return attn_check_array_(e, norm->gain, dm, 4, align, &more->span[more->n - 2]) &&
+         attn_check_array_(e, norm->bias, dm, 4, align, &more->span[more->n - 1]);
+}
+
+/* One entry, or one head, for all of those of y. */
+ATTN_FUNC_ attn_tensor attn_spread_(attn_tensor t, int64_t batch) {
+  if (t.batch != batch) t.batch = batch, t.stride_batch = 0;
+  return t;
+}
+ATTN_FUNC_ attn_tensor attn_spread_heads_(attn_tensor t, int64_t heads) {
+  if (t.heads != heads) t.heads = heads, t.stride_head = 0;
+  return t;
+}
+
+/* ---- rows and columns of an item ------------------------------------------------------------*/
+
+/* What the operands of both calls are: y and sum are outputs, x and more (residual or gate) inputs. */
+typedef struct attn_between_ {
+  const attn_table_ *table;
+  attn_tensor y, sum, x, more;
+  const attn_norm *norm; /* null = none */
+  attn_norm own;
+  attn_activation act;
+  int64_t tiles, slices; /* 64 rows; columns of an activation */
+  int64_t run;           /* rows at once */
+  char *memory;          /* of the workers: rooms of `room` floats */
+  int64_t each, room;
+} attn_between_;
+
+/* Numbers that are activated at once, and columns of an item: one row may be all there is. */
+enum { ATTN_SLICE_ = 2048 };
+
+/* Rows i .. i + n - 1, columns from c on, as floats: where they lie, or copied into room. */
+ATTN_FUNC_ const float *attn_rows_in_(const attn_table_ *f, const attn_tensor *t, const char *at,
+                                      int64_t n, int64_t cols, float *room, int64_t *stride) {
+  *stride = t->stride_len;
+  if (t->dtype == ATTN_F32) return (const float *)(const void *)at;
+  f->widen(room, at, t->stride_len, NULL, n, cols, t->dtype, NULL);
+  *stride = cols;
+  return room;
+}
+
+/* Where those of an output are made. */
+ATTN_FUNC_ float *attn_rows_out_(const attn_tensor *t, char *at, int64_t cols, float *room,
+                                 int64_t *stride) {
+  const int plain = t->dtype == ATTN_F32;
+  *stride = plain ? t->stride_len : cols;
+  return plain ? (float *)(void *)at : room;
+}
+
+ATTN_FUNC_ void attn_rows_done_(const attn_table_ *f, const attn_tensor *t, char *at, int64_t n,
+                                int64_t cols, const float *room) {
+  for (int64_t r = 0; t->dtype != ATTN_F32 && r < n; r++)
+    f->blend(at + attn_bytes_(t->dtype, r * t->stride_len), room + r * cols, NULL, t->dtype,
+             ATTN_F32, ATTN_F32, cols, 1.0f, 0.0f);
+}
+
+ATTN_FUNC_ int attn_between_narrow_(const attn_between_ *a) {
+  return a->x.dtype != ATTN_F32 || a->y.dtype != ATTN_F32 || a->more.dtype != ATTN_F32 ||
+         a->sum.dtype != ATTN_F32;
+}
+
+/* Rooms beside each other, if any is needed: x and y share the first, since y may be x. */
+ATTN_FUNC_ void attn_between_rooms_(attn_between_ *a, int rooms) {
+  a->each = attn_between_narrow_(a) ? attn_piece_(attn_mul_(rooms, a->room), sizeof(float)) : 0;
+}
+
+/* ---- layer norm -----------------------------------------------------------------------------*/
+
+/* 64 rows of one head, as many at once as stay in the first cache. */
+ATTN_FUNC_ void attn_layer_norm_item_(void *job, int worker, int64_t index) {
+  const attn_between_ *a = (const attn_between_ *)job;
+  const attn_table_ *f = a->table;
+  const int64_t unit = index / a->tiles, b = unit / a->y.heads, h = unit % a->y.heads;
+  const int64_t first = index % a->tiles * ATTN_TILE_, dim = a->y.dim;
+  const int64_t end = a->y.len - first < ATTN_TILE_ ? a->y.len : first + ATTN_TILE_;
+  float *room = (float *)(void *)(a->memory + worker * a->each);
+  for (int64_t i = first, n; i < end; i += n) {
+    n = end - i < a->run ? end - i : a->run;
+    char *y = attn_at_(&a->y, b, h, i), *sum = a->sum.data ? attn_at_(&a->sum, b, h, i) : NULL;
+    const char *x = attn_at_(&a->x, b, h, i);
+    const char *more = a->more.data ? attn_at_(&a->more, b, h, i) : NULL;
+    if (!a->norm) {
+      f->blend(y, x, more, a->y.dtype, a->x.dtype, a->more.dtype, dim, 1.0f, 1.0f);
+      continue;
+    }
+    attn_norm_rows_ rows;
+    memset(&rows, 0, sizeof rows);
+    rows.n = dim;
+    rows.x = attn_rows_in_(f, &a->x, x, n, dim, room, &rows.x_stride);
+    rows.y = attn_rows_out_(&a->y, y, dim, room, &rows.y_stride);
+    if (more)
+      rows.more = attn_rows_in_(f, &a->more, more, n, dim, room + a->room, &rows.more_stride);
+    if (sum) rows.sum = attn_rows_out_(&a->sum, sum, dim, room + 2 * a->room, &rows.sum_stride);
+    attn_norm_rows_of_(f, &rows, n, a->norm);
+    if (sum) attn_rows_done_(f, &a->sum, sum, n, dim, rows.sum);
+    attn_rows_done_(f, &a->y, y, n, dim, rows.y);
+  }
+}
+
+/* y = LN(x + residual) and sum = x + residual; residual and sum may be absent, norm null = none. x and
+ * residual have the batch and heads of y or 1; y and sum may be x or residual. */
+ATTN_FUNC_ int attn_stage_sum_norm_(attn_stage_ *s, attn_tensor y, attn_tensor sum, attn_tensor x,
+                                    attn_tensor residual, const attn_norm *norm) {
+  attn_between_ a;
+  memset(&a, 0, sizeof a);
+  a.table = s->table, a.y = y, a.norm = norm;
+  if (sum.data) a.sum = sum;
+  a.x = attn_spread_heads_(attn_spread_(x, y.batch), y.heads);
+  if (residual.data) a.more = attn_spread_heads_(attn_spread_(residual, y.batch), y.heads);
+  a.tiles = attn_tiles_of_(y.len);
+  a.run = !norm ? 1 : attn_between_narrow_(&a) ? 4 : ATTN_TILE_;
+  a.room = attn_mul_(a.run, y.dim);
+  if (norm) attn_between_rooms_(&a, 3);
+  return attn_stage_for_(s, attn_mul_(attn_mul_(y.batch, y.heads), a.tiles), attn_layer_norm_item_,
+                         &a, a.each, &a.memory);
+}
+
+ATTN_FUNC_ int attn_stage_norm_(attn_stage_ *s, attn_tensor y, attn_tensor x, attn_tensor residual,
+                                const attn_norm *norm) {
+  return attn_stage_sum_norm_(s, y, attn_view_(NULL, ATTN_F32, 0, 0, 0, 0), x, residual, norm);
+}
+
+/* ---- activation -----------------------------------------------------------------------------*/
+
+/* n numbers in a row. */
+ATTN_FUNC_ void attn_activate_some_(const attn_between_ *a, float *room, char *to, const char *x,
+                                    const char *gate, int64_t n) {
+  const attn_table_ *f = a->table;
+  int64_t stride;
+  const float *in = attn_rows_in_(f, &a->x, x, 1, n, room, &stride);
+  const float *by = gate ? attn_rows_in_(f, &a->more, gate, 1, n, room + a->room, &stride) : NULL;
+  float *y = attn_rows_out_(&a->y, to, n, room, &stride);
+  f->act(y, in, by, n, NULL, 1.0f, (int)a->act);
+  attn_rows_done_(f, &a->y, to, 1, n, y);
+}
+
+/* 64 rows of one head, some columns; rows that lie end to end are one. */
+ATTN_FUNC_ void attn_activate_item_(void *job, int worker, int64_t index) {
+  const attn_between_ *a = (const attn_between_ *)job;
+  const int64_t slice = index % a->slices, tile = index / a->slices % a->tiles, dim = a->y.dim;
+  const int64_t unit = index / a->slices / a->tiles, b = unit / a->y.heads, h = unit % a->y.heads;
+  const int64_t first = tile * ATTN_TILE_, left = a->y.len - first, c0 = slice * ATTN_SLICE_;
+  const int64_t rows = left < ATTN_TILE_ ? left : (int64_t)ATTN_TILE_;
+  const int whole = a->slices == 1 && a->y.stride_len == dim && a->x.stride_len == dim &&
+                    (!a->more.data || a->more.stride_len == dim);
+  const int64_t cols = whole                    ? rows * dim
+                       : dim - c0 < ATTN_SLICE_ ? dim - c0
+                                                : (int64_t)ATTN_SLICE_;
+  float *room = (float *)(void *)(a->memory + worker * a->each);
+  for (int64_t i = 0; i < (whole ? 1 : rows); i++) {
+    char *y = attn_at_(&a->y, b, h, first + i) + attn_bytes_(a->y.dtype, c0);
+    const char *x = attn_at_(&a->x, b, h, first + i) + attn_bytes_(a->x.dtype, c0), *gate = NULL;
+    if (a->more.data) gate = attn_at_(&a->more, b, h, first + i) + attn_bytes_(a->more.dtype, c0);
+    for (int64_t c = 0, n; c < cols; c += n) {
+      n = cols - c < ATTN_SLICE_ ? cols - c : (int64_t)ATTN_SLICE_;
+      attn_activate_some_(a, room, y + attn_bytes_(a->y.dtype, c), x + attn_bytes_(a->x.dtype, c),
+                          gate ? gate + attn_bytes_(a->more.dtype, c) : NULL, n);
+    }
+  }
+}
+
+/* y = act(x) gate; gate may be absent. */
+ATTN_FUNC_ int attn_stage_activate_(attn_stage_ *s, attn_tensor y, attn_tensor x, attn_tensor gate,
+                                    attn_activation act) {
+  attn_between_ a;
+  memset(&a, 0, sizeof a);
+  a.table = s->table, a.y = y, a.act = act;
+  a.x = attn_spread_heads_(attn_spread_(x, y.batch), y.heads);
+  if (gate.data) a.more = attn_spread_heads_(attn_spread_(gate, y.batch), y.heads);
+  a.tiles = attn_tiles_of_(y.len);
+  a.slices = y.dim / ATTN_SLICE_ + (y.dim % ATTN_SLICE_ != 0);
+  a.room = ATTN_SLICE_;
+  attn_between_rooms_(&a, 2);
+  return attn_stage_for_(s, attn_mul_(attn_mul_(attn_mul_(y.batch, y.heads), a.tiles), a.slices),
+                         attn_activate_item_, &a, a.each, &a.memory);
+}
+
+/* ---- calls ----------------------------------------------------------------------------------*/
+
+ATTN_FUNC_ int attn_between_check_(attn_error_ *e, attn_between_ *a, const attn_ctx *ctx,
+                                   int norm) {
+  static const attn_words_ w[] = {ATTN_WORDS_("y"), ATTN_WORDS_("x"),
+                                  ATTN_WORDS_("params.residual"), ATTN_WORDS_("params.gate"),
+                                  ATTN_WORDS_("params.sum")};
+  enum { Y, X, MORE, SUM, COUNT };
+  const int64_t any = ATTN_ANY_, len = a->y.len, dim = a->y.dim;
+  attn_arrays_ array = {0, {{0, 0}}};
+  const char *rule = norm ? "params.residual must be [1 or B, 1 or H, T, n] like y"
+                          : "params.gate must be [1 or B, 1 or H, T, n] like y";
+  attn_operand_ op[COUNT] = {
+      {&a->y, &w[0], ATTN_OUT_, any, any, any, any, "", {0, 0}},
+      {&a->x, &w[1], 0, any, any, len, dim, "x must be [1 or B, 1 or H, T, n] like y", {0, 0}},
+      {&a->more, &w[norm ? 2 : 3], ATTN_OPTIONAL_, any, any, len, dim, rule, {0, 0}},
+      {&a->sum,
+       &w[4],
+       ATTN_OUT_ | ATTN_OPTIONAL_,
+       a->y.batch,
+       a->y.heads,
+       len,
+       dim,
+       "params.sum must have the shape of y",
+       {0, 0}}};
+  for (int i = 0; i < COUNT; i++) {
+    const attn_tensor *t = op[i].t;
+    if (!attn_check_operand_(e, &op[i], 1)) return 0;
+    if (t->data && !attn_gemm_fits_(t, &a->y)) return attn_reject_(e, ATTN_E_SHAPE, op[i].rule);
+  }
+  for (int i = X; i <= MORE; i++) /* in place: the output speaks for both */
+    for (int o = Y; o < COUNT; o += SUM - Y) {
+      const attn_tensor *t = op[i].t, *to = op[o].t;
+      if (to->data && attn_same_view_(t, to) && t->batch == to->batch && t->heads == to->heads)
+        op[i].span.lo = op[i].span.hi = 0;
+    }
+  if (norm && !attn_check_norm_(e, &a->own, dim, &array)) return 0;
+  return attn_check_apart_(e, ctx, op, COUNT, array.span, array.n);
+}
+
+ATTN_FUNC_ int attn_layer_norm_steps_(attn_stage_ *s, void *job) {
+  const attn_between_ *a = (const attn_between_ *)job;
+  return attn_stage_sum_norm_(s, a->y, a->sum, a->x, a->more, &a->own);
+}
+
+ATTN_FUNC_ attn_status attn_layer_norm_call_(attn_tensor y, attn_tensor x,
+                                             const attn_layer_norm_params *params, attn_ctx *ctx,
+                                             size_t *bytes) {
+  attn_error_ e = {ATTN_OK, NULL};
+  attn_between_ a;
+  int workers = 1;
+  memset(&a, 0, sizeof a);
+  a.y = y, a.x = x;
+  if (params) {
+    a.own = params->norm;
+    if (params->residual.data) a.more = params->residual;
+    if (params->sum.data) a.sum = params->sum;
+  }
+  if (attn_check_ctx_(&e, ctx, &a.table, &workers)) (void)attn_between_check_(&e, &a, ctx, 1);
+  return attn_step_call_(&e, a.table, workers, ctx, attn_layer_norm_steps_, &a,
+                         "rows a few at a time", bytes);
+}
+
+ATTN_PUB_ attn_status attn_layer_norm(attn_tensor y, attn_tensor x,
+                                      const attn_layer_norm_params *params, attn_ctx *ctx) {
+  return attn_layer_norm_call_(y, x, params, ctx, NULL);
+}
+ATTN_PUB_ size_t attn_layer_norm_workspace(attn_tensor y, attn_tensor x,
+                                           const attn_layer_norm_params *params,
+                                           const attn_ctx *ctx) {
+  attn_ctx plain = attn_before_workspace_(ctx);
+  size_t bytes = 0;
+  (void)attn_layer_norm_call_(y, x, params, &plain, &bytes);
+  return bytes;
+}
+
+ATTN_FUNC_ int attn_activate_steps_(attn_stage_ *s, void *job) {
+  const attn_between_ *a = (const attn_between_ *)job;
+  return attn_stage_activate_(s, a->y, a->x, a->more, a->act);
+}
+
+ATTN_FUNC_ attn_status attn_activate_call_(attn_tensor y, attn_tensor x,
+                                           const attn_activate_params *params, attn_ctx *ctx,
+                                           size_t *bytes) {
+  attn_error_ e = {ATTN_OK, NULL};
+  attn_between_ a;
+  int workers = 1;
+  memset(&a, 0, sizeof a);
+  a.y = y, a.x = x;
+  if (params) {
+    a.act = params->activation;
+    if (params->gate.data) a.more = params->gate;
+  }
+  if (attn_check_ctx_(&e, ctx, &a.table, &workers) && attn_between_check_(&e, &a, ctx, 0) &&
+      ((int)a.act < 0 || a.act >= ATTN_ACT_COUNT))
+    attn_reject_(&e, ATTN_E_VALUE, "params.activation is none of attn_activation");
+  return attn_step_call_(&e, a.table, workers, ctx, attn_activate_steps_, &a, "element by element",
+                         bytes);
+}
+
+ATTN_PUB_ attn_status attn_activate(attn_tensor y, attn_tensor x,
+                                    const attn_activate_params *params, attn_ctx *ctx) {
+  return attn_activate_call_(y, x, params, ctx, NULL);
+}
+ATTN_PUB_ size_t attn_activate_workspace(attn_tensor y, attn_tensor x,
+                                         const attn_activate_params *params, const attn_ctx *ctx) {
+  attn_ctx plain = attn_before_workspace_(ctx);
+  size_t bytes = 0;
+  (void)attn_activate_call_(y, x, params, &plain, &bytes);
+  return bytes;
+}
+/* <<< attn/mechanisms/norm.h */
 /* >>> attn/mechanisms/multihead.h */
 /* mechanisms/multihead.h owns multi-head attention with projections: products into heads, one
  * attn_sdpa, and the product that joins the heads. */
@@ -27929,9 +29645,18 @@ ATTN_FUNC_ int attn_multihead_attend_ok_(attn_error_ *e, const attn_multihead_jo
   return attn_sdpa_plan_(e, &a, &p->attend, ctx, &workers, 1);
 }
 
-/* Every rule; query: for the workspace, which reads no data. */
-ATTN_FUNC_ int attn_multihead_check_(attn_error_ *e, attn_multihead_job_ *j, const attn_ctx *ctx,
-                                     const attn_table_ **table, int *workers, int query) {
+/* The tensors of a job, in the order of their checks. */
+enum {
+  ATTN_MULTIHEAD_X_,
+  ATTN_MULTIHEAD_XK_,
+  ATTN_MULTIHEAD_XV_,
+  ATTN_MULTIHEAD_Y_ = 13,
+  ATTN_MULTIHEAD_EACH_,
+  ATTN_MULTIHEAD_OPERANDS_ = 17
+};
+
+/* Every rule about one of them; heads and widths are resolved. */
+ATTN_FUNC_ int attn_multihead_operands_(attn_error_ *e, attn_multihead_job_ *j, attn_operand_ *op) {
   static const attn_words_ w[] = {
       ATTN_WORDS_("x"),          ATTN_WORDS_("x_k"),        ATTN_WORDS_("x_v"),
       ATTN_WORDS_("params.w_q"), ATTN_WORDS_("params.w_k"), ATTN_WORDS_("params.w_v"),
@@ -27939,11 +29664,10 @@ ATTN_FUNC_ int attn_multihead_check_(attn_error_ *e, attn_multihead_job_ *j, con
       ATTN_WORDS_("params.b_v"), ATTN_WORDS_("params.b_o"), ATTN_WORDS_("params.mix"),
       ATTN_WORDS_("params.w_c"), ATTN_WORDS_("y"),          ATTN_WORDS_("params.each"),
       ATTN_WORDS_("params.lse"), ATTN_WORDS_("params.map")};
-  enum { X, XK, XV, WQ, WK, WV, WO, BQ, BK, BV, BO, MIX, WC, Y, EACH, LSE, MAP, COUNT };
+  enum { X, XK, XV, WQ, WK, WV, WO, BQ, BK, BV, BO, MIX, WC, Y, EACH, LSE, MAP };
   const int optional = ATTN_OPTIONAL_, output = ATTN_OUT_, either = ATTN_OUT_ | ATTN_OPTIONAL_;
   attn_multihead_params *p = &j->p;
   const int64_t any = ATTN_ANY_;
-  if (!attn_check_ctx_(e, ctx, table, workers)) return 0;
   if (p->heads == 0) p->heads = 1;
   if (p->kv_heads == 0) p->kv_heads = p->heads;
   if (p->heads < 1 || p->kv_heads < 1)
@@ -27964,7 +29688,7 @@ ATTN_FUNC_ int attn_multihead_check_(attn_error_ *e, attn_multihead_job_ *j, con
   j->dk = p->w_q.dim / qh, j->dv = p->w_v.dim / kv;
   const int64_t bk = p->attend.ragged.sequences ? any : b, wide = attn_mul_(j->dv, h);
   const int64_t dmk = j->x_k.dim, dmv = j->x_v.dim, dmo = p->w_o.data ? p->w_o.dim : any;
-  attn_operand_ op[COUNT] = {
+  const attn_operand_ all[ATTN_MULTIHEAD_OPERANDS_] = {
       {&j->x, &w[X], 0, any, 1, any, any, "x must have one head", {0, 0}},
       {&j->x_k, &w[XK], 0, bk, 1, any, any, "x_k must be [x.batch, 1, Tk, .]", {0, 0}},
       {&j->x_v,
@@ -28088,10 +29812,20 @@ ATTN_FUNC_ int attn_multihead_check_(attn_error_ *e, attn_multihead_job_ *j, con
        "params.map must be f32 [x.batch, heads, x.len, x_k.len]",
        {0, 0}}};
   if (j->x_k.len == 0) p->attend.map.data = NULL;
-  for (int i = 0; i < COUNT; i++)
+  memcpy(op, all, sizeof all);
+  for (int i = 0; i < ATTN_MULTIHEAD_OPERANDS_; i++)
     if (!attn_check_operand_(e, &op[i], h)) return 0;
-  if (!attn_check_apart_(e, ctx, op, COUNT, NULL, 0)) return 0;
-  const attn_span_ outer[2] = {op[Y].span, op[EACH].span};
+  return 1;
+}
+
+/* Every rule; query: for the workspace, which reads no data. */
+ATTN_FUNC_ int attn_multihead_check_(attn_error_ *e, attn_multihead_job_ *j, const attn_ctx *ctx,
+                                     const attn_table_ **table, int *workers, int query) {
+  attn_operand_ op[ATTN_MULTIHEAD_OPERANDS_];
+  if (!attn_check_ctx_(e, ctx, table, workers) || !attn_multihead_operands_(e, j, op) ||
+      !attn_check_apart_(e, ctx, op, ATTN_MULTIHEAD_OPERANDS_, NULL, 0))
+    return 0;
+  const attn_span_ outer[2] = {op[ATTN_MULTIHEAD_Y_].span, op[ATTN_MULTIHEAD_EACH_].span};
   return query || attn_multihead_attend_ok_(e, j, outer, ctx);
 }
 
@@ -37535,7 +39269,7 @@ ATTN_PUB_ size_t attn_poolingformer_workspace(attn_tensor o, attn_tensor q, attn
 /* <<< attn/mechanisms/poolingformer.h */
 /* >>> attn/mechanisms/sets.h */
 /* mechanisms/sets.h owns the blocks of the Set Transformer, and what layers of this kind share: rows
- * with bias through a weight, feed-forward, residual with norm. */
+ * with bias through a weight, feed-forward. */
 
 /* ---- checks ---------------------------------------------------------------------------------*/
 
@@ -37575,22 +39309,6 @@ typedef enum attn_place_ {
   ATTN_PLACE_BEFORE_,  /* rFF_0: a feed-forward */
   ATTN_PLACES_
 } attn_place_;
-
-/* Spans of the plain arrays of a call. */
-typedef struct attn_arrays_ {
-  int n;
-  attn_span_ span[8];
-} attn_arrays_;
-
-ATTN_FUNC_ int attn_check_norm_(attn_error_ *e, const attn_norm *norm, int64_t dm,
-                                attn_arrays_ *more) {
-  const char *align = "the gain and bias of a norm must be aligned to their elements";
-  if (!(norm->eps >= 0.0f && norm->eps < INFINITY))
-    return attn_reject_(e, ATTN_E_VALUE, "the eps of a norm must be finite and not negative");
-  more->n += 2;
-  return attn_check_array_(e, norm->gain, dm, 4, align, &more->span[more->n - 2]) &&
-         attn_check_array_(e, norm->bias, dm, 4, align, &more->span[more->n - 1]);
-}
 
 /* Lengths of an array of b entries, within 0..most. */
 ATTN_FUNC_ int attn_check_cut_(attn_error_ *e, const int32_t *len, int64_t b, int64_t most,
@@ -37697,12 +39415,6 @@ ATTN_FUNC_ attn_tensor attn_split_(attn_tensor t, int64_t heads) {
   return t;
 }
 
-/* One entry for all of a batch. */
-ATTN_FUNC_ attn_tensor attn_spread_(attn_tensor t, int64_t batch) {
-  if (t.batch != batch) t.batch = batch, t.stride_batch = 0;
-  return t;
-}
-
 /* y = act(x w + bias); bias may be absent. */
 ATTN_FUNC_ int attn_stage_dense_(attn_stage_ *s, attn_tensor y, attn_tensor x, attn_tensor w,
                                  attn_tensor bias, attn_activation act) {
@@ -37736,43 +39448,6 @@ ATTN_FUNC_ int attn_stage_feed_(attn_stage_ *s, attn_tensor y, attn_tensor x, at
          attn_stage_dense_(s, y, middle, ff->w_2, ff->b_2, ATTN_ACT_NONE);
 }
 
-typedef struct attn_residual_ {
-  const attn_table_ *table;
-  attn_tensor y, a, b;
-  const attn_norm *norm;
-  int64_t tiles;
-  char *memory; /* of the workers: a row each */
-  int64_t each;
-} attn_residual_;
-
-/* 64 rows of one batch entry. */
-ATTN_FUNC_ void attn_residual_item_(void *job, int worker, int64_t index) {
-  const attn_residual_ *r = (const attn_residual_ *)job;
-  const int64_t batch = index / r->tiles, first = index % r->tiles * ATTN_TILE_, dm = r->y.dim;
-  const int64_t end = r->y.len - first < ATTN_TILE_ ? r->y.len : first + ATTN_TILE_;
-  const int narrow = r->norm && r->y.dtype != ATTN_F32;
-  for (int64_t i = first; i < end; i++) {
-    char *y = attn_at_(&r->y, batch, 0, i);
-    float *row = (float *)(void *)(narrow ? r->memory + worker * r->each : y);
-    r->table->blend(row, attn_at_(&r->a, batch, 0, i),
-                    r->b.data ? attn_at_(&r->b, batch, 0, i) : NULL, narrow ? ATTN_F32 : r->y.dtype,
-                    r->a.dtype, r->b.dtype, dm, 1.0f, 1.0f);
-    if (r->norm) attn_row_norm_(r->table, row, dm, r->norm);
-    if (narrow) r->table->blend(y, row, NULL, r->y.dtype, ATTN_F32, ATTN_F32, dm, 1.0f, 0.0f);
-  }
-}
-
-/* y = norm(a + b), row by row; b absent = 0, norm null = none. y may be a or b. */
-ATTN_FUNC_ int attn_stage_residual_(attn_stage_ *s, attn_tensor y, attn_tensor a, attn_tensor b,
-                                    const attn_norm *norm) {
-  attn_residual_ r = {s->table, y, a, b, norm, 0, NULL, 0};
-  r.a = attn_spread_(a, y.batch), r.b = attn_spread_(b, y.batch);
-  r.tiles = attn_tiles_of_(y.len);
-  if (norm && y.dtype != ATTN_F32) r.each = attn_piece_(y.dim, sizeof(float));
-  return attn_stage_for_(s, attn_mul_(y.batch, r.tiles), attn_residual_item_, &r, r.each,
-                         &r.memory);
-}
-
 /* Keys and values of the rows norm(x), norm null = none, and what makes them. v is k where the same
  * weights make both. */
 typedef struct attn_pair_ {
@@ -37800,7 +39475,7 @@ ATTN_FUNC_ int attn_stage_pair_(attn_stage_ *s, const attn_pair_ *w, attn_tensor
     attn_tensor rows = attn_stage_rows_(x, i, m);
     if (w->norm) {
       const attn_tensor to = attn_stage_rows_(w->normal, 0, m);
-      if (!attn_stage_residual_(s, to, rows, none, w->norm)) return 0;
+      if (!attn_stage_norm_(s, to, rows, none, w->norm)) return 0;
       rows = to;
     }
     if (!attn_stage_dense_(s, attn_stage_rows_(w->k, i, m), rows, w->w_k, w->b_k, ATTN_ACT_NONE) ||
@@ -37879,8 +39554,8 @@ ATTN_FUNC_ int attn_stage_block_(attn_stage_ *s, attn_tensor o, attn_tensor x, a
               : !attn_stage_sdpa_(s, heads, attn_split_(q, p->heads), k, v, &core))
       return 0;
     if ((paper && !attn_stage_dense_(s, h, a, p->w_o, p->b_o, ATTN_ACT_NONE)) ||
-        !attn_stage_residual_(s, h, h, paper ? in : q, norm_0) ||
-        !attn_stage_feed_(s, t, h, middle, &p->ff) || !attn_stage_residual_(s, out, h, t, norm_1))
+        !attn_stage_norm_(s, h, h, paper ? in : q, norm_0) ||
+        !attn_stage_feed_(s, t, h, middle, &p->ff) || !attn_stage_norm_(s, out, h, t, norm_1))
       return 0;
   }
   return 1;
@@ -38088,6 +39763,3841 @@ ATTN_PUB_ size_t attn_pma_workspace(attn_tensor o, attn_tensor z, attn_tensor se
   return bytes;
 }
 /* <<< attn/mechanisms/sets.h */
+/* >>> attn/mechanisms/feed_forward.h */
+/* mechanisms/feed_forward.h owns the feed-forward over many rows: weights are laid out once, then runs of
+ * rows go through both products while their hidden rows are in the second cache. */
+
+/* y = act(x w + bias) for a matrix that has been laid out; one batch entry. */
+ATTN_FUNC_ int attn_stage_laid_(attn_stage_ *s, attn_tensor y, attn_tensor x, const attn_matrix_ *w,
+                                attn_tensor bias, attn_activation act) {
+  attn_gemm_ a;
+  memset(&a, 0, sizeof a);
+  a.table = s->table, a.y = y, a.x = x, a.bias = bias, a.w = *w, a.scale = 1.0f, a.act = (int)act;
+  attn_gemm_cut_(&a, s->workers);
+  return attn_stage_for_(s, a.items, attn_gemm_item_, &a, a.own_bytes, &a.own);
+}
+
+/* A matrix for products with so many rows in all, laid out until `used` goes back. */
+ATTN_FUNC_ attn_matrix_ attn_stage_lay_(attn_stage_ *s, attn_tensor w, int64_t rows) {
+  attn_matrix_ m = attn_matrix_of_(w, 0, rows);
+  void *memory = attn_stage_take_(s, attn_matrix_bytes_(&m), 1);
+  if (s->run) attn_matrix_lay_(&m, s->table, memory, &s->ctx, s->workers);
+  return m;
+}
+
+/* Rows that go through together: ceil(n / chunks) at most, the rows of an item a worker keep all of them busy. */
+ATTN_FUNC_ int64_t attn_feed_run_(const attn_stage_ *s, int64_t n, int64_t chunks) {
+  const int64_t most = attn_mul_(attn_gemm_rows_(s->workers), s->workers);
+  const int64_t run = chunks > 1 ? n / chunks + (n % chunks != 0) : most;
+  return run < most ? run : most;
+}
+
+/* PLAIN: y = ff(x), POST: y = norm(x + ff(x)), PRE: y = x + ff(norm(x)). Rows [B,1,n,.]; y may be x. */
+ATTN_FUNC_ int attn_stage_feed_forward_(attn_stage_ *s, attn_tensor y, attn_tensor x,
+                                        const attn_feed_forward *ff, int64_t chunks,
+                                        attn_sublayer kind, const attn_norm *norm) {
+  const attn_tensor none = attn_view_(NULL, ATTN_F32, 0, 0, 0, 0);
+  const attn_activation act = ff->activation == ATTN_ACT_NONE ? ATTN_ACT_RELU : ff->activation;
+  const int64_t mark = s->used, most = attn_feed_run_(s, x.len, chunks);
+  const int two = ff->w_2.data != NULL, pre = kind == ATTN_SUBLAYER_PRE;
+  const int aside = kind != ATTN_SUBLAYER_PLAIN || (!two && attn_same_view_(&y, &x));
+  if (x.len == 0 || x.batch == 0) return 1;
+  if (x.batch > 1 && attn_gemm_flat_(&x) && attn_gemm_flat_(&y))
+    x = attn_gemm_flatten_(x), y = attn_gemm_flatten_(y);
+  const int64_t rows = attn_mul_(x.batch, x.len), run = x.len < most ? x.len : most;
+  const attn_matrix_ w_1 = attn_stage_lay_(s, ff->w_1, rows);
+  const attn_matrix_ w_2 = two ? attn_stage_lay_(s, ff->w_2, rows) : w_1;
+  const attn_tensor normal = pre ? attn_stage_tensor_(s, 1, 1, run, x.dim) : none;
+  const attn_tensor hidden = two ? attn_multihead_rows_(s, 1, run, w_1.n) : none;
+  const attn_tensor out = aside ? attn_stage_tensor_(s, 1, 1, run, y.dim) : none;
+  for (int64_t b = 0; b < x.batch; b++) {
+    for (int64_t i = 0, n; i < x.len; i += n) {
+      n = x.len - i < run ? x.len - i : run;
+      const attn_tensor from = attn_stage_rows_(attn_stage_entry_(x, b), i, n);
+      const attn_tensor to = attn_stage_rows_(attn_stage_entry_(y, b), i, n);
+      const attn_tensor made = aside ? attn_stage_rows_(out, 0, n) : to;
+      const attn_tensor in = pre ? attn_stage_rows_(normal, 0, n) : from;
+      const attn_tensor middle = two ? attn_stage_rows_(hidden, 0, n) : made;
+      if ((pre && !attn_stage_norm_(s, in, from, none, norm)) ||
+          !attn_stage_laid_(s, middle, in, &w_1, ff->b_1, act) ||
+          (two && !attn_stage_laid_(s, made, middle, &w_2, ff->b_2, ATTN_ACT_NONE)) ||
+          (aside && !attn_stage_norm_(s, to, made, kind == ATTN_SUBLAYER_PLAIN ? none : from,
+                                      kind == ATTN_SUBLAYER_POST ? norm : NULL)))
+        return 0;
+    }
+  }
+  attn_stage_back_(s, mark);
+  return 1;
+}
+
+/* ---- the call -------------------------------------------------------------------------------*/
+
+typedef struct attn_feed_job_ {
+  attn_tensor y, x;
+  attn_feed_forward ff;
+  int64_t chunks;
+} attn_feed_job_;
+
+ATTN_FUNC_ int attn_feed_check_(attn_error_ *e, attn_feed_job_ *j, const attn_ctx *ctx,
+                                const attn_table_ **table, int *workers) {
+  static const attn_words_ wx = ATTN_WORDS_("x"), wy = ATTN_WORDS_("y");
+  attn_operand_ op[2 + ATTN_FEED_OPERANDS_] = {
+      {&j->y, &wy, ATTN_OUT_, ATTN_ANY_, 1, ATTN_ANY_, ATTN_ANY_, "y must have one head", {0, 0}},
+      {&j->x,
+       &wx,
+       0,
+       j->y.batch,
+       1,
+       j->y.len,
+       ATTN_ANY_,
+       "x must be [y.batch, 1, y.len, .]",
+       {0, 0}}};
+  if (!attn_check_ctx_(e, ctx, table, workers) || !attn_check_operand_(e, &op[0], 1) ||
+      !attn_check_operand_(e, &op[1], 1) ||
+      !attn_check_feed_(e, &j->ff, ATTN_PLACE_, j->x.dim, j->y.dim, op + 2))
+    return 0;
+  if (j->chunks < 0) return attn_reject_(e, ATTN_E_RANGE, "chunks must not be negative");
+  if (attn_same_view_(&j->y, &j->x) && j->y.dim == j->x.dim) op[1].span.hi = op[1].span.lo;
+  return attn_check_apart_(e, ctx, op, 2 + ATTN_FEED_OPERANDS_, NULL, 0);
+}
+
+ATTN_FUNC_ int attn_feed_steps_(attn_stage_ *s, void *job) {
+  const attn_feed_job_ *j = (const attn_feed_job_ *)job;
+  return attn_stage_feed_forward_(s, j->y, j->x, &j->ff, j->chunks, ATTN_SUBLAYER_PLAIN, NULL);
+}
+
+ATTN_FUNC_ attn_status attn_feed_call_(attn_tensor y, attn_tensor x, const attn_feed_forward *ff,
+                                       int64_t chunks, attn_ctx *ctx, size_t *bytes) {
+  attn_error_ e = {ATTN_OK, NULL};
+  attn_feed_job_ j;
+  const attn_table_ *table;
+  int workers;
+  memset(&j, 0, sizeof j);
+  j.y = y, j.x = x, j.chunks = chunks;
+  if (ff) j.ff = *ff;
+  if (!ff) {
+    attn_reject_(&e, ATTN_E_NULL, "ff must not be null: it has the weights");
+  } else if (attn_feed_check_(&e, &j, ctx, &table, &workers)) {
+    attn_stage_ s = attn_stage_open_(&e, table, workers, ctx, bytes != NULL);
+    attn_stage_call_(&s, ctx, attn_feed_steps_, &j, "feed-forward, runs of rows", bytes);
+  }
+  return attn_end_(bytes ? NULL : ctx, &e);
+}
+
+ATTN_PUB_ attn_status attn_feed_forward_rows(attn_tensor y, attn_tensor x,
+                                             const attn_feed_forward *ff, int64_t chunks,
+                                             attn_ctx *ctx) {
+  return attn_feed_call_(y, x, ff, chunks, ctx, NULL);
+}
+ATTN_PUB_ size_t attn_feed_forward_rows_workspace(attn_tensor y, attn_tensor x,
+                                                  const attn_feed_forward *ff, int64_t chunks,
+                                                  const attn_ctx *ctx) {
+  attn_ctx plain = attn_before_workspace_(ctx);
+  size_t bytes = 0;
+  attn_feed_call_(y, x, ff, chunks, &plain, &bytes);
+  return bytes;
+}
+/* <<< attn/mechanisms/feed_forward.h */
+/* >>> attn/mechanisms/encoder.h */
+/* mechanisms/encoder.h owns the encoder and decoder block: attention with its residual and norm, once or
+ * twice, then the feed-forward with its own. */
+
+typedef struct attn_coder_job_ {
+  attn_tensor y, x, e; /* e.data null: no cross attention */
+  attn_block_params p;
+  attn_multihead_job_ self, cross;
+  const attn_decoder_cache *cache; /* of a step; null = keys and values are those of x and e */
+} attn_coder_job_;
+
+/* ---- checks ---------------------------------------------------------------------------------*/
+
+/* Lengths stand for those of the attention, which must not say its own. */
+ATTN_FUNC_ int attn_coder_lens_(attn_error_ *e, attn_sdpa_params *p, const int32_t *q_len,
+                                const int32_t *kv_len, const char *twice) {
+  if ((q_len && p->q_len) || (kv_len && p->kv_len)) return attn_reject_(e, ATTN_E_RANGE, twice);
+  if (q_len) p->q_len = q_len;
+  if (kv_len) p->kv_len = kv_len;
+  return 1;
+}
+
+/* What the operands of an attention are beside those that the block has named already. */
+ATTN_FUNC_ void attn_coder_known_(attn_operand_ *op, int cross) {
+  const attn_span_ none = {0, 0};
+  op[ATTN_MULTIHEAD_X_].span = op[ATTN_MULTIHEAD_XV_].span = op[ATTN_MULTIHEAD_Y_].span = none;
+  op[ATTN_MULTIHEAD_Y_].role = 0;
+  if (!cross) op[ATTN_MULTIHEAD_XK_].span = none;
+}
+
+enum {
+  ATTN_CODER_Y_,
+  ATTN_CODER_X_,
+  ATTN_CODER_CACHE_, /* k, v, e_k, e_v */
+  ATTN_CODER_SELF_ = ATTN_CODER_CACHE_ + 4,
+  ATTN_CODER_CROSS_ = ATTN_CODER_SELF_ + ATTN_MULTIHEAD_OPERANDS_,
+  ATTN_CODER_FF_ = ATTN_CODER_CROSS_ + ATTN_MULTIHEAD_OPERANDS_,
+  ATTN_CODER_OPERANDS_ = ATTN_CODER_FF_ + ATTN_FEED_OPERANDS_
+};
+
+/* Keys and values that a step reads and writes. */
+ATTN_FUNC_ int attn_coder_cache_(attn_error_ *e, attn_coder_job_ *j, attn_decoder_cache *c,
+                                 attn_operand_ *op) {
+  static const attn_words_ w[] = {ATTN_WORDS_("cache.k"), ATTN_WORDS_("cache.v"),
+                                  ATTN_WORDS_("cache.e_k"), ATTN_WORDS_("cache.e_v")};
+  const attn_multihead_job_ *self = &j->self, *cross = &j->cross;
+  const int64_t b = j->x.batch, any = ATTN_ANY_;
+  const attn_operand_ all[] = {
+      {&c->k,
+       &w[0],
+       ATTN_OUT_,
+       b,
+       self->p.kv_heads,
+       any,
+       self->dk,
+       "cache.k must be [x.batch, kv_heads, room, dk]",
+       {0, 0}},
+      {&c->v,
+       &w[1],
+       ATTN_OUT_,
+       b,
+       self->p.kv_heads,
+       c->k.len,
+       self->dv,
+       "cache.v must be [x.batch, kv_heads, cache.k.len, dv]",
+       {0, 0}},
+      {&c->e_k,
+       &w[2],
+       0,
+       b,
+       cross->p.kv_heads,
+       any,
+       cross->dk,
+       "cache.e_k must be [x.batch, kv_heads, Te, dk] of params.cross",
+       {0, 0}},
+      {&c->e_v,
+       &w[3],
+       0,
+       b,
+       cross->p.kv_heads,
+       c->e_k.len,
+       cross->dv,
+       "cache.e_v must be [x.batch, kv_heads, cache.e_k.len, dv] of params.cross",
+       {0, 0}}};
+  memcpy(op, all, sizeof all);
+  for (int i = 0; i < (j->e.data ? 4 : 2); i++)
+    if (!attn_check_operand_(e, &op[i], 1)) return 0;
+  if (c->len < 0 || c->len > c->k.len)
+    return attn_reject_(e, ATTN_E_RANGE, "cache.len must lie in 0..cache.k.len");
+  if (j->x.len > c->k.len - c->len)
+    return attn_reject_(e, ATTN_E_FULL, "x.len must not pass the room behind cache.len");
+  return 1;
+}
+
+/* What a step decides by itself. */
+ATTN_FUNC_ int attn_coder_step_(attn_error_ *e, const attn_block_params *p) {
+  const attn_sdpa_params *a = &p->self.attend;
+  if (p->x_len || a->kv_len || a->q_len || a->has_q_off || a->schedule || a->ragged.sequences ||
+      p->cross.attend.ragged.sequences)
+    return attn_reject_(e, ATTN_E_RANGE,
+                        "params.x_len and self.attend's kv_len, q_len, has_q_off, schedule and "
+                        "ragged must be absent in a step, and cross.attend.ragged");
+  return 1;
+}
+
+/* Every rule. decoder: causal, and with cross attention where e is; cache: of a step, else null. */
+ATTN_FUNC_ int attn_coder_check_(attn_error_ *e, attn_coder_job_ *j, int decoder,
+                                 attn_decoder_cache *cache, const attn_ctx *ctx,
+                                 const attn_table_ **table, int *workers, int query) {
+  static const attn_words_ wy = ATTN_WORDS_("y"), wx = ATTN_WORDS_("x"), we = ATTN_WORDS_("e");
+  attn_operand_ op[ATTN_CODER_OPERANDS_];
+  attn_block_params *p = &j->p;
+  attn_arrays_ more;
+  memset(op, 0, sizeof op), memset(&more, 0, sizeof more);
+  if (!attn_check_ctx_(e, ctx, table, workers)) return 0;
+  const int64_t b = j->x.batch, t = j->x.len, dm = j->x.dim, any = ATTN_ANY_;
+  const attn_operand_ rows[] = {
+      {&j->y, &wy, ATTN_OUT_, b, 1, t, dm, "y must be [x.batch, 1, x.len, x.dim]", {0, 0}},
+      {&j->x, &wx, 0, any, 1, any, any, "x must have one head", {0, 0}}};
+  memcpy(op, rows, sizeof rows);
+  if (!attn_check_operand_(e, &op[ATTN_CODER_X_], 1) ||
+      !attn_check_operand_(e, &op[ATTN_CODER_Y_], 1))
+    return 0;
+  attn_operand_ read = {&j->e, &we, 0, b, 1, any, any, "e must be [x.batch, 1, Te, de]", {0, 0}};
+  if (j->e.data && !cache && !attn_check_operand_(e, &read, 1)) return 0;
+  if (p->sublayer != ATTN_SUBLAYER_POST && p->sublayer != ATTN_SUBLAYER_PRE)
+    return attn_reject_(e, ATTN_E_RANGE,
+                        "params.sublayer must be ATTN_SUBLAYER_POST or ATTN_SUBLAYER_PRE");
+  if (p->chunks < 0) return attn_reject_(e, ATTN_E_RANGE, "params.chunks must not be negative");
+  if (t > INT32_MAX || j->e.len > INT32_MAX)
+    return attn_reject_(e, ATTN_E_OVERFLOW, "x.len and e.len must be below 2^31");
+  if (!attn_check_feed_(e, &p->ff, ATTN_PLACE_, dm, dm, op + ATTN_CODER_FF_) ||
+      !attn_check_norm_(e, &p->norm_self, dm, &more) ||
+      !attn_check_norm_(e, &p->norm_ff, dm, &more))
+    return 0;
+  if (cache && !attn_coder_step_(e, p)) return 0;
+  if (!attn_check_cut_(e, p->x_len, b, t, "params.x_len must be aligned to its elements",
+                       "params.x_len must lie in 0..x.len", &more) ||
+      !attn_coder_lens_(e, &p->self.attend, p->x_len, p->x_len,
+                        "params.x_len stands for kv_len and q_len of params.self.attend, which "
+                        "must be null beside it"))
+    return 0;
+  if (decoder) p->self.attend.causal = 1;
+  j->self.y = j->y, j->self.x = j->x, j->self.p = p->self;
+  if (!attn_multihead_operands_(e, &j->self, op + ATTN_CODER_SELF_)) return 0;
+  attn_coder_known_(op + ATTN_CODER_SELF_, 0);
+  if (j->e.data) {
+    if (!attn_check_norm_(e, &p->norm_cross, dm, &more) ||
+        !attn_check_cut_(e, p->e_len, b, j->e.len, "params.e_len must be aligned to its elements",
+                         "params.e_len must lie in 0..e.len", &more) ||
+        !attn_coder_lens_(e, &p->cross.attend, p->x_len, p->e_len,
+                          "params.x_len and .e_len stand for q_len and kv_len of "
+                          "params.cross.attend, which must be null beside them"))
+      return 0;
+    j->cross.y = j->y, j->cross.x = j->x, j->cross.x_k = j->e, j->cross.p = p->cross;
+    if (!attn_multihead_operands_(e, &j->cross, op + ATTN_CODER_CROSS_)) return 0;
+    attn_coder_known_(op + ATTN_CODER_CROSS_, !cache);
+  }
+  if (cache && !attn_coder_cache_(e, j, cache, op + ATTN_CODER_CACHE_)) return 0;
+  if (attn_same_view_(&j->y, &j->x)) op[ATTN_CODER_X_].span.hi = op[ATTN_CODER_X_].span.lo;
+  if (!attn_check_apart_(e, ctx, op, ATTN_CODER_OPERANDS_, more.span, more.n)) return 0;
+  if (cache) { /* attention over what will be there */
+    attn_sdpa_params *a = &j->self.p.attend;
+    a->has_q_off = 1, a->q_off = cache->len;
+    j->self.x_k.len = j->self.x_v.len = cache->len + t;
+  }
+  const attn_span_ outer[3][2] = {
+      {op[ATTN_CODER_Y_].span, op[(int)ATTN_CODER_SELF_ + (int)ATTN_MULTIHEAD_EACH_].span},
+      {op[ATTN_CODER_Y_].span, op[(int)ATTN_CODER_CROSS_ + (int)ATTN_MULTIHEAD_EACH_].span},
+      {op[ATTN_CODER_CACHE_].span, op[ATTN_CODER_CACHE_ + 1].span}};
+  if (query) return 1;
+  for (int i = 0; i < 3; i++)
+    if ((i != 1 && !attn_multihead_attend_ok_(e, &j->self, outer[i], ctx)) ||
+        (i != 0 && j->e.data && !attn_multihead_attend_ok_(e, &j->cross, outer[i], ctx)))
+      return 0;
+  return 1;
+}
+
+/* ---- steps ----------------------------------------------------------------------------------*/
+
+/* y = x w + bias for y in heads: one product where they lie side by side. */
+ATTN_FUNC_ int attn_stage_to_heads_(attn_stage_ *s, attn_tensor y, attn_tensor x, attn_tensor w,
+                                    attn_tensor bias) {
+  const int64_t h = y.heads;
+  if (h == 1 || y.stride_head == y.dim) {
+    y.dim *= h, y.heads = 1, y.stride_head = 0;
+  } else {
+    w = attn_multihead_split_(w, h);
+    if (bias.data) bias = attn_multihead_split_(bias, h);
+  }
+  return attn_multihead_project_(s, y, x, w, bias);
+}
+
+/* Attention with keys and values that are there already, or (fresh) are put at their end first. */
+ATTN_FUNC_ int attn_stage_cached_(attn_stage_ *s, const attn_multihead_job_ *j, attn_tensor k,
+                                  attn_tensor v, int fresh) {
+  const attn_multihead_params *p = &j->p;
+  const attn_tensor q = attn_multihead_rows_(s, j->x.batch, j->x.len, p->w_q.dim);
+  const int64_t n = j->x.len, at = k.len - n;
+  return attn_multihead_project_(s, q, j->x, p->w_q, p->b_q) &&
+         (!fresh || (attn_stage_to_heads_(s, attn_stage_rows_(k, at, n), j->x, p->w_k, p->b_k) &&
+                     attn_stage_to_heads_(s, attn_stage_rows_(v, at, n), j->x, p->w_v, p->b_v))) &&
+         attn_multihead_join_(s, j, attn_multihead_split_(q, p->heads), k, v, &p->attend, NULL);
+}
+
+/* to = what the rows x are after attention and its sublayer; t: for the attention by itself, `to` where x
+ * is another tensor. e: whose keys are read, null = those of x. */
+ATTN_FUNC_ int attn_stage_attend_(attn_stage_ *s, const attn_coder_job_ *b,
+                                  const attn_multihead_job_ *attention, attn_tensor to,
+                                  attn_tensor t, attn_tensor x, const attn_norm *norm) {
+  const attn_tensor none = attn_view_(NULL, ATTN_F32, 0, 0, 0, 0);
+  const int pre = b->p.sublayer == ATTN_SUBLAYER_PRE, self = attention == &b->self;
+  const attn_decoder_cache *c = b->cache;
+  attn_multihead_job_ j = *attention;
+  const int64_t mark = s->used;
+  if (pre && !attn_stage_norm_(s, t, x, none, norm)) return 0;
+  j.x = pre ? t : x, j.y = t;
+  if (c) {
+    const attn_tensor k = self ? attn_stage_rows_(c->k, 0, c->len + x.len) : c->e_k;
+    const attn_tensor v = self ? attn_stage_rows_(c->v, 0, c->len + x.len) : c->e_v;
+    if (!attn_stage_cached_(s, &j, k, v, self)) return 0;
+  } else {
+    if (self) j.x_k = j.x_v = j.x;
+    if (!attn_multihead_steps_(s, &j)) return 0;
+  }
+  attn_stage_back_(s, mark);
+  return attn_stage_norm_(s, to, t, x, pre ? NULL : norm);
+}
+
+/* Rows from len[b] on become 0. */
+ATTN_FUNC_ void attn_rows_clear_(const attn_tensor *y, const int32_t *len) {
+  for (int64_t b = 0; b < y->batch; b++)
+    for (int64_t i = len[b]; i < y->len; i++)
+      memset(attn_at_(y, b, 0, i), 0, (size_t)attn_bytes_(y->dtype, y->dim));
+}
+
+ATTN_FUNC_ int attn_coder_steps_(attn_stage_ *s, void *job) {
+  const attn_coder_job_ *j = (const attn_coder_job_ *)job;
+  const attn_block_params *p = &j->p;
+  const attn_tensor x = j->x, rows = attn_stage_part_(s, &j->y);
+  const int cross = j->e.data != NULL, aside = cross || rows.data == x.data;
+  const attn_tensor t = aside ? attn_stage_tensor_(s, x.batch, 1, x.len, x.dim) : rows;
+  if (!attn_stage_attend_(s, j, &j->self, rows, t, x, &p->norm_self) ||
+      (cross && !attn_stage_attend_(s, j, &j->cross, rows, t, rows, &p->norm_cross)) ||
+      !attn_stage_feed_forward_(s, j->y, rows, &p->ff, p->chunks, p->sublayer, &p->norm_ff))
+    return 0;
+  if (s->run && p->x_len) attn_rows_clear_(&j->y, p->x_len);
+  return 1;
+}
+
+/* ---- calls ----------------------------------------------------------------------------------*/
+
+/* The call, or with bytes the workspace query. */
+ATTN_FUNC_ attn_status attn_coder_call_(attn_coder_job_ *j, const attn_block_params *params,
+                                        int decoder, attn_decoder_cache *cache, const char *path,
+                                        attn_ctx *ctx, size_t *bytes) {
+  attn_error_ e = {ATTN_OK, NULL};
+  const attn_table_ *table;
+  int workers;
+  j->cache = cache;
+  if (params) j->p = *params;
+  if (!params) {
+    attn_reject_(&e, ATTN_E_NULL, "params must not be null: it has the weights");
+  } else if (attn_coder_check_(&e, j, decoder, cache, ctx, &table, &workers, bytes != NULL)) {
+    attn_stage_ s = attn_stage_open_(&e, table, workers, ctx, bytes != NULL);
+    if (j->x.len == 0 || j->x.batch == 0) {
+      if (!bytes) attn_report_(ctx, table, 1, "no-op", "no rows");
+    } else {
+      attn_stage_call_(&s, ctx, attn_coder_steps_, j, path, bytes);
+    }
+  }
+  return attn_end_(bytes ? NULL : ctx, &e);
+}
+
+ATTN_FUNC_ attn_coder_job_ attn_coder_open_(attn_tensor y, attn_tensor x) {
+  attn_coder_job_ j;
+  memset(&j, 0, sizeof j);
+  j.y = y, j.x = x;
+  return j;
+}
+
+ATTN_FUNC_ attn_status attn_encoder_call_(attn_tensor y, attn_tensor x,
+                                          const attn_block_params *params, attn_ctx *ctx,
+                                          size_t *bytes) {
+  attn_coder_job_ j = attn_coder_open_(y, x);
+  return attn_coder_call_(&j, params, 0, NULL, "encoder block", ctx, bytes);
+}
+ATTN_PUB_ attn_status attn_encoder(attn_tensor y, attn_tensor x, const attn_block_params *params,
+                                   attn_ctx *ctx) {
+  return attn_encoder_call_(y, x, params, ctx, NULL);
+}
+ATTN_PUB_ size_t attn_encoder_workspace(attn_tensor y, attn_tensor x,
+                                        const attn_block_params *params, const attn_ctx *ctx) {
+  attn_ctx plain = attn_before_workspace_(ctx);
+  size_t bytes = 0;
+  attn_encoder_call_(y, x, params, &plain, &bytes);
+  return bytes;
+}
+/* <<< attn/mechanisms/encoder.h */
+/* >>> attn/mechanisms/decoder.h */
+/* mechanisms/decoder.h owns the calls of a decoder: the block over all rows, and its step behind a cache. */
+
+/* Cross attention wants both its weights and what they read. */
+ATTN_FUNC_ int attn_decoder_pair_(attn_error_ *e, const attn_block_params *params, int reads) {
+  if (params && (params->cross.w_q.data != NULL) != reads)
+    return attn_reject_(
+        e, ATTN_E_NULL,
+        "params.cross and what it reads (e, cache.e_k) go together: both or neither");
+  return 1;
+}
+
+ATTN_FUNC_ attn_status attn_decoder_call_(attn_tensor y, attn_tensor x, attn_tensor e,
+                                          const attn_block_params *params, attn_ctx *ctx,
+                                          size_t *bytes) {
+  attn_error_ error = {ATTN_OK, NULL};
+  attn_coder_job_ j = attn_coder_open_(y, x);
+  if (!attn_decoder_pair_(&error, params, e.data != NULL))
+    return attn_end_(bytes ? NULL : ctx, &error);
+  j.e = e;
+  return attn_coder_call_(&j, params, 1, NULL, "decoder block", ctx, bytes);
+}
+ATTN_PUB_ attn_status attn_decoder(attn_tensor y, attn_tensor x, attn_tensor e,
+                                   const attn_block_params *params, attn_ctx *ctx) {
+  return attn_decoder_call_(y, x, e, params, ctx, NULL);
+}
+ATTN_PUB_ size_t attn_decoder_workspace(attn_tensor y, attn_tensor x, attn_tensor e,
+                                        const attn_block_params *params, const attn_ctx *ctx) {
+  attn_ctx plain = attn_before_workspace_(ctx);
+  size_t bytes = 0;
+  attn_decoder_call_(y, x, e, params, &plain, &bytes);
+  return bytes;
+}
+
+/* ---- one step -------------------------------------------------------------------------------*/
+
+ATTN_FUNC_ attn_status attn_decoder_step_call_(attn_tensor y, attn_tensor x,
+                                               const attn_decoder_cache *cache,
+                                               const attn_block_params *params, attn_ctx *ctx,
+                                               size_t *bytes) {
+  const void *there = (const void *)(uintptr_t)ATTN_ALIGN_;
+  attn_error_ e = {ATTN_OK, NULL};
+  attn_coder_job_ j = attn_coder_open_(y, x);
+  attn_decoder_cache own;
+  if (!cache)
+    attn_reject_(&e, ATTN_E_NULL, "cache must not be null");
+  else
+    attn_decoder_pair_(&e, params, cache->e_k.data != NULL);
+  if (e.status != ATTN_OK) return attn_end_(bytes ? NULL : ctx, &e);
+  own = *cache;
+  if (own.e_k.data && params) /* of what cross attention has read, extents alone are left */
+    j.e = attn_bhtd(there, ATTN_F32, x.batch, 1, own.e_k.len, params->cross.w_k.len);
+  return attn_coder_call_(&j, params, 1, &own, "decoder step", ctx, bytes);
+}
+ATTN_PUB_ attn_status attn_decoder_step(attn_tensor y, attn_tensor x, attn_decoder_cache *cache,
+                                        const attn_block_params *params, attn_ctx *ctx) {
+  attn_status status = attn_decoder_step_call_(y, x, cache, params, ctx, NULL);
+  if (status == ATTN_OK) cache->len += x.len;
+  return status;
+}
+ATTN_PUB_ size_t attn_decoder_step_workspace(attn_tensor y, attn_tensor x,
+                                             const attn_decoder_cache *cache,
+                                             const attn_block_params *params, const attn_ctx *ctx) {
+  attn_ctx plain = attn_before_workspace_(ctx);
+  size_t bytes = 0;
+  attn_decoder_step_call_(y, x, cache, params, &plain, &bytes);
+  return bytes;
+}
+
+/* ---- the beginning --------------------------------------------------------------------------*/
+
+typedef struct attn_start_job_ {
+  attn_tensor e, e_k, e_v;
+  attn_multihead_params cross;
+} attn_start_job_;
+
+ATTN_FUNC_ int attn_start_check_(attn_error_ *e, attn_start_job_ *j, const attn_ctx *ctx,
+                                 const attn_table_ **table, int *workers) {
+  static const attn_words_ w[] = {ATTN_WORDS_("cache.e_k"),
+                                  ATTN_WORDS_("cache.e_v"),
+                                  ATTN_WORDS_("e"),
+                                  ATTN_WORDS_("params.cross.w_k"),
+                                  ATTN_WORDS_("params.cross.w_v"),
+                                  ATTN_WORDS_("params.cross.b_k"),
+                                  ATTN_WORDS_("params.cross.b_v")};
+  const int64_t b = j->e.batch, t = j->e.len, d = j->e.dim, any = ATTN_ANY_;
+  const int64_t h = j->e_k.heads, k = attn_mul_(h, j->e_k.dim), v = attn_mul_(h, j->e_v.dim);
+  attn_multihead_params *p = &j->cross;
+  attn_operand_ op[] = {{&j->e_k,
+                         &w[0],
+                         ATTN_OUT_,
+                         b,
+                         any,
+                         t,
+                         any,
+                         "cache.e_k must be [e.batch, kv_heads, e.len, dk]",
+                         {0, 0}},
+                        {&j->e_v,
+                         &w[1],
+                         ATTN_OUT_,
+                         b,
+                         h,
+                         t,
+                         any,
+                         "cache.e_v must be [e.batch, kv_heads, e.len, dv]",
+                         {0, 0}},
+                        {&j->e, &w[2], 0, any, 1, any, any, "e must have one head", {0, 0}},
+                        {&p->w_k,
+                         &w[3],
+                         0,
+                         1,
+                         1,
+                         d,
+                         k,
+                         "params.cross.w_k must be [1, 1, e.dim, kv_heads * dk]",
+                         {0, 0}},
+                        {&p->w_v,
+                         &w[4],
+                         0,
+                         1,
+                         1,
+                         d,
+                         v,
+                         "params.cross.w_v must be [1, 1, e.dim, kv_heads * dv]",
+                         {0, 0}},
+                        {&p->b_k,
+                         &w[5],
+                         ATTN_OPTIONAL_,
+                         1,
+                         1,
+                         1,
+                         k,
+                         "params.cross.b_k must be [1, 1, 1, w_k.dim]",
+                         {0, 0}},
+                        {&p->b_v,
+                         &w[6],
+                         ATTN_OPTIONAL_,
+                         1,
+                         1,
+                         1,
+                         v,
+                         "params.cross.b_v must be [1, 1, 1, w_v.dim]",
+                         {0, 0}}};
+  const int n = (int)(sizeof op / sizeof *op);
+  const int64_t kv = p->kv_heads ? p->kv_heads : p->heads ? p->heads : 1;
+  if (!attn_check_ctx_(e, ctx, table, workers)) return 0;
+  for (int i = 0; i < n; i++)
+    if (!attn_check_operand_(e, &op[i], 1)) return 0;
+  if (h != kv)
+    return attn_reject_(e, ATTN_E_HEADS, "cache.e_k.heads must be the kv_heads of params.cross");
+  return attn_check_apart_(e, ctx, op, n, NULL, 0);
+}
+
+ATTN_FUNC_ int attn_start_steps_(attn_stage_ *s, void *job) {
+  const attn_start_job_ *j = (const attn_start_job_ *)job;
+  const attn_multihead_params *p = &j->cross;
+  return attn_stage_to_heads_(s, j->e_k, j->e, p->w_k, p->b_k) &&
+         attn_stage_to_heads_(s, j->e_v, j->e, p->w_v, p->b_v);
+}
+
+ATTN_FUNC_ attn_status attn_decoder_start_call_(const attn_decoder_cache *cache, attn_tensor e,
+                                                const attn_block_params *params, attn_ctx *ctx,
+                                                size_t *bytes) {
+  attn_error_ error = {ATTN_OK, NULL};
+  attn_start_job_ j;
+  const attn_table_ *table;
+  int workers;
+  memset(&j, 0, sizeof j);
+  if (!cache || !params) {
+    attn_reject_(&error, ATTN_E_NULL, "cache and params must not be null");
+  } else if (!attn_decoder_pair_(&error, params, e.data != NULL) || !e.data) {
+    if (error.status == ATTN_OK && attn_check_ctx_(&error, ctx, &table, &workers) && !bytes)
+      attn_report_(ctx, table, 1, "no-op", "no cross attention");
+  } else {
+    j.e = e, j.e_k = cache->e_k, j.e_v = cache->e_v, j.cross = params->cross;
+    if (attn_start_check_(&error, &j, ctx, &table, &workers)) {
+      attn_stage_ s = attn_stage_open_(&error, table, workers, ctx, bytes != NULL);
+      attn_stage_call_(&s, ctx, attn_start_steps_, &j, "keys and values of cross attention", bytes);
+    }
+  }
+  return attn_end_(bytes ? NULL : ctx, &error);
+}
+ATTN_PUB_ attn_status attn_decoder_start(attn_decoder_cache *cache, attn_tensor e,
+                                         const attn_block_params *params, attn_ctx *ctx) {
+  attn_status status = attn_decoder_start_call_(cache, e, params, ctx, NULL);
+  if (status == ATTN_OK) cache->len = 0;
+  return status;
+}
+ATTN_PUB_ size_t attn_decoder_start_workspace(const attn_decoder_cache *cache, attn_tensor e,
+                                              const attn_block_params *params,
+                                              const attn_ctx *ctx) {
+  attn_ctx plain = attn_before_workspace_(ctx);
+  size_t bytes = 0;
+  attn_decoder_start_call_(cache, e, params, &plain, &bytes);
+  return bytes;
+}
+/* <<< attn/mechanisms/decoder.h */
+/* >>> attn/mechanisms/exits.h */
+/* mechanisms/exits.h owns the predictors of exits, their targets, and a step that others use too: a dot
+ * product a row. */
+
+/* A plain array of n numbers that a call writes, as an argument. */
+ATTN_FUNC_ int attn_check_written_(attn_error_ *e, attn_operand_ *p, const void *data, int64_t n,
+                                   int64_t size, const attn_words_ *w, const char *align) {
+  memset(p, 0, sizeof *p);
+  p->w = w, p->role = ATTN_OUT_;
+  return attn_check_array_(e, data, n, size, align, &p->span);
+}
+
+/* ---- a dot product a row --------------------------------------------------------------------*/
+
+typedef struct attn_row_dots_ {
+  const attn_table_ *table;
+  attn_tensor y, x, w, bias;
+  attn_activation act;
+  int64_t tiles;
+  char *memory; /* of the workers: a row of w */
+  int64_t each;
+} attn_row_dots_;
+
+/* 64 rows of a head. */
+ATTN_FUNC_ void attn_row_dots_item_(void *job, int worker, int64_t index) {
+  const attn_row_dots_ *a = (const attn_row_dots_ *)job;
+  const int64_t unit = index / a->tiles, first = index % a->tiles * ATTN_TILE_;
+  const int64_t b = unit / a->y.heads, h = unit % a->y.heads, left = a->y.len - first;
+  const int64_t n = left < ATTN_TILE_ ? left : ATTN_TILE_;
+  float *w = (float *)(void *)(a->memory + worker * a->each), y[ATTN_TILE_], bias = 0.0f;
+  int32_t row[ATTN_TILE_];
+  for (int i = 0; i < ATTN_TILE_; i++) row[i] = i;
+  a->table->widen(w, attn_at_(&a->w, 0, h, 0), 0, NULL, 1, a->w.dim, a->w.dtype, NULL);
+  if (a->bias.data)
+    a->table->widen(&bias, attn_at_(&a->bias, 0, h, 0), 0, NULL, 1, 1, a->bias.dtype, NULL);
+  a->table->dots(y, w, attn_at_(&a->x, b, h, first), a->x.stride_len, row, n, a->x.dim, a->x.dtype,
+                 0);
+  for (int64_t i = 0; i < n; i++) y[i] += bias;
+  if (a->act != ATTN_ACT_NONE) a->table->activate(y, n, NULL, 1.0f, (int)a->act);
+  for (int64_t i = 0; i < n; i++)
+    a->table->blend(attn_at_(&a->y, b, h, first + i), &y[i], NULL, a->y.dtype, ATTN_F32, ATTN_F32,
+                    1, 1.0f, 0.0f);
+}
+
+/* y[b,h,i] = act(w_h . x[b,h,i] + bias_h): y [B,H,T,1], w [1, 1 or H, 1, dim], bias likewise or none. */
+ATTN_FUNC_ int attn_stage_row_dots_(attn_stage_ *s, attn_tensor y, attn_tensor x, attn_tensor w,
+                                    attn_tensor bias, attn_activation act) {
+  attn_row_dots_ a = {s->table, y, x, w, bias, act, attn_tiles_of_(y.len), NULL, 0};
+  if (w.heads == 1) a.w.stride_head = 0;
+  if (bias.heads == 1) a.bias.stride_head = 0;
+  a.each = attn_piece_(w.dim, sizeof(float));
+  return attn_stage_for_(s, attn_mul_(attn_mul_(y.batch, y.heads), a.tiles), attn_row_dots_item_,
+                         &a, a.each, &a.memory);
+}
+
+/* ---- predictors -----------------------------------------------------------------------------*/
+
+typedef struct attn_exits_ {
+  int32_t *exits;
+  attn_tensor q, x;
+  attn_exits_params p;
+  const attn_table_ *table;
+  int64_t rows;      /* of a batch entry that have an exit */
+  attn_tensor part;  /* sums of runs of rows */
+  attn_tensor state; /* logits, or chi */
+} attn_exits_;
+
+enum { ATTN_EXITS_RUN_ = 256 };
+
+ATTN_FUNC_ int64_t attn_exits_runs_(int64_t len) {
+  return len / ATTN_EXITS_RUN_ + (len % ATTN_EXITS_RUN_ != 0);
+}
+
+/* The sum of 256 rows of a batch entry. */
+ATTN_FUNC_ void attn_exits_sum_(void *job, int worker, int64_t index) {
+  const attn_exits_ *a = (const attn_exits_ *)job;
+  const int64_t runs = attn_exits_runs_(a->x.len), b = index / runs;
+  const int64_t len = a->p.x_len ? a->p.x_len[b] : a->x.len, i = index % runs * ATTN_EXITS_RUN_;
+  char *y = attn_at_(&a->part, b, 0, index % runs);
+  (void)worker;
+  memset(y, 0, (size_t)a->x.dim * sizeof(float));
+  for (int64_t n = i; n < len && n < i + ATTN_EXITS_RUN_; n++)
+    a->table->blend(y, y, attn_at_(&a->x, b, 0, n), ATTN_F32, ATTN_F32, a->x.dtype, a->x.dim, 1.0f,
+                    1.0f);
+}
+
+/* The mean of a batch entry from its sums: their first row. */
+ATTN_FUNC_ void attn_exits_mean_(void *job, int worker, int64_t b) {
+  const attn_exits_ *a = (const attn_exits_ *)job;
+  const int64_t len = a->p.x_len ? a->p.x_len[b] : a->x.len;
+  char *y = attn_at_(&a->part, b, 0, 0);
+  (void)worker;
+  for (int64_t n = 1; n < attn_exits_runs_(len); n++)
+    a->table->blend(y, y, attn_at_(&a->part, b, 0, n), ATTN_F32, ATTN_F32, ATTN_F32, a->x.dim, 1.0f,
+                    1.0f);
+  a->table->blend(y, y, NULL, ATTN_F32, ATTN_F32, ATTN_F32, a->x.dim, (float)(1.0 / (double)len),
+                  0.0f);
+}
+
+/* Softmax and argmax of a row of logits. */
+ATTN_FUNC_ void attn_exits_softmax_(void *job, int worker, int64_t index) {
+  const attn_exits_ *a = (const attn_exits_ *)job;
+  const int64_t b = index / a->rows, i = index % a->rows, n = a->p.layers;
+  float *x = (float *)(void *)attn_at_(&a->state, b, 0, i);
+  int64_t best = 0;
+  double sum = 0.0;
+  (void)worker;
+  for (int64_t c = 1; c < n; c++)
+    if (x[c] > x[best]) best = c;
+  if (a->exits) a->exits[index] = (int32_t)(best + 1);
+  if (!a->q.data) return;
+  const double top = (double)x[best];
+  for (int64_t c = 0; c < n; c++) x[c] = (float)(((double)x[c] - top) * ATTN_LOG2E_);
+  a->table->weights(x, x, n, 0.0f, 1.0f);
+  for (int64_t c = 0; c < n; c++) sum += (double)x[c];
+  a->table->blend(attn_at_(&a->q, b, 0, i), x, NULL, a->q.dtype, ATTN_F32, ATTN_F32, n,
+                  (float)(1.0 / sum), 0.0f);
+}
+
+/* The running product of a token. */
+ATTN_FUNC_ void attn_exits_product_(void *job, int worker, int64_t index) {
+  const attn_exits_ *a = (const attn_exits_ *)job;
+  const int64_t b = index / a->rows, i = index % a->rows, n = a->p.layers;
+  char *q = a->q.data ? attn_at_(&a->q, b, 0, i) : NULL;
+  double left = 1.0;
+  int64_t stop = n;
+  (void)worker;
+  for (int64_t c = 1; c <= n; c++) {
+    float chi = 1.0f;
+    if (c < n) memcpy(&chi, attn_at_(&a->state, b, c - 1, i), sizeof chi);
+    const float part = (float)((double)chi * left);
+    if (q)
+      a->table->blend(q + attn_bytes_(a->q.dtype, c - 1), &part, NULL, a->q.dtype, ATTN_F32,
+                      ATTN_F32, 1, 1.0f, 0.0f);
+    left *= 1.0 - (double)chi;
+    if (stop == n && c < n && chi > (a->p.taus ? a->p.taus[c - 1] : a->p.tau)) stop = c;
+  }
+  if (a->exits) a->exits[index] = (int32_t)stop;
+}
+
+ATTN_FUNC_ int attn_exits_steps_(attn_stage_ *s, void *job) {
+  attn_exits_ *a = (attn_exits_ *)job;
+  const attn_exits_params *p = &a->p;
+  const int64_t batch = a->x.batch, n = p->layers, rows = attn_mul_(batch, a->rows);
+  attn_tensor from = a->x;
+  a->table = s->table;
+  if (p->kind == ATTN_EXIT_GEOMETRIC) {
+    a->state = attn_stage_tensor_(s, batch, n - 1, a->rows, 1);
+    return (n == 1 || attn_stage_row_dots_(s, a->state, a->x, p->w, p->bias, ATTN_ACT_SIGMOID)) &&
+           attn_stage_for_(s, rows, attn_exits_product_, a, 0, NULL);
+  }
+  if (p->kind == ATTN_EXIT_SEQUENCE) {
+    const int64_t runs = attn_exits_runs_(a->x.len);
+    a->part = attn_stage_tensor_(s, batch, 1, runs, a->x.dim);
+    if (!attn_stage_for_(s, attn_mul_(batch, runs), attn_exits_sum_, a, 0, NULL) ||
+        !attn_stage_for_(s, batch, attn_exits_mean_, a, 0, NULL))
+      return 0;
+    from = attn_stage_rows_(a->part, 0, 1);
+  }
+  a->state = attn_stage_tensor_(s, batch, 1, a->rows, n);
+  return attn_stage_dense_(s, a->state, from, p->w, p->bias, ATTN_ACT_NONE) &&
+         attn_stage_for_(s, rows, attn_exits_softmax_, a, 0, NULL);
+}
+
+/* Every rule but that of overlap. */
+ATTN_FUNC_ int attn_exits_shapes_(attn_error_ *e, attn_exits_ *a, attn_operand_ op[5],
+                                  attn_arrays_ *more, int query) {
+  static const attn_words_ words[] = {ATTN_WORDS_("exits"), ATTN_WORDS_("q"), ATTN_WORDS_("x")};
+  static const attn_said_ flat[] = {ATTN_SAID_("params.w", "[1, 1, x.dim, layers]"),
+                                    ATTN_SAID_("params.bias", "[1, 1, 1, layers]")};
+  static const attn_said_ deep[] = {
+      ATTN_SAID_("params.w", "[1, 1 or layers - 1, 1, x.dim] with ATTN_EXIT_GEOMETRIC"),
+      ATTN_SAID_("params.bias", "[1, 1 or layers - 1, 1, 1] with ATTN_EXIT_GEOMETRIC")};
+  attn_exits_params *p = &a->p;
+  const int64_t n = p->layers, any = ATTN_ANY_, batch = a->x.batch;
+  if ((int)p->kind < 0 || p->kind >= ATTN_EXIT_COUNT)
+    return attn_reject_(e, ATTN_E_RANGE, "params.kind must be an attn_exit_kind");
+  if (n < 1 || n > INT32_MAX)
+    return attn_reject_(e, ATTN_E_SHAPE, "params.layers must lie in 1..2^31 - 1");
+  const int layered = p->kind == ATTN_EXIT_GEOMETRIC, whole = p->kind == ATTN_EXIT_SEQUENCE;
+  if (!a->exits && !a->q.data && batch > 0 && a->x.len > 0)
+    return attn_reject_(e, ATTN_E_NULL, "exits and q must not both be null");
+  const attn_operand_ x = {
+      &a->x,
+      &words[2],
+      0,
+      any,
+      layered ? n - 1 : 1,
+      any,
+      any,
+      layered ? "x must have layers - 1 heads with ATTN_EXIT_GEOMETRIC" : "x must have one head",
+      {0, 0}};
+  op[0] = x;
+  if (!attn_check_operand_(e, &op[0], 1)) return 0;
+  a->rows = whole ? 1 : a->x.len;
+  if (whole && a->x.len == 0)
+    return attn_reject_(e, ATTN_E_SHAPE, "x.len must be at least 1 with ATTN_EXIT_SEQUENCE");
+  const attn_operand_ q = {
+      &a->q,
+      &words[1],
+      ATTN_OUT_ | ATTN_OPTIONAL_,
+      batch,
+      1,
+      a->rows,
+      n,
+      whole ? "q must be [x.batch, 1, 1, layers]" : "q must be [x.batch, 1, x.len, layers]",
+      {0, 0}};
+  op[1] = q;
+  if (!attn_check_operand_(e, &op[1], 1)) return 0;
+  if (!layered) {
+    op[2] = attn_weight_(&p->w, &flat[0], 0, a->x.dim, n);
+    op[3] = attn_weight_(&p->bias, &flat[1], ATTN_OPTIONAL_, 1, n);
+  } else {
+    op[2] = attn_weight_(&p->w, &deep[0], n == 1 ? (int)ATTN_OPTIONAL_ : 0, 1, a->x.dim);
+    op[3] = attn_weight_(&p->bias, &deep[1], ATTN_OPTIONAL_, 1, 1);
+    op[2].heads = op[3].heads = ATTN_ONE_OR_ALL_;
+  }
+  if (!attn_check_operand_(e, &op[2], n - 1) || !attn_check_operand_(e, &op[3], n - 1) ||
+      !attn_check_written_(e, &op[4], a->exits, attn_mul_(batch, a->rows), 4, &words[0],
+                           "exits must be aligned to its elements") ||
+      !attn_check_array_(e, p->x_len, batch, 4, "params.x_len must be aligned to its elements",
+                         &more->span[more->n++]) ||
+      !attn_check_array_(e, p->taus, n - 1, 4, "params.taus must be aligned to its elements",
+                         &more->span[more->n++]))
+    return 0;
+  if (p->x_len && !whole)
+    return attn_reject_(e, ATTN_E_RANGE, "params.x_len must be null but for ATTN_EXIT_SEQUENCE");
+  for (int64_t b = 0; p->x_len && !query && b < batch; b++)
+    if (p->x_len[b] < 1 || p->x_len[b] > a->x.len)
+      return attn_reject_(e, ATTN_E_RANGE, "params.x_len must lie in 1..x.len");
+  if (p->tau == 0.0f && !attn_to_bits_(p->tau)) p->tau = 0.5f;
+  if (!(p->tau >= 0.0f && p->tau <= 1.0f))
+    return attn_reject_(e, ATTN_E_RANGE, "params.tau must lie in 0..1");
+  for (int64_t i = 0; p->taus && layered && !query && i < n - 1; i++)
+    if (!(p->taus[i] >= 0.0f && p->taus[i] <= 1.0f))
+      return attn_reject_(e, ATTN_E_RANGE, "params.taus must lie in 0..1");
+  return 1;
+}
+
+ATTN_FUNC_ attn_status attn_exits_call_(int32_t *exits, attn_tensor q, attn_tensor x,
+                                        const attn_exits_params *params, attn_ctx *ctx,
+                                        size_t *bytes) {
+  attn_error_ e = {ATTN_OK, NULL};
+  const attn_table_ *table;
+  attn_operand_ op[5];
+  attn_arrays_ more;
+  attn_exits_ a;
+  int workers;
+  memset(&a, 0, sizeof a), memset(&more, 0, sizeof more);
+  a.exits = exits, a.q = q, a.x = x;
+  if (params) a.p = *params;
+  if (!params) {
+    attn_reject_(&e, ATTN_E_NULL, "params must not be null: it has the weights");
+  } else if (attn_check_ctx_(&e, ctx, &table, &workers) &&
+             attn_exits_shapes_(&e, &a, op, &more, bytes != NULL) &&
+             attn_check_apart_(&e, ctx, op, 5, more.span, more.n)) {
+    attn_stage_ s = attn_stage_open_(&e, table, workers, ctx, bytes != NULL);
+    if (a.rows > 0 && x.batch > 0)
+      attn_stage_call_(&s, ctx, attn_exits_steps_, &a, "exit predictor", bytes);
+    else if (!bytes)
+      attn_report_(ctx, table, 1, "no-op", "no rows");
+  }
+  return attn_end_(bytes ? NULL : ctx, &e);
+}
+ATTN_PUB_ attn_status attn_exits(int32_t *exits, attn_tensor q, attn_tensor x,
+                                 const attn_exits_params *params, attn_ctx *ctx) {
+  return attn_exits_call_(exits, q, x, params, ctx, NULL);
+}
+ATTN_PUB_ size_t attn_exits_workspace(int32_t *exits, attn_tensor q, attn_tensor x,
+                                      const attn_exits_params *params, const attn_ctx *ctx) {
+  attn_ctx plain = attn_before_workspace_(ctx);
+  size_t bytes = 0;
+  attn_exits_call_(exits, q, x, params, &plain, &bytes);
+  return bytes;
+}
+
+/* ---- targets --------------------------------------------------------------------------------*/
+
+enum { ATTN_SMOOTH_ = 64 }; /* columns at once; zeros beside a row */
+
+typedef struct attn_smooth_ {
+  attn_tensor y, x;
+  attn_exit_smooth_params p;
+  const attn_table_ *table;
+  int64_t reach;  /* the furthest neighbour with a weight */
+  float *weight;  /* [2 reach + 1] */
+  int32_t *index; /* 0, 1, .. */
+  char *memory;   /* of the workers: a row between zeros, a row of sums */
+  int64_t each;
+} attn_smooth_;
+
+/* One row: the sum over t' is one of shifted rows, each with one weight. */
+ATTN_FUNC_ void attn_smooth_item_(void *job, int worker, int64_t index) {
+  const attn_smooth_ *a = (const attn_smooth_ *)job;
+  const int64_t b = index / a->x.len, i = index % a->x.len, n = a->x.dim, r = a->reach;
+  const int64_t len = a->p.len ? a->p.len[b] : n, room = n + 2 * ATTN_SMOOTH_;
+  float *x = (float *)(void *)(a->memory + worker * a->each), *y = x + room;
+  memset(x, 0, (size_t)(room + n) * sizeof *x);
+  x += ATTN_SMOOTH_;
+  if (len > 0) a->table->widen(x, attn_at_(&a->x, b, 0, i), 0, NULL, 1, len, a->x.dtype, NULL);
+  for (int64_t c = 0; c < len; c += ATTN_SMOOTH_) {
+    const int64_t cols = len - c < ATTN_SMOOTH_ ? len - c : (int64_t)ATTN_SMOOTH_;
+    const int64_t from = r > c + cols - 1 ? r - (c + cols - 1) : 0;
+    const int64_t end = r + len - c < 2 * r + 1 ? r + len - c : 2 * r + 1;
+    a->table->axpys(y + c, a->weight + from, x + (c + from - r), 1, a->index, end - from, cols,
+                    ATTN_F32, 0.0f, 0);
+  }
+  a->table->blend(attn_at_(&a->y, b, 0, i), y, NULL, a->y.dtype, ATTN_F32, ATTN_F32, n, 1.0f, 0.0f);
+}
+
+ATTN_FUNC_ int attn_smooth_steps_(attn_stage_ *s, void *job) {
+  attn_smooth_ *a = (attn_smooth_ *)job;
+  const double sigma = (double)a->p.sigma, reach = floor(sqrt(27.631021115928547 * sigma));
+  const int64_t n = a->x.dim;
+  a->table = s->table;
+  a->reach = reach < (double)(n - 1) ? (int64_t)reach : n - 1;
+  const int64_t r = a->reach, weights = 2 * r + 1;
+  a->weight = (float *)attn_stage_take_(s, weights, sizeof(float));
+  a->index = (int32_t *)attn_stage_take_(s, weights, sizeof(int32_t));
+  for (int64_t d = 0; s->run && d < weights; d++) {
+    a->index[d] = (int32_t)d;
+    a->weight[d] = (float)(-(double)(d - r) * (double)(d - r) / sigma);
+  }
+  if (s->run) a->table->exp(a->weight, a->weight, weights);
+  a->each = attn_piece_(attn_add_(attn_mul_(2, n), 2 * ATTN_SMOOTH_), sizeof(float));
+  return attn_stage_for_(s, attn_mul_(a->x.batch, a->x.len), attn_smooth_item_, a, a->each,
+                         &a->memory);
+}
+
+/* Scores [B,1,N,T] of layers, and lengths of the sequences. */
+ATTN_FUNC_ int attn_check_layers_(attn_error_ *e, attn_tensor *x, const int32_t *len,
+                                  attn_operand_ *op, attn_arrays_ *more, int query) {
+  static const attn_words_ word = ATTN_WORDS_("x");
+  const int64_t any = ATTN_ANY_;
+  const attn_operand_ p = {x, &word, 0, any, 1, any, any, "x must have one head", {0, 0}};
+  *op = p;
+  if (!attn_check_operand_(e, op, 1) ||
+      !attn_check_array_(e, len, x->batch, 4, "params.len must be aligned to its elements",
+                         &more->span[more->n++]))
+    return 0;
+  if (x->len > INT32_MAX || x->dim > INT32_MAX)
+    return attn_reject_(e, ATTN_E_SHAPE, "x.len and x.dim must be below 2^31");
+  return query || attn_check_lens_(e, len, x->batch, x->dim, "params.len must lie in 0..x.dim");
+}
+
+ATTN_FUNC_ attn_status attn_smooth_call_(attn_tensor y, attn_tensor x,
+                                         const attn_exit_smooth_params *params, attn_ctx *ctx,
+                                         size_t *bytes) {
+  static const attn_words_ word = ATTN_WORDS_("y");
+  attn_error_ e = {ATTN_OK, NULL};
+  const attn_table_ *table;
+  attn_operand_ op[2];
+  attn_arrays_ more;
+  attn_smooth_ a;
+  int workers;
+  memset(&a, 0, sizeof a), memset(&more, 0, sizeof more);
+  a.y = y, a.x = x;
+  if (params) a.p = *params;
+  if (!attn_check_ctx_(&e, ctx, &table, &workers) ||
+      !attn_check_layers_(&e, &a.x, a.p.len, &op[0], &more, bytes != NULL))
+    return attn_end_(bytes ? NULL : ctx, &e);
+  const attn_operand_ out = {
+      &a.y, &word, ATTN_OUT_, x.batch, 1, x.len, x.dim, "y must have the shape of x", {0, 0}};
+  op[1] = out;
+  if (!(a.p.sigma > 0.0f && a.p.sigma < INFINITY)) {
+    attn_reject_(&e, ATTN_E_RANGE, "params.sigma must be positive and finite");
+  } else if (attn_check_operand_(&e, &op[1], 1) &&
+             attn_check_apart_(&e, ctx, op, 2, more.span, more.n)) {
+    attn_stage_ s = attn_stage_open_(&e, table, workers, ctx, bytes != NULL);
+    if (x.batch > 0 && x.len > 0)
+      attn_stage_call_(&s, ctx, attn_smooth_steps_, &a, "sum of shifted rows", bytes);
+    else if (!bytes)
+      attn_report_(ctx, table, 1, "no-op", "no rows");
+  }
+  return attn_end_(bytes ? NULL : ctx, &e);
+}
+ATTN_PUB_ attn_status attn_exit_smooth(attn_tensor y, attn_tensor x,
+                                       const attn_exit_smooth_params *params, attn_ctx *ctx) {
+  return attn_smooth_call_(y, x, params, ctx, NULL);
+}
+ATTN_PUB_ size_t attn_exit_smooth_workspace(attn_tensor y, attn_tensor x,
+                                            const attn_exit_smooth_params *params,
+                                            const attn_ctx *ctx) {
+  attn_ctx plain = attn_before_workspace_(ctx);
+  size_t bytes = 0;
+  attn_smooth_call_(y, x, params, &plain, &bytes);
+  return bytes;
+}
+
+typedef struct attn_target_ {
+  int32_t *target;
+  attn_tensor x;
+  attn_exit_target_params p;
+  const attn_table_ *table;
+} attn_target_;
+
+/* A batch entry: tokens are taken 64 at a time, layer by layer. */
+ATTN_FUNC_ void attn_target_item_(void *job, int worker, int64_t b) {
+  const attn_target_ *a = (const attn_target_ *)job;
+  const int64_t layers = a->x.len, t = a->x.dim, len = a->p.len ? a->p.len[b] : t;
+  const double price = (double)a->p.lambda;
+  int32_t *to = a->target + (a->p.tokens ? b * t : b);
+  float x[ATTN_TILE_];
+  double best[ATTN_TILE_];
+  (void)worker;
+  for (int64_t i = 0; a->p.tokens && i < t; i += ATTN_TILE_) {
+    const int64_t n = t - i < ATTN_TILE_ ? t - i : ATTN_TILE_;
+    const int64_t here = len - i < n ? (len > i ? len - i : 0) : n;
+    for (int64_t c = 0; c < n; c++) to[i + c] = 0;
+    for (int64_t k = 0; here > 0 && k < layers; k++) {
+      a->table->widen(x, attn_at_(&a->x, b, 0, k) + attn_bytes_(a->x.dtype, i), 0, NULL, 1, here,
+                      a->x.dtype, NULL);
+      for (int64_t c = 0; c < here; c++) {
+        const double value = (double)x[c] - price * (double)(k + 1);
+        if (k == 0 || value > best[c]) best[c] = value, to[i + c] = (int32_t)(k + 1);
+      }
+    }
+  }
+  if (a->p.tokens) return;
+  best[0] = 0.0;
+  for (int64_t k = 0; k < layers; k++) {
+    double sum = 0.0;
+    for (int64_t i = 0; i < len; i += ATTN_TILE_) {
+      const int64_t n = len - i < ATTN_TILE_ ? len - i : ATTN_TILE_;
+      a->table->widen(x, attn_at_(&a->x, b, 0, k) + attn_bytes_(a->x.dtype, i), 0, NULL, 1, n,
+                      a->x.dtype, NULL);
+      for (int64_t c = 0; c < n; c++) sum += (double)x[c];
+    }
+    sum -= price * (double)(k + 1);
+    if (k == 0 || sum > best[0]) best[0] = sum, *to = (int32_t)(k + 1);
+  }
+}
+
+ATTN_PUB_ attn_status attn_exit_target(int32_t *target, attn_tensor x,
+                                       const attn_exit_target_params *params, attn_ctx *ctx) {
+  static const attn_words_ word = ATTN_WORDS_("target");
+  attn_error_ e = {ATTN_OK, NULL};
+  attn_operand_ op[2];
+  attn_arrays_ more;
+  attn_target_ a;
+  int workers;
+  memset(&a, 0, sizeof a), memset(&more, 0, sizeof more);
+  a.target = target, a.x = x;
+  if (params) a.p = *params;
+  if (!attn_check_ctx_(&e, ctx, &a.table, &workers) ||
+      !attn_check_layers_(&e, &a.x, a.p.len, &op[0], &more, 0))
+    return attn_end_(ctx, &e);
+  const int64_t targets = attn_mul_(x.batch, a.p.tokens ? x.dim : 1);
+  if (x.len < 1) {
+    attn_reject_(&e, ATTN_E_SHAPE, "x.len, the layers, must be at least 1");
+  } else if (!(a.p.lambda >= 0.0f && a.p.lambda < INFINITY)) {
+    attn_reject_(&e, ATTN_E_RANGE, "params.lambda must be finite and not negative");
+  } else if (!target && x.batch > 0) {
+    attn_reject_(&e, ATTN_E_NULL, "target must not be null");
+  } else if (attn_check_written_(&e, &op[1], target, targets, 4, &word,
+                                 "target must be aligned to its elements") &&
+             attn_check_apart_(&e, ctx, op, 2, more.span, more.n)) {
+    workers = attn_pieces_(workers, x.batch);
+    if (x.batch > 0) attn_for_(ctx, workers, x.batch, attn_target_item_, &a);
+    attn_report_(ctx, a.table, workers, x.batch ? "rows" : "no-op", "the only path");
+  }
+  return attn_end_(ctx, &e);
+}
+ATTN_PUB_ size_t attn_exit_target_workspace(int32_t *target, attn_tensor x,
+                                            const attn_exit_target_params *params,
+                                            const attn_ctx *ctx) {
+  (void)target, (void)x, (void)params, (void)ctx;
+  return 0;
+}
+/* <<< attn/mechanisms/exits.h */
+/* >>> attn/mechanisms/calm.h */
+/* mechanisms/calm.h owns confidences after a layer, thresholds for them, and their calibration. */
+
+/* ---- confidences ----------------------------------------------------------------------------*/
+
+/* Columns of a row that one worker reads; part of the bits of a result. Columns at a time, and numbers
+ * whose largest is found at once. */
+enum { ATTN_CLASSES_ = 8192, ATTN_CLASSES_AT_ONCE_ = 1024, ATTN_CLASSES_GROUP_ = 64 };
+
+/* The two largest of some logits, in log2 units, and the sum of 2^(x - top). */
+typedef struct attn_two_ {
+  float top, second, sum, unused;
+} attn_two_;
+
+typedef struct attn_confidence_ {
+  attn_tensor y, x;
+  attn_confidence_params p;
+  const attn_table_ *table;
+  int64_t splits, tiles;
+  attn_two_ *part; /* [rows][splits] */
+  char *memory;    /* of the workers */
+  int64_t each;
+} attn_confidence_;
+
+/* The two largest of n numbers beside those of t. Groups whose largest is no news, nearly all, are not
+ * looked at one by one. */
+ATTN_FUNC_ void attn_two_largest_(const attn_table_ *f, attn_two_ *t, const float *x, int64_t n) {
+  float top[ATTN_CLASSES_AT_ONCE_ / ATTN_CLASSES_GROUP_ + 1];
+  const int64_t whole = n / ATTN_CLASSES_GROUP_, rest = n % ATTN_CLASSES_GROUP_;
+  f->top_rows(top, x, ATTN_CLASSES_GROUP_, whole, ATTN_CLASSES_GROUP_, 0);
+  if (rest) f->top_rows(top + whole, x + n - rest, 0, 1, rest, 0);
+  for (int64_t g = 0; g < whole + (rest != 0); g++) {
+    const float *at = x + g * ATTN_CLASSES_GROUP_;
+    const int64_t end = g < whole ? (int64_t)ATTN_CLASSES_GROUP_ : rest;
+    for (int64_t c = 0; top[g] > t->second && c < end; c++) {
+      if (at[c] > t->top)
+        t->second = t->top, t->top = at[c];
+      else if (at[c] > t->second)
+        t->second = at[c];
+    }
+  }
+}
+
+/* sum 2^(from - to), for to >= from */
+ATTN_FUNC_ float attn_two_sum_(const attn_table_ *f, float sum, float from, float to) {
+  if (from == to || sum == 0.0f) return sum;
+  f->weights(&from, &from, 1, to, sum);
+  return from;
+}
+
+/* A split of one row. */
+ATTN_FUNC_ void attn_two_item_(void *job, int worker, int64_t index) {
+  const attn_confidence_ *a = (const attn_confidence_ *)job;
+  const attn_table_ *f = a->table;
+  const int64_t row = index / a->splits, unit = row / a->x.len;
+  const int64_t c0 = index % a->splits * ATTN_CLASSES_, left = a->x.dim - c0;
+  const int64_t end = left < ATTN_CLASSES_ ? left : (int64_t)ATTN_CLASSES_;
+  const char *x = attn_at_(&a->x, unit / a->x.heads, unit % a->x.heads, row % a->x.len) +
+                  attn_bytes_(a->x.dtype, c0);
+  float *part = (float *)(void *)(a->memory + worker * a->each), sums[2];
+  const float hi = (float)ATTN_LOG2E_, lo = (float)(ATTN_LOG2E_ - (double)hi);
+  attn_two_ t = {-INFINITY, -INFINITY, 0.0f, 0.0f};
+  for (int64_t c = 0, n; c < end; c += n) {
+    const float before = t.top;
+    n = end - c < ATTN_CLASSES_AT_ONCE_ ? end - c : (int64_t)ATTN_CLASSES_AT_ONCE_;
+    f->pack_row(part, x + attn_bytes_(a->x.dtype, c), n, a->x.dtype, hi, lo);
+    attn_two_largest_(f, &t, part, n);
+    if (t.top == -INFINITY) continue;
+    f->weights(part, part, n, t.top, 1.0f);
+    f->moments(sums, part, n, 0.0f);
+    t.sum = attn_two_sum_(f, t.sum, before, t.top) + sums[0];
+  }
+  a->part[index] = t;
+}
+
+/* 64 rows of a head, from their parts. */
+ATTN_FUNC_ void attn_two_join_(void *job, int worker, int64_t index) {
+  const attn_confidence_ *a = (const attn_confidence_ *)job;
+  const int64_t unit = index / a->tiles, first = index % a->tiles * ATTN_TILE_;
+  const int64_t end = a->x.len - first < ATTN_TILE_ ? a->x.len : first + ATTN_TILE_;
+  (void)worker;
+  for (int64_t i = first; i < end; i++) {
+    const attn_two_ *part = a->part + (unit * a->x.len + i) * a->splits;
+    attn_two_ t = part[0];
+    for (int64_t k = 1; k < a->splits; k++) {
+      const float top = t.top > part[k].top ? t.top : part[k].top;
+      const float less = t.top > part[k].top ? part[k].top : t.top;
+      const float next = t.second > part[k].second ? t.second : part[k].second;
+      t.sum = attn_two_sum_(a->table, t.sum, t.top, top) +
+              attn_two_sum_(a->table, part[k].sum, part[k].top, top);
+      t.top = top, t.second = less > next ? less : next;
+    }
+    float ratio = t.second;
+    a->table->weights(&ratio, &ratio, 1, t.top, 1.0f);
+    const float y = (1.0f - ratio) / t.sum;
+    a->table->blend(attn_at_(&a->y, unit / a->x.heads, unit % a->x.heads, i), &y, NULL, a->y.dtype,
+                    ATTN_F32, ATTN_F32, 1, 1.0f, 0.0f);
+  }
+}
+
+/* The cosine of two rows; in double where floats cannot square their elements. */
+ATTN_FUNC_ float attn_cosine_(const attn_table_ *f, const float *x, const float *z, int64_t n) {
+  const int32_t one = 0;
+  float dot, xx, zz;
+  f->dots(&dot, x, z, 0, &one, 1, n, ATTN_F32, 0);
+  f->squares(&xx, NULL, x, 0, NULL, 1, n);
+  f->squares(&zz, NULL, z, 0, NULL, 1, n);
+  double top = (double)dot, a = (double)xx, b = (double)zz;
+  if (!(a > 1e-25 && a < 1e37 && b > 1e-25 && b < 1e37)) {
+    top = a = b = 0.0;
+    for (int64_t c = 0; c < n; c++) {
+      top += (double)x[c] * (double)z[c];
+      a += (double)x[c] * (double)x[c], b += (double)z[c] * (double)z[c];
+    }
+    if (a == 0.0 || b == 0.0) return 0.0f;
+  }
+  const double y = top / (sqrt(a) * sqrt(b));
+  return (float)(y > 1.0 ? 1.0 : y < -1.0 ? -1.0 : y);
+}
+
+/* 64 rows of a head. */
+ATTN_FUNC_ void attn_cosine_item_(void *job, int worker, int64_t index) {
+  const attn_confidence_ *a = (const attn_confidence_ *)job;
+  const attn_tensor *x = &a->x, *z = &a->p.before;
+  const int64_t unit = index / a->tiles, first = index % a->tiles * ATTN_TILE_;
+  const int64_t end = x->len - first < ATTN_TILE_ ? x->len : first + ATTN_TILE_;
+  const int64_t b = unit / x->heads, h = unit % x->heads;
+  float *row = (float *)(void *)(a->memory + worker * a->each), *other = row + x->dim;
+  for (int64_t i = first; i < end; i++) {
+    a->table->widen(row, attn_at_(x, b, h, i), 0, NULL, 1, x->dim, x->dtype, NULL);
+    a->table->widen(other, attn_at_(z, b, h, i), 0, NULL, 1, x->dim, z->dtype, NULL);
+    const float y = attn_cosine_(a->table, row, other, x->dim);
+    a->table->blend(attn_at_(&a->y, b, h, i), &y, NULL, a->y.dtype, ATTN_F32, ATTN_F32, 1, 1.0f,
+                    0.0f);
+  }
+}
+
+ATTN_FUNC_ int attn_confidence_steps_(attn_stage_ *s, void *job) {
+  attn_confidence_ *a = (attn_confidence_ *)job;
+  const int64_t units = attn_mul_(a->x.batch, a->x.heads), tiles = attn_tiles_of_(a->x.len);
+  a->table = s->table, a->tiles = tiles;
+  if (a->p.kind == ATTN_CONFIDENCE_CLASSIFIER)
+    return attn_stage_row_dots_(s, a->y, a->x, a->p.w, a->p.bias, ATTN_ACT_SIGMOID);
+  if (a->p.kind == ATTN_CONFIDENCE_COSINE) {
+    a->each = attn_piece_(attn_mul_(2, a->x.dim), sizeof(float));
+    return attn_stage_for_(s, attn_mul_(units, tiles), attn_cosine_item_, a, a->each, &a->memory);
+  }
+  a->splits = (a->x.dim + ATTN_CLASSES_ - 1) / ATTN_CLASSES_;
+  const int64_t parts = attn_mul_(attn_mul_(units, a->x.len), a->splits);
+  a->part = (attn_two_ *)attn_stage_take_(s, parts, sizeof(attn_two_));
+  a->each = (ATTN_CLASSES_AT_ONCE_ + ATTN_GROUP_) * (int64_t)sizeof(float);
+  return attn_stage_for_(s, parts, attn_two_item_, a, a->each, &a->memory) &&
+         attn_stage_for_(s, attn_mul_(units, tiles), attn_two_join_, a, 0, NULL);
+}
+
+ATTN_FUNC_ int attn_confidence_check_(attn_error_ *e, attn_confidence_ *a, attn_operand_ op[5]) {
+  static const attn_words_ word[] = {ATTN_WORDS_("x"), ATTN_WORDS_("y"),
+                                     ATTN_WORDS_("params.before")};
+  static const attn_said_ rule[] = {ATTN_SAID_("params.w", "[1, 1 or x.heads, 1, x.dim]"),
+                                    ATTN_SAID_("params.bias", "[1, 1 or x.heads, 1, 1]")};
+  attn_confidence_params *p = &a->p;
+  const int64_t any = ATTN_ANY_;
+  if ((int)p->kind < 0 || p->kind >= ATTN_CONFIDENCE_COUNT)
+    return attn_reject_(e, ATTN_E_RANGE, "params.kind must be an attn_confidence_kind");
+  const int cosine = p->kind == ATTN_CONFIDENCE_COSINE;
+  const int classify = p->kind == ATTN_CONFIDENCE_CLASSIFIER;
+  const attn_operand_ x = {&a->x, &word[0], 0, any, any, any, any, "", {0, 0}};
+  op[0] = x;
+  if (!attn_check_operand_(e, &op[0], 1)) return 0;
+  const attn_operand_ y = {
+      &a->y,      &word[1], ATTN_OUT_, a->x.batch,
+      a->x.heads, a->x.len, 1,         "y must be [x.batch, x.heads, x.len, 1]",
+      {0, 0}};
+  const attn_operand_ before = {
+      &p->before, &word[2], cosine ? 0 : (int)ATTN_OPTIONAL_,         a->x.batch, a->x.heads,
+      a->x.len,   a->x.dim, "params.before must have the shape of x", {0, 0}};
+  op[1] = y, op[2] = before;
+  op[3] = attn_weight_(&p->w, &rule[0], classify ? 0 : (int)ATTN_OPTIONAL_, 1, a->x.dim);
+  op[4] = attn_weight_(&p->bias, &rule[1], ATTN_OPTIONAL_, 1, 1);
+  op[3].heads = op[4].heads = ATTN_ONE_OR_ALL_;
+  for (int i = 1; i < 5; i++)
+    if (!attn_check_operand_(e, &op[i], a->x.heads)) return 0;
+  return 1;
+}
+
+ATTN_FUNC_ attn_status attn_confidence_call_(attn_tensor y, attn_tensor x,
+                                             const attn_confidence_params *params, attn_ctx *ctx,
+                                             size_t *bytes) {
+  attn_error_ e = {ATTN_OK, NULL};
+  const attn_table_ *table;
+  attn_operand_ op[5];
+  attn_confidence_ a;
+  int workers;
+  memset(&a, 0, sizeof a);
+  a.y = y, a.x = x;
+  if (params) a.p = *params;
+  if (attn_check_ctx_(&e, ctx, &table, &workers) && attn_confidence_check_(&e, &a, op) &&
+      attn_check_apart_(&e, ctx, op, 5, NULL, 0)) {
+    attn_stage_ s = attn_stage_open_(&e, table, workers, ctx, bytes != NULL);
+    if (x.batch > 0 && x.heads > 0 && x.len > 0)
+      attn_stage_call_(&s, ctx, attn_confidence_steps_, &a, "confidence of rows", bytes);
+    else if (!bytes)
+      attn_report_(ctx, table, 1, "no-op", "no rows");
+  }
+  return attn_end_(bytes ? NULL : ctx, &e);
+}
+ATTN_PUB_ attn_status attn_confidence(attn_tensor y, attn_tensor x,
+                                      const attn_confidence_params *params, attn_ctx *ctx) {
+  return attn_confidence_call_(y, x, params, ctx, NULL);
+}
+ATTN_PUB_ size_t attn_confidence_workspace(attn_tensor y, attn_tensor x,
+                                           const attn_confidence_params *params,
+                                           const attn_ctx *ctx) {
+  attn_ctx plain = attn_before_workspace_(ctx);
+  size_t bytes = 0;
+  attn_confidence_call_(y, x, params, &plain, &bytes);
+  return bytes;
+}
+
+/* ---- thresholds -----------------------------------------------------------------------------*/
+
+ATTN_PUB_ attn_status attn_calm_threshold(float *threshold, int64_t count, float lambda,
+                                          const attn_calm_threshold_params *params, attn_ctx *ctx) {
+  attn_error_ e = {ATTN_OK, NULL};
+  const attn_table_ *table;
+  attn_calm_threshold_params p;
+  attn_span_ span;
+  int workers;
+  memset(&p, 0, sizeof p);
+  if (params) p = *params;
+  if (!attn_check_ctx_(&e, ctx, &table, &workers)) return attn_end_(ctx, &e);
+  const int flat = p.kind == ATTN_CALM_FLAT;
+  if (p.tau == 0.0f && !attn_to_bits_(p.tau)) p.tau = 4.0f;
+  if (count < 0)
+    attn_reject_(&e, ATTN_E_SHAPE, "count must not be negative");
+  else if (!threshold && count > 0)
+    attn_reject_(&e, ATTN_E_NULL, "threshold must not be null");
+  else if (!(lambda >= 0.0f && lambda <= 1.0f))
+    attn_reject_(&e, ATTN_E_RANGE, "lambda must lie in 0..1");
+  else if ((int)p.kind < 0 || p.kind >= ATTN_CALM_COUNT)
+    attn_reject_(&e, ATTN_E_RANGE, "params.kind must be an attn_calm_threshold_kind");
+  else if (!flat && p.outputs < 1)
+    attn_reject_(&e, ATTN_E_RANGE, "params.outputs must be at least 1");
+  else if (p.first < 0 || (!flat && attn_add_(p.first, count) > p.outputs))
+    attn_reject_(&e, ATTN_E_RANGE, "params.first + count must lie in 0..outputs");
+  else if (!(p.tau >= 0.0f && p.tau < INFINITY))
+    attn_reject_(&e, ATTN_E_VALUE, "params.tau must be finite and not negative");
+  else if (attn_check_array_(&e, threshold, count, 4, "threshold must be aligned to its elements",
+                             &span)) {
+    for (int64_t i = 0; i < count; i++) {
+      float decay = lambda;
+      if (!flat) {
+        decay = (float)(-(double)p.tau * (double)(p.first + i) / (double)p.outputs);
+        table->exp(&decay, &decay, 1);
+        const double more = 0.1 * (double)decay, l = (double)lambda;
+        const double y = p.kind == ATTN_CALM_PAPER ? 0.9 * l + more : l * (0.9 + more);
+        decay = (float)(y > 1.0 ? 1.0 : y);
+      }
+      threshold[i] = decay;
+    }
+    attn_report_(ctx, table, 1, "thresholds", "the only path");
+  }
+  return attn_end_(ctx, &e);
+}
+
+typedef struct attn_calm_exit_ {
+  int32_t *exits;
+  attn_tensor x;
+  const float *threshold;
+  const attn_table_ *table;
+  int64_t first; /* the first row of x that counts */
+} attn_calm_exit_;
+
+/* A batch entry: tokens are taken 64 at a time, from the last layer to the first. */
+ATTN_FUNC_ void attn_calm_exit_item_(void *job, int worker, int64_t b) {
+  const attn_calm_exit_ *a = (const attn_calm_exit_ *)job;
+  const int64_t t = a->x.dim, rows = a->x.len;
+  float x[ATTN_TILE_];
+  (void)worker;
+  for (int64_t i = 0; i < t; i += ATTN_TILE_) {
+    const int64_t n = t - i < ATTN_TILE_ ? t - i : ATTN_TILE_;
+    int32_t *to = a->exits + b * t + i;
+    for (int64_t c = 0; c < n; c++) to[c] = (int32_t)(rows + 1);
+    for (int64_t k = rows; k-- > a->first;) {
+      a->table->widen(x, attn_at_(&a->x, b, 0, k) + attn_bytes_(a->x.dtype, i), 0, NULL, 1, n,
+                      a->x.dtype, NULL);
+      for (int64_t c = 0; c < n; c++)
+        if (x[c] >= a->threshold[i + c]) to[c] = (int32_t)(k + 1);
+    }
+  }
+}
+
+ATTN_PUB_ attn_status attn_calm_exit(int32_t *exits, attn_tensor x, const float *threshold,
+                                     int64_t min_exit, attn_ctx *ctx) {
+  static const attn_words_ word[] = {ATTN_WORDS_("x"), ATTN_WORDS_("exits")};
+  attn_error_ e = {ATTN_OK, NULL};
+  const int64_t any = ATTN_ANY_;
+  attn_calm_exit_ a = {exits, x, threshold, NULL, min_exit ? min_exit - 1 : 0};
+  attn_operand_ op[2] = {{&a.x, &word[0], 0, any, 1, any, any, "x must have one head", {0, 0}}};
+  attn_span_ more;
+  int workers;
+  if (!attn_check_ctx_(&e, ctx, &a.table, &workers) || !attn_check_operand_(&e, &op[0], 1))
+    return attn_end_(ctx, &e);
+  if (x.len >= INT32_MAX)
+    attn_reject_(&e, ATTN_E_SHAPE, "x.len must be below 2^31 - 1");
+  else if (min_exit < 0 || min_exit > x.len + 1)
+    attn_reject_(&e, ATTN_E_RANGE, "min_exit must lie in 1..x.len + 1, or be 0 for 1");
+  else if (!exits && x.batch > 0)
+    attn_reject_(&e, ATTN_E_NULL, "exits must not be null");
+  else if (!threshold)
+    attn_reject_(&e, ATTN_E_NULL, "threshold must not be null");
+  else if (attn_check_written_(&e, &op[1], exits, attn_mul_(x.batch, x.dim), 4, &word[1],
+                               "exits must be aligned to its elements") &&
+           attn_check_array_(&e, threshold, x.dim, 4, "threshold must be aligned to its elements",
+                             &more) &&
+           attn_check_apart_(&e, ctx, op, 2, &more, 1)) {
+    workers = attn_pieces_(workers, x.batch);
+    if (x.batch > 0) attn_for_(ctx, workers, x.batch, attn_calm_exit_item_, &a);
+    attn_report_(ctx, a.table, workers, x.batch ? "rows" : "no-op", "the only path");
+  }
+  return attn_end_(ctx, &e);
+}
+ATTN_PUB_ size_t attn_calm_exit_workspace(int32_t *exits, attn_tensor x, const float *threshold,
+                                          int64_t min_exit, const attn_ctx *ctx) {
+  (void)exits, (void)x, (void)threshold, (void)min_exit, (void)ctx;
+  return 0;
+}
+
+/* ---- calibration ----------------------------------------------------------------------------*/
+
+/* The sum of the losses of candidate j; -1 when one is outside 0..1. */
+ATTN_FUNC_ double attn_calibrate_sum_(const attn_table_ *f, const attn_tensor *losses, int64_t j) {
+  float x[ATTN_TILE_];
+  double sum = 0.0;
+  for (int64_t i = 0; i < losses->dim; i += ATTN_TILE_) {
+    const int64_t n = losses->dim - i < ATTN_TILE_ ? losses->dim - i : ATTN_TILE_;
+    f->widen(x, attn_at_(losses, 0, 0, j) + attn_bytes_(losses->dtype, i), 0, NULL, 1, n,
+             losses->dtype, NULL);
+    for (int64_t c = 0; c < n; c++) {
+      if (!(x[c] >= 0.0f && x[c] <= 1.0f)) return -1.0;
+      sum += (double)x[c];
+    }
+  }
+  return sum;
+}
+
+ATTN_FUNC_ int attn_calibrate_check_(attn_error_ *e, const attn_table_ *f,
+                                     const attn_tensor *losses, const float *lambdas) {
+  for (int64_t j = 0; j < losses->len; j++) {
+    if (!(lambdas[j] >= 0.0f && lambdas[j] <= 1.0f) || (j > 0 && !(lambdas[j] < lambdas[j - 1])))
+      return attn_reject_(e, ATTN_E_RANGE, "lambdas must lie in 0..1 and strictly decrease");
+    if (attn_calibrate_sum_(f, losses, j) < 0.0)
+      return attn_reject_(e, ATTN_E_RANGE, "losses must lie in 0..1");
+  }
+  return 1;
+}
+
+ATTN_PUB_ attn_status attn_calm_calibrate(float *best, int64_t *accepted, attn_tensor losses,
+                                          const float *lambdas, float delta, float eps,
+                                          attn_ctx *ctx) {
+  static const attn_words_ word[] = {ATTN_WORDS_("losses"), ATTN_WORDS_("best"),
+                                     ATTN_WORDS_("accepted")};
+  attn_error_ e = {ATTN_OK, NULL};
+  const attn_table_ *table;
+  const int64_t any = ATTN_ANY_;
+  attn_operand_ op[3] = {
+      {&losses, &word[0], 0, 1, 1, any, any, "losses must be [1, 1, J, n]", {0, 0}}};
+  attn_span_ more;
+  int workers;
+  if (!attn_check_ctx_(&e, ctx, &table, &workers) || !attn_check_operand_(&e, &op[0], 1))
+    return attn_end_(ctx, &e);
+  if (!best)
+    attn_reject_(&e, ATTN_E_NULL, "best must not be null");
+  else if (!lambdas && losses.len > 0)
+    attn_reject_(&e, ATTN_E_NULL, "lambdas must not be null");
+  else if (!(delta > 0.0f && delta < 1.0f))
+    attn_reject_(&e, ATTN_E_RANGE, "delta must lie between 0 and 1");
+  else if (!(eps > 0.0f && eps < 1.0f))
+    attn_reject_(&e, ATTN_E_RANGE, "eps must lie between 0 and 1");
+  else if (attn_check_written_(&e, &op[1], best, 1, 4, &word[1], "best must be aligned") &&
+           attn_check_written_(&e, &op[2], accepted, 1, 8, &word[2], "accepted must be aligned") &&
+           attn_check_array_(&e, lambdas, losses.len, 4, "lambdas must be aligned to its elements",
+                             &more) &&
+           attn_check_apart_(&e, ctx, op, 3, &more, 1) &&
+           attn_calibrate_check_(&e, table, &losses, lambdas)) {
+    const double n = (double)losses.dim, bound = attn_log2_(eps) * ATTN_LN2_;
+    int64_t j = 0;
+    for (; j < losses.len; j++) { /* p > eps, in logarithms */
+      const double gap = (double)delta - attn_calibrate_sum_(table, &losses, j) / n;
+      if (-2.0 * n * (gap > 0.0 ? gap * gap : 0.0) > bound) break;
+    }
+    *best = j > 0 ? lambdas[j - 1] : 1.0f;
+    if (accepted) *accepted = j;
+    attn_report_(ctx, table, 1, "fixed sequence of tests", "the only path");
+  }
+  return attn_end_(ctx, &e);
+}
+ATTN_PUB_ size_t attn_calm_calibrate_workspace(float *best, int64_t *accepted, attn_tensor losses,
+                                               const float *lambdas, float delta, float eps,
+                                               const attn_ctx *ctx) {
+  (void)best, (void)accepted, (void)losses, (void)lambdas, (void)delta, (void)eps, (void)ctx;
+  return 0;
+}
+/* <<< attn/mechanisms/calm.h */
+/* >>> attn/mechanisms/running.h */
+/* mechanisms/running.h owns blocks over some rows of their entries: those that still run. They are
+ * gathered, attend to keys of all rows by their own positions, and go back where they came from. */
+
+typedef struct attn_running_ {
+  const attn_table_ *table;
+  int64_t batch, len; /* rows of the tensors they come from are [batch, 1, len, .] */
+  int64_t n;          /* rows that run, those of an entry in their order */
+  int64_t *first;     /* [batch + 1] of an entry */
+  int32_t *row;       /* [n] entry len + row */
+  int64_t base;       /* keys before row 0 */
+} attn_running_;
+
+ATTN_FUNC_ attn_running_ attn_stage_running_(attn_stage_ *s, int64_t batch, int64_t len) {
+  attn_running_ r;
+  memset(&r, 0, sizeof r);
+  r.table = s->table, r.batch = batch, r.len = len;
+  r.first = (int64_t *)attn_stage_take_(s, attn_add_(batch, 1), sizeof *r.first);
+  r.row = (int32_t *)attn_stage_take_(s, attn_mul_(batch, len), sizeof *r.row);
+  r.n = attn_mul_(batch, len);
+  return r;
+}
+
+/* ---- gathering and spreading ----------------------------------------------------------------*/
+
+typedef struct attn_running_rows_ {
+  const attn_running_ *r;
+  attn_tensor to, from;
+} attn_running_rows_;
+
+/* 64 rows that run. */
+ATTN_FUNC_ void attn_running_gather_item_(void *job, int worker, int64_t index) {
+  const attn_running_rows_ *a = (const attn_running_rows_ *)job;
+  const attn_running_ *r = a->r;
+  const int64_t i = index * ATTN_TILE_, n = r->n - i < ATTN_TILE_ ? r->n - i : ATTN_TILE_;
+  (void)worker;
+  r->table->widen((float *)(void *)attn_at_(&a->to, 0, 0, i), attn_at_(&a->from, 0, 0, 0),
+                  a->from.stride_len, r->row + i, n, a->to.dim, a->from.dtype, NULL);
+}
+
+/* to [1,1,n,dm] = the rows that run, of dense from [batch,1,len,dm]. */
+ATTN_FUNC_ int attn_stage_running_gather_(attn_stage_ *s, const attn_running_ *r, attn_tensor to,
+                                          attn_tensor from) {
+  attn_running_rows_ a = {r, to, from};
+  return attn_stage_for_(s, attn_tiles_of_(r->n), attn_running_gather_item_, &a, 0, NULL);
+}
+
+/* 64 rows of `to` go back to where they came from in `from`. */
+ATTN_FUNC_ void attn_running_scatter_item_(void *job, int worker, int64_t index) {
+  const attn_running_rows_ *a = (const attn_running_rows_ *)job;
+  const int64_t i = index * ATTN_TILE_, left = a->r->n - i;
+  (void)worker;
+  for (int64_t k = i; k < i + (left < ATTN_TILE_ ? left : ATTN_TILE_); k++)
+    memcpy(attn_at_(&a->from, 0, 0, a->r->row[k]), attn_at_(&a->to, 0, 0, k),
+           (size_t)a->to.dim * sizeof(float));
+}
+
+ATTN_FUNC_ int attn_stage_running_scatter_(attn_stage_ *s, const attn_running_ *r, attn_tensor rows,
+                                           attn_tensor back) {
+  attn_running_rows_ a = {r, rows, back};
+  return attn_stage_for_(s, attn_tiles_of_(r->n), attn_running_scatter_item_, &a, 0, NULL);
+}
+
+/* ---- attention ------------------------------------------------------------------------------*/
+
+/* The rows of one entry. */
+typedef struct attn_running_entry_ {
+  const attn_running_ *r;
+  int64_t first;
+} attn_running_entry_;
+
+ATTN_FUNC_ void attn_running_range_(const void *user, int64_t batch, int64_t row, int64_t *lo,
+                                    int64_t *hi) {
+  const attn_running_entry_ *a = (const attn_running_entry_ *)user;
+  (void)batch;
+  *lo = 0, *hi = a->r->base + a->r->row[a->first + row] % a->r->len + 1;
+}
+
+/* Score terms that the rows of a block may have when they are gathered: those without positions. */
+ATTN_FUNC_ int attn_check_placeless_(attn_error_ *e, const attn_multihead_params *p) {
+  const attn_sdpa_params *a = &p->attend;
+  if (a->has_q_off || a->window_left || a->window_right || a->keep || a->kv_len || a->q_len ||
+      a->ragged.sequences || a->mask.kind || a->bias.kind || a->alibi || a->schedule ||
+      a->relative.keys.data || a->relative.values.data || a->xl.table.data || a->labels.label ||
+      a->factor.alpha || a->toeplitz.table || a->t5.table || a->parabola.w ||
+      a->gaussian.precision || a->span.z || a->modify || a->lse.data || a->map.data || p->each.data)
+    return attn_reject_(
+        e, ATTN_E_RANGE,
+        "attend of params.self and .cross may have scale, causal, softcap, sinks and "
+        "softmax_one here, and no outputs");
+  return 1;
+}
+
+/* What the tensors and arrays of a block span. */
+enum { ATTN_BLOCK_SPANS_ = 30 };
+ATTN_FUNC_ int attn_block_spans_(attn_error_ *e, const attn_block_params *p, int64_t batch,
+                                 attn_span_ span[ATTN_BLOCK_SPANS_]) {
+  static const attn_words_ w = ATTN_WORDS_("params");
+  const char *align = "lengths and sinks must be aligned to their elements";
+  const attn_multihead_params *m[2] = {&p->self, &p->cross};
+  const attn_norm *norm[3] = {&p->norm_self, &p->norm_cross, &p->norm_ff};
+  attn_tensor t[20];
+  attn_arrays_ more;
+  int n = 0;
+  memset(&more, 0, sizeof more);
+  for (int i = 0; i < 2; i++) {
+    t[n++] = m[i]->w_q, t[n++] = m[i]->w_k, t[n++] = m[i]->w_v, t[n++] = m[i]->w_o;
+    t[n++] = m[i]->b_q, t[n++] = m[i]->b_k, t[n++] = m[i]->b_v, t[n++] = m[i]->b_o;
+  }
+  t[n++] = p->ff.w_1, t[n++] = p->ff.b_1, t[n++] = p->ff.w_2, t[n++] = p->ff.b_2;
+  for (int i = 0; i < n; i++) {
+    span[i].lo = span[i].hi = 0;
+    if (t[i].data && !attn_check_tensor_(e, &t[i], &w, &span[i])) return 0;
+  }
+  for (int i = 0; i < 3; i++)
+    if (!attn_check_norm_(e, norm[i], p->self.w_q.len, &more)) return 0;
+  memcpy(span + n, more.span, 6 * sizeof *span);
+  n += 6;
+  for (int i = 0; i < 2; i++) {
+    const int64_t heads = m[i]->heads > 0 ? m[i]->heads : 1;
+    if (!attn_check_array_(e, i ? p->e_len : p->x_len, batch, 4, align, &span[n++]) ||
+        !attn_check_array_(e, m[i]->attend.sinks, heads, 4, align, &span[n++]))
+      return 0;
+  }
+  return 1;
+}
+
+ATTN_FUNC_ int attn_check_spans_(attn_error_ *e, const attn_span_ *span, int n, attn_span_ out,
+                                 const char *overlap) {
+  for (int i = 0; i < n; i++)
+    if (attn_overlap_(span[i], out)) return attn_reject_(e, ATTN_E_OVERLAP, overlap);
+  return 1;
+}
+
+/* The heads' outputs o of the queries q, both [1,h,n,.]: entry b reads the first lens[b] rows (null =
+ * all) of k and v [batch,.,keys,.]; causal rows those up to their own. Entries of one row see all. */
+ATTN_FUNC_ int attn_stage_running_heads_(attn_stage_ *s, const attn_running_ *r, attn_tensor o,
+                                         attn_tensor q, attn_tensor k, attn_tensor v,
+                                         const int32_t *lens, const attn_sdpa_params *attend,
+                                         int causal) {
+  attn_sdpa_params p = *attend;
+  const int one = r->len == 1;
+  p.causal = 0, p.kv_len = p.q_len = NULL, p.has_q_off = 0;
+  p.one_order = !one;            /* whoever else runs, a row has its bits */
+  if (one && r->n == r->batch) { /* the entries of a batch at once */
+    attn_tensor oo = o, qq = q;
+    oo.batch = qq.batch = r->batch, oo.len = qq.len = 1;
+    oo.stride_batch = o.stride_len, qq.stride_batch = q.stride_len;
+    p.kv_len = lens;
+    if (!attn_stage_sdpa_(s, oo, qq, k, v, &p)) return 0;
+    if (s->run) return 1;
+    p.kv_len = NULL;
+  }
+  for (int64_t b = 0; b < (s->run ? r->batch : 1); b++) {
+    const int64_t first = s->run ? r->first[b] : 0;
+    const int64_t n = s->run ? r->first[b + 1] - first : r->len;
+    const int64_t keys = s->run && lens ? lens[b] : k.len;
+    if (n == 0) continue;
+    const attn_running_entry_ entry = {r, first};
+    const attn_tensor oo = attn_stage_rows_(o, first, n), qq = attn_stage_rows_(q, first, n);
+    const attn_tensor kk = attn_stage_rows_(attn_stage_entry_(k, b), 0, keys);
+    const attn_tensor vv = attn_stage_rows_(attn_stage_entry_(v, b), 0, keys);
+    if (causal && !one ? !attn_stage_ranged_(s, oo, qq, kk, vv, &p, attn_running_range_, &entry)
+                       : !attn_stage_sdpa_(s, oo, qq, kk, vv, &p))
+      return 0;
+  }
+  return 1;
+}
+
+/* Room for the rows that run, on their way through attention. */
+typedef struct attn_running_room_ {
+  attn_tensor x;          /* [1,1,.,dm], the rows themselves */
+  attn_tensor t;          /* likewise */
+  int64_t wide_q, wide_o; /* H dk, H dv, the widest of all blocks */
+  attn_tensor q, o;
+} attn_running_room_;
+
+ATTN_FUNC_ void attn_stage_running_room_(attn_stage_ *s, attn_running_room_ *m, int64_t rows,
+                                         int64_t dm) {
+  m->x = attn_stage_tensor_(s, 1, 1, rows, dm), m->t = attn_stage_tensor_(s, 1, 1, rows, dm);
+  m->q = attn_multihead_rows_(s, 1, rows, m->wide_q);
+  m->o = attn_multihead_rows_(s, 1, rows, m->wide_o);
+}
+
+/* x = what the rows x are after attention of p to k and v and its sublayer. */
+ATTN_FUNC_ int attn_stage_running_attend_(attn_stage_ *s, const attn_running_ *r,
+                                          const attn_running_room_ *room,
+                                          const attn_multihead_params *p, attn_tensor k,
+                                          attn_tensor v, const int32_t *lens, int causal, int pre,
+                                          const attn_norm *norm) {
+  const attn_tensor none = attn_view_(NULL, ATTN_F32, 0, 0, 0, 0);
+  const attn_tensor x = attn_stage_rows_(room->x, 0, r->n), t = attn_stage_rows_(room->t, 0, r->n);
+  attn_tensor q = attn_stage_rows_(room->q, 0, r->n), o = attn_stage_rows_(room->o, 0, r->n);
+  q.dim = p->w_q.dim, o.dim = p->w_o.len;
+  return (!pre || attn_stage_norm_(s, t, x, none, norm)) &&
+         attn_multihead_project_(s, q, pre ? t : x, p->w_q, p->b_q) &&
+         attn_stage_running_heads_(s, r, attn_multihead_split_(o, p->heads),
+                                   attn_multihead_split_(q, p->heads), k, v, lens, &p->attend,
+                                   causal) &&
+         attn_multihead_project_(s, t, o, p->w_o, p->b_o) &&
+         attn_stage_norm_(s, x, t, x, pre ? NULL : norm);
+}
+
+/* The feed-forward of the rows, in place. */
+ATTN_FUNC_ int attn_stage_running_feed_(attn_stage_ *s, const attn_running_ *r,
+                                        const attn_running_room_ *room,
+                                        const attn_block_params *p) {
+  const attn_tensor x = attn_stage_rows_(room->x, 0, r->n);
+  return attn_stage_feed_forward_(s, x, x, &p->ff, p->chunks, p->sublayer, &p->norm_ff);
+}
+
+/* y = x, rows of any type; rows from lens[b] on become 0. */
+typedef struct attn_copy_rows_ {
+  const attn_table_ *table;
+  attn_tensor y, x;
+  const int32_t *lens;
+  int64_t tiles;
+} attn_copy_rows_;
+
+ATTN_FUNC_ void attn_copy_rows_item_(void *job, int worker, int64_t index) {
+  const attn_copy_rows_ *a = (const attn_copy_rows_ *)job;
+  const int64_t b = index / a->tiles, first = index % a->tiles * ATTN_TILE_;
+  const int64_t end = a->y.len - first < ATTN_TILE_ ? a->y.len : first + ATTN_TILE_;
+  const int64_t len = a->lens ? a->lens[b] : a->y.len;
+  (void)worker;
+  for (int64_t i = first; i < end; i++) {
+    char *y = attn_at_(&a->y, b, 0, i);
+    if (i < len)
+      a->table->blend(y, attn_at_(&a->x, b, 0, i), NULL, a->y.dtype, a->x.dtype, ATTN_F32, a->y.dim,
+                      1.0f, 0.0f);
+    else
+      memset(y, 0, (size_t)attn_bytes_(a->y.dtype, a->y.dim));
+  }
+}
+
+ATTN_FUNC_ int attn_stage_copy_rows_(attn_stage_ *s, attn_tensor y, attn_tensor x,
+                                     const int32_t *lens) {
+  attn_copy_rows_ a = {s->table, y, x, lens, attn_tiles_of_(y.len)};
+  return attn_stage_for_(s, attn_mul_(y.batch, a.tiles), attn_copy_rows_item_, &a, 0, NULL);
+}
+/* <<< attn/mechanisms/running.h */
+/* >>> attn/mechanisms/universal.h */
+/* mechanisms/universal.h owns the Universal Transformer: halting by token, and the steps that those take
+ * who still run. */
+
+/* What became of a token. */
+enum { ATTN_RUNS_ = 0, ATTN_HALTS_ = 1, ATTN_HALTED_ = 2 };
+
+typedef struct attn_universal_ {
+  attn_coder_job_ b; /* y, x and the block */
+  attn_universal_params p;
+  int copy, force, fixed;
+  attn_running_ r;
+  attn_running_room_ room;
+  attn_tensor s, u, k, v, y,
+      halt; /* states, with coordinates; keys, values; the mixture; p of rows */
+  double *h;
+  float *w;
+  unsigned char *done;
+} attn_universal_;
+
+/* ---- checks ---------------------------------------------------------------------------------*/
+
+ATTN_FUNC_ int attn_switch_(attn_switch s, int by_default) {
+  return s == ATTN_SWITCH_DEFAULT ? by_default : s == ATTN_SWITCH_ON;
+}
+
+ATTN_FUNC_ int attn_universal_values_(attn_error_ *e, attn_universal_ *a) {
+  attn_universal_params *p = &a->p;
+  if (p->steps < 1 || p->steps > INT32_MAX)
+    return attn_reject_(e, ATTN_E_RANGE, "params.steps must lie in 1..2^31 - 1");
+  if (p->eps == 0.0f && !attn_to_bits_(p->eps)) p->eps = 0.01f;
+  if (!(p->eps > 0.0f && p->eps < 1.0f))
+    return attn_reject_(e, ATTN_E_RANGE, "params.eps must lie between 0 and 1");
+  if (!(p->b_p - p->b_p == 0.0f)) return attn_reject_(e, ATTN_E_VALUE, "params.b_p must be finite");
+  if ((int)p->output < 0 || p->output >= ATTN_UNIVERSAL_COUNT)
+    return attn_reject_(e, ATTN_E_RANGE, "params.output must be an attn_universal_output");
+  if ((int)p->copy_halted < 0 || p->copy_halted > ATTN_SWITCH_OFF || (int)p->force_last < 0 ||
+      p->force_last > ATTN_SWITCH_OFF)
+    return attn_reject_(e, ATTN_E_RANGE,
+                        "params.copy_halted and .force_last must be of attn_switch");
+  a->copy = attn_switch_(p->copy_halted, p->output == ATTN_UNIVERSAL_LAST);
+  a->force = attn_switch_(p->force_last, p->output == ATTN_UNIVERSAL_ACCUM);
+  if (p->output == ATTN_UNIVERSAL_LAST && !a->copy)
+    return attn_reject_(e, ATTN_E_RANGE,
+                        "params.copy_halted must not be off with ATTN_UNIVERSAL_LAST");
+  if (!p->has_start) p->pos0 = p->step0 = 1;
+  if (attn_abs64_(p->pos0) > INT64_MAX / 8 || attn_abs64_(p->step0) > INT64_MAX / 8)
+    return attn_reject_(e, ATTN_E_RANGE, "params.pos0 and .step0 must lie within 2^60 of 0");
+  a->fixed = p->w_p.data == NULL;
+  if (a->fixed) p->output = ATTN_UNIVERSAL_LAST, a->copy = 1;
+  return 1;
+}
+
+ATTN_FUNC_ int attn_universal_check_(attn_error_ *e, attn_universal_ *a, const attn_ctx *ctx,
+                                     const attn_table_ **table, int *workers, int query) {
+  static const attn_words_ word[] = {ATTN_WORDS_("y"), ATTN_WORDS_("x"), ATTN_WORDS_("params.ran"),
+                                     ATTN_WORDS_("params.remainder")};
+  static const attn_said_ rule = ATTN_SAID_("params.w_p", "[1, 1, 1, x.dim]");
+  attn_universal_params *p = &a->p;
+  attn_operand_ op[5];
+  attn_arrays_ more;
+  memset(op, 0, sizeof op), memset(&more, 0, sizeof more);
+  if (!attn_universal_values_(e, a) || !attn_check_placeless_(e, &p->block.self)) return 0;
+  if (p->block.sublayer != ATTN_SUBLAYER_POST)
+    return attn_reject_(e, ATTN_E_RANGE, "params.block.sublayer must be ATTN_SUBLAYER_POST");
+  a->b.p = p->block;
+  if (!attn_coder_check_(e, &a->b, 0, NULL, ctx, table, workers, query)) return 0;
+  const int64_t rows = attn_mul_(a->b.x.batch, a->b.x.len);
+  if (rows > INT32_MAX)
+    return attn_reject_(e, ATTN_E_OVERFLOW, "x.batch * x.len must be below 2^31");
+  op[0].w = &word[0], op[0].role = ATTN_OUT_, op[1].w = &word[1];
+  op[2] = attn_weight_(&p->w_p, &rule, ATTN_OPTIONAL_, 1, a->b.x.dim);
+  if (!attn_check_tensor_(e, &a->b.y, &word[0], &op[0].span) ||
+      !attn_check_tensor_(e, &a->b.x, &word[1], &op[1].span) ||
+      !attn_check_operand_(e, &op[2], 1) ||
+      !attn_check_written_(e, &op[3], p->ran, rows, 4, &word[2],
+                           "params.ran must be aligned to its elements") ||
+      !attn_check_written_(e, &op[4], p->remainder, rows, 4, &word[3],
+                           "params.remainder must be aligned to its elements") ||
+      !attn_check_array_(e, p->block.x_len, a->b.x.batch, 4, "", &more.span[more.n++]))
+    return 0;
+  if (attn_same_view_(&a->b.y, &a->b.x)) op[1].span.hi = op[1].span.lo;
+  if (!attn_check_apart_(e, ctx, op, 5, more.span, more.n)) return 0;
+  attn_span_ span[ATTN_BLOCK_SPANS_];
+  if (!attn_block_spans_(e, &p->block, a->b.x.batch, span)) return 0;
+  for (int i = 3; i < 5; i++)
+    if (!attn_check_spans_(e, span, ATTN_BLOCK_SPANS_, op[i].span, op[i].w->overlap)) return 0;
+  return 1;
+}
+
+/* ---- halting --------------------------------------------------------------------------------*/
+
+ATTN_FUNC_ int64_t attn_universal_len_(const attn_universal_ *a, int64_t b) {
+  return a->p.block.x_len ? a->p.block.x_len[b] : a->b.x.len;
+}
+
+/* Lists the rows of entries where somebody runs; all = 0: only who runs or halts in this step. */
+ATTN_FUNC_ void attn_universal_list_(attn_universal_ *a, int all, int last) {
+  attn_running_ *r = &a->r;
+  r->n = 0;
+  for (int64_t b = 0; b < r->batch; b++) {
+    const int64_t len = attn_universal_len_(a, b);
+    const unsigned char *done = a->done + b * r->len;
+    int live = 0, on = 0; /* somebody has a state to get; somebody goes on afterwards */
+    for (int64_t t = 0; t < len; t++) live |= done[t] != ATTN_HALTED_, on |= done[t] == ATTN_RUNS_;
+    r->first[b] = r->n;
+    for (int64_t t = 0; live && t < len; t++)
+      if ((all && on && !last) || done[t] != ATTN_HALTED_)
+        r->row[r->n++] = (int32_t)(b * r->len + t);
+  }
+  r->first[r->batch] = r->n;
+}
+
+/* Who halts in step n, and the weight of the step's state for each row that is listed. */
+ATTN_FUNC_ void attn_universal_halt_(attn_universal_ *a, int last) {
+  const float *p = (const float *)a->halt.data;
+  const double bound = 1.0 - (double)a->p.eps;
+  for (int64_t i = 0; i < a->r.n; i++) {
+    const int64_t row = a->r.row[i];
+    a->w[row] = 0.0f;
+    if (a->done[row] == ATTN_HALTED_) continue;
+    if (a->p.ran) a->p.ran[row]++;
+    if (a->h[row] + (double)p[i] > bound || (last && a->force)) {
+      a->w[row] = (float)(1.0 - a->h[row]);
+      if (a->p.remainder) a->p.remainder[row] = a->w[row];
+      a->done[row] = ATTN_HALTS_;
+    } else {
+      a->w[row] = p[i];
+      a->h[row] += (double)p[i];
+    }
+  }
+}
+
+/* 64 rows: the new state, and its part of the mixture. */
+ATTN_FUNC_ void attn_universal_update_(void *job, int worker, int64_t index) {
+  attn_universal_ *a = (attn_universal_ *)job;
+  const int64_t first = index * ATTN_TILE_, left = a->r.n - first, dm = a->s.dim;
+  const int interp = a->p.output == ATTN_UNIVERSAL_INTERP;
+  (void)worker;
+  for (int64_t i = first; i < first + (left < ATTN_TILE_ ? left : ATTN_TILE_); i++) {
+    const int64_t row = a->r.row[i];
+    const void *made = attn_at_(&a->room.x, 0, 0, i);
+    memcpy((float *)a->s.data + row * dm, made, (size_t)dm * sizeof(float));
+    if (a->y.data && a->done[row] != ATTN_HALTED_) {
+      float *y = (float *)a->y.data + row * dm;
+      const float w = a->w[row];
+      a->r.table->blend(y, made, y, ATTN_F32, ATTN_F32, ATTN_F32, dm, w, interp ? 1.0f - w : 1.0f);
+    }
+    if (a->done[row] == ATTN_HALTS_) a->done[row] = ATTN_HALTED_;
+  }
+}
+
+/* ---- steps ----------------------------------------------------------------------------------*/
+
+ATTN_FUNC_ int attn_stage_signal_(attn_stage_ *s, attn_tensor y, attn_tensor x,
+                                  const attn_universal_signal_params *params) {
+  if (!s->run) {
+    attn_stage_spare_(s, (int64_t)attn_universal_signal_workspace(y, x, params, &s->ctx));
+    return 1;
+  }
+  s->ctx.workspace = attn_stage_spare_(s, 0), s->ctx.workspace_size = (size_t)s->spare;
+  return attn_stage_done_(s, attn_universal_signal(y, x, params, &s->ctx));
+}
+
+/* u = s + coordinates (signal), or k and v of u, for the rows x0 .. of one entry or all. */
+ATTN_FUNC_ int attn_universal_rows_(attn_stage_ *s, attn_universal_ *a, int64_t b, int64_t batch,
+                                    int64_t len, const attn_universal_signal_params *signal) {
+  const attn_multihead_params *p = &a->b.self.p;
+  attn_tensor t[4] = {a->u, a->s, a->k, a->v};
+  for (int i = 0; i < 4; i++) {
+    if (batch == 1) t[i] = attn_stage_entry_(t[i], b);
+    t[i] = attn_stage_rows_(t[i], 0, len);
+  }
+  if (signal) return attn_stage_signal_(s, t[0], t[1], signal);
+  return attn_multihead_project_(s, t[2], t[0], p->w_k, p->b_k) &&
+         attn_multihead_project_(s, t[3], t[0], p->w_v, p->b_v);
+}
+
+/* The same for all entries that have listed rows. */
+ATTN_FUNC_ int attn_universal_all_(attn_stage_ *s, attn_universal_ *a,
+                                   const attn_universal_signal_params *signal) {
+  const attn_running_ *r = &a->r;
+  int whole = 1;
+  for (int64_t b = 0; s->run && b < r->batch; b++)
+    whole &= r->first[b + 1] > r->first[b] && attn_universal_len_(a, b) == r->len;
+  if (whole && !attn_universal_rows_(s, a, 0, r->batch, r->len, signal)) return 0;
+  if (whole && s->run) return 1;
+  for (int64_t b = 0; b < (s->run ? r->batch : 1); b++) {
+    if (s->run && r->first[b + 1] == r->first[b]) continue;
+    if (!attn_universal_rows_(s, a, b, 1, s->run ? attn_universal_len_(a, b) : r->len, signal))
+      return 0;
+  }
+  return 1;
+}
+
+/* Step n. */
+ATTN_FUNC_ int attn_universal_step_(attn_stage_ *s, attn_universal_ *a, int64_t n) {
+  const attn_universal_params *p = &a->p;
+  const attn_multihead_params *self = &a->b.self.p;
+  const int last = n == p->steps - 1;
+  attn_universal_signal_params signal;
+  memset(&signal, 0, sizeof signal);
+  signal.position.start = p->pos0, signal.step = n + p->step0;
+  if ((!p->no_coord && !attn_universal_all_(s, a, &signal)) ||
+      !attn_stage_running_gather_(s, &a->r, a->room.x, a->u))
+    return 0;
+  if (!a->fixed) {
+    attn_tensor x = attn_stage_rows_(a->room.x, 0, a->r.n), halt = a->halt;
+    halt.len = a->r.n;
+    attn_tensor bias = attn_bhtd(&a->p.b_p, ATTN_F32, 1, 1, 1, 1);
+    if (!attn_stage_row_dots_(s, halt, x, p->w_p, bias, ATTN_ACT_SIGMOID)) return 0;
+    if (s->run) {
+      const int64_t before = a->r.n;
+      attn_universal_halt_(a, last);
+      attn_universal_list_(a, !a->copy, last);
+      if (a->r.n != before && !attn_stage_running_gather_(s, &a->r, a->room.x, a->u)) return 0;
+    }
+  }
+  attn_tensor k = attn_multihead_split_(a->k, self->kv_heads);
+  attn_tensor v = attn_multihead_split_(a->v, self->kv_heads);
+  return attn_universal_all_(s, a, NULL) &&
+         attn_stage_running_attend_(s, &a->r, &a->room, self, k, v, p->block.x_len,
+                                    self->attend.causal, 0, &a->b.p.norm_self) &&
+         attn_stage_running_feed_(s, &a->r, &a->room, &a->b.p) &&
+         attn_stage_for_(s, attn_tiles_of_(a->r.n), attn_universal_update_, a, 0, NULL);
+}
+
+/* Everybody begins to run; rows that do not exist have done so. */
+ATTN_FUNC_ void attn_universal_begin_(attn_universal_ *a) {
+  const int64_t rows = a->r.batch * a->r.len;
+  for (int64_t i = 0; i < rows; i++) {
+    const int there = i % a->r.len < attn_universal_len_(a, i / a->r.len);
+    a->h[i] = 0.0, a->w[i] = 0.0f;
+    a->done[i] = there ? ATTN_RUNS_ : ATTN_HALTED_;
+    if (a->p.ran) a->p.ran[i] = there && a->fixed ? (int32_t)a->p.steps : 0;
+    if (a->p.remainder) a->p.remainder[i] = 0.0f;
+  }
+  if (a->y.data) memset(a->y.data, 0, (size_t)(rows * a->y.dim) * sizeof(float));
+}
+
+ATTN_FUNC_ int attn_universal_steps_(attn_stage_ *s, void *job) {
+  attn_universal_ *a = (attn_universal_ *)job;
+  const attn_multihead_params *self = &a->b.self.p;
+  const int64_t batch = a->b.x.batch, len = a->b.x.len, dm = a->b.x.dim;
+  const int64_t rows = attn_mul_(batch, len);
+  a->r = attn_stage_running_(s, batch, len);
+  a->room.wide_q = self->w_q.dim, a->room.wide_o = self->w_o.len;
+  attn_stage_running_room_(s, &a->room, rows, dm);
+  a->s = a->u = attn_stage_tensor_(s, batch, 1, len, dm);
+  if (!a->p.no_coord) a->u = attn_stage_tensor_(s, batch, 1, len, dm);
+  a->k = attn_multihead_rows_(s, batch, len, self->w_k.dim);
+  a->v = attn_multihead_rows_(s, batch, len, self->w_v.dim);
+  a->y = attn_view_(NULL, ATTN_F32, 0, 0, 0, 0);
+  if (a->p.output != ATTN_UNIVERSAL_LAST) a->y = attn_stage_tensor_(s, batch, 1, len, dm);
+  a->halt = attn_stage_tensor_(s, 1, 1, rows, 1);
+  a->h = (double *)attn_stage_take_(s, rows, sizeof *a->h);
+  a->w = (float *)attn_stage_take_(s, rows, sizeof *a->w);
+  a->done = (unsigned char *)attn_stage_take_(s, rows, 1);
+  if (!attn_stage_copy_rows_(s, a->s, a->b.x, a->p.block.x_len)) return 0;
+  if (s->run) attn_universal_begin_(a);
+  for (int64_t n = 0; n < (s->run ? a->p.steps : 1); n++) {
+    if (s->run) attn_universal_list_(a, !a->copy, 0);
+    if (a->r.n == 0) break;
+    if (!attn_universal_step_(s, a, n)) return 0;
+  }
+  return attn_stage_copy_rows_(s, a->b.y, a->y.data ? a->y : a->s, a->p.block.x_len);
+}
+
+/* ---- the call -------------------------------------------------------------------------------*/
+
+ATTN_FUNC_ attn_status attn_universal_call_(attn_tensor y, attn_tensor x,
+                                            const attn_universal_params *params, attn_ctx *ctx,
+                                            size_t *bytes) {
+  attn_error_ e = {ATTN_OK, NULL};
+  const attn_table_ *table;
+  attn_universal_ a;
+  int workers;
+  memset(&a, 0, sizeof a);
+  a.b = attn_coder_open_(y, x);
+  if (params) a.p = *params;
+  if (!params) {
+    attn_reject_(&e, ATTN_E_NULL, "params must not be null: it has the weights");
+  } else if (attn_universal_check_(&e, &a, ctx, &table, &workers, bytes != NULL)) {
+    attn_stage_ s = attn_stage_open_(&e, table, workers, ctx, bytes != NULL);
+    if (x.batch > 0 && x.len > 0)
+      attn_stage_call_(&s, ctx, attn_universal_steps_, &a, "one block, rows that run", bytes);
+    else if (!bytes)
+      attn_report_(ctx, table, 1, "no-op", "no rows");
+  }
+  return attn_end_(bytes ? NULL : ctx, &e);
+}
+ATTN_PUB_ attn_status attn_universal(attn_tensor y, attn_tensor x,
+                                     const attn_universal_params *params, attn_ctx *ctx) {
+  return attn_universal_call_(y, x, params, ctx, NULL);
+}
+ATTN_PUB_ size_t attn_universal_workspace(attn_tensor y, attn_tensor x,
+                                          const attn_universal_params *params,
+                                          const attn_ctx *ctx) {
+  attn_ctx plain = attn_before_workspace_(ctx);
+  size_t bytes = 0;
+  attn_universal_call_(y, x, params, &plain, &bytes);
+  return bytes;
+}
+/* <<< attn/mechanisms/universal.h */
+/* >>> attn/mechanisms/exit_decoder.h */
+/* mechanisms/exit_decoder.h owns a stack of decoder blocks whose tokens stop at different depths. Keys of
+ * layers that a token skipped are made when somebody first looks at them. */
+
+typedef struct attn_exit_stack_ {
+  attn_tensor y, x;
+  int32_t *exits;
+  const attn_exit_cache *cache;
+  attn_exit_decoder_params p;
+  attn_running_ r;
+  attn_running_room_ room;
+  attn_tensor states, normal,
+      before;       /* of the call's tokens; normalised; of those that run, before */
+  attn_tensor late; /* normalised rows of tokens that skipped a layer */
+  int32_t *stopped; /* [B n] the last layer of each token, 0 = it runs */
+  unsigned char *stop;
+  int64_t reached; /* layers that were run */
+} attn_exit_stack_;
+
+enum { ATTN_LATE_ROWS_ = 256 }; /* rows that are normalised at once */
+
+/* ---- checks ---------------------------------------------------------------------------------*/
+
+/* The block of layer m behind a cache that holds all tokens. *own is that cache. */
+ATTN_FUNC_ attn_coder_job_ attn_exit_layer_(const attn_exit_stack_ *a, int64_t m,
+                                            attn_decoder_cache *own) {
+  const void *there = (const void *)(uintptr_t)ATTN_ALIGN_;
+  attn_coder_job_ j = attn_coder_open_(a->y, a->x);
+  j.p = a->p.layers[m];
+  *own = a->cache->layer[m];
+  own->len = a->cache->len;
+  if (own->e_k.data) /* of what cross attention has read, extents alone are left */
+    j.e = attn_bhtd(there, ATTN_F32, a->x.batch, 1, own->e_k.len, j.p.cross.w_k.len);
+  j.cache = own;
+  return j;
+}
+
+/* The spans of a layer's cache; two are written, two read. */
+enum { ATTN_EXIT_WRITTEN_ = 2, ATTN_EXIT_SPANS_ = 4 };
+ATTN_FUNC_ int attn_exit_spans_(attn_error_ *e, const attn_decoder_cache *c,
+                                attn_span_ span[ATTN_EXIT_SPANS_]) {
+  static const attn_words_ w = ATTN_WORDS_("cache.layer");
+  const attn_tensor t[ATTN_EXIT_SPANS_] = {c->k, c->v, c->e_k, c->e_v};
+  for (int i = 0; i < ATTN_EXIT_SPANS_; i++) {
+    attn_tensor own = t[i];
+    span[i].lo = span[i].hi = 0;
+    if ((i < ATTN_EXIT_WRITTEN_ || own.data) && !attn_check_tensor_(e, &own, &w, &span[i]))
+      return 0;
+  }
+  return 1;
+}
+
+/* The rules of layer m, all but those of its own block. */
+ATTN_FUNC_ int attn_exit_layer_check_(attn_error_ *e, const attn_exit_stack_ *a, int64_t m,
+                                      const attn_operand_ *op, int n) {
+  const char *overlap = "cache holds outputs, which must not share memory with another argument";
+  const attn_decoder_cache *c = &a->cache->layer[m];
+  const attn_block_params *p = &a->p.layers[m];
+  attn_span_ span[ATTN_EXIT_SPANS_], other[ATTN_EXIT_SPANS_], block[ATTN_BLOCK_SPANS_];
+  if (!attn_check_placeless_(e, &p->self) || !attn_check_placeless_(e, &p->cross)) return 0;
+  if (p->cross.attend.causal)
+    return attn_reject_(e, ATTN_E_RANGE, "cross.attend.causal must be 0: all of e is seen");
+  if (c->len < 0 || c->len > a->cache->len)
+    return attn_reject_(e, ATTN_E_RANGE, "cache.layer[m].len must lie in 0..cache.len");
+  if (!attn_exit_spans_(e, c, span) || !attn_block_spans_(e, p, a->x.batch, block)) return 0;
+  for (int k = 0; k < n; k++) {
+    const int out = op[k].role & ATTN_OUT_;
+    if (!attn_check_spans_(e, span, out ? ATTN_EXIT_SPANS_ : ATTN_EXIT_WRITTEN_, op[k].span,
+                           overlap) ||
+        (out && !attn_check_spans_(e, block, ATTN_BLOCK_SPANS_, op[k].span, op[k].w->overlap)))
+      return 0;
+  }
+  for (int64_t l = 0; l < a->p.count; l++) {
+    if (!attn_exit_spans_(e, &a->cache->layer[l], other)) return 0;
+    for (int i = 0; i < ATTN_EXIT_WRITTEN_; i++)
+      if (!attn_check_spans_(e, block, ATTN_BLOCK_SPANS_, other[i], overlap) ||
+          (l != m && !attn_check_spans_(e, span, ATTN_EXIT_SPANS_, other[i], overlap)))
+        return 0;
+  }
+  return 1;
+}
+
+ATTN_FUNC_ int attn_exit_stack_check_(attn_error_ *e, attn_exit_stack_ *a, const attn_ctx *ctx,
+                                      const attn_table_ **table, int *workers, int query) {
+  static const attn_words_ w[] = {ATTN_WORDS_("y"), ATTN_WORDS_("x"), ATTN_WORDS_("exits"),
+                                  ATTN_WORDS_("cache.last")};
+  const int64_t b = a->x.batch, n = a->x.len, dm = a->x.dim, any = ATTN_ANY_;
+  const attn_exit_cache *c = a->cache;
+  attn_tensor last = c->last;
+  if (!attn_check_ctx_(e, ctx, table, workers)) return 0;
+  if (a->p.count < 1 || a->p.count > INT32_MAX)
+    return attn_reject_(e, ATTN_E_SHAPE, "params.count must lie in 1..2^31 - 1");
+  if (!a->p.layers || !c->layer)
+    return attn_reject_(e, ATTN_E_NULL, "params.layers and cache.layer must not be null");
+  attn_operand_ op[4] = {
+      {&a->x, &w[1], 0, any, 1, any, any, "x must have one head", {0, 0}},
+      {&a->y, &w[0], ATTN_OUT_, b, 1, n, dm, "y must have the shape of x", {0, 0}},
+      {&last,
+       &w[3],
+       ATTN_OUT_,
+       b,
+       1,
+       any,
+       dm,
+       "cache.last must be [x.batch, 1, room, x.dim]",
+       {0, 0}}};
+  for (int i = 0; i < 3; i++)
+    if (!attn_check_operand_(e, &op[i], 1)) return 0;
+  if (c->len < 0 || c->len > last.len)
+    return attn_reject_(e, ATTN_E_RANGE, "cache.len must lie in 0..cache.last.len");
+  if (n > last.len - c->len)
+    return attn_reject_(e, ATTN_E_FULL, "x.len must not pass the room behind cache.len");
+  if (attn_mul_(b, n) > INT32_MAX || last.len > INT32_MAX)
+    return attn_reject_(e, ATTN_E_OVERFLOW, "x.batch * x.len and the room must be below 2^31");
+  if (!a->exits && !a->p.decide && b > 0 && n > 0)
+    return attn_reject_(e, ATTN_E_NULL, "exits must not be null where params.decide is");
+  if (!attn_check_written_(e, &op[3], a->exits, attn_mul_(b, n), 4, &w[2],
+                           "exits must be aligned to its elements"))
+    return 0;
+  if (!a->p.decide) op[3].role = 0;
+  if (attn_same_view_(&a->y, &a->x)) op[0].span.hi = op[0].span.lo;
+  if (!attn_check_apart_(e, ctx, op, 4, NULL, 0)) return 0;
+  for (int64_t m = 0; m < a->p.count; m++) {
+    attn_decoder_cache own;
+    attn_coder_job_ j = attn_exit_layer_(a, m, &own);
+    if (!attn_decoder_pair_(e, &a->p.layers[m], own.e_k.data != NULL) ||
+        !attn_exit_layer_check_(e, a, m, op, 4) ||
+        !attn_coder_check_(e, &j, 1, &own, ctx, table, workers, query))
+      return 0;
+  }
+  for (int64_t i = 0; !a->p.decide && !query && i < b * n; i++)
+    if (a->exits[i] < 1 || a->exits[i] > a->p.count)
+      return attn_reject_(e, ATTN_E_RANGE, "exits must lie in 1..params.count");
+  return 1;
+}
+
+/* ---- steps ----------------------------------------------------------------------------------*/
+
+/* Keys and values of the rows x, put at row `at` of a layer's. */
+ATTN_FUNC_ int attn_exit_keys_(attn_stage_ *s, const attn_multihead_params *p,
+                               const attn_decoder_cache *c, int64_t at, attn_tensor x) {
+  return attn_stage_to_heads_(s, attn_stage_rows_(c->k, at, x.len), x, p->w_k, p->b_k) &&
+         attn_stage_to_heads_(s, attn_stage_rows_(c->v, at, x.len), x, p->w_v, p->b_v);
+}
+
+/* Those that layer m lacks: of tokens that skipped it, then of the call's. */
+ATTN_FUNC_ int attn_exit_fill_(attn_stage_ *s, const attn_exit_stack_ *a, int64_t m,
+                               const attn_coder_job_ *j) {
+  const attn_tensor none = attn_view_(NULL, ATTN_F32, 0, 0, 0, 0);
+  const attn_exit_cache *c = a->cache;
+  const int pre = j->p.sublayer == ATTN_SUBLAYER_PRE;
+  for (int64_t i = c->layer[m].len, n; i < c->len; i += n) {
+    n = c->len - i < ATTN_LATE_ROWS_ ? c->len - i : (int64_t)ATTN_LATE_ROWS_;
+    const attn_tensor rows = attn_stage_rows_(c->last, i, n), to = attn_stage_rows_(a->late, 0, n);
+    if ((pre && !attn_stage_norm_(s, to, rows, none, &j->p.norm_self)) ||
+        !attn_exit_keys_(s, &j->self.p, j->cache, i, pre ? to : rows))
+      return 0;
+  }
+  if (pre && !attn_stage_norm_(s, a->normal, a->states, none, &j->p.norm_self)) return 0;
+  return attn_exit_keys_(s, &j->self.p, j->cache, c->len, pre ? a->normal : a->states);
+}
+
+/* Asks who of the rows that have left layer m, the m + 1st, stops there. */
+ATTN_FUNC_ int attn_exit_ask_(attn_stage_ *s, attn_exit_stack_ *a, int64_t m) {
+  attn_exit_rows rows;
+  attn_ctx ctx = s->ctx;
+  memset(&rows, 0, sizeof rows), memset(a->stop, 0, (size_t)a->r.n);
+  ctx.workspace = NULL, ctx.workspace_size = 0, ctx.reason = NULL;
+  rows.layer = m + 1, rows.token = a->r.row, rows.stop = a->stop;
+  rows.h = attn_stage_rows_(a->room.x, 0, a->r.n);
+  rows.before = attn_stage_rows_(a->before, 0, a->r.n);
+  const attn_status status = a->p.decide(a->p.user, &rows, &ctx);
+  if (status != ATTN_OK)
+    return attn_reject_(s->e, status, ctx.reason ? ctx.reason : "params.decide has ended the call");
+  for (int64_t i = 0; i < a->r.n; i++)
+    if (a->stop[i]) a->stopped[a->r.row[i]] = (int32_t)(m + 1);
+  return 1;
+}
+
+/* Lists the tokens that run layer m, the m + 1st. */
+ATTN_FUNC_ void attn_exit_list_(attn_exit_stack_ *a, int64_t m) {
+  attn_running_ *r = &a->r;
+  r->n = 0;
+  for (int64_t i = 0; i < r->batch * r->len; i++) {
+    if (i % r->len == 0) r->first[i / r->len] = r->n;
+    if (a->p.decide ? a->stopped[i] == 0 : a->exits[i] > m) r->row[r->n++] = (int32_t)i;
+  }
+  r->first[r->batch] = r->n;
+}
+
+ATTN_FUNC_ int attn_exit_run_(attn_stage_ *s, attn_exit_stack_ *a, int64_t m) {
+  attn_decoder_cache own;
+  attn_coder_job_ j = attn_exit_layer_(a, m, &own);
+  attn_multihead_params *self = &j.self.p, *cross = &j.cross.p;
+  const int pre = j.p.sublayer == ATTN_SUBLAYER_PRE;
+  j.cache = &own;
+  *self = j.p.self, *cross = j.p.cross;
+  if (self->heads == 0) self->heads = 1;
+  if (cross->heads == 0) cross->heads = 1;
+  const int64_t keys = own.len + a->x.len;
+  if (!attn_exit_fill_(s, a, m, &j) || !attn_stage_running_gather_(s, &a->r, a->room.x, a->states))
+    return 0;
+  if (a->p.decide && s->run)
+    memcpy(a->before.data, a->room.x.data, (size_t)(a->r.n * a->x.dim) * sizeof(float));
+  return attn_stage_running_attend_(s, &a->r, &a->room, self, attn_stage_rows_(own.k, 0, keys),
+                                    attn_stage_rows_(own.v, 0, keys), NULL, 1, pre,
+                                    &j.p.norm_self) &&
+         (!j.e.data || attn_stage_running_attend_(s, &a->r, &a->room, cross, own.e_k, own.e_v,
+                                                  j.p.e_len, 0, pre, &j.p.norm_cross)) &&
+         attn_stage_running_feed_(s, &a->r, &a->room, &j.p) &&
+         attn_stage_running_scatter_(s, &a->r, a->room.x, a->states);
+}
+
+ATTN_FUNC_ int attn_exit_stack_steps_(attn_stage_ *s, void *job) {
+  attn_exit_stack_ *a = (attn_exit_stack_ *)job;
+  const int64_t batch = a->x.batch, len = a->x.len, dm = a->x.dim, rows = attn_mul_(batch, len);
+  int pre = 0;
+  a->room.wide_q = a->room.wide_o = 1;
+  for (int64_t m = 0; m < a->p.count; m++) {
+    const attn_block_params *p = &a->p.layers[m];
+    const int64_t q[2] = {p->self.w_q.dim, p->cross.w_q.data ? p->cross.w_q.dim : 1};
+    const int64_t o[2] = {p->self.w_o.len, p->cross.w_q.data ? p->cross.w_o.len : 1};
+    pre |= p->sublayer == ATTN_SUBLAYER_PRE;
+    for (int i = 0; i < 2; i++) {
+      if (q[i] > a->room.wide_q) a->room.wide_q = q[i];
+      if (o[i] > a->room.wide_o) a->room.wide_o = o[i];
+    }
+  }
+  a->r = attn_stage_running_(s, batch, len);
+  a->r.base = a->cache->len;
+  attn_stage_running_room_(s, &a->room, rows, dm);
+  a->states = a->normal = a->before = a->late = attn_stage_tensor_(s, batch, 1, len, dm);
+  if (pre) a->normal = attn_stage_tensor_(s, batch, 1, len, dm);
+  if (pre) a->late = attn_stage_tensor_(s, batch, 1, ATTN_LATE_ROWS_, dm);
+  if (a->p.decide) a->before = attn_stage_tensor_(s, 1, 1, rows, dm);
+  a->stopped = (int32_t *)attn_stage_take_(s, rows, sizeof *a->stopped);
+  a->stop = (unsigned char *)attn_stage_take_(s, rows, 1);
+  if (!attn_stage_copy_rows_(s, a->states, a->x, NULL)) return 0;
+  if (s->run) memset(a->stopped, 0, (size_t)rows * sizeof *a->stopped);
+  for (int64_t m = 0; m < a->p.count; m++) {
+    if (s->run) attn_exit_list_(a, m);
+    if (a->r.n == 0) break;
+    if (!attn_exit_run_(s, a, m)) return 0;
+    a->reached = m + 1;
+    if (s->run && a->p.decide && m + 1 < a->p.count && !attn_exit_ask_(s, a, m)) return 0;
+  }
+  for (int64_t i = 0; s->run && a->p.decide && a->exits && i < rows; i++)
+    a->exits[i] = a->stopped[i] ? a->stopped[i] : (int32_t)a->p.count;
+  return attn_stage_copy_rows_(s, attn_stage_rows_(a->cache->last, a->cache->len, len), a->states,
+                               NULL) &&
+         attn_stage_copy_rows_(s, a->y, a->states, NULL);
+}
+
+/* ---- the call -------------------------------------------------------------------------------*/
+
+ATTN_FUNC_ attn_status attn_exit_decoder_call_(attn_exit_stack_ *a,
+                                               const attn_exit_decoder_params *params,
+                                               attn_ctx *ctx, size_t *bytes) {
+  attn_error_ e = {ATTN_OK, NULL};
+  const attn_table_ *table;
+  int workers;
+  if (params) a->p = *params;
+  if (!params || !a->cache) {
+    attn_reject_(&e, ATTN_E_NULL, "params and cache must not be null");
+  } else if (attn_exit_stack_check_(&e, a, ctx, &table, &workers, bytes != NULL)) {
+    attn_stage_ s = attn_stage_open_(&e, table, workers, ctx, bytes != NULL);
+    if (a->x.batch > 0 && a->x.len > 0)
+      attn_stage_call_(&s, ctx, attn_exit_stack_steps_, a, "layers, rows that run", bytes);
+    else if (!bytes)
+      attn_report_(ctx, table, 1, "no-op", "no rows");
+  }
+  return attn_end_(bytes ? NULL : ctx, &e);
+}
+ATTN_PUB_ attn_status attn_exit_decoder(attn_tensor y, int32_t *exits, attn_tensor x,
+                                        attn_exit_cache *cache,
+                                        const attn_exit_decoder_params *params, attn_ctx *ctx) {
+  attn_exit_stack_ a;
+  memset(&a, 0, sizeof a);
+  a.y = y, a.x = x, a.exits = exits, a.cache = cache;
+  const attn_status status = attn_exit_decoder_call_(&a, params, ctx, NULL);
+  if (status == ATTN_OK && a.reached > 0) {
+    cache->len += x.len;
+    for (int64_t m = 0; m < a.reached; m++) cache->layer[m].len = cache->len;
+  }
+  return status;
+}
+ATTN_PUB_ size_t attn_exit_decoder_workspace(attn_tensor y, int32_t *exits, attn_tensor x,
+                                             const attn_exit_cache *cache,
+                                             const attn_exit_decoder_params *params,
+                                             const attn_ctx *ctx) {
+  attn_ctx plain = attn_before_workspace_(ctx);
+  attn_exit_stack_ a;
+  size_t bytes = 0;
+  memset(&a, 0, sizeof a);
+  a.y = y, a.x = x, a.exits = exits, a.cache = cache;
+  attn_exit_decoder_call_(&a, params, &plain, &bytes);
+  return bytes;
+}
+/* <<< attn/mechanisms/exit_decoder.h */
+/* >>> attn/mechanisms/reversible.h */
+/* mechanisms/reversible.h owns the reversible residual, both ways, and the mean of its streams. */
+
+typedef struct attn_reversible_job_ {
+  attn_tensor a_out, b_out, a, b; /* a_out = a + sign P(b), then b_out = b + sign Q(a_out) */
+  attn_rows_fn p, q;
+  void *p_user, *q_user;
+  float sign;
+} attn_reversible_job_;
+
+/* Rows of to = by_x x + by_t t. */
+typedef struct attn_streams_ {
+  const attn_table_ *table;
+  attn_tensor to, x, t;
+  float by_x, by_t;
+  int64_t tiles;
+} attn_streams_;
+
+ATTN_FUNC_ void attn_streams_item_(void *job, int worker, int64_t index) {
+  const attn_streams_ *a = (const attn_streams_ *)job;
+  const int64_t unit = index / a->tiles, b = unit / a->to.heads, h = unit % a->to.heads;
+  const int64_t first = index % a->tiles * ATTN_TILE_;
+  const int64_t end = a->to.len - first < ATTN_TILE_ ? a->to.len : first + ATTN_TILE_;
+  (void)worker;
+  for (int64_t i = first; i < end; i++)
+    a->table->blend(attn_at_(&a->to, b, h, i), attn_at_(&a->x, b, h, i), attn_at_(&a->t, b, h, i),
+                    a->to.dtype, a->x.dtype, a->t.dtype, a->to.dim, a->by_x, a->by_t);
+}
+
+/* to = by_x x + by_t t; `to` may be either. */
+ATTN_FUNC_ int attn_stage_stream_(attn_stage_ *s, attn_tensor to, attn_tensor x, attn_tensor t,
+                                  float by_x, float by_t) {
+  attn_streams_ a = {s->table, to, x, t, by_x, by_t, attn_tiles_of_(to.len)};
+  return attn_stage_for_(s, attn_mul_(attn_mul_(to.batch, to.heads), a.tiles), attn_streams_item_,
+                         &a, 0, NULL);
+}
+
+/* Dense, of the type and extents of t. */
+ATTN_FUNC_ attn_tensor attn_stage_like_(attn_stage_ *s, const attn_tensor *t) {
+  const int64_t n = attn_mul_(attn_mul_(t->batch, t->len), t->dim);
+  return attn_bhtd(attn_stage_take_(s, n, attn_size_(t->dtype)), t->dtype, t->batch, 1, t->len,
+                   t->dim);
+}
+
+/* y = fn(x) by the caller's function. */
+ATTN_FUNC_ int attn_stage_rows_fn_(attn_stage_ *s, attn_rows_fn fn, void *user, attn_tensor y,
+                                   attn_tensor x) {
+  if (!s->run) return 1;
+  s->ctx.workspace = NULL, s->ctx.workspace_size = 0, s->ctx.reason = NULL;
+  const attn_status status = fn(user, y, x, &s->ctx);
+  if (status == ATTN_OK) return 1;
+  return attn_reject_(s->e, status,
+                      s->ctx.reason ? s->ctx.reason : "params.f or params.g returned this status");
+}
+
+/* Both functions have answered before an output is written. */
+ATTN_FUNC_ int attn_reversible_steps_(attn_stage_ *s, void *job) {
+  const attn_reversible_job_ *j = (const attn_reversible_job_ *)job;
+  const int64_t n = j->a.len;
+  const attn_tensor p = attn_stage_tensor_(s, j->a.batch, 1, n, j->a.dim);
+  const attn_tensor q = attn_stage_tensor_(s, j->a.batch, 1, n, j->a.dim);
+  const attn_tensor a = j->a_out.dtype == ATTN_F32 ? p : attn_stage_like_(s, &j->a_out);
+  return attn_stage_rows_fn_(s, j->p, j->p_user, p, j->b) &&
+         attn_stage_stream_(s, a, j->a, p, 1.0f, j->sign) &&
+         attn_stage_rows_fn_(s, j->q, j->q_user, q, a) &&
+         attn_stage_stream_(s, j->b_out, j->b, q, 1.0f, j->sign) &&
+         attn_stage_norm_(s, j->a_out, a, attn_view_(NULL, ATTN_F32, 0, 0, 0, 0), NULL);
+}
+
+/* names: of a_out, b_out, a, b. */
+ATTN_FUNC_ attn_status attn_reversible_call_(attn_reversible_job_ *j, const attn_words_ *names,
+                                             attn_ctx *ctx, size_t *bytes) {
+  attn_error_ e = {ATTN_OK, NULL};
+  const attn_table_ *table;
+  int workers;
+  const int64_t b = j->a.batch, n = j->a.len, d = j->a.dim, any = ATTN_ANY_;
+  const char *rule = "all streams must have the extents [B, 1, n, d]";
+  attn_operand_ op[] = {{&j->a_out, &names[0], ATTN_OUT_, b, 1, n, d, rule, {0, 0}},
+                        {&j->b_out, &names[1], ATTN_OUT_, b, 1, n, d, rule, {0, 0}},
+                        {&j->a, &names[2], 0, any, 1, any, any, rule, {0, 0}},
+                        {&j->b, &names[3], 0, b, 1, n, d, rule, {0, 0}}};
+  int ok = attn_check_ctx_(&e, ctx, &table, &workers);
+  for (int i = 0; ok && i < 4; i++) ok = attn_check_operand_(&e, &op[i ^ 2], 1); /* inputs first */
+  if (ok && attn_same_view_(&j->a_out, &j->a)) op[2].span.hi = op[2].span.lo;
+  if (ok && attn_same_view_(&j->b_out, &j->b)) op[3].span.hi = op[3].span.lo;
+  ok = ok && attn_check_apart_(&e, ctx, op, 4, NULL, 0);
+  if (ok && (!j->p || !j->q))
+    ok = attn_reject_(&e, ATTN_E_NULL, "params, params.f and params.g must not be null");
+  if (ok) {
+    attn_stage_ s = attn_stage_open_(&e, table, workers, ctx, bytes != NULL);
+    if (n == 0 || b == 0) {
+      if (!bytes) attn_report_(ctx, table, 1, "no-op", "no rows");
+    } else {
+      attn_stage_call_(&s, ctx, attn_reversible_steps_, j, "reversible residual", bytes);
+    }
+  }
+  return attn_end_(bytes ? NULL : ctx, &e);
+}
+
+ATTN_FUNC_ attn_status attn_reversible_run_(attn_tensor y1, attn_tensor y2, attn_tensor x1,
+                                            attn_tensor x2, const attn_reversible_params *params,
+                                            attn_ctx *ctx, size_t *bytes) {
+  static const attn_words_ names[] = {ATTN_WORDS_("y1"), ATTN_WORDS_("y2"), ATTN_WORDS_("x1"),
+                                      ATTN_WORDS_("x2")};
+  attn_reversible_job_ j = {y1, y2, x1, x2, NULL, NULL, NULL, NULL, 1.0f};
+  if (params)
+    j.p = params->f, j.p_user = params->f_user, j.q = params->g, j.q_user = params->g_user;
+  return attn_reversible_call_(&j, names, ctx, bytes);
+}
+ATTN_PUB_ attn_status attn_reversible(attn_tensor y1, attn_tensor y2, attn_tensor x1,
+                                      attn_tensor x2, const attn_reversible_params *params,
+                                      attn_ctx *ctx) {
+  return attn_reversible_run_(y1, y2, x1, x2, params, ctx, NULL);
+}
+ATTN_PUB_ size_t attn_reversible_workspace(attn_tensor y1, attn_tensor y2, attn_tensor x1,
+                                           attn_tensor x2, const attn_reversible_params *params,
+                                           const attn_ctx *ctx) {
+  attn_ctx plain = attn_before_workspace_(ctx);
+  size_t bytes = 0;
+  attn_reversible_run_(y1, y2, x1, x2, params, &plain, &bytes);
+  return bytes;
+}
+
+ATTN_FUNC_ attn_status attn_reversible_back_(attn_tensor x1, attn_tensor x2, attn_tensor y1,
+                                             attn_tensor y2, const attn_reversible_params *params,
+                                             attn_ctx *ctx, size_t *bytes) {
+  static const attn_words_ names[] = {ATTN_WORDS_("x2"), ATTN_WORDS_("x1"), ATTN_WORDS_("y2"),
+                                      ATTN_WORDS_("y1")};
+  attn_reversible_job_ j = {x2, x1, y2, y1, NULL, NULL, NULL, NULL, -1.0f};
+  if (params)
+    j.p = params->g, j.p_user = params->g_user, j.q = params->f, j.q_user = params->f_user;
+  return attn_reversible_call_(&j, names, ctx, bytes);
+}
+ATTN_PUB_ attn_status attn_reversible_inverse(attn_tensor x1, attn_tensor x2, attn_tensor y1,
+                                              attn_tensor y2, const attn_reversible_params *params,
+                                              attn_ctx *ctx) {
+  return attn_reversible_back_(x1, x2, y1, y2, params, ctx, NULL);
+}
+ATTN_PUB_ size_t attn_reversible_inverse_workspace(attn_tensor x1, attn_tensor x2, attn_tensor y1,
+                                                   attn_tensor y2,
+                                                   const attn_reversible_params *params,
+                                                   const attn_ctx *ctx) {
+  attn_ctx plain = attn_before_workspace_(ctx);
+  size_t bytes = 0;
+  attn_reversible_back_(x1, x2, y1, y2, params, &plain, &bytes);
+  return bytes;
+}
+
+/* ---- the mean -------------------------------------------------------------------------------*/
+
+ATTN_FUNC_ int attn_mean_steps_(attn_stage_ *s, void *job) {
+  const attn_streams_ *a = (const attn_streams_ *)job;
+  return attn_stage_stream_(s, a->to, a->x, a->t, 0.5f, 0.5f);
+}
+
+ATTN_FUNC_ attn_status attn_stream_mean_call_(attn_tensor y, attn_tensor x1, attn_tensor x2,
+                                              attn_ctx *ctx, size_t *bytes) {
+  static const attn_words_ w[] = {ATTN_WORDS_("y"), ATTN_WORDS_("x1"), ATTN_WORDS_("x2")};
+  attn_error_ e = {ATTN_OK, NULL};
+  const attn_table_ *table;
+  int workers;
+  attn_streams_ a;
+  memset(&a, 0, sizeof a);
+  a.to = y, a.x = x1, a.t = x2;
+  const char *rule = "y, x1 and x2 must have the same extents";
+  const int64_t b = y.batch, h = y.heads, n = y.len, d = y.dim;
+  attn_operand_ op[] = {{&a.to, &w[0], ATTN_OUT_, b, h, n, d, rule, {0, 0}},
+                        {&a.x, &w[1], 0, b, h, n, d, rule, {0, 0}},
+                        {&a.t, &w[2], 0, b, h, n, d, rule, {0, 0}}};
+  int ok = attn_check_ctx_(&e, ctx, &table, &workers);
+  for (int i = 0; ok && i < 3; i++) {
+    ok = attn_check_operand_(&e, &op[i], h);
+    if (i && attn_same_view_(op[i].t, &a.to)) op[i].span.hi = op[i].span.lo;
+  }
+  if (ok && attn_check_apart_(&e, ctx, op, 3, NULL, 0)) {
+    attn_stage_ s = attn_stage_open_(&e, table, workers, ctx, bytes != NULL);
+    attn_stage_call_(&s, ctx, attn_mean_steps_, &a, "row blend", bytes);
+  }
+  return attn_end_(bytes ? NULL : ctx, &e);
+}
+ATTN_PUB_ attn_status attn_stream_mean(attn_tensor y, attn_tensor x1, attn_tensor x2,
+                                       attn_ctx *ctx) {
+  return attn_stream_mean_call_(y, x1, x2, ctx, NULL);
+}
+ATTN_PUB_ size_t attn_stream_mean_workspace(attn_tensor y, attn_tensor x1, attn_tensor x2,
+                                            const attn_ctx *ctx) {
+  attn_ctx plain = attn_before_workspace_(ctx);
+  size_t bytes = 0;
+  attn_stream_mean_call_(y, x1, x2, &plain, &bytes);
+  return bytes;
+}
+/* <<< attn/mechanisms/reversible.h */
+/* >>> attn/mechanisms/gtrxl.h */
+/* mechanisms/gtrxl.h owns gates in place of residual sums: their weights and rows, and the block of the
+ * Gated Transformer-XL, which is a layer behind a memory, two gates and a feed-forward. */
+
+/* ---- checks ---------------------------------------------------------------------------------*/
+
+/* Where a gate stands among the parameters of a call. */
+typedef enum attn_gtrxl_place_ {
+  ATTN_GTRXL_ALONE_,
+  ATTN_GTRXL_FIRST_,
+  ATTN_GTRXL_SECOND_,
+  ATTN_GTRXL_PLACES_
+} attn_gtrxl_place_;
+
+enum { ATTN_GTRXL_WEIGHTS_ = 6, ATTN_GTRXL_OPERANDS_ = ATTN_GTRXL_WEIGHTS_ + 1 };
+
+/* The gate's weights in the order of their names; what its kind does not read becomes absent, b what it
+ * stands for. */
+ATTN_FUNC_ int attn_gtrxl_gate_check_(attn_error_ *e, attn_gtrxl_gate_params *p,
+                                      attn_gtrxl_place_ at, int64_t dm, attn_operand_ *op) {
+#define ATTN_GTRXL_(at)                                                              \
+  {                                                                                  \
+    {ATTN_SAID_(at "w_r", "[1, 1, dm, dm]"), ATTN_SAID_(at "u_r", "[1, 1, dm, dm]"), \
+     ATTN_SAID_(at "w_z", "[1, 1, dm, dm]"), ATTN_SAID_(at "u_z", "[1, 1, dm, dm]"), \
+     ATTN_SAID_(at "w_g", "[1, 1, dm, dm]"), ATTN_SAID_(at "u_g", "[1, 1, dm, dm]"), \
+     ATTN_SAID_(at "b_g", "[1, 1, 1, dm]")},                                         \
+        at "kind must be an attn_gtrxl_kind", at "b must be finite"                  \
+  }
+  static const struct {
+    attn_said_ rule[ATTN_GTRXL_OPERANDS_];
+    const char *kind, *b;
+  } said[ATTN_GTRXL_PLACES_] = {ATTN_GTRXL_("params."), ATTN_GTRXL_("params.gate_1."),
+                                ATTN_GTRXL_("params.gate_2.")};
+#undef ATTN_GTRXL_
+  static const unsigned reads[ATTN_GTRXL_COUNT] = {127, 16, 80, 80, 112, 0}; /* a bit an operand */
+  attn_tensor *t[ATTN_GTRXL_OPERANDS_] = {&p->w_r, &p->u_r, &p->w_z, &p->u_z,
+                                          &p->w_g, &p->u_g, &p->b_g};
+  if ((int)p->kind < 0 || p->kind >= ATTN_GTRXL_COUNT)
+    return attn_reject_(e, ATTN_E_RANGE, said[at].kind);
+  if (!(p->b - p->b == 0.0f)) return attn_reject_(e, ATTN_E_VALUE, said[at].b);
+  if (p->b == 0.0f && !attn_to_bits_(p->b)) p->b = 2.0f;
+  for (int i = 0; i < ATTN_GTRXL_OPERANDS_; i++) {
+    const int read = (int)(reads[p->kind] >> i & 1u), bias = i == ATTN_GTRXL_WEIGHTS_;
+    if (!read) t[i]->data = NULL;
+    op[i] = attn_weight_(t[i], &said[at].rule[i], read && !bias ? 0 : (int)ATTN_OPTIONAL_,
+                         bias ? 1 : dm, dm);
+    if (!attn_check_operand_(e, &op[i], 1)) return 0;
+  }
+  return 1;
+}
+
+/* ---- rows -----------------------------------------------------------------------------------*/
+
+/* Rows and columns that go through all products together: the more rows, the less often the weights pass
+ * by; half as many where workers would be idle. */
+enum { ATTN_GTRXL_ROWS_ = ATTN_GEMM_MOST_, ATTN_GTRXL_COLS_ = 128 };
+
+/* Memory of a worker, in floats of n rows: x, y where they are not f32; r x; the inside of the logistic
+ * function, and of the tanh, for 128 columns. */
+typedef struct attn_gtrxl_ {
+  const attn_table_ *table;
+  attn_tensor o, x, y, b_g;
+  float b;
+  attn_gtrxl_kind kind;
+  attn_matrix_ w[ATTN_GTRXL_WEIGHTS_];
+  int64_t rows, tiles; /* rows of an item */
+  char *memory;
+  int64_t each, at_y, at_rx, at_gate, at_tanh;
+} attn_gtrxl_;
+
+/* Rows of a tensor as floats, in place where they are. */
+ATTN_FUNC_ const float *attn_gtrxl_rows_(const attn_table_ *f, const attn_tensor *t, int64_t b,
+                                         int64_t first, int64_t n, float *room, int64_t *stride) {
+  const void *at = attn_at_(t, b, 0, first);
+  *stride = t->dtype == ATTN_F32 ? t->stride_len : t->dim;
+  if (t->dtype == ATTN_F32) return (const float *)at;
+  f->widen(room, at, t->stride_len, NULL, n, t->dim, t->dtype, NULL);
+  return room;
+}
+
+/* Some rows: r x of all columns, then the rest, 128 columns at a time, so that what is between the
+ * products and the output stays in the second cache. */
+ATTN_FUNC_ void attn_gtrxl_item_(void *job, int worker, int64_t index) {
+  const attn_gtrxl_ *a = (const attn_gtrxl_ *)job;
+  const attn_table_ *f = a->table;
+  const int64_t b = index / a->tiles, first = index % a->tiles * a->rows, dm = a->o.dim;
+  const int64_t n = a->o.len - first < a->rows ? a->o.len - first : a->rows;
+  enum { WIDE = ATTN_GTRXL_COLS_ };
+  char *memory = a->memory + worker * a->each;
+  float *rx = (float *)(void *)(memory + a->at_rx), *in = (float *)(void *)(memory + a->at_gate);
+  float *c = (float *)(void *)(memory + a->at_tanh), less[WIDE];
+  const int gru = a->kind == ATTN_GTRXL_GRU, input = a->kind == ATTN_GTRXL_INPUT;
+  const int keep = gru || a->kind == ATTN_GTRXL_HIGHWAY, two = a->kind == ATTN_GTRXL_SIGTANH;
+  int64_t sx, sy;
+  const float *x = attn_gtrxl_rows_(f, &a->x, b, first, n, (float *)(void *)memory, &sx);
+  const float *y =
+      attn_gtrxl_rows_(f, &a->y, b, first, n, (float *)(void *)(memory + a->at_y), &sy);
+  for (int64_t c0 = 0; gru && c0 < dm; c0 += WIDE) {
+    const int64_t c1 = dm - c0 < WIDE ? dm : c0 + WIDE;
+    attn_matrix_times_(f, &a->w[0], 0, 0, rx + c0, dm, n, y, sy, 0, dm, c0, c1, 1);
+    attn_matrix_times_(f, &a->w[1], 0, 0, rx + c0, dm, n, x, sx, 0, dm, c0, c1, 0);
+    for (int64_t r = 0; r < n; r++) {
+      float *to = rx + r * dm + c0;
+      f->gate(to, to, 1.0f, NULL, NULL, x + r * sx + c0, c1 - c0, 0, 0);
+    }
+  }
+  for (int i = 0; i < WIDE; i++) less[i] = a->b;
+  for (int64_t c0 = 0; c0 < dm; c0 += WIDE) {
+    const int64_t c1 = dm - c0 < WIDE ? dm : c0 + WIDE, cols = c1 - c0;
+    if (a->b_g.data)
+      f->widen(less, attn_at_(&a->b_g, 0, 0, 0) + attn_bytes_(a->b_g.dtype, c0), 0, NULL, 1, cols,
+               a->b_g.dtype, NULL);
+    if (gru) {
+      attn_matrix_times_(f, &a->w[2], 0, 0, in, WIDE, n, y, sy, 0, dm, c0, c1, 1);
+      attn_matrix_times_(f, &a->w[3], 0, 0, in, WIDE, n, x, sx, 0, dm, c0, c1, 0);
+      attn_matrix_times_(f, &a->w[4], 0, 0, c, WIDE, n, y, sy, 0, dm, c0, c1, 1);
+      attn_matrix_times_(f, &a->w[5], 0, 0, c, WIDE, n, rx, dm, 0, dm, c0, c1, 0);
+    } else {
+      attn_matrix_times_(f, &a->w[4], 0, 0, in, WIDE, n, two ? y : x, two ? sy : sx, 0, dm, c0, c1,
+                         1);
+      if (two) attn_matrix_times_(f, &a->w[5], 0, 0, c, WIDE, n, y, sy, 0, dm, c0, c1, 1);
+    }
+    for (int64_t r = 0; r < n; r++) {
+      char *o = attn_at_(&a->o, b, 0, first + r) + attn_bytes_(a->o.dtype, c0);
+      const float *skip = x + r * sx + c0, *side = gru || two ? c + r * WIDE : y + r * sy + c0;
+      float *from = in + r * WIDE, *to = a->o.dtype == ATTN_F32 ? (float *)(void *)o : from;
+      f->gate(to, from, a->kind == ATTN_GTRXL_HIGHWAY ? -1.0f : 1.0f, input ? NULL : less,
+              input ? side : skip, input ? skip : side, cols, gru || two, keep);
+      if (a->o.dtype != ATTN_F32)
+        f->blend(o, to, NULL, a->o.dtype, ATTN_F32, ATTN_F32, cols, 1.0f, 0.0f);
+    }
+  }
+}
+
+/* Some rows of x + y. */
+ATTN_FUNC_ void attn_gtrxl_sum_item_(void *job, int worker, int64_t index) {
+  const attn_gtrxl_ *a = (const attn_gtrxl_ *)job;
+  const int64_t b = index / a->tiles, first = index % a->tiles * a->rows;
+  (void)worker;
+  for (int64_t i = first; i < a->o.len && i < first + a->rows; i++)
+    a->table->blend(attn_at_(&a->o, b, 0, i), attn_at_(&a->x, b, 0, i), attn_at_(&a->y, b, 0, i),
+                    a->o.dtype, a->x.dtype, a->y.dtype, a->o.dim, 1.0f, 1.0f);
+}
+
+/* o = gate(x, y); the weights have been checked. */
+ATTN_FUNC_ int attn_stage_gtrxl_(attn_stage_ *s, attn_tensor o, attn_tensor x, attn_tensor y,
+                                 const attn_gtrxl_gate_params *p) {
+  const attn_tensor w[ATTN_GTRXL_WEIGHTS_] = {p->w_r, p->u_r, p->w_z, p->u_z, p->w_g, p->u_g};
+  const int64_t dm = o.dim;
+  attn_gtrxl_ a;
+  memset(&a, 0, sizeof a);
+  a.table = s->table, a.o = o, a.x = x, a.y = y, a.b_g = p->b_g, a.b = p->b, a.kind = p->kind;
+  if (o.batch > 1 && attn_gemm_flat_(&o) && attn_gemm_flat_(&x) && attn_gemm_flat_(&y))
+    a.o = attn_gemm_flatten_(o), a.x = attn_gemm_flatten_(x), a.y = attn_gemm_flatten_(y);
+  const int idle = a.o.len < attn_mul_(ATTN_GTRXL_ROWS_, s->workers);
+  const int64_t rows = idle ? (int64_t)ATTN_GEMM_ROWS_ : (int64_t)ATTN_GTRXL_ROWS_;
+  a.rows = rows, a.tiles = a.o.len / rows + (a.o.len % rows != 0);
+  const int64_t count = attn_mul_(a.o.batch, a.tiles);
+  if (p->kind == ATTN_GTRXL_RESIDUAL)
+    return attn_stage_for_(s, count, attn_gtrxl_sum_item_, &a, 0, NULL);
+  int first = p->kind == ATTN_GTRXL_GRU ? 0 : 4, last = p->u_g.data ? 5 : 4;
+  for (int i = first; i <= last; i++) a.w[i] = attn_matrix_of_(w[i], 0, a.o.len);
+  const int64_t whole = attn_piece_(attn_mul_(rows, dm), sizeof(float));
+  const int64_t part = attn_piece_(rows * ATTN_GTRXL_COLS_, sizeof(float));
+  a.at_y = x.dtype == ATTN_F32 ? 0 : whole;
+  a.at_rx = attn_add_(a.at_y, y.dtype == ATTN_F32 ? 0 : whole);
+  a.at_gate = attn_add_(a.at_rx, first == 0 ? whole : 0);
+  a.at_tanh = attn_add_(a.at_gate, part);
+  a.each = attn_add_(a.at_tanh, last == 5 ? part : 0);
+  return attn_stage_products_(s, a.w + first, last - first + 1, count, attn_gtrxl_item_, &a, a.each,
+                              &a.memory);
+}
+
+/* ---- the gate -------------------------------------------------------------------------------*/
+
+typedef struct attn_gtrxl_gate_job_ {
+  attn_tensor o, x, y;
+  attn_gtrxl_gate_params p;
+} attn_gtrxl_gate_job_;
+
+ATTN_FUNC_ int attn_gtrxl_gate_steps_(attn_stage_ *s, void *job) {
+  const attn_gtrxl_gate_job_ *j = (const attn_gtrxl_gate_job_ *)job;
+  return attn_stage_gtrxl_(s, j->o, j->x, j->y, &j->p);
+}
+
+/* The call, or with bytes the workspace query. */
+ATTN_FUNC_ attn_status attn_gtrxl_gate_call_(attn_gtrxl_gate_job_ *j,
+                                             const attn_gtrxl_gate_params *params, attn_ctx *ctx,
+                                             size_t *bytes) {
+  static const attn_words_ w[] = {ATTN_WORDS_("o"), ATTN_WORDS_("x"), ATTN_WORDS_("y")};
+  attn_error_ e = {ATTN_OK, NULL};
+  const attn_table_ *table;
+  const int64_t b = j->o.batch, t = j->o.len, dm = j->o.dim;
+  attn_operand_ op[3 + ATTN_GTRXL_OPERANDS_] = {
+      {&j->o, &w[0], ATTN_OUT_, ATTN_ANY_, 1, ATTN_ANY_, ATTN_ANY_, "o must have one head", {0, 0}},
+      {&j->x, &w[1], 0, b, 1, t, dm, "x must have the shape of o", {0, 0}},
+      {&j->y, &w[2], 0, b, 1, t, dm, "y must have the shape of o", {0, 0}}};
+  int workers, ok = attn_check_ctx_(&e, ctx, &table, &workers);
+  for (int i = 0; ok && i < 3; i++) ok = attn_check_operand_(&e, &op[i], 1);
+  if (ok && !params)
+    ok = attn_reject_(&e, ATTN_E_NULL, "params must not be null: it has the weights");
+  if (ok) j->p = *params;
+  if (ok && attn_gtrxl_gate_check_(&e, &j->p, ATTN_GTRXL_ALONE_, dm, op + 3) &&
+      attn_check_apart_(&e, ctx, op, 3 + ATTN_GTRXL_OPERANDS_, NULL, 0)) {
+    attn_stage_ s = attn_stage_open_(&e, table, workers, ctx, bytes != NULL);
+    if (b == 0 || t == 0) {
+      if (!bytes) attn_report_(ctx, table, 1, "no-op", "no rows");
+    } else {
+      attn_stage_call_(&s, ctx, attn_gtrxl_gate_steps_, j, "row products, gate", bytes);
+    }
+  }
+  return attn_end_(bytes ? NULL : ctx, &e);
+}
+
+ATTN_PUB_ attn_status attn_gtrxl_gate(attn_tensor o, attn_tensor x, attn_tensor y,
+                                      const attn_gtrxl_gate_params *params, attn_ctx *ctx) {
+  attn_gtrxl_gate_job_ j;
+  memset(&j, 0, sizeof j);
+  j.o = o, j.x = x, j.y = y;
+  return attn_gtrxl_gate_call_(&j, params, ctx, NULL);
+}
+ATTN_PUB_ size_t attn_gtrxl_gate_workspace(attn_tensor o, attn_tensor x, attn_tensor y,
+                                           const attn_gtrxl_gate_params *params,
+                                           const attn_ctx *ctx) {
+  attn_gtrxl_gate_job_ j;
+  attn_ctx plain = attn_before_workspace_(ctx);
+  size_t bytes = 0;
+  memset(&j, 0, sizeof j);
+  j.o = o, j.x = x, j.y = y;
+  attn_gtrxl_gate_call_(&j, params, &plain, &bytes);
+  return bytes;
+}
+
+/* ---- the block ------------------------------------------------------------------------------*/
+
+typedef struct attn_gtrxl_job_ {
+  attn_segment_layer_job_ layer; /* o and h are the block's */
+  attn_gtrxl_params p;
+} attn_gtrxl_job_;
+
+ATTN_FUNC_ int attn_gtrxl_check_(attn_error_ *e, attn_gtrxl_job_ *j,
+                                 const attn_gtrxl_params *params, const attn_ctx *ctx,
+                                 const attn_table_ **table, int *workers) {
+  static const attn_words_ w[] = {ATTN_WORDS_("o"), ATTN_WORDS_("params.attention.lse"),
+                                  ATTN_WORDS_("params.attention.usage")};
+  enum {
+    GATE_1 = 3,
+    GATE_2 = GATE_1 + ATTN_GTRXL_OPERANDS_,
+    FF = GATE_2 + ATTN_GTRXL_OPERANDS_,
+    COUNT = FF + ATTN_FEED_OPERANDS_
+  };
+  const int64_t any = ATTN_ANY_, dm = j->layer.h.dim;
+  const int out = ATTN_OUT_ | ATTN_OPTIONAL_;
+  attn_arrays_ more = {0, {{0, 0}}};
+  if (!params) return attn_reject_(e, ATTN_E_NULL, "params must not be null: it has the weights");
+  j->p = *params;
+  /* residual and norm after w_o are not the layer's here, but its widths are */
+  j->p.attention.sublayer = ATTN_SUBLAYER_PRE;
+  if (!attn_segment_layer_check_(e, &j->layer, &j->p.attention, ctx, table, workers)) return 0;
+  attn_segment_params *a = &j->layer.p.attention;
+  attn_operand_ op[COUNT] = {{&j->layer.o, &w[0], ATTN_OUT_, any, any, any, any, "", {0, 0}},
+                             {&a->lse, &w[1], out, any, any, any, any, "", {0, 0}},
+                             {&a->usage, &w[2], out, any, any, any, any, "", {0, 0}}};
+  for (int i = 0; i < GATE_1; i++)
+    if (!attn_check_operand_(e, &op[i], 1)) return 0;
+  if (!attn_gtrxl_gate_check_(e, &j->p.gate_1, ATTN_GTRXL_FIRST_, dm, op + GATE_1) ||
+      !attn_gtrxl_gate_check_(e, &j->p.gate_2, ATTN_GTRXL_SECOND_, dm, op + GATE_2) ||
+      !attn_check_norm_(e, &j->p.norm_ff, dm, &more))
+    return 0;
+  if (!j->p.ff.w_2.data) return attn_reject_(e, ATTN_E_NULL, "ff.w_2.data must not be null");
+  return attn_check_feed_(e, &j->p.ff, ATTN_PLACE_, dm, dm, op + FF) &&
+         attn_check_apart_(e, ctx, op, COUNT, more.span, more.n);
+}
+
+/* The heads of all rows first; then 1024 rows at a time go all the way. */
+ATTN_FUNC_ int attn_gtrxl_steps_(attn_stage_ *s, void *job) {
+  const attn_gtrxl_job_ *j = (const attn_gtrxl_job_ *)job;
+  const attn_gtrxl_params *p = &j->p;
+  const attn_feed_forward *ff = &p->ff;
+  const attn_tensor none = attn_view_(NULL, ATTN_F32, 0, 0, 0, 0);
+  attn_segment_layer_job_ layer = j->layer;
+  attn_tensor h = j->layer.h, o = j->layer.o;
+  const int64_t dm = h.dim, heads = layer.p.heads, rows = attn_mul_(h.batch, h.len);
+  attn_tensor all = attn_stage_tensor_(s, h.batch, 1, h.len, attn_mul_(heads, layer.dv));
+  const int64_t mark = s->used;
+  layer.o = attn_split_(all, heads), layer.p.w_o.data = NULL;
+  if (!attn_segment_layer_steps_(s, &layer)) return 0;
+  attn_stage_back_(s, mark);
+  if (h.batch > 1 && attn_gemm_flat_(&h) && attn_gemm_flat_(&o))
+    h = attn_gemm_flatten_(h), o = attn_gemm_flatten_(o), all = attn_gemm_flatten_(all);
+  const int64_t most = attn_layer_rows_(h.len);
+  const attn_matrix_ w_o = attn_stage_lay_(s, j->layer.p.w_o, rows);
+  const attn_matrix_ w_1 = attn_stage_lay_(s, ff->w_1, rows);
+  const attn_matrix_ w_2 = attn_stage_lay_(s, ff->w_2, rows);
+  const attn_tensor skip = attn_stage_tensor_(s, 1, 1, most, dm);
+  const attn_tensor side = attn_stage_tensor_(s, 1, 1, most, dm);
+  const attn_tensor hidden = attn_stage_tensor_(s, 1, 1, most, w_1.n);
+  for (int64_t b = 0; b < h.batch; b++) {
+    for (int64_t i = 0, n; i < h.len; i += n) {
+      n = h.len - i < most ? h.len - i : most;
+      const attn_tensor in = attn_stage_rows_(attn_stage_entry_(h, b), i, n);
+      const attn_tensor out = attn_stage_rows_(attn_stage_entry_(o, b), i, n);
+      const attn_tensor each = attn_stage_rows_(attn_stage_entry_(all, b), i, n);
+      const attn_tensor x = attn_stage_rows_(skip, 0, n), y = attn_stage_rows_(side, 0, n);
+      const attn_tensor mid = attn_stage_rows_(hidden, 0, n);
+      if (!attn_stage_laid_(s, y, each, &w_o, none, ATTN_ACT_RELU) ||
+          !attn_stage_gtrxl_(s, x, in, y, &p->gate_1) ||
+          !attn_stage_norm_(s, y, x, none, &p->norm_ff) ||
+          !attn_stage_laid_(s, mid, y, &w_1, ff->b_1, ff->activation) ||
+          !attn_stage_laid_(s, y, mid, &w_2, ff->b_2, ATTN_ACT_RELU) ||
+          !attn_stage_gtrxl_(s, out, x, y, &p->gate_2))
+        return 0;
+    }
+  }
+  return 1;
+}
+
+/* The call, or with bytes the workspace query. */
+ATTN_FUNC_ attn_status attn_gtrxl_call_(attn_tensor o, attn_tensor h,
+                                        const attn_gtrxl_params *params, attn_ctx *ctx,
+                                        size_t *bytes) {
+  attn_error_ e = {ATTN_OK, NULL};
+  attn_gtrxl_job_ j;
+  const attn_table_ *table;
+  int workers;
+  memset(&j, 0, sizeof j);
+  j.layer = attn_segment_layer_of_(o, h), j.layer.layer = 1;
+  if (attn_gtrxl_check_(&e, &j, params, ctx, &table, &workers)) {
+    attn_stage_ s = attn_stage_open_(&e, table, workers, ctx, bytes != NULL);
+    if (h.batch == 0 || (h.len == 0 && !j.layer.p.attention.usage.data)) {
+      if (!bytes) attn_report_(ctx, table, 1, "no-op", "no rows");
+    } else {
+      attn_stage_call_(&s, ctx, attn_gtrxl_steps_, &j, "attention behind a memory, gates", bytes);
+    }
+  }
+  return attn_end_(bytes ? NULL : ctx, &e);
+}
+
+ATTN_PUB_ attn_status attn_gtrxl(attn_tensor o, attn_tensor h, const attn_gtrxl_params *params,
+                                 attn_ctx *ctx) {
+  return attn_gtrxl_call_(o, h, params, ctx, NULL);
+}
+ATTN_PUB_ size_t attn_gtrxl_workspace(attn_tensor o, attn_tensor h, const attn_gtrxl_params *params,
+                                      const attn_ctx *ctx) {
+  attn_ctx plain = attn_before_workspace_(ctx);
+  size_t bytes = 0;
+  attn_gtrxl_call_(o, h, params, &plain, &bytes);
+  return bytes;
+}
+/* <<< attn/mechanisms/gtrxl.h */
+/* >>> attn/mechanisms/trajectory.h */
+/* mechanisms/trajectory.h owns trajectories as sequences: returns to go, tokens, the mask of those that
+ * exist, predictions. */
+
+/* ---- returns --------------------------------------------------------------------------------*/
+
+typedef struct attn_returns_job_ {
+  const attn_table_ *table;
+  attn_tensor y, r;
+  double gamma;
+  const float *target;
+} attn_returns_job_;
+
+/* A batch entry, 64 steps at a time: from the last, or with a target from the first. */
+ATTN_FUNC_ void attn_returns_item_(void *job, int worker, int64_t b) {
+  const attn_returns_job_ *j = (const attn_returns_job_ *)job;
+  const int64_t n = j->r.len, blocks = attn_tiles_of_(n);
+  double sum = j->target ? (double)j->target[b] : 0.0;
+  (void)worker;
+  for (int64_t i = 0; i < blocks; i++) {
+    const int64_t first = (j->target ? i : blocks - 1 - i) * ATTN_TILE_;
+    const int64_t m = n - first < ATTN_TILE_ ? n - first : ATTN_TILE_;
+    float x[ATTN_TILE_];
+    j->table->widen(x, attn_at_(&j->r, b, 0, first), j->r.stride_len, NULL, m, 1, j->r.dtype, NULL);
+    for (int64_t k = 0; k < m; k++) {
+      float *at = &x[j->target ? k : m - 1 - k];
+      const double r = (double)*at;
+      if (j->target) {
+        *at = (float)sum;
+        sum = (sum - r) / j->gamma;
+      } else {
+        sum = j->gamma == 1.0 ? r + sum : fma(j->gamma, sum, r);
+        *at = (float)sum;
+      }
+    }
+    for (int64_t k = 0; k < m; k++)
+      j->table->blend(attn_at_(&j->y, b, 0, first + k), x + k, NULL, j->y.dtype, ATTN_F32, ATTN_F32,
+                      1, 1.0f, 0.0f);
+  }
+}
+
+ATTN_FUNC_ int attn_returns_check_(attn_error_ *e, attn_returns_job_ *j,
+                                   const attn_returns_params *params, const attn_ctx *ctx,
+                                   int *workers) {
+  static const attn_words_ w[] = {ATTN_WORDS_("y"), ATTN_WORDS_("r")};
+  const int64_t b = j->y.batch;
+  attn_span_ target;
+  attn_operand_ op[2] = {
+      {&j->y, &w[0], ATTN_OUT_, ATTN_ANY_, 1, ATTN_ANY_, 1, "y must be [B, 1, T, 1]", {0, 0}},
+      {&j->r, &w[1], 0, b, 1, j->y.len, 1, "r must have the shape of y", {0, 0}}};
+  if (!attn_check_ctx_(e, ctx, &j->table, workers) || !attn_check_operand_(e, &op[0], 1) ||
+      !attn_check_operand_(e, &op[1], 1))
+    return 0;
+  const float gamma = params ? params->gamma : 0.0f;
+  j->gamma = gamma == 0.0f && !attn_to_bits_(gamma) ? 1.0 : (double)gamma;
+  j->target = params ? params->target : NULL;
+  if (!(gamma - gamma == 0.0f)) return attn_reject_(e, ATTN_E_VALUE, "params.gamma must be finite");
+  if (j->target && j->gamma == 0.0)
+    return attn_reject_(e, ATTN_E_VALUE, "params.gamma must not be ATTN_ZERO with params.target");
+  if (!attn_check_array_(e, j->target, b, 4, "params.target must be aligned to its elements",
+                         &target))
+    return 0;
+  for (int64_t i = 0; j->target && i < b; i++)
+    if (!(j->target[i] - j->target[i] == 0.0f))
+      return attn_reject_(e, ATTN_E_VALUE, "params.target must be finite");
+  if (attn_same_view_(&j->y, &j->r)) op[1].span.hi = op[1].span.lo; /* in place */
+  return attn_check_apart_(e, ctx, op, 2, &target, 1);
+}
+
+ATTN_PUB_ attn_status attn_returns(attn_tensor y, attn_tensor r, const attn_returns_params *params,
+                                   attn_ctx *ctx) {
+  attn_error_ e = {ATTN_OK, NULL};
+  attn_returns_job_ j;
+  int workers;
+  memset(&j, 0, sizeof j);
+  j.y = y, j.r = r;
+  if (attn_returns_check_(&e, &j, params, ctx, &workers)) {
+    const int64_t count = j.y.len > 0 ? j.y.batch : 0;
+    workers = attn_pieces_(workers, count);
+    if (count) attn_for_(ctx, workers, count, attn_returns_item_, &j);
+    attn_report_(ctx, j.table, workers, "running sums", "the only path");
+  }
+  return attn_end_(ctx, &e);
+}
+ATTN_PUB_ size_t attn_returns_workspace(attn_tensor y, attn_tensor r,
+                                        const attn_returns_params *params, const attn_ctx *ctx) {
+  (void)y, (void)r, (void)params, (void)ctx;
+  return 0;
+}
+
+/* ---- tokens ---------------------------------------------------------------------------------*/
+
+/* Steps of one item: 96 rows of y. */
+enum { ATTN_TRAJECTORY_STEPS_ = 32 };
+
+typedef struct attn_trajectory_job_ {
+  const attn_table_ *table;
+  attn_tensor y, x[3];
+  attn_trajectory_params p;
+  attn_matrix_ w[3];
+  int64_t tiles;
+  char *memory; /* of a worker: the biases and a time, rows of y, rows of x */
+  int64_t each, at_y, at_x;
+} attn_trajectory_job_;
+
+ATTN_FUNC_ void attn_trajectory_item_(void *job, int worker, int64_t index) {
+  const attn_trajectory_job_ *j = (const attn_trajectory_job_ *)job;
+  const attn_table_ *f = j->table;
+  const int64_t b = index / j->tiles, first = index % j->tiles * ATTN_TRAJECTORY_STEPS_;
+  const int64_t steps = j->x[0].len, dm = j->y.dim, left = steps - first;
+  const int64_t n = left < ATTN_TRAJECTORY_STEPS_ ? left : (int64_t)ATTN_TRAJECTORY_STEPS_;
+  const attn_tensor *bias[3] = {&j->p.b_return, &j->p.b_state, &j->p.b_action};
+  const int plain = j->y.dtype == ATTN_F32;
+  char *memory = j->memory + worker * j->each;
+  float *add = (float *)(void *)memory, *time = add + 3 * dm;
+  float *to = (float *)(void *)(memory + j->at_y), *wide = (float *)(void *)(memory + j->at_x);
+  const int64_t stride = plain ? j->y.stride_len : dm;
+  if (plain) to = (float *)(void *)attn_at_(&j->y, b, 0, 3 * first);
+  for (int i = 0; i < 3; i++) {
+    const attn_tensor *t = &j->x[i];
+    const float *x = (const float *)(const void *)attn_at_(t, b, 0, first);
+    int64_t x_stride = t->stride_len;
+    if (t->dtype != ATTN_F32) {
+      f->widen(wide, x, t->stride_len, NULL, n, t->dim, t->dtype, NULL);
+      x = wide, x_stride = t->dim;
+    }
+    attn_matrix_times_(f, &j->w[i], 0, 0, to + i * stride, 3 * stride, n, x, x_stride, 0, t->dim, 0,
+                       dm, 1);
+    if (bias[i]->data) f->widen(add + i * dm, bias[i]->data, 0, NULL, 1, dm, bias[i]->dtype, NULL);
+  }
+  for (int64_t r = 0; r < 3 * n; r++) {
+    float *row = to + r * stride;
+    const int64_t t = j->p.timesteps[b * steps + first + r / 3];
+    if (r % 3 == 0)
+      f->widen(time, attn_at_(&j->p.times, 0, 0, t), 0, NULL, 1, dm, j->p.times.dtype, NULL);
+    if (bias[r % 3]->data) f->activate(row, dm, add + r % 3 * dm, 1.0f, ATTN_ACT_NONE);
+    f->activate(row, dm, time, 1.0f, ATTN_ACT_NONE);
+  }
+  const attn_norm_rows_ rows = {to, NULL, to, NULL, stride, 0, stride, 0, dm};
+  attn_norm_rows_of_(f, &rows, 3 * n, &j->p.norm);
+  for (int64_t r = 0; !plain && r < 3 * n; r++)
+    f->blend(attn_at_(&j->y, b, 0, 3 * first + r), to + r * stride, NULL, j->y.dtype, ATTN_F32,
+             ATTN_F32, dm, 1.0f, 0.0f);
+}
+
+ATTN_FUNC_ int attn_trajectory_check_(attn_error_ *e, attn_trajectory_job_ *j,
+                                      const attn_trajectory_params *params, const attn_ctx *ctx,
+                                      int *workers) {
+  static const attn_words_ w[] = {ATTN_WORDS_("y"), ATTN_WORDS_("returns"), ATTN_WORDS_("states"),
+                                  ATTN_WORDS_("actions")};
+  static const attn_said_ said[] = {ATTN_SAID_("params.w_return", "[1, 1, 1, y.dim]"),
+                                    ATTN_SAID_("params.w_state", "[1, 1, states.dim, y.dim]"),
+                                    ATTN_SAID_("params.w_action", "[1, 1, actions.dim, y.dim]"),
+                                    ATTN_SAID_("params.b_return", "[1, 1, 1, y.dim]"),
+                                    ATTN_SAID_("params.b_state", "[1, 1, 1, y.dim]"),
+                                    ATTN_SAID_("params.b_action", "[1, 1, 1, y.dim]"),
+                                    ATTN_SAID_("params.times", "[1, 1, E, y.dim]")};
+  enum { Y, X, W = X + 3, B = W + 3, TIMES = B + 3, COUNT };
+  const int64_t any = ATTN_ANY_, b = j->y.batch, n = j->x[0].len, dm = j->y.dim;
+  attn_trajectory_params *p = &j->p;
+  attn_arrays_ more = {0, {{0, 0}}};
+  if (!attn_check_ctx_(e, ctx, &j->table, workers)) return 0;
+  if (!params) return attn_reject_(e, ATTN_E_NULL, "params must not be null: it has the weights");
+  *p = *params;
+  attn_operand_ op[COUNT] = {
+      {&j->y, &w[Y], ATTN_OUT_, any, 1, any, any, "y must have one head", {0, 0}},
+      {&j->x[0], &w[X], 0, b, 1, any, 1, "returns must be [y.batch, 1, T, 1]", {0, 0}},
+      {&j->x[1], &w[X + 1], 0, b, 1, n, any, "states must be [y.batch, 1, returns.len, .]", {0, 0}},
+      {&j->x[2],
+       &w[X + 2],
+       0,
+       b,
+       1,
+       n,
+       any,
+       "actions must be [y.batch, 1, returns.len, .]",
+       {0, 0}}};
+  op[W] = attn_weight_(&p->w_return, &said[0], 0, 1, dm);
+  op[W + 1] = attn_weight_(&p->w_state, &said[1], 0, j->x[1].dim, dm);
+  op[W + 2] = attn_weight_(&p->w_action, &said[2], 0, j->x[2].dim, dm);
+  op[B] = attn_weight_(&p->b_return, &said[3], ATTN_OPTIONAL_, 1, dm);
+  op[B + 1] = attn_weight_(&p->b_state, &said[4], ATTN_OPTIONAL_, 1, dm);
+  op[B + 2] = attn_weight_(&p->b_action, &said[5], ATTN_OPTIONAL_, 1, dm);
+  op[TIMES] = attn_weight_(&p->times, &said[6], 0, any, dm);
+  for (int i = 0; i < COUNT; i++)
+    if (!attn_check_operand_(e, &op[i], 1)) return 0;
+  if (j->y.len % 3 || j->y.len / 3 != n)
+    return attn_reject_(e, ATTN_E_SHAPE, "y.len must be 3 returns.len");
+  if (b > 0 && n > 0 && !p->timesteps)
+    return attn_reject_(e, ATTN_E_NULL, "params.timesteps must not be null");
+  if (!attn_check_array_(e, p->timesteps, attn_mul_(b, n), 4,
+                         "params.timesteps must be aligned to its elements",
+                         &more.span[more.n++]) ||
+      !attn_check_norm_(e, &p->norm, dm, &more))
+    return 0;
+  for (int64_t i = 0; i < b * n; i++)
+    if (p->timesteps[i] < 0 || p->timesteps[i] >= p->times.len)
+      return attn_reject_(e, ATTN_E_RANGE, "params.timesteps must lie in 0..times.len-1");
+  return attn_check_apart_(e, ctx, op, COUNT, more.span, more.n);
+}
+
+ATTN_FUNC_ int attn_trajectory_steps_(attn_stage_ *s, void *job) {
+  attn_trajectory_job_ *j = (attn_trajectory_job_ *)job;
+  const attn_tensor w[3] = {j->p.w_return, j->p.w_state, j->p.w_action};
+  const int64_t dm = j->y.dim, n = j->x[0].len, steps = ATTN_TRAJECTORY_STEPS_;
+  int64_t widest = 0;
+  for (int i = 0; i < 3; i++) {
+    j->w[i] = attn_matrix_of_(w[i], 0, n);
+    if (j->x[i].dtype != ATTN_F32 && j->x[i].dim > widest) widest = j->x[i].dim;
+  }
+  j->tiles = n / steps + (n % steps != 0);
+  j->at_y = attn_piece_(attn_mul_(4, dm), sizeof(float));
+  j->at_x = attn_add_(
+      j->at_y, j->y.dtype == ATTN_F32 ? 0 : attn_piece_(attn_mul_(3 * steps, dm), sizeof(float)));
+  j->each = attn_add_(j->at_x, attn_piece_(attn_mul_(steps, widest), sizeof(float)));
+  return attn_stage_products_(s, j->w, 3, attn_mul_(j->y.batch, j->tiles), attn_trajectory_item_, j,
+                              j->each, &j->memory);
+}
+
+/* The call, or with bytes the workspace query. */
+ATTN_FUNC_ attn_status attn_trajectory_call_(attn_trajectory_job_ *j,
+                                             const attn_trajectory_params *params, attn_ctx *ctx,
+                                             size_t *bytes) {
+  attn_error_ e = {ATTN_OK, NULL};
+  int workers;
+  if (attn_trajectory_check_(&e, j, params, ctx, &workers)) {
+    attn_stage_ s = attn_stage_open_(&e, j->table, workers, ctx, bytes != NULL);
+    if (j->y.batch == 0 || j->y.len == 0) {
+      if (!bytes) attn_report_(ctx, j->table, 1, "no-op", "no steps");
+    } else {
+      attn_stage_call_(&s, ctx, attn_trajectory_steps_, j, "row products, times, norm", bytes);
+    }
+  }
+  return attn_end_(bytes ? NULL : ctx, &e);
+}
+
+ATTN_FUNC_ attn_trajectory_job_ attn_trajectory_of_(attn_tensor y, attn_tensor returns,
+                                                    attn_tensor states, attn_tensor actions) {
+  attn_trajectory_job_ j;
+  memset(&j, 0, sizeof j);
+  j.y = y, j.x[0] = returns, j.x[1] = states, j.x[2] = actions;
+  return j;
+}
+
+ATTN_PUB_ attn_status attn_trajectory_tokens(attn_tensor y, attn_tensor returns, attn_tensor states,
+                                             attn_tensor actions,
+                                             const attn_trajectory_params *params, attn_ctx *ctx) {
+  attn_trajectory_job_ j = attn_trajectory_of_(y, returns, states, actions);
+  return attn_trajectory_call_(&j, params, ctx, NULL);
+}
+ATTN_PUB_ size_t attn_trajectory_tokens_workspace(attn_tensor y, attn_tensor returns,
+                                                  attn_tensor states, attn_tensor actions,
+                                                  const attn_trajectory_params *params,
+                                                  const attn_ctx *ctx) {
+  attn_trajectory_job_ j = attn_trajectory_of_(y, returns, states, actions);
+  attn_ctx plain = attn_before_workspace_(ctx);
+  size_t bytes = 0;
+  attn_trajectory_call_(&j, params, &plain, &bytes);
+  return bytes;
+}
+
+/* ---- what exists, what is read --------------------------------------------------------------*/
+
+ATTN_PUB_ attn_mask attn_trajectory_mask(uint8_t *keys, const uint8_t *valid, int64_t batch,
+                                         int64_t steps) {
+  attn_mask none;
+  memset(&none, 0, sizeof none);
+  if (!keys || !valid || batch < 1 || steps < 1 || batch > INT64_MAX / 3 / steps) return none;
+  for (int64_t i = 0; i < batch * steps; i++) {
+    const uint8_t is = valid[i] != 0;
+    keys[3 * i] = keys[3 * i + 1] = keys[3 * i + 2] = is;
+  }
+  return attn_mask_bool(keys, batch, 1, 1, 3 * steps);
+}
+
+ATTN_PUB_ attn_tensor attn_trajectory_rows(attn_tensor tokens, attn_trajectory_token token) {
+  tokens = attn_stage_rows_(tokens, (int64_t)token, tokens.len / 3);
+  tokens.stride_len *= 3;
+  return tokens;
+}
+
+typedef struct attn_predict_job_ {
+  attn_tensor o, y;
+  attn_trajectory_predict_params p;
+} attn_predict_job_;
+
+ATTN_FUNC_ int attn_predict_steps_(attn_stage_ *s, void *job) {
+  const attn_predict_job_ *j = (const attn_predict_job_ *)job;
+  const int action = j->p.head == ATTN_TRAJECTORY_NEXT_ACTION;
+  const attn_tensor rows =
+      attn_trajectory_rows(j->y, action ? ATTN_TRAJECTORY_STATE : ATTN_TRAJECTORY_ACTION);
+  return attn_stage_dense_(s, j->o, rows, j->p.w, j->p.bias,
+                           action && !j->p.linear ? ATTN_ACT_TANH : ATTN_ACT_NONE);
+}
+
+/* The call, or with bytes the workspace query. */
+ATTN_FUNC_ attn_status attn_predict_call_(attn_tensor o, attn_tensor y,
+                                          const attn_trajectory_predict_params *params,
+                                          attn_ctx *ctx, size_t *bytes) {
+  static const attn_words_ w[] = {ATTN_WORDS_("o"), ATTN_WORDS_("y")};
+  static const attn_said_ said[] = {ATTN_SAID_("params.w", "[1, 1, y.dim, o.dim]"),
+                                    ATTN_SAID_("params.bias", "[1, 1, 1, o.dim]")};
+  attn_error_ e = {ATTN_OK, NULL};
+  const attn_table_ *table;
+  attn_predict_job_ j;
+  memset(&j, 0, sizeof j);
+  j.o = o, j.y = y;
+  if (params) j.p = *params;
+  attn_operand_ op[4] = {
+      {&j.o, &w[0], ATTN_OUT_, ATTN_ANY_, 1, ATTN_ANY_, ATTN_ANY_, "o must have one head", {0, 0}},
+      {&j.y, &w[1], 0, o.batch, 1, ATTN_ANY_, ATTN_ANY_, "y must be [o.batch, 1, 3 T, .]", {0, 0}},
+      attn_weight_(&j.p.w, &said[0], 0, y.dim, o.dim),
+      attn_weight_(&j.p.bias, &said[1], ATTN_OPTIONAL_, 1, o.dim)};
+  int workers, ok = attn_check_ctx_(&e, ctx, &table, &workers);
+  if (ok && !params)
+    ok = attn_reject_(&e, ATTN_E_NULL, "params must not be null: it has the weights");
+  if (ok && ((int)j.p.head < 0 || j.p.head >= ATTN_TRAJECTORY_HEADS))
+    ok = attn_reject_(&e, ATTN_E_RANGE, "params.head must be an attn_trajectory_head");
+  for (int i = 0; ok && i < 4; i++) ok = attn_check_operand_(&e, &op[i], 1);
+  if (ok && (y.len % 3 || y.len / 3 != o.len))
+    ok = attn_reject_(&e, ATTN_E_SHAPE, "y.len must be 3 o.len");
+  if (ok && attn_check_apart_(&e, ctx, op, 4, NULL, 0)) {
+    attn_stage_ s = attn_stage_open_(&e, table, workers, ctx, bytes != NULL);
+    if (o.batch == 0 || o.len == 0) {
+      if (!bytes) attn_report_(ctx, table, 1, "no-op", "no steps");
+    } else {
+      attn_stage_call_(&s, ctx, attn_predict_steps_, &j, "row products", bytes);
+    }
+  }
+  return attn_end_(bytes ? NULL : ctx, &e);
+}
+
+ATTN_PUB_ attn_status attn_trajectory_predict(attn_tensor o, attn_tensor y,
+                                              const attn_trajectory_predict_params *params,
+                                              attn_ctx *ctx) {
+  return attn_predict_call_(o, y, params, ctx, NULL);
+}
+ATTN_PUB_ size_t attn_trajectory_predict_workspace(attn_tensor o, attn_tensor y,
+                                                   const attn_trajectory_predict_params *params,
+                                                   const attn_ctx *ctx) {
+  attn_ctx plain = attn_before_workspace_(ctx);
+  size_t bytes = 0;
+  attn_predict_call_(o, y, params, &plain, &bytes);
+  return bytes;
+}
+/* <<< attn/mechanisms/trajectory.h */
+/* >>> attn/mechanisms/fft.h */
+/* mechanisms/fft.h owns discrete Fourier transforms of any length, of many columns at once: mixed radices
+ * up to 31 in place, and Bluestein's convolution for the lengths that have a larger prime factor.
+ *
+ * Rows are those of kernels/fourier.h. Output k of a transform stands in row attn_fft_row_(p, k): steps
+ * from large pieces to small ones leave the digits of k in reversed order, and whoever reads the rows may
+ * as well read them in that order. */
+
+typedef struct attn_fft_ {
+  int64_t n; /* the length */
+  int64_t m; /* of the transform that is computed: n, or Bluestein's power of 2 */
+  int steps; /* radix[i] of step i, the largest pieces first */
+  int radix[64];
+  float *root;   /* [m], cosine and sine of 2 pi k / m */
+  int32_t *at;   /* [m], the row of output k of that transform */
+  float *chirp;  /* [n], of pi k^2 / n; null = no convolution */
+  float *filter; /* [m], in the order of rows */
+} attn_fft_;
+
+/* Bytes of rows that a transform should have left before it goes on with pieces one by one. */
+enum { ATTN_FFT_NEAR_ = 32768 };
+
+/* cos and sin of 2 pi k / n for 0 <= k < n: an eighth of a turn at most is left to the series, so that
+ * symmetries are exact. */
+ATTN_FUNC_ void attn_root_(float *to, int64_t k, int64_t n) {
+  const int64_t eighth = 8 * k / n, past = 8 * k - eighth * n;
+  const int odd = (int)(eighth & 1), quarter = (int)((eighth + odd) / 2 & 3);
+  double s, c;
+  attn_sincos_((double)(odd ? n - past : past) / (double)n * 0.78539816339744830962, &s, &c);
+  if (odd) s = -s;
+  to[0] = (float)(quarter == 0 ? c : quarter == 1 ? -s : quarter == 2 ? -c : s);
+  to[1] = (float)(quarter == 0 ? s : quarter == 1 ? c : quarter == 2 ? -s : -c);
+}
+
+/* The power of 2 in which a cyclic convolution of length n has room. */
+ATTN_FUNC_ int64_t attn_fft_padded_(int64_t n) {
+  int64_t m = 1;
+  while (m < 2 * n - 1) m *= 2;
+  return m;
+}
+
+/* Rows that a transform of length n needs; of any length up to n if any. */
+ATTN_FUNC_ int64_t attn_fft_rows_(int64_t n, int any) {
+  int64_t left = n;
+  for (int64_t r = 2; r <= ATTN_RADIX_; r++)
+    while (left % r == 0) left /= r;
+  return left > 1 || (any && n > ATTN_RADIX_) ? attn_fft_padded_(n) : n;
+}
+
+/* Memory for lengths that need up to `rows` rows, which lasts as long as the call. */
+ATTN_FUNC_ void attn_fft_take_(attn_fft_ *p, attn_stage_ *s, int64_t n, int64_t rows) {
+  p->n = 0;
+  p->root = (float *)attn_stage_take_(s, rows, 8);
+  p->at = (int32_t *)attn_stage_take_(s, rows, 4);
+  p->chirp = p->filter = NULL;
+  if (rows == n) return;
+  p->chirp = (float *)attn_stage_take_(s, n, 8);
+  p->filter = (float *)attn_stage_take_(s, rows, 8);
+}
+
+/* Step by step from `step` on, which finds pieces of n rows. */
+ATTN_FUNC_ void attn_fft_steps_(const attn_fft_ *p, const attn_table_ *f, float *x, int64_t half,
+                                int lanes, int step, int64_t n) {
+  const int near = n <= ATTN_FFT_NEAR_ / (8 * half);
+  for (int64_t count = 1; step < p->steps; step++) {
+    const int r = p->radix[step];
+    n /= r;
+    f->butterflies(x, half, lanes, count, n, r, p->root, p->m);
+    count *= r;
+    if (near) continue;
+    for (int k = 0; k < r; k++)
+      attn_fft_steps_(p, f, x + k * n * 2 * half, half, lanes, step + 1, n);
+    return;
+  }
+}
+
+/* The radices: 4 outside, the odd ones and what is left of the power of 2 in the middle. Without odd ones
+ * the list can be read from either end, and then `at` exchanges rows in pairs. */
+ATTN_FUNC_ void attn_fft_radices_(attn_fft_ *p) {
+  int64_t left = p->m;
+  int twos = 0;
+  while (left % 2 == 0) left /= 2, twos++;
+  p->steps = 0;
+  for (int i = 0; i < twos / 4; i++) p->radix[p->steps++] = 4;
+  for (int64_t r = 3; left > 1; r += 2)
+    for (; left % r == 0; left /= r) p->radix[p->steps++] = (int)r;
+  if (twos % 4 > 1 && (twos % 4 == 2 || p->m == p->n)) p->radix[p->steps++] = 4, twos -= 2;
+  for (int i = 0; i < twos % 4; i++) p->radix[p->steps++] = 2;
+  for (int i = 0; i < twos / 4; i++) p->radix[p->steps++] = 4;
+}
+
+/* Tables for length n; spare: rows of 16 columns. */
+ATTN_FUNC_ void attn_fft_open_(attn_fft_ *p, const attn_table_ *f, int64_t n, float *spare) {
+  if (p->n == n) return;
+  p->n = n, p->m = attn_fft_rows_(n, 0);
+  attn_fft_radices_(p);
+  const int64_t m = p->m;
+  for (int64_t k = 0; k < m; k++) {
+    int64_t digits = k, size = m, row = 0;
+    for (int i = 0; i < p->steps; i++) {
+      size /= p->radix[i];
+      row += digits % p->radix[i] * size;
+      digits /= p->radix[i];
+    }
+    p->at[k] = (int32_t)row;
+    attn_root_(p->root + 2 * k, k, m);
+  }
+  if (m == n) return;
+  memset(spare, 0, (size_t)m * 32 * sizeof(float));
+  for (int64_t k = 0; k < n; k++) {
+    float *w = p->chirp + 2 * k;
+    attn_root_(w, k * k % (2 * n), 2 * n);
+    for (int i = 0; i < 2; i++) {
+      float *row = spare + (i && k ? m - k : k) * 32;
+      row[0] = w[0], row[16] = w[1];
+    }
+  }
+  attn_fft_steps_(p, f, spare, 16, 16, 0, m);
+  for (int64_t k = 0; k < m; k++) { /* m is a power of 2 */
+    p->filter[2 * k] = spare[32 * k] / (float)m;
+    p->filter[2 * k + 1] = -spare[32 * k + 16] / (float)m;
+  }
+}
+
+ATTN_FUNC_ int64_t attn_fft_row_(const attn_fft_ *p, int64_t k) {
+  return p->m == p->n ? p->at[k] : p->at[k ? p->m - k : 0];
+}
+
+/* Transforms rows 0 .. n - 1 of x, which has room for m. With w_k = e^(-i pi k^2 / n)
+ *   X_k = w_k sum_j (x_j w_j) conj(w_{k-j}),
+ * a convolution; a second forward transform in place of an inverse one turns the order round. */
+ATTN_FUNC_ void attn_fft_run_(const attn_fft_ *p, const attn_table_ *f, float *x, int64_t half,
+                              int lanes) {
+  const int64_t n = p->n, m = p->m, row = 2 * half;
+  if (m == n) {
+    attn_fft_steps_(p, f, x, half, lanes, 0, n);
+    return;
+  }
+  f->butterflies(x, half, lanes, 1, n, 1, p->chirp, n);
+  memset(x + n * row, 0, (size_t)((m - n) * row) * sizeof(float));
+  attn_fft_steps_(p, f, x, half, lanes, 0, m);
+  f->butterflies(x, half, lanes, 1, m, 1, p->filter, m);
+  for (int64_t k = 0; k < m; k++) {
+    float *a = x + k * row, *b = x + p->at[k] * row;
+    for (int64_t i = 0; a < b && i < row; i++) {
+      const float t = a[i];
+      a[i] = b[i], b[i] = t;
+    }
+  }
+  attn_fft_steps_(p, f, x, half, lanes, 0, m);
+  for (int64_t k = 0; k < n; k++)
+    f->butterflies(x + attn_fft_row_(p, k) * row, half, lanes, 1, 1, 1, p->chirp + 2 * k, 1);
+}
+/* <<< attn/mechanisms/fft.h */
+/* >>> attn/mechanisms/fourier.h */
+/* mechanisms/fourier.h owns mixing by a two-dimensional Fourier transform, as fast transforms and as
+ * products, and the block of FNet.
+ *
+ * The real part of the transform sees only the even part of an entry,
+ *   E[n,m] = (x[n,m] + x[-n,-m]) / 2,
+ * and is itself even. So columns m <= dm/2 of E are transformed along the rows, two real columns as one
+ * complex one; their transform F has F[t,-m] = conj F[t,m], so that rows t <= N/2 of F become real rows of
+ * y, again two as one; the other rows of y are these, mirrored. That is a quarter of a complex transform.
+ *
+ * A row of F has dm numbers: the real parts of F[t,m], m <= dm/2, then the imaginary ones, 0 < m < dm/2. */
+
+typedef struct attn_fourier_job_ {
+  attn_tensor y, x;
+  attn_fnet_params par; /* of the mixing alone: its mix */
+  int block;
+} attn_fourier_job_;
+
+/* ---- fast transforms -----------------------------------------------------------------------------*/
+
+typedef struct attn_dft_ {
+  const attn_table_ *table;
+  attn_tensor y, x, f;
+  attn_fft_ by_row, by_col; /* of length N, of length dm */
+  int64_t first, entries;   /* batch entries of one length */
+  int64_t wide;             /* complex columns that are transformed together */
+  int64_t blocks, room;     /* of so many; floats of one */
+  int64_t at_once, runs;    /* blocks of an item, items of an entry */
+  char *memory;             /* of the workers */
+  int64_t each, at_im;
+} attn_dft_;
+
+/* Blocks of an item: as many as have room in so many floats, and at most 4. Between them is a gap, so that
+ * their rows are not in the same sets of the caches. */
+enum { ATTN_DFT_BLOCKS_ = 4, ATTN_DFT_ROOM_ = 1 << 19, ATTN_DFT_GAP_ = 80 };
+
+ATTN_FUNC_ int64_t attn_groups_up_(int64_t n) {
+  return (n + ATTN_GROUP_ - 1) / ATTN_GROUP_ * ATTN_GROUP_;
+}
+
+/* to[j] = 2 E[n, m0 + j] */
+ATTN_FUNC_ void attn_dft_fold_(const attn_dft_ *a, float *to, int64_t b, int64_t n, int64_t m0,
+                               int64_t cols) {
+  const int64_t len = a->by_row.n, dm = a->x.dim, skip = m0 == 0;
+  const char *x = attn_at_(&a->x, b, 0, n), *back = attn_at_(&a->x, b, 0, n ? len - n : 0);
+  const float *p = (const float *)(const void *)x + m0, *q = (const float *)(const void *)back;
+  float wide[2][4 * ATTN_GROUP_], first[1];
+  if (skip) /* column 0 is its own mirror image */
+    a->table->widen(first, back, 0, NULL, 1, 1, a->x.dtype, NULL);
+  q += dm - m0;
+  if (a->x.dtype != ATTN_F32) {
+    const int64_t low = dm - m0 - cols + 1;
+    a->table->widen(wide[0], x + attn_bytes_(a->x.dtype, m0), 0, NULL, 1, cols, a->x.dtype, NULL);
+    if (cols > skip)
+      a->table->widen(wide[1], back + attn_bytes_(a->x.dtype, low), 0, NULL, 1, cols - skip,
+                      a->x.dtype, NULL);
+    p = wide[0], q = wide[1] + cols - 1;
+  }
+  if (skip) to[0] = p[0] + first[0];
+  if (cols > skip) a->table->mirror(to + skip, p + skip, q - skip, cols - skip);
+}
+
+/* Row t of columns of 4 F from the transformed block x: with Z the transform of column m plus i times
+ * column m + half, what is real in 2 E's transform is Z[t] + conj Z[-t], and so on. */
+ATTN_FUNC_ void attn_dft_part_(const attn_dft_ *a, const float *x, int64_t b, int64_t t, int64_t m0,
+                               int64_t cols, int64_t half) {
+  const attn_table_ *f = a->table;
+  const int64_t top = a->x.dim / 2, last = (a->x.dim - 1) / 2;
+  /* columns of this block that have an imaginary part: from skip, to end in the first half, then more */
+  const int64_t skip = m0 == 0, left = last + 1 - m0, end = left < half ? left : half;
+  const int64_t more = left - half < half ? left - half : half;
+  const float *z = x + attn_fft_row_(&a->by_row, t) * 2 * half;
+  const float *v = x + attn_fft_row_(&a->by_row, t ? a->by_row.n - t : 0) * 2 * half;
+  float *re = (float *)(void *)attn_at_(&a->f, b, 0, t) + m0, *im = re + top;
+  f->blend(re, z, v, ATTN_F32, ATTN_F32, ATTN_F32, cols, 1.0f, 1.0f);
+  if (end > skip)
+    f->blend(im + skip, z + half + skip, v + half + skip, ATTN_F32, ATTN_F32, ATTN_F32, end - skip,
+             1.0f, -1.0f);
+  if (more > 0) f->blend(im + half, v, z, ATTN_F32, ATTN_F32, ATTN_F32, more, 1.0f, -1.0f);
+}
+
+/* Some blocks of columns of E become columns of 4 F, together row by row: lines of x and of F in one column
+ * lie far apart. */
+ATTN_FUNC_ void attn_dft_columns_item_(void *job, int worker, int64_t index) {
+  const attn_dft_ *a = (const attn_dft_ *)job;
+  const int64_t b = a->first + index / a->runs, first = index % a->runs * a->at_once;
+  const int64_t len = a->by_row.n, top = a->x.dim / 2, wide = 2 * a->wide;
+  const int64_t some = a->blocks - first < a->at_once ? a->blocks - first : a->at_once;
+  float *x = (float *)(void *)(a->memory + worker * a->each);
+  int64_t cols[ATTN_DFT_BLOCKS_], half[ATTN_DFT_BLOCKS_];
+  for (int64_t k = 0; k < some; k++) {
+    const int64_t left = top + 1 - (first + k) * wide;
+    cols[k] = left < wide ? left : wide;
+    half[k] = attn_groups_up_((cols[k] + 1) / 2);
+  }
+  for (int64_t n = 0; n < len; n++) {
+    for (int64_t k = 0; k < some; k++) {
+      float *to = x + k * a->room + n * 2 * half[k];
+      attn_dft_fold_(a, to, b, n, (first + k) * wide, cols[k]);
+      for (int64_t j = cols[k]; j < 2 * half[k]; j++) to[j] = 0.0f;
+    }
+  }
+  for (int64_t k = 0; k < some; k++)
+    attn_fft_run_(&a->by_row, a->table, x + k * a->room, half[k], (int)half[k]);
+  for (int64_t t = 0; t <= len / 2; t++)
+    for (int64_t k = 0; k < some; k++)
+      attn_dft_part_(a, x + k * a->room, b, t, (first + k) * wide, cols[k], half[k]);
+}
+
+enum { ATTN_DFT_PAIRS_ = ATTN_TILE_ / 2 };
+
+/* to[c][lane] = numbers of n rows of F from `at` on, times by. */
+ATTN_FUNC_ void attn_dft_pack_(const attn_table_ *f, float *to, char *const *rows, int64_t at,
+                               int n, int64_t dim, float by) {
+  const void *from[ATTN_DFT_PAIRS_] = {NULL};
+  for (int i = 0; i < n; i++) from[i] = rows[i] + at * (int64_t)sizeof(float);
+  if (dim) f->pack(to, from, n, dim, (int)ATTN_F32, by, 0.0f);
+}
+
+/* Pairs of rows in an entry. Rows of two entries never meet: one would be rounded, or become NaN, with the
+ * other. A last row without a partner is its own. */
+ATTN_FUNC_ int64_t attn_dft_pairs_(int64_t len) { return (len / 2 + 2) / 2; }
+
+/* Up to 32 pairs of rows of F become rows of y, and their mirror images. */
+ATTN_FUNC_ void attn_dft_rows_item_(void *job, int worker, int64_t index) {
+  const attn_dft_ *a = (const attn_dft_ *)job;
+  const attn_table_ *f = a->table;
+  const int64_t len = a->by_row.n, dm = a->x.dim, top = dm / 2, last = (dm - 1) / 2;
+  const int64_t pairs = attn_dft_pairs_(len), p0 = index * ATTN_DFT_PAIRS_;
+  const int64_t left = a->entries * pairs - p0;
+  const int n = left < ATTN_DFT_PAIRS_ ? (int)left : (int)ATTN_DFT_PAIRS_;
+  const int lanes = (int)attn_groups_up_(n);
+  char *own = a->memory + worker * a->each;
+  char *from[2][ATTN_DFT_PAIRS_], *to[2][2][ATTN_DFT_PAIRS_];
+  float *x = (float *)(void *)own, *im = (float *)(void *)(own + a->at_im);
+  for (int k = 0; k < 2; k++) {
+    for (int i = 0; i < n; i++) {
+      const int64_t b = a->first + (p0 + i) / pairs, t0 = 2 * ((p0 + i) % pairs);
+      const int64_t t = t0 + k <= len / 2 ? t0 + k : t0;
+      from[k][i] = attn_at_(&a->f, b, 0, t), to[0][k][i] = attn_at_(&a->y, b, 0, t);
+      to[1][k][i] = attn_at_(&a->y, b, 0, t ? len - t : 0);
+    }
+  }
+  /* Z = A + i B for rows A and B of F, whose transforms are real. What i makes of imaginary parts is in
+   * `im`; in column -m it is the opposite. */
+  attn_dft_pack_(f, x, from[0], 0, n, top + 1, 0.25f);
+  attn_dft_pack_(f, x + ATTN_DFT_PAIRS_, from[1], 0, n, top + 1, 0.25f);
+  attn_dft_pack_(f, im, from[1], top + 1, n, last, 0.25f);
+  attn_dft_pack_(f, im + ATTN_DFT_PAIRS_, from[0], top + 1, n, last, -0.25f);
+  const int parts = lanes == ATTN_DFT_PAIRS_ ? 1 : 2, wide = parts == 1 ? ATTN_TILE_ : lanes;
+  for (int64_t m = 1; m <= last; m++) {
+    float *z = x + m * ATTN_TILE_, *v = x + (dm - m) * ATTN_TILE_, *i = im + (m - 1) * ATTN_TILE_;
+    for (int l = 0; l < parts * ATTN_DFT_PAIRS_; l += ATTN_DFT_PAIRS_) {
+      f->blend(v + l, z + l, i + l, ATTN_F32, ATTN_F32, ATTN_F32, wide, 1.0f, 1.0f);
+      f->blend(z + l, z + l, i + l, ATTN_F32, ATTN_F32, ATTN_F32, wide, 1.0f, -1.0f);
+    }
+  }
+  attn_fft_run_(&a->by_col, f, x, ATTN_DFT_PAIRS_, lanes);
+  for (int back = 0; back < 2; back++) {
+    for (int64_t c0 = 0; c0 < dm; c0 += ATTN_TILE_) { /* columns in order, in the place of im */
+      const int64_t cols = dm - c0 < ATTN_TILE_ ? dm - c0 : ATTN_TILE_;
+      for (int64_t i = 0; i < cols; i++) {
+        const int64_t c = back && c0 + i ? dm - c0 - i : c0 + i;
+        memcpy(im + i * ATTN_TILE_, x + attn_fft_row_(&a->by_col, c) * ATTN_TILE_,
+               ATTN_TILE_ * sizeof(float));
+      }
+      for (int k = 0; k < 2; k++) {
+        void *out[ATTN_DFT_PAIRS_];
+        for (int i = 0; i < n; i++) out[i] = to[back][k][i] + attn_bytes_(a->y.dtype, c0);
+        f->unpack(out, im + k * ATTN_DFT_PAIRS_, n, cols, a->y.dtype, NULL);
+      }
+    }
+  }
+}
+
+/* Rows from len on of an entry are 0. */
+ATTN_FUNC_ void attn_dft_clear_(const attn_tensor *y, int64_t b, int64_t len) {
+  for (int64_t i = len; i < y->len; i++)
+    memset(attn_at_(y, b, 0, i), 0, (size_t)attn_bytes_(y->dtype, y->dim));
+}
+
+/* Complex columns that are transformed together: 32, but 16 of more than 2048 rows, for the second cache.
+ * Which columns meet depends on the entry alone. */
+enum { ATTN_DFT_TALL_ = 2048 };
+ATTN_FUNC_ int64_t attn_dft_wide_(int64_t rows, int64_t dm) {
+  return dm / 2 < 2 * ATTN_GROUP_ || rows > ATTN_DFT_TALL_ ? ATTN_GROUP_ : 2 * ATTN_GROUP_;
+}
+
+ATTN_FUNC_ int attn_dft_fast_(attn_stage_ *s, attn_tensor y, attn_tensor x, const int32_t *x_len) {
+  const int64_t len = x.len, dm = x.dim, top = dm / 2;
+  const int64_t rows = attn_fft_rows_(len, x_len != NULL), cols = attn_fft_rows_(dm, 0);
+  attn_dft_ a;
+  memset(&a, 0, sizeof a);
+  a.table = s->table, a.y = y, a.x = x;
+  a.f = y.dtype == ATTN_F32 ? y : attn_stage_tensor_(s, y.batch, 1, len / 2 + 1, dm);
+  attn_fft_take_(&a.by_row, s, len, rows);
+  attn_fft_take_(&a.by_col, s, dm, cols);
+  a.at_im = attn_piece_(attn_mul_(cols, ATTN_TILE_), sizeof(float));
+  a.each = attn_add_(
+      a.at_im,
+      attn_piece_(attn_mul_(top < ATTN_TILE_ ? ATTN_TILE_ : top, ATTN_TILE_), sizeof(float)));
+  /* the blocks of one item, of this length or a shorter one */
+  const int64_t wide = 4 * ATTN_GROUP_, limit = ATTN_DFT_BLOCKS_ * wide;
+  const int64_t some = attn_mul_(rows, top + wide < limit ? top + wide : limit);
+  const int64_t most = attn_add_(some, ATTN_DFT_BLOCKS_ * ATTN_DFT_GAP_);
+  int64_t blocks = attn_add_(attn_mul_(rows, 2 * attn_dft_wide_(rows, dm)), ATTN_DFT_GAP_);
+  if (blocks < ATTN_DFT_ROOM_) blocks = most < ATTN_DFT_ROOM_ ? most : (int64_t)ATTN_DFT_ROOM_;
+  if (a.each < attn_piece_(blocks, sizeof(float))) a.each = attn_piece_(blocks, sizeof(float));
+  for (int64_t b = 0; b < x.batch; b += a.entries) {
+    const int64_t n = x_len && s->run ? x_len[b] : len;
+    a.first = b, a.entries = 1;
+    while (b + a.entries < x.batch && (!x_len || !s->run || x_len[b + a.entries] == n)) a.entries++;
+    if (s->run) {
+      for (int64_t i = 0; i < a.entries; i++) attn_dft_clear_(&y, b + i, n);
+      if (n == 0) continue;
+      float *spare = (float *)(void *)attn_stage_spare_(s, 0);
+      attn_fft_open_(&a.by_row, s->table, n, spare);
+      attn_fft_open_(&a.by_col, s->table, dm, spare);
+    }
+    /* a shorter entry may need more rows, and has then more blocks: what is measured suffices for any */
+    const int64_t m = s->run ? attn_fft_rows_(n, 0) : rows;
+    a.wide = attn_dft_wide_(m, dm), a.room = attn_add_(attn_mul_(m, 2 * a.wide), ATTN_DFT_GAP_);
+    a.blocks = (top + 2 * a.wide) / (2 * a.wide);
+    a.at_once = ATTN_DFT_ROOM_ / a.room;
+    if (a.at_once > ATTN_DFT_BLOCKS_) a.at_once = ATTN_DFT_BLOCKS_;
+    const int64_t share = attn_mul_(a.entries, a.blocks) / s->workers;
+    if (a.at_once > share) a.at_once = share;
+    if (a.at_once < 1) a.at_once = 1;
+    a.runs = (a.blocks + a.at_once - 1) / a.at_once;
+    const int64_t tiles =
+        (attn_mul_(a.entries, attn_dft_pairs_(n)) + ATTN_DFT_PAIRS_ - 1) / ATTN_DFT_PAIRS_;
+    if (!attn_stage_for_(s, attn_mul_(a.entries, a.runs), attn_dft_columns_item_, &a, a.each,
+                         &a.memory) ||
+        !attn_stage_for_(s, tiles, attn_dft_rows_item_, &a, a.each, &a.memory))
+      return 0;
+  }
+  return 1;
+}
+
+/* ---- products ------------------------------------------------------------------------------------*/
+
+/* Rows of matrices of cosines and sines. */
+typedef struct attn_waves_ {
+  const float *root; /* [n] */
+  float *cosine, *sine;
+  int64_t n, stride, first; /* of the matrix: columns, from row to row; its row 0 is row `first` */
+  float sign;               /* of the sines */
+} attn_waves_;
+
+ATTN_FUNC_ void attn_waves_item_(void *job, int worker, int64_t index) {
+  const attn_waves_ *a = (const attn_waves_ *)job;
+  const int64_t step = a->first + index;
+  float *c = a->cosine + index * a->stride, *s = a->sine + index * a->stride;
+  (void)worker;
+  for (int64_t k = 0, at = 0; k < a->n; k++) {
+    c[k] = a->root[2 * at], s[k] = a->sign * a->root[2 * at + 1];
+    at += step;
+    if (at >= a->n) at -= a->n;
+  }
+}
+
+/* P = [x C ; x S] with the matrices of dm, then rows of y = [C, -S] P with those of N. */
+ATTN_FUNC_ int attn_dft_dense_(attn_stage_ *s, attn_tensor y, attn_tensor x, const int32_t *x_len) {
+  const int64_t len = x.len, dm = x.dim, most = len < dm ? len : dm < 96 ? 96 : dm;
+  const int64_t many = most < len ? most : len;
+  float *root = (float *)attn_stage_take_(s, len > dm ? len : dm, 8);
+  const attn_tensor w = attn_stage_tensor_(s, 1, 2, dm, dm);
+  const attn_tensor room = attn_stage_tensor_(s, 1, 2, len, dm);
+  const attn_tensor some = attn_stage_tensor_(s, 1, 1, many, attn_mul_(2, len));
+  attn_waves_ a = {root, (float *)w.data, NULL, dm, dm, 0, 1.0f};
+  a.sine = a.cosine;
+  if (s->run) {
+    a.sine += dm * dm;
+    for (int64_t k = 0; k < dm; k++) attn_root_(root + 2 * k, k, dm);
+  }
+  if (!attn_stage_for_(s, dm, attn_waves_item_, &a, 0, NULL)) return 0;
+  for (int64_t b = 0; b < (s->run ? x.batch : 1); b++) { /* the longest entry wants most */
+    const int64_t n = s->run && x_len ? x_len[b] : len;
+    const attn_tensor xb = attn_stage_rows_(attn_stage_entry_(x, b), 0, n);
+    const attn_tensor yb = attn_stage_rows_(attn_stage_entry_(y, b), 0, n);
+    const attn_tensor p = attn_bhtd(room.data, ATTN_F32, 1, 2, n, dm);
+    if (s->run) attn_dft_clear_(&y, b, n);
+    if (n == 0) continue;
+    if (s->run)
+      for (int64_t k = 0; k < n; k++) attn_root_(root + 2 * k, k, n);
+    attn_tensor both = xb; /* for both matrices */
+    both.heads = 2, both.stride_head = 0;
+    if (!attn_stage_gemm_(s, p, both, w, NULL)) return 0;
+    for (int64_t i = 0, rows; i < n; i += rows) {
+      rows = n - i < many ? n - i : many;
+      const attn_tensor t = attn_bhtd(some.data, ATTN_F32, 1, 1, rows, 2 * n);
+      attn_waves_ c = {root, (float *)t.data, NULL, n, 2 * n, i, -1.0f};
+      c.sine = c.cosine;
+      if (s->run) c.sine += n;
+      if (!attn_stage_for_(s, rows, attn_waves_item_, &c, 0, NULL) ||
+          !attn_stage_gemm_(s, attn_stage_rows_(yb, i, rows), t,
+                            attn_bhtd(p.data, ATTN_F32, 1, 1, 2 * n, dm), NULL))
+        return 0;
+    }
+  }
+  return 1;
+}
+
+/* y = fourier(x). */
+ATTN_FUNC_ int attn_stage_fourier_(attn_stage_ *s, attn_tensor y, attn_tensor x,
+                                   const attn_fourier_params *p) {
+  const int64_t mark = s->used;
+  if (p->form == ATTN_FOURIER_GEMM ? !attn_dft_dense_(s, y, x, p->x_len)
+                                   : !attn_dft_fast_(s, y, x, p->x_len))
+    return 0;
+  attn_stage_back_(s, mark);
+  return 1;
+}
+
+/* ---- calls ---------------------------------------------------------------------------------------*/
+
+ATTN_FUNC_ int attn_fourier_check_(attn_error_ *e, attn_fourier_job_ *j, const attn_ctx *ctx,
+                                   const attn_table_ **table, int *workers) {
+  static const attn_words_ wx = ATTN_WORDS_("x"), wy = ATTN_WORDS_("y");
+  const int64_t most = (int64_t)1 << 27, any = ATTN_ANY_, b = j->x.batch, t = j->x.len,
+                dm = j->x.dim;
+  attn_fourier_params *p = &j->par.mix;
+  attn_operand_ op[2 + ATTN_FEED_OPERANDS_] = {
+      {&j->x, &wx, 0, any, 1, any, any, "x must be [B, 1, T, dm]", {0, 0}},
+      {&j->y, &wy, ATTN_OUT_, b, 1, t, dm, "y must be [x.batch, 1, x.len, x.dim]", {0, 0}}};
+  int count = 2;
+  attn_arrays_ more;
+  memset(&more, 0, sizeof more);
+  if (!attn_check_ctx_(e, ctx, table, workers)) return 0;
+  if (t < 1) return attn_reject_(e, ATTN_E_SHAPE, "x.len must be at least 1");
+  for (int i = 0; i < 2; i++)
+    if (!attn_check_operand_(e, &op[i], 1)) return 0;
+  if (t > most || dm > most)
+    return attn_reject_(e, ATTN_E_OVERFLOW, "x.len and x.dim must be at most 2^27");
+  if ((int)p->form < 0 || p->form >= ATTN_FOURIER_COUNT)
+    return attn_reject_(e, ATTN_E_VALUE, "params.form must be an attn_fourier_form");
+  if (!attn_check_cut_(e, p->x_len, b, t, "params.x_len must be aligned to its elements",
+                       "params.x_len must lie in 0..x.len", &more))
+    return 0;
+  if (j->block) {
+    if (j->par.ff.activation == ATTN_ACT_NONE) j->par.ff.activation = ATTN_ACT_GELU;
+    if (!attn_check_feed_(e, &j->par.ff, ATTN_PLACE_, dm, dm, op + count) ||
+        !attn_check_norm_(e, &j->par.norm_1, dm, &more) ||
+        !attn_check_norm_(e, &j->par.norm_2, dm, &more))
+      return 0;
+    count += ATTN_FEED_OPERANDS_;
+  }
+  return attn_check_apart_(e, ctx, op, count, more.span, more.n);
+}
+
+ATTN_FUNC_ int attn_fourier_steps_(attn_stage_ *s, void *job) {
+  const attn_fourier_job_ *j = (const attn_fourier_job_ *)job;
+  return attn_stage_fourier_(s, j->y, j->x, &j->par.mix);
+}
+
+/* h = norm_1(x + fourier(x)), y = norm_2(h + ff(h)), entry by entry where they are not equally long. */
+ATTN_FUNC_ int attn_fnet_steps_(attn_stage_ *s, void *job) {
+  const attn_fourier_job_ *j = (const attn_fourier_job_ *)job;
+  const attn_fnet_params *par = &j->par;
+  const int32_t *x_len = par->mix.x_len;
+  const attn_tensor all = attn_stage_part_(s, &j->y);
+  if (!attn_stage_fourier_(s, all, j->x, &par->mix)) return 0;
+  for (int64_t b = 0; b < (x_len && s->run ? j->x.batch : 1); b++) {
+    attn_tensor x = j->x, h = all, y = j->y;
+    if (x_len) {
+      const int64_t n = s->run ? x_len[b] : x.len;
+      if (s->run) attn_dft_clear_(&y, b, n);
+      x = attn_stage_rows_(attn_stage_entry_(x, b), 0, n);
+      h = attn_stage_rows_(attn_stage_entry_(h, b), 0, n);
+      y = attn_stage_rows_(attn_stage_entry_(y, b), 0, n);
+    }
+    if (!attn_stage_norm_(s, h, h, x, &par->norm_1) ||
+        !attn_stage_feed_forward_(s, y, h, &par->ff, 0, ATTN_SUBLAYER_POST, &par->norm_2))
+      return 0;
+  }
+  return 1;
+}
+
+ATTN_FUNC_ attn_status attn_fourier_call_(attn_fourier_job_ *j, attn_ctx *ctx, size_t *bytes) {
+  attn_error_ e = {ATTN_OK, NULL};
+  const attn_table_ *table;
+  int workers;
+  if (attn_fourier_check_(&e, j, ctx, &table, &workers)) {
+    attn_stage_ s = attn_stage_open_(&e, table, workers, ctx, bytes != NULL);
+    const int dense = j->par.mix.form == ATTN_FOURIER_GEMM;
+    if (j->x.batch == 0) {
+      if (!bytes) attn_report_(ctx, table, 1, "no-op", "no batch entries");
+    } else {
+      attn_stage_call_(&s, ctx, j->block ? attn_fnet_steps_ : attn_fourier_steps_, j,
+                       dense ? "Fourier transform, products" : "Fourier transform, mixed radices",
+                       bytes);
+    }
+  }
+  return attn_end_(bytes ? NULL : ctx, &e);
+}
+
+ATTN_FUNC_ attn_status attn_fourier_run_(attn_tensor y, attn_tensor x,
+                                         const attn_fourier_params *params, attn_ctx *ctx,
+                                         size_t *bytes) {
+  attn_fourier_job_ j;
+  memset(&j, 0, sizeof j);
+  j.y = y, j.x = x;
+  if (params) j.par.mix = *params;
+  return attn_fourier_call_(&j, ctx, bytes);
+}
+
+ATTN_PUB_ attn_status attn_fourier(attn_tensor y, attn_tensor x, const attn_fourier_params *params,
+                                   attn_ctx *ctx) {
+  return attn_fourier_run_(y, x, params, ctx, NULL);
+}
+ATTN_PUB_ size_t attn_fourier_workspace(attn_tensor y, attn_tensor x,
+                                        const attn_fourier_params *params, const attn_ctx *ctx) {
+  attn_ctx plain = attn_before_workspace_(ctx);
+  size_t bytes = 0;
+  attn_fourier_run_(y, x, params, &plain, &bytes);
+  return bytes;
+}
+
+ATTN_FUNC_ attn_status attn_fnet_run_(attn_tensor y, attn_tensor x, const attn_fnet_params *params,
+                                      attn_ctx *ctx, size_t *bytes) {
+  attn_error_ e = {ATTN_OK, NULL};
+  attn_fourier_job_ j;
+  memset(&j, 0, sizeof j);
+  j.y = y, j.x = x, j.block = 1;
+  if (params) {
+    j.par = *params;
+    return attn_fourier_call_(&j, ctx, bytes);
+  }
+  attn_reject_(&e, ATTN_E_NULL, "params must not be null: it has the weights");
+  return attn_end_(bytes ? NULL : ctx, &e);
+}
+
+ATTN_PUB_ attn_status attn_fnet(attn_tensor y, attn_tensor x, const attn_fnet_params *params,
+                                attn_ctx *ctx) {
+  return attn_fnet_run_(y, x, params, ctx, NULL);
+}
+ATTN_PUB_ size_t attn_fnet_workspace(attn_tensor y, attn_tensor x, const attn_fnet_params *params,
+                                     const attn_ctx *ctx) {
+  attn_ctx plain = attn_before_workspace_(ctx);
+  size_t bytes = 0;
+  attn_fnet_run_(y, x, params, &plain, &bytes);
+  return bytes;
+}
+/* <<< attn/mechanisms/fourier.h */
 /* >>> attn/mechanisms/maps.h */
 /* mechanisms/maps.h owns tiles of scores that are mixed with those of the layer below: fresh ones
  * by the engine, the convolution of a map, the mixture in rows, and the engine once more for the
@@ -39358,16 +44868,16 @@ ATTN_FUNC_ int attn_luna_unpack_(attn_stage_ *s, const attn_luna_job_ *j, attn_t
     const attn_tensor normal = attn_stage_rows_(third, 0, m); /* what a norm before a step makes */
     const attn_tensor q = attn_stage_rows_(first, 0, m), heads = attn_stage_rows_(second, 0, m);
     const attn_tensor y = layer ? q : out, t = heads;
-    if ((pre && !attn_stage_residual_(s, normal, x, none, &par->norm_x)) ||
+    if ((pre && !attn_stage_norm_(s, normal, x, none, &par->norm_x)) ||
         !attn_stage_dense_(s, q, pre ? normal : x, a->w_q, a->b_q, ATTN_ACT_NONE) ||
         !attn_stage_sdpa_(s, attn_split_(heads, a->heads), attn_split_(q, a->heads), k, v, &core) ||
         !attn_stage_dense_(s, y, heads, a->w_o, a->b_o, ATTN_ACT_NONE))
       return 0;
     if (!layer) continue;
-    if (!attn_stage_residual_(s, y, y, x, pre ? NULL : &par->norm_x) ||
-        (pre && !attn_stage_residual_(s, normal, y, none, &par->norm_ff)) ||
+    if (!attn_stage_norm_(s, y, y, x, pre ? NULL : &par->norm_x) ||
+        (pre && !attn_stage_norm_(s, normal, y, none, &par->norm_ff)) ||
         !attn_stage_feed_(s, t, pre ? normal : y, middle, &par->ff) ||
-        !attn_stage_residual_(s, out, y, t, pre ? NULL : &par->norm_ff))
+        !attn_stage_norm_(s, out, y, t, pre ? NULL : &par->norm_ff))
       return 0;
   }
   return 1;
@@ -39395,7 +44905,7 @@ ATTN_FUNC_ int attn_luna_steps_(attn_stage_ *s, void *job) {
   if (pre && j->self) pack.norm = &j->par.norm_x;
   if (pre) {
     p = attn_stage_tensor_(s, p.batch, 1, l, dm);
-    if (!attn_stage_residual_(s, p, j->p, none, &j->par.norm_p)) return 0;
+    if (!attn_stage_norm_(s, p, j->p, none, &j->par.norm_p)) return 0;
   }
   attn_stage_pair_open_(s, &unpack, b, l);
   if (!attn_stage_dense_(s, q, p, a->w_pq, a->b_pq, ATTN_ACT_NONE) ||
@@ -39405,8 +44915,8 @@ ATTN_FUNC_ int attn_luna_steps_(attn_stage_ *s, void *job) {
       !attn_stage_pair_(s, &unpack, part, a->heads, &k, &v) || !attn_luna_unpack_(s, j, k, v))
     return 0;
   if (!j->y_p.data) return 1;
-  if (j->layer) return attn_stage_residual_(s, j->y_p, part, j->p, pre ? NULL : &j->par.norm_p);
-  return in_place || attn_stage_residual_(s, j->y_p, part, none, NULL);
+  if (j->layer) return attn_stage_norm_(s, j->y_p, part, j->p, pre ? NULL : &j->par.norm_p);
+  return in_place || attn_stage_norm_(s, j->y_p, part, none, NULL);
 }
 
 /* The call, or with bytes the workspace query. */
@@ -42643,6 +48153,653 @@ ATTN_PUB_ size_t attn_synthesizer_workspace(attn_tensor o, attn_tensor v,
   return bytes;
 }
 /* <<< attn/mechanisms/synthesizer.h */
+/* >>> attn/mechanisms/spatial.h */
+/* mechanisms/spatial.h owns products of the blocks that mix tokens, Y = start + W M: along a sequence W is
+ * learned, upright or transposed, and M the rows of an entry; along the channels W is the rows and M
+ * learned. W is read where it lies, a causal one up to its diagonal. M lies in panels of 64 columns,
+ * [batch][heads][panels][k][64]. */
+
+enum { ATTN_SPATIAL_ROWS_ = 96, ATTN_SPATIAL_PANELS_ = 4 };
+
+typedef struct attn_spatial_ {
+  const attn_table_ *table;
+  attn_tensor w;      /* [1 or batch, 1 or H, rows, k], turned: [.., k, rows]; it may be larger */
+  int turned, causal; /* causal: row i reads 0..i */
+  int64_t heads, rows, k, n; /* n: columns of a head */
+  const int32_t *len;        /* optional: rows and k of an entry that exist */
+  attn_matrix_ m[2];         /* M, packed */
+  /* Optional: Y starts as their sum, */
+  attn_tensor row_bias; /* [1, 1 or H, 1, rows] */
+  attn_tensor col_bias; /* [1, 1, 1, H n] */
+  attn_tensor add;      /* [batch, 1, rows, H n] */
+  attn_tensor more;     /* [batch, 1, rows, .], f32, times m[1] */
+  /* and ends as one of: f(Y) in panels, as another product reads it; what is there times Y, f32; Y */
+  float *panels;
+  attn_activation act;
+  attn_tensor gate, y;
+  int64_t row_runs, col_runs;
+  char *memory; /* of the workers: a block of W, a tile of Y */
+} attn_spatial_;
+
+enum {
+  ATTN_SPATIAL_BLOCK_ = (int)ATTN_SPATIAL_ROWS_ * (int)ATTN_DEEP_,
+  ATTN_SPATIAL_TILE_ = (int)ATTN_SPATIAL_ROWS_ * (int)ATTN_PANEL_,
+  ATTN_SPATIAL_BYTES_ = 4 * (ATTN_SPATIAL_BLOCK_ + (int)ATTN_SPATIAL_PANELS_ * ATTN_SPATIAL_TILE_)
+};
+
+/* A tile of Y: rows r0.. of a head, some panels; row r of panel p is at y + p step + 64 r. */
+typedef struct attn_spatial_tile_ {
+  int64_t b, h, r0, rows, k, panel, panels;
+  float *y;
+  int64_t step;
+} attn_spatial_tile_;
+
+/* Columns of panel p of the tile. */
+ATTN_FUNC_ int64_t attn_spatial_cols_(const attn_spatial_ *a, const attn_spatial_tile_ *t,
+                                      int64_t p) {
+  const int64_t left = a->n - (t->panel + p) * ATTN_PANEL_;
+  return left < ATTN_PANEL_ ? left : (int64_t)ATTN_PANEL_;
+}
+
+/* Rows r0 .. of a tile and n of their k, from k0 on, as the kernel reads them. */
+typedef struct attn_left_ {
+  const float *x;
+  int64_t stride, step;
+} attn_left_;
+
+ATTN_FUNC_ attn_left_ attn_left_of_(const attn_table_ *f, const attn_tensor *w, int turned,
+                                    int64_t b, int64_t h, int64_t r0, int64_t rows, int64_t k0,
+                                    int64_t n, float *block) {
+  const char *at = attn_at_(w, b, h, turned ? k0 : r0) + attn_bytes_(w->dtype, turned ? r0 : k0);
+  attn_left_ l = {(const float *)(const void *)at, w->stride_len, 1};
+  if (!turned && w->dtype == ATTN_F32) return l;
+  l.x = block, l.stride = turned ? 1 : n, l.step = turned ? rows : 1;
+  f->widen(block, at, w->stride_len, NULL, turned ? n : rows, turned ? rows : n, w->dtype, NULL);
+  return l;
+}
+
+/* From row r and from k on. */
+ATTN_FUNC_ attn_left_ attn_left_at_(attn_left_ l, int64_t r, int64_t k) {
+  l.x += r * l.stride + k * l.step;
+  return l;
+}
+
+/* y += l m of n rows of a panel */
+ATTN_FUNC_ void attn_spatial_times_(const attn_table_ *f, float *y, int64_t rows, attn_left_ l,
+                                    const float *m, int64_t n, int64_t cols) {
+  f->gemm(y, ATTN_PANEL_, rows, l.x, l.stride, l.step, m, ATTN_PANEL_, n, cols, 0);
+}
+
+/* The same where row r reads k < first + r only: six rows read what all of them may, then each the rest
+ * by itself. */
+ATTN_FUNC_ void attn_spatial_below_(const attn_table_ *f, float *y, int64_t rows, attn_left_ l,
+                                    const float *m, int64_t n, int64_t cols, int64_t first) {
+  int64_t r = first < 1 ? 1 - first : 0;
+  for (int64_t some; r < rows && first + r < n; r += some) {
+    const int64_t all = first + r;
+    some = rows - r < 6 ? rows - r : 6;
+    attn_spatial_times_(f, y + r * ATTN_PANEL_, some, attn_left_at_(l, r, 0), m, all, cols);
+    for (int64_t i = 1; i < some; i++)
+      attn_spatial_times_(f, y + (r + i) * ATTN_PANEL_, 1, attn_left_at_(l, r + i, all),
+                          m + all * ATTN_PANEL_, all + i < n ? i : n - all, cols);
+  }
+  if (r < rows)
+    attn_spatial_times_(f, y + r * ATTN_PANEL_, rows - r, attn_left_at_(l, r, 0), m, n, cols);
+}
+
+/* Adds w m to a tile. */
+ATTN_FUNC_ void attn_spatial_add_(const attn_spatial_ *a, const attn_spatial_tile_ *t,
+                                  const attn_tensor *w, int turned, int causal,
+                                  const attn_matrix_ *m, float *block) {
+  const int64_t k = causal && t->r0 + t->rows < t->k ? t->r0 + t->rows : t->k;
+  const int64_t mb = m->w.batch > 1 ? t->b : 0;
+  const float *panel = m->packed + (mb * a->heads + t->h) * m->one + t->panel * m->k * ATTN_PANEL_;
+  for (int64_t k0 = 0; k0 < k; k0 += ATTN_DEEP_) {
+    const int64_t n = k - k0 < ATTN_DEEP_ ? k - k0 : (int64_t)ATTN_DEEP_;
+    const attn_left_ l = attn_left_of_(a->table, w, turned, w->batch > 1 ? t->b : 0,
+                                       w->heads > 1 ? t->h : 0, t->r0, t->rows, k0, n, block);
+    for (int64_t p = 0; p < t->panels; p++) {
+      const float *at = panel + (p * m->k + k0) * ATTN_PANEL_;
+      const int64_t cols = attn_spatial_cols_(a, t, p);
+      if (causal)
+        attn_spatial_below_(a->table, t->y + p * t->step, t->rows, l, at, n, cols, t->r0 - k0 + 1);
+      else
+        attn_spatial_times_(a->table, t->y + p * t->step, t->rows, l, at, n, cols);
+    }
+  }
+}
+
+/* Row r of a tensor [.., 1, rows, H n] from the first column of the tile on, and its elements. */
+ATTN_FUNC_ char *attn_spatial_row_(const attn_spatial_ *a, const attn_spatial_tile_ *t,
+                                   const attn_tensor *x, int64_t r) {
+  return attn_at_(x, x->batch > 1 ? t->b : 0, 0, r) +
+         attn_bytes_(x->dtype, t->h * a->n + t->panel * ATTN_PANEL_);
+}
+
+/* What a tile is before the product. Rows of other tensors are read and written in whole. */
+ATTN_FUNC_ void attn_spatial_start_(const attn_spatial_ *a, const attn_spatial_tile_ *t,
+                                    float *block) {
+  const attn_table_ *f = a->table;
+  const attn_tensor *bias = &a->row_bias, *add = &a->add;
+  const int64_t last = t->panels - 1;
+  float row[ATTN_SPATIAL_ROWS_], col[(int)ATTN_SPATIAL_PANELS_ * (int)ATTN_PANEL_];
+  memset(row, 0, sizeof row);
+  memset(col, 0, sizeof col);
+  if (bias->data)
+    f->widen(row,
+             attn_at_(bias, 0, bias->heads > 1 ? t->h : 0, 0) + attn_bytes_(bias->dtype, t->r0), 0,
+             NULL, 1, t->rows, bias->dtype, NULL);
+  if (a->col_bias.data)
+    f->widen(col, attn_spatial_row_(a, t, &a->col_bias, 0), 0, NULL, 1,
+             last * ATTN_PANEL_ + attn_spatial_cols_(a, t, last), a->col_bias.dtype, NULL);
+  for (int64_t r = 0; r < t->rows; r++) {
+    const char *from = add->data ? attn_spatial_row_(a, t, add, t->r0 + r) : NULL;
+    for (int64_t p = 0; p < t->panels; p++) {
+      float *y = t->y + p * t->step + r * ATTN_PANEL_;
+      memcpy(y, col + p * ATTN_PANEL_, ATTN_PANEL_ * sizeof *y);
+      if (from)
+        f->blend(y, from + attn_bytes_(add->dtype, p * ATTN_PANEL_), y, ATTN_F32, add->dtype,
+                 ATTN_F32, attn_spatial_cols_(a, t, p), 1.0f, 1.0f);
+      for (int i = 0; bias->data && i < ATTN_PANEL_; i++) y[i] += row[r];
+    }
+  }
+  if (a->more.data) {
+    attn_spatial_tile_ own = *t;
+    own.k = a->more.dim;
+    attn_spatial_add_(a, &own, &a->more, 0, 0, &a->m[1], block);
+  }
+}
+
+/* What is made of it. */
+ATTN_FUNC_ void attn_spatial_finish_(const attn_spatial_ *a, const attn_spatial_tile_ *t) {
+  const attn_table_ *f = a->table;
+  for (int64_t p = 0; a->panels && p < t->panels; p++)
+    f->activate(t->y + p * t->step, t->rows * ATTN_PANEL_, NULL, 1.0f, (int)a->act);
+  for (int64_t r = 0; !a->panels && r < t->rows; r++) {
+    const attn_tensor *out = a->gate.data ? &a->gate : &a->y;
+    char *row = attn_spatial_row_(a, t, out, t->r0 + r);
+    for (int64_t p = 0; p < t->panels; p++) {
+      const float *y = t->y + p * t->step + r * ATTN_PANEL_;
+      char *to = row + attn_bytes_(out->dtype, p * ATTN_PANEL_);
+      const int64_t cols = attn_spatial_cols_(a, t, p);
+      if (a->gate.data)
+        f->act((float *)(void *)to, y, (const float *)(const void *)to, cols, NULL, 1.0f,
+               (int)ATTN_ACT_NONE);
+      else if (out->dtype == ATTN_F32)
+        memcpy(to, y, (size_t)cols * sizeof *y);
+      else
+        f->blend(to, y, NULL, out->dtype, ATTN_F32, ATTN_F32, cols, 1.0f, 0.0f);
+    }
+  }
+}
+
+/* 96 rows by 4 panels of one head. */
+ATTN_FUNC_ void attn_spatial_item_(void *job, int worker, int64_t index) {
+  const attn_spatial_ *a = (const attn_spatial_ *)job;
+  const int64_t unit = index / (a->row_runs * a->col_runs),
+                at = index % (a->row_runs * a->col_runs), panels = a->m[0].panels;
+  float *block = (float *)(void *)(a->memory + (int64_t)worker * ATTN_SPATIAL_BYTES_);
+  attn_spatial_tile_ t;
+  t.b = unit / a->heads, t.h = unit % a->heads;
+  t.r0 = at / a->col_runs * ATTN_SPATIAL_ROWS_, t.panel = at % a->col_runs * ATTN_SPATIAL_PANELS_;
+  t.rows = a->rows - t.r0, t.k = a->k;
+  if (a->len) t.k = a->len[t.b], t.rows = t.k - t.r0;
+  if (t.rows > ATTN_SPATIAL_ROWS_) t.rows = ATTN_SPATIAL_ROWS_;
+  if (t.rows <= 0) return;
+  t.panels =
+      panels - t.panel < ATTN_SPATIAL_PANELS_ ? panels - t.panel : (int64_t)ATTN_SPATIAL_PANELS_;
+  t.y = block + ATTN_SPATIAL_BLOCK_, t.step = ATTN_SPATIAL_TILE_;
+  if (a->panels) {
+    t.step = a->rows * ATTN_PANEL_;
+    t.y = a->panels + (unit * panels + t.panel) * t.step + t.r0 * ATTN_PANEL_;
+  }
+  attn_spatial_start_(a, &t, block);
+  attn_spatial_add_(a, &t, &a->w, a->turned, a->causal, &a->m[0], block);
+  attn_spatial_finish_(a, &t);
+}
+
+/* The product as a step, after laying out m[from] .. m[to - 1]; others are in panels already. */
+ATTN_FUNC_ int attn_stage_spatial_(attn_stage_ *s, attn_spatial_ *a, int64_t batch, int from,
+                                   int to) {
+  a->table = s->table;
+  a->row_runs = (a->rows + ATTN_SPATIAL_ROWS_ - 1) / ATTN_SPATIAL_ROWS_;
+  a->col_runs = (a->m[0].panels + ATTN_SPATIAL_PANELS_ - 1) / ATTN_SPATIAL_PANELS_;
+  const int64_t count = attn_mul_(attn_mul_(batch, a->heads), attn_mul_(a->row_runs, a->col_runs));
+  return attn_stage_products_(s, a->m + from, to - from, count, attn_spatial_item_, a,
+                              ATTN_SPATIAL_BYTES_, &a->memory);
+}
+
+/* t as a right factor that is always in panels. */
+ATTN_FUNC_ attn_matrix_ attn_spatial_matrix_(attn_tensor t) {
+  return attn_matrix_of_(t, 0, INT64_MAX);
+}
+
+/* ---- rows that are normalised on their way into panels --------------------------------------*/
+
+typedef struct attn_norm_panels_ {
+  const attn_table_ *table;
+  attn_tensor x;
+  attn_matrix_ m; /* [batch, H, x.len, x.dim / H] */
+  const attn_norm *norm;
+  int64_t tiles, run; /* rows at once */
+  char *memory;       /* of the workers: a run of rows, twice where x is not f32 */
+  int64_t each;
+} attn_norm_panels_;
+
+/* 64 rows of an entry. */
+ATTN_FUNC_ void attn_norm_panels_item_(void *job, int worker, int64_t index) {
+  const attn_norm_panels_ *a = (const attn_norm_panels_ *)job;
+  const attn_matrix_ *m = &a->m;
+  const int64_t b = index / a->tiles, first = index % a->tiles * ATTN_TILE_, dim = a->x.dim;
+  const int64_t end = a->x.len - first < ATTN_TILE_ ? a->x.len : first + ATTN_TILE_;
+  float *room = (float *)(void *)(a->memory + worker * a->each);
+  for (int64_t i = first, n; i < end; i += n) {
+    attn_norm_rows_ rows;
+    n = end - i < a->run ? end - i : a->run;
+    memset(&rows, 0, sizeof rows);
+    rows.n = dim, rows.y = room, rows.y_stride = dim;
+    rows.x = attn_rows_in_(a->table, &a->x, attn_at_(&a->x, b, 0, i), n, dim, room + a->run * dim,
+                           &rows.x_stride);
+    attn_norm_rows_of_(a->table, &rows, n, a->norm);
+    for (int64_t h = 0; h < m->w.heads; h++)
+      for (int64_t p = 0; p < m->panels; p++) {
+        const int64_t left = m->n - p * ATTN_PANEL_;
+        const int64_t cols = left < ATTN_PANEL_ ? left : (int64_t)ATTN_PANEL_;
+        const float *from = room + h * m->n + p * ATTN_PANEL_;
+        float *to = m->packed + (b * m->w.heads + h) * m->one + (p * m->k + i) * ATTN_PANEL_;
+        for (int64_t r = 0; r < n; r++, to += ATTN_PANEL_, from += dim) {
+          if (cols < ATTN_PANEL_) memset(to, 0, ATTN_PANEL_ * sizeof *to);
+          memcpy(to, from, (size_t)cols * sizeof *to);
+        }
+      }
+  }
+}
+
+/* norm(x), its columns cut into heads, as a right factor at `packed`. */
+ATTN_FUNC_ int attn_stage_norm_panels_(attn_stage_ *s, attn_matrix_ *m, attn_tensor x,
+                                       int64_t heads, const attn_norm *norm, float *packed) {
+  attn_norm_panels_ a;
+  memset(&a, 0, sizeof a);
+  *m = attn_spatial_matrix_(attn_multihead_split_(x, heads));
+  m->packed = packed;
+  a.table = s->table, a.x = x, a.m = *m, a.norm = norm;
+  a.tiles = attn_tiles_of_(x.len);
+  a.run = x.dim <= 512 ? 8 : 4;
+  a.each = attn_piece_(attn_mul_(x.dtype == ATTN_F32 ? a.run : 2 * a.run, x.dim), sizeof(float));
+  return attn_stage_for_(s, attn_mul_(x.batch, a.tiles), attn_norm_panels_item_, &a, a.each,
+                         &a.memory);
+}
+
+/* Room for panels of [batch, heads, k, n / heads]. */
+ATTN_FUNC_ float *attn_stage_panels_(attn_stage_ *s, int64_t batch, int64_t heads, int64_t k,
+                                     int64_t n) {
+  const int64_t wide = (n / heads + ATTN_PANEL_ - 1) / ATTN_PANEL_ * ATTN_PANEL_;
+  return (float *)attn_stage_take_(s, attn_mul_(attn_mul_(batch, heads), attn_mul_(k, wide)),
+                                   sizeof(float));
+}
+/* <<< attn/mechanisms/spatial.h */
+/* >>> attn/mechanisms/gmlp.h */
+/* mechanisms/gmlp.h owns gMLP and aMLP: products with the channel weights around a gate that a product
+ * along the sequence makes. */
+
+typedef struct attn_gmlp_job_ {
+  attn_tensor o, x;
+  attn_gmlp_params p;
+} attn_gmlp_job_;
+
+/* Entries of a batch that go through a block together: weights are laid out once for them. */
+enum { ATTN_MIXED_ROWS_ = 2048 };
+ATTN_FUNC_ int64_t attn_mixed_entries_(int64_t batch, int64_t len) {
+  const int64_t most = len < ATTN_MIXED_ROWS_ ? ATTN_MIXED_ROWS_ / len : 1;
+  return batch < most ? batch : most;
+}
+ATTN_FUNC_ attn_tensor attn_mixed_some_(attn_tensor t, int64_t b, int64_t entries) {
+  if (b > 0) t = attn_stage_shift_(t, b * t.stride_batch);
+  t.batch = entries;
+  return t;
+}
+
+/* Columns c .. c + n - 1. */
+ATTN_FUNC_ attn_tensor attn_mixed_columns_(attn_tensor t, int64_t c, int64_t n) {
+  t = attn_stage_shift_(t, c);
+  t.dim = n;
+  return t;
+}
+
+/* ATTN_ACT_NONE is GELU in these blocks. */
+ATTN_FUNC_ int attn_mixed_activation_(attn_error_ *e, attn_activation *act, const char *rule) {
+  if (*act == ATTN_ACT_NONE) *act = ATTN_ACT_GELU;
+  return ((int)*act >= 0 && *act < ATTN_ACT_COUNT) || attn_reject_(e, ATTN_E_VALUE, rule);
+}
+
+/* y = x + rows w + bias; y may be x. */
+ATTN_FUNC_ int attn_stage_mixed_(attn_stage_ *s, attn_tensor y, attn_tensor x, attn_tensor rows,
+                                 attn_tensor w, attn_tensor bias) {
+  attn_spatial_ a;
+  memset(&a, 0, sizeof a);
+  a.w = rows, a.heads = 1, a.rows = y.len, a.k = rows.dim, a.n = y.dim;
+  a.m[0] = attn_spatial_matrix_(w);
+  a.add = x, a.col_bias = bias, a.y = y;
+  return attn_stage_spatial_(s, &a, y.batch, 0, 1);
+}
+
+/* o may be x itself: then the output speaks for both. */
+ATTN_FUNC_ int attn_mixed_apart_(attn_error_ *e, const attn_ctx *ctx, attn_arguments_ *l,
+                                 const attn_arrays_ *more) {
+  const attn_tensor *o = l->op[0].t, *x = l->op[1].t;
+  if (attn_same_view_(o, x)) l->op[1].span.lo = l->op[1].span.hi = 0;
+  return attn_check_apart_(e, ctx, l->op, l->n, more->span, more->n);
+}
+
+ATTN_FUNC_ int attn_gmlp_check_(attn_error_ *e, attn_gmlp_job_ *j, const attn_ctx *ctx,
+                                const attn_table_ **table, int *workers) {
+  static const attn_words_ w[] = {ATTN_WORDS_("o"),
+                                  ATTN_WORDS_("x"),
+                                  ATTN_WORDS_("params.w_1"),
+                                  ATTN_WORDS_("params.b_1"),
+                                  ATTN_WORDS_("params.w_s"),
+                                  ATTN_WORDS_("params.b_s"),
+                                  ATTN_WORDS_("params.w_2"),
+                                  ATTN_WORDS_("params.b_2"),
+                                  ATTN_WORDS_("params.w_qkv"),
+                                  ATTN_WORDS_("params.b_qkv"),
+                                  ATTN_WORDS_("params.w_o"),
+                                  ATTN_WORDS_("params.b_o")};
+  enum { O, X, W1, B1, WS, BS, W2, B2, WQKV, BQKV, WO, BO };
+  attn_gmlp_params *p = &j->p;
+  const int64_t any = ATTN_ANY_;
+  const int out = ATTN_OUT_, optional = ATTN_OPTIONAL_;
+  attn_arguments_ l;
+  attn_arrays_ more = {0, {{0, 0}}};
+  memset(&l, 0, sizeof l);
+  if (!attn_check_ctx_(e, ctx, table, workers)) return 0;
+  if (!attn_check_argument_(e, &l, &j->o, &w[O], out, any, 1, any, any, "o must have one head"))
+    return 0;
+  const int64_t b = j->o.batch, t = j->o.len, dm = j->o.dim, hidden = p->w_2.len;
+  if (!attn_check_argument_(e, &l, &j->x, &w[X], 0, b, 1, t, dm, "x must have the shape of o") ||
+      !attn_check_argument_(e, &l, &p->w_2, &w[W2], 0, 1, 1, any, dm,
+                            "params.w_2 must be [1, 1, e, o.dim]"))
+    return 0;
+  if (hidden < 1) return attn_reject_(e, ATTN_E_SHAPE, "params.w_2.len must be at least 1");
+  if (!attn_check_argument_(e, &l, &p->b_2, &w[B2], optional, 1, 1, 1, dm,
+                            "params.b_2 must be [1, 1, 1, o.dim]") ||
+      !attn_check_argument_(e, &l, &p->w_1, &w[W1], 0, 1, 1, dm, attn_mul_(2, hidden),
+                            "params.w_1 must be [1, 1, x.dim, 2 e], e = w_2.len") ||
+      !attn_check_argument_(e, &l, &p->b_1, &w[B1], optional, 1, 1, 1, attn_mul_(2, hidden),
+                            "params.b_1 must be [1, 1, 1, 2 e], e = w_2.len") ||
+      !attn_check_argument_(e, &l, &p->w_s, &w[WS], 0, 1, any, any, any,
+                            "params.w_s must have batch 1"))
+    return 0;
+  if (p->w_s.len != p->w_s.dim || p->w_s.len < t)
+    return attn_reject_(e, ATTN_E_SHAPE, "params.w_s must be [1, S, N, N] with N >= x.len");
+  if (p->w_s.heads < 1 || hidden % p->w_s.heads)
+    return attn_reject_(e, ATTN_E_HEADS, "params.w_s.heads must divide e = w_2.len");
+  l.heads = p->w_s.heads;
+  if (p->b_s.data && p->b_s.heads != 1 && p->b_s.heads != l.heads)
+    return attn_reject_(e, ATTN_E_SHAPE, "params.b_s.heads must be 1 or those of w_s");
+  if (!attn_check_argument_(e, &l, &p->b_s, &w[BS], optional, 1, any, 1, p->w_s.len,
+                            "params.b_s must be [1, 1 or w_s.heads, 1, w_s.len]"))
+    return 0;
+  if (!p->w_qkv.data && (p->w_o.data || p->b_qkv.data || p->b_o.data))
+    return attn_reject_(e, ATTN_E_NULL,
+                        "params.w_qkv must not be null where w_o, b_qkv or b_o is there");
+  if (p->w_qkv.data) {
+    const int64_t a = p->w_o.len, wide = attn_mul_(3, a);
+    if (!attn_check_argument_(e, &l, &p->w_o, &w[WO], 0, 1, 1, any, hidden,
+                              "params.w_o must be [1, 1, a, e], e = w_2.len"))
+      return 0;
+    if (a < 1) return attn_reject_(e, ATTN_E_SHAPE, "params.w_o.len must be at least 1");
+    if (!attn_check_argument_(e, &l, &p->w_qkv, &w[WQKV], 0, 1, 1, dm, wide,
+                              "params.w_qkv must be [1, 1, x.dim, 3 a] for a w_o of a rows") ||
+        !attn_check_argument_(e, &l, &p->b_qkv, &w[BQKV], optional, 1, 1, 1, wide,
+                              "params.b_qkv must be [1, 1, 1, w_qkv.dim]") ||
+        !attn_check_argument_(e, &l, &p->b_o, &w[BO], optional, 1, 1, 1, hidden,
+                              "params.b_o must be [1, 1, 1, e], e = w_2.len"))
+      return 0;
+  }
+  return attn_mixed_activation_(e, &p->activation,
+                                "params.activation must be an attn_activation") &&
+         attn_check_norm_(e, &p->norm, dm, &more) &&
+         attn_check_norm_(e, &p->norm_gate, hidden, &more) &&
+         attn_check_cut_(e, p->x_len, b, t, "params.x_len must be aligned to its elements",
+                         "params.x_len must lie in 0..x.len", &more) &&
+         attn_mixed_apart_(e, ctx, &l, &more);
+}
+
+/* Z1 *= W LN_s(Z2) + b, with w_qkv + the attention's part: each, its heads' outputs. */
+ATTN_FUNC_ int attn_gmlp_gate_(attn_stage_ *s, const attn_gmlp_params *p, attn_tensor z,
+                               attn_tensor each, const int32_t *len, float *panels) {
+  const int64_t e = p->w_2.len, heads = p->w_s.heads;
+  attn_spatial_ a;
+  memset(&a, 0, sizeof a);
+  a.w = p->w_s, a.causal = p->causal, a.row_bias = p->b_s, a.len = len;
+  a.heads = heads, a.rows = a.k = z.len, a.n = e / heads;
+  a.gate = attn_mixed_columns_(z, 0, e);
+  if (each.data) {
+    a.more = each, a.col_bias = p->b_o;
+    a.m[1] = attn_spatial_matrix_(attn_multihead_split_(p->w_o, heads));
+  }
+  return attn_stage_norm_panels_(s, &a.m[0], attn_mixed_columns_(z, e, e), heads, &p->norm_gate,
+                                 panels) &&
+         attn_stage_spatial_(s, &a, z.batch, 1, each.data ? 2 : 1);
+}
+
+ATTN_FUNC_ int attn_gmlp_steps_(attn_stage_ *s, void *job) {
+  const attn_gmlp_job_ *j = (const attn_gmlp_job_ *)job;
+  const attn_gmlp_params *p = &j->p;
+  const attn_tensor none = attn_view_(NULL, ATTN_F32, 0, 0, 0, 0);
+  const int64_t batch = j->x.batch, t = j->x.len, e = p->w_2.len, a = p->w_o.len;
+  const int64_t most = attn_mixed_entries_(batch, t);
+  attn_tensor n = attn_multihead_rows_(s, most, t, j->x.dim);
+  attn_tensor z = attn_multihead_rows_(s, most, t, 2 * e), qkv = none, each = none;
+  float *panels = attn_stage_panels_(s, most, p->w_s.heads, t, e);
+  if (p->w_qkv.data) {
+    qkv = attn_multihead_rows_(s, most, t, 3 * a);
+    each = attn_multihead_rows_(s, most, t, a);
+  }
+  for (int64_t b = 0, some; b < batch; b += some) {
+    some = batch - b < most ? batch - b : most;
+    const attn_tensor x = attn_mixed_some_(j->x, b, some), o = attn_mixed_some_(j->o, b, some);
+    const int32_t *len = p->x_len ? p->x_len + b : NULL;
+    n.batch = z.batch = qkv.batch = each.batch = some;
+    if (!attn_stage_norm_(s, n, x, none, &p->norm) ||
+        !attn_stage_dense_(s, z, n, p->w_1, p->b_1, p->activation))
+      return 0;
+    if (p->w_qkv.data) {
+      attn_sdpa_params attend;
+      memset(&attend, 0, sizeof attend);
+      attend.causal = p->causal, attend.q_len = attend.kv_len = len;
+      if (!attn_stage_dense_(s, qkv, n, p->w_qkv, p->b_qkv, ATTN_ACT_NONE) ||
+          !attn_stage_sdpa_(s, each, attn_mixed_columns_(qkv, 0, a), attn_mixed_columns_(qkv, a, a),
+                            attn_mixed_columns_(qkv, 2 * a, a), &attend))
+        return 0;
+    }
+    if (!attn_gmlp_gate_(s, p, z, each, len, panels) ||
+        !attn_stage_mixed_(s, o, x, attn_mixed_columns_(z, 0, e), p->w_2, p->b_2))
+      return 0;
+    for (int64_t i = 0; s->run && len && i < some * t; i++)
+      if (i % t >= len[i / t])
+        memset(attn_at_(&o, i / t, 0, i % t), 0, (size_t)attn_bytes_(o.dtype, o.dim));
+  }
+  return 1;
+}
+
+ATTN_FUNC_ attn_status attn_gmlp_call_(attn_tensor o, attn_tensor x, const attn_gmlp_params *params,
+                                       attn_ctx *ctx, size_t *bytes) {
+  attn_error_ e = {ATTN_OK, NULL};
+  const attn_table_ *table;
+  attn_gmlp_job_ j;
+  int workers;
+  memset(&j, 0, sizeof j);
+  j.o = o, j.x = x;
+  if (params) j.p = *params;
+  if (!params) {
+    attn_reject_(&e, ATTN_E_NULL, "params must not be null: it has the weights");
+  } else if (attn_gmlp_check_(&e, &j, ctx, &table, &workers)) {
+    attn_stage_ s = attn_stage_open_(&e, table, workers, ctx, bytes != NULL);
+    if (o.batch == 0 || o.len == 0) {
+      if (!bytes) attn_report_(ctx, table, 1, "no-op", "no rows");
+    } else {
+      attn_stage_call_(&s, ctx, attn_gmlp_steps_, &j, "products, a gate along the sequence", bytes);
+    }
+  }
+  return attn_end_(bytes ? NULL : ctx, &e);
+}
+
+ATTN_PUB_ attn_status attn_gmlp(attn_tensor o, attn_tensor x, const attn_gmlp_params *params,
+                                attn_ctx *ctx) {
+  return attn_gmlp_call_(o, x, params, ctx, NULL);
+}
+ATTN_PUB_ size_t attn_gmlp_workspace(attn_tensor o, attn_tensor x, const attn_gmlp_params *params,
+                                     const attn_ctx *ctx) {
+  attn_ctx plain = attn_before_workspace_(ctx);
+  size_t bytes = 0;
+  attn_gmlp_call_(o, x, params, &plain, &bytes);
+  return bytes;
+}
+/* <<< attn/mechanisms/gmlp.h */
+/* >>> attn/mechanisms/mixer.h */
+/* mechanisms/mixer.h owns MLP-Mixer: a network along the sequence, whose products read the rows of the
+ * tokens as they lie, and one along the channels. */
+
+typedef struct attn_mixer_job_ {
+  attn_tensor o, x;
+  attn_mixer_params p;
+} attn_mixer_job_;
+
+/* A network of `in` inputs and outputs, with both its layers. */
+ATTN_FUNC_ int attn_mixer_check_net_(attn_error_ *e, attn_arguments_ *l, attn_feed_forward *f,
+                                     int channel, int64_t in) {
+#define ATTN_NET_(at, n)                                                                          \
+  {                                                                                               \
+    {ATTN_WORDS_(at "w_1"), ATTN_WORDS_(at "b_1"), ATTN_WORDS_(at "w_2"), ATTN_WORDS_(at "b_2")}, \
+        {at "w_1 must be [1, 1, " n ", .]", at "b_1 must be [1, 1, 1, w_1.dim]",                  \
+         at "w_2 must be [1, 1, w_1.dim, " n "]", at "b_2 must be [1, 1, 1, " n "]"},             \
+        at "activation must be an attn_activation"                                                \
+  }
+  static const struct {
+    attn_words_ words[4];
+    const char *rule[4], *activation;
+  } said[] = {ATTN_NET_("params.token.", "x.len"), ATTN_NET_("params.channel.", "x.dim")};
+#undef ATTN_NET_
+  const int at = channel != 0;
+  const int64_t hidden = f->w_1.dim;
+  return attn_check_argument_(e, l, &f->w_1, &said[at].words[0], 0, 1, 1, in, ATTN_ANY_,
+                              said[at].rule[0]) &&
+         attn_check_argument_(e, l, &f->b_1, &said[at].words[1], ATTN_OPTIONAL_, 1, 1, 1, hidden,
+                              said[at].rule[1]) &&
+         attn_check_argument_(e, l, &f->w_2, &said[at].words[2], 0, 1, 1, hidden, in,
+                              said[at].rule[2]) &&
+         attn_check_argument_(e, l, &f->b_2, &said[at].words[3], ATTN_OPTIONAL_, 1, 1, 1, in,
+                              said[at].rule[3]) &&
+         attn_mixed_activation_(e, &f->activation, said[at].activation);
+}
+
+ATTN_FUNC_ int attn_mixer_check_(attn_error_ *e, attn_mixer_job_ *j, const attn_ctx *ctx,
+                                 const attn_table_ **table, int *workers) {
+  static const attn_words_ w[] = {ATTN_WORDS_("o"), ATTN_WORDS_("x")};
+  const int64_t any = ATTN_ANY_;
+  attn_arguments_ l;
+  attn_arrays_ more = {0, {{0, 0}}};
+  memset(&l, 0, sizeof l);
+  return attn_check_ctx_(e, ctx, table, workers) &&
+         attn_check_argument_(e, &l, &j->o, &w[0], ATTN_OUT_, any, 1, any, any,
+                              "o must have one head") &&
+         attn_check_argument_(e, &l, &j->x, &w[1], 0, j->o.batch, 1, j->o.len, j->o.dim,
+                              "x must have the shape of o") &&
+         attn_mixer_check_net_(e, &l, &j->p.token, 0, j->o.len) &&
+         attn_mixer_check_net_(e, &l, &j->p.channel, 1, j->o.dim) &&
+         attn_check_norm_(e, &j->p.norm_token, j->o.dim, &more) &&
+         attn_check_norm_(e, &j->p.norm_channel, j->o.dim, &more) &&
+         attn_mixed_apart_(e, ctx, &l, &more);
+}
+
+/* y = x + the network of the tokens of LN(x). panels and hidden: room for [T] and [ds] rows. */
+ATTN_FUNC_ int attn_mixer_tokens_(attn_stage_ *s, const attn_mixer_params *p, attn_tensor y,
+                                  attn_tensor x, float *panels, float *hidden) {
+  const attn_feed_forward *f = &p->token;
+  attn_spatial_ up, down;
+  memset(&up, 0, sizeof up);
+  up.w = f->w_1, up.row_bias = f->b_1, up.turned = 1;
+  up.heads = 1, up.rows = f->w_1.dim, up.k = x.len, up.n = x.dim;
+  up.panels = hidden, up.act = f->activation;
+  memset(&down, 0, sizeof down);
+  down.w = f->w_2, down.row_bias = f->b_2, down.turned = 1;
+  down.heads = 1, down.rows = x.len, down.k = f->w_1.dim, down.n = x.dim;
+  down.m[0] = attn_spatial_matrix_(attn_bhtd(hidden, ATTN_F32, x.batch, 1, down.k, x.dim));
+  down.m[0].packed = hidden;
+  down.add = x, down.y = y;
+  return attn_stage_norm_panels_(s, &up.m[0], x, 1, &p->norm_token, panels) &&
+         attn_stage_spatial_(s, &up, x.batch, 0, 0) && attn_stage_spatial_(s, &down, x.batch, 0, 0);
+}
+
+ATTN_FUNC_ int attn_mixer_steps_(attn_stage_ *s, void *job) {
+  const attn_mixer_job_ *j = (const attn_mixer_job_ *)job;
+  const attn_mixer_params *p = &j->p;
+  const attn_feed_forward *f = &p->channel;
+  const attn_tensor none = attn_view_(NULL, ATTN_F32, 0, 0, 0, 0);
+  const int64_t batch = j->x.batch, t = j->x.len, dm = j->x.dim;
+  const int64_t most = attn_mixed_entries_(batch, t);
+  const int64_t rows = t < ATTN_MIXED_ROWS_ ? t : (int64_t)ATTN_MIXED_ROWS_;
+  attn_tensor n = attn_multihead_rows_(s, most, rows, dm), y = none;
+  attn_tensor middle = attn_multihead_rows_(s, most, rows, f->w_1.dim);
+  if (j->o.dtype != ATTN_F32) y = attn_multihead_rows_(s, most, t, dm);
+  float *panels = attn_stage_panels_(s, most, 1, t, dm);
+  float *hidden = attn_stage_panels_(s, most, 1, p->token.w_1.dim, dm);
+  for (int64_t b = 0, some; b < batch; b += some) {
+    some = batch - b < most ? batch - b : most;
+    const attn_tensor x = attn_mixed_some_(j->x, b, some), o = attn_mixed_some_(j->o, b, some);
+    n.batch = y.batch = middle.batch = some;
+    if (j->o.dtype == ATTN_F32) y = o;
+    if (!attn_mixer_tokens_(s, p, y, x, panels, hidden)) return 0;
+    for (int64_t i = 0; i < t; i += rows) {
+      const int64_t len = t - i < rows ? t - i : rows;
+      const attn_tensor part = attn_stage_rows_(y, i, len);
+      n.len = middle.len = len;
+      if (!attn_stage_norm_(s, n, part, none, &p->norm_channel) ||
+          !attn_stage_dense_(s, middle, n, f->w_1, f->b_1, f->activation) ||
+          !attn_stage_mixed_(s, attn_stage_rows_(o, i, len), part, middle, f->w_2, f->b_2))
+        return 0;
+    }
+  }
+  return 1;
+}
+
+ATTN_FUNC_ attn_status attn_mixer_call_(attn_tensor o, attn_tensor x,
+                                        const attn_mixer_params *params, attn_ctx *ctx,
+                                        size_t *bytes) {
+  attn_error_ e = {ATTN_OK, NULL};
+  const attn_table_ *table;
+  attn_mixer_job_ j;
+  int workers;
+  memset(&j, 0, sizeof j);
+  j.o = o, j.x = x;
+  if (params) j.p = *params;
+  if (!params) {
+    attn_reject_(&e, ATTN_E_NULL, "params must not be null: it has the weights");
+  } else if (attn_mixer_check_(&e, &j, ctx, &table, &workers)) {
+    attn_stage_ s = attn_stage_open_(&e, table, workers, ctx, bytes != NULL);
+    if (o.batch == 0 || o.len == 0) {
+      if (!bytes) attn_report_(ctx, table, 1, "no-op", "no rows");
+    } else {
+      attn_stage_call_(&s, ctx, attn_mixer_steps_, &j, "products along tokens and channels", bytes);
+    }
+  }
+  return attn_end_(bytes ? NULL : ctx, &e);
+}
+
+ATTN_PUB_ attn_status attn_mixer(attn_tensor o, attn_tensor x, const attn_mixer_params *params,
+                                 attn_ctx *ctx) {
+  return attn_mixer_call_(o, x, params, ctx, NULL);
+}
+ATTN_PUB_ size_t attn_mixer_workspace(attn_tensor o, attn_tensor x, const attn_mixer_params *params,
+                                      const attn_ctx *ctx) {
+  attn_ctx plain = attn_before_workspace_(ctx);
+  size_t bytes = 0;
+  attn_mixer_call_(o, x, params, &plain, &bytes);
+  return bytes;
+}
+/* <<< attn/mechanisms/mixer.h */
 ATTN_END_STRICT_
 #ifdef __cplusplus
 }
@@ -42705,6 +48862,7 @@ ATTN_END_STRICT_
 #undef ATTN_PRAGMA_EXPAND_
 #undef ATTN_PUB_
 #undef ATTN_QUAD_
+#undef ATTN_RADIX_
 #undef ATTN_RARE_
 #undef ATTN_ROOM_
 #undef ATTN_ROWS_

@@ -25,32 +25,36 @@
  *   Functions: attn_sdpa (attention), attn_cache_* (a cache of pages, and attention over it),
  *   attn_merge (partial results), attn_relu (rectified weights), attn_edges (key lists);
  *   attn_multihead, attn_collaborative (with projections), attn_capsules* (routing of heads);
- *   attn_pattern_*, attn_schedule_* (sparse patterns); attn_star_*,
- *   attn_longformer, attn_etc, attn_tree, attn_segmented, attn_hierarchy, attn_xl_layer,
+ *   attn_pattern_*, attn_block_permutations, attn_schedule_* (sparse patterns); attn_star_*,
+ *   attn_longformer*, attn_etc*, attn_tree*, attn_segmented, attn_hierarchy, attn_xl_layer,
  *   attn_recursive (whole mechanisms); attn_segment*, attn_memory_*, attn_usage, attn_compress*,
  *   attn_attention_loss, attn_rebuild_loss (memories of earlier segments); attn_knn_search,
  *   attn_knn_lm, attn_spalm, attn_memorizing, attn_recall_append (memories that are searched);
- *   attn_topk_* (best keys), attn_lsh, attn_lsh_* (buckets of hashed tokens), attn_routing* (clusters
- *   of queries and keys), attn_sinkhorn*, attn_sortcut (sorted blocks), attn_sac*, attn_lstm_step,
- *   attn_pointer_logits, attn_choose (edges that a network draws), attn_gate, attn_dispatch*,
- *   attn_mixture, attn_gated (attention paths and what chooses them);
- *   attn_linear, attn_linear_* (linear states), attn_features, attn_feature_count, attn_random_*
- *   (feature maps, random directions); attn_cluster_queries, attn_clustered, attn_probsparse* (few
- *   queries for many); attn_memory_compressed, attn_local, attn_linformer, attn_poolingformer (fewer
- *   keys than rows); attn_low_rank_band, attn_nystrom, attn_csalr (low rank); attn_mab, attn_isab,
- *   attn_pma, attn_luna* (attention through a few learned rows); attn_score_mix, attn_realformer,
- *   attn_predictive, attn_map_apply, attn_lazyformer (score maps from layer to layer); attn_camtl,
- *   attn_film_blocks, attn_block_prior_add (a prior of blocks); attn_rope, attn_sinusoid,
- *   attn_pma, attn_luna* (attention through a few learned rows); attn_talking (heads mixed around the
- *   softmax), attn_disagreement, attn_guided_loss (losses over heads); attn_rope, attn_sinusoid,
- *   attn_universal_signal, attn_learned_position, attn_alibi_slopes, attn_t5_bucket (positions);
- *   attn_gaussian_window, attn_hard_gaussian, attn_average*, attn_span_* (priors and spans);
- *   attn_synthesizer (scores without pairs of tokens);
- *   attn_gemm, attn_pool*, attn_convolve*, attn_top_k, attn_kmeans_step, attn_pinv, attn_solve,
- *   attn_exp (parts of the above, by themselves); attn_quantize, attn_dequantize (int8,
- *   int4 and e4m3 rows); attn_bhtd, attn_bthd, attn_mask_*, attn_scales_dense (views);
- *   attn_isa_* (tiers); attn_<name>_workspace (memory). Each is documented where it is declared,
- *   below.
+ *   attn_topk_* (best keys), attn_lsh, attn_lsh_* (buckets of hashed tokens), attn_routing*
+ *   (clusters of queries and keys), attn_sinkhorn*, attn_sortcut (sorted blocks), attn_sac*,
+ *   attn_lstm_step, attn_pointer_logits, attn_choose (edges that a network draws), attn_gate,
+ *   attn_dispatch*, attn_mixture, attn_gated (attention paths and what chooses them); attn_linear,
+ *   attn_linear_* (linear states), attn_features, attn_feature_count, attn_random_* (feature maps,
+ *   random directions); attn_cluster_queries, attn_clustered, attn_probsparse* (few queries for
+ *   many); attn_memory_compressed, attn_local, attn_linformer, attn_poolingformer (fewer keys than
+ *   rows); attn_low_rank_band, attn_nystrom, attn_csalr (low rank); attn_mab, attn_isab, attn_pma,
+ *   attn_luna* (attention through a few learned rows); attn_synthesizer (scores without pairs of
+ *   tokens); attn_score_mix, attn_realformer, attn_predictive, attn_map_apply, attn_lazyformer
+ *   (score maps from layer to layer); attn_camtl, attn_film_blocks, attn_block_prior_add (a prior
+ *   of blocks); attn_talking (heads mixed around the softmax), attn_disagreement, attn_guided_loss
+ *   (losses over heads); attn_rope, attn_sinusoid, attn_universal_signal, attn_learned_position,
+ *   attn_alibi_slopes, attn_t5_bucket (positions); attn_gaussian_window, attn_hard_gaussian,
+ *   attn_average*, attn_span_* (priors and spans); attn_encoder, attn_decoder*,
+ *   attn_feed_forward_rows, attn_reversible*, attn_stream_mean (blocks of a Transformer);
+ *   attn_universal, attn_exit*, attn_confidence, attn_calm_* (depth by token); attn_gtrxl* (gates
+ *   for residual sums), attn_returns, attn_trajectory_* (trajectories as sequences); attn_fourier,
+ *   attn_fnet (Fourier mixing), attn_gmlp, attn_mixer (learned matrices over positions in place of
+ *   attention); attn_layer_norm, attn_activate (rows between products); attn_gemm, attn_pool*,
+ *   attn_convolve*, attn_top_k, attn_kmeans_step, attn_pinv, attn_solve, attn_exp (parts of the
+ *   above, by themselves); attn_quantize, attn_dequantize (int8, int4 and e4m3 rows); attn_bhtd,
+ *   attn_bthd, attn_mask_*, attn_scales_dense (views); attn_isa_* (tiers), attn_status_string
+ *   (errors), attn_parallel_openmp (threads); attn_<name>_workspace (memory). Each is documented
+ *   where it is declared, below.
  *
  * 2. TENSORS
  *   attn_tensor is a view: pointer, storage type, four extents, three strides in elements. The

@@ -64,7 +64,7 @@ class CacheCase : public Case {
 
   attn_isa isa_;
   int64_t len_, rows_;
-  std::vector<float> x_;
+  Floats x_;
   std::vector<int32_t> table_;
   std::vector<char> memory_;
   attn_cache cache_{};

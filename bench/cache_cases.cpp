@@ -8,8 +8,8 @@
 
 namespace {
 
-std::vector<float> noise(int64_t n) {
-  std::vector<float> x((size_t)n);
+Floats noise(int64_t n) {
+  Floats x((size_t)n);
   std::minstd_rand rng(1);
   std::uniform_real_distribution<float> draw(-1.7f, 1.7f);
   for (float &v : x) v = draw(rng);
@@ -86,11 +86,11 @@ class RaggedCase : public RatioCase {
  private:
   static constexpr int kN = 32;
   static constexpr int64_t kH = 8, kD = 64;
-  static attn_tensor view(std::vector<float> &x, int64_t i, int64_t n) {
+  static attn_tensor view(Floats &x, int64_t i, int64_t n) {
     return attn_bthd(x.data() + i * kH * kD, ATTN_F32, 1, n, kH, kD);
   }
   std::vector<int64_t> indptr_;
-  std::vector<float> q_, k_, o_;
+  Floats q_, k_, o_;
   attn_sdpa_params params_{};
 };
 
@@ -131,7 +131,7 @@ class PagedCase : public RatioCase {
 
  private:
   static constexpr int64_t kN = 4, kH = 16, kHk = 4, kD = 128;
-  std::vector<float> q_, k_, v_, o_;
+  Floats q_, k_, v_, o_;
   std::vector<int32_t> table_, holders_;
   std::vector<attn_sequence> sequences_;
   attn_cache cache_{};

@@ -10,9 +10,27 @@
 
 #include <functional>
 #include <memory>
+#include <new>
 #include <string>
+#include <vector>
 
 #include "contest.h"
+
+/* Numbers at a cache line's beginning, as a user who counts time would have them. */
+template <typename T>
+struct LineAllocator {
+  using value_type = T;
+  LineAllocator() = default;
+  template <typename U>
+  LineAllocator(const LineAllocator<U> &) {}
+  T *allocate(size_t n) {
+    return static_cast<T *>(::operator new (n * sizeof(T), std::align_val_t{64}));
+  }
+  void deallocate(T *p, size_t) { ::operator delete (p, std::align_val_t{64}); }
+  bool operator==(const LineAllocator &) const { return true; }
+  bool operator!=(const LineAllocator &) const { return false; }
+};
+using Floats = std::vector<float, LineAllocator<float>>;
 
 /* The data of one entry, alive while the library calls it again and again with more iterations. */
 struct Case {

@@ -1,6 +1,7 @@
-/* elementwise_cases.cpp owns the entries that move data: exp, rope, merge, and the read bandwidth
- * to hold them against. */
+/* elementwise_cases.cpp owns the entries that move data: exp, rope, merge, norms, activations, and
+ * the bandwidth to hold them against. */
 #include <cmath>
+#include <cstring>
 #include <random>
 #include <vector>
 
@@ -10,8 +11,8 @@
 
 namespace {
 
-std::vector<float> numbers(size_t n, float low, float high) {
-  std::vector<float> x(n);
+Floats numbers(size_t n, float low, float high) {
+  Floats x(n);
   std::mt19937 random(1);
   std::uniform_real_distribution<float> d(low, high);
   for (float &f : x) f = d(random);
@@ -64,7 +65,7 @@ class ExpCase : public Case {
 
  private:
   attn_isa isa_;
-  std::vector<float> x_, y_;
+  Floats x_, y_;
   attn_ctx ctx_{};
   ulp_record ulp_ours_, ulp_theirs_;
 };
@@ -79,11 +80,11 @@ class PassCase : public Case {
         isa_(isa),
         merge_(merge),
         a_(numbers((size_t)(kHeads * len * dim), -1, 1)),
-        b_(merge ? a_ : std::vector<float>()),
+        b_(merge ? a_ : Floats()),
         out_(a_.size()),
         lse_(numbers((size_t)(kHeads * len), -1, 1)),
         lse_out_(lse_.size()) {
-    auto view = [&](const std::vector<float> &v, int64_t d) {
+    auto view = [&](const Floats &v, int64_t d) {
       return attn_bhtd(v.data(), ATTN_F32, 1, kHeads, len, d);
     };
     attn_tensor a = view(a_, dim), b = view(b_, dim), o = view(out_, dim), l = view(lse_, 1),
@@ -110,10 +111,62 @@ class PassCase : public Case {
  private:
   attn_isa isa_;
   bool merge_;
-  std::vector<float> a_, b_, out_, lse_, lse_out_;
+  Floats a_, b_, out_, lse_, lse_out_;
   std::vector<char> workspace_;
   attn_ctx ctx_{};
   double bytes_ = 0;
+};
+
+/* Rows between dense products, from one array to another: rates are bytes read and written, against those of
+ * a plain copy of as much that takes turns with ours. act: -1 = layer norm, with a residual -2. */
+class RowsCase : public Case {
+ public:
+  RowsCase(attn_isa isa, int64_t len, int64_t dim, int act)
+      : Case(isa),
+        isa_(isa),
+        x_(numbers((size_t)(len * dim), -3, 3)),
+        y_(x_.size()),
+        more_(act == -2 ? x_ : Floats()),
+        gain_(numbers((size_t)dim, -1, 1)),
+        bias_(gain_) {
+    auto view = [&](const Floats &v) { return attn_bhtd(v.data(), ATTN_F32, 1, 1, len, dim); };
+    attn_tensor y = view(y_), x = view(x_), more = view(more_);
+    const size_t bytes = sizeof(float) * x_.size();
+    ctx_.isa = isa;
+    contest.add("ours", (double)bytes * (act == -2 ? 3 : 2), [=] {
+      attn_status st;
+      if (act < 0) {
+        attn_layer_norm_params p = {};
+        p.norm.gain = gain_.data(), p.norm.bias = bias_.data();
+        if (act == -2) p.residual = more;
+        st = attn_layer_norm(y, x, &p, &ctx_);
+      } else {
+        attn_activate_params p = {};
+        p.activation = (attn_activation)act;
+        st = attn_activate(y, x, &p, &ctx_);
+      }
+      failure = case_check(st, ctx_, isa_);
+      return failure.empty();
+    });
+    contest.add("copy", (double)bytes * 2, [=] {
+      std::memmove(y_.data(), x_.data(), bytes);
+      return true;
+    });
+  }
+
+  void counters(benchmark::State &state) override {
+    auto &c = state.counters;
+    c["GB_per_second"] = contest[0].best() * 1e-9;
+    c["copy_GB_per_second"] = contest[1].best() * 1e-9;
+    c["of_copy"] = contest[0].best() / contest[1].best();
+    c["ns_per_16"] = 128e9 / contest[0].best();
+    c["rounds"] = (double)contest[0].rates.size();
+  }
+
+ private:
+  attn_isa isa_;
+  Floats x_, y_, more_, gain_, bias_;
+  attn_ctx ctx_{};
 };
 
 /* Rows of K into quantised storage, and back: rates are bytes of f32. */
@@ -146,9 +199,9 @@ class QuantizeCase : public Case {
 
  private:
   attn_isa isa_;
-  std::vector<float> x_;
+  Floats x_;
   std::vector<unsigned char> codes_;
-  std::vector<float> scale_;
+  Floats scale_;
   attn_ctx ctx_{};
   double bytes_ = 0;
 };
@@ -183,6 +236,23 @@ void register_elementwise(const Selection &sel) {
       case_register(std::string(merge ? "merge" : "rope") + "/f32/" + tier +
                         "/T:" + std::to_string(len) + "/d:64/h:8",
                     [=] { return std::make_unique<PassCase>(isa, len, 64, merge); });
+  /* 400 KB, in the second cache, and 25 MB */
+  for (int64_t numbers : {50000, 3200000})
+    for (int64_t dim : {64, 384, 768, 1000, 1024})
+      for (bool residual : {false, true})
+        case_register("layer_norm/f32/" + tier + (residual ? "/residual" : "") +
+                          "/T:" + std::to_string(numbers / dim) + "/d:" + std::to_string(dim),
+                      [=] {
+                        return std::make_unique<RowsCase>(isa, numbers / dim, dim,
+                                                          residual ? -2 : -1);
+                      });
+  static const char *const acts[] = {"none", "relu",    "relu2", "gelu", "gelu_tanh",
+                                     "silu", "sigmoid", "tanh",  "exp",  "elu1"};
+  for (int64_t len : {64, 4096})
+    for (int act = 0; act < ATTN_ACT_COUNT; act++)
+      case_register("activate/" + std::string(acts[act]) + "/" + tier +
+                        "/T:" + std::to_string(len) + "/d:768",
+                    [=] { return std::make_unique<RowsCase>(isa, len, 768, act); });
   static const char *const types[] = {"i8", "i4", "e4m3"};
   for (int type = 0; type < 3; type++)
     for (bool back : {false, true})

@@ -86,5 +86,9 @@ void register_functions(const Selection &s) {
   register_choice_calls(s);
   register_map_calls(s);
   register_head_calls(s);
+  register_gate_calls(s);
   register_part_calls(s);
+  register_depth_calls(s);
+  register_block_calls(s);
+  register_mixer_calls(s);
 }

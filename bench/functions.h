@@ -14,7 +14,7 @@ constexpr int64_t kDim = 64, kLong = 16384;
 
 /* A call with its data and its work: multiply-adds, or bytes where nothing else counts. */
 struct Call {
-  std::deque<std::vector<float>> floats;
+  std::deque<Floats> floats;
   std::deque<std::vector<int32_t>> ints;
   std::mt19937 random{1};
   double flops = 0, bytes = 0;
@@ -72,6 +72,10 @@ void register_content_calls(const Selection &s);
 void register_choice_calls(const Selection &s);
 void register_map_calls(const Selection &s);
 void register_head_calls(const Selection &s);
+void register_gate_calls(const Selection &s);
 void register_part_calls(const Selection &s);
+void register_depth_calls(const Selection &s);
+void register_block_calls(const Selection &s);
+void register_mixer_calls(const Selection &s);
 
 #endif

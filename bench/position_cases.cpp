@@ -17,7 +17,7 @@ void sinusoid(Call &c, int64_t len) {
 
 void universal_signal(Call &c, int64_t len) {
   attn_tensor x = c.rows(1, len, 512), y = c.rows(1, len, 512);
-  attn_universal_params p = {};
+  attn_universal_signal_params p = {};
   p.step = 3;
   c.bytes = 8.0 * (double)(len * 512);
   c.run = [=](attn_ctx *ctx) { return attn_universal_signal(y, x, &p, ctx); };

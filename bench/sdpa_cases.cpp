@@ -184,7 +184,7 @@ class ReluCase : public Case {
   attn_isa isa_;
   problem p_{};
   attn_relu_params params_{};
-  std::vector<float> gain_, gate_;
+  Floats gain_, gate_;
   std::vector<char> workspace_;
   attn_ctx ctx_{};
 };

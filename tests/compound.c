@@ -212,7 +212,9 @@ void promise_keep(const promise *p) {
     size_t size = p->ask(p->scene, &ctx);
     assert_true(size > 0);
     int tight = n >= 3;
+    test_where = TEST_BEFORE_GUARD;
     if (tight) ctx.workspace = test_mem(size), ctx.workspace_size = size;
+    test_where = TEST_HEAP;
     spoil(p);
     int64_t calls = test_malloc_calls;
     attn_status status = p->call(p->scene, &ctx);

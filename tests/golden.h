@@ -69,8 +69,8 @@ static const uint64_t golden[] = {
     0x5ea90f7e62ca1f71u, /* xl layer */
     0x6270802abe35e8c8u, /* recursive */
     0x5d6a32d11661d5f0u, /* gemm */
-    0x0d425738ea48b320u, /* sets */
-    0x35d1221a5f74b8a7u, /* luna */
+    0x1b35f0ad5bfcdef4u, /* sets */
+    0x68f3aea6228bbc38u, /* luna */
     0xdeb767c1bf0de822u, /* luna causal */
     0x429c9badbcb2ea0fu, /* topk */
     0x0eae91559d95b59eu, /* topk lists */
@@ -96,4 +96,23 @@ static const uint64_t golden[] = {
     0x6a49f941a7c849d8u, /* capsules */
     0xd1ccb6f3e2ae8a03u, /* talking */
     0x5353c875ce0db2a1u, /* losses */
+    0xee4306e252a2861cu, /* layer norm */
+    0x0314742952e4861cu, /* gtrxl */
+    0x31d2bcf4e4f6521bu, /* trajectory */
+    0x6273fdb18d6bfd1au, /* fourier */
+    0x22ae57d17c6103ecu, /* fnet */
+    0xb38fd7c653d5e608u, /* gmlp */
+    0xb24293284cb06c30u, /* mixer */
+    0xf5eaf8afb90fa189u, /* norm sum */
+    0xeac3e447bc3c7dfeu, /* activations */
+    0xfb6576b19308f4d1u, /* encoder */
+    0x8ed388aa7aa1386au, /* decoder */
+    0xfcd2f56f5ca5959fu, /* decoder step */
+    0x02331423ab2d0282u, /* reversible */
+    0x9b84545d9cf84751u, /* reversible inverse */
+    0xfbdadac47766974du, /* universal */
+    0x731dfa3f05ce3936u, /* exits */
+    0xc94c461a9157a7b9u, /* exit targets */
+    0xcd1d536aeb73fb49u, /* confidence */
+    0xcdad3d0aa0093b2du, /* exit decoder */
 };

@@ -15,7 +15,13 @@ typedef struct golden_call {
 
 /* Numbers that every machine has alike: [1, heads, len, dim]. */
 attn_tensor golden_exact(test_rng *rng, int64_t heads, int64_t len, int64_t dim);
+/* The same [1, 1, len, dim], an eighth as large: weights that leave activations and softmax to differ. */
+attn_tensor golden_weight(test_rng *rng, int64_t len, int64_t dim);
+attn_norm golden_norm(test_rng *rng, int64_t dim);
+attn_feed_forward golden_feed(test_rng *rng, int64_t dim, int64_t hidden, attn_activation act);
+/* The numbers of head h of o as rows [1,1,len,dim], len dim <= T DV; those left over are 0. */
+attn_tensor golden_rows(attn_tensor o, int64_t h, int64_t len, int64_t dim);
 
-extern const golden_call golden_content[], golden_heads[];
+extern const golden_call golden_content[], golden_heads[], golden_blocks[], golden_depth[];
 
 #endif

@@ -8,6 +8,34 @@ attn_tensor golden_exact(test_rng *rng, int64_t heads, int64_t len, int64_t dim)
   return t;
 }
 
+attn_tensor golden_weight(test_rng *rng, int64_t len, int64_t dim) {
+  attn_tensor t = golden_exact(rng, 1, len, dim);
+  for (int64_t i = 0; i < len * dim; i++) ((float *)t.data)[i] *= 0.125f;
+  return t;
+}
+
+attn_norm golden_norm(test_rng *rng, int64_t dim) {
+  attn_norm norm;
+  norm.gain = golden_exact(rng, 1, 1, dim).data, norm.bias = golden_exact(rng, 1, 1, dim).data;
+  norm.eps = 0.25f;
+  return norm;
+}
+
+attn_feed_forward golden_feed(test_rng *rng, int64_t dim, int64_t hidden, attn_activation act) {
+  attn_feed_forward ff;
+  ff.w_1 = golden_weight(rng, dim, hidden), ff.b_1 = golden_weight(rng, 1, hidden);
+  ff.w_2 = golden_weight(rng, hidden, dim), ff.b_2 = golden_weight(rng, 1, dim);
+  ff.activation = act;
+  return ff;
+}
+
+attn_tensor golden_rows(attn_tensor o, int64_t h, int64_t len, int64_t dim) {
+  const attn_tensor head = test_one(o, 0, 1, h, 1);
+  assert_true(len * dim <= T * DV);
+  test_fill_value(head, 0);
+  return attn_bhtd(head.data, ATTN_F32, 1, 1, len, dim);
+}
+
 static attn_status star(attn_tensor o, attn_tensor lse, test_rng *rng, attn_ctx *ctx) {
   attn_tensor q = golden_exact(rng, 2, T, DK), k = golden_exact(rng, 1, T, DK),
               v = golden_exact(rng, 2, T, DV);
@@ -184,9 +212,10 @@ static const golden_call calls[] = {{"star", star},
                                     {NULL, NULL}};
 
 const char *golden_compound(int n, attn_tensor *o, attn_tensor *lse) {
-  static const golden_call *const lists[] = {calls, golden_content, golden_heads};
+  static const golden_call *const lists[] = {calls, golden_content, golden_heads, golden_blocks,
+                                             golden_depth};
   const golden_call *g = NULL;
-  for (int at = n, l = 0; l < 3 && (!g || !g->name); l++)
+  for (int at = n, l = 0; l < 5 && (!g || !g->name); l++)
     for (g = lists[l]; g->name && at > 0; g++) at--;
   if (!g->name) return NULL;
   test_rng rng = test_seed(4000 + (uint64_t)n);

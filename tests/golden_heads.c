@@ -1,4 +1,5 @@
-/* tests/golden_heads.c owns the golden calls over maps of scores and between heads. */
+/* tests/golden_heads.c owns the golden calls over maps of scores and between heads, and of
+ * rows by themselves. */
 
 #include "golden_calls.h"
 
@@ -172,10 +173,31 @@ static attn_status losses(attn_tensor o, attn_tensor lse, test_rng *rng, attn_ct
   return status;
 }
 
-const golden_call golden_heads[] = {{"score mix", score_mix},   {"realformer", realformer},
-                                    {"predictive", predictive}, {"evolving", evolving},
-                                    {"map apply", map_apply},   {"lazyformer", lazyformer},
-                                    {"camtl", camtl},           {"synthesizer", synthesizer},
-                                    {"multihead", multihead},   {"collaborative", collaborative},
-                                    {"capsules", capsules},     {"talking", talking},
-                                    {"losses", losses},         {NULL, NULL}};
+/* Rows with a residual, of which the second head's are far from 0; then a gate. */
+static attn_status layer_norm(attn_tensor o, attn_tensor lse, test_rng *rng, attn_ctx *ctx) {
+  attn_layer_norm_params p;
+  attn_tensor x = golden_exact(rng, 2, T, DV), far = golden_exact(rng, 2, T, DV);
+  memset(&p, 0, sizeof p);
+  p.norm.eps = 0.5f, p.residual = far;
+  for (int64_t i = 0; i < T; i++) test_fill_row(far, 0, 1, i, 77);
+  attn_activate_params gate = {ATTN_ACT_GELU, x};
+  test_fill_value(lse, 0);
+  attn_status status = attn_layer_norm(o, x, &p, ctx);
+  return status == ATTN_OK ? attn_activate(o, o, &gate, ctx) : status;
+}
+
+const golden_call golden_heads[] = {{"score mix", score_mix},
+                                    {"realformer", realformer},
+                                    {"predictive", predictive},
+                                    {"evolving", evolving},
+                                    {"map apply", map_apply},
+                                    {"lazyformer", lazyformer},
+                                    {"camtl", camtl},
+                                    {"synthesizer", synthesizer},
+                                    {"multihead", multihead},
+                                    {"collaborative", collaborative},
+                                    {"capsules", capsules},
+                                    {"talking", talking},
+                                    {"losses", losses},
+                                    {"layer norm", layer_norm},
+                                    {NULL, NULL}};

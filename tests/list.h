@@ -881,6 +881,29 @@
   X(A3_ragged)                              \
   X(A3_promises)                            \
   X(A3_rejects)                             \
+  X(K4_chunks)                              \
+  X(K4_reversible)                          \
+  X(K4_inverse)                             \
+  X(K4_identity)                            \
+  X(K4_promises)                            \
+  X(K4_rejects)                             \
+  X(K4_mean)                                \
+  X(K7_feed_forward)                        \
+  X(K7_feed_forward_promises)               \
+  X(K7_feed_forward_rejects)                \
+  X(K7_encoder_random)                      \
+  X(K7_decoder_random)                      \
+  X(K7_edges)                               \
+  X(K7_invariants)                          \
+  X(K7_padding)                             \
+  X(K7_in_place)                            \
+  X(K7_nan)                                 \
+  X(K7_promises)                            \
+  X(K7_rejects)                             \
+  X(K7_decode)                              \
+  X(K7_decode_room)                         \
+  X(K7_decode_rejects)                      \
+  X(K7_start)                               \
   X(I4_random)                              \
   X(I4_options)                             \
   X(I4_schedule)                            \
@@ -1022,7 +1045,115 @@
   X(D3_nan_rows)                            \
   X(D5_balance_nan)                         \
   X(D5_causal_nan)                          \
-  X(H5_stack_relative)
+  X(H5_stack_relative)                      \
+  X(K1_random)                              \
+  X(K1_fixed)                               \
+  X(K1_weights)                             \
+  X(K1_entries)                             \
+  X(K1_promises)                            \
+  X(K1_rejects)                             \
+  X(K2_exits_random)                        \
+  X(K2_exits_invariants)                    \
+  X(K2_exits_nan)                           \
+  X(K2_exits_limits)                        \
+  X(K2_smooth_random)                       \
+  X(K2_smooth_limits)                       \
+  X(K2_target)                              \
+  X(K2_target_rejects)                      \
+  X(K2_decode_random)                       \
+  X(K2_decode_plain)                        \
+  X(K2_decode_causal)                       \
+  X(K2_decode_decide)                       \
+  X(K3_decode)                              \
+  X(K2_decode_promises)                     \
+  X(K2_decode_rejects)                      \
+  X(K3_confidence_random)                   \
+  X(K3_confidence_wide)                     \
+  X(K3_confidence_invariants)               \
+  X(K3_confidence_limits)                   \
+  X(K3_threshold)                           \
+  X(K3_exit)                                \
+  X(K3_calibrate)                           \
+  X(K3_calibrate_stops)                     \
+  X(K5_gate_random)                         \
+  X(K5_gate_wide)                           \
+  X(K5_gate_closed)                         \
+  X(K5_gate_bounds)                         \
+  X(K5_gate_cuts)                           \
+  X(K5_gate_nan)                            \
+  X(K5_gate_promises)                       \
+  X(K5_gate_rejects)                        \
+  X(K5_block_random)                        \
+  X(K5_block_many_rows)                     \
+  X(K5_block_identity)                      \
+  X(K5_block_causal)                        \
+  X(K5_block_memory)                        \
+  X(K5_block_empty)                         \
+  X(K5_block_promises)                      \
+  X(K5_block_rejects)                       \
+  X(K5_guards)                              \
+  X(K6_returns_random)                      \
+  X(K6_returns_differences)                 \
+  X(K6_returns_promises)                    \
+  X(K6_tokens_random)                       \
+  X(K6_tokens_share_the_time)               \
+  X(K6_tokens_promises)                     \
+  X(K6_tokens_rejects)                      \
+  X(K6_mask)                                \
+  X(K6_predict)                             \
+  X(K6_predict_rejects)                     \
+  X(K6_model_sees_the_past)                 \
+  X(K6_model_padding)                       \
+  X(K6_guards)                              \
+  X(K6_rows)                                \
+  X(L1_lengths_all)                         \
+  X(L1_random)                              \
+  X(L1_large)                               \
+  X(L1_forms)                               \
+  X(L1_invariants)                          \
+  X(L1_lengths)                             \
+  X(L1_nan)                                 \
+  X(L1_block)                               \
+  X(L1_promises)                            \
+  X(L1_rejects)                             \
+  X(L2_random)                              \
+  X(L2_large)                               \
+  X(L2_gates)                               \
+  X(L2_causal)                              \
+  X(L2_tiny_attention)                      \
+  X(L2_lengths)                             \
+  X(L2_edges)                               \
+  X(L2_promises)                            \
+  X(L2_rejects)                             \
+  X(L3_random)                              \
+  X(L3_large)                               \
+  X(L3_gelu)                                \
+  X(L3_identity)                            \
+  X(L3_permutation)                         \
+  X(L3_channels)                            \
+  X(L3_edges)                               \
+  X(L3_nan)                                 \
+  X(L3_promises)                            \
+  X(L3_rejects)                             \
+  X(K7_norm_random)                         \
+  X(K7_norm_no_memory)                      \
+  X(K7_norm_constant_rows)                  \
+  X(K7_norm_extreme_rows)                   \
+  X(K7_norm_rows_alone)                     \
+  X(K7_norm_nan_rows)                       \
+  X(K7_norm_in_place)                       \
+  X(K7_norm_empty)                          \
+  X(K7_norm_promises)                       \
+  X(K7_norm_rejects)                        \
+  X(K7_activate_random)                     \
+  X(K7_activate_cuts)                       \
+  X(K7_activate_in_place)                   \
+  X(K7_activate_none)                       \
+  X(K7_activate_special)                    \
+  X(K7_activate_promises)                   \
+  X(K7_activate_rejects)                    \
+  X(L1_workspace)                           \
+  X(K7_ragged)
 
 #define DECLARE(name) void name(void **state);
 FRESH_TESTS(DECLARE)

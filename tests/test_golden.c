@@ -177,7 +177,7 @@ static uint64_t hash_call(int n) {
 
 /* Functions of positions, from t[0] into t[4] [2,2,50,46] and t[5] [2,2,50,1]. */
 static attn_status function_of_positions(int n, attn_tensor *t, attn_ctx *ctx) {
-  attn_universal_params u;
+  attn_universal_signal_params u;
   attn_gaussian_params g;
   attn_hard_gaussian_params h;
   float offset[2] = {-0.75f, 60}, sigma[2] = {1.5f, 5};

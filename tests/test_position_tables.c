@@ -44,7 +44,7 @@ static void sinusoid_ok(attn_tensor y, attn_tensor x, const attn_sinusoid_params
   assert_int_equal(ctx.report.isa, test_isa);
 }
 
-static void signal_ok(attn_tensor y, attn_tensor x, const attn_universal_params *p) {
+static void signal_ok(attn_tensor y, attn_tensor x, const attn_universal_signal_params *p) {
   attn_ctx ctx = test_ctx();
   if (attn_universal_signal(y, x, p, &ctx) != ATTN_OK) {
     fail_msg("attn_universal_signal: %s", ctx.reason);
@@ -285,7 +285,7 @@ void B1_empty(void **state) {
   (void)state;
   for (int n = 0; n < 3; n++) {
     attn_tensor y = test_tensor(ATTN_F32, TEST_BHTD, n != 0, n != 1, n == 2 ? 0 : 5, 8);
-    attn_universal_params p;
+    attn_universal_signal_params p;
     memset(&p, 0, sizeof p);
     sinusoid_ok(y, none, NULL);
     signal_ok(y, none, &p);
@@ -298,7 +298,7 @@ void B1_workspace(void **state) {
   (void)state;
   attn_tensor y = test_tensor(ATTN_F32, TEST_BHTD, 1, 1, 100, 33);
   attn_tensor z = test_tensor(ATTN_F32, TEST_BHTD, 1, 1, 100, 33);
-  attn_universal_params u;
+  attn_universal_signal_params u;
   memset(&u, 0, sizeof u);
   u.step = 3;
   for (int n = 0; n < 2; n++) {
@@ -348,7 +348,7 @@ void B1_guard_pages(void **state) {
         positions[i] = (double)i * 1.5;
         ids[i] = 16 - i;
       }
-      attn_universal_params u;
+      attn_universal_signal_params u;
       memset(&u, 0, sizeof u);
       u.position.layout = (attn_sinusoid_layout)(n % 3);
       u.position.positions = positions;
@@ -413,13 +413,13 @@ void B1_rejects(void **state) {
     if (got != want || !ctx.reason || !strstr(ctx.reason, word)) {
       fail_msg("rule %d: %s (%s)", n, attn_status_string(got), ctx.reason ? ctx.reason : "");
     }
-    attn_universal_params u;
+    attn_universal_signal_params u;
     u.position = p;
     u.step = 1;
     assert_int_equal(attn_universal_signal(to, from, &u, &ctx), want);
     if (n != 12) untouched(&block);
   }
-  attn_universal_params u;
+  attn_universal_signal_params u;
   memset(&u, 0, sizeof u);
   u.step = INT64_MAX;
   attn_ctx ctx = test_ctx();
@@ -437,7 +437,7 @@ void B9_random_signals(void **state) {
     int64_t t = test_range(&rng, 1, 40), d = test_range(&rng, 1, 70);
     attn_tensor x = test_tensor((attn_dtype)(n % 3), (test_layout)(n % 4), 2, 1, t, d);
     attn_tensor y = test_tensor(ATTN_F32, TEST_BTHD, 2, 1, t, d);
-    attn_universal_params p;
+    attn_universal_signal_params p;
     memset(&p, 0, sizeof p);
     test_fill(x, &rng, test_normal);
     p.step = test_range(&rng, -3, 40);
@@ -456,7 +456,7 @@ void B9_symmetric_and_constant(void **state) {
   enum { T = 24, D = 30 };
   attn_tensor signal[T];
   for (int t = 0; t < T; t++) {
-    attn_universal_params p;
+    attn_universal_signal_params p;
     memset(&p, 0, sizeof p);
     p.step = t;
     signal[t] = test_tensor(ATTN_F32, TEST_BHTD, 1, 1, T, D);

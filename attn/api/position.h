@@ -104,10 +104,10 @@ ATTN_DEF attn_status attn_sinusoid(attn_tensor y, attn_tensor x, const attn_sinu
 ATTN_DEF size_t attn_sinusoid_workspace(attn_tensor y, attn_tensor x,
                                         const attn_sinusoid_params *params, const attn_ctx *ctx);
 
-typedef struct attn_universal_params {
+typedef struct attn_universal_signal_params {
   int64_t step; /* t; the paper counts from 1. 0 is not neutral: it adds 1 to the cosines */
   attn_sinusoid_params position;
-} attn_universal_params;
+} attn_universal_signal_params;
 
 /* The position-and-time signal of the Universal Transformer, added at every recurrence step:
  *
@@ -118,9 +118,10 @@ typedef struct attn_universal_params {
  * meets x, so position and step may change places. Source: Dehghani et al. 2018, arXiv 1807.03819.
  */
 ATTN_DEF attn_status attn_universal_signal(attn_tensor y, attn_tensor x,
-                                           const attn_universal_params *params, attn_ctx *ctx);
+                                           const attn_universal_signal_params *params,
+                                           attn_ctx *ctx);
 ATTN_DEF size_t attn_universal_signal_workspace(attn_tensor y, attn_tensor x,
-                                                const attn_universal_params *params,
+                                                const attn_universal_signal_params *params,
                                                 const attn_ctx *ctx);
 
 typedef struct attn_learned_params {

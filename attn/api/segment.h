@@ -72,12 +72,6 @@ typedef enum attn_sublayer {
   ATTN_SUBLAYER_COUNT
 } attn_sublayer;
 
-/* LN(x) = (x - mean) / sqrt(variance + eps) gain + bias over the columns of a row. */
-typedef struct attn_norm {
-  const float *gain, *bias; /* [dm]; null = 1, 0 */
-  float eps;                /* > 0; 0 = 1e-5 */
-} attn_norm;
-
 typedef struct attn_segment_layer_params {
   int64_t heads;          /* H; 0 = 1 */
   int64_t kv_heads;       /* heads of keys and values; 0 = H */

@@ -46,37 +46,6 @@ ATTN_FUNC_ void attn_parts_put_(const attn_table_ *f, const attn_parts_ *y, int6
   f->blend(attn_at_(t, b, 0, i), x, NULL, t->dtype, ATTN_F32, ATTN_F32, t->dim, 1.0f, 0.0f);
 }
 
-/* Eight sums in f64, joined by halves. */
-ATTN_FUNC_ double attn_row_sum_(const float *x, int64_t n, double shift, int square) {
-  double s[8] = {0};
-  for (int64_t c = 0; c < n; c++) {
-    const double d = (double)x[c] - shift;
-    s[c % 8] += square ? d * d : d;
-  }
-  return ((s[0] + s[4]) + (s[2] + s[6])) + ((s[1] + s[5]) + (s[3] + s[7]));
-}
-
-/* Two passes of the kernel: the second, about the mean of the first, also says how wrong that was. What
- * floats cannot square is done in double. */
-ATTN_FUNC_ void attn_row_norm_(const attn_table_ *f, float *x, int64_t n, const attn_norm *norm) {
-  const double eps = norm->eps == 0.0f ? 1e-5 : (double)norm->eps, d = (double)n;
-  float t[2];
-  f->moments(t, x, n, 0.0f);
-  const float shift = (float)((double)t[0] / d);
-  f->moments(t, x, n, shift);
-  const double off = (double)t[0] / d, by = 1.0 / sqrt((double)t[1] / d - off * off + eps);
-  if (t[1] < 1e30f && t[1] > 1e-20f) {
-    f->normalise(x, n, shift, (float)by, (float)(-off * by), norm->gain, norm->bias);
-    return;
-  }
-  const double mean = attn_row_sum_(x, n, 0.0, 0) / d;
-  const double exact = 1.0 / sqrt(attn_row_sum_(x, n, mean, 1) / d + eps);
-  for (int64_t c = 0; c < n; c++) {
-    const double y = ((double)x[c] - mean) * exact * (norm->gain ? (double)norm->gain[c] : 1.0);
-    x[c] = (float)(y + (norm->bias ? (double)norm->bias[c] : 0.0));
-  }
-}
-
 /* Rows i .. i + n - 1 of a head of y = rows x times its matrix; room: n rows of y where that is not
  * f32. */
 ATTN_FUNC_ void attn_tile_times_(const attn_table_ *f, const attn_tensor *y, int64_t b, int64_t h,
@@ -122,8 +91,7 @@ ATTN_FUNC_ void attn_lift_item_(void *job, int worker, int64_t index) {
   const float *x = (const float *)(const void *)attn_at_(t, b, 0, first);
   if (a->norm || t->dtype != ATTN_F32) {
     f->widen(rows, x, stride, NULL, n, t->dim, t->dtype, NULL);
-    for (int64_t r = 0; a->norm && r < n; r++)
-      attn_row_norm_(f, rows + r * t->dim, t->dim, a->norm);
+    if (a->norm) attn_norm_in_place_(f, rows, t->dim, n, a->norm);
     x = rows, stride = t->dim;
   }
   for (int k = 0; k < a->count; k++) {
@@ -188,16 +156,14 @@ ATTN_FUNC_ void attn_close_item_(void *job, int worker, int64_t index) {
     }
     attn_matrix_times_(f, &a->w, 0, 0, rows, dout, n, x, stride, h * dv, dv, 0, dout, h == 0);
   }
-  for (int64_t r = 0; r < n; r++) {
-    float *y = rows + r * dout;
-    if (a->kind != ATTN_SUBLAYER_PLAIN) {
-      f->widen(wide, attn_at_(&a->h, b, 0, first + r), 0, NULL, 1, dout, a->h.dtype, NULL);
-      for (int64_t c = 0; c < dout; c++) y[c] = wide[c] + y[c];
-      if (a->kind == ATTN_SUBLAYER_POST) attn_row_norm_(f, y, dout, a->norm);
-    }
-    f->blend(attn_at_(&a->o, b, 0, first + r), y, NULL, a->o.dtype, ATTN_F32, ATTN_F32, dout, 1.0f,
-             0.0f);
-  }
+  if (a->kind != ATTN_SUBLAYER_PLAIN)
+    for (int64_t r = 0; r < n; r++)
+      f->blend(rows + r * dout, rows + r * dout, attn_at_(&a->h, b, 0, first + r), ATTN_F32,
+               ATTN_F32, a->h.dtype, dout, 1.0f, 1.0f);
+  if (a->kind == ATTN_SUBLAYER_POST) attn_norm_in_place_(f, rows, dout, n, a->norm);
+  for (int64_t r = 0; r < n; r++)
+    f->blend(attn_at_(&a->o, b, 0, first + r), rows + r * dout, NULL, a->o.dtype, ATTN_F32,
+             ATTN_F32, dout, 1.0f, 0.0f);
 }
 
 ATTN_FUNC_ int attn_stage_close_(attn_stage_ *s, attn_tensor o, attn_tensor x, attn_tensor h,

@@ -2,8 +2,8 @@
  * of 64 columns. A sum over more than 128 elements goes on where Y is: one chain all the same. */
 
 enum { ATTN_PANEL_ = 64, ATTN_DEEP_ = 128 };
-/* Rows from which on copying W pays; measured. Rows of W that lie far apart leave the caches early. */
-enum { ATTN_COPY_NEAR_ = 192, ATTN_COPY_FAR_ = 48, ATTN_FAR_ = 1024 };
+/* Rows from which on copying W pays; measured. */
+enum { ATTN_COPY_ROWS_ = 192 };
 
 typedef struct attn_matrix_ {
   attn_tensor w; /* [batch, heads, k, n] matrices; transposed: [.., n, k] */
@@ -18,8 +18,7 @@ typedef struct attn_matrix_ {
 ATTN_FUNC_ attn_matrix_ attn_matrix_of_(attn_tensor w, int transposed, int64_t rows) {
   attn_matrix_ m = {w, transposed, transposed ? w.dim : w.len, transposed ? w.len : w.dim, 0, 0,
                     0, NULL};
-  const int64_t few = attn_abs64_(w.stride_len) > ATTN_FAR_ ? ATTN_COPY_FAR_ : ATTN_COPY_NEAR_;
-  if (w.dtype == ATTN_F32 && !transposed && rows < few) m.direct = m.n / 16 * 16;
+  if (w.dtype == ATTN_F32 && !transposed && rows < ATTN_COPY_ROWS_) m.direct = m.n / 16 * 16;
   m.panels = (m.n - m.direct + ATTN_PANEL_ - 1) / ATTN_PANEL_;
   m.one = attn_mul_(m.panels, attn_mul_(m.k, ATTN_PANEL_));
   return m;

@@ -11,7 +11,8 @@ typedef struct attn_stage_ {
   attn_ctx ctx;  /* of the inner calls */
   char *block;   /* null while measuring, and when nothing is needed */
   int64_t used;  /* bytes of tensors between the steps, so far */
-  int64_t tail;  /* where the workspace of single steps begins: all of `used` */
+  int64_t most;  /* of `used`, where some were given back */
+  int64_t tail;  /* where the workspace of single steps begins: the most of `used` */
   int64_t spare; /* bytes of the step that wants most */
   int64_t pairs;
 } attn_stage_;
@@ -23,6 +24,12 @@ ATTN_FUNC_ void *attn_stage_take_(attn_stage_ *s, int64_t n, int64_t size) {
   char *p = s->block ? s->block + s->used : (char *)(uintptr_t)ATTN_ALIGN_;
   s->used = attn_add_(s->used, attn_piece_(n, size));
   return p;
+}
+
+/* What was taken since `used` was so many may be taken again. */
+ATTN_FUNC_ void attn_stage_back_(attn_stage_ *s, int64_t used) {
+  if (s->used > s->most) s->most = s->used;
+  s->used = used;
 }
 
 /* A dense f32 tensor for what passes between two steps. */
@@ -204,10 +211,11 @@ ATTN_FUNC_ attn_stage_ attn_stage_open_(attn_error_ *e, const attn_table_ *table
 
 /* Bytes of the whole call; -1 = rejected, INT64_MAX = not addressable. */
 ATTN_FUNC_ int64_t attn_stage_measure_(attn_stage_ *s, attn_steps_fn_ steps, void *job) {
-  s->run = 0, s->used = s->spare = 0;
+  s->run = 0, s->used = s->most = s->spare = 0;
   if (!steps(s, job)) return -1;
+  attn_stage_back_(s, s->used);
   s->spare = attn_piece_(s->spare, 1);
-  const int64_t bytes = attn_add_(s->used, s->spare);
+  const int64_t bytes = attn_add_(s->most, s->spare);
   return bytes ? attn_workspace_bytes_(bytes, 1) : 0;
 }
 
@@ -222,7 +230,7 @@ ATTN_FUNC_ void attn_stage_call_(attn_stage_ *s, attn_ctx *ctx, attn_steps_fn_ s
     return;
   }
   if (need > 0 && !attn_workspace_get_(s->e, &w, ctx, need)) return;
-  s->block = w.base, s->tail = s->used, s->used = 0, s->run = 1;
+  s->block = w.base, s->tail = s->most, s->used = 0, s->run = 1;
   if (steps(s, job)) {
     attn_report_(ctx, s->table, s->workers, path, "the only path");
     if (ctx) ctx->report.pairs = s->pairs;

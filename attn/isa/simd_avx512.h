@@ -23,6 +23,7 @@
 #define ATTN_V_SUB_(a, b) _mm512_sub_ps(a, b)
 #define ATTN_V_MUL_(a, b) _mm512_mul_ps(a, b)
 #define ATTN_V_DIV_(a, b) _mm512_div_ps(a, b)
+#define ATTN_V_SQRT_(a) _mm512_sqrt_ps(a)
 #define ATTN_V_FMA_(a, b, c) _mm512_fmadd_ps(a, b, c)
 #define ATTN_V_MAX_(a, b) _mm512_max_ps(a, b)
 #define ATTN_V_ABS_(a) _mm512_abs_ps(a)
@@ -70,6 +71,9 @@
 #define ATTN_V_GATHER_(p, i) _mm512_i32gather_ps(_mm512_loadu_si512(i), p, 4)
 /* lanes (0,1),(2,3).. exchanged */
 #define ATTN_V_SWAP_PAIRS_(a) _mm512_permute_ps(a, 0xB1)
+/* the last lane first */
+#define ATTN_V_REVERSE_(a) \
+  _mm512_permutexvar_ps(_mm512_setr_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0), a)
 #define ATTN_V_TRANSPOSE_(r) attn_transpose_avx512_(r)
 /* lane i = the sum of all lanes of r[i], lanes half a vector apart first; of one vector; the largest
  * lane */

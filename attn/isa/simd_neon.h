@@ -30,8 +30,10 @@
 #define ATTN_V_MUL_(a, b) vmulq_f32(a, b)
 #ifdef ATTN_ARM64_
 #define ATTN_V_DIV_(a, b) vdivq_f32(a, b)
+#define ATTN_V_SQRT_(a) vsqrtq_f32(a)
 #else
 #define ATTN_V_DIV_(a, b) attn_div_neon_(a, b)
+#define ATTN_V_SQRT_(a) attn_sqrt_neon_(a)
 #endif
 #define ATTN_V_FMA_(a, b, c) vfmaq_f32(c, a, b)
 #define ATTN_V_MAX_(a, b) attn_max_neon_(a, b)
@@ -70,6 +72,7 @@
   vcltq_u32(vsubq_u32(vdupq_n_u32(x), vld1q_u32(lo)), vld1q_u32(len))
 #define ATTN_V_GATHER_(p, i) attn_gather_neon_(p, i)
 #define ATTN_V_SWAP_PAIRS_(a) vrev64q_f32(a)
+#define ATTN_V_REVERSE_(a) attn_reverse_neon_(a)
 #define ATTN_V_TRANSPOSE_(r) attn_transpose_neon_(r)
 #define ATTN_V_SUMS_(r) attn_sums_neon_(r)
 #define ATTN_V_SUM_(v) attn_sum_neon_(v)
@@ -85,6 +88,11 @@ float32x4_t Sleef_tanhf4_u10advsimd(float32x4_t);
 #endif
 
 /* b when either is NaN or both are equal, as on the other tiers: a running maximum passes NaN by */
+ATTN_INLINE_ float32x4_t attn_reverse_neon_(float32x4_t a) {
+  const float32x4_t r = vrev64q_f32(a);
+  return vcombine_f32(vget_high_f32(r), vget_low_f32(r));
+}
+
 ATTN_INLINE_ float32x4_t attn_max_neon_(float32x4_t a, float32x4_t b) {
   return vbslq_f32(vcgtq_f32(a, b), a, b);
 }
@@ -141,6 +149,13 @@ ATTN_INLINE_ float32x4_t attn_div_neon_(float32x4_t a, float32x4_t b) {
   vst1q_f32(x, a);
   vst1q_f32(y, b);
   for (int i = 0; i < 4; i++) x[i] /= y[i];
+  return vld1q_f32(x);
+}
+
+ATTN_INLINE_ float32x4_t attn_sqrt_neon_(float32x4_t a) {
+  float x[4];
+  vst1q_f32(x, a);
+  for (int i = 0; i < 4; i++) x[i] = sqrtf(x[i]);
   return vld1q_f32(x);
 }
 #endif

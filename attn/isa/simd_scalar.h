@@ -22,6 +22,7 @@
 #define ATTN_V_SUB_(a, b) attn_sub_scalar_(a, b)
 #define ATTN_V_MUL_(a, b) attn_mul_scalar_(a, b)
 #define ATTN_V_DIV_(a, b) attn_div_scalar_(a, b)
+#define ATTN_V_SQRT_(a) attn_sqrt_scalar_(a)
 #define ATTN_V_FMA_(a, b, c) attn_fma_scalar_(a, b, c)
 #define ATTN_V_MAX_(a, b) attn_max_scalar_(a, b)
 #define ATTN_V_ABS_(a) attn_abs_scalar_(a)
@@ -50,6 +51,7 @@
 #define ATTN_V_WITHIN_(x, lo, len) attn_within_scalar_(x, lo, len)
 #define ATTN_V_GATHER_(p, i) attn_gather_scalar_(p, i)
 #define ATTN_V_SWAP_PAIRS_(a) attn_swap_pairs_scalar_(a)
+#define ATTN_V_REVERSE_(a) attn_reverse_scalar_(a)
 #define ATTN_V_TRANSPOSE_(r) attn_transpose_scalar_(r)
 #define ATTN_V_SUMS_(r) attn_sums_scalar_(r)
 #define ATTN_V_SUM_(v) attn_sum_scalar_(v)
@@ -96,6 +98,10 @@ ATTN_INLINE_ attn_v4_ attn_mul_scalar_(attn_v4_ a, attn_v4_ b) {
 ATTN_INLINE_ attn_v4_ attn_div_scalar_(attn_v4_ a, attn_v4_ b) {
   attn_v4_ r;
   ATTN_LANES_(a.f[i] / b.f[i])
+}
+ATTN_INLINE_ attn_v4_ attn_sqrt_scalar_(attn_v4_ a) {
+  attn_v4_ r;
+  ATTN_LANES_(sqrtf(a.f[i]))
 }
 ATTN_INLINE_ attn_v4_ attn_fma_scalar_(attn_v4_ a, attn_v4_ b, attn_v4_ c) {
   attn_v4_ r;
@@ -178,6 +184,10 @@ ATTN_INLINE_ attn_m4_ attn_within_scalar_(uint32_t x, const uint32_t *lo, const 
 ATTN_INLINE_ attn_v4_ attn_gather_scalar_(const float *p, const int32_t *index) {
   attn_v4_ r;
   ATTN_LANES_(p[index[i]])
+}
+ATTN_INLINE_ attn_v4_ attn_reverse_scalar_(attn_v4_ a) {
+  attn_v4_ r;
+  ATTN_LANES_(a.f[3 - i])
 }
 ATTN_INLINE_ attn_v4_ attn_swap_pairs_scalar_(attn_v4_ a) {
   attn_v4_ r;

@@ -32,9 +32,11 @@
 #undef ATTN_V_LT_
 #undef ATTN_V_MAX_
 #undef ATTN_V_MUL_
+#undef ATTN_V_REVERSE_
 #undef ATTN_V_ROUND_
 #undef ATTN_V_SELECT_
 #undef ATTN_V_SLEEF_
+#undef ATTN_V_SQRT_
 #undef ATTN_V_SET1_
 #undef ATTN_V_STORE_
 #undef ATTN_V_STORE_BF16_

@@ -13,6 +13,9 @@
 /* Rows between asking for one and reading it. */
 #define ATTN_AHEAD_ 12
 
+/* The largest radix of a Fourier transform. */
+#define ATTN_RADIX_ 31
+
 /* An activation beside attn_activation: log2(1 + 2^x). */
 #define ATTN_ACT_SOFTPLUS2_ 64
 
@@ -120,6 +123,14 @@ typedef struct attn_exclude_ {
   int64_t tests;
 } attn_exclude_;
 
+/* Rows of floats: y = LN(x + more), sum = x + more; more null = 0, sum null: not kept. y and sum may be x or
+ * more, row by row. */
+typedef struct attn_norm_rows_ {
+  float *y, *sum;
+  const float *x, *more;
+  int64_t y_stride, sum_stride, x_stride, more_stride, n;
+} attn_norm_rows_;
+
 typedef struct attn_table_ {
   attn_isa isa;
   /* dst[c][lane] = row[lane][c] * (hi + lo), lanes n.. up to a whole group = 0 */
@@ -200,6 +211,9 @@ typedef struct attn_table_ {
   /* y[i] = act(y[i] scale + bias[i]); bias null = 0; act: an attn_activation or
    * ATTN_ACT_SOFTPLUS2_ */
   void (*activate)(float *y, int64_t n, const float *bias, float scale, int act);
+  /* y[i] = act(x[i] scale + bias[i]) gate[i]; gate null = 1; y may be x or gate */
+  void (*act)(float *y, const float *x, const float *gate, int64_t n, const float *bias,
+              float scale, int act);
   /* top[r] = the largest of m numbers of row r, of their magnitudes if both */
   void (*top_rows)(float *top, const float *x, int64_t stride, int64_t n, int64_t m, int both);
   /* y[r][c] = 2^(y[r][c] - shift[r]) scale[r] + add for y <= shift; both: y[r][m + c] with -y */
@@ -224,6 +238,20 @@ typedef struct attn_table_ {
   /* x[c] = ((x[c] - shift) by + plus) gain[c] + bias[c]; gain null = 1, bias null = 0 */
   void (*normalise)(float *x, int64_t n, float shift, float by, float plus, const float *gain,
                     const float *bias);
+  /* y[i] = s t + (keep ? 1 - s : 1) x[i], x null = 0: s = 1 / (1 + e^-(a[i] scale - less[i])), less
+   * null = 0; t = squash ? tanh v[i] : v[i]. y may be any of them */
+  void (*gate)(float *y, const float *a, float scale, const float *less, const float *x,
+               const float *v, int64_t n, int squash, int keep);
+  /* the first step of `count` transforms of r m rows each: rows j, j + m, .. become their Fourier
+   * transform, output k times w[k j n / (r m)], of n roots of unity; r = 1: row j times w[j]. A row has
+   * `half` real parts and as many imaginary ones, `lanes` of them in use */
+  void (*butterflies)(float *x, int64_t half, int lanes, int64_t count, int64_t m, int r,
+                      const float *w, int64_t n);
+  /* y[c] = a[c] + b[-c] */
+  void (*mirror)(float *y, const float *a, const float *b, int64_t n);
+  /* at most 64 rows; moments over 16 running sums joined by halves. Returns the rows that floats cannot
+   * do, a bit each: of these only the sum is made, in y where it is not kept */
+  uint64_t (*norm)(const attn_norm_rows_ *a, int rows, const attn_norm *norm);
   /* s[j][lane] = -inf where a test says so; top[lane] = max(top, s) */
   void (*exclude)(float *s, int64_t n, int g0, int g1, const attn_exclude_ *not_seen, float *top);
 } attn_table_;

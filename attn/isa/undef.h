@@ -55,6 +55,7 @@
 #undef ATTN_PRAGMA_EXPAND_
 #undef ATTN_PUB_
 #undef ATTN_QUAD_
+#undef ATTN_RADIX_
 #undef ATTN_RARE_
 #undef ATTN_ROOM_
 #undef ATTN_ROWS_

@@ -3,7 +3,7 @@
 /* 1 / (1 + e^-x), without overflow */
 ATTN_INLINE_ ATTN_VF_ ATTN_FN_(sigmoid)(ATTN_VF_ x) {
   const ATTN_VF_ one = ATTN_V_SET1_(1.0f), zero = ATTN_V_ZERO_();
-  const ATTN_VF_ e = ATTN_FN_(exp)(ATTN_V_SUB_(zero, ATTN_V_ABS_(x)));
+  const ATTN_VF_ e = ATTN_FN_(exp_neg)(ATTN_V_SUB_(zero, ATTN_V_ABS_(x)));
   const ATTN_VF_ top = ATTN_V_SELECT_(ATTN_V_LT_(x, zero), e, one);
   return ATTN_V_DIV_(top, ATTN_V_ADD_(one, e));
 }
@@ -27,7 +27,7 @@ ATTN_INLINE_ ATTN_VF_ ATTN_FN_(gelu)(ATTN_VF_ x0) {
   p = ATTN_V_FMA_(p, t, ATTN_V_SET1_(0.1485264152288437f));
   p = ATTN_V_FMA_(p, t, ATTN_V_SET1_(0.17068475484848022f));
   p = ATTN_V_FMA_(p, t, ATTN_V_SET1_(0.16919010877609253f));
-  ATTN_VF_ e = ATTN_FN_(exp)(ATTN_V_SUB_(zero, square));
+  ATTN_VF_ e = ATTN_FN_(exp_neg)(ATTN_V_SUB_(zero, square));
   e = ATTN_V_FMA_(e, ATTN_V_SUB_(zero, low), e);
   const ATTN_VF_ tail = ATTN_V_MUL_(ATTN_V_MUL_(half, t), ATTN_V_MUL_(p, e)); /* erfc(z) / 2 */
   const ATTN_VF_ phi = ATTN_V_SELECT_(ATTN_V_LT_(x, zero), tail, ATTN_V_SUB_(one, tail));
@@ -75,16 +75,51 @@ ATTN_INLINE_ ATTN_VF_ ATTN_FN_(activation)(ATTN_VF_ x, int act) {
   }
 }
 
-ATTN_FUNC_ void ATTN_FN_(activate)(float *y, int64_t n, const float *bias, float scale, int act) {
+ATTN_INLINE_ void ATTN_FN_(act_some)(float *y, const float *x, const float *gate, int64_t i, int w,
+                                     const float *bias, ATTN_VF_ scale, const int act) {
+  ATTN_VF_ t = ATTN_FN_(load)(x, i, w, ATTN_F32);
+  t = bias ? ATTN_V_FMA_(t, scale, ATTN_FN_(load)(bias, i, w, ATTN_F32)) : ATTN_V_MUL_(t, scale);
+  t = ATTN_FN_(activation)(t, act);
+  if (gate) t = ATTN_V_MUL_(t, ATTN_FN_(load)(gate, i, w, ATTN_F32));
+  ATTN_FN_(store)(y, i, ATTN_FN_(quiet)(t), w, ATTN_F32);
+}
+
+/* One activation over a row; where act is known here, the loop over whole vectors holds nothing else. */
+ATTN_INLINE_ void ATTN_FN_(act_row)(float *y, const float *x, const float *gate, int64_t n,
+                                    const float *bias, float scale, const int act) {
   const ATTN_VF_ s = ATTN_V_SET1_(scale);
-  for (int64_t i = 0; i < n; i += ATTN_W_) {
-    const int w = ATTN_FN_(lanes_left)(n, i);
-    ATTN_VF_ x = ATTN_FN_(load)(y, i, w, ATTN_F32);
-    x = bias ? ATTN_V_FMA_(x, s, ATTN_FN_(load)(bias, i, w, ATTN_F32)) : ATTN_V_MUL_(x, s);
-    x = ATTN_FN_(quiet)(ATTN_FN_(activation)(x, act));
-    if (w == ATTN_W_)
-      ATTN_V_STORE_(y + i, x);
-    else
-      ATTN_V_STORE_PART_(y + i, x, w);
+  int64_t i = 0;
+#if ATTN_SPECIALISE_
+  for (; i + ATTN_W_ <= n; i += ATTN_W_) ATTN_FN_(act_some)(y, x, gate, i, ATTN_W_, bias, s, act);
+#endif
+  for (; i < n; i += ATTN_W_)
+    ATTN_FN_(act_some)(y, x, gate, i, ATTN_FN_(lanes_left)(n, i), bias, s, act);
+}
+
+ATTN_FUNC_ void ATTN_FN_(act)(float *y, const float *x, const float *gate, int64_t n,
+                              const float *bias, float scale, int act) {
+#if ATTN_SPECIALISE_
+  switch (act) {
+#define ATTN_CASE_(one) \
+  case one: ATTN_FN_(act_row)(y, x, gate, n, bias, scale, one); return;
+    ATTN_CASE_(ATTN_ACT_RELU)
+    ATTN_CASE_(ATTN_ACT_RELU2)
+    ATTN_CASE_(ATTN_ACT_GELU)
+    ATTN_CASE_(ATTN_ACT_GELU_TANH)
+    ATTN_CASE_(ATTN_ACT_SILU)
+    ATTN_CASE_(ATTN_ACT_SIGMOID)
+    ATTN_CASE_(ATTN_ACT_TANH)
+    ATTN_CASE_(ATTN_ACT_EXP)
+    ATTN_CASE_(ATTN_ACT_ELU1)
+    ATTN_CASE_(ATTN_ACT_SOFTPLUS2_)
+    default: ATTN_FN_(act_row)(y, x, gate, n, bias, scale, ATTN_ACT_NONE);
+#undef ATTN_CASE_
   }
+#else
+  ATTN_FN_(act_row)(y, x, gate, n, bias, scale, act);
+#endif
+}
+
+ATTN_FUNC_ void ATTN_FN_(activate)(float *y, int64_t n, const float *bias, float scale, int act) {
+  ATTN_FN_(act)(y, y, NULL, n, bias, scale, act);
 }

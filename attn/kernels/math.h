@@ -51,10 +51,9 @@ ATTN_INLINE_ ATTN_VF_ ATTN_FN_(exp2_full)(ATTN_VF_ y) {
   return ATTN_V_LDEXP_(p0, t0, n0);
 }
 
-/* e^x for every x. ln 2 is split so that n * hi is exact for |n| <= 2^9 with or without FMA */
-ATTN_INLINE_ ATTN_VF_ ATTN_FN_(exp)(ATTN_VF_ x) {
-  ATTN_VF_ y = ATTN_V_MAX_(ATTN_V_SET1_(-104.0f), x);
-  y = ATTN_V_SELECT_(ATTN_V_LT_(ATTN_V_SET1_(88.8f), y), ATTN_V_SET1_(88.8f), y);
+/* e^x for x <= 0 or NaN. ln 2 is split so that n * hi is exact for |n| <= 2^9 with or without FMA */
+ATTN_INLINE_ ATTN_VF_ ATTN_FN_(exp_neg)(ATTN_VF_ x) {
+  const ATTN_VF_ y = ATTN_V_MAX_(ATTN_V_SET1_(-104.0f), x);
   ATTN_VF_ t = ATTN_V_FMA_(y, ATTN_V_SET1_((float)ATTN_LOG2E_), ATTN_V_SET1_(ATTN_EXP_BIAS_));
   ATTN_VF_ n = ATTN_V_SUB_(t, ATTN_V_SET1_(ATTN_EXP_BIAS_));
   ATTN_VF_ r = ATTN_V_FMA_(n, ATTN_V_SET1_(-0.693145751953125f), y);
@@ -62,6 +61,12 @@ ATTN_INLINE_ ATTN_VF_ ATTN_FN_(exp)(ATTN_VF_ x) {
   ATTN_VF_ f0 = ATTN_V_MUL_(r, ATTN_V_SET1_((float)ATTN_LOG2E_)), p0;
   ATTN_POLY_(ATTN_EACH1_)
   return ATTN_V_LDEXP_(p0, t, n);
+}
+
+/* e^x for every x */
+ATTN_INLINE_ ATTN_VF_ ATTN_FN_(exp)(ATTN_VF_ x) {
+  const ATTN_VF_ most = ATTN_V_SET1_(88.8f);
+  return ATTN_FN_(exp_neg)(ATTN_V_SELECT_(ATTN_V_LT_(most, x), most, x));
 }
 
 /* tanh x = (1 - e)/(1 + e) with e = 2^y, y = -2 |x| log2 e. With y = n + f and 2^f = 1 + f q(f),

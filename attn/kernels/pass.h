@@ -22,9 +22,11 @@
 #include "topk.h"
 #include "gemm.h"
 #include "activate.h"
+#include "gate.h"
 #include "features.h"
 #include "linear.h"
 #include "norm.h"
+#include "fourier.h"
 
 static const attn_table_ ATTN_FN_(table) = {
     ATTN_ISA_ID_,          ATTN_FN_(pack),         ATTN_FN_(unpack),        ATTN_FN_(widen),
@@ -33,10 +35,11 @@ static const attn_table_ ATTN_FN_(table) = {
     ATTN_FN_(score_rows),  ATTN_FN_(softmax_rows), ATTN_FN_(value_rows),    ATTN_FN_(scale_block),
     ATTN_FN_(finite),      ATTN_FN_(join),         ATTN_FN_(divide),        ATTN_FN_(weights),
     ATTN_FN_(exp_row),     ATTN_FN_(blend),        ATTN_FN_(rope),          ATTN_FN_(above),
-    ATTN_FN_(squares),     ATTN_FN_(gemm),         ATTN_FN_(activate),      ATTN_FN_(top_rows),
-    ATTN_FN_(power_rows),  ATTN_FN_(wave_rows),    ATTN_FN_(elu1),          ATTN_FN_(scale_rows),
-    ATTN_FN_(step),        ATTN_FN_(step_z),       ATTN_FN_(moments),       ATTN_FN_(normalise),
-    ATTN_FN_(exclude)};
+    ATTN_FN_(squares),     ATTN_FN_(gemm),         ATTN_FN_(activate),      ATTN_FN_(act),
+    ATTN_FN_(top_rows),    ATTN_FN_(power_rows),   ATTN_FN_(wave_rows),     ATTN_FN_(elu1),
+    ATTN_FN_(scale_rows),  ATTN_FN_(step),         ATTN_FN_(step_z),        ATTN_FN_(moments),
+    ATTN_FN_(normalise),   ATTN_FN_(gate),         ATTN_FN_(butterflies),   ATTN_FN_(mirror),
+    ATTN_FN_(norm),        ATTN_FN_(exclude)};
 
 #undef ATTN_FN_
 #include "../isa/simd_undef.h"

@@ -1,6 +1,7 @@
-/* mechanisms/gemm.h owns dense products of rows: 96 rows of X by 256 columns are an item. */
+/* mechanisms/gemm.h owns dense products of rows: 96 or 192 rows of X by 256 columns are an item. */
 
-enum { ATTN_GEMM_ROWS_ = 96, ATTN_GEMM_COLS_ = 256 };
+/* A worker by itself takes twice the rows: W is read half as often. */
+enum { ATTN_GEMM_ROWS_ = 96, ATTN_GEMM_MOST_ = 2 * ATTN_GEMM_ROWS_, ATTN_GEMM_COLS_ = 256 };
 
 typedef struct attn_gemm_ {
   const attn_table_ *table;
@@ -8,15 +9,42 @@ typedef struct attn_gemm_ {
   attn_matrix_ w;
   float scale;
   int act;
-  int finish; /* something follows the product */
-  int64_t row_runs, col_runs, items;
-  char *own; /* of the workers: rows of x and of y as f32 */
+  int finish;                              /* something follows the product */
+  int64_t rows, row_runs, col_runs, items; /* rows: of an item */
+  char *own;                               /* of the workers: rows of x and of y as f32 */
   int64_t own_bytes, own_y;
 } attn_gemm_;
 
 /* Whether t broadcasts to the batch and heads of y. */
 ATTN_FUNC_ int attn_gemm_fits_(const attn_tensor *t, const attn_tensor *y) {
   return (t->batch == 1 || t->batch == y->batch) && (t->heads == 1 || t->heads == y->heads);
+}
+
+/* Whether the rows of all entries lie at equal steps; they become those of one entry. */
+ATTN_FUNC_ int attn_gemm_flat_(const attn_tensor *t) {
+  return t->heads == 1 && (t->len == 1 || t->stride_batch == t->len * t->stride_len);
+}
+ATTN_FUNC_ attn_tensor attn_gemm_flatten_(attn_tensor t) {
+  if (t.len == 1) t.stride_len = t.stride_batch;
+  t.len = attn_mul_(t.batch, t.len), t.batch = 1, t.stride_batch = 0;
+  return t;
+}
+
+ATTN_FUNC_ int64_t attn_gemm_rows_(int workers) {
+  return workers > 1 ? (int64_t)ATTN_GEMM_ROWS_ : (int64_t)ATTN_GEMM_MOST_;
+}
+
+/* The items for so many workers, and what one needs for an item, whatever their number. */
+ATTN_FUNC_ void attn_gemm_cut_(attn_gemm_ *a, int workers) {
+  const attn_tensor *y = &a->y;
+  a->finish = a->act || a->bias.data || a->scale != 1.0f;
+  a->rows = attn_gemm_rows_(workers);
+  a->row_runs = y->len / a->rows + (y->len % a->rows != 0);
+  a->col_runs = (y->dim + ATTN_GEMM_COLS_ - 1) / ATTN_GEMM_COLS_;
+  a->own_y =
+      a->x.dtype != ATTN_F32 ? attn_piece_((int64_t)ATTN_GEMM_MOST_ * (int64_t)ATTN_DEEP_, 4) : 0;
+  a->own_bytes = a->own_y + (y->dtype != ATTN_F32 ? ATTN_GEMM_MOST_ * ATTN_GEMM_COLS_ * 4 : 0);
+  a->items = attn_mul_(attn_mul_(y->batch, y->heads), attn_mul_(a->row_runs, a->col_runs));
 }
 
 /* Every rule; everything but memory is set. apart = 0: the tensors have no memory yet that could be
@@ -68,13 +96,12 @@ ATTN_FUNC_ int attn_gemm_plan_(attn_error_ *e, attn_gemm_ *a, attn_tensor y, att
   if (attn_overlap_(ss, sx) || attn_overlap_(ss, sw) || attn_overlap_(ss, sb) ||
       attn_overlap_(ss, sy))
     return attn_reject_(e, ATTN_E_OVERLAP, "ctx.workspace shares memory with an argument");
-  a->finish = a->act || a->bias.data || a->scale != 1.0f;
-  a->row_runs = y.len / ATTN_GEMM_ROWS_ + (y.len % ATTN_GEMM_ROWS_ != 0);
-  a->col_runs = (y.dim + ATTN_GEMM_COLS_ - 1) / ATTN_GEMM_COLS_;
-  a->own_y =
-      x.dtype != ATTN_F32 ? attn_piece_((int64_t)ATTN_GEMM_ROWS_ * (int64_t)ATTN_DEEP_, 4) : 0;
-  a->own_bytes = a->own_y + (y.dtype != ATTN_F32 ? ATTN_GEMM_ROWS_ * ATTN_GEMM_COLS_ * 4 : 0);
-  a->items = attn_mul_(attn_mul_(y.batch, y.heads), attn_mul_(a->row_runs, a->col_runs));
+  if (y.batch > 1 && w.batch == 1 && a->x.batch == y.batch &&
+      (!a->bias.data || a->bias.batch == 1) && attn_gemm_flat_(&a->x) && attn_gemm_flat_(&a->y)) {
+    a->y = attn_gemm_flatten_(a->y), a->x = attn_gemm_flatten_(a->x);
+    a->w = attn_matrix_of_(w, turned, a->y.len);
+  }
+  attn_gemm_cut_(a, *workers);
   *workers = attn_pieces_(*workers, a->items);
   return 1;
 }
@@ -85,15 +112,15 @@ ATTN_FUNC_ int64_t attn_gemm_bytes_(const attn_gemm_ *a, int workers) {
   return bytes ? attn_workspace_bytes_(bytes, 1) : 0;
 }
 
-/* 96 rows by 256 columns of one product. */
+/* 96 or 192 rows by 256 columns of one product. */
 ATTN_FUNC_ void attn_gemm_item_(void *job, int worker, int64_t index) {
   const attn_gemm_ *a = (const attn_gemm_ *)job;
   const attn_table_ *f = a->table;
   const int64_t unit = index / (a->row_runs * a->col_runs),
                 at = index % (a->row_runs * a->col_runs);
   const int64_t b = unit / a->y.heads, h = unit % a->y.heads;
-  const int64_t r0 = at / a->col_runs * ATTN_GEMM_ROWS_, c0 = at % a->col_runs * ATTN_GEMM_COLS_;
-  const int64_t rows = a->y.len - r0 < ATTN_GEMM_ROWS_ ? a->y.len - r0 : (int64_t)ATTN_GEMM_ROWS_;
+  const int64_t r0 = at / a->col_runs * a->rows, c0 = at % a->col_runs * ATTN_GEMM_COLS_;
+  const int64_t rows = a->y.len - r0 < a->rows ? a->y.len - r0 : a->rows;
   const int64_t c1 = a->y.dim - c0 < ATTN_GEMM_COLS_ ? a->y.dim : c0 + ATTN_GEMM_COLS_;
   char *own = a->own + worker * a->own_bytes;
   const char *in = attn_at_(&a->x, a->x.batch > 1 ? b : 0, a->x.heads > 1 ? h : 0, r0);
@@ -159,6 +186,7 @@ ATTN_FUNC_ int64_t attn_gemm_need_(attn_error_ *e, attn_tensor y, attn_tensor x,
   int workers;
   if (!attn_gemm_plan_(e, &a, y, x, w, params, &plain, &workers, apart)) return -1;
   /* parallel_for may be set later */
+  if (plain.workers > 1) attn_gemm_cut_(&a, plain.workers);
   return attn_gemm_bytes_(&a, attn_pieces_(plain.workers > 1 ? plain.workers : 1, a.items));
 }
 

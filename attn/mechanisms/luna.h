@@ -103,16 +103,16 @@ ATTN_FUNC_ int attn_luna_unpack_(attn_stage_ *s, const attn_luna_job_ *j, attn_t
     const attn_tensor normal = attn_stage_rows_(third, 0, m); /* what a norm before a step makes */
     const attn_tensor q = attn_stage_rows_(first, 0, m), heads = attn_stage_rows_(second, 0, m);
     const attn_tensor y = layer ? q : out, t = heads;
-    if ((pre && !attn_stage_residual_(s, normal, x, none, &par->norm_x)) ||
+    if ((pre && !attn_stage_norm_(s, normal, x, none, &par->norm_x)) ||
         !attn_stage_dense_(s, q, pre ? normal : x, a->w_q, a->b_q, ATTN_ACT_NONE) ||
         !attn_stage_sdpa_(s, attn_split_(heads, a->heads), attn_split_(q, a->heads), k, v, &core) ||
         !attn_stage_dense_(s, y, heads, a->w_o, a->b_o, ATTN_ACT_NONE))
       return 0;
     if (!layer) continue;
-    if (!attn_stage_residual_(s, y, y, x, pre ? NULL : &par->norm_x) ||
-        (pre && !attn_stage_residual_(s, normal, y, none, &par->norm_ff)) ||
+    if (!attn_stage_norm_(s, y, y, x, pre ? NULL : &par->norm_x) ||
+        (pre && !attn_stage_norm_(s, normal, y, none, &par->norm_ff)) ||
         !attn_stage_feed_(s, t, pre ? normal : y, middle, &par->ff) ||
-        !attn_stage_residual_(s, out, y, t, pre ? NULL : &par->norm_ff))
+        !attn_stage_norm_(s, out, y, t, pre ? NULL : &par->norm_ff))
       return 0;
   }
   return 1;
@@ -140,7 +140,7 @@ ATTN_FUNC_ int attn_luna_steps_(attn_stage_ *s, void *job) {
   if (pre && j->self) pack.norm = &j->par.norm_x;
   if (pre) {
     p = attn_stage_tensor_(s, p.batch, 1, l, dm);
-    if (!attn_stage_residual_(s, p, j->p, none, &j->par.norm_p)) return 0;
+    if (!attn_stage_norm_(s, p, j->p, none, &j->par.norm_p)) return 0;
   }
   attn_stage_pair_open_(s, &unpack, b, l);
   if (!attn_stage_dense_(s, q, p, a->w_pq, a->b_pq, ATTN_ACT_NONE) ||
@@ -150,8 +150,8 @@ ATTN_FUNC_ int attn_luna_steps_(attn_stage_ *s, void *job) {
       !attn_stage_pair_(s, &unpack, part, a->heads, &k, &v) || !attn_luna_unpack_(s, j, k, v))
     return 0;
   if (!j->y_p.data) return 1;
-  if (j->layer) return attn_stage_residual_(s, j->y_p, part, j->p, pre ? NULL : &j->par.norm_p);
-  return in_place || attn_stage_residual_(s, j->y_p, part, none, NULL);
+  if (j->layer) return attn_stage_norm_(s, j->y_p, part, j->p, pre ? NULL : &j->par.norm_p);
+  return in_place || attn_stage_norm_(s, j->y_p, part, none, NULL);
 }
 
 /* The call, or with bytes the workspace query. */

@@ -25,9 +25,18 @@ ATTN_FUNC_ int attn_multihead_attend_ok_(attn_error_ *e, const attn_multihead_jo
   return attn_sdpa_plan_(e, &a, &p->attend, ctx, &workers, 1);
 }
 
-/* Every rule; query: for the workspace, which reads no data. */
-ATTN_FUNC_ int attn_multihead_check_(attn_error_ *e, attn_multihead_job_ *j, const attn_ctx *ctx,
-                                     const attn_table_ **table, int *workers, int query) {
+/* The tensors of a job, in the order of their checks. */
+enum {
+  ATTN_MULTIHEAD_X_,
+  ATTN_MULTIHEAD_XK_,
+  ATTN_MULTIHEAD_XV_,
+  ATTN_MULTIHEAD_Y_ = 13,
+  ATTN_MULTIHEAD_EACH_,
+  ATTN_MULTIHEAD_OPERANDS_ = 17
+};
+
+/* Every rule about one of them; heads and widths are resolved. */
+ATTN_FUNC_ int attn_multihead_operands_(attn_error_ *e, attn_multihead_job_ *j, attn_operand_ *op) {
   static const attn_words_ w[] = {
       ATTN_WORDS_("x"),          ATTN_WORDS_("x_k"),        ATTN_WORDS_("x_v"),
       ATTN_WORDS_("params.w_q"), ATTN_WORDS_("params.w_k"), ATTN_WORDS_("params.w_v"),
@@ -35,11 +44,10 @@ ATTN_FUNC_ int attn_multihead_check_(attn_error_ *e, attn_multihead_job_ *j, con
       ATTN_WORDS_("params.b_v"), ATTN_WORDS_("params.b_o"), ATTN_WORDS_("params.mix"),
       ATTN_WORDS_("params.w_c"), ATTN_WORDS_("y"),          ATTN_WORDS_("params.each"),
       ATTN_WORDS_("params.lse"), ATTN_WORDS_("params.map")};
-  enum { X, XK, XV, WQ, WK, WV, WO, BQ, BK, BV, BO, MIX, WC, Y, EACH, LSE, MAP, COUNT };
+  enum { X, XK, XV, WQ, WK, WV, WO, BQ, BK, BV, BO, MIX, WC, Y, EACH, LSE, MAP };
   const int optional = ATTN_OPTIONAL_, output = ATTN_OUT_, either = ATTN_OUT_ | ATTN_OPTIONAL_;
   attn_multihead_params *p = &j->p;
   const int64_t any = ATTN_ANY_;
-  if (!attn_check_ctx_(e, ctx, table, workers)) return 0;
   if (p->heads == 0) p->heads = 1;
   if (p->kv_heads == 0) p->kv_heads = p->heads;
   if (p->heads < 1 || p->kv_heads < 1)
@@ -60,7 +68,7 @@ ATTN_FUNC_ int attn_multihead_check_(attn_error_ *e, attn_multihead_job_ *j, con
   j->dk = p->w_q.dim / qh, j->dv = p->w_v.dim / kv;
   const int64_t bk = p->attend.ragged.sequences ? any : b, wide = attn_mul_(j->dv, h);
   const int64_t dmk = j->x_k.dim, dmv = j->x_v.dim, dmo = p->w_o.data ? p->w_o.dim : any;
-  attn_operand_ op[COUNT] = {
+  const attn_operand_ all[ATTN_MULTIHEAD_OPERANDS_] = {
       {&j->x, &w[X], 0, any, 1, any, any, "x must have one head", {0, 0}},
       {&j->x_k, &w[XK], 0, bk, 1, any, any, "x_k must be [x.batch, 1, Tk, .]", {0, 0}},
       {&j->x_v,
@@ -184,10 +192,20 @@ ATTN_FUNC_ int attn_multihead_check_(attn_error_ *e, attn_multihead_job_ *j, con
        "params.map must be f32 [x.batch, heads, x.len, x_k.len]",
        {0, 0}}};
   if (j->x_k.len == 0) p->attend.map.data = NULL;
-  for (int i = 0; i < COUNT; i++)
+  memcpy(op, all, sizeof all);
+  for (int i = 0; i < ATTN_MULTIHEAD_OPERANDS_; i++)
     if (!attn_check_operand_(e, &op[i], h)) return 0;
-  if (!attn_check_apart_(e, ctx, op, COUNT, NULL, 0)) return 0;
-  const attn_span_ outer[2] = {op[Y].span, op[EACH].span};
+  return 1;
+}
+
+/* Every rule; query: for the workspace, which reads no data. */
+ATTN_FUNC_ int attn_multihead_check_(attn_error_ *e, attn_multihead_job_ *j, const attn_ctx *ctx,
+                                     const attn_table_ **table, int *workers, int query) {
+  attn_operand_ op[ATTN_MULTIHEAD_OPERANDS_];
+  if (!attn_check_ctx_(e, ctx, table, workers) || !attn_multihead_operands_(e, j, op) ||
+      !attn_check_apart_(e, ctx, op, ATTN_MULTIHEAD_OPERANDS_, NULL, 0))
+    return 0;
+  const attn_span_ outer[2] = {op[ATTN_MULTIHEAD_Y_].span, op[ATTN_MULTIHEAD_EACH_].span};
   return query || attn_multihead_attend_ok_(e, j, outer, ctx);
 }
 

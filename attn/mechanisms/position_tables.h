@@ -250,7 +250,7 @@ ATTN_FUNC_ size_t attn_sinusoid_ask_(attn_sinusoid_job_ *j, const attn_sinusoid_
 }
 
 ATTN_FUNC_ void attn_sinusoid_job_of_(attn_sinusoid_job_ *j, attn_tensor y, attn_tensor x,
-                                      const attn_universal_params *signal) {
+                                      const attn_universal_signal_params *signal) {
   memset(j, 0, sizeof *j);
   j->y = y, j->x = x;
   if (signal) j->step = signal->step;
@@ -271,7 +271,8 @@ ATTN_PUB_ size_t attn_sinusoid_workspace(attn_tensor y, attn_tensor x,
 }
 
 ATTN_PUB_ attn_status attn_universal_signal(attn_tensor y, attn_tensor x,
-                                            const attn_universal_params *params, attn_ctx *ctx) {
+                                            const attn_universal_signal_params *params,
+                                            attn_ctx *ctx) {
   attn_sinusoid_job_ j;
   attn_sinusoid_job_of_(&j, y, x, params);
   j.signal = 1;
@@ -279,7 +280,7 @@ ATTN_PUB_ attn_status attn_universal_signal(attn_tensor y, attn_tensor x,
 }
 
 ATTN_PUB_ size_t attn_universal_signal_workspace(attn_tensor y, attn_tensor x,
-                                                 const attn_universal_params *params,
+                                                 const attn_universal_signal_params *params,
                                                  const attn_ctx *ctx) {
   attn_sinusoid_job_ j;
   attn_sinusoid_job_of_(&j, y, x, params);

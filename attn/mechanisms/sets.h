@@ -1,5 +1,5 @@
 /* mechanisms/sets.h owns the blocks of the Set Transformer, and what layers of this kind share: rows
- * with bias through a weight, feed-forward, residual with norm. */
+ * with bias through a weight, feed-forward. */
 
 /* ---- checks ---------------------------------------------------------------------------------*/
 
@@ -39,22 +39,6 @@ typedef enum attn_place_ {
   ATTN_PLACE_BEFORE_,  /* rFF_0: a feed-forward */
   ATTN_PLACES_
 } attn_place_;
-
-/* Spans of the plain arrays of a call. */
-typedef struct attn_arrays_ {
-  int n;
-  attn_span_ span[8];
-} attn_arrays_;
-
-ATTN_FUNC_ int attn_check_norm_(attn_error_ *e, const attn_norm *norm, int64_t dm,
-                                attn_arrays_ *more) {
-  const char *align = "the gain and bias of a norm must be aligned to their elements";
-  if (!(norm->eps >= 0.0f && norm->eps < INFINITY))
-    return attn_reject_(e, ATTN_E_VALUE, "the eps of a norm must be finite and not negative");
-  more->n += 2;
-  return attn_check_array_(e, norm->gain, dm, 4, align, &more->span[more->n - 2]) &&
-         attn_check_array_(e, norm->bias, dm, 4, align, &more->span[more->n - 1]);
-}
 
 /* Lengths of an array of b entries, within 0..most. */
 ATTN_FUNC_ int attn_check_cut_(attn_error_ *e, const int32_t *len, int64_t b, int64_t most,
@@ -161,12 +145,6 @@ ATTN_FUNC_ attn_tensor attn_split_(attn_tensor t, int64_t heads) {
   return t;
 }
 
-/* One entry for all of a batch. */
-ATTN_FUNC_ attn_tensor attn_spread_(attn_tensor t, int64_t batch) {
-  if (t.batch != batch) t.batch = batch, t.stride_batch = 0;
-  return t;
-}
-
 /* y = act(x w + bias); bias may be absent. */
 ATTN_FUNC_ int attn_stage_dense_(attn_stage_ *s, attn_tensor y, attn_tensor x, attn_tensor w,
                                  attn_tensor bias, attn_activation act) {
@@ -200,43 +178,6 @@ ATTN_FUNC_ int attn_stage_feed_(attn_stage_ *s, attn_tensor y, attn_tensor x, at
          attn_stage_dense_(s, y, middle, ff->w_2, ff->b_2, ATTN_ACT_NONE);
 }
 
-typedef struct attn_residual_ {
-  const attn_table_ *table;
-  attn_tensor y, a, b;
-  const attn_norm *norm;
-  int64_t tiles;
-  char *memory; /* of the workers: a row each */
-  int64_t each;
-} attn_residual_;
-
-/* 64 rows of one batch entry. */
-ATTN_FUNC_ void attn_residual_item_(void *job, int worker, int64_t index) {
-  const attn_residual_ *r = (const attn_residual_ *)job;
-  const int64_t batch = index / r->tiles, first = index % r->tiles * ATTN_TILE_, dm = r->y.dim;
-  const int64_t end = r->y.len - first < ATTN_TILE_ ? r->y.len : first + ATTN_TILE_;
-  const int narrow = r->norm && r->y.dtype != ATTN_F32;
-  for (int64_t i = first; i < end; i++) {
-    char *y = attn_at_(&r->y, batch, 0, i);
-    float *row = (float *)(void *)(narrow ? r->memory + worker * r->each : y);
-    r->table->blend(row, attn_at_(&r->a, batch, 0, i),
-                    r->b.data ? attn_at_(&r->b, batch, 0, i) : NULL, narrow ? ATTN_F32 : r->y.dtype,
-                    r->a.dtype, r->b.dtype, dm, 1.0f, 1.0f);
-    if (r->norm) attn_row_norm_(r->table, row, dm, r->norm);
-    if (narrow) r->table->blend(y, row, NULL, r->y.dtype, ATTN_F32, ATTN_F32, dm, 1.0f, 0.0f);
-  }
-}
-
-/* y = norm(a + b), row by row; b absent = 0, norm null = none. y may be a or b. */
-ATTN_FUNC_ int attn_stage_residual_(attn_stage_ *s, attn_tensor y, attn_tensor a, attn_tensor b,
-                                    const attn_norm *norm) {
-  attn_residual_ r = {s->table, y, a, b, norm, 0, NULL, 0};
-  r.a = attn_spread_(a, y.batch), r.b = attn_spread_(b, y.batch);
-  r.tiles = attn_tiles_of_(y.len);
-  if (norm && y.dtype != ATTN_F32) r.each = attn_piece_(y.dim, sizeof(float));
-  return attn_stage_for_(s, attn_mul_(y.batch, r.tiles), attn_residual_item_, &r, r.each,
-                         &r.memory);
-}
-
 /* Keys and values of the rows norm(x), norm null = none, and what makes them. v is k where the same
  * weights make both. */
 typedef struct attn_pair_ {
@@ -264,7 +205,7 @@ ATTN_FUNC_ int attn_stage_pair_(attn_stage_ *s, const attn_pair_ *w, attn_tensor
     attn_tensor rows = attn_stage_rows_(x, i, m);
     if (w->norm) {
       const attn_tensor to = attn_stage_rows_(w->normal, 0, m);
-      if (!attn_stage_residual_(s, to, rows, none, w->norm)) return 0;
+      if (!attn_stage_norm_(s, to, rows, none, w->norm)) return 0;
       rows = to;
     }
     if (!attn_stage_dense_(s, attn_stage_rows_(w->k, i, m), rows, w->w_k, w->b_k, ATTN_ACT_NONE) ||
@@ -343,8 +284,8 @@ ATTN_FUNC_ int attn_stage_block_(attn_stage_ *s, attn_tensor o, attn_tensor x, a
               : !attn_stage_sdpa_(s, heads, attn_split_(q, p->heads), k, v, &core))
       return 0;
     if ((paper && !attn_stage_dense_(s, h, a, p->w_o, p->b_o, ATTN_ACT_NONE)) ||
-        !attn_stage_residual_(s, h, h, paper ? in : q, norm_0) ||
-        !attn_stage_feed_(s, t, h, middle, &p->ff) || !attn_stage_residual_(s, out, h, t, norm_1))
+        !attn_stage_norm_(s, h, h, paper ? in : q, norm_0) ||
+        !attn_stage_feed_(s, t, h, middle, &p->ff) || !attn_stage_norm_(s, out, h, t, norm_1))
       return 0;
   }
   return 1;

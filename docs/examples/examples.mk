@@ -16,6 +16,44 @@ demo: build/demo/denoise ## denoise a photograph by attention: make demo IMAGE=p
 examples: attn.h ## build and run the programs of docs/examples
 	CC="$(CC)" sh docs/examples/test_examples.sh
 
+# For the models below: OPENMP= is for compilers without, WORKERS says how many threads are timed.
+OPENMP ?= -fopenmp
+WORKERS ?= 1
+
+# The sentence encoder: `make encode`, then build/demo/encode with a model and its vocabulary.
+.PHONY: encode encode-time
+BERT := $(addprefix docs/examples/,bert.h wordpiece.h unicode.h safetensors.h fma_peak.h)
+
+build/demo/encode: docs/examples/encode.c $(BERT) attn.h
+	@mkdir -p $(@D)
+	$(CC) -O2 $(OPENMP) -I. -o $@ $< -lm
+
+build/demo/test_encode: docs/examples/test_encode.c docs/examples/safetensors_write.h
+	@mkdir -p $(@D)
+	$(CC) -O2 -I. -o $@ $< -lm
+
+encode: build/demo/encode ## the sentence encoder; docs/examples/README.md says which models it reads
+
+encode-time: build/demo/encode build/demo/test_encode ## its tokens a second, on random numbers of MiniLM's size
+	@mkdir -p build/demo/bert
+	build/demo/test_encode make build/demo/bert F32 6 384 12 1536 512 30522
+	OMP_NUM_THREADS=$(WORKERS) build/demo/encode --time build/demo/bert/model.safetensors build/demo/bert/vocab.txt
+
+# The language model: `make generate`, then build/demo/generate with a model and a prompt.
+.PHONY: generate generate-time
+LLAMA := $(addprefix docs/examples/,generate.c llama.h safetensors.h safetensors_write.h)
+
+build/demo/generate build/demo/test_generate: build/demo/%: docs/examples/%.c $(LLAMA) attn.h
+	@mkdir -p $(@D)
+	$(CC) -std=c99 -O2 $(OPENMP) -I. -o $@ $< -lm
+
+generate: build/demo/generate ## the language model; docs/examples/README.md says which ones it reads
+
+generate-time: build/demo/test_generate ## its tokens a second, on 135 million random numbers
+	build/demo/test_generate make build/demo/135m.safetensors 135m
+	build/demo/test_generate run --time --heads 9 --ids --workers $(WORKERS) --tokens 65 \
+	  build/demo/135m.safetensors "$$(seq -s ' ' 512)" > build/demo/135m.ids
+
 # Ring attention needs MPI (Debian: openmpi-bin, libopenmpi-dev); nothing else here does.
 RANKS ?= 4
 MPIRUN ?= mpirun --oversubscribe $(if $(filter 0,$(shell id -u)),--allow-run-as-root)

@@ -35,6 +35,9 @@ build bias "$quick"
 build patterns "$quick"
 build cache "$quick"
 build denoise -O2
+build encode "$quick $openmp"
+build test_encode -O1
+build test_generate "$quick $openmp"
 
 "$out/hello" || fail "hello"
 for workers in 1 2 7; do "$out/threads" $workers || fail "threads $workers"; done
@@ -43,6 +46,11 @@ for workers in 1 2 7; do "$out/threads" $workers || fail "threads $workers"; don
 "$out/patterns" || fail "patterns"
 "$out/cache" || fail "cache"
 if "$out/threads" 0 2> "$out/message"; then fail "threads accepted 0 workers"; fi
+
+mkdir -p "$out/bert"
+sh docs/examples/test_encode.sh "$out/encode" "$out/test_encode" "$out/bert" || fail "encode"
+mkdir -p "$out/llama"
+sh docs/examples/test_generate.sh "$out/test_generate" "$out/llama" || fail "generate"
 
 # ---- the demo on the photograph: it must gain 9 dB at least
 "$out/denoise" docs/ascent.pgm "$out" | tee "$out/demo.log"

@@ -1,19 +1,24 @@
 /* fuzz.c owns the choice of what an input's bytes mean: a call of attn_sdpa, attn_relu, attn_edges,
  * attn_merge, attn_rope, attn_exp or attn_gemm, of what costs less than attention or is part of a layer,
- * of attention by content, by choice, over maps or across heads, operations on a cache, or a pattern and
- * what is done with it.
+ * of attention by content, by choice, over maps or across heads, of blocks, stacks of them and their
+ * exits, of mixers and gates, operations on a cache, or a pattern and what is done with it.
  * About half of the calls are valid; the others have a flaw or three. Everything a call may touch has
  * exactly the memory it may touch, so under the address sanitizer every stray access ends the run. */
 
 #include "library.h"
 
+#include "blocks.h"
 #include "cache.h"
 #include "choice.h"
 #include "content.h"
+#include "depth.h"
+#include "exits.h"
+#include "gates.h"
 #include "heads.h"
 #include "layers.h"
 #include "linear.h"
 #include "maps.h"
+#include "mixers.h"
 #include "pattern.h"
 #include "product.h"
 #include "rows.h"
@@ -26,6 +31,15 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   if (size > 0 && data[0] >= 240) {
     take(&in);
     fuzz_cache(&in);
+    return 0;
+  }
+  if (size > 0 && data[0] >= 215 && data[0] < 224) {
+    take(&in);
+    switch ((data[0] - 215) / 3) {
+      case 0: fuzz_block(&in); break;
+      case 1: fuzz_depth(&in); break;
+      default: fuzz_exit(&in); break;
+    }
     return 0;
   }
   if (size > 0 && data[0] >= 224) {
@@ -48,6 +62,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
       case 14: fuzz_map(&in); break;
       default: fuzz_head(&in); break;
     }
+    return 0;
+  }
+  if (size > 0 && data[0] >= 208 && data[0] < 214) {
+    take(&in);
+    if (data[0] < 211)
+      fuzz_mixer(&in);
+    else
+      fuzz_gate(&in);
     return 0;
   }
   switch (below(&in, 16)) {

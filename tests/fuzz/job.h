@@ -12,7 +12,7 @@
 #include "input.h"
 
 /* a call's own tensors come first, then those that its parameters hold */
-enum { JOB_TENSORS = 6, JOB_BUFFERS = 10 };
+enum { JOB_TENSORS = 6, JOB_BUFFERS = 24 };
 
 typedef struct job {
   const char *name;

@@ -1,0 +1,53 @@
+/* --- rows between dense products -----------------------------------------------------------------
+ * Layer norm with the residual sum before it, activations and gates: one pass over rows each.
+ *
+ * Rules the calls share. Tensors are [B,H,T,n], each f32, f16 or bf16 by itself and of any strides;
+ * inputs may have batch 1 and heads 1, which stand for all. Aliasing: an output may be one of the inputs
+ * (the same view, type and extents: in place), else it shares memory with nothing. Empty: B, H or T = 0 is
+ * a no-op; n is at least 1. Memory: attn_<name>_workspace bytes, a few rows a worker where a tensor is not
+ * f32, else none. Errors: NULL, DTYPE, SHAPE, STRIDE, VALUE, OVERLAP, OVERFLOW, WORKSPACE, MEMORY, ISA,
+ * ENV, CTX, ALIGN; outputs untouched. NaN is stored as the one default NaN. Determinism: the same bits on
+ * avx2, avx512 and neon and for any number of workers; a row's bits depend on nothing but the row. */
+
+/* LN(x) = (x - mean) / sqrt(variance + eps) gain + bias over the columns of a row. */
+typedef struct attn_norm {
+  const float *gain, *bias; /* [n]; null = 1, 0 */
+  float eps;                /* > 0; 0 = 1e-5 */
+} attn_norm;
+
+typedef struct attn_layer_norm_params {
+  attn_norm norm;
+  attn_tensor residual; /* optional */
+  attn_tensor sum;      /* out, optional: x + residual */
+} attn_layer_norm_params;
+
+/* y = LN(x + residual), the mean and the variance being those of the n columns (by n, not n - 1):
+ *
+ *   s = x + residual,  m = sum_c s_c / n,  v = sum_c (s_c - m)^2 / n
+ *   y_c = (s_c - m) / sqrt(v + eps) gain_c + bias_c,  sum_c = s_c
+ *
+ * Residual after a block (post-norm): y may be x. Before one (pre-norm): sum may be residual, the stream
+ * itself, so that "x += f; n = LN(x)" is one pass. y is made of s before s is rounded to the type of sum.
+ * NaN or infinity in a row of x or residual makes that row of y NaN. A row of equal numbers gives bias.
+ * Error: below 8 2^-24 (1 + |s_c - m| / sqrt(v + eps)) |gain_c|, whatever the mean, beside the roundings of s
+ *   and y. Rows whose squares floats do not hold (beyond 1e15 in size) are done in f64.
+ * Cost: each number of x is read once from memory and each of y written once.
+ * Source: Ba et al. 2016, arXiv 1607.06450. params null: defaults. */
+ATTN_DEF attn_status attn_layer_norm(attn_tensor y, attn_tensor x,
+                                     const attn_layer_norm_params *params, attn_ctx *ctx);
+ATTN_DEF size_t attn_layer_norm_workspace(attn_tensor y, attn_tensor x,
+                                          const attn_layer_norm_params *params,
+                                          const attn_ctx *ctx);
+
+typedef struct attn_activate_params {
+  attn_activation activation;
+  attn_tensor gate; /* optional */
+} attn_activate_params;
+
+/* y = act(x), with a gate y = act(x) gate, element by element: GLU, SwiGLU and the like; with
+ * ATTN_ACT_NONE the product of x and gate. Errors of the functions are those of attn_gemm. params null: y =
+ * x. Source of gated products: Dauphin et al. 2016, arXiv 1612.08083; Shazeer 2020, arXiv 2002.05202. */
+ATTN_DEF attn_status attn_activate(attn_tensor y, attn_tensor x, const attn_activate_params *params,
+                                   attn_ctx *ctx);
+ATTN_DEF size_t attn_activate_workspace(attn_tensor y, attn_tensor x,
+                                        const attn_activate_params *params, const attn_ctx *ctx);

@@ -1,0 +1,488 @@
+/* safetensors.h owns reading model weights from a .safetensors file:
+ *
+ *   8 bytes    n, the length of the header, little-endian
+ *   n bytes    JSON: {"name": {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]}, ...}
+ *   the rest   the numbers, little-endian, row by row; offsets count from here
+ *
+ * A file may come from anywhere, so everything it says is checked before it is believed: each
+ * tensor's bytes lie in the file, fit its shape and type, and belong to it alone. Functions return
+ * null, or a sentence that says what went wrong and lives as long as the struct. */
+#ifndef EXAMPLES_SAFETENSORS_H
+#define EXAMPLES_SAFETENSORS_H
+
+#include "attn.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+  SAFETENSORS_MAX_RANK = 8,
+  SAFETENSORS_MAX_DEPTH = 16,         /* of nested JSON, in fields that nobody reads */
+  SAFETENSORS_MAX_HEADER = 100000000, /* bytes; the format's own limit */
+  SAFETENSORS_SHOWN = 80              /* bytes of a name that an error quotes */
+};
+
+typedef struct safetensor {
+  const char *name;
+  const char *type; /* as the file says: "F32", "I64", ... */
+  attn_dtype dtype; /* ATTN_F32, ATTN_F16, ATTN_BF16; ATTN_DTYPE_COUNT for all others */
+  int rank;
+  int64_t shape[SAFETENSORS_MAX_RANK];
+  int64_t begin, end; /* bytes from the start of the numbers */
+  const void *data;
+} safetensor;
+
+typedef struct safetensors {
+  safetensor *tensors; /* sorted by name */
+  size_t count;
+  char *header; /* the JSON; names point into it */
+  char *bytes;  /* the numbers */
+  char error[256];
+} safetensors;
+
+/* Leaves a sentence in st->error, and returns it. */
+static const char *safetensors_fail(safetensors *st, const char *format, ...) {
+  va_list arguments;
+  va_start(arguments, format);
+  vsnprintf(st->error, sizeof st->error, format, arguments);
+  va_end(arguments);
+  return st->error;
+}
+
+/* ---- JSON, as far as a header has it. A function that fails leaves its sentence in st->error and
+ * returns 0. The text ends with a 0 byte, at which every function stops. */
+
+typedef struct safetensors_json_ {
+  safetensors *st;
+  char *at;
+} safetensors_json_;
+
+static int safetensors_bad_(safetensors_json_ *json, const char *what) {
+  safetensors_fail(json->st, "the header is not as it should be at byte %td: %s",
+                   json->at - json->st->header, what);
+  return 0;
+}
+
+static void safetensors_space_(safetensors_json_ *json) {
+  while (*json->at == ' ' || *json->at == '\t' || *json->at == '\n' || *json->at == '\r')
+    json->at++;
+}
+
+/* Takes c if it comes next. */
+static int safetensors_next_(safetensors_json_ *json, char c) {
+  safetensors_space_(json);
+  if (*json->at != c) return 0;
+  json->at++;
+  return 1;
+}
+
+static int safetensors_must_(safetensors_json_ *json, char c, const char *what) {
+  return safetensors_next_(json, c) || safetensors_bad_(json, what);
+}
+
+static int safetensors_hex_(safetensors_json_ *json, unsigned *code) {
+  *code = 0;
+  for (int i = 0; i < 4; i++, json->at++) {
+    const char *digits = "0123456789abcdefABCDEF", *digit = strchr(digits, *json->at);
+    if (!*json->at || !digit) return safetensors_bad_(json, "\\u takes four hexadecimal digits");
+    const unsigned value = (unsigned)(digit - digits);
+    *code = *code * 16 + (value < 16 ? value : value - 6);
+  }
+  return 1;
+}
+
+/* The character behind a backslash, as UTF-8 at *to. It is never longer than what it stands for. */
+static int safetensors_escape_(safetensors_json_ *json, char **to) {
+  const char *escapes = "\"\\/bfnrt", *meanings = "\"\\/\b\f\n\r\t", *known;
+  const char c = *json->at;
+  if (c && (known = strchr(escapes, c)) != NULL) {
+    json->at++;
+    *(*to)++ = meanings[known - escapes];
+    return 1;
+  }
+  if (c != 'u') return safetensors_bad_(json, "an unknown escape in a string");
+  unsigned code, low;
+  json->at++;
+  if (!safetensors_hex_(json, &code)) return 0;
+  if (code >= 0xD800 && code < 0xDC00) { /* the first half of a pair */
+    if (json->at[0] != '\\' || json->at[1] != 'u')
+      return safetensors_bad_(json, "half a surrogate pair");
+    json->at += 2;
+    if (!safetensors_hex_(json, &low)) return 0;
+    if (low < 0xDC00 || low > 0xDFFF) return safetensors_bad_(json, "half a surrogate pair");
+    code = 0x10000 + ((code - 0xD800) << 10) + (low - 0xDC00);
+  } else if (code >= 0xDC00 && code <= 0xDFFF) {
+    return safetensors_bad_(json, "half a surrogate pair");
+  }
+  if (!code) return safetensors_bad_(json, "\\u0000 in a string");
+  const int tail = code < 0x80 ? 0 : code < 0x800 ? 1 : code < 0x10000 ? 2 : 3;
+  const unsigned lead[] = {0, 0xC0, 0xE0, 0xF0};
+  *(*to)++ = (char)(unsigned char)(lead[tail] | code >> 6 * tail);
+  for (int i = tail - 1; i >= 0; i--)
+    *(*to)++ = (char)(unsigned char)(0x80 | (code >> 6 * i & 0x3F));
+  return 1;
+}
+
+/* A string, decoded where it lies and ended by 0. */
+static int safetensors_string_(safetensors_json_ *json, const char **string) {
+  if (!safetensors_must_(json, '"', "a string must stand here")) return 0;
+  char *to = json->at;
+  *string = to;
+  while (*json->at != '"') {
+    if ((unsigned char)*json->at < ' ')
+      return safetensors_bad_(
+          json, *json->at ? "a control character in a string" : "it ends within a string");
+    if (*json->at != '\\') {
+      *to++ = *json->at++;
+    } else {
+      json->at++;
+      if (!safetensors_escape_(json, &to)) return 0;
+    }
+  }
+  json->at++;
+  *to = 0;
+  return 1;
+}
+
+static int safetensors_number_(safetensors_json_ *json, int64_t *n) {
+  safetensors_space_(json);
+  const char *first = json->at;
+  for (*n = 0; *json->at >= '0' && *json->at <= '9'; json->at++) {
+    const int digit = *json->at - '0';
+    if (*n > (INT64_MAX - digit) / 10) return safetensors_bad_(json, "the number is too large");
+    *n = 10 * *n + digit;
+  }
+  if (json->at == first || (*first == '0' && json->at != first + 1) ||
+      (*json->at && strchr(".eE", *json->at)))
+    return safetensors_bad_(json, "a whole number of 0 or more must stand here");
+  return 1;
+}
+
+/* [n, n, ...], at most `room` numbers. */
+static int safetensors_numbers_(safetensors_json_ *json, int64_t *n, int room, int *count) {
+  *count = 0;
+  if (!safetensors_must_(json, '[', "a list of numbers must stand here")) return 0;
+  if (safetensors_next_(json, ']')) return 1;
+  do {
+    if (*count == room) return safetensors_bad_(json, "too many numbers in a list");
+    if (!safetensors_number_(json, &n[(*count)++])) return 0;
+  } while (safetensors_next_(json, ','));
+  return safetensors_must_(json, ']', "a list must go on with , or end with ]");
+}
+
+/* Passes over any value. */
+static int safetensors_skip_(safetensors_json_ *json, int depth) {
+  const char *string;
+  safetensors_space_(json);
+  if (depth > SAFETENSORS_MAX_DEPTH) return safetensors_bad_(json, "it is nested too deeply");
+  if (*json->at == '"') return safetensors_string_(json, &string);
+  if (*json->at == '{' || *json->at == '[') {
+    const char close = *json->at == '{' ? '}' : ']';
+    json->at++;
+    if (safetensors_next_(json, close)) return 1;
+    do {
+      if (close == '}' && (!safetensors_string_(json, &string) ||
+                           !safetensors_must_(json, ':', "a name must be followed by :")))
+        return 0;
+      if (!safetensors_skip_(json, depth + 1)) return 0;
+    } while (safetensors_next_(json, ','));
+    return safetensors_must_(json, close, "a list or an object must go on with , or end");
+  }
+  const size_t length =
+      strspn(json->at, "0123456789+-.eEtrufalsn"); /* numbers, true, false, null */
+  json->at += length;
+  return length > 0 || safetensors_bad_(json, "a value must stand here");
+}
+
+/* ---- the header */
+
+/* Bits of a number; 0 for an unknown type. */
+static int safetensors_bits_(const char *type) {
+  static const struct {
+    const char *type;
+    int bits;
+  } known[] = {{"F32", 32},    {"F16", 16},    {"BF16", 16},   {"F64", 64},    {"I64", 64},
+               {"I32", 32},    {"I16", 16},    {"I8", 8},      {"U64", 64},    {"U32", 32},
+               {"U16", 16},    {"U8", 8},      {"BOOL", 8},    {"C64", 64},    {"F8_E5M2", 8},
+               {"F8_E4M3", 8}, {"F8_E8M0", 8}, {"F6_E2M3", 6}, {"F6_E3M2", 6}, {"F4", 4}};
+  for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+    if (!strcmp(type, known[i].type)) return known[i].bits;
+  return 0;
+}
+
+/* {"dtype": .., "shape": .., "data_offsets": ..} of tensor t. */
+static int safetensors_entry_(safetensors_json_ *json, safetensor *t) {
+  int seen[3] = {0, 0, 0}, count = 0;
+  int64_t offsets[2] = {0, 0};
+  if (!safetensors_must_(json, '{', "a tensor must be an object")) return 0;
+  if (!safetensors_next_(json, '}')) {
+    do {
+      const char *field;
+      if (!safetensors_string_(json, &field) ||
+          !safetensors_must_(json, ':', "a name must be followed by :"))
+        return 0;
+      const int which = !strcmp(field, "dtype")          ? 0
+                        : !strcmp(field, "shape")        ? 1
+                        : !strcmp(field, "data_offsets") ? 2
+                                                         : 3;
+      if (which < 3 && seen[which]++)
+        return safetensors_bad_(json, "a field of a tensor comes twice");
+      const int fine = which == 0 ? safetensors_string_(json, &t->type)
+                       : which == 1
+                           ? safetensors_numbers_(json, t->shape, SAFETENSORS_MAX_RANK, &t->rank)
+                       : which == 2 ? safetensors_numbers_(json, offsets, 2, &count)
+                                    : safetensors_skip_(json, 0);
+      if (!fine) return 0;
+    } while (safetensors_next_(json, ','));
+    if (!safetensors_must_(json, '}', "an object must go on with , or end with }")) return 0;
+  }
+  if (!seen[0] || !seen[1] || !seen[2] || count != 2)
+    return safetensors_bad_(json, "a tensor takes dtype, shape and two data_offsets");
+  t->begin = offsets[0];
+  t->end = offsets[1];
+  return 1;
+}
+
+/* Whether errors may quote the text: no character of it moves a terminal's cursor. */
+static int safetensors_plain_(const char *text) {
+  for (const unsigned char *c = (const unsigned char *)text; *c; c++)
+    if (*c < ' ' || *c == 127 || (*c == 0xC2 && c[1] < 0xA0)) return 0;
+  return 1;
+}
+
+/* What tensor t says of itself: the type is known, and the bytes are those of the shape. */
+static const char *safetensors_check_(safetensors *st, safetensor *t, int64_t size) {
+  const int bits = safetensors_bits_(t->type);
+  if (!safetensors_plain_(t->name) || !safetensors_plain_(t->type))
+    return safetensors_fail(st, "a tensor's name or type has a control character");
+  if (!bits)
+    return safetensors_fail(st, "tensor '%.*s' has the unknown type '%.*s'", SAFETENSORS_SHOWN,
+                            t->name, SAFETENSORS_SHOWN, t->type);
+  t->dtype = !strcmp(t->type, "F32")    ? ATTN_F32
+             : !strcmp(t->type, "F16")  ? ATTN_F16
+             : !strcmp(t->type, "BF16") ? ATTN_BF16
+                                        : ATTN_DTYPE_COUNT;
+  if (t->begin > t->end || t->end > size)
+    return safetensors_fail(st,
+                            "tensor '%.*s' lies at bytes %" PRId64 " to %" PRId64
+                            " of the numbers, of which the file has %" PRId64 " bytes",
+                            SAFETENSORS_SHOWN, t->name, t->begin, t->end, size);
+  int64_t total = bits;
+  int empty = 0;
+  for (int i = 0; i < t->rank; i++) empty = empty || !t->shape[i];
+  for (int i = 0; i < t->rank && !empty; i++) {
+    if (total > INT64_MAX / t->shape[i])
+      return safetensors_fail(st, "the shape of tensor '%.*s' is too large", SAFETENSORS_SHOWN,
+                              t->name);
+    total *= t->shape[i];
+  }
+  if (empty) total = 0;
+  if (total % 8 || total / 8 != t->end - t->begin)
+    return safetensors_fail(
+        st, "tensor '%.*s' has %" PRId64 " bytes, but its shape asks for %" PRId64,
+        SAFETENSORS_SHOWN, t->name, t->end - t->begin, total / 8 + !!(total % 8));
+  return NULL;
+}
+
+static int safetensors_by_name_(const void *a, const void *b) {
+  return strcmp(((const safetensor *)a)->name, ((const safetensor *)b)->name);
+}
+
+static int safetensors_by_place_(const void *a, const void *b) {
+  const safetensor *x = a, *y = b;
+  if (x->begin != y->begin) return x->begin < y->begin ? -1 : 1;
+  return (x->end > y->end) - (x->end < y->end);
+}
+
+/* All of the header; size: bytes of the file behind it. */
+static const char *safetensors_parse_(safetensors *st, size_t length, int64_t size) {
+  safetensors_json_ json = {st, st->header};
+  size_t room = 0;
+  if (strlen(st->header) != length) return safetensors_fail(st, "the header has a zero byte");
+  if (!safetensors_must_(&json, '{', "it must begin with {")) return st->error;
+  if (!safetensors_next_(&json, '}')) {
+    do {
+      const char *name;
+      if (!safetensors_string_(&json, &name) ||
+          !safetensors_must_(&json, ':', "a name must be followed by :"))
+        return st->error;
+      if (!strcmp(name, "__metadata__")) { /* notes about the file */
+        if (!safetensors_skip_(&json, 0)) return st->error;
+        continue;
+      }
+      if (st->count == room) {
+        room = room ? 2 * room : 64;
+        safetensor *more = realloc(st->tensors, room * sizeof *more);
+        if (!more) return safetensors_fail(st, "out of memory");
+        st->tensors = more;
+      }
+      st->tensors[st->count] = (safetensor){.name = name};
+      if (!safetensors_entry_(&json, &st->tensors[st->count])) return st->error;
+      st->count++;
+    } while (safetensors_next_(&json, ','));
+    if (!safetensors_must_(&json, '}', "an object must go on with , or end with }"))
+      return st->error;
+  }
+  safetensors_space_(&json);
+  if (*json.at) return safetensors_bad_(&json, "something follows the last }"), st->error;
+
+  for (size_t i = 0; i < st->count; i++)
+    if (safetensors_check_(st, &st->tensors[i], size)) return st->error;
+  if (st->count) qsort(st->tensors, st->count, sizeof *st->tensors, safetensors_by_place_);
+  int64_t end = 0;
+  for (size_t i = 0; i < st->count; end = st->tensors[i++].end)
+    if (st->tensors[i].begin != end)
+      return safetensors_fail(st, "tensor '%.*s' %s the one before it", SAFETENSORS_SHOWN,
+                              st->tensors[i].name,
+                              st->tensors[i].begin < end ? "overlaps" : "leaves a gap behind");
+  if (end != size)
+    return safetensors_fail(st, "%" PRId64 " bytes at the end of the file belong to no tensor",
+                            size - end);
+  if (st->count) qsort(st->tensors, st->count, sizeof *st->tensors, safetensors_by_name_);
+  for (size_t i = 1; i < st->count; i++)
+    if (!strcmp(st->tensors[i - 1].name, st->tensors[i].name))
+      return safetensors_fail(st, "there are two tensors '%.*s'", SAFETENSORS_SHOWN,
+                              st->tensors[i].name);
+  return NULL;
+}
+
+static const char *safetensors_load_(safetensors *st, FILE *file) {
+  const uint16_t one = 1;
+  unsigned char first;
+  memcpy(&first, &one, 1);
+  if (!first) return safetensors_fail(st, "the file is little-endian, this machine is not");
+  unsigned char prefix[8];
+  errno = 0;
+  if (fread(prefix, 1, 8, file) != 8)
+    return safetensors_fail(st, "%s", errno ? strerror(errno) : "the file has no 8 bytes");
+  uint64_t length = 0;
+  for (int i = 7; i >= 0; i--) length = length << 8 | prefix[i];
+  const long all = fseek(file, 0, SEEK_END) ? -1 : ftell(file);
+  if (all < 8 || fseek(file, 8, SEEK_SET))
+    return safetensors_fail(st, "the size of the file cannot be told");
+  if (length > SAFETENSORS_MAX_HEADER)
+    return safetensors_fail(st, "it is no safetensors file: a header of %" PRIu64 " bytes", length);
+  if (length > (uint64_t)(all - 8))
+    return safetensors_fail(st, "the file is cut short: it ends within its header");
+  const int64_t size = all - 8 - (int64_t)length;
+  if ((uint64_t)size >= SIZE_MAX) return safetensors_fail(st, "out of memory");
+  st->header = malloc((size_t)length + 1);
+  if (!st->header) return safetensors_fail(st, "out of memory");
+  if (fread(st->header, 1, (size_t)length, file) != length)
+    return safetensors_fail(st, "the file is cut short: it ends within its header");
+  st->header[length] = 0;
+  if (safetensors_parse_(st, (size_t)length, size)) return st->error;
+  st->bytes = malloc((size_t)size + 1);
+  if (!st->bytes) return safetensors_fail(st, "out of memory");
+  if (fread(st->bytes, 1, (size_t)size, file) != (size_t)size)
+    return safetensors_fail(st, "the file is cut short: it ends within its numbers");
+  for (size_t i = 0; i < st->count; i++) st->tensors[i].data = st->bytes + st->tensors[i].begin;
+  return NULL;
+}
+
+/* Releases what safetensors_read took; views of the numbers die with it. The error stays. */
+static void safetensors_free(safetensors *st) {
+  free(st->tensors);
+  free(st->header);
+  free(st->bytes);
+  st->tensors = NULL;
+  st->header = st->bytes = NULL;
+  st->count = 0;
+}
+
+/* Reads a file, all of it. After an error there is nothing to release. */
+static const char *safetensors_read(safetensors *st, const char *path) {
+  memset(st, 0, sizeof *st);
+  FILE *file = fopen(path, "rb");
+  if (!file) return safetensors_fail(st, "%s", strerror(errno));
+  const char *error = safetensors_load_(st, file);
+  fclose(file);
+  if (error) safetensors_free(st);
+  return error;
+}
+
+/* ---- what a model asks for */
+
+/* The tensor of that name; null if there is none. */
+static const safetensor *safetensors_find(const safetensors *st, const char *name) {
+  const safetensor key = {.name = name};
+  if (!st->count) return NULL;
+  return bsearch(&key, st->tensors, st->count, sizeof key, safetensors_by_name_);
+}
+
+/* The same, which must be there, hold numbers that attn.h reads, and have this shape: rows and
+ * columns, or with rows = 0 a vector of columns numbers. */
+static const char *safetensors_expect_(safetensors *st, const safetensor **found, const char *name,
+                                       int64_t rows, int64_t columns) {
+  const safetensor *t = *found = safetensors_find(st, name);
+  if (!t) return safetensors_fail(st, "there is no tensor '%s'", name);
+  if (t->dtype == ATTN_DTYPE_COUNT)
+    return safetensors_fail(st, "tensor '%s' has type %s; F32, F16 and BF16 can be read", name,
+                            t->type);
+  if (t->begin % (t->dtype == ATTN_F32 ? 4 : 2))
+    return safetensors_fail(st, "tensor '%s' does not begin at a multiple of its numbers' size",
+                            name);
+  if (t->rank == (rows ? 2 : 1) && (!rows || t->shape[0] == rows) &&
+      t->shape[t->rank - 1] == columns)
+    return NULL;
+  char shape[200];
+  size_t length = 0;
+  shape[0] = 0;
+  for (int i = 0; i < t->rank; i++)
+    length += (size_t)snprintf(shape + length, sizeof shape - length, "%s%" PRId64, i ? ", " : "",
+                               t->shape[i]);
+  if (rows)
+    return safetensors_fail(st, "tensor '%s' has shape [%s], not [%" PRId64 ", %" PRId64 "]", name,
+                            shape, rows, columns);
+  return safetensors_fail(st, "tensor '%s' has shape [%s], not [%" PRId64 "]", name, shape,
+                          columns);
+}
+
+/* A matrix [rows, columns] as a view [1, 1, rows, columns] of the numbers where they lie. */
+static const char *safetensors_matrix(safetensors *st, attn_tensor *view, const char *name,
+                                      int64_t rows, int64_t columns) {
+  const safetensor *t;
+  if (safetensors_expect_(st, &t, name, rows, columns)) return st->error;
+  *view = attn_bhtd(t->data, t->dtype, 1, 1, rows, columns);
+  return NULL;
+}
+
+/* A 16-bit number as a float, exactly. */
+static float safetensors_widen_(uint16_t half, attn_dtype dtype) {
+  uint32_t bits = (uint32_t)half << 16;
+  float x;
+  if (dtype == ATTN_F16) { /* exponent and fraction move to their places in a float ... */
+    bits = (half & 0x7FFFu) << 13;
+    if ((half & 0x7C00) == 0x7C00) bits += (uint32_t)224 << 23; /* ... infinity and NaN stay such */
+  }
+  memcpy(&x, &bits, sizeof x);
+  if (dtype == ATTN_BF16) return x;
+  x *= (half & 0x7C00) == 0x7C00 ? 1.0f : 0x1p112f; /* ... and the bias of the exponent changes */
+  return half & 0x8000 ? -x : x;
+}
+
+/* Row i of a matrix that safetensors_matrix has given, copied to x as floats. */
+static void safetensors_row(float *x, attn_tensor matrix, int64_t i) {
+  const int64_t first = i * matrix.stride_len;
+  if (matrix.dtype == ATTN_F32) {
+    memcpy(x, (const float *)matrix.data + first, (size_t)matrix.dim * sizeof *x);
+  } else {
+    const uint16_t *halves = (const uint16_t *)matrix.data + first;
+    for (int64_t j = 0; j < matrix.dim; j++) x[j] = safetensors_widen_(halves[j], matrix.dtype);
+  }
+}
+
+/* A vector of n numbers, copied to x as floats. */
+static const char *safetensors_vector(safetensors *st, float *x, const char *name, int64_t n) {
+  const safetensor *t;
+  if (safetensors_expect_(st, &t, name, 0, n)) return st->error;
+  safetensors_row(x, attn_bhtd(t->data, t->dtype, 1, 1, 1, n), 0);
+  return NULL;
+}
+
+#endif
