@@ -29068,7 +29068,7 @@ ATTN_PUB_ size_t attn_xl_layer_workspace(attn_tensor o, attn_tensor x,
 }
 /* <<< attn/mechanisms/xl_layer.h */
 /* >>> attn/engine/norm.h */
-/* engine/norm.h owns layer norm of rows of floats: the primitive for several rows at once, and in double
+/* engine/norm.h owns layer norm of rows of floats: the primitive for many rows, and in double
  * what floats cannot square. */
 
 /* Eight sums in f64, joined by halves. */

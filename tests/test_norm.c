@@ -219,7 +219,15 @@ void K7_norm_rows_alone(void **state) {
   }
 }
 
-/* NaN and infinity make their own row the default NaN, and no other. */
+/* Whether a number of a row of y is the default NaN, bit for bit. */
+static void check_default_nan(const scene *s, int64_t row, int64_t column) {
+  uint32_t bits;
+  memcpy(&bits, (const float *)s->y.data + row * s->y.dim + column, sizeof bits);
+  assert_int_equal(bits, 0x7fc00000u);
+}
+
+/* NaN and infinity make their own row the default NaN, and no other; those of gain and bias, whatever their
+ * sign and payload, their own column. */
 void K7_norm_nan_rows(void **state) {
   (void)state;
   static const double marks[] = {NAN, INFINITY, -INFINITY};
@@ -239,11 +247,17 @@ void K7_norm_nan_rows(void **state) {
         test_assert_same(test_rows(s->y, i, 1), test_rows(clean, i, 1), "beside NaN");
         continue;
       }
-      for (int64_t c = 0; c < z.n; c++) {
-        uint32_t bits;
-        memcpy(&bits, (const float *)s->y.data + 6 * z.n + c, sizeof bits);
-        assert_int_equal(bits, 0x7fc00000u);
-      }
+      for (int64_t c = 0; c < z.n; c++) check_default_nan(s, 6, c);
+    }
+    if (!z.gain) continue;
+    const uint32_t odd[] = {0xffc12345u, 0x7fe54321u};
+    memcpy((float *)(uintptr_t)s->p.norm.gain + 3, &odd[0], sizeof odd[0]);
+    memcpy((float *)(uintptr_t)s->p.norm.bias + z.n - 1, &odd[1], sizeof odd[1]);
+    promise_run(&s->does);
+    for (int64_t i = 0; i < 21; i++) {
+      check_default_nan(s, i, 3), check_default_nan(s, i, z.n - 1);
+      for (int64_t c = 0; c < z.n - 1 && i != 6; c++)
+        if (c != 3) assert_true(oracle_get(&s->y, 0, 0, i, c) == oracle_get(&clean, 0, 0, i, c));
     }
   }
 }

@@ -1,4 +1,4 @@
-/* engine/norm.h owns layer norm of rows of floats: the primitive for several rows at once, and in double
+/* engine/norm.h owns layer norm of rows of floats: the primitive for many rows, and in double
  * what floats cannot square. */
 
 /* Eight sums in f64, joined by halves. */
