@@ -10,7 +10,6 @@ FUZZ_SECONDS ?= 60
 FUZZ_CC ?= clang
 # -O1 takes minutes to compile and then runs three times as fast.
 FUZZ_O ?= -O0
-SANITIZE_CC ?= gcc clang
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 BUILD := build
 
@@ -28,10 +27,12 @@ help: ## list the targets
 	@echo "  CC, PREFIX, DESTDIR, FUZZ_SECONDS, JOBS may be set: make test CC=clang"
 
 # The tests, benchmarks and examples say themselves how they are built.
+-include tests/header/header.mk
 -include tests/tests.mk
 -include bench/bench.mk
 -include docs/examples/examples.mk
 -include docs/gallery/gallery.mk
+-include tests/steps.mk
 
 # --- the header ---------------------------------------------------------------------------------
 
@@ -56,52 +57,6 @@ deps: ## install what the tests need (Debian; says what is missing elsewhere)
 
 test: deps ## run every test: all tiers, compilers, emulated ARM, sanitizers, fuzzing
 	@MAKE='$(MAKE)' JOBS='$(JOBS)' FUZZ_SECONDS='$(FUZZ_SECONDS)' tests/all.sh
-
-.PHONY: test-header
-test-header: attn.h ## check the header as a file: compilers, standards, symbols, macros, size
-	@JOBS='$(JOBS)' tests/header/run.sh
-
-# --- sanitizers ---------------------------------------------------------------------------------
-
-SANITIZE_FLAGS := -std=gnu11 -g -DATTN_SMALL -fno-omit-frame-pointer -fno-sanitize-recover=all -I.
-# Optimising sanitized kernels takes minutes; unoptimised they are fast enough.
-SANITIZE_O := -O0
-# tests/tests.mk may name the runner's sources; by default every C file beside it is one.
-TEST_SOURCES ?= $(wildcard tests/*.c)
-SANITIZED := $(SANITIZE_CC:%=$(BUILD)/sanitize/runner-%)
-
-.PHONY: sanitize sanitize-address sanitize-thread
-sanitize: sanitize-address sanitize-thread ## run the tests under ASan, UBSan and TSan
-
-$(SANITIZED): $(BUILD)/sanitize/runner-%: attn.h $(wildcard tests/*.[ch])
-	@mkdir -p $(@D)
-	$* $(SANITIZE_FLAGS) $(SANITIZE_O) -fsanitize=address,undefined -o $@ $(TEST_SOURCES) $(TEST_LIBS) \
-	  -lcmocka -lpthread -lm
-
-# Each tier under one of the two: gcc takes the best one here, clang the others, of scalar, which is
-# slow here, the masks only. gcc 12 does not align the frames that it moves off the stack to detect
-# their use after return, as avx512 needs.
-SANITIZE_TIERS := $(if $(filter x86_64 i%86,$(shell uname -m)),$(if $(shell grep -m1 avx512f \
-  /proc/cpuinfo 2>/dev/null),avx512) avx2,neon) scalar
-sanitize-address: $(SANITIZED)
-	@for runner in $^; do \
-	  case $$runner in *clang) moved=1 tiers='$(wordlist 2,3,$(SANITIZE_TIERS))' ;; \
-	    *) moved=0 tiers=$(firstword $(SANITIZE_TIERS)) ;; esac; \
-	  for tier in $$tiers; do \
-	    echo "== $$runner, $$tier"; part='*'; [ $$tier != scalar ] || part='A2_*'; \
-	    ASAN_OPTIONS=detect_stack_use_after_return=$$moved:allocator_may_return_null=1 \
-	      ATTN_TEST_SCALE=small $$runner --isa $$tier --filter "$$part" || exit 1; \
-	  done; \
-	done
-
-sanitize-thread: attn.h
-	@mkdir -p $(BUILD)/sanitize
-	@for cc in $(SANITIZE_CC); do \
-	  command -v $$cc >/dev/null || { echo "NOT RUN: no $$cc here"; continue; }; \
-	  $$cc $(SANITIZE_FLAGS) -O1 -fsanitize=thread -o $(BUILD)/sanitize/first_use-$$cc \
-	    tests/header/first_use.c -lpthread -lm || exit 1; \
-	  for round in 1 2 3 4 5; do $(BUILD)/sanitize/first_use-$$cc || exit 1; done; \
-	done
 
 # --- fuzzing ------------------------------------------------------------------------------------
 

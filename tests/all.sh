@@ -1,23 +1,27 @@
 #!/bin/sh
-# all.sh owns the whole test run: the order of its steps, their logs (build/log) and the last page.
-# Each step is a make target that keeps about one processor busy, so JOBS of them run at once.
+# all.sh owns the whole test run: its steps, their logs (build/log) and the last page. Each step is
+# a make target that keeps about one processor busy; make runs JOBS of them at once, after what they
+# need, so that each object is compiled once. TEST_SECONDS (5400) bounds the whole: a hang becomes a
+# failure that says so.
 set -eu
 cd "$(dirname "$0")/.."
-make="${MAKE:-make} --no-print-directory"
 logs=build/log
 
 now() { date +%s; }
 
-# A hang becomes a failure after this many seconds.
-LIMIT=2400
-
+# The second part of this file: one step, called by make.
 if [ "${1-}" = step ]; then
-  begin=$2 target=$3 start=$(now) result=ok
-  timeout $LIMIT $make "$target" >"$logs/$target" 2>&1 </dev/null || result=FAILED
-  printf '%-6s %-16s %4d s, done at %d s\n' $result "$target" $(($(now) - start)) \
-    $(($(now) - begin)) | tee "$logs/$target.result"
+  target=$2 start=$(now) result=ok
+  # what this step needs is there: without jobs of its own it waits for nobody
+  timeout "$((TEST_END > start ? TEST_END - start : 1))" "${MAKE:-make}" --no-print-directory -j1 \
+    "$target" >"$logs/$target" 2>&1 </dev/null || {
+    [ $? = 124 ] && echo "FAILED: timed out after $(($(now) - start)) s" >>"$logs/$target"
+    result=FAILED
+  }
+  printf '%-6s %-26s %4d s, done at %d s\n' $result "$target" $(($(now) - start)) \
+    $(($(now) - TEST_BEGIN)) | tee "$logs/$target.result"
   if [ $result = FAILED ]; then
-    { grep -E 'FAIL|ERROR|[Ee]rror[: ]' "$logs/$target" | head -n 20
+    { grep -E 'FAIL|ERROR|[Ee]rror[: ]|timed out' "$logs/$target" | head -n 20
       echo "... the end of $logs/$target:"
       tail -n 15 "$logs/$target"; } | cut -c 1-200 | sed 's/^/       | /'
   fi
@@ -26,24 +30,29 @@ fi
 
 rm -rf "$logs"
 mkdir -p "$logs"
-begin=$(now)
+make="${MAKE:-make} --no-print-directory"
+TEST_BEGIN=$(now)
+TEST_END=$((TEST_BEGIN + ${TEST_SECONDS:-5400}))
+export TEST_BEGIN TEST_END
 # First and alone: afterwards a stale attn.h would be made anew.
-sh "$0" step "$begin" check-amalgam
+sh "$0" step check-amalgam
 $make attn.h
 
-# Longest first, so that the end is not one long step. No two steps build the same file.
-printf '%s\n' test-arm64 test-header test-arm32 sanitize fuzz test-native test-clang \
-  test-sleef fuzz-replay examples test-ring test-gallery |
-  xargs -P "${JOBS:-2}" -I STEP sh "$0" step "$begin" STEP
+steps=$($make -s test-steps)
+for step in $steps; do echo "step-$step"; done |
+  xargs timeout "${TEST_SECONDS:-5400}" $make -s -k -j "${JOBS:-2}" || :
 
 # The last page: what the runners counted, then which tier ran where.
 echo
-for target in test-native test-clang test-sleef test-arm64 test-arm32 sanitize; do
+for target in test-native test-clang test-sleef test-arm64 test-arm32 sanitize-gcc sanitize-clang; do
   [ -f "$logs/$target" ] || continue
   grep -E '^\[ +(PASSED|FAILED|SKIPPED) +\] [0-9]+ test' "$logs/$target" | sed "s/^/$target: /" || :
 done
-grep -hE '^header: |^Done [0-9]+ runs|^stat::number_of_executed_units|^replay: |^ring attention: ' \
-  "$logs/test-header" "$logs/fuzz" "$logs/fuzz-replay" "$logs/test-ring" 2>/dev/null || :
+cat "$logs"/header-* 2>/dev/null | grep -v 's, done at' >"$logs/header" || :
+echo "header: $(grep -c '^ok ' "$logs/header") passed, $(grep -c '^FAIL ' "$logs/header") failed," \
+  "$(grep -c '^NOT RUN ' "$logs/header") not run"
+grep -hE '^Done [0-9]+ runs|^stat::number_of_executed_units|^replay: |^ring attention: ' \
+  "$logs/fuzz" "$logs/fuzz-replay" "$logs/test-ring" 2>/dev/null || :
 echo
 for target in test-native test-clang test-sleef test-arm64 test-arm32; do
   [ -f "$logs/$target" ] || continue
@@ -56,11 +65,19 @@ done
 for tier in scalar avx2 avx512 neon; do
   grep -qhE "^tier $tier +ran" "$logs"/test-* || echo "tier $tier: NOT RUN ANYWHERE"
 done
-for target in "$logs"/*; do
-  grep -E 'NOT RUN' "$target" | grep -v '^tier ' | sort -u | sed "s|^ *|${target##*/}: |" || :
+for step in $steps; do
+  grep -E 'NOT RUN' "$logs/$step" 2>/dev/null | grep -v '^tier ' | sort -u | sed "s|^ *|$step: |" || :
 done
 echo
-failed=$(grep -lE '^FAILED' "$logs"/*.result | wc -l)
-echo "all tests: $(grep -lE '^ok' "$logs"/*.result | wc -l) steps passed, $failed failed," \
-  "$(($(now) - begin)) s"
+missing=0
+for step in $steps; do
+  [ -f "$logs/$step.result" ] && continue
+  if [ "$(now)" -ge "$TEST_END" ]; then why="timed out after $(($(now) - TEST_BEGIN)) s"
+  else why="something it needs is missing (see above)"; fi
+  echo "FAILED $step: not run, $why"
+  missing=$((missing + 1))
+done
+failed=$(($(cat "$logs"/*.result | grep -c '^FAILED' || :) + missing))
+echo "all tests: $(cat "$logs"/*.result | grep -c '^ok') steps passed, $failed failed," \
+  "$(($(now) - TEST_BEGIN)) s"
 [ "$failed" -eq 0 ]

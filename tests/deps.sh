@@ -24,7 +24,7 @@ libclang-rt-14-dev runtime asan
 clang-format command_ clang-format
 libsleef-dev header sleef.h
 libcmocka-dev header cmocka.h
-libsleef-dev header sleef.h
+libstb-dev header stb/stb_image.h
 openmpi-bin command_ mpirun
 libopenmpi-dev command_ mpicc
 gcc-aarch64-linux-gnu command_ aarch64-linux-gnu-gcc

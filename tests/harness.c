@@ -8,6 +8,7 @@
 
 attn_isa test_isa = ATTN_ISA_AUTO;
 int test_fast = 0;
+int test_other_bits = 0;
 test_block test_last_block;
 
 int64_t test_count(int64_t full, int64_t fast) { return test_fast ? fast : full; }
@@ -46,7 +47,7 @@ int64_t test_range(test_rng *rng, int64_t low, int64_t high) {
 
 double test_normal(test_rng *rng) {
   double sum = 0;
-  for (int n = 0; n < 12; n++) sum += ldexp((double)(test_u64(rng) >> 11), -53);
+  for (int n = 0; n < 12; n++) sum += (double)(test_u64(rng) >> 11) * 0x1p-53;
   return sum - 6;
 }
 

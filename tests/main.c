@@ -1,8 +1,9 @@
 /* tests/main.c owns the runner: options, one cmocka group per tier, and the page at the end that
  * says which tiers ran.
  *
- *   runner [--isa TIER] [--filter PATTERN] [--list] [--golden] [--exp-exhaustive]
+ *   runner [--isa TIER] [--filter PATTERN] [--other-bits] [--list] [--golden] [--exp-exhaustive]
  *
+ * --other-bits: the implementation has other elementary functions, so hashes of results do not hold.
  * ATTN_TEST_SCALE=small runs fewer and smaller random cases. */
 
 #include <stdio.h>
@@ -94,6 +95,8 @@ int main(int argc, char **argv) {
     } else if (strcmp(word, "--filter") == 0) {
       cmocka_set_test_filter(value);
       n++;
+    } else if (strcmp(word, "--other-bits") == 0) {
+      test_other_bits = 1;
     } else {
       return usage(word);
     }

@@ -79,11 +79,11 @@ double oracle_get(const attn_tensor *t, int64_t b, int64_t h, int64_t i, int64_t
 
 void oracle_set(const attn_tensor *t, int64_t b, int64_t h, int64_t i, int64_t c, double x) {
   void *p = oracle_address(t, b, h, i, c);
-  float f = (float)x;
-  uint16_t u = t->dtype == ATTN_F16 ? oracle_to_f16(x) : oracle_to_bf16(x);
   if (t->dtype == ATTN_F32) {
+    float f = (float)x;
     memcpy(p, &f, sizeof f);
   } else {
+    uint16_t u = t->dtype == ATTN_F16 ? oracle_to_f16(x) : oracle_to_bf16(x);
     memcpy(p, &u, sizeof u);
   }
 }

@@ -1,35 +1,44 @@
-# tests.mk owns how the cmocka runner is built and run: natively, with clang, and for ARM under
-# qemu. The top Makefile includes it. Everything lands in build/tests.
+# tests.mk owns how the cmocka runner is built and run: natively, with clang, with SLEEF, under the
+# sanitizers, and for ARM under qemu. The top Makefile includes it. Everything lands in build/tests.
 
 TEST_SOURCES := $(sort $(wildcard tests/*.c))
-TEST_PARTS := $(TEST_SOURCES) $(wildcard tests/*.h)
 TEST_OUT := build/tests
 TEST_WARNINGS := -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wstrict-prototypes
-TEST_FLAGS := -std=c99 -D_POSIX_C_SOURCE=200809L -D_FILE_OFFSET_BITS=64 -O2 -g $(TEST_WARNINGS) -I.
+TEST_FLAGS := -std=c99 -D_POSIX_C_SOURCE=200809L -D_FILE_OFFSET_BITS=64 $(TEST_WARNINGS) -I.
 
 # SLEEF, where it is, judges attn_exp as well.
 TEST_SLEEF := $(if $(wildcard /usr/include/sleef.h /usr/include/*/sleef.h),-DATTN_TEST_SLEEF)
 TEST_SLEEF_LIB := $(if $(TEST_SLEEF),-lsleef)
 
-# $(call test_objects,NAME): one object a source, so that an edit rebuilds one.
-test_objects = $(TEST_SOURCES:tests/%.c=$(TEST_OUT)/$(1)/%.o)
+# What a test reads of attn.h: its declarations.
+TEST_READS := $(wildcard tests/*.h attn/api/*.h) | attn.h
+
+# $(call runner,NAME,COMPILER,FLAGS,IMPLEMENTATION,LIBRARIES,OBJCOPY): one object a source, so that
+# an edit rebuilds one, and the implementation, which calls the tests' malloc and free.
+define runner
+$(TEST_OUT)/$(1)/%.o: tests/%.c $$(TEST_READS)
+	@mkdir -p $$(@D)
+	$(2) $$(TEST_FLAGS) $(3) -c -o $$@ $$<
+$(TEST_OUT)/$(1)/attn.o: $(4)
+	@mkdir -p $$(@D)
+	$(6) --redefine-sym malloc=hook_malloc --redefine-sym free=hook_free $$< $$@
+$(TEST_OUT)/$(1)/runner: $$(TEST_SOURCES:tests/%.c=$(TEST_OUT)/$(1)/%.o) $(TEST_OUT)/$(1)/attn.o
+	$(2) $(3) -o $$@ $$^ $(5) -lpthread -lm
+endef
 
 TEST_NATIVE := $(TEST_OUT)/native/runner
-TEST_CLANG := $(TEST_OUT)/clang/runner
 TEST_ARM64 := $(TEST_OUT)/arm64/runner
 TEST_ARM32 := $(TEST_OUT)/arm32/runner
 
-$(TEST_OUT)/native/%.o: tests/%.c attn.h $(wildcard tests/*.h)
-	@mkdir -p $(@D)
-	$(CC) $(TEST_FLAGS) $(TEST_SLEEF) -c -o $@ $<
-$(TEST_NATIVE): $(call test_objects,native)
-	$(CC) -o $@ $^ -lcmocka $(TEST_SLEEF_LIB) -lpthread -lm
+$(eval $(call runner,native,$(CC),-O2 -g $(TEST_SLEEF),$(call compiled_by,$(CC)),-lcmocka $(TEST_SLEEF_LIB),objcopy))
+$(eval $(call runner,clang,clang,-O2 -g $(TEST_SLEEF),build/impl/clang-O2.o,-lcmocka $(TEST_SLEEF_LIB),objcopy))
 
-$(TEST_OUT)/clang/%.o: tests/%.c attn.h $(wildcard tests/*.h)
+# Elementary functions from SLEEF: other bits, the same bounds. The tests are the native ones.
+$(TEST_OUT)/sleef/attn.o: build/impl/gcc-sleef.o
 	@mkdir -p $(@D)
-	clang $(TEST_FLAGS) $(TEST_SLEEF) -c -o $@ $<
-$(TEST_CLANG): $(call test_objects,clang)
-	clang -o $@ $^ -lcmocka $(TEST_SLEEF_LIB) -lpthread -lm
+	objcopy --redefine-sym malloc=hook_malloc --redefine-sym free=hook_free $< $@
+$(TEST_OUT)/sleef/runner: $(TEST_SOURCES:tests/%.c=$(TEST_OUT)/native/%.o) $(TEST_OUT)/sleef/attn.o
+	$(CC) -o $@ $^ -lcmocka -lsleef -lpthread -lm
 
 # cmocka for ARM: Debian's own packages, unpacked here. They are fetched with a private list of
 # packages, so that the system's architectures and lists stay as they are and no root is needed.
@@ -38,9 +47,9 @@ TEST_APT = apt-get -q -o APT::Architectures::=$(1) -o Dir::State::lists=$(CURDIR
   -o Dir::Cache=$(CURDIR)/$(TEST_CMOCKA)/cache -o APT::Sandbox::User= -o Acquire::Retries=3
 define TEST_FETCH
 @mkdir -p $(TEST_CMOCKA)/lists/partial $(TEST_CMOCKA)/cache/archives/partial $(@D)
-@cd $(TEST_CMOCKA) && rm -f libcmocka*_$(1).deb && { $(call TEST_APT,$(1)) update || true; } && \
-  $(call TEST_APT,$(1)) download libcmocka0:$(1) libcmocka-dev:$(1) && \
-  for deb in libcmocka*_$(1).deb; do dpkg -x $$deb $(1) || exit 1; done
+@cd $(TEST_CMOCKA) && rm -f libcmocka*_$(1).deb && { $(call TEST_APT,$(1)) update || true; } >$(1).log 2>&1 && \
+  $(call TEST_APT,$(1)) download libcmocka0:$(1) libcmocka-dev:$(1) >>$(1).log 2>&1 || { cat $(1).log; exit 1; }
+@cd $(TEST_CMOCKA) && for deb in libcmocka*_$(1).deb; do dpkg -x $$deb $(1) || exit 1; done
 @touch $@
 endef
 
@@ -49,44 +58,36 @@ $(TEST_CMOCKA)/arm64/done:
 $(TEST_CMOCKA)/armhf/done: | $(TEST_CMOCKA)/arm64/done
 	$(call TEST_FETCH,armhf)
 
-$(TEST_OUT)/arm64/%.o: tests/%.c attn.h $(wildcard tests/*.h) $(TEST_CMOCKA)/arm64/done
-	@mkdir -p $(@D)
-	aarch64-linux-gnu-gcc $(TEST_FLAGS) -I$(TEST_CMOCKA)/arm64/usr/include -c -o $@ $<
-$(TEST_ARM64): $(call test_objects,arm64)
-	aarch64-linux-gnu-gcc -o $@ $^ -L$(TEST_CMOCKA)/arm64/usr/lib/aarch64-linux-gnu \
-	  -Wl,-rpath,$(CURDIR)/$(TEST_CMOCKA)/arm64/usr/lib/aarch64-linux-gnu -lcmocka -lpthread -lm
+# $(call arm_cmocka,ARCHITECTURE,TRIPLET): how to link it.
+arm_cmocka = -L$(TEST_CMOCKA)/$(1)/usr/lib/$(2) -Wl,-rpath,$(CURDIR)/$(TEST_CMOCKA)/$(1)/usr/lib/$(2) -lcmocka
 
-TEST_ARM32_FLAGS := -march=armv7-a -mfpu=neon-vfpv4 -mfloat-abi=hard
-$(TEST_OUT)/arm32/%.o: tests/%.c attn.h $(wildcard tests/*.h) $(TEST_CMOCKA)/armhf/done
-	@mkdir -p $(@D)
-	arm-linux-gnueabihf-gcc $(TEST_ARM32_FLAGS) $(TEST_FLAGS) \
-	  -I$(TEST_CMOCKA)/armhf/usr/include -c -o $@ $<
-$(TEST_ARM32): $(call test_objects,arm32)
-	arm-linux-gnueabihf-gcc -o $@ $^ -L$(TEST_CMOCKA)/armhf/usr/lib/arm-linux-gnueabihf \
-	  -Wl,-rpath,$(CURDIR)/$(TEST_CMOCKA)/armhf/usr/lib/arm-linux-gnueabihf -lcmocka -lpthread -lm
+$(eval $(call runner,arm64,aarch64-linux-gnu-gcc,-O2 -g -I$(TEST_CMOCKA)/arm64/usr/include,\
+  build/impl/arm64-O2.o,$(call arm_cmocka,arm64,aarch64-linux-gnu),aarch64-linux-gnu-objcopy))
+$(eval $(call runner,arm32,arm-linux-gnueabihf-gcc -march=armv7-a -mfpu=neon-vfpv4 -mfloat-abi=hard,\
+  -O2 -g -I$(TEST_CMOCKA)/armhf/usr/include,\
+  build/impl/arm32-O2.o,$(call arm_cmocka,armhf,arm-linux-gnueabihf),arm-linux-gnueabihf-objcopy))
+$(TEST_SOURCES:tests/%.c=$(TEST_OUT)/arm64/%.o): | $(TEST_CMOCKA)/arm64/done
+$(TEST_SOURCES:tests/%.c=$(TEST_OUT)/arm32/%.o): | $(TEST_CMOCKA)/armhf/done
+
+# Under the sanitizers unoptimised: optimising that code takes longer than running it.
+TEST_ASAN := -O0 -g1 -fno-omit-frame-pointer -fno-sanitize-recover=all -fsanitize=address,undefined
+$(eval $(call runner,asan-gcc,gcc,$(TEST_ASAN),build/impl/gcc-asan.o,-lcmocka,objcopy))
+$(eval $(call runner,asan-clang,clang,$(TEST_ASAN),build/impl/clang-asan.o,-lcmocka,objcopy))
 
 # ATTN_TEST_SCALE=small, since an emulator is some twenty times slower.
 TEST_QEMU64 := ATTN_TEST_SCALE=small qemu-aarch64 -L /usr/aarch64-linux-gnu
 TEST_QEMU32 := ATTN_TEST_SCALE=small qemu-arm -L /usr/arm-linux-gnueabihf
 
-# Elementary functions from SLEEF: other bits, the same bounds.
-TEST_SLEEF_RUNNER := $(TEST_OUT)/sleef/runner
-$(TEST_OUT)/sleef/%.o: tests/%.c attn.h $(wildcard tests/*.h)
-	@mkdir -p $(@D)
-	$(CC) $(TEST_FLAGS) -DATTN_USE_SLEEF -c -o $@ $<
-$(TEST_SLEEF_RUNNER): $(call test_objects,sleef)
-	$(CC) -o $@ $^ -lcmocka -lsleef -lpthread -lm
-
 .PHONY: test-sleef
-test-sleef: $(TEST_SLEEF_RUNNER) ## the attention tests with ATTN_USE_SLEEF
-	ATTN_TEST_SCALE=small $(TEST_SLEEF_RUNNER) --filter 'A*'
+test-sleef: $(TEST_OUT)/sleef/runner ## the attention tests with ATTN_USE_SLEEF
+	ATTN_TEST_SCALE=small $< --other-bits --filter 'A*'
 
 .PHONY: test-native test-clang test-arm64 test-arm32 test-catalogue golden exp-exhaustive
 test-native: $(TEST_NATIVE) ## run the tests on every tier of this machine
 	$(TEST_NATIVE)
 
-test-clang: $(TEST_CLANG) ## the same, compiled with clang
-	$(TEST_CLANG)
+test-clang: $(TEST_OUT)/clang/runner ## the same, compiled with clang
+	$<
 
 # scalar is the same C as everywhere else: A covers what differs between machines.
 test-arm64: $(TEST_ARM64) ## the same for 64-bit ARM under qemu, smaller random cases
@@ -120,3 +121,31 @@ $(TEST_OUT)/numerics: tests/numerics/numerics.c tests/oracle.c tests/oracle_term
 .PHONY: numerics
 numerics: $(TEST_OUT)/numerics ## measure the figures of docs/numerics.md (a minute)
 	$(TEST_OUT)/numerics
+
+# --- sanitizers
+
+.PHONY: sanitize sanitize-gcc sanitize-clang sanitize-thread
+sanitize: sanitize-gcc sanitize-clang sanitize-thread ## run the tests under ASan, UBSan and TSan
+
+# Each tier under one of the two: gcc takes the best one here, clang the others, of scalar, which is
+# slow here, the masks only. gcc 12 does not align the frames that it moves off the stack to detect
+# their use after return, as avx512 needs.
+TEST_TIERS := $(if $(filter x86_64 i%86,$(shell uname -m)),$(if $(shell grep -m1 avx512f \
+  /proc/cpuinfo 2>/dev/null),avx512) avx2,neon) scalar
+sanitized = ASAN_OPTIONS=detect_stack_use_after_return=$(1):allocator_may_return_null=1 \
+  ATTN_TEST_SCALE=small $< --isa $(2) --filter '$(if $(filter scalar,$(2)),A2_*,*)'
+
+sanitize-gcc: $(TEST_OUT)/asan-gcc/runner
+	$(call sanitized,0,$(firstword $(TEST_TIERS)))
+
+sanitize-clang: $(TEST_OUT)/asan-clang/runner
+	@$(foreach tier,$(wordlist 2,3,$(TEST_TIERS)),$(call sanitized,1,$(tier)) &&) :
+
+sanitize-thread: attn.h
+	@mkdir -p build/sanitize
+	@for cc in gcc clang; do \
+	  command -v $$cc >/dev/null || { echo "NOT RUN: no $$cc here"; continue; }; \
+	  $$cc -std=gnu11 -g1 -O0 -DATTN_SMALL -fno-omit-frame-pointer -fno-sanitize-recover=all -I. \
+	    -fsanitize=thread -o build/sanitize/first_use-$$cc tests/header/first_use.c -lpthread -lm || exit 1; \
+	  for round in 1 2 3 4 5; do build/sanitize/first_use-$$cc || exit 1; done; \
+	done

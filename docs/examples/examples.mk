@@ -13,8 +13,8 @@ build/demo/denoise: docs/examples/denoise.c docs/examples/image.h docs/examples/
 demo: build/demo/denoise ## denoise a photograph by attention: make demo IMAGE=picture.ppm
 	build/demo/denoise "$(IMAGE)" build/demo
 
-examples: attn.h ## build and run the programs of docs/examples
-	CC="$(CC)" sh docs/examples/test_examples.sh
+examples: $(call compiled_by,$(CC)) ## build and run the programs of docs/examples
+	CC="$(CC)" IMPL=$< sh docs/examples/test_examples.sh
 
 # For the models below: OPENMP= is for compilers without, WORKERS says how many threads are timed.
 OPENMP ?= -fopenmp
@@ -65,5 +65,5 @@ build/ring/demo: docs/examples/ring_attention.c attn.h
 ring: build/ring/demo ## attention over a ring of RANKS (4) MPI processes on this machine
 	$(MPIRUN) -n $(RANKS) $< --check
 
-test-ring: attn.h ## check ring attention over 1 to 4 MPI ranks
-	sh docs/examples/test_ring.sh
+test-ring: build/impl/gcc-O2.o ## check ring attention over 1 to 4 MPI ranks
+	IMPL=$< sh docs/examples/test_ring.sh

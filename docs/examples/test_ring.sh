@@ -1,6 +1,6 @@
 #!/bin/sh
 # test_ring.sh owns the check of ring attention: 1 to 4 MPI ranks on this machine against one
-# attn_sdpa, in every layout, with tokens that do not divide evenly. Run from the root of the project.
+# attn_sdpa, in every layout, with tokens that do not divide evenly. Run from the root of the project; IMPL names an object of the implementation.
 set -eu
 out=build/ring
 failures=0 runs=0
@@ -12,8 +12,8 @@ for tool in mpicc mpirun; do
   }
 done
 mkdir -p "$out"
-mpicc -std=c99 -O2 -Wall -Wextra -Wpedantic -Wconversion -Wshadow -Werror -I. \
-  -o "$out/ring_attention" docs/examples/ring_attention.c -lm
+mpicc -std=c99 -O2 -Wall -Wextra -Wpedantic -Wconversion -Wshadow -Werror -I. -DATTN_IMPLEMENTED \
+  -o "$out/ring_attention" docs/examples/ring_attention.c "${IMPL:?an object of the implementation}" -lm
 
 # More ranks than cores, and root in a container, which Open MPI wants to be told.
 flags=

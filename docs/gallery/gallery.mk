@@ -18,5 +18,5 @@ gallery: build/gallery/gallery $(GALLERY_PAGES:%=build/gallery/%) ## draw docs/g
 content-time: build/gallery/content ## time attention to chosen keys on a photograph: docs/content.md
 	build/gallery/content --time
 
-test-gallery: attn.h ## check that docs/gallery and the pages' numbers are what the code makes
-	CC="$(CC)" sh docs/gallery/test_gallery.sh
+test-gallery: build/impl/gcc-O1.o ## check that docs/gallery and the pages' numbers are what the code makes
+	CC="$(CC)" IMPL=$< sh docs/gallery/test_gallery.sh

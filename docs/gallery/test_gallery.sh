@@ -1,18 +1,16 @@
 #!/bin/sh
 # test_gallery.sh owns the check of the gallery: the programs build without a warning, what they draw is
 # docs/gallery, byte for byte, on every tier that runs here, and the numbers they print are those of the
-# pages. Run from the root of the project; CC names the compiler.
+# pages. Run from the root of the project; CC names the compiler, IMPL an object of the implementation.
 set -eu
 cc=${CC:-cc}
 out=build/gallery/test
 rm -rf "$out"
 mkdir -p "$out"
 flags="-std=c99 -O1 -Wall -Wextra -Wpedantic -Wconversion -Wshadow -Werror -I."
-# shellcheck disable=SC2086
-printf '#define ATTN_IMPLEMENTATION\n#include "attn.h"\n' | $cc $flags -x c -c -o "$out/attn.o" -
 for program in gallery content maps heads; do
   # shellcheck disable=SC2086
-  $cc $flags -o "$out/$program" "docs/gallery/$program.c" "$out/attn.o" -lm
+  $cc $flags -o "$out/$program" "docs/gallery/$program.c" "${IMPL:?an object of the implementation}" -lm
 done
 
 case $(uname -m) in

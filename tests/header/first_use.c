@@ -4,6 +4,7 @@
 #include <pthread.h>
 #include <stdio.h>
 
+#define ATTN_STATIC
 #define ATTN_IMPLEMENTATION
 #include "attn.h"
 

@@ -3,7 +3,10 @@
 # folder, renamed, pasted, without some tiers, beside an older copy.
 . "$(dirname "$0")/lib.sh"
 
-gcc="gcc -std=c99 -Wall -Wextra -Werror -O0 -DATTN_SMALL"
+# One tier where something is built: how a file is included does not depend on their number.
+gcc="gcc -std=c99 -Wall -Wextra -Werror -O0 -DATTN_SMALL -DATTN_NO_AVX512 -DATTN_NO_AVX2"
+read="gcc -std=c99 -Wall -Wextra -Werror -fsyntax-only"
+all="gcc -std=c99 -Wall -Wextra -Werror -O0 -DATTN_SMALL"
 printf '#define ATTN_IMPLEMENTATION\n#include "attn.h"\n' >impl.c
 
 # shellcheck disable=SC2086 # flags are words
@@ -22,28 +25,28 @@ check "a private implementation exports nothing" sh -c \
 printf '#include "attn.h"\n#include "attn.h"\n#define ATTN_IMPLEMENTATION\n#include "attn.h"\n' \
   >twice.c
 printf '#include "attn.h"\n#include "attn.h"\n' >>twice.c
-check "included many times in one file" $gcc -c -o twice.o twice.c
+check "included many times in one file" $read twice.c
 cp twice.c twice.cpp
-check "included many times in C++" g++ -std=c++11 -Wall -Wextra -Werror -O0 -DATTN_SMALL -c -o twice.o twice.cpp
+check "included many times in C++" g++ -std=c++11 -Wall -Wextra -Werror -fsyntax-only twice.cpp
 
 mkdir -p deep/down lib
 cp attn.h lib/
 printf '#define ATTN_IMPLEMENTATION\n#include "../../lib/attn.h"\n' >deep/down/impl.c
-check "a relative path in the include" $gcc -c -o deep.o deep/down/impl.c
-(cd deep/down && check "a relative -I" $gcc -I../../lib -DATTN_IMPLEMENTATION -c -o deep.o \
+check "a relative path in the include" $read deep/down/impl.c
+(cd deep/down && check "a relative -I" $read -I../../lib -DATTN_IMPLEMENTATION \
   "$here/use.c")
 check "-include on the command line" $gcc -DATTN_IMPLEMENTATION -include lib/attn.h -I. -o include \
   "$here/use.c" -lm
 printf '#define min(a, b) ((a) < (b) ? (a) : (b))\n#define max min\n#include <complex.h>\n' >rude.c
 cat impl.c >>rude.c
-check "beside <complex.h> and macros named min and max" $gcc -c -o rude.o rude.c
+check "beside <complex.h> and macros named min and max" $read rude.c
 
 mkdir renamed
 cp attn.h renamed/attention.h
 printf '#define ATTN_IMPLEMENTATION\n#include "attention.h"\n' >renamed/impl.c
 mv attn.h hidden.h
 refuse "renamed without ATTN_SELF" "define ATTN_SELF" gcc -c -o r.o renamed/impl.c
-check "renamed with ATTN_SELF" $gcc "-DATTN_SELF=\"attention.h\"" -c -o r.o renamed/impl.c
+check "renamed with ATTN_SELF" $read "-DATTN_SELF=\"attention.h\"" renamed/impl.c
 mv hidden.h attn.h
 
 # An older copy that would be found first: it knows another version of the pass.
@@ -61,16 +64,16 @@ refuse "an older attn.h found in place of this one" "another version" \
 mv hidden.h attn.h
 
 for switch in AVX2 AVX512 NEON; do
-  check "ATTN_NO_$switch" $gcc -DATTN_NO_$switch -DATTN_IMPLEMENTATION -I. -o switch "$here/use.c" \
+  check "ATTN_NO_$switch" $all -DATTN_NO_$switch -DATTN_IMPLEMENTATION -I. -o switch "$here/use.c" \
     -lm
   tier=$(echo $switch | tr 'A-Z' 'a-z')
   check "ATTN_NO_$switch runs without $tier" sh -c "./switch | grep '^$tier: [a-z]' |
     grep -v 'runs'"
 done
-check "all switches" $gcc -DATTN_NO_AVX2 -DATTN_NO_AVX512 -DATTN_NO_NEON -DATTN_IMPLEMENTATION -I. \
+check "all switches" $all -DATTN_NO_AVX2 -DATTN_NO_AVX512 -DATTN_NO_NEON -DATTN_IMPLEMENTATION -I. \
   -o switch "$here/use.c" -lm
 check "all switches leave scalar" ./switch scalar
-check "ATTN_NO_GETENV" $gcc -DATTN_NO_GETENV -DATTN_IMPLEMENTATION -I. -c -o getenv.o "$here/use.c"
+check "ATTN_NO_GETENV" $read -DATTN_NO_GETENV -DATTN_IMPLEMENTATION -I. "$here/use.c"
 check "ATTN_MALLOC and ATTN_FREE" sh -c "$gcc '-DATTN_MALLOC(n)=NULL' '-DATTN_FREE(p)=((void)(p))' \
   -c -o hooks.o impl.c -DATTN_NO_GETENV && ! nm -u hooks.o | grep -E 'malloc|free'"
 refuse "ATTN_MALLOC alone" "ATTN_FREE together" gcc "-DATTN_MALLOC(n)=NULL" -c -o hooks.o impl.c
@@ -88,8 +91,8 @@ fi
 if echo '#include <sleef.h>' | gcc -E - >/dev/null 2>&1; then
   printf '#include <sleef.h>\n#define ATTN_USE_SLEEF\n#include "impl.c"\n' >sleef.c
   for flag in -O0 -mavx -march=native; do
-    check "ATTN_USE_SLEEF after sleef.h, $flag" $gcc $flag -c -o sleef.o sleef.c
-    check "ATTN_USE_SLEEF after sleef.h, C++, $flag" g++ -w -DATTN_SMALL $flag -x c++ -c -o sleef.o sleef.c
+    check "ATTN_USE_SLEEF after sleef.h, $flag" $all $flag -fsyntax-only sleef.c
+    check "ATTN_USE_SLEEF after sleef.h, C++, $flag" g++ -w $flag -x c++ -fsyntax-only sleef.c
   done
 else
   not_run "ATTN_USE_SLEEF after sleef.h: no sleef.h here"
@@ -106,7 +109,7 @@ check "flat form, pasted into a file" $gcc -o flat/pasted flat/pasted.c -lm
 check "flat form runs" flat/pasted
 cp attn_flat.h flat/any_name.h
 printf '#define ATTN_IMPLEMENTATION\n#include "any_name.h"\n' >flat/impl.c
-check "flat form, renamed" $gcc -c -o flat/impl.o flat/impl.c
+check "flat form, renamed" $read flat/impl.c
 check "flat form has no self-include" sh -c "! grep 'include *ATTN_SELF' attn_flat.h"
 
 cat >empty.c <<'END'

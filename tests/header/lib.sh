@@ -1,5 +1,6 @@
 # lib.sh owns what the header's checks share: a private folder that holds nothing but a copy of
-# attn.h, and the three words of a report: ok, FAIL, "not run". Sourced, never run.
+# attn.h, and the three words of a report: ok, FAIL, "NOT RUN". A FAIL makes the exit status 1.
+# Sourced, never run.
 
 set -eu
 LC_ALL=C
@@ -8,11 +9,10 @@ here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$here/../.." && pwd)
 mkdir -p "$root/build/header"
 work=$(mktemp -d "$root/build/header/XXXXXX")
-trap 'rm -rf "$work"' EXIT
+trap 'status=$?; [ ! -e "$work/failed" ] || status=1; rm -rf "$work"; exit $status' EXIT
 cp "$root/attn.h" "$work/"
 cd "$work"
 log=$work/log
-failed=0
 
 C_WARNINGS="-Wall -Wextra -Wpedantic -Wconversion -Wsign-conversion -Wshadow -Wundef -Wcast-qual \
   -Wdouble-promotion -Wstrict-prototypes -Wmissing-prototypes -Werror"
@@ -26,10 +26,37 @@ ok() { echo "ok       $*"; }
 fail() {
   echo "FAIL     $*"
   [ ! -s "$log" ] || head -n 8 "$log" | cut -c 1-200 | sed 's/^/         | /'
-  failed=1
+  : >"$work/failed"
 }
 
 not_run() { echo "NOT RUN  $*"; }
+
+# row NAME: runner, compiler and flags of a row of matrix.txt; COMPILER-LEVEL needs no row.
+row() {
+  # shellcheck disable=SC2034 # for those who source this
+  read -r runner compiler flags <<END
+$(awk -v name="$1" '$1 == name { $1 = ""; print }' "$here/matrix.txt")
+END
+  [ -n "$compiler" ] || { runner=native compiler=${1%-*} flags="-std=c99 -${1##*-}"; }
+}
+
+# compiled NAME: the object that header.mk has made of a row; empty without its compiler.
+compiled() {
+  [ -e "$root/build/impl/$1.o" ] || { fail "build/impl/$1.o is absent: use make"; exit 1; }
+  [ -s "$root/build/impl/$1.o" ] && cp "$root/build/impl/$1.o" "$1.o"
+}
+
+# seconds FILE COMMAND...: runs the command and writes the processor seconds it took.
+seconds() {
+  (
+    file=$1
+    shift
+    "$@" || exit 1
+    times >"$file.raw"
+    awk 'NR == 2 { for (i = 1; i <= 2; i++) { split($i, t, /[ms]/); s += 60 * t[1] + t[2] } }
+      END { printf "%.2f\n", s }' "$file.raw" >"$file"
+  )
+}
 
 # check NAME COMMAND...: the command must succeed.
 check() {

@@ -3,8 +3,6 @@
 # needs, and which instructions each of its functions may use.
 . "$(dirname "$0")/lib.sh"
 
-echo '#include "attn.h"' >impl.c
-
 # The functions the API declares, one a line.
 awk '/^ATTN_DEF / { sub(/\(.*/, ""); print $NF }' attn.h | sed 's/^\*//' | sort >declared
 grep -v '^attn_parallel_openmp$' declared >without_openmp
@@ -38,18 +36,13 @@ instructions() { # NAME OBJECT
   check "$1 keeps wide instructions in their tiers" diff /dev/null stray
 }
 
-for compiler in gcc clang; do
-  have $compiler || { not_run "$compiler symbols: no $compiler here"; continue; }
-  for level in -O2 -O0 -O3; do
-    check "$compiler $level compiles alone" \
-      $compiler -std=c99 $level -DATTN_IMPLEMENTATION -c -o impl.o impl.c
-    [ $level = -O0 ] || exports "$compiler $level" impl.o without_openmp
-    case $($compiler -dumpmachine) in x86_64*) instructions "$compiler $level" impl.o ;; esac
-  done
+for name in gcc-O2 gcc-O0 gcc-O3 clang-O2 clang-O0 clang-O3; do
+  row $name
+  compiled $name || { not_run "$name symbols: no $compiler here"; continue; }
+  case $name in *-O2) exports $name $name.o without_openmp ;; esac
+  case $($compiler -dumpmachine) in x86_64*) instructions $name $name.o ;; esac
 done
-
-check "OpenMP compiles" gcc -std=c99 -O1 -fopenmp -DATTN_IMPLEMENTATION -c -o impl.o impl.c
-exports "OpenMP" impl.o declared
+compiled gcc-openmp && exports gcc-openmp gcc-openmp.o declared
 
 echo 'int nothing; 
 #include "attn.h"' >plain.c

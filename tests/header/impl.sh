@@ -1,0 +1,26 @@
+#!/bin/sh
+# impl.sh owns the compilation of the implementation by one row of matrix.txt:
+#
+#   impl.sh NAME    build/impl/NAME.o, every warning an error; NAME.time, the processor seconds
+#
+# Where the compiler is absent the object is empty. Run from anywhere; header.mk knows when.
+. "$(dirname "$0")/lib.sh"
+
+name=$1
+row "$name"
+object=$root/build/impl/$name.o
+mkdir -p "$root/build/impl"
+if ! have "$compiler"; then
+  : >"$object"
+  exit 0
+fi
+case $compiler in *++*) language="-x c++" warnings=$CXX_WARNINGS ;; *) language= warnings=$C_WARNINGS ;; esac
+# shellcheck disable=SC2086 # flags are words
+if ! seconds impl.time "$compiler" $language $warnings $flags -I. -c -o impl.o \
+  "$here/implementation.c" 2>"$log"; then
+  fail "$name does not compile"
+  exit 1
+fi
+echo "ok     build/impl/$name.o, $(cat impl.time) s of compiling"
+mv impl.time "$root/build/impl/$name.time"
+mv impl.o "$object"

@@ -1,0 +1,28 @@
+# steps.mk owns the steps of `make test` (all.sh) and what make compiles before each: the step itself
+# then only runs, with a log of its own. Longest chains first, so that the end is not one long step.
+
+TEST_STEPS := test-arm32 sanitize-clang sanitize-gcc test-arm64 test-clang fuzz test-native \
+  header-forms examples fuzz-replay header-symbols test-sleef test-gallery test-ring \
+  sanitize-thread $(filter-out header-forms header-symbols,$(HEADER_TESTS))
+
+STEP_NEEDS_test-arm32 := $(TEST_OUT)/arm32/runner
+STEP_NEEDS_test-arm64 := $(TEST_OUT)/arm64/runner
+STEP_NEEDS_test-native := $(TEST_OUT)/native/runner
+STEP_NEEDS_test-clang := $(TEST_OUT)/clang/runner
+STEP_NEEDS_test-sleef := $(TEST_OUT)/sleef/runner
+STEP_NEEDS_sanitize-gcc := $(TEST_OUT)/asan-gcc/runner
+STEP_NEEDS_sanitize-clang := $(TEST_OUT)/asan-clang/runner
+STEP_NEEDS_fuzz := $(BUILD)/fuzz/fuzz
+STEP_NEEDS_fuzz-replay := $(BUILD)/fuzz/replay
+STEP_NEEDS_examples := $(call compiled_by,$(CC))
+STEP_NEEDS_test-gallery := build/impl/gcc-O1.o
+STEP_NEEDS_test-ring := build/impl/gcc-O2.o
+step_needs = $(or $(STEP_NEEDS_$(1)),$(if $(filter header-row-%,$(1)),$(1:header-row-%=build/impl/%.o),\
+  $(call header_needs,$(1:header-%=%))))
+
+.PHONY: test-steps $(TEST_STEPS:%=step-%)
+test-steps:
+	@echo $(TEST_STEPS)
+
+$(TEST_STEPS:%=step-%): step-%: $$(call step_needs,$$*)
+	@sh tests/all.sh step $*
