@@ -1,5 +1,5 @@
-# steps.mk owns the steps of `make test` (all.sh) and what make compiles before each: the step itself
-# then only runs, with a log of its own. Longest chains first, so that the end is not one long step.
+# steps.mk owns the steps of `make test` (all.sh) and what make compiles before them: a step itself
+# then only runs, with a log of its own. Longest first, so that the end is not one long step.
 
 TEST_STEPS := test-arm32 sanitize-clang sanitize-gcc test-arm64 test-clang fuzz test-native \
   header-forms examples fuzz-replay header-symbols test-sleef test-gallery test-ring \
@@ -20,9 +20,11 @@ STEP_NEEDS_test-ring := build/impl/gcc-O2.o
 step_needs = $(or $(STEP_NEEDS_$(1)),$(if $(filter header-row-%,$(1)),$(1:header-row-%=build/impl/%.o),\
   $(call header_needs,$(1:header-%=%))))
 
-.PHONY: test-steps $(TEST_STEPS:%=step-%)
+.PHONY: test-steps test-needs $(TEST_STEPS:%=step-%)
 test-steps:
 	@echo $(TEST_STEPS)
+
+test-needs: $(foreach step,$(TEST_STEPS),$(call step_needs,$(step)))
 
 $(TEST_STEPS:%=step-%): step-%: $$(call step_needs,$$*)
 	@sh tests/all.sh step $*

@@ -13,15 +13,20 @@ TEST_SLEEF_LIB := $(if $(TEST_SLEEF),-lsleef)
 # What a test reads of attn.h: its declarations.
 TEST_READS := $(wildcard tests/*.h attn/api/*.h) | attn.h
 
+# $(call hooked,NAME,IMPLEMENTATION,OBJCOPY): the implementation, calling the tests' malloc and free.
+define hooked
+$(TEST_OUT)/$(1)/attn.o: $(2)
+	@mkdir -p $$(@D)
+	$(3) --redefine-sym malloc=hook_malloc --redefine-sym free=hook_free $$< $$@
+endef
+
 # $(call runner,NAME,COMPILER,FLAGS,IMPLEMENTATION,LIBRARIES,OBJCOPY): one object a source, so that
-# an edit rebuilds one, and the implementation, which calls the tests' malloc and free.
+# an edit rebuilds one.
 define runner
+$(call hooked,$(1),$(4),$(6))
 $(TEST_OUT)/$(1)/%.o: tests/%.c $$(TEST_READS)
 	@mkdir -p $$(@D)
 	$(2) $$(TEST_FLAGS) $(3) -c -o $$@ $$<
-$(TEST_OUT)/$(1)/attn.o: $(4)
-	@mkdir -p $$(@D)
-	$(6) --redefine-sym malloc=hook_malloc --redefine-sym free=hook_free $$< $$@
 $(TEST_OUT)/$(1)/runner: $$(TEST_SOURCES:tests/%.c=$(TEST_OUT)/$(1)/%.o) $(TEST_OUT)/$(1)/attn.o
 	$(2) $(3) -o $$@ $$^ $(5) -lpthread -lm
 endef
@@ -34,9 +39,7 @@ $(eval $(call runner,native,$(CC),-O2 -g $(TEST_SLEEF),$(call compiled_by,$(CC))
 $(eval $(call runner,clang,clang,-O2 -g $(TEST_SLEEF),build/impl/clang-O2.o,-lcmocka $(TEST_SLEEF_LIB),objcopy))
 
 # Elementary functions from SLEEF: other bits, the same bounds. The tests are the native ones.
-$(TEST_OUT)/sleef/attn.o: build/impl/gcc-sleef.o
-	@mkdir -p $(@D)
-	objcopy --redefine-sym malloc=hook_malloc --redefine-sym free=hook_free $< $@
+$(eval $(call hooked,sleef,build/impl/gcc-sleef.o,objcopy))
 $(TEST_OUT)/sleef/runner: $(TEST_SOURCES:tests/%.c=$(TEST_OUT)/native/%.o) $(TEST_OUT)/sleef/attn.o
 	$(CC) -o $@ $^ -lcmocka -lsleef -lpthread -lm
 

@@ -14,7 +14,6 @@ if ! have "$compiler"; then
   : >"$object"
   exit 0
 fi
-case $compiler in *++*) language="-x c++" warnings=$CXX_WARNINGS ;; *) language= warnings=$C_WARNINGS ;; esac
 # shellcheck disable=SC2086 # flags are words
 if ! seconds impl.time "$compiler" $language $warnings $flags -I. -c -o impl.o \
   "$here/implementation.c" 2>"$log"; then

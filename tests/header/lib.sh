@@ -31,13 +31,18 @@ fail() {
 
 not_run() { echo "NOT RUN  $*"; }
 
-# row NAME: runner, compiler and flags of a row of matrix.txt; COMPILER-LEVEL needs no row.
+# row NAME: runner, compiler and flags of a row of matrix.txt, language and warnings for its compiler;
+# COMPILER-LEVEL needs no row.
+# shellcheck disable=SC2034 # for those who source this
 row() {
-  # shellcheck disable=SC2034 # for those who source this
   read -r runner compiler flags <<END
 $(awk -v name="$1" '$1 == name { $1 = ""; print }' "$here/matrix.txt")
 END
   [ -n "$compiler" ] || { runner=native compiler=${1%-*} flags="-std=c99 -${1##*-}"; }
+  case $compiler in
+    *++*) language="-x c++" warnings=$CXX_WARNINGS ;;
+    *) language="-x c" warnings=$C_WARNINGS ;;
+  esac
 }
 
 # compiled NAME: the object that header.mk has made of a row; empty without its compiler.

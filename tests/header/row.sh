@@ -14,7 +14,6 @@ case $runner in
   native) link=-lm ;;
   *) link="-static -lm" ;;
 esac
-case $compiler in *++*) language="-x c++" warnings=$CXX_WARNINGS ;; *) language= warnings=$C_WARNINGS ;; esac
 
 # shellcheck disable=SC2086 # flags are words
 if ! { "$compiler" $language $warnings $flags -I. -c -o use.o "$here/use.c" &&
