@@ -353,281 +353,242 @@ ATTN_INLINE_ void ATTN_FN_(tanh4)(ATTN_VF_ *x) {
 #undef ATTN_TANH_
 /* <<< attn/kernels/math.h */
 #endif
+/* >>> attn/kernels/unroll.h */
+/* kernels/unroll.h owns the loops of micro-kernels: macros over named variables with literal counts.
+ * Compilers leave arrays in memory at -O2, and a count that is only a constant argument makes them
+ * read all the rows that it then drops, without optimisation even compile them. */
+
+/* f for rows 0, 1, .. of a micro-kernel; what follows is handed on */
+#define ATTN_ROWS_1_(f, ...) f(0, __VA_ARGS__)
+#define ATTN_ROWS_2_(f, ...) ATTN_ROWS_1_(f, __VA_ARGS__) f(1, __VA_ARGS__)
+#define ATTN_ROWS_4_(f, ...) ATTN_ROWS_2_(f, __VA_ARGS__) f(2, __VA_ARGS__) f(3, __VA_ARGS__)
+#define ATTN_ROWS_5_(f, ...) ATTN_ROWS_4_(f, __VA_ARGS__) f(4, __VA_ARGS__)
+#define ATTN_ROWS_6_(f, ...) ATTN_ROWS_5_(f, __VA_ARGS__) f(5, __VA_ARGS__)
+#define ATTN_ROWS_8_(f, ...) ATTN_ROWS_6_(f, __VA_ARGS__) f(6, __VA_ARGS__) f(7, __VA_ARGS__)
+#define ATTN_ROWS_12_(f, ...)  \
+  ATTN_ROWS_8_(f, __VA_ARGS__) \
+  f(8, __VA_ARGS__) f(9, __VA_ARGS__) f(10, __VA_ARGS__) f(11, __VA_ARGS__)
+
+/* f for the vectors of a row: (row, vector) */
+#define ATTN_VECS_1_(f, r) f(r, 0)
+#define ATTN_VECS_2_(f, r) f(r, 0) f(r, 1)
+#define ATTN_VECS_3_(f, r) f(r, 0) f(r, 1) f(r, 2)
+#define ATTN_VECS_4_(f, r) f(r, 0) f(r, 1) f(r, 2) f(r, 3)
+
+/* The micro-kernels of a tier, make(rows, vectors): as many rows as registers hold, and what is left over
+ * by 4, 2 and 1. A tile has 1 to 4 vectors of lanes where one vector is a group, else the vectors of one
+ * group; one vector alone takes more rows, since fewer than 8 sums wait for each other (sdpa T:16:
+ * +7 %). ATTN_MICRO_STEPS_ lists them from the largest down as name(rows, vectors). */
+#if ATTN_NG_ > 1
+#define ATTN_MICRO_ROWS_(make, rows) make(rows, 1) make(rows, 2) make(rows, 3) make(rows, 4)
+#define ATTN_MICRO_STEP_(name, rows)                                     \
+  {                                                                      \
+    rows, { name(rows, 1), name(rows, 2), name(rows, 3), name(rows, 4) } \
+  }
+#define ATTN_MICRO_WIDE_(make) make(12, 1) make(8, 1)
+#define ATTN_MICRO_VECS_(ng) ((ng)-1) /* which of a step's kernels, and how often it runs */
+#define ATTN_MICRO_RUNS_(ng) 1
+#define ATTN_MICRO_WIDE_STEPS_(name) {12, {name(12, 1)}}, {8, {name(8, 1)}},
+#else
+#if ATTN_W_ == 8
+#define ATTN_MICRO_ROWS_(make, rows) make(rows, 2)
+#define ATTN_MICRO_STEP_(name, rows) \
+  {                                  \
+    rows, { name(rows, 2) }          \
+  }
+#else
+#define ATTN_MICRO_ROWS_(make, rows) make(rows, 4)
+#define ATTN_MICRO_STEP_(name, rows) \
+  {                                  \
+    rows, { name(rows, 4) }          \
+  }
+#endif
+#define ATTN_MICRO_WIDE_(make)
+#define ATTN_MICRO_VECS_(ng) 0
+#define ATTN_MICRO_RUNS_(ng) (ng)
+#define ATTN_MICRO_WIDE_STEPS_(name)
+#endif
+#if ATTN_MR_ == 6
+#define ATTN_MICRO_MOST_(make) \
+  ATTN_MICRO_ROWS_(make, 6) ATTN_MICRO_ROWS_(make, 4) ATTN_MICRO_ROWS_(make, 2)
+#define ATTN_MICRO_MOST_STEPS_(name) \
+  ATTN_MICRO_STEP_(name, 6), ATTN_MICRO_STEP_(name, 4), ATTN_MICRO_STEP_(name, 2),
+#elif ATTN_MR_ == 5
+#define ATTN_MICRO_MOST_(make) ATTN_MICRO_ROWS_(make, 5) ATTN_MICRO_ROWS_(make, 2)
+#define ATTN_MICRO_MOST_STEPS_(name) ATTN_MICRO_STEP_(name, 5), ATTN_MICRO_STEP_(name, 2),
+#elif ATTN_MR_ == 2
+#define ATTN_MICRO_MOST_(make) ATTN_MICRO_ROWS_(make, 2)
+#define ATTN_MICRO_MOST_STEPS_(name) ATTN_MICRO_STEP_(name, 2),
+#else
+#define ATTN_MICRO_MOST_(make)
+#define ATTN_MICRO_MOST_STEPS_(name)
+#endif
+#define ATTN_MICRO_(make) ATTN_MICRO_WIDE_(make) ATTN_MICRO_MOST_(make) ATTN_MICRO_ROWS_(make, 1)
+#define ATTN_MICRO_STEPS_(name) \
+  ATTN_MICRO_WIDE_STEPS_(name) ATTN_MICRO_MOST_STEPS_(name) ATTN_MICRO_STEP_(name, 1)
+
+/* the step for n rows that are left of one that was at *step, with or without the wide ones */
+#define ATTN_MICRO_NEXT_(step, n, ng)                            \
+  while ((step)->rows > (n) || ((step)->rows > 6 && (ng) > 1) || \
+         ((step)->rows == 12 && (n) > 12 && (n) < 20))           \
+  (step)++
+/* <<< attn/kernels/unroll.h */
 /* >>> attn/kernels/score.h */
-/* kernels/score.h owns the score block: keys times packed queries. The micro-kernel holds mr keys
- * by nv vectors of queries in registers; each score is one chain of multiply-adds over c. */
+/* kernels/score.h owns the score block: keys times packed queries. The micro-kernel holds some keys
+ * by some vectors of queries in registers; each score is one chain of multiply-adds over c. */
 
-/* Macros, not loops over arrays: compilers keep arrays in memory at -O2. mr and nv are constants
- * at every call, so unused rows vanish. */
-#define ATTN_ROW_INIT_(r)                                                                     \
-  ATTN_VF_ a##r##0 = ATTN_V_ZERO_(), a##r##1 = a##r##0, a##r##2 = a##r##0, a##r##3 = a##r##0; \
-  const float *k##r = k + (mr > r ? r : 0) * stride;
-#define ATTN_ROW_STEP_(r)                              \
-  if (mr > r) {                                        \
-    ATTN_VF_ b = ATTN_V_SET1_(k##r[c]);                \
-    a##r##0 = ATTN_V_FMA_(q0, b, a##r##0);             \
-    if (nv > 1) a##r##1 = ATTN_V_FMA_(q1, b, a##r##1); \
-    if (nv > 2) a##r##2 = ATTN_V_FMA_(q2, b, a##r##2); \
-    if (nv > 3) a##r##3 = ATTN_V_FMA_(q3, b, a##r##3); \
+#define ATTN_SUM_(r, i) ATTN_VF_ a##r##i = ATTN_V_ZERO_();
+#define ATTN_ADD_(r, i) a##r##i = ATTN_V_FMA_(q##i, b, a##r##i);
+#define ATTN_PUT_(r, i)                      \
+  ATTN_V_STORE_(row + i * ATTN_W_, a##r##i); \
+  t##i = ATTN_V_MAX_(a##r##i, t##i);
+#define ATTN_ROW_INIT_(r, vecs)       \
+  const float *k##r = k + r * stride; \
+  vecs(ATTN_SUM_, r)
+#define ATTN_ROW_STEP_(r, vecs)               \
+  {                                           \
+    const ATTN_VF_ b = ATTN_V_SET1_(k##r[c]); \
+    vecs(ATTN_ADD_, r)                        \
   }
-#define ATTN_ROW_STORE_(r)                                                                \
-  if (mr > r) {                                                                           \
-    float *row = s + r * ATTN_TILE_;                                                      \
-    ATTN_V_STORE_(row, a##r##0);                                                          \
-    t0 = ATTN_V_MAX_(a##r##0, t0);                                                        \
-    if (nv > 1) ATTN_V_STORE_(row + ATTN_W_, a##r##1), t1 = ATTN_V_MAX_(a##r##1, t1);     \
-    if (nv > 2) ATTN_V_STORE_(row + 2 * ATTN_W_, a##r##2), t2 = ATTN_V_MAX_(a##r##2, t2); \
-    if (nv > 3) ATTN_V_STORE_(row + 3 * ATTN_W_, a##r##3), t3 = ATTN_V_MAX_(a##r##3, t3); \
+#define ATTN_ROW_STORE_(r, vecs)     \
+  {                                  \
+    float *row = s + r * ATTN_TILE_; \
+    vecs(ATTN_PUT_, r)               \
   }
+#define ATTN_Q_(r, i) const ATTN_VF_ q##i = ATTN_V_LOAD_(q + i * ATTN_W_);
+#define ATTN_TOP_(r, i) ATTN_VF_ t##i = ATTN_V_LOAD_(top + i * ATTN_W_);
+#define ATTN_KEEP_(r, i) ATTN_V_STORE_(top + i * ATTN_W_, t##i);
 
-ATTN_INLINE_ void ATTN_FN_(score_micro)(const int mr, const int nv, float *s, const float *qt,
-                                        const float *k, int64_t stride, int64_t dk, float *top) {
-  ATTN_ROW_INIT_(0)
-  ATTN_ROW_INIT_(1)
-  ATTN_ROW_INIT_(2)
-  ATTN_ROW_INIT_(3)
-  ATTN_ROW_INIT_(4)
-  ATTN_ROW_INIT_(5)
-  ATTN_ROW_INIT_(6)
-  ATTN_ROW_INIT_(7)
-  ATTN_ROW_INIT_(8)
-  ATTN_ROW_INIT_(9)
-  ATTN_ROW_INIT_(10)
-  ATTN_ROW_INIT_(11)
-  for (ptrdiff_t c = 0; c < (ptrdiff_t)dk; c++) {
-    ATTN_VF_ q0 = ATTN_V_LOAD_(qt), q1 = q0, q2 = q0, q3 = q0;
-    if (nv > 1) q1 = ATTN_V_LOAD_(qt + ATTN_W_);
-    if (nv > 2) q2 = ATTN_V_LOAD_(qt + 2 * ATTN_W_);
-    if (nv > 3) q3 = ATTN_V_LOAD_(qt + 3 * ATTN_W_);
-    ATTN_ROW_STEP_(0)
-    ATTN_ROW_STEP_(1)
-    ATTN_ROW_STEP_(2)
-    ATTN_ROW_STEP_(3)
-    ATTN_ROW_STEP_(4)
-    ATTN_ROW_STEP_(5)
-    ATTN_ROW_STEP_(6)
-    ATTN_ROW_STEP_(7)
-    ATTN_ROW_STEP_(8)
-    ATTN_ROW_STEP_(9)
-    ATTN_ROW_STEP_(10)
-    ATTN_ROW_STEP_(11)
-    qt += ATTN_TILE_;
+#define ATTN_SCORE_MICRO_(rows, vecs)                                                           \
+  ATTN_OUTLINE_ void ATTN_FN_(score_##rows##x##vecs)(float *s, const float *qt, const float *k, \
+                                                     int64_t stride, int64_t dk, float *top,    \
+                                                     int runs) {                                \
+    for (; runs > 0; runs--, s += ATTN_GROUP_, qt += ATTN_GROUP_, top += ATTN_GROUP_) {         \
+      const float *q = qt;                                                                      \
+      ATTN_ROWS_##rows##_(ATTN_ROW_INIT_, ATTN_VECS_##vecs##_);                                 \
+      for (ptrdiff_t c = 0; c < (ptrdiff_t)dk; c++) {                                           \
+        ATTN_VECS_##vecs##_(ATTN_Q_, 0);                                                        \
+        ATTN_ROWS_##rows##_(ATTN_ROW_STEP_, ATTN_VECS_##vecs##_);                               \
+        q += ATTN_TILE_;                                                                        \
+      }                                                                                         \
+      ATTN_VECS_##vecs##_(ATTN_TOP_, 0);                                                        \
+      ATTN_ROWS_##rows##_(ATTN_ROW_STORE_, ATTN_VECS_##vecs##_);                                \
+      ATTN_VECS_##vecs##_(ATTN_KEEP_, 0);                                                       \
+    }                                                                                           \
   }
-  ATTN_VF_ t0 = ATTN_V_LOAD_(top), t1 = t0, t2 = t0, t3 = t0;
-  if (nv > 1) t1 = ATTN_V_LOAD_(top + ATTN_W_);
-  if (nv > 2) t2 = ATTN_V_LOAD_(top + 2 * ATTN_W_);
-  if (nv > 3) t3 = ATTN_V_LOAD_(top + 3 * ATTN_W_);
-  ATTN_ROW_STORE_(0)
-  ATTN_ROW_STORE_(1)
-  ATTN_ROW_STORE_(2)
-  ATTN_ROW_STORE_(3)
-  ATTN_ROW_STORE_(4)
-  ATTN_ROW_STORE_(5)
-  ATTN_ROW_STORE_(6)
-  ATTN_ROW_STORE_(7)
-  ATTN_ROW_STORE_(8)
-  ATTN_ROW_STORE_(9)
-  ATTN_ROW_STORE_(10)
-  ATTN_ROW_STORE_(11)
-  ATTN_V_STORE_(top, t0);
-  if (nv > 1) ATTN_V_STORE_(top + ATTN_W_, t1);
-  if (nv > 2) ATTN_V_STORE_(top + 2 * ATTN_W_, t2);
-  if (nv > 3) ATTN_V_STORE_(top + 3 * ATTN_W_, t3);
-}
+ATTN_MICRO_(ATTN_SCORE_MICRO_)
+#undef ATTN_SUM_
+#undef ATTN_ADD_
+#undef ATTN_PUT_
 #undef ATTN_ROW_INIT_
 #undef ATTN_ROW_STEP_
 #undef ATTN_ROW_STORE_
+#undef ATTN_Q_
+#undef ATTN_TOP_
+#undef ATTN_KEEP_
+#undef ATTN_SCORE_MICRO_
 
-/* one strip of mr keys against ng groups of lanes */
-ATTN_INLINE_ void ATTN_FN_(score_strip)(const int mr, int ng, float *s, const float *qt,
-                                        const float *k, int64_t stride, int64_t dk, float *top) {
-#if ATTN_NG_ > 1
-  switch (ng) {
-    case 1: ATTN_FN_(score_micro)(mr, 1, s, qt, k, stride, dk, top); break;
-    case 2: ATTN_FN_(score_micro)(mr, 2, s, qt, k, stride, dk, top); break;
-    case 3: ATTN_FN_(score_micro)(mr, 3, s, qt, k, stride, dk, top); break;
-    default: ATTN_FN_(score_micro)(mr, 4, s, qt, k, stride, dk, top);
-  }
-#else
-  for (int g = 0; g < ng; g++)
-    ATTN_FN_(score_micro)(mr, ATTN_GROUP_ / ATTN_W_, s + g * ATTN_GROUP_, qt + g * ATTN_GROUP_, k,
-                          stride, dk, top + g * ATTN_GROUP_);
-#endif
-}
+typedef struct {
+  int rows;
+  void (*by[ATTN_NG_])(float *, const float *, const float *, int64_t, int64_t, float *, int);
+} ATTN_FN_(score_step);
+#define ATTN_SCORE_NAME_(rows, vecs) ATTN_FN_(score_##rows##x##vecs)
+static const ATTN_FN_(score_step) ATTN_FN_(score_steps)[] = {ATTN_MICRO_STEPS_(ATTN_SCORE_NAME_)};
+#undef ATTN_SCORE_NAME_
 
 ATTN_FUNC_ void ATTN_FN_(score_block)(float *s, const float *qt, const float *k, int64_t stride,
                                       int64_t n, int64_t dk, int g0, int g1, float *top) {
-  int ng = g1 - g0;
+  const ATTN_FN_(score_step) *step = ATTN_FN_(score_steps);
+  const int ng = g1 - g0;
   s += g0 * ATTN_GROUP_, qt += g0 * ATTN_GROUP_, top += g0 * ATTN_GROUP_;
-#if ATTN_NG_ > 1
-  /* one vector of queries: fewer than 8 sums would wait for each other (sdpa T:16: +7 %) */
-  for (int rows = 0; ng == 1 && n >= 8; n -= rows, s += rows * ATTN_TILE_, k += rows * stride) {
-    rows = n == 12 || n >= 20 ? 12 : 8;
-    if (rows == 12) {
-      ATTN_FN_(score_micro)(12, 1, s, qt, k, stride, dk, top);
-    } else {
-      ATTN_FN_(score_micro)(8, 1, s, qt, k, stride, dk, top);
-    }
-  }
-#endif
-  for (; n > 0; n -= ATTN_MR_) {
-    switch (n < ATTN_MR_ ? n : ATTN_MR_) {
-#if ATTN_MR_ > 5
-      case 6: ATTN_FN_(score_strip)(6, ng, s, qt, k, stride, dk, top); break;
-#endif
-#if ATTN_MR_ > 2
-      case 5: ATTN_FN_(score_strip)(5, ng, s, qt, k, stride, dk, top); break;
-      case 4: ATTN_FN_(score_strip)(4, ng, s, qt, k, stride, dk, top); break;
-      case 3: ATTN_FN_(score_strip)(3, ng, s, qt, k, stride, dk, top); break;
-#endif
-#if ATTN_MR_ > 1
-      case 2: ATTN_FN_(score_strip)(2, ng, s, qt, k, stride, dk, top); break;
-#endif
-      default: ATTN_FN_(score_strip)(1, ng, s, qt, k, stride, dk, top);
-    }
-    s += ATTN_MR_ * ATTN_TILE_, k += ATTN_MR_ * stride;
+  for (; n > 0; n -= step->rows) {
+    ATTN_MICRO_NEXT_(step, n, ng);
+    step->by[ATTN_MICRO_VECS_(ng)](s, qt, k, stride, dk, top, ATTN_MICRO_RUNS_(ng));
+    s += step->rows * ATTN_TILE_, k += step->rows * stride;
   }
 }
 /* <<< attn/kernels/score.h */
 /* >>> attn/kernels/value.h */
 /* kernels/value.h owns the value block: weights times value rows into the transposed output
- * accumulator. The micro-kernel holds mr columns of V by nv vectors of queries in registers; keys
+ * accumulator. The micro-kernel holds some columns of V by some vectors of queries in registers; keys
  * are added in index order. */
 
-#define ATTN_ROW_INIT_(r)                                                                     \
-  ATTN_VF_ a##r##0 = ATTN_V_ZERO_(), a##r##1 = a##r##0, a##r##2 = a##r##0, a##r##3 = a##r##0; \
-  if (mr > r && !start) {                                                                     \
-    const float *row = ot + r * ATTN_TILE_;                                                   \
-    a##r##0 = ATTN_V_LOAD_(row);                                                              \
-    if (nv > 1) a##r##1 = ATTN_V_LOAD_(row + ATTN_W_);                                        \
-    if (nv > 2) a##r##2 = ATTN_V_LOAD_(row + 2 * ATTN_W_);                                    \
-    if (nv > 3) a##r##3 = ATTN_V_LOAD_(row + 3 * ATTN_W_);                                    \
-    if (alpha) {                                                                              \
-      a##r##0 = ATTN_V_MUL_(a##r##0, ATTN_V_LOAD_(alpha));                                    \
-      if (nv > 1) a##r##1 = ATTN_V_MUL_(a##r##1, ATTN_V_LOAD_(alpha + ATTN_W_));              \
-      if (nv > 2) a##r##2 = ATTN_V_MUL_(a##r##2, ATTN_V_LOAD_(alpha + 2 * ATTN_W_));          \
-      if (nv > 3) a##r##3 = ATTN_V_MUL_(a##r##3, ATTN_V_LOAD_(alpha + 3 * ATTN_W_));          \
-    }                                                                                         \
+#define ATTN_SUM_(r, i) ATTN_VF_ a##r##i = ATTN_V_ZERO_();
+#define ATTN_OLD_(r, i) a##r##i = ATTN_V_LOAD_(ot + r * ATTN_TILE_ + i * ATTN_W_);
+#define ATTN_SCALE_(r, i) a##r##i = ATTN_V_MUL_(a##r##i, x##i);
+#define ATTN_ALPHA_(r, i) const ATTN_VF_ x##i = ATTN_V_LOAD_(alpha + i * ATTN_W_);
+#define ATTN_ADD_(r, i) a##r##i = ATTN_V_FMA_(p##i, b, a##r##i);
+#define ATTN_PUT_(r, i) ATTN_V_STORE_(ot + r * ATTN_TILE_ + i * ATTN_W_, a##r##i);
+#define ATTN_ROW_INIT_(r, vecs) vecs(ATTN_SUM_, r)
+#define ATTN_ROW_OLD_(r, vecs) vecs(ATTN_OLD_, r)
+#define ATTN_ROW_SCALE_(r, vecs) vecs(ATTN_SCALE_, r)
+#define ATTN_ROW_STEP_(r, vecs)            \
+  {                                        \
+    const ATTN_VF_ b = ATTN_V_SET1_(v[r]); \
+    vecs(ATTN_ADD_, r)                     \
   }
-#define ATTN_ROW_STEP_(r)                              \
-  if (mr > r) {                                        \
-    ATTN_VF_ b = ATTN_V_SET1_(v[r]);                   \
-    a##r##0 = ATTN_V_FMA_(p0, b, a##r##0);             \
-    if (nv > 1) a##r##1 = ATTN_V_FMA_(p1, b, a##r##1); \
-    if (nv > 2) a##r##2 = ATTN_V_FMA_(p2, b, a##r##2); \
-    if (nv > 3) a##r##3 = ATTN_V_FMA_(p3, b, a##r##3); \
-  }
-#define ATTN_ROW_STORE_(r)                                 \
-  if (mr > r) {                                            \
-    float *row = ot + r * ATTN_TILE_;                      \
-    ATTN_V_STORE_(row, a##r##0);                           \
-    if (nv > 1) ATTN_V_STORE_(row + ATTN_W_, a##r##1);     \
-    if (nv > 2) ATTN_V_STORE_(row + 2 * ATTN_W_, a##r##2); \
-    if (nv > 3) ATTN_V_STORE_(row + 3 * ATTN_W_, a##r##3); \
-  }
+#define ATTN_ROW_STORE_(r, vecs) vecs(ATTN_PUT_, r)
+#define ATTN_P_(r, i) const ATTN_VF_ p##i = ATTN_V_LOAD_(from + i * ATTN_W_);
 
-ATTN_INLINE_ void ATTN_FN_(value_micro)(const int mr, const int nv, float *ot, const float *p,
-                                        const float *v, int64_t stride, int64_t n,
-                                        const float *alpha, int start) {
-  ATTN_ROW_INIT_(0)
-  ATTN_ROW_INIT_(1)
-  ATTN_ROW_INIT_(2)
-  ATTN_ROW_INIT_(3)
-  ATTN_ROW_INIT_(4)
-  ATTN_ROW_INIT_(5)
-  ATTN_ROW_INIT_(6)
-  ATTN_ROW_INIT_(7)
-  ATTN_ROW_INIT_(8)
-  ATTN_ROW_INIT_(9)
-  ATTN_ROW_INIT_(10)
-  ATTN_ROW_INIT_(11)
-  for (ptrdiff_t j = 0; j < (ptrdiff_t)n; j++) {
-    ATTN_VF_ p0 = ATTN_V_LOAD_(p), p1 = p0, p2 = p0, p3 = p0;
-    if (nv > 1) p1 = ATTN_V_LOAD_(p + ATTN_W_);
-    if (nv > 2) p2 = ATTN_V_LOAD_(p + 2 * ATTN_W_);
-    if (nv > 3) p3 = ATTN_V_LOAD_(p + 3 * ATTN_W_);
-    ATTN_ROW_STEP_(0)
-    ATTN_ROW_STEP_(1)
-    ATTN_ROW_STEP_(2)
-    ATTN_ROW_STEP_(3)
-    ATTN_ROW_STEP_(4)
-    ATTN_ROW_STEP_(5)
-    ATTN_ROW_STEP_(6)
-    ATTN_ROW_STEP_(7)
-    ATTN_ROW_STEP_(8)
-    ATTN_ROW_STEP_(9)
-    ATTN_ROW_STEP_(10)
-    ATTN_ROW_STEP_(11)
-    p += ATTN_TILE_, v += stride;
+#define ATTN_VALUE_MICRO_(rows, vecs)                                                            \
+  ATTN_OUTLINE_ void ATTN_FN_(value_##rows##x##vecs)(float *ot, const float *p, const float *v0, \
+                                                     int64_t stride, int64_t n,                  \
+                                                     const float *alpha, int start, int runs) {  \
+    for (; runs > 0; runs--, ot += ATTN_GROUP_) {                                                \
+      const float *v = v0, *from = p;                                                            \
+      ATTN_ROWS_##rows##_(ATTN_ROW_INIT_, ATTN_VECS_##vecs##_);                                  \
+      if (!start) {                                                                              \
+        ATTN_ROWS_##rows##_(ATTN_ROW_OLD_, ATTN_VECS_##vecs##_);                                 \
+      }                                                                                          \
+      if (!start && alpha) {                                                                     \
+        ATTN_VECS_##vecs##_(ATTN_ALPHA_, 0);                                                     \
+        ATTN_ROWS_##rows##_(ATTN_ROW_SCALE_, ATTN_VECS_##vecs##_);                               \
+        alpha += ATTN_GROUP_;                                                                    \
+      }                                                                                          \
+      for (ptrdiff_t j = 0; j < (ptrdiff_t)n; j++) {                                             \
+        ATTN_VECS_##vecs##_(ATTN_P_, 0);                                                         \
+        ATTN_ROWS_##rows##_(ATTN_ROW_STEP_, ATTN_VECS_##vecs##_);                                \
+        from += ATTN_TILE_, v += stride;                                                         \
+      }                                                                                          \
+      ATTN_ROWS_##rows##_(ATTN_ROW_STORE_, ATTN_VECS_##vecs##_);                                 \
+      p += ATTN_GROUP_;                                                                          \
+    }                                                                                            \
   }
-  ATTN_ROW_STORE_(0)
-  ATTN_ROW_STORE_(1)
-  ATTN_ROW_STORE_(2)
-  ATTN_ROW_STORE_(3)
-  ATTN_ROW_STORE_(4)
-  ATTN_ROW_STORE_(5)
-  ATTN_ROW_STORE_(6)
-  ATTN_ROW_STORE_(7)
-  ATTN_ROW_STORE_(8)
-  ATTN_ROW_STORE_(9)
-  ATTN_ROW_STORE_(10)
-  ATTN_ROW_STORE_(11)
-}
+ATTN_MICRO_(ATTN_VALUE_MICRO_)
+#undef ATTN_SUM_
+#undef ATTN_OLD_
+#undef ATTN_SCALE_
+#undef ATTN_ALPHA_
+#undef ATTN_ROW_OLD_
+#undef ATTN_ROW_SCALE_
+#undef ATTN_ADD_
+#undef ATTN_PUT_
 #undef ATTN_ROW_INIT_
 #undef ATTN_ROW_STEP_
 #undef ATTN_ROW_STORE_
+#undef ATTN_P_
+#undef ATTN_VALUE_MICRO_
 
-/* one strip of mr columns for ng groups of lanes */
-ATTN_INLINE_ void ATTN_FN_(value_strip)(const int mr, int ng, float *ot, const float *p,
-                                        const float *v, int64_t stride, int64_t n,
-                                        const float *alpha, int start) {
-#if ATTN_NG_ > 1
-  switch (ng) {
-    case 1: ATTN_FN_(value_micro)(mr, 1, ot, p, v, stride, n, alpha, start); break;
-    case 2: ATTN_FN_(value_micro)(mr, 2, ot, p, v, stride, n, alpha, start); break;
-    case 3: ATTN_FN_(value_micro)(mr, 3, ot, p, v, stride, n, alpha, start); break;
-    default: ATTN_FN_(value_micro)(mr, 4, ot, p, v, stride, n, alpha, start);
-  }
-#else
-  for (int g = 0; g < ng; g++)
-    ATTN_FN_(value_micro)(mr, ATTN_GROUP_ / ATTN_W_, ot + g * ATTN_GROUP_, p + g * ATTN_GROUP_, v,
-                          stride, n, alpha ? alpha + g * ATTN_GROUP_ : alpha, start);
-#endif
-}
+typedef struct {
+  int rows;
+  void (*by[ATTN_NG_])(float *, const float *, const float *, int64_t, int64_t, const float *, int,
+                       int);
+} ATTN_FN_(value_step);
+#define ATTN_VALUE_NAME_(rows, vecs) ATTN_FN_(value_##rows##x##vecs)
+static const ATTN_FN_(value_step) ATTN_FN_(value_steps)[] = {ATTN_MICRO_STEPS_(ATTN_VALUE_NAME_)};
+#undef ATTN_VALUE_NAME_
 
 ATTN_FUNC_ void ATTN_FN_(value_block)(float *ot, const float *p, const float *v, int64_t stride,
                                       int64_t n, int64_t dv, int g0, int g1, const float *alpha,
                                       int start) {
-  int ng = g1 - g0;
+  const ATTN_FN_(value_step) *step = ATTN_FN_(value_steps);
+  const int ng = g1 - g0;
   ot += g0 * ATTN_GROUP_, p += g0 * ATTN_GROUP_;
   if (alpha) alpha += g0 * ATTN_GROUP_;
-#if ATTN_NG_ > 1
-  /* one vector of queries: fewer than 8 sums would wait for each other (sdpa T:16: +7 %) */
-  for (int rows = 0; ng == 1 && dv >= 8; dv -= rows, ot += rows * ATTN_TILE_, v += rows) {
-    rows = dv == 12 || dv >= 20 ? 12 : 8;
-    if (rows == 12) {
-      ATTN_FN_(value_micro)(12, 1, ot, p, v, stride, n, alpha, start);
-    } else {
-      ATTN_FN_(value_micro)(8, 1, ot, p, v, stride, n, alpha, start);
-    }
-  }
-#endif
-  for (; dv > 0; dv -= ATTN_MR_) {
-    switch (dv < ATTN_MR_ ? dv : ATTN_MR_) {
-#if ATTN_MR_ > 5
-      case 6: ATTN_FN_(value_strip)(6, ng, ot, p, v, stride, n, alpha, start); break;
-#endif
-#if ATTN_MR_ > 2
-      case 5: ATTN_FN_(value_strip)(5, ng, ot, p, v, stride, n, alpha, start); break;
-      case 4: ATTN_FN_(value_strip)(4, ng, ot, p, v, stride, n, alpha, start); break;
-      case 3: ATTN_FN_(value_strip)(3, ng, ot, p, v, stride, n, alpha, start); break;
-#endif
-#if ATTN_MR_ > 1
-      case 2: ATTN_FN_(value_strip)(2, ng, ot, p, v, stride, n, alpha, start); break;
-#endif
-      default: ATTN_FN_(value_strip)(1, ng, ot, p, v, stride, n, alpha, start);
-    }
-    ot += ATTN_MR_ * ATTN_TILE_, v += ATTN_MR_;
+  for (; dv > 0; dv -= step->rows) {
+    ATTN_MICRO_NEXT_(step, dv, ng);
+    step->by[ATTN_MICRO_VECS_(ng)](ot, p, v, stride, n, alpha, start, ATTN_MICRO_RUNS_(ng));
+    ot += step->rows * ATTN_TILE_, v += step->rows;
   }
 }
 /* <<< attn/kernels/value.h */
@@ -1028,101 +989,108 @@ ATTN_INLINE_ ATTN_VF_ ATTN_FN_(scaled)(ATTN_VF_ x, ATTN_VF_ hi, ATTN_VF_ lo, int
   return y;
 }
 
-/* scale hi + lo carries 48 bits, so that folding scale * log2 e into q costs one rounding */
-ATTN_INLINE_ void ATTN_FN_(pack_kind)(float *dst, const void *const *rows, int n, int64_t dim,
-                                      const int kind, const int bias, float hi, float lo) {
-  ATTN_VF_ vhi = ATTN_V_SET1_(hi), vlo = ATTN_V_SET1_(lo), r[ATTN_W_];
-  for (int lane = 0; lane < n; lane += ATTN_W_) {
-    for (int64_t c = 0; c < dim; c += ATTN_W_) {
-      int w = ATTN_FN_(lanes_left)(dim, c);
-      if (w == ATTN_W_ &&
-          lane + ATTN_W_ <= n) { /* whole squares, the usual case, stay in registers */
-        ATTN_UNROLL_
-        for (int i = 0; i < ATTN_W_; i++) {
-          r[i] = ATTN_FN_(load)(rows[lane + i], c, ATTN_W_, kind);
-          r[i] = ATTN_FN_(scaled)(r[i], vhi, vlo, bias);
-        }
-        ATTN_V_TRANSPOSE_(r);
-        ATTN_UNROLL_
-        for (int i = 0; i < ATTN_W_; i++) ATTN_V_STORE_(dst + (c + i) * ATTN_TILE_ + lane, r[i]);
-        continue;
-      }
-      for (int i = 0; i < ATTN_W_; i++) {
-        r[i] = ATTN_V_ZERO_();
-        if (lane + i >= n) continue;
-        r[i] = ATTN_FN_(load)(rows[lane + i], c, w, kind);
-        r[i] = ATTN_FN_(scaled)(r[i], vhi, vlo, bias);
-      }
-      ATTN_V_TRANSPOSE_(r);
-      for (int i = 0; i < w; i++) ATTN_V_STORE_(dst + (c + i) * ATTN_TILE_ + lane, r[i]);
-    }
+/* Whole squares of W rows by W columns, the usual case, stay in registers; n rows and w columns of one do
+ * not. Scale hi + lo carries 48 bits, so that folding scale * log2 e into q costs one rounding. */
+ATTN_INLINE_ void ATTN_FN_(pack_whole)(float *dst, const void *const *rows, int64_t c, int kind,
+                                       const int bias, ATTN_VF_ hi, ATTN_VF_ lo) {
+  ATTN_VF_ r[ATTN_W_];
+  switch (kind & ~ATTN_KIND_BIAS_) {
+#define ATTN_CASE_(type) \
+  ATTN_UNROLL_           \
+  for (int i = 0; i < ATTN_W_; i++) r[i] = ATTN_FN_(load)(rows[i], c, ATTN_W_, type);
+    case ATTN_F32: ATTN_CASE_(ATTN_F32) break;
+    case ATTN_F16: ATTN_CASE_(ATTN_F16) break;
+    default: ATTN_CASE_(ATTN_BF16)
+#undef ATTN_CASE_
   }
-  int end = (n + ATTN_GROUP_ - 1) / ATTN_GROUP_ * ATTN_GROUP_;
-  for (int lane = (n + ATTN_W_ - 1) / ATTN_W_ * ATTN_W_; lane < end; lane += ATTN_W_)
-    for (int64_t c = 0; c < dim; c++) ATTN_V_STORE_(dst + c * ATTN_TILE_ + lane, ATTN_V_ZERO_());
+  ATTN_UNROLL_
+  for (int i = 0; i < ATTN_W_; i++) r[i] = ATTN_FN_(scaled)(r[i], hi, lo, bias);
+  ATTN_V_TRANSPOSE_(r);
+  ATTN_UNROLL_
+  for (int i = 0; i < ATTN_W_; i++) ATTN_V_STORE_(dst + i * ATTN_TILE_, r[i]);
+}
+
+ATTN_OUTLINE_ void ATTN_FN_(pack_part)(float *dst, const void *const *rows, int n, int64_t c, int w,
+                                       int kind, float hi, float lo) {
+  const ATTN_VF_ vhi = ATTN_V_SET1_(hi), vlo = ATTN_V_SET1_(lo);
+  const int dtype = kind & ~ATTN_KIND_BIAS_;
+  ATTN_VF_ r[ATTN_W_];
+  for (int i = 0; i < ATTN_W_; i++) {
+    r[i] = ATTN_V_ZERO_();
+    if (i >= n) continue;
+    if (dtype == ATTN_F32)
+      r[i] = ATTN_V_LOAD_PART_((const float *)rows[i] + c, w);
+    else
+      r[i] = ATTN_FN_(load_any)(rows[i], c, w, dtype);
+    r[i] = kind & ATTN_KIND_BIAS_ ? ATTN_FN_(scaled)(r[i], vhi, vlo, 1)
+                                  : ATTN_FN_(scaled)(r[i], vhi, vlo, 0);
+  }
+  ATTN_V_TRANSPOSE_(r);
+  for (int i = 0; i < w; i++) ATTN_V_STORE_(dst + i * ATTN_TILE_, r[i]);
 }
 
 ATTN_FUNC_ void ATTN_FN_(pack)(float *dst, const void *const *rows, int n, int64_t dim, int kind,
                                float hi, float lo) {
-#if ATTN_SPECIALISE_
-  switch (kind) {
-#define ATTN_CASE_(type, bias) \
-  case (type) | (bias): ATTN_FN_(pack_kind)(dst, rows, n, dim, type, bias, hi, lo); break;
-    ATTN_CASE_(ATTN_F32, 0)
-    ATTN_CASE_(ATTN_F16, 0)
-    ATTN_CASE_(ATTN_BF16, 0)
-    ATTN_CASE_(ATTN_F32, ATTN_KIND_BIAS_)
-    ATTN_CASE_(ATTN_F16, ATTN_KIND_BIAS_)
-    default: ATTN_FN_(pack_kind)(dst, rows, n, dim, ATTN_BF16, ATTN_KIND_BIAS_, hi, lo);
-#undef ATTN_CASE_
-  }
-#else
-  ATTN_FN_(pack_kind)(dst, rows, n, dim, kind & ~ATTN_KIND_BIAS_, kind & ATTN_KIND_BIAS_, hi, lo);
-#endif
+  const ATTN_VF_ vhi = ATTN_V_SET1_(hi), vlo = ATTN_V_SET1_(lo);
+  for (int lane = 0; lane < n; lane += ATTN_W_)
+    for (int64_t c = 0; c < dim; c += ATTN_W_) {
+      float *to = dst + c * ATTN_TILE_ + lane;
+      const int w = ATTN_FN_(lanes_left)(dim, c), some = ATTN_FN_(lanes_left)(n, lane);
+      if (w == ATTN_W_ && some == ATTN_W_ && kind < ATTN_KIND_BIAS_)
+        ATTN_FN_(pack_whole)(to, rows + lane, c, kind, 0, vhi, vlo);
+      else if (w == ATTN_W_ && some == ATTN_W_)
+        ATTN_FN_(pack_whole)(to, rows + lane, c, kind, 1, vhi, vlo);
+      else
+        ATTN_FN_(pack_part)(to, rows + lane, some, c, w, kind, hi, lo);
+    }
+  const int end = (n + ATTN_GROUP_ - 1) / ATTN_GROUP_ * ATTN_GROUP_;
+  for (int lane = (n + ATTN_W_ - 1) / ATTN_W_ * ATTN_W_; lane < end; lane += ATTN_W_)
+    for (int64_t c = 0; c < dim; c++) ATTN_V_STORE_(dst + c * ATTN_TILE_ + lane, ATTN_V_ZERO_());
 }
 
-ATTN_INLINE_ void ATTN_FN_(unpack_kind)(void *const *rows, const float *src, int n, int64_t dim,
-                                        const int kind, const float *scale) {
+ATTN_INLINE_ void ATTN_FN_(unpack_whole)(void *const *rows, const float *src, int64_t c,
+                                         attn_dtype dtype, ATTN_VF_ a) {
   ATTN_VF_ r[ATTN_W_];
-  for (int lane = 0; lane < n; lane += ATTN_W_) {
-    ATTN_VF_ a = scale ? ATTN_V_LOAD_(scale + lane) : ATTN_V_SET1_(1.0f);
-    for (int64_t c = 0; c < dim; c += ATTN_W_) {
-      int w = ATTN_FN_(lanes_left)(dim, c);
-      if (w == ATTN_W_ && lane + ATTN_W_ <= n) {
-        ATTN_UNROLL_
-        for (int i = 0; i < ATTN_W_; i++) {
-          r[i] = ATTN_V_MUL_(ATTN_V_LOAD_(src + (c + i) * ATTN_TILE_ + lane), a);
-          r[i] = ATTN_FN_(quiet)(r[i]);
-        }
-        ATTN_V_TRANSPOSE_(r);
-        ATTN_UNROLL_
-        for (int i = 0; i < ATTN_W_; i++) ATTN_FN_(store)(rows[lane + i], c, r[i], ATTN_W_, kind);
-        continue;
-      }
-      for (int i = 0; i < ATTN_W_; i++) {
-        r[i] = ATTN_V_ZERO_();
-        if (i >= w) continue;
-        r[i] = ATTN_V_MUL_(ATTN_V_LOAD_(src + (c + i) * ATTN_TILE_ + lane), a);
-        r[i] = ATTN_FN_(quiet)(r[i]);
-      }
-      ATTN_V_TRANSPOSE_(r);
-      for (int i = 0; i < ATTN_W_ && lane + i < n; i++)
-        ATTN_FN_(store)(rows[lane + i], c, r[i], w, kind);
-    }
+  ATTN_UNROLL_
+  for (int i = 0; i < ATTN_W_; i++)
+    r[i] = ATTN_FN_(quiet)(ATTN_V_MUL_(ATTN_V_LOAD_(src + i * ATTN_TILE_), a));
+  ATTN_V_TRANSPOSE_(r);
+  switch (dtype) {
+#define ATTN_CASE_(type) \
+  ATTN_UNROLL_           \
+  for (int i = 0; i < ATTN_W_; i++) ATTN_FN_(store)(rows[i], c, r[i], ATTN_W_, type);
+    case ATTN_F32: ATTN_CASE_(ATTN_F32) break;
+    case ATTN_F16: ATTN_CASE_(ATTN_F16) break;
+    default: ATTN_CASE_(ATTN_BF16)
+#undef ATTN_CASE_
   }
+}
+
+ATTN_OUTLINE_ void ATTN_FN_(unpack_part)(void *const *rows, const float *src, int n, int64_t c,
+                                         int w, attn_dtype dtype, const float *scale) {
+  const ATTN_VF_ a = scale ? ATTN_V_LOAD_(scale) : ATTN_V_SET1_(1.0f);
+  ATTN_VF_ r[ATTN_W_];
+  for (int i = 0; i < ATTN_W_; i++) {
+    r[i] = ATTN_V_ZERO_();
+    if (i < w) r[i] = ATTN_FN_(quiet)(ATTN_V_MUL_(ATTN_V_LOAD_(src + i * ATTN_TILE_), a));
+  }
+  ATTN_V_TRANSPOSE_(r);
+  for (int i = 0; i < n; i++) ATTN_FN_(store)(rows[i], c, r[i], w, (int)dtype);
 }
 
 ATTN_FUNC_ void ATTN_FN_(unpack)(void *const *rows, const float *src, int n, int64_t dim,
                                  attn_dtype dtype, const float *scale) {
-#if ATTN_SPECIALISE_
-  switch (dtype) {
-    case ATTN_F32: ATTN_FN_(unpack_kind)(rows, src, n, dim, ATTN_F32, scale); break;
-    case ATTN_F16: ATTN_FN_(unpack_kind)(rows, src, n, dim, ATTN_F16, scale); break;
-    default: ATTN_FN_(unpack_kind)(rows, src, n, dim, ATTN_BF16, scale);
+  for (int lane = 0; lane < n; lane += ATTN_W_) {
+    const ATTN_VF_ a = scale ? ATTN_V_LOAD_(scale + lane) : ATTN_V_SET1_(1.0f);
+    for (int64_t c = 0; c < dim; c += ATTN_W_) {
+      const float *from = src + c * ATTN_TILE_ + lane;
+      const int w = ATTN_FN_(lanes_left)(dim, c), some = ATTN_FN_(lanes_left)(n, lane);
+      if (w == ATTN_W_ && some == ATTN_W_)
+        ATTN_FN_(unpack_whole)(rows + lane, from, c, dtype, a);
+      else
+        ATTN_FN_(unpack_part)(rows + lane, from, some, c, w, dtype, scale ? scale + lane : NULL);
+    }
   }
-#else
-  ATTN_FN_(unpack_kind)(rows, src, n, dim, (int)dtype, scale);
-#endif
 }
 
 /* asks for a row of `bytes` bytes */
@@ -1360,38 +1328,25 @@ ATTN_INLINE_ void ATTN_FN_(dots_kind)(float *out, const float *q, const void *k,
                                       int ahead) {
   const char *rows = (const char *)k;
   const int64_t size = kind == ATTN_F32 ? 4 : 2, step = stride * size;
-  int64_t e = 0;
-  for (; e + ATTN_W_ <= n; e += ATTN_W_) {
+  for (int64_t e = 0; e < n; e += ATTN_W_) {
     ATTN_VF_ a[ATTN_W_]; /* in memory: unrolled, the loop would be a page of code */
+    int32_t last[ATTN_W_];
+    const int32_t *from = index + e;
+    const int w = ATTN_FN_(lanes_left)(n, e);
+    if (w < ATTN_W_) { /* fewer rows than lanes: the last one again and again */
+      for (int i = 0; i < ATTN_W_; i++) last[i] = from[i < w ? i : w - 1];
+      from = last;
+    }
     for (int i = 0; i < ATTN_W_; i += 4) {
-      const int32_t *x = index + e + i;
+      const int32_t *x = from + i;
       if (ahead && e + i + ahead + 4 <= n)
-        for (int r = 0; r < 4; r++) ATTN_FN_(ahead)(rows + x[r + ahead] * step, dk * size);
+        for (int r = 0; r < 4; r++)
+          ATTN_FN_(ahead)(rows + index[e + i + r + ahead] * step, dk * size);
       ATTN_FN_(dot_four)(a + i, q, rows + x[0] * step, rows + x[1] * step, rows + x[2] * step,
                          rows + x[3] * step, dk, kind);
     }
-    ATTN_V_TRANSPOSE_(a);
-    ATTN_UNROLL_
-    for (int h = ATTN_W_ / 2; h > 0; h /= 2) {
-      ATTN_UNROLL_
-      for (int i = 0; i < h; i++) a[i] = ATTN_V_ADD_(a[i], a[i + h]);
-    }
-    ATTN_V_STORE_(out + e, a[0]);
+    ATTN_FN_(store)(out, e, ATTN_V_SUMS_(a), w, ATTN_F32);
   }
-  if (e == n) return;
-  /* fewer rows than lanes: the last one again and again */
-  int32_t last[ATTN_W_];
-  float sums[ATTN_W_];
-  for (int i = 0; i < ATTN_W_; i++) last[i] = index[e + i < n ? e + i : n - 1];
-  ATTN_VF_ a[ATTN_W_];
-  for (int i = 0; i < ATTN_W_; i += 4)
-    ATTN_FN_(dot_four)(a + i, q, rows + last[i] * step, rows + last[i + 1] * step,
-                       rows + last[i + 2] * step, rows + last[i + 3] * step, dk, kind);
-  ATTN_V_TRANSPOSE_(a);
-  for (int h = ATTN_W_ / 2; h > 0; h /= 2)
-    for (int i = 0; i < h; i++) a[i] = ATTN_V_ADD_(a[i], a[i + h]);
-  ATTN_V_STORE_(sums, a[0]);
-  for (; e < n; e++) out[e] = sums[e % ATTN_W_];
 }
 
 ATTN_FUNC_ void ATTN_FN_(dots)(float *out, const float *q, const void *k, int64_t stride,
@@ -1745,9 +1700,13 @@ ATTN_INLINE_ void ATTN_FN_(score_rows_kind)(const int rr, float *s, const float 
     ATTN_VF_ sum[16];
     float lanes[16];
     if (j && j % 16 == 0) ATTN_FN_(ask_from)(&ask, k, j); /* where it should be by now */
-    ATTN_UNROLL_
-    for (int i = 0; i < keys; i += mk)
+    for (int i = 0; i < keys; i += 2 * mk) { /* two at a time; all of them are a page of code */
       ATTN_FN_(rows_keys)(rr, sum + i, keys, q, width, row, step, j + i, last, &ask, dim, kind);
+      if (keys == mk) break;
+      const int next = i + mk;
+      ATTN_FN_(rows_keys)(rr, sum + next, keys, q, width, row, step, j + next, last, &ask, dim,
+                          kind);
+    }
     ATTN_UNROLL_
     for (int i = 0; i < keys * rr; i += ATTN_W_) ATTN_V_STORE_(lanes + i, ATTN_V_SUMS_(sum + i));
     ATTN_UNROLL_
@@ -3012,18 +2971,51 @@ ATTN_FUNC_ void ATTN_FN_(mirror)(float *y, const float *a, const float *b, int64
 /* <<< attn/kernels/fourier.h */
 
 static const attn_table_ ATTN_FN_(table) = {
-    ATTN_ISA_ID_,          ATTN_FN_(pack),         ATTN_FN_(unpack),        ATTN_FN_(widen),
-    ATTN_FN_(score_block), ATTN_FN_(modify_block), ATTN_FN_(softmax_block), ATTN_FN_(relu_block),
-    ATTN_FN_(value_block), ATTN_FN_(dots),         ATTN_FN_(axpys),         ATTN_FN_(pack_row),
-    ATTN_FN_(score_rows),  ATTN_FN_(softmax_rows), ATTN_FN_(value_rows),    ATTN_FN_(scale_block),
-    ATTN_FN_(finite),      ATTN_FN_(join),         ATTN_FN_(divide),        ATTN_FN_(weights),
-    ATTN_FN_(exp_row),     ATTN_FN_(blend),        ATTN_FN_(rope),          ATTN_FN_(above),
-    ATTN_FN_(squares),     ATTN_FN_(gemm),         ATTN_FN_(activate),      ATTN_FN_(act),
-    ATTN_FN_(top_rows),    ATTN_FN_(power_rows),   ATTN_FN_(wave_rows),     ATTN_FN_(elu1),
-    ATTN_FN_(scale_rows),  ATTN_FN_(step),         ATTN_FN_(step_z),        ATTN_FN_(moments),
-    ATTN_FN_(normalise),   ATTN_FN_(gate),         ATTN_FN_(butterflies),   ATTN_FN_(mirror),
-    ATTN_FN_(norm),        ATTN_FN_(exclude)};
+    ATTN_ISA_ID_,      ATTN_FN_(pack),    ATTN_FN_(unpack), ATTN_FN_(widen),     ATTN_FN_(finite),
+    ATTN_FN_(weights), ATTN_FN_(exp_row), ATTN_FN_(blend),  ATTN_FN_(scale_rows)};
+ATTN_UNUSED_ static const attn_tile_table_ ATTN_FN_(tile_table) = {
+    ATTN_FN_(score_block), ATTN_FN_(modify_block), ATTN_FN_(softmax_block),
+    ATTN_FN_(relu_block),  ATTN_FN_(value_block),  ATTN_FN_(scale_block),
+    ATTN_FN_(join),        ATTN_FN_(divide),       ATTN_FN_(exclude)};
+ATTN_UNUSED_ static const attn_few_table_ ATTN_FN_(few_table) = {
+    ATTN_FN_(pack_row), ATTN_FN_(score_rows), ATTN_FN_(softmax_rows), ATTN_FN_(value_rows)};
+ATTN_UNUSED_ static const attn_list_table_ ATTN_FN_(list_table) = {
+    ATTN_FN_(dots), ATTN_FN_(axpys), ATTN_FN_(squares), ATTN_FN_(above)};
+ATTN_UNUSED_ static const attn_dense_table_ ATTN_FN_(dense_table) = {
+    ATTN_FN_(gemm), ATTN_FN_(activate), ATTN_FN_(act)};
+ATTN_UNUSED_ static const attn_norm_table_ ATTN_FN_(norm_table) = {
+    ATTN_FN_(moments), ATTN_FN_(normalise), ATTN_FN_(norm)};
+ATTN_UNUSED_ static const attn_rope_table_ ATTN_FN_(rope_table) = {ATTN_FN_(rope)};
+ATTN_UNUSED_ static const attn_gate_table_ ATTN_FN_(gate_table) = {ATTN_FN_(gate)};
+ATTN_UNUSED_ static const attn_feature_table_ ATTN_FN_(feature_table) = {
+    ATTN_FN_(top_rows), ATTN_FN_(power_rows), ATTN_FN_(wave_rows), ATTN_FN_(elu1)};
+ATTN_UNUSED_ static const attn_state_table_ ATTN_FN_(state_table) = {ATTN_FN_(step),
+                                                                     ATTN_FN_(step_z)};
+ATTN_UNUSED_ static const attn_fourier_table_ ATTN_FN_(fourier_table) = {ATTN_FN_(butterflies),
+                                                                         ATTN_FN_(mirror)};
 
+#undef ATTN_MICRO_
+#undef ATTN_MICRO_MOST_
+#undef ATTN_MICRO_MOST_STEPS_
+#undef ATTN_MICRO_NEXT_
+#undef ATTN_MICRO_ROWS_
+#undef ATTN_MICRO_STEPS_
+#undef ATTN_MICRO_STEP_
+#undef ATTN_MICRO_WIDE_
+#undef ATTN_MICRO_VECS_
+#undef ATTN_MICRO_RUNS_
+#undef ATTN_MICRO_WIDE_STEPS_
+#undef ATTN_ROWS_12_
+#undef ATTN_ROWS_1_
+#undef ATTN_ROWS_2_
+#undef ATTN_ROWS_4_
+#undef ATTN_ROWS_5_
+#undef ATTN_ROWS_6_
+#undef ATTN_ROWS_8_
+#undef ATTN_VECS_1_
+#undef ATTN_VECS_2_
+#undef ATTN_VECS_3_
+#undef ATTN_VECS_4_
 #undef ATTN_FN_
 /* >>> attn/isa/simd_undef.h */
 /* isa/simd_undef.h forgets the vocabulary of one tier, so that the next can define it. */
@@ -8725,8 +8717,23 @@ ATTN_DEF size_t attn_mixer_workspace(attn_tensor o, attn_tensor x, const attn_mi
 #define ATTN_INLINE_ static inline
 #endif
 
-/* Whether vector tiers have a copy of a loop for each storage type and set of modifiers. */
-#ifdef ATTN_SMALL
+/* Vectors of the compiler's own, with operators: a fraction of what structs and intrinsics cost to
+ * compile. They may alias their elements. Where floats are computed as doubles they do not mix with
+ * numbers. */
+#if (defined(__GNUC__) || defined(__clang__)) && defined(__FLT_EVAL_METHOD__)
+#if __FLT_EVAL_METHOD__ == 0
+#define ATTN_VECTORS_ 1
+#ifdef __cplusplus
+#define ATTN_VECTOR_ZERO_(type) type()
+#else
+#define ATTN_VECTOR_ZERO_(type) ((type){0})
+#endif
+#endif
+#endif
+
+/* Whether vector tiers have a copy of a loop for each storage type and set of modifiers. Without
+ * optimisation that is time for nothing. */
+#if defined(ATTN_SMALL) || (defined(__GNUC__) && !defined(__OPTIMIZE__))
 #define ATTN_COPIES_ 0
 #else
 #define ATTN_COPIES_ 1
@@ -8761,12 +8768,13 @@ ATTN_DEF size_t attn_mixer_workspace(attn_tensor o, attn_tensor x, const attn_mi
 #define ATTN_RARE_(x) (x)
 #endif
 
-/* A static function that a build may leave unused. */
+/* A static function or table that a build may leave unused. */
 #if defined(__GNUC__)
-#define ATTN_FUNC_ static __attribute__((unused))
+#define ATTN_UNUSED_ __attribute__((unused))
 #else
-#define ATTN_FUNC_ static
+#define ATTN_UNUSED_
 #endif
+#define ATTN_FUNC_ ATTN_UNUSED_ static
 /* A public function. Unused ones must not warn when the implementation is private to a file. */
 #if defined(ATTN_STATIC) && defined(__GNUC__)
 #define ATTN_PUB_ static __attribute__((unused))
@@ -9050,7 +9058,11 @@ typedef struct attn_norm_rows_ {
   int64_t y_stride, sum_stride, x_stride, more_stride, n;
 } attn_norm_rows_;
 
-typedef struct attn_table_ {
+/* The primitives, by family. Each tier fills one constant table a family; a family that no call of a
+ * program names is not compiled. The first is how a tier is passed on, and attn_on_ finds the
+ * others by it. */
+typedef struct
+    attn_table_ { /* rows of any storage, and single rows of floats: what every call needs */
   attn_isa isa;
   /* dst[c][lane] = row[lane][c] * (hi + lo), lanes n.. up to a whole group = 0 */
   void (*pack)(float *dst, const void *const *rows, int n, int64_t dim, int kind, float hi,
@@ -9061,6 +9073,21 @@ typedef struct attn_table_ {
   /* dst[r][c] = src row r, or row index[r], any type to f32; scales are of those rows, null = 1 */
   void (*widen)(float *dst, const void *src, int64_t stride, const int32_t *index, int64_t n,
                 int64_t dim, attn_dtype dtype, const attn_rows_scale_ *scales);
+  /* 1 when every number of n rows is finite */
+  int (*finite)(const float *x, int64_t stride, int64_t n, int64_t dim);
+  /* p[j] = 2^(x[j] - m) * scale */
+  void (*weights)(float *p, const float *x, int64_t n, float m, float scale);
+  /* y[i] = exp(x[i]) */
+  void (*exp)(float *y, const float *x, int64_t n);
+  /* y = a x1 + b x2, a row; a part may be null */
+  void (*blend)(void *y, const void *x1, const void *x2, attn_dtype ty, attn_dtype t1,
+                attn_dtype t2, int64_t n, float a, float b);
+  /* y[r][c] = x[r][c] by[r] of n rows; y may be x */
+  void (*scale_rows)(float *y, int64_t y_stride, const float *x, int64_t x_stride, int64_t n,
+                     int64_t dim, const float *by);
+} attn_table_;
+
+typedef struct attn_tile_table_ { /* a tile of scores */
   /* s[j][lane] = sum_c k[j][c] qt[c][lane] in the order of c; top[lane] = max(top, s) */
   void (*score_block)(float *s, const float *qt, const float *k, int64_t stride, int64_t n,
                       int64_t dk, int g0, int g1, float *top);
@@ -9077,13 +9104,17 @@ typedef struct attn_table_ {
    * null = 1; start = ot is taken as 0 */
   void (*value_block)(float *ot, const float *p, const float *v, int64_t stride, int64_t n,
                       int64_t dv, int g0, int g1, const float *alpha, int start);
-  /* out[e] = sum_c q[c] k[index[e]][c], over 16 running sums joined by halves; q and k rows are
-   * as they are, any float type for k; ahead = rows between asking for one and reading it, 0 = not asked for */
-  void (*dots)(float *out, const float *q, const void *k, int64_t stride, const int32_t *index,
-               int64_t n, int64_t dk, attn_dtype dtype, int ahead);
-  /* o[c] = o[c] alpha + sum_e p[e] v[index[e]][c] in the order of e */
-  void (*axpys)(float *o, const float *p, const void *v, int64_t stride, const int32_t *index,
-                int64_t n, int64_t dv, attn_dtype dtype, float alpha, int ahead);
+  /* x[r][lane] *= alpha[lane] */
+  void (*scale_block)(float *x, int64_t n, int g0, int g1, const float *alpha);
+  /* joins one logit without a value to the softmax: scale[lane] *= what the old part keeps */
+  void (*join)(float *m, float *l, float *scale, const float *logit);
+  /* x[lane] = x / y, 0 where y = 0 */
+  void (*divide)(float *x, const float *y);
+  /* s[j][lane] = -inf where a test says so; top[lane] = max(top, s) */
+  void (*exclude)(float *s, int64_t n, int g0, int g1, const attn_exclude_ *not_seen, float *top);
+} attn_tile_table_;
+
+typedef struct attn_few_table_ { /* few queries */
   /* dst[c] = row[c] * (hi + lo), to the end of a vector */
   void (*pack_row)(float *dst, const void *row, int64_t dim, attn_dtype dtype, float hi, float lo);
   /* s[r][j] = scale[j] sum_c q[r][c] k[j][c], over 16 running sums joined by halves; q rows `width`
@@ -9096,32 +9127,27 @@ typedef struct attn_table_ {
    * alpha null = 1 */
   void (*value_rows)(float *o, int64_t width, float *p, int rows, const attn_kv_rows_ *v,
                      const float *alpha);
-  /* x[r][lane] *= alpha[lane] */
-  void (*scale_block)(float *x, int64_t n, int g0, int g1, const float *alpha);
-  /* 1 when every number of n rows is finite */
-  int (*finite)(const float *x, int64_t stride, int64_t n, int64_t dim);
-  /* joins one logit without a value to the softmax: scale[lane] *= what the old part keeps */
-  void (*join)(float *m, float *l, float *scale, const float *logit);
-  /* x[lane] = x / y, 0 where y = 0 */
-  void (*divide)(float *x, const float *y);
-  /* p[j] = 2^(x[j] - m) * scale */
-  void (*weights)(float *p, const float *x, int64_t n, float m, float scale);
-  /* y[i] = exp(x[i]) */
-  void (*exp)(float *y, const float *x, int64_t n);
-  /* y = a x1 + b x2, a row; a part may be null */
-  void (*blend)(void *y, const void *x1, const void *x2, attn_dtype ty, attn_dtype t1,
-                attn_dtype t2, int64_t n, float a, float b);
-  /* rotates one row: y[c] = x[c] cos[c] + x[pair of c] sin[c] for c < rot, y[c] = x[c] after */
-  void (*rope)(void *y, const void *x, attn_dtype ty, attn_dtype tx, int64_t dim, int64_t rot,
-               int half, const float *cos_row, const float *sin_row);
-  /* lanes[j] = the lanes where s[j][lane] + key[j] is not below floor[lane] (NaN is not); key null =
-   * 0; bits of other groups are 0 */
-  void (*above)(uint64_t *lanes, const float *s, const float *key, int64_t n, int g0, int g1,
-                const float *floor);
+} attn_few_table_;
+
+typedef struct attn_list_table_ { /* lists of keys, selection */
+  /* out[e] = sum_c q[c] k[index[e]][c], over 16 running sums joined by halves; q and k rows are
+   * as they are, any float type for k; ahead = rows between asking for one and reading it, 0 = not asked for */
+  void (*dots)(float *out, const float *q, const void *k, int64_t stride, const int32_t *index,
+               int64_t n, int64_t dk, attn_dtype dtype, int ahead);
+  /* o[c] = o[c] alpha + sum_e p[e] v[index[e]][c] in the order of e */
+  void (*axpys)(float *o, const float *p, const void *v, int64_t stride, const int32_t *index,
+                int64_t n, int64_t dv, attn_dtype dtype, float alpha, int ahead);
   /* out[e] = sum_c (q[c] - k[index[e]][c])^2, over 16 running sums joined by halves; q null = 0,
    * index null = 0, 1, .. */
   void (*squares)(float *out, const float *q, const float *k, int64_t stride, const int32_t *index,
                   int64_t n, int64_t dim);
+  /* lanes[j] = the lanes where s[j][lane] + key[j] is not below floor[lane] (NaN is not); key null =
+   * 0; bits of other groups are 0 */
+  void (*above)(uint64_t *lanes, const float *s, const float *key, int64_t n, int g0, int g1,
+                const float *floor);
+} attn_list_table_;
+
+typedef struct attn_dense_table_ { /* dense products */
   /* y[r][c] = (start ? 0 : y[r][c]) + sum_k x[r x_stride + k x_step] w[k][c] for c < cols: a chain in
    * the order of k; rows of w are w_stride apart and readable to the end of a vector */
   void (*gemm)(float *y, int64_t y_stride, int64_t rows, const float *x, int64_t x_stride,
@@ -9133,6 +9159,33 @@ typedef struct attn_table_ {
   /* y[i] = act(x[i] scale + bias[i]) gate[i]; gate null = 1; y may be x or gate */
   void (*act)(float *y, const float *x, const float *gate, int64_t n, const float *bias,
               float scale, int act);
+} attn_dense_table_;
+
+typedef struct attn_norm_table_ { /* moments of rows */
+  /* out = sum_c x[c] - shift, sum_c (x[c] - shift)^2, over 16 running sums joined by halves */
+  void (*moments)(float *out, const float *x, int64_t n, float shift);
+  /* x[c] = ((x[c] - shift) by + plus) gain[c] + bias[c]; gain null = 1, bias null = 0 */
+  void (*normalise)(float *x, int64_t n, float shift, float by, float plus, const float *gain,
+                    const float *bias);
+  /* at most 64 rows; moments over 16 running sums joined by halves. Returns the rows that floats cannot
+   * do, a bit each: of these only the sum is made, in y where it is not kept */
+  uint64_t (*norm)(const attn_norm_rows_ *a, int rows, const attn_norm *norm);
+} attn_norm_table_;
+
+typedef struct attn_rope_table_ { /* rotation */
+  /* rotates one row: y[c] = x[c] cos[c] + x[pair of c] sin[c] for c < rot, y[c] = x[c] after */
+  void (*rope)(void *y, const void *x, attn_dtype ty, attn_dtype tx, int64_t dim, int64_t rot,
+               int half, const float *cos_row, const float *sin_row);
+} attn_rope_table_;
+
+typedef struct attn_gate_table_ { /* gates */
+  /* y[i] = s t + (keep ? 1 - s : 1) x[i], x null = 0: s = 1 / (1 + e^-(a[i] scale - less[i])), less
+   * null = 0; t = squash ? tanh v[i] : v[i]. y may be any of them */
+  void (*gate)(float *y, const float *a, float scale, const float *less, const float *x,
+               const float *v, int64_t n, int squash, int keep);
+} attn_gate_table_;
+
+typedef struct attn_feature_table_ { /* feature maps */
   /* top[r] = the largest of m numbers of row r, of their magnitudes if both */
   void (*top_rows)(float *top, const float *x, int64_t stride, int64_t n, int64_t m, int both);
   /* y[r][c] = 2^(y[r][c] - shift[r]) scale[r] + add for y <= shift; both: y[r][m + c] with -y */
@@ -9143,24 +9196,18 @@ typedef struct attn_table_ {
                     const float *out);
   /* y[i] = elu(x[i] scale) + 1 */
   void (*elu1)(float *y, const float *x, int64_t n, float scale);
-  /* y[r][c] = x[r][c] by[r] of n rows; y may be x */
-  void (*scale_rows)(float *y, int64_t y_stride, const float *x, int64_t x_stride, int64_t n,
-                     int64_t dim, const float *by);
+} attn_feature_table_;
+
+typedef struct attn_state_table_ { /* the linear state */
   /* S[r] = alpha S[r] + p[r] v, then o = sum_r q[r] S[r] over two running sums, r even and odd; p null:
    * S stays; q null: no o. Rows of S, v and o are whole groups of 16 */
   void (*step)(float *o, const float *q, float *s, int64_t stride, int64_t m, int64_t cols,
                float alpha, const float *p, const float *v);
   /* z = alpha z + p, then q . z over 16 running sums joined by halves; p null: z stays; q null: 0 */
   float (*step_z)(const float *q, float *z, int64_t m, float alpha, const float *p);
-  /* out = sum_c x[c] - shift, sum_c (x[c] - shift)^2, over 16 running sums joined by halves */
-  void (*moments)(float *out, const float *x, int64_t n, float shift);
-  /* x[c] = ((x[c] - shift) by + plus) gain[c] + bias[c]; gain null = 1, bias null = 0 */
-  void (*normalise)(float *x, int64_t n, float shift, float by, float plus, const float *gain,
-                    const float *bias);
-  /* y[i] = s t + (keep ? 1 - s : 1) x[i], x null = 0: s = 1 / (1 + e^-(a[i] scale - less[i])), less
-   * null = 0; t = squash ? tanh v[i] : v[i]. y may be any of them */
-  void (*gate)(float *y, const float *a, float scale, const float *less, const float *x,
-               const float *v, int64_t n, int squash, int keep);
+} attn_state_table_;
+
+typedef struct attn_fourier_table_ { /* Fourier transforms */
   /* the first step of `count` transforms of r m rows each: rows j, j + m, .. become their Fourier
    * transform, output k times w[k j n / (r m)], of n roots of unity; r = 1: row j times w[j]. A row has
    * `half` real parts and as many imaginary ones, `lanes` of them in use */
@@ -9168,12 +9215,9 @@ typedef struct attn_table_ {
                       const float *w, int64_t n);
   /* y[c] = a[c] + b[-c] */
   void (*mirror)(float *y, const float *a, const float *b, int64_t n);
-  /* at most 64 rows; moments over 16 running sums joined by halves. Returns the rows that floats cannot
-   * do, a bit each: of these only the sum is made, in y where it is not kept */
-  uint64_t (*norm)(const attn_norm_rows_ *a, int rows, const attn_norm *norm);
-  /* s[j][lane] = -inf where a test says so; top[lane] = max(top, s) */
-  void (*exclude)(float *s, int64_t n, int g0, int g1, const attn_exclude_ *not_seen, float *top);
-} attn_table_;
+} attn_fourier_table_;
+
+#define attn_on_(family, t) attn_##family##_on_tier_[(t)->isa]
 /* <<< attn/isa/table.h */
 /* >>> attn/isa/tiers.h */
 /* isa/tiers.h owns the stanzas: each compiles the pass for one tier inside its region. A tier is
@@ -9194,9 +9238,10 @@ typedef struct attn_table_ {
 
 ATTN_BEGIN_STRICT_
 /* >>> attn/isa/simd_scalar.h */
-/* isa/simd_scalar.h owns the vocabulary of the scalar tier in portable C: 4 lanes as a plain
- * struct, which compilers map to whatever baseline vectors there are. The words are explained in
- * isa/simd_avx512.h. FMA rounds twice here: this tier is held to the error bounds, not the bits. */
+/* isa/simd_scalar.h owns the vocabulary of the scalar tier in portable C: 4 lanes as a vector of the
+ * compiler's, which it maps to whatever the baseline has, or as a plain struct where it knows none.
+ * The words are explained in isa/simd_avx512.h. FMA rounds twice here: this tier is held to the error
+ * bounds, not the bits. What is rare stays out of line: this tier is there to be small. */
 
 #define ATTN_T_ scalar
 #define ATTN_ISA_ID_ ATTN_ISA_SCALAR
@@ -9208,30 +9253,58 @@ ATTN_BEGIN_STRICT_
 
 #define ATTN_VF_ attn_v4_
 #define ATTN_VM_ attn_m4_
+#ifdef ATTN_VECTORS_
+typedef float attn_v4_ __attribute__((vector_size(16)));
+typedef float attn_v4_at_ __attribute__((vector_size(16), aligned(4)));
+typedef int32_t attn_m4_ __attribute__((vector_size(16)));
+#define attn_lane_(v, i) (v)[i]
+#define ATTN_V_LOAD_(p) ((attn_v4_) * (const attn_v4_at_ *)(p))
+#define ATTN_V_STORE_(p, v) ((void)(*(attn_v4_at_ *)(p) = (v)))
+#define ATTN_V_SET1_(x) ((x)-ATTN_VECTOR_ZERO_(attn_v4_))
+#define ATTN_V_ZERO_() ATTN_VECTOR_ZERO_(attn_v4_)
+#define ATTN_V_ADD_(a, b) ((a) + (b))
+#define ATTN_V_SUB_(a, b) ((a) - (b))
+#define ATTN_V_MUL_(a, b) ((a) * (b))
+#define ATTN_V_DIV_(a, b) ((a) / (b))
+#define ATTN_V_FMA_(a, b, c) ((a) * (b) + (c))
+#define ATTN_V_MAX_(a, b) attn_max_scalar_(a, b)
+#define ATTN_V_ABS_(a) ((attn_v4_)((attn_m4_)(a)&0x7fffffff))
+#define ATTN_V_EQ_(a, b) ((attn_m4_)((a) == (b)))
+#define ATTN_V_LT_(a, b) ((attn_m4_)((a) < (b)))
+#define ATTN_V_SELECT_(m, a, b) attn_select_scalar_(m, a, b)
+#else
+typedef struct {
+  float f[4];
+} attn_v4_;
+typedef struct {
+  int32_t f[4];
+} attn_m4_;
+#define attn_lane_(v, i) (v).f[i]
 #define ATTN_V_LOAD_(p) attn_load_part_scalar_(p, 4)
 #define ATTN_V_STORE_(p, v) attn_store_part_scalar_(p, v, 4)
-#define ATTN_V_LOAD_PART_(p, n) attn_load_part_scalar_(p, n)
-#define ATTN_V_STORE_PART_(p, v, n) attn_store_part_scalar_(p, v, n)
 #define ATTN_V_SET1_(x) attn_set1_scalar_(x)
 #define ATTN_V_ZERO_() attn_set1_scalar_(0.0f)
 #define ATTN_V_ADD_(a, b) attn_add_scalar_(a, b)
 #define ATTN_V_SUB_(a, b) attn_sub_scalar_(a, b)
 #define ATTN_V_MUL_(a, b) attn_mul_scalar_(a, b)
 #define ATTN_V_DIV_(a, b) attn_div_scalar_(a, b)
-#define ATTN_V_SQRT_(a) attn_sqrt_scalar_(a)
 #define ATTN_V_FMA_(a, b, c) attn_fma_scalar_(a, b, c)
 #define ATTN_V_MAX_(a, b) attn_max_scalar_(a, b)
 #define ATTN_V_ABS_(a) attn_abs_scalar_(a)
 #define ATTN_V_EQ_(a, b) attn_eq_scalar_(a, b)
 #define ATTN_V_LT_(a, b) attn_lt_scalar_(a, b)
-#define ATTN_V_ALL_(m) attn_all_scalar_(m)
-#define ATTN_V_CHOSEN_(m) attn_chosen_scalar_(m)
 #define ATTN_V_SELECT_(m, a, b) attn_select_scalar_(m, a, b)
+#endif
+#define ATTN_V_LOAD_PART_(p, n) attn_load_part_scalar_(p, n)
+#define ATTN_V_STORE_PART_(p, v, n) attn_store_part_scalar_(p, v, n)
+#define ATTN_V_SQRT_(a) attn_sqrt_scalar_(a)
+#define ATTN_V_ALL_(m) (attn_chosen_scalar_(m) == 15)
+#define ATTN_V_CHOSEN_(m) attn_chosen_scalar_(m)
 #define ATTN_V_ROUND_(x, t, n)                        \
   (t) = ATTN_V_ADD_(x, ATTN_V_SET1_(ATTN_EXP_BIAS_)), \
   (n) = ATTN_V_SUB_(t, ATTN_V_SET1_(ATTN_EXP_BIAS_))
 #define ATTN_EXP_UNIT_ 2.0f
-#define ATTN_V_EXP_FLOOR_(x) attn_max_scalar_(attn_set1_scalar_(-126.0f), x)
+#define ATTN_V_EXP_FLOOR_(x) ATTN_V_MAX_(ATTN_V_SET1_(-126.0f), x)
 #define ATTN_V_LDEXP_SMALL_(p, t, n) attn_ldexp_small_scalar_(p, t)
 #define ATTN_V_LDEXP_(p, t, n) ((void)(t), attn_ldexp_scalar_(p, n))
 #define ATTN_V_LOAD_F16_(p) attn_load_f16_scalar_(p)
@@ -9254,161 +9327,169 @@ ATTN_BEGIN_STRICT_
 #define ATTN_V_TOP_(v) attn_top_scalar_(v)
 #define ATTN_V_SLEEF_(f) attn_sleef_##f##_scalar_
 
-typedef struct {
-  float f[4];
-} attn_v4_;
-typedef struct {
-  unsigned char on[4];
-} attn_m4_;
-
-#define ATTN_LANES_(expr)                      \
-  for (int i = 0; i < 4; i++) r.f[i] = (expr); \
+#define ATTN_LANES_(expr)                                \
+  for (int i = 0; i < 4; i++) attn_lane_(r, i) = (expr); \
   return r;
-#define ATTN_FLAGS_(expr)                                      \
-  for (int i = 0; i < 4; i++) r.on[i] = (unsigned char)(expr); \
+#define ATTN_FLAGS_(expr)                                          \
+  for (int i = 0; i < 4; i++) attn_lane_(r, i) = -(int32_t)(expr); \
   return r;
 
-ATTN_INLINE_ attn_v4_ attn_load_part_scalar_(const float *p, int n) {
-  attn_v4_ r;
-  ATTN_LANES_(i < n ? p[i] : 0.0f)
+#ifdef ATTN_VECTORS_
+ATTN_INLINE_ attn_v4_ attn_select_scalar_(attn_m4_ m, attn_v4_ a, attn_v4_ b) {
+  return (attn_v4_)((m & (attn_m4_)a) | (~m & (attn_m4_)b));
 }
-ATTN_INLINE_ void attn_store_part_scalar_(float *p, attn_v4_ v, int n) {
-  for (int i = 0; i < n; i++) p[i] = v.f[i];
+ATTN_INLINE_ attn_v4_ attn_max_scalar_(attn_v4_ a, attn_v4_ b) {
+  return attn_select_scalar_((attn_m4_)(a > b), a, b);
 }
+#else
 ATTN_INLINE_ attn_v4_ attn_set1_scalar_(float x) {
   attn_v4_ r;
   ATTN_LANES_(x)
 }
 ATTN_INLINE_ attn_v4_ attn_add_scalar_(attn_v4_ a, attn_v4_ b) {
   attn_v4_ r;
-  ATTN_LANES_(a.f[i] + b.f[i])
+  ATTN_LANES_(attn_lane_(a, i) + attn_lane_(b, i))
 }
 ATTN_INLINE_ attn_v4_ attn_sub_scalar_(attn_v4_ a, attn_v4_ b) {
   attn_v4_ r;
-  ATTN_LANES_(a.f[i] - b.f[i])
+  ATTN_LANES_(attn_lane_(a, i) - attn_lane_(b, i))
 }
 ATTN_INLINE_ attn_v4_ attn_mul_scalar_(attn_v4_ a, attn_v4_ b) {
   attn_v4_ r;
-  ATTN_LANES_(a.f[i] * b.f[i])
+  ATTN_LANES_(attn_lane_(a, i) * attn_lane_(b, i))
 }
 ATTN_INLINE_ attn_v4_ attn_div_scalar_(attn_v4_ a, attn_v4_ b) {
   attn_v4_ r;
-  ATTN_LANES_(a.f[i] / b.f[i])
-}
-ATTN_INLINE_ attn_v4_ attn_sqrt_scalar_(attn_v4_ a) {
-  attn_v4_ r;
-  ATTN_LANES_(sqrtf(a.f[i]))
+  ATTN_LANES_(attn_lane_(a, i) / attn_lane_(b, i))
 }
 ATTN_INLINE_ attn_v4_ attn_fma_scalar_(attn_v4_ a, attn_v4_ b, attn_v4_ c) {
   attn_v4_ r;
-  ATTN_LANES_(a.f[i] * b.f[i] + c.f[i])
+  ATTN_LANES_(attn_lane_(a, i) * attn_lane_(b, i) + attn_lane_(c, i))
 }
 ATTN_INLINE_ attn_v4_ attn_max_scalar_(attn_v4_ a, attn_v4_ b) {
   attn_v4_ r;
-  ATTN_LANES_(a.f[i] > b.f[i] ? a.f[i] : b.f[i])
+  ATTN_LANES_(attn_lane_(a, i) > attn_lane_(b, i) ? attn_lane_(a, i) : attn_lane_(b, i))
 }
 ATTN_INLINE_ attn_v4_ attn_abs_scalar_(attn_v4_ a) {
   attn_v4_ r;
-  ATTN_LANES_(a.f[i] < 0.0f ? -a.f[i] : a.f[i])
+  ATTN_LANES_(attn_lane_(a, i) < 0.0f ? -attn_lane_(a, i) : attn_lane_(a, i))
 }
 ATTN_INLINE_ attn_m4_ attn_eq_scalar_(attn_v4_ a, attn_v4_ b) {
   attn_m4_ r;
-  ATTN_FLAGS_(a.f[i] == b.f[i])
+  ATTN_FLAGS_(attn_lane_(a, i) == attn_lane_(b, i))
 }
 ATTN_INLINE_ attn_m4_ attn_lt_scalar_(attn_v4_ a, attn_v4_ b) {
   attn_m4_ r;
-  ATTN_FLAGS_(a.f[i] < b.f[i])
-}
-ATTN_INLINE_ uint64_t attn_chosen_scalar_(attn_m4_ m) {
-  return (uint64_t)(m.on[0] | m.on[1] << 1 | m.on[2] << 2 | m.on[3] << 3);
+  ATTN_FLAGS_(attn_lane_(a, i) < attn_lane_(b, i))
 }
 ATTN_INLINE_ attn_v4_ attn_select_scalar_(attn_m4_ m, attn_v4_ a, attn_v4_ b) {
   attn_v4_ r;
-  ATTN_LANES_(m.on[i] ? a.f[i] : b.f[i])
+  ATTN_LANES_(attn_lane_(m, i) ? attn_lane_(a, i) : attn_lane_(b, i))
+}
+#endif
+
+ATTN_FUNC_ attn_v4_ attn_load_part_scalar_(const float *p, int n) {
+  attn_v4_ r = {0};
+  ATTN_LANES_(i < n ? p[i] : 0.0f)
+}
+ATTN_FUNC_ void attn_store_part_scalar_(float *p, attn_v4_ v, int n) {
+  for (int i = 0; i < n; i++) p[i] = attn_lane_(v, i);
+}
+ATTN_FUNC_ attn_v4_ attn_sqrt_scalar_(attn_v4_ a) {
+  attn_v4_ r = {0};
+  ATTN_LANES_(sqrtf(attn_lane_(a, i)))
+}
+ATTN_INLINE_ uint64_t attn_chosen_scalar_(attn_m4_ m) {
+  return (uint64_t)((attn_lane_(m, 0) & 1) | (attn_lane_(m, 1) & 2) | (attn_lane_(m, 2) & 4) |
+                    (attn_lane_(m, 3) & 8));
 }
 ATTN_INLINE_ attn_v4_ attn_ldexp_small_scalar_(attn_v4_ p, attn_v4_ t) {
-  attn_v4_ r;
-  ATTN_LANES_(p.f[i] * attn_from_bits_(attn_to_bits_(t.f[i]) << 23))
+  attn_v4_ r = {0};
+  ATTN_LANES_(attn_lane_(p, i) * attn_from_bits_(attn_to_bits_(attn_lane_(t, i)) << 23))
 }
 /* 2^(n-1), n an integer in -150..128 or NaN; two exact-or-once-rounded steps as in the other tiers
  */
-ATTN_INLINE_ attn_v4_ attn_ldexp_scalar_(attn_v4_ p, attn_v4_ n) {
-  attn_v4_ r;
+ATTN_FUNC_ attn_v4_ attn_ldexp_scalar_(attn_v4_ p, attn_v4_ n) {
+  attn_v4_ r = {0};
   for (int i = 0; i < 4; i++) {
-    int e = n.f[i] > -151.0f && n.f[i] < 129.0f ? (int)n.f[i] - 1 : 0; /* else p is NaN */
+    int e = attn_lane_(n, i) > -151.0f && attn_lane_(n, i) < 129.0f ? (int)attn_lane_(n, i) - 1
+                                                                    : 0; /* else p is NaN */
     int half = e < 0 ? -((1 - e) / 2) : e / 2;
     uint32_t s = (uint32_t)(half + 127) << 23, t = (uint32_t)(e - half + 127) << 23;
-    r.f[i] = p.f[i] * attn_from_bits_(s) * attn_from_bits_(t);
+    attn_lane_(r, i) = attn_lane_(p, i) * attn_from_bits_(s) * attn_from_bits_(t);
   }
   return r;
 }
-ATTN_INLINE_ attn_v4_ attn_load_f16_scalar_(const uint16_t *p) {
-  attn_v4_ r;
+ATTN_FUNC_ attn_v4_ attn_load_f16_scalar_(const uint16_t *p) {
+  attn_v4_ r = {0};
   ATTN_LANES_(attn_from_f16_(p[i]))
 }
-ATTN_INLINE_ void attn_store_f16_scalar_(uint16_t *p, attn_v4_ v) {
-  for (int i = 0; i < 4; i++) p[i] = attn_to_f16_(v.f[i]);
+ATTN_FUNC_ void attn_store_f16_scalar_(uint16_t *p, attn_v4_ v) {
+  for (int i = 0; i < 4; i++) p[i] = attn_to_f16_(attn_lane_(v, i));
 }
-ATTN_INLINE_ attn_v4_ attn_load_bf16_scalar_(const uint16_t *p) {
-  attn_v4_ r;
+ATTN_FUNC_ attn_v4_ attn_load_bf16_scalar_(const uint16_t *p) {
+  attn_v4_ r = {0};
   ATTN_LANES_(attn_from_bf16_(p[i]))
 }
-ATTN_INLINE_ void attn_store_bf16_scalar_(uint16_t *p, attn_v4_ v) {
-  for (int i = 0; i < 4; i++) p[i] = attn_to_bf16_(v.f[i]);
+ATTN_FUNC_ void attn_store_bf16_scalar_(uint16_t *p, attn_v4_ v) {
+  for (int i = 0; i < 4; i++) p[i] = attn_to_bf16_(attn_lane_(v, i));
 }
-ATTN_INLINE_ attn_v4_ attn_load_i8_scalar_(const void *p) {
-  attn_v4_ r;
+ATTN_FUNC_ attn_v4_ attn_load_i8_scalar_(const void *p) {
+  attn_v4_ r = {0};
   ATTN_LANES_((float)((const signed char *)p)[i])
 }
-ATTN_INLINE_ attn_v4_ attn_load_e4m3_scalar_(const void *p) {
-  attn_v4_ r;
+ATTN_FUNC_ attn_v4_ attn_load_e4m3_scalar_(const void *p) {
+  attn_v4_ r = {0};
   ATTN_LANES_(attn_from_e4m3_(((const unsigned char *)p)[i]))
 }
-ATTN_INLINE_ attn_v4_ attn_load_i4_scalar_(const void *p) {
-  attn_v4_ r;
+ATTN_FUNC_ attn_v4_ attn_load_i4_scalar_(const void *p) {
+  attn_v4_ r = {0};
   ATTN_LANES_(attn_from_i4_((const unsigned char *)p, i))
 }
-ATTN_INLINE_ int attn_all_scalar_(attn_m4_ m) { return m.on[0] && m.on[1] && m.on[2] && m.on[3]; }
-ATTN_INLINE_ attn_m4_ attn_bits_scalar_(uint64_t bits) {
-  attn_m4_ r;
+ATTN_FUNC_ attn_m4_ attn_bits_scalar_(uint64_t bits) {
+  attn_m4_ r = {0};
   ATTN_FLAGS_(bits >> i & 1)
 }
-ATTN_INLINE_ attn_m4_ attn_within_scalar_(uint32_t x, const uint32_t *lo, const uint32_t *len) {
-  attn_m4_ r;
+ATTN_FUNC_ attn_m4_ attn_within_scalar_(uint32_t x, const uint32_t *lo, const uint32_t *len) {
+  attn_m4_ r = {0};
   ATTN_FLAGS_(x - lo[i] < len[i])
 }
-ATTN_INLINE_ attn_v4_ attn_gather_scalar_(const float *p, const int32_t *index) {
-  attn_v4_ r;
+ATTN_FUNC_ attn_v4_ attn_gather_scalar_(const float *p, const int32_t *index) {
+  attn_v4_ r = {0};
   ATTN_LANES_(p[index[i]])
 }
-ATTN_INLINE_ attn_v4_ attn_reverse_scalar_(attn_v4_ a) {
-  attn_v4_ r;
-  ATTN_LANES_(a.f[3 - i])
+ATTN_FUNC_ attn_v4_ attn_reverse_scalar_(attn_v4_ a) {
+  attn_v4_ r = {0};
+  ATTN_LANES_(attn_lane_(a, 3 - i))
 }
-ATTN_INLINE_ attn_v4_ attn_swap_pairs_scalar_(attn_v4_ a) {
-  attn_v4_ r;
-  ATTN_LANES_(a.f[i ^ 1])
+ATTN_FUNC_ attn_v4_ attn_swap_pairs_scalar_(attn_v4_ a) {
+  attn_v4_ r = {0};
+  ATTN_LANES_(attn_lane_(a, i ^ 1))
 }
-ATTN_INLINE_ void attn_transpose_scalar_(attn_v4_ *v) {
+ATTN_FUNC_ void attn_transpose_scalar_(attn_v4_ *v) {
   for (int i = 0; i < 4; i++)
     for (int j = 0; j < i; j++) {
-      float t = v[i].f[j];
-      v[i].f[j] = v[j].f[i];
-      v[j].f[i] = t;
+      float t = attn_lane_(v[i], j);
+      attn_lane_(v[i], j) = attn_lane_(v[j], i);
+      attn_lane_(v[j], i) = t;
     }
 }
-ATTN_INLINE_ attn_v4_ attn_sums_scalar_(const attn_v4_ *v) {
-  attn_v4_ r;
-  ATTN_LANES_((v[i].f[0] + v[i].f[2]) + (v[i].f[1] + v[i].f[3]))
+ATTN_FUNC_ attn_v4_ attn_sums_scalar_(const attn_v4_ *v) {
+  attn_v4_ r = {0};
+  ATTN_LANES_((attn_lane_(v[i], 0) + attn_lane_(v[i], 2)) +
+              (attn_lane_(v[i], 1) + attn_lane_(v[i], 3)))
 }
-ATTN_INLINE_ float attn_sum_scalar_(attn_v4_ v) { return (v.f[0] + v.f[2]) + (v.f[1] + v.f[3]); }
+ATTN_INLINE_ float attn_sum_scalar_(attn_v4_ v) {
+  return (attn_lane_(v, 0) + attn_lane_(v, 2)) + (attn_lane_(v, 1) + attn_lane_(v, 3));
+}
 ATTN_INLINE_ float attn_top_scalar_(attn_v4_ v) {
-  const float x = v.f[0] > v.f[1] ? v.f[0] : v.f[1], y = v.f[2] > v.f[3] ? v.f[2] : v.f[3];
+  const float x = attn_lane_(v, 0) > attn_lane_(v, 1) ? attn_lane_(v, 0) : attn_lane_(v, 1),
+              y = attn_lane_(v, 2) > attn_lane_(v, 3) ? attn_lane_(v, 2) : attn_lane_(v, 3);
   return x > y ? x : y;
 }
-ATTN_INLINE_ attn_v4_ attn_nibbles_scalar_(const void *p, int shift) {
+ATTN_FUNC_ attn_v4_ attn_nibbles_scalar_(const void *p, int shift) {
   const unsigned char *from = (const unsigned char *)p;
-  attn_v4_ r;
+  attn_v4_ r = {0};
   ATTN_LANES_((float)(((from[i] >> shift & 15) ^ 8) - 8))
 }
 #ifdef ATTN_USE_SLEEF
@@ -9418,20 +9499,21 @@ float Sleef_exp2f_u10(float);
 float Sleef_tanhf_u10(float);
 #endif
 ATTN_INLINE_ attn_v4_ attn_sleef_exp_scalar_(attn_v4_ a) {
-  attn_v4_ r;
-  ATTN_LANES_(Sleef_expf_u10(a.f[i]))
+  attn_v4_ r = {0};
+  ATTN_LANES_(Sleef_expf_u10(attn_lane_(a, i)))
 }
 ATTN_INLINE_ attn_v4_ attn_sleef_exp2_scalar_(attn_v4_ a) {
-  attn_v4_ r;
-  ATTN_LANES_(Sleef_exp2f_u10(a.f[i]))
+  attn_v4_ r = {0};
+  ATTN_LANES_(Sleef_exp2f_u10(attn_lane_(a, i)))
 }
 ATTN_INLINE_ attn_v4_ attn_sleef_tanh_scalar_(attn_v4_ a) {
-  attn_v4_ r;
-  ATTN_LANES_(Sleef_tanhf_u10(a.f[i]))
+  attn_v4_ r = {0};
+  ATTN_LANES_(Sleef_tanhf_u10(attn_lane_(a, i)))
 }
 #endif
 #undef ATTN_LANES_
 #undef ATTN_FLAGS_
+#undef attn_lane_
 /* <<< attn/isa/simd_scalar.h */
 #define ATTN_PASS_ ATTN_VERSION
 #include ATTN_SELF
@@ -9692,55 +9774,75 @@ ATTN_BEGIN_REGION_(ATTN_FEATURES_AVX2_)
 #define ATTN_ROW_COLS_ 8
 #define ATTN_SPECIALISE_ ATTN_COPIES_
 
-#define ATTN_VF_ __m256
-#define ATTN_VM_ __m256
+#define ATTN_VF_ attn_v8_
+#define ATTN_VM_ attn_v8_
+#ifdef ATTN_VECTORS_
+typedef float attn_v8_ __attribute__((vector_size(32)));
+typedef float attn_v8_at_ __attribute__((vector_size(32), aligned(4)));
+#define ATTN_V_LOAD_(p) ((attn_v8_) * (const attn_v8_at_ *)(p))
+#define ATTN_V_STORE_(p, v) ((void)(*(attn_v8_at_ *)(p) = (v)))
+#define ATTN_V_SET1_(x) ((x)-ATTN_VECTOR_ZERO_(attn_v8_))
+#define ATTN_V_ZERO_() ATTN_VECTOR_ZERO_(attn_v8_)
+#define ATTN_V_ADD_(a, b) ((a) + (b))
+#define ATTN_V_SUB_(a, b) ((a) - (b))
+#define ATTN_V_MUL_(a, b) ((a) * (b))
+#define ATTN_V_DIV_(a, b) ((a) / (b))
+#else
+typedef __m256 attn_v8_;
 #define ATTN_V_LOAD_(p) _mm256_loadu_ps(p)
 #define ATTN_V_STORE_(p, v) _mm256_storeu_ps(p, v)
-#define ATTN_V_LOAD_PART_(p, n) _mm256_maskload_ps(p, attn_first_avx2_(n))
-#define ATTN_V_STORE_PART_(p, v, n) _mm256_maskstore_ps(p, attn_first_avx2_(n), v)
 #define ATTN_V_SET1_(x) _mm256_set1_ps(x)
 #define ATTN_V_ZERO_() _mm256_setzero_ps()
 #define ATTN_V_ADD_(a, b) _mm256_add_ps(a, b)
 #define ATTN_V_SUB_(a, b) _mm256_sub_ps(a, b)
 #define ATTN_V_MUL_(a, b) _mm256_mul_ps(a, b)
 #define ATTN_V_DIV_(a, b) _mm256_div_ps(a, b)
-#define ATTN_V_SQRT_(a) _mm256_sqrt_ps(a)
+#endif
+#ifdef __GNUC__ /* the builtins behind the intrinsics: these two words are most of the code */
+#define ATTN_V_FMA_(a, b, c) ((attn_v8_)__builtin_ia32_vfmaddps256(a, b, c))
+#define ATTN_V_MAX_(a, b) ((attn_v8_)__builtin_ia32_maxps256(a, b))
+#else
 #define ATTN_V_FMA_(a, b, c) _mm256_fmadd_ps(a, b, c)
 #define ATTN_V_MAX_(a, b) _mm256_max_ps(a, b)
-#define ATTN_V_ABS_(a) _mm256_andnot_ps(_mm256_set1_ps(-0.0f), a)
-#define ATTN_V_EQ_(a, b) _mm256_cmp_ps(a, b, _CMP_EQ_OQ)
-#define ATTN_V_LT_(a, b) _mm256_cmp_ps(a, b, _CMP_LT_OQ)
+#endif
+#define ATTN_V_LOAD_PART_(p, n) ((attn_v8_)_mm256_maskload_ps(p, attn_first_avx2_(n)))
+#define ATTN_V_STORE_PART_(p, v, n) _mm256_maskstore_ps(p, attn_first_avx2_(n), v)
+#define ATTN_V_SQRT_(a) ((attn_v8_)_mm256_sqrt_ps(a))
+#define ATTN_V_ABS_(a) ((attn_v8_)_mm256_andnot_ps(_mm256_set1_ps(-0.0f), a))
+#define ATTN_V_EQ_(a, b) ((attn_v8_)_mm256_cmp_ps(a, b, _CMP_EQ_OQ))
+#define ATTN_V_LT_(a, b) ((attn_v8_)_mm256_cmp_ps(a, b, _CMP_LT_OQ))
 #define ATTN_V_ALL_(m) (_mm256_movemask_ps(m) == 255)
 #define ATTN_V_CHOSEN_(m) ((uint64_t)(unsigned)_mm256_movemask_ps(m))
-#define ATTN_V_SELECT_(m, a, b) _mm256_blendv_ps(b, a, m)
+#define ATTN_V_SELECT_(m, a, b) ((attn_v8_)_mm256_blendv_ps(b, a, m))
 #define ATTN_V_ROUND_(x, t, n)                        \
   (t) = ATTN_V_ADD_(x, ATTN_V_SET1_(ATTN_EXP_BIAS_)), \
   (n) = ATTN_V_SUB_(t, ATTN_V_SET1_(ATTN_EXP_BIAS_))
 /* n + 126 shifted into the exponent field is 2^(n-1), and 0 for n = -126, the floor. The other form
  * multiplies by 2^(n/2) twice. */
 #define ATTN_EXP_UNIT_ 2.0f
-#define ATTN_V_EXP_FLOOR_(x) _mm256_max_ps(_mm256_set1_ps(-126.0f), x)
+#define ATTN_V_EXP_FLOOR_(x) ATTN_V_MAX_(ATTN_V_SET1_(-126.0f), x)
 #define ATTN_V_LDEXP_SMALL_(p, t, n) \
-  _mm256_mul_ps(p, _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_castps_si256(t), 23)))
+  ATTN_V_MUL_(p, (attn_v8_)_mm256_castsi256_ps(_mm256_slli_epi32(_mm256_castps_si256(t), 23)))
 #define ATTN_V_LDEXP_(p, t, n) attn_ldexp_avx2_(p, t)
-#define ATTN_V_LOAD_F16_(p) _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(p)))
+#define ATTN_V_LOAD_F16_(p) ((attn_v8_)_mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(p))))
 #define ATTN_V_STORE_F16_(p, v) \
   _mm_storeu_si128((__m128i *)(p), _mm256_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT))
-#define ATTN_V_LOAD_BF16_(p) \
-  _mm256_castsi256_ps(       \
+#define ATTN_V_LOAD_BF16_(p)      \
+  (attn_v8_) _mm256_castsi256_ps( \
       _mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)(p))), 16))
 #define ATTN_V_STORE_BF16_(p, v) _mm_storeu_si128((__m128i *)(p), attn_to_bf16_avx2_(v))
 #define ATTN_V_LOAD_I8_(p) \
-  _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)(p))))
+  ((attn_v8_)_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)(p)))))
 #define ATTN_V_LOAD_E4M3_(p) attn_load_e4m3_avx2_(p)
 #define ATTN_V_LOAD_I4_(p) attn_load_i4_avx2_(p)
 #define ATTN_V_LOAD_I4_EVEN_(p) attn_nibbles_avx2_(p, 28)
 #define ATTN_V_LOAD_I4_ODD_(p) attn_nibbles_avx2_(p, 24)
 #define ATTN_V_BITS_(bits) attn_bits_avx2_(bits)
 #define ATTN_V_WITHIN_(x, lo, len) attn_within_avx2_(x, lo, len)
-#define ATTN_V_GATHER_(p, i) _mm256_i32gather_ps(p, _mm256_loadu_si256((const __m256i *)(i)), 4)
-#define ATTN_V_SWAP_PAIRS_(a) _mm256_permute_ps(a, 0xB1)
-#define ATTN_V_REVERSE_(a) _mm256_permute_ps(_mm256_permute2f128_ps(a, a, 1), 0x1B)
+#define ATTN_V_GATHER_(p, i) \
+  ((attn_v8_)_mm256_i32gather_ps(p, _mm256_loadu_si256((const __m256i *)(i)), 4))
+#define ATTN_V_SWAP_PAIRS_(a) ((attn_v8_)_mm256_permute_ps(a, 0xB1))
+#define ATTN_V_REVERSE_(a) (attn_v8_) _mm256_permute_ps(_mm256_permute2f128_ps(a, a, 1), 0x1B)
 #define ATTN_V_TRANSPOSE_(r) attn_transpose_avx2_(r)
 #define ATTN_V_SUMS_(r) attn_sums_avx2_(r)
 #define ATTN_V_SUM_(v) attn_sum_avx2_(v)
@@ -9754,14 +9856,14 @@ __m256 Sleef_tanhf8_u10avx2(__m256);
 #endif
 
 /* all ones in the first n lanes */
-ATTN_INLINE_ __m256 attn_bits_avx2_(uint64_t bits) {
+ATTN_INLINE_ attn_v8_ attn_bits_avx2_(uint64_t bits) {
   const __m256i lane = _mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128);
   __m256i all = _mm256_set1_epi32((int)(uint32_t)bits);
   return _mm256_castsi256_ps(_mm256_cmpeq_epi32(_mm256_and_si256(all, lane), lane));
 }
 
 /* signed comparison of numbers that are 2^31 too large, or too small */
-ATTN_INLINE_ __m256 attn_within_avx2_(uint32_t x, const uint32_t *lo, const uint32_t *len) {
+ATTN_INLINE_ attn_v8_ attn_within_avx2_(uint32_t x, const uint32_t *lo, const uint32_t *len) {
   const __m256i bias = _mm256_set1_epi32(INT32_MIN);
   const __m256i a = _mm256_loadu_si256((const __m256i *)(const void *)lo);
   const __m256i n = _mm256_loadu_si256((const __m256i *)(const void *)len);
@@ -9773,7 +9875,7 @@ ATTN_INLINE_ __m256i attn_first_avx2_(int n) {
   return _mm256_cmpgt_epi32(_mm256_set1_epi32(n), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
 }
 
-ATTN_INLINE_ __m256 attn_ldexp_avx2_(__m256 p, __m256 t) {
+ATTN_INLINE_ attn_v8_ attn_ldexp_avx2_(attn_v8_ p, attn_v8_ t) {
   __m256i n = _mm256_sub_epi32(_mm256_castps_si256(t), _mm256_set1_epi32(ATTN_EXP_BIAS_BITS_ + 1));
   __m256i half = _mm256_srai_epi32(n, 1), rest = _mm256_sub_epi32(n, half);
   __m256i one = _mm256_set1_epi32(127);
@@ -9782,7 +9884,7 @@ ATTN_INLINE_ __m256 attn_ldexp_avx2_(__m256 p, __m256 t) {
   return _mm256_mul_ps(_mm256_mul_ps(p, s), r);
 }
 
-ATTN_INLINE_ __m128i attn_to_bf16_avx2_(__m256 v) {
+ATTN_INLINE_ __m128i attn_to_bf16_avx2_(attn_v8_ v) {
   __m256i x = _mm256_castps_si256(v);
   __m256i odd = _mm256_and_si256(_mm256_srli_epi32(x, 16), _mm256_set1_epi32(1));
   __m256i up = _mm256_add_epi32(x, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff)));
@@ -9796,7 +9898,7 @@ ATTN_INLINE_ __m128i attn_to_bf16_avx2_(__m256 v) {
 }
 
 /* the nibble of each lane goes to the top and comes back with its sign */
-ATTN_INLINE_ __m256 attn_load_i4_avx2_(const void *p) {
+ATTN_INLINE_ attn_v8_ attn_load_i4_avx2_(const void *p) {
   int32_t bits;
   memcpy(&bits, p, 4);
   const __m256i up = _mm256_setr_epi32(28, 24, 20, 16, 12, 8, 4, 0);
@@ -9804,7 +9906,7 @@ ATTN_INLINE_ __m256 attn_load_i4_avx2_(const void *p) {
 }
 
 /* its bits in the place of those of an f16, whose exponents are 8 higher */
-ATTN_INLINE_ __m256 attn_load_e4m3_avx2_(const void *p) {
+ATTN_INLINE_ attn_v8_ attn_load_e4m3_avx2_(const void *p) {
   const __m128i b = _mm_cvtepi8_epi16(_mm_loadl_epi64((const __m128i *)p));
   const __m128i h = _mm_and_si128(_mm_slli_epi16(b, 7), _mm_set1_epi16((short)0xbfff));
   const __m128i most = _mm_and_si128(b, _mm_set1_epi16(0x7f));
@@ -9814,8 +9916,8 @@ ATTN_INLINE_ __m256 attn_load_e4m3_avx2_(const void *p) {
 }
 
 /* 8 x 8 in place */
-ATTN_INLINE_ void attn_transpose_avx2_(__m256 *r) {
-  __m256 a[8], b[8];
+ATTN_INLINE_ void attn_transpose_avx2_(attn_v8_ *r) {
+  attn_v8_ a[8], b[8];
 #define ATTN_PAIR_(i)                                          \
   a[2 * (i)] = _mm256_unpacklo_ps(r[2 * (i)], r[2 * (i) + 1]); \
   a[2 * (i) + 1] = _mm256_unpackhi_ps(r[2 * (i)], r[2 * (i) + 1]);
@@ -9842,8 +9944,8 @@ ATTN_INLINE_ void attn_transpose_avx2_(__m256 *r) {
 #undef ATTN_LANE_
 }
 
-ATTN_INLINE_ __m256 attn_sums_avx2_(const __m256 *r) {
-  __m256 a[4], b, c;
+ATTN_INLINE_ attn_v8_ attn_sums_avx2_(const attn_v8_ *r) {
+  attn_v8_ a[4], b, c;
 #define ATTN_PAIR_(i)                                                  \
   a[i] = _mm256_add_ps(_mm256_permute2f128_ps(r[i], r[(i) + 4], 0x20), \
                        _mm256_permute2f128_ps(r[i], r[(i) + 4], 0x31));
@@ -9857,20 +9959,20 @@ ATTN_INLINE_ __m256 attn_sums_avx2_(const __m256 *r) {
   return _mm256_add_ps(_mm256_shuffle_ps(b, c, 0x88), _mm256_shuffle_ps(b, c, 0xDD));
 }
 
-ATTN_INLINE_ float attn_sum_avx2_(__m256 v) {
+ATTN_INLINE_ float attn_sum_avx2_(attn_v8_ v) {
   __m128 x = _mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
   x = _mm_add_ps(x, _mm_movehl_ps(x, x));
   return _mm_cvtss_f32(_mm_add_ps(x, _mm_shuffle_ps(x, x, 0x55)));
 }
 
-ATTN_INLINE_ float attn_top_avx2_(__m256 v) {
+ATTN_INLINE_ float attn_top_avx2_(attn_v8_ v) {
   __m128 x = _mm_max_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
   x = _mm_max_ps(x, _mm_movehl_ps(x, x));
   return _mm_cvtss_f32(_mm_max_ps(x, _mm_shuffle_ps(x, x, 0x55)));
 }
 
 /* the half is moved to the top, and back with its sign */
-ATTN_INLINE_ __m256 attn_nibbles_avx2_(const void *p, const int up) {
+ATTN_INLINE_ attn_v8_ attn_nibbles_avx2_(const void *p, const int up) {
   __m256i x = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)p));
   return _mm256_cvtepi32_ps(_mm256_srai_epi32(_mm256_slli_epi32(x, up), 28));
 }
@@ -9903,24 +10005,52 @@ ATTN_BEGIN_REGION_(ATTN_FEATURES_AVX512_)
 #define ATTN_ROW_COLS_ 16             /* vectors of sums over values in registers */
 #define ATTN_SPECIALISE_ ATTN_COPIES_ /* one copy of a loop per storage type and set of modifiers */
 
-#define ATTN_VF_ __m512
+#define ATTN_VF_ attn_v16_
 #define ATTN_VM_ __mmask16
+#ifdef ATTN_VECTORS_
+typedef float attn_v16_ __attribute__((vector_size(64)));
+typedef float attn_v16_at_ __attribute__((vector_size(64), aligned(4)));
+#else
+typedef __m512 attn_v16_;
+#endif
 /* lanes in and out; PART touches the first n lanes only, loads zero in the others */
+#ifdef ATTN_VECTORS_
+#define ATTN_V_LOAD_(p) ((attn_v16_) * (const attn_v16_at_ *)(p))
+#define ATTN_V_STORE_(p, v) ((void)(*(attn_v16_at_ *)(p) = (v)))
+#define ATTN_V_SET1_(x) ((x)-ATTN_VECTOR_ZERO_(attn_v16_))
+#define ATTN_V_ZERO_() ATTN_VECTOR_ZERO_(attn_v16_)
+#else
 #define ATTN_V_LOAD_(p) _mm512_loadu_ps(p)
 #define ATTN_V_STORE_(p, v) _mm512_storeu_ps(p, v)
-#define ATTN_V_LOAD_PART_(p, n) _mm512_maskz_loadu_ps((__mmask16)((1u << (n)) - 1u), p)
-#define ATTN_V_STORE_PART_(p, v, n) _mm512_mask_storeu_ps(p, (__mmask16)((1u << (n)) - 1u), v)
 #define ATTN_V_SET1_(x) _mm512_set1_ps(x)
 #define ATTN_V_ZERO_() _mm512_setzero_ps()
+#endif
+#define ATTN_V_LOAD_PART_(p, n) ((attn_v16_)_mm512_maskz_loadu_ps((__mmask16)((1u << (n)) - 1u), p))
+#define ATTN_V_STORE_PART_(p, v, n) _mm512_mask_storeu_ps(p, (__mmask16)((1u << (n)) - 1u), v)
 /* arithmetic; MAX gives b when either is NaN or both are equal */
+#ifdef ATTN_VECTORS_
+#define ATTN_V_ADD_(a, b) ((a) + (b))
+#define ATTN_V_SUB_(a, b) ((a) - (b))
+#define ATTN_V_MUL_(a, b) ((a) * (b))
+#define ATTN_V_DIV_(a, b) ((a) / (b))
+#else
 #define ATTN_V_ADD_(a, b) _mm512_add_ps(a, b)
 #define ATTN_V_SUB_(a, b) _mm512_sub_ps(a, b)
 #define ATTN_V_MUL_(a, b) _mm512_mul_ps(a, b)
 #define ATTN_V_DIV_(a, b) _mm512_div_ps(a, b)
-#define ATTN_V_SQRT_(a) _mm512_sqrt_ps(a)
-#define ATTN_V_FMA_(a, b, c) _mm512_fmadd_ps(a, b, c)
-#define ATTN_V_MAX_(a, b) _mm512_max_ps(a, b)
-#define ATTN_V_ABS_(a) _mm512_abs_ps(a)
+#endif
+/* the builtins behind the intrinsics: these two words are most of the code */
+#if defined(ATTN_GCC_) && defined(__OPTIMIZE__)
+#define ATTN_V_FMA_(a, b, c) \
+  ((attn_v16_)__builtin_ia32_vfmaddps512_mask(a, b, c, (__mmask16)-1, _MM_FROUND_CUR_DIRECTION))
+#define ATTN_V_MAX_(a, b) \
+  ((attn_v16_)__builtin_ia32_maxps512_mask(a, b, a, (__mmask16)-1, _MM_FROUND_CUR_DIRECTION))
+#else
+#define ATTN_V_FMA_(a, b, c) ((attn_v16_)_mm512_fmadd_ps(a, b, c))
+#define ATTN_V_MAX_(a, b) ((attn_v16_)_mm512_max_ps(a, b))
+#endif
+#define ATTN_V_SQRT_(a) ((attn_v16_)_mm512_sqrt_ps(a))
+#define ATTN_V_ABS_(a) ((attn_v16_)_mm512_abs_ps(a))
 /* comparisons and choice; NaN compares false */
 #define ATTN_V_EQ_(a, b) _mm512_cmp_ps_mask(a, b, _CMP_EQ_OQ)
 #define ATTN_V_LT_(a, b) _mm512_cmp_ps_mask(a, b, _CMP_LT_OQ)
@@ -9928,30 +10058,31 @@ ATTN_BEGIN_REGION_(ATTN_FEATURES_AVX512_)
 #define ATTN_V_ALL_(m) ((m) == 0xffff)
 /* the lanes chosen, as the lowest bits of a uint64_t */
 #define ATTN_V_CHOSEN_(m) ((uint64_t)(m))
-#define ATTN_V_SELECT_(m, a, b) _mm512_mask_blend_ps(m, b, a)
+#define ATTN_V_SELECT_(m, a, b) ((attn_v16_)_mm512_mask_blend_ps(m, b, a))
 /* n = x rounded to an integer, t = n + ATTN_EXP_BIAS_ (unused here) */
-#define ATTN_V_ROUND_(x, t, n) (n) = _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT), (t) = (n)
+#define ATTN_V_ROUND_(x, t, n) \
+  (n) = (attn_v16_)_mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT), (t) = (n)
 /* p * 2^n / UNIT: SMALL for n <= 0 after EXP_FLOOR, 0 below n = -125; the other for any n, rounded
  * once. NaN in p stays NaN whatever its payload. */
 /* what the polynomial for LDEXP is multiplied by */
 #define ATTN_EXP_UNIT_ 1.0f
 #define ATTN_V_EXP_FLOOR_(x) (x)
-#define ATTN_V_LDEXP_SMALL_(p, t, n) \
-  ((void)(t),                        \
-   _mm512_maskz_scalef_ps(_mm512_cmp_ps_mask(n, _mm512_set1_ps(-125.0f), _CMP_NLT_UQ), p, n))
-#define ATTN_V_LDEXP_(p, t, n) ((void)(t), _mm512_scalef_ps(p, n))
+#define ATTN_V_LDEXP_SMALL_(p, t, n)             \
+  ((void)(t), (attn_v16_)_mm512_maskz_scalef_ps( \
+                  _mm512_cmp_ps_mask(n, _mm512_set1_ps(-125.0f), _CMP_NLT_UQ), p, n))
+#define ATTN_V_LDEXP_(p, t, n) ((void)(t), (attn_v16_)_mm512_scalef_ps(p, n))
 /* 16-bit storage, round to nearest even */
-#define ATTN_V_LOAD_F16_(p) _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(p)))
+#define ATTN_V_LOAD_F16_(p) ((attn_v16_)_mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(p))))
 #define ATTN_V_STORE_F16_(p, v) \
   _mm256_storeu_si256((__m256i *)(p), _mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT))
-#define ATTN_V_LOAD_BF16_(p) \
-  _mm512_castsi512_ps(       \
+#define ATTN_V_LOAD_BF16_(p)       \
+  (attn_v16_) _mm512_castsi512_ps( \
       _mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)(p))), 16))
 #define ATTN_V_STORE_BF16_(p, v) _mm256_storeu_si256((__m256i *)(p), attn_to_bf16_avx512_(v))
 /* storage of keys and values, as the numbers that stand there: W bytes, or W/2 for I4; EVEN and ODD
  * take half of 2 W nibbles in W bytes. A look-up takes the low 4 bits of an index. */
 #define ATTN_V_LOAD_I8_(p) \
-  _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)(p))))
+  ((attn_v16_)_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)(p)))))
 #define ATTN_V_LOAD_E4M3_(p) attn_load_e4m3_avx512_(p)
 #define ATTN_V_LOAD_I4_(p) attn_load_i4_avx512_(p)
 #define ATTN_V_LOAD_I4_EVEN_(p) attn_nibbles_avx512_(attn_bytes_avx512_(p))
@@ -9962,12 +10093,13 @@ ATTN_BEGIN_REGION_(ATTN_FEATURES_AVX512_)
                           _mm512_loadu_si512(len))
 /* the lowest bits of a uint64_t as a choice of lanes; p[i[lane]] */
 #define ATTN_V_BITS_(bits) ((__mmask16)(bits))
-#define ATTN_V_GATHER_(p, i) _mm512_i32gather_ps(_mm512_loadu_si512(i), p, 4)
+#define ATTN_V_GATHER_(p, i) ((attn_v16_)_mm512_i32gather_ps(_mm512_loadu_si512(i), p, 4))
 /* lanes (0,1),(2,3).. exchanged */
-#define ATTN_V_SWAP_PAIRS_(a) _mm512_permute_ps(a, 0xB1)
+#define ATTN_V_SWAP_PAIRS_(a) ((attn_v16_)_mm512_permute_ps(a, 0xB1))
 /* the last lane first */
-#define ATTN_V_REVERSE_(a) \
-  _mm512_permutexvar_ps(_mm512_setr_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0), a)
+#define ATTN_V_REVERSE_(a)           \
+  (attn_v16_) _mm512_permutexvar_ps( \
+      _mm512_setr_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0), a)
 #define ATTN_V_TRANSPOSE_(r) attn_transpose_avx512_(r)
 /* lane i = the sum of all lanes of r[i], lanes half a vector apart first; of one vector; the largest
  * lane */
@@ -9983,7 +10115,7 @@ __m512 Sleef_exp2f16_u10avx512f(__m512);
 __m512 Sleef_tanhf16_u10avx512f(__m512);
 #endif
 
-ATTN_INLINE_ __m256i attn_to_bf16_avx512_(__m512 v) {
+ATTN_INLINE_ __m256i attn_to_bf16_avx512_(attn_v16_ v) {
   __m512i x = _mm512_castps_si512(v);
   __m512i odd = _mm512_and_si512(_mm512_srli_epi32(x, 16), _mm512_set1_epi32(1));
   __m512i up = _mm512_add_epi32(x, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff)));
@@ -9992,13 +10124,13 @@ ATTN_INLINE_ __m256i attn_to_bf16_avx512_(__m512 v) {
   return _mm512_cvtepi32_epi16(_mm512_srli_epi32(_mm512_mask_blend_epi32(nan, up, quiet), 16));
 }
 
-ATTN_INLINE_ __m512 attn_nibbles_avx512_(__m512i x) {
+ATTN_INLINE_ attn_v16_ attn_nibbles_avx512_(__m512i x) {
   const __m512 n = _mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, -8, -7, -6, -5, -4, -3, -2, -1);
-  return _mm512_permutexvar_ps(x, n);
+  return (attn_v16_)_mm512_permutexvar_ps(x, n);
 }
 
 /* a byte in every 64 bits: its high half goes to the upper 32 */
-ATTN_INLINE_ __m512 attn_load_i4_avx512_(const void *p) {
+ATTN_INLINE_ attn_v16_ attn_load_i4_avx512_(const void *p) {
   const __m512i x = _mm512_cvtepu8_epi64(_mm_loadl_epi64((const __m128i *)p));
   return attn_nibbles_avx512_(_mm512_or_si512(x, _mm512_slli_epi64(x, 28)));
 }
@@ -10009,18 +10141,18 @@ ATTN_INLINE_ __m512i attn_bytes_avx512_(const void *p) {
 }
 
 /* its bits in the place of those of an f16, whose exponents are 8 higher */
-ATTN_INLINE_ __m512 attn_load_e4m3_avx512_(const void *p) {
+ATTN_INLINE_ attn_v16_ attn_load_e4m3_avx512_(const void *p) {
   const __m128i b = _mm_loadu_si128((const __m128i *)p), sign = _mm_set1_epi8(-128);
   const __mmask16 number = _mm_cmpneq_epi8_mask(_mm_or_si128(b, sign), _mm_set1_epi8(-1));
   __m256i h = _mm256_slli_epi16(_mm256_cvtepi8_epi16(b), 7);
   h = _mm256_and_si256(h, _mm256_set1_epi16((short)0xbfff));
-  return _mm512_mask_mul_ps(_mm512_set1_ps(attn_from_bits_(0x7fc00000u)), number,
-                            _mm512_cvtph_ps(h), _mm512_set1_ps(256.0f));
+  return (attn_v16_)_mm512_mask_mul_ps(_mm512_set1_ps(attn_from_bits_(0x7fc00000u)), number,
+                                       _mm512_cvtph_ps(h), _mm512_set1_ps(256.0f));
 }
 
 /* 16 x 16 in place: r[i] lane j <-> r[j] lane i, by 2x2, 4x4 and 128-bit exchanges */
-ATTN_INLINE_ void attn_transpose_avx512_(__m512 *r) {
-  __m512 a[16], b[16];
+ATTN_INLINE_ void attn_transpose_avx512_(attn_v16_ *r) {
+  attn_v16_ a[16], b[16];
 #define ATTN_PAIR_(i)                                          \
   a[2 * (i)] = _mm512_unpacklo_ps(r[2 * (i)], r[2 * (i) + 1]); \
   a[2 * (i) + 1] = _mm512_unpackhi_ps(r[2 * (i)], r[2 * (i) + 1]);
@@ -10059,11 +10191,11 @@ ATTN_INLINE_ void attn_transpose_avx512_(__m512 *r) {
 #undef ATTN_LANE_
 }
 
-ATTN_INLINE_ __m512 attn_sums_avx512_(const __m512 *r) {
-  __m512 a[8], b[4];
-#define ATTN_PAIR_(i, x, y)                                    \
-  a[i] = _mm512_add_ps(_mm512_shuffle_f32x4(r[x], r[y], 0x44), \
-                       _mm512_shuffle_f32x4(r[x], r[y], 0xEE));
+ATTN_INLINE_ attn_v16_ attn_sums_avx512_(const attn_v16_ *r) {
+  attn_v16_ a[8], b[4];
+#define ATTN_PAIR_(i, x, y)                                             \
+  a[i] = ATTN_V_ADD_((attn_v16_)_mm512_shuffle_f32x4(r[x], r[y], 0x44), \
+                     (attn_v16_)_mm512_shuffle_f32x4(r[x], r[y], 0xEE));
   ATTN_PAIR_(0, 0, 4)
   ATTN_PAIR_(1, 8, 12)
   ATTN_PAIR_(2, 1, 5)
@@ -10073,24 +10205,27 @@ ATTN_INLINE_ __m512 attn_sums_avx512_(const __m512 *r) {
   ATTN_PAIR_(6, 3, 7)
   ATTN_PAIR_(7, 11, 15)
 #undef ATTN_PAIR_
-#define ATTN_QUAD_(i)                                                          \
-  b[i] = _mm512_add_ps(_mm512_shuffle_f32x4(a[2 * (i)], a[2 * (i) + 1], 0x88), \
-                       _mm512_shuffle_f32x4(a[2 * (i)], a[2 * (i) + 1], 0xDD));
+#define ATTN_QUAD_(i)                                                                   \
+  b[i] = ATTN_V_ADD_((attn_v16_)_mm512_shuffle_f32x4(a[2 * (i)], a[2 * (i) + 1], 0x88), \
+                     _mm512_shuffle_f32x4(a[2 * (i)], a[2 * (i) + 1], 0xDD));
   ATTN_QUAD_(0)
   ATTN_QUAD_(1)
   ATTN_QUAD_(2)
   ATTN_QUAD_(3)
 #undef ATTN_QUAD_
-  a[0] = _mm512_add_ps(_mm512_shuffle_ps(b[0], b[1], 0x44), _mm512_shuffle_ps(b[0], b[1], 0xEE));
-  a[1] = _mm512_add_ps(_mm512_shuffle_ps(b[2], b[3], 0x44), _mm512_shuffle_ps(b[2], b[3], 0xEE));
-  return _mm512_add_ps(_mm512_shuffle_ps(a[0], a[1], 0x88), _mm512_shuffle_ps(a[0], a[1], 0xDD));
+  a[0] = ATTN_V_ADD_((attn_v16_)_mm512_shuffle_ps(b[0], b[1], 0x44),
+                     (attn_v16_)_mm512_shuffle_ps(b[0], b[1], 0xEE));
+  a[1] = ATTN_V_ADD_((attn_v16_)_mm512_shuffle_ps(b[2], b[3], 0x44),
+                     (attn_v16_)_mm512_shuffle_ps(b[2], b[3], 0xEE));
+  return ATTN_V_ADD_((attn_v16_)_mm512_shuffle_ps(a[0], a[1], 0x88),
+                     (attn_v16_)_mm512_shuffle_ps(a[0], a[1], 0xDD));
 }
 
-ATTN_INLINE_ float attn_sum_avx512_(__m512 v) {
-  v = _mm512_add_ps(v, _mm512_shuffle_f32x4(v, v, 0xEE));
-  v = _mm512_add_ps(v, _mm512_shuffle_f32x4(v, v, 0x55));
-  v = _mm512_add_ps(v, _mm512_permute_ps(v, 0xEE));
-  v = _mm512_add_ps(v, _mm512_permute_ps(v, 0x55));
+ATTN_INLINE_ float attn_sum_avx512_(attn_v16_ v) {
+  v = ATTN_V_ADD_(v, (attn_v16_)_mm512_shuffle_f32x4(v, v, 0xEE));
+  v = ATTN_V_ADD_(v, (attn_v16_)_mm512_shuffle_f32x4(v, v, 0x55));
+  v = ATTN_V_ADD_(v, (attn_v16_)_mm512_permute_ps(v, 0xEE));
+  v = ATTN_V_ADD_(v, (attn_v16_)_mm512_permute_ps(v, 0x55));
   return _mm512_cvtss_f32(v);
 }
 /* <<< attn/isa/simd_avx512.h */
@@ -10257,20 +10392,41 @@ ATTN_PUB_ attn_status attn_isa_limit(attn_isa isa) {
   return ATTN_OK;
 }
 
-ATTN_FUNC_ const attn_table_ *attn_table_of_(attn_isa isa) {
-  switch (isa) {
+/* The tables of a family by tier, NULL where it is not compiled. */
 #ifdef ATTN_HAS_AVX2_
-    case ATTN_ISA_AVX2: return &attn_table_avx2_;
+#define ATTN_IF_AVX2_(x) x
+#else
+#define ATTN_IF_AVX2_(x) NULL
 #endif
 #ifdef ATTN_HAS_AVX512_
-    case ATTN_ISA_AVX512: return &attn_table_avx512_;
+#define ATTN_IF_AVX512_(x) x
+#else
+#define ATTN_IF_AVX512_(x) NULL
 #endif
 #ifdef ATTN_HAS_NEON_
-    case ATTN_ISA_NEON: return &attn_table_neon_;
+#define ATTN_IF_NEON_(x) x
+#else
+#define ATTN_IF_NEON_(x) NULL
 #endif
-    default: return &attn_table_scalar_;
-  }
-}
+#define ATTN_TABLES_(type, name, tables)                                                  \
+  ATTN_UNUSED_ static const type *const tables[ATTN_ISA_COUNT] = {                        \
+      NULL, &name##scalar_, ATTN_IF_AVX2_(&name##avx2_), ATTN_IF_AVX512_(&name##avx512_), \
+      ATTN_IF_NEON_(&name##neon_)};
+#define ATTN_FAMILY_TABLES_(family) \
+  ATTN_TABLES_(attn_##family##_table_, attn_##family##_table_, attn_##family##_on_tier_)
+ATTN_TABLES_(attn_table_, attn_table_, attn_tables_)
+ATTN_FAMILY_TABLES_(tile)
+ATTN_FAMILY_TABLES_(few)
+ATTN_FAMILY_TABLES_(list)
+ATTN_FAMILY_TABLES_(dense)
+ATTN_FAMILY_TABLES_(norm)
+ATTN_FAMILY_TABLES_(rope)
+ATTN_FAMILY_TABLES_(gate)
+ATTN_FAMILY_TABLES_(feature)
+ATTN_FAMILY_TABLES_(state)
+ATTN_FAMILY_TABLES_(fourier)
+
+ATTN_FUNC_ const attn_table_ *attn_table_of_(attn_isa isa) { return attn_tables_[isa]; }
 /* <<< attn/isa/detect.h */
 ATTN_BEGIN_STRICT_
 /* >>> attn/engine/check.h */
@@ -12973,10 +13129,10 @@ ATTN_FUNC_ void attn_topk_settle_(attn_topk_ *t, int r) {
     for (int64_t e = 0; e < n; e++) pick[e] = (int32_t)list[c + e];
     if (t->dtype == ATTN_F32) {
       const float *keys = (const float *)(const void *)t->keys;
-      t->table->squares(x, q, keys, t->stride, pick, n, t->dim);
+      attn_on_(list, t->table)->squares(x, q, keys, t->stride, pick, n, t->dim);
     } else {
       t->table->widen(t->wide, t->keys, t->stride, pick, n, t->dim, t->dtype, NULL);
-      t->table->squares(x, q, t->wide, t->dim, NULL, n, t->dim);
+      attn_on_(list, t->table)->squares(x, q, t->wide, t->dim, NULL, n, t->dim);
     }
     for (int64_t e = 0; e < n; e++) list[c + e] = attn_candidate_(-x[e], t->first + pick[e]);
   }
@@ -13010,7 +13166,7 @@ ATTN_FUNC_ void attn_topk_keep_(attn_topk_ *t, int r) {
 ATTN_FUNC_ void attn_topk_norms_(const attn_topk_ *t, float *add, const float *k, int64_t stride,
                                  int64_t n) {
   const float half = (float)(0.5 - t->slack);
-  t->table->squares(add, NULL, k, stride, NULL, n, t->dim);
+  attn_on_(list, t->table)->squares(add, NULL, k, stride, NULL, n, t->dim);
   for (int64_t j = 0; j < n; j++)
     add[j] = add[j] < (float)ATTN_NORM_MOST_ ? attn_step_(-add[j] * half, 1) : INFINITY;
 }
@@ -13022,7 +13178,8 @@ ATTN_FUNC_ void attn_topk_take_(attn_topk_ *t, const float *k, int64_t stride, i
   float add[ATTN_PICK_];
   uint64_t lanes[ATTN_PICK_], some = 0;
   if (t->by_distance) attn_topk_norms_(t, add, k, stride, n);
-  t->table->above(lanes, t->s, t->by_distance ? add : NULL, n, 0, t->groups, t->floor);
+  attn_on_(list, t->table)
+      ->above(lanes, t->s, t->by_distance ? add : NULL, n, 0, t->groups, t->floor);
   for (int64_t j = 0; j < n; j++) {
     uint64_t left = lanes[j] & all;
     some |= left;
@@ -13060,8 +13217,9 @@ ATTN_FUNC_ void attn_topk_scan_(attn_topk_ *t, const char *keys, int64_t stride,
       const int64_t rows = m - i < ask ? m - i : ask, next = j + i + block;
       for (int64_t r = next; r < n && r < next + ask; r++)
         for (int64_t c = 0; c < bytes; c += 64) ATTN_PREFETCH_(keys + r * apart + c);
-      t->table->score_block(t->s + i * ATTN_TILE_, t->qt, k + i * step, step, rows, t->dim, 0,
-                            t->groups, top);
+      attn_on_(tile, t->table)
+          ->score_block(t->s + i * ATTN_TILE_, t->qt, k + i * step, step, rows, t->dim, 0,
+                        t->groups, top);
     }
     attn_topk_take_(t, k, step, m, j);
   }
@@ -14548,14 +14706,14 @@ ATTN_FUNC_ void attn_tile_terms_(attn_tile_ *t) {
     t->rel_first = attn_clamp_(first - far, -c, c);
     t->rel_rows = attn_clamp_(last - near, -c, c) - t->rel_first + 1;
     if (a->relative.keys.data)
-      f->score_block(t->w.rel_keys, t->w.qt,
-                     attn_table_row_(&a->relative.keys, h, t->rel_first + c),
-                     a->relative.keys.stride_len, t->rel_rows, dk, 0, t->groups, t->spare);
+      attn_on_(tile, f)->score_block(
+          t->w.rel_keys, t->w.qt, attn_table_row_(&a->relative.keys, h, t->rel_first + c),
+          a->relative.keys.stride_len, t->rel_rows, dk, 0, t->groups, t->spare);
   }
   if (a->labels.label) {
     const int64_t n = a->labels.table.len;
-    f->score_block(t->w.labels, t->w.qt, attn_table_row_(&a->labels.table, h, 0),
-                   a->labels.table.stride_len, n, dk, 0, t->groups, t->spare);
+    attn_on_(tile, f)->score_block(t->w.labels, t->w.qt, attn_table_row_(&a->labels.table, h, 0),
+                                   a->labels.table.stride_len, n, dk, 0, t->groups, t->spare);
     for (int64_t e = 0; a->labels.bias && e < n; e++) {
       const float x = (float)attn_clamp_f64_((double)a->labels.bias[e * a->q.heads + h] * s);
       for (int r = 0; r < t->n; r++) t->w.labels[e * ATTN_TILE_ + r] += x;
@@ -14604,7 +14762,7 @@ ATTN_FUNC_ void attn_block_relative_keys_(attn_tile_ *t, const attn_block_ *b,
       n = attn_relative_run_(t, b, g, e, seg->at + seg->n, c);
       if (row >= 0) {
         mod.table = t->w.rel_keys + row * ATTN_TILE_;
-        t->a->table->modify_block(s, n, g, g + 1, &mod, t->spare);
+        attn_on_(tile, t->a->table)->modify_block(s, n, g, g + 1, &mod, t->spare);
         continue;
       }
       for (int i = 0; i < n; i++)
@@ -14653,7 +14811,8 @@ ATTN_FUNC_ void attn_block_relative_values_(attn_tile_ *t, const attn_block_ *b,
   const int64_t c = attn_relative_clip_(t->a);
   const attn_table_ *f = t->a->table;
   for (int g = 0; g < t->groups; g++)
-    if (started && b->end[g] > 0) f->scale_block(t->w.rel_values, t->rel_rows, g, g + 1, t->alpha);
+    if (started && b->end[g] > 0)
+      attn_on_(tile, f)->scale_block(t->w.rel_values, t->rel_rows, g, g + 1, t->alpha);
   for (int i = 0; i < b->count; i++) {
     const int end = b->seg[i].at + b->seg[i].n;
     for (int g = b->seg[i].g0; g < b->seg[i].g1; g++)
@@ -14662,7 +14821,8 @@ ATTN_FUNC_ void attn_block_relative_values_(attn_tile_ *t, const attn_block_ *b,
         const float *p = t->w.s + e * ATTN_TILE_;
         n = attn_relative_run_(t, b, g, e, end, c);
         if (row >= 0) {
-          f->value_block(t->w.rel_values + row * ATTN_TILE_, p, &one, 0, n, 1, g, g + 1, NULL, 0);
+          attn_on_(tile, f)->value_block(t->w.rel_values + row * ATTN_TILE_, p, &one, 0, n, 1, g,
+                                         g + 1, NULL, 0);
           continue;
         }
         for (int j = 0; j < n; j++)
@@ -14702,9 +14862,9 @@ ATTN_FUNC_ void attn_block_xl_lined_(attn_tile_ *t, const attn_block_ *b) {
   for (int64_t e = done; e < count; e++) /* distances that no allowed pair has */
     if (e < from || e >= to) memset(dots + e * ATTN_TILE_, 0, ATTN_TILE_ * sizeof(float));
   if (to > from)
-    f->score_block(dots + from * ATTN_TILE_, t->w.xl_qt,
-                   attn_table_row_(&a->xl.table, t->head[0], most - from), -stride, to - from,
-                   a->q.dim, 0, t->groups, t->spare);
+    attn_on_(tile, f)->score_block(dots + from * ATTN_TILE_, t->w.xl_qt,
+                                   attn_table_row_(&a->xl.table, t->head[0], most - from), -stride,
+                                   to - from, a->q.dim, 0, t->groups, t->spare);
   for (int g = 0; g < t->groups; g++) {
     const int r0 = g * ATTN_GROUP_, n = t->n - r0 < ATTN_GROUP_ ? t->n - r0 : ATTN_GROUP_;
     const int64_t last = t->pos[r0 + n - 1];
@@ -14726,8 +14886,9 @@ ATTN_FUNC_ void attn_xl_row_(const attn_tile_ *t, float *out, const float *q, in
   int32_t row[ATTN_BLOCK_];
   for (int e = 0; e < n; e++)
     row[e] = (int32_t)attn_clamp_(t->pos[r] - key[e] - z->first, 0, z->table.len - 1);
-  t->a->table->dots(out, q, attn_table_row_(&z->table, t->head[0], 0), z->table.stride_len, row, n,
-                    t->a->q.dim, ATTN_F32, 0);
+  attn_on_(list, t->a->table)
+      ->dots(out, q, attn_table_row_(&z->table, t->head[0], 0), z->table.stride_len, row, n,
+             t->a->q.dim, ATTN_F32, 0);
 }
 
 ATTN_FUNC_ void attn_block_xl_(attn_tile_ *t, const attn_block_ *b) {
@@ -14757,7 +14918,7 @@ ATTN_FUNC_ void attn_tile_natural_(const attn_tile_ *t, float *s, int64_t n, int
   const double unit = t->a->unit;
   if (unit == 1.0) return;
   for (int r = 0; r < ATTN_TILE_; r++) by[r] = (float)(natural ? 1.0 / unit : unit);
-  t->a->table->scale_block(s, n, g0, g1, by);
+  attn_on_(tile, t->a->table)->scale_block(s, n, g0, g1, by);
 }
 
 /* Hands scores [key][lane], in natural units, to the user's modifier. */
@@ -14914,7 +15075,7 @@ ATTN_FUNC_ int attn_choose_part_(attn_tile_ *t, const attn_block_ *b, int32_t *c
   attn_modifiers_ only;
   float *s = t->w.s + e0 * ATTN_TILE_;
   const int collect = attn_choice_collects_(c);
-  f->above(lanes, s, NULL, n, g0, g1, collect ? t->w.best->floor : t->floor);
+  attn_on_(list, f)->above(lanes, s, NULL, n, g0, g1, collect ? t->w.best->floor : t->floor);
   for (int e = 0; e < n; e++) {
     lanes[e] &= all;
     if (c->mode == ATTN_TOPK_TIES && !collect)
@@ -14929,7 +15090,7 @@ ATTN_FUNC_ int attn_choose_part_(attn_tile_ *t, const attn_block_ *b, int32_t *c
   if (c->stage != ATTN_STAGE_APPLY_) return 0;
   memset(&only, 0, sizeof only);
   only.lanes = lanes;
-  f->modify_block(s, n, g0, g1, &only, t->top);
+  attn_on_(tile, f)->modify_block(s, n, g0, g1, &only, t->top);
   return some != 0;
 }
 
@@ -15230,7 +15391,7 @@ ATTN_FUNC_ void attn_list_scores_(attn_tile_ *t, int32_t *const *index, const in
     float *s = t->w.rows + r * ATTN_ROOM_;
     const float *q = t->w.q_rows + r * dk;
     attn_list_pick_(t, &p, &a->k, &a->k_scales, t->head_k, t->w.k, index[r], count[r]);
-    f->dots(s, q, p.rows, p.stride, p.index, count[r], dk, p.dtype, p.ahead);
+    attn_on_(list, f)->dots(s, q, p.rows, p.stride, p.index, count[r], dk, p.dtype, p.ahead);
     attn_list_terms_(t, s, q + ATTN_TILE_ * dk, r, index[r], count[r]);
     for (int e = count[r]; e < most; e++) s[e] = 0.0f;
     row[r] = s;
@@ -15246,16 +15407,16 @@ ATTN_FUNC_ void attn_list_scores_(attn_tile_ *t, int32_t *const *index, const in
   set.lanes = lanes;
   for (int r = 0; r < ATTN_TILE_; r++) t->top[r] = -INFINITY;
   if (a->modify || a->span.z) {
-    f->modify_block(t->w.s, most, 0, t->groups, &mod, t->spare);
+    attn_on_(tile, f)->modify_block(t->w.s, most, 0, t->groups, &mod, t->spare);
     if (a->modify) attn_list_modify_(t, index, count, most);
     for (int r = 0; a->span.z && r < t->n; r++)
       for (int e = 0; e < count[r]; e++)
         if (index[r][e] >= 0)
           t->w.s[e * ATTN_TILE_ + r] += (float)attn_log2_(attn_pair_ramp_(t, r, index[r][e]));
-    f->modify_block(t->w.s, most, 0, t->groups, &set, t->top);
+    attn_on_(tile, f)->modify_block(t->w.s, most, 0, t->groups, &set, t->top);
   } else {
     mod.lanes = lanes;
-    f->modify_block(t->w.s, most, 0, t->groups, &mod, t->top);
+    attn_on_(tile, f)->modify_block(t->w.s, most, 0, t->groups, &mod, t->top);
   }
 }
 
@@ -15269,10 +15430,11 @@ ATTN_FUNC_ void attn_list_values_(attn_tile_ *t, int32_t *const *index, const in
   void *row[ATTN_TILE_];
   int kept[ATTN_TILE_];
   if (a->relu) {
-    f->relu_block(t->w.s, most, 0, t->groups, a->relu->square, t->l, t->count);
+    attn_on_(tile, f)->relu_block(t->w.s, most, 0, t->groups, a->relu->square, t->l, t->count);
     for (int r = 0; r < ATTN_TILE_; r++) t->alpha[r] = 1.0f;
   } else {
-    f->softmax_block(t->w.s, most, 0, t->groups, t->m, t->l, t->alpha, t->top, NULL);
+    attn_on_(tile, f)->softmax_block(t->w.s, most, 0, t->groups, t->m, t->l, t->alpha, t->top,
+                                     NULL);
   }
   if (a->counting) return;
   for (int r = 0; r < t->n; r++) row[r] = t->w.rows + r * ATTN_ROOM_;
@@ -15286,13 +15448,13 @@ ATTN_FUNC_ void attn_list_values_(attn_tile_ *t, int32_t *const *index, const in
         if (index[r][e] >= 0) p[n] = p[e], index[r][n++] = index[r][e];
     }
     attn_list_pick_(t, &picked, &a->v, &a->v_scales, t->head_v, t->w.v, index[r], n);
-    f->axpys(t->w.o_rows + r * dv, p, picked.rows, picked.stride, picked.index, n, dv, picked.dtype,
-             t->alpha[r], picked.ahead);
+    attn_on_(list, f)->axpys(t->w.o_rows + r * dv, p, picked.rows, picked.stride, picked.index, n,
+                             dv, picked.dtype, t->alpha[r], picked.ahead);
     kept[r] = n;
   }
   if (!a->relative.values.data) return;
   const int64_t c = attn_relative_clip_(a);
-  f->scale_block(t->w.rel_values, t->rel_rows, 0, t->groups, t->alpha);
+  attn_on_(tile, f)->scale_block(t->w.rel_values, t->rel_rows, 0, t->groups, t->alpha);
   for (int r = 0; r < t->n; r++)
     for (int e = 0; e < kept[r]; e++) {
       const int64_t d = attn_clamp_(index[r][e] - t->pos[r], -c, c) - t->rel_first;
@@ -15486,7 +15648,8 @@ ATTN_FUNC_ void attn_segment_scores_(attn_tile_ *t, const attn_block_ *b,
   const int terms = t->given || attn_block_terms_in_(t, b);
   if (t->given) attn_segment_given_(t, b, seg);
   if (!terms && !set) {
-    if (!scored) f->score_block(s, t->w.qt, k, b->k_stride, seg->n, a->q.dim, g0, g1, t->top);
+    if (!scored)
+      attn_on_(tile, f)->score_block(s, t->w.qt, k, b->k_stride, seg->n, a->q.dim, g0, g1, t->top);
     return;
   }
   /* scores that will change have no maximum yet */
@@ -15496,14 +15659,14 @@ ATTN_FUNC_ void attn_segment_scores_(attn_tile_ *t, const attn_block_ *b,
       memset(s + e * ATTN_TILE_ + g0 * ATTN_GROUP_, 0,
              (size_t)((g1 - g0) * ATTN_GROUP_) * sizeof(float));
   else if (!scored)
-    f->score_block(s, t->w.qt, k, b->k_stride, seg->n, a->q.dim, g0, g1, t->spare);
+    attn_on_(tile, f)->score_block(s, t->w.qt, k, b->k_stride, seg->n, a->q.dim, g0, g1, t->spare);
   only.at += seg->at;
   if (only.lanes) only.lanes += seg->at;
   if (!terms) { /* only some groups change */
     for (int r = g0 * ATTN_GROUP_; r < g1 * ATTN_GROUP_; r++)
       if ((r < seg->m0 * ATTN_GROUP_ || r >= seg->m1 * ATTN_GROUP_) && t->spare[r] > t->top[r])
         t->top[r] = t->spare[r];
-    f->modify_block(s, seg->n, seg->m0, seg->m1, &only, t->top);
+    attn_on_(tile, f)->modify_block(s, seg->n, seg->m0, seg->m1, &only, t->top);
     return;
   }
   if (a->relative.keys.data) attn_block_relative_keys_(t, b, seg);
@@ -15514,13 +15677,13 @@ ATTN_FUNC_ void attn_segment_scores_(attn_tile_ *t, const attn_block_ *b,
   if (mod.bias) mod.bias += seg->at * ATTN_TILE_;
   if (mod.dot) mod.dot += seg->at * ATTN_TILE_;
   if (a->modify) {
-    f->modify_block(s, seg->n, g0, g1, &mod, t->spare);
+    attn_on_(tile, f)->modify_block(s, seg->n, g0, g1, &mod, t->spare);
     attn_block_modify_(t, b, seg);
-    f->modify_block(s, seg->n, g0, g1, &only, t->top);
+    attn_on_(tile, f)->modify_block(s, seg->n, g0, g1, &only, t->top);
     return;
   }
   if (set) mod.lanes = only.lanes, mod.lo = only.lo, mod.hi = only.hi;
-  f->modify_block(s, seg->n, g0, g1, &mod, t->top);
+  attn_on_(tile, f)->modify_block(s, seg->n, g0, g1, &mod, t->top);
 }
 
 ATTN_FUNC_ void attn_block_scores_(attn_tile_ *t, attn_block_ *b) {
@@ -15552,11 +15715,12 @@ ATTN_FUNC_ void attn_block_weights_(attn_tile_ *t, const attn_ramp_ *ramp, int f
   float *s = t->w.s + first * ATTN_TILE_;
   attn_ramp_ here;
   if (a->relu) {
-    a->table->relu_block(s, end - first, g0, g1, a->relu->square, t->l, t->count);
+    attn_on_(tile, a->table)->relu_block(s, end - first, g0, g1, a->relu->square, t->l, t->count);
     return;
   }
   if (ramp) here = *ramp, here.at += first, ramp = &here;
-  a->table->softmax_block(s, end - first, g0, g1, t->m, t->l, t->alpha, t->top, ramp);
+  attn_on_(tile, a->table)
+      ->softmax_block(s, end - first, g0, g1, t->m, t->l, t->alpha, t->top, ramp);
 }
 
 /* E8 and E9: scores become weights and values are added to the accumulator; started = it holds
@@ -15585,19 +15749,20 @@ ATTN_FUNC_ void attn_block_values_(attn_tile_ *t, attn_block_ *b, int started) {
   if (b->whole) {
     attn_block_weights_(t, ramp, 0, b->n, 0, t->groups);
     if (!a->counting)
-      f->value_block(t->w.ot, s, b->v, b->v_stride, b->n, dv, 0, t->groups,
-                     started && !a->relu ? t->alpha : NULL, !started);
+      attn_on_(tile, f)->value_block(t->w.ot, s, b->v, b->v_stride, b->n, dv, 0, t->groups,
+                                     started && !a->relu ? t->alpha : NULL, !started);
   } else {
     if (!started) memset(t->w.ot, 0, (size_t)(dv * ATTN_TILE_) * sizeof(float));
     for (int g = 0; g < t->groups; g++) {
       if (b->end[g] == 0) continue;
       attn_block_weights_(t, ramp, b->first[g], b->end[g], g, g + 1);
-      if (started && !a->relu) f->scale_block(t->w.ot, dv, g, g + 1, t->alpha);
+      if (started && !a->relu) attn_on_(tile, f)->scale_block(t->w.ot, dv, g, g + 1, t->alpha);
     }
     for (int i = 0; i < b->count && !a->counting; i++) {
       const attn_segment_ *seg = &b->seg[i];
-      f->value_block(t->w.ot, s + seg->at * ATTN_TILE_, b->v + seg->at * b->v_stride, b->v_stride,
-                     seg->n, dv, seg->g0, seg->g1, NULL, 0);
+      attn_on_(tile, f)->value_block(t->w.ot, s + seg->at * ATTN_TILE_,
+                                     b->v + seg->at * b->v_stride, b->v_stride, seg->n, dv, seg->g0,
+                                     seg->g1, NULL, 0);
     }
   }
   if (a->relative.values.data) attn_block_relative_values_(t, b, started && !a->relu);
@@ -15688,9 +15853,9 @@ ATTN_FUNC_ void attn_tile_divide_(attn_tile_ *t) {
       if (r < t->n && t->row[r] < queries)
         logit[r] = pass == 0 ? attn_to_unit_(a, a->sinks[t->head[r]]) : 0.0f;
     }
-    f->join(t->m, t->l, t->scale, logit);
+    attn_on_(tile, f)->join(t->m, t->l, t->scale, logit);
   }
-  f->divide(t->scale, t->l);
+  attn_on_(tile, f)->divide(t->scale, t->l);
   if (!a->lse.data) return;
   for (int r = 0; r < t->n; r++) {
     float lse = -INFINITY;
@@ -15851,10 +16016,12 @@ ATTN_FUNC_ void attn_tile_by_count_(attn_tile_ *t) {
     const float keys = a->relu->params->by_keys ? (float)a->k.len : n;
     by[r] = 1.0f / (keys > 1.0f ? keys : 1.0f);
   }
-  f->scale_block(t->w.qt, a->q.dim, 0, t->groups, by);
-  if (a->xl.table.data) f->scale_block(t->w.xl_qt, a->q.dim, 0, t->groups, by);
-  if (a->relative.keys.data) f->scale_block(t->w.rel_keys, t->rel_rows, 0, t->groups, by);
-  if (a->labels.label) f->scale_block(t->w.labels, a->labels.table.len, 0, t->groups, by);
+  attn_on_(tile, f)->scale_block(t->w.qt, a->q.dim, 0, t->groups, by);
+  if (a->xl.table.data) attn_on_(tile, f)->scale_block(t->w.xl_qt, a->q.dim, 0, t->groups, by);
+  if (a->relative.keys.data)
+    attn_on_(tile, f)->scale_block(t->w.rel_keys, t->rel_rows, 0, t->groups, by);
+  if (a->labels.label)
+    attn_on_(tile, f)->scale_block(t->w.labels, a->labels.table.len, 0, t->groups, by);
 }
 
 /* The value side of relative vectors: sums by distance times vectors, added to the accumulator. As
@@ -15866,8 +16033,9 @@ ATTN_FUNC_ void attn_tile_relative_(attn_tile_ *t) {
   const int64_t dv = a->v.dim;
   const float *row = attn_table_row_(v, t->head[0], t->rel_first + attn_relative_clip_(a));
   if (!t->rel_careful) {
-    a->table->value_block(t->w.ot, t->w.rel_values, row, v->stride_len, t->rel_rows, a->v.dim, 0,
-                          t->groups, NULL, 0);
+    attn_on_(tile, a->table)
+        ->value_block(t->w.ot, t->w.rel_values, row, v->stride_len, t->rel_rows, a->v.dim, 0,
+                      t->groups, NULL, 0);
     return;
   }
   t->w.held->n = 0;
@@ -15879,8 +16047,9 @@ ATTN_FUNC_ void attn_tile_relative_(attn_tile_ *t) {
         const float x = part[i * v->stride_len + c];
         t->w.v[i * dv + c] = x - x == 0.0f ? x : 0.0f;
       }
-    a->table->value_block(t->w.ot, t->w.rel_values + d * ATTN_TILE_, t->w.v, dv, n, dv, 0,
-                          t->groups, NULL, 0);
+    attn_on_(tile, a->table)
+        ->value_block(t->w.ot, t->w.rel_values + d * ATTN_TILE_, t->w.v, dv, n, dv, 0, t->groups,
+                      NULL, 0);
     for (int64_t i = 0; i < n; i++)
       for (int64_t c = 0; c < dv; c++) {
         const float x = part[i * v->stride_len + c];
@@ -16117,7 +16286,7 @@ ATTN_FUNC_ void attn_few_scores_(attn_tile_ *t, int64_t base, int64_t j0, int64_
       attn_few_next_(t, &a->v, &a->v_scales, t->head_v, j0, j1, &k);
     if (!attn_few_direct_(&a->k, &a->k_scales))
       attn_few_widen_(t, &a->k, &a->k_scales, t->head_k, j, t->w.k, &k);
-    a->table->score_rows(t->w.row_s + (j - base), t->w.row_q, width, t->n, &k);
+    attn_on_(few, a->table)->score_rows(t->w.row_s + (j - base), t->w.row_q, width, t->n, &k);
   }
 }
 
@@ -16135,8 +16304,9 @@ ATTN_FUNC_ void attn_few_values_(attn_tile_ *t, int64_t base, int64_t j0, int64_
       attn_few_next_(t, &a->v, &a->v_scales, t->head_v, j + n, j1, &v);
     else
       attn_few_next_(t, &a->k, &a->k_scales, t->head_k, j1, end, &v);
-    a->table->value_rows(t->w.row_o + r * width, width,
-                         t->w.row_s + r * ATTN_ROWS_ROOM_ + (j - base), rows, &v, alpha);
+    attn_on_(few, a->table)
+        ->value_rows(t->w.row_o + r * width, width, t->w.row_s + r * ATTN_ROWS_ROOM_ + (j - base),
+                     rows, &v, alpha);
   }
 }
 
@@ -16212,7 +16382,7 @@ ATTN_FUNC_ void attn_few_walk_(attn_tile_ *t) {
       for (int64_t x = hi > lo ? hi : lo; x < base + ATTN_BLOCK_; x++) s[x] = -INFINITY;
     }
     t->partial |= partial;
-    f->softmax_rows(t->w.row_s, t->n, t->m, t->l, t->alpha);
+    attn_on_(few, f)->softmax_rows(t->w.row_s, t->n, t->m, t->l, t->alpha);
     if (t->careful && partial)
       attn_few_own_values_(t, open ? &b : NULL, base, j0, j1);
     else
@@ -16248,8 +16418,9 @@ ATTN_FUNC_ void attn_few_by_row_(attn_tile_ *t) {
   const int pairs_v = a->v.dtype == ATTN_I4 && attn_few_direct_(&a->v, &a->v_scales);
   memset(t->w.row_q, 0, (size_t)(ATTN_ROWS_ * kw) * sizeof(float));
   for (int r = 0; r < t->n; r++) {
-    a->table->pack_row(t->w.row_q + r * kw, attn_at_(&a->q, t->batch, t->head[r], t->row[r]),
-                       a->q.dim, a->q.dtype, a->scale_hi, a->scale_lo);
+    attn_on_(few, a->table)
+        ->pack_row(t->w.row_q + r * kw, attn_at_(&a->q, t->batch, t->head[r], t->row[r]), a->q.dim,
+                   a->q.dtype, a->scale_hi, a->scale_lo);
     const float *mix = a->mix ? a->mix + t->head[r] * a->q.dim : NULL;
     for (int64_t c = 0; mix && c < a->q.dim; c++) t->w.row_q[r * kw + c] *= mix[c];
     if (pairs_k) attn_row_pairs_(t->w.row_q + r * kw, kw, 1);
@@ -16353,8 +16524,9 @@ ATTN_FUNC_ void attn_few_join_(const attn_softmax_ *a, int worker, int64_t unit)
     for (int64_t s = 0; s < n; s++)
       l += (double)a->part_l[first + index[s] * rows + r] * (double)weight[s];
     memset(o, 0, (size_t)dv * sizeof(float));
-    a->table->axpys(o, weight, a->part_o + (first + r) * dv, rows * dv, index, n, dv, ATTN_F32,
-                    1.0f, 0);
+    attn_on_(list, a->table)
+        ->axpys(o, weight, a->part_o + (first + r) * dv, rows * dv, index, n, dv, ATTN_F32, 1.0f,
+                0);
     t.m[r] = m, t.l[r] = (float)l;
     t.out[r] = attn_at_(&a->o, t.batch, t.head[r], t.row[r]);
   }
@@ -16923,15 +17095,16 @@ ATTN_FUNC_ void attn_map_project_(const attn_map_ *a, float *y, int64_t stride, 
   for (int64_t c = c0; c < c0 + cols; c += ATTN_MAP_PANEL_) {
     const int64_t left = c0 + cols - c,
                   some = left < ATTN_MAP_PANEL_ ? left : (int64_t)ATTN_MAP_PANEL_;
-    a->table->gemm(y + (c - c0), stride, n, x, a->dk, 1, w + c * a->dk, ATTN_MAP_PANEL_, a->dk,
-                   some, 1);
+    attn_on_(dense, a->table)
+        ->gemm(y + (c - c0), stride, n, x, a->dk, 1, w + c * a->dk, ATTN_MAP_PANEL_, a->dk, some,
+               1);
   }
 }
 
 /* norm[r] = |x_r|^2 by */
 ATTN_FUNC_ void attn_map_squares_(const attn_map_ *a, float *norm, const float *x, int64_t n,
                                   double by) {
-  a->table->squares(norm, NULL, x, a->dk, NULL, n, a->dk);
+  attn_on_(list, a->table)->squares(norm, NULL, x, a->dk, NULL, n, a->dk);
   for (int64_t r = 0; r < n; r++) norm[r] = (float)((double)norm[r] * by);
 }
 
@@ -16985,15 +17158,16 @@ ATTN_FUNC_ void attn_map_normalise_(const attn_map_ *a, attn_map_rows_ *own, flo
     int32_t index[ATTN_TILE_];
     for (int64_t c = 0; c < a->m; c++) ones[c] = 1.0f;
     for (int64_t r = 0; r < n; r++) index[r] = (int32_t)r;
-    a->table->dots(own->norm, ones, y, a->m, index, n, a->m, ATTN_F32, 0);
+    attn_on_(list, a->table)->dots(own->norm, ones, y, a->m, index, n, a->m, ATTN_F32, 0);
   } else {
-    a->table->squares(own->norm, NULL, y, a->m, NULL, n, a->m);
+    attn_on_(list, a->table)->squares(own->norm, NULL, y, a->m, NULL, n, a->m);
   }
   for (int64_t r = 0; r < n; r++, y += a->m) {
     const float t = own->norm[r], size = t < 0.0f ? -t : t;
     if (size > 1e-20f && size < 1e30f) {
-      a->table->activate(y, a->m, NULL, (float)(1.0 / (sum ? (double)t : sqrt((double)t))),
-                         ATTN_ACT_NONE);
+      attn_on_(dense, a->table)
+          ->activate(y, a->m, NULL, (float)(1.0 / (sum ? (double)t : sqrt((double)t))),
+                     ATTN_ACT_NONE);
       continue;
     }
     double by = 0.0;
@@ -17013,11 +17187,12 @@ ATTN_FUNC_ void attn_map_act_(const attn_map_ *a, attn_map_rows_ *own, float *y,
   else
     memcpy(y, x, (size_t)all * sizeof *y);
   if (a->p.activation != ATTN_ACT_NONE || a->p.scale != 1.0f)
-    a->table->activate(y, all, NULL, a->p.scale, (int)a->p.activation);
+    attn_on_(dense, a->table)->activate(y, all, NULL, a->p.scale, (int)a->p.activation);
   if (a->p.kernel_eps == 0.0f) return;
   float *eps = attn_map_more_((char *)own);
   for (int64_t c = 0; c < a->m; c++) eps[c] = a->p.kernel_eps;
-  for (int64_t r = 0; r < n; r++) a->table->activate(y + r * a->m, a->m, eps, 1.0f, ATTN_ACT_NONE);
+  for (int64_t r = 0; r < n; r++)
+    attn_on_(dense, a->table)->activate(y + r * a->m, a->m, eps, 1.0f, ATTN_ACT_NONE);
 }
 
 /* u = [relu(x), relu(-x)]; feature (r - 1) 2 dk + j is u_j u_(j - r) */
@@ -17048,7 +17223,7 @@ ATTN_FUNC_ void attn_map_user_(const attn_map_ *a, attn_map_rows_ *own, float *y
   if (a->p.scale != 1.0f) {
     float *scaled = attn_map_more_((char *)own);
     memcpy(scaled, x, (size_t)(n * a->dk) * sizeof *x);
-    a->table->activate(scaled, n * a->dk, NULL, a->p.scale, ATTN_ACT_NONE);
+    attn_on_(dense, a->table)->activate(scaled, n * a->dk, NULL, a->p.scale, ATTN_ACT_NONE);
     x = scaled;
   }
   a->p.fn(a->p.user, y, x, n, a->m, a->dk, head, is_key);
@@ -17071,7 +17246,7 @@ ATTN_FUNC_ double attn_map_far_(const attn_map_ *a, attn_map_rows_ *own, float *
   *by = 1.26217744835361774602e-29; /* 2^-96 */
   for (int64_t c = 0; c < a->dk; c++) row[c] = (float)((double)x[c] * *by);
   attn_map_project_(a, y, a->m, row, 1, head, 0, a->directions);
-  a->table->top_rows(own->top + r, y, a->m, 1, a->directions, 1);
+  attn_on_(feature, a->table)->top_rows(own->top + r, y, a->m, 1, a->directions, 1);
   return sqrt(size);
 }
 
@@ -17081,8 +17256,8 @@ ATTN_FUNC_ void attn_map_waves_(const attn_map_ *a, attn_map_rows_ *own, float *
   const int64_t d = a->directions;
   float *in = own->shift;
   attn_map_project_(a, y, a->m, x, n, head, 0, d);
-  a->table->top_rows(own->top, y, a->m, n, d, 1);
-  if (!a->p.keep_norm) a->table->squares(own->norm, NULL, x, a->dk, NULL, n, a->dk);
+  attn_on_(feature, a->table)->top_rows(own->top, y, a->m, n, d, 1);
+  if (!a->p.keep_norm) attn_on_(list, a->table)->squares(own->norm, NULL, x, a->dk, NULL, n, a->dk);
   for (int64_t r = 0; r < n; r++) {
     double size = sqrt((double)own->norm[r]), by = 1.0;
     in[r] = a->p.scale;
@@ -17096,7 +17271,7 @@ ATTN_FUNC_ void attn_map_waves_(const attn_map_ *a, attn_map_rows_ *own, float *
     for (run = 0; r + run < n; run++)
       if (!(own->top[r + run] * fabsf(in[r + run]) <= 8192.0f)) break;
     if (run) {
-      a->table->wave_rows(y + r * a->m, a->m, run, d, in + r, own->factor + r);
+      attn_on_(feature, a->table)->wave_rows(y + r * a->m, a->m, run, d, in + r, own->factor + r);
       continue;
     }
     float *row = y + r * a->m;
@@ -17114,7 +17289,8 @@ ATTN_FUNC_ void attn_map_waves_(const attn_map_ *a, attn_map_rows_ *own, float *
 ATTN_FUNC_ void attn_map_exponents_(const attn_map_ *a, attn_map_rows_ *own, float *y,
                                     const float *x, int64_t n, int64_t head) {
   attn_map_project_(a, y, a->m, x, n, head, 0, a->directions);
-  a->table->top_rows(own->top, y, a->m, n, a->directions, a->kind == ATTN_FEATURES_HYPERBOLIC);
+  attn_on_(feature, a->table)
+      ->top_rows(own->top, y, a->m, n, a->directions, a->kind == ATTN_FEATURES_HYPERBOLIC);
   attn_map_squares_(a, own->norm, x, n, attn_map_half_(a));
 }
 
@@ -17122,8 +17298,9 @@ ATTN_FUNC_ void attn_map_powers_(const attn_map_ *a, attn_map_rows_ *own, float 
                                  float add) {
   if (a->p.norm != ATTN_FEATURE_NORM_NONE && add == 0.0f) /* factors cancel: none may vanish */
     for (int64_t r = 0; r < n; r++) own->factor[r] = 1.0f;
-  a->table->power_rows(y, a->m, n, a->directions, own->top, own->factor, add,
-                       a->kind == ATTN_FEATURES_HYPERBOLIC);
+  attn_on_(feature, a->table)
+      ->power_rows(y, a->m, n, a->directions, own->top, own->factor, add,
+                   a->kind == ATTN_FEATURES_HYPERBOLIC);
 }
 
 /* What queries and keys share. */
@@ -17131,7 +17308,7 @@ ATTN_FUNC_ void attn_map_common_(const attn_map_ *a, attn_map_rows_ *own, float 
                                  int64_t n, int64_t head, int is_key) {
   switch (a->kind) {
     case ATTN_FEATURES_ELU1: /* the scale is one of queries */
-      a->table->elu1(y, x, n * a->m, is_key ? 1.0f : a->p.scale);
+      attn_on_(feature, a->table)->elu1(y, x, n * a->m, is_key ? 1.0f : a->p.scale);
       break;
     case ATTN_FEATURES_ACT: attn_map_act_(a, own, y, x, n, head); break;
     case ATTN_FEATURES_DPFP: attn_map_dpfp_(a, y, x, n); break;
@@ -17205,7 +17382,8 @@ ATTN_FUNC_ float attn_map_top_(const attn_map_ *a, char *own, const float *x, in
     const int64_t left = a->directions - r,
                   some = left < ATTN_MAP_PANEL_ ? left : (int64_t)ATTN_MAP_PANEL_;
     attn_map_project_(a, u, ATTN_MAP_PANEL_, x, n, head, r, some);
-    a->table->top_rows(rows->top, u, ATTN_MAP_PANEL_, n, some, a->kind == ATTN_FEATURES_HYPERBOLIC);
+    attn_on_(feature, a->table)
+        ->top_rows(rows->top, u, ATTN_MAP_PANEL_, n, some, a->kind == ATTN_FEATURES_HYPERBOLIC);
     c = attn_map_join_(rows->top, n, (float)ATTN_LN2_, c);
   }
   return c;
@@ -17414,8 +17592,8 @@ ATTN_FUNC_ void attn_matrix_times_(const attn_table_ *f, const attn_matrix_ *m, 
         w = m->packed + (wb * m->w.heads + wh) * m->one +
             ((c - m->direct) / ATTN_PANEL_ * m->k + k0 + k) * ATTN_PANEL_;
       }
-      f->gemm(y + (c - c0), y_stride, rows, x + k, x_stride, 1, w, stride, n, cols,
-              start && k == 0);
+      attn_on_(dense, f)->gemm(y + (c - c0), y_stride, rows, x + k, x_stride, 1, w, stride, n, cols,
+                               start && k == 0);
     }
   }
 }
@@ -17573,7 +17751,8 @@ ATTN_FUNC_ void attn_gemm_item_(void *job, int worker, int64_t index) {
              0, NULL, 1, c1 - c0, a->bias.dtype, NULL);
   for (int64_t r = 0; r < rows; r++) {
     if (a->finish)
-      f->activate(y + r * stride, c1 - c0, a->bias.data ? bias : NULL, a->scale, a->act);
+      attn_on_(dense, f)->activate(y + r * stride, c1 - c0, a->bias.data ? bias : NULL, a->scale,
+                                   a->act);
     if (a->y.dtype != ATTN_F32)
       f->blend(attn_at_(&a->y, b, h, r0 + r) + attn_bytes_(a->y.dtype, c0), y + r * stride, NULL,
                a->y.dtype, ATTN_F32, ATTN_F32, c1 - c0, 1.0f, 0.0f);
@@ -21574,8 +21753,9 @@ ATTN_FUNC_ void attn_rope_item_(void *job, int worker, int64_t index) {
     attn_rope_fill_(j, &r, attn_rope_position_(j, b0, i));
     for (int64_t b = b0; b < b1; b++)
       for (int64_t h = 0; h < j->x.heads; h++)
-        j->table->rope(attn_at_(&j->y, b, h, i), attn_at_(&j->x, b, h, i), j->y.dtype, j->x.dtype,
-                       j->x.dim, j->p.rot, j->p.layout == ATTN_ROPE_HALF, r.cosine_row, r.sine_row);
+        attn_on_(rope, j->table)
+            ->rope(attn_at_(&j->y, b, h, i), attn_at_(&j->x, b, h, i), j->y.dtype, j->x.dtype,
+                   j->x.dim, j->p.rot, j->p.layout == ATTN_ROPE_HALF, r.cosine_row, r.sine_row);
   }
 }
 
@@ -21788,8 +21968,9 @@ ATTN_FUNC_ void attn_sinusoid_at_(const attn_sinusoid_job_ *j, attn_sinusoid_row
     attn_sinusoid_make_(j, (double)(position - rest), r->coarse_row);
     *r->coarse = position - rest;
   }
-  j->table->rope(r->row, r->coarse_row, ATTN_F32, ATTN_F32, j->width, 2 * j->pairs,
-                 j->p.layout != ATTN_SINUSOID_INTERLEAVED, cosines, cosines + j->width);
+  attn_on_(rope, j->table)
+      ->rope(r->row, r->coarse_row, ATTN_F32, ATTN_F32, j->width, 2 * j->pairs,
+             j->p.layout != ATTN_SINUSOID_INTERLEAVED, cosines, cosines + j->width);
 }
 
 /* 1 and the position of a row if it is a whole number. */
@@ -22167,16 +22348,17 @@ ATTN_FUNC_ void attn_gaussian_hidden_(const attn_gaussian_job_ *j, attn_gaussian
   memset(&mod, 0, sizeof mod);
   mod.softcap = 1.0f;
   f->pack(s->qt, rows, n, dk, (int)dtype, 1.0f, FLT_MIN); /* not 0: inf * 0 is NaN */
-  f->value_block(s->hidden, s->qt, w, a, dk, a, 0, groups, NULL, 1);
-  f->modify_block(s->hidden, a, 0, groups, &mod, top);
+  attn_on_(tile, f)->value_block(s->hidden, s->qt, w, a, dk, a, 0, groups, NULL, 1);
+  attn_on_(tile, f)->modify_block(s->hidden, a, 0, groups, &mod, top);
 }
 
 /* out[lane] = keys sig(u . hidden), for the lanes of n rows. */
 ATTN_FUNC_ void attn_gaussian_share_(const attn_gaussian_job_ *j, const attn_gaussian_scratch_ *s,
                                      int n, const float *u, int64_t keys, double *out) {
   float lanes[ATTN_TILE_];
-  j->table->value_block(lanes, s->hidden, u, 1, j->p.hidden, 1, 0,
-                        (n + ATTN_GROUP_ - 1) / ATTN_GROUP_, NULL, 1);
+  attn_on_(tile, j->table)
+      ->value_block(lanes, s->hidden, u, 1, j->p.hidden, 1, 0, (n + ATTN_GROUP_ - 1) / ATTN_GROUP_,
+                    NULL, 1);
   for (int r = 0; r < n; r++) lanes[r] = -lanes[r];
   j->table->exp(lanes, lanes, n);
   for (int r = 0; r < n; r++) out[r] = (double)keys / (1.0 + (double)lanes[r]);
@@ -22588,8 +22770,9 @@ ATTN_FUNC_ void attn_hard_sum_(attn_hard_group_ *g, int lanes, float *l, int car
         v = g->s.v, stride = dv;
       }
       if (careful) attn_hard_patch_(g, ot, w, n);
-      f->value_block(g->s.ot, g->s.w, v, stride, n, dv, lanes, lanes + 1, NULL, 0);
-      if (j->p.renorm) f->value_block(l, g->s.w, &one, 0, n, 1, lanes, lanes + 1, NULL, 0);
+      attn_on_(tile, f)->value_block(g->s.ot, g->s.w, v, stride, n, dv, lanes, lanes + 1, NULL, 0);
+      if (j->p.renorm)
+        attn_on_(tile, f)->value_block(l, g->s.w, &one, 0, n, 1, lanes, lanes + 1, NULL, 0);
       if (!careful) *g->s.pairs += n * g->n;
     }
 }
@@ -22631,7 +22814,7 @@ ATTN_FUNC_ void attn_hard_item_(void *job, int worker, int64_t index) {
     attn_hard_sum_(&g, lanes, l, 0);
     if (!j->table->finite(g.s.ot + at, ATTN_TILE_, j->v.dim, g.n)) attn_hard_sum_(&g, lanes, l, 1);
   }
-  if (j->p.renorm) j->table->divide(scale, l);
+  if (j->p.renorm) attn_on_(tile, j->table)->divide(scale, l);
   j->table->unpack(out, g.s.ot, live, j->o.dim, j->o.dtype, scale);
   for (int r = live; r < rows; r++) memset(out[r], 0, (size_t)size);
 }
@@ -22760,7 +22943,8 @@ ATTN_FUNC_ void attn_span_item_(void *job, int worker, int64_t index) {
   j->table->pack(qt, rows, n, j->x.dim, (int)j->x.dtype, 1.0f, FLT_MIN);
   for (int64_t h0 = 0; h0 < j->heads; h0 += ATTN_BLOCK_) {
     const int64_t heads = j->heads - h0 < ATTN_BLOCK_ ? j->heads - h0 : ATTN_BLOCK_;
-    j->table->score_block(s, qt, j->v + h0 * j->x.dim, j->x.dim, heads, j->x.dim, 0, groups, top);
+    attn_on_(tile, j->table)
+        ->score_block(s, qt, j->v + h0 * j->x.dim, j->x.dim, heads, j->x.dim, 0, groups, top);
     for (int64_t h = 0; h < heads; h++) {
       float *row = s + h * ATTN_TILE_;
       const float bias = j->b ? j->b[h0 + h] : 0.0f;
@@ -23420,11 +23604,12 @@ ATTN_FUNC_ void attn_joint_mix_(const attn_joint_tile_ *t, float *y, int64_t row
   const attn_table_ *f = t->x->a.table;
   const int64_t step = ATTN_JOINT_STEP_, lanes = t->groups * ATTN_GROUP_;
   if (lanes == ATTN_TILE_) {
-    f->gemm(y, step, rows, m, 1, rows, w, step, heads, n * ATTN_TILE_, 1);
+    attn_on_(dense, f)->gemm(y, step, rows, m, 1, rows, w, step, heads, n * ATTN_TILE_, 1);
     return;
   }
   for (int64_t e = 0; e < n; e++)
-    f->gemm(y + e * ATTN_TILE_, step, rows, m, 1, rows, w + e * ATTN_TILE_, step, heads, lanes, 1);
+    attn_on_(dense, f)->gemm(y + e * ATTN_TILE_, step, rows, m, 1, rows, w + e * ATTN_TILE_, step,
+                             heads, lanes, 1);
 }
 
 /* Opens the keys j0 .. j0 + n - 1 for one head. 0 = no row sees any of them. */
@@ -23456,7 +23641,8 @@ ATTN_FUNC_ void attn_joint_modify_(attn_joint_tile_ *t, attn_tile_ *u, float *s,
       mod.lanes = b.set.lanes ? b.set.lanes + seg->at : NULL;
       mod.lo = b.set.lo, mod.hi = b.set.hi;
     }
-    u->a->table->modify_block(s + at * ATTN_TILE_, seg->n, seg->g0, seg->g1, &mod, u->top);
+    attn_on_(tile, u->a->table)
+        ->modify_block(s + at * ATTN_TILE_, seg->n, seg->g0, seg->g1, &mod, u->top);
     for (int e = 0; e < seg->n; e++)
       seen[at + e] |= (unsigned char)((1 << seg->g1) - (1 << seg->g0));
   }
@@ -23476,15 +23662,15 @@ ATTN_FUNC_ void attn_joint_block_(attn_joint_tile_ *t, int64_t j0, int64_t n, in
   int64_t stride = 0;
   for (int64_t h = 0; h < x->q.heads; h++) {
     if (h % group == 0) k = attn_joint_rows_(t, &x->k, h / group, j0, n, t->k, &stride);
-    f->score_block(to + h * ATTN_JOINT_STEP_, t->qt + h * dk * ATTN_TILE_, k, stride, n, dk, 0,
-                   t->groups, t->head[0].spare);
+    attn_on_(tile, f)->score_block(to + h * ATTN_JOINT_STEP_, t->qt + h * dk * ATTN_TILE_, k,
+                                   stride, n, dk, 0, t->groups, t->head[0].spare);
   }
   if (x->mix) attn_joint_mix_(t, w, x->heads, x->mix, t->j, x->q.heads, n);
   for (int64_t h = 0; h < x->heads; h++) {
     attn_tile_ *u = &t->head[h];
     float *s = w + h * ATTN_JOINT_STEP_;
     attn_joint_modify_(t, u, s, j0, n);
-    f->softmax_block(s, n, 0, t->groups, u->m, u->l, u->alpha, u->top, NULL);
+    attn_on_(tile, f)->softmax_block(s, n, 0, t->groups, u->m, u->l, u->alpha, u->top, NULL);
     memcpy(t->m + (slot * x->heads + h) * ATTN_TILE_, u->m, sizeof u->m);
   }
 }
@@ -23502,7 +23688,7 @@ ATTN_FUNC_ void attn_joint_first_(attn_joint_tile_ *t) {
     const attn_tile_ *u = &t->head[h];
     float *inv = t->inv + h * ATTN_TILE_;
     for (int r = 0; r < ATTN_TILE_; r++) inv[r] = 1.0f;
-    x->a.table->divide(inv, u->l);
+    attn_on_(tile, x->a.table)->divide(inv, u->l);
     memcpy(t->last + h * ATTN_TILE_, u->m, sizeof u->m);
     for (int r = 0; x->lse.data && r < t->n; r++) {
       float lse = -INFINITY;
@@ -23534,7 +23720,8 @@ ATTN_FUNC_ void attn_joint_second_(attn_joint_tile_ *t, attn_joint_fn_ block, vo
       memcpy(m, t->m + (slot * x->heads + h) * ATTN_TILE_, sizeof m);
       memcpy(by, t->inv + h * ATTN_TILE_, sizeof m);
       /* a block of no keys: by = 2^(m - last) / sum */
-      f->softmax_block(w, 0, 0, t->groups, m, by, t->head[h].alpha, t->last + h * ATTN_TILE_, NULL);
+      attn_on_(tile, f)->softmax_block(w, 0, 0, t->groups, m, by, t->head[h].alpha,
+                                       t->last + h * ATTN_TILE_, NULL);
       for (int r = 0; t->scaled && i < x->kept && r < ATTN_TILE_; r++) by[r] = 1.0f;
     }
     block(user, t, j, next - j, w);
@@ -23725,11 +23912,11 @@ ATTN_FUNC_ void attn_linear_times_(const attn_table_ *f, attn_linear_ask_ *ask, 
                                    int64_t cols, int start) {
   for (int64_t k = 0; k < n; k += ATTN_LINEAR_DEEP_)
     for (int64_t r = 0; r < rows; r += ATTN_LINEAR_ROWS_) {
-      f->gemm(y + r * y_stride, y_stride,
-              rows - r < ATTN_LINEAR_ROWS_ ? rows - r : (int64_t)ATTN_LINEAR_ROWS_,
-              x + k * x_step + r * x_stride, x_stride, x_step, w + k * w_stride, w_stride,
-              n - k < ATTN_LINEAR_DEEP_ ? n - k : (int64_t)ATTN_LINEAR_DEEP_, cols,
-              start && k == 0);
+      attn_on_(dense, f)->gemm(
+          y + r * y_stride, y_stride,
+          rows - r < ATTN_LINEAR_ROWS_ ? rows - r : (int64_t)ATTN_LINEAR_ROWS_,
+          x + k * x_step + r * x_stride, x_stride, x_step, w + k * w_stride, w_stride,
+          n - k < ATTN_LINEAR_DEEP_ ? n - k : (int64_t)ATTN_LINEAR_DEEP_, cols, start && k == 0);
       if (ask->rows > 0) attn_linear_ask_some_(ask);
     }
 }
@@ -23737,7 +23924,8 @@ ATTN_FUNC_ void attn_linear_times_(const attn_table_ *f, attn_linear_ask_ *ask, 
 /* y = alpha y + x, n numbers */
 ATTN_FUNC_ void attn_linear_join_(const attn_table_ *f, float *y, const float *x, int64_t n,
                                   float alpha) {
-  f->axpys(y, attn_linear_ones_, x, 0, attn_linear_index_, 1, n, ATTN_F32, alpha, 0);
+  attn_on_(list, f)->axpys(y, attn_linear_ones_, x, 0, attn_linear_index_, 1, n, ATTN_F32, alpha,
+                           0);
 }
 
 /* n rows of a tensor as dense f32, where they are if they are so. */
@@ -23864,7 +24052,8 @@ ATTN_FUNC_ void attn_linear_delta_(attn_linear_chain_ *c, int64_t j0) {
   float *v = w->v + c->col, kappa[ATTN_LINEAR_CHUNK_], self;
   attn_linear_times_(f, w->ask, w->y + c->col, wide, n, w->c, a->m, 1, c->s.s + c->col, wide, a->m,
                      c->cols, 1);
-  if (attends) f->dots(kappa, c->s.z, w->c, a->m, attn_linear_index_, n, a->m, ATTN_F32, 0);
+  if (attends)
+    attn_on_(list, f)->dots(kappa, c->s.z, w->c, a->m, attn_linear_index_, n, a->m, ATTN_F32, 0);
   for (int64_t i0 = 0, rows; i0 < n; i0 += rows) {
     rows = n - i0 < ATTN_LINEAR_ROWS_ ? n - i0 : (int64_t)ATTN_LINEAR_ROWS_;
     float *g = w->g + i0 * e;
@@ -23874,7 +24063,8 @@ ATTN_FUNC_ void attn_linear_delta_(attn_linear_chain_ *c, int64_t j0) {
       float b = c->rate[i], by = b;
       float *row = w->g + i * e;
       if (attends) {
-        f->dots(&self, attn_linear_ones_, row, 0, attn_linear_index_, 1, i, ATTN_F32, 0);
+        attn_on_(list, f)->dots(&self, attn_linear_ones_, row, 0, attn_linear_index_, 1, i,
+                                ATTN_F32, 0);
         self += kappa[i] * c->fade;
         by = fabsf(self) < FLT_MIN ? 0.0f : b / self; /* a key that no other is like reads 0 */
       }
@@ -23886,8 +24076,8 @@ ATTN_FUNC_ void attn_linear_delta_(attn_linear_chain_ *c, int64_t j0) {
     if (i0)
       attn_linear_times_(f, w->ask, v + i0 * wide, wide, rows, g, e, 1, v, wide, i0, c->cols, 0);
     for (int64_t i = i0 + 1; i < i0 + rows; i++)
-      f->axpys(v + i * wide, w->g + i * e + i0, v + i0 * wide, wide, attn_linear_index_, i - i0,
-               c->cols, ATTN_F32, 1.0f, 0);
+      attn_on_(list, f)->axpys(v + i * wide, w->g + i * e + i0, v + i0 * wide, wide,
+                               attn_linear_index_, i - i0, c->cols, ATTN_F32, 1.0f, 0);
   }
   c->v = w->v, c->v_stride = wide;
 }
@@ -23942,13 +24132,15 @@ ATTN_FUNC_ void attn_linear_update_(attn_linear_chain_ *c, int each) {
   attn_linear_times_(f, w->ask, w->u + c->col, a->wide, a->m, w->c, 1, a->m, c->v + c->col,
                      c->v_stride, c->n, c->cols, c->pending == 0);
   if (c->pending == 0) memset(w->z, 0, (size_t)a->m * sizeof(float));
-  f->axpys(w->z, attn_linear_ones_, w->c, a->m, attn_linear_index_, c->n, a->m, ATTN_F32, 1.0f, 0);
+  attn_on_(list, f)->axpys(w->z, attn_linear_ones_, w->c, a->m, attn_linear_index_, c->n, a->m,
+                           ATTN_F32, 1.0f, 0);
   c->pending += c->n;
   if (each || a->delta || c->scaled || c->pending >= ATTN_LINEAR_FLUSH_)
     attn_linear_flush_(c, c->keep * c->fade);
   tail[ATTN_LINEAR_KEEP_] *= c->keep;
   if (!c->s.sum) return;
-  f->axpys(c->s.sum, by, c->v, c->v_stride, attn_linear_index_, c->n, a->dv, ATTN_F32, c->keep, 0);
+  attn_on_(list, f)->axpys(c->s.sum, by, c->v, c->v_stride, attn_linear_index_, c->n, a->dv,
+                           ATTN_F32, c->keep, 0);
   tail[ATTN_LINEAR_COUNT_KEYS_] *= c->keep;
   for (int j = 0; j < c->n; j++) tail[ATTN_LINEAR_COUNT_KEYS_] += by[j];
 }
@@ -23971,8 +24163,9 @@ ATTN_FUNC_ void attn_linear_add_(const attn_linear_ *a, attn_linear_slot_ to,
   const float top = c1 > c0 ? c1 : c0, rates = part.tail[ATTN_LINEAR_KEEP_];
   const float keep = rates * (c0 == top ? 1.0f : attn_linear_exp_(f, c0 - top));
   const float by = c1 == top ? 1.0f : attn_linear_exp_(f, c1 - top);
-  f->axpys(to.s, &by, part.s, 0, attn_linear_index_, 1, a->m * a->wide, ATTN_F32, keep, 0);
-  f->axpys(to.z, &by, part.z, 0, attn_linear_index_, 1, a->m, ATTN_F32, keep, 0);
+  attn_on_(list, f)->axpys(to.s, &by, part.s, 0, attn_linear_index_, 1, a->m * a->wide, ATTN_F32,
+                           keep, 0);
+  attn_on_(list, f)->axpys(to.z, &by, part.z, 0, attn_linear_index_, 1, a->m, ATTN_F32, keep, 0);
   to.tail[ATTN_LINEAR_TOP_] = top;
   to.tail[ATTN_LINEAR_KEEP_] *= rates;
   if (!a->late) return;
@@ -23986,8 +24179,8 @@ ATTN_FUNC_ void attn_linear_late_(const attn_linear_ *a, attn_linear_slot_ s) {
   const float eps = a->map.late_eps;
   if (!a->late) return;
   for (int64_t r = 0; r < a->m; r++) {
-    a->table->axpys(s.s + r * a->wide, &eps, s.sum, 0, attn_linear_index_, 1, a->dv, ATTN_F32, 1.0f,
-                    0);
+    attn_on_(list, a->table)
+        ->axpys(s.s + r * a->wide, &eps, s.sum, 0, attn_linear_index_, 1, a->dv, ATTN_F32, 1.0f, 0);
     s.z[r] += eps * s.tail[ATTN_LINEAR_COUNT_KEYS_];
   }
 }
@@ -24016,7 +24209,7 @@ ATTN_FUNC_ uint64_t attn_linear_factors_(const attn_linear_ *a, float *by, const
     by[i] = a->out_scale, d[i] = t;
     if (few) by[i] = by[i] / t;
   }
-  if (!few) a->table->divide(by, d);
+  if (!few) attn_on_(tile, a->table)->divide(by, d);
   return vanish;
 }
 
@@ -24055,7 +24248,7 @@ ATTN_FUNC_ void attn_linear_read_(const attn_linear_ *a, const attn_linear_own_ 
   attn_linear_ask_for_(w->ask, &a->o, b, h, i0 + r);
   attn_map_queries_(&a->map, w->map, w->p, x, r, h);
   if (a->den != ATTN_LINEAR_DEN_NONE)
-    f->dots(den, s.z, w->p, a->m, attn_linear_index_, r, a->m, ATTN_F32, 0);
+    attn_on_(list, f)->dots(den, s.z, w->p, a->m, attn_linear_index_, r, a->m, ATTN_F32, 0);
   if (a->o.dtype != ATTN_F32) {
     attn_linear_times_(f, w->ask, w->y, a->wide, r, w->p, a->m, 1, s.s, a->wide, a->m, a->dv, 1);
     attn_linear_divide_(a, w->y, den, b, h, i0, r);
@@ -24116,8 +24309,8 @@ ATTN_FUNC_ void attn_linear_rows_of_(attn_linear_chain_ *c, int64_t h, int64_t i
     }
   }
   for (int64_t i = 0; divides && i < r; i += 16)
-    f->dots(sum + i, attn_linear_ones_, w->t + i * e, e, attn_linear_index_,
-            r - i < 16 ? r - i : 16, r < i + 16 ? r : i + 16, ATTN_F32, 0);
+    attn_on_(list, f)->dots(sum + i, attn_linear_ones_, w->t + i * e, e, attn_linear_index_,
+                            r - i < 16 ? r - i : 16, r < i + 16 ? r : i + 16, ATTN_F32, 0);
   if (c->scaled) f->scale_rows(w->p, m, w->p, m, r, m, c->left);
   attn_linear_times_(f, w->ask, w->y, a->wide, r, w->p, m, 1, c->s.s, a->wide, m, a->dv, 1);
   /* a value that is not finite must not meet the zeros of rows that do not see it */
@@ -24128,7 +24321,7 @@ ATTN_FUNC_ void attn_linear_rows_of_(attn_linear_chain_ *c, int64_t h, int64_t i
                        c->v_stride, i + rows, a->dv, 0);
   }
   if (divides) {
-    f->dots(den, c->s.z, w->p, m, attn_linear_index_, r, m, ATTN_F32, 0);
+    attn_on_(list, f)->dots(den, c->s.z, w->p, m, attn_linear_index_, r, m, ATTN_F32, 0);
     for (int64_t i = 0; i < r; i++) den[i] += sum[i];
   }
   attn_linear_divide_(a, w->y, den, c->b, h, i0, r);
@@ -24167,9 +24360,9 @@ ATTN_FUNC_ void attn_linear_steps_(attn_linear_chain_ *c, int64_t n, int64_t i0,
       const char *value = attn_at_(&a->v, c->b, c->kv, j);
       if (a->delta) {
         float by = c->rate[j];
-        f->step(w->y, p, c->s.s, wide, m, wide, 1.0f, NULL, NULL);
+        attn_on_(state, f)->step(w->y, p, c->s.s, wide, m, wide, 1.0f, NULL, NULL);
         if (a->rule == ATTN_LINEAR_DELTA_ATTN) {
-          const float self = f->step_z(p, c->s.z, m, 1.0f, NULL) * c->fade;
+          const float self = attn_on_(state, f)->step_z(p, c->s.z, m, 1.0f, NULL) * c->fade;
           by = fabsf(self) < FLT_MIN ? 0.0f : by / self;
         }
         f->blend(v, value, w->y, ATTN_F32, a->v.dtype, ATTN_F32, a->dv, c->rate[j],
@@ -24182,11 +24375,12 @@ ATTN_FUNC_ void attn_linear_steps_(attn_linear_chain_ *c, int64_t n, int64_t i0,
           f->scale_rows(p, m, p, m, 1, m, &gate);
         }
       }
-      f->step_z(NULL, c->s.z, m, keep, p);
+      attn_on_(state, f)->step_z(NULL, c->s.z, m, keep, p);
       if (c->s.sum) {
         const float weight = a->rule == ATTN_LINEAR_GATED ? 1.0f - c->rate[j] : 1.0f;
         const float left = a->decays ? c->rate[j] : 1.0f;
-        f->axpys(c->s.sum, &weight, v, 0, attn_linear_index_, 1, a->dv, ATTN_F32, left, 0);
+        attn_on_(list, f)->axpys(c->s.sum, &weight, v, 0, attn_linear_index_, 1, a->dv, ATTN_F32,
+                                 left, 0);
         c->s.tail[ATTN_LINEAR_COUNT_KEYS_] = left * c->s.tail[ATTN_LINEAR_COUNT_KEYS_] + weight;
       }
       c->fade = 1.0f;
@@ -24196,18 +24390,19 @@ ATTN_FUNC_ void attn_linear_steps_(attn_linear_chain_ *c, int64_t n, int64_t i0,
       const int64_t at = a->causal ? i0 + i + a->q_off : n - 1;
       if ((at < n ? at : n - 1) != j && n > 0) continue;
       if (c->s.sum) { /* only without order, so behind the last key */
-        if (!joined) f->step(NULL, NULL, c->s.s, wide, m, wide, keep, p, v), joined = 1;
+        if (!joined)
+          attn_on_(state, f)->step(NULL, NULL, c->s.s, wide, m, wide, keep, p, v), joined = 1;
         if (i == 0) attn_linear_late_(a, c->s);
       }
       for (int64_t g = 0; g < a->group; g++) {
         const float *row = w->p + (g * rows + i) * m;
-        f->step(w->y, row, c->s.s, wide, m, wide, keep, joined ? NULL : p, v);
-        const float den = f->step_z(row, c->s.z, m, 1.0f, NULL);
+        attn_on_(state, f)->step(w->y, row, c->s.s, wide, m, wide, keep, joined ? NULL : p, v);
+        const float den = attn_on_(state, f)->step_z(row, c->s.z, m, 1.0f, NULL);
         joined = 1;
         attn_linear_divide_(a, w->y, &den, c->b, h0 + g, i0 + i, 1);
       }
     }
-    if (!joined) f->step(NULL, NULL, c->s.s, wide, m, wide, keep, p, v);
+    if (!joined) attn_on_(state, f)->step(NULL, NULL, c->s.s, wide, m, wide, keep, p, v);
   }
 }
 /* <<< attn/engine/linear.h */
@@ -25005,8 +25200,9 @@ ATTN_FUNC_ float attn_pooled_sum_(const attn_pooled_ *a, char *own, float *sum, 
   for (int64_t r = 0; r < n; r += ATTN_BLOCK_) {
     const int64_t m = n - r < ATTN_BLOCK_ ? n - r : ATTN_BLOCK_;
     memset(sum, 0, (size_t)d * sizeof *sum);
-    a->table->axpys(sum, p ? p + r : ones, attn_at_(&a->x, b, h, i0 + r), a->x.stride_len, index, m,
-                    d, a->x.dtype, 1.0f, 0);
+    attn_on_(list, a->table)
+        ->axpys(sum, p ? p + r : ones, attn_at_(&a->x, b, h, i0 + r), a->x.stride_len, index, m, d,
+                a->x.dtype, 1.0f, 0);
     part = p ? 0.0f : (float)m;
     for (int64_t i = 0; p && i < m; i++) part += p[r + i];
     if (n <= ATTN_BLOCK_) return part;
@@ -25024,7 +25220,8 @@ ATTN_FUNC_ void attn_pooled_top_(const attn_table_ *f, float *top, float *x, int
   attn_modifiers_ none;
   memset(&none, 0, sizeof none);
   if (f->finite(x, ATTN_TILE_, n, cols)) {
-    f->modify_block(x, n, 0, (int)((cols + ATTN_GROUP_ - 1) / ATTN_GROUP_), &none, top);
+    attn_on_(tile, f)->modify_block(x, n, 0, (int)((cols + ATTN_GROUP_ - 1) / ATTN_GROUP_), &none,
+                                    top);
     return;
   }
   for (int64_t r = 0; r < n; r++, x += ATTN_TILE_)
@@ -25062,9 +25259,10 @@ ATTN_FUNC_ void attn_pooled_weights_(const attn_pooled_ *a, char *own, float *z,
   const float *bias = a->p.bias.data ? (const float *)(const void *)(own + a->at_bias) : NULL;
   f->widen(centre, attn_at_(&a->x, b, h, start + (middle < n ? middle : n - 1)), 0, NULL, 1, d,
            a->x.dtype, NULL);
-  f->gemm(z, a->columns, 1, centre, d, 1, a->packed + (a->p.w.heads > 1 ? h : 0) * a->one,
-          a->columns, d, kernel, 1);
-  if (bias) f->activate(z, n, bias, 1.0f, ATTN_ACT_NONE);
+  attn_on_(dense, f)->gemm(z, a->columns, 1, centre, d, 1,
+                           a->packed + (a->p.w.heads > 1 ? h : 0) * a->one, a->columns, d, kernel,
+                           1);
+  if (bias) attn_on_(dense, f)->activate(z, n, bias, 1.0f, ATTN_ACT_NONE);
   float top = -INFINITY;
   for (int64_t i = 0; i < n; i++) top = z[i] > top ? z[i] : top;
   for (int64_t i = 0; i < n; i++) z[i] -= top;
@@ -25100,7 +25298,8 @@ ATTN_FUNC_ void attn_pooled_item_(void *job, int worker, int64_t index) {
       if (weighted) attn_pooled_weights_(a, own, z, row, b, h, start, end - start);
       sum = attn_pooled_sum_(a, own, row, b, h, start, end - start, weighted ? z : NULL);
       for (int i = 0; i < ATTN_TILE_; i++) by[i] = sum;
-      for (int64_t c = 0; sum != 1.0f && c < d; c += ATTN_TILE_) f->divide(row + c, by);
+      for (int64_t c = 0; sum != 1.0f && c < d; c += ATTN_TILE_)
+        attn_on_(tile, f)->divide(row + c, by);
     }
     f->blend(attn_at_(&a->y, b, h, m), row, NULL, a->y.dtype, ATTN_F32, ATTN_F32, d, 1.0f, 0.0f);
   }
@@ -25367,7 +25566,8 @@ ATTN_FUNC_ void attn_convolve_item_(void *job, int worker, int64_t index) {
   for (int64_t m = 0; m < all; m++) {
     char *to = attn_at_(&a->y, b, h, m0 + m) + attn_bytes_(a->y.dtype, c0);
     const float *from = m < rows ? y + m * stride : NULL;
-    if (from && a->bias.data) f->activate(y + m * stride, c1 - c0, bias, 1.0f, ATTN_ACT_NONE);
+    if (from && a->bias.data)
+      attn_on_(dense, f)->activate(y + m * stride, c1 - c0, bias, 1.0f, ATTN_ACT_NONE);
     if (!from || a->y.dtype != ATTN_F32)
       f->blend(to, from, NULL, a->y.dtype, ATTN_F32, ATTN_F32, c1 - c0, 1.0f, 0.0f);
   }
@@ -25533,8 +25733,9 @@ ATTN_FUNC_ void attn_depthwise_six_(const attn_depthwise_ *a, float *y, int64_t 
                                     int64_t x_stride, int64_t start, int64_t n) {
   const int64_t end = start + a->taps.kernel + rows - 1; /* after the last row that is read */
   const int64_t i0 = start < 0 ? 0 : start, i1 = end < n ? end : n;
-  a->table->gemm(y, y_stride, rows, taps + (ATTN_SIX_ - 1) + (i0 - start), -1, 1, x + i0 * x_stride,
-                 x_stride, i1 > i0 ? i1 - i0 : 0, a->x.dim, 1);
+  attn_on_(dense, a->table)
+      ->gemm(y, y_stride, rows, taps + (ATTN_SIX_ - 1) + (i0 - start), -1, 1, x + i0 * x_stride,
+             x_stride, i1 > i0 ? i1 - i0 : 0, a->x.dim, 1);
 }
 
 /* One output row from any rows; a NaN elsewhere does not reach it. */
@@ -25548,9 +25749,10 @@ ATTN_FUNC_ void attn_depthwise_row_(const attn_depthwise_ *a, float *sum, const 
   for (int i = 0; i < ATTN_BLOCK_; i++) index[i] = i;
   memset(sum, 0, (size_t)d * sizeof *sum);
   for (int64_t r = r0; r < r1; r += ATTN_BLOCK_)
-    a->table->axpys(sum, taps + (ATTN_SIX_ - 1) + r, attn_at_(&a->x, b, h, start + r * step),
-                    a->x.stride_len * step, index, r1 - r < ATTN_BLOCK_ ? r1 - r : ATTN_BLOCK_, d,
-                    a->x.dtype, 1.0f, 0);
+    attn_on_(list, a->table)
+        ->axpys(sum, taps + (ATTN_SIX_ - 1) + r, attn_at_(&a->x, b, h, start + r * step),
+                a->x.stride_len * step, index, r1 - r < ATTN_BLOCK_ ? r1 - r : ATTN_BLOCK_, d,
+                a->x.dtype, 1.0f, 0);
 }
 
 /* The same with weights for each column; rows of x from x_0 on are floats. */
@@ -26038,9 +26240,9 @@ typedef struct attn_pinv_ {
 ATTN_FUNC_ void attn_pinv_times_(const attn_pinv_ *p, float *y, const float *x, const float *w,
                                  float by, float plus) {
   const int64_t m = p->a.dim, width = p->width;
-  p->table->gemm(y, width, m, x, width, 1, w, width, m, m, 1);
+  attn_on_(dense, p->table)->gemm(y, width, m, x, width, 1, w, width, m, m, 1);
   for (int64_t i = 0; i < m; i++) {
-    p->table->activate(y + i * width, m, NULL, by, ATTN_ACT_NONE);
+    attn_on_(dense, p->table)->activate(y + i * width, m, NULL, by, ATTN_ACT_NONE);
     if (plus != 0.0f) y[i * width + i] += plus;
   }
 }
@@ -26389,8 +26591,8 @@ ATTN_FUNC_ void attn_talking_block_(void *user, attn_joint_tile_ *t, int64_t j0,
   for (int64_t e = 0, part; e < n; e += part) {
     part = n - e < ATTN_TALKING_KEYS_ ? n - e : (int64_t)ATTN_TALKING_KEYS_;
     for (int64_t h = 0; h < a->x.heads; h++)
-      f->scale_block(w + h * ATTN_JOINT_STEP_ + e * ATTN_TILE_, part, 0, t->groups,
-                     t->by + h * ATTN_TILE_);
+      attn_on_(tile, f)->scale_block(w + h * ATTN_JOINT_STEP_ + e * ATTN_TILE_, part, 0, t->groups,
+                                     t->by + h * ATTN_TILE_);
     attn_joint_mix_(t, y->u + e * ATTN_TILE_, hv, a->mix_w, w + e * ATTN_TILE_, a->x.heads, part);
   }
   for (int64_t h = 0; h < hv; h++) {
@@ -26399,7 +26601,7 @@ ATTN_FUNC_ void attn_talking_block_(void *user, attn_joint_tile_ *t, int64_t j0,
       v = attn_joint_rows_(t, &a->v, h / group, j0, n, y->v, &stride);
     const int patch = y->careful && attn_talking_clean_(y, f, v, stride, n, dv);
     if (patch) v = y->v, stride = dv;
-    f->value_block(ot, u, v, stride, n, dv, 0, t->groups, NULL, !y->started);
+    attn_on_(tile, f)->value_block(ot, u, v, stride, n, dv, 0, t->groups, NULL, !y->started);
     if (patch) attn_talking_patch_(y, t, h, ot, u, j0, n);
   }
   y->started = 1;
@@ -29098,7 +29300,7 @@ ATTN_FUNC_ void attn_norm_rows_of_(const attn_table_ *f, const attn_norm_rows_ *
   attn_norm_rows_ a = *all;
   for (int64_t left = rows, run; left > 0; left -= run) {
     run = left < ATTN_TILE_ ? left : (int64_t)ATTN_TILE_;
-    uint64_t hard = f->norm(&a, (int)run, norm);
+    uint64_t hard = attn_on_(norm, f)->norm(&a, (int)run, norm);
     for (int64_t r = 0; hard; r++, hard >>= 1) {
       float *y = a.y + r * a.y_stride;
       if (hard & 1)
@@ -29460,7 +29662,7 @@ ATTN_FUNC_ void attn_activate_some_(const attn_between_ *a, float *room, char *t
   const float *in = attn_rows_in_(f, &a->x, x, 1, n, room, &stride);
   const float *by = gate ? attn_rows_in_(f, &a->more, gate, 1, n, room + a->room, &stride) : NULL;
   float *y = attn_rows_out_(&a->y, to, n, room, &stride);
-  f->act(y, in, by, n, NULL, 1.0f, (int)a->act);
+  attn_on_(dense, f)->act(y, in, by, n, NULL, 1.0f, (int)a->act);
   attn_rows_done_(f, &a->y, to, 1, n, y);
 }
 
@@ -30083,7 +30285,7 @@ ATTN_FUNC_ int64_t attn_votes_cut_(const attn_votes_ *a, attn_votes_room_ *r, fl
 ATTN_FUNC_ void attn_votes_times_(const attn_votes_ *a, float *row, const float *x,
                                   const float *gain, const float *plus) {
   memcpy(row, x, (size_t)a->m * sizeof(float));
-  a->table->normalise(row, a->m, 0.0f, 1.0f, 0.0f, gain, plus);
+  attn_on_(norm, a->table)->normalise(row, a->m, 0.0f, 1.0f, 0.0f, gain, plus);
 }
 
 /* y_n = sum_h p[h][n] u_hn */
@@ -30093,8 +30295,9 @@ ATTN_FUNC_ void attn_votes_sum_(const attn_votes_ *a, const attn_votes_room_ *r,
   memset(y, 0, (size_t)a->m * sizeof(float));
   for (int64_t n = 0; dc >= ATTN_CAPSULE_WIDE_ && n < a->n; n++) {
     for (int64_t h = 0; h < a->heads; h++) r->column[h] = p[h * a->n + n];
-    a->table->axpys(y + n * dc, r->column, u + n * dc, stride, a->index, a->heads, dc, ATTN_F32,
-                    1.0f, 0);
+    attn_on_(list, a->table)
+        ->axpys(y + n * dc, r->column, u + n * dc, stride, a->index, a->heads, dc, ATTN_F32, 1.0f,
+                0);
   }
   for (int64_t h = 0; dc < ATTN_CAPSULE_WIDE_ && h < a->heads; h++) {
     const float *by = p + h * a->n;
@@ -30111,7 +30314,8 @@ ATTN_FUNC_ void attn_votes_dots_(const attn_votes_ *a, const attn_votes_room_ *r
                                  const float *shift) {
   const int64_t dc = a->dc;
   for (int64_t n = 0; dc >= ATTN_CAPSULE_WIDE_ && n < a->n; n++) {
-    a->table->dots(r->column, v + n * dc, u + n * dc, stride, a->index, a->heads, dc, ATTN_F32, 0);
+    attn_on_(list, a->table)
+        ->dots(r->column, v + n * dc, u + n * dc, stride, a->index, a->heads, dc, ATTN_F32, 0);
     for (int64_t h = 0; h < a->heads; h++)
       l[h * a->n + n] = (shift ? shift[n] : l[h * a->n + n]) + r->column[h];
   }
@@ -30133,11 +30337,11 @@ ATTN_FUNC_ void attn_votes_softmax_(const attn_votes_ *a, const attn_votes_room_
                                     const float *l) {
   const int64_t heads = a->heads, n = a->n;
   memcpy(c, l, (size_t)(heads * n) * sizeof(float));
-  a->table->top_rows(r->top, c, n, heads, n, 0);
-  a->table->power_rows(c, n, heads, n, r->top, a->ones, 0.0f, 0);
+  attn_on_(feature, a->table)->top_rows(r->top, c, n, heads, n, 0);
+  attn_on_(feature, a->table)->power_rows(c, n, heads, n, r->top, a->ones, 0.0f, 0);
   for (int64_t h = 0; h < heads; h++) {
     float sums[2];
-    a->table->moments(sums, c + h * n, n, 0.0f);
+    attn_on_(norm, a->table)->moments(sums, c + h * n, n, 0.0f);
     r->sum[h] = sums[0], r->inv[h] = 1.0f / sums[0];
   }
   a->table->scale_rows(c, n, c, n, heads, n, r->inv);
@@ -30235,8 +30439,9 @@ ATTN_FUNC_ const float *attn_votes_of_(const attn_votes_ *a, int worker, int64_t
     }
     for (int64_t k = 0; k < a->x.dim; k += ATTN_DEEP_) {
       const int64_t deep = a->x.dim - k < ATTN_DEEP_ ? a->x.dim - k : (int64_t)ATTN_DEEP_;
-      f->gemm(u + h * a->m, *next, tokens, x + k, x_stride, 1,
-              a->packed + (h * a->x.dim + k) * a->wide, a->wide, deep, a->m, k == 0);
+      attn_on_(dense, f)->gemm(u + h * a->m, *next, tokens, x + k, x_stride, 1,
+                               a->packed + (h * a->x.dim + k) * a->wide, a->wide, deep, a->m,
+                               k == 0);
     }
   }
   return u;
@@ -30326,7 +30531,8 @@ ATTN_FUNC_ void attn_capsules_mean_(const attn_capsules_ *g, const attn_capsules
                                     const float *u, int64_t stride) {
   const attn_votes_ *a = &g->votes;
   memset(w->mass, 0, (size_t)a->n * sizeof(float));
-  a->table->axpys(w->mass, a->ones, w->c, a->n, a->index, a->heads, a->n, ATTN_F32, 1.0f, 0);
+  attn_on_(list, a->table)
+      ->axpys(w->mass, a->ones, w->c, a->n, a->index, a->heads, a->n, ATTN_F32, 1.0f, 0);
   for (int64_t n = 0; n < a->n; n++) {
     if (w->mass[n] < 1e-20f && !g->over_heads) attn_capsules_shares_(a, w, n);
     w->r.inv[n] = 1.0f / w->mass[n];
@@ -30358,7 +30564,7 @@ ATTN_FUNC_ void attn_capsules_item_(void *job, int worker, int64_t index) {
       }
       if (k + 1 == a->rounds) break;
       memcpy(w.by, w.v, (size_t)a->m * sizeof(float));
-      a->table->normalise(w.by, a->m, 0.0f, (float)ATTN_LOG2E_, 0.0f, NULL, NULL);
+      attn_on_(norm, a->table)->normalise(w.by, a->m, 0.0f, (float)ATTN_LOG2E_, 0.0f, NULL, NULL);
       attn_votes_dots_(a, &w.r, w.l, w.by, u, stride, NULL);
     }
     attn_votes_put_(a, b, t0 + t, w.v);
@@ -30503,19 +30709,20 @@ ATTN_FUNC_ void attn_em_fit_(const attn_em_ *g, const attn_em_room_ *w, const fl
   const int64_t m = a->m;
   f->scale_rows(w->p, a->n, w->share, a->n, a->heads, a->n, w->a);
   memset(w->mass, 0, (size_t)a->n * sizeof(float));
-  f->axpys(w->mass, a->ones, w->p, a->n, a->index, a->heads, a->n, ATTN_F32, 1.0f, 0);
+  attn_on_(list, f)->axpys(w->mass, a->ones, w->p, a->n, a->index, a->heads, a->n, ATTN_F32, 1.0f,
+                           0);
   for (int64_t n = 0; n < a->n; n++) w->r.inv[n] = 1.0f / w->mass[n];
   attn_em_mean_(a, w, w->mu, u, stride);
   memcpy(w->var, w->mu, (size_t)m * sizeof(float));
-  f->normalise(w->var, m, 0.0f, -1.0f, 0.0f, NULL, NULL);
+  attn_on_(norm, f)->normalise(w->var, m, 0.0f, -1.0f, 0.0f, NULL, NULL);
   for (int64_t h = 0; h < a->heads; h++) {
     float *z = w->z + h * m;
     memcpy(z, u + h * stride, (size_t)m * sizeof(float));
-    f->normalise(z, m, 0.0f, 1.0f, 0.0f, NULL, w->var); /* z - mu */
-    f->normalise(z, m, 0.0f, 1.0f, 0.0f, z, NULL);      /* z z */
+    attn_on_(norm, f)->normalise(z, m, 0.0f, 1.0f, 0.0f, NULL, w->var); /* z - mu */
+    attn_on_(norm, f)->normalise(z, m, 0.0f, 1.0f, 0.0f, z, NULL);      /* z z */
   }
   attn_em_mean_(a, w, w->var, w->z, m);
-  f->normalise(w->var, m, 0.0f, 1.0f, g->eps, NULL, NULL);
+  attn_on_(norm, f)->normalise(w->var, m, 0.0f, 1.0f, g->eps, NULL, NULL);
   for (int64_t n = 0; n < a->n; n++)
     w->log_var[n] = attn_em_log2_(w->var + n * a->dc, a->dc) * ATTN_LN2_;
 }
@@ -30535,7 +30742,7 @@ ATTN_FUNC_ void attn_em_activate_(const attn_em_ *g, const attn_em_room_ *w, int
     w->log_act[n] = x > 0.0 ? -x : 0.0;
     w->some[n] = (float)attn_clamp_f64_(-fabs(x) * ATTN_LOG2E_);
   }
-  a->table->activate(w->some, a->n, NULL, 1.0f, ATTN_ACT_SOFTPLUS2_);
+  attn_on_(dense, a->table)->activate(w->some, a->n, NULL, 1.0f, ATTN_ACT_SOFTPLUS2_);
   for (int64_t n = 0; n < a->n; n++) w->log_act[n] -= (double)w->some[n] * ATTN_LN2_;
 }
 
@@ -30552,7 +30759,7 @@ ATTN_FUNC_ void attn_em_expect_(const attn_em_ *g, const attn_em_room_ *w) {
   for (int64_t c = 0; c < a->m; c++) w->var[c] = (float)(-0.5 * ATTN_LOG2E_) / w->var[c];
   attn_votes_dots_(a, &w->r, w->p, w->var, w->z, a->m, w->some);
   attn_votes_softmax_(a, &w->r, w->share, w->p);
-  a->table->normalise(w->share, a->n * a->heads, 0.0f, 1.0f, g->eps, NULL, NULL);
+  attn_on_(norm, a->table)->normalise(w->share, a->n * a->heads, 0.0f, 1.0f, g->eps, NULL, NULL);
 }
 
 /* The activations of a token's heads. */
@@ -31004,7 +31211,8 @@ ATTN_FUNC_ void attn_columns_tile_(const attn_columns_ *c, attn_tile_ *t, float 
       if (e < b.first[g] || e >= b.first[g] + n)
         memset(s + e * ATTN_TILE_, 0, ATTN_GROUP_ * sizeof(float));
     if (n > 0)
-      f->softmax_block(t->w.s + b.first[g] * ATTN_TILE_, n, g, g + 1, m, l, alpha, top, NULL);
+      attn_on_(tile, f)->softmax_block(t->w.s + b.first[g] * ATTN_TILE_, n, g, g + 1, m, l, alpha,
+                                       top, NULL);
   }
   sum += (b.j0 - j0) * ATTN_TILE_;
   f->blend(sum, sum, t->w.s, ATTN_F32, ATTN_F32, ATTN_F32, (int64_t)b.n * ATTN_TILE_, 1.0f, 1.0f);
@@ -33242,10 +33450,10 @@ ATTN_FUNC_ void attn_spalm_row_(const attn_spalm_job_ *a, const attn_spalm_room_
     double x = a->b_g;
     for (int64_t c = 0; a->w_g && c < d; c++) x += (double)a->w_g[c] * (double)w->h[c];
     attn_sigmoid_(f, x, &g, &rest);
-    f->dots(w->x, w->h, rows, a->y.stride_len, w->pick, n, d, a->y.dtype, 0);
+    attn_on_(list, f)->dots(w->x, w->h, rows, a->y.stride_len, w->pick, n, d, a->y.dtype, 0);
     attn_row_weights_(f, w->x, n, a->scale * ATTN_LOG2E_);
     memset(w->m, 0, (size_t)d * sizeof *w->m);
-    f->axpys(w->m, w->x, rows, a->y.stride_len, w->pick, n, d, a->y.dtype, 1.0f, 0);
+    attn_on_(list, f)->axpys(w->m, w->x, rows, a->y.stride_len, w->pick, n, d, a->y.dtype, 1.0f, 0);
     f->blend(z, w->m, w->h, ATTN_F32, ATTN_F32, ATTN_F32, d, rest, g);
   }
   if (a->gate.data) memcpy(attn_at_(&a->gate, 0, 0, t), &g, sizeof g);
@@ -33273,13 +33481,13 @@ ATTN_FUNC_ void attn_spalm_words_(const attn_spalm_job_ *a, const attn_spalm_roo
       rows = w->wide, stride = a->h.dim;
     }
     for (int r = 0; r < ATTN_TILE_; r++) top[r] = -INFINITY;
-    f->score_block(w->s, w->zt, rows, stride, count, a->h.dim, 0, groups, top);
+    attn_on_(tile, f)->score_block(w->s, w->zt, rows, stride, count, a->h.dim, 0, groups, top);
     for (int r = 0; r < n; r++)
       out[r] = attn_at_(&a->log_p, 0, 0, first + r) + v * (int64_t)sizeof(float);
     f->unpack(out, w->s, n, count, ATTN_F32, NULL);
-    f->scale_block(w->s, count, 0, groups, unit);
+    attn_on_(tile, f)->scale_block(w->s, count, 0, groups, unit);
     for (int r = 0; r < ATTN_TILE_; r++) top[r] *= unit[r];
-    f->softmax_block(w->s, count, 0, groups, m, l, alpha, top, NULL);
+    attn_on_(tile, f)->softmax_block(w->s, count, 0, groups, m, l, alpha, top, NULL);
   }
   for (int r = 0; r < n; r++) {
     char *row = attn_at_(&a->log_p, 0, 0, first + r);
@@ -33454,7 +33662,7 @@ ATTN_FUNC_ void attn_unit_row_(const attn_table_ *f, float *y, const char *x, at
                                int64_t dim, int unit, float size) {
   float sum = 0.0f;
   f->widen(y, x, 0, NULL, 1, dim, type, NULL);
-  if (unit) f->squares(&sum, NULL, y, 0, NULL, 1, dim);
+  if (unit) attn_on_(list, f)->squares(&sum, NULL, y, 0, NULL, 1, dim);
   if (unit) size = (float)((double)size / sqrt((double)sum + 1e-6));
   if (size != 1.0f) f->blend(y, y, NULL, ATTN_F32, ATTN_F32, ATTN_F32, dim, size, 0.0f);
 }
@@ -33560,8 +33768,8 @@ ATTN_FUNC_ void attn_memorizing_row_(const attn_memorizing_job_ *a, attn_topk_ *
     }
     lse = attn_row_weights_(f, x, n, attn_memorizing_scale_(a, h) * ATTN_LOG2E_) * ATTN_LN2_;
     memset(far, 0, (size_t)dv * sizeof *far);
-    f->axpys(far, x, attn_at_(&a->mem.v, b, hv, 0), a->mem.v.stride_len, pick, n, dv,
-             a->mem.v.dtype, 1.0f, ATTN_AHEAD_);
+    attn_on_(list, f)->axpys(far, x, attn_at_(&a->mem.v, b, hv, 0), a->mem.v.stride_len, pick, n,
+                             dv, a->mem.v.dtype, 1.0f, ATTN_AHEAD_);
   }
   if (!a->p.joint) {
     float g, rest;
@@ -33929,8 +34137,9 @@ ATTN_FUNC_ void attn_hash_item_(void *job, int worker, int64_t index) {
     a->table->widen(wide, x, q->stride_len, NULL, n, dk, q->dtype, NULL);
     x = wide, step = dk;
   }
-  a->table->gemm(y, ATTN_HASH_BITS_, n, x, step, 1, a->planes, ATTN_HASH_BITS_, dk, a->p.bits, 1);
-  a->table->squares(square, NULL, x, step, NULL, n, dk);
+  attn_on_(dense, a->table)
+      ->gemm(y, ATTN_HASH_BITS_, n, x, step, 1, a->planes, ATTN_HASH_BITS_, dk, a->p.bits, 1);
+  attn_on_(list, a->table)->squares(square, NULL, x, step, NULL, n, dk);
   for (int64_t r = 0; r < n; r++) {
     /* twice what dk + 1 roundings do to the sum of |x| |plane|; nothing under- or overflows here */
     const int sure = square[r] > 1e-30f && square[r] < 1e30f && dk < 65536;
@@ -34297,7 +34506,8 @@ ATTN_FUNC_ void attn_cluster_mean_(const attn_cluster_job_ *a, int64_t unit, int
     for (int64_t i = r + SOME; i < n && i < r + 2 * SOME; i++)
       attn_row_ahead_(&a->q, unit / a->q.heads, unit % a->q.heads, member[i]);
     memset(row, 0, (size_t)dk * sizeof *row);
-    a->table->axpys(row, one, q, a->q.stride_len, member + r, some, dk, a->q.dtype, 1.0f, 0);
+    attn_on_(list, a->table)
+        ->axpys(row, one, q, a->q.stride_len, member + r, some, dk, a->q.dtype, 1.0f, 0);
     for (int64_t d = 0; d < dk; d++) sum[d] += (double)row[d];
   }
   for (int64_t d = 0; d < dk; d++) mean[d] = (float)(sum[d] / (double)n);
@@ -34422,15 +34632,15 @@ ATTN_FUNC_ void attn_centroid_sweep_(const attn_cluster_job_ *a, attn_centroid_ 
     const float *rows =
         attn_centroid_rows_(a, &a->k, x->b, x->hk, index, j, some, here, x->k, &stride);
     for (int r = 0; r < ATTN_TILE_; r++) x->top[r] = -INFINITY;
-    f->score_block(x->s, qt, rows, stride, some, a->q.dim, 0, groups, x->top);
+    attn_on_(tile, f)->score_block(x->s, qt, rows, stride, some, a->q.dim, 0, groups, x->top);
     for (int64_t i = 0; best && i < some; i += ATTN_PICK_) {
       best->s = x->s + i * ATTN_TILE_;
       attn_topk_take_(best, NULL, 0, some - i < ATTN_PICK_ ? some - i : (int64_t)ATTN_PICK_, j + i);
     }
-    f->softmax_block(x->s, some, 0, groups, x->m, x->l, x->alpha, x->top, NULL);
+    attn_on_(tile, f)->softmax_block(x->s, some, 0, groups, x->m, x->l, x->alpha, x->top, NULL);
     rows = attn_centroid_rows_(a, &a->v, x->b, x->hv, index, j, some, here, x->v, &stride);
-    f->value_block(x->ot, x->s, rows, stride, some, a->v.dim, 0, groups, j > 0 ? x->alpha : NULL,
-                   j == 0);
+    attn_on_(tile, f)->value_block(x->ot, x->s, rows, stride, some, a->v.dim, 0, groups,
+                                   j > 0 ? x->alpha : NULL, j == 0);
   }
 }
 
@@ -34463,7 +34673,7 @@ ATTN_FUNC_ void attn_centroid_members_(const attn_cluster_job_ *a, attn_centroid
       attn_row_ahead_(&a->q, x->b, x->h, member[r]);
     attn_centroid_sweep_(a, x, x->qt, groups, index, n, i > 0, NULL);
     for (int r = 0; r < ATTN_TILE_; r++) x->alpha[r] = mass / x->l[r];
-    if (rest) f->value_block(x->ot, one, rest, dv, 1, dv, 0, groups, x->alpha, 0);
+    if (rest) attn_on_(tile, f)->value_block(x->ot, one, rest, dv, 1, dv, 0, groups, x->alpha, 0);
     f->unpack(to, x->ot, rows, dv, a->o.dtype, rest ? NULL : x->alpha);
   }
 }
@@ -34480,8 +34690,9 @@ ATTN_FUNC_ float attn_centroid_split_(const attn_cluster_job_ *a, attn_centroid_
   }
   a->table->weights(x->x, x->x, *count, m, 1.0f / l);
   for (int64_t e = 0; e < *count; e++) mass += (double)x->x[e], x->x[e] = -x->x[e];
-  a->table->axpys(x->rest + r * v->dim, x->x, attn_at_(v, x->b, x->hv, 0), v->stride_len, x->pick,
-                  *count, v->dim, v->dtype, 1.0f / l, ATTN_AHEAD_);
+  attn_on_(list, a->table)
+      ->axpys(x->rest + r * v->dim, x->x, attn_at_(v, x->b, x->hv, 0), v->stride_len, x->pick,
+              *count, v->dim, v->dtype, 1.0f / l, ATTN_AHEAD_);
   return (float)mass;
 }
 
@@ -34673,7 +34884,8 @@ ATTN_FUNC_ void attn_probsparse_measure_item_(void *job, int worker, int64_t ind
       if (there) a->table->widen(row, attn_at_(q, b, h, i), 0, NULL, 1, dk, q->dtype, NULL);
       for (int64_t t = 0; there && t < n; t += ATTN_BLOCK_) {
         const int64_t some = n - t < ATTN_BLOCK_ ? n - t : (int64_t)ATTN_BLOCK_;
-        a->table->dots(x, row, key, k->stride_len, sample + t, some, dk, k->dtype, ahead);
+        attn_on_(list, a->table)
+            ->dots(x, row, key, k->stride_len, sample + t, some, dk, k->dtype, ahead);
         for (int64_t e = 0; e < some; e++) top = x[e] > top ? x[e] : top, sum += (double)x[e];
       }
       if (there) m = (float)((double)top - sum / by);
@@ -35402,8 +35614,8 @@ ATTN_FUNC_ void attn_lsh_hash_item_(void *job, int worker, int64_t index) {
   for (int64_t c = 0; c < columns; c += ATTN_BLOCK_) {
     const int64_t some = attn_min64_(columns - c, ATTN_BLOCK_);
     for (int r = 0; r < ATTN_TILE_; r++) top[r] = -INFINITY;
-    a->table->score_block(s, qt, rot + c * dk, dk, some, dk, 0, (int)attn_ceil_(n, ATTN_GROUP_),
-                          top);
+    attn_on_(tile, a->table)
+        ->score_block(s, qt, rot + c * dk, dk, some, dk, 0, (int)attn_ceil_(n, ATTN_GROUP_), top);
     for (int64_t e = 0, these; e < some; e += these) {
       const int64_t half = (a->p.factors ? a->p.factors[factor] : a->buckets) / 2;
       these = attn_min64_(some - e, half - at);
@@ -35572,7 +35784,7 @@ ATTN_FUNC_ void attn_lsh_norms_(const attn_lsh_job_ *a, int64_t b, int64_t h, fl
       a->table->widen(row, at, 0, NULL, 1, x->dim, x->dtype, NULL);
       at = row;
     }
-    a->table->squares(&square, NULL, at, 0, NULL, 1, x->dim);
+    attn_on_(list, a->table)->squares(&square, NULL, at, 0, NULL, 1, x->dim);
     double norm = sqrt((double)square);
     if (!(square > 1e-30f && square < 1e30f)) { /* not by f32 */
       double sum = 0.0;
@@ -35742,7 +35954,7 @@ ATTN_FUNC_ void attn_lsh_mask_(attn_lsh_tile_ *t, int64_t j0, int64_t n) {
     }
   no.x = t->x, no.lo = t->lo, no.len = t->len, no.tests = 1 + earlier + by_position;
   for (int r = 0; r < ATTN_TILE_; r++) t->top[r] = -INFINITY;
-  a->table->exclude(t->s, n, 0, t->groups, &no, t->top);
+  attn_on_(tile, a->table)->exclude(t->s, n, 0, t->groups, &no, t->top);
 }
 
 /* The row of o, or where its sum waits between rounds. */
@@ -35827,7 +36039,7 @@ ATTN_FUNC_ void attn_lsh_store_(attn_lsh_tile_ *t) {
     return;
   }
   for (int r = 0; r < ATTN_TILE_; r++) t->alpha[r] = 1.0f;
-  a->table->divide(t->alpha, t->l);
+  attn_on_(tile, a->table)->divide(t->alpha, t->l);
   a->table->unpack(row, t->ot, (int)t->n, a->v.dim, a->o.dtype, t->alpha);
   for (int64_t r = 0; r < t->n; r++) {
     const int64_t i = t->order[t->from + r];
@@ -35892,14 +36104,15 @@ ATTN_FUNC_ void attn_lsh_sweep_(attn_lsh_tile_ *t) {
       if (waits) attn_lsh_ask_sums_(t, 0, ATTN_TILE_);
     }
     for (int r = 0; r < ATTN_TILE_; r++) t->spare[r] = -INFINITY;
-    f->score_block(t->s, t->qt, t->k, dk, n, dk, 0, t->groups, t->spare);
+    attn_on_(tile, f)->score_block(t->s, t->qt, t->k, dk, n, dk, 0, t->groups, t->spare);
     if (j + n == j1) attn_lsh_ask_next_(t, 0, ATTN_TILE_ / 2);
     attn_lsh_mask_(t, j, n);
     if (t->careful) attn_lsh_clean_(t, n);
-    f->softmax_block(t->s, n, 0, t->groups, t->m, t->l, t->alpha, t->top, NULL);
+    attn_on_(tile, f)->softmax_block(t->s, n, 0, t->groups, t->m, t->l, t->alpha, t->top, NULL);
     if (j + n == j1) attn_lsh_ask_next_(t, ATTN_TILE_ / 2, ATTN_TILE_);
     if (first && waits) attn_lsh_load_rows_(t);
-    f->value_block(t->ot, t->s, t->v, dv, n, dv, 0, t->groups, started ? t->alpha : NULL, !started);
+    attn_on_(tile, f)->value_block(t->ot, t->s, t->v, dv, n, dv, 0, t->groups,
+                                   started ? t->alpha : NULL, !started);
     if (t->careful) attn_lsh_patch_(t, j, n);
     started = 1;
     t->pairs += t->careful ? 0 : n * t->n;
@@ -36547,7 +36760,8 @@ ATTN_FUNC_ void attn_sink_mix_(attn_sink_tile_ *x, float *y, const attn_tensor *
         x->f->widen(x->wide, at, step, NULL, some, dim, from->dtype, NULL);
         w = x->wide;
       }
-      x->f->gemm(y + (r * size + t) * dim, size * dim, rows - r, x->p + r * x->a->blocks + j,
+      attn_on_(dense, x->f)
+          ->gemm(y + (r * size + t) * dim, size * dim, rows - r, x->p + r * x->a->blocks + j,
                  x->a->blocks, 1, w, in_place ? step : dim, some, dim, j == 0);
     }
 }
@@ -36653,19 +36867,20 @@ ATTN_FUNC_ void attn_sink_sweep_(attn_sink_tile_ *x, attn_tensor k, attn_tensor 
     if (some > most) some = most;
     for (int r = 0; r < ATTN_TILE_; r++) x->top[r] = x->spare[r] = -INFINITY, x->lo[r] = 0.0f;
     const float *rows = attn_sink_f32_(x, &k, j, some, x->k, &stride);
-    f->score_block(x->s, x->qt, rows, stride, some, k.dim, g0, g1, masked ? x->spare : x->top);
+    attn_on_(tile, f)->score_block(x->s, x->qt, rows, stride, some, k.dim, g0, g1,
+                                   masked ? x->spare : x->top);
     if (masked) {
       for (int r = 0; r < ATTN_TILE_; r++)
         x->hi[r] = (float)attn_clamp_(first + r + 1 - j, 0, ATTN_BLOCK_);
-      f->modify_block(x->s, some, g0, g1, &mod, x->top);
+      attn_on_(tile, f)->modify_block(x->s, some, g0, g1, &mod, x->top);
     }
     const int careful = masked && x->careful;
     if (careful) attn_sink_clean_(x, &v, j, some, g0);
-    f->softmax_block(x->s, some, g0, g1, x->m, x->l, x->alpha, x->top, NULL);
+    attn_on_(tile, f)->softmax_block(x->s, some, g0, g1, x->m, x->l, x->alpha, x->top, NULL);
     rows = careful ? x->v : attn_sink_f32_(x, &v, j, some, x->v, &stride);
     if (careful) stride = v.dim;
-    f->value_block(x->ot, x->s, rows, stride, some, v.dim, g0, g1, x->started ? x->alpha : NULL,
-                   !x->started);
+    attn_on_(tile, f)->value_block(x->ot, x->s, rows, stride, some, v.dim, g0, g1,
+                                   x->started ? x->alpha : NULL, !x->started);
     if (careful) attn_sink_patch_(x, &v, j, some);
     x->started = 1;
     *x->pairs += x->careful ? 0 : some * (x->rows - g0 * ATTN_GROUP_);
@@ -36676,9 +36891,9 @@ ATTN_FUNC_ void attn_sink_sweep_(attn_sink_tile_ *x, attn_tensor k, attn_tensor 
 ATTN_FUNC_ void attn_sink_part_(attn_sink_tile_ *x, float weight, int join) {
   const int64_t n = x->a->v.dim * ATTN_TILE_;
   for (int r = 0; r < ATTN_TILE_; r++) x->alpha[r] = weight;
-  x->f->divide(x->alpha, x->l);
+  attn_on_(tile, x->f)->divide(x->alpha, x->l);
   if (!x->started) memset(x->ot, 0, (size_t)n * sizeof(float));
-  x->f->scale_block(x->ot, x->a->v.dim, 0, x->groups, x->alpha);
+  attn_on_(tile, x->f)->scale_block(x->ot, x->a->v.dim, 0, x->groups, x->alpha);
   for (int64_t c = 0; join && c < n; c++) x->ot[c] += x->rest[c];
   if (join) return;
   memcpy(x->rest, x->ot, (size_t)n * sizeof(float));
@@ -36693,7 +36908,7 @@ ATTN_FUNC_ void attn_sink_finish_(attn_sink_tile_ *x, int64_t i) {
   for (int r = 0; r < x->rows; r++) to[r] = attn_at_(&a->o, x->b, x->h, i + r);
   if (!mixture) {
     for (int r = 0; r < ATTN_TILE_; r++) x->alpha[r] = 1.0f;
-    x->f->divide(x->alpha, x->l);
+    attn_on_(tile, x->f)->divide(x->alpha, x->l);
     if (!x->started) memset(x->ot, 0, (size_t)(a->v.dim * ATTN_TILE_) * sizeof(float));
   }
   if (a->p.causal && !x->careful && !x->f->finite(x->ot, ATTN_TILE_, a->v.dim, x->rows))
@@ -37169,8 +37384,9 @@ ATTN_FUNC_ int64_t attn_sac_cut_(attn_sac_rows_ *x, char *memory, const attn_sac
 /* y = W x, W of one head. */
 ATTN_FUNC_ void attn_sac_times_(const attn_sac_job_ *a, float *y, const attn_tensor *w, int64_t b,
                                 int64_t h, const float *x) {
-  a->table->dots(y, x, attn_at_(w, w->batch > 1 ? b : 0, w->heads > 1 ? h : 0, 0), w->stride_len,
-                 a->iota, w->len, w->dim, w->dtype, 0);
+  attn_on_(list, a->table)
+      ->dots(y, x, attn_at_(w, w->batch > 1 ? b : 0, w->heads > 1 ? h : 0, 0), w->stride_len,
+             a->iota, w->len, w->dim, w->dtype, 0);
 }
 
 /* ---- the LSTM -------------------------------------------------------------------------------*/
@@ -37189,11 +37405,11 @@ ATTN_FUNC_ void attn_lstm_cell_(const attn_sac_job_ *a, const attn_sac_rows_ *r,
     const float *bias = attn_row_wide_(f, &p->b, 0, p->b.heads > 1 ? head : 0, 0, r->bias);
     for (int64_t k = 0; k < 4 * n; k++) g[k] += bias[k];
   }
-  f->activate(g, 2 * n, NULL, 1.0f, ATTN_ACT_SIGMOID);
-  f->activate(g + 2 * n, n, NULL, 1.0f, ATTN_ACT_TANH);
-  f->activate(g + 3 * n, n, NULL, 1.0f, ATTN_ACT_SIGMOID);
+  attn_on_(dense, f)->activate(g, 2 * n, NULL, 1.0f, ATTN_ACT_SIGMOID);
+  attn_on_(dense, f)->activate(g + 2 * n, n, NULL, 1.0f, ATTN_ACT_TANH);
+  attn_on_(dense, f)->activate(g + 3 * n, n, NULL, 1.0f, ATTN_ACT_SIGMOID);
   for (int64_t k = 0; k < n; k++) side[k] = r->c[k] = g[n + k] * r->c[k] + g[k] * g[2 * n + k];
-  f->activate(side, n, NULL, 1.0f, ATTN_ACT_TANH);
+  attn_on_(dense, f)->activate(side, n, NULL, 1.0f, ATTN_ACT_TANH);
   for (int64_t k = 0; k < n; k++) r->h[k] = g[3 * n + k] * side[k];
 }
 
@@ -38413,8 +38629,9 @@ ATTN_FUNC_ void attn_shrink_item_(void *job, int worker, int64_t index) {
         for (int64_t at = 0; at < attn_bytes_(a->e.dtype, n); at += 64)
           ATTN_PREFETCH_(by + attn_bytes_(a->e.dtype, i * a->e.stride_len) + at);
       for (int64_t c = 0; c < d; c += ATTN_SHRINK_COLS_)
-        f->gemm(y + r * a->y.stride_len + c, a->y.stride_len, some, e + r * e_stride, e_stride, 1,
-                x + c, x_stride, n, attn_min64_(d - c, ATTN_SHRINK_COLS_), j == 0);
+        attn_on_(dense, f)->gemm(y + r * a->y.stride_len + c, a->y.stride_len, some,
+                                 e + r * e_stride, e_stride, 1, x + c, x_stride, n,
+                                 attn_min64_(d - c, ATTN_SHRINK_COLS_), j == 0);
     }
   }
 }
@@ -40429,10 +40646,10 @@ ATTN_FUNC_ void attn_row_dots_item_(void *job, int worker, int64_t index) {
   a->table->widen(w, attn_at_(&a->w, 0, h, 0), 0, NULL, 1, a->w.dim, a->w.dtype, NULL);
   if (a->bias.data)
     a->table->widen(&bias, attn_at_(&a->bias, 0, h, 0), 0, NULL, 1, 1, a->bias.dtype, NULL);
-  a->table->dots(y, w, attn_at_(&a->x, b, h, first), a->x.stride_len, row, n, a->x.dim, a->x.dtype,
-                 0);
+  attn_on_(list, a->table)
+      ->dots(y, w, attn_at_(&a->x, b, h, first), a->x.stride_len, row, n, a->x.dim, a->x.dtype, 0);
   for (int64_t i = 0; i < n; i++) y[i] += bias;
-  if (a->act != ATTN_ACT_NONE) a->table->activate(y, n, NULL, 1.0f, (int)a->act);
+  if (a->act != ATTN_ACT_NONE) attn_on_(dense, a->table)->activate(y, n, NULL, 1.0f, (int)a->act);
   for (int64_t i = 0; i < n; i++)
     a->table->blend(attn_at_(&a->y, b, h, first + i), &y[i], NULL, a->y.dtype, ATTN_F32, ATTN_F32,
                     1, 1.0f, 0.0f);
@@ -40698,8 +40915,9 @@ ATTN_FUNC_ void attn_smooth_item_(void *job, int worker, int64_t index) {
     const int64_t cols = len - c < ATTN_SMOOTH_ ? len - c : (int64_t)ATTN_SMOOTH_;
     const int64_t from = r > c + cols - 1 ? r - (c + cols - 1) : 0;
     const int64_t end = r + len - c < 2 * r + 1 ? r + len - c : 2 * r + 1;
-    a->table->axpys(y + c, a->weight + from, x + (c + from - r), 1, a->index, end - from, cols,
-                    ATTN_F32, 0.0f, 0);
+    attn_on_(list, a->table)
+        ->axpys(y + c, a->weight + from, x + (c + from - r), 1, a->index, end - from, cols,
+                ATTN_F32, 0.0f, 0);
   }
   a->table->blend(attn_at_(&a->y, b, 0, i), y, NULL, a->y.dtype, ATTN_F32, ATTN_F32, n, 1.0f, 0.0f);
 }
@@ -40893,8 +41111,8 @@ typedef struct attn_confidence_ {
 ATTN_FUNC_ void attn_two_largest_(const attn_table_ *f, attn_two_ *t, const float *x, int64_t n) {
   float top[ATTN_CLASSES_AT_ONCE_ / ATTN_CLASSES_GROUP_ + 1];
   const int64_t whole = n / ATTN_CLASSES_GROUP_, rest = n % ATTN_CLASSES_GROUP_;
-  f->top_rows(top, x, ATTN_CLASSES_GROUP_, whole, ATTN_CLASSES_GROUP_, 0);
-  if (rest) f->top_rows(top + whole, x + n - rest, 0, 1, rest, 0);
+  attn_on_(feature, f)->top_rows(top, x, ATTN_CLASSES_GROUP_, whole, ATTN_CLASSES_GROUP_, 0);
+  if (rest) attn_on_(feature, f)->top_rows(top + whole, x + n - rest, 0, 1, rest, 0);
   for (int64_t g = 0; g < whole + (rest != 0); g++) {
     const float *at = x + g * ATTN_CLASSES_GROUP_;
     const int64_t end = g < whole ? (int64_t)ATTN_CLASSES_GROUP_ : rest;
@@ -40929,11 +41147,11 @@ ATTN_FUNC_ void attn_two_item_(void *job, int worker, int64_t index) {
   for (int64_t c = 0, n; c < end; c += n) {
     const float before = t.top;
     n = end - c < ATTN_CLASSES_AT_ONCE_ ? end - c : (int64_t)ATTN_CLASSES_AT_ONCE_;
-    f->pack_row(part, x + attn_bytes_(a->x.dtype, c), n, a->x.dtype, hi, lo);
+    attn_on_(few, f)->pack_row(part, x + attn_bytes_(a->x.dtype, c), n, a->x.dtype, hi, lo);
     attn_two_largest_(f, &t, part, n);
     if (t.top == -INFINITY) continue;
     f->weights(part, part, n, t.top, 1.0f);
-    f->moments(sums, part, n, 0.0f);
+    attn_on_(norm, f)->moments(sums, part, n, 0.0f);
     t.sum = attn_two_sum_(f, t.sum, before, t.top) + sums[0];
   }
   a->part[index] = t;
@@ -40968,9 +41186,9 @@ ATTN_FUNC_ void attn_two_join_(void *job, int worker, int64_t index) {
 ATTN_FUNC_ float attn_cosine_(const attn_table_ *f, const float *x, const float *z, int64_t n) {
   const int32_t one = 0;
   float dot, xx, zz;
-  f->dots(&dot, x, z, 0, &one, 1, n, ATTN_F32, 0);
-  f->squares(&xx, NULL, x, 0, NULL, 1, n);
-  f->squares(&zz, NULL, z, 0, NULL, 1, n);
+  attn_on_(list, f)->dots(&dot, x, z, 0, &one, 1, n, ATTN_F32, 0);
+  attn_on_(list, f)->squares(&xx, NULL, x, 0, NULL, 1, n);
+  attn_on_(list, f)->squares(&zz, NULL, z, 0, NULL, 1, n);
   double top = (double)dot, a = (double)xx, b = (double)zz;
   if (!(a > 1e-25 && a < 1e37 && b > 1e-25 && b < 1e37)) {
     top = a = b = 0.0;
@@ -42407,7 +42625,7 @@ ATTN_FUNC_ void attn_gtrxl_item_(void *job, int worker, int64_t index) {
     attn_matrix_times_(f, &a->w[1], 0, 0, rx + c0, dm, n, x, sx, 0, dm, c0, c1, 0);
     for (int64_t r = 0; r < n; r++) {
       float *to = rx + r * dm + c0;
-      f->gate(to, to, 1.0f, NULL, NULL, x + r * sx + c0, c1 - c0, 0, 0);
+      attn_on_(gate, f)->gate(to, to, 1.0f, NULL, NULL, x + r * sx + c0, c1 - c0, 0, 0);
     }
   }
   for (int i = 0; i < WIDE; i++) less[i] = a->b;
@@ -42430,8 +42648,9 @@ ATTN_FUNC_ void attn_gtrxl_item_(void *job, int worker, int64_t index) {
       char *o = attn_at_(&a->o, b, 0, first + r) + attn_bytes_(a->o.dtype, c0);
       const float *skip = x + r * sx + c0, *side = gru || two ? c + r * WIDE : y + r * sy + c0;
       float *from = in + r * WIDE, *to = a->o.dtype == ATTN_F32 ? (float *)(void *)o : from;
-      f->gate(to, from, a->kind == ATTN_GTRXL_HIGHWAY ? -1.0f : 1.0f, input ? NULL : less,
-              input ? side : skip, input ? skip : side, cols, gru || two, keep);
+      attn_on_(gate, f)->gate(to, from, a->kind == ATTN_GTRXL_HIGHWAY ? -1.0f : 1.0f,
+                              input ? NULL : less, input ? side : skip, input ? skip : side, cols,
+                              gru || two, keep);
       if (a->o.dtype != ATTN_F32)
         f->blend(o, to, NULL, a->o.dtype, ATTN_F32, ATTN_F32, cols, 1.0f, 0.0f);
     }
@@ -42789,8 +43008,9 @@ ATTN_FUNC_ void attn_trajectory_item_(void *job, int worker, int64_t index) {
     const int64_t t = j->p.timesteps[b * steps + first + r / 3];
     if (r % 3 == 0)
       f->widen(time, attn_at_(&j->p.times, 0, 0, t), 0, NULL, 1, dm, j->p.times.dtype, NULL);
-    if (bias[r % 3]->data) f->activate(row, dm, add + r % 3 * dm, 1.0f, ATTN_ACT_NONE);
-    f->activate(row, dm, time, 1.0f, ATTN_ACT_NONE);
+    if (bias[r % 3]->data)
+      attn_on_(dense, f)->activate(row, dm, add + r % 3 * dm, 1.0f, ATTN_ACT_NONE);
+    attn_on_(dense, f)->activate(row, dm, time, 1.0f, ATTN_ACT_NONE);
   }
   const attn_norm_rows_ rows = {to, NULL, to, NULL, stride, 0, stride, 0, dm};
   attn_norm_rows_of_(f, &rows, 3 * n, &j->p.norm);
@@ -43067,7 +43287,7 @@ ATTN_FUNC_ void attn_fft_steps_(const attn_fft_ *p, const attn_table_ *f, float 
   for (int64_t count = 1; step < p->steps; step++) {
     const int r = p->radix[step];
     n /= r;
-    f->butterflies(x, half, lanes, count, n, r, p->root, p->m);
+    attn_on_(fourier, f)->butterflies(x, half, lanes, count, n, r, p->root, p->m);
     count *= r;
     if (near) continue;
     for (int k = 0; k < r; k++)
@@ -43138,10 +43358,10 @@ ATTN_FUNC_ void attn_fft_run_(const attn_fft_ *p, const attn_table_ *f, float *x
     attn_fft_steps_(p, f, x, half, lanes, 0, n);
     return;
   }
-  f->butterflies(x, half, lanes, 1, n, 1, p->chirp, n);
+  attn_on_(fourier, f)->butterflies(x, half, lanes, 1, n, 1, p->chirp, n);
   memset(x + n * row, 0, (size_t)((m - n) * row) * sizeof(float));
   attn_fft_steps_(p, f, x, half, lanes, 0, m);
-  f->butterflies(x, half, lanes, 1, m, 1, p->filter, m);
+  attn_on_(fourier, f)->butterflies(x, half, lanes, 1, m, 1, p->filter, m);
   for (int64_t k = 0; k < m; k++) {
     float *a = x + k * row, *b = x + p->at[k] * row;
     for (int64_t i = 0; a < b && i < row; i++) {
@@ -43151,7 +43371,8 @@ ATTN_FUNC_ void attn_fft_run_(const attn_fft_ *p, const attn_table_ *f, float *x
   }
   attn_fft_steps_(p, f, x, half, lanes, 0, m);
   for (int64_t k = 0; k < n; k++)
-    f->butterflies(x + attn_fft_row_(p, k) * row, half, lanes, 1, 1, 1, p->chirp + 2 * k, 1);
+    attn_on_(fourier, f)
+        ->butterflies(x + attn_fft_row_(p, k) * row, half, lanes, 1, 1, 1, p->chirp + 2 * k, 1);
 }
 /* <<< attn/mechanisms/fft.h */
 /* >>> attn/mechanisms/fourier.h */
@@ -43213,7 +43434,7 @@ ATTN_FUNC_ void attn_dft_fold_(const attn_dft_ *a, float *to, int64_t b, int64_t
     p = wide[0], q = wide[1] + cols - 1;
   }
   if (skip) to[0] = p[0] + first[0];
-  if (cols > skip) a->table->mirror(to + skip, p + skip, q - skip, cols - skip);
+  if (cols > skip) attn_on_(fourier, a->table)->mirror(to + skip, p + skip, q - skip, cols - skip);
 }
 
 /* Row t of columns of 4 F from the transformed block x: with Z the transform of column m plus i times
@@ -43766,11 +43987,12 @@ ATTN_FUNC_ void attn_maps_convolve_(const attn_maps_job_ *a, int worker, int64_t
       for (int64_t o = 0; a->bias && o < heads; o++)
         for (int64_t c = 0; c < cols; c++) sum[o * ATTN_MAPS_STRIP_ + c] = a->bias[o];
       for (int64_t e = 0; e < a->kw; e++)
-        f->gemm(sum, ATTN_MAPS_STRIP_, heads, a->weights + e * heads * deep, deep, 1,
-                source + r * heads * a->width + j + e, a->width, deep, cols, e == 0 && !a->bias);
+        attn_on_(dense, f)->gemm(sum, ATTN_MAPS_STRIP_, heads, a->weights + e * heads * deep, deep,
+                                 1, source + r * heads * a->width + j + e, a->width, deep, cols,
+                                 e == 0 && !a->bias);
       for (int64_t o = 0; o < heads; o++) {
         float *y = attn_maps_row_(a, worker, b, o, i0, r) + j, *x = sum + o * ATTN_MAPS_STRIP_;
-        if (a->relu) f->activate(x, cols, NULL, 1.0f, ATTN_ACT_RELU);
+        if (a->relu) attn_on_(dense, f)->activate(x, cols, NULL, 1.0f, ATTN_ACT_RELU);
         f->blend(y, y, x, ATTN_F32, ATTN_F32, ATTN_F32, cols, 1.0f, a->by_convolved);
       }
     }
@@ -44250,7 +44472,7 @@ ATTN_FUNC_ void attn_map_apply_block_(const attn_map_apply_job_ *a, char *memory
     f->widen(to, attn_at_(&a->v, b, hv, j0 + j), 0, NULL, 1, dv, a->v.dtype, NULL);
     for (int64_t c = 0; careful && c < dv; c++) to[c] = to[c] - to[c] == 0.0f ? to[c] : 0.0f;
   }
-  f->gemm(y, a->wide, rows, p, stride, 1, w, w_stride, n, dv, 0);
+  attn_on_(dense, f)->gemm(y, a->wide, rows, p, stride, 1, w, w_stride, n, dv, 0);
   for (int64_t j = 0; careful && j < n; j++) {
     const char *row = attn_at_(&a->v, b, hv, j0 + j);
     for (int64_t c = 0; c < dv; c++) {
@@ -45261,14 +45483,15 @@ typedef struct attn_luna_unit_ {
 
 /* omega of rows of scores, in place. */
 ATTN_FUNC_ void attn_luna_omega_(const attn_luna_causal_ *a, float *x, int64_t n) {
-  a->table->activate(x, n, NULL, a->scale,
-                     a->par.omega == ATTN_LUNA_ELU1 ? (int)ATTN_ACT_ELU1 : ATTN_ACT_SOFTPLUS2_);
+  attn_on_(dense, a->table)
+      ->activate(x, n, NULL, a->scale,
+                 a->par.omega == ATTN_LUNA_ELU1 ? (int)ATTN_ACT_ELU1 : ATTN_ACT_SOFTPLUS2_);
 }
 
 /* y += x S; behind y is room for as much again. */
 ATTN_FUNC_ void attn_luna_more_(const attn_table_ *f, float *y, const float *x, float *s, int64_t m,
                                 int64_t cols) {
-  f->step(y + cols, x, s, cols, m, cols, 1.0f, NULL, NULL);
+  attn_on_(state, f)->step(y + cols, x, s, cols, m, cols, 1.0f, NULL, NULL);
   f->blend(y, y, y + cols, ATTN_F32, ATTN_F32, ATTN_F32, cols, 1.0f, 1.0f);
 }
 
@@ -45287,8 +45510,8 @@ ATTN_FUNC_ void attn_luna_token_(attn_luna_unit_ *u, int64_t i) {
   const int64_t l = a->l, dk = a->dk, dv = a->dv, pb = a->p.batch > 1 ? u->b : 0;
   int64_t unused;
   const float *kp = attn_luna_rows_(f, &a->kp, u->b, u->hp, i, 1, r->kp, dk, &unused);
-  f->dots(r->alpha, kp, attn_at_(&a->p, pb, u->h, 0), a->p.stride_len, r->index, l, dk, a->p.dtype,
-          0);
+  attn_on_(list, f)->dots(r->alpha, kp, attn_at_(&a->p, pb, u->h, 0), a->p.stride_len, r->index, l,
+                          dk, a->p.dtype, 0);
   attn_luna_omega_(a, r->alpha, l);
   memset(r->alpha + l, 0, (size_t)(a->wide_l - l) * sizeof(float));
   const float *k = attn_luna_rows_(f, &a->k, u->b, u->hk, i, 1, r->k, dk, &unused);
@@ -45298,14 +45521,15 @@ ATTN_FUNC_ void attn_luna_token_(attn_luna_unit_ *u, int64_t i) {
   const int old = u->count >= ATTN_TILE_;
   if (u->count % ATTN_TILE_ == 0) memset(u->open_ka, 0, (size_t)u->floats * sizeof(float));
   const double t = (double)++u->count;
-  f->step(r->xt, q, u->open_ka, a->wide_l, dk, a->wide_l, 1.0f, k, r->alpha);
+  attn_on_(state, f)->step(r->xt, q, u->open_ka, a->wide_l, dk, a->wide_l, 1.0f, k, r->alpha);
   if (old) attn_luna_more_(f, r->xt, q, u->ka, dk, a->wide_l);
-  f->activate(r->xt, l, NULL, (float)((double)a->scale * ATTN_LOG2E_ / t), ATTN_ACT_NONE);
+  attn_on_(dense, f)->activate(r->xt, l, NULL, (float)((double)a->scale * ATTN_LOG2E_ / t),
+                               ATTN_ACT_NONE);
   float top = -INFINITY, sum = 0.0f;
   for (int64_t c = 0; c < l; c++) top = r->xt[c] > top || r->xt[c] != r->xt[c] ? r->xt[c] : top;
   f->weights(r->xt, r->xt, l, top, 1.0f);
   for (int64_t c = 0; c < l; c++) sum += r->xt[c];
-  f->step(r->yt, r->xt, u->open_va, a->wide_dv, l, a->wide_dv, 1.0f, r->alpha, v);
+  attn_on_(state, f)->step(r->yt, r->xt, u->open_va, a->wide_dv, l, a->wide_dv, 1.0f, r->alpha, v);
   if (old) attn_luna_more_(f, r->yt, r->xt, u->va, l, a->wide_dv);
   f->blend(attn_at_(&a->o, u->b, u->h, i), r->yt, NULL, a->o.dtype, ATTN_F32, ATTN_F32, dv,
            (float)(1.0 / (t * (double)sum)), 0.0f);
@@ -45333,8 +45557,8 @@ ATTN_FUNC_ void attn_luna_triangle_(const attn_table_ *f, float *s, const float 
   float top[ATTN_TILE_] = {0};
   for (int g = 0, j0 = 0; g < groups; g++, j0 += ATTN_GROUP_) {
     const int m = n - j0 < ATTN_GROUP_ ? n - j0 : ATTN_GROUP_;
-    f->score_block(s + j0 * ATTN_TILE_, lanes, rows + j0 * stride, stride, m, width, g, groups,
-                   top);
+    attn_on_(tile, f)->score_block(s + j0 * ATTN_TILE_, lanes, rows + j0 * stride, stride, m, width,
+                                   g, groups, top);
     for (int j = 1; j < m; j++)
       memset(s + (j0 + j) * ATTN_TILE_ + j0, 0, (size_t)j * sizeof(float));
   }
@@ -45345,16 +45569,17 @@ ATTN_FUNC_ void attn_luna_add_(const attn_table_ *f, float *to, const float *s, 
                                int64_t stride, int n, int64_t width, int start) {
   const int groups = (n + ATTN_GROUP_ - 1) / ATTN_GROUP_;
   for (int g = 0, j0 = 0; g < groups; g++, j0 += ATTN_GROUP_)
-    f->value_block(to, s + j0 * ATTN_TILE_, rows + j0 * stride, stride,
-                   n - j0 < ATTN_GROUP_ ? n - j0 : ATTN_GROUP_, width, g, groups, NULL,
-                   start && g == 0);
+    attn_on_(tile, f)->value_block(to, s + j0 * ATTN_TILE_, rows + j0 * stride, stride,
+                                   n - j0 < ATTN_GROUP_ ? n - j0 : ATTN_GROUP_, width, g, groups,
+                                   NULL, start && g == 0);
 }
 
 /* state += x^T w over n tokens, summed by themselves first: short chains. */
 ATTN_FUNC_ void attn_luna_grow_(const attn_table_ *f, float *state, float *sum, int64_t width,
                                 int64_t rows, const float *x, int64_t x_stride, const float *w,
                                 int64_t w_stride, int64_t n, int64_t cols, int empty) {
-  f->gemm(empty ? state : sum, width, rows, x, 1, x_stride, w, w_stride, n, cols, 1);
+  attn_on_(dense, f)->gemm(empty ? state : sum, width, rows, x, 1, x_stride, w, w_stride, n, cols,
+                           1);
   if (cols == width) cols *= rows, rows = 1; /* one row of all */
   for (int64_t i = 0; !empty && i < rows; i++)
     f->blend(state + i * width, state + i * width, sum + i * width, ATTN_F32, ATTN_F32, ATTN_F32,
@@ -45375,8 +45600,8 @@ ATTN_FUNC_ int attn_luna_chunk_(attn_luna_unit_ *u, int64_t i0, int n) {
   int64_t k_stride, kp_stride, v_stride;
   const float *kp = attn_luna_rows_(f, &a->kp, u->b, u->hp, i0, n, r->kp, dk, &kp_stride);
   for (int64_t c = 0; c < wide; c += ATTN_TILE_)
-    f->gemm(r->alpha + c, wide, n, kp, kp_stride, 1, r->pt + c * dk, ATTN_TILE_, dk,
-            wide - c < ATTN_TILE_ ? wide - c : ATTN_TILE_, 1);
+    attn_on_(dense, f)->gemm(r->alpha + c, wide, n, kp, kp_stride, 1, r->pt + c * dk, ATTN_TILE_,
+                             dk, wide - c < ATTN_TILE_ ? wide - c : ATTN_TILE_, 1);
   attn_luna_omega_(a, r->alpha, n * wide);
   attn_luna_ahead_(u, i0, 0);
   const float *v = attn_luna_rows_(f, &a->v, u->b, u->hv, i0, n, r->v, a->wide_dv, &v_stride);
@@ -45390,8 +45615,9 @@ ATTN_FUNC_ int attn_luna_chunk_(attn_luna_unit_ *u, int64_t i0, int n) {
   /* the softmax's arguments, then a, both [l][lane] */
   attn_luna_triangle_(f, r->s, r->qt, k, k_stride, n, dk);
   attn_luna_ahead_(u, i0, 1);
-  if (old) f->value_block(r->xt, r->qt, u->ka, wide, dk, l, 0, groups, NULL, 1);
-  if (open) f->value_block(r->xt, r->qt, u->open_ka, wide, dk, l, 0, groups, NULL, !old);
+  if (old) attn_on_(tile, f)->value_block(r->xt, r->qt, u->ka, wide, dk, l, 0, groups, NULL, 1);
+  if (open)
+    attn_on_(tile, f)->value_block(r->xt, r->qt, u->open_ka, wide, dk, l, 0, groups, NULL, !old);
   attn_luna_ahead_(u, i0, 2);
   attn_luna_add_(f, r->xt, r->s, r->alpha, wide, n, l, empty);
   attn_luna_ahead_(u, i0, 3);
@@ -45401,14 +45627,17 @@ ATTN_FUNC_ int attn_luna_chunk_(attn_luna_unit_ *u, int64_t i0, int n) {
   }
   attn_modifiers_ none;
   memset(&none, 0, sizeof none);
-  f->scale_block(r->xt, l, 0, groups, lane);
-  f->modify_block(r->xt, l, 0, groups, &none, top);
-  f->softmax_block(r->xt, l, 0, groups, m, sum, alpha, top, NULL);
+  attn_on_(tile, f)->scale_block(r->xt, l, 0, groups, lane);
+  attn_on_(tile, f)->modify_block(r->xt, l, 0, groups, &none, top);
+  attn_on_(tile, f)->softmax_block(r->xt, l, 0, groups, m, sum, alpha, top, NULL);
   /* the outputs */
   attn_luna_triangle_(f, r->s, r->xt, r->alpha, wide, n, l);
   attn_luna_ahead_(u, i0, 4);
-  if (old) f->value_block(r->yt, r->xt, u->va, a->wide_dv, l, dv, 0, groups, NULL, 1);
-  if (open) f->value_block(r->yt, r->xt, u->open_va, a->wide_dv, l, dv, 0, groups, NULL, !old);
+  if (old)
+    attn_on_(tile, f)->value_block(r->yt, r->xt, u->va, a->wide_dv, l, dv, 0, groups, NULL, 1);
+  if (open)
+    attn_on_(tile, f)->value_block(r->yt, r->xt, u->open_va, a->wide_dv, l, dv, 0, groups, NULL,
+                                   !old);
   attn_luna_ahead_(u, i0, 5);
   attn_luna_add_(f, r->yt, r->s, v, v_stride, n, dv, empty);
   attn_luna_ahead_(u, i0, 6);
@@ -46068,11 +46297,11 @@ ATTN_FUNC_ void attn_routing_norm_(const attn_table_ *f, float *x, int64_t n, in
   for (int r = 0; r < rows; r++) {
     shift[r] = 0.0f;
     if (!centred) continue;
-    f->moments(t, x + r * n, n, 0.0f);
+    attn_on_(norm, f)->moments(t, x + r * n, n, 0.0f);
     shift[r] = (float)((double)t[0] / d);
   }
   for (int r = 0; r < rows; r++) {
-    f->moments(t, x + r * n, n, shift[r]);
+    attn_on_(norm, f)->moments(t, x + r * n, n, shift[r]);
     const int safe = t[1] < 1e30f && t[1] > 1e-18f; /* else squares are not what floats can hold */
     const double off = (double)t[0] / d, square = (double)t[1];
     if (centred) {
@@ -46087,7 +46316,7 @@ ATTN_FUNC_ void attn_routing_norm_(const attn_table_ *f, float *x, int64_t n, in
   for (int r = 0; r < rows; r++) {
     float *row = x + r * n;
     if (by[r] > 0.0f)
-      f->normalise(row, n, shift[r], by[r], plus[r], NULL, NULL);
+      attn_on_(norm, f)->normalise(row, n, shift[r], by[r], plus[r], NULL, NULL);
     else if (centred)
       attn_row_norm_(f, row, n, &layer);
     else
@@ -46235,11 +46464,11 @@ ATTN_FUNC_ void attn_routing_nearest_(const attn_routing_job_ *a, const attn_rou
     const int64_t m = mu->len - c < ATTN_BLOCK_ ? mu->len - c : (int64_t)ATTN_BLOCK_;
     uint64_t left = 0;
     for (int r = 0; r < ATTN_TILE_; r++) top[r] = -INFINITY;
-    f->score_block(score, qt, (const float *)(const void *)attn_at_(mu, 0, h, c), mu->stride_len, m,
-                   dk, 0, groups, top);
+    attn_on_(tile, f)->score_block(score, qt, (const float *)(const void *)attn_at_(mu, 0, h, c),
+                                   mu->stride_len, m, dk, 0, groups, top);
     for (int r = 0; r < n; r++)
       if (c == 0 || top[r] > best[r]) best[r] = top[r], left |= attn_bit_(r);
-    f->above(lanes, score, NULL, m, 0, groups, top);
+    attn_on_(list, f)->above(lanes, score, NULL, m, 0, groups, top);
     for (int64_t j = 0; j < m && left; left &= ~lanes[j++])
       for (uint64_t here = lanes[j] & left; here; here &= here - 1)
         to[attn_lowest_(here)] = (int32_t)(c + j);
@@ -48227,7 +48456,7 @@ ATTN_FUNC_ attn_left_ attn_left_at_(attn_left_ l, int64_t r, int64_t k) {
 /* y += l m of n rows of a panel */
 ATTN_FUNC_ void attn_spatial_times_(const attn_table_ *f, float *y, int64_t rows, attn_left_ l,
                                     const float *m, int64_t n, int64_t cols) {
-  f->gemm(y, ATTN_PANEL_, rows, l.x, l.stride, l.step, m, ATTN_PANEL_, n, cols, 0);
+  attn_on_(dense, f)->gemm(y, ATTN_PANEL_, rows, l.x, l.stride, l.step, m, ATTN_PANEL_, n, cols, 0);
 }
 
 /* The same where row r reads k < first + r only: six rows read what all of them may, then each the rest
@@ -48314,7 +48543,8 @@ ATTN_FUNC_ void attn_spatial_start_(const attn_spatial_ *a, const attn_spatial_t
 ATTN_FUNC_ void attn_spatial_finish_(const attn_spatial_ *a, const attn_spatial_tile_ *t) {
   const attn_table_ *f = a->table;
   for (int64_t p = 0; a->panels && p < t->panels; p++)
-    f->activate(t->y + p * t->step, t->rows * ATTN_PANEL_, NULL, 1.0f, (int)a->act);
+    attn_on_(dense, f)->activate(t->y + p * t->step, t->rows * ATTN_PANEL_, NULL, 1.0f,
+                                 (int)a->act);
   for (int64_t r = 0; !a->panels && r < t->rows; r++) {
     const attn_tensor *out = a->gate.data ? &a->gate : &a->y;
     char *row = attn_spatial_row_(a, t, out, t->r0 + r);
@@ -48323,8 +48553,8 @@ ATTN_FUNC_ void attn_spatial_finish_(const attn_spatial_ *a, const attn_spatial_
       char *to = row + attn_bytes_(out->dtype, p * ATTN_PANEL_);
       const int64_t cols = attn_spatial_cols_(a, t, p);
       if (a->gate.data)
-        f->act((float *)(void *)to, y, (const float *)(const void *)to, cols, NULL, 1.0f,
-               (int)ATTN_ACT_NONE);
+        attn_on_(dense, f)->act((float *)(void *)to, y, (const float *)(const void *)to, cols, NULL,
+                                1.0f, (int)ATTN_ACT_NONE);
       else if (out->dtype == ATTN_F32)
         memcpy(to, y, (size_t)cols * sizeof *y);
       else
@@ -48884,6 +49114,15 @@ ATTN_END_STRICT_
 #undef ATTN_X86_
 #undef ATTN_XCR0_AVX2_
 #undef ATTN_XCR0_AVX512_
+#undef ATTN_VECTORS_
+#undef ATTN_VECTOR_ZERO_
+#undef ATTN_UNUSED_
+#undef attn_on_
+#undef ATTN_IF_AVX2_
+#undef ATTN_IF_AVX512_
+#undef ATTN_IF_NEON_
+#undef ATTN_TABLES_
+#undef ATTN_FAMILY_TABLES_
 /* <<< attn/isa/undef.h */
 #endif
 

@@ -130,7 +130,7 @@ ATTN_FUNC_ int attn_choose_part_(attn_tile_ *t, const attn_block_ *b, int32_t *c
   attn_modifiers_ only;
   float *s = t->w.s + e0 * ATTN_TILE_;
   const int collect = attn_choice_collects_(c);
-  f->above(lanes, s, NULL, n, g0, g1, collect ? t->w.best->floor : t->floor);
+  attn_on_(list, f)->above(lanes, s, NULL, n, g0, g1, collect ? t->w.best->floor : t->floor);
   for (int e = 0; e < n; e++) {
     lanes[e] &= all;
     if (c->mode == ATTN_TOPK_TIES && !collect)
@@ -145,7 +145,7 @@ ATTN_FUNC_ int attn_choose_part_(attn_tile_ *t, const attn_block_ *b, int32_t *c
   if (c->stage != ATTN_STAGE_APPLY_) return 0;
   memset(&only, 0, sizeof only);
   only.lanes = lanes;
-  f->modify_block(s, n, g0, g1, &only, t->top);
+  attn_on_(tile, f)->modify_block(s, n, g0, g1, &only, t->top);
   return some != 0;
 }
 

@@ -37,7 +37,8 @@ ATTN_FUNC_ void attn_columns_tile_(const attn_columns_ *c, attn_tile_ *t, float 
       if (e < b.first[g] || e >= b.first[g] + n)
         memset(s + e * ATTN_TILE_, 0, ATTN_GROUP_ * sizeof(float));
     if (n > 0)
-      f->softmax_block(t->w.s + b.first[g] * ATTN_TILE_, n, g, g + 1, m, l, alpha, top, NULL);
+      attn_on_(tile, f)->softmax_block(t->w.s + b.first[g] * ATTN_TILE_, n, g, g + 1, m, l, alpha,
+                                       top, NULL);
   }
   sum += (b.j0 - j0) * ATTN_TILE_;
   f->blend(sum, sum, t->w.s, ATTN_F32, ATTN_F32, ATTN_F32, (int64_t)b.n * ATTN_TILE_, 1.0f, 1.0f);

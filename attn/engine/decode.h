@@ -123,7 +123,7 @@ ATTN_FUNC_ void attn_few_scores_(attn_tile_ *t, int64_t base, int64_t j0, int64_
       attn_few_next_(t, &a->v, &a->v_scales, t->head_v, j0, j1, &k);
     if (!attn_few_direct_(&a->k, &a->k_scales))
       attn_few_widen_(t, &a->k, &a->k_scales, t->head_k, j, t->w.k, &k);
-    a->table->score_rows(t->w.row_s + (j - base), t->w.row_q, width, t->n, &k);
+    attn_on_(few, a->table)->score_rows(t->w.row_s + (j - base), t->w.row_q, width, t->n, &k);
   }
 }
 
@@ -141,8 +141,9 @@ ATTN_FUNC_ void attn_few_values_(attn_tile_ *t, int64_t base, int64_t j0, int64_
       attn_few_next_(t, &a->v, &a->v_scales, t->head_v, j + n, j1, &v);
     else
       attn_few_next_(t, &a->k, &a->k_scales, t->head_k, j1, end, &v);
-    a->table->value_rows(t->w.row_o + r * width, width,
-                         t->w.row_s + r * ATTN_ROWS_ROOM_ + (j - base), rows, &v, alpha);
+    attn_on_(few, a->table)
+        ->value_rows(t->w.row_o + r * width, width, t->w.row_s + r * ATTN_ROWS_ROOM_ + (j - base),
+                     rows, &v, alpha);
   }
 }
 
@@ -218,7 +219,7 @@ ATTN_FUNC_ void attn_few_walk_(attn_tile_ *t) {
       for (int64_t x = hi > lo ? hi : lo; x < base + ATTN_BLOCK_; x++) s[x] = -INFINITY;
     }
     t->partial |= partial;
-    f->softmax_rows(t->w.row_s, t->n, t->m, t->l, t->alpha);
+    attn_on_(few, f)->softmax_rows(t->w.row_s, t->n, t->m, t->l, t->alpha);
     if (t->careful && partial)
       attn_few_own_values_(t, open ? &b : NULL, base, j0, j1);
     else
@@ -254,8 +255,9 @@ ATTN_FUNC_ void attn_few_by_row_(attn_tile_ *t) {
   const int pairs_v = a->v.dtype == ATTN_I4 && attn_few_direct_(&a->v, &a->v_scales);
   memset(t->w.row_q, 0, (size_t)(ATTN_ROWS_ * kw) * sizeof(float));
   for (int r = 0; r < t->n; r++) {
-    a->table->pack_row(t->w.row_q + r * kw, attn_at_(&a->q, t->batch, t->head[r], t->row[r]),
-                       a->q.dim, a->q.dtype, a->scale_hi, a->scale_lo);
+    attn_on_(few, a->table)
+        ->pack_row(t->w.row_q + r * kw, attn_at_(&a->q, t->batch, t->head[r], t->row[r]), a->q.dim,
+                   a->q.dtype, a->scale_hi, a->scale_lo);
     const float *mix = a->mix ? a->mix + t->head[r] * a->q.dim : NULL;
     for (int64_t c = 0; mix && c < a->q.dim; c++) t->w.row_q[r * kw + c] *= mix[c];
     if (pairs_k) attn_row_pairs_(t->w.row_q + r * kw, kw, 1);
@@ -359,8 +361,9 @@ ATTN_FUNC_ void attn_few_join_(const attn_softmax_ *a, int worker, int64_t unit)
     for (int64_t s = 0; s < n; s++)
       l += (double)a->part_l[first + index[s] * rows + r] * (double)weight[s];
     memset(o, 0, (size_t)dv * sizeof(float));
-    a->table->axpys(o, weight, a->part_o + (first + r) * dv, rows * dv, index, n, dv, ATTN_F32,
-                    1.0f, 0);
+    attn_on_(list, a->table)
+        ->axpys(o, weight, a->part_o + (first + r) * dv, rows * dv, index, n, dv, ATTN_F32, 1.0f,
+                0);
     t.m[r] = m, t.l[r] = (float)l;
     t.out[r] = attn_at_(&a->o, t.batch, t.head[r], t.row[r]);
   }

@@ -232,15 +232,16 @@ ATTN_FUNC_ void attn_map_project_(const attn_map_ *a, float *y, int64_t stride, 
   for (int64_t c = c0; c < c0 + cols; c += ATTN_MAP_PANEL_) {
     const int64_t left = c0 + cols - c,
                   some = left < ATTN_MAP_PANEL_ ? left : (int64_t)ATTN_MAP_PANEL_;
-    a->table->gemm(y + (c - c0), stride, n, x, a->dk, 1, w + c * a->dk, ATTN_MAP_PANEL_, a->dk,
-                   some, 1);
+    attn_on_(dense, a->table)
+        ->gemm(y + (c - c0), stride, n, x, a->dk, 1, w + c * a->dk, ATTN_MAP_PANEL_, a->dk, some,
+               1);
   }
 }
 
 /* norm[r] = |x_r|^2 by */
 ATTN_FUNC_ void attn_map_squares_(const attn_map_ *a, float *norm, const float *x, int64_t n,
                                   double by) {
-  a->table->squares(norm, NULL, x, a->dk, NULL, n, a->dk);
+  attn_on_(list, a->table)->squares(norm, NULL, x, a->dk, NULL, n, a->dk);
   for (int64_t r = 0; r < n; r++) norm[r] = (float)((double)norm[r] * by);
 }
 
@@ -294,15 +295,16 @@ ATTN_FUNC_ void attn_map_normalise_(const attn_map_ *a, attn_map_rows_ *own, flo
     int32_t index[ATTN_TILE_];
     for (int64_t c = 0; c < a->m; c++) ones[c] = 1.0f;
     for (int64_t r = 0; r < n; r++) index[r] = (int32_t)r;
-    a->table->dots(own->norm, ones, y, a->m, index, n, a->m, ATTN_F32, 0);
+    attn_on_(list, a->table)->dots(own->norm, ones, y, a->m, index, n, a->m, ATTN_F32, 0);
   } else {
-    a->table->squares(own->norm, NULL, y, a->m, NULL, n, a->m);
+    attn_on_(list, a->table)->squares(own->norm, NULL, y, a->m, NULL, n, a->m);
   }
   for (int64_t r = 0; r < n; r++, y += a->m) {
     const float t = own->norm[r], size = t < 0.0f ? -t : t;
     if (size > 1e-20f && size < 1e30f) {
-      a->table->activate(y, a->m, NULL, (float)(1.0 / (sum ? (double)t : sqrt((double)t))),
-                         ATTN_ACT_NONE);
+      attn_on_(dense, a->table)
+          ->activate(y, a->m, NULL, (float)(1.0 / (sum ? (double)t : sqrt((double)t))),
+                     ATTN_ACT_NONE);
       continue;
     }
     double by = 0.0;
@@ -322,11 +324,12 @@ ATTN_FUNC_ void attn_map_act_(const attn_map_ *a, attn_map_rows_ *own, float *y,
   else
     memcpy(y, x, (size_t)all * sizeof *y);
   if (a->p.activation != ATTN_ACT_NONE || a->p.scale != 1.0f)
-    a->table->activate(y, all, NULL, a->p.scale, (int)a->p.activation);
+    attn_on_(dense, a->table)->activate(y, all, NULL, a->p.scale, (int)a->p.activation);
   if (a->p.kernel_eps == 0.0f) return;
   float *eps = attn_map_more_((char *)own);
   for (int64_t c = 0; c < a->m; c++) eps[c] = a->p.kernel_eps;
-  for (int64_t r = 0; r < n; r++) a->table->activate(y + r * a->m, a->m, eps, 1.0f, ATTN_ACT_NONE);
+  for (int64_t r = 0; r < n; r++)
+    attn_on_(dense, a->table)->activate(y + r * a->m, a->m, eps, 1.0f, ATTN_ACT_NONE);
 }
 
 /* u = [relu(x), relu(-x)]; feature (r - 1) 2 dk + j is u_j u_(j - r) */
@@ -357,7 +360,7 @@ ATTN_FUNC_ void attn_map_user_(const attn_map_ *a, attn_map_rows_ *own, float *y
   if (a->p.scale != 1.0f) {
     float *scaled = attn_map_more_((char *)own);
     memcpy(scaled, x, (size_t)(n * a->dk) * sizeof *x);
-    a->table->activate(scaled, n * a->dk, NULL, a->p.scale, ATTN_ACT_NONE);
+    attn_on_(dense, a->table)->activate(scaled, n * a->dk, NULL, a->p.scale, ATTN_ACT_NONE);
     x = scaled;
   }
   a->p.fn(a->p.user, y, x, n, a->m, a->dk, head, is_key);
@@ -380,7 +383,7 @@ ATTN_FUNC_ double attn_map_far_(const attn_map_ *a, attn_map_rows_ *own, float *
   *by = 1.26217744835361774602e-29; /* 2^-96 */
   for (int64_t c = 0; c < a->dk; c++) row[c] = (float)((double)x[c] * *by);
   attn_map_project_(a, y, a->m, row, 1, head, 0, a->directions);
-  a->table->top_rows(own->top + r, y, a->m, 1, a->directions, 1);
+  attn_on_(feature, a->table)->top_rows(own->top + r, y, a->m, 1, a->directions, 1);
   return sqrt(size);
 }
 
@@ -390,8 +393,8 @@ ATTN_FUNC_ void attn_map_waves_(const attn_map_ *a, attn_map_rows_ *own, float *
   const int64_t d = a->directions;
   float *in = own->shift;
   attn_map_project_(a, y, a->m, x, n, head, 0, d);
-  a->table->top_rows(own->top, y, a->m, n, d, 1);
-  if (!a->p.keep_norm) a->table->squares(own->norm, NULL, x, a->dk, NULL, n, a->dk);
+  attn_on_(feature, a->table)->top_rows(own->top, y, a->m, n, d, 1);
+  if (!a->p.keep_norm) attn_on_(list, a->table)->squares(own->norm, NULL, x, a->dk, NULL, n, a->dk);
   for (int64_t r = 0; r < n; r++) {
     double size = sqrt((double)own->norm[r]), by = 1.0;
     in[r] = a->p.scale;
@@ -405,7 +408,7 @@ ATTN_FUNC_ void attn_map_waves_(const attn_map_ *a, attn_map_rows_ *own, float *
     for (run = 0; r + run < n; run++)
       if (!(own->top[r + run] * fabsf(in[r + run]) <= 8192.0f)) break;
     if (run) {
-      a->table->wave_rows(y + r * a->m, a->m, run, d, in + r, own->factor + r);
+      attn_on_(feature, a->table)->wave_rows(y + r * a->m, a->m, run, d, in + r, own->factor + r);
       continue;
     }
     float *row = y + r * a->m;
@@ -423,7 +426,8 @@ ATTN_FUNC_ void attn_map_waves_(const attn_map_ *a, attn_map_rows_ *own, float *
 ATTN_FUNC_ void attn_map_exponents_(const attn_map_ *a, attn_map_rows_ *own, float *y,
                                     const float *x, int64_t n, int64_t head) {
   attn_map_project_(a, y, a->m, x, n, head, 0, a->directions);
-  a->table->top_rows(own->top, y, a->m, n, a->directions, a->kind == ATTN_FEATURES_HYPERBOLIC);
+  attn_on_(feature, a->table)
+      ->top_rows(own->top, y, a->m, n, a->directions, a->kind == ATTN_FEATURES_HYPERBOLIC);
   attn_map_squares_(a, own->norm, x, n, attn_map_half_(a));
 }
 
@@ -431,8 +435,9 @@ ATTN_FUNC_ void attn_map_powers_(const attn_map_ *a, attn_map_rows_ *own, float 
                                  float add) {
   if (a->p.norm != ATTN_FEATURE_NORM_NONE && add == 0.0f) /* factors cancel: none may vanish */
     for (int64_t r = 0; r < n; r++) own->factor[r] = 1.0f;
-  a->table->power_rows(y, a->m, n, a->directions, own->top, own->factor, add,
-                       a->kind == ATTN_FEATURES_HYPERBOLIC);
+  attn_on_(feature, a->table)
+      ->power_rows(y, a->m, n, a->directions, own->top, own->factor, add,
+                   a->kind == ATTN_FEATURES_HYPERBOLIC);
 }
 
 /* What queries and keys share. */
@@ -440,7 +445,7 @@ ATTN_FUNC_ void attn_map_common_(const attn_map_ *a, attn_map_rows_ *own, float 
                                  int64_t n, int64_t head, int is_key) {
   switch (a->kind) {
     case ATTN_FEATURES_ELU1: /* the scale is one of queries */
-      a->table->elu1(y, x, n * a->m, is_key ? 1.0f : a->p.scale);
+      attn_on_(feature, a->table)->elu1(y, x, n * a->m, is_key ? 1.0f : a->p.scale);
       break;
     case ATTN_FEATURES_ACT: attn_map_act_(a, own, y, x, n, head); break;
     case ATTN_FEATURES_DPFP: attn_map_dpfp_(a, y, x, n); break;
@@ -514,7 +519,8 @@ ATTN_FUNC_ float attn_map_top_(const attn_map_ *a, char *own, const float *x, in
     const int64_t left = a->directions - r,
                   some = left < ATTN_MAP_PANEL_ ? left : (int64_t)ATTN_MAP_PANEL_;
     attn_map_project_(a, u, ATTN_MAP_PANEL_, x, n, head, r, some);
-    a->table->top_rows(rows->top, u, ATTN_MAP_PANEL_, n, some, a->kind == ATTN_FEATURES_HYPERBOLIC);
+    attn_on_(feature, a->table)
+        ->top_rows(rows->top, u, ATTN_MAP_PANEL_, n, some, a->kind == ATTN_FEATURES_HYPERBOLIC);
     c = attn_map_join_(rows->top, n, (float)ATTN_LN2_, c);
   }
   return c;

@@ -217,11 +217,12 @@ ATTN_FUNC_ void attn_joint_mix_(const attn_joint_tile_ *t, float *y, int64_t row
   const attn_table_ *f = t->x->a.table;
   const int64_t step = ATTN_JOINT_STEP_, lanes = t->groups * ATTN_GROUP_;
   if (lanes == ATTN_TILE_) {
-    f->gemm(y, step, rows, m, 1, rows, w, step, heads, n * ATTN_TILE_, 1);
+    attn_on_(dense, f)->gemm(y, step, rows, m, 1, rows, w, step, heads, n * ATTN_TILE_, 1);
     return;
   }
   for (int64_t e = 0; e < n; e++)
-    f->gemm(y + e * ATTN_TILE_, step, rows, m, 1, rows, w + e * ATTN_TILE_, step, heads, lanes, 1);
+    attn_on_(dense, f)->gemm(y + e * ATTN_TILE_, step, rows, m, 1, rows, w + e * ATTN_TILE_, step,
+                             heads, lanes, 1);
 }
 
 /* Opens the keys j0 .. j0 + n - 1 for one head. 0 = no row sees any of them. */
@@ -253,7 +254,8 @@ ATTN_FUNC_ void attn_joint_modify_(attn_joint_tile_ *t, attn_tile_ *u, float *s,
       mod.lanes = b.set.lanes ? b.set.lanes + seg->at : NULL;
       mod.lo = b.set.lo, mod.hi = b.set.hi;
     }
-    u->a->table->modify_block(s + at * ATTN_TILE_, seg->n, seg->g0, seg->g1, &mod, u->top);
+    attn_on_(tile, u->a->table)
+        ->modify_block(s + at * ATTN_TILE_, seg->n, seg->g0, seg->g1, &mod, u->top);
     for (int e = 0; e < seg->n; e++)
       seen[at + e] |= (unsigned char)((1 << seg->g1) - (1 << seg->g0));
   }
@@ -273,15 +275,15 @@ ATTN_FUNC_ void attn_joint_block_(attn_joint_tile_ *t, int64_t j0, int64_t n, in
   int64_t stride = 0;
   for (int64_t h = 0; h < x->q.heads; h++) {
     if (h % group == 0) k = attn_joint_rows_(t, &x->k, h / group, j0, n, t->k, &stride);
-    f->score_block(to + h * ATTN_JOINT_STEP_, t->qt + h * dk * ATTN_TILE_, k, stride, n, dk, 0,
-                   t->groups, t->head[0].spare);
+    attn_on_(tile, f)->score_block(to + h * ATTN_JOINT_STEP_, t->qt + h * dk * ATTN_TILE_, k,
+                                   stride, n, dk, 0, t->groups, t->head[0].spare);
   }
   if (x->mix) attn_joint_mix_(t, w, x->heads, x->mix, t->j, x->q.heads, n);
   for (int64_t h = 0; h < x->heads; h++) {
     attn_tile_ *u = &t->head[h];
     float *s = w + h * ATTN_JOINT_STEP_;
     attn_joint_modify_(t, u, s, j0, n);
-    f->softmax_block(s, n, 0, t->groups, u->m, u->l, u->alpha, u->top, NULL);
+    attn_on_(tile, f)->softmax_block(s, n, 0, t->groups, u->m, u->l, u->alpha, u->top, NULL);
     memcpy(t->m + (slot * x->heads + h) * ATTN_TILE_, u->m, sizeof u->m);
   }
 }
@@ -299,7 +301,7 @@ ATTN_FUNC_ void attn_joint_first_(attn_joint_tile_ *t) {
     const attn_tile_ *u = &t->head[h];
     float *inv = t->inv + h * ATTN_TILE_;
     for (int r = 0; r < ATTN_TILE_; r++) inv[r] = 1.0f;
-    x->a.table->divide(inv, u->l);
+    attn_on_(tile, x->a.table)->divide(inv, u->l);
     memcpy(t->last + h * ATTN_TILE_, u->m, sizeof u->m);
     for (int r = 0; x->lse.data && r < t->n; r++) {
       float lse = -INFINITY;
@@ -331,7 +333,8 @@ ATTN_FUNC_ void attn_joint_second_(attn_joint_tile_ *t, attn_joint_fn_ block, vo
       memcpy(m, t->m + (slot * x->heads + h) * ATTN_TILE_, sizeof m);
       memcpy(by, t->inv + h * ATTN_TILE_, sizeof m);
       /* a block of no keys: by = 2^(m - last) / sum */
-      f->softmax_block(w, 0, 0, t->groups, m, by, t->head[h].alpha, t->last + h * ATTN_TILE_, NULL);
+      attn_on_(tile, f)->softmax_block(w, 0, 0, t->groups, m, by, t->head[h].alpha,
+                                       t->last + h * ATTN_TILE_, NULL);
       for (int r = 0; t->scaled && i < x->kept && r < ATTN_TILE_; r++) by[r] = 1.0f;
     }
     block(user, t, j, next - j, w);

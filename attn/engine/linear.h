@@ -164,11 +164,11 @@ ATTN_FUNC_ void attn_linear_times_(const attn_table_ *f, attn_linear_ask_ *ask, 
                                    int64_t cols, int start) {
   for (int64_t k = 0; k < n; k += ATTN_LINEAR_DEEP_)
     for (int64_t r = 0; r < rows; r += ATTN_LINEAR_ROWS_) {
-      f->gemm(y + r * y_stride, y_stride,
-              rows - r < ATTN_LINEAR_ROWS_ ? rows - r : (int64_t)ATTN_LINEAR_ROWS_,
-              x + k * x_step + r * x_stride, x_stride, x_step, w + k * w_stride, w_stride,
-              n - k < ATTN_LINEAR_DEEP_ ? n - k : (int64_t)ATTN_LINEAR_DEEP_, cols,
-              start && k == 0);
+      attn_on_(dense, f)->gemm(
+          y + r * y_stride, y_stride,
+          rows - r < ATTN_LINEAR_ROWS_ ? rows - r : (int64_t)ATTN_LINEAR_ROWS_,
+          x + k * x_step + r * x_stride, x_stride, x_step, w + k * w_stride, w_stride,
+          n - k < ATTN_LINEAR_DEEP_ ? n - k : (int64_t)ATTN_LINEAR_DEEP_, cols, start && k == 0);
       if (ask->rows > 0) attn_linear_ask_some_(ask);
     }
 }
@@ -176,7 +176,8 @@ ATTN_FUNC_ void attn_linear_times_(const attn_table_ *f, attn_linear_ask_ *ask, 
 /* y = alpha y + x, n numbers */
 ATTN_FUNC_ void attn_linear_join_(const attn_table_ *f, float *y, const float *x, int64_t n,
                                   float alpha) {
-  f->axpys(y, attn_linear_ones_, x, 0, attn_linear_index_, 1, n, ATTN_F32, alpha, 0);
+  attn_on_(list, f)->axpys(y, attn_linear_ones_, x, 0, attn_linear_index_, 1, n, ATTN_F32, alpha,
+                           0);
 }
 
 /* n rows of a tensor as dense f32, where they are if they are so. */
@@ -303,7 +304,8 @@ ATTN_FUNC_ void attn_linear_delta_(attn_linear_chain_ *c, int64_t j0) {
   float *v = w->v + c->col, kappa[ATTN_LINEAR_CHUNK_], self;
   attn_linear_times_(f, w->ask, w->y + c->col, wide, n, w->c, a->m, 1, c->s.s + c->col, wide, a->m,
                      c->cols, 1);
-  if (attends) f->dots(kappa, c->s.z, w->c, a->m, attn_linear_index_, n, a->m, ATTN_F32, 0);
+  if (attends)
+    attn_on_(list, f)->dots(kappa, c->s.z, w->c, a->m, attn_linear_index_, n, a->m, ATTN_F32, 0);
   for (int64_t i0 = 0, rows; i0 < n; i0 += rows) {
     rows = n - i0 < ATTN_LINEAR_ROWS_ ? n - i0 : (int64_t)ATTN_LINEAR_ROWS_;
     float *g = w->g + i0 * e;
@@ -313,7 +315,8 @@ ATTN_FUNC_ void attn_linear_delta_(attn_linear_chain_ *c, int64_t j0) {
       float b = c->rate[i], by = b;
       float *row = w->g + i * e;
       if (attends) {
-        f->dots(&self, attn_linear_ones_, row, 0, attn_linear_index_, 1, i, ATTN_F32, 0);
+        attn_on_(list, f)->dots(&self, attn_linear_ones_, row, 0, attn_linear_index_, 1, i,
+                                ATTN_F32, 0);
         self += kappa[i] * c->fade;
         by = fabsf(self) < FLT_MIN ? 0.0f : b / self; /* a key that no other is like reads 0 */
       }
@@ -325,8 +328,8 @@ ATTN_FUNC_ void attn_linear_delta_(attn_linear_chain_ *c, int64_t j0) {
     if (i0)
       attn_linear_times_(f, w->ask, v + i0 * wide, wide, rows, g, e, 1, v, wide, i0, c->cols, 0);
     for (int64_t i = i0 + 1; i < i0 + rows; i++)
-      f->axpys(v + i * wide, w->g + i * e + i0, v + i0 * wide, wide, attn_linear_index_, i - i0,
-               c->cols, ATTN_F32, 1.0f, 0);
+      attn_on_(list, f)->axpys(v + i * wide, w->g + i * e + i0, v + i0 * wide, wide,
+                               attn_linear_index_, i - i0, c->cols, ATTN_F32, 1.0f, 0);
   }
   c->v = w->v, c->v_stride = wide;
 }
@@ -381,13 +384,15 @@ ATTN_FUNC_ void attn_linear_update_(attn_linear_chain_ *c, int each) {
   attn_linear_times_(f, w->ask, w->u + c->col, a->wide, a->m, w->c, 1, a->m, c->v + c->col,
                      c->v_stride, c->n, c->cols, c->pending == 0);
   if (c->pending == 0) memset(w->z, 0, (size_t)a->m * sizeof(float));
-  f->axpys(w->z, attn_linear_ones_, w->c, a->m, attn_linear_index_, c->n, a->m, ATTN_F32, 1.0f, 0);
+  attn_on_(list, f)->axpys(w->z, attn_linear_ones_, w->c, a->m, attn_linear_index_, c->n, a->m,
+                           ATTN_F32, 1.0f, 0);
   c->pending += c->n;
   if (each || a->delta || c->scaled || c->pending >= ATTN_LINEAR_FLUSH_)
     attn_linear_flush_(c, c->keep * c->fade);
   tail[ATTN_LINEAR_KEEP_] *= c->keep;
   if (!c->s.sum) return;
-  f->axpys(c->s.sum, by, c->v, c->v_stride, attn_linear_index_, c->n, a->dv, ATTN_F32, c->keep, 0);
+  attn_on_(list, f)->axpys(c->s.sum, by, c->v, c->v_stride, attn_linear_index_, c->n, a->dv,
+                           ATTN_F32, c->keep, 0);
   tail[ATTN_LINEAR_COUNT_KEYS_] *= c->keep;
   for (int j = 0; j < c->n; j++) tail[ATTN_LINEAR_COUNT_KEYS_] += by[j];
 }
@@ -410,8 +415,9 @@ ATTN_FUNC_ void attn_linear_add_(const attn_linear_ *a, attn_linear_slot_ to,
   const float top = c1 > c0 ? c1 : c0, rates = part.tail[ATTN_LINEAR_KEEP_];
   const float keep = rates * (c0 == top ? 1.0f : attn_linear_exp_(f, c0 - top));
   const float by = c1 == top ? 1.0f : attn_linear_exp_(f, c1 - top);
-  f->axpys(to.s, &by, part.s, 0, attn_linear_index_, 1, a->m * a->wide, ATTN_F32, keep, 0);
-  f->axpys(to.z, &by, part.z, 0, attn_linear_index_, 1, a->m, ATTN_F32, keep, 0);
+  attn_on_(list, f)->axpys(to.s, &by, part.s, 0, attn_linear_index_, 1, a->m * a->wide, ATTN_F32,
+                           keep, 0);
+  attn_on_(list, f)->axpys(to.z, &by, part.z, 0, attn_linear_index_, 1, a->m, ATTN_F32, keep, 0);
   to.tail[ATTN_LINEAR_TOP_] = top;
   to.tail[ATTN_LINEAR_KEEP_] *= rates;
   if (!a->late) return;
@@ -425,8 +431,8 @@ ATTN_FUNC_ void attn_linear_late_(const attn_linear_ *a, attn_linear_slot_ s) {
   const float eps = a->map.late_eps;
   if (!a->late) return;
   for (int64_t r = 0; r < a->m; r++) {
-    a->table->axpys(s.s + r * a->wide, &eps, s.sum, 0, attn_linear_index_, 1, a->dv, ATTN_F32, 1.0f,
-                    0);
+    attn_on_(list, a->table)
+        ->axpys(s.s + r * a->wide, &eps, s.sum, 0, attn_linear_index_, 1, a->dv, ATTN_F32, 1.0f, 0);
     s.z[r] += eps * s.tail[ATTN_LINEAR_COUNT_KEYS_];
   }
 }
@@ -455,7 +461,7 @@ ATTN_FUNC_ uint64_t attn_linear_factors_(const attn_linear_ *a, float *by, const
     by[i] = a->out_scale, d[i] = t;
     if (few) by[i] = by[i] / t;
   }
-  if (!few) a->table->divide(by, d);
+  if (!few) attn_on_(tile, a->table)->divide(by, d);
   return vanish;
 }
 
@@ -494,7 +500,7 @@ ATTN_FUNC_ void attn_linear_read_(const attn_linear_ *a, const attn_linear_own_ 
   attn_linear_ask_for_(w->ask, &a->o, b, h, i0 + r);
   attn_map_queries_(&a->map, w->map, w->p, x, r, h);
   if (a->den != ATTN_LINEAR_DEN_NONE)
-    f->dots(den, s.z, w->p, a->m, attn_linear_index_, r, a->m, ATTN_F32, 0);
+    attn_on_(list, f)->dots(den, s.z, w->p, a->m, attn_linear_index_, r, a->m, ATTN_F32, 0);
   if (a->o.dtype != ATTN_F32) {
     attn_linear_times_(f, w->ask, w->y, a->wide, r, w->p, a->m, 1, s.s, a->wide, a->m, a->dv, 1);
     attn_linear_divide_(a, w->y, den, b, h, i0, r);
@@ -555,8 +561,8 @@ ATTN_FUNC_ void attn_linear_rows_of_(attn_linear_chain_ *c, int64_t h, int64_t i
     }
   }
   for (int64_t i = 0; divides && i < r; i += 16)
-    f->dots(sum + i, attn_linear_ones_, w->t + i * e, e, attn_linear_index_,
-            r - i < 16 ? r - i : 16, r < i + 16 ? r : i + 16, ATTN_F32, 0);
+    attn_on_(list, f)->dots(sum + i, attn_linear_ones_, w->t + i * e, e, attn_linear_index_,
+                            r - i < 16 ? r - i : 16, r < i + 16 ? r : i + 16, ATTN_F32, 0);
   if (c->scaled) f->scale_rows(w->p, m, w->p, m, r, m, c->left);
   attn_linear_times_(f, w->ask, w->y, a->wide, r, w->p, m, 1, c->s.s, a->wide, m, a->dv, 1);
   /* a value that is not finite must not meet the zeros of rows that do not see it */
@@ -567,7 +573,7 @@ ATTN_FUNC_ void attn_linear_rows_of_(attn_linear_chain_ *c, int64_t h, int64_t i
                        c->v_stride, i + rows, a->dv, 0);
   }
   if (divides) {
-    f->dots(den, c->s.z, w->p, m, attn_linear_index_, r, m, ATTN_F32, 0);
+    attn_on_(list, f)->dots(den, c->s.z, w->p, m, attn_linear_index_, r, m, ATTN_F32, 0);
     for (int64_t i = 0; i < r; i++) den[i] += sum[i];
   }
   attn_linear_divide_(a, w->y, den, c->b, h, i0, r);
@@ -606,9 +612,9 @@ ATTN_FUNC_ void attn_linear_steps_(attn_linear_chain_ *c, int64_t n, int64_t i0,
       const char *value = attn_at_(&a->v, c->b, c->kv, j);
       if (a->delta) {
         float by = c->rate[j];
-        f->step(w->y, p, c->s.s, wide, m, wide, 1.0f, NULL, NULL);
+        attn_on_(state, f)->step(w->y, p, c->s.s, wide, m, wide, 1.0f, NULL, NULL);
         if (a->rule == ATTN_LINEAR_DELTA_ATTN) {
-          const float self = f->step_z(p, c->s.z, m, 1.0f, NULL) * c->fade;
+          const float self = attn_on_(state, f)->step_z(p, c->s.z, m, 1.0f, NULL) * c->fade;
           by = fabsf(self) < FLT_MIN ? 0.0f : by / self;
         }
         f->blend(v, value, w->y, ATTN_F32, a->v.dtype, ATTN_F32, a->dv, c->rate[j],
@@ -621,11 +627,12 @@ ATTN_FUNC_ void attn_linear_steps_(attn_linear_chain_ *c, int64_t n, int64_t i0,
           f->scale_rows(p, m, p, m, 1, m, &gate);
         }
       }
-      f->step_z(NULL, c->s.z, m, keep, p);
+      attn_on_(state, f)->step_z(NULL, c->s.z, m, keep, p);
       if (c->s.sum) {
         const float weight = a->rule == ATTN_LINEAR_GATED ? 1.0f - c->rate[j] : 1.0f;
         const float left = a->decays ? c->rate[j] : 1.0f;
-        f->axpys(c->s.sum, &weight, v, 0, attn_linear_index_, 1, a->dv, ATTN_F32, left, 0);
+        attn_on_(list, f)->axpys(c->s.sum, &weight, v, 0, attn_linear_index_, 1, a->dv, ATTN_F32,
+                                 left, 0);
         c->s.tail[ATTN_LINEAR_COUNT_KEYS_] = left * c->s.tail[ATTN_LINEAR_COUNT_KEYS_] + weight;
       }
       c->fade = 1.0f;
@@ -635,17 +642,18 @@ ATTN_FUNC_ void attn_linear_steps_(attn_linear_chain_ *c, int64_t n, int64_t i0,
       const int64_t at = a->causal ? i0 + i + a->q_off : n - 1;
       if ((at < n ? at : n - 1) != j && n > 0) continue;
       if (c->s.sum) { /* only without order, so behind the last key */
-        if (!joined) f->step(NULL, NULL, c->s.s, wide, m, wide, keep, p, v), joined = 1;
+        if (!joined)
+          attn_on_(state, f)->step(NULL, NULL, c->s.s, wide, m, wide, keep, p, v), joined = 1;
         if (i == 0) attn_linear_late_(a, c->s);
       }
       for (int64_t g = 0; g < a->group; g++) {
         const float *row = w->p + (g * rows + i) * m;
-        f->step(w->y, row, c->s.s, wide, m, wide, keep, joined ? NULL : p, v);
-        const float den = f->step_z(row, c->s.z, m, 1.0f, NULL);
+        attn_on_(state, f)->step(w->y, row, c->s.s, wide, m, wide, keep, joined ? NULL : p, v);
+        const float den = attn_on_(state, f)->step_z(row, c->s.z, m, 1.0f, NULL);
         joined = 1;
         attn_linear_divide_(a, w->y, &den, c->b, h0 + g, i0 + i, 1);
       }
     }
-    if (!joined) f->step(NULL, NULL, c->s.s, wide, m, wide, keep, p, v);
+    if (!joined) attn_on_(state, f)->step(NULL, NULL, c->s.s, wide, m, wide, keep, p, v);
   }
 }

@@ -198,7 +198,7 @@ ATTN_FUNC_ void attn_list_scores_(attn_tile_ *t, int32_t *const *index, const in
     float *s = t->w.rows + r * ATTN_ROOM_;
     const float *q = t->w.q_rows + r * dk;
     attn_list_pick_(t, &p, &a->k, &a->k_scales, t->head_k, t->w.k, index[r], count[r]);
-    f->dots(s, q, p.rows, p.stride, p.index, count[r], dk, p.dtype, p.ahead);
+    attn_on_(list, f)->dots(s, q, p.rows, p.stride, p.index, count[r], dk, p.dtype, p.ahead);
     attn_list_terms_(t, s, q + ATTN_TILE_ * dk, r, index[r], count[r]);
     for (int e = count[r]; e < most; e++) s[e] = 0.0f;
     row[r] = s;
@@ -214,16 +214,16 @@ ATTN_FUNC_ void attn_list_scores_(attn_tile_ *t, int32_t *const *index, const in
   set.lanes = lanes;
   for (int r = 0; r < ATTN_TILE_; r++) t->top[r] = -INFINITY;
   if (a->modify || a->span.z) {
-    f->modify_block(t->w.s, most, 0, t->groups, &mod, t->spare);
+    attn_on_(tile, f)->modify_block(t->w.s, most, 0, t->groups, &mod, t->spare);
     if (a->modify) attn_list_modify_(t, index, count, most);
     for (int r = 0; a->span.z && r < t->n; r++)
       for (int e = 0; e < count[r]; e++)
         if (index[r][e] >= 0)
           t->w.s[e * ATTN_TILE_ + r] += (float)attn_log2_(attn_pair_ramp_(t, r, index[r][e]));
-    f->modify_block(t->w.s, most, 0, t->groups, &set, t->top);
+    attn_on_(tile, f)->modify_block(t->w.s, most, 0, t->groups, &set, t->top);
   } else {
     mod.lanes = lanes;
-    f->modify_block(t->w.s, most, 0, t->groups, &mod, t->top);
+    attn_on_(tile, f)->modify_block(t->w.s, most, 0, t->groups, &mod, t->top);
   }
 }
 
@@ -237,10 +237,11 @@ ATTN_FUNC_ void attn_list_values_(attn_tile_ *t, int32_t *const *index, const in
   void *row[ATTN_TILE_];
   int kept[ATTN_TILE_];
   if (a->relu) {
-    f->relu_block(t->w.s, most, 0, t->groups, a->relu->square, t->l, t->count);
+    attn_on_(tile, f)->relu_block(t->w.s, most, 0, t->groups, a->relu->square, t->l, t->count);
     for (int r = 0; r < ATTN_TILE_; r++) t->alpha[r] = 1.0f;
   } else {
-    f->softmax_block(t->w.s, most, 0, t->groups, t->m, t->l, t->alpha, t->top, NULL);
+    attn_on_(tile, f)->softmax_block(t->w.s, most, 0, t->groups, t->m, t->l, t->alpha, t->top,
+                                     NULL);
   }
   if (a->counting) return;
   for (int r = 0; r < t->n; r++) row[r] = t->w.rows + r * ATTN_ROOM_;
@@ -254,13 +255,13 @@ ATTN_FUNC_ void attn_list_values_(attn_tile_ *t, int32_t *const *index, const in
         if (index[r][e] >= 0) p[n] = p[e], index[r][n++] = index[r][e];
     }
     attn_list_pick_(t, &picked, &a->v, &a->v_scales, t->head_v, t->w.v, index[r], n);
-    f->axpys(t->w.o_rows + r * dv, p, picked.rows, picked.stride, picked.index, n, dv, picked.dtype,
-             t->alpha[r], picked.ahead);
+    attn_on_(list, f)->axpys(t->w.o_rows + r * dv, p, picked.rows, picked.stride, picked.index, n,
+                             dv, picked.dtype, t->alpha[r], picked.ahead);
     kept[r] = n;
   }
   if (!a->relative.values.data) return;
   const int64_t c = attn_relative_clip_(a);
-  f->scale_block(t->w.rel_values, t->rel_rows, 0, t->groups, t->alpha);
+  attn_on_(tile, f)->scale_block(t->w.rel_values, t->rel_rows, 0, t->groups, t->alpha);
   for (int r = 0; r < t->n; r++)
     for (int e = 0; e < kept[r]; e++) {
       const int64_t d = attn_clamp_(index[r][e] - t->pos[r], -c, c) - t->rel_first;

@@ -28,7 +28,7 @@ ATTN_FUNC_ void attn_norm_rows_of_(const attn_table_ *f, const attn_norm_rows_ *
   attn_norm_rows_ a = *all;
   for (int64_t left = rows, run; left > 0; left -= run) {
     run = left < ATTN_TILE_ ? left : (int64_t)ATTN_TILE_;
-    uint64_t hard = f->norm(&a, (int)run, norm);
+    uint64_t hard = attn_on_(norm, f)->norm(&a, (int)run, norm);
     for (int64_t r = 0; hard; r++, hard >>= 1) {
       float *y = a.y + r * a.y_stride;
       if (hard & 1)

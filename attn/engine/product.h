@@ -86,8 +86,8 @@ ATTN_FUNC_ void attn_matrix_times_(const attn_table_ *f, const attn_matrix_ *m, 
         w = m->packed + (wb * m->w.heads + wh) * m->one +
             ((c - m->direct) / ATTN_PANEL_ * m->k + k0 + k) * ATTN_PANEL_;
       }
-      f->gemm(y + (c - c0), y_stride, rows, x + k, x_stride, 1, w, stride, n, cols,
-              start && k == 0);
+      attn_on_(dense, f)->gemm(y + (c - c0), y_stride, rows, x + k, x_stride, 1, w, stride, n, cols,
+                               start && k == 0);
     }
   }
 }

@@ -96,7 +96,8 @@ ATTN_FUNC_ void attn_segment_scores_(attn_tile_ *t, const attn_block_ *b,
   const int terms = t->given || attn_block_terms_in_(t, b);
   if (t->given) attn_segment_given_(t, b, seg);
   if (!terms && !set) {
-    if (!scored) f->score_block(s, t->w.qt, k, b->k_stride, seg->n, a->q.dim, g0, g1, t->top);
+    if (!scored)
+      attn_on_(tile, f)->score_block(s, t->w.qt, k, b->k_stride, seg->n, a->q.dim, g0, g1, t->top);
     return;
   }
   /* scores that will change have no maximum yet */
@@ -106,14 +107,14 @@ ATTN_FUNC_ void attn_segment_scores_(attn_tile_ *t, const attn_block_ *b,
       memset(s + e * ATTN_TILE_ + g0 * ATTN_GROUP_, 0,
              (size_t)((g1 - g0) * ATTN_GROUP_) * sizeof(float));
   else if (!scored)
-    f->score_block(s, t->w.qt, k, b->k_stride, seg->n, a->q.dim, g0, g1, t->spare);
+    attn_on_(tile, f)->score_block(s, t->w.qt, k, b->k_stride, seg->n, a->q.dim, g0, g1, t->spare);
   only.at += seg->at;
   if (only.lanes) only.lanes += seg->at;
   if (!terms) { /* only some groups change */
     for (int r = g0 * ATTN_GROUP_; r < g1 * ATTN_GROUP_; r++)
       if ((r < seg->m0 * ATTN_GROUP_ || r >= seg->m1 * ATTN_GROUP_) && t->spare[r] > t->top[r])
         t->top[r] = t->spare[r];
-    f->modify_block(s, seg->n, seg->m0, seg->m1, &only, t->top);
+    attn_on_(tile, f)->modify_block(s, seg->n, seg->m0, seg->m1, &only, t->top);
     return;
   }
   if (a->relative.keys.data) attn_block_relative_keys_(t, b, seg);
@@ -124,13 +125,13 @@ ATTN_FUNC_ void attn_segment_scores_(attn_tile_ *t, const attn_block_ *b,
   if (mod.bias) mod.bias += seg->at * ATTN_TILE_;
   if (mod.dot) mod.dot += seg->at * ATTN_TILE_;
   if (a->modify) {
-    f->modify_block(s, seg->n, g0, g1, &mod, t->spare);
+    attn_on_(tile, f)->modify_block(s, seg->n, g0, g1, &mod, t->spare);
     attn_block_modify_(t, b, seg);
-    f->modify_block(s, seg->n, g0, g1, &only, t->top);
+    attn_on_(tile, f)->modify_block(s, seg->n, g0, g1, &only, t->top);
     return;
   }
   if (set) mod.lanes = only.lanes, mod.lo = only.lo, mod.hi = only.hi;
-  f->modify_block(s, seg->n, g0, g1, &mod, t->top);
+  attn_on_(tile, f)->modify_block(s, seg->n, g0, g1, &mod, t->top);
 }
 
 ATTN_FUNC_ void attn_block_scores_(attn_tile_ *t, attn_block_ *b) {
@@ -162,11 +163,12 @@ ATTN_FUNC_ void attn_block_weights_(attn_tile_ *t, const attn_ramp_ *ramp, int f
   float *s = t->w.s + first * ATTN_TILE_;
   attn_ramp_ here;
   if (a->relu) {
-    a->table->relu_block(s, end - first, g0, g1, a->relu->square, t->l, t->count);
+    attn_on_(tile, a->table)->relu_block(s, end - first, g0, g1, a->relu->square, t->l, t->count);
     return;
   }
   if (ramp) here = *ramp, here.at += first, ramp = &here;
-  a->table->softmax_block(s, end - first, g0, g1, t->m, t->l, t->alpha, t->top, ramp);
+  attn_on_(tile, a->table)
+      ->softmax_block(s, end - first, g0, g1, t->m, t->l, t->alpha, t->top, ramp);
 }
 
 /* E8 and E9: scores become weights and values are added to the accumulator; started = it holds
@@ -195,19 +197,20 @@ ATTN_FUNC_ void attn_block_values_(attn_tile_ *t, attn_block_ *b, int started) {
   if (b->whole) {
     attn_block_weights_(t, ramp, 0, b->n, 0, t->groups);
     if (!a->counting)
-      f->value_block(t->w.ot, s, b->v, b->v_stride, b->n, dv, 0, t->groups,
-                     started && !a->relu ? t->alpha : NULL, !started);
+      attn_on_(tile, f)->value_block(t->w.ot, s, b->v, b->v_stride, b->n, dv, 0, t->groups,
+                                     started && !a->relu ? t->alpha : NULL, !started);
   } else {
     if (!started) memset(t->w.ot, 0, (size_t)(dv * ATTN_TILE_) * sizeof(float));
     for (int g = 0; g < t->groups; g++) {
       if (b->end[g] == 0) continue;
       attn_block_weights_(t, ramp, b->first[g], b->end[g], g, g + 1);
-      if (started && !a->relu) f->scale_block(t->w.ot, dv, g, g + 1, t->alpha);
+      if (started && !a->relu) attn_on_(tile, f)->scale_block(t->w.ot, dv, g, g + 1, t->alpha);
     }
     for (int i = 0; i < b->count && !a->counting; i++) {
       const attn_segment_ *seg = &b->seg[i];
-      f->value_block(t->w.ot, s + seg->at * ATTN_TILE_, b->v + seg->at * b->v_stride, b->v_stride,
-                     seg->n, dv, seg->g0, seg->g1, NULL, 0);
+      attn_on_(tile, f)->value_block(t->w.ot, s + seg->at * ATTN_TILE_,
+                                     b->v + seg->at * b->v_stride, b->v_stride, seg->n, dv, seg->g0,
+                                     seg->g1, NULL, 0);
     }
   }
   if (a->relative.values.data) attn_block_relative_values_(t, b, started && !a->relu);
@@ -298,9 +301,9 @@ ATTN_FUNC_ void attn_tile_divide_(attn_tile_ *t) {
       if (r < t->n && t->row[r] < queries)
         logit[r] = pass == 0 ? attn_to_unit_(a, a->sinks[t->head[r]]) : 0.0f;
     }
-    f->join(t->m, t->l, t->scale, logit);
+    attn_on_(tile, f)->join(t->m, t->l, t->scale, logit);
   }
-  f->divide(t->scale, t->l);
+  attn_on_(tile, f)->divide(t->scale, t->l);
   if (!a->lse.data) return;
   for (int r = 0; r < t->n; r++) {
     float lse = -INFINITY;
@@ -461,10 +464,12 @@ ATTN_FUNC_ void attn_tile_by_count_(attn_tile_ *t) {
     const float keys = a->relu->params->by_keys ? (float)a->k.len : n;
     by[r] = 1.0f / (keys > 1.0f ? keys : 1.0f);
   }
-  f->scale_block(t->w.qt, a->q.dim, 0, t->groups, by);
-  if (a->xl.table.data) f->scale_block(t->w.xl_qt, a->q.dim, 0, t->groups, by);
-  if (a->relative.keys.data) f->scale_block(t->w.rel_keys, t->rel_rows, 0, t->groups, by);
-  if (a->labels.label) f->scale_block(t->w.labels, a->labels.table.len, 0, t->groups, by);
+  attn_on_(tile, f)->scale_block(t->w.qt, a->q.dim, 0, t->groups, by);
+  if (a->xl.table.data) attn_on_(tile, f)->scale_block(t->w.xl_qt, a->q.dim, 0, t->groups, by);
+  if (a->relative.keys.data)
+    attn_on_(tile, f)->scale_block(t->w.rel_keys, t->rel_rows, 0, t->groups, by);
+  if (a->labels.label)
+    attn_on_(tile, f)->scale_block(t->w.labels, a->labels.table.len, 0, t->groups, by);
 }
 
 /* The value side of relative vectors: sums by distance times vectors, added to the accumulator. As
@@ -476,8 +481,9 @@ ATTN_FUNC_ void attn_tile_relative_(attn_tile_ *t) {
   const int64_t dv = a->v.dim;
   const float *row = attn_table_row_(v, t->head[0], t->rel_first + attn_relative_clip_(a));
   if (!t->rel_careful) {
-    a->table->value_block(t->w.ot, t->w.rel_values, row, v->stride_len, t->rel_rows, a->v.dim, 0,
-                          t->groups, NULL, 0);
+    attn_on_(tile, a->table)
+        ->value_block(t->w.ot, t->w.rel_values, row, v->stride_len, t->rel_rows, a->v.dim, 0,
+                      t->groups, NULL, 0);
     return;
   }
   t->w.held->n = 0;
@@ -489,8 +495,9 @@ ATTN_FUNC_ void attn_tile_relative_(attn_tile_ *t) {
         const float x = part[i * v->stride_len + c];
         t->w.v[i * dv + c] = x - x == 0.0f ? x : 0.0f;
       }
-    a->table->value_block(t->w.ot, t->w.rel_values + d * ATTN_TILE_, t->w.v, dv, n, dv, 0,
-                          t->groups, NULL, 0);
+    attn_on_(tile, a->table)
+        ->value_block(t->w.ot, t->w.rel_values + d * ATTN_TILE_, t->w.v, dv, n, dv, 0, t->groups,
+                      NULL, 0);
     for (int64_t i = 0; i < n; i++)
       for (int64_t c = 0; c < dv; c++) {
         const float x = part[i * v->stride_len + c];

@@ -44,14 +44,14 @@ ATTN_FUNC_ void attn_tile_terms_(attn_tile_ *t) {
     t->rel_first = attn_clamp_(first - far, -c, c);
     t->rel_rows = attn_clamp_(last - near, -c, c) - t->rel_first + 1;
     if (a->relative.keys.data)
-      f->score_block(t->w.rel_keys, t->w.qt,
-                     attn_table_row_(&a->relative.keys, h, t->rel_first + c),
-                     a->relative.keys.stride_len, t->rel_rows, dk, 0, t->groups, t->spare);
+      attn_on_(tile, f)->score_block(
+          t->w.rel_keys, t->w.qt, attn_table_row_(&a->relative.keys, h, t->rel_first + c),
+          a->relative.keys.stride_len, t->rel_rows, dk, 0, t->groups, t->spare);
   }
   if (a->labels.label) {
     const int64_t n = a->labels.table.len;
-    f->score_block(t->w.labels, t->w.qt, attn_table_row_(&a->labels.table, h, 0),
-                   a->labels.table.stride_len, n, dk, 0, t->groups, t->spare);
+    attn_on_(tile, f)->score_block(t->w.labels, t->w.qt, attn_table_row_(&a->labels.table, h, 0),
+                                   a->labels.table.stride_len, n, dk, 0, t->groups, t->spare);
     for (int64_t e = 0; a->labels.bias && e < n; e++) {
       const float x = (float)attn_clamp_f64_((double)a->labels.bias[e * a->q.heads + h] * s);
       for (int r = 0; r < t->n; r++) t->w.labels[e * ATTN_TILE_ + r] += x;
@@ -100,7 +100,7 @@ ATTN_FUNC_ void attn_block_relative_keys_(attn_tile_ *t, const attn_block_ *b,
       n = attn_relative_run_(t, b, g, e, seg->at + seg->n, c);
       if (row >= 0) {
         mod.table = t->w.rel_keys + row * ATTN_TILE_;
-        t->a->table->modify_block(s, n, g, g + 1, &mod, t->spare);
+        attn_on_(tile, t->a->table)->modify_block(s, n, g, g + 1, &mod, t->spare);
         continue;
       }
       for (int i = 0; i < n; i++)
@@ -149,7 +149,8 @@ ATTN_FUNC_ void attn_block_relative_values_(attn_tile_ *t, const attn_block_ *b,
   const int64_t c = attn_relative_clip_(t->a);
   const attn_table_ *f = t->a->table;
   for (int g = 0; g < t->groups; g++)
-    if (started && b->end[g] > 0) f->scale_block(t->w.rel_values, t->rel_rows, g, g + 1, t->alpha);
+    if (started && b->end[g] > 0)
+      attn_on_(tile, f)->scale_block(t->w.rel_values, t->rel_rows, g, g + 1, t->alpha);
   for (int i = 0; i < b->count; i++) {
     const int end = b->seg[i].at + b->seg[i].n;
     for (int g = b->seg[i].g0; g < b->seg[i].g1; g++)
@@ -158,7 +159,8 @@ ATTN_FUNC_ void attn_block_relative_values_(attn_tile_ *t, const attn_block_ *b,
         const float *p = t->w.s + e * ATTN_TILE_;
         n = attn_relative_run_(t, b, g, e, end, c);
         if (row >= 0) {
-          f->value_block(t->w.rel_values + row * ATTN_TILE_, p, &one, 0, n, 1, g, g + 1, NULL, 0);
+          attn_on_(tile, f)->value_block(t->w.rel_values + row * ATTN_TILE_, p, &one, 0, n, 1, g,
+                                         g + 1, NULL, 0);
           continue;
         }
         for (int j = 0; j < n; j++)
@@ -198,9 +200,9 @@ ATTN_FUNC_ void attn_block_xl_lined_(attn_tile_ *t, const attn_block_ *b) {
   for (int64_t e = done; e < count; e++) /* distances that no allowed pair has */
     if (e < from || e >= to) memset(dots + e * ATTN_TILE_, 0, ATTN_TILE_ * sizeof(float));
   if (to > from)
-    f->score_block(dots + from * ATTN_TILE_, t->w.xl_qt,
-                   attn_table_row_(&a->xl.table, t->head[0], most - from), -stride, to - from,
-                   a->q.dim, 0, t->groups, t->spare);
+    attn_on_(tile, f)->score_block(dots + from * ATTN_TILE_, t->w.xl_qt,
+                                   attn_table_row_(&a->xl.table, t->head[0], most - from), -stride,
+                                   to - from, a->q.dim, 0, t->groups, t->spare);
   for (int g = 0; g < t->groups; g++) {
     const int r0 = g * ATTN_GROUP_, n = t->n - r0 < ATTN_GROUP_ ? t->n - r0 : ATTN_GROUP_;
     const int64_t last = t->pos[r0 + n - 1];
@@ -222,8 +224,9 @@ ATTN_FUNC_ void attn_xl_row_(const attn_tile_ *t, float *out, const float *q, in
   int32_t row[ATTN_BLOCK_];
   for (int e = 0; e < n; e++)
     row[e] = (int32_t)attn_clamp_(t->pos[r] - key[e] - z->first, 0, z->table.len - 1);
-  t->a->table->dots(out, q, attn_table_row_(&z->table, t->head[0], 0), z->table.stride_len, row, n,
-                    t->a->q.dim, ATTN_F32, 0);
+  attn_on_(list, t->a->table)
+      ->dots(out, q, attn_table_row_(&z->table, t->head[0], 0), z->table.stride_len, row, n,
+             t->a->q.dim, ATTN_F32, 0);
 }
 
 ATTN_FUNC_ void attn_block_xl_(attn_tile_ *t, const attn_block_ *b) {
@@ -253,7 +256,7 @@ ATTN_FUNC_ void attn_tile_natural_(const attn_tile_ *t, float *s, int64_t n, int
   const double unit = t->a->unit;
   if (unit == 1.0) return;
   for (int r = 0; r < ATTN_TILE_; r++) by[r] = (float)(natural ? 1.0 / unit : unit);
-  t->a->table->scale_block(s, n, g0, g1, by);
+  attn_on_(tile, t->a->table)->scale_block(s, n, g0, g1, by);
 }
 
 /* Hands scores [key][lane], in natural units, to the user's modifier. */

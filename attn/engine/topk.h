@@ -217,10 +217,10 @@ ATTN_FUNC_ void attn_topk_settle_(attn_topk_ *t, int r) {
     for (int64_t e = 0; e < n; e++) pick[e] = (int32_t)list[c + e];
     if (t->dtype == ATTN_F32) {
       const float *keys = (const float *)(const void *)t->keys;
-      t->table->squares(x, q, keys, t->stride, pick, n, t->dim);
+      attn_on_(list, t->table)->squares(x, q, keys, t->stride, pick, n, t->dim);
     } else {
       t->table->widen(t->wide, t->keys, t->stride, pick, n, t->dim, t->dtype, NULL);
-      t->table->squares(x, q, t->wide, t->dim, NULL, n, t->dim);
+      attn_on_(list, t->table)->squares(x, q, t->wide, t->dim, NULL, n, t->dim);
     }
     for (int64_t e = 0; e < n; e++) list[c + e] = attn_candidate_(-x[e], t->first + pick[e]);
   }
@@ -254,7 +254,7 @@ ATTN_FUNC_ void attn_topk_keep_(attn_topk_ *t, int r) {
 ATTN_FUNC_ void attn_topk_norms_(const attn_topk_ *t, float *add, const float *k, int64_t stride,
                                  int64_t n) {
   const float half = (float)(0.5 - t->slack);
-  t->table->squares(add, NULL, k, stride, NULL, n, t->dim);
+  attn_on_(list, t->table)->squares(add, NULL, k, stride, NULL, n, t->dim);
   for (int64_t j = 0; j < n; j++)
     add[j] = add[j] < (float)ATTN_NORM_MOST_ ? attn_step_(-add[j] * half, 1) : INFINITY;
 }
@@ -266,7 +266,8 @@ ATTN_FUNC_ void attn_topk_take_(attn_topk_ *t, const float *k, int64_t stride, i
   float add[ATTN_PICK_];
   uint64_t lanes[ATTN_PICK_], some = 0;
   if (t->by_distance) attn_topk_norms_(t, add, k, stride, n);
-  t->table->above(lanes, t->s, t->by_distance ? add : NULL, n, 0, t->groups, t->floor);
+  attn_on_(list, t->table)
+      ->above(lanes, t->s, t->by_distance ? add : NULL, n, 0, t->groups, t->floor);
   for (int64_t j = 0; j < n; j++) {
     uint64_t left = lanes[j] & all;
     some |= left;
@@ -304,8 +305,9 @@ ATTN_FUNC_ void attn_topk_scan_(attn_topk_ *t, const char *keys, int64_t stride,
       const int64_t rows = m - i < ask ? m - i : ask, next = j + i + block;
       for (int64_t r = next; r < n && r < next + ask; r++)
         for (int64_t c = 0; c < bytes; c += 64) ATTN_PREFETCH_(keys + r * apart + c);
-      t->table->score_block(t->s + i * ATTN_TILE_, t->qt, k + i * step, step, rows, t->dim, 0,
-                            t->groups, top);
+      attn_on_(tile, t->table)
+          ->score_block(t->s + i * ATTN_TILE_, t->qt, k + i * step, step, rows, t->dim, 0,
+                        t->groups, top);
     }
     attn_topk_take_(t, k, step, m, j);
   }

@@ -92,8 +92,23 @@
 #define ATTN_INLINE_ static inline
 #endif
 
-/* Whether vector tiers have a copy of a loop for each storage type and set of modifiers. */
-#ifdef ATTN_SMALL
+/* Vectors of the compiler's own, with operators: a fraction of what structs and intrinsics cost to
+ * compile. They may alias their elements. Where floats are computed as doubles they do not mix with
+ * numbers. */
+#if (defined(__GNUC__) || defined(__clang__)) && defined(__FLT_EVAL_METHOD__)
+#if __FLT_EVAL_METHOD__ == 0
+#define ATTN_VECTORS_ 1
+#ifdef __cplusplus
+#define ATTN_VECTOR_ZERO_(type) type()
+#else
+#define ATTN_VECTOR_ZERO_(type) ((type){0})
+#endif
+#endif
+#endif
+
+/* Whether vector tiers have a copy of a loop for each storage type and set of modifiers. Without
+ * optimisation that is time for nothing. */
+#if defined(ATTN_SMALL) || (defined(__GNUC__) && !defined(__OPTIMIZE__))
 #define ATTN_COPIES_ 0
 #else
 #define ATTN_COPIES_ 1
@@ -128,12 +143,13 @@
 #define ATTN_RARE_(x) (x)
 #endif
 
-/* A static function that a build may leave unused. */
+/* A static function or table that a build may leave unused. */
 #if defined(__GNUC__)
-#define ATTN_FUNC_ static __attribute__((unused))
+#define ATTN_UNUSED_ __attribute__((unused))
 #else
-#define ATTN_FUNC_ static
+#define ATTN_UNUSED_
 #endif
+#define ATTN_FUNC_ ATTN_UNUSED_ static
 /* A public function. Unused ones must not warn when the implementation is private to a file. */
 #if defined(ATTN_STATIC) && defined(__GNUC__)
 #define ATTN_PUB_ static __attribute__((unused))

@@ -150,17 +150,38 @@ ATTN_PUB_ attn_status attn_isa_limit(attn_isa isa) {
   return ATTN_OK;
 }
 
-ATTN_FUNC_ const attn_table_ *attn_table_of_(attn_isa isa) {
-  switch (isa) {
+/* The tables of a family by tier, NULL where it is not compiled. */
 #ifdef ATTN_HAS_AVX2_
-    case ATTN_ISA_AVX2: return &attn_table_avx2_;
+#define ATTN_IF_AVX2_(x) x
+#else
+#define ATTN_IF_AVX2_(x) NULL
 #endif
 #ifdef ATTN_HAS_AVX512_
-    case ATTN_ISA_AVX512: return &attn_table_avx512_;
+#define ATTN_IF_AVX512_(x) x
+#else
+#define ATTN_IF_AVX512_(x) NULL
 #endif
 #ifdef ATTN_HAS_NEON_
-    case ATTN_ISA_NEON: return &attn_table_neon_;
+#define ATTN_IF_NEON_(x) x
+#else
+#define ATTN_IF_NEON_(x) NULL
 #endif
-    default: return &attn_table_scalar_;
-  }
-}
+#define ATTN_TABLES_(type, name, tables)                                                  \
+  ATTN_UNUSED_ static const type *const tables[ATTN_ISA_COUNT] = {                        \
+      NULL, &name##scalar_, ATTN_IF_AVX2_(&name##avx2_), ATTN_IF_AVX512_(&name##avx512_), \
+      ATTN_IF_NEON_(&name##neon_)};
+#define ATTN_FAMILY_TABLES_(family) \
+  ATTN_TABLES_(attn_##family##_table_, attn_##family##_table_, attn_##family##_on_tier_)
+ATTN_TABLES_(attn_table_, attn_table_, attn_tables_)
+ATTN_FAMILY_TABLES_(tile)
+ATTN_FAMILY_TABLES_(few)
+ATTN_FAMILY_TABLES_(list)
+ATTN_FAMILY_TABLES_(dense)
+ATTN_FAMILY_TABLES_(norm)
+ATTN_FAMILY_TABLES_(rope)
+ATTN_FAMILY_TABLES_(gate)
+ATTN_FAMILY_TABLES_(feature)
+ATTN_FAMILY_TABLES_(state)
+ATTN_FAMILY_TABLES_(fourier)
+
+ATTN_FUNC_ const attn_table_ *attn_table_of_(attn_isa isa) { return attn_tables_[isa]; }

@@ -1,6 +1,7 @@
-/* isa/simd_scalar.h owns the vocabulary of the scalar tier in portable C: 4 lanes as a plain
- * struct, which compilers map to whatever baseline vectors there are. The words are explained in
- * isa/simd_avx512.h. FMA rounds twice here: this tier is held to the error bounds, not the bits. */
+/* isa/simd_scalar.h owns the vocabulary of the scalar tier in portable C: 4 lanes as a vector of the
+ * compiler's, which it maps to whatever the baseline has, or as a plain struct where it knows none.
+ * The words are explained in isa/simd_avx512.h. FMA rounds twice here: this tier is held to the error
+ * bounds, not the bits. What is rare stays out of line: this tier is there to be small. */
 
 #define ATTN_T_ scalar
 #define ATTN_ISA_ID_ ATTN_ISA_SCALAR
@@ -12,30 +13,58 @@
 
 #define ATTN_VF_ attn_v4_
 #define ATTN_VM_ attn_m4_
+#ifdef ATTN_VECTORS_
+typedef float attn_v4_ __attribute__((vector_size(16)));
+typedef float attn_v4_at_ __attribute__((vector_size(16), aligned(4)));
+typedef int32_t attn_m4_ __attribute__((vector_size(16)));
+#define attn_lane_(v, i) (v)[i]
+#define ATTN_V_LOAD_(p) ((attn_v4_) * (const attn_v4_at_ *)(p))
+#define ATTN_V_STORE_(p, v) ((void)(*(attn_v4_at_ *)(p) = (v)))
+#define ATTN_V_SET1_(x) ((x)-ATTN_VECTOR_ZERO_(attn_v4_))
+#define ATTN_V_ZERO_() ATTN_VECTOR_ZERO_(attn_v4_)
+#define ATTN_V_ADD_(a, b) ((a) + (b))
+#define ATTN_V_SUB_(a, b) ((a) - (b))
+#define ATTN_V_MUL_(a, b) ((a) * (b))
+#define ATTN_V_DIV_(a, b) ((a) / (b))
+#define ATTN_V_FMA_(a, b, c) ((a) * (b) + (c))
+#define ATTN_V_MAX_(a, b) attn_max_scalar_(a, b)
+#define ATTN_V_ABS_(a) ((attn_v4_)((attn_m4_)(a)&0x7fffffff))
+#define ATTN_V_EQ_(a, b) ((attn_m4_)((a) == (b)))
+#define ATTN_V_LT_(a, b) ((attn_m4_)((a) < (b)))
+#define ATTN_V_SELECT_(m, a, b) attn_select_scalar_(m, a, b)
+#else
+typedef struct {
+  float f[4];
+} attn_v4_;
+typedef struct {
+  int32_t f[4];
+} attn_m4_;
+#define attn_lane_(v, i) (v).f[i]
 #define ATTN_V_LOAD_(p) attn_load_part_scalar_(p, 4)
 #define ATTN_V_STORE_(p, v) attn_store_part_scalar_(p, v, 4)
-#define ATTN_V_LOAD_PART_(p, n) attn_load_part_scalar_(p, n)
-#define ATTN_V_STORE_PART_(p, v, n) attn_store_part_scalar_(p, v, n)
 #define ATTN_V_SET1_(x) attn_set1_scalar_(x)
 #define ATTN_V_ZERO_() attn_set1_scalar_(0.0f)
 #define ATTN_V_ADD_(a, b) attn_add_scalar_(a, b)
 #define ATTN_V_SUB_(a, b) attn_sub_scalar_(a, b)
 #define ATTN_V_MUL_(a, b) attn_mul_scalar_(a, b)
 #define ATTN_V_DIV_(a, b) attn_div_scalar_(a, b)
-#define ATTN_V_SQRT_(a) attn_sqrt_scalar_(a)
 #define ATTN_V_FMA_(a, b, c) attn_fma_scalar_(a, b, c)
 #define ATTN_V_MAX_(a, b) attn_max_scalar_(a, b)
 #define ATTN_V_ABS_(a) attn_abs_scalar_(a)
 #define ATTN_V_EQ_(a, b) attn_eq_scalar_(a, b)
 #define ATTN_V_LT_(a, b) attn_lt_scalar_(a, b)
-#define ATTN_V_ALL_(m) attn_all_scalar_(m)
-#define ATTN_V_CHOSEN_(m) attn_chosen_scalar_(m)
 #define ATTN_V_SELECT_(m, a, b) attn_select_scalar_(m, a, b)
+#endif
+#define ATTN_V_LOAD_PART_(p, n) attn_load_part_scalar_(p, n)
+#define ATTN_V_STORE_PART_(p, v, n) attn_store_part_scalar_(p, v, n)
+#define ATTN_V_SQRT_(a) attn_sqrt_scalar_(a)
+#define ATTN_V_ALL_(m) (attn_chosen_scalar_(m) == 15)
+#define ATTN_V_CHOSEN_(m) attn_chosen_scalar_(m)
 #define ATTN_V_ROUND_(x, t, n)                        \
   (t) = ATTN_V_ADD_(x, ATTN_V_SET1_(ATTN_EXP_BIAS_)), \
   (n) = ATTN_V_SUB_(t, ATTN_V_SET1_(ATTN_EXP_BIAS_))
 #define ATTN_EXP_UNIT_ 2.0f
-#define ATTN_V_EXP_FLOOR_(x) attn_max_scalar_(attn_set1_scalar_(-126.0f), x)
+#define ATTN_V_EXP_FLOOR_(x) ATTN_V_MAX_(ATTN_V_SET1_(-126.0f), x)
 #define ATTN_V_LDEXP_SMALL_(p, t, n) attn_ldexp_small_scalar_(p, t)
 #define ATTN_V_LDEXP_(p, t, n) ((void)(t), attn_ldexp_scalar_(p, n))
 #define ATTN_V_LOAD_F16_(p) attn_load_f16_scalar_(p)
@@ -58,161 +87,169 @@
 #define ATTN_V_TOP_(v) attn_top_scalar_(v)
 #define ATTN_V_SLEEF_(f) attn_sleef_##f##_scalar_
 
-typedef struct {
-  float f[4];
-} attn_v4_;
-typedef struct {
-  unsigned char on[4];
-} attn_m4_;
-
-#define ATTN_LANES_(expr)                      \
-  for (int i = 0; i < 4; i++) r.f[i] = (expr); \
+#define ATTN_LANES_(expr)                                \
+  for (int i = 0; i < 4; i++) attn_lane_(r, i) = (expr); \
   return r;
-#define ATTN_FLAGS_(expr)                                      \
-  for (int i = 0; i < 4; i++) r.on[i] = (unsigned char)(expr); \
+#define ATTN_FLAGS_(expr)                                          \
+  for (int i = 0; i < 4; i++) attn_lane_(r, i) = -(int32_t)(expr); \
   return r;
 
-ATTN_INLINE_ attn_v4_ attn_load_part_scalar_(const float *p, int n) {
-  attn_v4_ r;
-  ATTN_LANES_(i < n ? p[i] : 0.0f)
+#ifdef ATTN_VECTORS_
+ATTN_INLINE_ attn_v4_ attn_select_scalar_(attn_m4_ m, attn_v4_ a, attn_v4_ b) {
+  return (attn_v4_)((m & (attn_m4_)a) | (~m & (attn_m4_)b));
 }
-ATTN_INLINE_ void attn_store_part_scalar_(float *p, attn_v4_ v, int n) {
-  for (int i = 0; i < n; i++) p[i] = v.f[i];
+ATTN_INLINE_ attn_v4_ attn_max_scalar_(attn_v4_ a, attn_v4_ b) {
+  return attn_select_scalar_((attn_m4_)(a > b), a, b);
 }
+#else
 ATTN_INLINE_ attn_v4_ attn_set1_scalar_(float x) {
   attn_v4_ r;
   ATTN_LANES_(x)
 }
 ATTN_INLINE_ attn_v4_ attn_add_scalar_(attn_v4_ a, attn_v4_ b) {
   attn_v4_ r;
-  ATTN_LANES_(a.f[i] + b.f[i])
+  ATTN_LANES_(attn_lane_(a, i) + attn_lane_(b, i))
 }
 ATTN_INLINE_ attn_v4_ attn_sub_scalar_(attn_v4_ a, attn_v4_ b) {
   attn_v4_ r;
-  ATTN_LANES_(a.f[i] - b.f[i])
+  ATTN_LANES_(attn_lane_(a, i) - attn_lane_(b, i))
 }
 ATTN_INLINE_ attn_v4_ attn_mul_scalar_(attn_v4_ a, attn_v4_ b) {
   attn_v4_ r;
-  ATTN_LANES_(a.f[i] * b.f[i])
+  ATTN_LANES_(attn_lane_(a, i) * attn_lane_(b, i))
 }
 ATTN_INLINE_ attn_v4_ attn_div_scalar_(attn_v4_ a, attn_v4_ b) {
   attn_v4_ r;
-  ATTN_LANES_(a.f[i] / b.f[i])
-}
-ATTN_INLINE_ attn_v4_ attn_sqrt_scalar_(attn_v4_ a) {
-  attn_v4_ r;
-  ATTN_LANES_(sqrtf(a.f[i]))
+  ATTN_LANES_(attn_lane_(a, i) / attn_lane_(b, i))
 }
 ATTN_INLINE_ attn_v4_ attn_fma_scalar_(attn_v4_ a, attn_v4_ b, attn_v4_ c) {
   attn_v4_ r;
-  ATTN_LANES_(a.f[i] * b.f[i] + c.f[i])
+  ATTN_LANES_(attn_lane_(a, i) * attn_lane_(b, i) + attn_lane_(c, i))
 }
 ATTN_INLINE_ attn_v4_ attn_max_scalar_(attn_v4_ a, attn_v4_ b) {
   attn_v4_ r;
-  ATTN_LANES_(a.f[i] > b.f[i] ? a.f[i] : b.f[i])
+  ATTN_LANES_(attn_lane_(a, i) > attn_lane_(b, i) ? attn_lane_(a, i) : attn_lane_(b, i))
 }
 ATTN_INLINE_ attn_v4_ attn_abs_scalar_(attn_v4_ a) {
   attn_v4_ r;
-  ATTN_LANES_(a.f[i] < 0.0f ? -a.f[i] : a.f[i])
+  ATTN_LANES_(attn_lane_(a, i) < 0.0f ? -attn_lane_(a, i) : attn_lane_(a, i))
 }
 ATTN_INLINE_ attn_m4_ attn_eq_scalar_(attn_v4_ a, attn_v4_ b) {
   attn_m4_ r;
-  ATTN_FLAGS_(a.f[i] == b.f[i])
+  ATTN_FLAGS_(attn_lane_(a, i) == attn_lane_(b, i))
 }
 ATTN_INLINE_ attn_m4_ attn_lt_scalar_(attn_v4_ a, attn_v4_ b) {
   attn_m4_ r;
-  ATTN_FLAGS_(a.f[i] < b.f[i])
-}
-ATTN_INLINE_ uint64_t attn_chosen_scalar_(attn_m4_ m) {
-  return (uint64_t)(m.on[0] | m.on[1] << 1 | m.on[2] << 2 | m.on[3] << 3);
+  ATTN_FLAGS_(attn_lane_(a, i) < attn_lane_(b, i))
 }
 ATTN_INLINE_ attn_v4_ attn_select_scalar_(attn_m4_ m, attn_v4_ a, attn_v4_ b) {
   attn_v4_ r;
-  ATTN_LANES_(m.on[i] ? a.f[i] : b.f[i])
+  ATTN_LANES_(attn_lane_(m, i) ? attn_lane_(a, i) : attn_lane_(b, i))
+}
+#endif
+
+ATTN_FUNC_ attn_v4_ attn_load_part_scalar_(const float *p, int n) {
+  attn_v4_ r = {0};
+  ATTN_LANES_(i < n ? p[i] : 0.0f)
+}
+ATTN_FUNC_ void attn_store_part_scalar_(float *p, attn_v4_ v, int n) {
+  for (int i = 0; i < n; i++) p[i] = attn_lane_(v, i);
+}
+ATTN_FUNC_ attn_v4_ attn_sqrt_scalar_(attn_v4_ a) {
+  attn_v4_ r = {0};
+  ATTN_LANES_(sqrtf(attn_lane_(a, i)))
+}
+ATTN_INLINE_ uint64_t attn_chosen_scalar_(attn_m4_ m) {
+  return (uint64_t)((attn_lane_(m, 0) & 1) | (attn_lane_(m, 1) & 2) | (attn_lane_(m, 2) & 4) |
+                    (attn_lane_(m, 3) & 8));
 }
 ATTN_INLINE_ attn_v4_ attn_ldexp_small_scalar_(attn_v4_ p, attn_v4_ t) {
-  attn_v4_ r;
-  ATTN_LANES_(p.f[i] * attn_from_bits_(attn_to_bits_(t.f[i]) << 23))
+  attn_v4_ r = {0};
+  ATTN_LANES_(attn_lane_(p, i) * attn_from_bits_(attn_to_bits_(attn_lane_(t, i)) << 23))
 }
 /* 2^(n-1), n an integer in -150..128 or NaN; two exact-or-once-rounded steps as in the other tiers
  */
-ATTN_INLINE_ attn_v4_ attn_ldexp_scalar_(attn_v4_ p, attn_v4_ n) {
-  attn_v4_ r;
+ATTN_FUNC_ attn_v4_ attn_ldexp_scalar_(attn_v4_ p, attn_v4_ n) {
+  attn_v4_ r = {0};
   for (int i = 0; i < 4; i++) {
-    int e = n.f[i] > -151.0f && n.f[i] < 129.0f ? (int)n.f[i] - 1 : 0; /* else p is NaN */
+    int e = attn_lane_(n, i) > -151.0f && attn_lane_(n, i) < 129.0f ? (int)attn_lane_(n, i) - 1
+                                                                    : 0; /* else p is NaN */
     int half = e < 0 ? -((1 - e) / 2) : e / 2;
     uint32_t s = (uint32_t)(half + 127) << 23, t = (uint32_t)(e - half + 127) << 23;
-    r.f[i] = p.f[i] * attn_from_bits_(s) * attn_from_bits_(t);
+    attn_lane_(r, i) = attn_lane_(p, i) * attn_from_bits_(s) * attn_from_bits_(t);
   }
   return r;
 }
-ATTN_INLINE_ attn_v4_ attn_load_f16_scalar_(const uint16_t *p) {
-  attn_v4_ r;
+ATTN_FUNC_ attn_v4_ attn_load_f16_scalar_(const uint16_t *p) {
+  attn_v4_ r = {0};
   ATTN_LANES_(attn_from_f16_(p[i]))
 }
-ATTN_INLINE_ void attn_store_f16_scalar_(uint16_t *p, attn_v4_ v) {
-  for (int i = 0; i < 4; i++) p[i] = attn_to_f16_(v.f[i]);
+ATTN_FUNC_ void attn_store_f16_scalar_(uint16_t *p, attn_v4_ v) {
+  for (int i = 0; i < 4; i++) p[i] = attn_to_f16_(attn_lane_(v, i));
 }
-ATTN_INLINE_ attn_v4_ attn_load_bf16_scalar_(const uint16_t *p) {
-  attn_v4_ r;
+ATTN_FUNC_ attn_v4_ attn_load_bf16_scalar_(const uint16_t *p) {
+  attn_v4_ r = {0};
   ATTN_LANES_(attn_from_bf16_(p[i]))
 }
-ATTN_INLINE_ void attn_store_bf16_scalar_(uint16_t *p, attn_v4_ v) {
-  for (int i = 0; i < 4; i++) p[i] = attn_to_bf16_(v.f[i]);
+ATTN_FUNC_ void attn_store_bf16_scalar_(uint16_t *p, attn_v4_ v) {
+  for (int i = 0; i < 4; i++) p[i] = attn_to_bf16_(attn_lane_(v, i));
 }
-ATTN_INLINE_ attn_v4_ attn_load_i8_scalar_(const void *p) {
-  attn_v4_ r;
+ATTN_FUNC_ attn_v4_ attn_load_i8_scalar_(const void *p) {
+  attn_v4_ r = {0};
   ATTN_LANES_((float)((const signed char *)p)[i])
 }
-ATTN_INLINE_ attn_v4_ attn_load_e4m3_scalar_(const void *p) {
-  attn_v4_ r;
+ATTN_FUNC_ attn_v4_ attn_load_e4m3_scalar_(const void *p) {
+  attn_v4_ r = {0};
   ATTN_LANES_(attn_from_e4m3_(((const unsigned char *)p)[i]))
 }
-ATTN_INLINE_ attn_v4_ attn_load_i4_scalar_(const void *p) {
-  attn_v4_ r;
+ATTN_FUNC_ attn_v4_ attn_load_i4_scalar_(const void *p) {
+  attn_v4_ r = {0};
   ATTN_LANES_(attn_from_i4_((const unsigned char *)p, i))
 }
-ATTN_INLINE_ int attn_all_scalar_(attn_m4_ m) { return m.on[0] && m.on[1] && m.on[2] && m.on[3]; }
-ATTN_INLINE_ attn_m4_ attn_bits_scalar_(uint64_t bits) {
-  attn_m4_ r;
+ATTN_FUNC_ attn_m4_ attn_bits_scalar_(uint64_t bits) {
+  attn_m4_ r = {0};
   ATTN_FLAGS_(bits >> i & 1)
 }
-ATTN_INLINE_ attn_m4_ attn_within_scalar_(uint32_t x, const uint32_t *lo, const uint32_t *len) {
-  attn_m4_ r;
+ATTN_FUNC_ attn_m4_ attn_within_scalar_(uint32_t x, const uint32_t *lo, const uint32_t *len) {
+  attn_m4_ r = {0};
   ATTN_FLAGS_(x - lo[i] < len[i])
 }
-ATTN_INLINE_ attn_v4_ attn_gather_scalar_(const float *p, const int32_t *index) {
-  attn_v4_ r;
+ATTN_FUNC_ attn_v4_ attn_gather_scalar_(const float *p, const int32_t *index) {
+  attn_v4_ r = {0};
   ATTN_LANES_(p[index[i]])
 }
-ATTN_INLINE_ attn_v4_ attn_reverse_scalar_(attn_v4_ a) {
-  attn_v4_ r;
-  ATTN_LANES_(a.f[3 - i])
+ATTN_FUNC_ attn_v4_ attn_reverse_scalar_(attn_v4_ a) {
+  attn_v4_ r = {0};
+  ATTN_LANES_(attn_lane_(a, 3 - i))
 }
-ATTN_INLINE_ attn_v4_ attn_swap_pairs_scalar_(attn_v4_ a) {
-  attn_v4_ r;
-  ATTN_LANES_(a.f[i ^ 1])
+ATTN_FUNC_ attn_v4_ attn_swap_pairs_scalar_(attn_v4_ a) {
+  attn_v4_ r = {0};
+  ATTN_LANES_(attn_lane_(a, i ^ 1))
 }
-ATTN_INLINE_ void attn_transpose_scalar_(attn_v4_ *v) {
+ATTN_FUNC_ void attn_transpose_scalar_(attn_v4_ *v) {
   for (int i = 0; i < 4; i++)
     for (int j = 0; j < i; j++) {
-      float t = v[i].f[j];
-      v[i].f[j] = v[j].f[i];
-      v[j].f[i] = t;
+      float t = attn_lane_(v[i], j);
+      attn_lane_(v[i], j) = attn_lane_(v[j], i);
+      attn_lane_(v[j], i) = t;
     }
 }
-ATTN_INLINE_ attn_v4_ attn_sums_scalar_(const attn_v4_ *v) {
-  attn_v4_ r;
-  ATTN_LANES_((v[i].f[0] + v[i].f[2]) + (v[i].f[1] + v[i].f[3]))
+ATTN_FUNC_ attn_v4_ attn_sums_scalar_(const attn_v4_ *v) {
+  attn_v4_ r = {0};
+  ATTN_LANES_((attn_lane_(v[i], 0) + attn_lane_(v[i], 2)) +
+              (attn_lane_(v[i], 1) + attn_lane_(v[i], 3)))
 }
-ATTN_INLINE_ float attn_sum_scalar_(attn_v4_ v) { return (v.f[0] + v.f[2]) + (v.f[1] + v.f[3]); }
+ATTN_INLINE_ float attn_sum_scalar_(attn_v4_ v) {
+  return (attn_lane_(v, 0) + attn_lane_(v, 2)) + (attn_lane_(v, 1) + attn_lane_(v, 3));
+}
 ATTN_INLINE_ float attn_top_scalar_(attn_v4_ v) {
-  const float x = v.f[0] > v.f[1] ? v.f[0] : v.f[1], y = v.f[2] > v.f[3] ? v.f[2] : v.f[3];
+  const float x = attn_lane_(v, 0) > attn_lane_(v, 1) ? attn_lane_(v, 0) : attn_lane_(v, 1),
+              y = attn_lane_(v, 2) > attn_lane_(v, 3) ? attn_lane_(v, 2) : attn_lane_(v, 3);
   return x > y ? x : y;
 }
-ATTN_INLINE_ attn_v4_ attn_nibbles_scalar_(const void *p, int shift) {
+ATTN_FUNC_ attn_v4_ attn_nibbles_scalar_(const void *p, int shift) {
   const unsigned char *from = (const unsigned char *)p;
-  attn_v4_ r;
+  attn_v4_ r = {0};
   ATTN_LANES_((float)(((from[i] >> shift & 15) ^ 8) - 8))
 }
 #ifdef ATTN_USE_SLEEF
@@ -222,17 +259,18 @@ float Sleef_exp2f_u10(float);
 float Sleef_tanhf_u10(float);
 #endif
 ATTN_INLINE_ attn_v4_ attn_sleef_exp_scalar_(attn_v4_ a) {
-  attn_v4_ r;
-  ATTN_LANES_(Sleef_expf_u10(a.f[i]))
+  attn_v4_ r = {0};
+  ATTN_LANES_(Sleef_expf_u10(attn_lane_(a, i)))
 }
 ATTN_INLINE_ attn_v4_ attn_sleef_exp2_scalar_(attn_v4_ a) {
-  attn_v4_ r;
-  ATTN_LANES_(Sleef_exp2f_u10(a.f[i]))
+  attn_v4_ r = {0};
+  ATTN_LANES_(Sleef_exp2f_u10(attn_lane_(a, i)))
 }
 ATTN_INLINE_ attn_v4_ attn_sleef_tanh_scalar_(attn_v4_ a) {
-  attn_v4_ r;
-  ATTN_LANES_(Sleef_tanhf_u10(a.f[i]))
+  attn_v4_ r = {0};
+  ATTN_LANES_(Sleef_tanhf_u10(attn_lane_(a, i)))
 }
 #endif
 #undef ATTN_LANES_
 #undef ATTN_FLAGS_
+#undef attn_lane_

@@ -131,7 +131,11 @@ typedef struct attn_norm_rows_ {
   int64_t y_stride, sum_stride, x_stride, more_stride, n;
 } attn_norm_rows_;
 
-typedef struct attn_table_ {
+/* The primitives, by family. Each tier fills one constant table a family; a family that no call of a
+ * program names is not compiled. The first is how a tier is passed on, and attn_on_ finds the
+ * others by it. */
+typedef struct
+    attn_table_ { /* rows of any storage, and single rows of floats: what every call needs */
   attn_isa isa;
   /* dst[c][lane] = row[lane][c] * (hi + lo), lanes n.. up to a whole group = 0 */
   void (*pack)(float *dst, const void *const *rows, int n, int64_t dim, int kind, float hi,
@@ -142,6 +146,21 @@ typedef struct attn_table_ {
   /* dst[r][c] = src row r, or row index[r], any type to f32; scales are of those rows, null = 1 */
   void (*widen)(float *dst, const void *src, int64_t stride, const int32_t *index, int64_t n,
                 int64_t dim, attn_dtype dtype, const attn_rows_scale_ *scales);
+  /* 1 when every number of n rows is finite */
+  int (*finite)(const float *x, int64_t stride, int64_t n, int64_t dim);
+  /* p[j] = 2^(x[j] - m) * scale */
+  void (*weights)(float *p, const float *x, int64_t n, float m, float scale);
+  /* y[i] = exp(x[i]) */
+  void (*exp)(float *y, const float *x, int64_t n);
+  /* y = a x1 + b x2, a row; a part may be null */
+  void (*blend)(void *y, const void *x1, const void *x2, attn_dtype ty, attn_dtype t1,
+                attn_dtype t2, int64_t n, float a, float b);
+  /* y[r][c] = x[r][c] by[r] of n rows; y may be x */
+  void (*scale_rows)(float *y, int64_t y_stride, const float *x, int64_t x_stride, int64_t n,
+                     int64_t dim, const float *by);
+} attn_table_;
+
+typedef struct attn_tile_table_ { /* a tile of scores */
   /* s[j][lane] = sum_c k[j][c] qt[c][lane] in the order of c; top[lane] = max(top, s) */
   void (*score_block)(float *s, const float *qt, const float *k, int64_t stride, int64_t n,
                       int64_t dk, int g0, int g1, float *top);
@@ -158,13 +177,17 @@ typedef struct attn_table_ {
    * null = 1; start = ot is taken as 0 */
   void (*value_block)(float *ot, const float *p, const float *v, int64_t stride, int64_t n,
                       int64_t dv, int g0, int g1, const float *alpha, int start);
-  /* out[e] = sum_c q[c] k[index[e]][c], over 16 running sums joined by halves; q and k rows are
-   * as they are, any float type for k; ahead = rows between asking for one and reading it, 0 = not asked for */
-  void (*dots)(float *out, const float *q, const void *k, int64_t stride, const int32_t *index,
-               int64_t n, int64_t dk, attn_dtype dtype, int ahead);
-  /* o[c] = o[c] alpha + sum_e p[e] v[index[e]][c] in the order of e */
-  void (*axpys)(float *o, const float *p, const void *v, int64_t stride, const int32_t *index,
-                int64_t n, int64_t dv, attn_dtype dtype, float alpha, int ahead);
+  /* x[r][lane] *= alpha[lane] */
+  void (*scale_block)(float *x, int64_t n, int g0, int g1, const float *alpha);
+  /* joins one logit without a value to the softmax: scale[lane] *= what the old part keeps */
+  void (*join)(float *m, float *l, float *scale, const float *logit);
+  /* x[lane] = x / y, 0 where y = 0 */
+  void (*divide)(float *x, const float *y);
+  /* s[j][lane] = -inf where a test says so; top[lane] = max(top, s) */
+  void (*exclude)(float *s, int64_t n, int g0, int g1, const attn_exclude_ *not_seen, float *top);
+} attn_tile_table_;
+
+typedef struct attn_few_table_ { /* few queries */
   /* dst[c] = row[c] * (hi + lo), to the end of a vector */
   void (*pack_row)(float *dst, const void *row, int64_t dim, attn_dtype dtype, float hi, float lo);
   /* s[r][j] = scale[j] sum_c q[r][c] k[j][c], over 16 running sums joined by halves; q rows `width`
@@ -177,32 +200,27 @@ typedef struct attn_table_ {
    * alpha null = 1 */
   void (*value_rows)(float *o, int64_t width, float *p, int rows, const attn_kv_rows_ *v,
                      const float *alpha);
-  /* x[r][lane] *= alpha[lane] */
-  void (*scale_block)(float *x, int64_t n, int g0, int g1, const float *alpha);
-  /* 1 when every number of n rows is finite */
-  int (*finite)(const float *x, int64_t stride, int64_t n, int64_t dim);
-  /* joins one logit without a value to the softmax: scale[lane] *= what the old part keeps */
-  void (*join)(float *m, float *l, float *scale, const float *logit);
-  /* x[lane] = x / y, 0 where y = 0 */
-  void (*divide)(float *x, const float *y);
-  /* p[j] = 2^(x[j] - m) * scale */
-  void (*weights)(float *p, const float *x, int64_t n, float m, float scale);
-  /* y[i] = exp(x[i]) */
-  void (*exp)(float *y, const float *x, int64_t n);
-  /* y = a x1 + b x2, a row; a part may be null */
-  void (*blend)(void *y, const void *x1, const void *x2, attn_dtype ty, attn_dtype t1,
-                attn_dtype t2, int64_t n, float a, float b);
-  /* rotates one row: y[c] = x[c] cos[c] + x[pair of c] sin[c] for c < rot, y[c] = x[c] after */
-  void (*rope)(void *y, const void *x, attn_dtype ty, attn_dtype tx, int64_t dim, int64_t rot,
-               int half, const float *cos_row, const float *sin_row);
-  /* lanes[j] = the lanes where s[j][lane] + key[j] is not below floor[lane] (NaN is not); key null =
-   * 0; bits of other groups are 0 */
-  void (*above)(uint64_t *lanes, const float *s, const float *key, int64_t n, int g0, int g1,
-                const float *floor);
+} attn_few_table_;
+
+typedef struct attn_list_table_ { /* lists of keys, selection */
+  /* out[e] = sum_c q[c] k[index[e]][c], over 16 running sums joined by halves; q and k rows are
+   * as they are, any float type for k; ahead = rows between asking for one and reading it, 0 = not asked for */
+  void (*dots)(float *out, const float *q, const void *k, int64_t stride, const int32_t *index,
+               int64_t n, int64_t dk, attn_dtype dtype, int ahead);
+  /* o[c] = o[c] alpha + sum_e p[e] v[index[e]][c] in the order of e */
+  void (*axpys)(float *o, const float *p, const void *v, int64_t stride, const int32_t *index,
+                int64_t n, int64_t dv, attn_dtype dtype, float alpha, int ahead);
   /* out[e] = sum_c (q[c] - k[index[e]][c])^2, over 16 running sums joined by halves; q null = 0,
    * index null = 0, 1, .. */
   void (*squares)(float *out, const float *q, const float *k, int64_t stride, const int32_t *index,
                   int64_t n, int64_t dim);
+  /* lanes[j] = the lanes where s[j][lane] + key[j] is not below floor[lane] (NaN is not); key null =
+   * 0; bits of other groups are 0 */
+  void (*above)(uint64_t *lanes, const float *s, const float *key, int64_t n, int g0, int g1,
+                const float *floor);
+} attn_list_table_;
+
+typedef struct attn_dense_table_ { /* dense products */
   /* y[r][c] = (start ? 0 : y[r][c]) + sum_k x[r x_stride + k x_step] w[k][c] for c < cols: a chain in
    * the order of k; rows of w are w_stride apart and readable to the end of a vector */
   void (*gemm)(float *y, int64_t y_stride, int64_t rows, const float *x, int64_t x_stride,
@@ -214,6 +232,33 @@ typedef struct attn_table_ {
   /* y[i] = act(x[i] scale + bias[i]) gate[i]; gate null = 1; y may be x or gate */
   void (*act)(float *y, const float *x, const float *gate, int64_t n, const float *bias,
               float scale, int act);
+} attn_dense_table_;
+
+typedef struct attn_norm_table_ { /* moments of rows */
+  /* out = sum_c x[c] - shift, sum_c (x[c] - shift)^2, over 16 running sums joined by halves */
+  void (*moments)(float *out, const float *x, int64_t n, float shift);
+  /* x[c] = ((x[c] - shift) by + plus) gain[c] + bias[c]; gain null = 1, bias null = 0 */
+  void (*normalise)(float *x, int64_t n, float shift, float by, float plus, const float *gain,
+                    const float *bias);
+  /* at most 64 rows; moments over 16 running sums joined by halves. Returns the rows that floats cannot
+   * do, a bit each: of these only the sum is made, in y where it is not kept */
+  uint64_t (*norm)(const attn_norm_rows_ *a, int rows, const attn_norm *norm);
+} attn_norm_table_;
+
+typedef struct attn_rope_table_ { /* rotation */
+  /* rotates one row: y[c] = x[c] cos[c] + x[pair of c] sin[c] for c < rot, y[c] = x[c] after */
+  void (*rope)(void *y, const void *x, attn_dtype ty, attn_dtype tx, int64_t dim, int64_t rot,
+               int half, const float *cos_row, const float *sin_row);
+} attn_rope_table_;
+
+typedef struct attn_gate_table_ { /* gates */
+  /* y[i] = s t + (keep ? 1 - s : 1) x[i], x null = 0: s = 1 / (1 + e^-(a[i] scale - less[i])), less
+   * null = 0; t = squash ? tanh v[i] : v[i]. y may be any of them */
+  void (*gate)(float *y, const float *a, float scale, const float *less, const float *x,
+               const float *v, int64_t n, int squash, int keep);
+} attn_gate_table_;
+
+typedef struct attn_feature_table_ { /* feature maps */
   /* top[r] = the largest of m numbers of row r, of their magnitudes if both */
   void (*top_rows)(float *top, const float *x, int64_t stride, int64_t n, int64_t m, int both);
   /* y[r][c] = 2^(y[r][c] - shift[r]) scale[r] + add for y <= shift; both: y[r][m + c] with -y */
@@ -224,24 +269,18 @@ typedef struct attn_table_ {
                     const float *out);
   /* y[i] = elu(x[i] scale) + 1 */
   void (*elu1)(float *y, const float *x, int64_t n, float scale);
-  /* y[r][c] = x[r][c] by[r] of n rows; y may be x */
-  void (*scale_rows)(float *y, int64_t y_stride, const float *x, int64_t x_stride, int64_t n,
-                     int64_t dim, const float *by);
+} attn_feature_table_;
+
+typedef struct attn_state_table_ { /* the linear state */
   /* S[r] = alpha S[r] + p[r] v, then o = sum_r q[r] S[r] over two running sums, r even and odd; p null:
    * S stays; q null: no o. Rows of S, v and o are whole groups of 16 */
   void (*step)(float *o, const float *q, float *s, int64_t stride, int64_t m, int64_t cols,
                float alpha, const float *p, const float *v);
   /* z = alpha z + p, then q . z over 16 running sums joined by halves; p null: z stays; q null: 0 */
   float (*step_z)(const float *q, float *z, int64_t m, float alpha, const float *p);
-  /* out = sum_c x[c] - shift, sum_c (x[c] - shift)^2, over 16 running sums joined by halves */
-  void (*moments)(float *out, const float *x, int64_t n, float shift);
-  /* x[c] = ((x[c] - shift) by + plus) gain[c] + bias[c]; gain null = 1, bias null = 0 */
-  void (*normalise)(float *x, int64_t n, float shift, float by, float plus, const float *gain,
-                    const float *bias);
-  /* y[i] = s t + (keep ? 1 - s : 1) x[i], x null = 0: s = 1 / (1 + e^-(a[i] scale - less[i])), less
-   * null = 0; t = squash ? tanh v[i] : v[i]. y may be any of them */
-  void (*gate)(float *y, const float *a, float scale, const float *less, const float *x,
-               const float *v, int64_t n, int squash, int keep);
+} attn_state_table_;
+
+typedef struct attn_fourier_table_ { /* Fourier transforms */
   /* the first step of `count` transforms of r m rows each: rows j, j + m, .. become their Fourier
    * transform, output k times w[k j n / (r m)], of n roots of unity; r = 1: row j times w[j]. A row has
    * `half` real parts and as many imaginary ones, `lanes` of them in use */
@@ -249,9 +288,6 @@ typedef struct attn_table_ {
                       const float *w, int64_t n);
   /* y[c] = a[c] + b[-c] */
   void (*mirror)(float *y, const float *a, const float *b, int64_t n);
-  /* at most 64 rows; moments over 16 running sums joined by halves. Returns the rows that floats cannot
-   * do, a bit each: of these only the sum is made, in y where it is not kept */
-  uint64_t (*norm)(const attn_norm_rows_ *a, int rows, const attn_norm *norm);
-  /* s[j][lane] = -inf where a test says so; top[lane] = max(top, s) */
-  void (*exclude)(float *s, int64_t n, int g0, int g1, const attn_exclude_ *not_seen, float *top);
-} attn_table_;
+} attn_fourier_table_;
+
+#define attn_on_(family, t) attn_##family##_on_tier_[(t)->isa]

@@ -77,3 +77,12 @@
 #undef ATTN_X86_
 #undef ATTN_XCR0_AVX2_
 #undef ATTN_XCR0_AVX512_
+#undef ATTN_VECTORS_
+#undef ATTN_VECTOR_ZERO_
+#undef ATTN_UNUSED_
+#undef attn_on_
+#undef ATTN_IF_AVX2_
+#undef ATTN_IF_AVX512_
+#undef ATTN_IF_NEON_
+#undef ATTN_TABLES_
+#undef ATTN_FAMILY_TABLES_

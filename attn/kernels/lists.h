@@ -53,38 +53,25 @@ ATTN_INLINE_ void ATTN_FN_(dots_kind)(float *out, const float *q, const void *k,
                                       int ahead) {
   const char *rows = (const char *)k;
   const int64_t size = kind == ATTN_F32 ? 4 : 2, step = stride * size;
-  int64_t e = 0;
-  for (; e + ATTN_W_ <= n; e += ATTN_W_) {
+  for (int64_t e = 0; e < n; e += ATTN_W_) {
     ATTN_VF_ a[ATTN_W_]; /* in memory: unrolled, the loop would be a page of code */
+    int32_t last[ATTN_W_];
+    const int32_t *from = index + e;
+    const int w = ATTN_FN_(lanes_left)(n, e);
+    if (w < ATTN_W_) { /* fewer rows than lanes: the last one again and again */
+      for (int i = 0; i < ATTN_W_; i++) last[i] = from[i < w ? i : w - 1];
+      from = last;
+    }
     for (int i = 0; i < ATTN_W_; i += 4) {
-      const int32_t *x = index + e + i;
+      const int32_t *x = from + i;
       if (ahead && e + i + ahead + 4 <= n)
-        for (int r = 0; r < 4; r++) ATTN_FN_(ahead)(rows + x[r + ahead] * step, dk * size);
+        for (int r = 0; r < 4; r++)
+          ATTN_FN_(ahead)(rows + index[e + i + r + ahead] * step, dk * size);
       ATTN_FN_(dot_four)(a + i, q, rows + x[0] * step, rows + x[1] * step, rows + x[2] * step,
                          rows + x[3] * step, dk, kind);
     }
-    ATTN_V_TRANSPOSE_(a);
-    ATTN_UNROLL_
-    for (int h = ATTN_W_ / 2; h > 0; h /= 2) {
-      ATTN_UNROLL_
-      for (int i = 0; i < h; i++) a[i] = ATTN_V_ADD_(a[i], a[i + h]);
-    }
-    ATTN_V_STORE_(out + e, a[0]);
+    ATTN_FN_(store)(out, e, ATTN_V_SUMS_(a), w, ATTN_F32);
   }
-  if (e == n) return;
-  /* fewer rows than lanes: the last one again and again */
-  int32_t last[ATTN_W_];
-  float sums[ATTN_W_];
-  for (int i = 0; i < ATTN_W_; i++) last[i] = index[e + i < n ? e + i : n - 1];
-  ATTN_VF_ a[ATTN_W_];
-  for (int i = 0; i < ATTN_W_; i += 4)
-    ATTN_FN_(dot_four)(a + i, q, rows + last[i] * step, rows + last[i + 1] * step,
-                       rows + last[i + 2] * step, rows + last[i + 3] * step, dk, kind);
-  ATTN_V_TRANSPOSE_(a);
-  for (int h = ATTN_W_ / 2; h > 0; h /= 2)
-    for (int i = 0; i < h; i++) a[i] = ATTN_V_ADD_(a[i], a[i + h]);
-  ATTN_V_STORE_(sums, a[0]);
-  for (; e < n; e++) out[e] = sums[e % ATTN_W_];
 }
 
 ATTN_FUNC_ void ATTN_FN_(dots)(float *out, const float *q, const void *k, int64_t stride,

@@ -81,101 +81,108 @@ ATTN_INLINE_ ATTN_VF_ ATTN_FN_(scaled)(ATTN_VF_ x, ATTN_VF_ hi, ATTN_VF_ lo, int
   return y;
 }
 
-/* scale hi + lo carries 48 bits, so that folding scale * log2 e into q costs one rounding */
-ATTN_INLINE_ void ATTN_FN_(pack_kind)(float *dst, const void *const *rows, int n, int64_t dim,
-                                      const int kind, const int bias, float hi, float lo) {
-  ATTN_VF_ vhi = ATTN_V_SET1_(hi), vlo = ATTN_V_SET1_(lo), r[ATTN_W_];
-  for (int lane = 0; lane < n; lane += ATTN_W_) {
-    for (int64_t c = 0; c < dim; c += ATTN_W_) {
-      int w = ATTN_FN_(lanes_left)(dim, c);
-      if (w == ATTN_W_ &&
-          lane + ATTN_W_ <= n) { /* whole squares, the usual case, stay in registers */
-        ATTN_UNROLL_
-        for (int i = 0; i < ATTN_W_; i++) {
-          r[i] = ATTN_FN_(load)(rows[lane + i], c, ATTN_W_, kind);
-          r[i] = ATTN_FN_(scaled)(r[i], vhi, vlo, bias);
-        }
-        ATTN_V_TRANSPOSE_(r);
-        ATTN_UNROLL_
-        for (int i = 0; i < ATTN_W_; i++) ATTN_V_STORE_(dst + (c + i) * ATTN_TILE_ + lane, r[i]);
-        continue;
-      }
-      for (int i = 0; i < ATTN_W_; i++) {
-        r[i] = ATTN_V_ZERO_();
-        if (lane + i >= n) continue;
-        r[i] = ATTN_FN_(load)(rows[lane + i], c, w, kind);
-        r[i] = ATTN_FN_(scaled)(r[i], vhi, vlo, bias);
-      }
-      ATTN_V_TRANSPOSE_(r);
-      for (int i = 0; i < w; i++) ATTN_V_STORE_(dst + (c + i) * ATTN_TILE_ + lane, r[i]);
-    }
+/* Whole squares of W rows by W columns, the usual case, stay in registers; n rows and w columns of one do
+ * not. Scale hi + lo carries 48 bits, so that folding scale * log2 e into q costs one rounding. */
+ATTN_INLINE_ void ATTN_FN_(pack_whole)(float *dst, const void *const *rows, int64_t c, int kind,
+                                       const int bias, ATTN_VF_ hi, ATTN_VF_ lo) {
+  ATTN_VF_ r[ATTN_W_];
+  switch (kind & ~ATTN_KIND_BIAS_) {
+#define ATTN_CASE_(type) \
+  ATTN_UNROLL_           \
+  for (int i = 0; i < ATTN_W_; i++) r[i] = ATTN_FN_(load)(rows[i], c, ATTN_W_, type);
+    case ATTN_F32: ATTN_CASE_(ATTN_F32) break;
+    case ATTN_F16: ATTN_CASE_(ATTN_F16) break;
+    default: ATTN_CASE_(ATTN_BF16)
+#undef ATTN_CASE_
   }
-  int end = (n + ATTN_GROUP_ - 1) / ATTN_GROUP_ * ATTN_GROUP_;
-  for (int lane = (n + ATTN_W_ - 1) / ATTN_W_ * ATTN_W_; lane < end; lane += ATTN_W_)
-    for (int64_t c = 0; c < dim; c++) ATTN_V_STORE_(dst + c * ATTN_TILE_ + lane, ATTN_V_ZERO_());
+  ATTN_UNROLL_
+  for (int i = 0; i < ATTN_W_; i++) r[i] = ATTN_FN_(scaled)(r[i], hi, lo, bias);
+  ATTN_V_TRANSPOSE_(r);
+  ATTN_UNROLL_
+  for (int i = 0; i < ATTN_W_; i++) ATTN_V_STORE_(dst + i * ATTN_TILE_, r[i]);
+}
+
+ATTN_OUTLINE_ void ATTN_FN_(pack_part)(float *dst, const void *const *rows, int n, int64_t c, int w,
+                                       int kind, float hi, float lo) {
+  const ATTN_VF_ vhi = ATTN_V_SET1_(hi), vlo = ATTN_V_SET1_(lo);
+  const int dtype = kind & ~ATTN_KIND_BIAS_;
+  ATTN_VF_ r[ATTN_W_];
+  for (int i = 0; i < ATTN_W_; i++) {
+    r[i] = ATTN_V_ZERO_();
+    if (i >= n) continue;
+    if (dtype == ATTN_F32)
+      r[i] = ATTN_V_LOAD_PART_((const float *)rows[i] + c, w);
+    else
+      r[i] = ATTN_FN_(load_any)(rows[i], c, w, dtype);
+    r[i] = kind & ATTN_KIND_BIAS_ ? ATTN_FN_(scaled)(r[i], vhi, vlo, 1)
+                                  : ATTN_FN_(scaled)(r[i], vhi, vlo, 0);
+  }
+  ATTN_V_TRANSPOSE_(r);
+  for (int i = 0; i < w; i++) ATTN_V_STORE_(dst + i * ATTN_TILE_, r[i]);
 }
 
 ATTN_FUNC_ void ATTN_FN_(pack)(float *dst, const void *const *rows, int n, int64_t dim, int kind,
                                float hi, float lo) {
-#if ATTN_SPECIALISE_
-  switch (kind) {
-#define ATTN_CASE_(type, bias) \
-  case (type) | (bias): ATTN_FN_(pack_kind)(dst, rows, n, dim, type, bias, hi, lo); break;
-    ATTN_CASE_(ATTN_F32, 0)
-    ATTN_CASE_(ATTN_F16, 0)
-    ATTN_CASE_(ATTN_BF16, 0)
-    ATTN_CASE_(ATTN_F32, ATTN_KIND_BIAS_)
-    ATTN_CASE_(ATTN_F16, ATTN_KIND_BIAS_)
-    default: ATTN_FN_(pack_kind)(dst, rows, n, dim, ATTN_BF16, ATTN_KIND_BIAS_, hi, lo);
-#undef ATTN_CASE_
-  }
-#else
-  ATTN_FN_(pack_kind)(dst, rows, n, dim, kind & ~ATTN_KIND_BIAS_, kind & ATTN_KIND_BIAS_, hi, lo);
-#endif
+  const ATTN_VF_ vhi = ATTN_V_SET1_(hi), vlo = ATTN_V_SET1_(lo);
+  for (int lane = 0; lane < n; lane += ATTN_W_)
+    for (int64_t c = 0; c < dim; c += ATTN_W_) {
+      float *to = dst + c * ATTN_TILE_ + lane;
+      const int w = ATTN_FN_(lanes_left)(dim, c), some = ATTN_FN_(lanes_left)(n, lane);
+      if (w == ATTN_W_ && some == ATTN_W_ && kind < ATTN_KIND_BIAS_)
+        ATTN_FN_(pack_whole)(to, rows + lane, c, kind, 0, vhi, vlo);
+      else if (w == ATTN_W_ && some == ATTN_W_)
+        ATTN_FN_(pack_whole)(to, rows + lane, c, kind, 1, vhi, vlo);
+      else
+        ATTN_FN_(pack_part)(to, rows + lane, some, c, w, kind, hi, lo);
+    }
+  const int end = (n + ATTN_GROUP_ - 1) / ATTN_GROUP_ * ATTN_GROUP_;
+  for (int lane = (n + ATTN_W_ - 1) / ATTN_W_ * ATTN_W_; lane < end; lane += ATTN_W_)
+    for (int64_t c = 0; c < dim; c++) ATTN_V_STORE_(dst + c * ATTN_TILE_ + lane, ATTN_V_ZERO_());
 }
 
-ATTN_INLINE_ void ATTN_FN_(unpack_kind)(void *const *rows, const float *src, int n, int64_t dim,
-                                        const int kind, const float *scale) {
+ATTN_INLINE_ void ATTN_FN_(unpack_whole)(void *const *rows, const float *src, int64_t c,
+                                         attn_dtype dtype, ATTN_VF_ a) {
   ATTN_VF_ r[ATTN_W_];
-  for (int lane = 0; lane < n; lane += ATTN_W_) {
-    ATTN_VF_ a = scale ? ATTN_V_LOAD_(scale + lane) : ATTN_V_SET1_(1.0f);
-    for (int64_t c = 0; c < dim; c += ATTN_W_) {
-      int w = ATTN_FN_(lanes_left)(dim, c);
-      if (w == ATTN_W_ && lane + ATTN_W_ <= n) {
-        ATTN_UNROLL_
-        for (int i = 0; i < ATTN_W_; i++) {
-          r[i] = ATTN_V_MUL_(ATTN_V_LOAD_(src + (c + i) * ATTN_TILE_ + lane), a);
-          r[i] = ATTN_FN_(quiet)(r[i]);
-        }
-        ATTN_V_TRANSPOSE_(r);
-        ATTN_UNROLL_
-        for (int i = 0; i < ATTN_W_; i++) ATTN_FN_(store)(rows[lane + i], c, r[i], ATTN_W_, kind);
-        continue;
-      }
-      for (int i = 0; i < ATTN_W_; i++) {
-        r[i] = ATTN_V_ZERO_();
-        if (i >= w) continue;
-        r[i] = ATTN_V_MUL_(ATTN_V_LOAD_(src + (c + i) * ATTN_TILE_ + lane), a);
-        r[i] = ATTN_FN_(quiet)(r[i]);
-      }
-      ATTN_V_TRANSPOSE_(r);
-      for (int i = 0; i < ATTN_W_ && lane + i < n; i++)
-        ATTN_FN_(store)(rows[lane + i], c, r[i], w, kind);
-    }
+  ATTN_UNROLL_
+  for (int i = 0; i < ATTN_W_; i++)
+    r[i] = ATTN_FN_(quiet)(ATTN_V_MUL_(ATTN_V_LOAD_(src + i * ATTN_TILE_), a));
+  ATTN_V_TRANSPOSE_(r);
+  switch (dtype) {
+#define ATTN_CASE_(type) \
+  ATTN_UNROLL_           \
+  for (int i = 0; i < ATTN_W_; i++) ATTN_FN_(store)(rows[i], c, r[i], ATTN_W_, type);
+    case ATTN_F32: ATTN_CASE_(ATTN_F32) break;
+    case ATTN_F16: ATTN_CASE_(ATTN_F16) break;
+    default: ATTN_CASE_(ATTN_BF16)
+#undef ATTN_CASE_
   }
+}
+
+ATTN_OUTLINE_ void ATTN_FN_(unpack_part)(void *const *rows, const float *src, int n, int64_t c,
+                                         int w, attn_dtype dtype, const float *scale) {
+  const ATTN_VF_ a = scale ? ATTN_V_LOAD_(scale) : ATTN_V_SET1_(1.0f);
+  ATTN_VF_ r[ATTN_W_];
+  for (int i = 0; i < ATTN_W_; i++) {
+    r[i] = ATTN_V_ZERO_();
+    if (i < w) r[i] = ATTN_FN_(quiet)(ATTN_V_MUL_(ATTN_V_LOAD_(src + i * ATTN_TILE_), a));
+  }
+  ATTN_V_TRANSPOSE_(r);
+  for (int i = 0; i < n; i++) ATTN_FN_(store)(rows[i], c, r[i], w, (int)dtype);
 }
 
 ATTN_FUNC_ void ATTN_FN_(unpack)(void *const *rows, const float *src, int n, int64_t dim,
                                  attn_dtype dtype, const float *scale) {
-#if ATTN_SPECIALISE_
-  switch (dtype) {
-    case ATTN_F32: ATTN_FN_(unpack_kind)(rows, src, n, dim, ATTN_F32, scale); break;
-    case ATTN_F16: ATTN_FN_(unpack_kind)(rows, src, n, dim, ATTN_F16, scale); break;
-    default: ATTN_FN_(unpack_kind)(rows, src, n, dim, ATTN_BF16, scale);
+  for (int lane = 0; lane < n; lane += ATTN_W_) {
+    const ATTN_VF_ a = scale ? ATTN_V_LOAD_(scale + lane) : ATTN_V_SET1_(1.0f);
+    for (int64_t c = 0; c < dim; c += ATTN_W_) {
+      const float *from = src + c * ATTN_TILE_ + lane;
+      const int w = ATTN_FN_(lanes_left)(dim, c), some = ATTN_FN_(lanes_left)(n, lane);
+      if (w == ATTN_W_ && some == ATTN_W_)
+        ATTN_FN_(unpack_whole)(rows + lane, from, c, dtype, a);
+      else
+        ATTN_FN_(unpack_part)(rows + lane, from, some, c, w, dtype, scale ? scale + lane : NULL);
+    }
   }
-#else
-  ATTN_FN_(unpack_kind)(rows, src, n, dim, (int)dtype, scale);
-#endif
 }
 
 /* asks for a row of `bytes` bytes */

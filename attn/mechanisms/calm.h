@@ -26,8 +26,8 @@ typedef struct attn_confidence_ {
 ATTN_FUNC_ void attn_two_largest_(const attn_table_ *f, attn_two_ *t, const float *x, int64_t n) {
   float top[ATTN_CLASSES_AT_ONCE_ / ATTN_CLASSES_GROUP_ + 1];
   const int64_t whole = n / ATTN_CLASSES_GROUP_, rest = n % ATTN_CLASSES_GROUP_;
-  f->top_rows(top, x, ATTN_CLASSES_GROUP_, whole, ATTN_CLASSES_GROUP_, 0);
-  if (rest) f->top_rows(top + whole, x + n - rest, 0, 1, rest, 0);
+  attn_on_(feature, f)->top_rows(top, x, ATTN_CLASSES_GROUP_, whole, ATTN_CLASSES_GROUP_, 0);
+  if (rest) attn_on_(feature, f)->top_rows(top + whole, x + n - rest, 0, 1, rest, 0);
   for (int64_t g = 0; g < whole + (rest != 0); g++) {
     const float *at = x + g * ATTN_CLASSES_GROUP_;
     const int64_t end = g < whole ? (int64_t)ATTN_CLASSES_GROUP_ : rest;
@@ -62,11 +62,11 @@ ATTN_FUNC_ void attn_two_item_(void *job, int worker, int64_t index) {
   for (int64_t c = 0, n; c < end; c += n) {
     const float before = t.top;
     n = end - c < ATTN_CLASSES_AT_ONCE_ ? end - c : (int64_t)ATTN_CLASSES_AT_ONCE_;
-    f->pack_row(part, x + attn_bytes_(a->x.dtype, c), n, a->x.dtype, hi, lo);
+    attn_on_(few, f)->pack_row(part, x + attn_bytes_(a->x.dtype, c), n, a->x.dtype, hi, lo);
     attn_two_largest_(f, &t, part, n);
     if (t.top == -INFINITY) continue;
     f->weights(part, part, n, t.top, 1.0f);
-    f->moments(sums, part, n, 0.0f);
+    attn_on_(norm, f)->moments(sums, part, n, 0.0f);
     t.sum = attn_two_sum_(f, t.sum, before, t.top) + sums[0];
   }
   a->part[index] = t;
@@ -101,9 +101,9 @@ ATTN_FUNC_ void attn_two_join_(void *job, int worker, int64_t index) {
 ATTN_FUNC_ float attn_cosine_(const attn_table_ *f, const float *x, const float *z, int64_t n) {
   const int32_t one = 0;
   float dot, xx, zz;
-  f->dots(&dot, x, z, 0, &one, 1, n, ATTN_F32, 0);
-  f->squares(&xx, NULL, x, 0, NULL, 1, n);
-  f->squares(&zz, NULL, z, 0, NULL, 1, n);
+  attn_on_(list, f)->dots(&dot, x, z, 0, &one, 1, n, ATTN_F32, 0);
+  attn_on_(list, f)->squares(&xx, NULL, x, 0, NULL, 1, n);
+  attn_on_(list, f)->squares(&zz, NULL, z, 0, NULL, 1, n);
   double top = (double)dot, a = (double)xx, b = (double)zz;
   if (!(a > 1e-25 && a < 1e37 && b > 1e-25 && b < 1e37)) {
     top = a = b = 0.0;

@@ -49,7 +49,8 @@ ATTN_FUNC_ void attn_capsules_mean_(const attn_capsules_ *g, const attn_capsules
                                     const float *u, int64_t stride) {
   const attn_votes_ *a = &g->votes;
   memset(w->mass, 0, (size_t)a->n * sizeof(float));
-  a->table->axpys(w->mass, a->ones, w->c, a->n, a->index, a->heads, a->n, ATTN_F32, 1.0f, 0);
+  attn_on_(list, a->table)
+      ->axpys(w->mass, a->ones, w->c, a->n, a->index, a->heads, a->n, ATTN_F32, 1.0f, 0);
   for (int64_t n = 0; n < a->n; n++) {
     if (w->mass[n] < 1e-20f && !g->over_heads) attn_capsules_shares_(a, w, n);
     w->r.inv[n] = 1.0f / w->mass[n];
@@ -81,7 +82,7 @@ ATTN_FUNC_ void attn_capsules_item_(void *job, int worker, int64_t index) {
       }
       if (k + 1 == a->rounds) break;
       memcpy(w.by, w.v, (size_t)a->m * sizeof(float));
-      a->table->normalise(w.by, a->m, 0.0f, (float)ATTN_LOG2E_, 0.0f, NULL, NULL);
+      attn_on_(norm, a->table)->normalise(w.by, a->m, 0.0f, (float)ATTN_LOG2E_, 0.0f, NULL, NULL);
       attn_votes_dots_(a, &w.r, w.l, w.by, u, stride, NULL);
     }
     attn_votes_put_(a, b, t0 + t, w.v);

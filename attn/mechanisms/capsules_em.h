@@ -64,19 +64,20 @@ ATTN_FUNC_ void attn_em_fit_(const attn_em_ *g, const attn_em_room_ *w, const fl
   const int64_t m = a->m;
   f->scale_rows(w->p, a->n, w->share, a->n, a->heads, a->n, w->a);
   memset(w->mass, 0, (size_t)a->n * sizeof(float));
-  f->axpys(w->mass, a->ones, w->p, a->n, a->index, a->heads, a->n, ATTN_F32, 1.0f, 0);
+  attn_on_(list, f)->axpys(w->mass, a->ones, w->p, a->n, a->index, a->heads, a->n, ATTN_F32, 1.0f,
+                           0);
   for (int64_t n = 0; n < a->n; n++) w->r.inv[n] = 1.0f / w->mass[n];
   attn_em_mean_(a, w, w->mu, u, stride);
   memcpy(w->var, w->mu, (size_t)m * sizeof(float));
-  f->normalise(w->var, m, 0.0f, -1.0f, 0.0f, NULL, NULL);
+  attn_on_(norm, f)->normalise(w->var, m, 0.0f, -1.0f, 0.0f, NULL, NULL);
   for (int64_t h = 0; h < a->heads; h++) {
     float *z = w->z + h * m;
     memcpy(z, u + h * stride, (size_t)m * sizeof(float));
-    f->normalise(z, m, 0.0f, 1.0f, 0.0f, NULL, w->var); /* z - mu */
-    f->normalise(z, m, 0.0f, 1.0f, 0.0f, z, NULL);      /* z z */
+    attn_on_(norm, f)->normalise(z, m, 0.0f, 1.0f, 0.0f, NULL, w->var); /* z - mu */
+    attn_on_(norm, f)->normalise(z, m, 0.0f, 1.0f, 0.0f, z, NULL);      /* z z */
   }
   attn_em_mean_(a, w, w->var, w->z, m);
-  f->normalise(w->var, m, 0.0f, 1.0f, g->eps, NULL, NULL);
+  attn_on_(norm, f)->normalise(w->var, m, 0.0f, 1.0f, g->eps, NULL, NULL);
   for (int64_t n = 0; n < a->n; n++)
     w->log_var[n] = attn_em_log2_(w->var + n * a->dc, a->dc) * ATTN_LN2_;
 }
@@ -96,7 +97,7 @@ ATTN_FUNC_ void attn_em_activate_(const attn_em_ *g, const attn_em_room_ *w, int
     w->log_act[n] = x > 0.0 ? -x : 0.0;
     w->some[n] = (float)attn_clamp_f64_(-fabs(x) * ATTN_LOG2E_);
   }
-  a->table->activate(w->some, a->n, NULL, 1.0f, ATTN_ACT_SOFTPLUS2_);
+  attn_on_(dense, a->table)->activate(w->some, a->n, NULL, 1.0f, ATTN_ACT_SOFTPLUS2_);
   for (int64_t n = 0; n < a->n; n++) w->log_act[n] -= (double)w->some[n] * ATTN_LN2_;
 }
 
@@ -113,7 +114,7 @@ ATTN_FUNC_ void attn_em_expect_(const attn_em_ *g, const attn_em_room_ *w) {
   for (int64_t c = 0; c < a->m; c++) w->var[c] = (float)(-0.5 * ATTN_LOG2E_) / w->var[c];
   attn_votes_dots_(a, &w->r, w->p, w->var, w->z, a->m, w->some);
   attn_votes_softmax_(a, &w->r, w->share, w->p);
-  a->table->normalise(w->share, a->n * a->heads, 0.0f, 1.0f, g->eps, NULL, NULL);
+  attn_on_(norm, a->table)->normalise(w->share, a->n * a->heads, 0.0f, 1.0f, g->eps, NULL, NULL);
 }
 
 /* The activations of a token's heads. */

@@ -75,8 +75,9 @@ ATTN_FUNC_ void attn_hash_item_(void *job, int worker, int64_t index) {
     a->table->widen(wide, x, q->stride_len, NULL, n, dk, q->dtype, NULL);
     x = wide, step = dk;
   }
-  a->table->gemm(y, ATTN_HASH_BITS_, n, x, step, 1, a->planes, ATTN_HASH_BITS_, dk, a->p.bits, 1);
-  a->table->squares(square, NULL, x, step, NULL, n, dk);
+  attn_on_(dense, a->table)
+      ->gemm(y, ATTN_HASH_BITS_, n, x, step, 1, a->planes, ATTN_HASH_BITS_, dk, a->p.bits, 1);
+  attn_on_(list, a->table)->squares(square, NULL, x, step, NULL, n, dk);
   for (int64_t r = 0; r < n; r++) {
     /* twice what dk + 1 roundings do to the sum of |x| |plane|; nothing under- or overflows here */
     const int sure = square[r] > 1e-30f && square[r] < 1e30f && dk < 65536;

@@ -54,7 +54,8 @@ ATTN_FUNC_ void attn_cluster_mean_(const attn_cluster_job_ *a, int64_t unit, int
     for (int64_t i = r + SOME; i < n && i < r + 2 * SOME; i++)
       attn_row_ahead_(&a->q, unit / a->q.heads, unit % a->q.heads, member[i]);
     memset(row, 0, (size_t)dk * sizeof *row);
-    a->table->axpys(row, one, q, a->q.stride_len, member + r, some, dk, a->q.dtype, 1.0f, 0);
+    attn_on_(list, a->table)
+        ->axpys(row, one, q, a->q.stride_len, member + r, some, dk, a->q.dtype, 1.0f, 0);
     for (int64_t d = 0; d < dk; d++) sum[d] += (double)row[d];
   }
   for (int64_t d = 0; d < dk; d++) mean[d] = (float)(sum[d] / (double)n);
@@ -179,15 +180,15 @@ ATTN_FUNC_ void attn_centroid_sweep_(const attn_cluster_job_ *a, attn_centroid_ 
     const float *rows =
         attn_centroid_rows_(a, &a->k, x->b, x->hk, index, j, some, here, x->k, &stride);
     for (int r = 0; r < ATTN_TILE_; r++) x->top[r] = -INFINITY;
-    f->score_block(x->s, qt, rows, stride, some, a->q.dim, 0, groups, x->top);
+    attn_on_(tile, f)->score_block(x->s, qt, rows, stride, some, a->q.dim, 0, groups, x->top);
     for (int64_t i = 0; best && i < some; i += ATTN_PICK_) {
       best->s = x->s + i * ATTN_TILE_;
       attn_topk_take_(best, NULL, 0, some - i < ATTN_PICK_ ? some - i : (int64_t)ATTN_PICK_, j + i);
     }
-    f->softmax_block(x->s, some, 0, groups, x->m, x->l, x->alpha, x->top, NULL);
+    attn_on_(tile, f)->softmax_block(x->s, some, 0, groups, x->m, x->l, x->alpha, x->top, NULL);
     rows = attn_centroid_rows_(a, &a->v, x->b, x->hv, index, j, some, here, x->v, &stride);
-    f->value_block(x->ot, x->s, rows, stride, some, a->v.dim, 0, groups, j > 0 ? x->alpha : NULL,
-                   j == 0);
+    attn_on_(tile, f)->value_block(x->ot, x->s, rows, stride, some, a->v.dim, 0, groups,
+                                   j > 0 ? x->alpha : NULL, j == 0);
   }
 }
 
@@ -220,7 +221,7 @@ ATTN_FUNC_ void attn_centroid_members_(const attn_cluster_job_ *a, attn_centroid
       attn_row_ahead_(&a->q, x->b, x->h, member[r]);
     attn_centroid_sweep_(a, x, x->qt, groups, index, n, i > 0, NULL);
     for (int r = 0; r < ATTN_TILE_; r++) x->alpha[r] = mass / x->l[r];
-    if (rest) f->value_block(x->ot, one, rest, dv, 1, dv, 0, groups, x->alpha, 0);
+    if (rest) attn_on_(tile, f)->value_block(x->ot, one, rest, dv, 1, dv, 0, groups, x->alpha, 0);
     f->unpack(to, x->ot, rows, dv, a->o.dtype, rest ? NULL : x->alpha);
   }
 }
@@ -237,8 +238,9 @@ ATTN_FUNC_ float attn_centroid_split_(const attn_cluster_job_ *a, attn_centroid_
   }
   a->table->weights(x->x, x->x, *count, m, 1.0f / l);
   for (int64_t e = 0; e < *count; e++) mass += (double)x->x[e], x->x[e] = -x->x[e];
-  a->table->axpys(x->rest + r * v->dim, x->x, attn_at_(v, x->b, x->hv, 0), v->stride_len, x->pick,
-                  *count, v->dim, v->dtype, 1.0f / l, ATTN_AHEAD_);
+  attn_on_(list, a->table)
+      ->axpys(x->rest + r * v->dim, x->x, attn_at_(v, x->b, x->hv, 0), v->stride_len, x->pick,
+              *count, v->dim, v->dtype, 1.0f / l, ATTN_AHEAD_);
   return (float)mass;
 }
 

@@ -111,7 +111,8 @@ ATTN_FUNC_ void attn_convolve_item_(void *job, int worker, int64_t index) {
   for (int64_t m = 0; m < all; m++) {
     char *to = attn_at_(&a->y, b, h, m0 + m) + attn_bytes_(a->y.dtype, c0);
     const float *from = m < rows ? y + m * stride : NULL;
-    if (from && a->bias.data) f->activate(y + m * stride, c1 - c0, bias, 1.0f, ATTN_ACT_NONE);
+    if (from && a->bias.data)
+      attn_on_(dense, f)->activate(y + m * stride, c1 - c0, bias, 1.0f, ATTN_ACT_NONE);
     if (!from || a->y.dtype != ATTN_F32)
       f->blend(to, from, NULL, a->y.dtype, ATTN_F32, ATTN_F32, c1 - c0, 1.0f, 0.0f);
   }

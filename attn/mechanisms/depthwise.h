@@ -33,8 +33,9 @@ ATTN_FUNC_ void attn_depthwise_six_(const attn_depthwise_ *a, float *y, int64_t 
                                     int64_t x_stride, int64_t start, int64_t n) {
   const int64_t end = start + a->taps.kernel + rows - 1; /* after the last row that is read */
   const int64_t i0 = start < 0 ? 0 : start, i1 = end < n ? end : n;
-  a->table->gemm(y, y_stride, rows, taps + (ATTN_SIX_ - 1) + (i0 - start), -1, 1, x + i0 * x_stride,
-                 x_stride, i1 > i0 ? i1 - i0 : 0, a->x.dim, 1);
+  attn_on_(dense, a->table)
+      ->gemm(y, y_stride, rows, taps + (ATTN_SIX_ - 1) + (i0 - start), -1, 1, x + i0 * x_stride,
+             x_stride, i1 > i0 ? i1 - i0 : 0, a->x.dim, 1);
 }
 
 /* One output row from any rows; a NaN elsewhere does not reach it. */
@@ -48,9 +49,10 @@ ATTN_FUNC_ void attn_depthwise_row_(const attn_depthwise_ *a, float *sum, const 
   for (int i = 0; i < ATTN_BLOCK_; i++) index[i] = i;
   memset(sum, 0, (size_t)d * sizeof *sum);
   for (int64_t r = r0; r < r1; r += ATTN_BLOCK_)
-    a->table->axpys(sum, taps + (ATTN_SIX_ - 1) + r, attn_at_(&a->x, b, h, start + r * step),
-                    a->x.stride_len * step, index, r1 - r < ATTN_BLOCK_ ? r1 - r : ATTN_BLOCK_, d,
-                    a->x.dtype, 1.0f, 0);
+    attn_on_(list, a->table)
+        ->axpys(sum, taps + (ATTN_SIX_ - 1) + r, attn_at_(&a->x, b, h, start + r * step),
+                a->x.stride_len * step, index, r1 - r < ATTN_BLOCK_ ? r1 - r : ATTN_BLOCK_, d,
+                a->x.dtype, 1.0f, 0);
 }
 
 /* The same with weights for each column; rows of x from x_0 on are floats. */

@@ -32,10 +32,10 @@ ATTN_FUNC_ void attn_row_dots_item_(void *job, int worker, int64_t index) {
   a->table->widen(w, attn_at_(&a->w, 0, h, 0), 0, NULL, 1, a->w.dim, a->w.dtype, NULL);
   if (a->bias.data)
     a->table->widen(&bias, attn_at_(&a->bias, 0, h, 0), 0, NULL, 1, 1, a->bias.dtype, NULL);
-  a->table->dots(y, w, attn_at_(&a->x, b, h, first), a->x.stride_len, row, n, a->x.dim, a->x.dtype,
-                 0);
+  attn_on_(list, a->table)
+      ->dots(y, w, attn_at_(&a->x, b, h, first), a->x.stride_len, row, n, a->x.dim, a->x.dtype, 0);
   for (int64_t i = 0; i < n; i++) y[i] += bias;
-  if (a->act != ATTN_ACT_NONE) a->table->activate(y, n, NULL, 1.0f, (int)a->act);
+  if (a->act != ATTN_ACT_NONE) attn_on_(dense, a->table)->activate(y, n, NULL, 1.0f, (int)a->act);
   for (int64_t i = 0; i < n; i++)
     a->table->blend(attn_at_(&a->y, b, h, first + i), &y[i], NULL, a->y.dtype, ATTN_F32, ATTN_F32,
                     1, 1.0f, 0.0f);
@@ -301,8 +301,9 @@ ATTN_FUNC_ void attn_smooth_item_(void *job, int worker, int64_t index) {
     const int64_t cols = len - c < ATTN_SMOOTH_ ? len - c : (int64_t)ATTN_SMOOTH_;
     const int64_t from = r > c + cols - 1 ? r - (c + cols - 1) : 0;
     const int64_t end = r + len - c < 2 * r + 1 ? r + len - c : 2 * r + 1;
-    a->table->axpys(y + c, a->weight + from, x + (c + from - r), 1, a->index, end - from, cols,
-                    ATTN_F32, 0.0f, 0);
+    attn_on_(list, a->table)
+        ->axpys(y + c, a->weight + from, x + (c + from - r), 1, a->index, end - from, cols,
+                ATTN_F32, 0.0f, 0);
   }
   a->table->blend(attn_at_(&a->y, b, 0, i), y, NULL, a->y.dtype, ATTN_F32, ATTN_F32, n, 1.0f, 0.0f);
 }

@@ -64,7 +64,7 @@ ATTN_FUNC_ void attn_fft_steps_(const attn_fft_ *p, const attn_table_ *f, float 
   for (int64_t count = 1; step < p->steps; step++) {
     const int r = p->radix[step];
     n /= r;
-    f->butterflies(x, half, lanes, count, n, r, p->root, p->m);
+    attn_on_(fourier, f)->butterflies(x, half, lanes, count, n, r, p->root, p->m);
     count *= r;
     if (near) continue;
     for (int k = 0; k < r; k++)
@@ -135,10 +135,10 @@ ATTN_FUNC_ void attn_fft_run_(const attn_fft_ *p, const attn_table_ *f, float *x
     attn_fft_steps_(p, f, x, half, lanes, 0, n);
     return;
   }
-  f->butterflies(x, half, lanes, 1, n, 1, p->chirp, n);
+  attn_on_(fourier, f)->butterflies(x, half, lanes, 1, n, 1, p->chirp, n);
   memset(x + n * row, 0, (size_t)((m - n) * row) * sizeof(float));
   attn_fft_steps_(p, f, x, half, lanes, 0, m);
-  f->butterflies(x, half, lanes, 1, m, 1, p->filter, m);
+  attn_on_(fourier, f)->butterflies(x, half, lanes, 1, m, 1, p->filter, m);
   for (int64_t k = 0; k < m; k++) {
     float *a = x + k * row, *b = x + p->at[k] * row;
     for (int64_t i = 0; a < b && i < row; i++) {
@@ -148,5 +148,6 @@ ATTN_FUNC_ void attn_fft_run_(const attn_fft_ *p, const attn_table_ *f, float *x
   }
   attn_fft_steps_(p, f, x, half, lanes, 0, m);
   for (int64_t k = 0; k < n; k++)
-    f->butterflies(x + attn_fft_row_(p, k) * row, half, lanes, 1, 1, 1, p->chirp + 2 * k, 1);
+    attn_on_(fourier, f)
+        ->butterflies(x + attn_fft_row_(p, k) * row, half, lanes, 1, 1, 1, p->chirp + 2 * k, 1);
 }

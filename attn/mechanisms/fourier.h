@@ -56,7 +56,7 @@ ATTN_FUNC_ void attn_dft_fold_(const attn_dft_ *a, float *to, int64_t b, int64_t
     p = wide[0], q = wide[1] + cols - 1;
   }
   if (skip) to[0] = p[0] + first[0];
-  if (cols > skip) a->table->mirror(to + skip, p + skip, q - skip, cols - skip);
+  if (cols > skip) attn_on_(fourier, a->table)->mirror(to + skip, p + skip, q - skip, cols - skip);
 }
 
 /* Row t of columns of 4 F from the transformed block x: with Z the transform of column m plus i times

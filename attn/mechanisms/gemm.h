@@ -150,7 +150,8 @@ ATTN_FUNC_ void attn_gemm_item_(void *job, int worker, int64_t index) {
              0, NULL, 1, c1 - c0, a->bias.dtype, NULL);
   for (int64_t r = 0; r < rows; r++) {
     if (a->finish)
-      f->activate(y + r * stride, c1 - c0, a->bias.data ? bias : NULL, a->scale, a->act);
+      attn_on_(dense, f)->activate(y + r * stride, c1 - c0, a->bias.data ? bias : NULL, a->scale,
+                                   a->act);
     if (a->y.dtype != ATTN_F32)
       f->blend(attn_at_(&a->y, b, h, r0 + r) + attn_bytes_(a->y.dtype, c0), y + r * stride, NULL,
                a->y.dtype, ATTN_F32, ATTN_F32, c1 - c0, 1.0f, 0.0f);

@@ -100,7 +100,7 @@ ATTN_FUNC_ void attn_gtrxl_item_(void *job, int worker, int64_t index) {
     attn_matrix_times_(f, &a->w[1], 0, 0, rx + c0, dm, n, x, sx, 0, dm, c0, c1, 0);
     for (int64_t r = 0; r < n; r++) {
       float *to = rx + r * dm + c0;
-      f->gate(to, to, 1.0f, NULL, NULL, x + r * sx + c0, c1 - c0, 0, 0);
+      attn_on_(gate, f)->gate(to, to, 1.0f, NULL, NULL, x + r * sx + c0, c1 - c0, 0, 0);
     }
   }
   for (int i = 0; i < WIDE; i++) less[i] = a->b;
@@ -123,8 +123,9 @@ ATTN_FUNC_ void attn_gtrxl_item_(void *job, int worker, int64_t index) {
       char *o = attn_at_(&a->o, b, 0, first + r) + attn_bytes_(a->o.dtype, c0);
       const float *skip = x + r * sx + c0, *side = gru || two ? c + r * WIDE : y + r * sy + c0;
       float *from = in + r * WIDE, *to = a->o.dtype == ATTN_F32 ? (float *)(void *)o : from;
-      f->gate(to, from, a->kind == ATTN_GTRXL_HIGHWAY ? -1.0f : 1.0f, input ? NULL : less,
-              input ? side : skip, input ? skip : side, cols, gru || two, keep);
+      attn_on_(gate, f)->gate(to, from, a->kind == ATTN_GTRXL_HIGHWAY ? -1.0f : 1.0f,
+                              input ? NULL : less, input ? side : skip, input ? skip : side, cols,
+                              gru || two, keep);
       if (a->o.dtype != ATTN_F32)
         f->blend(o, to, NULL, a->o.dtype, ATTN_F32, ATTN_F32, cols, 1.0f, 0.0f);
     }

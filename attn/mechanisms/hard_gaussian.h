@@ -298,8 +298,9 @@ ATTN_FUNC_ void attn_hard_sum_(attn_hard_group_ *g, int lanes, float *l, int car
         v = g->s.v, stride = dv;
       }
       if (careful) attn_hard_patch_(g, ot, w, n);
-      f->value_block(g->s.ot, g->s.w, v, stride, n, dv, lanes, lanes + 1, NULL, 0);
-      if (j->p.renorm) f->value_block(l, g->s.w, &one, 0, n, 1, lanes, lanes + 1, NULL, 0);
+      attn_on_(tile, f)->value_block(g->s.ot, g->s.w, v, stride, n, dv, lanes, lanes + 1, NULL, 0);
+      if (j->p.renorm)
+        attn_on_(tile, f)->value_block(l, g->s.w, &one, 0, n, 1, lanes, lanes + 1, NULL, 0);
       if (!careful) *g->s.pairs += n * g->n;
     }
 }
@@ -341,7 +342,7 @@ ATTN_FUNC_ void attn_hard_item_(void *job, int worker, int64_t index) {
     attn_hard_sum_(&g, lanes, l, 0);
     if (!j->table->finite(g.s.ot + at, ATTN_TILE_, j->v.dim, g.n)) attn_hard_sum_(&g, lanes, l, 1);
   }
-  if (j->p.renorm) j->table->divide(scale, l);
+  if (j->p.renorm) attn_on_(tile, j->table)->divide(scale, l);
   j->table->unpack(out, g.s.ot, live, j->o.dim, j->o.dtype, scale);
   for (int r = live; r < rows; r++) memset(out[r], 0, (size_t)size);
 }

@@ -66,7 +66,8 @@ ATTN_FUNC_ void attn_span_item_(void *job, int worker, int64_t index) {
   j->table->pack(qt, rows, n, j->x.dim, (int)j->x.dtype, 1.0f, FLT_MIN);
   for (int64_t h0 = 0; h0 < j->heads; h0 += ATTN_BLOCK_) {
     const int64_t heads = j->heads - h0 < ATTN_BLOCK_ ? j->heads - h0 : ATTN_BLOCK_;
-    j->table->score_block(s, qt, j->v + h0 * j->x.dim, j->x.dim, heads, j->x.dim, 0, groups, top);
+    attn_on_(tile, j->table)
+        ->score_block(s, qt, j->v + h0 * j->x.dim, j->x.dim, heads, j->x.dim, 0, groups, top);
     for (int64_t h = 0; h < heads; h++) {
       float *row = s + h * ATTN_TILE_;
       const float bias = j->b ? j->b[h0 + h] : 0.0f;

@@ -13,9 +13,9 @@ typedef struct attn_pinv_ {
 ATTN_FUNC_ void attn_pinv_times_(const attn_pinv_ *p, float *y, const float *x, const float *w,
                                  float by, float plus) {
   const int64_t m = p->a.dim, width = p->width;
-  p->table->gemm(y, width, m, x, width, 1, w, width, m, m, 1);
+  attn_on_(dense, p->table)->gemm(y, width, m, x, width, 1, w, width, m, m, 1);
   for (int64_t i = 0; i < m; i++) {
-    p->table->activate(y + i * width, m, NULL, by, ATTN_ACT_NONE);
+    attn_on_(dense, p->table)->activate(y + i * width, m, NULL, by, ATTN_ACT_NONE);
     if (plus != 0.0f) y[i * width + i] += plus;
   }
 }

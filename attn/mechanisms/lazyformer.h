@@ -44,7 +44,7 @@ ATTN_FUNC_ void attn_map_apply_block_(const attn_map_apply_job_ *a, char *memory
     f->widen(to, attn_at_(&a->v, b, hv, j0 + j), 0, NULL, 1, dv, a->v.dtype, NULL);
     for (int64_t c = 0; careful && c < dv; c++) to[c] = to[c] - to[c] == 0.0f ? to[c] : 0.0f;
   }
-  f->gemm(y, a->wide, rows, p, stride, 1, w, w_stride, n, dv, 0);
+  attn_on_(dense, f)->gemm(y, a->wide, rows, p, stride, 1, w, w_stride, n, dv, 0);
   for (int64_t j = 0; careful && j < n; j++) {
     const char *row = attn_at_(&a->v, b, hv, j0 + j);
     for (int64_t c = 0; c < dv; c++) {

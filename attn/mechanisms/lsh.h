@@ -115,7 +115,7 @@ ATTN_FUNC_ void attn_lsh_mask_(attn_lsh_tile_ *t, int64_t j0, int64_t n) {
     }
   no.x = t->x, no.lo = t->lo, no.len = t->len, no.tests = 1 + earlier + by_position;
   for (int r = 0; r < ATTN_TILE_; r++) t->top[r] = -INFINITY;
-  a->table->exclude(t->s, n, 0, t->groups, &no, t->top);
+  attn_on_(tile, a->table)->exclude(t->s, n, 0, t->groups, &no, t->top);
 }
 
 /* The row of o, or where its sum waits between rounds. */
@@ -200,7 +200,7 @@ ATTN_FUNC_ void attn_lsh_store_(attn_lsh_tile_ *t) {
     return;
   }
   for (int r = 0; r < ATTN_TILE_; r++) t->alpha[r] = 1.0f;
-  a->table->divide(t->alpha, t->l);
+  attn_on_(tile, a->table)->divide(t->alpha, t->l);
   a->table->unpack(row, t->ot, (int)t->n, a->v.dim, a->o.dtype, t->alpha);
   for (int64_t r = 0; r < t->n; r++) {
     const int64_t i = t->order[t->from + r];
@@ -265,14 +265,15 @@ ATTN_FUNC_ void attn_lsh_sweep_(attn_lsh_tile_ *t) {
       if (waits) attn_lsh_ask_sums_(t, 0, ATTN_TILE_);
     }
     for (int r = 0; r < ATTN_TILE_; r++) t->spare[r] = -INFINITY;
-    f->score_block(t->s, t->qt, t->k, dk, n, dk, 0, t->groups, t->spare);
+    attn_on_(tile, f)->score_block(t->s, t->qt, t->k, dk, n, dk, 0, t->groups, t->spare);
     if (j + n == j1) attn_lsh_ask_next_(t, 0, ATTN_TILE_ / 2);
     attn_lsh_mask_(t, j, n);
     if (t->careful) attn_lsh_clean_(t, n);
-    f->softmax_block(t->s, n, 0, t->groups, t->m, t->l, t->alpha, t->top, NULL);
+    attn_on_(tile, f)->softmax_block(t->s, n, 0, t->groups, t->m, t->l, t->alpha, t->top, NULL);
     if (j + n == j1) attn_lsh_ask_next_(t, ATTN_TILE_ / 2, ATTN_TILE_);
     if (first && waits) attn_lsh_load_rows_(t);
-    f->value_block(t->ot, t->s, t->v, dv, n, dv, 0, t->groups, started ? t->alpha : NULL, !started);
+    attn_on_(tile, f)->value_block(t->ot, t->s, t->v, dv, n, dv, 0, t->groups,
+                                   started ? t->alpha : NULL, !started);
     if (t->careful) attn_lsh_patch_(t, j, n);
     started = 1;
     t->pairs += t->careful ? 0 : n * t->n;

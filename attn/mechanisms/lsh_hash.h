@@ -311,8 +311,8 @@ ATTN_FUNC_ void attn_lsh_hash_item_(void *job, int worker, int64_t index) {
   for (int64_t c = 0; c < columns; c += ATTN_BLOCK_) {
     const int64_t some = attn_min64_(columns - c, ATTN_BLOCK_);
     for (int r = 0; r < ATTN_TILE_; r++) top[r] = -INFINITY;
-    a->table->score_block(s, qt, rot + c * dk, dk, some, dk, 0, (int)attn_ceil_(n, ATTN_GROUP_),
-                          top);
+    attn_on_(tile, a->table)
+        ->score_block(s, qt, rot + c * dk, dk, some, dk, 0, (int)attn_ceil_(n, ATTN_GROUP_), top);
     for (int64_t e = 0, these; e < some; e += these) {
       const int64_t half = (a->p.factors ? a->p.factors[factor] : a->buckets) / 2;
       these = attn_min64_(some - e, half - at);

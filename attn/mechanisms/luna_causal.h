@@ -273,14 +273,15 @@ typedef struct attn_luna_unit_ {
 
 /* omega of rows of scores, in place. */
 ATTN_FUNC_ void attn_luna_omega_(const attn_luna_causal_ *a, float *x, int64_t n) {
-  a->table->activate(x, n, NULL, a->scale,
-                     a->par.omega == ATTN_LUNA_ELU1 ? (int)ATTN_ACT_ELU1 : ATTN_ACT_SOFTPLUS2_);
+  attn_on_(dense, a->table)
+      ->activate(x, n, NULL, a->scale,
+                 a->par.omega == ATTN_LUNA_ELU1 ? (int)ATTN_ACT_ELU1 : ATTN_ACT_SOFTPLUS2_);
 }
 
 /* y += x S; behind y is room for as much again. */
 ATTN_FUNC_ void attn_luna_more_(const attn_table_ *f, float *y, const float *x, float *s, int64_t m,
                                 int64_t cols) {
-  f->step(y + cols, x, s, cols, m, cols, 1.0f, NULL, NULL);
+  attn_on_(state, f)->step(y + cols, x, s, cols, m, cols, 1.0f, NULL, NULL);
   f->blend(y, y, y + cols, ATTN_F32, ATTN_F32, ATTN_F32, cols, 1.0f, 1.0f);
 }
 
@@ -299,8 +300,8 @@ ATTN_FUNC_ void attn_luna_token_(attn_luna_unit_ *u, int64_t i) {
   const int64_t l = a->l, dk = a->dk, dv = a->dv, pb = a->p.batch > 1 ? u->b : 0;
   int64_t unused;
   const float *kp = attn_luna_rows_(f, &a->kp, u->b, u->hp, i, 1, r->kp, dk, &unused);
-  f->dots(r->alpha, kp, attn_at_(&a->p, pb, u->h, 0), a->p.stride_len, r->index, l, dk, a->p.dtype,
-          0);
+  attn_on_(list, f)->dots(r->alpha, kp, attn_at_(&a->p, pb, u->h, 0), a->p.stride_len, r->index, l,
+                          dk, a->p.dtype, 0);
   attn_luna_omega_(a, r->alpha, l);
   memset(r->alpha + l, 0, (size_t)(a->wide_l - l) * sizeof(float));
   const float *k = attn_luna_rows_(f, &a->k, u->b, u->hk, i, 1, r->k, dk, &unused);
@@ -310,14 +311,15 @@ ATTN_FUNC_ void attn_luna_token_(attn_luna_unit_ *u, int64_t i) {
   const int old = u->count >= ATTN_TILE_;
   if (u->count % ATTN_TILE_ == 0) memset(u->open_ka, 0, (size_t)u->floats * sizeof(float));
   const double t = (double)++u->count;
-  f->step(r->xt, q, u->open_ka, a->wide_l, dk, a->wide_l, 1.0f, k, r->alpha);
+  attn_on_(state, f)->step(r->xt, q, u->open_ka, a->wide_l, dk, a->wide_l, 1.0f, k, r->alpha);
   if (old) attn_luna_more_(f, r->xt, q, u->ka, dk, a->wide_l);
-  f->activate(r->xt, l, NULL, (float)((double)a->scale * ATTN_LOG2E_ / t), ATTN_ACT_NONE);
+  attn_on_(dense, f)->activate(r->xt, l, NULL, (float)((double)a->scale * ATTN_LOG2E_ / t),
+                               ATTN_ACT_NONE);
   float top = -INFINITY, sum = 0.0f;
   for (int64_t c = 0; c < l; c++) top = r->xt[c] > top || r->xt[c] != r->xt[c] ? r->xt[c] : top;
   f->weights(r->xt, r->xt, l, top, 1.0f);
   for (int64_t c = 0; c < l; c++) sum += r->xt[c];
-  f->step(r->yt, r->xt, u->open_va, a->wide_dv, l, a->wide_dv, 1.0f, r->alpha, v);
+  attn_on_(state, f)->step(r->yt, r->xt, u->open_va, a->wide_dv, l, a->wide_dv, 1.0f, r->alpha, v);
   if (old) attn_luna_more_(f, r->yt, r->xt, u->va, l, a->wide_dv);
   f->blend(attn_at_(&a->o, u->b, u->h, i), r->yt, NULL, a->o.dtype, ATTN_F32, ATTN_F32, dv,
            (float)(1.0 / (t * (double)sum)), 0.0f);
@@ -345,8 +347,8 @@ ATTN_FUNC_ void attn_luna_triangle_(const attn_table_ *f, float *s, const float 
   float top[ATTN_TILE_] = {0};
   for (int g = 0, j0 = 0; g < groups; g++, j0 += ATTN_GROUP_) {
     const int m = n - j0 < ATTN_GROUP_ ? n - j0 : ATTN_GROUP_;
-    f->score_block(s + j0 * ATTN_TILE_, lanes, rows + j0 * stride, stride, m, width, g, groups,
-                   top);
+    attn_on_(tile, f)->score_block(s + j0 * ATTN_TILE_, lanes, rows + j0 * stride, stride, m, width,
+                                   g, groups, top);
     for (int j = 1; j < m; j++)
       memset(s + (j0 + j) * ATTN_TILE_ + j0, 0, (size_t)j * sizeof(float));
   }
@@ -357,16 +359,17 @@ ATTN_FUNC_ void attn_luna_add_(const attn_table_ *f, float *to, const float *s, 
                                int64_t stride, int n, int64_t width, int start) {
   const int groups = (n + ATTN_GROUP_ - 1) / ATTN_GROUP_;
   for (int g = 0, j0 = 0; g < groups; g++, j0 += ATTN_GROUP_)
-    f->value_block(to, s + j0 * ATTN_TILE_, rows + j0 * stride, stride,
-                   n - j0 < ATTN_GROUP_ ? n - j0 : ATTN_GROUP_, width, g, groups, NULL,
-                   start && g == 0);
+    attn_on_(tile, f)->value_block(to, s + j0 * ATTN_TILE_, rows + j0 * stride, stride,
+                                   n - j0 < ATTN_GROUP_ ? n - j0 : ATTN_GROUP_, width, g, groups,
+                                   NULL, start && g == 0);
 }
 
 /* state += x^T w over n tokens, summed by themselves first: short chains. */
 ATTN_FUNC_ void attn_luna_grow_(const attn_table_ *f, float *state, float *sum, int64_t width,
                                 int64_t rows, const float *x, int64_t x_stride, const float *w,
                                 int64_t w_stride, int64_t n, int64_t cols, int empty) {
-  f->gemm(empty ? state : sum, width, rows, x, 1, x_stride, w, w_stride, n, cols, 1);
+  attn_on_(dense, f)->gemm(empty ? state : sum, width, rows, x, 1, x_stride, w, w_stride, n, cols,
+                           1);
   if (cols == width) cols *= rows, rows = 1; /* one row of all */
   for (int64_t i = 0; !empty && i < rows; i++)
     f->blend(state + i * width, state + i * width, sum + i * width, ATTN_F32, ATTN_F32, ATTN_F32,
@@ -387,8 +390,8 @@ ATTN_FUNC_ int attn_luna_chunk_(attn_luna_unit_ *u, int64_t i0, int n) {
   int64_t k_stride, kp_stride, v_stride;
   const float *kp = attn_luna_rows_(f, &a->kp, u->b, u->hp, i0, n, r->kp, dk, &kp_stride);
   for (int64_t c = 0; c < wide; c += ATTN_TILE_)
-    f->gemm(r->alpha + c, wide, n, kp, kp_stride, 1, r->pt + c * dk, ATTN_TILE_, dk,
-            wide - c < ATTN_TILE_ ? wide - c : ATTN_TILE_, 1);
+    attn_on_(dense, f)->gemm(r->alpha + c, wide, n, kp, kp_stride, 1, r->pt + c * dk, ATTN_TILE_,
+                             dk, wide - c < ATTN_TILE_ ? wide - c : ATTN_TILE_, 1);
   attn_luna_omega_(a, r->alpha, n * wide);
   attn_luna_ahead_(u, i0, 0);
   const float *v = attn_luna_rows_(f, &a->v, u->b, u->hv, i0, n, r->v, a->wide_dv, &v_stride);
@@ -402,8 +405,9 @@ ATTN_FUNC_ int attn_luna_chunk_(attn_luna_unit_ *u, int64_t i0, int n) {
   /* the softmax's arguments, then a, both [l][lane] */
   attn_luna_triangle_(f, r->s, r->qt, k, k_stride, n, dk);
   attn_luna_ahead_(u, i0, 1);
-  if (old) f->value_block(r->xt, r->qt, u->ka, wide, dk, l, 0, groups, NULL, 1);
-  if (open) f->value_block(r->xt, r->qt, u->open_ka, wide, dk, l, 0, groups, NULL, !old);
+  if (old) attn_on_(tile, f)->value_block(r->xt, r->qt, u->ka, wide, dk, l, 0, groups, NULL, 1);
+  if (open)
+    attn_on_(tile, f)->value_block(r->xt, r->qt, u->open_ka, wide, dk, l, 0, groups, NULL, !old);
   attn_luna_ahead_(u, i0, 2);
   attn_luna_add_(f, r->xt, r->s, r->alpha, wide, n, l, empty);
   attn_luna_ahead_(u, i0, 3);
@@ -413,14 +417,17 @@ ATTN_FUNC_ int attn_luna_chunk_(attn_luna_unit_ *u, int64_t i0, int n) {
   }
   attn_modifiers_ none;
   memset(&none, 0, sizeof none);
-  f->scale_block(r->xt, l, 0, groups, lane);
-  f->modify_block(r->xt, l, 0, groups, &none, top);
-  f->softmax_block(r->xt, l, 0, groups, m, sum, alpha, top, NULL);
+  attn_on_(tile, f)->scale_block(r->xt, l, 0, groups, lane);
+  attn_on_(tile, f)->modify_block(r->xt, l, 0, groups, &none, top);
+  attn_on_(tile, f)->softmax_block(r->xt, l, 0, groups, m, sum, alpha, top, NULL);
   /* the outputs */
   attn_luna_triangle_(f, r->s, r->xt, r->alpha, wide, n, l);
   attn_luna_ahead_(u, i0, 4);
-  if (old) f->value_block(r->yt, r->xt, u->va, a->wide_dv, l, dv, 0, groups, NULL, 1);
-  if (open) f->value_block(r->yt, r->xt, u->open_va, a->wide_dv, l, dv, 0, groups, NULL, !old);
+  if (old)
+    attn_on_(tile, f)->value_block(r->yt, r->xt, u->va, a->wide_dv, l, dv, 0, groups, NULL, 1);
+  if (open)
+    attn_on_(tile, f)->value_block(r->yt, r->xt, u->open_va, a->wide_dv, l, dv, 0, groups, NULL,
+                                   !old);
   attn_luna_ahead_(u, i0, 5);
   attn_luna_add_(f, r->yt, r->s, v, v_stride, n, dv, empty);
   attn_luna_ahead_(u, i0, 6);

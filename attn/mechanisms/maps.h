@@ -165,11 +165,12 @@ ATTN_FUNC_ void attn_maps_convolve_(const attn_maps_job_ *a, int worker, int64_t
       for (int64_t o = 0; a->bias && o < heads; o++)
         for (int64_t c = 0; c < cols; c++) sum[o * ATTN_MAPS_STRIP_ + c] = a->bias[o];
       for (int64_t e = 0; e < a->kw; e++)
-        f->gemm(sum, ATTN_MAPS_STRIP_, heads, a->weights + e * heads * deep, deep, 1,
-                source + r * heads * a->width + j + e, a->width, deep, cols, e == 0 && !a->bias);
+        attn_on_(dense, f)->gemm(sum, ATTN_MAPS_STRIP_, heads, a->weights + e * heads * deep, deep,
+                                 1, source + r * heads * a->width + j + e, a->width, deep, cols,
+                                 e == 0 && !a->bias);
       for (int64_t o = 0; o < heads; o++) {
         float *y = attn_maps_row_(a, worker, b, o, i0, r) + j, *x = sum + o * ATTN_MAPS_STRIP_;
-        if (a->relu) f->activate(x, cols, NULL, 1.0f, ATTN_ACT_RELU);
+        if (a->relu) attn_on_(dense, f)->activate(x, cols, NULL, 1.0f, ATTN_ACT_RELU);
         f->blend(y, y, x, ATTN_F32, ATTN_F32, ATTN_F32, cols, 1.0f, a->by_convolved);
       }
     }

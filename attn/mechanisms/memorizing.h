@@ -21,7 +21,7 @@ ATTN_FUNC_ void attn_unit_row_(const attn_table_ *f, float *y, const char *x, at
                                int64_t dim, int unit, float size) {
   float sum = 0.0f;
   f->widen(y, x, 0, NULL, 1, dim, type, NULL);
-  if (unit) f->squares(&sum, NULL, y, 0, NULL, 1, dim);
+  if (unit) attn_on_(list, f)->squares(&sum, NULL, y, 0, NULL, 1, dim);
   if (unit) size = (float)((double)size / sqrt((double)sum + 1e-6));
   if (size != 1.0f) f->blend(y, y, NULL, ATTN_F32, ATTN_F32, ATTN_F32, dim, size, 0.0f);
 }
@@ -127,8 +127,8 @@ ATTN_FUNC_ void attn_memorizing_row_(const attn_memorizing_job_ *a, attn_topk_ *
     }
     lse = attn_row_weights_(f, x, n, attn_memorizing_scale_(a, h) * ATTN_LOG2E_) * ATTN_LN2_;
     memset(far, 0, (size_t)dv * sizeof *far);
-    f->axpys(far, x, attn_at_(&a->mem.v, b, hv, 0), a->mem.v.stride_len, pick, n, dv,
-             a->mem.v.dtype, 1.0f, ATTN_AHEAD_);
+    attn_on_(list, f)->axpys(far, x, attn_at_(&a->mem.v, b, hv, 0), a->mem.v.stride_len, pick, n,
+                             dv, a->mem.v.dtype, 1.0f, ATTN_AHEAD_);
   }
   if (!a->p.joint) {
     float g, rest;

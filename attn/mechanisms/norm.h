@@ -148,7 +148,7 @@ ATTN_FUNC_ void attn_activate_some_(const attn_between_ *a, float *room, char *t
   const float *in = attn_rows_in_(f, &a->x, x, 1, n, room, &stride);
   const float *by = gate ? attn_rows_in_(f, &a->more, gate, 1, n, room + a->room, &stride) : NULL;
   float *y = attn_rows_out_(&a->y, to, n, room, &stride);
-  f->act(y, in, by, n, NULL, 1.0f, (int)a->act);
+  attn_on_(dense, f)->act(y, in, by, n, NULL, 1.0f, (int)a->act);
   attn_rows_done_(f, &a->y, to, 1, n, y);
 }
 

@@ -66,8 +66,9 @@ ATTN_FUNC_ int64_t attn_sac_cut_(attn_sac_rows_ *x, char *memory, const attn_sac
 /* y = W x, W of one head. */
 ATTN_FUNC_ void attn_sac_times_(const attn_sac_job_ *a, float *y, const attn_tensor *w, int64_t b,
                                 int64_t h, const float *x) {
-  a->table->dots(y, x, attn_at_(w, w->batch > 1 ? b : 0, w->heads > 1 ? h : 0, 0), w->stride_len,
-                 a->iota, w->len, w->dim, w->dtype, 0);
+  attn_on_(list, a->table)
+      ->dots(y, x, attn_at_(w, w->batch > 1 ? b : 0, w->heads > 1 ? h : 0, 0), w->stride_len,
+             a->iota, w->len, w->dim, w->dtype, 0);
 }
 
 /* ---- the LSTM -------------------------------------------------------------------------------*/
@@ -86,11 +87,11 @@ ATTN_FUNC_ void attn_lstm_cell_(const attn_sac_job_ *a, const attn_sac_rows_ *r,
     const float *bias = attn_row_wide_(f, &p->b, 0, p->b.heads > 1 ? head : 0, 0, r->bias);
     for (int64_t k = 0; k < 4 * n; k++) g[k] += bias[k];
   }
-  f->activate(g, 2 * n, NULL, 1.0f, ATTN_ACT_SIGMOID);
-  f->activate(g + 2 * n, n, NULL, 1.0f, ATTN_ACT_TANH);
-  f->activate(g + 3 * n, n, NULL, 1.0f, ATTN_ACT_SIGMOID);
+  attn_on_(dense, f)->activate(g, 2 * n, NULL, 1.0f, ATTN_ACT_SIGMOID);
+  attn_on_(dense, f)->activate(g + 2 * n, n, NULL, 1.0f, ATTN_ACT_TANH);
+  attn_on_(dense, f)->activate(g + 3 * n, n, NULL, 1.0f, ATTN_ACT_SIGMOID);
   for (int64_t k = 0; k < n; k++) side[k] = r->c[k] = g[n + k] * r->c[k] + g[k] * g[2 * n + k];
-  f->activate(side, n, NULL, 1.0f, ATTN_ACT_TANH);
+  attn_on_(dense, f)->activate(side, n, NULL, 1.0f, ATTN_ACT_TANH);
   for (int64_t k = 0; k < n; k++) r->h[k] = g[3 * n + k] * side[k];
 }
 

@@ -72,8 +72,9 @@ ATTN_FUNC_ float attn_pooled_sum_(const attn_pooled_ *a, char *own, float *sum, 
   for (int64_t r = 0; r < n; r += ATTN_BLOCK_) {
     const int64_t m = n - r < ATTN_BLOCK_ ? n - r : ATTN_BLOCK_;
     memset(sum, 0, (size_t)d * sizeof *sum);
-    a->table->axpys(sum, p ? p + r : ones, attn_at_(&a->x, b, h, i0 + r), a->x.stride_len, index, m,
-                    d, a->x.dtype, 1.0f, 0);
+    attn_on_(list, a->table)
+        ->axpys(sum, p ? p + r : ones, attn_at_(&a->x, b, h, i0 + r), a->x.stride_len, index, m, d,
+                a->x.dtype, 1.0f, 0);
     part = p ? 0.0f : (float)m;
     for (int64_t i = 0; p && i < m; i++) part += p[r + i];
     if (n <= ATTN_BLOCK_) return part;
@@ -91,7 +92,8 @@ ATTN_FUNC_ void attn_pooled_top_(const attn_table_ *f, float *top, float *x, int
   attn_modifiers_ none;
   memset(&none, 0, sizeof none);
   if (f->finite(x, ATTN_TILE_, n, cols)) {
-    f->modify_block(x, n, 0, (int)((cols + ATTN_GROUP_ - 1) / ATTN_GROUP_), &none, top);
+    attn_on_(tile, f)->modify_block(x, n, 0, (int)((cols + ATTN_GROUP_ - 1) / ATTN_GROUP_), &none,
+                                    top);
     return;
   }
   for (int64_t r = 0; r < n; r++, x += ATTN_TILE_)
@@ -129,9 +131,10 @@ ATTN_FUNC_ void attn_pooled_weights_(const attn_pooled_ *a, char *own, float *z,
   const float *bias = a->p.bias.data ? (const float *)(const void *)(own + a->at_bias) : NULL;
   f->widen(centre, attn_at_(&a->x, b, h, start + (middle < n ? middle : n - 1)), 0, NULL, 1, d,
            a->x.dtype, NULL);
-  f->gemm(z, a->columns, 1, centre, d, 1, a->packed + (a->p.w.heads > 1 ? h : 0) * a->one,
-          a->columns, d, kernel, 1);
-  if (bias) f->activate(z, n, bias, 1.0f, ATTN_ACT_NONE);
+  attn_on_(dense, f)->gemm(z, a->columns, 1, centre, d, 1,
+                           a->packed + (a->p.w.heads > 1 ? h : 0) * a->one, a->columns, d, kernel,
+                           1);
+  if (bias) attn_on_(dense, f)->activate(z, n, bias, 1.0f, ATTN_ACT_NONE);
   float top = -INFINITY;
   for (int64_t i = 0; i < n; i++) top = z[i] > top ? z[i] : top;
   for (int64_t i = 0; i < n; i++) z[i] -= top;
@@ -167,7 +170,8 @@ ATTN_FUNC_ void attn_pooled_item_(void *job, int worker, int64_t index) {
       if (weighted) attn_pooled_weights_(a, own, z, row, b, h, start, end - start);
       sum = attn_pooled_sum_(a, own, row, b, h, start, end - start, weighted ? z : NULL);
       for (int i = 0; i < ATTN_TILE_; i++) by[i] = sum;
-      for (int64_t c = 0; sum != 1.0f && c < d; c += ATTN_TILE_) f->divide(row + c, by);
+      for (int64_t c = 0; sum != 1.0f && c < d; c += ATTN_TILE_)
+        attn_on_(tile, f)->divide(row + c, by);
     }
     f->blend(attn_at_(&a->y, b, h, m), row, NULL, a->y.dtype, ATTN_F32, ATTN_F32, d, 1.0f, 0.0f);
   }

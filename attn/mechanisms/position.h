@@ -138,8 +138,9 @@ ATTN_FUNC_ void attn_rope_item_(void *job, int worker, int64_t index) {
     attn_rope_fill_(j, &r, attn_rope_position_(j, b0, i));
     for (int64_t b = b0; b < b1; b++)
       for (int64_t h = 0; h < j->x.heads; h++)
-        j->table->rope(attn_at_(&j->y, b, h, i), attn_at_(&j->x, b, h, i), j->y.dtype, j->x.dtype,
-                       j->x.dim, j->p.rot, j->p.layout == ATTN_ROPE_HALF, r.cosine_row, r.sine_row);
+        attn_on_(rope, j->table)
+            ->rope(attn_at_(&j->y, b, h, i), attn_at_(&j->x, b, h, i), j->y.dtype, j->x.dtype,
+                   j->x.dim, j->p.rot, j->p.layout == ATTN_ROPE_HALF, r.cosine_row, r.sine_row);
   }
 }
 

@@ -133,8 +133,9 @@ ATTN_FUNC_ void attn_sinusoid_at_(const attn_sinusoid_job_ *j, attn_sinusoid_row
     attn_sinusoid_make_(j, (double)(position - rest), r->coarse_row);
     *r->coarse = position - rest;
   }
-  j->table->rope(r->row, r->coarse_row, ATTN_F32, ATTN_F32, j->width, 2 * j->pairs,
-                 j->p.layout != ATTN_SINUSOID_INTERLEAVED, cosines, cosines + j->width);
+  attn_on_(rope, j->table)
+      ->rope(r->row, r->coarse_row, ATTN_F32, ATTN_F32, j->width, 2 * j->pairs,
+             j->p.layout != ATTN_SINUSOID_INTERLEAVED, cosines, cosines + j->width);
 }
 
 /* 1 and the position of a row if it is a whole number. */

@@ -150,16 +150,17 @@ ATTN_FUNC_ void attn_gaussian_hidden_(const attn_gaussian_job_ *j, attn_gaussian
   memset(&mod, 0, sizeof mod);
   mod.softcap = 1.0f;
   f->pack(s->qt, rows, n, dk, (int)dtype, 1.0f, FLT_MIN); /* not 0: inf * 0 is NaN */
-  f->value_block(s->hidden, s->qt, w, a, dk, a, 0, groups, NULL, 1);
-  f->modify_block(s->hidden, a, 0, groups, &mod, top);
+  attn_on_(tile, f)->value_block(s->hidden, s->qt, w, a, dk, a, 0, groups, NULL, 1);
+  attn_on_(tile, f)->modify_block(s->hidden, a, 0, groups, &mod, top);
 }
 
 /* out[lane] = keys sig(u . hidden), for the lanes of n rows. */
 ATTN_FUNC_ void attn_gaussian_share_(const attn_gaussian_job_ *j, const attn_gaussian_scratch_ *s,
                                      int n, const float *u, int64_t keys, double *out) {
   float lanes[ATTN_TILE_];
-  j->table->value_block(lanes, s->hidden, u, 1, j->p.hidden, 1, 0,
-                        (n + ATTN_GROUP_ - 1) / ATTN_GROUP_, NULL, 1);
+  attn_on_(tile, j->table)
+      ->value_block(lanes, s->hidden, u, 1, j->p.hidden, 1, 0, (n + ATTN_GROUP_ - 1) / ATTN_GROUP_,
+                    NULL, 1);
   for (int r = 0; r < n; r++) lanes[r] = -lanes[r];
   j->table->exp(lanes, lanes, n);
   for (int r = 0; r < n; r++) out[r] = (double)keys / (1.0 + (double)lanes[r]);

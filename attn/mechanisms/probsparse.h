@@ -70,7 +70,8 @@ ATTN_FUNC_ void attn_probsparse_measure_item_(void *job, int worker, int64_t ind
       if (there) a->table->widen(row, attn_at_(q, b, h, i), 0, NULL, 1, dk, q->dtype, NULL);
       for (int64_t t = 0; there && t < n; t += ATTN_BLOCK_) {
         const int64_t some = n - t < ATTN_BLOCK_ ? n - t : (int64_t)ATTN_BLOCK_;
-        a->table->dots(x, row, key, k->stride_len, sample + t, some, dk, k->dtype, ahead);
+        attn_on_(list, a->table)
+            ->dots(x, row, key, k->stride_len, sample + t, some, dk, k->dtype, ahead);
         for (int64_t e = 0; e < some; e++) top = x[e] > top ? x[e] : top, sum += (double)x[e];
       }
       if (there) m = (float)((double)top - sum / by);

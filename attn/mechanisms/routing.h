@@ -256,11 +256,11 @@ ATTN_FUNC_ void attn_routing_norm_(const attn_table_ *f, float *x, int64_t n, in
   for (int r = 0; r < rows; r++) {
     shift[r] = 0.0f;
     if (!centred) continue;
-    f->moments(t, x + r * n, n, 0.0f);
+    attn_on_(norm, f)->moments(t, x + r * n, n, 0.0f);
     shift[r] = (float)((double)t[0] / d);
   }
   for (int r = 0; r < rows; r++) {
-    f->moments(t, x + r * n, n, shift[r]);
+    attn_on_(norm, f)->moments(t, x + r * n, n, shift[r]);
     const int safe = t[1] < 1e30f && t[1] > 1e-18f; /* else squares are not what floats can hold */
     const double off = (double)t[0] / d, square = (double)t[1];
     if (centred) {
@@ -275,7 +275,7 @@ ATTN_FUNC_ void attn_routing_norm_(const attn_table_ *f, float *x, int64_t n, in
   for (int r = 0; r < rows; r++) {
     float *row = x + r * n;
     if (by[r] > 0.0f)
-      f->normalise(row, n, shift[r], by[r], plus[r], NULL, NULL);
+      attn_on_(norm, f)->normalise(row, n, shift[r], by[r], plus[r], NULL, NULL);
     else if (centred)
       attn_row_norm_(f, row, n, &layer);
     else
@@ -423,11 +423,11 @@ ATTN_FUNC_ void attn_routing_nearest_(const attn_routing_job_ *a, const attn_rou
     const int64_t m = mu->len - c < ATTN_BLOCK_ ? mu->len - c : (int64_t)ATTN_BLOCK_;
     uint64_t left = 0;
     for (int r = 0; r < ATTN_TILE_; r++) top[r] = -INFINITY;
-    f->score_block(score, qt, (const float *)(const void *)attn_at_(mu, 0, h, c), mu->stride_len, m,
-                   dk, 0, groups, top);
+    attn_on_(tile, f)->score_block(score, qt, (const float *)(const void *)attn_at_(mu, 0, h, c),
+                                   mu->stride_len, m, dk, 0, groups, top);
     for (int r = 0; r < n; r++)
       if (c == 0 || top[r] > best[r]) best[r] = top[r], left |= attn_bit_(r);
-    f->above(lanes, score, NULL, m, 0, groups, top);
+    attn_on_(list, f)->above(lanes, score, NULL, m, 0, groups, top);
     for (int64_t j = 0; j < m && left; left &= ~lanes[j++])
       for (uint64_t here = lanes[j] & left; here; here &= here - 1)
         to[attn_lowest_(here)] = (int32_t)(c + j);

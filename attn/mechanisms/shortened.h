@@ -156,8 +156,9 @@ ATTN_FUNC_ void attn_shrink_item_(void *job, int worker, int64_t index) {
         for (int64_t at = 0; at < attn_bytes_(a->e.dtype, n); at += 64)
           ATTN_PREFETCH_(by + attn_bytes_(a->e.dtype, i * a->e.stride_len) + at);
       for (int64_t c = 0; c < d; c += ATTN_SHRINK_COLS_)
-        f->gemm(y + r * a->y.stride_len + c, a->y.stride_len, some, e + r * e_stride, e_stride, 1,
-                x + c, x_stride, n, attn_min64_(d - c, ATTN_SHRINK_COLS_), j == 0);
+        attn_on_(dense, f)->gemm(y + r * a->y.stride_len + c, a->y.stride_len, some,
+                                 e + r * e_stride, e_stride, 1, x + c, x_stride, n,
+                                 attn_min64_(d - c, ATTN_SHRINK_COLS_), j == 0);
     }
   }
 }

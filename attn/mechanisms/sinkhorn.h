@@ -77,7 +77,8 @@ ATTN_FUNC_ void attn_sink_mix_(attn_sink_tile_ *x, float *y, const attn_tensor *
         x->f->widen(x->wide, at, step, NULL, some, dim, from->dtype, NULL);
         w = x->wide;
       }
-      x->f->gemm(y + (r * size + t) * dim, size * dim, rows - r, x->p + r * x->a->blocks + j,
+      attn_on_(dense, x->f)
+          ->gemm(y + (r * size + t) * dim, size * dim, rows - r, x->p + r * x->a->blocks + j,
                  x->a->blocks, 1, w, in_place ? step : dim, some, dim, j == 0);
     }
 }
@@ -183,19 +184,20 @@ ATTN_FUNC_ void attn_sink_sweep_(attn_sink_tile_ *x, attn_tensor k, attn_tensor 
     if (some > most) some = most;
     for (int r = 0; r < ATTN_TILE_; r++) x->top[r] = x->spare[r] = -INFINITY, x->lo[r] = 0.0f;
     const float *rows = attn_sink_f32_(x, &k, j, some, x->k, &stride);
-    f->score_block(x->s, x->qt, rows, stride, some, k.dim, g0, g1, masked ? x->spare : x->top);
+    attn_on_(tile, f)->score_block(x->s, x->qt, rows, stride, some, k.dim, g0, g1,
+                                   masked ? x->spare : x->top);
     if (masked) {
       for (int r = 0; r < ATTN_TILE_; r++)
         x->hi[r] = (float)attn_clamp_(first + r + 1 - j, 0, ATTN_BLOCK_);
-      f->modify_block(x->s, some, g0, g1, &mod, x->top);
+      attn_on_(tile, f)->modify_block(x->s, some, g0, g1, &mod, x->top);
     }
     const int careful = masked && x->careful;
     if (careful) attn_sink_clean_(x, &v, j, some, g0);
-    f->softmax_block(x->s, some, g0, g1, x->m, x->l, x->alpha, x->top, NULL);
+    attn_on_(tile, f)->softmax_block(x->s, some, g0, g1, x->m, x->l, x->alpha, x->top, NULL);
     rows = careful ? x->v : attn_sink_f32_(x, &v, j, some, x->v, &stride);
     if (careful) stride = v.dim;
-    f->value_block(x->ot, x->s, rows, stride, some, v.dim, g0, g1, x->started ? x->alpha : NULL,
-                   !x->started);
+    attn_on_(tile, f)->value_block(x->ot, x->s, rows, stride, some, v.dim, g0, g1,
+                                   x->started ? x->alpha : NULL, !x->started);
     if (careful) attn_sink_patch_(x, &v, j, some);
     x->started = 1;
     *x->pairs += x->careful ? 0 : some * (x->rows - g0 * ATTN_GROUP_);
@@ -206,9 +208,9 @@ ATTN_FUNC_ void attn_sink_sweep_(attn_sink_tile_ *x, attn_tensor k, attn_tensor 
 ATTN_FUNC_ void attn_sink_part_(attn_sink_tile_ *x, float weight, int join) {
   const int64_t n = x->a->v.dim * ATTN_TILE_;
   for (int r = 0; r < ATTN_TILE_; r++) x->alpha[r] = weight;
-  x->f->divide(x->alpha, x->l);
+  attn_on_(tile, x->f)->divide(x->alpha, x->l);
   if (!x->started) memset(x->ot, 0, (size_t)n * sizeof(float));
-  x->f->scale_block(x->ot, x->a->v.dim, 0, x->groups, x->alpha);
+  attn_on_(tile, x->f)->scale_block(x->ot, x->a->v.dim, 0, x->groups, x->alpha);
   for (int64_t c = 0; join && c < n; c++) x->ot[c] += x->rest[c];
   if (join) return;
   memcpy(x->rest, x->ot, (size_t)n * sizeof(float));
@@ -223,7 +225,7 @@ ATTN_FUNC_ void attn_sink_finish_(attn_sink_tile_ *x, int64_t i) {
   for (int r = 0; r < x->rows; r++) to[r] = attn_at_(&a->o, x->b, x->h, i + r);
   if (!mixture) {
     for (int r = 0; r < ATTN_TILE_; r++) x->alpha[r] = 1.0f;
-    x->f->divide(x->alpha, x->l);
+    attn_on_(tile, x->f)->divide(x->alpha, x->l);
     if (!x->started) memset(x->ot, 0, (size_t)(a->v.dim * ATTN_TILE_) * sizeof(float));
   }
   if (a->p.causal && !x->careful && !x->f->finite(x->ot, ATTN_TILE_, a->v.dim, x->rows))

@@ -91,10 +91,10 @@ ATTN_FUNC_ void attn_spalm_row_(const attn_spalm_job_ *a, const attn_spalm_room_
     double x = a->b_g;
     for (int64_t c = 0; a->w_g && c < d; c++) x += (double)a->w_g[c] * (double)w->h[c];
     attn_sigmoid_(f, x, &g, &rest);
-    f->dots(w->x, w->h, rows, a->y.stride_len, w->pick, n, d, a->y.dtype, 0);
+    attn_on_(list, f)->dots(w->x, w->h, rows, a->y.stride_len, w->pick, n, d, a->y.dtype, 0);
     attn_row_weights_(f, w->x, n, a->scale * ATTN_LOG2E_);
     memset(w->m, 0, (size_t)d * sizeof *w->m);
-    f->axpys(w->m, w->x, rows, a->y.stride_len, w->pick, n, d, a->y.dtype, 1.0f, 0);
+    attn_on_(list, f)->axpys(w->m, w->x, rows, a->y.stride_len, w->pick, n, d, a->y.dtype, 1.0f, 0);
     f->blend(z, w->m, w->h, ATTN_F32, ATTN_F32, ATTN_F32, d, rest, g);
   }
   if (a->gate.data) memcpy(attn_at_(&a->gate, 0, 0, t), &g, sizeof g);
@@ -122,13 +122,13 @@ ATTN_FUNC_ void attn_spalm_words_(const attn_spalm_job_ *a, const attn_spalm_roo
       rows = w->wide, stride = a->h.dim;
     }
     for (int r = 0; r < ATTN_TILE_; r++) top[r] = -INFINITY;
-    f->score_block(w->s, w->zt, rows, stride, count, a->h.dim, 0, groups, top);
+    attn_on_(tile, f)->score_block(w->s, w->zt, rows, stride, count, a->h.dim, 0, groups, top);
     for (int r = 0; r < n; r++)
       out[r] = attn_at_(&a->log_p, 0, 0, first + r) + v * (int64_t)sizeof(float);
     f->unpack(out, w->s, n, count, ATTN_F32, NULL);
-    f->scale_block(w->s, count, 0, groups, unit);
+    attn_on_(tile, f)->scale_block(w->s, count, 0, groups, unit);
     for (int r = 0; r < ATTN_TILE_; r++) top[r] *= unit[r];
-    f->softmax_block(w->s, count, 0, groups, m, l, alpha, top, NULL);
+    attn_on_(tile, f)->softmax_block(w->s, count, 0, groups, m, l, alpha, top, NULL);
   }
   for (int r = 0; r < n; r++) {
     char *row = attn_at_(&a->log_p, 0, 0, first + r);

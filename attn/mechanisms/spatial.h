@@ -71,7 +71,7 @@ ATTN_FUNC_ attn_left_ attn_left_at_(attn_left_ l, int64_t r, int64_t k) {
 /* y += l m of n rows of a panel */
 ATTN_FUNC_ void attn_spatial_times_(const attn_table_ *f, float *y, int64_t rows, attn_left_ l,
                                     const float *m, int64_t n, int64_t cols) {
-  f->gemm(y, ATTN_PANEL_, rows, l.x, l.stride, l.step, m, ATTN_PANEL_, n, cols, 0);
+  attn_on_(dense, f)->gemm(y, ATTN_PANEL_, rows, l.x, l.stride, l.step, m, ATTN_PANEL_, n, cols, 0);
 }
 
 /* The same where row r reads k < first + r only: six rows read what all of them may, then each the rest
@@ -158,7 +158,8 @@ ATTN_FUNC_ void attn_spatial_start_(const attn_spatial_ *a, const attn_spatial_t
 ATTN_FUNC_ void attn_spatial_finish_(const attn_spatial_ *a, const attn_spatial_tile_ *t) {
   const attn_table_ *f = a->table;
   for (int64_t p = 0; a->panels && p < t->panels; p++)
-    f->activate(t->y + p * t->step, t->rows * ATTN_PANEL_, NULL, 1.0f, (int)a->act);
+    attn_on_(dense, f)->activate(t->y + p * t->step, t->rows * ATTN_PANEL_, NULL, 1.0f,
+                                 (int)a->act);
   for (int64_t r = 0; !a->panels && r < t->rows; r++) {
     const attn_tensor *out = a->gate.data ? &a->gate : &a->y;
     char *row = attn_spatial_row_(a, t, out, t->r0 + r);
@@ -167,8 +168,8 @@ ATTN_FUNC_ void attn_spatial_finish_(const attn_spatial_ *a, const attn_spatial_
       char *to = row + attn_bytes_(out->dtype, p * ATTN_PANEL_);
       const int64_t cols = attn_spatial_cols_(a, t, p);
       if (a->gate.data)
-        f->act((float *)(void *)to, y, (const float *)(const void *)to, cols, NULL, 1.0f,
-               (int)ATTN_ACT_NONE);
+        attn_on_(dense, f)->act((float *)(void *)to, y, (const float *)(const void *)to, cols, NULL,
+                                1.0f, (int)ATTN_ACT_NONE);
       else if (out->dtype == ATTN_F32)
         memcpy(to, y, (size_t)cols * sizeof *y);
       else

@@ -71,8 +71,8 @@ ATTN_FUNC_ void attn_talking_block_(void *user, attn_joint_tile_ *t, int64_t j0,
   for (int64_t e = 0, part; e < n; e += part) {
     part = n - e < ATTN_TALKING_KEYS_ ? n - e : (int64_t)ATTN_TALKING_KEYS_;
     for (int64_t h = 0; h < a->x.heads; h++)
-      f->scale_block(w + h * ATTN_JOINT_STEP_ + e * ATTN_TILE_, part, 0, t->groups,
-                     t->by + h * ATTN_TILE_);
+      attn_on_(tile, f)->scale_block(w + h * ATTN_JOINT_STEP_ + e * ATTN_TILE_, part, 0, t->groups,
+                                     t->by + h * ATTN_TILE_);
     attn_joint_mix_(t, y->u + e * ATTN_TILE_, hv, a->mix_w, w + e * ATTN_TILE_, a->x.heads, part);
   }
   for (int64_t h = 0; h < hv; h++) {
@@ -81,7 +81,7 @@ ATTN_FUNC_ void attn_talking_block_(void *user, attn_joint_tile_ *t, int64_t j0,
       v = attn_joint_rows_(t, &a->v, h / group, j0, n, y->v, &stride);
     const int patch = y->careful && attn_talking_clean_(y, f, v, stride, n, dv);
     if (patch) v = y->v, stride = dv;
-    f->value_block(ot, u, v, stride, n, dv, 0, t->groups, NULL, !y->started);
+    attn_on_(tile, f)->value_block(ot, u, v, stride, n, dv, 0, t->groups, NULL, !y->started);
     if (patch) attn_talking_patch_(y, t, h, ot, u, j0, n);
   }
   y->started = 1;

@@ -132,8 +132,9 @@ ATTN_FUNC_ void attn_trajectory_item_(void *job, int worker, int64_t index) {
     const int64_t t = j->p.timesteps[b * steps + first + r / 3];
     if (r % 3 == 0)
       f->widen(time, attn_at_(&j->p.times, 0, 0, t), 0, NULL, 1, dm, j->p.times.dtype, NULL);
-    if (bias[r % 3]->data) f->activate(row, dm, add + r % 3 * dm, 1.0f, ATTN_ACT_NONE);
-    f->activate(row, dm, time, 1.0f, ATTN_ACT_NONE);
+    if (bias[r % 3]->data)
+      attn_on_(dense, f)->activate(row, dm, add + r % 3 * dm, 1.0f, ATTN_ACT_NONE);
+    attn_on_(dense, f)->activate(row, dm, time, 1.0f, ATTN_ACT_NONE);
   }
   const attn_norm_rows_ rows = {to, NULL, to, NULL, stride, 0, stride, 0, dm};
   attn_norm_rows_of_(f, &rows, 3 * n, &j->p.norm);

@@ -40,7 +40,7 @@ ATTN_FUNC_ int64_t attn_votes_cut_(const attn_votes_ *a, attn_votes_room_ *r, fl
 ATTN_FUNC_ void attn_votes_times_(const attn_votes_ *a, float *row, const float *x,
                                   const float *gain, const float *plus) {
   memcpy(row, x, (size_t)a->m * sizeof(float));
-  a->table->normalise(row, a->m, 0.0f, 1.0f, 0.0f, gain, plus);
+  attn_on_(norm, a->table)->normalise(row, a->m, 0.0f, 1.0f, 0.0f, gain, plus);
 }
 
 /* y_n = sum_h p[h][n] u_hn */
@@ -50,8 +50,9 @@ ATTN_FUNC_ void attn_votes_sum_(const attn_votes_ *a, const attn_votes_room_ *r,
   memset(y, 0, (size_t)a->m * sizeof(float));
   for (int64_t n = 0; dc >= ATTN_CAPSULE_WIDE_ && n < a->n; n++) {
     for (int64_t h = 0; h < a->heads; h++) r->column[h] = p[h * a->n + n];
-    a->table->axpys(y + n * dc, r->column, u + n * dc, stride, a->index, a->heads, dc, ATTN_F32,
-                    1.0f, 0);
+    attn_on_(list, a->table)
+        ->axpys(y + n * dc, r->column, u + n * dc, stride, a->index, a->heads, dc, ATTN_F32, 1.0f,
+                0);
   }
   for (int64_t h = 0; dc < ATTN_CAPSULE_WIDE_ && h < a->heads; h++) {
     const float *by = p + h * a->n;
@@ -68,7 +69,8 @@ ATTN_FUNC_ void attn_votes_dots_(const attn_votes_ *a, const attn_votes_room_ *r
                                  const float *shift) {
   const int64_t dc = a->dc;
   for (int64_t n = 0; dc >= ATTN_CAPSULE_WIDE_ && n < a->n; n++) {
-    a->table->dots(r->column, v + n * dc, u + n * dc, stride, a->index, a->heads, dc, ATTN_F32, 0);
+    attn_on_(list, a->table)
+        ->dots(r->column, v + n * dc, u + n * dc, stride, a->index, a->heads, dc, ATTN_F32, 0);
     for (int64_t h = 0; h < a->heads; h++)
       l[h * a->n + n] = (shift ? shift[n] : l[h * a->n + n]) + r->column[h];
   }
@@ -90,11 +92,11 @@ ATTN_FUNC_ void attn_votes_softmax_(const attn_votes_ *a, const attn_votes_room_
                                     const float *l) {
   const int64_t heads = a->heads, n = a->n;
   memcpy(c, l, (size_t)(heads * n) * sizeof(float));
-  a->table->top_rows(r->top, c, n, heads, n, 0);
-  a->table->power_rows(c, n, heads, n, r->top, a->ones, 0.0f, 0);
+  attn_on_(feature, a->table)->top_rows(r->top, c, n, heads, n, 0);
+  attn_on_(feature, a->table)->power_rows(c, n, heads, n, r->top, a->ones, 0.0f, 0);
   for (int64_t h = 0; h < heads; h++) {
     float sums[2];
-    a->table->moments(sums, c + h * n, n, 0.0f);
+    attn_on_(norm, a->table)->moments(sums, c + h * n, n, 0.0f);
     r->sum[h] = sums[0], r->inv[h] = 1.0f / sums[0];
   }
   a->table->scale_rows(c, n, c, n, heads, n, r->inv);
@@ -192,8 +194,9 @@ ATTN_FUNC_ const float *attn_votes_of_(const attn_votes_ *a, int worker, int64_t
     }
     for (int64_t k = 0; k < a->x.dim; k += ATTN_DEEP_) {
       const int64_t deep = a->x.dim - k < ATTN_DEEP_ ? a->x.dim - k : (int64_t)ATTN_DEEP_;
-      f->gemm(u + h * a->m, *next, tokens, x + k, x_stride, 1,
-              a->packed + (h * a->x.dim + k) * a->wide, a->wide, deep, a->m, k == 0);
+      attn_on_(dense, f)->gemm(u + h * a->m, *next, tokens, x + k, x_stride, 1,
+                               a->packed + (h * a->x.dim + k) * a->wide, a->wide, deep, a->m,
+                               k == 0);
     }
   }
   return u;
