@@ -17,12 +17,16 @@ PARTS := $(shell find attn -name '*.h' ! -name '.*' | sort)
 VERSION := $(shell awk '$$2 == "ATTN_VERSION" { printf "%d.%d.%d", $$3 / 10000, \
              $$3 / 100 % 100, $$3 % 100 }' attn/api/types.h)
 
+# A target's comment begins with its group.
 .PHONY: help
-help: ## list the targets
+help: ## maintain: list the targets
 	@echo "attn.h $(VERSION): copy attn.h into your project; nothing here need be built."
-	@echo
-	@cat $(MAKEFILE_LIST) | awk -F ':.*## ' '/^[a-zA-Z_][a-zA-Z0-9_.%-]*:.*## / \
-	  { printf "  make %-18s %s\n", $$1, $$2 }'
+	@for group in use test measure draw maintain; do \
+	  printf '\n%s\n' "$$group"; \
+	  awk -F ':.*## ' -v group="$$group" '/^[a-zA-Z_][a-zA-Z0-9_.%-]*:.*## / && \
+	    index($$2, group ": ") == 1 { \
+	      printf "  make %-18s %s\n", $$1, substr($$2, length(group) + 3) }' $(MAKEFILE_LIST); \
+	done
 	@echo
 	@echo "  CC, PREFIX, DESTDIR, FUZZ_SECONDS, JOBS may be set: make test CC=clang"
 
@@ -36,14 +40,14 @@ help: ## list the targets
 
 # --- the header ---------------------------------------------------------------------------------
 
-attn.h: $(PARTS) attn/amalgamate ## write the header from attn/
+attn.h: $(PARTS) attn/amalgamate ## use: write the header from attn/
 	attn/amalgamate
 
-attn_flat.h: $(PARTS) attn/amalgamate ## write the form for people who rename or paste the header
+attn_flat.h: $(PARTS) attn/amalgamate ## use: write the form for people who rename or paste the header
 	attn/amalgamate --flat
 
 .PHONY: check-amalgam
-check-amalgam: ## fail if attn.h is not what attn/ makes
+check-amalgam: ## test: fail if attn.h is not what attn/ makes
 	@mkdir -p $(BUILD)
 	@attn/amalgamate $(BUILD)/attn.h
 	@cmp attn.h $(BUILD)/attn.h || { echo "attn.h is stale: run make attn.h"; exit 1; }
@@ -52,11 +56,17 @@ check-amalgam: ## fail if attn.h is not what attn/ makes
 # --- all tests ----------------------------------------------------------------------------------
 
 .PHONY: deps test
-deps: ## install what the tests need (Debian; says what is missing elsewhere)
+deps: ## test: install what the tests need (Debian; says what is missing elsewhere)
 	@tests/deps.sh
 
-test: deps ## run every test: all tiers, compilers, emulated ARM, sanitizers, fuzzing
+test: deps ## test: run every test: all tiers, compilers, emulated ARM, sanitizers, fuzzing
 	@MAKE='$(MAKE)' JOBS='$(JOBS)' FUZZ_SECONDS='$(FUZZ_SECONDS)' tests/all.sh
+
+# What to run before a commit: every tier of this machine with one compiler.
+.PHONY: test-quick
+test-quick: check-amalgam ## test: the native tiers, one compiler, names and symbols: 4 minutes on 2 cores
+	@$(MAKE) -j$(JOBS) --no-print-directory $(TEST_NATIVE) build/impl/gcc-O2.o
+	@$(MAKE) --no-print-directory test-native test-catalogue header-row-gcc-O2 header-symbols
 
 # --- fuzzing ------------------------------------------------------------------------------------
 
@@ -73,12 +83,12 @@ $(BUILD)/fuzz/replay: attn.h $(FUZZ_PARTS)
 	  tests/fuzz/replay.c -lm
 
 .PHONY: fuzz fuzz-replay fuzz-corpus
-fuzz: $(BUILD)/fuzz/fuzz ## fuzz the descriptors for FUZZ_SECONDS (60) under ASan and UBSan
+fuzz: $(BUILD)/fuzz/fuzz ## test: fuzz the descriptors for FUZZ_SECONDS (60) under ASan and UBSan
 	@mkdir -p $(BUILD)/fuzz/corpus
 	cd $(BUILD)/fuzz && ./fuzz -max_total_time=$(FUZZ_SECONDS) -max_len=256 -len_control=0 -timeout=20 \
 	  -rss_limit_mb=2048 -print_final_stats=1 -verbosity=0 corpus ../../tests/fuzz/corpus
 
-fuzz-replay: $(BUILD)/fuzz/replay ## run the committed corpus once, with any compiler
+fuzz-replay: $(BUILD)/fuzz/replay ## test: run the committed corpus once, with any compiler
 	$(BUILD)/fuzz/replay tests/fuzz/corpus/*
 
 # Takes the smallest set of inputs that reaches all the code the fuzzer has found.
@@ -92,7 +102,7 @@ fuzz-corpus: $(BUILD)/fuzz/fuzz
 FORMATTED = $(shell find attn tests bench docs -name '*.[ch]' -o -name '*.cc' -o -name '*.cpp' | sort)
 
 .PHONY: lint format
-lint: ## check the layout, the scripts and the size of the source files
+lint: ## test: check the layout, the scripts and the size of the source files
 	@clang-format --dry-run -Werror $(FORMATTED)
 	@for script in attn/amalgamate .ci/run $$(find tests bench docs -name '*.sh'); do \
 	  sh -n $$script || exit 1; done
@@ -101,22 +111,79 @@ lint: ## check the layout, the scripts and the size of the source files
 	@if grep -rnE '[[:space:]]+$$|	' $(PARTS) attn/amalgamate; then echo "stray white space"; exit 1; fi
 	@echo "lint: $(words $(FORMATTED)) files are in order"
 
-format: ## apply the layout
+format: ## maintain: apply the layout
 	clang-format -i $(FORMATTED)
 
-# --- installation -------------------------------------------------------------------------------
+# --- the library, for those who would rather link ------------------------------------------------
 
-.PHONY: install uninstall
-install: attn.h ## copy attn.h and attn.pc under PREFIX
-	install -d '$(DESTDIR)$(PREFIX)/include' '$(DESTDIR)$(PREFIX)/lib/pkgconfig'
-	install -m 644 attn.h '$(DESTDIR)$(PREFIX)/include/attn.h'
-	@printf '%s\n' 'prefix=$(PREFIX)' 'includedir=$${prefix}/include' '' 'Name: attn' \
-	  'Description: attention on the CPU, in one C header' 'Version: $(VERSION)' \
-	  'Cflags: -I$${includedir}' 'Libs: -lm' >'$(DESTDIR)$(PREFIX)/lib/pkgconfig/attn.pc'
+LIB := $(BUILD)/lib
+MAJOR := $(firstword $(subst ., ,$(VERSION)))
+SO := libattn.so.$(VERSION)
+LIB_CFLAGS ?= -O2
 
-uninstall: ## remove both
-	rm -f '$(DESTDIR)$(PREFIX)/include/attn.h' '$(DESTDIR)$(PREFIX)/lib/pkgconfig/attn.pc'
+$(LIB)/attn.o: attn.h
+	@mkdir -p $(@D)
+	@echo "compiling every function for every tier: half a minute"
+	@printf '#define ATTN_IMPLEMENTATION\n#include "attn.h"\n' >$(LIB)/attn.c
+	$(CC) -std=c99 $(LIB_CFLAGS) -fPIC -I. -c -o $@ $(LIB)/attn.c
+
+$(LIB)/libattn.a: $(LIB)/attn.o
+	rm -f $@
+	$(AR) rcs $@ $<
+
+$(LIB)/$(SO): $(LIB)/attn.o
+	$(CC) -shared -Wl,-soname,libattn.so.$(MAJOR) -o $@ $< -lm
+
+# What a program links with, beside the folders of an installation.
+$(LIB)/attn.pc: attn/api/types.h Makefile
+	@mkdir -p $(@D)
+	@printf '%s\n' 'prefix=$(PREFIX)' 'includedir=$${prefix}/include' 'libdir=$${prefix}/lib' '' \
+	  'Name: attn' 'Description: attention on the CPU, in one C header' 'Version: $(VERSION)' \
+	  'Cflags: -I$${includedir}' 'Libs: -L$${libdir} -lattn' 'Libs.private: -lm' >$@
+
+$(LIB)/attnConfig.cmake: Makefile
+	@mkdir -p $(@D)
+	@printf '%s\n' '# attn::attn links the library; attn::header only finds attn.h.' \
+	  'get_filename_component(_attn "$${CMAKE_CURRENT_LIST_DIR}/../../.." ABSOLUTE)' \
+	  'if(NOT TARGET attn::attn)' \
+	  '  add_library(attn::header INTERFACE IMPORTED)' \
+	  '  set_target_properties(attn::header PROPERTIES' \
+	  '    INTERFACE_INCLUDE_DIRECTORIES "$${_attn}/include" INTERFACE_LINK_LIBRARIES m)' \
+	  '  add_library(attn::attn SHARED IMPORTED)' \
+	  '  set_target_properties(attn::attn PROPERTIES IMPORTED_LOCATION "$${_attn}/lib/$(SO)"' \
+	  '    IMPORTED_SONAME libattn.so.$(MAJOR) INTERFACE_INCLUDE_DIRECTORIES "$${_attn}/include")' \
+	  'endif()' >$@
+
+$(LIB)/attnConfigVersion.cmake: attn/api/types.h Makefile
+	@mkdir -p $(@D)
+	@printf '%s\n' 'set(PACKAGE_VERSION $(VERSION))' \
+	  'if(PACKAGE_FIND_VERSION VERSION_LESS_EQUAL PACKAGE_VERSION)' '  set(PACKAGE_VERSION_COMPATIBLE TRUE)' \
+	  'endif()' 'if(PACKAGE_FIND_VERSION VERSION_EQUAL PACKAGE_VERSION)' '  set(PACKAGE_VERSION_EXACT TRUE)' \
+	  'endif()' >$@
+
+.PHONY: lib install uninstall test-install
+lib: $(LIB)/libattn.a $(LIB)/$(SO) ## use: libattn.a and libattn.so in build/lib, for those who would rather link
+	@echo "made $^"
+
+INSTALLED = include/attn.h lib/libattn.a lib/$(SO) lib/libattn.so.$(MAJOR) lib/libattn.so \
+  lib/pkgconfig/attn.pc lib/cmake/attn/attnConfig.cmake lib/cmake/attn/attnConfigVersion.cmake
+install: lib $(LIB)/attn.pc $(LIB)/attnConfig.cmake $(LIB)/attnConfigVersion.cmake ## use: header, library, pkg-config and CMake files under PREFIX
+	install -d '$(DESTDIR)$(PREFIX)/include' '$(DESTDIR)$(PREFIX)/lib/pkgconfig' \
+	  '$(DESTDIR)$(PREFIX)/lib/cmake/attn'
+	install -m 644 attn.h '$(DESTDIR)$(PREFIX)/include'
+	install -m 644 $(LIB)/libattn.a $(LIB)/$(SO) '$(DESTDIR)$(PREFIX)/lib'
+	ln -sf $(SO) '$(DESTDIR)$(PREFIX)/lib/libattn.so.$(MAJOR)'
+	ln -sf libattn.so.$(MAJOR) '$(DESTDIR)$(PREFIX)/lib/libattn.so'
+	install -m 644 $(LIB)/attn.pc '$(DESTDIR)$(PREFIX)/lib/pkgconfig'
+	install -m 644 $(LIB)/attnConfig.cmake $(LIB)/attnConfigVersion.cmake \
+	  '$(DESTDIR)$(PREFIX)/lib/cmake/attn'
+
+uninstall: ## use: remove them
+	cd '$(DESTDIR)$(PREFIX)' && rm -f $(INSTALLED)
+
+test-install: $(LIB)/libattn.a $(LIB)/$(SO) ## test: programs that use an installation by pkg-config and by CMake
+	@MAKE='$(MAKE)' VERSION=$(VERSION) sh tests/header/install.sh
 
 .PHONY: clean
-clean: ## remove build/ and attn_flat.h
+clean: ## maintain: remove build/ and attn_flat.h
 	rm -rf $(BUILD) attn_flat.h

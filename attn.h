@@ -164,7 +164,8 @@
  *
  * 12. MACROS YOU MAY DEFINE (before the implementation)
  *   ATTN_IMPLEMENTATION      compile the implementation here
- *   ATTN_STATIC              make every function static (the header then serves one file)
+ *   ATTN_STATIC              make every function static: the header then serves one file, and what that
+ *                            file does not call is not compiled
  *   ATTN_MALLOC(size), ATTN_FREE(ptr)   both or none; malloc and free
  *   ATTN_NO_AVX2, ATTN_NO_AVX512, ATTN_NO_NEON   leave a tier out
  *   ATTN_SMALL               one copy of each loop for all storage types: less code, slower 16-bit rows
@@ -1279,6 +1280,20 @@ ATTN_FUNC_ void ATTN_FN_(rope)(void *y, const void *x, attn_dtype ty, attn_dtype
 
 enum { ATTN_FN_(parts) = 16 / ATTN_W_ };
 
+/* adds the columns from c on, fewer than 16, of four rows */
+ATTN_OUTLINE_ void ATTN_FN_(dot_rest)(ATTN_VF_ *sum, const float *q, const char *const *rows,
+                                      int64_t c, int64_t dk, int kind) {
+  for (int i = 0; c + i * ATTN_W_ < dk; i++) {
+    const int64_t at = c + i * ATTN_W_;
+    const int w = ATTN_FN_(lanes_left)(dk, at);
+    const ATTN_VF_ x = ATTN_FN_(load)(q, at, w, ATTN_F32);
+    for (int r = 0; r < 4; r++) {
+      ATTN_VF_ *to = sum + r * ATTN_FN_(parts) + i;
+      *to = ATTN_V_FMA_(x, ATTN_FN_(load_any)(rows[r], at, w, kind), *to);
+    }
+  }
+}
+
 /* ATTN_W_ running sums of the dot products of q with four rows: elements c, c + 16, .. go to sum
  * c mod 16; sums 8, 4, .. apart are joined down to the vector. */
 ATTN_INLINE_ void ATTN_FN_(dot_four)(ATTN_VF_ *sum, const float *q, const char *r0, const char *r1,
@@ -1299,17 +1314,15 @@ ATTN_INLINE_ void ATTN_FN_(dot_four)(ATTN_VF_ *sum, const float *q, const char *
     }
   }
   if (c < dk) {
+    const char *rows[4] = {r0, r1, r2, r3};
+    ATTN_VF_ all[4][ATTN_FN_(parts)]; /* not a itself, which stays in registers */
     ATTN_UNROLL_
-    for (int i = 0; i < ATTN_FN_(parts); i++) {
-      const int64_t at = c + i * ATTN_W_;
-      if (at >= dk) continue;
-      const int w = ATTN_FN_(lanes_left)(dk, at);
-      const ATTN_VF_ x = ATTN_FN_(load)(q, at, w, ATTN_F32);
-      a[0][i] = ATTN_V_FMA_(x, ATTN_FN_(load)(r0, at, w, kind), a[0][i]);
-      a[1][i] = ATTN_V_FMA_(x, ATTN_FN_(load)(r1, at, w, kind), a[1][i]);
-      a[2][i] = ATTN_V_FMA_(x, ATTN_FN_(load)(r2, at, w, kind), a[2][i]);
-      a[3][i] = ATTN_V_FMA_(x, ATTN_FN_(load)(r3, at, w, kind), a[3][i]);
-    }
+    for (int i = 0; i < ATTN_FN_(parts); i++)
+      all[0][i] = a[0][i], all[1][i] = a[1][i], all[2][i] = a[2][i], all[3][i] = a[3][i];
+    ATTN_FN_(dot_rest)(all[0], q, rows, c, dk, kind);
+    ATTN_UNROLL_
+    for (int i = 0; i < ATTN_FN_(parts); i++)
+      a[0][i] = all[0][i], a[1][i] = all[1][i], a[2][i] = all[2][i], a[3][i] = all[3][i];
   }
   ATTN_UNROLL_
   for (int r = 0; r < 4; r++) {
@@ -2979,8 +2992,9 @@ ATTN_UNUSED_ static const attn_tile_table_ ATTN_FN_(tile_table) = {
     ATTN_FN_(join),        ATTN_FN_(divide),       ATTN_FN_(exclude)};
 ATTN_UNUSED_ static const attn_few_table_ ATTN_FN_(few_table) = {
     ATTN_FN_(pack_row), ATTN_FN_(score_rows), ATTN_FN_(softmax_rows), ATTN_FN_(value_rows)};
-ATTN_UNUSED_ static const attn_list_table_ ATTN_FN_(list_table) = {
-    ATTN_FN_(dots), ATTN_FN_(axpys), ATTN_FN_(squares), ATTN_FN_(above)};
+ATTN_UNUSED_ static const attn_list_table_ ATTN_FN_(list_table) = {ATTN_FN_(dots), ATTN_FN_(axpys)};
+ATTN_UNUSED_ static const attn_select_table_ ATTN_FN_(select_table) = {ATTN_FN_(squares),
+                                                                       ATTN_FN_(above)};
 ATTN_UNUSED_ static const attn_dense_table_ ATTN_FN_(dense_table) = {
     ATTN_FN_(gemm), ATTN_FN_(activate), ATTN_FN_(act)};
 ATTN_UNUSED_ static const attn_norm_table_ ATTN_FN_(norm_table) = {
@@ -8680,9 +8694,10 @@ ATTN_DEF size_t attn_mixer_workspace(attn_tensor o, attn_tensor x, const attn_mi
 #endif
 #endif
 
-/* Which tiers are compiled. gcc for Windows misaligns the stack for wide vectors (gcc bug 54412);
+/* Which tiers are compiled: of compilers that are known to have the intrinsics. gcc for Windows misaligns the stack for wide vectors (gcc bug 54412);
  * define ATTN_FORCE_X86 if your compiler has that mended. */
-#if defined(ATTN_X86_) && !(defined(__MINGW32__) && defined(ATTN_GCC_) && !defined(ATTN_FORCE_X86))
+#if defined(ATTN_X86_) && (defined(ATTN_CLANG_) || defined(ATTN_GCC_) || defined(ATTN_MSVC_)) && \
+    !(defined(__MINGW32__) && defined(ATTN_GCC_) && !defined(ATTN_FORCE_X86))
 #ifndef ATTN_NO_AVX2
 #define ATTN_HAS_AVX2_ 1
 #endif
@@ -8700,9 +8715,9 @@ ATTN_DEF size_t attn_mixer_workspace(attn_tensor o, attn_tensor x, const attn_mi
 #if defined(ATTN_HAS_AVX2_) || defined(ATTN_HAS_AVX512_)
 #include <immintrin.h>
 #endif
-#if defined(ATTN_X86_) && defined(ATTN_MSVC_)
+#if (defined(ATTN_HAS_AVX2_) || defined(ATTN_HAS_AVX512_)) && defined(ATTN_MSVC_)
 #include <intrin.h>
-#elif defined(ATTN_X86_)
+#elif defined(ATTN_HAS_AVX2_) || defined(ATTN_HAS_AVX512_)
 #include <cpuid.h>
 #endif
 #ifdef ATTN_HAS_NEON_
@@ -8783,6 +8798,17 @@ ATTN_DEF size_t attn_mixer_workspace(attn_tensor o, attn_tensor x, const attn_mi
 #else
 #define ATTN_PUB_
 #endif
+
+/* What runs once a call: checks, plans, the naming of steps. As small as can be, and soon compiled. */
+#if defined(ATTN_GCC_) && defined(__OPTIMIZE__)
+#define ATTN_ONCE_ __attribute__((cold, optimize("O1")))
+#elif defined(__GNUC__)
+#define ATTN_ONCE_ __attribute__((cold))
+#else
+#define ATTN_ONCE_
+#endif
+#define ATTN_COLD_ ATTN_ONCE_ ATTN_FUNC_
+#define ATTN_PUB_COLD_ ATTN_ONCE_ ATTN_PUB_
 
 /* Atomics: relaxed is enough, since what they guard is idempotent. Compilers without them get
  * plain volatile accesses, which are atomic for aligned ints on everything they target. */
@@ -9129,7 +9155,7 @@ typedef struct attn_few_table_ { /* few queries */
                      const float *alpha);
 } attn_few_table_;
 
-typedef struct attn_list_table_ { /* lists of keys, selection */
+typedef struct attn_list_table_ { /* lists of keys */
   /* out[e] = sum_c q[c] k[index[e]][c], over 16 running sums joined by halves; q and k rows are
    * as they are, any float type for k; ahead = rows between asking for one and reading it, 0 = not asked for */
   void (*dots)(float *out, const float *q, const void *k, int64_t stride, const int32_t *index,
@@ -9137,6 +9163,9 @@ typedef struct attn_list_table_ { /* lists of keys, selection */
   /* o[c] = o[c] alpha + sum_e p[e] v[index[e]][c] in the order of e */
   void (*axpys)(float *o, const float *p, const void *v, int64_t stride, const int32_t *index,
                 int64_t n, int64_t dv, attn_dtype dtype, float alpha, int ahead);
+} attn_list_table_;
+
+typedef struct attn_select_table_ { /* selection */
   /* out[e] = sum_c (q[c] - k[index[e]][c])^2, over 16 running sums joined by halves; q null = 0,
    * index null = 0, 1, .. */
   void (*squares)(float *out, const float *q, const float *k, int64_t stride, const int32_t *index,
@@ -9145,7 +9174,7 @@ typedef struct attn_list_table_ { /* lists of keys, selection */
    * 0; bits of other groups are 0 */
   void (*above)(uint64_t *lanes, const float *s, const float *key, int64_t n, int g0, int g1,
                 const float *floor);
-} attn_list_table_;
+} attn_select_table_;
 
 typedef struct attn_dense_table_ { /* dense products */
   /* y[r][c] = (start ? 0 : y[r][c]) + sum_k x[r x_stride + k x_step] w[k][c] for c < cols: a chain in
@@ -10418,6 +10447,7 @@ ATTN_TABLES_(attn_table_, attn_table_, attn_tables_)
 ATTN_FAMILY_TABLES_(tile)
 ATTN_FAMILY_TABLES_(few)
 ATTN_FAMILY_TABLES_(list)
+ATTN_FAMILY_TABLES_(select)
 ATTN_FAMILY_TABLES_(dense)
 ATTN_FAMILY_TABLES_(norm)
 ATTN_FAMILY_TABLES_(rope)
@@ -10505,7 +10535,7 @@ ATTN_FUNC_ int attn_span_of_(attn_span_ *span, const void *data, int64_t row_byt
 }
 
 /* A tensor of any storage type. Strides that are never used become 0: they may hold anything. */
-ATTN_FUNC_ int attn_check_stored_(attn_error_ *e, attn_tensor *t, const attn_words_ *w,
+ATTN_COLD_ int attn_check_stored_(attn_error_ *e, attn_tensor *t, const attn_words_ *w,
                                   attn_span_ *span) {
   if ((int)t->dtype < 0 || t->dtype >= ATTN_DTYPE_COUNT)
     return attn_reject_(e, ATTN_E_DTYPE, w->stored);
@@ -10531,7 +10561,7 @@ ATTN_FUNC_ int attn_check_stored_(attn_error_ *e, attn_tensor *t, const attn_wor
 }
 
 /* A tensor in its own right, of a float type. */
-ATTN_FUNC_ int attn_check_tensor_(attn_error_ *e, attn_tensor *t, const attn_words_ *w,
+ATTN_COLD_ int attn_check_tensor_(attn_error_ *e, attn_tensor *t, const attn_words_ *w,
                                   attn_span_ *span) {
   if ((int)t->dtype < 0 || attn_quantized_(t->dtype))
     return attn_reject_(e, ATTN_E_DTYPE, w->dtype);
@@ -10539,7 +10569,7 @@ ATTN_FUNC_ int attn_check_tensor_(attn_error_ *e, attn_tensor *t, const attn_wor
 }
 
 /* An output's rows lie apart when its strides nest: each is at least the reach of the smaller. */
-ATTN_FUNC_ int attn_check_rows_(attn_error_ *e, const attn_tensor *t, const attn_words_ *w) {
+ATTN_COLD_ int attn_check_rows_(attn_error_ *e, const attn_tensor *t, const attn_words_ *w) {
   int64_t n[3] = {t->batch, t->heads, t->len}, reach = t->dim;
   int64_t s[3] = {attn_abs64_(t->stride_batch), attn_abs64_(t->stride_head),
                   attn_abs64_(t->stride_len)};
@@ -10565,7 +10595,7 @@ ATTN_FUNC_ int attn_same_view_(const attn_tensor *a, const attn_tensor *b) {
 }
 
 /* A plain array of n elements of the given size that may be read. */
-ATTN_FUNC_ int attn_check_array_(attn_error_ *e, const void *data, int64_t n, int64_t size,
+ATTN_COLD_ int attn_check_array_(attn_error_ *e, const void *data, int64_t n, int64_t size,
                                  const char *align, attn_span_ *span) {
   span->lo = span->hi = (uintptr_t)data;
   if (!data) return 1;
@@ -10582,7 +10612,7 @@ typedef struct attn_mask_words_ {
   const char *kind, *data, *dtype, *extent, *size, *align;
 } attn_mask_words_;
 
-ATTN_FUNC_ int attn_check_mask_(attn_error_ *e, const attn_mask *m, const attn_mask_words_ *w,
+ATTN_COLD_ int attn_check_mask_(attn_error_ *e, const attn_mask *m, const attn_mask_words_ *w,
                                 unsigned kinds, const int64_t full[4], attn_span_ *span) {
   span->lo = span->hi = 0;
   if (m->kind == ATTN_MASK_NONE) return 1;
@@ -10613,7 +10643,7 @@ ATTN_FUNC_ int attn_check_mask_(attn_error_ *e, const attn_mask *m, const attn_m
 }
 
 /* The context: the tier that will run and the number of pieces. */
-ATTN_FUNC_ int attn_check_ctx_(attn_error_ *e, const attn_ctx *ctx, const attn_table_ **table,
+ATTN_COLD_ int attn_check_ctx_(attn_error_ *e, const attn_ctx *ctx, const attn_table_ **table,
                                int *workers) {
   if (attn_env_bad_())
     return attn_reject_(e, ATTN_E_ENV,
@@ -10674,7 +10704,7 @@ ATTN_FUNC_ int64_t attn_workspace_bytes_(int64_t each, int64_t count) {
 }
 
 /* The caller's workspace as a span, empty when there is none. */
-ATTN_FUNC_ int attn_check_workspace_(attn_error_ *e, const attn_ctx *ctx, attn_span_ *span) {
+ATTN_COLD_ int attn_check_workspace_(attn_error_ *e, const attn_ctx *ctx, attn_span_ *span) {
   span->lo = span->hi = 0;
   if (!ctx || !ctx->workspace) return 1;
   span->lo = (uintptr_t)ctx->workspace;
@@ -10685,7 +10715,7 @@ ATTN_FUNC_ int attn_check_workspace_(attn_error_ *e, const attn_ctx *ctx, attn_s
 }
 
 /* The context of a workspace query: the same call before it has one. */
-ATTN_FUNC_ attn_ctx attn_before_workspace_(const attn_ctx *ctx) {
+ATTN_COLD_ attn_ctx attn_before_workspace_(const attn_ctx *ctx) {
   attn_ctx plain;
   memset(&plain, 0, sizeof plain);
   if (ctx) plain = *ctx;
@@ -10869,13 +10899,13 @@ typedef struct attn_plan_run_ {
   uint64_t lanes;
 } attn_plan_run_;
 
-ATTN_FUNC_ const void *attn_plan_at_(const attn_plan_ *p, int64_t at) {
+ATTN_COLD_ const void *attn_plan_at_(const attn_plan_ *p, int64_t at) {
   return (const char *)p + at;
 }
 
 /* The bytes of a schedule if they look like one, else null. Nothing more is tested in every call:
  * attn_schedule_open has looked at bytes from elsewhere. */
-ATTN_FUNC_ const attn_plan_ *attn_plan_of_(const attn_schedule *s) {
+ATTN_COLD_ const attn_plan_ *attn_plan_of_(const attn_schedule *s) {
   const attn_plan_ *p = (const attn_plan_ *)(s ? s->data : NULL);
   if (!p || (uintptr_t)s->data % 8 != 0 || s->size < sizeof *p) return NULL;
   return p->magic == ATTN_PLAN_MAGIC_ && p->bytes >= 0 && (uint64_t)p->bytes == s->size ? p : NULL;
@@ -10916,7 +10946,7 @@ typedef struct attn_marks_ {
 } attn_marks_;
 
 /* words of both levels for the numbers 0 .. n - 1 */
-ATTN_FUNC_ int64_t attn_marks_words_(int64_t n) { return n / 64 + 1 + n / 4096 + 1; }
+ATTN_COLD_ int64_t attn_marks_words_(int64_t n) { return n / 64 + 1 + n / 4096 + 1; }
 
 ATTN_FUNC_ void attn_marks_cut_(attn_marks_ *m, uint64_t *zeros, int64_t n) {
   m->bits = zeros;
@@ -10947,7 +10977,7 @@ ATTN_INLINE_ uint64_t attn_unmark_(const attn_marks_ *m, int64_t *from, int64_t 
 }
 
 /* Transposes 64 x 64 bits: bit c of row r becomes bit r of row c. */
-ATTN_FUNC_ void attn_transpose_bits_(uint64_t a[64]) {
+ATTN_COLD_ void attn_transpose_bits_(uint64_t a[64]) {
   uint64_t m = 0x00000000ffffffffu;
   for (int s = 32; s > 0; s /= 2, m ^= m << s)
     for (int r = 0; r < 64; r = ((r | s) + 1) & ~s) {
@@ -11009,7 +11039,7 @@ ATTN_FUNC_ void attn_sample_(const attn_marks_ *set, uint64_t s, int64_t n, int6
   }
 }
 
-ATTN_FUNC_ void attn_permutation_(int32_t *a, uint64_t s, int64_t n) {
+ATTN_COLD_ void attn_permutation_(int32_t *a, uint64_t s, int64_t n) {
   for (int64_t t = 0; t < n; t++) a[t] = (int32_t)t;
   for (int64_t t = n - 1; t > 0; t--) {
     const int64_t u = attn_bounded_(&s, t + 1);
@@ -11030,7 +11060,7 @@ ATTN_FUNC_ void attn_permutation_(int32_t *a, uint64_t s, int64_t n) {
 #endif
 #endif
 #ifndef ATTN_F64_
-ATTN_FUNC_ double attn_f64_(double x) {
+ATTN_COLD_ double attn_f64_(double x) {
   volatile double y = x;
   return y;
 }
@@ -11206,7 +11236,7 @@ ATTN_INLINE_ int64_t attn_floor_(int64_t a, int64_t b) { return a / b - (a % b <
 ATTN_INLINE_ int64_t attn_ceil_(int64_t a, int64_t b) { return a / b + (a % b > 0); }
 
 /* Makes room for `need` elements, keeping the first `used`. 0 = no memory. */
-ATTN_FUNC_ int attn_room_(void **data, int64_t *capacity, int64_t used, int64_t need,
+ATTN_COLD_ int attn_room_(void **data, int64_t *capacity, int64_t used, int64_t need,
                           int64_t size) {
   if (need <= *capacity) return 1;
   const int64_t to = attn_max64_(attn_max64_(need, 256), attn_mul_(*capacity, 2));
@@ -11220,7 +11250,7 @@ ATTN_FUNC_ int attn_room_(void **data, int64_t *capacity, int64_t used, int64_t 
   return 1;
 }
 
-ATTN_FUNC_ int attn_runs_room_(attn_runs_ *r, int64_t more) {
+ATTN_COLD_ int attn_runs_room_(attn_runs_ *r, int64_t more) {
   void *data = r->run;
   const int fits =
       attn_room_(&data, &r->capacity, r->count, r->count + more, (int64_t)sizeof(attn_plan_run_));
@@ -11269,7 +11299,7 @@ ATTN_INLINE_ void attn_toggle_keys_(attn_sight_ *s, const attn_rows_ *t, uint64_
 }
 
 /* The keys lo .. hi - 1, wherever they lie; with cut no lane sees past its position. */
-ATTN_FUNC_ void attn_see_(attn_sight_ *s, const attn_rows_ *t, int64_t cut, uint64_t lanes,
+ATTN_COLD_ void attn_see_(attn_sight_ *s, const attn_rows_ *t, int64_t cut, uint64_t lanes,
                           int64_t lo, int64_t hi) {
   if (lo < 0) lo = 0;
   if (hi > t->f->k_len) hi = t->f->k_len;
@@ -11287,7 +11317,7 @@ ATTN_FUNC_ void attn_see_(attn_sight_ *s, const attn_rows_ *t, int64_t cut, uint
 }
 
 /* Turns all toggles into runs. */
-ATTN_FUNC_ int attn_sweep_(attn_sight_ *s, attn_runs_ *out) {
+ATTN_COLD_ int attn_sweep_(attn_sight_ *s, attn_runs_ *out) {
   uint64_t lanes = 0;
   int64_t from = 0;
   out->count = 0;
@@ -11313,7 +11343,7 @@ ATTN_FUNC_ int attn_sweep_(attn_sight_ *s, attn_runs_ *out) {
 
 /* Takes the drawn keys of a single row, which looks at all keys, as runs; those from end on are
  * dropped. */
-ATTN_FUNC_ int attn_drain_(attn_sight_ *s, attn_runs_ *out, int64_t n, int64_t end) {
+ATTN_COLD_ int attn_drain_(attn_sight_ *s, attn_runs_ *out, int64_t n, int64_t end) {
   int fits = 1;
   uint64_t bits;
   for (int64_t from = 0; (bits = attn_unmark_(&s->drawn, &from, n)) != 0;)
@@ -11325,7 +11355,7 @@ ATTN_FUNC_ int attn_drain_(attn_sight_ *s, attn_runs_ *out, int64_t n, int64_t e
 }
 
 /* out = a op b, for UNION, INTERSECT and DIFF */
-ATTN_FUNC_ int attn_combine_(attn_runs_ *out, int64_t op, const attn_runs_ *a,
+ATTN_COLD_ int attn_combine_(attn_runs_ *out, int64_t op, const attn_runs_ *a,
                              const attn_runs_ *b) {
   int64_t x = 0, y = 0, key = 0;
   out->count = 0;
@@ -11358,7 +11388,7 @@ ATTN_FUNC_ int attn_combine_(attn_runs_ *out, int64_t op, const attn_runs_ *a,
   return 1;
 }
 
-ATTN_FUNC_ int attn_invert_(attn_runs_ *out, const attn_runs_ *a, uint64_t all, int64_t keys) {
+ATTN_COLD_ int attn_invert_(attn_runs_ *out, const attn_runs_ *a, uint64_t all, int64_t keys) {
   int64_t key = 0;
   out->count = 0;
   for (int64_t x = 0; x < a->count; x++) {
@@ -11372,20 +11402,20 @@ ATTN_FUNC_ int attn_invert_(attn_runs_ *out, const attn_runs_ *a, uint64_t all, 
 }
 
 /* Row r of t, with all keys. */
-ATTN_FUNC_ void attn_rows_one_(attn_rows_ *one, const attn_field_ *f, int64_t i) {
+ATTN_COLD_ void attn_rows_one_(attn_rows_ *one, const attn_field_ *f, int64_t i) {
   one->f = f, one->n = 1;
   one->step = 1, one->first = 0, one->keys = f->k_len;
   one->i[0] = i, one->p[0] = i + f->q_off;
 }
 
-ATTN_FUNC_ int attn_leaf_(attn_sight_ *s, const attn_node_ *x, const attn_rows_ *t,
+ATTN_COLD_ int attn_leaf_(attn_sight_ *s, const attn_node_ *x, const attn_rows_ *t,
                           attn_runs_ *out);
 
 /* Leaves the runs of a node in s->runs[d]. 0 = no memory. */
-ATTN_FUNC_ int attn_eval_(attn_sight_ *s, int64_t at, const attn_rows_ *t, int d);
+ATTN_COLD_ int attn_eval_(attn_sight_ *s, int64_t at, const attn_rows_ *t, int d);
 
 /* (i, j) for the (j, i) of a part, which sees the other way: 64 of our keys are its rows. */
-ATTN_FUNC_ int attn_eval_transposed_(attn_sight_ *s, int64_t part, const attn_rows_ *t, int d) {
+ATTN_COLD_ int attn_eval_transposed_(attn_sight_ *s, int64_t part, const attn_rows_ *t, int d) {
   attn_field_ f;
   attn_rows_ u;
   uint64_t a[64];
@@ -11415,13 +11445,13 @@ ATTN_FUNC_ int attn_eval_transposed_(attn_sight_ *s, int64_t part, const attn_ro
   return 1;
 }
 
-ATTN_FUNC_ void attn_swap_runs_(attn_runs_ *a, attn_runs_ *b) {
+ATTN_COLD_ void attn_swap_runs_(attn_runs_ *a, attn_runs_ *b) {
   const attn_runs_ x = *a;
   *a = *b, *b = x;
 }
 
 /* s->runs[d] = s->runs[d] op node `at`. */
-ATTN_FUNC_ int attn_eval_onto_(attn_sight_ *s, int64_t op, int64_t at, const attn_rows_ *t, int d) {
+ATTN_COLD_ int attn_eval_onto_(attn_sight_ *s, int64_t op, int64_t at, const attn_rows_ *t, int d) {
   attn_runs_ *spare = &s->runs[ATTN_LISTS_ - 1];
   if (op != ATTN_PATTERN_UNION && s->runs[d].count == 0) return 1;
   if (!attn_eval_(s, at, t, d + 1) || !attn_combine_(spare, op, &s->runs[d], &s->runs[d + 1]))
@@ -11430,7 +11460,7 @@ ATTN_FUNC_ int attn_eval_onto_(attn_sight_ *s, int64_t op, int64_t at, const att
   return 1;
 }
 
-ATTN_FUNC_ int attn_eval_cut_(attn_sight_ *s, const attn_rows_ *t, int d) {
+ATTN_COLD_ int attn_eval_cut_(attn_sight_ *s, const attn_rows_ *t, int d) {
   attn_runs_ *spare = &s->runs[ATTN_LISTS_ - 1];
   attn_see_(s, t, 1, attn_low_bits_(t->n), 0, t->f->k_len);
   if (!attn_sweep_(s, &s->runs[d + 1]) ||
@@ -11440,7 +11470,7 @@ ATTN_FUNC_ int attn_eval_cut_(attn_sight_ *s, const attn_rows_ *t, int d) {
   return 1;
 }
 
-ATTN_FUNC_ int attn_eval_(attn_sight_ *s, int64_t at, const attn_rows_ *t, int d) {
+ATTN_COLD_ int attn_eval_(attn_sight_ *s, int64_t at, const attn_rows_ *t, int d) {
   const attn_node_ *x = &s->node[at];
   attn_runs_ *out = &s->runs[d], *spare = &s->runs[ATTN_LISTS_ - 1];
   if (x->kind < ATTN_PATTERN_UNION) { /* all but one cut by themselves */
@@ -11481,7 +11511,7 @@ ATTN_INLINE_ int64_t attn_lanes_below_(const int64_t *x, int64_t n, int64_t r, i
 }
 
 /* The first of n ascending numbers that is at least x. */
-ATTN_FUNC_ int64_t attn_at_least_(const int32_t *a, int64_t n, int64_t x) {
+ATTN_COLD_ int64_t attn_at_least_(const int32_t *a, int64_t n, int64_t x) {
   int64_t lo = 0, hi = n;
   while (lo < hi) {
     const int64_t mid = lo + (hi - lo) / 2;
@@ -11493,7 +11523,7 @@ ATTN_FUNC_ int64_t attn_at_least_(const int32_t *a, int64_t n, int64_t x) {
   return lo;
 }
 
-ATTN_FUNC_ void attn_see_band_(attn_sight_ *s, const attn_node_ *x, const attn_rows_ *t) {
+ATTN_COLD_ void attn_see_band_(attn_sight_ *s, const attn_node_ *x, const attn_rows_ *t) {
   const int64_t right = x->cut && x->right != 0 ? 0 : x->right, keys = t->f->k_len;
   for (int64_t r = 0; r < t->n; r++) {
     const int64_t p = t->p[r];
@@ -11503,7 +11533,7 @@ ATTN_FUNC_ void attn_see_band_(attn_sight_ *s, const attn_node_ *x, const attn_r
   }
 }
 
-ATTN_FUNC_ void attn_see_dilated_(attn_sight_ *s, const attn_node_ *x, const attn_rows_ *t) {
+ATTN_COLD_ void attn_see_dilated_(attn_sight_ *s, const attn_node_ *x, const attn_rows_ *t) {
   const int64_t d = x->step, right = x->cut && x->right != 0 ? 0 : x->right;
   for (int64_t r = 0; r < t->n; r++) {
     const int64_t p = t->p[r];
@@ -11521,7 +11551,7 @@ ATTN_FUNC_ void attn_see_dilated_(attn_sight_ *s, const attn_node_ *x, const att
 }
 
 /* Lanes whose query (or, without such a list, position) is global. */
-ATTN_FUNC_ uint64_t attn_global_lanes_(const attn_node_ *x, const attn_rows_ *t) {
+ATTN_COLD_ uint64_t attn_global_lanes_(const attn_node_ *x, const attn_rows_ *t) {
   const int32_t *list = x->queries ? x->queries : x->index;
   const int64_t count = x->queries ? x->query_count : x->indices;
   const int64_t *row = x->queries ? t->i : t->p;
@@ -11535,7 +11565,7 @@ ATTN_FUNC_ uint64_t attn_global_lanes_(const attn_node_ *x, const attn_rows_ *t)
   return lanes;
 }
 
-ATTN_FUNC_ void attn_see_global_(attn_sight_ *s, const attn_node_ *x, const attn_rows_ *t) {
+ATTN_COLD_ void attn_see_global_(attn_sight_ *s, const attn_node_ *x, const attn_rows_ *t) {
   const uint64_t rows = attn_global_lanes_(x, t), others = attn_low_bits_(t->n) & ~rows;
   attn_see_(s, t, x->cut, rows, 0, t->f->k_len);
   for (int64_t g = 0, lo, hi; x->columns && others && g < x->indices;) {
@@ -11546,14 +11576,14 @@ ATTN_FUNC_ void attn_see_global_(attn_sight_ *s, const attn_node_ *x, const attn
   }
 }
 
-ATTN_FUNC_ void attn_see_front_(attn_sight_ *s, const attn_node_ *x, const attn_rows_ *t) {
+ATTN_COLD_ void attn_see_front_(attn_sight_ *s, const attn_node_ *x, const attn_rows_ *t) {
   const int64_t r = attn_lanes_below_(t->p, t->n, 0, x->first);
   attn_see_(s, t, x->cut, attn_low_bits_(r), 0, t->f->k_len);
   attn_see_(s, t, x->cut, attn_lane_range_(r, t->n), 0, x->first);
 }
 
 /* Gives drawn units [0, n) to lanes; unit u is the keys from origin + u size on. */
-ATTN_FUNC_ void attn_see_drawn_(attn_sight_ *s, const attn_rows_ *t, int64_t cut, uint64_t lanes,
+ATTN_COLD_ void attn_see_drawn_(attn_sight_ *s, const attn_rows_ *t, int64_t cut, uint64_t lanes,
                                 int64_t n, int64_t origin, int64_t size) {
   uint64_t bits;
   for (int64_t from = 0; (bits = attn_unmark_(&s->drawn, &from, n)) != 0;)
@@ -11563,7 +11593,7 @@ ATTN_FUNC_ void attn_see_drawn_(attn_sight_ *s, const attn_rows_ *t, int64_t cut
     }
 }
 
-ATTN_FUNC_ void attn_see_random_(attn_sight_ *s, const attn_node_ *x, const attn_rows_ *t) {
+ATTN_COLD_ void attn_see_random_(attn_sight_ *s, const attn_node_ *x, const attn_rows_ *t) {
   for (int64_t r = 0; r < t->n; r++) {
     const int64_t p = t->p[r], keys = t->f->k_len;
     const int64_t n = x->causal ? attn_max64_(attn_min64_(p + 1, keys), 0) : keys;
@@ -11576,7 +11606,7 @@ ATTN_FUNC_ void attn_see_random_(attn_sight_ *s, const attn_node_ *x, const attn
   }
 }
 
-ATTN_FUNC_ void attn_see_random_blocks_(attn_sight_ *s, const attn_node_ *x, const attn_rows_ *t) {
+ATTN_COLD_ void attn_see_random_blocks_(attn_sight_ *s, const attn_node_ *x, const attn_rows_ *t) {
   const int64_t blocks = attn_ceil_(t->f->k_len, x->block);
   for (int64_t r = 0, r1; r < t->n; r = r1) {
     const int64_t own = attn_floor_(t->p[r], x->block);
@@ -11591,7 +11621,7 @@ ATTN_FUNC_ void attn_see_random_blocks_(attn_sight_ *s, const attn_node_ *x, con
   }
 }
 
-ATTN_FUNC_ void attn_see_blocks_(attn_sight_ *s, const attn_node_ *x, const attn_rows_ *t) {
+ATTN_COLD_ void attn_see_blocks_(attn_sight_ *s, const attn_node_ *x, const attn_rows_ *t) {
   for (int64_t r = 0, r1; r < t->n; r = r1) {
     const int64_t lo = attn_floor_(t->p[r], x->block) * x->block, hi = lo + x->block;
     r1 = attn_lanes_below_(t->p, t->n, r, hi);
@@ -11600,7 +11630,7 @@ ATTN_FUNC_ void attn_see_blocks_(attn_sight_ *s, const attn_node_ *x, const attn
 }
 
 /* A ring of all nodes, or of those behind a relay. */
-ATTN_FUNC_ void attn_see_ring_(attn_sight_ *s, const attn_node_ *x, const attn_rows_ *t) {
+ATTN_COLD_ void attn_see_ring_(attn_sight_ *s, const attn_node_ *x, const attn_rows_ *t) {
   const int64_t a = x->first, end = t->f->k_len, n = end - a, w = x->left;
   for (int64_t r = 0; r < t->n; r++) {
     const uint64_t lane = attn_bit_(r);
@@ -11617,7 +11647,7 @@ ATTN_FUNC_ void attn_see_ring_(attn_sight_ *s, const attn_node_ *x, const attn_r
 }
 
 /* BigBird over blocks, behind `extra` tokens that see all and are seen by all. */
-ATTN_FUNC_ void attn_see_bigbird_(attn_sight_ *s, const attn_node_ *x, const attn_rows_ *t) {
+ATTN_COLD_ void attn_see_bigbird_(attn_sight_ *s, const attn_node_ *x, const attn_rows_ *t) {
   const int64_t g = x->extra, bs = x->block, blocks = attn_ceil_(t->f->k_len - g, bs);
   const int64_t first = attn_min64_(x->first, blocks);
   const int64_t last = attn_max64_(blocks - x->last, first); /* global blocks: [0, first), [last, */
@@ -11663,7 +11693,7 @@ ATTN_FUNC_ void attn_see_bigbird_(attn_sight_ *s, const attn_node_ *x, const att
 }
 
 /* The summary columns of every block. */
-ATTN_FUNC_ void attn_see_columns_(attn_sight_ *s, const attn_node_ *x, const attn_rows_ *t) {
+ATTN_COLD_ void attn_see_columns_(attn_sight_ *s, const attn_node_ *x, const attn_rows_ *t) {
   const int64_t top = t->p[t->n - 1];
   for (int64_t key = x->first; key < t->f->k_len && (!x->cut || key <= top); key += x->block)
     attn_see_(s, t, x->cut, attn_low_bits_(t->n), key, key + x->count);
@@ -11674,7 +11704,7 @@ ATTN_INLINE_ int64_t attn_block_start_(int64_t b, int64_t n, int64_t len) {
   return attn_ceil_(b * len, n);
 }
 
-ATTN_FUNC_ void attn_see_blockwise_(attn_sight_ *s, const attn_node_ *x, const attn_rows_ *t) {
+ATTN_COLD_ void attn_see_blockwise_(attn_sight_ *s, const attn_node_ *x, const attn_rows_ *t) {
   const int64_t n = x->count;
   for (int64_t r = 0, r1; r < t->n; r = r1) {
     const int64_t b = t->i[r] * n / t->f->q_len;
@@ -11685,7 +11715,7 @@ ATTN_FUNC_ void attn_see_blockwise_(attn_sight_ *s, const attn_node_ *x, const a
   }
 }
 
-ATTN_FUNC_ void attn_see_image_(attn_sight_ *s, const attn_node_ *x, const attn_rows_ *t) {
+ATTN_COLD_ void attn_see_image_(attn_sight_ *s, const attn_node_ *x, const attn_rows_ *t) {
   const int64_t w = x->width, th = x->tile_height, tw = x->tile_width;
   for (int64_t r = 0, r1; r < t->n; r = r1) {
     const int64_t y = t->i[r] / w, by = y / th * th, bx = t->i[r] % w / tw * tw;
@@ -11719,7 +11749,7 @@ ATTN_FUNC_ void attn_see_image_(attn_sight_ *s, const attn_node_ *x, const attn_
   }
 }
 
-ATTN_FUNC_ void attn_see_line_(attn_sight_ *s, const attn_node_ *x, const attn_rows_ *t) {
+ATTN_COLD_ void attn_see_line_(attn_sight_ *s, const attn_node_ *x, const attn_rows_ *t) {
   const int64_t d = x->step, n = x->count;
   for (int64_t r = 0; r < t->n; r++) {
     const int64_t i = t->i[r], own = i / d % n, base = i - own * d;
@@ -11737,7 +11767,7 @@ ATTN_FUNC_ void attn_see_line_(attn_sight_ *s, const attn_node_ *x, const attn_r
 }
 
 /* Level l of the tree has size[l] nodes from base[l] on; returns the top level. */
-ATTN_FUNC_ int attn_tree_levels_(int64_t tokens, int64_t size[64], int64_t base[64]) {
+ATTN_COLD_ int attn_tree_levels_(int64_t tokens, int64_t size[64], int64_t base[64]) {
   int l = 0;
   size[0] = tokens, base[0] = 0;
   while (size[l] > 1) {
@@ -11749,7 +11779,7 @@ ATTN_FUNC_ int attn_tree_levels_(int64_t tokens, int64_t size[64], int64_t base[
 }
 
 /* The nodes beside token i, level by level, each once. */
-ATTN_FUNC_ void attn_see_token_(attn_sight_ *s, const attn_node_ *x, const attn_rows_ *t,
+ATTN_COLD_ void attn_see_token_(attn_sight_ *s, const attn_node_ *x, const attn_rows_ *t,
                                 int64_t r) {
   int64_t size[64], base[64], g = t->i[r], f = g + 1;
   const int top = attn_tree_levels_(x->width, size, base);
@@ -11782,7 +11812,7 @@ ATTN_FUNC_ void attn_see_token_(attn_sight_ *s, const attn_node_ *x, const attn_
   }
 }
 
-ATTN_FUNC_ void attn_see_tree_(attn_sight_ *s, const attn_node_ *x, const attn_rows_ *t) {
+ATTN_COLD_ void attn_see_tree_(attn_sight_ *s, const attn_node_ *x, const attn_rows_ *t) {
   int64_t size[64], base[64];
   const int top = attn_tree_levels_(x->width, size, base);
   for (int64_t r = 0, l = 0; r < t->n; r++) {
@@ -11799,11 +11829,11 @@ ATTN_FUNC_ void attn_see_tree_(attn_sight_ *s, const attn_node_ *x, const attn_r
 }
 
 /* The segment that holds i: the last that begins at or before it. */
-ATTN_FUNC_ int64_t attn_segment_of_(const attn_node_ *x, int64_t i) {
+ATTN_COLD_ int64_t attn_segment_of_(const attn_node_ *x, int64_t i) {
   return attn_at_least_(x->index, x->indices, i + 1) - 1;
 }
 
-ATTN_FUNC_ void attn_see_segments_(attn_sight_ *s, const attn_node_ *x, const attn_rows_ *t) {
+ATTN_COLD_ void attn_see_segments_(attn_sight_ *s, const attn_node_ *x, const attn_rows_ *t) {
   for (int64_t r = 0, r1; r < t->n; r = r1) {
     const int64_t a = attn_segment_of_(x, t->i[r]);
     r1 = attn_lanes_below_(t->i, t->n, r, x->index[a + 1]);
@@ -11811,7 +11841,7 @@ ATTN_FUNC_ void attn_see_segments_(attn_sight_ *s, const attn_node_ *x, const at
   }
 }
 
-ATTN_FUNC_ void attn_see_csr_(attn_sight_ *s, const attn_node_ *x, const attn_rows_ *t) {
+ATTN_COLD_ void attn_see_csr_(attn_sight_ *s, const attn_node_ *x, const attn_rows_ *t) {
   for (int64_t r = 0; r < t->n; r++)
     for (int64_t c = x->row_ptr[t->i[r]]; c < x->row_ptr[t->i[r] + 1]; c++) {
       const int64_t j = x->index[c];
@@ -11819,7 +11849,7 @@ ATTN_FUNC_ void attn_see_csr_(attn_sight_ *s, const attn_node_ *x, const attn_ro
     }
 }
 
-ATTN_FUNC_ void attn_see_block_mask_(attn_sight_ *s, const attn_node_ *x, const attn_rows_ *t) {
+ATTN_COLD_ void attn_see_block_mask_(attn_sight_ *s, const attn_node_ *x, const attn_rows_ *t) {
   for (int64_t r = 0, r1; r < t->n; r = r1) {
     const int64_t b = t->i[r] / x->block;
     const uint8_t *row = x->bits + b * x->stride;
@@ -11831,7 +11861,7 @@ ATTN_FUNC_ void attn_see_block_mask_(attn_sight_ *s, const attn_node_ *x, const 
 }
 
 /* The bits of up to 64 keys of a row; those of keys that do not exist are ignored. */
-ATTN_FUNC_ uint64_t attn_bitmap_word_(const attn_node_ *x, const attn_rows_ *t, int64_t r,
+ATTN_COLD_ uint64_t attn_bitmap_word_(const attn_node_ *x, const attn_rows_ *t, int64_t r,
                                       int64_t k, int64_t n) {
   const uint8_t *row = x->bits + t->i[r] * x->stride;
   uint64_t word = 0;
@@ -11857,7 +11887,7 @@ ATTN_FUNC_ uint64_t attn_bitmap_word_(const attn_node_ *x, const attn_rows_ *t, 
 
 /* Words of 64 keys, a cache line of each row at a time. */
 enum { ATTN_BITMAP_WORDS_ = 8 };
-ATTN_FUNC_ int attn_leaf_bitmap_(const attn_node_ *x, const attn_rows_ *t, attn_runs_ *out) {
+ATTN_COLD_ int attn_leaf_bitmap_(const attn_node_ *x, const attn_rows_ *t, attn_runs_ *out) {
   uint64_t a[ATTN_BITMAP_WORDS_][64];
   for (int64_t k0 = 0; k0 < t->keys; k0 += ATTN_BITMAP_WORDS_ * 64) {
     uint64_t any[ATTN_BITMAP_WORDS_] = {0};
@@ -11878,7 +11908,7 @@ ATTN_FUNC_ int attn_leaf_bitmap_(const attn_node_ *x, const attn_rows_ *t, attn_
 
 /* Ordinals k0 .. k1 - 1: a rectangle is asked about first; those of unclear content are halved
  * down to 64 keys. */
-ATTN_FUNC_ int attn_leaf_predicate_(const attn_node_ *x, const attn_rows_ *t, attn_runs_ *out,
+ATTN_COLD_ int attn_leaf_predicate_(const attn_node_ *x, const attn_rows_ *t, attn_runs_ *out,
                                     int64_t k0, int64_t k1) {
   const uint64_t all = attn_low_bits_(t->n);
   if (k0 >= k1) return 1;
@@ -11903,7 +11933,7 @@ ATTN_FUNC_ int attn_leaf_predicate_(const attn_node_ *x, const attn_rows_ *t, at
 }
 
 /* One row with scattered keys needs no sweep. */
-ATTN_FUNC_ int attn_leaf_scattered_(attn_sight_ *s, const attn_node_ *x, const attn_rows_ *t,
+ATTN_COLD_ int attn_leaf_scattered_(attn_sight_ *s, const attn_node_ *x, const attn_rows_ *t,
                                     attn_runs_ *out) {
   const int64_t keys = t->f->k_len, p = t->p[0], past = attn_max64_(attn_min64_(p + 1, keys), 0);
   const int64_t end = x->cut ? past : keys, n = x->causal ? past : keys;
@@ -11923,7 +11953,7 @@ ATTN_FUNC_ int attn_leaf_scattered_(attn_sight_ *s, const attn_node_ *x, const a
   return attn_drain_(s, out, n, end);
 }
 
-ATTN_FUNC_ int attn_leaf_(attn_sight_ *s, const attn_node_ *x, const attn_rows_ *t,
+ATTN_COLD_ int attn_leaf_(attn_sight_ *s, const attn_node_ *x, const attn_rows_ *t,
                           attn_runs_ *out) {
   out->count = 0;
   if (t->n == 1 && t->step == 1 && (x->kind == ATTN_PATTERN_RANDOM || x->kind == ATTN_PATTERN_CSR))
@@ -12010,7 +12040,7 @@ typedef struct attn_build_ {
 } attn_build_;
 
 /* `more` elements at the end of a vector, not yet counted; null = no memory. */
-ATTN_FUNC_ void *attn_vec_room_(attn_vec_ *v, int64_t more, int64_t size) {
+ATTN_COLD_ void *attn_vec_room_(attn_vec_ *v, int64_t more, int64_t size) {
   const int64_t need = attn_max64_(attn_add_(v->count, more), 1); /* not even 0 elements are null */
   if (!attn_room_(&v->data, &v->capacity, v->count, need, size)) return NULL;
   return (char *)v->data + v->count * size;
@@ -12023,7 +12053,7 @@ typedef struct attn_price_ {
   int64_t pairs, computed, full, runs, lists;
 } attn_price_;
 
-ATTN_FUNC_ void attn_price_of_(attn_price_ *c, const attn_runs_ *r, int64_t rows) {
+ATTN_COLD_ void attn_price_of_(attn_price_ *c, const attn_runs_ *r, int64_t rows) {
   const uint64_t all = attn_low_bits_(rows), low = 0x7fff7fff7fff7fffu, one = 0x0001000100010001u;
   const int64_t tail =
       (rows - 1) / ATTN_GROUP_ * ATTN_GROUP_; /* the last group, and what it lacks */
@@ -12052,7 +12082,7 @@ ATTN_FUNC_ void attn_price_of_(attn_price_ *c, const attn_runs_ *r, int64_t rows
 }
 
 /* Whether lists are cheaper for a node in a few tiles of consecutive rows. -1 = no memory. */
-ATTN_FUNC_ int attn_scattered_(attn_build_ *b, int64_t node) {
+ATTN_COLD_ int attn_scattered_(attn_build_ *b, int64_t node) {
   const int64_t tiles = 4;
   attn_rows_ *t = &b->t;
   int64_t runs = 0, lists = 0;
@@ -12071,24 +12101,24 @@ ATTN_FUNC_ int attn_scattered_(attn_build_ *b, int64_t node) {
   return lists < runs;
 }
 
-ATTN_FUNC_ attn_order_ attn_order_make_(int64_t kind, int64_t step, int64_t width) {
+ATTN_COLD_ attn_order_ attn_order_make_(int64_t kind, int64_t step, int64_t width) {
   attn_order_ o;
   o.kind = kind, o.step = step, o.width = width;
   return o;
 }
 
-ATTN_FUNC_ int attn_same_order_(attn_order_ a, attn_order_ b) {
+ATTN_COLD_ int attn_same_order_(attn_order_ a, attn_order_ b) {
   return a.kind == b.kind && a.step == b.step && a.width == b.width;
 }
 
 /* Blocks of an image that fill a group of lanes make strips of their own; of smaller ones, strips
  * of 4 pixels keep every 16 lanes in a square. */
-ATTN_FUNC_ int attn_image_tiles_(const attn_node_ *x) {
+ATTN_COLD_ int attn_image_tiles_(const attn_node_ *x) {
   return x->tile_height * x->tile_width >= ATTN_GROUP_;
 }
 
 /* The order that suits a node. A class order must hold all keys of its rows in their class. */
-ATTN_FUNC_ attn_order_ attn_order_of_(const attn_build_ *b, int64_t at) {
+ATTN_COLD_ attn_order_ attn_order_of_(const attn_build_ *b, int64_t at) {
   const int64_t few = 5; /* rows that are not worth a tile */
   const attn_node_ *x = &b->node[at];
   attn_order_ o = attn_order_make_(ATTN_ORDER_NATURAL_, 1, 0), y;
@@ -12136,7 +12166,7 @@ ATTN_FUNC_ attn_order_ attn_order_of_(const attn_build_ *b, int64_t at) {
 }
 
 /* What only a look can tell: whether scattered keys are scattered. 0 = no memory. */
-ATTN_FUNC_ int attn_order_settle_(attn_build_ *b, attn_term_ *term) {
+ATTN_COLD_ int attn_order_settle_(attn_build_ *b, attn_term_ *term) {
   const int64_t kind = b->node[term->node].kind;
   attn_order_ *o = &term->order;
   *o = attn_order_of_(b, term->node);
@@ -12154,14 +12184,14 @@ ATTN_FUNC_ int attn_order_settle_(attn_build_ *b, attn_term_ *term) {
 
 /* ------------------------------------------------------------------ rows that see all */
 
-ATTN_FUNC_ void attn_heavy_rows_(attn_build_ *b, int64_t i, int64_t end) {
+ATTN_COLD_ void attn_heavy_rows_(attn_build_ *b, int64_t i, int64_t end) {
   for (i = attn_max64_(i, 0); i < attn_min64_(end, b->f.q_len); i++) {
     b->heavies += !(b->heavy[i >> 6] >> (i & 63) & 1);
     b->heavy[i >> 6] |= attn_bit_(i & 63);
   }
 }
 
-ATTN_FUNC_ void attn_heavy_(attn_build_ *b, int64_t at) {
+ATTN_COLD_ void attn_heavy_(attn_build_ *b, int64_t at) {
   const attn_node_ *x = &b->node[at];
   const int64_t off = b->f.q_off;
   if (x->kind == ATTN_PATTERN_UNION || x->kind == ATTN_PATTERN_INTERSECT) {
@@ -12189,7 +12219,7 @@ ATTN_FUNC_ void attn_heavy_(attn_build_ *b, int64_t at) {
 
 /* The first row behind the cell of row i: rows of a cell share keys, so that tiles rather end with
  * cells. INT64_MAX = no more borders. */
-ATTN_FUNC_ int64_t attn_cell_end_(const attn_build_ *b, int64_t at, int64_t i) {
+ATTN_COLD_ int64_t attn_cell_end_(const attn_build_ *b, int64_t at, int64_t i) {
   const attn_node_ *x = &b->node[at];
   const int64_t p = i + b->f.q_off;
   switch ((int)x->kind) {
@@ -12211,7 +12241,7 @@ ATTN_FUNC_ int64_t attn_cell_end_(const attn_build_ *b, int64_t at, int64_t i) {
 }
 
 /* The first leaf of a node that has cells in the order at work, or -1. */
-ATTN_FUNC_ int64_t attn_cells_(const attn_build_ *b, int64_t at) {
+ATTN_COLD_ int64_t attn_cells_(const attn_build_ *b, int64_t at) {
   const attn_node_ *x = &b->node[at];
   switch ((int)x->kind) {
     case ATTN_PATTERN_BLOCKS:
@@ -12240,7 +12270,7 @@ ATTN_FUNC_ int64_t attn_cells_(const attn_build_ *b, int64_t at) {
 /* ------------------------------------------------------------------ tiles */
 
 /* What the rows see in this phase, in runs[0]. */
-ATTN_FUNC_ int attn_eval_phase_(attn_build_ *b, const attn_rows_ *t) {
+ATTN_COLD_ int attn_eval_phase_(attn_build_ *b, const attn_rows_ *t) {
   b->s.runs[0].count = 0;
   int first = 1;
   for (int64_t k = 0; k < b->terms; k++) {
@@ -12258,7 +12288,7 @@ ATTN_FUNC_ int attn_eval_phase_(attn_build_ *b, const attn_rows_ *t) {
 }
 
 /* A tile of the rows at work, and its rows. Null = no memory. */
-ATTN_FUNC_ attn_plan_tile_ *attn_put_tile_(attn_build_ *b) {
+ATTN_COLD_ attn_plan_tile_ *attn_put_tile_(attn_build_ *b) {
   const attn_rows_ *t = &b->t;
   attn_plan_tile_ *tile = (attn_plan_tile_ *)attn_vec_room_(&b->tile, 1, sizeof *tile);
   int32_t *row = (int32_t *)attn_vec_room_(&b->row, t->n, sizeof *row);
@@ -12270,7 +12300,7 @@ ATTN_FUNC_ attn_plan_tile_ *attn_put_tile_(attn_build_ *b) {
   return tile;
 }
 
-ATTN_FUNC_ int attn_put_runs_(attn_build_ *b, const attn_price_ *c) {
+ATTN_COLD_ int attn_put_runs_(attn_build_ *b, const attn_price_ *c) {
   const attn_rows_ *t = &b->t;
   const attn_runs_ *in = &b->s.runs[0];
   attn_plan_tile_ *tile = attn_put_tile_(b);
@@ -12287,7 +12317,7 @@ ATTN_FUNC_ int attn_put_runs_(attn_build_ *b, const attn_price_ *c) {
 }
 
 /* The head of a tile of lists, before its keys. */
-ATTN_FUNC_ attn_plan_tile_ *attn_put_lists_head_(attn_build_ *b) {
+ATTN_COLD_ attn_plan_tile_ *attn_put_lists_head_(attn_build_ *b) {
   attn_plan_tile_ *tile = attn_put_tile_(b);
   int32_t *at = (int32_t *)attn_vec_room_(&b->key, b->t.n + 1, sizeof *at);
   if (!tile || !at) return NULL;
@@ -12298,7 +12328,7 @@ ATTN_FUNC_ attn_plan_tile_ *attn_put_lists_head_(attn_build_ *b) {
   return tile;
 }
 
-ATTN_FUNC_ int attn_put_lists_(attn_build_ *b, int64_t pairs) {
+ATTN_COLD_ int attn_put_lists_(attn_build_ *b, int64_t pairs) {
   const attn_rows_ *t = &b->t;
   const attn_runs_ *in = &b->s.runs[0];
   attn_plan_tile_ *tile = attn_put_lists_head_(b);
@@ -12325,7 +12355,7 @@ ATTN_FUNC_ int attn_put_lists_(attn_build_ *b, int64_t pairs) {
 }
 
 /* Lists straight from single rows. b->most keeps their sum below 2^31. */
-ATTN_FUNC_ int attn_put_row_lists_(attn_build_ *b) {
+ATTN_COLD_ int attn_put_row_lists_(attn_build_ *b) {
   attn_plan_tile_ *tile = attn_put_lists_head_(b);
   const int64_t index = b->tile.count - 1;
   int64_t pairs = 0;
@@ -12350,7 +12380,7 @@ ATTN_FUNC_ int attn_put_row_lists_(attn_build_ *b) {
   return 1;
 }
 
-ATTN_FUNC_ int attn_put_(attn_build_ *b) {
+ATTN_COLD_ int attn_put_(attn_build_ *b) {
   attn_price_ c;
   if (b->t.n == 0) return 1;
   for (int64_t r = 0; r < b->t.n; r++) b->t.p[r] = b->t.i[r] + b->f.q_off;
@@ -12362,7 +12392,7 @@ ATTN_FUNC_ int attn_put_(attn_build_ *b) {
 }
 
 /* The next row of a stream. A tile ends with its last whole cell, unless that fills it. */
-ATTN_FUNC_ int attn_put_row_(attn_build_ *b, int64_t i) {
+ATTN_COLD_ int attn_put_row_(attn_build_ *b, int64_t i) {
   attn_rows_ *t = &b->t;
   const int begins = i >= b->border;
   if (t->n == b->most) {
@@ -12383,21 +12413,21 @@ ATTN_FUNC_ int attn_put_row_(attn_build_ *b, int64_t i) {
 }
 
 /* Tiles do not cross streams. */
-ATTN_FUNC_ int attn_end_stream_(attn_build_ *b) {
+ATTN_COLD_ int attn_end_stream_(attn_build_ *b) {
   const int fits = attn_put_(b);
   b->t.n = 0, b->cell = 0, b->border = INT64_MIN;
   return fits;
 }
 
 /* One stream: rows y wide pixels apart, `wide` of them at a time. */
-ATTN_FUNC_ int attn_stream_rows_(attn_build_ *b, int64_t first, int64_t wide, int64_t apart) {
+ATTN_COLD_ int attn_stream_rows_(attn_build_ *b, int64_t first, int64_t wide, int64_t apart) {
   for (int64_t y = first; y < b->f.q_len; y += apart)
     for (int64_t i = y; i < y + wide && i < b->f.q_len; i++)
       if (!(b->heavies && b->heavy[i >> 6] >> (i & 63) & 1) && !attn_put_row_(b, i)) return 0;
   return attn_end_stream_(b);
 }
 
-ATTN_FUNC_ int attn_heavy_stream_(attn_build_ *b) {
+ATTN_COLD_ int attn_heavy_stream_(attn_build_ *b) {
   b->cells = -1;
   for (int64_t w = 0; w <= b->f.q_len / 64; w++)
     for (; b->heavy[w]; b->heavy[w] &= b->heavy[w] - 1)
@@ -12406,7 +12436,7 @@ ATTN_FUNC_ int attn_heavy_stream_(attn_build_ *b) {
   return attn_end_stream_(b);
 }
 
-ATTN_FUNC_ int attn_build_phase_(attn_build_ *b) {
+ATTN_COLD_ int attn_build_phase_(attn_build_ *b) {
   attn_rows_ *t = &b->t;
   int64_t *start = (int64_t *)attn_vec_room_(&b->start, 1, sizeof *start);
   if (!start) return 0;
@@ -12447,7 +12477,7 @@ ATTN_FUNC_ int attn_build_phase_(attn_build_ *b) {
 
 /* ------------------------------------------------------------------ variants */
 
-ATTN_FUNC_ void attn_terms_(attn_build_ *b, int64_t at) {
+ATTN_COLD_ void attn_terms_(attn_build_ *b, int64_t at) {
   if (b->node[at].kind == ATTN_PATTERN_UNION) {
     for (int64_t k = b->node[at].part; k; k = b->node[k].next) attn_terms_(b, k);
   } else {
@@ -12457,7 +12487,7 @@ ATTN_FUNC_ void attn_terms_(attn_build_ *b, int64_t at) {
 }
 
 /* The tiles of one variant, whose nodes are in b->node. 0 = no memory. */
-ATTN_FUNC_ int attn_build_variant_(attn_build_ *b) {
+ATTN_COLD_ int attn_build_variant_(attn_build_ *b) {
   int64_t phases = 0;
   b->s.node = b->node;
   memset(&b->count, 0, sizeof b->count);
@@ -12488,14 +12518,14 @@ ATTN_FUNC_ int attn_build_variant_(attn_build_ *b) {
  * follow each other in the order of the header without gaps but those of alignment, so that bytes
  * from anywhere can be judged by recomputing it. */
 
-ATTN_FUNC_ int64_t attn_section_(int64_t *end, int64_t n, int64_t size) {
+ATTN_COLD_ int64_t attn_section_(int64_t *end, int64_t n, int64_t size) {
   const int64_t at = *end, bytes = attn_mul_(n, size);
   *end = attn_add_(at, bytes > INT64_MAX - 7 ? INT64_MAX : (bytes + 7) / 8 * 8);
   return at;
 }
 
 /* Sets every offset and the total from the counts; bytes is INT64_MAX when it does not fit. */
-ATTN_FUNC_ void attn_plan_layout_(attn_plan_ *p) {
+ATTN_COLD_ void attn_plan_layout_(attn_plan_ *p) {
   int64_t end = sizeof *p;
   p->at_head = attn_section_(&end, p->heads, sizeof(int32_t));
   p->at_phase = attn_section_(&end, p->variants, sizeof(int32_t));
@@ -12509,7 +12539,7 @@ ATTN_FUNC_ void attn_plan_layout_(attn_plan_ *p) {
 }
 
 /* The header of what has been built; head[h] is the variant of head h. */
-ATTN_FUNC_ void attn_plan_header_(attn_plan_ *p, attn_build_ *b, int64_t heads,
+ATTN_COLD_ void attn_plan_header_(attn_plan_ *p, attn_build_ *b, int64_t heads,
                                   const int32_t *head) {
   attn_counts_ *c = (attn_counts_ *)b->counts.data;
   memset(p, 0, sizeof *p);
@@ -12530,14 +12560,14 @@ ATTN_FUNC_ void attn_plan_header_(attn_plan_ *p, attn_build_ *b, int64_t heads,
   attn_plan_layout_(p);
 }
 
-ATTN_FUNC_ void attn_plan_copy_(char *to, int64_t at, const void *from, int64_t n, int64_t size) {
+ATTN_COLD_ void attn_plan_copy_(char *to, int64_t at, const void *from, int64_t n, int64_t size) {
   const int64_t bytes = n * size;
   if (bytes) memcpy(to + at, from, (size_t)bytes);
   if (bytes % 8) memset(to + at + bytes, 0, (size_t)(8 - bytes % 8));
 }
 
 /* p->bytes bytes. */
-ATTN_FUNC_ void attn_plan_write_(void *memory, const attn_plan_ *p, const attn_build_ *b,
+ATTN_COLD_ void attn_plan_write_(void *memory, const attn_plan_ *p, const attn_build_ *b,
                                  const int32_t *head) {
   char *to = (char *)memory;
   const int32_t *phases = (const int32_t *)b->phases.data;
@@ -12560,10 +12590,10 @@ ATTN_FUNC_ void attn_plan_write_(void *memory, const attn_plan_ *p, const attn_b
   attn_plan_copy_(to, p->at_key, b->key.data, p->keys, sizeof(int32_t));
 }
 
-ATTN_FUNC_ int attn_count_ok_(int64_t n) { return n >= 0 && n <= INT32_MAX; }
+ATTN_COLD_ int attn_count_ok_(int64_t n) { return n >= 0 && n <= INT32_MAX; }
 
 /* One tile; counts what it holds. */
-ATTN_FUNC_ int attn_plan_tile_ok_(const attn_plan_ *p, const attn_plan_tile_ *t,
+ATTN_COLD_ int attn_plan_tile_ok_(const attn_plan_ *p, const attn_plan_tile_ *t,
                                   attn_counts_ *count) {
   if (t->n < 1 || t->n > ATTN_TILE_ || t->step < 0 || t->count < 0 || t->at < 0 || t->row < 0 ||
       t->row > p->rows - t->n)
@@ -12604,7 +12634,7 @@ ATTN_FUNC_ int attn_plan_tile_ok_(const attn_plan_ *p, const attn_plan_tile_ *t,
 }
 
 /* The tiles of one phase, which must hold every row once. seen: bits of q_len rows. */
-ATTN_FUNC_ int attn_plan_phase_ok_(const attn_plan_ *p, int64_t from, int64_t end, uint64_t *seen,
+ATTN_COLD_ int attn_plan_phase_ok_(const attn_plan_ *p, int64_t from, int64_t end, uint64_t *seen,
                                    attn_counts_ *count) {
   const attn_plan_tile_ *tile = (const attn_plan_tile_ *)attn_plan_at_(p, p->at_tile);
   const int32_t *row = (const int32_t *)attn_plan_at_(p, p->at_row);
@@ -12623,7 +12653,7 @@ ATTN_FUNC_ int attn_plan_phase_ok_(const attn_plan_ *p, int64_t from, int64_t en
 }
 
 /* Header, sizes and the tables of heads, phases and tiles. */
-ATTN_FUNC_ int attn_plan_frame_ok_(const attn_plan_ *p) {
+ATTN_COLD_ int attn_plan_frame_ok_(const attn_plan_ *p) {
   attn_plan_ same = *p;
   if (!attn_count_ok_(p->heads) || !attn_count_ok_(p->q_len) || !attn_count_ok_(p->k_len) ||
       attn_abs64_(p->q_off) > INT32_MAX || !attn_count_ok_(p->phases) || p->phases < 1 ||
@@ -12649,7 +12679,7 @@ ATTN_FUNC_ int attn_plan_frame_ok_(const attn_plan_ *p) {
 }
 
 /* Everything; seen as above. The counts must be right too. */
-ATTN_FUNC_ int attn_plan_ok_(const attn_plan_ *p, uint64_t *seen) {
+ATTN_COLD_ int attn_plan_ok_(const attn_plan_ *p, uint64_t *seen) {
   const int32_t *head = (const int32_t *)attn_plan_at_(p, p->at_head);
   const int32_t *phases = (const int32_t *)attn_plan_at_(p, p->at_phase);
   const int64_t *tiles = (const int64_t *)attn_plan_at_(p, p->at_tiles);
@@ -12819,7 +12849,7 @@ ATTN_FUNC_ attn_extremes_ attn_quant_extremes_(const attn_table_ *f, const void 
 }
 
 /* 1 when a row of floats holds neither NaN nor infinity. */
-ATTN_FUNC_ int attn_finite_row_(const attn_table_ *f, const void *x, attn_dtype dtype,
+ATTN_COLD_ int attn_finite_row_(const attn_table_ *f, const void *x, attn_dtype dtype,
                                 int64_t dim) {
   const attn_extremes_ m = attn_quant_extremes_(f, x, dtype, 0, dim);
   return m.lo < 0x7f800000u && m.hi < 0x7f800000u;
@@ -13069,7 +13099,7 @@ ATTN_FUNC_ void attn_select_(uint64_t *x, int64_t n, int64_t k, uint64_t *room) 
 /* ---- a tile of queries ----------------------------------------------------------------------*/
 
 /* Sets the sizes of t; k at least 1, dtype that of the keys. t->bytes is one worker's memory. */
-ATTN_FUNC_ void attn_topk_plan_(attn_topk_ *t, const attn_table_ *table, int64_t dim, int64_t k,
+ATTN_COLD_ void attn_topk_plan_(attn_topk_ *t, const attn_table_ *table, int64_t dim, int64_t k,
                                 attn_dtype dtype, int by_distance) {
   const int64_t tile = ATTN_TILE_, block = ATTN_PICK_;
   int64_t size[ATTN_K_PIECES_];
@@ -13129,10 +13159,10 @@ ATTN_FUNC_ void attn_topk_settle_(attn_topk_ *t, int r) {
     for (int64_t e = 0; e < n; e++) pick[e] = (int32_t)list[c + e];
     if (t->dtype == ATTN_F32) {
       const float *keys = (const float *)(const void *)t->keys;
-      attn_on_(list, t->table)->squares(x, q, keys, t->stride, pick, n, t->dim);
+      attn_on_(select, t->table)->squares(x, q, keys, t->stride, pick, n, t->dim);
     } else {
       t->table->widen(t->wide, t->keys, t->stride, pick, n, t->dim, t->dtype, NULL);
-      attn_on_(list, t->table)->squares(x, q, t->wide, t->dim, NULL, n, t->dim);
+      attn_on_(select, t->table)->squares(x, q, t->wide, t->dim, NULL, n, t->dim);
     }
     for (int64_t e = 0; e < n; e++) list[c + e] = attn_candidate_(-x[e], t->first + pick[e]);
   }
@@ -13166,7 +13196,7 @@ ATTN_FUNC_ void attn_topk_keep_(attn_topk_ *t, int r) {
 ATTN_FUNC_ void attn_topk_norms_(const attn_topk_ *t, float *add, const float *k, int64_t stride,
                                  int64_t n) {
   const float half = (float)(0.5 - t->slack);
-  attn_on_(list, t->table)->squares(add, NULL, k, stride, NULL, n, t->dim);
+  attn_on_(select, t->table)->squares(add, NULL, k, stride, NULL, n, t->dim);
   for (int64_t j = 0; j < n; j++)
     add[j] = add[j] < (float)ATTN_NORM_MOST_ ? attn_step_(-add[j] * half, 1) : INFINITY;
 }
@@ -13178,7 +13208,7 @@ ATTN_FUNC_ void attn_topk_take_(attn_topk_ *t, const float *k, int64_t stride, i
   float add[ATTN_PICK_];
   uint64_t lanes[ATTN_PICK_], some = 0;
   if (t->by_distance) attn_topk_norms_(t, add, k, stride, n);
-  attn_on_(list, t->table)
+  attn_on_(select, t->table)
       ->above(lanes, t->s, t->by_distance ? add : NULL, n, 0, t->groups, t->floor);
   for (int64_t j = 0; j < n; j++) {
     uint64_t left = lanes[j] & all;
@@ -13458,7 +13488,7 @@ typedef struct attn_scratch_ {
 #define ATTN_ROOM_ (ATTN_BLOCK_ + ATTN_GROUP_)
 
 /* Distances that a tile needs of a table of relative vectors. */
-ATTN_FUNC_ int64_t attn_relative_rows_(const attn_softmax_ *a) {
+ATTN_COLD_ int64_t attn_relative_rows_(const attn_softmax_ *a) {
   const int64_t len = a->relative.keys.data ? a->relative.keys.len : a->relative.values.len;
   const int64_t most = attn_add_(a->q.len, a->k.len);
   return len < most ? len : most;
@@ -13468,7 +13498,7 @@ ATTN_FUNC_ int64_t attn_relative_rows_(const attn_softmax_ *a) {
 ATTN_FUNC_ int64_t attn_row_width_(int64_t dim) { return attn_add_(dim, 31) / 32 * 32; }
 
 /* Fills a->offset; the total is one worker's memory, INT64_MAX when it cannot be. */
-ATTN_FUNC_ int64_t attn_scratch_plan_(attn_softmax_ *a) {
+ATTN_COLD_ int64_t attn_scratch_plan_(attn_softmax_ *a) {
   const int64_t tile = ATTN_TILE_, block = ATTN_BLOCK_, f = sizeof(float);
   const int64_t cells = attn_piece_(block * tile, f), room = attn_piece_(ATTN_ROOM_ * tile, f);
   const int64_t dk = attn_piece_(attn_mul_(a->q.dim, tile), f);
@@ -13615,7 +13645,7 @@ ATTN_FUNC_ uint64_t attn_tile_all_(const attn_tile_ *t) {
   return t->n == ATTN_TILE_ ? ~(uint64_t)0 : ((uint64_t)1 << t->n) - 1;
 }
 
-ATTN_FUNC_ char *attn_at_(const attn_tensor *t, int64_t b, int64_t h, int64_t i) {
+ATTN_FUNC_ inline char *attn_at_(const attn_tensor *t, int64_t b, int64_t h, int64_t i) {
   const int64_t e = b * t->stride_batch + h * t->stride_head + i * t->stride_len;
   return (char *)t->data + attn_bytes_(t->dtype, e);
 }
@@ -13695,7 +13725,7 @@ ATTN_FUNC_ void attn_tile_group_rows_(attn_tile_ *t, int64_t unit, int64_t tile)
 }
 
 /* or those that a schedule says. */
-ATTN_FUNC_ void attn_tile_plan_rows_(attn_tile_ *t, int64_t batch, int64_t head,
+ATTN_COLD_ void attn_tile_plan_rows_(attn_tile_ *t, int64_t batch, int64_t head,
                                      const attn_plan_tile_ *tile) {
   const attn_plan_ *plan = t->a->plan;
   const int32_t *row = (const int32_t *)attn_plan_at_(plan, plan->at_row) + tile->row;
@@ -13932,7 +13962,7 @@ ATTN_FUNC_ double attn_distance_factor_(const attn_distance_factor *f, int64_t h
 }
 
 /* Entries of one head, those that lanes without a row read included. */
-ATTN_FUNC_ int64_t attn_distances_(int64_t q_len, int64_t k_len) {
+ATTN_COLD_ int64_t attn_distances_(int64_t q_len, int64_t k_len) {
   return attn_add_(attn_add_(q_len, k_len), ATTN_TILE_);
 }
 
@@ -15075,7 +15105,7 @@ ATTN_FUNC_ int attn_choose_part_(attn_tile_ *t, const attn_block_ *b, int32_t *c
   attn_modifiers_ only;
   float *s = t->w.s + e0 * ATTN_TILE_;
   const int collect = attn_choice_collects_(c);
-  attn_on_(list, f)->above(lanes, s, NULL, n, g0, g1, collect ? t->w.best->floor : t->floor);
+  attn_on_(select, f)->above(lanes, s, NULL, n, g0, g1, collect ? t->w.best->floor : t->floor);
   for (int e = 0; e < n; e++) {
     lanes[e] &= all;
     if (c->mode == ATTN_TOPK_TIES && !collect)
@@ -16114,7 +16144,7 @@ ATTN_FUNC_ void attn_tile_run_(attn_tile_ *t, int last) {
 }
 
 /* Tiles of one phase and head of a schedule. */
-ATTN_FUNC_ int64_t attn_plan_tiles_(const attn_plan_ *p, int64_t head, int phase, int64_t *first) {
+ATTN_COLD_ int64_t attn_plan_tiles_(const attn_plan_ *p, int64_t head, int phase, int64_t *first) {
   const int32_t *variant = (const int32_t *)attn_plan_at_(p, p->at_head);
   const int64_t *tiles = (const int64_t *)attn_plan_at_(p, p->at_tiles);
   const int64_t at = variant[head] * p->phases + phase;
@@ -16178,7 +16208,7 @@ ATTN_FUNC_ void attn_softmax_item_(void *job, int worker, int64_t index) {
 
 /* The splits that some row may see, as far as windows say: a stream that goes on for ever costs what
  * its window costs. First those of the kept keys, then those of the window; the marks stay. */
-ATTN_FUNC_ void attn_few_splits_(attn_softmax_ *a) {
+ATTN_COLD_ void attn_few_splits_(attn_softmax_ *a) {
   const int64_t hi = attn_clamp_(a->q_off + a->q.len + a->right, 0, a->k.len);
   const int64_t lo = attn_clamp_(a->q_off - a->left, 0, hi), keep = a->keep < hi ? a->keep : hi;
   const int64_t first = lo / ATTN_SPLIT_, end = (hi + ATTN_SPLIT_ - 1) / ATTN_SPLIT_;
@@ -16188,7 +16218,7 @@ ATTN_FUNC_ void attn_few_splits_(attn_softmax_ *a) {
 }
 
 /* Which calls are served, and whether by rows. Null, or why not. */
-ATTN_FUNC_ const char *attn_few_plan_(attn_softmax_ *a, int one_order) {
+ATTN_COLD_ const char *attn_few_plan_(attn_softmax_ *a, int one_order) {
   const int64_t rows = a->group * a->q.len;
   a->few = a->by_row = 0, a->splits = 1, a->kept = a->skip = 0;
   if (a->plan || a->edges) return "the call says which pairs exist";
@@ -16611,7 +16641,7 @@ typedef struct attn_shared_ {
   int64_t least, count, done, kept, kept_count, bytes;
 } attn_shared_;
 
-ATTN_FUNC_ void attn_shared_plan_(const attn_softmax_ *a, attn_shared_ *x) {
+ATTN_COLD_ void attn_shared_plan_(const attn_softmax_ *a, attn_shared_ *x) {
   const int64_t f = sizeof(float), rows = attn_mul_(attn_mul_(a->q.batch, a->q.heads), a->q.len);
   const int64_t table = attn_piece_(attn_mul_(a->distance_heads, a->distances), f);
   const int state = a->phases > 1 || (a->relu && a->relu->count_first);
@@ -16895,12 +16925,12 @@ typedef struct attn_map_rows_ {
 ATTN_FUNC_ int attn_map_finite_(float x) { return x - x == 0.0f; }
 
 /* x, or what 0 stands for; -0 is 0 */
-ATTN_FUNC_ float attn_map_default_(float x, float otherwise) {
+ATTN_COLD_ float attn_map_default_(float x, float otherwise) {
   if (x != 0.0f) return x;
   return attn_to_bits_(x) ? 0.0f : otherwise;
 }
 
-ATTN_FUNC_ int attn_map_random_(attn_feature_kind kind) {
+ATTN_COLD_ int attn_map_random_(attn_feature_kind kind) {
   return kind == ATTN_FEATURES_RFA || kind == ATTN_FEATURES_SOFTMAX ||
          kind == ATTN_FEATURES_HYPERBOLIC;
 }
@@ -16908,7 +16938,7 @@ ATTN_FUNC_ int attn_map_positive_(attn_feature_kind kind) {
   return kind == ATTN_FEATURES_SOFTMAX || kind == ATTN_FEATURES_HYPERBOLIC;
 }
 
-ATTN_FUNC_ int attn_map_check_w_(attn_error_ *e, attn_map_ *a, int64_t heads) {
+ATTN_COLD_ int attn_map_check_w_(attn_error_ *e, attn_map_ *a, int64_t heads) {
   static const attn_words_ words = ATTN_WORDS_("map.w");
   attn_tensor *w = &a->p.w;
   if (!attn_map_random_(a->kind) && !(a->kind == ATTN_FEATURES_ACT && w->data)) return 1;
@@ -16923,7 +16953,7 @@ ATTN_FUNC_ int attn_map_check_w_(attn_error_ *e, attn_map_ *a, int64_t heads) {
   return 1;
 }
 
-ATTN_FUNC_ int attn_map_check_sigma_(attn_error_ *e, attn_map_ *a) {
+ATTN_COLD_ int attn_map_check_sigma_(attn_error_ *e, attn_map_ *a) {
   attn_feature_map *p = &a->p;
   if (p->sigma == 0.0f && !attn_to_bits_(p->sigma)) p->sigma = 1.0f;
   if (!(p->sigma > 0.0f) || !attn_map_finite_(p->sigma))
@@ -16942,7 +16972,7 @@ ATTN_FUNC_ int attn_map_check_sigma_(attn_error_ *e, attn_map_ *a) {
 
 /* The stabiliser of keys. With a norm it cancels, row by row; the delta rules are not linear in
  * the key, so that without a norm it must not move. */
-ATTN_FUNC_ int attn_map_check_stab_(attn_error_ *e, attn_map_ *a, int causal, int delta) {
+ATTN_COLD_ int attn_map_check_stab_(attn_error_ *e, attn_map_ *a, int causal, int delta) {
   attn_feature_map *p = &a->p;
   const int normed = p->norm != ATTN_FEATURE_NORM_NONE;
   if ((int)p->key_stab < 0 || p->key_stab >= ATTN_STAB_COUNT)
@@ -16978,7 +17008,7 @@ ATTN_FUNC_ int attn_map_check_stab_(attn_error_ *e, attn_map_ *a, int causal, in
 }
 
 /* Every rule of a map for keys of width dk; heads are those of w. delta: for a delta rule. */
-ATTN_FUNC_ int attn_map_check_(attn_error_ *e, attn_map_ *a, const attn_feature_map *map,
+ATTN_COLD_ int attn_map_check_(attn_error_ *e, attn_map_ *a, const attn_feature_map *map,
                                int64_t dk, int64_t heads, int causal, int delta) {
   memset((char *)a + sizeof a->table, 0, sizeof *a - sizeof a->table);
   if (!map) return attn_reject_(e, ATTN_E_NULL, "map must not be null");
@@ -17040,12 +17070,12 @@ ATTN_FUNC_ int attn_map_check_(attn_error_ *e, attn_map_ *a, const attn_feature_
 /* ---- memory ---------------------------------------------------------------------------------*/
 
 /* Bytes made once a call. */
-ATTN_FUNC_ int64_t attn_map_shared_(const attn_map_ *a) {
+ATTN_COLD_ int64_t attn_map_shared_(const attn_map_ *a) {
   return attn_piece_(attn_mul_(a->per_head ? a->p.w.heads : 1, a->one), sizeof(float));
 }
 
 /* Bytes of a worker. */
-ATTN_FUNC_ int64_t attn_map_own_(const attn_map_ *a) {
+ATTN_COLD_ int64_t attn_map_own_(const attn_map_ *a) {
   int64_t more = a->m; /* ones, or kernel_eps */
   if (a->kind == ATTN_FEATURES_USER && a->p.scale != 1.0f)
     more = attn_mul_(ATTN_TILE_, a->dk); /* scaled rows */
@@ -17061,13 +17091,13 @@ ATTN_FUNC_ float *attn_map_more_(char *own) {
 }
 
 /* What w is multiplied by. */
-ATTN_FUNC_ double attn_map_factor_(const attn_map_ *a) {
+ATTN_COLD_ double attn_map_factor_(const attn_map_ *a) {
   if (attn_map_positive_(a->kind)) return (double)a->p.scale * ATTN_LOG2E_;
   if (a->kind == ATTN_FEATURES_RFA && !a->p.sigmas) return 1.0 / (double)a->p.sigma;
   return 1.0;
 }
 
-ATTN_FUNC_ void attn_map_prepare_(attn_map_ *a, char *shared) {
+ATTN_COLD_ void attn_map_prepare_(attn_map_ *a, char *shared) {
   const double factor = attn_map_factor_(a);
   const float hi = (float)factor, lo = (float)(factor - (double)hi);
   a->packed = (float *)(void *)shared;
@@ -17104,7 +17134,7 @@ ATTN_FUNC_ void attn_map_project_(const attn_map_ *a, float *y, int64_t stride, 
 /* norm[r] = |x_r|^2 by */
 ATTN_FUNC_ void attn_map_squares_(const attn_map_ *a, float *norm, const float *x, int64_t n,
                                   double by) {
-  attn_on_(list, a->table)->squares(norm, NULL, x, a->dk, NULL, n, a->dk);
+  attn_on_(select, a->table)->squares(norm, NULL, x, a->dk, NULL, n, a->dk);
   for (int64_t r = 0; r < n; r++) norm[r] = (float)((double)norm[r] * by);
 }
 
@@ -17160,7 +17190,7 @@ ATTN_FUNC_ void attn_map_normalise_(const attn_map_ *a, attn_map_rows_ *own, flo
     for (int64_t r = 0; r < n; r++) index[r] = (int32_t)r;
     attn_on_(list, a->table)->dots(own->norm, ones, y, a->m, index, n, a->m, ATTN_F32, 0);
   } else {
-    attn_on_(list, a->table)->squares(own->norm, NULL, y, a->m, NULL, n, a->m);
+    attn_on_(select, a->table)->squares(own->norm, NULL, y, a->m, NULL, n, a->m);
   }
   for (int64_t r = 0; r < n; r++, y += a->m) {
     const float t = own->norm[r], size = t < 0.0f ? -t : t;
@@ -17257,7 +17287,8 @@ ATTN_FUNC_ void attn_map_waves_(const attn_map_ *a, attn_map_rows_ *own, float *
   float *in = own->shift;
   attn_map_project_(a, y, a->m, x, n, head, 0, d);
   attn_on_(feature, a->table)->top_rows(own->top, y, a->m, n, d, 1);
-  if (!a->p.keep_norm) attn_on_(list, a->table)->squares(own->norm, NULL, x, a->dk, NULL, n, a->dk);
+  if (!a->p.keep_norm)
+    attn_on_(select, a->table)->squares(own->norm, NULL, x, a->dk, NULL, n, a->dk);
   for (int64_t r = 0; r < n; r++) {
     double size = sqrt((double)own->norm[r]), by = 1.0;
     in[r] = a->p.scale;
@@ -17456,7 +17487,7 @@ ATTN_PUB_ attn_tensor attn_bthd(const void *data, attn_dtype dtype, int64_t batc
   return t;
 }
 
-ATTN_FUNC_ attn_mask attn_mask_view_(const void *data, attn_mask_kind kind, attn_dtype dtype,
+ATTN_COLD_ attn_mask attn_mask_view_(const void *data, attn_mask_kind kind, attn_dtype dtype,
                                      int64_t batch, int64_t heads, int64_t q_len, int64_t k_len) {
   attn_mask m;
   memset(&m, 0, sizeof m);
@@ -17481,7 +17512,7 @@ ATTN_PUB_ attn_mask attn_mask_add(const void *data, attn_dtype dtype, int64_t ba
   return attn_mask_view_(data, ATTN_MASK_ADD, dtype, batch, heads, q_len, k_len);
 }
 
-ATTN_PUB_ attn_status attn_exp(float *y, const float *x, int64_t n, attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_exp(float *y, const float *x, int64_t n, attn_ctx *ctx) {
   attn_error_ e = {ATTN_OK, NULL};
   const attn_table_ *table;
   attn_span_ sy, sx;
@@ -17521,7 +17552,7 @@ typedef struct attn_matrix_ {
 } attn_matrix_;
 
 /* W for products with so many rows; packed is still to be set. */
-ATTN_FUNC_ attn_matrix_ attn_matrix_of_(attn_tensor w, int transposed, int64_t rows) {
+ATTN_COLD_ attn_matrix_ attn_matrix_of_(attn_tensor w, int transposed, int64_t rows) {
   attn_matrix_ m = {w, transposed, transposed ? w.dim : w.len, transposed ? w.len : w.dim, 0, 0,
                     0, NULL};
   if (w.dtype == ATTN_F32 && !transposed && rows < ATTN_COPY_ROWS_) m.direct = m.n / 16 * 16;
@@ -17563,7 +17594,7 @@ ATTN_FUNC_ void attn_lay_item_(void *job, int worker, int64_t index) {
 }
 
 /* Lays out the panels, in memory of attn_matrix_bytes_. */
-ATTN_FUNC_ void attn_matrix_lay_(attn_matrix_ *m, const attn_table_ *table, void *memory,
+ATTN_COLD_ void attn_matrix_lay_(attn_matrix_ *m, const attn_table_ *table, void *memory,
                                  const attn_ctx *ctx, int workers) {
   attn_lay_ a = {table, m};
   const int64_t count = m->w.batch * m->w.heads * m->panels;
@@ -17617,26 +17648,26 @@ typedef struct attn_gemm_ {
 } attn_gemm_;
 
 /* Whether t broadcasts to the batch and heads of y. */
-ATTN_FUNC_ int attn_gemm_fits_(const attn_tensor *t, const attn_tensor *y) {
+ATTN_COLD_ int attn_gemm_fits_(const attn_tensor *t, const attn_tensor *y) {
   return (t->batch == 1 || t->batch == y->batch) && (t->heads == 1 || t->heads == y->heads);
 }
 
 /* Whether the rows of all entries lie at equal steps; they become those of one entry. */
-ATTN_FUNC_ int attn_gemm_flat_(const attn_tensor *t) {
+ATTN_COLD_ int attn_gemm_flat_(const attn_tensor *t) {
   return t->heads == 1 && (t->len == 1 || t->stride_batch == t->len * t->stride_len);
 }
-ATTN_FUNC_ attn_tensor attn_gemm_flatten_(attn_tensor t) {
+ATTN_COLD_ attn_tensor attn_gemm_flatten_(attn_tensor t) {
   if (t.len == 1) t.stride_len = t.stride_batch;
   t.len = attn_mul_(t.batch, t.len), t.batch = 1, t.stride_batch = 0;
   return t;
 }
 
-ATTN_FUNC_ int64_t attn_gemm_rows_(int workers) {
+ATTN_COLD_ int64_t attn_gemm_rows_(int workers) {
   return workers > 1 ? (int64_t)ATTN_GEMM_ROWS_ : (int64_t)ATTN_GEMM_MOST_;
 }
 
 /* The items for so many workers, and what one needs for an item, whatever their number. */
-ATTN_FUNC_ void attn_gemm_cut_(attn_gemm_ *a, int workers) {
+ATTN_COLD_ void attn_gemm_cut_(attn_gemm_ *a, int workers) {
   const attn_tensor *y = &a->y;
   a->finish = a->act || a->bias.data || a->scale != 1.0f;
   a->rows = attn_gemm_rows_(workers);
@@ -17650,7 +17681,7 @@ ATTN_FUNC_ void attn_gemm_cut_(attn_gemm_ *a, int workers) {
 
 /* Every rule; everything but memory is set. apart = 0: the tensors have no memory yet that could be
  * shared. */
-ATTN_FUNC_ int attn_gemm_plan_(attn_error_ *e, attn_gemm_ *a, attn_tensor y, attn_tensor x,
+ATTN_COLD_ int attn_gemm_plan_(attn_error_ *e, attn_gemm_ *a, attn_tensor y, attn_tensor x,
                                attn_tensor w, const attn_gemm_params *params, const attn_ctx *ctx,
                                int *workers, int apart) {
   static const attn_words_ wy = ATTN_WORDS_("y"), wx = ATTN_WORDS_("x"), ww = ATTN_WORDS_("w"),
@@ -17707,7 +17738,7 @@ ATTN_FUNC_ int attn_gemm_plan_(attn_error_ *e, attn_gemm_ *a, attn_tensor y, att
   return 1;
 }
 
-ATTN_FUNC_ int64_t attn_gemm_bytes_(const attn_gemm_ *a, int workers) {
+ATTN_COLD_ int64_t attn_gemm_bytes_(const attn_gemm_ *a, int workers) {
   if (a->items == 0) return 0;
   const int64_t bytes = attn_add_(attn_matrix_bytes_(&a->w), attn_mul_(a->own_bytes, workers));
   return bytes ? attn_workspace_bytes_(bytes, 1) : 0;
@@ -17759,8 +17790,8 @@ ATTN_FUNC_ void attn_gemm_item_(void *job, int worker, int64_t index) {
   }
 }
 
-ATTN_PUB_ attn_status attn_gemm(attn_tensor y, attn_tensor x, attn_tensor w,
-                                const attn_gemm_params *params, attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_gemm(attn_tensor y, attn_tensor x, attn_tensor w,
+                                     const attn_gemm_params *params, attn_ctx *ctx) {
   attn_error_ e = {ATTN_OK, NULL};
   attn_workspace_ memory = {(char *)(uintptr_t)ATTN_ALIGN_, NULL}; /* no bytes: none are read */
   attn_gemm_ a;
@@ -17781,7 +17812,7 @@ ATTN_PUB_ attn_status attn_gemm(attn_tensor y, attn_tensor x, attn_tensor w,
 }
 
 /* Bytes of workspace; -1 = rejected. */
-ATTN_FUNC_ int64_t attn_gemm_need_(attn_error_ *e, attn_tensor y, attn_tensor x, attn_tensor w,
+ATTN_COLD_ int64_t attn_gemm_need_(attn_error_ *e, attn_tensor y, attn_tensor x, attn_tensor w,
                                    const attn_gemm_params *params, const attn_ctx *ctx, int apart) {
   const attn_ctx plain = attn_before_workspace_(ctx);
   attn_gemm_ a;
@@ -17792,8 +17823,8 @@ ATTN_FUNC_ int64_t attn_gemm_need_(attn_error_ *e, attn_tensor y, attn_tensor x,
   return attn_gemm_bytes_(&a, attn_pieces_(plain.workers > 1 ? plain.workers : 1, a.items));
 }
 
-ATTN_PUB_ size_t attn_gemm_workspace(attn_tensor y, attn_tensor x, attn_tensor w,
-                                     const attn_gemm_params *params, const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_gemm_workspace(attn_tensor y, attn_tensor x, attn_tensor w,
+                                          const attn_gemm_params *params, const attn_ctx *ctx) {
   attn_error_ e = {ATTN_OK, NULL};
   const int64_t bytes = attn_gemm_need_(&e, y, x, w, params, ctx, 1);
   return bytes < 0 || bytes == INT64_MAX ? 0 : (size_t)bytes;
@@ -17849,7 +17880,7 @@ ATTN_FUNC_ void attn_random_item_(void *job, int worker, int64_t index) {
 }
 
 /* The call, or with bytes the workspace query. */
-ATTN_FUNC_ attn_status attn_random_call_(attn_tensor w, const attn_random_params *params,
+ATTN_COLD_ attn_status attn_random_call_(attn_tensor w, const attn_random_params *params,
                                          attn_ctx *ctx, size_t *bytes) {
   static const attn_words_ words = ATTN_WORDS_("w");
   attn_error_ e = {ATTN_OK, NULL};
@@ -17904,13 +17935,14 @@ ATTN_FUNC_ attn_status attn_random_call_(attn_tensor w, const attn_random_params
   return attn_end_(ctx, &e);
 }
 
-ATTN_PUB_ attn_status attn_random_features(attn_tensor w, const attn_random_params *params,
-                                           attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_random_features(attn_tensor w, const attn_random_params *params,
+                                                attn_ctx *ctx) {
   return attn_random_call_(w, params, ctx, NULL);
 }
 
-ATTN_PUB_ size_t attn_random_features_workspace(attn_tensor w, const attn_random_params *params,
-                                                const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_random_features_workspace(attn_tensor w,
+                                                     const attn_random_params *params,
+                                                     const attn_ctx *ctx) {
   attn_ctx plain = attn_before_workspace_(ctx);
   size_t bytes = 0;
   attn_random_call_(w, params, &plain, &bytes);
@@ -17976,7 +18008,7 @@ ATTN_FUNC_ void attn_features_item_(void *job, int worker, int64_t index) {
                         j->y.dtype, ATTN_F32, ATTN_F32, j->map.m, 1.0f, 0.0f);
 }
 
-ATTN_FUNC_ int attn_features_check_(attn_error_ *e, attn_features_job_ *j,
+ATTN_COLD_ int attn_features_check_(attn_error_ *e, attn_features_job_ *j,
                                     const attn_feature_map *map, const attn_ctx *ctx,
                                     int *workers) {
   static const attn_words_ wy = ATTN_WORDS_("y"), wx = ATTN_WORDS_("x");
@@ -18002,7 +18034,7 @@ ATTN_FUNC_ int attn_features_check_(attn_error_ *e, attn_features_job_ *j,
 }
 
 /* The call, or with bytes the workspace query. */
-ATTN_FUNC_ attn_status attn_features_call_(attn_features_job_ *j, const attn_feature_map *map,
+ATTN_COLD_ attn_status attn_features_call_(attn_features_job_ *j, const attn_feature_map *map,
                                            attn_ctx *ctx, size_t *bytes) {
   attn_error_ e = {ATTN_OK, NULL};
   attn_workspace_ memory = {NULL, NULL};
@@ -18046,16 +18078,17 @@ ATTN_FUNC_ attn_status attn_features_call_(attn_features_job_ *j, const attn_fea
   return attn_end_(ctx, &e);
 }
 
-ATTN_PUB_ attn_status attn_features(attn_tensor y, attn_tensor x, const attn_feature_map *map,
-                                    int is_key, attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_features(attn_tensor y, attn_tensor x, const attn_feature_map *map,
+                                         int is_key, attn_ctx *ctx) {
   attn_features_job_ j;
   memset(&j, 0, sizeof j);
   j.y = y, j.x = x, j.is_key = is_key;
   return attn_features_call_(&j, map, ctx, NULL);
 }
 
-ATTN_PUB_ size_t attn_features_workspace(attn_tensor y, attn_tensor x, const attn_feature_map *map,
-                                         int is_key, const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_features_workspace(attn_tensor y, attn_tensor x,
+                                              const attn_feature_map *map, int is_key,
+                                              const attn_ctx *ctx) {
   attn_ctx plain = attn_before_workspace_(ctx);
   attn_features_job_ j;
   size_t bytes = 0;
@@ -18069,7 +18102,7 @@ ATTN_PUB_ size_t attn_features_workspace(attn_tensor y, attn_tensor x, const att
 /* mechanisms/scales.h owns the scales of quantised rows as arguments: their view and checks. */
 
 /* Numbers of one row. */
-ATTN_FUNC_ int64_t attn_scale_groups_(const attn_scales *s, int64_t dim) {
+ATTN_COLD_ int64_t attn_scale_groups_(const attn_scales *s, int64_t dim) {
   return s->group > 0 ? dim / s->group + (dim % s->group != 0) : 1;
 }
 
@@ -18101,7 +18134,7 @@ typedef struct attn_scales_words_ {
   }
 
 /* The numbers of one array as a tensor of the shape of x. */
-ATTN_FUNC_ attn_tensor attn_scales_view_(const attn_scales *s, const float *data,
+ATTN_COLD_ attn_tensor attn_scales_view_(const attn_scales *s, const float *data,
                                          const attn_tensor *x) {
   attn_tensor t =
       attn_view_(data, ATTN_F32, x->batch, x->heads, x->len, attn_scale_groups_(s, x->dim));
@@ -18111,7 +18144,7 @@ ATTN_FUNC_ attn_tensor attn_scales_view_(const attn_scales *s, const float *data
 
 /* Scales of x, which has been checked; span[0] and span[1] are those of scale and zero. Strides that
  * are never used become 0, as does a group that holds the whole row. */
-ATTN_FUNC_ int attn_check_scales_(attn_error_ *e, attn_scales *s, const attn_tensor *x,
+ATTN_COLD_ int attn_check_scales_(attn_error_ *e, attn_scales *s, const attn_tensor *x,
                                   const attn_scales_words_ *w, int output, attn_span_ span[2]) {
   span[0].lo = span[0].hi = span[1].lo = span[1].hi = 0;
   if (!attn_quantized_(x->dtype)) {
@@ -18140,7 +18173,7 @@ ATTN_FUNC_ int attn_check_scales_(attn_error_ *e, attn_scales *s, const attn_ten
 
 /* 1 when rows i0 .. i0 + n - 1 of (b, h) have scales that are positive and finite and zeros that
  * are finite. */
-ATTN_FUNC_ int attn_scales_legal_(const attn_scales *s, int64_t dim, int64_t b, int64_t h,
+ATTN_COLD_ int attn_scales_legal_(const attn_scales *s, int64_t dim, int64_t b, int64_t h,
                                   int64_t i0, int64_t n) {
   const int64_t groups = attn_scale_groups_(s, dim);
   if (!s->scale) return 1;
@@ -18156,7 +18189,7 @@ ATTN_FUNC_ int attn_scales_legal_(const attn_scales *s, int64_t dim, int64_t b, 
 }
 
 /* All of them, or those of the first len[b] rows. */
-ATTN_FUNC_ int attn_check_scale_values_(attn_error_ *e, const attn_scales *s, const attn_tensor *x,
+ATTN_COLD_ int attn_check_scale_values_(attn_error_ *e, const attn_scales *s, const attn_tensor *x,
                                         const int32_t *len, const attn_scales_words_ *w) {
   for (int64_t b = 0; attn_quantized_(x->dtype) && b < x->batch; b++)
     for (int64_t h = 0; h < x->heads; h++)
@@ -18178,7 +18211,7 @@ static const attn_scales_words_ attn_quantize_words_ = ATTN_SCALES_WORDS_("scale
 static const attn_scales_words_ attn_dequantize_words_ = ATTN_SCALES_WORDS_("scales", "x");
 
 /* Every rule of both calls but those about the numbers. back = 1: y is the float tensor. */
-ATTN_FUNC_ int attn_quantize_plan_(attn_error_ *e, attn_quantize_job_ *j, int back,
+ATTN_COLD_ int attn_quantize_plan_(attn_error_ *e, attn_quantize_job_ *j, int back,
                                    const attn_ctx *ctx, int *workers) {
   static const attn_words_ wy = ATTN_WORDS_("y"), wx = ATTN_WORDS_("x");
   const attn_tensor *stored = back ? &j->x : &j->y;
@@ -18210,7 +18243,7 @@ ATTN_FUNC_ int attn_quantize_plan_(attn_error_ *e, attn_quantize_job_ *j, int ba
 /* Rows of one head that an item takes. */
 enum { ATTN_QUANT_ROWS_ = 64 };
 
-ATTN_FUNC_ int64_t attn_quantize_items_(const attn_tensor *x) {
+ATTN_COLD_ int64_t attn_quantize_items_(const attn_tensor *x) {
   const int64_t runs = x->len / ATTN_QUANT_ROWS_ + (x->len % ATTN_QUANT_ROWS_ != 0);
   return attn_mul_(attn_mul_(x->batch, x->heads), runs);
 }
@@ -18265,8 +18298,8 @@ ATTN_FUNC_ void attn_dequantize_item_(void *job, int worker, int64_t index) {
   }
 }
 
-ATTN_PUB_ attn_status attn_quantize(attn_tensor y, attn_scales scales, attn_tensor x,
-                                    attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_quantize(attn_tensor y, attn_scales scales, attn_tensor x,
+                                         attn_ctx *ctx) {
   attn_error_ e = {ATTN_OK, NULL};
   attn_quantize_job_ j;
   int workers;
@@ -18287,8 +18320,8 @@ ATTN_PUB_ attn_status attn_quantize(attn_tensor y, attn_scales scales, attn_tens
   return attn_end_(ctx, &e);
 }
 
-ATTN_PUB_ attn_status attn_dequantize(attn_tensor y, attn_tensor x, attn_scales scales,
-                                      attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_dequantize(attn_tensor y, attn_tensor x, attn_scales scales,
+                                           attn_ctx *ctx) {
   attn_error_ e = {ATTN_OK, NULL};
   attn_quantize_job_ j;
   int workers;
@@ -18304,14 +18337,14 @@ ATTN_PUB_ attn_status attn_dequantize(attn_tensor y, attn_tensor x, attn_scales 
   return attn_end_(ctx, &e);
 }
 
-ATTN_PUB_ size_t attn_quantize_workspace(attn_tensor y, attn_scales scales, attn_tensor x,
-                                         const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_quantize_workspace(attn_tensor y, attn_scales scales, attn_tensor x,
+                                              const attn_ctx *ctx) {
   (void)y, (void)scales, (void)x, (void)ctx;
   return 0;
 }
 
-ATTN_PUB_ size_t attn_dequantize_workspace(attn_tensor y, attn_tensor x, attn_scales scales,
-                                           const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_dequantize_workspace(attn_tensor y, attn_tensor x, attn_scales scales,
+                                                const attn_ctx *ctx) {
   (void)y, (void)x, (void)scales, (void)ctx;
   return 0;
 }
@@ -18332,10 +18365,10 @@ enum {
 };
 
 /* Rows end to end, latent caches have none of v: then the value of a key is part of its row. */
-ATTN_FUNC_ int attn_cache_latent_(const attn_cache *c) { return !c->v.data; }
+ATTN_COLD_ int attn_cache_latent_(const attn_cache *c) { return !c->v.data; }
 
 /* One of the two tensors of a cache with its scales. */
-ATTN_FUNC_ int attn_check_store_(attn_error_ *e, attn_tensor *t, attn_scales *s,
+ATTN_COLD_ int attn_check_store_(attn_error_ *e, attn_tensor *t, attn_scales *s,
                                  const attn_words_ *w, const attn_scales_words_ *ws, int output,
                                  attn_span_ *span, attn_span_ scales[2]) {
   return attn_check_stored_(e, t, w, span) && (!output || attn_check_rows_(e, t, w)) &&
@@ -18344,7 +18377,7 @@ ATTN_FUNC_ int attn_check_store_(attn_error_ *e, attn_tensor *t, attn_scales *s,
 
 /* The fields of a cache, whose strides that are never used become 0; a latent cache leaves with the
  * view of its values in v, data still null. output = 1: rows will be written. Reads no holder. */
-ATTN_FUNC_ int attn_check_cache_(attn_error_ *e, attn_cache *c, int output,
+ATTN_COLD_ int attn_check_cache_(attn_error_ *e, attn_cache *c, int output,
                                  attn_span_ span[ATTN_CACHE_SPANS_]) {
   static const attn_words_ wk = ATTN_WORDS_("cache.k"), wv = ATTN_WORDS_("cache.v");
   static const attn_scales_words_ sk = ATTN_SCALES_WORDS_("cache.k_scales", "cache.k"),
@@ -18399,34 +18432,34 @@ ATTN_FUNC_ int attn_check_cache_(attn_error_ *e, attn_cache *c, int output,
 }
 
 /* Rows that a sequence's table has room for. */
-ATTN_FUNC_ int64_t attn_seq_room_(const attn_cache *c, const attn_sequence *s) {
+ATTN_COLD_ int64_t attn_seq_room_(const attn_cache *c, const attn_sequence *s) {
   return attn_mul_(s->table_len, c->k.len);
 }
 
 /* Of them those that go round, in a ring. */
-ATTN_FUNC_ int64_t attn_ring_(const attn_cache *c, const attn_sequence *s) {
+ATTN_COLD_ int64_t attn_ring_(const attn_cache *c, const attn_sequence *s) {
   return attn_seq_room_(c, s) - c->sinks;
 }
 
 /* The row of its table at which a sequence keeps token j. */
-ATTN_FUNC_ int64_t attn_slot_(const attn_cache *c, const attn_sequence *s, int64_t j) {
+ATTN_COLD_ int64_t attn_slot_(const attn_cache *c, const attn_sequence *s, int64_t j) {
   if (c->window == 0 || j < c->sinks) return j;
   return c->sinks + (j - c->sinks) % attn_ring_(c, s);
 }
 
 /* Pages that rows rows fill or begin. */
-ATTN_FUNC_ int64_t attn_pages_of_(const attn_cache *c, int64_t rows) {
+ATTN_COLD_ int64_t attn_pages_of_(const attn_cache *c, int64_t rows) {
   return rows / c->k.len + (rows % c->k.len != 0);
 }
 
 /* The first entries of a sequence's table that name a page: all, once a ring has come round. */
-ATTN_FUNC_ int64_t attn_seq_held_(const attn_cache *c, const attn_sequence *s) {
+ATTN_COLD_ int64_t attn_seq_held_(const attn_cache *c, const attn_sequence *s) {
   const int64_t room = attn_seq_room_(c, s);
   return attn_pages_of_(c, s->high < room ? s->high : room);
 }
 
 /* The fields of a sequence, for a cache that has been checked; reads no entry of its table. */
-ATTN_FUNC_ int attn_check_sequence_(attn_error_ *e, const attn_cache *c, const attn_sequence *s,
+ATTN_COLD_ int attn_check_sequence_(attn_error_ *e, const attn_cache *c, const attn_sequence *s,
                                     attn_span_ *span) {
   if (s->table_len < 0)
     return attn_reject_(e, ATTN_E_RANGE, "a sequence's table_len must not be negative");
@@ -18458,7 +18491,7 @@ ATTN_FUNC_ int attn_check_sequence_(attn_error_ *e, const attn_cache *c, const a
 }
 
 /* 1 when the entry names a page of the cache that somebody holds. */
-ATTN_FUNC_ int attn_page_legal_(const attn_cache *c, int32_t page) {
+ATTN_COLD_ int attn_page_legal_(const attn_cache *c, int32_t page) {
   return page >= 0 && page < c->k.batch && c->holders[page] > 0;
 }
 
@@ -18467,7 +18500,7 @@ static const char attn_page_reason_[] =
     "name it";
 
 /* Every entry that a sequence holds. */
-ATTN_FUNC_ int attn_check_pages_(attn_error_ *e, const attn_cache *c, const attn_sequence *s) {
+ATTN_COLD_ int attn_check_pages_(attn_error_ *e, const attn_cache *c, const attn_sequence *s) {
   const int64_t held = attn_seq_held_(c, s);
   for (int64_t t = 0; t < held; t++)
     if (!attn_page_legal_(c, s->table[t])) return attn_reject_(e, ATTN_E_PAGE, attn_page_reason_);
@@ -18487,7 +18520,7 @@ typedef struct attn_cache_plan_ {
 } attn_cache_plan_;
 
 /* Dense [pages][heads][page][dim], rows of I4 on whole bytes. */
-ATTN_FUNC_ attn_tensor attn_cache_rows_(attn_dtype dtype, int64_t pages, int64_t heads,
+ATTN_COLD_ attn_tensor attn_cache_rows_(attn_dtype dtype, int64_t pages, int64_t heads,
                                         int64_t page, int64_t dim) {
   attn_tensor t = attn_view_(NULL, dtype, pages, heads, page, dim);
   t.stride_len = dtype == ATTN_I4 ? dim + dim % 2 : dim;
@@ -18496,13 +18529,13 @@ ATTN_FUNC_ attn_tensor attn_cache_rows_(attn_dtype dtype, int64_t pages, int64_t
   return t;
 }
 
-ATTN_FUNC_ int64_t attn_cache_part_(attn_cache_plan_ *p, int part, int64_t n, int64_t size) {
+ATTN_COLD_ int64_t attn_cache_part_(attn_cache_plan_ *p, int part, int64_t n, int64_t size) {
   p->at[part] = p->bytes;
   return p->bytes = attn_add_(p->bytes, attn_piece_(n, size));
 }
 
 /* A tensor and its scales, parts `part` and `scales`, `scales` + 1. */
-ATTN_FUNC_ int attn_cache_store_(attn_cache_plan_ *p, const attn_tensor *t, attn_scales *s,
+ATTN_COLD_ int attn_cache_store_(attn_cache_plan_ *p, const attn_tensor *t, attn_scales *s,
                                  int64_t group, int zero, int part, int scales) {
   const int quantised = attn_quantized_(t->dtype);
   const int64_t n = attn_mul_(t->batch, t->stride_batch); /* even, of I4 */
@@ -18516,7 +18549,7 @@ ATTN_FUNC_ int attn_cache_store_(attn_cache_plan_ *p, const attn_tensor *t, attn
   return 1;
 }
 
-ATTN_FUNC_ int attn_cache_plan_of_(attn_error_ *e, attn_cache_plan_ *p,
+ATTN_COLD_ int attn_cache_plan_of_(attn_error_ *e, attn_cache_plan_ *p,
                                    const attn_cache_params *params) {
   memset(p, 0, sizeof *p);
   if (!params) return attn_reject_(e, ATTN_E_NULL, "params must not be null");
@@ -18564,8 +18597,8 @@ ATTN_PUB_ size_t attn_cache_size(const attn_cache_params *params) {
   return attn_cache_plan_of_(&e, &p, params) ? (size_t)p.bytes : 0;
 }
 
-ATTN_PUB_ attn_status attn_cache_open(attn_cache *cache, void *memory, size_t size,
-                                      const attn_cache_params *params, attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_cache_open(attn_cache *cache, void *memory, size_t size,
+                                           const attn_cache_params *params, attn_ctx *ctx) {
   attn_error_ e = {ATTN_OK, NULL};
   attn_cache_plan_ p;
   attn_span_ own, sc;
@@ -18611,7 +18644,7 @@ ATTN_PUB_ attn_status attn_cache_open(attn_cache *cache, void *memory, size_t si
 
 /* The next free page from next_free on, round the end; -1 = none. Pages that are given back move
  * next_free down to them, so that the search rarely passes a page that is held. */
-ATTN_FUNC_ int64_t attn_page_free_(const attn_cache *c, int64_t from) {
+ATTN_COLD_ int64_t attn_page_free_(const attn_cache *c, int64_t from) {
   for (int64_t i = 0, p = from; i < c->k.batch; i++, p++) {
     if (p >= c->k.batch) p = 0;
     if (c->holders[p] == 0) return p;
@@ -18620,7 +18653,7 @@ ATTN_FUNC_ int64_t attn_page_free_(const attn_cache *c, int64_t from) {
 }
 
 /* 1 when `need` pages are free. */
-ATTN_FUNC_ int attn_pages_free_(const attn_cache *c, int64_t need) {
+ATTN_COLD_ int attn_pages_free_(const attn_cache *c, int64_t need) {
   for (int64_t i = 0, p = c->next_free; i < c->k.batch && need > 0; i++, p++) {
     if (p >= c->k.batch) p = 0;
     need -= c->holders[p] == 0;
@@ -18629,7 +18662,7 @@ ATTN_FUNC_ int attn_pages_free_(const attn_cache *c, int64_t need) {
 }
 
 /* Gives entries t0 .. t1 - 1 back, or nothing when one of them is not held. */
-ATTN_FUNC_ int attn_pages_drop_(attn_error_ *e, attn_cache *c, const int32_t *table, int64_t t0,
+ATTN_COLD_ int attn_pages_drop_(attn_error_ *e, attn_cache *c, const int32_t *table, int64_t t0,
                                 int64_t t1) {
   for (int64_t t = t0; t < t1; t++) {
     if (!attn_page_legal_(c, table[t])) {
@@ -18644,7 +18677,7 @@ ATTN_FUNC_ int attn_pages_drop_(attn_error_ *e, attn_cache *c, const int32_t *ta
 }
 
 /* The start of a call about one or two sequences. */
-ATTN_FUNC_ int attn_check_held_(attn_error_ *e, attn_cache *checked, const attn_cache *cache,
+ATTN_COLD_ int attn_check_held_(attn_error_ *e, attn_cache *checked, const attn_cache *cache,
                                 const attn_sequence *s, const char *null, const attn_ctx *ctx,
                                 const attn_table_ **table) {
   attn_span_ span[ATTN_CACHE_SPANS_], st;
@@ -18661,8 +18694,8 @@ ATTN_FUNC_ int attn_check_held_(attn_error_ *e, attn_cache *checked, const attn_
   return 1;
 }
 
-ATTN_PUB_ attn_status attn_cache_fork(attn_cache *cache, attn_sequence *child,
-                                      const attn_sequence *parent, attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_cache_fork(attn_cache *cache, attn_sequence *child,
+                                           const attn_sequence *parent, attn_ctx *ctx) {
   attn_error_ e = {ATTN_OK, NULL};
   attn_cache c;
   attn_span_ a, b;
@@ -18695,8 +18728,8 @@ ATTN_PUB_ attn_status attn_cache_fork(attn_cache *cache, attn_sequence *child,
   return attn_end_(ctx, &e);
 }
 
-ATTN_PUB_ attn_status attn_cache_rollback(attn_cache *cache, attn_sequence *sequence, int64_t len,
-                                          attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_cache_rollback(attn_cache *cache, attn_sequence *sequence,
+                                               int64_t len, attn_ctx *ctx) {
   attn_error_ e = {ATTN_OK, NULL};
   attn_cache c;
   const attn_table_ *table;
@@ -18722,8 +18755,8 @@ ATTN_PUB_ attn_status attn_cache_rollback(attn_cache *cache, attn_sequence *sequ
   return attn_end_(ctx, &e);
 }
 
-ATTN_PUB_ attn_status attn_cache_release(attn_cache *cache, attn_sequence *sequence,
-                                         attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_cache_release(attn_cache *cache, attn_sequence *sequence,
+                                              attn_ctx *ctx) {
   return attn_cache_rollback(cache, sequence, 0, ctx);
 }
 /* <<< attn/mechanisms/cache.h */
@@ -18747,12 +18780,12 @@ typedef struct attn_append_run_ {
 } attn_append_run_;
 
 /* Rows that sequence b gets. */
-ATTN_FUNC_ int64_t attn_append_rows_(const attn_append_ *a, int64_t b) {
+ATTN_COLD_ int64_t attn_append_rows_(const attn_append_ *a, int64_t b) {
   return a->indptr ? a->indptr[b + 1] - a->indptr[b] : a->rows ? a->rows[b] : a->k.len;
 }
 
 /* The next run of sequence b, the first when r->n is 0; 0 = there is none. */
-ATTN_FUNC_ int attn_append_next_(const attn_append_ *a, int64_t b, attn_append_run_ *r) {
+ATTN_COLD_ int attn_append_next_(const attn_append_ *a, int64_t b, attn_append_run_ *r) {
   const attn_sequence *s = &a->sequences[b];
   if (r->n == 0) r->token = s->len, r->end = s->len + attn_append_rows_(a, b);
   r->token += r->n;
@@ -18767,7 +18800,7 @@ ATTN_FUNC_ int attn_append_next_(const attn_append_ *a, int64_t b, attn_append_r
 /* Counts the pages that the call takes: new ones, and copies of those that others hold too. Every
  * sequence steps off the pages that it writes to, so that of several that share a page the last one
  * may keep it, and one that is named too often shows. Afterwards they step on again. */
-ATTN_FUNC_ int attn_append_count_(attn_error_ *e, const attn_append_ *a, int64_t *need) {
+ATTN_COLD_ int attn_append_count_(attn_error_ *e, const attn_append_ *a, int64_t *need) {
   attn_append_run_ r;
   int64_t steps = 0;
   int ok = 1;
@@ -18797,7 +18830,7 @@ ATTN_FUNC_ int attn_append_count_(attn_error_ *e, const attn_append_ *a, int64_t
 }
 
 /* Tables lie apart from each other and from all memory that the call reads or writes. */
-ATTN_FUNC_ int attn_append_apart_(attn_error_ *e, const attn_append_ *a, const attn_span_ *span,
+ATTN_COLD_ int attn_append_apart_(attn_error_ *e, const attn_append_ *a, const attn_span_ *span,
                                   int spans) {
   static const char *const reason =
       "two sequences of the call share a table, or a table shares memory with another argument";
@@ -18816,7 +18849,7 @@ ATTN_FUNC_ int attn_append_apart_(attn_error_ *e, const attn_append_ *a, const a
 }
 
 /* The number of rows each sequence gets, and its room for them. */
-ATTN_FUNC_ int attn_append_lengths_(attn_error_ *e, const attn_append_ *a) {
+ATTN_COLD_ int attn_append_lengths_(attn_error_ *e, const attn_append_ *a) {
   const attn_cache *c = &a->c;
   if (a->indptr && a->indptr[0] != 0)
     return attn_reject_(e, ATTN_E_INDEX, "params.indptr[0] must be 0");
@@ -18842,7 +18875,7 @@ ATTN_FUNC_ int attn_append_lengths_(attn_error_ *e, const attn_append_ *a) {
 }
 
 /* The new rows against the cache. */
-ATTN_FUNC_ int attn_append_rows_fit_(attn_error_ *e, const attn_tensor *x, const attn_tensor *store,
+ATTN_COLD_ int attn_append_rows_fit_(attn_error_ *e, const attn_tensor *x, const attn_tensor *store,
                                      const attn_append_ *a, int value) {
   if (x->heads != store->heads)
     return attn_reject_(
@@ -18860,7 +18893,7 @@ ATTN_FUNC_ int attn_append_rows_fit_(attn_error_ *e, const attn_tensor *x, const
 
 enum { ATTN_APPEND_SPANS_ = ATTN_CACHE_SPANS_ + 6 };
 
-ATTN_FUNC_ int attn_append_plan_(attn_error_ *e, attn_append_ *a, const attn_cache *cache,
+ATTN_COLD_ int attn_append_plan_(attn_error_ *e, attn_append_ *a, const attn_cache *cache,
                                  const attn_append_params *params, const attn_ctx *ctx) {
   static const attn_words_ wk = ATTN_WORDS_("k"), wv = ATTN_WORDS_("v");
   attn_span_ span[ATTN_APPEND_SPANS_], *const more = span + ATTN_CACHE_SPANS_;
@@ -18907,7 +18940,7 @@ ATTN_FUNC_ int attn_append_plan_(attn_error_ *e, attn_append_ *a, const attn_cac
 }
 
 /* 1 when all rows of x that are appended are finite. */
-ATTN_FUNC_ int attn_append_finite_(const attn_append_ *a, const attn_tensor *x) {
+ATTN_COLD_ int attn_append_finite_(const attn_append_ *a, const attn_tensor *x) {
   for (int64_t b = 0; b < a->n; b++)
     for (int64_t h = 0; h < x->heads; h++)
       for (int64_t i = 0, rows = attn_append_rows_(a, b); i < rows; i++)
@@ -18918,7 +18951,7 @@ ATTN_FUNC_ int attn_append_finite_(const attn_append_ *a, const attn_tensor *x) 
   return 1;
 }
 
-ATTN_FUNC_ void attn_cache_copy_scales_(const float *s, const attn_scales *v, int64_t groups,
+ATTN_COLD_ void attn_cache_copy_scales_(const float *s, const attn_scales *v, int64_t groups,
                                         int64_t from, int64_t to, int64_t h, int64_t i) {
   const int64_t at = h * v->stride_head + i * v->stride_len;
   if (s)
@@ -18927,7 +18960,7 @@ ATTN_FUNC_ void attn_cache_copy_scales_(const float *s, const attn_scales *v, in
 }
 
 /* Rows 0 .. rows - 1 of one page as they are. */
-ATTN_FUNC_ void attn_cache_copy_(const attn_tensor *t, const attn_scales *s, int64_t from,
+ATTN_COLD_ void attn_cache_copy_(const attn_tensor *t, const attn_scales *s, int64_t from,
                                  int64_t to, int64_t rows) {
   const size_t bytes = (size_t)attn_bytes_(t->dtype, t->dim);
   const int64_t groups = attn_scale_groups_(s, t->dim);
@@ -18941,7 +18974,7 @@ ATTN_FUNC_ void attn_cache_copy_(const attn_tensor *t, const attn_scales *s, int
 }
 
 /* A page for entry r->entry of the sequence that it may write to: its own, a new one, or a copy. */
-ATTN_FUNC_ int32_t attn_append_page_(attn_append_ *a, attn_sequence *s, const attn_append_run_ *r,
+ATTN_COLD_ int32_t attn_append_page_(attn_append_ *a, attn_sequence *s, const attn_append_run_ *r,
                                      int64_t held) {
   attn_cache *c = &a->c;
   const int32_t old = s->table[r->entry];
@@ -18959,7 +18992,7 @@ ATTN_FUNC_ int32_t attn_append_page_(attn_append_ *a, attn_sequence *s, const at
 }
 
 /* Row (b, h, i) of x as row (page, h, row) of a store. */
-ATTN_FUNC_ void attn_append_row_(const attn_table_ *f, const attn_tensor *store,
+ATTN_COLD_ void attn_append_row_(const attn_table_ *f, const attn_tensor *store,
                                  const attn_scales *s, int64_t page, int64_t row,
                                  const attn_tensor *x, int64_t b, int64_t h, int64_t i) {
   char *y = attn_at_(store, page, h, row);
@@ -18974,7 +19007,7 @@ ATTN_FUNC_ void attn_append_row_(const attn_table_ *f, const attn_tensor *store,
     f->blend(y, from, NULL, store->dtype, x->dtype, x->dtype, x->dim, 1.0f, 0.0f);
 }
 
-ATTN_FUNC_ void attn_append_write_(attn_append_ *a, int64_t b) {
+ATTN_COLD_ void attn_append_write_(attn_append_ *a, int64_t b) {
   attn_sequence *s = &a->sequences[b];
   const int64_t held = attn_seq_held_(&a->c, s), first = a->indptr ? a->indptr[b] : 0;
   const attn_tensor *x[2] = {&a->k, &a->v}, *store[2] = {&a->c.k, &a->c.v};
@@ -18993,9 +19026,9 @@ ATTN_FUNC_ void attn_append_write_(attn_append_ *a, int64_t b) {
   if (s->high < s->len) s->high = s->len;
 }
 
-ATTN_PUB_ attn_status attn_cache_append(attn_cache *cache, attn_sequence *sequences, int64_t n,
-                                        attn_tensor k, attn_tensor v,
-                                        const attn_append_params *params, attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_cache_append(attn_cache *cache, attn_sequence *sequences, int64_t n,
+                                             attn_tensor k, attn_tensor v,
+                                             const attn_append_params *params, attn_ctx *ctx) {
   attn_error_ e = {ATTN_OK, NULL};
   attn_append_ a;
   int64_t need;
@@ -19040,14 +19073,14 @@ typedef struct attn_tree_ {
   attn_vec_ sorted;
 } attn_tree_;
 
-ATTN_FUNC_ int attn_rule_(attn_tree_ *c, int ok, attn_status status, const char *reason) {
+ATTN_COLD_ int attn_rule_(attn_tree_ *c, int ok, attn_status status, const char *reason) {
   return ok ? 1 : attn_reject_(c->e, status, reason);
 }
 
 #define ATTN_RULE_(ok, status, reason) attn_rule_(c, (ok), ATTN_E_##status, reason)
 
 /* n numbers at a pointer, all within [lo, hi). */
-ATTN_FUNC_ int attn_check_numbers_(attn_tree_ *c, const int32_t *a, int64_t n, int64_t lo,
+ATTN_COLD_ int attn_check_numbers_(attn_tree_ *c, const int32_t *a, int64_t n, int64_t lo,
                                    int64_t hi, const char *reason) {
   attn_span_ span;
   if (n > 0 && !a)
@@ -19060,14 +19093,14 @@ ATTN_FUNC_ int attn_check_numbers_(attn_tree_ *c, const int32_t *a, int64_t n, i
   return 1;
 }
 
-ATTN_FUNC_ int attn_ascending_(const int32_t *a, int64_t n) {
+ATTN_COLD_ int attn_ascending_(const int32_t *a, int64_t n) {
   for (int64_t k = 1; k < n; k++)
     if (a[k] <= a[k - 1]) return 0;
   return 1;
 }
 
 /* A checked list that is not ascending gets a copy that is. */
-ATTN_FUNC_ int attn_check_sort_(attn_tree_ *c, const int32_t *a, int64_t n, int64_t most) {
+ATTN_COLD_ int attn_check_sort_(attn_tree_ *c, const int32_t *a, int64_t n, int64_t most) {
   if (attn_ascending_(a, n)) return 1;
   attn_sorted_ *s = (attn_sorted_ *)attn_vec_room_(&c->sorted, 1, sizeof *s);
   int32_t *list = s ? (int32_t *)ATTN_MALLOC((size_t)attn_min64_(n, most) * sizeof *s->list) : NULL;
@@ -19082,7 +19115,7 @@ ATTN_FUNC_ int attn_check_sort_(attn_tree_ *c, const int32_t *a, int64_t n, int6
 }
 
 /* The list as the nodes use it. */
-ATTN_FUNC_ const int32_t *attn_sorted_list_(const attn_tree_ *c, const int32_t *a, int64_t *n) {
+ATTN_COLD_ const int32_t *attn_sorted_list_(const attn_tree_ *c, const int32_t *a, int64_t *n) {
   const attn_sorted_ *s = (const attn_sorted_ *)c->sorted.data;
   for (int64_t k = 0; k < c->sorted.count; k++)
     if (s[k].from == a && s[k].from_count == *n) {
@@ -19092,7 +19125,7 @@ ATTN_FUNC_ const int32_t *attn_sorted_list_(const attn_tree_ *c, const int32_t *
   return a;
 }
 
-ATTN_FUNC_ int attn_check_global_(attn_tree_ *c, const attn_pattern *p, const attn_field_ *f) {
+ATTN_COLD_ int attn_check_global_(attn_tree_ *c, const attn_pattern *p, const attn_field_ *f) {
   return ATTN_RULE_(p->indices >= 0, RANGE, "pattern.indices must not be negative") &&
          ATTN_RULE_(!p->queries || p->query_count >= 0, RANGE,
                     "pattern.query_count must not be negative") &&
@@ -19105,32 +19138,32 @@ ATTN_FUNC_ int attn_check_global_(attn_tree_ *c, const attn_pattern *p, const at
          (!p->queries || attn_check_sort_(c, p->queries, p->query_count, f->q_len));
 }
 
-ATTN_FUNC_ int attn_check_sides_(attn_tree_ *c, const attn_pattern *p, int64_t least,
+ATTN_COLD_ int attn_check_sides_(attn_tree_ *c, const attn_pattern *p, int64_t least,
                                  const char *reason) {
   return ATTN_RULE_(p->left >= least && p->right >= least, RANGE, reason);
 }
 
-ATTN_FUNC_ int attn_check_square_(attn_tree_ *c, const attn_field_ *f) {
+ATTN_COLD_ int attn_check_square_(attn_tree_ *c, const attn_field_ *f) {
   return ATTN_RULE_(f->q_len == f->k_len, SHAPE, "this pattern wants q_len = k_len") &&
          ATTN_RULE_(f->q_off == 0, RANGE, "this pattern wants q_len = k_len and q_off = 0");
 }
 
-ATTN_FUNC_ int attn_check_step_(attn_tree_ *c, const attn_pattern *p) {
+ATTN_COLD_ int attn_check_step_(attn_tree_ *c, const attn_pattern *p) {
   return ATTN_RULE_(p->step >= 1, RANGE, "pattern.step must be at least 1");
 }
-ATTN_FUNC_ int attn_check_block_(attn_tree_ *c, const attn_pattern *p) {
+ATTN_COLD_ int attn_check_block_(attn_tree_ *c, const attn_pattern *p) {
   return ATTN_RULE_(p->block >= 1, RANGE, "pattern.block must be at least 1");
 }
-ATTN_FUNC_ int attn_check_beside_(attn_tree_ *c, const attn_pattern *p) {
+ATTN_COLD_ int attn_check_beside_(attn_tree_ *c, const attn_pattern *p) {
   return ATTN_RULE_(p->before >= 0 && p->after >= 0, RANGE,
                     "pattern.before and pattern.after must not be negative");
 }
-ATTN_FUNC_ int attn_check_count_(attn_tree_ *c, const attn_pattern *p, int64_t least,
+ATTN_COLD_ int attn_check_count_(attn_tree_ *c, const attn_pattern *p, int64_t least,
                                  const char *reason) {
   return ATTN_RULE_(p->count >= least, RANGE, reason);
 }
 
-ATTN_FUNC_ int attn_check_use_(attn_tree_ *c, const attn_pattern *p) {
+ATTN_COLD_ int attn_check_use_(attn_tree_ *c, const attn_pattern *p) {
   if (!ATTN_RULE_((int)p->use >= 0 && p->use <= ATTN_SPARSE_HEADS, RANGE,
                   "pattern.use must be one of attn_sparse_use") ||
       !ATTN_RULE_(p->layer >= 0, RANGE, "pattern.layer must not be negative"))
@@ -19141,7 +19174,7 @@ ATTN_FUNC_ int attn_check_use_(attn_tree_ *c, const attn_pattern *p) {
                              "pattern.index must assign sets 0, 1 or 2");
 }
 
-ATTN_FUNC_ int attn_check_blockwise_(attn_tree_ *c, const attn_pattern *p) {
+ATTN_COLD_ int attn_check_blockwise_(attn_tree_ *c, const attn_pattern *p) {
   const int64_t n = p->count;
   if (!attn_check_count_(c, p, 1, "pattern.count must be at least 1") ||
       !ATTN_RULE_(n <= INT32_MAX, RANGE, "pattern.count must be below 2^31"))
@@ -19170,7 +19203,7 @@ ATTN_FUNC_ int attn_check_blockwise_(attn_tree_ *c, const attn_pattern *p) {
   return ATTN_RULE_(fine, INDEX, "pattern.index must hold permutations of 0 .. count - 1");
 }
 
-ATTN_FUNC_ int attn_check_image_(attn_tree_ *c, const attn_pattern *p, const attn_field_ *f) {
+ATTN_COLD_ int attn_check_image_(attn_tree_ *c, const attn_pattern *p, const attn_field_ *f) {
   return attn_check_square_(c, f) &&
          ATTN_RULE_(p->height >= 1 && p->width >= 1, SHAPE,
                     "pattern.height and pattern.width must be at least 1") &&
@@ -19184,7 +19217,7 @@ ATTN_FUNC_ int attn_check_image_(attn_tree_ *c, const attn_pattern *p, const att
                     "pattern.order must be one of attn_image_order");
 }
 
-ATTN_FUNC_ int attn_check_axial_(attn_tree_ *c, const attn_pattern *p, const attn_field_ *f) {
+ATTN_COLD_ int attn_check_axial_(attn_tree_ *c, const attn_pattern *p, const attn_field_ *f) {
   int64_t product = 1;
   if (!attn_check_square_(c, f) ||
       !ATTN_RULE_(p->indices >= 1, RANGE, "pattern.indices: a grid has at least 1 axis") ||
@@ -19197,7 +19230,7 @@ ATTN_FUNC_ int attn_check_axial_(attn_tree_ *c, const attn_pattern *p, const att
                     "pattern.axis must be -1 or an axis of the grid");
 }
 
-ATTN_FUNC_ int attn_check_tree_(attn_tree_ *c, const attn_pattern *p, const attn_field_ *f) {
+ATTN_COLD_ int attn_check_tree_(attn_tree_ *c, const attn_pattern *p, const attn_field_ *f) {
   int64_t size[64], base[64];
   if (!attn_check_square_(c, f) ||
       !ATTN_RULE_(p->width >= 1 && p->width <= INT32_MAX, SHAPE,
@@ -19208,7 +19241,7 @@ ATTN_FUNC_ int attn_check_tree_(attn_tree_ *c, const attn_pattern *p, const attn
                     "k_len must be the number of nodes of the tree");
 }
 
-ATTN_FUNC_ int attn_check_segments_(attn_tree_ *c, const attn_pattern *p, const attn_field_ *f) {
+ATTN_COLD_ int attn_check_segments_(attn_tree_ *c, const attn_pattern *p, const attn_field_ *f) {
   const char *const reason =
       "pattern.index must begin with 0, end with k_len and never decrease (segments)";
   if (!attn_check_square_(c, f) ||
@@ -19221,7 +19254,7 @@ ATTN_FUNC_ int attn_check_segments_(attn_tree_ *c, const attn_pattern *p, const 
   return ATTN_RULE_(p->index[0] == 0 && p->index[p->indices - 1] == f->k_len, INDEX, reason);
 }
 
-ATTN_FUNC_ int attn_check_bits_(attn_tree_ *c, const attn_pattern *p, int64_t rows,
+ATTN_COLD_ int attn_check_bits_(attn_tree_ *c, const attn_pattern *p, int64_t rows,
                                 int64_t stride) {
   return ATTN_RULE_(p->bits_heads == 0 || p->bits_heads == 1 || p->bits_heads == c->heads, HEADS,
                     "pattern.bits_heads must be 0, 1 or heads") &&
@@ -19232,7 +19265,7 @@ ATTN_FUNC_ int attn_check_bits_(attn_tree_ *c, const attn_pattern *p, int64_t ro
                     "pattern.bits must not be null");
 }
 
-ATTN_FUNC_ int attn_check_csr_(attn_tree_ *c, const attn_pattern *p, const attn_field_ *f) {
+ATTN_COLD_ int attn_check_csr_(attn_tree_ *c, const attn_pattern *p, const attn_field_ *f) {
   const int64_t *at = p->row_ptr;
   attn_span_ span;
   if (!ATTN_RULE_(at != NULL, NULL, "pattern.row_ptr must not be null") ||
@@ -19265,10 +19298,10 @@ ATTN_FUNC_ int attn_check_csr_(attn_tree_ *c, const attn_pattern *p, const attn_
   return 1;
 }
 
-ATTN_FUNC_ int attn_check_pattern_(attn_tree_ *c, const attn_pattern *p, const attn_field_ *f,
+ATTN_COLD_ int attn_check_pattern_(attn_tree_ *c, const attn_pattern *p, const attn_field_ *f,
                                    int depth);
 
-ATTN_FUNC_ int attn_check_parts_(attn_tree_ *c, const attn_pattern *p, const attn_field_ *f,
+ATTN_COLD_ int attn_check_parts_(attn_tree_ *c, const attn_pattern *p, const attn_field_ *f,
                                  int64_t n, int depth) {
   if (!ATTN_RULE_(n >= 0, RANGE, "pattern.part_count must not be negative") ||
       !ATTN_RULE_(n <= ATTN_PARTS_ - c->parts, PATTERN, "a pattern may have 1024 parts in all") ||
@@ -19281,7 +19314,7 @@ ATTN_FUNC_ int attn_check_parts_(attn_tree_ *c, const attn_pattern *p, const att
   return 1;
 }
 
-ATTN_FUNC_ int attn_check_pattern_(attn_tree_ *c, const attn_pattern *p, const attn_field_ *f,
+ATTN_COLD_ int attn_check_pattern_(attn_tree_ *c, const attn_pattern *p, const attn_field_ *f,
                                    int depth) {
   const char *const negative = "pattern.left and pattern.right must not be negative";
   const char *const unbounded = "pattern.left and pattern.right must be at least -1";
@@ -19394,17 +19427,17 @@ typedef struct attn_lower_ {
 /* Beyond every distance of positions, and small enough to be added up. */
 #define ATTN_FAR_ ((int64_t)1 << 34)
 
-ATTN_FUNC_ int64_t attn_near_(int64_t x) { return attn_min64_(x, ATTN_FAR_); }
+ATTN_COLD_ int64_t attn_near_(int64_t x) { return attn_min64_(x, ATTN_FAR_); }
 
 /* A node; what follows hangs it into its parent. */
-ATTN_FUNC_ attn_node_ *attn_node_add_(attn_lower_ *l, int64_t kind, int64_t cut) {
+ATTN_COLD_ attn_node_ *attn_node_add_(attn_lower_ *l, int64_t kind, int64_t cut) {
   attn_node_ *x = &l->node[l->count++];
   memset(x, 0, sizeof *x);
   x->kind = kind, x->cut = cut != 0;
   return x;
 }
 
-ATTN_FUNC_ void attn_hang_(attn_lower_ *l, int64_t parent, int64_t *last, int64_t part) {
+ATTN_COLD_ void attn_hang_(attn_lower_ *l, int64_t parent, int64_t *last, int64_t part) {
   if (*last)
     l->node[*last].next = part;
   else
@@ -19412,20 +19445,20 @@ ATTN_FUNC_ void attn_hang_(attn_lower_ *l, int64_t parent, int64_t *last, int64_
   *last = part;
 }
 
-ATTN_FUNC_ void attn_lower_band_(attn_lower_ *l, int64_t left, int64_t right, int64_t step,
+ATTN_COLD_ void attn_lower_band_(attn_lower_ *l, int64_t left, int64_t right, int64_t step,
                                  int64_t cut) {
   const int64_t kind = step > 1 ? ATTN_PATTERN_DILATED : ATTN_PATTERN_BAND;
   attn_node_ *x = attn_node_add_(l, kind, cut);
   x->left = attn_near_(left), x->right = attn_near_(right), x->step = attn_near_(step);
 }
 
-ATTN_FUNC_ attn_node_ *attn_lower_block_(attn_lower_ *l, int64_t kind, int64_t block, int64_t cut) {
+ATTN_COLD_ attn_node_ *attn_lower_block_(attn_lower_ *l, int64_t kind, int64_t block, int64_t cut) {
   attn_node_ *x = attn_node_add_(l, kind, cut);
   x->block = attn_near_(block);
   return x;
 }
 
-ATTN_FUNC_ void attn_lower_global_(attn_lower_ *l, const attn_pattern *p, int64_t cut) {
+ATTN_COLD_ void attn_lower_global_(attn_lower_ *l, const attn_pattern *p, int64_t cut) {
   attn_node_ *x = attn_node_add_(l, ATTN_PATTERN_GLOBAL, cut);
   x->rows = !p->no_rows, x->columns = !p->no_columns;
   x->indices = p->indices;
@@ -19435,7 +19468,7 @@ ATTN_FUNC_ void attn_lower_global_(attn_lower_ *l, const attn_pattern *p, int64_
   x->queries = attn_sorted_list_(l->tree, p->queries, &x->query_count);
 }
 
-ATTN_FUNC_ void attn_lower_image_(attn_lower_ *l, const attn_pattern *p, int64_t cut) {
+ATTN_COLD_ void attn_lower_image_(attn_lower_ *l, const attn_pattern *p, int64_t cut) {
   attn_node_ *x = attn_node_add_(l, ATTN_PATTERN_IMAGE_2D, cut);
   x->height = p->height, x->width = p->width, x->order = (int64_t)p->order;
   x->tile_height = attn_min64_(p->tile_height, p->height);
@@ -19445,7 +19478,7 @@ ATTN_FUNC_ void attn_lower_image_(attn_lower_ *l, const attn_pattern *p, int64_t
 }
 
 /* One axis, or all; axes of one cell add nothing to others. */
-ATTN_FUNC_ void attn_lower_axial_(attn_lower_ *l, const attn_pattern *p, int64_t cut) {
+ATTN_COLD_ void attn_lower_axial_(attn_lower_ *l, const attn_pattern *p, int64_t cut) {
   const int64_t root = l->count;
   int64_t last = 0, step = 1;
   if (p->axis < 0) attn_node_add_(l, ATTN_PATTERN_UNION, 0);
@@ -19459,13 +19492,13 @@ ATTN_FUNC_ void attn_lower_axial_(attn_lower_ *l, const attn_pattern *p, int64_t
 }
 
 /* Which of the two sets of a Sparse Transformer a head uses; 2 = both. */
-ATTN_FUNC_ int64_t attn_sparse_set_(const attn_pattern *p, int64_t head) {
+ATTN_COLD_ int64_t attn_sparse_set_(const attn_pattern *p, int64_t head) {
   if (p->use == ATTN_SPARSE_MERGED) return 2;
   if (p->use == ATTN_SPARSE_INTERLEAVE) return p->layer % 2;
   return p->index ? p->index[head] : head % 2;
 }
 
-ATTN_FUNC_ void attn_lower_sparse_(attn_lower_ *l, const attn_pattern *p, int64_t cut) {
+ATTN_COLD_ void attn_lower_sparse_(attn_lower_ *l, const attn_pattern *p, int64_t cut) {
   const int64_t set = attn_sparse_set_(p, l->head), root = l->count;
   int64_t last = 0;
   if (set == 2) attn_node_add_(l, ATTN_PATTERN_UNION, 0);
@@ -19491,7 +19524,7 @@ ATTN_FUNC_ void attn_lower_sparse_(attn_lower_ *l, const attn_pattern *p, int64_
 }
 
 /* A shift is told by its number, so that equal heads are seen to be equal. */
-ATTN_FUNC_ void attn_lower_blockwise_(attn_lower_ *l, const attn_pattern *p, int64_t cut) {
+ATTN_COLD_ void attn_lower_blockwise_(attn_lower_ *l, const attn_pattern *p, int64_t cut) {
   attn_node_ *x = attn_node_add_(l, ATTN_PATTERN_BLOCKWISE, cut);
   const int64_t n = p->count;
   const int32_t *to = p->index ? p->index + l->head * n : NULL;
@@ -19501,7 +19534,7 @@ ATTN_FUNC_ void attn_lower_blockwise_(attn_lower_ *l, const attn_pattern *p, int
   if (x->index) x->left = 0;
 }
 
-ATTN_FUNC_ void attn_lower_random_(attn_lower_ *l, const attn_pattern *p, int64_t cut) {
+ATTN_COLD_ void attn_lower_random_(attn_lower_ *l, const attn_pattern *p, int64_t cut) {
   attn_node_ *x =
       attn_lower_block_(l, (int64_t)p->kind, p->kind == ATTN_PATTERN_RANDOM ? 0 : p->block, cut);
   x->count = attn_near_(p->count);
@@ -19509,7 +19542,7 @@ ATTN_FUNC_ void attn_lower_random_(attn_lower_ *l, const attn_pattern *p, int64_
   if (p->count) x->seed = p->seed, x->head = l->head;
 }
 
-ATTN_FUNC_ void attn_lower_bigbird_(attn_lower_ *l, const attn_pattern *p, int64_t cut) {
+ATTN_COLD_ void attn_lower_bigbird_(attn_lower_ *l, const attn_pattern *p, int64_t cut) {
   attn_lower_random_(l, p, cut);
   attn_node_ *x = &l->node[l->count - 1];
   x->before = attn_near_(p->before), x->after = attn_near_(p->after);
@@ -19517,7 +19550,7 @@ ATTN_FUNC_ void attn_lower_bigbird_(attn_lower_ *l, const attn_pattern *p, int64
   x->extra = p->left;
 }
 
-ATTN_FUNC_ void attn_lower_user_(attn_lower_ *l, const attn_pattern *p, const attn_field_ *f,
+ATTN_COLD_ void attn_lower_user_(attn_lower_ *l, const attn_pattern *p, const attn_field_ *f,
                                  int64_t cut) {
   attn_node_ *x = attn_node_add_(l, (int64_t)p->kind, cut);
   const int64_t head = p->bits_heads > 1 ? l->head : 0;
@@ -19535,11 +19568,11 @@ ATTN_FUNC_ void attn_lower_user_(attn_lower_ *l, const attn_pattern *p, const at
   }
 }
 
-ATTN_FUNC_ void attn_lower_pattern_(attn_lower_ *l, const attn_pattern *p, const attn_field_ *f,
+ATTN_COLD_ void attn_lower_pattern_(attn_lower_ *l, const attn_pattern *p, const attn_field_ *f,
                                     int64_t cut);
 
 /* The cut of a result reaches those parts that make it smaller. */
-ATTN_FUNC_ void attn_lower_algebra_(attn_lower_ *l, const attn_pattern *p, const attn_field_ *f,
+ATTN_COLD_ void attn_lower_algebra_(attn_lower_ *l, const attn_pattern *p, const attn_field_ *f,
                                     int64_t cut) {
   const int64_t root = l->count;
   const int pair = p->kind == ATTN_PATTERN_DIFF, turn = p->kind == ATTN_PATTERN_TRANSPOSE;
@@ -19557,7 +19590,7 @@ ATTN_FUNC_ void attn_lower_algebra_(attn_lower_ *l, const attn_pattern *p, const
   }
 }
 
-ATTN_FUNC_ void attn_lower_pattern_(attn_lower_ *l, const attn_pattern *p, const attn_field_ *f,
+ATTN_COLD_ void attn_lower_pattern_(attn_lower_ *l, const attn_pattern *p, const attn_field_ *f,
                                     int64_t cut) {
   const int64_t outer = cut, root = l->count;
   attn_node_ *x;
@@ -19629,7 +19662,7 @@ ATTN_FUNC_ void attn_lower_pattern_(attn_lower_ *l, const attn_pattern *p, const
 /* mechanisms/pattern_make.h owns the constructors of patterns: plain values, checked only when a
  * schedule is built. */
 
-ATTN_FUNC_ attn_pattern attn_pattern_of_(attn_pattern_kind kind) {
+ATTN_COLD_ attn_pattern attn_pattern_of_(attn_pattern_kind kind) {
   attn_pattern p;
   memset(&p, 0, sizeof p);
   p.kind = kind;
@@ -19821,7 +19854,7 @@ ATTN_PUB_ attn_pattern attn_pattern_block_mask(const uint8_t *mask, int64_t q_bl
   return p;
 }
 
-ATTN_FUNC_ attn_pattern attn_pattern_parts_(attn_pattern_kind kind, const attn_pattern *parts,
+ATTN_COLD_ attn_pattern attn_pattern_parts_(attn_pattern_kind kind, const attn_pattern *parts,
                                             int64_t n) {
   attn_pattern p = attn_pattern_of_(kind);
   p.parts = parts, p.part_count = n;
@@ -19864,7 +19897,7 @@ typedef struct attn_build_call_ {
   attn_vec_ table; /* int32: variants by hash, -1 = free */
 } attn_build_call_;
 
-ATTN_FUNC_ void attn_build_free_(attn_build_call_ *c) {
+ATTN_COLD_ void attn_build_free_(attn_build_call_ *c) {
   const attn_sorted_ *sorted = (const attn_sorted_ *)c->tree.sorted.data;
   attn_vec_ *all[] = {&c->nodes[0], &c->nodes[1],   &c->terms, &c->heavy,   &c->zeros,
                       &c->head,     &c->hash,       &c->whose, &c->table,   &c->b.tile,
@@ -19878,14 +19911,14 @@ ATTN_FUNC_ void attn_build_free_(attn_build_call_ *c) {
 }
 
 /* n elements of zeros. Null = no memory. */
-ATTN_FUNC_ void *attn_zeros_(attn_vec_ *v, int64_t n, int64_t size) {
+ATTN_COLD_ void *attn_zeros_(attn_vec_ *v, int64_t n, int64_t size) {
   void *data = attn_vec_room_(v, n, size);
   if (data) memset(data, 0, (size_t)(n * size)), v->count = n;
   return data;
 }
 
 /* Lowers head h into nodes[which]; returns their number. */
-ATTN_FUNC_ int64_t attn_build_lower_(attn_build_call_ *c, const attn_pattern *p, int which,
+ATTN_COLD_ int64_t attn_build_lower_(attn_build_call_ *c, const attn_pattern *p, int which,
                                      int64_t h) {
   attn_lower_ l;
   l.tree = &c->tree, l.node = (attn_node_ *)c->nodes[which].data, l.count = 0, l.head = h;
@@ -19893,7 +19926,7 @@ ATTN_FUNC_ int64_t attn_build_lower_(attn_build_call_ *c, const attn_pattern *p,
   return l.count;
 }
 
-ATTN_FUNC_ uint64_t attn_hash_(const void *data, int64_t bytes) {
+ATTN_COLD_ uint64_t attn_hash_(const void *data, int64_t bytes) {
   uint64_t h = 0, word;
   for (int64_t k = 0; k + 8 <= bytes; k += 8) {
     memcpy(&word, (const char *)data + k, 8);
@@ -19904,7 +19937,7 @@ ATTN_FUNC_ uint64_t attn_hash_(const void *data, int64_t bytes) {
 
 /* The place of head h in the table of variants: that of an equal one, or a free place. Heads are
  * equal when they lower to the same nodes. */
-ATTN_FUNC_ int32_t *attn_build_find_(attn_build_call_ *c, const attn_pattern *p, int64_t h,
+ATTN_COLD_ int32_t *attn_build_find_(attn_build_call_ *c, const attn_pattern *p, int64_t h,
                                      uint64_t *hash) {
   const int64_t count = attn_build_lower_(c, p, 0, h);
   const int64_t bytes = count * (int64_t)sizeof(attn_node_);
@@ -19920,7 +19953,7 @@ ATTN_FUNC_ int32_t *attn_build_find_(attn_build_call_ *c, const attn_pattern *p,
 }
 
 /* Every variant's tiles, and the variant of each head. 0 = no memory. */
-ATTN_FUNC_ int attn_build_heads_(attn_build_call_ *c, const attn_pattern *p, int64_t heads) {
+ATTN_COLD_ int attn_build_heads_(attn_build_call_ *c, const attn_pattern *p, int64_t heads) {
   int32_t *head = (int32_t *)attn_zeros_(&c->head, heads, sizeof *head);
   const int64_t different = c->tree.depends ? heads : attn_min64_(heads, 1);
   int32_t *table = (int32_t *)attn_vec_room_(&c->table, 2 * different + 1, sizeof *table);
@@ -19943,7 +19976,7 @@ ATTN_FUNC_ int attn_build_heads_(attn_build_call_ *c, const attn_pattern *p, int
 }
 
 /* Memory of the size of the sequences and of the tree. */
-ATTN_FUNC_ int attn_build_memory_(attn_build_call_ *c) {
+ATTN_COLD_ int attn_build_memory_(attn_build_call_ *c) {
   const int64_t side = attn_max64_(c->b.f.q_len, c->b.f.k_len) + 1;
   const int64_t marks = attn_marks_words_(side);
   uint64_t *zeros = (uint64_t *)attn_zeros_(&c->zeros, side + 2 * marks, sizeof *zeros);
@@ -19956,7 +19989,7 @@ ATTN_FUNC_ int attn_build_memory_(attn_build_call_ *c) {
   return 1;
 }
 
-ATTN_FUNC_ int attn_build_tree_memory_(attn_build_call_ *c) {
+ATTN_COLD_ int attn_build_tree_memory_(attn_build_call_ *c) {
   const int64_t nodes = c->tree.nodes;
   c->b.heavy = (uint64_t *)attn_zeros_(&c->heavy, c->b.f.q_len / 64 + 1, sizeof(uint64_t));
   c->b.node = (attn_node_ *)attn_zeros_(&c->nodes[0], nodes, sizeof(attn_node_));
@@ -19966,7 +19999,7 @@ ATTN_FUNC_ int attn_build_tree_memory_(attn_build_call_ *c) {
 }
 
 /* Checks, and builds all but the bytes. */
-ATTN_FUNC_ int attn_build_run_(attn_build_call_ *c, const attn_pattern *p, int64_t heads,
+ATTN_COLD_ int attn_build_run_(attn_build_call_ *c, const attn_pattern *p, int64_t heads,
                                int64_t q_len, int64_t k_len, const attn_schedule_params *params) {
   attn_error_ *e = &c->e;
   if (!p) return attn_reject_(e, ATTN_E_NULL, "pattern must not be null");
@@ -19988,7 +20021,7 @@ ATTN_FUNC_ int attn_build_run_(attn_build_call_ *c, const attn_pattern *p, int64
   return attn_reject_(e, ATTN_E_MEMORY, "ATTN_MALLOC returned null");
 }
 
-ATTN_FUNC_ int attn_build_finish_(attn_build_call_ *c, attn_schedule *schedule, int64_t heads,
+ATTN_COLD_ int attn_build_finish_(attn_build_call_ *c, attn_schedule *schedule, int64_t heads,
                                   const attn_schedule_params *params) {
   const int32_t *head = (const int32_t *)c->head.data;
   attn_schedule made;
@@ -20011,9 +20044,9 @@ ATTN_FUNC_ int attn_build_finish_(attn_build_call_ *c, attn_schedule *schedule, 
   return 1;
 }
 
-ATTN_PUB_ attn_status attn_schedule_build(attn_schedule *schedule, const attn_pattern *pattern,
-                                          int64_t heads, int64_t q_len, int64_t k_len,
-                                          const attn_schedule_params *params, attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_schedule_build(attn_schedule *schedule, const attn_pattern *pattern,
+                                               int64_t heads, int64_t q_len, int64_t k_len,
+                                               const attn_schedule_params *params, attn_ctx *ctx) {
   attn_build_call_ c;
   const attn_table_ *table;
   int workers;
@@ -20029,9 +20062,9 @@ ATTN_PUB_ attn_status attn_schedule_build(attn_schedule *schedule, const attn_pa
   return attn_end_(ctx, &c.e);
 }
 
-ATTN_PUB_ size_t attn_schedule_bytes(const attn_pattern *pattern, int64_t heads, int64_t q_len,
-                                     int64_t k_len, const attn_schedule_params *params,
-                                     attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_schedule_bytes(const attn_pattern *pattern, int64_t heads, int64_t q_len,
+                                          int64_t k_len, const attn_schedule_params *params,
+                                          attn_ctx *ctx) {
   attn_build_call_ c;
   const attn_table_ *table;
   attn_plan_ plan;
@@ -20057,8 +20090,8 @@ ATTN_PUB_ void attn_schedule_free(attn_schedule *schedule) {
   memset(schedule, 0, sizeof *schedule);
 }
 
-ATTN_PUB_ attn_status attn_schedule_open(attn_schedule *schedule, const void *bytes, size_t size,
-                                         attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_schedule_open(attn_schedule *schedule, const void *bytes,
+                                              size_t size, attn_ctx *ctx) {
   attn_error_ e = {ATTN_OK, NULL};
   const char *const damaged = "the bytes are no schedule, or a damaged one";
   attn_schedule made;
@@ -20108,7 +20141,7 @@ ATTN_PUB_ attn_status attn_schedule_describe(attn_schedule_info *info,
 typedef void (*attn_visit_fn_)(void *user, int64_t row, int64_t key, int64_t n, int64_t step);
 
 /* The pairs of rows from .. end - 1, in no order of rows; of one row and phase in that of keys. */
-ATTN_FUNC_ void attn_visit_(const attn_plan_ *p, int64_t head, int64_t from, int64_t end,
+ATTN_COLD_ void attn_visit_(const attn_plan_ *p, int64_t head, int64_t from, int64_t end,
                             attn_visit_fn_ visit, void *user) {
   const int32_t *heads = (const int32_t *)attn_plan_at_(p, p->at_head);
   const int64_t *tiles = (const int64_t *)attn_plan_at_(p, p->at_tiles);
@@ -20150,7 +20183,7 @@ ATTN_FUNC_ void attn_csr_fill_(void *user, int64_t row, int64_t key, int64_t n, 
   for (int64_t k = 0; k < n; k++) to[k] = (int32_t)(key + k * step);
 }
 
-ATTN_FUNC_ void attn_sift_(int32_t *a, int64_t at, int64_t n) {
+ATTN_COLD_ void attn_sift_(int32_t *a, int64_t at, int64_t n) {
   for (int64_t child; (child = 2 * at + 1) < n; at = child) {
     child += child + 1 < n && a[child + 1] > a[child];
     if (a[at] >= a[child]) return;
@@ -20160,7 +20193,7 @@ ATTN_FUNC_ void attn_sift_(int32_t *a, int64_t at, int64_t n) {
 }
 
 /* Columns of several phases: a heap sort needs no memory. */
-ATTN_FUNC_ void attn_sort_columns_(int32_t *a, int64_t n) {
+ATTN_COLD_ void attn_sort_columns_(int32_t *a, int64_t n) {
   if (attn_ascending_(a, n)) return;
   for (int64_t k = n / 2; k-- > 0;) attn_sift_(a, k, n);
   for (int64_t k = n; k-- > 1;) {
@@ -20288,7 +20321,7 @@ enum {
 };
 
 /* A table [1, 1 or H, len, dim] of floats. */
-ATTN_FUNC_ int attn_check_table_(attn_error_ *e, attn_tensor *t, const attn_words_ *w,
+ATTN_COLD_ int attn_check_table_(attn_error_ *e, attn_tensor *t, const attn_words_ *w,
                                  const char *type, const char *shape, int64_t heads, int64_t dim,
                                  attn_span_ *span) {
   if (!t->data) return 1;
@@ -20299,13 +20332,13 @@ ATTN_FUNC_ int attn_check_table_(attn_error_ *e, attn_tensor *t, const attn_word
   return 1;
 }
 
-ATTN_FUNC_ int attn_check_finite_(attn_error_ *e, const float *x, int64_t n, const char *reason) {
+ATTN_COLD_ int attn_check_finite_(attn_error_ *e, const float *x, int64_t n, const char *reason) {
   for (int64_t i = 0; x && i < n; i++)
     if (!(x[i] - x[i] == 0.0f)) return attn_reject_(e, ATTN_E_VALUE, reason);
   return 1;
 }
 
-ATTN_FUNC_ int attn_check_relative_(attn_error_ *e, attn_softmax_ *a, attn_span_ *span) {
+ATTN_COLD_ int attn_check_relative_(attn_error_ *e, attn_softmax_ *a, attn_span_ *span) {
   static const attn_words_ wk = ATTN_WORDS_("params.relative.keys"),
                            wv = ATTN_WORDS_("params.relative.values");
   attn_relative *r = &a->relative;
@@ -20324,14 +20357,14 @@ ATTN_FUNC_ int attn_check_relative_(attn_error_ *e, attn_softmax_ *a, attn_span_
 }
 
 /* The distances j - p that causal, window and the extents leave. 0 = none. */
-ATTN_FUNC_ int attn_distance_range_(const attn_softmax_ *a, int64_t *first, int64_t *last) {
+ATTN_COLD_ int attn_distance_range_(const attn_softmax_ *a, int64_t *first, int64_t *last) {
   *first = -(a->q_off + a->q.len - 1), *last = a->k.len - 1 - a->q_off;
   if (*first < -a->left && !a->keep) *first = -a->left;
   if (*last > a->right) *last = a->right;
   return a->q.len > 0 && a->k.len > 0 && *first <= *last;
 }
 
-ATTN_FUNC_ int attn_check_xl_(attn_error_ *e, attn_softmax_ *a, attn_span_ *span) {
+ATTN_COLD_ int attn_check_xl_(attn_error_ *e, attn_softmax_ *a, attn_span_ *span) {
   static const attn_words_ w = ATTN_WORDS_("params.xl.table");
   attn_xl *x = &a->xl;
   const int64_t n = attn_mul_(a->q.heads, a->q.dim), far = (int64_t)1 << 41;
@@ -20361,7 +20394,7 @@ ATTN_FUNC_ int attn_check_xl_(attn_error_ *e, attn_softmax_ *a, attn_span_ *span
   return 1;
 }
 
-ATTN_FUNC_ int attn_check_labels_(attn_error_ *e, attn_softmax_ *a, attn_span_ *span) {
+ATTN_COLD_ int attn_check_labels_(attn_error_ *e, attn_softmax_ *a, attn_span_ *span) {
   static const attn_words_ w = ATTN_WORDS_("params.labels.table");
   attn_labels *x = &a->labels;
   if (!x->label) {
@@ -20380,7 +20413,7 @@ ATTN_FUNC_ int attn_check_labels_(attn_error_ *e, attn_softmax_ *a, attn_span_ *
 }
 
 /* Terms by distance: shapes and what can be judged without reading. */
-ATTN_FUNC_ int attn_check_by_distance_(attn_error_ *e, attn_softmax_ *a, attn_span_ *span) {
+ATTN_COLD_ int attn_check_by_distance_(attn_error_ *e, attn_softmax_ *a, attn_span_ *span) {
   const attn_distance_terms_ *d = &a->by_distance;
   const attn_toeplitz *z = &d->toeplitz;
   const int64_t heads = a->q.heads, far = (int64_t)1 << 41;
@@ -20431,7 +20464,7 @@ ATTN_FUNC_ int attn_check_by_distance_(attn_error_ *e, attn_softmax_ *a, attn_sp
                            &span[ATTN_T_PARABOLA_B_]);
 }
 
-ATTN_FUNC_ int attn_check_span_(attn_error_ *e, attn_softmax_ *a, int64_t rows, attn_span_ *span) {
+ATTN_COLD_ int attn_check_span_(attn_error_ *e, attn_softmax_ *a, int64_t rows, attn_span_ *span) {
   const attn_span *s = &a->span;
   if (!s->z) return 1;
   if (!(s->ramp >= 0.0f && s->ramp < INFINITY))
@@ -20444,7 +20477,7 @@ ATTN_FUNC_ int attn_check_span_(attn_error_ *e, attn_softmax_ *a, int64_t rows, 
 }
 
 /* All score terms of p, into a; spans are what they read. a has extents, scale, window. */
-ATTN_FUNC_ int attn_check_terms_(attn_error_ *e, attn_softmax_ *a, const attn_sdpa_params *p,
+ATTN_COLD_ int attn_check_terms_(attn_error_ *e, attn_softmax_ *a, const attn_sdpa_params *p,
                                  attn_span_ *span) {
   const int64_t rows = attn_mul_(attn_mul_(a->q.batch, a->q.heads), a->q.len);
   a->relative = p->relative, a->xl = p->xl, a->labels = p->labels;
@@ -20479,7 +20512,7 @@ ATTN_FUNC_ int attn_check_terms_(attn_error_ *e, attn_softmax_ *a, const attn_sd
 }
 
 /* The values of the terms. Those by query are read as they come. */
-ATTN_FUNC_ int attn_check_term_values_(attn_error_ *e, const attn_softmax_ *a) {
+ATTN_COLD_ int attn_check_term_values_(attn_error_ *e, const attn_softmax_ *a) {
   const attn_distance_terms_ *d = &a->by_distance;
   const attn_span *s = &a->span;
   const int64_t heads = a->q.heads;
@@ -20512,7 +20545,7 @@ ATTN_FUNC_ int attn_check_term_values_(attn_error_ *e, const attn_softmax_ *a) {
  * (attn_ragged), and what cannot be combined with them. */
 
 /* Offsets 0 = x[0] <= .. <= x[n] <= most. */
-ATTN_FUNC_ int attn_check_indptr_(attn_error_ *e, const int64_t *x, int64_t n, int64_t most,
+ATTN_COLD_ int attn_check_indptr_(attn_error_ *e, const int64_t *x, int64_t n, int64_t most,
                                   const char *reason) {
   int64_t at = 0;
   if (x[0] != 0) return attn_reject_(e, ATTN_E_INDEX, reason);
@@ -20522,7 +20555,7 @@ ATTN_FUNC_ int attn_check_indptr_(attn_error_ *e, const int64_t *x, int64_t n, i
 }
 
 /* What sequences that are not alike go without. */
-ATTN_FUNC_ int attn_check_alike_(attn_error_ *e, const attn_softmax_ *a,
+ATTN_COLD_ int attn_check_alike_(attn_error_ *e, const attn_softmax_ *a,
                                  const attn_sdpa_params *p) {
   static const char *const reason =
       "params.schedule, map, relative, xl, gaussian and span must be absent with sequences of "
@@ -20537,7 +20570,7 @@ ATTN_FUNC_ int attn_check_alike_(attn_error_ *e, const attn_softmax_ *a,
 
 /* Batches of q, k and v, which have been checked, and what sequences they make: a->seq, and the extents
  * that masks broadcast to. Keys in the pages of a cache are there already. Reads the offsets. */
-ATTN_FUNC_ int attn_check_sequences_(attn_error_ *e, attn_softmax_ *a, const attn_sdpa_params *p,
+ATTN_COLD_ int attn_check_sequences_(attn_error_ *e, attn_softmax_ *a, const attn_sdpa_params *p,
                                      attn_span_ span[2], int64_t full[4]) {
   const attn_ragged *r = &p->ragged;
   attn_sequences_ *s = &a->sequences;
@@ -20593,7 +20626,7 @@ ATTN_FUNC_ int attn_check_sequences_(attn_error_ *e, attn_softmax_ *a, const att
 }
 
 /* The scales of all keys that sequences have. */
-ATTN_FUNC_ int attn_check_sequence_scales_(attn_error_ *e, const attn_softmax_ *a,
+ATTN_COLD_ int attn_check_sequence_scales_(attn_error_ *e, const attn_softmax_ *a,
                                            const int32_t *kv_len, const char *reason_k,
                                            const char *reason_v) {
   attn_softmax_ own;
@@ -20637,7 +20670,7 @@ ATTN_FUNC_ int64_t attn_reach_(int64_t window) {
 }
 
 /* An additive mask has no NaN and no +inf. Distinct entries are read once. */
-ATTN_FUNC_ int attn_check_bias_(attn_error_ *e, const attn_table_ *table, const attn_mask *m) {
+ATTN_COLD_ int attn_check_bias_(attn_error_ *e, const attn_table_ *table, const attn_mask *m) {
   float x[ATTN_BLOCK_];
   for (int64_t b = 0; b < m->batch; b++)
     for (int64_t h = 0; h < m->heads; h++)
@@ -20653,7 +20686,7 @@ ATTN_FUNC_ int attn_check_bias_(attn_error_ *e, const attn_table_ *table, const 
   return 1;
 }
 
-ATTN_FUNC_ int attn_check_logits_(attn_error_ *e, const float *x, int64_t n, int finite,
+ATTN_COLD_ int attn_check_logits_(attn_error_ *e, const float *x, int64_t n, int finite,
                                   const char *reason) {
   for (int64_t i = 0; x && i < n; i++)
     if (!(x[i] < INFINITY) || (finite && x[i] == -INFINITY))
@@ -20661,7 +20694,7 @@ ATTN_FUNC_ int attn_check_logits_(attn_error_ *e, const float *x, int64_t n, int
   return 1;
 }
 
-ATTN_FUNC_ int attn_check_lens_(attn_error_ *e, const int32_t *len, int64_t n, int64_t most,
+ATTN_COLD_ int attn_check_lens_(attn_error_ *e, const int32_t *len, int64_t n, int64_t most,
                                 const char *reason) {
   for (int64_t b = 0; len && b < n; b++)
     if (len[b] < 0 || len[b] > most) return attn_reject_(e, ATTN_E_RANGE, reason);
@@ -20669,7 +20702,7 @@ ATTN_FUNC_ int attn_check_lens_(attn_error_ *e, const int32_t *len, int64_t n, i
 }
 
 /* params.mask and params.bias of a call with these extents. */
-ATTN_FUNC_ int attn_check_masks_(attn_error_ *e, const attn_mask *mask, const attn_mask *bias,
+ATTN_COLD_ int attn_check_masks_(attn_error_ *e, const attn_mask *mask, const attn_mask *bias,
                                  const int64_t full[4], attn_span_ *mask_span,
                                  attn_span_ *bias_span) {
   static const attn_mask_words_ wmask = {
@@ -20694,7 +20727,7 @@ ATTN_FUNC_ int attn_check_masks_(attn_error_ *e, const attn_mask *mask, const at
 /* Every rule of attn_sdpa for a, which holds the four tensors, for rectified weights relu, and addends, and
  * the rest of the engine's problem. data = 0 leaves out what would read arrays (the workspace
  * query); data = -1 also what compares addresses, since some are not known yet. */
-ATTN_FUNC_ int attn_sdpa_plan_(attn_error_ *e, attn_softmax_ *a, const attn_sdpa_params *params,
+ATTN_COLD_ int attn_sdpa_plan_(attn_error_ *e, attn_softmax_ *a, const attn_sdpa_params *params,
                                const attn_ctx *ctx, int *workers, int data) {
   static const attn_words_ wo = ATTN_WORDS_("o"), wq = ATTN_WORDS_("q"), wk = ATTN_WORDS_("k"),
                            wv = ATTN_WORDS_("v"), wl = ATTN_WORDS_("params.lse"),
@@ -20884,7 +20917,7 @@ ATTN_FUNC_ int attn_nothing_(const attn_softmax_ *a) {
 }
 
 /* Bytes that the problem a would want, -1 when it would be rejected; data as in attn_sdpa_plan_, <= 0. */
-ATTN_FUNC_ int64_t attn_problem_need_(attn_error_ *e, attn_softmax_ *a,
+ATTN_COLD_ int64_t attn_problem_need_(attn_error_ *e, attn_softmax_ *a,
                                       const attn_sdpa_params *params, const attn_ctx *ctx,
                                       int data) {
   const attn_ctx plain = attn_before_workspace_(ctx);
@@ -20896,7 +20929,7 @@ ATTN_FUNC_ int64_t attn_problem_need_(attn_error_ *e, attn_softmax_ *a,
 }
 
 /* The same of attn_sdpa; relu: of attn_relu. */
-ATTN_FUNC_ int64_t attn_sdpa_need_(attn_error_ *e, attn_tensor o, attn_tensor q, attn_tensor k,
+ATTN_COLD_ int64_t attn_sdpa_need_(attn_error_ *e, attn_tensor o, attn_tensor q, attn_tensor k,
                                    attn_tensor v, const attn_sdpa_params *params,
                                    const attn_relu_ *relu, const attn_ctx *ctx, int data) {
   attn_softmax_ a;
@@ -20905,8 +20938,9 @@ ATTN_FUNC_ int64_t attn_sdpa_need_(attn_error_ *e, attn_tensor o, attn_tensor q,
   return attn_problem_need_(e, &a, params, ctx, data);
 }
 
-ATTN_PUB_ size_t attn_sdpa_workspace(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
-                                     const attn_sdpa_params *params, const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_sdpa_workspace(attn_tensor o, attn_tensor q, attn_tensor k,
+                                          attn_tensor v, const attn_sdpa_params *params,
+                                          const attn_ctx *ctx) {
   attn_error_ e = {ATTN_OK, NULL};
   const int64_t bytes = attn_sdpa_need_(&e, o, q, k, v, params, NULL, ctx, 0);
   return bytes < 0 || bytes == INT64_MAX ? 0 : (size_t)bytes;
@@ -20934,7 +20968,7 @@ typedef struct attn_merge_job_ {
 } attn_merge_job_;
 
 /* Every rule of attn_merge. */
-ATTN_FUNC_ int attn_merge_plan_(attn_error_ *e, attn_merge_job_ *m, const attn_ctx *ctx,
+ATTN_COLD_ int attn_merge_plan_(attn_error_ *e, attn_merge_job_ *m, const attn_ctx *ctx,
                                 int *workers) {
   static const attn_words_ w[6] = {ATTN_WORDS_("o"),    ATTN_WORDS_("lse"), ATTN_WORDS_("o1"),
                                    ATTN_WORDS_("lse1"), ATTN_WORDS_("o2"),  ATTN_WORDS_("lse2")};
@@ -21040,9 +21074,9 @@ ATTN_PUB_ attn_status attn_merge(attn_tensor o, attn_tensor lse, attn_tensor o1,
   return attn_end_(ctx, &e);
 }
 
-ATTN_PUB_ size_t attn_merge_workspace(attn_tensor o, attn_tensor lse, attn_tensor o1,
-                                      attn_tensor lse1, attn_tensor o2, attn_tensor lse2,
-                                      const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_merge_workspace(attn_tensor o, attn_tensor lse, attn_tensor o1,
+                                           attn_tensor lse1, attn_tensor o2, attn_tensor lse2,
+                                           const attn_ctx *ctx) {
   (void)o, (void)lse, (void)o1, (void)lse1, (void)o2, (void)lse2, (void)ctx;
   return 0;
 }
@@ -21059,7 +21093,7 @@ typedef struct attn_cached_ {
 } attn_cached_;
 
 /* Fields of the cache and the sequences, and the parameters as attn_sdpa knows them. */
-ATTN_FUNC_ int attn_cached_open_(attn_error_ *e, attn_cached_ *x, attn_tensor o, attn_tensor q,
+ATTN_COLD_ int attn_cached_open_(attn_error_ *e, attn_cached_ *x, attn_tensor o, attn_tensor q,
                                  const attn_cache *cache, const attn_sequence *sequences, int64_t n,
                                  const attn_sdpa_params *params) {
   attn_span_ span[ATTN_CACHE_SPANS_], table;
@@ -21106,7 +21140,7 @@ ATTN_FUNC_ int attn_cached_open_(attn_error_ *e, attn_cached_ *x, attn_tensor o,
 }
 
 /* Outputs and the workspace share no memory with what describes the cache. */
-ATTN_FUNC_ int attn_cached_apart_(attn_error_ *e, const attn_cached_ *x, const attn_ctx *ctx) {
+ATTN_COLD_ int attn_cached_apart_(attn_error_ *e, const attn_cached_ *x, const attn_ctx *ctx) {
   static const attn_words_ w = ATTN_WORDS_("o");
   const attn_sequences_ *s = x->a.seq;
   attn_tensor out[2];
@@ -21137,7 +21171,7 @@ ATTN_FUNC_ int attn_cached_apart_(attn_error_ *e, const attn_cached_ *x, const a
 }
 
 /* The pages of all sequences: what follows a table comes later. */
-ATTN_FUNC_ int attn_cached_pages_(attn_error_ *e, const attn_cached_ *x) {
+ATTN_COLD_ int attn_cached_pages_(attn_error_ *e, const attn_cached_ *x) {
   const attn_sequences_ *s = x->a.seq;
   for (int64_t b = 0; b < s->n; b++)
     if (!attn_check_pages_(e, &x->cache, &s->cached[b])) return 0;
@@ -21145,7 +21179,7 @@ ATTN_FUNC_ int attn_cached_pages_(attn_error_ *e, const attn_cached_ *x) {
 }
 
 /* What is read of each sequence: the keys that its queries see. */
-ATTN_FUNC_ int attn_cached_read_(attn_error_ *e, const attn_cached_ *x) {
+ATTN_COLD_ int attn_cached_read_(attn_error_ *e, const attn_cached_ *x) {
   const attn_sequences_ *s = x->a.seq;
   for (int64_t b = 0; b < s->n; b++) {
     const attn_sequence *one = &s->cached[b];
@@ -21163,9 +21197,11 @@ ATTN_FUNC_ int attn_cached_read_(attn_error_ *e, const attn_cached_ *x) {
   return 1;
 }
 
-ATTN_PUB_ size_t attn_cache_sdpa_workspace(attn_tensor o, attn_tensor q, const attn_cache *cache,
-                                           const attn_sequence *sequences, int64_t n,
-                                           const attn_sdpa_params *params, const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_cache_sdpa_workspace(attn_tensor o, attn_tensor q,
+                                                const attn_cache *cache,
+                                                const attn_sequence *sequences, int64_t n,
+                                                const attn_sdpa_params *params,
+                                                const attn_ctx *ctx) {
   attn_error_ e = {ATTN_OK, NULL};
   const attn_ctx plain = attn_before_workspace_(ctx);
   attn_cached_ x;
@@ -21180,9 +21216,9 @@ ATTN_PUB_ size_t attn_cache_sdpa_workspace(attn_tensor o, attn_tensor q, const a
   return bytes == INT64_MAX ? 0 : (size_t)bytes;
 }
 
-ATTN_PUB_ attn_status attn_cache_sdpa(attn_tensor o, attn_tensor q, const attn_cache *cache,
-                                      const attn_sequence *sequences, int64_t n,
-                                      const attn_sdpa_params *params, attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_cache_sdpa(attn_tensor o, attn_tensor q, const attn_cache *cache,
+                                           const attn_sequence *sequences, int64_t n,
+                                           const attn_sdpa_params *params, attn_ctx *ctx) {
   attn_error_ e = {ATTN_OK, NULL};
   attn_cached_ x;
   int workers;
@@ -21202,7 +21238,7 @@ ATTN_PUB_ attn_status attn_cache_sdpa(attn_tensor o, attn_tensor q, const attn_c
  * on the exact-softmax engine with another last stage. */
 
 /* The rules that attn_sdpa has not, and what the engine is told. */
-ATTN_FUNC_ int attn_relu_plan_(attn_error_ *e, attn_relu_ *r, const attn_tensor *o,
+ATTN_COLD_ int attn_relu_plan_(attn_error_ *e, attn_relu_ *r, const attn_tensor *o,
                                const attn_tensor *q, const attn_relu_params *p,
                                attn_sdpa_params *scores) {
   const attn_sdpa_params *s = &p->scores;
@@ -21293,7 +21329,7 @@ ATTN_FUNC_ void attn_rela_item_(void *job, int worker, int64_t index) {
 }
 
 /* The vectors of RELA are read while o is written. */
-ATTN_FUNC_ int attn_rela_apart_(attn_error_ *e, const attn_softmax_ *a, const attn_relu_params *p,
+ATTN_COLD_ int attn_rela_apart_(attn_error_ *e, const attn_softmax_ *a, const attn_relu_params *p,
                                 const attn_ctx *ctx) {
   static const attn_words_ w = ATTN_WORDS_("o");
   const int64_t n = a->q.heads * a->o.dim;
@@ -21319,8 +21355,9 @@ ATTN_FUNC_ int attn_rela_apart_(attn_error_ *e, const attn_softmax_ *a, const at
   return 1;
 }
 
-ATTN_PUB_ size_t attn_relu_workspace(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
-                                     const attn_relu_params *params, const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_relu_workspace(attn_tensor o, attn_tensor q, attn_tensor k,
+                                          attn_tensor v, const attn_relu_params *params,
+                                          const attn_ctx *ctx) {
   attn_error_ e = {ATTN_OK, NULL};
   attn_relu_params zero;
   attn_sdpa_params scores;
@@ -21331,8 +21368,8 @@ ATTN_PUB_ size_t attn_relu_workspace(attn_tensor o, attn_tensor q, attn_tensor k
   return bytes < 0 || bytes == INT64_MAX ? 0 : (size_t)bytes;
 }
 
-ATTN_PUB_ attn_status attn_relu(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
-                                const attn_relu_params *params, attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_relu(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
+                                     const attn_relu_params *params, attn_ctx *ctx) {
   attn_error_ e = {ATTN_OK, NULL};
   attn_relu_params zero;
   attn_sdpa_params scores;
@@ -21364,7 +21401,7 @@ ATTN_PUB_ attn_status attn_relu(attn_tensor o, attn_tensor q, attn_tensor k, att
 /* mechanisms/edges.h owns attention over the caller's key lists (A7): their checks, on the
  * exact-softmax engine's lists. */
 
-ATTN_FUNC_ int attn_edges_same_(const attn_edges_params *p, int64_t from, int64_t to) {
+ATTN_COLD_ int attn_edges_same_(const attn_edges_params *p, int64_t from, int64_t to) {
   for (int64_t x = from; x < to; x++)
     for (int64_t y = from; y < x; y++)
       if (p->col[x] == p->col[y]) return 1;
@@ -21372,7 +21409,7 @@ ATTN_FUNC_ int attn_edges_same_(const attn_edges_params *p, int64_t from, int64_
 }
 
 /* The sets themselves. Doubles are looked for only when asked: that costs the square of a list. */
-ATTN_FUNC_ int attn_check_sets_(attn_error_ *e, const attn_edges_params *p, const attn_softmax_ *a,
+ATTN_COLD_ int attn_check_sets_(attn_error_ *e, const attn_edges_params *p, const attn_softmax_ *a,
                                 int validate) {
   const int64_t sets = (p->per_batch ? a->q.batch : 1) * (p->per_head ? a->q.heads : 1);
   attn_edges_params at = *p;
@@ -21396,7 +21433,7 @@ ATTN_FUNC_ int attn_check_sets_(attn_error_ *e, const attn_edges_params *p, cons
 }
 
 /* Every rule of attn_edges; a holds the tensors. */
-ATTN_FUNC_ int attn_edges_plan_(attn_error_ *e, attn_softmax_ *a, const attn_edges_params *p,
+ATTN_COLD_ int attn_edges_plan_(attn_error_ *e, attn_softmax_ *a, const attn_edges_params *p,
                                 const attn_ctx *ctx, int *workers, int data) {
   enum { ROW_PTR, COL, BIAS, WEIGHTS, O, LSE, Q, K, V, KV_LEN, WORK, SPANS };
   attn_span_ span[SPANS];
@@ -21458,8 +21495,9 @@ ATTN_FUNC_ int attn_edges_plan_(attn_error_ *e, attn_softmax_ *a, const attn_edg
   return 1;
 }
 
-ATTN_PUB_ size_t attn_edges_workspace(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
-                                      const attn_edges_params *params, const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_edges_workspace(attn_tensor o, attn_tensor q, attn_tensor k,
+                                           attn_tensor v, const attn_edges_params *params,
+                                           const attn_ctx *ctx) {
   attn_error_ e = {ATTN_OK, NULL};
   const attn_ctx plain = attn_before_workspace_(ctx);
   attn_softmax_ a;
@@ -21473,8 +21511,8 @@ ATTN_PUB_ size_t attn_edges_workspace(attn_tensor o, attn_tensor q, attn_tensor 
   return bytes == INT64_MAX ? 0 : (size_t)bytes;
 }
 
-ATTN_PUB_ attn_status attn_edges(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
-                                 const attn_edges_params *params, attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_edges(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
+                                      const attn_edges_params *params, attn_ctx *ctx) {
   attn_error_ e = {ATTN_OK, NULL};
   attn_softmax_ a;
   int workers;
@@ -21493,11 +21531,11 @@ ATTN_PUB_ attn_status attn_edges(attn_tensor o, attn_tensor q, attn_tensor k, at
 /* mechanisms/topk_attention.h owns attention to the best keys of each query (D1): checks, on the
  * exact-softmax engine with a choice of keys. */
 
-ATTN_FUNC_ int64_t attn_not_below_0_(int64_t x) { return x > 0 ? x : 0; }
+ATTN_COLD_ int64_t attn_not_below_0_(int64_t x) { return x > 0 ? x : 0; }
 
 /* Every rule of attn_topk_sdpa, and of attn_topk_select, which has neither o nor v; data as in
  * attn_sdpa_plan_. a is all zero. */
-ATTN_FUNC_ int attn_choice_plan_(attn_error_ *e, attn_softmax_ *a, attn_choice_ *c,
+ATTN_COLD_ int attn_choice_plan_(attn_error_ *e, attn_softmax_ *a, attn_choice_ *c,
                                  const attn_tensor *o, attn_tensor q, attn_tensor k,
                                  const attn_tensor *v, const attn_topk_params *p,
                                  const attn_ctx *ctx, int *workers, int data) {
@@ -21554,14 +21592,14 @@ ATTN_FUNC_ int attn_choice_plan_(attn_error_ *e, attn_softmax_ *a, attn_choice_ 
 }
 
 /* Whether there is nothing to select for; then all sets are empty. */
-ATTN_FUNC_ int attn_choice_nothing_(const attn_softmax_ *a) {
+ATTN_COLD_ int attn_choice_nothing_(const attn_softmax_ *a) {
   if (!attn_nothing_(a)) return 0;
   for (int64_t i = 0; a->choice->row_ptr && a->q.len == 0 && i < a->q.batch * a->q.heads; i++)
     a->choice->row_ptr[i] = 0;
   return 1;
 }
 
-ATTN_FUNC_ size_t attn_choice_need_(const attn_tensor *o, attn_tensor q, attn_tensor k,
+ATTN_COLD_ size_t attn_choice_need_(const attn_tensor *o, attn_tensor q, attn_tensor k,
                                     const attn_tensor *v, const attn_topk_params *params,
                                     const attn_ctx *ctx) {
   const attn_ctx plain = attn_before_workspace_(ctx);
@@ -21577,7 +21615,7 @@ ATTN_FUNC_ size_t attn_choice_need_(const attn_tensor *o, attn_tensor q, attn_te
   return bytes == INT64_MAX ? 0 : (size_t)bytes;
 }
 
-ATTN_FUNC_ attn_status attn_choice_call_(const attn_tensor *o, attn_tensor q, attn_tensor k,
+ATTN_COLD_ attn_status attn_choice_call_(const attn_tensor *o, attn_tensor q, attn_tensor k,
                                          const attn_tensor *v, const attn_topk_params *params,
                                          attn_ctx *ctx) {
   attn_error_ e = {ATTN_OK, NULL};
@@ -21594,21 +21632,23 @@ ATTN_FUNC_ attn_status attn_choice_call_(const attn_tensor *o, attn_tensor q, at
   return attn_end_(ctx, &e);
 }
 
-ATTN_PUB_ attn_status attn_topk_sdpa(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
-                                     const attn_topk_params *params, attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_topk_sdpa(attn_tensor o, attn_tensor q, attn_tensor k,
+                                          attn_tensor v, const attn_topk_params *params,
+                                          attn_ctx *ctx) {
   return attn_choice_call_(&o, q, k, &v, params, ctx);
 }
-ATTN_PUB_ size_t attn_topk_sdpa_workspace(attn_tensor o, attn_tensor q, attn_tensor k,
-                                          attn_tensor v, const attn_topk_params *params,
-                                          const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_topk_sdpa_workspace(attn_tensor o, attn_tensor q, attn_tensor k,
+                                               attn_tensor v, const attn_topk_params *params,
+                                               const attn_ctx *ctx) {
   return attn_choice_need_(&o, q, k, &v, params, ctx);
 }
-ATTN_PUB_ attn_status attn_topk_select(attn_tensor q, attn_tensor k, const attn_topk_params *params,
-                                       attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_topk_select(attn_tensor q, attn_tensor k,
+                                            const attn_topk_params *params, attn_ctx *ctx) {
   return attn_choice_call_(NULL, q, k, NULL, params, ctx);
 }
-ATTN_PUB_ size_t attn_topk_select_workspace(attn_tensor q, attn_tensor k,
-                                            const attn_topk_params *params, const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_topk_select_workspace(attn_tensor q, attn_tensor k,
+                                                 const attn_topk_params *params,
+                                                 const attn_ctx *ctx) {
   return attn_choice_need_(NULL, q, k, NULL, params, ctx);
 }
 /* <<< attn/mechanisms/topk_attention.h */
@@ -21640,7 +21680,7 @@ typedef struct attn_rope_row_ {
   float *sine_row, *cosine_row; /* [rot] */
 } attn_rope_row_;
 
-ATTN_FUNC_ int attn_rope_plan_(attn_error_ *e, attn_rope_job_ *j, const attn_rope_params *params,
+ATTN_COLD_ int attn_rope_plan_(attn_error_ *e, attn_rope_job_ *j, const attn_rope_params *params,
                                const attn_ctx *ctx, int *workers) {
   static const attn_words_ wy = ATTN_WORDS_("y"), wx = ATTN_WORDS_("x");
   attn_span_ sy, sx, sp = {0, 0}, sw = {0, 0};
@@ -21682,12 +21722,12 @@ ATTN_FUNC_ int attn_rope_plan_(attn_error_ *e, attn_rope_job_ *j, const attn_rop
   return 1;
 }
 
-ATTN_FUNC_ int64_t attn_rope_shared_(const attn_rope_job_ *j) {
+ATTN_COLD_ int64_t attn_rope_shared_(const attn_rope_job_ *j) {
   return attn_add_(attn_piece_(j->pairs, sizeof(double)),
                    attn_piece_(attn_mul_(2 * ATTN_ROPE_RUN_, j->pairs), sizeof(double)));
 }
 
-ATTN_FUNC_ int64_t attn_rope_bytes_(const attn_rope_job_ *j, int workers) {
+ATTN_COLD_ int64_t attn_rope_bytes_(const attn_rope_job_ *j, int workers) {
   return attn_workspace_bytes_(attn_add_(attn_rope_shared_(j), attn_mul_(j->bytes, workers)), 1);
 }
 
@@ -21696,7 +21736,7 @@ ATTN_FUNC_ int64_t attn_rope_runs_(const attn_rope_job_ *j) {
 }
 
 /* Runs of rows; with positions per batch entry each entry has its own. */
-ATTN_FUNC_ int64_t attn_rope_items_(const attn_rope_job_ *j) {
+ATTN_COLD_ int64_t attn_rope_items_(const attn_rope_job_ *j) {
   if (j->x.batch == 0 || j->x.heads == 0 || j->x.len == 0) return 0;
   return j->p.positions_per_batch ? attn_mul_(attn_rope_runs_(j), j->x.batch) : attn_rope_runs_(j);
 }
@@ -21760,7 +21800,7 @@ ATTN_FUNC_ void attn_rope_item_(void *job, int worker, int64_t index) {
 }
 
 /* Makes the tables all workers read: the frequencies, and the fine rows that occur. */
-ATTN_FUNC_ void attn_rope_tables_(attn_rope_job_ *j, char *base, int workers) {
+ATTN_COLD_ void attn_rope_tables_(attn_rope_job_ *j, char *base, int workers) {
   unsigned seen = 0;
   j->theta = (double *)(void *)base;
   j->fine = (double *)(void *)(base + attn_piece_(j->pairs, sizeof(double)));
@@ -21782,8 +21822,8 @@ ATTN_FUNC_ void attn_rope_tables_(attn_rope_job_ *j, char *base, int workers) {
   }
 }
 
-ATTN_PUB_ attn_status attn_rope(attn_tensor y, attn_tensor x, const attn_rope_params *params,
-                                attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_rope(attn_tensor y, attn_tensor x, const attn_rope_params *params,
+                                     attn_ctx *ctx) {
   attn_error_ e = {ATTN_OK, NULL};
   attn_rope_job_ j;
   attn_workspace_ w;
@@ -21805,8 +21845,8 @@ ATTN_PUB_ attn_status attn_rope(attn_tensor y, attn_tensor x, const attn_rope_pa
   return attn_end_(ctx, &e);
 }
 
-ATTN_PUB_ size_t attn_rope_workspace(attn_tensor y, attn_tensor x, const attn_rope_params *params,
-                                     const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_rope_workspace(attn_tensor y, attn_tensor x,
+                                          const attn_rope_params *params, const attn_ctx *ctx) {
   attn_error_ e = {ATTN_OK, NULL};
   attn_rope_job_ j;
   const attn_ctx plain = attn_before_workspace_(ctx);
@@ -21860,7 +21900,7 @@ typedef struct attn_sinusoid_rows_ {
 } attn_sinusoid_rows_;
 
 /* y, and x if there is one, of equal shape; y may be x. */
-ATTN_FUNC_ int attn_check_added_(attn_error_ *e, attn_tensor *y, attn_tensor *x, attn_span_ *sy,
+ATTN_COLD_ int attn_check_added_(attn_error_ *e, attn_tensor *y, attn_tensor *x, attn_span_ *sy,
                                  attn_span_ *sx) {
   static const attn_words_ wy = ATTN_WORDS_("y"), wx = ATTN_WORDS_("x");
   sx->lo = sx->hi = 0;
@@ -21876,7 +21916,7 @@ ATTN_FUNC_ int attn_check_added_(attn_error_ *e, attn_tensor *y, attn_tensor *x,
   return 1;
 }
 
-ATTN_FUNC_ int attn_sinusoid_plan_(attn_error_ *e, attn_sinusoid_job_ *j,
+ATTN_COLD_ int attn_sinusoid_plan_(attn_error_ *e, attn_sinusoid_job_ *j,
                                    const attn_sinusoid_params *params, const attn_ctx *ctx,
                                    int *workers, int data) {
   attn_span_ sy, sx, sp = {0, 0}, sw = {0, 0};
@@ -21918,7 +21958,7 @@ ATTN_FUNC_ int attn_sinusoid_plan_(attn_error_ *e, attn_sinusoid_job_ *j,
   return 1;
 }
 
-ATTN_FUNC_ int64_t attn_sinusoid_bytes_(const attn_sinusoid_job_ *j, int workers) {
+ATTN_COLD_ int64_t attn_sinusoid_bytes_(const attn_sinusoid_job_ *j, int workers) {
   const int64_t rows = 2 * ATTN_ROPE_RUN_ + 1;
   const int64_t shared = attn_add_(attn_piece_(j->pairs, sizeof(double)),
                                    attn_mul_(rows, attn_piece_(j->width, sizeof(float))));
@@ -21930,7 +21970,7 @@ ATTN_FUNC_ int64_t attn_row_runs_(int64_t len) {
 }
 
 /* Runs of rows; with positions per batch entry each entry has its own. */
-ATTN_FUNC_ int64_t attn_sinusoid_items_(const attn_sinusoid_job_ *j) {
+ATTN_COLD_ int64_t attn_sinusoid_items_(const attn_sinusoid_job_ *j) {
   if (j->y.batch == 0 || j->y.heads == 0 || j->y.len == 0) return 0;
   return attn_mul_(attn_row_runs_(j->y.len), j->p.positions_per_batch ? j->y.batch : 1);
 }
@@ -22009,7 +22049,7 @@ ATTN_FUNC_ void attn_sinusoid_item_(void *job, int worker, int64_t index) {
 }
 
 /* The rows that turn an encoding on by `rest` positions. */
-ATTN_FUNC_ void attn_sinusoid_fine_(attn_sinusoid_job_ *j, int64_t rest) {
+ATTN_COLD_ void attn_sinusoid_fine_(attn_sinusoid_job_ *j, int64_t rest) {
   float *cosines = j->fine + 2 * rest * j->width, *sines = cosines + j->width;
   const int halves = j->p.layout != ATTN_SINUSOID_INTERLEAVED;
   for (int64_t m = 0; m < j->pairs; m++) {
@@ -22021,7 +22061,7 @@ ATTN_FUNC_ void attn_sinusoid_fine_(attn_sinusoid_job_ *j, int64_t rest) {
 }
 
 /* Makes what all workers read: frequencies, the fine rows that occur, the row of the step. */
-ATTN_FUNC_ void attn_sinusoid_tables_(attn_sinusoid_job_ *j, char *base, int workers) {
+ATTN_COLD_ void attn_sinusoid_tables_(attn_sinusoid_job_ *j, char *base, int workers) {
   const int64_t row = attn_piece_(j->width, sizeof(float));
   unsigned seen = 0;
   attn_sinusoid_rows_ r;
@@ -22052,7 +22092,7 @@ ATTN_FUNC_ void attn_sinusoid_tables_(attn_sinusoid_job_ *j, char *base, int wor
   memcpy(j->step_row, r.row, (size_t)j->width * sizeof(float));
 }
 
-ATTN_FUNC_ attn_status attn_sinusoid_run_(attn_sinusoid_job_ *j, const attn_sinusoid_params *params,
+ATTN_COLD_ attn_status attn_sinusoid_run_(attn_sinusoid_job_ *j, const attn_sinusoid_params *params,
                                           attn_ctx *ctx) {
   attn_error_ e = {ATTN_OK, NULL};
   attn_workspace_ w;
@@ -22072,7 +22112,7 @@ ATTN_FUNC_ attn_status attn_sinusoid_run_(attn_sinusoid_job_ *j, const attn_sinu
   return attn_end_(ctx, &e);
 }
 
-ATTN_FUNC_ size_t attn_sinusoid_ask_(attn_sinusoid_job_ *j, const attn_sinusoid_params *params,
+ATTN_COLD_ size_t attn_sinusoid_ask_(attn_sinusoid_job_ *j, const attn_sinusoid_params *params,
                                      const attn_ctx *ctx) {
   attn_error_ e = {ATTN_OK, NULL};
   const attn_ctx plain = attn_before_workspace_(ctx);
@@ -22085,39 +22125,40 @@ ATTN_FUNC_ size_t attn_sinusoid_ask_(attn_sinusoid_job_ *j, const attn_sinusoid_
   return bytes == INT64_MAX ? 0 : (size_t)bytes;
 }
 
-ATTN_FUNC_ void attn_sinusoid_job_of_(attn_sinusoid_job_ *j, attn_tensor y, attn_tensor x,
+ATTN_COLD_ void attn_sinusoid_job_of_(attn_sinusoid_job_ *j, attn_tensor y, attn_tensor x,
                                       const attn_universal_signal_params *signal) {
   memset(j, 0, sizeof *j);
   j->y = y, j->x = x;
   if (signal) j->step = signal->step;
 }
 
-ATTN_PUB_ attn_status attn_sinusoid(attn_tensor y, attn_tensor x,
-                                    const attn_sinusoid_params *params, attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_sinusoid(attn_tensor y, attn_tensor x,
+                                         const attn_sinusoid_params *params, attn_ctx *ctx) {
   attn_sinusoid_job_ j;
   attn_sinusoid_job_of_(&j, y, x, NULL);
   return attn_sinusoid_run_(&j, params, ctx);
 }
 
-ATTN_PUB_ size_t attn_sinusoid_workspace(attn_tensor y, attn_tensor x,
-                                         const attn_sinusoid_params *params, const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_sinusoid_workspace(attn_tensor y, attn_tensor x,
+                                              const attn_sinusoid_params *params,
+                                              const attn_ctx *ctx) {
   attn_sinusoid_job_ j;
   attn_sinusoid_job_of_(&j, y, x, NULL);
   return attn_sinusoid_ask_(&j, params, ctx);
 }
 
-ATTN_PUB_ attn_status attn_universal_signal(attn_tensor y, attn_tensor x,
-                                            const attn_universal_signal_params *params,
-                                            attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_universal_signal(attn_tensor y, attn_tensor x,
+                                                 const attn_universal_signal_params *params,
+                                                 attn_ctx *ctx) {
   attn_sinusoid_job_ j;
   attn_sinusoid_job_of_(&j, y, x, params);
   j.signal = 1;
   return attn_sinusoid_run_(&j, params ? &params->position : NULL, ctx);
 }
 
-ATTN_PUB_ size_t attn_universal_signal_workspace(attn_tensor y, attn_tensor x,
-                                                 const attn_universal_signal_params *params,
-                                                 const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_universal_signal_workspace(attn_tensor y, attn_tensor x,
+                                                      const attn_universal_signal_params *params,
+                                                      const attn_ctx *ctx) {
   attn_sinusoid_job_ j;
   attn_sinusoid_job_of_(&j, y, x, params);
   j.signal = 1;
@@ -22130,7 +22171,7 @@ typedef struct attn_learned_job_ {
   attn_learned_params p;
 } attn_learned_job_;
 
-ATTN_FUNC_ int attn_learned_plan_(attn_error_ *e, attn_learned_job_ *j,
+ATTN_COLD_ int attn_learned_plan_(attn_error_ *e, attn_learned_job_ *j,
                                   const attn_learned_params *params, const attn_ctx *ctx,
                                   int *workers) {
   static const attn_words_ wt = ATTN_WORDS_("table");
@@ -22171,8 +22212,8 @@ ATTN_FUNC_ void attn_learned_item_(void *job, int worker, int64_t index) {
     }
 }
 
-ATTN_PUB_ attn_status attn_learned_position(attn_tensor y, attn_tensor x, attn_tensor table,
-                                            const attn_learned_params *params, attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_learned_position(attn_tensor y, attn_tensor x, attn_tensor table,
+                                                 const attn_learned_params *params, attn_ctx *ctx) {
   attn_error_ e = {ATTN_OK, NULL};
   attn_learned_job_ j;
   int workers;
@@ -22188,9 +22229,10 @@ ATTN_PUB_ attn_status attn_learned_position(attn_tensor y, attn_tensor x, attn_t
   return attn_end_(ctx, &e);
 }
 
-ATTN_PUB_ size_t attn_learned_position_workspace(attn_tensor y, attn_tensor x, attn_tensor table,
-                                                 const attn_learned_params *params,
-                                                 const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_learned_position_workspace(attn_tensor y, attn_tensor x,
+                                                      attn_tensor table,
+                                                      const attn_learned_params *params,
+                                                      const attn_ctx *ctx) {
   (void)y, (void)x, (void)table, (void)params, (void)ctx;
   return 0;
 }
@@ -22219,7 +22261,7 @@ typedef struct attn_gaussian_scratch_ {
 } attn_gaussian_scratch_;
 
 /* The parameters the mode needs, in the order of attn_gaussian_params. */
-ATTN_FUNC_ int attn_gaussian_weights_(attn_error_ *e, const attn_gaussian_job_ *j,
+ATTN_COLD_ int attn_gaussian_weights_(attn_error_ *e, const attn_gaussian_job_ *j,
                                       attn_span_ span[4]) {
   const attn_gaussian_params *p = &j->p;
   const int64_t row = attn_mul_(j->q.heads, p->hidden), matrix = attn_mul_(row, j->q.dim);
@@ -22240,7 +22282,7 @@ ATTN_FUNC_ int attn_gaussian_weights_(attn_error_ *e, const attn_gaussian_job_ *
                            "params.w_d must be aligned to its elements", &span[3]);
 }
 
-ATTN_FUNC_ int attn_gaussian_plan_(attn_error_ *e, attn_gaussian_job_ *j,
+ATTN_COLD_ int attn_gaussian_plan_(attn_error_ *e, attn_gaussian_job_ *j,
                                    const attn_gaussian_params *params, const attn_ctx *ctx,
                                    int *workers, int data) {
   static const attn_words_ wq = ATTN_WORDS_("q"), wk = ATTN_WORDS_("k");
@@ -22306,17 +22348,17 @@ ATTN_FUNC_ int attn_gaussian_plan_(attn_error_ *e, attn_gaussian_job_ *j,
   return 1;
 }
 
-ATTN_FUNC_ int64_t attn_gaussian_shared_(const attn_gaussian_job_ *j) {
+ATTN_COLD_ int64_t attn_gaussian_shared_(const attn_gaussian_job_ *j) {
   if (j->p.mode != ATTN_GAUSSIAN_LAYER) return 0;
   return attn_piece_(attn_mul_(j->q.batch, j->q.heads), sizeof(double));
 }
 
-ATTN_FUNC_ int64_t attn_gaussian_bytes_(const attn_gaussian_job_ *j, int workers) {
+ATTN_COLD_ int64_t attn_gaussian_bytes_(const attn_gaussian_job_ *j, int workers) {
   return attn_workspace_bytes_(attn_add_(attn_gaussian_shared_(j), attn_mul_(j->bytes, workers)),
                                1);
 }
 
-ATTN_FUNC_ int64_t attn_gaussian_items_(const attn_gaussian_job_ *j) {
+ATTN_COLD_ int64_t attn_gaussian_items_(const attn_gaussian_job_ *j) {
   return attn_mul_(attn_mul_(j->q.batch, j->q.heads), j->tiles);
 }
 
@@ -22421,15 +22463,15 @@ ATTN_FUNC_ void attn_gaussian_item_(void *job, int worker, int64_t index) {
   }
 }
 
-ATTN_FUNC_ void attn_gaussian_job_of_(attn_gaussian_job_ *j, float *center, float *precision,
+ATTN_COLD_ void attn_gaussian_job_of_(attn_gaussian_job_ *j, float *center, float *precision,
                                       attn_tensor q, attn_tensor k) {
   memset(j, 0, sizeof *j);
   j->center = center, j->precision = precision, j->q = q, j->k = k;
 }
 
-ATTN_PUB_ attn_status attn_gaussian_window(float *center, float *precision, attn_tensor q,
-                                           attn_tensor k, const attn_gaussian_params *params,
-                                           attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_gaussian_window(float *center, float *precision, attn_tensor q,
+                                                attn_tensor k, const attn_gaussian_params *params,
+                                                attn_ctx *ctx) {
   attn_error_ e = {ATTN_OK, NULL};
   attn_gaussian_job_ j;
   attn_workspace_ w;
@@ -22453,9 +22495,10 @@ ATTN_PUB_ attn_status attn_gaussian_window(float *center, float *precision, attn
   return attn_end_(ctx, &e);
 }
 
-ATTN_PUB_ size_t attn_gaussian_window_workspace(float *center, float *precision, attn_tensor q,
-                                                attn_tensor k, const attn_gaussian_params *params,
-                                                const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_gaussian_window_workspace(float *center, float *precision, attn_tensor q,
+                                                     attn_tensor k,
+                                                     const attn_gaussian_params *params,
+                                                     const attn_ctx *ctx) {
   attn_error_ e = {ATTN_OK, NULL};
   attn_gaussian_job_ j;
   const attn_ctx plain = attn_before_workspace_(ctx);
@@ -22514,7 +22557,7 @@ typedef struct attn_hard_group_ {
   const char *mask[ATTN_GROUP_];
 } attn_hard_group_;
 
-ATTN_FUNC_ int attn_hard_plan_(attn_error_ *e, attn_hard_job_ *j,
+ATTN_COLD_ int attn_hard_plan_(attn_error_ *e, attn_hard_job_ *j,
                                const attn_hard_gaussian_params *params, const attn_ctx *ctx,
                                int *workers, int data) {
   static const attn_words_ wo = ATTN_WORDS_("o"), wv = ATTN_WORDS_("v");
@@ -22594,7 +22637,7 @@ ATTN_FUNC_ int attn_hard_plan_(attn_error_ *e, attn_hard_job_ *j,
   return 1;
 }
 
-ATTN_FUNC_ int64_t attn_hard_items_(const attn_hard_job_ *j) {
+ATTN_COLD_ int64_t attn_hard_items_(const attn_hard_job_ *j) {
   return attn_mul_(attn_mul_(j->o.batch, j->o.heads), j->tiles);
 }
 
@@ -22819,13 +22862,14 @@ ATTN_FUNC_ void attn_hard_item_(void *job, int worker, int64_t index) {
   for (int r = live; r < rows; r++) memset(out[r], 0, (size_t)size);
 }
 
-ATTN_FUNC_ void attn_hard_job_of_(attn_hard_job_ *j, attn_tensor o, attn_tensor v) {
+ATTN_COLD_ void attn_hard_job_of_(attn_hard_job_ *j, attn_tensor o, attn_tensor v) {
   memset(j, 0, sizeof *j);
   j->o = o, j->v = v;
 }
 
-ATTN_PUB_ attn_status attn_hard_gaussian(attn_tensor o, attn_tensor v,
-                                         const attn_hard_gaussian_params *params, attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_hard_gaussian(attn_tensor o, attn_tensor v,
+                                              const attn_hard_gaussian_params *params,
+                                              attn_ctx *ctx) {
   attn_error_ e = {ATTN_OK, NULL};
   attn_hard_job_ j;
   attn_hard_scratch_ s;
@@ -22856,9 +22900,9 @@ ATTN_PUB_ attn_status attn_hard_gaussian(attn_tensor o, attn_tensor v,
   return attn_end_(ctx, &e);
 }
 
-ATTN_PUB_ size_t attn_hard_gaussian_workspace(attn_tensor o, attn_tensor v,
-                                              const attn_hard_gaussian_params *params,
-                                              const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_hard_gaussian_workspace(attn_tensor o, attn_tensor v,
+                                                   const attn_hard_gaussian_params *params,
+                                                   const attn_ctx *ctx) {
   attn_error_ e = {ATTN_OK, NULL};
   attn_hard_job_ j;
   const attn_ctx plain = attn_before_workspace_(ctx);
@@ -22887,7 +22931,7 @@ typedef struct attn_span_job_ {
   int64_t bytes;              /* packed tokens [dm][tile], spans [block][tile] */
 } attn_span_job_;
 
-ATTN_FUNC_ int attn_span_plan_(attn_error_ *e, attn_span_job_ *j, const attn_ctx *ctx,
+ATTN_COLD_ int attn_span_plan_(attn_error_ *e, attn_span_job_ *j, const attn_ctx *ctx,
                                int *workers) {
   static const attn_words_ wx = ATTN_WORDS_("x");
   attn_span_ sx, sz, sv, sb, sw;
@@ -22917,7 +22961,7 @@ ATTN_FUNC_ int attn_span_plan_(attn_error_ *e, attn_span_job_ *j, const attn_ctx
   return 1;
 }
 
-ATTN_FUNC_ int64_t attn_span_items_(const attn_span_job_ *j) {
+ATTN_COLD_ int64_t attn_span_items_(const attn_span_job_ *j) {
   return j->heads == 0 ? 0 : attn_mul_(j->x.batch, j->tiles);
 }
 
@@ -22956,14 +23000,15 @@ ATTN_FUNC_ void attn_span_item_(void *job, int worker, int64_t index) {
   }
 }
 
-ATTN_FUNC_ void attn_span_job_of_(attn_span_job_ *j, float *z, attn_tensor x, const float *v,
+ATTN_COLD_ void attn_span_job_of_(attn_span_job_ *j, float *z, attn_tensor x, const float *v,
                                   const float *b, int64_t heads, int64_t most) {
   memset(j, 0, sizeof *j);
   j->z = z, j->x = x, j->v = v, j->b = b, j->heads = heads, j->most = most;
 }
 
-ATTN_PUB_ attn_status attn_span_predict(float *z, attn_tensor x, const float *v, const float *b,
-                                        int64_t heads, int64_t most, attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_span_predict(float *z, attn_tensor x, const float *v,
+                                             const float *b, int64_t heads, int64_t most,
+                                             attn_ctx *ctx) {
   attn_error_ e = {ATTN_OK, NULL};
   attn_span_job_ j;
   attn_workspace_ w;
@@ -22984,9 +23029,9 @@ ATTN_PUB_ attn_status attn_span_predict(float *z, attn_tensor x, const float *v,
   return attn_end_(ctx, &e);
 }
 
-ATTN_PUB_ size_t attn_span_predict_workspace(float *z, attn_tensor x, const float *v,
-                                             const float *b, int64_t heads, int64_t most,
-                                             const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_span_predict_workspace(float *z, attn_tensor x, const float *v,
+                                                  const float *b, int64_t heads, int64_t most,
+                                                  const attn_ctx *ctx) {
   attn_error_ e = {ATTN_OK, NULL};
   attn_span_job_ j;
   const attn_ctx plain = attn_before_workspace_(ctx);
@@ -23047,43 +23092,43 @@ typedef struct attn_stage_ {
 /* Names the steps; 0 = one was rejected. */
 typedef int (*attn_steps_fn_)(attn_stage_ *s, void *job);
 
-ATTN_FUNC_ void *attn_stage_take_(attn_stage_ *s, int64_t n, int64_t size) {
+ATTN_COLD_ void *attn_stage_take_(attn_stage_ *s, int64_t n, int64_t size) {
   char *p = s->block ? s->block + s->used : (char *)(uintptr_t)ATTN_ALIGN_;
   s->used = attn_add_(s->used, attn_piece_(n, size));
   return p;
 }
 
 /* What was taken since `used` was so many may be taken again. */
-ATTN_FUNC_ void attn_stage_back_(attn_stage_ *s, int64_t used) {
+ATTN_COLD_ void attn_stage_back_(attn_stage_ *s, int64_t used) {
   if (s->used > s->most) s->most = s->used;
   s->used = used;
 }
 
 /* A dense f32 tensor for what passes between two steps. */
-ATTN_FUNC_ attn_tensor attn_stage_tensor_(attn_stage_ *s, int64_t batch, int64_t heads, int64_t len,
+ATTN_COLD_ attn_tensor attn_stage_tensor_(attn_stage_ *s, int64_t batch, int64_t heads, int64_t len,
                                           int64_t dim) {
   int64_t n = attn_mul_(attn_mul_(batch, heads), attn_mul_(len, dim));
   return attn_bhtd(attn_stage_take_(s, n, sizeof(float)), ATTN_F32, batch, heads, len, dim);
 }
 
 /* The output itself where partial results may live in it, else a tensor of its shape. */
-ATTN_FUNC_ attn_tensor attn_stage_part_(attn_stage_ *s, const attn_tensor *o) {
+ATTN_COLD_ attn_tensor attn_stage_part_(attn_stage_ *s, const attn_tensor *o) {
   if (o->data && o->dtype == ATTN_F32) return *o;
   return attn_stage_tensor_(s, o->batch, o->heads, o->len, o->dim);
 }
 
 /* Room for one step; it lasts until the next. */
-ATTN_FUNC_ char *attn_stage_spare_(attn_stage_ *s, int64_t bytes) {
+ATTN_COLD_ char *attn_stage_spare_(attn_stage_ *s, int64_t bytes) {
   if (bytes > s->spare) s->spare = bytes;
   return s->block ? s->block + s->tail : (char *)(uintptr_t)ATTN_ALIGN_;
 }
 
-ATTN_FUNC_ int attn_stage_done_(attn_stage_ *s, attn_status status) {
+ATTN_COLD_ int attn_stage_done_(attn_stage_ *s, attn_status status) {
   s->pairs += s->ctx.report.pairs;
   return status == ATTN_OK ? 1 : attn_reject_(s->e, status, s->ctx.reason);
 }
 
-ATTN_FUNC_ int attn_stage_sdpa_(attn_stage_ *s, attn_tensor o, attn_tensor q, attn_tensor k,
+ATTN_COLD_ int attn_stage_sdpa_(attn_stage_ *s, attn_tensor o, attn_tensor q, attn_tensor k,
                                 attn_tensor v, const attn_sdpa_params *params) {
   if (!s->run) {
     int64_t bytes = attn_sdpa_need_(s->e, o, q, k, v, params, NULL, &s->ctx, -1);
@@ -23096,7 +23141,7 @@ ATTN_FUNC_ int attn_stage_sdpa_(attn_stage_ *s, attn_tensor o, attn_tensor q, at
 
 /* The same of a problem that also has what no parameter says: a range of keys for each row, addends,
  * a mix of the queries' channels. */
-ATTN_FUNC_ int attn_stage_problem_(attn_stage_ *s, attn_softmax_ *a,
+ATTN_COLD_ int attn_stage_problem_(attn_stage_ *s, attn_softmax_ *a,
                                    const attn_sdpa_params *params) {
   int workers;
   if (!s->run) {
@@ -23113,7 +23158,7 @@ ATTN_FUNC_ int attn_stage_problem_(attn_stage_ *s, attn_softmax_ *a,
   return 1;
 }
 
-ATTN_FUNC_ int attn_stage_ranged_(attn_stage_ *s, attn_tensor o, attn_tensor q, attn_tensor k,
+ATTN_COLD_ int attn_stage_ranged_(attn_stage_ *s, attn_tensor o, attn_tensor q, attn_tensor k,
                                   attn_tensor v, const attn_sdpa_params *params,
                                   attn_range_fn_ range, const void *user) {
   attn_softmax_ a;
@@ -23123,7 +23168,7 @@ ATTN_FUNC_ int attn_stage_ranged_(attn_stage_ *s, attn_tensor o, attn_tensor q, 
 }
 
 /* y = act(scale x w + bias): attn_gemm. */
-ATTN_FUNC_ int attn_stage_gemm_(attn_stage_ *s, attn_tensor y, attn_tensor x, attn_tensor w,
+ATTN_COLD_ int attn_stage_gemm_(attn_stage_ *s, attn_tensor y, attn_tensor x, attn_tensor w,
                                 const attn_gemm_params *params) {
   if (!s->run) {
     const int64_t bytes = attn_gemm_need_(s->e, y, x, w, params, &s->ctx, 0);
@@ -23135,7 +23180,7 @@ ATTN_FUNC_ int attn_stage_gemm_(attn_stage_ *s, attn_tensor y, attn_tensor x, at
 }
 
 /* Encodings of positions, by themselves. */
-ATTN_FUNC_ int attn_stage_sinusoid_(attn_stage_ *s, attn_tensor y,
+ATTN_COLD_ int attn_stage_sinusoid_(attn_stage_ *s, attn_tensor y,
                                     const attn_sinusoid_params *params) {
   attn_tensor none;
   memset(&none, 0, sizeof none);
@@ -23150,21 +23195,21 @@ ATTN_FUNC_ int attn_stage_sinusoid_(attn_stage_ *s, attn_tensor y,
 }
 
 /* Rows i0 .. i0 + len - 1, and heads h0 .. h0 + heads - 1, and one batch entry. */
-ATTN_FUNC_ attn_tensor attn_stage_shift_(attn_tensor t, int64_t elements) {
+ATTN_COLD_ attn_tensor attn_stage_shift_(attn_tensor t, int64_t elements) {
   if (t.data) t.data = (char *)t.data + attn_bytes_(t.dtype, elements);
   return t;
 }
-ATTN_FUNC_ attn_tensor attn_stage_rows_(attn_tensor t, int64_t i0, int64_t len) {
+ATTN_COLD_ attn_tensor attn_stage_rows_(attn_tensor t, int64_t i0, int64_t len) {
   if (len > 0 && i0 > 0) t = attn_stage_shift_(t, i0 * t.stride_len);
   t.len = len;
   return t;
 }
-ATTN_FUNC_ attn_tensor attn_stage_heads_(attn_tensor t, int64_t h0, int64_t heads) {
+ATTN_COLD_ attn_tensor attn_stage_heads_(attn_tensor t, int64_t h0, int64_t heads) {
   if (h0 > 0) t = attn_stage_shift_(t, h0 * t.stride_head);
   t.heads = heads;
   return t;
 }
-ATTN_FUNC_ attn_tensor attn_stage_entry_(attn_tensor t, int64_t b) {
+ATTN_COLD_ attn_tensor attn_stage_entry_(attn_tensor t, int64_t b) {
   if (b > 0 && t.batch > 1) t = attn_stage_shift_(t, b * t.stride_batch);
   t.batch = 1;
   return t;
@@ -23173,7 +23218,7 @@ ATTN_FUNC_ attn_tensor attn_stage_entry_(attn_tensor t, int64_t b) {
 /* Joins a second part (v2, lse2) to (part, lse) into o, which is part or another tensor. v2 may
  * have fewer heads than o and one row for all queries: a key seen by all rows is a part whose
  * output is its value and whose LSE is its score. */
-ATTN_FUNC_ int attn_stage_merge_(attn_stage_ *s, attn_tensor o, attn_tensor part, attn_tensor lse,
+ATTN_COLD_ int attn_stage_merge_(attn_stage_ *s, attn_tensor o, attn_tensor part, attn_tensor lse,
                                  attn_tensor v2, attn_tensor lse2) {
   const int64_t group = o.heads / v2.heads;
   if (!s->run) return 1;
@@ -23195,7 +23240,7 @@ ATTN_FUNC_ int attn_stage_merge_(attn_stage_ *s, attn_tensor o, attn_tensor part
 }
 
 /* count items, each run with `each` bytes of its worker; *memory becomes that of worker 0. */
-ATTN_FUNC_ int attn_stage_for_(attn_stage_ *s, int64_t count, attn_item_fn_ item, void *job,
+ATTN_COLD_ int attn_stage_for_(attn_stage_ *s, int64_t count, attn_item_fn_ item, void *job,
                                int64_t each, char **memory) {
   const int pieces = count > 0 ? attn_pieces_(s->workers, count) : 0;
   char *spare = attn_stage_spare_(s, attn_mul_(each, pieces));
@@ -23205,7 +23250,7 @@ ATTN_FUNC_ int attn_stage_for_(attn_stage_ *s, int64_t count, attn_item_fn_ item
 }
 
 /* The same after laying out n matrices, which last as long as the step. */
-ATTN_FUNC_ int attn_stage_products_(attn_stage_ *s, attn_matrix_ *m, int n, int64_t count,
+ATTN_COLD_ int attn_stage_products_(attn_stage_ *s, attn_matrix_ *m, int n, int64_t count,
                                     attn_item_fn_ item, void *job, int64_t each, char **memory) {
   int64_t bytes = 0;
   if (count == 0) return 1;
@@ -23224,7 +23269,7 @@ ATTN_FUNC_ int attn_stage_products_(attn_stage_ *s, attn_matrix_ *m, int n, int6
 
 /* A stage for the context of a call that passed attn_check_ctx_; query: for attn_<name>_workspace,
  * which may be asked before parallel_for is set. */
-ATTN_FUNC_ attn_stage_ attn_stage_open_(attn_error_ *e, const attn_table_ *table, int workers,
+ATTN_COLD_ attn_stage_ attn_stage_open_(attn_error_ *e, const attn_table_ *table, int workers,
                                         const attn_ctx *ctx, int query) {
   attn_stage_ s;
   memset(&s, 0, sizeof s);
@@ -23237,7 +23282,7 @@ ATTN_FUNC_ attn_stage_ attn_stage_open_(attn_error_ *e, const attn_table_ *table
 }
 
 /* Bytes of the whole call; -1 = rejected, INT64_MAX = not addressable. */
-ATTN_FUNC_ int64_t attn_stage_measure_(attn_stage_ *s, attn_steps_fn_ steps, void *job) {
+ATTN_COLD_ int64_t attn_stage_measure_(attn_stage_ *s, attn_steps_fn_ steps, void *job) {
   s->run = 0, s->used = s->most = s->spare = 0;
   if (!steps(s, job)) return -1;
   attn_stage_back_(s, s->used);
@@ -23247,7 +23292,7 @@ ATTN_FUNC_ int64_t attn_stage_measure_(attn_stage_ *s, attn_steps_fn_ steps, voi
 }
 
 /* Measures, takes the memory and runs; with bytes only measures. */
-ATTN_FUNC_ void attn_stage_call_(attn_stage_ *s, attn_ctx *ctx, attn_steps_fn_ steps, void *job,
+ATTN_COLD_ void attn_stage_call_(attn_stage_ *s, attn_ctx *ctx, attn_steps_fn_ steps, void *job,
                                  const char *path, size_t *bytes) {
   attn_workspace_ w = {NULL, NULL};
   const int64_t need = attn_stage_measure_(s, steps, job);
@@ -23266,7 +23311,7 @@ ATTN_FUNC_ void attn_stage_call_(attn_stage_ *s, attn_ctx *ctx, attn_steps_fn_ s
 }
 
 /* Builds the schedule of a pattern into own, for *use, unless the caller's is there. */
-ATTN_FUNC_ int attn_stage_schedule_(attn_stage_ *s, const attn_schedule **use, attn_schedule *own,
+ATTN_COLD_ int attn_stage_schedule_(attn_stage_ *s, const attn_schedule **use, attn_schedule *own,
                                     const attn_pattern *pattern, int64_t heads, int64_t len) {
   if (*use) return 1;
   attn_status status = attn_schedule_build(own, pattern, heads, len, len, NULL, &s->ctx);
@@ -23291,7 +23336,7 @@ typedef struct attn_operand_ {
   attn_span_ span;
 } attn_operand_;
 
-ATTN_FUNC_ int attn_check_operand_(attn_error_ *e, attn_operand_ *p, int64_t heads) {
+ATTN_COLD_ int attn_check_operand_(attn_error_ *e, attn_operand_ *p, int64_t heads) {
   attn_tensor *t = p->t;
   p->span.lo = p->span.hi = 0;
   if ((p->role & ATTN_OPTIONAL_) && !t->data) return 1;
@@ -23310,7 +23355,7 @@ ATTN_FUNC_ int attn_check_operand_(attn_error_ *e, attn_operand_ *p, int64_t hea
 
 /* No output shares memory with another argument or the workspace, nor does that with an input.
  * more: spans of plain arrays and masks. */
-ATTN_FUNC_ int attn_check_apart_(attn_error_ *e, const attn_ctx *ctx, const attn_operand_ *p, int n,
+ATTN_COLD_ int attn_check_apart_(attn_error_ *e, const attn_ctx *ctx, const attn_operand_ *p, int n,
                                  const attn_span_ *more, int m) {
   attn_span_ work;
   if (!attn_check_workspace_(e, ctx, &work)) return 0;
@@ -23326,7 +23371,7 @@ ATTN_FUNC_ int attn_check_apart_(attn_error_ *e, const attn_ctx *ctx, const attn
   return 1;
 }
 
-ATTN_FUNC_ int attn_check_scale_(attn_error_ *e, float scale) {
+ATTN_COLD_ int attn_check_scale_(attn_error_ *e, float scale) {
   return scale - scale == 0.0f ? 1 : attn_reject_(e, ATTN_E_VALUE, "params.scale must be finite");
 }
 
@@ -23357,7 +23402,7 @@ ATTN_FUNC_ void attn_own_item_(void *job, int worker, int64_t index) {
   }
 }
 
-ATTN_FUNC_ int attn_stage_own_(attn_stage_ *s, attn_tensor lse, attn_tensor q, attn_tensor k,
+ATTN_COLD_ int attn_stage_own_(attn_stage_ *s, attn_tensor lse, attn_tensor q, attn_tensor k,
                                float scale) {
   attn_own_ a = {s->table, lse, q, k, (double)scale, NULL, attn_piece_(attn_mul_(2, q.dim), 4)};
   if (scale == 0.0f) a.scale = attn_to_bits_(scale) ? 0.0 : 1.0 / sqrt((double)q.dim);
@@ -23374,7 +23419,7 @@ typedef struct attn_arguments_ {
 } attn_arguments_;
 
 /* Checks the next argument and notes its span; batch may be ATTN_ONE_OR_ALL_ too. */
-ATTN_FUNC_ int attn_check_argument_(attn_error_ *e, attn_arguments_ *l, attn_tensor *t,
+ATTN_COLD_ int attn_check_argument_(attn_error_ *e, attn_arguments_ *l, attn_tensor *t,
                                     const attn_words_ *w, int role, int64_t batch, int64_t heads,
                                     int64_t len, int64_t dim, const char *rule) {
   attn_operand_ *p = &l->op[l->n++];
@@ -23425,7 +23470,7 @@ typedef struct attn_joint_tile_ {
 enum { ATTN_JOINT_SPANS_ = 5 + (int)ATTN_TERMS_ };
 
 /* The arrays of the score terms, for overlap; values too unless it is a query. */
-ATTN_FUNC_ int attn_joint_arrays_(attn_error_ *e, attn_joint_ *x, const attn_sdpa_params *p,
+ATTN_COLD_ int attn_joint_arrays_(attn_error_ *e, attn_joint_ *x, const attn_sdpa_params *p,
                                   const attn_ctx *ctx, attn_span_ *span, int query) {
   static const attn_mask_words_ w = {"", "", "", "", "", ""}; /* judged already */
   attn_softmax_ *a = &x->a;
@@ -23450,7 +23495,7 @@ ATTN_FUNC_ int attn_joint_arrays_(attn_error_ *e, attn_joint_ *x, const attn_sdp
 
 /* Everything about the scores of `heads` softmax heads. x has q and k, or a map; they are judged. span:
  * ATTN_JOINT_SPANS_ of them. */
-ATTN_FUNC_ int attn_joint_plan_(attn_error_ *e, attn_joint_ *x, const attn_sdpa_params *params,
+ATTN_COLD_ int attn_joint_plan_(attn_error_ *e, attn_joint_ *x, const attn_sdpa_params *params,
                                 int64_t heads, const attn_ctx *ctx, attn_span_ *span, int query) {
   static const float none[1] = {0}; /* a tensor that is not there: no number of it is read */
   attn_softmax_ *a = &x->a;
@@ -23494,12 +23539,12 @@ ATTN_FUNC_ int attn_joint_plan_(attn_error_ *e, attn_joint_ *x, const attn_sdpa_
 
 /* ---- memory ---------------------------------------------------------------------------------*/
 
-ATTN_FUNC_ int64_t attn_joint_items_(const attn_joint_ *x) {
+ATTN_COLD_ int64_t attn_joint_items_(const attn_joint_ *x) {
   return attn_mul_(x->a.q.batch, x->a.tiles);
 }
 
 /* What lasts for the call, and the layout of a worker's memory: own bytes for the mechanism. */
-ATTN_FUNC_ void attn_joint_memory_(attn_stage_ *s, attn_joint_ *x, int64_t own) {
+ATTN_COLD_ void attn_joint_memory_(attn_stage_ *s, attn_joint_ *x, int64_t own) {
   attn_softmax_ *a = &x->a;
   const int64_t f = sizeof(float), tile = ATTN_TILE_, h = x->heads;
   const int64_t row = attn_piece_(attn_mul_(h, tile), f);
@@ -23529,7 +23574,7 @@ ATTN_FUNC_ void attn_joint_memory_(attn_stage_ *s, attn_joint_ *x, int64_t own) 
 }
 
 /* All tiles; the sum of their pairs goes to the report. */
-ATTN_FUNC_ int attn_joint_for_(attn_stage_ *s, attn_joint_ *x, attn_item_fn_ item, void *job) {
+ATTN_COLD_ int attn_joint_for_(attn_stage_ *s, attn_joint_ *x, attn_item_fn_ item, void *job) {
   const int64_t items = attn_joint_items_(x);
   if (!attn_stage_for_(s, items, item, job, x->each, &x->memory)) return 0;
   for (int64_t i = 0; s->run && i < items; i++) s->pairs += x->pairs[i];
@@ -23840,7 +23885,7 @@ typedef struct attn_linear_own_ {
 } attn_linear_own_;
 
 /* Where the pieces of a worker's memory begin, in floats, in the order of attn_linear_own_; its bytes. */
-ATTN_FUNC_ int64_t attn_linear_lay_(attn_linear_ *a) {
+ATTN_COLD_ int64_t attn_linear_lay_(attn_linear_ *a) {
   const int64_t n = ATTN_LINEAR_CHUNK_, square = n * n, features = attn_mul_(n, a->m);
   const int64_t floats[ATTN_LINEAR_PIECES_] = {attn_mul_(n, a->k.dim),
                                                features,
@@ -24333,7 +24378,7 @@ enum { ATTN_LINEAR_FEW_ = 4 }; /* keys, and rows, that go one by one */
 
 /* A head's keys 0 .. n - 1 one after another, row i behind key i + q_off or, without order, behind the
  * last. Rows of all heads of the group fit a tile. */
-ATTN_FUNC_ void attn_linear_steps_(attn_linear_chain_ *c, int64_t n, int64_t i0, int64_t i1) {
+ATTN_COLD_ void attn_linear_steps_(attn_linear_chain_ *c, int64_t n, int64_t i0, int64_t i1) {
   const attn_linear_ *a = c->a;
   const attn_table_ *f = a->table;
   const attn_linear_own_ *w = &c->w;
@@ -24424,7 +24469,7 @@ typedef struct attn_linear_block_ {
 /* "attnlin" and a version */
 #define ATTN_LINEAR_MAGIC_ (((uint64_t)0x6174746eu << 32) | 0x6c696e01u)
 
-ATTN_FUNC_ attn_linear_block_ attn_linear_block_of_(const attn_linear_ *a, int64_t batch,
+ATTN_COLD_ attn_linear_block_ attn_linear_block_of_(const attn_linear_ *a, int64_t batch,
                                                     int64_t kv_heads) {
   const attn_map_ *map = &a->map;
   const attn_feature_map *p = &map->p;
@@ -24448,12 +24493,12 @@ ATTN_FUNC_ attn_linear_block_ attn_linear_block_of_(const attn_linear_ *a, int64
 }
 
 /* Bytes behind the header; INT64_MAX: too many. */
-ATTN_FUNC_ int64_t attn_linear_floats_(int64_t batch, int64_t heads, int64_t slot) {
+ATTN_COLD_ int64_t attn_linear_floats_(int64_t batch, int64_t heads, int64_t slot) {
   return attn_mul_(attn_mul_(batch, heads), attn_mul_(slot, (int64_t)sizeof(float)));
 }
 
 /* The widths that follow from map and rule. */
-ATTN_FUNC_ int attn_linear_sizes_(attn_error_ *e, attn_linear_ *a, const attn_linear_params *p,
+ATTN_COLD_ int attn_linear_sizes_(attn_error_ *e, attn_linear_ *a, const attn_linear_params *p,
                                   int64_t heads, int64_t kv_heads, int64_t dk, int64_t dv) {
   if ((int)p->rule < 0 || p->rule >= ATTN_LINEAR_COUNT)
     return attn_reject_(e, ATTN_E_RANGE, "params.rule must be an attn_linear_rule");
@@ -24483,7 +24528,7 @@ ATTN_FUNC_ int attn_linear_sizes_(attn_error_ *e, attn_linear_ *a, const attn_li
 }
 
 /* The block is one for these arguments. */
-ATTN_FUNC_ int attn_linear_check_block_(attn_error_ *e, const attn_linear_block_ *want,
+ATTN_COLD_ int attn_linear_check_block_(attn_error_ *e, const attn_linear_block_ *want,
                                         const void *state, size_t bytes, attn_span_ *span) {
   attn_linear_block_ have;
   const int64_t size =
@@ -24512,7 +24557,7 @@ ATTN_FUNC_ int attn_linear_check_block_(attn_error_ *e, const attn_linear_block_
 }
 
 /* What attn_linear_begin and attn_linear_state_bytes share. */
-ATTN_FUNC_ int attn_linear_new_(attn_error_ *e, attn_linear_ *a, const attn_linear_params *params,
+ATTN_COLD_ int attn_linear_new_(attn_error_ *e, attn_linear_ *a, const attn_linear_params *params,
                                 int64_t batch, int64_t heads, int64_t kv_heads, int64_t dk,
                                 int64_t dv) {
   attn_linear_params p;
@@ -24537,9 +24582,10 @@ ATTN_PUB_ size_t attn_linear_state_bytes(const attn_linear_params *params, int64
   return sizeof(attn_linear_block_) + (size_t)attn_linear_floats_(batch, a.heads, a.slot);
 }
 
-ATTN_PUB_ attn_status attn_linear_begin(void *state, size_t bytes, const attn_linear_params *params,
-                                        int64_t batch, int64_t heads, int64_t kv_heads, int64_t dk,
-                                        int64_t dv, attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_linear_begin(void *state, size_t bytes,
+                                             const attn_linear_params *params, int64_t batch,
+                                             int64_t heads, int64_t kv_heads, int64_t dk,
+                                             int64_t dv, attn_ctx *ctx) {
   attn_error_ e = {ATTN_OK, NULL};
   const attn_table_ *table;
   attn_linear_ a;
@@ -24564,8 +24610,8 @@ ATTN_PUB_ attn_status attn_linear_begin(void *state, size_t bytes, const attn_li
   return attn_end_(ctx, &e);
 }
 
-ATTN_PUB_ attn_status attn_linear_view(void *state, size_t bytes, attn_tensor *s, attn_tensor *z,
-                                       attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_linear_view(void *state, size_t bytes, attn_tensor *s,
+                                            attn_tensor *z, attn_ctx *ctx) {
   attn_error_ e = {ATTN_OK, NULL};
   attn_linear_block_ b;
   if (!state) {
@@ -24613,12 +24659,12 @@ enum {
 /* ---- checks -------------------------------------------------------------------------------------*/
 
 /* 0 = the default, -0 = 0 */
-ATTN_FUNC_ int attn_linear_default_(attn_error_ *e, float *x, float otherwise, const char *rule) {
+ATTN_COLD_ int attn_linear_default_(attn_error_ *e, float *x, float otherwise, const char *rule) {
   if (*x == 0.0f) *x = attn_to_bits_(*x) ? 0.0f : otherwise;
   return *x - *x == 0.0f ? 1 : attn_reject_(e, ATTN_E_VALUE, rule);
 }
 
-ATTN_FUNC_ int attn_linear_check_den_(attn_error_ *e, attn_linear_ *a,
+ATTN_COLD_ int attn_linear_check_den_(attn_error_ *e, attn_linear_ *a,
                                       const attn_linear_params *p) {
   const int rfa = a->map.kind == ATTN_FEATURES_RFA;
   if ((int)p->den < 0 || p->den >= ATTN_LINEAR_DEN_COUNT)
@@ -24646,7 +24692,7 @@ ATTN_FUNC_ int attn_linear_check_den_(attn_error_ *e, attn_linear_ *a,
 }
 
 /* A rate of decay or a gate lies in 0 .. 1; data = 0: arrays are not read. */
-ATTN_FUNC_ int attn_linear_check_rates_(attn_error_ *e, const attn_linear_ *a, int data) {
+ATTN_COLD_ int attn_linear_check_rates_(attn_error_ *e, const attn_linear_ *a, int data) {
   const attn_tensor *t = &a->rate;
   float x[ATTN_LINEAR_CHUNK_];
   if (!a->decays) return 1;
@@ -24682,7 +24728,7 @@ ATTN_FUNC_ int attn_linear_check_rates_(attn_error_ *e, const attn_linear_ *a, i
 
 /* Every rule; all but the memory and the division of work is set. data = 0: arrays are not read; -1:
  * nor are addresses compared. */
-ATTN_FUNC_ int attn_linear_plan_(attn_error_ *e, attn_linear_ *a, attn_tensor o, attn_tensor q,
+ATTN_COLD_ int attn_linear_plan_(attn_error_ *e, attn_linear_ *a, attn_tensor o, attn_tensor q,
                                  attn_tensor k, attn_tensor v, const attn_linear_params *params,
                                  const attn_ctx *ctx, int *workers, int data) {
   static const attn_words_ w[] = {ATTN_WORDS_("o"), ATTN_WORDS_("q"), ATTN_WORDS_("k"),
@@ -25018,12 +25064,12 @@ ATTN_FUNC_ void attn_linear_reads_(void *job, int worker, int64_t index) {
 /* ---- the call -----------------------------------------------------------------------------------*/
 
 /* Whether there are rows to compute, or a state to move on. */
-ATTN_FUNC_ int attn_linear_busy_(const attn_linear_ *a) {
+ATTN_COLD_ int attn_linear_busy_(const attn_linear_ *a) {
   return a->q.batch && a->q.heads && (a->q.len || (a->kept && a->k.len));
 }
 
 /* How the work is cut, and the bytes that takes; INT64_MAX: too many. */
-ATTN_FUNC_ int64_t attn_linear_divide_work_(attn_linear_ *a, int workers) {
+ATTN_COLD_ int64_t attn_linear_divide_work_(attn_linear_ *a, int workers) {
   const int64_t units = attn_mul_(a->q.batch, a->heads);
   const int64_t each = attn_linear_run_of_(a);
   a->segments = a->k.len / each + (a->k.len % each != 0);
@@ -25050,7 +25096,7 @@ ATTN_FUNC_ int64_t attn_linear_divide_work_(attn_linear_ *a, int workers) {
 }
 
 /* Slots before and after slices: they begin empty, and take z from the first one. */
-ATTN_FUNC_ void attn_linear_slots_(const attn_linear_ *a, int after) {
+ATTN_COLD_ void attn_linear_slots_(const attn_linear_ *a, int after) {
   for (int64_t unit = 0; unit < a->q.batch * a->heads; unit++) {
     float *slot = a->slots + unit * a->slot;
     if (!after && !a->kept) attn_linear_empty_(a, slot);
@@ -25060,7 +25106,7 @@ ATTN_FUNC_ void attn_linear_slots_(const attn_linear_ *a, int after) {
   }
 }
 
-ATTN_FUNC_ void attn_linear_run_(attn_linear_ *a, attn_ctx *ctx, int workers) {
+ATTN_COLD_ void attn_linear_run_(attn_linear_ *a, attn_ctx *ctx, int workers) {
   const int64_t units = a->q.batch * a->heads, rows = a->q.batch * a->q.heads * a->tiles;
   const int sliced = a->shares && (a->causal || a->delta);
   if (sliced) {
@@ -25083,8 +25129,8 @@ ATTN_FUNC_ void attn_linear_run_(attn_linear_ *a, attn_ctx *ctx, int workers) {
   if (rows) attn_for_(ctx, attn_pieces_(workers, rows), rows, attn_linear_reads_, a);
 }
 
-ATTN_PUB_ attn_status attn_linear(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
-                                  const attn_linear_params *params, attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_linear(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
+                                       const attn_linear_params *params, attn_ctx *ctx) {
   attn_error_ e = {ATTN_OK, NULL};
   attn_workspace_ memory = {NULL, NULL};
   attn_linear_ a;
@@ -25112,8 +25158,9 @@ ATTN_PUB_ attn_status attn_linear(attn_tensor o, attn_tensor q, attn_tensor k, a
   return attn_end_(ctx, &e);
 }
 
-ATTN_PUB_ size_t attn_linear_workspace(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
-                                       const attn_linear_params *params, const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_linear_workspace(attn_tensor o, attn_tensor q, attn_tensor k,
+                                            attn_tensor v, const attn_linear_params *params,
+                                            const attn_ctx *ctx) {
   const attn_ctx plain = attn_before_workspace_(ctx);
   attn_error_ e = {ATTN_OK, NULL};
   attn_linear_ a;
@@ -25133,12 +25180,12 @@ ATTN_FUNC_ int64_t attn_len_of_(const int32_t *len, int64_t b, int64_t n) {
   return len ? len[b] : n;
 }
 
-ATTN_FUNC_ int64_t attn_round_up_(int64_t n, int64_t to) {
+ATTN_COLD_ int64_t attn_round_up_(int64_t n, int64_t to) {
   return attn_mul_(attn_add_(n, to - 1) / to, to);
 }
 
 /* A call that is one step, judged already; with bytes its workspace query. */
-ATTN_FUNC_ attn_status attn_step_call_(attn_error_ *e, const attn_table_ *table, int workers,
+ATTN_COLD_ attn_status attn_step_call_(attn_error_ *e, const attn_table_ *table, int workers,
                                        attn_ctx *ctx, attn_steps_fn_ steps, void *job,
                                        const char *path, size_t *bytes) {
   if (e->status == ATTN_OK) {
@@ -25305,7 +25352,7 @@ ATTN_FUNC_ void attn_pooled_item_(void *job, int worker, int64_t index) {
   }
 }
 
-ATTN_FUNC_ void attn_pooled_pack_(const attn_pooled_ *a) {
+ATTN_COLD_ void attn_pooled_pack_(const attn_pooled_ *a) {
   const attn_tensor *w = &a->p.w;
   memset(a->packed, 0, (size_t)(w->heads * a->one) * sizeof(float));
   for (int64_t h = 0; h < w->heads; h++)
@@ -25315,7 +25362,7 @@ ATTN_FUNC_ void attn_pooled_pack_(const attn_pooled_ *a) {
 }
 
 /* attn_pool as a step; its arguments have been judged. */
-ATTN_FUNC_ int attn_stage_pool_(attn_stage_ *s, attn_tensor y, attn_tensor x,
+ATTN_COLD_ int attn_stage_pool_(attn_stage_ *s, attn_tensor y, attn_tensor x,
                                 const attn_pool_params *params) {
   attn_pooled_ a;
   memset(&a, 0, sizeof a);
@@ -25355,12 +25402,12 @@ typedef struct attn_pooled_job_ {
   attn_pool_params p;
 } attn_pooled_job_;
 
-ATTN_FUNC_ int attn_pooled_steps_(attn_stage_ *s, void *job) {
+ATTN_COLD_ int attn_pooled_steps_(attn_stage_ *s, void *job) {
   const attn_pooled_job_ *j = (const attn_pooled_job_ *)job;
   return attn_stage_pool_(s, j->y, j->x, &j->p);
 }
 
-ATTN_FUNC_ int attn_pooled_check_(attn_error_ *e, attn_pooled_job_ *j, const attn_ctx *ctx,
+ATTN_COLD_ int attn_pooled_check_(attn_error_ *e, attn_pooled_job_ *j, const attn_ctx *ctx,
                                   int query) {
   static const attn_words_ w[] = {ATTN_WORDS_("y"), ATTN_WORDS_("x"), ATTN_WORDS_("params.w"),
                                   ATTN_WORDS_("params.bias")};
@@ -25425,7 +25472,7 @@ ATTN_FUNC_ int attn_pooled_check_(attn_error_ *e, attn_pooled_job_ *j, const att
                            "params.segments must lie in 0..y.len"));
 }
 
-ATTN_FUNC_ attn_status attn_pooled_call_(attn_tensor y, attn_tensor x,
+ATTN_COLD_ attn_status attn_pooled_call_(attn_tensor y, attn_tensor x,
                                          const attn_pool_params *params, attn_ctx *ctx,
                                          size_t *bytes) {
   attn_error_ e = {ATTN_OK, NULL};
@@ -25440,12 +25487,12 @@ ATTN_FUNC_ attn_status attn_pooled_call_(attn_tensor y, attn_tensor x,
   return attn_step_call_(&e, table, workers, ctx, attn_pooled_steps_, &j, "pooled rows", bytes);
 }
 
-ATTN_PUB_ attn_status attn_pool(attn_tensor y, attn_tensor x, const attn_pool_params *params,
-                                attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_pool(attn_tensor y, attn_tensor x, const attn_pool_params *params,
+                                     attn_ctx *ctx) {
   return attn_pooled_call_(y, x, params, ctx, NULL);
 }
-ATTN_PUB_ size_t attn_pool_workspace(attn_tensor y, attn_tensor x, const attn_pool_params *params,
-                                     const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_pool_workspace(attn_tensor y, attn_tensor x,
+                                          const attn_pool_params *params, const attn_ctx *ctx) {
   attn_ctx plain = attn_before_workspace_(ctx);
   size_t bytes = 0;
   (void)attn_pooled_call_(y, x, params, &plain, &bytes);
@@ -25463,7 +25510,7 @@ typedef struct attn_taps_ {
 } attn_taps_;
 
 /* 0 for parameters that are no good. */
-ATTN_FUNC_ int attn_taps_of_(attn_taps_ *t, int64_t kernel, const attn_convolve_params *p,
+ATTN_COLD_ int attn_taps_of_(attn_taps_ *t, int64_t kernel, const attn_convolve_params *p,
                              int depthwise) {
   memset(t, 0, sizeof *t);
   t->kernel = kernel, t->stride = p ? p->stride : 0, t->dilation = p ? p->dilation : 0;
@@ -25574,7 +25621,7 @@ ATTN_FUNC_ void attn_convolve_item_(void *job, int worker, int64_t index) {
 }
 
 /* attn_convolve as a step; its arguments have been judged. */
-ATTN_FUNC_ int attn_stage_convolve_(attn_stage_ *s, attn_tensor y, attn_tensor x, attn_tensor w,
+ATTN_COLD_ int attn_stage_convolve_(attn_stage_ *s, attn_tensor y, attn_tensor x, attn_tensor w,
                                     const attn_convolve_params *params) {
   attn_convolve_ a;
   memset(&a, 0, sizeof a);
@@ -25605,13 +25652,13 @@ typedef struct attn_convolve_job_ {
   attn_convolve_params p;
 } attn_convolve_job_;
 
-ATTN_FUNC_ int attn_convolve_steps_(attn_stage_ *s, void *job) {
+ATTN_COLD_ int attn_convolve_steps_(attn_stage_ *s, void *job) {
   const attn_convolve_job_ *j = (const attn_convolve_job_ *)job;
   return attn_stage_convolve_(s, j->y, j->x, j->w, &j->p);
 }
 
 /* Every rule of both convolutions. */
-ATTN_FUNC_ int attn_convolve_check_(attn_error_ *e, attn_convolve_job_ *j, const attn_ctx *ctx,
+ATTN_COLD_ int attn_convolve_check_(attn_error_ *e, attn_convolve_job_ *j, const attn_ctx *ctx,
                                     int query, int depthwise) {
   static const attn_words_ w[] = {ATTN_WORDS_("y"), ATTN_WORDS_("x"), ATTN_WORDS_("w"),
                                   ATTN_WORDS_("params.bias")};
@@ -25669,7 +25716,7 @@ ATTN_FUNC_ int attn_convolve_check_(attn_error_ *e, attn_convolve_job_ *j, const
          attn_check_lens_(e, p->len, j->y.batch, j->x.len, "params.len must lie in 0..x.len");
 }
 
-ATTN_FUNC_ attn_status attn_convolve_call_(attn_tensor y, attn_tensor x, attn_tensor w,
+ATTN_COLD_ attn_status attn_convolve_call_(attn_tensor y, attn_tensor x, attn_tensor w,
                                            const attn_convolve_params *params, attn_ctx *ctx,
                                            size_t *bytes) {
   attn_error_ e = {ATTN_OK, NULL};
@@ -25689,8 +25736,9 @@ ATTN_PUB_ attn_status attn_convolve(attn_tensor y, attn_tensor x, attn_tensor w,
                                     const attn_convolve_params *params, attn_ctx *ctx) {
   return attn_convolve_call_(y, x, w, params, ctx, NULL);
 }
-ATTN_PUB_ size_t attn_convolve_workspace(attn_tensor y, attn_tensor x, attn_tensor w,
-                                         const attn_convolve_params *params, const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_convolve_workspace(attn_tensor y, attn_tensor x, attn_tensor w,
+                                              const attn_convolve_params *params,
+                                              const attn_ctx *ctx) {
   attn_ctx plain = attn_before_workspace_(ctx);
   size_t bytes = 0;
   (void)attn_convolve_call_(y, x, w, params, &plain, &bytes);
@@ -25823,7 +25871,7 @@ ATTN_FUNC_ void attn_depthwise_item_(void *job, int worker, int64_t index) {
   for (int64_t m = end; m < m1; m++) attn_depthwise_put_(a, b, h, m, NULL);
 }
 
-ATTN_FUNC_ void attn_depthwise_pack_(const attn_depthwise_ *a) {
+ATTN_COLD_ void attn_depthwise_pack_(const attn_depthwise_ *a) {
   const int64_t kernel = a->taps.kernel;
   memset(a->taps_at, 0, (size_t)(a->w.heads * a->one) * sizeof(float));
   for (int64_t h = 0; h < a->w.heads; h++)
@@ -25835,7 +25883,7 @@ ATTN_FUNC_ void attn_depthwise_pack_(const attn_depthwise_ *a) {
 }
 
 /* attn_convolve_depthwise as a step; its arguments have been judged. */
-ATTN_FUNC_ int attn_stage_depthwise_(attn_stage_ *s, attn_tensor y, attn_tensor x, attn_tensor w,
+ATTN_COLD_ int attn_stage_depthwise_(attn_stage_ *s, attn_tensor y, attn_tensor x, attn_tensor w,
                                      const attn_convolve_params *params) {
   attn_depthwise_ a;
   memset(&a, 0, sizeof a);
@@ -25869,12 +25917,12 @@ ATTN_FUNC_ int attn_stage_depthwise_(attn_stage_ *s, attn_tensor y, attn_tensor 
 
 /* ---- the call -------------------------------------------------------------------------------*/
 
-ATTN_FUNC_ int attn_depthwise_steps_(attn_stage_ *s, void *job) {
+ATTN_COLD_ int attn_depthwise_steps_(attn_stage_ *s, void *job) {
   const attn_convolve_job_ *j = (const attn_convolve_job_ *)job;
   return attn_stage_depthwise_(s, j->y, j->x, j->w, &j->p);
 }
 
-ATTN_FUNC_ attn_status attn_depthwise_call_(attn_tensor y, attn_tensor x, attn_tensor w,
+ATTN_COLD_ attn_status attn_depthwise_call_(attn_tensor y, attn_tensor x, attn_tensor w,
                                             const attn_convolve_params *params, attn_ctx *ctx,
                                             size_t *bytes) {
   attn_error_ e = {ATTN_OK, NULL};
@@ -25890,13 +25938,14 @@ ATTN_FUNC_ attn_status attn_depthwise_call_(attn_tensor y, attn_tensor x, attn_t
                          "columns by themselves", bytes);
 }
 
-ATTN_PUB_ attn_status attn_convolve_depthwise(attn_tensor y, attn_tensor x, attn_tensor w,
-                                              const attn_convolve_params *params, attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_convolve_depthwise(attn_tensor y, attn_tensor x, attn_tensor w,
+                                                   const attn_convolve_params *params,
+                                                   attn_ctx *ctx) {
   return attn_depthwise_call_(y, x, w, params, ctx, NULL);
 }
-ATTN_PUB_ size_t attn_convolve_depthwise_workspace(attn_tensor y, attn_tensor x, attn_tensor w,
-                                                   const attn_convolve_params *params,
-                                                   const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_convolve_depthwise_workspace(attn_tensor y, attn_tensor x, attn_tensor w,
+                                                        const attn_convolve_params *params,
+                                                        const attn_ctx *ctx) {
   attn_ctx plain = attn_before_workspace_(ctx);
   size_t bytes = 0;
   (void)attn_depthwise_call_(y, x, w, params, &plain, &bytes);
@@ -25994,7 +26043,7 @@ ATTN_FUNC_ void attn_best_item_(void *job, int worker, int64_t index) {
     attn_best_row_(a, a->own + worker * a->each, unit / a->x.heads, unit % a->x.heads, t);
 }
 
-ATTN_FUNC_ int attn_best_steps_(attn_stage_ *s, void *job) {
+ATTN_COLD_ int attn_best_steps_(attn_stage_ *s, void *job) {
   attn_best_ *a = (attn_best_ *)job;
   a->table = s->table;
   a->run = a->x.dim < ATTN_BEST_ITEM_ ? ATTN_BEST_ITEM_ / a->x.dim : 1;
@@ -26006,7 +26055,7 @@ ATTN_FUNC_ int attn_best_steps_(attn_stage_ *s, void *job) {
                          a, a->each, &a->own);
 }
 
-ATTN_FUNC_ int attn_best_check_(attn_error_ *e, attn_best_ *a, const attn_ctx *ctx, int query) {
+ATTN_COLD_ int attn_best_check_(attn_error_ *e, attn_best_ *a, const attn_ctx *ctx, int query) {
   static const attn_words_ w[] = {ATTN_WORDS_("values"), ATTN_WORDS_("index"), ATTN_WORDS_("x")};
   attn_span_ len;
   const int64_t any = ATTN_ANY_, b = a->x.batch, h = a->x.heads, t = a->x.len, n = a->x.dim;
@@ -26034,7 +26083,7 @@ ATTN_FUNC_ int attn_best_check_(attn_error_ *e, attn_best_ *a, const attn_ctx *c
   return query || attn_check_lens_(e, a->p.len, b, n, "params.len must lie in 0..x.dim");
 }
 
-ATTN_FUNC_ attn_status attn_best_call_(attn_tensor values, int32_t *index, attn_tensor x, int64_t k,
+ATTN_COLD_ attn_status attn_best_call_(attn_tensor values, int32_t *index, attn_tensor x, int64_t k,
                                        const attn_top_k_params *params, attn_ctx *ctx,
                                        size_t *bytes) {
   attn_error_ e = {ATTN_OK, NULL};
@@ -26049,12 +26098,13 @@ ATTN_FUNC_ attn_status attn_best_call_(attn_tensor values, int32_t *index, attn_
   return attn_step_call_(&e, table, workers, ctx, attn_best_steps_, &a, "best elements", bytes);
 }
 
-ATTN_PUB_ attn_status attn_top_k(attn_tensor values, int32_t *index, attn_tensor x, int64_t k,
-                                 const attn_top_k_params *params, attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_top_k(attn_tensor values, int32_t *index, attn_tensor x, int64_t k,
+                                      const attn_top_k_params *params, attn_ctx *ctx) {
   return attn_best_call_(values, index, x, k, params, ctx, NULL);
 }
-ATTN_PUB_ size_t attn_top_k_workspace(attn_tensor values, int32_t *index, attn_tensor x, int64_t k,
-                                      const attn_top_k_params *params, const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_top_k_workspace(attn_tensor values, int32_t *index, attn_tensor x,
+                                           int64_t k, const attn_top_k_params *params,
+                                           const attn_ctx *ctx) {
   attn_ctx plain = attn_before_workspace_(ctx);
   size_t bytes = 0;
   (void)attn_best_call_(values, index, x, k, params, &plain, &bytes);
@@ -26130,7 +26180,7 @@ ATTN_FUNC_ void attn_means_update_(void *job, int worker, int64_t index) {
   }
 }
 
-ATTN_FUNC_ int attn_means_steps_(attn_stage_ *s, void *job) {
+ATTN_COLD_ int attn_means_steps_(attn_stage_ *s, void *job) {
   attn_means_ *a = (attn_means_ *)job;
   const int64_t units = attn_mul_(a->x.batch, a->x.heads), c = a->centroids.len;
   a->table = s->table;
@@ -26146,7 +26196,7 @@ ATTN_FUNC_ int attn_means_steps_(attn_stage_ *s, void *job) {
   return attn_stage_for_(s, attn_mul_(units, a->slices), attn_means_update_, a, a->each, &a->own);
 }
 
-ATTN_FUNC_ int attn_means_check_(attn_error_ *e, attn_means_ *a, const attn_ctx *ctx, int query) {
+ATTN_COLD_ int attn_means_check_(attn_error_ *e, attn_means_ *a, const attn_ctx *ctx, int query) {
   static const attn_words_ w[] = {ATTN_WORDS_("next"), ATTN_WORDS_("assignment"),
                                   ATTN_WORDS_("counts"), ATTN_WORDS_("centroids"),
                                   ATTN_WORDS_("x")};
@@ -26193,7 +26243,7 @@ ATTN_FUNC_ int attn_means_check_(attn_error_ *e, attn_means_ *a, const attn_ctx 
   return query || attn_check_lens_(e, a->p.len, b, a->x.len, "params.len must lie in 0..x.len");
 }
 
-ATTN_FUNC_ attn_status attn_means_call_(attn_tensor next, int32_t *assignment, int32_t *counts,
+ATTN_COLD_ attn_status attn_means_call_(attn_tensor next, int32_t *assignment, int32_t *counts,
                                         attn_tensor centroids, attn_tensor x,
                                         const attn_kmeans_params *params, attn_ctx *ctx,
                                         size_t *bytes) {
@@ -26210,14 +26260,15 @@ ATTN_FUNC_ attn_status attn_means_call_(attn_tensor next, int32_t *assignment, i
                          bytes);
 }
 
-ATTN_PUB_ attn_status attn_kmeans_step(attn_tensor next, int32_t *assignment, int32_t *counts,
-                                       attn_tensor centroids, attn_tensor x,
-                                       const attn_kmeans_params *params, attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_kmeans_step(attn_tensor next, int32_t *assignment, int32_t *counts,
+                                            attn_tensor centroids, attn_tensor x,
+                                            const attn_kmeans_params *params, attn_ctx *ctx) {
   return attn_means_call_(next, assignment, counts, centroids, x, params, ctx, NULL);
 }
-ATTN_PUB_ size_t attn_kmeans_step_workspace(attn_tensor next, int32_t *assignment, int32_t *counts,
-                                            attn_tensor centroids, attn_tensor x,
-                                            const attn_kmeans_params *params, const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_kmeans_step_workspace(attn_tensor next, int32_t *assignment,
+                                                 int32_t *counts, attn_tensor centroids,
+                                                 attn_tensor x, const attn_kmeans_params *params,
+                                                 const attn_ctx *ctx) {
   attn_ctx plain = attn_before_workspace_(ctx);
   size_t bytes = 0;
   (void)attn_means_call_(next, assignment, counts, centroids, x, params, &plain, &bytes);
@@ -26290,7 +26341,7 @@ ATTN_FUNC_ void attn_pinv_item_(void *job, int worker, int64_t index) {
 }
 
 /* attn_pinv as a step; its arguments have been judged. */
-ATTN_FUNC_ int attn_stage_pinv_(attn_stage_ *s, attn_tensor z, attn_tensor a, int64_t iters) {
+ATTN_COLD_ int attn_stage_pinv_(attn_stage_ *s, attn_tensor z, attn_tensor a, int64_t iters) {
   attn_pinv_ p;
   memset(&p, 0, sizeof p);
   p.table = s->table, p.z = z, p.a = a, p.iters = iters;
@@ -26392,7 +26443,7 @@ ATTN_FUNC_ void attn_solve_item_(void *job, int worker, int64_t index) {
 }
 
 /* attn_solve as a step; its arguments have been judged but for the pivots. */
-ATTN_FUNC_ int attn_stage_solve_(attn_stage_ *s, attn_tensor x, attn_tensor a, attn_tensor b,
+ATTN_COLD_ int attn_stage_solve_(attn_stage_ *s, attn_tensor x, attn_tensor a, attn_tensor b,
                                  double lambda) {
   attn_solve_ p;
   memset(&p, 0, sizeof p);
@@ -26430,13 +26481,13 @@ typedef struct attn_inverse_job_ {
   int solve;
 } attn_inverse_job_;
 
-ATTN_FUNC_ int attn_inverse_steps_(attn_stage_ *s, void *job) {
+ATTN_COLD_ int attn_inverse_steps_(attn_stage_ *s, void *job) {
   const attn_inverse_job_ *j = (const attn_inverse_job_ *)job;
   return j->solve ? attn_stage_solve_(s, j->x, j->a, j->b, j->lambda)
                   : attn_stage_pinv_(s, j->x, j->a, j->iters);
 }
 
-ATTN_FUNC_ int attn_inverse_check_(attn_error_ *e, attn_inverse_job_ *j, const attn_ctx *ctx) {
+ATTN_COLD_ int attn_inverse_check_(attn_error_ *e, attn_inverse_job_ *j, const attn_ctx *ctx) {
   static const attn_words_ w[] = {ATTN_WORDS_("x"), ATTN_WORDS_("a"), ATTN_WORDS_("b"),
                                   ATTN_WORDS_("z")};
   const int64_t any = ATTN_ANY_, m = j->a.len;
@@ -26470,7 +26521,7 @@ ATTN_FUNC_ int attn_inverse_check_(attn_error_ *e, attn_inverse_job_ *j, const a
   return attn_check_apart_(e, ctx, op, 3, NULL, 0);
 }
 
-ATTN_FUNC_ attn_status attn_inverse_call_(attn_inverse_job_ *j, attn_ctx *ctx, size_t *bytes) {
+ATTN_COLD_ attn_status attn_inverse_call_(attn_inverse_job_ *j, attn_ctx *ctx, size_t *bytes) {
   attn_error_ e = {ATTN_OK, NULL};
   const attn_table_ *table = NULL;
   int workers = 1;
@@ -26491,8 +26542,8 @@ ATTN_PUB_ attn_status attn_pinv(attn_tensor z, attn_tensor a, int64_t iters, att
   j.iters = iters;
   return attn_inverse_call_(&j, ctx, NULL);
 }
-ATTN_PUB_ size_t attn_pinv_workspace(attn_tensor z, attn_tensor a, int64_t iters,
-                                     const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_pinv_workspace(attn_tensor z, attn_tensor a, int64_t iters,
+                                          const attn_ctx *ctx) {
   attn_ctx plain = attn_before_workspace_(ctx);
   attn_inverse_job_ j = attn_inverse_of_(z, a);
   size_t bytes = 0;
@@ -26507,8 +26558,8 @@ ATTN_PUB_ attn_status attn_solve(attn_tensor x, attn_tensor a, attn_tensor b, do
   j.b = b, j.lambda = lambda, j.solve = 1;
   return attn_inverse_call_(&j, ctx, NULL);
 }
-ATTN_PUB_ size_t attn_solve_workspace(attn_tensor x, attn_tensor a, attn_tensor b, double lambda,
-                                      const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_solve_workspace(attn_tensor x, attn_tensor a, attn_tensor b,
+                                           double lambda, const attn_ctx *ctx) {
   attn_ctx plain = attn_before_workspace_(ctx);
   attn_inverse_job_ j = attn_inverse_of_(x, a);
   size_t bytes = 0;
@@ -26631,7 +26682,7 @@ ATTN_FUNC_ void attn_talking_item_(void *job, int worker, int64_t index) {
   }
 }
 
-ATTN_FUNC_ int attn_talking_steps_(attn_stage_ *s, void *job) {
+ATTN_COLD_ int attn_talking_steps_(attn_stage_ *s, void *job) {
   attn_talking_ *a = (attn_talking_ *)job;
   const int64_t f = sizeof(float), hv = a->o.heads, dv = a->v.dim;
   const attn_tensor *w[2] = {&a->w_l, &a->w_w};
@@ -26651,7 +26702,7 @@ ATTN_FUNC_ int attn_talking_steps_(attn_stage_ *s, void *job) {
   return attn_joint_for_(s, &a->x, attn_talking_item_, a);
 }
 
-ATTN_FUNC_ int attn_talking_check_(attn_error_ *e, attn_talking_ *a,
+ATTN_COLD_ int attn_talking_check_(attn_error_ *e, attn_talking_ *a,
                                    const attn_talking_params *params, const attn_ctx *ctx,
                                    int query) {
   static const attn_words_ w[] = {ATTN_WORDS_("o"),
@@ -26716,7 +26767,7 @@ ATTN_FUNC_ int attn_talking_check_(attn_error_ *e, attn_talking_ *a,
          attn_check_apart_(e, ctx, op, COUNT, span, ATTN_JOINT_SPANS_);
 }
 
-ATTN_FUNC_ attn_status attn_talking_call_(attn_tensor o, attn_tensor q, attn_tensor k,
+ATTN_COLD_ attn_status attn_talking_call_(attn_tensor o, attn_tensor q, attn_tensor k,
                                           attn_tensor v, const attn_talking_params *params,
                                           attn_ctx *ctx, size_t *bytes) {
   attn_error_ e = {ATTN_OK, NULL};
@@ -26731,12 +26782,13 @@ ATTN_FUNC_ attn_status attn_talking_call_(attn_tensor o, attn_tensor q, attn_ten
                          "all heads of a tile at once", bytes);
 }
 
-ATTN_PUB_ attn_status attn_talking(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
-                                   const attn_talking_params *params, attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_talking(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
+                                        const attn_talking_params *params, attn_ctx *ctx) {
   return attn_talking_call_(o, q, k, v, params, ctx, NULL);
 }
-ATTN_PUB_ size_t attn_talking_workspace(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
-                                        const attn_talking_params *params, const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_talking_workspace(attn_tensor o, attn_tensor q, attn_tensor k,
+                                             attn_tensor v, const attn_talking_params *params,
+                                             const attn_ctx *ctx) {
   attn_ctx plain = attn_before_workspace_(ctx);
   size_t bytes = 0;
   (void)attn_talking_call_(o, q, k, v, params, &plain, &bytes);
@@ -26807,7 +26859,7 @@ ATTN_FUNC_ void attn_cosines_item_(void *job, int worker, int64_t index) {
   a->part[index] = sum;
 }
 
-ATTN_FUNC_ int attn_stage_cosines_(attn_stage_ *s, attn_cosines_ *a, double *result) {
+ATTN_COLD_ int attn_stage_cosines_(attn_stage_ *s, attn_cosines_ *a, double *result) {
   const int64_t heads = a->x.heads, batch = a->x.batch;
   if (s->run) *result = 0.0;
   if (!a->x.data || batch == 0 || a->x.len == 0) return 1;
@@ -26887,7 +26939,7 @@ ATTN_FUNC_ void attn_disagreement_item_(void *job, int worker, int64_t index) {
   a->part[index] = y.sum;
 }
 
-ATTN_FUNC_ int attn_disagreement_steps_(attn_stage_ *s, void *job) {
+ATTN_COLD_ int attn_disagreement_steps_(attn_stage_ *s, void *job) {
   attn_disagreement_ *a = (attn_disagreement_ *)job;
   const attn_softmax_ *p = &a->x.a;
   double d[3] = {0.0, 0.0, 0.0};
@@ -26914,7 +26966,7 @@ ATTN_FUNC_ int attn_disagreement_steps_(attn_stage_ *s, void *job) {
 enum { ATTN_LOSS_Q_, ATTN_LOSS_K_, ATTN_LOSS_MAP_, ATTN_LOSS_TENSORS_ };
 
 /* The maps: x->q and x->k, or x->map. */
-ATTN_FUNC_ int attn_joint_maps_check_(attn_error_ *e, attn_joint_ *x, const attn_sdpa_params *p,
+ATTN_COLD_ int attn_joint_maps_check_(attn_error_ *e, attn_joint_ *x, const attn_sdpa_params *p,
                                       const attn_ctx *ctx, attn_operand_ *op, attn_span_ *span,
                                       int query) {
   static const attn_words_ w[] = {ATTN_WORDS_("params.q"), ATTN_WORDS_("params.k"),
@@ -26947,7 +26999,7 @@ ATTN_FUNC_ int attn_joint_maps_check_(attn_error_ *e, attn_joint_ *x, const attn
 }
 
 /* The result shares memory with no argument, the workspace with neither. */
-ATTN_FUNC_ int attn_loss_apart_(attn_error_ *e, const attn_ctx *ctx, const double *d, int64_t n,
+ATTN_COLD_ int attn_loss_apart_(attn_error_ *e, const attn_ctx *ctx, const double *d, int64_t n,
                                 const attn_operand_ *op, int ops, const attn_span_ *span,
                                 int spans) {
   attn_span_ out, work;
@@ -26966,7 +27018,7 @@ ATTN_FUNC_ int attn_loss_apart_(attn_error_ *e, const attn_ctx *ctx, const doubl
          attn_reject_(e, ATTN_E_OVERLAP, "ctx.workspace must not share memory with the result");
 }
 
-ATTN_FUNC_ int attn_disagreement_check_(attn_error_ *e, attn_disagreement_ *a,
+ATTN_COLD_ int attn_disagreement_check_(attn_error_ *e, attn_disagreement_ *a,
                                         const attn_disagreement_params *p, const attn_ctx *ctx,
                                         int query) {
   static const attn_words_ w[] = {ATTN_WORDS_("params.v"), ATTN_WORDS_("params.o")};
@@ -27030,7 +27082,7 @@ ATTN_FUNC_ int attn_disagreement_check_(attn_error_ *e, attn_disagreement_ *a,
   return attn_loss_apart_(e, ctx, a->d, 3, op, COUNT, span, ATTN_JOINT_SPANS_);
 }
 
-ATTN_FUNC_ attn_status attn_disagreement_call_(double *d, const attn_disagreement_params *params,
+ATTN_COLD_ attn_status attn_disagreement_call_(double *d, const attn_disagreement_params *params,
                                                attn_ctx *ctx, size_t *bytes) {
   attn_error_ e = {ATTN_OK, NULL};
   const attn_table_ *table = NULL;
@@ -27044,12 +27096,12 @@ ATTN_FUNC_ attn_status attn_disagreement_call_(double *d, const attn_disagreemen
                          "all heads of a tile at once", bytes);
 }
 
-ATTN_PUB_ attn_status attn_disagreement(double *d, const attn_disagreement_params *params,
-                                        attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_disagreement(double *d, const attn_disagreement_params *params,
+                                             attn_ctx *ctx) {
   return attn_disagreement_call_(d, params, ctx, NULL);
 }
-ATTN_PUB_ size_t attn_disagreement_workspace(double *d, const attn_disagreement_params *params,
-                                             const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_disagreement_workspace(double *d, const attn_disagreement_params *params,
+                                                  const attn_ctx *ctx) {
   attn_ctx plain = attn_before_workspace_(ctx);
   size_t bytes = 0;
   (void)attn_disagreement_call_(d, params, &plain, &bytes);
@@ -27188,7 +27240,7 @@ ATTN_FUNC_ void attn_guided_item_(void *job, int worker, int64_t index) {
 }
 
 /* The loss from the sums of all tiles. */
-ATTN_FUNC_ double attn_guided_join_(const attn_guided_ *a) {
+ATTN_COLD_ double attn_guided_join_(const attn_guided_ *a) {
   const attn_softmax_ *x = &a->x.a;
   const double cells = (double)x->q.batch * (double)x->q.len * (double)x->k.len;
   double loss = 0.0;
@@ -27207,7 +27259,7 @@ ATTN_FUNC_ double attn_guided_join_(const attn_guided_ *a) {
   return loss;
 }
 
-ATTN_FUNC_ int attn_guided_steps_(attn_stage_ *s, void *job) {
+ATTN_COLD_ int attn_guided_steps_(attn_stage_ *s, void *job) {
   attn_guided_ *a = (attn_guided_ *)job;
   const int64_t tile = ATTN_TILE_, f = sizeof(double);
   double loss = 0.0;
@@ -27223,7 +27275,7 @@ ATTN_FUNC_ int attn_guided_steps_(attn_stage_ *s, void *job) {
 }
 
 /* One target of a group; more is 1 when it is not alone. */
-ATTN_FUNC_ int attn_target_check_(attn_error_ *e, const attn_guided_ *a, const attn_target *t,
+ATTN_COLD_ int attn_target_check_(attn_error_ *e, const attn_guided_ *a, const attn_target *t,
                                   int more, attn_span_ *span) {
   const int64_t keys = a->x.a.k.len, batch = t->per_batch ? a->x.a.q.batch : 1;
   span->lo = span->hi = 0;
@@ -27250,7 +27302,7 @@ ATTN_FUNC_ int attn_target_check_(attn_error_ *e, const attn_guided_ *a, const a
       "params.group.target.segment must be aligned to its elements", span);
 }
 
-ATTN_FUNC_ int attn_group_check_(attn_error_ *e, attn_guided_ *a, const attn_target_group *g,
+ATTN_COLD_ int attn_group_check_(attn_error_ *e, attn_guided_ *a, const attn_target_group *g,
                                  const attn_ctx *ctx, int query) {
   attn_span_ span[2];
   double sum = 0.0;
@@ -27278,7 +27330,7 @@ ATTN_FUNC_ int attn_group_check_(attn_error_ *e, attn_guided_ *a, const attn_tar
   return 1;
 }
 
-ATTN_FUNC_ int attn_guided_check_(attn_error_ *e, attn_guided_ *a, const attn_guided_params *params,
+ATTN_COLD_ int attn_guided_check_(attn_error_ *e, attn_guided_ *a, const attn_guided_params *params,
                                   const attn_ctx *ctx, int query) {
   attn_operand_ op[ATTN_LOSS_TENSORS_];
   attn_span_ span[ATTN_JOINT_SPANS_];
@@ -27298,7 +27350,7 @@ ATTN_FUNC_ int attn_guided_check_(attn_error_ *e, attn_guided_ *a, const attn_gu
   return 1;
 }
 
-ATTN_FUNC_ attn_status attn_guided_call_(double *loss, const attn_guided_params *params,
+ATTN_COLD_ attn_status attn_guided_call_(double *loss, const attn_guided_params *params,
                                          attn_ctx *ctx, size_t *bytes) {
   attn_error_ e = {ATTN_OK, NULL};
   const attn_table_ *table = NULL;
@@ -27312,12 +27364,12 @@ ATTN_FUNC_ attn_status attn_guided_call_(double *loss, const attn_guided_params 
                          "all heads of a tile at once", bytes);
 }
 
-ATTN_PUB_ attn_status attn_guided_loss(double *loss, const attn_guided_params *params,
-                                       attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_guided_loss(double *loss, const attn_guided_params *params,
+                                            attn_ctx *ctx) {
   return attn_guided_call_(loss, params, ctx, NULL);
 }
-ATTN_PUB_ size_t attn_guided_loss_workspace(double *loss, const attn_guided_params *params,
-                                            const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_guided_loss_workspace(double *loss, const attn_guided_params *params,
+                                                 const attn_ctx *ctx) {
   attn_ctx plain = attn_before_workspace_(ctx);
   size_t bytes = 0;
   (void)attn_guided_call_(loss, params, &plain, &bytes);
@@ -27337,7 +27389,7 @@ typedef struct attn_star_job_ {
   int64_t width;
 } attn_star_job_;
 
-ATTN_FUNC_ int attn_star_check_(attn_error_ *e, attn_star_job_ *j, const attn_star_params *params,
+ATTN_COLD_ int attn_star_check_(attn_error_ *e, attn_star_job_ *j, const attn_star_params *params,
                                 const attn_ctx *ctx, const attn_table_ **table, int *workers) {
   static const attn_words_ w[] = {ATTN_WORDS_("q"),
                                   ATTN_WORDS_("k"),
@@ -27448,7 +27500,7 @@ ATTN_FUNC_ int attn_star_check_(attn_error_ *e, attn_star_job_ *j, const attn_st
 }
 
 /* The band, what wraps around the ring at its two ends, the relay, the private keys. */
-ATTN_FUNC_ int attn_star_steps_(attn_stage_ *s, void *job) {
+ATTN_COLD_ int attn_star_steps_(attn_stage_ *s, void *job) {
   const attn_star_job_ *j = (const attn_star_job_ *)job;
   const int64_t b = j->q.batch, h = j->q.heads, t = j->q.len, w = j->width;
   const int ring = !j->relay && !j->p.no_ring && w > 0,
@@ -27486,7 +27538,7 @@ ATTN_FUNC_ int attn_star_steps_(attn_stage_ *s, void *job) {
 }
 
 /* The call, or with bytes the workspace query. */
-ATTN_FUNC_ attn_status attn_star_call_(attn_star_job_ *j, const attn_star_params *params,
+ATTN_COLD_ attn_status attn_star_call_(attn_star_job_ *j, const attn_star_params *params,
                                        attn_ctx *ctx, size_t *bytes) {
   attn_error_ e = {ATTN_OK, NULL};
   const attn_table_ *table;
@@ -27498,7 +27550,7 @@ ATTN_FUNC_ attn_status attn_star_call_(attn_star_job_ *j, const attn_star_params
   return attn_end_(bytes ? NULL : ctx, &e);
 }
 
-ATTN_FUNC_ size_t attn_star_bytes_(attn_star_job_ *j, const attn_star_params *params,
+ATTN_COLD_ size_t attn_star_bytes_(attn_star_job_ *j, const attn_star_params *params,
                                    const attn_ctx *ctx) {
   attn_ctx plain = attn_before_workspace_(ctx);
   size_t bytes = 0;
@@ -27506,7 +27558,7 @@ ATTN_FUNC_ size_t attn_star_bytes_(attn_star_job_ *j, const attn_star_params *pa
   return bytes;
 }
 
-ATTN_FUNC_ attn_star_job_ attn_star_job_of_(attn_tensor o, attn_tensor q, attn_tensor k,
+ATTN_COLD_ attn_star_job_ attn_star_job_of_(attn_tensor o, attn_tensor q, attn_tensor k,
                                             attn_tensor v, attn_tensor k_relay, attn_tensor v_relay,
                                             int relay) {
   attn_star_job_ j;
@@ -27515,28 +27567,32 @@ ATTN_FUNC_ attn_star_job_ attn_star_job_of_(attn_tensor o, attn_tensor q, attn_t
   return j;
 }
 
-ATTN_PUB_ attn_status attn_star_satellites(attn_tensor o, attn_tensor q, attn_tensor k,
-                                           attn_tensor v, attn_tensor k_relay, attn_tensor v_relay,
-                                           const attn_star_params *params, attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_star_satellites(attn_tensor o, attn_tensor q, attn_tensor k,
+                                                attn_tensor v, attn_tensor k_relay,
+                                                attn_tensor v_relay, const attn_star_params *params,
+                                                attn_ctx *ctx) {
   attn_star_job_ j = attn_star_job_of_(o, q, k, v, k_relay, v_relay, 0);
   return attn_star_call_(&j, params, ctx, NULL);
 }
-ATTN_PUB_ size_t attn_star_satellites_workspace(attn_tensor o, attn_tensor q, attn_tensor k,
-                                                attn_tensor v, attn_tensor k_relay,
-                                                attn_tensor v_relay, const attn_star_params *params,
-                                                const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_star_satellites_workspace(attn_tensor o, attn_tensor q, attn_tensor k,
+                                                     attn_tensor v, attn_tensor k_relay,
+                                                     attn_tensor v_relay,
+                                                     const attn_star_params *params,
+                                                     const attn_ctx *ctx) {
   attn_star_job_ j = attn_star_job_of_(o, q, k, v, k_relay, v_relay, 0);
   return attn_star_bytes_(&j, params, ctx);
 }
-ATTN_PUB_ attn_status attn_star_relay(attn_tensor o, attn_tensor q_relay, attn_tensor k_relay,
-                                      attn_tensor v_relay, attn_tensor k, attn_tensor v,
-                                      const attn_star_params *params, attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_star_relay(attn_tensor o, attn_tensor q_relay, attn_tensor k_relay,
+                                           attn_tensor v_relay, attn_tensor k, attn_tensor v,
+                                           const attn_star_params *params, attn_ctx *ctx) {
   attn_star_job_ j = attn_star_job_of_(o, q_relay, k, v, k_relay, v_relay, 1);
   return attn_star_call_(&j, params, ctx, NULL);
 }
-ATTN_PUB_ size_t attn_star_relay_workspace(attn_tensor o, attn_tensor q_relay, attn_tensor k_relay,
-                                           attn_tensor v_relay, attn_tensor k, attn_tensor v,
-                                           const attn_star_params *params, const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_star_relay_workspace(attn_tensor o, attn_tensor q_relay,
+                                                attn_tensor k_relay, attn_tensor v_relay,
+                                                attn_tensor k, attn_tensor v,
+                                                const attn_star_params *params,
+                                                const attn_ctx *ctx) {
   attn_star_job_ j = attn_star_job_of_(o, q_relay, k, v, k_relay, v_relay, 1);
   return attn_star_bytes_(&j, params, ctx);
 }
@@ -27641,7 +27697,7 @@ typedef struct attn_tree_job_ {
   attn_tree_params p;
 } attn_tree_job_;
 
-ATTN_FUNC_ int attn_tree_check_(attn_error_ *e, attn_tree_job_ *j, const attn_tree_params *params,
+ATTN_COLD_ int attn_tree_check_(attn_error_ *e, attn_tree_job_ *j, const attn_tree_params *params,
                                 const attn_ctx *ctx, const attn_table_ **table, int *workers) {
   static const attn_words_ w[] = {ATTN_WORDS_("q"), ATTN_WORDS_("k"),
                                   ATTN_WORDS_("v"), ATTN_WORDS_("params.table"),
@@ -27715,7 +27771,7 @@ ATTN_FUNC_ int64_t attn_tree_label_(void *user, int64_t b, int64_t h, int64_t i,
   return attn_tree_edge_((const attn_tree_params *)user, i, j);
 }
 
-ATTN_FUNC_ int attn_tree_steps_(attn_stage_ *s, void *job) {
+ATTN_COLD_ int attn_tree_steps_(attn_stage_ *s, void *job) {
   attn_tree_job_ *j = (attn_tree_job_ *)job;
   attn_sdpa_params p;
   memset(&p, 0, sizeof p);
@@ -27726,7 +27782,7 @@ ATTN_FUNC_ int attn_tree_steps_(attn_stage_ *s, void *job) {
 }
 
 /* The call, or with bytes the workspace query. */
-ATTN_FUNC_ attn_status attn_tree_call_(attn_tree_job_ *j, const attn_tree_params *params,
+ATTN_COLD_ attn_status attn_tree_call_(attn_tree_job_ *j, const attn_tree_params *params,
                                        attn_ctx *ctx, size_t *bytes) {
   attn_error_ e = {ATTN_OK, NULL};
   const attn_table_ *table;
@@ -27743,15 +27799,16 @@ ATTN_FUNC_ attn_status attn_tree_call_(attn_tree_job_ *j, const attn_tree_params
   return attn_end_(bytes ? NULL : ctx, &e);
 }
 
-ATTN_PUB_ attn_status attn_tree(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
-                                const attn_tree_params *params, attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_tree(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
+                                     const attn_tree_params *params, attn_ctx *ctx) {
   attn_tree_job_ j;
   memset(&j, 0, sizeof j);
   j.o = o, j.q = q, j.k = k, j.v = v;
   return attn_tree_call_(&j, params, ctx, NULL);
 }
-ATTN_PUB_ size_t attn_tree_workspace(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
-                                     const attn_tree_params *params, const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_tree_workspace(attn_tensor o, attn_tensor q, attn_tensor k,
+                                          attn_tensor v, const attn_tree_params *params,
+                                          const attn_ctx *ctx) {
   attn_tree_job_ j;
   attn_ctx plain = attn_before_workspace_(ctx);
   size_t bytes = 0;
@@ -27772,7 +27829,7 @@ typedef struct attn_longformer_job_ {
 } attn_longformer_job_;
 
 /* List b: its length; *list may be null when that is 0. */
-ATTN_FUNC_ int64_t attn_longformer_list_(const attn_longformer_params *p, int64_t b,
+ATTN_COLD_ int64_t attn_longformer_list_(const attn_longformer_params *p, int64_t b,
                                          const int32_t **list) {
   *list = p->global;
   if (!p->global_ptr) return p->globals;
@@ -27781,7 +27838,7 @@ ATTN_FUNC_ int64_t attn_longformer_list_(const attn_longformer_params *p, int64_
 }
 
 /* Rules about the arrays. */
-ATTN_FUNC_ int attn_longformer_arrays_(attn_error_ *e, const attn_longformer_params *p,
+ATTN_COLD_ int attn_longformer_arrays_(attn_error_ *e, const attn_longformer_params *p,
                                        int64_t entries, int64_t heads, int64_t tokens) {
   if (!p->window) return attn_reject_(e, ATTN_E_NULL, "params.window must not be null");
   for (int64_t h = 0; h < heads; h++) {
@@ -27810,7 +27867,7 @@ ATTN_FUNC_ int attn_longformer_arrays_(attn_error_ *e, const attn_longformer_par
 
 /* Builds the schedule of list b. Without global projections global rows are rows like others;
  * with them they are left out here. */
-ATTN_FUNC_ int attn_longformer_build_(attn_error_ *e, attn_schedule *schedule,
+ATTN_COLD_ int attn_longformer_build_(attn_error_ *e, attn_schedule *schedule,
                                       const attn_longformer_params *p, int64_t heads,
                                       int64_t tokens, int64_t b, attn_ctx *ctx) {
   const int32_t *list;
@@ -27837,9 +27894,10 @@ ATTN_FUNC_ int attn_longformer_build_(attn_error_ *e, attn_schedule *schedule,
   return status == ATTN_OK ? 1 : attn_reject_(e, status, ctx->reason);
 }
 
-ATTN_PUB_ attn_status attn_longformer_schedule(attn_schedule *schedule,
-                                               const attn_longformer_params *params, int64_t heads,
-                                               int64_t tokens, int64_t b, attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_longformer_schedule(attn_schedule *schedule,
+                                                    const attn_longformer_params *params,
+                                                    int64_t heads, int64_t tokens, int64_t b,
+                                                    attn_ctx *ctx) {
   attn_error_ e = {ATTN_OK, NULL};
   const attn_table_ *table;
   int workers;
@@ -27858,7 +27916,7 @@ ATTN_PUB_ attn_status attn_longformer_schedule(attn_schedule *schedule,
   return attn_end_(ctx, &e);
 }
 
-ATTN_FUNC_ int attn_longformer_check_(attn_error_ *e, attn_longformer_job_ *j,
+ATTN_COLD_ int attn_longformer_check_(attn_error_ *e, attn_longformer_job_ *j,
                                       const attn_longformer_params *params, const attn_ctx *ctx,
                                       const attn_table_ **table, int *workers) {
   static const attn_words_ w[] = {ATTN_WORDS_("q"),
@@ -28001,7 +28059,7 @@ ATTN_FUNC_ void attn_longformer_row_(void *job, int worker, int64_t index) {
 }
 
 /* Rows of global tokens, for the batch entries of q that share a list. */
-ATTN_FUNC_ int attn_longformer_global_(attn_stage_ *s, const attn_longformer_job_ *j,
+ATTN_COLD_ int attn_longformer_global_(attn_stage_ *s, const attn_longformer_job_ *j,
                                        attn_longformer_rows_ *rows, attn_sdpa_params p, int64_t b) {
   const int one = j->p.global_ptr != NULL, causal = j->p.causal;
   attn_tensor q = j->p.q_global, k = j->p.k_global, v = j->p.v_global;
@@ -28024,7 +28082,7 @@ ATTN_FUNC_ int attn_longformer_global_(attn_stage_ *s, const attn_longformer_job
                          0, NULL);
 }
 
-ATTN_FUNC_ int attn_longformer_steps_(attn_stage_ *s, void *job) {
+ATTN_COLD_ int attn_longformer_steps_(attn_stage_ *s, void *job) {
   const attn_longformer_job_ *j = (const attn_longformer_job_ *)job;
   const int one = j->p.global_ptr != NULL;
   const int64_t used = s->used;
@@ -28061,7 +28119,7 @@ ATTN_FUNC_ int attn_longformer_steps_(attn_stage_ *s, void *job) {
 }
 
 /* The call, or with bytes the workspace query. */
-ATTN_FUNC_ attn_status attn_longformer_call_(attn_longformer_job_ *j,
+ATTN_COLD_ attn_status attn_longformer_call_(attn_longformer_job_ *j,
                                              const attn_longformer_params *params, attn_ctx *ctx,
                                              size_t *bytes) {
   attn_error_ e = {ATTN_OK, NULL};
@@ -28090,16 +28148,17 @@ ATTN_FUNC_ attn_status attn_longformer_call_(attn_longformer_job_ *j,
   return attn_end_(bytes ? NULL : ctx, &e);
 }
 
-ATTN_PUB_ attn_status attn_longformer(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
-                                      const attn_longformer_params *params, attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_longformer(attn_tensor o, attn_tensor q, attn_tensor k,
+                                           attn_tensor v, const attn_longformer_params *params,
+                                           attn_ctx *ctx) {
   attn_longformer_job_ j;
   memset(&j, 0, sizeof j);
   j.o = o, j.q = q, j.k = k, j.v = v;
   return attn_longformer_call_(&j, params, ctx, NULL);
 }
-ATTN_PUB_ size_t attn_longformer_workspace(attn_tensor o, attn_tensor q, attn_tensor k,
-                                           attn_tensor v, const attn_longformer_params *params,
-                                           const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_longformer_workspace(attn_tensor o, attn_tensor q, attn_tensor k,
+                                                attn_tensor v, const attn_longformer_params *params,
+                                                const attn_ctx *ctx) {
   attn_longformer_job_ j;
   attn_ctx plain = attn_before_workspace_(ctx);
   size_t bytes = 0;
@@ -28134,7 +28193,7 @@ ATTN_FUNC_ int64_t attn_etc_columns_(const attn_etc_job_ *j, int piece) {
 }
 
 /* Labels given as arrays, or made from distances, are inside their tables. */
-ATTN_FUNC_ int attn_etc_labels_fit_(attn_error_ *e, const attn_etc_job_ *j, int piece) {
+ATTN_COLD_ int attn_etc_labels_fit_(attn_error_ *e, const attn_etc_job_ *j, int piece) {
   const attn_etc_params *p = &j->p;
   const int side = attn_etc_from_(piece);
   const attn_tensor *table = side ? &p->table_global : &p->table_long;
@@ -28151,7 +28210,7 @@ ATTN_FUNC_ int attn_etc_labels_fit_(attn_error_ *e, const attn_etc_job_ *j, int 
   return 1;
 }
 
-ATTN_FUNC_ int attn_etc_labels_check_(attn_error_ *e, const attn_etc_job_ *j, int data) {
+ATTN_COLD_ int attn_etc_labels_check_(attn_error_ *e, const attn_etc_job_ *j, int data) {
   const attn_etc_params *p = &j->p;
   for (int side = 0; side < 2; side++) {
     const int piece = side ? ATTN_ETC_G2G : ATTN_ETC_L2L;
@@ -28181,7 +28240,7 @@ ATTN_FUNC_ int attn_etc_labels_check_(attn_error_ *e, const attn_etc_job_ *j, in
   return 1;
 }
 
-ATTN_FUNC_ int attn_etc_check_(attn_error_ *e, attn_etc_job_ *j, const attn_tensor *k,
+ATTN_COLD_ int attn_etc_check_(attn_error_ *e, attn_etc_job_ *j, const attn_tensor *k,
                                const attn_tensor *v, const attn_etc_params *params,
                                const attn_ctx *ctx, const attn_table_ **table, int *workers,
                                int data) {
@@ -28320,7 +28379,7 @@ ATTN_FUNC_ void attn_etc_window_(void *user, const attn_score_tile *t) {
   }
 }
 
-ATTN_FUNC_ int attn_etc_steps_(attn_stage_ *s, void *job) {
+ATTN_COLD_ int attn_etc_steps_(attn_stage_ *s, void *job) {
   const attn_etc_job_ *j = (const attn_etc_job_ *)job;
   const int64_t used = s->used;
   int64_t most = used;
@@ -28361,7 +28420,7 @@ ATTN_FUNC_ int attn_etc_steps_(attn_stage_ *s, void *job) {
 }
 
 /* The call, or with bytes the workspace query. */
-ATTN_FUNC_ attn_status attn_etc_call_(attn_etc_job_ *j, const attn_tensor *k, const attn_tensor *v,
+ATTN_COLD_ attn_status attn_etc_call_(attn_etc_job_ *j, const attn_tensor *k, const attn_tensor *v,
                                       const attn_etc_params *params, attn_ctx *ctx, size_t *bytes) {
   attn_error_ e = {ATTN_OK, NULL};
   const attn_table_ *table;
@@ -28373,19 +28432,20 @@ ATTN_FUNC_ attn_status attn_etc_call_(attn_etc_job_ *j, const attn_tensor *k, co
   return attn_end_(bytes ? NULL : ctx, &e);
 }
 
-ATTN_PUB_ attn_status attn_etc(attn_tensor o_long, attn_tensor o_global, attn_tensor q_long,
-                               attn_tensor q_global, const attn_tensor k[ATTN_ETC_PIECES],
-                               const attn_tensor v[ATTN_ETC_PIECES], const attn_etc_params *params,
-                               attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_etc(attn_tensor o_long, attn_tensor o_global, attn_tensor q_long,
+                                    attn_tensor q_global, const attn_tensor k[ATTN_ETC_PIECES],
+                                    const attn_tensor v[ATTN_ETC_PIECES],
+                                    const attn_etc_params *params, attn_ctx *ctx) {
   attn_etc_job_ j;
   memset(&j, 0, sizeof j);
   j.o[0] = o_long, j.o[1] = o_global, j.q[0] = q_long, j.q[1] = q_global;
   return attn_etc_call_(&j, k, v, params, ctx, NULL);
 }
-ATTN_PUB_ size_t attn_etc_workspace(attn_tensor o_long, attn_tensor o_global, attn_tensor q_long,
-                                    attn_tensor q_global, const attn_tensor k[ATTN_ETC_PIECES],
-                                    const attn_tensor v[ATTN_ETC_PIECES],
-                                    const attn_etc_params *params, const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_etc_workspace(attn_tensor o_long, attn_tensor o_global,
+                                         attn_tensor q_long, attn_tensor q_global,
+                                         const attn_tensor k[ATTN_ETC_PIECES],
+                                         const attn_tensor v[ATTN_ETC_PIECES],
+                                         const attn_etc_params *params, const attn_ctx *ctx) {
   attn_etc_job_ j;
   attn_ctx plain = attn_before_workspace_(ctx);
   size_t bytes = 0;
@@ -28397,7 +28457,7 @@ ATTN_PUB_ size_t attn_etc_workspace(attn_tensor o_long, attn_tensor o_global, at
 
 /* ---- structured inputs ----------------------------------------------------------------------*/
 
-ATTN_FUNC_ int attn_etc_structure_check_(attn_error_ *e, const attn_etc_structure *s,
+ATTN_COLD_ int attn_etc_structure_check_(attn_error_ *e, const attn_etc_structure *s,
                                          const attn_ctx *ctx) {
   const attn_table_ *table;
   int workers;
@@ -28421,12 +28481,12 @@ ATTN_FUNC_ int attn_etc_structure_check_(attn_error_ *e, const attn_etc_structur
   return 1;
 }
 
-ATTN_FUNC_ int attn_etc_same_(const int32_t *a, int64_t i, const int32_t *b, int64_t j) {
+ATTN_COLD_ int attn_etc_same_(const int32_t *a, int64_t i, const int32_t *b, int64_t j) {
   return !a || !b || a[i] == b[j];
 }
 
-ATTN_PUB_ attn_status attn_etc_masks(uint8_t *l2l, uint8_t *l2g, uint8_t *g2g, uint8_t *g2l,
-                                     const attn_etc_structure *structure, attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_etc_masks(uint8_t *l2l, uint8_t *l2g, uint8_t *g2g, uint8_t *g2l,
+                                          const attn_etc_structure *structure, attn_ctx *ctx) {
   attn_error_ e = {ATTN_OK, NULL};
   const attn_etc_structure *s = structure;
   if (!attn_etc_structure_check_(&e, s, ctx)) return attn_end_(ctx, &e);
@@ -28447,8 +28507,8 @@ ATTN_PUB_ attn_status attn_etc_masks(uint8_t *l2l, uint8_t *l2g, uint8_t *g2g, u
   return attn_end_(ctx, &e);
 }
 
-ATTN_PUB_ attn_status attn_etc_labels(int32_t *l2l, int32_t *l2g, int32_t *g2g, int32_t *g2l,
-                                      const attn_etc_structure *structure, attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_etc_labels(int32_t *l2l, int32_t *l2g, int32_t *g2g, int32_t *g2l,
+                                           const attn_etc_structure *structure, attn_ctx *ctx) {
   attn_error_ e = {ATTN_OK, NULL};
   const attn_etc_structure *s = structure;
   if (!attn_etc_structure_check_(&e, s, ctx)) return attn_end_(ctx, &e);
@@ -28556,7 +28616,7 @@ ATTN_FUNC_ void attn_gather_item_(void *job, int worker, int64_t index) {
 }
 
 /* z = one row for each group of y that is not empty; both f32. */
-ATTN_FUNC_ int attn_stage_gather_(attn_stage_ *s, attn_tensor z, attn_tensor y, attn_groups_ groups,
+ATTN_COLD_ int attn_stage_gather_(attn_stage_ *s, attn_tensor z, attn_tensor y, attn_groups_ groups,
                                   const attn_aggregate *how) {
   attn_gather_ a;
   memset(&a, 0, sizeof a);
@@ -28571,7 +28631,7 @@ ATTN_FUNC_ int attn_stage_gather_(attn_stage_ *s, attn_tensor z, attn_tensor y, 
 }
 
 /* ATTENTION's parameters, for rows of width dv. */
-ATTN_FUNC_ int attn_check_aggregate_(attn_error_ *e, attn_aggregate *a, int64_t heads, int64_t dv,
+ATTN_COLD_ int attn_check_aggregate_(attn_error_ *e, attn_aggregate *a, int64_t heads, int64_t dv,
                                      attn_span_ span[3]) {
   static const attn_words_ w = ATTN_WORDS_("params.aggregate.w");
   attn_operand_ op = {&a->w,
@@ -28596,7 +28656,7 @@ ATTN_FUNC_ int attn_check_aggregate_(attn_error_ *e, attn_aggregate *a, int64_t 
 }
 
 /* Offsets 0 .. rows, not descending; strict: no group is empty. */
-ATTN_FUNC_ int attn_check_offsets_(attn_error_ *e, const int32_t *offsets, int64_t count,
+ATTN_COLD_ int attn_check_offsets_(attn_error_ *e, const int32_t *offsets, int64_t count,
                                    int64_t rows, int strict, const char *reason) {
   if (offsets[0] != 0 || offsets[count] != rows) return attn_reject_(e, ATTN_E_INDEX, reason);
   for (int64_t a = 0; a < count; a++)
@@ -28615,7 +28675,7 @@ typedef struct attn_segmented_job_ {
   int64_t key, value; /* d', d'' */
 } attn_segmented_job_;
 
-ATTN_FUNC_ int attn_segmented_check_(attn_error_ *e, attn_segmented_job_ *j,
+ATTN_COLD_ int attn_segmented_check_(attn_error_ *e, attn_segmented_job_ *j,
                                      const attn_segmented_params *params, const attn_ctx *ctx,
                                      const attn_table_ **table, int *workers) {
   static const attn_words_ w[] = {ATTN_WORDS_("q"),          ATTN_WORDS_("k"),
@@ -28783,7 +28843,7 @@ ATTN_FUNC_ void attn_pool_item_(void *job, int worker, int64_t index) {
   }
 }
 
-ATTN_FUNC_ int attn_segmented_steps_(attn_stage_ *s, void *job) {
+ATTN_COLD_ int attn_segmented_steps_(attn_stage_ *s, void *job) {
   const attn_segmented_job_ *j = (const attn_segmented_job_ *)job;
   const attn_segmented_params *g = &j->p;
   const int64_t b = j->q.batch, h = j->q.heads, t = j->q.len, n = j->full;
@@ -28828,13 +28888,13 @@ ATTN_FUNC_ int attn_segmented_steps_(attn_stage_ *s, void *job) {
   return attn_stage_for_(s, attn_mul_(b, h), attn_exchange_item_, &a, 0, NULL);
 }
 
-ATTN_FUNC_ attn_pattern attn_groups_pattern_(const attn_groups_ *g) {
+ATTN_COLD_ attn_pattern attn_groups_pattern_(const attn_groups_ *g) {
   return g->offsets ? attn_pattern_segments(g->offsets, g->count)
                     : attn_pattern_blocks(g->length, 0, 0);
 }
 
 /* The call, or with bytes the workspace query. */
-ATTN_FUNC_ attn_status attn_segmented_call_(attn_segmented_job_ *j,
+ATTN_COLD_ attn_status attn_segmented_call_(attn_segmented_job_ *j,
                                             const attn_segmented_params *params, attn_ctx *ctx,
                                             size_t *bytes) {
   attn_error_ e = {ATTN_OK, NULL};
@@ -28854,16 +28914,17 @@ ATTN_FUNC_ attn_status attn_segmented_call_(attn_segmented_job_ *j,
   return attn_end_(bytes ? NULL : ctx, &e);
 }
 
-ATTN_PUB_ attn_status attn_segmented(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
-                                     const attn_segmented_params *params, attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_segmented(attn_tensor o, attn_tensor q, attn_tensor k,
+                                          attn_tensor v, const attn_segmented_params *params,
+                                          attn_ctx *ctx) {
   attn_segmented_job_ j;
   memset(&j, 0, sizeof j);
   j.o = o, j.q = q, j.k = k, j.v = v;
   return attn_segmented_call_(&j, params, ctx, NULL);
 }
-ATTN_PUB_ size_t attn_segmented_workspace(attn_tensor o, attn_tensor q, attn_tensor k,
-                                          attn_tensor v, const attn_segmented_params *params,
-                                          const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_segmented_workspace(attn_tensor o, attn_tensor q, attn_tensor k,
+                                               attn_tensor v, const attn_segmented_params *params,
+                                               const attn_ctx *ctx) {
   attn_segmented_job_ j;
   attn_ctx plain = attn_before_workspace_(ctx);
   size_t bytes = 0;
@@ -28892,11 +28953,11 @@ typedef struct attn_hierarchy_job_ {
 } attn_hierarchy_job_;
 
 /* One of the optional arrays of tensors; absent = all null. */
-ATTN_FUNC_ void attn_hierarchy_copy_(attn_tensor *to, const attn_tensor *from, int64_t levels) {
+ATTN_COLD_ void attn_hierarchy_copy_(attn_tensor *to, const attn_tensor *from, int64_t levels) {
   for (int64_t l = 0; from && l < levels; l++) to[l] = from[l];
 }
 
-ATTN_FUNC_ int attn_hierarchy_levels_(attn_error_ *e, attn_hierarchy_job_ *j) {
+ATTN_COLD_ int attn_hierarchy_levels_(attn_error_ *e, attn_hierarchy_job_ *j) {
   attn_hierarchy_params *p = &j->p;
   if (p->levels == 0) p->levels = 1;
   if (p->levels < 1 || p->levels > ATTN_HIERARCHY_LEVELS)
@@ -28918,7 +28979,7 @@ ATTN_FUNC_ int attn_hierarchy_levels_(attn_error_ *e, attn_hierarchy_job_ *j) {
   return 1;
 }
 
-ATTN_FUNC_ int attn_hierarchy_check_(attn_error_ *e, attn_hierarchy_job_ *j,
+ATTN_COLD_ int attn_hierarchy_check_(attn_error_ *e, attn_hierarchy_job_ *j,
                                      const attn_hierarchy_params *params, const attn_ctx *ctx,
                                      int *workers) {
   static const attn_words_ w[] = {ATTN_WORDS_("x"),          ATTN_WORDS_("o"),
@@ -29027,7 +29088,7 @@ ATTN_FUNC_ void attn_copy_item_(void *job, int worker, int64_t index) {
                     a->from.dtype, ATTN_F32, a->to.dim, 1.0f, 0.0f);
 }
 
-ATTN_FUNC_ int attn_hierarchy_steps_(attn_stage_ *s, void *job) {
+ATTN_COLD_ int attn_hierarchy_steps_(attn_stage_ *s, void *job) {
   attn_hierarchy_job_ *j = (attn_hierarchy_job_ *)job;
   const int64_t b = j->x.batch, h = j->x.heads;
   attn_tensor state = j->x;
@@ -29061,7 +29122,7 @@ ATTN_FUNC_ int attn_hierarchy_steps_(attn_stage_ *s, void *job) {
 }
 
 /* The call, or with bytes the workspace query. */
-ATTN_FUNC_ attn_status attn_hierarchy_call_(attn_hierarchy_job_ *j,
+ATTN_COLD_ attn_status attn_hierarchy_call_(attn_hierarchy_job_ *j,
                                             const attn_hierarchy_params *params, attn_ctx *ctx,
                                             size_t *bytes) {
   attn_error_ e = {ATTN_OK, NULL};
@@ -29085,16 +29146,16 @@ ATTN_FUNC_ attn_status attn_hierarchy_call_(attn_hierarchy_job_ *j,
   return attn_end_(bytes ? NULL : ctx, &e);
 }
 
-ATTN_PUB_ attn_status attn_hierarchy(attn_tensor o, attn_tensor x,
-                                     const attn_hierarchy_params *params, attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_hierarchy(attn_tensor o, attn_tensor x,
+                                          const attn_hierarchy_params *params, attn_ctx *ctx) {
   attn_hierarchy_job_ j;
   memset(&j, 0, sizeof j);
   j.o = o, j.x = x;
   return attn_hierarchy_call_(&j, params, ctx, NULL);
 }
-ATTN_PUB_ size_t attn_hierarchy_workspace(attn_tensor o, attn_tensor x,
-                                          const attn_hierarchy_params *params,
-                                          const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_hierarchy_workspace(attn_tensor o, attn_tensor x,
+                                               const attn_hierarchy_params *params,
+                                               const attn_ctx *ctx) {
   attn_hierarchy_job_ j;
   attn_ctx plain = attn_before_workspace_(ctx);
   size_t bytes = 0;
@@ -29114,7 +29175,7 @@ typedef struct attn_xl_job_ {
   int64_t dk, dv;
 } attn_xl_job_;
 
-ATTN_FUNC_ int attn_xl_check_(attn_error_ *e, attn_xl_job_ *j, const attn_xl_layer_params *params,
+ATTN_COLD_ int attn_xl_check_(attn_error_ *e, attn_xl_job_ *j, const attn_xl_layer_params *params,
                               const attn_ctx *ctx, const attn_table_ **table, int *workers) {
   static const attn_words_ w[] = {
       ATTN_WORDS_("x"),          ATTN_WORDS_("params.mem"), ATTN_WORDS_("params.w_q"),
@@ -29192,12 +29253,12 @@ ATTN_FUNC_ int attn_xl_check_(attn_error_ *e, attn_xl_job_ *j, const attn_xl_lay
 }
 
 /* Columns of a weight as one matrix per head. */
-ATTN_FUNC_ attn_tensor attn_xl_heads_(attn_tensor w, int64_t heads) {
+ATTN_COLD_ attn_tensor attn_xl_heads_(attn_tensor w, int64_t heads) {
   w.dim /= heads, w.heads = heads, w.stride_head = w.dim;
   return w;
 }
 
-ATTN_FUNC_ int attn_xl_steps_(attn_stage_ *s, void *job) {
+ATTN_COLD_ int attn_xl_steps_(attn_stage_ *s, void *job) {
   const attn_xl_job_ *j = (const attn_xl_job_ *)job;
   const attn_xl_layer_params *g = &j->p;
   const int64_t b = j->x.batch, h = g->heads, t = j->x.len, m = g->mem.len, keys = m + t;
@@ -29235,7 +29296,7 @@ ATTN_FUNC_ int attn_xl_steps_(attn_stage_ *s, void *job) {
 }
 
 /* The call, or with bytes the workspace query. */
-ATTN_FUNC_ attn_status attn_xl_call_(attn_xl_job_ *j, const attn_xl_layer_params *params,
+ATTN_COLD_ attn_status attn_xl_call_(attn_xl_job_ *j, const attn_xl_layer_params *params,
                                      attn_ctx *ctx, size_t *bytes) {
   attn_error_ e = {ATTN_OK, NULL};
   const attn_table_ *table;
@@ -29251,15 +29312,16 @@ ATTN_FUNC_ attn_status attn_xl_call_(attn_xl_job_ *j, const attn_xl_layer_params
   return attn_end_(bytes ? NULL : ctx, &e);
 }
 
-ATTN_PUB_ attn_status attn_xl_layer(attn_tensor o, attn_tensor x,
-                                    const attn_xl_layer_params *params, attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_xl_layer(attn_tensor o, attn_tensor x,
+                                         const attn_xl_layer_params *params, attn_ctx *ctx) {
   attn_xl_job_ j;
   memset(&j, 0, sizeof j);
   j.o = o, j.x = x;
   return attn_xl_call_(&j, params, ctx, NULL);
 }
-ATTN_PUB_ size_t attn_xl_layer_workspace(attn_tensor o, attn_tensor x,
-                                         const attn_xl_layer_params *params, const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_xl_layer_workspace(attn_tensor o, attn_tensor x,
+                                              const attn_xl_layer_params *params,
+                                              const attn_ctx *ctx) {
   attn_xl_job_ j;
   attn_ctx plain = attn_before_workspace_(ctx);
   size_t bytes = 0;
@@ -29345,7 +29407,7 @@ ATTN_FUNC_ int64_t attn_tiles_of_(int64_t rows) {
   return rows / ATTN_TILE_ + (rows % ATTN_TILE_ != 0);
 }
 
-ATTN_FUNC_ void attn_parts_add_(attn_parts_ *x, attn_tensor t) {
+ATTN_COLD_ void attn_parts_add_(attn_parts_ *x, attn_tensor t) {
   const int n = x->count;
   if (t.len == 0) return;
   x->part[n] = t;
@@ -29353,7 +29415,7 @@ ATTN_FUNC_ void attn_parts_add_(attn_parts_ *x, attn_tensor t) {
   x->count++;
 }
 
-ATTN_FUNC_ int64_t attn_parts_len_(const attn_parts_ *x) { return x->len[x->count]; }
+ATTN_COLD_ int64_t attn_parts_len_(const attn_parts_ *x) { return x->len[x->count]; }
 
 /* Row i: the part it is in; *i becomes its number there. */
 ATTN_FUNC_ const attn_tensor *attn_parts_find_(const attn_parts_ *x, int64_t *i) {
@@ -29434,7 +29496,7 @@ ATTN_FUNC_ void attn_lift_item_(void *job, int worker, int64_t index) {
 }
 
 /* One more product of the rows from `from` on; w [1,1,dm,heads d] is cut into heads. */
-ATTN_FUNC_ void attn_lift_add_(attn_lift_ *a, attn_tensor y, attn_tensor w, int64_t from) {
+ATTN_COLD_ void attn_lift_add_(attn_lift_ *a, attn_tensor y, attn_tensor w, int64_t from) {
   w.dim /= y.heads, w.stride_head = w.dim, w.heads = y.heads;
   a->w[a->count] = attn_matrix_of_(w, 0, attn_parts_len_(&a->x) - from);
   a->y[a->count] = y, a->from[a->count] = from;
@@ -29442,7 +29504,7 @@ ATTN_FUNC_ void attn_lift_add_(attn_lift_ *a, attn_tensor y, attn_tensor w, int6
 }
 
 /* Runs them; the caller has filled in x and norm. */
-ATTN_FUNC_ int attn_stage_lift_(attn_stage_ *s, attn_lift_ *a) {
+ATTN_COLD_ int attn_stage_lift_(attn_stage_ *s, attn_lift_ *a) {
   const int64_t batch = a->x.count ? a->x.part[0].batch : 0;
   int64_t widest = 0;
   int copy = a->norm != NULL;
@@ -29497,7 +29559,7 @@ ATTN_FUNC_ void attn_close_item_(void *job, int worker, int64_t index) {
              ATTN_F32, dout, 1.0f, 0.0f);
 }
 
-ATTN_FUNC_ int attn_stage_close_(attn_stage_ *s, attn_tensor o, attn_tensor x, attn_tensor h,
+ATTN_COLD_ int attn_stage_close_(attn_stage_ *s, attn_tensor o, attn_tensor x, attn_tensor h,
                                  attn_tensor w, attn_sublayer kind, const attn_norm *norm) {
   attn_close_ a;
   memset(&a, 0, sizeof a);
@@ -29523,7 +29585,7 @@ typedef struct attn_arrays_ {
   attn_span_ span[8];
 } attn_arrays_;
 
-ATTN_FUNC_ int attn_check_norm_(attn_error_ *e, const attn_norm *norm, int64_t dm,
+ATTN_COLD_ int attn_check_norm_(attn_error_ *e, const attn_norm *norm, int64_t dm,
                                 attn_arrays_ *more) {
   const char *align = "the gain and bias of a norm must be aligned to their elements";
   if (!(norm->eps >= 0.0f && norm->eps < INFINITY))
@@ -29534,11 +29596,11 @@ ATTN_FUNC_ int attn_check_norm_(attn_error_ *e, const attn_norm *norm, int64_t d
 }
 
 /* One entry, or one head, for all of those of y. */
-ATTN_FUNC_ attn_tensor attn_spread_(attn_tensor t, int64_t batch) {
+ATTN_COLD_ attn_tensor attn_spread_(attn_tensor t, int64_t batch) {
   if (t.batch != batch) t.batch = batch, t.stride_batch = 0;
   return t;
 }
-ATTN_FUNC_ attn_tensor attn_spread_heads_(attn_tensor t, int64_t heads) {
+ATTN_COLD_ attn_tensor attn_spread_heads_(attn_tensor t, int64_t heads) {
   if (t.heads != heads) t.heads = heads, t.stride_head = 0;
   return t;
 }
@@ -29586,13 +29648,13 @@ ATTN_FUNC_ void attn_rows_done_(const attn_table_ *f, const attn_tensor *t, char
              ATTN_F32, ATTN_F32, cols, 1.0f, 0.0f);
 }
 
-ATTN_FUNC_ int attn_between_narrow_(const attn_between_ *a) {
+ATTN_COLD_ int attn_between_narrow_(const attn_between_ *a) {
   return a->x.dtype != ATTN_F32 || a->y.dtype != ATTN_F32 || a->more.dtype != ATTN_F32 ||
          a->sum.dtype != ATTN_F32;
 }
 
 /* Rooms beside each other, if any is needed: x and y share the first, since y may be x. */
-ATTN_FUNC_ void attn_between_rooms_(attn_between_ *a, int rooms) {
+ATTN_COLD_ void attn_between_rooms_(attn_between_ *a, int rooms) {
   a->each = attn_between_narrow_(a) ? attn_piece_(attn_mul_(rooms, a->room), sizeof(float)) : 0;
 }
 
@@ -29631,7 +29693,7 @@ ATTN_FUNC_ void attn_layer_norm_item_(void *job, int worker, int64_t index) {
 
 /* y = LN(x + residual) and sum = x + residual; residual and sum may be absent, norm null = none. x and
  * residual have the batch and heads of y or 1; y and sum may be x or residual. */
-ATTN_FUNC_ int attn_stage_sum_norm_(attn_stage_ *s, attn_tensor y, attn_tensor sum, attn_tensor x,
+ATTN_COLD_ int attn_stage_sum_norm_(attn_stage_ *s, attn_tensor y, attn_tensor sum, attn_tensor x,
                                     attn_tensor residual, const attn_norm *norm) {
   attn_between_ a;
   memset(&a, 0, sizeof a);
@@ -29647,7 +29709,7 @@ ATTN_FUNC_ int attn_stage_sum_norm_(attn_stage_ *s, attn_tensor y, attn_tensor s
                          &a, a.each, &a.memory);
 }
 
-ATTN_FUNC_ int attn_stage_norm_(attn_stage_ *s, attn_tensor y, attn_tensor x, attn_tensor residual,
+ATTN_COLD_ int attn_stage_norm_(attn_stage_ *s, attn_tensor y, attn_tensor x, attn_tensor residual,
                                 const attn_norm *norm) {
   return attn_stage_sum_norm_(s, y, attn_view_(NULL, ATTN_F32, 0, 0, 0, 0), x, residual, norm);
 }
@@ -29692,7 +29754,7 @@ ATTN_FUNC_ void attn_activate_item_(void *job, int worker, int64_t index) {
 }
 
 /* y = act(x) gate; gate may be absent. */
-ATTN_FUNC_ int attn_stage_activate_(attn_stage_ *s, attn_tensor y, attn_tensor x, attn_tensor gate,
+ATTN_COLD_ int attn_stage_activate_(attn_stage_ *s, attn_tensor y, attn_tensor x, attn_tensor gate,
                                     attn_activation act) {
   attn_between_ a;
   memset(&a, 0, sizeof a);
@@ -29709,7 +29771,7 @@ ATTN_FUNC_ int attn_stage_activate_(attn_stage_ *s, attn_tensor y, attn_tensor x
 
 /* ---- calls ----------------------------------------------------------------------------------*/
 
-ATTN_FUNC_ int attn_between_check_(attn_error_ *e, attn_between_ *a, const attn_ctx *ctx,
+ATTN_COLD_ int attn_between_check_(attn_error_ *e, attn_between_ *a, const attn_ctx *ctx,
                                    int norm) {
   static const attn_words_ w[] = {ATTN_WORDS_("y"), ATTN_WORDS_("x"),
                                   ATTN_WORDS_("params.residual"), ATTN_WORDS_("params.gate"),
@@ -29747,12 +29809,12 @@ ATTN_FUNC_ int attn_between_check_(attn_error_ *e, attn_between_ *a, const attn_
   return attn_check_apart_(e, ctx, op, COUNT, array.span, array.n);
 }
 
-ATTN_FUNC_ int attn_layer_norm_steps_(attn_stage_ *s, void *job) {
+ATTN_COLD_ int attn_layer_norm_steps_(attn_stage_ *s, void *job) {
   const attn_between_ *a = (const attn_between_ *)job;
   return attn_stage_sum_norm_(s, a->y, a->sum, a->x, a->more, &a->own);
 }
 
-ATTN_FUNC_ attn_status attn_layer_norm_call_(attn_tensor y, attn_tensor x,
+ATTN_COLD_ attn_status attn_layer_norm_call_(attn_tensor y, attn_tensor x,
                                              const attn_layer_norm_params *params, attn_ctx *ctx,
                                              size_t *bytes) {
   attn_error_ e = {ATTN_OK, NULL};
@@ -29770,25 +29832,25 @@ ATTN_FUNC_ attn_status attn_layer_norm_call_(attn_tensor y, attn_tensor x,
                          "rows a few at a time", bytes);
 }
 
-ATTN_PUB_ attn_status attn_layer_norm(attn_tensor y, attn_tensor x,
-                                      const attn_layer_norm_params *params, attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_layer_norm(attn_tensor y, attn_tensor x,
+                                           const attn_layer_norm_params *params, attn_ctx *ctx) {
   return attn_layer_norm_call_(y, x, params, ctx, NULL);
 }
-ATTN_PUB_ size_t attn_layer_norm_workspace(attn_tensor y, attn_tensor x,
-                                           const attn_layer_norm_params *params,
-                                           const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_layer_norm_workspace(attn_tensor y, attn_tensor x,
+                                                const attn_layer_norm_params *params,
+                                                const attn_ctx *ctx) {
   attn_ctx plain = attn_before_workspace_(ctx);
   size_t bytes = 0;
   (void)attn_layer_norm_call_(y, x, params, &plain, &bytes);
   return bytes;
 }
 
-ATTN_FUNC_ int attn_activate_steps_(attn_stage_ *s, void *job) {
+ATTN_COLD_ int attn_activate_steps_(attn_stage_ *s, void *job) {
   const attn_between_ *a = (const attn_between_ *)job;
   return attn_stage_activate_(s, a->y, a->x, a->more, a->act);
 }
 
-ATTN_FUNC_ attn_status attn_activate_call_(attn_tensor y, attn_tensor x,
+ATTN_COLD_ attn_status attn_activate_call_(attn_tensor y, attn_tensor x,
                                            const attn_activate_params *params, attn_ctx *ctx,
                                            size_t *bytes) {
   attn_error_ e = {ATTN_OK, NULL};
@@ -29807,12 +29869,13 @@ ATTN_FUNC_ attn_status attn_activate_call_(attn_tensor y, attn_tensor x,
                          bytes);
 }
 
-ATTN_PUB_ attn_status attn_activate(attn_tensor y, attn_tensor x,
-                                    const attn_activate_params *params, attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_activate(attn_tensor y, attn_tensor x,
+                                         const attn_activate_params *params, attn_ctx *ctx) {
   return attn_activate_call_(y, x, params, ctx, NULL);
 }
-ATTN_PUB_ size_t attn_activate_workspace(attn_tensor y, attn_tensor x,
-                                         const attn_activate_params *params, const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_activate_workspace(attn_tensor y, attn_tensor x,
+                                              const attn_activate_params *params,
+                                              const attn_ctx *ctx) {
   attn_ctx plain = attn_before_workspace_(ctx);
   size_t bytes = 0;
   (void)attn_activate_call_(y, x, params, &plain, &bytes);
@@ -29831,7 +29894,7 @@ typedef struct attn_multihead_job_ {
 } attn_multihead_job_;
 
 /* What attn_sdpa will see, before there is any of it: outer = y and each. */
-ATTN_FUNC_ int attn_multihead_attend_ok_(attn_error_ *e, const attn_multihead_job_ *j,
+ATTN_COLD_ int attn_multihead_attend_ok_(attn_error_ *e, const attn_multihead_job_ *j,
                                          const attn_span_ outer[2], const attn_ctx *ctx) {
   const attn_multihead_params *p = &j->p;
   const void *there = (const void *)(uintptr_t)ATTN_ALIGN_;
@@ -29858,7 +29921,7 @@ enum {
 };
 
 /* Every rule about one of them; heads and widths are resolved. */
-ATTN_FUNC_ int attn_multihead_operands_(attn_error_ *e, attn_multihead_job_ *j, attn_operand_ *op) {
+ATTN_COLD_ int attn_multihead_operands_(attn_error_ *e, attn_multihead_job_ *j, attn_operand_ *op) {
   static const attn_words_ w[] = {
       ATTN_WORDS_("x"),          ATTN_WORDS_("x_k"),        ATTN_WORDS_("x_v"),
       ATTN_WORDS_("params.w_q"), ATTN_WORDS_("params.w_k"), ATTN_WORDS_("params.w_v"),
@@ -30021,7 +30084,7 @@ ATTN_FUNC_ int attn_multihead_operands_(attn_error_ *e, attn_multihead_job_ *j, 
 }
 
 /* Every rule; query: for the workspace, which reads no data. */
-ATTN_FUNC_ int attn_multihead_check_(attn_error_ *e, attn_multihead_job_ *j, const attn_ctx *ctx,
+ATTN_COLD_ int attn_multihead_check_(attn_error_ *e, attn_multihead_job_ *j, const attn_ctx *ctx,
                                      const attn_table_ **table, int *workers, int query) {
   attn_operand_ op[ATTN_MULTIHEAD_OPERANDS_];
   if (!attn_check_ctx_(e, ctx, table, workers) || !attn_multihead_operands_(e, j, op) ||
@@ -30033,7 +30096,7 @@ ATTN_FUNC_ int attn_multihead_check_(attn_error_ *e, attn_multihead_job_ *j, con
 
 /* Rows of all heads side by side, as one product makes them. Row starts are not a power of 2 apart:
  * those of a head would share few sets of the caches. */
-ATTN_FUNC_ attn_tensor attn_multihead_rows_(attn_stage_ *s, int64_t batch, int64_t len,
+ATTN_COLD_ attn_tensor attn_multihead_rows_(attn_stage_ *s, int64_t batch, int64_t len,
                                             int64_t dim) {
   const int64_t stride = attn_add_(dim, 31) / 16 * 16 | 16;
   attn_tensor t = attn_stage_tensor_(s, batch, 1, len, stride);
@@ -30042,13 +30105,13 @@ ATTN_FUNC_ attn_tensor attn_multihead_rows_(attn_stage_ *s, int64_t batch, int64
 }
 
 /* The same as heads. */
-ATTN_FUNC_ attn_tensor attn_multihead_split_(attn_tensor t, int64_t heads) {
+ATTN_COLD_ attn_tensor attn_multihead_split_(attn_tensor t, int64_t heads) {
   t.dim /= heads, t.heads = heads, t.stride_head = t.dim;
   return t;
 }
 
 /* y = x w + bias. */
-ATTN_FUNC_ int attn_multihead_project_(attn_stage_ *s, attn_tensor y, attn_tensor x, attn_tensor w,
+ATTN_COLD_ int attn_multihead_project_(attn_stage_ *s, attn_tensor y, attn_tensor x, attn_tensor w,
                                        attn_tensor bias) {
   attn_gemm_params g;
   memset(&g, 0, sizeof g);
@@ -30072,7 +30135,7 @@ ATTN_FUNC_ void attn_round_item_(void *job, int worker, int64_t index) {
 }
 
 /* The heads' attention and the way back. mix: null, or the factors of each head's queries. */
-ATTN_FUNC_ int attn_multihead_join_(attn_stage_ *s, const attn_multihead_job_ *j, attn_tensor q,
+ATTN_COLD_ int attn_multihead_join_(attn_stage_ *s, const attn_multihead_job_ *j, attn_tensor q,
                                     attn_tensor k, attn_tensor v, const attn_sdpa_params *attend,
                                     const float *mix) {
   const attn_multihead_params *p = &j->p;
@@ -30105,7 +30168,7 @@ ATTN_FUNC_ int attn_multihead_join_(attn_stage_ *s, const attn_multihead_job_ *j
   return !j->y.data || attn_multihead_project_(s, j->y, all, p->w_o, p->b_o);
 }
 
-ATTN_FUNC_ int attn_multihead_steps_(attn_stage_ *s, void *job) {
+ATTN_COLD_ int attn_multihead_steps_(attn_stage_ *s, void *job) {
   const attn_multihead_job_ *j = (const attn_multihead_job_ *)job;
   const attn_multihead_params *p = &j->p;
   const int64_t h = p->heads, kv = p->kv_heads;
@@ -30120,7 +30183,7 @@ ATTN_FUNC_ int attn_multihead_steps_(attn_stage_ *s, void *job) {
 }
 
 /* The call, or with bytes the workspace query. */
-ATTN_FUNC_ attn_status attn_multihead_call_(attn_multihead_job_ *j, int params,
+ATTN_COLD_ attn_status attn_multihead_call_(attn_multihead_job_ *j, int params,
                                             attn_steps_fn_ steps, const char *path, attn_ctx *ctx,
                                             size_t *bytes) {
   attn_error_ e = {ATTN_OK, NULL};
@@ -30139,7 +30202,7 @@ ATTN_FUNC_ attn_status attn_multihead_call_(attn_multihead_job_ *j, int params,
   return attn_end_(bytes ? NULL : ctx, &e);
 }
 
-ATTN_FUNC_ attn_status attn_multihead_run_(attn_tensor y, attn_tensor x, attn_tensor x_k,
+ATTN_COLD_ attn_status attn_multihead_run_(attn_tensor y, attn_tensor x, attn_tensor x_k,
                                            attn_tensor x_v, const attn_multihead_params *params,
                                            attn_ctx *ctx, size_t *bytes) {
   attn_multihead_job_ j;
@@ -30150,13 +30213,14 @@ ATTN_FUNC_ attn_status attn_multihead_run_(attn_tensor y, attn_tensor x, attn_te
                               bytes);
 }
 
-ATTN_PUB_ attn_status attn_multihead(attn_tensor y, attn_tensor x, attn_tensor x_k, attn_tensor x_v,
-                                     const attn_multihead_params *params, attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_multihead(attn_tensor y, attn_tensor x, attn_tensor x_k,
+                                          attn_tensor x_v, const attn_multihead_params *params,
+                                          attn_ctx *ctx) {
   return attn_multihead_run_(y, x, x_k, x_v, params, ctx, NULL);
 }
-ATTN_PUB_ size_t attn_multihead_workspace(attn_tensor y, attn_tensor x, attn_tensor x_k,
-                                          attn_tensor x_v, const attn_multihead_params *params,
-                                          const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_multihead_workspace(attn_tensor y, attn_tensor x, attn_tensor x_k,
+                                               attn_tensor x_v, const attn_multihead_params *params,
+                                               const attn_ctx *ctx) {
   attn_ctx plain = attn_before_workspace_(ctx);
   size_t bytes = 0;
   attn_multihead_run_(y, x, x_k, x_v, params, &plain, &bytes);
@@ -30169,7 +30233,7 @@ ATTN_PUB_ size_t attn_multihead_workspace(attn_tensor y, attn_tensor x, attn_ten
  * head h mixes in the one that holds (x_k w_c)[h], against queries of 1. */
 
 /* mix = [mix_h, e_h], f32; the last channels of q = 1. */
-ATTN_FUNC_ void attn_collaborative_fill_(const attn_stage_ *s, const attn_multihead_job_ *j,
+ATTN_COLD_ void attn_collaborative_fill_(const attn_stage_ *s, const attn_multihead_job_ *j,
                                          float *mix, const attn_tensor *q) {
   const int64_t h = j->p.heads, extra = q->dim - j->dk;
   memset(mix, 0, (size_t)(h * q->dim) * sizeof(float));
@@ -30185,7 +30249,7 @@ ATTN_FUNC_ void attn_collaborative_fill_(const attn_stage_ *s, const attn_multih
     }
 }
 
-ATTN_FUNC_ int attn_collaborative_steps_(attn_stage_ *s, void *job) {
+ATTN_COLD_ int attn_collaborative_steps_(attn_stage_ *s, void *job) {
   const attn_multihead_job_ *j = (const attn_multihead_job_ *)job;
   const attn_multihead_params *p = &j->p;
   const int64_t h = p->heads, width = attn_add_(j->dk, j->w_c.data ? h : 0);
@@ -30208,7 +30272,7 @@ ATTN_FUNC_ int attn_collaborative_steps_(attn_stage_ *s, void *job) {
          attn_multihead_join_(s, j, heads, k, attn_multihead_split_(v, h), &attend, mix);
 }
 
-ATTN_FUNC_ attn_status attn_collaborative_run_(attn_tensor y, attn_tensor x, attn_tensor x_k,
+ATTN_COLD_ attn_status attn_collaborative_run_(attn_tensor y, attn_tensor x, attn_tensor x_k,
                                                const attn_collaborative_params *g, attn_ctx *ctx,
                                                size_t *bytes) {
   attn_multihead_job_ j;
@@ -30229,13 +30293,14 @@ ATTN_FUNC_ attn_status attn_collaborative_run_(attn_tensor y, attn_tensor x, att
                               "shared projections, mixed heads", ctx, bytes);
 }
 
-ATTN_PUB_ attn_status attn_collaborative(attn_tensor y, attn_tensor x, attn_tensor x_k,
-                                         const attn_collaborative_params *params, attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_collaborative(attn_tensor y, attn_tensor x, attn_tensor x_k,
+                                              const attn_collaborative_params *params,
+                                              attn_ctx *ctx) {
   return attn_collaborative_run_(y, x, x_k, params, ctx, NULL);
 }
-ATTN_PUB_ size_t attn_collaborative_workspace(attn_tensor y, attn_tensor x, attn_tensor x_k,
-                                              const attn_collaborative_params *params,
-                                              const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_collaborative_workspace(attn_tensor y, attn_tensor x, attn_tensor x_k,
+                                                   const attn_collaborative_params *params,
+                                                   const attn_ctx *ctx) {
   attn_ctx plain = attn_before_workspace_(ctx);
   size_t bytes = 0;
   attn_collaborative_run_(y, x, x_k, params, &plain, &bytes);
@@ -30368,7 +30433,7 @@ ATTN_FUNC_ void attn_votes_softmax_heads_(const attn_votes_ *a, const attn_votes
 /* ---- the votes of some tokens ---------------------------------------------------------------*/
 
 /* Rules that both kinds of routing share. */
-ATTN_FUNC_ int attn_votes_check_(attn_error_ *e, attn_votes_ *a, int64_t capsules, int64_t rounds) {
+ATTN_COLD_ int attn_votes_check_(attn_error_ *e, attn_votes_ *a, int64_t capsules, int64_t rounds) {
   const int64_t h = a->x.heads;
   if (h < 1) return attn_reject_(e, ATTN_E_SHAPE, "x.heads must be at least 1");
   if (capsules < 0) return attn_reject_(e, ATTN_E_SHAPE, "params.capsules must not be negative");
@@ -30448,7 +30513,7 @@ ATTN_FUNC_ const float *attn_votes_of_(const attn_votes_ *a, int worker, int64_t
 }
 
 /* Packs the weights and runs items; own: floats of a token beside its votes, as whole pieces. */
-ATTN_FUNC_ int attn_votes_run_(attn_stage_ *s, attn_votes_ *a, attn_item_fn_ item, int64_t own) {
+ATTN_COLD_ int attn_votes_run_(attn_stage_ *s, attn_votes_ *a, attn_item_fn_ item, int64_t own) {
   const int64_t f = sizeof(float), one = attn_mul_(a->heads, a->m);
   const int made = a->w.data || a->x.dtype != ATTN_F32; /* votes have no memory yet */
   a->table = s->table;
@@ -30571,7 +30636,7 @@ ATTN_FUNC_ void attn_capsules_item_(void *job, int worker, int64_t index) {
   }
 }
 
-ATTN_FUNC_ int attn_capsules_steps_(attn_stage_ *s, void *job) {
+ATTN_COLD_ int attn_capsules_steps_(attn_stage_ *s, void *job) {
   attn_capsules_ *g = (attn_capsules_ *)job;
   attn_capsules_room_ unused;
   const int64_t own = attn_capsules_cut_(&g->votes, &unused, NULL);
@@ -30579,7 +30644,7 @@ ATTN_FUNC_ int attn_capsules_steps_(attn_stage_ *s, void *job) {
 }
 
 /* The call, or with bytes the workspace query. */
-ATTN_FUNC_ attn_status attn_capsules_run_(attn_tensor y, attn_tensor x,
+ATTN_COLD_ attn_status attn_capsules_run_(attn_tensor y, attn_tensor x,
                                           const attn_capsules_params *p, attn_ctx *ctx,
                                           size_t *bytes) {
   static const attn_words_ w[] = {ATTN_WORDS_("x"), ATTN_WORDS_("params.w"), ATTN_WORDS_("y")};
@@ -30630,12 +30695,13 @@ ATTN_FUNC_ attn_status attn_capsules_run_(attn_tensor y, attn_tensor x,
   return attn_end_(bytes ? NULL : ctx, &e);
 }
 
-ATTN_PUB_ attn_status attn_capsules(attn_tensor y, attn_tensor x,
-                                    const attn_capsules_params *params, attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_capsules(attn_tensor y, attn_tensor x,
+                                         const attn_capsules_params *params, attn_ctx *ctx) {
   return attn_capsules_run_(y, x, params, ctx, NULL);
 }
-ATTN_PUB_ size_t attn_capsules_workspace(attn_tensor y, attn_tensor x,
-                                         const attn_capsules_params *params, const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_capsules_workspace(attn_tensor y, attn_tensor x,
+                                              const attn_capsules_params *params,
+                                              const attn_ctx *ctx) {
   attn_ctx plain = attn_before_workspace_(ctx);
   size_t bytes = 0;
   attn_capsules_run_(y, x, params, &plain, &bytes);
@@ -30800,7 +30866,7 @@ ATTN_FUNC_ void attn_em_item_(void *job, int worker, int64_t index) {
   }
 }
 
-ATTN_FUNC_ int attn_em_steps_(attn_stage_ *s, void *job) {
+ATTN_COLD_ int attn_em_steps_(attn_stage_ *s, void *job) {
   attn_em_ *g = (attn_em_ *)job;
   attn_em_room_ unused;
   const int64_t own = attn_em_cut_(&g->votes, &unused, NULL);
@@ -30808,7 +30874,7 @@ ATTN_FUNC_ int attn_em_steps_(attn_stage_ *s, void *job) {
 }
 
 /* Numbers that are read before the call writes; a workspace query reads none. */
-ATTN_FUNC_ int attn_em_values_(attn_error_ *e, const attn_em_ *g) {
+ATTN_COLD_ int attn_em_values_(attn_error_ *e, const attn_em_ *g) {
   const attn_tensor *t = &g->activation;
   const int64_t n = t->data ? t->batch * t->heads * t->len : 0;
   for (int64_t i = 0; i < n; i++) {
@@ -30823,7 +30889,7 @@ ATTN_FUNC_ int attn_em_values_(attn_error_ *e, const attn_em_ *g) {
          attn_check_logits_(e, g->lambda, g->votes.rounds, 1, "params.lambda must be finite");
 }
 
-ATTN_FUNC_ int attn_em_check_(attn_error_ *e, attn_em_ *g, const attn_capsules_em_params *p,
+ATTN_COLD_ int attn_em_check_(attn_error_ *e, attn_em_ *g, const attn_capsules_em_params *p,
                               const attn_ctx *ctx, const attn_table_ **table, int *workers,
                               int query) {
   static const attn_words_ w[] = {ATTN_WORDS_("x"), ATTN_WORDS_("params.w"),
@@ -30882,7 +30948,7 @@ ATTN_FUNC_ int attn_em_check_(attn_error_ *e, attn_em_ *g, const attn_capsules_e
 }
 
 /* The call, or with bytes the workspace query. */
-ATTN_FUNC_ attn_status attn_em_run_(attn_tensor y, attn_tensor x,
+ATTN_COLD_ attn_status attn_em_run_(attn_tensor y, attn_tensor x,
                                     const attn_capsules_em_params *params, attn_ctx *ctx,
                                     size_t *bytes) {
   attn_error_ e = {ATTN_OK, NULL};
@@ -30902,13 +30968,13 @@ ATTN_FUNC_ attn_status attn_em_run_(attn_tensor y, attn_tensor x,
   return attn_end_(bytes ? NULL : ctx, &e);
 }
 
-ATTN_PUB_ attn_status attn_capsules_em(attn_tensor y, attn_tensor x,
-                                       const attn_capsules_em_params *params, attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_capsules_em(attn_tensor y, attn_tensor x,
+                                            const attn_capsules_em_params *params, attn_ctx *ctx) {
   return attn_em_run_(y, x, params, ctx, NULL);
 }
-ATTN_PUB_ size_t attn_capsules_em_workspace(attn_tensor y, attn_tensor x,
-                                            const attn_capsules_em_params *params,
-                                            const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_capsules_em_workspace(attn_tensor y, attn_tensor x,
+                                                 const attn_capsules_em_params *params,
+                                                 const attn_ctx *ctx) {
   attn_ctx plain = attn_before_workspace_(ctx);
   size_t bytes = 0;
   attn_em_run_(y, x, params, &plain, &bytes);
@@ -30985,7 +31051,7 @@ ATTN_FUNC_ void attn_average_row_(void *job, int worker, int64_t index) {
 }
 
 /* Tokens t0 .. t0 + n - 1. */
-ATTN_FUNC_ int attn_average_run_(attn_stage_ *s, attn_average_ *a, attn_tensor hidden) {
+ATTN_COLD_ int attn_average_run_(attn_stage_ *s, attn_average_ *a, attn_tensor hidden) {
   const int64_t b = a->y.batch, d = a->y.dim;
   const int64_t slices = (d + ATTN_AVERAGE_COLS_ - 1) / ATTN_AVERAGE_COLS_;
   attn_gemm_params p;
@@ -31008,7 +31074,7 @@ ATTN_FUNC_ int attn_average_run_(attn_stage_ *s, attn_average_ *a, attn_tensor h
   return attn_stage_for_(s, attn_mul_(b, a->n), attn_average_row_, a, a->each, &a->own);
 }
 
-ATTN_FUNC_ int attn_average_steps_(attn_stage_ *s, void *job) {
+ATTN_COLD_ int attn_average_steps_(attn_stage_ *s, void *job) {
   attn_average_ *a = (attn_average_ *)job;
   const int64_t b = a->y.batch, t = a->y.len, d = a->y.dim;
   const int64_t most = t < ATTN_AVERAGE_RUN_ ? t : (int64_t)ATTN_AVERAGE_RUN_;
@@ -31043,7 +31109,7 @@ ATTN_FUNC_ int attn_average_steps_(attn_stage_ *s, void *job) {
 }
 
 /* Numbers of 8 bytes; INT64_MAX: too many. */
-ATTN_FUNC_ int64_t attn_average_numbers_(int64_t batch, int64_t dim) {
+ATTN_COLD_ int64_t attn_average_numbers_(int64_t batch, int64_t dim) {
   return attn_add_(attn_mul_(batch, attn_add_(dim, 1)), ATTN_AVERAGE_HEAD_);
 }
 
@@ -31053,7 +31119,7 @@ ATTN_PUB_ size_t attn_average_state_bytes(int64_t batch, int64_t dim) {
   return bytes > (sizeof(void *) == 4 ? (int64_t)0x7fffffff : INT64_MAX / 4) ? 0 : (size_t)bytes;
 }
 
-ATTN_FUNC_ int attn_average_state_(attn_error_ *e, const void *state, size_t bytes, int64_t batch,
+ATTN_COLD_ int attn_average_state_(attn_error_ *e, const void *state, size_t bytes, int64_t batch,
                                    int64_t dim, attn_span_ *span, const char *align) {
   const size_t need = attn_average_state_bytes(batch, dim);
   if (need == 0)
@@ -31063,8 +31129,8 @@ ATTN_FUNC_ int attn_average_state_(attn_error_ *e, const void *state, size_t byt
   return attn_check_array_(e, state, (int64_t)(need / 8), 8, align, span);
 }
 
-ATTN_PUB_ attn_status attn_average_begin(void *state, size_t bytes, int64_t batch, int64_t dim,
-                                         attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_average_begin(void *state, size_t bytes, int64_t batch, int64_t dim,
+                                              attn_ctx *ctx) {
   attn_error_ e = {ATTN_OK, NULL};
   const attn_table_ *table;
   attn_span_ span;
@@ -31084,7 +31150,7 @@ ATTN_PUB_ attn_status attn_average_begin(void *state, size_t bytes, int64_t batc
   return attn_end_(ctx, &e);
 }
 
-ATTN_FUNC_ int attn_average_check_(attn_error_ *e, attn_average_ *a, const attn_ctx *ctx,
+ATTN_COLD_ int attn_average_check_(attn_error_ *e, attn_average_ *a, const attn_ctx *ctx,
                                    int query) {
   static const attn_words_ w[] = {ATTN_WORDS_("o"),          ATTN_WORDS_("y"),
                                   ATTN_WORDS_("params.w_g"), ATTN_WORDS_("params.b_g"),
@@ -31143,7 +31209,7 @@ ATTN_FUNC_ int attn_average_check_(attn_error_ *e, attn_average_ *a, const attn_
   return 1;
 }
 
-ATTN_FUNC_ attn_status attn_average_call_(attn_tensor o, attn_tensor y,
+ATTN_COLD_ attn_status attn_average_call_(attn_tensor o, attn_tensor y,
                                           const attn_average_params *params, attn_ctx *ctx,
                                           size_t *bytes) {
   attn_error_ e = {ATTN_OK, NULL};
@@ -31158,12 +31224,13 @@ ATTN_FUNC_ attn_status attn_average_call_(attn_tensor o, attn_tensor y,
   return attn_step_call_(&e, table, workers, ctx, attn_average_steps_, &a, "running means", bytes);
 }
 
-ATTN_PUB_ attn_status attn_average(attn_tensor o, attn_tensor y, const attn_average_params *params,
-                                   attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_average(attn_tensor o, attn_tensor y,
+                                        const attn_average_params *params, attn_ctx *ctx) {
   return attn_average_call_(o, y, params, ctx, NULL);
 }
-ATTN_PUB_ size_t attn_average_workspace(attn_tensor o, attn_tensor y,
-                                        const attn_average_params *params, const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_average_workspace(attn_tensor o, attn_tensor y,
+                                             const attn_average_params *params,
+                                             const attn_ctx *ctx) {
   attn_ctx plain = attn_before_workspace_(ctx);
   size_t bytes = 0;
   (void)attn_average_call_(o, y, params, &plain, &bytes);
@@ -31256,7 +31323,7 @@ ATTN_FUNC_ void attn_columns_item_(void *job, int worker, int64_t index) {
 }
 
 /* What is left to fill in when a, usage and lse are there; the bytes of the call. */
-ATTN_FUNC_ int64_t attn_columns_plan_(attn_columns_ *c, int *workers) {
+ATTN_COLD_ int64_t attn_columns_plan_(attn_columns_ *c, int *workers) {
   attn_shared_ x;
   attn_shared_plan_(&c->a, &x);
   c->units = c->a.q.heads / c->a.group;
@@ -31268,7 +31335,7 @@ ATTN_FUNC_ int64_t attn_columns_plan_(attn_columns_ *c, int *workers) {
   return attn_workspace_bytes_(attn_add_(x.bytes, attn_mul_(c->each, *workers)), 1);
 }
 
-ATTN_FUNC_ int attn_columns_run_(attn_error_ *e, attn_columns_ *c, attn_ctx *ctx, int workers) {
+ATTN_COLD_ int attn_columns_run_(attn_error_ *e, attn_columns_ *c, attn_ctx *ctx, int workers) {
   attn_softmax_ *a = &c->a;
   attn_workspace_ w;
   attn_shared_ x;
@@ -31302,7 +31369,7 @@ ATTN_FUNC_ int attn_columns_run_(attn_error_ *e, attn_columns_ *c, attn_ctx *ctx
 /* ---- views and checks -----------------------------------------------------------------------*/
 
 /* Rows i .. i+n-1 of a ring, counted from where the oldest lies, as one or two parts. */
-ATTN_FUNC_ void attn_memory_take_(attn_parts_ *x, const attn_memory *m, int64_t i, int64_t n) {
+ATTN_COLD_ void attn_memory_take_(attn_parts_ *x, const attn_memory *m, int64_t i, int64_t n) {
   if (n < 1) return;
   const int64_t room = m->rows.len, at = (m->first + i) % room;
   const int64_t head = n < room - at ? n : room - at;
@@ -31311,7 +31378,7 @@ ATTN_FUNC_ void attn_memory_take_(attn_parts_ *x, const attn_memory *m, int64_t 
 }
 
 /* An empty list, and one with all rows of a memory. */
-ATTN_FUNC_ attn_parts_ attn_parts_none_(void) {
+ATTN_COLD_ attn_parts_ attn_parts_none_(void) {
   attn_parts_ x;
   memset(&x, 0, sizeof x);
   return x;
@@ -31329,7 +31396,7 @@ typedef struct attn_memory_words_ {
   }
 
 /* A memory for inputs [batch,1,.,dim]; all zero is none. out: it will be written. */
-ATTN_FUNC_ int attn_check_memory_(attn_error_ *e, attn_memory *m, const attn_memory_words_ *w,
+ATTN_COLD_ int attn_check_memory_(attn_error_ *e, attn_memory *m, const attn_memory_words_ *w,
                                   int64_t batch, int64_t dim, int out, attn_operand_ *op) {
   memset(op, 0, sizeof *op);
   op->t = &m->rows, op->w = &w->rows, op->rule = w->shape;
@@ -31363,7 +31430,7 @@ ATTN_PUB_ int attn_memory_parts(attn_tensor parts[2], const attn_memory *memory)
 /* ---- moving rows ----------------------------------------------------------------------------*/
 
 /* y = n rows of x from i on. In place is legal: rows go from first to last, and none moves up. */
-ATTN_FUNC_ void attn_rows_copy_(const attn_table_ *f, const attn_parts_ *y, const attn_parts_ *x,
+ATTN_COLD_ void attn_rows_copy_(const attn_table_ *f, const attn_parts_ *y, const attn_parts_ *x,
                                 int64_t batch, int64_t i, int64_t n) {
   for (int64_t b = 0; b < batch; b++)
     for (int64_t r = 0; r < n; r++) {
@@ -31380,7 +31447,7 @@ ATTN_FUNC_ void attn_rows_copy_(const attn_table_ *f, const attn_parts_ *y, cons
 }
 
 /* Appends the last rows of h, from row i on, to a checked ring. */
-ATTN_FUNC_ void attn_ring_append_(const attn_table_ *f, attn_memory *m, const attn_tensor *h,
+ATTN_COLD_ void attn_ring_append_(const attn_table_ *f, attn_memory *m, const attn_tensor *h,
                                   int64_t i) {
   const int64_t room = m->rows.len;
   if (h->len - i > room) i = h->len - room;
@@ -31398,7 +31465,7 @@ ATTN_FUNC_ void attn_ring_append_(const attn_table_ *f, attn_memory *m, const at
 static const attn_memory_words_ attn_memory_is_ = ATTN_MEMORY_WORDS_("memory");
 static const attn_words_ attn_h_is_ = ATTN_WORDS_("h");
 
-ATTN_PUB_ attn_status attn_memory_append(attn_memory *memory, attn_tensor h, attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_memory_append(attn_memory *memory, attn_tensor h, attn_ctx *ctx) {
   attn_error_ e = {ATTN_OK, NULL};
   const attn_table_ *table;
   int workers;
@@ -31419,14 +31486,14 @@ ATTN_PUB_ attn_status attn_memory_append(attn_memory *memory, attn_tensor h, att
   }
   return attn_end_(ctx, &e);
 }
-ATTN_PUB_ size_t attn_memory_append_workspace(const attn_memory *memory, attn_tensor h,
-                                              const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_memory_append_workspace(const attn_memory *memory, attn_tensor h,
+                                                   const attn_ctx *ctx) {
   (void)memory, (void)h, (void)ctx;
   return 0;
 }
 
-ATTN_PUB_ attn_status attn_memory_update(attn_tensor y, attn_memory memory, attn_tensor h,
-                                         attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_memory_update(attn_tensor y, attn_memory memory, attn_tensor h,
+                                              attn_ctx *ctx) {
   static const attn_words_ wy = ATTN_WORDS_("y");
   attn_error_ e = {ATTN_OK, NULL};
   const attn_table_ *table;
@@ -31469,8 +31536,8 @@ ATTN_PUB_ attn_status attn_memory_update(attn_tensor y, attn_memory memory, attn
   }
   return attn_end_(ctx, &e);
 }
-ATTN_PUB_ size_t attn_memory_update_workspace(attn_tensor y, attn_memory memory, attn_tensor h,
-                                              const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_memory_update_workspace(attn_tensor y, attn_memory memory, attn_tensor h,
+                                                   const attn_ctx *ctx) {
   (void)y, (void)memory, (void)h, (void)ctx;
   return 0;
 }
@@ -31478,7 +31545,7 @@ ATTN_PUB_ size_t attn_memory_update_workspace(attn_tensor y, attn_memory memory,
 /* ---- usage ----------------------------------------------------------------------------------*/
 
 /* data = 1: the call; 0, -1: a query, as in attn_sdpa_plan_. */
-ATTN_FUNC_ int attn_usage_plan_(attn_error_ *e, attn_columns_ *c, attn_tensor usage, attn_tensor q,
+ATTN_COLD_ int attn_usage_plan_(attn_error_ *e, attn_columns_ *c, attn_tensor usage, attn_tensor q,
                                 attn_tensor k, const attn_sdpa_params *params, const attn_ctx *ctx,
                                 int *workers, int data) {
   static const attn_words_ w[] = {ATTN_WORDS_("q"), ATTN_WORDS_("k"), ATTN_WORDS_("params.lse"),
@@ -31535,7 +31602,7 @@ ATTN_FUNC_ int attn_usage_plan_(attn_error_ *e, attn_columns_ *c, attn_tensor us
   return attn_sdpa_plan_(e, &c->a, &p, &plain, workers, data);
 }
 
-ATTN_FUNC_ int64_t attn_usage_need_(attn_error_ *e, attn_tensor usage, attn_tensor q, attn_tensor k,
+ATTN_COLD_ int64_t attn_usage_need_(attn_error_ *e, attn_tensor usage, attn_tensor q, attn_tensor k,
                                     const attn_sdpa_params *params, const attn_ctx *ctx, int data) {
   const attn_ctx plain = attn_before_workspace_(ctx);
   attn_columns_ c;
@@ -31546,15 +31613,15 @@ ATTN_FUNC_ int64_t attn_usage_need_(attn_error_ *e, attn_tensor usage, attn_tens
   return attn_columns_plan_(&c, &workers);
 }
 
-ATTN_PUB_ size_t attn_usage_workspace(attn_tensor usage, attn_tensor q, attn_tensor k,
-                                      const attn_sdpa_params *params, const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_usage_workspace(attn_tensor usage, attn_tensor q, attn_tensor k,
+                                           const attn_sdpa_params *params, const attn_ctx *ctx) {
   attn_error_ e = {ATTN_OK, NULL};
   const int64_t bytes = attn_usage_need_(&e, usage, q, k, params, ctx, 0);
   return bytes < 0 || bytes == INT64_MAX ? 0 : (size_t)bytes;
 }
 
-ATTN_PUB_ attn_status attn_usage(attn_tensor usage, attn_tensor q, attn_tensor k,
-                                 const attn_sdpa_params *params, attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_usage(attn_tensor usage, attn_tensor q, attn_tensor k,
+                                      const attn_sdpa_params *params, attn_ctx *ctx) {
   attn_error_ e = {ATTN_OK, NULL};
   attn_columns_ c;
   int workers;
@@ -31567,7 +31634,7 @@ ATTN_PUB_ attn_status attn_usage(attn_tensor usage, attn_tensor q, attn_tensor k
   return attn_end_(ctx, &e);
 }
 
-ATTN_FUNC_ int attn_stage_usage_(attn_stage_ *s, attn_tensor usage, attn_tensor q, attn_tensor k,
+ATTN_COLD_ int attn_stage_usage_(attn_stage_ *s, attn_tensor usage, attn_tensor q, attn_tensor k,
                                  const attn_sdpa_params *params) {
   if (!s->run) {
     const int64_t bytes = attn_usage_need_(s->e, usage, q, k, params, &s->ctx, -1);
@@ -31590,19 +31657,19 @@ typedef struct attn_segment_job_ {
 } attn_segment_job_;
 
 /* Keys that a query of the last row may see. */
-ATTN_FUNC_ int64_t attn_segment_reach_(const attn_segment_params *p, int64_t keys) {
+ATTN_COLD_ int64_t attn_segment_reach_(const attn_segment_params *p, int64_t keys) {
   return p->window > 0 && p->window < keys ? p->window : keys;
 }
 
 /* Rules that a layer shares; w_r stands for r there. */
-ATTN_FUNC_ int attn_segment_params_(attn_error_ *e, const attn_segment_params *p, int r,
+ATTN_COLD_ int attn_segment_params_(attn_error_ *e, const attn_segment_params *p, int r,
                                     const char *together) {
   if (p->window < 0) return attn_reject_(e, ATTN_E_RANGE, "window must be 0 (none) or at least 1");
   if (r != (p->u != NULL) || r != (p->v != NULL)) return attn_reject_(e, ATTN_E_NULL, together);
   return attn_check_scale_(e, p->scale);
 }
 
-ATTN_FUNC_ int attn_segment_check_(attn_error_ *e, attn_segment_job_ *j,
+ATTN_COLD_ int attn_segment_check_(attn_error_ *e, attn_segment_job_ *j,
                                    const attn_segment_params *params, const attn_ctx *ctx,
                                    const attn_table_ **table, int *workers) {
   static const attn_words_ w[] = {ATTN_WORDS_("q"),           ATTN_WORDS_("k"),
@@ -31664,7 +31731,7 @@ ATTN_FUNC_ int attn_segment_check_(attn_error_ *e, attn_segment_job_ *j,
          attn_check_apart_(e, ctx, op, COUNT, more, 2);
 }
 
-ATTN_FUNC_ int attn_segment_steps_(attn_stage_ *s, void *job) {
+ATTN_COLD_ int attn_segment_steps_(attn_stage_ *s, void *job) {
   const attn_segment_job_ *j = (const attn_segment_job_ *)job;
   attn_sdpa_params p;
   memset(&p, 0, sizeof p);
@@ -31679,7 +31746,7 @@ ATTN_FUNC_ int attn_segment_steps_(attn_stage_ *s, void *job) {
 }
 
 /* The call, or with bytes the workspace query. */
-ATTN_FUNC_ attn_status attn_segment_call_(attn_tensor o, attn_tensor q, attn_tensor k,
+ATTN_COLD_ attn_status attn_segment_call_(attn_tensor o, attn_tensor q, attn_tensor k,
                                           attn_tensor v, const attn_segment_params *params,
                                           attn_ctx *ctx, size_t *bytes) {
   attn_error_ e = {ATTN_OK, NULL};
@@ -31695,12 +31762,13 @@ ATTN_FUNC_ attn_status attn_segment_call_(attn_tensor o, attn_tensor q, attn_ten
   return attn_end_(bytes ? NULL : ctx, &e);
 }
 
-ATTN_PUB_ attn_status attn_segment(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
-                                   const attn_segment_params *params, attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_segment(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
+                                        const attn_segment_params *params, attn_ctx *ctx) {
   return attn_segment_call_(o, q, k, v, params, ctx, NULL);
 }
-ATTN_PUB_ size_t attn_segment_workspace(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
-                                        const attn_segment_params *params, const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_segment_workspace(attn_tensor o, attn_tensor q, attn_tensor k,
+                                             attn_tensor v, const attn_segment_params *params,
+                                             const attn_ctx *ctx) {
   attn_ctx plain = attn_before_workspace_(ctx);
   size_t bytes = 0;
   attn_segment_call_(o, q, k, v, params, &plain, &bytes);
@@ -31718,11 +31786,11 @@ typedef struct attn_segment_layer_job_ {
 } attn_segment_layer_job_;
 
 /* Whether the rows are normalised before the weights. */
-ATTN_FUNC_ const attn_norm *attn_segment_norm_(const attn_segment_layer_params *p) {
+ATTN_COLD_ const attn_norm *attn_segment_norm_(const attn_segment_layer_params *p) {
   return p->sublayer == ATTN_SUBLAYER_PRE ? &p->norm : NULL;
 }
 
-ATTN_FUNC_ int attn_segment_numbers_(attn_error_ *e, attn_segment_layer_job_ *j,
+ATTN_COLD_ int attn_segment_numbers_(attn_error_ *e, attn_segment_layer_job_ *j,
                                      const attn_segment_layer_params *params) {
   attn_segment_layer_params *p = &j->p;
   if (!params) return attn_reject_(e, ATTN_E_NULL, "params must not be null: it has the weights");
@@ -31746,7 +31814,7 @@ ATTN_FUNC_ int attn_segment_numbers_(attn_error_ *e, attn_segment_layer_job_ *j,
                               "together");
 }
 
-ATTN_FUNC_ int attn_segment_layer_check_(attn_error_ *e, attn_segment_layer_job_ *j,
+ATTN_COLD_ int attn_segment_layer_check_(attn_error_ *e, attn_segment_layer_job_ *j,
                                          const attn_segment_layer_params *params,
                                          const attn_ctx *ctx, const attn_table_ **table,
                                          int *workers) {
@@ -31913,7 +31981,7 @@ ATTN_FUNC_ int attn_segment_layer_check_(attn_error_ *e, attn_segment_layer_job_
 }
 
 /* r of the distances in sight: the sines of each, then the cosines, times w_r. */
-ATTN_FUNC_ int attn_segment_distances_(attn_stage_ *s, attn_tensor *r, attn_tensor w_r,
+ATTN_COLD_ int attn_segment_distances_(attn_stage_ *s, attn_tensor *r, attn_tensor w_r,
                                        int64_t heads, int64_t n) {
   const attn_tensor sines = attn_stage_tensor_(s, 1, 1, n, w_r.len);
   attn_sinusoid_params pe;
@@ -31924,7 +31992,7 @@ ATTN_FUNC_ int attn_segment_distances_(attn_stage_ *s, attn_tensor *r, attn_tens
          attn_stage_gemm_(s, *r, sines, attn_xl_heads_(w_r, heads), NULL);
 }
 
-ATTN_FUNC_ int attn_segment_layer_steps_(attn_stage_ *s, void *job) {
+ATTN_COLD_ int attn_segment_layer_steps_(attn_stage_ *s, void *job) {
   const attn_segment_layer_job_ *j = (const attn_segment_layer_job_ *)job;
   const attn_segment_layer_params *p = &j->p;
   attn_lift_ lift;
@@ -31959,7 +32027,7 @@ ATTN_FUNC_ int attn_segment_layer_steps_(attn_stage_ *s, void *job) {
 }
 
 /* The call, or with bytes the workspace query. */
-ATTN_FUNC_ attn_status attn_segment_layer_call_(attn_segment_layer_job_ *j,
+ATTN_COLD_ attn_status attn_segment_layer_call_(attn_segment_layer_job_ *j,
                                                 const attn_segment_layer_params *params,
                                                 const char *path, attn_ctx *ctx, size_t *bytes) {
   attn_error_ e = {ATTN_OK, NULL};
@@ -31977,14 +32045,14 @@ ATTN_FUNC_ attn_status attn_segment_layer_call_(attn_segment_layer_job_ *j,
   return attn_end_(bytes ? NULL : ctx, &e);
 }
 
-ATTN_FUNC_ attn_segment_layer_job_ attn_segment_layer_of_(attn_tensor o, attn_tensor h) {
+ATTN_COLD_ attn_segment_layer_job_ attn_segment_layer_of_(attn_tensor o, attn_tensor h) {
   attn_segment_layer_job_ j;
   memset(&j, 0, sizeof j);
   j.o = o, j.h = h;
   return j;
 }
 
-ATTN_FUNC_ size_t attn_segment_layer_bytes_(attn_segment_layer_job_ *j,
+ATTN_COLD_ size_t attn_segment_layer_bytes_(attn_segment_layer_job_ *j,
                                             const attn_segment_layer_params *params,
                                             const attn_ctx *ctx) {
   attn_ctx plain = attn_before_workspace_(ctx);
@@ -31993,50 +32061,53 @@ ATTN_FUNC_ size_t attn_segment_layer_bytes_(attn_segment_layer_job_ *j,
   return bytes;
 }
 
-ATTN_PUB_ attn_status attn_segment_layer(attn_tensor o, attn_tensor h,
-                                         const attn_segment_layer_params *params, attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_segment_layer(attn_tensor o, attn_tensor h,
+                                              const attn_segment_layer_params *params,
+                                              attn_ctx *ctx) {
   attn_segment_layer_job_ j = attn_segment_layer_of_(o, h);
   j.layer = 1;
   return attn_segment_layer_call_(&j, params, "projections, attention behind a memory", ctx, NULL);
 }
-ATTN_PUB_ size_t attn_segment_layer_workspace(attn_tensor o, attn_tensor h,
-                                              const attn_segment_layer_params *params,
-                                              const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_segment_layer_workspace(attn_tensor o, attn_tensor h,
+                                                   const attn_segment_layer_params *params,
+                                                   const attn_ctx *ctx) {
   attn_segment_layer_job_ j = attn_segment_layer_of_(o, h);
   j.layer = 1;
   return attn_segment_layer_bytes_(&j, params, ctx);
 }
 
-ATTN_FUNC_ attn_segment_layer_job_ attn_segment_project_of_(attn_tensor q, attn_tensor k,
+ATTN_COLD_ attn_segment_layer_job_ attn_segment_project_of_(attn_tensor q, attn_tensor k,
                                                             attn_tensor v, attn_tensor h) {
   attn_tensor none = attn_view_(NULL, ATTN_F32, 0, 0, 0, 0);
   attn_segment_layer_job_ j = attn_segment_layer_of_(none, h);
   j.project = 1, j.q = q, j.k = k, j.v = v;
   return j;
 }
-ATTN_PUB_ attn_status attn_segment_project(attn_tensor q, attn_tensor k, attn_tensor v,
-                                           attn_tensor h, const attn_segment_layer_params *params,
-                                           attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_segment_project(attn_tensor q, attn_tensor k, attn_tensor v,
+                                                attn_tensor h,
+                                                const attn_segment_layer_params *params,
+                                                attn_ctx *ctx) {
   attn_segment_layer_job_ j = attn_segment_project_of_(q, k, v, h);
   return attn_segment_layer_call_(&j, params, "row products, split into heads", ctx, NULL);
 }
-ATTN_PUB_ size_t attn_segment_project_workspace(attn_tensor q, attn_tensor k, attn_tensor v,
-                                                attn_tensor h,
-                                                const attn_segment_layer_params *params,
-                                                const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_segment_project_workspace(attn_tensor q, attn_tensor k, attn_tensor v,
+                                                     attn_tensor h,
+                                                     const attn_segment_layer_params *params,
+                                                     const attn_ctx *ctx) {
   attn_segment_layer_job_ j = attn_segment_project_of_(q, k, v, h);
   return attn_segment_layer_bytes_(&j, params, ctx);
 }
 
-ATTN_PUB_ attn_status attn_segment_output(attn_tensor o, attn_tensor x, attn_tensor h,
-                                          const attn_segment_layer_params *params, attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_segment_output(attn_tensor o, attn_tensor x, attn_tensor h,
+                                               const attn_segment_layer_params *params,
+                                               attn_ctx *ctx) {
   attn_segment_layer_job_ j = attn_segment_layer_of_(o, h);
   j.output = 1, j.x = x;
   return attn_segment_layer_call_(&j, params, "row products, residual and norm", ctx, NULL);
 }
-ATTN_PUB_ size_t attn_segment_output_workspace(attn_tensor o, attn_tensor x, attn_tensor h,
-                                               const attn_segment_layer_params *params,
-                                               const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_segment_output_workspace(attn_tensor o, attn_tensor x, attn_tensor h,
+                                                    const attn_segment_layer_params *params,
+                                                    const attn_ctx *ctx) {
   attn_segment_layer_job_ j = attn_segment_layer_of_(o, h);
   j.output = 1, j.x = x;
   return attn_segment_layer_bytes_(&j, params, ctx);
@@ -32172,7 +32243,7 @@ ATTN_FUNC_ void attn_squeeze_item_(void *job, int worker, int64_t index) {
 }
 
 /* y = the last rows of x's first `old` ones compressed; p is checked and complete. */
-ATTN_FUNC_ int attn_stage_squeeze_(attn_stage_ *s, const attn_parts_ *y, const attn_parts_ *x,
+ATTN_COLD_ int attn_stage_squeeze_(attn_stage_ *s, const attn_parts_ *y, const attn_parts_ *x,
                                    int64_t old, const attn_compress_params *p) {
   const int64_t f = sizeof(float);
   attn_squeeze_ a;
@@ -32202,7 +32273,7 @@ ATTN_FUNC_ int attn_stage_squeeze_(attn_stage_ *s, const attn_parts_ *y, const a
 
 /* The rules of p for rows [batch,1,rows,dim]; what the kind does not read becomes absent. op[2] and
  * *bias: what is read. */
-ATTN_FUNC_ int attn_check_compress_(attn_error_ *e, attn_compress_params *p, int64_t batch,
+ATTN_COLD_ int attn_check_compress_(attn_error_ *e, attn_compress_params *p, int64_t batch,
                                     int64_t rows, int64_t dim, attn_operand_ *op,
                                     attn_span_ *bias) {
   static const attn_words_ w[] = {ATTN_WORDS_("the compression's w"),
@@ -32259,7 +32330,7 @@ typedef struct attn_compress_job_ {
   attn_compress_params p;
 } attn_compress_job_;
 
-ATTN_FUNC_ int attn_compress_check_(attn_error_ *e, attn_compress_job_ *j,
+ATTN_COLD_ int attn_compress_check_(attn_error_ *e, attn_compress_job_ *j,
                                     const attn_compress_params *params, const attn_ctx *ctx,
                                     const attn_table_ **table, int *workers) {
   static const attn_words_ wx = ATTN_WORDS_("x"), wy = ATTN_WORDS_("y");
@@ -32285,14 +32356,14 @@ ATTN_FUNC_ int attn_compress_check_(attn_error_ *e, attn_compress_job_ *j,
   return attn_check_operand_(e, &op[1], 1) && attn_check_apart_(e, ctx, op, 4, &bias, 1);
 }
 
-ATTN_FUNC_ int attn_compress_steps_(attn_stage_ *s, void *job) {
+ATTN_COLD_ int attn_compress_steps_(attn_stage_ *s, void *job) {
   const attn_compress_job_ *j = (const attn_compress_job_ *)job;
   attn_parts_ x = attn_parts_none_(), y = x;
   attn_parts_add_(&x, j->x), attn_parts_add_(&y, j->y);
   return attn_stage_squeeze_(s, &y, &x, j->x.len, &j->p);
 }
 
-ATTN_FUNC_ attn_status attn_compress_call_(attn_tensor y, attn_tensor x,
+ATTN_COLD_ attn_status attn_compress_call_(attn_tensor y, attn_tensor x,
                                            const attn_compress_params *params, attn_ctx *ctx,
                                            size_t *bytes) {
   attn_error_ e = {ATTN_OK, NULL};
@@ -32308,12 +32379,13 @@ ATTN_FUNC_ attn_status attn_compress_call_(attn_tensor y, attn_tensor x,
   return attn_end_(bytes ? NULL : ctx, &e);
 }
 
-ATTN_PUB_ attn_status attn_compress(attn_tensor y, attn_tensor x,
-                                    const attn_compress_params *params, attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_compress(attn_tensor y, attn_tensor x,
+                                         const attn_compress_params *params, attn_ctx *ctx) {
   return attn_compress_call_(y, x, params, ctx, NULL);
 }
-ATTN_PUB_ size_t attn_compress_workspace(attn_tensor y, attn_tensor x,
-                                         const attn_compress_params *params, const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_compress_workspace(attn_tensor y, attn_tensor x,
+                                              const attn_compress_params *params,
+                                              const attn_ctx *ctx) {
   attn_ctx plain = attn_before_workspace_(ctx);
   size_t bytes = 0;
   attn_compress_call_(y, x, params, &plain, &bytes);
@@ -32338,7 +32410,7 @@ typedef struct attn_compressive_job_ {
   int64_t old, made; /* rows compressed, rows that makes */
 } attn_compressive_job_;
 
-ATTN_FUNC_ int attn_compressive_check_(attn_error_ *e, attn_compressive_job_ *j,
+ATTN_COLD_ int attn_compressive_check_(attn_error_ *e, attn_compressive_job_ *j,
                                        const attn_memory *memory, const attn_memory *compressed,
                                        const attn_compressive_params *params, const attn_ctx *ctx,
                                        const attn_table_ **table, int *workers) {
@@ -32367,7 +32439,7 @@ ATTN_FUNC_ int attn_compressive_check_(attn_error_ *e, attn_compressive_job_ *j,
 }
 
 /* Compresses into the places of the oldest compressed rows, then lets the old rows go. */
-ATTN_FUNC_ int attn_compressive_steps_(attn_stage_ *s, void *job) {
+ATTN_COLD_ int attn_compressive_steps_(attn_stage_ *s, void *job) {
   attn_compressive_job_ *j = (attn_compressive_job_ *)job;
   attn_memory *m = &j->memory, *c = &j->compressed;
   attn_parts_ x = attn_parts_none_(), y = x;
@@ -32388,7 +32460,7 @@ ATTN_FUNC_ int attn_compressive_steps_(attn_stage_ *s, void *job) {
   return 1;
 }
 
-ATTN_FUNC_ attn_status attn_compressive_call_(attn_compressive_job_ *j, const attn_memory *memory,
+ATTN_COLD_ attn_status attn_compressive_call_(attn_compressive_job_ *j, const attn_memory *memory,
                                               const attn_memory *compressed, attn_tensor h,
                                               const attn_compressive_params *params, attn_ctx *ctx,
                                               size_t *bytes) {
@@ -32405,9 +32477,10 @@ ATTN_FUNC_ attn_status attn_compressive_call_(attn_compressive_job_ *j, const at
   return attn_end_(bytes ? NULL : ctx, &e);
 }
 
-ATTN_PUB_ attn_status attn_compressive_update(attn_memory *memory, attn_memory *compressed,
-                                              attn_tensor h, const attn_compressive_params *params,
-                                              attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_compressive_update(attn_memory *memory, attn_memory *compressed,
+                                                   attn_tensor h,
+                                                   const attn_compressive_params *params,
+                                                   attn_ctx *ctx) {
   attn_compressive_job_ j;
   attn_status status = attn_compressive_call_(&j, memory, compressed, h, params, ctx, NULL);
   if (status != ATTN_OK) return status;
@@ -32415,10 +32488,11 @@ ATTN_PUB_ attn_status attn_compressive_update(attn_memory *memory, attn_memory *
   compressed->len = j.compressed.len, compressed->first = j.compressed.first;
   return status;
 }
-ATTN_PUB_ size_t attn_compressive_update_workspace(const attn_memory *memory,
-                                                   const attn_memory *compressed, attn_tensor h,
-                                                   const attn_compressive_params *params,
-                                                   const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_compressive_update_workspace(const attn_memory *memory,
+                                                        const attn_memory *compressed,
+                                                        attn_tensor h,
+                                                        const attn_compressive_params *params,
+                                                        const attn_ctx *ctx) {
   attn_ctx plain = attn_before_workspace_(ctx);
   attn_compressive_job_ j;
   size_t bytes = 0;
@@ -32496,7 +32570,7 @@ ATTN_FUNC_ void attn_loss_rebuilt_(void *job, int worker, int64_t index) {
   a->part[index] = total;
 }
 
-ATTN_FUNC_ int attn_stage_loss_(attn_stage_ *s, attn_loss_ *a) {
+ATTN_COLD_ int attn_stage_loss_(attn_stage_ *s, attn_loss_ *a) {
   const int64_t f = sizeof(float), dim = a->a.dim;
   const int rebuilt = a->g.data != NULL;
   a->table = s->table;
@@ -32526,7 +32600,7 @@ ATTN_FUNC_ int attn_stage_loss_(attn_stage_ *s, attn_loss_ *a) {
 }
 
 /* norm and mean as outputs among the operands. */
-ATTN_FUNC_ int attn_check_losses_(attn_error_ *e, attn_tensor out[2], attn_operand_ *op,
+ATTN_COLD_ int attn_check_losses_(attn_error_ *e, attn_tensor out[2], attn_operand_ *op,
                                   float *norm, float *mean, int64_t batch) {
   static const attn_words_ w[] = {ATTN_WORDS_("norm"), ATTN_WORDS_("mean")};
   for (int i = 0; i < 2; i++) {
@@ -32546,7 +32620,7 @@ typedef struct attn_attention_loss_job_ {
   int64_t dk, dv;
 } attn_attention_loss_job_;
 
-ATTN_FUNC_ int attn_attention_loss_check_(attn_error_ *e, attn_attention_loss_job_ *j,
+ATTN_COLD_ int attn_attention_loss_check_(attn_error_ *e, attn_attention_loss_job_ *j,
                                           const attn_attention_loss_params *params, float *norm,
                                           float *mean, const attn_ctx *ctx,
                                           const attn_table_ **table, int *workers) {
@@ -32599,7 +32673,7 @@ ATTN_FUNC_ int attn_attention_loss_check_(attn_error_ *e, attn_attention_loss_jo
 }
 
 /* attn(h, rows), all heads. */
-ATTN_FUNC_ int attn_attention_loss_side_(attn_stage_ *s, const attn_attention_loss_job_ *j,
+ATTN_COLD_ int attn_attention_loss_side_(attn_stage_ *s, const attn_attention_loss_job_ *j,
                                          attn_tensor o, attn_tensor q, attn_tensor rows) {
   const attn_attention_loss_params *g = &j->p;
   attn_lift_ lift;
@@ -32615,7 +32689,7 @@ ATTN_FUNC_ int attn_attention_loss_side_(attn_stage_ *s, const attn_attention_lo
   return attn_stage_lift_(s, &lift) && attn_stage_sdpa_(s, o, q, k, v, &p);
 }
 
-ATTN_FUNC_ int attn_attention_loss_steps_(attn_stage_ *s, void *job) {
+ATTN_COLD_ int attn_attention_loss_steps_(attn_stage_ *s, void *job) {
   attn_attention_loss_job_ *j = (attn_attention_loss_job_ *)job;
   const int64_t b = j->h.batch, heads = j->p.heads, t = j->h.len;
   const attn_tensor q = attn_stage_tensor_(s, b, heads, t, j->dk);
@@ -32629,7 +32703,7 @@ ATTN_FUNC_ int attn_attention_loss_steps_(attn_stage_ *s, void *job) {
          attn_attention_loss_side_(s, j, j->loss.b, q, j->made) && attn_stage_loss_(s, &j->loss);
 }
 
-ATTN_FUNC_ attn_status attn_attention_loss_call_(float *norm, float *mean, attn_tensor h,
+ATTN_COLD_ attn_status attn_attention_loss_call_(float *norm, float *mean, attn_tensor h,
                                                  attn_tensor old, attn_tensor made,
                                                  const attn_attention_loss_params *params,
                                                  attn_ctx *ctx, size_t *bytes) {
@@ -32647,22 +32721,23 @@ ATTN_FUNC_ attn_status attn_attention_loss_call_(float *norm, float *mean, attn_
   return attn_end_(bytes ? NULL : ctx, &e);
 }
 
-ATTN_PUB_ attn_status attn_attention_loss(float *norm, float *mean, attn_tensor h, attn_tensor old,
-                                          attn_tensor made,
-                                          const attn_attention_loss_params *params, attn_ctx *ctx) {
-  return attn_attention_loss_call_(norm, mean, h, old, made, params, ctx, NULL);
-}
-ATTN_PUB_ size_t attn_attention_loss_workspace(float *norm, float *mean, attn_tensor h,
+ATTN_PUB_COLD_ attn_status attn_attention_loss(float *norm, float *mean, attn_tensor h,
                                                attn_tensor old, attn_tensor made,
                                                const attn_attention_loss_params *params,
-                                               const attn_ctx *ctx) {
+                                               attn_ctx *ctx) {
+  return attn_attention_loss_call_(norm, mean, h, old, made, params, ctx, NULL);
+}
+ATTN_PUB_COLD_ size_t attn_attention_loss_workspace(float *norm, float *mean, attn_tensor h,
+                                                    attn_tensor old, attn_tensor made,
+                                                    const attn_attention_loss_params *params,
+                                                    const attn_ctx *ctx) {
   attn_ctx plain = attn_before_workspace_(ctx);
   size_t bytes = 0;
   attn_attention_loss_call_(norm, mean, h, old, made, params, &plain, &bytes);
   return bytes;
 }
 
-ATTN_FUNC_ int attn_rebuild_loss_check_(attn_error_ *e, attn_loss_ *j, const attn_ctx *ctx,
+ATTN_COLD_ int attn_rebuild_loss_check_(attn_error_ *e, attn_loss_ *j, const attn_ctx *ctx,
                                         const attn_table_ **table, int *workers) {
   static const attn_words_ w[] = {ATTN_WORDS_("old"), ATTN_WORDS_("made"), ATTN_WORDS_("g")};
   enum { OLD, MADE, G, NORM, COUNT = NORM + 2 };
@@ -32684,11 +32759,11 @@ ATTN_FUNC_ int attn_rebuild_loss_check_(attn_error_ *e, attn_loss_ *j, const att
          attn_check_apart_(e, ctx, op, COUNT, &bias, 1);
 }
 
-ATTN_FUNC_ int attn_rebuild_loss_steps_(attn_stage_ *s, void *job) {
+ATTN_COLD_ int attn_rebuild_loss_steps_(attn_stage_ *s, void *job) {
   return attn_stage_loss_(s, (attn_loss_ *)job);
 }
 
-ATTN_FUNC_ attn_status attn_rebuild_loss_call_(float *norm, float *mean, attn_tensor old,
+ATTN_COLD_ attn_status attn_rebuild_loss_call_(float *norm, float *mean, attn_tensor old,
                                                attn_tensor made, attn_tensor g, const float *bias,
                                                attn_ctx *ctx, size_t *bytes) {
   attn_error_ e = {ATTN_OK, NULL};
@@ -32704,13 +32779,14 @@ ATTN_FUNC_ attn_status attn_rebuild_loss_call_(float *norm, float *mean, attn_te
   return attn_end_(bytes ? NULL : ctx, &e);
 }
 
-ATTN_PUB_ attn_status attn_rebuild_loss(float *norm, float *mean, attn_tensor old, attn_tensor made,
-                                        attn_tensor g, const float *bias, attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_rebuild_loss(float *norm, float *mean, attn_tensor old,
+                                             attn_tensor made, attn_tensor g, const float *bias,
+                                             attn_ctx *ctx) {
   return attn_rebuild_loss_call_(norm, mean, old, made, g, bias, ctx, NULL);
 }
-ATTN_PUB_ size_t attn_rebuild_loss_workspace(float *norm, float *mean, attn_tensor old,
-                                             attn_tensor made, attn_tensor g, const float *bias,
-                                             const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_rebuild_loss_workspace(float *norm, float *mean, attn_tensor old,
+                                                  attn_tensor made, attn_tensor g,
+                                                  const float *bias, const attn_ctx *ctx) {
   attn_ctx plain = attn_before_workspace_(ctx);
   size_t bytes = 0;
   attn_rebuild_loss_call_(norm, mean, old, made, g, bias, &plain, &bytes);
@@ -32727,7 +32803,7 @@ typedef struct attn_recursive_job_ {
   int64_t dk, dv;
 } attn_recursive_job_;
 
-ATTN_FUNC_ int attn_recursive_check_(attn_error_ *e, attn_recursive_job_ *j,
+ATTN_COLD_ int attn_recursive_check_(attn_error_ *e, attn_recursive_job_ *j,
                                      const attn_recursive_params *params, const attn_ctx *ctx,
                                      const attn_table_ **table, int *workers) {
   static const attn_words_ w[] = {
@@ -32873,13 +32949,13 @@ ATTN_FUNC_ void attn_renew_last_(void *job, int worker, int64_t b) {
 }
 
 /* Columns of a weight as one matrix per head. */
-ATTN_FUNC_ attn_tensor attn_recursive_heads_(attn_tensor w, int64_t heads) {
+ATTN_COLD_ attn_tensor attn_recursive_heads_(attn_tensor w, int64_t heads) {
   w.dim /= heads, w.heads = heads, w.stride_head = w.dim;
   return w;
 }
 
 /* y = attention of the rows of x over k and v, times w_o. */
-ATTN_FUNC_ int attn_recursive_attend_(attn_stage_ *s, const attn_recursive_job_ *j, attn_tensor y,
+ATTN_COLD_ int attn_recursive_attend_(attn_stage_ *s, const attn_recursive_job_ *j, attn_tensor y,
                                       attn_tensor x, attn_tensor k, attn_tensor v,
                                       const attn_sdpa_params *p) {
   const int64_t b = x.batch, h = j->p.heads, t = x.len;
@@ -32891,7 +32967,7 @@ ATTN_FUNC_ int attn_recursive_attend_(attn_stage_ *s, const attn_recursive_job_ 
          attn_stage_sdpa_(s, o, q, k, v, p) && attn_stage_gemm_(s, y, all, j->p.w_o, NULL);
 }
 
-ATTN_FUNC_ int attn_recursive_steps_(attn_stage_ *s, void *job) {
+ATTN_COLD_ int attn_recursive_steps_(attn_stage_ *s, void *job) {
   const attn_recursive_job_ *j = (const attn_recursive_job_ *)job;
   const attn_recursive_params *g = &j->p;
   const int64_t b = j->x.batch, t = j->x.len, n = j->memory.len, kv = g->kv_heads;
@@ -32929,7 +33005,7 @@ ATTN_FUNC_ int attn_recursive_steps_(attn_stage_ *s, void *job) {
 }
 
 /* The call, or with bytes the workspace query. */
-ATTN_FUNC_ attn_status attn_recursive_call_(attn_recursive_job_ *j,
+ATTN_COLD_ attn_status attn_recursive_call_(attn_recursive_job_ *j,
                                             const attn_recursive_params *params, attn_ctx *ctx,
                                             size_t *bytes) {
   attn_error_ e = {ATTN_OK, NULL};
@@ -32947,17 +33023,18 @@ ATTN_FUNC_ attn_status attn_recursive_call_(attn_recursive_job_ *j,
   return attn_end_(bytes ? NULL : ctx, &e);
 }
 
-ATTN_PUB_ attn_status attn_recursive(attn_tensor o, attn_tensor next, attn_tensor x,
-                                     attn_tensor memory, const attn_recursive_params *params,
-                                     attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_recursive(attn_tensor o, attn_tensor next, attn_tensor x,
+                                          attn_tensor memory, const attn_recursive_params *params,
+                                          attn_ctx *ctx) {
   attn_recursive_job_ j;
   memset(&j, 0, sizeof j);
   j.o = o, j.next = next, j.x = x, j.memory = memory;
   return attn_recursive_call_(&j, params, ctx, NULL);
 }
-ATTN_PUB_ size_t attn_recursive_workspace(attn_tensor o, attn_tensor next, attn_tensor x,
-                                          attn_tensor memory, const attn_recursive_params *params,
-                                          const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_recursive_workspace(attn_tensor o, attn_tensor next, attn_tensor x,
+                                               attn_tensor memory,
+                                               const attn_recursive_params *params,
+                                               const attn_ctx *ctx) {
   attn_recursive_job_ j;
   attn_ctx plain = attn_before_workspace_(ctx);
   size_t bytes = 0;
@@ -33036,7 +33113,7 @@ ATTN_FUNC_ void attn_knn_join_(void *job, int worker, int64_t row) {
 
 /* Fills a->index and a->distance. Few queries are cut by keys as well, so that all workers have
  * some; what is found does not depend on it. */
-ATTN_FUNC_ int attn_knn_find_(attn_stage_ *s, attn_knn_job_ *a) {
+ATTN_COLD_ int attn_knn_find_(attn_stage_ *s, attn_knn_job_ *a) {
   const int64_t n = a->q.len, keys = a->keys.len;
   const int64_t enough = keys / 4096 + 1;
   a->tiles = n / ATTN_TILE_ + (n % ATTN_TILE_ != 0);
@@ -33171,7 +33248,7 @@ ATTN_FUNC_ void attn_knn_same_(void *job, int worker, int64_t row) {
 /* ---- the calls ------------------------------------------------------------------------------*/
 
 /* The rules of a search. */
-ATTN_FUNC_ int attn_knn_check_(attn_error_ *e, attn_knn_job_ *a, const attn_knn_params *p,
+ATTN_COLD_ int attn_knn_check_(attn_error_ *e, attn_knn_job_ *a, const attn_knn_params *p,
                                attn_operand_ op[2]) {
   static const attn_words_ w[] = {ATTN_WORDS_("q"), ATTN_WORDS_("keys")};
   const int64_t any = ATTN_ANY_;
@@ -33195,11 +33272,11 @@ ATTN_FUNC_ int attn_knn_check_(attn_error_ *e, attn_knn_job_ *a, const attn_knn_
   return 1;
 }
 
-ATTN_FUNC_ int attn_knn_search_steps_(attn_stage_ *s, void *job) {
+ATTN_COLD_ int attn_knn_search_steps_(attn_stage_ *s, void *job) {
   return attn_knn_find_(s, (attn_knn_job_ *)job);
 }
 
-ATTN_FUNC_ attn_status attn_knn_search_call_(attn_knn_job_ *a, const attn_knn_params *params,
+ATTN_COLD_ attn_status attn_knn_search_call_(attn_knn_job_ *a, const attn_knn_params *params,
                                              attn_ctx *ctx, size_t *bytes) {
   attn_error_ e = {ATTN_OK, NULL};
   const attn_table_ *table;
@@ -33230,17 +33307,17 @@ ATTN_FUNC_ attn_status attn_knn_search_call_(attn_knn_job_ *a, const attn_knn_pa
   return attn_end_(bytes ? NULL : ctx, &e);
 }
 
-ATTN_PUB_ attn_status attn_knn_search(int32_t *index, float *distance, attn_tensor q,
-                                      attn_tensor keys, const attn_knn_params *params,
-                                      attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_knn_search(int32_t *index, float *distance, attn_tensor q,
+                                           attn_tensor keys, const attn_knn_params *params,
+                                           attn_ctx *ctx) {
   attn_knn_job_ a;
   memset(&a, 0, sizeof a);
   a.index = index, a.distance = distance, a.q = q, a.keys = keys;
   return attn_knn_search_call_(&a, params, ctx, NULL);
 }
-ATTN_PUB_ size_t attn_knn_search_workspace(int32_t *index, float *distance, attn_tensor q,
-                                           attn_tensor keys, const attn_knn_params *params,
-                                           const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_knn_search_workspace(int32_t *index, float *distance, attn_tensor q,
+                                                attn_tensor keys, const attn_knn_params *params,
+                                                const attn_ctx *ctx) {
   attn_knn_job_ a;
   attn_ctx plain = attn_before_workspace_(ctx);
   size_t bytes = 0;
@@ -33251,7 +33328,7 @@ ATTN_PUB_ size_t attn_knn_search_workspace(int32_t *index, float *distance, attn
 }
 
 /* Every rule of attn_knn_lm; data = 0: without those that read arrays. */
-ATTN_FUNC_ int attn_knn_lm_check_(attn_error_ *e, attn_knn_job_ *a, const attn_knn_lm_params *p,
+ATTN_COLD_ int attn_knn_lm_check_(attn_error_ *e, attn_knn_job_ *a, const attn_knn_lm_params *p,
                                   const attn_ctx *ctx, int data) {
   static const attn_words_ w[] = {ATTN_WORDS_("log_p"), ATTN_WORDS_("log_lm")};
   attn_operand_ op[4];
@@ -33304,7 +33381,7 @@ ATTN_FUNC_ int attn_knn_lm_check_(attn_error_ *e, attn_knn_job_ *a, const attn_k
   return 1;
 }
 
-ATTN_FUNC_ int attn_knn_lm_steps_(attn_stage_ *s, void *job) {
+ATTN_COLD_ int attn_knn_lm_steps_(attn_stage_ *s, void *job) {
   attn_knn_job_ *a = (attn_knn_job_ *)job;
   a->plan.table = s->table;
   if (a->lambda == 0.0f || a->most == 0)
@@ -33316,7 +33393,7 @@ ATTN_FUNC_ int attn_knn_lm_steps_(attn_stage_ *s, void *job) {
   return attn_stage_for_(s, a->q.len, attn_knn_mix_, a, a->each, &a->memory);
 }
 
-ATTN_FUNC_ attn_status attn_knn_lm_call_(attn_knn_job_ *a, const attn_knn_lm_params *params,
+ATTN_COLD_ attn_status attn_knn_lm_call_(attn_knn_job_ *a, const attn_knn_lm_params *params,
                                          attn_ctx *ctx, size_t *bytes) {
   attn_error_ e = {ATTN_OK, NULL};
   const attn_table_ *table;
@@ -33332,7 +33409,7 @@ ATTN_FUNC_ attn_status attn_knn_lm_call_(attn_knn_job_ *a, const attn_knn_lm_par
   return attn_end_(bytes ? NULL : ctx, &e);
 }
 
-ATTN_FUNC_ attn_knn_job_ attn_knn_lm_job_(attn_tensor log_p, attn_tensor log_lm, attn_tensor q,
+ATTN_COLD_ attn_knn_job_ attn_knn_lm_job_(attn_tensor log_p, attn_tensor log_lm, attn_tensor q,
                                           attn_tensor keys, const int32_t *values) {
   attn_knn_job_ a;
   memset(&a, 0, sizeof a);
@@ -33340,15 +33417,15 @@ ATTN_FUNC_ attn_knn_job_ attn_knn_lm_job_(attn_tensor log_p, attn_tensor log_lm,
   return a;
 }
 
-ATTN_PUB_ attn_status attn_knn_lm(attn_tensor log_p, attn_tensor log_lm, attn_tensor q,
-                                  attn_tensor keys, const int32_t *values,
-                                  const attn_knn_lm_params *params, attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_knn_lm(attn_tensor log_p, attn_tensor log_lm, attn_tensor q,
+                                       attn_tensor keys, const int32_t *values,
+                                       const attn_knn_lm_params *params, attn_ctx *ctx) {
   attn_knn_job_ a = attn_knn_lm_job_(log_p, log_lm, q, keys, values);
   return attn_knn_lm_call_(&a, params, ctx, NULL);
 }
-ATTN_PUB_ size_t attn_knn_lm_workspace(attn_tensor log_p, attn_tensor log_lm, attn_tensor q,
-                                       attn_tensor keys, const int32_t *values,
-                                       const attn_knn_lm_params *params, const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_knn_lm_workspace(attn_tensor log_p, attn_tensor log_lm, attn_tensor q,
+                                            attn_tensor keys, const int32_t *values,
+                                            const attn_knn_lm_params *params, const attn_ctx *ctx) {
   attn_knn_job_ a = attn_knn_lm_job_(log_p, log_lm, q, keys, values);
   attn_ctx plain = attn_before_workspace_(ctx);
   size_t bytes = 0;
@@ -33461,7 +33538,7 @@ ATTN_FUNC_ void attn_spalm_row_(const attn_spalm_job_ *a, const attn_spalm_room_
 
 /* log softmax(z emb^T) of the n rows of a tile: the logits go out with the first pass over the
  * vocabulary, and are shifted when their sum is known. */
-ATTN_FUNC_ void attn_spalm_words_(const attn_spalm_job_ *a, const attn_spalm_room_ *w,
+ATTN_COLD_ void attn_spalm_words_(const attn_spalm_job_ *a, const attn_spalm_room_ *w,
                                   int64_t first, int n) {
   const attn_table_ *f = a->table;
   const int groups = (n + ATTN_GROUP_ - 1) / ATTN_GROUP_;
@@ -33513,7 +33590,7 @@ ATTN_FUNC_ void attn_spalm_item_(void *job, int worker, int64_t tile) {
 }
 
 /* Every rule of attn_spalm; data = 0: without those that read arrays. */
-ATTN_FUNC_ int attn_spalm_check_(attn_error_ *e, attn_spalm_job_ *a, const attn_spalm_params *p,
+ATTN_COLD_ int attn_spalm_check_(attn_error_ *e, attn_spalm_job_ *a, const attn_spalm_params *p,
                                  const attn_ctx *ctx, int data) {
   static const attn_words_ w[] = {ATTN_WORDS_("h"),           ATTN_WORDS_("y"),
                                   ATTN_WORDS_("params.emb"),  ATTN_WORDS_("z"),
@@ -33595,7 +33672,7 @@ ATTN_FUNC_ int attn_spalm_check_(attn_error_ *e, attn_spalm_job_ *a, const attn_
   return 1;
 }
 
-ATTN_FUNC_ int attn_spalm_steps_(attn_stage_ *s, void *job) {
+ATTN_COLD_ int attn_spalm_steps_(attn_stage_ *s, void *job) {
   attn_spalm_job_ *a = (attn_spalm_job_ *)job;
   const int64_t tiles = a->h.len / ATTN_TILE_ + (a->h.len % ATTN_TILE_ != 0);
   a->table = s->table;
@@ -33604,7 +33681,7 @@ ATTN_FUNC_ int attn_spalm_steps_(attn_stage_ *s, void *job) {
   return attn_stage_for_(s, tiles, attn_spalm_item_, a, a->each, &a->memory);
 }
 
-ATTN_FUNC_ attn_status attn_spalm_call_(attn_spalm_job_ *a, const attn_spalm_params *params,
+ATTN_COLD_ attn_status attn_spalm_call_(attn_spalm_job_ *a, const attn_spalm_params *params,
                                         attn_ctx *ctx, size_t *bytes) {
   attn_error_ e = {ATTN_OK, NULL};
   const attn_table_ *table;
@@ -33627,8 +33704,8 @@ ATTN_PUB_ attn_status attn_spalm(attn_tensor z, attn_tensor h, attn_tensor y,
   a.z = z, a.h = h, a.y = y;
   return attn_spalm_call_(&a, params, ctx, NULL);
 }
-ATTN_PUB_ size_t attn_spalm_workspace(attn_tensor z, attn_tensor h, attn_tensor y,
-                                      const attn_spalm_params *params, const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_spalm_workspace(attn_tensor z, attn_tensor h, attn_tensor y,
+                                           const attn_spalm_params *params, const attn_ctx *ctx) {
   attn_spalm_job_ a;
   attn_ctx plain = attn_before_workspace_(ctx);
   size_t bytes = 0;
@@ -33662,7 +33739,7 @@ ATTN_FUNC_ void attn_unit_row_(const attn_table_ *f, float *y, const char *x, at
                                int64_t dim, int unit, float size) {
   float sum = 0.0f;
   f->widen(y, x, 0, NULL, 1, dim, type, NULL);
-  if (unit) attn_on_(list, f)->squares(&sum, NULL, y, 0, NULL, 1, dim);
+  if (unit) attn_on_(select, f)->squares(&sum, NULL, y, 0, NULL, 1, dim);
   if (unit) size = (float)((double)size / sqrt((double)sum + 1e-6));
   if (size != 1.0f) f->blend(y, y, NULL, ATTN_F32, ATTN_F32, ATTN_F32, dim, size, 0.0f);
 }
@@ -33683,7 +33760,7 @@ ATTN_FUNC_ void attn_unit_item_(void *job, int worker, int64_t index) {
                    a->x.dtype, a->x.dim, a->unit, a->size ? fabsf(a->size[h]) : 1.0f);
 }
 
-ATTN_FUNC_ int attn_stage_unit_(attn_stage_ *s, attn_tensor y, attn_tensor x, int unit,
+ATTN_COLD_ int attn_stage_unit_(attn_stage_ *s, attn_tensor y, attn_tensor x, int unit,
                                 const float *size) {
   attn_unit_ a = {s->table, y, x, unit, size};
   return attn_stage_for_(s, x.len > 0 ? attn_mul_(x.batch, x.heads) : 0, attn_unit_item_, &a, 0,
@@ -33691,7 +33768,7 @@ ATTN_FUNC_ int attn_stage_unit_(attn_stage_ *s, attn_tensor y, attn_tensor x, in
 }
 
 /* [xl; x] in f32; x itself when there is nothing to do. */
-ATTN_FUNC_ int attn_memorizing_local_(attn_stage_ *s, attn_tensor *all, attn_tensor x,
+ATTN_COLD_ int attn_memorizing_local_(attn_stage_ *s, attn_tensor *all, attn_tensor x,
                                       attn_tensor xl, int unit) {
   const int64_t m = xl.data ? xl.len : 0;
   *all = x;
@@ -33726,7 +33803,7 @@ ATTN_FUNC_ void attn_recall_put_(void *job, int worker, int64_t index) {
   }
 }
 
-ATTN_FUNC_ int attn_recall_join_(attn_stage_ *s, attn_memorizing_job_ *a) {
+ATTN_COLD_ int attn_recall_join_(attn_stage_ *s, attn_memorizing_job_ *a) {
   const int64_t dim = a->k.dim > a->v.dim ? a->k.dim : a->v.dim;
   const int64_t cap = a->mem.k.len, n = a->k.len < cap ? a->k.len : cap;
   a->each = attn_piece_(dim, 4);
@@ -33823,7 +33900,7 @@ ATTN_FUNC_ void attn_memorizing_item_(void *job, int worker, int64_t index) {
 
 /* ---- the calls ------------------------------------------------------------------------------*/
 
-ATTN_FUNC_ int attn_memorizing_steps_(attn_stage_ *s, void *job) {
+ATTN_COLD_ int attn_memorizing_steps_(attn_stage_ *s, void *job) {
   attn_memorizing_job_ *a = (attn_memorizing_job_ *)job;
   const attn_memorizing_params *p = &a->p;
   const int64_t picks = attn_piece_(a->plan.k, 4), cells = attn_mul_(a->group, a->q.len);
@@ -33870,7 +33947,7 @@ ATTN_FUNC_ int attn_memorizing_steps_(attn_stage_ *s, void *job) {
 }
 
 /* Every rule of both calls; data = 0: without those that read arrays. */
-ATTN_FUNC_ int attn_memorizing_check_(attn_error_ *e, attn_memorizing_job_ *a,
+ATTN_COLD_ int attn_memorizing_check_(attn_error_ *e, attn_memorizing_job_ *a,
                                       const attn_table_ *table, const attn_recall *memory,
                                       const attn_memorizing_params *params, const attn_ctx *ctx,
                                       int data) {
@@ -33984,7 +34061,7 @@ ATTN_FUNC_ int attn_memorizing_check_(attn_error_ *e, attn_memorizing_job_ *a,
   return 1;
 }
 
-ATTN_FUNC_ attn_status attn_memorizing_call_(attn_memorizing_job_ *a, const attn_recall *memory,
+ATTN_COLD_ attn_status attn_memorizing_call_(attn_memorizing_job_ *a, const attn_recall *memory,
                                              const attn_memorizing_params *params, attn_ctx *ctx,
                                              size_t *bytes) {
   attn_error_ e = {ATTN_OK, NULL};
@@ -34002,7 +34079,7 @@ ATTN_FUNC_ attn_status attn_memorizing_call_(attn_memorizing_job_ *a, const attn
   return attn_end_(bytes ? NULL : ctx, &e);
 }
 
-ATTN_FUNC_ attn_memorizing_job_ attn_memorizing_job_of_(attn_tensor o, attn_tensor q, attn_tensor k,
+ATTN_COLD_ attn_memorizing_job_ attn_memorizing_job_of_(attn_tensor o, attn_tensor q, attn_tensor k,
                                                         attn_tensor v) {
   attn_memorizing_job_ a;
   memset(&a, 0, sizeof a);
@@ -34010,18 +34087,18 @@ ATTN_FUNC_ attn_memorizing_job_ attn_memorizing_job_of_(attn_tensor o, attn_tens
   return a;
 }
 
-ATTN_PUB_ attn_status attn_memorizing(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
-                                      attn_recall *memory, const attn_memorizing_params *params,
-                                      attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_memorizing(attn_tensor o, attn_tensor q, attn_tensor k,
+                                           attn_tensor v, attn_recall *memory,
+                                           const attn_memorizing_params *params, attn_ctx *ctx) {
   attn_memorizing_job_ a = attn_memorizing_job_of_(o, q, k, v);
   attn_status status = attn_memorizing_call_(&a, memory, params, ctx, NULL);
   if (status == ATTN_OK) memory->len = a.mem.len, memory->first = a.mem.first;
   return status;
 }
-ATTN_PUB_ size_t attn_memorizing_workspace(attn_tensor o, attn_tensor q, attn_tensor k,
-                                           attn_tensor v, const attn_recall *memory,
-                                           const attn_memorizing_params *params,
-                                           const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_memorizing_workspace(attn_tensor o, attn_tensor q, attn_tensor k,
+                                                attn_tensor v, const attn_recall *memory,
+                                                const attn_memorizing_params *params,
+                                                const attn_ctx *ctx) {
   attn_memorizing_job_ a = attn_memorizing_job_of_(o, q, k, v);
   attn_ctx plain = attn_before_workspace_(ctx);
   size_t bytes = 0;
@@ -34029,7 +34106,7 @@ ATTN_PUB_ size_t attn_memorizing_workspace(attn_tensor o, attn_tensor q, attn_te
   return bytes;
 }
 
-ATTN_FUNC_ attn_memorizing_job_ attn_recall_job_(attn_tensor k, attn_tensor v,
+ATTN_COLD_ attn_memorizing_job_ attn_recall_job_(attn_tensor k, attn_tensor v,
                                                  attn_memorizing_params *p,
                                                  const attn_memorizing_params *params) {
   attn_memorizing_job_ a;
@@ -34040,17 +34117,18 @@ ATTN_FUNC_ attn_memorizing_job_ attn_recall_job_(attn_tensor k, attn_tensor v,
   return a;
 }
 
-ATTN_PUB_ attn_status attn_recall_append(attn_recall *memory, attn_tensor k, attn_tensor v,
-                                         const attn_memorizing_params *params, attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_recall_append(attn_recall *memory, attn_tensor k, attn_tensor v,
+                                              const attn_memorizing_params *params, attn_ctx *ctx) {
   attn_memorizing_params p;
   attn_memorizing_job_ a = attn_recall_job_(k, v, &p, params);
   attn_status status = attn_memorizing_call_(&a, memory, &p, ctx, NULL);
   if (status == ATTN_OK) memory->len = a.mem.len, memory->first = a.mem.first;
   return status;
 }
-ATTN_PUB_ size_t attn_recall_append_workspace(const attn_recall *memory, attn_tensor k,
-                                              attn_tensor v, const attn_memorizing_params *params,
-                                              const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_recall_append_workspace(const attn_recall *memory, attn_tensor k,
+                                                   attn_tensor v,
+                                                   const attn_memorizing_params *params,
+                                                   const attn_ctx *ctx) {
   attn_memorizing_params p;
   attn_memorizing_job_ a = attn_recall_job_(k, v, &p, params);
   attn_ctx plain = attn_before_workspace_(ctx);
@@ -34139,7 +34217,7 @@ ATTN_FUNC_ void attn_hash_item_(void *job, int worker, int64_t index) {
   }
   attn_on_(dense, a->table)
       ->gemm(y, ATTN_HASH_BITS_, n, x, step, 1, a->planes, ATTN_HASH_BITS_, dk, a->p.bits, 1);
-  attn_on_(list, a->table)->squares(square, NULL, x, step, NULL, n, dk);
+  attn_on_(select, a->table)->squares(square, NULL, x, step, NULL, n, dk);
   for (int64_t r = 0; r < n; r++) {
     /* twice what dk + 1 roundings do to the sum of |x| |plane|; nothing under- or overflows here */
     const int sure = square[r] > 1e-30f && square[r] < 1e30f && dk < 65536;
@@ -34292,7 +34370,7 @@ ATTN_FUNC_ void attn_kmeans_item_(void *job, int worker, int64_t unit) {
   for (int64_t i = n; i < t; i++) place[i] = -1;
 }
 
-ATTN_FUNC_ int attn_cluster_steps_(attn_stage_ *s, void *job) {
+ATTN_COLD_ int attn_cluster_steps_(attn_stage_ *s, void *job) {
   attn_cluster_job_ *a = (attn_cluster_job_ *)job;
   attn_kmeans_ x;
   const int64_t units = attn_mul_(a->q.batch, a->q.heads), dk = a->q.dim;
@@ -34314,7 +34392,7 @@ ATTN_FUNC_ int attn_cluster_steps_(attn_stage_ *s, void *job) {
 /* ---- checks ---------------------------------------------------------------------------------*/
 
 /* Rules that read arrays. */
-ATTN_FUNC_ int attn_cluster_data_(attn_error_ *e, const attn_cluster_job_ *a) {
+ATTN_COLD_ int attn_cluster_data_(attn_error_ *e, const attn_cluster_job_ *a) {
   const int64_t t = a->q.len;
   if (!attn_check_lens_(e, a->p.q_len, a->q.batch, t, "params.q_len must lie in 0..q.len"))
     return 0;
@@ -34337,7 +34415,7 @@ ATTN_FUNC_ int attn_cluster_data_(attn_error_ *e, const attn_cluster_job_ *a) {
 }
 
 /* Every rule of both calls; data = 0: without those that read arrays. */
-ATTN_FUNC_ int attn_cluster_check_(attn_error_ *e, attn_cluster_job_ *a,
+ATTN_COLD_ int attn_cluster_check_(attn_error_ *e, attn_cluster_job_ *a,
                                    const attn_cluster_params *params, const attn_ctx *ctx,
                                    const attn_table_ **table, int *workers, int data) {
   static const attn_words_ w[] = {ATTN_WORDS_("q"), ATTN_WORDS_("assignment"), ATTN_WORDS_("k"),
@@ -34410,7 +34488,7 @@ ATTN_FUNC_ int attn_cluster_check_(attn_error_ *e, attn_cluster_job_ *a,
 /* ---- the call -------------------------------------------------------------------------------*/
 
 /* The call, or with bytes the workspace query. */
-ATTN_FUNC_ attn_status attn_cluster_call_(attn_cluster_job_ *a, const attn_cluster_params *params,
+ATTN_COLD_ attn_status attn_cluster_call_(attn_cluster_job_ *a, const attn_cluster_params *params,
                                           attn_steps_fn_ steps, const char *path, attn_ctx *ctx,
                                           size_t *bytes) {
   attn_error_ e = {ATTN_OK, NULL};
@@ -34426,7 +34504,7 @@ ATTN_FUNC_ attn_status attn_cluster_call_(attn_cluster_job_ *a, const attn_clust
   return attn_end_(bytes ? NULL : ctx, &e);
 }
 
-ATTN_FUNC_ attn_cluster_job_ attn_cluster_job_of_(const int32_t *assignment, attn_tensor q) {
+ATTN_COLD_ attn_cluster_job_ attn_cluster_job_of_(const int32_t *assignment, attn_tensor q) {
   attn_cluster_job_ a;
   memset(&a, 0, sizeof a);
   a.q = q;
@@ -34434,14 +34512,14 @@ ATTN_FUNC_ attn_cluster_job_ attn_cluster_job_of_(const int32_t *assignment, att
   return a;
 }
 
-ATTN_PUB_ attn_status attn_cluster_queries(int32_t *assignment, attn_tensor q,
-                                           const attn_cluster_params *params, attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_cluster_queries(int32_t *assignment, attn_tensor q,
+                                                const attn_cluster_params *params, attn_ctx *ctx) {
   attn_cluster_job_ a = attn_cluster_job_of_(assignment, q);
   return attn_cluster_call_(&a, params, attn_cluster_steps_, "codes and k-means", ctx, NULL);
 }
-ATTN_PUB_ size_t attn_cluster_queries_workspace(int32_t *assignment, attn_tensor q,
-                                                const attn_cluster_params *params,
-                                                const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_cluster_queries_workspace(int32_t *assignment, attn_tensor q,
+                                                     const attn_cluster_params *params,
+                                                     const attn_ctx *ctx) {
   attn_cluster_job_ a = attn_cluster_job_of_(assignment, q);
   attn_ctx plain = attn_before_workspace_(ctx);
   size_t bytes = 0;
@@ -34546,7 +34624,7 @@ ATTN_FUNC_ void attn_cluster_share_(void *job, int worker, int64_t index) {
   }
 }
 
-ATTN_FUNC_ int attn_clustered_plain_(attn_stage_ *s, attn_cluster_job_ *a) {
+ATTN_COLD_ int attn_clustered_plain_(attn_stage_ *s, attn_cluster_job_ *a) {
   const int64_t b = a->q.batch, h = a->q.heads, c = a->p.clusters;
   const int64_t items = attn_mul_(attn_mul_(b, h), (c + ATTN_TILE_ - 1) / ATTN_TILE_);
   attn_sdpa_params p;
@@ -34745,7 +34823,7 @@ ATTN_FUNC_ void attn_centroid_item_(void *job, int worker, int64_t index) {
   }
 }
 
-ATTN_FUNC_ int attn_clustered_improved_(attn_stage_ *s, attn_cluster_job_ *a) {
+ATTN_COLD_ int attn_clustered_improved_(attn_stage_ *s, attn_cluster_job_ *a) {
   const int64_t units = attn_mul_(a->q.batch, a->q.heads), c = a->p.clusters;
   const double scale = a->p.scale != 0.0f || attn_to_bits_(a->p.scale)
                            ? (double)a->p.scale
@@ -34768,7 +34846,7 @@ ATTN_FUNC_ int attn_clustered_improved_(attn_stage_ *s, attn_cluster_job_ *a) {
 
 /* ---- the call -------------------------------------------------------------------------------*/
 
-ATTN_FUNC_ int attn_clustered_steps_(attn_stage_ *s, void *job) {
+ATTN_COLD_ int attn_clustered_steps_(attn_stage_ *s, void *job) {
   attn_cluster_job_ *a = (attn_cluster_job_ *)job;
   const int64_t b = a->q.batch, h = a->q.heads, units = attn_mul_(b, h);
   void *made = NULL;
@@ -34788,22 +34866,23 @@ ATTN_FUNC_ int attn_clustered_steps_(attn_stage_ *s, void *job) {
          (a->p.topk > 0 ? attn_clustered_improved_(s, a) : attn_clustered_plain_(s, a));
 }
 
-ATTN_FUNC_ attn_cluster_job_ attn_clustered_job_of_(attn_tensor o, attn_tensor q, attn_tensor k,
+ATTN_COLD_ attn_cluster_job_ attn_clustered_job_of_(attn_tensor o, attn_tensor q, attn_tensor k,
                                                     attn_tensor v, const int32_t *assignment) {
   attn_cluster_job_ a = attn_cluster_job_of_(assignment, q);
   a.o = o, a.k = k, a.v = v, a.attend = 1;
   return a;
 }
 
-ATTN_PUB_ attn_status attn_clustered(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
-                                     const int32_t *assignment, const attn_cluster_params *params,
-                                     attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_clustered(attn_tensor o, attn_tensor q, attn_tensor k,
+                                          attn_tensor v, const int32_t *assignment,
+                                          const attn_cluster_params *params, attn_ctx *ctx) {
   attn_cluster_job_ a = attn_clustered_job_of_(o, q, k, v, assignment);
   return attn_cluster_call_(&a, params, attn_clustered_steps_, "attention of centroids", ctx, NULL);
 }
-ATTN_PUB_ size_t attn_clustered_workspace(attn_tensor o, attn_tensor q, attn_tensor k,
-                                          attn_tensor v, const int32_t *assignment,
-                                          const attn_cluster_params *params, const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_clustered_workspace(attn_tensor o, attn_tensor q, attn_tensor k,
+                                               attn_tensor v, const int32_t *assignment,
+                                               const attn_cluster_params *params,
+                                               const attn_ctx *ctx) {
   attn_cluster_job_ a = attn_clustered_job_of_(o, q, k, v, assignment);
   attn_ctx plain = attn_before_workspace_(ctx);
   size_t bytes = 0;
@@ -34894,7 +34973,7 @@ ATTN_FUNC_ void attn_probsparse_measure_item_(void *job, int worker, int64_t ind
   }
 }
 
-ATTN_FUNC_ int attn_probsparse_measure_steps_(attn_stage_ *s, void *job) {
+ATTN_COLD_ int attn_probsparse_measure_steps_(attn_stage_ *s, void *job) {
   attn_probsparse_job_ *a = (attn_probsparse_job_ *)job;
   const int64_t tiles = (a->q.len + ATTN_PS_TILE_ - 1) / ATTN_PS_TILE_;
   a->table = s->table;
@@ -34931,7 +35010,7 @@ ATTN_FUNC_ void attn_probsparse_select_item_(void *job, int worker, int64_t unit
     to[r] = r < rows ? (int32_t)attn_candidate_index_(x[r]) : -1;
 }
 
-ATTN_FUNC_ int attn_probsparse_select_steps_(attn_stage_ *s, void *job) {
+ATTN_COLD_ int attn_probsparse_select_steps_(attn_stage_ *s, void *job) {
   attn_probsparse_job_ *a = (attn_probsparse_job_ *)job;
   a->table = s->table;
   a->each = attn_piece_(attn_mul_(a->m.len, 2), 8);
@@ -35027,7 +35106,7 @@ ATTN_FUNC_ void attn_probsparse_fill_(void *job, int worker, int64_t index) {
   }
 }
 
-ATTN_FUNC_ int attn_probsparse_average_(attn_stage_ *s, attn_probsparse_job_ *a) {
+ATTN_COLD_ int attn_probsparse_average_(attn_stage_ *s, attn_probsparse_job_ *a) {
   const int64_t units = attn_mul_(a->v.batch, a->v.heads), dv = a->v.dim;
   const int64_t tiles = (a->o.len + ATTN_PS_CHUNK_ - 1) / ATTN_PS_CHUNK_;
   a->chunks = (a->v.len + ATTN_PS_CHUNK_ - 1) / ATTN_PS_CHUNK_;
@@ -35082,7 +35161,7 @@ ATTN_FUNC_ void attn_probsparse_tile_(void *job, int worker, int64_t index) {
   attn_tile_run_(&t, 1);
 }
 
-ATTN_FUNC_ int attn_probsparse_exact_(attn_stage_ *s, attn_probsparse_job_ *a) {
+ATTN_COLD_ int attn_probsparse_exact_(attn_stage_ *s, attn_probsparse_job_ *a) {
   attn_softmax_ *f = &a->engine;
   attn_sdpa_params p;
   attn_scratch_ w;
@@ -35110,7 +35189,7 @@ ATTN_FUNC_ int attn_probsparse_exact_(attn_stage_ *s, attn_probsparse_job_ *a) {
   return 1;
 }
 
-ATTN_FUNC_ int attn_probsparse_steps_(attn_stage_ *s, void *job) {
+ATTN_COLD_ int attn_probsparse_steps_(attn_stage_ *s, void *job) {
   attn_probsparse_job_ *a = (attn_probsparse_job_ *)job;
   const int64_t b = a->q.batch, h = a->q.heads, units = attn_mul_(b, h);
   const attn_tensor given = a->selection;
@@ -35135,7 +35214,7 @@ ATTN_FUNC_ int attn_probsparse_steps_(attn_stage_ *s, void *job) {
 /* ---- checks ---------------------------------------------------------------------------------*/
 
 /* Every rule of the three calls; data = 0: without those that read arrays. */
-ATTN_FUNC_ int attn_probsparse_check_(attn_error_ *e, attn_probsparse_job_ *a, int call,
+ATTN_COLD_ int attn_probsparse_check_(attn_error_ *e, attn_probsparse_job_ *a, int call,
                                       const attn_probsparse_params *params, const attn_ctx *ctx,
                                       const attn_table_ **table, int *workers, int data) {
   static const attn_words_ w[] = {ATTN_WORDS_("q"), ATTN_WORDS_("k"),         ATTN_WORDS_("v"),
@@ -35219,7 +35298,7 @@ ATTN_FUNC_ int attn_probsparse_check_(attn_error_ *e, attn_probsparse_job_ *a, i
 /* ---- the calls ------------------------------------------------------------------------------*/
 
 /* A call, or with bytes its workspace query. */
-ATTN_FUNC_ attn_status attn_probsparse_call_(attn_probsparse_job_ *a, int call,
+ATTN_COLD_ attn_status attn_probsparse_call_(attn_probsparse_job_ *a, int call,
                                              const attn_probsparse_params *params, attn_ctx *ctx,
                                              size_t *bytes) {
   static const attn_steps_fn_ steps[] = {attn_probsparse_measure_steps_,
@@ -35240,7 +35319,7 @@ ATTN_FUNC_ attn_status attn_probsparse_call_(attn_probsparse_job_ *a, int call,
   return attn_end_(bytes ? NULL : ctx, &e);
 }
 
-ATTN_FUNC_ size_t attn_probsparse_bytes_(attn_probsparse_job_ *a, int call,
+ATTN_COLD_ size_t attn_probsparse_bytes_(attn_probsparse_job_ *a, int call,
                                          const attn_probsparse_params *params,
                                          const attn_ctx *ctx) {
   attn_ctx plain = attn_before_workspace_(ctx);
@@ -35249,52 +35328,54 @@ ATTN_FUNC_ size_t attn_probsparse_bytes_(attn_probsparse_job_ *a, int call,
   return bytes;
 }
 
-ATTN_FUNC_ attn_probsparse_job_ attn_probsparse_job_of_(const int32_t *selection) {
+ATTN_COLD_ attn_probsparse_job_ attn_probsparse_job_of_(const int32_t *selection) {
   attn_probsparse_job_ a;
   memset(&a, 0, sizeof a);
   a.selection.data = (void *)(uintptr_t)selection;
   return a;
 }
 
-ATTN_PUB_ attn_status attn_probsparse_measure(attn_tensor m, attn_tensor q, attn_tensor k,
-                                              const attn_probsparse_params *params, attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_probsparse_measure(attn_tensor m, attn_tensor q, attn_tensor k,
+                                                   const attn_probsparse_params *params,
+                                                   attn_ctx *ctx) {
   attn_probsparse_job_ a = attn_probsparse_job_of_(NULL);
   a.m = m, a.q = q, a.k = k;
   return attn_probsparse_call_(&a, ATTN_PS_MEASURE_, params, ctx, NULL);
 }
-ATTN_PUB_ size_t attn_probsparse_measure_workspace(attn_tensor m, attn_tensor q, attn_tensor k,
-                                                   const attn_probsparse_params *params,
-                                                   const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_probsparse_measure_workspace(attn_tensor m, attn_tensor q, attn_tensor k,
+                                                        const attn_probsparse_params *params,
+                                                        const attn_ctx *ctx) {
   attn_probsparse_job_ a = attn_probsparse_job_of_(NULL);
   a.m = m, a.q = q, a.k = k;
   return attn_probsparse_bytes_(&a, ATTN_PS_MEASURE_, params, ctx);
 }
 
-ATTN_PUB_ attn_status attn_probsparse_select(int32_t *selection, attn_tensor m,
-                                             const attn_probsparse_params *params, attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_probsparse_select(int32_t *selection, attn_tensor m,
+                                                  const attn_probsparse_params *params,
+                                                  attn_ctx *ctx) {
   attn_probsparse_job_ a = attn_probsparse_job_of_(selection);
   a.m = m;
   return attn_probsparse_call_(&a, ATTN_PS_SELECT_, params, ctx, NULL);
 }
-ATTN_PUB_ size_t attn_probsparse_select_workspace(int32_t *selection, attn_tensor m,
-                                                  const attn_probsparse_params *params,
-                                                  const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_probsparse_select_workspace(int32_t *selection, attn_tensor m,
+                                                       const attn_probsparse_params *params,
+                                                       const attn_ctx *ctx) {
   attn_probsparse_job_ a = attn_probsparse_job_of_(selection);
   a.m = m;
   return attn_probsparse_bytes_(&a, ATTN_PS_SELECT_, params, ctx);
 }
 
-ATTN_PUB_ attn_status attn_probsparse(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
-                                      const int32_t *selection,
-                                      const attn_probsparse_params *params, attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_probsparse(attn_tensor o, attn_tensor q, attn_tensor k,
+                                           attn_tensor v, const int32_t *selection,
+                                           const attn_probsparse_params *params, attn_ctx *ctx) {
   attn_probsparse_job_ a = attn_probsparse_job_of_(selection);
   a.o = o, a.q = q, a.k = k, a.v = v;
   return attn_probsparse_call_(&a, ATTN_PS_ATTEND_, params, ctx, NULL);
 }
-ATTN_PUB_ size_t attn_probsparse_workspace(attn_tensor o, attn_tensor q, attn_tensor k,
-                                           attn_tensor v, const int32_t *selection,
-                                           const attn_probsparse_params *params,
-                                           const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_probsparse_workspace(attn_tensor o, attn_tensor q, attn_tensor k,
+                                                attn_tensor v, const int32_t *selection,
+                                                const attn_probsparse_params *params,
+                                                const attn_ctx *ctx) {
   attn_probsparse_job_ a = attn_probsparse_job_of_(selection);
   a.o = o, a.q = q, a.k = k, a.v = v;
   return attn_probsparse_bytes_(&a, ATTN_PS_ATTEND_, params, ctx);
@@ -35337,7 +35418,7 @@ typedef struct attn_lsh_job_ {
 /* ---- parameters -----------------------------------------------------------------------------*/
 
 /* n_b and the columns of a round; 0 = the factors are not legal. */
-ATTN_FUNC_ int64_t attn_lsh_factors_(const attn_lsh_params *p, int64_t len, int64_t *width) {
+ATTN_COLD_ int64_t attn_lsh_factors_(const attn_lsh_params *p, int64_t len, int64_t *width) {
   int64_t n = 1;
   *width = 0;
   if (!p->factors) {
@@ -35364,7 +35445,7 @@ ATTN_PUB_ int64_t attn_lsh_buckets(int64_t len, const attn_lsh_params *params) {
 }
 
 /* Numbers of the parameters; len: what the default of n_b counts. */
-ATTN_FUNC_ int attn_lsh_params_(attn_error_ *e, attn_lsh_job_ *a, int64_t len) {
+ATTN_COLD_ int attn_lsh_params_(attn_error_ *e, attn_lsh_job_ *a, int64_t len) {
   attn_lsh_params *p = &a->p;
   const int64_t none = ATTN_LSH_NONE;
   if (p->rounds < 0 || p->rounds > 1 << 20)
@@ -35415,7 +35496,7 @@ ATTN_INLINE_ int attn_lsh_exists_(const attn_lsh_job_ *a, int64_t b, int64_t j) 
 }
 
 /* Rules that read arrays. */
-ATTN_FUNC_ int attn_lsh_data_(attn_error_ *e, const attn_lsh_job_ *a) {
+ATTN_COLD_ int attn_lsh_data_(attn_error_ *e, const attn_lsh_job_ *a) {
   const attn_lsh_params *p = &a->p;
   const int64_t r = p->rounds;
   if (!attn_check_lens_(e, p->q_len, a->q.batch, a->q.len, "params.q_len must lie in 0..q.len") ||
@@ -35437,7 +35518,7 @@ ATTN_FUNC_ int attn_lsh_data_(attn_error_ *e, const attn_lsh_job_ *a) {
 }
 
 /* Every rule; data = 0: without those that read arrays, the factors apart. */
-ATTN_FUNC_ int attn_lsh_check_(attn_error_ *e, attn_lsh_job_ *a, const attn_lsh_params *params,
+ATTN_COLD_ int attn_lsh_check_(attn_error_ *e, attn_lsh_job_ *a, const attn_lsh_params *params,
                                const attn_ctx *ctx, const attn_table_ **table, int *workers,
                                int data) {
   static const attn_words_ w[] = {
@@ -35631,7 +35712,7 @@ ATTN_FUNC_ void attn_lsh_hash_item_(void *job, int worker, int64_t index) {
 }
 
 /* Rotations, once a call. */
-ATTN_FUNC_ int attn_lsh_rotations_(attn_stage_ *s, attn_lsh_job_ *a) {
+ATTN_COLD_ int attn_lsh_rotations_(attn_stage_ *s, attn_lsh_job_ *a) {
   a->rot_heads = a->p.rotations.data ? a->p.rotations.batch : a->heads;
   const int64_t all = attn_mul_(a->rot_heads, a->p.rounds);
   a->rot = (float *)attn_stage_take_(s, attn_mul_(attn_mul_(all, a->width), a->q.dim), 4);
@@ -35639,7 +35720,7 @@ ATTN_FUNC_ int attn_lsh_rotations_(attn_stage_ *s, attn_lsh_job_ *a) {
 }
 
 /* The buckets of x for n units. */
-ATTN_FUNC_ int attn_lsh_buckets_(attn_stage_ *s, attn_lsh_job_ *a, const attn_tensor *x,
+ATTN_COLD_ int attn_lsh_buckets_(attn_stage_ *s, attn_lsh_job_ *a, const attn_tensor *x,
                                  int32_t *to, int64_t n) {
   a->x = *x, a->to = to;
   a->each = attn_piece_(attn_mul_(attn_add_(ATTN_BLOCK_, x->dim), ATTN_TILE_), 4);
@@ -35650,7 +35731,7 @@ ATTN_FUNC_ int attn_lsh_buckets_(attn_stage_ *s, attn_lsh_job_ *a, const attn_te
 /* ---- the call -------------------------------------------------------------------------------*/
 
 /* Any call of the family, or with bytes its workspace query. */
-ATTN_FUNC_ attn_status attn_lsh_call_(attn_lsh_job_ *a, const attn_lsh_params *params,
+ATTN_COLD_ attn_status attn_lsh_call_(attn_lsh_job_ *a, const attn_lsh_params *params,
                                       attn_steps_fn_ steps, const char *path, attn_ctx *ctx,
                                       size_t *bytes) {
   attn_error_ e = {ATTN_OK, NULL};
@@ -35666,26 +35747,26 @@ ATTN_FUNC_ attn_status attn_lsh_call_(attn_lsh_job_ *a, const attn_lsh_params *p
   return attn_end_(bytes ? NULL : ctx, &e);
 }
 
-ATTN_FUNC_ int attn_lsh_hash_steps_(attn_stage_ *s, void *job) {
+ATTN_COLD_ int attn_lsh_hash_steps_(attn_stage_ *s, void *job) {
   attn_lsh_job_ *a = (attn_lsh_job_ *)job;
   a->table = s->table;
   return attn_lsh_rotations_(s, a) &&
          attn_lsh_buckets_(s, a, &a->q, a->k_place, attn_mul_(a->q.batch, a->heads));
 }
 
-ATTN_FUNC_ attn_lsh_job_ attn_lsh_hash_job_(const int32_t *buckets, attn_tensor x) {
+ATTN_COLD_ attn_lsh_job_ attn_lsh_hash_job_(const int32_t *buckets, attn_tensor x) {
   attn_lsh_job_ a;
   memset(&a, 0, sizeof a);
   a.q = x, a.k_place = (int32_t *)(uintptr_t)buckets, a.has_k = 1;
   return a;
 }
-ATTN_PUB_ attn_status attn_lsh_hash(int32_t *buckets, attn_tensor x, const attn_lsh_params *params,
-                                    attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_lsh_hash(int32_t *buckets, attn_tensor x,
+                                         const attn_lsh_params *params, attn_ctx *ctx) {
   attn_lsh_job_ a = attn_lsh_hash_job_(buckets, x);
   return attn_lsh_call_(&a, params, attn_lsh_hash_steps_, "rotations and argmax", ctx, NULL);
 }
-ATTN_PUB_ size_t attn_lsh_hash_workspace(int32_t *buckets, attn_tensor x,
-                                         const attn_lsh_params *params, const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_lsh_hash_workspace(int32_t *buckets, attn_tensor x,
+                                              const attn_lsh_params *params, const attn_ctx *ctx) {
   attn_lsh_job_ a = attn_lsh_hash_job_(buckets, x);
   attn_ctx plain = attn_before_workspace_(ctx);
   size_t bytes = 0;
@@ -35784,7 +35865,7 @@ ATTN_FUNC_ void attn_lsh_norms_(const attn_lsh_job_ *a, int64_t b, int64_t h, fl
       a->table->widen(row, at, 0, NULL, 1, x->dim, x->dtype, NULL);
       at = row;
     }
-    attn_on_(list, a->table)->squares(&square, NULL, at, 0, NULL, 1, x->dim);
+    attn_on_(select, a->table)->squares(&square, NULL, at, 0, NULL, 1, x->dim);
     double norm = sqrt((double)square);
     if (!(square > 1e-30f && square < 1e30f)) { /* not by f32 */
       double sum = 0.0;
@@ -36155,7 +36236,7 @@ ATTN_FUNC_ void attn_lsh_item_(void *job, int worker, int64_t index) {
 /* ---- the calls ------------------------------------------------------------------------------*/
 
 /* All rounds of n units from a->first on. */
-ATTN_FUNC_ int attn_lsh_wave_(attn_stage_ *s, attn_lsh_job_ *a, int64_t n) {
+ATTN_COLD_ int attn_lsh_wave_(attn_stage_ *s, attn_lsh_job_ *a, int64_t n) {
   const int64_t most = attn_max64_(attn_max64_(a->q.len, a->k.len), a->k.dim);
   const int apart = a->kind == ATTN_LSH_APART_;
   if (!a->has_k && !attn_lsh_buckets_(s, a, &a->k, a->k_place, n)) return 0;
@@ -36171,7 +36252,7 @@ ATTN_FUNC_ int attn_lsh_wave_(attn_stage_ *s, attn_lsh_job_ *a, int64_t n) {
   return 1;
 }
 
-ATTN_FUNC_ int attn_lsh_steps_(attn_stage_ *s, void *job) {
+ATTN_COLD_ int attn_lsh_steps_(attn_stage_ *s, void *job) {
   attn_lsh_job_ *a = (attn_lsh_job_ *)job;
   const int64_t units = attn_mul_(a->q.batch, a->heads), rounds = a->p.rounds;
   const int64_t tq = a->q.len, tk = a->k.len;
@@ -36206,7 +36287,7 @@ ATTN_FUNC_ int attn_lsh_steps_(attn_stage_ *s, void *job) {
   return 1;
 }
 
-ATTN_FUNC_ attn_lsh_job_ attn_lsh_job_of_(attn_lsh_kind_ kind, attn_tensor o, attn_tensor q,
+ATTN_COLD_ attn_lsh_job_ attn_lsh_job_of_(attn_lsh_kind_ kind, attn_tensor o, attn_tensor q,
                                           attn_tensor k, attn_tensor v, const int32_t *q_buckets,
                                           const int32_t *k_buckets) {
   attn_lsh_job_ a;
@@ -36216,7 +36297,7 @@ ATTN_FUNC_ attn_lsh_job_ attn_lsh_job_of_(attn_lsh_kind_ kind, attn_tensor o, at
   a.has_q = q_buckets != NULL, a.has_k = k_buckets != NULL;
   return a;
 }
-ATTN_FUNC_ size_t attn_lsh_bytes_(attn_lsh_job_ *a, const attn_lsh_params *params,
+ATTN_COLD_ size_t attn_lsh_bytes_(attn_lsh_job_ *a, const attn_lsh_params *params,
                                   const attn_ctx *ctx) {
   attn_ctx plain = attn_before_workspace_(ctx);
   size_t bytes = 0;
@@ -36224,26 +36305,28 @@ ATTN_FUNC_ size_t attn_lsh_bytes_(attn_lsh_job_ *a, const attn_lsh_params *param
   return bytes;
 }
 
-ATTN_PUB_ attn_status attn_lsh(attn_tensor o, attn_tensor x, attn_tensor v, const int32_t *buckets,
-                               const attn_lsh_params *params, attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_lsh(attn_tensor o, attn_tensor x, attn_tensor v,
+                                    const int32_t *buckets, const attn_lsh_params *params,
+                                    attn_ctx *ctx) {
   attn_lsh_job_ a = attn_lsh_job_of_(ATTN_LSH_SHARED_, o, x, x, v, NULL, buckets);
   return attn_lsh_call_(&a, params, attn_lsh_steps_, "rounds of gathered tiles", ctx, NULL);
 }
-ATTN_PUB_ size_t attn_lsh_workspace(attn_tensor o, attn_tensor x, attn_tensor v,
-                                    const int32_t *buckets, const attn_lsh_params *params,
-                                    const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_lsh_workspace(attn_tensor o, attn_tensor x, attn_tensor v,
+                                         const int32_t *buckets, const attn_lsh_params *params,
+                                         const attn_ctx *ctx) {
   attn_lsh_job_ a = attn_lsh_job_of_(ATTN_LSH_SHARED_, o, x, x, v, NULL, buckets);
   return attn_lsh_bytes_(&a, params, ctx);
 }
-ATTN_PUB_ attn_status attn_lsh_qk(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
-                                  const int32_t *q_buckets, const int32_t *k_buckets,
-                                  const attn_lsh_params *params, attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_lsh_qk(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
+                                       const int32_t *q_buckets, const int32_t *k_buckets,
+                                       const attn_lsh_params *params, attn_ctx *ctx) {
   attn_lsh_job_ a = attn_lsh_job_of_(ATTN_LSH_APART_, o, q, k, v, q_buckets, k_buckets);
   return attn_lsh_call_(&a, params, attn_lsh_steps_, "rounds of gathered tiles", ctx, NULL);
 }
-ATTN_PUB_ size_t attn_lsh_qk_workspace(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
-                                       const int32_t *q_buckets, const int32_t *k_buckets,
-                                       const attn_lsh_params *params, const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_lsh_qk_workspace(attn_tensor o, attn_tensor q, attn_tensor k,
+                                            attn_tensor v, const int32_t *q_buckets,
+                                            const int32_t *k_buckets, const attn_lsh_params *params,
+                                            const attn_ctx *ctx) {
   attn_lsh_job_ a = attn_lsh_job_of_(ATTN_LSH_APART_, o, q, k, v, q_buckets, k_buckets);
   return attn_lsh_bytes_(&a, params, ctx);
 }
@@ -36323,7 +36406,7 @@ ATTN_FUNC_ void attn_sink_blocks_item_(void *job, int worker, int64_t unit) {
   }
 }
 
-ATTN_FUNC_ int attn_sink_blocks_(attn_stage_ *s, const attn_sink_job_ *j, attn_tensor y,
+ATTN_COLD_ int attn_sink_blocks_(attn_stage_ *s, const attn_sink_job_ *j, attn_tensor y,
                                  attn_tensor x) {
   attn_sink_job_ a = *j;
   a.to = y, a.from = x;
@@ -36335,7 +36418,7 @@ ATTN_FUNC_ int attn_sink_blocks_(attn_stage_ *s, const attn_sink_job_ *j, attn_t
 /* ---- the network ----------------------------------------------------------------------------*/
 
 /* Descriptors may have fewer heads than the logits: each serves a group of them. */
-ATTN_FUNC_ int attn_sink_layer_(attn_stage_ *s, attn_tensor y, attn_tensor x, attn_tensor w,
+ATTN_COLD_ int attn_sink_layer_(attn_stage_ *s, attn_tensor y, attn_tensor x, attn_tensor w,
                                 attn_tensor bias) {
   const int64_t runs = x.heads == y.heads ? 1 : x.heads, group = y.heads / runs;
   for (int64_t n = 0; n < runs; n++) {
@@ -36351,7 +36434,7 @@ ATTN_FUNC_ int attn_sink_layer_(attn_stage_ *s, attn_tensor y, attn_tensor x, at
   return 1;
 }
 
-ATTN_FUNC_ int attn_sink_logits_(attn_stage_ *s, const attn_sink_job_ *j, attn_tensor r,
+ATTN_COLD_ int attn_sink_logits_(attn_stage_ *s, const attn_sink_job_ *j, attn_tensor r,
                                  attn_tensor y) {
   const attn_tensor hidden = attn_stage_tensor_(s, r.batch, r.heads, r.len, j->p.w_1.dim);
   return attn_sink_layer_(s, hidden, y, j->p.w_1, j->p.b_1) &&
@@ -36459,7 +36542,7 @@ ATTN_FUNC_ void attn_balance_item_(void *job, int worker, int64_t unit) {
   }
 }
 
-ATTN_FUNC_ int attn_sink_balance_(attn_stage_ *s, const attn_sink_job_ *j, attn_tensor p,
+ATTN_COLD_ int attn_sink_balance_(attn_stage_ *s, const attn_sink_job_ *j, attn_tensor p,
                                   attn_tensor r) {
   attn_sink_job_ a = *j;
   a.to = p, a.from = r;
@@ -36487,7 +36570,7 @@ ATTN_FUNC_ void attn_sink_choose_item_(void *job, int worker, int64_t unit) {
   }
 }
 
-ATTN_FUNC_ int attn_sink_choose_(attn_stage_ *s, const attn_sink_job_ *j, int32_t *choice,
+ATTN_COLD_ int attn_sink_choose_(attn_stage_ *s, const attn_sink_job_ *j, int32_t *choice,
                                  int64_t batch, attn_tensor p) {
   attn_sink_job_ a = *j;
   a.to.data = choice, a.from = p;
@@ -36497,7 +36580,7 @@ ATTN_FUNC_ int attn_sink_choose_(attn_stage_ *s, const attn_sink_job_ *j, int32_
 /* ---- checks ---------------------------------------------------------------------------------*/
 
 /* Blocks of T rows. */
-ATTN_FUNC_ int attn_sink_check_blocks_(attn_error_ *e, attn_sink_job_ *j, int64_t len,
+ATTN_COLD_ int attn_sink_check_blocks_(attn_error_ *e, attn_sink_job_ *j, int64_t len,
                                        const char *rule) {
   if (j->p.block < 1) return attn_reject_(e, ATTN_E_SHAPE, "params.block must be at least 1");
   if (len % j->p.block) return attn_reject_(e, ATTN_E_SHAPE, rule);
@@ -36506,7 +36589,7 @@ ATTN_FUNC_ int attn_sink_check_blocks_(attn_error_ *e, attn_sink_job_ *j, int64_
          attn_reject_(e, ATTN_E_OVERFLOW, "there must be fewer than 2^31 blocks");
 }
 
-ATTN_FUNC_ int attn_sink_check_network_(attn_error_ *e, attn_sink_job_ *j, attn_arguments_ *l,
+ATTN_COLD_ int attn_sink_check_network_(attn_error_ *e, attn_sink_job_ *j, attn_arguments_ *l,
                                         int64_t dx) {
   static const attn_words_ w[] = {ATTN_WORDS_("params.w_1"), ATTN_WORDS_("params.b_1"),
                                   ATTN_WORDS_("params.w_2"), ATTN_WORDS_("params.b_2")};
@@ -36522,7 +36605,7 @@ ATTN_FUNC_ int attn_sink_check_network_(attn_error_ *e, attn_sink_job_ *j, attn_
                               "params.b_2 must be [1, 1 or heads, 1, blocks]");
 }
 
-ATTN_FUNC_ int attn_sink_check_balance_(attn_error_ *e, attn_sink_job_ *j, attn_arguments_ *l) {
+ATTN_COLD_ int attn_sink_check_balance_(attn_error_ *e, attn_sink_job_ *j, attn_arguments_ *l) {
   static const attn_words_ w = ATTN_WORDS_("params.noise");
   attn_sinkhorn_params *p = &j->p;
   if ((int)p->balance < 0 || p->balance >= ATTN_BALANCE_COUNT)
@@ -36543,7 +36626,7 @@ ATTN_FUNC_ int attn_sink_check_balance_(attn_error_ *e, attn_sink_job_ *j, attn_
 }
 
 /* The calls that make P, by themselves. */
-ATTN_FUNC_ int attn_sink_check_made_(attn_error_ *e, attn_sink_job_ *j, attn_arguments_ *l) {
+ATTN_COLD_ int attn_sink_check_made_(attn_error_ *e, attn_sink_job_ *j, attn_arguments_ *l) {
   static const attn_words_ w[] = {ATTN_WORDS_("y"), ATTN_WORDS_("x"), ATTN_WORDS_("r"),
                                   ATTN_WORDS_("p"), ATTN_WORDS_("choice")};
   const int64_t any = ATTN_ANY_, one = ATTN_ONE_OR_ALL_, in = ATTN_DIVIDES_;
@@ -36590,7 +36673,7 @@ ATTN_FUNC_ int attn_sink_check_made_(attn_error_ *e, attn_sink_job_ *j, attn_arg
 
 /* ---- the calls ------------------------------------------------------------------------------*/
 
-ATTN_FUNC_ int attn_sink_made_steps_(attn_stage_ *s, void *job) {
+ATTN_COLD_ int attn_sink_made_steps_(attn_stage_ *s, void *job) {
   attn_sink_job_ *j = (attn_sink_job_ *)job;
   j->table = s->table;
   if (j->what == ATTN_SINK_BLOCKS_) return attn_sink_blocks_(s, j, j->to, j->from);
@@ -36600,7 +36683,7 @@ ATTN_FUNC_ int attn_sink_made_steps_(attn_stage_ *s, void *job) {
 }
 
 /* The call, or with bytes the workspace query. */
-ATTN_FUNC_ attn_status attn_sink_made_call_(int what, attn_tensor to, attn_tensor from,
+ATTN_COLD_ attn_status attn_sink_made_call_(int what, attn_tensor to, attn_tensor from,
                                             const attn_sinkhorn_params *params, const char *path,
                                             attn_ctx *ctx, size_t *bytes) {
   attn_error_ e = {ATTN_OK, NULL};
@@ -36627,7 +36710,7 @@ ATTN_FUNC_ attn_status attn_sink_made_call_(int what, attn_tensor to, attn_tenso
   return attn_end_(bytes ? NULL : ctx, &e);
 }
 
-ATTN_FUNC_ size_t attn_sink_made_bytes_(int what, attn_tensor to, attn_tensor from,
+ATTN_COLD_ size_t attn_sink_made_bytes_(int what, attn_tensor to, attn_tensor from,
                                         const attn_sinkhorn_params *params, const attn_ctx *ctx) {
   attn_ctx plain = attn_before_workspace_(ctx);
   size_t bytes = 0;
@@ -36635,48 +36718,49 @@ ATTN_FUNC_ size_t attn_sink_made_bytes_(int what, attn_tensor to, attn_tensor fr
   return bytes;
 }
 
-ATTN_PUB_ attn_status attn_sinkhorn_blocks(attn_tensor y, attn_tensor x,
-                                           const attn_sinkhorn_params *params, attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_sinkhorn_blocks(attn_tensor y, attn_tensor x,
+                                                const attn_sinkhorn_params *params, attn_ctx *ctx) {
   return attn_sink_made_call_(ATTN_SINK_BLOCKS_, y, x, params, "sums of blocks", ctx, NULL);
 }
-ATTN_PUB_ size_t attn_sinkhorn_blocks_workspace(attn_tensor y, attn_tensor x,
-                                                const attn_sinkhorn_params *params,
-                                                const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_sinkhorn_blocks_workspace(attn_tensor y, attn_tensor x,
+                                                     const attn_sinkhorn_params *params,
+                                                     const attn_ctx *ctx) {
   return attn_sink_made_bytes_(ATTN_SINK_BLOCKS_, y, x, params, ctx);
 }
 
-ATTN_PUB_ attn_status attn_sinkhorn_logits(attn_tensor r, attn_tensor y,
-                                           const attn_sinkhorn_params *params, attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_sinkhorn_logits(attn_tensor r, attn_tensor y,
+                                                const attn_sinkhorn_params *params, attn_ctx *ctx) {
   return attn_sink_made_call_(ATTN_SINK_LOGITS_, r, y, params, "two dense layers", ctx, NULL);
 }
-ATTN_PUB_ size_t attn_sinkhorn_logits_workspace(attn_tensor r, attn_tensor y,
-                                                const attn_sinkhorn_params *params,
-                                                const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_sinkhorn_logits_workspace(attn_tensor r, attn_tensor y,
+                                                     const attn_sinkhorn_params *params,
+                                                     const attn_ctx *ctx) {
   return attn_sink_made_bytes_(ATTN_SINK_LOGITS_, r, y, params, ctx);
 }
 
-ATTN_PUB_ attn_status attn_sinkhorn_balance(attn_tensor p, attn_tensor r,
-                                            const attn_sinkhorn_params *params, attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_sinkhorn_balance(attn_tensor p, attn_tensor r,
+                                                 const attn_sinkhorn_params *params,
+                                                 attn_ctx *ctx) {
   return attn_sink_made_call_(ATTN_SINK_BALANCE_, p, r, params, "balancing of logarithms", ctx,
                               NULL);
 }
-ATTN_PUB_ size_t attn_sinkhorn_balance_workspace(attn_tensor p, attn_tensor r,
-                                                 const attn_sinkhorn_params *params,
-                                                 const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_sinkhorn_balance_workspace(attn_tensor p, attn_tensor r,
+                                                      const attn_sinkhorn_params *params,
+                                                      const attn_ctx *ctx) {
   return attn_sink_made_bytes_(ATTN_SINK_BALANCE_, p, r, params, ctx);
 }
 
-ATTN_FUNC_ attn_tensor attn_sink_choice_(const int32_t *choice) {
+ATTN_COLD_ attn_tensor attn_sink_choice_(const int32_t *choice) {
   return attn_bhtd(choice, ATTN_F32, 0, 0, 0, 1);
 }
-ATTN_PUB_ attn_status attn_sinkhorn_choose(int32_t *choice, attn_tensor p,
-                                           const attn_sinkhorn_params *params, attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_sinkhorn_choose(int32_t *choice, attn_tensor p,
+                                                const attn_sinkhorn_params *params, attn_ctx *ctx) {
   return attn_sink_made_call_(ATTN_SINK_CHOOSE_, attn_sink_choice_(choice), p, params,
                               "largest of each row", ctx, NULL);
 }
-ATTN_PUB_ size_t attn_sinkhorn_choose_workspace(int32_t *choice, attn_tensor p,
-                                                const attn_sinkhorn_params *params,
-                                                const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_sinkhorn_choose_workspace(int32_t *choice, attn_tensor p,
+                                                     const attn_sinkhorn_params *params,
+                                                     const attn_ctx *ctx) {
   return attn_sink_made_bytes_(ATTN_SINK_CHOOSE_, attn_sink_choice_(choice), p, params, ctx);
 }
 /* <<< attn/mechanisms/sinkhorn_sort.h */
@@ -37075,7 +37159,7 @@ ATTN_FUNC_ void attn_sortcut_item_(void *job, int worker, int64_t index) {
 /* ---- steps ----------------------------------------------------------------------------------*/
 
 /* P, or what stands for it. */
-ATTN_FUNC_ int attn_sink_sort_(attn_stage_ *s, attn_sink_job_ *a) {
+ATTN_COLD_ int attn_sink_sort_(attn_stage_ *s, attn_sink_job_ *a) {
   const int64_t b = a->q.batch, h = a->heads, nb = a->blocks;
   if (a->made) {
     attn_tensor r = a->p.logits;
@@ -37103,7 +37187,7 @@ ATTN_FUNC_ int attn_sink_sort_(attn_stage_ *s, attn_sink_job_ *a) {
 }
 
 /* A loop over items that count pairs. */
-ATTN_FUNC_ int attn_sink_loop_(attn_stage_ *s, attn_sink_job_ *a, int64_t count,
+ATTN_COLD_ int attn_sink_loop_(attn_stage_ *s, attn_sink_job_ *a, int64_t count,
                                attn_item_fn_ item) {
   const int pieces = count > 0 ? attn_pieces_(s->workers, count) : 0;
   char *memory = attn_stage_spare_(s, attn_mul_(a->each, pieces));
@@ -37117,7 +37201,7 @@ ATTN_FUNC_ int attn_sink_loop_(attn_stage_ *s, attn_sink_job_ *a, int64_t count,
   return 1;
 }
 
-ATTN_FUNC_ int attn_sink_steps_(attn_stage_ *s, void *job) {
+ATTN_COLD_ int attn_sink_steps_(attn_stage_ *s, void *job) {
   attn_sink_job_ *a = (attn_sink_job_ *)job;
   const int64_t b = a->q.batch, units = attn_mul_(b, a->heads), size = a->p.block;
   const double scale = a->p.scale != 0.0f || attn_to_bits_(a->p.scale)
@@ -37152,7 +37236,7 @@ ATTN_FUNC_ int attn_sink_steps_(attn_stage_ *s, void *job) {
 /* ---- checks ---------------------------------------------------------------------------------*/
 
 /* The chosen blocks of all places in use. */
-ATTN_FUNC_ int attn_sink_check_choice_(attn_error_ *e, const attn_sink_job_ *j) {
+ATTN_COLD_ int attn_sink_check_choice_(attn_error_ *e, const attn_sink_job_ *j) {
   for (int64_t u = 0; u < j->q.batch * j->heads; u++)
     for (int64_t i = 0; i < j->places; i++) {
       const int64_t c = j->p.choice[u * j->blocks + i];
@@ -37164,7 +37248,7 @@ ATTN_FUNC_ int attn_sink_check_choice_(attn_error_ *e, const attn_sink_job_ *j) 
   return 1;
 }
 
-ATTN_FUNC_ int attn_sink_check_options_(attn_error_ *e, attn_sink_job_ *j) {
+ATTN_COLD_ int attn_sink_check_options_(attn_error_ *e, attn_sink_job_ *j) {
   attn_sinkhorn_params *p = &j->p;
   float *const weight[2] = {&p->alpha_sorted, &p->alpha_local};
   j->places = j->blocks;
@@ -37192,7 +37276,7 @@ ATTN_FUNC_ int attn_sink_check_options_(attn_error_ *e, attn_sink_job_ *j) {
   return 1;
 }
 
-ATTN_FUNC_ int attn_sink_check_call_(attn_error_ *e, attn_sink_job_ *j, attn_arguments_ *l,
+ATTN_COLD_ int attn_sink_check_call_(attn_error_ *e, attn_sink_job_ *j, attn_arguments_ *l,
                                      const attn_ctx *ctx, int data) {
   static const attn_words_ w[] = {ATTN_WORDS_("q"),          ATTN_WORDS_("k"),
                                   ATTN_WORDS_("v"),          ATTN_WORDS_("o"),
@@ -37252,7 +37336,7 @@ ATTN_FUNC_ int attn_sink_check_call_(attn_error_ *e, attn_sink_job_ *j, attn_arg
 /* ---- the calls ------------------------------------------------------------------------------*/
 
 /* The call, or with bytes the workspace query. */
-ATTN_FUNC_ attn_status attn_sink_call_(attn_sink_job_ *j, const attn_sinkhorn_params *params,
+ATTN_COLD_ attn_status attn_sink_call_(attn_sink_job_ *j, const attn_sinkhorn_params *params,
                                        attn_ctx *ctx, size_t *bytes) {
   attn_error_ e = {ATTN_OK, NULL};
   const attn_table_ *table;
@@ -37275,7 +37359,7 @@ ATTN_FUNC_ attn_status attn_sink_call_(attn_sink_job_ *j, const attn_sinkhorn_pa
   return attn_end_(bytes ? NULL : ctx, &e);
 }
 
-ATTN_FUNC_ attn_sink_job_ attn_sink_job_of_(int what, attn_tensor o, attn_tensor q, attn_tensor k,
+ATTN_COLD_ attn_sink_job_ attn_sink_job_of_(int what, attn_tensor o, attn_tensor q, attn_tensor k,
                                             attn_tensor v, attn_tensor sort) {
   attn_sink_job_ j;
   memset(&j, 0, sizeof j);
@@ -37283,15 +37367,16 @@ ATTN_FUNC_ attn_sink_job_ attn_sink_job_of_(int what, attn_tensor o, attn_tensor
   return j;
 }
 
-ATTN_PUB_ attn_status attn_sinkhorn(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
-                                    attn_tensor sort, const attn_sinkhorn_params *params,
-                                    attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_sinkhorn(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
+                                         attn_tensor sort, const attn_sinkhorn_params *params,
+                                         attn_ctx *ctx) {
   attn_sink_job_ j = attn_sink_job_of_(ATTN_SINK_ATTEND_, o, q, k, v, sort);
   return attn_sink_call_(&j, params, ctx, NULL);
 }
-ATTN_PUB_ size_t attn_sinkhorn_workspace(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
-                                         attn_tensor sort, const attn_sinkhorn_params *params,
-                                         const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_sinkhorn_workspace(attn_tensor o, attn_tensor q, attn_tensor k,
+                                              attn_tensor v, attn_tensor sort,
+                                              const attn_sinkhorn_params *params,
+                                              const attn_ctx *ctx) {
   attn_sink_job_ j = attn_sink_job_of_(ATTN_SINK_ATTEND_, o, q, k, v, sort);
   attn_ctx plain = attn_before_workspace_(ctx);
   size_t bytes = 0;
@@ -37299,15 +37384,16 @@ ATTN_PUB_ size_t attn_sinkhorn_workspace(attn_tensor o, attn_tensor q, attn_tens
   return bytes;
 }
 
-ATTN_PUB_ attn_status attn_sortcut(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
-                                   attn_tensor sort, const attn_sinkhorn_params *params,
-                                   attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_sortcut(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
+                                        attn_tensor sort, const attn_sinkhorn_params *params,
+                                        attn_ctx *ctx) {
   attn_sink_job_ j = attn_sink_job_of_(ATTN_SINK_CUT_, o, q, k, v, sort);
   return attn_sink_call_(&j, params, ctx, NULL);
 }
-ATTN_PUB_ size_t attn_sortcut_workspace(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
-                                        attn_tensor sort, const attn_sinkhorn_params *params,
-                                        const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_sortcut_workspace(attn_tensor o, attn_tensor q, attn_tensor k,
+                                             attn_tensor v, attn_tensor sort,
+                                             const attn_sinkhorn_params *params,
+                                             const attn_ctx *ctx) {
   attn_sink_job_ j = attn_sink_job_of_(ATTN_SINK_CUT_, o, q, k, v, sort);
   attn_ctx plain = attn_before_workspace_(ctx);
   size_t bytes = 0;
@@ -37517,7 +37603,7 @@ ATTN_FUNC_ void attn_draw_item_(void *job, int worker, int64_t index) {
 /* ---- steps ----------------------------------------------------------------------------------*/
 
 /* The numbers 0, 1, .. by which all rows of a matrix are named. */
-ATTN_FUNC_ void attn_sac_iota_(attn_stage_ *s, attn_sac_job_ *a) {
+ATTN_COLD_ void attn_sac_iota_(attn_stage_ *s, attn_sac_job_ *a) {
   int64_t longest = a->nodes;
   if (longest < a->de) longest = a->de;
   if (longest < 4 * a->dh) longest = 4 * a->dh;
@@ -37527,7 +37613,7 @@ ATTN_FUNC_ void attn_sac_iota_(attn_stage_ *s, attn_sac_job_ *a) {
   a->iota = iota, a->table = s->table;
 }
 
-ATTN_FUNC_ int attn_lstm_steps_(attn_stage_ *s, void *job) {
+ATTN_COLD_ int attn_lstm_steps_(attn_stage_ *s, void *job) {
   attn_sac_job_ *a = (attn_sac_job_ *)job;
   attn_sac_iota_(s, a);
   a->each = attn_sac_cut_(NULL, NULL, a);
@@ -37535,7 +37621,7 @@ ATTN_FUNC_ int attn_lstm_steps_(attn_stage_ *s, void *job) {
                          a, a->each, &a->memory);
 }
 
-ATTN_FUNC_ int attn_pointer_steps_(attn_stage_ *s, void *job) {
+ATTN_COLD_ int attn_pointer_steps_(attn_stage_ *s, void *job) {
   attn_sac_job_ *a = (attn_sac_job_ *)job;
   attn_sac_iota_(s, a);
   a->each = attn_sac_cut_(NULL, NULL, a);
@@ -37543,7 +37629,7 @@ ATTN_FUNC_ int attn_pointer_steps_(attn_stage_ *s, void *job) {
                          attn_pointer_item_, a, a->each, &a->memory);
 }
 
-ATTN_FUNC_ int attn_draw_steps_(attn_stage_ *s, void *job) {
+ATTN_COLD_ int attn_draw_steps_(attn_stage_ *s, void *job) {
   attn_sac_job_ *a = (attn_sac_job_ *)job;
   a->table = s->table;
   a->each = attn_piece_(a->y.dim, 4);
@@ -37569,7 +37655,7 @@ ATTN_FUNC_ int attn_sac_small_(attn_error_ *e, int64_t n, const char *rule) {
 }
 
 /* Weights of the LSTM for inputs of dx numbers; dh is known from w_hh. */
-ATTN_FUNC_ int attn_lstm_check_(attn_error_ *e, attn_sac_job_ *j, attn_arguments_ *l, int64_t dx) {
+ATTN_COLD_ int attn_lstm_check_(attn_error_ *e, attn_sac_job_ *j, attn_arguments_ *l, int64_t dx) {
   static const attn_words_ w[] = {ATTN_WORDS_("params.w_ih"), ATTN_WORDS_("params.w_hh"),
                                   ATTN_WORDS_("params.b")};
   attn_lstm_params *p = &j->p.lstm;
@@ -37584,7 +37670,7 @@ ATTN_FUNC_ int attn_lstm_check_(attn_error_ *e, attn_sac_job_ *j, attn_arguments
 }
 
 /* e, w_p and dist; sets nodes, de and reach. */
-ATTN_FUNC_ int attn_pointer_check_(attn_error_ *e, attn_sac_job_ *j, attn_arguments_ *l) {
+ATTN_COLD_ int attn_pointer_check_(attn_error_ *e, attn_sac_job_ *j, attn_arguments_ *l) {
   static const attn_words_ w[] = {ATTN_WORDS_("e"), ATTN_WORDS_("params.w_p"),
                                   ATTN_WORDS_("params.dist")};
   const int64_t one = ATTN_ONE_OR_ALL_;
@@ -37607,7 +37693,7 @@ ATTN_FUNC_ int attn_pointer_check_(attn_error_ *e, attn_sac_job_ *j, attn_argume
   return attn_sac_small_(e, p->dist.len, "params.dist has too many rows");
 }
 
-ATTN_FUNC_ int attn_lstm_step_check_(attn_error_ *e, attn_sac_job_ *j, attn_arguments_ *l,
+ATTN_COLD_ int attn_lstm_step_check_(attn_error_ *e, attn_sac_job_ *j, attn_arguments_ *l,
                                      attn_sac_more_ *m, int data) {
   static const attn_words_ w[] = {ATTN_WORDS_("x"), ATTN_WORDS_("h"), ATTN_WORDS_("c"),
                                   ATTN_WORDS_("h_next"), ATTN_WORDS_("c_next")};
@@ -37631,7 +37717,7 @@ ATTN_FUNC_ int attn_lstm_step_check_(attn_error_ *e, attn_sac_job_ *j, attn_argu
   return j->nothing || attn_lstm_check_(e, j, l, x->dim);
 }
 
-ATTN_FUNC_ int attn_pointer_logits_check_(attn_error_ *e, attn_sac_job_ *j, attn_arguments_ *l,
+ATTN_COLD_ int attn_pointer_logits_check_(attn_error_ *e, attn_sac_job_ *j, attn_arguments_ *l,
                                           attn_sac_more_ *m, int data) {
   static const attn_words_ w[] = {ATTN_WORDS_("h"), ATTN_WORDS_("y")};
   const int64_t any = ATTN_ANY_;
@@ -37654,7 +37740,7 @@ ATTN_FUNC_ int attn_pointer_logits_check_(attn_error_ *e, attn_sac_job_ *j, attn
   return 1;
 }
 
-ATTN_FUNC_ int attn_draw_check_(attn_error_ *e, attn_sac_job_ *j, attn_arguments_ *l,
+ATTN_COLD_ int attn_draw_check_(attn_error_ *e, attn_sac_job_ *j, attn_arguments_ *l,
                                 attn_sac_more_ *m, int data) {
   static const attn_words_ w[] = {ATTN_WORDS_("logits"), ATTN_WORDS_("choice"),
                                   ATTN_WORDS_("log_p")};
@@ -37691,7 +37777,7 @@ typedef int (*attn_sac_check_fn_)(attn_error_ *e, attn_sac_job_ *j, attn_argumen
                                   attn_sac_more_ *m, int data);
 
 /* A call of the family, or with bytes the workspace query. */
-ATTN_FUNC_ attn_status attn_sac_run_(attn_sac_job_ *j, const attn_sac_params *params, int needed,
+ATTN_COLD_ attn_status attn_sac_run_(attn_sac_job_ *j, const attn_sac_params *params, int needed,
                                      attn_sac_check_fn_ check, attn_steps_fn_ steps,
                                      const char *path, attn_ctx *ctx, size_t *bytes) {
   attn_error_ e = {ATTN_OK, NULL};
@@ -37717,7 +37803,7 @@ ATTN_FUNC_ attn_status attn_sac_run_(attn_sac_job_ *j, const attn_sac_params *pa
   return attn_end_(bytes ? NULL : ctx, &e);
 }
 
-ATTN_FUNC_ size_t attn_sac_bytes_(attn_sac_job_ *j, const attn_sac_params *params, int needed,
+ATTN_COLD_ size_t attn_sac_bytes_(attn_sac_job_ *j, const attn_sac_params *params, int needed,
                                   attn_sac_check_fn_ check, attn_steps_fn_ steps,
                                   const attn_ctx *ctx) {
   attn_ctx plain = attn_before_workspace_(ctx);
@@ -37727,12 +37813,12 @@ ATTN_FUNC_ size_t attn_sac_bytes_(attn_sac_job_ *j, const attn_sac_params *param
 }
 
 /* An array of the caller, whose extents are not known yet. */
-ATTN_FUNC_ attn_tensor attn_sac_view_(const void *data) {
+ATTN_COLD_ attn_tensor attn_sac_view_(const void *data) {
   return attn_bhtd(data, ATTN_F32, 0, 0, 0, 1);
 }
 
 /* The parameters of a step, among all; the job's are those. */
-ATTN_FUNC_ attn_sac_params attn_lstm_params_(attn_sac_job_ *j, attn_tensor h_next,
+ATTN_COLD_ attn_sac_params attn_lstm_params_(attn_sac_job_ *j, attn_tensor h_next,
                                              attn_tensor c_next, attn_tensor x, attn_tensor h,
                                              attn_tensor c, const attn_lstm_params *params) {
   attn_sac_params p;
@@ -37743,41 +37829,43 @@ ATTN_FUNC_ attn_sac_params attn_lstm_params_(attn_sac_job_ *j, attn_tensor h_nex
   return p;
 }
 
-ATTN_PUB_ attn_status attn_lstm_step(attn_tensor h_next, attn_tensor c_next, attn_tensor x,
-                                     attn_tensor h, attn_tensor c, const attn_lstm_params *params,
-                                     attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_lstm_step(attn_tensor h_next, attn_tensor c_next, attn_tensor x,
+                                          attn_tensor h, attn_tensor c,
+                                          const attn_lstm_params *params, attn_ctx *ctx) {
   attn_sac_job_ j;
   const attn_sac_params p = attn_lstm_params_(&j, h_next, c_next, x, h, c, params);
   return attn_sac_run_(&j, params ? &p : NULL, 1, attn_lstm_step_check_, attn_lstm_steps_,
                        "rows by rows of weights", ctx, NULL);
 }
-ATTN_PUB_ size_t attn_lstm_step_workspace(attn_tensor h_next, attn_tensor c_next, attn_tensor x,
-                                          attn_tensor h, attn_tensor c,
-                                          const attn_lstm_params *params, const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_lstm_step_workspace(attn_tensor h_next, attn_tensor c_next,
+                                               attn_tensor x, attn_tensor h, attn_tensor c,
+                                               const attn_lstm_params *params,
+                                               const attn_ctx *ctx) {
   attn_sac_job_ j;
   const attn_sac_params p = attn_lstm_params_(&j, h_next, c_next, x, h, c, params);
   return attn_sac_bytes_(&j, params ? &p : NULL, 1, attn_lstm_step_check_, attn_lstm_steps_, ctx);
 }
 
-ATTN_PUB_ attn_status attn_pointer_logits(attn_tensor y, attn_tensor h, attn_tensor e,
-                                          const int32_t *source, const attn_sac_params *params,
-                                          attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_pointer_logits(attn_tensor y, attn_tensor h, attn_tensor e,
+                                               const int32_t *source, const attn_sac_params *params,
+                                               attn_ctx *ctx) {
   attn_sac_job_ j;
   memset(&j, 0, sizeof j);
   j.y = y, j.h = h, j.e = e, j.source = source;
   return attn_sac_run_(&j, params, 1, attn_pointer_logits_check_, attn_pointer_steps_,
                        "rows by nodes", ctx, NULL);
 }
-ATTN_PUB_ size_t attn_pointer_logits_workspace(attn_tensor y, attn_tensor h, attn_tensor e,
-                                               const int32_t *source, const attn_sac_params *params,
-                                               const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_pointer_logits_workspace(attn_tensor y, attn_tensor h, attn_tensor e,
+                                                    const int32_t *source,
+                                                    const attn_sac_params *params,
+                                                    const attn_ctx *ctx) {
   attn_sac_job_ j;
   memset(&j, 0, sizeof j);
   j.y = y, j.h = h, j.e = e, j.source = source;
   return attn_sac_bytes_(&j, params, 1, attn_pointer_logits_check_, attn_pointer_steps_, ctx);
 }
 
-ATTN_FUNC_ attn_sac_job_ attn_choose_job_(const int32_t *choice, const float *log_p,
+ATTN_COLD_ attn_sac_job_ attn_choose_job_(const int32_t *choice, const float *log_p,
                                           attn_tensor logits, const uint8_t *permitted,
                                           const double *u) {
   attn_sac_job_ j;
@@ -37786,16 +37874,16 @@ ATTN_FUNC_ attn_sac_job_ attn_choose_job_(const int32_t *choice, const float *lo
   j.y = logits, j.permitted = permitted, j.u = u;
   return j;
 }
-ATTN_PUB_ attn_status attn_choose(int32_t *choice, float *log_p, attn_tensor logits,
-                                  const uint8_t *permitted, const double *u,
-                                  const attn_sac_params *params, attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_choose(int32_t *choice, float *log_p, attn_tensor logits,
+                                       const uint8_t *permitted, const double *u,
+                                       const attn_sac_params *params, attn_ctx *ctx) {
   attn_sac_job_ j = attn_choose_job_(choice, log_p, logits, permitted, u);
   return attn_sac_run_(&j, params, 0, attn_draw_check_, attn_draw_steps_, "softmax of a row", ctx,
                        NULL);
 }
-ATTN_PUB_ size_t attn_choose_workspace(int32_t *choice, float *log_p, attn_tensor logits,
-                                       const uint8_t *permitted, const double *u,
-                                       const attn_sac_params *params, const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_choose_workspace(int32_t *choice, float *log_p, attn_tensor logits,
+                                            const uint8_t *permitted, const double *u,
+                                            const attn_sac_params *params, const attn_ctx *ctx) {
   attn_sac_job_ j = attn_choose_job_(choice, log_p, logits, permitted, u);
   return attn_sac_bytes_(&j, params, 0, attn_draw_check_, attn_draw_steps_, ctx);
 }
@@ -37880,7 +37968,7 @@ ATTN_FUNC_ void attn_sac_item_(void *job, int worker, int64_t unit) {
   for (int64_t i = 2 * (int64_t)made; log_p && i < 2 * n; i++) log_p[i] = 0.0f;
 }
 
-ATTN_FUNC_ int attn_sac_edges_steps_(attn_stage_ *s, void *job) {
+ATTN_COLD_ int attn_sac_edges_steps_(attn_stage_ *s, void *job) {
   attn_sac_job_ *a = (attn_sac_job_ *)job;
   attn_sac_iota_(s, a);
   a->each = attn_sac_cut_(NULL, NULL, a);
@@ -37898,7 +37986,7 @@ ATTN_PUB_ int64_t attn_sac_count(int64_t nodes, const attn_sac_params *params) {
 }
 
 /* e, the network, and what decides which edges there may be; batch and heads are known. */
-ATTN_FUNC_ int attn_sac_network_check_(attn_error_ *e, attn_sac_job_ *j, attn_arguments_ *l,
+ATTN_COLD_ int attn_sac_network_check_(attn_error_ *e, attn_sac_job_ *j, attn_arguments_ *l,
                                        attn_sac_more_ *m, int data) {
   static const attn_words_ w = ATTN_WORDS_("params.sos");
   attn_sac_params *p = &j->p;
@@ -37929,7 +38017,7 @@ ATTN_FUNC_ int attn_sac_network_check_(attn_error_ *e, attn_sac_job_ *j, attn_ar
   return 1;
 }
 
-ATTN_FUNC_ int attn_sac_edges_check_(attn_error_ *e, attn_sac_job_ *j, attn_arguments_ *l,
+ATTN_COLD_ int attn_sac_edges_check_(attn_error_ *e, attn_sac_job_ *j, attn_arguments_ *l,
                                      attn_sac_more_ *m, int data) {
   static const attn_words_ w[] = {ATTN_WORDS_("edges"), ATTN_WORDS_("count"), ATTN_WORDS_("log_p")};
   const int64_t any = ATTN_ANY_;
@@ -37948,7 +38036,7 @@ ATTN_FUNC_ int attn_sac_edges_check_(attn_error_ *e, attn_sac_job_ *j, attn_argu
 
 /* ---- the call -------------------------------------------------------------------------------*/
 
-ATTN_FUNC_ attn_sac_job_ attn_sac_edges_job_(const int32_t *edges, const int32_t *count,
+ATTN_COLD_ attn_sac_job_ attn_sac_edges_job_(const int32_t *edges, const int32_t *count,
                                              const float *log_p, attn_tensor e) {
   attn_sac_job_ j;
   memset(&j, 0, sizeof j);
@@ -37956,15 +38044,16 @@ ATTN_FUNC_ attn_sac_job_ attn_sac_edges_job_(const int32_t *edges, const int32_t
   j.log_p = attn_sac_view_(log_p), j.e = e;
   return j;
 }
-ATTN_PUB_ attn_status attn_sac_edges(int32_t *edges, int32_t *count, float *log_p, attn_tensor e,
-                                     const attn_sac_params *params, attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_sac_edges(int32_t *edges, int32_t *count, float *log_p,
+                                          attn_tensor e, const attn_sac_params *params,
+                                          attn_ctx *ctx) {
   attn_sac_job_ j = attn_sac_edges_job_(edges, count, log_p, e);
   return attn_sac_run_(&j, params, 1, attn_sac_edges_check_, attn_sac_edges_steps_,
                        "edges one by one", ctx, NULL);
 }
-ATTN_PUB_ size_t attn_sac_edges_workspace(int32_t *edges, int32_t *count, float *log_p,
-                                          attn_tensor e, const attn_sac_params *params,
-                                          const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_sac_edges_workspace(int32_t *edges, int32_t *count, float *log_p,
+                                               attn_tensor e, const attn_sac_params *params,
+                                               const attn_ctx *ctx) {
   attn_sac_job_ j = attn_sac_edges_job_(edges, count, log_p, e);
   return attn_sac_bytes_(&j, params, 1, attn_sac_edges_check_, attn_sac_edges_steps_, ctx);
 }
@@ -38036,11 +38125,11 @@ ATTN_PUB_ int64_t attn_sac_room(int64_t nodes, int64_t n, const attn_sac_params 
   return room <= INT32_MAX ? room : -1;
 }
 
-ATTN_FUNC_ int attn_sac_csr_(attn_stage_ *s, attn_sac_job_ *a, int64_t sets) {
+ATTN_COLD_ int attn_sac_csr_(attn_stage_ *s, attn_sac_job_ *a, int64_t sets) {
   a->each = attn_piece_(attn_add_(a->room, attn_add_(attn_mul_(a->nodes, 2), 1)), 4);
   return attn_stage_for_(s, sets, attn_sac_csr_item_, a, a->each, &a->memory);
 }
-ATTN_FUNC_ int attn_sac_csr_steps_(attn_stage_ *s, void *job) {
+ATTN_COLD_ int attn_sac_csr_steps_(attn_stage_ *s, void *job) {
   attn_sac_job_ *a = (attn_sac_job_ *)job;
   return attn_sac_csr_(s, a, a->batch);
 }
@@ -38069,7 +38158,7 @@ ATTN_FUNC_ int attn_sac_given_(attn_error_ *e, attn_sac_job_ *j, attn_sac_more_ 
   return 1;
 }
 
-ATTN_FUNC_ int attn_sac_csr_check_(attn_error_ *e, attn_sac_job_ *j, attn_arguments_ *l,
+ATTN_COLD_ int attn_sac_csr_check_(attn_error_ *e, attn_sac_job_ *j, attn_arguments_ *l,
                                    attn_sac_more_ *m, int data) {
   (void)l;
   if (j->batch < 0 || j->nodes < 0)
@@ -38097,7 +38186,7 @@ ATTN_FUNC_ int attn_sac_csr_check_(attn_error_ *e, attn_sac_job_ *j, attn_argume
 /* ---- attention ------------------------------------------------------------------------------*/
 
 /* Attention over lists that this call has made, one behind the other in rooms of equal size. */
-ATTN_FUNC_ int attn_stage_edges_(attn_stage_ *s, const attn_sac_job_ *j,
+ATTN_COLD_ int attn_stage_edges_(attn_stage_ *s, const attn_sac_job_ *j,
                                  const attn_edges_params *params) {
   attn_softmax_ a;
   int workers;
@@ -38115,7 +38204,7 @@ ATTN_FUNC_ int attn_stage_edges_(attn_stage_ *s, const attn_sac_job_ *j,
   return 1;
 }
 
-ATTN_FUNC_ int attn_sac_steps_(attn_stage_ *s, void *job) {
+ATTN_COLD_ int attn_sac_steps_(attn_stage_ *s, void *job) {
   attn_sac_job_ *a = (attn_sac_job_ *)job;
   const int64_t sets = attn_mul_(a->q.batch, a->heads);
   attn_sac_job_ own = *a;
@@ -38135,7 +38224,7 @@ ATTN_FUNC_ int attn_sac_steps_(attn_stage_ *s, void *job) {
   return attn_stage_edges_(s, &own, &p);
 }
 
-ATTN_FUNC_ int attn_sac_check_(attn_error_ *e, attn_sac_job_ *j, attn_arguments_ *l,
+ATTN_COLD_ int attn_sac_check_(attn_error_ *e, attn_sac_job_ *j, attn_arguments_ *l,
                                attn_sac_more_ *m, int data) {
   static const attn_words_ w[] = {ATTN_WORDS_("q"), ATTN_WORDS_("k"), ATTN_WORDS_("v"),
                                   ATTN_WORDS_("o"), ATTN_WORDS_("params.lse")};
@@ -38171,46 +38260,47 @@ ATTN_FUNC_ int attn_sac_check_(attn_error_ *e, attn_sac_job_ *j, attn_arguments_
 
 /* ---- the calls ------------------------------------------------------------------------------*/
 
-ATTN_FUNC_ attn_sac_job_ attn_sac_csr_job_(int64_t *row_ptr, int32_t *col, const int32_t *edges,
+ATTN_COLD_ attn_sac_job_ attn_sac_csr_job_(int64_t *row_ptr, int32_t *col, const int32_t *edges,
                                            const int32_t *count, int64_t sets, int64_t n,
                                            int64_t nodes) {
   attn_sac_job_ j = attn_sac_edges_job_(edges, count, NULL, attn_sac_view_(NULL));
   j.row_ptr = row_ptr, j.col = col, j.batch = sets, j.n = n, j.nodes = nodes;
   return j;
 }
-ATTN_PUB_ attn_status attn_sac_csr(int64_t *row_ptr, int32_t *col, const int32_t *edges,
-                                   const int32_t *count, int64_t sets, int64_t n, int64_t nodes,
-                                   const attn_sac_params *params, attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_sac_csr(int64_t *row_ptr, int32_t *col, const int32_t *edges,
+                                        const int32_t *count, int64_t sets, int64_t n,
+                                        int64_t nodes, const attn_sac_params *params,
+                                        attn_ctx *ctx) {
   attn_sac_job_ j = attn_sac_csr_job_(row_ptr, col, edges, count, sets, n, nodes);
   return attn_sac_run_(&j, params, 0, attn_sac_csr_check_, attn_sac_csr_steps_,
                        "edges to lists of keys", ctx, NULL);
 }
-ATTN_PUB_ size_t attn_sac_csr_workspace(int64_t *row_ptr, int32_t *col, const int32_t *edges,
-                                        const int32_t *count, int64_t sets, int64_t n,
-                                        int64_t nodes, const attn_sac_params *params,
-                                        const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_sac_csr_workspace(int64_t *row_ptr, int32_t *col, const int32_t *edges,
+                                             const int32_t *count, int64_t sets, int64_t n,
+                                             int64_t nodes, const attn_sac_params *params,
+                                             const attn_ctx *ctx) {
   attn_sac_job_ j = attn_sac_csr_job_(row_ptr, col, edges, count, sets, n, nodes);
   return attn_sac_bytes_(&j, params, 0, attn_sac_csr_check_, attn_sac_csr_steps_, ctx);
 }
 
-ATTN_FUNC_ attn_sac_job_ attn_sac_job_of_(attn_tensor o, attn_tensor q, attn_tensor k,
+ATTN_COLD_ attn_sac_job_ attn_sac_job_of_(attn_tensor o, attn_tensor q, attn_tensor k,
                                           attn_tensor v, const int32_t *edges, const int32_t *count,
                                           int64_t n, attn_tensor e) {
   attn_sac_job_ j = attn_sac_edges_job_(edges, edges ? count : NULL, NULL, e);
   j.o = o, j.q = q, j.k = k, j.v = v, j.n = n;
   return j;
 }
-ATTN_PUB_ attn_status attn_sac(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
-                               const int32_t *edges, const int32_t *count, int64_t n, attn_tensor e,
-                               const attn_sac_params *params, attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_sac(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
+                                    const int32_t *edges, const int32_t *count, int64_t n,
+                                    attn_tensor e, const attn_sac_params *params, attn_ctx *ctx) {
   attn_sac_job_ j = attn_sac_job_of_(o, q, k, v, edges, count, n, e);
   return attn_sac_run_(&j, params, edges == NULL, attn_sac_check_, attn_sac_steps_,
                        "key lists of edges", ctx, NULL);
 }
-ATTN_PUB_ size_t attn_sac_workspace(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
-                                    const int32_t *edges, const int32_t *count, int64_t n,
-                                    attn_tensor e, const attn_sac_params *params,
-                                    const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_sac_workspace(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
+                                         const int32_t *edges, const int32_t *count, int64_t n,
+                                         attn_tensor e, const attn_sac_params *params,
+                                         const attn_ctx *ctx) {
   attn_sac_job_ j = attn_sac_job_of_(o, q, k, v, edges, count, n, e);
   return attn_sac_bytes_(&j, params, edges == NULL, attn_sac_check_, attn_sac_steps_, ctx);
 }
@@ -38224,7 +38314,7 @@ typedef struct attn_low_rank_band_job_ {
 } attn_low_rank_band_job_;
 
 /* A weight of the sum: finite numbers, 0 = 1. */
-ATTN_FUNC_ int attn_check_weight_(attn_error_ *e, float *weight, const float *all, int64_t heads,
+ATTN_COLD_ int attn_check_weight_(attn_error_ *e, float *weight, const float *all, int64_t heads,
                                   const char *reason) {
   if (*weight == 0.0f && !attn_to_bits_(*weight)) *weight = 1.0f;
   if (!(*weight - *weight == 0.0f)) return attn_reject_(e, ATTN_E_VALUE, reason);
@@ -38232,7 +38322,7 @@ ATTN_FUNC_ int attn_check_weight_(attn_error_ *e, float *weight, const float *al
 }
 
 /* Every rule; data = 0: without those that read arrays. */
-ATTN_FUNC_ int attn_low_rank_band_check_(attn_error_ *e, attn_low_rank_band_job_ *j,
+ATTN_COLD_ int attn_low_rank_band_check_(attn_error_ *e, attn_low_rank_band_job_ *j,
                                          const attn_low_rank_band_params *params,
                                          const attn_ctx *ctx, const attn_table_ **table,
                                          int *workers, int data) {
@@ -38388,13 +38478,13 @@ ATTN_FUNC_ void attn_weigh_item_(void *job, int worker, int64_t index) {
 }
 
 /* o = the weighted sum of two parts; a part of weight 0 is not read. o may be a part. */
-ATTN_FUNC_ int attn_stage_weigh_(attn_stage_ *s, attn_tensor o, attn_share_ x1, attn_share_ x2) {
+ATTN_COLD_ int attn_stage_weigh_(attn_stage_ *s, attn_tensor o, attn_share_ x1, attn_share_ x2) {
   attn_weigh_ a = {s->table, o, {x1, x2}, o.len / ATTN_TILE_ + (o.len % ATTN_TILE_ != 0)};
   return attn_stage_for_(s, attn_mul_(attn_mul_(o.batch, o.heads), a.tiles), attn_weigh_item_, &a,
                          0, NULL);
 }
 
-ATTN_FUNC_ int attn_low_rank_band_steps_(attn_stage_ *s, void *job) {
+ATTN_COLD_ int attn_low_rank_band_steps_(attn_stage_ *s, void *job) {
   const attn_low_rank_band_job_ *j = (const attn_low_rank_band_job_ *)job;
   const attn_low_rank_band_params *g = &j->p;
   attn_sdpa_params low, band;
@@ -38426,7 +38516,7 @@ ATTN_FUNC_ int attn_low_rank_band_steps_(attn_stage_ *s, void *job) {
 }
 
 /* The call, or with bytes the workspace query. */
-ATTN_FUNC_ attn_status attn_low_rank_band_call_(attn_low_rank_band_job_ *j,
+ATTN_COLD_ attn_status attn_low_rank_band_call_(attn_low_rank_band_job_ *j,
                                                 const attn_low_rank_band_params *params,
                                                 attn_ctx *ctx, size_t *bytes) {
   attn_error_ e = {ATTN_OK, NULL};
@@ -38444,7 +38534,7 @@ ATTN_FUNC_ attn_status attn_low_rank_band_call_(attn_low_rank_band_job_ *j,
   return attn_end_(bytes ? NULL : ctx, &e);
 }
 
-ATTN_FUNC_ attn_low_rank_band_job_ attn_low_rank_band_job_of_(attn_tensor o, attn_tensor q_low,
+ATTN_COLD_ attn_low_rank_band_job_ attn_low_rank_band_job_of_(attn_tensor o, attn_tensor q_low,
                                                               attn_tensor k_low, attn_tensor q_band,
                                                               attn_tensor k_band, attn_tensor v) {
   attn_low_rank_band_job_ j;
@@ -38453,16 +38543,18 @@ ATTN_FUNC_ attn_low_rank_band_job_ attn_low_rank_band_job_of_(attn_tensor o, att
   return j;
 }
 
-ATTN_PUB_ attn_status attn_low_rank_band(attn_tensor o, attn_tensor q_low, attn_tensor k_low,
-                                         attn_tensor q_band, attn_tensor k_band, attn_tensor v,
-                                         const attn_low_rank_band_params *params, attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_low_rank_band(attn_tensor o, attn_tensor q_low, attn_tensor k_low,
+                                              attn_tensor q_band, attn_tensor k_band, attn_tensor v,
+                                              const attn_low_rank_band_params *params,
+                                              attn_ctx *ctx) {
   attn_low_rank_band_job_ j = attn_low_rank_band_job_of_(o, q_low, k_low, q_band, k_band, v);
   return attn_low_rank_band_call_(&j, params, ctx, NULL);
 }
-ATTN_PUB_ size_t attn_low_rank_band_workspace(attn_tensor o, attn_tensor q_low, attn_tensor k_low,
-                                              attn_tensor q_band, attn_tensor k_band, attn_tensor v,
-                                              const attn_low_rank_band_params *params,
-                                              const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_low_rank_band_workspace(attn_tensor o, attn_tensor q_low,
+                                                   attn_tensor k_low, attn_tensor q_band,
+                                                   attn_tensor k_band, attn_tensor v,
+                                                   const attn_low_rank_band_params *params,
+                                                   const attn_ctx *ctx) {
   attn_low_rank_band_job_ j = attn_low_rank_band_job_of_(o, q_low, k_low, q_band, k_band, v);
   attn_ctx plain = attn_before_workspace_(ctx);
   size_t bytes = 0;
@@ -38490,7 +38582,7 @@ ATTN_FUNC_ int64_t attn_short_keys_(const attn_short_ *x, int64_t b) {
 }
 
 /* One more operand; heads is what its number of heads divides, or may be beside 1. */
-ATTN_FUNC_ int attn_short_operand_(attn_error_ *e, attn_operand_ *op, attn_tensor *t,
+ATTN_COLD_ int attn_short_operand_(attn_error_ *e, attn_operand_ *op, attn_tensor *t,
                                    const attn_words_ *w, int role, int64_t heads, int64_t len,
                                    int64_t dim, const char *rule) {
   op->t = t, op->w = w, op->role = role, op->rule = rule;
@@ -38500,7 +38592,7 @@ ATTN_FUNC_ int attn_short_operand_(attn_error_ *e, attn_operand_ *op, attn_tenso
 }
 
 /* Judges x; has_q_off and q_off are the caller's, data = 0 leaves the lengths unread. */
-ATTN_FUNC_ int attn_short_check_(attn_error_ *e, attn_short_ *x, attn_operand_ *op,
+ATTN_COLD_ int attn_short_check_(attn_error_ *e, attn_short_ *x, attn_operand_ *op,
                                  attn_span_ *lens, int has_q_off, int64_t q_off, int data) {
   static const attn_words_ w[] = {ATTN_WORDS_("q"), ATTN_WORDS_("k"), ATTN_WORDS_("v"),
                                   ATTN_WORDS_("o"), ATTN_WORDS_("params.lse")};
@@ -38549,7 +38641,7 @@ ATTN_FUNC_ int attn_short_check_(attn_error_ *e, attn_short_ *x, attn_operand_ *
 }
 
 /* Weights w_k, w_v, bias_k, bias_v of convolutions; *kernel = 0: it becomes that of w_k. */
-ATTN_FUNC_ int attn_short_convolution_(attn_error_ *e, const attn_short_ *x, attn_operand_ *op,
+ATTN_COLD_ int attn_short_convolution_(attn_error_ *e, const attn_short_ *x, attn_operand_ *op,
                                        attn_tensor *const t[4], int64_t *kernel) {
   static const attn_words_ w[] = {ATTN_WORDS_("params.w_k"), ATTN_WORDS_("params.w_v"),
                                   ATTN_WORDS_("params.bias_k"), ATTN_WORDS_("params.bias_v")};
@@ -38572,10 +38664,10 @@ ATTN_FUNC_ int attn_short_convolution_(attn_error_ *e, const attn_short_ *x, att
   return 1;
 }
 
-ATTN_FUNC_ int attn_short_empty_(const attn_short_ *x) { return x->q.batch == 0 || x->q.len == 0; }
+ATTN_COLD_ int attn_short_empty_(const attn_short_ *x) { return x->q.batch == 0 || x->q.len == 0; }
 
 /* What is left for exact attention. */
-ATTN_FUNC_ attn_sdpa_params attn_short_params_(const attn_short_ *x) {
+ATTN_COLD_ attn_sdpa_params attn_short_params_(const attn_short_ *x) {
   attn_sdpa_params p;
   memset(&p, 0, sizeof p);
   p.scale = x->scale, p.q_len = x->q_len, p.lse = x->lse;
@@ -38638,7 +38730,7 @@ ATTN_FUNC_ void attn_shrink_item_(void *job, int worker, int64_t index) {
 
 /* y [B,Hk,r,d] f32 = e [1, 1 or Hk, r, >= n] times x [B,Hk,n,d]; nothing is written where n = 0. An
  * element is one chain of FMAs over the rows of x, in order. */
-ATTN_FUNC_ int attn_stage_shrink_(attn_stage_ *s, attn_tensor y, attn_tensor e, attn_tensor x,
+ATTN_COLD_ int attn_stage_shrink_(attn_stage_ *s, attn_tensor y, attn_tensor e, attn_tensor x,
                                   const int32_t *len) {
   attn_shrink_ a = {s->table, y, e, x, len, 0, 0, NULL, 0, 0};
   a.run = s->workers > 1 ? (int64_t)ATTN_SHRINK_ROWS_ : y.len;
@@ -38670,7 +38762,7 @@ ATTN_FUNC_ void attn_add_rows_item_(void *job, int worker, int64_t index) {
                     a->y.dim, 1.0f, 1.0f);
 }
 
-ATTN_FUNC_ int attn_stage_add_rows_(attn_stage_ *s, attn_tensor y, attn_tensor x1, attn_tensor x2) {
+ATTN_COLD_ int attn_stage_add_rows_(attn_stage_ *s, attn_tensor y, attn_tensor x1, attn_tensor x2) {
   attn_add_rows_ a = {s->table, y, x1, x2};
   return attn_stage_for_(s, attn_mul_(y.batch, y.heads), attn_add_rows_item_, &a, 0, NULL);
 }
@@ -38684,7 +38776,7 @@ typedef struct attn_compressed_job_ {
   attn_memory_compressed_params p; /* kernel and pad resolved */
 } attn_compressed_job_;
 
-ATTN_FUNC_ int attn_compressed_check_(attn_error_ *e, attn_compressed_job_ *j,
+ATTN_COLD_ int attn_compressed_check_(attn_error_ *e, attn_compressed_job_ *j,
                                       const attn_memory_compressed_params *params,
                                       const attn_ctx *ctx, const attn_table_ **table, int *workers,
                                       int data) {
@@ -38760,7 +38852,7 @@ ATTN_FUNC_ void attn_front_item_(void *job, int worker, int64_t index) {
 }
 
 /* The blocks of x, behind their slot, in *y. */
-ATTN_FUNC_ int attn_compressed_shorten_(attn_stage_ *s, const attn_compressed_job_ *j,
+ATTN_COLD_ int attn_compressed_shorten_(attn_stage_ *s, const attn_compressed_job_ *j,
                                         attn_tensor *y, attn_tensor x, attn_tensor w,
                                         attn_tensor bias, attn_tensor slot) {
   const int front = j->p.slot != ATTN_SLOT_NONE;
@@ -38776,7 +38868,7 @@ ATTN_FUNC_ int attn_compressed_shorten_(attn_stage_ *s, const attn_compressed_jo
   return blocks == 0 || attn_stage_convolve_(s, attn_stage_rows_(*y, front, blocks), x, w, &c);
 }
 
-ATTN_FUNC_ int attn_compressed_steps_(attn_stage_ *s, void *job) {
+ATTN_COLD_ int attn_compressed_steps_(attn_stage_ *s, void *job) {
   const attn_compressed_job_ *j = (const attn_compressed_job_ *)job;
   const attn_memory_compressed_params *g = &j->p;
   const attn_short_ *x = &j->x;
@@ -38788,7 +38880,7 @@ ATTN_FUNC_ int attn_compressed_steps_(attn_stage_ *s, void *job) {
 }
 
 /* The call, or with bytes the workspace query. */
-ATTN_FUNC_ attn_status attn_compressed_call_(attn_compressed_job_ *j,
+ATTN_COLD_ attn_status attn_compressed_call_(attn_compressed_job_ *j,
                                              const attn_memory_compressed_params *params,
                                              attn_ctx *ctx, size_t *bytes) {
   attn_error_ e = {ATTN_OK, NULL};
@@ -38804,19 +38896,19 @@ ATTN_FUNC_ attn_status attn_compressed_call_(attn_compressed_job_ *j,
   return attn_end_(bytes ? NULL : ctx, &e);
 }
 
-ATTN_PUB_ attn_status attn_memory_compressed(attn_tensor o, attn_tensor q, attn_tensor k,
-                                             attn_tensor v,
-                                             const attn_memory_compressed_params *params,
-                                             attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_memory_compressed(attn_tensor o, attn_tensor q, attn_tensor k,
+                                                  attn_tensor v,
+                                                  const attn_memory_compressed_params *params,
+                                                  attn_ctx *ctx) {
   attn_compressed_job_ j;
   memset(&j, 0, sizeof j);
   j.x.o = o, j.x.q = q, j.x.k = k, j.x.v = v;
   return attn_compressed_call_(&j, params, ctx, NULL);
 }
-ATTN_PUB_ size_t attn_memory_compressed_workspace(attn_tensor o, attn_tensor q, attn_tensor k,
-                                                  attn_tensor v,
-                                                  const attn_memory_compressed_params *params,
-                                                  const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_memory_compressed_workspace(attn_tensor o, attn_tensor q, attn_tensor k,
+                                                       attn_tensor v,
+                                                       const attn_memory_compressed_params *params,
+                                                       const attn_ctx *ctx) {
   attn_compressed_job_ j;
   attn_ctx plain = attn_before_workspace_(ctx);
   size_t bytes = 0;
@@ -38834,7 +38926,7 @@ typedef struct attn_local_job_ {
   int causal;
 } attn_local_job_;
 
-ATTN_FUNC_ int attn_local_check_(attn_error_ *e, attn_local_job_ *j,
+ATTN_COLD_ int attn_local_check_(attn_error_ *e, attn_local_job_ *j,
                                  const attn_local_params *params, const attn_ctx *ctx,
                                  const attn_table_ **table, int *workers, int data) {
   attn_operand_ op[ATTN_SHORT_N_];
@@ -38861,14 +38953,14 @@ ATTN_FUNC_ void attn_local_range_(const void *user, int64_t b, int64_t row, int6
   if (*hi > n) *hi = n;
 }
 
-ATTN_FUNC_ int attn_local_steps_(attn_stage_ *s, void *job) {
+ATTN_COLD_ int attn_local_steps_(attn_stage_ *s, void *job) {
   const attn_local_job_ *j = (const attn_local_job_ *)job;
   const attn_sdpa_params p = attn_short_params_(&j->x);
   return attn_stage_ranged_(s, j->x.o, j->x.q, j->x.k, j->x.v, &p, attn_local_range_, j);
 }
 
 /* The call, or with bytes the workspace query. */
-ATTN_FUNC_ attn_status attn_local_call_(attn_local_job_ *j, const attn_local_params *params,
+ATTN_COLD_ attn_status attn_local_call_(attn_local_job_ *j, const attn_local_params *params,
                                         attn_ctx *ctx, size_t *bytes) {
   attn_error_ e = {ATTN_OK, NULL};
   const attn_table_ *table;
@@ -38883,15 +38975,16 @@ ATTN_FUNC_ attn_status attn_local_call_(attn_local_job_ *j, const attn_local_par
   return attn_end_(bytes ? NULL : ctx, &e);
 }
 
-ATTN_PUB_ attn_status attn_local(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
-                                 const attn_local_params *params, attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_local(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
+                                      const attn_local_params *params, attn_ctx *ctx) {
   attn_local_job_ j;
   memset(&j, 0, sizeof j);
   j.x.o = o, j.x.q = q, j.x.k = k, j.x.v = v;
   return attn_local_call_(&j, params, ctx, NULL);
 }
-ATTN_PUB_ size_t attn_local_workspace(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
-                                      const attn_local_params *params, const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_local_workspace(attn_tensor o, attn_tensor q, attn_tensor k,
+                                           attn_tensor v, const attn_local_params *params,
+                                           const attn_ctx *ctx) {
   attn_local_job_ j;
   attn_ctx plain = attn_before_workspace_(ctx);
   size_t bytes = 0;
@@ -38910,7 +39003,7 @@ typedef struct attn_linformer_job_ {
   int64_t width;           /* CONV: w */
 } attn_linformer_job_;
 
-ATTN_FUNC_ int attn_linformer_check_(attn_error_ *e, attn_linformer_job_ *j,
+ATTN_COLD_ int attn_linformer_check_(attn_error_ *e, attn_linformer_job_ *j,
                                      const attn_linformer_params *params, const attn_ctx *ctx,
                                      const attn_table_ **table, int *workers, int data) {
   static const attn_words_ w[] = {ATTN_WORDS_("params.e"), ATTN_WORDS_("params.f")};
@@ -38961,7 +39054,7 @@ ATTN_FUNC_ void attn_linformer_range_(const void *user, int64_t b, int64_t row, 
 }
 
 /* y = few rows of x */
-ATTN_FUNC_ int attn_linformer_shorten_(attn_stage_ *s, const attn_linformer_job_ *j, attn_tensor y,
+ATTN_COLD_ int attn_linformer_shorten_(attn_stage_ *s, const attn_linformer_job_ *j, attn_tensor y,
                                        attn_tensor x, int value) {
   const attn_linformer_params *g = &j->p;
   if (g->kind == ATTN_LINFORMER_MATRIX)
@@ -38979,7 +39072,7 @@ ATTN_FUNC_ int attn_linformer_shorten_(attn_stage_ *s, const attn_linformer_job_
   return attn_stage_pool_(s, y, x, &p);
 }
 
-ATTN_FUNC_ int attn_linformer_steps_(attn_stage_ *s, void *job) {
+ATTN_COLD_ int attn_linformer_steps_(attn_stage_ *s, void *job) {
   const attn_linformer_job_ *j = (const attn_linformer_job_ *)job;
   const attn_short_ *x = &j->x;
   const int64_t n = x->k.len, b = x->q.batch;
@@ -38996,7 +39089,7 @@ ATTN_FUNC_ int attn_linformer_steps_(attn_stage_ *s, void *job) {
 }
 
 /* The call, or with bytes the workspace query. */
-ATTN_FUNC_ attn_status attn_linformer_call_(attn_linformer_job_ *j,
+ATTN_COLD_ attn_status attn_linformer_call_(attn_linformer_job_ *j,
                                             const attn_linformer_params *params, attn_ctx *ctx,
                                             size_t *bytes) {
   static const char *const path[] = {"matrix, then softmax", "means, then softmax",
@@ -39014,16 +39107,17 @@ ATTN_FUNC_ attn_status attn_linformer_call_(attn_linformer_job_ *j,
   return attn_end_(bytes ? NULL : ctx, &e);
 }
 
-ATTN_PUB_ attn_status attn_linformer(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
-                                     const attn_linformer_params *params, attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_linformer(attn_tensor o, attn_tensor q, attn_tensor k,
+                                          attn_tensor v, const attn_linformer_params *params,
+                                          attn_ctx *ctx) {
   attn_linformer_job_ j;
   memset(&j, 0, sizeof j);
   j.x.o = o, j.x.q = q, j.x.k = k, j.x.v = v;
   return attn_linformer_call_(&j, params, ctx, NULL);
 }
-ATTN_PUB_ size_t attn_linformer_workspace(attn_tensor o, attn_tensor q, attn_tensor k,
-                                          attn_tensor v, const attn_linformer_params *params,
-                                          const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_linformer_workspace(attn_tensor o, attn_tensor q, attn_tensor k,
+                                               attn_tensor v, const attn_linformer_params *params,
+                                               const attn_ctx *ctx) {
   attn_linformer_job_ j;
   attn_ctx plain = attn_before_workspace_(ctx);
   size_t bytes = 0;
@@ -39049,7 +39143,7 @@ typedef struct attn_poolingformer_job_ {
 } attn_poolingformer_job_;
 
 /* The second level side by side with the first. */
-ATTN_FUNC_ int attn_poolingformer_beside_(attn_error_ *e, attn_poolingformer_job_ *j,
+ATTN_COLD_ int attn_poolingformer_beside_(attn_error_ *e, attn_poolingformer_job_ *j,
                                           attn_operand_ *op) {
   static const attn_words_ w[] = {ATTN_WORDS_("params.q2"), ATTN_WORDS_("params.k2"),
                                   ATTN_WORDS_("params.v2")};
@@ -39074,7 +39168,7 @@ ATTN_FUNC_ int attn_poolingformer_beside_(attn_error_ *e, attn_poolingformer_job
 }
 
 /* Behind it: the shapes of what the weights will make. */
-ATTN_FUNC_ int attn_poolingformer_behind_(attn_error_ *e, attn_poolingformer_job_ *j,
+ATTN_COLD_ int attn_poolingformer_behind_(attn_error_ *e, attn_poolingformer_job_ *j,
                                           attn_operand_ *op) {
   static const attn_words_ w[] = {ATTN_WORDS_("params.w_q"),    ATTN_WORDS_("params.w_k"),
                                   ATTN_WORDS_("params.w_v"),    ATTN_WORDS_("params.bias_q"),
@@ -39110,7 +39204,7 @@ ATTN_FUNC_ int attn_poolingformer_behind_(attn_error_ *e, attn_poolingformer_job
 }
 
 /* Numbers, with their defaults. */
-ATTN_FUNC_ int attn_poolingformer_numbers_(attn_error_ *e, attn_poolingformer_job_ *j) {
+ATTN_COLD_ int attn_poolingformer_numbers_(attn_error_ *e, attn_poolingformer_job_ *j) {
   const attn_poolingformer_params *p = &j->p;
   const int64_t far = (int64_t)1 << 41;
   if (p->window_1 < ATTN_WINDOW_NONE || p->window_2 < ATTN_WINDOW_NONE)
@@ -39130,7 +39224,7 @@ ATTN_FUNC_ int attn_poolingformer_numbers_(attn_error_ *e, attn_poolingformer_jo
   return 1;
 }
 
-ATTN_FUNC_ int attn_poolingformer_check_(attn_error_ *e, attn_poolingformer_job_ *j,
+ATTN_COLD_ int attn_poolingformer_check_(attn_error_ *e, attn_poolingformer_job_ *j,
                                          const attn_poolingformer_params *params,
                                          const attn_ctx *ctx, const attn_table_ **table,
                                          int *workers, int data) {
@@ -39190,7 +39284,7 @@ ATTN_FUNC_ void attn_poolingformer_grid_(const void *user, int64_t b, int64_t ro
 }
 
 /* Pooled rows of x, a block every `stride` rows. */
-ATTN_FUNC_ int attn_poolingformer_pool_(attn_stage_ *s, const attn_poolingformer_job_ *j,
+ATTN_COLD_ int attn_poolingformer_pool_(attn_stage_ *s, const attn_poolingformer_job_ *j,
                                         attn_tensor *y, attn_tensor x, int64_t stride, int value) {
   attn_pool_params p;
   memset(&p, 0, sizeof p);
@@ -39237,7 +39331,7 @@ ATTN_FUNC_ void attn_poolingformer_whole_(const void *user, int64_t b, int64_t r
 }
 
 /* Rows from, from + step, .. */
-ATTN_FUNC_ attn_tensor attn_every_row_(attn_tensor t, int64_t from, int64_t step) {
+ATTN_COLD_ attn_tensor attn_every_row_(attn_tensor t, int64_t from, int64_t step) {
   const int64_t n = t.len > from ? (t.len - from - 1) / step + 1 : 0;
   t = attn_stage_rows_(t, from, n);
   t.stride_len = n > 1 ? t.stride_len * step : 0;
@@ -39245,7 +39339,7 @@ ATTN_FUNC_ attn_tensor attn_every_row_(attn_tensor t, int64_t from, int64_t step
 }
 
 /* o2 and lse over the whole blocks k, v. */
-ATTN_FUNC_ int attn_poolingformer_wholes_(attn_stage_ *s, const attn_poolingformer_job_ *j,
+ATTN_COLD_ int attn_poolingformer_wholes_(attn_stage_ *s, const attn_poolingformer_job_ *j,
                                           attn_tensor o2, attn_tensor lse, attn_tensor k,
                                           attn_tensor v) {
   const int64_t t = j->y.q.len, xi = j->stride;
@@ -39362,7 +39456,7 @@ ATTN_FUNC_ void attn_tail_item_(void *job, int worker, int64_t index) {
   }
 }
 
-ATTN_FUNC_ int attn_stage_tails_(attn_stage_ *s, const attn_poolingformer_job_ *j, attn_tensor lse,
+ATTN_COLD_ int attn_stage_tails_(attn_stage_ *s, const attn_poolingformer_job_ *j, attn_tensor lse,
                                  attn_tensor y) {
   const int dynamic = j->p.pool == ATTN_POOL_DYNAMIC;
   attn_tail_ a;
@@ -39385,7 +39479,7 @@ ATTN_FUNC_ int attn_stage_tails_(attn_stage_ *s, const attn_poolingformer_job_ *
 
 /* ---- the steps --------------------------------------------------------------------------------*/
 
-ATTN_FUNC_ int attn_poolingformer_second_(attn_stage_ *s, const attn_poolingformer_job_ *j,
+ATTN_COLD_ int attn_poolingformer_second_(attn_stage_ *s, const attn_poolingformer_job_ *j,
                                           attn_tensor o2) {
   const attn_short_ *y = &j->y;
   const int grid = j->p.align == ATTN_POOLINGFORMER_GRID;
@@ -39406,13 +39500,13 @@ ATTN_FUNC_ int attn_poolingformer_second_(attn_stage_ *s, const attn_poolingform
 }
 
 /* Heads side by side as heads. */
-ATTN_FUNC_ attn_tensor attn_poolingformer_heads_(attn_tensor t, int64_t heads) {
+ATTN_COLD_ attn_tensor attn_poolingformer_heads_(attn_tensor t, int64_t heads) {
   t.dim /= heads, t.heads = heads, t.stride_head = t.dim;
   return t;
 }
 
 /* q2, k2 or v2 */
-ATTN_FUNC_ int attn_poolingformer_project_(attn_stage_ *s, attn_tensor *y, attn_tensor x,
+ATTN_COLD_ int attn_poolingformer_project_(attn_stage_ *s, attn_tensor *y, attn_tensor x,
                                            attn_tensor w, attn_tensor bias) {
   attn_gemm_params p;
   memset(&p, 0, sizeof p);
@@ -39421,7 +39515,7 @@ ATTN_FUNC_ int attn_poolingformer_project_(attn_stage_ *s, attn_tensor *y, attn_
   return attn_stage_gemm_(s, *y, x, attn_poolingformer_heads_(w, y->heads), &p);
 }
 
-ATTN_FUNC_ int attn_poolingformer_steps_(attn_stage_ *s, void *job) {
+ATTN_COLD_ int attn_poolingformer_steps_(attn_stage_ *s, void *job) {
   attn_poolingformer_job_ *j = (attn_poolingformer_job_ *)job;
   const attn_poolingformer_params *g = &j->p;
   const attn_short_ *x = &j->x;
@@ -39446,7 +39540,7 @@ ATTN_FUNC_ int attn_poolingformer_steps_(attn_stage_ *s, void *job) {
 }
 
 /* The call, or with bytes the workspace query. */
-ATTN_FUNC_ attn_status attn_poolingformer_call_(attn_poolingformer_job_ *j,
+ATTN_COLD_ attn_status attn_poolingformer_call_(attn_poolingformer_job_ *j,
                                                 const attn_poolingformer_params *params,
                                                 attn_ctx *ctx, size_t *bytes) {
   attn_error_ e = {ATTN_OK, NULL};
@@ -39464,17 +39558,19 @@ ATTN_FUNC_ attn_status attn_poolingformer_call_(attn_poolingformer_job_ *j,
   return attn_end_(bytes ? NULL : ctx, &e);
 }
 
-ATTN_PUB_ attn_status attn_poolingformer(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
-                                         const attn_poolingformer_params *params, attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_poolingformer(attn_tensor o, attn_tensor q, attn_tensor k,
+                                              attn_tensor v,
+                                              const attn_poolingformer_params *params,
+                                              attn_ctx *ctx) {
   attn_poolingformer_job_ j;
   memset(&j, 0, sizeof j);
   j.x.o = o, j.x.q = q, j.x.k = k, j.x.v = v;
   return attn_poolingformer_call_(&j, params, ctx, NULL);
 }
-ATTN_PUB_ size_t attn_poolingformer_workspace(attn_tensor o, attn_tensor q, attn_tensor k,
-                                              attn_tensor v,
-                                              const attn_poolingformer_params *params,
-                                              const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_poolingformer_workspace(attn_tensor o, attn_tensor q, attn_tensor k,
+                                                   attn_tensor v,
+                                                   const attn_poolingformer_params *params,
+                                                   const attn_ctx *ctx) {
   attn_poolingformer_job_ j;
   attn_ctx plain = attn_before_workspace_(ctx);
   size_t bytes = 0;
@@ -39511,7 +39607,7 @@ typedef struct attn_said_ {
   }
 
 /* A weight [1,1,in,out], or a bias: in = 1. */
-ATTN_FUNC_ attn_operand_ attn_weight_(attn_tensor *t, const attn_said_ *rule, int role, int64_t in,
+ATTN_COLD_ attn_operand_ attn_weight_(attn_tensor *t, const attn_said_ *rule, int role, int64_t in,
                                       int64_t out) {
   attn_operand_ p = {t, &rule->words, role, 1, 1, in, out, rule->shape, {0, 0}};
   return p;
@@ -39528,7 +39624,7 @@ typedef enum attn_place_ {
 } attn_place_;
 
 /* Lengths of an array of b entries, within 0..most. */
-ATTN_FUNC_ int attn_check_cut_(attn_error_ *e, const int32_t *len, int64_t b, int64_t most,
+ATTN_COLD_ int attn_check_cut_(attn_error_ *e, const int32_t *len, int64_t b, int64_t most,
                                const char *align, const char *range, attn_arrays_ *more) {
   return attn_check_array_(e, len, b, 4, align, &more->span[more->n++]) &&
          attn_check_lens_(e, len, b, most, range);
@@ -39537,7 +39633,7 @@ ATTN_FUNC_ int attn_check_cut_(attn_error_ *e, const int32_t *len, int64_t b, in
 enum { ATTN_FEED_OPERANDS_ = 4, ATTN_MAB_OPERANDS_ = 8 + ATTN_FEED_OPERANDS_ };
 
 /* Feed-forward from din to dout columns. */
-ATTN_FUNC_ int attn_check_feed_(attn_error_ *e, attn_feed_forward *ff, attn_place_ at, int64_t din,
+ATTN_COLD_ int attn_check_feed_(attn_error_ *e, attn_feed_forward *ff, attn_place_ at, int64_t din,
                                 int64_t dout, attn_operand_ *op) {
 #define ATTN_FEED_(at)                                                                  \
   {                                                                                     \
@@ -39575,7 +39671,7 @@ typedef struct attn_mab_said_ {
 } attn_mab_said_;
 
 /* A block from rows of width dx, which reads rows of width dy, to rows of width dm. */
-ATTN_FUNC_ int attn_mab_check_(attn_error_ *e, attn_mab_params *p, attn_place_ at, int64_t batch,
+ATTN_COLD_ int attn_mab_check_(attn_error_ *e, attn_mab_params *p, attn_place_ at, int64_t batch,
                                int64_t dx, int64_t m, int64_t dy, int64_t dm, attn_operand_ *op,
                                attn_arrays_ *more) {
 #define ATTN_MAB_(at, x, y, read)                                                                \
@@ -39627,13 +39723,13 @@ ATTN_FUNC_ int attn_mab_check_(attn_error_ *e, attn_mab_params *p, attn_place_ a
 /* ---- steps ----------------------------------------------------------------------------------*/
 
 /* Rows cut into heads: head h has columns h dim .. */
-ATTN_FUNC_ attn_tensor attn_split_(attn_tensor t, int64_t heads) {
+ATTN_COLD_ attn_tensor attn_split_(attn_tensor t, int64_t heads) {
   t.dim /= heads, t.heads = heads, t.stride_head = t.dim;
   return t;
 }
 
 /* y = act(x w + bias); bias may be absent. */
-ATTN_FUNC_ int attn_stage_dense_(attn_stage_ *s, attn_tensor y, attn_tensor x, attn_tensor w,
+ATTN_COLD_ int attn_stage_dense_(attn_stage_ *s, attn_tensor y, attn_tensor x, attn_tensor w,
                                  attn_tensor bias, attn_activation act) {
   attn_gemm_params p;
   memset(&p, 0, sizeof p);
@@ -39645,19 +39741,19 @@ ATTN_FUNC_ int attn_stage_dense_(attn_stage_ *s, attn_tensor y, attn_tensor x, a
  * cache. Fixed, since it decides which rows share a call. */
 enum { ATTN_LAYER_ROWS_ = 1024 };
 
-ATTN_FUNC_ int64_t attn_layer_rows_(int64_t n) {
+ATTN_COLD_ int64_t attn_layer_rows_(int64_t n) {
   return n < ATTN_LAYER_ROWS_ ? n : (int64_t)ATTN_LAYER_ROWS_;
 }
 
 /* What lies between the products of a feed-forward over so many rows. */
-ATTN_FUNC_ attn_tensor attn_stage_middle_(attn_stage_ *s, const attn_feed_forward *ff,
+ATTN_COLD_ attn_tensor attn_stage_middle_(attn_stage_ *s, const attn_feed_forward *ff,
                                           int64_t batch, int64_t rows) {
   if (!ff->w_2.data) return attn_view_(NULL, ATTN_F32, 0, 0, 0, 0);
   return attn_stage_tensor_(s, batch, 1, rows, ff->w_1.dim);
 }
 
 /* y = ff(x) */
-ATTN_FUNC_ int attn_stage_feed_(attn_stage_ *s, attn_tensor y, attn_tensor x, attn_tensor middle,
+ATTN_COLD_ int attn_stage_feed_(attn_stage_ *s, attn_tensor y, attn_tensor x, attn_tensor middle,
                                 const attn_feed_forward *ff) {
   if (!ff->w_2.data) return attn_stage_dense_(s, y, x, ff->w_1, ff->b_1, ff->activation);
   middle.len = x.len;
@@ -39675,7 +39771,7 @@ typedef struct attn_pair_ {
 } attn_pair_;
 
 /* With room for so many rows of a batch. */
-ATTN_FUNC_ void attn_stage_pair_open_(attn_stage_ *s, attn_pair_ *w, int64_t batch, int64_t rows) {
+ATTN_COLD_ void attn_stage_pair_open_(attn_stage_ *s, attn_pair_ *w, int64_t batch, int64_t rows) {
   w->tied = attn_same_view_(&w->w_k, &w->w_v) && attn_same_view_(&w->b_k, &w->b_v);
   w->k = attn_stage_tensor_(s, batch, 1, rows, w->w_k.dim);
   w->v = w->tied ? w->k : attn_stage_tensor_(s, batch, 1, rows, w->w_v.dim);
@@ -39683,7 +39779,7 @@ ATTN_FUNC_ void attn_stage_pair_open_(attn_stage_ *s, attn_pair_ *w, int64_t bat
 }
 
 /* Those of x; *k and *v become them, in heads. */
-ATTN_FUNC_ int attn_stage_pair_(attn_stage_ *s, const attn_pair_ *w, attn_tensor x, int64_t heads,
+ATTN_COLD_ int attn_stage_pair_(attn_stage_ *s, const attn_pair_ *w, attn_tensor x, int64_t heads,
                                 attn_tensor *k, attn_tensor *v) {
   const attn_tensor none = attn_view_(NULL, ATTN_F32, 0, 0, 0, 0);
   const int64_t n = x.len, most = attn_layer_rows_(n);
@@ -39707,7 +39803,7 @@ ATTN_FUNC_ int attn_stage_pair_(attn_stage_ *s, const attn_pair_ *w, attn_tensor
 
 /* a = attention of a few rows q, both in heads, over x: 1024 keys at a time, joined by their LSE, so
  * that keys are read from the second cache and memory does not grow with x. */
-ATTN_FUNC_ int attn_stage_pack_(attn_stage_ *s, attn_tensor a, attn_tensor q, attn_tensor x,
+ATTN_COLD_ int attn_stage_pack_(attn_stage_ *s, attn_tensor a, attn_tensor q, attn_tensor x,
                                 attn_pair_ *w, const attn_sdpa_params *core) {
   const int64_t b = a.batch, h = a.heads, n = x.len, most = attn_layer_rows_(n);
   attn_sdpa_params p = *core;
@@ -39738,7 +39834,7 @@ ATTN_FUNC_ int attn_stage_pack_(attn_stage_ *s, attn_tensor a, attn_tensor q, at
 
 /* o = MAB(x, y); x has the batch of o or 1. Two tensors of rows take turns: q, then what w_o or the
  * feed-forward makes; and A. */
-ATTN_FUNC_ int attn_stage_block_(attn_stage_ *s, attn_tensor o, attn_tensor x, attn_tensor y,
+ATTN_COLD_ int attn_stage_block_(attn_stage_ *s, attn_tensor o, attn_tensor x, attn_tensor y,
                                  const attn_mab_params *p) {
   const int64_t b = o.batch, n = o.len, dm = o.dim, most = attn_layer_rows_(n);
   const int paper = p->form == ATTN_SET_PAPER, packs = n <= most;
@@ -39790,7 +39886,7 @@ typedef struct attn_set_job_ {
   attn_feed_forward before;       /* of PMA */
 } attn_set_job_;
 
-ATTN_FUNC_ int attn_set_check_(attn_error_ *e, attn_set_job_ *j, const attn_ctx *ctx,
+ATTN_COLD_ int attn_set_check_(attn_error_ *e, attn_set_job_ *j, const attn_ctx *ctx,
                                const attn_table_ **table, int *workers) {
   static const attn_words_ w[] = {ATTN_WORDS_("o"), ATTN_WORDS_("x"),      ATTN_WORDS_("y"),
                                   ATTN_WORDS_("z"), ATTN_WORDS_("points"), ATTN_WORDS_("seeds")};
@@ -39870,7 +39966,7 @@ ATTN_FUNC_ int attn_set_check_(attn_error_ *e, attn_set_job_ *j, const attn_ctx 
          (!isab || attn_check_apart_(e, ctx, op, n, more[1].span, more[1].n));
 }
 
-ATTN_FUNC_ int attn_set_steps_(attn_stage_ *s, void *job) {
+ATTN_COLD_ int attn_set_steps_(attn_stage_ *s, void *job) {
   const attn_set_job_ *j = (const attn_set_job_ *)job;
   if (j->call == ATTN_SET_MAB_) return attn_stage_block_(s, j->o, j->x, j->y, &j->block);
   if (j->call == ATTN_SET_ISAB_) {
@@ -39895,7 +39991,7 @@ ATTN_FUNC_ int attn_set_steps_(attn_stage_ *s, void *job) {
 }
 
 /* The call, or with bytes the workspace query. */
-ATTN_FUNC_ attn_status attn_set_call_run_(attn_set_job_ *j, int params, attn_ctx *ctx,
+ATTN_COLD_ attn_status attn_set_call_run_(attn_set_job_ *j, int params, attn_ctx *ctx,
                                           size_t *bytes) {
   static const char *const path[] = {"attention block of sets", "induced set attention",
                                      "pooling by attention"};
@@ -39915,33 +40011,33 @@ ATTN_FUNC_ attn_status attn_set_call_run_(attn_set_job_ *j, int params, attn_ctx
   return attn_end_(bytes ? NULL : ctx, &e);
 }
 
-ATTN_FUNC_ attn_set_job_ attn_set_open_(attn_set_call_ call, attn_tensor o) {
+ATTN_COLD_ attn_set_job_ attn_set_open_(attn_set_call_ call, attn_tensor o) {
   attn_set_job_ j;
   memset(&j, 0, sizeof j);
   j.call = call, j.o = o;
   return j;
 }
 
-ATTN_FUNC_ attn_status attn_mab_call_(attn_tensor o, attn_tensor x, attn_tensor y,
+ATTN_COLD_ attn_status attn_mab_call_(attn_tensor o, attn_tensor x, attn_tensor y,
                                       const attn_mab_params *params, attn_ctx *ctx, size_t *bytes) {
   attn_set_job_ j = attn_set_open_(ATTN_SET_MAB_, o);
   j.x = x, j.y = y;
   if (params) j.block = *params;
   return attn_set_call_run_(&j, params != NULL, ctx, bytes);
 }
-ATTN_PUB_ attn_status attn_mab(attn_tensor o, attn_tensor x, attn_tensor y,
-                               const attn_mab_params *params, attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_mab(attn_tensor o, attn_tensor x, attn_tensor y,
+                                    const attn_mab_params *params, attn_ctx *ctx) {
   return attn_mab_call_(o, x, y, params, ctx, NULL);
 }
-ATTN_PUB_ size_t attn_mab_workspace(attn_tensor o, attn_tensor x, attn_tensor y,
-                                    const attn_mab_params *params, const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_mab_workspace(attn_tensor o, attn_tensor x, attn_tensor y,
+                                         const attn_mab_params *params, const attn_ctx *ctx) {
   attn_ctx plain = attn_before_workspace_(ctx);
   size_t bytes = 0;
   attn_mab_call_(o, x, y, params, &plain, &bytes);
   return bytes;
 }
 
-ATTN_FUNC_ attn_status attn_isab_call_(attn_tensor o, attn_tensor x, attn_tensor points,
+ATTN_COLD_ attn_status attn_isab_call_(attn_tensor o, attn_tensor x, attn_tensor points,
                                        const attn_isab_params *params, attn_ctx *ctx,
                                        size_t *bytes) {
   attn_set_job_ j = attn_set_open_(ATTN_SET_ISAB_, o);
@@ -39949,31 +40045,31 @@ ATTN_FUNC_ attn_status attn_isab_call_(attn_tensor o, attn_tensor x, attn_tensor
   if (params) j.block = params->induce, j.restore = params->restore;
   return attn_set_call_run_(&j, params != NULL, ctx, bytes);
 }
-ATTN_PUB_ attn_status attn_isab(attn_tensor o, attn_tensor x, attn_tensor points,
-                                const attn_isab_params *params, attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_isab(attn_tensor o, attn_tensor x, attn_tensor points,
+                                     const attn_isab_params *params, attn_ctx *ctx) {
   return attn_isab_call_(o, x, points, params, ctx, NULL);
 }
-ATTN_PUB_ size_t attn_isab_workspace(attn_tensor o, attn_tensor x, attn_tensor points,
-                                     const attn_isab_params *params, const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_isab_workspace(attn_tensor o, attn_tensor x, attn_tensor points,
+                                          const attn_isab_params *params, const attn_ctx *ctx) {
   attn_ctx plain = attn_before_workspace_(ctx);
   size_t bytes = 0;
   attn_isab_call_(o, x, points, params, &plain, &bytes);
   return bytes;
 }
 
-ATTN_FUNC_ attn_status attn_pma_call_(attn_tensor o, attn_tensor z, attn_tensor seeds,
+ATTN_COLD_ attn_status attn_pma_call_(attn_tensor o, attn_tensor z, attn_tensor seeds,
                                       const attn_pma_params *params, attn_ctx *ctx, size_t *bytes) {
   attn_set_job_ j = attn_set_open_(ATTN_SET_PMA_, o);
   j.y = z, j.few = seeds;
   if (params) j.block = params->block, j.before = params->before;
   return attn_set_call_run_(&j, params != NULL, ctx, bytes);
 }
-ATTN_PUB_ attn_status attn_pma(attn_tensor o, attn_tensor z, attn_tensor seeds,
-                               const attn_pma_params *params, attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_pma(attn_tensor o, attn_tensor z, attn_tensor seeds,
+                                    const attn_pma_params *params, attn_ctx *ctx) {
   return attn_pma_call_(o, z, seeds, params, ctx, NULL);
 }
-ATTN_PUB_ size_t attn_pma_workspace(attn_tensor o, attn_tensor z, attn_tensor seeds,
-                                    const attn_pma_params *params, const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_pma_workspace(attn_tensor o, attn_tensor z, attn_tensor seeds,
+                                         const attn_pma_params *params, const attn_ctx *ctx) {
   attn_ctx plain = attn_before_workspace_(ctx);
   size_t bytes = 0;
   attn_pma_call_(o, z, seeds, params, &plain, &bytes);
@@ -39985,7 +40081,7 @@ ATTN_PUB_ size_t attn_pma_workspace(attn_tensor o, attn_tensor z, attn_tensor se
  * rows go through both products while their hidden rows are in the second cache. */
 
 /* y = act(x w + bias) for a matrix that has been laid out; one batch entry. */
-ATTN_FUNC_ int attn_stage_laid_(attn_stage_ *s, attn_tensor y, attn_tensor x, const attn_matrix_ *w,
+ATTN_COLD_ int attn_stage_laid_(attn_stage_ *s, attn_tensor y, attn_tensor x, const attn_matrix_ *w,
                                 attn_tensor bias, attn_activation act) {
   attn_gemm_ a;
   memset(&a, 0, sizeof a);
@@ -39995,7 +40091,7 @@ ATTN_FUNC_ int attn_stage_laid_(attn_stage_ *s, attn_tensor y, attn_tensor x, co
 }
 
 /* A matrix for products with so many rows in all, laid out until `used` goes back. */
-ATTN_FUNC_ attn_matrix_ attn_stage_lay_(attn_stage_ *s, attn_tensor w, int64_t rows) {
+ATTN_COLD_ attn_matrix_ attn_stage_lay_(attn_stage_ *s, attn_tensor w, int64_t rows) {
   attn_matrix_ m = attn_matrix_of_(w, 0, rows);
   void *memory = attn_stage_take_(s, attn_matrix_bytes_(&m), 1);
   if (s->run) attn_matrix_lay_(&m, s->table, memory, &s->ctx, s->workers);
@@ -40003,14 +40099,14 @@ ATTN_FUNC_ attn_matrix_ attn_stage_lay_(attn_stage_ *s, attn_tensor w, int64_t r
 }
 
 /* Rows that go through together: ceil(n / chunks) at most, the rows of an item a worker keep all of them busy. */
-ATTN_FUNC_ int64_t attn_feed_run_(const attn_stage_ *s, int64_t n, int64_t chunks) {
+ATTN_COLD_ int64_t attn_feed_run_(const attn_stage_ *s, int64_t n, int64_t chunks) {
   const int64_t most = attn_mul_(attn_gemm_rows_(s->workers), s->workers);
   const int64_t run = chunks > 1 ? n / chunks + (n % chunks != 0) : most;
   return run < most ? run : most;
 }
 
 /* PLAIN: y = ff(x), POST: y = norm(x + ff(x)), PRE: y = x + ff(norm(x)). Rows [B,1,n,.]; y may be x. */
-ATTN_FUNC_ int attn_stage_feed_forward_(attn_stage_ *s, attn_tensor y, attn_tensor x,
+ATTN_COLD_ int attn_stage_feed_forward_(attn_stage_ *s, attn_tensor y, attn_tensor x,
                                         const attn_feed_forward *ff, int64_t chunks,
                                         attn_sublayer kind, const attn_norm *norm) {
   const attn_tensor none = attn_view_(NULL, ATTN_F32, 0, 0, 0, 0);
@@ -40055,7 +40151,7 @@ typedef struct attn_feed_job_ {
   int64_t chunks;
 } attn_feed_job_;
 
-ATTN_FUNC_ int attn_feed_check_(attn_error_ *e, attn_feed_job_ *j, const attn_ctx *ctx,
+ATTN_COLD_ int attn_feed_check_(attn_error_ *e, attn_feed_job_ *j, const attn_ctx *ctx,
                                 const attn_table_ **table, int *workers) {
   static const attn_words_ wx = ATTN_WORDS_("x"), wy = ATTN_WORDS_("y");
   attn_operand_ op[2 + ATTN_FEED_OPERANDS_] = {
@@ -40078,12 +40174,12 @@ ATTN_FUNC_ int attn_feed_check_(attn_error_ *e, attn_feed_job_ *j, const attn_ct
   return attn_check_apart_(e, ctx, op, 2 + ATTN_FEED_OPERANDS_, NULL, 0);
 }
 
-ATTN_FUNC_ int attn_feed_steps_(attn_stage_ *s, void *job) {
+ATTN_COLD_ int attn_feed_steps_(attn_stage_ *s, void *job) {
   const attn_feed_job_ *j = (const attn_feed_job_ *)job;
   return attn_stage_feed_forward_(s, j->y, j->x, &j->ff, j->chunks, ATTN_SUBLAYER_PLAIN, NULL);
 }
 
-ATTN_FUNC_ attn_status attn_feed_call_(attn_tensor y, attn_tensor x, const attn_feed_forward *ff,
+ATTN_COLD_ attn_status attn_feed_call_(attn_tensor y, attn_tensor x, const attn_feed_forward *ff,
                                        int64_t chunks, attn_ctx *ctx, size_t *bytes) {
   attn_error_ e = {ATTN_OK, NULL};
   attn_feed_job_ j;
@@ -40101,14 +40197,14 @@ ATTN_FUNC_ attn_status attn_feed_call_(attn_tensor y, attn_tensor x, const attn_
   return attn_end_(bytes ? NULL : ctx, &e);
 }
 
-ATTN_PUB_ attn_status attn_feed_forward_rows(attn_tensor y, attn_tensor x,
-                                             const attn_feed_forward *ff, int64_t chunks,
-                                             attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_feed_forward_rows(attn_tensor y, attn_tensor x,
+                                                  const attn_feed_forward *ff, int64_t chunks,
+                                                  attn_ctx *ctx) {
   return attn_feed_call_(y, x, ff, chunks, ctx, NULL);
 }
-ATTN_PUB_ size_t attn_feed_forward_rows_workspace(attn_tensor y, attn_tensor x,
-                                                  const attn_feed_forward *ff, int64_t chunks,
-                                                  const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_feed_forward_rows_workspace(attn_tensor y, attn_tensor x,
+                                                       const attn_feed_forward *ff, int64_t chunks,
+                                                       const attn_ctx *ctx) {
   attn_ctx plain = attn_before_workspace_(ctx);
   size_t bytes = 0;
   attn_feed_call_(y, x, ff, chunks, &plain, &bytes);
@@ -40129,7 +40225,7 @@ typedef struct attn_coder_job_ {
 /* ---- checks ---------------------------------------------------------------------------------*/
 
 /* Lengths stand for those of the attention, which must not say its own. */
-ATTN_FUNC_ int attn_coder_lens_(attn_error_ *e, attn_sdpa_params *p, const int32_t *q_len,
+ATTN_COLD_ int attn_coder_lens_(attn_error_ *e, attn_sdpa_params *p, const int32_t *q_len,
                                 const int32_t *kv_len, const char *twice) {
   if ((q_len && p->q_len) || (kv_len && p->kv_len)) return attn_reject_(e, ATTN_E_RANGE, twice);
   if (q_len) p->q_len = q_len;
@@ -40138,7 +40234,7 @@ ATTN_FUNC_ int attn_coder_lens_(attn_error_ *e, attn_sdpa_params *p, const int32
 }
 
 /* What the operands of an attention are beside those that the block has named already. */
-ATTN_FUNC_ void attn_coder_known_(attn_operand_ *op, int cross) {
+ATTN_COLD_ void attn_coder_known_(attn_operand_ *op, int cross) {
   const attn_span_ none = {0, 0};
   op[ATTN_MULTIHEAD_X_].span = op[ATTN_MULTIHEAD_XV_].span = op[ATTN_MULTIHEAD_Y_].span = none;
   op[ATTN_MULTIHEAD_Y_].role = 0;
@@ -40156,7 +40252,7 @@ enum {
 };
 
 /* Keys and values that a step reads and writes. */
-ATTN_FUNC_ int attn_coder_cache_(attn_error_ *e, attn_coder_job_ *j, attn_decoder_cache *c,
+ATTN_COLD_ int attn_coder_cache_(attn_error_ *e, attn_coder_job_ *j, attn_decoder_cache *c,
                                  attn_operand_ *op) {
   static const attn_words_ w[] = {ATTN_WORDS_("cache.k"), ATTN_WORDS_("cache.v"),
                                   ATTN_WORDS_("cache.e_k"), ATTN_WORDS_("cache.e_v")};
@@ -40210,7 +40306,7 @@ ATTN_FUNC_ int attn_coder_cache_(attn_error_ *e, attn_coder_job_ *j, attn_decode
 }
 
 /* What a step decides by itself. */
-ATTN_FUNC_ int attn_coder_step_(attn_error_ *e, const attn_block_params *p) {
+ATTN_COLD_ int attn_coder_step_(attn_error_ *e, const attn_block_params *p) {
   const attn_sdpa_params *a = &p->self.attend;
   if (p->x_len || a->kv_len || a->q_len || a->has_q_off || a->schedule || a->ragged.sequences ||
       p->cross.attend.ragged.sequences)
@@ -40221,7 +40317,7 @@ ATTN_FUNC_ int attn_coder_step_(attn_error_ *e, const attn_block_params *p) {
 }
 
 /* Every rule. decoder: causal, and with cross attention where e is; cache: of a step, else null. */
-ATTN_FUNC_ int attn_coder_check_(attn_error_ *e, attn_coder_job_ *j, int decoder,
+ATTN_COLD_ int attn_coder_check_(attn_error_ *e, attn_coder_job_ *j, int decoder,
                                  attn_decoder_cache *cache, const attn_ctx *ctx,
                                  const attn_table_ **table, int *workers, int query) {
   static const attn_words_ wy = ATTN_WORDS_("y"), wx = ATTN_WORDS_("x"), we = ATTN_WORDS_("e");
@@ -40296,7 +40392,7 @@ ATTN_FUNC_ int attn_coder_check_(attn_error_ *e, attn_coder_job_ *j, int decoder
 /* ---- steps ----------------------------------------------------------------------------------*/
 
 /* y = x w + bias for y in heads: one product where they lie side by side. */
-ATTN_FUNC_ int attn_stage_to_heads_(attn_stage_ *s, attn_tensor y, attn_tensor x, attn_tensor w,
+ATTN_COLD_ int attn_stage_to_heads_(attn_stage_ *s, attn_tensor y, attn_tensor x, attn_tensor w,
                                     attn_tensor bias) {
   const int64_t h = y.heads;
   if (h == 1 || y.stride_head == y.dim) {
@@ -40309,7 +40405,7 @@ ATTN_FUNC_ int attn_stage_to_heads_(attn_stage_ *s, attn_tensor y, attn_tensor x
 }
 
 /* Attention with keys and values that are there already, or (fresh) are put at their end first. */
-ATTN_FUNC_ int attn_stage_cached_(attn_stage_ *s, const attn_multihead_job_ *j, attn_tensor k,
+ATTN_COLD_ int attn_stage_cached_(attn_stage_ *s, const attn_multihead_job_ *j, attn_tensor k,
                                   attn_tensor v, int fresh) {
   const attn_multihead_params *p = &j->p;
   const attn_tensor q = attn_multihead_rows_(s, j->x.batch, j->x.len, p->w_q.dim);
@@ -40322,7 +40418,7 @@ ATTN_FUNC_ int attn_stage_cached_(attn_stage_ *s, const attn_multihead_job_ *j, 
 
 /* to = what the rows x are after attention and its sublayer; t: for the attention by itself, `to` where x
  * is another tensor. e: whose keys are read, null = those of x. */
-ATTN_FUNC_ int attn_stage_attend_(attn_stage_ *s, const attn_coder_job_ *b,
+ATTN_COLD_ int attn_stage_attend_(attn_stage_ *s, const attn_coder_job_ *b,
                                   const attn_multihead_job_ *attention, attn_tensor to,
                                   attn_tensor t, attn_tensor x, const attn_norm *norm) {
   const attn_tensor none = attn_view_(NULL, ATTN_F32, 0, 0, 0, 0);
@@ -40345,13 +40441,13 @@ ATTN_FUNC_ int attn_stage_attend_(attn_stage_ *s, const attn_coder_job_ *b,
 }
 
 /* Rows from len[b] on become 0. */
-ATTN_FUNC_ void attn_rows_clear_(const attn_tensor *y, const int32_t *len) {
+ATTN_COLD_ void attn_rows_clear_(const attn_tensor *y, const int32_t *len) {
   for (int64_t b = 0; b < y->batch; b++)
     for (int64_t i = len[b]; i < y->len; i++)
       memset(attn_at_(y, b, 0, i), 0, (size_t)attn_bytes_(y->dtype, y->dim));
 }
 
-ATTN_FUNC_ int attn_coder_steps_(attn_stage_ *s, void *job) {
+ATTN_COLD_ int attn_coder_steps_(attn_stage_ *s, void *job) {
   const attn_coder_job_ *j = (const attn_coder_job_ *)job;
   const attn_block_params *p = &j->p;
   const attn_tensor x = j->x, rows = attn_stage_part_(s, &j->y);
@@ -40368,7 +40464,7 @@ ATTN_FUNC_ int attn_coder_steps_(attn_stage_ *s, void *job) {
 /* ---- calls ----------------------------------------------------------------------------------*/
 
 /* The call, or with bytes the workspace query. */
-ATTN_FUNC_ attn_status attn_coder_call_(attn_coder_job_ *j, const attn_block_params *params,
+ATTN_COLD_ attn_status attn_coder_call_(attn_coder_job_ *j, const attn_block_params *params,
                                         int decoder, attn_decoder_cache *cache, const char *path,
                                         attn_ctx *ctx, size_t *bytes) {
   attn_error_ e = {ATTN_OK, NULL};
@@ -40389,25 +40485,25 @@ ATTN_FUNC_ attn_status attn_coder_call_(attn_coder_job_ *j, const attn_block_par
   return attn_end_(bytes ? NULL : ctx, &e);
 }
 
-ATTN_FUNC_ attn_coder_job_ attn_coder_open_(attn_tensor y, attn_tensor x) {
+ATTN_COLD_ attn_coder_job_ attn_coder_open_(attn_tensor y, attn_tensor x) {
   attn_coder_job_ j;
   memset(&j, 0, sizeof j);
   j.y = y, j.x = x;
   return j;
 }
 
-ATTN_FUNC_ attn_status attn_encoder_call_(attn_tensor y, attn_tensor x,
+ATTN_COLD_ attn_status attn_encoder_call_(attn_tensor y, attn_tensor x,
                                           const attn_block_params *params, attn_ctx *ctx,
                                           size_t *bytes) {
   attn_coder_job_ j = attn_coder_open_(y, x);
   return attn_coder_call_(&j, params, 0, NULL, "encoder block", ctx, bytes);
 }
-ATTN_PUB_ attn_status attn_encoder(attn_tensor y, attn_tensor x, const attn_block_params *params,
-                                   attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_encoder(attn_tensor y, attn_tensor x,
+                                        const attn_block_params *params, attn_ctx *ctx) {
   return attn_encoder_call_(y, x, params, ctx, NULL);
 }
-ATTN_PUB_ size_t attn_encoder_workspace(attn_tensor y, attn_tensor x,
-                                        const attn_block_params *params, const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_encoder_workspace(attn_tensor y, attn_tensor x,
+                                             const attn_block_params *params, const attn_ctx *ctx) {
   attn_ctx plain = attn_before_workspace_(ctx);
   size_t bytes = 0;
   attn_encoder_call_(y, x, params, &plain, &bytes);
@@ -40418,7 +40514,7 @@ ATTN_PUB_ size_t attn_encoder_workspace(attn_tensor y, attn_tensor x,
 /* mechanisms/decoder.h owns the calls of a decoder: the block over all rows, and its step behind a cache. */
 
 /* Cross attention wants both its weights and what they read. */
-ATTN_FUNC_ int attn_decoder_pair_(attn_error_ *e, const attn_block_params *params, int reads) {
+ATTN_COLD_ int attn_decoder_pair_(attn_error_ *e, const attn_block_params *params, int reads) {
   if (params && (params->cross.w_q.data != NULL) != reads)
     return attn_reject_(
         e, ATTN_E_NULL,
@@ -40426,7 +40522,7 @@ ATTN_FUNC_ int attn_decoder_pair_(attn_error_ *e, const attn_block_params *param
   return 1;
 }
 
-ATTN_FUNC_ attn_status attn_decoder_call_(attn_tensor y, attn_tensor x, attn_tensor e,
+ATTN_COLD_ attn_status attn_decoder_call_(attn_tensor y, attn_tensor x, attn_tensor e,
                                           const attn_block_params *params, attn_ctx *ctx,
                                           size_t *bytes) {
   attn_error_ error = {ATTN_OK, NULL};
@@ -40436,12 +40532,12 @@ ATTN_FUNC_ attn_status attn_decoder_call_(attn_tensor y, attn_tensor x, attn_ten
   j.e = e;
   return attn_coder_call_(&j, params, 1, NULL, "decoder block", ctx, bytes);
 }
-ATTN_PUB_ attn_status attn_decoder(attn_tensor y, attn_tensor x, attn_tensor e,
-                                   const attn_block_params *params, attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_decoder(attn_tensor y, attn_tensor x, attn_tensor e,
+                                        const attn_block_params *params, attn_ctx *ctx) {
   return attn_decoder_call_(y, x, e, params, ctx, NULL);
 }
-ATTN_PUB_ size_t attn_decoder_workspace(attn_tensor y, attn_tensor x, attn_tensor e,
-                                        const attn_block_params *params, const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_decoder_workspace(attn_tensor y, attn_tensor x, attn_tensor e,
+                                             const attn_block_params *params, const attn_ctx *ctx) {
   attn_ctx plain = attn_before_workspace_(ctx);
   size_t bytes = 0;
   attn_decoder_call_(y, x, e, params, &plain, &bytes);
@@ -40450,7 +40546,7 @@ ATTN_PUB_ size_t attn_decoder_workspace(attn_tensor y, attn_tensor x, attn_tenso
 
 /* ---- one step -------------------------------------------------------------------------------*/
 
-ATTN_FUNC_ attn_status attn_decoder_step_call_(attn_tensor y, attn_tensor x,
+ATTN_COLD_ attn_status attn_decoder_step_call_(attn_tensor y, attn_tensor x,
                                                const attn_decoder_cache *cache,
                                                const attn_block_params *params, attn_ctx *ctx,
                                                size_t *bytes) {
@@ -40468,15 +40564,17 @@ ATTN_FUNC_ attn_status attn_decoder_step_call_(attn_tensor y, attn_tensor x,
     j.e = attn_bhtd(there, ATTN_F32, x.batch, 1, own.e_k.len, params->cross.w_k.len);
   return attn_coder_call_(&j, params, 1, &own, "decoder step", ctx, bytes);
 }
-ATTN_PUB_ attn_status attn_decoder_step(attn_tensor y, attn_tensor x, attn_decoder_cache *cache,
-                                        const attn_block_params *params, attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_decoder_step(attn_tensor y, attn_tensor x,
+                                             attn_decoder_cache *cache,
+                                             const attn_block_params *params, attn_ctx *ctx) {
   attn_status status = attn_decoder_step_call_(y, x, cache, params, ctx, NULL);
   if (status == ATTN_OK) cache->len += x.len;
   return status;
 }
-ATTN_PUB_ size_t attn_decoder_step_workspace(attn_tensor y, attn_tensor x,
-                                             const attn_decoder_cache *cache,
-                                             const attn_block_params *params, const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_decoder_step_workspace(attn_tensor y, attn_tensor x,
+                                                  const attn_decoder_cache *cache,
+                                                  const attn_block_params *params,
+                                                  const attn_ctx *ctx) {
   attn_ctx plain = attn_before_workspace_(ctx);
   size_t bytes = 0;
   attn_decoder_step_call_(y, x, cache, params, &plain, &bytes);
@@ -40490,7 +40588,7 @@ typedef struct attn_start_job_ {
   attn_multihead_params cross;
 } attn_start_job_;
 
-ATTN_FUNC_ int attn_start_check_(attn_error_ *e, attn_start_job_ *j, const attn_ctx *ctx,
+ATTN_COLD_ int attn_start_check_(attn_error_ *e, attn_start_job_ *j, const attn_ctx *ctx,
                                  const attn_table_ **table, int *workers) {
   static const attn_words_ w[] = {ATTN_WORDS_("cache.e_k"),
                                   ATTN_WORDS_("cache.e_v"),
@@ -40567,14 +40665,14 @@ ATTN_FUNC_ int attn_start_check_(attn_error_ *e, attn_start_job_ *j, const attn_
   return attn_check_apart_(e, ctx, op, n, NULL, 0);
 }
 
-ATTN_FUNC_ int attn_start_steps_(attn_stage_ *s, void *job) {
+ATTN_COLD_ int attn_start_steps_(attn_stage_ *s, void *job) {
   const attn_start_job_ *j = (const attn_start_job_ *)job;
   const attn_multihead_params *p = &j->cross;
   return attn_stage_to_heads_(s, j->e_k, j->e, p->w_k, p->b_k) &&
          attn_stage_to_heads_(s, j->e_v, j->e, p->w_v, p->b_v);
 }
 
-ATTN_FUNC_ attn_status attn_decoder_start_call_(const attn_decoder_cache *cache, attn_tensor e,
+ATTN_COLD_ attn_status attn_decoder_start_call_(const attn_decoder_cache *cache, attn_tensor e,
                                                 const attn_block_params *params, attn_ctx *ctx,
                                                 size_t *bytes) {
   attn_error_ error = {ATTN_OK, NULL};
@@ -40596,15 +40694,15 @@ ATTN_FUNC_ attn_status attn_decoder_start_call_(const attn_decoder_cache *cache,
   }
   return attn_end_(bytes ? NULL : ctx, &error);
 }
-ATTN_PUB_ attn_status attn_decoder_start(attn_decoder_cache *cache, attn_tensor e,
-                                         const attn_block_params *params, attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_decoder_start(attn_decoder_cache *cache, attn_tensor e,
+                                              const attn_block_params *params, attn_ctx *ctx) {
   attn_status status = attn_decoder_start_call_(cache, e, params, ctx, NULL);
   if (status == ATTN_OK) cache->len = 0;
   return status;
 }
-ATTN_PUB_ size_t attn_decoder_start_workspace(const attn_decoder_cache *cache, attn_tensor e,
-                                              const attn_block_params *params,
-                                              const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_decoder_start_workspace(const attn_decoder_cache *cache, attn_tensor e,
+                                                   const attn_block_params *params,
+                                                   const attn_ctx *ctx) {
   attn_ctx plain = attn_before_workspace_(ctx);
   size_t bytes = 0;
   attn_decoder_start_call_(cache, e, params, &plain, &bytes);
@@ -40616,7 +40714,7 @@ ATTN_PUB_ size_t attn_decoder_start_workspace(const attn_decoder_cache *cache, a
  * product a row. */
 
 /* A plain array of n numbers that a call writes, as an argument. */
-ATTN_FUNC_ int attn_check_written_(attn_error_ *e, attn_operand_ *p, const void *data, int64_t n,
+ATTN_COLD_ int attn_check_written_(attn_error_ *e, attn_operand_ *p, const void *data, int64_t n,
                                    int64_t size, const attn_words_ *w, const char *align) {
   memset(p, 0, sizeof *p);
   p->w = w, p->role = ATTN_OUT_;
@@ -40656,7 +40754,7 @@ ATTN_FUNC_ void attn_row_dots_item_(void *job, int worker, int64_t index) {
 }
 
 /* y[b,h,i] = act(w_h . x[b,h,i] + bias_h): y [B,H,T,1], w [1, 1 or H, 1, dim], bias likewise or none. */
-ATTN_FUNC_ int attn_stage_row_dots_(attn_stage_ *s, attn_tensor y, attn_tensor x, attn_tensor w,
+ATTN_COLD_ int attn_stage_row_dots_(attn_stage_ *s, attn_tensor y, attn_tensor x, attn_tensor w,
                                     attn_tensor bias, attn_activation act) {
   attn_row_dots_ a = {s->table, y, x, w, bias, act, attn_tiles_of_(y.len), NULL, 0};
   if (w.heads == 1) a.w.stride_head = 0;
@@ -40751,7 +40849,7 @@ ATTN_FUNC_ void attn_exits_product_(void *job, int worker, int64_t index) {
   if (a->exits) a->exits[index] = (int32_t)stop;
 }
 
-ATTN_FUNC_ int attn_exits_steps_(attn_stage_ *s, void *job) {
+ATTN_COLD_ int attn_exits_steps_(attn_stage_ *s, void *job) {
   attn_exits_ *a = (attn_exits_ *)job;
   const attn_exits_params *p = &a->p;
   const int64_t batch = a->x.batch, n = p->layers, rows = attn_mul_(batch, a->rows);
@@ -40776,7 +40874,7 @@ ATTN_FUNC_ int attn_exits_steps_(attn_stage_ *s, void *job) {
 }
 
 /* Every rule but that of overlap. */
-ATTN_FUNC_ int attn_exits_shapes_(attn_error_ *e, attn_exits_ *a, attn_operand_ op[5],
+ATTN_COLD_ int attn_exits_shapes_(attn_error_ *e, attn_exits_ *a, attn_operand_ op[5],
                                   attn_arrays_ *more, int query) {
   static const attn_words_ words[] = {ATTN_WORDS_("exits"), ATTN_WORDS_("q"), ATTN_WORDS_("x")};
   static const attn_said_ flat[] = {ATTN_SAID_("params.w", "[1, 1, x.dim, layers]"),
@@ -40850,7 +40948,7 @@ ATTN_FUNC_ int attn_exits_shapes_(attn_error_ *e, attn_exits_ *a, attn_operand_ 
   return 1;
 }
 
-ATTN_FUNC_ attn_status attn_exits_call_(int32_t *exits, attn_tensor q, attn_tensor x,
+ATTN_COLD_ attn_status attn_exits_call_(int32_t *exits, attn_tensor q, attn_tensor x,
                                         const attn_exits_params *params, attn_ctx *ctx,
                                         size_t *bytes) {
   attn_error_ e = {ATTN_OK, NULL};
@@ -40875,12 +40973,12 @@ ATTN_FUNC_ attn_status attn_exits_call_(int32_t *exits, attn_tensor q, attn_tens
   }
   return attn_end_(bytes ? NULL : ctx, &e);
 }
-ATTN_PUB_ attn_status attn_exits(int32_t *exits, attn_tensor q, attn_tensor x,
-                                 const attn_exits_params *params, attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_exits(int32_t *exits, attn_tensor q, attn_tensor x,
+                                      const attn_exits_params *params, attn_ctx *ctx) {
   return attn_exits_call_(exits, q, x, params, ctx, NULL);
 }
-ATTN_PUB_ size_t attn_exits_workspace(int32_t *exits, attn_tensor q, attn_tensor x,
-                                      const attn_exits_params *params, const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_exits_workspace(int32_t *exits, attn_tensor q, attn_tensor x,
+                                           const attn_exits_params *params, const attn_ctx *ctx) {
   attn_ctx plain = attn_before_workspace_(ctx);
   size_t bytes = 0;
   attn_exits_call_(exits, q, x, params, &plain, &bytes);
@@ -40922,7 +41020,7 @@ ATTN_FUNC_ void attn_smooth_item_(void *job, int worker, int64_t index) {
   a->table->blend(attn_at_(&a->y, b, 0, i), y, NULL, a->y.dtype, ATTN_F32, ATTN_F32, n, 1.0f, 0.0f);
 }
 
-ATTN_FUNC_ int attn_smooth_steps_(attn_stage_ *s, void *job) {
+ATTN_COLD_ int attn_smooth_steps_(attn_stage_ *s, void *job) {
   attn_smooth_ *a = (attn_smooth_ *)job;
   const double sigma = (double)a->p.sigma, reach = floor(sqrt(27.631021115928547 * sigma));
   const int64_t n = a->x.dim;
@@ -40942,7 +41040,7 @@ ATTN_FUNC_ int attn_smooth_steps_(attn_stage_ *s, void *job) {
 }
 
 /* Scores [B,1,N,T] of layers, and lengths of the sequences. */
-ATTN_FUNC_ int attn_check_layers_(attn_error_ *e, attn_tensor *x, const int32_t *len,
+ATTN_COLD_ int attn_check_layers_(attn_error_ *e, attn_tensor *x, const int32_t *len,
                                   attn_operand_ *op, attn_arrays_ *more, int query) {
   static const attn_words_ word = ATTN_WORDS_("x");
   const int64_t any = ATTN_ANY_;
@@ -40957,7 +41055,7 @@ ATTN_FUNC_ int attn_check_layers_(attn_error_ *e, attn_tensor *x, const int32_t 
   return query || attn_check_lens_(e, len, x->batch, x->dim, "params.len must lie in 0..x.dim");
 }
 
-ATTN_FUNC_ attn_status attn_smooth_call_(attn_tensor y, attn_tensor x,
+ATTN_COLD_ attn_status attn_smooth_call_(attn_tensor y, attn_tensor x,
                                          const attn_exit_smooth_params *params, attn_ctx *ctx,
                                          size_t *bytes) {
   static const attn_words_ word = ATTN_WORDS_("y");
@@ -40988,13 +41086,13 @@ ATTN_FUNC_ attn_status attn_smooth_call_(attn_tensor y, attn_tensor x,
   }
   return attn_end_(bytes ? NULL : ctx, &e);
 }
-ATTN_PUB_ attn_status attn_exit_smooth(attn_tensor y, attn_tensor x,
-                                       const attn_exit_smooth_params *params, attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_exit_smooth(attn_tensor y, attn_tensor x,
+                                            const attn_exit_smooth_params *params, attn_ctx *ctx) {
   return attn_smooth_call_(y, x, params, ctx, NULL);
 }
-ATTN_PUB_ size_t attn_exit_smooth_workspace(attn_tensor y, attn_tensor x,
-                                            const attn_exit_smooth_params *params,
-                                            const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_exit_smooth_workspace(attn_tensor y, attn_tensor x,
+                                                 const attn_exit_smooth_params *params,
+                                                 const attn_ctx *ctx) {
   attn_ctx plain = attn_before_workspace_(ctx);
   size_t bytes = 0;
   attn_smooth_call_(y, x, params, &plain, &bytes);
@@ -41045,8 +41143,8 @@ ATTN_FUNC_ void attn_target_item_(void *job, int worker, int64_t b) {
   }
 }
 
-ATTN_PUB_ attn_status attn_exit_target(int32_t *target, attn_tensor x,
-                                       const attn_exit_target_params *params, attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_exit_target(int32_t *target, attn_tensor x,
+                                            const attn_exit_target_params *params, attn_ctx *ctx) {
   static const attn_words_ word = ATTN_WORDS_("target");
   attn_error_ e = {ATTN_OK, NULL};
   attn_operand_ op[2];
@@ -41075,9 +41173,9 @@ ATTN_PUB_ attn_status attn_exit_target(int32_t *target, attn_tensor x,
   }
   return attn_end_(ctx, &e);
 }
-ATTN_PUB_ size_t attn_exit_target_workspace(int32_t *target, attn_tensor x,
-                                            const attn_exit_target_params *params,
-                                            const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_exit_target_workspace(int32_t *target, attn_tensor x,
+                                                 const attn_exit_target_params *params,
+                                                 const attn_ctx *ctx) {
   (void)target, (void)x, (void)params, (void)ctx;
   return 0;
 }
@@ -41187,8 +41285,8 @@ ATTN_FUNC_ float attn_cosine_(const attn_table_ *f, const float *x, const float 
   const int32_t one = 0;
   float dot, xx, zz;
   attn_on_(list, f)->dots(&dot, x, z, 0, &one, 1, n, ATTN_F32, 0);
-  attn_on_(list, f)->squares(&xx, NULL, x, 0, NULL, 1, n);
-  attn_on_(list, f)->squares(&zz, NULL, z, 0, NULL, 1, n);
+  attn_on_(select, f)->squares(&xx, NULL, x, 0, NULL, 1, n);
+  attn_on_(select, f)->squares(&zz, NULL, z, 0, NULL, 1, n);
   double top = (double)dot, a = (double)xx, b = (double)zz;
   if (!(a > 1e-25 && a < 1e37 && b > 1e-25 && b < 1e37)) {
     top = a = b = 0.0;
@@ -41219,7 +41317,7 @@ ATTN_FUNC_ void attn_cosine_item_(void *job, int worker, int64_t index) {
   }
 }
 
-ATTN_FUNC_ int attn_confidence_steps_(attn_stage_ *s, void *job) {
+ATTN_COLD_ int attn_confidence_steps_(attn_stage_ *s, void *job) {
   attn_confidence_ *a = (attn_confidence_ *)job;
   const int64_t units = attn_mul_(a->x.batch, a->x.heads), tiles = attn_tiles_of_(a->x.len);
   a->table = s->table, a->tiles = tiles;
@@ -41237,7 +41335,7 @@ ATTN_FUNC_ int attn_confidence_steps_(attn_stage_ *s, void *job) {
          attn_stage_for_(s, attn_mul_(units, tiles), attn_two_join_, a, 0, NULL);
 }
 
-ATTN_FUNC_ int attn_confidence_check_(attn_error_ *e, attn_confidence_ *a, attn_operand_ op[5]) {
+ATTN_COLD_ int attn_confidence_check_(attn_error_ *e, attn_confidence_ *a, attn_operand_ op[5]) {
   static const attn_words_ word[] = {ATTN_WORDS_("x"), ATTN_WORDS_("y"),
                                      ATTN_WORDS_("params.before")};
   static const attn_said_ rule[] = {ATTN_SAID_("params.w", "[1, 1 or x.heads, 1, x.dim]"),
@@ -41267,7 +41365,7 @@ ATTN_FUNC_ int attn_confidence_check_(attn_error_ *e, attn_confidence_ *a, attn_
   return 1;
 }
 
-ATTN_FUNC_ attn_status attn_confidence_call_(attn_tensor y, attn_tensor x,
+ATTN_COLD_ attn_status attn_confidence_call_(attn_tensor y, attn_tensor x,
                                              const attn_confidence_params *params, attn_ctx *ctx,
                                              size_t *bytes) {
   attn_error_ e = {ATTN_OK, NULL};
@@ -41288,13 +41386,13 @@ ATTN_FUNC_ attn_status attn_confidence_call_(attn_tensor y, attn_tensor x,
   }
   return attn_end_(bytes ? NULL : ctx, &e);
 }
-ATTN_PUB_ attn_status attn_confidence(attn_tensor y, attn_tensor x,
-                                      const attn_confidence_params *params, attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_confidence(attn_tensor y, attn_tensor x,
+                                           const attn_confidence_params *params, attn_ctx *ctx) {
   return attn_confidence_call_(y, x, params, ctx, NULL);
 }
-ATTN_PUB_ size_t attn_confidence_workspace(attn_tensor y, attn_tensor x,
-                                           const attn_confidence_params *params,
-                                           const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_confidence_workspace(attn_tensor y, attn_tensor x,
+                                                const attn_confidence_params *params,
+                                                const attn_ctx *ctx) {
   attn_ctx plain = attn_before_workspace_(ctx);
   size_t bytes = 0;
   attn_confidence_call_(y, x, params, &plain, &bytes);
@@ -41303,8 +41401,9 @@ ATTN_PUB_ size_t attn_confidence_workspace(attn_tensor y, attn_tensor x,
 
 /* ---- thresholds -----------------------------------------------------------------------------*/
 
-ATTN_PUB_ attn_status attn_calm_threshold(float *threshold, int64_t count, float lambda,
-                                          const attn_calm_threshold_params *params, attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_calm_threshold(float *threshold, int64_t count, float lambda,
+                                               const attn_calm_threshold_params *params,
+                                               attn_ctx *ctx) {
   attn_error_ e = {ATTN_OK, NULL};
   const attn_table_ *table;
   attn_calm_threshold_params p;
@@ -41374,8 +41473,8 @@ ATTN_FUNC_ void attn_calm_exit_item_(void *job, int worker, int64_t b) {
   }
 }
 
-ATTN_PUB_ attn_status attn_calm_exit(int32_t *exits, attn_tensor x, const float *threshold,
-                                     int64_t min_exit, attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_calm_exit(int32_t *exits, attn_tensor x, const float *threshold,
+                                          int64_t min_exit, attn_ctx *ctx) {
   static const attn_words_ word[] = {ATTN_WORDS_("x"), ATTN_WORDS_("exits")};
   attn_error_ e = {ATTN_OK, NULL};
   const int64_t any = ATTN_ANY_;
@@ -41404,8 +41503,9 @@ ATTN_PUB_ attn_status attn_calm_exit(int32_t *exits, attn_tensor x, const float 
   }
   return attn_end_(ctx, &e);
 }
-ATTN_PUB_ size_t attn_calm_exit_workspace(int32_t *exits, attn_tensor x, const float *threshold,
-                                          int64_t min_exit, const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_calm_exit_workspace(int32_t *exits, attn_tensor x,
+                                               const float *threshold, int64_t min_exit,
+                                               const attn_ctx *ctx) {
   (void)exits, (void)x, (void)threshold, (void)min_exit, (void)ctx;
   return 0;
 }
@@ -41413,7 +41513,7 @@ ATTN_PUB_ size_t attn_calm_exit_workspace(int32_t *exits, attn_tensor x, const f
 /* ---- calibration ----------------------------------------------------------------------------*/
 
 /* The sum of the losses of candidate j; -1 when one is outside 0..1. */
-ATTN_FUNC_ double attn_calibrate_sum_(const attn_table_ *f, const attn_tensor *losses, int64_t j) {
+ATTN_COLD_ double attn_calibrate_sum_(const attn_table_ *f, const attn_tensor *losses, int64_t j) {
   float x[ATTN_TILE_];
   double sum = 0.0;
   for (int64_t i = 0; i < losses->dim; i += ATTN_TILE_) {
@@ -41428,7 +41528,7 @@ ATTN_FUNC_ double attn_calibrate_sum_(const attn_table_ *f, const attn_tensor *l
   return sum;
 }
 
-ATTN_FUNC_ int attn_calibrate_check_(attn_error_ *e, const attn_table_ *f,
+ATTN_COLD_ int attn_calibrate_check_(attn_error_ *e, const attn_table_ *f,
                                      const attn_tensor *losses, const float *lambdas) {
   for (int64_t j = 0; j < losses->len; j++) {
     if (!(lambdas[j] >= 0.0f && lambdas[j] <= 1.0f) || (j > 0 && !(lambdas[j] < lambdas[j - 1])))
@@ -41439,9 +41539,9 @@ ATTN_FUNC_ int attn_calibrate_check_(attn_error_ *e, const attn_table_ *f,
   return 1;
 }
 
-ATTN_PUB_ attn_status attn_calm_calibrate(float *best, int64_t *accepted, attn_tensor losses,
-                                          const float *lambdas, float delta, float eps,
-                                          attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_calm_calibrate(float *best, int64_t *accepted, attn_tensor losses,
+                                               const float *lambdas, float delta, float eps,
+                                               attn_ctx *ctx) {
   static const attn_words_ word[] = {ATTN_WORDS_("losses"), ATTN_WORDS_("best"),
                                      ATTN_WORDS_("accepted")};
   attn_error_ e = {ATTN_OK, NULL};
@@ -41479,9 +41579,9 @@ ATTN_PUB_ attn_status attn_calm_calibrate(float *best, int64_t *accepted, attn_t
   }
   return attn_end_(ctx, &e);
 }
-ATTN_PUB_ size_t attn_calm_calibrate_workspace(float *best, int64_t *accepted, attn_tensor losses,
-                                               const float *lambdas, float delta, float eps,
-                                               const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_calm_calibrate_workspace(float *best, int64_t *accepted,
+                                                    attn_tensor losses, const float *lambdas,
+                                                    float delta, float eps, const attn_ctx *ctx) {
   (void)best, (void)accepted, (void)losses, (void)lambdas, (void)delta, (void)eps, (void)ctx;
   return 0;
 }
@@ -41499,7 +41599,7 @@ typedef struct attn_running_ {
   int64_t base;       /* keys before row 0 */
 } attn_running_;
 
-ATTN_FUNC_ attn_running_ attn_stage_running_(attn_stage_ *s, int64_t batch, int64_t len) {
+ATTN_COLD_ attn_running_ attn_stage_running_(attn_stage_ *s, int64_t batch, int64_t len) {
   attn_running_ r;
   memset(&r, 0, sizeof r);
   r.table = s->table, r.batch = batch, r.len = len;
@@ -41527,7 +41627,7 @@ ATTN_FUNC_ void attn_running_gather_item_(void *job, int worker, int64_t index) 
 }
 
 /* to [1,1,n,dm] = the rows that run, of dense from [batch,1,len,dm]. */
-ATTN_FUNC_ int attn_stage_running_gather_(attn_stage_ *s, const attn_running_ *r, attn_tensor to,
+ATTN_COLD_ int attn_stage_running_gather_(attn_stage_ *s, const attn_running_ *r, attn_tensor to,
                                           attn_tensor from) {
   attn_running_rows_ a = {r, to, from};
   return attn_stage_for_(s, attn_tiles_of_(r->n), attn_running_gather_item_, &a, 0, NULL);
@@ -41543,7 +41643,7 @@ ATTN_FUNC_ void attn_running_scatter_item_(void *job, int worker, int64_t index)
            (size_t)a->to.dim * sizeof(float));
 }
 
-ATTN_FUNC_ int attn_stage_running_scatter_(attn_stage_ *s, const attn_running_ *r, attn_tensor rows,
+ATTN_COLD_ int attn_stage_running_scatter_(attn_stage_ *s, const attn_running_ *r, attn_tensor rows,
                                            attn_tensor back) {
   attn_running_rows_ a = {r, rows, back};
   return attn_stage_for_(s, attn_tiles_of_(r->n), attn_running_scatter_item_, &a, 0, NULL);
@@ -41565,7 +41665,7 @@ ATTN_FUNC_ void attn_running_range_(const void *user, int64_t batch, int64_t row
 }
 
 /* Score terms that the rows of a block may have when they are gathered: those without positions. */
-ATTN_FUNC_ int attn_check_placeless_(attn_error_ *e, const attn_multihead_params *p) {
+ATTN_COLD_ int attn_check_placeless_(attn_error_ *e, const attn_multihead_params *p) {
   const attn_sdpa_params *a = &p->attend;
   if (a->has_q_off || a->window_left || a->window_right || a->keep || a->kv_len || a->q_len ||
       a->ragged.sequences || a->mask.kind || a->bias.kind || a->alibi || a->schedule ||
@@ -41581,7 +41681,7 @@ ATTN_FUNC_ int attn_check_placeless_(attn_error_ *e, const attn_multihead_params
 
 /* What the tensors and arrays of a block span. */
 enum { ATTN_BLOCK_SPANS_ = 30 };
-ATTN_FUNC_ int attn_block_spans_(attn_error_ *e, const attn_block_params *p, int64_t batch,
+ATTN_COLD_ int attn_block_spans_(attn_error_ *e, const attn_block_params *p, int64_t batch,
                                  attn_span_ span[ATTN_BLOCK_SPANS_]) {
   static const attn_words_ w = ATTN_WORDS_("params");
   const char *align = "lengths and sinks must be aligned to their elements";
@@ -41613,7 +41713,7 @@ ATTN_FUNC_ int attn_block_spans_(attn_error_ *e, const attn_block_params *p, int
   return 1;
 }
 
-ATTN_FUNC_ int attn_check_spans_(attn_error_ *e, const attn_span_ *span, int n, attn_span_ out,
+ATTN_COLD_ int attn_check_spans_(attn_error_ *e, const attn_span_ *span, int n, attn_span_ out,
                                  const char *overlap) {
   for (int i = 0; i < n; i++)
     if (attn_overlap_(span[i], out)) return attn_reject_(e, ATTN_E_OVERLAP, overlap);
@@ -41622,7 +41722,7 @@ ATTN_FUNC_ int attn_check_spans_(attn_error_ *e, const attn_span_ *span, int n, 
 
 /* The heads' outputs o of the queries q, both [1,h,n,.]: entry b reads the first lens[b] rows (null =
  * all) of k and v [batch,.,keys,.]; causal rows those up to their own. Entries of one row see all. */
-ATTN_FUNC_ int attn_stage_running_heads_(attn_stage_ *s, const attn_running_ *r, attn_tensor o,
+ATTN_COLD_ int attn_stage_running_heads_(attn_stage_ *s, const attn_running_ *r, attn_tensor o,
                                          attn_tensor q, attn_tensor k, attn_tensor v,
                                          const int32_t *lens, const attn_sdpa_params *attend,
                                          int causal) {
@@ -41663,7 +41763,7 @@ typedef struct attn_running_room_ {
   attn_tensor q, o;
 } attn_running_room_;
 
-ATTN_FUNC_ void attn_stage_running_room_(attn_stage_ *s, attn_running_room_ *m, int64_t rows,
+ATTN_COLD_ void attn_stage_running_room_(attn_stage_ *s, attn_running_room_ *m, int64_t rows,
                                          int64_t dm) {
   m->x = attn_stage_tensor_(s, 1, 1, rows, dm), m->t = attn_stage_tensor_(s, 1, 1, rows, dm);
   m->q = attn_multihead_rows_(s, 1, rows, m->wide_q);
@@ -41671,7 +41771,7 @@ ATTN_FUNC_ void attn_stage_running_room_(attn_stage_ *s, attn_running_room_ *m, 
 }
 
 /* x = what the rows x are after attention of p to k and v and its sublayer. */
-ATTN_FUNC_ int attn_stage_running_attend_(attn_stage_ *s, const attn_running_ *r,
+ATTN_COLD_ int attn_stage_running_attend_(attn_stage_ *s, const attn_running_ *r,
                                           const attn_running_room_ *room,
                                           const attn_multihead_params *p, attn_tensor k,
                                           attn_tensor v, const int32_t *lens, int causal, int pre,
@@ -41690,7 +41790,7 @@ ATTN_FUNC_ int attn_stage_running_attend_(attn_stage_ *s, const attn_running_ *r
 }
 
 /* The feed-forward of the rows, in place. */
-ATTN_FUNC_ int attn_stage_running_feed_(attn_stage_ *s, const attn_running_ *r,
+ATTN_COLD_ int attn_stage_running_feed_(attn_stage_ *s, const attn_running_ *r,
                                         const attn_running_room_ *room,
                                         const attn_block_params *p) {
   const attn_tensor x = attn_stage_rows_(room->x, 0, r->n);
@@ -41721,7 +41821,7 @@ ATTN_FUNC_ void attn_copy_rows_item_(void *job, int worker, int64_t index) {
   }
 }
 
-ATTN_FUNC_ int attn_stage_copy_rows_(attn_stage_ *s, attn_tensor y, attn_tensor x,
+ATTN_COLD_ int attn_stage_copy_rows_(attn_stage_ *s, attn_tensor y, attn_tensor x,
                                      const int32_t *lens) {
   attn_copy_rows_ a = {s->table, y, x, lens, attn_tiles_of_(y.len)};
   return attn_stage_for_(s, attn_mul_(y.batch, a.tiles), attn_copy_rows_item_, &a, 0, NULL);
@@ -41749,11 +41849,11 @@ typedef struct attn_universal_ {
 
 /* ---- checks ---------------------------------------------------------------------------------*/
 
-ATTN_FUNC_ int attn_switch_(attn_switch s, int by_default) {
+ATTN_COLD_ int attn_switch_(attn_switch s, int by_default) {
   return s == ATTN_SWITCH_DEFAULT ? by_default : s == ATTN_SWITCH_ON;
 }
 
-ATTN_FUNC_ int attn_universal_values_(attn_error_ *e, attn_universal_ *a) {
+ATTN_COLD_ int attn_universal_values_(attn_error_ *e, attn_universal_ *a) {
   attn_universal_params *p = &a->p;
   if (p->steps < 1 || p->steps > INT32_MAX)
     return attn_reject_(e, ATTN_E_RANGE, "params.steps must lie in 1..2^31 - 1");
@@ -41780,7 +41880,7 @@ ATTN_FUNC_ int attn_universal_values_(attn_error_ *e, attn_universal_ *a) {
   return 1;
 }
 
-ATTN_FUNC_ int attn_universal_check_(attn_error_ *e, attn_universal_ *a, const attn_ctx *ctx,
+ATTN_COLD_ int attn_universal_check_(attn_error_ *e, attn_universal_ *a, const attn_ctx *ctx,
                                      const attn_table_ **table, int *workers, int query) {
   static const attn_words_ word[] = {ATTN_WORDS_("y"), ATTN_WORDS_("x"), ATTN_WORDS_("params.ran"),
                                      ATTN_WORDS_("params.remainder")};
@@ -41819,12 +41919,12 @@ ATTN_FUNC_ int attn_universal_check_(attn_error_ *e, attn_universal_ *a, const a
 
 /* ---- halting --------------------------------------------------------------------------------*/
 
-ATTN_FUNC_ int64_t attn_universal_len_(const attn_universal_ *a, int64_t b) {
+ATTN_COLD_ int64_t attn_universal_len_(const attn_universal_ *a, int64_t b) {
   return a->p.block.x_len ? a->p.block.x_len[b] : a->b.x.len;
 }
 
 /* Lists the rows of entries where somebody runs; all = 0: only who runs or halts in this step. */
-ATTN_FUNC_ void attn_universal_list_(attn_universal_ *a, int all, int last) {
+ATTN_COLD_ void attn_universal_list_(attn_universal_ *a, int all, int last) {
   attn_running_ *r = &a->r;
   r->n = 0;
   for (int64_t b = 0; b < r->batch; b++) {
@@ -41841,7 +41941,7 @@ ATTN_FUNC_ void attn_universal_list_(attn_universal_ *a, int all, int last) {
 }
 
 /* Who halts in step n, and the weight of the step's state for each row that is listed. */
-ATTN_FUNC_ void attn_universal_halt_(attn_universal_ *a, int last) {
+ATTN_COLD_ void attn_universal_halt_(attn_universal_ *a, int last) {
   const float *p = (const float *)a->halt.data;
   const double bound = 1.0 - (double)a->p.eps;
   for (int64_t i = 0; i < a->r.n; i++) {
@@ -41881,7 +41981,7 @@ ATTN_FUNC_ void attn_universal_update_(void *job, int worker, int64_t index) {
 
 /* ---- steps ----------------------------------------------------------------------------------*/
 
-ATTN_FUNC_ int attn_stage_signal_(attn_stage_ *s, attn_tensor y, attn_tensor x,
+ATTN_COLD_ int attn_stage_signal_(attn_stage_ *s, attn_tensor y, attn_tensor x,
                                   const attn_universal_signal_params *params) {
   if (!s->run) {
     attn_stage_spare_(s, (int64_t)attn_universal_signal_workspace(y, x, params, &s->ctx));
@@ -41892,7 +41992,7 @@ ATTN_FUNC_ int attn_stage_signal_(attn_stage_ *s, attn_tensor y, attn_tensor x,
 }
 
 /* u = s + coordinates (signal), or k and v of u, for the rows x0 .. of one entry or all. */
-ATTN_FUNC_ int attn_universal_rows_(attn_stage_ *s, attn_universal_ *a, int64_t b, int64_t batch,
+ATTN_COLD_ int attn_universal_rows_(attn_stage_ *s, attn_universal_ *a, int64_t b, int64_t batch,
                                     int64_t len, const attn_universal_signal_params *signal) {
   const attn_multihead_params *p = &a->b.self.p;
   attn_tensor t[4] = {a->u, a->s, a->k, a->v};
@@ -41906,7 +42006,7 @@ ATTN_FUNC_ int attn_universal_rows_(attn_stage_ *s, attn_universal_ *a, int64_t 
 }
 
 /* The same for all entries that have listed rows. */
-ATTN_FUNC_ int attn_universal_all_(attn_stage_ *s, attn_universal_ *a,
+ATTN_COLD_ int attn_universal_all_(attn_stage_ *s, attn_universal_ *a,
                                    const attn_universal_signal_params *signal) {
   const attn_running_ *r = &a->r;
   int whole = 1;
@@ -41923,7 +42023,7 @@ ATTN_FUNC_ int attn_universal_all_(attn_stage_ *s, attn_universal_ *a,
 }
 
 /* Step n. */
-ATTN_FUNC_ int attn_universal_step_(attn_stage_ *s, attn_universal_ *a, int64_t n) {
+ATTN_COLD_ int attn_universal_step_(attn_stage_ *s, attn_universal_ *a, int64_t n) {
   const attn_universal_params *p = &a->p;
   const attn_multihead_params *self = &a->b.self.p;
   const int last = n == p->steps - 1;
@@ -41955,7 +42055,7 @@ ATTN_FUNC_ int attn_universal_step_(attn_stage_ *s, attn_universal_ *a, int64_t 
 }
 
 /* Everybody begins to run; rows that do not exist have done so. */
-ATTN_FUNC_ void attn_universal_begin_(attn_universal_ *a) {
+ATTN_COLD_ void attn_universal_begin_(attn_universal_ *a) {
   const int64_t rows = a->r.batch * a->r.len;
   for (int64_t i = 0; i < rows; i++) {
     const int there = i % a->r.len < attn_universal_len_(a, i / a->r.len);
@@ -41967,7 +42067,7 @@ ATTN_FUNC_ void attn_universal_begin_(attn_universal_ *a) {
   if (a->y.data) memset(a->y.data, 0, (size_t)(rows * a->y.dim) * sizeof(float));
 }
 
-ATTN_FUNC_ int attn_universal_steps_(attn_stage_ *s, void *job) {
+ATTN_COLD_ int attn_universal_steps_(attn_stage_ *s, void *job) {
   attn_universal_ *a = (attn_universal_ *)job;
   const attn_multihead_params *self = &a->b.self.p;
   const int64_t batch = a->b.x.batch, len = a->b.x.len, dm = a->b.x.dim;
@@ -41997,7 +42097,7 @@ ATTN_FUNC_ int attn_universal_steps_(attn_stage_ *s, void *job) {
 
 /* ---- the call -------------------------------------------------------------------------------*/
 
-ATTN_FUNC_ attn_status attn_universal_call_(attn_tensor y, attn_tensor x,
+ATTN_COLD_ attn_status attn_universal_call_(attn_tensor y, attn_tensor x,
                                             const attn_universal_params *params, attn_ctx *ctx,
                                             size_t *bytes) {
   attn_error_ e = {ATTN_OK, NULL};
@@ -42018,13 +42118,13 @@ ATTN_FUNC_ attn_status attn_universal_call_(attn_tensor y, attn_tensor x,
   }
   return attn_end_(bytes ? NULL : ctx, &e);
 }
-ATTN_PUB_ attn_status attn_universal(attn_tensor y, attn_tensor x,
-                                     const attn_universal_params *params, attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_universal(attn_tensor y, attn_tensor x,
+                                          const attn_universal_params *params, attn_ctx *ctx) {
   return attn_universal_call_(y, x, params, ctx, NULL);
 }
-ATTN_PUB_ size_t attn_universal_workspace(attn_tensor y, attn_tensor x,
-                                          const attn_universal_params *params,
-                                          const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_universal_workspace(attn_tensor y, attn_tensor x,
+                                               const attn_universal_params *params,
+                                               const attn_ctx *ctx) {
   attn_ctx plain = attn_before_workspace_(ctx);
   size_t bytes = 0;
   attn_universal_call_(y, x, params, &plain, &bytes);
@@ -42055,7 +42155,7 @@ enum { ATTN_LATE_ROWS_ = 256 }; /* rows that are normalised at once */
 /* ---- checks ---------------------------------------------------------------------------------*/
 
 /* The block of layer m behind a cache that holds all tokens. *own is that cache. */
-ATTN_FUNC_ attn_coder_job_ attn_exit_layer_(const attn_exit_stack_ *a, int64_t m,
+ATTN_COLD_ attn_coder_job_ attn_exit_layer_(const attn_exit_stack_ *a, int64_t m,
                                             attn_decoder_cache *own) {
   const void *there = (const void *)(uintptr_t)ATTN_ALIGN_;
   attn_coder_job_ j = attn_coder_open_(a->y, a->x);
@@ -42070,7 +42170,7 @@ ATTN_FUNC_ attn_coder_job_ attn_exit_layer_(const attn_exit_stack_ *a, int64_t m
 
 /* The spans of a layer's cache; two are written, two read. */
 enum { ATTN_EXIT_WRITTEN_ = 2, ATTN_EXIT_SPANS_ = 4 };
-ATTN_FUNC_ int attn_exit_spans_(attn_error_ *e, const attn_decoder_cache *c,
+ATTN_COLD_ int attn_exit_spans_(attn_error_ *e, const attn_decoder_cache *c,
                                 attn_span_ span[ATTN_EXIT_SPANS_]) {
   static const attn_words_ w = ATTN_WORDS_("cache.layer");
   const attn_tensor t[ATTN_EXIT_SPANS_] = {c->k, c->v, c->e_k, c->e_v};
@@ -42084,7 +42184,7 @@ ATTN_FUNC_ int attn_exit_spans_(attn_error_ *e, const attn_decoder_cache *c,
 }
 
 /* The rules of layer m, all but those of its own block. */
-ATTN_FUNC_ int attn_exit_layer_check_(attn_error_ *e, const attn_exit_stack_ *a, int64_t m,
+ATTN_COLD_ int attn_exit_layer_check_(attn_error_ *e, const attn_exit_stack_ *a, int64_t m,
                                       const attn_operand_ *op, int n) {
   const char *overlap = "cache holds outputs, which must not share memory with another argument";
   const attn_decoder_cache *c = &a->cache->layer[m];
@@ -42113,7 +42213,7 @@ ATTN_FUNC_ int attn_exit_layer_check_(attn_error_ *e, const attn_exit_stack_ *a,
   return 1;
 }
 
-ATTN_FUNC_ int attn_exit_stack_check_(attn_error_ *e, attn_exit_stack_ *a, const attn_ctx *ctx,
+ATTN_COLD_ int attn_exit_stack_check_(attn_error_ *e, attn_exit_stack_ *a, const attn_ctx *ctx,
                                       const attn_table_ **table, int *workers, int query) {
   static const attn_words_ w[] = {ATTN_WORDS_("y"), ATTN_WORDS_("x"), ATTN_WORDS_("exits"),
                                   ATTN_WORDS_("cache.last")};
@@ -42170,14 +42270,14 @@ ATTN_FUNC_ int attn_exit_stack_check_(attn_error_ *e, attn_exit_stack_ *a, const
 /* ---- steps ----------------------------------------------------------------------------------*/
 
 /* Keys and values of the rows x, put at row `at` of a layer's. */
-ATTN_FUNC_ int attn_exit_keys_(attn_stage_ *s, const attn_multihead_params *p,
+ATTN_COLD_ int attn_exit_keys_(attn_stage_ *s, const attn_multihead_params *p,
                                const attn_decoder_cache *c, int64_t at, attn_tensor x) {
   return attn_stage_to_heads_(s, attn_stage_rows_(c->k, at, x.len), x, p->w_k, p->b_k) &&
          attn_stage_to_heads_(s, attn_stage_rows_(c->v, at, x.len), x, p->w_v, p->b_v);
 }
 
 /* Those that layer m lacks: of tokens that skipped it, then of the call's. */
-ATTN_FUNC_ int attn_exit_fill_(attn_stage_ *s, const attn_exit_stack_ *a, int64_t m,
+ATTN_COLD_ int attn_exit_fill_(attn_stage_ *s, const attn_exit_stack_ *a, int64_t m,
                                const attn_coder_job_ *j) {
   const attn_tensor none = attn_view_(NULL, ATTN_F32, 0, 0, 0, 0);
   const attn_exit_cache *c = a->cache;
@@ -42194,7 +42294,7 @@ ATTN_FUNC_ int attn_exit_fill_(attn_stage_ *s, const attn_exit_stack_ *a, int64_
 }
 
 /* Asks who of the rows that have left layer m, the m + 1st, stops there. */
-ATTN_FUNC_ int attn_exit_ask_(attn_stage_ *s, attn_exit_stack_ *a, int64_t m) {
+ATTN_COLD_ int attn_exit_ask_(attn_stage_ *s, attn_exit_stack_ *a, int64_t m) {
   attn_exit_rows rows;
   attn_ctx ctx = s->ctx;
   memset(&rows, 0, sizeof rows), memset(a->stop, 0, (size_t)a->r.n);
@@ -42211,7 +42311,7 @@ ATTN_FUNC_ int attn_exit_ask_(attn_stage_ *s, attn_exit_stack_ *a, int64_t m) {
 }
 
 /* Lists the tokens that run layer m, the m + 1st. */
-ATTN_FUNC_ void attn_exit_list_(attn_exit_stack_ *a, int64_t m) {
+ATTN_COLD_ void attn_exit_list_(attn_exit_stack_ *a, int64_t m) {
   attn_running_ *r = &a->r;
   r->n = 0;
   for (int64_t i = 0; i < r->batch * r->len; i++) {
@@ -42221,7 +42321,7 @@ ATTN_FUNC_ void attn_exit_list_(attn_exit_stack_ *a, int64_t m) {
   r->first[r->batch] = r->n;
 }
 
-ATTN_FUNC_ int attn_exit_run_(attn_stage_ *s, attn_exit_stack_ *a, int64_t m) {
+ATTN_COLD_ int attn_exit_run_(attn_stage_ *s, attn_exit_stack_ *a, int64_t m) {
   attn_decoder_cache own;
   attn_coder_job_ j = attn_exit_layer_(a, m, &own);
   attn_multihead_params *self = &j.self.p, *cross = &j.cross.p;
@@ -42244,7 +42344,7 @@ ATTN_FUNC_ int attn_exit_run_(attn_stage_ *s, attn_exit_stack_ *a, int64_t m) {
          attn_stage_running_scatter_(s, &a->r, a->room.x, a->states);
 }
 
-ATTN_FUNC_ int attn_exit_stack_steps_(attn_stage_ *s, void *job) {
+ATTN_COLD_ int attn_exit_stack_steps_(attn_stage_ *s, void *job) {
   attn_exit_stack_ *a = (attn_exit_stack_ *)job;
   const int64_t batch = a->x.batch, len = a->x.len, dm = a->x.dim, rows = attn_mul_(batch, len);
   int pre = 0;
@@ -42286,7 +42386,7 @@ ATTN_FUNC_ int attn_exit_stack_steps_(attn_stage_ *s, void *job) {
 
 /* ---- the call -------------------------------------------------------------------------------*/
 
-ATTN_FUNC_ attn_status attn_exit_decoder_call_(attn_exit_stack_ *a,
+ATTN_COLD_ attn_status attn_exit_decoder_call_(attn_exit_stack_ *a,
                                                const attn_exit_decoder_params *params,
                                                attn_ctx *ctx, size_t *bytes) {
   attn_error_ e = {ATTN_OK, NULL};
@@ -42304,9 +42404,10 @@ ATTN_FUNC_ attn_status attn_exit_decoder_call_(attn_exit_stack_ *a,
   }
   return attn_end_(bytes ? NULL : ctx, &e);
 }
-ATTN_PUB_ attn_status attn_exit_decoder(attn_tensor y, int32_t *exits, attn_tensor x,
-                                        attn_exit_cache *cache,
-                                        const attn_exit_decoder_params *params, attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_exit_decoder(attn_tensor y, int32_t *exits, attn_tensor x,
+                                             attn_exit_cache *cache,
+                                             const attn_exit_decoder_params *params,
+                                             attn_ctx *ctx) {
   attn_exit_stack_ a;
   memset(&a, 0, sizeof a);
   a.y = y, a.x = x, a.exits = exits, a.cache = cache;
@@ -42317,10 +42418,10 @@ ATTN_PUB_ attn_status attn_exit_decoder(attn_tensor y, int32_t *exits, attn_tens
   }
   return status;
 }
-ATTN_PUB_ size_t attn_exit_decoder_workspace(attn_tensor y, int32_t *exits, attn_tensor x,
-                                             const attn_exit_cache *cache,
-                                             const attn_exit_decoder_params *params,
-                                             const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_exit_decoder_workspace(attn_tensor y, int32_t *exits, attn_tensor x,
+                                                  const attn_exit_cache *cache,
+                                                  const attn_exit_decoder_params *params,
+                                                  const attn_ctx *ctx) {
   attn_ctx plain = attn_before_workspace_(ctx);
   attn_exit_stack_ a;
   size_t bytes = 0;
@@ -42360,7 +42461,7 @@ ATTN_FUNC_ void attn_streams_item_(void *job, int worker, int64_t index) {
 }
 
 /* to = by_x x + by_t t; `to` may be either. */
-ATTN_FUNC_ int attn_stage_stream_(attn_stage_ *s, attn_tensor to, attn_tensor x, attn_tensor t,
+ATTN_COLD_ int attn_stage_stream_(attn_stage_ *s, attn_tensor to, attn_tensor x, attn_tensor t,
                                   float by_x, float by_t) {
   attn_streams_ a = {s->table, to, x, t, by_x, by_t, attn_tiles_of_(to.len)};
   return attn_stage_for_(s, attn_mul_(attn_mul_(to.batch, to.heads), a.tiles), attn_streams_item_,
@@ -42368,14 +42469,14 @@ ATTN_FUNC_ int attn_stage_stream_(attn_stage_ *s, attn_tensor to, attn_tensor x,
 }
 
 /* Dense, of the type and extents of t. */
-ATTN_FUNC_ attn_tensor attn_stage_like_(attn_stage_ *s, const attn_tensor *t) {
+ATTN_COLD_ attn_tensor attn_stage_like_(attn_stage_ *s, const attn_tensor *t) {
   const int64_t n = attn_mul_(attn_mul_(t->batch, t->len), t->dim);
   return attn_bhtd(attn_stage_take_(s, n, attn_size_(t->dtype)), t->dtype, t->batch, 1, t->len,
                    t->dim);
 }
 
 /* y = fn(x) by the caller's function. */
-ATTN_FUNC_ int attn_stage_rows_fn_(attn_stage_ *s, attn_rows_fn fn, void *user, attn_tensor y,
+ATTN_COLD_ int attn_stage_rows_fn_(attn_stage_ *s, attn_rows_fn fn, void *user, attn_tensor y,
                                    attn_tensor x) {
   if (!s->run) return 1;
   s->ctx.workspace = NULL, s->ctx.workspace_size = 0, s->ctx.reason = NULL;
@@ -42386,7 +42487,7 @@ ATTN_FUNC_ int attn_stage_rows_fn_(attn_stage_ *s, attn_rows_fn fn, void *user, 
 }
 
 /* Both functions have answered before an output is written. */
-ATTN_FUNC_ int attn_reversible_steps_(attn_stage_ *s, void *job) {
+ATTN_COLD_ int attn_reversible_steps_(attn_stage_ *s, void *job) {
   const attn_reversible_job_ *j = (const attn_reversible_job_ *)job;
   const int64_t n = j->a.len;
   const attn_tensor p = attn_stage_tensor_(s, j->a.batch, 1, n, j->a.dim);
@@ -42400,7 +42501,7 @@ ATTN_FUNC_ int attn_reversible_steps_(attn_stage_ *s, void *job) {
 }
 
 /* names: of a_out, b_out, a, b. */
-ATTN_FUNC_ attn_status attn_reversible_call_(attn_reversible_job_ *j, const attn_words_ *names,
+ATTN_COLD_ attn_status attn_reversible_call_(attn_reversible_job_ *j, const attn_words_ *names,
                                              attn_ctx *ctx, size_t *bytes) {
   attn_error_ e = {ATTN_OK, NULL};
   const attn_table_ *table;
@@ -42429,7 +42530,7 @@ ATTN_FUNC_ attn_status attn_reversible_call_(attn_reversible_job_ *j, const attn
   return attn_end_(bytes ? NULL : ctx, &e);
 }
 
-ATTN_FUNC_ attn_status attn_reversible_run_(attn_tensor y1, attn_tensor y2, attn_tensor x1,
+ATTN_COLD_ attn_status attn_reversible_run_(attn_tensor y1, attn_tensor y2, attn_tensor x1,
                                             attn_tensor x2, const attn_reversible_params *params,
                                             attn_ctx *ctx, size_t *bytes) {
   static const attn_words_ names[] = {ATTN_WORDS_("y1"), ATTN_WORDS_("y2"), ATTN_WORDS_("x1"),
@@ -42439,21 +42540,22 @@ ATTN_FUNC_ attn_status attn_reversible_run_(attn_tensor y1, attn_tensor y2, attn
     j.p = params->f, j.p_user = params->f_user, j.q = params->g, j.q_user = params->g_user;
   return attn_reversible_call_(&j, names, ctx, bytes);
 }
-ATTN_PUB_ attn_status attn_reversible(attn_tensor y1, attn_tensor y2, attn_tensor x1,
-                                      attn_tensor x2, const attn_reversible_params *params,
-                                      attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_reversible(attn_tensor y1, attn_tensor y2, attn_tensor x1,
+                                           attn_tensor x2, const attn_reversible_params *params,
+                                           attn_ctx *ctx) {
   return attn_reversible_run_(y1, y2, x1, x2, params, ctx, NULL);
 }
-ATTN_PUB_ size_t attn_reversible_workspace(attn_tensor y1, attn_tensor y2, attn_tensor x1,
-                                           attn_tensor x2, const attn_reversible_params *params,
-                                           const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_reversible_workspace(attn_tensor y1, attn_tensor y2, attn_tensor x1,
+                                                attn_tensor x2,
+                                                const attn_reversible_params *params,
+                                                const attn_ctx *ctx) {
   attn_ctx plain = attn_before_workspace_(ctx);
   size_t bytes = 0;
   attn_reversible_run_(y1, y2, x1, x2, params, &plain, &bytes);
   return bytes;
 }
 
-ATTN_FUNC_ attn_status attn_reversible_back_(attn_tensor x1, attn_tensor x2, attn_tensor y1,
+ATTN_COLD_ attn_status attn_reversible_back_(attn_tensor x1, attn_tensor x2, attn_tensor y1,
                                              attn_tensor y2, const attn_reversible_params *params,
                                              attn_ctx *ctx, size_t *bytes) {
   static const attn_words_ names[] = {ATTN_WORDS_("x2"), ATTN_WORDS_("x1"), ATTN_WORDS_("y2"),
@@ -42463,15 +42565,16 @@ ATTN_FUNC_ attn_status attn_reversible_back_(attn_tensor x1, attn_tensor x2, att
     j.p = params->g, j.p_user = params->g_user, j.q = params->f, j.q_user = params->f_user;
   return attn_reversible_call_(&j, names, ctx, bytes);
 }
-ATTN_PUB_ attn_status attn_reversible_inverse(attn_tensor x1, attn_tensor x2, attn_tensor y1,
-                                              attn_tensor y2, const attn_reversible_params *params,
-                                              attn_ctx *ctx) {
-  return attn_reversible_back_(x1, x2, y1, y2, params, ctx, NULL);
-}
-ATTN_PUB_ size_t attn_reversible_inverse_workspace(attn_tensor x1, attn_tensor x2, attn_tensor y1,
+ATTN_PUB_COLD_ attn_status attn_reversible_inverse(attn_tensor x1, attn_tensor x2, attn_tensor y1,
                                                    attn_tensor y2,
                                                    const attn_reversible_params *params,
-                                                   const attn_ctx *ctx) {
+                                                   attn_ctx *ctx) {
+  return attn_reversible_back_(x1, x2, y1, y2, params, ctx, NULL);
+}
+ATTN_PUB_COLD_ size_t attn_reversible_inverse_workspace(attn_tensor x1, attn_tensor x2,
+                                                        attn_tensor y1, attn_tensor y2,
+                                                        const attn_reversible_params *params,
+                                                        const attn_ctx *ctx) {
   attn_ctx plain = attn_before_workspace_(ctx);
   size_t bytes = 0;
   attn_reversible_back_(x1, x2, y1, y2, params, &plain, &bytes);
@@ -42480,12 +42583,12 @@ ATTN_PUB_ size_t attn_reversible_inverse_workspace(attn_tensor x1, attn_tensor x
 
 /* ---- the mean -------------------------------------------------------------------------------*/
 
-ATTN_FUNC_ int attn_mean_steps_(attn_stage_ *s, void *job) {
+ATTN_COLD_ int attn_mean_steps_(attn_stage_ *s, void *job) {
   const attn_streams_ *a = (const attn_streams_ *)job;
   return attn_stage_stream_(s, a->to, a->x, a->t, 0.5f, 0.5f);
 }
 
-ATTN_FUNC_ attn_status attn_stream_mean_call_(attn_tensor y, attn_tensor x1, attn_tensor x2,
+ATTN_COLD_ attn_status attn_stream_mean_call_(attn_tensor y, attn_tensor x1, attn_tensor x2,
                                               attn_ctx *ctx, size_t *bytes) {
   static const attn_words_ w[] = {ATTN_WORDS_("y"), ATTN_WORDS_("x1"), ATTN_WORDS_("x2")};
   attn_error_ e = {ATTN_OK, NULL};
@@ -42510,12 +42613,12 @@ ATTN_FUNC_ attn_status attn_stream_mean_call_(attn_tensor y, attn_tensor x1, att
   }
   return attn_end_(bytes ? NULL : ctx, &e);
 }
-ATTN_PUB_ attn_status attn_stream_mean(attn_tensor y, attn_tensor x1, attn_tensor x2,
-                                       attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_stream_mean(attn_tensor y, attn_tensor x1, attn_tensor x2,
+                                            attn_ctx *ctx) {
   return attn_stream_mean_call_(y, x1, x2, ctx, NULL);
 }
-ATTN_PUB_ size_t attn_stream_mean_workspace(attn_tensor y, attn_tensor x1, attn_tensor x2,
-                                            const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_stream_mean_workspace(attn_tensor y, attn_tensor x1, attn_tensor x2,
+                                                 const attn_ctx *ctx) {
   attn_ctx plain = attn_before_workspace_(ctx);
   size_t bytes = 0;
   attn_stream_mean_call_(y, x1, x2, &plain, &bytes);
@@ -42540,7 +42643,7 @@ enum { ATTN_GTRXL_WEIGHTS_ = 6, ATTN_GTRXL_OPERANDS_ = ATTN_GTRXL_WEIGHTS_ + 1 }
 
 /* The gate's weights in the order of their names; what its kind does not read becomes absent, b what it
  * stands for. */
-ATTN_FUNC_ int attn_gtrxl_gate_check_(attn_error_ *e, attn_gtrxl_gate_params *p,
+ATTN_COLD_ int attn_gtrxl_gate_check_(attn_error_ *e, attn_gtrxl_gate_params *p,
                                       attn_gtrxl_place_ at, int64_t dm, attn_operand_ *op) {
 #define ATTN_GTRXL_(at)                                                              \
   {                                                                                  \
@@ -42668,7 +42771,7 @@ ATTN_FUNC_ void attn_gtrxl_sum_item_(void *job, int worker, int64_t index) {
 }
 
 /* o = gate(x, y); the weights have been checked. */
-ATTN_FUNC_ int attn_stage_gtrxl_(attn_stage_ *s, attn_tensor o, attn_tensor x, attn_tensor y,
+ATTN_COLD_ int attn_stage_gtrxl_(attn_stage_ *s, attn_tensor o, attn_tensor x, attn_tensor y,
                                  const attn_gtrxl_gate_params *p) {
   const attn_tensor w[ATTN_GTRXL_WEIGHTS_] = {p->w_r, p->u_r, p->w_z, p->u_z, p->w_g, p->u_g};
   const int64_t dm = o.dim;
@@ -42703,13 +42806,13 @@ typedef struct attn_gtrxl_gate_job_ {
   attn_gtrxl_gate_params p;
 } attn_gtrxl_gate_job_;
 
-ATTN_FUNC_ int attn_gtrxl_gate_steps_(attn_stage_ *s, void *job) {
+ATTN_COLD_ int attn_gtrxl_gate_steps_(attn_stage_ *s, void *job) {
   const attn_gtrxl_gate_job_ *j = (const attn_gtrxl_gate_job_ *)job;
   return attn_stage_gtrxl_(s, j->o, j->x, j->y, &j->p);
 }
 
 /* The call, or with bytes the workspace query. */
-ATTN_FUNC_ attn_status attn_gtrxl_gate_call_(attn_gtrxl_gate_job_ *j,
+ATTN_COLD_ attn_status attn_gtrxl_gate_call_(attn_gtrxl_gate_job_ *j,
                                              const attn_gtrxl_gate_params *params, attn_ctx *ctx,
                                              size_t *bytes) {
   static const attn_words_ w[] = {ATTN_WORDS_("o"), ATTN_WORDS_("x"), ATTN_WORDS_("y")};
@@ -42737,16 +42840,16 @@ ATTN_FUNC_ attn_status attn_gtrxl_gate_call_(attn_gtrxl_gate_job_ *j,
   return attn_end_(bytes ? NULL : ctx, &e);
 }
 
-ATTN_PUB_ attn_status attn_gtrxl_gate(attn_tensor o, attn_tensor x, attn_tensor y,
-                                      const attn_gtrxl_gate_params *params, attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_gtrxl_gate(attn_tensor o, attn_tensor x, attn_tensor y,
+                                           const attn_gtrxl_gate_params *params, attn_ctx *ctx) {
   attn_gtrxl_gate_job_ j;
   memset(&j, 0, sizeof j);
   j.o = o, j.x = x, j.y = y;
   return attn_gtrxl_gate_call_(&j, params, ctx, NULL);
 }
-ATTN_PUB_ size_t attn_gtrxl_gate_workspace(attn_tensor o, attn_tensor x, attn_tensor y,
-                                           const attn_gtrxl_gate_params *params,
-                                           const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_gtrxl_gate_workspace(attn_tensor o, attn_tensor x, attn_tensor y,
+                                                const attn_gtrxl_gate_params *params,
+                                                const attn_ctx *ctx) {
   attn_gtrxl_gate_job_ j;
   attn_ctx plain = attn_before_workspace_(ctx);
   size_t bytes = 0;
@@ -42763,7 +42866,7 @@ typedef struct attn_gtrxl_job_ {
   attn_gtrxl_params p;
 } attn_gtrxl_job_;
 
-ATTN_FUNC_ int attn_gtrxl_check_(attn_error_ *e, attn_gtrxl_job_ *j,
+ATTN_COLD_ int attn_gtrxl_check_(attn_error_ *e, attn_gtrxl_job_ *j,
                                  const attn_gtrxl_params *params, const attn_ctx *ctx,
                                  const attn_table_ **table, int *workers) {
   static const attn_words_ w[] = {ATTN_WORDS_("o"), ATTN_WORDS_("params.attention.lse"),
@@ -42798,7 +42901,7 @@ ATTN_FUNC_ int attn_gtrxl_check_(attn_error_ *e, attn_gtrxl_job_ *j,
 }
 
 /* The heads of all rows first; then 1024 rows at a time go all the way. */
-ATTN_FUNC_ int attn_gtrxl_steps_(attn_stage_ *s, void *job) {
+ATTN_COLD_ int attn_gtrxl_steps_(attn_stage_ *s, void *job) {
   const attn_gtrxl_job_ *j = (const attn_gtrxl_job_ *)job;
   const attn_gtrxl_params *p = &j->p;
   const attn_feed_forward *ff = &p->ff;
@@ -42841,7 +42944,7 @@ ATTN_FUNC_ int attn_gtrxl_steps_(attn_stage_ *s, void *job) {
 }
 
 /* The call, or with bytes the workspace query. */
-ATTN_FUNC_ attn_status attn_gtrxl_call_(attn_tensor o, attn_tensor h,
+ATTN_COLD_ attn_status attn_gtrxl_call_(attn_tensor o, attn_tensor h,
                                         const attn_gtrxl_params *params, attn_ctx *ctx,
                                         size_t *bytes) {
   attn_error_ e = {ATTN_OK, NULL};
@@ -42861,12 +42964,12 @@ ATTN_FUNC_ attn_status attn_gtrxl_call_(attn_tensor o, attn_tensor h,
   return attn_end_(bytes ? NULL : ctx, &e);
 }
 
-ATTN_PUB_ attn_status attn_gtrxl(attn_tensor o, attn_tensor h, const attn_gtrxl_params *params,
-                                 attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_gtrxl(attn_tensor o, attn_tensor h, const attn_gtrxl_params *params,
+                                      attn_ctx *ctx) {
   return attn_gtrxl_call_(o, h, params, ctx, NULL);
 }
-ATTN_PUB_ size_t attn_gtrxl_workspace(attn_tensor o, attn_tensor h, const attn_gtrxl_params *params,
-                                      const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_gtrxl_workspace(attn_tensor o, attn_tensor h,
+                                           const attn_gtrxl_params *params, const attn_ctx *ctx) {
   attn_ctx plain = attn_before_workspace_(ctx);
   size_t bytes = 0;
   attn_gtrxl_call_(o, h, params, &plain, &bytes);
@@ -42914,7 +43017,7 @@ ATTN_FUNC_ void attn_returns_item_(void *job, int worker, int64_t b) {
   }
 }
 
-ATTN_FUNC_ int attn_returns_check_(attn_error_ *e, attn_returns_job_ *j,
+ATTN_COLD_ int attn_returns_check_(attn_error_ *e, attn_returns_job_ *j,
                                    const attn_returns_params *params, const attn_ctx *ctx,
                                    int *workers) {
   static const attn_words_ w[] = {ATTN_WORDS_("y"), ATTN_WORDS_("r")};
@@ -42942,8 +43045,8 @@ ATTN_FUNC_ int attn_returns_check_(attn_error_ *e, attn_returns_job_ *j,
   return attn_check_apart_(e, ctx, op, 2, &target, 1);
 }
 
-ATTN_PUB_ attn_status attn_returns(attn_tensor y, attn_tensor r, const attn_returns_params *params,
-                                   attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_returns(attn_tensor y, attn_tensor r,
+                                        const attn_returns_params *params, attn_ctx *ctx) {
   attn_error_ e = {ATTN_OK, NULL};
   attn_returns_job_ j;
   int workers;
@@ -42957,8 +43060,9 @@ ATTN_PUB_ attn_status attn_returns(attn_tensor y, attn_tensor r, const attn_retu
   }
   return attn_end_(ctx, &e);
 }
-ATTN_PUB_ size_t attn_returns_workspace(attn_tensor y, attn_tensor r,
-                                        const attn_returns_params *params, const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_returns_workspace(attn_tensor y, attn_tensor r,
+                                             const attn_returns_params *params,
+                                             const attn_ctx *ctx) {
   (void)y, (void)r, (void)params, (void)ctx;
   return 0;
 }
@@ -43019,7 +43123,7 @@ ATTN_FUNC_ void attn_trajectory_item_(void *job, int worker, int64_t index) {
              ATTN_F32, dm, 1.0f, 0.0f);
 }
 
-ATTN_FUNC_ int attn_trajectory_check_(attn_error_ *e, attn_trajectory_job_ *j,
+ATTN_COLD_ int attn_trajectory_check_(attn_error_ *e, attn_trajectory_job_ *j,
                                       const attn_trajectory_params *params, const attn_ctx *ctx,
                                       int *workers) {
   static const attn_words_ w[] = {ATTN_WORDS_("y"), ATTN_WORDS_("returns"), ATTN_WORDS_("states"),
@@ -43075,7 +43179,7 @@ ATTN_FUNC_ int attn_trajectory_check_(attn_error_ *e, attn_trajectory_job_ *j,
   return attn_check_apart_(e, ctx, op, COUNT, more.span, more.n);
 }
 
-ATTN_FUNC_ int attn_trajectory_steps_(attn_stage_ *s, void *job) {
+ATTN_COLD_ int attn_trajectory_steps_(attn_stage_ *s, void *job) {
   attn_trajectory_job_ *j = (attn_trajectory_job_ *)job;
   const attn_tensor w[3] = {j->p.w_return, j->p.w_state, j->p.w_action};
   const int64_t dm = j->y.dim, n = j->x[0].len, steps = ATTN_TRAJECTORY_STEPS_;
@@ -43094,7 +43198,7 @@ ATTN_FUNC_ int attn_trajectory_steps_(attn_stage_ *s, void *job) {
 }
 
 /* The call, or with bytes the workspace query. */
-ATTN_FUNC_ attn_status attn_trajectory_call_(attn_trajectory_job_ *j,
+ATTN_COLD_ attn_status attn_trajectory_call_(attn_trajectory_job_ *j,
                                              const attn_trajectory_params *params, attn_ctx *ctx,
                                              size_t *bytes) {
   attn_error_ e = {ATTN_OK, NULL};
@@ -43110,7 +43214,7 @@ ATTN_FUNC_ attn_status attn_trajectory_call_(attn_trajectory_job_ *j,
   return attn_end_(bytes ? NULL : ctx, &e);
 }
 
-ATTN_FUNC_ attn_trajectory_job_ attn_trajectory_of_(attn_tensor y, attn_tensor returns,
+ATTN_COLD_ attn_trajectory_job_ attn_trajectory_of_(attn_tensor y, attn_tensor returns,
                                                     attn_tensor states, attn_tensor actions) {
   attn_trajectory_job_ j;
   memset(&j, 0, sizeof j);
@@ -43118,16 +43222,17 @@ ATTN_FUNC_ attn_trajectory_job_ attn_trajectory_of_(attn_tensor y, attn_tensor r
   return j;
 }
 
-ATTN_PUB_ attn_status attn_trajectory_tokens(attn_tensor y, attn_tensor returns, attn_tensor states,
-                                             attn_tensor actions,
-                                             const attn_trajectory_params *params, attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_trajectory_tokens(attn_tensor y, attn_tensor returns,
+                                                  attn_tensor states, attn_tensor actions,
+                                                  const attn_trajectory_params *params,
+                                                  attn_ctx *ctx) {
   attn_trajectory_job_ j = attn_trajectory_of_(y, returns, states, actions);
   return attn_trajectory_call_(&j, params, ctx, NULL);
 }
-ATTN_PUB_ size_t attn_trajectory_tokens_workspace(attn_tensor y, attn_tensor returns,
-                                                  attn_tensor states, attn_tensor actions,
-                                                  const attn_trajectory_params *params,
-                                                  const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_trajectory_tokens_workspace(attn_tensor y, attn_tensor returns,
+                                                       attn_tensor states, attn_tensor actions,
+                                                       const attn_trajectory_params *params,
+                                                       const attn_ctx *ctx) {
   attn_trajectory_job_ j = attn_trajectory_of_(y, returns, states, actions);
   attn_ctx plain = attn_before_workspace_(ctx);
   size_t bytes = 0;
@@ -43160,7 +43265,7 @@ typedef struct attn_predict_job_ {
   attn_trajectory_predict_params p;
 } attn_predict_job_;
 
-ATTN_FUNC_ int attn_predict_steps_(attn_stage_ *s, void *job) {
+ATTN_COLD_ int attn_predict_steps_(attn_stage_ *s, void *job) {
   const attn_predict_job_ *j = (const attn_predict_job_ *)job;
   const int action = j->p.head == ATTN_TRAJECTORY_NEXT_ACTION;
   const attn_tensor rows =
@@ -43170,7 +43275,7 @@ ATTN_FUNC_ int attn_predict_steps_(attn_stage_ *s, void *job) {
 }
 
 /* The call, or with bytes the workspace query. */
-ATTN_FUNC_ attn_status attn_predict_call_(attn_tensor o, attn_tensor y,
+ATTN_COLD_ attn_status attn_predict_call_(attn_tensor o, attn_tensor y,
                                           const attn_trajectory_predict_params *params,
                                           attn_ctx *ctx, size_t *bytes) {
   static const attn_words_ w[] = {ATTN_WORDS_("o"), ATTN_WORDS_("y")};
@@ -43206,14 +43311,14 @@ ATTN_FUNC_ attn_status attn_predict_call_(attn_tensor o, attn_tensor y,
   return attn_end_(bytes ? NULL : ctx, &e);
 }
 
-ATTN_PUB_ attn_status attn_trajectory_predict(attn_tensor o, attn_tensor y,
-                                              const attn_trajectory_predict_params *params,
-                                              attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_trajectory_predict(attn_tensor o, attn_tensor y,
+                                                   const attn_trajectory_predict_params *params,
+                                                   attn_ctx *ctx) {
   return attn_predict_call_(o, y, params, ctx, NULL);
 }
-ATTN_PUB_ size_t attn_trajectory_predict_workspace(attn_tensor o, attn_tensor y,
-                                                   const attn_trajectory_predict_params *params,
-                                                   const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_trajectory_predict_workspace(
+    attn_tensor o, attn_tensor y, const attn_trajectory_predict_params *params,
+    const attn_ctx *ctx) {
   attn_ctx plain = attn_before_workspace_(ctx);
   size_t bytes = 0;
   attn_predict_call_(o, y, params, &plain, &bytes);
@@ -43244,7 +43349,7 @@ enum { ATTN_FFT_NEAR_ = 32768 };
 
 /* cos and sin of 2 pi k / n for 0 <= k < n: an eighth of a turn at most is left to the series, so that
  * symmetries are exact. */
-ATTN_FUNC_ void attn_root_(float *to, int64_t k, int64_t n) {
+ATTN_COLD_ void attn_root_(float *to, int64_t k, int64_t n) {
   const int64_t eighth = 8 * k / n, past = 8 * k - eighth * n;
   const int odd = (int)(eighth & 1), quarter = (int)((eighth + odd) / 2 & 3);
   double s, c;
@@ -43255,14 +43360,14 @@ ATTN_FUNC_ void attn_root_(float *to, int64_t k, int64_t n) {
 }
 
 /* The power of 2 in which a cyclic convolution of length n has room. */
-ATTN_FUNC_ int64_t attn_fft_padded_(int64_t n) {
+ATTN_COLD_ int64_t attn_fft_padded_(int64_t n) {
   int64_t m = 1;
   while (m < 2 * n - 1) m *= 2;
   return m;
 }
 
 /* Rows that a transform of length n needs; of any length up to n if any. */
-ATTN_FUNC_ int64_t attn_fft_rows_(int64_t n, int any) {
+ATTN_COLD_ int64_t attn_fft_rows_(int64_t n, int any) {
   int64_t left = n;
   for (int64_t r = 2; r <= ATTN_RADIX_; r++)
     while (left % r == 0) left /= r;
@@ -43270,7 +43375,7 @@ ATTN_FUNC_ int64_t attn_fft_rows_(int64_t n, int any) {
 }
 
 /* Memory for lengths that need up to `rows` rows, which lasts as long as the call. */
-ATTN_FUNC_ void attn_fft_take_(attn_fft_ *p, attn_stage_ *s, int64_t n, int64_t rows) {
+ATTN_COLD_ void attn_fft_take_(attn_fft_ *p, attn_stage_ *s, int64_t n, int64_t rows) {
   p->n = 0;
   p->root = (float *)attn_stage_take_(s, rows, 8);
   p->at = (int32_t *)attn_stage_take_(s, rows, 4);
@@ -43281,7 +43386,7 @@ ATTN_FUNC_ void attn_fft_take_(attn_fft_ *p, attn_stage_ *s, int64_t n, int64_t 
 }
 
 /* Step by step from `step` on, which finds pieces of n rows. */
-ATTN_FUNC_ void attn_fft_steps_(const attn_fft_ *p, const attn_table_ *f, float *x, int64_t half,
+ATTN_COLD_ void attn_fft_steps_(const attn_fft_ *p, const attn_table_ *f, float *x, int64_t half,
                                 int lanes, int step, int64_t n) {
   const int near = n <= ATTN_FFT_NEAR_ / (8 * half);
   for (int64_t count = 1; step < p->steps; step++) {
@@ -43298,7 +43403,7 @@ ATTN_FUNC_ void attn_fft_steps_(const attn_fft_ *p, const attn_table_ *f, float 
 
 /* The radices: 4 outside, the odd ones and what is left of the power of 2 in the middle. Without odd ones
  * the list can be read from either end, and then `at` exchanges rows in pairs. */
-ATTN_FUNC_ void attn_fft_radices_(attn_fft_ *p) {
+ATTN_COLD_ void attn_fft_radices_(attn_fft_ *p) {
   int64_t left = p->m;
   int twos = 0;
   while (left % 2 == 0) left /= 2, twos++;
@@ -43312,7 +43417,7 @@ ATTN_FUNC_ void attn_fft_radices_(attn_fft_ *p) {
 }
 
 /* Tables for length n; spare: rows of 16 columns. */
-ATTN_FUNC_ void attn_fft_open_(attn_fft_ *p, const attn_table_ *f, int64_t n, float *spare) {
+ATTN_COLD_ void attn_fft_open_(attn_fft_ *p, const attn_table_ *f, int64_t n, float *spare) {
   if (p->n == n) return;
   p->n = n, p->m = attn_fft_rows_(n, 0);
   attn_fft_radices_(p);
@@ -43551,7 +43656,7 @@ ATTN_FUNC_ void attn_dft_rows_item_(void *job, int worker, int64_t index) {
 }
 
 /* Rows from len on of an entry are 0. */
-ATTN_FUNC_ void attn_dft_clear_(const attn_tensor *y, int64_t b, int64_t len) {
+ATTN_COLD_ void attn_dft_clear_(const attn_tensor *y, int64_t b, int64_t len) {
   for (int64_t i = len; i < y->len; i++)
     memset(attn_at_(y, b, 0, i), 0, (size_t)attn_bytes_(y->dtype, y->dim));
 }
@@ -43559,11 +43664,11 @@ ATTN_FUNC_ void attn_dft_clear_(const attn_tensor *y, int64_t b, int64_t len) {
 /* Complex columns that are transformed together: 32, but 16 of more than 2048 rows, for the second cache.
  * Which columns meet depends on the entry alone. */
 enum { ATTN_DFT_TALL_ = 2048 };
-ATTN_FUNC_ int64_t attn_dft_wide_(int64_t rows, int64_t dm) {
+ATTN_COLD_ int64_t attn_dft_wide_(int64_t rows, int64_t dm) {
   return dm / 2 < 2 * ATTN_GROUP_ || rows > ATTN_DFT_TALL_ ? ATTN_GROUP_ : 2 * ATTN_GROUP_;
 }
 
-ATTN_FUNC_ int attn_dft_fast_(attn_stage_ *s, attn_tensor y, attn_tensor x, const int32_t *x_len) {
+ATTN_COLD_ int attn_dft_fast_(attn_stage_ *s, attn_tensor y, attn_tensor x, const int32_t *x_len) {
   const int64_t len = x.len, dm = x.dim, top = dm / 2;
   const int64_t rows = attn_fft_rows_(len, x_len != NULL), cols = attn_fft_rows_(dm, 0);
   attn_dft_ a;
@@ -43637,7 +43742,7 @@ ATTN_FUNC_ void attn_waves_item_(void *job, int worker, int64_t index) {
 }
 
 /* P = [x C ; x S] with the matrices of dm, then rows of y = [C, -S] P with those of N. */
-ATTN_FUNC_ int attn_dft_dense_(attn_stage_ *s, attn_tensor y, attn_tensor x, const int32_t *x_len) {
+ATTN_COLD_ int attn_dft_dense_(attn_stage_ *s, attn_tensor y, attn_tensor x, const int32_t *x_len) {
   const int64_t len = x.len, dm = x.dim, most = len < dm ? len : dm < 96 ? 96 : dm;
   const int64_t many = most < len ? most : len;
   float *root = (float *)attn_stage_take_(s, len > dm ? len : dm, 8);
@@ -43679,7 +43784,7 @@ ATTN_FUNC_ int attn_dft_dense_(attn_stage_ *s, attn_tensor y, attn_tensor x, con
 }
 
 /* y = fourier(x). */
-ATTN_FUNC_ int attn_stage_fourier_(attn_stage_ *s, attn_tensor y, attn_tensor x,
+ATTN_COLD_ int attn_stage_fourier_(attn_stage_ *s, attn_tensor y, attn_tensor x,
                                    const attn_fourier_params *p) {
   const int64_t mark = s->used;
   if (p->form == ATTN_FOURIER_GEMM ? !attn_dft_dense_(s, y, x, p->x_len)
@@ -43691,7 +43796,7 @@ ATTN_FUNC_ int attn_stage_fourier_(attn_stage_ *s, attn_tensor y, attn_tensor x,
 
 /* ---- calls ---------------------------------------------------------------------------------------*/
 
-ATTN_FUNC_ int attn_fourier_check_(attn_error_ *e, attn_fourier_job_ *j, const attn_ctx *ctx,
+ATTN_COLD_ int attn_fourier_check_(attn_error_ *e, attn_fourier_job_ *j, const attn_ctx *ctx,
                                    const attn_table_ **table, int *workers) {
   static const attn_words_ wx = ATTN_WORDS_("x"), wy = ATTN_WORDS_("y");
   const int64_t most = (int64_t)1 << 27, any = ATTN_ANY_, b = j->x.batch, t = j->x.len,
@@ -43725,13 +43830,13 @@ ATTN_FUNC_ int attn_fourier_check_(attn_error_ *e, attn_fourier_job_ *j, const a
   return attn_check_apart_(e, ctx, op, count, more.span, more.n);
 }
 
-ATTN_FUNC_ int attn_fourier_steps_(attn_stage_ *s, void *job) {
+ATTN_COLD_ int attn_fourier_steps_(attn_stage_ *s, void *job) {
   const attn_fourier_job_ *j = (const attn_fourier_job_ *)job;
   return attn_stage_fourier_(s, j->y, j->x, &j->par.mix);
 }
 
 /* h = norm_1(x + fourier(x)), y = norm_2(h + ff(h)), entry by entry where they are not equally long. */
-ATTN_FUNC_ int attn_fnet_steps_(attn_stage_ *s, void *job) {
+ATTN_COLD_ int attn_fnet_steps_(attn_stage_ *s, void *job) {
   const attn_fourier_job_ *j = (const attn_fourier_job_ *)job;
   const attn_fnet_params *par = &j->par;
   const int32_t *x_len = par->mix.x_len;
@@ -43753,7 +43858,7 @@ ATTN_FUNC_ int attn_fnet_steps_(attn_stage_ *s, void *job) {
   return 1;
 }
 
-ATTN_FUNC_ attn_status attn_fourier_call_(attn_fourier_job_ *j, attn_ctx *ctx, size_t *bytes) {
+ATTN_COLD_ attn_status attn_fourier_call_(attn_fourier_job_ *j, attn_ctx *ctx, size_t *bytes) {
   attn_error_ e = {ATTN_OK, NULL};
   const attn_table_ *table;
   int workers;
@@ -43771,7 +43876,7 @@ ATTN_FUNC_ attn_status attn_fourier_call_(attn_fourier_job_ *j, attn_ctx *ctx, s
   return attn_end_(bytes ? NULL : ctx, &e);
 }
 
-ATTN_FUNC_ attn_status attn_fourier_run_(attn_tensor y, attn_tensor x,
+ATTN_COLD_ attn_status attn_fourier_run_(attn_tensor y, attn_tensor x,
                                          const attn_fourier_params *params, attn_ctx *ctx,
                                          size_t *bytes) {
   attn_fourier_job_ j;
@@ -43781,19 +43886,20 @@ ATTN_FUNC_ attn_status attn_fourier_run_(attn_tensor y, attn_tensor x,
   return attn_fourier_call_(&j, ctx, bytes);
 }
 
-ATTN_PUB_ attn_status attn_fourier(attn_tensor y, attn_tensor x, const attn_fourier_params *params,
-                                   attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_fourier(attn_tensor y, attn_tensor x,
+                                        const attn_fourier_params *params, attn_ctx *ctx) {
   return attn_fourier_run_(y, x, params, ctx, NULL);
 }
-ATTN_PUB_ size_t attn_fourier_workspace(attn_tensor y, attn_tensor x,
-                                        const attn_fourier_params *params, const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_fourier_workspace(attn_tensor y, attn_tensor x,
+                                             const attn_fourier_params *params,
+                                             const attn_ctx *ctx) {
   attn_ctx plain = attn_before_workspace_(ctx);
   size_t bytes = 0;
   attn_fourier_run_(y, x, params, &plain, &bytes);
   return bytes;
 }
 
-ATTN_FUNC_ attn_status attn_fnet_run_(attn_tensor y, attn_tensor x, const attn_fnet_params *params,
+ATTN_COLD_ attn_status attn_fnet_run_(attn_tensor y, attn_tensor x, const attn_fnet_params *params,
                                       attn_ctx *ctx, size_t *bytes) {
   attn_error_ e = {ATTN_OK, NULL};
   attn_fourier_job_ j;
@@ -43807,12 +43913,12 @@ ATTN_FUNC_ attn_status attn_fnet_run_(attn_tensor y, attn_tensor x, const attn_f
   return attn_end_(bytes ? NULL : ctx, &e);
 }
 
-ATTN_PUB_ attn_status attn_fnet(attn_tensor y, attn_tensor x, const attn_fnet_params *params,
-                                attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_fnet(attn_tensor y, attn_tensor x, const attn_fnet_params *params,
+                                     attn_ctx *ctx) {
   return attn_fnet_run_(y, x, params, ctx, NULL);
 }
-ATTN_PUB_ size_t attn_fnet_workspace(attn_tensor y, attn_tensor x, const attn_fnet_params *params,
-                                     const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_fnet_workspace(attn_tensor y, attn_tensor x,
+                                          const attn_fnet_params *params, const attn_ctx *ctx) {
   attn_ctx plain = attn_before_workspace_(ctx);
   size_t bytes = 0;
   attn_fnet_run_(y, x, params, &plain, &bytes);
@@ -43962,7 +44068,7 @@ ATTN_FUNC_ void attn_maps_source_(const attn_maps_job_ *a, int worker, int64_t b
 }
 
 /* weights[e][o][a, c] = kernel[o, c, a, e]: rows of the source follow one another by a, then c. */
-ATTN_FUNC_ void attn_maps_weights_(const attn_maps_job_ *a) {
+ATTN_COLD_ void attn_maps_weights_(const attn_maps_job_ *a) {
   const int64_t heads = a->after.q.heads;
   float *to = a->weights;
   for (int64_t e = 0; e < a->kw; e++)
@@ -44061,7 +44167,7 @@ enum { ATTN_MAPS_KERNEL_ = 1 << 20 }; /* rows or columns of a kernel */
 /* ---- checks ---------------------------------------------------------------------------------*/
 
 /* Every number of previous is finite. */
-ATTN_FUNC_ int attn_maps_finite_(attn_error_ *e, const attn_table_ *f, const attn_tensor *t) {
+ATTN_COLD_ int attn_maps_finite_(attn_error_ *e, const attn_table_ *f, const attn_tensor *t) {
   float x[ATTN_BLOCK_];
   for (int64_t r = 0; r < t->batch * t->heads * t->len; r++)
     for (int64_t j = 0; j < t->dim; j += ATTN_BLOCK_) {
@@ -44075,7 +44181,7 @@ ATTN_FUNC_ int attn_maps_finite_(attn_error_ *e, const attn_table_ *f, const att
 }
 
 /* What attention is told: one call of attn_sdpa cut at the scores. */
-ATTN_FUNC_ int attn_maps_plan_(attn_error_ *e, attn_maps_job_ *a, const attn_sdpa_params *params,
+ATTN_COLD_ int attn_maps_plan_(attn_error_ *e, attn_maps_job_ *a, const attn_sdpa_params *params,
                                const attn_ctx *ctx, int *workers, int data) {
   attn_sdpa_params all = *params, after = *params;
   if (params->ragged.sequences || params->schedule || params->span.z)
@@ -44117,7 +44223,7 @@ ATTN_FUNC_ int attn_maps_plan_(attn_error_ *e, attn_maps_job_ *a, const attn_sdp
 }
 
 /* previous and scores, against each other and the rest. */
-ATTN_FUNC_ int attn_maps_check_(attn_error_ *e, attn_maps_job_ *a, const attn_sdpa_params *p,
+ATTN_COLD_ int attn_maps_check_(attn_error_ *e, attn_maps_job_ *a, const attn_sdpa_params *p,
                                 const attn_ctx *ctx, int in_place, int data) {
   static const attn_words_ w[] = {ATTN_WORDS_("o"),
                                   ATTN_WORDS_("q"),
@@ -44197,7 +44303,7 @@ ATTN_FUNC_ int attn_maps_check_(attn_error_ *e, attn_maps_job_ *a, const attn_sd
 /* ---- the call -------------------------------------------------------------------------------*/
 
 /* Memory, then tile after tile. */
-ATTN_FUNC_ int attn_maps_steps_(attn_stage_ *s, void *job) {
+ATTN_COLD_ int attn_maps_steps_(attn_stage_ *s, void *job) {
   attn_maps_job_ *a = (attn_maps_job_ *)job;
   attn_softmax_ *f = &a->fresh, *g = &a->after;
   const int64_t h = g->q.heads, tk = g->k.len, size = sizeof(float);
@@ -44252,7 +44358,7 @@ ATTN_FUNC_ int attn_maps_steps_(attn_stage_ *s, void *job) {
 
 /* The call, or with bytes the workspace query. The job has its tensors and weights; in_place:
  * scores may be previous. */
-ATTN_FUNC_ int attn_maps_run_(attn_error_ *e, attn_maps_job_ *a, const attn_sdpa_params *params,
+ATTN_COLD_ int attn_maps_run_(attn_error_ *e, attn_maps_job_ *a, const attn_sdpa_params *params,
                               attn_ctx *ctx, int in_place, size_t *bytes) {
   const attn_ctx plain = attn_before_workspace_(ctx);
   const attn_ctx *use = bytes ? &plain : ctx;
@@ -44274,7 +44380,7 @@ ATTN_FUNC_ int attn_maps_run_(attn_error_ *e, attn_maps_job_ *a, const attn_sdpa
   return e->status == ATTN_OK;
 }
 
-ATTN_FUNC_ void attn_maps_open_(attn_maps_job_ *a, attn_tensor o, attn_tensor q, attn_tensor k,
+ATTN_COLD_ void attn_maps_open_(attn_maps_job_ *a, attn_tensor o, attn_tensor q, attn_tensor k,
                                 attn_tensor v) {
   memset(a, 0, sizeof *a);
   a->after.o = o, a->after.q = q, a->after.k = k, a->after.v = v;
@@ -44283,11 +44389,11 @@ ATTN_FUNC_ void attn_maps_open_(attn_maps_job_ *a, attn_tensor o, attn_tensor q,
 }
 
 /* 0 = the default, ATTN_ZERO = 0. */
-ATTN_FUNC_ float attn_maps_or_(float x, float otherwise) {
+ATTN_COLD_ float attn_maps_or_(float x, float otherwise) {
   return x != 0.0f ? x : attn_to_bits_(x) ? 0.0f : otherwise;
 }
 
-ATTN_FUNC_ attn_status attn_score_mix_call_(attn_tensor o, attn_tensor q, attn_tensor k,
+ATTN_COLD_ attn_status attn_score_mix_call_(attn_tensor o, attn_tensor q, attn_tensor k,
                                             attn_tensor v, const attn_score_mix_params *params,
                                             attn_ctx *ctx, size_t *bytes) {
   attn_error_ e = {ATTN_OK, NULL};
@@ -44306,20 +44412,21 @@ ATTN_FUNC_ attn_status attn_score_mix_call_(attn_tensor o, attn_tensor q, attn_t
   return attn_end_(bytes ? NULL : ctx, &e);
 }
 
-ATTN_PUB_ attn_status attn_score_mix(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
-                                     const attn_score_mix_params *params, attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_score_mix(attn_tensor o, attn_tensor q, attn_tensor k,
+                                          attn_tensor v, const attn_score_mix_params *params,
+                                          attn_ctx *ctx) {
   return attn_score_mix_call_(o, q, k, v, params, ctx, NULL);
 }
 
-ATTN_PUB_ size_t attn_score_mix_workspace(attn_tensor o, attn_tensor q, attn_tensor k,
-                                          attn_tensor v, const attn_score_mix_params *params,
-                                          const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_score_mix_workspace(attn_tensor o, attn_tensor q, attn_tensor k,
+                                               attn_tensor v, const attn_score_mix_params *params,
+                                               const attn_ctx *ctx) {
   attn_ctx own = attn_before_workspace_(ctx);
   size_t bytes = 0;
   return attn_score_mix_call_(o, q, k, v, params, &own, &bytes) == ATTN_OK ? bytes : 0;
 }
 
-ATTN_FUNC_ attn_status attn_realformer_call_(attn_tensor o, attn_tensor q, attn_tensor k,
+ATTN_COLD_ attn_status attn_realformer_call_(attn_tensor o, attn_tensor q, attn_tensor k,
                                              attn_tensor v, const attn_realformer_params *params,
                                              attn_ctx *ctx, size_t *bytes) {
   attn_error_ e = {ATTN_OK, NULL};
@@ -44337,26 +44444,27 @@ ATTN_FUNC_ attn_status attn_realformer_call_(attn_tensor o, attn_tensor q, attn_
   return attn_end_(bytes ? NULL : ctx, &e);
 }
 
-ATTN_PUB_ attn_status attn_realformer(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
-                                      const attn_realformer_params *params, attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_realformer(attn_tensor o, attn_tensor q, attn_tensor k,
+                                           attn_tensor v, const attn_realformer_params *params,
+                                           attn_ctx *ctx) {
   return attn_realformer_call_(o, q, k, v, params, ctx, NULL);
 }
 
-ATTN_PUB_ size_t attn_realformer_workspace(attn_tensor o, attn_tensor q, attn_tensor k,
-                                           attn_tensor v, const attn_realformer_params *params,
-                                           const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_realformer_workspace(attn_tensor o, attn_tensor q, attn_tensor k,
+                                                attn_tensor v, const attn_realformer_params *params,
+                                                const attn_ctx *ctx) {
   attn_ctx own = attn_before_workspace_(ctx);
   size_t bytes = 0;
   return attn_realformer_call_(o, q, k, v, params, &own, &bytes) == ATTN_OK ? bytes : 0;
 }
 
 /* A share of 0..1 with its default. */
-ATTN_FUNC_ int attn_predictive_share_(float *x) {
+ATTN_COLD_ int attn_predictive_share_(float *x) {
   *x = attn_maps_or_(*x, 0.5f);
   return *x >= 0.0f && *x <= 1.0f;
 }
 
-ATTN_FUNC_ int attn_predictive_check_(attn_error_ *e, attn_maps_job_ *a,
+ATTN_COLD_ int attn_predictive_check_(attn_error_ *e, attn_maps_job_ *a,
                                       attn_predictive_params *p) {
   static const attn_words_ w = ATTN_WORDS_("params.kernel");
   const attn_tensor *k = &p->kernel;
@@ -44399,7 +44507,7 @@ ATTN_FUNC_ int attn_predictive_check_(attn_error_ *e, attn_maps_job_ *a,
   return 1;
 }
 
-ATTN_FUNC_ attn_status attn_predictive_call_(attn_tensor o, attn_tensor q, attn_tensor k,
+ATTN_COLD_ attn_status attn_predictive_call_(attn_tensor o, attn_tensor q, attn_tensor k,
                                              attn_tensor v, const attn_predictive_params *params,
                                              attn_ctx *ctx, size_t *bytes) {
   attn_error_ e = {ATTN_OK, NULL};
@@ -44412,14 +44520,15 @@ ATTN_FUNC_ attn_status attn_predictive_call_(attn_tensor o, attn_tensor q, attn_
   return attn_end_(bytes ? NULL : ctx, &e);
 }
 
-ATTN_PUB_ attn_status attn_predictive(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
-                                      const attn_predictive_params *params, attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_predictive(attn_tensor o, attn_tensor q, attn_tensor k,
+                                           attn_tensor v, const attn_predictive_params *params,
+                                           attn_ctx *ctx) {
   return attn_predictive_call_(o, q, k, v, params, ctx, NULL);
 }
 
-ATTN_PUB_ size_t attn_predictive_workspace(attn_tensor o, attn_tensor q, attn_tensor k,
-                                           attn_tensor v, const attn_predictive_params *params,
-                                           const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_predictive_workspace(attn_tensor o, attn_tensor q, attn_tensor k,
+                                                attn_tensor v, const attn_predictive_params *params,
+                                                const attn_ctx *ctx) {
   attn_ctx own = attn_before_workspace_(ctx);
   size_t bytes = 0;
   return attn_predictive_call_(o, q, k, v, params, &own, &bytes) == ATTN_OK ? bytes : 0;
@@ -44504,7 +44613,7 @@ ATTN_FUNC_ void attn_map_apply_item_(void *job, int worker, int64_t index) {
                     ATTN_F32, a->v.dim, 1.0f, 0.0f);
 }
 
-ATTN_FUNC_ int attn_map_apply_check_(attn_error_ *e, attn_map_apply_job_ *a,
+ATTN_COLD_ int attn_map_apply_check_(attn_error_ *e, attn_map_apply_job_ *a,
                                      const attn_map_apply_params *p, const attn_ctx *ctx,
                                      int *workers) {
   static const attn_words_ w[] = {ATTN_WORDS_("o"), ATTN_WORDS_("map"), ATTN_WORDS_("v")};
@@ -44547,7 +44656,7 @@ ATTN_FUNC_ int attn_map_apply_check_(attn_error_ *e, attn_map_apply_job_ *a,
   return attn_check_apart_(e, ctx, op, 3, NULL, 0);
 }
 
-ATTN_FUNC_ int attn_map_apply_steps_(attn_stage_ *s, void *job) {
+ATTN_COLD_ int attn_map_apply_steps_(attn_stage_ *s, void *job) {
   attn_map_apply_job_ *a = (attn_map_apply_job_ *)job;
   const int64_t f = sizeof(float);
   a->wide = attn_row_width_(a->v.dim);
@@ -44559,7 +44668,7 @@ ATTN_FUNC_ int attn_map_apply_steps_(attn_stage_ *s, void *job) {
                          attn_map_apply_item_, a, a->each, &a->memory);
 }
 
-ATTN_FUNC_ attn_status attn_map_apply_call_(attn_tensor o, attn_tensor map, attn_tensor v,
+ATTN_COLD_ attn_status attn_map_apply_call_(attn_tensor o, attn_tensor map, attn_tensor v,
                                             const attn_map_apply_params *params, attn_ctx *ctx,
                                             size_t *bytes) {
   attn_error_ e = {ATTN_OK, NULL};
@@ -44578,14 +44687,14 @@ ATTN_FUNC_ attn_status attn_map_apply_call_(attn_tensor o, attn_tensor map, attn
   return attn_end_(bytes ? NULL : ctx, &e);
 }
 
-ATTN_PUB_ attn_status attn_map_apply(attn_tensor o, attn_tensor map, attn_tensor v,
-                                     const attn_map_apply_params *params, attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_map_apply(attn_tensor o, attn_tensor map, attn_tensor v,
+                                          const attn_map_apply_params *params, attn_ctx *ctx) {
   return attn_map_apply_call_(o, map, v, params, ctx, NULL);
 }
 
-ATTN_PUB_ size_t attn_map_apply_workspace(attn_tensor o, attn_tensor map, attn_tensor v,
-                                          const attn_map_apply_params *params,
-                                          const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_map_apply_workspace(attn_tensor o, attn_tensor map, attn_tensor v,
+                                               const attn_map_apply_params *params,
+                                               const attn_ctx *ctx) {
   attn_ctx own = attn_before_workspace_(ctx);
   size_t bytes = 0;
   return attn_map_apply_call_(o, map, v, params, &own, &bytes) == ATTN_OK ? bytes : 0;
@@ -44601,7 +44710,7 @@ typedef struct attn_lazy_job_ {
 
 /* Layers from l on that are one pass: of one period, with equal heads of values. Relative values are
  * as wide as those of one layer. */
-ATTN_FUNC_ int64_t attn_lazy_run_(const attn_lazy_job_ *a, int64_t l) {
+ATTN_COLD_ int64_t attn_lazy_run_(const attn_lazy_job_ *a, int64_t l) {
   int64_t n = 1;
   if (a->attention->relative.values.data) return 1;
   while (l + n < a->layers && (l + n) % a->period != 0 && a->v[l + n].heads == a->v[l].heads) n++;
@@ -44623,7 +44732,7 @@ ATTN_FUNC_ void attn_lazy_copy_item_(void *job, int worker, int64_t index) {
 }
 
 /* Columns of `all` to or from a tensor of its own. */
-ATTN_FUNC_ int attn_lazy_columns_(attn_stage_ *s, attn_tensor all, int64_t column, attn_tensor own,
+ATTN_COLD_ int attn_lazy_columns_(attn_stage_ *s, attn_tensor all, int64_t column, attn_tensor own,
                                   int in) {
   attn_lazy_copy_ a = {s->table, own, own};
   if (s->run) all = attn_stage_shift_(all, column);
@@ -44636,7 +44745,7 @@ ATTN_FUNC_ int attn_lazy_columns_(attn_stage_ *s, attn_tensor all, int64_t colum
                          attn_lazy_copy_item_, &a, 0, NULL);
 }
 
-ATTN_FUNC_ int attn_lazy_steps_(attn_stage_ *s, void *job) {
+ATTN_COLD_ int attn_lazy_steps_(attn_stage_ *s, void *job) {
   const attn_lazy_job_ *a = (const attn_lazy_job_ *)job;
   int64_t most_v = 0, most_o = 0;
   for (int64_t l = 0, n; l < a->layers; l += n) { /* the widest run of layers */
@@ -44673,7 +44782,7 @@ ATTN_FUNC_ int attn_lazy_steps_(attn_stage_ *s, void *job) {
 }
 
 /* The rules of attn_sdpa for each layer, then what layers have in common. */
-ATTN_FUNC_ int attn_lazy_check_(attn_error_ *e, attn_lazy_job_ *a, const attn_ctx *ctx,
+ATTN_COLD_ int attn_lazy_check_(attn_error_ *e, attn_lazy_job_ *a, const attn_ctx *ctx,
                                 const attn_table_ **table, int *workers, int data) {
   static const attn_words_ wo = ATTN_WORDS_("o"), wi = ATTN_WORDS_("q, k or v");
   const attn_sdpa_params *p = a->attention;
@@ -44711,7 +44820,7 @@ ATTN_FUNC_ int attn_lazy_check_(attn_error_ *e, attn_lazy_job_ *a, const attn_ct
   return 1;
 }
 
-ATTN_FUNC_ attn_status attn_lazyformer_call_(const attn_tensor *o, const attn_tensor *q,
+ATTN_COLD_ attn_status attn_lazyformer_call_(const attn_tensor *o, const attn_tensor *q,
                                              const attn_tensor *k, const attn_tensor *v,
                                              int64_t layers, const attn_lazyformer_params *params,
                                              attn_ctx *ctx, size_t *bytes) {
@@ -44734,16 +44843,18 @@ ATTN_FUNC_ attn_status attn_lazyformer_call_(const attn_tensor *o, const attn_te
   return attn_end_(bytes ? NULL : ctx, &e);
 }
 
-ATTN_PUB_ attn_status attn_lazyformer(const attn_tensor *o, const attn_tensor *q,
-                                      const attn_tensor *k, const attn_tensor *v, int64_t layers,
-                                      const attn_lazyformer_params *params, attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_lazyformer(const attn_tensor *o, const attn_tensor *q,
+                                           const attn_tensor *k, const attn_tensor *v,
+                                           int64_t layers, const attn_lazyformer_params *params,
+                                           attn_ctx *ctx) {
   return attn_lazyformer_call_(o, q, k, v, layers, params, ctx, NULL);
 }
 
-ATTN_PUB_ size_t attn_lazyformer_workspace(const attn_tensor *o, const attn_tensor *q,
-                                           const attn_tensor *k, const attn_tensor *v,
-                                           int64_t layers, const attn_lazyformer_params *params,
-                                           const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_lazyformer_workspace(const attn_tensor *o, const attn_tensor *q,
+                                                const attn_tensor *k, const attn_tensor *v,
+                                                int64_t layers,
+                                                const attn_lazyformer_params *params,
+                                                const attn_ctx *ctx) {
   attn_ctx own = attn_before_workspace_(ctx);
   size_t bytes = 0;
   return attn_lazyformer_call_(o, q, k, v, layers, params, &own, &bytes) == ATTN_OK ? bytes : 0;
@@ -44804,7 +44915,7 @@ ATTN_FUNC_ void attn_film_item_(void *job, int worker, int64_t b) {
     }
 }
 
-ATTN_FUNC_ int attn_film_check_(attn_error_ *e, attn_film_job_ *a, const attn_film_params *params,
+ATTN_COLD_ int attn_film_check_(attn_error_ *e, attn_film_job_ *a, const attn_film_params *params,
                                 const attn_ctx *ctx, int *workers) {
   static const attn_words_ w[] = {ATTN_WORDS_("y"),          ATTN_WORDS_("a"),
                                   ATTN_WORDS_("params.z"),   ATTN_WORDS_("params.w_f"),
@@ -44857,14 +44968,14 @@ ATTN_FUNC_ int attn_film_check_(attn_error_ *e, attn_film_job_ *a, const attn_fi
   return attn_check_apart_(e, ctx, op, 7, NULL, 0);
 }
 
-ATTN_FUNC_ int attn_film_steps_(attn_stage_ *s, void *job) {
+ATTN_COLD_ int attn_film_steps_(attn_stage_ *s, void *job) {
   attn_film_job_ *a = (attn_film_job_ *)job;
   a->at_row = attn_piece_(attn_mul_(2, a->width), sizeof(float));
   a->each = attn_add_(a->at_row, attn_piece_(a->y.dim, sizeof(float)));
   return attn_stage_for_(s, a->y.batch, attn_film_item_, a, a->each, &a->memory);
 }
 
-ATTN_FUNC_ attn_status attn_film_blocks_call_(attn_tensor y, attn_tensor a,
+ATTN_COLD_ attn_status attn_film_blocks_call_(attn_tensor y, attn_tensor a,
                                               const attn_film_params *params, attn_ctx *ctx,
                                               size_t *bytes) {
   attn_error_ e = {ATTN_OK, NULL};
@@ -44883,13 +44994,14 @@ ATTN_FUNC_ attn_status attn_film_blocks_call_(attn_tensor y, attn_tensor a,
   return attn_end_(bytes ? NULL : ctx, &e);
 }
 
-ATTN_PUB_ attn_status attn_film_blocks(attn_tensor y, attn_tensor a, const attn_film_params *params,
-                                       attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_film_blocks(attn_tensor y, attn_tensor a,
+                                            const attn_film_params *params, attn_ctx *ctx) {
   return attn_film_blocks_call_(y, a, params, ctx, NULL);
 }
 
-ATTN_PUB_ size_t attn_film_blocks_workspace(attn_tensor y, attn_tensor a,
-                                            const attn_film_params *params, const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_film_blocks_workspace(attn_tensor y, attn_tensor a,
+                                                 const attn_film_params *params,
+                                                 const attn_ctx *ctx) {
   attn_ctx own = attn_before_workspace_(ctx);
   size_t bytes = 0;
   return attn_film_blocks_call_(y, a, params, &own, &bytes) == ATTN_OK ? bytes : 0;
@@ -44916,7 +45028,7 @@ ATTN_PUB_ void attn_block_prior_add(void *prior, const attn_score_tile *tile) {
   if (a->then) a->then(a->then_user, tile);
 }
 
-ATTN_FUNC_ int attn_camtl_check_(attn_error_ *e, attn_block_prior *prior, attn_tensor o,
+ATTN_COLD_ int attn_camtl_check_(attn_error_ *e, attn_block_prior *prior, attn_tensor o,
                                  attn_tensor q, attn_tensor k, const attn_sdpa_params *p,
                                  const attn_ctx *ctx, int data) {
   static const attn_words_ w[] = {ATTN_WORDS_("o"), ATTN_WORDS_("params.attention.lse"),
@@ -44951,7 +45063,7 @@ ATTN_FUNC_ int attn_camtl_check_(attn_error_ *e, attn_block_prior *prior, attn_t
   return 1;
 }
 
-ATTN_FUNC_ attn_status attn_camtl_call_(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
+ATTN_COLD_ attn_status attn_camtl_call_(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
                                         const attn_camtl_params *params, attn_ctx *ctx,
                                         size_t *bytes) {
   attn_error_ e = {ATTN_OK, NULL};
@@ -44972,13 +45084,14 @@ ATTN_FUNC_ attn_status attn_camtl_call_(attn_tensor o, attn_tensor q, attn_tenso
   return attn_end_(bytes ? NULL : ctx, &e);
 }
 
-ATTN_PUB_ attn_status attn_camtl(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
-                                 const attn_camtl_params *params, attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_camtl(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
+                                      const attn_camtl_params *params, attn_ctx *ctx) {
   return attn_camtl_call_(o, q, k, v, params, ctx, NULL);
 }
 
-ATTN_PUB_ size_t attn_camtl_workspace(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
-                                      const attn_camtl_params *params, const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_camtl_workspace(attn_tensor o, attn_tensor q, attn_tensor k,
+                                           attn_tensor v, const attn_camtl_params *params,
+                                           const attn_ctx *ctx) {
   attn_ctx own = attn_before_workspace_(ctx);
   size_t bytes = 0;
   return attn_camtl_call_(o, q, k, v, params, &own, &bytes) == ATTN_OK ? bytes : 0;
@@ -44994,7 +45107,7 @@ typedef struct attn_luna_job_ {
   int layer, self;
 } attn_luna_job_;
 
-ATTN_FUNC_ int attn_luna_check_(attn_error_ *e, attn_luna_job_ *j, const attn_ctx *ctx,
+ATTN_COLD_ int attn_luna_check_(attn_error_ *e, attn_luna_job_ *j, const attn_ctx *ctx,
                                 const attn_table_ **table, int *workers) {
   static const attn_words_ w[] = {ATTN_WORDS_("x"), ATTN_WORDS_("p"), ATTN_WORDS_("c"),
                                   ATTN_WORDS_("y_x or x_next"), ATTN_WORDS_("y_p or p_next")};
@@ -45071,7 +45184,7 @@ ATTN_FUNC_ int attn_luna_check_(attn_error_ *e, attn_luna_job_ *j, const attn_ct
 }
 
 /* Rows of X through unpacking and the rest of the layer; k, v of Y_P in heads. */
-ATTN_FUNC_ int attn_luna_unpack_(attn_stage_ *s, const attn_luna_job_ *j, attn_tensor k,
+ATTN_COLD_ int attn_luna_unpack_(attn_stage_ *s, const attn_luna_job_ *j, attn_tensor k,
                                  attn_tensor v) {
   const attn_luna_layer_params *par = &j->par;
   const attn_luna_params *a = &par->attention;
@@ -45105,7 +45218,7 @@ ATTN_FUNC_ int attn_luna_unpack_(attn_stage_ *s, const attn_luna_job_ *j, attn_t
   return 1;
 }
 
-ATTN_FUNC_ int attn_luna_steps_(attn_stage_ *s, void *job) {
+ATTN_COLD_ int attn_luna_steps_(attn_stage_ *s, void *job) {
   const attn_luna_job_ *j = (const attn_luna_job_ *)job;
   const attn_luna_params *a = &j->par.attention;
   const attn_tensor none = attn_view_(NULL, ATTN_F32, 0, 0, 0, 0);
@@ -45142,7 +45255,7 @@ ATTN_FUNC_ int attn_luna_steps_(attn_stage_ *s, void *job) {
 }
 
 /* The call, or with bytes the workspace query. */
-ATTN_FUNC_ attn_status attn_luna_call_(attn_luna_job_ *j, int params, attn_ctx *ctx,
+ATTN_COLD_ attn_status attn_luna_call_(attn_luna_job_ *j, int params, attn_ctx *ctx,
                                        size_t *bytes) {
   attn_error_ e = {ATTN_OK, NULL};
   const attn_table_ *table;
@@ -45161,7 +45274,7 @@ ATTN_FUNC_ attn_status attn_luna_call_(attn_luna_job_ *j, int params, attn_ctx *
   return attn_end_(bytes ? NULL : ctx, &e);
 }
 
-ATTN_FUNC_ attn_luna_job_ attn_luna_open_(attn_tensor y_x, attn_tensor y_p, attn_tensor x,
+ATTN_COLD_ attn_luna_job_ attn_luna_open_(attn_tensor y_x, attn_tensor y_p, attn_tensor x,
                                           attn_tensor p, attn_tensor c) {
   attn_luna_job_ j;
   memset(&j, 0, sizeof j);
@@ -45169,15 +45282,15 @@ ATTN_FUNC_ attn_luna_job_ attn_luna_open_(attn_tensor y_x, attn_tensor y_p, attn
   return j;
 }
 
-ATTN_PUB_ attn_status attn_luna(attn_tensor y_x, attn_tensor y_p, attn_tensor x, attn_tensor p,
-                                attn_tensor c, const attn_luna_params *params, attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_luna(attn_tensor y_x, attn_tensor y_p, attn_tensor x, attn_tensor p,
+                                     attn_tensor c, const attn_luna_params *params, attn_ctx *ctx) {
   attn_luna_job_ j = attn_luna_open_(y_x, y_p, x, p, c);
   if (params) j.par.attention = *params;
   return attn_luna_call_(&j, params != NULL, ctx, NULL);
 }
-ATTN_PUB_ size_t attn_luna_workspace(attn_tensor y_x, attn_tensor y_p, attn_tensor x, attn_tensor p,
-                                     attn_tensor c, const attn_luna_params *params,
-                                     const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_luna_workspace(attn_tensor y_x, attn_tensor y_p, attn_tensor x,
+                                          attn_tensor p, attn_tensor c,
+                                          const attn_luna_params *params, const attn_ctx *ctx) {
   attn_luna_job_ j = attn_luna_open_(y_x, y_p, x, p, c);
   attn_ctx plain = attn_before_workspace_(ctx);
   size_t bytes = 0;
@@ -45186,18 +45299,18 @@ ATTN_PUB_ size_t attn_luna_workspace(attn_tensor y_x, attn_tensor y_p, attn_tens
   return bytes;
 }
 
-ATTN_PUB_ attn_status attn_luna_layer(attn_tensor x_next, attn_tensor p_next, attn_tensor x,
-                                      attn_tensor p, attn_tensor c,
-                                      const attn_luna_layer_params *params, attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_luna_layer(attn_tensor x_next, attn_tensor p_next, attn_tensor x,
+                                           attn_tensor p, attn_tensor c,
+                                           const attn_luna_layer_params *params, attn_ctx *ctx) {
   attn_luna_job_ j = attn_luna_open_(x_next, p_next, x, p, c);
   j.layer = 1;
   if (params) j.par = *params;
   return attn_luna_call_(&j, params != NULL, ctx, NULL);
 }
-ATTN_PUB_ size_t attn_luna_layer_workspace(attn_tensor x_next, attn_tensor p_next, attn_tensor x,
-                                           attn_tensor p, attn_tensor c,
-                                           const attn_luna_layer_params *params,
-                                           const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_luna_layer_workspace(attn_tensor x_next, attn_tensor p_next,
+                                                attn_tensor x, attn_tensor p, attn_tensor c,
+                                                const attn_luna_layer_params *params,
+                                                const attn_ctx *ctx) {
   attn_luna_job_ j = attn_luna_open_(x_next, p_next, x, p, c);
   attn_ctx plain = attn_before_workspace_(ctx);
   size_t bytes = 0;
@@ -45237,7 +45350,7 @@ ATTN_FUNC_ int64_t attn_luna_floats_(int64_t l, int64_t dk, int64_t dv) {
 }
 
 /* INT64_MAX: too large. */
-ATTN_FUNC_ int64_t attn_luna_bytes_(int64_t batch, int64_t heads, int64_t l, int64_t dk,
+ATTN_COLD_ int64_t attn_luna_bytes_(int64_t batch, int64_t heads, int64_t l, int64_t dk,
                                     int64_t dv) {
   const int64_t head = attn_mul_(attn_luna_floats_(l, dk, dv), 2 * 4);
   return attn_add_(attn_add_((int64_t)sizeof(attn_luna_head_), attn_mul_(batch, 8)),
@@ -45252,7 +45365,7 @@ ATTN_PUB_ size_t attn_luna_state_bytes(int64_t batch, int64_t heads, int64_t l, 
 }
 
 /* omega and scale; *s becomes the scale itself. */
-ATTN_FUNC_ int attn_luna_rules_(attn_error_ *e, const attn_luna_causal_params *p, int64_t dk,
+ATTN_COLD_ int attn_luna_rules_(attn_error_ *e, const attn_luna_causal_params *p, int64_t dk,
                                 float *s) {
   if ((int)p->omega < 0 || p->omega >= ATTN_LUNA_COUNT)
     return attn_reject_(e, ATTN_E_RANGE, "params.omega must be an attn_luna_omega");
@@ -45260,10 +45373,10 @@ ATTN_FUNC_ int attn_luna_rules_(attn_error_ *e, const attn_luna_causal_params *p
   return attn_check_scale_(e, p->scale);
 }
 
-ATTN_PUB_ attn_status attn_luna_begin(void *state, size_t bytes,
-                                      const attn_luna_causal_params *params, int64_t batch,
-                                      int64_t heads, int64_t l, int64_t dk, int64_t dv,
-                                      attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_luna_begin(void *state, size_t bytes,
+                                           const attn_luna_causal_params *params, int64_t batch,
+                                           int64_t heads, int64_t l, int64_t dk, int64_t dv,
+                                           attn_ctx *ctx) {
   attn_error_ e = {ATTN_OK, NULL};
   attn_luna_causal_params p;
   attn_luna_head_ head;
@@ -45311,7 +45424,7 @@ typedef struct attn_luna_causal_ {
 } attn_luna_causal_;
 
 /* query: what the state holds is not looked at. */
-ATTN_FUNC_ int attn_luna_check_state_(attn_error_ *e, attn_luna_causal_ *a, int query,
+ATTN_COLD_ int attn_luna_check_state_(attn_error_ *e, attn_luna_causal_ *a, int query,
                                       attn_span_ *span) {
   const attn_luna_causal_params *p = &a->par;
   attn_luna_head_ h;
@@ -45341,7 +45454,7 @@ ATTN_FUNC_ int attn_luna_check_state_(attn_error_ *e, attn_luna_causal_ *a, int 
   return 1;
 }
 
-ATTN_FUNC_ int attn_luna_causal_check_(attn_error_ *e, attn_luna_causal_ *a, const attn_ctx *ctx,
+ATTN_COLD_ int attn_luna_causal_check_(attn_error_ *e, attn_luna_causal_ *a, const attn_ctx *ctx,
                                        int query, int *workers) {
   static const attn_words_ w[] = {ATTN_WORDS_("q"),
                                   ATTN_WORDS_("k"),
@@ -45690,7 +45803,7 @@ ATTN_FUNC_ void attn_luna_item_(void *job, int worker, int64_t index) {
 
 /* ---- the call -------------------------------------------------------------------------------*/
 
-ATTN_FUNC_ int attn_luna_causal_steps_(attn_stage_ *s, void *job) {
+ATTN_COLD_ int attn_luna_causal_steps_(attn_stage_ *s, void *job) {
   attn_luna_causal_ *a = (attn_luna_causal_ *)job;
   attn_luna_room_ room;
   a->each = attn_luna_room_of_(a, &room, NULL);
@@ -45703,7 +45816,7 @@ ATTN_FUNC_ int attn_luna_causal_steps_(attn_stage_ *s, void *job) {
 }
 
 /* The call, or with bytes the workspace query. */
-ATTN_FUNC_ attn_status attn_luna_causal_call_(attn_tensor o, attn_tensor q, attn_tensor k,
+ATTN_COLD_ attn_status attn_luna_causal_call_(attn_tensor o, attn_tensor q, attn_tensor k,
                                               attn_tensor v, attn_tensor p,
                                               const attn_luna_causal_params *params, attn_ctx *ctx,
                                               size_t *bytes) {
@@ -45724,15 +45837,15 @@ ATTN_FUNC_ attn_status attn_luna_causal_call_(attn_tensor o, attn_tensor q, attn
   return attn_end_(bytes ? NULL : ctx, &e);
 }
 
-ATTN_PUB_ attn_status attn_luna_causal(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
-                                       attn_tensor p, const attn_luna_causal_params *params,
-                                       attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_luna_causal(attn_tensor o, attn_tensor q, attn_tensor k,
+                                            attn_tensor v, attn_tensor p,
+                                            const attn_luna_causal_params *params, attn_ctx *ctx) {
   return attn_luna_causal_call_(o, q, k, v, p, params, ctx, NULL);
 }
-ATTN_PUB_ size_t attn_luna_causal_workspace(attn_tensor o, attn_tensor q, attn_tensor k,
-                                            attn_tensor v, attn_tensor p,
-                                            const attn_luna_causal_params *params,
-                                            const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_luna_causal_workspace(attn_tensor o, attn_tensor q, attn_tensor k,
+                                                 attn_tensor v, attn_tensor p,
+                                                 const attn_luna_causal_params *params,
+                                                 const attn_ctx *ctx) {
   attn_ctx plain = attn_before_workspace_(ctx);
   size_t bytes = 0;
   attn_luna_causal_call_(o, q, k, v, p, params, &plain, &bytes);
@@ -45752,7 +45865,7 @@ typedef struct attn_landmark_job_ {
 } attn_landmark_job_;
 
 /* Every rule; the lengths are read for the workspace query as well. */
-ATTN_FUNC_ int attn_landmark_check_(attn_error_ *e, attn_landmark_job_ *j, const attn_ctx *ctx,
+ATTN_COLD_ int attn_landmark_check_(attn_error_ *e, attn_landmark_job_ *j, const attn_ctx *ctx,
                                     const attn_table_ **table, int *workers) {
   static const attn_words_ w[] = {ATTN_WORDS_("q"), ATTN_WORDS_("k"), ATTN_WORDS_("v"),
                                   ATTN_WORDS_("o"), ATTN_WORDS_("params.conv")};
@@ -45848,7 +45961,7 @@ typedef struct attn_landmark_run_ {
   int exact;
 } attn_landmark_run_;
 
-ATTN_FUNC_ attn_landmark_run_ attn_landmark_run_of_(const attn_landmark_job_ *j, int64_t first) {
+ATTN_COLD_ attn_landmark_run_ attn_landmark_run_of_(const attn_landmark_job_ *j, int64_t first) {
   attn_landmark_run_ r = {first, 1, j->q.len, j->k.len, j->landmarks, 0};
   if (j->q_len) r.queries = j->q_len[first];
   if (j->kv_len) r.keys = j->kv_len[first];
@@ -45863,7 +45976,7 @@ ATTN_FUNC_ attn_landmark_run_ attn_landmark_run_of_(const attn_landmark_job_ *j,
 }
 
 /* The entries of a run, and rows i0 .. i0 + len - 1 of them. */
-ATTN_FUNC_ attn_tensor attn_landmark_view_(attn_tensor t, const attn_landmark_run_ *r, int64_t i0,
+ATTN_COLD_ attn_tensor attn_landmark_view_(attn_tensor t, const attn_landmark_run_ *r, int64_t i0,
                                            int64_t len) {
   if (r->first > 0) t = attn_stage_shift_(t, r->first * t.stride_batch);
   t.batch = r->count;
@@ -45871,7 +45984,7 @@ ATTN_FUNC_ attn_tensor attn_landmark_view_(attn_tensor t, const attn_landmark_ru
 }
 
 /* Landmarks, the map A between them, and x = Z (B v) or (A + lambda I)^-1 (B v). */
-ATTN_FUNC_ int attn_landmark_small_(attn_stage_ *s, const attn_landmark_job_ *j,
+ATTN_COLD_ int attn_landmark_small_(attn_stage_ *s, const attn_landmark_job_ *j,
                                     const attn_landmark_room_ *w, const attn_landmark_run_ *r) {
   const int64_t m = r->landmarks;
   const attn_tensor q = attn_landmark_view_(j->q, r, 0, r->queries);
@@ -45900,7 +46013,7 @@ ATTN_FUNC_ int attn_landmark_small_(attn_stage_ *s, const attn_landmark_job_ *j,
 }
 
 /* wide[b,h] += conv[h] along v; the heads of a group read one head of v. */
-ATTN_FUNC_ int attn_landmark_conv_(attn_stage_ *s, attn_tensor wide, attn_tensor v,
+ATTN_COLD_ int attn_landmark_conv_(attn_stage_ *s, attn_tensor wide, attn_tensor v,
                                    attn_tensor conv) {
   const int64_t group = wide.heads / v.heads;
   attn_convolve_params p;
@@ -45919,7 +46032,7 @@ ATTN_FUNC_ int attn_landmark_conv_(attn_stage_ *s, attn_tensor wide, attn_tensor
 }
 
 /* o, all rows of it. */
-ATTN_FUNC_ int attn_landmark_large_(attn_stage_ *s, const attn_landmark_job_ *j,
+ATTN_COLD_ int attn_landmark_large_(attn_stage_ *s, const attn_landmark_job_ *j,
                                     const attn_landmark_room_ *w, const attn_landmark_run_ *r) {
   const int64_t n = r->queries, m = r->exact ? r->keys : r->landmarks, rest = j->q.len - n;
   const attn_tensor q = attn_landmark_view_(j->q, r, 0, n), o = attn_landmark_view_(j->o, r, 0, n);
@@ -45945,7 +46058,7 @@ ATTN_FUNC_ int attn_landmark_large_(attn_stage_ *s, const attn_landmark_job_ *j,
 }
 
 /* All that can fail comes before the first row of o. */
-ATTN_FUNC_ int attn_landmark_steps_(attn_stage_ *s, void *job) {
+ATTN_COLD_ int attn_landmark_steps_(attn_stage_ *s, void *job) {
   const attn_landmark_job_ *j = (const attn_landmark_job_ *)job;
   const int64_t b = j->q.batch, h = j->q.heads, dv = j->v.dim;
   attn_landmark_room_ w;
@@ -45974,7 +46087,7 @@ ATTN_FUNC_ int attn_landmark_steps_(attn_stage_ *s, void *job) {
 }
 
 /* The call, or with bytes the workspace query. */
-ATTN_FUNC_ attn_status attn_landmark_call_(attn_landmark_job_ *j, attn_ctx *ctx, size_t *bytes) {
+ATTN_COLD_ attn_status attn_landmark_call_(attn_landmark_job_ *j, attn_ctx *ctx, size_t *bytes) {
   attn_error_ e = {ATTN_OK, NULL};
   const attn_table_ *table;
   int workers;
@@ -45990,7 +46103,7 @@ ATTN_FUNC_ attn_status attn_landmark_call_(attn_landmark_job_ *j, attn_ctx *ctx,
   return attn_end_(bytes ? NULL : ctx, &e);
 }
 
-ATTN_FUNC_ attn_landmark_job_ attn_nystrom_job_(attn_tensor o, attn_tensor q, attn_tensor k,
+ATTN_COLD_ attn_landmark_job_ attn_nystrom_job_(attn_tensor o, attn_tensor q, attn_tensor k,
                                                 attn_tensor v, const attn_nystrom_params *p) {
   attn_landmark_job_ j;
   memset(&j, 0, sizeof j);
@@ -46000,13 +46113,14 @@ ATTN_FUNC_ attn_landmark_job_ attn_nystrom_job_(attn_tensor o, attn_tensor q, at
   j.landmarks = p->landmarks, j.iterations = p->iterations, j.always = p->always;
   return j;
 }
-ATTN_PUB_ attn_status attn_nystrom(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
-                                   const attn_nystrom_params *params, attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_nystrom(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
+                                        const attn_nystrom_params *params, attn_ctx *ctx) {
   attn_landmark_job_ j = attn_nystrom_job_(o, q, k, v, params);
   return attn_landmark_call_(&j, ctx, NULL);
 }
-ATTN_PUB_ size_t attn_nystrom_workspace(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
-                                        const attn_nystrom_params *params, const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_nystrom_workspace(attn_tensor o, attn_tensor q, attn_tensor k,
+                                             attn_tensor v, const attn_nystrom_params *params,
+                                             const attn_ctx *ctx) {
   attn_landmark_job_ j = attn_nystrom_job_(o, q, k, v, params);
   attn_ctx plain = attn_before_workspace_(ctx);
   size_t bytes = 0;
@@ -46014,7 +46128,7 @@ ATTN_PUB_ size_t attn_nystrom_workspace(attn_tensor o, attn_tensor q, attn_tenso
   return bytes;
 }
 
-ATTN_FUNC_ attn_landmark_job_ attn_csalr_job_(attn_tensor o, attn_tensor q, attn_tensor k,
+ATTN_COLD_ attn_landmark_job_ attn_csalr_job_(attn_tensor o, attn_tensor q, attn_tensor k,
                                               attn_tensor v, const attn_csalr_params *p) {
   attn_landmark_job_ j;
   memset(&j, 0, sizeof j);
@@ -46024,13 +46138,14 @@ ATTN_FUNC_ attn_landmark_job_ attn_csalr_job_(attn_tensor o, attn_tensor q, attn
   j.landmarks = p->landmarks, j.lambda = p->lambda, j.renormalise = p->renormalise;
   return j;
 }
-ATTN_PUB_ attn_status attn_csalr(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
-                                 const attn_csalr_params *params, attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_csalr(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
+                                      const attn_csalr_params *params, attn_ctx *ctx) {
   attn_landmark_job_ j = attn_csalr_job_(o, q, k, v, params);
   return attn_landmark_call_(&j, ctx, NULL);
 }
-ATTN_PUB_ size_t attn_csalr_workspace(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
-                                      const attn_csalr_params *params, const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_csalr_workspace(attn_tensor o, attn_tensor q, attn_tensor k,
+                                           attn_tensor v, const attn_csalr_params *params,
+                                           const attn_ctx *ctx) {
   attn_landmark_job_ j = attn_csalr_job_(o, q, k, v, params);
   attn_ctx plain = attn_before_workspace_(ctx);
   size_t bytes = 0;
@@ -46077,7 +46192,7 @@ ATTN_PUB_ int64_t attn_routing_entries(int64_t n, int64_t clusters, int64_t w,
 
 /* ---- checks ---------------------------------------------------------------------------------*/
 
-ATTN_FUNC_ int attn_routing_check_params_(attn_error_ *e, attn_routing_job_ *a, int call) {
+ATTN_COLD_ int attn_routing_check_params_(attn_error_ *e, attn_routing_job_ *a, int call) {
   attn_routing_params *p = &a->p;
   const attn_routing_update_params *u = &a->u;
   if ((int)p->norm < 0 || p->norm >= ATTN_ROUTING_NORM_COUNT)
@@ -46110,7 +46225,7 @@ ATTN_FUNC_ int attn_routing_check_params_(attn_error_ *e, attn_routing_job_ *a, 
 }
 
 /* Members that are given: in range, ascending, no more than there is room for. */
-ATTN_FUNC_ int attn_routing_check_members_(attn_error_ *e, const attn_routed_ *s, int64_t b,
+ATTN_COLD_ int attn_routing_check_members_(attn_error_ *e, const attn_routed_ *s, int64_t b,
                                            int64_t heads) {
   static const char *const reason =
       "queries and keys must hold rows below their lengths, ascending in each cluster";
@@ -46131,7 +46246,7 @@ ATTN_FUNC_ int attn_routing_check_members_(attn_error_ *e, const attn_routed_ *s
 }
 
 /* Every rule of the calls over clusters. data: arrays may be read. */
-ATTN_FUNC_ int attn_routing_check_(attn_error_ *e, attn_routing_job_ *a, int call,
+ATTN_COLD_ int attn_routing_check_(attn_error_ *e, attn_routing_job_ *a, int call,
                                    const attn_ctx *ctx, const attn_table_ **table, int *workers,
                                    int data) {
   static const attn_words_ w[] = {ATTN_WORDS_("q"),
@@ -46348,7 +46463,7 @@ ATTN_FUNC_ void attn_routing_rows_item_(void *job, int worker, int64_t index) {
 }
 
 /* The rows that are routed and scored: f32, or the caller's own without a norm. */
-ATTN_FUNC_ int attn_routing_normalise_(attn_stage_ *s, attn_routing_job_ *a) {
+ATTN_COLD_ int attn_routing_normalise_(attn_stage_ *s, attn_routing_job_ *a) {
   for (int i = 0; i < a->sides && a->p.norm != ATTN_ROUTING_NONE; i++) {
     attn_tensor *x = &a->side[i].x;
     attn_routing_rows_ rows = {s->table, *x, *x, a->p.norm, a->side[i].len};
@@ -46468,7 +46583,7 @@ ATTN_FUNC_ void attn_routing_nearest_(const attn_routing_job_ *a, const attn_rou
                                    mu->stride_len, m, dk, 0, groups, top);
     for (int r = 0; r < n; r++)
       if (c == 0 || top[r] > best[r]) best[r] = top[r], left |= attn_bit_(r);
-    attn_on_(list, f)->above(lanes, score, NULL, m, 0, groups, top);
+    attn_on_(select, f)->above(lanes, score, NULL, m, 0, groups, top);
     for (int64_t j = 0; j < m && left; left &= ~lanes[j++])
       for (uint64_t here = lanes[j] & left; here; here &= here - 1)
         to[attn_lowest_(here)] = (int32_t)(c + j);
@@ -46504,7 +46619,7 @@ ATTN_FUNC_ void attn_routing_sort_item_(void *job, int worker, int64_t index) {
 }
 
 /* Every row's nearest centroid, in side[].of. */
-ATTN_FUNC_ int attn_routing_assign_(attn_stage_ *s, attn_routing_job_ *a) {
+ATTN_COLD_ int attn_routing_assign_(attn_stage_ *s, attn_routing_job_ *a) {
   const int64_t units = attn_mul_(a->side[0].x.batch, a->side[0].x.heads);
   int64_t items = 0;
   a->each = 0;
@@ -46518,7 +46633,7 @@ ATTN_FUNC_ int attn_routing_assign_(attn_stage_ *s, attn_routing_job_ *a) {
 }
 
 /* The members of all clusters; rows are normalised. */
-ATTN_FUNC_ int attn_routing_members_(attn_stage_ *s, attn_routing_job_ *a) {
+ATTN_COLD_ int attn_routing_members_(attn_stage_ *s, attn_routing_job_ *a) {
   const int64_t units = attn_mul_(a->side[0].x.batch, a->side[0].x.heads);
   if (a->p.membership == ATTN_ROUTING_ARGMAX)
     return attn_routing_assign_(s, a) &&
@@ -46537,14 +46652,14 @@ ATTN_FUNC_ int attn_routing_members_(attn_stage_ *s, attn_routing_job_ *a) {
 
 /* ---- the call -------------------------------------------------------------------------------*/
 
-ATTN_FUNC_ int attn_routing_select_steps_(attn_stage_ *s, void *job) {
+ATTN_COLD_ int attn_routing_select_steps_(attn_stage_ *s, void *job) {
   attn_routing_job_ a = *(const attn_routing_job_ *)job;
   a.table = s->table;
   return attn_routing_normalise_(s, &a) && attn_routing_members_(s, &a);
 }
 
 /* A call, or with bytes its workspace query. */
-ATTN_FUNC_ attn_status attn_routing_call_(attn_routing_job_ *a, int call,
+ATTN_COLD_ attn_status attn_routing_call_(attn_routing_job_ *a, int call,
                                           const attn_routing_params *params, attn_steps_fn_ steps,
                                           const char *path, attn_ctx *ctx, size_t *bytes) {
   attn_error_ e = {ATTN_OK, NULL};
@@ -46562,25 +46677,26 @@ ATTN_FUNC_ attn_status attn_routing_call_(attn_routing_job_ *a, int call,
   return attn_end_(bytes ? NULL : ctx, &e);
 }
 
-ATTN_FUNC_ attn_routing_job_ attn_routing_job_of_(attn_tensor q, attn_tensor k) {
+ATTN_COLD_ attn_routing_job_ attn_routing_job_of_(attn_tensor q, attn_tensor k) {
   attn_routing_job_ a;
   memset(&a, 0, sizeof a);
   a.side[0].x = q, a.side[1].x = k;
   return a;
 }
 
-ATTN_PUB_ attn_status attn_routing_select(attn_members queries, attn_members keys, attn_tensor q,
-                                          attn_tensor k, attn_tensor centroids,
-                                          const attn_routing_params *params, attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_routing_select(attn_members queries, attn_members keys,
+                                               attn_tensor q, attn_tensor k, attn_tensor centroids,
+                                               const attn_routing_params *params, attn_ctx *ctx) {
   attn_routing_job_ a = attn_routing_job_of_(q, k);
   a.side[0].m = queries, a.side[1].m = keys, a.centroids = centroids;
   return attn_routing_call_(&a, ATTN_RT_SELECT_, params, attn_routing_select_steps_,
                             "members of clusters", ctx, NULL);
 }
-ATTN_PUB_ size_t attn_routing_select_workspace(attn_members queries, attn_members keys,
-                                               attn_tensor q, attn_tensor k, attn_tensor centroids,
-                                               const attn_routing_params *params,
-                                               const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_routing_select_workspace(attn_members queries, attn_members keys,
+                                                    attn_tensor q, attn_tensor k,
+                                                    attn_tensor centroids,
+                                                    const attn_routing_params *params,
+                                                    const attn_ctx *ctx) {
   attn_routing_job_ a = attn_routing_job_of_(q, k);
   attn_ctx plain = attn_before_workspace_(ctx);
   size_t bytes = 0;
@@ -46870,7 +46986,7 @@ ATTN_FUNC_ void attn_inside_join_(void *job, int worker, int64_t index) {
 }
 
 /* The clusters of the next round. 0 = there are none. */
-ATTN_FUNC_ int attn_inside_round_(attn_inside_ *a, int64_t units) {
+ATTN_COLD_ int attn_inside_round_(attn_inside_ *a, int64_t units) {
   int some = a->begins;
   a->ends = 1;
   for (int64_t u = 0; u < units; u++) {
@@ -46885,7 +47001,7 @@ ATTN_FUNC_ int attn_inside_round_(attn_inside_ *a, int64_t units) {
 }
 
 /* Rows are normalised, members are known when this runs. */
-ATTN_FUNC_ int attn_routing_inside_(attn_stage_ *s, const attn_routing_job_ *job) {
+ATTN_COLD_ int attn_routing_inside_(attn_stage_ *s, const attn_routing_job_ *job) {
   const attn_routing_params *p = &job->p;
   const attn_routed_ *q = &job->side[0], *k = &job->side[p->shared ? 0 : 1];
   const int64_t b = q->x.batch, h = q->x.heads, tq = q->x.len, units = attn_mul_(b, h);
@@ -46947,13 +47063,13 @@ ATTN_FUNC_ int attn_routing_inside_(attn_stage_ *s, const attn_routing_job_ *job
 
 /* ---- the calls ------------------------------------------------------------------------------*/
 
-ATTN_FUNC_ int attn_routing_attend_steps_(attn_stage_ *s, void *job) {
+ATTN_COLD_ int attn_routing_attend_steps_(attn_stage_ *s, void *job) {
   attn_routing_job_ a = *(const attn_routing_job_ *)job;
   a.table = s->table;
   return attn_routing_normalise_(s, &a) && attn_routing_inside_(s, &a);
 }
 
-ATTN_FUNC_ int attn_routing_steps_(attn_stage_ *s, void *job) {
+ATTN_COLD_ int attn_routing_steps_(attn_stage_ *s, void *job) {
   attn_routing_job_ a = *(const attn_routing_job_ *)job;
   const int64_t units = attn_mul_(a.side[0].x.batch, a.side[0].x.heads);
   a.table = s->table;
@@ -46966,18 +47082,20 @@ ATTN_FUNC_ int attn_routing_steps_(attn_stage_ *s, void *job) {
          attn_routing_inside_(s, &a);
 }
 
-ATTN_PUB_ attn_status attn_routing_attend(attn_tensor o, attn_tensor q, attn_tensor k,
-                                          attn_tensor v, attn_members queries, attn_members keys,
-                                          const attn_routing_params *params, attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_routing_attend(attn_tensor o, attn_tensor q, attn_tensor k,
+                                               attn_tensor v, attn_members queries,
+                                               attn_members keys, const attn_routing_params *params,
+                                               attn_ctx *ctx) {
   attn_routing_job_ a = attn_routing_job_of_(q, k);
   a.o = o, a.v = v, a.side[0].m = queries, a.side[1].m = keys;
   return attn_routing_call_(&a, ATTN_RT_ATTEND_, params, attn_routing_attend_steps_,
                             "attention in clusters", ctx, NULL);
 }
-ATTN_PUB_ size_t attn_routing_attend_workspace(attn_tensor o, attn_tensor q, attn_tensor k,
-                                               attn_tensor v, attn_members queries,
-                                               attn_members keys, const attn_routing_params *params,
-                                               const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_routing_attend_workspace(attn_tensor o, attn_tensor q, attn_tensor k,
+                                                    attn_tensor v, attn_members queries,
+                                                    attn_members keys,
+                                                    const attn_routing_params *params,
+                                                    const attn_ctx *ctx) {
   attn_routing_job_ a = attn_routing_job_of_(q, k);
   attn_ctx plain = attn_before_workspace_(ctx);
   size_t bytes = 0;
@@ -46987,17 +47105,18 @@ ATTN_PUB_ size_t attn_routing_attend_workspace(attn_tensor o, attn_tensor q, att
   return bytes;
 }
 
-ATTN_PUB_ attn_status attn_routing(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
-                                   attn_tensor centroids, const attn_routing_params *params,
-                                   attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_routing(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
+                                        attn_tensor centroids, const attn_routing_params *params,
+                                        attn_ctx *ctx) {
   attn_routing_job_ a = attn_routing_job_of_(q, k);
   a.o = o, a.v = v, a.centroids = centroids;
   return attn_routing_call_(&a, ATTN_RT_BOTH_, params, attn_routing_steps_,
                             "clusters, attention in them", ctx, NULL);
 }
-ATTN_PUB_ size_t attn_routing_workspace(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
-                                        attn_tensor centroids, const attn_routing_params *params,
-                                        const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_routing_workspace(attn_tensor o, attn_tensor q, attn_tensor k,
+                                             attn_tensor v, attn_tensor centroids,
+                                             const attn_routing_params *params,
+                                             const attn_ctx *ctx) {
   attn_routing_job_ a = attn_routing_job_of_(q, k);
   attn_ctx plain = attn_before_workspace_(ctx);
   size_t bytes = 0;
@@ -47091,7 +47210,7 @@ ATTN_FUNC_ void attn_drift_move_(void *job, int worker, int64_t h) {
   }
 }
 
-ATTN_FUNC_ int attn_routing_update_steps_(attn_stage_ *s, void *job) {
+ATTN_COLD_ int attn_routing_update_steps_(attn_stage_ *s, void *job) {
   attn_routing_job_ a = *(const attn_routing_job_ *)job;
   const int64_t h = a.centroids.heads;
   attn_drift_ x = {&a, 0, a.centroids.len, a.centroids.dim, NULL, NULL, (double)a.u.decay};
@@ -47105,7 +47224,7 @@ ATTN_FUNC_ int attn_routing_update_steps_(attn_stage_ *s, void *job) {
          attn_stage_for_(s, h, attn_drift_move_, &x, 0, NULL);
 }
 
-ATTN_FUNC_ attn_routing_job_ attn_drift_job_(attn_tensor next, attn_tensor q, attn_tensor k,
+ATTN_COLD_ attn_routing_job_ attn_drift_job_(attn_tensor next, attn_tensor q, attn_tensor k,
                                              attn_tensor centroids,
                                              const attn_routing_update_params *params) {
   attn_routing_job_ a = attn_routing_job_of_(q, k);
@@ -47114,18 +47233,20 @@ ATTN_FUNC_ attn_routing_job_ attn_drift_job_(attn_tensor next, attn_tensor q, at
   return a;
 }
 
-ATTN_PUB_ attn_status attn_routing_update(attn_tensor next, attn_tensor q, attn_tensor k,
-                                          attn_tensor centroids, const attn_routing_params *routing,
-                                          const attn_routing_update_params *params, attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_routing_update(attn_tensor next, attn_tensor q, attn_tensor k,
+                                               attn_tensor centroids,
+                                               const attn_routing_params *routing,
+                                               const attn_routing_update_params *params,
+                                               attn_ctx *ctx) {
   attn_routing_job_ a = attn_drift_job_(next, q, k, centroids, params);
   return attn_routing_call_(&a, ATTN_RT_UPDATE_, routing, attn_routing_update_steps_,
                             "nearest centroids, moved", ctx, NULL);
 }
-ATTN_PUB_ size_t attn_routing_update_workspace(attn_tensor next, attn_tensor q, attn_tensor k,
-                                               attn_tensor centroids,
-                                               const attn_routing_params *routing,
-                                               const attn_routing_update_params *params,
-                                               const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_routing_update_workspace(attn_tensor next, attn_tensor q, attn_tensor k,
+                                                    attn_tensor centroids,
+                                                    const attn_routing_params *routing,
+                                                    const attn_routing_update_params *params,
+                                                    const attn_ctx *ctx) {
   attn_routing_job_ a = attn_drift_job_(next, q, k, centroids, params);
   attn_ctx plain = attn_before_workspace_(ctx);
   size_t bytes = 0;
@@ -47162,7 +47283,7 @@ ATTN_FUNC_ void attn_first_means_item_(void *job, int worker, int64_t h) {
     }
 }
 
-ATTN_FUNC_ int attn_first_means_steps_(attn_stage_ *s, void *job) {
+ATTN_COLD_ int attn_first_means_steps_(attn_stage_ *s, void *job) {
   attn_first_means_ *a = (attn_first_means_ *)job;
   a->table = s->table;
   a->each = attn_piece_(attn_marks_words_(a->q.len), 8);
@@ -47170,7 +47291,7 @@ ATTN_FUNC_ int attn_first_means_steps_(attn_stage_ *s, void *job) {
                          &a->memory);
 }
 
-ATTN_FUNC_ attn_status attn_first_means_call_(attn_tensor centroids, attn_tensor q,
+ATTN_COLD_ attn_status attn_first_means_call_(attn_tensor centroids, attn_tensor q,
                                               attn_routing_norm norm, uint64_t seed, attn_ctx *ctx,
                                               size_t *bytes) {
   static const attn_words_ w[] = {ATTN_WORDS_("centroids"), ATTN_WORDS_("q")};
@@ -47205,13 +47326,14 @@ ATTN_FUNC_ attn_status attn_first_means_call_(attn_tensor centroids, attn_tensor
                          bytes);
 }
 
-ATTN_PUB_ attn_status attn_routing_start(attn_tensor centroids, attn_tensor q,
-                                         attn_routing_norm norm, uint64_t seed, attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_routing_start(attn_tensor centroids, attn_tensor q,
+                                              attn_routing_norm norm, uint64_t seed,
+                                              attn_ctx *ctx) {
   return attn_first_means_call_(centroids, q, norm, seed, ctx, NULL);
 }
-ATTN_PUB_ size_t attn_routing_start_workspace(attn_tensor centroids, attn_tensor q,
-                                              attn_routing_norm norm, uint64_t seed,
-                                              const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_routing_start_workspace(attn_tensor centroids, attn_tensor q,
+                                                   attn_routing_norm norm, uint64_t seed,
+                                                   const attn_ctx *ctx) {
   attn_ctx plain = attn_before_workspace_(ctx);
   size_t bytes = 0;
   (void)attn_first_means_call_(centroids, q, norm, seed, &plain, &bytes);
@@ -47266,7 +47388,7 @@ ATTN_FUNC_ void attn_gate_item_(void *job, int worker, int64_t index) {
   }
 }
 
-ATTN_FUNC_ int attn_gate_steps_(attn_stage_ *s, void *job) {
+ATTN_COLD_ int attn_gate_steps_(attn_stage_ *s, void *job) {
   attn_mixture_job_ *a = (attn_mixture_job_ *)job;
   attn_gemm_params p;
   memset(&p, 0, sizeof p);
@@ -47306,7 +47428,7 @@ ATTN_FUNC_ void attn_choose_item_(void *job, int worker, int64_t unit) {
   }
 }
 
-ATTN_FUNC_ int attn_choose_steps_(attn_stage_ *s, void *job) {
+ATTN_COLD_ int attn_choose_steps_(attn_stage_ *s, void *job) {
   attn_mixture_job_ *a = (attn_mixture_job_ *)job;
   attn_best_ best;
   memset(&best, 0, sizeof best);
@@ -47338,7 +47460,7 @@ ATTN_FUNC_ void attn_mix_item_(void *job, int worker, int64_t index) {
   }
 }
 
-ATTN_FUNC_ int attn_mix_steps_(attn_stage_ *s, void *job) {
+ATTN_COLD_ int attn_mix_steps_(attn_stage_ *s, void *job) {
   attn_mixture_job_ *a = (attn_mixture_job_ *)job;
   const attn_tensor *o = &a->o;
   const int64_t items = attn_mul_(attn_mul_(o->batch, o->heads), attn_tiles_of_(o->len));
@@ -47494,7 +47616,7 @@ ATTN_FUNC_ void attn_send_frame_(void *job, int worker, int64_t index) {
 }
 
 /* One path. Its params are those of the caller, in the order of many queries. */
-ATTN_FUNC_ int attn_send_path_(attn_stage_ *s, attn_mixture_job_ *a) {
+ATTN_COLD_ int attn_send_path_(attn_stage_ *s, attn_mixture_job_ *a) {
   const attn_path *path = &a->paths[a->now];
   attn_sdpa_params p;
   attn_softmax_ f;
@@ -47528,7 +47650,7 @@ ATTN_FUNC_ int attn_send_path_(attn_stage_ *s, attn_mixture_job_ *a) {
   return 1;
 }
 
-ATTN_FUNC_ int attn_send_steps_(attn_stage_ *s, void *job) {
+ATTN_COLD_ int attn_send_steps_(attn_stage_ *s, void *job) {
   attn_mixture_job_ *a = (attn_mixture_job_ *)job;
   const attn_tensor *o = &a->o;
   const int64_t items = attn_mul_(attn_mul_(o->batch, o->heads), attn_tiles_of_(o->len));
@@ -47549,7 +47671,7 @@ ATTN_FUNC_ int attn_send_steps_(attn_stage_ *s, void *job) {
   return o->dtype == ATTN_F32 || attn_stage_for_(s, items, attn_send_frame_, a, 0, NULL);
 }
 
-ATTN_FUNC_ int attn_gated_steps_(attn_stage_ *s, void *job) {
+ATTN_COLD_ int attn_gated_steps_(attn_stage_ *s, void *job) {
   attn_mixture_job_ *a = (attn_mixture_job_ *)job;
   const int64_t b = a->o.batch, n = a->o.len;
   const int64_t h = a->x.heads > a->w.heads ? a->x.heads : a->w.heads;
@@ -47565,7 +47687,7 @@ ATTN_FUNC_ int attn_gated_steps_(attn_stage_ *s, void *job) {
 /* mechanisms/mixture_calls.h owns the checks and the public calls of mixtures of attention paths. */
 
 /* A path, and with lse that its params point at nothing which lse overlaps. */
-ATTN_FUNC_ int attn_mixture_path_(attn_error_ *e, const attn_mixture_job_ *a, const attn_path *p,
+ATTN_COLD_ int attn_mixture_path_(attn_error_ *e, const attn_mixture_job_ *a, const attn_path *p,
                                   const attn_tensor *lse, const attn_ctx *ctx, int data) {
   attn_softmax_ f;
   attn_sdpa_params own;
@@ -47579,7 +47701,7 @@ ATTN_FUNC_ int attn_mixture_path_(attn_error_ *e, const attn_mixture_job_ *a, co
 }
 
 /* The paths: each is what attn_sdpa takes, for rows like those of o. */
-ATTN_FUNC_ int attn_mixture_paths_(attn_error_ *e, const attn_mixture_job_ *a, const attn_ctx *ctx,
+ATTN_COLD_ int attn_mixture_paths_(attn_error_ *e, const attn_mixture_job_ *a, const attn_ctx *ctx,
                                    const attn_operand_ *more, int extra, int data) {
   static const attn_words_ w = ATTN_WORDS_("params.lse");
   const attn_ctx plain = attn_before_workspace_(ctx);
@@ -47615,7 +47737,7 @@ ATTN_FUNC_ int attn_mixture_paths_(attn_error_ *e, const attn_mixture_job_ *a, c
   return 1;
 }
 
-ATTN_FUNC_ int attn_mixture_check_(attn_error_ *e, attn_mixture_job_ *a, int call,
+ATTN_COLD_ int attn_mixture_check_(attn_error_ *e, attn_mixture_job_ *a, int call,
                                    const attn_mixture_params *params, const attn_ctx *ctx,
                                    const attn_table_ **table, int *workers, int data) {
   static const attn_words_ w[] = {
@@ -47711,7 +47833,7 @@ ATTN_FUNC_ int attn_mixture_check_(attn_error_ *e, attn_mixture_job_ *a, int cal
 }
 
 /* A call, or with bytes its workspace query. */
-ATTN_FUNC_ attn_status attn_mixture_call_(attn_mixture_job_ *a, int call,
+ATTN_COLD_ attn_status attn_mixture_call_(attn_mixture_job_ *a, int call,
                                           const attn_mixture_params *params, attn_ctx *ctx,
                                           size_t *bytes) {
   static const attn_steps_fn_ steps[] = {attn_gate_steps_, attn_choose_steps_, attn_mix_steps_,
@@ -47732,7 +47854,7 @@ ATTN_FUNC_ attn_status attn_mixture_call_(attn_mixture_job_ *a, int call,
   return attn_end_(bytes ? NULL : ctx, &e);
 }
 
-ATTN_FUNC_ size_t attn_mixture_bytes_(attn_mixture_job_ *a, int call,
+ATTN_COLD_ size_t attn_mixture_bytes_(attn_mixture_job_ *a, int call,
                                       const attn_mixture_params *params, const attn_ctx *ctx) {
   attn_ctx plain = attn_before_workspace_(ctx);
   size_t bytes = 0;
@@ -47740,7 +47862,7 @@ ATTN_FUNC_ size_t attn_mixture_bytes_(attn_mixture_job_ *a, int call,
   return bytes;
 }
 
-ATTN_FUNC_ attn_mixture_job_ attn_mixture_job_of_(attn_tensor o, const attn_path *paths,
+ATTN_COLD_ attn_mixture_job_ attn_mixture_job_of_(attn_tensor o, const attn_path *paths,
                                                   int64_t count) {
   attn_mixture_job_ a;
   memset(&a, 0, sizeof a);
@@ -47748,79 +47870,80 @@ ATTN_FUNC_ attn_mixture_job_ attn_mixture_job_of_(attn_tensor o, const attn_path
   return a;
 }
 
-ATTN_FUNC_ attn_mixture_job_ attn_gate_job_(attn_tensor pi, attn_tensor x, attn_tensor w) {
+ATTN_COLD_ attn_mixture_job_ attn_gate_job_(attn_tensor pi, attn_tensor x, attn_tensor w) {
   attn_mixture_job_ a;
   memset(&a, 0, sizeof a);
   a.pi = pi, a.x = x, a.w = w;
   return a;
 }
-ATTN_PUB_ attn_status attn_gate(attn_tensor pi, attn_tensor x, attn_tensor w,
-                                const attn_mixture_params *params, attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_gate(attn_tensor pi, attn_tensor x, attn_tensor w,
+                                     const attn_mixture_params *params, attn_ctx *ctx) {
   attn_mixture_job_ a = attn_gate_job_(pi, x, w);
   return attn_mixture_call_(&a, ATTN_MX_GATE_, params, ctx, NULL);
 }
-ATTN_PUB_ size_t attn_gate_workspace(attn_tensor pi, attn_tensor x, attn_tensor w,
-                                     const attn_mixture_params *params, const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_gate_workspace(attn_tensor pi, attn_tensor x, attn_tensor w,
+                                          const attn_mixture_params *params, const attn_ctx *ctx) {
   attn_mixture_job_ a = attn_gate_job_(pi, x, w);
   return attn_mixture_bytes_(&a, ATTN_MX_GATE_, params, ctx);
 }
 
-ATTN_PUB_ attn_status attn_mixture(attn_tensor o, const attn_path *paths, int64_t count,
-                                   attn_tensor pi, attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_mixture(attn_tensor o, const attn_path *paths, int64_t count,
+                                        attn_tensor pi, attn_ctx *ctx) {
   attn_mixture_job_ a = attn_mixture_job_of_(o, paths, count);
   a.pi = pi;
   return attn_mixture_call_(&a, ATTN_MX_MIX_, NULL, ctx, NULL);
 }
-ATTN_PUB_ size_t attn_mixture_workspace(attn_tensor o, const attn_path *paths, int64_t count,
-                                        attn_tensor pi, const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_mixture_workspace(attn_tensor o, const attn_path *paths, int64_t count,
+                                             attn_tensor pi, const attn_ctx *ctx) {
   attn_mixture_job_ a = attn_mixture_job_of_(o, paths, count);
   a.pi = pi;
   return attn_mixture_bytes_(&a, ATTN_MX_MIX_, NULL, ctx);
 }
 
-ATTN_PUB_ attn_status attn_dispatch_select(int32_t *path, attn_tensor weight, attn_tensor pi,
-                                           const attn_mixture_params *params, attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_dispatch_select(int32_t *path, attn_tensor weight, attn_tensor pi,
+                                                const attn_mixture_params *params, attn_ctx *ctx) {
   attn_mixture_job_ a = attn_gate_job_(pi, weight, weight);
   a.path = path, a.weight = weight;
   return attn_mixture_call_(&a, ATTN_MX_SELECT_, params, ctx, NULL);
 }
-ATTN_PUB_ size_t attn_dispatch_select_workspace(int32_t *path, attn_tensor weight, attn_tensor pi,
-                                                const attn_mixture_params *params,
-                                                const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_dispatch_select_workspace(int32_t *path, attn_tensor weight,
+                                                     attn_tensor pi,
+                                                     const attn_mixture_params *params,
+                                                     const attn_ctx *ctx) {
   attn_mixture_job_ a = attn_gate_job_(pi, weight, weight);
   a.path = path, a.weight = weight;
   return attn_mixture_bytes_(&a, ATTN_MX_SELECT_, params, ctx);
 }
 
-ATTN_FUNC_ attn_mixture_job_ attn_dispatch_job_(attn_tensor o, const attn_path *paths,
+ATTN_COLD_ attn_mixture_job_ attn_dispatch_job_(attn_tensor o, const attn_path *paths,
                                                 int64_t count, const int32_t *path,
                                                 attn_tensor weight) {
   attn_mixture_job_ a = attn_mixture_job_of_(o, paths, count);
   a.path = (int32_t *)(uintptr_t)path, a.weight = weight; /* read only */
   return a;
 }
-ATTN_PUB_ attn_status attn_dispatch(attn_tensor o, const attn_path *paths, int64_t count,
-                                    const int32_t *path, attn_tensor weight, attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_dispatch(attn_tensor o, const attn_path *paths, int64_t count,
+                                         const int32_t *path, attn_tensor weight, attn_ctx *ctx) {
   attn_mixture_job_ a = attn_dispatch_job_(o, paths, count, path, weight);
   return attn_mixture_call_(&a, ATTN_MX_SEND_, NULL, ctx, NULL);
 }
-ATTN_PUB_ size_t attn_dispatch_workspace(attn_tensor o, const attn_path *paths, int64_t count,
-                                         const int32_t *path, attn_tensor weight,
-                                         const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_dispatch_workspace(attn_tensor o, const attn_path *paths, int64_t count,
+                                              const int32_t *path, attn_tensor weight,
+                                              const attn_ctx *ctx) {
   attn_mixture_job_ a = attn_dispatch_job_(o, paths, count, path, weight);
   return attn_mixture_bytes_(&a, ATTN_MX_SEND_, NULL, ctx);
 }
 
-ATTN_PUB_ attn_status attn_gated(attn_tensor o, const attn_path *paths, int64_t count,
-                                 attn_tensor x, attn_tensor w, const attn_mixture_params *params,
-                                 attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_gated(attn_tensor o, const attn_path *paths, int64_t count,
+                                      attn_tensor x, attn_tensor w,
+                                      const attn_mixture_params *params, attn_ctx *ctx) {
   attn_mixture_job_ a = attn_mixture_job_of_(o, paths, count);
   a.x = x, a.w = w;
   return attn_mixture_call_(&a, ATTN_MX_GATED_, params, ctx, NULL);
 }
-ATTN_PUB_ size_t attn_gated_workspace(attn_tensor o, const attn_path *paths, int64_t count,
-                                      attn_tensor x, attn_tensor w,
-                                      const attn_mixture_params *params, const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_gated_workspace(attn_tensor o, const attn_path *paths, int64_t count,
+                                           attn_tensor x, attn_tensor w,
+                                           const attn_mixture_params *params, const attn_ctx *ctx) {
   attn_mixture_job_ a = attn_mixture_job_of_(o, paths, count);
   a.x = x, a.w = w;
   return attn_mixture_bytes_(&a, ATTN_MX_GATED_, params, ctx);
@@ -47848,7 +47971,7 @@ typedef struct attn_operands_ {
   int64_t heads; /* of the queries */
 } attn_operands_;
 
-ATTN_FUNC_ int attn_operands_add_(attn_error_ *e, attn_operands_ *all, attn_tensor *t,
+ATTN_COLD_ int attn_operands_add_(attn_error_ *e, attn_operands_ *all, attn_tensor *t,
                                   const attn_words_ *w, int role, int64_t batch, int64_t heads,
                                   int64_t len, int64_t dim, const char *rule) {
   const attn_operand_ one = {t, w, role, batch, heads, len, dim, rule, {0, 0}};
@@ -47857,11 +47980,11 @@ ATTN_FUNC_ int attn_operands_add_(attn_error_ *e, attn_operands_ *all, attn_tens
 }
 
 /* The numbers that a network makes. */
-ATTN_FUNC_ int64_t attn_synthesizer_width_(const attn_synthesizer_net *net) {
+ATTN_COLD_ int64_t attn_synthesizer_width_(const attn_synthesizer_net *net) {
   return net->w2_transposed ? net->w2.len : net->w2.dim;
 }
 
-ATTN_FUNC_ int attn_synthesizer_net_check_(attn_error_ *e, attn_operands_ *all,
+ATTN_COLD_ int attn_synthesizer_net_check_(attn_error_ *e, attn_operands_ *all,
                                            attn_synthesizer_net *net, int64_t din) {
   static const attn_words_ w[] = {
       ATTN_WORDS_("a source's net w1"), ATTN_WORDS_("a source's net b1"),
@@ -47882,7 +48005,7 @@ ATTN_FUNC_ int attn_synthesizer_net_check_(attn_error_ *e, attn_operands_ *all,
                             "a source's net b2 must be [1, 1 or o.heads, 1, n], n of w2");
 }
 
-ATTN_FUNC_ int attn_synthesizer_source_check_(attn_error_ *e, attn_operands_ *all,
+ATTN_COLD_ int attn_synthesizer_source_check_(attn_error_ *e, attn_operands_ *all,
                                               const attn_synthesizer_job_ *j,
                                               attn_synthesizer_source *s) {
   static const attn_words_ w[] = {ATTN_WORDS_("a source's r"),  ATTN_WORDS_("a source's r1"),
@@ -47934,7 +48057,7 @@ ATTN_FUNC_ int attn_synthesizer_source_check_(attn_error_ *e, attn_operands_ *al
 }
 
 /* j->weight from alpha or logits. */
-ATTN_FUNC_ int attn_synthesizer_weigh_(attn_error_ *e, attn_synthesizer_job_ *j,
+ATTN_COLD_ int attn_synthesizer_weigh_(attn_error_ *e, attn_synthesizer_job_ *j,
                                        const attn_table_ *table) {
   const float *x = j->p.alpha ? j->p.alpha : j->p.logits;
   const int n = (int)j->p.count;
@@ -47961,7 +48084,7 @@ ATTN_FUNC_ int attn_synthesizer_weigh_(attn_error_ *e, attn_synthesizer_job_ *j,
 }
 
 /* Every rule but those that attn_sdpa_plan_ knows; data = 0: without those that read lengths. */
-ATTN_FUNC_ int attn_synthesizer_check_(attn_error_ *e, attn_synthesizer_job_ *j,
+ATTN_COLD_ int attn_synthesizer_check_(attn_error_ *e, attn_synthesizer_job_ *j,
                                        const attn_synthesizer_params *params, const attn_ctx *ctx,
                                        const attn_table_ **table, int *workers, int data) {
   static const attn_words_ w[] = {ATTN_WORDS_("o"), ATTN_WORDS_("v"), ATTN_WORDS_("params.lse"),
@@ -48031,18 +48154,18 @@ ATTN_FUNC_ int attn_synthesizer_check_(attn_error_ *e, attn_synthesizer_job_ *j,
 /* ---- networks -------------------------------------------------------------------------------*/
 
 /* t for all batch entries and heads. */
-ATTN_FUNC_ attn_tensor attn_synthesizer_spread_(attn_tensor t, int64_t batch, int64_t heads) {
+ATTN_COLD_ attn_tensor attn_synthesizer_spread_(attn_tensor t, int64_t batch, int64_t heads) {
   if (t.batch == 1) t.batch = batch, t.stride_batch = 0;
   if (t.heads == 1) t.heads = heads, t.stride_head = 0;
   return t;
 }
 
-ATTN_FUNC_ int64_t attn_synthesizer_heads_(int64_t heads, const attn_tensor *t) {
+ATTN_COLD_ int64_t attn_synthesizer_heads_(int64_t heads, const attn_tensor *t) {
   return t->data && t->heads > heads ? t->heads : heads;
 }
 
 /* y = relu(x w1 + b1); y.data null: a new tensor with as few heads as there are different ones. */
-ATTN_FUNC_ int attn_synthesizer_hidden_(attn_stage_ *s, const attn_synthesizer_net *net,
+ATTN_COLD_ int attn_synthesizer_hidden_(attn_stage_ *s, const attn_synthesizer_net *net,
                                         attn_tensor x, attn_tensor *y) {
   attn_gemm_params g;
   int64_t heads = attn_synthesizer_heads_(x.heads, &net->w1);
@@ -48081,7 +48204,7 @@ ATTN_FUNC_ void attn_factors_item_(void *job, int worker, int64_t index) {
 }
 
 /* *y = the factors by F(x), for all heads. */
-ATTN_FUNC_ int attn_synthesizer_factors_(attn_stage_ *s, const attn_synthesizer_net *net,
+ATTN_COLD_ int attn_synthesizer_factors_(attn_stage_ *s, const attn_synthesizer_net *net,
                                          attn_tensor x, int64_t all, double by, attn_tensor *y) {
   attn_tensor hidden;
   attn_gemm_params g;
@@ -48145,13 +48268,13 @@ ATTN_FUNC_ void attn_synthesizer_turn_item_(void *job, int worker, int64_t index
   }
 }
 
-ATTN_FUNC_ int attn_synthesizer_copy_(attn_stage_ *s, attn_tensor y, attn_tensor x,
+ATTN_COLD_ int attn_synthesizer_copy_(attn_stage_ *s, attn_tensor y, attn_tensor x,
                                       const int32_t *len, double by) {
   attn_synthesizer_rows_ a = {s->table, y, x, len, by, 0, NULL};
   return attn_stage_for_(s, attn_mul_(y.batch, y.heads), attn_synthesizer_rows_item_, &a, 0, NULL);
 }
 
-ATTN_FUNC_ int attn_synthesizer_turn_(attn_stage_ *s, attn_tensor y, attn_tensor x, double by) {
+ATTN_COLD_ int attn_synthesizer_turn_(attn_stage_ *s, attn_tensor y, attn_tensor x, double by) {
   attn_synthesizer_rows_ a = {s->table, y, x, NULL, by, (y.dim + ATTN_TILE_ - 1) / ATTN_TILE_,
                               NULL};
   return attn_stage_for_(s, attn_mul_(attn_mul_(y.batch, y.heads), a.pieces),
@@ -48159,7 +48282,7 @@ ATTN_FUNC_ int attn_synthesizer_turn_(attn_stage_ *s, attn_tensor y, attn_tensor
 }
 
 /* The width of a source as a dot product; 0 = it is none. */
-ATTN_FUNC_ int64_t attn_synthesizer_dot_(const attn_synthesizer_source *c) {
+ATTN_COLD_ int64_t attn_synthesizer_dot_(const attn_synthesizer_source *c) {
   return c->kind == ATTN_SYNTHESIZER_DOT               ? c->q.dim
          : c->kind == ATTN_SYNTHESIZER_RANDOM_FACTORED ? c->r1.dim
          : c->kind == ATTN_SYNTHESIZER_DENSE           ? c->net.w1.dim
@@ -48167,21 +48290,21 @@ ATTN_FUNC_ int64_t attn_synthesizer_dot_(const attn_synthesizer_source *c) {
 }
 
 /* What it is multiplied by, beside its weight. */
-ATTN_FUNC_ double attn_synthesizer_scale_(const attn_synthesizer_source *c) {
+ATTN_COLD_ double attn_synthesizer_scale_(const attn_synthesizer_source *c) {
   if (c->kind != ATTN_SYNTHESIZER_DOT) return 1.0;
   if (c->scale == 0.0f && !attn_to_bits_(c->scale)) return 1.0 / sqrt((double)c->q.dim);
   return (double)c->scale;
 }
 
 /* Columns c .. c + dim - 1. */
-ATTN_FUNC_ attn_tensor attn_synthesizer_columns_(attn_tensor t, int64_t c, int64_t dim) {
+ATTN_COLD_ attn_tensor attn_synthesizer_columns_(attn_tensor t, int64_t c, int64_t dim) {
   t = attn_stage_shift_(t, c);
   t.dim = dim;
   return t;
 }
 
 /* Queries and keys of the only source of that kind, in place where they can be. */
-ATTN_FUNC_ int attn_synthesizer_alone_(attn_stage_ *s, const attn_synthesizer_job_ *j,
+ATTN_COLD_ int attn_synthesizer_alone_(attn_stage_ *s, const attn_synthesizer_job_ *j,
                                        const attn_synthesizer_source *c, attn_tensor *q,
                                        attn_tensor *k) {
   const int64_t b = j->o.batch, h = j->o.heads, tk = j->v.len;
@@ -48202,7 +48325,7 @@ ATTN_FUNC_ int attn_synthesizer_alone_(attn_stage_ *s, const attn_synthesizer_jo
 }
 
 /* Queries and keys of all such sources, side by side; the keys have the weights. */
-ATTN_FUNC_ int attn_synthesizer_join_(attn_stage_ *s, const attn_synthesizer_job_ *j, int64_t wide,
+ATTN_COLD_ int attn_synthesizer_join_(attn_stage_ *s, const attn_synthesizer_job_ *j, int64_t wide,
                                       attn_tensor *q, attn_tensor *k) {
   const int64_t b = j->o.batch, h = j->o.heads, tk = j->v.len;
   int64_t at = 0;
@@ -48234,7 +48357,7 @@ ATTN_FUNC_ int attn_synthesizer_join_(attn_stage_ *s, const attn_synthesizer_job
 /* ---- the call -------------------------------------------------------------------------------*/
 
 /* The addends of source i. */
-ATTN_FUNC_ int attn_synthesizer_addends_(attn_stage_ *s, const attn_synthesizer_job_ *j, int64_t i,
+ATTN_COLD_ int attn_synthesizer_addends_(attn_stage_ *s, const attn_synthesizer_job_ *j, int64_t i,
                                          attn_addend_ *to, int *n) {
   const attn_synthesizer_source *c = &j->source[i];
   const int64_t b = j->o.batch, h = j->o.heads;
@@ -48264,7 +48387,7 @@ enum { ATTN_SYNTHESIZER_COLUMNS_ = 256 };
 
 /* Batch entries whose values go side by side: 1 = each by itself. Their maps must be equal, and they are
  * wanted as such by no one. */
-ATTN_FUNC_ int64_t attn_synthesizer_shared_(const attn_synthesizer_job_ *j) {
+ATTN_COLD_ int64_t attn_synthesizer_shared_(const attn_synthesizer_job_ *j) {
   const attn_synthesizer_params *p = &j->p;
   const int64_t most = ATTN_SYNTHESIZER_COLUMNS_ / j->o.dim;
   if (p->kv_len || p->q_len || p->map.data || j->v.len == 0 || most < 2) return 1;
@@ -48277,14 +48400,14 @@ ATTN_FUNC_ int64_t attn_synthesizer_shared_(const attn_synthesizer_job_ *j) {
 }
 
 /* Entries b0 .. b0 + n - 1. */
-ATTN_FUNC_ attn_tensor attn_synthesizer_entries_(attn_tensor t, int64_t b0, int64_t n) {
+ATTN_COLD_ attn_tensor attn_synthesizer_entries_(attn_tensor t, int64_t b0, int64_t n) {
   t = attn_stage_shift_(t, b0 * t.stride_batch);
   t.batch = n;
   return t;
 }
 
 /* The problem with the values of n batch entries side by side, as often as it takes. */
-ATTN_FUNC_ int attn_synthesizer_attend_(attn_stage_ *s, const attn_synthesizer_job_ *j,
+ATTN_COLD_ int attn_synthesizer_attend_(attn_stage_ *s, const attn_synthesizer_job_ *j,
                                         attn_softmax_ *problem, attn_sdpa_params *p, int64_t n) {
   const int64_t b = j->o.batch, dv = j->o.dim;
   problem->o = j->o, problem->v = j->v;
@@ -48311,7 +48434,7 @@ ATTN_FUNC_ int attn_synthesizer_attend_(attn_stage_ *s, const attn_synthesizer_j
   return attn_synthesizer_copy_(s, attn_synthesizer_entries_(j->p.lse, 1, b - 1), same, NULL, 1.0);
 }
 
-ATTN_FUNC_ int attn_synthesizer_steps_(attn_stage_ *s, void *job) {
+ATTN_COLD_ int attn_synthesizer_steps_(attn_stage_ *s, void *job) {
   static const float nought = 0.0f;
   const attn_synthesizer_job_ *j = (const attn_synthesizer_job_ *)job;
   const int64_t b = j->o.batch, h = j->o.heads, tq = j->o.len, tk = j->v.len;
@@ -48349,7 +48472,7 @@ ATTN_FUNC_ int attn_synthesizer_steps_(attn_stage_ *s, void *job) {
 }
 
 /* The call, or with bytes the workspace query. */
-ATTN_FUNC_ attn_status attn_synthesizer_call_(attn_tensor o, attn_tensor v,
+ATTN_COLD_ attn_status attn_synthesizer_call_(attn_tensor o, attn_tensor v,
                                               const attn_synthesizer_params *params, attn_ctx *ctx,
                                               size_t *bytes) {
   attn_error_ e = {ATTN_OK, NULL};
@@ -48369,13 +48492,13 @@ ATTN_FUNC_ attn_status attn_synthesizer_call_(attn_tensor o, attn_tensor v,
   return attn_end_(bytes ? NULL : ctx, &e);
 }
 
-ATTN_PUB_ attn_status attn_synthesizer(attn_tensor o, attn_tensor v,
-                                       const attn_synthesizer_params *params, attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_synthesizer(attn_tensor o, attn_tensor v,
+                                            const attn_synthesizer_params *params, attn_ctx *ctx) {
   return attn_synthesizer_call_(o, v, params, ctx, NULL);
 }
-ATTN_PUB_ size_t attn_synthesizer_workspace(attn_tensor o, attn_tensor v,
-                                            const attn_synthesizer_params *params,
-                                            const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_synthesizer_workspace(attn_tensor o, attn_tensor v,
+                                                 const attn_synthesizer_params *params,
+                                                 const attn_ctx *ctx) {
   attn_ctx plain = attn_before_workspace_(ctx);
   size_t bytes = 0;
   attn_synthesizer_call_(o, v, params, &plain, &bytes);
@@ -48589,7 +48712,7 @@ ATTN_FUNC_ void attn_spatial_item_(void *job, int worker, int64_t index) {
 }
 
 /* The product as a step, after laying out m[from] .. m[to - 1]; others are in panels already. */
-ATTN_FUNC_ int attn_stage_spatial_(attn_stage_ *s, attn_spatial_ *a, int64_t batch, int from,
+ATTN_COLD_ int attn_stage_spatial_(attn_stage_ *s, attn_spatial_ *a, int64_t batch, int from,
                                    int to) {
   a->table = s->table;
   a->row_runs = (a->rows + ATTN_SPATIAL_ROWS_ - 1) / ATTN_SPATIAL_ROWS_;
@@ -48600,7 +48723,7 @@ ATTN_FUNC_ int attn_stage_spatial_(attn_stage_ *s, attn_spatial_ *a, int64_t bat
 }
 
 /* t as a right factor that is always in panels. */
-ATTN_FUNC_ attn_matrix_ attn_spatial_matrix_(attn_tensor t) {
+ATTN_COLD_ attn_matrix_ attn_spatial_matrix_(attn_tensor t) {
   return attn_matrix_of_(t, 0, INT64_MAX);
 }
 
@@ -48646,7 +48769,7 @@ ATTN_FUNC_ void attn_norm_panels_item_(void *job, int worker, int64_t index) {
 }
 
 /* norm(x), its columns cut into heads, as a right factor at `packed`. */
-ATTN_FUNC_ int attn_stage_norm_panels_(attn_stage_ *s, attn_matrix_ *m, attn_tensor x,
+ATTN_COLD_ int attn_stage_norm_panels_(attn_stage_ *s, attn_matrix_ *m, attn_tensor x,
                                        int64_t heads, const attn_norm *norm, float *packed) {
   attn_norm_panels_ a;
   memset(&a, 0, sizeof a);
@@ -48661,7 +48784,7 @@ ATTN_FUNC_ int attn_stage_norm_panels_(attn_stage_ *s, attn_matrix_ *m, attn_ten
 }
 
 /* Room for panels of [batch, heads, k, n / heads]. */
-ATTN_FUNC_ float *attn_stage_panels_(attn_stage_ *s, int64_t batch, int64_t heads, int64_t k,
+ATTN_COLD_ float *attn_stage_panels_(attn_stage_ *s, int64_t batch, int64_t heads, int64_t k,
                                      int64_t n) {
   const int64_t wide = (n / heads + ATTN_PANEL_ - 1) / ATTN_PANEL_ * ATTN_PANEL_;
   return (float *)attn_stage_take_(s, attn_mul_(attn_mul_(batch, heads), attn_mul_(k, wide)),
@@ -48679,31 +48802,31 @@ typedef struct attn_gmlp_job_ {
 
 /* Entries of a batch that go through a block together: weights are laid out once for them. */
 enum { ATTN_MIXED_ROWS_ = 2048 };
-ATTN_FUNC_ int64_t attn_mixed_entries_(int64_t batch, int64_t len) {
+ATTN_COLD_ int64_t attn_mixed_entries_(int64_t batch, int64_t len) {
   const int64_t most = len < ATTN_MIXED_ROWS_ ? ATTN_MIXED_ROWS_ / len : 1;
   return batch < most ? batch : most;
 }
-ATTN_FUNC_ attn_tensor attn_mixed_some_(attn_tensor t, int64_t b, int64_t entries) {
+ATTN_COLD_ attn_tensor attn_mixed_some_(attn_tensor t, int64_t b, int64_t entries) {
   if (b > 0) t = attn_stage_shift_(t, b * t.stride_batch);
   t.batch = entries;
   return t;
 }
 
 /* Columns c .. c + n - 1. */
-ATTN_FUNC_ attn_tensor attn_mixed_columns_(attn_tensor t, int64_t c, int64_t n) {
+ATTN_COLD_ attn_tensor attn_mixed_columns_(attn_tensor t, int64_t c, int64_t n) {
   t = attn_stage_shift_(t, c);
   t.dim = n;
   return t;
 }
 
 /* ATTN_ACT_NONE is GELU in these blocks. */
-ATTN_FUNC_ int attn_mixed_activation_(attn_error_ *e, attn_activation *act, const char *rule) {
+ATTN_COLD_ int attn_mixed_activation_(attn_error_ *e, attn_activation *act, const char *rule) {
   if (*act == ATTN_ACT_NONE) *act = ATTN_ACT_GELU;
   return ((int)*act >= 0 && *act < ATTN_ACT_COUNT) || attn_reject_(e, ATTN_E_VALUE, rule);
 }
 
 /* y = x + rows w + bias; y may be x. */
-ATTN_FUNC_ int attn_stage_mixed_(attn_stage_ *s, attn_tensor y, attn_tensor x, attn_tensor rows,
+ATTN_COLD_ int attn_stage_mixed_(attn_stage_ *s, attn_tensor y, attn_tensor x, attn_tensor rows,
                                  attn_tensor w, attn_tensor bias) {
   attn_spatial_ a;
   memset(&a, 0, sizeof a);
@@ -48714,14 +48837,14 @@ ATTN_FUNC_ int attn_stage_mixed_(attn_stage_ *s, attn_tensor y, attn_tensor x, a
 }
 
 /* o may be x itself: then the output speaks for both. */
-ATTN_FUNC_ int attn_mixed_apart_(attn_error_ *e, const attn_ctx *ctx, attn_arguments_ *l,
+ATTN_COLD_ int attn_mixed_apart_(attn_error_ *e, const attn_ctx *ctx, attn_arguments_ *l,
                                  const attn_arrays_ *more) {
   const attn_tensor *o = l->op[0].t, *x = l->op[1].t;
   if (attn_same_view_(o, x)) l->op[1].span.lo = l->op[1].span.hi = 0;
   return attn_check_apart_(e, ctx, l->op, l->n, more->span, more->n);
 }
 
-ATTN_FUNC_ int attn_gmlp_check_(attn_error_ *e, attn_gmlp_job_ *j, const attn_ctx *ctx,
+ATTN_COLD_ int attn_gmlp_check_(attn_error_ *e, attn_gmlp_job_ *j, const attn_ctx *ctx,
                                 const attn_table_ **table, int *workers) {
   static const attn_words_ w[] = {ATTN_WORDS_("o"),
                                   ATTN_WORDS_("x"),
@@ -48797,7 +48920,7 @@ ATTN_FUNC_ int attn_gmlp_check_(attn_error_ *e, attn_gmlp_job_ *j, const attn_ct
 }
 
 /* Z1 *= W LN_s(Z2) + b, with w_qkv + the attention's part: each, its heads' outputs. */
-ATTN_FUNC_ int attn_gmlp_gate_(attn_stage_ *s, const attn_gmlp_params *p, attn_tensor z,
+ATTN_COLD_ int attn_gmlp_gate_(attn_stage_ *s, const attn_gmlp_params *p, attn_tensor z,
                                attn_tensor each, const int32_t *len, float *panels) {
   const int64_t e = p->w_2.len, heads = p->w_s.heads;
   attn_spatial_ a;
@@ -48814,7 +48937,7 @@ ATTN_FUNC_ int attn_gmlp_gate_(attn_stage_ *s, const attn_gmlp_params *p, attn_t
          attn_stage_spatial_(s, &a, z.batch, 1, each.data ? 2 : 1);
 }
 
-ATTN_FUNC_ int attn_gmlp_steps_(attn_stage_ *s, void *job) {
+ATTN_COLD_ int attn_gmlp_steps_(attn_stage_ *s, void *job) {
   const attn_gmlp_job_ *j = (const attn_gmlp_job_ *)job;
   const attn_gmlp_params *p = &j->p;
   const attn_tensor none = attn_view_(NULL, ATTN_F32, 0, 0, 0, 0);
@@ -48854,7 +48977,7 @@ ATTN_FUNC_ int attn_gmlp_steps_(attn_stage_ *s, void *job) {
   return 1;
 }
 
-ATTN_FUNC_ attn_status attn_gmlp_call_(attn_tensor o, attn_tensor x, const attn_gmlp_params *params,
+ATTN_COLD_ attn_status attn_gmlp_call_(attn_tensor o, attn_tensor x, const attn_gmlp_params *params,
                                        attn_ctx *ctx, size_t *bytes) {
   attn_error_ e = {ATTN_OK, NULL};
   const attn_table_ *table;
@@ -48876,12 +48999,12 @@ ATTN_FUNC_ attn_status attn_gmlp_call_(attn_tensor o, attn_tensor x, const attn_
   return attn_end_(bytes ? NULL : ctx, &e);
 }
 
-ATTN_PUB_ attn_status attn_gmlp(attn_tensor o, attn_tensor x, const attn_gmlp_params *params,
-                                attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_gmlp(attn_tensor o, attn_tensor x, const attn_gmlp_params *params,
+                                     attn_ctx *ctx) {
   return attn_gmlp_call_(o, x, params, ctx, NULL);
 }
-ATTN_PUB_ size_t attn_gmlp_workspace(attn_tensor o, attn_tensor x, const attn_gmlp_params *params,
-                                     const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_gmlp_workspace(attn_tensor o, attn_tensor x,
+                                          const attn_gmlp_params *params, const attn_ctx *ctx) {
   attn_ctx plain = attn_before_workspace_(ctx);
   size_t bytes = 0;
   attn_gmlp_call_(o, x, params, &plain, &bytes);
@@ -48898,7 +49021,7 @@ typedef struct attn_mixer_job_ {
 } attn_mixer_job_;
 
 /* A network of `in` inputs and outputs, with both its layers. */
-ATTN_FUNC_ int attn_mixer_check_net_(attn_error_ *e, attn_arguments_ *l, attn_feed_forward *f,
+ATTN_COLD_ int attn_mixer_check_net_(attn_error_ *e, attn_arguments_ *l, attn_feed_forward *f,
                                      int channel, int64_t in) {
 #define ATTN_NET_(at, n)                                                                          \
   {                                                                                               \
@@ -48925,7 +49048,7 @@ ATTN_FUNC_ int attn_mixer_check_net_(attn_error_ *e, attn_arguments_ *l, attn_fe
          attn_mixed_activation_(e, &f->activation, said[at].activation);
 }
 
-ATTN_FUNC_ int attn_mixer_check_(attn_error_ *e, attn_mixer_job_ *j, const attn_ctx *ctx,
+ATTN_COLD_ int attn_mixer_check_(attn_error_ *e, attn_mixer_job_ *j, const attn_ctx *ctx,
                                  const attn_table_ **table, int *workers) {
   static const attn_words_ w[] = {ATTN_WORDS_("o"), ATTN_WORDS_("x")};
   const int64_t any = ATTN_ANY_;
@@ -48945,7 +49068,7 @@ ATTN_FUNC_ int attn_mixer_check_(attn_error_ *e, attn_mixer_job_ *j, const attn_
 }
 
 /* y = x + the network of the tokens of LN(x). panels and hidden: room for [T] and [ds] rows. */
-ATTN_FUNC_ int attn_mixer_tokens_(attn_stage_ *s, const attn_mixer_params *p, attn_tensor y,
+ATTN_COLD_ int attn_mixer_tokens_(attn_stage_ *s, const attn_mixer_params *p, attn_tensor y,
                                   attn_tensor x, float *panels, float *hidden) {
   const attn_feed_forward *f = &p->token;
   attn_spatial_ up, down;
@@ -48963,7 +49086,7 @@ ATTN_FUNC_ int attn_mixer_tokens_(attn_stage_ *s, const attn_mixer_params *p, at
          attn_stage_spatial_(s, &up, x.batch, 0, 0) && attn_stage_spatial_(s, &down, x.batch, 0, 0);
 }
 
-ATTN_FUNC_ int attn_mixer_steps_(attn_stage_ *s, void *job) {
+ATTN_COLD_ int attn_mixer_steps_(attn_stage_ *s, void *job) {
   const attn_mixer_job_ *j = (const attn_mixer_job_ *)job;
   const attn_mixer_params *p = &j->p;
   const attn_feed_forward *f = &p->channel;
@@ -48995,7 +49118,7 @@ ATTN_FUNC_ int attn_mixer_steps_(attn_stage_ *s, void *job) {
   return 1;
 }
 
-ATTN_FUNC_ attn_status attn_mixer_call_(attn_tensor o, attn_tensor x,
+ATTN_COLD_ attn_status attn_mixer_call_(attn_tensor o, attn_tensor x,
                                         const attn_mixer_params *params, attn_ctx *ctx,
                                         size_t *bytes) {
   attn_error_ e = {ATTN_OK, NULL};
@@ -49018,12 +49141,12 @@ ATTN_FUNC_ attn_status attn_mixer_call_(attn_tensor o, attn_tensor x,
   return attn_end_(bytes ? NULL : ctx, &e);
 }
 
-ATTN_PUB_ attn_status attn_mixer(attn_tensor o, attn_tensor x, const attn_mixer_params *params,
-                                 attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_mixer(attn_tensor o, attn_tensor x, const attn_mixer_params *params,
+                                      attn_ctx *ctx) {
   return attn_mixer_call_(o, x, params, ctx, NULL);
 }
-ATTN_PUB_ size_t attn_mixer_workspace(attn_tensor o, attn_tensor x, const attn_mixer_params *params,
-                                      const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_mixer_workspace(attn_tensor o, attn_tensor x,
+                                           const attn_mixer_params *params, const attn_ctx *ctx) {
   attn_ctx plain = attn_before_workspace_(ctx);
   size_t bytes = 0;
   attn_mixer_call_(o, x, params, &plain, &bytes);
@@ -49123,6 +49246,9 @@ ATTN_END_STRICT_
 #undef ATTN_IF_NEON_
 #undef ATTN_TABLES_
 #undef ATTN_FAMILY_TABLES_
+#undef ATTN_COLD_
+#undef ATTN_PUB_COLD_
+#undef ATTN_ONCE_
 /* <<< attn/isa/undef.h */
 #endif
 

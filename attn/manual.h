@@ -162,7 +162,8 @@
  *
  * 12. MACROS YOU MAY DEFINE (before the implementation)
  *   ATTN_IMPLEMENTATION      compile the implementation here
- *   ATTN_STATIC              make every function static (the header then serves one file)
+ *   ATTN_STATIC              make every function static: the header then serves one file, and what that
+ *                            file does not call is not compiled
  *   ATTN_MALLOC(size), ATTN_FREE(ptr)   both or none; malloc and free
  *   ATTN_NO_AVX2, ATTN_NO_AVX512, ATTN_NO_NEON   leave a tier out
  *   ATTN_SMALL               one copy of each loop for all storage types: less code, slower 16-bit rows

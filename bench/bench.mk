@@ -16,7 +16,7 @@ BENCH_BIN := $(BENCH_DIR)/$(basename $(BENCH_ATTN))-$(notdir $(firstword $(BENCH
 BENCH_DEPS := $(wildcard bench/*.h attn/api/*.h) bench/bench.mk
 BENCH_HEADER := $(if $(filter all.h,$(BENCH_ATTN)),$(wildcard attn/*.h attn/*/*.h),$(BENCH_ATTN))
 
-.PHONY: bench bench-sparse bench-decode bench-linear bench-quick bench-plots bench-header bench-arm
+.PHONY: bench bench-sparse bench-decode bench-linear bench-quick bench-plots bench-compile bench-arm
 
 $(BENCH_BIN)/%.o: bench/%.c $(BENCH_DEPS)
 	@mkdir -p $(@D)
@@ -32,19 +32,19 @@ BENCH_COMMON := $(addprefix $(BENCH_BIN)/,impl.o peak.o clock.o problem.o)
 $(BENCH_BIN)/quick: $(BENCH_BIN)/quick.o $(BENCH_COMMON)
 	$(BENCH_CC) $(BENCH_OPENMP) -o $@ $^ -lm
 
-bench-quick: $(BENCH_BIN)/quick ## percent of the FMA peak for the main shapes, in 20 seconds
+bench-quick: $(BENCH_BIN)/quick ## measure: percent of the FMA peak for the main shapes, in 20 seconds
 	$(BENCH_BIN)/quick $(BENCH_ISA)
 
 $(BENCH_BIN)/decode: $(BENCH_BIN)/decode.o $(BENCH_BIN)/bandwidth.o $(BENCH_BIN)/pool.o $(BENCH_COMMON)
 	$(BENCH_CC) $(BENCH_OPENMP) -o $@ $^ -lpthread -lm
 
-bench-decode: $(BENCH_BIN)/decode ## few queries against a long cache: each figure beside its limit
+bench-decode: $(BENCH_BIN)/decode ## measure: few queries against a long cache: each figure beside its limit
 	$(BENCH_BIN)/decode $(BENCH_ISA)
 
 $(BENCH_BIN)/linear: $(BENCH_BIN)/linear.o $(BENCH_BIN)/approximations.o $(BENCH_COMMON)
 	$(BENCH_CC) $(BENCH_OPENMP) -o $@ $^ -lm
 
-bench-linear: $(BENCH_BIN)/linear ## less than quadratic attention against dense: speed, growth, error
+bench-linear: $(BENCH_BIN)/linear ## measure: less than quadratic attention against dense: speed, growth, error
 	$(BENCH_BIN)/linear $(BENCH_DIR)/linear$(if $(LINEAR_ONLY),-part).csv $(BENCH_ISA)
 
 # --- make bench: one process per tier, so that OpenBLAS uses the same instructions as ours.
@@ -93,30 +93,30 @@ bench-needs:
 	  $(BENCH_CXX) -std=c++17 -E -x c++ - > /dev/null 2>&1 || \
 	  { echo "make bench needs libbenchmark-dev libopenblas-dev libsleef-dev"; exit 1; }
 
-bench: bench-needs $(BENCH_BIN)/bench ## speed of every tier, against OpenBLAS and a plain loop
+bench: bench-needs $(BENCH_BIN)/bench ## measure: speed of every tier, against OpenBLAS and a plain loop
 	@status=0; for tier in $(BENCH_TIERS); do \
 	  $(MAKE) -s --no-print-directory bench-run-$$tier || status=1; \
 	done; \
 	python3 bench/table.py $(BENCH_TIERS:%=$(BENCH_RESULTS)%.json); exit $$status
 
-bench-sparse: ## every pattern against dense attention, every score term, schedules
+bench-sparse: ## measure: every pattern against dense attention, every score term, schedules
 	@$(MAKE) --no-print-directory bench BENCH_SPARSE=1
 
 # The tables again, and the pictures, from the last results.
 .PHONY: bench-table
-bench-table: ## the tables of the last make bench
+bench-table: ## measure: the tables of the last make bench
 	python3 bench/table.py $(wildcard $(BENCH_DIR)/*.json)
 
 BENCH_FILES = $(wildcard $(BENCH_DIR)/*.json $(BENCH_DIR)/linear.csv)
-bench-plots: ## its pictures, into docs/img (gnuplot)
+bench-plots: ## draw: its pictures, into docs/img (gnuplot)
 	@command -v gnuplot > /dev/null || { echo "make bench-plots needs gnuplot"; exit 1; }
 	@test -n "$(BENCH_FILES)" || { echo "run make bench or make bench-linear first"; exit 1; }
 	python3 bench/plots.py docs/img $(BENCH_DIR) $(BENCH_FILES)
 
 # --- What the header costs the compiler, and the kernels on ARM by static analysis.
 
-bench-header: ## what the header costs: compile time, object size
-	@CC="$(BENCH_CC)" sh bench/header_cost.sh $(BENCH_ATTN)
+bench-compile: ## measure: what the header costs to compile and to carry, beside four stb headers
+	@python3 bench/compile.py attn.h
 
-bench-arm: ## the inner loops for ARM: instructions, spills, cycles by llvm-mca
+bench-arm: ## measure: the inner loops for ARM: instructions, spills, cycles by llvm-mca
 	@sh bench/arm_inner_loop.sh $(BENCH_ATTN)

@@ -34,6 +34,13 @@ libc6-dev-armhf-cross command_ arm-linux-gnueabihf-gcc && echo '#include <math.h
 qemu-user command_ qemu-aarch64
 qemu-user command_ qemu-arm
 qemu-user command_ qemu-x86_64
+pkg-config command_ pkg-config
+cmake command_ cmake
+tcc command_ tcc
+wasi-libc command_ clang && echo '#include <math.h>' | clang --target=wasm32-wasi -E - >/dev/null 2>&1
+libclang-rt-14-dev-wasm32 [ -e "$(clang --target=wasm32-wasi -print-libgcc-file-name 2>/dev/null)" ]
+lld command_ wasm-ld || command_ wasm-ld-14
+nodejs command_ node
 gcc-s390x-linux-gnu command_ s390x-linux-gnu-gcc
 libc6-dev-s390x-cross command_ s390x-linux-gnu-gcc && echo "#include <math.h>" | s390x-linux-gnu-gcc -E - >/dev/null 2>&1
 END

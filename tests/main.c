@@ -77,6 +77,7 @@ static outcome run_tier(attn_isa isa, int asked) {
 
 int main(int argc, char **argv) {
   attn_isa only = ATTN_ISA_AUTO;
+  const char *filter = NULL;
   const char *scale = getenv("ATTN_TEST_SCALE");
   test_fast = scale && strcmp(scale, "small") == 0;
   for (int n = 1; n < argc; n++) {
@@ -93,7 +94,7 @@ int main(int argc, char **argv) {
       if (only == ATTN_ISA_AUTO) return usage(value);
       n++;
     } else if (strcmp(word, "--filter") == 0) {
-      cmocka_set_test_filter(value);
+      cmocka_set_test_filter(filter = value);
       n++;
     } else if (strcmp(word, "--other-bits") == 0) {
       test_other_bits = 1;
@@ -104,11 +105,12 @@ int main(int argc, char **argv) {
   setvbuf(stdout, NULL, _IOLBF, 0);
   if (test_fast) puts("ATTN_TEST_SCALE=small: FEWER AND SMALLER RANDOM CASES");
 
-  int failed = 0;
+  int failed = 0, found = 0;
   if (!only) {
     ran = 0;
     failed = _cmocka_run_group_tests("any tier", once_tests, ONCE_COUNT, NULL, NULL);
     printf("any tier: ran %d tests, %d failed\n", ran, failed);
+    found = ran;
   }
   outcome outcomes[ATTN_ISA_COUNT];
   for (int t = 1; t < ATTN_ISA_COUNT; t++) {
@@ -122,12 +124,16 @@ int main(int argc, char **argv) {
     if (!o->why) {
       printf("tier %-6s  ran %d tests, %d failed, %d skipped%s\n", name, o->ran, o->failed,
              o->skipped, test_fast ? " (small scale)" : "");
-      failed += o->failed;
+      failed += o->failed, found += o->ran + o->skipped;
     } else {
       printf("tier %-6s  NOT RUN, %d tests skipped: %s%s\n", name, TIER_COUNT, o->why,
              o->missing ? "; IT SHOULD BE HERE" : "");
       failed += o->missing;
     }
+  }
+  if (filter && !found) {
+    printf("no test is called %s\n", filter);
+    failed = 1;
   }
   return failed ? 1 : 0;
 }

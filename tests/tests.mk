@@ -82,39 +82,39 @@ TEST_QEMU64 := ATTN_TEST_SCALE=small qemu-aarch64 -L /usr/aarch64-linux-gnu
 TEST_QEMU32 := ATTN_TEST_SCALE=small qemu-arm -L /usr/arm-linux-gnueabihf
 
 .PHONY: test-sleef
-test-sleef: $(TEST_OUT)/sleef/runner ## the attention tests with ATTN_USE_SLEEF
+test-sleef: $(TEST_OUT)/sleef/runner ## test: the attention tests with ATTN_USE_SLEEF
 	ATTN_TEST_SCALE=small $< --other-bits --filter 'A*'
 
 .PHONY: test-native test-clang test-arm64 test-arm32 test-catalogue golden exp-exhaustive
-test-native: $(TEST_NATIVE) ## run the tests on every tier of this machine
+test-native: $(TEST_NATIVE) ## test: run the tests on every tier of this machine
 	$(TEST_NATIVE)
 
-test-clang: $(TEST_OUT)/clang/runner ## the same, compiled with clang
+test-clang: $(TEST_OUT)/clang/runner ## test: the same, compiled with clang
 	$<
 
 # scalar is the same C as everywhere else: A covers what differs between machines.
-test-arm64: $(TEST_ARM64) ## the same for 64-bit ARM under qemu, smaller random cases
+test-arm64: $(TEST_ARM64) ## test: the same for 64-bit ARM under qemu, smaller random cases
 	$(TEST_QEMU64) $(TEST_ARM64) --isa neon
 	$(TEST_QEMU64) $(TEST_ARM64) --isa scalar --filter 'A*'
 
-test-arm32: $(TEST_ARM32) ## the same for 32-bit ARM with NEON
+test-arm32: $(TEST_ARM32) ## test: the same for 32-bit ARM with NEON
 	$(TEST_QEMU32) $(TEST_ARM32) --isa neon
 	$(TEST_QEMU32) $(TEST_ARM32) --isa scalar --filter 'A*'
 
 test-isa-neon: $(TEST_ARM64)
 	$(if $(filter aarch64 armv%,$(shell uname -m)),,$(TEST_QEMU64)) $(TEST_ARM64) --isa neon
 
-test-isa-%: $(TEST_NATIVE) ## one tier only: test-isa-scalar, -avx2, -avx512, -neon
+test-isa-%: $(TEST_NATIVE) ## test: one tier only: test-isa-scalar, -avx2, -avx512, -neon
 	$(TEST_NATIVE) --isa $*
 
-test-catalogue: $(TEST_NATIVE) ## check the names in docs/catalogue.md
+test-catalogue: $(TEST_NATIVE) ## test: check the names in docs/catalogue.md
 	$(TEST_NATIVE) --filter api_catalogue
 
-golden: $(TEST_NATIVE) ## rewrite tests/golden.h from the best tier here
+golden: $(TEST_NATIVE) ## maintain: rewrite tests/golden.h from the best tier here
 	$(TEST_NATIVE) --golden >$(TEST_OUT)/golden.h
 	mv $(TEST_OUT)/golden.h tests/golden.h
 
-exp-exhaustive: $(TEST_NATIVE) ## measure attn_exp on all 2^32 floats (some minutes)
+exp-exhaustive: $(TEST_NATIVE) ## measure: measure attn_exp on all 2^32 floats (some minutes)
 	$(TEST_NATIVE) --exp-exhaustive
 
 $(TEST_OUT)/numerics: tests/numerics/numerics.c tests/oracle.c tests/oracle_terms.c tests/oracle.h attn.h
@@ -122,13 +122,13 @@ $(TEST_OUT)/numerics: tests/numerics/numerics.c tests/oracle.c tests/oracle_term
 	$(CC) $(TEST_FLAGS) -o $@ tests/numerics/numerics.c tests/oracle.c tests/oracle_terms.c -lm
 
 .PHONY: numerics
-numerics: $(TEST_OUT)/numerics ## measure the figures of docs/numerics.md (a minute)
+numerics: $(TEST_OUT)/numerics ## measure: measure the figures of docs/numerics.md (a minute)
 	$(TEST_OUT)/numerics
 
 # --- sanitizers
 
 .PHONY: sanitize sanitize-gcc sanitize-clang sanitize-thread
-sanitize: sanitize-gcc sanitize-clang sanitize-thread ## run the tests under ASan, UBSan and TSan
+sanitize: sanitize-gcc sanitize-clang sanitize-thread ## test: run the tests under ASan, UBSan and TSan
 
 # Each tier under one of the two: gcc takes the best one here, clang the others, of scalar, which is
 # slow here, the masks only. gcc 12 does not align the frames that it moves off the stack to detect

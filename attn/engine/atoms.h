@@ -14,7 +14,7 @@ ATTN_INLINE_ int64_t attn_lanes_below_(const int64_t *x, int64_t n, int64_t r, i
 }
 
 /* The first of n ascending numbers that is at least x. */
-ATTN_FUNC_ int64_t attn_at_least_(const int32_t *a, int64_t n, int64_t x) {
+ATTN_COLD_ int64_t attn_at_least_(const int32_t *a, int64_t n, int64_t x) {
   int64_t lo = 0, hi = n;
   while (lo < hi) {
     const int64_t mid = lo + (hi - lo) / 2;
@@ -26,7 +26,7 @@ ATTN_FUNC_ int64_t attn_at_least_(const int32_t *a, int64_t n, int64_t x) {
   return lo;
 }
 
-ATTN_FUNC_ void attn_see_band_(attn_sight_ *s, const attn_node_ *x, const attn_rows_ *t) {
+ATTN_COLD_ void attn_see_band_(attn_sight_ *s, const attn_node_ *x, const attn_rows_ *t) {
   const int64_t right = x->cut && x->right != 0 ? 0 : x->right, keys = t->f->k_len;
   for (int64_t r = 0; r < t->n; r++) {
     const int64_t p = t->p[r];
@@ -36,7 +36,7 @@ ATTN_FUNC_ void attn_see_band_(attn_sight_ *s, const attn_node_ *x, const attn_r
   }
 }
 
-ATTN_FUNC_ void attn_see_dilated_(attn_sight_ *s, const attn_node_ *x, const attn_rows_ *t) {
+ATTN_COLD_ void attn_see_dilated_(attn_sight_ *s, const attn_node_ *x, const attn_rows_ *t) {
   const int64_t d = x->step, right = x->cut && x->right != 0 ? 0 : x->right;
   for (int64_t r = 0; r < t->n; r++) {
     const int64_t p = t->p[r];
@@ -54,7 +54,7 @@ ATTN_FUNC_ void attn_see_dilated_(attn_sight_ *s, const attn_node_ *x, const att
 }
 
 /* Lanes whose query (or, without such a list, position) is global. */
-ATTN_FUNC_ uint64_t attn_global_lanes_(const attn_node_ *x, const attn_rows_ *t) {
+ATTN_COLD_ uint64_t attn_global_lanes_(const attn_node_ *x, const attn_rows_ *t) {
   const int32_t *list = x->queries ? x->queries : x->index;
   const int64_t count = x->queries ? x->query_count : x->indices;
   const int64_t *row = x->queries ? t->i : t->p;
@@ -68,7 +68,7 @@ ATTN_FUNC_ uint64_t attn_global_lanes_(const attn_node_ *x, const attn_rows_ *t)
   return lanes;
 }
 
-ATTN_FUNC_ void attn_see_global_(attn_sight_ *s, const attn_node_ *x, const attn_rows_ *t) {
+ATTN_COLD_ void attn_see_global_(attn_sight_ *s, const attn_node_ *x, const attn_rows_ *t) {
   const uint64_t rows = attn_global_lanes_(x, t), others = attn_low_bits_(t->n) & ~rows;
   attn_see_(s, t, x->cut, rows, 0, t->f->k_len);
   for (int64_t g = 0, lo, hi; x->columns && others && g < x->indices;) {
@@ -79,14 +79,14 @@ ATTN_FUNC_ void attn_see_global_(attn_sight_ *s, const attn_node_ *x, const attn
   }
 }
 
-ATTN_FUNC_ void attn_see_front_(attn_sight_ *s, const attn_node_ *x, const attn_rows_ *t) {
+ATTN_COLD_ void attn_see_front_(attn_sight_ *s, const attn_node_ *x, const attn_rows_ *t) {
   const int64_t r = attn_lanes_below_(t->p, t->n, 0, x->first);
   attn_see_(s, t, x->cut, attn_low_bits_(r), 0, t->f->k_len);
   attn_see_(s, t, x->cut, attn_lane_range_(r, t->n), 0, x->first);
 }
 
 /* Gives drawn units [0, n) to lanes; unit u is the keys from origin + u size on. */
-ATTN_FUNC_ void attn_see_drawn_(attn_sight_ *s, const attn_rows_ *t, int64_t cut, uint64_t lanes,
+ATTN_COLD_ void attn_see_drawn_(attn_sight_ *s, const attn_rows_ *t, int64_t cut, uint64_t lanes,
                                 int64_t n, int64_t origin, int64_t size) {
   uint64_t bits;
   for (int64_t from = 0; (bits = attn_unmark_(&s->drawn, &from, n)) != 0;)
@@ -96,7 +96,7 @@ ATTN_FUNC_ void attn_see_drawn_(attn_sight_ *s, const attn_rows_ *t, int64_t cut
     }
 }
 
-ATTN_FUNC_ void attn_see_random_(attn_sight_ *s, const attn_node_ *x, const attn_rows_ *t) {
+ATTN_COLD_ void attn_see_random_(attn_sight_ *s, const attn_node_ *x, const attn_rows_ *t) {
   for (int64_t r = 0; r < t->n; r++) {
     const int64_t p = t->p[r], keys = t->f->k_len;
     const int64_t n = x->causal ? attn_max64_(attn_min64_(p + 1, keys), 0) : keys;
@@ -109,7 +109,7 @@ ATTN_FUNC_ void attn_see_random_(attn_sight_ *s, const attn_node_ *x, const attn
   }
 }
 
-ATTN_FUNC_ void attn_see_random_blocks_(attn_sight_ *s, const attn_node_ *x, const attn_rows_ *t) {
+ATTN_COLD_ void attn_see_random_blocks_(attn_sight_ *s, const attn_node_ *x, const attn_rows_ *t) {
   const int64_t blocks = attn_ceil_(t->f->k_len, x->block);
   for (int64_t r = 0, r1; r < t->n; r = r1) {
     const int64_t own = attn_floor_(t->p[r], x->block);
@@ -124,7 +124,7 @@ ATTN_FUNC_ void attn_see_random_blocks_(attn_sight_ *s, const attn_node_ *x, con
   }
 }
 
-ATTN_FUNC_ void attn_see_blocks_(attn_sight_ *s, const attn_node_ *x, const attn_rows_ *t) {
+ATTN_COLD_ void attn_see_blocks_(attn_sight_ *s, const attn_node_ *x, const attn_rows_ *t) {
   for (int64_t r = 0, r1; r < t->n; r = r1) {
     const int64_t lo = attn_floor_(t->p[r], x->block) * x->block, hi = lo + x->block;
     r1 = attn_lanes_below_(t->p, t->n, r, hi);
@@ -133,7 +133,7 @@ ATTN_FUNC_ void attn_see_blocks_(attn_sight_ *s, const attn_node_ *x, const attn
 }
 
 /* A ring of all nodes, or of those behind a relay. */
-ATTN_FUNC_ void attn_see_ring_(attn_sight_ *s, const attn_node_ *x, const attn_rows_ *t) {
+ATTN_COLD_ void attn_see_ring_(attn_sight_ *s, const attn_node_ *x, const attn_rows_ *t) {
   const int64_t a = x->first, end = t->f->k_len, n = end - a, w = x->left;
   for (int64_t r = 0; r < t->n; r++) {
     const uint64_t lane = attn_bit_(r);
@@ -150,7 +150,7 @@ ATTN_FUNC_ void attn_see_ring_(attn_sight_ *s, const attn_node_ *x, const attn_r
 }
 
 /* BigBird over blocks, behind `extra` tokens that see all and are seen by all. */
-ATTN_FUNC_ void attn_see_bigbird_(attn_sight_ *s, const attn_node_ *x, const attn_rows_ *t) {
+ATTN_COLD_ void attn_see_bigbird_(attn_sight_ *s, const attn_node_ *x, const attn_rows_ *t) {
   const int64_t g = x->extra, bs = x->block, blocks = attn_ceil_(t->f->k_len - g, bs);
   const int64_t first = attn_min64_(x->first, blocks);
   const int64_t last = attn_max64_(blocks - x->last, first); /* global blocks: [0, first), [last, */
@@ -196,7 +196,7 @@ ATTN_FUNC_ void attn_see_bigbird_(attn_sight_ *s, const attn_node_ *x, const att
 }
 
 /* The summary columns of every block. */
-ATTN_FUNC_ void attn_see_columns_(attn_sight_ *s, const attn_node_ *x, const attn_rows_ *t) {
+ATTN_COLD_ void attn_see_columns_(attn_sight_ *s, const attn_node_ *x, const attn_rows_ *t) {
   const int64_t top = t->p[t->n - 1];
   for (int64_t key = x->first; key < t->f->k_len && (!x->cut || key <= top); key += x->block)
     attn_see_(s, t, x->cut, attn_low_bits_(t->n), key, key + x->count);
@@ -207,7 +207,7 @@ ATTN_INLINE_ int64_t attn_block_start_(int64_t b, int64_t n, int64_t len) {
   return attn_ceil_(b * len, n);
 }
 
-ATTN_FUNC_ void attn_see_blockwise_(attn_sight_ *s, const attn_node_ *x, const attn_rows_ *t) {
+ATTN_COLD_ void attn_see_blockwise_(attn_sight_ *s, const attn_node_ *x, const attn_rows_ *t) {
   const int64_t n = x->count;
   for (int64_t r = 0, r1; r < t->n; r = r1) {
     const int64_t b = t->i[r] * n / t->f->q_len;
@@ -218,7 +218,7 @@ ATTN_FUNC_ void attn_see_blockwise_(attn_sight_ *s, const attn_node_ *x, const a
   }
 }
 
-ATTN_FUNC_ void attn_see_image_(attn_sight_ *s, const attn_node_ *x, const attn_rows_ *t) {
+ATTN_COLD_ void attn_see_image_(attn_sight_ *s, const attn_node_ *x, const attn_rows_ *t) {
   const int64_t w = x->width, th = x->tile_height, tw = x->tile_width;
   for (int64_t r = 0, r1; r < t->n; r = r1) {
     const int64_t y = t->i[r] / w, by = y / th * th, bx = t->i[r] % w / tw * tw;
@@ -252,7 +252,7 @@ ATTN_FUNC_ void attn_see_image_(attn_sight_ *s, const attn_node_ *x, const attn_
   }
 }
 
-ATTN_FUNC_ void attn_see_line_(attn_sight_ *s, const attn_node_ *x, const attn_rows_ *t) {
+ATTN_COLD_ void attn_see_line_(attn_sight_ *s, const attn_node_ *x, const attn_rows_ *t) {
   const int64_t d = x->step, n = x->count;
   for (int64_t r = 0; r < t->n; r++) {
     const int64_t i = t->i[r], own = i / d % n, base = i - own * d;
@@ -270,7 +270,7 @@ ATTN_FUNC_ void attn_see_line_(attn_sight_ *s, const attn_node_ *x, const attn_r
 }
 
 /* Level l of the tree has size[l] nodes from base[l] on; returns the top level. */
-ATTN_FUNC_ int attn_tree_levels_(int64_t tokens, int64_t size[64], int64_t base[64]) {
+ATTN_COLD_ int attn_tree_levels_(int64_t tokens, int64_t size[64], int64_t base[64]) {
   int l = 0;
   size[0] = tokens, base[0] = 0;
   while (size[l] > 1) {
@@ -282,7 +282,7 @@ ATTN_FUNC_ int attn_tree_levels_(int64_t tokens, int64_t size[64], int64_t base[
 }
 
 /* The nodes beside token i, level by level, each once. */
-ATTN_FUNC_ void attn_see_token_(attn_sight_ *s, const attn_node_ *x, const attn_rows_ *t,
+ATTN_COLD_ void attn_see_token_(attn_sight_ *s, const attn_node_ *x, const attn_rows_ *t,
                                 int64_t r) {
   int64_t size[64], base[64], g = t->i[r], f = g + 1;
   const int top = attn_tree_levels_(x->width, size, base);
@@ -315,7 +315,7 @@ ATTN_FUNC_ void attn_see_token_(attn_sight_ *s, const attn_node_ *x, const attn_
   }
 }
 
-ATTN_FUNC_ void attn_see_tree_(attn_sight_ *s, const attn_node_ *x, const attn_rows_ *t) {
+ATTN_COLD_ void attn_see_tree_(attn_sight_ *s, const attn_node_ *x, const attn_rows_ *t) {
   int64_t size[64], base[64];
   const int top = attn_tree_levels_(x->width, size, base);
   for (int64_t r = 0, l = 0; r < t->n; r++) {
@@ -332,11 +332,11 @@ ATTN_FUNC_ void attn_see_tree_(attn_sight_ *s, const attn_node_ *x, const attn_r
 }
 
 /* The segment that holds i: the last that begins at or before it. */
-ATTN_FUNC_ int64_t attn_segment_of_(const attn_node_ *x, int64_t i) {
+ATTN_COLD_ int64_t attn_segment_of_(const attn_node_ *x, int64_t i) {
   return attn_at_least_(x->index, x->indices, i + 1) - 1;
 }
 
-ATTN_FUNC_ void attn_see_segments_(attn_sight_ *s, const attn_node_ *x, const attn_rows_ *t) {
+ATTN_COLD_ void attn_see_segments_(attn_sight_ *s, const attn_node_ *x, const attn_rows_ *t) {
   for (int64_t r = 0, r1; r < t->n; r = r1) {
     const int64_t a = attn_segment_of_(x, t->i[r]);
     r1 = attn_lanes_below_(t->i, t->n, r, x->index[a + 1]);
@@ -344,7 +344,7 @@ ATTN_FUNC_ void attn_see_segments_(attn_sight_ *s, const attn_node_ *x, const at
   }
 }
 
-ATTN_FUNC_ void attn_see_csr_(attn_sight_ *s, const attn_node_ *x, const attn_rows_ *t) {
+ATTN_COLD_ void attn_see_csr_(attn_sight_ *s, const attn_node_ *x, const attn_rows_ *t) {
   for (int64_t r = 0; r < t->n; r++)
     for (int64_t c = x->row_ptr[t->i[r]]; c < x->row_ptr[t->i[r] + 1]; c++) {
       const int64_t j = x->index[c];
@@ -352,7 +352,7 @@ ATTN_FUNC_ void attn_see_csr_(attn_sight_ *s, const attn_node_ *x, const attn_ro
     }
 }
 
-ATTN_FUNC_ void attn_see_block_mask_(attn_sight_ *s, const attn_node_ *x, const attn_rows_ *t) {
+ATTN_COLD_ void attn_see_block_mask_(attn_sight_ *s, const attn_node_ *x, const attn_rows_ *t) {
   for (int64_t r = 0, r1; r < t->n; r = r1) {
     const int64_t b = t->i[r] / x->block;
     const uint8_t *row = x->bits + b * x->stride;
@@ -364,7 +364,7 @@ ATTN_FUNC_ void attn_see_block_mask_(attn_sight_ *s, const attn_node_ *x, const 
 }
 
 /* The bits of up to 64 keys of a row; those of keys that do not exist are ignored. */
-ATTN_FUNC_ uint64_t attn_bitmap_word_(const attn_node_ *x, const attn_rows_ *t, int64_t r,
+ATTN_COLD_ uint64_t attn_bitmap_word_(const attn_node_ *x, const attn_rows_ *t, int64_t r,
                                       int64_t k, int64_t n) {
   const uint8_t *row = x->bits + t->i[r] * x->stride;
   uint64_t word = 0;
@@ -390,7 +390,7 @@ ATTN_FUNC_ uint64_t attn_bitmap_word_(const attn_node_ *x, const attn_rows_ *t, 
 
 /* Words of 64 keys, a cache line of each row at a time. */
 enum { ATTN_BITMAP_WORDS_ = 8 };
-ATTN_FUNC_ int attn_leaf_bitmap_(const attn_node_ *x, const attn_rows_ *t, attn_runs_ *out) {
+ATTN_COLD_ int attn_leaf_bitmap_(const attn_node_ *x, const attn_rows_ *t, attn_runs_ *out) {
   uint64_t a[ATTN_BITMAP_WORDS_][64];
   for (int64_t k0 = 0; k0 < t->keys; k0 += ATTN_BITMAP_WORDS_ * 64) {
     uint64_t any[ATTN_BITMAP_WORDS_] = {0};
@@ -411,7 +411,7 @@ ATTN_FUNC_ int attn_leaf_bitmap_(const attn_node_ *x, const attn_rows_ *t, attn_
 
 /* Ordinals k0 .. k1 - 1: a rectangle is asked about first; those of unclear content are halved
  * down to 64 keys. */
-ATTN_FUNC_ int attn_leaf_predicate_(const attn_node_ *x, const attn_rows_ *t, attn_runs_ *out,
+ATTN_COLD_ int attn_leaf_predicate_(const attn_node_ *x, const attn_rows_ *t, attn_runs_ *out,
                                     int64_t k0, int64_t k1) {
   const uint64_t all = attn_low_bits_(t->n);
   if (k0 >= k1) return 1;
@@ -436,7 +436,7 @@ ATTN_FUNC_ int attn_leaf_predicate_(const attn_node_ *x, const attn_rows_ *t, at
 }
 
 /* One row with scattered keys needs no sweep. */
-ATTN_FUNC_ int attn_leaf_scattered_(attn_sight_ *s, const attn_node_ *x, const attn_rows_ *t,
+ATTN_COLD_ int attn_leaf_scattered_(attn_sight_ *s, const attn_node_ *x, const attn_rows_ *t,
                                     attn_runs_ *out) {
   const int64_t keys = t->f->k_len, p = t->p[0], past = attn_max64_(attn_min64_(p + 1, keys), 0);
   const int64_t end = x->cut ? past : keys, n = x->causal ? past : keys;
@@ -456,7 +456,7 @@ ATTN_FUNC_ int attn_leaf_scattered_(attn_sight_ *s, const attn_node_ *x, const a
   return attn_drain_(s, out, n, end);
 }
 
-ATTN_FUNC_ int attn_leaf_(attn_sight_ *s, const attn_node_ *x, const attn_rows_ *t,
+ATTN_COLD_ int attn_leaf_(attn_sight_ *s, const attn_node_ *x, const attn_rows_ *t,
                           attn_runs_ *out) {
   out->count = 0;
   if (t->n == 1 && t->step == 1 && (x->kind == ATTN_PATTERN_RANDOM || x->kind == ATTN_PATTERN_CSR))

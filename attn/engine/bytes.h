@@ -2,14 +2,14 @@
  * follow each other in the order of the header without gaps but those of alignment, so that bytes
  * from anywhere can be judged by recomputing it. */
 
-ATTN_FUNC_ int64_t attn_section_(int64_t *end, int64_t n, int64_t size) {
+ATTN_COLD_ int64_t attn_section_(int64_t *end, int64_t n, int64_t size) {
   const int64_t at = *end, bytes = attn_mul_(n, size);
   *end = attn_add_(at, bytes > INT64_MAX - 7 ? INT64_MAX : (bytes + 7) / 8 * 8);
   return at;
 }
 
 /* Sets every offset and the total from the counts; bytes is INT64_MAX when it does not fit. */
-ATTN_FUNC_ void attn_plan_layout_(attn_plan_ *p) {
+ATTN_COLD_ void attn_plan_layout_(attn_plan_ *p) {
   int64_t end = sizeof *p;
   p->at_head = attn_section_(&end, p->heads, sizeof(int32_t));
   p->at_phase = attn_section_(&end, p->variants, sizeof(int32_t));
@@ -23,7 +23,7 @@ ATTN_FUNC_ void attn_plan_layout_(attn_plan_ *p) {
 }
 
 /* The header of what has been built; head[h] is the variant of head h. */
-ATTN_FUNC_ void attn_plan_header_(attn_plan_ *p, attn_build_ *b, int64_t heads,
+ATTN_COLD_ void attn_plan_header_(attn_plan_ *p, attn_build_ *b, int64_t heads,
                                   const int32_t *head) {
   attn_counts_ *c = (attn_counts_ *)b->counts.data;
   memset(p, 0, sizeof *p);
@@ -44,14 +44,14 @@ ATTN_FUNC_ void attn_plan_header_(attn_plan_ *p, attn_build_ *b, int64_t heads,
   attn_plan_layout_(p);
 }
 
-ATTN_FUNC_ void attn_plan_copy_(char *to, int64_t at, const void *from, int64_t n, int64_t size) {
+ATTN_COLD_ void attn_plan_copy_(char *to, int64_t at, const void *from, int64_t n, int64_t size) {
   const int64_t bytes = n * size;
   if (bytes) memcpy(to + at, from, (size_t)bytes);
   if (bytes % 8) memset(to + at + bytes, 0, (size_t)(8 - bytes % 8));
 }
 
 /* p->bytes bytes. */
-ATTN_FUNC_ void attn_plan_write_(void *memory, const attn_plan_ *p, const attn_build_ *b,
+ATTN_COLD_ void attn_plan_write_(void *memory, const attn_plan_ *p, const attn_build_ *b,
                                  const int32_t *head) {
   char *to = (char *)memory;
   const int32_t *phases = (const int32_t *)b->phases.data;
@@ -74,10 +74,10 @@ ATTN_FUNC_ void attn_plan_write_(void *memory, const attn_plan_ *p, const attn_b
   attn_plan_copy_(to, p->at_key, b->key.data, p->keys, sizeof(int32_t));
 }
 
-ATTN_FUNC_ int attn_count_ok_(int64_t n) { return n >= 0 && n <= INT32_MAX; }
+ATTN_COLD_ int attn_count_ok_(int64_t n) { return n >= 0 && n <= INT32_MAX; }
 
 /* One tile; counts what it holds. */
-ATTN_FUNC_ int attn_plan_tile_ok_(const attn_plan_ *p, const attn_plan_tile_ *t,
+ATTN_COLD_ int attn_plan_tile_ok_(const attn_plan_ *p, const attn_plan_tile_ *t,
                                   attn_counts_ *count) {
   if (t->n < 1 || t->n > ATTN_TILE_ || t->step < 0 || t->count < 0 || t->at < 0 || t->row < 0 ||
       t->row > p->rows - t->n)
@@ -118,7 +118,7 @@ ATTN_FUNC_ int attn_plan_tile_ok_(const attn_plan_ *p, const attn_plan_tile_ *t,
 }
 
 /* The tiles of one phase, which must hold every row once. seen: bits of q_len rows. */
-ATTN_FUNC_ int attn_plan_phase_ok_(const attn_plan_ *p, int64_t from, int64_t end, uint64_t *seen,
+ATTN_COLD_ int attn_plan_phase_ok_(const attn_plan_ *p, int64_t from, int64_t end, uint64_t *seen,
                                    attn_counts_ *count) {
   const attn_plan_tile_ *tile = (const attn_plan_tile_ *)attn_plan_at_(p, p->at_tile);
   const int32_t *row = (const int32_t *)attn_plan_at_(p, p->at_row);
@@ -137,7 +137,7 @@ ATTN_FUNC_ int attn_plan_phase_ok_(const attn_plan_ *p, int64_t from, int64_t en
 }
 
 /* Header, sizes and the tables of heads, phases and tiles. */
-ATTN_FUNC_ int attn_plan_frame_ok_(const attn_plan_ *p) {
+ATTN_COLD_ int attn_plan_frame_ok_(const attn_plan_ *p) {
   attn_plan_ same = *p;
   if (!attn_count_ok_(p->heads) || !attn_count_ok_(p->q_len) || !attn_count_ok_(p->k_len) ||
       attn_abs64_(p->q_off) > INT32_MAX || !attn_count_ok_(p->phases) || p->phases < 1 ||
@@ -163,7 +163,7 @@ ATTN_FUNC_ int attn_plan_frame_ok_(const attn_plan_ *p) {
 }
 
 /* Everything; seen as above. The counts must be right too. */
-ATTN_FUNC_ int attn_plan_ok_(const attn_plan_ *p, uint64_t *seen) {
+ATTN_COLD_ int attn_plan_ok_(const attn_plan_ *p, uint64_t *seen) {
   const int32_t *head = (const int32_t *)attn_plan_at_(p, p->at_head);
   const int32_t *phases = (const int32_t *)attn_plan_at_(p, p->at_phase);
   const int64_t *tiles = (const int64_t *)attn_plan_at_(p, p->at_tiles);

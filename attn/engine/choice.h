@@ -130,7 +130,7 @@ ATTN_FUNC_ int attn_choose_part_(attn_tile_ *t, const attn_block_ *b, int32_t *c
   attn_modifiers_ only;
   float *s = t->w.s + e0 * ATTN_TILE_;
   const int collect = attn_choice_collects_(c);
-  attn_on_(list, f)->above(lanes, s, NULL, n, g0, g1, collect ? t->w.best->floor : t->floor);
+  attn_on_(select, f)->above(lanes, s, NULL, n, g0, g1, collect ? t->w.best->floor : t->floor);
   for (int e = 0; e < n; e++) {
     lanes[e] &= all;
     if (c->mode == ATTN_TOPK_TIES && !collect)

@@ -82,7 +82,7 @@ ATTN_FUNC_ void attn_columns_item_(void *job, int worker, int64_t index) {
 }
 
 /* What is left to fill in when a, usage and lse are there; the bytes of the call. */
-ATTN_FUNC_ int64_t attn_columns_plan_(attn_columns_ *c, int *workers) {
+ATTN_COLD_ int64_t attn_columns_plan_(attn_columns_ *c, int *workers) {
   attn_shared_ x;
   attn_shared_plan_(&c->a, &x);
   c->units = c->a.q.heads / c->a.group;
@@ -94,7 +94,7 @@ ATTN_FUNC_ int64_t attn_columns_plan_(attn_columns_ *c, int *workers) {
   return attn_workspace_bytes_(attn_add_(x.bytes, attn_mul_(c->each, *workers)), 1);
 }
 
-ATTN_FUNC_ int attn_columns_run_(attn_error_ *e, attn_columns_ *c, attn_ctx *ctx, int workers) {
+ATTN_COLD_ int attn_columns_run_(attn_error_ *e, attn_columns_ *c, attn_ctx *ctx, int workers) {
   attn_softmax_ *a = &c->a;
   attn_workspace_ w;
   attn_shared_ x;

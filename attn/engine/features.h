@@ -32,12 +32,12 @@ typedef struct attn_map_rows_ {
 ATTN_FUNC_ int attn_map_finite_(float x) { return x - x == 0.0f; }
 
 /* x, or what 0 stands for; -0 is 0 */
-ATTN_FUNC_ float attn_map_default_(float x, float otherwise) {
+ATTN_COLD_ float attn_map_default_(float x, float otherwise) {
   if (x != 0.0f) return x;
   return attn_to_bits_(x) ? 0.0f : otherwise;
 }
 
-ATTN_FUNC_ int attn_map_random_(attn_feature_kind kind) {
+ATTN_COLD_ int attn_map_random_(attn_feature_kind kind) {
   return kind == ATTN_FEATURES_RFA || kind == ATTN_FEATURES_SOFTMAX ||
          kind == ATTN_FEATURES_HYPERBOLIC;
 }
@@ -45,7 +45,7 @@ ATTN_FUNC_ int attn_map_positive_(attn_feature_kind kind) {
   return kind == ATTN_FEATURES_SOFTMAX || kind == ATTN_FEATURES_HYPERBOLIC;
 }
 
-ATTN_FUNC_ int attn_map_check_w_(attn_error_ *e, attn_map_ *a, int64_t heads) {
+ATTN_COLD_ int attn_map_check_w_(attn_error_ *e, attn_map_ *a, int64_t heads) {
   static const attn_words_ words = ATTN_WORDS_("map.w");
   attn_tensor *w = &a->p.w;
   if (!attn_map_random_(a->kind) && !(a->kind == ATTN_FEATURES_ACT && w->data)) return 1;
@@ -60,7 +60,7 @@ ATTN_FUNC_ int attn_map_check_w_(attn_error_ *e, attn_map_ *a, int64_t heads) {
   return 1;
 }
 
-ATTN_FUNC_ int attn_map_check_sigma_(attn_error_ *e, attn_map_ *a) {
+ATTN_COLD_ int attn_map_check_sigma_(attn_error_ *e, attn_map_ *a) {
   attn_feature_map *p = &a->p;
   if (p->sigma == 0.0f && !attn_to_bits_(p->sigma)) p->sigma = 1.0f;
   if (!(p->sigma > 0.0f) || !attn_map_finite_(p->sigma))
@@ -79,7 +79,7 @@ ATTN_FUNC_ int attn_map_check_sigma_(attn_error_ *e, attn_map_ *a) {
 
 /* The stabiliser of keys. With a norm it cancels, row by row; the delta rules are not linear in
  * the key, so that without a norm it must not move. */
-ATTN_FUNC_ int attn_map_check_stab_(attn_error_ *e, attn_map_ *a, int causal, int delta) {
+ATTN_COLD_ int attn_map_check_stab_(attn_error_ *e, attn_map_ *a, int causal, int delta) {
   attn_feature_map *p = &a->p;
   const int normed = p->norm != ATTN_FEATURE_NORM_NONE;
   if ((int)p->key_stab < 0 || p->key_stab >= ATTN_STAB_COUNT)
@@ -115,7 +115,7 @@ ATTN_FUNC_ int attn_map_check_stab_(attn_error_ *e, attn_map_ *a, int causal, in
 }
 
 /* Every rule of a map for keys of width dk; heads are those of w. delta: for a delta rule. */
-ATTN_FUNC_ int attn_map_check_(attn_error_ *e, attn_map_ *a, const attn_feature_map *map,
+ATTN_COLD_ int attn_map_check_(attn_error_ *e, attn_map_ *a, const attn_feature_map *map,
                                int64_t dk, int64_t heads, int causal, int delta) {
   memset((char *)a + sizeof a->table, 0, sizeof *a - sizeof a->table);
   if (!map) return attn_reject_(e, ATTN_E_NULL, "map must not be null");
@@ -177,12 +177,12 @@ ATTN_FUNC_ int attn_map_check_(attn_error_ *e, attn_map_ *a, const attn_feature_
 /* ---- memory ---------------------------------------------------------------------------------*/
 
 /* Bytes made once a call. */
-ATTN_FUNC_ int64_t attn_map_shared_(const attn_map_ *a) {
+ATTN_COLD_ int64_t attn_map_shared_(const attn_map_ *a) {
   return attn_piece_(attn_mul_(a->per_head ? a->p.w.heads : 1, a->one), sizeof(float));
 }
 
 /* Bytes of a worker. */
-ATTN_FUNC_ int64_t attn_map_own_(const attn_map_ *a) {
+ATTN_COLD_ int64_t attn_map_own_(const attn_map_ *a) {
   int64_t more = a->m; /* ones, or kernel_eps */
   if (a->kind == ATTN_FEATURES_USER && a->p.scale != 1.0f)
     more = attn_mul_(ATTN_TILE_, a->dk); /* scaled rows */
@@ -198,13 +198,13 @@ ATTN_FUNC_ float *attn_map_more_(char *own) {
 }
 
 /* What w is multiplied by. */
-ATTN_FUNC_ double attn_map_factor_(const attn_map_ *a) {
+ATTN_COLD_ double attn_map_factor_(const attn_map_ *a) {
   if (attn_map_positive_(a->kind)) return (double)a->p.scale * ATTN_LOG2E_;
   if (a->kind == ATTN_FEATURES_RFA && !a->p.sigmas) return 1.0 / (double)a->p.sigma;
   return 1.0;
 }
 
-ATTN_FUNC_ void attn_map_prepare_(attn_map_ *a, char *shared) {
+ATTN_COLD_ void attn_map_prepare_(attn_map_ *a, char *shared) {
   const double factor = attn_map_factor_(a);
   const float hi = (float)factor, lo = (float)(factor - (double)hi);
   a->packed = (float *)(void *)shared;
@@ -241,7 +241,7 @@ ATTN_FUNC_ void attn_map_project_(const attn_map_ *a, float *y, int64_t stride, 
 /* norm[r] = |x_r|^2 by */
 ATTN_FUNC_ void attn_map_squares_(const attn_map_ *a, float *norm, const float *x, int64_t n,
                                   double by) {
-  attn_on_(list, a->table)->squares(norm, NULL, x, a->dk, NULL, n, a->dk);
+  attn_on_(select, a->table)->squares(norm, NULL, x, a->dk, NULL, n, a->dk);
   for (int64_t r = 0; r < n; r++) norm[r] = (float)((double)norm[r] * by);
 }
 
@@ -297,7 +297,7 @@ ATTN_FUNC_ void attn_map_normalise_(const attn_map_ *a, attn_map_rows_ *own, flo
     for (int64_t r = 0; r < n; r++) index[r] = (int32_t)r;
     attn_on_(list, a->table)->dots(own->norm, ones, y, a->m, index, n, a->m, ATTN_F32, 0);
   } else {
-    attn_on_(list, a->table)->squares(own->norm, NULL, y, a->m, NULL, n, a->m);
+    attn_on_(select, a->table)->squares(own->norm, NULL, y, a->m, NULL, n, a->m);
   }
   for (int64_t r = 0; r < n; r++, y += a->m) {
     const float t = own->norm[r], size = t < 0.0f ? -t : t;
@@ -394,7 +394,8 @@ ATTN_FUNC_ void attn_map_waves_(const attn_map_ *a, attn_map_rows_ *own, float *
   float *in = own->shift;
   attn_map_project_(a, y, a->m, x, n, head, 0, d);
   attn_on_(feature, a->table)->top_rows(own->top, y, a->m, n, d, 1);
-  if (!a->p.keep_norm) attn_on_(list, a->table)->squares(own->norm, NULL, x, a->dk, NULL, n, a->dk);
+  if (!a->p.keep_norm)
+    attn_on_(select, a->table)->squares(own->norm, NULL, x, a->dk, NULL, n, a->dk);
   for (int64_t r = 0; r < n; r++) {
     double size = sqrt((double)own->norm[r]), by = 1.0;
     in[r] = a->p.scale;

@@ -38,7 +38,7 @@ typedef struct attn_joint_tile_ {
 enum { ATTN_JOINT_SPANS_ = 5 + (int)ATTN_TERMS_ };
 
 /* The arrays of the score terms, for overlap; values too unless it is a query. */
-ATTN_FUNC_ int attn_joint_arrays_(attn_error_ *e, attn_joint_ *x, const attn_sdpa_params *p,
+ATTN_COLD_ int attn_joint_arrays_(attn_error_ *e, attn_joint_ *x, const attn_sdpa_params *p,
                                   const attn_ctx *ctx, attn_span_ *span, int query) {
   static const attn_mask_words_ w = {"", "", "", "", "", ""}; /* judged already */
   attn_softmax_ *a = &x->a;
@@ -63,7 +63,7 @@ ATTN_FUNC_ int attn_joint_arrays_(attn_error_ *e, attn_joint_ *x, const attn_sdp
 
 /* Everything about the scores of `heads` softmax heads. x has q and k, or a map; they are judged. span:
  * ATTN_JOINT_SPANS_ of them. */
-ATTN_FUNC_ int attn_joint_plan_(attn_error_ *e, attn_joint_ *x, const attn_sdpa_params *params,
+ATTN_COLD_ int attn_joint_plan_(attn_error_ *e, attn_joint_ *x, const attn_sdpa_params *params,
                                 int64_t heads, const attn_ctx *ctx, attn_span_ *span, int query) {
   static const float none[1] = {0}; /* a tensor that is not there: no number of it is read */
   attn_softmax_ *a = &x->a;
@@ -107,12 +107,12 @@ ATTN_FUNC_ int attn_joint_plan_(attn_error_ *e, attn_joint_ *x, const attn_sdpa_
 
 /* ---- memory ---------------------------------------------------------------------------------*/
 
-ATTN_FUNC_ int64_t attn_joint_items_(const attn_joint_ *x) {
+ATTN_COLD_ int64_t attn_joint_items_(const attn_joint_ *x) {
   return attn_mul_(x->a.q.batch, x->a.tiles);
 }
 
 /* What lasts for the call, and the layout of a worker's memory: own bytes for the mechanism. */
-ATTN_FUNC_ void attn_joint_memory_(attn_stage_ *s, attn_joint_ *x, int64_t own) {
+ATTN_COLD_ void attn_joint_memory_(attn_stage_ *s, attn_joint_ *x, int64_t own) {
   attn_softmax_ *a = &x->a;
   const int64_t f = sizeof(float), tile = ATTN_TILE_, h = x->heads;
   const int64_t row = attn_piece_(attn_mul_(h, tile), f);
@@ -142,7 +142,7 @@ ATTN_FUNC_ void attn_joint_memory_(attn_stage_ *s, attn_joint_ *x, int64_t own) 
 }
 
 /* All tiles; the sum of their pairs goes to the report. */
-ATTN_FUNC_ int attn_joint_for_(attn_stage_ *s, attn_joint_ *x, attn_item_fn_ item, void *job) {
+ATTN_COLD_ int attn_joint_for_(attn_stage_ *s, attn_joint_ *x, attn_item_fn_ item, void *job) {
   const int64_t items = attn_joint_items_(x);
   if (!attn_stage_for_(s, items, item, job, x->each, &x->memory)) return 0;
   for (int64_t i = 0; s->run && i < items; i++) s->pairs += x->pairs[i];

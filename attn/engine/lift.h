@@ -14,7 +14,7 @@ ATTN_FUNC_ int64_t attn_tiles_of_(int64_t rows) {
   return rows / ATTN_TILE_ + (rows % ATTN_TILE_ != 0);
 }
 
-ATTN_FUNC_ void attn_parts_add_(attn_parts_ *x, attn_tensor t) {
+ATTN_COLD_ void attn_parts_add_(attn_parts_ *x, attn_tensor t) {
   const int n = x->count;
   if (t.len == 0) return;
   x->part[n] = t;
@@ -22,7 +22,7 @@ ATTN_FUNC_ void attn_parts_add_(attn_parts_ *x, attn_tensor t) {
   x->count++;
 }
 
-ATTN_FUNC_ int64_t attn_parts_len_(const attn_parts_ *x) { return x->len[x->count]; }
+ATTN_COLD_ int64_t attn_parts_len_(const attn_parts_ *x) { return x->len[x->count]; }
 
 /* Row i: the part it is in; *i becomes its number there. */
 ATTN_FUNC_ const attn_tensor *attn_parts_find_(const attn_parts_ *x, int64_t *i) {
@@ -103,7 +103,7 @@ ATTN_FUNC_ void attn_lift_item_(void *job, int worker, int64_t index) {
 }
 
 /* One more product of the rows from `from` on; w [1,1,dm,heads d] is cut into heads. */
-ATTN_FUNC_ void attn_lift_add_(attn_lift_ *a, attn_tensor y, attn_tensor w, int64_t from) {
+ATTN_COLD_ void attn_lift_add_(attn_lift_ *a, attn_tensor y, attn_tensor w, int64_t from) {
   w.dim /= y.heads, w.stride_head = w.dim, w.heads = y.heads;
   a->w[a->count] = attn_matrix_of_(w, 0, attn_parts_len_(&a->x) - from);
   a->y[a->count] = y, a->from[a->count] = from;
@@ -111,7 +111,7 @@ ATTN_FUNC_ void attn_lift_add_(attn_lift_ *a, attn_tensor y, attn_tensor w, int6
 }
 
 /* Runs them; the caller has filled in x and norm. */
-ATTN_FUNC_ int attn_stage_lift_(attn_stage_ *s, attn_lift_ *a) {
+ATTN_COLD_ int attn_stage_lift_(attn_stage_ *s, attn_lift_ *a) {
   const int64_t batch = a->x.count ? a->x.part[0].batch : 0;
   int64_t widest = 0;
   int copy = a->norm != NULL;
@@ -166,7 +166,7 @@ ATTN_FUNC_ void attn_close_item_(void *job, int worker, int64_t index) {
              ATTN_F32, dout, 1.0f, 0.0f);
 }
 
-ATTN_FUNC_ int attn_stage_close_(attn_stage_ *s, attn_tensor o, attn_tensor x, attn_tensor h,
+ATTN_COLD_ int attn_stage_close_(attn_stage_ *s, attn_tensor o, attn_tensor x, attn_tensor h,
                                  attn_tensor w, attn_sublayer kind, const attn_norm *norm) {
   attn_close_ a;
   memset(&a, 0, sizeof a);

@@ -32,7 +32,7 @@ typedef struct attn_marks_ {
 } attn_marks_;
 
 /* words of both levels for the numbers 0 .. n - 1 */
-ATTN_FUNC_ int64_t attn_marks_words_(int64_t n) { return n / 64 + 1 + n / 4096 + 1; }
+ATTN_COLD_ int64_t attn_marks_words_(int64_t n) { return n / 64 + 1 + n / 4096 + 1; }
 
 ATTN_FUNC_ void attn_marks_cut_(attn_marks_ *m, uint64_t *zeros, int64_t n) {
   m->bits = zeros;
@@ -63,7 +63,7 @@ ATTN_INLINE_ uint64_t attn_unmark_(const attn_marks_ *m, int64_t *from, int64_t 
 }
 
 /* Transposes 64 x 64 bits: bit c of row r becomes bit r of row c. */
-ATTN_FUNC_ void attn_transpose_bits_(uint64_t a[64]) {
+ATTN_COLD_ void attn_transpose_bits_(uint64_t a[64]) {
   uint64_t m = 0x00000000ffffffffu;
   for (int s = 32; s > 0; s /= 2, m ^= m << s)
     for (int r = 0; r < 64; r = ((r | s) + 1) & ~s) {

@@ -9,7 +9,7 @@
 #endif
 #endif
 #ifndef ATTN_F64_
-ATTN_FUNC_ double attn_f64_(double x) {
+ATTN_COLD_ double attn_f64_(double x) {
   volatile double y = x;
   return y;
 }

@@ -68,7 +68,7 @@ ATTN_INLINE_ int64_t attn_floor_(int64_t a, int64_t b) { return a / b - (a % b <
 ATTN_INLINE_ int64_t attn_ceil_(int64_t a, int64_t b) { return a / b + (a % b > 0); }
 
 /* Makes room for `need` elements, keeping the first `used`. 0 = no memory. */
-ATTN_FUNC_ int attn_room_(void **data, int64_t *capacity, int64_t used, int64_t need,
+ATTN_COLD_ int attn_room_(void **data, int64_t *capacity, int64_t used, int64_t need,
                           int64_t size) {
   if (need <= *capacity) return 1;
   const int64_t to = attn_max64_(attn_max64_(need, 256), attn_mul_(*capacity, 2));
@@ -82,7 +82,7 @@ ATTN_FUNC_ int attn_room_(void **data, int64_t *capacity, int64_t used, int64_t 
   return 1;
 }
 
-ATTN_FUNC_ int attn_runs_room_(attn_runs_ *r, int64_t more) {
+ATTN_COLD_ int attn_runs_room_(attn_runs_ *r, int64_t more) {
   void *data = r->run;
   const int fits =
       attn_room_(&data, &r->capacity, r->count, r->count + more, (int64_t)sizeof(attn_plan_run_));
@@ -131,7 +131,7 @@ ATTN_INLINE_ void attn_toggle_keys_(attn_sight_ *s, const attn_rows_ *t, uint64_
 }
 
 /* The keys lo .. hi - 1, wherever they lie; with cut no lane sees past its position. */
-ATTN_FUNC_ void attn_see_(attn_sight_ *s, const attn_rows_ *t, int64_t cut, uint64_t lanes,
+ATTN_COLD_ void attn_see_(attn_sight_ *s, const attn_rows_ *t, int64_t cut, uint64_t lanes,
                           int64_t lo, int64_t hi) {
   if (lo < 0) lo = 0;
   if (hi > t->f->k_len) hi = t->f->k_len;
@@ -149,7 +149,7 @@ ATTN_FUNC_ void attn_see_(attn_sight_ *s, const attn_rows_ *t, int64_t cut, uint
 }
 
 /* Turns all toggles into runs. */
-ATTN_FUNC_ int attn_sweep_(attn_sight_ *s, attn_runs_ *out) {
+ATTN_COLD_ int attn_sweep_(attn_sight_ *s, attn_runs_ *out) {
   uint64_t lanes = 0;
   int64_t from = 0;
   out->count = 0;
@@ -175,7 +175,7 @@ ATTN_FUNC_ int attn_sweep_(attn_sight_ *s, attn_runs_ *out) {
 
 /* Takes the drawn keys of a single row, which looks at all keys, as runs; those from end on are
  * dropped. */
-ATTN_FUNC_ int attn_drain_(attn_sight_ *s, attn_runs_ *out, int64_t n, int64_t end) {
+ATTN_COLD_ int attn_drain_(attn_sight_ *s, attn_runs_ *out, int64_t n, int64_t end) {
   int fits = 1;
   uint64_t bits;
   for (int64_t from = 0; (bits = attn_unmark_(&s->drawn, &from, n)) != 0;)
@@ -187,7 +187,7 @@ ATTN_FUNC_ int attn_drain_(attn_sight_ *s, attn_runs_ *out, int64_t n, int64_t e
 }
 
 /* out = a op b, for UNION, INTERSECT and DIFF */
-ATTN_FUNC_ int attn_combine_(attn_runs_ *out, int64_t op, const attn_runs_ *a,
+ATTN_COLD_ int attn_combine_(attn_runs_ *out, int64_t op, const attn_runs_ *a,
                              const attn_runs_ *b) {
   int64_t x = 0, y = 0, key = 0;
   out->count = 0;
@@ -220,7 +220,7 @@ ATTN_FUNC_ int attn_combine_(attn_runs_ *out, int64_t op, const attn_runs_ *a,
   return 1;
 }
 
-ATTN_FUNC_ int attn_invert_(attn_runs_ *out, const attn_runs_ *a, uint64_t all, int64_t keys) {
+ATTN_COLD_ int attn_invert_(attn_runs_ *out, const attn_runs_ *a, uint64_t all, int64_t keys) {
   int64_t key = 0;
   out->count = 0;
   for (int64_t x = 0; x < a->count; x++) {
@@ -234,20 +234,20 @@ ATTN_FUNC_ int attn_invert_(attn_runs_ *out, const attn_runs_ *a, uint64_t all, 
 }
 
 /* Row r of t, with all keys. */
-ATTN_FUNC_ void attn_rows_one_(attn_rows_ *one, const attn_field_ *f, int64_t i) {
+ATTN_COLD_ void attn_rows_one_(attn_rows_ *one, const attn_field_ *f, int64_t i) {
   one->f = f, one->n = 1;
   one->step = 1, one->first = 0, one->keys = f->k_len;
   one->i[0] = i, one->p[0] = i + f->q_off;
 }
 
-ATTN_FUNC_ int attn_leaf_(attn_sight_ *s, const attn_node_ *x, const attn_rows_ *t,
+ATTN_COLD_ int attn_leaf_(attn_sight_ *s, const attn_node_ *x, const attn_rows_ *t,
                           attn_runs_ *out);
 
 /* Leaves the runs of a node in s->runs[d]. 0 = no memory. */
-ATTN_FUNC_ int attn_eval_(attn_sight_ *s, int64_t at, const attn_rows_ *t, int d);
+ATTN_COLD_ int attn_eval_(attn_sight_ *s, int64_t at, const attn_rows_ *t, int d);
 
 /* (i, j) for the (j, i) of a part, which sees the other way: 64 of our keys are its rows. */
-ATTN_FUNC_ int attn_eval_transposed_(attn_sight_ *s, int64_t part, const attn_rows_ *t, int d) {
+ATTN_COLD_ int attn_eval_transposed_(attn_sight_ *s, int64_t part, const attn_rows_ *t, int d) {
   attn_field_ f;
   attn_rows_ u;
   uint64_t a[64];
@@ -277,13 +277,13 @@ ATTN_FUNC_ int attn_eval_transposed_(attn_sight_ *s, int64_t part, const attn_ro
   return 1;
 }
 
-ATTN_FUNC_ void attn_swap_runs_(attn_runs_ *a, attn_runs_ *b) {
+ATTN_COLD_ void attn_swap_runs_(attn_runs_ *a, attn_runs_ *b) {
   const attn_runs_ x = *a;
   *a = *b, *b = x;
 }
 
 /* s->runs[d] = s->runs[d] op node `at`. */
-ATTN_FUNC_ int attn_eval_onto_(attn_sight_ *s, int64_t op, int64_t at, const attn_rows_ *t, int d) {
+ATTN_COLD_ int attn_eval_onto_(attn_sight_ *s, int64_t op, int64_t at, const attn_rows_ *t, int d) {
   attn_runs_ *spare = &s->runs[ATTN_LISTS_ - 1];
   if (op != ATTN_PATTERN_UNION && s->runs[d].count == 0) return 1;
   if (!attn_eval_(s, at, t, d + 1) || !attn_combine_(spare, op, &s->runs[d], &s->runs[d + 1]))
@@ -292,7 +292,7 @@ ATTN_FUNC_ int attn_eval_onto_(attn_sight_ *s, int64_t op, int64_t at, const att
   return 1;
 }
 
-ATTN_FUNC_ int attn_eval_cut_(attn_sight_ *s, const attn_rows_ *t, int d) {
+ATTN_COLD_ int attn_eval_cut_(attn_sight_ *s, const attn_rows_ *t, int d) {
   attn_runs_ *spare = &s->runs[ATTN_LISTS_ - 1];
   attn_see_(s, t, 1, attn_low_bits_(t->n), 0, t->f->k_len);
   if (!attn_sweep_(s, &s->runs[d + 1]) ||
@@ -302,7 +302,7 @@ ATTN_FUNC_ int attn_eval_cut_(attn_sight_ *s, const attn_rows_ *t, int d) {
   return 1;
 }
 
-ATTN_FUNC_ int attn_eval_(attn_sight_ *s, int64_t at, const attn_rows_ *t, int d) {
+ATTN_COLD_ int attn_eval_(attn_sight_ *s, int64_t at, const attn_rows_ *t, int d) {
   const attn_node_ *x = &s->node[at];
   attn_runs_ *out = &s->runs[d], *spare = &s->runs[ATTN_LISTS_ - 1];
   if (x->kind < ATTN_PATTERN_UNION) { /* all but one cut by themselves */

@@ -43,7 +43,7 @@ ATTN_FUNC_ attn_extremes_ attn_quant_extremes_(const attn_table_ *f, const void 
 }
 
 /* 1 when a row of floats holds neither NaN nor infinity. */
-ATTN_FUNC_ int attn_finite_row_(const attn_table_ *f, const void *x, attn_dtype dtype,
+ATTN_COLD_ int attn_finite_row_(const attn_table_ *f, const void *x, attn_dtype dtype,
                                 int64_t dim) {
   const attn_extremes_ m = attn_quant_extremes_(f, x, dtype, 0, dim);
   return m.lo < 0x7f800000u && m.hi < 0x7f800000u;

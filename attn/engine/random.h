@@ -50,7 +50,7 @@ ATTN_FUNC_ void attn_sample_(const attn_marks_ *set, uint64_t s, int64_t n, int6
   }
 }
 
-ATTN_FUNC_ void attn_permutation_(int32_t *a, uint64_t s, int64_t n) {
+ATTN_COLD_ void attn_permutation_(int32_t *a, uint64_t s, int64_t n) {
   for (int64_t t = 0; t < n; t++) a[t] = (int32_t)t;
   for (int64_t t = n - 1; t > 0; t--) {
     const int64_t u = attn_bounded_(&s, t + 1);

@@ -54,7 +54,7 @@ typedef struct attn_build_ {
 } attn_build_;
 
 /* `more` elements at the end of a vector, not yet counted; null = no memory. */
-ATTN_FUNC_ void *attn_vec_room_(attn_vec_ *v, int64_t more, int64_t size) {
+ATTN_COLD_ void *attn_vec_room_(attn_vec_ *v, int64_t more, int64_t size) {
   const int64_t need = attn_max64_(attn_add_(v->count, more), 1); /* not even 0 elements are null */
   if (!attn_room_(&v->data, &v->capacity, v->count, need, size)) return NULL;
   return (char *)v->data + v->count * size;
@@ -67,7 +67,7 @@ typedef struct attn_price_ {
   int64_t pairs, computed, full, runs, lists;
 } attn_price_;
 
-ATTN_FUNC_ void attn_price_of_(attn_price_ *c, const attn_runs_ *r, int64_t rows) {
+ATTN_COLD_ void attn_price_of_(attn_price_ *c, const attn_runs_ *r, int64_t rows) {
   const uint64_t all = attn_low_bits_(rows), low = 0x7fff7fff7fff7fffu, one = 0x0001000100010001u;
   const int64_t tail =
       (rows - 1) / ATTN_GROUP_ * ATTN_GROUP_; /* the last group, and what it lacks */
@@ -96,7 +96,7 @@ ATTN_FUNC_ void attn_price_of_(attn_price_ *c, const attn_runs_ *r, int64_t rows
 }
 
 /* Whether lists are cheaper for a node in a few tiles of consecutive rows. -1 = no memory. */
-ATTN_FUNC_ int attn_scattered_(attn_build_ *b, int64_t node) {
+ATTN_COLD_ int attn_scattered_(attn_build_ *b, int64_t node) {
   const int64_t tiles = 4;
   attn_rows_ *t = &b->t;
   int64_t runs = 0, lists = 0;
@@ -115,24 +115,24 @@ ATTN_FUNC_ int attn_scattered_(attn_build_ *b, int64_t node) {
   return lists < runs;
 }
 
-ATTN_FUNC_ attn_order_ attn_order_make_(int64_t kind, int64_t step, int64_t width) {
+ATTN_COLD_ attn_order_ attn_order_make_(int64_t kind, int64_t step, int64_t width) {
   attn_order_ o;
   o.kind = kind, o.step = step, o.width = width;
   return o;
 }
 
-ATTN_FUNC_ int attn_same_order_(attn_order_ a, attn_order_ b) {
+ATTN_COLD_ int attn_same_order_(attn_order_ a, attn_order_ b) {
   return a.kind == b.kind && a.step == b.step && a.width == b.width;
 }
 
 /* Blocks of an image that fill a group of lanes make strips of their own; of smaller ones, strips
  * of 4 pixels keep every 16 lanes in a square. */
-ATTN_FUNC_ int attn_image_tiles_(const attn_node_ *x) {
+ATTN_COLD_ int attn_image_tiles_(const attn_node_ *x) {
   return x->tile_height * x->tile_width >= ATTN_GROUP_;
 }
 
 /* The order that suits a node. A class order must hold all keys of its rows in their class. */
-ATTN_FUNC_ attn_order_ attn_order_of_(const attn_build_ *b, int64_t at) {
+ATTN_COLD_ attn_order_ attn_order_of_(const attn_build_ *b, int64_t at) {
   const int64_t few = 5; /* rows that are not worth a tile */
   const attn_node_ *x = &b->node[at];
   attn_order_ o = attn_order_make_(ATTN_ORDER_NATURAL_, 1, 0), y;
@@ -180,7 +180,7 @@ ATTN_FUNC_ attn_order_ attn_order_of_(const attn_build_ *b, int64_t at) {
 }
 
 /* What only a look can tell: whether scattered keys are scattered. 0 = no memory. */
-ATTN_FUNC_ int attn_order_settle_(attn_build_ *b, attn_term_ *term) {
+ATTN_COLD_ int attn_order_settle_(attn_build_ *b, attn_term_ *term) {
   const int64_t kind = b->node[term->node].kind;
   attn_order_ *o = &term->order;
   *o = attn_order_of_(b, term->node);
@@ -198,14 +198,14 @@ ATTN_FUNC_ int attn_order_settle_(attn_build_ *b, attn_term_ *term) {
 
 /* ------------------------------------------------------------------ rows that see all */
 
-ATTN_FUNC_ void attn_heavy_rows_(attn_build_ *b, int64_t i, int64_t end) {
+ATTN_COLD_ void attn_heavy_rows_(attn_build_ *b, int64_t i, int64_t end) {
   for (i = attn_max64_(i, 0); i < attn_min64_(end, b->f.q_len); i++) {
     b->heavies += !(b->heavy[i >> 6] >> (i & 63) & 1);
     b->heavy[i >> 6] |= attn_bit_(i & 63);
   }
 }
 
-ATTN_FUNC_ void attn_heavy_(attn_build_ *b, int64_t at) {
+ATTN_COLD_ void attn_heavy_(attn_build_ *b, int64_t at) {
   const attn_node_ *x = &b->node[at];
   const int64_t off = b->f.q_off;
   if (x->kind == ATTN_PATTERN_UNION || x->kind == ATTN_PATTERN_INTERSECT) {
@@ -233,7 +233,7 @@ ATTN_FUNC_ void attn_heavy_(attn_build_ *b, int64_t at) {
 
 /* The first row behind the cell of row i: rows of a cell share keys, so that tiles rather end with
  * cells. INT64_MAX = no more borders. */
-ATTN_FUNC_ int64_t attn_cell_end_(const attn_build_ *b, int64_t at, int64_t i) {
+ATTN_COLD_ int64_t attn_cell_end_(const attn_build_ *b, int64_t at, int64_t i) {
   const attn_node_ *x = &b->node[at];
   const int64_t p = i + b->f.q_off;
   switch ((int)x->kind) {
@@ -255,7 +255,7 @@ ATTN_FUNC_ int64_t attn_cell_end_(const attn_build_ *b, int64_t at, int64_t i) {
 }
 
 /* The first leaf of a node that has cells in the order at work, or -1. */
-ATTN_FUNC_ int64_t attn_cells_(const attn_build_ *b, int64_t at) {
+ATTN_COLD_ int64_t attn_cells_(const attn_build_ *b, int64_t at) {
   const attn_node_ *x = &b->node[at];
   switch ((int)x->kind) {
     case ATTN_PATTERN_BLOCKS:
@@ -284,7 +284,7 @@ ATTN_FUNC_ int64_t attn_cells_(const attn_build_ *b, int64_t at) {
 /* ------------------------------------------------------------------ tiles */
 
 /* What the rows see in this phase, in runs[0]. */
-ATTN_FUNC_ int attn_eval_phase_(attn_build_ *b, const attn_rows_ *t) {
+ATTN_COLD_ int attn_eval_phase_(attn_build_ *b, const attn_rows_ *t) {
   b->s.runs[0].count = 0;
   int first = 1;
   for (int64_t k = 0; k < b->terms; k++) {
@@ -302,7 +302,7 @@ ATTN_FUNC_ int attn_eval_phase_(attn_build_ *b, const attn_rows_ *t) {
 }
 
 /* A tile of the rows at work, and its rows. Null = no memory. */
-ATTN_FUNC_ attn_plan_tile_ *attn_put_tile_(attn_build_ *b) {
+ATTN_COLD_ attn_plan_tile_ *attn_put_tile_(attn_build_ *b) {
   const attn_rows_ *t = &b->t;
   attn_plan_tile_ *tile = (attn_plan_tile_ *)attn_vec_room_(&b->tile, 1, sizeof *tile);
   int32_t *row = (int32_t *)attn_vec_room_(&b->row, t->n, sizeof *row);
@@ -314,7 +314,7 @@ ATTN_FUNC_ attn_plan_tile_ *attn_put_tile_(attn_build_ *b) {
   return tile;
 }
 
-ATTN_FUNC_ int attn_put_runs_(attn_build_ *b, const attn_price_ *c) {
+ATTN_COLD_ int attn_put_runs_(attn_build_ *b, const attn_price_ *c) {
   const attn_rows_ *t = &b->t;
   const attn_runs_ *in = &b->s.runs[0];
   attn_plan_tile_ *tile = attn_put_tile_(b);
@@ -331,7 +331,7 @@ ATTN_FUNC_ int attn_put_runs_(attn_build_ *b, const attn_price_ *c) {
 }
 
 /* The head of a tile of lists, before its keys. */
-ATTN_FUNC_ attn_plan_tile_ *attn_put_lists_head_(attn_build_ *b) {
+ATTN_COLD_ attn_plan_tile_ *attn_put_lists_head_(attn_build_ *b) {
   attn_plan_tile_ *tile = attn_put_tile_(b);
   int32_t *at = (int32_t *)attn_vec_room_(&b->key, b->t.n + 1, sizeof *at);
   if (!tile || !at) return NULL;
@@ -342,7 +342,7 @@ ATTN_FUNC_ attn_plan_tile_ *attn_put_lists_head_(attn_build_ *b) {
   return tile;
 }
 
-ATTN_FUNC_ int attn_put_lists_(attn_build_ *b, int64_t pairs) {
+ATTN_COLD_ int attn_put_lists_(attn_build_ *b, int64_t pairs) {
   const attn_rows_ *t = &b->t;
   const attn_runs_ *in = &b->s.runs[0];
   attn_plan_tile_ *tile = attn_put_lists_head_(b);
@@ -369,7 +369,7 @@ ATTN_FUNC_ int attn_put_lists_(attn_build_ *b, int64_t pairs) {
 }
 
 /* Lists straight from single rows. b->most keeps their sum below 2^31. */
-ATTN_FUNC_ int attn_put_row_lists_(attn_build_ *b) {
+ATTN_COLD_ int attn_put_row_lists_(attn_build_ *b) {
   attn_plan_tile_ *tile = attn_put_lists_head_(b);
   const int64_t index = b->tile.count - 1;
   int64_t pairs = 0;
@@ -394,7 +394,7 @@ ATTN_FUNC_ int attn_put_row_lists_(attn_build_ *b) {
   return 1;
 }
 
-ATTN_FUNC_ int attn_put_(attn_build_ *b) {
+ATTN_COLD_ int attn_put_(attn_build_ *b) {
   attn_price_ c;
   if (b->t.n == 0) return 1;
   for (int64_t r = 0; r < b->t.n; r++) b->t.p[r] = b->t.i[r] + b->f.q_off;
@@ -406,7 +406,7 @@ ATTN_FUNC_ int attn_put_(attn_build_ *b) {
 }
 
 /* The next row of a stream. A tile ends with its last whole cell, unless that fills it. */
-ATTN_FUNC_ int attn_put_row_(attn_build_ *b, int64_t i) {
+ATTN_COLD_ int attn_put_row_(attn_build_ *b, int64_t i) {
   attn_rows_ *t = &b->t;
   const int begins = i >= b->border;
   if (t->n == b->most) {
@@ -427,21 +427,21 @@ ATTN_FUNC_ int attn_put_row_(attn_build_ *b, int64_t i) {
 }
 
 /* Tiles do not cross streams. */
-ATTN_FUNC_ int attn_end_stream_(attn_build_ *b) {
+ATTN_COLD_ int attn_end_stream_(attn_build_ *b) {
   const int fits = attn_put_(b);
   b->t.n = 0, b->cell = 0, b->border = INT64_MIN;
   return fits;
 }
 
 /* One stream: rows y wide pixels apart, `wide` of them at a time. */
-ATTN_FUNC_ int attn_stream_rows_(attn_build_ *b, int64_t first, int64_t wide, int64_t apart) {
+ATTN_COLD_ int attn_stream_rows_(attn_build_ *b, int64_t first, int64_t wide, int64_t apart) {
   for (int64_t y = first; y < b->f.q_len; y += apart)
     for (int64_t i = y; i < y + wide && i < b->f.q_len; i++)
       if (!(b->heavies && b->heavy[i >> 6] >> (i & 63) & 1) && !attn_put_row_(b, i)) return 0;
   return attn_end_stream_(b);
 }
 
-ATTN_FUNC_ int attn_heavy_stream_(attn_build_ *b) {
+ATTN_COLD_ int attn_heavy_stream_(attn_build_ *b) {
   b->cells = -1;
   for (int64_t w = 0; w <= b->f.q_len / 64; w++)
     for (; b->heavy[w]; b->heavy[w] &= b->heavy[w] - 1)
@@ -450,7 +450,7 @@ ATTN_FUNC_ int attn_heavy_stream_(attn_build_ *b) {
   return attn_end_stream_(b);
 }
 
-ATTN_FUNC_ int attn_build_phase_(attn_build_ *b) {
+ATTN_COLD_ int attn_build_phase_(attn_build_ *b) {
   attn_rows_ *t = &b->t;
   int64_t *start = (int64_t *)attn_vec_room_(&b->start, 1, sizeof *start);
   if (!start) return 0;
@@ -491,7 +491,7 @@ ATTN_FUNC_ int attn_build_phase_(attn_build_ *b) {
 
 /* ------------------------------------------------------------------ variants */
 
-ATTN_FUNC_ void attn_terms_(attn_build_ *b, int64_t at) {
+ATTN_COLD_ void attn_terms_(attn_build_ *b, int64_t at) {
   if (b->node[at].kind == ATTN_PATTERN_UNION) {
     for (int64_t k = b->node[at].part; k; k = b->node[k].next) attn_terms_(b, k);
   } else {
@@ -501,7 +501,7 @@ ATTN_FUNC_ void attn_terms_(attn_build_ *b, int64_t at) {
 }
 
 /* The tiles of one variant, whose nodes are in b->node. 0 = no memory. */
-ATTN_FUNC_ int attn_build_variant_(attn_build_ *b) {
+ATTN_COLD_ int attn_build_variant_(attn_build_ *b) {
   int64_t phases = 0;
   b->s.node = b->node;
   memset(&b->count, 0, sizeof b->count);

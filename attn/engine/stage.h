@@ -20,43 +20,43 @@ typedef struct attn_stage_ {
 /* Names the steps; 0 = one was rejected. */
 typedef int (*attn_steps_fn_)(attn_stage_ *s, void *job);
 
-ATTN_FUNC_ void *attn_stage_take_(attn_stage_ *s, int64_t n, int64_t size) {
+ATTN_COLD_ void *attn_stage_take_(attn_stage_ *s, int64_t n, int64_t size) {
   char *p = s->block ? s->block + s->used : (char *)(uintptr_t)ATTN_ALIGN_;
   s->used = attn_add_(s->used, attn_piece_(n, size));
   return p;
 }
 
 /* What was taken since `used` was so many may be taken again. */
-ATTN_FUNC_ void attn_stage_back_(attn_stage_ *s, int64_t used) {
+ATTN_COLD_ void attn_stage_back_(attn_stage_ *s, int64_t used) {
   if (s->used > s->most) s->most = s->used;
   s->used = used;
 }
 
 /* A dense f32 tensor for what passes between two steps. */
-ATTN_FUNC_ attn_tensor attn_stage_tensor_(attn_stage_ *s, int64_t batch, int64_t heads, int64_t len,
+ATTN_COLD_ attn_tensor attn_stage_tensor_(attn_stage_ *s, int64_t batch, int64_t heads, int64_t len,
                                           int64_t dim) {
   int64_t n = attn_mul_(attn_mul_(batch, heads), attn_mul_(len, dim));
   return attn_bhtd(attn_stage_take_(s, n, sizeof(float)), ATTN_F32, batch, heads, len, dim);
 }
 
 /* The output itself where partial results may live in it, else a tensor of its shape. */
-ATTN_FUNC_ attn_tensor attn_stage_part_(attn_stage_ *s, const attn_tensor *o) {
+ATTN_COLD_ attn_tensor attn_stage_part_(attn_stage_ *s, const attn_tensor *o) {
   if (o->data && o->dtype == ATTN_F32) return *o;
   return attn_stage_tensor_(s, o->batch, o->heads, o->len, o->dim);
 }
 
 /* Room for one step; it lasts until the next. */
-ATTN_FUNC_ char *attn_stage_spare_(attn_stage_ *s, int64_t bytes) {
+ATTN_COLD_ char *attn_stage_spare_(attn_stage_ *s, int64_t bytes) {
   if (bytes > s->spare) s->spare = bytes;
   return s->block ? s->block + s->tail : (char *)(uintptr_t)ATTN_ALIGN_;
 }
 
-ATTN_FUNC_ int attn_stage_done_(attn_stage_ *s, attn_status status) {
+ATTN_COLD_ int attn_stage_done_(attn_stage_ *s, attn_status status) {
   s->pairs += s->ctx.report.pairs;
   return status == ATTN_OK ? 1 : attn_reject_(s->e, status, s->ctx.reason);
 }
 
-ATTN_FUNC_ int attn_stage_sdpa_(attn_stage_ *s, attn_tensor o, attn_tensor q, attn_tensor k,
+ATTN_COLD_ int attn_stage_sdpa_(attn_stage_ *s, attn_tensor o, attn_tensor q, attn_tensor k,
                                 attn_tensor v, const attn_sdpa_params *params) {
   if (!s->run) {
     int64_t bytes = attn_sdpa_need_(s->e, o, q, k, v, params, NULL, &s->ctx, -1);
@@ -69,7 +69,7 @@ ATTN_FUNC_ int attn_stage_sdpa_(attn_stage_ *s, attn_tensor o, attn_tensor q, at
 
 /* The same of a problem that also has what no parameter says: a range of keys for each row, addends,
  * a mix of the queries' channels. */
-ATTN_FUNC_ int attn_stage_problem_(attn_stage_ *s, attn_softmax_ *a,
+ATTN_COLD_ int attn_stage_problem_(attn_stage_ *s, attn_softmax_ *a,
                                    const attn_sdpa_params *params) {
   int workers;
   if (!s->run) {
@@ -86,7 +86,7 @@ ATTN_FUNC_ int attn_stage_problem_(attn_stage_ *s, attn_softmax_ *a,
   return 1;
 }
 
-ATTN_FUNC_ int attn_stage_ranged_(attn_stage_ *s, attn_tensor o, attn_tensor q, attn_tensor k,
+ATTN_COLD_ int attn_stage_ranged_(attn_stage_ *s, attn_tensor o, attn_tensor q, attn_tensor k,
                                   attn_tensor v, const attn_sdpa_params *params,
                                   attn_range_fn_ range, const void *user) {
   attn_softmax_ a;
@@ -96,7 +96,7 @@ ATTN_FUNC_ int attn_stage_ranged_(attn_stage_ *s, attn_tensor o, attn_tensor q, 
 }
 
 /* y = act(scale x w + bias): attn_gemm. */
-ATTN_FUNC_ int attn_stage_gemm_(attn_stage_ *s, attn_tensor y, attn_tensor x, attn_tensor w,
+ATTN_COLD_ int attn_stage_gemm_(attn_stage_ *s, attn_tensor y, attn_tensor x, attn_tensor w,
                                 const attn_gemm_params *params) {
   if (!s->run) {
     const int64_t bytes = attn_gemm_need_(s->e, y, x, w, params, &s->ctx, 0);
@@ -108,7 +108,7 @@ ATTN_FUNC_ int attn_stage_gemm_(attn_stage_ *s, attn_tensor y, attn_tensor x, at
 }
 
 /* Encodings of positions, by themselves. */
-ATTN_FUNC_ int attn_stage_sinusoid_(attn_stage_ *s, attn_tensor y,
+ATTN_COLD_ int attn_stage_sinusoid_(attn_stage_ *s, attn_tensor y,
                                     const attn_sinusoid_params *params) {
   attn_tensor none;
   memset(&none, 0, sizeof none);
@@ -123,21 +123,21 @@ ATTN_FUNC_ int attn_stage_sinusoid_(attn_stage_ *s, attn_tensor y,
 }
 
 /* Rows i0 .. i0 + len - 1, and heads h0 .. h0 + heads - 1, and one batch entry. */
-ATTN_FUNC_ attn_tensor attn_stage_shift_(attn_tensor t, int64_t elements) {
+ATTN_COLD_ attn_tensor attn_stage_shift_(attn_tensor t, int64_t elements) {
   if (t.data) t.data = (char *)t.data + attn_bytes_(t.dtype, elements);
   return t;
 }
-ATTN_FUNC_ attn_tensor attn_stage_rows_(attn_tensor t, int64_t i0, int64_t len) {
+ATTN_COLD_ attn_tensor attn_stage_rows_(attn_tensor t, int64_t i0, int64_t len) {
   if (len > 0 && i0 > 0) t = attn_stage_shift_(t, i0 * t.stride_len);
   t.len = len;
   return t;
 }
-ATTN_FUNC_ attn_tensor attn_stage_heads_(attn_tensor t, int64_t h0, int64_t heads) {
+ATTN_COLD_ attn_tensor attn_stage_heads_(attn_tensor t, int64_t h0, int64_t heads) {
   if (h0 > 0) t = attn_stage_shift_(t, h0 * t.stride_head);
   t.heads = heads;
   return t;
 }
-ATTN_FUNC_ attn_tensor attn_stage_entry_(attn_tensor t, int64_t b) {
+ATTN_COLD_ attn_tensor attn_stage_entry_(attn_tensor t, int64_t b) {
   if (b > 0 && t.batch > 1) t = attn_stage_shift_(t, b * t.stride_batch);
   t.batch = 1;
   return t;
@@ -146,7 +146,7 @@ ATTN_FUNC_ attn_tensor attn_stage_entry_(attn_tensor t, int64_t b) {
 /* Joins a second part (v2, lse2) to (part, lse) into o, which is part or another tensor. v2 may
  * have fewer heads than o and one row for all queries: a key seen by all rows is a part whose
  * output is its value and whose LSE is its score. */
-ATTN_FUNC_ int attn_stage_merge_(attn_stage_ *s, attn_tensor o, attn_tensor part, attn_tensor lse,
+ATTN_COLD_ int attn_stage_merge_(attn_stage_ *s, attn_tensor o, attn_tensor part, attn_tensor lse,
                                  attn_tensor v2, attn_tensor lse2) {
   const int64_t group = o.heads / v2.heads;
   if (!s->run) return 1;
@@ -168,7 +168,7 @@ ATTN_FUNC_ int attn_stage_merge_(attn_stage_ *s, attn_tensor o, attn_tensor part
 }
 
 /* count items, each run with `each` bytes of its worker; *memory becomes that of worker 0. */
-ATTN_FUNC_ int attn_stage_for_(attn_stage_ *s, int64_t count, attn_item_fn_ item, void *job,
+ATTN_COLD_ int attn_stage_for_(attn_stage_ *s, int64_t count, attn_item_fn_ item, void *job,
                                int64_t each, char **memory) {
   const int pieces = count > 0 ? attn_pieces_(s->workers, count) : 0;
   char *spare = attn_stage_spare_(s, attn_mul_(each, pieces));
@@ -178,7 +178,7 @@ ATTN_FUNC_ int attn_stage_for_(attn_stage_ *s, int64_t count, attn_item_fn_ item
 }
 
 /* The same after laying out n matrices, which last as long as the step. */
-ATTN_FUNC_ int attn_stage_products_(attn_stage_ *s, attn_matrix_ *m, int n, int64_t count,
+ATTN_COLD_ int attn_stage_products_(attn_stage_ *s, attn_matrix_ *m, int n, int64_t count,
                                     attn_item_fn_ item, void *job, int64_t each, char **memory) {
   int64_t bytes = 0;
   if (count == 0) return 1;
@@ -197,7 +197,7 @@ ATTN_FUNC_ int attn_stage_products_(attn_stage_ *s, attn_matrix_ *m, int n, int6
 
 /* A stage for the context of a call that passed attn_check_ctx_; query: for attn_<name>_workspace,
  * which may be asked before parallel_for is set. */
-ATTN_FUNC_ attn_stage_ attn_stage_open_(attn_error_ *e, const attn_table_ *table, int workers,
+ATTN_COLD_ attn_stage_ attn_stage_open_(attn_error_ *e, const attn_table_ *table, int workers,
                                         const attn_ctx *ctx, int query) {
   attn_stage_ s;
   memset(&s, 0, sizeof s);
@@ -210,7 +210,7 @@ ATTN_FUNC_ attn_stage_ attn_stage_open_(attn_error_ *e, const attn_table_ *table
 }
 
 /* Bytes of the whole call; -1 = rejected, INT64_MAX = not addressable. */
-ATTN_FUNC_ int64_t attn_stage_measure_(attn_stage_ *s, attn_steps_fn_ steps, void *job) {
+ATTN_COLD_ int64_t attn_stage_measure_(attn_stage_ *s, attn_steps_fn_ steps, void *job) {
   s->run = 0, s->used = s->most = s->spare = 0;
   if (!steps(s, job)) return -1;
   attn_stage_back_(s, s->used);
@@ -220,7 +220,7 @@ ATTN_FUNC_ int64_t attn_stage_measure_(attn_stage_ *s, attn_steps_fn_ steps, voi
 }
 
 /* Measures, takes the memory and runs; with bytes only measures. */
-ATTN_FUNC_ void attn_stage_call_(attn_stage_ *s, attn_ctx *ctx, attn_steps_fn_ steps, void *job,
+ATTN_COLD_ void attn_stage_call_(attn_stage_ *s, attn_ctx *ctx, attn_steps_fn_ steps, void *job,
                                  const char *path, size_t *bytes) {
   attn_workspace_ w = {NULL, NULL};
   const int64_t need = attn_stage_measure_(s, steps, job);
@@ -239,7 +239,7 @@ ATTN_FUNC_ void attn_stage_call_(attn_stage_ *s, attn_ctx *ctx, attn_steps_fn_ s
 }
 
 /* Builds the schedule of a pattern into own, for *use, unless the caller's is there. */
-ATTN_FUNC_ int attn_stage_schedule_(attn_stage_ *s, const attn_schedule **use, attn_schedule *own,
+ATTN_COLD_ int attn_stage_schedule_(attn_stage_ *s, const attn_schedule **use, attn_schedule *own,
                                     const attn_pattern *pattern, int64_t heads, int64_t len) {
   if (*use) return 1;
   attn_status status = attn_schedule_build(own, pattern, heads, len, len, NULL, &s->ctx);
@@ -264,7 +264,7 @@ typedef struct attn_operand_ {
   attn_span_ span;
 } attn_operand_;
 
-ATTN_FUNC_ int attn_check_operand_(attn_error_ *e, attn_operand_ *p, int64_t heads) {
+ATTN_COLD_ int attn_check_operand_(attn_error_ *e, attn_operand_ *p, int64_t heads) {
   attn_tensor *t = p->t;
   p->span.lo = p->span.hi = 0;
   if ((p->role & ATTN_OPTIONAL_) && !t->data) return 1;
@@ -283,7 +283,7 @@ ATTN_FUNC_ int attn_check_operand_(attn_error_ *e, attn_operand_ *p, int64_t hea
 
 /* No output shares memory with another argument or the workspace, nor does that with an input.
  * more: spans of plain arrays and masks. */
-ATTN_FUNC_ int attn_check_apart_(attn_error_ *e, const attn_ctx *ctx, const attn_operand_ *p, int n,
+ATTN_COLD_ int attn_check_apart_(attn_error_ *e, const attn_ctx *ctx, const attn_operand_ *p, int n,
                                  const attn_span_ *more, int m) {
   attn_span_ work;
   if (!attn_check_workspace_(e, ctx, &work)) return 0;
@@ -299,7 +299,7 @@ ATTN_FUNC_ int attn_check_apart_(attn_error_ *e, const attn_ctx *ctx, const attn
   return 1;
 }
 
-ATTN_FUNC_ int attn_check_scale_(attn_error_ *e, float scale) {
+ATTN_COLD_ int attn_check_scale_(attn_error_ *e, float scale) {
   return scale - scale == 0.0f ? 1 : attn_reject_(e, ATTN_E_VALUE, "params.scale must be finite");
 }
 
@@ -330,7 +330,7 @@ ATTN_FUNC_ void attn_own_item_(void *job, int worker, int64_t index) {
   }
 }
 
-ATTN_FUNC_ int attn_stage_own_(attn_stage_ *s, attn_tensor lse, attn_tensor q, attn_tensor k,
+ATTN_COLD_ int attn_stage_own_(attn_stage_ *s, attn_tensor lse, attn_tensor q, attn_tensor k,
                                float scale) {
   attn_own_ a = {s->table, lse, q, k, (double)scale, NULL, attn_piece_(attn_mul_(2, q.dim), 4)};
   if (scale == 0.0f) a.scale = attn_to_bits_(scale) ? 0.0 : 1.0 / sqrt((double)q.dim);

@@ -157,7 +157,7 @@ ATTN_FUNC_ void attn_select_(uint64_t *x, int64_t n, int64_t k, uint64_t *room) 
 /* ---- a tile of queries ----------------------------------------------------------------------*/
 
 /* Sets the sizes of t; k at least 1, dtype that of the keys. t->bytes is one worker's memory. */
-ATTN_FUNC_ void attn_topk_plan_(attn_topk_ *t, const attn_table_ *table, int64_t dim, int64_t k,
+ATTN_COLD_ void attn_topk_plan_(attn_topk_ *t, const attn_table_ *table, int64_t dim, int64_t k,
                                 attn_dtype dtype, int by_distance) {
   const int64_t tile = ATTN_TILE_, block = ATTN_PICK_;
   int64_t size[ATTN_K_PIECES_];
@@ -217,10 +217,10 @@ ATTN_FUNC_ void attn_topk_settle_(attn_topk_ *t, int r) {
     for (int64_t e = 0; e < n; e++) pick[e] = (int32_t)list[c + e];
     if (t->dtype == ATTN_F32) {
       const float *keys = (const float *)(const void *)t->keys;
-      attn_on_(list, t->table)->squares(x, q, keys, t->stride, pick, n, t->dim);
+      attn_on_(select, t->table)->squares(x, q, keys, t->stride, pick, n, t->dim);
     } else {
       t->table->widen(t->wide, t->keys, t->stride, pick, n, t->dim, t->dtype, NULL);
-      attn_on_(list, t->table)->squares(x, q, t->wide, t->dim, NULL, n, t->dim);
+      attn_on_(select, t->table)->squares(x, q, t->wide, t->dim, NULL, n, t->dim);
     }
     for (int64_t e = 0; e < n; e++) list[c + e] = attn_candidate_(-x[e], t->first + pick[e]);
   }
@@ -254,7 +254,7 @@ ATTN_FUNC_ void attn_topk_keep_(attn_topk_ *t, int r) {
 ATTN_FUNC_ void attn_topk_norms_(const attn_topk_ *t, float *add, const float *k, int64_t stride,
                                  int64_t n) {
   const float half = (float)(0.5 - t->slack);
-  attn_on_(list, t->table)->squares(add, NULL, k, stride, NULL, n, t->dim);
+  attn_on_(select, t->table)->squares(add, NULL, k, stride, NULL, n, t->dim);
   for (int64_t j = 0; j < n; j++)
     add[j] = add[j] < (float)ATTN_NORM_MOST_ ? attn_step_(-add[j] * half, 1) : INFINITY;
 }
@@ -266,7 +266,7 @@ ATTN_FUNC_ void attn_topk_take_(attn_topk_ *t, const float *k, int64_t stride, i
   float add[ATTN_PICK_];
   uint64_t lanes[ATTN_PICK_], some = 0;
   if (t->by_distance) attn_topk_norms_(t, add, k, stride, n);
-  attn_on_(list, t->table)
+  attn_on_(select, t->table)
       ->above(lanes, t->s, t->by_distance ? add : NULL, n, 0, t->groups, t->floor);
   for (int64_t j = 0; j < n; j++) {
     uint64_t left = lanes[j] & all;

@@ -55,9 +55,10 @@
 #endif
 #endif
 
-/* Which tiers are compiled. gcc for Windows misaligns the stack for wide vectors (gcc bug 54412);
+/* Which tiers are compiled: of compilers that are known to have the intrinsics. gcc for Windows misaligns the stack for wide vectors (gcc bug 54412);
  * define ATTN_FORCE_X86 if your compiler has that mended. */
-#if defined(ATTN_X86_) && !(defined(__MINGW32__) && defined(ATTN_GCC_) && !defined(ATTN_FORCE_X86))
+#if defined(ATTN_X86_) && (defined(ATTN_CLANG_) || defined(ATTN_GCC_) || defined(ATTN_MSVC_)) && \
+    !(defined(__MINGW32__) && defined(ATTN_GCC_) && !defined(ATTN_FORCE_X86))
 #ifndef ATTN_NO_AVX2
 #define ATTN_HAS_AVX2_ 1
 #endif
@@ -75,9 +76,9 @@
 #if defined(ATTN_HAS_AVX2_) || defined(ATTN_HAS_AVX512_)
 #include <immintrin.h>
 #endif
-#if defined(ATTN_X86_) && defined(ATTN_MSVC_)
+#if (defined(ATTN_HAS_AVX2_) || defined(ATTN_HAS_AVX512_)) && defined(ATTN_MSVC_)
 #include <intrin.h>
-#elif defined(ATTN_X86_)
+#elif defined(ATTN_HAS_AVX2_) || defined(ATTN_HAS_AVX512_)
 #include <cpuid.h>
 #endif
 #ifdef ATTN_HAS_NEON_
@@ -158,6 +159,17 @@
 #else
 #define ATTN_PUB_
 #endif
+
+/* What runs once a call: checks, plans, the naming of steps. As small as can be, and soon compiled. */
+#if defined(ATTN_GCC_) && defined(__OPTIMIZE__)
+#define ATTN_ONCE_ __attribute__((cold, optimize("O1")))
+#elif defined(__GNUC__)
+#define ATTN_ONCE_ __attribute__((cold))
+#else
+#define ATTN_ONCE_
+#endif
+#define ATTN_COLD_ ATTN_ONCE_ ATTN_FUNC_
+#define ATTN_PUB_COLD_ ATTN_ONCE_ ATTN_PUB_
 
 /* Atomics: relaxed is enough, since what they guard is idempotent. Compilers without them get
  * plain volatile accesses, which are atomic for aligned ints on everything they target. */

@@ -202,7 +202,7 @@ typedef struct attn_few_table_ { /* few queries */
                      const float *alpha);
 } attn_few_table_;
 
-typedef struct attn_list_table_ { /* lists of keys, selection */
+typedef struct attn_list_table_ { /* lists of keys */
   /* out[e] = sum_c q[c] k[index[e]][c], over 16 running sums joined by halves; q and k rows are
    * as they are, any float type for k; ahead = rows between asking for one and reading it, 0 = not asked for */
   void (*dots)(float *out, const float *q, const void *k, int64_t stride, const int32_t *index,
@@ -210,6 +210,9 @@ typedef struct attn_list_table_ { /* lists of keys, selection */
   /* o[c] = o[c] alpha + sum_e p[e] v[index[e]][c] in the order of e */
   void (*axpys)(float *o, const float *p, const void *v, int64_t stride, const int32_t *index,
                 int64_t n, int64_t dv, attn_dtype dtype, float alpha, int ahead);
+} attn_list_table_;
+
+typedef struct attn_select_table_ { /* selection */
   /* out[e] = sum_c (q[c] - k[index[e]][c])^2, over 16 running sums joined by halves; q null = 0,
    * index null = 0, 1, .. */
   void (*squares)(float *out, const float *q, const float *k, int64_t stride, const int32_t *index,
@@ -218,7 +221,7 @@ typedef struct attn_list_table_ { /* lists of keys, selection */
    * 0; bits of other groups are 0 */
   void (*above)(uint64_t *lanes, const float *s, const float *key, int64_t n, int g0, int g1,
                 const float *floor);
-} attn_list_table_;
+} attn_select_table_;
 
 typedef struct attn_dense_table_ { /* dense products */
   /* y[r][c] = (start ? 0 : y[r][c]) + sum_k x[r x_stride + k x_step] w[k][c] for c < cols: a chain in

@@ -86,3 +86,6 @@
 #undef ATTN_IF_NEON_
 #undef ATTN_TABLES_
 #undef ATTN_FAMILY_TABLES_
+#undef ATTN_COLD_
+#undef ATTN_PUB_COLD_
+#undef ATTN_ONCE_

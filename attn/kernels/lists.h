@@ -4,6 +4,20 @@
 
 enum { ATTN_FN_(parts) = 16 / ATTN_W_ };
 
+/* adds the columns from c on, fewer than 16, of four rows */
+ATTN_OUTLINE_ void ATTN_FN_(dot_rest)(ATTN_VF_ *sum, const float *q, const char *const *rows,
+                                      int64_t c, int64_t dk, int kind) {
+  for (int i = 0; c + i * ATTN_W_ < dk; i++) {
+    const int64_t at = c + i * ATTN_W_;
+    const int w = ATTN_FN_(lanes_left)(dk, at);
+    const ATTN_VF_ x = ATTN_FN_(load)(q, at, w, ATTN_F32);
+    for (int r = 0; r < 4; r++) {
+      ATTN_VF_ *to = sum + r * ATTN_FN_(parts) + i;
+      *to = ATTN_V_FMA_(x, ATTN_FN_(load_any)(rows[r], at, w, kind), *to);
+    }
+  }
+}
+
 /* ATTN_W_ running sums of the dot products of q with four rows: elements c, c + 16, .. go to sum
  * c mod 16; sums 8, 4, .. apart are joined down to the vector. */
 ATTN_INLINE_ void ATTN_FN_(dot_four)(ATTN_VF_ *sum, const float *q, const char *r0, const char *r1,
@@ -24,17 +38,15 @@ ATTN_INLINE_ void ATTN_FN_(dot_four)(ATTN_VF_ *sum, const float *q, const char *
     }
   }
   if (c < dk) {
+    const char *rows[4] = {r0, r1, r2, r3};
+    ATTN_VF_ all[4][ATTN_FN_(parts)]; /* not a itself, which stays in registers */
     ATTN_UNROLL_
-    for (int i = 0; i < ATTN_FN_(parts); i++) {
-      const int64_t at = c + i * ATTN_W_;
-      if (at >= dk) continue;
-      const int w = ATTN_FN_(lanes_left)(dk, at);
-      const ATTN_VF_ x = ATTN_FN_(load)(q, at, w, ATTN_F32);
-      a[0][i] = ATTN_V_FMA_(x, ATTN_FN_(load)(r0, at, w, kind), a[0][i]);
-      a[1][i] = ATTN_V_FMA_(x, ATTN_FN_(load)(r1, at, w, kind), a[1][i]);
-      a[2][i] = ATTN_V_FMA_(x, ATTN_FN_(load)(r2, at, w, kind), a[2][i]);
-      a[3][i] = ATTN_V_FMA_(x, ATTN_FN_(load)(r3, at, w, kind), a[3][i]);
-    }
+    for (int i = 0; i < ATTN_FN_(parts); i++)
+      all[0][i] = a[0][i], all[1][i] = a[1][i], all[2][i] = a[2][i], all[3][i] = a[3][i];
+    ATTN_FN_(dot_rest)(all[0], q, rows, c, dk, kind);
+    ATTN_UNROLL_
+    for (int i = 0; i < ATTN_FN_(parts); i++)
+      a[0][i] = all[0][i], a[1][i] = all[1][i], a[2][i] = all[2][i], a[3][i] = all[3][i];
   }
   ATTN_UNROLL_
   for (int r = 0; r < 4; r++) {

@@ -38,8 +38,9 @@ ATTN_UNUSED_ static const attn_tile_table_ ATTN_FN_(tile_table) = {
     ATTN_FN_(join),        ATTN_FN_(divide),       ATTN_FN_(exclude)};
 ATTN_UNUSED_ static const attn_few_table_ ATTN_FN_(few_table) = {
     ATTN_FN_(pack_row), ATTN_FN_(score_rows), ATTN_FN_(softmax_rows), ATTN_FN_(value_rows)};
-ATTN_UNUSED_ static const attn_list_table_ ATTN_FN_(list_table) = {
-    ATTN_FN_(dots), ATTN_FN_(axpys), ATTN_FN_(squares), ATTN_FN_(above)};
+ATTN_UNUSED_ static const attn_list_table_ ATTN_FN_(list_table) = {ATTN_FN_(dots), ATTN_FN_(axpys)};
+ATTN_UNUSED_ static const attn_select_table_ ATTN_FN_(select_table) = {ATTN_FN_(squares),
+                                                                       ATTN_FN_(above)};
 ATTN_UNUSED_ static const attn_dense_table_ ATTN_FN_(dense_table) = {
     ATTN_FN_(gemm), ATTN_FN_(activate), ATTN_FN_(act)};
 ATTN_UNUSED_ static const attn_norm_table_ ATTN_FN_(norm_table) = {

@@ -67,7 +67,7 @@ ATTN_FUNC_ void attn_average_row_(void *job, int worker, int64_t index) {
 }
 
 /* Tokens t0 .. t0 + n - 1. */
-ATTN_FUNC_ int attn_average_run_(attn_stage_ *s, attn_average_ *a, attn_tensor hidden) {
+ATTN_COLD_ int attn_average_run_(attn_stage_ *s, attn_average_ *a, attn_tensor hidden) {
   const int64_t b = a->y.batch, d = a->y.dim;
   const int64_t slices = (d + ATTN_AVERAGE_COLS_ - 1) / ATTN_AVERAGE_COLS_;
   attn_gemm_params p;
@@ -90,7 +90,7 @@ ATTN_FUNC_ int attn_average_run_(attn_stage_ *s, attn_average_ *a, attn_tensor h
   return attn_stage_for_(s, attn_mul_(b, a->n), attn_average_row_, a, a->each, &a->own);
 }
 
-ATTN_FUNC_ int attn_average_steps_(attn_stage_ *s, void *job) {
+ATTN_COLD_ int attn_average_steps_(attn_stage_ *s, void *job) {
   attn_average_ *a = (attn_average_ *)job;
   const int64_t b = a->y.batch, t = a->y.len, d = a->y.dim;
   const int64_t most = t < ATTN_AVERAGE_RUN_ ? t : (int64_t)ATTN_AVERAGE_RUN_;
@@ -125,7 +125,7 @@ ATTN_FUNC_ int attn_average_steps_(attn_stage_ *s, void *job) {
 }
 
 /* Numbers of 8 bytes; INT64_MAX: too many. */
-ATTN_FUNC_ int64_t attn_average_numbers_(int64_t batch, int64_t dim) {
+ATTN_COLD_ int64_t attn_average_numbers_(int64_t batch, int64_t dim) {
   return attn_add_(attn_mul_(batch, attn_add_(dim, 1)), ATTN_AVERAGE_HEAD_);
 }
 
@@ -135,7 +135,7 @@ ATTN_PUB_ size_t attn_average_state_bytes(int64_t batch, int64_t dim) {
   return bytes > (sizeof(void *) == 4 ? (int64_t)0x7fffffff : INT64_MAX / 4) ? 0 : (size_t)bytes;
 }
 
-ATTN_FUNC_ int attn_average_state_(attn_error_ *e, const void *state, size_t bytes, int64_t batch,
+ATTN_COLD_ int attn_average_state_(attn_error_ *e, const void *state, size_t bytes, int64_t batch,
                                    int64_t dim, attn_span_ *span, const char *align) {
   const size_t need = attn_average_state_bytes(batch, dim);
   if (need == 0)
@@ -145,8 +145,8 @@ ATTN_FUNC_ int attn_average_state_(attn_error_ *e, const void *state, size_t byt
   return attn_check_array_(e, state, (int64_t)(need / 8), 8, align, span);
 }
 
-ATTN_PUB_ attn_status attn_average_begin(void *state, size_t bytes, int64_t batch, int64_t dim,
-                                         attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_average_begin(void *state, size_t bytes, int64_t batch, int64_t dim,
+                                              attn_ctx *ctx) {
   attn_error_ e = {ATTN_OK, NULL};
   const attn_table_ *table;
   attn_span_ span;
@@ -166,7 +166,7 @@ ATTN_PUB_ attn_status attn_average_begin(void *state, size_t bytes, int64_t batc
   return attn_end_(ctx, &e);
 }
 
-ATTN_FUNC_ int attn_average_check_(attn_error_ *e, attn_average_ *a, const attn_ctx *ctx,
+ATTN_COLD_ int attn_average_check_(attn_error_ *e, attn_average_ *a, const attn_ctx *ctx,
                                    int query) {
   static const attn_words_ w[] = {ATTN_WORDS_("o"),          ATTN_WORDS_("y"),
                                   ATTN_WORDS_("params.w_g"), ATTN_WORDS_("params.b_g"),
@@ -225,7 +225,7 @@ ATTN_FUNC_ int attn_average_check_(attn_error_ *e, attn_average_ *a, const attn_
   return 1;
 }
 
-ATTN_FUNC_ attn_status attn_average_call_(attn_tensor o, attn_tensor y,
+ATTN_COLD_ attn_status attn_average_call_(attn_tensor o, attn_tensor y,
                                           const attn_average_params *params, attn_ctx *ctx,
                                           size_t *bytes) {
   attn_error_ e = {ATTN_OK, NULL};
@@ -240,12 +240,13 @@ ATTN_FUNC_ attn_status attn_average_call_(attn_tensor o, attn_tensor y,
   return attn_step_call_(&e, table, workers, ctx, attn_average_steps_, &a, "running means", bytes);
 }
 
-ATTN_PUB_ attn_status attn_average(attn_tensor o, attn_tensor y, const attn_average_params *params,
-                                   attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_average(attn_tensor o, attn_tensor y,
+                                        const attn_average_params *params, attn_ctx *ctx) {
   return attn_average_call_(o, y, params, ctx, NULL);
 }
-ATTN_PUB_ size_t attn_average_workspace(attn_tensor o, attn_tensor y,
-                                        const attn_average_params *params, const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_average_workspace(attn_tensor o, attn_tensor y,
+                                             const attn_average_params *params,
+                                             const attn_ctx *ctx) {
   attn_ctx plain = attn_before_workspace_(ctx);
   size_t bytes = 0;
   (void)attn_average_call_(o, y, params, &plain, &bytes);

@@ -102,8 +102,8 @@ ATTN_FUNC_ float attn_cosine_(const attn_table_ *f, const float *x, const float 
   const int32_t one = 0;
   float dot, xx, zz;
   attn_on_(list, f)->dots(&dot, x, z, 0, &one, 1, n, ATTN_F32, 0);
-  attn_on_(list, f)->squares(&xx, NULL, x, 0, NULL, 1, n);
-  attn_on_(list, f)->squares(&zz, NULL, z, 0, NULL, 1, n);
+  attn_on_(select, f)->squares(&xx, NULL, x, 0, NULL, 1, n);
+  attn_on_(select, f)->squares(&zz, NULL, z, 0, NULL, 1, n);
   double top = (double)dot, a = (double)xx, b = (double)zz;
   if (!(a > 1e-25 && a < 1e37 && b > 1e-25 && b < 1e37)) {
     top = a = b = 0.0;
@@ -134,7 +134,7 @@ ATTN_FUNC_ void attn_cosine_item_(void *job, int worker, int64_t index) {
   }
 }
 
-ATTN_FUNC_ int attn_confidence_steps_(attn_stage_ *s, void *job) {
+ATTN_COLD_ int attn_confidence_steps_(attn_stage_ *s, void *job) {
   attn_confidence_ *a = (attn_confidence_ *)job;
   const int64_t units = attn_mul_(a->x.batch, a->x.heads), tiles = attn_tiles_of_(a->x.len);
   a->table = s->table, a->tiles = tiles;
@@ -152,7 +152,7 @@ ATTN_FUNC_ int attn_confidence_steps_(attn_stage_ *s, void *job) {
          attn_stage_for_(s, attn_mul_(units, tiles), attn_two_join_, a, 0, NULL);
 }
 
-ATTN_FUNC_ int attn_confidence_check_(attn_error_ *e, attn_confidence_ *a, attn_operand_ op[5]) {
+ATTN_COLD_ int attn_confidence_check_(attn_error_ *e, attn_confidence_ *a, attn_operand_ op[5]) {
   static const attn_words_ word[] = {ATTN_WORDS_("x"), ATTN_WORDS_("y"),
                                      ATTN_WORDS_("params.before")};
   static const attn_said_ rule[] = {ATTN_SAID_("params.w", "[1, 1 or x.heads, 1, x.dim]"),
@@ -182,7 +182,7 @@ ATTN_FUNC_ int attn_confidence_check_(attn_error_ *e, attn_confidence_ *a, attn_
   return 1;
 }
 
-ATTN_FUNC_ attn_status attn_confidence_call_(attn_tensor y, attn_tensor x,
+ATTN_COLD_ attn_status attn_confidence_call_(attn_tensor y, attn_tensor x,
                                              const attn_confidence_params *params, attn_ctx *ctx,
                                              size_t *bytes) {
   attn_error_ e = {ATTN_OK, NULL};
@@ -203,13 +203,13 @@ ATTN_FUNC_ attn_status attn_confidence_call_(attn_tensor y, attn_tensor x,
   }
   return attn_end_(bytes ? NULL : ctx, &e);
 }
-ATTN_PUB_ attn_status attn_confidence(attn_tensor y, attn_tensor x,
-                                      const attn_confidence_params *params, attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_confidence(attn_tensor y, attn_tensor x,
+                                           const attn_confidence_params *params, attn_ctx *ctx) {
   return attn_confidence_call_(y, x, params, ctx, NULL);
 }
-ATTN_PUB_ size_t attn_confidence_workspace(attn_tensor y, attn_tensor x,
-                                           const attn_confidence_params *params,
-                                           const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_confidence_workspace(attn_tensor y, attn_tensor x,
+                                                const attn_confidence_params *params,
+                                                const attn_ctx *ctx) {
   attn_ctx plain = attn_before_workspace_(ctx);
   size_t bytes = 0;
   attn_confidence_call_(y, x, params, &plain, &bytes);
@@ -218,8 +218,9 @@ ATTN_PUB_ size_t attn_confidence_workspace(attn_tensor y, attn_tensor x,
 
 /* ---- thresholds -----------------------------------------------------------------------------*/
 
-ATTN_PUB_ attn_status attn_calm_threshold(float *threshold, int64_t count, float lambda,
-                                          const attn_calm_threshold_params *params, attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_calm_threshold(float *threshold, int64_t count, float lambda,
+                                               const attn_calm_threshold_params *params,
+                                               attn_ctx *ctx) {
   attn_error_ e = {ATTN_OK, NULL};
   const attn_table_ *table;
   attn_calm_threshold_params p;
@@ -289,8 +290,8 @@ ATTN_FUNC_ void attn_calm_exit_item_(void *job, int worker, int64_t b) {
   }
 }
 
-ATTN_PUB_ attn_status attn_calm_exit(int32_t *exits, attn_tensor x, const float *threshold,
-                                     int64_t min_exit, attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_calm_exit(int32_t *exits, attn_tensor x, const float *threshold,
+                                          int64_t min_exit, attn_ctx *ctx) {
   static const attn_words_ word[] = {ATTN_WORDS_("x"), ATTN_WORDS_("exits")};
   attn_error_ e = {ATTN_OK, NULL};
   const int64_t any = ATTN_ANY_;
@@ -319,8 +320,9 @@ ATTN_PUB_ attn_status attn_calm_exit(int32_t *exits, attn_tensor x, const float 
   }
   return attn_end_(ctx, &e);
 }
-ATTN_PUB_ size_t attn_calm_exit_workspace(int32_t *exits, attn_tensor x, const float *threshold,
-                                          int64_t min_exit, const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_calm_exit_workspace(int32_t *exits, attn_tensor x,
+                                               const float *threshold, int64_t min_exit,
+                                               const attn_ctx *ctx) {
   (void)exits, (void)x, (void)threshold, (void)min_exit, (void)ctx;
   return 0;
 }
@@ -328,7 +330,7 @@ ATTN_PUB_ size_t attn_calm_exit_workspace(int32_t *exits, attn_tensor x, const f
 /* ---- calibration ----------------------------------------------------------------------------*/
 
 /* The sum of the losses of candidate j; -1 when one is outside 0..1. */
-ATTN_FUNC_ double attn_calibrate_sum_(const attn_table_ *f, const attn_tensor *losses, int64_t j) {
+ATTN_COLD_ double attn_calibrate_sum_(const attn_table_ *f, const attn_tensor *losses, int64_t j) {
   float x[ATTN_TILE_];
   double sum = 0.0;
   for (int64_t i = 0; i < losses->dim; i += ATTN_TILE_) {
@@ -343,7 +345,7 @@ ATTN_FUNC_ double attn_calibrate_sum_(const attn_table_ *f, const attn_tensor *l
   return sum;
 }
 
-ATTN_FUNC_ int attn_calibrate_check_(attn_error_ *e, const attn_table_ *f,
+ATTN_COLD_ int attn_calibrate_check_(attn_error_ *e, const attn_table_ *f,
                                      const attn_tensor *losses, const float *lambdas) {
   for (int64_t j = 0; j < losses->len; j++) {
     if (!(lambdas[j] >= 0.0f && lambdas[j] <= 1.0f) || (j > 0 && !(lambdas[j] < lambdas[j - 1])))
@@ -354,9 +356,9 @@ ATTN_FUNC_ int attn_calibrate_check_(attn_error_ *e, const attn_table_ *f,
   return 1;
 }
 
-ATTN_PUB_ attn_status attn_calm_calibrate(float *best, int64_t *accepted, attn_tensor losses,
-                                          const float *lambdas, float delta, float eps,
-                                          attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_calm_calibrate(float *best, int64_t *accepted, attn_tensor losses,
+                                               const float *lambdas, float delta, float eps,
+                                               attn_ctx *ctx) {
   static const attn_words_ word[] = {ATTN_WORDS_("losses"), ATTN_WORDS_("best"),
                                      ATTN_WORDS_("accepted")};
   attn_error_ e = {ATTN_OK, NULL};
@@ -394,9 +396,9 @@ ATTN_PUB_ attn_status attn_calm_calibrate(float *best, int64_t *accepted, attn_t
   }
   return attn_end_(ctx, &e);
 }
-ATTN_PUB_ size_t attn_calm_calibrate_workspace(float *best, int64_t *accepted, attn_tensor losses,
-                                               const float *lambdas, float delta, float eps,
-                                               const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_calm_calibrate_workspace(float *best, int64_t *accepted,
+                                                    attn_tensor losses, const float *lambdas,
+                                                    float delta, float eps, const attn_ctx *ctx) {
   (void)best, (void)accepted, (void)losses, (void)lambdas, (void)delta, (void)eps, (void)ctx;
   return 0;
 }

@@ -89,7 +89,7 @@ ATTN_FUNC_ void attn_capsules_item_(void *job, int worker, int64_t index) {
   }
 }
 
-ATTN_FUNC_ int attn_capsules_steps_(attn_stage_ *s, void *job) {
+ATTN_COLD_ int attn_capsules_steps_(attn_stage_ *s, void *job) {
   attn_capsules_ *g = (attn_capsules_ *)job;
   attn_capsules_room_ unused;
   const int64_t own = attn_capsules_cut_(&g->votes, &unused, NULL);
@@ -97,7 +97,7 @@ ATTN_FUNC_ int attn_capsules_steps_(attn_stage_ *s, void *job) {
 }
 
 /* The call, or with bytes the workspace query. */
-ATTN_FUNC_ attn_status attn_capsules_run_(attn_tensor y, attn_tensor x,
+ATTN_COLD_ attn_status attn_capsules_run_(attn_tensor y, attn_tensor x,
                                           const attn_capsules_params *p, attn_ctx *ctx,
                                           size_t *bytes) {
   static const attn_words_ w[] = {ATTN_WORDS_("x"), ATTN_WORDS_("params.w"), ATTN_WORDS_("y")};
@@ -148,12 +148,13 @@ ATTN_FUNC_ attn_status attn_capsules_run_(attn_tensor y, attn_tensor x,
   return attn_end_(bytes ? NULL : ctx, &e);
 }
 
-ATTN_PUB_ attn_status attn_capsules(attn_tensor y, attn_tensor x,
-                                    const attn_capsules_params *params, attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_capsules(attn_tensor y, attn_tensor x,
+                                         const attn_capsules_params *params, attn_ctx *ctx) {
   return attn_capsules_run_(y, x, params, ctx, NULL);
 }
-ATTN_PUB_ size_t attn_capsules_workspace(attn_tensor y, attn_tensor x,
-                                         const attn_capsules_params *params, const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_capsules_workspace(attn_tensor y, attn_tensor x,
+                                              const attn_capsules_params *params,
+                                              const attn_ctx *ctx) {
   attn_ctx plain = attn_before_workspace_(ctx);
   size_t bytes = 0;
   attn_capsules_run_(y, x, params, &plain, &bytes);

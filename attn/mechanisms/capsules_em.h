@@ -155,7 +155,7 @@ ATTN_FUNC_ void attn_em_item_(void *job, int worker, int64_t index) {
   }
 }
 
-ATTN_FUNC_ int attn_em_steps_(attn_stage_ *s, void *job) {
+ATTN_COLD_ int attn_em_steps_(attn_stage_ *s, void *job) {
   attn_em_ *g = (attn_em_ *)job;
   attn_em_room_ unused;
   const int64_t own = attn_em_cut_(&g->votes, &unused, NULL);
@@ -163,7 +163,7 @@ ATTN_FUNC_ int attn_em_steps_(attn_stage_ *s, void *job) {
 }
 
 /* Numbers that are read before the call writes; a workspace query reads none. */
-ATTN_FUNC_ int attn_em_values_(attn_error_ *e, const attn_em_ *g) {
+ATTN_COLD_ int attn_em_values_(attn_error_ *e, const attn_em_ *g) {
   const attn_tensor *t = &g->activation;
   const int64_t n = t->data ? t->batch * t->heads * t->len : 0;
   for (int64_t i = 0; i < n; i++) {
@@ -178,7 +178,7 @@ ATTN_FUNC_ int attn_em_values_(attn_error_ *e, const attn_em_ *g) {
          attn_check_logits_(e, g->lambda, g->votes.rounds, 1, "params.lambda must be finite");
 }
 
-ATTN_FUNC_ int attn_em_check_(attn_error_ *e, attn_em_ *g, const attn_capsules_em_params *p,
+ATTN_COLD_ int attn_em_check_(attn_error_ *e, attn_em_ *g, const attn_capsules_em_params *p,
                               const attn_ctx *ctx, const attn_table_ **table, int *workers,
                               int query) {
   static const attn_words_ w[] = {ATTN_WORDS_("x"), ATTN_WORDS_("params.w"),
@@ -237,7 +237,7 @@ ATTN_FUNC_ int attn_em_check_(attn_error_ *e, attn_em_ *g, const attn_capsules_e
 }
 
 /* The call, or with bytes the workspace query. */
-ATTN_FUNC_ attn_status attn_em_run_(attn_tensor y, attn_tensor x,
+ATTN_COLD_ attn_status attn_em_run_(attn_tensor y, attn_tensor x,
                                     const attn_capsules_em_params *params, attn_ctx *ctx,
                                     size_t *bytes) {
   attn_error_ e = {ATTN_OK, NULL};
@@ -257,13 +257,13 @@ ATTN_FUNC_ attn_status attn_em_run_(attn_tensor y, attn_tensor x,
   return attn_end_(bytes ? NULL : ctx, &e);
 }
 
-ATTN_PUB_ attn_status attn_capsules_em(attn_tensor y, attn_tensor x,
-                                       const attn_capsules_em_params *params, attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_capsules_em(attn_tensor y, attn_tensor x,
+                                            const attn_capsules_em_params *params, attn_ctx *ctx) {
   return attn_em_run_(y, x, params, ctx, NULL);
 }
-ATTN_PUB_ size_t attn_capsules_em_workspace(attn_tensor y, attn_tensor x,
-                                            const attn_capsules_em_params *params,
-                                            const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_capsules_em_workspace(attn_tensor y, attn_tensor x,
+                                                 const attn_capsules_em_params *params,
+                                                 const attn_ctx *ctx) {
   attn_ctx plain = attn_before_workspace_(ctx);
   size_t bytes = 0;
   attn_em_run_(y, x, params, &plain, &bytes);

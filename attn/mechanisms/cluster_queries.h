@@ -77,7 +77,7 @@ ATTN_FUNC_ void attn_hash_item_(void *job, int worker, int64_t index) {
   }
   attn_on_(dense, a->table)
       ->gemm(y, ATTN_HASH_BITS_, n, x, step, 1, a->planes, ATTN_HASH_BITS_, dk, a->p.bits, 1);
-  attn_on_(list, a->table)->squares(square, NULL, x, step, NULL, n, dk);
+  attn_on_(select, a->table)->squares(square, NULL, x, step, NULL, n, dk);
   for (int64_t r = 0; r < n; r++) {
     /* twice what dk + 1 roundings do to the sum of |x| |plane|; nothing under- or overflows here */
     const int sure = square[r] > 1e-30f && square[r] < 1e30f && dk < 65536;
@@ -230,7 +230,7 @@ ATTN_FUNC_ void attn_kmeans_item_(void *job, int worker, int64_t unit) {
   for (int64_t i = n; i < t; i++) place[i] = -1;
 }
 
-ATTN_FUNC_ int attn_cluster_steps_(attn_stage_ *s, void *job) {
+ATTN_COLD_ int attn_cluster_steps_(attn_stage_ *s, void *job) {
   attn_cluster_job_ *a = (attn_cluster_job_ *)job;
   attn_kmeans_ x;
   const int64_t units = attn_mul_(a->q.batch, a->q.heads), dk = a->q.dim;
@@ -252,7 +252,7 @@ ATTN_FUNC_ int attn_cluster_steps_(attn_stage_ *s, void *job) {
 /* ---- checks ---------------------------------------------------------------------------------*/
 
 /* Rules that read arrays. */
-ATTN_FUNC_ int attn_cluster_data_(attn_error_ *e, const attn_cluster_job_ *a) {
+ATTN_COLD_ int attn_cluster_data_(attn_error_ *e, const attn_cluster_job_ *a) {
   const int64_t t = a->q.len;
   if (!attn_check_lens_(e, a->p.q_len, a->q.batch, t, "params.q_len must lie in 0..q.len"))
     return 0;
@@ -275,7 +275,7 @@ ATTN_FUNC_ int attn_cluster_data_(attn_error_ *e, const attn_cluster_job_ *a) {
 }
 
 /* Every rule of both calls; data = 0: without those that read arrays. */
-ATTN_FUNC_ int attn_cluster_check_(attn_error_ *e, attn_cluster_job_ *a,
+ATTN_COLD_ int attn_cluster_check_(attn_error_ *e, attn_cluster_job_ *a,
                                    const attn_cluster_params *params, const attn_ctx *ctx,
                                    const attn_table_ **table, int *workers, int data) {
   static const attn_words_ w[] = {ATTN_WORDS_("q"), ATTN_WORDS_("assignment"), ATTN_WORDS_("k"),
@@ -348,7 +348,7 @@ ATTN_FUNC_ int attn_cluster_check_(attn_error_ *e, attn_cluster_job_ *a,
 /* ---- the call -------------------------------------------------------------------------------*/
 
 /* The call, or with bytes the workspace query. */
-ATTN_FUNC_ attn_status attn_cluster_call_(attn_cluster_job_ *a, const attn_cluster_params *params,
+ATTN_COLD_ attn_status attn_cluster_call_(attn_cluster_job_ *a, const attn_cluster_params *params,
                                           attn_steps_fn_ steps, const char *path, attn_ctx *ctx,
                                           size_t *bytes) {
   attn_error_ e = {ATTN_OK, NULL};
@@ -364,7 +364,7 @@ ATTN_FUNC_ attn_status attn_cluster_call_(attn_cluster_job_ *a, const attn_clust
   return attn_end_(bytes ? NULL : ctx, &e);
 }
 
-ATTN_FUNC_ attn_cluster_job_ attn_cluster_job_of_(const int32_t *assignment, attn_tensor q) {
+ATTN_COLD_ attn_cluster_job_ attn_cluster_job_of_(const int32_t *assignment, attn_tensor q) {
   attn_cluster_job_ a;
   memset(&a, 0, sizeof a);
   a.q = q;
@@ -372,14 +372,14 @@ ATTN_FUNC_ attn_cluster_job_ attn_cluster_job_of_(const int32_t *assignment, att
   return a;
 }
 
-ATTN_PUB_ attn_status attn_cluster_queries(int32_t *assignment, attn_tensor q,
-                                           const attn_cluster_params *params, attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_cluster_queries(int32_t *assignment, attn_tensor q,
+                                                const attn_cluster_params *params, attn_ctx *ctx) {
   attn_cluster_job_ a = attn_cluster_job_of_(assignment, q);
   return attn_cluster_call_(&a, params, attn_cluster_steps_, "codes and k-means", ctx, NULL);
 }
-ATTN_PUB_ size_t attn_cluster_queries_workspace(int32_t *assignment, attn_tensor q,
-                                                const attn_cluster_params *params,
-                                                const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_cluster_queries_workspace(int32_t *assignment, attn_tensor q,
+                                                     const attn_cluster_params *params,
+                                                     const attn_ctx *ctx) {
   attn_cluster_job_ a = attn_cluster_job_of_(assignment, q);
   attn_ctx plain = attn_before_workspace_(ctx);
   size_t bytes = 0;

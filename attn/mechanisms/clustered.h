@@ -94,7 +94,7 @@ ATTN_FUNC_ void attn_cluster_share_(void *job, int worker, int64_t index) {
   }
 }
 
-ATTN_FUNC_ int attn_clustered_plain_(attn_stage_ *s, attn_cluster_job_ *a) {
+ATTN_COLD_ int attn_clustered_plain_(attn_stage_ *s, attn_cluster_job_ *a) {
   const int64_t b = a->q.batch, h = a->q.heads, c = a->p.clusters;
   const int64_t items = attn_mul_(attn_mul_(b, h), (c + ATTN_TILE_ - 1) / ATTN_TILE_);
   attn_sdpa_params p;
@@ -293,7 +293,7 @@ ATTN_FUNC_ void attn_centroid_item_(void *job, int worker, int64_t index) {
   }
 }
 
-ATTN_FUNC_ int attn_clustered_improved_(attn_stage_ *s, attn_cluster_job_ *a) {
+ATTN_COLD_ int attn_clustered_improved_(attn_stage_ *s, attn_cluster_job_ *a) {
   const int64_t units = attn_mul_(a->q.batch, a->q.heads), c = a->p.clusters;
   const double scale = a->p.scale != 0.0f || attn_to_bits_(a->p.scale)
                            ? (double)a->p.scale
@@ -316,7 +316,7 @@ ATTN_FUNC_ int attn_clustered_improved_(attn_stage_ *s, attn_cluster_job_ *a) {
 
 /* ---- the call -------------------------------------------------------------------------------*/
 
-ATTN_FUNC_ int attn_clustered_steps_(attn_stage_ *s, void *job) {
+ATTN_COLD_ int attn_clustered_steps_(attn_stage_ *s, void *job) {
   attn_cluster_job_ *a = (attn_cluster_job_ *)job;
   const int64_t b = a->q.batch, h = a->q.heads, units = attn_mul_(b, h);
   void *made = NULL;
@@ -336,22 +336,23 @@ ATTN_FUNC_ int attn_clustered_steps_(attn_stage_ *s, void *job) {
          (a->p.topk > 0 ? attn_clustered_improved_(s, a) : attn_clustered_plain_(s, a));
 }
 
-ATTN_FUNC_ attn_cluster_job_ attn_clustered_job_of_(attn_tensor o, attn_tensor q, attn_tensor k,
+ATTN_COLD_ attn_cluster_job_ attn_clustered_job_of_(attn_tensor o, attn_tensor q, attn_tensor k,
                                                     attn_tensor v, const int32_t *assignment) {
   attn_cluster_job_ a = attn_cluster_job_of_(assignment, q);
   a.o = o, a.k = k, a.v = v, a.attend = 1;
   return a;
 }
 
-ATTN_PUB_ attn_status attn_clustered(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
-                                     const int32_t *assignment, const attn_cluster_params *params,
-                                     attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_clustered(attn_tensor o, attn_tensor q, attn_tensor k,
+                                          attn_tensor v, const int32_t *assignment,
+                                          const attn_cluster_params *params, attn_ctx *ctx) {
   attn_cluster_job_ a = attn_clustered_job_of_(o, q, k, v, assignment);
   return attn_cluster_call_(&a, params, attn_clustered_steps_, "attention of centroids", ctx, NULL);
 }
-ATTN_PUB_ size_t attn_clustered_workspace(attn_tensor o, attn_tensor q, attn_tensor k,
-                                          attn_tensor v, const int32_t *assignment,
-                                          const attn_cluster_params *params, const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_clustered_workspace(attn_tensor o, attn_tensor q, attn_tensor k,
+                                               attn_tensor v, const int32_t *assignment,
+                                               const attn_cluster_params *params,
+                                               const attn_ctx *ctx) {
   attn_cluster_job_ a = attn_clustered_job_of_(o, q, k, v, assignment);
   attn_ctx plain = attn_before_workspace_(ctx);
   size_t bytes = 0;

@@ -3,7 +3,7 @@
  * head h mixes in the one that holds (x_k w_c)[h], against queries of 1. */
 
 /* mix = [mix_h, e_h], f32; the last channels of q = 1. */
-ATTN_FUNC_ void attn_collaborative_fill_(const attn_stage_ *s, const attn_multihead_job_ *j,
+ATTN_COLD_ void attn_collaborative_fill_(const attn_stage_ *s, const attn_multihead_job_ *j,
                                          float *mix, const attn_tensor *q) {
   const int64_t h = j->p.heads, extra = q->dim - j->dk;
   memset(mix, 0, (size_t)(h * q->dim) * sizeof(float));
@@ -19,7 +19,7 @@ ATTN_FUNC_ void attn_collaborative_fill_(const attn_stage_ *s, const attn_multih
     }
 }
 
-ATTN_FUNC_ int attn_collaborative_steps_(attn_stage_ *s, void *job) {
+ATTN_COLD_ int attn_collaborative_steps_(attn_stage_ *s, void *job) {
   const attn_multihead_job_ *j = (const attn_multihead_job_ *)job;
   const attn_multihead_params *p = &j->p;
   const int64_t h = p->heads, width = attn_add_(j->dk, j->w_c.data ? h : 0);
@@ -42,7 +42,7 @@ ATTN_FUNC_ int attn_collaborative_steps_(attn_stage_ *s, void *job) {
          attn_multihead_join_(s, j, heads, k, attn_multihead_split_(v, h), &attend, mix);
 }
 
-ATTN_FUNC_ attn_status attn_collaborative_run_(attn_tensor y, attn_tensor x, attn_tensor x_k,
+ATTN_COLD_ attn_status attn_collaborative_run_(attn_tensor y, attn_tensor x, attn_tensor x_k,
                                                const attn_collaborative_params *g, attn_ctx *ctx,
                                                size_t *bytes) {
   attn_multihead_job_ j;
@@ -63,13 +63,14 @@ ATTN_FUNC_ attn_status attn_collaborative_run_(attn_tensor y, attn_tensor x, att
                               "shared projections, mixed heads", ctx, bytes);
 }
 
-ATTN_PUB_ attn_status attn_collaborative(attn_tensor y, attn_tensor x, attn_tensor x_k,
-                                         const attn_collaborative_params *params, attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_collaborative(attn_tensor y, attn_tensor x, attn_tensor x_k,
+                                              const attn_collaborative_params *params,
+                                              attn_ctx *ctx) {
   return attn_collaborative_run_(y, x, x_k, params, ctx, NULL);
 }
-ATTN_PUB_ size_t attn_collaborative_workspace(attn_tensor y, attn_tensor x, attn_tensor x_k,
-                                              const attn_collaborative_params *params,
-                                              const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_collaborative_workspace(attn_tensor y, attn_tensor x, attn_tensor x_k,
+                                                   const attn_collaborative_params *params,
+                                                   const attn_ctx *ctx) {
   attn_ctx plain = attn_before_workspace_(ctx);
   size_t bytes = 0;
   attn_collaborative_run_(y, x, x_k, params, &plain, &bytes);

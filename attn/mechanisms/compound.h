@@ -10,7 +10,7 @@ typedef struct attn_star_job_ {
   int64_t width;
 } attn_star_job_;
 
-ATTN_FUNC_ int attn_star_check_(attn_error_ *e, attn_star_job_ *j, const attn_star_params *params,
+ATTN_COLD_ int attn_star_check_(attn_error_ *e, attn_star_job_ *j, const attn_star_params *params,
                                 const attn_ctx *ctx, const attn_table_ **table, int *workers) {
   static const attn_words_ w[] = {ATTN_WORDS_("q"),
                                   ATTN_WORDS_("k"),
@@ -121,7 +121,7 @@ ATTN_FUNC_ int attn_star_check_(attn_error_ *e, attn_star_job_ *j, const attn_st
 }
 
 /* The band, what wraps around the ring at its two ends, the relay, the private keys. */
-ATTN_FUNC_ int attn_star_steps_(attn_stage_ *s, void *job) {
+ATTN_COLD_ int attn_star_steps_(attn_stage_ *s, void *job) {
   const attn_star_job_ *j = (const attn_star_job_ *)job;
   const int64_t b = j->q.batch, h = j->q.heads, t = j->q.len, w = j->width;
   const int ring = !j->relay && !j->p.no_ring && w > 0,
@@ -159,7 +159,7 @@ ATTN_FUNC_ int attn_star_steps_(attn_stage_ *s, void *job) {
 }
 
 /* The call, or with bytes the workspace query. */
-ATTN_FUNC_ attn_status attn_star_call_(attn_star_job_ *j, const attn_star_params *params,
+ATTN_COLD_ attn_status attn_star_call_(attn_star_job_ *j, const attn_star_params *params,
                                        attn_ctx *ctx, size_t *bytes) {
   attn_error_ e = {ATTN_OK, NULL};
   const attn_table_ *table;
@@ -171,7 +171,7 @@ ATTN_FUNC_ attn_status attn_star_call_(attn_star_job_ *j, const attn_star_params
   return attn_end_(bytes ? NULL : ctx, &e);
 }
 
-ATTN_FUNC_ size_t attn_star_bytes_(attn_star_job_ *j, const attn_star_params *params,
+ATTN_COLD_ size_t attn_star_bytes_(attn_star_job_ *j, const attn_star_params *params,
                                    const attn_ctx *ctx) {
   attn_ctx plain = attn_before_workspace_(ctx);
   size_t bytes = 0;
@@ -179,7 +179,7 @@ ATTN_FUNC_ size_t attn_star_bytes_(attn_star_job_ *j, const attn_star_params *pa
   return bytes;
 }
 
-ATTN_FUNC_ attn_star_job_ attn_star_job_of_(attn_tensor o, attn_tensor q, attn_tensor k,
+ATTN_COLD_ attn_star_job_ attn_star_job_of_(attn_tensor o, attn_tensor q, attn_tensor k,
                                             attn_tensor v, attn_tensor k_relay, attn_tensor v_relay,
                                             int relay) {
   attn_star_job_ j;
@@ -188,28 +188,32 @@ ATTN_FUNC_ attn_star_job_ attn_star_job_of_(attn_tensor o, attn_tensor q, attn_t
   return j;
 }
 
-ATTN_PUB_ attn_status attn_star_satellites(attn_tensor o, attn_tensor q, attn_tensor k,
-                                           attn_tensor v, attn_tensor k_relay, attn_tensor v_relay,
-                                           const attn_star_params *params, attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_star_satellites(attn_tensor o, attn_tensor q, attn_tensor k,
+                                                attn_tensor v, attn_tensor k_relay,
+                                                attn_tensor v_relay, const attn_star_params *params,
+                                                attn_ctx *ctx) {
   attn_star_job_ j = attn_star_job_of_(o, q, k, v, k_relay, v_relay, 0);
   return attn_star_call_(&j, params, ctx, NULL);
 }
-ATTN_PUB_ size_t attn_star_satellites_workspace(attn_tensor o, attn_tensor q, attn_tensor k,
-                                                attn_tensor v, attn_tensor k_relay,
-                                                attn_tensor v_relay, const attn_star_params *params,
-                                                const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_star_satellites_workspace(attn_tensor o, attn_tensor q, attn_tensor k,
+                                                     attn_tensor v, attn_tensor k_relay,
+                                                     attn_tensor v_relay,
+                                                     const attn_star_params *params,
+                                                     const attn_ctx *ctx) {
   attn_star_job_ j = attn_star_job_of_(o, q, k, v, k_relay, v_relay, 0);
   return attn_star_bytes_(&j, params, ctx);
 }
-ATTN_PUB_ attn_status attn_star_relay(attn_tensor o, attn_tensor q_relay, attn_tensor k_relay,
-                                      attn_tensor v_relay, attn_tensor k, attn_tensor v,
-                                      const attn_star_params *params, attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_star_relay(attn_tensor o, attn_tensor q_relay, attn_tensor k_relay,
+                                           attn_tensor v_relay, attn_tensor k, attn_tensor v,
+                                           const attn_star_params *params, attn_ctx *ctx) {
   attn_star_job_ j = attn_star_job_of_(o, q_relay, k, v, k_relay, v_relay, 1);
   return attn_star_call_(&j, params, ctx, NULL);
 }
-ATTN_PUB_ size_t attn_star_relay_workspace(attn_tensor o, attn_tensor q_relay, attn_tensor k_relay,
-                                           attn_tensor v_relay, attn_tensor k, attn_tensor v,
-                                           const attn_star_params *params, const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_star_relay_workspace(attn_tensor o, attn_tensor q_relay,
+                                                attn_tensor k_relay, attn_tensor v_relay,
+                                                attn_tensor k, attn_tensor v,
+                                                const attn_star_params *params,
+                                                const attn_ctx *ctx) {
   attn_star_job_ j = attn_star_job_of_(o, q_relay, k, v, k_relay, v_relay, 1);
   return attn_star_bytes_(&j, params, ctx);
 }
@@ -314,7 +318,7 @@ typedef struct attn_tree_job_ {
   attn_tree_params p;
 } attn_tree_job_;
 
-ATTN_FUNC_ int attn_tree_check_(attn_error_ *e, attn_tree_job_ *j, const attn_tree_params *params,
+ATTN_COLD_ int attn_tree_check_(attn_error_ *e, attn_tree_job_ *j, const attn_tree_params *params,
                                 const attn_ctx *ctx, const attn_table_ **table, int *workers) {
   static const attn_words_ w[] = {ATTN_WORDS_("q"), ATTN_WORDS_("k"),
                                   ATTN_WORDS_("v"), ATTN_WORDS_("params.table"),
@@ -388,7 +392,7 @@ ATTN_FUNC_ int64_t attn_tree_label_(void *user, int64_t b, int64_t h, int64_t i,
   return attn_tree_edge_((const attn_tree_params *)user, i, j);
 }
 
-ATTN_FUNC_ int attn_tree_steps_(attn_stage_ *s, void *job) {
+ATTN_COLD_ int attn_tree_steps_(attn_stage_ *s, void *job) {
   attn_tree_job_ *j = (attn_tree_job_ *)job;
   attn_sdpa_params p;
   memset(&p, 0, sizeof p);
@@ -399,7 +403,7 @@ ATTN_FUNC_ int attn_tree_steps_(attn_stage_ *s, void *job) {
 }
 
 /* The call, or with bytes the workspace query. */
-ATTN_FUNC_ attn_status attn_tree_call_(attn_tree_job_ *j, const attn_tree_params *params,
+ATTN_COLD_ attn_status attn_tree_call_(attn_tree_job_ *j, const attn_tree_params *params,
                                        attn_ctx *ctx, size_t *bytes) {
   attn_error_ e = {ATTN_OK, NULL};
   const attn_table_ *table;
@@ -416,15 +420,16 @@ ATTN_FUNC_ attn_status attn_tree_call_(attn_tree_job_ *j, const attn_tree_params
   return attn_end_(bytes ? NULL : ctx, &e);
 }
 
-ATTN_PUB_ attn_status attn_tree(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
-                                const attn_tree_params *params, attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_tree(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
+                                     const attn_tree_params *params, attn_ctx *ctx) {
   attn_tree_job_ j;
   memset(&j, 0, sizeof j);
   j.o = o, j.q = q, j.k = k, j.v = v;
   return attn_tree_call_(&j, params, ctx, NULL);
 }
-ATTN_PUB_ size_t attn_tree_workspace(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
-                                     const attn_tree_params *params, const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_tree_workspace(attn_tensor o, attn_tensor q, attn_tensor k,
+                                          attn_tensor v, const attn_tree_params *params,
+                                          const attn_ctx *ctx) {
   attn_tree_job_ j;
   attn_ctx plain = attn_before_workspace_(ctx);
   size_t bytes = 0;

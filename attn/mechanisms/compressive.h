@@ -127,7 +127,7 @@ ATTN_FUNC_ void attn_squeeze_item_(void *job, int worker, int64_t index) {
 }
 
 /* y = the last rows of x's first `old` ones compressed; p is checked and complete. */
-ATTN_FUNC_ int attn_stage_squeeze_(attn_stage_ *s, const attn_parts_ *y, const attn_parts_ *x,
+ATTN_COLD_ int attn_stage_squeeze_(attn_stage_ *s, const attn_parts_ *y, const attn_parts_ *x,
                                    int64_t old, const attn_compress_params *p) {
   const int64_t f = sizeof(float);
   attn_squeeze_ a;
@@ -157,7 +157,7 @@ ATTN_FUNC_ int attn_stage_squeeze_(attn_stage_ *s, const attn_parts_ *y, const a
 
 /* The rules of p for rows [batch,1,rows,dim]; what the kind does not read becomes absent. op[2] and
  * *bias: what is read. */
-ATTN_FUNC_ int attn_check_compress_(attn_error_ *e, attn_compress_params *p, int64_t batch,
+ATTN_COLD_ int attn_check_compress_(attn_error_ *e, attn_compress_params *p, int64_t batch,
                                     int64_t rows, int64_t dim, attn_operand_ *op,
                                     attn_span_ *bias) {
   static const attn_words_ w[] = {ATTN_WORDS_("the compression's w"),
@@ -214,7 +214,7 @@ typedef struct attn_compress_job_ {
   attn_compress_params p;
 } attn_compress_job_;
 
-ATTN_FUNC_ int attn_compress_check_(attn_error_ *e, attn_compress_job_ *j,
+ATTN_COLD_ int attn_compress_check_(attn_error_ *e, attn_compress_job_ *j,
                                     const attn_compress_params *params, const attn_ctx *ctx,
                                     const attn_table_ **table, int *workers) {
   static const attn_words_ wx = ATTN_WORDS_("x"), wy = ATTN_WORDS_("y");
@@ -240,14 +240,14 @@ ATTN_FUNC_ int attn_compress_check_(attn_error_ *e, attn_compress_job_ *j,
   return attn_check_operand_(e, &op[1], 1) && attn_check_apart_(e, ctx, op, 4, &bias, 1);
 }
 
-ATTN_FUNC_ int attn_compress_steps_(attn_stage_ *s, void *job) {
+ATTN_COLD_ int attn_compress_steps_(attn_stage_ *s, void *job) {
   const attn_compress_job_ *j = (const attn_compress_job_ *)job;
   attn_parts_ x = attn_parts_none_(), y = x;
   attn_parts_add_(&x, j->x), attn_parts_add_(&y, j->y);
   return attn_stage_squeeze_(s, &y, &x, j->x.len, &j->p);
 }
 
-ATTN_FUNC_ attn_status attn_compress_call_(attn_tensor y, attn_tensor x,
+ATTN_COLD_ attn_status attn_compress_call_(attn_tensor y, attn_tensor x,
                                            const attn_compress_params *params, attn_ctx *ctx,
                                            size_t *bytes) {
   attn_error_ e = {ATTN_OK, NULL};
@@ -263,12 +263,13 @@ ATTN_FUNC_ attn_status attn_compress_call_(attn_tensor y, attn_tensor x,
   return attn_end_(bytes ? NULL : ctx, &e);
 }
 
-ATTN_PUB_ attn_status attn_compress(attn_tensor y, attn_tensor x,
-                                    const attn_compress_params *params, attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_compress(attn_tensor y, attn_tensor x,
+                                         const attn_compress_params *params, attn_ctx *ctx) {
   return attn_compress_call_(y, x, params, ctx, NULL);
 }
-ATTN_PUB_ size_t attn_compress_workspace(attn_tensor y, attn_tensor x,
-                                         const attn_compress_params *params, const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_compress_workspace(attn_tensor y, attn_tensor x,
+                                              const attn_compress_params *params,
+                                              const attn_ctx *ctx) {
   attn_ctx plain = attn_before_workspace_(ctx);
   size_t bytes = 0;
   attn_compress_call_(y, x, params, &plain, &bytes);
@@ -293,7 +294,7 @@ typedef struct attn_compressive_job_ {
   int64_t old, made; /* rows compressed, rows that makes */
 } attn_compressive_job_;
 
-ATTN_FUNC_ int attn_compressive_check_(attn_error_ *e, attn_compressive_job_ *j,
+ATTN_COLD_ int attn_compressive_check_(attn_error_ *e, attn_compressive_job_ *j,
                                        const attn_memory *memory, const attn_memory *compressed,
                                        const attn_compressive_params *params, const attn_ctx *ctx,
                                        const attn_table_ **table, int *workers) {
@@ -322,7 +323,7 @@ ATTN_FUNC_ int attn_compressive_check_(attn_error_ *e, attn_compressive_job_ *j,
 }
 
 /* Compresses into the places of the oldest compressed rows, then lets the old rows go. */
-ATTN_FUNC_ int attn_compressive_steps_(attn_stage_ *s, void *job) {
+ATTN_COLD_ int attn_compressive_steps_(attn_stage_ *s, void *job) {
   attn_compressive_job_ *j = (attn_compressive_job_ *)job;
   attn_memory *m = &j->memory, *c = &j->compressed;
   attn_parts_ x = attn_parts_none_(), y = x;
@@ -343,7 +344,7 @@ ATTN_FUNC_ int attn_compressive_steps_(attn_stage_ *s, void *job) {
   return 1;
 }
 
-ATTN_FUNC_ attn_status attn_compressive_call_(attn_compressive_job_ *j, const attn_memory *memory,
+ATTN_COLD_ attn_status attn_compressive_call_(attn_compressive_job_ *j, const attn_memory *memory,
                                               const attn_memory *compressed, attn_tensor h,
                                               const attn_compressive_params *params, attn_ctx *ctx,
                                               size_t *bytes) {
@@ -360,9 +361,10 @@ ATTN_FUNC_ attn_status attn_compressive_call_(attn_compressive_job_ *j, const at
   return attn_end_(bytes ? NULL : ctx, &e);
 }
 
-ATTN_PUB_ attn_status attn_compressive_update(attn_memory *memory, attn_memory *compressed,
-                                              attn_tensor h, const attn_compressive_params *params,
-                                              attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_compressive_update(attn_memory *memory, attn_memory *compressed,
+                                                   attn_tensor h,
+                                                   const attn_compressive_params *params,
+                                                   attn_ctx *ctx) {
   attn_compressive_job_ j;
   attn_status status = attn_compressive_call_(&j, memory, compressed, h, params, ctx, NULL);
   if (status != ATTN_OK) return status;
@@ -370,10 +372,11 @@ ATTN_PUB_ attn_status attn_compressive_update(attn_memory *memory, attn_memory *
   compressed->len = j.compressed.len, compressed->first = j.compressed.first;
   return status;
 }
-ATTN_PUB_ size_t attn_compressive_update_workspace(const attn_memory *memory,
-                                                   const attn_memory *compressed, attn_tensor h,
-                                                   const attn_compressive_params *params,
-                                                   const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_compressive_update_workspace(const attn_memory *memory,
+                                                        const attn_memory *compressed,
+                                                        attn_tensor h,
+                                                        const attn_compressive_params *params,
+                                                        const attn_ctx *ctx) {
   attn_ctx plain = attn_before_workspace_(ctx);
   attn_compressive_job_ j;
   size_t bytes = 0;

@@ -67,7 +67,7 @@ ATTN_FUNC_ void attn_loss_rebuilt_(void *job, int worker, int64_t index) {
   a->part[index] = total;
 }
 
-ATTN_FUNC_ int attn_stage_loss_(attn_stage_ *s, attn_loss_ *a) {
+ATTN_COLD_ int attn_stage_loss_(attn_stage_ *s, attn_loss_ *a) {
   const int64_t f = sizeof(float), dim = a->a.dim;
   const int rebuilt = a->g.data != NULL;
   a->table = s->table;
@@ -97,7 +97,7 @@ ATTN_FUNC_ int attn_stage_loss_(attn_stage_ *s, attn_loss_ *a) {
 }
 
 /* norm and mean as outputs among the operands. */
-ATTN_FUNC_ int attn_check_losses_(attn_error_ *e, attn_tensor out[2], attn_operand_ *op,
+ATTN_COLD_ int attn_check_losses_(attn_error_ *e, attn_tensor out[2], attn_operand_ *op,
                                   float *norm, float *mean, int64_t batch) {
   static const attn_words_ w[] = {ATTN_WORDS_("norm"), ATTN_WORDS_("mean")};
   for (int i = 0; i < 2; i++) {
@@ -117,7 +117,7 @@ typedef struct attn_attention_loss_job_ {
   int64_t dk, dv;
 } attn_attention_loss_job_;
 
-ATTN_FUNC_ int attn_attention_loss_check_(attn_error_ *e, attn_attention_loss_job_ *j,
+ATTN_COLD_ int attn_attention_loss_check_(attn_error_ *e, attn_attention_loss_job_ *j,
                                           const attn_attention_loss_params *params, float *norm,
                                           float *mean, const attn_ctx *ctx,
                                           const attn_table_ **table, int *workers) {
@@ -170,7 +170,7 @@ ATTN_FUNC_ int attn_attention_loss_check_(attn_error_ *e, attn_attention_loss_jo
 }
 
 /* attn(h, rows), all heads. */
-ATTN_FUNC_ int attn_attention_loss_side_(attn_stage_ *s, const attn_attention_loss_job_ *j,
+ATTN_COLD_ int attn_attention_loss_side_(attn_stage_ *s, const attn_attention_loss_job_ *j,
                                          attn_tensor o, attn_tensor q, attn_tensor rows) {
   const attn_attention_loss_params *g = &j->p;
   attn_lift_ lift;
@@ -186,7 +186,7 @@ ATTN_FUNC_ int attn_attention_loss_side_(attn_stage_ *s, const attn_attention_lo
   return attn_stage_lift_(s, &lift) && attn_stage_sdpa_(s, o, q, k, v, &p);
 }
 
-ATTN_FUNC_ int attn_attention_loss_steps_(attn_stage_ *s, void *job) {
+ATTN_COLD_ int attn_attention_loss_steps_(attn_stage_ *s, void *job) {
   attn_attention_loss_job_ *j = (attn_attention_loss_job_ *)job;
   const int64_t b = j->h.batch, heads = j->p.heads, t = j->h.len;
   const attn_tensor q = attn_stage_tensor_(s, b, heads, t, j->dk);
@@ -200,7 +200,7 @@ ATTN_FUNC_ int attn_attention_loss_steps_(attn_stage_ *s, void *job) {
          attn_attention_loss_side_(s, j, j->loss.b, q, j->made) && attn_stage_loss_(s, &j->loss);
 }
 
-ATTN_FUNC_ attn_status attn_attention_loss_call_(float *norm, float *mean, attn_tensor h,
+ATTN_COLD_ attn_status attn_attention_loss_call_(float *norm, float *mean, attn_tensor h,
                                                  attn_tensor old, attn_tensor made,
                                                  const attn_attention_loss_params *params,
                                                  attn_ctx *ctx, size_t *bytes) {
@@ -218,22 +218,23 @@ ATTN_FUNC_ attn_status attn_attention_loss_call_(float *norm, float *mean, attn_
   return attn_end_(bytes ? NULL : ctx, &e);
 }
 
-ATTN_PUB_ attn_status attn_attention_loss(float *norm, float *mean, attn_tensor h, attn_tensor old,
-                                          attn_tensor made,
-                                          const attn_attention_loss_params *params, attn_ctx *ctx) {
-  return attn_attention_loss_call_(norm, mean, h, old, made, params, ctx, NULL);
-}
-ATTN_PUB_ size_t attn_attention_loss_workspace(float *norm, float *mean, attn_tensor h,
+ATTN_PUB_COLD_ attn_status attn_attention_loss(float *norm, float *mean, attn_tensor h,
                                                attn_tensor old, attn_tensor made,
                                                const attn_attention_loss_params *params,
-                                               const attn_ctx *ctx) {
+                                               attn_ctx *ctx) {
+  return attn_attention_loss_call_(norm, mean, h, old, made, params, ctx, NULL);
+}
+ATTN_PUB_COLD_ size_t attn_attention_loss_workspace(float *norm, float *mean, attn_tensor h,
+                                                    attn_tensor old, attn_tensor made,
+                                                    const attn_attention_loss_params *params,
+                                                    const attn_ctx *ctx) {
   attn_ctx plain = attn_before_workspace_(ctx);
   size_t bytes = 0;
   attn_attention_loss_call_(norm, mean, h, old, made, params, &plain, &bytes);
   return bytes;
 }
 
-ATTN_FUNC_ int attn_rebuild_loss_check_(attn_error_ *e, attn_loss_ *j, const attn_ctx *ctx,
+ATTN_COLD_ int attn_rebuild_loss_check_(attn_error_ *e, attn_loss_ *j, const attn_ctx *ctx,
                                         const attn_table_ **table, int *workers) {
   static const attn_words_ w[] = {ATTN_WORDS_("old"), ATTN_WORDS_("made"), ATTN_WORDS_("g")};
   enum { OLD, MADE, G, NORM, COUNT = NORM + 2 };
@@ -255,11 +256,11 @@ ATTN_FUNC_ int attn_rebuild_loss_check_(attn_error_ *e, attn_loss_ *j, const att
          attn_check_apart_(e, ctx, op, COUNT, &bias, 1);
 }
 
-ATTN_FUNC_ int attn_rebuild_loss_steps_(attn_stage_ *s, void *job) {
+ATTN_COLD_ int attn_rebuild_loss_steps_(attn_stage_ *s, void *job) {
   return attn_stage_loss_(s, (attn_loss_ *)job);
 }
 
-ATTN_FUNC_ attn_status attn_rebuild_loss_call_(float *norm, float *mean, attn_tensor old,
+ATTN_COLD_ attn_status attn_rebuild_loss_call_(float *norm, float *mean, attn_tensor old,
                                                attn_tensor made, attn_tensor g, const float *bias,
                                                attn_ctx *ctx, size_t *bytes) {
   attn_error_ e = {ATTN_OK, NULL};
@@ -275,13 +276,14 @@ ATTN_FUNC_ attn_status attn_rebuild_loss_call_(float *norm, float *mean, attn_te
   return attn_end_(bytes ? NULL : ctx, &e);
 }
 
-ATTN_PUB_ attn_status attn_rebuild_loss(float *norm, float *mean, attn_tensor old, attn_tensor made,
-                                        attn_tensor g, const float *bias, attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_rebuild_loss(float *norm, float *mean, attn_tensor old,
+                                             attn_tensor made, attn_tensor g, const float *bias,
+                                             attn_ctx *ctx) {
   return attn_rebuild_loss_call_(norm, mean, old, made, g, bias, ctx, NULL);
 }
-ATTN_PUB_ size_t attn_rebuild_loss_workspace(float *norm, float *mean, attn_tensor old,
-                                             attn_tensor made, attn_tensor g, const float *bias,
-                                             const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_rebuild_loss_workspace(float *norm, float *mean, attn_tensor old,
+                                                  attn_tensor made, attn_tensor g,
+                                                  const float *bias, const attn_ctx *ctx) {
   attn_ctx plain = attn_before_workspace_(ctx);
   size_t bytes = 0;
   attn_rebuild_loss_call_(norm, mean, old, made, g, bias, &plain, &bytes);

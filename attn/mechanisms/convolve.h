@@ -8,7 +8,7 @@ typedef struct attn_taps_ {
 } attn_taps_;
 
 /* 0 for parameters that are no good. */
-ATTN_FUNC_ int attn_taps_of_(attn_taps_ *t, int64_t kernel, const attn_convolve_params *p,
+ATTN_COLD_ int attn_taps_of_(attn_taps_ *t, int64_t kernel, const attn_convolve_params *p,
                              int depthwise) {
   memset(t, 0, sizeof *t);
   t->kernel = kernel, t->stride = p ? p->stride : 0, t->dilation = p ? p->dilation : 0;
@@ -119,7 +119,7 @@ ATTN_FUNC_ void attn_convolve_item_(void *job, int worker, int64_t index) {
 }
 
 /* attn_convolve as a step; its arguments have been judged. */
-ATTN_FUNC_ int attn_stage_convolve_(attn_stage_ *s, attn_tensor y, attn_tensor x, attn_tensor w,
+ATTN_COLD_ int attn_stage_convolve_(attn_stage_ *s, attn_tensor y, attn_tensor x, attn_tensor w,
                                     const attn_convolve_params *params) {
   attn_convolve_ a;
   memset(&a, 0, sizeof a);
@@ -150,13 +150,13 @@ typedef struct attn_convolve_job_ {
   attn_convolve_params p;
 } attn_convolve_job_;
 
-ATTN_FUNC_ int attn_convolve_steps_(attn_stage_ *s, void *job) {
+ATTN_COLD_ int attn_convolve_steps_(attn_stage_ *s, void *job) {
   const attn_convolve_job_ *j = (const attn_convolve_job_ *)job;
   return attn_stage_convolve_(s, j->y, j->x, j->w, &j->p);
 }
 
 /* Every rule of both convolutions. */
-ATTN_FUNC_ int attn_convolve_check_(attn_error_ *e, attn_convolve_job_ *j, const attn_ctx *ctx,
+ATTN_COLD_ int attn_convolve_check_(attn_error_ *e, attn_convolve_job_ *j, const attn_ctx *ctx,
                                     int query, int depthwise) {
   static const attn_words_ w[] = {ATTN_WORDS_("y"), ATTN_WORDS_("x"), ATTN_WORDS_("w"),
                                   ATTN_WORDS_("params.bias")};
@@ -214,7 +214,7 @@ ATTN_FUNC_ int attn_convolve_check_(attn_error_ *e, attn_convolve_job_ *j, const
          attn_check_lens_(e, p->len, j->y.batch, j->x.len, "params.len must lie in 0..x.len");
 }
 
-ATTN_FUNC_ attn_status attn_convolve_call_(attn_tensor y, attn_tensor x, attn_tensor w,
+ATTN_COLD_ attn_status attn_convolve_call_(attn_tensor y, attn_tensor x, attn_tensor w,
                                            const attn_convolve_params *params, attn_ctx *ctx,
                                            size_t *bytes) {
   attn_error_ e = {ATTN_OK, NULL};
@@ -234,8 +234,9 @@ ATTN_PUB_ attn_status attn_convolve(attn_tensor y, attn_tensor x, attn_tensor w,
                                     const attn_convolve_params *params, attn_ctx *ctx) {
   return attn_convolve_call_(y, x, w, params, ctx, NULL);
 }
-ATTN_PUB_ size_t attn_convolve_workspace(attn_tensor y, attn_tensor x, attn_tensor w,
-                                         const attn_convolve_params *params, const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_convolve_workspace(attn_tensor y, attn_tensor x, attn_tensor w,
+                                              const attn_convolve_params *params,
+                                              const attn_ctx *ctx) {
   attn_ctx plain = attn_before_workspace_(ctx);
   size_t bytes = 0;
   (void)attn_convolve_call_(y, x, w, params, &plain, &bytes);

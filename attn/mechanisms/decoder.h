@@ -1,7 +1,7 @@
 /* mechanisms/decoder.h owns the calls of a decoder: the block over all rows, and its step behind a cache. */
 
 /* Cross attention wants both its weights and what they read. */
-ATTN_FUNC_ int attn_decoder_pair_(attn_error_ *e, const attn_block_params *params, int reads) {
+ATTN_COLD_ int attn_decoder_pair_(attn_error_ *e, const attn_block_params *params, int reads) {
   if (params && (params->cross.w_q.data != NULL) != reads)
     return attn_reject_(
         e, ATTN_E_NULL,
@@ -9,7 +9,7 @@ ATTN_FUNC_ int attn_decoder_pair_(attn_error_ *e, const attn_block_params *param
   return 1;
 }
 
-ATTN_FUNC_ attn_status attn_decoder_call_(attn_tensor y, attn_tensor x, attn_tensor e,
+ATTN_COLD_ attn_status attn_decoder_call_(attn_tensor y, attn_tensor x, attn_tensor e,
                                           const attn_block_params *params, attn_ctx *ctx,
                                           size_t *bytes) {
   attn_error_ error = {ATTN_OK, NULL};
@@ -19,12 +19,12 @@ ATTN_FUNC_ attn_status attn_decoder_call_(attn_tensor y, attn_tensor x, attn_ten
   j.e = e;
   return attn_coder_call_(&j, params, 1, NULL, "decoder block", ctx, bytes);
 }
-ATTN_PUB_ attn_status attn_decoder(attn_tensor y, attn_tensor x, attn_tensor e,
-                                   const attn_block_params *params, attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_decoder(attn_tensor y, attn_tensor x, attn_tensor e,
+                                        const attn_block_params *params, attn_ctx *ctx) {
   return attn_decoder_call_(y, x, e, params, ctx, NULL);
 }
-ATTN_PUB_ size_t attn_decoder_workspace(attn_tensor y, attn_tensor x, attn_tensor e,
-                                        const attn_block_params *params, const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_decoder_workspace(attn_tensor y, attn_tensor x, attn_tensor e,
+                                             const attn_block_params *params, const attn_ctx *ctx) {
   attn_ctx plain = attn_before_workspace_(ctx);
   size_t bytes = 0;
   attn_decoder_call_(y, x, e, params, &plain, &bytes);
@@ -33,7 +33,7 @@ ATTN_PUB_ size_t attn_decoder_workspace(attn_tensor y, attn_tensor x, attn_tenso
 
 /* ---- one step -------------------------------------------------------------------------------*/
 
-ATTN_FUNC_ attn_status attn_decoder_step_call_(attn_tensor y, attn_tensor x,
+ATTN_COLD_ attn_status attn_decoder_step_call_(attn_tensor y, attn_tensor x,
                                                const attn_decoder_cache *cache,
                                                const attn_block_params *params, attn_ctx *ctx,
                                                size_t *bytes) {
@@ -51,15 +51,17 @@ ATTN_FUNC_ attn_status attn_decoder_step_call_(attn_tensor y, attn_tensor x,
     j.e = attn_bhtd(there, ATTN_F32, x.batch, 1, own.e_k.len, params->cross.w_k.len);
   return attn_coder_call_(&j, params, 1, &own, "decoder step", ctx, bytes);
 }
-ATTN_PUB_ attn_status attn_decoder_step(attn_tensor y, attn_tensor x, attn_decoder_cache *cache,
-                                        const attn_block_params *params, attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_decoder_step(attn_tensor y, attn_tensor x,
+                                             attn_decoder_cache *cache,
+                                             const attn_block_params *params, attn_ctx *ctx) {
   attn_status status = attn_decoder_step_call_(y, x, cache, params, ctx, NULL);
   if (status == ATTN_OK) cache->len += x.len;
   return status;
 }
-ATTN_PUB_ size_t attn_decoder_step_workspace(attn_tensor y, attn_tensor x,
-                                             const attn_decoder_cache *cache,
-                                             const attn_block_params *params, const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_decoder_step_workspace(attn_tensor y, attn_tensor x,
+                                                  const attn_decoder_cache *cache,
+                                                  const attn_block_params *params,
+                                                  const attn_ctx *ctx) {
   attn_ctx plain = attn_before_workspace_(ctx);
   size_t bytes = 0;
   attn_decoder_step_call_(y, x, cache, params, &plain, &bytes);
@@ -73,7 +75,7 @@ typedef struct attn_start_job_ {
   attn_multihead_params cross;
 } attn_start_job_;
 
-ATTN_FUNC_ int attn_start_check_(attn_error_ *e, attn_start_job_ *j, const attn_ctx *ctx,
+ATTN_COLD_ int attn_start_check_(attn_error_ *e, attn_start_job_ *j, const attn_ctx *ctx,
                                  const attn_table_ **table, int *workers) {
   static const attn_words_ w[] = {ATTN_WORDS_("cache.e_k"),
                                   ATTN_WORDS_("cache.e_v"),
@@ -150,14 +152,14 @@ ATTN_FUNC_ int attn_start_check_(attn_error_ *e, attn_start_job_ *j, const attn_
   return attn_check_apart_(e, ctx, op, n, NULL, 0);
 }
 
-ATTN_FUNC_ int attn_start_steps_(attn_stage_ *s, void *job) {
+ATTN_COLD_ int attn_start_steps_(attn_stage_ *s, void *job) {
   const attn_start_job_ *j = (const attn_start_job_ *)job;
   const attn_multihead_params *p = &j->cross;
   return attn_stage_to_heads_(s, j->e_k, j->e, p->w_k, p->b_k) &&
          attn_stage_to_heads_(s, j->e_v, j->e, p->w_v, p->b_v);
 }
 
-ATTN_FUNC_ attn_status attn_decoder_start_call_(const attn_decoder_cache *cache, attn_tensor e,
+ATTN_COLD_ attn_status attn_decoder_start_call_(const attn_decoder_cache *cache, attn_tensor e,
                                                 const attn_block_params *params, attn_ctx *ctx,
                                                 size_t *bytes) {
   attn_error_ error = {ATTN_OK, NULL};
@@ -179,15 +181,15 @@ ATTN_FUNC_ attn_status attn_decoder_start_call_(const attn_decoder_cache *cache,
   }
   return attn_end_(bytes ? NULL : ctx, &error);
 }
-ATTN_PUB_ attn_status attn_decoder_start(attn_decoder_cache *cache, attn_tensor e,
-                                         const attn_block_params *params, attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_decoder_start(attn_decoder_cache *cache, attn_tensor e,
+                                              const attn_block_params *params, attn_ctx *ctx) {
   attn_status status = attn_decoder_start_call_(cache, e, params, ctx, NULL);
   if (status == ATTN_OK) cache->len = 0;
   return status;
 }
-ATTN_PUB_ size_t attn_decoder_start_workspace(const attn_decoder_cache *cache, attn_tensor e,
-                                              const attn_block_params *params,
-                                              const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_decoder_start_workspace(const attn_decoder_cache *cache, attn_tensor e,
+                                                   const attn_block_params *params,
+                                                   const attn_ctx *ctx) {
   attn_ctx plain = attn_before_workspace_(ctx);
   size_t bytes = 0;
   attn_decoder_start_call_(cache, e, params, &plain, &bytes);

@@ -123,7 +123,7 @@ ATTN_FUNC_ void attn_depthwise_item_(void *job, int worker, int64_t index) {
   for (int64_t m = end; m < m1; m++) attn_depthwise_put_(a, b, h, m, NULL);
 }
 
-ATTN_FUNC_ void attn_depthwise_pack_(const attn_depthwise_ *a) {
+ATTN_COLD_ void attn_depthwise_pack_(const attn_depthwise_ *a) {
   const int64_t kernel = a->taps.kernel;
   memset(a->taps_at, 0, (size_t)(a->w.heads * a->one) * sizeof(float));
   for (int64_t h = 0; h < a->w.heads; h++)
@@ -135,7 +135,7 @@ ATTN_FUNC_ void attn_depthwise_pack_(const attn_depthwise_ *a) {
 }
 
 /* attn_convolve_depthwise as a step; its arguments have been judged. */
-ATTN_FUNC_ int attn_stage_depthwise_(attn_stage_ *s, attn_tensor y, attn_tensor x, attn_tensor w,
+ATTN_COLD_ int attn_stage_depthwise_(attn_stage_ *s, attn_tensor y, attn_tensor x, attn_tensor w,
                                      const attn_convolve_params *params) {
   attn_depthwise_ a;
   memset(&a, 0, sizeof a);
@@ -169,12 +169,12 @@ ATTN_FUNC_ int attn_stage_depthwise_(attn_stage_ *s, attn_tensor y, attn_tensor 
 
 /* ---- the call -------------------------------------------------------------------------------*/
 
-ATTN_FUNC_ int attn_depthwise_steps_(attn_stage_ *s, void *job) {
+ATTN_COLD_ int attn_depthwise_steps_(attn_stage_ *s, void *job) {
   const attn_convolve_job_ *j = (const attn_convolve_job_ *)job;
   return attn_stage_depthwise_(s, j->y, j->x, j->w, &j->p);
 }
 
-ATTN_FUNC_ attn_status attn_depthwise_call_(attn_tensor y, attn_tensor x, attn_tensor w,
+ATTN_COLD_ attn_status attn_depthwise_call_(attn_tensor y, attn_tensor x, attn_tensor w,
                                             const attn_convolve_params *params, attn_ctx *ctx,
                                             size_t *bytes) {
   attn_error_ e = {ATTN_OK, NULL};
@@ -190,13 +190,14 @@ ATTN_FUNC_ attn_status attn_depthwise_call_(attn_tensor y, attn_tensor x, attn_t
                          "columns by themselves", bytes);
 }
 
-ATTN_PUB_ attn_status attn_convolve_depthwise(attn_tensor y, attn_tensor x, attn_tensor w,
-                                              const attn_convolve_params *params, attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_convolve_depthwise(attn_tensor y, attn_tensor x, attn_tensor w,
+                                                   const attn_convolve_params *params,
+                                                   attn_ctx *ctx) {
   return attn_depthwise_call_(y, x, w, params, ctx, NULL);
 }
-ATTN_PUB_ size_t attn_convolve_depthwise_workspace(attn_tensor y, attn_tensor x, attn_tensor w,
-                                                   const attn_convolve_params *params,
-                                                   const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_convolve_depthwise_workspace(attn_tensor y, attn_tensor x, attn_tensor w,
+                                                        const attn_convolve_params *params,
+                                                        const attn_ctx *ctx) {
   attn_ctx plain = attn_before_workspace_(ctx);
   size_t bytes = 0;
   (void)attn_depthwise_call_(y, x, w, params, &plain, &bytes);

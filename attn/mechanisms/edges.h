@@ -1,7 +1,7 @@
 /* mechanisms/edges.h owns attention over the caller's key lists (A7): their checks, on the
  * exact-softmax engine's lists. */
 
-ATTN_FUNC_ int attn_edges_same_(const attn_edges_params *p, int64_t from, int64_t to) {
+ATTN_COLD_ int attn_edges_same_(const attn_edges_params *p, int64_t from, int64_t to) {
   for (int64_t x = from; x < to; x++)
     for (int64_t y = from; y < x; y++)
       if (p->col[x] == p->col[y]) return 1;
@@ -9,7 +9,7 @@ ATTN_FUNC_ int attn_edges_same_(const attn_edges_params *p, int64_t from, int64_
 }
 
 /* The sets themselves. Doubles are looked for only when asked: that costs the square of a list. */
-ATTN_FUNC_ int attn_check_sets_(attn_error_ *e, const attn_edges_params *p, const attn_softmax_ *a,
+ATTN_COLD_ int attn_check_sets_(attn_error_ *e, const attn_edges_params *p, const attn_softmax_ *a,
                                 int validate) {
   const int64_t sets = (p->per_batch ? a->q.batch : 1) * (p->per_head ? a->q.heads : 1);
   attn_edges_params at = *p;
@@ -33,7 +33,7 @@ ATTN_FUNC_ int attn_check_sets_(attn_error_ *e, const attn_edges_params *p, cons
 }
 
 /* Every rule of attn_edges; a holds the tensors. */
-ATTN_FUNC_ int attn_edges_plan_(attn_error_ *e, attn_softmax_ *a, const attn_edges_params *p,
+ATTN_COLD_ int attn_edges_plan_(attn_error_ *e, attn_softmax_ *a, const attn_edges_params *p,
                                 const attn_ctx *ctx, int *workers, int data) {
   enum { ROW_PTR, COL, BIAS, WEIGHTS, O, LSE, Q, K, V, KV_LEN, WORK, SPANS };
   attn_span_ span[SPANS];
@@ -95,8 +95,9 @@ ATTN_FUNC_ int attn_edges_plan_(attn_error_ *e, attn_softmax_ *a, const attn_edg
   return 1;
 }
 
-ATTN_PUB_ size_t attn_edges_workspace(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
-                                      const attn_edges_params *params, const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_edges_workspace(attn_tensor o, attn_tensor q, attn_tensor k,
+                                           attn_tensor v, const attn_edges_params *params,
+                                           const attn_ctx *ctx) {
   attn_error_ e = {ATTN_OK, NULL};
   const attn_ctx plain = attn_before_workspace_(ctx);
   attn_softmax_ a;
@@ -110,8 +111,8 @@ ATTN_PUB_ size_t attn_edges_workspace(attn_tensor o, attn_tensor q, attn_tensor 
   return bytes == INT64_MAX ? 0 : (size_t)bytes;
 }
 
-ATTN_PUB_ attn_status attn_edges(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
-                                 const attn_edges_params *params, attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_edges(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
+                                      const attn_edges_params *params, attn_ctx *ctx) {
   attn_error_ e = {ATTN_OK, NULL};
   attn_softmax_ a;
   int workers;

@@ -11,7 +11,7 @@ typedef struct attn_coder_job_ {
 /* ---- checks ---------------------------------------------------------------------------------*/
 
 /* Lengths stand for those of the attention, which must not say its own. */
-ATTN_FUNC_ int attn_coder_lens_(attn_error_ *e, attn_sdpa_params *p, const int32_t *q_len,
+ATTN_COLD_ int attn_coder_lens_(attn_error_ *e, attn_sdpa_params *p, const int32_t *q_len,
                                 const int32_t *kv_len, const char *twice) {
   if ((q_len && p->q_len) || (kv_len && p->kv_len)) return attn_reject_(e, ATTN_E_RANGE, twice);
   if (q_len) p->q_len = q_len;
@@ -20,7 +20,7 @@ ATTN_FUNC_ int attn_coder_lens_(attn_error_ *e, attn_sdpa_params *p, const int32
 }
 
 /* What the operands of an attention are beside those that the block has named already. */
-ATTN_FUNC_ void attn_coder_known_(attn_operand_ *op, int cross) {
+ATTN_COLD_ void attn_coder_known_(attn_operand_ *op, int cross) {
   const attn_span_ none = {0, 0};
   op[ATTN_MULTIHEAD_X_].span = op[ATTN_MULTIHEAD_XV_].span = op[ATTN_MULTIHEAD_Y_].span = none;
   op[ATTN_MULTIHEAD_Y_].role = 0;
@@ -38,7 +38,7 @@ enum {
 };
 
 /* Keys and values that a step reads and writes. */
-ATTN_FUNC_ int attn_coder_cache_(attn_error_ *e, attn_coder_job_ *j, attn_decoder_cache *c,
+ATTN_COLD_ int attn_coder_cache_(attn_error_ *e, attn_coder_job_ *j, attn_decoder_cache *c,
                                  attn_operand_ *op) {
   static const attn_words_ w[] = {ATTN_WORDS_("cache.k"), ATTN_WORDS_("cache.v"),
                                   ATTN_WORDS_("cache.e_k"), ATTN_WORDS_("cache.e_v")};
@@ -92,7 +92,7 @@ ATTN_FUNC_ int attn_coder_cache_(attn_error_ *e, attn_coder_job_ *j, attn_decode
 }
 
 /* What a step decides by itself. */
-ATTN_FUNC_ int attn_coder_step_(attn_error_ *e, const attn_block_params *p) {
+ATTN_COLD_ int attn_coder_step_(attn_error_ *e, const attn_block_params *p) {
   const attn_sdpa_params *a = &p->self.attend;
   if (p->x_len || a->kv_len || a->q_len || a->has_q_off || a->schedule || a->ragged.sequences ||
       p->cross.attend.ragged.sequences)
@@ -103,7 +103,7 @@ ATTN_FUNC_ int attn_coder_step_(attn_error_ *e, const attn_block_params *p) {
 }
 
 /* Every rule. decoder: causal, and with cross attention where e is; cache: of a step, else null. */
-ATTN_FUNC_ int attn_coder_check_(attn_error_ *e, attn_coder_job_ *j, int decoder,
+ATTN_COLD_ int attn_coder_check_(attn_error_ *e, attn_coder_job_ *j, int decoder,
                                  attn_decoder_cache *cache, const attn_ctx *ctx,
                                  const attn_table_ **table, int *workers, int query) {
   static const attn_words_ wy = ATTN_WORDS_("y"), wx = ATTN_WORDS_("x"), we = ATTN_WORDS_("e");
@@ -178,7 +178,7 @@ ATTN_FUNC_ int attn_coder_check_(attn_error_ *e, attn_coder_job_ *j, int decoder
 /* ---- steps ----------------------------------------------------------------------------------*/
 
 /* y = x w + bias for y in heads: one product where they lie side by side. */
-ATTN_FUNC_ int attn_stage_to_heads_(attn_stage_ *s, attn_tensor y, attn_tensor x, attn_tensor w,
+ATTN_COLD_ int attn_stage_to_heads_(attn_stage_ *s, attn_tensor y, attn_tensor x, attn_tensor w,
                                     attn_tensor bias) {
   const int64_t h = y.heads;
   if (h == 1 || y.stride_head == y.dim) {
@@ -191,7 +191,7 @@ ATTN_FUNC_ int attn_stage_to_heads_(attn_stage_ *s, attn_tensor y, attn_tensor x
 }
 
 /* Attention with keys and values that are there already, or (fresh) are put at their end first. */
-ATTN_FUNC_ int attn_stage_cached_(attn_stage_ *s, const attn_multihead_job_ *j, attn_tensor k,
+ATTN_COLD_ int attn_stage_cached_(attn_stage_ *s, const attn_multihead_job_ *j, attn_tensor k,
                                   attn_tensor v, int fresh) {
   const attn_multihead_params *p = &j->p;
   const attn_tensor q = attn_multihead_rows_(s, j->x.batch, j->x.len, p->w_q.dim);
@@ -204,7 +204,7 @@ ATTN_FUNC_ int attn_stage_cached_(attn_stage_ *s, const attn_multihead_job_ *j, 
 
 /* to = what the rows x are after attention and its sublayer; t: for the attention by itself, `to` where x
  * is another tensor. e: whose keys are read, null = those of x. */
-ATTN_FUNC_ int attn_stage_attend_(attn_stage_ *s, const attn_coder_job_ *b,
+ATTN_COLD_ int attn_stage_attend_(attn_stage_ *s, const attn_coder_job_ *b,
                                   const attn_multihead_job_ *attention, attn_tensor to,
                                   attn_tensor t, attn_tensor x, const attn_norm *norm) {
   const attn_tensor none = attn_view_(NULL, ATTN_F32, 0, 0, 0, 0);
@@ -227,13 +227,13 @@ ATTN_FUNC_ int attn_stage_attend_(attn_stage_ *s, const attn_coder_job_ *b,
 }
 
 /* Rows from len[b] on become 0. */
-ATTN_FUNC_ void attn_rows_clear_(const attn_tensor *y, const int32_t *len) {
+ATTN_COLD_ void attn_rows_clear_(const attn_tensor *y, const int32_t *len) {
   for (int64_t b = 0; b < y->batch; b++)
     for (int64_t i = len[b]; i < y->len; i++)
       memset(attn_at_(y, b, 0, i), 0, (size_t)attn_bytes_(y->dtype, y->dim));
 }
 
-ATTN_FUNC_ int attn_coder_steps_(attn_stage_ *s, void *job) {
+ATTN_COLD_ int attn_coder_steps_(attn_stage_ *s, void *job) {
   const attn_coder_job_ *j = (const attn_coder_job_ *)job;
   const attn_block_params *p = &j->p;
   const attn_tensor x = j->x, rows = attn_stage_part_(s, &j->y);
@@ -250,7 +250,7 @@ ATTN_FUNC_ int attn_coder_steps_(attn_stage_ *s, void *job) {
 /* ---- calls ----------------------------------------------------------------------------------*/
 
 /* The call, or with bytes the workspace query. */
-ATTN_FUNC_ attn_status attn_coder_call_(attn_coder_job_ *j, const attn_block_params *params,
+ATTN_COLD_ attn_status attn_coder_call_(attn_coder_job_ *j, const attn_block_params *params,
                                         int decoder, attn_decoder_cache *cache, const char *path,
                                         attn_ctx *ctx, size_t *bytes) {
   attn_error_ e = {ATTN_OK, NULL};
@@ -271,25 +271,25 @@ ATTN_FUNC_ attn_status attn_coder_call_(attn_coder_job_ *j, const attn_block_par
   return attn_end_(bytes ? NULL : ctx, &e);
 }
 
-ATTN_FUNC_ attn_coder_job_ attn_coder_open_(attn_tensor y, attn_tensor x) {
+ATTN_COLD_ attn_coder_job_ attn_coder_open_(attn_tensor y, attn_tensor x) {
   attn_coder_job_ j;
   memset(&j, 0, sizeof j);
   j.y = y, j.x = x;
   return j;
 }
 
-ATTN_FUNC_ attn_status attn_encoder_call_(attn_tensor y, attn_tensor x,
+ATTN_COLD_ attn_status attn_encoder_call_(attn_tensor y, attn_tensor x,
                                           const attn_block_params *params, attn_ctx *ctx,
                                           size_t *bytes) {
   attn_coder_job_ j = attn_coder_open_(y, x);
   return attn_coder_call_(&j, params, 0, NULL, "encoder block", ctx, bytes);
 }
-ATTN_PUB_ attn_status attn_encoder(attn_tensor y, attn_tensor x, const attn_block_params *params,
-                                   attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_encoder(attn_tensor y, attn_tensor x,
+                                        const attn_block_params *params, attn_ctx *ctx) {
   return attn_encoder_call_(y, x, params, ctx, NULL);
 }
-ATTN_PUB_ size_t attn_encoder_workspace(attn_tensor y, attn_tensor x,
-                                        const attn_block_params *params, const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_encoder_workspace(attn_tensor y, attn_tensor x,
+                                             const attn_block_params *params, const attn_ctx *ctx) {
   attn_ctx plain = attn_before_workspace_(ctx);
   size_t bytes = 0;
   attn_encoder_call_(y, x, params, &plain, &bytes);

@@ -22,7 +22,7 @@ ATTN_FUNC_ int64_t attn_etc_columns_(const attn_etc_job_ *j, int piece) {
 }
 
 /* Labels given as arrays, or made from distances, are inside their tables. */
-ATTN_FUNC_ int attn_etc_labels_fit_(attn_error_ *e, const attn_etc_job_ *j, int piece) {
+ATTN_COLD_ int attn_etc_labels_fit_(attn_error_ *e, const attn_etc_job_ *j, int piece) {
   const attn_etc_params *p = &j->p;
   const int side = attn_etc_from_(piece);
   const attn_tensor *table = side ? &p->table_global : &p->table_long;
@@ -39,7 +39,7 @@ ATTN_FUNC_ int attn_etc_labels_fit_(attn_error_ *e, const attn_etc_job_ *j, int 
   return 1;
 }
 
-ATTN_FUNC_ int attn_etc_labels_check_(attn_error_ *e, const attn_etc_job_ *j, int data) {
+ATTN_COLD_ int attn_etc_labels_check_(attn_error_ *e, const attn_etc_job_ *j, int data) {
   const attn_etc_params *p = &j->p;
   for (int side = 0; side < 2; side++) {
     const int piece = side ? ATTN_ETC_G2G : ATTN_ETC_L2L;
@@ -69,7 +69,7 @@ ATTN_FUNC_ int attn_etc_labels_check_(attn_error_ *e, const attn_etc_job_ *j, in
   return 1;
 }
 
-ATTN_FUNC_ int attn_etc_check_(attn_error_ *e, attn_etc_job_ *j, const attn_tensor *k,
+ATTN_COLD_ int attn_etc_check_(attn_error_ *e, attn_etc_job_ *j, const attn_tensor *k,
                                const attn_tensor *v, const attn_etc_params *params,
                                const attn_ctx *ctx, const attn_table_ **table, int *workers,
                                int data) {
@@ -208,7 +208,7 @@ ATTN_FUNC_ void attn_etc_window_(void *user, const attn_score_tile *t) {
   }
 }
 
-ATTN_FUNC_ int attn_etc_steps_(attn_stage_ *s, void *job) {
+ATTN_COLD_ int attn_etc_steps_(attn_stage_ *s, void *job) {
   const attn_etc_job_ *j = (const attn_etc_job_ *)job;
   const int64_t used = s->used;
   int64_t most = used;
@@ -249,7 +249,7 @@ ATTN_FUNC_ int attn_etc_steps_(attn_stage_ *s, void *job) {
 }
 
 /* The call, or with bytes the workspace query. */
-ATTN_FUNC_ attn_status attn_etc_call_(attn_etc_job_ *j, const attn_tensor *k, const attn_tensor *v,
+ATTN_COLD_ attn_status attn_etc_call_(attn_etc_job_ *j, const attn_tensor *k, const attn_tensor *v,
                                       const attn_etc_params *params, attn_ctx *ctx, size_t *bytes) {
   attn_error_ e = {ATTN_OK, NULL};
   const attn_table_ *table;
@@ -261,19 +261,20 @@ ATTN_FUNC_ attn_status attn_etc_call_(attn_etc_job_ *j, const attn_tensor *k, co
   return attn_end_(bytes ? NULL : ctx, &e);
 }
 
-ATTN_PUB_ attn_status attn_etc(attn_tensor o_long, attn_tensor o_global, attn_tensor q_long,
-                               attn_tensor q_global, const attn_tensor k[ATTN_ETC_PIECES],
-                               const attn_tensor v[ATTN_ETC_PIECES], const attn_etc_params *params,
-                               attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_etc(attn_tensor o_long, attn_tensor o_global, attn_tensor q_long,
+                                    attn_tensor q_global, const attn_tensor k[ATTN_ETC_PIECES],
+                                    const attn_tensor v[ATTN_ETC_PIECES],
+                                    const attn_etc_params *params, attn_ctx *ctx) {
   attn_etc_job_ j;
   memset(&j, 0, sizeof j);
   j.o[0] = o_long, j.o[1] = o_global, j.q[0] = q_long, j.q[1] = q_global;
   return attn_etc_call_(&j, k, v, params, ctx, NULL);
 }
-ATTN_PUB_ size_t attn_etc_workspace(attn_tensor o_long, attn_tensor o_global, attn_tensor q_long,
-                                    attn_tensor q_global, const attn_tensor k[ATTN_ETC_PIECES],
-                                    const attn_tensor v[ATTN_ETC_PIECES],
-                                    const attn_etc_params *params, const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_etc_workspace(attn_tensor o_long, attn_tensor o_global,
+                                         attn_tensor q_long, attn_tensor q_global,
+                                         const attn_tensor k[ATTN_ETC_PIECES],
+                                         const attn_tensor v[ATTN_ETC_PIECES],
+                                         const attn_etc_params *params, const attn_ctx *ctx) {
   attn_etc_job_ j;
   attn_ctx plain = attn_before_workspace_(ctx);
   size_t bytes = 0;
@@ -285,7 +286,7 @@ ATTN_PUB_ size_t attn_etc_workspace(attn_tensor o_long, attn_tensor o_global, at
 
 /* ---- structured inputs ----------------------------------------------------------------------*/
 
-ATTN_FUNC_ int attn_etc_structure_check_(attn_error_ *e, const attn_etc_structure *s,
+ATTN_COLD_ int attn_etc_structure_check_(attn_error_ *e, const attn_etc_structure *s,
                                          const attn_ctx *ctx) {
   const attn_table_ *table;
   int workers;
@@ -309,12 +310,12 @@ ATTN_FUNC_ int attn_etc_structure_check_(attn_error_ *e, const attn_etc_structur
   return 1;
 }
 
-ATTN_FUNC_ int attn_etc_same_(const int32_t *a, int64_t i, const int32_t *b, int64_t j) {
+ATTN_COLD_ int attn_etc_same_(const int32_t *a, int64_t i, const int32_t *b, int64_t j) {
   return !a || !b || a[i] == b[j];
 }
 
-ATTN_PUB_ attn_status attn_etc_masks(uint8_t *l2l, uint8_t *l2g, uint8_t *g2g, uint8_t *g2l,
-                                     const attn_etc_structure *structure, attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_etc_masks(uint8_t *l2l, uint8_t *l2g, uint8_t *g2g, uint8_t *g2l,
+                                          const attn_etc_structure *structure, attn_ctx *ctx) {
   attn_error_ e = {ATTN_OK, NULL};
   const attn_etc_structure *s = structure;
   if (!attn_etc_structure_check_(&e, s, ctx)) return attn_end_(ctx, &e);
@@ -335,8 +336,8 @@ ATTN_PUB_ attn_status attn_etc_masks(uint8_t *l2l, uint8_t *l2g, uint8_t *g2g, u
   return attn_end_(ctx, &e);
 }
 
-ATTN_PUB_ attn_status attn_etc_labels(int32_t *l2l, int32_t *l2g, int32_t *g2g, int32_t *g2l,
-                                      const attn_etc_structure *structure, attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_etc_labels(int32_t *l2l, int32_t *l2g, int32_t *g2g, int32_t *g2l,
+                                           const attn_etc_structure *structure, attn_ctx *ctx) {
   attn_error_ e = {ATTN_OK, NULL};
   const attn_etc_structure *s = structure;
   if (!attn_etc_structure_check_(&e, s, ctx)) return attn_end_(ctx, &e);

@@ -21,7 +21,7 @@ enum { ATTN_LATE_ROWS_ = 256 }; /* rows that are normalised at once */
 /* ---- checks ---------------------------------------------------------------------------------*/
 
 /* The block of layer m behind a cache that holds all tokens. *own is that cache. */
-ATTN_FUNC_ attn_coder_job_ attn_exit_layer_(const attn_exit_stack_ *a, int64_t m,
+ATTN_COLD_ attn_coder_job_ attn_exit_layer_(const attn_exit_stack_ *a, int64_t m,
                                             attn_decoder_cache *own) {
   const void *there = (const void *)(uintptr_t)ATTN_ALIGN_;
   attn_coder_job_ j = attn_coder_open_(a->y, a->x);
@@ -36,7 +36,7 @@ ATTN_FUNC_ attn_coder_job_ attn_exit_layer_(const attn_exit_stack_ *a, int64_t m
 
 /* The spans of a layer's cache; two are written, two read. */
 enum { ATTN_EXIT_WRITTEN_ = 2, ATTN_EXIT_SPANS_ = 4 };
-ATTN_FUNC_ int attn_exit_spans_(attn_error_ *e, const attn_decoder_cache *c,
+ATTN_COLD_ int attn_exit_spans_(attn_error_ *e, const attn_decoder_cache *c,
                                 attn_span_ span[ATTN_EXIT_SPANS_]) {
   static const attn_words_ w = ATTN_WORDS_("cache.layer");
   const attn_tensor t[ATTN_EXIT_SPANS_] = {c->k, c->v, c->e_k, c->e_v};
@@ -50,7 +50,7 @@ ATTN_FUNC_ int attn_exit_spans_(attn_error_ *e, const attn_decoder_cache *c,
 }
 
 /* The rules of layer m, all but those of its own block. */
-ATTN_FUNC_ int attn_exit_layer_check_(attn_error_ *e, const attn_exit_stack_ *a, int64_t m,
+ATTN_COLD_ int attn_exit_layer_check_(attn_error_ *e, const attn_exit_stack_ *a, int64_t m,
                                       const attn_operand_ *op, int n) {
   const char *overlap = "cache holds outputs, which must not share memory with another argument";
   const attn_decoder_cache *c = &a->cache->layer[m];
@@ -79,7 +79,7 @@ ATTN_FUNC_ int attn_exit_layer_check_(attn_error_ *e, const attn_exit_stack_ *a,
   return 1;
 }
 
-ATTN_FUNC_ int attn_exit_stack_check_(attn_error_ *e, attn_exit_stack_ *a, const attn_ctx *ctx,
+ATTN_COLD_ int attn_exit_stack_check_(attn_error_ *e, attn_exit_stack_ *a, const attn_ctx *ctx,
                                       const attn_table_ **table, int *workers, int query) {
   static const attn_words_ w[] = {ATTN_WORDS_("y"), ATTN_WORDS_("x"), ATTN_WORDS_("exits"),
                                   ATTN_WORDS_("cache.last")};
@@ -136,14 +136,14 @@ ATTN_FUNC_ int attn_exit_stack_check_(attn_error_ *e, attn_exit_stack_ *a, const
 /* ---- steps ----------------------------------------------------------------------------------*/
 
 /* Keys and values of the rows x, put at row `at` of a layer's. */
-ATTN_FUNC_ int attn_exit_keys_(attn_stage_ *s, const attn_multihead_params *p,
+ATTN_COLD_ int attn_exit_keys_(attn_stage_ *s, const attn_multihead_params *p,
                                const attn_decoder_cache *c, int64_t at, attn_tensor x) {
   return attn_stage_to_heads_(s, attn_stage_rows_(c->k, at, x.len), x, p->w_k, p->b_k) &&
          attn_stage_to_heads_(s, attn_stage_rows_(c->v, at, x.len), x, p->w_v, p->b_v);
 }
 
 /* Those that layer m lacks: of tokens that skipped it, then of the call's. */
-ATTN_FUNC_ int attn_exit_fill_(attn_stage_ *s, const attn_exit_stack_ *a, int64_t m,
+ATTN_COLD_ int attn_exit_fill_(attn_stage_ *s, const attn_exit_stack_ *a, int64_t m,
                                const attn_coder_job_ *j) {
   const attn_tensor none = attn_view_(NULL, ATTN_F32, 0, 0, 0, 0);
   const attn_exit_cache *c = a->cache;
@@ -160,7 +160,7 @@ ATTN_FUNC_ int attn_exit_fill_(attn_stage_ *s, const attn_exit_stack_ *a, int64_
 }
 
 /* Asks who of the rows that have left layer m, the m + 1st, stops there. */
-ATTN_FUNC_ int attn_exit_ask_(attn_stage_ *s, attn_exit_stack_ *a, int64_t m) {
+ATTN_COLD_ int attn_exit_ask_(attn_stage_ *s, attn_exit_stack_ *a, int64_t m) {
   attn_exit_rows rows;
   attn_ctx ctx = s->ctx;
   memset(&rows, 0, sizeof rows), memset(a->stop, 0, (size_t)a->r.n);
@@ -177,7 +177,7 @@ ATTN_FUNC_ int attn_exit_ask_(attn_stage_ *s, attn_exit_stack_ *a, int64_t m) {
 }
 
 /* Lists the tokens that run layer m, the m + 1st. */
-ATTN_FUNC_ void attn_exit_list_(attn_exit_stack_ *a, int64_t m) {
+ATTN_COLD_ void attn_exit_list_(attn_exit_stack_ *a, int64_t m) {
   attn_running_ *r = &a->r;
   r->n = 0;
   for (int64_t i = 0; i < r->batch * r->len; i++) {
@@ -187,7 +187,7 @@ ATTN_FUNC_ void attn_exit_list_(attn_exit_stack_ *a, int64_t m) {
   r->first[r->batch] = r->n;
 }
 
-ATTN_FUNC_ int attn_exit_run_(attn_stage_ *s, attn_exit_stack_ *a, int64_t m) {
+ATTN_COLD_ int attn_exit_run_(attn_stage_ *s, attn_exit_stack_ *a, int64_t m) {
   attn_decoder_cache own;
   attn_coder_job_ j = attn_exit_layer_(a, m, &own);
   attn_multihead_params *self = &j.self.p, *cross = &j.cross.p;
@@ -210,7 +210,7 @@ ATTN_FUNC_ int attn_exit_run_(attn_stage_ *s, attn_exit_stack_ *a, int64_t m) {
          attn_stage_running_scatter_(s, &a->r, a->room.x, a->states);
 }
 
-ATTN_FUNC_ int attn_exit_stack_steps_(attn_stage_ *s, void *job) {
+ATTN_COLD_ int attn_exit_stack_steps_(attn_stage_ *s, void *job) {
   attn_exit_stack_ *a = (attn_exit_stack_ *)job;
   const int64_t batch = a->x.batch, len = a->x.len, dm = a->x.dim, rows = attn_mul_(batch, len);
   int pre = 0;
@@ -252,7 +252,7 @@ ATTN_FUNC_ int attn_exit_stack_steps_(attn_stage_ *s, void *job) {
 
 /* ---- the call -------------------------------------------------------------------------------*/
 
-ATTN_FUNC_ attn_status attn_exit_decoder_call_(attn_exit_stack_ *a,
+ATTN_COLD_ attn_status attn_exit_decoder_call_(attn_exit_stack_ *a,
                                                const attn_exit_decoder_params *params,
                                                attn_ctx *ctx, size_t *bytes) {
   attn_error_ e = {ATTN_OK, NULL};
@@ -270,9 +270,10 @@ ATTN_FUNC_ attn_status attn_exit_decoder_call_(attn_exit_stack_ *a,
   }
   return attn_end_(bytes ? NULL : ctx, &e);
 }
-ATTN_PUB_ attn_status attn_exit_decoder(attn_tensor y, int32_t *exits, attn_tensor x,
-                                        attn_exit_cache *cache,
-                                        const attn_exit_decoder_params *params, attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_exit_decoder(attn_tensor y, int32_t *exits, attn_tensor x,
+                                             attn_exit_cache *cache,
+                                             const attn_exit_decoder_params *params,
+                                             attn_ctx *ctx) {
   attn_exit_stack_ a;
   memset(&a, 0, sizeof a);
   a.y = y, a.x = x, a.exits = exits, a.cache = cache;
@@ -283,10 +284,10 @@ ATTN_PUB_ attn_status attn_exit_decoder(attn_tensor y, int32_t *exits, attn_tens
   }
   return status;
 }
-ATTN_PUB_ size_t attn_exit_decoder_workspace(attn_tensor y, int32_t *exits, attn_tensor x,
-                                             const attn_exit_cache *cache,
-                                             const attn_exit_decoder_params *params,
-                                             const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_exit_decoder_workspace(attn_tensor y, int32_t *exits, attn_tensor x,
+                                                  const attn_exit_cache *cache,
+                                                  const attn_exit_decoder_params *params,
+                                                  const attn_ctx *ctx) {
   attn_ctx plain = attn_before_workspace_(ctx);
   attn_exit_stack_ a;
   size_t bytes = 0;

@@ -2,7 +2,7 @@
  * product a row. */
 
 /* A plain array of n numbers that a call writes, as an argument. */
-ATTN_FUNC_ int attn_check_written_(attn_error_ *e, attn_operand_ *p, const void *data, int64_t n,
+ATTN_COLD_ int attn_check_written_(attn_error_ *e, attn_operand_ *p, const void *data, int64_t n,
                                    int64_t size, const attn_words_ *w, const char *align) {
   memset(p, 0, sizeof *p);
   p->w = w, p->role = ATTN_OUT_;
@@ -42,7 +42,7 @@ ATTN_FUNC_ void attn_row_dots_item_(void *job, int worker, int64_t index) {
 }
 
 /* y[b,h,i] = act(w_h . x[b,h,i] + bias_h): y [B,H,T,1], w [1, 1 or H, 1, dim], bias likewise or none. */
-ATTN_FUNC_ int attn_stage_row_dots_(attn_stage_ *s, attn_tensor y, attn_tensor x, attn_tensor w,
+ATTN_COLD_ int attn_stage_row_dots_(attn_stage_ *s, attn_tensor y, attn_tensor x, attn_tensor w,
                                     attn_tensor bias, attn_activation act) {
   attn_row_dots_ a = {s->table, y, x, w, bias, act, attn_tiles_of_(y.len), NULL, 0};
   if (w.heads == 1) a.w.stride_head = 0;
@@ -137,7 +137,7 @@ ATTN_FUNC_ void attn_exits_product_(void *job, int worker, int64_t index) {
   if (a->exits) a->exits[index] = (int32_t)stop;
 }
 
-ATTN_FUNC_ int attn_exits_steps_(attn_stage_ *s, void *job) {
+ATTN_COLD_ int attn_exits_steps_(attn_stage_ *s, void *job) {
   attn_exits_ *a = (attn_exits_ *)job;
   const attn_exits_params *p = &a->p;
   const int64_t batch = a->x.batch, n = p->layers, rows = attn_mul_(batch, a->rows);
@@ -162,7 +162,7 @@ ATTN_FUNC_ int attn_exits_steps_(attn_stage_ *s, void *job) {
 }
 
 /* Every rule but that of overlap. */
-ATTN_FUNC_ int attn_exits_shapes_(attn_error_ *e, attn_exits_ *a, attn_operand_ op[5],
+ATTN_COLD_ int attn_exits_shapes_(attn_error_ *e, attn_exits_ *a, attn_operand_ op[5],
                                   attn_arrays_ *more, int query) {
   static const attn_words_ words[] = {ATTN_WORDS_("exits"), ATTN_WORDS_("q"), ATTN_WORDS_("x")};
   static const attn_said_ flat[] = {ATTN_SAID_("params.w", "[1, 1, x.dim, layers]"),
@@ -236,7 +236,7 @@ ATTN_FUNC_ int attn_exits_shapes_(attn_error_ *e, attn_exits_ *a, attn_operand_ 
   return 1;
 }
 
-ATTN_FUNC_ attn_status attn_exits_call_(int32_t *exits, attn_tensor q, attn_tensor x,
+ATTN_COLD_ attn_status attn_exits_call_(int32_t *exits, attn_tensor q, attn_tensor x,
                                         const attn_exits_params *params, attn_ctx *ctx,
                                         size_t *bytes) {
   attn_error_ e = {ATTN_OK, NULL};
@@ -261,12 +261,12 @@ ATTN_FUNC_ attn_status attn_exits_call_(int32_t *exits, attn_tensor q, attn_tens
   }
   return attn_end_(bytes ? NULL : ctx, &e);
 }
-ATTN_PUB_ attn_status attn_exits(int32_t *exits, attn_tensor q, attn_tensor x,
-                                 const attn_exits_params *params, attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_exits(int32_t *exits, attn_tensor q, attn_tensor x,
+                                      const attn_exits_params *params, attn_ctx *ctx) {
   return attn_exits_call_(exits, q, x, params, ctx, NULL);
 }
-ATTN_PUB_ size_t attn_exits_workspace(int32_t *exits, attn_tensor q, attn_tensor x,
-                                      const attn_exits_params *params, const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_exits_workspace(int32_t *exits, attn_tensor q, attn_tensor x,
+                                           const attn_exits_params *params, const attn_ctx *ctx) {
   attn_ctx plain = attn_before_workspace_(ctx);
   size_t bytes = 0;
   attn_exits_call_(exits, q, x, params, &plain, &bytes);
@@ -308,7 +308,7 @@ ATTN_FUNC_ void attn_smooth_item_(void *job, int worker, int64_t index) {
   a->table->blend(attn_at_(&a->y, b, 0, i), y, NULL, a->y.dtype, ATTN_F32, ATTN_F32, n, 1.0f, 0.0f);
 }
 
-ATTN_FUNC_ int attn_smooth_steps_(attn_stage_ *s, void *job) {
+ATTN_COLD_ int attn_smooth_steps_(attn_stage_ *s, void *job) {
   attn_smooth_ *a = (attn_smooth_ *)job;
   const double sigma = (double)a->p.sigma, reach = floor(sqrt(27.631021115928547 * sigma));
   const int64_t n = a->x.dim;
@@ -328,7 +328,7 @@ ATTN_FUNC_ int attn_smooth_steps_(attn_stage_ *s, void *job) {
 }
 
 /* Scores [B,1,N,T] of layers, and lengths of the sequences. */
-ATTN_FUNC_ int attn_check_layers_(attn_error_ *e, attn_tensor *x, const int32_t *len,
+ATTN_COLD_ int attn_check_layers_(attn_error_ *e, attn_tensor *x, const int32_t *len,
                                   attn_operand_ *op, attn_arrays_ *more, int query) {
   static const attn_words_ word = ATTN_WORDS_("x");
   const int64_t any = ATTN_ANY_;
@@ -343,7 +343,7 @@ ATTN_FUNC_ int attn_check_layers_(attn_error_ *e, attn_tensor *x, const int32_t 
   return query || attn_check_lens_(e, len, x->batch, x->dim, "params.len must lie in 0..x.dim");
 }
 
-ATTN_FUNC_ attn_status attn_smooth_call_(attn_tensor y, attn_tensor x,
+ATTN_COLD_ attn_status attn_smooth_call_(attn_tensor y, attn_tensor x,
                                          const attn_exit_smooth_params *params, attn_ctx *ctx,
                                          size_t *bytes) {
   static const attn_words_ word = ATTN_WORDS_("y");
@@ -374,13 +374,13 @@ ATTN_FUNC_ attn_status attn_smooth_call_(attn_tensor y, attn_tensor x,
   }
   return attn_end_(bytes ? NULL : ctx, &e);
 }
-ATTN_PUB_ attn_status attn_exit_smooth(attn_tensor y, attn_tensor x,
-                                       const attn_exit_smooth_params *params, attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_exit_smooth(attn_tensor y, attn_tensor x,
+                                            const attn_exit_smooth_params *params, attn_ctx *ctx) {
   return attn_smooth_call_(y, x, params, ctx, NULL);
 }
-ATTN_PUB_ size_t attn_exit_smooth_workspace(attn_tensor y, attn_tensor x,
-                                            const attn_exit_smooth_params *params,
-                                            const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_exit_smooth_workspace(attn_tensor y, attn_tensor x,
+                                                 const attn_exit_smooth_params *params,
+                                                 const attn_ctx *ctx) {
   attn_ctx plain = attn_before_workspace_(ctx);
   size_t bytes = 0;
   attn_smooth_call_(y, x, params, &plain, &bytes);
@@ -431,8 +431,8 @@ ATTN_FUNC_ void attn_target_item_(void *job, int worker, int64_t b) {
   }
 }
 
-ATTN_PUB_ attn_status attn_exit_target(int32_t *target, attn_tensor x,
-                                       const attn_exit_target_params *params, attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_exit_target(int32_t *target, attn_tensor x,
+                                            const attn_exit_target_params *params, attn_ctx *ctx) {
   static const attn_words_ word = ATTN_WORDS_("target");
   attn_error_ e = {ATTN_OK, NULL};
   attn_operand_ op[2];
@@ -461,9 +461,9 @@ ATTN_PUB_ attn_status attn_exit_target(int32_t *target, attn_tensor x,
   }
   return attn_end_(ctx, &e);
 }
-ATTN_PUB_ size_t attn_exit_target_workspace(int32_t *target, attn_tensor x,
-                                            const attn_exit_target_params *params,
-                                            const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_exit_target_workspace(int32_t *target, attn_tensor x,
+                                                 const attn_exit_target_params *params,
+                                                 const attn_ctx *ctx) {
   (void)target, (void)x, (void)params, (void)ctx;
   return 0;
 }

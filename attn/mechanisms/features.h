@@ -47,7 +47,7 @@ ATTN_FUNC_ void attn_random_item_(void *job, int worker, int64_t index) {
 }
 
 /* The call, or with bytes the workspace query. */
-ATTN_FUNC_ attn_status attn_random_call_(attn_tensor w, const attn_random_params *params,
+ATTN_COLD_ attn_status attn_random_call_(attn_tensor w, const attn_random_params *params,
                                          attn_ctx *ctx, size_t *bytes) {
   static const attn_words_ words = ATTN_WORDS_("w");
   attn_error_ e = {ATTN_OK, NULL};
@@ -102,13 +102,14 @@ ATTN_FUNC_ attn_status attn_random_call_(attn_tensor w, const attn_random_params
   return attn_end_(ctx, &e);
 }
 
-ATTN_PUB_ attn_status attn_random_features(attn_tensor w, const attn_random_params *params,
-                                           attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_random_features(attn_tensor w, const attn_random_params *params,
+                                                attn_ctx *ctx) {
   return attn_random_call_(w, params, ctx, NULL);
 }
 
-ATTN_PUB_ size_t attn_random_features_workspace(attn_tensor w, const attn_random_params *params,
-                                                const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_random_features_workspace(attn_tensor w,
+                                                     const attn_random_params *params,
+                                                     const attn_ctx *ctx) {
   attn_ctx plain = attn_before_workspace_(ctx);
   size_t bytes = 0;
   attn_random_call_(w, params, &plain, &bytes);
@@ -174,7 +175,7 @@ ATTN_FUNC_ void attn_features_item_(void *job, int worker, int64_t index) {
                         j->y.dtype, ATTN_F32, ATTN_F32, j->map.m, 1.0f, 0.0f);
 }
 
-ATTN_FUNC_ int attn_features_check_(attn_error_ *e, attn_features_job_ *j,
+ATTN_COLD_ int attn_features_check_(attn_error_ *e, attn_features_job_ *j,
                                     const attn_feature_map *map, const attn_ctx *ctx,
                                     int *workers) {
   static const attn_words_ wy = ATTN_WORDS_("y"), wx = ATTN_WORDS_("x");
@@ -200,7 +201,7 @@ ATTN_FUNC_ int attn_features_check_(attn_error_ *e, attn_features_job_ *j,
 }
 
 /* The call, or with bytes the workspace query. */
-ATTN_FUNC_ attn_status attn_features_call_(attn_features_job_ *j, const attn_feature_map *map,
+ATTN_COLD_ attn_status attn_features_call_(attn_features_job_ *j, const attn_feature_map *map,
                                            attn_ctx *ctx, size_t *bytes) {
   attn_error_ e = {ATTN_OK, NULL};
   attn_workspace_ memory = {NULL, NULL};
@@ -244,16 +245,17 @@ ATTN_FUNC_ attn_status attn_features_call_(attn_features_job_ *j, const attn_fea
   return attn_end_(ctx, &e);
 }
 
-ATTN_PUB_ attn_status attn_features(attn_tensor y, attn_tensor x, const attn_feature_map *map,
-                                    int is_key, attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_features(attn_tensor y, attn_tensor x, const attn_feature_map *map,
+                                         int is_key, attn_ctx *ctx) {
   attn_features_job_ j;
   memset(&j, 0, sizeof j);
   j.y = y, j.x = x, j.is_key = is_key;
   return attn_features_call_(&j, map, ctx, NULL);
 }
 
-ATTN_PUB_ size_t attn_features_workspace(attn_tensor y, attn_tensor x, const attn_feature_map *map,
-                                         int is_key, const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_features_workspace(attn_tensor y, attn_tensor x,
+                                              const attn_feature_map *map, int is_key,
+                                              const attn_ctx *ctx) {
   attn_ctx plain = attn_before_workspace_(ctx);
   attn_features_job_ j;
   size_t bytes = 0;

@@ -2,7 +2,7 @@
  * rows go through both products while their hidden rows are in the second cache. */
 
 /* y = act(x w + bias) for a matrix that has been laid out; one batch entry. */
-ATTN_FUNC_ int attn_stage_laid_(attn_stage_ *s, attn_tensor y, attn_tensor x, const attn_matrix_ *w,
+ATTN_COLD_ int attn_stage_laid_(attn_stage_ *s, attn_tensor y, attn_tensor x, const attn_matrix_ *w,
                                 attn_tensor bias, attn_activation act) {
   attn_gemm_ a;
   memset(&a, 0, sizeof a);
@@ -12,7 +12,7 @@ ATTN_FUNC_ int attn_stage_laid_(attn_stage_ *s, attn_tensor y, attn_tensor x, co
 }
 
 /* A matrix for products with so many rows in all, laid out until `used` goes back. */
-ATTN_FUNC_ attn_matrix_ attn_stage_lay_(attn_stage_ *s, attn_tensor w, int64_t rows) {
+ATTN_COLD_ attn_matrix_ attn_stage_lay_(attn_stage_ *s, attn_tensor w, int64_t rows) {
   attn_matrix_ m = attn_matrix_of_(w, 0, rows);
   void *memory = attn_stage_take_(s, attn_matrix_bytes_(&m), 1);
   if (s->run) attn_matrix_lay_(&m, s->table, memory, &s->ctx, s->workers);
@@ -20,14 +20,14 @@ ATTN_FUNC_ attn_matrix_ attn_stage_lay_(attn_stage_ *s, attn_tensor w, int64_t r
 }
 
 /* Rows that go through together: ceil(n / chunks) at most, the rows of an item a worker keep all of them busy. */
-ATTN_FUNC_ int64_t attn_feed_run_(const attn_stage_ *s, int64_t n, int64_t chunks) {
+ATTN_COLD_ int64_t attn_feed_run_(const attn_stage_ *s, int64_t n, int64_t chunks) {
   const int64_t most = attn_mul_(attn_gemm_rows_(s->workers), s->workers);
   const int64_t run = chunks > 1 ? n / chunks + (n % chunks != 0) : most;
   return run < most ? run : most;
 }
 
 /* PLAIN: y = ff(x), POST: y = norm(x + ff(x)), PRE: y = x + ff(norm(x)). Rows [B,1,n,.]; y may be x. */
-ATTN_FUNC_ int attn_stage_feed_forward_(attn_stage_ *s, attn_tensor y, attn_tensor x,
+ATTN_COLD_ int attn_stage_feed_forward_(attn_stage_ *s, attn_tensor y, attn_tensor x,
                                         const attn_feed_forward *ff, int64_t chunks,
                                         attn_sublayer kind, const attn_norm *norm) {
   const attn_tensor none = attn_view_(NULL, ATTN_F32, 0, 0, 0, 0);
@@ -72,7 +72,7 @@ typedef struct attn_feed_job_ {
   int64_t chunks;
 } attn_feed_job_;
 
-ATTN_FUNC_ int attn_feed_check_(attn_error_ *e, attn_feed_job_ *j, const attn_ctx *ctx,
+ATTN_COLD_ int attn_feed_check_(attn_error_ *e, attn_feed_job_ *j, const attn_ctx *ctx,
                                 const attn_table_ **table, int *workers) {
   static const attn_words_ wx = ATTN_WORDS_("x"), wy = ATTN_WORDS_("y");
   attn_operand_ op[2 + ATTN_FEED_OPERANDS_] = {
@@ -95,12 +95,12 @@ ATTN_FUNC_ int attn_feed_check_(attn_error_ *e, attn_feed_job_ *j, const attn_ct
   return attn_check_apart_(e, ctx, op, 2 + ATTN_FEED_OPERANDS_, NULL, 0);
 }
 
-ATTN_FUNC_ int attn_feed_steps_(attn_stage_ *s, void *job) {
+ATTN_COLD_ int attn_feed_steps_(attn_stage_ *s, void *job) {
   const attn_feed_job_ *j = (const attn_feed_job_ *)job;
   return attn_stage_feed_forward_(s, j->y, j->x, &j->ff, j->chunks, ATTN_SUBLAYER_PLAIN, NULL);
 }
 
-ATTN_FUNC_ attn_status attn_feed_call_(attn_tensor y, attn_tensor x, const attn_feed_forward *ff,
+ATTN_COLD_ attn_status attn_feed_call_(attn_tensor y, attn_tensor x, const attn_feed_forward *ff,
                                        int64_t chunks, attn_ctx *ctx, size_t *bytes) {
   attn_error_ e = {ATTN_OK, NULL};
   attn_feed_job_ j;
@@ -118,14 +118,14 @@ ATTN_FUNC_ attn_status attn_feed_call_(attn_tensor y, attn_tensor x, const attn_
   return attn_end_(bytes ? NULL : ctx, &e);
 }
 
-ATTN_PUB_ attn_status attn_feed_forward_rows(attn_tensor y, attn_tensor x,
-                                             const attn_feed_forward *ff, int64_t chunks,
-                                             attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_feed_forward_rows(attn_tensor y, attn_tensor x,
+                                                  const attn_feed_forward *ff, int64_t chunks,
+                                                  attn_ctx *ctx) {
   return attn_feed_call_(y, x, ff, chunks, ctx, NULL);
 }
-ATTN_PUB_ size_t attn_feed_forward_rows_workspace(attn_tensor y, attn_tensor x,
-                                                  const attn_feed_forward *ff, int64_t chunks,
-                                                  const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_feed_forward_rows_workspace(attn_tensor y, attn_tensor x,
+                                                       const attn_feed_forward *ff, int64_t chunks,
+                                                       const attn_ctx *ctx) {
   attn_ctx plain = attn_before_workspace_(ctx);
   size_t bytes = 0;
   attn_feed_call_(y, x, ff, chunks, &plain, &bytes);

@@ -21,7 +21,7 @@ enum { ATTN_FFT_NEAR_ = 32768 };
 
 /* cos and sin of 2 pi k / n for 0 <= k < n: an eighth of a turn at most is left to the series, so that
  * symmetries are exact. */
-ATTN_FUNC_ void attn_root_(float *to, int64_t k, int64_t n) {
+ATTN_COLD_ void attn_root_(float *to, int64_t k, int64_t n) {
   const int64_t eighth = 8 * k / n, past = 8 * k - eighth * n;
   const int odd = (int)(eighth & 1), quarter = (int)((eighth + odd) / 2 & 3);
   double s, c;
@@ -32,14 +32,14 @@ ATTN_FUNC_ void attn_root_(float *to, int64_t k, int64_t n) {
 }
 
 /* The power of 2 in which a cyclic convolution of length n has room. */
-ATTN_FUNC_ int64_t attn_fft_padded_(int64_t n) {
+ATTN_COLD_ int64_t attn_fft_padded_(int64_t n) {
   int64_t m = 1;
   while (m < 2 * n - 1) m *= 2;
   return m;
 }
 
 /* Rows that a transform of length n needs; of any length up to n if any. */
-ATTN_FUNC_ int64_t attn_fft_rows_(int64_t n, int any) {
+ATTN_COLD_ int64_t attn_fft_rows_(int64_t n, int any) {
   int64_t left = n;
   for (int64_t r = 2; r <= ATTN_RADIX_; r++)
     while (left % r == 0) left /= r;
@@ -47,7 +47,7 @@ ATTN_FUNC_ int64_t attn_fft_rows_(int64_t n, int any) {
 }
 
 /* Memory for lengths that need up to `rows` rows, which lasts as long as the call. */
-ATTN_FUNC_ void attn_fft_take_(attn_fft_ *p, attn_stage_ *s, int64_t n, int64_t rows) {
+ATTN_COLD_ void attn_fft_take_(attn_fft_ *p, attn_stage_ *s, int64_t n, int64_t rows) {
   p->n = 0;
   p->root = (float *)attn_stage_take_(s, rows, 8);
   p->at = (int32_t *)attn_stage_take_(s, rows, 4);
@@ -58,7 +58,7 @@ ATTN_FUNC_ void attn_fft_take_(attn_fft_ *p, attn_stage_ *s, int64_t n, int64_t 
 }
 
 /* Step by step from `step` on, which finds pieces of n rows. */
-ATTN_FUNC_ void attn_fft_steps_(const attn_fft_ *p, const attn_table_ *f, float *x, int64_t half,
+ATTN_COLD_ void attn_fft_steps_(const attn_fft_ *p, const attn_table_ *f, float *x, int64_t half,
                                 int lanes, int step, int64_t n) {
   const int near = n <= ATTN_FFT_NEAR_ / (8 * half);
   for (int64_t count = 1; step < p->steps; step++) {
@@ -75,7 +75,7 @@ ATTN_FUNC_ void attn_fft_steps_(const attn_fft_ *p, const attn_table_ *f, float 
 
 /* The radices: 4 outside, the odd ones and what is left of the power of 2 in the middle. Without odd ones
  * the list can be read from either end, and then `at` exchanges rows in pairs. */
-ATTN_FUNC_ void attn_fft_radices_(attn_fft_ *p) {
+ATTN_COLD_ void attn_fft_radices_(attn_fft_ *p) {
   int64_t left = p->m;
   int twos = 0;
   while (left % 2 == 0) left /= 2, twos++;
@@ -89,7 +89,7 @@ ATTN_FUNC_ void attn_fft_radices_(attn_fft_ *p) {
 }
 
 /* Tables for length n; spare: rows of 16 columns. */
-ATTN_FUNC_ void attn_fft_open_(attn_fft_ *p, const attn_table_ *f, int64_t n, float *spare) {
+ATTN_COLD_ void attn_fft_open_(attn_fft_ *p, const attn_table_ *f, int64_t n, float *spare) {
   if (p->n == n) return;
   p->n = n, p->m = attn_fft_rows_(n, 0);
   attn_fft_radices_(p);

@@ -52,7 +52,7 @@ ATTN_FUNC_ void attn_film_item_(void *job, int worker, int64_t b) {
     }
 }
 
-ATTN_FUNC_ int attn_film_check_(attn_error_ *e, attn_film_job_ *a, const attn_film_params *params,
+ATTN_COLD_ int attn_film_check_(attn_error_ *e, attn_film_job_ *a, const attn_film_params *params,
                                 const attn_ctx *ctx, int *workers) {
   static const attn_words_ w[] = {ATTN_WORDS_("y"),          ATTN_WORDS_("a"),
                                   ATTN_WORDS_("params.z"),   ATTN_WORDS_("params.w_f"),
@@ -105,14 +105,14 @@ ATTN_FUNC_ int attn_film_check_(attn_error_ *e, attn_film_job_ *a, const attn_fi
   return attn_check_apart_(e, ctx, op, 7, NULL, 0);
 }
 
-ATTN_FUNC_ int attn_film_steps_(attn_stage_ *s, void *job) {
+ATTN_COLD_ int attn_film_steps_(attn_stage_ *s, void *job) {
   attn_film_job_ *a = (attn_film_job_ *)job;
   a->at_row = attn_piece_(attn_mul_(2, a->width), sizeof(float));
   a->each = attn_add_(a->at_row, attn_piece_(a->y.dim, sizeof(float)));
   return attn_stage_for_(s, a->y.batch, attn_film_item_, a, a->each, &a->memory);
 }
 
-ATTN_FUNC_ attn_status attn_film_blocks_call_(attn_tensor y, attn_tensor a,
+ATTN_COLD_ attn_status attn_film_blocks_call_(attn_tensor y, attn_tensor a,
                                               const attn_film_params *params, attn_ctx *ctx,
                                               size_t *bytes) {
   attn_error_ e = {ATTN_OK, NULL};
@@ -131,13 +131,14 @@ ATTN_FUNC_ attn_status attn_film_blocks_call_(attn_tensor y, attn_tensor a,
   return attn_end_(bytes ? NULL : ctx, &e);
 }
 
-ATTN_PUB_ attn_status attn_film_blocks(attn_tensor y, attn_tensor a, const attn_film_params *params,
-                                       attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_film_blocks(attn_tensor y, attn_tensor a,
+                                            const attn_film_params *params, attn_ctx *ctx) {
   return attn_film_blocks_call_(y, a, params, ctx, NULL);
 }
 
-ATTN_PUB_ size_t attn_film_blocks_workspace(attn_tensor y, attn_tensor a,
-                                            const attn_film_params *params, const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_film_blocks_workspace(attn_tensor y, attn_tensor a,
+                                                 const attn_film_params *params,
+                                                 const attn_ctx *ctx) {
   attn_ctx own = attn_before_workspace_(ctx);
   size_t bytes = 0;
   return attn_film_blocks_call_(y, a, params, &own, &bytes) == ATTN_OK ? bytes : 0;
@@ -164,7 +165,7 @@ ATTN_PUB_ void attn_block_prior_add(void *prior, const attn_score_tile *tile) {
   if (a->then) a->then(a->then_user, tile);
 }
 
-ATTN_FUNC_ int attn_camtl_check_(attn_error_ *e, attn_block_prior *prior, attn_tensor o,
+ATTN_COLD_ int attn_camtl_check_(attn_error_ *e, attn_block_prior *prior, attn_tensor o,
                                  attn_tensor q, attn_tensor k, const attn_sdpa_params *p,
                                  const attn_ctx *ctx, int data) {
   static const attn_words_ w[] = {ATTN_WORDS_("o"), ATTN_WORDS_("params.attention.lse"),
@@ -199,7 +200,7 @@ ATTN_FUNC_ int attn_camtl_check_(attn_error_ *e, attn_block_prior *prior, attn_t
   return 1;
 }
 
-ATTN_FUNC_ attn_status attn_camtl_call_(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
+ATTN_COLD_ attn_status attn_camtl_call_(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
                                         const attn_camtl_params *params, attn_ctx *ctx,
                                         size_t *bytes) {
   attn_error_ e = {ATTN_OK, NULL};
@@ -220,13 +221,14 @@ ATTN_FUNC_ attn_status attn_camtl_call_(attn_tensor o, attn_tensor q, attn_tenso
   return attn_end_(bytes ? NULL : ctx, &e);
 }
 
-ATTN_PUB_ attn_status attn_camtl(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
-                                 const attn_camtl_params *params, attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_camtl(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
+                                      const attn_camtl_params *params, attn_ctx *ctx) {
   return attn_camtl_call_(o, q, k, v, params, ctx, NULL);
 }
 
-ATTN_PUB_ size_t attn_camtl_workspace(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
-                                      const attn_camtl_params *params, const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_camtl_workspace(attn_tensor o, attn_tensor q, attn_tensor k,
+                                           attn_tensor v, const attn_camtl_params *params,
+                                           const attn_ctx *ctx) {
   attn_ctx own = attn_before_workspace_(ctx);
   size_t bytes = 0;
   return attn_camtl_call_(o, q, k, v, params, &own, &bytes) == ATTN_OK ? bytes : 0;

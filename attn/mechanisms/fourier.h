@@ -173,7 +173,7 @@ ATTN_FUNC_ void attn_dft_rows_item_(void *job, int worker, int64_t index) {
 }
 
 /* Rows from len on of an entry are 0. */
-ATTN_FUNC_ void attn_dft_clear_(const attn_tensor *y, int64_t b, int64_t len) {
+ATTN_COLD_ void attn_dft_clear_(const attn_tensor *y, int64_t b, int64_t len) {
   for (int64_t i = len; i < y->len; i++)
     memset(attn_at_(y, b, 0, i), 0, (size_t)attn_bytes_(y->dtype, y->dim));
 }
@@ -181,11 +181,11 @@ ATTN_FUNC_ void attn_dft_clear_(const attn_tensor *y, int64_t b, int64_t len) {
 /* Complex columns that are transformed together: 32, but 16 of more than 2048 rows, for the second cache.
  * Which columns meet depends on the entry alone. */
 enum { ATTN_DFT_TALL_ = 2048 };
-ATTN_FUNC_ int64_t attn_dft_wide_(int64_t rows, int64_t dm) {
+ATTN_COLD_ int64_t attn_dft_wide_(int64_t rows, int64_t dm) {
   return dm / 2 < 2 * ATTN_GROUP_ || rows > ATTN_DFT_TALL_ ? ATTN_GROUP_ : 2 * ATTN_GROUP_;
 }
 
-ATTN_FUNC_ int attn_dft_fast_(attn_stage_ *s, attn_tensor y, attn_tensor x, const int32_t *x_len) {
+ATTN_COLD_ int attn_dft_fast_(attn_stage_ *s, attn_tensor y, attn_tensor x, const int32_t *x_len) {
   const int64_t len = x.len, dm = x.dim, top = dm / 2;
   const int64_t rows = attn_fft_rows_(len, x_len != NULL), cols = attn_fft_rows_(dm, 0);
   attn_dft_ a;
@@ -259,7 +259,7 @@ ATTN_FUNC_ void attn_waves_item_(void *job, int worker, int64_t index) {
 }
 
 /* P = [x C ; x S] with the matrices of dm, then rows of y = [C, -S] P with those of N. */
-ATTN_FUNC_ int attn_dft_dense_(attn_stage_ *s, attn_tensor y, attn_tensor x, const int32_t *x_len) {
+ATTN_COLD_ int attn_dft_dense_(attn_stage_ *s, attn_tensor y, attn_tensor x, const int32_t *x_len) {
   const int64_t len = x.len, dm = x.dim, most = len < dm ? len : dm < 96 ? 96 : dm;
   const int64_t many = most < len ? most : len;
   float *root = (float *)attn_stage_take_(s, len > dm ? len : dm, 8);
@@ -301,7 +301,7 @@ ATTN_FUNC_ int attn_dft_dense_(attn_stage_ *s, attn_tensor y, attn_tensor x, con
 }
 
 /* y = fourier(x). */
-ATTN_FUNC_ int attn_stage_fourier_(attn_stage_ *s, attn_tensor y, attn_tensor x,
+ATTN_COLD_ int attn_stage_fourier_(attn_stage_ *s, attn_tensor y, attn_tensor x,
                                    const attn_fourier_params *p) {
   const int64_t mark = s->used;
   if (p->form == ATTN_FOURIER_GEMM ? !attn_dft_dense_(s, y, x, p->x_len)
@@ -313,7 +313,7 @@ ATTN_FUNC_ int attn_stage_fourier_(attn_stage_ *s, attn_tensor y, attn_tensor x,
 
 /* ---- calls ---------------------------------------------------------------------------------------*/
 
-ATTN_FUNC_ int attn_fourier_check_(attn_error_ *e, attn_fourier_job_ *j, const attn_ctx *ctx,
+ATTN_COLD_ int attn_fourier_check_(attn_error_ *e, attn_fourier_job_ *j, const attn_ctx *ctx,
                                    const attn_table_ **table, int *workers) {
   static const attn_words_ wx = ATTN_WORDS_("x"), wy = ATTN_WORDS_("y");
   const int64_t most = (int64_t)1 << 27, any = ATTN_ANY_, b = j->x.batch, t = j->x.len,
@@ -347,13 +347,13 @@ ATTN_FUNC_ int attn_fourier_check_(attn_error_ *e, attn_fourier_job_ *j, const a
   return attn_check_apart_(e, ctx, op, count, more.span, more.n);
 }
 
-ATTN_FUNC_ int attn_fourier_steps_(attn_stage_ *s, void *job) {
+ATTN_COLD_ int attn_fourier_steps_(attn_stage_ *s, void *job) {
   const attn_fourier_job_ *j = (const attn_fourier_job_ *)job;
   return attn_stage_fourier_(s, j->y, j->x, &j->par.mix);
 }
 
 /* h = norm_1(x + fourier(x)), y = norm_2(h + ff(h)), entry by entry where they are not equally long. */
-ATTN_FUNC_ int attn_fnet_steps_(attn_stage_ *s, void *job) {
+ATTN_COLD_ int attn_fnet_steps_(attn_stage_ *s, void *job) {
   const attn_fourier_job_ *j = (const attn_fourier_job_ *)job;
   const attn_fnet_params *par = &j->par;
   const int32_t *x_len = par->mix.x_len;
@@ -375,7 +375,7 @@ ATTN_FUNC_ int attn_fnet_steps_(attn_stage_ *s, void *job) {
   return 1;
 }
 
-ATTN_FUNC_ attn_status attn_fourier_call_(attn_fourier_job_ *j, attn_ctx *ctx, size_t *bytes) {
+ATTN_COLD_ attn_status attn_fourier_call_(attn_fourier_job_ *j, attn_ctx *ctx, size_t *bytes) {
   attn_error_ e = {ATTN_OK, NULL};
   const attn_table_ *table;
   int workers;
@@ -393,7 +393,7 @@ ATTN_FUNC_ attn_status attn_fourier_call_(attn_fourier_job_ *j, attn_ctx *ctx, s
   return attn_end_(bytes ? NULL : ctx, &e);
 }
 
-ATTN_FUNC_ attn_status attn_fourier_run_(attn_tensor y, attn_tensor x,
+ATTN_COLD_ attn_status attn_fourier_run_(attn_tensor y, attn_tensor x,
                                          const attn_fourier_params *params, attn_ctx *ctx,
                                          size_t *bytes) {
   attn_fourier_job_ j;
@@ -403,19 +403,20 @@ ATTN_FUNC_ attn_status attn_fourier_run_(attn_tensor y, attn_tensor x,
   return attn_fourier_call_(&j, ctx, bytes);
 }
 
-ATTN_PUB_ attn_status attn_fourier(attn_tensor y, attn_tensor x, const attn_fourier_params *params,
-                                   attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_fourier(attn_tensor y, attn_tensor x,
+                                        const attn_fourier_params *params, attn_ctx *ctx) {
   return attn_fourier_run_(y, x, params, ctx, NULL);
 }
-ATTN_PUB_ size_t attn_fourier_workspace(attn_tensor y, attn_tensor x,
-                                        const attn_fourier_params *params, const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_fourier_workspace(attn_tensor y, attn_tensor x,
+                                             const attn_fourier_params *params,
+                                             const attn_ctx *ctx) {
   attn_ctx plain = attn_before_workspace_(ctx);
   size_t bytes = 0;
   attn_fourier_run_(y, x, params, &plain, &bytes);
   return bytes;
 }
 
-ATTN_FUNC_ attn_status attn_fnet_run_(attn_tensor y, attn_tensor x, const attn_fnet_params *params,
+ATTN_COLD_ attn_status attn_fnet_run_(attn_tensor y, attn_tensor x, const attn_fnet_params *params,
                                       attn_ctx *ctx, size_t *bytes) {
   attn_error_ e = {ATTN_OK, NULL};
   attn_fourier_job_ j;
@@ -429,12 +430,12 @@ ATTN_FUNC_ attn_status attn_fnet_run_(attn_tensor y, attn_tensor x, const attn_f
   return attn_end_(bytes ? NULL : ctx, &e);
 }
 
-ATTN_PUB_ attn_status attn_fnet(attn_tensor y, attn_tensor x, const attn_fnet_params *params,
-                                attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_fnet(attn_tensor y, attn_tensor x, const attn_fnet_params *params,
+                                     attn_ctx *ctx) {
   return attn_fnet_run_(y, x, params, ctx, NULL);
 }
-ATTN_PUB_ size_t attn_fnet_workspace(attn_tensor y, attn_tensor x, const attn_fnet_params *params,
-                                     const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_fnet_workspace(attn_tensor y, attn_tensor x,
+                                          const attn_fnet_params *params, const attn_ctx *ctx) {
   attn_ctx plain = attn_before_workspace_(ctx);
   size_t bytes = 0;
   attn_fnet_run_(y, x, params, &plain, &bytes);

@@ -8,31 +8,31 @@ typedef struct attn_gmlp_job_ {
 
 /* Entries of a batch that go through a block together: weights are laid out once for them. */
 enum { ATTN_MIXED_ROWS_ = 2048 };
-ATTN_FUNC_ int64_t attn_mixed_entries_(int64_t batch, int64_t len) {
+ATTN_COLD_ int64_t attn_mixed_entries_(int64_t batch, int64_t len) {
   const int64_t most = len < ATTN_MIXED_ROWS_ ? ATTN_MIXED_ROWS_ / len : 1;
   return batch < most ? batch : most;
 }
-ATTN_FUNC_ attn_tensor attn_mixed_some_(attn_tensor t, int64_t b, int64_t entries) {
+ATTN_COLD_ attn_tensor attn_mixed_some_(attn_tensor t, int64_t b, int64_t entries) {
   if (b > 0) t = attn_stage_shift_(t, b * t.stride_batch);
   t.batch = entries;
   return t;
 }
 
 /* Columns c .. c + n - 1. */
-ATTN_FUNC_ attn_tensor attn_mixed_columns_(attn_tensor t, int64_t c, int64_t n) {
+ATTN_COLD_ attn_tensor attn_mixed_columns_(attn_tensor t, int64_t c, int64_t n) {
   t = attn_stage_shift_(t, c);
   t.dim = n;
   return t;
 }
 
 /* ATTN_ACT_NONE is GELU in these blocks. */
-ATTN_FUNC_ int attn_mixed_activation_(attn_error_ *e, attn_activation *act, const char *rule) {
+ATTN_COLD_ int attn_mixed_activation_(attn_error_ *e, attn_activation *act, const char *rule) {
   if (*act == ATTN_ACT_NONE) *act = ATTN_ACT_GELU;
   return ((int)*act >= 0 && *act < ATTN_ACT_COUNT) || attn_reject_(e, ATTN_E_VALUE, rule);
 }
 
 /* y = x + rows w + bias; y may be x. */
-ATTN_FUNC_ int attn_stage_mixed_(attn_stage_ *s, attn_tensor y, attn_tensor x, attn_tensor rows,
+ATTN_COLD_ int attn_stage_mixed_(attn_stage_ *s, attn_tensor y, attn_tensor x, attn_tensor rows,
                                  attn_tensor w, attn_tensor bias) {
   attn_spatial_ a;
   memset(&a, 0, sizeof a);
@@ -43,14 +43,14 @@ ATTN_FUNC_ int attn_stage_mixed_(attn_stage_ *s, attn_tensor y, attn_tensor x, a
 }
 
 /* o may be x itself: then the output speaks for both. */
-ATTN_FUNC_ int attn_mixed_apart_(attn_error_ *e, const attn_ctx *ctx, attn_arguments_ *l,
+ATTN_COLD_ int attn_mixed_apart_(attn_error_ *e, const attn_ctx *ctx, attn_arguments_ *l,
                                  const attn_arrays_ *more) {
   const attn_tensor *o = l->op[0].t, *x = l->op[1].t;
   if (attn_same_view_(o, x)) l->op[1].span.lo = l->op[1].span.hi = 0;
   return attn_check_apart_(e, ctx, l->op, l->n, more->span, more->n);
 }
 
-ATTN_FUNC_ int attn_gmlp_check_(attn_error_ *e, attn_gmlp_job_ *j, const attn_ctx *ctx,
+ATTN_COLD_ int attn_gmlp_check_(attn_error_ *e, attn_gmlp_job_ *j, const attn_ctx *ctx,
                                 const attn_table_ **table, int *workers) {
   static const attn_words_ w[] = {ATTN_WORDS_("o"),
                                   ATTN_WORDS_("x"),
@@ -126,7 +126,7 @@ ATTN_FUNC_ int attn_gmlp_check_(attn_error_ *e, attn_gmlp_job_ *j, const attn_ct
 }
 
 /* Z1 *= W LN_s(Z2) + b, with w_qkv + the attention's part: each, its heads' outputs. */
-ATTN_FUNC_ int attn_gmlp_gate_(attn_stage_ *s, const attn_gmlp_params *p, attn_tensor z,
+ATTN_COLD_ int attn_gmlp_gate_(attn_stage_ *s, const attn_gmlp_params *p, attn_tensor z,
                                attn_tensor each, const int32_t *len, float *panels) {
   const int64_t e = p->w_2.len, heads = p->w_s.heads;
   attn_spatial_ a;
@@ -143,7 +143,7 @@ ATTN_FUNC_ int attn_gmlp_gate_(attn_stage_ *s, const attn_gmlp_params *p, attn_t
          attn_stage_spatial_(s, &a, z.batch, 1, each.data ? 2 : 1);
 }
 
-ATTN_FUNC_ int attn_gmlp_steps_(attn_stage_ *s, void *job) {
+ATTN_COLD_ int attn_gmlp_steps_(attn_stage_ *s, void *job) {
   const attn_gmlp_job_ *j = (const attn_gmlp_job_ *)job;
   const attn_gmlp_params *p = &j->p;
   const attn_tensor none = attn_view_(NULL, ATTN_F32, 0, 0, 0, 0);
@@ -183,7 +183,7 @@ ATTN_FUNC_ int attn_gmlp_steps_(attn_stage_ *s, void *job) {
   return 1;
 }
 
-ATTN_FUNC_ attn_status attn_gmlp_call_(attn_tensor o, attn_tensor x, const attn_gmlp_params *params,
+ATTN_COLD_ attn_status attn_gmlp_call_(attn_tensor o, attn_tensor x, const attn_gmlp_params *params,
                                        attn_ctx *ctx, size_t *bytes) {
   attn_error_ e = {ATTN_OK, NULL};
   const attn_table_ *table;
@@ -205,12 +205,12 @@ ATTN_FUNC_ attn_status attn_gmlp_call_(attn_tensor o, attn_tensor x, const attn_
   return attn_end_(bytes ? NULL : ctx, &e);
 }
 
-ATTN_PUB_ attn_status attn_gmlp(attn_tensor o, attn_tensor x, const attn_gmlp_params *params,
-                                attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_gmlp(attn_tensor o, attn_tensor x, const attn_gmlp_params *params,
+                                     attn_ctx *ctx) {
   return attn_gmlp_call_(o, x, params, ctx, NULL);
 }
-ATTN_PUB_ size_t attn_gmlp_workspace(attn_tensor o, attn_tensor x, const attn_gmlp_params *params,
-                                     const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_gmlp_workspace(attn_tensor o, attn_tensor x,
+                                          const attn_gmlp_params *params, const attn_ctx *ctx) {
   attn_ctx plain = attn_before_workspace_(ctx);
   size_t bytes = 0;
   attn_gmlp_call_(o, x, params, &plain, &bytes);

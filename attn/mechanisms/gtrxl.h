@@ -15,7 +15,7 @@ enum { ATTN_GTRXL_WEIGHTS_ = 6, ATTN_GTRXL_OPERANDS_ = ATTN_GTRXL_WEIGHTS_ + 1 }
 
 /* The gate's weights in the order of their names; what its kind does not read becomes absent, b what it
  * stands for. */
-ATTN_FUNC_ int attn_gtrxl_gate_check_(attn_error_ *e, attn_gtrxl_gate_params *p,
+ATTN_COLD_ int attn_gtrxl_gate_check_(attn_error_ *e, attn_gtrxl_gate_params *p,
                                       attn_gtrxl_place_ at, int64_t dm, attn_operand_ *op) {
 #define ATTN_GTRXL_(at)                                                              \
   {                                                                                  \
@@ -143,7 +143,7 @@ ATTN_FUNC_ void attn_gtrxl_sum_item_(void *job, int worker, int64_t index) {
 }
 
 /* o = gate(x, y); the weights have been checked. */
-ATTN_FUNC_ int attn_stage_gtrxl_(attn_stage_ *s, attn_tensor o, attn_tensor x, attn_tensor y,
+ATTN_COLD_ int attn_stage_gtrxl_(attn_stage_ *s, attn_tensor o, attn_tensor x, attn_tensor y,
                                  const attn_gtrxl_gate_params *p) {
   const attn_tensor w[ATTN_GTRXL_WEIGHTS_] = {p->w_r, p->u_r, p->w_z, p->u_z, p->w_g, p->u_g};
   const int64_t dm = o.dim;
@@ -178,13 +178,13 @@ typedef struct attn_gtrxl_gate_job_ {
   attn_gtrxl_gate_params p;
 } attn_gtrxl_gate_job_;
 
-ATTN_FUNC_ int attn_gtrxl_gate_steps_(attn_stage_ *s, void *job) {
+ATTN_COLD_ int attn_gtrxl_gate_steps_(attn_stage_ *s, void *job) {
   const attn_gtrxl_gate_job_ *j = (const attn_gtrxl_gate_job_ *)job;
   return attn_stage_gtrxl_(s, j->o, j->x, j->y, &j->p);
 }
 
 /* The call, or with bytes the workspace query. */
-ATTN_FUNC_ attn_status attn_gtrxl_gate_call_(attn_gtrxl_gate_job_ *j,
+ATTN_COLD_ attn_status attn_gtrxl_gate_call_(attn_gtrxl_gate_job_ *j,
                                              const attn_gtrxl_gate_params *params, attn_ctx *ctx,
                                              size_t *bytes) {
   static const attn_words_ w[] = {ATTN_WORDS_("o"), ATTN_WORDS_("x"), ATTN_WORDS_("y")};
@@ -212,16 +212,16 @@ ATTN_FUNC_ attn_status attn_gtrxl_gate_call_(attn_gtrxl_gate_job_ *j,
   return attn_end_(bytes ? NULL : ctx, &e);
 }
 
-ATTN_PUB_ attn_status attn_gtrxl_gate(attn_tensor o, attn_tensor x, attn_tensor y,
-                                      const attn_gtrxl_gate_params *params, attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_gtrxl_gate(attn_tensor o, attn_tensor x, attn_tensor y,
+                                           const attn_gtrxl_gate_params *params, attn_ctx *ctx) {
   attn_gtrxl_gate_job_ j;
   memset(&j, 0, sizeof j);
   j.o = o, j.x = x, j.y = y;
   return attn_gtrxl_gate_call_(&j, params, ctx, NULL);
 }
-ATTN_PUB_ size_t attn_gtrxl_gate_workspace(attn_tensor o, attn_tensor x, attn_tensor y,
-                                           const attn_gtrxl_gate_params *params,
-                                           const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_gtrxl_gate_workspace(attn_tensor o, attn_tensor x, attn_tensor y,
+                                                const attn_gtrxl_gate_params *params,
+                                                const attn_ctx *ctx) {
   attn_gtrxl_gate_job_ j;
   attn_ctx plain = attn_before_workspace_(ctx);
   size_t bytes = 0;
@@ -238,7 +238,7 @@ typedef struct attn_gtrxl_job_ {
   attn_gtrxl_params p;
 } attn_gtrxl_job_;
 
-ATTN_FUNC_ int attn_gtrxl_check_(attn_error_ *e, attn_gtrxl_job_ *j,
+ATTN_COLD_ int attn_gtrxl_check_(attn_error_ *e, attn_gtrxl_job_ *j,
                                  const attn_gtrxl_params *params, const attn_ctx *ctx,
                                  const attn_table_ **table, int *workers) {
   static const attn_words_ w[] = {ATTN_WORDS_("o"), ATTN_WORDS_("params.attention.lse"),
@@ -273,7 +273,7 @@ ATTN_FUNC_ int attn_gtrxl_check_(attn_error_ *e, attn_gtrxl_job_ *j,
 }
 
 /* The heads of all rows first; then 1024 rows at a time go all the way. */
-ATTN_FUNC_ int attn_gtrxl_steps_(attn_stage_ *s, void *job) {
+ATTN_COLD_ int attn_gtrxl_steps_(attn_stage_ *s, void *job) {
   const attn_gtrxl_job_ *j = (const attn_gtrxl_job_ *)job;
   const attn_gtrxl_params *p = &j->p;
   const attn_feed_forward *ff = &p->ff;
@@ -316,7 +316,7 @@ ATTN_FUNC_ int attn_gtrxl_steps_(attn_stage_ *s, void *job) {
 }
 
 /* The call, or with bytes the workspace query. */
-ATTN_FUNC_ attn_status attn_gtrxl_call_(attn_tensor o, attn_tensor h,
+ATTN_COLD_ attn_status attn_gtrxl_call_(attn_tensor o, attn_tensor h,
                                         const attn_gtrxl_params *params, attn_ctx *ctx,
                                         size_t *bytes) {
   attn_error_ e = {ATTN_OK, NULL};
@@ -336,12 +336,12 @@ ATTN_FUNC_ attn_status attn_gtrxl_call_(attn_tensor o, attn_tensor h,
   return attn_end_(bytes ? NULL : ctx, &e);
 }
 
-ATTN_PUB_ attn_status attn_gtrxl(attn_tensor o, attn_tensor h, const attn_gtrxl_params *params,
-                                 attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_gtrxl(attn_tensor o, attn_tensor h, const attn_gtrxl_params *params,
+                                      attn_ctx *ctx) {
   return attn_gtrxl_call_(o, h, params, ctx, NULL);
 }
-ATTN_PUB_ size_t attn_gtrxl_workspace(attn_tensor o, attn_tensor h, const attn_gtrxl_params *params,
-                                      const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_gtrxl_workspace(attn_tensor o, attn_tensor h,
+                                           const attn_gtrxl_params *params, const attn_ctx *ctx) {
   attn_ctx plain = attn_before_workspace_(ctx);
   size_t bytes = 0;
   attn_gtrxl_call_(o, h, params, &plain, &bytes);

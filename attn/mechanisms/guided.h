@@ -129,7 +129,7 @@ ATTN_FUNC_ void attn_guided_item_(void *job, int worker, int64_t index) {
 }
 
 /* The loss from the sums of all tiles. */
-ATTN_FUNC_ double attn_guided_join_(const attn_guided_ *a) {
+ATTN_COLD_ double attn_guided_join_(const attn_guided_ *a) {
   const attn_softmax_ *x = &a->x.a;
   const double cells = (double)x->q.batch * (double)x->q.len * (double)x->k.len;
   double loss = 0.0;
@@ -148,7 +148,7 @@ ATTN_FUNC_ double attn_guided_join_(const attn_guided_ *a) {
   return loss;
 }
 
-ATTN_FUNC_ int attn_guided_steps_(attn_stage_ *s, void *job) {
+ATTN_COLD_ int attn_guided_steps_(attn_stage_ *s, void *job) {
   attn_guided_ *a = (attn_guided_ *)job;
   const int64_t tile = ATTN_TILE_, f = sizeof(double);
   double loss = 0.0;
@@ -164,7 +164,7 @@ ATTN_FUNC_ int attn_guided_steps_(attn_stage_ *s, void *job) {
 }
 
 /* One target of a group; more is 1 when it is not alone. */
-ATTN_FUNC_ int attn_target_check_(attn_error_ *e, const attn_guided_ *a, const attn_target *t,
+ATTN_COLD_ int attn_target_check_(attn_error_ *e, const attn_guided_ *a, const attn_target *t,
                                   int more, attn_span_ *span) {
   const int64_t keys = a->x.a.k.len, batch = t->per_batch ? a->x.a.q.batch : 1;
   span->lo = span->hi = 0;
@@ -191,7 +191,7 @@ ATTN_FUNC_ int attn_target_check_(attn_error_ *e, const attn_guided_ *a, const a
       "params.group.target.segment must be aligned to its elements", span);
 }
 
-ATTN_FUNC_ int attn_group_check_(attn_error_ *e, attn_guided_ *a, const attn_target_group *g,
+ATTN_COLD_ int attn_group_check_(attn_error_ *e, attn_guided_ *a, const attn_target_group *g,
                                  const attn_ctx *ctx, int query) {
   attn_span_ span[2];
   double sum = 0.0;
@@ -219,7 +219,7 @@ ATTN_FUNC_ int attn_group_check_(attn_error_ *e, attn_guided_ *a, const attn_tar
   return 1;
 }
 
-ATTN_FUNC_ int attn_guided_check_(attn_error_ *e, attn_guided_ *a, const attn_guided_params *params,
+ATTN_COLD_ int attn_guided_check_(attn_error_ *e, attn_guided_ *a, const attn_guided_params *params,
                                   const attn_ctx *ctx, int query) {
   attn_operand_ op[ATTN_LOSS_TENSORS_];
   attn_span_ span[ATTN_JOINT_SPANS_];
@@ -239,7 +239,7 @@ ATTN_FUNC_ int attn_guided_check_(attn_error_ *e, attn_guided_ *a, const attn_gu
   return 1;
 }
 
-ATTN_FUNC_ attn_status attn_guided_call_(double *loss, const attn_guided_params *params,
+ATTN_COLD_ attn_status attn_guided_call_(double *loss, const attn_guided_params *params,
                                          attn_ctx *ctx, size_t *bytes) {
   attn_error_ e = {ATTN_OK, NULL};
   const attn_table_ *table = NULL;
@@ -253,12 +253,12 @@ ATTN_FUNC_ attn_status attn_guided_call_(double *loss, const attn_guided_params 
                          "all heads of a tile at once", bytes);
 }
 
-ATTN_PUB_ attn_status attn_guided_loss(double *loss, const attn_guided_params *params,
-                                       attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_guided_loss(double *loss, const attn_guided_params *params,
+                                            attn_ctx *ctx) {
   return attn_guided_call_(loss, params, ctx, NULL);
 }
-ATTN_PUB_ size_t attn_guided_loss_workspace(double *loss, const attn_guided_params *params,
-                                            const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_guided_loss_workspace(double *loss, const attn_guided_params *params,
+                                                 const attn_ctx *ctx) {
   attn_ctx plain = attn_before_workspace_(ctx);
   size_t bytes = 0;
   (void)attn_guided_call_(loss, params, &plain, &bytes);

@@ -42,7 +42,7 @@ typedef struct attn_hard_group_ {
   const char *mask[ATTN_GROUP_];
 } attn_hard_group_;
 
-ATTN_FUNC_ int attn_hard_plan_(attn_error_ *e, attn_hard_job_ *j,
+ATTN_COLD_ int attn_hard_plan_(attn_error_ *e, attn_hard_job_ *j,
                                const attn_hard_gaussian_params *params, const attn_ctx *ctx,
                                int *workers, int data) {
   static const attn_words_ wo = ATTN_WORDS_("o"), wv = ATTN_WORDS_("v");
@@ -122,7 +122,7 @@ ATTN_FUNC_ int attn_hard_plan_(attn_error_ *e, attn_hard_job_ *j,
   return 1;
 }
 
-ATTN_FUNC_ int64_t attn_hard_items_(const attn_hard_job_ *j) {
+ATTN_COLD_ int64_t attn_hard_items_(const attn_hard_job_ *j) {
   return attn_mul_(attn_mul_(j->o.batch, j->o.heads), j->tiles);
 }
 
@@ -347,13 +347,14 @@ ATTN_FUNC_ void attn_hard_item_(void *job, int worker, int64_t index) {
   for (int r = live; r < rows; r++) memset(out[r], 0, (size_t)size);
 }
 
-ATTN_FUNC_ void attn_hard_job_of_(attn_hard_job_ *j, attn_tensor o, attn_tensor v) {
+ATTN_COLD_ void attn_hard_job_of_(attn_hard_job_ *j, attn_tensor o, attn_tensor v) {
   memset(j, 0, sizeof *j);
   j->o = o, j->v = v;
 }
 
-ATTN_PUB_ attn_status attn_hard_gaussian(attn_tensor o, attn_tensor v,
-                                         const attn_hard_gaussian_params *params, attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_hard_gaussian(attn_tensor o, attn_tensor v,
+                                              const attn_hard_gaussian_params *params,
+                                              attn_ctx *ctx) {
   attn_error_ e = {ATTN_OK, NULL};
   attn_hard_job_ j;
   attn_hard_scratch_ s;
@@ -384,9 +385,9 @@ ATTN_PUB_ attn_status attn_hard_gaussian(attn_tensor o, attn_tensor v,
   return attn_end_(ctx, &e);
 }
 
-ATTN_PUB_ size_t attn_hard_gaussian_workspace(attn_tensor o, attn_tensor v,
-                                              const attn_hard_gaussian_params *params,
-                                              const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_hard_gaussian_workspace(attn_tensor o, attn_tensor v,
+                                                   const attn_hard_gaussian_params *params,
+                                                   const attn_ctx *ctx) {
   attn_error_ e = {ATTN_OK, NULL};
   attn_hard_job_ j;
   const attn_ctx plain = attn_before_workspace_(ctx);

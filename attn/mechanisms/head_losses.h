@@ -61,7 +61,7 @@ ATTN_FUNC_ void attn_cosines_item_(void *job, int worker, int64_t index) {
   a->part[index] = sum;
 }
 
-ATTN_FUNC_ int attn_stage_cosines_(attn_stage_ *s, attn_cosines_ *a, double *result) {
+ATTN_COLD_ int attn_stage_cosines_(attn_stage_ *s, attn_cosines_ *a, double *result) {
   const int64_t heads = a->x.heads, batch = a->x.batch;
   if (s->run) *result = 0.0;
   if (!a->x.data || batch == 0 || a->x.len == 0) return 1;
@@ -141,7 +141,7 @@ ATTN_FUNC_ void attn_disagreement_item_(void *job, int worker, int64_t index) {
   a->part[index] = y.sum;
 }
 
-ATTN_FUNC_ int attn_disagreement_steps_(attn_stage_ *s, void *job) {
+ATTN_COLD_ int attn_disagreement_steps_(attn_stage_ *s, void *job) {
   attn_disagreement_ *a = (attn_disagreement_ *)job;
   const attn_softmax_ *p = &a->x.a;
   double d[3] = {0.0, 0.0, 0.0};
@@ -168,7 +168,7 @@ ATTN_FUNC_ int attn_disagreement_steps_(attn_stage_ *s, void *job) {
 enum { ATTN_LOSS_Q_, ATTN_LOSS_K_, ATTN_LOSS_MAP_, ATTN_LOSS_TENSORS_ };
 
 /* The maps: x->q and x->k, or x->map. */
-ATTN_FUNC_ int attn_joint_maps_check_(attn_error_ *e, attn_joint_ *x, const attn_sdpa_params *p,
+ATTN_COLD_ int attn_joint_maps_check_(attn_error_ *e, attn_joint_ *x, const attn_sdpa_params *p,
                                       const attn_ctx *ctx, attn_operand_ *op, attn_span_ *span,
                                       int query) {
   static const attn_words_ w[] = {ATTN_WORDS_("params.q"), ATTN_WORDS_("params.k"),
@@ -201,7 +201,7 @@ ATTN_FUNC_ int attn_joint_maps_check_(attn_error_ *e, attn_joint_ *x, const attn
 }
 
 /* The result shares memory with no argument, the workspace with neither. */
-ATTN_FUNC_ int attn_loss_apart_(attn_error_ *e, const attn_ctx *ctx, const double *d, int64_t n,
+ATTN_COLD_ int attn_loss_apart_(attn_error_ *e, const attn_ctx *ctx, const double *d, int64_t n,
                                 const attn_operand_ *op, int ops, const attn_span_ *span,
                                 int spans) {
   attn_span_ out, work;
@@ -220,7 +220,7 @@ ATTN_FUNC_ int attn_loss_apart_(attn_error_ *e, const attn_ctx *ctx, const doubl
          attn_reject_(e, ATTN_E_OVERLAP, "ctx.workspace must not share memory with the result");
 }
 
-ATTN_FUNC_ int attn_disagreement_check_(attn_error_ *e, attn_disagreement_ *a,
+ATTN_COLD_ int attn_disagreement_check_(attn_error_ *e, attn_disagreement_ *a,
                                         const attn_disagreement_params *p, const attn_ctx *ctx,
                                         int query) {
   static const attn_words_ w[] = {ATTN_WORDS_("params.v"), ATTN_WORDS_("params.o")};
@@ -284,7 +284,7 @@ ATTN_FUNC_ int attn_disagreement_check_(attn_error_ *e, attn_disagreement_ *a,
   return attn_loss_apart_(e, ctx, a->d, 3, op, COUNT, span, ATTN_JOINT_SPANS_);
 }
 
-ATTN_FUNC_ attn_status attn_disagreement_call_(double *d, const attn_disagreement_params *params,
+ATTN_COLD_ attn_status attn_disagreement_call_(double *d, const attn_disagreement_params *params,
                                                attn_ctx *ctx, size_t *bytes) {
   attn_error_ e = {ATTN_OK, NULL};
   const attn_table_ *table = NULL;
@@ -298,12 +298,12 @@ ATTN_FUNC_ attn_status attn_disagreement_call_(double *d, const attn_disagreemen
                          "all heads of a tile at once", bytes);
 }
 
-ATTN_PUB_ attn_status attn_disagreement(double *d, const attn_disagreement_params *params,
-                                        attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_disagreement(double *d, const attn_disagreement_params *params,
+                                             attn_ctx *ctx) {
   return attn_disagreement_call_(d, params, ctx, NULL);
 }
-ATTN_PUB_ size_t attn_disagreement_workspace(double *d, const attn_disagreement_params *params,
-                                             const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_disagreement_workspace(double *d, const attn_disagreement_params *params,
+                                                  const attn_ctx *ctx) {
   attn_ctx plain = attn_before_workspace_(ctx);
   size_t bytes = 0;
   (void)attn_disagreement_call_(d, params, &plain, &bytes);

@@ -10,7 +10,7 @@ typedef struct attn_span_job_ {
   int64_t bytes;              /* packed tokens [dm][tile], spans [block][tile] */
 } attn_span_job_;
 
-ATTN_FUNC_ int attn_span_plan_(attn_error_ *e, attn_span_job_ *j, const attn_ctx *ctx,
+ATTN_COLD_ int attn_span_plan_(attn_error_ *e, attn_span_job_ *j, const attn_ctx *ctx,
                                int *workers) {
   static const attn_words_ wx = ATTN_WORDS_("x");
   attn_span_ sx, sz, sv, sb, sw;
@@ -40,7 +40,7 @@ ATTN_FUNC_ int attn_span_plan_(attn_error_ *e, attn_span_job_ *j, const attn_ctx
   return 1;
 }
 
-ATTN_FUNC_ int64_t attn_span_items_(const attn_span_job_ *j) {
+ATTN_COLD_ int64_t attn_span_items_(const attn_span_job_ *j) {
   return j->heads == 0 ? 0 : attn_mul_(j->x.batch, j->tiles);
 }
 
@@ -79,14 +79,15 @@ ATTN_FUNC_ void attn_span_item_(void *job, int worker, int64_t index) {
   }
 }
 
-ATTN_FUNC_ void attn_span_job_of_(attn_span_job_ *j, float *z, attn_tensor x, const float *v,
+ATTN_COLD_ void attn_span_job_of_(attn_span_job_ *j, float *z, attn_tensor x, const float *v,
                                   const float *b, int64_t heads, int64_t most) {
   memset(j, 0, sizeof *j);
   j->z = z, j->x = x, j->v = v, j->b = b, j->heads = heads, j->most = most;
 }
 
-ATTN_PUB_ attn_status attn_span_predict(float *z, attn_tensor x, const float *v, const float *b,
-                                        int64_t heads, int64_t most, attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_span_predict(float *z, attn_tensor x, const float *v,
+                                             const float *b, int64_t heads, int64_t most,
+                                             attn_ctx *ctx) {
   attn_error_ e = {ATTN_OK, NULL};
   attn_span_job_ j;
   attn_workspace_ w;
@@ -107,9 +108,9 @@ ATTN_PUB_ attn_status attn_span_predict(float *z, attn_tensor x, const float *v,
   return attn_end_(ctx, &e);
 }
 
-ATTN_PUB_ size_t attn_span_predict_workspace(float *z, attn_tensor x, const float *v,
-                                             const float *b, int64_t heads, int64_t most,
-                                             const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_span_predict_workspace(float *z, attn_tensor x, const float *v,
+                                                  const float *b, int64_t heads, int64_t most,
+                                                  const attn_ctx *ctx) {
   attn_error_ e = {ATTN_OK, NULL};
   attn_span_job_ j;
   const attn_ctx plain = attn_before_workspace_(ctx);

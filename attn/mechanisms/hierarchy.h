@@ -16,11 +16,11 @@ typedef struct attn_hierarchy_job_ {
 } attn_hierarchy_job_;
 
 /* One of the optional arrays of tensors; absent = all null. */
-ATTN_FUNC_ void attn_hierarchy_copy_(attn_tensor *to, const attn_tensor *from, int64_t levels) {
+ATTN_COLD_ void attn_hierarchy_copy_(attn_tensor *to, const attn_tensor *from, int64_t levels) {
   for (int64_t l = 0; from && l < levels; l++) to[l] = from[l];
 }
 
-ATTN_FUNC_ int attn_hierarchy_levels_(attn_error_ *e, attn_hierarchy_job_ *j) {
+ATTN_COLD_ int attn_hierarchy_levels_(attn_error_ *e, attn_hierarchy_job_ *j) {
   attn_hierarchy_params *p = &j->p;
   if (p->levels == 0) p->levels = 1;
   if (p->levels < 1 || p->levels > ATTN_HIERARCHY_LEVELS)
@@ -42,7 +42,7 @@ ATTN_FUNC_ int attn_hierarchy_levels_(attn_error_ *e, attn_hierarchy_job_ *j) {
   return 1;
 }
 
-ATTN_FUNC_ int attn_hierarchy_check_(attn_error_ *e, attn_hierarchy_job_ *j,
+ATTN_COLD_ int attn_hierarchy_check_(attn_error_ *e, attn_hierarchy_job_ *j,
                                      const attn_hierarchy_params *params, const attn_ctx *ctx,
                                      int *workers) {
   static const attn_words_ w[] = {ATTN_WORDS_("x"),          ATTN_WORDS_("o"),
@@ -151,7 +151,7 @@ ATTN_FUNC_ void attn_copy_item_(void *job, int worker, int64_t index) {
                     a->from.dtype, ATTN_F32, a->to.dim, 1.0f, 0.0f);
 }
 
-ATTN_FUNC_ int attn_hierarchy_steps_(attn_stage_ *s, void *job) {
+ATTN_COLD_ int attn_hierarchy_steps_(attn_stage_ *s, void *job) {
   attn_hierarchy_job_ *j = (attn_hierarchy_job_ *)job;
   const int64_t b = j->x.batch, h = j->x.heads;
   attn_tensor state = j->x;
@@ -185,7 +185,7 @@ ATTN_FUNC_ int attn_hierarchy_steps_(attn_stage_ *s, void *job) {
 }
 
 /* The call, or with bytes the workspace query. */
-ATTN_FUNC_ attn_status attn_hierarchy_call_(attn_hierarchy_job_ *j,
+ATTN_COLD_ attn_status attn_hierarchy_call_(attn_hierarchy_job_ *j,
                                             const attn_hierarchy_params *params, attn_ctx *ctx,
                                             size_t *bytes) {
   attn_error_ e = {ATTN_OK, NULL};
@@ -209,16 +209,16 @@ ATTN_FUNC_ attn_status attn_hierarchy_call_(attn_hierarchy_job_ *j,
   return attn_end_(bytes ? NULL : ctx, &e);
 }
 
-ATTN_PUB_ attn_status attn_hierarchy(attn_tensor o, attn_tensor x,
-                                     const attn_hierarchy_params *params, attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_hierarchy(attn_tensor o, attn_tensor x,
+                                          const attn_hierarchy_params *params, attn_ctx *ctx) {
   attn_hierarchy_job_ j;
   memset(&j, 0, sizeof j);
   j.o = o, j.x = x;
   return attn_hierarchy_call_(&j, params, ctx, NULL);
 }
-ATTN_PUB_ size_t attn_hierarchy_workspace(attn_tensor o, attn_tensor x,
-                                          const attn_hierarchy_params *params,
-                                          const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_hierarchy_workspace(attn_tensor o, attn_tensor x,
+                                               const attn_hierarchy_params *params,
+                                               const attn_ctx *ctx) {
   attn_hierarchy_job_ j;
   attn_ctx plain = attn_before_workspace_(ctx);
   size_t bytes = 0;

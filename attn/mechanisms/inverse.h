@@ -63,7 +63,7 @@ ATTN_FUNC_ void attn_pinv_item_(void *job, int worker, int64_t index) {
 }
 
 /* attn_pinv as a step; its arguments have been judged. */
-ATTN_FUNC_ int attn_stage_pinv_(attn_stage_ *s, attn_tensor z, attn_tensor a, int64_t iters) {
+ATTN_COLD_ int attn_stage_pinv_(attn_stage_ *s, attn_tensor z, attn_tensor a, int64_t iters) {
   attn_pinv_ p;
   memset(&p, 0, sizeof p);
   p.table = s->table, p.z = z, p.a = a, p.iters = iters;
@@ -165,7 +165,7 @@ ATTN_FUNC_ void attn_solve_item_(void *job, int worker, int64_t index) {
 }
 
 /* attn_solve as a step; its arguments have been judged but for the pivots. */
-ATTN_FUNC_ int attn_stage_solve_(attn_stage_ *s, attn_tensor x, attn_tensor a, attn_tensor b,
+ATTN_COLD_ int attn_stage_solve_(attn_stage_ *s, attn_tensor x, attn_tensor a, attn_tensor b,
                                  double lambda) {
   attn_solve_ p;
   memset(&p, 0, sizeof p);
@@ -203,13 +203,13 @@ typedef struct attn_inverse_job_ {
   int solve;
 } attn_inverse_job_;
 
-ATTN_FUNC_ int attn_inverse_steps_(attn_stage_ *s, void *job) {
+ATTN_COLD_ int attn_inverse_steps_(attn_stage_ *s, void *job) {
   const attn_inverse_job_ *j = (const attn_inverse_job_ *)job;
   return j->solve ? attn_stage_solve_(s, j->x, j->a, j->b, j->lambda)
                   : attn_stage_pinv_(s, j->x, j->a, j->iters);
 }
 
-ATTN_FUNC_ int attn_inverse_check_(attn_error_ *e, attn_inverse_job_ *j, const attn_ctx *ctx) {
+ATTN_COLD_ int attn_inverse_check_(attn_error_ *e, attn_inverse_job_ *j, const attn_ctx *ctx) {
   static const attn_words_ w[] = {ATTN_WORDS_("x"), ATTN_WORDS_("a"), ATTN_WORDS_("b"),
                                   ATTN_WORDS_("z")};
   const int64_t any = ATTN_ANY_, m = j->a.len;
@@ -243,7 +243,7 @@ ATTN_FUNC_ int attn_inverse_check_(attn_error_ *e, attn_inverse_job_ *j, const a
   return attn_check_apart_(e, ctx, op, 3, NULL, 0);
 }
 
-ATTN_FUNC_ attn_status attn_inverse_call_(attn_inverse_job_ *j, attn_ctx *ctx, size_t *bytes) {
+ATTN_COLD_ attn_status attn_inverse_call_(attn_inverse_job_ *j, attn_ctx *ctx, size_t *bytes) {
   attn_error_ e = {ATTN_OK, NULL};
   const attn_table_ *table = NULL;
   int workers = 1;
@@ -264,8 +264,8 @@ ATTN_PUB_ attn_status attn_pinv(attn_tensor z, attn_tensor a, int64_t iters, att
   j.iters = iters;
   return attn_inverse_call_(&j, ctx, NULL);
 }
-ATTN_PUB_ size_t attn_pinv_workspace(attn_tensor z, attn_tensor a, int64_t iters,
-                                     const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_pinv_workspace(attn_tensor z, attn_tensor a, int64_t iters,
+                                          const attn_ctx *ctx) {
   attn_ctx plain = attn_before_workspace_(ctx);
   attn_inverse_job_ j = attn_inverse_of_(z, a);
   size_t bytes = 0;
@@ -280,8 +280,8 @@ ATTN_PUB_ attn_status attn_solve(attn_tensor x, attn_tensor a, attn_tensor b, do
   j.b = b, j.lambda = lambda, j.solve = 1;
   return attn_inverse_call_(&j, ctx, NULL);
 }
-ATTN_PUB_ size_t attn_solve_workspace(attn_tensor x, attn_tensor a, attn_tensor b, double lambda,
-                                      const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_solve_workspace(attn_tensor x, attn_tensor a, attn_tensor b,
+                                           double lambda, const attn_ctx *ctx) {
   attn_ctx plain = attn_before_workspace_(ctx);
   attn_inverse_job_ j = attn_inverse_of_(x, a);
   size_t bytes = 0;

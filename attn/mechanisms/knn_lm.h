@@ -66,7 +66,7 @@ ATTN_FUNC_ void attn_knn_join_(void *job, int worker, int64_t row) {
 
 /* Fills a->index and a->distance. Few queries are cut by keys as well, so that all workers have
  * some; what is found does not depend on it. */
-ATTN_FUNC_ int attn_knn_find_(attn_stage_ *s, attn_knn_job_ *a) {
+ATTN_COLD_ int attn_knn_find_(attn_stage_ *s, attn_knn_job_ *a) {
   const int64_t n = a->q.len, keys = a->keys.len;
   const int64_t enough = keys / 4096 + 1;
   a->tiles = n / ATTN_TILE_ + (n % ATTN_TILE_ != 0);
@@ -201,7 +201,7 @@ ATTN_FUNC_ void attn_knn_same_(void *job, int worker, int64_t row) {
 /* ---- the calls ------------------------------------------------------------------------------*/
 
 /* The rules of a search. */
-ATTN_FUNC_ int attn_knn_check_(attn_error_ *e, attn_knn_job_ *a, const attn_knn_params *p,
+ATTN_COLD_ int attn_knn_check_(attn_error_ *e, attn_knn_job_ *a, const attn_knn_params *p,
                                attn_operand_ op[2]) {
   static const attn_words_ w[] = {ATTN_WORDS_("q"), ATTN_WORDS_("keys")};
   const int64_t any = ATTN_ANY_;
@@ -225,11 +225,11 @@ ATTN_FUNC_ int attn_knn_check_(attn_error_ *e, attn_knn_job_ *a, const attn_knn_
   return 1;
 }
 
-ATTN_FUNC_ int attn_knn_search_steps_(attn_stage_ *s, void *job) {
+ATTN_COLD_ int attn_knn_search_steps_(attn_stage_ *s, void *job) {
   return attn_knn_find_(s, (attn_knn_job_ *)job);
 }
 
-ATTN_FUNC_ attn_status attn_knn_search_call_(attn_knn_job_ *a, const attn_knn_params *params,
+ATTN_COLD_ attn_status attn_knn_search_call_(attn_knn_job_ *a, const attn_knn_params *params,
                                              attn_ctx *ctx, size_t *bytes) {
   attn_error_ e = {ATTN_OK, NULL};
   const attn_table_ *table;
@@ -260,17 +260,17 @@ ATTN_FUNC_ attn_status attn_knn_search_call_(attn_knn_job_ *a, const attn_knn_pa
   return attn_end_(bytes ? NULL : ctx, &e);
 }
 
-ATTN_PUB_ attn_status attn_knn_search(int32_t *index, float *distance, attn_tensor q,
-                                      attn_tensor keys, const attn_knn_params *params,
-                                      attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_knn_search(int32_t *index, float *distance, attn_tensor q,
+                                           attn_tensor keys, const attn_knn_params *params,
+                                           attn_ctx *ctx) {
   attn_knn_job_ a;
   memset(&a, 0, sizeof a);
   a.index = index, a.distance = distance, a.q = q, a.keys = keys;
   return attn_knn_search_call_(&a, params, ctx, NULL);
 }
-ATTN_PUB_ size_t attn_knn_search_workspace(int32_t *index, float *distance, attn_tensor q,
-                                           attn_tensor keys, const attn_knn_params *params,
-                                           const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_knn_search_workspace(int32_t *index, float *distance, attn_tensor q,
+                                                attn_tensor keys, const attn_knn_params *params,
+                                                const attn_ctx *ctx) {
   attn_knn_job_ a;
   attn_ctx plain = attn_before_workspace_(ctx);
   size_t bytes = 0;
@@ -281,7 +281,7 @@ ATTN_PUB_ size_t attn_knn_search_workspace(int32_t *index, float *distance, attn
 }
 
 /* Every rule of attn_knn_lm; data = 0: without those that read arrays. */
-ATTN_FUNC_ int attn_knn_lm_check_(attn_error_ *e, attn_knn_job_ *a, const attn_knn_lm_params *p,
+ATTN_COLD_ int attn_knn_lm_check_(attn_error_ *e, attn_knn_job_ *a, const attn_knn_lm_params *p,
                                   const attn_ctx *ctx, int data) {
   static const attn_words_ w[] = {ATTN_WORDS_("log_p"), ATTN_WORDS_("log_lm")};
   attn_operand_ op[4];
@@ -334,7 +334,7 @@ ATTN_FUNC_ int attn_knn_lm_check_(attn_error_ *e, attn_knn_job_ *a, const attn_k
   return 1;
 }
 
-ATTN_FUNC_ int attn_knn_lm_steps_(attn_stage_ *s, void *job) {
+ATTN_COLD_ int attn_knn_lm_steps_(attn_stage_ *s, void *job) {
   attn_knn_job_ *a = (attn_knn_job_ *)job;
   a->plan.table = s->table;
   if (a->lambda == 0.0f || a->most == 0)
@@ -346,7 +346,7 @@ ATTN_FUNC_ int attn_knn_lm_steps_(attn_stage_ *s, void *job) {
   return attn_stage_for_(s, a->q.len, attn_knn_mix_, a, a->each, &a->memory);
 }
 
-ATTN_FUNC_ attn_status attn_knn_lm_call_(attn_knn_job_ *a, const attn_knn_lm_params *params,
+ATTN_COLD_ attn_status attn_knn_lm_call_(attn_knn_job_ *a, const attn_knn_lm_params *params,
                                          attn_ctx *ctx, size_t *bytes) {
   attn_error_ e = {ATTN_OK, NULL};
   const attn_table_ *table;
@@ -362,7 +362,7 @@ ATTN_FUNC_ attn_status attn_knn_lm_call_(attn_knn_job_ *a, const attn_knn_lm_par
   return attn_end_(bytes ? NULL : ctx, &e);
 }
 
-ATTN_FUNC_ attn_knn_job_ attn_knn_lm_job_(attn_tensor log_p, attn_tensor log_lm, attn_tensor q,
+ATTN_COLD_ attn_knn_job_ attn_knn_lm_job_(attn_tensor log_p, attn_tensor log_lm, attn_tensor q,
                                           attn_tensor keys, const int32_t *values) {
   attn_knn_job_ a;
   memset(&a, 0, sizeof a);
@@ -370,15 +370,15 @@ ATTN_FUNC_ attn_knn_job_ attn_knn_lm_job_(attn_tensor log_p, attn_tensor log_lm,
   return a;
 }
 
-ATTN_PUB_ attn_status attn_knn_lm(attn_tensor log_p, attn_tensor log_lm, attn_tensor q,
-                                  attn_tensor keys, const int32_t *values,
-                                  const attn_knn_lm_params *params, attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_knn_lm(attn_tensor log_p, attn_tensor log_lm, attn_tensor q,
+                                       attn_tensor keys, const int32_t *values,
+                                       const attn_knn_lm_params *params, attn_ctx *ctx) {
   attn_knn_job_ a = attn_knn_lm_job_(log_p, log_lm, q, keys, values);
   return attn_knn_lm_call_(&a, params, ctx, NULL);
 }
-ATTN_PUB_ size_t attn_knn_lm_workspace(attn_tensor log_p, attn_tensor log_lm, attn_tensor q,
-                                       attn_tensor keys, const int32_t *values,
-                                       const attn_knn_lm_params *params, const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_knn_lm_workspace(attn_tensor log_p, attn_tensor log_lm, attn_tensor q,
+                                            attn_tensor keys, const int32_t *values,
+                                            const attn_knn_lm_params *params, const attn_ctx *ctx) {
   attn_knn_job_ a = attn_knn_lm_job_(log_p, log_lm, q, keys, values);
   attn_ctx plain = attn_before_workspace_(ctx);
   size_t bytes = 0;

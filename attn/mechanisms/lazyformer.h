@@ -76,7 +76,7 @@ ATTN_FUNC_ void attn_map_apply_item_(void *job, int worker, int64_t index) {
                     ATTN_F32, a->v.dim, 1.0f, 0.0f);
 }
 
-ATTN_FUNC_ int attn_map_apply_check_(attn_error_ *e, attn_map_apply_job_ *a,
+ATTN_COLD_ int attn_map_apply_check_(attn_error_ *e, attn_map_apply_job_ *a,
                                      const attn_map_apply_params *p, const attn_ctx *ctx,
                                      int *workers) {
   static const attn_words_ w[] = {ATTN_WORDS_("o"), ATTN_WORDS_("map"), ATTN_WORDS_("v")};
@@ -119,7 +119,7 @@ ATTN_FUNC_ int attn_map_apply_check_(attn_error_ *e, attn_map_apply_job_ *a,
   return attn_check_apart_(e, ctx, op, 3, NULL, 0);
 }
 
-ATTN_FUNC_ int attn_map_apply_steps_(attn_stage_ *s, void *job) {
+ATTN_COLD_ int attn_map_apply_steps_(attn_stage_ *s, void *job) {
   attn_map_apply_job_ *a = (attn_map_apply_job_ *)job;
   const int64_t f = sizeof(float);
   a->wide = attn_row_width_(a->v.dim);
@@ -131,7 +131,7 @@ ATTN_FUNC_ int attn_map_apply_steps_(attn_stage_ *s, void *job) {
                          attn_map_apply_item_, a, a->each, &a->memory);
 }
 
-ATTN_FUNC_ attn_status attn_map_apply_call_(attn_tensor o, attn_tensor map, attn_tensor v,
+ATTN_COLD_ attn_status attn_map_apply_call_(attn_tensor o, attn_tensor map, attn_tensor v,
                                             const attn_map_apply_params *params, attn_ctx *ctx,
                                             size_t *bytes) {
   attn_error_ e = {ATTN_OK, NULL};
@@ -150,14 +150,14 @@ ATTN_FUNC_ attn_status attn_map_apply_call_(attn_tensor o, attn_tensor map, attn
   return attn_end_(bytes ? NULL : ctx, &e);
 }
 
-ATTN_PUB_ attn_status attn_map_apply(attn_tensor o, attn_tensor map, attn_tensor v,
-                                     const attn_map_apply_params *params, attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_map_apply(attn_tensor o, attn_tensor map, attn_tensor v,
+                                          const attn_map_apply_params *params, attn_ctx *ctx) {
   return attn_map_apply_call_(o, map, v, params, ctx, NULL);
 }
 
-ATTN_PUB_ size_t attn_map_apply_workspace(attn_tensor o, attn_tensor map, attn_tensor v,
-                                          const attn_map_apply_params *params,
-                                          const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_map_apply_workspace(attn_tensor o, attn_tensor map, attn_tensor v,
+                                               const attn_map_apply_params *params,
+                                               const attn_ctx *ctx) {
   attn_ctx own = attn_before_workspace_(ctx);
   size_t bytes = 0;
   return attn_map_apply_call_(o, map, v, params, &own, &bytes) == ATTN_OK ? bytes : 0;
@@ -173,7 +173,7 @@ typedef struct attn_lazy_job_ {
 
 /* Layers from l on that are one pass: of one period, with equal heads of values. Relative values are
  * as wide as those of one layer. */
-ATTN_FUNC_ int64_t attn_lazy_run_(const attn_lazy_job_ *a, int64_t l) {
+ATTN_COLD_ int64_t attn_lazy_run_(const attn_lazy_job_ *a, int64_t l) {
   int64_t n = 1;
   if (a->attention->relative.values.data) return 1;
   while (l + n < a->layers && (l + n) % a->period != 0 && a->v[l + n].heads == a->v[l].heads) n++;
@@ -195,7 +195,7 @@ ATTN_FUNC_ void attn_lazy_copy_item_(void *job, int worker, int64_t index) {
 }
 
 /* Columns of `all` to or from a tensor of its own. */
-ATTN_FUNC_ int attn_lazy_columns_(attn_stage_ *s, attn_tensor all, int64_t column, attn_tensor own,
+ATTN_COLD_ int attn_lazy_columns_(attn_stage_ *s, attn_tensor all, int64_t column, attn_tensor own,
                                   int in) {
   attn_lazy_copy_ a = {s->table, own, own};
   if (s->run) all = attn_stage_shift_(all, column);
@@ -208,7 +208,7 @@ ATTN_FUNC_ int attn_lazy_columns_(attn_stage_ *s, attn_tensor all, int64_t colum
                          attn_lazy_copy_item_, &a, 0, NULL);
 }
 
-ATTN_FUNC_ int attn_lazy_steps_(attn_stage_ *s, void *job) {
+ATTN_COLD_ int attn_lazy_steps_(attn_stage_ *s, void *job) {
   const attn_lazy_job_ *a = (const attn_lazy_job_ *)job;
   int64_t most_v = 0, most_o = 0;
   for (int64_t l = 0, n; l < a->layers; l += n) { /* the widest run of layers */
@@ -245,7 +245,7 @@ ATTN_FUNC_ int attn_lazy_steps_(attn_stage_ *s, void *job) {
 }
 
 /* The rules of attn_sdpa for each layer, then what layers have in common. */
-ATTN_FUNC_ int attn_lazy_check_(attn_error_ *e, attn_lazy_job_ *a, const attn_ctx *ctx,
+ATTN_COLD_ int attn_lazy_check_(attn_error_ *e, attn_lazy_job_ *a, const attn_ctx *ctx,
                                 const attn_table_ **table, int *workers, int data) {
   static const attn_words_ wo = ATTN_WORDS_("o"), wi = ATTN_WORDS_("q, k or v");
   const attn_sdpa_params *p = a->attention;
@@ -283,7 +283,7 @@ ATTN_FUNC_ int attn_lazy_check_(attn_error_ *e, attn_lazy_job_ *a, const attn_ct
   return 1;
 }
 
-ATTN_FUNC_ attn_status attn_lazyformer_call_(const attn_tensor *o, const attn_tensor *q,
+ATTN_COLD_ attn_status attn_lazyformer_call_(const attn_tensor *o, const attn_tensor *q,
                                              const attn_tensor *k, const attn_tensor *v,
                                              int64_t layers, const attn_lazyformer_params *params,
                                              attn_ctx *ctx, size_t *bytes) {
@@ -306,16 +306,18 @@ ATTN_FUNC_ attn_status attn_lazyformer_call_(const attn_tensor *o, const attn_te
   return attn_end_(bytes ? NULL : ctx, &e);
 }
 
-ATTN_PUB_ attn_status attn_lazyformer(const attn_tensor *o, const attn_tensor *q,
-                                      const attn_tensor *k, const attn_tensor *v, int64_t layers,
-                                      const attn_lazyformer_params *params, attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_lazyformer(const attn_tensor *o, const attn_tensor *q,
+                                           const attn_tensor *k, const attn_tensor *v,
+                                           int64_t layers, const attn_lazyformer_params *params,
+                                           attn_ctx *ctx) {
   return attn_lazyformer_call_(o, q, k, v, layers, params, ctx, NULL);
 }
 
-ATTN_PUB_ size_t attn_lazyformer_workspace(const attn_tensor *o, const attn_tensor *q,
-                                           const attn_tensor *k, const attn_tensor *v,
-                                           int64_t layers, const attn_lazyformer_params *params,
-                                           const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_lazyformer_workspace(const attn_tensor *o, const attn_tensor *q,
+                                                const attn_tensor *k, const attn_tensor *v,
+                                                int64_t layers,
+                                                const attn_lazyformer_params *params,
+                                                const attn_ctx *ctx) {
   attn_ctx own = attn_before_workspace_(ctx);
   size_t bytes = 0;
   return attn_lazyformer_call_(o, q, k, v, layers, params, &own, &bytes) == ATTN_OK ? bytes : 0;

@@ -6,7 +6,7 @@ typedef struct attn_linformer_job_ {
   int64_t width;           /* CONV: w */
 } attn_linformer_job_;
 
-ATTN_FUNC_ int attn_linformer_check_(attn_error_ *e, attn_linformer_job_ *j,
+ATTN_COLD_ int attn_linformer_check_(attn_error_ *e, attn_linformer_job_ *j,
                                      const attn_linformer_params *params, const attn_ctx *ctx,
                                      const attn_table_ **table, int *workers, int data) {
   static const attn_words_ w[] = {ATTN_WORDS_("params.e"), ATTN_WORDS_("params.f")};
@@ -57,7 +57,7 @@ ATTN_FUNC_ void attn_linformer_range_(const void *user, int64_t b, int64_t row, 
 }
 
 /* y = few rows of x */
-ATTN_FUNC_ int attn_linformer_shorten_(attn_stage_ *s, const attn_linformer_job_ *j, attn_tensor y,
+ATTN_COLD_ int attn_linformer_shorten_(attn_stage_ *s, const attn_linformer_job_ *j, attn_tensor y,
                                        attn_tensor x, int value) {
   const attn_linformer_params *g = &j->p;
   if (g->kind == ATTN_LINFORMER_MATRIX)
@@ -75,7 +75,7 @@ ATTN_FUNC_ int attn_linformer_shorten_(attn_stage_ *s, const attn_linformer_job_
   return attn_stage_pool_(s, y, x, &p);
 }
 
-ATTN_FUNC_ int attn_linformer_steps_(attn_stage_ *s, void *job) {
+ATTN_COLD_ int attn_linformer_steps_(attn_stage_ *s, void *job) {
   const attn_linformer_job_ *j = (const attn_linformer_job_ *)job;
   const attn_short_ *x = &j->x;
   const int64_t n = x->k.len, b = x->q.batch;
@@ -92,7 +92,7 @@ ATTN_FUNC_ int attn_linformer_steps_(attn_stage_ *s, void *job) {
 }
 
 /* The call, or with bytes the workspace query. */
-ATTN_FUNC_ attn_status attn_linformer_call_(attn_linformer_job_ *j,
+ATTN_COLD_ attn_status attn_linformer_call_(attn_linformer_job_ *j,
                                             const attn_linformer_params *params, attn_ctx *ctx,
                                             size_t *bytes) {
   static const char *const path[] = {"matrix, then softmax", "means, then softmax",
@@ -110,16 +110,17 @@ ATTN_FUNC_ attn_status attn_linformer_call_(attn_linformer_job_ *j,
   return attn_end_(bytes ? NULL : ctx, &e);
 }
 
-ATTN_PUB_ attn_status attn_linformer(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
-                                     const attn_linformer_params *params, attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_linformer(attn_tensor o, attn_tensor q, attn_tensor k,
+                                          attn_tensor v, const attn_linformer_params *params,
+                                          attn_ctx *ctx) {
   attn_linformer_job_ j;
   memset(&j, 0, sizeof j);
   j.x.o = o, j.x.q = q, j.x.k = k, j.x.v = v;
   return attn_linformer_call_(&j, params, ctx, NULL);
 }
-ATTN_PUB_ size_t attn_linformer_workspace(attn_tensor o, attn_tensor q, attn_tensor k,
-                                          attn_tensor v, const attn_linformer_params *params,
-                                          const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_linformer_workspace(attn_tensor o, attn_tensor q, attn_tensor k,
+                                               attn_tensor v, const attn_linformer_params *params,
+                                               const attn_ctx *ctx) {
   attn_linformer_job_ j;
   attn_ctx plain = attn_before_workspace_(ctx);
   size_t bytes = 0;

@@ -8,7 +8,7 @@ typedef struct attn_longformer_job_ {
 } attn_longformer_job_;
 
 /* List b: its length; *list may be null when that is 0. */
-ATTN_FUNC_ int64_t attn_longformer_list_(const attn_longformer_params *p, int64_t b,
+ATTN_COLD_ int64_t attn_longformer_list_(const attn_longformer_params *p, int64_t b,
                                          const int32_t **list) {
   *list = p->global;
   if (!p->global_ptr) return p->globals;
@@ -17,7 +17,7 @@ ATTN_FUNC_ int64_t attn_longformer_list_(const attn_longformer_params *p, int64_
 }
 
 /* Rules about the arrays. */
-ATTN_FUNC_ int attn_longformer_arrays_(attn_error_ *e, const attn_longformer_params *p,
+ATTN_COLD_ int attn_longformer_arrays_(attn_error_ *e, const attn_longformer_params *p,
                                        int64_t entries, int64_t heads, int64_t tokens) {
   if (!p->window) return attn_reject_(e, ATTN_E_NULL, "params.window must not be null");
   for (int64_t h = 0; h < heads; h++) {
@@ -46,7 +46,7 @@ ATTN_FUNC_ int attn_longformer_arrays_(attn_error_ *e, const attn_longformer_par
 
 /* Builds the schedule of list b. Without global projections global rows are rows like others;
  * with them they are left out here. */
-ATTN_FUNC_ int attn_longformer_build_(attn_error_ *e, attn_schedule *schedule,
+ATTN_COLD_ int attn_longformer_build_(attn_error_ *e, attn_schedule *schedule,
                                       const attn_longformer_params *p, int64_t heads,
                                       int64_t tokens, int64_t b, attn_ctx *ctx) {
   const int32_t *list;
@@ -73,9 +73,10 @@ ATTN_FUNC_ int attn_longformer_build_(attn_error_ *e, attn_schedule *schedule,
   return status == ATTN_OK ? 1 : attn_reject_(e, status, ctx->reason);
 }
 
-ATTN_PUB_ attn_status attn_longformer_schedule(attn_schedule *schedule,
-                                               const attn_longformer_params *params, int64_t heads,
-                                               int64_t tokens, int64_t b, attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_longformer_schedule(attn_schedule *schedule,
+                                                    const attn_longformer_params *params,
+                                                    int64_t heads, int64_t tokens, int64_t b,
+                                                    attn_ctx *ctx) {
   attn_error_ e = {ATTN_OK, NULL};
   const attn_table_ *table;
   int workers;
@@ -94,7 +95,7 @@ ATTN_PUB_ attn_status attn_longformer_schedule(attn_schedule *schedule,
   return attn_end_(ctx, &e);
 }
 
-ATTN_FUNC_ int attn_longformer_check_(attn_error_ *e, attn_longformer_job_ *j,
+ATTN_COLD_ int attn_longformer_check_(attn_error_ *e, attn_longformer_job_ *j,
                                       const attn_longformer_params *params, const attn_ctx *ctx,
                                       const attn_table_ **table, int *workers) {
   static const attn_words_ w[] = {ATTN_WORDS_("q"),
@@ -237,7 +238,7 @@ ATTN_FUNC_ void attn_longformer_row_(void *job, int worker, int64_t index) {
 }
 
 /* Rows of global tokens, for the batch entries of q that share a list. */
-ATTN_FUNC_ int attn_longformer_global_(attn_stage_ *s, const attn_longformer_job_ *j,
+ATTN_COLD_ int attn_longformer_global_(attn_stage_ *s, const attn_longformer_job_ *j,
                                        attn_longformer_rows_ *rows, attn_sdpa_params p, int64_t b) {
   const int one = j->p.global_ptr != NULL, causal = j->p.causal;
   attn_tensor q = j->p.q_global, k = j->p.k_global, v = j->p.v_global;
@@ -260,7 +261,7 @@ ATTN_FUNC_ int attn_longformer_global_(attn_stage_ *s, const attn_longformer_job
                          0, NULL);
 }
 
-ATTN_FUNC_ int attn_longformer_steps_(attn_stage_ *s, void *job) {
+ATTN_COLD_ int attn_longformer_steps_(attn_stage_ *s, void *job) {
   const attn_longformer_job_ *j = (const attn_longformer_job_ *)job;
   const int one = j->p.global_ptr != NULL;
   const int64_t used = s->used;
@@ -297,7 +298,7 @@ ATTN_FUNC_ int attn_longformer_steps_(attn_stage_ *s, void *job) {
 }
 
 /* The call, or with bytes the workspace query. */
-ATTN_FUNC_ attn_status attn_longformer_call_(attn_longformer_job_ *j,
+ATTN_COLD_ attn_status attn_longformer_call_(attn_longformer_job_ *j,
                                              const attn_longformer_params *params, attn_ctx *ctx,
                                              size_t *bytes) {
   attn_error_ e = {ATTN_OK, NULL};
@@ -326,16 +327,17 @@ ATTN_FUNC_ attn_status attn_longformer_call_(attn_longformer_job_ *j,
   return attn_end_(bytes ? NULL : ctx, &e);
 }
 
-ATTN_PUB_ attn_status attn_longformer(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
-                                      const attn_longformer_params *params, attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_longformer(attn_tensor o, attn_tensor q, attn_tensor k,
+                                           attn_tensor v, const attn_longformer_params *params,
+                                           attn_ctx *ctx) {
   attn_longformer_job_ j;
   memset(&j, 0, sizeof j);
   j.o = o, j.q = q, j.k = k, j.v = v;
   return attn_longformer_call_(&j, params, ctx, NULL);
 }
-ATTN_PUB_ size_t attn_longformer_workspace(attn_tensor o, attn_tensor q, attn_tensor k,
-                                           attn_tensor v, const attn_longformer_params *params,
-                                           const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_longformer_workspace(attn_tensor o, attn_tensor q, attn_tensor k,
+                                                attn_tensor v, const attn_longformer_params *params,
+                                                const attn_ctx *ctx) {
   attn_longformer_job_ j;
   attn_ctx plain = attn_before_workspace_(ctx);
   size_t bytes = 0;

@@ -6,7 +6,7 @@ typedef struct attn_low_rank_band_job_ {
 } attn_low_rank_band_job_;
 
 /* A weight of the sum: finite numbers, 0 = 1. */
-ATTN_FUNC_ int attn_check_weight_(attn_error_ *e, float *weight, const float *all, int64_t heads,
+ATTN_COLD_ int attn_check_weight_(attn_error_ *e, float *weight, const float *all, int64_t heads,
                                   const char *reason) {
   if (*weight == 0.0f && !attn_to_bits_(*weight)) *weight = 1.0f;
   if (!(*weight - *weight == 0.0f)) return attn_reject_(e, ATTN_E_VALUE, reason);
@@ -14,7 +14,7 @@ ATTN_FUNC_ int attn_check_weight_(attn_error_ *e, float *weight, const float *al
 }
 
 /* Every rule; data = 0: without those that read arrays. */
-ATTN_FUNC_ int attn_low_rank_band_check_(attn_error_ *e, attn_low_rank_band_job_ *j,
+ATTN_COLD_ int attn_low_rank_band_check_(attn_error_ *e, attn_low_rank_band_job_ *j,
                                          const attn_low_rank_band_params *params,
                                          const attn_ctx *ctx, const attn_table_ **table,
                                          int *workers, int data) {
@@ -170,13 +170,13 @@ ATTN_FUNC_ void attn_weigh_item_(void *job, int worker, int64_t index) {
 }
 
 /* o = the weighted sum of two parts; a part of weight 0 is not read. o may be a part. */
-ATTN_FUNC_ int attn_stage_weigh_(attn_stage_ *s, attn_tensor o, attn_share_ x1, attn_share_ x2) {
+ATTN_COLD_ int attn_stage_weigh_(attn_stage_ *s, attn_tensor o, attn_share_ x1, attn_share_ x2) {
   attn_weigh_ a = {s->table, o, {x1, x2}, o.len / ATTN_TILE_ + (o.len % ATTN_TILE_ != 0)};
   return attn_stage_for_(s, attn_mul_(attn_mul_(o.batch, o.heads), a.tiles), attn_weigh_item_, &a,
                          0, NULL);
 }
 
-ATTN_FUNC_ int attn_low_rank_band_steps_(attn_stage_ *s, void *job) {
+ATTN_COLD_ int attn_low_rank_band_steps_(attn_stage_ *s, void *job) {
   const attn_low_rank_band_job_ *j = (const attn_low_rank_band_job_ *)job;
   const attn_low_rank_band_params *g = &j->p;
   attn_sdpa_params low, band;
@@ -208,7 +208,7 @@ ATTN_FUNC_ int attn_low_rank_band_steps_(attn_stage_ *s, void *job) {
 }
 
 /* The call, or with bytes the workspace query. */
-ATTN_FUNC_ attn_status attn_low_rank_band_call_(attn_low_rank_band_job_ *j,
+ATTN_COLD_ attn_status attn_low_rank_band_call_(attn_low_rank_band_job_ *j,
                                                 const attn_low_rank_band_params *params,
                                                 attn_ctx *ctx, size_t *bytes) {
   attn_error_ e = {ATTN_OK, NULL};
@@ -226,7 +226,7 @@ ATTN_FUNC_ attn_status attn_low_rank_band_call_(attn_low_rank_band_job_ *j,
   return attn_end_(bytes ? NULL : ctx, &e);
 }
 
-ATTN_FUNC_ attn_low_rank_band_job_ attn_low_rank_band_job_of_(attn_tensor o, attn_tensor q_low,
+ATTN_COLD_ attn_low_rank_band_job_ attn_low_rank_band_job_of_(attn_tensor o, attn_tensor q_low,
                                                               attn_tensor k_low, attn_tensor q_band,
                                                               attn_tensor k_band, attn_tensor v) {
   attn_low_rank_band_job_ j;
@@ -235,16 +235,18 @@ ATTN_FUNC_ attn_low_rank_band_job_ attn_low_rank_band_job_of_(attn_tensor o, att
   return j;
 }
 
-ATTN_PUB_ attn_status attn_low_rank_band(attn_tensor o, attn_tensor q_low, attn_tensor k_low,
-                                         attn_tensor q_band, attn_tensor k_band, attn_tensor v,
-                                         const attn_low_rank_band_params *params, attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_low_rank_band(attn_tensor o, attn_tensor q_low, attn_tensor k_low,
+                                              attn_tensor q_band, attn_tensor k_band, attn_tensor v,
+                                              const attn_low_rank_band_params *params,
+                                              attn_ctx *ctx) {
   attn_low_rank_band_job_ j = attn_low_rank_band_job_of_(o, q_low, k_low, q_band, k_band, v);
   return attn_low_rank_band_call_(&j, params, ctx, NULL);
 }
-ATTN_PUB_ size_t attn_low_rank_band_workspace(attn_tensor o, attn_tensor q_low, attn_tensor k_low,
-                                              attn_tensor q_band, attn_tensor k_band, attn_tensor v,
-                                              const attn_low_rank_band_params *params,
-                                              const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_low_rank_band_workspace(attn_tensor o, attn_tensor q_low,
+                                                   attn_tensor k_low, attn_tensor q_band,
+                                                   attn_tensor k_band, attn_tensor v,
+                                                   const attn_low_rank_band_params *params,
+                                                   const attn_ctx *ctx) {
   attn_low_rank_band_job_ j = attn_low_rank_band_job_of_(o, q_low, k_low, q_band, k_band, v);
   attn_ctx plain = attn_before_workspace_(ctx);
   size_t bytes = 0;

@@ -316,7 +316,7 @@ ATTN_FUNC_ void attn_lsh_item_(void *job, int worker, int64_t index) {
 /* ---- the calls ------------------------------------------------------------------------------*/
 
 /* All rounds of n units from a->first on. */
-ATTN_FUNC_ int attn_lsh_wave_(attn_stage_ *s, attn_lsh_job_ *a, int64_t n) {
+ATTN_COLD_ int attn_lsh_wave_(attn_stage_ *s, attn_lsh_job_ *a, int64_t n) {
   const int64_t most = attn_max64_(attn_max64_(a->q.len, a->k.len), a->k.dim);
   const int apart = a->kind == ATTN_LSH_APART_;
   if (!a->has_k && !attn_lsh_buckets_(s, a, &a->k, a->k_place, n)) return 0;
@@ -332,7 +332,7 @@ ATTN_FUNC_ int attn_lsh_wave_(attn_stage_ *s, attn_lsh_job_ *a, int64_t n) {
   return 1;
 }
 
-ATTN_FUNC_ int attn_lsh_steps_(attn_stage_ *s, void *job) {
+ATTN_COLD_ int attn_lsh_steps_(attn_stage_ *s, void *job) {
   attn_lsh_job_ *a = (attn_lsh_job_ *)job;
   const int64_t units = attn_mul_(a->q.batch, a->heads), rounds = a->p.rounds;
   const int64_t tq = a->q.len, tk = a->k.len;
@@ -367,7 +367,7 @@ ATTN_FUNC_ int attn_lsh_steps_(attn_stage_ *s, void *job) {
   return 1;
 }
 
-ATTN_FUNC_ attn_lsh_job_ attn_lsh_job_of_(attn_lsh_kind_ kind, attn_tensor o, attn_tensor q,
+ATTN_COLD_ attn_lsh_job_ attn_lsh_job_of_(attn_lsh_kind_ kind, attn_tensor o, attn_tensor q,
                                           attn_tensor k, attn_tensor v, const int32_t *q_buckets,
                                           const int32_t *k_buckets) {
   attn_lsh_job_ a;
@@ -377,7 +377,7 @@ ATTN_FUNC_ attn_lsh_job_ attn_lsh_job_of_(attn_lsh_kind_ kind, attn_tensor o, at
   a.has_q = q_buckets != NULL, a.has_k = k_buckets != NULL;
   return a;
 }
-ATTN_FUNC_ size_t attn_lsh_bytes_(attn_lsh_job_ *a, const attn_lsh_params *params,
+ATTN_COLD_ size_t attn_lsh_bytes_(attn_lsh_job_ *a, const attn_lsh_params *params,
                                   const attn_ctx *ctx) {
   attn_ctx plain = attn_before_workspace_(ctx);
   size_t bytes = 0;
@@ -385,26 +385,28 @@ ATTN_FUNC_ size_t attn_lsh_bytes_(attn_lsh_job_ *a, const attn_lsh_params *param
   return bytes;
 }
 
-ATTN_PUB_ attn_status attn_lsh(attn_tensor o, attn_tensor x, attn_tensor v, const int32_t *buckets,
-                               const attn_lsh_params *params, attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_lsh(attn_tensor o, attn_tensor x, attn_tensor v,
+                                    const int32_t *buckets, const attn_lsh_params *params,
+                                    attn_ctx *ctx) {
   attn_lsh_job_ a = attn_lsh_job_of_(ATTN_LSH_SHARED_, o, x, x, v, NULL, buckets);
   return attn_lsh_call_(&a, params, attn_lsh_steps_, "rounds of gathered tiles", ctx, NULL);
 }
-ATTN_PUB_ size_t attn_lsh_workspace(attn_tensor o, attn_tensor x, attn_tensor v,
-                                    const int32_t *buckets, const attn_lsh_params *params,
-                                    const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_lsh_workspace(attn_tensor o, attn_tensor x, attn_tensor v,
+                                         const int32_t *buckets, const attn_lsh_params *params,
+                                         const attn_ctx *ctx) {
   attn_lsh_job_ a = attn_lsh_job_of_(ATTN_LSH_SHARED_, o, x, x, v, NULL, buckets);
   return attn_lsh_bytes_(&a, params, ctx);
 }
-ATTN_PUB_ attn_status attn_lsh_qk(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
-                                  const int32_t *q_buckets, const int32_t *k_buckets,
-                                  const attn_lsh_params *params, attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_lsh_qk(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
+                                       const int32_t *q_buckets, const int32_t *k_buckets,
+                                       const attn_lsh_params *params, attn_ctx *ctx) {
   attn_lsh_job_ a = attn_lsh_job_of_(ATTN_LSH_APART_, o, q, k, v, q_buckets, k_buckets);
   return attn_lsh_call_(&a, params, attn_lsh_steps_, "rounds of gathered tiles", ctx, NULL);
 }
-ATTN_PUB_ size_t attn_lsh_qk_workspace(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
-                                       const int32_t *q_buckets, const int32_t *k_buckets,
-                                       const attn_lsh_params *params, const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_lsh_qk_workspace(attn_tensor o, attn_tensor q, attn_tensor k,
+                                            attn_tensor v, const int32_t *q_buckets,
+                                            const int32_t *k_buckets, const attn_lsh_params *params,
+                                            const attn_ctx *ctx) {
   attn_lsh_job_ a = attn_lsh_job_of_(ATTN_LSH_APART_, o, q, k, v, q_buckets, k_buckets);
   return attn_lsh_bytes_(&a, params, ctx);
 }

@@ -34,7 +34,7 @@ typedef struct attn_lsh_job_ {
 /* ---- parameters -----------------------------------------------------------------------------*/
 
 /* n_b and the columns of a round; 0 = the factors are not legal. */
-ATTN_FUNC_ int64_t attn_lsh_factors_(const attn_lsh_params *p, int64_t len, int64_t *width) {
+ATTN_COLD_ int64_t attn_lsh_factors_(const attn_lsh_params *p, int64_t len, int64_t *width) {
   int64_t n = 1;
   *width = 0;
   if (!p->factors) {
@@ -61,7 +61,7 @@ ATTN_PUB_ int64_t attn_lsh_buckets(int64_t len, const attn_lsh_params *params) {
 }
 
 /* Numbers of the parameters; len: what the default of n_b counts. */
-ATTN_FUNC_ int attn_lsh_params_(attn_error_ *e, attn_lsh_job_ *a, int64_t len) {
+ATTN_COLD_ int attn_lsh_params_(attn_error_ *e, attn_lsh_job_ *a, int64_t len) {
   attn_lsh_params *p = &a->p;
   const int64_t none = ATTN_LSH_NONE;
   if (p->rounds < 0 || p->rounds > 1 << 20)
@@ -112,7 +112,7 @@ ATTN_INLINE_ int attn_lsh_exists_(const attn_lsh_job_ *a, int64_t b, int64_t j) 
 }
 
 /* Rules that read arrays. */
-ATTN_FUNC_ int attn_lsh_data_(attn_error_ *e, const attn_lsh_job_ *a) {
+ATTN_COLD_ int attn_lsh_data_(attn_error_ *e, const attn_lsh_job_ *a) {
   const attn_lsh_params *p = &a->p;
   const int64_t r = p->rounds;
   if (!attn_check_lens_(e, p->q_len, a->q.batch, a->q.len, "params.q_len must lie in 0..q.len") ||
@@ -134,7 +134,7 @@ ATTN_FUNC_ int attn_lsh_data_(attn_error_ *e, const attn_lsh_job_ *a) {
 }
 
 /* Every rule; data = 0: without those that read arrays, the factors apart. */
-ATTN_FUNC_ int attn_lsh_check_(attn_error_ *e, attn_lsh_job_ *a, const attn_lsh_params *params,
+ATTN_COLD_ int attn_lsh_check_(attn_error_ *e, attn_lsh_job_ *a, const attn_lsh_params *params,
                                const attn_ctx *ctx, const attn_table_ **table, int *workers,
                                int data) {
   static const attn_words_ w[] = {
@@ -328,7 +328,7 @@ ATTN_FUNC_ void attn_lsh_hash_item_(void *job, int worker, int64_t index) {
 }
 
 /* Rotations, once a call. */
-ATTN_FUNC_ int attn_lsh_rotations_(attn_stage_ *s, attn_lsh_job_ *a) {
+ATTN_COLD_ int attn_lsh_rotations_(attn_stage_ *s, attn_lsh_job_ *a) {
   a->rot_heads = a->p.rotations.data ? a->p.rotations.batch : a->heads;
   const int64_t all = attn_mul_(a->rot_heads, a->p.rounds);
   a->rot = (float *)attn_stage_take_(s, attn_mul_(attn_mul_(all, a->width), a->q.dim), 4);
@@ -336,7 +336,7 @@ ATTN_FUNC_ int attn_lsh_rotations_(attn_stage_ *s, attn_lsh_job_ *a) {
 }
 
 /* The buckets of x for n units. */
-ATTN_FUNC_ int attn_lsh_buckets_(attn_stage_ *s, attn_lsh_job_ *a, const attn_tensor *x,
+ATTN_COLD_ int attn_lsh_buckets_(attn_stage_ *s, attn_lsh_job_ *a, const attn_tensor *x,
                                  int32_t *to, int64_t n) {
   a->x = *x, a->to = to;
   a->each = attn_piece_(attn_mul_(attn_add_(ATTN_BLOCK_, x->dim), ATTN_TILE_), 4);
@@ -347,7 +347,7 @@ ATTN_FUNC_ int attn_lsh_buckets_(attn_stage_ *s, attn_lsh_job_ *a, const attn_te
 /* ---- the call -------------------------------------------------------------------------------*/
 
 /* Any call of the family, or with bytes its workspace query. */
-ATTN_FUNC_ attn_status attn_lsh_call_(attn_lsh_job_ *a, const attn_lsh_params *params,
+ATTN_COLD_ attn_status attn_lsh_call_(attn_lsh_job_ *a, const attn_lsh_params *params,
                                       attn_steps_fn_ steps, const char *path, attn_ctx *ctx,
                                       size_t *bytes) {
   attn_error_ e = {ATTN_OK, NULL};
@@ -363,26 +363,26 @@ ATTN_FUNC_ attn_status attn_lsh_call_(attn_lsh_job_ *a, const attn_lsh_params *p
   return attn_end_(bytes ? NULL : ctx, &e);
 }
 
-ATTN_FUNC_ int attn_lsh_hash_steps_(attn_stage_ *s, void *job) {
+ATTN_COLD_ int attn_lsh_hash_steps_(attn_stage_ *s, void *job) {
   attn_lsh_job_ *a = (attn_lsh_job_ *)job;
   a->table = s->table;
   return attn_lsh_rotations_(s, a) &&
          attn_lsh_buckets_(s, a, &a->q, a->k_place, attn_mul_(a->q.batch, a->heads));
 }
 
-ATTN_FUNC_ attn_lsh_job_ attn_lsh_hash_job_(const int32_t *buckets, attn_tensor x) {
+ATTN_COLD_ attn_lsh_job_ attn_lsh_hash_job_(const int32_t *buckets, attn_tensor x) {
   attn_lsh_job_ a;
   memset(&a, 0, sizeof a);
   a.q = x, a.k_place = (int32_t *)(uintptr_t)buckets, a.has_k = 1;
   return a;
 }
-ATTN_PUB_ attn_status attn_lsh_hash(int32_t *buckets, attn_tensor x, const attn_lsh_params *params,
-                                    attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_lsh_hash(int32_t *buckets, attn_tensor x,
+                                         const attn_lsh_params *params, attn_ctx *ctx) {
   attn_lsh_job_ a = attn_lsh_hash_job_(buckets, x);
   return attn_lsh_call_(&a, params, attn_lsh_hash_steps_, "rotations and argmax", ctx, NULL);
 }
-ATTN_PUB_ size_t attn_lsh_hash_workspace(int32_t *buckets, attn_tensor x,
-                                         const attn_lsh_params *params, const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_lsh_hash_workspace(int32_t *buckets, attn_tensor x,
+                                              const attn_lsh_params *params, const attn_ctx *ctx) {
   attn_lsh_job_ a = attn_lsh_hash_job_(buckets, x);
   attn_ctx plain = attn_before_workspace_(ctx);
   size_t bytes = 0;

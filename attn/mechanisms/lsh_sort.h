@@ -88,7 +88,7 @@ ATTN_FUNC_ void attn_lsh_norms_(const attn_lsh_job_ *a, int64_t b, int64_t h, fl
       a->table->widen(row, at, 0, NULL, 1, x->dim, x->dtype, NULL);
       at = row;
     }
-    attn_on_(list, a->table)->squares(&square, NULL, at, 0, NULL, 1, x->dim);
+    attn_on_(select, a->table)->squares(&square, NULL, at, 0, NULL, 1, x->dim);
     double norm = sqrt((double)square);
     if (!(square > 1e-30f && square < 1e30f)) { /* not by f32 */
       double sum = 0.0;

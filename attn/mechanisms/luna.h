@@ -7,7 +7,7 @@ typedef struct attn_luna_job_ {
   int layer, self;
 } attn_luna_job_;
 
-ATTN_FUNC_ int attn_luna_check_(attn_error_ *e, attn_luna_job_ *j, const attn_ctx *ctx,
+ATTN_COLD_ int attn_luna_check_(attn_error_ *e, attn_luna_job_ *j, const attn_ctx *ctx,
                                 const attn_table_ **table, int *workers) {
   static const attn_words_ w[] = {ATTN_WORDS_("x"), ATTN_WORDS_("p"), ATTN_WORDS_("c"),
                                   ATTN_WORDS_("y_x or x_next"), ATTN_WORDS_("y_p or p_next")};
@@ -84,7 +84,7 @@ ATTN_FUNC_ int attn_luna_check_(attn_error_ *e, attn_luna_job_ *j, const attn_ct
 }
 
 /* Rows of X through unpacking and the rest of the layer; k, v of Y_P in heads. */
-ATTN_FUNC_ int attn_luna_unpack_(attn_stage_ *s, const attn_luna_job_ *j, attn_tensor k,
+ATTN_COLD_ int attn_luna_unpack_(attn_stage_ *s, const attn_luna_job_ *j, attn_tensor k,
                                  attn_tensor v) {
   const attn_luna_layer_params *par = &j->par;
   const attn_luna_params *a = &par->attention;
@@ -118,7 +118,7 @@ ATTN_FUNC_ int attn_luna_unpack_(attn_stage_ *s, const attn_luna_job_ *j, attn_t
   return 1;
 }
 
-ATTN_FUNC_ int attn_luna_steps_(attn_stage_ *s, void *job) {
+ATTN_COLD_ int attn_luna_steps_(attn_stage_ *s, void *job) {
   const attn_luna_job_ *j = (const attn_luna_job_ *)job;
   const attn_luna_params *a = &j->par.attention;
   const attn_tensor none = attn_view_(NULL, ATTN_F32, 0, 0, 0, 0);
@@ -155,7 +155,7 @@ ATTN_FUNC_ int attn_luna_steps_(attn_stage_ *s, void *job) {
 }
 
 /* The call, or with bytes the workspace query. */
-ATTN_FUNC_ attn_status attn_luna_call_(attn_luna_job_ *j, int params, attn_ctx *ctx,
+ATTN_COLD_ attn_status attn_luna_call_(attn_luna_job_ *j, int params, attn_ctx *ctx,
                                        size_t *bytes) {
   attn_error_ e = {ATTN_OK, NULL};
   const attn_table_ *table;
@@ -174,7 +174,7 @@ ATTN_FUNC_ attn_status attn_luna_call_(attn_luna_job_ *j, int params, attn_ctx *
   return attn_end_(bytes ? NULL : ctx, &e);
 }
 
-ATTN_FUNC_ attn_luna_job_ attn_luna_open_(attn_tensor y_x, attn_tensor y_p, attn_tensor x,
+ATTN_COLD_ attn_luna_job_ attn_luna_open_(attn_tensor y_x, attn_tensor y_p, attn_tensor x,
                                           attn_tensor p, attn_tensor c) {
   attn_luna_job_ j;
   memset(&j, 0, sizeof j);
@@ -182,15 +182,15 @@ ATTN_FUNC_ attn_luna_job_ attn_luna_open_(attn_tensor y_x, attn_tensor y_p, attn
   return j;
 }
 
-ATTN_PUB_ attn_status attn_luna(attn_tensor y_x, attn_tensor y_p, attn_tensor x, attn_tensor p,
-                                attn_tensor c, const attn_luna_params *params, attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_luna(attn_tensor y_x, attn_tensor y_p, attn_tensor x, attn_tensor p,
+                                     attn_tensor c, const attn_luna_params *params, attn_ctx *ctx) {
   attn_luna_job_ j = attn_luna_open_(y_x, y_p, x, p, c);
   if (params) j.par.attention = *params;
   return attn_luna_call_(&j, params != NULL, ctx, NULL);
 }
-ATTN_PUB_ size_t attn_luna_workspace(attn_tensor y_x, attn_tensor y_p, attn_tensor x, attn_tensor p,
-                                     attn_tensor c, const attn_luna_params *params,
-                                     const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_luna_workspace(attn_tensor y_x, attn_tensor y_p, attn_tensor x,
+                                          attn_tensor p, attn_tensor c,
+                                          const attn_luna_params *params, const attn_ctx *ctx) {
   attn_luna_job_ j = attn_luna_open_(y_x, y_p, x, p, c);
   attn_ctx plain = attn_before_workspace_(ctx);
   size_t bytes = 0;
@@ -199,18 +199,18 @@ ATTN_PUB_ size_t attn_luna_workspace(attn_tensor y_x, attn_tensor y_p, attn_tens
   return bytes;
 }
 
-ATTN_PUB_ attn_status attn_luna_layer(attn_tensor x_next, attn_tensor p_next, attn_tensor x,
-                                      attn_tensor p, attn_tensor c,
-                                      const attn_luna_layer_params *params, attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_luna_layer(attn_tensor x_next, attn_tensor p_next, attn_tensor x,
+                                           attn_tensor p, attn_tensor c,
+                                           const attn_luna_layer_params *params, attn_ctx *ctx) {
   attn_luna_job_ j = attn_luna_open_(x_next, p_next, x, p, c);
   j.layer = 1;
   if (params) j.par = *params;
   return attn_luna_call_(&j, params != NULL, ctx, NULL);
 }
-ATTN_PUB_ size_t attn_luna_layer_workspace(attn_tensor x_next, attn_tensor p_next, attn_tensor x,
-                                           attn_tensor p, attn_tensor c,
-                                           const attn_luna_layer_params *params,
-                                           const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_luna_layer_workspace(attn_tensor x_next, attn_tensor p_next,
+                                                attn_tensor x, attn_tensor p, attn_tensor c,
+                                                const attn_luna_layer_params *params,
+                                                const attn_ctx *ctx) {
   attn_luna_job_ j = attn_luna_open_(x_next, p_next, x, p, c);
   attn_ctx plain = attn_before_workspace_(ctx);
   size_t bytes = 0;

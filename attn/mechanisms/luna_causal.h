@@ -27,7 +27,7 @@ ATTN_FUNC_ int64_t attn_luna_floats_(int64_t l, int64_t dk, int64_t dv) {
 }
 
 /* INT64_MAX: too large. */
-ATTN_FUNC_ int64_t attn_luna_bytes_(int64_t batch, int64_t heads, int64_t l, int64_t dk,
+ATTN_COLD_ int64_t attn_luna_bytes_(int64_t batch, int64_t heads, int64_t l, int64_t dk,
                                     int64_t dv) {
   const int64_t head = attn_mul_(attn_luna_floats_(l, dk, dv), 2 * 4);
   return attn_add_(attn_add_((int64_t)sizeof(attn_luna_head_), attn_mul_(batch, 8)),
@@ -42,7 +42,7 @@ ATTN_PUB_ size_t attn_luna_state_bytes(int64_t batch, int64_t heads, int64_t l, 
 }
 
 /* omega and scale; *s becomes the scale itself. */
-ATTN_FUNC_ int attn_luna_rules_(attn_error_ *e, const attn_luna_causal_params *p, int64_t dk,
+ATTN_COLD_ int attn_luna_rules_(attn_error_ *e, const attn_luna_causal_params *p, int64_t dk,
                                 float *s) {
   if ((int)p->omega < 0 || p->omega >= ATTN_LUNA_COUNT)
     return attn_reject_(e, ATTN_E_RANGE, "params.omega must be an attn_luna_omega");
@@ -50,10 +50,10 @@ ATTN_FUNC_ int attn_luna_rules_(attn_error_ *e, const attn_luna_causal_params *p
   return attn_check_scale_(e, p->scale);
 }
 
-ATTN_PUB_ attn_status attn_luna_begin(void *state, size_t bytes,
-                                      const attn_luna_causal_params *params, int64_t batch,
-                                      int64_t heads, int64_t l, int64_t dk, int64_t dv,
-                                      attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_luna_begin(void *state, size_t bytes,
+                                           const attn_luna_causal_params *params, int64_t batch,
+                                           int64_t heads, int64_t l, int64_t dk, int64_t dv,
+                                           attn_ctx *ctx) {
   attn_error_ e = {ATTN_OK, NULL};
   attn_luna_causal_params p;
   attn_luna_head_ head;
@@ -101,7 +101,7 @@ typedef struct attn_luna_causal_ {
 } attn_luna_causal_;
 
 /* query: what the state holds is not looked at. */
-ATTN_FUNC_ int attn_luna_check_state_(attn_error_ *e, attn_luna_causal_ *a, int query,
+ATTN_COLD_ int attn_luna_check_state_(attn_error_ *e, attn_luna_causal_ *a, int query,
                                       attn_span_ *span) {
   const attn_luna_causal_params *p = &a->par;
   attn_luna_head_ h;
@@ -131,7 +131,7 @@ ATTN_FUNC_ int attn_luna_check_state_(attn_error_ *e, attn_luna_causal_ *a, int 
   return 1;
 }
 
-ATTN_FUNC_ int attn_luna_causal_check_(attn_error_ *e, attn_luna_causal_ *a, const attn_ctx *ctx,
+ATTN_COLD_ int attn_luna_causal_check_(attn_error_ *e, attn_luna_causal_ *a, const attn_ctx *ctx,
                                        int query, int *workers) {
   static const attn_words_ w[] = {ATTN_WORDS_("q"),
                                   ATTN_WORDS_("k"),
@@ -480,7 +480,7 @@ ATTN_FUNC_ void attn_luna_item_(void *job, int worker, int64_t index) {
 
 /* ---- the call -------------------------------------------------------------------------------*/
 
-ATTN_FUNC_ int attn_luna_causal_steps_(attn_stage_ *s, void *job) {
+ATTN_COLD_ int attn_luna_causal_steps_(attn_stage_ *s, void *job) {
   attn_luna_causal_ *a = (attn_luna_causal_ *)job;
   attn_luna_room_ room;
   a->each = attn_luna_room_of_(a, &room, NULL);
@@ -493,7 +493,7 @@ ATTN_FUNC_ int attn_luna_causal_steps_(attn_stage_ *s, void *job) {
 }
 
 /* The call, or with bytes the workspace query. */
-ATTN_FUNC_ attn_status attn_luna_causal_call_(attn_tensor o, attn_tensor q, attn_tensor k,
+ATTN_COLD_ attn_status attn_luna_causal_call_(attn_tensor o, attn_tensor q, attn_tensor k,
                                               attn_tensor v, attn_tensor p,
                                               const attn_luna_causal_params *params, attn_ctx *ctx,
                                               size_t *bytes) {
@@ -514,15 +514,15 @@ ATTN_FUNC_ attn_status attn_luna_causal_call_(attn_tensor o, attn_tensor q, attn
   return attn_end_(bytes ? NULL : ctx, &e);
 }
 
-ATTN_PUB_ attn_status attn_luna_causal(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
-                                       attn_tensor p, const attn_luna_causal_params *params,
-                                       attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_luna_causal(attn_tensor o, attn_tensor q, attn_tensor k,
+                                            attn_tensor v, attn_tensor p,
+                                            const attn_luna_causal_params *params, attn_ctx *ctx) {
   return attn_luna_causal_call_(o, q, k, v, p, params, ctx, NULL);
 }
-ATTN_PUB_ size_t attn_luna_causal_workspace(attn_tensor o, attn_tensor q, attn_tensor k,
-                                            attn_tensor v, attn_tensor p,
-                                            const attn_luna_causal_params *params,
-                                            const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_luna_causal_workspace(attn_tensor o, attn_tensor q, attn_tensor k,
+                                                 attn_tensor v, attn_tensor p,
+                                                 const attn_luna_causal_params *params,
+                                                 const attn_ctx *ctx) {
   attn_ctx plain = attn_before_workspace_(ctx);
   size_t bytes = 0;
   attn_luna_causal_call_(o, q, k, v, p, params, &plain, &bytes);

@@ -140,7 +140,7 @@ ATTN_FUNC_ void attn_maps_source_(const attn_maps_job_ *a, int worker, int64_t b
 }
 
 /* weights[e][o][a, c] = kernel[o, c, a, e]: rows of the source follow one another by a, then c. */
-ATTN_FUNC_ void attn_maps_weights_(const attn_maps_job_ *a) {
+ATTN_COLD_ void attn_maps_weights_(const attn_maps_job_ *a) {
   const int64_t heads = a->after.q.heads;
   float *to = a->weights;
   for (int64_t e = 0; e < a->kw; e++)

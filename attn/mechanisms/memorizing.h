@@ -21,7 +21,7 @@ ATTN_FUNC_ void attn_unit_row_(const attn_table_ *f, float *y, const char *x, at
                                int64_t dim, int unit, float size) {
   float sum = 0.0f;
   f->widen(y, x, 0, NULL, 1, dim, type, NULL);
-  if (unit) attn_on_(list, f)->squares(&sum, NULL, y, 0, NULL, 1, dim);
+  if (unit) attn_on_(select, f)->squares(&sum, NULL, y, 0, NULL, 1, dim);
   if (unit) size = (float)((double)size / sqrt((double)sum + 1e-6));
   if (size != 1.0f) f->blend(y, y, NULL, ATTN_F32, ATTN_F32, ATTN_F32, dim, size, 0.0f);
 }
@@ -42,7 +42,7 @@ ATTN_FUNC_ void attn_unit_item_(void *job, int worker, int64_t index) {
                    a->x.dtype, a->x.dim, a->unit, a->size ? fabsf(a->size[h]) : 1.0f);
 }
 
-ATTN_FUNC_ int attn_stage_unit_(attn_stage_ *s, attn_tensor y, attn_tensor x, int unit,
+ATTN_COLD_ int attn_stage_unit_(attn_stage_ *s, attn_tensor y, attn_tensor x, int unit,
                                 const float *size) {
   attn_unit_ a = {s->table, y, x, unit, size};
   return attn_stage_for_(s, x.len > 0 ? attn_mul_(x.batch, x.heads) : 0, attn_unit_item_, &a, 0,
@@ -50,7 +50,7 @@ ATTN_FUNC_ int attn_stage_unit_(attn_stage_ *s, attn_tensor y, attn_tensor x, in
 }
 
 /* [xl; x] in f32; x itself when there is nothing to do. */
-ATTN_FUNC_ int attn_memorizing_local_(attn_stage_ *s, attn_tensor *all, attn_tensor x,
+ATTN_COLD_ int attn_memorizing_local_(attn_stage_ *s, attn_tensor *all, attn_tensor x,
                                       attn_tensor xl, int unit) {
   const int64_t m = xl.data ? xl.len : 0;
   *all = x;
@@ -85,7 +85,7 @@ ATTN_FUNC_ void attn_recall_put_(void *job, int worker, int64_t index) {
   }
 }
 
-ATTN_FUNC_ int attn_recall_join_(attn_stage_ *s, attn_memorizing_job_ *a) {
+ATTN_COLD_ int attn_recall_join_(attn_stage_ *s, attn_memorizing_job_ *a) {
   const int64_t dim = a->k.dim > a->v.dim ? a->k.dim : a->v.dim;
   const int64_t cap = a->mem.k.len, n = a->k.len < cap ? a->k.len : cap;
   a->each = attn_piece_(dim, 4);
@@ -182,7 +182,7 @@ ATTN_FUNC_ void attn_memorizing_item_(void *job, int worker, int64_t index) {
 
 /* ---- the calls ------------------------------------------------------------------------------*/
 
-ATTN_FUNC_ int attn_memorizing_steps_(attn_stage_ *s, void *job) {
+ATTN_COLD_ int attn_memorizing_steps_(attn_stage_ *s, void *job) {
   attn_memorizing_job_ *a = (attn_memorizing_job_ *)job;
   const attn_memorizing_params *p = &a->p;
   const int64_t picks = attn_piece_(a->plan.k, 4), cells = attn_mul_(a->group, a->q.len);
@@ -229,7 +229,7 @@ ATTN_FUNC_ int attn_memorizing_steps_(attn_stage_ *s, void *job) {
 }
 
 /* Every rule of both calls; data = 0: without those that read arrays. */
-ATTN_FUNC_ int attn_memorizing_check_(attn_error_ *e, attn_memorizing_job_ *a,
+ATTN_COLD_ int attn_memorizing_check_(attn_error_ *e, attn_memorizing_job_ *a,
                                       const attn_table_ *table, const attn_recall *memory,
                                       const attn_memorizing_params *params, const attn_ctx *ctx,
                                       int data) {
@@ -343,7 +343,7 @@ ATTN_FUNC_ int attn_memorizing_check_(attn_error_ *e, attn_memorizing_job_ *a,
   return 1;
 }
 
-ATTN_FUNC_ attn_status attn_memorizing_call_(attn_memorizing_job_ *a, const attn_recall *memory,
+ATTN_COLD_ attn_status attn_memorizing_call_(attn_memorizing_job_ *a, const attn_recall *memory,
                                              const attn_memorizing_params *params, attn_ctx *ctx,
                                              size_t *bytes) {
   attn_error_ e = {ATTN_OK, NULL};
@@ -361,7 +361,7 @@ ATTN_FUNC_ attn_status attn_memorizing_call_(attn_memorizing_job_ *a, const attn
   return attn_end_(bytes ? NULL : ctx, &e);
 }
 
-ATTN_FUNC_ attn_memorizing_job_ attn_memorizing_job_of_(attn_tensor o, attn_tensor q, attn_tensor k,
+ATTN_COLD_ attn_memorizing_job_ attn_memorizing_job_of_(attn_tensor o, attn_tensor q, attn_tensor k,
                                                         attn_tensor v) {
   attn_memorizing_job_ a;
   memset(&a, 0, sizeof a);
@@ -369,18 +369,18 @@ ATTN_FUNC_ attn_memorizing_job_ attn_memorizing_job_of_(attn_tensor o, attn_tens
   return a;
 }
 
-ATTN_PUB_ attn_status attn_memorizing(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
-                                      attn_recall *memory, const attn_memorizing_params *params,
-                                      attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_memorizing(attn_tensor o, attn_tensor q, attn_tensor k,
+                                           attn_tensor v, attn_recall *memory,
+                                           const attn_memorizing_params *params, attn_ctx *ctx) {
   attn_memorizing_job_ a = attn_memorizing_job_of_(o, q, k, v);
   attn_status status = attn_memorizing_call_(&a, memory, params, ctx, NULL);
   if (status == ATTN_OK) memory->len = a.mem.len, memory->first = a.mem.first;
   return status;
 }
-ATTN_PUB_ size_t attn_memorizing_workspace(attn_tensor o, attn_tensor q, attn_tensor k,
-                                           attn_tensor v, const attn_recall *memory,
-                                           const attn_memorizing_params *params,
-                                           const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_memorizing_workspace(attn_tensor o, attn_tensor q, attn_tensor k,
+                                                attn_tensor v, const attn_recall *memory,
+                                                const attn_memorizing_params *params,
+                                                const attn_ctx *ctx) {
   attn_memorizing_job_ a = attn_memorizing_job_of_(o, q, k, v);
   attn_ctx plain = attn_before_workspace_(ctx);
   size_t bytes = 0;
@@ -388,7 +388,7 @@ ATTN_PUB_ size_t attn_memorizing_workspace(attn_tensor o, attn_tensor q, attn_te
   return bytes;
 }
 
-ATTN_FUNC_ attn_memorizing_job_ attn_recall_job_(attn_tensor k, attn_tensor v,
+ATTN_COLD_ attn_memorizing_job_ attn_recall_job_(attn_tensor k, attn_tensor v,
                                                  attn_memorizing_params *p,
                                                  const attn_memorizing_params *params) {
   attn_memorizing_job_ a;
@@ -399,17 +399,18 @@ ATTN_FUNC_ attn_memorizing_job_ attn_recall_job_(attn_tensor k, attn_tensor v,
   return a;
 }
 
-ATTN_PUB_ attn_status attn_recall_append(attn_recall *memory, attn_tensor k, attn_tensor v,
-                                         const attn_memorizing_params *params, attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_recall_append(attn_recall *memory, attn_tensor k, attn_tensor v,
+                                              const attn_memorizing_params *params, attn_ctx *ctx) {
   attn_memorizing_params p;
   attn_memorizing_job_ a = attn_recall_job_(k, v, &p, params);
   attn_status status = attn_memorizing_call_(&a, memory, &p, ctx, NULL);
   if (status == ATTN_OK) memory->len = a.mem.len, memory->first = a.mem.first;
   return status;
 }
-ATTN_PUB_ size_t attn_recall_append_workspace(const attn_recall *memory, attn_tensor k,
-                                              attn_tensor v, const attn_memorizing_params *params,
-                                              const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_recall_append_workspace(const attn_recall *memory, attn_tensor k,
+                                                   attn_tensor v,
+                                                   const attn_memorizing_params *params,
+                                                   const attn_ctx *ctx) {
   attn_memorizing_params p;
   attn_memorizing_job_ a = attn_recall_job_(k, v, &p, params);
   attn_ctx plain = attn_before_workspace_(ctx);

@@ -6,7 +6,7 @@ typedef struct attn_compressed_job_ {
   attn_memory_compressed_params p; /* kernel and pad resolved */
 } attn_compressed_job_;
 
-ATTN_FUNC_ int attn_compressed_check_(attn_error_ *e, attn_compressed_job_ *j,
+ATTN_COLD_ int attn_compressed_check_(attn_error_ *e, attn_compressed_job_ *j,
                                       const attn_memory_compressed_params *params,
                                       const attn_ctx *ctx, const attn_table_ **table, int *workers,
                                       int data) {
@@ -82,7 +82,7 @@ ATTN_FUNC_ void attn_front_item_(void *job, int worker, int64_t index) {
 }
 
 /* The blocks of x, behind their slot, in *y. */
-ATTN_FUNC_ int attn_compressed_shorten_(attn_stage_ *s, const attn_compressed_job_ *j,
+ATTN_COLD_ int attn_compressed_shorten_(attn_stage_ *s, const attn_compressed_job_ *j,
                                         attn_tensor *y, attn_tensor x, attn_tensor w,
                                         attn_tensor bias, attn_tensor slot) {
   const int front = j->p.slot != ATTN_SLOT_NONE;
@@ -98,7 +98,7 @@ ATTN_FUNC_ int attn_compressed_shorten_(attn_stage_ *s, const attn_compressed_jo
   return blocks == 0 || attn_stage_convolve_(s, attn_stage_rows_(*y, front, blocks), x, w, &c);
 }
 
-ATTN_FUNC_ int attn_compressed_steps_(attn_stage_ *s, void *job) {
+ATTN_COLD_ int attn_compressed_steps_(attn_stage_ *s, void *job) {
   const attn_compressed_job_ *j = (const attn_compressed_job_ *)job;
   const attn_memory_compressed_params *g = &j->p;
   const attn_short_ *x = &j->x;
@@ -110,7 +110,7 @@ ATTN_FUNC_ int attn_compressed_steps_(attn_stage_ *s, void *job) {
 }
 
 /* The call, or with bytes the workspace query. */
-ATTN_FUNC_ attn_status attn_compressed_call_(attn_compressed_job_ *j,
+ATTN_COLD_ attn_status attn_compressed_call_(attn_compressed_job_ *j,
                                              const attn_memory_compressed_params *params,
                                              attn_ctx *ctx, size_t *bytes) {
   attn_error_ e = {ATTN_OK, NULL};
@@ -126,19 +126,19 @@ ATTN_FUNC_ attn_status attn_compressed_call_(attn_compressed_job_ *j,
   return attn_end_(bytes ? NULL : ctx, &e);
 }
 
-ATTN_PUB_ attn_status attn_memory_compressed(attn_tensor o, attn_tensor q, attn_tensor k,
-                                             attn_tensor v,
-                                             const attn_memory_compressed_params *params,
-                                             attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_memory_compressed(attn_tensor o, attn_tensor q, attn_tensor k,
+                                                  attn_tensor v,
+                                                  const attn_memory_compressed_params *params,
+                                                  attn_ctx *ctx) {
   attn_compressed_job_ j;
   memset(&j, 0, sizeof j);
   j.x.o = o, j.x.q = q, j.x.k = k, j.x.v = v;
   return attn_compressed_call_(&j, params, ctx, NULL);
 }
-ATTN_PUB_ size_t attn_memory_compressed_workspace(attn_tensor o, attn_tensor q, attn_tensor k,
-                                                  attn_tensor v,
-                                                  const attn_memory_compressed_params *params,
-                                                  const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_memory_compressed_workspace(attn_tensor o, attn_tensor q, attn_tensor k,
+                                                       attn_tensor v,
+                                                       const attn_memory_compressed_params *params,
+                                                       const attn_ctx *ctx) {
   attn_compressed_job_ j;
   attn_ctx plain = attn_before_workspace_(ctx);
   size_t bytes = 0;
@@ -156,7 +156,7 @@ typedef struct attn_local_job_ {
   int causal;
 } attn_local_job_;
 
-ATTN_FUNC_ int attn_local_check_(attn_error_ *e, attn_local_job_ *j,
+ATTN_COLD_ int attn_local_check_(attn_error_ *e, attn_local_job_ *j,
                                  const attn_local_params *params, const attn_ctx *ctx,
                                  const attn_table_ **table, int *workers, int data) {
   attn_operand_ op[ATTN_SHORT_N_];
@@ -183,14 +183,14 @@ ATTN_FUNC_ void attn_local_range_(const void *user, int64_t b, int64_t row, int6
   if (*hi > n) *hi = n;
 }
 
-ATTN_FUNC_ int attn_local_steps_(attn_stage_ *s, void *job) {
+ATTN_COLD_ int attn_local_steps_(attn_stage_ *s, void *job) {
   const attn_local_job_ *j = (const attn_local_job_ *)job;
   const attn_sdpa_params p = attn_short_params_(&j->x);
   return attn_stage_ranged_(s, j->x.o, j->x.q, j->x.k, j->x.v, &p, attn_local_range_, j);
 }
 
 /* The call, or with bytes the workspace query. */
-ATTN_FUNC_ attn_status attn_local_call_(attn_local_job_ *j, const attn_local_params *params,
+ATTN_COLD_ attn_status attn_local_call_(attn_local_job_ *j, const attn_local_params *params,
                                         attn_ctx *ctx, size_t *bytes) {
   attn_error_ e = {ATTN_OK, NULL};
   const attn_table_ *table;
@@ -205,15 +205,16 @@ ATTN_FUNC_ attn_status attn_local_call_(attn_local_job_ *j, const attn_local_par
   return attn_end_(bytes ? NULL : ctx, &e);
 }
 
-ATTN_PUB_ attn_status attn_local(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
-                                 const attn_local_params *params, attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_local(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
+                                      const attn_local_params *params, attn_ctx *ctx) {
   attn_local_job_ j;
   memset(&j, 0, sizeof j);
   j.x.o = o, j.x.q = q, j.x.k = k, j.x.v = v;
   return attn_local_call_(&j, params, ctx, NULL);
 }
-ATTN_PUB_ size_t attn_local_workspace(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
-                                      const attn_local_params *params, const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_local_workspace(attn_tensor o, attn_tensor q, attn_tensor k,
+                                           attn_tensor v, const attn_local_params *params,
+                                           const attn_ctx *ctx) {
   attn_local_job_ j;
   attn_ctx plain = attn_before_workspace_(ctx);
   size_t bytes = 0;

@@ -6,7 +6,7 @@ enum { ATTN_MAPS_KERNEL_ = 1 << 20 }; /* rows or columns of a kernel */
 /* ---- checks ---------------------------------------------------------------------------------*/
 
 /* Every number of previous is finite. */
-ATTN_FUNC_ int attn_maps_finite_(attn_error_ *e, const attn_table_ *f, const attn_tensor *t) {
+ATTN_COLD_ int attn_maps_finite_(attn_error_ *e, const attn_table_ *f, const attn_tensor *t) {
   float x[ATTN_BLOCK_];
   for (int64_t r = 0; r < t->batch * t->heads * t->len; r++)
     for (int64_t j = 0; j < t->dim; j += ATTN_BLOCK_) {
@@ -20,7 +20,7 @@ ATTN_FUNC_ int attn_maps_finite_(attn_error_ *e, const attn_table_ *f, const att
 }
 
 /* What attention is told: one call of attn_sdpa cut at the scores. */
-ATTN_FUNC_ int attn_maps_plan_(attn_error_ *e, attn_maps_job_ *a, const attn_sdpa_params *params,
+ATTN_COLD_ int attn_maps_plan_(attn_error_ *e, attn_maps_job_ *a, const attn_sdpa_params *params,
                                const attn_ctx *ctx, int *workers, int data) {
   attn_sdpa_params all = *params, after = *params;
   if (params->ragged.sequences || params->schedule || params->span.z)
@@ -62,7 +62,7 @@ ATTN_FUNC_ int attn_maps_plan_(attn_error_ *e, attn_maps_job_ *a, const attn_sdp
 }
 
 /* previous and scores, against each other and the rest. */
-ATTN_FUNC_ int attn_maps_check_(attn_error_ *e, attn_maps_job_ *a, const attn_sdpa_params *p,
+ATTN_COLD_ int attn_maps_check_(attn_error_ *e, attn_maps_job_ *a, const attn_sdpa_params *p,
                                 const attn_ctx *ctx, int in_place, int data) {
   static const attn_words_ w[] = {ATTN_WORDS_("o"),
                                   ATTN_WORDS_("q"),
@@ -142,7 +142,7 @@ ATTN_FUNC_ int attn_maps_check_(attn_error_ *e, attn_maps_job_ *a, const attn_sd
 /* ---- the call -------------------------------------------------------------------------------*/
 
 /* Memory, then tile after tile. */
-ATTN_FUNC_ int attn_maps_steps_(attn_stage_ *s, void *job) {
+ATTN_COLD_ int attn_maps_steps_(attn_stage_ *s, void *job) {
   attn_maps_job_ *a = (attn_maps_job_ *)job;
   attn_softmax_ *f = &a->fresh, *g = &a->after;
   const int64_t h = g->q.heads, tk = g->k.len, size = sizeof(float);
@@ -197,7 +197,7 @@ ATTN_FUNC_ int attn_maps_steps_(attn_stage_ *s, void *job) {
 
 /* The call, or with bytes the workspace query. The job has its tensors and weights; in_place:
  * scores may be previous. */
-ATTN_FUNC_ int attn_maps_run_(attn_error_ *e, attn_maps_job_ *a, const attn_sdpa_params *params,
+ATTN_COLD_ int attn_maps_run_(attn_error_ *e, attn_maps_job_ *a, const attn_sdpa_params *params,
                               attn_ctx *ctx, int in_place, size_t *bytes) {
   const attn_ctx plain = attn_before_workspace_(ctx);
   const attn_ctx *use = bytes ? &plain : ctx;
@@ -219,7 +219,7 @@ ATTN_FUNC_ int attn_maps_run_(attn_error_ *e, attn_maps_job_ *a, const attn_sdpa
   return e->status == ATTN_OK;
 }
 
-ATTN_FUNC_ void attn_maps_open_(attn_maps_job_ *a, attn_tensor o, attn_tensor q, attn_tensor k,
+ATTN_COLD_ void attn_maps_open_(attn_maps_job_ *a, attn_tensor o, attn_tensor q, attn_tensor k,
                                 attn_tensor v) {
   memset(a, 0, sizeof *a);
   a->after.o = o, a->after.q = q, a->after.k = k, a->after.v = v;
@@ -228,11 +228,11 @@ ATTN_FUNC_ void attn_maps_open_(attn_maps_job_ *a, attn_tensor o, attn_tensor q,
 }
 
 /* 0 = the default, ATTN_ZERO = 0. */
-ATTN_FUNC_ float attn_maps_or_(float x, float otherwise) {
+ATTN_COLD_ float attn_maps_or_(float x, float otherwise) {
   return x != 0.0f ? x : attn_to_bits_(x) ? 0.0f : otherwise;
 }
 
-ATTN_FUNC_ attn_status attn_score_mix_call_(attn_tensor o, attn_tensor q, attn_tensor k,
+ATTN_COLD_ attn_status attn_score_mix_call_(attn_tensor o, attn_tensor q, attn_tensor k,
                                             attn_tensor v, const attn_score_mix_params *params,
                                             attn_ctx *ctx, size_t *bytes) {
   attn_error_ e = {ATTN_OK, NULL};
@@ -251,20 +251,21 @@ ATTN_FUNC_ attn_status attn_score_mix_call_(attn_tensor o, attn_tensor q, attn_t
   return attn_end_(bytes ? NULL : ctx, &e);
 }
 
-ATTN_PUB_ attn_status attn_score_mix(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
-                                     const attn_score_mix_params *params, attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_score_mix(attn_tensor o, attn_tensor q, attn_tensor k,
+                                          attn_tensor v, const attn_score_mix_params *params,
+                                          attn_ctx *ctx) {
   return attn_score_mix_call_(o, q, k, v, params, ctx, NULL);
 }
 
-ATTN_PUB_ size_t attn_score_mix_workspace(attn_tensor o, attn_tensor q, attn_tensor k,
-                                          attn_tensor v, const attn_score_mix_params *params,
-                                          const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_score_mix_workspace(attn_tensor o, attn_tensor q, attn_tensor k,
+                                               attn_tensor v, const attn_score_mix_params *params,
+                                               const attn_ctx *ctx) {
   attn_ctx own = attn_before_workspace_(ctx);
   size_t bytes = 0;
   return attn_score_mix_call_(o, q, k, v, params, &own, &bytes) == ATTN_OK ? bytes : 0;
 }
 
-ATTN_FUNC_ attn_status attn_realformer_call_(attn_tensor o, attn_tensor q, attn_tensor k,
+ATTN_COLD_ attn_status attn_realformer_call_(attn_tensor o, attn_tensor q, attn_tensor k,
                                              attn_tensor v, const attn_realformer_params *params,
                                              attn_ctx *ctx, size_t *bytes) {
   attn_error_ e = {ATTN_OK, NULL};
@@ -282,26 +283,27 @@ ATTN_FUNC_ attn_status attn_realformer_call_(attn_tensor o, attn_tensor q, attn_
   return attn_end_(bytes ? NULL : ctx, &e);
 }
 
-ATTN_PUB_ attn_status attn_realformer(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
-                                      const attn_realformer_params *params, attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_realformer(attn_tensor o, attn_tensor q, attn_tensor k,
+                                           attn_tensor v, const attn_realformer_params *params,
+                                           attn_ctx *ctx) {
   return attn_realformer_call_(o, q, k, v, params, ctx, NULL);
 }
 
-ATTN_PUB_ size_t attn_realformer_workspace(attn_tensor o, attn_tensor q, attn_tensor k,
-                                           attn_tensor v, const attn_realformer_params *params,
-                                           const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_realformer_workspace(attn_tensor o, attn_tensor q, attn_tensor k,
+                                                attn_tensor v, const attn_realformer_params *params,
+                                                const attn_ctx *ctx) {
   attn_ctx own = attn_before_workspace_(ctx);
   size_t bytes = 0;
   return attn_realformer_call_(o, q, k, v, params, &own, &bytes) == ATTN_OK ? bytes : 0;
 }
 
 /* A share of 0..1 with its default. */
-ATTN_FUNC_ int attn_predictive_share_(float *x) {
+ATTN_COLD_ int attn_predictive_share_(float *x) {
   *x = attn_maps_or_(*x, 0.5f);
   return *x >= 0.0f && *x <= 1.0f;
 }
 
-ATTN_FUNC_ int attn_predictive_check_(attn_error_ *e, attn_maps_job_ *a,
+ATTN_COLD_ int attn_predictive_check_(attn_error_ *e, attn_maps_job_ *a,
                                       attn_predictive_params *p) {
   static const attn_words_ w = ATTN_WORDS_("params.kernel");
   const attn_tensor *k = &p->kernel;
@@ -344,7 +346,7 @@ ATTN_FUNC_ int attn_predictive_check_(attn_error_ *e, attn_maps_job_ *a,
   return 1;
 }
 
-ATTN_FUNC_ attn_status attn_predictive_call_(attn_tensor o, attn_tensor q, attn_tensor k,
+ATTN_COLD_ attn_status attn_predictive_call_(attn_tensor o, attn_tensor q, attn_tensor k,
                                              attn_tensor v, const attn_predictive_params *params,
                                              attn_ctx *ctx, size_t *bytes) {
   attn_error_ e = {ATTN_OK, NULL};
@@ -357,14 +359,15 @@ ATTN_FUNC_ attn_status attn_predictive_call_(attn_tensor o, attn_tensor q, attn_
   return attn_end_(bytes ? NULL : ctx, &e);
 }
 
-ATTN_PUB_ attn_status attn_predictive(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
-                                      const attn_predictive_params *params, attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_predictive(attn_tensor o, attn_tensor q, attn_tensor k,
+                                           attn_tensor v, const attn_predictive_params *params,
+                                           attn_ctx *ctx) {
   return attn_predictive_call_(o, q, k, v, params, ctx, NULL);
 }
 
-ATTN_PUB_ size_t attn_predictive_workspace(attn_tensor o, attn_tensor q, attn_tensor k,
-                                           attn_tensor v, const attn_predictive_params *params,
-                                           const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_predictive_workspace(attn_tensor o, attn_tensor q, attn_tensor k,
+                                                attn_tensor v, const attn_predictive_params *params,
+                                                const attn_ctx *ctx) {
   attn_ctx own = attn_before_workspace_(ctx);
   size_t bytes = 0;
   return attn_predictive_call_(o, q, k, v, params, &own, &bytes) == ATTN_OK ? bytes : 0;

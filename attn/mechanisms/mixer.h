@@ -7,7 +7,7 @@ typedef struct attn_mixer_job_ {
 } attn_mixer_job_;
 
 /* A network of `in` inputs and outputs, with both its layers. */
-ATTN_FUNC_ int attn_mixer_check_net_(attn_error_ *e, attn_arguments_ *l, attn_feed_forward *f,
+ATTN_COLD_ int attn_mixer_check_net_(attn_error_ *e, attn_arguments_ *l, attn_feed_forward *f,
                                      int channel, int64_t in) {
 #define ATTN_NET_(at, n)                                                                          \
   {                                                                                               \
@@ -34,7 +34,7 @@ ATTN_FUNC_ int attn_mixer_check_net_(attn_error_ *e, attn_arguments_ *l, attn_fe
          attn_mixed_activation_(e, &f->activation, said[at].activation);
 }
 
-ATTN_FUNC_ int attn_mixer_check_(attn_error_ *e, attn_mixer_job_ *j, const attn_ctx *ctx,
+ATTN_COLD_ int attn_mixer_check_(attn_error_ *e, attn_mixer_job_ *j, const attn_ctx *ctx,
                                  const attn_table_ **table, int *workers) {
   static const attn_words_ w[] = {ATTN_WORDS_("o"), ATTN_WORDS_("x")};
   const int64_t any = ATTN_ANY_;
@@ -54,7 +54,7 @@ ATTN_FUNC_ int attn_mixer_check_(attn_error_ *e, attn_mixer_job_ *j, const attn_
 }
 
 /* y = x + the network of the tokens of LN(x). panels and hidden: room for [T] and [ds] rows. */
-ATTN_FUNC_ int attn_mixer_tokens_(attn_stage_ *s, const attn_mixer_params *p, attn_tensor y,
+ATTN_COLD_ int attn_mixer_tokens_(attn_stage_ *s, const attn_mixer_params *p, attn_tensor y,
                                   attn_tensor x, float *panels, float *hidden) {
   const attn_feed_forward *f = &p->token;
   attn_spatial_ up, down;
@@ -72,7 +72,7 @@ ATTN_FUNC_ int attn_mixer_tokens_(attn_stage_ *s, const attn_mixer_params *p, at
          attn_stage_spatial_(s, &up, x.batch, 0, 0) && attn_stage_spatial_(s, &down, x.batch, 0, 0);
 }
 
-ATTN_FUNC_ int attn_mixer_steps_(attn_stage_ *s, void *job) {
+ATTN_COLD_ int attn_mixer_steps_(attn_stage_ *s, void *job) {
   const attn_mixer_job_ *j = (const attn_mixer_job_ *)job;
   const attn_mixer_params *p = &j->p;
   const attn_feed_forward *f = &p->channel;
@@ -104,7 +104,7 @@ ATTN_FUNC_ int attn_mixer_steps_(attn_stage_ *s, void *job) {
   return 1;
 }
 
-ATTN_FUNC_ attn_status attn_mixer_call_(attn_tensor o, attn_tensor x,
+ATTN_COLD_ attn_status attn_mixer_call_(attn_tensor o, attn_tensor x,
                                         const attn_mixer_params *params, attn_ctx *ctx,
                                         size_t *bytes) {
   attn_error_ e = {ATTN_OK, NULL};
@@ -127,12 +127,12 @@ ATTN_FUNC_ attn_status attn_mixer_call_(attn_tensor o, attn_tensor x,
   return attn_end_(bytes ? NULL : ctx, &e);
 }
 
-ATTN_PUB_ attn_status attn_mixer(attn_tensor o, attn_tensor x, const attn_mixer_params *params,
-                                 attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_mixer(attn_tensor o, attn_tensor x, const attn_mixer_params *params,
+                                      attn_ctx *ctx) {
   return attn_mixer_call_(o, x, params, ctx, NULL);
 }
-ATTN_PUB_ size_t attn_mixer_workspace(attn_tensor o, attn_tensor x, const attn_mixer_params *params,
-                                      const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_mixer_workspace(attn_tensor o, attn_tensor x,
+                                           const attn_mixer_params *params, const attn_ctx *ctx) {
   attn_ctx plain = attn_before_workspace_(ctx);
   size_t bytes = 0;
   attn_mixer_call_(o, x, params, &plain, &bytes);

@@ -45,7 +45,7 @@ ATTN_FUNC_ void attn_gate_item_(void *job, int worker, int64_t index) {
   }
 }
 
-ATTN_FUNC_ int attn_gate_steps_(attn_stage_ *s, void *job) {
+ATTN_COLD_ int attn_gate_steps_(attn_stage_ *s, void *job) {
   attn_mixture_job_ *a = (attn_mixture_job_ *)job;
   attn_gemm_params p;
   memset(&p, 0, sizeof p);
@@ -85,7 +85,7 @@ ATTN_FUNC_ void attn_choose_item_(void *job, int worker, int64_t unit) {
   }
 }
 
-ATTN_FUNC_ int attn_choose_steps_(attn_stage_ *s, void *job) {
+ATTN_COLD_ int attn_choose_steps_(attn_stage_ *s, void *job) {
   attn_mixture_job_ *a = (attn_mixture_job_ *)job;
   attn_best_ best;
   memset(&best, 0, sizeof best);
@@ -117,7 +117,7 @@ ATTN_FUNC_ void attn_mix_item_(void *job, int worker, int64_t index) {
   }
 }
 
-ATTN_FUNC_ int attn_mix_steps_(attn_stage_ *s, void *job) {
+ATTN_COLD_ int attn_mix_steps_(attn_stage_ *s, void *job) {
   attn_mixture_job_ *a = (attn_mixture_job_ *)job;
   const attn_tensor *o = &a->o;
   const int64_t items = attn_mul_(attn_mul_(o->batch, o->heads), attn_tiles_of_(o->len));
@@ -273,7 +273,7 @@ ATTN_FUNC_ void attn_send_frame_(void *job, int worker, int64_t index) {
 }
 
 /* One path. Its params are those of the caller, in the order of many queries. */
-ATTN_FUNC_ int attn_send_path_(attn_stage_ *s, attn_mixture_job_ *a) {
+ATTN_COLD_ int attn_send_path_(attn_stage_ *s, attn_mixture_job_ *a) {
   const attn_path *path = &a->paths[a->now];
   attn_sdpa_params p;
   attn_softmax_ f;
@@ -307,7 +307,7 @@ ATTN_FUNC_ int attn_send_path_(attn_stage_ *s, attn_mixture_job_ *a) {
   return 1;
 }
 
-ATTN_FUNC_ int attn_send_steps_(attn_stage_ *s, void *job) {
+ATTN_COLD_ int attn_send_steps_(attn_stage_ *s, void *job) {
   attn_mixture_job_ *a = (attn_mixture_job_ *)job;
   const attn_tensor *o = &a->o;
   const int64_t items = attn_mul_(attn_mul_(o->batch, o->heads), attn_tiles_of_(o->len));
@@ -328,7 +328,7 @@ ATTN_FUNC_ int attn_send_steps_(attn_stage_ *s, void *job) {
   return o->dtype == ATTN_F32 || attn_stage_for_(s, items, attn_send_frame_, a, 0, NULL);
 }
 
-ATTN_FUNC_ int attn_gated_steps_(attn_stage_ *s, void *job) {
+ATTN_COLD_ int attn_gated_steps_(attn_stage_ *s, void *job) {
   attn_mixture_job_ *a = (attn_mixture_job_ *)job;
   const int64_t b = a->o.batch, n = a->o.len;
   const int64_t h = a->x.heads > a->w.heads ? a->x.heads : a->w.heads;

@@ -1,7 +1,7 @@
 /* mechanisms/mixture_calls.h owns the checks and the public calls of mixtures of attention paths. */
 
 /* A path, and with lse that its params point at nothing which lse overlaps. */
-ATTN_FUNC_ int attn_mixture_path_(attn_error_ *e, const attn_mixture_job_ *a, const attn_path *p,
+ATTN_COLD_ int attn_mixture_path_(attn_error_ *e, const attn_mixture_job_ *a, const attn_path *p,
                                   const attn_tensor *lse, const attn_ctx *ctx, int data) {
   attn_softmax_ f;
   attn_sdpa_params own;
@@ -15,7 +15,7 @@ ATTN_FUNC_ int attn_mixture_path_(attn_error_ *e, const attn_mixture_job_ *a, co
 }
 
 /* The paths: each is what attn_sdpa takes, for rows like those of o. */
-ATTN_FUNC_ int attn_mixture_paths_(attn_error_ *e, const attn_mixture_job_ *a, const attn_ctx *ctx,
+ATTN_COLD_ int attn_mixture_paths_(attn_error_ *e, const attn_mixture_job_ *a, const attn_ctx *ctx,
                                    const attn_operand_ *more, int extra, int data) {
   static const attn_words_ w = ATTN_WORDS_("params.lse");
   const attn_ctx plain = attn_before_workspace_(ctx);
@@ -51,7 +51,7 @@ ATTN_FUNC_ int attn_mixture_paths_(attn_error_ *e, const attn_mixture_job_ *a, c
   return 1;
 }
 
-ATTN_FUNC_ int attn_mixture_check_(attn_error_ *e, attn_mixture_job_ *a, int call,
+ATTN_COLD_ int attn_mixture_check_(attn_error_ *e, attn_mixture_job_ *a, int call,
                                    const attn_mixture_params *params, const attn_ctx *ctx,
                                    const attn_table_ **table, int *workers, int data) {
   static const attn_words_ w[] = {
@@ -147,7 +147,7 @@ ATTN_FUNC_ int attn_mixture_check_(attn_error_ *e, attn_mixture_job_ *a, int cal
 }
 
 /* A call, or with bytes its workspace query. */
-ATTN_FUNC_ attn_status attn_mixture_call_(attn_mixture_job_ *a, int call,
+ATTN_COLD_ attn_status attn_mixture_call_(attn_mixture_job_ *a, int call,
                                           const attn_mixture_params *params, attn_ctx *ctx,
                                           size_t *bytes) {
   static const attn_steps_fn_ steps[] = {attn_gate_steps_, attn_choose_steps_, attn_mix_steps_,
@@ -168,7 +168,7 @@ ATTN_FUNC_ attn_status attn_mixture_call_(attn_mixture_job_ *a, int call,
   return attn_end_(bytes ? NULL : ctx, &e);
 }
 
-ATTN_FUNC_ size_t attn_mixture_bytes_(attn_mixture_job_ *a, int call,
+ATTN_COLD_ size_t attn_mixture_bytes_(attn_mixture_job_ *a, int call,
                                       const attn_mixture_params *params, const attn_ctx *ctx) {
   attn_ctx plain = attn_before_workspace_(ctx);
   size_t bytes = 0;
@@ -176,7 +176,7 @@ ATTN_FUNC_ size_t attn_mixture_bytes_(attn_mixture_job_ *a, int call,
   return bytes;
 }
 
-ATTN_FUNC_ attn_mixture_job_ attn_mixture_job_of_(attn_tensor o, const attn_path *paths,
+ATTN_COLD_ attn_mixture_job_ attn_mixture_job_of_(attn_tensor o, const attn_path *paths,
                                                   int64_t count) {
   attn_mixture_job_ a;
   memset(&a, 0, sizeof a);
@@ -184,79 +184,80 @@ ATTN_FUNC_ attn_mixture_job_ attn_mixture_job_of_(attn_tensor o, const attn_path
   return a;
 }
 
-ATTN_FUNC_ attn_mixture_job_ attn_gate_job_(attn_tensor pi, attn_tensor x, attn_tensor w) {
+ATTN_COLD_ attn_mixture_job_ attn_gate_job_(attn_tensor pi, attn_tensor x, attn_tensor w) {
   attn_mixture_job_ a;
   memset(&a, 0, sizeof a);
   a.pi = pi, a.x = x, a.w = w;
   return a;
 }
-ATTN_PUB_ attn_status attn_gate(attn_tensor pi, attn_tensor x, attn_tensor w,
-                                const attn_mixture_params *params, attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_gate(attn_tensor pi, attn_tensor x, attn_tensor w,
+                                     const attn_mixture_params *params, attn_ctx *ctx) {
   attn_mixture_job_ a = attn_gate_job_(pi, x, w);
   return attn_mixture_call_(&a, ATTN_MX_GATE_, params, ctx, NULL);
 }
-ATTN_PUB_ size_t attn_gate_workspace(attn_tensor pi, attn_tensor x, attn_tensor w,
-                                     const attn_mixture_params *params, const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_gate_workspace(attn_tensor pi, attn_tensor x, attn_tensor w,
+                                          const attn_mixture_params *params, const attn_ctx *ctx) {
   attn_mixture_job_ a = attn_gate_job_(pi, x, w);
   return attn_mixture_bytes_(&a, ATTN_MX_GATE_, params, ctx);
 }
 
-ATTN_PUB_ attn_status attn_mixture(attn_tensor o, const attn_path *paths, int64_t count,
-                                   attn_tensor pi, attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_mixture(attn_tensor o, const attn_path *paths, int64_t count,
+                                        attn_tensor pi, attn_ctx *ctx) {
   attn_mixture_job_ a = attn_mixture_job_of_(o, paths, count);
   a.pi = pi;
   return attn_mixture_call_(&a, ATTN_MX_MIX_, NULL, ctx, NULL);
 }
-ATTN_PUB_ size_t attn_mixture_workspace(attn_tensor o, const attn_path *paths, int64_t count,
-                                        attn_tensor pi, const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_mixture_workspace(attn_tensor o, const attn_path *paths, int64_t count,
+                                             attn_tensor pi, const attn_ctx *ctx) {
   attn_mixture_job_ a = attn_mixture_job_of_(o, paths, count);
   a.pi = pi;
   return attn_mixture_bytes_(&a, ATTN_MX_MIX_, NULL, ctx);
 }
 
-ATTN_PUB_ attn_status attn_dispatch_select(int32_t *path, attn_tensor weight, attn_tensor pi,
-                                           const attn_mixture_params *params, attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_dispatch_select(int32_t *path, attn_tensor weight, attn_tensor pi,
+                                                const attn_mixture_params *params, attn_ctx *ctx) {
   attn_mixture_job_ a = attn_gate_job_(pi, weight, weight);
   a.path = path, a.weight = weight;
   return attn_mixture_call_(&a, ATTN_MX_SELECT_, params, ctx, NULL);
 }
-ATTN_PUB_ size_t attn_dispatch_select_workspace(int32_t *path, attn_tensor weight, attn_tensor pi,
-                                                const attn_mixture_params *params,
-                                                const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_dispatch_select_workspace(int32_t *path, attn_tensor weight,
+                                                     attn_tensor pi,
+                                                     const attn_mixture_params *params,
+                                                     const attn_ctx *ctx) {
   attn_mixture_job_ a = attn_gate_job_(pi, weight, weight);
   a.path = path, a.weight = weight;
   return attn_mixture_bytes_(&a, ATTN_MX_SELECT_, params, ctx);
 }
 
-ATTN_FUNC_ attn_mixture_job_ attn_dispatch_job_(attn_tensor o, const attn_path *paths,
+ATTN_COLD_ attn_mixture_job_ attn_dispatch_job_(attn_tensor o, const attn_path *paths,
                                                 int64_t count, const int32_t *path,
                                                 attn_tensor weight) {
   attn_mixture_job_ a = attn_mixture_job_of_(o, paths, count);
   a.path = (int32_t *)(uintptr_t)path, a.weight = weight; /* read only */
   return a;
 }
-ATTN_PUB_ attn_status attn_dispatch(attn_tensor o, const attn_path *paths, int64_t count,
-                                    const int32_t *path, attn_tensor weight, attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_dispatch(attn_tensor o, const attn_path *paths, int64_t count,
+                                         const int32_t *path, attn_tensor weight, attn_ctx *ctx) {
   attn_mixture_job_ a = attn_dispatch_job_(o, paths, count, path, weight);
   return attn_mixture_call_(&a, ATTN_MX_SEND_, NULL, ctx, NULL);
 }
-ATTN_PUB_ size_t attn_dispatch_workspace(attn_tensor o, const attn_path *paths, int64_t count,
-                                         const int32_t *path, attn_tensor weight,
-                                         const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_dispatch_workspace(attn_tensor o, const attn_path *paths, int64_t count,
+                                              const int32_t *path, attn_tensor weight,
+                                              const attn_ctx *ctx) {
   attn_mixture_job_ a = attn_dispatch_job_(o, paths, count, path, weight);
   return attn_mixture_bytes_(&a, ATTN_MX_SEND_, NULL, ctx);
 }
 
-ATTN_PUB_ attn_status attn_gated(attn_tensor o, const attn_path *paths, int64_t count,
-                                 attn_tensor x, attn_tensor w, const attn_mixture_params *params,
-                                 attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_gated(attn_tensor o, const attn_path *paths, int64_t count,
+                                      attn_tensor x, attn_tensor w,
+                                      const attn_mixture_params *params, attn_ctx *ctx) {
   attn_mixture_job_ a = attn_mixture_job_of_(o, paths, count);
   a.x = x, a.w = w;
   return attn_mixture_call_(&a, ATTN_MX_GATED_, params, ctx, NULL);
 }
-ATTN_PUB_ size_t attn_gated_workspace(attn_tensor o, const attn_path *paths, int64_t count,
-                                      attn_tensor x, attn_tensor w,
-                                      const attn_mixture_params *params, const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_gated_workspace(attn_tensor o, const attn_path *paths, int64_t count,
+                                           attn_tensor x, attn_tensor w,
+                                           const attn_mixture_params *params, const attn_ctx *ctx) {
   attn_mixture_job_ a = attn_mixture_job_of_(o, paths, count);
   a.x = x, a.w = w;
   return attn_mixture_bytes_(&a, ATTN_MX_GATED_, params, ctx);

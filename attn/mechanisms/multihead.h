@@ -9,7 +9,7 @@ typedef struct attn_multihead_job_ {
 } attn_multihead_job_;
 
 /* What attn_sdpa will see, before there is any of it: outer = y and each. */
-ATTN_FUNC_ int attn_multihead_attend_ok_(attn_error_ *e, const attn_multihead_job_ *j,
+ATTN_COLD_ int attn_multihead_attend_ok_(attn_error_ *e, const attn_multihead_job_ *j,
                                          const attn_span_ outer[2], const attn_ctx *ctx) {
   const attn_multihead_params *p = &j->p;
   const void *there = (const void *)(uintptr_t)ATTN_ALIGN_;
@@ -36,7 +36,7 @@ enum {
 };
 
 /* Every rule about one of them; heads and widths are resolved. */
-ATTN_FUNC_ int attn_multihead_operands_(attn_error_ *e, attn_multihead_job_ *j, attn_operand_ *op) {
+ATTN_COLD_ int attn_multihead_operands_(attn_error_ *e, attn_multihead_job_ *j, attn_operand_ *op) {
   static const attn_words_ w[] = {
       ATTN_WORDS_("x"),          ATTN_WORDS_("x_k"),        ATTN_WORDS_("x_v"),
       ATTN_WORDS_("params.w_q"), ATTN_WORDS_("params.w_k"), ATTN_WORDS_("params.w_v"),
@@ -199,7 +199,7 @@ ATTN_FUNC_ int attn_multihead_operands_(attn_error_ *e, attn_multihead_job_ *j, 
 }
 
 /* Every rule; query: for the workspace, which reads no data. */
-ATTN_FUNC_ int attn_multihead_check_(attn_error_ *e, attn_multihead_job_ *j, const attn_ctx *ctx,
+ATTN_COLD_ int attn_multihead_check_(attn_error_ *e, attn_multihead_job_ *j, const attn_ctx *ctx,
                                      const attn_table_ **table, int *workers, int query) {
   attn_operand_ op[ATTN_MULTIHEAD_OPERANDS_];
   if (!attn_check_ctx_(e, ctx, table, workers) || !attn_multihead_operands_(e, j, op) ||
@@ -211,7 +211,7 @@ ATTN_FUNC_ int attn_multihead_check_(attn_error_ *e, attn_multihead_job_ *j, con
 
 /* Rows of all heads side by side, as one product makes them. Row starts are not a power of 2 apart:
  * those of a head would share few sets of the caches. */
-ATTN_FUNC_ attn_tensor attn_multihead_rows_(attn_stage_ *s, int64_t batch, int64_t len,
+ATTN_COLD_ attn_tensor attn_multihead_rows_(attn_stage_ *s, int64_t batch, int64_t len,
                                             int64_t dim) {
   const int64_t stride = attn_add_(dim, 31) / 16 * 16 | 16;
   attn_tensor t = attn_stage_tensor_(s, batch, 1, len, stride);
@@ -220,13 +220,13 @@ ATTN_FUNC_ attn_tensor attn_multihead_rows_(attn_stage_ *s, int64_t batch, int64
 }
 
 /* The same as heads. */
-ATTN_FUNC_ attn_tensor attn_multihead_split_(attn_tensor t, int64_t heads) {
+ATTN_COLD_ attn_tensor attn_multihead_split_(attn_tensor t, int64_t heads) {
   t.dim /= heads, t.heads = heads, t.stride_head = t.dim;
   return t;
 }
 
 /* y = x w + bias. */
-ATTN_FUNC_ int attn_multihead_project_(attn_stage_ *s, attn_tensor y, attn_tensor x, attn_tensor w,
+ATTN_COLD_ int attn_multihead_project_(attn_stage_ *s, attn_tensor y, attn_tensor x, attn_tensor w,
                                        attn_tensor bias) {
   attn_gemm_params g;
   memset(&g, 0, sizeof g);
@@ -250,7 +250,7 @@ ATTN_FUNC_ void attn_round_item_(void *job, int worker, int64_t index) {
 }
 
 /* The heads' attention and the way back. mix: null, or the factors of each head's queries. */
-ATTN_FUNC_ int attn_multihead_join_(attn_stage_ *s, const attn_multihead_job_ *j, attn_tensor q,
+ATTN_COLD_ int attn_multihead_join_(attn_stage_ *s, const attn_multihead_job_ *j, attn_tensor q,
                                     attn_tensor k, attn_tensor v, const attn_sdpa_params *attend,
                                     const float *mix) {
   const attn_multihead_params *p = &j->p;
@@ -283,7 +283,7 @@ ATTN_FUNC_ int attn_multihead_join_(attn_stage_ *s, const attn_multihead_job_ *j
   return !j->y.data || attn_multihead_project_(s, j->y, all, p->w_o, p->b_o);
 }
 
-ATTN_FUNC_ int attn_multihead_steps_(attn_stage_ *s, void *job) {
+ATTN_COLD_ int attn_multihead_steps_(attn_stage_ *s, void *job) {
   const attn_multihead_job_ *j = (const attn_multihead_job_ *)job;
   const attn_multihead_params *p = &j->p;
   const int64_t h = p->heads, kv = p->kv_heads;
@@ -298,7 +298,7 @@ ATTN_FUNC_ int attn_multihead_steps_(attn_stage_ *s, void *job) {
 }
 
 /* The call, or with bytes the workspace query. */
-ATTN_FUNC_ attn_status attn_multihead_call_(attn_multihead_job_ *j, int params,
+ATTN_COLD_ attn_status attn_multihead_call_(attn_multihead_job_ *j, int params,
                                             attn_steps_fn_ steps, const char *path, attn_ctx *ctx,
                                             size_t *bytes) {
   attn_error_ e = {ATTN_OK, NULL};
@@ -317,7 +317,7 @@ ATTN_FUNC_ attn_status attn_multihead_call_(attn_multihead_job_ *j, int params,
   return attn_end_(bytes ? NULL : ctx, &e);
 }
 
-ATTN_FUNC_ attn_status attn_multihead_run_(attn_tensor y, attn_tensor x, attn_tensor x_k,
+ATTN_COLD_ attn_status attn_multihead_run_(attn_tensor y, attn_tensor x, attn_tensor x_k,
                                            attn_tensor x_v, const attn_multihead_params *params,
                                            attn_ctx *ctx, size_t *bytes) {
   attn_multihead_job_ j;
@@ -328,13 +328,14 @@ ATTN_FUNC_ attn_status attn_multihead_run_(attn_tensor y, attn_tensor x, attn_te
                               bytes);
 }
 
-ATTN_PUB_ attn_status attn_multihead(attn_tensor y, attn_tensor x, attn_tensor x_k, attn_tensor x_v,
-                                     const attn_multihead_params *params, attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_multihead(attn_tensor y, attn_tensor x, attn_tensor x_k,
+                                          attn_tensor x_v, const attn_multihead_params *params,
+                                          attn_ctx *ctx) {
   return attn_multihead_run_(y, x, x_k, x_v, params, ctx, NULL);
 }
-ATTN_PUB_ size_t attn_multihead_workspace(attn_tensor y, attn_tensor x, attn_tensor x_k,
-                                          attn_tensor x_v, const attn_multihead_params *params,
-                                          const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_multihead_workspace(attn_tensor y, attn_tensor x, attn_tensor x_k,
+                                               attn_tensor x_v, const attn_multihead_params *params,
+                                               const attn_ctx *ctx) {
   attn_ctx plain = attn_before_workspace_(ctx);
   size_t bytes = 0;
   attn_multihead_run_(y, x, x_k, x_v, params, &plain, &bytes);

@@ -10,7 +10,7 @@ typedef struct attn_landmark_job_ {
 } attn_landmark_job_;
 
 /* Every rule; the lengths are read for the workspace query as well. */
-ATTN_FUNC_ int attn_landmark_check_(attn_error_ *e, attn_landmark_job_ *j, const attn_ctx *ctx,
+ATTN_COLD_ int attn_landmark_check_(attn_error_ *e, attn_landmark_job_ *j, const attn_ctx *ctx,
                                     const attn_table_ **table, int *workers) {
   static const attn_words_ w[] = {ATTN_WORDS_("q"), ATTN_WORDS_("k"), ATTN_WORDS_("v"),
                                   ATTN_WORDS_("o"), ATTN_WORDS_("params.conv")};
@@ -106,7 +106,7 @@ typedef struct attn_landmark_run_ {
   int exact;
 } attn_landmark_run_;
 
-ATTN_FUNC_ attn_landmark_run_ attn_landmark_run_of_(const attn_landmark_job_ *j, int64_t first) {
+ATTN_COLD_ attn_landmark_run_ attn_landmark_run_of_(const attn_landmark_job_ *j, int64_t first) {
   attn_landmark_run_ r = {first, 1, j->q.len, j->k.len, j->landmarks, 0};
   if (j->q_len) r.queries = j->q_len[first];
   if (j->kv_len) r.keys = j->kv_len[first];
@@ -121,7 +121,7 @@ ATTN_FUNC_ attn_landmark_run_ attn_landmark_run_of_(const attn_landmark_job_ *j,
 }
 
 /* The entries of a run, and rows i0 .. i0 + len - 1 of them. */
-ATTN_FUNC_ attn_tensor attn_landmark_view_(attn_tensor t, const attn_landmark_run_ *r, int64_t i0,
+ATTN_COLD_ attn_tensor attn_landmark_view_(attn_tensor t, const attn_landmark_run_ *r, int64_t i0,
                                            int64_t len) {
   if (r->first > 0) t = attn_stage_shift_(t, r->first * t.stride_batch);
   t.batch = r->count;
@@ -129,7 +129,7 @@ ATTN_FUNC_ attn_tensor attn_landmark_view_(attn_tensor t, const attn_landmark_ru
 }
 
 /* Landmarks, the map A between them, and x = Z (B v) or (A + lambda I)^-1 (B v). */
-ATTN_FUNC_ int attn_landmark_small_(attn_stage_ *s, const attn_landmark_job_ *j,
+ATTN_COLD_ int attn_landmark_small_(attn_stage_ *s, const attn_landmark_job_ *j,
                                     const attn_landmark_room_ *w, const attn_landmark_run_ *r) {
   const int64_t m = r->landmarks;
   const attn_tensor q = attn_landmark_view_(j->q, r, 0, r->queries);
@@ -158,7 +158,7 @@ ATTN_FUNC_ int attn_landmark_small_(attn_stage_ *s, const attn_landmark_job_ *j,
 }
 
 /* wide[b,h] += conv[h] along v; the heads of a group read one head of v. */
-ATTN_FUNC_ int attn_landmark_conv_(attn_stage_ *s, attn_tensor wide, attn_tensor v,
+ATTN_COLD_ int attn_landmark_conv_(attn_stage_ *s, attn_tensor wide, attn_tensor v,
                                    attn_tensor conv) {
   const int64_t group = wide.heads / v.heads;
   attn_convolve_params p;
@@ -177,7 +177,7 @@ ATTN_FUNC_ int attn_landmark_conv_(attn_stage_ *s, attn_tensor wide, attn_tensor
 }
 
 /* o, all rows of it. */
-ATTN_FUNC_ int attn_landmark_large_(attn_stage_ *s, const attn_landmark_job_ *j,
+ATTN_COLD_ int attn_landmark_large_(attn_stage_ *s, const attn_landmark_job_ *j,
                                     const attn_landmark_room_ *w, const attn_landmark_run_ *r) {
   const int64_t n = r->queries, m = r->exact ? r->keys : r->landmarks, rest = j->q.len - n;
   const attn_tensor q = attn_landmark_view_(j->q, r, 0, n), o = attn_landmark_view_(j->o, r, 0, n);
@@ -203,7 +203,7 @@ ATTN_FUNC_ int attn_landmark_large_(attn_stage_ *s, const attn_landmark_job_ *j,
 }
 
 /* All that can fail comes before the first row of o. */
-ATTN_FUNC_ int attn_landmark_steps_(attn_stage_ *s, void *job) {
+ATTN_COLD_ int attn_landmark_steps_(attn_stage_ *s, void *job) {
   const attn_landmark_job_ *j = (const attn_landmark_job_ *)job;
   const int64_t b = j->q.batch, h = j->q.heads, dv = j->v.dim;
   attn_landmark_room_ w;
@@ -232,7 +232,7 @@ ATTN_FUNC_ int attn_landmark_steps_(attn_stage_ *s, void *job) {
 }
 
 /* The call, or with bytes the workspace query. */
-ATTN_FUNC_ attn_status attn_landmark_call_(attn_landmark_job_ *j, attn_ctx *ctx, size_t *bytes) {
+ATTN_COLD_ attn_status attn_landmark_call_(attn_landmark_job_ *j, attn_ctx *ctx, size_t *bytes) {
   attn_error_ e = {ATTN_OK, NULL};
   const attn_table_ *table;
   int workers;
@@ -248,7 +248,7 @@ ATTN_FUNC_ attn_status attn_landmark_call_(attn_landmark_job_ *j, attn_ctx *ctx,
   return attn_end_(bytes ? NULL : ctx, &e);
 }
 
-ATTN_FUNC_ attn_landmark_job_ attn_nystrom_job_(attn_tensor o, attn_tensor q, attn_tensor k,
+ATTN_COLD_ attn_landmark_job_ attn_nystrom_job_(attn_tensor o, attn_tensor q, attn_tensor k,
                                                 attn_tensor v, const attn_nystrom_params *p) {
   attn_landmark_job_ j;
   memset(&j, 0, sizeof j);
@@ -258,13 +258,14 @@ ATTN_FUNC_ attn_landmark_job_ attn_nystrom_job_(attn_tensor o, attn_tensor q, at
   j.landmarks = p->landmarks, j.iterations = p->iterations, j.always = p->always;
   return j;
 }
-ATTN_PUB_ attn_status attn_nystrom(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
-                                   const attn_nystrom_params *params, attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_nystrom(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
+                                        const attn_nystrom_params *params, attn_ctx *ctx) {
   attn_landmark_job_ j = attn_nystrom_job_(o, q, k, v, params);
   return attn_landmark_call_(&j, ctx, NULL);
 }
-ATTN_PUB_ size_t attn_nystrom_workspace(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
-                                        const attn_nystrom_params *params, const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_nystrom_workspace(attn_tensor o, attn_tensor q, attn_tensor k,
+                                             attn_tensor v, const attn_nystrom_params *params,
+                                             const attn_ctx *ctx) {
   attn_landmark_job_ j = attn_nystrom_job_(o, q, k, v, params);
   attn_ctx plain = attn_before_workspace_(ctx);
   size_t bytes = 0;
@@ -272,7 +273,7 @@ ATTN_PUB_ size_t attn_nystrom_workspace(attn_tensor o, attn_tensor q, attn_tenso
   return bytes;
 }
 
-ATTN_FUNC_ attn_landmark_job_ attn_csalr_job_(attn_tensor o, attn_tensor q, attn_tensor k,
+ATTN_COLD_ attn_landmark_job_ attn_csalr_job_(attn_tensor o, attn_tensor q, attn_tensor k,
                                               attn_tensor v, const attn_csalr_params *p) {
   attn_landmark_job_ j;
   memset(&j, 0, sizeof j);
@@ -282,13 +283,14 @@ ATTN_FUNC_ attn_landmark_job_ attn_csalr_job_(attn_tensor o, attn_tensor q, attn
   j.landmarks = p->landmarks, j.lambda = p->lambda, j.renormalise = p->renormalise;
   return j;
 }
-ATTN_PUB_ attn_status attn_csalr(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
-                                 const attn_csalr_params *params, attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_csalr(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
+                                      const attn_csalr_params *params, attn_ctx *ctx) {
   attn_landmark_job_ j = attn_csalr_job_(o, q, k, v, params);
   return attn_landmark_call_(&j, ctx, NULL);
 }
-ATTN_PUB_ size_t attn_csalr_workspace(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
-                                      const attn_csalr_params *params, const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_csalr_workspace(attn_tensor o, attn_tensor q, attn_tensor k,
+                                           attn_tensor v, const attn_csalr_params *params,
+                                           const attn_ctx *ctx) {
   attn_landmark_job_ j = attn_csalr_job_(o, q, k, v, params);
   attn_ctx plain = attn_before_workspace_(ctx);
   size_t bytes = 0;

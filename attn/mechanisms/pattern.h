@@ -14,7 +14,7 @@ typedef struct attn_build_call_ {
   attn_vec_ table; /* int32: variants by hash, -1 = free */
 } attn_build_call_;
 
-ATTN_FUNC_ void attn_build_free_(attn_build_call_ *c) {
+ATTN_COLD_ void attn_build_free_(attn_build_call_ *c) {
   const attn_sorted_ *sorted = (const attn_sorted_ *)c->tree.sorted.data;
   attn_vec_ *all[] = {&c->nodes[0], &c->nodes[1],   &c->terms, &c->heavy,   &c->zeros,
                       &c->head,     &c->hash,       &c->whose, &c->table,   &c->b.tile,
@@ -28,14 +28,14 @@ ATTN_FUNC_ void attn_build_free_(attn_build_call_ *c) {
 }
 
 /* n elements of zeros. Null = no memory. */
-ATTN_FUNC_ void *attn_zeros_(attn_vec_ *v, int64_t n, int64_t size) {
+ATTN_COLD_ void *attn_zeros_(attn_vec_ *v, int64_t n, int64_t size) {
   void *data = attn_vec_room_(v, n, size);
   if (data) memset(data, 0, (size_t)(n * size)), v->count = n;
   return data;
 }
 
 /* Lowers head h into nodes[which]; returns their number. */
-ATTN_FUNC_ int64_t attn_build_lower_(attn_build_call_ *c, const attn_pattern *p, int which,
+ATTN_COLD_ int64_t attn_build_lower_(attn_build_call_ *c, const attn_pattern *p, int which,
                                      int64_t h) {
   attn_lower_ l;
   l.tree = &c->tree, l.node = (attn_node_ *)c->nodes[which].data, l.count = 0, l.head = h;
@@ -43,7 +43,7 @@ ATTN_FUNC_ int64_t attn_build_lower_(attn_build_call_ *c, const attn_pattern *p,
   return l.count;
 }
 
-ATTN_FUNC_ uint64_t attn_hash_(const void *data, int64_t bytes) {
+ATTN_COLD_ uint64_t attn_hash_(const void *data, int64_t bytes) {
   uint64_t h = 0, word;
   for (int64_t k = 0; k + 8 <= bytes; k += 8) {
     memcpy(&word, (const char *)data + k, 8);
@@ -54,7 +54,7 @@ ATTN_FUNC_ uint64_t attn_hash_(const void *data, int64_t bytes) {
 
 /* The place of head h in the table of variants: that of an equal one, or a free place. Heads are
  * equal when they lower to the same nodes. */
-ATTN_FUNC_ int32_t *attn_build_find_(attn_build_call_ *c, const attn_pattern *p, int64_t h,
+ATTN_COLD_ int32_t *attn_build_find_(attn_build_call_ *c, const attn_pattern *p, int64_t h,
                                      uint64_t *hash) {
   const int64_t count = attn_build_lower_(c, p, 0, h);
   const int64_t bytes = count * (int64_t)sizeof(attn_node_);
@@ -70,7 +70,7 @@ ATTN_FUNC_ int32_t *attn_build_find_(attn_build_call_ *c, const attn_pattern *p,
 }
 
 /* Every variant's tiles, and the variant of each head. 0 = no memory. */
-ATTN_FUNC_ int attn_build_heads_(attn_build_call_ *c, const attn_pattern *p, int64_t heads) {
+ATTN_COLD_ int attn_build_heads_(attn_build_call_ *c, const attn_pattern *p, int64_t heads) {
   int32_t *head = (int32_t *)attn_zeros_(&c->head, heads, sizeof *head);
   const int64_t different = c->tree.depends ? heads : attn_min64_(heads, 1);
   int32_t *table = (int32_t *)attn_vec_room_(&c->table, 2 * different + 1, sizeof *table);
@@ -93,7 +93,7 @@ ATTN_FUNC_ int attn_build_heads_(attn_build_call_ *c, const attn_pattern *p, int
 }
 
 /* Memory of the size of the sequences and of the tree. */
-ATTN_FUNC_ int attn_build_memory_(attn_build_call_ *c) {
+ATTN_COLD_ int attn_build_memory_(attn_build_call_ *c) {
   const int64_t side = attn_max64_(c->b.f.q_len, c->b.f.k_len) + 1;
   const int64_t marks = attn_marks_words_(side);
   uint64_t *zeros = (uint64_t *)attn_zeros_(&c->zeros, side + 2 * marks, sizeof *zeros);
@@ -106,7 +106,7 @@ ATTN_FUNC_ int attn_build_memory_(attn_build_call_ *c) {
   return 1;
 }
 
-ATTN_FUNC_ int attn_build_tree_memory_(attn_build_call_ *c) {
+ATTN_COLD_ int attn_build_tree_memory_(attn_build_call_ *c) {
   const int64_t nodes = c->tree.nodes;
   c->b.heavy = (uint64_t *)attn_zeros_(&c->heavy, c->b.f.q_len / 64 + 1, sizeof(uint64_t));
   c->b.node = (attn_node_ *)attn_zeros_(&c->nodes[0], nodes, sizeof(attn_node_));
@@ -116,7 +116,7 @@ ATTN_FUNC_ int attn_build_tree_memory_(attn_build_call_ *c) {
 }
 
 /* Checks, and builds all but the bytes. */
-ATTN_FUNC_ int attn_build_run_(attn_build_call_ *c, const attn_pattern *p, int64_t heads,
+ATTN_COLD_ int attn_build_run_(attn_build_call_ *c, const attn_pattern *p, int64_t heads,
                                int64_t q_len, int64_t k_len, const attn_schedule_params *params) {
   attn_error_ *e = &c->e;
   if (!p) return attn_reject_(e, ATTN_E_NULL, "pattern must not be null");
@@ -138,7 +138,7 @@ ATTN_FUNC_ int attn_build_run_(attn_build_call_ *c, const attn_pattern *p, int64
   return attn_reject_(e, ATTN_E_MEMORY, "ATTN_MALLOC returned null");
 }
 
-ATTN_FUNC_ int attn_build_finish_(attn_build_call_ *c, attn_schedule *schedule, int64_t heads,
+ATTN_COLD_ int attn_build_finish_(attn_build_call_ *c, attn_schedule *schedule, int64_t heads,
                                   const attn_schedule_params *params) {
   const int32_t *head = (const int32_t *)c->head.data;
   attn_schedule made;
@@ -161,9 +161,9 @@ ATTN_FUNC_ int attn_build_finish_(attn_build_call_ *c, attn_schedule *schedule, 
   return 1;
 }
 
-ATTN_PUB_ attn_status attn_schedule_build(attn_schedule *schedule, const attn_pattern *pattern,
-                                          int64_t heads, int64_t q_len, int64_t k_len,
-                                          const attn_schedule_params *params, attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_schedule_build(attn_schedule *schedule, const attn_pattern *pattern,
+                                               int64_t heads, int64_t q_len, int64_t k_len,
+                                               const attn_schedule_params *params, attn_ctx *ctx) {
   attn_build_call_ c;
   const attn_table_ *table;
   int workers;
@@ -179,9 +179,9 @@ ATTN_PUB_ attn_status attn_schedule_build(attn_schedule *schedule, const attn_pa
   return attn_end_(ctx, &c.e);
 }
 
-ATTN_PUB_ size_t attn_schedule_bytes(const attn_pattern *pattern, int64_t heads, int64_t q_len,
-                                     int64_t k_len, const attn_schedule_params *params,
-                                     attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_schedule_bytes(const attn_pattern *pattern, int64_t heads, int64_t q_len,
+                                          int64_t k_len, const attn_schedule_params *params,
+                                          attn_ctx *ctx) {
   attn_build_call_ c;
   const attn_table_ *table;
   attn_plan_ plan;
@@ -207,8 +207,8 @@ ATTN_PUB_ void attn_schedule_free(attn_schedule *schedule) {
   memset(schedule, 0, sizeof *schedule);
 }
 
-ATTN_PUB_ attn_status attn_schedule_open(attn_schedule *schedule, const void *bytes, size_t size,
-                                         attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_schedule_open(attn_schedule *schedule, const void *bytes,
+                                              size_t size, attn_ctx *ctx) {
   attn_error_ e = {ATTN_OK, NULL};
   const char *const damaged = "the bytes are no schedule, or a damaged one";
   attn_schedule made;
@@ -258,7 +258,7 @@ ATTN_PUB_ attn_status attn_schedule_describe(attn_schedule_info *info,
 typedef void (*attn_visit_fn_)(void *user, int64_t row, int64_t key, int64_t n, int64_t step);
 
 /* The pairs of rows from .. end - 1, in no order of rows; of one row and phase in that of keys. */
-ATTN_FUNC_ void attn_visit_(const attn_plan_ *p, int64_t head, int64_t from, int64_t end,
+ATTN_COLD_ void attn_visit_(const attn_plan_ *p, int64_t head, int64_t from, int64_t end,
                             attn_visit_fn_ visit, void *user) {
   const int32_t *heads = (const int32_t *)attn_plan_at_(p, p->at_head);
   const int64_t *tiles = (const int64_t *)attn_plan_at_(p, p->at_tiles);
@@ -300,7 +300,7 @@ ATTN_FUNC_ void attn_csr_fill_(void *user, int64_t row, int64_t key, int64_t n, 
   for (int64_t k = 0; k < n; k++) to[k] = (int32_t)(key + k * step);
 }
 
-ATTN_FUNC_ void attn_sift_(int32_t *a, int64_t at, int64_t n) {
+ATTN_COLD_ void attn_sift_(int32_t *a, int64_t at, int64_t n) {
   for (int64_t child; (child = 2 * at + 1) < n; at = child) {
     child += child + 1 < n && a[child + 1] > a[child];
     if (a[at] >= a[child]) return;
@@ -310,7 +310,7 @@ ATTN_FUNC_ void attn_sift_(int32_t *a, int64_t at, int64_t n) {
 }
 
 /* Columns of several phases: a heap sort needs no memory. */
-ATTN_FUNC_ void attn_sort_columns_(int32_t *a, int64_t n) {
+ATTN_COLD_ void attn_sort_columns_(int32_t *a, int64_t n) {
   if (attn_ascending_(a, n)) return;
   for (int64_t k = n / 2; k-- > 0;) attn_sift_(a, k, n);
   for (int64_t k = n; k-- > 1;) {

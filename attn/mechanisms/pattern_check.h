@@ -19,14 +19,14 @@ typedef struct attn_tree_ {
   attn_vec_ sorted;
 } attn_tree_;
 
-ATTN_FUNC_ int attn_rule_(attn_tree_ *c, int ok, attn_status status, const char *reason) {
+ATTN_COLD_ int attn_rule_(attn_tree_ *c, int ok, attn_status status, const char *reason) {
   return ok ? 1 : attn_reject_(c->e, status, reason);
 }
 
 #define ATTN_RULE_(ok, status, reason) attn_rule_(c, (ok), ATTN_E_##status, reason)
 
 /* n numbers at a pointer, all within [lo, hi). */
-ATTN_FUNC_ int attn_check_numbers_(attn_tree_ *c, const int32_t *a, int64_t n, int64_t lo,
+ATTN_COLD_ int attn_check_numbers_(attn_tree_ *c, const int32_t *a, int64_t n, int64_t lo,
                                    int64_t hi, const char *reason) {
   attn_span_ span;
   if (n > 0 && !a)
@@ -39,14 +39,14 @@ ATTN_FUNC_ int attn_check_numbers_(attn_tree_ *c, const int32_t *a, int64_t n, i
   return 1;
 }
 
-ATTN_FUNC_ int attn_ascending_(const int32_t *a, int64_t n) {
+ATTN_COLD_ int attn_ascending_(const int32_t *a, int64_t n) {
   for (int64_t k = 1; k < n; k++)
     if (a[k] <= a[k - 1]) return 0;
   return 1;
 }
 
 /* A checked list that is not ascending gets a copy that is. */
-ATTN_FUNC_ int attn_check_sort_(attn_tree_ *c, const int32_t *a, int64_t n, int64_t most) {
+ATTN_COLD_ int attn_check_sort_(attn_tree_ *c, const int32_t *a, int64_t n, int64_t most) {
   if (attn_ascending_(a, n)) return 1;
   attn_sorted_ *s = (attn_sorted_ *)attn_vec_room_(&c->sorted, 1, sizeof *s);
   int32_t *list = s ? (int32_t *)ATTN_MALLOC((size_t)attn_min64_(n, most) * sizeof *s->list) : NULL;
@@ -61,7 +61,7 @@ ATTN_FUNC_ int attn_check_sort_(attn_tree_ *c, const int32_t *a, int64_t n, int6
 }
 
 /* The list as the nodes use it. */
-ATTN_FUNC_ const int32_t *attn_sorted_list_(const attn_tree_ *c, const int32_t *a, int64_t *n) {
+ATTN_COLD_ const int32_t *attn_sorted_list_(const attn_tree_ *c, const int32_t *a, int64_t *n) {
   const attn_sorted_ *s = (const attn_sorted_ *)c->sorted.data;
   for (int64_t k = 0; k < c->sorted.count; k++)
     if (s[k].from == a && s[k].from_count == *n) {
@@ -71,7 +71,7 @@ ATTN_FUNC_ const int32_t *attn_sorted_list_(const attn_tree_ *c, const int32_t *
   return a;
 }
 
-ATTN_FUNC_ int attn_check_global_(attn_tree_ *c, const attn_pattern *p, const attn_field_ *f) {
+ATTN_COLD_ int attn_check_global_(attn_tree_ *c, const attn_pattern *p, const attn_field_ *f) {
   return ATTN_RULE_(p->indices >= 0, RANGE, "pattern.indices must not be negative") &&
          ATTN_RULE_(!p->queries || p->query_count >= 0, RANGE,
                     "pattern.query_count must not be negative") &&
@@ -84,32 +84,32 @@ ATTN_FUNC_ int attn_check_global_(attn_tree_ *c, const attn_pattern *p, const at
          (!p->queries || attn_check_sort_(c, p->queries, p->query_count, f->q_len));
 }
 
-ATTN_FUNC_ int attn_check_sides_(attn_tree_ *c, const attn_pattern *p, int64_t least,
+ATTN_COLD_ int attn_check_sides_(attn_tree_ *c, const attn_pattern *p, int64_t least,
                                  const char *reason) {
   return ATTN_RULE_(p->left >= least && p->right >= least, RANGE, reason);
 }
 
-ATTN_FUNC_ int attn_check_square_(attn_tree_ *c, const attn_field_ *f) {
+ATTN_COLD_ int attn_check_square_(attn_tree_ *c, const attn_field_ *f) {
   return ATTN_RULE_(f->q_len == f->k_len, SHAPE, "this pattern wants q_len = k_len") &&
          ATTN_RULE_(f->q_off == 0, RANGE, "this pattern wants q_len = k_len and q_off = 0");
 }
 
-ATTN_FUNC_ int attn_check_step_(attn_tree_ *c, const attn_pattern *p) {
+ATTN_COLD_ int attn_check_step_(attn_tree_ *c, const attn_pattern *p) {
   return ATTN_RULE_(p->step >= 1, RANGE, "pattern.step must be at least 1");
 }
-ATTN_FUNC_ int attn_check_block_(attn_tree_ *c, const attn_pattern *p) {
+ATTN_COLD_ int attn_check_block_(attn_tree_ *c, const attn_pattern *p) {
   return ATTN_RULE_(p->block >= 1, RANGE, "pattern.block must be at least 1");
 }
-ATTN_FUNC_ int attn_check_beside_(attn_tree_ *c, const attn_pattern *p) {
+ATTN_COLD_ int attn_check_beside_(attn_tree_ *c, const attn_pattern *p) {
   return ATTN_RULE_(p->before >= 0 && p->after >= 0, RANGE,
                     "pattern.before and pattern.after must not be negative");
 }
-ATTN_FUNC_ int attn_check_count_(attn_tree_ *c, const attn_pattern *p, int64_t least,
+ATTN_COLD_ int attn_check_count_(attn_tree_ *c, const attn_pattern *p, int64_t least,
                                  const char *reason) {
   return ATTN_RULE_(p->count >= least, RANGE, reason);
 }
 
-ATTN_FUNC_ int attn_check_use_(attn_tree_ *c, const attn_pattern *p) {
+ATTN_COLD_ int attn_check_use_(attn_tree_ *c, const attn_pattern *p) {
   if (!ATTN_RULE_((int)p->use >= 0 && p->use <= ATTN_SPARSE_HEADS, RANGE,
                   "pattern.use must be one of attn_sparse_use") ||
       !ATTN_RULE_(p->layer >= 0, RANGE, "pattern.layer must not be negative"))
@@ -120,7 +120,7 @@ ATTN_FUNC_ int attn_check_use_(attn_tree_ *c, const attn_pattern *p) {
                              "pattern.index must assign sets 0, 1 or 2");
 }
 
-ATTN_FUNC_ int attn_check_blockwise_(attn_tree_ *c, const attn_pattern *p) {
+ATTN_COLD_ int attn_check_blockwise_(attn_tree_ *c, const attn_pattern *p) {
   const int64_t n = p->count;
   if (!attn_check_count_(c, p, 1, "pattern.count must be at least 1") ||
       !ATTN_RULE_(n <= INT32_MAX, RANGE, "pattern.count must be below 2^31"))
@@ -149,7 +149,7 @@ ATTN_FUNC_ int attn_check_blockwise_(attn_tree_ *c, const attn_pattern *p) {
   return ATTN_RULE_(fine, INDEX, "pattern.index must hold permutations of 0 .. count - 1");
 }
 
-ATTN_FUNC_ int attn_check_image_(attn_tree_ *c, const attn_pattern *p, const attn_field_ *f) {
+ATTN_COLD_ int attn_check_image_(attn_tree_ *c, const attn_pattern *p, const attn_field_ *f) {
   return attn_check_square_(c, f) &&
          ATTN_RULE_(p->height >= 1 && p->width >= 1, SHAPE,
                     "pattern.height and pattern.width must be at least 1") &&
@@ -163,7 +163,7 @@ ATTN_FUNC_ int attn_check_image_(attn_tree_ *c, const attn_pattern *p, const att
                     "pattern.order must be one of attn_image_order");
 }
 
-ATTN_FUNC_ int attn_check_axial_(attn_tree_ *c, const attn_pattern *p, const attn_field_ *f) {
+ATTN_COLD_ int attn_check_axial_(attn_tree_ *c, const attn_pattern *p, const attn_field_ *f) {
   int64_t product = 1;
   if (!attn_check_square_(c, f) ||
       !ATTN_RULE_(p->indices >= 1, RANGE, "pattern.indices: a grid has at least 1 axis") ||
@@ -176,7 +176,7 @@ ATTN_FUNC_ int attn_check_axial_(attn_tree_ *c, const attn_pattern *p, const att
                     "pattern.axis must be -1 or an axis of the grid");
 }
 
-ATTN_FUNC_ int attn_check_tree_(attn_tree_ *c, const attn_pattern *p, const attn_field_ *f) {
+ATTN_COLD_ int attn_check_tree_(attn_tree_ *c, const attn_pattern *p, const attn_field_ *f) {
   int64_t size[64], base[64];
   if (!attn_check_square_(c, f) ||
       !ATTN_RULE_(p->width >= 1 && p->width <= INT32_MAX, SHAPE,
@@ -187,7 +187,7 @@ ATTN_FUNC_ int attn_check_tree_(attn_tree_ *c, const attn_pattern *p, const attn
                     "k_len must be the number of nodes of the tree");
 }
 
-ATTN_FUNC_ int attn_check_segments_(attn_tree_ *c, const attn_pattern *p, const attn_field_ *f) {
+ATTN_COLD_ int attn_check_segments_(attn_tree_ *c, const attn_pattern *p, const attn_field_ *f) {
   const char *const reason =
       "pattern.index must begin with 0, end with k_len and never decrease (segments)";
   if (!attn_check_square_(c, f) ||
@@ -200,7 +200,7 @@ ATTN_FUNC_ int attn_check_segments_(attn_tree_ *c, const attn_pattern *p, const 
   return ATTN_RULE_(p->index[0] == 0 && p->index[p->indices - 1] == f->k_len, INDEX, reason);
 }
 
-ATTN_FUNC_ int attn_check_bits_(attn_tree_ *c, const attn_pattern *p, int64_t rows,
+ATTN_COLD_ int attn_check_bits_(attn_tree_ *c, const attn_pattern *p, int64_t rows,
                                 int64_t stride) {
   return ATTN_RULE_(p->bits_heads == 0 || p->bits_heads == 1 || p->bits_heads == c->heads, HEADS,
                     "pattern.bits_heads must be 0, 1 or heads") &&
@@ -211,7 +211,7 @@ ATTN_FUNC_ int attn_check_bits_(attn_tree_ *c, const attn_pattern *p, int64_t ro
                     "pattern.bits must not be null");
 }
 
-ATTN_FUNC_ int attn_check_csr_(attn_tree_ *c, const attn_pattern *p, const attn_field_ *f) {
+ATTN_COLD_ int attn_check_csr_(attn_tree_ *c, const attn_pattern *p, const attn_field_ *f) {
   const int64_t *at = p->row_ptr;
   attn_span_ span;
   if (!ATTN_RULE_(at != NULL, NULL, "pattern.row_ptr must not be null") ||
@@ -244,10 +244,10 @@ ATTN_FUNC_ int attn_check_csr_(attn_tree_ *c, const attn_pattern *p, const attn_
   return 1;
 }
 
-ATTN_FUNC_ int attn_check_pattern_(attn_tree_ *c, const attn_pattern *p, const attn_field_ *f,
+ATTN_COLD_ int attn_check_pattern_(attn_tree_ *c, const attn_pattern *p, const attn_field_ *f,
                                    int depth);
 
-ATTN_FUNC_ int attn_check_parts_(attn_tree_ *c, const attn_pattern *p, const attn_field_ *f,
+ATTN_COLD_ int attn_check_parts_(attn_tree_ *c, const attn_pattern *p, const attn_field_ *f,
                                  int64_t n, int depth) {
   if (!ATTN_RULE_(n >= 0, RANGE, "pattern.part_count must not be negative") ||
       !ATTN_RULE_(n <= ATTN_PARTS_ - c->parts, PATTERN, "a pattern may have 1024 parts in all") ||
@@ -260,7 +260,7 @@ ATTN_FUNC_ int attn_check_parts_(attn_tree_ *c, const attn_pattern *p, const att
   return 1;
 }
 
-ATTN_FUNC_ int attn_check_pattern_(attn_tree_ *c, const attn_pattern *p, const attn_field_ *f,
+ATTN_COLD_ int attn_check_pattern_(attn_tree_ *c, const attn_pattern *p, const attn_field_ *f,
                                    int depth) {
   const char *const negative = "pattern.left and pattern.right must not be negative";
   const char *const unbounded = "pattern.left and pattern.right must be at least -1";

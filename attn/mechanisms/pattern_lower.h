@@ -10,17 +10,17 @@ typedef struct attn_lower_ {
 /* Beyond every distance of positions, and small enough to be added up. */
 #define ATTN_FAR_ ((int64_t)1 << 34)
 
-ATTN_FUNC_ int64_t attn_near_(int64_t x) { return attn_min64_(x, ATTN_FAR_); }
+ATTN_COLD_ int64_t attn_near_(int64_t x) { return attn_min64_(x, ATTN_FAR_); }
 
 /* A node; what follows hangs it into its parent. */
-ATTN_FUNC_ attn_node_ *attn_node_add_(attn_lower_ *l, int64_t kind, int64_t cut) {
+ATTN_COLD_ attn_node_ *attn_node_add_(attn_lower_ *l, int64_t kind, int64_t cut) {
   attn_node_ *x = &l->node[l->count++];
   memset(x, 0, sizeof *x);
   x->kind = kind, x->cut = cut != 0;
   return x;
 }
 
-ATTN_FUNC_ void attn_hang_(attn_lower_ *l, int64_t parent, int64_t *last, int64_t part) {
+ATTN_COLD_ void attn_hang_(attn_lower_ *l, int64_t parent, int64_t *last, int64_t part) {
   if (*last)
     l->node[*last].next = part;
   else
@@ -28,20 +28,20 @@ ATTN_FUNC_ void attn_hang_(attn_lower_ *l, int64_t parent, int64_t *last, int64_
   *last = part;
 }
 
-ATTN_FUNC_ void attn_lower_band_(attn_lower_ *l, int64_t left, int64_t right, int64_t step,
+ATTN_COLD_ void attn_lower_band_(attn_lower_ *l, int64_t left, int64_t right, int64_t step,
                                  int64_t cut) {
   const int64_t kind = step > 1 ? ATTN_PATTERN_DILATED : ATTN_PATTERN_BAND;
   attn_node_ *x = attn_node_add_(l, kind, cut);
   x->left = attn_near_(left), x->right = attn_near_(right), x->step = attn_near_(step);
 }
 
-ATTN_FUNC_ attn_node_ *attn_lower_block_(attn_lower_ *l, int64_t kind, int64_t block, int64_t cut) {
+ATTN_COLD_ attn_node_ *attn_lower_block_(attn_lower_ *l, int64_t kind, int64_t block, int64_t cut) {
   attn_node_ *x = attn_node_add_(l, kind, cut);
   x->block = attn_near_(block);
   return x;
 }
 
-ATTN_FUNC_ void attn_lower_global_(attn_lower_ *l, const attn_pattern *p, int64_t cut) {
+ATTN_COLD_ void attn_lower_global_(attn_lower_ *l, const attn_pattern *p, int64_t cut) {
   attn_node_ *x = attn_node_add_(l, ATTN_PATTERN_GLOBAL, cut);
   x->rows = !p->no_rows, x->columns = !p->no_columns;
   x->indices = p->indices;
@@ -51,7 +51,7 @@ ATTN_FUNC_ void attn_lower_global_(attn_lower_ *l, const attn_pattern *p, int64_
   x->queries = attn_sorted_list_(l->tree, p->queries, &x->query_count);
 }
 
-ATTN_FUNC_ void attn_lower_image_(attn_lower_ *l, const attn_pattern *p, int64_t cut) {
+ATTN_COLD_ void attn_lower_image_(attn_lower_ *l, const attn_pattern *p, int64_t cut) {
   attn_node_ *x = attn_node_add_(l, ATTN_PATTERN_IMAGE_2D, cut);
   x->height = p->height, x->width = p->width, x->order = (int64_t)p->order;
   x->tile_height = attn_min64_(p->tile_height, p->height);
@@ -61,7 +61,7 @@ ATTN_FUNC_ void attn_lower_image_(attn_lower_ *l, const attn_pattern *p, int64_t
 }
 
 /* One axis, or all; axes of one cell add nothing to others. */
-ATTN_FUNC_ void attn_lower_axial_(attn_lower_ *l, const attn_pattern *p, int64_t cut) {
+ATTN_COLD_ void attn_lower_axial_(attn_lower_ *l, const attn_pattern *p, int64_t cut) {
   const int64_t root = l->count;
   int64_t last = 0, step = 1;
   if (p->axis < 0) attn_node_add_(l, ATTN_PATTERN_UNION, 0);
@@ -75,13 +75,13 @@ ATTN_FUNC_ void attn_lower_axial_(attn_lower_ *l, const attn_pattern *p, int64_t
 }
 
 /* Which of the two sets of a Sparse Transformer a head uses; 2 = both. */
-ATTN_FUNC_ int64_t attn_sparse_set_(const attn_pattern *p, int64_t head) {
+ATTN_COLD_ int64_t attn_sparse_set_(const attn_pattern *p, int64_t head) {
   if (p->use == ATTN_SPARSE_MERGED) return 2;
   if (p->use == ATTN_SPARSE_INTERLEAVE) return p->layer % 2;
   return p->index ? p->index[head] : head % 2;
 }
 
-ATTN_FUNC_ void attn_lower_sparse_(attn_lower_ *l, const attn_pattern *p, int64_t cut) {
+ATTN_COLD_ void attn_lower_sparse_(attn_lower_ *l, const attn_pattern *p, int64_t cut) {
   const int64_t set = attn_sparse_set_(p, l->head), root = l->count;
   int64_t last = 0;
   if (set == 2) attn_node_add_(l, ATTN_PATTERN_UNION, 0);
@@ -107,7 +107,7 @@ ATTN_FUNC_ void attn_lower_sparse_(attn_lower_ *l, const attn_pattern *p, int64_
 }
 
 /* A shift is told by its number, so that equal heads are seen to be equal. */
-ATTN_FUNC_ void attn_lower_blockwise_(attn_lower_ *l, const attn_pattern *p, int64_t cut) {
+ATTN_COLD_ void attn_lower_blockwise_(attn_lower_ *l, const attn_pattern *p, int64_t cut) {
   attn_node_ *x = attn_node_add_(l, ATTN_PATTERN_BLOCKWISE, cut);
   const int64_t n = p->count;
   const int32_t *to = p->index ? p->index + l->head * n : NULL;
@@ -117,7 +117,7 @@ ATTN_FUNC_ void attn_lower_blockwise_(attn_lower_ *l, const attn_pattern *p, int
   if (x->index) x->left = 0;
 }
 
-ATTN_FUNC_ void attn_lower_random_(attn_lower_ *l, const attn_pattern *p, int64_t cut) {
+ATTN_COLD_ void attn_lower_random_(attn_lower_ *l, const attn_pattern *p, int64_t cut) {
   attn_node_ *x =
       attn_lower_block_(l, (int64_t)p->kind, p->kind == ATTN_PATTERN_RANDOM ? 0 : p->block, cut);
   x->count = attn_near_(p->count);
@@ -125,7 +125,7 @@ ATTN_FUNC_ void attn_lower_random_(attn_lower_ *l, const attn_pattern *p, int64_
   if (p->count) x->seed = p->seed, x->head = l->head;
 }
 
-ATTN_FUNC_ void attn_lower_bigbird_(attn_lower_ *l, const attn_pattern *p, int64_t cut) {
+ATTN_COLD_ void attn_lower_bigbird_(attn_lower_ *l, const attn_pattern *p, int64_t cut) {
   attn_lower_random_(l, p, cut);
   attn_node_ *x = &l->node[l->count - 1];
   x->before = attn_near_(p->before), x->after = attn_near_(p->after);
@@ -133,7 +133,7 @@ ATTN_FUNC_ void attn_lower_bigbird_(attn_lower_ *l, const attn_pattern *p, int64
   x->extra = p->left;
 }
 
-ATTN_FUNC_ void attn_lower_user_(attn_lower_ *l, const attn_pattern *p, const attn_field_ *f,
+ATTN_COLD_ void attn_lower_user_(attn_lower_ *l, const attn_pattern *p, const attn_field_ *f,
                                  int64_t cut) {
   attn_node_ *x = attn_node_add_(l, (int64_t)p->kind, cut);
   const int64_t head = p->bits_heads > 1 ? l->head : 0;
@@ -151,11 +151,11 @@ ATTN_FUNC_ void attn_lower_user_(attn_lower_ *l, const attn_pattern *p, const at
   }
 }
 
-ATTN_FUNC_ void attn_lower_pattern_(attn_lower_ *l, const attn_pattern *p, const attn_field_ *f,
+ATTN_COLD_ void attn_lower_pattern_(attn_lower_ *l, const attn_pattern *p, const attn_field_ *f,
                                     int64_t cut);
 
 /* The cut of a result reaches those parts that make it smaller. */
-ATTN_FUNC_ void attn_lower_algebra_(attn_lower_ *l, const attn_pattern *p, const attn_field_ *f,
+ATTN_COLD_ void attn_lower_algebra_(attn_lower_ *l, const attn_pattern *p, const attn_field_ *f,
                                     int64_t cut) {
   const int64_t root = l->count;
   const int pair = p->kind == ATTN_PATTERN_DIFF, turn = p->kind == ATTN_PATTERN_TRANSPOSE;
@@ -173,7 +173,7 @@ ATTN_FUNC_ void attn_lower_algebra_(attn_lower_ *l, const attn_pattern *p, const
   }
 }
 
-ATTN_FUNC_ void attn_lower_pattern_(attn_lower_ *l, const attn_pattern *p, const attn_field_ *f,
+ATTN_COLD_ void attn_lower_pattern_(attn_lower_ *l, const attn_pattern *p, const attn_field_ *f,
                                     int64_t cut) {
   const int64_t outer = cut, root = l->count;
   attn_node_ *x;

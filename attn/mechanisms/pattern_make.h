@@ -1,7 +1,7 @@
 /* mechanisms/pattern_make.h owns the constructors of patterns: plain values, checked only when a
  * schedule is built. */
 
-ATTN_FUNC_ attn_pattern attn_pattern_of_(attn_pattern_kind kind) {
+ATTN_COLD_ attn_pattern attn_pattern_of_(attn_pattern_kind kind) {
   attn_pattern p;
   memset(&p, 0, sizeof p);
   p.kind = kind;
@@ -193,7 +193,7 @@ ATTN_PUB_ attn_pattern attn_pattern_block_mask(const uint8_t *mask, int64_t q_bl
   return p;
 }
 
-ATTN_FUNC_ attn_pattern attn_pattern_parts_(attn_pattern_kind kind, const attn_pattern *parts,
+ATTN_COLD_ attn_pattern attn_pattern_parts_(attn_pattern_kind kind, const attn_pattern *parts,
                                             int64_t n) {
   attn_pattern p = attn_pattern_of_(kind);
   p.parts = parts, p.part_count = n;

@@ -199,7 +199,7 @@ ATTN_FUNC_ void attn_draw_item_(void *job, int worker, int64_t index) {
 /* ---- steps ----------------------------------------------------------------------------------*/
 
 /* The numbers 0, 1, .. by which all rows of a matrix are named. */
-ATTN_FUNC_ void attn_sac_iota_(attn_stage_ *s, attn_sac_job_ *a) {
+ATTN_COLD_ void attn_sac_iota_(attn_stage_ *s, attn_sac_job_ *a) {
   int64_t longest = a->nodes;
   if (longest < a->de) longest = a->de;
   if (longest < 4 * a->dh) longest = 4 * a->dh;
@@ -209,7 +209,7 @@ ATTN_FUNC_ void attn_sac_iota_(attn_stage_ *s, attn_sac_job_ *a) {
   a->iota = iota, a->table = s->table;
 }
 
-ATTN_FUNC_ int attn_lstm_steps_(attn_stage_ *s, void *job) {
+ATTN_COLD_ int attn_lstm_steps_(attn_stage_ *s, void *job) {
   attn_sac_job_ *a = (attn_sac_job_ *)job;
   attn_sac_iota_(s, a);
   a->each = attn_sac_cut_(NULL, NULL, a);
@@ -217,7 +217,7 @@ ATTN_FUNC_ int attn_lstm_steps_(attn_stage_ *s, void *job) {
                          a, a->each, &a->memory);
 }
 
-ATTN_FUNC_ int attn_pointer_steps_(attn_stage_ *s, void *job) {
+ATTN_COLD_ int attn_pointer_steps_(attn_stage_ *s, void *job) {
   attn_sac_job_ *a = (attn_sac_job_ *)job;
   attn_sac_iota_(s, a);
   a->each = attn_sac_cut_(NULL, NULL, a);
@@ -225,7 +225,7 @@ ATTN_FUNC_ int attn_pointer_steps_(attn_stage_ *s, void *job) {
                          attn_pointer_item_, a, a->each, &a->memory);
 }
 
-ATTN_FUNC_ int attn_draw_steps_(attn_stage_ *s, void *job) {
+ATTN_COLD_ int attn_draw_steps_(attn_stage_ *s, void *job) {
   attn_sac_job_ *a = (attn_sac_job_ *)job;
   a->table = s->table;
   a->each = attn_piece_(a->y.dim, 4);
@@ -251,7 +251,7 @@ ATTN_FUNC_ int attn_sac_small_(attn_error_ *e, int64_t n, const char *rule) {
 }
 
 /* Weights of the LSTM for inputs of dx numbers; dh is known from w_hh. */
-ATTN_FUNC_ int attn_lstm_check_(attn_error_ *e, attn_sac_job_ *j, attn_arguments_ *l, int64_t dx) {
+ATTN_COLD_ int attn_lstm_check_(attn_error_ *e, attn_sac_job_ *j, attn_arguments_ *l, int64_t dx) {
   static const attn_words_ w[] = {ATTN_WORDS_("params.w_ih"), ATTN_WORDS_("params.w_hh"),
                                   ATTN_WORDS_("params.b")};
   attn_lstm_params *p = &j->p.lstm;
@@ -266,7 +266,7 @@ ATTN_FUNC_ int attn_lstm_check_(attn_error_ *e, attn_sac_job_ *j, attn_arguments
 }
 
 /* e, w_p and dist; sets nodes, de and reach. */
-ATTN_FUNC_ int attn_pointer_check_(attn_error_ *e, attn_sac_job_ *j, attn_arguments_ *l) {
+ATTN_COLD_ int attn_pointer_check_(attn_error_ *e, attn_sac_job_ *j, attn_arguments_ *l) {
   static const attn_words_ w[] = {ATTN_WORDS_("e"), ATTN_WORDS_("params.w_p"),
                                   ATTN_WORDS_("params.dist")};
   const int64_t one = ATTN_ONE_OR_ALL_;
@@ -289,7 +289,7 @@ ATTN_FUNC_ int attn_pointer_check_(attn_error_ *e, attn_sac_job_ *j, attn_argume
   return attn_sac_small_(e, p->dist.len, "params.dist has too many rows");
 }
 
-ATTN_FUNC_ int attn_lstm_step_check_(attn_error_ *e, attn_sac_job_ *j, attn_arguments_ *l,
+ATTN_COLD_ int attn_lstm_step_check_(attn_error_ *e, attn_sac_job_ *j, attn_arguments_ *l,
                                      attn_sac_more_ *m, int data) {
   static const attn_words_ w[] = {ATTN_WORDS_("x"), ATTN_WORDS_("h"), ATTN_WORDS_("c"),
                                   ATTN_WORDS_("h_next"), ATTN_WORDS_("c_next")};
@@ -313,7 +313,7 @@ ATTN_FUNC_ int attn_lstm_step_check_(attn_error_ *e, attn_sac_job_ *j, attn_argu
   return j->nothing || attn_lstm_check_(e, j, l, x->dim);
 }
 
-ATTN_FUNC_ int attn_pointer_logits_check_(attn_error_ *e, attn_sac_job_ *j, attn_arguments_ *l,
+ATTN_COLD_ int attn_pointer_logits_check_(attn_error_ *e, attn_sac_job_ *j, attn_arguments_ *l,
                                           attn_sac_more_ *m, int data) {
   static const attn_words_ w[] = {ATTN_WORDS_("h"), ATTN_WORDS_("y")};
   const int64_t any = ATTN_ANY_;
@@ -336,7 +336,7 @@ ATTN_FUNC_ int attn_pointer_logits_check_(attn_error_ *e, attn_sac_job_ *j, attn
   return 1;
 }
 
-ATTN_FUNC_ int attn_draw_check_(attn_error_ *e, attn_sac_job_ *j, attn_arguments_ *l,
+ATTN_COLD_ int attn_draw_check_(attn_error_ *e, attn_sac_job_ *j, attn_arguments_ *l,
                                 attn_sac_more_ *m, int data) {
   static const attn_words_ w[] = {ATTN_WORDS_("logits"), ATTN_WORDS_("choice"),
                                   ATTN_WORDS_("log_p")};
@@ -373,7 +373,7 @@ typedef int (*attn_sac_check_fn_)(attn_error_ *e, attn_sac_job_ *j, attn_argumen
                                   attn_sac_more_ *m, int data);
 
 /* A call of the family, or with bytes the workspace query. */
-ATTN_FUNC_ attn_status attn_sac_run_(attn_sac_job_ *j, const attn_sac_params *params, int needed,
+ATTN_COLD_ attn_status attn_sac_run_(attn_sac_job_ *j, const attn_sac_params *params, int needed,
                                      attn_sac_check_fn_ check, attn_steps_fn_ steps,
                                      const char *path, attn_ctx *ctx, size_t *bytes) {
   attn_error_ e = {ATTN_OK, NULL};
@@ -399,7 +399,7 @@ ATTN_FUNC_ attn_status attn_sac_run_(attn_sac_job_ *j, const attn_sac_params *pa
   return attn_end_(bytes ? NULL : ctx, &e);
 }
 
-ATTN_FUNC_ size_t attn_sac_bytes_(attn_sac_job_ *j, const attn_sac_params *params, int needed,
+ATTN_COLD_ size_t attn_sac_bytes_(attn_sac_job_ *j, const attn_sac_params *params, int needed,
                                   attn_sac_check_fn_ check, attn_steps_fn_ steps,
                                   const attn_ctx *ctx) {
   attn_ctx plain = attn_before_workspace_(ctx);
@@ -409,12 +409,12 @@ ATTN_FUNC_ size_t attn_sac_bytes_(attn_sac_job_ *j, const attn_sac_params *param
 }
 
 /* An array of the caller, whose extents are not known yet. */
-ATTN_FUNC_ attn_tensor attn_sac_view_(const void *data) {
+ATTN_COLD_ attn_tensor attn_sac_view_(const void *data) {
   return attn_bhtd(data, ATTN_F32, 0, 0, 0, 1);
 }
 
 /* The parameters of a step, among all; the job's are those. */
-ATTN_FUNC_ attn_sac_params attn_lstm_params_(attn_sac_job_ *j, attn_tensor h_next,
+ATTN_COLD_ attn_sac_params attn_lstm_params_(attn_sac_job_ *j, attn_tensor h_next,
                                              attn_tensor c_next, attn_tensor x, attn_tensor h,
                                              attn_tensor c, const attn_lstm_params *params) {
   attn_sac_params p;
@@ -425,41 +425,43 @@ ATTN_FUNC_ attn_sac_params attn_lstm_params_(attn_sac_job_ *j, attn_tensor h_nex
   return p;
 }
 
-ATTN_PUB_ attn_status attn_lstm_step(attn_tensor h_next, attn_tensor c_next, attn_tensor x,
-                                     attn_tensor h, attn_tensor c, const attn_lstm_params *params,
-                                     attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_lstm_step(attn_tensor h_next, attn_tensor c_next, attn_tensor x,
+                                          attn_tensor h, attn_tensor c,
+                                          const attn_lstm_params *params, attn_ctx *ctx) {
   attn_sac_job_ j;
   const attn_sac_params p = attn_lstm_params_(&j, h_next, c_next, x, h, c, params);
   return attn_sac_run_(&j, params ? &p : NULL, 1, attn_lstm_step_check_, attn_lstm_steps_,
                        "rows by rows of weights", ctx, NULL);
 }
-ATTN_PUB_ size_t attn_lstm_step_workspace(attn_tensor h_next, attn_tensor c_next, attn_tensor x,
-                                          attn_tensor h, attn_tensor c,
-                                          const attn_lstm_params *params, const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_lstm_step_workspace(attn_tensor h_next, attn_tensor c_next,
+                                               attn_tensor x, attn_tensor h, attn_tensor c,
+                                               const attn_lstm_params *params,
+                                               const attn_ctx *ctx) {
   attn_sac_job_ j;
   const attn_sac_params p = attn_lstm_params_(&j, h_next, c_next, x, h, c, params);
   return attn_sac_bytes_(&j, params ? &p : NULL, 1, attn_lstm_step_check_, attn_lstm_steps_, ctx);
 }
 
-ATTN_PUB_ attn_status attn_pointer_logits(attn_tensor y, attn_tensor h, attn_tensor e,
-                                          const int32_t *source, const attn_sac_params *params,
-                                          attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_pointer_logits(attn_tensor y, attn_tensor h, attn_tensor e,
+                                               const int32_t *source, const attn_sac_params *params,
+                                               attn_ctx *ctx) {
   attn_sac_job_ j;
   memset(&j, 0, sizeof j);
   j.y = y, j.h = h, j.e = e, j.source = source;
   return attn_sac_run_(&j, params, 1, attn_pointer_logits_check_, attn_pointer_steps_,
                        "rows by nodes", ctx, NULL);
 }
-ATTN_PUB_ size_t attn_pointer_logits_workspace(attn_tensor y, attn_tensor h, attn_tensor e,
-                                               const int32_t *source, const attn_sac_params *params,
-                                               const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_pointer_logits_workspace(attn_tensor y, attn_tensor h, attn_tensor e,
+                                                    const int32_t *source,
+                                                    const attn_sac_params *params,
+                                                    const attn_ctx *ctx) {
   attn_sac_job_ j;
   memset(&j, 0, sizeof j);
   j.y = y, j.h = h, j.e = e, j.source = source;
   return attn_sac_bytes_(&j, params, 1, attn_pointer_logits_check_, attn_pointer_steps_, ctx);
 }
 
-ATTN_FUNC_ attn_sac_job_ attn_choose_job_(const int32_t *choice, const float *log_p,
+ATTN_COLD_ attn_sac_job_ attn_choose_job_(const int32_t *choice, const float *log_p,
                                           attn_tensor logits, const uint8_t *permitted,
                                           const double *u) {
   attn_sac_job_ j;
@@ -468,16 +470,16 @@ ATTN_FUNC_ attn_sac_job_ attn_choose_job_(const int32_t *choice, const float *lo
   j.y = logits, j.permitted = permitted, j.u = u;
   return j;
 }
-ATTN_PUB_ attn_status attn_choose(int32_t *choice, float *log_p, attn_tensor logits,
-                                  const uint8_t *permitted, const double *u,
-                                  const attn_sac_params *params, attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_choose(int32_t *choice, float *log_p, attn_tensor logits,
+                                       const uint8_t *permitted, const double *u,
+                                       const attn_sac_params *params, attn_ctx *ctx) {
   attn_sac_job_ j = attn_choose_job_(choice, log_p, logits, permitted, u);
   return attn_sac_run_(&j, params, 0, attn_draw_check_, attn_draw_steps_, "softmax of a row", ctx,
                        NULL);
 }
-ATTN_PUB_ size_t attn_choose_workspace(int32_t *choice, float *log_p, attn_tensor logits,
-                                       const uint8_t *permitted, const double *u,
-                                       const attn_sac_params *params, const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_choose_workspace(int32_t *choice, float *log_p, attn_tensor logits,
+                                            const uint8_t *permitted, const double *u,
+                                            const attn_sac_params *params, const attn_ctx *ctx) {
   attn_sac_job_ j = attn_choose_job_(choice, log_p, logits, permitted, u);
   return attn_sac_bytes_(&j, params, 0, attn_draw_check_, attn_draw_steps_, ctx);
 }

@@ -5,12 +5,12 @@ ATTN_FUNC_ int64_t attn_len_of_(const int32_t *len, int64_t b, int64_t n) {
   return len ? len[b] : n;
 }
 
-ATTN_FUNC_ int64_t attn_round_up_(int64_t n, int64_t to) {
+ATTN_COLD_ int64_t attn_round_up_(int64_t n, int64_t to) {
   return attn_mul_(attn_add_(n, to - 1) / to, to);
 }
 
 /* A call that is one step, judged already; with bytes its workspace query. */
-ATTN_FUNC_ attn_status attn_step_call_(attn_error_ *e, const attn_table_ *table, int workers,
+ATTN_COLD_ attn_status attn_step_call_(attn_error_ *e, const attn_table_ *table, int workers,
                                        attn_ctx *ctx, attn_steps_fn_ steps, void *job,
                                        const char *path, size_t *bytes) {
   if (e->status == ATTN_OK) {
@@ -177,7 +177,7 @@ ATTN_FUNC_ void attn_pooled_item_(void *job, int worker, int64_t index) {
   }
 }
 
-ATTN_FUNC_ void attn_pooled_pack_(const attn_pooled_ *a) {
+ATTN_COLD_ void attn_pooled_pack_(const attn_pooled_ *a) {
   const attn_tensor *w = &a->p.w;
   memset(a->packed, 0, (size_t)(w->heads * a->one) * sizeof(float));
   for (int64_t h = 0; h < w->heads; h++)
@@ -187,7 +187,7 @@ ATTN_FUNC_ void attn_pooled_pack_(const attn_pooled_ *a) {
 }
 
 /* attn_pool as a step; its arguments have been judged. */
-ATTN_FUNC_ int attn_stage_pool_(attn_stage_ *s, attn_tensor y, attn_tensor x,
+ATTN_COLD_ int attn_stage_pool_(attn_stage_ *s, attn_tensor y, attn_tensor x,
                                 const attn_pool_params *params) {
   attn_pooled_ a;
   memset(&a, 0, sizeof a);
@@ -227,12 +227,12 @@ typedef struct attn_pooled_job_ {
   attn_pool_params p;
 } attn_pooled_job_;
 
-ATTN_FUNC_ int attn_pooled_steps_(attn_stage_ *s, void *job) {
+ATTN_COLD_ int attn_pooled_steps_(attn_stage_ *s, void *job) {
   const attn_pooled_job_ *j = (const attn_pooled_job_ *)job;
   return attn_stage_pool_(s, j->y, j->x, &j->p);
 }
 
-ATTN_FUNC_ int attn_pooled_check_(attn_error_ *e, attn_pooled_job_ *j, const attn_ctx *ctx,
+ATTN_COLD_ int attn_pooled_check_(attn_error_ *e, attn_pooled_job_ *j, const attn_ctx *ctx,
                                   int query) {
   static const attn_words_ w[] = {ATTN_WORDS_("y"), ATTN_WORDS_("x"), ATTN_WORDS_("params.w"),
                                   ATTN_WORDS_("params.bias")};
@@ -297,7 +297,7 @@ ATTN_FUNC_ int attn_pooled_check_(attn_error_ *e, attn_pooled_job_ *j, const att
                            "params.segments must lie in 0..y.len"));
 }
 
-ATTN_FUNC_ attn_status attn_pooled_call_(attn_tensor y, attn_tensor x,
+ATTN_COLD_ attn_status attn_pooled_call_(attn_tensor y, attn_tensor x,
                                          const attn_pool_params *params, attn_ctx *ctx,
                                          size_t *bytes) {
   attn_error_ e = {ATTN_OK, NULL};
@@ -312,12 +312,12 @@ ATTN_FUNC_ attn_status attn_pooled_call_(attn_tensor y, attn_tensor x,
   return attn_step_call_(&e, table, workers, ctx, attn_pooled_steps_, &j, "pooled rows", bytes);
 }
 
-ATTN_PUB_ attn_status attn_pool(attn_tensor y, attn_tensor x, const attn_pool_params *params,
-                                attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_pool(attn_tensor y, attn_tensor x, const attn_pool_params *params,
+                                     attn_ctx *ctx) {
   return attn_pooled_call_(y, x, params, ctx, NULL);
 }
-ATTN_PUB_ size_t attn_pool_workspace(attn_tensor y, attn_tensor x, const attn_pool_params *params,
-                                     const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_pool_workspace(attn_tensor y, attn_tensor x,
+                                          const attn_pool_params *params, const attn_ctx *ctx) {
   attn_ctx plain = attn_before_workspace_(ctx);
   size_t bytes = 0;
   (void)attn_pooled_call_(y, x, params, &plain, &bytes);

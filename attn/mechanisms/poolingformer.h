@@ -13,7 +13,7 @@ typedef struct attn_poolingformer_job_ {
 } attn_poolingformer_job_;
 
 /* The second level side by side with the first. */
-ATTN_FUNC_ int attn_poolingformer_beside_(attn_error_ *e, attn_poolingformer_job_ *j,
+ATTN_COLD_ int attn_poolingformer_beside_(attn_error_ *e, attn_poolingformer_job_ *j,
                                           attn_operand_ *op) {
   static const attn_words_ w[] = {ATTN_WORDS_("params.q2"), ATTN_WORDS_("params.k2"),
                                   ATTN_WORDS_("params.v2")};
@@ -38,7 +38,7 @@ ATTN_FUNC_ int attn_poolingformer_beside_(attn_error_ *e, attn_poolingformer_job
 }
 
 /* Behind it: the shapes of what the weights will make. */
-ATTN_FUNC_ int attn_poolingformer_behind_(attn_error_ *e, attn_poolingformer_job_ *j,
+ATTN_COLD_ int attn_poolingformer_behind_(attn_error_ *e, attn_poolingformer_job_ *j,
                                           attn_operand_ *op) {
   static const attn_words_ w[] = {ATTN_WORDS_("params.w_q"),    ATTN_WORDS_("params.w_k"),
                                   ATTN_WORDS_("params.w_v"),    ATTN_WORDS_("params.bias_q"),
@@ -74,7 +74,7 @@ ATTN_FUNC_ int attn_poolingformer_behind_(attn_error_ *e, attn_poolingformer_job
 }
 
 /* Numbers, with their defaults. */
-ATTN_FUNC_ int attn_poolingformer_numbers_(attn_error_ *e, attn_poolingformer_job_ *j) {
+ATTN_COLD_ int attn_poolingformer_numbers_(attn_error_ *e, attn_poolingformer_job_ *j) {
   const attn_poolingformer_params *p = &j->p;
   const int64_t far = (int64_t)1 << 41;
   if (p->window_1 < ATTN_WINDOW_NONE || p->window_2 < ATTN_WINDOW_NONE)
@@ -94,7 +94,7 @@ ATTN_FUNC_ int attn_poolingformer_numbers_(attn_error_ *e, attn_poolingformer_jo
   return 1;
 }
 
-ATTN_FUNC_ int attn_poolingformer_check_(attn_error_ *e, attn_poolingformer_job_ *j,
+ATTN_COLD_ int attn_poolingformer_check_(attn_error_ *e, attn_poolingformer_job_ *j,
                                          const attn_poolingformer_params *params,
                                          const attn_ctx *ctx, const attn_table_ **table,
                                          int *workers, int data) {
@@ -154,7 +154,7 @@ ATTN_FUNC_ void attn_poolingformer_grid_(const void *user, int64_t b, int64_t ro
 }
 
 /* Pooled rows of x, a block every `stride` rows. */
-ATTN_FUNC_ int attn_poolingformer_pool_(attn_stage_ *s, const attn_poolingformer_job_ *j,
+ATTN_COLD_ int attn_poolingformer_pool_(attn_stage_ *s, const attn_poolingformer_job_ *j,
                                         attn_tensor *y, attn_tensor x, int64_t stride, int value) {
   attn_pool_params p;
   memset(&p, 0, sizeof p);
@@ -201,7 +201,7 @@ ATTN_FUNC_ void attn_poolingformer_whole_(const void *user, int64_t b, int64_t r
 }
 
 /* Rows from, from + step, .. */
-ATTN_FUNC_ attn_tensor attn_every_row_(attn_tensor t, int64_t from, int64_t step) {
+ATTN_COLD_ attn_tensor attn_every_row_(attn_tensor t, int64_t from, int64_t step) {
   const int64_t n = t.len > from ? (t.len - from - 1) / step + 1 : 0;
   t = attn_stage_rows_(t, from, n);
   t.stride_len = n > 1 ? t.stride_len * step : 0;
@@ -209,7 +209,7 @@ ATTN_FUNC_ attn_tensor attn_every_row_(attn_tensor t, int64_t from, int64_t step
 }
 
 /* o2 and lse over the whole blocks k, v. */
-ATTN_FUNC_ int attn_poolingformer_wholes_(attn_stage_ *s, const attn_poolingformer_job_ *j,
+ATTN_COLD_ int attn_poolingformer_wholes_(attn_stage_ *s, const attn_poolingformer_job_ *j,
                                           attn_tensor o2, attn_tensor lse, attn_tensor k,
                                           attn_tensor v) {
   const int64_t t = j->y.q.len, xi = j->stride;
@@ -326,7 +326,7 @@ ATTN_FUNC_ void attn_tail_item_(void *job, int worker, int64_t index) {
   }
 }
 
-ATTN_FUNC_ int attn_stage_tails_(attn_stage_ *s, const attn_poolingformer_job_ *j, attn_tensor lse,
+ATTN_COLD_ int attn_stage_tails_(attn_stage_ *s, const attn_poolingformer_job_ *j, attn_tensor lse,
                                  attn_tensor y) {
   const int dynamic = j->p.pool == ATTN_POOL_DYNAMIC;
   attn_tail_ a;
@@ -349,7 +349,7 @@ ATTN_FUNC_ int attn_stage_tails_(attn_stage_ *s, const attn_poolingformer_job_ *
 
 /* ---- the steps --------------------------------------------------------------------------------*/
 
-ATTN_FUNC_ int attn_poolingformer_second_(attn_stage_ *s, const attn_poolingformer_job_ *j,
+ATTN_COLD_ int attn_poolingformer_second_(attn_stage_ *s, const attn_poolingformer_job_ *j,
                                           attn_tensor o2) {
   const attn_short_ *y = &j->y;
   const int grid = j->p.align == ATTN_POOLINGFORMER_GRID;
@@ -370,13 +370,13 @@ ATTN_FUNC_ int attn_poolingformer_second_(attn_stage_ *s, const attn_poolingform
 }
 
 /* Heads side by side as heads. */
-ATTN_FUNC_ attn_tensor attn_poolingformer_heads_(attn_tensor t, int64_t heads) {
+ATTN_COLD_ attn_tensor attn_poolingformer_heads_(attn_tensor t, int64_t heads) {
   t.dim /= heads, t.heads = heads, t.stride_head = t.dim;
   return t;
 }
 
 /* q2, k2 or v2 */
-ATTN_FUNC_ int attn_poolingformer_project_(attn_stage_ *s, attn_tensor *y, attn_tensor x,
+ATTN_COLD_ int attn_poolingformer_project_(attn_stage_ *s, attn_tensor *y, attn_tensor x,
                                            attn_tensor w, attn_tensor bias) {
   attn_gemm_params p;
   memset(&p, 0, sizeof p);
@@ -385,7 +385,7 @@ ATTN_FUNC_ int attn_poolingformer_project_(attn_stage_ *s, attn_tensor *y, attn_
   return attn_stage_gemm_(s, *y, x, attn_poolingformer_heads_(w, y->heads), &p);
 }
 
-ATTN_FUNC_ int attn_poolingformer_steps_(attn_stage_ *s, void *job) {
+ATTN_COLD_ int attn_poolingformer_steps_(attn_stage_ *s, void *job) {
   attn_poolingformer_job_ *j = (attn_poolingformer_job_ *)job;
   const attn_poolingformer_params *g = &j->p;
   const attn_short_ *x = &j->x;
@@ -410,7 +410,7 @@ ATTN_FUNC_ int attn_poolingformer_steps_(attn_stage_ *s, void *job) {
 }
 
 /* The call, or with bytes the workspace query. */
-ATTN_FUNC_ attn_status attn_poolingformer_call_(attn_poolingformer_job_ *j,
+ATTN_COLD_ attn_status attn_poolingformer_call_(attn_poolingformer_job_ *j,
                                                 const attn_poolingformer_params *params,
                                                 attn_ctx *ctx, size_t *bytes) {
   attn_error_ e = {ATTN_OK, NULL};
@@ -428,17 +428,19 @@ ATTN_FUNC_ attn_status attn_poolingformer_call_(attn_poolingformer_job_ *j,
   return attn_end_(bytes ? NULL : ctx, &e);
 }
 
-ATTN_PUB_ attn_status attn_poolingformer(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
-                                         const attn_poolingformer_params *params, attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_poolingformer(attn_tensor o, attn_tensor q, attn_tensor k,
+                                              attn_tensor v,
+                                              const attn_poolingformer_params *params,
+                                              attn_ctx *ctx) {
   attn_poolingformer_job_ j;
   memset(&j, 0, sizeof j);
   j.x.o = o, j.x.q = q, j.x.k = k, j.x.v = v;
   return attn_poolingformer_call_(&j, params, ctx, NULL);
 }
-ATTN_PUB_ size_t attn_poolingformer_workspace(attn_tensor o, attn_tensor q, attn_tensor k,
-                                              attn_tensor v,
-                                              const attn_poolingformer_params *params,
-                                              const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_poolingformer_workspace(attn_tensor o, attn_tensor q, attn_tensor k,
+                                                   attn_tensor v,
+                                                   const attn_poolingformer_params *params,
+                                                   const attn_ctx *ctx) {
   attn_poolingformer_job_ j;
   attn_ctx plain = attn_before_workspace_(ctx);
   size_t bytes = 0;

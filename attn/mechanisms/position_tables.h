@@ -25,7 +25,7 @@ typedef struct attn_sinusoid_rows_ {
 } attn_sinusoid_rows_;
 
 /* y, and x if there is one, of equal shape; y may be x. */
-ATTN_FUNC_ int attn_check_added_(attn_error_ *e, attn_tensor *y, attn_tensor *x, attn_span_ *sy,
+ATTN_COLD_ int attn_check_added_(attn_error_ *e, attn_tensor *y, attn_tensor *x, attn_span_ *sy,
                                  attn_span_ *sx) {
   static const attn_words_ wy = ATTN_WORDS_("y"), wx = ATTN_WORDS_("x");
   sx->lo = sx->hi = 0;
@@ -41,7 +41,7 @@ ATTN_FUNC_ int attn_check_added_(attn_error_ *e, attn_tensor *y, attn_tensor *x,
   return 1;
 }
 
-ATTN_FUNC_ int attn_sinusoid_plan_(attn_error_ *e, attn_sinusoid_job_ *j,
+ATTN_COLD_ int attn_sinusoid_plan_(attn_error_ *e, attn_sinusoid_job_ *j,
                                    const attn_sinusoid_params *params, const attn_ctx *ctx,
                                    int *workers, int data) {
   attn_span_ sy, sx, sp = {0, 0}, sw = {0, 0};
@@ -83,7 +83,7 @@ ATTN_FUNC_ int attn_sinusoid_plan_(attn_error_ *e, attn_sinusoid_job_ *j,
   return 1;
 }
 
-ATTN_FUNC_ int64_t attn_sinusoid_bytes_(const attn_sinusoid_job_ *j, int workers) {
+ATTN_COLD_ int64_t attn_sinusoid_bytes_(const attn_sinusoid_job_ *j, int workers) {
   const int64_t rows = 2 * ATTN_ROPE_RUN_ + 1;
   const int64_t shared = attn_add_(attn_piece_(j->pairs, sizeof(double)),
                                    attn_mul_(rows, attn_piece_(j->width, sizeof(float))));
@@ -95,7 +95,7 @@ ATTN_FUNC_ int64_t attn_row_runs_(int64_t len) {
 }
 
 /* Runs of rows; with positions per batch entry each entry has its own. */
-ATTN_FUNC_ int64_t attn_sinusoid_items_(const attn_sinusoid_job_ *j) {
+ATTN_COLD_ int64_t attn_sinusoid_items_(const attn_sinusoid_job_ *j) {
   if (j->y.batch == 0 || j->y.heads == 0 || j->y.len == 0) return 0;
   return attn_mul_(attn_row_runs_(j->y.len), j->p.positions_per_batch ? j->y.batch : 1);
 }
@@ -174,7 +174,7 @@ ATTN_FUNC_ void attn_sinusoid_item_(void *job, int worker, int64_t index) {
 }
 
 /* The rows that turn an encoding on by `rest` positions. */
-ATTN_FUNC_ void attn_sinusoid_fine_(attn_sinusoid_job_ *j, int64_t rest) {
+ATTN_COLD_ void attn_sinusoid_fine_(attn_sinusoid_job_ *j, int64_t rest) {
   float *cosines = j->fine + 2 * rest * j->width, *sines = cosines + j->width;
   const int halves = j->p.layout != ATTN_SINUSOID_INTERLEAVED;
   for (int64_t m = 0; m < j->pairs; m++) {
@@ -186,7 +186,7 @@ ATTN_FUNC_ void attn_sinusoid_fine_(attn_sinusoid_job_ *j, int64_t rest) {
 }
 
 /* Makes what all workers read: frequencies, the fine rows that occur, the row of the step. */
-ATTN_FUNC_ void attn_sinusoid_tables_(attn_sinusoid_job_ *j, char *base, int workers) {
+ATTN_COLD_ void attn_sinusoid_tables_(attn_sinusoid_job_ *j, char *base, int workers) {
   const int64_t row = attn_piece_(j->width, sizeof(float));
   unsigned seen = 0;
   attn_sinusoid_rows_ r;
@@ -217,7 +217,7 @@ ATTN_FUNC_ void attn_sinusoid_tables_(attn_sinusoid_job_ *j, char *base, int wor
   memcpy(j->step_row, r.row, (size_t)j->width * sizeof(float));
 }
 
-ATTN_FUNC_ attn_status attn_sinusoid_run_(attn_sinusoid_job_ *j, const attn_sinusoid_params *params,
+ATTN_COLD_ attn_status attn_sinusoid_run_(attn_sinusoid_job_ *j, const attn_sinusoid_params *params,
                                           attn_ctx *ctx) {
   attn_error_ e = {ATTN_OK, NULL};
   attn_workspace_ w;
@@ -237,7 +237,7 @@ ATTN_FUNC_ attn_status attn_sinusoid_run_(attn_sinusoid_job_ *j, const attn_sinu
   return attn_end_(ctx, &e);
 }
 
-ATTN_FUNC_ size_t attn_sinusoid_ask_(attn_sinusoid_job_ *j, const attn_sinusoid_params *params,
+ATTN_COLD_ size_t attn_sinusoid_ask_(attn_sinusoid_job_ *j, const attn_sinusoid_params *params,
                                      const attn_ctx *ctx) {
   attn_error_ e = {ATTN_OK, NULL};
   const attn_ctx plain = attn_before_workspace_(ctx);
@@ -250,39 +250,40 @@ ATTN_FUNC_ size_t attn_sinusoid_ask_(attn_sinusoid_job_ *j, const attn_sinusoid_
   return bytes == INT64_MAX ? 0 : (size_t)bytes;
 }
 
-ATTN_FUNC_ void attn_sinusoid_job_of_(attn_sinusoid_job_ *j, attn_tensor y, attn_tensor x,
+ATTN_COLD_ void attn_sinusoid_job_of_(attn_sinusoid_job_ *j, attn_tensor y, attn_tensor x,
                                       const attn_universal_signal_params *signal) {
   memset(j, 0, sizeof *j);
   j->y = y, j->x = x;
   if (signal) j->step = signal->step;
 }
 
-ATTN_PUB_ attn_status attn_sinusoid(attn_tensor y, attn_tensor x,
-                                    const attn_sinusoid_params *params, attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_sinusoid(attn_tensor y, attn_tensor x,
+                                         const attn_sinusoid_params *params, attn_ctx *ctx) {
   attn_sinusoid_job_ j;
   attn_sinusoid_job_of_(&j, y, x, NULL);
   return attn_sinusoid_run_(&j, params, ctx);
 }
 
-ATTN_PUB_ size_t attn_sinusoid_workspace(attn_tensor y, attn_tensor x,
-                                         const attn_sinusoid_params *params, const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_sinusoid_workspace(attn_tensor y, attn_tensor x,
+                                              const attn_sinusoid_params *params,
+                                              const attn_ctx *ctx) {
   attn_sinusoid_job_ j;
   attn_sinusoid_job_of_(&j, y, x, NULL);
   return attn_sinusoid_ask_(&j, params, ctx);
 }
 
-ATTN_PUB_ attn_status attn_universal_signal(attn_tensor y, attn_tensor x,
-                                            const attn_universal_signal_params *params,
-                                            attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_universal_signal(attn_tensor y, attn_tensor x,
+                                                 const attn_universal_signal_params *params,
+                                                 attn_ctx *ctx) {
   attn_sinusoid_job_ j;
   attn_sinusoid_job_of_(&j, y, x, params);
   j.signal = 1;
   return attn_sinusoid_run_(&j, params ? &params->position : NULL, ctx);
 }
 
-ATTN_PUB_ size_t attn_universal_signal_workspace(attn_tensor y, attn_tensor x,
-                                                 const attn_universal_signal_params *params,
-                                                 const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_universal_signal_workspace(attn_tensor y, attn_tensor x,
+                                                      const attn_universal_signal_params *params,
+                                                      const attn_ctx *ctx) {
   attn_sinusoid_job_ j;
   attn_sinusoid_job_of_(&j, y, x, params);
   j.signal = 1;
@@ -295,7 +296,7 @@ typedef struct attn_learned_job_ {
   attn_learned_params p;
 } attn_learned_job_;
 
-ATTN_FUNC_ int attn_learned_plan_(attn_error_ *e, attn_learned_job_ *j,
+ATTN_COLD_ int attn_learned_plan_(attn_error_ *e, attn_learned_job_ *j,
                                   const attn_learned_params *params, const attn_ctx *ctx,
                                   int *workers) {
   static const attn_words_ wt = ATTN_WORDS_("table");
@@ -336,8 +337,8 @@ ATTN_FUNC_ void attn_learned_item_(void *job, int worker, int64_t index) {
     }
 }
 
-ATTN_PUB_ attn_status attn_learned_position(attn_tensor y, attn_tensor x, attn_tensor table,
-                                            const attn_learned_params *params, attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_learned_position(attn_tensor y, attn_tensor x, attn_tensor table,
+                                                 const attn_learned_params *params, attn_ctx *ctx) {
   attn_error_ e = {ATTN_OK, NULL};
   attn_learned_job_ j;
   int workers;
@@ -353,9 +354,10 @@ ATTN_PUB_ attn_status attn_learned_position(attn_tensor y, attn_tensor x, attn_t
   return attn_end_(ctx, &e);
 }
 
-ATTN_PUB_ size_t attn_learned_position_workspace(attn_tensor y, attn_tensor x, attn_tensor table,
-                                                 const attn_learned_params *params,
-                                                 const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_learned_position_workspace(attn_tensor y, attn_tensor x,
+                                                      attn_tensor table,
+                                                      const attn_learned_params *params,
+                                                      const attn_ctx *ctx) {
   (void)y, (void)x, (void)table, (void)params, (void)ctx;
   return 0;
 }

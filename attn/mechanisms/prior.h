@@ -21,7 +21,7 @@ typedef struct attn_gaussian_scratch_ {
 } attn_gaussian_scratch_;
 
 /* The parameters the mode needs, in the order of attn_gaussian_params. */
-ATTN_FUNC_ int attn_gaussian_weights_(attn_error_ *e, const attn_gaussian_job_ *j,
+ATTN_COLD_ int attn_gaussian_weights_(attn_error_ *e, const attn_gaussian_job_ *j,
                                       attn_span_ span[4]) {
   const attn_gaussian_params *p = &j->p;
   const int64_t row = attn_mul_(j->q.heads, p->hidden), matrix = attn_mul_(row, j->q.dim);
@@ -42,7 +42,7 @@ ATTN_FUNC_ int attn_gaussian_weights_(attn_error_ *e, const attn_gaussian_job_ *
                            "params.w_d must be aligned to its elements", &span[3]);
 }
 
-ATTN_FUNC_ int attn_gaussian_plan_(attn_error_ *e, attn_gaussian_job_ *j,
+ATTN_COLD_ int attn_gaussian_plan_(attn_error_ *e, attn_gaussian_job_ *j,
                                    const attn_gaussian_params *params, const attn_ctx *ctx,
                                    int *workers, int data) {
   static const attn_words_ wq = ATTN_WORDS_("q"), wk = ATTN_WORDS_("k");
@@ -108,17 +108,17 @@ ATTN_FUNC_ int attn_gaussian_plan_(attn_error_ *e, attn_gaussian_job_ *j,
   return 1;
 }
 
-ATTN_FUNC_ int64_t attn_gaussian_shared_(const attn_gaussian_job_ *j) {
+ATTN_COLD_ int64_t attn_gaussian_shared_(const attn_gaussian_job_ *j) {
   if (j->p.mode != ATTN_GAUSSIAN_LAYER) return 0;
   return attn_piece_(attn_mul_(j->q.batch, j->q.heads), sizeof(double));
 }
 
-ATTN_FUNC_ int64_t attn_gaussian_bytes_(const attn_gaussian_job_ *j, int workers) {
+ATTN_COLD_ int64_t attn_gaussian_bytes_(const attn_gaussian_job_ *j, int workers) {
   return attn_workspace_bytes_(attn_add_(attn_gaussian_shared_(j), attn_mul_(j->bytes, workers)),
                                1);
 }
 
-ATTN_FUNC_ int64_t attn_gaussian_items_(const attn_gaussian_job_ *j) {
+ATTN_COLD_ int64_t attn_gaussian_items_(const attn_gaussian_job_ *j) {
   return attn_mul_(attn_mul_(j->q.batch, j->q.heads), j->tiles);
 }
 
@@ -223,15 +223,15 @@ ATTN_FUNC_ void attn_gaussian_item_(void *job, int worker, int64_t index) {
   }
 }
 
-ATTN_FUNC_ void attn_gaussian_job_of_(attn_gaussian_job_ *j, float *center, float *precision,
+ATTN_COLD_ void attn_gaussian_job_of_(attn_gaussian_job_ *j, float *center, float *precision,
                                       attn_tensor q, attn_tensor k) {
   memset(j, 0, sizeof *j);
   j->center = center, j->precision = precision, j->q = q, j->k = k;
 }
 
-ATTN_PUB_ attn_status attn_gaussian_window(float *center, float *precision, attn_tensor q,
-                                           attn_tensor k, const attn_gaussian_params *params,
-                                           attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_gaussian_window(float *center, float *precision, attn_tensor q,
+                                                attn_tensor k, const attn_gaussian_params *params,
+                                                attn_ctx *ctx) {
   attn_error_ e = {ATTN_OK, NULL};
   attn_gaussian_job_ j;
   attn_workspace_ w;
@@ -255,9 +255,10 @@ ATTN_PUB_ attn_status attn_gaussian_window(float *center, float *precision, attn
   return attn_end_(ctx, &e);
 }
 
-ATTN_PUB_ size_t attn_gaussian_window_workspace(float *center, float *precision, attn_tensor q,
-                                                attn_tensor k, const attn_gaussian_params *params,
-                                                const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_gaussian_window_workspace(float *center, float *precision, attn_tensor q,
+                                                     attn_tensor k,
+                                                     const attn_gaussian_params *params,
+                                                     const attn_ctx *ctx) {
   attn_error_ e = {ATTN_OK, NULL};
   attn_gaussian_job_ j;
   const attn_ctx plain = attn_before_workspace_(ctx);

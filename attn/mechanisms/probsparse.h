@@ -80,7 +80,7 @@ ATTN_FUNC_ void attn_probsparse_measure_item_(void *job, int worker, int64_t ind
   }
 }
 
-ATTN_FUNC_ int attn_probsparse_measure_steps_(attn_stage_ *s, void *job) {
+ATTN_COLD_ int attn_probsparse_measure_steps_(attn_stage_ *s, void *job) {
   attn_probsparse_job_ *a = (attn_probsparse_job_ *)job;
   const int64_t tiles = (a->q.len + ATTN_PS_TILE_ - 1) / ATTN_PS_TILE_;
   a->table = s->table;
@@ -117,7 +117,7 @@ ATTN_FUNC_ void attn_probsparse_select_item_(void *job, int worker, int64_t unit
     to[r] = r < rows ? (int32_t)attn_candidate_index_(x[r]) : -1;
 }
 
-ATTN_FUNC_ int attn_probsparse_select_steps_(attn_stage_ *s, void *job) {
+ATTN_COLD_ int attn_probsparse_select_steps_(attn_stage_ *s, void *job) {
   attn_probsparse_job_ *a = (attn_probsparse_job_ *)job;
   a->table = s->table;
   a->each = attn_piece_(attn_mul_(a->m.len, 2), 8);
@@ -213,7 +213,7 @@ ATTN_FUNC_ void attn_probsparse_fill_(void *job, int worker, int64_t index) {
   }
 }
 
-ATTN_FUNC_ int attn_probsparse_average_(attn_stage_ *s, attn_probsparse_job_ *a) {
+ATTN_COLD_ int attn_probsparse_average_(attn_stage_ *s, attn_probsparse_job_ *a) {
   const int64_t units = attn_mul_(a->v.batch, a->v.heads), dv = a->v.dim;
   const int64_t tiles = (a->o.len + ATTN_PS_CHUNK_ - 1) / ATTN_PS_CHUNK_;
   a->chunks = (a->v.len + ATTN_PS_CHUNK_ - 1) / ATTN_PS_CHUNK_;
@@ -268,7 +268,7 @@ ATTN_FUNC_ void attn_probsparse_tile_(void *job, int worker, int64_t index) {
   attn_tile_run_(&t, 1);
 }
 
-ATTN_FUNC_ int attn_probsparse_exact_(attn_stage_ *s, attn_probsparse_job_ *a) {
+ATTN_COLD_ int attn_probsparse_exact_(attn_stage_ *s, attn_probsparse_job_ *a) {
   attn_softmax_ *f = &a->engine;
   attn_sdpa_params p;
   attn_scratch_ w;
@@ -296,7 +296,7 @@ ATTN_FUNC_ int attn_probsparse_exact_(attn_stage_ *s, attn_probsparse_job_ *a) {
   return 1;
 }
 
-ATTN_FUNC_ int attn_probsparse_steps_(attn_stage_ *s, void *job) {
+ATTN_COLD_ int attn_probsparse_steps_(attn_stage_ *s, void *job) {
   attn_probsparse_job_ *a = (attn_probsparse_job_ *)job;
   const int64_t b = a->q.batch, h = a->q.heads, units = attn_mul_(b, h);
   const attn_tensor given = a->selection;
@@ -321,7 +321,7 @@ ATTN_FUNC_ int attn_probsparse_steps_(attn_stage_ *s, void *job) {
 /* ---- checks ---------------------------------------------------------------------------------*/
 
 /* Every rule of the three calls; data = 0: without those that read arrays. */
-ATTN_FUNC_ int attn_probsparse_check_(attn_error_ *e, attn_probsparse_job_ *a, int call,
+ATTN_COLD_ int attn_probsparse_check_(attn_error_ *e, attn_probsparse_job_ *a, int call,
                                       const attn_probsparse_params *params, const attn_ctx *ctx,
                                       const attn_table_ **table, int *workers, int data) {
   static const attn_words_ w[] = {ATTN_WORDS_("q"), ATTN_WORDS_("k"),         ATTN_WORDS_("v"),
@@ -405,7 +405,7 @@ ATTN_FUNC_ int attn_probsparse_check_(attn_error_ *e, attn_probsparse_job_ *a, i
 /* ---- the calls ------------------------------------------------------------------------------*/
 
 /* A call, or with bytes its workspace query. */
-ATTN_FUNC_ attn_status attn_probsparse_call_(attn_probsparse_job_ *a, int call,
+ATTN_COLD_ attn_status attn_probsparse_call_(attn_probsparse_job_ *a, int call,
                                              const attn_probsparse_params *params, attn_ctx *ctx,
                                              size_t *bytes) {
   static const attn_steps_fn_ steps[] = {attn_probsparse_measure_steps_,
@@ -426,7 +426,7 @@ ATTN_FUNC_ attn_status attn_probsparse_call_(attn_probsparse_job_ *a, int call,
   return attn_end_(bytes ? NULL : ctx, &e);
 }
 
-ATTN_FUNC_ size_t attn_probsparse_bytes_(attn_probsparse_job_ *a, int call,
+ATTN_COLD_ size_t attn_probsparse_bytes_(attn_probsparse_job_ *a, int call,
                                          const attn_probsparse_params *params,
                                          const attn_ctx *ctx) {
   attn_ctx plain = attn_before_workspace_(ctx);
@@ -435,52 +435,54 @@ ATTN_FUNC_ size_t attn_probsparse_bytes_(attn_probsparse_job_ *a, int call,
   return bytes;
 }
 
-ATTN_FUNC_ attn_probsparse_job_ attn_probsparse_job_of_(const int32_t *selection) {
+ATTN_COLD_ attn_probsparse_job_ attn_probsparse_job_of_(const int32_t *selection) {
   attn_probsparse_job_ a;
   memset(&a, 0, sizeof a);
   a.selection.data = (void *)(uintptr_t)selection;
   return a;
 }
 
-ATTN_PUB_ attn_status attn_probsparse_measure(attn_tensor m, attn_tensor q, attn_tensor k,
-                                              const attn_probsparse_params *params, attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_probsparse_measure(attn_tensor m, attn_tensor q, attn_tensor k,
+                                                   const attn_probsparse_params *params,
+                                                   attn_ctx *ctx) {
   attn_probsparse_job_ a = attn_probsparse_job_of_(NULL);
   a.m = m, a.q = q, a.k = k;
   return attn_probsparse_call_(&a, ATTN_PS_MEASURE_, params, ctx, NULL);
 }
-ATTN_PUB_ size_t attn_probsparse_measure_workspace(attn_tensor m, attn_tensor q, attn_tensor k,
-                                                   const attn_probsparse_params *params,
-                                                   const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_probsparse_measure_workspace(attn_tensor m, attn_tensor q, attn_tensor k,
+                                                        const attn_probsparse_params *params,
+                                                        const attn_ctx *ctx) {
   attn_probsparse_job_ a = attn_probsparse_job_of_(NULL);
   a.m = m, a.q = q, a.k = k;
   return attn_probsparse_bytes_(&a, ATTN_PS_MEASURE_, params, ctx);
 }
 
-ATTN_PUB_ attn_status attn_probsparse_select(int32_t *selection, attn_tensor m,
-                                             const attn_probsparse_params *params, attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_probsparse_select(int32_t *selection, attn_tensor m,
+                                                  const attn_probsparse_params *params,
+                                                  attn_ctx *ctx) {
   attn_probsparse_job_ a = attn_probsparse_job_of_(selection);
   a.m = m;
   return attn_probsparse_call_(&a, ATTN_PS_SELECT_, params, ctx, NULL);
 }
-ATTN_PUB_ size_t attn_probsparse_select_workspace(int32_t *selection, attn_tensor m,
-                                                  const attn_probsparse_params *params,
-                                                  const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_probsparse_select_workspace(int32_t *selection, attn_tensor m,
+                                                       const attn_probsparse_params *params,
+                                                       const attn_ctx *ctx) {
   attn_probsparse_job_ a = attn_probsparse_job_of_(selection);
   a.m = m;
   return attn_probsparse_bytes_(&a, ATTN_PS_SELECT_, params, ctx);
 }
 
-ATTN_PUB_ attn_status attn_probsparse(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
-                                      const int32_t *selection,
-                                      const attn_probsparse_params *params, attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_probsparse(attn_tensor o, attn_tensor q, attn_tensor k,
+                                           attn_tensor v, const int32_t *selection,
+                                           const attn_probsparse_params *params, attn_ctx *ctx) {
   attn_probsparse_job_ a = attn_probsparse_job_of_(selection);
   a.o = o, a.q = q, a.k = k, a.v = v;
   return attn_probsparse_call_(&a, ATTN_PS_ATTEND_, params, ctx, NULL);
 }
-ATTN_PUB_ size_t attn_probsparse_workspace(attn_tensor o, attn_tensor q, attn_tensor k,
-                                           attn_tensor v, const int32_t *selection,
-                                           const attn_probsparse_params *params,
-                                           const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_probsparse_workspace(attn_tensor o, attn_tensor q, attn_tensor k,
+                                                attn_tensor v, const int32_t *selection,
+                                                const attn_probsparse_params *params,
+                                                const attn_ctx *ctx) {
   attn_probsparse_job_ a = attn_probsparse_job_of_(selection);
   a.o = o, a.q = q, a.k = k, a.v = v;
   return attn_probsparse_bytes_(&a, ATTN_PS_ATTEND_, params, ctx);

@@ -7,7 +7,7 @@ typedef struct attn_recursive_job_ {
   int64_t dk, dv;
 } attn_recursive_job_;
 
-ATTN_FUNC_ int attn_recursive_check_(attn_error_ *e, attn_recursive_job_ *j,
+ATTN_COLD_ int attn_recursive_check_(attn_error_ *e, attn_recursive_job_ *j,
                                      const attn_recursive_params *params, const attn_ctx *ctx,
                                      const attn_table_ **table, int *workers) {
   static const attn_words_ w[] = {
@@ -153,13 +153,13 @@ ATTN_FUNC_ void attn_renew_last_(void *job, int worker, int64_t b) {
 }
 
 /* Columns of a weight as one matrix per head. */
-ATTN_FUNC_ attn_tensor attn_recursive_heads_(attn_tensor w, int64_t heads) {
+ATTN_COLD_ attn_tensor attn_recursive_heads_(attn_tensor w, int64_t heads) {
   w.dim /= heads, w.heads = heads, w.stride_head = w.dim;
   return w;
 }
 
 /* y = attention of the rows of x over k and v, times w_o. */
-ATTN_FUNC_ int attn_recursive_attend_(attn_stage_ *s, const attn_recursive_job_ *j, attn_tensor y,
+ATTN_COLD_ int attn_recursive_attend_(attn_stage_ *s, const attn_recursive_job_ *j, attn_tensor y,
                                       attn_tensor x, attn_tensor k, attn_tensor v,
                                       const attn_sdpa_params *p) {
   const int64_t b = x.batch, h = j->p.heads, t = x.len;
@@ -171,7 +171,7 @@ ATTN_FUNC_ int attn_recursive_attend_(attn_stage_ *s, const attn_recursive_job_ 
          attn_stage_sdpa_(s, o, q, k, v, p) && attn_stage_gemm_(s, y, all, j->p.w_o, NULL);
 }
 
-ATTN_FUNC_ int attn_recursive_steps_(attn_stage_ *s, void *job) {
+ATTN_COLD_ int attn_recursive_steps_(attn_stage_ *s, void *job) {
   const attn_recursive_job_ *j = (const attn_recursive_job_ *)job;
   const attn_recursive_params *g = &j->p;
   const int64_t b = j->x.batch, t = j->x.len, n = j->memory.len, kv = g->kv_heads;
@@ -209,7 +209,7 @@ ATTN_FUNC_ int attn_recursive_steps_(attn_stage_ *s, void *job) {
 }
 
 /* The call, or with bytes the workspace query. */
-ATTN_FUNC_ attn_status attn_recursive_call_(attn_recursive_job_ *j,
+ATTN_COLD_ attn_status attn_recursive_call_(attn_recursive_job_ *j,
                                             const attn_recursive_params *params, attn_ctx *ctx,
                                             size_t *bytes) {
   attn_error_ e = {ATTN_OK, NULL};
@@ -227,17 +227,18 @@ ATTN_FUNC_ attn_status attn_recursive_call_(attn_recursive_job_ *j,
   return attn_end_(bytes ? NULL : ctx, &e);
 }
 
-ATTN_PUB_ attn_status attn_recursive(attn_tensor o, attn_tensor next, attn_tensor x,
-                                     attn_tensor memory, const attn_recursive_params *params,
-                                     attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_recursive(attn_tensor o, attn_tensor next, attn_tensor x,
+                                          attn_tensor memory, const attn_recursive_params *params,
+                                          attn_ctx *ctx) {
   attn_recursive_job_ j;
   memset(&j, 0, sizeof j);
   j.o = o, j.next = next, j.x = x, j.memory = memory;
   return attn_recursive_call_(&j, params, ctx, NULL);
 }
-ATTN_PUB_ size_t attn_recursive_workspace(attn_tensor o, attn_tensor next, attn_tensor x,
-                                          attn_tensor memory, const attn_recursive_params *params,
-                                          const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_recursive_workspace(attn_tensor o, attn_tensor next, attn_tensor x,
+                                               attn_tensor memory,
+                                               const attn_recursive_params *params,
+                                               const attn_ctx *ctx) {
   attn_recursive_job_ j;
   attn_ctx plain = attn_before_workspace_(ctx);
   size_t bytes = 0;

@@ -2,7 +2,7 @@
  * on the exact-softmax engine with another last stage. */
 
 /* The rules that attn_sdpa has not, and what the engine is told. */
-ATTN_FUNC_ int attn_relu_plan_(attn_error_ *e, attn_relu_ *r, const attn_tensor *o,
+ATTN_COLD_ int attn_relu_plan_(attn_error_ *e, attn_relu_ *r, const attn_tensor *o,
                                const attn_tensor *q, const attn_relu_params *p,
                                attn_sdpa_params *scores) {
   const attn_sdpa_params *s = &p->scores;
@@ -93,7 +93,7 @@ ATTN_FUNC_ void attn_rela_item_(void *job, int worker, int64_t index) {
 }
 
 /* The vectors of RELA are read while o is written. */
-ATTN_FUNC_ int attn_rela_apart_(attn_error_ *e, const attn_softmax_ *a, const attn_relu_params *p,
+ATTN_COLD_ int attn_rela_apart_(attn_error_ *e, const attn_softmax_ *a, const attn_relu_params *p,
                                 const attn_ctx *ctx) {
   static const attn_words_ w = ATTN_WORDS_("o");
   const int64_t n = a->q.heads * a->o.dim;
@@ -119,8 +119,9 @@ ATTN_FUNC_ int attn_rela_apart_(attn_error_ *e, const attn_softmax_ *a, const at
   return 1;
 }
 
-ATTN_PUB_ size_t attn_relu_workspace(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
-                                     const attn_relu_params *params, const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_relu_workspace(attn_tensor o, attn_tensor q, attn_tensor k,
+                                          attn_tensor v, const attn_relu_params *params,
+                                          const attn_ctx *ctx) {
   attn_error_ e = {ATTN_OK, NULL};
   attn_relu_params zero;
   attn_sdpa_params scores;
@@ -131,8 +132,8 @@ ATTN_PUB_ size_t attn_relu_workspace(attn_tensor o, attn_tensor q, attn_tensor k
   return bytes < 0 || bytes == INT64_MAX ? 0 : (size_t)bytes;
 }
 
-ATTN_PUB_ attn_status attn_relu(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
-                                const attn_relu_params *params, attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_relu(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
+                                     const attn_relu_params *params, attn_ctx *ctx) {
   attn_error_ e = {ATTN_OK, NULL};
   attn_relu_params zero;
   attn_sdpa_params scores;

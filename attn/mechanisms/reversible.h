@@ -27,7 +27,7 @@ ATTN_FUNC_ void attn_streams_item_(void *job, int worker, int64_t index) {
 }
 
 /* to = by_x x + by_t t; `to` may be either. */
-ATTN_FUNC_ int attn_stage_stream_(attn_stage_ *s, attn_tensor to, attn_tensor x, attn_tensor t,
+ATTN_COLD_ int attn_stage_stream_(attn_stage_ *s, attn_tensor to, attn_tensor x, attn_tensor t,
                                   float by_x, float by_t) {
   attn_streams_ a = {s->table, to, x, t, by_x, by_t, attn_tiles_of_(to.len)};
   return attn_stage_for_(s, attn_mul_(attn_mul_(to.batch, to.heads), a.tiles), attn_streams_item_,
@@ -35,14 +35,14 @@ ATTN_FUNC_ int attn_stage_stream_(attn_stage_ *s, attn_tensor to, attn_tensor x,
 }
 
 /* Dense, of the type and extents of t. */
-ATTN_FUNC_ attn_tensor attn_stage_like_(attn_stage_ *s, const attn_tensor *t) {
+ATTN_COLD_ attn_tensor attn_stage_like_(attn_stage_ *s, const attn_tensor *t) {
   const int64_t n = attn_mul_(attn_mul_(t->batch, t->len), t->dim);
   return attn_bhtd(attn_stage_take_(s, n, attn_size_(t->dtype)), t->dtype, t->batch, 1, t->len,
                    t->dim);
 }
 
 /* y = fn(x) by the caller's function. */
-ATTN_FUNC_ int attn_stage_rows_fn_(attn_stage_ *s, attn_rows_fn fn, void *user, attn_tensor y,
+ATTN_COLD_ int attn_stage_rows_fn_(attn_stage_ *s, attn_rows_fn fn, void *user, attn_tensor y,
                                    attn_tensor x) {
   if (!s->run) return 1;
   s->ctx.workspace = NULL, s->ctx.workspace_size = 0, s->ctx.reason = NULL;
@@ -53,7 +53,7 @@ ATTN_FUNC_ int attn_stage_rows_fn_(attn_stage_ *s, attn_rows_fn fn, void *user, 
 }
 
 /* Both functions have answered before an output is written. */
-ATTN_FUNC_ int attn_reversible_steps_(attn_stage_ *s, void *job) {
+ATTN_COLD_ int attn_reversible_steps_(attn_stage_ *s, void *job) {
   const attn_reversible_job_ *j = (const attn_reversible_job_ *)job;
   const int64_t n = j->a.len;
   const attn_tensor p = attn_stage_tensor_(s, j->a.batch, 1, n, j->a.dim);
@@ -67,7 +67,7 @@ ATTN_FUNC_ int attn_reversible_steps_(attn_stage_ *s, void *job) {
 }
 
 /* names: of a_out, b_out, a, b. */
-ATTN_FUNC_ attn_status attn_reversible_call_(attn_reversible_job_ *j, const attn_words_ *names,
+ATTN_COLD_ attn_status attn_reversible_call_(attn_reversible_job_ *j, const attn_words_ *names,
                                              attn_ctx *ctx, size_t *bytes) {
   attn_error_ e = {ATTN_OK, NULL};
   const attn_table_ *table;
@@ -96,7 +96,7 @@ ATTN_FUNC_ attn_status attn_reversible_call_(attn_reversible_job_ *j, const attn
   return attn_end_(bytes ? NULL : ctx, &e);
 }
 
-ATTN_FUNC_ attn_status attn_reversible_run_(attn_tensor y1, attn_tensor y2, attn_tensor x1,
+ATTN_COLD_ attn_status attn_reversible_run_(attn_tensor y1, attn_tensor y2, attn_tensor x1,
                                             attn_tensor x2, const attn_reversible_params *params,
                                             attn_ctx *ctx, size_t *bytes) {
   static const attn_words_ names[] = {ATTN_WORDS_("y1"), ATTN_WORDS_("y2"), ATTN_WORDS_("x1"),
@@ -106,21 +106,22 @@ ATTN_FUNC_ attn_status attn_reversible_run_(attn_tensor y1, attn_tensor y2, attn
     j.p = params->f, j.p_user = params->f_user, j.q = params->g, j.q_user = params->g_user;
   return attn_reversible_call_(&j, names, ctx, bytes);
 }
-ATTN_PUB_ attn_status attn_reversible(attn_tensor y1, attn_tensor y2, attn_tensor x1,
-                                      attn_tensor x2, const attn_reversible_params *params,
-                                      attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_reversible(attn_tensor y1, attn_tensor y2, attn_tensor x1,
+                                           attn_tensor x2, const attn_reversible_params *params,
+                                           attn_ctx *ctx) {
   return attn_reversible_run_(y1, y2, x1, x2, params, ctx, NULL);
 }
-ATTN_PUB_ size_t attn_reversible_workspace(attn_tensor y1, attn_tensor y2, attn_tensor x1,
-                                           attn_tensor x2, const attn_reversible_params *params,
-                                           const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_reversible_workspace(attn_tensor y1, attn_tensor y2, attn_tensor x1,
+                                                attn_tensor x2,
+                                                const attn_reversible_params *params,
+                                                const attn_ctx *ctx) {
   attn_ctx plain = attn_before_workspace_(ctx);
   size_t bytes = 0;
   attn_reversible_run_(y1, y2, x1, x2, params, &plain, &bytes);
   return bytes;
 }
 
-ATTN_FUNC_ attn_status attn_reversible_back_(attn_tensor x1, attn_tensor x2, attn_tensor y1,
+ATTN_COLD_ attn_status attn_reversible_back_(attn_tensor x1, attn_tensor x2, attn_tensor y1,
                                              attn_tensor y2, const attn_reversible_params *params,
                                              attn_ctx *ctx, size_t *bytes) {
   static const attn_words_ names[] = {ATTN_WORDS_("x2"), ATTN_WORDS_("x1"), ATTN_WORDS_("y2"),
@@ -130,15 +131,16 @@ ATTN_FUNC_ attn_status attn_reversible_back_(attn_tensor x1, attn_tensor x2, att
     j.p = params->g, j.p_user = params->g_user, j.q = params->f, j.q_user = params->f_user;
   return attn_reversible_call_(&j, names, ctx, bytes);
 }
-ATTN_PUB_ attn_status attn_reversible_inverse(attn_tensor x1, attn_tensor x2, attn_tensor y1,
-                                              attn_tensor y2, const attn_reversible_params *params,
-                                              attn_ctx *ctx) {
-  return attn_reversible_back_(x1, x2, y1, y2, params, ctx, NULL);
-}
-ATTN_PUB_ size_t attn_reversible_inverse_workspace(attn_tensor x1, attn_tensor x2, attn_tensor y1,
+ATTN_PUB_COLD_ attn_status attn_reversible_inverse(attn_tensor x1, attn_tensor x2, attn_tensor y1,
                                                    attn_tensor y2,
                                                    const attn_reversible_params *params,
-                                                   const attn_ctx *ctx) {
+                                                   attn_ctx *ctx) {
+  return attn_reversible_back_(x1, x2, y1, y2, params, ctx, NULL);
+}
+ATTN_PUB_COLD_ size_t attn_reversible_inverse_workspace(attn_tensor x1, attn_tensor x2,
+                                                        attn_tensor y1, attn_tensor y2,
+                                                        const attn_reversible_params *params,
+                                                        const attn_ctx *ctx) {
   attn_ctx plain = attn_before_workspace_(ctx);
   size_t bytes = 0;
   attn_reversible_back_(x1, x2, y1, y2, params, &plain, &bytes);
@@ -147,12 +149,12 @@ ATTN_PUB_ size_t attn_reversible_inverse_workspace(attn_tensor x1, attn_tensor x
 
 /* ---- the mean -------------------------------------------------------------------------------*/
 
-ATTN_FUNC_ int attn_mean_steps_(attn_stage_ *s, void *job) {
+ATTN_COLD_ int attn_mean_steps_(attn_stage_ *s, void *job) {
   const attn_streams_ *a = (const attn_streams_ *)job;
   return attn_stage_stream_(s, a->to, a->x, a->t, 0.5f, 0.5f);
 }
 
-ATTN_FUNC_ attn_status attn_stream_mean_call_(attn_tensor y, attn_tensor x1, attn_tensor x2,
+ATTN_COLD_ attn_status attn_stream_mean_call_(attn_tensor y, attn_tensor x1, attn_tensor x2,
                                               attn_ctx *ctx, size_t *bytes) {
   static const attn_words_ w[] = {ATTN_WORDS_("y"), ATTN_WORDS_("x1"), ATTN_WORDS_("x2")};
   attn_error_ e = {ATTN_OK, NULL};
@@ -177,12 +179,12 @@ ATTN_FUNC_ attn_status attn_stream_mean_call_(attn_tensor y, attn_tensor x1, att
   }
   return attn_end_(bytes ? NULL : ctx, &e);
 }
-ATTN_PUB_ attn_status attn_stream_mean(attn_tensor y, attn_tensor x1, attn_tensor x2,
-                                       attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_stream_mean(attn_tensor y, attn_tensor x1, attn_tensor x2,
+                                            attn_ctx *ctx) {
   return attn_stream_mean_call_(y, x1, x2, ctx, NULL);
 }
-ATTN_PUB_ size_t attn_stream_mean_workspace(attn_tensor y, attn_tensor x1, attn_tensor x2,
-                                            const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_stream_mean_workspace(attn_tensor y, attn_tensor x1, attn_tensor x2,
+                                                 const attn_ctx *ctx) {
   attn_ctx plain = attn_before_workspace_(ctx);
   size_t bytes = 0;
   attn_stream_mean_call_(y, x1, x2, &plain, &bytes);

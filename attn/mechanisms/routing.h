@@ -36,7 +36,7 @@ ATTN_PUB_ int64_t attn_routing_entries(int64_t n, int64_t clusters, int64_t w,
 
 /* ---- checks ---------------------------------------------------------------------------------*/
 
-ATTN_FUNC_ int attn_routing_check_params_(attn_error_ *e, attn_routing_job_ *a, int call) {
+ATTN_COLD_ int attn_routing_check_params_(attn_error_ *e, attn_routing_job_ *a, int call) {
   attn_routing_params *p = &a->p;
   const attn_routing_update_params *u = &a->u;
   if ((int)p->norm < 0 || p->norm >= ATTN_ROUTING_NORM_COUNT)
@@ -69,7 +69,7 @@ ATTN_FUNC_ int attn_routing_check_params_(attn_error_ *e, attn_routing_job_ *a, 
 }
 
 /* Members that are given: in range, ascending, no more than there is room for. */
-ATTN_FUNC_ int attn_routing_check_members_(attn_error_ *e, const attn_routed_ *s, int64_t b,
+ATTN_COLD_ int attn_routing_check_members_(attn_error_ *e, const attn_routed_ *s, int64_t b,
                                            int64_t heads) {
   static const char *const reason =
       "queries and keys must hold rows below their lengths, ascending in each cluster";
@@ -90,7 +90,7 @@ ATTN_FUNC_ int attn_routing_check_members_(attn_error_ *e, const attn_routed_ *s
 }
 
 /* Every rule of the calls over clusters. data: arrays may be read. */
-ATTN_FUNC_ int attn_routing_check_(attn_error_ *e, attn_routing_job_ *a, int call,
+ATTN_COLD_ int attn_routing_check_(attn_error_ *e, attn_routing_job_ *a, int call,
                                    const attn_ctx *ctx, const attn_table_ **table, int *workers,
                                    int data) {
   static const attn_words_ w[] = {ATTN_WORDS_("q"),
@@ -307,7 +307,7 @@ ATTN_FUNC_ void attn_routing_rows_item_(void *job, int worker, int64_t index) {
 }
 
 /* The rows that are routed and scored: f32, or the caller's own without a norm. */
-ATTN_FUNC_ int attn_routing_normalise_(attn_stage_ *s, attn_routing_job_ *a) {
+ATTN_COLD_ int attn_routing_normalise_(attn_stage_ *s, attn_routing_job_ *a) {
   for (int i = 0; i < a->sides && a->p.norm != ATTN_ROUTING_NONE; i++) {
     attn_tensor *x = &a->side[i].x;
     attn_routing_rows_ rows = {s->table, *x, *x, a->p.norm, a->side[i].len};
@@ -427,7 +427,7 @@ ATTN_FUNC_ void attn_routing_nearest_(const attn_routing_job_ *a, const attn_rou
                                    mu->stride_len, m, dk, 0, groups, top);
     for (int r = 0; r < n; r++)
       if (c == 0 || top[r] > best[r]) best[r] = top[r], left |= attn_bit_(r);
-    attn_on_(list, f)->above(lanes, score, NULL, m, 0, groups, top);
+    attn_on_(select, f)->above(lanes, score, NULL, m, 0, groups, top);
     for (int64_t j = 0; j < m && left; left &= ~lanes[j++])
       for (uint64_t here = lanes[j] & left; here; here &= here - 1)
         to[attn_lowest_(here)] = (int32_t)(c + j);
@@ -463,7 +463,7 @@ ATTN_FUNC_ void attn_routing_sort_item_(void *job, int worker, int64_t index) {
 }
 
 /* Every row's nearest centroid, in side[].of. */
-ATTN_FUNC_ int attn_routing_assign_(attn_stage_ *s, attn_routing_job_ *a) {
+ATTN_COLD_ int attn_routing_assign_(attn_stage_ *s, attn_routing_job_ *a) {
   const int64_t units = attn_mul_(a->side[0].x.batch, a->side[0].x.heads);
   int64_t items = 0;
   a->each = 0;
@@ -477,7 +477,7 @@ ATTN_FUNC_ int attn_routing_assign_(attn_stage_ *s, attn_routing_job_ *a) {
 }
 
 /* The members of all clusters; rows are normalised. */
-ATTN_FUNC_ int attn_routing_members_(attn_stage_ *s, attn_routing_job_ *a) {
+ATTN_COLD_ int attn_routing_members_(attn_stage_ *s, attn_routing_job_ *a) {
   const int64_t units = attn_mul_(a->side[0].x.batch, a->side[0].x.heads);
   if (a->p.membership == ATTN_ROUTING_ARGMAX)
     return attn_routing_assign_(s, a) &&
@@ -496,14 +496,14 @@ ATTN_FUNC_ int attn_routing_members_(attn_stage_ *s, attn_routing_job_ *a) {
 
 /* ---- the call -------------------------------------------------------------------------------*/
 
-ATTN_FUNC_ int attn_routing_select_steps_(attn_stage_ *s, void *job) {
+ATTN_COLD_ int attn_routing_select_steps_(attn_stage_ *s, void *job) {
   attn_routing_job_ a = *(const attn_routing_job_ *)job;
   a.table = s->table;
   return attn_routing_normalise_(s, &a) && attn_routing_members_(s, &a);
 }
 
 /* A call, or with bytes its workspace query. */
-ATTN_FUNC_ attn_status attn_routing_call_(attn_routing_job_ *a, int call,
+ATTN_COLD_ attn_status attn_routing_call_(attn_routing_job_ *a, int call,
                                           const attn_routing_params *params, attn_steps_fn_ steps,
                                           const char *path, attn_ctx *ctx, size_t *bytes) {
   attn_error_ e = {ATTN_OK, NULL};
@@ -521,25 +521,26 @@ ATTN_FUNC_ attn_status attn_routing_call_(attn_routing_job_ *a, int call,
   return attn_end_(bytes ? NULL : ctx, &e);
 }
 
-ATTN_FUNC_ attn_routing_job_ attn_routing_job_of_(attn_tensor q, attn_tensor k) {
+ATTN_COLD_ attn_routing_job_ attn_routing_job_of_(attn_tensor q, attn_tensor k) {
   attn_routing_job_ a;
   memset(&a, 0, sizeof a);
   a.side[0].x = q, a.side[1].x = k;
   return a;
 }
 
-ATTN_PUB_ attn_status attn_routing_select(attn_members queries, attn_members keys, attn_tensor q,
-                                          attn_tensor k, attn_tensor centroids,
-                                          const attn_routing_params *params, attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_routing_select(attn_members queries, attn_members keys,
+                                               attn_tensor q, attn_tensor k, attn_tensor centroids,
+                                               const attn_routing_params *params, attn_ctx *ctx) {
   attn_routing_job_ a = attn_routing_job_of_(q, k);
   a.side[0].m = queries, a.side[1].m = keys, a.centroids = centroids;
   return attn_routing_call_(&a, ATTN_RT_SELECT_, params, attn_routing_select_steps_,
                             "members of clusters", ctx, NULL);
 }
-ATTN_PUB_ size_t attn_routing_select_workspace(attn_members queries, attn_members keys,
-                                               attn_tensor q, attn_tensor k, attn_tensor centroids,
-                                               const attn_routing_params *params,
-                                               const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_routing_select_workspace(attn_members queries, attn_members keys,
+                                                    attn_tensor q, attn_tensor k,
+                                                    attn_tensor centroids,
+                                                    const attn_routing_params *params,
+                                                    const attn_ctx *ctx) {
   attn_routing_job_ a = attn_routing_job_of_(q, k);
   attn_ctx plain = attn_before_workspace_(ctx);
   size_t bytes = 0;

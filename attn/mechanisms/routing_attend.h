@@ -277,7 +277,7 @@ ATTN_FUNC_ void attn_inside_join_(void *job, int worker, int64_t index) {
 }
 
 /* The clusters of the next round. 0 = there are none. */
-ATTN_FUNC_ int attn_inside_round_(attn_inside_ *a, int64_t units) {
+ATTN_COLD_ int attn_inside_round_(attn_inside_ *a, int64_t units) {
   int some = a->begins;
   a->ends = 1;
   for (int64_t u = 0; u < units; u++) {
@@ -292,7 +292,7 @@ ATTN_FUNC_ int attn_inside_round_(attn_inside_ *a, int64_t units) {
 }
 
 /* Rows are normalised, members are known when this runs. */
-ATTN_FUNC_ int attn_routing_inside_(attn_stage_ *s, const attn_routing_job_ *job) {
+ATTN_COLD_ int attn_routing_inside_(attn_stage_ *s, const attn_routing_job_ *job) {
   const attn_routing_params *p = &job->p;
   const attn_routed_ *q = &job->side[0], *k = &job->side[p->shared ? 0 : 1];
   const int64_t b = q->x.batch, h = q->x.heads, tq = q->x.len, units = attn_mul_(b, h);
@@ -354,13 +354,13 @@ ATTN_FUNC_ int attn_routing_inside_(attn_stage_ *s, const attn_routing_job_ *job
 
 /* ---- the calls ------------------------------------------------------------------------------*/
 
-ATTN_FUNC_ int attn_routing_attend_steps_(attn_stage_ *s, void *job) {
+ATTN_COLD_ int attn_routing_attend_steps_(attn_stage_ *s, void *job) {
   attn_routing_job_ a = *(const attn_routing_job_ *)job;
   a.table = s->table;
   return attn_routing_normalise_(s, &a) && attn_routing_inside_(s, &a);
 }
 
-ATTN_FUNC_ int attn_routing_steps_(attn_stage_ *s, void *job) {
+ATTN_COLD_ int attn_routing_steps_(attn_stage_ *s, void *job) {
   attn_routing_job_ a = *(const attn_routing_job_ *)job;
   const int64_t units = attn_mul_(a.side[0].x.batch, a.side[0].x.heads);
   a.table = s->table;
@@ -373,18 +373,20 @@ ATTN_FUNC_ int attn_routing_steps_(attn_stage_ *s, void *job) {
          attn_routing_inside_(s, &a);
 }
 
-ATTN_PUB_ attn_status attn_routing_attend(attn_tensor o, attn_tensor q, attn_tensor k,
-                                          attn_tensor v, attn_members queries, attn_members keys,
-                                          const attn_routing_params *params, attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_routing_attend(attn_tensor o, attn_tensor q, attn_tensor k,
+                                               attn_tensor v, attn_members queries,
+                                               attn_members keys, const attn_routing_params *params,
+                                               attn_ctx *ctx) {
   attn_routing_job_ a = attn_routing_job_of_(q, k);
   a.o = o, a.v = v, a.side[0].m = queries, a.side[1].m = keys;
   return attn_routing_call_(&a, ATTN_RT_ATTEND_, params, attn_routing_attend_steps_,
                             "attention in clusters", ctx, NULL);
 }
-ATTN_PUB_ size_t attn_routing_attend_workspace(attn_tensor o, attn_tensor q, attn_tensor k,
-                                               attn_tensor v, attn_members queries,
-                                               attn_members keys, const attn_routing_params *params,
-                                               const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_routing_attend_workspace(attn_tensor o, attn_tensor q, attn_tensor k,
+                                                    attn_tensor v, attn_members queries,
+                                                    attn_members keys,
+                                                    const attn_routing_params *params,
+                                                    const attn_ctx *ctx) {
   attn_routing_job_ a = attn_routing_job_of_(q, k);
   attn_ctx plain = attn_before_workspace_(ctx);
   size_t bytes = 0;
@@ -394,17 +396,18 @@ ATTN_PUB_ size_t attn_routing_attend_workspace(attn_tensor o, attn_tensor q, att
   return bytes;
 }
 
-ATTN_PUB_ attn_status attn_routing(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
-                                   attn_tensor centroids, const attn_routing_params *params,
-                                   attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_routing(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
+                                        attn_tensor centroids, const attn_routing_params *params,
+                                        attn_ctx *ctx) {
   attn_routing_job_ a = attn_routing_job_of_(q, k);
   a.o = o, a.v = v, a.centroids = centroids;
   return attn_routing_call_(&a, ATTN_RT_BOTH_, params, attn_routing_steps_,
                             "clusters, attention in them", ctx, NULL);
 }
-ATTN_PUB_ size_t attn_routing_workspace(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
-                                        attn_tensor centroids, const attn_routing_params *params,
-                                        const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_routing_workspace(attn_tensor o, attn_tensor q, attn_tensor k,
+                                             attn_tensor v, attn_tensor centroids,
+                                             const attn_routing_params *params,
+                                             const attn_ctx *ctx) {
   attn_routing_job_ a = attn_routing_job_of_(q, k);
   attn_ctx plain = attn_before_workspace_(ctx);
   size_t bytes = 0;

@@ -82,7 +82,7 @@ ATTN_FUNC_ void attn_drift_move_(void *job, int worker, int64_t h) {
   }
 }
 
-ATTN_FUNC_ int attn_routing_update_steps_(attn_stage_ *s, void *job) {
+ATTN_COLD_ int attn_routing_update_steps_(attn_stage_ *s, void *job) {
   attn_routing_job_ a = *(const attn_routing_job_ *)job;
   const int64_t h = a.centroids.heads;
   attn_drift_ x = {&a, 0, a.centroids.len, a.centroids.dim, NULL, NULL, (double)a.u.decay};
@@ -96,7 +96,7 @@ ATTN_FUNC_ int attn_routing_update_steps_(attn_stage_ *s, void *job) {
          attn_stage_for_(s, h, attn_drift_move_, &x, 0, NULL);
 }
 
-ATTN_FUNC_ attn_routing_job_ attn_drift_job_(attn_tensor next, attn_tensor q, attn_tensor k,
+ATTN_COLD_ attn_routing_job_ attn_drift_job_(attn_tensor next, attn_tensor q, attn_tensor k,
                                              attn_tensor centroids,
                                              const attn_routing_update_params *params) {
   attn_routing_job_ a = attn_routing_job_of_(q, k);
@@ -105,18 +105,20 @@ ATTN_FUNC_ attn_routing_job_ attn_drift_job_(attn_tensor next, attn_tensor q, at
   return a;
 }
 
-ATTN_PUB_ attn_status attn_routing_update(attn_tensor next, attn_tensor q, attn_tensor k,
-                                          attn_tensor centroids, const attn_routing_params *routing,
-                                          const attn_routing_update_params *params, attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_routing_update(attn_tensor next, attn_tensor q, attn_tensor k,
+                                               attn_tensor centroids,
+                                               const attn_routing_params *routing,
+                                               const attn_routing_update_params *params,
+                                               attn_ctx *ctx) {
   attn_routing_job_ a = attn_drift_job_(next, q, k, centroids, params);
   return attn_routing_call_(&a, ATTN_RT_UPDATE_, routing, attn_routing_update_steps_,
                             "nearest centroids, moved", ctx, NULL);
 }
-ATTN_PUB_ size_t attn_routing_update_workspace(attn_tensor next, attn_tensor q, attn_tensor k,
-                                               attn_tensor centroids,
-                                               const attn_routing_params *routing,
-                                               const attn_routing_update_params *params,
-                                               const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_routing_update_workspace(attn_tensor next, attn_tensor q, attn_tensor k,
+                                                    attn_tensor centroids,
+                                                    const attn_routing_params *routing,
+                                                    const attn_routing_update_params *params,
+                                                    const attn_ctx *ctx) {
   attn_routing_job_ a = attn_drift_job_(next, q, k, centroids, params);
   attn_ctx plain = attn_before_workspace_(ctx);
   size_t bytes = 0;
@@ -153,7 +155,7 @@ ATTN_FUNC_ void attn_first_means_item_(void *job, int worker, int64_t h) {
     }
 }
 
-ATTN_FUNC_ int attn_first_means_steps_(attn_stage_ *s, void *job) {
+ATTN_COLD_ int attn_first_means_steps_(attn_stage_ *s, void *job) {
   attn_first_means_ *a = (attn_first_means_ *)job;
   a->table = s->table;
   a->each = attn_piece_(attn_marks_words_(a->q.len), 8);
@@ -161,7 +163,7 @@ ATTN_FUNC_ int attn_first_means_steps_(attn_stage_ *s, void *job) {
                          &a->memory);
 }
 
-ATTN_FUNC_ attn_status attn_first_means_call_(attn_tensor centroids, attn_tensor q,
+ATTN_COLD_ attn_status attn_first_means_call_(attn_tensor centroids, attn_tensor q,
                                               attn_routing_norm norm, uint64_t seed, attn_ctx *ctx,
                                               size_t *bytes) {
   static const attn_words_ w[] = {ATTN_WORDS_("centroids"), ATTN_WORDS_("q")};
@@ -196,13 +198,14 @@ ATTN_FUNC_ attn_status attn_first_means_call_(attn_tensor centroids, attn_tensor
                          bytes);
 }
 
-ATTN_PUB_ attn_status attn_routing_start(attn_tensor centroids, attn_tensor q,
-                                         attn_routing_norm norm, uint64_t seed, attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_routing_start(attn_tensor centroids, attn_tensor q,
+                                              attn_routing_norm norm, uint64_t seed,
+                                              attn_ctx *ctx) {
   return attn_first_means_call_(centroids, q, norm, seed, ctx, NULL);
 }
-ATTN_PUB_ size_t attn_routing_start_workspace(attn_tensor centroids, attn_tensor q,
-                                              attn_routing_norm norm, uint64_t seed,
-                                              const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_routing_start_workspace(attn_tensor centroids, attn_tensor q,
+                                                   attn_routing_norm norm, uint64_t seed,
+                                                   const attn_ctx *ctx) {
   attn_ctx plain = attn_before_workspace_(ctx);
   size_t bytes = 0;
   (void)attn_first_means_call_(centroids, q, norm, seed, &plain, &bytes);

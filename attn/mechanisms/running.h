@@ -10,7 +10,7 @@ typedef struct attn_running_ {
   int64_t base;       /* keys before row 0 */
 } attn_running_;
 
-ATTN_FUNC_ attn_running_ attn_stage_running_(attn_stage_ *s, int64_t batch, int64_t len) {
+ATTN_COLD_ attn_running_ attn_stage_running_(attn_stage_ *s, int64_t batch, int64_t len) {
   attn_running_ r;
   memset(&r, 0, sizeof r);
   r.table = s->table, r.batch = batch, r.len = len;
@@ -38,7 +38,7 @@ ATTN_FUNC_ void attn_running_gather_item_(void *job, int worker, int64_t index) 
 }
 
 /* to [1,1,n,dm] = the rows that run, of dense from [batch,1,len,dm]. */
-ATTN_FUNC_ int attn_stage_running_gather_(attn_stage_ *s, const attn_running_ *r, attn_tensor to,
+ATTN_COLD_ int attn_stage_running_gather_(attn_stage_ *s, const attn_running_ *r, attn_tensor to,
                                           attn_tensor from) {
   attn_running_rows_ a = {r, to, from};
   return attn_stage_for_(s, attn_tiles_of_(r->n), attn_running_gather_item_, &a, 0, NULL);
@@ -54,7 +54,7 @@ ATTN_FUNC_ void attn_running_scatter_item_(void *job, int worker, int64_t index)
            (size_t)a->to.dim * sizeof(float));
 }
 
-ATTN_FUNC_ int attn_stage_running_scatter_(attn_stage_ *s, const attn_running_ *r, attn_tensor rows,
+ATTN_COLD_ int attn_stage_running_scatter_(attn_stage_ *s, const attn_running_ *r, attn_tensor rows,
                                            attn_tensor back) {
   attn_running_rows_ a = {r, rows, back};
   return attn_stage_for_(s, attn_tiles_of_(r->n), attn_running_scatter_item_, &a, 0, NULL);
@@ -76,7 +76,7 @@ ATTN_FUNC_ void attn_running_range_(const void *user, int64_t batch, int64_t row
 }
 
 /* Score terms that the rows of a block may have when they are gathered: those without positions. */
-ATTN_FUNC_ int attn_check_placeless_(attn_error_ *e, const attn_multihead_params *p) {
+ATTN_COLD_ int attn_check_placeless_(attn_error_ *e, const attn_multihead_params *p) {
   const attn_sdpa_params *a = &p->attend;
   if (a->has_q_off || a->window_left || a->window_right || a->keep || a->kv_len || a->q_len ||
       a->ragged.sequences || a->mask.kind || a->bias.kind || a->alibi || a->schedule ||
@@ -92,7 +92,7 @@ ATTN_FUNC_ int attn_check_placeless_(attn_error_ *e, const attn_multihead_params
 
 /* What the tensors and arrays of a block span. */
 enum { ATTN_BLOCK_SPANS_ = 30 };
-ATTN_FUNC_ int attn_block_spans_(attn_error_ *e, const attn_block_params *p, int64_t batch,
+ATTN_COLD_ int attn_block_spans_(attn_error_ *e, const attn_block_params *p, int64_t batch,
                                  attn_span_ span[ATTN_BLOCK_SPANS_]) {
   static const attn_words_ w = ATTN_WORDS_("params");
   const char *align = "lengths and sinks must be aligned to their elements";
@@ -124,7 +124,7 @@ ATTN_FUNC_ int attn_block_spans_(attn_error_ *e, const attn_block_params *p, int
   return 1;
 }
 
-ATTN_FUNC_ int attn_check_spans_(attn_error_ *e, const attn_span_ *span, int n, attn_span_ out,
+ATTN_COLD_ int attn_check_spans_(attn_error_ *e, const attn_span_ *span, int n, attn_span_ out,
                                  const char *overlap) {
   for (int i = 0; i < n; i++)
     if (attn_overlap_(span[i], out)) return attn_reject_(e, ATTN_E_OVERLAP, overlap);
@@ -133,7 +133,7 @@ ATTN_FUNC_ int attn_check_spans_(attn_error_ *e, const attn_span_ *span, int n, 
 
 /* The heads' outputs o of the queries q, both [1,h,n,.]: entry b reads the first lens[b] rows (null =
  * all) of k and v [batch,.,keys,.]; causal rows those up to their own. Entries of one row see all. */
-ATTN_FUNC_ int attn_stage_running_heads_(attn_stage_ *s, const attn_running_ *r, attn_tensor o,
+ATTN_COLD_ int attn_stage_running_heads_(attn_stage_ *s, const attn_running_ *r, attn_tensor o,
                                          attn_tensor q, attn_tensor k, attn_tensor v,
                                          const int32_t *lens, const attn_sdpa_params *attend,
                                          int causal) {
@@ -174,7 +174,7 @@ typedef struct attn_running_room_ {
   attn_tensor q, o;
 } attn_running_room_;
 
-ATTN_FUNC_ void attn_stage_running_room_(attn_stage_ *s, attn_running_room_ *m, int64_t rows,
+ATTN_COLD_ void attn_stage_running_room_(attn_stage_ *s, attn_running_room_ *m, int64_t rows,
                                          int64_t dm) {
   m->x = attn_stage_tensor_(s, 1, 1, rows, dm), m->t = attn_stage_tensor_(s, 1, 1, rows, dm);
   m->q = attn_multihead_rows_(s, 1, rows, m->wide_q);
@@ -182,7 +182,7 @@ ATTN_FUNC_ void attn_stage_running_room_(attn_stage_ *s, attn_running_room_ *m, 
 }
 
 /* x = what the rows x are after attention of p to k and v and its sublayer. */
-ATTN_FUNC_ int attn_stage_running_attend_(attn_stage_ *s, const attn_running_ *r,
+ATTN_COLD_ int attn_stage_running_attend_(attn_stage_ *s, const attn_running_ *r,
                                           const attn_running_room_ *room,
                                           const attn_multihead_params *p, attn_tensor k,
                                           attn_tensor v, const int32_t *lens, int causal, int pre,
@@ -201,7 +201,7 @@ ATTN_FUNC_ int attn_stage_running_attend_(attn_stage_ *s, const attn_running_ *r
 }
 
 /* The feed-forward of the rows, in place. */
-ATTN_FUNC_ int attn_stage_running_feed_(attn_stage_ *s, const attn_running_ *r,
+ATTN_COLD_ int attn_stage_running_feed_(attn_stage_ *s, const attn_running_ *r,
                                         const attn_running_room_ *room,
                                         const attn_block_params *p) {
   const attn_tensor x = attn_stage_rows_(room->x, 0, r->n);
@@ -232,7 +232,7 @@ ATTN_FUNC_ void attn_copy_rows_item_(void *job, int worker, int64_t index) {
   }
 }
 
-ATTN_FUNC_ int attn_stage_copy_rows_(attn_stage_ *s, attn_tensor y, attn_tensor x,
+ATTN_COLD_ int attn_stage_copy_rows_(attn_stage_ *s, attn_tensor y, attn_tensor x,
                                      const int32_t *lens) {
   attn_copy_rows_ a = {s->table, y, x, lens, attn_tiles_of_(y.len)};
   return attn_stage_for_(s, attn_mul_(y.batch, a.tiles), attn_copy_rows_item_, &a, 0, NULL);

@@ -64,11 +64,11 @@ ATTN_PUB_ int64_t attn_sac_room(int64_t nodes, int64_t n, const attn_sac_params 
   return room <= INT32_MAX ? room : -1;
 }
 
-ATTN_FUNC_ int attn_sac_csr_(attn_stage_ *s, attn_sac_job_ *a, int64_t sets) {
+ATTN_COLD_ int attn_sac_csr_(attn_stage_ *s, attn_sac_job_ *a, int64_t sets) {
   a->each = attn_piece_(attn_add_(a->room, attn_add_(attn_mul_(a->nodes, 2), 1)), 4);
   return attn_stage_for_(s, sets, attn_sac_csr_item_, a, a->each, &a->memory);
 }
-ATTN_FUNC_ int attn_sac_csr_steps_(attn_stage_ *s, void *job) {
+ATTN_COLD_ int attn_sac_csr_steps_(attn_stage_ *s, void *job) {
   attn_sac_job_ *a = (attn_sac_job_ *)job;
   return attn_sac_csr_(s, a, a->batch);
 }
@@ -97,7 +97,7 @@ ATTN_FUNC_ int attn_sac_given_(attn_error_ *e, attn_sac_job_ *j, attn_sac_more_ 
   return 1;
 }
 
-ATTN_FUNC_ int attn_sac_csr_check_(attn_error_ *e, attn_sac_job_ *j, attn_arguments_ *l,
+ATTN_COLD_ int attn_sac_csr_check_(attn_error_ *e, attn_sac_job_ *j, attn_arguments_ *l,
                                    attn_sac_more_ *m, int data) {
   (void)l;
   if (j->batch < 0 || j->nodes < 0)
@@ -125,7 +125,7 @@ ATTN_FUNC_ int attn_sac_csr_check_(attn_error_ *e, attn_sac_job_ *j, attn_argume
 /* ---- attention ------------------------------------------------------------------------------*/
 
 /* Attention over lists that this call has made, one behind the other in rooms of equal size. */
-ATTN_FUNC_ int attn_stage_edges_(attn_stage_ *s, const attn_sac_job_ *j,
+ATTN_COLD_ int attn_stage_edges_(attn_stage_ *s, const attn_sac_job_ *j,
                                  const attn_edges_params *params) {
   attn_softmax_ a;
   int workers;
@@ -143,7 +143,7 @@ ATTN_FUNC_ int attn_stage_edges_(attn_stage_ *s, const attn_sac_job_ *j,
   return 1;
 }
 
-ATTN_FUNC_ int attn_sac_steps_(attn_stage_ *s, void *job) {
+ATTN_COLD_ int attn_sac_steps_(attn_stage_ *s, void *job) {
   attn_sac_job_ *a = (attn_sac_job_ *)job;
   const int64_t sets = attn_mul_(a->q.batch, a->heads);
   attn_sac_job_ own = *a;
@@ -163,7 +163,7 @@ ATTN_FUNC_ int attn_sac_steps_(attn_stage_ *s, void *job) {
   return attn_stage_edges_(s, &own, &p);
 }
 
-ATTN_FUNC_ int attn_sac_check_(attn_error_ *e, attn_sac_job_ *j, attn_arguments_ *l,
+ATTN_COLD_ int attn_sac_check_(attn_error_ *e, attn_sac_job_ *j, attn_arguments_ *l,
                                attn_sac_more_ *m, int data) {
   static const attn_words_ w[] = {ATTN_WORDS_("q"), ATTN_WORDS_("k"), ATTN_WORDS_("v"),
                                   ATTN_WORDS_("o"), ATTN_WORDS_("params.lse")};
@@ -199,46 +199,47 @@ ATTN_FUNC_ int attn_sac_check_(attn_error_ *e, attn_sac_job_ *j, attn_arguments_
 
 /* ---- the calls ------------------------------------------------------------------------------*/
 
-ATTN_FUNC_ attn_sac_job_ attn_sac_csr_job_(int64_t *row_ptr, int32_t *col, const int32_t *edges,
+ATTN_COLD_ attn_sac_job_ attn_sac_csr_job_(int64_t *row_ptr, int32_t *col, const int32_t *edges,
                                            const int32_t *count, int64_t sets, int64_t n,
                                            int64_t nodes) {
   attn_sac_job_ j = attn_sac_edges_job_(edges, count, NULL, attn_sac_view_(NULL));
   j.row_ptr = row_ptr, j.col = col, j.batch = sets, j.n = n, j.nodes = nodes;
   return j;
 }
-ATTN_PUB_ attn_status attn_sac_csr(int64_t *row_ptr, int32_t *col, const int32_t *edges,
-                                   const int32_t *count, int64_t sets, int64_t n, int64_t nodes,
-                                   const attn_sac_params *params, attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_sac_csr(int64_t *row_ptr, int32_t *col, const int32_t *edges,
+                                        const int32_t *count, int64_t sets, int64_t n,
+                                        int64_t nodes, const attn_sac_params *params,
+                                        attn_ctx *ctx) {
   attn_sac_job_ j = attn_sac_csr_job_(row_ptr, col, edges, count, sets, n, nodes);
   return attn_sac_run_(&j, params, 0, attn_sac_csr_check_, attn_sac_csr_steps_,
                        "edges to lists of keys", ctx, NULL);
 }
-ATTN_PUB_ size_t attn_sac_csr_workspace(int64_t *row_ptr, int32_t *col, const int32_t *edges,
-                                        const int32_t *count, int64_t sets, int64_t n,
-                                        int64_t nodes, const attn_sac_params *params,
-                                        const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_sac_csr_workspace(int64_t *row_ptr, int32_t *col, const int32_t *edges,
+                                             const int32_t *count, int64_t sets, int64_t n,
+                                             int64_t nodes, const attn_sac_params *params,
+                                             const attn_ctx *ctx) {
   attn_sac_job_ j = attn_sac_csr_job_(row_ptr, col, edges, count, sets, n, nodes);
   return attn_sac_bytes_(&j, params, 0, attn_sac_csr_check_, attn_sac_csr_steps_, ctx);
 }
 
-ATTN_FUNC_ attn_sac_job_ attn_sac_job_of_(attn_tensor o, attn_tensor q, attn_tensor k,
+ATTN_COLD_ attn_sac_job_ attn_sac_job_of_(attn_tensor o, attn_tensor q, attn_tensor k,
                                           attn_tensor v, const int32_t *edges, const int32_t *count,
                                           int64_t n, attn_tensor e) {
   attn_sac_job_ j = attn_sac_edges_job_(edges, edges ? count : NULL, NULL, e);
   j.o = o, j.q = q, j.k = k, j.v = v, j.n = n;
   return j;
 }
-ATTN_PUB_ attn_status attn_sac(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
-                               const int32_t *edges, const int32_t *count, int64_t n, attn_tensor e,
-                               const attn_sac_params *params, attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_sac(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
+                                    const int32_t *edges, const int32_t *count, int64_t n,
+                                    attn_tensor e, const attn_sac_params *params, attn_ctx *ctx) {
   attn_sac_job_ j = attn_sac_job_of_(o, q, k, v, edges, count, n, e);
   return attn_sac_run_(&j, params, edges == NULL, attn_sac_check_, attn_sac_steps_,
                        "key lists of edges", ctx, NULL);
 }
-ATTN_PUB_ size_t attn_sac_workspace(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
-                                    const int32_t *edges, const int32_t *count, int64_t n,
-                                    attn_tensor e, const attn_sac_params *params,
-                                    const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_sac_workspace(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
+                                         const int32_t *edges, const int32_t *count, int64_t n,
+                                         attn_tensor e, const attn_sac_params *params,
+                                         const attn_ctx *ctx) {
   attn_sac_job_ j = attn_sac_job_of_(o, q, k, v, edges, count, n, e);
   return attn_sac_bytes_(&j, params, edges == NULL, attn_sac_check_, attn_sac_steps_, ctx);
 }

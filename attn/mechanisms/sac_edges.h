@@ -77,7 +77,7 @@ ATTN_FUNC_ void attn_sac_item_(void *job, int worker, int64_t unit) {
   for (int64_t i = 2 * (int64_t)made; log_p && i < 2 * n; i++) log_p[i] = 0.0f;
 }
 
-ATTN_FUNC_ int attn_sac_edges_steps_(attn_stage_ *s, void *job) {
+ATTN_COLD_ int attn_sac_edges_steps_(attn_stage_ *s, void *job) {
   attn_sac_job_ *a = (attn_sac_job_ *)job;
   attn_sac_iota_(s, a);
   a->each = attn_sac_cut_(NULL, NULL, a);
@@ -95,7 +95,7 @@ ATTN_PUB_ int64_t attn_sac_count(int64_t nodes, const attn_sac_params *params) {
 }
 
 /* e, the network, and what decides which edges there may be; batch and heads are known. */
-ATTN_FUNC_ int attn_sac_network_check_(attn_error_ *e, attn_sac_job_ *j, attn_arguments_ *l,
+ATTN_COLD_ int attn_sac_network_check_(attn_error_ *e, attn_sac_job_ *j, attn_arguments_ *l,
                                        attn_sac_more_ *m, int data) {
   static const attn_words_ w = ATTN_WORDS_("params.sos");
   attn_sac_params *p = &j->p;
@@ -126,7 +126,7 @@ ATTN_FUNC_ int attn_sac_network_check_(attn_error_ *e, attn_sac_job_ *j, attn_ar
   return 1;
 }
 
-ATTN_FUNC_ int attn_sac_edges_check_(attn_error_ *e, attn_sac_job_ *j, attn_arguments_ *l,
+ATTN_COLD_ int attn_sac_edges_check_(attn_error_ *e, attn_sac_job_ *j, attn_arguments_ *l,
                                      attn_sac_more_ *m, int data) {
   static const attn_words_ w[] = {ATTN_WORDS_("edges"), ATTN_WORDS_("count"), ATTN_WORDS_("log_p")};
   const int64_t any = ATTN_ANY_;
@@ -145,7 +145,7 @@ ATTN_FUNC_ int attn_sac_edges_check_(attn_error_ *e, attn_sac_job_ *j, attn_argu
 
 /* ---- the call -------------------------------------------------------------------------------*/
 
-ATTN_FUNC_ attn_sac_job_ attn_sac_edges_job_(const int32_t *edges, const int32_t *count,
+ATTN_COLD_ attn_sac_job_ attn_sac_edges_job_(const int32_t *edges, const int32_t *count,
                                              const float *log_p, attn_tensor e) {
   attn_sac_job_ j;
   memset(&j, 0, sizeof j);
@@ -153,15 +153,16 @@ ATTN_FUNC_ attn_sac_job_ attn_sac_edges_job_(const int32_t *edges, const int32_t
   j.log_p = attn_sac_view_(log_p), j.e = e;
   return j;
 }
-ATTN_PUB_ attn_status attn_sac_edges(int32_t *edges, int32_t *count, float *log_p, attn_tensor e,
-                                     const attn_sac_params *params, attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_sac_edges(int32_t *edges, int32_t *count, float *log_p,
+                                          attn_tensor e, const attn_sac_params *params,
+                                          attn_ctx *ctx) {
   attn_sac_job_ j = attn_sac_edges_job_(edges, count, log_p, e);
   return attn_sac_run_(&j, params, 1, attn_sac_edges_check_, attn_sac_edges_steps_,
                        "edges one by one", ctx, NULL);
 }
-ATTN_PUB_ size_t attn_sac_edges_workspace(int32_t *edges, int32_t *count, float *log_p,
-                                          attn_tensor e, const attn_sac_params *params,
-                                          const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_sac_edges_workspace(int32_t *edges, int32_t *count, float *log_p,
+                                               attn_tensor e, const attn_sac_params *params,
+                                               const attn_ctx *ctx) {
   attn_sac_job_ j = attn_sac_edges_job_(edges, count, log_p, e);
   return attn_sac_bytes_(&j, params, 1, attn_sac_edges_check_, attn_sac_edges_steps_, ctx);
 }

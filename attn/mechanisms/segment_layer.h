@@ -9,19 +9,19 @@ typedef struct attn_segment_job_ {
 } attn_segment_job_;
 
 /* Keys that a query of the last row may see. */
-ATTN_FUNC_ int64_t attn_segment_reach_(const attn_segment_params *p, int64_t keys) {
+ATTN_COLD_ int64_t attn_segment_reach_(const attn_segment_params *p, int64_t keys) {
   return p->window > 0 && p->window < keys ? p->window : keys;
 }
 
 /* Rules that a layer shares; w_r stands for r there. */
-ATTN_FUNC_ int attn_segment_params_(attn_error_ *e, const attn_segment_params *p, int r,
+ATTN_COLD_ int attn_segment_params_(attn_error_ *e, const attn_segment_params *p, int r,
                                     const char *together) {
   if (p->window < 0) return attn_reject_(e, ATTN_E_RANGE, "window must be 0 (none) or at least 1");
   if (r != (p->u != NULL) || r != (p->v != NULL)) return attn_reject_(e, ATTN_E_NULL, together);
   return attn_check_scale_(e, p->scale);
 }
 
-ATTN_FUNC_ int attn_segment_check_(attn_error_ *e, attn_segment_job_ *j,
+ATTN_COLD_ int attn_segment_check_(attn_error_ *e, attn_segment_job_ *j,
                                    const attn_segment_params *params, const attn_ctx *ctx,
                                    const attn_table_ **table, int *workers) {
   static const attn_words_ w[] = {ATTN_WORDS_("q"),           ATTN_WORDS_("k"),
@@ -83,7 +83,7 @@ ATTN_FUNC_ int attn_segment_check_(attn_error_ *e, attn_segment_job_ *j,
          attn_check_apart_(e, ctx, op, COUNT, more, 2);
 }
 
-ATTN_FUNC_ int attn_segment_steps_(attn_stage_ *s, void *job) {
+ATTN_COLD_ int attn_segment_steps_(attn_stage_ *s, void *job) {
   const attn_segment_job_ *j = (const attn_segment_job_ *)job;
   attn_sdpa_params p;
   memset(&p, 0, sizeof p);
@@ -98,7 +98,7 @@ ATTN_FUNC_ int attn_segment_steps_(attn_stage_ *s, void *job) {
 }
 
 /* The call, or with bytes the workspace query. */
-ATTN_FUNC_ attn_status attn_segment_call_(attn_tensor o, attn_tensor q, attn_tensor k,
+ATTN_COLD_ attn_status attn_segment_call_(attn_tensor o, attn_tensor q, attn_tensor k,
                                           attn_tensor v, const attn_segment_params *params,
                                           attn_ctx *ctx, size_t *bytes) {
   attn_error_ e = {ATTN_OK, NULL};
@@ -114,12 +114,13 @@ ATTN_FUNC_ attn_status attn_segment_call_(attn_tensor o, attn_tensor q, attn_ten
   return attn_end_(bytes ? NULL : ctx, &e);
 }
 
-ATTN_PUB_ attn_status attn_segment(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
-                                   const attn_segment_params *params, attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_segment(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
+                                        const attn_segment_params *params, attn_ctx *ctx) {
   return attn_segment_call_(o, q, k, v, params, ctx, NULL);
 }
-ATTN_PUB_ size_t attn_segment_workspace(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
-                                        const attn_segment_params *params, const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_segment_workspace(attn_tensor o, attn_tensor q, attn_tensor k,
+                                             attn_tensor v, const attn_segment_params *params,
+                                             const attn_ctx *ctx) {
   attn_ctx plain = attn_before_workspace_(ctx);
   size_t bytes = 0;
   attn_segment_call_(o, q, k, v, params, &plain, &bytes);
@@ -137,11 +138,11 @@ typedef struct attn_segment_layer_job_ {
 } attn_segment_layer_job_;
 
 /* Whether the rows are normalised before the weights. */
-ATTN_FUNC_ const attn_norm *attn_segment_norm_(const attn_segment_layer_params *p) {
+ATTN_COLD_ const attn_norm *attn_segment_norm_(const attn_segment_layer_params *p) {
   return p->sublayer == ATTN_SUBLAYER_PRE ? &p->norm : NULL;
 }
 
-ATTN_FUNC_ int attn_segment_numbers_(attn_error_ *e, attn_segment_layer_job_ *j,
+ATTN_COLD_ int attn_segment_numbers_(attn_error_ *e, attn_segment_layer_job_ *j,
                                      const attn_segment_layer_params *params) {
   attn_segment_layer_params *p = &j->p;
   if (!params) return attn_reject_(e, ATTN_E_NULL, "params must not be null: it has the weights");
@@ -165,7 +166,7 @@ ATTN_FUNC_ int attn_segment_numbers_(attn_error_ *e, attn_segment_layer_job_ *j,
                               "together");
 }
 
-ATTN_FUNC_ int attn_segment_layer_check_(attn_error_ *e, attn_segment_layer_job_ *j,
+ATTN_COLD_ int attn_segment_layer_check_(attn_error_ *e, attn_segment_layer_job_ *j,
                                          const attn_segment_layer_params *params,
                                          const attn_ctx *ctx, const attn_table_ **table,
                                          int *workers) {
@@ -332,7 +333,7 @@ ATTN_FUNC_ int attn_segment_layer_check_(attn_error_ *e, attn_segment_layer_job_
 }
 
 /* r of the distances in sight: the sines of each, then the cosines, times w_r. */
-ATTN_FUNC_ int attn_segment_distances_(attn_stage_ *s, attn_tensor *r, attn_tensor w_r,
+ATTN_COLD_ int attn_segment_distances_(attn_stage_ *s, attn_tensor *r, attn_tensor w_r,
                                        int64_t heads, int64_t n) {
   const attn_tensor sines = attn_stage_tensor_(s, 1, 1, n, w_r.len);
   attn_sinusoid_params pe;
@@ -343,7 +344,7 @@ ATTN_FUNC_ int attn_segment_distances_(attn_stage_ *s, attn_tensor *r, attn_tens
          attn_stage_gemm_(s, *r, sines, attn_xl_heads_(w_r, heads), NULL);
 }
 
-ATTN_FUNC_ int attn_segment_layer_steps_(attn_stage_ *s, void *job) {
+ATTN_COLD_ int attn_segment_layer_steps_(attn_stage_ *s, void *job) {
   const attn_segment_layer_job_ *j = (const attn_segment_layer_job_ *)job;
   const attn_segment_layer_params *p = &j->p;
   attn_lift_ lift;
@@ -378,7 +379,7 @@ ATTN_FUNC_ int attn_segment_layer_steps_(attn_stage_ *s, void *job) {
 }
 
 /* The call, or with bytes the workspace query. */
-ATTN_FUNC_ attn_status attn_segment_layer_call_(attn_segment_layer_job_ *j,
+ATTN_COLD_ attn_status attn_segment_layer_call_(attn_segment_layer_job_ *j,
                                                 const attn_segment_layer_params *params,
                                                 const char *path, attn_ctx *ctx, size_t *bytes) {
   attn_error_ e = {ATTN_OK, NULL};
@@ -396,14 +397,14 @@ ATTN_FUNC_ attn_status attn_segment_layer_call_(attn_segment_layer_job_ *j,
   return attn_end_(bytes ? NULL : ctx, &e);
 }
 
-ATTN_FUNC_ attn_segment_layer_job_ attn_segment_layer_of_(attn_tensor o, attn_tensor h) {
+ATTN_COLD_ attn_segment_layer_job_ attn_segment_layer_of_(attn_tensor o, attn_tensor h) {
   attn_segment_layer_job_ j;
   memset(&j, 0, sizeof j);
   j.o = o, j.h = h;
   return j;
 }
 
-ATTN_FUNC_ size_t attn_segment_layer_bytes_(attn_segment_layer_job_ *j,
+ATTN_COLD_ size_t attn_segment_layer_bytes_(attn_segment_layer_job_ *j,
                                             const attn_segment_layer_params *params,
                                             const attn_ctx *ctx) {
   attn_ctx plain = attn_before_workspace_(ctx);
@@ -412,50 +413,53 @@ ATTN_FUNC_ size_t attn_segment_layer_bytes_(attn_segment_layer_job_ *j,
   return bytes;
 }
 
-ATTN_PUB_ attn_status attn_segment_layer(attn_tensor o, attn_tensor h,
-                                         const attn_segment_layer_params *params, attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_segment_layer(attn_tensor o, attn_tensor h,
+                                              const attn_segment_layer_params *params,
+                                              attn_ctx *ctx) {
   attn_segment_layer_job_ j = attn_segment_layer_of_(o, h);
   j.layer = 1;
   return attn_segment_layer_call_(&j, params, "projections, attention behind a memory", ctx, NULL);
 }
-ATTN_PUB_ size_t attn_segment_layer_workspace(attn_tensor o, attn_tensor h,
-                                              const attn_segment_layer_params *params,
-                                              const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_segment_layer_workspace(attn_tensor o, attn_tensor h,
+                                                   const attn_segment_layer_params *params,
+                                                   const attn_ctx *ctx) {
   attn_segment_layer_job_ j = attn_segment_layer_of_(o, h);
   j.layer = 1;
   return attn_segment_layer_bytes_(&j, params, ctx);
 }
 
-ATTN_FUNC_ attn_segment_layer_job_ attn_segment_project_of_(attn_tensor q, attn_tensor k,
+ATTN_COLD_ attn_segment_layer_job_ attn_segment_project_of_(attn_tensor q, attn_tensor k,
                                                             attn_tensor v, attn_tensor h) {
   attn_tensor none = attn_view_(NULL, ATTN_F32, 0, 0, 0, 0);
   attn_segment_layer_job_ j = attn_segment_layer_of_(none, h);
   j.project = 1, j.q = q, j.k = k, j.v = v;
   return j;
 }
-ATTN_PUB_ attn_status attn_segment_project(attn_tensor q, attn_tensor k, attn_tensor v,
-                                           attn_tensor h, const attn_segment_layer_params *params,
-                                           attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_segment_project(attn_tensor q, attn_tensor k, attn_tensor v,
+                                                attn_tensor h,
+                                                const attn_segment_layer_params *params,
+                                                attn_ctx *ctx) {
   attn_segment_layer_job_ j = attn_segment_project_of_(q, k, v, h);
   return attn_segment_layer_call_(&j, params, "row products, split into heads", ctx, NULL);
 }
-ATTN_PUB_ size_t attn_segment_project_workspace(attn_tensor q, attn_tensor k, attn_tensor v,
-                                                attn_tensor h,
-                                                const attn_segment_layer_params *params,
-                                                const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_segment_project_workspace(attn_tensor q, attn_tensor k, attn_tensor v,
+                                                     attn_tensor h,
+                                                     const attn_segment_layer_params *params,
+                                                     const attn_ctx *ctx) {
   attn_segment_layer_job_ j = attn_segment_project_of_(q, k, v, h);
   return attn_segment_layer_bytes_(&j, params, ctx);
 }
 
-ATTN_PUB_ attn_status attn_segment_output(attn_tensor o, attn_tensor x, attn_tensor h,
-                                          const attn_segment_layer_params *params, attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_segment_output(attn_tensor o, attn_tensor x, attn_tensor h,
+                                               const attn_segment_layer_params *params,
+                                               attn_ctx *ctx) {
   attn_segment_layer_job_ j = attn_segment_layer_of_(o, h);
   j.output = 1, j.x = x;
   return attn_segment_layer_call_(&j, params, "row products, residual and norm", ctx, NULL);
 }
-ATTN_PUB_ size_t attn_segment_output_workspace(attn_tensor o, attn_tensor x, attn_tensor h,
-                                               const attn_segment_layer_params *params,
-                                               const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_segment_output_workspace(attn_tensor o, attn_tensor x, attn_tensor h,
+                                                    const attn_segment_layer_params *params,
+                                                    const attn_ctx *ctx) {
   attn_segment_layer_job_ j = attn_segment_layer_of_(o, h);
   j.output = 1, j.x = x;
   return attn_segment_layer_bytes_(&j, params, ctx);

@@ -4,7 +4,7 @@
 /* ---- views and checks -----------------------------------------------------------------------*/
 
 /* Rows i .. i+n-1 of a ring, counted from where the oldest lies, as one or two parts. */
-ATTN_FUNC_ void attn_memory_take_(attn_parts_ *x, const attn_memory *m, int64_t i, int64_t n) {
+ATTN_COLD_ void attn_memory_take_(attn_parts_ *x, const attn_memory *m, int64_t i, int64_t n) {
   if (n < 1) return;
   const int64_t room = m->rows.len, at = (m->first + i) % room;
   const int64_t head = n < room - at ? n : room - at;
@@ -13,7 +13,7 @@ ATTN_FUNC_ void attn_memory_take_(attn_parts_ *x, const attn_memory *m, int64_t 
 }
 
 /* An empty list, and one with all rows of a memory. */
-ATTN_FUNC_ attn_parts_ attn_parts_none_(void) {
+ATTN_COLD_ attn_parts_ attn_parts_none_(void) {
   attn_parts_ x;
   memset(&x, 0, sizeof x);
   return x;
@@ -31,7 +31,7 @@ typedef struct attn_memory_words_ {
   }
 
 /* A memory for inputs [batch,1,.,dim]; all zero is none. out: it will be written. */
-ATTN_FUNC_ int attn_check_memory_(attn_error_ *e, attn_memory *m, const attn_memory_words_ *w,
+ATTN_COLD_ int attn_check_memory_(attn_error_ *e, attn_memory *m, const attn_memory_words_ *w,
                                   int64_t batch, int64_t dim, int out, attn_operand_ *op) {
   memset(op, 0, sizeof *op);
   op->t = &m->rows, op->w = &w->rows, op->rule = w->shape;
@@ -65,7 +65,7 @@ ATTN_PUB_ int attn_memory_parts(attn_tensor parts[2], const attn_memory *memory)
 /* ---- moving rows ----------------------------------------------------------------------------*/
 
 /* y = n rows of x from i on. In place is legal: rows go from first to last, and none moves up. */
-ATTN_FUNC_ void attn_rows_copy_(const attn_table_ *f, const attn_parts_ *y, const attn_parts_ *x,
+ATTN_COLD_ void attn_rows_copy_(const attn_table_ *f, const attn_parts_ *y, const attn_parts_ *x,
                                 int64_t batch, int64_t i, int64_t n) {
   for (int64_t b = 0; b < batch; b++)
     for (int64_t r = 0; r < n; r++) {
@@ -82,7 +82,7 @@ ATTN_FUNC_ void attn_rows_copy_(const attn_table_ *f, const attn_parts_ *y, cons
 }
 
 /* Appends the last rows of h, from row i on, to a checked ring. */
-ATTN_FUNC_ void attn_ring_append_(const attn_table_ *f, attn_memory *m, const attn_tensor *h,
+ATTN_COLD_ void attn_ring_append_(const attn_table_ *f, attn_memory *m, const attn_tensor *h,
                                   int64_t i) {
   const int64_t room = m->rows.len;
   if (h->len - i > room) i = h->len - room;
@@ -100,7 +100,7 @@ ATTN_FUNC_ void attn_ring_append_(const attn_table_ *f, attn_memory *m, const at
 static const attn_memory_words_ attn_memory_is_ = ATTN_MEMORY_WORDS_("memory");
 static const attn_words_ attn_h_is_ = ATTN_WORDS_("h");
 
-ATTN_PUB_ attn_status attn_memory_append(attn_memory *memory, attn_tensor h, attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_memory_append(attn_memory *memory, attn_tensor h, attn_ctx *ctx) {
   attn_error_ e = {ATTN_OK, NULL};
   const attn_table_ *table;
   int workers;
@@ -121,14 +121,14 @@ ATTN_PUB_ attn_status attn_memory_append(attn_memory *memory, attn_tensor h, att
   }
   return attn_end_(ctx, &e);
 }
-ATTN_PUB_ size_t attn_memory_append_workspace(const attn_memory *memory, attn_tensor h,
-                                              const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_memory_append_workspace(const attn_memory *memory, attn_tensor h,
+                                                   const attn_ctx *ctx) {
   (void)memory, (void)h, (void)ctx;
   return 0;
 }
 
-ATTN_PUB_ attn_status attn_memory_update(attn_tensor y, attn_memory memory, attn_tensor h,
-                                         attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_memory_update(attn_tensor y, attn_memory memory, attn_tensor h,
+                                              attn_ctx *ctx) {
   static const attn_words_ wy = ATTN_WORDS_("y");
   attn_error_ e = {ATTN_OK, NULL};
   const attn_table_ *table;
@@ -171,8 +171,8 @@ ATTN_PUB_ attn_status attn_memory_update(attn_tensor y, attn_memory memory, attn
   }
   return attn_end_(ctx, &e);
 }
-ATTN_PUB_ size_t attn_memory_update_workspace(attn_tensor y, attn_memory memory, attn_tensor h,
-                                              const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_memory_update_workspace(attn_tensor y, attn_memory memory, attn_tensor h,
+                                                   const attn_ctx *ctx) {
   (void)y, (void)memory, (void)h, (void)ctx;
   return 0;
 }
@@ -180,7 +180,7 @@ ATTN_PUB_ size_t attn_memory_update_workspace(attn_tensor y, attn_memory memory,
 /* ---- usage ----------------------------------------------------------------------------------*/
 
 /* data = 1: the call; 0, -1: a query, as in attn_sdpa_plan_. */
-ATTN_FUNC_ int attn_usage_plan_(attn_error_ *e, attn_columns_ *c, attn_tensor usage, attn_tensor q,
+ATTN_COLD_ int attn_usage_plan_(attn_error_ *e, attn_columns_ *c, attn_tensor usage, attn_tensor q,
                                 attn_tensor k, const attn_sdpa_params *params, const attn_ctx *ctx,
                                 int *workers, int data) {
   static const attn_words_ w[] = {ATTN_WORDS_("q"), ATTN_WORDS_("k"), ATTN_WORDS_("params.lse"),
@@ -237,7 +237,7 @@ ATTN_FUNC_ int attn_usage_plan_(attn_error_ *e, attn_columns_ *c, attn_tensor us
   return attn_sdpa_plan_(e, &c->a, &p, &plain, workers, data);
 }
 
-ATTN_FUNC_ int64_t attn_usage_need_(attn_error_ *e, attn_tensor usage, attn_tensor q, attn_tensor k,
+ATTN_COLD_ int64_t attn_usage_need_(attn_error_ *e, attn_tensor usage, attn_tensor q, attn_tensor k,
                                     const attn_sdpa_params *params, const attn_ctx *ctx, int data) {
   const attn_ctx plain = attn_before_workspace_(ctx);
   attn_columns_ c;
@@ -248,15 +248,15 @@ ATTN_FUNC_ int64_t attn_usage_need_(attn_error_ *e, attn_tensor usage, attn_tens
   return attn_columns_plan_(&c, &workers);
 }
 
-ATTN_PUB_ size_t attn_usage_workspace(attn_tensor usage, attn_tensor q, attn_tensor k,
-                                      const attn_sdpa_params *params, const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_usage_workspace(attn_tensor usage, attn_tensor q, attn_tensor k,
+                                           const attn_sdpa_params *params, const attn_ctx *ctx) {
   attn_error_ e = {ATTN_OK, NULL};
   const int64_t bytes = attn_usage_need_(&e, usage, q, k, params, ctx, 0);
   return bytes < 0 || bytes == INT64_MAX ? 0 : (size_t)bytes;
 }
 
-ATTN_PUB_ attn_status attn_usage(attn_tensor usage, attn_tensor q, attn_tensor k,
-                                 const attn_sdpa_params *params, attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_usage(attn_tensor usage, attn_tensor q, attn_tensor k,
+                                      const attn_sdpa_params *params, attn_ctx *ctx) {
   attn_error_ e = {ATTN_OK, NULL};
   attn_columns_ c;
   int workers;
@@ -269,7 +269,7 @@ ATTN_PUB_ attn_status attn_usage(attn_tensor usage, attn_tensor q, attn_tensor k
   return attn_end_(ctx, &e);
 }
 
-ATTN_FUNC_ int attn_stage_usage_(attn_stage_ *s, attn_tensor usage, attn_tensor q, attn_tensor k,
+ATTN_COLD_ int attn_stage_usage_(attn_stage_ *s, attn_tensor usage, attn_tensor q, attn_tensor k,
                                  const attn_sdpa_params *params) {
   if (!s->run) {
     const int64_t bytes = attn_usage_need_(s->e, usage, q, k, params, &s->ctx, -1);

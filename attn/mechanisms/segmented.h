@@ -86,7 +86,7 @@ ATTN_FUNC_ void attn_gather_item_(void *job, int worker, int64_t index) {
 }
 
 /* z = one row for each group of y that is not empty; both f32. */
-ATTN_FUNC_ int attn_stage_gather_(attn_stage_ *s, attn_tensor z, attn_tensor y, attn_groups_ groups,
+ATTN_COLD_ int attn_stage_gather_(attn_stage_ *s, attn_tensor z, attn_tensor y, attn_groups_ groups,
                                   const attn_aggregate *how) {
   attn_gather_ a;
   memset(&a, 0, sizeof a);
@@ -101,7 +101,7 @@ ATTN_FUNC_ int attn_stage_gather_(attn_stage_ *s, attn_tensor z, attn_tensor y, 
 }
 
 /* ATTENTION's parameters, for rows of width dv. */
-ATTN_FUNC_ int attn_check_aggregate_(attn_error_ *e, attn_aggregate *a, int64_t heads, int64_t dv,
+ATTN_COLD_ int attn_check_aggregate_(attn_error_ *e, attn_aggregate *a, int64_t heads, int64_t dv,
                                      attn_span_ span[3]) {
   static const attn_words_ w = ATTN_WORDS_("params.aggregate.w");
   attn_operand_ op = {&a->w,
@@ -126,7 +126,7 @@ ATTN_FUNC_ int attn_check_aggregate_(attn_error_ *e, attn_aggregate *a, int64_t 
 }
 
 /* Offsets 0 .. rows, not descending; strict: no group is empty. */
-ATTN_FUNC_ int attn_check_offsets_(attn_error_ *e, const int32_t *offsets, int64_t count,
+ATTN_COLD_ int attn_check_offsets_(attn_error_ *e, const int32_t *offsets, int64_t count,
                                    int64_t rows, int strict, const char *reason) {
   if (offsets[0] != 0 || offsets[count] != rows) return attn_reject_(e, ATTN_E_INDEX, reason);
   for (int64_t a = 0; a < count; a++)
@@ -145,7 +145,7 @@ typedef struct attn_segmented_job_ {
   int64_t key, value; /* d', d'' */
 } attn_segmented_job_;
 
-ATTN_FUNC_ int attn_segmented_check_(attn_error_ *e, attn_segmented_job_ *j,
+ATTN_COLD_ int attn_segmented_check_(attn_error_ *e, attn_segmented_job_ *j,
                                      const attn_segmented_params *params, const attn_ctx *ctx,
                                      const attn_table_ **table, int *workers) {
   static const attn_words_ w[] = {ATTN_WORDS_("q"),          ATTN_WORDS_("k"),
@@ -313,7 +313,7 @@ ATTN_FUNC_ void attn_pool_item_(void *job, int worker, int64_t index) {
   }
 }
 
-ATTN_FUNC_ int attn_segmented_steps_(attn_stage_ *s, void *job) {
+ATTN_COLD_ int attn_segmented_steps_(attn_stage_ *s, void *job) {
   const attn_segmented_job_ *j = (const attn_segmented_job_ *)job;
   const attn_segmented_params *g = &j->p;
   const int64_t b = j->q.batch, h = j->q.heads, t = j->q.len, n = j->full;
@@ -358,13 +358,13 @@ ATTN_FUNC_ int attn_segmented_steps_(attn_stage_ *s, void *job) {
   return attn_stage_for_(s, attn_mul_(b, h), attn_exchange_item_, &a, 0, NULL);
 }
 
-ATTN_FUNC_ attn_pattern attn_groups_pattern_(const attn_groups_ *g) {
+ATTN_COLD_ attn_pattern attn_groups_pattern_(const attn_groups_ *g) {
   return g->offsets ? attn_pattern_segments(g->offsets, g->count)
                     : attn_pattern_blocks(g->length, 0, 0);
 }
 
 /* The call, or with bytes the workspace query. */
-ATTN_FUNC_ attn_status attn_segmented_call_(attn_segmented_job_ *j,
+ATTN_COLD_ attn_status attn_segmented_call_(attn_segmented_job_ *j,
                                             const attn_segmented_params *params, attn_ctx *ctx,
                                             size_t *bytes) {
   attn_error_ e = {ATTN_OK, NULL};
@@ -384,16 +384,17 @@ ATTN_FUNC_ attn_status attn_segmented_call_(attn_segmented_job_ *j,
   return attn_end_(bytes ? NULL : ctx, &e);
 }
 
-ATTN_PUB_ attn_status attn_segmented(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
-                                     const attn_segmented_params *params, attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_segmented(attn_tensor o, attn_tensor q, attn_tensor k,
+                                          attn_tensor v, const attn_segmented_params *params,
+                                          attn_ctx *ctx) {
   attn_segmented_job_ j;
   memset(&j, 0, sizeof j);
   j.o = o, j.q = q, j.k = k, j.v = v;
   return attn_segmented_call_(&j, params, ctx, NULL);
 }
-ATTN_PUB_ size_t attn_segmented_workspace(attn_tensor o, attn_tensor q, attn_tensor k,
-                                          attn_tensor v, const attn_segmented_params *params,
-                                          const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_segmented_workspace(attn_tensor o, attn_tensor q, attn_tensor k,
+                                               attn_tensor v, const attn_segmented_params *params,
+                                               const attn_ctx *ctx) {
   attn_segmented_job_ j;
   attn_ctx plain = attn_before_workspace_(ctx);
   size_t bytes = 0;

@@ -88,7 +88,7 @@ ATTN_FUNC_ void attn_best_item_(void *job, int worker, int64_t index) {
     attn_best_row_(a, a->own + worker * a->each, unit / a->x.heads, unit % a->x.heads, t);
 }
 
-ATTN_FUNC_ int attn_best_steps_(attn_stage_ *s, void *job) {
+ATTN_COLD_ int attn_best_steps_(attn_stage_ *s, void *job) {
   attn_best_ *a = (attn_best_ *)job;
   a->table = s->table;
   a->run = a->x.dim < ATTN_BEST_ITEM_ ? ATTN_BEST_ITEM_ / a->x.dim : 1;
@@ -100,7 +100,7 @@ ATTN_FUNC_ int attn_best_steps_(attn_stage_ *s, void *job) {
                          a, a->each, &a->own);
 }
 
-ATTN_FUNC_ int attn_best_check_(attn_error_ *e, attn_best_ *a, const attn_ctx *ctx, int query) {
+ATTN_COLD_ int attn_best_check_(attn_error_ *e, attn_best_ *a, const attn_ctx *ctx, int query) {
   static const attn_words_ w[] = {ATTN_WORDS_("values"), ATTN_WORDS_("index"), ATTN_WORDS_("x")};
   attn_span_ len;
   const int64_t any = ATTN_ANY_, b = a->x.batch, h = a->x.heads, t = a->x.len, n = a->x.dim;
@@ -128,7 +128,7 @@ ATTN_FUNC_ int attn_best_check_(attn_error_ *e, attn_best_ *a, const attn_ctx *c
   return query || attn_check_lens_(e, a->p.len, b, n, "params.len must lie in 0..x.dim");
 }
 
-ATTN_FUNC_ attn_status attn_best_call_(attn_tensor values, int32_t *index, attn_tensor x, int64_t k,
+ATTN_COLD_ attn_status attn_best_call_(attn_tensor values, int32_t *index, attn_tensor x, int64_t k,
                                        const attn_top_k_params *params, attn_ctx *ctx,
                                        size_t *bytes) {
   attn_error_ e = {ATTN_OK, NULL};
@@ -143,12 +143,13 @@ ATTN_FUNC_ attn_status attn_best_call_(attn_tensor values, int32_t *index, attn_
   return attn_step_call_(&e, table, workers, ctx, attn_best_steps_, &a, "best elements", bytes);
 }
 
-ATTN_PUB_ attn_status attn_top_k(attn_tensor values, int32_t *index, attn_tensor x, int64_t k,
-                                 const attn_top_k_params *params, attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_top_k(attn_tensor values, int32_t *index, attn_tensor x, int64_t k,
+                                      const attn_top_k_params *params, attn_ctx *ctx) {
   return attn_best_call_(values, index, x, k, params, ctx, NULL);
 }
-ATTN_PUB_ size_t attn_top_k_workspace(attn_tensor values, int32_t *index, attn_tensor x, int64_t k,
-                                      const attn_top_k_params *params, const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_top_k_workspace(attn_tensor values, int32_t *index, attn_tensor x,
+                                           int64_t k, const attn_top_k_params *params,
+                                           const attn_ctx *ctx) {
   attn_ctx plain = attn_before_workspace_(ctx);
   size_t bytes = 0;
   (void)attn_best_call_(values, index, x, k, params, &plain, &bytes);
@@ -224,7 +225,7 @@ ATTN_FUNC_ void attn_means_update_(void *job, int worker, int64_t index) {
   }
 }
 
-ATTN_FUNC_ int attn_means_steps_(attn_stage_ *s, void *job) {
+ATTN_COLD_ int attn_means_steps_(attn_stage_ *s, void *job) {
   attn_means_ *a = (attn_means_ *)job;
   const int64_t units = attn_mul_(a->x.batch, a->x.heads), c = a->centroids.len;
   a->table = s->table;
@@ -240,7 +241,7 @@ ATTN_FUNC_ int attn_means_steps_(attn_stage_ *s, void *job) {
   return attn_stage_for_(s, attn_mul_(units, a->slices), attn_means_update_, a, a->each, &a->own);
 }
 
-ATTN_FUNC_ int attn_means_check_(attn_error_ *e, attn_means_ *a, const attn_ctx *ctx, int query) {
+ATTN_COLD_ int attn_means_check_(attn_error_ *e, attn_means_ *a, const attn_ctx *ctx, int query) {
   static const attn_words_ w[] = {ATTN_WORDS_("next"), ATTN_WORDS_("assignment"),
                                   ATTN_WORDS_("counts"), ATTN_WORDS_("centroids"),
                                   ATTN_WORDS_("x")};
@@ -287,7 +288,7 @@ ATTN_FUNC_ int attn_means_check_(attn_error_ *e, attn_means_ *a, const attn_ctx 
   return query || attn_check_lens_(e, a->p.len, b, a->x.len, "params.len must lie in 0..x.len");
 }
 
-ATTN_FUNC_ attn_status attn_means_call_(attn_tensor next, int32_t *assignment, int32_t *counts,
+ATTN_COLD_ attn_status attn_means_call_(attn_tensor next, int32_t *assignment, int32_t *counts,
                                         attn_tensor centroids, attn_tensor x,
                                         const attn_kmeans_params *params, attn_ctx *ctx,
                                         size_t *bytes) {
@@ -304,14 +305,15 @@ ATTN_FUNC_ attn_status attn_means_call_(attn_tensor next, int32_t *assignment, i
                          bytes);
 }
 
-ATTN_PUB_ attn_status attn_kmeans_step(attn_tensor next, int32_t *assignment, int32_t *counts,
-                                       attn_tensor centroids, attn_tensor x,
-                                       const attn_kmeans_params *params, attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_kmeans_step(attn_tensor next, int32_t *assignment, int32_t *counts,
+                                            attn_tensor centroids, attn_tensor x,
+                                            const attn_kmeans_params *params, attn_ctx *ctx) {
   return attn_means_call_(next, assignment, counts, centroids, x, params, ctx, NULL);
 }
-ATTN_PUB_ size_t attn_kmeans_step_workspace(attn_tensor next, int32_t *assignment, int32_t *counts,
-                                            attn_tensor centroids, attn_tensor x,
-                                            const attn_kmeans_params *params, const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_kmeans_step_workspace(attn_tensor next, int32_t *assignment,
+                                                 int32_t *counts, attn_tensor centroids,
+                                                 attn_tensor x, const attn_kmeans_params *params,
+                                                 const attn_ctx *ctx) {
   attn_ctx plain = attn_before_workspace_(ctx);
   size_t bytes = 0;
   (void)attn_means_call_(next, assignment, counts, centroids, x, params, &plain, &bytes);

@@ -24,7 +24,7 @@ typedef struct attn_said_ {
   }
 
 /* A weight [1,1,in,out], or a bias: in = 1. */
-ATTN_FUNC_ attn_operand_ attn_weight_(attn_tensor *t, const attn_said_ *rule, int role, int64_t in,
+ATTN_COLD_ attn_operand_ attn_weight_(attn_tensor *t, const attn_said_ *rule, int role, int64_t in,
                                       int64_t out) {
   attn_operand_ p = {t, &rule->words, role, 1, 1, in, out, rule->shape, {0, 0}};
   return p;
@@ -41,7 +41,7 @@ typedef enum attn_place_ {
 } attn_place_;
 
 /* Lengths of an array of b entries, within 0..most. */
-ATTN_FUNC_ int attn_check_cut_(attn_error_ *e, const int32_t *len, int64_t b, int64_t most,
+ATTN_COLD_ int attn_check_cut_(attn_error_ *e, const int32_t *len, int64_t b, int64_t most,
                                const char *align, const char *range, attn_arrays_ *more) {
   return attn_check_array_(e, len, b, 4, align, &more->span[more->n++]) &&
          attn_check_lens_(e, len, b, most, range);
@@ -50,7 +50,7 @@ ATTN_FUNC_ int attn_check_cut_(attn_error_ *e, const int32_t *len, int64_t b, in
 enum { ATTN_FEED_OPERANDS_ = 4, ATTN_MAB_OPERANDS_ = 8 + ATTN_FEED_OPERANDS_ };
 
 /* Feed-forward from din to dout columns. */
-ATTN_FUNC_ int attn_check_feed_(attn_error_ *e, attn_feed_forward *ff, attn_place_ at, int64_t din,
+ATTN_COLD_ int attn_check_feed_(attn_error_ *e, attn_feed_forward *ff, attn_place_ at, int64_t din,
                                 int64_t dout, attn_operand_ *op) {
 #define ATTN_FEED_(at)                                                                  \
   {                                                                                     \
@@ -88,7 +88,7 @@ typedef struct attn_mab_said_ {
 } attn_mab_said_;
 
 /* A block from rows of width dx, which reads rows of width dy, to rows of width dm. */
-ATTN_FUNC_ int attn_mab_check_(attn_error_ *e, attn_mab_params *p, attn_place_ at, int64_t batch,
+ATTN_COLD_ int attn_mab_check_(attn_error_ *e, attn_mab_params *p, attn_place_ at, int64_t batch,
                                int64_t dx, int64_t m, int64_t dy, int64_t dm, attn_operand_ *op,
                                attn_arrays_ *more) {
 #define ATTN_MAB_(at, x, y, read)                                                                \
@@ -140,13 +140,13 @@ ATTN_FUNC_ int attn_mab_check_(attn_error_ *e, attn_mab_params *p, attn_place_ a
 /* ---- steps ----------------------------------------------------------------------------------*/
 
 /* Rows cut into heads: head h has columns h dim .. */
-ATTN_FUNC_ attn_tensor attn_split_(attn_tensor t, int64_t heads) {
+ATTN_COLD_ attn_tensor attn_split_(attn_tensor t, int64_t heads) {
   t.dim /= heads, t.heads = heads, t.stride_head = t.dim;
   return t;
 }
 
 /* y = act(x w + bias); bias may be absent. */
-ATTN_FUNC_ int attn_stage_dense_(attn_stage_ *s, attn_tensor y, attn_tensor x, attn_tensor w,
+ATTN_COLD_ int attn_stage_dense_(attn_stage_ *s, attn_tensor y, attn_tensor x, attn_tensor w,
                                  attn_tensor bias, attn_activation act) {
   attn_gemm_params p;
   memset(&p, 0, sizeof p);
@@ -158,19 +158,19 @@ ATTN_FUNC_ int attn_stage_dense_(attn_stage_ *s, attn_tensor y, attn_tensor x, a
  * cache. Fixed, since it decides which rows share a call. */
 enum { ATTN_LAYER_ROWS_ = 1024 };
 
-ATTN_FUNC_ int64_t attn_layer_rows_(int64_t n) {
+ATTN_COLD_ int64_t attn_layer_rows_(int64_t n) {
   return n < ATTN_LAYER_ROWS_ ? n : (int64_t)ATTN_LAYER_ROWS_;
 }
 
 /* What lies between the products of a feed-forward over so many rows. */
-ATTN_FUNC_ attn_tensor attn_stage_middle_(attn_stage_ *s, const attn_feed_forward *ff,
+ATTN_COLD_ attn_tensor attn_stage_middle_(attn_stage_ *s, const attn_feed_forward *ff,
                                           int64_t batch, int64_t rows) {
   if (!ff->w_2.data) return attn_view_(NULL, ATTN_F32, 0, 0, 0, 0);
   return attn_stage_tensor_(s, batch, 1, rows, ff->w_1.dim);
 }
 
 /* y = ff(x) */
-ATTN_FUNC_ int attn_stage_feed_(attn_stage_ *s, attn_tensor y, attn_tensor x, attn_tensor middle,
+ATTN_COLD_ int attn_stage_feed_(attn_stage_ *s, attn_tensor y, attn_tensor x, attn_tensor middle,
                                 const attn_feed_forward *ff) {
   if (!ff->w_2.data) return attn_stage_dense_(s, y, x, ff->w_1, ff->b_1, ff->activation);
   middle.len = x.len;
@@ -188,7 +188,7 @@ typedef struct attn_pair_ {
 } attn_pair_;
 
 /* With room for so many rows of a batch. */
-ATTN_FUNC_ void attn_stage_pair_open_(attn_stage_ *s, attn_pair_ *w, int64_t batch, int64_t rows) {
+ATTN_COLD_ void attn_stage_pair_open_(attn_stage_ *s, attn_pair_ *w, int64_t batch, int64_t rows) {
   w->tied = attn_same_view_(&w->w_k, &w->w_v) && attn_same_view_(&w->b_k, &w->b_v);
   w->k = attn_stage_tensor_(s, batch, 1, rows, w->w_k.dim);
   w->v = w->tied ? w->k : attn_stage_tensor_(s, batch, 1, rows, w->w_v.dim);
@@ -196,7 +196,7 @@ ATTN_FUNC_ void attn_stage_pair_open_(attn_stage_ *s, attn_pair_ *w, int64_t bat
 }
 
 /* Those of x; *k and *v become them, in heads. */
-ATTN_FUNC_ int attn_stage_pair_(attn_stage_ *s, const attn_pair_ *w, attn_tensor x, int64_t heads,
+ATTN_COLD_ int attn_stage_pair_(attn_stage_ *s, const attn_pair_ *w, attn_tensor x, int64_t heads,
                                 attn_tensor *k, attn_tensor *v) {
   const attn_tensor none = attn_view_(NULL, ATTN_F32, 0, 0, 0, 0);
   const int64_t n = x.len, most = attn_layer_rows_(n);
@@ -220,7 +220,7 @@ ATTN_FUNC_ int attn_stage_pair_(attn_stage_ *s, const attn_pair_ *w, attn_tensor
 
 /* a = attention of a few rows q, both in heads, over x: 1024 keys at a time, joined by their LSE, so
  * that keys are read from the second cache and memory does not grow with x. */
-ATTN_FUNC_ int attn_stage_pack_(attn_stage_ *s, attn_tensor a, attn_tensor q, attn_tensor x,
+ATTN_COLD_ int attn_stage_pack_(attn_stage_ *s, attn_tensor a, attn_tensor q, attn_tensor x,
                                 attn_pair_ *w, const attn_sdpa_params *core) {
   const int64_t b = a.batch, h = a.heads, n = x.len, most = attn_layer_rows_(n);
   attn_sdpa_params p = *core;
@@ -251,7 +251,7 @@ ATTN_FUNC_ int attn_stage_pack_(attn_stage_ *s, attn_tensor a, attn_tensor q, at
 
 /* o = MAB(x, y); x has the batch of o or 1. Two tensors of rows take turns: q, then what w_o or the
  * feed-forward makes; and A. */
-ATTN_FUNC_ int attn_stage_block_(attn_stage_ *s, attn_tensor o, attn_tensor x, attn_tensor y,
+ATTN_COLD_ int attn_stage_block_(attn_stage_ *s, attn_tensor o, attn_tensor x, attn_tensor y,
                                  const attn_mab_params *p) {
   const int64_t b = o.batch, n = o.len, dm = o.dim, most = attn_layer_rows_(n);
   const int paper = p->form == ATTN_SET_PAPER, packs = n <= most;
@@ -303,7 +303,7 @@ typedef struct attn_set_job_ {
   attn_feed_forward before;       /* of PMA */
 } attn_set_job_;
 
-ATTN_FUNC_ int attn_set_check_(attn_error_ *e, attn_set_job_ *j, const attn_ctx *ctx,
+ATTN_COLD_ int attn_set_check_(attn_error_ *e, attn_set_job_ *j, const attn_ctx *ctx,
                                const attn_table_ **table, int *workers) {
   static const attn_words_ w[] = {ATTN_WORDS_("o"), ATTN_WORDS_("x"),      ATTN_WORDS_("y"),
                                   ATTN_WORDS_("z"), ATTN_WORDS_("points"), ATTN_WORDS_("seeds")};
@@ -383,7 +383,7 @@ ATTN_FUNC_ int attn_set_check_(attn_error_ *e, attn_set_job_ *j, const attn_ctx 
          (!isab || attn_check_apart_(e, ctx, op, n, more[1].span, more[1].n));
 }
 
-ATTN_FUNC_ int attn_set_steps_(attn_stage_ *s, void *job) {
+ATTN_COLD_ int attn_set_steps_(attn_stage_ *s, void *job) {
   const attn_set_job_ *j = (const attn_set_job_ *)job;
   if (j->call == ATTN_SET_MAB_) return attn_stage_block_(s, j->o, j->x, j->y, &j->block);
   if (j->call == ATTN_SET_ISAB_) {
@@ -408,7 +408,7 @@ ATTN_FUNC_ int attn_set_steps_(attn_stage_ *s, void *job) {
 }
 
 /* The call, or with bytes the workspace query. */
-ATTN_FUNC_ attn_status attn_set_call_run_(attn_set_job_ *j, int params, attn_ctx *ctx,
+ATTN_COLD_ attn_status attn_set_call_run_(attn_set_job_ *j, int params, attn_ctx *ctx,
                                           size_t *bytes) {
   static const char *const path[] = {"attention block of sets", "induced set attention",
                                      "pooling by attention"};
@@ -428,33 +428,33 @@ ATTN_FUNC_ attn_status attn_set_call_run_(attn_set_job_ *j, int params, attn_ctx
   return attn_end_(bytes ? NULL : ctx, &e);
 }
 
-ATTN_FUNC_ attn_set_job_ attn_set_open_(attn_set_call_ call, attn_tensor o) {
+ATTN_COLD_ attn_set_job_ attn_set_open_(attn_set_call_ call, attn_tensor o) {
   attn_set_job_ j;
   memset(&j, 0, sizeof j);
   j.call = call, j.o = o;
   return j;
 }
 
-ATTN_FUNC_ attn_status attn_mab_call_(attn_tensor o, attn_tensor x, attn_tensor y,
+ATTN_COLD_ attn_status attn_mab_call_(attn_tensor o, attn_tensor x, attn_tensor y,
                                       const attn_mab_params *params, attn_ctx *ctx, size_t *bytes) {
   attn_set_job_ j = attn_set_open_(ATTN_SET_MAB_, o);
   j.x = x, j.y = y;
   if (params) j.block = *params;
   return attn_set_call_run_(&j, params != NULL, ctx, bytes);
 }
-ATTN_PUB_ attn_status attn_mab(attn_tensor o, attn_tensor x, attn_tensor y,
-                               const attn_mab_params *params, attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_mab(attn_tensor o, attn_tensor x, attn_tensor y,
+                                    const attn_mab_params *params, attn_ctx *ctx) {
   return attn_mab_call_(o, x, y, params, ctx, NULL);
 }
-ATTN_PUB_ size_t attn_mab_workspace(attn_tensor o, attn_tensor x, attn_tensor y,
-                                    const attn_mab_params *params, const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_mab_workspace(attn_tensor o, attn_tensor x, attn_tensor y,
+                                         const attn_mab_params *params, const attn_ctx *ctx) {
   attn_ctx plain = attn_before_workspace_(ctx);
   size_t bytes = 0;
   attn_mab_call_(o, x, y, params, &plain, &bytes);
   return bytes;
 }
 
-ATTN_FUNC_ attn_status attn_isab_call_(attn_tensor o, attn_tensor x, attn_tensor points,
+ATTN_COLD_ attn_status attn_isab_call_(attn_tensor o, attn_tensor x, attn_tensor points,
                                        const attn_isab_params *params, attn_ctx *ctx,
                                        size_t *bytes) {
   attn_set_job_ j = attn_set_open_(ATTN_SET_ISAB_, o);
@@ -462,31 +462,31 @@ ATTN_FUNC_ attn_status attn_isab_call_(attn_tensor o, attn_tensor x, attn_tensor
   if (params) j.block = params->induce, j.restore = params->restore;
   return attn_set_call_run_(&j, params != NULL, ctx, bytes);
 }
-ATTN_PUB_ attn_status attn_isab(attn_tensor o, attn_tensor x, attn_tensor points,
-                                const attn_isab_params *params, attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_isab(attn_tensor o, attn_tensor x, attn_tensor points,
+                                     const attn_isab_params *params, attn_ctx *ctx) {
   return attn_isab_call_(o, x, points, params, ctx, NULL);
 }
-ATTN_PUB_ size_t attn_isab_workspace(attn_tensor o, attn_tensor x, attn_tensor points,
-                                     const attn_isab_params *params, const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_isab_workspace(attn_tensor o, attn_tensor x, attn_tensor points,
+                                          const attn_isab_params *params, const attn_ctx *ctx) {
   attn_ctx plain = attn_before_workspace_(ctx);
   size_t bytes = 0;
   attn_isab_call_(o, x, points, params, &plain, &bytes);
   return bytes;
 }
 
-ATTN_FUNC_ attn_status attn_pma_call_(attn_tensor o, attn_tensor z, attn_tensor seeds,
+ATTN_COLD_ attn_status attn_pma_call_(attn_tensor o, attn_tensor z, attn_tensor seeds,
                                       const attn_pma_params *params, attn_ctx *ctx, size_t *bytes) {
   attn_set_job_ j = attn_set_open_(ATTN_SET_PMA_, o);
   j.y = z, j.few = seeds;
   if (params) j.block = params->block, j.before = params->before;
   return attn_set_call_run_(&j, params != NULL, ctx, bytes);
 }
-ATTN_PUB_ attn_status attn_pma(attn_tensor o, attn_tensor z, attn_tensor seeds,
-                               const attn_pma_params *params, attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_pma(attn_tensor o, attn_tensor z, attn_tensor seeds,
+                                    const attn_pma_params *params, attn_ctx *ctx) {
   return attn_pma_call_(o, z, seeds, params, ctx, NULL);
 }
-ATTN_PUB_ size_t attn_pma_workspace(attn_tensor o, attn_tensor z, attn_tensor seeds,
-                                    const attn_pma_params *params, const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_pma_workspace(attn_tensor o, attn_tensor z, attn_tensor seeds,
+                                         const attn_pma_params *params, const attn_ctx *ctx) {
   attn_ctx plain = attn_before_workspace_(ctx);
   size_t bytes = 0;
   attn_pma_call_(o, z, seeds, params, &plain, &bytes);

@@ -17,7 +17,7 @@ ATTN_FUNC_ int64_t attn_short_keys_(const attn_short_ *x, int64_t b) {
 }
 
 /* One more operand; heads is what its number of heads divides, or may be beside 1. */
-ATTN_FUNC_ int attn_short_operand_(attn_error_ *e, attn_operand_ *op, attn_tensor *t,
+ATTN_COLD_ int attn_short_operand_(attn_error_ *e, attn_operand_ *op, attn_tensor *t,
                                    const attn_words_ *w, int role, int64_t heads, int64_t len,
                                    int64_t dim, const char *rule) {
   op->t = t, op->w = w, op->role = role, op->rule = rule;
@@ -27,7 +27,7 @@ ATTN_FUNC_ int attn_short_operand_(attn_error_ *e, attn_operand_ *op, attn_tenso
 }
 
 /* Judges x; has_q_off and q_off are the caller's, data = 0 leaves the lengths unread. */
-ATTN_FUNC_ int attn_short_check_(attn_error_ *e, attn_short_ *x, attn_operand_ *op,
+ATTN_COLD_ int attn_short_check_(attn_error_ *e, attn_short_ *x, attn_operand_ *op,
                                  attn_span_ *lens, int has_q_off, int64_t q_off, int data) {
   static const attn_words_ w[] = {ATTN_WORDS_("q"), ATTN_WORDS_("k"), ATTN_WORDS_("v"),
                                   ATTN_WORDS_("o"), ATTN_WORDS_("params.lse")};
@@ -76,7 +76,7 @@ ATTN_FUNC_ int attn_short_check_(attn_error_ *e, attn_short_ *x, attn_operand_ *
 }
 
 /* Weights w_k, w_v, bias_k, bias_v of convolutions; *kernel = 0: it becomes that of w_k. */
-ATTN_FUNC_ int attn_short_convolution_(attn_error_ *e, const attn_short_ *x, attn_operand_ *op,
+ATTN_COLD_ int attn_short_convolution_(attn_error_ *e, const attn_short_ *x, attn_operand_ *op,
                                        attn_tensor *const t[4], int64_t *kernel) {
   static const attn_words_ w[] = {ATTN_WORDS_("params.w_k"), ATTN_WORDS_("params.w_v"),
                                   ATTN_WORDS_("params.bias_k"), ATTN_WORDS_("params.bias_v")};
@@ -99,10 +99,10 @@ ATTN_FUNC_ int attn_short_convolution_(attn_error_ *e, const attn_short_ *x, att
   return 1;
 }
 
-ATTN_FUNC_ int attn_short_empty_(const attn_short_ *x) { return x->q.batch == 0 || x->q.len == 0; }
+ATTN_COLD_ int attn_short_empty_(const attn_short_ *x) { return x->q.batch == 0 || x->q.len == 0; }
 
 /* What is left for exact attention. */
-ATTN_FUNC_ attn_sdpa_params attn_short_params_(const attn_short_ *x) {
+ATTN_COLD_ attn_sdpa_params attn_short_params_(const attn_short_ *x) {
   attn_sdpa_params p;
   memset(&p, 0, sizeof p);
   p.scale = x->scale, p.q_len = x->q_len, p.lse = x->lse;
@@ -165,7 +165,7 @@ ATTN_FUNC_ void attn_shrink_item_(void *job, int worker, int64_t index) {
 
 /* y [B,Hk,r,d] f32 = e [1, 1 or Hk, r, >= n] times x [B,Hk,n,d]; nothing is written where n = 0. An
  * element is one chain of FMAs over the rows of x, in order. */
-ATTN_FUNC_ int attn_stage_shrink_(attn_stage_ *s, attn_tensor y, attn_tensor e, attn_tensor x,
+ATTN_COLD_ int attn_stage_shrink_(attn_stage_ *s, attn_tensor y, attn_tensor e, attn_tensor x,
                                   const int32_t *len) {
   attn_shrink_ a = {s->table, y, e, x, len, 0, 0, NULL, 0, 0};
   a.run = s->workers > 1 ? (int64_t)ATTN_SHRINK_ROWS_ : y.len;
@@ -197,7 +197,7 @@ ATTN_FUNC_ void attn_add_rows_item_(void *job, int worker, int64_t index) {
                     a->y.dim, 1.0f, 1.0f);
 }
 
-ATTN_FUNC_ int attn_stage_add_rows_(attn_stage_ *s, attn_tensor y, attn_tensor x1, attn_tensor x2) {
+ATTN_COLD_ int attn_stage_add_rows_(attn_stage_ *s, attn_tensor y, attn_tensor x1, attn_tensor x2) {
   attn_add_rows_ a = {s->table, y, x1, x2};
   return attn_stage_for_(s, attn_mul_(y.batch, y.heads), attn_add_rows_item_, &a, 0, NULL);
 }

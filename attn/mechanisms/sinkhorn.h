@@ -392,7 +392,7 @@ ATTN_FUNC_ void attn_sortcut_item_(void *job, int worker, int64_t index) {
 /* ---- steps ----------------------------------------------------------------------------------*/
 
 /* P, or what stands for it. */
-ATTN_FUNC_ int attn_sink_sort_(attn_stage_ *s, attn_sink_job_ *a) {
+ATTN_COLD_ int attn_sink_sort_(attn_stage_ *s, attn_sink_job_ *a) {
   const int64_t b = a->q.batch, h = a->heads, nb = a->blocks;
   if (a->made) {
     attn_tensor r = a->p.logits;
@@ -420,7 +420,7 @@ ATTN_FUNC_ int attn_sink_sort_(attn_stage_ *s, attn_sink_job_ *a) {
 }
 
 /* A loop over items that count pairs. */
-ATTN_FUNC_ int attn_sink_loop_(attn_stage_ *s, attn_sink_job_ *a, int64_t count,
+ATTN_COLD_ int attn_sink_loop_(attn_stage_ *s, attn_sink_job_ *a, int64_t count,
                                attn_item_fn_ item) {
   const int pieces = count > 0 ? attn_pieces_(s->workers, count) : 0;
   char *memory = attn_stage_spare_(s, attn_mul_(a->each, pieces));
@@ -434,7 +434,7 @@ ATTN_FUNC_ int attn_sink_loop_(attn_stage_ *s, attn_sink_job_ *a, int64_t count,
   return 1;
 }
 
-ATTN_FUNC_ int attn_sink_steps_(attn_stage_ *s, void *job) {
+ATTN_COLD_ int attn_sink_steps_(attn_stage_ *s, void *job) {
   attn_sink_job_ *a = (attn_sink_job_ *)job;
   const int64_t b = a->q.batch, units = attn_mul_(b, a->heads), size = a->p.block;
   const double scale = a->p.scale != 0.0f || attn_to_bits_(a->p.scale)
@@ -469,7 +469,7 @@ ATTN_FUNC_ int attn_sink_steps_(attn_stage_ *s, void *job) {
 /* ---- checks ---------------------------------------------------------------------------------*/
 
 /* The chosen blocks of all places in use. */
-ATTN_FUNC_ int attn_sink_check_choice_(attn_error_ *e, const attn_sink_job_ *j) {
+ATTN_COLD_ int attn_sink_check_choice_(attn_error_ *e, const attn_sink_job_ *j) {
   for (int64_t u = 0; u < j->q.batch * j->heads; u++)
     for (int64_t i = 0; i < j->places; i++) {
       const int64_t c = j->p.choice[u * j->blocks + i];
@@ -481,7 +481,7 @@ ATTN_FUNC_ int attn_sink_check_choice_(attn_error_ *e, const attn_sink_job_ *j) 
   return 1;
 }
 
-ATTN_FUNC_ int attn_sink_check_options_(attn_error_ *e, attn_sink_job_ *j) {
+ATTN_COLD_ int attn_sink_check_options_(attn_error_ *e, attn_sink_job_ *j) {
   attn_sinkhorn_params *p = &j->p;
   float *const weight[2] = {&p->alpha_sorted, &p->alpha_local};
   j->places = j->blocks;
@@ -509,7 +509,7 @@ ATTN_FUNC_ int attn_sink_check_options_(attn_error_ *e, attn_sink_job_ *j) {
   return 1;
 }
 
-ATTN_FUNC_ int attn_sink_check_call_(attn_error_ *e, attn_sink_job_ *j, attn_arguments_ *l,
+ATTN_COLD_ int attn_sink_check_call_(attn_error_ *e, attn_sink_job_ *j, attn_arguments_ *l,
                                      const attn_ctx *ctx, int data) {
   static const attn_words_ w[] = {ATTN_WORDS_("q"),          ATTN_WORDS_("k"),
                                   ATTN_WORDS_("v"),          ATTN_WORDS_("o"),
@@ -569,7 +569,7 @@ ATTN_FUNC_ int attn_sink_check_call_(attn_error_ *e, attn_sink_job_ *j, attn_arg
 /* ---- the calls ------------------------------------------------------------------------------*/
 
 /* The call, or with bytes the workspace query. */
-ATTN_FUNC_ attn_status attn_sink_call_(attn_sink_job_ *j, const attn_sinkhorn_params *params,
+ATTN_COLD_ attn_status attn_sink_call_(attn_sink_job_ *j, const attn_sinkhorn_params *params,
                                        attn_ctx *ctx, size_t *bytes) {
   attn_error_ e = {ATTN_OK, NULL};
   const attn_table_ *table;
@@ -592,7 +592,7 @@ ATTN_FUNC_ attn_status attn_sink_call_(attn_sink_job_ *j, const attn_sinkhorn_pa
   return attn_end_(bytes ? NULL : ctx, &e);
 }
 
-ATTN_FUNC_ attn_sink_job_ attn_sink_job_of_(int what, attn_tensor o, attn_tensor q, attn_tensor k,
+ATTN_COLD_ attn_sink_job_ attn_sink_job_of_(int what, attn_tensor o, attn_tensor q, attn_tensor k,
                                             attn_tensor v, attn_tensor sort) {
   attn_sink_job_ j;
   memset(&j, 0, sizeof j);
@@ -600,15 +600,16 @@ ATTN_FUNC_ attn_sink_job_ attn_sink_job_of_(int what, attn_tensor o, attn_tensor
   return j;
 }
 
-ATTN_PUB_ attn_status attn_sinkhorn(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
-                                    attn_tensor sort, const attn_sinkhorn_params *params,
-                                    attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_sinkhorn(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
+                                         attn_tensor sort, const attn_sinkhorn_params *params,
+                                         attn_ctx *ctx) {
   attn_sink_job_ j = attn_sink_job_of_(ATTN_SINK_ATTEND_, o, q, k, v, sort);
   return attn_sink_call_(&j, params, ctx, NULL);
 }
-ATTN_PUB_ size_t attn_sinkhorn_workspace(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
-                                         attn_tensor sort, const attn_sinkhorn_params *params,
-                                         const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_sinkhorn_workspace(attn_tensor o, attn_tensor q, attn_tensor k,
+                                              attn_tensor v, attn_tensor sort,
+                                              const attn_sinkhorn_params *params,
+                                              const attn_ctx *ctx) {
   attn_sink_job_ j = attn_sink_job_of_(ATTN_SINK_ATTEND_, o, q, k, v, sort);
   attn_ctx plain = attn_before_workspace_(ctx);
   size_t bytes = 0;
@@ -616,15 +617,16 @@ ATTN_PUB_ size_t attn_sinkhorn_workspace(attn_tensor o, attn_tensor q, attn_tens
   return bytes;
 }
 
-ATTN_PUB_ attn_status attn_sortcut(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
-                                   attn_tensor sort, const attn_sinkhorn_params *params,
-                                   attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_sortcut(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
+                                        attn_tensor sort, const attn_sinkhorn_params *params,
+                                        attn_ctx *ctx) {
   attn_sink_job_ j = attn_sink_job_of_(ATTN_SINK_CUT_, o, q, k, v, sort);
   return attn_sink_call_(&j, params, ctx, NULL);
 }
-ATTN_PUB_ size_t attn_sortcut_workspace(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
-                                        attn_tensor sort, const attn_sinkhorn_params *params,
-                                        const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_sortcut_workspace(attn_tensor o, attn_tensor q, attn_tensor k,
+                                             attn_tensor v, attn_tensor sort,
+                                             const attn_sinkhorn_params *params,
+                                             const attn_ctx *ctx) {
   attn_sink_job_ j = attn_sink_job_of_(ATTN_SINK_CUT_, o, q, k, v, sort);
   attn_ctx plain = attn_before_workspace_(ctx);
   size_t bytes = 0;

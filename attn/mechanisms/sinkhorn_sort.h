@@ -72,7 +72,7 @@ ATTN_FUNC_ void attn_sink_blocks_item_(void *job, int worker, int64_t unit) {
   }
 }
 
-ATTN_FUNC_ int attn_sink_blocks_(attn_stage_ *s, const attn_sink_job_ *j, attn_tensor y,
+ATTN_COLD_ int attn_sink_blocks_(attn_stage_ *s, const attn_sink_job_ *j, attn_tensor y,
                                  attn_tensor x) {
   attn_sink_job_ a = *j;
   a.to = y, a.from = x;
@@ -84,7 +84,7 @@ ATTN_FUNC_ int attn_sink_blocks_(attn_stage_ *s, const attn_sink_job_ *j, attn_t
 /* ---- the network ----------------------------------------------------------------------------*/
 
 /* Descriptors may have fewer heads than the logits: each serves a group of them. */
-ATTN_FUNC_ int attn_sink_layer_(attn_stage_ *s, attn_tensor y, attn_tensor x, attn_tensor w,
+ATTN_COLD_ int attn_sink_layer_(attn_stage_ *s, attn_tensor y, attn_tensor x, attn_tensor w,
                                 attn_tensor bias) {
   const int64_t runs = x.heads == y.heads ? 1 : x.heads, group = y.heads / runs;
   for (int64_t n = 0; n < runs; n++) {
@@ -100,7 +100,7 @@ ATTN_FUNC_ int attn_sink_layer_(attn_stage_ *s, attn_tensor y, attn_tensor x, at
   return 1;
 }
 
-ATTN_FUNC_ int attn_sink_logits_(attn_stage_ *s, const attn_sink_job_ *j, attn_tensor r,
+ATTN_COLD_ int attn_sink_logits_(attn_stage_ *s, const attn_sink_job_ *j, attn_tensor r,
                                  attn_tensor y) {
   const attn_tensor hidden = attn_stage_tensor_(s, r.batch, r.heads, r.len, j->p.w_1.dim);
   return attn_sink_layer_(s, hidden, y, j->p.w_1, j->p.b_1) &&
@@ -208,7 +208,7 @@ ATTN_FUNC_ void attn_balance_item_(void *job, int worker, int64_t unit) {
   }
 }
 
-ATTN_FUNC_ int attn_sink_balance_(attn_stage_ *s, const attn_sink_job_ *j, attn_tensor p,
+ATTN_COLD_ int attn_sink_balance_(attn_stage_ *s, const attn_sink_job_ *j, attn_tensor p,
                                   attn_tensor r) {
   attn_sink_job_ a = *j;
   a.to = p, a.from = r;
@@ -236,7 +236,7 @@ ATTN_FUNC_ void attn_sink_choose_item_(void *job, int worker, int64_t unit) {
   }
 }
 
-ATTN_FUNC_ int attn_sink_choose_(attn_stage_ *s, const attn_sink_job_ *j, int32_t *choice,
+ATTN_COLD_ int attn_sink_choose_(attn_stage_ *s, const attn_sink_job_ *j, int32_t *choice,
                                  int64_t batch, attn_tensor p) {
   attn_sink_job_ a = *j;
   a.to.data = choice, a.from = p;
@@ -246,7 +246,7 @@ ATTN_FUNC_ int attn_sink_choose_(attn_stage_ *s, const attn_sink_job_ *j, int32_
 /* ---- checks ---------------------------------------------------------------------------------*/
 
 /* Blocks of T rows. */
-ATTN_FUNC_ int attn_sink_check_blocks_(attn_error_ *e, attn_sink_job_ *j, int64_t len,
+ATTN_COLD_ int attn_sink_check_blocks_(attn_error_ *e, attn_sink_job_ *j, int64_t len,
                                        const char *rule) {
   if (j->p.block < 1) return attn_reject_(e, ATTN_E_SHAPE, "params.block must be at least 1");
   if (len % j->p.block) return attn_reject_(e, ATTN_E_SHAPE, rule);
@@ -255,7 +255,7 @@ ATTN_FUNC_ int attn_sink_check_blocks_(attn_error_ *e, attn_sink_job_ *j, int64_
          attn_reject_(e, ATTN_E_OVERFLOW, "there must be fewer than 2^31 blocks");
 }
 
-ATTN_FUNC_ int attn_sink_check_network_(attn_error_ *e, attn_sink_job_ *j, attn_arguments_ *l,
+ATTN_COLD_ int attn_sink_check_network_(attn_error_ *e, attn_sink_job_ *j, attn_arguments_ *l,
                                         int64_t dx) {
   static const attn_words_ w[] = {ATTN_WORDS_("params.w_1"), ATTN_WORDS_("params.b_1"),
                                   ATTN_WORDS_("params.w_2"), ATTN_WORDS_("params.b_2")};
@@ -271,7 +271,7 @@ ATTN_FUNC_ int attn_sink_check_network_(attn_error_ *e, attn_sink_job_ *j, attn_
                               "params.b_2 must be [1, 1 or heads, 1, blocks]");
 }
 
-ATTN_FUNC_ int attn_sink_check_balance_(attn_error_ *e, attn_sink_job_ *j, attn_arguments_ *l) {
+ATTN_COLD_ int attn_sink_check_balance_(attn_error_ *e, attn_sink_job_ *j, attn_arguments_ *l) {
   static const attn_words_ w = ATTN_WORDS_("params.noise");
   attn_sinkhorn_params *p = &j->p;
   if ((int)p->balance < 0 || p->balance >= ATTN_BALANCE_COUNT)
@@ -292,7 +292,7 @@ ATTN_FUNC_ int attn_sink_check_balance_(attn_error_ *e, attn_sink_job_ *j, attn_
 }
 
 /* The calls that make P, by themselves. */
-ATTN_FUNC_ int attn_sink_check_made_(attn_error_ *e, attn_sink_job_ *j, attn_arguments_ *l) {
+ATTN_COLD_ int attn_sink_check_made_(attn_error_ *e, attn_sink_job_ *j, attn_arguments_ *l) {
   static const attn_words_ w[] = {ATTN_WORDS_("y"), ATTN_WORDS_("x"), ATTN_WORDS_("r"),
                                   ATTN_WORDS_("p"), ATTN_WORDS_("choice")};
   const int64_t any = ATTN_ANY_, one = ATTN_ONE_OR_ALL_, in = ATTN_DIVIDES_;
@@ -339,7 +339,7 @@ ATTN_FUNC_ int attn_sink_check_made_(attn_error_ *e, attn_sink_job_ *j, attn_arg
 
 /* ---- the calls ------------------------------------------------------------------------------*/
 
-ATTN_FUNC_ int attn_sink_made_steps_(attn_stage_ *s, void *job) {
+ATTN_COLD_ int attn_sink_made_steps_(attn_stage_ *s, void *job) {
   attn_sink_job_ *j = (attn_sink_job_ *)job;
   j->table = s->table;
   if (j->what == ATTN_SINK_BLOCKS_) return attn_sink_blocks_(s, j, j->to, j->from);
@@ -349,7 +349,7 @@ ATTN_FUNC_ int attn_sink_made_steps_(attn_stage_ *s, void *job) {
 }
 
 /* The call, or with bytes the workspace query. */
-ATTN_FUNC_ attn_status attn_sink_made_call_(int what, attn_tensor to, attn_tensor from,
+ATTN_COLD_ attn_status attn_sink_made_call_(int what, attn_tensor to, attn_tensor from,
                                             const attn_sinkhorn_params *params, const char *path,
                                             attn_ctx *ctx, size_t *bytes) {
   attn_error_ e = {ATTN_OK, NULL};
@@ -376,7 +376,7 @@ ATTN_FUNC_ attn_status attn_sink_made_call_(int what, attn_tensor to, attn_tenso
   return attn_end_(bytes ? NULL : ctx, &e);
 }
 
-ATTN_FUNC_ size_t attn_sink_made_bytes_(int what, attn_tensor to, attn_tensor from,
+ATTN_COLD_ size_t attn_sink_made_bytes_(int what, attn_tensor to, attn_tensor from,
                                         const attn_sinkhorn_params *params, const attn_ctx *ctx) {
   attn_ctx plain = attn_before_workspace_(ctx);
   size_t bytes = 0;
@@ -384,47 +384,48 @@ ATTN_FUNC_ size_t attn_sink_made_bytes_(int what, attn_tensor to, attn_tensor fr
   return bytes;
 }
 
-ATTN_PUB_ attn_status attn_sinkhorn_blocks(attn_tensor y, attn_tensor x,
-                                           const attn_sinkhorn_params *params, attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_sinkhorn_blocks(attn_tensor y, attn_tensor x,
+                                                const attn_sinkhorn_params *params, attn_ctx *ctx) {
   return attn_sink_made_call_(ATTN_SINK_BLOCKS_, y, x, params, "sums of blocks", ctx, NULL);
 }
-ATTN_PUB_ size_t attn_sinkhorn_blocks_workspace(attn_tensor y, attn_tensor x,
-                                                const attn_sinkhorn_params *params,
-                                                const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_sinkhorn_blocks_workspace(attn_tensor y, attn_tensor x,
+                                                     const attn_sinkhorn_params *params,
+                                                     const attn_ctx *ctx) {
   return attn_sink_made_bytes_(ATTN_SINK_BLOCKS_, y, x, params, ctx);
 }
 
-ATTN_PUB_ attn_status attn_sinkhorn_logits(attn_tensor r, attn_tensor y,
-                                           const attn_sinkhorn_params *params, attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_sinkhorn_logits(attn_tensor r, attn_tensor y,
+                                                const attn_sinkhorn_params *params, attn_ctx *ctx) {
   return attn_sink_made_call_(ATTN_SINK_LOGITS_, r, y, params, "two dense layers", ctx, NULL);
 }
-ATTN_PUB_ size_t attn_sinkhorn_logits_workspace(attn_tensor r, attn_tensor y,
-                                                const attn_sinkhorn_params *params,
-                                                const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_sinkhorn_logits_workspace(attn_tensor r, attn_tensor y,
+                                                     const attn_sinkhorn_params *params,
+                                                     const attn_ctx *ctx) {
   return attn_sink_made_bytes_(ATTN_SINK_LOGITS_, r, y, params, ctx);
 }
 
-ATTN_PUB_ attn_status attn_sinkhorn_balance(attn_tensor p, attn_tensor r,
-                                            const attn_sinkhorn_params *params, attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_sinkhorn_balance(attn_tensor p, attn_tensor r,
+                                                 const attn_sinkhorn_params *params,
+                                                 attn_ctx *ctx) {
   return attn_sink_made_call_(ATTN_SINK_BALANCE_, p, r, params, "balancing of logarithms", ctx,
                               NULL);
 }
-ATTN_PUB_ size_t attn_sinkhorn_balance_workspace(attn_tensor p, attn_tensor r,
-                                                 const attn_sinkhorn_params *params,
-                                                 const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_sinkhorn_balance_workspace(attn_tensor p, attn_tensor r,
+                                                      const attn_sinkhorn_params *params,
+                                                      const attn_ctx *ctx) {
   return attn_sink_made_bytes_(ATTN_SINK_BALANCE_, p, r, params, ctx);
 }
 
-ATTN_FUNC_ attn_tensor attn_sink_choice_(const int32_t *choice) {
+ATTN_COLD_ attn_tensor attn_sink_choice_(const int32_t *choice) {
   return attn_bhtd(choice, ATTN_F32, 0, 0, 0, 1);
 }
-ATTN_PUB_ attn_status attn_sinkhorn_choose(int32_t *choice, attn_tensor p,
-                                           const attn_sinkhorn_params *params, attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_sinkhorn_choose(int32_t *choice, attn_tensor p,
+                                                const attn_sinkhorn_params *params, attn_ctx *ctx) {
   return attn_sink_made_call_(ATTN_SINK_CHOOSE_, attn_sink_choice_(choice), p, params,
                               "largest of each row", ctx, NULL);
 }
-ATTN_PUB_ size_t attn_sinkhorn_choose_workspace(int32_t *choice, attn_tensor p,
-                                                const attn_sinkhorn_params *params,
-                                                const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_sinkhorn_choose_workspace(int32_t *choice, attn_tensor p,
+                                                     const attn_sinkhorn_params *params,
+                                                     const attn_ctx *ctx) {
   return attn_sink_made_bytes_(ATTN_SINK_CHOOSE_, attn_sink_choice_(choice), p, params, ctx);
 }

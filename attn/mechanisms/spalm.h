@@ -102,7 +102,7 @@ ATTN_FUNC_ void attn_spalm_row_(const attn_spalm_job_ *a, const attn_spalm_room_
 
 /* log softmax(z emb^T) of the n rows of a tile: the logits go out with the first pass over the
  * vocabulary, and are shifted when their sum is known. */
-ATTN_FUNC_ void attn_spalm_words_(const attn_spalm_job_ *a, const attn_spalm_room_ *w,
+ATTN_COLD_ void attn_spalm_words_(const attn_spalm_job_ *a, const attn_spalm_room_ *w,
                                   int64_t first, int n) {
   const attn_table_ *f = a->table;
   const int groups = (n + ATTN_GROUP_ - 1) / ATTN_GROUP_;
@@ -154,7 +154,7 @@ ATTN_FUNC_ void attn_spalm_item_(void *job, int worker, int64_t tile) {
 }
 
 /* Every rule of attn_spalm; data = 0: without those that read arrays. */
-ATTN_FUNC_ int attn_spalm_check_(attn_error_ *e, attn_spalm_job_ *a, const attn_spalm_params *p,
+ATTN_COLD_ int attn_spalm_check_(attn_error_ *e, attn_spalm_job_ *a, const attn_spalm_params *p,
                                  const attn_ctx *ctx, int data) {
   static const attn_words_ w[] = {ATTN_WORDS_("h"),           ATTN_WORDS_("y"),
                                   ATTN_WORDS_("params.emb"),  ATTN_WORDS_("z"),
@@ -236,7 +236,7 @@ ATTN_FUNC_ int attn_spalm_check_(attn_error_ *e, attn_spalm_job_ *a, const attn_
   return 1;
 }
 
-ATTN_FUNC_ int attn_spalm_steps_(attn_stage_ *s, void *job) {
+ATTN_COLD_ int attn_spalm_steps_(attn_stage_ *s, void *job) {
   attn_spalm_job_ *a = (attn_spalm_job_ *)job;
   const int64_t tiles = a->h.len / ATTN_TILE_ + (a->h.len % ATTN_TILE_ != 0);
   a->table = s->table;
@@ -245,7 +245,7 @@ ATTN_FUNC_ int attn_spalm_steps_(attn_stage_ *s, void *job) {
   return attn_stage_for_(s, tiles, attn_spalm_item_, a, a->each, &a->memory);
 }
 
-ATTN_FUNC_ attn_status attn_spalm_call_(attn_spalm_job_ *a, const attn_spalm_params *params,
+ATTN_COLD_ attn_status attn_spalm_call_(attn_spalm_job_ *a, const attn_spalm_params *params,
                                         attn_ctx *ctx, size_t *bytes) {
   attn_error_ e = {ATTN_OK, NULL};
   const attn_table_ *table;
@@ -268,8 +268,8 @@ ATTN_PUB_ attn_status attn_spalm(attn_tensor z, attn_tensor h, attn_tensor y,
   a.z = z, a.h = h, a.y = y;
   return attn_spalm_call_(&a, params, ctx, NULL);
 }
-ATTN_PUB_ size_t attn_spalm_workspace(attn_tensor z, attn_tensor h, attn_tensor y,
-                                      const attn_spalm_params *params, const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_spalm_workspace(attn_tensor z, attn_tensor h, attn_tensor y,
+                                           const attn_spalm_params *params, const attn_ctx *ctx) {
   attn_spalm_job_ a;
   attn_ctx plain = attn_before_workspace_(ctx);
   size_t bytes = 0;

@@ -204,7 +204,7 @@ ATTN_FUNC_ void attn_spatial_item_(void *job, int worker, int64_t index) {
 }
 
 /* The product as a step, after laying out m[from] .. m[to - 1]; others are in panels already. */
-ATTN_FUNC_ int attn_stage_spatial_(attn_stage_ *s, attn_spatial_ *a, int64_t batch, int from,
+ATTN_COLD_ int attn_stage_spatial_(attn_stage_ *s, attn_spatial_ *a, int64_t batch, int from,
                                    int to) {
   a->table = s->table;
   a->row_runs = (a->rows + ATTN_SPATIAL_ROWS_ - 1) / ATTN_SPATIAL_ROWS_;
@@ -215,7 +215,7 @@ ATTN_FUNC_ int attn_stage_spatial_(attn_stage_ *s, attn_spatial_ *a, int64_t bat
 }
 
 /* t as a right factor that is always in panels. */
-ATTN_FUNC_ attn_matrix_ attn_spatial_matrix_(attn_tensor t) {
+ATTN_COLD_ attn_matrix_ attn_spatial_matrix_(attn_tensor t) {
   return attn_matrix_of_(t, 0, INT64_MAX);
 }
 
@@ -261,7 +261,7 @@ ATTN_FUNC_ void attn_norm_panels_item_(void *job, int worker, int64_t index) {
 }
 
 /* norm(x), its columns cut into heads, as a right factor at `packed`. */
-ATTN_FUNC_ int attn_stage_norm_panels_(attn_stage_ *s, attn_matrix_ *m, attn_tensor x,
+ATTN_COLD_ int attn_stage_norm_panels_(attn_stage_ *s, attn_matrix_ *m, attn_tensor x,
                                        int64_t heads, const attn_norm *norm, float *packed) {
   attn_norm_panels_ a;
   memset(&a, 0, sizeof a);
@@ -276,7 +276,7 @@ ATTN_FUNC_ int attn_stage_norm_panels_(attn_stage_ *s, attn_matrix_ *m, attn_ten
 }
 
 /* Room for panels of [batch, heads, k, n / heads]. */
-ATTN_FUNC_ float *attn_stage_panels_(attn_stage_ *s, int64_t batch, int64_t heads, int64_t k,
+ATTN_COLD_ float *attn_stage_panels_(attn_stage_ *s, int64_t batch, int64_t heads, int64_t k,
                                      int64_t n) {
   const int64_t wide = (n / heads + ATTN_PANEL_ - 1) / ATTN_PANEL_ * ATTN_PANEL_;
   return (float *)attn_stage_take_(s, attn_mul_(attn_mul_(batch, heads), attn_mul_(k, wide)),

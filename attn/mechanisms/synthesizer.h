@@ -19,7 +19,7 @@ typedef struct attn_operands_ {
   int64_t heads; /* of the queries */
 } attn_operands_;
 
-ATTN_FUNC_ int attn_operands_add_(attn_error_ *e, attn_operands_ *all, attn_tensor *t,
+ATTN_COLD_ int attn_operands_add_(attn_error_ *e, attn_operands_ *all, attn_tensor *t,
                                   const attn_words_ *w, int role, int64_t batch, int64_t heads,
                                   int64_t len, int64_t dim, const char *rule) {
   const attn_operand_ one = {t, w, role, batch, heads, len, dim, rule, {0, 0}};
@@ -28,11 +28,11 @@ ATTN_FUNC_ int attn_operands_add_(attn_error_ *e, attn_operands_ *all, attn_tens
 }
 
 /* The numbers that a network makes. */
-ATTN_FUNC_ int64_t attn_synthesizer_width_(const attn_synthesizer_net *net) {
+ATTN_COLD_ int64_t attn_synthesizer_width_(const attn_synthesizer_net *net) {
   return net->w2_transposed ? net->w2.len : net->w2.dim;
 }
 
-ATTN_FUNC_ int attn_synthesizer_net_check_(attn_error_ *e, attn_operands_ *all,
+ATTN_COLD_ int attn_synthesizer_net_check_(attn_error_ *e, attn_operands_ *all,
                                            attn_synthesizer_net *net, int64_t din) {
   static const attn_words_ w[] = {
       ATTN_WORDS_("a source's net w1"), ATTN_WORDS_("a source's net b1"),
@@ -53,7 +53,7 @@ ATTN_FUNC_ int attn_synthesizer_net_check_(attn_error_ *e, attn_operands_ *all,
                             "a source's net b2 must be [1, 1 or o.heads, 1, n], n of w2");
 }
 
-ATTN_FUNC_ int attn_synthesizer_source_check_(attn_error_ *e, attn_operands_ *all,
+ATTN_COLD_ int attn_synthesizer_source_check_(attn_error_ *e, attn_operands_ *all,
                                               const attn_synthesizer_job_ *j,
                                               attn_synthesizer_source *s) {
   static const attn_words_ w[] = {ATTN_WORDS_("a source's r"),  ATTN_WORDS_("a source's r1"),
@@ -105,7 +105,7 @@ ATTN_FUNC_ int attn_synthesizer_source_check_(attn_error_ *e, attn_operands_ *al
 }
 
 /* j->weight from alpha or logits. */
-ATTN_FUNC_ int attn_synthesizer_weigh_(attn_error_ *e, attn_synthesizer_job_ *j,
+ATTN_COLD_ int attn_synthesizer_weigh_(attn_error_ *e, attn_synthesizer_job_ *j,
                                        const attn_table_ *table) {
   const float *x = j->p.alpha ? j->p.alpha : j->p.logits;
   const int n = (int)j->p.count;
@@ -132,7 +132,7 @@ ATTN_FUNC_ int attn_synthesizer_weigh_(attn_error_ *e, attn_synthesizer_job_ *j,
 }
 
 /* Every rule but those that attn_sdpa_plan_ knows; data = 0: without those that read lengths. */
-ATTN_FUNC_ int attn_synthesizer_check_(attn_error_ *e, attn_synthesizer_job_ *j,
+ATTN_COLD_ int attn_synthesizer_check_(attn_error_ *e, attn_synthesizer_job_ *j,
                                        const attn_synthesizer_params *params, const attn_ctx *ctx,
                                        const attn_table_ **table, int *workers, int data) {
   static const attn_words_ w[] = {ATTN_WORDS_("o"), ATTN_WORDS_("v"), ATTN_WORDS_("params.lse"),
@@ -202,18 +202,18 @@ ATTN_FUNC_ int attn_synthesizer_check_(attn_error_ *e, attn_synthesizer_job_ *j,
 /* ---- networks -------------------------------------------------------------------------------*/
 
 /* t for all batch entries and heads. */
-ATTN_FUNC_ attn_tensor attn_synthesizer_spread_(attn_tensor t, int64_t batch, int64_t heads) {
+ATTN_COLD_ attn_tensor attn_synthesizer_spread_(attn_tensor t, int64_t batch, int64_t heads) {
   if (t.batch == 1) t.batch = batch, t.stride_batch = 0;
   if (t.heads == 1) t.heads = heads, t.stride_head = 0;
   return t;
 }
 
-ATTN_FUNC_ int64_t attn_synthesizer_heads_(int64_t heads, const attn_tensor *t) {
+ATTN_COLD_ int64_t attn_synthesizer_heads_(int64_t heads, const attn_tensor *t) {
   return t->data && t->heads > heads ? t->heads : heads;
 }
 
 /* y = relu(x w1 + b1); y.data null: a new tensor with as few heads as there are different ones. */
-ATTN_FUNC_ int attn_synthesizer_hidden_(attn_stage_ *s, const attn_synthesizer_net *net,
+ATTN_COLD_ int attn_synthesizer_hidden_(attn_stage_ *s, const attn_synthesizer_net *net,
                                         attn_tensor x, attn_tensor *y) {
   attn_gemm_params g;
   int64_t heads = attn_synthesizer_heads_(x.heads, &net->w1);
@@ -252,7 +252,7 @@ ATTN_FUNC_ void attn_factors_item_(void *job, int worker, int64_t index) {
 }
 
 /* *y = the factors by F(x), for all heads. */
-ATTN_FUNC_ int attn_synthesizer_factors_(attn_stage_ *s, const attn_synthesizer_net *net,
+ATTN_COLD_ int attn_synthesizer_factors_(attn_stage_ *s, const attn_synthesizer_net *net,
                                          attn_tensor x, int64_t all, double by, attn_tensor *y) {
   attn_tensor hidden;
   attn_gemm_params g;
@@ -316,13 +316,13 @@ ATTN_FUNC_ void attn_synthesizer_turn_item_(void *job, int worker, int64_t index
   }
 }
 
-ATTN_FUNC_ int attn_synthesizer_copy_(attn_stage_ *s, attn_tensor y, attn_tensor x,
+ATTN_COLD_ int attn_synthesizer_copy_(attn_stage_ *s, attn_tensor y, attn_tensor x,
                                       const int32_t *len, double by) {
   attn_synthesizer_rows_ a = {s->table, y, x, len, by, 0, NULL};
   return attn_stage_for_(s, attn_mul_(y.batch, y.heads), attn_synthesizer_rows_item_, &a, 0, NULL);
 }
 
-ATTN_FUNC_ int attn_synthesizer_turn_(attn_stage_ *s, attn_tensor y, attn_tensor x, double by) {
+ATTN_COLD_ int attn_synthesizer_turn_(attn_stage_ *s, attn_tensor y, attn_tensor x, double by) {
   attn_synthesizer_rows_ a = {s->table, y, x, NULL, by, (y.dim + ATTN_TILE_ - 1) / ATTN_TILE_,
                               NULL};
   return attn_stage_for_(s, attn_mul_(attn_mul_(y.batch, y.heads), a.pieces),
@@ -330,7 +330,7 @@ ATTN_FUNC_ int attn_synthesizer_turn_(attn_stage_ *s, attn_tensor y, attn_tensor
 }
 
 /* The width of a source as a dot product; 0 = it is none. */
-ATTN_FUNC_ int64_t attn_synthesizer_dot_(const attn_synthesizer_source *c) {
+ATTN_COLD_ int64_t attn_synthesizer_dot_(const attn_synthesizer_source *c) {
   return c->kind == ATTN_SYNTHESIZER_DOT               ? c->q.dim
          : c->kind == ATTN_SYNTHESIZER_RANDOM_FACTORED ? c->r1.dim
          : c->kind == ATTN_SYNTHESIZER_DENSE           ? c->net.w1.dim
@@ -338,21 +338,21 @@ ATTN_FUNC_ int64_t attn_synthesizer_dot_(const attn_synthesizer_source *c) {
 }
 
 /* What it is multiplied by, beside its weight. */
-ATTN_FUNC_ double attn_synthesizer_scale_(const attn_synthesizer_source *c) {
+ATTN_COLD_ double attn_synthesizer_scale_(const attn_synthesizer_source *c) {
   if (c->kind != ATTN_SYNTHESIZER_DOT) return 1.0;
   if (c->scale == 0.0f && !attn_to_bits_(c->scale)) return 1.0 / sqrt((double)c->q.dim);
   return (double)c->scale;
 }
 
 /* Columns c .. c + dim - 1. */
-ATTN_FUNC_ attn_tensor attn_synthesizer_columns_(attn_tensor t, int64_t c, int64_t dim) {
+ATTN_COLD_ attn_tensor attn_synthesizer_columns_(attn_tensor t, int64_t c, int64_t dim) {
   t = attn_stage_shift_(t, c);
   t.dim = dim;
   return t;
 }
 
 /* Queries and keys of the only source of that kind, in place where they can be. */
-ATTN_FUNC_ int attn_synthesizer_alone_(attn_stage_ *s, const attn_synthesizer_job_ *j,
+ATTN_COLD_ int attn_synthesizer_alone_(attn_stage_ *s, const attn_synthesizer_job_ *j,
                                        const attn_synthesizer_source *c, attn_tensor *q,
                                        attn_tensor *k) {
   const int64_t b = j->o.batch, h = j->o.heads, tk = j->v.len;
@@ -373,7 +373,7 @@ ATTN_FUNC_ int attn_synthesizer_alone_(attn_stage_ *s, const attn_synthesizer_jo
 }
 
 /* Queries and keys of all such sources, side by side; the keys have the weights. */
-ATTN_FUNC_ int attn_synthesizer_join_(attn_stage_ *s, const attn_synthesizer_job_ *j, int64_t wide,
+ATTN_COLD_ int attn_synthesizer_join_(attn_stage_ *s, const attn_synthesizer_job_ *j, int64_t wide,
                                       attn_tensor *q, attn_tensor *k) {
   const int64_t b = j->o.batch, h = j->o.heads, tk = j->v.len;
   int64_t at = 0;
@@ -405,7 +405,7 @@ ATTN_FUNC_ int attn_synthesizer_join_(attn_stage_ *s, const attn_synthesizer_job
 /* ---- the call -------------------------------------------------------------------------------*/
 
 /* The addends of source i. */
-ATTN_FUNC_ int attn_synthesizer_addends_(attn_stage_ *s, const attn_synthesizer_job_ *j, int64_t i,
+ATTN_COLD_ int attn_synthesizer_addends_(attn_stage_ *s, const attn_synthesizer_job_ *j, int64_t i,
                                          attn_addend_ *to, int *n) {
   const attn_synthesizer_source *c = &j->source[i];
   const int64_t b = j->o.batch, h = j->o.heads;
@@ -435,7 +435,7 @@ enum { ATTN_SYNTHESIZER_COLUMNS_ = 256 };
 
 /* Batch entries whose values go side by side: 1 = each by itself. Their maps must be equal, and they are
  * wanted as such by no one. */
-ATTN_FUNC_ int64_t attn_synthesizer_shared_(const attn_synthesizer_job_ *j) {
+ATTN_COLD_ int64_t attn_synthesizer_shared_(const attn_synthesizer_job_ *j) {
   const attn_synthesizer_params *p = &j->p;
   const int64_t most = ATTN_SYNTHESIZER_COLUMNS_ / j->o.dim;
   if (p->kv_len || p->q_len || p->map.data || j->v.len == 0 || most < 2) return 1;
@@ -448,14 +448,14 @@ ATTN_FUNC_ int64_t attn_synthesizer_shared_(const attn_synthesizer_job_ *j) {
 }
 
 /* Entries b0 .. b0 + n - 1. */
-ATTN_FUNC_ attn_tensor attn_synthesizer_entries_(attn_tensor t, int64_t b0, int64_t n) {
+ATTN_COLD_ attn_tensor attn_synthesizer_entries_(attn_tensor t, int64_t b0, int64_t n) {
   t = attn_stage_shift_(t, b0 * t.stride_batch);
   t.batch = n;
   return t;
 }
 
 /* The problem with the values of n batch entries side by side, as often as it takes. */
-ATTN_FUNC_ int attn_synthesizer_attend_(attn_stage_ *s, const attn_synthesizer_job_ *j,
+ATTN_COLD_ int attn_synthesizer_attend_(attn_stage_ *s, const attn_synthesizer_job_ *j,
                                         attn_softmax_ *problem, attn_sdpa_params *p, int64_t n) {
   const int64_t b = j->o.batch, dv = j->o.dim;
   problem->o = j->o, problem->v = j->v;
@@ -482,7 +482,7 @@ ATTN_FUNC_ int attn_synthesizer_attend_(attn_stage_ *s, const attn_synthesizer_j
   return attn_synthesizer_copy_(s, attn_synthesizer_entries_(j->p.lse, 1, b - 1), same, NULL, 1.0);
 }
 
-ATTN_FUNC_ int attn_synthesizer_steps_(attn_stage_ *s, void *job) {
+ATTN_COLD_ int attn_synthesizer_steps_(attn_stage_ *s, void *job) {
   static const float nought = 0.0f;
   const attn_synthesizer_job_ *j = (const attn_synthesizer_job_ *)job;
   const int64_t b = j->o.batch, h = j->o.heads, tq = j->o.len, tk = j->v.len;
@@ -520,7 +520,7 @@ ATTN_FUNC_ int attn_synthesizer_steps_(attn_stage_ *s, void *job) {
 }
 
 /* The call, or with bytes the workspace query. */
-ATTN_FUNC_ attn_status attn_synthesizer_call_(attn_tensor o, attn_tensor v,
+ATTN_COLD_ attn_status attn_synthesizer_call_(attn_tensor o, attn_tensor v,
                                               const attn_synthesizer_params *params, attn_ctx *ctx,
                                               size_t *bytes) {
   attn_error_ e = {ATTN_OK, NULL};
@@ -540,13 +540,13 @@ ATTN_FUNC_ attn_status attn_synthesizer_call_(attn_tensor o, attn_tensor v,
   return attn_end_(bytes ? NULL : ctx, &e);
 }
 
-ATTN_PUB_ attn_status attn_synthesizer(attn_tensor o, attn_tensor v,
-                                       const attn_synthesizer_params *params, attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_synthesizer(attn_tensor o, attn_tensor v,
+                                            const attn_synthesizer_params *params, attn_ctx *ctx) {
   return attn_synthesizer_call_(o, v, params, ctx, NULL);
 }
-ATTN_PUB_ size_t attn_synthesizer_workspace(attn_tensor o, attn_tensor v,
-                                            const attn_synthesizer_params *params,
-                                            const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_synthesizer_workspace(attn_tensor o, attn_tensor v,
+                                                 const attn_synthesizer_params *params,
+                                                 const attn_ctx *ctx) {
   attn_ctx plain = attn_before_workspace_(ctx);
   size_t bytes = 0;
   attn_synthesizer_call_(o, v, params, &plain, &bytes);

@@ -111,7 +111,7 @@ ATTN_FUNC_ void attn_talking_item_(void *job, int worker, int64_t index) {
   }
 }
 
-ATTN_FUNC_ int attn_talking_steps_(attn_stage_ *s, void *job) {
+ATTN_COLD_ int attn_talking_steps_(attn_stage_ *s, void *job) {
   attn_talking_ *a = (attn_talking_ *)job;
   const int64_t f = sizeof(float), hv = a->o.heads, dv = a->v.dim;
   const attn_tensor *w[2] = {&a->w_l, &a->w_w};
@@ -131,7 +131,7 @@ ATTN_FUNC_ int attn_talking_steps_(attn_stage_ *s, void *job) {
   return attn_joint_for_(s, &a->x, attn_talking_item_, a);
 }
 
-ATTN_FUNC_ int attn_talking_check_(attn_error_ *e, attn_talking_ *a,
+ATTN_COLD_ int attn_talking_check_(attn_error_ *e, attn_talking_ *a,
                                    const attn_talking_params *params, const attn_ctx *ctx,
                                    int query) {
   static const attn_words_ w[] = {ATTN_WORDS_("o"),
@@ -196,7 +196,7 @@ ATTN_FUNC_ int attn_talking_check_(attn_error_ *e, attn_talking_ *a,
          attn_check_apart_(e, ctx, op, COUNT, span, ATTN_JOINT_SPANS_);
 }
 
-ATTN_FUNC_ attn_status attn_talking_call_(attn_tensor o, attn_tensor q, attn_tensor k,
+ATTN_COLD_ attn_status attn_talking_call_(attn_tensor o, attn_tensor q, attn_tensor k,
                                           attn_tensor v, const attn_talking_params *params,
                                           attn_ctx *ctx, size_t *bytes) {
   attn_error_ e = {ATTN_OK, NULL};
@@ -211,12 +211,13 @@ ATTN_FUNC_ attn_status attn_talking_call_(attn_tensor o, attn_tensor q, attn_ten
                          "all heads of a tile at once", bytes);
 }
 
-ATTN_PUB_ attn_status attn_talking(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
-                                   const attn_talking_params *params, attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_talking(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
+                                        const attn_talking_params *params, attn_ctx *ctx) {
   return attn_talking_call_(o, q, k, v, params, ctx, NULL);
 }
-ATTN_PUB_ size_t attn_talking_workspace(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
-                                        const attn_talking_params *params, const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_talking_workspace(attn_tensor o, attn_tensor q, attn_tensor k,
+                                             attn_tensor v, const attn_talking_params *params,
+                                             const attn_ctx *ctx) {
   attn_ctx plain = attn_before_workspace_(ctx);
   size_t bytes = 0;
   (void)attn_talking_call_(o, q, k, v, params, &plain, &bytes);

@@ -1,11 +1,11 @@
 /* mechanisms/topk_attention.h owns attention to the best keys of each query (D1): checks, on the
  * exact-softmax engine with a choice of keys. */
 
-ATTN_FUNC_ int64_t attn_not_below_0_(int64_t x) { return x > 0 ? x : 0; }
+ATTN_COLD_ int64_t attn_not_below_0_(int64_t x) { return x > 0 ? x : 0; }
 
 /* Every rule of attn_topk_sdpa, and of attn_topk_select, which has neither o nor v; data as in
  * attn_sdpa_plan_. a is all zero. */
-ATTN_FUNC_ int attn_choice_plan_(attn_error_ *e, attn_softmax_ *a, attn_choice_ *c,
+ATTN_COLD_ int attn_choice_plan_(attn_error_ *e, attn_softmax_ *a, attn_choice_ *c,
                                  const attn_tensor *o, attn_tensor q, attn_tensor k,
                                  const attn_tensor *v, const attn_topk_params *p,
                                  const attn_ctx *ctx, int *workers, int data) {
@@ -62,14 +62,14 @@ ATTN_FUNC_ int attn_choice_plan_(attn_error_ *e, attn_softmax_ *a, attn_choice_ 
 }
 
 /* Whether there is nothing to select for; then all sets are empty. */
-ATTN_FUNC_ int attn_choice_nothing_(const attn_softmax_ *a) {
+ATTN_COLD_ int attn_choice_nothing_(const attn_softmax_ *a) {
   if (!attn_nothing_(a)) return 0;
   for (int64_t i = 0; a->choice->row_ptr && a->q.len == 0 && i < a->q.batch * a->q.heads; i++)
     a->choice->row_ptr[i] = 0;
   return 1;
 }
 
-ATTN_FUNC_ size_t attn_choice_need_(const attn_tensor *o, attn_tensor q, attn_tensor k,
+ATTN_COLD_ size_t attn_choice_need_(const attn_tensor *o, attn_tensor q, attn_tensor k,
                                     const attn_tensor *v, const attn_topk_params *params,
                                     const attn_ctx *ctx) {
   const attn_ctx plain = attn_before_workspace_(ctx);
@@ -85,7 +85,7 @@ ATTN_FUNC_ size_t attn_choice_need_(const attn_tensor *o, attn_tensor q, attn_te
   return bytes == INT64_MAX ? 0 : (size_t)bytes;
 }
 
-ATTN_FUNC_ attn_status attn_choice_call_(const attn_tensor *o, attn_tensor q, attn_tensor k,
+ATTN_COLD_ attn_status attn_choice_call_(const attn_tensor *o, attn_tensor q, attn_tensor k,
                                          const attn_tensor *v, const attn_topk_params *params,
                                          attn_ctx *ctx) {
   attn_error_ e = {ATTN_OK, NULL};
@@ -102,20 +102,22 @@ ATTN_FUNC_ attn_status attn_choice_call_(const attn_tensor *o, attn_tensor q, at
   return attn_end_(ctx, &e);
 }
 
-ATTN_PUB_ attn_status attn_topk_sdpa(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
-                                     const attn_topk_params *params, attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_topk_sdpa(attn_tensor o, attn_tensor q, attn_tensor k,
+                                          attn_tensor v, const attn_topk_params *params,
+                                          attn_ctx *ctx) {
   return attn_choice_call_(&o, q, k, &v, params, ctx);
 }
-ATTN_PUB_ size_t attn_topk_sdpa_workspace(attn_tensor o, attn_tensor q, attn_tensor k,
-                                          attn_tensor v, const attn_topk_params *params,
-                                          const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_topk_sdpa_workspace(attn_tensor o, attn_tensor q, attn_tensor k,
+                                               attn_tensor v, const attn_topk_params *params,
+                                               const attn_ctx *ctx) {
   return attn_choice_need_(&o, q, k, &v, params, ctx);
 }
-ATTN_PUB_ attn_status attn_topk_select(attn_tensor q, attn_tensor k, const attn_topk_params *params,
-                                       attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_topk_select(attn_tensor q, attn_tensor k,
+                                            const attn_topk_params *params, attn_ctx *ctx) {
   return attn_choice_call_(NULL, q, k, NULL, params, ctx);
 }
-ATTN_PUB_ size_t attn_topk_select_workspace(attn_tensor q, attn_tensor k,
-                                            const attn_topk_params *params, const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_topk_select_workspace(attn_tensor q, attn_tensor k,
+                                                 const attn_topk_params *params,
+                                                 const attn_ctx *ctx) {
   return attn_choice_need_(NULL, q, k, NULL, params, ctx);
 }

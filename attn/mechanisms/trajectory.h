@@ -38,7 +38,7 @@ ATTN_FUNC_ void attn_returns_item_(void *job, int worker, int64_t b) {
   }
 }
 
-ATTN_FUNC_ int attn_returns_check_(attn_error_ *e, attn_returns_job_ *j,
+ATTN_COLD_ int attn_returns_check_(attn_error_ *e, attn_returns_job_ *j,
                                    const attn_returns_params *params, const attn_ctx *ctx,
                                    int *workers) {
   static const attn_words_ w[] = {ATTN_WORDS_("y"), ATTN_WORDS_("r")};
@@ -66,8 +66,8 @@ ATTN_FUNC_ int attn_returns_check_(attn_error_ *e, attn_returns_job_ *j,
   return attn_check_apart_(e, ctx, op, 2, &target, 1);
 }
 
-ATTN_PUB_ attn_status attn_returns(attn_tensor y, attn_tensor r, const attn_returns_params *params,
-                                   attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_returns(attn_tensor y, attn_tensor r,
+                                        const attn_returns_params *params, attn_ctx *ctx) {
   attn_error_ e = {ATTN_OK, NULL};
   attn_returns_job_ j;
   int workers;
@@ -81,8 +81,9 @@ ATTN_PUB_ attn_status attn_returns(attn_tensor y, attn_tensor r, const attn_retu
   }
   return attn_end_(ctx, &e);
 }
-ATTN_PUB_ size_t attn_returns_workspace(attn_tensor y, attn_tensor r,
-                                        const attn_returns_params *params, const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_returns_workspace(attn_tensor y, attn_tensor r,
+                                             const attn_returns_params *params,
+                                             const attn_ctx *ctx) {
   (void)y, (void)r, (void)params, (void)ctx;
   return 0;
 }
@@ -143,7 +144,7 @@ ATTN_FUNC_ void attn_trajectory_item_(void *job, int worker, int64_t index) {
              ATTN_F32, dm, 1.0f, 0.0f);
 }
 
-ATTN_FUNC_ int attn_trajectory_check_(attn_error_ *e, attn_trajectory_job_ *j,
+ATTN_COLD_ int attn_trajectory_check_(attn_error_ *e, attn_trajectory_job_ *j,
                                       const attn_trajectory_params *params, const attn_ctx *ctx,
                                       int *workers) {
   static const attn_words_ w[] = {ATTN_WORDS_("y"), ATTN_WORDS_("returns"), ATTN_WORDS_("states"),
@@ -199,7 +200,7 @@ ATTN_FUNC_ int attn_trajectory_check_(attn_error_ *e, attn_trajectory_job_ *j,
   return attn_check_apart_(e, ctx, op, COUNT, more.span, more.n);
 }
 
-ATTN_FUNC_ int attn_trajectory_steps_(attn_stage_ *s, void *job) {
+ATTN_COLD_ int attn_trajectory_steps_(attn_stage_ *s, void *job) {
   attn_trajectory_job_ *j = (attn_trajectory_job_ *)job;
   const attn_tensor w[3] = {j->p.w_return, j->p.w_state, j->p.w_action};
   const int64_t dm = j->y.dim, n = j->x[0].len, steps = ATTN_TRAJECTORY_STEPS_;
@@ -218,7 +219,7 @@ ATTN_FUNC_ int attn_trajectory_steps_(attn_stage_ *s, void *job) {
 }
 
 /* The call, or with bytes the workspace query. */
-ATTN_FUNC_ attn_status attn_trajectory_call_(attn_trajectory_job_ *j,
+ATTN_COLD_ attn_status attn_trajectory_call_(attn_trajectory_job_ *j,
                                              const attn_trajectory_params *params, attn_ctx *ctx,
                                              size_t *bytes) {
   attn_error_ e = {ATTN_OK, NULL};
@@ -234,7 +235,7 @@ ATTN_FUNC_ attn_status attn_trajectory_call_(attn_trajectory_job_ *j,
   return attn_end_(bytes ? NULL : ctx, &e);
 }
 
-ATTN_FUNC_ attn_trajectory_job_ attn_trajectory_of_(attn_tensor y, attn_tensor returns,
+ATTN_COLD_ attn_trajectory_job_ attn_trajectory_of_(attn_tensor y, attn_tensor returns,
                                                     attn_tensor states, attn_tensor actions) {
   attn_trajectory_job_ j;
   memset(&j, 0, sizeof j);
@@ -242,16 +243,17 @@ ATTN_FUNC_ attn_trajectory_job_ attn_trajectory_of_(attn_tensor y, attn_tensor r
   return j;
 }
 
-ATTN_PUB_ attn_status attn_trajectory_tokens(attn_tensor y, attn_tensor returns, attn_tensor states,
-                                             attn_tensor actions,
-                                             const attn_trajectory_params *params, attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_trajectory_tokens(attn_tensor y, attn_tensor returns,
+                                                  attn_tensor states, attn_tensor actions,
+                                                  const attn_trajectory_params *params,
+                                                  attn_ctx *ctx) {
   attn_trajectory_job_ j = attn_trajectory_of_(y, returns, states, actions);
   return attn_trajectory_call_(&j, params, ctx, NULL);
 }
-ATTN_PUB_ size_t attn_trajectory_tokens_workspace(attn_tensor y, attn_tensor returns,
-                                                  attn_tensor states, attn_tensor actions,
-                                                  const attn_trajectory_params *params,
-                                                  const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_trajectory_tokens_workspace(attn_tensor y, attn_tensor returns,
+                                                       attn_tensor states, attn_tensor actions,
+                                                       const attn_trajectory_params *params,
+                                                       const attn_ctx *ctx) {
   attn_trajectory_job_ j = attn_trajectory_of_(y, returns, states, actions);
   attn_ctx plain = attn_before_workspace_(ctx);
   size_t bytes = 0;
@@ -284,7 +286,7 @@ typedef struct attn_predict_job_ {
   attn_trajectory_predict_params p;
 } attn_predict_job_;
 
-ATTN_FUNC_ int attn_predict_steps_(attn_stage_ *s, void *job) {
+ATTN_COLD_ int attn_predict_steps_(attn_stage_ *s, void *job) {
   const attn_predict_job_ *j = (const attn_predict_job_ *)job;
   const int action = j->p.head == ATTN_TRAJECTORY_NEXT_ACTION;
   const attn_tensor rows =
@@ -294,7 +296,7 @@ ATTN_FUNC_ int attn_predict_steps_(attn_stage_ *s, void *job) {
 }
 
 /* The call, or with bytes the workspace query. */
-ATTN_FUNC_ attn_status attn_predict_call_(attn_tensor o, attn_tensor y,
+ATTN_COLD_ attn_status attn_predict_call_(attn_tensor o, attn_tensor y,
                                           const attn_trajectory_predict_params *params,
                                           attn_ctx *ctx, size_t *bytes) {
   static const attn_words_ w[] = {ATTN_WORDS_("o"), ATTN_WORDS_("y")};
@@ -330,14 +332,14 @@ ATTN_FUNC_ attn_status attn_predict_call_(attn_tensor o, attn_tensor y,
   return attn_end_(bytes ? NULL : ctx, &e);
 }
 
-ATTN_PUB_ attn_status attn_trajectory_predict(attn_tensor o, attn_tensor y,
-                                              const attn_trajectory_predict_params *params,
-                                              attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_trajectory_predict(attn_tensor o, attn_tensor y,
+                                                   const attn_trajectory_predict_params *params,
+                                                   attn_ctx *ctx) {
   return attn_predict_call_(o, y, params, ctx, NULL);
 }
-ATTN_PUB_ size_t attn_trajectory_predict_workspace(attn_tensor o, attn_tensor y,
-                                                   const attn_trajectory_predict_params *params,
-                                                   const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_trajectory_predict_workspace(
+    attn_tensor o, attn_tensor y, const attn_trajectory_predict_params *params,
+    const attn_ctx *ctx) {
   attn_ctx plain = attn_before_workspace_(ctx);
   size_t bytes = 0;
   attn_predict_call_(o, y, params, &plain, &bytes);

@@ -19,11 +19,11 @@ typedef struct attn_universal_ {
 
 /* ---- checks ---------------------------------------------------------------------------------*/
 
-ATTN_FUNC_ int attn_switch_(attn_switch s, int by_default) {
+ATTN_COLD_ int attn_switch_(attn_switch s, int by_default) {
   return s == ATTN_SWITCH_DEFAULT ? by_default : s == ATTN_SWITCH_ON;
 }
 
-ATTN_FUNC_ int attn_universal_values_(attn_error_ *e, attn_universal_ *a) {
+ATTN_COLD_ int attn_universal_values_(attn_error_ *e, attn_universal_ *a) {
   attn_universal_params *p = &a->p;
   if (p->steps < 1 || p->steps > INT32_MAX)
     return attn_reject_(e, ATTN_E_RANGE, "params.steps must lie in 1..2^31 - 1");
@@ -50,7 +50,7 @@ ATTN_FUNC_ int attn_universal_values_(attn_error_ *e, attn_universal_ *a) {
   return 1;
 }
 
-ATTN_FUNC_ int attn_universal_check_(attn_error_ *e, attn_universal_ *a, const attn_ctx *ctx,
+ATTN_COLD_ int attn_universal_check_(attn_error_ *e, attn_universal_ *a, const attn_ctx *ctx,
                                      const attn_table_ **table, int *workers, int query) {
   static const attn_words_ word[] = {ATTN_WORDS_("y"), ATTN_WORDS_("x"), ATTN_WORDS_("params.ran"),
                                      ATTN_WORDS_("params.remainder")};
@@ -89,12 +89,12 @@ ATTN_FUNC_ int attn_universal_check_(attn_error_ *e, attn_universal_ *a, const a
 
 /* ---- halting --------------------------------------------------------------------------------*/
 
-ATTN_FUNC_ int64_t attn_universal_len_(const attn_universal_ *a, int64_t b) {
+ATTN_COLD_ int64_t attn_universal_len_(const attn_universal_ *a, int64_t b) {
   return a->p.block.x_len ? a->p.block.x_len[b] : a->b.x.len;
 }
 
 /* Lists the rows of entries where somebody runs; all = 0: only who runs or halts in this step. */
-ATTN_FUNC_ void attn_universal_list_(attn_universal_ *a, int all, int last) {
+ATTN_COLD_ void attn_universal_list_(attn_universal_ *a, int all, int last) {
   attn_running_ *r = &a->r;
   r->n = 0;
   for (int64_t b = 0; b < r->batch; b++) {
@@ -111,7 +111,7 @@ ATTN_FUNC_ void attn_universal_list_(attn_universal_ *a, int all, int last) {
 }
 
 /* Who halts in step n, and the weight of the step's state for each row that is listed. */
-ATTN_FUNC_ void attn_universal_halt_(attn_universal_ *a, int last) {
+ATTN_COLD_ void attn_universal_halt_(attn_universal_ *a, int last) {
   const float *p = (const float *)a->halt.data;
   const double bound = 1.0 - (double)a->p.eps;
   for (int64_t i = 0; i < a->r.n; i++) {
@@ -151,7 +151,7 @@ ATTN_FUNC_ void attn_universal_update_(void *job, int worker, int64_t index) {
 
 /* ---- steps ----------------------------------------------------------------------------------*/
 
-ATTN_FUNC_ int attn_stage_signal_(attn_stage_ *s, attn_tensor y, attn_tensor x,
+ATTN_COLD_ int attn_stage_signal_(attn_stage_ *s, attn_tensor y, attn_tensor x,
                                   const attn_universal_signal_params *params) {
   if (!s->run) {
     attn_stage_spare_(s, (int64_t)attn_universal_signal_workspace(y, x, params, &s->ctx));
@@ -162,7 +162,7 @@ ATTN_FUNC_ int attn_stage_signal_(attn_stage_ *s, attn_tensor y, attn_tensor x,
 }
 
 /* u = s + coordinates (signal), or k and v of u, for the rows x0 .. of one entry or all. */
-ATTN_FUNC_ int attn_universal_rows_(attn_stage_ *s, attn_universal_ *a, int64_t b, int64_t batch,
+ATTN_COLD_ int attn_universal_rows_(attn_stage_ *s, attn_universal_ *a, int64_t b, int64_t batch,
                                     int64_t len, const attn_universal_signal_params *signal) {
   const attn_multihead_params *p = &a->b.self.p;
   attn_tensor t[4] = {a->u, a->s, a->k, a->v};
@@ -176,7 +176,7 @@ ATTN_FUNC_ int attn_universal_rows_(attn_stage_ *s, attn_universal_ *a, int64_t 
 }
 
 /* The same for all entries that have listed rows. */
-ATTN_FUNC_ int attn_universal_all_(attn_stage_ *s, attn_universal_ *a,
+ATTN_COLD_ int attn_universal_all_(attn_stage_ *s, attn_universal_ *a,
                                    const attn_universal_signal_params *signal) {
   const attn_running_ *r = &a->r;
   int whole = 1;
@@ -193,7 +193,7 @@ ATTN_FUNC_ int attn_universal_all_(attn_stage_ *s, attn_universal_ *a,
 }
 
 /* Step n. */
-ATTN_FUNC_ int attn_universal_step_(attn_stage_ *s, attn_universal_ *a, int64_t n) {
+ATTN_COLD_ int attn_universal_step_(attn_stage_ *s, attn_universal_ *a, int64_t n) {
   const attn_universal_params *p = &a->p;
   const attn_multihead_params *self = &a->b.self.p;
   const int last = n == p->steps - 1;
@@ -225,7 +225,7 @@ ATTN_FUNC_ int attn_universal_step_(attn_stage_ *s, attn_universal_ *a, int64_t 
 }
 
 /* Everybody begins to run; rows that do not exist have done so. */
-ATTN_FUNC_ void attn_universal_begin_(attn_universal_ *a) {
+ATTN_COLD_ void attn_universal_begin_(attn_universal_ *a) {
   const int64_t rows = a->r.batch * a->r.len;
   for (int64_t i = 0; i < rows; i++) {
     const int there = i % a->r.len < attn_universal_len_(a, i / a->r.len);
@@ -237,7 +237,7 @@ ATTN_FUNC_ void attn_universal_begin_(attn_universal_ *a) {
   if (a->y.data) memset(a->y.data, 0, (size_t)(rows * a->y.dim) * sizeof(float));
 }
 
-ATTN_FUNC_ int attn_universal_steps_(attn_stage_ *s, void *job) {
+ATTN_COLD_ int attn_universal_steps_(attn_stage_ *s, void *job) {
   attn_universal_ *a = (attn_universal_ *)job;
   const attn_multihead_params *self = &a->b.self.p;
   const int64_t batch = a->b.x.batch, len = a->b.x.len, dm = a->b.x.dim;
@@ -267,7 +267,7 @@ ATTN_FUNC_ int attn_universal_steps_(attn_stage_ *s, void *job) {
 
 /* ---- the call -------------------------------------------------------------------------------*/
 
-ATTN_FUNC_ attn_status attn_universal_call_(attn_tensor y, attn_tensor x,
+ATTN_COLD_ attn_status attn_universal_call_(attn_tensor y, attn_tensor x,
                                             const attn_universal_params *params, attn_ctx *ctx,
                                             size_t *bytes) {
   attn_error_ e = {ATTN_OK, NULL};
@@ -288,13 +288,13 @@ ATTN_FUNC_ attn_status attn_universal_call_(attn_tensor y, attn_tensor x,
   }
   return attn_end_(bytes ? NULL : ctx, &e);
 }
-ATTN_PUB_ attn_status attn_universal(attn_tensor y, attn_tensor x,
-                                     const attn_universal_params *params, attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_universal(attn_tensor y, attn_tensor x,
+                                          const attn_universal_params *params, attn_ctx *ctx) {
   return attn_universal_call_(y, x, params, ctx, NULL);
 }
-ATTN_PUB_ size_t attn_universal_workspace(attn_tensor y, attn_tensor x,
-                                          const attn_universal_params *params,
-                                          const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_universal_workspace(attn_tensor y, attn_tensor x,
+                                               const attn_universal_params *params,
+                                               const attn_ctx *ctx) {
   attn_ctx plain = attn_before_workspace_(ctx);
   size_t bytes = 0;
   attn_universal_call_(y, x, params, &plain, &bytes);

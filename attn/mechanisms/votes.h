@@ -123,7 +123,7 @@ ATTN_FUNC_ void attn_votes_softmax_heads_(const attn_votes_ *a, const attn_votes
 /* ---- the votes of some tokens ---------------------------------------------------------------*/
 
 /* Rules that both kinds of routing share. */
-ATTN_FUNC_ int attn_votes_check_(attn_error_ *e, attn_votes_ *a, int64_t capsules, int64_t rounds) {
+ATTN_COLD_ int attn_votes_check_(attn_error_ *e, attn_votes_ *a, int64_t capsules, int64_t rounds) {
   const int64_t h = a->x.heads;
   if (h < 1) return attn_reject_(e, ATTN_E_SHAPE, "x.heads must be at least 1");
   if (capsules < 0) return attn_reject_(e, ATTN_E_SHAPE, "params.capsules must not be negative");
@@ -203,7 +203,7 @@ ATTN_FUNC_ const float *attn_votes_of_(const attn_votes_ *a, int worker, int64_t
 }
 
 /* Packs the weights and runs items; own: floats of a token beside its votes, as whole pieces. */
-ATTN_FUNC_ int attn_votes_run_(attn_stage_ *s, attn_votes_ *a, attn_item_fn_ item, int64_t own) {
+ATTN_COLD_ int attn_votes_run_(attn_stage_ *s, attn_votes_ *a, attn_item_fn_ item, int64_t own) {
   const int64_t f = sizeof(float), one = attn_mul_(a->heads, a->m);
   const int made = a->w.data || a->x.dtype != ATTN_F32; /* votes have no memory yet */
   a->table = s->table;

@@ -7,7 +7,7 @@ typedef struct attn_xl_job_ {
   int64_t dk, dv;
 } attn_xl_job_;
 
-ATTN_FUNC_ int attn_xl_check_(attn_error_ *e, attn_xl_job_ *j, const attn_xl_layer_params *params,
+ATTN_COLD_ int attn_xl_check_(attn_error_ *e, attn_xl_job_ *j, const attn_xl_layer_params *params,
                               const attn_ctx *ctx, const attn_table_ **table, int *workers) {
   static const attn_words_ w[] = {
       ATTN_WORDS_("x"),          ATTN_WORDS_("params.mem"), ATTN_WORDS_("params.w_q"),
@@ -85,12 +85,12 @@ ATTN_FUNC_ int attn_xl_check_(attn_error_ *e, attn_xl_job_ *j, const attn_xl_lay
 }
 
 /* Columns of a weight as one matrix per head. */
-ATTN_FUNC_ attn_tensor attn_xl_heads_(attn_tensor w, int64_t heads) {
+ATTN_COLD_ attn_tensor attn_xl_heads_(attn_tensor w, int64_t heads) {
   w.dim /= heads, w.heads = heads, w.stride_head = w.dim;
   return w;
 }
 
-ATTN_FUNC_ int attn_xl_steps_(attn_stage_ *s, void *job) {
+ATTN_COLD_ int attn_xl_steps_(attn_stage_ *s, void *job) {
   const attn_xl_job_ *j = (const attn_xl_job_ *)job;
   const attn_xl_layer_params *g = &j->p;
   const int64_t b = j->x.batch, h = g->heads, t = j->x.len, m = g->mem.len, keys = m + t;
@@ -128,7 +128,7 @@ ATTN_FUNC_ int attn_xl_steps_(attn_stage_ *s, void *job) {
 }
 
 /* The call, or with bytes the workspace query. */
-ATTN_FUNC_ attn_status attn_xl_call_(attn_xl_job_ *j, const attn_xl_layer_params *params,
+ATTN_COLD_ attn_status attn_xl_call_(attn_xl_job_ *j, const attn_xl_layer_params *params,
                                      attn_ctx *ctx, size_t *bytes) {
   attn_error_ e = {ATTN_OK, NULL};
   const attn_table_ *table;
@@ -144,15 +144,16 @@ ATTN_FUNC_ attn_status attn_xl_call_(attn_xl_job_ *j, const attn_xl_layer_params
   return attn_end_(bytes ? NULL : ctx, &e);
 }
 
-ATTN_PUB_ attn_status attn_xl_layer(attn_tensor o, attn_tensor x,
-                                    const attn_xl_layer_params *params, attn_ctx *ctx) {
+ATTN_PUB_COLD_ attn_status attn_xl_layer(attn_tensor o, attn_tensor x,
+                                         const attn_xl_layer_params *params, attn_ctx *ctx) {
   attn_xl_job_ j;
   memset(&j, 0, sizeof j);
   j.o = o, j.x = x;
   return attn_xl_call_(&j, params, ctx, NULL);
 }
-ATTN_PUB_ size_t attn_xl_layer_workspace(attn_tensor o, attn_tensor x,
-                                         const attn_xl_layer_params *params, const attn_ctx *ctx) {
+ATTN_PUB_COLD_ size_t attn_xl_layer_workspace(attn_tensor o, attn_tensor x,
+                                              const attn_xl_layer_params *params,
+                                              const attn_ctx *ctx) {
   attn_xl_job_ j;
   attn_ctx plain = attn_before_workspace_(ctx);
   size_t bytes = 0;

@@ -5,15 +5,18 @@ IMAGE ?= docs/ascent.pgm
 
 .PHONY: demo examples ring test-ring
 
-# No flags but these: the header finds the processor's instructions by itself.
+# No flags but these: the header finds the processor's instructions by itself, and ATTN_STATIC leaves
+# out what the program does not call.
+DEMO_FLAGS := -O2 -DATTN_STATIC -I.
 build/demo/denoise: docs/examples/denoise.c docs/examples/image.h docs/examples/fma_peak.h attn.h
 	@mkdir -p $(@D)
-	$(CC) -O2 -I. -o $@ $< -lm
+	@echo "compiling the program with attn.h inside, for every instruction set: some 10 seconds"
+	$(CC) $(DEMO_FLAGS) -o $@ $< -lm
 
-demo: build/demo/denoise ## denoise a photograph by attention: make demo IMAGE=picture.ppm
+demo: build/demo/denoise ## use: denoise a photograph by attention: make demo IMAGE=picture.ppm
 	build/demo/denoise "$(IMAGE)" build/demo
 
-examples: $(call compiled_by,$(CC)) ## build and run the programs of docs/examples
+examples: $(call compiled_by,$(CC)) ## use: build and run the programs of docs/examples
 	CC="$(CC)" IMPL=$< sh docs/examples/test_examples.sh
 
 # For the models below: OPENMP= is for compilers without, WORKERS says how many threads are timed.
@@ -26,15 +29,15 @@ BERT := $(addprefix docs/examples/,bert.h wordpiece.h unicode.h safetensors.h fm
 
 build/demo/encode: docs/examples/encode.c $(BERT) attn.h
 	@mkdir -p $(@D)
-	$(CC) -O2 $(OPENMP) -I. -o $@ $< -lm
+	$(CC) $(DEMO_FLAGS) $(OPENMP) -o $@ $< -lm
 
 build/demo/test_encode: docs/examples/test_encode.c docs/examples/safetensors_write.h
 	@mkdir -p $(@D)
 	$(CC) -O2 -I. -o $@ $< -lm
 
-encode: build/demo/encode ## the sentence encoder; docs/examples/README.md says which models it reads
+encode: build/demo/encode ## use: the sentence encoder; docs/examples/README.md says which models it reads
 
-encode-time: build/demo/encode build/demo/test_encode ## its tokens a second, on random numbers of MiniLM's size
+encode-time: build/demo/encode build/demo/test_encode ## measure: its tokens a second, on random numbers of MiniLM's size
 	@mkdir -p build/demo/bert
 	build/demo/test_encode make build/demo/bert F32 6 384 12 1536 512 30522
 	OMP_NUM_THREADS=$(WORKERS) build/demo/encode --time build/demo/bert/model.safetensors build/demo/bert/vocab.txt
@@ -45,11 +48,11 @@ LLAMA := $(addprefix docs/examples/,generate.c llama.h safetensors.h safetensors
 
 build/demo/generate build/demo/test_generate: build/demo/%: docs/examples/%.c $(LLAMA) attn.h
 	@mkdir -p $(@D)
-	$(CC) -std=c99 -O2 $(OPENMP) -I. -o $@ $< -lm
+	$(CC) -std=c99 $(DEMO_FLAGS) $(OPENMP) -o $@ $< -lm
 
-generate: build/demo/generate ## the language model; docs/examples/README.md says which ones it reads
+generate: build/demo/generate ## use: the language model; docs/examples/README.md says which ones it reads
 
-generate-time: build/demo/test_generate ## its tokens a second, on 135 million random numbers
+generate-time: build/demo/test_generate ## measure: its tokens a second, on 135 million random numbers
 	build/demo/test_generate make build/demo/135m.safetensors 135m
 	build/demo/test_generate run --time --heads 9 --ids --workers $(WORKERS) --tokens 65 \
 	  build/demo/135m.safetensors "$$(seq -s ' ' 512)" > build/demo/135m.ids
@@ -62,8 +65,8 @@ build/ring/demo: docs/examples/ring_attention.c attn.h
 	@mkdir -p $(@D)
 	mpicc -O2 -I. -o $@ $< -lm
 
-ring: build/ring/demo ## attention over a ring of RANKS (4) MPI processes on this machine
+ring: build/ring/demo ## use: attention over a ring of RANKS (4) MPI processes on this machine
 	$(MPIRUN) -n $(RANKS) $< --check
 
-test-ring: build/impl/gcc-O2.o ## check ring attention over 1 to 4 MPI ranks
+test-ring: build/impl/gcc-O2.o ## test: check ring attention over 1 to 4 MPI ranks
 	IMPL=$< sh docs/examples/test_ring.sh

@@ -1,6 +1,7 @@
 /* hello.c owns the shortest complete program: causal attention over random numbers, checked
  * against the textbook formula for one row. */
 #define ATTN_IMPLEMENTATION /* in exactly one file of a program */
+#define ATTN_STATIC /* no other file calls it: what this one does not call is not compiled */
 #include "attn.h"
 
 #include <math.h>

@@ -11,12 +11,12 @@ build/gallery/attn.o: attn.h
 build/gallery/%: docs/gallery/%.c docs/gallery/png.h docs/gallery/photo.h build/gallery/attn.o
 	$(CC) -O2 -I. -o $@ $< build/gallery/attn.o -lm
 
-gallery: build/gallery/gallery $(GALLERY_PAGES:%=build/gallery/%) ## draw docs/gallery: patterns, maps, chosen keys
+gallery: build/gallery/gallery $(GALLERY_PAGES:%=build/gallery/%) ## draw: draw docs/gallery: patterns, maps, chosen keys
 	build/gallery/gallery docs/gallery
 	@for page in $(GALLERY_PAGES); do build/gallery/$$page docs/gallery || exit 1; done
 
-content-time: build/gallery/content ## time attention to chosen keys on a photograph: docs/content.md
+content-time: build/gallery/content ## measure: time attention to chosen keys on a photograph: docs/content.md
 	build/gallery/content --time
 
-test-gallery: build/impl/gcc-O1.o ## check that docs/gallery and the pages' numbers are what the code makes
+test-gallery: build/impl/gcc-O1.o ## test: check that docs/gallery and the pages' numbers are what the code makes
 	CC="$(CC)" IMPL=$< sh docs/gallery/test_gallery.sh

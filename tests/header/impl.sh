@@ -3,14 +3,15 @@
 #
 #   impl.sh NAME    build/impl/NAME.o, every warning an error; NAME.time, the processor seconds
 #
-# Where the compiler is absent the object is empty. Run from anywhere; header.mk knows when.
+# Where the compiler, or its C library, is absent the object is empty. Run from anywhere; header.mk knows when.
 . "$(dirname "$0")/lib.sh"
 
 name=$1
 row "$name"
 object=$root/build/impl/$name.o
 mkdir -p "$root/build/impl"
-if ! have "$compiler"; then
+# shellcheck disable=SC2086 # flags are words
+if ! have "$compiler" || ! echo '#include <math.h>' | "$compiler" $language $flags -E - >/dev/null 2>&1; then
   : >"$object"
   exit 0
 fi

@@ -12,6 +12,7 @@ fi
 case $runner in
   none) ok "$name (compiled only)"; exit 0 ;;
   native) link=-lm ;;
+  wasm) link=-lm runner=node ;;
   *) link="-static -lm" ;;
 esac
 
@@ -21,6 +22,8 @@ if ! { "$compiler" $language $warnings $flags -I. -c -o use.o "$here/use.c" &&
   fail "$name: use.c does not build"
 elif [ "$runner" = native ]; then
   check "$name" ./use
+elif [ "$runner" = node ] && have node; then
+  check "$name" node --no-warnings --experimental-wasi-unstable-preview1 "$here/wasm.mjs" use
 elif have "$runner"; then
   check "$name" "$runner" ./use
 else
