@@ -1713,12 +1713,18 @@ ATTN_INLINE_ void ATTN_FN_(score_rows_kind)(const int rr, float *s, const float 
     ATTN_VF_ sum[16];
     float lanes[16];
     if (j && j % 16 == 0) ATTN_FN_(ask_from)(&ask, k, j); /* where it should be by now */
-    for (int i = 0; i < keys; i += 2 * mk) { /* two at a time; all of them are a page of code */
-      ATTN_FN_(rows_keys)(rr, sum + i, keys, q, width, row, step, j + i, last, &ask, dim, kind);
-      if (keys == mk) break;
-      const int next = i + mk;
-      ATTN_FN_(rows_keys)(rr, sum + next, keys, q, width, row, step, j + next, last, &ask, dim,
-                          kind);
+    if (kind == ATTN_F32) {
+      ATTN_UNROLL_
+      for (int i = 0; i < keys; i += mk)
+        ATTN_FN_(rows_keys)(rr, sum + i, keys, q, width, row, step, j + i, last, &ask, dim, kind);
+    } else { /* two at a time: all of them are a page of code, which f32 alone is worth */
+      for (int i = 0; i < keys; i += 2 * mk) {
+        const int next = i + mk;
+        ATTN_FN_(rows_keys)(rr, sum + i, keys, q, width, row, step, j + i, last, &ask, dim, kind);
+        if (keys == mk) break;
+        ATTN_FN_(rows_keys)
+        (rr, sum + next, keys, q, width, row, step, j + next, last, &ask, dim, kind);
+      }
     }
     ATTN_UNROLL_
     for (int i = 0; i < keys * rr; i += ATTN_W_) ATTN_V_STORE_(lanes + i, ATTN_V_SUMS_(sum + i));
@@ -2982,31 +2988,6 @@ ATTN_FUNC_ void ATTN_FN_(mirror)(float *y, const float *a, const float *b, int64
   for (; c < n; c++) y[c] = a[c] + b[-c];
 }
 /* <<< attn/kernels/fourier.h */
-
-static const attn_table_ ATTN_FN_(table) = {
-    ATTN_ISA_ID_,      ATTN_FN_(pack),    ATTN_FN_(unpack), ATTN_FN_(widen),     ATTN_FN_(finite),
-    ATTN_FN_(weights), ATTN_FN_(exp_row), ATTN_FN_(blend),  ATTN_FN_(scale_rows)};
-ATTN_UNUSED_ static const attn_tile_table_ ATTN_FN_(tile_table) = {
-    ATTN_FN_(score_block), ATTN_FN_(modify_block), ATTN_FN_(softmax_block),
-    ATTN_FN_(relu_block),  ATTN_FN_(value_block),  ATTN_FN_(scale_block),
-    ATTN_FN_(join),        ATTN_FN_(divide),       ATTN_FN_(exclude)};
-ATTN_UNUSED_ static const attn_few_table_ ATTN_FN_(few_table) = {
-    ATTN_FN_(pack_row), ATTN_FN_(score_rows), ATTN_FN_(softmax_rows), ATTN_FN_(value_rows)};
-ATTN_UNUSED_ static const attn_list_table_ ATTN_FN_(list_table) = {ATTN_FN_(dots), ATTN_FN_(axpys)};
-ATTN_UNUSED_ static const attn_select_table_ ATTN_FN_(select_table) = {ATTN_FN_(squares),
-                                                                       ATTN_FN_(above)};
-ATTN_UNUSED_ static const attn_dense_table_ ATTN_FN_(dense_table) = {
-    ATTN_FN_(gemm), ATTN_FN_(activate), ATTN_FN_(act)};
-ATTN_UNUSED_ static const attn_norm_table_ ATTN_FN_(norm_table) = {
-    ATTN_FN_(moments), ATTN_FN_(normalise), ATTN_FN_(norm)};
-ATTN_UNUSED_ static const attn_rope_table_ ATTN_FN_(rope_table) = {ATTN_FN_(rope)};
-ATTN_UNUSED_ static const attn_gate_table_ ATTN_FN_(gate_table) = {ATTN_FN_(gate)};
-ATTN_UNUSED_ static const attn_feature_table_ ATTN_FN_(feature_table) = {
-    ATTN_FN_(top_rows), ATTN_FN_(power_rows), ATTN_FN_(wave_rows), ATTN_FN_(elu1)};
-ATTN_UNUSED_ static const attn_state_table_ ATTN_FN_(state_table) = {ATTN_FN_(step),
-                                                                     ATTN_FN_(step_z)};
-ATTN_UNUSED_ static const attn_fourier_table_ ATTN_FN_(fourier_table) = {ATTN_FN_(butterflies),
-                                                                         ATTN_FN_(mirror)};
 
 #undef ATTN_MICRO_
 #undef ATTN_MICRO_MOST_
@@ -8757,8 +8738,10 @@ ATTN_DEF size_t attn_mixer_workspace(attn_tensor o, attn_tensor x, const attn_mi
 /* What is rare stays out of line: many copies of it cost more than the call. */
 #if defined(ATTN_MSVC_)
 #define ATTN_OUTLINE_ static __declspec(noinline)
-#elif defined(__GNUC__)
+#elif defined(__GNUC__) && defined(__OPTIMIZE__)
 #define ATTN_OUTLINE_ static __attribute__((noinline, unused))
+#elif defined(__GNUC__)
+#define ATTN_OUTLINE_ ATTN_FUNC_
 #else
 #define ATTN_OUTLINE_ static
 #endif
@@ -8783,18 +8766,21 @@ ATTN_DEF size_t attn_mixer_workspace(attn_tensor o, attn_tensor x, const attn_mi
 #define ATTN_RARE_(x) (x)
 #endif
 
-/* A static function or table that a build may leave unused. */
+/* A static function that a build may leave unused. Without optimisation gcc compiles even those, unless
+ * they are inline. */
 #if defined(__GNUC__)
 #define ATTN_UNUSED_ __attribute__((unused))
 #else
 #define ATTN_UNUSED_
 #endif
+#if defined(__GNUC__) && !defined(__OPTIMIZE__)
+#define ATTN_FUNC_ ATTN_UNUSED_ static inline
+#else
 #define ATTN_FUNC_ ATTN_UNUSED_ static
+#endif
 /* A public function. Unused ones must not warn when the implementation is private to a file. */
-#if defined(ATTN_STATIC) && defined(__GNUC__)
-#define ATTN_PUB_ static __attribute__((unused))
-#elif defined(ATTN_STATIC)
-#define ATTN_PUB_ static
+#ifdef ATTN_STATIC
+#define ATTN_PUB_ ATTN_FUNC_
 #else
 #define ATTN_PUB_
 #endif
@@ -9084,9 +9070,8 @@ typedef struct attn_norm_rows_ {
   int64_t y_stride, sum_stride, x_stride, more_stride, n;
 } attn_norm_rows_;
 
-/* The primitives, by family. Each tier fills one constant table a family; a family that no call of a
- * program names is not compiled. The first is how a tier is passed on, and attn_on_ finds the
- * others by it. */
+/* The primitives, by family: what one kind of call needs. Each tier has one constant table a family
+ * (isa/tables.h). The first is how a tier is passed on, and attn_on_ finds the others by it. */
 typedef struct
     attn_table_ { /* rows of any storage, and single rows of floats: what every call needs */
   attn_isa isa;
@@ -9246,7 +9231,7 @@ typedef struct attn_fourier_table_ { /* Fourier transforms */
   void (*mirror)(float *y, const float *a, const float *b, int64_t n);
 } attn_fourier_table_;
 
-#define attn_on_(family, t) attn_##family##_on_tier_[(t)->isa]
+#define attn_on_(family, t) attn_##family##_on_((t)->isa)
 /* <<< attn/isa/table.h */
 /* >>> attn/isa/tiers.h */
 /* isa/tiers.h owns the stanzas: each compiles the pass for one tier inside its region. A tier is
@@ -10420,44 +10405,95 @@ ATTN_PUB_ attn_status attn_isa_limit(attn_isa isa) {
   ATTN_ATOMIC_STORE_(&attn_limit_word_, (int)isa);
   return ATTN_OK;
 }
-
-/* The tables of a family by tier, NULL where it is not compiled. */
-#ifdef ATTN_HAS_AVX2_
-#define ATTN_IF_AVX2_(x) x
-#else
-#define ATTN_IF_AVX2_(x) NULL
-#endif
-#ifdef ATTN_HAS_AVX512_
-#define ATTN_IF_AVX512_(x) x
-#else
-#define ATTN_IF_AVX512_(x) NULL
-#endif
-#ifdef ATTN_HAS_NEON_
-#define ATTN_IF_NEON_(x) x
-#else
-#define ATTN_IF_NEON_(x) NULL
-#endif
-#define ATTN_TABLES_(type, name, tables)                                                  \
-  ATTN_UNUSED_ static const type *const tables[ATTN_ISA_COUNT] = {                        \
-      NULL, &name##scalar_, ATTN_IF_AVX2_(&name##avx2_), ATTN_IF_AVX512_(&name##avx512_), \
-      ATTN_IF_NEON_(&name##neon_)};
-#define ATTN_FAMILY_TABLES_(family) \
-  ATTN_TABLES_(attn_##family##_table_, attn_##family##_table_, attn_##family##_on_tier_)
-ATTN_TABLES_(attn_table_, attn_table_, attn_tables_)
-ATTN_FAMILY_TABLES_(tile)
-ATTN_FAMILY_TABLES_(few)
-ATTN_FAMILY_TABLES_(list)
-ATTN_FAMILY_TABLES_(select)
-ATTN_FAMILY_TABLES_(dense)
-ATTN_FAMILY_TABLES_(norm)
-ATTN_FAMILY_TABLES_(rope)
-ATTN_FAMILY_TABLES_(gate)
-ATTN_FAMILY_TABLES_(feature)
-ATTN_FAMILY_TABLES_(state)
-ATTN_FAMILY_TABLES_(fourier)
-
-ATTN_FUNC_ const attn_table_ *attn_table_of_(attn_isa isa) { return attn_tables_[isa]; }
 /* <<< attn/isa/detect.h */
+/* >>> attn/isa/tables.h */
+/* isa/tables.h owns the tables that isa/table.h describes: the members of each family in the order of its
+ * struct, and one instance a tier. They lie inside functions, so that a family which no call of a
+ * program names is not compiled, without optimisation either. */
+
+#define ATTN_ROWS_TABLE_(on) \
+  on(pack), on(unpack), on(widen), on(finite), on(weights), on(exp_row), on(blend), on(scale_rows)
+#define ATTN_TILE_TABLE_(on)                                                             \
+  on(score_block), on(modify_block), on(softmax_block), on(relu_block), on(value_block), \
+      on(scale_block), on(join), on(divide), on(exclude)
+#define ATTN_FEW_TABLE_(on) on(pack_row), on(score_rows), on(softmax_rows), on(value_rows)
+#define ATTN_LIST_TABLE_(on) on(dots), on(axpys)
+#define ATTN_SELECT_TABLE_(on) on(squares), on(above)
+#define ATTN_DENSE_TABLE_(on) on(gemm), on(activate), on(act)
+#define ATTN_NORM_TABLE_(on) on(moments), on(normalise), on(norm)
+#define ATTN_ROPE_TABLE_(on) on(rope)
+#define ATTN_GATE_TABLE_(on) on(gate)
+#define ATTN_FEATURE_TABLE_(on) on(top_rows), on(power_rows), on(wave_rows), on(elu1)
+#define ATTN_STATE_TABLE_(on) on(step), on(step_z)
+#define ATTN_FOURIER_TABLE_(on) on(butterflies), on(mirror)
+
+#define ATTN_ON_SCALAR_(name) attn_##name##_scalar_
+#define ATTN_ON_AVX2_(name) attn_##name##_avx2_
+#define ATTN_ON_AVX512_(name) attn_##name##_avx512_
+#define ATTN_ON_NEON_(name) attn_##name##_neon_
+#define ATTN_ON_NONE_(name) NULL /* never asked for */
+#ifndef ATTN_HAS_AVX2_
+#undef ATTN_ON_AVX2_
+#define ATTN_ON_AVX2_ ATTN_ON_NONE_
+#endif
+#ifndef ATTN_HAS_AVX512_
+#undef ATTN_ON_AVX512_
+#define ATTN_ON_AVX512_ ATTN_ON_NONE_
+#endif
+#ifndef ATTN_HAS_NEON_
+#undef ATTN_ON_NEON_
+#define ATTN_ON_NEON_ ATTN_ON_NONE_
+#endif
+
+/* In the order of attn_isa, without ATTN_ISA_AUTO. */
+#define ATTN_TABLES_(type, get, members)                                        \
+  ATTN_FUNC_ const type *get(attn_isa isa) {                                    \
+    static const type tables[ATTN_ISA_COUNT - 1] = {{members(ATTN_ON_SCALAR_)}, \
+                                                    {members(ATTN_ON_AVX2_)},   \
+                                                    {members(ATTN_ON_AVX512_)}, \
+                                                    {members(ATTN_ON_NEON_)}};  \
+    return &tables[(int)isa - 1];                                               \
+  }
+ATTN_TABLES_(attn_tile_table_, attn_tile_on_, ATTN_TILE_TABLE_)
+ATTN_TABLES_(attn_few_table_, attn_few_on_, ATTN_FEW_TABLE_)
+ATTN_TABLES_(attn_list_table_, attn_list_on_, ATTN_LIST_TABLE_)
+ATTN_TABLES_(attn_select_table_, attn_select_on_, ATTN_SELECT_TABLE_)
+ATTN_TABLES_(attn_dense_table_, attn_dense_on_, ATTN_DENSE_TABLE_)
+ATTN_TABLES_(attn_norm_table_, attn_norm_on_, ATTN_NORM_TABLE_)
+ATTN_TABLES_(attn_rope_table_, attn_rope_on_, ATTN_ROPE_TABLE_)
+ATTN_TABLES_(attn_gate_table_, attn_gate_on_, ATTN_GATE_TABLE_)
+ATTN_TABLES_(attn_feature_table_, attn_feature_on_, ATTN_FEATURE_TABLE_)
+ATTN_TABLES_(attn_state_table_, attn_state_on_, ATTN_STATE_TABLE_)
+ATTN_TABLES_(attn_fourier_table_, attn_fourier_on_, ATTN_FOURIER_TABLE_)
+
+ATTN_FUNC_ const attn_table_ *attn_table_of_(attn_isa isa) {
+  static const attn_table_ tables[ATTN_ISA_COUNT - 1] = {
+      {ATTN_ISA_SCALAR, ATTN_ROWS_TABLE_(ATTN_ON_SCALAR_)},
+      {ATTN_ISA_AVX2, ATTN_ROWS_TABLE_(ATTN_ON_AVX2_)},
+      {ATTN_ISA_AVX512, ATTN_ROWS_TABLE_(ATTN_ON_AVX512_)},
+      {ATTN_ISA_NEON, ATTN_ROWS_TABLE_(ATTN_ON_NEON_)}};
+  return &tables[(int)isa - 1];
+}
+
+#undef ATTN_ROWS_TABLE_
+#undef ATTN_TILE_TABLE_
+#undef ATTN_FEW_TABLE_
+#undef ATTN_LIST_TABLE_
+#undef ATTN_SELECT_TABLE_
+#undef ATTN_DENSE_TABLE_
+#undef ATTN_NORM_TABLE_
+#undef ATTN_ROPE_TABLE_
+#undef ATTN_GATE_TABLE_
+#undef ATTN_FEATURE_TABLE_
+#undef ATTN_STATE_TABLE_
+#undef ATTN_FOURIER_TABLE_
+#undef ATTN_ON_SCALAR_
+#undef ATTN_ON_AVX2_
+#undef ATTN_ON_AVX512_
+#undef ATTN_ON_NEON_
+#undef ATTN_ON_NONE_
+#undef ATTN_TABLES_
+/* <<< attn/isa/tables.h */
 ATTN_BEGIN_STRICT_
 /* >>> attn/engine/check.h */
 /* engine/check.h owns argument checks: what makes a tensor, a mask or a context legal, and the
@@ -10475,20 +10511,40 @@ ATTN_FUNC_ int attn_reject_(attn_error_ *e, attn_status status, const char *reas
   return 0;
 }
 
-/* The sentences about one argument, made at compile time from its name. */
+/* The sentences about one argument, made at compile time from its name and laid end to end: a pointer
+ * to each would take more than many of them. */
 typedef struct attn_words_ {
-  const char *data, *align, *dtype, *stored, *even, *extent, *dim, *size, *rows, *overlap;
+  const char *all;
 } attn_words_;
-#define ATTN_WORDS_(name)                                                                        \
-  {                                                                                              \
-    name ".data must not be null", name ".data must be aligned to its elements",                 \
-        name ".dtype must be ATTN_F32, ATTN_F16 or ATTN_BF16", name ".dtype is no storage type", \
-        name "'s strides must be even for ATTN_I4",                                              \
-        name ".batch, .heads and .len must not be negative", name ".dim must be at least 1",     \
-        name " spans more bytes than the address space holds",                                   \
-        name " is an output, so its rows must not share memory with one another",                \
-        name " is an output and must not share memory with another argument"                     \
+#define ATTN_WORDS_(name)                                                           \
+  {                                                                                 \
+    ATTN_WORDS_IN_(name)                                                            \
+    name " is an output, so its rows must not share memory with one another\0" name \
+         " is an output and must not share memory with another argument\0" name     \
+         ".dtype is no storage type\0" name "'s strides must be even for ATTN_I4"   \
   }
+#define ATTN_WORDS_IN_(name) /* of an input of a float type */                                \
+  name ".data must not be null\0" name ".data must be aligned to its elements\0" name         \
+       ".dtype must be ATTN_F32, ATTN_F16 or ATTN_BF16\0" name                                \
+       ".batch, .heads and .len must not be negative\0" name ".dim must be at least 1\0" name \
+       " spans more bytes than the address space holds\0"
+enum { /* in that order */
+       ATTN_SAYS_DATA_,
+       ATTN_SAYS_ALIGN_,
+       ATTN_SAYS_DTYPE_,
+       ATTN_SAYS_EXTENT_,
+       ATTN_SAYS_DIM_,
+       ATTN_SAYS_SIZE_,
+       ATTN_SAYS_ROWS_,
+       ATTN_SAYS_OVERLAP_,
+       ATTN_SAYS_STORED_,
+       ATTN_SAYS_EVEN_
+};
+ATTN_COLD_ const char *attn_says_(const attn_words_ *w, int n) {
+  const char *s = w->all;
+  for (; n > 0; n--) s += strlen(s) + 1;
+  return s;
+}
 
 /* The bytes lo..hi that a view may touch; empty when lo == hi. */
 typedef struct attn_span_ {
@@ -10538,25 +10594,29 @@ ATTN_FUNC_ int attn_span_of_(attn_span_ *span, const void *data, int64_t row_byt
 ATTN_COLD_ int attn_check_stored_(attn_error_ *e, attn_tensor *t, const attn_words_ *w,
                                   attn_span_ *span) {
   if ((int)t->dtype < 0 || t->dtype >= ATTN_DTYPE_COUNT)
-    return attn_reject_(e, ATTN_E_DTYPE, w->stored);
-  if (t->batch < 0 || t->heads < 0 || t->len < 0) return attn_reject_(e, ATTN_E_SHAPE, w->extent);
-  if (t->dim < 1) return attn_reject_(e, ATTN_E_SHAPE, w->dim);
+    return attn_reject_(e, ATTN_E_DTYPE, attn_says_(w, ATTN_SAYS_STORED_));
+  if (t->batch < 0 || t->heads < 0 || t->len < 0)
+    return attn_reject_(e, ATTN_E_SHAPE, attn_says_(w, ATTN_SAYS_EXTENT_));
+  if (t->dim < 1) return attn_reject_(e, ATTN_E_SHAPE, attn_says_(w, ATTN_SAYS_DIM_));
   const int64_t size = attn_size_(t->dtype), n[3] = {t->batch, t->heads, t->len};
   if (t->batch <= 1) t->stride_batch = 0;
   if (t->heads <= 1) t->stride_head = 0;
   if (t->len <= 1) t->stride_len = 0;
   int64_t stride[3] = {t->stride_batch, t->stride_head, t->stride_len};
   int empty = t->batch == 0 || t->heads == 0 || t->len == 0;
-  if (!t->data && !empty) return attn_reject_(e, ATTN_E_NULL, w->data);
-  if ((uintptr_t)t->data % (uintptr_t)size != 0) return attn_reject_(e, ATTN_E_ALIGN, w->align);
+  if (!t->data && !empty) return attn_reject_(e, ATTN_E_NULL, attn_says_(w, ATTN_SAYS_DATA_));
+  if ((uintptr_t)t->data % (uintptr_t)size != 0)
+    return attn_reject_(e, ATTN_E_ALIGN, attn_says_(w, ATTN_SAYS_ALIGN_));
   for (int d = 0; d < 3; d++) {
-    if (attn_abs64_(stride[d]) > INT64_MAX / 4) return attn_reject_(e, ATTN_E_OVERFLOW, w->size);
-    if (t->dtype == ATTN_I4 && stride[d] % 2) return attn_reject_(e, ATTN_E_STRIDE, w->even);
+    if (attn_abs64_(stride[d]) > INT64_MAX / 4)
+      return attn_reject_(e, ATTN_E_OVERFLOW, attn_says_(w, ATTN_SAYS_SIZE_));
+    if (t->dtype == ATTN_I4 && stride[d] % 2)
+      return attn_reject_(e, ATTN_E_STRIDE, attn_says_(w, ATTN_SAYS_EVEN_));
     stride[d] = attn_bytes_(t->dtype, stride[d]);
   }
   if (t->dim > INT64_MAX / 4 ||
       !attn_span_of_(span, t->data, attn_bytes_(t->dtype, t->dim), n, stride))
-    return attn_reject_(e, ATTN_E_OVERFLOW, w->size);
+    return attn_reject_(e, ATTN_E_OVERFLOW, attn_says_(w, ATTN_SAYS_SIZE_));
   return 1;
 }
 
@@ -10564,7 +10624,7 @@ ATTN_COLD_ int attn_check_stored_(attn_error_ *e, attn_tensor *t, const attn_wor
 ATTN_COLD_ int attn_check_tensor_(attn_error_ *e, attn_tensor *t, const attn_words_ *w,
                                   attn_span_ *span) {
   if ((int)t->dtype < 0 || attn_quantized_(t->dtype))
-    return attn_reject_(e, ATTN_E_DTYPE, w->dtype);
+    return attn_reject_(e, ATTN_E_DTYPE, attn_says_(w, ATTN_SAYS_DTYPE_));
   return attn_check_stored_(e, t, w, span);
 }
 
@@ -10583,7 +10643,7 @@ ATTN_COLD_ int attn_check_rows_(attn_error_ *e, const attn_tensor *t, const attn
       }
   for (int d = 0; d < 3; d++) {
     if (n[d] <= 1) continue;
-    if (s[d] < reach) return attn_reject_(e, ATTN_E_STRIDE, w->rows);
+    if (s[d] < reach) return attn_reject_(e, ATTN_E_STRIDE, attn_says_(w, ATTN_SAYS_ROWS_));
     reach = attn_add_(attn_mul_(n[d] - 1, s[d]), reach);
   }
   return 1;
@@ -13645,7 +13705,7 @@ ATTN_FUNC_ uint64_t attn_tile_all_(const attn_tile_ *t) {
   return t->n == ATTN_TILE_ ? ~(uint64_t)0 : ((uint64_t)1 << t->n) - 1;
 }
 
-ATTN_FUNC_ inline char *attn_at_(const attn_tensor *t, int64_t b, int64_t h, int64_t i) {
+ATTN_UNUSED_ static inline char *attn_at_(const attn_tensor *t, int64_t b, int64_t h, int64_t i) {
   const int64_t e = b * t->stride_batch + h * t->stride_head + i * t->stride_len;
   return (char *)t->data + attn_bytes_(t->dtype, e);
 }
@@ -17724,7 +17784,7 @@ ATTN_COLD_ int attn_gemm_plan_(attn_error_ *e, attn_gemm_ *a, attn_tensor y, att
   }
   if (!attn_check_rows_(e, &a->y, &wy) || !attn_check_workspace_(e, ctx, &ss)) return 0;
   if (apart && (attn_overlap_(sy, sx) || attn_overlap_(sy, sw) || attn_overlap_(sy, sb)))
-    return attn_reject_(e, ATTN_E_OVERLAP, wy.overlap);
+    return attn_reject_(e, ATTN_E_OVERLAP, attn_says_(&wy, ATTN_SAYS_OVERLAP_));
   if (attn_overlap_(ss, sx) || attn_overlap_(ss, sw) || attn_overlap_(ss, sb) ||
       attn_overlap_(ss, sy))
     return attn_reject_(e, ATTN_E_OVERLAP, "ctx.workspace shares memory with an argument");
@@ -18026,7 +18086,7 @@ ATTN_COLD_ int attn_features_check_(attn_error_ *e, attn_features_job_ *j,
   if (!attn_check_rows_(e, &j->y, &wy) || !attn_check_workspace_(e, ctx, &work)) return 0;
   if (attn_overlap_(sy, sx) || attn_overlap_(sy, j->map.w_span) ||
       attn_overlap_(sy, j->map.sigmas_span))
-    return attn_reject_(e, ATTN_E_OVERLAP, wy.overlap);
+    return attn_reject_(e, ATTN_E_OVERLAP, attn_says_(&wy, ATTN_SAYS_OVERLAP_));
   if (attn_overlap_(work, sy) || attn_overlap_(work, sx) || attn_overlap_(work, j->map.w_span) ||
       attn_overlap_(work, j->map.sigmas_span))
     return attn_reject_(e, ATTN_E_OVERLAP, "ctx.workspace shares memory with an argument");
@@ -18232,11 +18292,13 @@ ATTN_COLD_ int attn_quantize_plan_(attn_error_ *e, attn_quantize_job_ *j, int ba
                           back ? &attn_dequantize_words_ : &attn_quantize_words_, !back, ss))
     return 0;
   if (attn_overlap_(sy, sx) || attn_overlap_(sy, ss[0]) || attn_overlap_(sy, ss[1]))
-    return attn_reject_(e, ATTN_E_OVERLAP, wy.overlap);
+    return attn_reject_(e, ATTN_E_OVERLAP, attn_says_(&wy, ATTN_SAYS_OVERLAP_));
   if (!back && (attn_overlap_(ss[0], ss[1]) || attn_overlap_(ss[0], sx)))
-    return attn_reject_(e, ATTN_E_OVERLAP, attn_quantize_words_.scale.overlap);
+    return attn_reject_(e, ATTN_E_OVERLAP,
+                        attn_says_(&attn_quantize_words_.scale, ATTN_SAYS_OVERLAP_));
   if (!back && attn_overlap_(ss[1], sx))
-    return attn_reject_(e, ATTN_E_OVERLAP, attn_quantize_words_.zero.overlap);
+    return attn_reject_(e, ATTN_E_OVERLAP,
+                        attn_says_(&attn_quantize_words_.zero, ATTN_SAYS_OVERLAP_));
   return 1;
 }
 
@@ -20852,9 +20914,9 @@ ATTN_COLD_ int attn_sdpa_plan_(attn_error_ *e, attn_softmax_ *a, const attn_sdpa
     for (int y = x + 1; span[x].lo < span[x].hi && y < WORK; y++)
       if (attn_overlap_(span[x], span[y]))
         return attn_reject_(e, ATTN_E_OVERLAP,
-                            x == O     ? wo.overlap
-                            : x == LSE ? wl.overlap
-                                       : wm.overlap);
+                            x == O     ? attn_says_(&wo, ATTN_SAYS_OVERLAP_)
+                            : x == LSE ? attn_says_(&wl, ATTN_SAYS_OVERLAP_)
+                                       : attn_says_(&wm, ATTN_SAYS_OVERLAP_));
   if (a->choice && !a->choice->values) memset(&span[O], 0, sizeof span[O]); /* o is a stand-in */
   for (int n = 0; a->choice && data >= 0 && n < 2; n++)
     for (int y = O; y < SPANS; y++)
@@ -20998,7 +21060,7 @@ ATTN_COLD_ int attn_merge_plan_(attn_error_ *e, attn_merge_job_ *m, const attn_c
   for (int x = 0; x < 2; x++)
     for (int y = x + 1; y < 6; y++)
       if (attn_overlap_(span[x], span[y]) && !(y >= 2 && y % 2 == x && attn_same_view_(t[x], t[y])))
-        return attn_reject_(e, ATTN_E_OVERLAP, w[x].overlap);
+        return attn_reject_(e, ATTN_E_OVERLAP, attn_says_(&w[x], ATTN_SAYS_OVERLAP_));
   return 1;
 }
 
@@ -21711,7 +21773,7 @@ ATTN_COLD_ int attn_rope_plan_(attn_error_ *e, attn_rope_job_ *j, const attn_rop
                          "params.positions must be aligned to its elements", &sp))
     return 0;
   if ((attn_overlap_(sy, sx) && !attn_same_view_(&j->y, &j->x)) || attn_overlap_(sy, sp))
-    return attn_reject_(e, ATTN_E_OVERLAP, wy.overlap);
+    return attn_reject_(e, ATTN_E_OVERLAP, attn_says_(&wy, ATTN_SAYS_OVERLAP_));
   if (!attn_check_workspace_(e, ctx, &sw)) return 0;
   if (attn_overlap_(sw, sx) || attn_overlap_(sw, sy) || attn_overlap_(sw, sp))
     return attn_reject_(e, ATTN_E_OVERLAP, "ctx.workspace must not share memory with a tensor");
@@ -22608,7 +22670,8 @@ ATTN_COLD_ int attn_hard_plan_(attn_error_ *e, attn_hard_job_ *j,
       !attn_check_workspace_(e, ctx, &span[WORK]))
     return 0;
   for (int y = V; y < WORK; y++)
-    if (attn_overlap_(span[O], span[y])) return attn_reject_(e, ATTN_E_OVERLAP, wo.overlap);
+    if (attn_overlap_(span[O], span[y]))
+      return attn_reject_(e, ATTN_E_OVERLAP, attn_says_(&wo, ATTN_SAYS_OVERLAP_));
   for (int x = O; x < WORK; x++)
     if (attn_overlap_(span[x], span[WORK]))
       return attn_reject_(e, ATTN_E_OVERLAP,
@@ -23363,7 +23426,7 @@ ATTN_COLD_ int attn_check_apart_(attn_error_ *e, const attn_ctx *ctx, const attn
     if (!(p[i].role & ATTN_OUT_)) continue;
     for (int k = 0; k < n + m; k++)
       if (k != i && attn_overlap_(p[i].span, k < n ? p[k].span : more[k - n]))
-        return attn_reject_(e, ATTN_E_OVERLAP, p[i].w->overlap);
+        return attn_reject_(e, ATTN_E_OVERLAP, attn_says_(p[i].w, ATTN_SAYS_OVERLAP_));
   }
   for (int k = 0; k < n + m; k++)
     if (attn_overlap_(work, k < n ? p[k].span : more[k - n]))
@@ -31403,7 +31466,8 @@ ATTN_COLD_ int attn_check_memory_(attn_error_ *e, attn_memory *m, const attn_mem
   op->role = out ? ATTN_OUT_ : 0;
   op->batch = batch, op->heads = 1, op->len = ATTN_ANY_, op->dim = dim;
   if (!m->rows.data) {
-    if (m->rows.len < 0) return attn_reject_(e, ATTN_E_SHAPE, w->rows.extent);
+    if (m->rows.len < 0)
+      return attn_reject_(e, ATTN_E_SHAPE, attn_says_(&w->rows, ATTN_SAYS_EXTENT_));
     if (m->rows.len > 0) return attn_reject_(e, ATTN_E_NULL, w->room);
     m->rows.batch = batch, m->rows.heads = 1, m->rows.dim = dim;
   }
@@ -31858,7 +31922,8 @@ ATTN_COLD_ int attn_segment_layer_check_(attn_error_ *e, attn_segment_layer_job_
   j->dk = p->w_q.data ? p->w_q.dim / hq : p->w_k.dim / hk;
   j->dv = j->output ? j->x.dim : p->w_v.dim / hk;
   const int heads_out = p->sublayer == ATTN_SUBLAYER_PLAIN && !p->w_o.data && !j->output;
-  if (!j->project && !heads_out && !p->w_o.data) return attn_reject_(e, ATTN_E_NULL, w[WO].data);
+  if (!j->project && !heads_out && !p->w_o.data)
+    return attn_reject_(e, ATTN_E_NULL, attn_says_(&w[WO], ATTN_SAYS_DATA_));
   attn_operand_ op[COUNT] = {
       {&j->h, &w[H], 0, any, 1, any, any, "h must have one head", {0, 0}},
       {&p->w_q,
@@ -32287,9 +32352,9 @@ ATTN_COLD_ int attn_check_compress_(attn_error_ *e, attn_compress_params *p, int
   if (p->dilation < 0)
     return attn_reject_(e, ATTN_E_RANGE, "the compression's dilation must be at least 1");
   if (p->dilation == 0) p->dilation = 1;
-  if (conv && !p->w.data) return attn_reject_(e, ATTN_E_NULL, w[0].data);
+  if (conv && !p->w.data) return attn_reject_(e, ATTN_E_NULL, attn_says_(&w[0], ATTN_SAYS_DATA_));
   if (p->kind == ATTN_COMPRESS_MOST_USED && !p->usage.data && rows > 0)
-    return attn_reject_(e, ATTN_E_NULL, w[1].data);
+    return attn_reject_(e, ATTN_E_NULL, attn_says_(&w[1], ATTN_SAYS_DATA_));
   if (!conv) p->w.data = NULL, p->bias = NULL;
   if (p->kind != ATTN_COMPRESS_MOST_USED) p->usage.data = NULL;
   const attn_operand_ of[2] = {
@@ -38587,7 +38652,8 @@ ATTN_COLD_ int attn_short_operand_(attn_error_ *e, attn_operand_ *op, attn_tenso
                                    int64_t dim, const char *rule) {
   op->t = t, op->w = w, op->role = role, op->rule = rule;
   op->batch = 1, op->heads = ATTN_ONE_OR_ALL_, op->len = len, op->dim = dim;
-  if (!t->data && !(role & ATTN_OPTIONAL_)) return attn_reject_(e, ATTN_E_NULL, w->data);
+  if (!t->data && !(role & ATTN_OPTIONAL_))
+    return attn_reject_(e, ATTN_E_NULL, attn_says_(w, ATTN_SAYS_DATA_));
   return attn_check_operand_(e, op, heads);
 }
 
@@ -39591,20 +39657,8 @@ typedef struct attn_said_ {
   attn_words_ words;
   const char *shape;
 } attn_said_;
-#define ATTN_SAID_(name, shape)                             \
-  {                                                         \
-    {name ".data must not be null",                         \
-     name ".data must be aligned to its elements",          \
-     name ".dtype must be ATTN_F32, ATTN_F16 or ATTN_BF16", \
-     name ".dtype must be ATTN_F32, ATTN_F16 or ATTN_BF16", \
-     NULL,                                                  \
-     name ".batch, .heads and .len must not be negative",   \
-     name ".dim must be at least 1",                        \
-     name " spans more bytes than the address space holds", \
-     NULL,                                                  \
-     NULL},                                                 \
-        name " must be " shape                              \
-  }
+#define ATTN_SAID_(name, shape) \
+  { {ATTN_WORDS_IN_(name)}, name " must be " shape }
 
 /* A weight [1,1,in,out], or a bias: in = 1. */
 ATTN_COLD_ attn_operand_ attn_weight_(attn_tensor *t, const attn_said_ *rule, int role, int64_t in,
@@ -41913,7 +41967,9 @@ ATTN_COLD_ int attn_universal_check_(attn_error_ *e, attn_universal_ *a, const a
   attn_span_ span[ATTN_BLOCK_SPANS_];
   if (!attn_block_spans_(e, &p->block, a->b.x.batch, span)) return 0;
   for (int i = 3; i < 5; i++)
-    if (!attn_check_spans_(e, span, ATTN_BLOCK_SPANS_, op[i].span, op[i].w->overlap)) return 0;
+    if (!attn_check_spans_(e, span, ATTN_BLOCK_SPANS_, op[i].span,
+                           attn_says_(op[i].w, ATTN_SAYS_OVERLAP_)))
+      return 0;
   return 1;
 }
 
@@ -42200,7 +42256,8 @@ ATTN_COLD_ int attn_exit_layer_check_(attn_error_ *e, const attn_exit_stack_ *a,
     const int out = op[k].role & ATTN_OUT_;
     if (!attn_check_spans_(e, span, out ? ATTN_EXIT_SPANS_ : ATTN_EXIT_WRITTEN_, op[k].span,
                            overlap) ||
-        (out && !attn_check_spans_(e, block, ATTN_BLOCK_SPANS_, op[k].span, op[k].w->overlap)))
+        (out && !attn_check_spans_(e, block, ATTN_BLOCK_SPANS_, op[k].span,
+                                   attn_says_(op[k].w, ATTN_SAYS_OVERLAP_))))
       return 0;
   }
   for (int64_t l = 0; l < a->p.count; l++) {
@@ -44295,7 +44352,7 @@ ATTN_COLD_ int attn_maps_check_(attn_error_ *e, attn_maps_job_ *a, const attn_sd
   outer[0] = op[SCORES].span;
   x.o = o, x.q = q, x.k = k, x.v = v, x.outer = outer;
   if (!attn_sdpa_plan_(e, &x, p, ctx, &workers, -1))
-    return attn_reject_(e, ATTN_E_OVERLAP, w[SCORES].overlap);
+    return attn_reject_(e, ATTN_E_OVERLAP, attn_says_(&w[SCORES], ATTN_SAYS_OVERLAP_));
   return !data || !ctx || !ctx->validate || !a->previous.data || !tk ||
          attn_maps_finite_(e, a->after.table, &a->previous);
 }
@@ -44814,7 +44871,8 @@ ATTN_COLD_ int attn_lazy_check_(attn_error_ *e, attn_lazy_job_ *a, const attn_ct
       for (int t = 0; t < 4; t++) {
         attn_tensor x = *other[t];
         if (!attn_check_stored_(e, &x, &wi, &more)) return 0;
-        if (attn_overlap_(span, more)) return attn_reject_(e, ATTN_E_OVERLAP, wo.overlap);
+        if (attn_overlap_(span, more))
+          return attn_reject_(e, ATTN_E_OVERLAP, attn_says_(&wo, ATTN_SAYS_OVERLAP_));
       }
     }
   return 1;
@@ -47723,7 +47781,8 @@ ATTN_COLD_ int attn_mixture_paths_(attn_error_ *e, const attn_mixture_job_ *a, c
     attn_tensor lse = p->lse, next;
     if (!attn_check_tensor_(e, &lse, &w, &span)) return 0;
     for (int i = 0; i < extra; i++)
-      if (attn_overlap_(span, more[i].span)) return attn_reject_(e, ATTN_E_OVERLAP, w.overlap);
+      if (attn_overlap_(span, more[i].span))
+        return attn_reject_(e, ATTN_E_OVERLAP, attn_says_(&w, ATTN_SAYS_OVERLAP_));
     for (int64_t y = 0; y < a->count; y++) {
       const attn_path *at = &a->paths[y];
       if (y == x) continue;
@@ -47731,7 +47790,8 @@ ATTN_COLD_ int attn_mixture_paths_(attn_error_ *e, const attn_mixture_job_ *a, c
       if (!at->params || !at->params->lse.data) continue;
       next = at->params->lse;
       if (!attn_check_tensor_(e, &next, &w, &other)) return 0;
-      if (attn_overlap_(span, other)) return attn_reject_(e, ATTN_E_OVERLAP, w.overlap);
+      if (attn_overlap_(span, other))
+        return attn_reject_(e, ATTN_E_OVERLAP, attn_says_(&w, ATTN_SAYS_OVERLAP_));
     }
   }
   return 1;
@@ -49234,6 +49294,7 @@ ATTN_END_STRICT_
 #undef ATTN_TILE_
 #undef ATTN_UNROLL_
 #undef ATTN_WORDS_
+#undef ATTN_WORDS_IN_
 #undef ATTN_X86_
 #undef ATTN_XCR0_AVX2_
 #undef ATTN_XCR0_AVX512_
@@ -49241,11 +49302,6 @@ ATTN_END_STRICT_
 #undef ATTN_VECTOR_ZERO_
 #undef ATTN_UNUSED_
 #undef attn_on_
-#undef ATTN_IF_AVX2_
-#undef ATTN_IF_AVX512_
-#undef ATTN_IF_NEON_
-#undef ATTN_TABLES_
-#undef ATTN_FAMILY_TABLES_
 #undef ATTN_COLD_
 #undef ATTN_PUB_COLD_
 #undef ATTN_ONCE_

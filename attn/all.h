@@ -60,6 +60,7 @@ extern "C" {
 #include "isa/table.h"
 #include "isa/tiers.h"
 #include "isa/detect.h"
+#include "isa/tables.h"
 ATTN_BEGIN_STRICT_
 #include "engine/check.h"
 #include "engine/workspace.h"

@@ -13,20 +13,40 @@ ATTN_FUNC_ int attn_reject_(attn_error_ *e, attn_status status, const char *reas
   return 0;
 }
 
-/* The sentences about one argument, made at compile time from its name. */
+/* The sentences about one argument, made at compile time from its name and laid end to end: a pointer
+ * to each would take more than many of them. */
 typedef struct attn_words_ {
-  const char *data, *align, *dtype, *stored, *even, *extent, *dim, *size, *rows, *overlap;
+  const char *all;
 } attn_words_;
-#define ATTN_WORDS_(name)                                                                        \
-  {                                                                                              \
-    name ".data must not be null", name ".data must be aligned to its elements",                 \
-        name ".dtype must be ATTN_F32, ATTN_F16 or ATTN_BF16", name ".dtype is no storage type", \
-        name "'s strides must be even for ATTN_I4",                                              \
-        name ".batch, .heads and .len must not be negative", name ".dim must be at least 1",     \
-        name " spans more bytes than the address space holds",                                   \
-        name " is an output, so its rows must not share memory with one another",                \
-        name " is an output and must not share memory with another argument"                     \
+#define ATTN_WORDS_(name)                                                           \
+  {                                                                                 \
+    ATTN_WORDS_IN_(name)                                                            \
+    name " is an output, so its rows must not share memory with one another\0" name \
+         " is an output and must not share memory with another argument\0" name     \
+         ".dtype is no storage type\0" name "'s strides must be even for ATTN_I4"   \
   }
+#define ATTN_WORDS_IN_(name) /* of an input of a float type */                                \
+  name ".data must not be null\0" name ".data must be aligned to its elements\0" name         \
+       ".dtype must be ATTN_F32, ATTN_F16 or ATTN_BF16\0" name                                \
+       ".batch, .heads and .len must not be negative\0" name ".dim must be at least 1\0" name \
+       " spans more bytes than the address space holds\0"
+enum { /* in that order */
+       ATTN_SAYS_DATA_,
+       ATTN_SAYS_ALIGN_,
+       ATTN_SAYS_DTYPE_,
+       ATTN_SAYS_EXTENT_,
+       ATTN_SAYS_DIM_,
+       ATTN_SAYS_SIZE_,
+       ATTN_SAYS_ROWS_,
+       ATTN_SAYS_OVERLAP_,
+       ATTN_SAYS_STORED_,
+       ATTN_SAYS_EVEN_
+};
+ATTN_COLD_ const char *attn_says_(const attn_words_ *w, int n) {
+  const char *s = w->all;
+  for (; n > 0; n--) s += strlen(s) + 1;
+  return s;
+}
 
 /* The bytes lo..hi that a view may touch; empty when lo == hi. */
 typedef struct attn_span_ {
@@ -76,25 +96,29 @@ ATTN_FUNC_ int attn_span_of_(attn_span_ *span, const void *data, int64_t row_byt
 ATTN_COLD_ int attn_check_stored_(attn_error_ *e, attn_tensor *t, const attn_words_ *w,
                                   attn_span_ *span) {
   if ((int)t->dtype < 0 || t->dtype >= ATTN_DTYPE_COUNT)
-    return attn_reject_(e, ATTN_E_DTYPE, w->stored);
-  if (t->batch < 0 || t->heads < 0 || t->len < 0) return attn_reject_(e, ATTN_E_SHAPE, w->extent);
-  if (t->dim < 1) return attn_reject_(e, ATTN_E_SHAPE, w->dim);
+    return attn_reject_(e, ATTN_E_DTYPE, attn_says_(w, ATTN_SAYS_STORED_));
+  if (t->batch < 0 || t->heads < 0 || t->len < 0)
+    return attn_reject_(e, ATTN_E_SHAPE, attn_says_(w, ATTN_SAYS_EXTENT_));
+  if (t->dim < 1) return attn_reject_(e, ATTN_E_SHAPE, attn_says_(w, ATTN_SAYS_DIM_));
   const int64_t size = attn_size_(t->dtype), n[3] = {t->batch, t->heads, t->len};
   if (t->batch <= 1) t->stride_batch = 0;
   if (t->heads <= 1) t->stride_head = 0;
   if (t->len <= 1) t->stride_len = 0;
   int64_t stride[3] = {t->stride_batch, t->stride_head, t->stride_len};
   int empty = t->batch == 0 || t->heads == 0 || t->len == 0;
-  if (!t->data && !empty) return attn_reject_(e, ATTN_E_NULL, w->data);
-  if ((uintptr_t)t->data % (uintptr_t)size != 0) return attn_reject_(e, ATTN_E_ALIGN, w->align);
+  if (!t->data && !empty) return attn_reject_(e, ATTN_E_NULL, attn_says_(w, ATTN_SAYS_DATA_));
+  if ((uintptr_t)t->data % (uintptr_t)size != 0)
+    return attn_reject_(e, ATTN_E_ALIGN, attn_says_(w, ATTN_SAYS_ALIGN_));
   for (int d = 0; d < 3; d++) {
-    if (attn_abs64_(stride[d]) > INT64_MAX / 4) return attn_reject_(e, ATTN_E_OVERFLOW, w->size);
-    if (t->dtype == ATTN_I4 && stride[d] % 2) return attn_reject_(e, ATTN_E_STRIDE, w->even);
+    if (attn_abs64_(stride[d]) > INT64_MAX / 4)
+      return attn_reject_(e, ATTN_E_OVERFLOW, attn_says_(w, ATTN_SAYS_SIZE_));
+    if (t->dtype == ATTN_I4 && stride[d] % 2)
+      return attn_reject_(e, ATTN_E_STRIDE, attn_says_(w, ATTN_SAYS_EVEN_));
     stride[d] = attn_bytes_(t->dtype, stride[d]);
   }
   if (t->dim > INT64_MAX / 4 ||
       !attn_span_of_(span, t->data, attn_bytes_(t->dtype, t->dim), n, stride))
-    return attn_reject_(e, ATTN_E_OVERFLOW, w->size);
+    return attn_reject_(e, ATTN_E_OVERFLOW, attn_says_(w, ATTN_SAYS_SIZE_));
   return 1;
 }
 
@@ -102,7 +126,7 @@ ATTN_COLD_ int attn_check_stored_(attn_error_ *e, attn_tensor *t, const attn_wor
 ATTN_COLD_ int attn_check_tensor_(attn_error_ *e, attn_tensor *t, const attn_words_ *w,
                                   attn_span_ *span) {
   if ((int)t->dtype < 0 || attn_quantized_(t->dtype))
-    return attn_reject_(e, ATTN_E_DTYPE, w->dtype);
+    return attn_reject_(e, ATTN_E_DTYPE, attn_says_(w, ATTN_SAYS_DTYPE_));
   return attn_check_stored_(e, t, w, span);
 }
 
@@ -121,7 +145,7 @@ ATTN_COLD_ int attn_check_rows_(attn_error_ *e, const attn_tensor *t, const attn
       }
   for (int d = 0; d < 3; d++) {
     if (n[d] <= 1) continue;
-    if (s[d] < reach) return attn_reject_(e, ATTN_E_STRIDE, w->rows);
+    if (s[d] < reach) return attn_reject_(e, ATTN_E_STRIDE, attn_says_(w, ATTN_SAYS_ROWS_));
     reach = attn_add_(attn_mul_(n[d] - 1, s[d]), reach);
   }
   return 1;

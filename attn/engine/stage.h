@@ -291,7 +291,7 @@ ATTN_COLD_ int attn_check_apart_(attn_error_ *e, const attn_ctx *ctx, const attn
     if (!(p[i].role & ATTN_OUT_)) continue;
     for (int k = 0; k < n + m; k++)
       if (k != i && attn_overlap_(p[i].span, k < n ? p[k].span : more[k - n]))
-        return attn_reject_(e, ATTN_E_OVERLAP, p[i].w->overlap);
+        return attn_reject_(e, ATTN_E_OVERLAP, attn_says_(p[i].w, ATTN_SAYS_OVERLAP_));
   }
   for (int k = 0; k < n + m; k++)
     if (attn_overlap_(work, k < n ? p[k].span : more[k - n]))

@@ -377,7 +377,7 @@ ATTN_FUNC_ uint64_t attn_tile_all_(const attn_tile_ *t) {
   return t->n == ATTN_TILE_ ? ~(uint64_t)0 : ((uint64_t)1 << t->n) - 1;
 }
 
-ATTN_FUNC_ inline char *attn_at_(const attn_tensor *t, int64_t b, int64_t h, int64_t i) {
+ATTN_UNUSED_ static inline char *attn_at_(const attn_tensor *t, int64_t b, int64_t h, int64_t i) {
   const int64_t e = b * t->stride_batch + h * t->stride_head + i * t->stride_len;
   return (char *)t->data + attn_bytes_(t->dtype, e);
 }

@@ -118,8 +118,10 @@
 /* What is rare stays out of line: many copies of it cost more than the call. */
 #if defined(ATTN_MSVC_)
 #define ATTN_OUTLINE_ static __declspec(noinline)
-#elif defined(__GNUC__)
+#elif defined(__GNUC__) && defined(__OPTIMIZE__)
 #define ATTN_OUTLINE_ static __attribute__((noinline, unused))
+#elif defined(__GNUC__)
+#define ATTN_OUTLINE_ ATTN_FUNC_
 #else
 #define ATTN_OUTLINE_ static
 #endif
@@ -144,18 +146,21 @@
 #define ATTN_RARE_(x) (x)
 #endif
 
-/* A static function or table that a build may leave unused. */
+/* A static function that a build may leave unused. Without optimisation gcc compiles even those, unless
+ * they are inline. */
 #if defined(__GNUC__)
 #define ATTN_UNUSED_ __attribute__((unused))
 #else
 #define ATTN_UNUSED_
 #endif
+#if defined(__GNUC__) && !defined(__OPTIMIZE__)
+#define ATTN_FUNC_ ATTN_UNUSED_ static inline
+#else
 #define ATTN_FUNC_ ATTN_UNUSED_ static
+#endif
 /* A public function. Unused ones must not warn when the implementation is private to a file. */
-#if defined(ATTN_STATIC) && defined(__GNUC__)
-#define ATTN_PUB_ static __attribute__((unused))
-#elif defined(ATTN_STATIC)
-#define ATTN_PUB_ static
+#ifdef ATTN_STATIC
+#define ATTN_PUB_ ATTN_FUNC_
 #else
 #define ATTN_PUB_
 #endif

@@ -131,9 +131,8 @@ typedef struct attn_norm_rows_ {
   int64_t y_stride, sum_stride, x_stride, more_stride, n;
 } attn_norm_rows_;
 
-/* The primitives, by family. Each tier fills one constant table a family; a family that no call of a
- * program names is not compiled. The first is how a tier is passed on, and attn_on_ finds the
- * others by it. */
+/* The primitives, by family: what one kind of call needs. Each tier has one constant table a family
+ * (isa/tables.h). The first is how a tier is passed on, and attn_on_ finds the others by it. */
 typedef struct
     attn_table_ { /* rows of any storage, and single rows of floats: what every call needs */
   attn_isa isa;
@@ -293,4 +292,4 @@ typedef struct attn_fourier_table_ { /* Fourier transforms */
   void (*mirror)(float *y, const float *a, const float *b, int64_t n);
 } attn_fourier_table_;
 
-#define attn_on_(family, t) attn_##family##_on_tier_[(t)->isa]
+#define attn_on_(family, t) attn_##family##_on_((t)->isa)

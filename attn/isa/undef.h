@@ -74,6 +74,7 @@
 #undef ATTN_TILE_
 #undef ATTN_UNROLL_
 #undef ATTN_WORDS_
+#undef ATTN_WORDS_IN_
 #undef ATTN_X86_
 #undef ATTN_XCR0_AVX2_
 #undef ATTN_XCR0_AVX512_
@@ -81,11 +82,6 @@
 #undef ATTN_VECTOR_ZERO_
 #undef ATTN_UNUSED_
 #undef attn_on_
-#undef ATTN_IF_AVX2_
-#undef ATTN_IF_AVX512_
-#undef ATTN_IF_NEON_
-#undef ATTN_TABLES_
-#undef ATTN_FAMILY_TABLES_
 #undef ATTN_COLD_
 #undef ATTN_PUB_COLD_
 #undef ATTN_ONCE_

@@ -267,12 +267,18 @@ ATTN_INLINE_ void ATTN_FN_(score_rows_kind)(const int rr, float *s, const float 
     ATTN_VF_ sum[16];
     float lanes[16];
     if (j && j % 16 == 0) ATTN_FN_(ask_from)(&ask, k, j); /* where it should be by now */
-    for (int i = 0; i < keys; i += 2 * mk) { /* two at a time; all of them are a page of code */
-      ATTN_FN_(rows_keys)(rr, sum + i, keys, q, width, row, step, j + i, last, &ask, dim, kind);
-      if (keys == mk) break;
-      const int next = i + mk;
-      ATTN_FN_(rows_keys)(rr, sum + next, keys, q, width, row, step, j + next, last, &ask, dim,
-                          kind);
+    if (kind == ATTN_F32) {
+      ATTN_UNROLL_
+      for (int i = 0; i < keys; i += mk)
+        ATTN_FN_(rows_keys)(rr, sum + i, keys, q, width, row, step, j + i, last, &ask, dim, kind);
+    } else { /* two at a time: all of them are a page of code, which f32 alone is worth */
+      for (int i = 0; i < keys; i += 2 * mk) {
+        const int next = i + mk;
+        ATTN_FN_(rows_keys)(rr, sum + i, keys, q, width, row, step, j + i, last, &ask, dim, kind);
+        if (keys == mk) break;
+        ATTN_FN_(rows_keys)
+        (rr, sum + next, keys, q, width, row, step, j + next, last, &ask, dim, kind);
+      }
     }
     ATTN_UNROLL_
     for (int i = 0; i < keys * rr; i += ATTN_W_) ATTN_V_STORE_(lanes + i, ATTN_V_SUMS_(sum + i));

@@ -171,9 +171,9 @@ ATTN_COLD_ int attn_check_compress_(attn_error_ *e, attn_compress_params *p, int
   if (p->dilation < 0)
     return attn_reject_(e, ATTN_E_RANGE, "the compression's dilation must be at least 1");
   if (p->dilation == 0) p->dilation = 1;
-  if (conv && !p->w.data) return attn_reject_(e, ATTN_E_NULL, w[0].data);
+  if (conv && !p->w.data) return attn_reject_(e, ATTN_E_NULL, attn_says_(&w[0], ATTN_SAYS_DATA_));
   if (p->kind == ATTN_COMPRESS_MOST_USED && !p->usage.data && rows > 0)
-    return attn_reject_(e, ATTN_E_NULL, w[1].data);
+    return attn_reject_(e, ATTN_E_NULL, attn_says_(&w[1], ATTN_SAYS_DATA_));
   if (!conv) p->w.data = NULL, p->bias = NULL;
   if (p->kind != ATTN_COMPRESS_MOST_USED) p->usage.data = NULL;
   const attn_operand_ of[2] = {

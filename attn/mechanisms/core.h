@@ -198,9 +198,9 @@ ATTN_COLD_ int attn_sdpa_plan_(attn_error_ *e, attn_softmax_ *a, const attn_sdpa
     for (int y = x + 1; span[x].lo < span[x].hi && y < WORK; y++)
       if (attn_overlap_(span[x], span[y]))
         return attn_reject_(e, ATTN_E_OVERLAP,
-                            x == O     ? wo.overlap
-                            : x == LSE ? wl.overlap
-                                       : wm.overlap);
+                            x == O     ? attn_says_(&wo, ATTN_SAYS_OVERLAP_)
+                            : x == LSE ? attn_says_(&wl, ATTN_SAYS_OVERLAP_)
+                                       : attn_says_(&wm, ATTN_SAYS_OVERLAP_));
   if (a->choice && !a->choice->values) memset(&span[O], 0, sizeof span[O]); /* o is a stand-in */
   for (int n = 0; a->choice && data >= 0 && n < 2; n++)
     for (int y = O; y < SPANS; y++)
@@ -344,7 +344,7 @@ ATTN_COLD_ int attn_merge_plan_(attn_error_ *e, attn_merge_job_ *m, const attn_c
   for (int x = 0; x < 2; x++)
     for (int y = x + 1; y < 6; y++)
       if (attn_overlap_(span[x], span[y]) && !(y >= 2 && y % 2 == x && attn_same_view_(t[x], t[y])))
-        return attn_reject_(e, ATTN_E_OVERLAP, w[x].overlap);
+        return attn_reject_(e, ATTN_E_OVERLAP, attn_says_(&w[x], ATTN_SAYS_OVERLAP_));
   return 1;
 }
 

@@ -66,7 +66,8 @@ ATTN_COLD_ int attn_exit_layer_check_(attn_error_ *e, const attn_exit_stack_ *a,
     const int out = op[k].role & ATTN_OUT_;
     if (!attn_check_spans_(e, span, out ? ATTN_EXIT_SPANS_ : ATTN_EXIT_WRITTEN_, op[k].span,
                            overlap) ||
-        (out && !attn_check_spans_(e, block, ATTN_BLOCK_SPANS_, op[k].span, op[k].w->overlap)))
+        (out && !attn_check_spans_(e, block, ATTN_BLOCK_SPANS_, op[k].span,
+                                   attn_says_(op[k].w, ATTN_SAYS_OVERLAP_))))
       return 0;
   }
   for (int64_t l = 0; l < a->p.count; l++) {

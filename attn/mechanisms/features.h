@@ -193,7 +193,7 @@ ATTN_COLD_ int attn_features_check_(attn_error_ *e, attn_features_job_ *j,
   if (!attn_check_rows_(e, &j->y, &wy) || !attn_check_workspace_(e, ctx, &work)) return 0;
   if (attn_overlap_(sy, sx) || attn_overlap_(sy, j->map.w_span) ||
       attn_overlap_(sy, j->map.sigmas_span))
-    return attn_reject_(e, ATTN_E_OVERLAP, wy.overlap);
+    return attn_reject_(e, ATTN_E_OVERLAP, attn_says_(&wy, ATTN_SAYS_OVERLAP_));
   if (attn_overlap_(work, sy) || attn_overlap_(work, sx) || attn_overlap_(work, j->map.w_span) ||
       attn_overlap_(work, j->map.sigmas_span))
     return attn_reject_(e, ATTN_E_OVERLAP, "ctx.workspace shares memory with an argument");

@@ -93,7 +93,8 @@ ATTN_COLD_ int attn_hard_plan_(attn_error_ *e, attn_hard_job_ *j,
       !attn_check_workspace_(e, ctx, &span[WORK]))
     return 0;
   for (int y = V; y < WORK; y++)
-    if (attn_overlap_(span[O], span[y])) return attn_reject_(e, ATTN_E_OVERLAP, wo.overlap);
+    if (attn_overlap_(span[O], span[y]))
+      return attn_reject_(e, ATTN_E_OVERLAP, attn_says_(&wo, ATTN_SAYS_OVERLAP_));
   for (int x = O; x < WORK; x++)
     if (attn_overlap_(span[x], span[WORK]))
       return attn_reject_(e, ATTN_E_OVERLAP,

@@ -277,7 +277,8 @@ ATTN_COLD_ int attn_lazy_check_(attn_error_ *e, attn_lazy_job_ *a, const attn_ct
       for (int t = 0; t < 4; t++) {
         attn_tensor x = *other[t];
         if (!attn_check_stored_(e, &x, &wi, &more)) return 0;
-        if (attn_overlap_(span, more)) return attn_reject_(e, ATTN_E_OVERLAP, wo.overlap);
+        if (attn_overlap_(span, more))
+          return attn_reject_(e, ATTN_E_OVERLAP, attn_says_(&wo, ATTN_SAYS_OVERLAP_));
       }
     }
   return 1;

@@ -134,7 +134,7 @@ ATTN_COLD_ int attn_maps_check_(attn_error_ *e, attn_maps_job_ *a, const attn_sd
   outer[0] = op[SCORES].span;
   x.o = o, x.q = q, x.k = k, x.v = v, x.outer = outer;
   if (!attn_sdpa_plan_(e, &x, p, ctx, &workers, -1))
-    return attn_reject_(e, ATTN_E_OVERLAP, w[SCORES].overlap);
+    return attn_reject_(e, ATTN_E_OVERLAP, attn_says_(&w[SCORES], ATTN_SAYS_OVERLAP_));
   return !data || !ctx || !ctx->validate || !a->previous.data || !tk ||
          attn_maps_finite_(e, a->after.table, &a->previous);
 }

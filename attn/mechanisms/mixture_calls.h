@@ -37,7 +37,8 @@ ATTN_COLD_ int attn_mixture_paths_(attn_error_ *e, const attn_mixture_job_ *a, c
     attn_tensor lse = p->lse, next;
     if (!attn_check_tensor_(e, &lse, &w, &span)) return 0;
     for (int i = 0; i < extra; i++)
-      if (attn_overlap_(span, more[i].span)) return attn_reject_(e, ATTN_E_OVERLAP, w.overlap);
+      if (attn_overlap_(span, more[i].span))
+        return attn_reject_(e, ATTN_E_OVERLAP, attn_says_(&w, ATTN_SAYS_OVERLAP_));
     for (int64_t y = 0; y < a->count; y++) {
       const attn_path *at = &a->paths[y];
       if (y == x) continue;
@@ -45,7 +46,8 @@ ATTN_COLD_ int attn_mixture_paths_(attn_error_ *e, const attn_mixture_job_ *a, c
       if (!at->params || !at->params->lse.data) continue;
       next = at->params->lse;
       if (!attn_check_tensor_(e, &next, &w, &other)) return 0;
-      if (attn_overlap_(span, other)) return attn_reject_(e, ATTN_E_OVERLAP, w.overlap);
+      if (attn_overlap_(span, other))
+        return attn_reject_(e, ATTN_E_OVERLAP, attn_says_(&w, ATTN_SAYS_OVERLAP_));
     }
   }
   return 1;

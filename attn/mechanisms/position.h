@@ -56,7 +56,7 @@ ATTN_COLD_ int attn_rope_plan_(attn_error_ *e, attn_rope_job_ *j, const attn_rop
                          "params.positions must be aligned to its elements", &sp))
     return 0;
   if ((attn_overlap_(sy, sx) && !attn_same_view_(&j->y, &j->x)) || attn_overlap_(sy, sp))
-    return attn_reject_(e, ATTN_E_OVERLAP, wy.overlap);
+    return attn_reject_(e, ATTN_E_OVERLAP, attn_says_(&wy, ATTN_SAYS_OVERLAP_));
   if (!attn_check_workspace_(e, ctx, &sw)) return 0;
   if (attn_overlap_(sw, sx) || attn_overlap_(sw, sy) || attn_overlap_(sw, sp))
     return attn_reject_(e, ATTN_E_OVERLAP, "ctx.workspace must not share memory with a tensor");

@@ -31,11 +31,13 @@ ATTN_COLD_ int attn_quantize_plan_(attn_error_ *e, attn_quantize_job_ *j, int ba
                           back ? &attn_dequantize_words_ : &attn_quantize_words_, !back, ss))
     return 0;
   if (attn_overlap_(sy, sx) || attn_overlap_(sy, ss[0]) || attn_overlap_(sy, ss[1]))
-    return attn_reject_(e, ATTN_E_OVERLAP, wy.overlap);
+    return attn_reject_(e, ATTN_E_OVERLAP, attn_says_(&wy, ATTN_SAYS_OVERLAP_));
   if (!back && (attn_overlap_(ss[0], ss[1]) || attn_overlap_(ss[0], sx)))
-    return attn_reject_(e, ATTN_E_OVERLAP, attn_quantize_words_.scale.overlap);
+    return attn_reject_(e, ATTN_E_OVERLAP,
+                        attn_says_(&attn_quantize_words_.scale, ATTN_SAYS_OVERLAP_));
   if (!back && attn_overlap_(ss[1], sx))
-    return attn_reject_(e, ATTN_E_OVERLAP, attn_quantize_words_.zero.overlap);
+    return attn_reject_(e, ATTN_E_OVERLAP,
+                        attn_says_(&attn_quantize_words_.zero, ATTN_SAYS_OVERLAP_));
   return 1;
 }
 

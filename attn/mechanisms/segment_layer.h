@@ -210,7 +210,8 @@ ATTN_COLD_ int attn_segment_layer_check_(attn_error_ *e, attn_segment_layer_job_
   j->dk = p->w_q.data ? p->w_q.dim / hq : p->w_k.dim / hk;
   j->dv = j->output ? j->x.dim : p->w_v.dim / hk;
   const int heads_out = p->sublayer == ATTN_SUBLAYER_PLAIN && !p->w_o.data && !j->output;
-  if (!j->project && !heads_out && !p->w_o.data) return attn_reject_(e, ATTN_E_NULL, w[WO].data);
+  if (!j->project && !heads_out && !p->w_o.data)
+    return attn_reject_(e, ATTN_E_NULL, attn_says_(&w[WO], ATTN_SAYS_DATA_));
   attn_operand_ op[COUNT] = {
       {&j->h, &w[H], 0, any, 1, any, any, "h must have one head", {0, 0}},
       {&p->w_q,

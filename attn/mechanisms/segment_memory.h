@@ -38,7 +38,8 @@ ATTN_COLD_ int attn_check_memory_(attn_error_ *e, attn_memory *m, const attn_mem
   op->role = out ? ATTN_OUT_ : 0;
   op->batch = batch, op->heads = 1, op->len = ATTN_ANY_, op->dim = dim;
   if (!m->rows.data) {
-    if (m->rows.len < 0) return attn_reject_(e, ATTN_E_SHAPE, w->rows.extent);
+    if (m->rows.len < 0)
+      return attn_reject_(e, ATTN_E_SHAPE, attn_says_(&w->rows, ATTN_SAYS_EXTENT_));
     if (m->rows.len > 0) return attn_reject_(e, ATTN_E_NULL, w->room);
     m->rows.batch = batch, m->rows.heads = 1, m->rows.dim = dim;
   }

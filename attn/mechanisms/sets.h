@@ -8,20 +8,8 @@ typedef struct attn_said_ {
   attn_words_ words;
   const char *shape;
 } attn_said_;
-#define ATTN_SAID_(name, shape)                             \
-  {                                                         \
-    {name ".data must not be null",                         \
-     name ".data must be aligned to its elements",          \
-     name ".dtype must be ATTN_F32, ATTN_F16 or ATTN_BF16", \
-     name ".dtype must be ATTN_F32, ATTN_F16 or ATTN_BF16", \
-     NULL,                                                  \
-     name ".batch, .heads and .len must not be negative",   \
-     name ".dim must be at least 1",                        \
-     name " spans more bytes than the address space holds", \
-     NULL,                                                  \
-     NULL},                                                 \
-        name " must be " shape                              \
-  }
+#define ATTN_SAID_(name, shape) \
+  { {ATTN_WORDS_IN_(name)}, name " must be " shape }
 
 /* A weight [1,1,in,out], or a bias: in = 1. */
 ATTN_COLD_ attn_operand_ attn_weight_(attn_tensor *t, const attn_said_ *rule, int role, int64_t in,

@@ -22,7 +22,8 @@ ATTN_COLD_ int attn_short_operand_(attn_error_ *e, attn_operand_ *op, attn_tenso
                                    int64_t dim, const char *rule) {
   op->t = t, op->w = w, op->role = role, op->rule = rule;
   op->batch = 1, op->heads = ATTN_ONE_OR_ALL_, op->len = len, op->dim = dim;
-  if (!t->data && !(role & ATTN_OPTIONAL_)) return attn_reject_(e, ATTN_E_NULL, w->data);
+  if (!t->data && !(role & ATTN_OPTIONAL_))
+    return attn_reject_(e, ATTN_E_NULL, attn_says_(w, ATTN_SAYS_DATA_));
   return attn_check_operand_(e, op, heads);
 }
 

@@ -83,7 +83,9 @@ ATTN_COLD_ int attn_universal_check_(attn_error_ *e, attn_universal_ *a, const a
   attn_span_ span[ATTN_BLOCK_SPANS_];
   if (!attn_block_spans_(e, &p->block, a->b.x.batch, span)) return 0;
   for (int i = 3; i < 5; i++)
-    if (!attn_check_spans_(e, span, ATTN_BLOCK_SPANS_, op[i].span, op[i].w->overlap)) return 0;
+    if (!attn_check_spans_(e, span, ATTN_BLOCK_SPANS_, op[i].span,
+                           attn_says_(op[i].w, ATTN_SAYS_OVERLAP_)))
+      return 0;
   return 1;
 }
 

@@ -1,0 +1,86 @@
+/* isa/tables.h owns the tables that isa/table.h describes: the members of each family in the order of its
+ * struct, and one instance a tier. They lie inside functions, so that a family which no call of a
+ * program names is not compiled, without optimisation either. */
+
+#define ATTN_ROWS_TABLE_(on) \
+  on(pack), on(unpack), on(widen), on(finite), on(weights), on(exp_row), on(blend), on(scale_rows)
+#define ATTN_TILE_TABLE_(on)                                                             \
+  on(score_block), on(modify_block), on(softmax_block), on(relu_block), on(value_block), \
+      on(scale_block), on(join), on(divide), on(exclude)
+#define ATTN_FEW_TABLE_(on) on(pack_row), on(score_rows), on(softmax_rows), on(value_rows)
+#define ATTN_LIST_TABLE_(on) on(dots), on(axpys)
+#define ATTN_SELECT_TABLE_(on) on(squares), on(above)
+#define ATTN_DENSE_TABLE_(on) on(gemm), on(activate), on(act)
+#define ATTN_NORM_TABLE_(on) on(moments), on(normalise), on(norm)
+#define ATTN_ROPE_TABLE_(on) on(rope)
+#define ATTN_GATE_TABLE_(on) on(gate)
+#define ATTN_FEATURE_TABLE_(on) on(top_rows), on(power_rows), on(wave_rows), on(elu1)
+#define ATTN_STATE_TABLE_(on) on(step), on(step_z)
+#define ATTN_FOURIER_TABLE_(on) on(butterflies), on(mirror)
+
+#define ATTN_ON_SCALAR_(name) attn_##name##_scalar_
+#define ATTN_ON_AVX2_(name) attn_##name##_avx2_
+#define ATTN_ON_AVX512_(name) attn_##name##_avx512_
+#define ATTN_ON_NEON_(name) attn_##name##_neon_
+#define ATTN_ON_NONE_(name) NULL /* never asked for */
+#ifndef ATTN_HAS_AVX2_
+#undef ATTN_ON_AVX2_
+#define ATTN_ON_AVX2_ ATTN_ON_NONE_
+#endif
+#ifndef ATTN_HAS_AVX512_
+#undef ATTN_ON_AVX512_
+#define ATTN_ON_AVX512_ ATTN_ON_NONE_
+#endif
+#ifndef ATTN_HAS_NEON_
+#undef ATTN_ON_NEON_
+#define ATTN_ON_NEON_ ATTN_ON_NONE_
+#endif
+
+/* In the order of attn_isa, without ATTN_ISA_AUTO. */
+#define ATTN_TABLES_(type, get, members)                                        \
+  ATTN_FUNC_ const type *get(attn_isa isa) {                                    \
+    static const type tables[ATTN_ISA_COUNT - 1] = {{members(ATTN_ON_SCALAR_)}, \
+                                                    {members(ATTN_ON_AVX2_)},   \
+                                                    {members(ATTN_ON_AVX512_)}, \
+                                                    {members(ATTN_ON_NEON_)}};  \
+    return &tables[(int)isa - 1];                                               \
+  }
+ATTN_TABLES_(attn_tile_table_, attn_tile_on_, ATTN_TILE_TABLE_)
+ATTN_TABLES_(attn_few_table_, attn_few_on_, ATTN_FEW_TABLE_)
+ATTN_TABLES_(attn_list_table_, attn_list_on_, ATTN_LIST_TABLE_)
+ATTN_TABLES_(attn_select_table_, attn_select_on_, ATTN_SELECT_TABLE_)
+ATTN_TABLES_(attn_dense_table_, attn_dense_on_, ATTN_DENSE_TABLE_)
+ATTN_TABLES_(attn_norm_table_, attn_norm_on_, ATTN_NORM_TABLE_)
+ATTN_TABLES_(attn_rope_table_, attn_rope_on_, ATTN_ROPE_TABLE_)
+ATTN_TABLES_(attn_gate_table_, attn_gate_on_, ATTN_GATE_TABLE_)
+ATTN_TABLES_(attn_feature_table_, attn_feature_on_, ATTN_FEATURE_TABLE_)
+ATTN_TABLES_(attn_state_table_, attn_state_on_, ATTN_STATE_TABLE_)
+ATTN_TABLES_(attn_fourier_table_, attn_fourier_on_, ATTN_FOURIER_TABLE_)
+
+ATTN_FUNC_ const attn_table_ *attn_table_of_(attn_isa isa) {
+  static const attn_table_ tables[ATTN_ISA_COUNT - 1] = {
+      {ATTN_ISA_SCALAR, ATTN_ROWS_TABLE_(ATTN_ON_SCALAR_)},
+      {ATTN_ISA_AVX2, ATTN_ROWS_TABLE_(ATTN_ON_AVX2_)},
+      {ATTN_ISA_AVX512, ATTN_ROWS_TABLE_(ATTN_ON_AVX512_)},
+      {ATTN_ISA_NEON, ATTN_ROWS_TABLE_(ATTN_ON_NEON_)}};
+  return &tables[(int)isa - 1];
+}
+
+#undef ATTN_ROWS_TABLE_
+#undef ATTN_TILE_TABLE_
+#undef ATTN_FEW_TABLE_
+#undef ATTN_LIST_TABLE_
+#undef ATTN_SELECT_TABLE_
+#undef ATTN_DENSE_TABLE_
+#undef ATTN_NORM_TABLE_
+#undef ATTN_ROPE_TABLE_
+#undef ATTN_GATE_TABLE_
+#undef ATTN_FEATURE_TABLE_
+#undef ATTN_STATE_TABLE_
+#undef ATTN_FOURIER_TABLE_
+#undef ATTN_ON_SCALAR_
+#undef ATTN_ON_AVX2_
+#undef ATTN_ON_AVX512_
+#undef ATTN_ON_NEON_
+#undef ATTN_ON_NONE_
+#undef ATTN_TABLES_
