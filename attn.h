@@ -10505,7 +10505,7 @@ typedef struct attn_error_ {
 } attn_error_;
 
 /* 0, so that checks read: if (bad) return attn_reject_(e, status, "..."); */
-ATTN_FUNC_ int attn_reject_(attn_error_ *e, attn_status status, const char *reason) {
+ATTN_COLD_ int attn_reject_(attn_error_ *e, attn_status status, const char *reason) {
   e->status = status;
   e->reason = reason;
   return 0;
@@ -10591,7 +10591,7 @@ ATTN_FUNC_ int attn_span_of_(attn_span_ *span, const void *data, int64_t row_byt
 }
 
 /* A tensor of any storage type. Strides that are never used become 0: they may hold anything. */
-ATTN_COLD_ int attn_check_stored_(attn_error_ *e, attn_tensor *t, const attn_words_ *w,
+ATTN_FUNC_ int attn_check_stored_(attn_error_ *e, attn_tensor *t, const attn_words_ *w,
                                   attn_span_ *span) {
   if ((int)t->dtype < 0 || t->dtype >= ATTN_DTYPE_COUNT)
     return attn_reject_(e, ATTN_E_DTYPE, attn_says_(w, ATTN_SAYS_STORED_));
@@ -10621,7 +10621,7 @@ ATTN_COLD_ int attn_check_stored_(attn_error_ *e, attn_tensor *t, const attn_wor
 }
 
 /* A tensor in its own right, of a float type. */
-ATTN_COLD_ int attn_check_tensor_(attn_error_ *e, attn_tensor *t, const attn_words_ *w,
+ATTN_FUNC_ int attn_check_tensor_(attn_error_ *e, attn_tensor *t, const attn_words_ *w,
                                   attn_span_ *span) {
   if ((int)t->dtype < 0 || attn_quantized_(t->dtype))
     return attn_reject_(e, ATTN_E_DTYPE, attn_says_(w, ATTN_SAYS_DTYPE_));
@@ -10629,7 +10629,7 @@ ATTN_COLD_ int attn_check_tensor_(attn_error_ *e, attn_tensor *t, const attn_wor
 }
 
 /* An output's rows lie apart when its strides nest: each is at least the reach of the smaller. */
-ATTN_COLD_ int attn_check_rows_(attn_error_ *e, const attn_tensor *t, const attn_words_ *w) {
+ATTN_FUNC_ int attn_check_rows_(attn_error_ *e, const attn_tensor *t, const attn_words_ *w) {
   int64_t n[3] = {t->batch, t->heads, t->len}, reach = t->dim;
   int64_t s[3] = {attn_abs64_(t->stride_batch), attn_abs64_(t->stride_head),
                   attn_abs64_(t->stride_len)};
@@ -10655,7 +10655,7 @@ ATTN_FUNC_ int attn_same_view_(const attn_tensor *a, const attn_tensor *b) {
 }
 
 /* A plain array of n elements of the given size that may be read. */
-ATTN_COLD_ int attn_check_array_(attn_error_ *e, const void *data, int64_t n, int64_t size,
+ATTN_FUNC_ int attn_check_array_(attn_error_ *e, const void *data, int64_t n, int64_t size,
                                  const char *align, attn_span_ *span) {
   span->lo = span->hi = (uintptr_t)data;
   if (!data) return 1;
@@ -10672,7 +10672,7 @@ typedef struct attn_mask_words_ {
   const char *kind, *data, *dtype, *extent, *size, *align;
 } attn_mask_words_;
 
-ATTN_COLD_ int attn_check_mask_(attn_error_ *e, const attn_mask *m, const attn_mask_words_ *w,
+ATTN_FUNC_ int attn_check_mask_(attn_error_ *e, const attn_mask *m, const attn_mask_words_ *w,
                                 unsigned kinds, const int64_t full[4], attn_span_ *span) {
   span->lo = span->hi = 0;
   if (m->kind == ATTN_MASK_NONE) return 1;
@@ -10703,7 +10703,7 @@ ATTN_COLD_ int attn_check_mask_(attn_error_ *e, const attn_mask *m, const attn_m
 }
 
 /* The context: the tier that will run and the number of pieces. */
-ATTN_COLD_ int attn_check_ctx_(attn_error_ *e, const attn_ctx *ctx, const attn_table_ **table,
+ATTN_FUNC_ int attn_check_ctx_(attn_error_ *e, const attn_ctx *ctx, const attn_table_ **table,
                                int *workers) {
   if (attn_env_bad_())
     return attn_reject_(e, ATTN_E_ENV,
@@ -10764,7 +10764,7 @@ ATTN_FUNC_ int64_t attn_workspace_bytes_(int64_t each, int64_t count) {
 }
 
 /* The caller's workspace as a span, empty when there is none. */
-ATTN_COLD_ int attn_check_workspace_(attn_error_ *e, const attn_ctx *ctx, attn_span_ *span) {
+ATTN_FUNC_ int attn_check_workspace_(attn_error_ *e, const attn_ctx *ctx, attn_span_ *span) {
   span->lo = span->hi = 0;
   if (!ctx || !ctx->workspace) return 1;
   span->lo = (uintptr_t)ctx->workspace;
@@ -10775,7 +10775,7 @@ ATTN_COLD_ int attn_check_workspace_(attn_error_ *e, const attn_ctx *ctx, attn_s
 }
 
 /* The context of a workspace query: the same call before it has one. */
-ATTN_COLD_ attn_ctx attn_before_workspace_(const attn_ctx *ctx) {
+ATTN_FUNC_ attn_ctx attn_before_workspace_(const attn_ctx *ctx) {
   attn_ctx plain;
   memset(&plain, 0, sizeof plain);
   if (ctx) plain = *ctx;
@@ -10959,13 +10959,13 @@ typedef struct attn_plan_run_ {
   uint64_t lanes;
 } attn_plan_run_;
 
-ATTN_COLD_ const void *attn_plan_at_(const attn_plan_ *p, int64_t at) {
+ATTN_FUNC_ const void *attn_plan_at_(const attn_plan_ *p, int64_t at) {
   return (const char *)p + at;
 }
 
 /* The bytes of a schedule if they look like one, else null. Nothing more is tested in every call:
  * attn_schedule_open has looked at bytes from elsewhere. */
-ATTN_COLD_ const attn_plan_ *attn_plan_of_(const attn_schedule *s) {
+ATTN_FUNC_ const attn_plan_ *attn_plan_of_(const attn_schedule *s) {
   const attn_plan_ *p = (const attn_plan_ *)(s ? s->data : NULL);
   if (!p || (uintptr_t)s->data % 8 != 0 || s->size < sizeof *p) return NULL;
   return p->magic == ATTN_PLAN_MAGIC_ && p->bytes >= 0 && (uint64_t)p->bytes == s->size ? p : NULL;
@@ -13548,7 +13548,7 @@ typedef struct attn_scratch_ {
 #define ATTN_ROOM_ (ATTN_BLOCK_ + ATTN_GROUP_)
 
 /* Distances that a tile needs of a table of relative vectors. */
-ATTN_COLD_ int64_t attn_relative_rows_(const attn_softmax_ *a) {
+ATTN_FUNC_ int64_t attn_relative_rows_(const attn_softmax_ *a) {
   const int64_t len = a->relative.keys.data ? a->relative.keys.len : a->relative.values.len;
   const int64_t most = attn_add_(a->q.len, a->k.len);
   return len < most ? len : most;
@@ -13558,7 +13558,7 @@ ATTN_COLD_ int64_t attn_relative_rows_(const attn_softmax_ *a) {
 ATTN_FUNC_ int64_t attn_row_width_(int64_t dim) { return attn_add_(dim, 31) / 32 * 32; }
 
 /* Fills a->offset; the total is one worker's memory, INT64_MAX when it cannot be. */
-ATTN_COLD_ int64_t attn_scratch_plan_(attn_softmax_ *a) {
+ATTN_FUNC_ int64_t attn_scratch_plan_(attn_softmax_ *a) {
   const int64_t tile = ATTN_TILE_, block = ATTN_BLOCK_, f = sizeof(float);
   const int64_t cells = attn_piece_(block * tile, f), room = attn_piece_(ATTN_ROOM_ * tile, f);
   const int64_t dk = attn_piece_(attn_mul_(a->q.dim, tile), f);
@@ -13785,7 +13785,7 @@ ATTN_FUNC_ void attn_tile_group_rows_(attn_tile_ *t, int64_t unit, int64_t tile)
 }
 
 /* or those that a schedule says. */
-ATTN_COLD_ void attn_tile_plan_rows_(attn_tile_ *t, int64_t batch, int64_t head,
+ATTN_FUNC_ void attn_tile_plan_rows_(attn_tile_ *t, int64_t batch, int64_t head,
                                      const attn_plan_tile_ *tile) {
   const attn_plan_ *plan = t->a->plan;
   const int32_t *row = (const int32_t *)attn_plan_at_(plan, plan->at_row) + tile->row;
@@ -14022,7 +14022,7 @@ ATTN_FUNC_ double attn_distance_factor_(const attn_distance_factor *f, int64_t h
 }
 
 /* Entries of one head, those that lanes without a row read included. */
-ATTN_COLD_ int64_t attn_distances_(int64_t q_len, int64_t k_len) {
+ATTN_FUNC_ int64_t attn_distances_(int64_t q_len, int64_t k_len) {
   return attn_add_(attn_add_(q_len, k_len), ATTN_TILE_);
 }
 
@@ -16204,7 +16204,7 @@ ATTN_FUNC_ void attn_tile_run_(attn_tile_ *t, int last) {
 }
 
 /* Tiles of one phase and head of a schedule. */
-ATTN_COLD_ int64_t attn_plan_tiles_(const attn_plan_ *p, int64_t head, int phase, int64_t *first) {
+ATTN_FUNC_ int64_t attn_plan_tiles_(const attn_plan_ *p, int64_t head, int phase, int64_t *first) {
   const int32_t *variant = (const int32_t *)attn_plan_at_(p, p->at_head);
   const int64_t *tiles = (const int64_t *)attn_plan_at_(p, p->at_tiles);
   const int64_t at = variant[head] * p->phases + phase;
@@ -16268,7 +16268,7 @@ ATTN_FUNC_ void attn_softmax_item_(void *job, int worker, int64_t index) {
 
 /* The splits that some row may see, as far as windows say: a stream that goes on for ever costs what
  * its window costs. First those of the kept keys, then those of the window; the marks stay. */
-ATTN_COLD_ void attn_few_splits_(attn_softmax_ *a) {
+ATTN_FUNC_ void attn_few_splits_(attn_softmax_ *a) {
   const int64_t hi = attn_clamp_(a->q_off + a->q.len + a->right, 0, a->k.len);
   const int64_t lo = attn_clamp_(a->q_off - a->left, 0, hi), keep = a->keep < hi ? a->keep : hi;
   const int64_t first = lo / ATTN_SPLIT_, end = (hi + ATTN_SPLIT_ - 1) / ATTN_SPLIT_;
@@ -16278,7 +16278,7 @@ ATTN_COLD_ void attn_few_splits_(attn_softmax_ *a) {
 }
 
 /* Which calls are served, and whether by rows. Null, or why not. */
-ATTN_COLD_ const char *attn_few_plan_(attn_softmax_ *a, int one_order) {
+ATTN_FUNC_ const char *attn_few_plan_(attn_softmax_ *a, int one_order) {
   const int64_t rows = a->group * a->q.len;
   a->few = a->by_row = 0, a->splits = 1, a->kept = a->skip = 0;
   if (a->plan || a->edges) return "the call says which pairs exist";
@@ -16701,7 +16701,7 @@ typedef struct attn_shared_ {
   int64_t least, count, done, kept, kept_count, bytes;
 } attn_shared_;
 
-ATTN_COLD_ void attn_shared_plan_(const attn_softmax_ *a, attn_shared_ *x) {
+ATTN_FUNC_ void attn_shared_plan_(const attn_softmax_ *a, attn_shared_ *x) {
   const int64_t f = sizeof(float), rows = attn_mul_(attn_mul_(a->q.batch, a->q.heads), a->q.len);
   const int64_t table = attn_piece_(attn_mul_(a->distance_heads, a->distances), f);
   const int state = a->phases > 1 || (a->relu && a->relu->count_first);
@@ -17547,7 +17547,7 @@ ATTN_PUB_ attn_tensor attn_bthd(const void *data, attn_dtype dtype, int64_t batc
   return t;
 }
 
-ATTN_COLD_ attn_mask attn_mask_view_(const void *data, attn_mask_kind kind, attn_dtype dtype,
+ATTN_FUNC_ attn_mask attn_mask_view_(const void *data, attn_mask_kind kind, attn_dtype dtype,
                                      int64_t batch, int64_t heads, int64_t q_len, int64_t k_len) {
   attn_mask m;
   memset(&m, 0, sizeof m);
@@ -17572,7 +17572,7 @@ ATTN_PUB_ attn_mask attn_mask_add(const void *data, attn_dtype dtype, int64_t ba
   return attn_mask_view_(data, ATTN_MASK_ADD, dtype, batch, heads, q_len, k_len);
 }
 
-ATTN_PUB_COLD_ attn_status attn_exp(float *y, const float *x, int64_t n, attn_ctx *ctx) {
+ATTN_PUB_ attn_status attn_exp(float *y, const float *x, int64_t n, attn_ctx *ctx) {
   attn_error_ e = {ATTN_OK, NULL};
   const attn_table_ *table;
   attn_span_ sy, sx;
@@ -17612,7 +17612,7 @@ typedef struct attn_matrix_ {
 } attn_matrix_;
 
 /* W for products with so many rows; packed is still to be set. */
-ATTN_COLD_ attn_matrix_ attn_matrix_of_(attn_tensor w, int transposed, int64_t rows) {
+ATTN_FUNC_ attn_matrix_ attn_matrix_of_(attn_tensor w, int transposed, int64_t rows) {
   attn_matrix_ m = {w, transposed, transposed ? w.dim : w.len, transposed ? w.len : w.dim, 0, 0,
                     0, NULL};
   if (w.dtype == ATTN_F32 && !transposed && rows < ATTN_COPY_ROWS_) m.direct = m.n / 16 * 16;
@@ -17654,7 +17654,7 @@ ATTN_FUNC_ void attn_lay_item_(void *job, int worker, int64_t index) {
 }
 
 /* Lays out the panels, in memory of attn_matrix_bytes_. */
-ATTN_COLD_ void attn_matrix_lay_(attn_matrix_ *m, const attn_table_ *table, void *memory,
+ATTN_FUNC_ void attn_matrix_lay_(attn_matrix_ *m, const attn_table_ *table, void *memory,
                                  const attn_ctx *ctx, int workers) {
   attn_lay_ a = {table, m};
   const int64_t count = m->w.batch * m->w.heads * m->panels;
@@ -17708,26 +17708,26 @@ typedef struct attn_gemm_ {
 } attn_gemm_;
 
 /* Whether t broadcasts to the batch and heads of y. */
-ATTN_COLD_ int attn_gemm_fits_(const attn_tensor *t, const attn_tensor *y) {
+ATTN_FUNC_ int attn_gemm_fits_(const attn_tensor *t, const attn_tensor *y) {
   return (t->batch == 1 || t->batch == y->batch) && (t->heads == 1 || t->heads == y->heads);
 }
 
 /* Whether the rows of all entries lie at equal steps; they become those of one entry. */
-ATTN_COLD_ int attn_gemm_flat_(const attn_tensor *t) {
+ATTN_FUNC_ int attn_gemm_flat_(const attn_tensor *t) {
   return t->heads == 1 && (t->len == 1 || t->stride_batch == t->len * t->stride_len);
 }
-ATTN_COLD_ attn_tensor attn_gemm_flatten_(attn_tensor t) {
+ATTN_FUNC_ attn_tensor attn_gemm_flatten_(attn_tensor t) {
   if (t.len == 1) t.stride_len = t.stride_batch;
   t.len = attn_mul_(t.batch, t.len), t.batch = 1, t.stride_batch = 0;
   return t;
 }
 
-ATTN_COLD_ int64_t attn_gemm_rows_(int workers) {
+ATTN_FUNC_ int64_t attn_gemm_rows_(int workers) {
   return workers > 1 ? (int64_t)ATTN_GEMM_ROWS_ : (int64_t)ATTN_GEMM_MOST_;
 }
 
 /* The items for so many workers, and what one needs for an item, whatever their number. */
-ATTN_COLD_ void attn_gemm_cut_(attn_gemm_ *a, int workers) {
+ATTN_FUNC_ void attn_gemm_cut_(attn_gemm_ *a, int workers) {
   const attn_tensor *y = &a->y;
   a->finish = a->act || a->bias.data || a->scale != 1.0f;
   a->rows = attn_gemm_rows_(workers);
@@ -17741,7 +17741,7 @@ ATTN_COLD_ void attn_gemm_cut_(attn_gemm_ *a, int workers) {
 
 /* Every rule; everything but memory is set. apart = 0: the tensors have no memory yet that could be
  * shared. */
-ATTN_COLD_ int attn_gemm_plan_(attn_error_ *e, attn_gemm_ *a, attn_tensor y, attn_tensor x,
+ATTN_FUNC_ int attn_gemm_plan_(attn_error_ *e, attn_gemm_ *a, attn_tensor y, attn_tensor x,
                                attn_tensor w, const attn_gemm_params *params, const attn_ctx *ctx,
                                int *workers, int apart) {
   static const attn_words_ wy = ATTN_WORDS_("y"), wx = ATTN_WORDS_("x"), ww = ATTN_WORDS_("w"),
@@ -17798,7 +17798,7 @@ ATTN_COLD_ int attn_gemm_plan_(attn_error_ *e, attn_gemm_ *a, attn_tensor y, att
   return 1;
 }
 
-ATTN_COLD_ int64_t attn_gemm_bytes_(const attn_gemm_ *a, int workers) {
+ATTN_FUNC_ int64_t attn_gemm_bytes_(const attn_gemm_ *a, int workers) {
   if (a->items == 0) return 0;
   const int64_t bytes = attn_add_(attn_matrix_bytes_(&a->w), attn_mul_(a->own_bytes, workers));
   return bytes ? attn_workspace_bytes_(bytes, 1) : 0;
@@ -17850,8 +17850,8 @@ ATTN_FUNC_ void attn_gemm_item_(void *job, int worker, int64_t index) {
   }
 }
 
-ATTN_PUB_COLD_ attn_status attn_gemm(attn_tensor y, attn_tensor x, attn_tensor w,
-                                     const attn_gemm_params *params, attn_ctx *ctx) {
+ATTN_PUB_ attn_status attn_gemm(attn_tensor y, attn_tensor x, attn_tensor w,
+                                const attn_gemm_params *params, attn_ctx *ctx) {
   attn_error_ e = {ATTN_OK, NULL};
   attn_workspace_ memory = {(char *)(uintptr_t)ATTN_ALIGN_, NULL}; /* no bytes: none are read */
   attn_gemm_ a;
@@ -17872,7 +17872,7 @@ ATTN_PUB_COLD_ attn_status attn_gemm(attn_tensor y, attn_tensor x, attn_tensor w
 }
 
 /* Bytes of workspace; -1 = rejected. */
-ATTN_COLD_ int64_t attn_gemm_need_(attn_error_ *e, attn_tensor y, attn_tensor x, attn_tensor w,
+ATTN_FUNC_ int64_t attn_gemm_need_(attn_error_ *e, attn_tensor y, attn_tensor x, attn_tensor w,
                                    const attn_gemm_params *params, const attn_ctx *ctx, int apart) {
   const attn_ctx plain = attn_before_workspace_(ctx);
   attn_gemm_ a;
@@ -17883,8 +17883,8 @@ ATTN_COLD_ int64_t attn_gemm_need_(attn_error_ *e, attn_tensor y, attn_tensor x,
   return attn_gemm_bytes_(&a, attn_pieces_(plain.workers > 1 ? plain.workers : 1, a.items));
 }
 
-ATTN_PUB_COLD_ size_t attn_gemm_workspace(attn_tensor y, attn_tensor x, attn_tensor w,
-                                          const attn_gemm_params *params, const attn_ctx *ctx) {
+ATTN_PUB_ size_t attn_gemm_workspace(attn_tensor y, attn_tensor x, attn_tensor w,
+                                     const attn_gemm_params *params, const attn_ctx *ctx) {
   attn_error_ e = {ATTN_OK, NULL};
   const int64_t bytes = attn_gemm_need_(&e, y, x, w, params, ctx, 1);
   return bytes < 0 || bytes == INT64_MAX ? 0 : (size_t)bytes;
@@ -18162,7 +18162,7 @@ ATTN_PUB_COLD_ size_t attn_features_workspace(attn_tensor y, attn_tensor x,
 /* mechanisms/scales.h owns the scales of quantised rows as arguments: their view and checks. */
 
 /* Numbers of one row. */
-ATTN_COLD_ int64_t attn_scale_groups_(const attn_scales *s, int64_t dim) {
+ATTN_FUNC_ int64_t attn_scale_groups_(const attn_scales *s, int64_t dim) {
   return s->group > 0 ? dim / s->group + (dim % s->group != 0) : 1;
 }
 
@@ -18194,7 +18194,7 @@ typedef struct attn_scales_words_ {
   }
 
 /* The numbers of one array as a tensor of the shape of x. */
-ATTN_COLD_ attn_tensor attn_scales_view_(const attn_scales *s, const float *data,
+ATTN_FUNC_ attn_tensor attn_scales_view_(const attn_scales *s, const float *data,
                                          const attn_tensor *x) {
   attn_tensor t =
       attn_view_(data, ATTN_F32, x->batch, x->heads, x->len, attn_scale_groups_(s, x->dim));
@@ -18204,7 +18204,7 @@ ATTN_COLD_ attn_tensor attn_scales_view_(const attn_scales *s, const float *data
 
 /* Scales of x, which has been checked; span[0] and span[1] are those of scale and zero. Strides that
  * are never used become 0, as does a group that holds the whole row. */
-ATTN_COLD_ int attn_check_scales_(attn_error_ *e, attn_scales *s, const attn_tensor *x,
+ATTN_FUNC_ int attn_check_scales_(attn_error_ *e, attn_scales *s, const attn_tensor *x,
                                   const attn_scales_words_ *w, int output, attn_span_ span[2]) {
   span[0].lo = span[0].hi = span[1].lo = span[1].hi = 0;
   if (!attn_quantized_(x->dtype)) {
@@ -18233,7 +18233,7 @@ ATTN_COLD_ int attn_check_scales_(attn_error_ *e, attn_scales *s, const attn_ten
 
 /* 1 when rows i0 .. i0 + n - 1 of (b, h) have scales that are positive and finite and zeros that
  * are finite. */
-ATTN_COLD_ int attn_scales_legal_(const attn_scales *s, int64_t dim, int64_t b, int64_t h,
+ATTN_FUNC_ int attn_scales_legal_(const attn_scales *s, int64_t dim, int64_t b, int64_t h,
                                   int64_t i0, int64_t n) {
   const int64_t groups = attn_scale_groups_(s, dim);
   if (!s->scale) return 1;
@@ -18249,7 +18249,7 @@ ATTN_COLD_ int attn_scales_legal_(const attn_scales *s, int64_t dim, int64_t b, 
 }
 
 /* All of them, or those of the first len[b] rows. */
-ATTN_COLD_ int attn_check_scale_values_(attn_error_ *e, const attn_scales *s, const attn_tensor *x,
+ATTN_FUNC_ int attn_check_scale_values_(attn_error_ *e, const attn_scales *s, const attn_tensor *x,
                                         const int32_t *len, const attn_scales_words_ *w) {
   for (int64_t b = 0; attn_quantized_(x->dtype) && b < x->batch; b++)
     for (int64_t h = 0; h < x->heads; h++)
@@ -18271,7 +18271,7 @@ static const attn_scales_words_ attn_quantize_words_ = ATTN_SCALES_WORDS_("scale
 static const attn_scales_words_ attn_dequantize_words_ = ATTN_SCALES_WORDS_("scales", "x");
 
 /* Every rule of both calls but those about the numbers. back = 1: y is the float tensor. */
-ATTN_COLD_ int attn_quantize_plan_(attn_error_ *e, attn_quantize_job_ *j, int back,
+ATTN_FUNC_ int attn_quantize_plan_(attn_error_ *e, attn_quantize_job_ *j, int back,
                                    const attn_ctx *ctx, int *workers) {
   static const attn_words_ wy = ATTN_WORDS_("y"), wx = ATTN_WORDS_("x");
   const attn_tensor *stored = back ? &j->x : &j->y;
@@ -18305,7 +18305,7 @@ ATTN_COLD_ int attn_quantize_plan_(attn_error_ *e, attn_quantize_job_ *j, int ba
 /* Rows of one head that an item takes. */
 enum { ATTN_QUANT_ROWS_ = 64 };
 
-ATTN_COLD_ int64_t attn_quantize_items_(const attn_tensor *x) {
+ATTN_FUNC_ int64_t attn_quantize_items_(const attn_tensor *x) {
   const int64_t runs = x->len / ATTN_QUANT_ROWS_ + (x->len % ATTN_QUANT_ROWS_ != 0);
   return attn_mul_(attn_mul_(x->batch, x->heads), runs);
 }
@@ -18360,8 +18360,8 @@ ATTN_FUNC_ void attn_dequantize_item_(void *job, int worker, int64_t index) {
   }
 }
 
-ATTN_PUB_COLD_ attn_status attn_quantize(attn_tensor y, attn_scales scales, attn_tensor x,
-                                         attn_ctx *ctx) {
+ATTN_PUB_ attn_status attn_quantize(attn_tensor y, attn_scales scales, attn_tensor x,
+                                    attn_ctx *ctx) {
   attn_error_ e = {ATTN_OK, NULL};
   attn_quantize_job_ j;
   int workers;
@@ -18382,8 +18382,8 @@ ATTN_PUB_COLD_ attn_status attn_quantize(attn_tensor y, attn_scales scales, attn
   return attn_end_(ctx, &e);
 }
 
-ATTN_PUB_COLD_ attn_status attn_dequantize(attn_tensor y, attn_tensor x, attn_scales scales,
-                                           attn_ctx *ctx) {
+ATTN_PUB_ attn_status attn_dequantize(attn_tensor y, attn_tensor x, attn_scales scales,
+                                      attn_ctx *ctx) {
   attn_error_ e = {ATTN_OK, NULL};
   attn_quantize_job_ j;
   int workers;
@@ -18399,14 +18399,14 @@ ATTN_PUB_COLD_ attn_status attn_dequantize(attn_tensor y, attn_tensor x, attn_sc
   return attn_end_(ctx, &e);
 }
 
-ATTN_PUB_COLD_ size_t attn_quantize_workspace(attn_tensor y, attn_scales scales, attn_tensor x,
-                                              const attn_ctx *ctx) {
+ATTN_PUB_ size_t attn_quantize_workspace(attn_tensor y, attn_scales scales, attn_tensor x,
+                                         const attn_ctx *ctx) {
   (void)y, (void)scales, (void)x, (void)ctx;
   return 0;
 }
 
-ATTN_PUB_COLD_ size_t attn_dequantize_workspace(attn_tensor y, attn_tensor x, attn_scales scales,
-                                                const attn_ctx *ctx) {
+ATTN_PUB_ size_t attn_dequantize_workspace(attn_tensor y, attn_tensor x, attn_scales scales,
+                                           const attn_ctx *ctx) {
   (void)y, (void)x, (void)scales, (void)ctx;
   return 0;
 }
@@ -18427,10 +18427,10 @@ enum {
 };
 
 /* Rows end to end, latent caches have none of v: then the value of a key is part of its row. */
-ATTN_COLD_ int attn_cache_latent_(const attn_cache *c) { return !c->v.data; }
+ATTN_FUNC_ int attn_cache_latent_(const attn_cache *c) { return !c->v.data; }
 
 /* One of the two tensors of a cache with its scales. */
-ATTN_COLD_ int attn_check_store_(attn_error_ *e, attn_tensor *t, attn_scales *s,
+ATTN_FUNC_ int attn_check_store_(attn_error_ *e, attn_tensor *t, attn_scales *s,
                                  const attn_words_ *w, const attn_scales_words_ *ws, int output,
                                  attn_span_ *span, attn_span_ scales[2]) {
   return attn_check_stored_(e, t, w, span) && (!output || attn_check_rows_(e, t, w)) &&
@@ -18439,7 +18439,7 @@ ATTN_COLD_ int attn_check_store_(attn_error_ *e, attn_tensor *t, attn_scales *s,
 
 /* The fields of a cache, whose strides that are never used become 0; a latent cache leaves with the
  * view of its values in v, data still null. output = 1: rows will be written. Reads no holder. */
-ATTN_COLD_ int attn_check_cache_(attn_error_ *e, attn_cache *c, int output,
+ATTN_FUNC_ int attn_check_cache_(attn_error_ *e, attn_cache *c, int output,
                                  attn_span_ span[ATTN_CACHE_SPANS_]) {
   static const attn_words_ wk = ATTN_WORDS_("cache.k"), wv = ATTN_WORDS_("cache.v");
   static const attn_scales_words_ sk = ATTN_SCALES_WORDS_("cache.k_scales", "cache.k"),
@@ -18494,34 +18494,34 @@ ATTN_COLD_ int attn_check_cache_(attn_error_ *e, attn_cache *c, int output,
 }
 
 /* Rows that a sequence's table has room for. */
-ATTN_COLD_ int64_t attn_seq_room_(const attn_cache *c, const attn_sequence *s) {
+ATTN_FUNC_ int64_t attn_seq_room_(const attn_cache *c, const attn_sequence *s) {
   return attn_mul_(s->table_len, c->k.len);
 }
 
 /* Of them those that go round, in a ring. */
-ATTN_COLD_ int64_t attn_ring_(const attn_cache *c, const attn_sequence *s) {
+ATTN_FUNC_ int64_t attn_ring_(const attn_cache *c, const attn_sequence *s) {
   return attn_seq_room_(c, s) - c->sinks;
 }
 
 /* The row of its table at which a sequence keeps token j. */
-ATTN_COLD_ int64_t attn_slot_(const attn_cache *c, const attn_sequence *s, int64_t j) {
+ATTN_FUNC_ int64_t attn_slot_(const attn_cache *c, const attn_sequence *s, int64_t j) {
   if (c->window == 0 || j < c->sinks) return j;
   return c->sinks + (j - c->sinks) % attn_ring_(c, s);
 }
 
 /* Pages that rows rows fill or begin. */
-ATTN_COLD_ int64_t attn_pages_of_(const attn_cache *c, int64_t rows) {
+ATTN_FUNC_ int64_t attn_pages_of_(const attn_cache *c, int64_t rows) {
   return rows / c->k.len + (rows % c->k.len != 0);
 }
 
 /* The first entries of a sequence's table that name a page: all, once a ring has come round. */
-ATTN_COLD_ int64_t attn_seq_held_(const attn_cache *c, const attn_sequence *s) {
+ATTN_FUNC_ int64_t attn_seq_held_(const attn_cache *c, const attn_sequence *s) {
   const int64_t room = attn_seq_room_(c, s);
   return attn_pages_of_(c, s->high < room ? s->high : room);
 }
 
 /* The fields of a sequence, for a cache that has been checked; reads no entry of its table. */
-ATTN_COLD_ int attn_check_sequence_(attn_error_ *e, const attn_cache *c, const attn_sequence *s,
+ATTN_FUNC_ int attn_check_sequence_(attn_error_ *e, const attn_cache *c, const attn_sequence *s,
                                     attn_span_ *span) {
   if (s->table_len < 0)
     return attn_reject_(e, ATTN_E_RANGE, "a sequence's table_len must not be negative");
@@ -18553,7 +18553,7 @@ ATTN_COLD_ int attn_check_sequence_(attn_error_ *e, const attn_cache *c, const a
 }
 
 /* 1 when the entry names a page of the cache that somebody holds. */
-ATTN_COLD_ int attn_page_legal_(const attn_cache *c, int32_t page) {
+ATTN_FUNC_ int attn_page_legal_(const attn_cache *c, int32_t page) {
   return page >= 0 && page < c->k.batch && c->holders[page] > 0;
 }
 
@@ -18562,7 +18562,7 @@ static const char attn_page_reason_[] =
     "name it";
 
 /* Every entry that a sequence holds. */
-ATTN_COLD_ int attn_check_pages_(attn_error_ *e, const attn_cache *c, const attn_sequence *s) {
+ATTN_FUNC_ int attn_check_pages_(attn_error_ *e, const attn_cache *c, const attn_sequence *s) {
   const int64_t held = attn_seq_held_(c, s);
   for (int64_t t = 0; t < held; t++)
     if (!attn_page_legal_(c, s->table[t])) return attn_reject_(e, ATTN_E_PAGE, attn_page_reason_);
@@ -18582,7 +18582,7 @@ typedef struct attn_cache_plan_ {
 } attn_cache_plan_;
 
 /* Dense [pages][heads][page][dim], rows of I4 on whole bytes. */
-ATTN_COLD_ attn_tensor attn_cache_rows_(attn_dtype dtype, int64_t pages, int64_t heads,
+ATTN_FUNC_ attn_tensor attn_cache_rows_(attn_dtype dtype, int64_t pages, int64_t heads,
                                         int64_t page, int64_t dim) {
   attn_tensor t = attn_view_(NULL, dtype, pages, heads, page, dim);
   t.stride_len = dtype == ATTN_I4 ? dim + dim % 2 : dim;
@@ -18591,13 +18591,13 @@ ATTN_COLD_ attn_tensor attn_cache_rows_(attn_dtype dtype, int64_t pages, int64_t
   return t;
 }
 
-ATTN_COLD_ int64_t attn_cache_part_(attn_cache_plan_ *p, int part, int64_t n, int64_t size) {
+ATTN_FUNC_ int64_t attn_cache_part_(attn_cache_plan_ *p, int part, int64_t n, int64_t size) {
   p->at[part] = p->bytes;
   return p->bytes = attn_add_(p->bytes, attn_piece_(n, size));
 }
 
 /* A tensor and its scales, parts `part` and `scales`, `scales` + 1. */
-ATTN_COLD_ int attn_cache_store_(attn_cache_plan_ *p, const attn_tensor *t, attn_scales *s,
+ATTN_FUNC_ int attn_cache_store_(attn_cache_plan_ *p, const attn_tensor *t, attn_scales *s,
                                  int64_t group, int zero, int part, int scales) {
   const int quantised = attn_quantized_(t->dtype);
   const int64_t n = attn_mul_(t->batch, t->stride_batch); /* even, of I4 */
@@ -18611,7 +18611,7 @@ ATTN_COLD_ int attn_cache_store_(attn_cache_plan_ *p, const attn_tensor *t, attn
   return 1;
 }
 
-ATTN_COLD_ int attn_cache_plan_of_(attn_error_ *e, attn_cache_plan_ *p,
+ATTN_FUNC_ int attn_cache_plan_of_(attn_error_ *e, attn_cache_plan_ *p,
                                    const attn_cache_params *params) {
   memset(p, 0, sizeof *p);
   if (!params) return attn_reject_(e, ATTN_E_NULL, "params must not be null");
@@ -18659,8 +18659,8 @@ ATTN_PUB_ size_t attn_cache_size(const attn_cache_params *params) {
   return attn_cache_plan_of_(&e, &p, params) ? (size_t)p.bytes : 0;
 }
 
-ATTN_PUB_COLD_ attn_status attn_cache_open(attn_cache *cache, void *memory, size_t size,
-                                           const attn_cache_params *params, attn_ctx *ctx) {
+ATTN_PUB_ attn_status attn_cache_open(attn_cache *cache, void *memory, size_t size,
+                                      const attn_cache_params *params, attn_ctx *ctx) {
   attn_error_ e = {ATTN_OK, NULL};
   attn_cache_plan_ p;
   attn_span_ own, sc;
@@ -18706,7 +18706,7 @@ ATTN_PUB_COLD_ attn_status attn_cache_open(attn_cache *cache, void *memory, size
 
 /* The next free page from next_free on, round the end; -1 = none. Pages that are given back move
  * next_free down to them, so that the search rarely passes a page that is held. */
-ATTN_COLD_ int64_t attn_page_free_(const attn_cache *c, int64_t from) {
+ATTN_FUNC_ int64_t attn_page_free_(const attn_cache *c, int64_t from) {
   for (int64_t i = 0, p = from; i < c->k.batch; i++, p++) {
     if (p >= c->k.batch) p = 0;
     if (c->holders[p] == 0) return p;
@@ -18715,7 +18715,7 @@ ATTN_COLD_ int64_t attn_page_free_(const attn_cache *c, int64_t from) {
 }
 
 /* 1 when `need` pages are free. */
-ATTN_COLD_ int attn_pages_free_(const attn_cache *c, int64_t need) {
+ATTN_FUNC_ int attn_pages_free_(const attn_cache *c, int64_t need) {
   for (int64_t i = 0, p = c->next_free; i < c->k.batch && need > 0; i++, p++) {
     if (p >= c->k.batch) p = 0;
     need -= c->holders[p] == 0;
@@ -18724,7 +18724,7 @@ ATTN_COLD_ int attn_pages_free_(const attn_cache *c, int64_t need) {
 }
 
 /* Gives entries t0 .. t1 - 1 back, or nothing when one of them is not held. */
-ATTN_COLD_ int attn_pages_drop_(attn_error_ *e, attn_cache *c, const int32_t *table, int64_t t0,
+ATTN_FUNC_ int attn_pages_drop_(attn_error_ *e, attn_cache *c, const int32_t *table, int64_t t0,
                                 int64_t t1) {
   for (int64_t t = t0; t < t1; t++) {
     if (!attn_page_legal_(c, table[t])) {
@@ -18739,7 +18739,7 @@ ATTN_COLD_ int attn_pages_drop_(attn_error_ *e, attn_cache *c, const int32_t *ta
 }
 
 /* The start of a call about one or two sequences. */
-ATTN_COLD_ int attn_check_held_(attn_error_ *e, attn_cache *checked, const attn_cache *cache,
+ATTN_FUNC_ int attn_check_held_(attn_error_ *e, attn_cache *checked, const attn_cache *cache,
                                 const attn_sequence *s, const char *null, const attn_ctx *ctx,
                                 const attn_table_ **table) {
   attn_span_ span[ATTN_CACHE_SPANS_], st;
@@ -18756,8 +18756,8 @@ ATTN_COLD_ int attn_check_held_(attn_error_ *e, attn_cache *checked, const attn_
   return 1;
 }
 
-ATTN_PUB_COLD_ attn_status attn_cache_fork(attn_cache *cache, attn_sequence *child,
-                                           const attn_sequence *parent, attn_ctx *ctx) {
+ATTN_PUB_ attn_status attn_cache_fork(attn_cache *cache, attn_sequence *child,
+                                      const attn_sequence *parent, attn_ctx *ctx) {
   attn_error_ e = {ATTN_OK, NULL};
   attn_cache c;
   attn_span_ a, b;
@@ -18790,8 +18790,8 @@ ATTN_PUB_COLD_ attn_status attn_cache_fork(attn_cache *cache, attn_sequence *chi
   return attn_end_(ctx, &e);
 }
 
-ATTN_PUB_COLD_ attn_status attn_cache_rollback(attn_cache *cache, attn_sequence *sequence,
-                                               int64_t len, attn_ctx *ctx) {
+ATTN_PUB_ attn_status attn_cache_rollback(attn_cache *cache, attn_sequence *sequence, int64_t len,
+                                          attn_ctx *ctx) {
   attn_error_ e = {ATTN_OK, NULL};
   attn_cache c;
   const attn_table_ *table;
@@ -18817,8 +18817,8 @@ ATTN_PUB_COLD_ attn_status attn_cache_rollback(attn_cache *cache, attn_sequence 
   return attn_end_(ctx, &e);
 }
 
-ATTN_PUB_COLD_ attn_status attn_cache_release(attn_cache *cache, attn_sequence *sequence,
-                                              attn_ctx *ctx) {
+ATTN_PUB_ attn_status attn_cache_release(attn_cache *cache, attn_sequence *sequence,
+                                         attn_ctx *ctx) {
   return attn_cache_rollback(cache, sequence, 0, ctx);
 }
 /* <<< attn/mechanisms/cache.h */
@@ -18842,12 +18842,12 @@ typedef struct attn_append_run_ {
 } attn_append_run_;
 
 /* Rows that sequence b gets. */
-ATTN_COLD_ int64_t attn_append_rows_(const attn_append_ *a, int64_t b) {
+ATTN_FUNC_ int64_t attn_append_rows_(const attn_append_ *a, int64_t b) {
   return a->indptr ? a->indptr[b + 1] - a->indptr[b] : a->rows ? a->rows[b] : a->k.len;
 }
 
 /* The next run of sequence b, the first when r->n is 0; 0 = there is none. */
-ATTN_COLD_ int attn_append_next_(const attn_append_ *a, int64_t b, attn_append_run_ *r) {
+ATTN_FUNC_ int attn_append_next_(const attn_append_ *a, int64_t b, attn_append_run_ *r) {
   const attn_sequence *s = &a->sequences[b];
   if (r->n == 0) r->token = s->len, r->end = s->len + attn_append_rows_(a, b);
   r->token += r->n;
@@ -18862,7 +18862,7 @@ ATTN_COLD_ int attn_append_next_(const attn_append_ *a, int64_t b, attn_append_r
 /* Counts the pages that the call takes: new ones, and copies of those that others hold too. Every
  * sequence steps off the pages that it writes to, so that of several that share a page the last one
  * may keep it, and one that is named too often shows. Afterwards they step on again. */
-ATTN_COLD_ int attn_append_count_(attn_error_ *e, const attn_append_ *a, int64_t *need) {
+ATTN_FUNC_ int attn_append_count_(attn_error_ *e, const attn_append_ *a, int64_t *need) {
   attn_append_run_ r;
   int64_t steps = 0;
   int ok = 1;
@@ -18892,7 +18892,7 @@ ATTN_COLD_ int attn_append_count_(attn_error_ *e, const attn_append_ *a, int64_t
 }
 
 /* Tables lie apart from each other and from all memory that the call reads or writes. */
-ATTN_COLD_ int attn_append_apart_(attn_error_ *e, const attn_append_ *a, const attn_span_ *span,
+ATTN_FUNC_ int attn_append_apart_(attn_error_ *e, const attn_append_ *a, const attn_span_ *span,
                                   int spans) {
   static const char *const reason =
       "two sequences of the call share a table, or a table shares memory with another argument";
@@ -18911,7 +18911,7 @@ ATTN_COLD_ int attn_append_apart_(attn_error_ *e, const attn_append_ *a, const a
 }
 
 /* The number of rows each sequence gets, and its room for them. */
-ATTN_COLD_ int attn_append_lengths_(attn_error_ *e, const attn_append_ *a) {
+ATTN_FUNC_ int attn_append_lengths_(attn_error_ *e, const attn_append_ *a) {
   const attn_cache *c = &a->c;
   if (a->indptr && a->indptr[0] != 0)
     return attn_reject_(e, ATTN_E_INDEX, "params.indptr[0] must be 0");
@@ -18937,7 +18937,7 @@ ATTN_COLD_ int attn_append_lengths_(attn_error_ *e, const attn_append_ *a) {
 }
 
 /* The new rows against the cache. */
-ATTN_COLD_ int attn_append_rows_fit_(attn_error_ *e, const attn_tensor *x, const attn_tensor *store,
+ATTN_FUNC_ int attn_append_rows_fit_(attn_error_ *e, const attn_tensor *x, const attn_tensor *store,
                                      const attn_append_ *a, int value) {
   if (x->heads != store->heads)
     return attn_reject_(
@@ -18955,7 +18955,7 @@ ATTN_COLD_ int attn_append_rows_fit_(attn_error_ *e, const attn_tensor *x, const
 
 enum { ATTN_APPEND_SPANS_ = ATTN_CACHE_SPANS_ + 6 };
 
-ATTN_COLD_ int attn_append_plan_(attn_error_ *e, attn_append_ *a, const attn_cache *cache,
+ATTN_FUNC_ int attn_append_plan_(attn_error_ *e, attn_append_ *a, const attn_cache *cache,
                                  const attn_append_params *params, const attn_ctx *ctx) {
   static const attn_words_ wk = ATTN_WORDS_("k"), wv = ATTN_WORDS_("v");
   attn_span_ span[ATTN_APPEND_SPANS_], *const more = span + ATTN_CACHE_SPANS_;
@@ -19002,7 +19002,7 @@ ATTN_COLD_ int attn_append_plan_(attn_error_ *e, attn_append_ *a, const attn_cac
 }
 
 /* 1 when all rows of x that are appended are finite. */
-ATTN_COLD_ int attn_append_finite_(const attn_append_ *a, const attn_tensor *x) {
+ATTN_FUNC_ int attn_append_finite_(const attn_append_ *a, const attn_tensor *x) {
   for (int64_t b = 0; b < a->n; b++)
     for (int64_t h = 0; h < x->heads; h++)
       for (int64_t i = 0, rows = attn_append_rows_(a, b); i < rows; i++)
@@ -19013,7 +19013,7 @@ ATTN_COLD_ int attn_append_finite_(const attn_append_ *a, const attn_tensor *x) 
   return 1;
 }
 
-ATTN_COLD_ void attn_cache_copy_scales_(const float *s, const attn_scales *v, int64_t groups,
+ATTN_FUNC_ void attn_cache_copy_scales_(const float *s, const attn_scales *v, int64_t groups,
                                         int64_t from, int64_t to, int64_t h, int64_t i) {
   const int64_t at = h * v->stride_head + i * v->stride_len;
   if (s)
@@ -19022,7 +19022,7 @@ ATTN_COLD_ void attn_cache_copy_scales_(const float *s, const attn_scales *v, in
 }
 
 /* Rows 0 .. rows - 1 of one page as they are. */
-ATTN_COLD_ void attn_cache_copy_(const attn_tensor *t, const attn_scales *s, int64_t from,
+ATTN_FUNC_ void attn_cache_copy_(const attn_tensor *t, const attn_scales *s, int64_t from,
                                  int64_t to, int64_t rows) {
   const size_t bytes = (size_t)attn_bytes_(t->dtype, t->dim);
   const int64_t groups = attn_scale_groups_(s, t->dim);
@@ -19036,7 +19036,7 @@ ATTN_COLD_ void attn_cache_copy_(const attn_tensor *t, const attn_scales *s, int
 }
 
 /* A page for entry r->entry of the sequence that it may write to: its own, a new one, or a copy. */
-ATTN_COLD_ int32_t attn_append_page_(attn_append_ *a, attn_sequence *s, const attn_append_run_ *r,
+ATTN_FUNC_ int32_t attn_append_page_(attn_append_ *a, attn_sequence *s, const attn_append_run_ *r,
                                      int64_t held) {
   attn_cache *c = &a->c;
   const int32_t old = s->table[r->entry];
@@ -19054,7 +19054,7 @@ ATTN_COLD_ int32_t attn_append_page_(attn_append_ *a, attn_sequence *s, const at
 }
 
 /* Row (b, h, i) of x as row (page, h, row) of a store. */
-ATTN_COLD_ void attn_append_row_(const attn_table_ *f, const attn_tensor *store,
+ATTN_FUNC_ void attn_append_row_(const attn_table_ *f, const attn_tensor *store,
                                  const attn_scales *s, int64_t page, int64_t row,
                                  const attn_tensor *x, int64_t b, int64_t h, int64_t i) {
   char *y = attn_at_(store, page, h, row);
@@ -19069,7 +19069,7 @@ ATTN_COLD_ void attn_append_row_(const attn_table_ *f, const attn_tensor *store,
     f->blend(y, from, NULL, store->dtype, x->dtype, x->dtype, x->dim, 1.0f, 0.0f);
 }
 
-ATTN_COLD_ void attn_append_write_(attn_append_ *a, int64_t b) {
+ATTN_FUNC_ void attn_append_write_(attn_append_ *a, int64_t b) {
   attn_sequence *s = &a->sequences[b];
   const int64_t held = attn_seq_held_(&a->c, s), first = a->indptr ? a->indptr[b] : 0;
   const attn_tensor *x[2] = {&a->k, &a->v}, *store[2] = {&a->c.k, &a->c.v};
@@ -19088,9 +19088,9 @@ ATTN_COLD_ void attn_append_write_(attn_append_ *a, int64_t b) {
   if (s->high < s->len) s->high = s->len;
 }
 
-ATTN_PUB_COLD_ attn_status attn_cache_append(attn_cache *cache, attn_sequence *sequences, int64_t n,
-                                             attn_tensor k, attn_tensor v,
-                                             const attn_append_params *params, attn_ctx *ctx) {
+ATTN_PUB_ attn_status attn_cache_append(attn_cache *cache, attn_sequence *sequences, int64_t n,
+                                        attn_tensor k, attn_tensor v,
+                                        const attn_append_params *params, attn_ctx *ctx) {
   attn_error_ e = {ATTN_OK, NULL};
   attn_append_ a;
   int64_t need;
@@ -20383,7 +20383,7 @@ enum {
 };
 
 /* A table [1, 1 or H, len, dim] of floats. */
-ATTN_COLD_ int attn_check_table_(attn_error_ *e, attn_tensor *t, const attn_words_ *w,
+ATTN_FUNC_ int attn_check_table_(attn_error_ *e, attn_tensor *t, const attn_words_ *w,
                                  const char *type, const char *shape, int64_t heads, int64_t dim,
                                  attn_span_ *span) {
   if (!t->data) return 1;
@@ -20394,13 +20394,13 @@ ATTN_COLD_ int attn_check_table_(attn_error_ *e, attn_tensor *t, const attn_word
   return 1;
 }
 
-ATTN_COLD_ int attn_check_finite_(attn_error_ *e, const float *x, int64_t n, const char *reason) {
+ATTN_FUNC_ int attn_check_finite_(attn_error_ *e, const float *x, int64_t n, const char *reason) {
   for (int64_t i = 0; x && i < n; i++)
     if (!(x[i] - x[i] == 0.0f)) return attn_reject_(e, ATTN_E_VALUE, reason);
   return 1;
 }
 
-ATTN_COLD_ int attn_check_relative_(attn_error_ *e, attn_softmax_ *a, attn_span_ *span) {
+ATTN_FUNC_ int attn_check_relative_(attn_error_ *e, attn_softmax_ *a, attn_span_ *span) {
   static const attn_words_ wk = ATTN_WORDS_("params.relative.keys"),
                            wv = ATTN_WORDS_("params.relative.values");
   attn_relative *r = &a->relative;
@@ -20419,14 +20419,14 @@ ATTN_COLD_ int attn_check_relative_(attn_error_ *e, attn_softmax_ *a, attn_span_
 }
 
 /* The distances j - p that causal, window and the extents leave. 0 = none. */
-ATTN_COLD_ int attn_distance_range_(const attn_softmax_ *a, int64_t *first, int64_t *last) {
+ATTN_FUNC_ int attn_distance_range_(const attn_softmax_ *a, int64_t *first, int64_t *last) {
   *first = -(a->q_off + a->q.len - 1), *last = a->k.len - 1 - a->q_off;
   if (*first < -a->left && !a->keep) *first = -a->left;
   if (*last > a->right) *last = a->right;
   return a->q.len > 0 && a->k.len > 0 && *first <= *last;
 }
 
-ATTN_COLD_ int attn_check_xl_(attn_error_ *e, attn_softmax_ *a, attn_span_ *span) {
+ATTN_FUNC_ int attn_check_xl_(attn_error_ *e, attn_softmax_ *a, attn_span_ *span) {
   static const attn_words_ w = ATTN_WORDS_("params.xl.table");
   attn_xl *x = &a->xl;
   const int64_t n = attn_mul_(a->q.heads, a->q.dim), far = (int64_t)1 << 41;
@@ -20456,7 +20456,7 @@ ATTN_COLD_ int attn_check_xl_(attn_error_ *e, attn_softmax_ *a, attn_span_ *span
   return 1;
 }
 
-ATTN_COLD_ int attn_check_labels_(attn_error_ *e, attn_softmax_ *a, attn_span_ *span) {
+ATTN_FUNC_ int attn_check_labels_(attn_error_ *e, attn_softmax_ *a, attn_span_ *span) {
   static const attn_words_ w = ATTN_WORDS_("params.labels.table");
   attn_labels *x = &a->labels;
   if (!x->label) {
@@ -20475,7 +20475,7 @@ ATTN_COLD_ int attn_check_labels_(attn_error_ *e, attn_softmax_ *a, attn_span_ *
 }
 
 /* Terms by distance: shapes and what can be judged without reading. */
-ATTN_COLD_ int attn_check_by_distance_(attn_error_ *e, attn_softmax_ *a, attn_span_ *span) {
+ATTN_FUNC_ int attn_check_by_distance_(attn_error_ *e, attn_softmax_ *a, attn_span_ *span) {
   const attn_distance_terms_ *d = &a->by_distance;
   const attn_toeplitz *z = &d->toeplitz;
   const int64_t heads = a->q.heads, far = (int64_t)1 << 41;
@@ -20526,7 +20526,7 @@ ATTN_COLD_ int attn_check_by_distance_(attn_error_ *e, attn_softmax_ *a, attn_sp
                            &span[ATTN_T_PARABOLA_B_]);
 }
 
-ATTN_COLD_ int attn_check_span_(attn_error_ *e, attn_softmax_ *a, int64_t rows, attn_span_ *span) {
+ATTN_FUNC_ int attn_check_span_(attn_error_ *e, attn_softmax_ *a, int64_t rows, attn_span_ *span) {
   const attn_span *s = &a->span;
   if (!s->z) return 1;
   if (!(s->ramp >= 0.0f && s->ramp < INFINITY))
@@ -20539,7 +20539,7 @@ ATTN_COLD_ int attn_check_span_(attn_error_ *e, attn_softmax_ *a, int64_t rows, 
 }
 
 /* All score terms of p, into a; spans are what they read. a has extents, scale, window. */
-ATTN_COLD_ int attn_check_terms_(attn_error_ *e, attn_softmax_ *a, const attn_sdpa_params *p,
+ATTN_FUNC_ int attn_check_terms_(attn_error_ *e, attn_softmax_ *a, const attn_sdpa_params *p,
                                  attn_span_ *span) {
   const int64_t rows = attn_mul_(attn_mul_(a->q.batch, a->q.heads), a->q.len);
   a->relative = p->relative, a->xl = p->xl, a->labels = p->labels;
@@ -20574,7 +20574,7 @@ ATTN_COLD_ int attn_check_terms_(attn_error_ *e, attn_softmax_ *a, const attn_sd
 }
 
 /* The values of the terms. Those by query are read as they come. */
-ATTN_COLD_ int attn_check_term_values_(attn_error_ *e, const attn_softmax_ *a) {
+ATTN_FUNC_ int attn_check_term_values_(attn_error_ *e, const attn_softmax_ *a) {
   const attn_distance_terms_ *d = &a->by_distance;
   const attn_span *s = &a->span;
   const int64_t heads = a->q.heads;
@@ -20607,7 +20607,7 @@ ATTN_COLD_ int attn_check_term_values_(attn_error_ *e, const attn_softmax_ *a) {
  * (attn_ragged), and what cannot be combined with them. */
 
 /* Offsets 0 = x[0] <= .. <= x[n] <= most. */
-ATTN_COLD_ int attn_check_indptr_(attn_error_ *e, const int64_t *x, int64_t n, int64_t most,
+ATTN_FUNC_ int attn_check_indptr_(attn_error_ *e, const int64_t *x, int64_t n, int64_t most,
                                   const char *reason) {
   int64_t at = 0;
   if (x[0] != 0) return attn_reject_(e, ATTN_E_INDEX, reason);
@@ -20617,7 +20617,7 @@ ATTN_COLD_ int attn_check_indptr_(attn_error_ *e, const int64_t *x, int64_t n, i
 }
 
 /* What sequences that are not alike go without. */
-ATTN_COLD_ int attn_check_alike_(attn_error_ *e, const attn_softmax_ *a,
+ATTN_FUNC_ int attn_check_alike_(attn_error_ *e, const attn_softmax_ *a,
                                  const attn_sdpa_params *p) {
   static const char *const reason =
       "params.schedule, map, relative, xl, gaussian and span must be absent with sequences of "
@@ -20632,7 +20632,7 @@ ATTN_COLD_ int attn_check_alike_(attn_error_ *e, const attn_softmax_ *a,
 
 /* Batches of q, k and v, which have been checked, and what sequences they make: a->seq, and the extents
  * that masks broadcast to. Keys in the pages of a cache are there already. Reads the offsets. */
-ATTN_COLD_ int attn_check_sequences_(attn_error_ *e, attn_softmax_ *a, const attn_sdpa_params *p,
+ATTN_FUNC_ int attn_check_sequences_(attn_error_ *e, attn_softmax_ *a, const attn_sdpa_params *p,
                                      attn_span_ span[2], int64_t full[4]) {
   const attn_ragged *r = &p->ragged;
   attn_sequences_ *s = &a->sequences;
@@ -20688,7 +20688,7 @@ ATTN_COLD_ int attn_check_sequences_(attn_error_ *e, attn_softmax_ *a, const att
 }
 
 /* The scales of all keys that sequences have. */
-ATTN_COLD_ int attn_check_sequence_scales_(attn_error_ *e, const attn_softmax_ *a,
+ATTN_FUNC_ int attn_check_sequence_scales_(attn_error_ *e, const attn_softmax_ *a,
                                            const int32_t *kv_len, const char *reason_k,
                                            const char *reason_v) {
   attn_softmax_ own;
@@ -20732,7 +20732,7 @@ ATTN_FUNC_ int64_t attn_reach_(int64_t window) {
 }
 
 /* An additive mask has no NaN and no +inf. Distinct entries are read once. */
-ATTN_COLD_ int attn_check_bias_(attn_error_ *e, const attn_table_ *table, const attn_mask *m) {
+ATTN_FUNC_ int attn_check_bias_(attn_error_ *e, const attn_table_ *table, const attn_mask *m) {
   float x[ATTN_BLOCK_];
   for (int64_t b = 0; b < m->batch; b++)
     for (int64_t h = 0; h < m->heads; h++)
@@ -20748,7 +20748,7 @@ ATTN_COLD_ int attn_check_bias_(attn_error_ *e, const attn_table_ *table, const 
   return 1;
 }
 
-ATTN_COLD_ int attn_check_logits_(attn_error_ *e, const float *x, int64_t n, int finite,
+ATTN_FUNC_ int attn_check_logits_(attn_error_ *e, const float *x, int64_t n, int finite,
                                   const char *reason) {
   for (int64_t i = 0; x && i < n; i++)
     if (!(x[i] < INFINITY) || (finite && x[i] == -INFINITY))
@@ -20756,7 +20756,7 @@ ATTN_COLD_ int attn_check_logits_(attn_error_ *e, const float *x, int64_t n, int
   return 1;
 }
 
-ATTN_COLD_ int attn_check_lens_(attn_error_ *e, const int32_t *len, int64_t n, int64_t most,
+ATTN_FUNC_ int attn_check_lens_(attn_error_ *e, const int32_t *len, int64_t n, int64_t most,
                                 const char *reason) {
   for (int64_t b = 0; len && b < n; b++)
     if (len[b] < 0 || len[b] > most) return attn_reject_(e, ATTN_E_RANGE, reason);
@@ -20764,7 +20764,7 @@ ATTN_COLD_ int attn_check_lens_(attn_error_ *e, const int32_t *len, int64_t n, i
 }
 
 /* params.mask and params.bias of a call with these extents. */
-ATTN_COLD_ int attn_check_masks_(attn_error_ *e, const attn_mask *mask, const attn_mask *bias,
+ATTN_FUNC_ int attn_check_masks_(attn_error_ *e, const attn_mask *mask, const attn_mask *bias,
                                  const int64_t full[4], attn_span_ *mask_span,
                                  attn_span_ *bias_span) {
   static const attn_mask_words_ wmask = {
@@ -20789,7 +20789,7 @@ ATTN_COLD_ int attn_check_masks_(attn_error_ *e, const attn_mask *mask, const at
 /* Every rule of attn_sdpa for a, which holds the four tensors, for rectified weights relu, and addends, and
  * the rest of the engine's problem. data = 0 leaves out what would read arrays (the workspace
  * query); data = -1 also what compares addresses, since some are not known yet. */
-ATTN_COLD_ int attn_sdpa_plan_(attn_error_ *e, attn_softmax_ *a, const attn_sdpa_params *params,
+ATTN_FUNC_ int attn_sdpa_plan_(attn_error_ *e, attn_softmax_ *a, const attn_sdpa_params *params,
                                const attn_ctx *ctx, int *workers, int data) {
   static const attn_words_ wo = ATTN_WORDS_("o"), wq = ATTN_WORDS_("q"), wk = ATTN_WORDS_("k"),
                            wv = ATTN_WORDS_("v"), wl = ATTN_WORDS_("params.lse"),
@@ -20979,7 +20979,7 @@ ATTN_FUNC_ int attn_nothing_(const attn_softmax_ *a) {
 }
 
 /* Bytes that the problem a would want, -1 when it would be rejected; data as in attn_sdpa_plan_, <= 0. */
-ATTN_COLD_ int64_t attn_problem_need_(attn_error_ *e, attn_softmax_ *a,
+ATTN_FUNC_ int64_t attn_problem_need_(attn_error_ *e, attn_softmax_ *a,
                                       const attn_sdpa_params *params, const attn_ctx *ctx,
                                       int data) {
   const attn_ctx plain = attn_before_workspace_(ctx);
@@ -20991,7 +20991,7 @@ ATTN_COLD_ int64_t attn_problem_need_(attn_error_ *e, attn_softmax_ *a,
 }
 
 /* The same of attn_sdpa; relu: of attn_relu. */
-ATTN_COLD_ int64_t attn_sdpa_need_(attn_error_ *e, attn_tensor o, attn_tensor q, attn_tensor k,
+ATTN_FUNC_ int64_t attn_sdpa_need_(attn_error_ *e, attn_tensor o, attn_tensor q, attn_tensor k,
                                    attn_tensor v, const attn_sdpa_params *params,
                                    const attn_relu_ *relu, const attn_ctx *ctx, int data) {
   attn_softmax_ a;
@@ -21000,9 +21000,8 @@ ATTN_COLD_ int64_t attn_sdpa_need_(attn_error_ *e, attn_tensor o, attn_tensor q,
   return attn_problem_need_(e, &a, params, ctx, data);
 }
 
-ATTN_PUB_COLD_ size_t attn_sdpa_workspace(attn_tensor o, attn_tensor q, attn_tensor k,
-                                          attn_tensor v, const attn_sdpa_params *params,
-                                          const attn_ctx *ctx) {
+ATTN_PUB_ size_t attn_sdpa_workspace(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
+                                     const attn_sdpa_params *params, const attn_ctx *ctx) {
   attn_error_ e = {ATTN_OK, NULL};
   const int64_t bytes = attn_sdpa_need_(&e, o, q, k, v, params, NULL, ctx, 0);
   return bytes < 0 || bytes == INT64_MAX ? 0 : (size_t)bytes;
@@ -21030,7 +21029,7 @@ typedef struct attn_merge_job_ {
 } attn_merge_job_;
 
 /* Every rule of attn_merge. */
-ATTN_COLD_ int attn_merge_plan_(attn_error_ *e, attn_merge_job_ *m, const attn_ctx *ctx,
+ATTN_FUNC_ int attn_merge_plan_(attn_error_ *e, attn_merge_job_ *m, const attn_ctx *ctx,
                                 int *workers) {
   static const attn_words_ w[6] = {ATTN_WORDS_("o"),    ATTN_WORDS_("lse"), ATTN_WORDS_("o1"),
                                    ATTN_WORDS_("lse1"), ATTN_WORDS_("o2"),  ATTN_WORDS_("lse2")};
@@ -21136,9 +21135,9 @@ ATTN_PUB_ attn_status attn_merge(attn_tensor o, attn_tensor lse, attn_tensor o1,
   return attn_end_(ctx, &e);
 }
 
-ATTN_PUB_COLD_ size_t attn_merge_workspace(attn_tensor o, attn_tensor lse, attn_tensor o1,
-                                           attn_tensor lse1, attn_tensor o2, attn_tensor lse2,
-                                           const attn_ctx *ctx) {
+ATTN_PUB_ size_t attn_merge_workspace(attn_tensor o, attn_tensor lse, attn_tensor o1,
+                                      attn_tensor lse1, attn_tensor o2, attn_tensor lse2,
+                                      const attn_ctx *ctx) {
   (void)o, (void)lse, (void)o1, (void)lse1, (void)o2, (void)lse2, (void)ctx;
   return 0;
 }
@@ -21155,7 +21154,7 @@ typedef struct attn_cached_ {
 } attn_cached_;
 
 /* Fields of the cache and the sequences, and the parameters as attn_sdpa knows them. */
-ATTN_COLD_ int attn_cached_open_(attn_error_ *e, attn_cached_ *x, attn_tensor o, attn_tensor q,
+ATTN_FUNC_ int attn_cached_open_(attn_error_ *e, attn_cached_ *x, attn_tensor o, attn_tensor q,
                                  const attn_cache *cache, const attn_sequence *sequences, int64_t n,
                                  const attn_sdpa_params *params) {
   attn_span_ span[ATTN_CACHE_SPANS_], table;
@@ -21202,7 +21201,7 @@ ATTN_COLD_ int attn_cached_open_(attn_error_ *e, attn_cached_ *x, attn_tensor o,
 }
 
 /* Outputs and the workspace share no memory with what describes the cache. */
-ATTN_COLD_ int attn_cached_apart_(attn_error_ *e, const attn_cached_ *x, const attn_ctx *ctx) {
+ATTN_FUNC_ int attn_cached_apart_(attn_error_ *e, const attn_cached_ *x, const attn_ctx *ctx) {
   static const attn_words_ w = ATTN_WORDS_("o");
   const attn_sequences_ *s = x->a.seq;
   attn_tensor out[2];
@@ -21233,7 +21232,7 @@ ATTN_COLD_ int attn_cached_apart_(attn_error_ *e, const attn_cached_ *x, const a
 }
 
 /* The pages of all sequences: what follows a table comes later. */
-ATTN_COLD_ int attn_cached_pages_(attn_error_ *e, const attn_cached_ *x) {
+ATTN_FUNC_ int attn_cached_pages_(attn_error_ *e, const attn_cached_ *x) {
   const attn_sequences_ *s = x->a.seq;
   for (int64_t b = 0; b < s->n; b++)
     if (!attn_check_pages_(e, &x->cache, &s->cached[b])) return 0;
@@ -21241,7 +21240,7 @@ ATTN_COLD_ int attn_cached_pages_(attn_error_ *e, const attn_cached_ *x) {
 }
 
 /* What is read of each sequence: the keys that its queries see. */
-ATTN_COLD_ int attn_cached_read_(attn_error_ *e, const attn_cached_ *x) {
+ATTN_FUNC_ int attn_cached_read_(attn_error_ *e, const attn_cached_ *x) {
   const attn_sequences_ *s = x->a.seq;
   for (int64_t b = 0; b < s->n; b++) {
     const attn_sequence *one = &s->cached[b];
@@ -21259,11 +21258,9 @@ ATTN_COLD_ int attn_cached_read_(attn_error_ *e, const attn_cached_ *x) {
   return 1;
 }
 
-ATTN_PUB_COLD_ size_t attn_cache_sdpa_workspace(attn_tensor o, attn_tensor q,
-                                                const attn_cache *cache,
-                                                const attn_sequence *sequences, int64_t n,
-                                                const attn_sdpa_params *params,
-                                                const attn_ctx *ctx) {
+ATTN_PUB_ size_t attn_cache_sdpa_workspace(attn_tensor o, attn_tensor q, const attn_cache *cache,
+                                           const attn_sequence *sequences, int64_t n,
+                                           const attn_sdpa_params *params, const attn_ctx *ctx) {
   attn_error_ e = {ATTN_OK, NULL};
   const attn_ctx plain = attn_before_workspace_(ctx);
   attn_cached_ x;
@@ -21278,9 +21275,9 @@ ATTN_PUB_COLD_ size_t attn_cache_sdpa_workspace(attn_tensor o, attn_tensor q,
   return bytes == INT64_MAX ? 0 : (size_t)bytes;
 }
 
-ATTN_PUB_COLD_ attn_status attn_cache_sdpa(attn_tensor o, attn_tensor q, const attn_cache *cache,
-                                           const attn_sequence *sequences, int64_t n,
-                                           const attn_sdpa_params *params, attn_ctx *ctx) {
+ATTN_PUB_ attn_status attn_cache_sdpa(attn_tensor o, attn_tensor q, const attn_cache *cache,
+                                      const attn_sequence *sequences, int64_t n,
+                                      const attn_sdpa_params *params, attn_ctx *ctx) {
   attn_error_ e = {ATTN_OK, NULL};
   attn_cached_ x;
   int workers;
@@ -21742,7 +21739,7 @@ typedef struct attn_rope_row_ {
   float *sine_row, *cosine_row; /* [rot] */
 } attn_rope_row_;
 
-ATTN_COLD_ int attn_rope_plan_(attn_error_ *e, attn_rope_job_ *j, const attn_rope_params *params,
+ATTN_FUNC_ int attn_rope_plan_(attn_error_ *e, attn_rope_job_ *j, const attn_rope_params *params,
                                const attn_ctx *ctx, int *workers) {
   static const attn_words_ wy = ATTN_WORDS_("y"), wx = ATTN_WORDS_("x");
   attn_span_ sy, sx, sp = {0, 0}, sw = {0, 0};
@@ -21784,12 +21781,12 @@ ATTN_COLD_ int attn_rope_plan_(attn_error_ *e, attn_rope_job_ *j, const attn_rop
   return 1;
 }
 
-ATTN_COLD_ int64_t attn_rope_shared_(const attn_rope_job_ *j) {
+ATTN_FUNC_ int64_t attn_rope_shared_(const attn_rope_job_ *j) {
   return attn_add_(attn_piece_(j->pairs, sizeof(double)),
                    attn_piece_(attn_mul_(2 * ATTN_ROPE_RUN_, j->pairs), sizeof(double)));
 }
 
-ATTN_COLD_ int64_t attn_rope_bytes_(const attn_rope_job_ *j, int workers) {
+ATTN_FUNC_ int64_t attn_rope_bytes_(const attn_rope_job_ *j, int workers) {
   return attn_workspace_bytes_(attn_add_(attn_rope_shared_(j), attn_mul_(j->bytes, workers)), 1);
 }
 
@@ -21798,7 +21795,7 @@ ATTN_FUNC_ int64_t attn_rope_runs_(const attn_rope_job_ *j) {
 }
 
 /* Runs of rows; with positions per batch entry each entry has its own. */
-ATTN_COLD_ int64_t attn_rope_items_(const attn_rope_job_ *j) {
+ATTN_FUNC_ int64_t attn_rope_items_(const attn_rope_job_ *j) {
   if (j->x.batch == 0 || j->x.heads == 0 || j->x.len == 0) return 0;
   return j->p.positions_per_batch ? attn_mul_(attn_rope_runs_(j), j->x.batch) : attn_rope_runs_(j);
 }
@@ -21862,7 +21859,7 @@ ATTN_FUNC_ void attn_rope_item_(void *job, int worker, int64_t index) {
 }
 
 /* Makes the tables all workers read: the frequencies, and the fine rows that occur. */
-ATTN_COLD_ void attn_rope_tables_(attn_rope_job_ *j, char *base, int workers) {
+ATTN_FUNC_ void attn_rope_tables_(attn_rope_job_ *j, char *base, int workers) {
   unsigned seen = 0;
   j->theta = (double *)(void *)base;
   j->fine = (double *)(void *)(base + attn_piece_(j->pairs, sizeof(double)));
@@ -21884,8 +21881,8 @@ ATTN_COLD_ void attn_rope_tables_(attn_rope_job_ *j, char *base, int workers) {
   }
 }
 
-ATTN_PUB_COLD_ attn_status attn_rope(attn_tensor y, attn_tensor x, const attn_rope_params *params,
-                                     attn_ctx *ctx) {
+ATTN_PUB_ attn_status attn_rope(attn_tensor y, attn_tensor x, const attn_rope_params *params,
+                                attn_ctx *ctx) {
   attn_error_ e = {ATTN_OK, NULL};
   attn_rope_job_ j;
   attn_workspace_ w;
@@ -21907,8 +21904,8 @@ ATTN_PUB_COLD_ attn_status attn_rope(attn_tensor y, attn_tensor x, const attn_ro
   return attn_end_(ctx, &e);
 }
 
-ATTN_PUB_COLD_ size_t attn_rope_workspace(attn_tensor y, attn_tensor x,
-                                          const attn_rope_params *params, const attn_ctx *ctx) {
+ATTN_PUB_ size_t attn_rope_workspace(attn_tensor y, attn_tensor x, const attn_rope_params *params,
+                                     const attn_ctx *ctx) {
   attn_error_ e = {ATTN_OK, NULL};
   attn_rope_job_ j;
   const attn_ctx plain = attn_before_workspace_(ctx);
@@ -23948,7 +23945,7 @@ typedef struct attn_linear_own_ {
 } attn_linear_own_;
 
 /* Where the pieces of a worker's memory begin, in floats, in the order of attn_linear_own_; its bytes. */
-ATTN_COLD_ int64_t attn_linear_lay_(attn_linear_ *a) {
+ATTN_FUNC_ int64_t attn_linear_lay_(attn_linear_ *a) {
   const int64_t n = ATTN_LINEAR_CHUNK_, square = n * n, features = attn_mul_(n, a->m);
   const int64_t floats[ATTN_LINEAR_PIECES_] = {attn_mul_(n, a->k.dim),
                                                features,
@@ -24441,7 +24438,7 @@ enum { ATTN_LINEAR_FEW_ = 4 }; /* keys, and rows, that go one by one */
 
 /* A head's keys 0 .. n - 1 one after another, row i behind key i + q_off or, without order, behind the
  * last. Rows of all heads of the group fit a tile. */
-ATTN_COLD_ void attn_linear_steps_(attn_linear_chain_ *c, int64_t n, int64_t i0, int64_t i1) {
+ATTN_FUNC_ void attn_linear_steps_(attn_linear_chain_ *c, int64_t n, int64_t i0, int64_t i1) {
   const attn_linear_ *a = c->a;
   const attn_table_ *f = a->table;
   const attn_linear_own_ *w = &c->w;
@@ -24532,7 +24529,7 @@ typedef struct attn_linear_block_ {
 /* "attnlin" and a version */
 #define ATTN_LINEAR_MAGIC_ (((uint64_t)0x6174746eu << 32) | 0x6c696e01u)
 
-ATTN_COLD_ attn_linear_block_ attn_linear_block_of_(const attn_linear_ *a, int64_t batch,
+ATTN_FUNC_ attn_linear_block_ attn_linear_block_of_(const attn_linear_ *a, int64_t batch,
                                                     int64_t kv_heads) {
   const attn_map_ *map = &a->map;
   const attn_feature_map *p = &map->p;
@@ -24556,12 +24553,12 @@ ATTN_COLD_ attn_linear_block_ attn_linear_block_of_(const attn_linear_ *a, int64
 }
 
 /* Bytes behind the header; INT64_MAX: too many. */
-ATTN_COLD_ int64_t attn_linear_floats_(int64_t batch, int64_t heads, int64_t slot) {
+ATTN_FUNC_ int64_t attn_linear_floats_(int64_t batch, int64_t heads, int64_t slot) {
   return attn_mul_(attn_mul_(batch, heads), attn_mul_(slot, (int64_t)sizeof(float)));
 }
 
 /* The widths that follow from map and rule. */
-ATTN_COLD_ int attn_linear_sizes_(attn_error_ *e, attn_linear_ *a, const attn_linear_params *p,
+ATTN_FUNC_ int attn_linear_sizes_(attn_error_ *e, attn_linear_ *a, const attn_linear_params *p,
                                   int64_t heads, int64_t kv_heads, int64_t dk, int64_t dv) {
   if ((int)p->rule < 0 || p->rule >= ATTN_LINEAR_COUNT)
     return attn_reject_(e, ATTN_E_RANGE, "params.rule must be an attn_linear_rule");
@@ -24591,7 +24588,7 @@ ATTN_COLD_ int attn_linear_sizes_(attn_error_ *e, attn_linear_ *a, const attn_li
 }
 
 /* The block is one for these arguments. */
-ATTN_COLD_ int attn_linear_check_block_(attn_error_ *e, const attn_linear_block_ *want,
+ATTN_FUNC_ int attn_linear_check_block_(attn_error_ *e, const attn_linear_block_ *want,
                                         const void *state, size_t bytes, attn_span_ *span) {
   attn_linear_block_ have;
   const int64_t size =
@@ -24620,7 +24617,7 @@ ATTN_COLD_ int attn_linear_check_block_(attn_error_ *e, const attn_linear_block_
 }
 
 /* What attn_linear_begin and attn_linear_state_bytes share. */
-ATTN_COLD_ int attn_linear_new_(attn_error_ *e, attn_linear_ *a, const attn_linear_params *params,
+ATTN_FUNC_ int attn_linear_new_(attn_error_ *e, attn_linear_ *a, const attn_linear_params *params,
                                 int64_t batch, int64_t heads, int64_t kv_heads, int64_t dk,
                                 int64_t dv) {
   attn_linear_params p;
@@ -24645,10 +24642,9 @@ ATTN_PUB_ size_t attn_linear_state_bytes(const attn_linear_params *params, int64
   return sizeof(attn_linear_block_) + (size_t)attn_linear_floats_(batch, a.heads, a.slot);
 }
 
-ATTN_PUB_COLD_ attn_status attn_linear_begin(void *state, size_t bytes,
-                                             const attn_linear_params *params, int64_t batch,
-                                             int64_t heads, int64_t kv_heads, int64_t dk,
-                                             int64_t dv, attn_ctx *ctx) {
+ATTN_PUB_ attn_status attn_linear_begin(void *state, size_t bytes, const attn_linear_params *params,
+                                        int64_t batch, int64_t heads, int64_t kv_heads, int64_t dk,
+                                        int64_t dv, attn_ctx *ctx) {
   attn_error_ e = {ATTN_OK, NULL};
   const attn_table_ *table;
   attn_linear_ a;
@@ -24673,8 +24669,8 @@ ATTN_PUB_COLD_ attn_status attn_linear_begin(void *state, size_t bytes,
   return attn_end_(ctx, &e);
 }
 
-ATTN_PUB_COLD_ attn_status attn_linear_view(void *state, size_t bytes, attn_tensor *s,
-                                            attn_tensor *z, attn_ctx *ctx) {
+ATTN_PUB_ attn_status attn_linear_view(void *state, size_t bytes, attn_tensor *s, attn_tensor *z,
+                                       attn_ctx *ctx) {
   attn_error_ e = {ATTN_OK, NULL};
   attn_linear_block_ b;
   if (!state) {
@@ -24722,12 +24718,12 @@ enum {
 /* ---- checks -------------------------------------------------------------------------------------*/
 
 /* 0 = the default, -0 = 0 */
-ATTN_COLD_ int attn_linear_default_(attn_error_ *e, float *x, float otherwise, const char *rule) {
+ATTN_FUNC_ int attn_linear_default_(attn_error_ *e, float *x, float otherwise, const char *rule) {
   if (*x == 0.0f) *x = attn_to_bits_(*x) ? 0.0f : otherwise;
   return *x - *x == 0.0f ? 1 : attn_reject_(e, ATTN_E_VALUE, rule);
 }
 
-ATTN_COLD_ int attn_linear_check_den_(attn_error_ *e, attn_linear_ *a,
+ATTN_FUNC_ int attn_linear_check_den_(attn_error_ *e, attn_linear_ *a,
                                       const attn_linear_params *p) {
   const int rfa = a->map.kind == ATTN_FEATURES_RFA;
   if ((int)p->den < 0 || p->den >= ATTN_LINEAR_DEN_COUNT)
@@ -24755,7 +24751,7 @@ ATTN_COLD_ int attn_linear_check_den_(attn_error_ *e, attn_linear_ *a,
 }
 
 /* A rate of decay or a gate lies in 0 .. 1; data = 0: arrays are not read. */
-ATTN_COLD_ int attn_linear_check_rates_(attn_error_ *e, const attn_linear_ *a, int data) {
+ATTN_FUNC_ int attn_linear_check_rates_(attn_error_ *e, const attn_linear_ *a, int data) {
   const attn_tensor *t = &a->rate;
   float x[ATTN_LINEAR_CHUNK_];
   if (!a->decays) return 1;
@@ -24791,7 +24787,7 @@ ATTN_COLD_ int attn_linear_check_rates_(attn_error_ *e, const attn_linear_ *a, i
 
 /* Every rule; all but the memory and the division of work is set. data = 0: arrays are not read; -1:
  * nor are addresses compared. */
-ATTN_COLD_ int attn_linear_plan_(attn_error_ *e, attn_linear_ *a, attn_tensor o, attn_tensor q,
+ATTN_FUNC_ int attn_linear_plan_(attn_error_ *e, attn_linear_ *a, attn_tensor o, attn_tensor q,
                                  attn_tensor k, attn_tensor v, const attn_linear_params *params,
                                  const attn_ctx *ctx, int *workers, int data) {
   static const attn_words_ w[] = {ATTN_WORDS_("o"), ATTN_WORDS_("q"), ATTN_WORDS_("k"),
@@ -25127,12 +25123,12 @@ ATTN_FUNC_ void attn_linear_reads_(void *job, int worker, int64_t index) {
 /* ---- the call -----------------------------------------------------------------------------------*/
 
 /* Whether there are rows to compute, or a state to move on. */
-ATTN_COLD_ int attn_linear_busy_(const attn_linear_ *a) {
+ATTN_FUNC_ int attn_linear_busy_(const attn_linear_ *a) {
   return a->q.batch && a->q.heads && (a->q.len || (a->kept && a->k.len));
 }
 
 /* How the work is cut, and the bytes that takes; INT64_MAX: too many. */
-ATTN_COLD_ int64_t attn_linear_divide_work_(attn_linear_ *a, int workers) {
+ATTN_FUNC_ int64_t attn_linear_divide_work_(attn_linear_ *a, int workers) {
   const int64_t units = attn_mul_(a->q.batch, a->heads);
   const int64_t each = attn_linear_run_of_(a);
   a->segments = a->k.len / each + (a->k.len % each != 0);
@@ -25159,7 +25155,7 @@ ATTN_COLD_ int64_t attn_linear_divide_work_(attn_linear_ *a, int workers) {
 }
 
 /* Slots before and after slices: they begin empty, and take z from the first one. */
-ATTN_COLD_ void attn_linear_slots_(const attn_linear_ *a, int after) {
+ATTN_FUNC_ void attn_linear_slots_(const attn_linear_ *a, int after) {
   for (int64_t unit = 0; unit < a->q.batch * a->heads; unit++) {
     float *slot = a->slots + unit * a->slot;
     if (!after && !a->kept) attn_linear_empty_(a, slot);
@@ -25169,7 +25165,7 @@ ATTN_COLD_ void attn_linear_slots_(const attn_linear_ *a, int after) {
   }
 }
 
-ATTN_COLD_ void attn_linear_run_(attn_linear_ *a, attn_ctx *ctx, int workers) {
+ATTN_FUNC_ void attn_linear_run_(attn_linear_ *a, attn_ctx *ctx, int workers) {
   const int64_t units = a->q.batch * a->heads, rows = a->q.batch * a->q.heads * a->tiles;
   const int sliced = a->shares && (a->causal || a->delta);
   if (sliced) {
@@ -25192,8 +25188,8 @@ ATTN_COLD_ void attn_linear_run_(attn_linear_ *a, attn_ctx *ctx, int workers) {
   if (rows) attn_for_(ctx, attn_pieces_(workers, rows), rows, attn_linear_reads_, a);
 }
 
-ATTN_PUB_COLD_ attn_status attn_linear(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
-                                       const attn_linear_params *params, attn_ctx *ctx) {
+ATTN_PUB_ attn_status attn_linear(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
+                                  const attn_linear_params *params, attn_ctx *ctx) {
   attn_error_ e = {ATTN_OK, NULL};
   attn_workspace_ memory = {NULL, NULL};
   attn_linear_ a;
@@ -25221,9 +25217,8 @@ ATTN_PUB_COLD_ attn_status attn_linear(attn_tensor o, attn_tensor q, attn_tensor
   return attn_end_(ctx, &e);
 }
 
-ATTN_PUB_COLD_ size_t attn_linear_workspace(attn_tensor o, attn_tensor q, attn_tensor k,
-                                            attn_tensor v, const attn_linear_params *params,
-                                            const attn_ctx *ctx) {
+ATTN_PUB_ size_t attn_linear_workspace(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
+                                       const attn_linear_params *params, const attn_ctx *ctx) {
   const attn_ctx plain = attn_before_workspace_(ctx);
   attn_error_ e = {ATTN_OK, NULL};
   attn_linear_ a;
@@ -29648,7 +29643,7 @@ typedef struct attn_arrays_ {
   attn_span_ span[8];
 } attn_arrays_;
 
-ATTN_COLD_ int attn_check_norm_(attn_error_ *e, const attn_norm *norm, int64_t dm,
+ATTN_FUNC_ int attn_check_norm_(attn_error_ *e, const attn_norm *norm, int64_t dm,
                                 attn_arrays_ *more) {
   const char *align = "the gain and bias of a norm must be aligned to their elements";
   if (!(norm->eps >= 0.0f && norm->eps < INFINITY))
@@ -29659,11 +29654,11 @@ ATTN_COLD_ int attn_check_norm_(attn_error_ *e, const attn_norm *norm, int64_t d
 }
 
 /* One entry, or one head, for all of those of y. */
-ATTN_COLD_ attn_tensor attn_spread_(attn_tensor t, int64_t batch) {
+ATTN_FUNC_ attn_tensor attn_spread_(attn_tensor t, int64_t batch) {
   if (t.batch != batch) t.batch = batch, t.stride_batch = 0;
   return t;
 }
-ATTN_COLD_ attn_tensor attn_spread_heads_(attn_tensor t, int64_t heads) {
+ATTN_FUNC_ attn_tensor attn_spread_heads_(attn_tensor t, int64_t heads) {
   if (t.heads != heads) t.heads = heads, t.stride_head = 0;
   return t;
 }
@@ -29711,13 +29706,13 @@ ATTN_FUNC_ void attn_rows_done_(const attn_table_ *f, const attn_tensor *t, char
              ATTN_F32, ATTN_F32, cols, 1.0f, 0.0f);
 }
 
-ATTN_COLD_ int attn_between_narrow_(const attn_between_ *a) {
+ATTN_FUNC_ int attn_between_narrow_(const attn_between_ *a) {
   return a->x.dtype != ATTN_F32 || a->y.dtype != ATTN_F32 || a->more.dtype != ATTN_F32 ||
          a->sum.dtype != ATTN_F32;
 }
 
 /* Rooms beside each other, if any is needed: x and y share the first, since y may be x. */
-ATTN_COLD_ void attn_between_rooms_(attn_between_ *a, int rooms) {
+ATTN_FUNC_ void attn_between_rooms_(attn_between_ *a, int rooms) {
   a->each = attn_between_narrow_(a) ? attn_piece_(attn_mul_(rooms, a->room), sizeof(float)) : 0;
 }
 
@@ -29756,7 +29751,7 @@ ATTN_FUNC_ void attn_layer_norm_item_(void *job, int worker, int64_t index) {
 
 /* y = LN(x + residual) and sum = x + residual; residual and sum may be absent, norm null = none. x and
  * residual have the batch and heads of y or 1; y and sum may be x or residual. */
-ATTN_COLD_ int attn_stage_sum_norm_(attn_stage_ *s, attn_tensor y, attn_tensor sum, attn_tensor x,
+ATTN_FUNC_ int attn_stage_sum_norm_(attn_stage_ *s, attn_tensor y, attn_tensor sum, attn_tensor x,
                                     attn_tensor residual, const attn_norm *norm) {
   attn_between_ a;
   memset(&a, 0, sizeof a);
@@ -29772,7 +29767,7 @@ ATTN_COLD_ int attn_stage_sum_norm_(attn_stage_ *s, attn_tensor y, attn_tensor s
                          &a, a.each, &a.memory);
 }
 
-ATTN_COLD_ int attn_stage_norm_(attn_stage_ *s, attn_tensor y, attn_tensor x, attn_tensor residual,
+ATTN_FUNC_ int attn_stage_norm_(attn_stage_ *s, attn_tensor y, attn_tensor x, attn_tensor residual,
                                 const attn_norm *norm) {
   return attn_stage_sum_norm_(s, y, attn_view_(NULL, ATTN_F32, 0, 0, 0, 0), x, residual, norm);
 }
@@ -29817,7 +29812,7 @@ ATTN_FUNC_ void attn_activate_item_(void *job, int worker, int64_t index) {
 }
 
 /* y = act(x) gate; gate may be absent. */
-ATTN_COLD_ int attn_stage_activate_(attn_stage_ *s, attn_tensor y, attn_tensor x, attn_tensor gate,
+ATTN_FUNC_ int attn_stage_activate_(attn_stage_ *s, attn_tensor y, attn_tensor x, attn_tensor gate,
                                     attn_activation act) {
   attn_between_ a;
   memset(&a, 0, sizeof a);
@@ -29834,7 +29829,7 @@ ATTN_COLD_ int attn_stage_activate_(attn_stage_ *s, attn_tensor y, attn_tensor x
 
 /* ---- calls ----------------------------------------------------------------------------------*/
 
-ATTN_COLD_ int attn_between_check_(attn_error_ *e, attn_between_ *a, const attn_ctx *ctx,
+ATTN_FUNC_ int attn_between_check_(attn_error_ *e, attn_between_ *a, const attn_ctx *ctx,
                                    int norm) {
   static const attn_words_ w[] = {ATTN_WORDS_("y"), ATTN_WORDS_("x"),
                                   ATTN_WORDS_("params.residual"), ATTN_WORDS_("params.gate"),
@@ -29872,12 +29867,12 @@ ATTN_COLD_ int attn_between_check_(attn_error_ *e, attn_between_ *a, const attn_
   return attn_check_apart_(e, ctx, op, COUNT, array.span, array.n);
 }
 
-ATTN_COLD_ int attn_layer_norm_steps_(attn_stage_ *s, void *job) {
+ATTN_FUNC_ int attn_layer_norm_steps_(attn_stage_ *s, void *job) {
   const attn_between_ *a = (const attn_between_ *)job;
   return attn_stage_sum_norm_(s, a->y, a->sum, a->x, a->more, &a->own);
 }
 
-ATTN_COLD_ attn_status attn_layer_norm_call_(attn_tensor y, attn_tensor x,
+ATTN_FUNC_ attn_status attn_layer_norm_call_(attn_tensor y, attn_tensor x,
                                              const attn_layer_norm_params *params, attn_ctx *ctx,
                                              size_t *bytes) {
   attn_error_ e = {ATTN_OK, NULL};
@@ -29895,25 +29890,25 @@ ATTN_COLD_ attn_status attn_layer_norm_call_(attn_tensor y, attn_tensor x,
                          "rows a few at a time", bytes);
 }
 
-ATTN_PUB_COLD_ attn_status attn_layer_norm(attn_tensor y, attn_tensor x,
-                                           const attn_layer_norm_params *params, attn_ctx *ctx) {
+ATTN_PUB_ attn_status attn_layer_norm(attn_tensor y, attn_tensor x,
+                                      const attn_layer_norm_params *params, attn_ctx *ctx) {
   return attn_layer_norm_call_(y, x, params, ctx, NULL);
 }
-ATTN_PUB_COLD_ size_t attn_layer_norm_workspace(attn_tensor y, attn_tensor x,
-                                                const attn_layer_norm_params *params,
-                                                const attn_ctx *ctx) {
+ATTN_PUB_ size_t attn_layer_norm_workspace(attn_tensor y, attn_tensor x,
+                                           const attn_layer_norm_params *params,
+                                           const attn_ctx *ctx) {
   attn_ctx plain = attn_before_workspace_(ctx);
   size_t bytes = 0;
   (void)attn_layer_norm_call_(y, x, params, &plain, &bytes);
   return bytes;
 }
 
-ATTN_COLD_ int attn_activate_steps_(attn_stage_ *s, void *job) {
+ATTN_FUNC_ int attn_activate_steps_(attn_stage_ *s, void *job) {
   const attn_between_ *a = (const attn_between_ *)job;
   return attn_stage_activate_(s, a->y, a->x, a->more, a->act);
 }
 
-ATTN_COLD_ attn_status attn_activate_call_(attn_tensor y, attn_tensor x,
+ATTN_FUNC_ attn_status attn_activate_call_(attn_tensor y, attn_tensor x,
                                            const attn_activate_params *params, attn_ctx *ctx,
                                            size_t *bytes) {
   attn_error_ e = {ATTN_OK, NULL};
@@ -29932,13 +29927,12 @@ ATTN_COLD_ attn_status attn_activate_call_(attn_tensor y, attn_tensor x,
                          bytes);
 }
 
-ATTN_PUB_COLD_ attn_status attn_activate(attn_tensor y, attn_tensor x,
-                                         const attn_activate_params *params, attn_ctx *ctx) {
+ATTN_PUB_ attn_status attn_activate(attn_tensor y, attn_tensor x,
+                                    const attn_activate_params *params, attn_ctx *ctx) {
   return attn_activate_call_(y, x, params, ctx, NULL);
 }
-ATTN_PUB_COLD_ size_t attn_activate_workspace(attn_tensor y, attn_tensor x,
-                                              const attn_activate_params *params,
-                                              const attn_ctx *ctx) {
+ATTN_PUB_ size_t attn_activate_workspace(attn_tensor y, attn_tensor x,
+                                         const attn_activate_params *params, const attn_ctx *ctx) {
   attn_ctx plain = attn_before_workspace_(ctx);
   size_t bytes = 0;
   (void)attn_activate_call_(y, x, params, &plain, &bytes);

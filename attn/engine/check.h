@@ -7,7 +7,7 @@ typedef struct attn_error_ {
 } attn_error_;
 
 /* 0, so that checks read: if (bad) return attn_reject_(e, status, "..."); */
-ATTN_FUNC_ int attn_reject_(attn_error_ *e, attn_status status, const char *reason) {
+ATTN_COLD_ int attn_reject_(attn_error_ *e, attn_status status, const char *reason) {
   e->status = status;
   e->reason = reason;
   return 0;
@@ -93,7 +93,7 @@ ATTN_FUNC_ int attn_span_of_(attn_span_ *span, const void *data, int64_t row_byt
 }
 
 /* A tensor of any storage type. Strides that are never used become 0: they may hold anything. */
-ATTN_COLD_ int attn_check_stored_(attn_error_ *e, attn_tensor *t, const attn_words_ *w,
+ATTN_FUNC_ int attn_check_stored_(attn_error_ *e, attn_tensor *t, const attn_words_ *w,
                                   attn_span_ *span) {
   if ((int)t->dtype < 0 || t->dtype >= ATTN_DTYPE_COUNT)
     return attn_reject_(e, ATTN_E_DTYPE, attn_says_(w, ATTN_SAYS_STORED_));
@@ -123,7 +123,7 @@ ATTN_COLD_ int attn_check_stored_(attn_error_ *e, attn_tensor *t, const attn_wor
 }
 
 /* A tensor in its own right, of a float type. */
-ATTN_COLD_ int attn_check_tensor_(attn_error_ *e, attn_tensor *t, const attn_words_ *w,
+ATTN_FUNC_ int attn_check_tensor_(attn_error_ *e, attn_tensor *t, const attn_words_ *w,
                                   attn_span_ *span) {
   if ((int)t->dtype < 0 || attn_quantized_(t->dtype))
     return attn_reject_(e, ATTN_E_DTYPE, attn_says_(w, ATTN_SAYS_DTYPE_));
@@ -131,7 +131,7 @@ ATTN_COLD_ int attn_check_tensor_(attn_error_ *e, attn_tensor *t, const attn_wor
 }
 
 /* An output's rows lie apart when its strides nest: each is at least the reach of the smaller. */
-ATTN_COLD_ int attn_check_rows_(attn_error_ *e, const attn_tensor *t, const attn_words_ *w) {
+ATTN_FUNC_ int attn_check_rows_(attn_error_ *e, const attn_tensor *t, const attn_words_ *w) {
   int64_t n[3] = {t->batch, t->heads, t->len}, reach = t->dim;
   int64_t s[3] = {attn_abs64_(t->stride_batch), attn_abs64_(t->stride_head),
                   attn_abs64_(t->stride_len)};
@@ -157,7 +157,7 @@ ATTN_FUNC_ int attn_same_view_(const attn_tensor *a, const attn_tensor *b) {
 }
 
 /* A plain array of n elements of the given size that may be read. */
-ATTN_COLD_ int attn_check_array_(attn_error_ *e, const void *data, int64_t n, int64_t size,
+ATTN_FUNC_ int attn_check_array_(attn_error_ *e, const void *data, int64_t n, int64_t size,
                                  const char *align, attn_span_ *span) {
   span->lo = span->hi = (uintptr_t)data;
   if (!data) return 1;
@@ -174,7 +174,7 @@ typedef struct attn_mask_words_ {
   const char *kind, *data, *dtype, *extent, *size, *align;
 } attn_mask_words_;
 
-ATTN_COLD_ int attn_check_mask_(attn_error_ *e, const attn_mask *m, const attn_mask_words_ *w,
+ATTN_FUNC_ int attn_check_mask_(attn_error_ *e, const attn_mask *m, const attn_mask_words_ *w,
                                 unsigned kinds, const int64_t full[4], attn_span_ *span) {
   span->lo = span->hi = 0;
   if (m->kind == ATTN_MASK_NONE) return 1;
@@ -205,7 +205,7 @@ ATTN_COLD_ int attn_check_mask_(attn_error_ *e, const attn_mask *m, const attn_m
 }
 
 /* The context: the tier that will run and the number of pieces. */
-ATTN_COLD_ int attn_check_ctx_(attn_error_ *e, const attn_ctx *ctx, const attn_table_ **table,
+ATTN_FUNC_ int attn_check_ctx_(attn_error_ *e, const attn_ctx *ctx, const attn_table_ **table,
                                int *workers) {
   if (attn_env_bad_())
     return attn_reject_(e, ATTN_E_ENV,

@@ -15,7 +15,7 @@
 
 /* The splits that some row may see, as far as windows say: a stream that goes on for ever costs what
  * its window costs. First those of the kept keys, then those of the window; the marks stay. */
-ATTN_COLD_ void attn_few_splits_(attn_softmax_ *a) {
+ATTN_FUNC_ void attn_few_splits_(attn_softmax_ *a) {
   const int64_t hi = attn_clamp_(a->q_off + a->q.len + a->right, 0, a->k.len);
   const int64_t lo = attn_clamp_(a->q_off - a->left, 0, hi), keep = a->keep < hi ? a->keep : hi;
   const int64_t first = lo / ATTN_SPLIT_, end = (hi + ATTN_SPLIT_ - 1) / ATTN_SPLIT_;
@@ -25,7 +25,7 @@ ATTN_COLD_ void attn_few_splits_(attn_softmax_ *a) {
 }
 
 /* Which calls are served, and whether by rows. Null, or why not. */
-ATTN_COLD_ const char *attn_few_plan_(attn_softmax_ *a, int one_order) {
+ATTN_FUNC_ const char *attn_few_plan_(attn_softmax_ *a, int one_order) {
   const int64_t rows = a->group * a->q.len;
   a->few = a->by_row = 0, a->splits = 1, a->kept = a->skip = 0;
   if (a->plan || a->edges) return "the call says which pairs exist";

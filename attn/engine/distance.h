@@ -35,7 +35,7 @@ ATTN_FUNC_ double attn_distance_factor_(const attn_distance_factor *f, int64_t h
 }
 
 /* Entries of one head, those that lanes without a row read included. */
-ATTN_COLD_ int64_t attn_distances_(int64_t q_len, int64_t k_len) {
+ATTN_FUNC_ int64_t attn_distances_(int64_t q_len, int64_t k_len) {
   return attn_add_(attn_add_(q_len, k_len), ATTN_TILE_);
 }
 

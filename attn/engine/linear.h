@@ -92,7 +92,7 @@ typedef struct attn_linear_own_ {
 } attn_linear_own_;
 
 /* Where the pieces of a worker's memory begin, in floats, in the order of attn_linear_own_; its bytes. */
-ATTN_COLD_ int64_t attn_linear_lay_(attn_linear_ *a) {
+ATTN_FUNC_ int64_t attn_linear_lay_(attn_linear_ *a) {
   const int64_t n = ATTN_LINEAR_CHUNK_, square = n * n, features = attn_mul_(n, a->m);
   const int64_t floats[ATTN_LINEAR_PIECES_] = {attn_mul_(n, a->k.dim),
                                                features,
@@ -585,7 +585,7 @@ enum { ATTN_LINEAR_FEW_ = 4 }; /* keys, and rows, that go one by one */
 
 /* A head's keys 0 .. n - 1 one after another, row i behind key i + q_off or, without order, behind the
  * last. Rows of all heads of the group fit a tile. */
-ATTN_COLD_ void attn_linear_steps_(attn_linear_chain_ *c, int64_t n, int64_t i0, int64_t i1) {
+ATTN_FUNC_ void attn_linear_steps_(attn_linear_chain_ *c, int64_t n, int64_t i0, int64_t i1) {
   const attn_linear_ *a = c->a;
   const attn_table_ *f = a->table;
   const attn_linear_own_ *w = &c->w;

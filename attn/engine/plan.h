@@ -42,13 +42,13 @@ typedef struct attn_plan_run_ {
   uint64_t lanes;
 } attn_plan_run_;
 
-ATTN_COLD_ const void *attn_plan_at_(const attn_plan_ *p, int64_t at) {
+ATTN_FUNC_ const void *attn_plan_at_(const attn_plan_ *p, int64_t at) {
   return (const char *)p + at;
 }
 
 /* The bytes of a schedule if they look like one, else null. Nothing more is tested in every call:
  * attn_schedule_open has looked at bytes from elsewhere. */
-ATTN_COLD_ const attn_plan_ *attn_plan_of_(const attn_schedule *s) {
+ATTN_FUNC_ const attn_plan_ *attn_plan_of_(const attn_schedule *s) {
   const attn_plan_ *p = (const attn_plan_ *)(s ? s->data : NULL);
   if (!p || (uintptr_t)s->data % 8 != 0 || s->size < sizeof *p) return NULL;
   return p->magic == ATTN_PLAN_MAGIC_ && p->bytes >= 0 && (uint64_t)p->bytes == s->size ? p : NULL;

@@ -15,7 +15,7 @@ typedef struct attn_matrix_ {
 } attn_matrix_;
 
 /* W for products with so many rows; packed is still to be set. */
-ATTN_COLD_ attn_matrix_ attn_matrix_of_(attn_tensor w, int transposed, int64_t rows) {
+ATTN_FUNC_ attn_matrix_ attn_matrix_of_(attn_tensor w, int transposed, int64_t rows) {
   attn_matrix_ m = {w, transposed, transposed ? w.dim : w.len, transposed ? w.len : w.dim, 0, 0,
                     0, NULL};
   if (w.dtype == ATTN_F32 && !transposed && rows < ATTN_COPY_ROWS_) m.direct = m.n / 16 * 16;
@@ -57,7 +57,7 @@ ATTN_FUNC_ void attn_lay_item_(void *job, int worker, int64_t index) {
 }
 
 /* Lays out the panels, in memory of attn_matrix_bytes_. */
-ATTN_COLD_ void attn_matrix_lay_(attn_matrix_ *m, const attn_table_ *table, void *memory,
+ATTN_FUNC_ void attn_matrix_lay_(attn_matrix_ *m, const attn_table_ *table, void *memory,
                                  const attn_ctx *ctx, int workers) {
   attn_lay_ a = {table, m};
   const int64_t count = m->w.batch * m->w.heads * m->panels;

@@ -67,7 +67,7 @@ typedef struct attn_shared_ {
   int64_t least, count, done, kept, kept_count, bytes;
 } attn_shared_;
 
-ATTN_COLD_ void attn_shared_plan_(const attn_softmax_ *a, attn_shared_ *x) {
+ATTN_FUNC_ void attn_shared_plan_(const attn_softmax_ *a, attn_shared_ *x) {
   const int64_t f = sizeof(float), rows = attn_mul_(attn_mul_(a->q.batch, a->q.heads), a->q.len);
   const int64_t table = attn_piece_(attn_mul_(a->distance_heads, a->distances), f);
   const int state = a->phases > 1 || (a->relu && a->relu->count_first);

@@ -562,7 +562,7 @@ ATTN_FUNC_ void attn_tile_run_(attn_tile_ *t, int last) {
 }
 
 /* Tiles of one phase and head of a schedule. */
-ATTN_COLD_ int64_t attn_plan_tiles_(const attn_plan_ *p, int64_t head, int phase, int64_t *first) {
+ATTN_FUNC_ int64_t attn_plan_tiles_(const attn_plan_ *p, int64_t head, int phase, int64_t *first) {
   const int32_t *variant = (const int32_t *)attn_plan_at_(p, p->at_head);
   const int64_t *tiles = (const int64_t *)attn_plan_at_(p, p->at_tiles);
   const int64_t at = variant[head] * p->phases + phase;

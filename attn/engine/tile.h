@@ -220,7 +220,7 @@ typedef struct attn_scratch_ {
 #define ATTN_ROOM_ (ATTN_BLOCK_ + ATTN_GROUP_)
 
 /* Distances that a tile needs of a table of relative vectors. */
-ATTN_COLD_ int64_t attn_relative_rows_(const attn_softmax_ *a) {
+ATTN_FUNC_ int64_t attn_relative_rows_(const attn_softmax_ *a) {
   const int64_t len = a->relative.keys.data ? a->relative.keys.len : a->relative.values.len;
   const int64_t most = attn_add_(a->q.len, a->k.len);
   return len < most ? len : most;
@@ -230,7 +230,7 @@ ATTN_COLD_ int64_t attn_relative_rows_(const attn_softmax_ *a) {
 ATTN_FUNC_ int64_t attn_row_width_(int64_t dim) { return attn_add_(dim, 31) / 32 * 32; }
 
 /* Fills a->offset; the total is one worker's memory, INT64_MAX when it cannot be. */
-ATTN_COLD_ int64_t attn_scratch_plan_(attn_softmax_ *a) {
+ATTN_FUNC_ int64_t attn_scratch_plan_(attn_softmax_ *a) {
   const int64_t tile = ATTN_TILE_, block = ATTN_BLOCK_, f = sizeof(float);
   const int64_t cells = attn_piece_(block * tile, f), room = attn_piece_(ATTN_ROOM_ * tile, f);
   const int64_t dk = attn_piece_(attn_mul_(a->q.dim, tile), f);
@@ -457,7 +457,7 @@ ATTN_FUNC_ void attn_tile_group_rows_(attn_tile_ *t, int64_t unit, int64_t tile)
 }
 
 /* or those that a schedule says. */
-ATTN_COLD_ void attn_tile_plan_rows_(attn_tile_ *t, int64_t batch, int64_t head,
+ATTN_FUNC_ void attn_tile_plan_rows_(attn_tile_ *t, int64_t batch, int64_t head,
                                      const attn_plan_tile_ *tile) {
   const attn_plan_ *plan = t->a->plan;
   const int32_t *row = (const int32_t *)attn_plan_at_(plan, plan->at_row) + tile->row;

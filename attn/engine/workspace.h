@@ -18,7 +18,7 @@ ATTN_FUNC_ int64_t attn_workspace_bytes_(int64_t each, int64_t count) {
 }
 
 /* The caller's workspace as a span, empty when there is none. */
-ATTN_COLD_ int attn_check_workspace_(attn_error_ *e, const attn_ctx *ctx, attn_span_ *span) {
+ATTN_FUNC_ int attn_check_workspace_(attn_error_ *e, const attn_ctx *ctx, attn_span_ *span) {
   span->lo = span->hi = 0;
   if (!ctx || !ctx->workspace) return 1;
   span->lo = (uintptr_t)ctx->workspace;
@@ -29,7 +29,7 @@ ATTN_COLD_ int attn_check_workspace_(attn_error_ *e, const attn_ctx *ctx, attn_s
 }
 
 /* The context of a workspace query: the same call before it has one. */
-ATTN_COLD_ attn_ctx attn_before_workspace_(const attn_ctx *ctx) {
+ATTN_FUNC_ attn_ctx attn_before_workspace_(const attn_ctx *ctx) {
   attn_ctx plain;
   memset(&plain, 0, sizeof plain);
   if (ctx) plain = *ctx;

@@ -10,7 +10,7 @@ typedef struct attn_cache_plan_ {
 } attn_cache_plan_;
 
 /* Dense [pages][heads][page][dim], rows of I4 on whole bytes. */
-ATTN_COLD_ attn_tensor attn_cache_rows_(attn_dtype dtype, int64_t pages, int64_t heads,
+ATTN_FUNC_ attn_tensor attn_cache_rows_(attn_dtype dtype, int64_t pages, int64_t heads,
                                         int64_t page, int64_t dim) {
   attn_tensor t = attn_view_(NULL, dtype, pages, heads, page, dim);
   t.stride_len = dtype == ATTN_I4 ? dim + dim % 2 : dim;
@@ -19,13 +19,13 @@ ATTN_COLD_ attn_tensor attn_cache_rows_(attn_dtype dtype, int64_t pages, int64_t
   return t;
 }
 
-ATTN_COLD_ int64_t attn_cache_part_(attn_cache_plan_ *p, int part, int64_t n, int64_t size) {
+ATTN_FUNC_ int64_t attn_cache_part_(attn_cache_plan_ *p, int part, int64_t n, int64_t size) {
   p->at[part] = p->bytes;
   return p->bytes = attn_add_(p->bytes, attn_piece_(n, size));
 }
 
 /* A tensor and its scales, parts `part` and `scales`, `scales` + 1. */
-ATTN_COLD_ int attn_cache_store_(attn_cache_plan_ *p, const attn_tensor *t, attn_scales *s,
+ATTN_FUNC_ int attn_cache_store_(attn_cache_plan_ *p, const attn_tensor *t, attn_scales *s,
                                  int64_t group, int zero, int part, int scales) {
   const int quantised = attn_quantized_(t->dtype);
   const int64_t n = attn_mul_(t->batch, t->stride_batch); /* even, of I4 */
@@ -39,7 +39,7 @@ ATTN_COLD_ int attn_cache_store_(attn_cache_plan_ *p, const attn_tensor *t, attn
   return 1;
 }
 
-ATTN_COLD_ int attn_cache_plan_of_(attn_error_ *e, attn_cache_plan_ *p,
+ATTN_FUNC_ int attn_cache_plan_of_(attn_error_ *e, attn_cache_plan_ *p,
                                    const attn_cache_params *params) {
   memset(p, 0, sizeof *p);
   if (!params) return attn_reject_(e, ATTN_E_NULL, "params must not be null");
@@ -87,8 +87,8 @@ ATTN_PUB_ size_t attn_cache_size(const attn_cache_params *params) {
   return attn_cache_plan_of_(&e, &p, params) ? (size_t)p.bytes : 0;
 }
 
-ATTN_PUB_COLD_ attn_status attn_cache_open(attn_cache *cache, void *memory, size_t size,
-                                           const attn_cache_params *params, attn_ctx *ctx) {
+ATTN_PUB_ attn_status attn_cache_open(attn_cache *cache, void *memory, size_t size,
+                                      const attn_cache_params *params, attn_ctx *ctx) {
   attn_error_ e = {ATTN_OK, NULL};
   attn_cache_plan_ p;
   attn_span_ own, sc;
@@ -134,7 +134,7 @@ ATTN_PUB_COLD_ attn_status attn_cache_open(attn_cache *cache, void *memory, size
 
 /* The next free page from next_free on, round the end; -1 = none. Pages that are given back move
  * next_free down to them, so that the search rarely passes a page that is held. */
-ATTN_COLD_ int64_t attn_page_free_(const attn_cache *c, int64_t from) {
+ATTN_FUNC_ int64_t attn_page_free_(const attn_cache *c, int64_t from) {
   for (int64_t i = 0, p = from; i < c->k.batch; i++, p++) {
     if (p >= c->k.batch) p = 0;
     if (c->holders[p] == 0) return p;
@@ -143,7 +143,7 @@ ATTN_COLD_ int64_t attn_page_free_(const attn_cache *c, int64_t from) {
 }
 
 /* 1 when `need` pages are free. */
-ATTN_COLD_ int attn_pages_free_(const attn_cache *c, int64_t need) {
+ATTN_FUNC_ int attn_pages_free_(const attn_cache *c, int64_t need) {
   for (int64_t i = 0, p = c->next_free; i < c->k.batch && need > 0; i++, p++) {
     if (p >= c->k.batch) p = 0;
     need -= c->holders[p] == 0;
@@ -152,7 +152,7 @@ ATTN_COLD_ int attn_pages_free_(const attn_cache *c, int64_t need) {
 }
 
 /* Gives entries t0 .. t1 - 1 back, or nothing when one of them is not held. */
-ATTN_COLD_ int attn_pages_drop_(attn_error_ *e, attn_cache *c, const int32_t *table, int64_t t0,
+ATTN_FUNC_ int attn_pages_drop_(attn_error_ *e, attn_cache *c, const int32_t *table, int64_t t0,
                                 int64_t t1) {
   for (int64_t t = t0; t < t1; t++) {
     if (!attn_page_legal_(c, table[t])) {
@@ -167,7 +167,7 @@ ATTN_COLD_ int attn_pages_drop_(attn_error_ *e, attn_cache *c, const int32_t *ta
 }
 
 /* The start of a call about one or two sequences. */
-ATTN_COLD_ int attn_check_held_(attn_error_ *e, attn_cache *checked, const attn_cache *cache,
+ATTN_FUNC_ int attn_check_held_(attn_error_ *e, attn_cache *checked, const attn_cache *cache,
                                 const attn_sequence *s, const char *null, const attn_ctx *ctx,
                                 const attn_table_ **table) {
   attn_span_ span[ATTN_CACHE_SPANS_], st;
@@ -184,8 +184,8 @@ ATTN_COLD_ int attn_check_held_(attn_error_ *e, attn_cache *checked, const attn_
   return 1;
 }
 
-ATTN_PUB_COLD_ attn_status attn_cache_fork(attn_cache *cache, attn_sequence *child,
-                                           const attn_sequence *parent, attn_ctx *ctx) {
+ATTN_PUB_ attn_status attn_cache_fork(attn_cache *cache, attn_sequence *child,
+                                      const attn_sequence *parent, attn_ctx *ctx) {
   attn_error_ e = {ATTN_OK, NULL};
   attn_cache c;
   attn_span_ a, b;
@@ -218,8 +218,8 @@ ATTN_PUB_COLD_ attn_status attn_cache_fork(attn_cache *cache, attn_sequence *chi
   return attn_end_(ctx, &e);
 }
 
-ATTN_PUB_COLD_ attn_status attn_cache_rollback(attn_cache *cache, attn_sequence *sequence,
-                                               int64_t len, attn_ctx *ctx) {
+ATTN_PUB_ attn_status attn_cache_rollback(attn_cache *cache, attn_sequence *sequence, int64_t len,
+                                          attn_ctx *ctx) {
   attn_error_ e = {ATTN_OK, NULL};
   attn_cache c;
   const attn_table_ *table;
@@ -245,7 +245,7 @@ ATTN_PUB_COLD_ attn_status attn_cache_rollback(attn_cache *cache, attn_sequence 
   return attn_end_(ctx, &e);
 }
 
-ATTN_PUB_COLD_ attn_status attn_cache_release(attn_cache *cache, attn_sequence *sequence,
-                                              attn_ctx *ctx) {
+ATTN_PUB_ attn_status attn_cache_release(attn_cache *cache, attn_sequence *sequence,
+                                         attn_ctx *ctx) {
   return attn_cache_rollback(cache, sequence, 0, ctx);
 }

@@ -17,12 +17,12 @@ typedef struct attn_append_run_ {
 } attn_append_run_;
 
 /* Rows that sequence b gets. */
-ATTN_COLD_ int64_t attn_append_rows_(const attn_append_ *a, int64_t b) {
+ATTN_FUNC_ int64_t attn_append_rows_(const attn_append_ *a, int64_t b) {
   return a->indptr ? a->indptr[b + 1] - a->indptr[b] : a->rows ? a->rows[b] : a->k.len;
 }
 
 /* The next run of sequence b, the first when r->n is 0; 0 = there is none. */
-ATTN_COLD_ int attn_append_next_(const attn_append_ *a, int64_t b, attn_append_run_ *r) {
+ATTN_FUNC_ int attn_append_next_(const attn_append_ *a, int64_t b, attn_append_run_ *r) {
   const attn_sequence *s = &a->sequences[b];
   if (r->n == 0) r->token = s->len, r->end = s->len + attn_append_rows_(a, b);
   r->token += r->n;
@@ -37,7 +37,7 @@ ATTN_COLD_ int attn_append_next_(const attn_append_ *a, int64_t b, attn_append_r
 /* Counts the pages that the call takes: new ones, and copies of those that others hold too. Every
  * sequence steps off the pages that it writes to, so that of several that share a page the last one
  * may keep it, and one that is named too often shows. Afterwards they step on again. */
-ATTN_COLD_ int attn_append_count_(attn_error_ *e, const attn_append_ *a, int64_t *need) {
+ATTN_FUNC_ int attn_append_count_(attn_error_ *e, const attn_append_ *a, int64_t *need) {
   attn_append_run_ r;
   int64_t steps = 0;
   int ok = 1;
@@ -67,7 +67,7 @@ ATTN_COLD_ int attn_append_count_(attn_error_ *e, const attn_append_ *a, int64_t
 }
 
 /* Tables lie apart from each other and from all memory that the call reads or writes. */
-ATTN_COLD_ int attn_append_apart_(attn_error_ *e, const attn_append_ *a, const attn_span_ *span,
+ATTN_FUNC_ int attn_append_apart_(attn_error_ *e, const attn_append_ *a, const attn_span_ *span,
                                   int spans) {
   static const char *const reason =
       "two sequences of the call share a table, or a table shares memory with another argument";
@@ -86,7 +86,7 @@ ATTN_COLD_ int attn_append_apart_(attn_error_ *e, const attn_append_ *a, const a
 }
 
 /* The number of rows each sequence gets, and its room for them. */
-ATTN_COLD_ int attn_append_lengths_(attn_error_ *e, const attn_append_ *a) {
+ATTN_FUNC_ int attn_append_lengths_(attn_error_ *e, const attn_append_ *a) {
   const attn_cache *c = &a->c;
   if (a->indptr && a->indptr[0] != 0)
     return attn_reject_(e, ATTN_E_INDEX, "params.indptr[0] must be 0");
@@ -112,7 +112,7 @@ ATTN_COLD_ int attn_append_lengths_(attn_error_ *e, const attn_append_ *a) {
 }
 
 /* The new rows against the cache. */
-ATTN_COLD_ int attn_append_rows_fit_(attn_error_ *e, const attn_tensor *x, const attn_tensor *store,
+ATTN_FUNC_ int attn_append_rows_fit_(attn_error_ *e, const attn_tensor *x, const attn_tensor *store,
                                      const attn_append_ *a, int value) {
   if (x->heads != store->heads)
     return attn_reject_(
@@ -130,7 +130,7 @@ ATTN_COLD_ int attn_append_rows_fit_(attn_error_ *e, const attn_tensor *x, const
 
 enum { ATTN_APPEND_SPANS_ = ATTN_CACHE_SPANS_ + 6 };
 
-ATTN_COLD_ int attn_append_plan_(attn_error_ *e, attn_append_ *a, const attn_cache *cache,
+ATTN_FUNC_ int attn_append_plan_(attn_error_ *e, attn_append_ *a, const attn_cache *cache,
                                  const attn_append_params *params, const attn_ctx *ctx) {
   static const attn_words_ wk = ATTN_WORDS_("k"), wv = ATTN_WORDS_("v");
   attn_span_ span[ATTN_APPEND_SPANS_], *const more = span + ATTN_CACHE_SPANS_;
@@ -177,7 +177,7 @@ ATTN_COLD_ int attn_append_plan_(attn_error_ *e, attn_append_ *a, const attn_cac
 }
 
 /* 1 when all rows of x that are appended are finite. */
-ATTN_COLD_ int attn_append_finite_(const attn_append_ *a, const attn_tensor *x) {
+ATTN_FUNC_ int attn_append_finite_(const attn_append_ *a, const attn_tensor *x) {
   for (int64_t b = 0; b < a->n; b++)
     for (int64_t h = 0; h < x->heads; h++)
       for (int64_t i = 0, rows = attn_append_rows_(a, b); i < rows; i++)
@@ -188,7 +188,7 @@ ATTN_COLD_ int attn_append_finite_(const attn_append_ *a, const attn_tensor *x) 
   return 1;
 }
 
-ATTN_COLD_ void attn_cache_copy_scales_(const float *s, const attn_scales *v, int64_t groups,
+ATTN_FUNC_ void attn_cache_copy_scales_(const float *s, const attn_scales *v, int64_t groups,
                                         int64_t from, int64_t to, int64_t h, int64_t i) {
   const int64_t at = h * v->stride_head + i * v->stride_len;
   if (s)
@@ -197,7 +197,7 @@ ATTN_COLD_ void attn_cache_copy_scales_(const float *s, const attn_scales *v, in
 }
 
 /* Rows 0 .. rows - 1 of one page as they are. */
-ATTN_COLD_ void attn_cache_copy_(const attn_tensor *t, const attn_scales *s, int64_t from,
+ATTN_FUNC_ void attn_cache_copy_(const attn_tensor *t, const attn_scales *s, int64_t from,
                                  int64_t to, int64_t rows) {
   const size_t bytes = (size_t)attn_bytes_(t->dtype, t->dim);
   const int64_t groups = attn_scale_groups_(s, t->dim);
@@ -211,7 +211,7 @@ ATTN_COLD_ void attn_cache_copy_(const attn_tensor *t, const attn_scales *s, int
 }
 
 /* A page for entry r->entry of the sequence that it may write to: its own, a new one, or a copy. */
-ATTN_COLD_ int32_t attn_append_page_(attn_append_ *a, attn_sequence *s, const attn_append_run_ *r,
+ATTN_FUNC_ int32_t attn_append_page_(attn_append_ *a, attn_sequence *s, const attn_append_run_ *r,
                                      int64_t held) {
   attn_cache *c = &a->c;
   const int32_t old = s->table[r->entry];
@@ -229,7 +229,7 @@ ATTN_COLD_ int32_t attn_append_page_(attn_append_ *a, attn_sequence *s, const at
 }
 
 /* Row (b, h, i) of x as row (page, h, row) of a store. */
-ATTN_COLD_ void attn_append_row_(const attn_table_ *f, const attn_tensor *store,
+ATTN_FUNC_ void attn_append_row_(const attn_table_ *f, const attn_tensor *store,
                                  const attn_scales *s, int64_t page, int64_t row,
                                  const attn_tensor *x, int64_t b, int64_t h, int64_t i) {
   char *y = attn_at_(store, page, h, row);
@@ -244,7 +244,7 @@ ATTN_COLD_ void attn_append_row_(const attn_table_ *f, const attn_tensor *store,
     f->blend(y, from, NULL, store->dtype, x->dtype, x->dtype, x->dim, 1.0f, 0.0f);
 }
 
-ATTN_COLD_ void attn_append_write_(attn_append_ *a, int64_t b) {
+ATTN_FUNC_ void attn_append_write_(attn_append_ *a, int64_t b) {
   attn_sequence *s = &a->sequences[b];
   const int64_t held = attn_seq_held_(&a->c, s), first = a->indptr ? a->indptr[b] : 0;
   const attn_tensor *x[2] = {&a->k, &a->v}, *store[2] = {&a->c.k, &a->c.v};
@@ -263,9 +263,9 @@ ATTN_COLD_ void attn_append_write_(attn_append_ *a, int64_t b) {
   if (s->high < s->len) s->high = s->len;
 }
 
-ATTN_PUB_COLD_ attn_status attn_cache_append(attn_cache *cache, attn_sequence *sequences, int64_t n,
-                                             attn_tensor k, attn_tensor v,
-                                             const attn_append_params *params, attn_ctx *ctx) {
+ATTN_PUB_ attn_status attn_cache_append(attn_cache *cache, attn_sequence *sequences, int64_t n,
+                                        attn_tensor k, attn_tensor v,
+                                        const attn_append_params *params, attn_ctx *ctx) {
   attn_error_ e = {ATTN_OK, NULL};
   attn_append_ a;
   int64_t need;

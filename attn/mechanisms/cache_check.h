@@ -13,10 +13,10 @@ enum {
 };
 
 /* Rows end to end, latent caches have none of v: then the value of a key is part of its row. */
-ATTN_COLD_ int attn_cache_latent_(const attn_cache *c) { return !c->v.data; }
+ATTN_FUNC_ int attn_cache_latent_(const attn_cache *c) { return !c->v.data; }
 
 /* One of the two tensors of a cache with its scales. */
-ATTN_COLD_ int attn_check_store_(attn_error_ *e, attn_tensor *t, attn_scales *s,
+ATTN_FUNC_ int attn_check_store_(attn_error_ *e, attn_tensor *t, attn_scales *s,
                                  const attn_words_ *w, const attn_scales_words_ *ws, int output,
                                  attn_span_ *span, attn_span_ scales[2]) {
   return attn_check_stored_(e, t, w, span) && (!output || attn_check_rows_(e, t, w)) &&
@@ -25,7 +25,7 @@ ATTN_COLD_ int attn_check_store_(attn_error_ *e, attn_tensor *t, attn_scales *s,
 
 /* The fields of a cache, whose strides that are never used become 0; a latent cache leaves with the
  * view of its values in v, data still null. output = 1: rows will be written. Reads no holder. */
-ATTN_COLD_ int attn_check_cache_(attn_error_ *e, attn_cache *c, int output,
+ATTN_FUNC_ int attn_check_cache_(attn_error_ *e, attn_cache *c, int output,
                                  attn_span_ span[ATTN_CACHE_SPANS_]) {
   static const attn_words_ wk = ATTN_WORDS_("cache.k"), wv = ATTN_WORDS_("cache.v");
   static const attn_scales_words_ sk = ATTN_SCALES_WORDS_("cache.k_scales", "cache.k"),
@@ -80,34 +80,34 @@ ATTN_COLD_ int attn_check_cache_(attn_error_ *e, attn_cache *c, int output,
 }
 
 /* Rows that a sequence's table has room for. */
-ATTN_COLD_ int64_t attn_seq_room_(const attn_cache *c, const attn_sequence *s) {
+ATTN_FUNC_ int64_t attn_seq_room_(const attn_cache *c, const attn_sequence *s) {
   return attn_mul_(s->table_len, c->k.len);
 }
 
 /* Of them those that go round, in a ring. */
-ATTN_COLD_ int64_t attn_ring_(const attn_cache *c, const attn_sequence *s) {
+ATTN_FUNC_ int64_t attn_ring_(const attn_cache *c, const attn_sequence *s) {
   return attn_seq_room_(c, s) - c->sinks;
 }
 
 /* The row of its table at which a sequence keeps token j. */
-ATTN_COLD_ int64_t attn_slot_(const attn_cache *c, const attn_sequence *s, int64_t j) {
+ATTN_FUNC_ int64_t attn_slot_(const attn_cache *c, const attn_sequence *s, int64_t j) {
   if (c->window == 0 || j < c->sinks) return j;
   return c->sinks + (j - c->sinks) % attn_ring_(c, s);
 }
 
 /* Pages that rows rows fill or begin. */
-ATTN_COLD_ int64_t attn_pages_of_(const attn_cache *c, int64_t rows) {
+ATTN_FUNC_ int64_t attn_pages_of_(const attn_cache *c, int64_t rows) {
   return rows / c->k.len + (rows % c->k.len != 0);
 }
 
 /* The first entries of a sequence's table that name a page: all, once a ring has come round. */
-ATTN_COLD_ int64_t attn_seq_held_(const attn_cache *c, const attn_sequence *s) {
+ATTN_FUNC_ int64_t attn_seq_held_(const attn_cache *c, const attn_sequence *s) {
   const int64_t room = attn_seq_room_(c, s);
   return attn_pages_of_(c, s->high < room ? s->high : room);
 }
 
 /* The fields of a sequence, for a cache that has been checked; reads no entry of its table. */
-ATTN_COLD_ int attn_check_sequence_(attn_error_ *e, const attn_cache *c, const attn_sequence *s,
+ATTN_FUNC_ int attn_check_sequence_(attn_error_ *e, const attn_cache *c, const attn_sequence *s,
                                     attn_span_ *span) {
   if (s->table_len < 0)
     return attn_reject_(e, ATTN_E_RANGE, "a sequence's table_len must not be negative");
@@ -139,7 +139,7 @@ ATTN_COLD_ int attn_check_sequence_(attn_error_ *e, const attn_cache *c, const a
 }
 
 /* 1 when the entry names a page of the cache that somebody holds. */
-ATTN_COLD_ int attn_page_legal_(const attn_cache *c, int32_t page) {
+ATTN_FUNC_ int attn_page_legal_(const attn_cache *c, int32_t page) {
   return page >= 0 && page < c->k.batch && c->holders[page] > 0;
 }
 
@@ -148,7 +148,7 @@ static const char attn_page_reason_[] =
     "name it";
 
 /* Every entry that a sequence holds. */
-ATTN_COLD_ int attn_check_pages_(attn_error_ *e, const attn_cache *c, const attn_sequence *s) {
+ATTN_FUNC_ int attn_check_pages_(attn_error_ *e, const attn_cache *c, const attn_sequence *s) {
   const int64_t held = attn_seq_held_(c, s);
   for (int64_t t = 0; t < held; t++)
     if (!attn_page_legal_(c, s->table[t])) return attn_reject_(e, ATTN_E_PAGE, attn_page_reason_);

@@ -9,7 +9,7 @@ typedef struct attn_cached_ {
 } attn_cached_;
 
 /* Fields of the cache and the sequences, and the parameters as attn_sdpa knows them. */
-ATTN_COLD_ int attn_cached_open_(attn_error_ *e, attn_cached_ *x, attn_tensor o, attn_tensor q,
+ATTN_FUNC_ int attn_cached_open_(attn_error_ *e, attn_cached_ *x, attn_tensor o, attn_tensor q,
                                  const attn_cache *cache, const attn_sequence *sequences, int64_t n,
                                  const attn_sdpa_params *params) {
   attn_span_ span[ATTN_CACHE_SPANS_], table;
@@ -56,7 +56,7 @@ ATTN_COLD_ int attn_cached_open_(attn_error_ *e, attn_cached_ *x, attn_tensor o,
 }
 
 /* Outputs and the workspace share no memory with what describes the cache. */
-ATTN_COLD_ int attn_cached_apart_(attn_error_ *e, const attn_cached_ *x, const attn_ctx *ctx) {
+ATTN_FUNC_ int attn_cached_apart_(attn_error_ *e, const attn_cached_ *x, const attn_ctx *ctx) {
   static const attn_words_ w = ATTN_WORDS_("o");
   const attn_sequences_ *s = x->a.seq;
   attn_tensor out[2];
@@ -87,7 +87,7 @@ ATTN_COLD_ int attn_cached_apart_(attn_error_ *e, const attn_cached_ *x, const a
 }
 
 /* The pages of all sequences: what follows a table comes later. */
-ATTN_COLD_ int attn_cached_pages_(attn_error_ *e, const attn_cached_ *x) {
+ATTN_FUNC_ int attn_cached_pages_(attn_error_ *e, const attn_cached_ *x) {
   const attn_sequences_ *s = x->a.seq;
   for (int64_t b = 0; b < s->n; b++)
     if (!attn_check_pages_(e, &x->cache, &s->cached[b])) return 0;
@@ -95,7 +95,7 @@ ATTN_COLD_ int attn_cached_pages_(attn_error_ *e, const attn_cached_ *x) {
 }
 
 /* What is read of each sequence: the keys that its queries see. */
-ATTN_COLD_ int attn_cached_read_(attn_error_ *e, const attn_cached_ *x) {
+ATTN_FUNC_ int attn_cached_read_(attn_error_ *e, const attn_cached_ *x) {
   const attn_sequences_ *s = x->a.seq;
   for (int64_t b = 0; b < s->n; b++) {
     const attn_sequence *one = &s->cached[b];
@@ -113,11 +113,9 @@ ATTN_COLD_ int attn_cached_read_(attn_error_ *e, const attn_cached_ *x) {
   return 1;
 }
 
-ATTN_PUB_COLD_ size_t attn_cache_sdpa_workspace(attn_tensor o, attn_tensor q,
-                                                const attn_cache *cache,
-                                                const attn_sequence *sequences, int64_t n,
-                                                const attn_sdpa_params *params,
-                                                const attn_ctx *ctx) {
+ATTN_PUB_ size_t attn_cache_sdpa_workspace(attn_tensor o, attn_tensor q, const attn_cache *cache,
+                                           const attn_sequence *sequences, int64_t n,
+                                           const attn_sdpa_params *params, const attn_ctx *ctx) {
   attn_error_ e = {ATTN_OK, NULL};
   const attn_ctx plain = attn_before_workspace_(ctx);
   attn_cached_ x;
@@ -132,9 +130,9 @@ ATTN_PUB_COLD_ size_t attn_cache_sdpa_workspace(attn_tensor o, attn_tensor q,
   return bytes == INT64_MAX ? 0 : (size_t)bytes;
 }
 
-ATTN_PUB_COLD_ attn_status attn_cache_sdpa(attn_tensor o, attn_tensor q, const attn_cache *cache,
-                                           const attn_sequence *sequences, int64_t n,
-                                           const attn_sdpa_params *params, attn_ctx *ctx) {
+ATTN_PUB_ attn_status attn_cache_sdpa(attn_tensor o, attn_tensor q, const attn_cache *cache,
+                                      const attn_sequence *sequences, int64_t n,
+                                      const attn_sdpa_params *params, attn_ctx *ctx) {
   attn_error_ e = {ATTN_OK, NULL};
   attn_cached_ x;
   int workers;

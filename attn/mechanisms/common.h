@@ -64,7 +64,7 @@ ATTN_PUB_ attn_tensor attn_bthd(const void *data, attn_dtype dtype, int64_t batc
   return t;
 }
 
-ATTN_COLD_ attn_mask attn_mask_view_(const void *data, attn_mask_kind kind, attn_dtype dtype,
+ATTN_FUNC_ attn_mask attn_mask_view_(const void *data, attn_mask_kind kind, attn_dtype dtype,
                                      int64_t batch, int64_t heads, int64_t q_len, int64_t k_len) {
   attn_mask m;
   memset(&m, 0, sizeof m);
@@ -89,7 +89,7 @@ ATTN_PUB_ attn_mask attn_mask_add(const void *data, attn_dtype dtype, int64_t ba
   return attn_mask_view_(data, ATTN_MASK_ADD, dtype, batch, heads, q_len, k_len);
 }
 
-ATTN_PUB_COLD_ attn_status attn_exp(float *y, const float *x, int64_t n, attn_ctx *ctx) {
+ATTN_PUB_ attn_status attn_exp(float *y, const float *x, int64_t n, attn_ctx *ctx) {
   attn_error_ e = {ATTN_OK, NULL};
   const attn_table_ *table;
   attn_span_ sy, sx;

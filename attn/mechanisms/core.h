@@ -16,7 +16,7 @@ ATTN_FUNC_ int64_t attn_reach_(int64_t window) {
 }
 
 /* An additive mask has no NaN and no +inf. Distinct entries are read once. */
-ATTN_COLD_ int attn_check_bias_(attn_error_ *e, const attn_table_ *table, const attn_mask *m) {
+ATTN_FUNC_ int attn_check_bias_(attn_error_ *e, const attn_table_ *table, const attn_mask *m) {
   float x[ATTN_BLOCK_];
   for (int64_t b = 0; b < m->batch; b++)
     for (int64_t h = 0; h < m->heads; h++)
@@ -32,7 +32,7 @@ ATTN_COLD_ int attn_check_bias_(attn_error_ *e, const attn_table_ *table, const 
   return 1;
 }
 
-ATTN_COLD_ int attn_check_logits_(attn_error_ *e, const float *x, int64_t n, int finite,
+ATTN_FUNC_ int attn_check_logits_(attn_error_ *e, const float *x, int64_t n, int finite,
                                   const char *reason) {
   for (int64_t i = 0; x && i < n; i++)
     if (!(x[i] < INFINITY) || (finite && x[i] == -INFINITY))
@@ -40,7 +40,7 @@ ATTN_COLD_ int attn_check_logits_(attn_error_ *e, const float *x, int64_t n, int
   return 1;
 }
 
-ATTN_COLD_ int attn_check_lens_(attn_error_ *e, const int32_t *len, int64_t n, int64_t most,
+ATTN_FUNC_ int attn_check_lens_(attn_error_ *e, const int32_t *len, int64_t n, int64_t most,
                                 const char *reason) {
   for (int64_t b = 0; len && b < n; b++)
     if (len[b] < 0 || len[b] > most) return attn_reject_(e, ATTN_E_RANGE, reason);
@@ -48,7 +48,7 @@ ATTN_COLD_ int attn_check_lens_(attn_error_ *e, const int32_t *len, int64_t n, i
 }
 
 /* params.mask and params.bias of a call with these extents. */
-ATTN_COLD_ int attn_check_masks_(attn_error_ *e, const attn_mask *mask, const attn_mask *bias,
+ATTN_FUNC_ int attn_check_masks_(attn_error_ *e, const attn_mask *mask, const attn_mask *bias,
                                  const int64_t full[4], attn_span_ *mask_span,
                                  attn_span_ *bias_span) {
   static const attn_mask_words_ wmask = {
@@ -73,7 +73,7 @@ ATTN_COLD_ int attn_check_masks_(attn_error_ *e, const attn_mask *mask, const at
 /* Every rule of attn_sdpa for a, which holds the four tensors, for rectified weights relu, and addends, and
  * the rest of the engine's problem. data = 0 leaves out what would read arrays (the workspace
  * query); data = -1 also what compares addresses, since some are not known yet. */
-ATTN_COLD_ int attn_sdpa_plan_(attn_error_ *e, attn_softmax_ *a, const attn_sdpa_params *params,
+ATTN_FUNC_ int attn_sdpa_plan_(attn_error_ *e, attn_softmax_ *a, const attn_sdpa_params *params,
                                const attn_ctx *ctx, int *workers, int data) {
   static const attn_words_ wo = ATTN_WORDS_("o"), wq = ATTN_WORDS_("q"), wk = ATTN_WORDS_("k"),
                            wv = ATTN_WORDS_("v"), wl = ATTN_WORDS_("params.lse"),
@@ -263,7 +263,7 @@ ATTN_FUNC_ int attn_nothing_(const attn_softmax_ *a) {
 }
 
 /* Bytes that the problem a would want, -1 when it would be rejected; data as in attn_sdpa_plan_, <= 0. */
-ATTN_COLD_ int64_t attn_problem_need_(attn_error_ *e, attn_softmax_ *a,
+ATTN_FUNC_ int64_t attn_problem_need_(attn_error_ *e, attn_softmax_ *a,
                                       const attn_sdpa_params *params, const attn_ctx *ctx,
                                       int data) {
   const attn_ctx plain = attn_before_workspace_(ctx);
@@ -275,7 +275,7 @@ ATTN_COLD_ int64_t attn_problem_need_(attn_error_ *e, attn_softmax_ *a,
 }
 
 /* The same of attn_sdpa; relu: of attn_relu. */
-ATTN_COLD_ int64_t attn_sdpa_need_(attn_error_ *e, attn_tensor o, attn_tensor q, attn_tensor k,
+ATTN_FUNC_ int64_t attn_sdpa_need_(attn_error_ *e, attn_tensor o, attn_tensor q, attn_tensor k,
                                    attn_tensor v, const attn_sdpa_params *params,
                                    const attn_relu_ *relu, const attn_ctx *ctx, int data) {
   attn_softmax_ a;
@@ -284,9 +284,8 @@ ATTN_COLD_ int64_t attn_sdpa_need_(attn_error_ *e, attn_tensor o, attn_tensor q,
   return attn_problem_need_(e, &a, params, ctx, data);
 }
 
-ATTN_PUB_COLD_ size_t attn_sdpa_workspace(attn_tensor o, attn_tensor q, attn_tensor k,
-                                          attn_tensor v, const attn_sdpa_params *params,
-                                          const attn_ctx *ctx) {
+ATTN_PUB_ size_t attn_sdpa_workspace(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
+                                     const attn_sdpa_params *params, const attn_ctx *ctx) {
   attn_error_ e = {ATTN_OK, NULL};
   const int64_t bytes = attn_sdpa_need_(&e, o, q, k, v, params, NULL, ctx, 0);
   return bytes < 0 || bytes == INT64_MAX ? 0 : (size_t)bytes;
@@ -314,7 +313,7 @@ typedef struct attn_merge_job_ {
 } attn_merge_job_;
 
 /* Every rule of attn_merge. */
-ATTN_COLD_ int attn_merge_plan_(attn_error_ *e, attn_merge_job_ *m, const attn_ctx *ctx,
+ATTN_FUNC_ int attn_merge_plan_(attn_error_ *e, attn_merge_job_ *m, const attn_ctx *ctx,
                                 int *workers) {
   static const attn_words_ w[6] = {ATTN_WORDS_("o"),    ATTN_WORDS_("lse"), ATTN_WORDS_("o1"),
                                    ATTN_WORDS_("lse1"), ATTN_WORDS_("o2"),  ATTN_WORDS_("lse2")};
@@ -420,9 +419,9 @@ ATTN_PUB_ attn_status attn_merge(attn_tensor o, attn_tensor lse, attn_tensor o1,
   return attn_end_(ctx, &e);
 }
 
-ATTN_PUB_COLD_ size_t attn_merge_workspace(attn_tensor o, attn_tensor lse, attn_tensor o1,
-                                           attn_tensor lse1, attn_tensor o2, attn_tensor lse2,
-                                           const attn_ctx *ctx) {
+ATTN_PUB_ size_t attn_merge_workspace(attn_tensor o, attn_tensor lse, attn_tensor o1,
+                                      attn_tensor lse1, attn_tensor o2, attn_tensor lse2,
+                                      const attn_ctx *ctx) {
   (void)o, (void)lse, (void)o1, (void)lse1, (void)o2, (void)lse2, (void)ctx;
   return 0;
 }

@@ -16,26 +16,26 @@ typedef struct attn_gemm_ {
 } attn_gemm_;
 
 /* Whether t broadcasts to the batch and heads of y. */
-ATTN_COLD_ int attn_gemm_fits_(const attn_tensor *t, const attn_tensor *y) {
+ATTN_FUNC_ int attn_gemm_fits_(const attn_tensor *t, const attn_tensor *y) {
   return (t->batch == 1 || t->batch == y->batch) && (t->heads == 1 || t->heads == y->heads);
 }
 
 /* Whether the rows of all entries lie at equal steps; they become those of one entry. */
-ATTN_COLD_ int attn_gemm_flat_(const attn_tensor *t) {
+ATTN_FUNC_ int attn_gemm_flat_(const attn_tensor *t) {
   return t->heads == 1 && (t->len == 1 || t->stride_batch == t->len * t->stride_len);
 }
-ATTN_COLD_ attn_tensor attn_gemm_flatten_(attn_tensor t) {
+ATTN_FUNC_ attn_tensor attn_gemm_flatten_(attn_tensor t) {
   if (t.len == 1) t.stride_len = t.stride_batch;
   t.len = attn_mul_(t.batch, t.len), t.batch = 1, t.stride_batch = 0;
   return t;
 }
 
-ATTN_COLD_ int64_t attn_gemm_rows_(int workers) {
+ATTN_FUNC_ int64_t attn_gemm_rows_(int workers) {
   return workers > 1 ? (int64_t)ATTN_GEMM_ROWS_ : (int64_t)ATTN_GEMM_MOST_;
 }
 
 /* The items for so many workers, and what one needs for an item, whatever their number. */
-ATTN_COLD_ void attn_gemm_cut_(attn_gemm_ *a, int workers) {
+ATTN_FUNC_ void attn_gemm_cut_(attn_gemm_ *a, int workers) {
   const attn_tensor *y = &a->y;
   a->finish = a->act || a->bias.data || a->scale != 1.0f;
   a->rows = attn_gemm_rows_(workers);
@@ -49,7 +49,7 @@ ATTN_COLD_ void attn_gemm_cut_(attn_gemm_ *a, int workers) {
 
 /* Every rule; everything but memory is set. apart = 0: the tensors have no memory yet that could be
  * shared. */
-ATTN_COLD_ int attn_gemm_plan_(attn_error_ *e, attn_gemm_ *a, attn_tensor y, attn_tensor x,
+ATTN_FUNC_ int attn_gemm_plan_(attn_error_ *e, attn_gemm_ *a, attn_tensor y, attn_tensor x,
                                attn_tensor w, const attn_gemm_params *params, const attn_ctx *ctx,
                                int *workers, int apart) {
   static const attn_words_ wy = ATTN_WORDS_("y"), wx = ATTN_WORDS_("x"), ww = ATTN_WORDS_("w"),
@@ -106,7 +106,7 @@ ATTN_COLD_ int attn_gemm_plan_(attn_error_ *e, attn_gemm_ *a, attn_tensor y, att
   return 1;
 }
 
-ATTN_COLD_ int64_t attn_gemm_bytes_(const attn_gemm_ *a, int workers) {
+ATTN_FUNC_ int64_t attn_gemm_bytes_(const attn_gemm_ *a, int workers) {
   if (a->items == 0) return 0;
   const int64_t bytes = attn_add_(attn_matrix_bytes_(&a->w), attn_mul_(a->own_bytes, workers));
   return bytes ? attn_workspace_bytes_(bytes, 1) : 0;
@@ -158,8 +158,8 @@ ATTN_FUNC_ void attn_gemm_item_(void *job, int worker, int64_t index) {
   }
 }
 
-ATTN_PUB_COLD_ attn_status attn_gemm(attn_tensor y, attn_tensor x, attn_tensor w,
-                                     const attn_gemm_params *params, attn_ctx *ctx) {
+ATTN_PUB_ attn_status attn_gemm(attn_tensor y, attn_tensor x, attn_tensor w,
+                                const attn_gemm_params *params, attn_ctx *ctx) {
   attn_error_ e = {ATTN_OK, NULL};
   attn_workspace_ memory = {(char *)(uintptr_t)ATTN_ALIGN_, NULL}; /* no bytes: none are read */
   attn_gemm_ a;
@@ -180,7 +180,7 @@ ATTN_PUB_COLD_ attn_status attn_gemm(attn_tensor y, attn_tensor x, attn_tensor w
 }
 
 /* Bytes of workspace; -1 = rejected. */
-ATTN_COLD_ int64_t attn_gemm_need_(attn_error_ *e, attn_tensor y, attn_tensor x, attn_tensor w,
+ATTN_FUNC_ int64_t attn_gemm_need_(attn_error_ *e, attn_tensor y, attn_tensor x, attn_tensor w,
                                    const attn_gemm_params *params, const attn_ctx *ctx, int apart) {
   const attn_ctx plain = attn_before_workspace_(ctx);
   attn_gemm_ a;
@@ -191,8 +191,8 @@ ATTN_COLD_ int64_t attn_gemm_need_(attn_error_ *e, attn_tensor y, attn_tensor x,
   return attn_gemm_bytes_(&a, attn_pieces_(plain.workers > 1 ? plain.workers : 1, a.items));
 }
 
-ATTN_PUB_COLD_ size_t attn_gemm_workspace(attn_tensor y, attn_tensor x, attn_tensor w,
-                                          const attn_gemm_params *params, const attn_ctx *ctx) {
+ATTN_PUB_ size_t attn_gemm_workspace(attn_tensor y, attn_tensor x, attn_tensor w,
+                                     const attn_gemm_params *params, const attn_ctx *ctx) {
   attn_error_ e = {ATTN_OK, NULL};
   const int64_t bytes = attn_gemm_need_(&e, y, x, w, params, ctx, 1);
   return bytes < 0 || bytes == INT64_MAX ? 0 : (size_t)bytes;

@@ -11,12 +11,12 @@ enum {
 /* ---- checks -------------------------------------------------------------------------------------*/
 
 /* 0 = the default, -0 = 0 */
-ATTN_COLD_ int attn_linear_default_(attn_error_ *e, float *x, float otherwise, const char *rule) {
+ATTN_FUNC_ int attn_linear_default_(attn_error_ *e, float *x, float otherwise, const char *rule) {
   if (*x == 0.0f) *x = attn_to_bits_(*x) ? 0.0f : otherwise;
   return *x - *x == 0.0f ? 1 : attn_reject_(e, ATTN_E_VALUE, rule);
 }
 
-ATTN_COLD_ int attn_linear_check_den_(attn_error_ *e, attn_linear_ *a,
+ATTN_FUNC_ int attn_linear_check_den_(attn_error_ *e, attn_linear_ *a,
                                       const attn_linear_params *p) {
   const int rfa = a->map.kind == ATTN_FEATURES_RFA;
   if ((int)p->den < 0 || p->den >= ATTN_LINEAR_DEN_COUNT)
@@ -44,7 +44,7 @@ ATTN_COLD_ int attn_linear_check_den_(attn_error_ *e, attn_linear_ *a,
 }
 
 /* A rate of decay or a gate lies in 0 .. 1; data = 0: arrays are not read. */
-ATTN_COLD_ int attn_linear_check_rates_(attn_error_ *e, const attn_linear_ *a, int data) {
+ATTN_FUNC_ int attn_linear_check_rates_(attn_error_ *e, const attn_linear_ *a, int data) {
   const attn_tensor *t = &a->rate;
   float x[ATTN_LINEAR_CHUNK_];
   if (!a->decays) return 1;
@@ -80,7 +80,7 @@ ATTN_COLD_ int attn_linear_check_rates_(attn_error_ *e, const attn_linear_ *a, i
 
 /* Every rule; all but the memory and the division of work is set. data = 0: arrays are not read; -1:
  * nor are addresses compared. */
-ATTN_COLD_ int attn_linear_plan_(attn_error_ *e, attn_linear_ *a, attn_tensor o, attn_tensor q,
+ATTN_FUNC_ int attn_linear_plan_(attn_error_ *e, attn_linear_ *a, attn_tensor o, attn_tensor q,
                                  attn_tensor k, attn_tensor v, const attn_linear_params *params,
                                  const attn_ctx *ctx, int *workers, int data) {
   static const attn_words_ w[] = {ATTN_WORDS_("o"), ATTN_WORDS_("q"), ATTN_WORDS_("k"),
@@ -416,12 +416,12 @@ ATTN_FUNC_ void attn_linear_reads_(void *job, int worker, int64_t index) {
 /* ---- the call -----------------------------------------------------------------------------------*/
 
 /* Whether there are rows to compute, or a state to move on. */
-ATTN_COLD_ int attn_linear_busy_(const attn_linear_ *a) {
+ATTN_FUNC_ int attn_linear_busy_(const attn_linear_ *a) {
   return a->q.batch && a->q.heads && (a->q.len || (a->kept && a->k.len));
 }
 
 /* How the work is cut, and the bytes that takes; INT64_MAX: too many. */
-ATTN_COLD_ int64_t attn_linear_divide_work_(attn_linear_ *a, int workers) {
+ATTN_FUNC_ int64_t attn_linear_divide_work_(attn_linear_ *a, int workers) {
   const int64_t units = attn_mul_(a->q.batch, a->heads);
   const int64_t each = attn_linear_run_of_(a);
   a->segments = a->k.len / each + (a->k.len % each != 0);
@@ -448,7 +448,7 @@ ATTN_COLD_ int64_t attn_linear_divide_work_(attn_linear_ *a, int workers) {
 }
 
 /* Slots before and after slices: they begin empty, and take z from the first one. */
-ATTN_COLD_ void attn_linear_slots_(const attn_linear_ *a, int after) {
+ATTN_FUNC_ void attn_linear_slots_(const attn_linear_ *a, int after) {
   for (int64_t unit = 0; unit < a->q.batch * a->heads; unit++) {
     float *slot = a->slots + unit * a->slot;
     if (!after && !a->kept) attn_linear_empty_(a, slot);
@@ -458,7 +458,7 @@ ATTN_COLD_ void attn_linear_slots_(const attn_linear_ *a, int after) {
   }
 }
 
-ATTN_COLD_ void attn_linear_run_(attn_linear_ *a, attn_ctx *ctx, int workers) {
+ATTN_FUNC_ void attn_linear_run_(attn_linear_ *a, attn_ctx *ctx, int workers) {
   const int64_t units = a->q.batch * a->heads, rows = a->q.batch * a->q.heads * a->tiles;
   const int sliced = a->shares && (a->causal || a->delta);
   if (sliced) {
@@ -481,8 +481,8 @@ ATTN_COLD_ void attn_linear_run_(attn_linear_ *a, attn_ctx *ctx, int workers) {
   if (rows) attn_for_(ctx, attn_pieces_(workers, rows), rows, attn_linear_reads_, a);
 }
 
-ATTN_PUB_COLD_ attn_status attn_linear(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
-                                       const attn_linear_params *params, attn_ctx *ctx) {
+ATTN_PUB_ attn_status attn_linear(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
+                                  const attn_linear_params *params, attn_ctx *ctx) {
   attn_error_ e = {ATTN_OK, NULL};
   attn_workspace_ memory = {NULL, NULL};
   attn_linear_ a;
@@ -510,9 +510,8 @@ ATTN_PUB_COLD_ attn_status attn_linear(attn_tensor o, attn_tensor q, attn_tensor
   return attn_end_(ctx, &e);
 }
 
-ATTN_PUB_COLD_ size_t attn_linear_workspace(attn_tensor o, attn_tensor q, attn_tensor k,
-                                            attn_tensor v, const attn_linear_params *params,
-                                            const attn_ctx *ctx) {
+ATTN_PUB_ size_t attn_linear_workspace(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
+                                       const attn_linear_params *params, const attn_ctx *ctx) {
   const attn_ctx plain = attn_before_workspace_(ctx);
   attn_error_ e = {ATTN_OK, NULL};
   attn_linear_ a;

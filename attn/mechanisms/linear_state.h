@@ -15,7 +15,7 @@ typedef struct attn_linear_block_ {
 /* "attnlin" and a version */
 #define ATTN_LINEAR_MAGIC_ (((uint64_t)0x6174746eu << 32) | 0x6c696e01u)
 
-ATTN_COLD_ attn_linear_block_ attn_linear_block_of_(const attn_linear_ *a, int64_t batch,
+ATTN_FUNC_ attn_linear_block_ attn_linear_block_of_(const attn_linear_ *a, int64_t batch,
                                                     int64_t kv_heads) {
   const attn_map_ *map = &a->map;
   const attn_feature_map *p = &map->p;
@@ -39,12 +39,12 @@ ATTN_COLD_ attn_linear_block_ attn_linear_block_of_(const attn_linear_ *a, int64
 }
 
 /* Bytes behind the header; INT64_MAX: too many. */
-ATTN_COLD_ int64_t attn_linear_floats_(int64_t batch, int64_t heads, int64_t slot) {
+ATTN_FUNC_ int64_t attn_linear_floats_(int64_t batch, int64_t heads, int64_t slot) {
   return attn_mul_(attn_mul_(batch, heads), attn_mul_(slot, (int64_t)sizeof(float)));
 }
 
 /* The widths that follow from map and rule. */
-ATTN_COLD_ int attn_linear_sizes_(attn_error_ *e, attn_linear_ *a, const attn_linear_params *p,
+ATTN_FUNC_ int attn_linear_sizes_(attn_error_ *e, attn_linear_ *a, const attn_linear_params *p,
                                   int64_t heads, int64_t kv_heads, int64_t dk, int64_t dv) {
   if ((int)p->rule < 0 || p->rule >= ATTN_LINEAR_COUNT)
     return attn_reject_(e, ATTN_E_RANGE, "params.rule must be an attn_linear_rule");
@@ -74,7 +74,7 @@ ATTN_COLD_ int attn_linear_sizes_(attn_error_ *e, attn_linear_ *a, const attn_li
 }
 
 /* The block is one for these arguments. */
-ATTN_COLD_ int attn_linear_check_block_(attn_error_ *e, const attn_linear_block_ *want,
+ATTN_FUNC_ int attn_linear_check_block_(attn_error_ *e, const attn_linear_block_ *want,
                                         const void *state, size_t bytes, attn_span_ *span) {
   attn_linear_block_ have;
   const int64_t size =
@@ -103,7 +103,7 @@ ATTN_COLD_ int attn_linear_check_block_(attn_error_ *e, const attn_linear_block_
 }
 
 /* What attn_linear_begin and attn_linear_state_bytes share. */
-ATTN_COLD_ int attn_linear_new_(attn_error_ *e, attn_linear_ *a, const attn_linear_params *params,
+ATTN_FUNC_ int attn_linear_new_(attn_error_ *e, attn_linear_ *a, const attn_linear_params *params,
                                 int64_t batch, int64_t heads, int64_t kv_heads, int64_t dk,
                                 int64_t dv) {
   attn_linear_params p;
@@ -128,10 +128,9 @@ ATTN_PUB_ size_t attn_linear_state_bytes(const attn_linear_params *params, int64
   return sizeof(attn_linear_block_) + (size_t)attn_linear_floats_(batch, a.heads, a.slot);
 }
 
-ATTN_PUB_COLD_ attn_status attn_linear_begin(void *state, size_t bytes,
-                                             const attn_linear_params *params, int64_t batch,
-                                             int64_t heads, int64_t kv_heads, int64_t dk,
-                                             int64_t dv, attn_ctx *ctx) {
+ATTN_PUB_ attn_status attn_linear_begin(void *state, size_t bytes, const attn_linear_params *params,
+                                        int64_t batch, int64_t heads, int64_t kv_heads, int64_t dk,
+                                        int64_t dv, attn_ctx *ctx) {
   attn_error_ e = {ATTN_OK, NULL};
   const attn_table_ *table;
   attn_linear_ a;
@@ -156,8 +155,8 @@ ATTN_PUB_COLD_ attn_status attn_linear_begin(void *state, size_t bytes,
   return attn_end_(ctx, &e);
 }
 
-ATTN_PUB_COLD_ attn_status attn_linear_view(void *state, size_t bytes, attn_tensor *s,
-                                            attn_tensor *z, attn_ctx *ctx) {
+ATTN_PUB_ attn_status attn_linear_view(void *state, size_t bytes, attn_tensor *s, attn_tensor *z,
+                                       attn_ctx *ctx) {
   attn_error_ e = {ATTN_OK, NULL};
   attn_linear_block_ b;
   if (!state) {

@@ -9,7 +9,7 @@ typedef struct attn_arrays_ {
   attn_span_ span[8];
 } attn_arrays_;
 
-ATTN_COLD_ int attn_check_norm_(attn_error_ *e, const attn_norm *norm, int64_t dm,
+ATTN_FUNC_ int attn_check_norm_(attn_error_ *e, const attn_norm *norm, int64_t dm,
                                 attn_arrays_ *more) {
   const char *align = "the gain and bias of a norm must be aligned to their elements";
   if (!(norm->eps >= 0.0f && norm->eps < INFINITY))
@@ -20,11 +20,11 @@ ATTN_COLD_ int attn_check_norm_(attn_error_ *e, const attn_norm *norm, int64_t d
 }
 
 /* One entry, or one head, for all of those of y. */
-ATTN_COLD_ attn_tensor attn_spread_(attn_tensor t, int64_t batch) {
+ATTN_FUNC_ attn_tensor attn_spread_(attn_tensor t, int64_t batch) {
   if (t.batch != batch) t.batch = batch, t.stride_batch = 0;
   return t;
 }
-ATTN_COLD_ attn_tensor attn_spread_heads_(attn_tensor t, int64_t heads) {
+ATTN_FUNC_ attn_tensor attn_spread_heads_(attn_tensor t, int64_t heads) {
   if (t.heads != heads) t.heads = heads, t.stride_head = 0;
   return t;
 }
@@ -72,13 +72,13 @@ ATTN_FUNC_ void attn_rows_done_(const attn_table_ *f, const attn_tensor *t, char
              ATTN_F32, ATTN_F32, cols, 1.0f, 0.0f);
 }
 
-ATTN_COLD_ int attn_between_narrow_(const attn_between_ *a) {
+ATTN_FUNC_ int attn_between_narrow_(const attn_between_ *a) {
   return a->x.dtype != ATTN_F32 || a->y.dtype != ATTN_F32 || a->more.dtype != ATTN_F32 ||
          a->sum.dtype != ATTN_F32;
 }
 
 /* Rooms beside each other, if any is needed: x and y share the first, since y may be x. */
-ATTN_COLD_ void attn_between_rooms_(attn_between_ *a, int rooms) {
+ATTN_FUNC_ void attn_between_rooms_(attn_between_ *a, int rooms) {
   a->each = attn_between_narrow_(a) ? attn_piece_(attn_mul_(rooms, a->room), sizeof(float)) : 0;
 }
 
@@ -117,7 +117,7 @@ ATTN_FUNC_ void attn_layer_norm_item_(void *job, int worker, int64_t index) {
 
 /* y = LN(x + residual) and sum = x + residual; residual and sum may be absent, norm null = none. x and
  * residual have the batch and heads of y or 1; y and sum may be x or residual. */
-ATTN_COLD_ int attn_stage_sum_norm_(attn_stage_ *s, attn_tensor y, attn_tensor sum, attn_tensor x,
+ATTN_FUNC_ int attn_stage_sum_norm_(attn_stage_ *s, attn_tensor y, attn_tensor sum, attn_tensor x,
                                     attn_tensor residual, const attn_norm *norm) {
   attn_between_ a;
   memset(&a, 0, sizeof a);
@@ -133,7 +133,7 @@ ATTN_COLD_ int attn_stage_sum_norm_(attn_stage_ *s, attn_tensor y, attn_tensor s
                          &a, a.each, &a.memory);
 }
 
-ATTN_COLD_ int attn_stage_norm_(attn_stage_ *s, attn_tensor y, attn_tensor x, attn_tensor residual,
+ATTN_FUNC_ int attn_stage_norm_(attn_stage_ *s, attn_tensor y, attn_tensor x, attn_tensor residual,
                                 const attn_norm *norm) {
   return attn_stage_sum_norm_(s, y, attn_view_(NULL, ATTN_F32, 0, 0, 0, 0), x, residual, norm);
 }
@@ -178,7 +178,7 @@ ATTN_FUNC_ void attn_activate_item_(void *job, int worker, int64_t index) {
 }
 
 /* y = act(x) gate; gate may be absent. */
-ATTN_COLD_ int attn_stage_activate_(attn_stage_ *s, attn_tensor y, attn_tensor x, attn_tensor gate,
+ATTN_FUNC_ int attn_stage_activate_(attn_stage_ *s, attn_tensor y, attn_tensor x, attn_tensor gate,
                                     attn_activation act) {
   attn_between_ a;
   memset(&a, 0, sizeof a);
@@ -195,7 +195,7 @@ ATTN_COLD_ int attn_stage_activate_(attn_stage_ *s, attn_tensor y, attn_tensor x
 
 /* ---- calls ----------------------------------------------------------------------------------*/
 
-ATTN_COLD_ int attn_between_check_(attn_error_ *e, attn_between_ *a, const attn_ctx *ctx,
+ATTN_FUNC_ int attn_between_check_(attn_error_ *e, attn_between_ *a, const attn_ctx *ctx,
                                    int norm) {
   static const attn_words_ w[] = {ATTN_WORDS_("y"), ATTN_WORDS_("x"),
                                   ATTN_WORDS_("params.residual"), ATTN_WORDS_("params.gate"),
@@ -233,12 +233,12 @@ ATTN_COLD_ int attn_between_check_(attn_error_ *e, attn_between_ *a, const attn_
   return attn_check_apart_(e, ctx, op, COUNT, array.span, array.n);
 }
 
-ATTN_COLD_ int attn_layer_norm_steps_(attn_stage_ *s, void *job) {
+ATTN_FUNC_ int attn_layer_norm_steps_(attn_stage_ *s, void *job) {
   const attn_between_ *a = (const attn_between_ *)job;
   return attn_stage_sum_norm_(s, a->y, a->sum, a->x, a->more, &a->own);
 }
 
-ATTN_COLD_ attn_status attn_layer_norm_call_(attn_tensor y, attn_tensor x,
+ATTN_FUNC_ attn_status attn_layer_norm_call_(attn_tensor y, attn_tensor x,
                                              const attn_layer_norm_params *params, attn_ctx *ctx,
                                              size_t *bytes) {
   attn_error_ e = {ATTN_OK, NULL};
@@ -256,25 +256,25 @@ ATTN_COLD_ attn_status attn_layer_norm_call_(attn_tensor y, attn_tensor x,
                          "rows a few at a time", bytes);
 }
 
-ATTN_PUB_COLD_ attn_status attn_layer_norm(attn_tensor y, attn_tensor x,
-                                           const attn_layer_norm_params *params, attn_ctx *ctx) {
+ATTN_PUB_ attn_status attn_layer_norm(attn_tensor y, attn_tensor x,
+                                      const attn_layer_norm_params *params, attn_ctx *ctx) {
   return attn_layer_norm_call_(y, x, params, ctx, NULL);
 }
-ATTN_PUB_COLD_ size_t attn_layer_norm_workspace(attn_tensor y, attn_tensor x,
-                                                const attn_layer_norm_params *params,
-                                                const attn_ctx *ctx) {
+ATTN_PUB_ size_t attn_layer_norm_workspace(attn_tensor y, attn_tensor x,
+                                           const attn_layer_norm_params *params,
+                                           const attn_ctx *ctx) {
   attn_ctx plain = attn_before_workspace_(ctx);
   size_t bytes = 0;
   (void)attn_layer_norm_call_(y, x, params, &plain, &bytes);
   return bytes;
 }
 
-ATTN_COLD_ int attn_activate_steps_(attn_stage_ *s, void *job) {
+ATTN_FUNC_ int attn_activate_steps_(attn_stage_ *s, void *job) {
   const attn_between_ *a = (const attn_between_ *)job;
   return attn_stage_activate_(s, a->y, a->x, a->more, a->act);
 }
 
-ATTN_COLD_ attn_status attn_activate_call_(attn_tensor y, attn_tensor x,
+ATTN_FUNC_ attn_status attn_activate_call_(attn_tensor y, attn_tensor x,
                                            const attn_activate_params *params, attn_ctx *ctx,
                                            size_t *bytes) {
   attn_error_ e = {ATTN_OK, NULL};
@@ -293,13 +293,12 @@ ATTN_COLD_ attn_status attn_activate_call_(attn_tensor y, attn_tensor x,
                          bytes);
 }
 
-ATTN_PUB_COLD_ attn_status attn_activate(attn_tensor y, attn_tensor x,
-                                         const attn_activate_params *params, attn_ctx *ctx) {
+ATTN_PUB_ attn_status attn_activate(attn_tensor y, attn_tensor x,
+                                    const attn_activate_params *params, attn_ctx *ctx) {
   return attn_activate_call_(y, x, params, ctx, NULL);
 }
-ATTN_PUB_COLD_ size_t attn_activate_workspace(attn_tensor y, attn_tensor x,
-                                              const attn_activate_params *params,
-                                              const attn_ctx *ctx) {
+ATTN_PUB_ size_t attn_activate_workspace(attn_tensor y, attn_tensor x,
+                                         const attn_activate_params *params, const attn_ctx *ctx) {
   attn_ctx plain = attn_before_workspace_(ctx);
   size_t bytes = 0;
   (void)attn_activate_call_(y, x, params, &plain, &bytes);

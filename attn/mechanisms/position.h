@@ -25,7 +25,7 @@ typedef struct attn_rope_row_ {
   float *sine_row, *cosine_row; /* [rot] */
 } attn_rope_row_;
 
-ATTN_COLD_ int attn_rope_plan_(attn_error_ *e, attn_rope_job_ *j, const attn_rope_params *params,
+ATTN_FUNC_ int attn_rope_plan_(attn_error_ *e, attn_rope_job_ *j, const attn_rope_params *params,
                                const attn_ctx *ctx, int *workers) {
   static const attn_words_ wy = ATTN_WORDS_("y"), wx = ATTN_WORDS_("x");
   attn_span_ sy, sx, sp = {0, 0}, sw = {0, 0};
@@ -67,12 +67,12 @@ ATTN_COLD_ int attn_rope_plan_(attn_error_ *e, attn_rope_job_ *j, const attn_rop
   return 1;
 }
 
-ATTN_COLD_ int64_t attn_rope_shared_(const attn_rope_job_ *j) {
+ATTN_FUNC_ int64_t attn_rope_shared_(const attn_rope_job_ *j) {
   return attn_add_(attn_piece_(j->pairs, sizeof(double)),
                    attn_piece_(attn_mul_(2 * ATTN_ROPE_RUN_, j->pairs), sizeof(double)));
 }
 
-ATTN_COLD_ int64_t attn_rope_bytes_(const attn_rope_job_ *j, int workers) {
+ATTN_FUNC_ int64_t attn_rope_bytes_(const attn_rope_job_ *j, int workers) {
   return attn_workspace_bytes_(attn_add_(attn_rope_shared_(j), attn_mul_(j->bytes, workers)), 1);
 }
 
@@ -81,7 +81,7 @@ ATTN_FUNC_ int64_t attn_rope_runs_(const attn_rope_job_ *j) {
 }
 
 /* Runs of rows; with positions per batch entry each entry has its own. */
-ATTN_COLD_ int64_t attn_rope_items_(const attn_rope_job_ *j) {
+ATTN_FUNC_ int64_t attn_rope_items_(const attn_rope_job_ *j) {
   if (j->x.batch == 0 || j->x.heads == 0 || j->x.len == 0) return 0;
   return j->p.positions_per_batch ? attn_mul_(attn_rope_runs_(j), j->x.batch) : attn_rope_runs_(j);
 }
@@ -145,7 +145,7 @@ ATTN_FUNC_ void attn_rope_item_(void *job, int worker, int64_t index) {
 }
 
 /* Makes the tables all workers read: the frequencies, and the fine rows that occur. */
-ATTN_COLD_ void attn_rope_tables_(attn_rope_job_ *j, char *base, int workers) {
+ATTN_FUNC_ void attn_rope_tables_(attn_rope_job_ *j, char *base, int workers) {
   unsigned seen = 0;
   j->theta = (double *)(void *)base;
   j->fine = (double *)(void *)(base + attn_piece_(j->pairs, sizeof(double)));
@@ -167,8 +167,8 @@ ATTN_COLD_ void attn_rope_tables_(attn_rope_job_ *j, char *base, int workers) {
   }
 }
 
-ATTN_PUB_COLD_ attn_status attn_rope(attn_tensor y, attn_tensor x, const attn_rope_params *params,
-                                     attn_ctx *ctx) {
+ATTN_PUB_ attn_status attn_rope(attn_tensor y, attn_tensor x, const attn_rope_params *params,
+                                attn_ctx *ctx) {
   attn_error_ e = {ATTN_OK, NULL};
   attn_rope_job_ j;
   attn_workspace_ w;
@@ -190,8 +190,8 @@ ATTN_PUB_COLD_ attn_status attn_rope(attn_tensor y, attn_tensor x, const attn_ro
   return attn_end_(ctx, &e);
 }
 
-ATTN_PUB_COLD_ size_t attn_rope_workspace(attn_tensor y, attn_tensor x,
-                                          const attn_rope_params *params, const attn_ctx *ctx) {
+ATTN_PUB_ size_t attn_rope_workspace(attn_tensor y, attn_tensor x, const attn_rope_params *params,
+                                     const attn_ctx *ctx) {
   attn_error_ e = {ATTN_OK, NULL};
   attn_rope_job_ j;
   const attn_ctx plain = attn_before_workspace_(ctx);

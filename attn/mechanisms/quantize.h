@@ -10,7 +10,7 @@ static const attn_scales_words_ attn_quantize_words_ = ATTN_SCALES_WORDS_("scale
 static const attn_scales_words_ attn_dequantize_words_ = ATTN_SCALES_WORDS_("scales", "x");
 
 /* Every rule of both calls but those about the numbers. back = 1: y is the float tensor. */
-ATTN_COLD_ int attn_quantize_plan_(attn_error_ *e, attn_quantize_job_ *j, int back,
+ATTN_FUNC_ int attn_quantize_plan_(attn_error_ *e, attn_quantize_job_ *j, int back,
                                    const attn_ctx *ctx, int *workers) {
   static const attn_words_ wy = ATTN_WORDS_("y"), wx = ATTN_WORDS_("x");
   const attn_tensor *stored = back ? &j->x : &j->y;
@@ -44,7 +44,7 @@ ATTN_COLD_ int attn_quantize_plan_(attn_error_ *e, attn_quantize_job_ *j, int ba
 /* Rows of one head that an item takes. */
 enum { ATTN_QUANT_ROWS_ = 64 };
 
-ATTN_COLD_ int64_t attn_quantize_items_(const attn_tensor *x) {
+ATTN_FUNC_ int64_t attn_quantize_items_(const attn_tensor *x) {
   const int64_t runs = x->len / ATTN_QUANT_ROWS_ + (x->len % ATTN_QUANT_ROWS_ != 0);
   return attn_mul_(attn_mul_(x->batch, x->heads), runs);
 }
@@ -99,8 +99,8 @@ ATTN_FUNC_ void attn_dequantize_item_(void *job, int worker, int64_t index) {
   }
 }
 
-ATTN_PUB_COLD_ attn_status attn_quantize(attn_tensor y, attn_scales scales, attn_tensor x,
-                                         attn_ctx *ctx) {
+ATTN_PUB_ attn_status attn_quantize(attn_tensor y, attn_scales scales, attn_tensor x,
+                                    attn_ctx *ctx) {
   attn_error_ e = {ATTN_OK, NULL};
   attn_quantize_job_ j;
   int workers;
@@ -121,8 +121,8 @@ ATTN_PUB_COLD_ attn_status attn_quantize(attn_tensor y, attn_scales scales, attn
   return attn_end_(ctx, &e);
 }
 
-ATTN_PUB_COLD_ attn_status attn_dequantize(attn_tensor y, attn_tensor x, attn_scales scales,
-                                           attn_ctx *ctx) {
+ATTN_PUB_ attn_status attn_dequantize(attn_tensor y, attn_tensor x, attn_scales scales,
+                                      attn_ctx *ctx) {
   attn_error_ e = {ATTN_OK, NULL};
   attn_quantize_job_ j;
   int workers;
@@ -138,14 +138,14 @@ ATTN_PUB_COLD_ attn_status attn_dequantize(attn_tensor y, attn_tensor x, attn_sc
   return attn_end_(ctx, &e);
 }
 
-ATTN_PUB_COLD_ size_t attn_quantize_workspace(attn_tensor y, attn_scales scales, attn_tensor x,
-                                              const attn_ctx *ctx) {
+ATTN_PUB_ size_t attn_quantize_workspace(attn_tensor y, attn_scales scales, attn_tensor x,
+                                         const attn_ctx *ctx) {
   (void)y, (void)scales, (void)x, (void)ctx;
   return 0;
 }
 
-ATTN_PUB_COLD_ size_t attn_dequantize_workspace(attn_tensor y, attn_tensor x, attn_scales scales,
-                                                const attn_ctx *ctx) {
+ATTN_PUB_ size_t attn_dequantize_workspace(attn_tensor y, attn_tensor x, attn_scales scales,
+                                           const attn_ctx *ctx) {
   (void)y, (void)x, (void)scales, (void)ctx;
   return 0;
 }

@@ -1,7 +1,7 @@
 /* mechanisms/scales.h owns the scales of quantised rows as arguments: their view and checks. */
 
 /* Numbers of one row. */
-ATTN_COLD_ int64_t attn_scale_groups_(const attn_scales *s, int64_t dim) {
+ATTN_FUNC_ int64_t attn_scale_groups_(const attn_scales *s, int64_t dim) {
   return s->group > 0 ? dim / s->group + (dim % s->group != 0) : 1;
 }
 
@@ -33,7 +33,7 @@ typedef struct attn_scales_words_ {
   }
 
 /* The numbers of one array as a tensor of the shape of x. */
-ATTN_COLD_ attn_tensor attn_scales_view_(const attn_scales *s, const float *data,
+ATTN_FUNC_ attn_tensor attn_scales_view_(const attn_scales *s, const float *data,
                                          const attn_tensor *x) {
   attn_tensor t =
       attn_view_(data, ATTN_F32, x->batch, x->heads, x->len, attn_scale_groups_(s, x->dim));
@@ -43,7 +43,7 @@ ATTN_COLD_ attn_tensor attn_scales_view_(const attn_scales *s, const float *data
 
 /* Scales of x, which has been checked; span[0] and span[1] are those of scale and zero. Strides that
  * are never used become 0, as does a group that holds the whole row. */
-ATTN_COLD_ int attn_check_scales_(attn_error_ *e, attn_scales *s, const attn_tensor *x,
+ATTN_FUNC_ int attn_check_scales_(attn_error_ *e, attn_scales *s, const attn_tensor *x,
                                   const attn_scales_words_ *w, int output, attn_span_ span[2]) {
   span[0].lo = span[0].hi = span[1].lo = span[1].hi = 0;
   if (!attn_quantized_(x->dtype)) {
@@ -72,7 +72,7 @@ ATTN_COLD_ int attn_check_scales_(attn_error_ *e, attn_scales *s, const attn_ten
 
 /* 1 when rows i0 .. i0 + n - 1 of (b, h) have scales that are positive and finite and zeros that
  * are finite. */
-ATTN_COLD_ int attn_scales_legal_(const attn_scales *s, int64_t dim, int64_t b, int64_t h,
+ATTN_FUNC_ int attn_scales_legal_(const attn_scales *s, int64_t dim, int64_t b, int64_t h,
                                   int64_t i0, int64_t n) {
   const int64_t groups = attn_scale_groups_(s, dim);
   if (!s->scale) return 1;
@@ -88,7 +88,7 @@ ATTN_COLD_ int attn_scales_legal_(const attn_scales *s, int64_t dim, int64_t b, 
 }
 
 /* All of them, or those of the first len[b] rows. */
-ATTN_COLD_ int attn_check_scale_values_(attn_error_ *e, const attn_scales *s, const attn_tensor *x,
+ATTN_FUNC_ int attn_check_scale_values_(attn_error_ *e, const attn_scales *s, const attn_tensor *x,
                                         const int32_t *len, const attn_scales_words_ *w) {
   for (int64_t b = 0; attn_quantized_(x->dtype) && b < x->batch; b++)
     for (int64_t h = 0; h < x->heads; h++)

@@ -2,7 +2,7 @@
  * (attn_ragged), and what cannot be combined with them. */
 
 /* Offsets 0 = x[0] <= .. <= x[n] <= most. */
-ATTN_COLD_ int attn_check_indptr_(attn_error_ *e, const int64_t *x, int64_t n, int64_t most,
+ATTN_FUNC_ int attn_check_indptr_(attn_error_ *e, const int64_t *x, int64_t n, int64_t most,
                                   const char *reason) {
   int64_t at = 0;
   if (x[0] != 0) return attn_reject_(e, ATTN_E_INDEX, reason);
@@ -12,7 +12,7 @@ ATTN_COLD_ int attn_check_indptr_(attn_error_ *e, const int64_t *x, int64_t n, i
 }
 
 /* What sequences that are not alike go without. */
-ATTN_COLD_ int attn_check_alike_(attn_error_ *e, const attn_softmax_ *a,
+ATTN_FUNC_ int attn_check_alike_(attn_error_ *e, const attn_softmax_ *a,
                                  const attn_sdpa_params *p) {
   static const char *const reason =
       "params.schedule, map, relative, xl, gaussian and span must be absent with sequences of "
@@ -27,7 +27,7 @@ ATTN_COLD_ int attn_check_alike_(attn_error_ *e, const attn_softmax_ *a,
 
 /* Batches of q, k and v, which have been checked, and what sequences they make: a->seq, and the extents
  * that masks broadcast to. Keys in the pages of a cache are there already. Reads the offsets. */
-ATTN_COLD_ int attn_check_sequences_(attn_error_ *e, attn_softmax_ *a, const attn_sdpa_params *p,
+ATTN_FUNC_ int attn_check_sequences_(attn_error_ *e, attn_softmax_ *a, const attn_sdpa_params *p,
                                      attn_span_ span[2], int64_t full[4]) {
   const attn_ragged *r = &p->ragged;
   attn_sequences_ *s = &a->sequences;
@@ -83,7 +83,7 @@ ATTN_COLD_ int attn_check_sequences_(attn_error_ *e, attn_softmax_ *a, const att
 }
 
 /* The scales of all keys that sequences have. */
-ATTN_COLD_ int attn_check_sequence_scales_(attn_error_ *e, const attn_softmax_ *a,
+ATTN_FUNC_ int attn_check_sequence_scales_(attn_error_ *e, const attn_softmax_ *a,
                                            const int32_t *kv_len, const char *reason_k,
                                            const char *reason_v) {
   attn_softmax_ own;

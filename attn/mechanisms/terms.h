@@ -23,7 +23,7 @@ enum {
 };
 
 /* A table [1, 1 or H, len, dim] of floats. */
-ATTN_COLD_ int attn_check_table_(attn_error_ *e, attn_tensor *t, const attn_words_ *w,
+ATTN_FUNC_ int attn_check_table_(attn_error_ *e, attn_tensor *t, const attn_words_ *w,
                                  const char *type, const char *shape, int64_t heads, int64_t dim,
                                  attn_span_ *span) {
   if (!t->data) return 1;
@@ -34,13 +34,13 @@ ATTN_COLD_ int attn_check_table_(attn_error_ *e, attn_tensor *t, const attn_word
   return 1;
 }
 
-ATTN_COLD_ int attn_check_finite_(attn_error_ *e, const float *x, int64_t n, const char *reason) {
+ATTN_FUNC_ int attn_check_finite_(attn_error_ *e, const float *x, int64_t n, const char *reason) {
   for (int64_t i = 0; x && i < n; i++)
     if (!(x[i] - x[i] == 0.0f)) return attn_reject_(e, ATTN_E_VALUE, reason);
   return 1;
 }
 
-ATTN_COLD_ int attn_check_relative_(attn_error_ *e, attn_softmax_ *a, attn_span_ *span) {
+ATTN_FUNC_ int attn_check_relative_(attn_error_ *e, attn_softmax_ *a, attn_span_ *span) {
   static const attn_words_ wk = ATTN_WORDS_("params.relative.keys"),
                            wv = ATTN_WORDS_("params.relative.values");
   attn_relative *r = &a->relative;
@@ -59,14 +59,14 @@ ATTN_COLD_ int attn_check_relative_(attn_error_ *e, attn_softmax_ *a, attn_span_
 }
 
 /* The distances j - p that causal, window and the extents leave. 0 = none. */
-ATTN_COLD_ int attn_distance_range_(const attn_softmax_ *a, int64_t *first, int64_t *last) {
+ATTN_FUNC_ int attn_distance_range_(const attn_softmax_ *a, int64_t *first, int64_t *last) {
   *first = -(a->q_off + a->q.len - 1), *last = a->k.len - 1 - a->q_off;
   if (*first < -a->left && !a->keep) *first = -a->left;
   if (*last > a->right) *last = a->right;
   return a->q.len > 0 && a->k.len > 0 && *first <= *last;
 }
 
-ATTN_COLD_ int attn_check_xl_(attn_error_ *e, attn_softmax_ *a, attn_span_ *span) {
+ATTN_FUNC_ int attn_check_xl_(attn_error_ *e, attn_softmax_ *a, attn_span_ *span) {
   static const attn_words_ w = ATTN_WORDS_("params.xl.table");
   attn_xl *x = &a->xl;
   const int64_t n = attn_mul_(a->q.heads, a->q.dim), far = (int64_t)1 << 41;
@@ -96,7 +96,7 @@ ATTN_COLD_ int attn_check_xl_(attn_error_ *e, attn_softmax_ *a, attn_span_ *span
   return 1;
 }
 
-ATTN_COLD_ int attn_check_labels_(attn_error_ *e, attn_softmax_ *a, attn_span_ *span) {
+ATTN_FUNC_ int attn_check_labels_(attn_error_ *e, attn_softmax_ *a, attn_span_ *span) {
   static const attn_words_ w = ATTN_WORDS_("params.labels.table");
   attn_labels *x = &a->labels;
   if (!x->label) {
@@ -115,7 +115,7 @@ ATTN_COLD_ int attn_check_labels_(attn_error_ *e, attn_softmax_ *a, attn_span_ *
 }
 
 /* Terms by distance: shapes and what can be judged without reading. */
-ATTN_COLD_ int attn_check_by_distance_(attn_error_ *e, attn_softmax_ *a, attn_span_ *span) {
+ATTN_FUNC_ int attn_check_by_distance_(attn_error_ *e, attn_softmax_ *a, attn_span_ *span) {
   const attn_distance_terms_ *d = &a->by_distance;
   const attn_toeplitz *z = &d->toeplitz;
   const int64_t heads = a->q.heads, far = (int64_t)1 << 41;
@@ -166,7 +166,7 @@ ATTN_COLD_ int attn_check_by_distance_(attn_error_ *e, attn_softmax_ *a, attn_sp
                            &span[ATTN_T_PARABOLA_B_]);
 }
 
-ATTN_COLD_ int attn_check_span_(attn_error_ *e, attn_softmax_ *a, int64_t rows, attn_span_ *span) {
+ATTN_FUNC_ int attn_check_span_(attn_error_ *e, attn_softmax_ *a, int64_t rows, attn_span_ *span) {
   const attn_span *s = &a->span;
   if (!s->z) return 1;
   if (!(s->ramp >= 0.0f && s->ramp < INFINITY))
@@ -179,7 +179,7 @@ ATTN_COLD_ int attn_check_span_(attn_error_ *e, attn_softmax_ *a, int64_t rows, 
 }
 
 /* All score terms of p, into a; spans are what they read. a has extents, scale, window. */
-ATTN_COLD_ int attn_check_terms_(attn_error_ *e, attn_softmax_ *a, const attn_sdpa_params *p,
+ATTN_FUNC_ int attn_check_terms_(attn_error_ *e, attn_softmax_ *a, const attn_sdpa_params *p,
                                  attn_span_ *span) {
   const int64_t rows = attn_mul_(attn_mul_(a->q.batch, a->q.heads), a->q.len);
   a->relative = p->relative, a->xl = p->xl, a->labels = p->labels;
@@ -214,7 +214,7 @@ ATTN_COLD_ int attn_check_terms_(attn_error_ *e, attn_softmax_ *a, const attn_sd
 }
 
 /* The values of the terms. Those by query are read as they come. */
-ATTN_COLD_ int attn_check_term_values_(attn_error_ *e, const attn_softmax_ *a) {
+ATTN_FUNC_ int attn_check_term_values_(attn_error_ *e, const attn_softmax_ *a) {
   const attn_distance_terms_ *d = &a->by_distance;
   const attn_span *s = &a->span;
   const int64_t heads = a->q.heads;
