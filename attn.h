@@ -10505,7 +10505,7 @@ typedef struct attn_error_ {
 } attn_error_;
 
 /* 0, so that checks read: if (bad) return attn_reject_(e, status, "..."); */
-ATTN_COLD_ int attn_reject_(attn_error_ *e, attn_status status, const char *reason) {
+ATTN_FUNC_ int attn_reject_(attn_error_ *e, attn_status status, const char *reason) {
   e->status = status;
   e->reason = reason;
   return 0;
