@@ -8,7 +8,7 @@ awk '/^ATTN_DEF / { sub(/\(.*/, ""); print $NF }' attn.h | sed 's/^\*//' | sort 
 grep -v '^attn_parallel_openmp$' declared >without_openmp
 
 # Everything libc and libm offer that the implementation may call; nothing else.
-libc='malloc|free|getenv|strcmp|mem(cpy|set|move|cmp|chr)|bcmp|__stack_chk_fail|_GLOBAL_OFFSET_TABLE_'
+libc='malloc|free|getenv|strcmp|strlen|mem(cpy|set|move|cmp|chr)|bcmp|__stack_chk_fail|_GLOBAL_OFFSET_TABLE_'
 libm='(sin|cos|sincos|exp|exp2|log|log2|pow|ldexp|tanh|expm1|floor|ceil|sqrt|fma|fmax|fmin|fabs'
 libm="$libm|fmod|rint|nearbyint|round|trunc|lrint|log1p|frexp)f?"
 
