@@ -109,6 +109,7 @@ lint: ## test: check the layout, the scripts and the size of the source files
 	@wc -l $(PARTS) | awk '$$2 != "total" && $$1 > 700 { print $$2 ": " $$1 " lines"; bad = 1 } \
 	  END { exit bad }'
 	@if grep -rnE '[[:space:]]+$$|	' $(PARTS) attn/amalgamate; then echo "stray white space"; exit 1; fi
+	@python3 tests/floors.py
 	@echo "lint: $(words $(FORMATTED)) files are in order"
 
 format: ## maintain: apply the layout

@@ -97,7 +97,7 @@
  *   by clipped distance (relative), Transformer-XL (xl), labels of pairs, a factor or a table by
  *   distance (factor, toeplitz, t5, alibi), a parabola, a Gaussian bump per query, an adaptive
  *   span, dense biases, a soft-cap. All may be combined with each other, with masks and with
- *   schedules; api/score.h has their formulas, attn_sdpa_params their order. modify is yours: a
+ *   schedules; api/calls/score.h has their formulas, attn_sdpa_params their order. modify is yours: a
  *   function that changes a tile of scores in place, after all other terms.
  *
  * 6. MEMORY

@@ -13,8 +13,8 @@ BENCH_CFLAGS := -std=gnu11 $(BENCH_FLAGS)
 # Objects of one form of the header and one compiler; only impl.o holds more of the header than
 # its declarations.
 BENCH_BIN := $(BENCH_DIR)/$(basename $(BENCH_ATTN))-$(notdir $(firstword $(BENCH_CC)))
-BENCH_DEPS := $(wildcard bench/*.h attn/api/*.h) bench/bench.mk
-BENCH_HEADER := $(if $(filter all.h,$(BENCH_ATTN)),$(wildcard attn/*.h attn/*/*.h),$(BENCH_ATTN))
+BENCH_DEPS := $(wildcard bench/*.h) $(shell find attn/api -name "*.h") bench/bench.mk
+BENCH_HEADER := $(if $(filter all.h,$(BENCH_ATTN)),$(shell find attn -name "*.h"),$(BENCH_ATTN))
 
 .PHONY: bench bench-sparse bench-decode bench-linear bench-quick bench-plots bench-compile bench-arm
 

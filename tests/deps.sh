@@ -13,6 +13,7 @@ missing() {
     eval "$probe" || echo "$package"
   done <<'END'
 gcc command_ gcc
+python3 command_ python3
 g++ command_ g++
 make command_ make
 binutils command_ objdump

@@ -1,4 +1,4 @@
-/* tests/terms.h owns random score terms: each of the fields of attn_sdpa_params that api/score.h
+/* tests/terms.h owns random score terms: each of the fields of attn_sdpa_params that api/calls/score.h
  * declares, filled for a call. Every number is a small fraction, so that all machines have the same
  * ones. */
 

@@ -155,7 +155,7 @@ static void judge_all(const stored *t, attn_tensor x) {
       judge(t, x, r / x.len / x.heads, r / x.len % x.heads, r % x.len, g);
 }
 
-/* Scales, zeros and codes of random rows of every magnitude, the error stated in api/cache.h. */
+/* Scales, zeros and codes of random rows of every magnitude, the error stated in api/calls/cache.h. */
 void A1_quantize_random(void **state) {
   (void)state;
   test_rng rng = test_seed(7001);

@@ -11,7 +11,7 @@ TEST_SLEEF := $(if $(wildcard /usr/include/sleef.h /usr/include/*/sleef.h),-DATT
 TEST_SLEEF_LIB := $(if $(TEST_SLEEF),-lsleef)
 
 # What a test reads of attn.h: its declarations.
-TEST_READS := $(wildcard tests/*.h attn/api/*.h) | attn.h
+TEST_READS := $(wildcard tests/*.h) $(shell find attn/api -name '*.h') | attn.h
 
 # $(call hooked,NAME,IMPLEMENTATION,OBJCOPY): the implementation, calling the tests' malloc and free.
 define hooked

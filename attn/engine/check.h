@@ -244,3 +244,7 @@ ATTN_FUNC_ void attn_report_(attn_ctx *ctx, const attn_table_ *table, int worker
   ctx->report.why = why;
   ctx->report.pairs = 0;
 }
+
+ATTN_COLD_ int64_t attn_round_up_(int64_t n, int64_t to) {
+  return attn_mul_(attn_add_(n, to - 1) / to, to);
+}

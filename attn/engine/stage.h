@@ -56,72 +56,6 @@ ATTN_COLD_ int attn_stage_done_(attn_stage_ *s, attn_status status) {
   return status == ATTN_OK ? 1 : attn_reject_(s->e, status, s->ctx.reason);
 }
 
-ATTN_COLD_ int attn_stage_sdpa_(attn_stage_ *s, attn_tensor o, attn_tensor q, attn_tensor k,
-                                attn_tensor v, const attn_sdpa_params *params) {
-  if (!s->run) {
-    int64_t bytes = attn_sdpa_need_(s->e, o, q, k, v, params, NULL, &s->ctx, -1);
-    if (bytes >= 0) attn_stage_spare_(s, bytes);
-    return bytes >= 0;
-  }
-  s->ctx.workspace = attn_stage_spare_(s, 0), s->ctx.workspace_size = (size_t)s->spare;
-  return attn_stage_done_(s, attn_sdpa(o, q, k, v, params, &s->ctx));
-}
-
-/* The same of a problem that also has what no parameter says: a range of keys for each row, addends,
- * a mix of the queries' channels. */
-ATTN_COLD_ int attn_stage_problem_(attn_stage_ *s, attn_softmax_ *a,
-                                   const attn_sdpa_params *params) {
-  int workers;
-  if (!s->run) {
-    const int64_t bytes = attn_problem_need_(s->e, a, params, &s->ctx, -1);
-    if (bytes >= 0) attn_stage_spare_(s, bytes);
-    return bytes >= 0;
-  }
-  s->ctx.workspace = attn_stage_spare_(s, 0), s->ctx.workspace_size = (size_t)s->spare;
-  if (!attn_sdpa_plan_(s->e, a, params, &s->ctx, &workers, 1)) return 0;
-  if (!attn_nothing_(a)) {
-    if (!attn_softmax_run_(s->e, a, &s->ctx, workers)) return 0;
-    s->pairs += s->ctx.report.pairs;
-  }
-  return 1;
-}
-
-ATTN_COLD_ int attn_stage_ranged_(attn_stage_ *s, attn_tensor o, attn_tensor q, attn_tensor k,
-                                  attn_tensor v, const attn_sdpa_params *params,
-                                  attn_range_fn_ range, const void *user) {
-  attn_softmax_ a;
-  memset(&a, 0, sizeof a);
-  a.o = o, a.q = q, a.k = k, a.v = v, a.range = range, a.range_user = user;
-  return attn_stage_problem_(s, &a, params);
-}
-
-/* y = act(scale x w + bias): attn_gemm. */
-ATTN_COLD_ int attn_stage_gemm_(attn_stage_ *s, attn_tensor y, attn_tensor x, attn_tensor w,
-                                const attn_gemm_params *params) {
-  if (!s->run) {
-    const int64_t bytes = attn_gemm_need_(s->e, y, x, w, params, &s->ctx, 0);
-    if (bytes >= 0) attn_stage_spare_(s, bytes);
-    return bytes >= 0;
-  }
-  s->ctx.workspace = attn_stage_spare_(s, 0), s->ctx.workspace_size = (size_t)s->spare;
-  return attn_stage_done_(s, attn_gemm(y, x, w, params, &s->ctx));
-}
-
-/* Encodings of positions, by themselves. */
-ATTN_COLD_ int attn_stage_sinusoid_(attn_stage_ *s, attn_tensor y,
-                                    const attn_sinusoid_params *params) {
-  attn_tensor none;
-  memset(&none, 0, sizeof none);
-  if (!s->run) {
-    attn_stage_spare_(s, (int64_t)attn_sinusoid_workspace(y, none, params, &s->ctx));
-    return 1;
-  }
-  s->ctx.workspace = attn_stage_spare_(s, 0), s->ctx.workspace_size = (size_t)s->spare;
-  attn_status status = attn_sinusoid(y, none, params, &s->ctx);
-  s->ctx.report.pairs = 0;
-  return attn_stage_done_(s, status);
-}
-
 /* Rows i0 .. i0 + len - 1, and heads h0 .. h0 + heads - 1, and one batch entry. */
 ATTN_COLD_ attn_tensor attn_stage_shift_(attn_tensor t, int64_t elements) {
   if (t.data) t.data = (char *)t.data + attn_bytes_(t.dtype, elements);
@@ -141,30 +75,6 @@ ATTN_COLD_ attn_tensor attn_stage_entry_(attn_tensor t, int64_t b) {
   if (b > 0 && t.batch > 1) t = attn_stage_shift_(t, b * t.stride_batch);
   t.batch = 1;
   return t;
-}
-
-/* Joins a second part (v2, lse2) to (part, lse) into o, which is part or another tensor. v2 may
- * have fewer heads than o and one row for all queries: a key seen by all rows is a part whose
- * output is its value and whose LSE is its score. */
-ATTN_COLD_ int attn_stage_merge_(attn_stage_ *s, attn_tensor o, attn_tensor part, attn_tensor lse,
-                                 attn_tensor v2, attn_tensor lse2) {
-  const int64_t group = o.heads / v2.heads;
-  if (!s->run) return 1;
-  if (v2.len == 1) v2.stride_len = 0;
-  v2.len = o.len;
-  for (int64_t h = 0; h < v2.heads; h++) {
-    attn_tensor x[4] = {
-        attn_stage_heads_(o, h * group, group), attn_stage_heads_(part, h * group, group),
-        attn_stage_heads_(lse, h * group, group), attn_stage_heads_(lse2, h * group, group)};
-    attn_tensor v = attn_stage_heads_(v2, h, 1);
-    v.heads = group, v.stride_head = 0;
-    if (v2.heads == o.heads) v = v2, x[0] = o, x[1] = part, x[2] = lse, x[3] = lse2;
-    attn_status status = attn_merge(x[0], x[2], x[1], x[2], v, x[3], &s->ctx);
-    s->ctx.report.pairs = 0;
-    if (!attn_stage_done_(s, status)) return 0;
-    if (v2.heads == o.heads) break;
-  }
-  return 1;
 }
 
 /* count items, each run with `each` bytes of its worker; *memory becomes that of worker 0. */
@@ -238,14 +148,15 @@ ATTN_COLD_ void attn_stage_call_(attn_stage_ *s, attn_ctx *ctx, attn_steps_fn_ s
   attn_workspace_drop_(&w);
 }
 
-/* Builds the schedule of a pattern into own, for *use, unless the caller's is there. */
-ATTN_COLD_ int attn_stage_schedule_(attn_stage_ *s, const attn_schedule **use, attn_schedule *own,
-                                    const attn_pattern *pattern, int64_t heads, int64_t len) {
-  if (*use) return 1;
-  attn_status status = attn_schedule_build(own, pattern, heads, len, len, NULL, &s->ctx);
-  if (status != ATTN_OK) return attn_reject_(s->e, status, s->ctx.reason);
-  *use = own;
-  return 1;
+/* A call that is one step, judged already; with bytes its workspace query. */
+ATTN_COLD_ attn_status attn_step_call_(attn_error_ *e, const attn_table_ *table, int workers,
+                                       attn_ctx *ctx, attn_steps_fn_ steps, void *job,
+                                       const char *path, size_t *bytes) {
+  if (e->status == ATTN_OK) {
+    attn_stage_ s = attn_stage_open_(e, table, workers, ctx, bytes != NULL);
+    attn_stage_call_(&s, ctx, steps, job, path, bytes);
+  }
+  return attn_end_(bytes ? NULL : ctx, e);
 }
 
 /* ---- checks ---------------------------------------------------------------------------------*/
@@ -301,38 +212,4 @@ ATTN_COLD_ int attn_check_apart_(attn_error_ *e, const attn_ctx *ctx, const attn
 
 ATTN_COLD_ int attn_check_scale_(attn_error_ *e, float scale) {
   return scale - scale == 0.0f ? 1 : attn_reject_(e, ATTN_E_VALUE, "params.scale must be finite");
-}
-
-/* ---- small steps ----------------------------------------------------------------------------*/
-
-/* lse2[i] = s q_i . k_i, or k_0 for every i: a part of one key of its own. */
-typedef struct attn_own_ {
-  const attn_table_ *table;
-  attn_tensor lse, q, k;
-  double scale;
-  char *memory;
-  int64_t each;
-} attn_own_;
-
-ATTN_FUNC_ void attn_own_item_(void *job, int worker, int64_t index) {
-  const attn_own_ *a = (const attn_own_ *)job;
-  const int64_t b = index / a->q.heads, h = index % a->q.heads, dk = a->q.dim;
-  const int64_t hk = h / (a->q.heads / a->k.heads);
-  float *q = (float *)(void *)(a->memory + worker * a->each), *k = q + dk;
-  for (int64_t i = 0; i < a->q.len; i++) {
-    double sum = 0.0; /* products of floats are exact in double */
-    a->table->widen(q, attn_at_(&a->q, b, h, i), 0, NULL, 1, dk, a->q.dtype, NULL);
-    if (i == 0 || a->k.len > 1)
-      a->table->widen(k, attn_at_(&a->k, b, hk, i), 0, NULL, 1, dk, a->k.dtype, NULL);
-    for (int64_t c = 0; c < dk; c++) sum += (double)q[c] * (double)k[c];
-    const float x = (float)(sum * a->scale);
-    memcpy(attn_at_(&a->lse, b, h, i), &x, sizeof x);
-  }
-}
-
-ATTN_COLD_ int attn_stage_own_(attn_stage_ *s, attn_tensor lse, attn_tensor q, attn_tensor k,
-                               float scale) {
-  attn_own_ a = {s->table, lse, q, k, (double)scale, NULL, attn_piece_(attn_mul_(2, q.dim), 4)};
-  if (scale == 0.0f) a.scale = attn_to_bits_(scale) ? 0.0 : 1.0 / sqrt((double)q.dim);
-  return attn_stage_for_(s, attn_mul_(q.batch, q.heads), attn_own_item_, &a, a.each, &a.memory);
 }

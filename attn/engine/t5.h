@@ -79,22 +79,3 @@ ATTN_FUNC_ void attn_t5_edges_(int64_t *edge, const attn_t5_rule_ *t) {
     edge[t->exact + k] = lo;
   }
 }
-
-ATTN_PUB_ int64_t attn_t5_bucket(int64_t distance, int bidirectional, int64_t buckets,
-                                 int64_t max_distance) {
-  attn_t5_rule_ t;
-  if (!attn_t5_rule_of_(&t, buckets, max_distance, bidirectional)) return -1;
-  const int64_t base = bidirectional && distance > 0 ? t.side : 0;
-  const int64_t a = !bidirectional && distance > 0 ? 0 : attn_abs64_(distance);
-  if (a < t.exact) return base + a;
-  if (a >= t.most) return base + t.side - 1;
-  int64_t lo = 0, hi = t.logs; /* reaches lo, not hi (hi is cut off) */
-  while (hi - lo > 1) {
-    const int64_t mid = lo + (hi - lo) / 2;
-    if (attn_t5_reaches_(&t, a, mid))
-      lo = mid;
-    else
-      hi = mid;
-  }
-  return base + t.exact + lo;
-}

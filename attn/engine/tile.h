@@ -589,3 +589,8 @@ ATTN_FUNC_ void attn_tile_lanes_(attn_tile_ *t) {
     a->table->scale_rows(t->w.qt, ATTN_TILE_, t->w.qt, ATTN_TILE_, a->q.dim,
                          t->groups * ATTN_GROUP_, a->mix + t->head[0] * a->q.dim);
 }
+
+/* Tiles of so many rows. */
+ATTN_FUNC_ int64_t attn_tiles_of_(int64_t rows) {
+  return rows / ATTN_TILE_ + (rows % ATTN_TILE_ != 0);
+}

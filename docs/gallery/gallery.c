@@ -1,4 +1,4 @@
-/* gallery.c owns docs/gallery: it builds one schedule for each constructor of api/pattern.h and for
+/* gallery.c owns docs/gallery: it builds one schedule for each constructor of api/calls/pattern.h and for
  * some compositions, draws it, and writes README.md, which shows all with the code that made them.
  *
  * Queries run downwards, keys to the right. The query's own position is drawn darker.
@@ -398,7 +398,7 @@ int main(int argc, char **argv) {
       "Under each picture's name: its set, the code that made it (`p` is then built by\n"
       "`attn_schedule_build` and drawn by `attn_pattern_render`), its size. Written by `make "
       "gallery`;\n"
-      "papers are in [attn/api/pattern.h](../../attn/api/pattern.h) and the\n"
+      "papers are in [attn/api/calls/pattern.h](../../attn/api/calls/pattern.h) and the\n"
       "[catalogue](../catalogue.md).\n",
       page);
   fill_user_patterns();

@@ -1,4 +1,4 @@
-/* terms.h owns the decoding of the score terms (attn/api/score.h) and the callbacks they need. */
+/* terms.h owns the decoding of the score terms (attn/api/calls/score.h) and the callbacks they need. */
 
 #ifndef FUZZ_TERMS_H
 #define FUZZ_TERMS_H

@@ -1,0 +1,126 @@
+/* api/calls/cache.h owns keys and values that outlive a call: quantised rows and the cache of pages, with
+ * its sequences that grow, fork and go back. */
+
+/* Pages of keys and values, shared by any number of sequences. A plain struct over the caller's
+ * memory: fill it in by hand or with attn_cache_open. One page as long as a sequence may grow is a
+ * contiguous cache; a page of 1 row is as legal. k, v, their scales and the holders share no memory
+ * with one another, judged by the range of addresses of each.
+ *
+ * Latent rows (MLA): with v.data null, the value of a key is the first v.dim columns of its row in
+ * k, and v says no more than that. */
+typedef struct attn_cache {
+  attn_tensor k;                  /* [pages, Hk, page, dk], any type, any strides */
+  attn_tensor v;                  /* [pages, Hv, page, dv] */
+  attn_scales k_scales, v_scales; /* [pages, H, page, groups] of quantised types */
+  int32_t *holders;               /* [pages] how many sequences hold each page; 0 at first */
+  int64_t next_free;              /* where the search for a free page goes on, 0..pages */
+  int64_t window; /* 0: every key is kept. w: a ring, queries see the last w keys (their own
+                       * among them) and the first `sinks` */
+  int64_t sinks;
+} attn_cache;
+
+/* One sequence of a cache: {table, table_len} and zeros at first. Token j is row s % page of page
+ * table[s / page], s = j, or in a ring s = j < sinks ? j : sinks + (j - sinks) % R with
+ * R = table_len page - sinks. Entries of the table past the last page are not read.
+ * A ring wants R >= window + (most tokens of one append) - 1; what R is longer than the window, a
+ * sequence can go back. Key j >= sinks is still there when j >= high - R. */
+typedef struct attn_sequence {
+  int32_t *table;
+  int64_t table_len; /* its room, pages */
+  int64_t len;       /* tokens */
+  int64_t high;      /* len; in a ring that has come round, the most tokens it has held */
+} attn_sequence;
+
+/* How attn_cache_open lays a cache out. */
+typedef struct attn_cache_params {
+  attn_dtype k_dtype, v_dtype;
+  int64_t k_heads, v_heads, dk, dv; /* v_heads 0 = k_heads, dv 0 = dk */
+  int latent;                       /* 1: v is the first dv columns of k */
+  int64_t pages, page;
+  int64_t k_group, v_group; /* of quantised types; 0 = a scale a row */
+  int k_zero, v_zero;       /* 1: with zero points */
+  int64_t window, sinks;
+} attn_cache_params;
+
+/* Bytes of a cache of these sizes (holders included); 0 = the sizes are not legal. */
+ATTN_DEF size_t attn_cache_size(const attn_cache_params *params);
+
+/* Lays a cache out in memory of at least attn_cache_size bytes, aligned to 64 for speed, to 4 at
+ * least. Only the holders are written. Rows of a page and head are contiguous: [pages][H][page][d],
+ * with one element more in rows of ATTN_I4 of odd width. Quantised types get scales.
+ * Errors: NULL, DTYPE, SHAPE (latent with more than dv of v; groups or zeros that the type cannot
+ *   have), RANGE (window, sinks), ALIGN, OVERFLOW, OVERLAP (cache inside memory), WORKSPACE (too
+ *   small), ISA, ENV, CTX; nothing written. */
+ATTN_DEF attn_status attn_cache_open(attn_cache *cache, void *memory, size_t size,
+                                     const attn_cache_params *params, attn_ctx *ctx);
+
+/* Appends rows to n sequences: sequence b gets rows 0 .. rows[b]-1 (null = all) of k [n, Hk, T, dk]
+ * and v [n, Hv, T, dv] (f32, f16, bf16), converted to the cache's types, to quantised ones as
+ * attn_quantize does; a latent cache wants v.data null. With indptr (from 0, and rows null), k and v
+ * have batch 1 and sequence b gets their rows indptr[b] .. indptr[b+1]-1.
+ * Pages are taken as they are needed. A page that another sequence holds too is copied first, its
+ * rows up to the sequence's end (at most one page a sequence and call); a ring copies each shared
+ * page that it writes to. When all that share a page append in one call, the last keeps it.
+ * All or nothing: when one sequence has no room (ATTN_E_FULL) nothing is written and no page taken.
+ * Aliasing: k and v may share memory with each other; the cache, the sequences and their tables
+ *   share none with anything.
+ * Errors: NULL, DTYPE, SHAPE (n < 0), HEADS, STRIDE (rows of the cache), RANGE (rows, lengths, more
+ *   rows than a ring holds beside its window), INDEX (indptr), PAGE (a table entry that is written to
+ *   is out of range or not held; two sequences of the call share a table, or more of them name a page
+ *   than hold it), FULL, VALUE (NaN or infinity in rows for a quantised type; other types keep them),
+ *   OVERLAP, OVERFLOW, ISA, ENV, CTX, ALIGN; every byte as it was.
+ * Determinism: the same bytes on every tier.
+ * Cost: O(rows * d), without a look at what is stored; the search for pages is short while a share
+ *   of them is free, O(pages) at worst. Memory: none. Serial, and not for two threads at once on one
+ *   cache; a call that only attends must not run beside it either. */
+typedef struct attn_append_params {
+  const int64_t *rows;   /* [n], 0..T */
+  const int64_t *indptr; /* [n + 1] */
+} attn_append_params;
+ATTN_DEF attn_status attn_cache_append(attn_cache *cache, attn_sequence *sequences, int64_t n,
+                                       attn_tensor k, attn_tensor v,
+                                       const attn_append_params *params, attn_ctx *ctx);
+
+/* child, which must be empty and have table room, becomes a copy of parent that shares its pages:
+ * O(pages of parent), no row is copied. Both may grow from there.
+ * Errors: NULL, RANGE (child not empty; in a ring another table_len), PAGE (an entry of parent), FULL
+ *   (child's table has no room), OVERLAP (one table), and those of a broken cache or sequence (NULL,
+ *   DTYPE, SHAPE, STRIDE, RANGE, OVERFLOW, ALIGN), ISA, ENV, CTX; nothing written. */
+ATTN_DEF attn_status attn_cache_fork(attn_cache *cache, attn_sequence *child,
+                                     const attn_sequence *parent, attn_ctx *ctx);
+
+/* Goes back to len tokens (0 <= len <= sequence->len) and gives back pages that are no longer
+ * needed; a ring that has come round keeps all of them unless len <= sinks. What the next append
+ * stores is as if the tokens from len on had never been. Errors: PAGE (an entry given back), ROLLBACK:
+ * len is negative or beyond the end, or a ring has overwritten a key that its last token saw; and
+ * those of a broken cache or sequence, as attn_cache_fork. Cost: O(pages given back). */
+ATTN_DEF attn_status attn_cache_rollback(attn_cache *cache, attn_sequence *sequence, int64_t len,
+                                         attn_ctx *ctx);
+
+/* Gives all pages back; the sequence is empty. Errors: as attn_cache_rollback. */
+ATTN_DEF attn_status attn_cache_release(attn_cache *cache, attn_sequence *sequence, attn_ctx *ctx);
+
+/* attn_sdpa over n sequences of a cache; query i of sequence b sits at token len_b - (its queries)
+ * + i, so append first, then attend.
+ *
+ * Shapes: q [n, H, Tq, dk], o [n, H, Tq, dv], params->q_len for fewer queries; or params->ragged with
+ *   sequences = n and q (kv null) and batch 1. Keys never go past a sequence's length, whatever the
+ *   pages hold there. In a ring the window and sinks of the cache hold: window_left and keep of
+ *   params must be 0 and causal is implied.
+ * params: as attn_sdpa, without kv_len, k_scales, v_scales, has_q_off, ragged.kv, schedule, map,
+ *   relative, xl, gaussian and span (RANGE). A mask or bias has the extents [n, H, most queries, the
+ *   longest sequence's tokens], each that or 1.
+ * Bits: those of attn_sdpa on the same keys in one piece, whatever the pages are.
+ * Errors: those of attn_sdpa and of a broken cache or sequence, SHAPE (n < 0), PAGE (a table entry out
+ *   of range or not held), RANGE (a length past the table's room; more queries than tokens; a ring that
+ *   no longer holds the window of the first query), OVERLAP (o, lse or the workspace with the cache, its
+ *   sequences or tables). A sequence without tokens is legal when it has no queries.
+ * Cost, determinism, memory: as attn_sdpa. Paged storage: Kwon et al. 2023, arXiv 2309.06180; sinks:
+ *   Xiao et al. 2023, arXiv 2309.17453; latent rows: DeepSeek-AI 2024, arXiv 2405.04434. */
+ATTN_DEF attn_status attn_cache_sdpa(attn_tensor o, attn_tensor q, const attn_cache *cache,
+                                     const attn_sequence *sequences, int64_t n,
+                                     const attn_sdpa_params *params, attn_ctx *ctx);
+/* Bytes that wants; reads lengths and the offsets of params->ragged, no table. */
+ATTN_DEF size_t attn_cache_sdpa_workspace(attn_tensor o, attn_tensor q, const attn_cache *cache,
+                                          const attn_sequence *sequences, int64_t n,
+                                          const attn_sdpa_params *params, const attn_ctx *ctx);

@@ -1,0 +1,149 @@
+/* api/calls/position.h owns family B: positions. */
+
+/* Which columns form a rotated pair. */
+typedef enum attn_rope_layout {
+  ATTN_ROPE_INTERLEAVED = 0, /* (2m, 2m+1), the paper */
+  ATTN_ROPE_HALF             /* (m, m + rot/2), GPT-NeoX, Llama weights of many engines */
+} attn_rope_layout;
+
+typedef struct attn_rope_params {
+  int64_t rot; /* columns that rotate, even; 0 = dim; ATTN_ROPE_NONE = none */
+  double base; /* 0 = 10000 */
+  attn_rope_layout layout;
+  int inverse;              /* 1: rotate back */
+  int64_t start;            /* position of row 0, if positions is null; may be negative */
+  const int64_t *positions; /* [T], or [B,T] when positions_per_batch */
+  int positions_per_batch;
+} attn_rope_params;
+
+#define ATTN_ROPE_NONE (-1)
+
+/* Rotary position embedding of queries or keys.
+ *
+ *   phi = position * base^(-2m/rot),  m = 0..rot/2-1
+ *   y_a = x_a cos phi - x_b sin phi,  y_b = x_a sin phi + x_b cos phi
+ *
+ * Shapes: x, y [B,H,T,d], any storage types; columns rot..d-1 are copied. rot = d needs d even.
+ * Aliasing: y may be x with the same strides and type (in place), else they share no memory.
+ * Queries behind a cache have start = Tk - Tq. Angles are formed and reduced in double, so that
+ *   positions up to 10^6 and beyond keep an error below 1e-6.
+ * Memory: attn_rope_workspace bytes, O(rot) per worker. Empty: B, H or T of 0 is a no-op.
+ * NaN: stays in its pair; columns from rot on keep their bits when the types are equal. Errors: NULL, DTYPE, SHAPE, STRIDE, RANGE (rot, layout, start
+ *   beyond 2^61), VALUE (base),
+ *   OVERLAP, OVERFLOW, WORKSPACE, MEMORY, ISA, ENV, CTX, ALIGN; outputs untouched.
+ * Determinism: the same bits for every tier but scalar and any worker count; a row's rotation
+ *   depends on its position alone. Cost: 6 flops a pair, and 6 multiplications per position and m,
+ *   shared by all heads (and by all batch entries unless positions_per_batch).
+ * Source: Su et al. 2021, arXiv 2104.09864. */
+ATTN_DEF attn_status attn_rope(attn_tensor y, attn_tensor x, const attn_rope_params *params,
+                               attn_ctx *ctx);
+ATTN_DEF size_t attn_rope_workspace(attn_tensor y, attn_tensor x, const attn_rope_params *params,
+                                    const attn_ctx *ctx);
+
+/* The ALiBi slopes of the paper for n heads into slopes[n]: with c the largest power of two <= n,
+ * 2^(-8(h+1)/c) for h < c, then 2^(-4(2r+1)/c) for r = 0..n-c-1. Pass them as
+ * attn_sdpa_params.alibi. ATTN_E_NULL without slopes, ATTN_E_SHAPE for n < 1.
+ * Source: Press et al. 2021, arXiv 2108.12409. */
+ATTN_DEF attn_status attn_alibi_slopes(float *slopes, int64_t n);
+
+/* T5's bucket of a signed distance (key minus query), 0 .. buckets - 1.
+ *
+ *   n = buckets, or buckets / 2 (rounded down) when bidirectional;  m = n / 2, rounded down
+ *   a = max(-distance, 0), or |distance| when bidirectional
+ *   bucket = a for a < m, else min(n - 1, m + floor((n - m) log(a / m) / log(max_distance / m)));
+ *   bidirectional: plus n when distance > 0
+ *
+ * buckets 0 = 32, max_distance 0 = 128. The floor is exact: bucket m + k begins at the smallest a
+ *   with a^(n-m) >= m^(n-m-k) max_distance^k, in whole numbers. With the defaults the logarithmic
+ *   buckets begin at 16, 19, 21, 24, 27, 31, 35, 40, 46, 52, 59, 67, 77, 87, 99, 113, bidirectional
+ *   at 8, 12, 16, 23, 32, 46, 64, 91; all distances from max_distance on share the last one.
+ * Returns -1 for invalid arguments: m < 1 (fewer than 2 buckets, 4 bidirectional), max_distance <=
+ *   m, more than 1024 buckets, max_distance >= 2^31. Any distance is valid. Cost: some hundred
+ *   flops. Source: Raffel et al. 2019, arXiv 1910.10683. */
+ATTN_DEF int64_t attn_t5_bucket(int64_t distance, int bidirectional, int64_t buckets,
+                                int64_t max_distance);
+
+/* Which columns hold which sines and cosines of a sinusoidal encoding of width d. */
+typedef enum attn_sinusoid_layout {
+  ATTN_SINUSOID_INTERLEAVED = 0, /* (sin, cos) pairs, the paper; odd d ends in a sine */
+  ATTN_SINUSOID_HALVES,          /* ceil(d/2) sines, then the cosines: Transformer-XL's code */
+  ATTN_SINUSOID_T2T /* floor(d/2) sines, as many cosines, odd d: a 0; frequencies end at 1/base */
+} attn_sinusoid_layout;
+
+typedef struct attn_sinusoid_params {
+  int64_t start;           /* position of row 0, if positions is null; may be negative */
+  const double *positions; /* [T], or [B,T] when positions_per_batch; fractions are legal */
+  int positions_per_batch;
+  double base; /* 0 = 10000 */
+  attn_sinusoid_layout layout;
+  float x_scale; /* 0 = 1; ATTN_ZERO = 0: x is not read. The paper has sqrt(d) here */
+} attn_sinusoid_params;
+
+/* Sinusoidal position encoding, added to token vectors or by itself.
+ *
+ *   w_m = base^(-2m/d); t2t: base^(-m / max(floor(d/2) - 1, 1))
+ *   PE(p, column of m) = sin(p w_m) and cos(p w_m), columns by layout
+ *   y[b,h,i,:] = x_scale x[b,h,i,:] + PE(position of i, :)
+ *
+ * Shapes: y, x [B,H,T,d], any storage types; H is 1 for token vectors. x.data null: y is the
+ *   table. Aliasing: y may be x with the same strides and type (in place), else they share no
+ *   memory.
+ * Angles are formed and reduced in double, so that positions up to 10^6 and beyond keep an error
+ *   below 1e-6; every 16th position has its sines made anew, rows between turn that row in f32. A
+ *   fractional position has its own.
+ * Memory: attn_sinusoid_workspace bytes, O(d) per worker. Empty: B, H or T of 0 is a no-op.
+ * NaN: stays in its element. Errors: NULL, DTYPE, SHAPE, STRIDE, RANGE (layout, start beyond 2^61),
+ *   VALUE (base, x_scale, a position that is not finite), OVERLAP, OVERFLOW, WORKSPACE, MEMORY,
+ *   ISA, ENV, CTX, ALIGN; outputs untouched.
+ * Determinism: the same bits for every tier but scalar and any worker count; a row's encoding
+ *   depends on its position alone. Cost: 4 flops an element of a position, shared by all heads and
+ *   batch entries (unless positions_per_batch), and 2 an element of y: bound by memory.
+ * Source: Vaswani et al. 2017, arXiv 1706.03762. */
+ATTN_DEF attn_status attn_sinusoid(attn_tensor y, attn_tensor x, const attn_sinusoid_params *params,
+                                   attn_ctx *ctx);
+ATTN_DEF size_t attn_sinusoid_workspace(attn_tensor y, attn_tensor x,
+                                        const attn_sinusoid_params *params, const attn_ctx *ctx);
+
+typedef struct attn_universal_signal_params {
+  int64_t step; /* t; the paper counts from 1. 0 is not neutral: it adds 1 to the cosines */
+  attn_sinusoid_params position;
+} attn_universal_signal_params;
+
+/* The position-and-time signal of the Universal Transformer, added at every recurrence step:
+ *
+ *   y[b,h,i,:] = x_scale x[b,h,i,:] + PE(position of i, :) + PE(step, :)
+ *
+ * PE, shapes, aliasing, memory, NaN, errors (and RANGE: a step beyond 2^61), determinism and cost
+ * as attn_sinusoid, with one more addition. The sum of the two encodings is rounded once before it
+ * meets x, so position and step may change places. Source: Dehghani et al. 2018, arXiv 1807.03819.
+ */
+ATTN_DEF attn_status attn_universal_signal(attn_tensor y, attn_tensor x,
+                                           const attn_universal_signal_params *params,
+                                           attn_ctx *ctx);
+ATTN_DEF size_t attn_universal_signal_workspace(attn_tensor y, attn_tensor x,
+                                                const attn_universal_signal_params *params,
+                                                const attn_ctx *ctx);
+
+typedef struct attn_learned_params {
+  int64_t start;      /* row of the table for row 0, if ids is null */
+  const int32_t *ids; /* [T], or [B,T] when ids_per_batch: rows of the table, repeats are legal */
+  int ids_per_batch;
+} attn_learned_params;
+
+/* Learned absolute positions: y[b,h,i,:] = x[b,h,i,:] + table[id of i, :], id = start + i or ids.
+ *
+ * Shapes: y, x [B,H,T,d] (H is 1 for token vectors), table [1,1,n,d]; storage types are
+ *   independent. x.data null: y is the gathered rows. Aliasing: y may be x with the same strides
+ *   and type (in place), else y shares no memory with another argument.
+ * Memory: none. Empty: B, H or T of 0 is a no-op. NaN: stays in its element.
+ * Errors: NULL, DTYPE, SHAPE, STRIDE, RANGE (any id outside 0..n-1: nothing is clamped, all are
+ *   checked before the first write), OVERLAP, OVERFLOW, ISA, ENV, CTX, ALIGN; outputs untouched.
+ * Determinism: the same bits for every tier and any worker count. Cost: an addition an element.
+ * Source: Gehring et al. 2017, arXiv 1705.03122; tables per layer: Al-Rfou et al. 2018, arXiv
+ *   1808.04444. */
+ATTN_DEF attn_status attn_learned_position(attn_tensor y, attn_tensor x, attn_tensor table,
+                                           const attn_learned_params *params, attn_ctx *ctx);
+/* Bytes attn_learned_position wants: 0. */
+ATTN_DEF size_t attn_learned_position_workspace(attn_tensor y, attn_tensor x, attn_tensor table,
+                                                const attn_learned_params *params,
+                                                const attn_ctx *ctx);

@@ -1,0 +1,120 @@
+/* api/calls/score.h owns the terms that a score may have beyond the scaled dot product. Each is a field
+ * of attn_sdpa_params; all zero is absent. Terms of several mechanisms may be combined: the order
+ * in which they apply is that of attn_sdpa_params.
+ *
+ * Query i sits at key position p_i = i + q_off; d = j - p_i is the signed distance, 0 for the
+ * query's own position and negative for the past. Arrays per head are [H], H the query heads. */
+
+/* Relative position vectors, by clipped distance: with c = (len - 1)/2 and e = clip(d, -c, c) + c
+ *   x_ij = s q_i . (k_j + keys[e]),   O_i = sum_j P_ij (v_j + values[e])
+ * keys [1, 1 or H, 2c+1, dk], values [1, 1 or H, 2c+1, dv], f32; either may be absent. Costs one
+ * short row of dot products per query and an addition per pair. Source: Shaw et al. 2018, arXiv
+ * 1803.02155. */
+typedef struct attn_relative {
+  attn_tensor keys, values;
+} attn_relative;
+
+/* Transformer-XL scores: x_ij = s ((q_i + u_h) . k_j + (q_i + v_h) . table[p_i - j - first])
+ * table [1, 1 or H, n, dk] f32 holds the projected encodings of the distances first ..
+ * first + n - 1 (p_i - j, so the past is positive) and must cover every pair that causal, window
+ * and lengths allow. u and v may be null. Source: Dai et al. 2019, arXiv 1901.02860. */
+typedef struct attn_xl {
+  attn_tensor table;
+  int64_t first;
+  const float *content_bias;  /* u [H, dk] */
+  const float *distance_bias; /* v [H, dk] */
+} attn_xl;
+
+/* Relative labels: the label of a pair chooses a vector that is added to the key and a number that
+ * is added to the dot product, both inside the scale:
+ *   x_ij = s (q_i . (k_j + table[label]) + bias[label, h])
+ * label(user, batch, head, i, j) returns 0 .. table.len - 1 or a negative number for none; it must
+ * depend on its arguments alone. Anything else counts as none. table [1, 1 or H, n, dk] f32, bias
+ * [n, H] or null. Sources: Ainslie et al. 2020, arXiv 2004.08483; Ye et al. 2019, arXiv
+ * 1911.04070. */
+typedef int64_t (*attn_label_fn)(void *user, int64_t batch, int64_t head, int64_t i, int64_t j);
+typedef struct attn_labels {
+  attn_label_fn label;
+  void *user;
+  attn_tensor table;
+  const float *bias;
+} attn_labels;
+
+/* Distance-aware factor: x = relu(x) f_h(|d|), f_h(t) = (1 + exp(beta_h))/(1 + exp(beta_h -
+ * alpha_h t)). Needs s > 0. alpha, beta [H]. Source: Wu et al. 2020, arXiv 2010.06925. */
+typedef struct attn_distance_factor {
+  const float *alpha, *beta;
+} attn_distance_factor;
+
+/* A number for each distance: x += T_h[d], T_h[d] = table[h][d - first]. Outside the table its
+ * nearest end holds, or, with reject, no allowed pair may lie there (ATTN_E_RANGE; judged by
+ * causal, window, q_off and the extents). inside = 1 multiplies the term by s as well. Sources:
+ * Raffel et al. 2019, arXiv 1910.10683; Huang et al. 2018, arXiv 1809.04281 (inside). */
+typedef struct attn_toeplitz {
+  const float *table; /* [heads, len] */
+  int64_t len, first;
+  int64_t heads; /* 0 or 1: shared; H: one row each */
+  int reject, inside;
+} attn_toeplitz;
+
+/* T5's bucketed distances: x += table[bucket(d), h] with attn_t5_bucket. With this term a scale of
+ * 0 means 1, as the T5 models want. Source: Raffel et al. 2019, arXiv 1910.10683. */
+typedef struct attn_t5 {
+  const float *table;   /* [buckets, H] */
+  int64_t buckets;      /* 0 = 32 */
+  int64_t max_distance; /* 0 = 128 */
+  int bidirectional;    /* 0: the past only, future keys share bucket 0 */
+} attn_t5;
+
+/* A parabola of the distance: x -= |w_h d^2 + b_h|, w >= 0, b <= 0. Source: Guo et al. 2019, doi
+ * 10.1609/aaai.v33i01.33016489. */
+typedef struct attn_parabola {
+  const float *w; /* [H]; null = absent */
+  const float *b; /* [H]; null = 0 */
+} attn_parabola;
+
+/* A Gaussian bump per query: x -= precision_i (j - center_i)^2. Both [B, H, Tq]; see
+ * attn_gaussian_window. Source: Yang et al. 2018, arXiv 1810.10182. */
+typedef struct attn_gaussian {
+  const float *center, *precision;
+} attn_gaussian;
+
+/* Adaptive span: weights are multiplied by m(t) = clip((ramp + z - t - shift)/ramp, 0, 1) and
+ * renormalised, t = p_i - j >= 1 (>= 0 with include_self). Keys with m = 0 or t > most are not
+ * visited. Source: Sukhbaatar et al. 2019, arXiv 1905.07799. */
+typedef struct attn_span {
+  const float *z;   /* [H], or [B, H, Tq] when per_query; 0 <= z, z <= most if that is given */
+  int per_query;    /* 1: the dynamic span of attn_span_predict */
+  float ramp;       /* R > 0; 0 = 32 */
+  int64_t most;     /* S; 0 = none */
+  int include_self; /* 0: strictly earlier keys, as in the paper */
+  int64_t shift;    /* 0: the paper; -1: its released code */
+} attn_span;
+
+/* A tile of scores as a user's modifier sees it. The score of key c and query r is
+ * score[c * key_stride + r * query_stride], in natural units, after every other term (but an
+ * adaptive span, which multiplies weights) and before the allowed set: entries of forbidden pairs may hold anything and are ignored. */
+typedef struct attn_score_tile {
+  float *score;
+  int64_t key_stride, query_stride;
+  int64_t batch, keys, queries;
+  const int64_t *key;      /* [keys] their indices */
+  const int64_t *query;    /* [queries] their indices i */
+  const int64_t *position; /* [queries] p_i */
+  const int64_t *head;     /* [queries] query heads */
+} attn_score_tile;
+
+/* Changes scores in place. -inf forbids a pair; NaN makes its row NaN; +inf does too. Any pair is
+ * handed over once or, near non-finite values, twice; in any order, from any worker. */
+typedef void (*attn_score_fn)(void *user, const attn_score_tile *tile);
+
+/* Which keys of a row's allowed set R_i are selected. x_ij is the score that enters the softmax. */
+typedef enum attn_topk_mode {
+  ATTN_TOPK_EXACT = 0, /* the first min(k, |R_i|) in the order (x descending, j ascending); Gupta et
+                        * al. 2021, arXiv 2106.06899 */
+  ATTN_TOPK_TIES, /* x_ij >= the min(k, |R_i|)-th largest: more than k where scores tie; Zhao et
+                        * al. 2019, arXiv 1912.11637 */
+  ATTN_TOPK_ABS,  /* x_ij >= bound */
+  ATTN_TOPK_REL,  /* x_ij >= max_j x_ij - bound */
+  ATTN_TOPK_MODES
+} attn_topk_mode;

@@ -1,0 +1,133 @@
+/* api/calls/sdpa.h owns family A: exact softmax attention and the merging of partial results. */
+
+/* Keys a query sees behind and ahead of itself when a window field must say "none": 0 means
+ * unlimited there. */
+#define ATTN_WINDOW_NONE (-1)
+
+/* Sequences of unequal length, rows end to end. With sequences = n > 0, B is n, q, o and lse have
+ * batch 1 and sequence b is their rows q[b] .. q[b+1]-1; rows that no sequence has are not
+ * written. With kv likewise, k and v have batch 1 and b's keys are rows kv[b] .. kv[b+1]-1; kv null:
+ * k and v have batch n. A sequence is a call of its own: positions, causal, windows and q_off count
+ * within it (q_off by default: ends aligned), and it has the bits of that call. A mask or bias has the
+ * extents of the padded call: [n, H, most queries, most keys], each that or 1; labels and modify get
+ * the sequence as the batch. Absent then: q_len, kv_len (with kv null it is allowed), schedule, map,
+ * relative, xl, gaussian and span (ATTN_E_RANGE). Memory: 16 bytes a sequence. */
+typedef struct attn_ragged {
+  int64_t sequences;
+  const int64_t *q;  /* [n + 1], from 0, not decreasing, at most q.len */
+  const int64_t *kv; /* [n + 1], likewise, or null */
+} attn_ragged;
+
+/* Everything attn_sdpa can be told; {0} is plain attention. */
+typedef struct attn_sdpa_params {
+  float scale;           /* 0 = 1/sqrt(dk); ATTN_ZERO = 0; any finite value */
+  int causal;            /* key j only for queries with j <= i + q_off */
+  int has_q_off;         /* 1: q_off below holds; 0: q_off = Tk - Tq (ends aligned) */
+  int64_t q_off;         /* query i sits at key position i + q_off; |q_off| < 2^40; else 0 */
+  int64_t window_left;   /* furthest key behind: 0 = any, n = up to n back, ATTN_WINDOW_NONE = 0 */
+  int64_t window_right;  /* furthest key ahead, likewise */
+  int64_t keep;          /* >= 0: window_left does not forbid the first `keep` keys; no schedule */
+  const int32_t *kv_len; /* [B], 0..Tk: keys from kv_len[b] on are forbidden and never read */
+  const int32_t *q_len;  /* [B], 0..Tq: rows from q_len[b] on are empty */
+  attn_ragged ragged;    /* sequences of unequal length, end to end */
+  attn_scales k_scales;  /* of quantised k; all zero for the other types */
+  attn_scales v_scales;
+  int one_order;      /* 1: few queries are computed in the order of many, see Determinism */
+  attn_mask mask;     /* ATTN_MASK_BOOL or ATTN_MASK_BITS */
+  attn_mask bias;     /* ATTN_MASK_ADD; not multiplied by the scale */
+  const float *alibi; /* [H] slopes m_h: adds -m_h |j - i - q_off| (attn_alibi_slopes) */
+  float softcap;      /* c > 0: scores become c tanh(score / c), before any bias; 0 = off */
+  const float *sinks; /* [H] logits that join each row's denominator, without a value */
+  int softmax_one;    /* 1: one more exp(0) in each denominator (softmax off by one) */
+  const attn_schedule *schedule; /* which pairs exist; null = all. Built for these lengths */
+  /* Terms of the score, in the order in which they apply (api/calls/score.h). softcap follows factor,
+   * bias and alibi stand among the additive ones; modify is last before the allowed set. */
+  attn_relative relative;
+  attn_xl xl;
+  attn_labels labels;
+  attn_distance_factor factor;
+  attn_toeplitz toeplitz;
+  attn_t5 t5;
+  attn_parabola parabola;
+  attn_gaussian gaussian;
+  attn_span span;
+  attn_score_fn modify;
+  void *modify_user;
+  attn_tensor lse; /* out, optional: [B,H,Tq,1] f32, log of each row's denominator */
+  attn_tensor map; /* out, optional: [B,H,Tq,Tk] f32, the weights P */
+} attn_sdpa_params;
+
+/* Scaled dot-product attention: self or cross, multi-head, multi-query and grouped-query.
+ *
+ *   x_ij = cap(s q_i . k_j) + bias_ij - m_h |j - p_i|   for allowed j,  p_i = i + q_off
+ *   LSE_i = log(sum_j exp(x_ij) + exp(sink_h) + [softmax_one])
+ *   P_ij  = exp(x_ij - LSE_i),   O_i = sum_j P_ij v_j
+ *
+ * Shapes: q [B,H,Tq,dk], k [B,Hk,Tk,dk], v [B,Hv,Tk,dv], o [B,H,Tq,dv]. Hk and Hv each divide
+ *   H; query head h reads key head h*Hk/H and value head h*Hv/H (integer division). Any dk, dv
+ *   >= 1. B, Tq, Tk may be 0. Storage types of q, k, v, o are independent.
+ * Allowed keys: causal, window, mask, bias > -inf and kv_len combine by AND.
+ * Aliasing: inputs may share memory with each other; outputs with nothing. Rows of one output
+ *   must not share memory with one another.
+ * Memory: attn_sdpa_workspace bytes, O(tile * (dk + dv)) per worker whatever Tq and Tk, and more
+ *   for terms: 256 bytes a label and a relative distance (min(2c + 1, Tq + Tk) of them, twice for
+ *   values), per worker; 4 (Tq + Tk) bytes a head for terms by distance; 12 bytes a row for a
+ *   schedule of several phases, and the row in f32 if o is not. No Tq x Tk array unless map is
+ *   given. Few queries: see Few queries.
+ * Few queries: with Tq <= 16 and at most 64 rows in a group of query heads that share keys, the keys
+ *   are split at fixed marks, each split is computed by itself, with up to 16 rows a group a key row at
+ *   a time, and the parts are merged by their LSE; ctx->report says so. Memory then also
+ *   holds the parts: 4 (dv + 2) bytes a query head, row and split.
+ * Quantised k and v: k or v may be ATTN_I8, ATTN_I4 or ATTN_E4M3, each by itself, with its scales;
+ *   rows are converted on the way, never as a whole. A scale that is not finite makes NaN in the rows
+ *   that read it; ctx->validate rejects it (ATTN_E_SCALE).
+ * Empty rows (no allowed key, or i >= q_len): O = 0, P = 0, LSE = -inf. A sink counts as a key
+ *   that is always allowed and has value 0, so it makes the LSE of a row before q_len finite:
+ *   when partial results are merged, give sinks and softmax_one to one part only.
+ * NaN: a forbidden key never reaches an output, whatever k and v hold there. NaN in a query row
+ *   or in k or v of an allowed key makes NaN in exactly the rows that read it. A score of +inf
+ *   gives NaN; an allowed score of -inf has weight 0.
+ * Errors: NULL, DTYPE, SHAPE, HEADS, STRIDE, RANGE, VALUE, MASK, OVERLAP, OVERFLOW, WORKSPACE,
+ *   MEMORY, ISA, ENV, CTX, ALIGN, SCALE, INDEX (ragged); outputs untouched.
+ * Determinism: the same bits on avx2, avx512 and neon, for any number of workers, batch
+ *   composition and division of the queries (at the same key positions) into calls of one class: up
+ *   to 8 few rows a group, more few rows, many rows; with one_order = 1, into any parts. Terms and
+ *   outputs that few queries are not served with (a map, relative, xl, labels, span, schedule) make
+ *   a call one of many rows.
+ * Cost: 2 (dk + dv) flops a pair over the tiles that causal, window and lengths leave.
+ * Source: Vaswani et al. 2017, arXiv 1706.03762; grouped heads: Shazeer 2019, arXiv 1911.02150,
+ *   Ainslie et al. 2023, arXiv 2305.13245; free head width: Bhojanapalli et al. 2020, arXiv
+ *   2002.07028; ALiBi: Press et al. 2021, arXiv 2108.12409; sinks: Xiao et al. 2023, arXiv
+ *   2309.17453; streaming softmax: Milakov and Gimelshein 2018, arXiv 1805.02867. */
+ATTN_DEF attn_status attn_sdpa(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
+                               const attn_sdpa_params *params, attn_ctx *ctx);
+
+/* Bytes attn_sdpa wants in ctx->workspace for these arguments and ctx->workers; reads no data but
+ * the offsets of params->ragged.
+ * 0 when the call would be rejected or has nothing to do. */
+ATTN_DEF size_t attn_sdpa_workspace(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
+                                    const attn_sdpa_params *params, const attn_ctx *ctx);
+
+/* Merges the results of one set of queries over two disjoint sets of keys:
+ *
+ *   L = log(exp(L1) + exp(L2)),  O = exp(L1 - L) O1 + exp(L2 - L) O2
+ *
+ * Shapes: o, o1, o2 [B,H,T,dv], any storage types; lse, lse1, lse2 [B,H,T,1] f32; lse may be
+ *   absent. Row by row; outputs may be the same memory as o1/lse1 or o2/lse2 with equal
+ *   strides and types, otherwise they share memory with nothing.
+ * Empty: a part with L = -inf contributes nothing, whatever its O holds, and the other part is
+ *   copied bit for bit (exact identity, for equal storage types); both -inf give O = 0, L = -inf.
+ * Parts: the one over keys from j0 on wants has_q_off = 1 and q_off - j0, kv_len counted from j0,
+ *   and masks cut likewise.
+ * NaN: a NaN or +inf in L1 or L2 makes the row NaN. A part with finite L is read even when its
+ *   weight underflows, so a NaN in it shows. Memory: none. Cost: one pass over O1, O2, O.
+ * Errors: NULL, DTYPE, SHAPE, STRIDE, OVERLAP, OVERFLOW, ISA, ENV, CTX, ALIGN; outputs
+ *   untouched.
+ * Determinism: as attn_sdpa. Source: Rabe and Staats 2021, arXiv 2112.05682. */
+ATTN_DEF attn_status attn_merge(attn_tensor o, attn_tensor lse, attn_tensor o1, attn_tensor lse1,
+                                attn_tensor o2, attn_tensor lse2, attn_ctx *ctx);
+
+/* Bytes attn_merge wants: 0. */
+ATTN_DEF size_t attn_merge_workspace(attn_tensor o, attn_tensor lse, attn_tensor o1,
+                                     attn_tensor lse1, attn_tensor o2, attn_tensor lse2,
+                                     const attn_ctx *ctx);

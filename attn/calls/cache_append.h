@@ -1,0 +1,289 @@
+/* calls/cache_append.h owns the writing of rows into a cache. */
+
+typedef struct attn_append_ {
+  const attn_table_ *table;
+  attn_cache c; /* checked */
+  attn_sequence *sequences;
+  int64_t n;
+  attn_tensor k, v; /* the rows; v.data null: latent */
+  const int64_t *rows, *indptr;
+} attn_append_;
+
+/* A run of rows that lie in one page: tokens token .. token + n - 1, rows row .. of page
+ * table[entry]. */
+typedef struct attn_append_run_ {
+  int64_t token, end, entry, row, n;
+  int again; /* the page has been met: a ring has come round to where it began */
+} attn_append_run_;
+
+/* Rows that sequence b gets. */
+ATTN_FUNC_ int64_t attn_append_rows_(const attn_append_ *a, int64_t b) {
+  return a->indptr ? a->indptr[b + 1] - a->indptr[b] : a->rows ? a->rows[b] : a->k.len;
+}
+
+/* The next run of sequence b, the first when r->n is 0; 0 = there is none. */
+ATTN_FUNC_ int attn_append_next_(const attn_append_ *a, int64_t b, attn_append_run_ *r) {
+  const attn_sequence *s = &a->sequences[b];
+  if (r->n == 0) r->token = s->len, r->end = s->len + attn_append_rows_(a, b);
+  r->token += r->n;
+  if (r->token >= r->end) return 0;
+  const int64_t slot = attn_slot_(&a->c, s, r->token), page = a->c.k.len;
+  r->entry = slot / page, r->row = slot % page;
+  r->n = r->end - r->token < page - r->row ? r->end - r->token : page - r->row;
+  r->again = r->token > s->len && r->entry == attn_slot_(&a->c, s, s->len) / page;
+  return 1;
+}
+
+/* Counts the pages that the call takes: new ones, and copies of those that others hold too. Every
+ * sequence steps off the pages that it writes to, so that of several that share a page the last one
+ * may keep it, and one that is named too often shows. Afterwards they step on again. */
+ATTN_FUNC_ int attn_append_count_(attn_error_ *e, const attn_append_ *a, int64_t *need) {
+  attn_append_run_ r;
+  int64_t steps = 0;
+  int ok = 1;
+  *need = 0;
+  for (int64_t b = 0; b < a->n && ok; b++) {
+    const int64_t held = attn_seq_held_(&a->c, &a->sequences[b]);
+    memset(&r, 0, sizeof r);
+    while (ok && attn_append_next_(a, b, &r)) {
+      if (r.again) continue;
+      if (r.entry >= held) {
+        ++*need;
+      } else if (!attn_page_legal_(&a->c, a->sequences[b].table[r.entry])) {
+        ok = attn_reject_(e, ATTN_E_PAGE, attn_page_reason_);
+      } else {
+        *need += a->c.holders[a->sequences[b].table[r.entry]]-- > 1;
+        steps++;
+      }
+    }
+  }
+  for (int64_t b = 0; b < a->n && steps > 0; b++) {
+    const int64_t held = attn_seq_held_(&a->c, &a->sequences[b]);
+    memset(&r, 0, sizeof r);
+    while (steps > 0 && attn_append_next_(a, b, &r))
+      if (!r.again && r.entry < held) a->c.holders[a->sequences[b].table[r.entry]]++, steps--;
+  }
+  return ok;
+}
+
+/* Tables lie apart from each other and from all memory that the call reads or writes. */
+ATTN_FUNC_ int attn_append_apart_(attn_error_ *e, const attn_append_ *a, const attn_span_ *span,
+                                  int spans) {
+  static const char *const reason =
+      "two sequences of the call share a table, or a table shares memory with another argument";
+  uintptr_t top = 0;
+  attn_span_ t, u;
+  for (int64_t b = 0; b < a->n; b++) {
+    if (!attn_check_sequence_(e, &a->c, &a->sequences[b], &t)) return 0;
+    for (int i = 0; i < spans; i++)
+      if (attn_overlap_(t, span[i])) return attn_reject_(e, ATTN_E_OVERLAP, reason);
+    for (int64_t d = 0; t.lo < top && d < b; d++) /* tables in ascending order need no look back */
+      if (!attn_check_sequence_(e, &a->c, &a->sequences[d], &u) || attn_overlap_(t, u))
+        return attn_reject_(e, ATTN_E_PAGE, reason);
+    if (t.hi > top) top = t.hi;
+  }
+  return 1;
+}
+
+/* The number of rows each sequence gets, and its room for them. */
+ATTN_FUNC_ int attn_append_lengths_(attn_error_ *e, const attn_append_ *a) {
+  const attn_cache *c = &a->c;
+  if (a->indptr && a->indptr[0] != 0)
+    return attn_reject_(e, ATTN_E_INDEX, "params.indptr[0] must be 0");
+  for (int64_t b = 0; b < a->n; b++) {
+    if (a->indptr && (a->indptr[b + 1] < a->indptr[b] || a->indptr[b + 1] > a->k.len))
+      return attn_reject_(e, ATTN_E_INDEX,
+                          "params.indptr must not decrease and must end at k.len or before");
+    if (a->rows && (a->rows[b] < 0 || a->rows[b] > a->k.len))
+      return attn_reject_(e, ATTN_E_RANGE, "params.rows must lie in 0..k.len");
+  }
+  for (int64_t b = 0; b < a->n; b++) {
+    const attn_sequence *s = &a->sequences[b];
+    const int64_t rows = attn_append_rows_(a, b);
+    if (c->window > 0 && rows > 0 && rows > attn_ring_(c, s) - c->window + 1)
+      return attn_reject_(e, ATTN_E_RANGE,
+                          "a ring has not room for so many rows beside its window");
+    if (attn_add_(s->len, rows) > INT64_MAX / 4)
+      return attn_reject_(e, ATTN_E_RANGE, "a sequence may not be longer than 2^61");
+    if (c->window == 0 && rows > attn_seq_room_(c, s) - s->len)
+      return attn_reject_(e, ATTN_E_FULL, "a sequence's table has no room for its rows");
+  }
+  return 1;
+}
+
+/* The new rows against the cache. */
+ATTN_FUNC_ int attn_append_rows_fit_(attn_error_ *e, const attn_tensor *x, const attn_tensor *store,
+                                     const attn_append_ *a, int value) {
+  if (x->heads != store->heads)
+    return attn_reject_(
+        e, ATTN_E_HEADS,
+        value ? "v.heads must be the heads of cache.v" : "k.heads must be the heads of cache.k");
+  if (x->dim != store->dim)
+    return attn_reject_(e, ATTN_E_SHAPE,
+                        value ? "v.dim must equal cache.v.dim" : "k.dim must equal cache.k.dim");
+  if (x->batch != (a->indptr ? 1 : a->n) || x->len != a->k.len)
+    return attn_reject_(e, ATTN_E_SHAPE,
+                        "k and v must have a batch entry for each sequence, with params.indptr one "
+                        "for all, and the same len");
+  return 1;
+}
+
+enum { ATTN_APPEND_SPANS_ = ATTN_CACHE_SPANS_ + 6 };
+
+ATTN_FUNC_ int attn_append_plan_(attn_error_ *e, attn_append_ *a, const attn_cache *cache,
+                                 const attn_append_params *params, const attn_ctx *ctx) {
+  static const attn_words_ wk = ATTN_WORDS_("k"), wv = ATTN_WORDS_("v");
+  attn_span_ span[ATTN_APPEND_SPANS_], *const more = span + ATTN_CACHE_SPANS_;
+  int workers;
+  memset(span, 0, sizeof span);
+  if (!attn_check_ctx_(e, ctx, &a->table, &workers)) return 0;
+  if (!cache) return attn_reject_(e, ATTN_E_NULL, "cache must not be null");
+  a->c = *cache;
+  if (!attn_check_cache_(e, &a->c, 1, span)) return 0;
+  if (a->n < 0) return attn_reject_(e, ATTN_E_SHAPE, "n must not be negative");
+  if (a->n > 0 && !a->sequences) return attn_reject_(e, ATTN_E_NULL, "sequences must not be null");
+  if (params) a->rows = params->rows, a->indptr = params->indptr;
+  if (a->rows && a->indptr)
+    return attn_reject_(e, ATTN_E_RANGE, "params.rows must be null with params.indptr");
+  if (!attn_check_tensor_(e, &a->k, &wk, &more[0])) return 0;
+  if (attn_cache_latent_(&a->c)) {
+    if (a->v.data) return attn_reject_(e, ATTN_E_SHAPE, "v.data must be null for latent rows");
+  } else if (!attn_check_tensor_(e, &a->v, &wv, &more[1])) {
+    return 0;
+  }
+  if (!attn_append_rows_fit_(e, &a->k, &a->c.k, a, 0) ||
+      (!attn_cache_latent_(&a->c) && !attn_append_rows_fit_(e, &a->v, &a->c.v, a, 1)))
+    return 0;
+  if (!attn_check_array_(e, a->rows, a->n, 8, "params.rows must be aligned to its elements",
+                         &more[2]) ||
+      !attn_check_array_(e, a->indptr, attn_add_(a->n, 1), 8,
+                         "params.indptr must be aligned to its elements", &more[3]) ||
+      !attn_check_array_(e, a->sequences, attn_mul_(a->n, (int64_t)sizeof *a->sequences), 1, "",
+                         &more[4]) ||
+      !attn_check_array_(e, cache, (int64_t)sizeof *cache, 1, "", &more[5]))
+    return 0;
+  if ((uintptr_t)a->sequences % sizeof(void *))
+    return attn_reject_(e, ATTN_E_ALIGN, "sequences must be aligned to its elements");
+  for (int i = 0; i < ATTN_APPEND_SPANS_; i++) /* what is only read may overlap: entries 0..3 */
+    for (int j = ATTN_CACHE_SPANS_; j < i; j++)
+      if (i >= ATTN_CACHE_SPANS_ + 4 && attn_overlap_(span[i], span[j]))
+        return attn_reject_(e, ATTN_E_OVERLAP, "sequences and cache must lie apart from the rows");
+  for (int i = 0; i < ATTN_CACHE_SPANS_; i++)
+    for (int j = ATTN_CACHE_SPANS_; j < ATTN_APPEND_SPANS_; j++)
+      if (attn_overlap_(span[i], span[j]))
+        return attn_reject_(e, ATTN_E_OVERLAP,
+                            "the memory of the cache must not hold another argument");
+  return attn_append_apart_(e, a, span, ATTN_APPEND_SPANS_) && attn_append_lengths_(e, a);
+}
+
+/* 1 when all rows of x that are appended are finite. */
+ATTN_FUNC_ int attn_append_finite_(const attn_append_ *a, const attn_tensor *x) {
+  for (int64_t b = 0; b < a->n; b++)
+    for (int64_t h = 0; h < x->heads; h++)
+      for (int64_t i = 0, rows = attn_append_rows_(a, b); i < rows; i++)
+        if (!attn_finite_row_(a->table,
+                              attn_at_(x, a->indptr ? 0 : b, h, (a->indptr ? a->indptr[b] : 0) + i),
+                              x->dtype, x->dim))
+          return 0;
+  return 1;
+}
+
+ATTN_FUNC_ void attn_cache_copy_scales_(const float *s, const attn_scales *v, int64_t groups,
+                                        int64_t from, int64_t to, int64_t h, int64_t i) {
+  const int64_t at = h * v->stride_head + i * v->stride_len;
+  if (s)
+    memcpy((float *)(uintptr_t)s + to * v->stride_batch + at, s + from * v->stride_batch + at,
+           (size_t)groups * sizeof *s);
+}
+
+/* Rows 0 .. rows - 1 of one page as they are. */
+ATTN_FUNC_ void attn_cache_copy_(const attn_tensor *t, const attn_scales *s, int64_t from,
+                                 int64_t to, int64_t rows) {
+  const size_t bytes = (size_t)attn_bytes_(t->dtype, t->dim);
+  const int64_t groups = attn_scale_groups_(s, t->dim);
+  if (!t->data) return;
+  for (int64_t h = 0; h < t->heads; h++)
+    for (int64_t i = 0; i < rows; i++) {
+      memcpy(attn_at_(t, to, h, i), attn_at_(t, from, h, i), bytes);
+      attn_cache_copy_scales_(s->scale, s, groups, from, to, h, i);
+      attn_cache_copy_scales_(s->zero, s, groups, from, to, h, i);
+    }
+}
+
+/* A page for entry r->entry of the sequence that it may write to: its own, a new one, or a copy. */
+ATTN_FUNC_ int32_t attn_append_page_(attn_append_ *a, attn_sequence *s, const attn_append_run_ *r,
+                                     int64_t held) {
+  attn_cache *c = &a->c;
+  const int32_t old = s->table[r->entry];
+  if (r->again || (r->entry < held && c->holders[old] == 1)) return old;
+  const int32_t fresh = (int32_t)attn_page_free_(c, c->next_free);
+  c->holders[fresh] = 1, c->next_free = fresh + 1;
+  s->table[r->entry] = fresh;
+  if (r->entry >= held) return fresh;
+  const int64_t room = attn_seq_room_(c, s), live = s->high < room ? s->high : room;
+  const int64_t rows = live - r->entry * c->k.len;
+  c->holders[old]--;
+  attn_cache_copy_(&c->k, &c->k_scales, old, fresh, rows < c->k.len ? rows : c->k.len);
+  attn_cache_copy_(&c->v, &c->v_scales, old, fresh, rows < c->k.len ? rows : c->k.len);
+  return fresh;
+}
+
+/* Row (b, h, i) of x as row (page, h, row) of a store. */
+ATTN_FUNC_ void attn_append_row_(const attn_table_ *f, const attn_tensor *store,
+                                 const attn_scales *s, int64_t page, int64_t row,
+                                 const attn_tensor *x, int64_t b, int64_t h, int64_t i) {
+  char *y = attn_at_(store, page, h, row);
+  const char *from = attn_at_(x, b, h, i);
+  const int64_t at = page * s->stride_batch + h * s->stride_head + row * s->stride_len;
+  if (attn_quantized_(store->dtype))
+    attn_quantize_row_(f, y, store->dtype, s->scale ? s->scale + at : NULL,
+                       s->zero ? s->zero + at : NULL, s->group, from, x->dtype, x->dim);
+  else if (store->dtype == x->dtype)
+    memcpy(y, from, (size_t)attn_bytes_(x->dtype, x->dim));
+  else
+    f->blend(y, from, NULL, store->dtype, x->dtype, x->dtype, x->dim, 1.0f, 0.0f);
+}
+
+ATTN_FUNC_ void attn_append_write_(attn_append_ *a, int64_t b) {
+  attn_sequence *s = &a->sequences[b];
+  const int64_t held = attn_seq_held_(&a->c, s), first = a->indptr ? a->indptr[b] : 0;
+  const attn_tensor *x[2] = {&a->k, &a->v}, *store[2] = {&a->c.k, &a->c.v};
+  const attn_scales *scales[2] = {&a->c.k_scales, &a->c.v_scales};
+  attn_append_run_ r;
+  memset(&r, 0, sizeof r);
+  while (attn_append_next_(a, b, &r)) {
+    const int32_t page = attn_append_page_(a, s, &r, held);
+    for (int w = 0; w < 2 && store[w]->data; w++)
+      for (int64_t h = 0; h < store[w]->heads; h++)
+        for (int64_t i = 0; i < r.n; i++)
+          attn_append_row_(a->table, store[w], scales[w], page, r.row + i, x[w], a->indptr ? 0 : b,
+                           h, first + (r.token - s->len) + i);
+  }
+  s->len += attn_append_rows_(a, b);
+  if (s->high < s->len) s->high = s->len;
+}
+
+ATTN_PUB_ attn_status attn_cache_append(attn_cache *cache, attn_sequence *sequences, int64_t n,
+                                        attn_tensor k, attn_tensor v,
+                                        const attn_append_params *params, attn_ctx *ctx) {
+  attn_error_ e = {ATTN_OK, NULL};
+  attn_append_ a;
+  int64_t need;
+  memset(&a, 0, sizeof a);
+  a.sequences = sequences, a.n = n, a.k = k, a.v = v;
+  if (!attn_append_plan_(&e, &a, cache, params, ctx)) return attn_end_(ctx, &e);
+  if ((attn_quantized_(a.c.k.dtype) && !attn_append_finite_(&a, &a.k)) ||
+      (a.c.v.data && attn_quantized_(a.c.v.dtype) && !attn_append_finite_(&a, &a.v))) {
+    attn_reject_(&e, ATTN_E_VALUE, "k or v holds NaN or infinity, which cannot be quantised");
+    return attn_end_(ctx, &e);
+  }
+  if (!attn_append_count_(&e, &a, &need)) return attn_end_(ctx, &e);
+  if (!attn_pages_free_(&a.c, need)) {
+    attn_reject_(&e, ATTN_E_FULL, "the cache has not enough free pages");
+    return attn_end_(ctx, &e);
+  }
+  for (int64_t b = 0; b < n; b++) attn_append_write_(&a, b);
+  cache->next_free = a.c.next_free;
+  attn_report_(ctx, a.table, 1, "cache rows", "the only path");
+  return attn_end_(ctx, &e);
+}

@@ -1,0 +1,199 @@
+/* calls/gemm.h owns dense products of rows: 96 or 192 rows of X by 256 columns are an item. */
+
+/* A worker by itself takes twice the rows: W is read half as often. */
+enum { ATTN_GEMM_ROWS_ = 96, ATTN_GEMM_MOST_ = 2 * ATTN_GEMM_ROWS_, ATTN_GEMM_COLS_ = 256 };
+
+typedef struct attn_gemm_ {
+  const attn_table_ *table;
+  attn_tensor y, x, bias;
+  attn_matrix_ w;
+  float scale;
+  int act;
+  int finish;                              /* something follows the product */
+  int64_t rows, row_runs, col_runs, items; /* rows: of an item */
+  char *own;                               /* of the workers: rows of x and of y as f32 */
+  int64_t own_bytes, own_y;
+} attn_gemm_;
+
+/* Whether t broadcasts to the batch and heads of y. */
+ATTN_FUNC_ int attn_gemm_fits_(const attn_tensor *t, const attn_tensor *y) {
+  return (t->batch == 1 || t->batch == y->batch) && (t->heads == 1 || t->heads == y->heads);
+}
+
+/* Whether the rows of all entries lie at equal steps; they become those of one entry. */
+ATTN_FUNC_ int attn_gemm_flat_(const attn_tensor *t) {
+  return t->heads == 1 && (t->len == 1 || t->stride_batch == t->len * t->stride_len);
+}
+ATTN_FUNC_ attn_tensor attn_gemm_flatten_(attn_tensor t) {
+  if (t.len == 1) t.stride_len = t.stride_batch;
+  t.len = attn_mul_(t.batch, t.len), t.batch = 1, t.stride_batch = 0;
+  return t;
+}
+
+ATTN_FUNC_ int64_t attn_gemm_rows_(int workers) {
+  return workers > 1 ? (int64_t)ATTN_GEMM_ROWS_ : (int64_t)ATTN_GEMM_MOST_;
+}
+
+/* The items for so many workers, and what one needs for an item, whatever their number. */
+ATTN_FUNC_ void attn_gemm_cut_(attn_gemm_ *a, int workers) {
+  const attn_tensor *y = &a->y;
+  a->finish = a->act || a->bias.data || a->scale != 1.0f;
+  a->rows = attn_gemm_rows_(workers);
+  a->row_runs = y->len / a->rows + (y->len % a->rows != 0);
+  a->col_runs = (y->dim + ATTN_GEMM_COLS_ - 1) / ATTN_GEMM_COLS_;
+  a->own_y =
+      a->x.dtype != ATTN_F32 ? attn_piece_((int64_t)ATTN_GEMM_MOST_ * (int64_t)ATTN_DEEP_, 4) : 0;
+  a->own_bytes = a->own_y + (y->dtype != ATTN_F32 ? ATTN_GEMM_MOST_ * ATTN_GEMM_COLS_ * 4 : 0);
+  a->items = attn_mul_(attn_mul_(y->batch, y->heads), attn_mul_(a->row_runs, a->col_runs));
+}
+
+/* Every rule; everything but memory is set. apart = 0: the tensors have no memory yet that could be
+ * shared. */
+ATTN_FUNC_ int attn_gemm_plan_(attn_error_ *e, attn_gemm_ *a, attn_tensor y, attn_tensor x,
+                               attn_tensor w, const attn_gemm_params *params, const attn_ctx *ctx,
+                               int *workers, int apart) {
+  static const attn_words_ wy = ATTN_WORDS_("y"), wx = ATTN_WORDS_("x"), ww = ATTN_WORDS_("w"),
+                           wb = ATTN_WORDS_("params.bias");
+  attn_span_ sy, sx, sw, sb = {0, 0}, ss;
+  memset(a, 0, sizeof *a);
+  if (!attn_check_ctx_(e, ctx, &a->table, workers)) return 0;
+  a->y = y, a->x = x, a->scale = 1.0f;
+  if (!attn_check_tensor_(e, &a->y, &wy, &sy) || !attn_check_tensor_(e, &a->x, &wx, &sx) ||
+      !attn_check_tensor_(e, &w, &ww, &sw))
+    return 0;
+  const int turned = params && params->w_transposed;
+  a->w = attn_matrix_of_(w, turned, y.len);
+  if (x.len != y.len) return attn_reject_(e, ATTN_E_SHAPE, "x.len must equal y.len");
+  if (a->w.k != x.dim)
+    return attn_reject_(
+        e, ATTN_E_SHAPE,
+        turned ? "w.dim must equal x.dim for params.w_transposed" : "w.len must equal x.dim");
+  if (a->w.n != y.dim)
+    return attn_reject_(
+        e, ATTN_E_SHAPE,
+        turned ? "w.len must equal y.dim for params.w_transposed" : "w.dim must equal y.dim");
+  if (!attn_gemm_fits_(&a->x, &y) || !attn_gemm_fits_(&w, &y))
+    return attn_reject_(e, ATTN_E_SHAPE,
+                        attn_gemm_fits_(&a->x, &y) ? "w.batch and w.heads must be 1 or those of y"
+                                                   : "x.batch and x.heads must be 1 or those of y");
+  if (params) {
+    if (params->scale != 0.0f || signbit(params->scale)) a->scale = params->scale;
+    if (!(a->scale - a->scale == 0.0f))
+      return attn_reject_(e, ATTN_E_VALUE, "params.scale must be finite");
+    if ((int)params->activation < 0 || params->activation >= ATTN_ACT_COUNT)
+      return attn_reject_(e, ATTN_E_VALUE, "params.activation is none of attn_activation");
+    a->act = (int)params->activation, a->bias = params->bias;
+    if (a->bias.data) {
+      if (!attn_check_tensor_(e, &a->bias, &wb, &sb)) return 0;
+      if (a->bias.len != 1 || a->bias.dim != y.dim || !attn_gemm_fits_(&a->bias, &y))
+        return attn_reject_(e, ATTN_E_SHAPE,
+                            "params.bias must be [1 or B, 1 or H, 1, y.dim] for y's B and H");
+    }
+  }
+  if (!attn_check_rows_(e, &a->y, &wy) || !attn_check_workspace_(e, ctx, &ss)) return 0;
+  if (apart && (attn_overlap_(sy, sx) || attn_overlap_(sy, sw) || attn_overlap_(sy, sb)))
+    return attn_reject_(e, ATTN_E_OVERLAP, attn_says_(&wy, ATTN_SAYS_OVERLAP_));
+  if (attn_overlap_(ss, sx) || attn_overlap_(ss, sw) || attn_overlap_(ss, sb) ||
+      attn_overlap_(ss, sy))
+    return attn_reject_(e, ATTN_E_OVERLAP, "ctx.workspace shares memory with an argument");
+  if (y.batch > 1 && w.batch == 1 && a->x.batch == y.batch &&
+      (!a->bias.data || a->bias.batch == 1) && attn_gemm_flat_(&a->x) && attn_gemm_flat_(&a->y)) {
+    a->y = attn_gemm_flatten_(a->y), a->x = attn_gemm_flatten_(a->x);
+    a->w = attn_matrix_of_(w, turned, a->y.len);
+  }
+  attn_gemm_cut_(a, *workers);
+  *workers = attn_pieces_(*workers, a->items);
+  return 1;
+}
+
+ATTN_FUNC_ int64_t attn_gemm_bytes_(const attn_gemm_ *a, int workers) {
+  if (a->items == 0) return 0;
+  const int64_t bytes = attn_add_(attn_matrix_bytes_(&a->w), attn_mul_(a->own_bytes, workers));
+  return bytes ? attn_workspace_bytes_(bytes, 1) : 0;
+}
+
+/* 96 or 192 rows by 256 columns of one product. */
+ATTN_FUNC_ void attn_gemm_item_(void *job, int worker, int64_t index) {
+  const attn_gemm_ *a = (const attn_gemm_ *)job;
+  const attn_table_ *f = a->table;
+  const int64_t unit = index / (a->row_runs * a->col_runs),
+                at = index % (a->row_runs * a->col_runs);
+  const int64_t b = unit / a->y.heads, h = unit % a->y.heads;
+  const int64_t r0 = at / a->col_runs * a->rows, c0 = at % a->col_runs * ATTN_GEMM_COLS_;
+  const int64_t rows = a->y.len - r0 < a->rows ? a->y.len - r0 : a->rows;
+  const int64_t c1 = a->y.dim - c0 < ATTN_GEMM_COLS_ ? a->y.dim : c0 + ATTN_GEMM_COLS_;
+  char *own = a->own + worker * a->own_bytes;
+  const char *in = attn_at_(&a->x, a->x.batch > 1 ? b : 0, a->x.heads > 1 ? h : 0, r0);
+  float *y = (float *)(void *)attn_at_(&a->y, b, h, r0);
+  int64_t stride = a->y.stride_len;
+  if (a->y.dtype == ATTN_F32)
+    y += c0;
+  else
+    y = (float *)(void *)(own + a->own_y), stride = ATTN_GEMM_COLS_;
+  for (int64_t k = 0; k < a->x.dim; k += ATTN_DEEP_) {
+    const int64_t n = a->x.dim - k < ATTN_DEEP_ ? a->x.dim - k : (int64_t)ATTN_DEEP_;
+    const float *x = (const float *)(const void *)in + k;
+    int64_t x_stride = a->x.stride_len;
+    if (a->x.dtype != ATTN_F32) {
+      float *wide = (float *)(void *)own;
+      f->widen(wide, in + attn_bytes_(a->x.dtype, k), a->x.stride_len, NULL, rows, n, a->x.dtype,
+               NULL);
+      x = wide, x_stride = n;
+    }
+    attn_matrix_times_(f, &a->w, b, h, y, stride, rows, x, x_stride, k, n, c0, c1, k == 0);
+  }
+  float bias[ATTN_GEMM_COLS_];
+  if (a->bias.data)
+    f->widen(bias,
+             attn_at_(&a->bias, a->bias.batch > 1 ? b : 0, a->bias.heads > 1 ? h : 0, 0) +
+                 attn_bytes_(a->bias.dtype, c0),
+             0, NULL, 1, c1 - c0, a->bias.dtype, NULL);
+  for (int64_t r = 0; r < rows; r++) {
+    if (a->finish)
+      attn_on_(dense, f)->activate(y + r * stride, c1 - c0, a->bias.data ? bias : NULL, a->scale,
+                                   a->act);
+    if (a->y.dtype != ATTN_F32)
+      f->blend(attn_at_(&a->y, b, h, r0 + r) + attn_bytes_(a->y.dtype, c0), y + r * stride, NULL,
+               a->y.dtype, ATTN_F32, ATTN_F32, c1 - c0, 1.0f, 0.0f);
+  }
+}
+
+ATTN_PUB_ attn_status attn_gemm(attn_tensor y, attn_tensor x, attn_tensor w,
+                                const attn_gemm_params *params, attn_ctx *ctx) {
+  attn_error_ e = {ATTN_OK, NULL};
+  attn_workspace_ memory = {(char *)(uintptr_t)ATTN_ALIGN_, NULL}; /* no bytes: none are read */
+  attn_gemm_ a;
+  int workers;
+  if (!attn_gemm_plan_(&e, &a, y, x, w, params, ctx, &workers, 1)) return attn_end_(ctx, &e);
+  const int64_t bytes = attn_gemm_bytes_(&a, workers);
+  if (a.items) {
+    if (bytes && !attn_workspace_get_(&e, &memory, ctx, bytes)) return attn_end_(ctx, &e);
+    a.own = memory.base + attn_matrix_bytes_(&a.w);
+    attn_matrix_lay_(&a.w, a.table, memory.base, ctx, workers);
+    attn_for_(ctx, workers, a.items, attn_gemm_item_, &a);
+    attn_workspace_drop_(&memory);
+  }
+  attn_report_(ctx, a.table, workers,
+               a.w.direct ? "dense product, w in place" : "dense product, panels",
+               a.w.direct ? "few rows of x, f32 w" : "many rows of x, or w not f32, or transposed");
+  return attn_end_(ctx, &e);
+}
+
+/* Bytes of workspace; -1 = rejected. */
+ATTN_FUNC_ int64_t attn_gemm_need_(attn_error_ *e, attn_tensor y, attn_tensor x, attn_tensor w,
+                                   const attn_gemm_params *params, const attn_ctx *ctx, int apart) {
+  const attn_ctx plain = attn_before_workspace_(ctx);
+  attn_gemm_ a;
+  int workers;
+  if (!attn_gemm_plan_(e, &a, y, x, w, params, &plain, &workers, apart)) return -1;
+  /* parallel_for may be set later */
+  if (plain.workers > 1) attn_gemm_cut_(&a, plain.workers);
+  return attn_gemm_bytes_(&a, attn_pieces_(plain.workers > 1 ? plain.workers : 1, a.items));
+}
+
+ATTN_PUB_ size_t attn_gemm_workspace(attn_tensor y, attn_tensor x, attn_tensor w,
+                                     const attn_gemm_params *params, const attn_ctx *ctx) {
+  attn_error_ e = {ATTN_OK, NULL};
+  const int64_t bytes = attn_gemm_need_(&e, y, x, w, params, ctx, 1);
+  return bytes < 0 || bytes == INT64_MAX ? 0 : (size_t)bytes;
+}

@@ -1,0 +1,162 @@
+/* calls/relu.h owns attention with rectified weights (A4): checks, and the gated norm of RELA,
+ * on the exact-softmax engine with another last stage. */
+
+/* The rules that attn_sdpa has not, and what the engine is told. */
+ATTN_COLD_ int attn_relu_plan_(attn_error_ *e, attn_relu_ *r, const attn_tensor *o,
+                               const attn_tensor *q, const attn_relu_params *p,
+                               attn_sdpa_params *scores) {
+  const attn_sdpa_params *s = &p->scores;
+  if ((int)p->kind < 0 || p->kind > ATTN_RELU_RELA)
+    return attn_reject_(e, ATTN_E_RANGE, "params.kind is no attn_relu_kind");
+  if (p->power < 0 || p->power > 2)
+    return attn_reject_(e, ATTN_E_RANGE, "params.power must be 0, 1 or 2");
+  if (p->power == 2 && (p->kind == ATTN_RELU_VAR || p->kind == ATTN_RELU_RELA))
+    return attn_reject_(e, ATTN_E_RANGE, "params.power must be 0 or 1 for VAR and RELA");
+  if (!(p->alpha >= 0.0f && p->alpha < INFINITY))
+    return attn_reject_(e, ATTN_E_VALUE, "params.alpha must be finite and not negative");
+  if (!(p->gamma >= 0.0f && p->gamma < INFINITY) || (p->gamma == 0.0f && attn_to_bits_(p->gamma)))
+    return attn_reject_(e, ATTN_E_VALUE, "params.gamma must be finite and positive, or 0 for 1");
+  if (!(p->eps >= 0.0f && p->eps < INFINITY))
+    return attn_reject_(e, ATTN_E_VALUE, "params.eps must be finite and not negative");
+  if (s->sinks || s->softmax_one)
+    return attn_reject_(e, ATTN_E_RANGE, "params.scores: sinks and softmax_one need a softmax");
+  if (s->span.z || s->relative.values.data)
+    return attn_reject_(e, ATTN_E_RANGE, "params.scores: span and relative.values need a softmax");
+  if (s->lse.data || s->map.data)
+    return attn_reject_(e, ATTN_E_RANGE, "params.scores: lse and map need a softmax");
+  if (p->kind == ATTN_RELU_RELA) {
+    const int64_t n = q->heads > 0 && o->dim > 0 ? attn_mul_(q->heads, o->dim) : 0;
+    if (!p->gain || !p->gate)
+      return attn_reject_(e, ATTN_E_NULL, "params.gain and params.gate must not be null for RELA");
+    if ((uintptr_t)p->gain % 4 || (uintptr_t)p->gate % 4)
+      return attn_reject_(e, ATTN_E_ALIGN,
+                          "params.gain and gate must be aligned to their elements");
+    if (o->dtype != ATTN_F32)
+      return attn_reject_(e, ATTN_E_DTYPE, "o.dtype must be ATTN_F32 for RELA");
+    if (n > INT64_MAX / 8) return attn_reject_(e, ATTN_E_OVERFLOW, "q.heads * o.dim is too large");
+  }
+  if (p->sum.data && p->sum.dtype != ATTN_F32)
+    return attn_reject_(e, ATTN_E_DTYPE, "params.sum.dtype must be ATTN_F32");
+  if (p->sum.data && (p->sum.batch != q->batch || p->sum.heads != q->heads ||
+                      p->sum.len != q->len || p->sum.dim != 1))
+    return attn_reject_(e, ATTN_E_SHAPE, "params.sum must be [q.batch, q.heads, q.len, 1]");
+  *scores = *s;
+  scores->lse = p->sum;
+  r->params = p;
+  r->square = p->power == 2 || p->kind == ATTN_RELU_GAU;
+  r->count_first = r->by_square = 0;
+  if (p->kind == ATTN_RELU_GAU && s->scale == 0.0f && !attn_to_bits_(s->scale)) {
+    if (s->toeplitz.table && s->toeplitz.inside)
+      return attn_reject_(e, ATTN_E_RANGE, "params.scores.toeplitz.inside needs a scale with GAU");
+    /* c = 1/n of each row. relu(x / n)^2 is relu(x)^2 / n^2 unless something is added to x: then a
+     * first pass counts n */
+    const int added = s->softcap != 0.0f || s->bias.kind || s->alibi || s->toeplitz.table ||
+                      s->t5.table || s->parabola.w || s->gaussian.center || s->modify;
+    scores->scale = 1.0f;
+    r->by_square = !added;
+    r->count_first = added;
+  }
+  return 1;
+}
+
+typedef struct attn_rela_ {
+  const attn_table_ *table;
+  const attn_relu_params *params;
+  attn_tensor o;
+} attn_rela_;
+
+/* y = gain o / sqrt(mean o^2 + eps) sigmoid(gate o), one query; a row of zeros stays zero */
+ATTN_FUNC_ void attn_rela_item_(void *job, int worker, int64_t index) {
+  const attn_rela_ *m = (const attn_rela_ *)job;
+  const attn_relu_params *p = m->params;
+  const int64_t b = index / m->o.len, i = index % m->o.len, dv = m->o.dim;
+  const double eps = p->eps == 0.0f && !attn_to_bits_(p->eps) ? 1e-8 : (double)p->eps;
+  double sum = 0.0;
+  float e[64];
+  (void)worker;
+  for (int64_t h = 0; h < m->o.heads; h++) {
+    const float *x = (const float *)(const void *)attn_at_(&m->o, b, h, i);
+    for (int64_t c = 0; c < dv; c++) sum += (double)x[c] * (double)x[c];
+  }
+  const double mean = sum / (double)(m->o.heads * dv);
+  const double by = mean + eps == 0.0 ? 0.0 : 1.0 / sqrt(mean + eps);
+  for (int64_t h = 0; h < m->o.heads; h++) {
+    float *x = (float *)(void *)attn_at_(&m->o, b, h, i);
+    for (int64_t c0 = 0; c0 < dv; c0 += 64) {
+      const int64_t n = dv - c0 < 64 ? dv - c0 : 64;
+      for (int64_t c = 0; c < n; c++) e[c] = -(p->gate[h * dv + c0 + c] * x[c0 + c]);
+      m->table->exp(e, e, n);
+      for (int64_t c = 0; c < n; c++)
+        x[c0 + c] = p->gain[h * dv + c0 + c] * (float)((double)x[c0 + c] * by) / (1.0f + e[c]);
+    }
+  }
+}
+
+/* The vectors of RELA are read while o is written. */
+ATTN_COLD_ int attn_rela_apart_(attn_error_ *e, const attn_softmax_ *a, const attn_relu_params *p,
+                                const attn_ctx *ctx) {
+  static const attn_words_ w = ATTN_WORDS_("o");
+  const int64_t n = a->q.heads * a->o.dim;
+  attn_tensor o = a->o, sum = a->lse;
+  attn_span_ span[4], work;
+  memset(span, 0, sizeof span);
+  if (!attn_check_tensor_(e, &o, &w, &span[0]) ||
+      (sum.data && !attn_check_tensor_(e, &sum, &w, &span[1])) ||
+      !attn_check_array_(e, p->gain, n, 4, "params.gain must be aligned to its elements",
+                         &span[2]) ||
+      !attn_check_array_(e, p->gate, n, 4, "params.gate must be aligned to its elements", &span[3]))
+    return 0;
+  if (!attn_check_workspace_(e, ctx, &work)) return 0;
+  for (int y = 2; y < 4; y++)
+    if (attn_overlap_(work, span[y]))
+      return attn_reject_(e, ATTN_E_OVERLAP,
+                          "ctx.workspace must not share memory with params.gain or gate");
+  for (int x = 0; x < 2; x++)
+    for (int y = 2; y < 4; y++)
+      if (attn_overlap_(span[x], span[y]))
+        return attn_reject_(e, ATTN_E_OVERLAP,
+                            "params.gain and gate must not share memory with o or params.sum");
+  return 1;
+}
+
+ATTN_PUB_COLD_ size_t attn_relu_workspace(attn_tensor o, attn_tensor q, attn_tensor k,
+                                          attn_tensor v, const attn_relu_params *params,
+                                          const attn_ctx *ctx) {
+  attn_error_ e = {ATTN_OK, NULL};
+  attn_relu_params zero;
+  attn_sdpa_params scores;
+  attn_relu_ r;
+  memset(&zero, 0, sizeof zero);
+  if (!attn_relu_plan_(&e, &r, &o, &q, params ? params : &zero, &scores)) return 0;
+  const int64_t bytes = attn_sdpa_need_(&e, o, q, k, v, &scores, &r, ctx, 0);
+  return bytes < 0 || bytes == INT64_MAX ? 0 : (size_t)bytes;
+}
+
+ATTN_PUB_COLD_ attn_status attn_relu(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
+                                     const attn_relu_params *params, attn_ctx *ctx) {
+  attn_error_ e = {ATTN_OK, NULL};
+  attn_relu_params zero;
+  attn_sdpa_params scores;
+  attn_softmax_ a;
+  attn_relu_ r;
+  int workers;
+  memset(&a, 0, sizeof a);
+  memset(&zero, 0, sizeof zero);
+  a.o = o, a.q = q, a.k = k, a.v = v, a.relu = &r;
+  const attn_relu_params *p = params ? params : &zero;
+  const int rela = p->kind == ATTN_RELU_RELA;
+  if (!attn_relu_plan_(&e, &r, &o, &q, p, &scores) ||
+      !attn_sdpa_plan_(&e, &a, &scores, ctx, &workers, 1) ||
+      (rela && !attn_rela_apart_(&e, &a, p, ctx)) ||
+      (rela && (!attn_check_finite_(&e, p->gain, q.heads * o.dim, "params.gain must be finite") ||
+                !attn_check_finite_(&e, p->gate, q.heads * o.dim, "params.gate must be finite"))))
+    return attn_end_(ctx, &e);
+  if (q.batch == 0 || q.len == 0) {
+    attn_report_(ctx, a.table, 1, "no-op", "no queries");
+  } else if (attn_softmax_run_(&e, &a, ctx, workers) && rela) {
+    attn_rela_ m = {a.table, p, a.o};
+    const int64_t rows = a.o.batch * a.o.len;
+    attn_for_(ctx, attn_pieces_(workers, rows), rows, attn_rela_item_, &m);
+  }
+  return attn_end_(ctx, &e);
+}

@@ -1,0 +1,107 @@
+/* compose/dense.h owns rows through weights: what is said about a weight, products with bias, the
+ * feed-forward whose rows go through both products together. */
+
+/* What is said about a weight or bias: the sentences that a view of one of the float types can need. */
+typedef struct attn_said_ {
+  attn_words_ words;
+  const char *shape;
+} attn_said_;
+#define ATTN_SAID_(name, shape) \
+  { {ATTN_WORDS_IN_(name)}, name " must be " shape }
+
+/* A weight [1,1,in,out], or a bias: in = 1. */
+ATTN_COLD_ attn_operand_ attn_weight_(attn_tensor *t, const attn_said_ *rule, int role, int64_t in,
+                                      int64_t out) {
+  attn_operand_ p = {t, &rule->words, role, 1, 1, in, out, rule->shape, {0, 0}};
+  return p;
+}
+
+/* Where a block or feed-forward stands among the parameters of a call. */
+typedef enum attn_place_ {
+  ATTN_PLACE_,         /* by itself */
+  ATTN_PLACE_INDUCE_,  /* MAB_0 of ISAB */
+  ATTN_PLACE_RESTORE_, /* MAB_1 */
+  ATTN_PLACE_BLOCK_,   /* of PMA */
+  ATTN_PLACE_BEFORE_,  /* rFF_0: a feed-forward */
+  ATTN_PLACES_
+} attn_place_;
+
+/* Lengths of an array of b entries, within 0..most. */
+ATTN_COLD_ int attn_check_cut_(attn_error_ *e, const int32_t *len, int64_t b, int64_t most,
+                               const char *align, const char *range, attn_arrays_ *more) {
+  return attn_check_array_(e, len, b, 4, align, &more->span[more->n++]) &&
+         attn_check_lens_(e, len, b, most, range);
+}
+
+enum { ATTN_FEED_OPERANDS_ = 4 };
+
+/* Feed-forward from din to dout columns. */
+ATTN_COLD_ int attn_check_feed_(attn_error_ *e, attn_feed_forward *ff, attn_place_ at, int64_t din,
+                                int64_t dout, attn_operand_ *op) {
+#define ATTN_FEED_(at)                                                                  \
+  {                                                                                     \
+    {ATTN_SAID_(at "w_1", "[1, 1, din, dff], dff = dout without w_2"),                  \
+     ATTN_SAID_(at "b_1", "[1, 1, 1, dff]"), ATTN_SAID_(at "w_2", "[1, 1, dff, dout]"), \
+     ATTN_SAID_(at "b_2", "[1, 1, 1, dout]")},                                          \
+        at "w_2 must not be null where " at "b_2 is there",                             \
+        at "activation must be an attn_activation"                                      \
+  }
+  static const struct {
+    attn_said_ rule[ATTN_FEED_OPERANDS_];
+    const char *alone, *activation;
+  } say[ATTN_PLACES_] = {ATTN_FEED_("ff."), ATTN_FEED_("params.induce.ff."),
+                         ATTN_FEED_("params.restore.ff."), ATTN_FEED_("params.block.ff."),
+                         ATTN_FEED_("params.before.")};
+#undef ATTN_FEED_
+  const int64_t dff = ff->w_2.data ? ff->w_1.dim : dout;
+  op[0] = attn_weight_(&ff->w_1, &say[at].rule[0], 0, din, dff);
+  op[1] = attn_weight_(&ff->b_1, &say[at].rule[1], ATTN_OPTIONAL_, 1, dff);
+  op[2] = attn_weight_(&ff->w_2, &say[at].rule[2], ATTN_OPTIONAL_, dff, dout);
+  op[3] = attn_weight_(&ff->b_2, &say[at].rule[3], ATTN_OPTIONAL_, 1, dout);
+  for (int i = 0; i < ATTN_FEED_OPERANDS_; i++)
+    if (!attn_check_operand_(e, &op[i], 1)) return 0;
+  if (ff->b_2.data && !ff->w_2.data) return attn_reject_(e, ATTN_E_NULL, say[at].alone);
+  if (ff->activation == ATTN_ACT_NONE) ff->activation = ATTN_ACT_RELU;
+  if ((int)ff->activation < 0 || ff->activation >= ATTN_ACT_COUNT)
+    return attn_reject_(e, ATTN_E_VALUE, say[at].activation);
+  return 1;
+}
+
+/* Rows cut into heads: head h has columns h dim .. */
+ATTN_COLD_ attn_tensor attn_split_(attn_tensor t, int64_t heads) {
+  t.dim /= heads, t.heads = heads, t.stride_head = t.dim;
+  return t;
+}
+
+/* y = act(x w + bias); bias may be absent. */
+ATTN_COLD_ int attn_stage_dense_(attn_stage_ *s, attn_tensor y, attn_tensor x, attn_tensor w,
+                                 attn_tensor bias, attn_activation act) {
+  attn_gemm_params p;
+  memset(&p, 0, sizeof p);
+  p.bias = bias, p.activation = act;
+  return attn_stage_gemm_(s, y, x, w, &p);
+}
+
+/* Rows that go through all products of a layer together, so that what lies between stays in the second
+ * cache. Fixed, since it decides which rows share a call. */
+enum { ATTN_LAYER_ROWS_ = 1024 };
+
+ATTN_COLD_ int64_t attn_layer_rows_(int64_t n) {
+  return n < ATTN_LAYER_ROWS_ ? n : (int64_t)ATTN_LAYER_ROWS_;
+}
+
+/* What lies between the products of a feed-forward over so many rows. */
+ATTN_COLD_ attn_tensor attn_stage_middle_(attn_stage_ *s, const attn_feed_forward *ff,
+                                          int64_t batch, int64_t rows) {
+  if (!ff->w_2.data) return attn_view_(NULL, ATTN_F32, 0, 0, 0, 0);
+  return attn_stage_tensor_(s, batch, 1, rows, ff->w_1.dim);
+}
+
+/* y = ff(x) */
+ATTN_COLD_ int attn_stage_feed_(attn_stage_ *s, attn_tensor y, attn_tensor x, attn_tensor middle,
+                                const attn_feed_forward *ff) {
+  if (!ff->w_2.data) return attn_stage_dense_(s, y, x, ff->w_1, ff->b_1, ff->activation);
+  middle.len = x.len;
+  return attn_stage_dense_(s, middle, x, ff->w_1, ff->b_1, ff->activation) &&
+         attn_stage_dense_(s, y, middle, ff->w_2, ff->b_2, ATTN_ACT_NONE);
+}

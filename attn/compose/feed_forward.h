@@ -1,0 +1,65 @@
+/* compose/feed_forward.h owns the feed-forward over many rows: weights are laid out once, then runs of
+ * rows go through both products while their hidden rows are in the second cache. */
+
+/* y = act(x w + bias) for a matrix that has been laid out; one batch entry. */
+ATTN_COLD_ int attn_stage_laid_(attn_stage_ *s, attn_tensor y, attn_tensor x, const attn_matrix_ *w,
+                                attn_tensor bias, attn_activation act) {
+  attn_gemm_ a;
+  memset(&a, 0, sizeof a);
+  a.table = s->table, a.y = y, a.x = x, a.bias = bias, a.w = *w, a.scale = 1.0f, a.act = (int)act;
+  attn_gemm_cut_(&a, s->workers);
+  return attn_stage_for_(s, a.items, attn_gemm_item_, &a, a.own_bytes, &a.own);
+}
+
+/* A matrix for products with so many rows in all, laid out until `used` goes back. */
+ATTN_COLD_ attn_matrix_ attn_stage_lay_(attn_stage_ *s, attn_tensor w, int64_t rows) {
+  attn_matrix_ m = attn_matrix_of_(w, 0, rows);
+  void *memory = attn_stage_take_(s, attn_matrix_bytes_(&m), 1);
+  if (s->run) attn_matrix_lay_(&m, s->table, memory, &s->ctx, s->workers);
+  return m;
+}
+
+/* Rows that go through together: ceil(n / chunks) at most, the rows of an item a worker keep all of them busy. */
+ATTN_COLD_ int64_t attn_feed_run_(const attn_stage_ *s, int64_t n, int64_t chunks) {
+  const int64_t most = attn_mul_(attn_gemm_rows_(s->workers), s->workers);
+  const int64_t run = chunks > 1 ? n / chunks + (n % chunks != 0) : most;
+  return run < most ? run : most;
+}
+
+/* PLAIN: y = ff(x), POST: y = norm(x + ff(x)), PRE: y = x + ff(norm(x)). Rows [B,1,n,.]; y may be x. */
+ATTN_COLD_ int attn_stage_feed_forward_(attn_stage_ *s, attn_tensor y, attn_tensor x,
+                                        const attn_feed_forward *ff, int64_t chunks,
+                                        attn_sublayer kind, const attn_norm *norm) {
+  const attn_tensor none = attn_view_(NULL, ATTN_F32, 0, 0, 0, 0);
+  const attn_activation act = ff->activation == ATTN_ACT_NONE ? ATTN_ACT_RELU : ff->activation;
+  const int64_t mark = s->used, most = attn_feed_run_(s, x.len, chunks);
+  const int two = ff->w_2.data != NULL, pre = kind == ATTN_SUBLAYER_PRE;
+  const int aside = kind != ATTN_SUBLAYER_PLAIN || (!two && attn_same_view_(&y, &x));
+  if (x.len == 0 || x.batch == 0) return 1;
+  if (x.batch > 1 && attn_gemm_flat_(&x) && attn_gemm_flat_(&y))
+    x = attn_gemm_flatten_(x), y = attn_gemm_flatten_(y);
+  const int64_t rows = attn_mul_(x.batch, x.len), run = x.len < most ? x.len : most;
+  const attn_matrix_ w_1 = attn_stage_lay_(s, ff->w_1, rows);
+  const attn_matrix_ w_2 = two ? attn_stage_lay_(s, ff->w_2, rows) : w_1;
+  const attn_tensor normal = pre ? attn_stage_tensor_(s, 1, 1, run, x.dim) : none;
+  const attn_tensor hidden = two ? attn_multihead_rows_(s, 1, run, w_1.n) : none;
+  const attn_tensor out = aside ? attn_stage_tensor_(s, 1, 1, run, y.dim) : none;
+  for (int64_t b = 0; b < x.batch; b++) {
+    for (int64_t i = 0, n; i < x.len; i += n) {
+      n = x.len - i < run ? x.len - i : run;
+      const attn_tensor from = attn_stage_rows_(attn_stage_entry_(x, b), i, n);
+      const attn_tensor to = attn_stage_rows_(attn_stage_entry_(y, b), i, n);
+      const attn_tensor made = aside ? attn_stage_rows_(out, 0, n) : to;
+      const attn_tensor in = pre ? attn_stage_rows_(normal, 0, n) : from;
+      const attn_tensor middle = two ? attn_stage_rows_(hidden, 0, n) : made;
+      if ((pre && !attn_stage_norm_(s, in, from, none, norm)) ||
+          !attn_stage_laid_(s, middle, in, &w_1, ff->b_1, act) ||
+          (two && !attn_stage_laid_(s, made, middle, &w_2, ff->b_2, ATTN_ACT_NONE)) ||
+          (aside && !attn_stage_norm_(s, to, made, kind == ATTN_SUBLAYER_PLAIN ? none : from,
+                                      kind == ATTN_SUBLAYER_POST ? norm : NULL)))
+        return 0;
+    }
+  }
+  attn_stage_back_(s, mark);
+  return 1;
+}

@@ -1,0 +1,343 @@
+/* compose/multihead.h owns multi-head attention with projections: products into heads, one
+ * attn_sdpa, and the product that joins the heads. */
+
+typedef struct attn_multihead_job_ {
+  attn_tensor y, x, x_k, x_v;
+  attn_multihead_params p; /* heads and kv_heads resolved */
+  attn_tensor mix, w_c;    /* collaborative heads: q and k have one head */
+  int64_t dk, dv;
+} attn_multihead_job_;
+
+/* What attn_sdpa will see, before there is any of it: outer = y and each. */
+ATTN_COLD_ int attn_multihead_attend_ok_(attn_error_ *e, const attn_multihead_job_ *j,
+                                         const attn_span_ outer[2], const attn_ctx *ctx) {
+  const attn_multihead_params *p = &j->p;
+  const void *there = (const void *)(uintptr_t)ATTN_ALIGN_;
+  const int64_t b = j->x.batch, t = j->x.len, h = p->heads;
+  attn_softmax_ a;
+  int workers;
+  memset(&a, 0, sizeof a);
+  a.q = attn_bhtd(there, ATTN_F32, b, h, t, j->dk);
+  a.k = attn_bhtd(there, ATTN_F32, j->x_k.batch, j->mix.data ? 1 : p->kv_heads, j->x_k.len, j->dk);
+  a.v = attn_bhtd(there, ATTN_F32, j->x_v.batch, p->kv_heads, j->x_v.len, j->dv);
+  a.o = attn_bhtd(there, ATTN_F32, b, h, t, j->dv);
+  a.outer = outer;
+  return attn_sdpa_plan_(e, &a, &p->attend, ctx, &workers, 1);
+}
+
+/* The tensors of a job, in the order of their checks. */
+enum {
+  ATTN_MULTIHEAD_X_,
+  ATTN_MULTIHEAD_XK_,
+  ATTN_MULTIHEAD_XV_,
+  ATTN_MULTIHEAD_Y_ = 13,
+  ATTN_MULTIHEAD_EACH_,
+  ATTN_MULTIHEAD_OPERANDS_ = 17
+};
+
+/* Every rule about one of them; heads and widths are resolved. */
+ATTN_COLD_ int attn_multihead_operands_(attn_error_ *e, attn_multihead_job_ *j, attn_operand_ *op) {
+  static const attn_words_ w[] = {
+      ATTN_WORDS_("x"),          ATTN_WORDS_("x_k"),        ATTN_WORDS_("x_v"),
+      ATTN_WORDS_("params.w_q"), ATTN_WORDS_("params.w_k"), ATTN_WORDS_("params.w_v"),
+      ATTN_WORDS_("params.w_o"), ATTN_WORDS_("params.b_q"), ATTN_WORDS_("params.b_k"),
+      ATTN_WORDS_("params.b_v"), ATTN_WORDS_("params.b_o"), ATTN_WORDS_("params.mix"),
+      ATTN_WORDS_("params.w_c"), ATTN_WORDS_("y"),          ATTN_WORDS_("params.each"),
+      ATTN_WORDS_("params.lse"), ATTN_WORDS_("params.map")};
+  enum { X, XK, XV, WQ, WK, WV, WO, BQ, BK, BV, BO, MIX, WC, Y, EACH, LSE, MAP };
+  const int optional = ATTN_OPTIONAL_, output = ATTN_OUT_, either = ATTN_OUT_ | ATTN_OPTIONAL_;
+  attn_multihead_params *p = &j->p;
+  const int64_t any = ATTN_ANY_;
+  if (p->heads == 0) p->heads = 1;
+  if (p->kv_heads == 0) p->kv_heads = p->heads;
+  if (p->heads < 1 || p->kv_heads < 1)
+    return attn_reject_(e, ATTN_E_SHAPE,
+                        j->mix.data ? "params.heads must not be negative"
+                                    : "params.heads and .kv_heads must not be negative");
+  if (p->heads % p->kv_heads)
+    return attn_reject_(e, ATTN_E_HEADS, "params.kv_heads must divide params.heads");
+  if (!j->x_k.data) j->x_k = j->x;
+  if (!j->x_v.data) j->x_v = j->x_k;
+  const int shared = j->mix.data != NULL;
+  const int64_t h = p->heads, kv = p->kv_heads, b = j->x.batch, t = j->x.len, dm = j->x.dim;
+  const int64_t qh = shared ? 1 : h, kh = shared ? 1 : kv;
+  if (p->w_q.dim % qh || p->w_v.dim % kv)
+    return attn_reject_(e, ATTN_E_HEADS,
+                        shared ? "params.heads must divide w_v.dim"
+                               : "params.heads must divide w_q.dim, and params.kv_heads w_v.dim");
+  j->dk = p->w_q.dim / qh, j->dv = p->w_v.dim / kv;
+  const int64_t bk = p->attend.ragged.sequences ? any : b, wide = attn_mul_(j->dv, h);
+  const int64_t dmk = j->x_k.dim, dmv = j->x_v.dim, dmo = p->w_o.data ? p->w_o.dim : any;
+  const attn_operand_ all[ATTN_MULTIHEAD_OPERANDS_] = {
+      {&j->x, &w[X], 0, any, 1, any, any, "x must have one head", {0, 0}},
+      {&j->x_k, &w[XK], 0, bk, 1, any, any, "x_k must be [x.batch, 1, Tk, .]", {0, 0}},
+      {&j->x_v,
+       &w[XV],
+       0,
+       j->x_k.batch,
+       1,
+       j->x_k.len,
+       any,
+       "x_v must be [x.batch, 1, x_k.len, .]",
+       {0, 0}},
+      {&p->w_q, &w[WQ], 0, 1, 1, dm, any, "params.w_q must be [1, 1, x.dim, .]", {0, 0}},
+      {&p->w_k,
+       &w[WK],
+       0,
+       1,
+       1,
+       dmk,
+       attn_mul_(j->dk, kh),
+       shared ? "params.w_k must be [1, 1, x_k.dim, w_q.dim]"
+              : "params.w_k must be [1, 1, x_k.dim, kv_heads * dk], dk the head width of w_q",
+       {0, 0}},
+      {&p->w_v,
+       &w[WV],
+       0,
+       1,
+       1,
+       dmv,
+       any,
+       shared ? "params.w_v must be [1, 1, x_k.dim, .]" : "params.w_v must be [1, 1, x_v.dim, .]",
+       {0, 0}},
+      {&p->w_o,
+       &w[WO],
+       j->y.data ? 0 : optional,
+       1,
+       1,
+       wide,
+       any,
+       "params.w_o must be [1, 1, heads * dv, .], dv the head width of w_v",
+       {0, 0}},
+      {&p->b_q,
+       &w[BQ],
+       optional,
+       1,
+       1,
+       1,
+       p->w_q.dim,
+       "params.b_q must be [1, 1, 1, w_q.dim]",
+       {0, 0}},
+      {&p->b_k,
+       &w[BK],
+       optional,
+       1,
+       1,
+       1,
+       p->w_k.dim,
+       "params.b_k must be [1, 1, 1, w_k.dim]",
+       {0, 0}},
+      {&p->b_v,
+       &w[BV],
+       optional,
+       1,
+       1,
+       1,
+       p->w_v.dim,
+       "params.b_v must be [1, 1, 1, w_v.dim]",
+       {0, 0}},
+      {&p->b_o, &w[BO], optional, 1, 1, 1, dmo, "params.b_o must be [1, 1, 1, w_o.dim]", {0, 0}},
+      {&j->mix,
+       &w[MIX],
+       optional,
+       1,
+       1,
+       h,
+       j->dk,
+       "params.mix must be [1, 1, heads, w_q.dim]",
+       {0, 0}},
+      {&j->w_c,
+       &w[WC],
+       optional,
+       1,
+       1,
+       dmk,
+       h,
+       "params.w_c must be [1, 1, x_k.dim, heads]",
+       {0, 0}},
+      {&j->y,
+       &w[Y],
+       p->w_o.data ? output : either,
+       b,
+       1,
+       t,
+       dmo,
+       "y must be [x.batch, 1, x.len, w_o.dim]",
+       {0, 0}},
+      {&p->each,
+       &w[EACH],
+       j->y.data ? either : output,
+       b,
+       h,
+       t,
+       j->dv,
+       "params.each must be [x.batch, heads, x.len, dv]",
+       {0, 0}},
+      {&p->attend.lse,
+       &w[LSE],
+       either | ATTN_IS_F32_,
+       b,
+       h,
+       t,
+       1,
+       "params.lse must be f32 [x.batch, heads, x.len, 1]",
+       {0, 0}},
+      {&p->attend.map,
+       &w[MAP],
+       either | ATTN_IS_F32_,
+       b,
+       h,
+       t,
+       any,
+       "params.map must be f32 [x.batch, heads, x.len, x_k.len]",
+       {0, 0}}};
+  if (j->x_k.len == 0) p->attend.map.data = NULL;
+  memcpy(op, all, sizeof all);
+  for (int i = 0; i < ATTN_MULTIHEAD_OPERANDS_; i++)
+    if (!attn_check_operand_(e, &op[i], h)) return 0;
+  return 1;
+}
+
+/* Every rule; query: for the workspace, which reads no data. */
+ATTN_COLD_ int attn_multihead_check_(attn_error_ *e, attn_multihead_job_ *j, const attn_ctx *ctx,
+                                     const attn_table_ **table, int *workers, int query) {
+  attn_operand_ op[ATTN_MULTIHEAD_OPERANDS_];
+  if (!attn_check_ctx_(e, ctx, table, workers) || !attn_multihead_operands_(e, j, op) ||
+      !attn_check_apart_(e, ctx, op, ATTN_MULTIHEAD_OPERANDS_, NULL, 0))
+    return 0;
+  const attn_span_ outer[2] = {op[ATTN_MULTIHEAD_Y_].span, op[ATTN_MULTIHEAD_EACH_].span};
+  return query || attn_multihead_attend_ok_(e, j, outer, ctx);
+}
+
+/* Rows of all heads side by side, as one product makes them. Row starts are not a power of 2 apart:
+ * those of a head would share few sets of the caches. */
+ATTN_COLD_ attn_tensor attn_multihead_rows_(attn_stage_ *s, int64_t batch, int64_t len,
+                                            int64_t dim) {
+  const int64_t stride = attn_add_(dim, 31) / 16 * 16 | 16;
+  attn_tensor t = attn_stage_tensor_(s, batch, 1, len, stride);
+  t.dim = dim;
+  return t;
+}
+
+/* The same as heads. */
+ATTN_COLD_ attn_tensor attn_multihead_split_(attn_tensor t, int64_t heads) {
+  t.dim /= heads, t.heads = heads, t.stride_head = t.dim;
+  return t;
+}
+
+/* y = x w + bias. */
+ATTN_COLD_ int attn_multihead_project_(attn_stage_ *s, attn_tensor y, attn_tensor x, attn_tensor w,
+                                       attn_tensor bias) {
+  attn_gemm_params g;
+  memset(&g, 0, sizeof g);
+  g.bias = bias;
+  return attn_stage_gemm_(s, y, x, w, &g);
+}
+
+/* Rows of `to` = rows of `from`, which is f32. */
+typedef struct attn_round_ {
+  const attn_table_ *table;
+  attn_tensor to, from;
+} attn_round_;
+
+ATTN_FUNC_ void attn_round_item_(void *job, int worker, int64_t index) {
+  const attn_round_ *a = (const attn_round_ *)job;
+  const int64_t b = index / a->to.heads, h = index % a->to.heads;
+  (void)worker;
+  for (int64_t i = 0; i < a->to.len; i++)
+    a->table->blend(attn_at_(&a->to, b, h, i), attn_at_(&a->from, b, h, i), NULL, a->to.dtype,
+                    ATTN_F32, ATTN_F32, a->to.dim, 1.0f, 0.0f);
+}
+
+/* The heads' attention and the way back. mix: null, or the factors of each head's queries. */
+ATTN_COLD_ int attn_multihead_join_(attn_stage_ *s, const attn_multihead_job_ *j, attn_tensor q,
+                                    attn_tensor k, attn_tensor v, const attn_sdpa_params *attend,
+                                    const float *mix) {
+  const attn_multihead_params *p = &j->p;
+  const int64_t b = j->x.batch, t = j->x.len, h = p->heads, wide = attn_mul_(h, j->dv);
+  const attn_tensor *each = &p->each;
+  attn_tensor all = *each, o = *each; /* the heads side by side, so that one product joins them */
+  int copy = 0;
+  if (j->y.data) {
+    const int there =
+        each->data && each->dtype == ATTN_F32 && (h == 1 || each->stride_head == j->dv);
+    copy = each->data && !there;
+    if (!there) {
+      all = attn_multihead_rows_(s, b, t, wide);
+      o = attn_multihead_split_(all, h);
+    }
+    all.heads = 1, all.dim = wide;
+  }
+  /* rows that no sequence has are the last ones */
+  if (s->run && attend->ragged.sequences)
+    for (int64_t i = attend->ragged.q[attend->ragged.sequences]; i < t; i++)
+      for (int64_t n = 0; n < h; n++)
+        memset(attn_at_(&o, 0, n, i), 0, (size_t)attn_bytes_(o.dtype, j->dv));
+  attn_softmax_ a;
+  memset(&a, 0, sizeof a);
+  a.o = o, a.q = q, a.k = k, a.v = v, a.mix = mix;
+  if (mix ? !attn_stage_problem_(s, &a, attend) : !attn_stage_sdpa_(s, o, q, k, v, attend))
+    return 0;
+  attn_round_ round = {s->table, *each, o};
+  if (copy && !attn_stage_for_(s, attn_mul_(b, h), attn_round_item_, &round, 0, NULL)) return 0;
+  return !j->y.data || attn_multihead_project_(s, j->y, all, p->w_o, p->b_o);
+}
+
+ATTN_COLD_ int attn_multihead_steps_(attn_stage_ *s, void *job) {
+  const attn_multihead_job_ *j = (const attn_multihead_job_ *)job;
+  const attn_multihead_params *p = &j->p;
+  const int64_t h = p->heads, kv = p->kv_heads;
+  const attn_tensor q = attn_multihead_rows_(s, j->x.batch, j->x.len, p->w_q.dim);
+  const attn_tensor k = attn_multihead_rows_(s, j->x_k.batch, j->x_k.len, p->w_k.dim);
+  const attn_tensor v = attn_multihead_rows_(s, j->x_v.batch, j->x_v.len, p->w_v.dim);
+  return attn_multihead_project_(s, q, j->x, p->w_q, p->b_q) &&
+         attn_multihead_project_(s, k, j->x_k, p->w_k, p->b_k) &&
+         attn_multihead_project_(s, v, j->x_v, p->w_v, p->b_v) &&
+         attn_multihead_join_(s, j, attn_multihead_split_(q, h), attn_multihead_split_(k, kv),
+                              attn_multihead_split_(v, kv), &p->attend, NULL);
+}
+
+/* The call, or with bytes the workspace query. */
+ATTN_COLD_ attn_status attn_multihead_call_(attn_multihead_job_ *j, int params,
+                                            attn_steps_fn_ steps, const char *path, attn_ctx *ctx,
+                                            size_t *bytes) {
+  attn_error_ e = {ATTN_OK, NULL};
+  const attn_table_ *table;
+  int workers;
+  if (!params) {
+    attn_reject_(&e, ATTN_E_NULL, "params must not be null: it has the weights");
+  } else if (attn_multihead_check_(&e, j, ctx, &table, &workers, bytes != NULL)) {
+    attn_stage_ s = attn_stage_open_(&e, table, workers, ctx, bytes != NULL);
+    if (j->x.len == 0 || j->x.batch == 0) {
+      if (!bytes) attn_report_(ctx, table, 1, "no-op", "no queries");
+    } else {
+      attn_stage_call_(&s, ctx, steps, j, path, bytes);
+    }
+  }
+  return attn_end_(bytes ? NULL : ctx, &e);
+}
+
+ATTN_COLD_ attn_status attn_multihead_run_(attn_tensor y, attn_tensor x, attn_tensor x_k,
+                                           attn_tensor x_v, const attn_multihead_params *params,
+                                           attn_ctx *ctx, size_t *bytes) {
+  attn_multihead_job_ j;
+  memset(&j, 0, sizeof j);
+  j.y = y, j.x = x, j.x_k = x_k, j.x_v = x_v;
+  if (params) j.p = *params;
+  return attn_multihead_call_(&j, params != NULL, attn_multihead_steps_, "projections, heads", ctx,
+                              bytes);
+}
+
+ATTN_PUB_COLD_ attn_status attn_multihead(attn_tensor y, attn_tensor x, attn_tensor x_k,
+                                          attn_tensor x_v, const attn_multihead_params *params,
+                                          attn_ctx *ctx) {
+  return attn_multihead_run_(y, x, x_k, x_v, params, ctx, NULL);
+}
+ATTN_PUB_COLD_ size_t attn_multihead_workspace(attn_tensor y, attn_tensor x, attn_tensor x_k,
+                                               attn_tensor x_v, const attn_multihead_params *params,
+                                               const attn_ctx *ctx) {
+  attn_ctx plain = attn_before_workspace_(ctx);
+  size_t bytes = 0;
+  attn_multihead_run_(y, x, x_k, x_v, params, &plain, &bytes);
+  return bytes;
+}

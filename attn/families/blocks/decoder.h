@@ -1,0 +1,188 @@
+/* families/blocks/decoder.h owns the calls of a decoder: the block over all rows, and its step behind a cache. */
+
+ATTN_COLD_ attn_status attn_decoder_call_(attn_tensor y, attn_tensor x, attn_tensor e,
+                                          const attn_block_params *params, attn_ctx *ctx,
+                                          size_t *bytes) {
+  attn_error_ error = {ATTN_OK, NULL};
+  attn_coder_job_ j = attn_coder_open_(y, x);
+  if (!attn_decoder_pair_(&error, params, e.data != NULL))
+    return attn_end_(bytes ? NULL : ctx, &error);
+  j.e = e;
+  return attn_coder_call_(&j, params, 1, NULL, "decoder block", ctx, bytes);
+}
+ATTN_PUB_COLD_ attn_status attn_decoder(attn_tensor y, attn_tensor x, attn_tensor e,
+                                        const attn_block_params *params, attn_ctx *ctx) {
+  return attn_decoder_call_(y, x, e, params, ctx, NULL);
+}
+ATTN_PUB_COLD_ size_t attn_decoder_workspace(attn_tensor y, attn_tensor x, attn_tensor e,
+                                             const attn_block_params *params, const attn_ctx *ctx) {
+  attn_ctx plain = attn_before_workspace_(ctx);
+  size_t bytes = 0;
+  attn_decoder_call_(y, x, e, params, &plain, &bytes);
+  return bytes;
+}
+
+/* ---- one step -------------------------------------------------------------------------------*/
+
+ATTN_COLD_ attn_status attn_decoder_step_call_(attn_tensor y, attn_tensor x,
+                                               const attn_decoder_cache *cache,
+                                               const attn_block_params *params, attn_ctx *ctx,
+                                               size_t *bytes) {
+  const void *there = (const void *)(uintptr_t)ATTN_ALIGN_;
+  attn_error_ e = {ATTN_OK, NULL};
+  attn_coder_job_ j = attn_coder_open_(y, x);
+  attn_decoder_cache own;
+  if (!cache)
+    attn_reject_(&e, ATTN_E_NULL, "cache must not be null");
+  else
+    attn_decoder_pair_(&e, params, cache->e_k.data != NULL);
+  if (e.status != ATTN_OK) return attn_end_(bytes ? NULL : ctx, &e);
+  own = *cache;
+  if (own.e_k.data && params) /* of what cross attention has read, extents alone are left */
+    j.e = attn_bhtd(there, ATTN_F32, x.batch, 1, own.e_k.len, params->cross.w_k.len);
+  return attn_coder_call_(&j, params, 1, &own, "decoder step", ctx, bytes);
+}
+ATTN_PUB_COLD_ attn_status attn_decoder_step(attn_tensor y, attn_tensor x,
+                                             attn_decoder_cache *cache,
+                                             const attn_block_params *params, attn_ctx *ctx) {
+  attn_status status = attn_decoder_step_call_(y, x, cache, params, ctx, NULL);
+  if (status == ATTN_OK) cache->len += x.len;
+  return status;
+}
+ATTN_PUB_COLD_ size_t attn_decoder_step_workspace(attn_tensor y, attn_tensor x,
+                                                  const attn_decoder_cache *cache,
+                                                  const attn_block_params *params,
+                                                  const attn_ctx *ctx) {
+  attn_ctx plain = attn_before_workspace_(ctx);
+  size_t bytes = 0;
+  attn_decoder_step_call_(y, x, cache, params, &plain, &bytes);
+  return bytes;
+}
+
+/* ---- the beginning --------------------------------------------------------------------------*/
+
+typedef struct attn_start_job_ {
+  attn_tensor e, e_k, e_v;
+  attn_multihead_params cross;
+} attn_start_job_;
+
+ATTN_COLD_ int attn_start_check_(attn_error_ *e, attn_start_job_ *j, const attn_ctx *ctx,
+                                 const attn_table_ **table, int *workers) {
+  static const attn_words_ w[] = {ATTN_WORDS_("cache.e_k"),
+                                  ATTN_WORDS_("cache.e_v"),
+                                  ATTN_WORDS_("e"),
+                                  ATTN_WORDS_("params.cross.w_k"),
+                                  ATTN_WORDS_("params.cross.w_v"),
+                                  ATTN_WORDS_("params.cross.b_k"),
+                                  ATTN_WORDS_("params.cross.b_v")};
+  const int64_t b = j->e.batch, t = j->e.len, d = j->e.dim, any = ATTN_ANY_;
+  const int64_t h = j->e_k.heads, k = attn_mul_(h, j->e_k.dim), v = attn_mul_(h, j->e_v.dim);
+  attn_multihead_params *p = &j->cross;
+  attn_operand_ op[] = {{&j->e_k,
+                         &w[0],
+                         ATTN_OUT_,
+                         b,
+                         any,
+                         t,
+                         any,
+                         "cache.e_k must be [e.batch, kv_heads, e.len, dk]",
+                         {0, 0}},
+                        {&j->e_v,
+                         &w[1],
+                         ATTN_OUT_,
+                         b,
+                         h,
+                         t,
+                         any,
+                         "cache.e_v must be [e.batch, kv_heads, e.len, dv]",
+                         {0, 0}},
+                        {&j->e, &w[2], 0, any, 1, any, any, "e must have one head", {0, 0}},
+                        {&p->w_k,
+                         &w[3],
+                         0,
+                         1,
+                         1,
+                         d,
+                         k,
+                         "params.cross.w_k must be [1, 1, e.dim, kv_heads * dk]",
+                         {0, 0}},
+                        {&p->w_v,
+                         &w[4],
+                         0,
+                         1,
+                         1,
+                         d,
+                         v,
+                         "params.cross.w_v must be [1, 1, e.dim, kv_heads * dv]",
+                         {0, 0}},
+                        {&p->b_k,
+                         &w[5],
+                         ATTN_OPTIONAL_,
+                         1,
+                         1,
+                         1,
+                         k,
+                         "params.cross.b_k must be [1, 1, 1, w_k.dim]",
+                         {0, 0}},
+                        {&p->b_v,
+                         &w[6],
+                         ATTN_OPTIONAL_,
+                         1,
+                         1,
+                         1,
+                         v,
+                         "params.cross.b_v must be [1, 1, 1, w_v.dim]",
+                         {0, 0}}};
+  const int n = (int)(sizeof op / sizeof *op);
+  const int64_t kv = p->kv_heads ? p->kv_heads : p->heads ? p->heads : 1;
+  if (!attn_check_ctx_(e, ctx, table, workers)) return 0;
+  for (int i = 0; i < n; i++)
+    if (!attn_check_operand_(e, &op[i], 1)) return 0;
+  if (h != kv)
+    return attn_reject_(e, ATTN_E_HEADS, "cache.e_k.heads must be the kv_heads of params.cross");
+  return attn_check_apart_(e, ctx, op, n, NULL, 0);
+}
+
+ATTN_COLD_ int attn_start_steps_(attn_stage_ *s, void *job) {
+  const attn_start_job_ *j = (const attn_start_job_ *)job;
+  const attn_multihead_params *p = &j->cross;
+  return attn_stage_to_heads_(s, j->e_k, j->e, p->w_k, p->b_k) &&
+         attn_stage_to_heads_(s, j->e_v, j->e, p->w_v, p->b_v);
+}
+
+ATTN_COLD_ attn_status attn_decoder_start_call_(const attn_decoder_cache *cache, attn_tensor e,
+                                                const attn_block_params *params, attn_ctx *ctx,
+                                                size_t *bytes) {
+  attn_error_ error = {ATTN_OK, NULL};
+  attn_start_job_ j;
+  const attn_table_ *table;
+  int workers;
+  memset(&j, 0, sizeof j);
+  if (!cache || !params) {
+    attn_reject_(&error, ATTN_E_NULL, "cache and params must not be null");
+  } else if (!attn_decoder_pair_(&error, params, e.data != NULL) || !e.data) {
+    if (error.status == ATTN_OK && attn_check_ctx_(&error, ctx, &table, &workers) && !bytes)
+      attn_report_(ctx, table, 1, "no-op", "no cross attention");
+  } else {
+    j.e = e, j.e_k = cache->e_k, j.e_v = cache->e_v, j.cross = params->cross;
+    if (attn_start_check_(&error, &j, ctx, &table, &workers)) {
+      attn_stage_ s = attn_stage_open_(&error, table, workers, ctx, bytes != NULL);
+      attn_stage_call_(&s, ctx, attn_start_steps_, &j, "keys and values of cross attention", bytes);
+    }
+  }
+  return attn_end_(bytes ? NULL : ctx, &error);
+}
+ATTN_PUB_COLD_ attn_status attn_decoder_start(attn_decoder_cache *cache, attn_tensor e,
+                                              const attn_block_params *params, attn_ctx *ctx) {
+  attn_status status = attn_decoder_start_call_(cache, e, params, ctx, NULL);
+  if (status == ATTN_OK) cache->len = 0;
+  return status;
+}
+ATTN_PUB_COLD_ size_t attn_decoder_start_workspace(const attn_decoder_cache *cache, attn_tensor e,
+                                                   const attn_block_params *params,
+                                                   const attn_ctx *ctx) {
+  attn_ctx plain = attn_before_workspace_(ctx);
+  size_t bytes = 0;
+  attn_decoder_start_call_(cache, e, params, &plain, &bytes);
+  return bytes;
+}

@@ -1,0 +1,67 @@
+/* families/blocks/feed_forward.h owns the feed-forward as a call. */
+
+typedef struct attn_feed_job_ {
+  attn_tensor y, x;
+  attn_feed_forward ff;
+  int64_t chunks;
+} attn_feed_job_;
+
+ATTN_COLD_ int attn_feed_check_(attn_error_ *e, attn_feed_job_ *j, const attn_ctx *ctx,
+                                const attn_table_ **table, int *workers) {
+  static const attn_words_ wx = ATTN_WORDS_("x"), wy = ATTN_WORDS_("y");
+  attn_operand_ op[2 + ATTN_FEED_OPERANDS_] = {
+      {&j->y, &wy, ATTN_OUT_, ATTN_ANY_, 1, ATTN_ANY_, ATTN_ANY_, "y must have one head", {0, 0}},
+      {&j->x,
+       &wx,
+       0,
+       j->y.batch,
+       1,
+       j->y.len,
+       ATTN_ANY_,
+       "x must be [y.batch, 1, y.len, .]",
+       {0, 0}}};
+  if (!attn_check_ctx_(e, ctx, table, workers) || !attn_check_operand_(e, &op[0], 1) ||
+      !attn_check_operand_(e, &op[1], 1) ||
+      !attn_check_feed_(e, &j->ff, ATTN_PLACE_, j->x.dim, j->y.dim, op + 2))
+    return 0;
+  if (j->chunks < 0) return attn_reject_(e, ATTN_E_RANGE, "chunks must not be negative");
+  if (attn_same_view_(&j->y, &j->x) && j->y.dim == j->x.dim) op[1].span.hi = op[1].span.lo;
+  return attn_check_apart_(e, ctx, op, 2 + ATTN_FEED_OPERANDS_, NULL, 0);
+}
+
+ATTN_COLD_ int attn_feed_steps_(attn_stage_ *s, void *job) {
+  const attn_feed_job_ *j = (const attn_feed_job_ *)job;
+  return attn_stage_feed_forward_(s, j->y, j->x, &j->ff, j->chunks, ATTN_SUBLAYER_PLAIN, NULL);
+}
+
+ATTN_COLD_ attn_status attn_feed_call_(attn_tensor y, attn_tensor x, const attn_feed_forward *ff,
+                                       int64_t chunks, attn_ctx *ctx, size_t *bytes) {
+  attn_error_ e = {ATTN_OK, NULL};
+  attn_feed_job_ j;
+  const attn_table_ *table;
+  int workers;
+  memset(&j, 0, sizeof j);
+  j.y = y, j.x = x, j.chunks = chunks;
+  if (ff) j.ff = *ff;
+  if (!ff) {
+    attn_reject_(&e, ATTN_E_NULL, "ff must not be null: it has the weights");
+  } else if (attn_feed_check_(&e, &j, ctx, &table, &workers)) {
+    attn_stage_ s = attn_stage_open_(&e, table, workers, ctx, bytes != NULL);
+    attn_stage_call_(&s, ctx, attn_feed_steps_, &j, "feed-forward, runs of rows", bytes);
+  }
+  return attn_end_(bytes ? NULL : ctx, &e);
+}
+
+ATTN_PUB_COLD_ attn_status attn_feed_forward_rows(attn_tensor y, attn_tensor x,
+                                                  const attn_feed_forward *ff, int64_t chunks,
+                                                  attn_ctx *ctx) {
+  return attn_feed_call_(y, x, ff, chunks, ctx, NULL);
+}
+ATTN_PUB_COLD_ size_t attn_feed_forward_rows_workspace(attn_tensor y, attn_tensor x,
+                                                       const attn_feed_forward *ff, int64_t chunks,
+                                                       const attn_ctx *ctx) {
+  attn_ctx plain = attn_before_workspace_(ctx);
+  size_t bytes = 0;
+  attn_feed_call_(y, x, ff, chunks, &plain, &bytes);
+  return bytes;
+}

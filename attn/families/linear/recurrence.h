@@ -1,0 +1,659 @@
+/* families/linear/recurrence.h owns the linear state: keys absorbed a chunk at a time, rows that read the state in
+ * the middle of a chunk or after the last key. Everything lies in rows, so that all products are those
+ * of the gemm tile. A chunk of n <= 64 keys with features C, values V, behind a state S, z:
+ *
+ *   rows P = phi(Q):  T = D . tril(P C^T),  num = diag(a) P S + T V,  den = diag(a) P z + T 1
+ *   afterwards        S = a_n S + (w . C)^T V,  z likewise
+ *
+ * D[i][j] is what is left of key j at row i, a[i] what is left of S; neither is ever a quotient. The
+ * delta rules put (I + L)^-1 R in the place of V. */
+
+enum {
+  ATTN_LINEAR_CHUNK_ = 64,    /* keys, and rows, worked on at once */
+  ATTN_LINEAR_ROWS_ = 12,     /* rows that share the end of their triangle: two tiles of gemm */
+  ATTN_LINEAR_READ_ = 60,     /* rows that read at once where there is no chunk: whole tiles */
+  ATTN_LINEAR_DEEP_ = 128,    /* terms of a sum before it goes on in memory */
+  ATTN_LINEAR_FLUSH_ = 256,   /* keys whose sum joins S at once */
+  ATTN_LINEAR_PIECES_ = 13,   /* of a worker's memory */
+  ATTN_LINEAR_SEGMENT_ = 4096 /* keys whose sum is made alone in the form without order */
+};
+
+typedef struct attn_linear_ {
+  const attn_table_ *table;
+  attn_map_ map;
+  attn_tensor o, q, k, v, rate;
+  const int32_t *kv_len, *q_len;
+  const float *rate_head;
+  float rate_const, eps, out_scale;
+  attn_linear_rule rule;
+  attn_linear_den den;
+  int causal, delta, decays; /* the rule is one of the two; it has a_t */
+  int64_t q_off, chunk;
+  int64_t m, dv, wide;  /* wide: dv in whole groups of 16 */
+  int64_t heads, group; /* of states; query heads that read one of them */
+  int64_t per_kv;       /* states that share a head of k and v */
+  int64_t slot, late;   /* floats of a state; where the sum of the values lies in it, 0 = nowhere */
+  char *shared;         /* of the map */
+  float *slots;         /* of all states */
+  float *marks, *parts; /* states on the way, sums of segments, where workers share a head */
+  int kept, shares;     /* slots are the caller's; workers share a head */
+  int64_t segments, slices, tiles;
+  int64_t need_slots, need_marks; /* bytes */
+  char *own;                      /* of the workers */
+  int64_t own_bytes, at[ATTN_LINEAR_PIECES_];
+} attn_linear_;
+
+/* The numbers behind S [m][wide] and z. */
+enum { ATTN_LINEAR_TOP_, ATTN_LINEAR_COUNT_KEYS_, ATTN_LINEAR_KEEP_, ATTN_LINEAR_TAIL_ = 16 };
+
+typedef struct attn_linear_slot_ {
+  float *s, *z;
+  float *tail; /* stabiliser c; weight of the keys; what is left of the state before the first */
+  float *sum;  /* of the values, null unless late */
+} attn_linear_slot_;
+
+ATTN_FUNC_ int64_t attn_group_up_(int64_t n) { return (n + 15) / 16 * 16; }
+
+ATTN_FUNC_ attn_linear_slot_ attn_linear_slot_at_(const attn_linear_ *a, float *p) {
+  attn_linear_slot_ s;
+  s.s = p, s.z = p + a->m * a->wide, s.tail = s.z + attn_group_up_(a->m);
+  s.sum = a->late ? p + a->late : NULL;
+  return s;
+}
+
+ATTN_FUNC_ void attn_linear_empty_(const attn_linear_ *a, float *p) {
+  memset(p, 0, (size_t)a->slot * sizeof(float));
+  attn_linear_slot_at_(a, p).tail[ATTN_LINEAR_TOP_] = -INFINITY;
+  attn_linear_slot_at_(a, p).tail[ATTN_LINEAR_KEEP_] = 1.0f;
+}
+
+/* Rows of tensors that are read or written next, asked for between products, or each of them would be
+ * waited for. */
+typedef struct attn_linear_ask_ {
+  const char *at[4];
+  int64_t step[4], bytes[4];
+  int streams;
+  int64_t rows, each; /* left of each stream; asked for at once */
+} attn_linear_ask_;
+
+/* What a worker has for itself. */
+typedef struct attn_linear_own_ {
+  char *map;
+  float *x;     /* rows of q or k, [64][dk] */
+  float *c, *p; /* features of keys and of rows, [64][m] */
+  float *ct;    /* those of keys turned, [m][64] */
+  float *t, *d; /* [64][64]: weights; what is left of a key at a row */
+  float *g;     /* [64][64]: C C^T, then -L */
+  float *v, *y; /* [64][wide]: values, results */
+  float *u;     /* [m][wide]: sums of keys that are not yet in S */
+  float *z;     /* [m]: the same of features */
+  float *slot;  /* a state */
+  attn_linear_ask_ *ask;
+} attn_linear_own_;
+
+/* Where the pieces of a worker's memory begin, in floats, in the order of attn_linear_own_; its bytes. */
+ATTN_FUNC_ int64_t attn_linear_lay_(attn_linear_ *a) {
+  const int64_t n = ATTN_LINEAR_CHUNK_, square = n * n, features = attn_mul_(n, a->m);
+  const int64_t floats[ATTN_LINEAR_PIECES_] = {attn_mul_(n, a->k.dim),
+                                               features,
+                                               features,
+                                               features,
+                                               square,
+                                               a->decays ? square : 0,
+                                               a->delta ? square : 0,
+                                               attn_mul_(n, a->wide),
+                                               attn_mul_(n, a->wide),
+                                               attn_mul_(a->m, a->wide),
+                                               a->m,
+                                               a->slot,
+                                               sizeof(attn_linear_ask_) / sizeof(float)};
+  int64_t at = attn_piece_(attn_map_own_(&a->map), 1);
+  for (int i = 0; i < ATTN_LINEAR_PIECES_; i++) {
+    a->at[i] = at / (int64_t)sizeof(float);
+    at = attn_add_(at, attn_piece_(floats[i], sizeof(float)));
+  }
+  return at;
+}
+
+ATTN_FUNC_ void attn_linear_cut_(const attn_linear_ *a, int worker, attn_linear_own_ *w) {
+  char *base = a->own + worker * a->own_bytes;
+  float *p = (float *)(void *)base;
+  const int64_t *at = a->at;
+  w->map = base;
+  w->x = p + at[0], w->c = p + at[1], w->p = p + at[2], w->ct = p + at[3], w->t = p + at[4];
+  w->d = p + at[5], w->g = p + at[6], w->v = p + at[7], w->y = p + at[8], w->u = p + at[9];
+  w->z = p + at[10], w->slot = p + at[11];
+  w->ask = (attn_linear_ask_ *)(void *)(p + at[12]);
+  w->ask->rows = 0;
+}
+
+static const int32_t attn_linear_index_[ATTN_LINEAR_CHUNK_] = {
+    0,  1,  2,  3,  4,  5,  6,  7,  8,  9,  10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21,
+    22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 32, 33, 34, 35, 36, 37, 38, 39, 40, 41, 42, 43,
+    44, 45, 46, 47, 48, 49, 50, 51, 52, 53, 54, 55, 56, 57, 58, 59, 60, 61, 62, 63};
+static const float attn_linear_ones_[ATTN_LINEAR_CHUNK_] = {
+    1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1,
+    1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
+
+/* Up to 64 rows from i on, over the next `calls` products. */
+ATTN_FUNC_ void attn_linear_ask_all_(attn_linear_ask_ *k, int64_t i, int64_t len, int64_t calls) {
+  k->rows = len - i < ATTN_LINEAR_CHUNK_ ? len - i : (int64_t)ATTN_LINEAR_CHUNK_;
+  k->each = ATTN_LINEAR_CHUNK_ / calls + 1;
+  k->streams = 0;
+}
+ATTN_FUNC_ void attn_linear_ask_for_(attn_linear_ask_ *k, const attn_tensor *t, int64_t b,
+                                     int64_t h, int64_t i) {
+  if (k->rows <= 0) return;
+  k->at[k->streams] = attn_at_(t, b, h, i);
+  k->step[k->streams] = attn_bytes_(t->dtype, t->stride_len);
+  k->bytes[k->streams++] = attn_bytes_(t->dtype, t->dim);
+}
+
+ATTN_FUNC_ void attn_linear_ask_some_(attn_linear_ask_ *k) {
+  const int64_t rows = k->rows < k->each ? k->rows : k->each;
+  k->rows -= rows;
+  for (int n = 0; n < k->streams; n++)
+    for (int64_t r = 0; r < rows; r++, k->at[n] += k->step[n])
+      for (int64_t c = 0; c < k->bytes[n]; c += 64) ATTN_PREFETCH_(k->at[n] + c);
+}
+
+/* y = (start ? 0 : y) + X w, in runs of k that stay in the first cache. */
+ATTN_FUNC_ void attn_linear_times_(const attn_table_ *f, attn_linear_ask_ *ask, float *y,
+                                   int64_t y_stride, int64_t rows, const float *x, int64_t x_stride,
+                                   int64_t x_step, const float *w, int64_t w_stride, int64_t n,
+                                   int64_t cols, int start) {
+  for (int64_t k = 0; k < n; k += ATTN_LINEAR_DEEP_)
+    for (int64_t r = 0; r < rows; r += ATTN_LINEAR_ROWS_) {
+      attn_on_(dense, f)->gemm(
+          y + r * y_stride, y_stride,
+          rows - r < ATTN_LINEAR_ROWS_ ? rows - r : (int64_t)ATTN_LINEAR_ROWS_,
+          x + k * x_step + r * x_stride, x_stride, x_step, w + k * w_stride, w_stride,
+          n - k < ATTN_LINEAR_DEEP_ ? n - k : (int64_t)ATTN_LINEAR_DEEP_, cols, start && k == 0);
+      if (ask->rows > 0) attn_linear_ask_some_(ask);
+    }
+}
+
+/* y = alpha y + x, n numbers */
+ATTN_FUNC_ void attn_linear_join_(const attn_table_ *f, float *y, const float *x, int64_t n,
+                                  float alpha) {
+  attn_on_(list, f)->axpys(y, attn_linear_ones_, x, 0, attn_linear_index_, 1, n, ATTN_F32, alpha,
+                           0);
+}
+
+/* n rows of a tensor as dense f32, where they are if they are so. */
+ATTN_FUNC_ const float *attn_linear_rows_(const attn_table_ *f, float *to, const attn_tensor *t,
+                                          int64_t b, int64_t h, int64_t i, int64_t n) {
+  const char *from = attn_at_(t, b, h, i);
+  if (t->dtype == ATTN_F32 && (t->stride_len == t->dim || n == 1))
+    return (const float *)(const void *)from;
+  f->widen(to, from, t->stride_len, NULL, n, t->dim, t->dtype, NULL);
+  return to;
+}
+
+ATTN_FUNC_ float attn_linear_exp_(const attn_table_ *f, float x) {
+  float y;
+  f->exp(&y, &x, 1);
+  return y;
+}
+
+/* A head's keys on their way into a state, and the chunk at hand. */
+typedef struct attn_linear_chain_ {
+  const attn_linear_ *a;
+  attn_linear_own_ w;
+  attn_linear_slot_ s;
+  int64_t b, head, kv;
+  int64_t col, cols; /* of the values */
+  int64_t pending;   /* keys whose sum is in w.u, not in S */
+  int64_t next;      /* the first key behind the chunk */
+  int n;             /* keys of the chunk */
+  int finite;        /* the values are */
+  int scaled;        /* left is not all 1 */
+  float keep, fade;  /* of S over the chunk, by rates and by the stabiliser */
+  const float *v;    /* the first of its values, without col */
+  int64_t v_stride;
+  float rate[ATTN_LINEAR_CHUNK_]; /* a_t or b_t */
+  float left[ATTN_LINEAR_CHUNK_]; /* what is left of S at a row */
+  float last[ATTN_LINEAR_CHUNK_]; /* what is left of a key at the end, with its gate */
+} attn_linear_chain_;
+
+ATTN_FUNC_ attn_linear_chain_ attn_linear_open_(const attn_linear_ *a, int worker, int64_t b,
+                                                int64_t head) {
+  attn_linear_chain_ c;
+  memset(&c, 0, offsetof(attn_linear_chain_, rate));
+  c.a = a, c.b = b, c.head = head, c.kv = head / a->per_kv;
+  c.cols = a->dv;
+  attn_linear_cut_(a, worker, &c.w);
+  if (a->wide > a->dv) memset(c.w.u, 0, (size_t)(a->m * a->wide) * sizeof(float));
+  return c;
+}
+
+/* S = keep S + what is pending. Columns beyond the slice keep their bits. */
+ATTN_FUNC_ void attn_linear_flush_(attn_linear_chain_ *c, float keep) {
+  const attn_linear_ *a = c->a;
+  const attn_table_ *f = a->table;
+  if (!c->pending) return;
+  if (c->cols == a->dv)
+    attn_linear_join_(f, c->s.s, c->w.u, a->m * a->wide, keep);
+  else
+    for (int64_t r = 0; r < a->m; r++)
+      attn_linear_join_(f, c->s.s + r * a->wide + c->col, c->w.u + r * a->wide + c->col, c->cols,
+                        keep);
+  attn_linear_join_(f, c->s.z, c->w.z, a->m, keep);
+  c->pending = 0;
+}
+
+/* The rates of the chunk. */
+ATTN_FUNC_ void attn_linear_rates_(attn_linear_chain_ *c, int64_t j0) {
+  const attn_linear_ *a = c->a;
+  if (a->rule == ATTN_LINEAR_SUM) return;
+  if (a->rate.data)
+    a->table->widen(
+        c->rate,
+        attn_at_(&a->rate, a->rate.batch > 1 ? c->b : 0, a->rate.heads > 1 ? c->kv : 0, j0),
+        a->rate.stride_len, NULL, c->n, 1, a->rate.dtype, NULL);
+  else
+    for (int j = 0; j < c->n; j++) c->rate[j] = a->rate_head ? a->rate_head[c->kv] : a->rate_const;
+}
+
+/* What the rates leave of S and of the keys; rows: also at each row. */
+ATTN_FUNC_ void attn_linear_decay_(attn_linear_chain_ *c, int rows) {
+  const int n = c->n, gated = c->a->rule == ATTN_LINEAR_GATED;
+  float at_end = 1.0f;
+  c->keep = 1.0f;
+  for (int j = n; j-- > 0;) {
+    c->last[j] = gated ? at_end * (1.0f - c->rate[j]) : at_end;
+    at_end *= c->rate[j];
+  }
+  for (int i = 0; i < n; i++) {
+    const float r = c->rate[i];
+    c->left[i] = c->keep = r * c->keep;
+    if (!rows) continue;
+    float *d = c->w.d + i * ATTN_LINEAR_CHUNK_;
+    for (int j = 0; j < i; j++) d[j] = r * d[j - ATTN_LINEAR_CHUNK_];
+    d[i] = gated ? 1.0f - r : 1.0f;
+  }
+}
+
+/* The values of the chunk as f32 rows that are whole vectors. */
+ATTN_FUNC_ void attn_linear_values_(attn_linear_chain_ *c, int64_t j0) {
+  const attn_linear_ *a = c->a;
+  const attn_table_ *f = a->table;
+  const char *from = attn_at_(&a->v, c->b, c->kv, j0);
+  if (a->v.dtype == ATTN_F32 && a->wide == a->dv) {
+    c->v = (const float *)(const void *)from, c->v_stride = a->v.stride_len;
+  } else {
+    c->v = c->w.v, c->v_stride = a->wide;
+    if (a->wide == a->dv)
+      f->widen(c->w.v, from, a->v.stride_len, NULL, c->n, a->dv, a->v.dtype, NULL);
+    else
+      for (int j = 0; j < c->n; j++)
+        f->widen(c->w.v + j * a->wide, from + attn_bytes_(a->v.dtype, j * a->v.stride_len), 0, NULL,
+                 1, a->dv, a->v.dtype, NULL);
+  }
+}
+
+/* In place of the values, what the delta rules write: row i is b_i (v_i - c_i S_i / kappa_i), where
+ * S_i holds the rows before it too. Forward substitution: rows of earlier blocks by gemm, those of the
+ * same block one by one. */
+ATTN_FUNC_ void attn_linear_delta_(attn_linear_chain_ *c, int64_t j0) {
+  const attn_linear_ *a = c->a;
+  const attn_table_ *f = a->table;
+  const attn_linear_own_ *w = &c->w;
+  const int64_t e = ATTN_LINEAR_CHUNK_, wide = a->wide, n = c->n;
+  const int attends = a->rule == ATTN_LINEAR_DELTA_ATTN;
+  float *v = w->v + c->col, kappa[ATTN_LINEAR_CHUNK_], self;
+  attn_linear_times_(f, w->ask, w->y + c->col, wide, n, w->c, a->m, 1, c->s.s + c->col, wide, a->m,
+                     c->cols, 1);
+  if (attends)
+    attn_on_(list, f)->dots(kappa, c->s.z, w->c, a->m, attn_linear_index_, n, a->m, ATTN_F32, 0);
+  for (int64_t i0 = 0, rows; i0 < n; i0 += rows) {
+    rows = n - i0 < ATTN_LINEAR_ROWS_ ? n - i0 : (int64_t)ATTN_LINEAR_ROWS_;
+    float *g = w->g + i0 * e;
+    attn_linear_times_(f, w->ask, g, e, rows, w->c + i0 * a->m, a->m, 1, w->ct, e, a->m, i0 + rows,
+                       1);
+    for (int64_t i = i0; i < i0 + rows; i++) {
+      float b = c->rate[i], by = b;
+      float *row = w->g + i * e;
+      if (attends) {
+        attn_on_(list, f)->dots(&self, attn_linear_ones_, row, 0, attn_linear_index_, 1, i,
+                                ATTN_F32, 0);
+        self += kappa[i] * c->fade;
+        by = fabsf(self) < FLT_MIN ? 0.0f : b / self; /* a key that no other is like reads 0 */
+      }
+      f->blend(v + i * wide, attn_at_(&a->v, c->b, c->kv, j0 + i) + attn_bytes_(a->v.dtype, c->col),
+               w->y + i * wide + c->col, ATTN_F32, a->v.dtype, ATTN_F32, c->cols, b,
+               -(by * c->fade));
+      for (int64_t j = 0; j < i; j++) row[j] *= -by;
+    }
+    if (i0)
+      attn_linear_times_(f, w->ask, v + i0 * wide, wide, rows, g, e, 1, v, wide, i0, c->cols, 0);
+    for (int64_t i = i0 + 1; i < i0 + rows; i++)
+      attn_on_(list, f)->axpys(v + i * wide, w->g + i * e + i0, v + i0 * wide, wide,
+                               attn_linear_index_, i - i0, c->cols, ATTN_F32, 1.0f, 0);
+  }
+  c->v = w->v, c->v_stride = wide;
+}
+
+/* Features, values and rates of keys j0 .. j0 + n - 1, or of the first of them: c->n. each: the state is
+ * used in between, by rows of this chunk or of another walk over the same keys. */
+ATTN_FUNC_ void attn_linear_keys_(attn_linear_chain_ *c, int64_t j0, int n, int each, int rows) {
+  const attn_linear_ *a = c->a;
+  const attn_table_ *f = a->table;
+  const attn_linear_own_ *w = &c->w;
+  float *tail = c->s.tail;
+  const float *x = attn_linear_rows_(f, w->x, &a->k, c->b, c->kv, j0, n);
+  const float top = tail[ATTN_LINEAR_TOP_];
+  n = (int)attn_map_keys_(&a->map, w->map, w->c, x, n, c->head, &tail[ATTN_LINEAR_TOP_]);
+  c->n = n, c->next = j0 + n;
+  c->fade = c->keep = 1.0f;
+  if (a->map.running && tail[ATTN_LINEAR_TOP_] != top)
+    c->fade = attn_linear_exp_(f, top - tail[ATTN_LINEAR_TOP_]);
+  c->scaled = a->decays || c->fade != 1.0f;
+  if (each || a->delta || c->scaled) attn_linear_flush_(c, 1.0f);
+  if (!rows) {
+    attn_linear_ask_all_(w->ask, j0 + n, a->k.len, a->m / ATTN_LINEAR_ROWS_ + 1);
+    attn_linear_ask_for_(w->ask, &a->k, c->b, c->kv, j0 + n);
+    attn_linear_ask_for_(w->ask, &a->v, c->b, c->kv, j0 + n);
+  }
+  attn_linear_rates_(c, j0);
+  if (a->decays) attn_linear_decay_(c, rows);
+  if (rows || a->delta) {
+    const void *line[ATTN_LINEAR_CHUNK_];
+    for (int j = 0; j < n; j++) line[j] = w->c + j * a->m;
+    f->pack(w->ct, line, n, a->m, ATTN_F32, 1.0f, FLT_MIN);
+  }
+  if (a->delta)
+    attn_linear_delta_(c, j0);
+  else
+    attn_linear_values_(c, j0);
+  if (rows) {
+    c->finite = f->finite(c->v, c->v_stride, n, a->dv);
+    for (int i = 0; c->scaled && i < n; i++)
+      c->left[i] = a->decays ? c->left[i] * c->fade : c->fade;
+  }
+}
+
+/* The chunk joins the state. */
+ATTN_FUNC_ void attn_linear_update_(attn_linear_chain_ *c, int each) {
+  const attn_linear_ *a = c->a;
+  const attn_table_ *f = a->table;
+  const attn_linear_own_ *w = &c->w;
+  float *tail = c->s.tail;
+  const float *by = a->decays ? c->last : attn_linear_ones_;
+  if (a->decays) f->scale_rows(w->c, a->m, w->c, a->m, c->n, a->m, c->last);
+  attn_linear_times_(f, w->ask, w->u + c->col, a->wide, a->m, w->c, 1, a->m, c->v + c->col,
+                     c->v_stride, c->n, c->cols, c->pending == 0);
+  if (c->pending == 0) memset(w->z, 0, (size_t)a->m * sizeof(float));
+  attn_on_(list, f)->axpys(w->z, attn_linear_ones_, w->c, a->m, attn_linear_index_, c->n, a->m,
+                           ATTN_F32, 1.0f, 0);
+  c->pending += c->n;
+  if (each || a->delta || c->scaled || c->pending >= ATTN_LINEAR_FLUSH_)
+    attn_linear_flush_(c, c->keep * c->fade);
+  tail[ATTN_LINEAR_KEEP_] *= c->keep;
+  if (!c->s.sum) return;
+  attn_on_(list, f)->axpys(c->s.sum, by, c->v, c->v_stride, attn_linear_index_, c->n, a->dv,
+                           ATTN_F32, c->keep, 0);
+  tail[ATTN_LINEAR_COUNT_KEYS_] *= c->keep;
+  for (int j = 0; j < c->n; j++) tail[ATTN_LINEAR_COUNT_KEYS_] += by[j];
+}
+
+/* Keys j0 .. j1 - 1 that no row reads in between. */
+ATTN_FUNC_ void attn_linear_absorb_(attn_linear_chain_ *c, int64_t j0, int64_t j1, int each) {
+  for (int64_t j = j0, n; j < j1; j += n) {
+    n = j1 - j < c->a->chunk ? j1 - j : c->a->chunk;
+    attn_linear_keys_(c, j, (int)n, each, 0);
+    attn_linear_update_(c, each);
+    n = c->n;
+  }
+}
+
+/* to = what is left of it behind the keys of part, and these. */
+ATTN_FUNC_ void attn_linear_add_(const attn_linear_ *a, attn_linear_slot_ to,
+                                 attn_linear_slot_ part) {
+  const attn_table_ *f = a->table;
+  const float c0 = to.tail[ATTN_LINEAR_TOP_], c1 = part.tail[ATTN_LINEAR_TOP_];
+  const float top = c1 > c0 ? c1 : c0, rates = part.tail[ATTN_LINEAR_KEEP_];
+  const float keep = rates * (c0 == top ? 1.0f : attn_linear_exp_(f, c0 - top));
+  const float by = c1 == top ? 1.0f : attn_linear_exp_(f, c1 - top);
+  attn_on_(list, f)->axpys(to.s, &by, part.s, 0, attn_linear_index_, 1, a->m * a->wide, ATTN_F32,
+                           keep, 0);
+  attn_on_(list, f)->axpys(to.z, &by, part.z, 0, attn_linear_index_, 1, a->m, ATTN_F32, keep, 0);
+  to.tail[ATTN_LINEAR_TOP_] = top;
+  to.tail[ATTN_LINEAR_KEEP_] *= rates;
+  if (!a->late) return;
+  attn_linear_join_(f, to.sum, part.sum, a->dv, rates);
+  to.tail[ATTN_LINEAR_COUNT_KEYS_] =
+      rates * to.tail[ATTN_LINEAR_COUNT_KEYS_] + part.tail[ATTN_LINEAR_COUNT_KEYS_];
+}
+
+/* After the last key: the part of the features that is the same for all of them. */
+ATTN_FUNC_ void attn_linear_late_(const attn_linear_ *a, attn_linear_slot_ s) {
+  const float eps = a->map.late_eps;
+  if (!a->late) return;
+  for (int64_t r = 0; r < a->m; r++) {
+    attn_on_(list, a->table)
+        ->axpys(s.s + r * a->wide, &eps, s.sum, 0, attn_linear_index_, 1, a->dv, ATTN_F32, 1.0f, 0);
+    s.z[r] += eps * s.tail[ATTN_LINEAR_COUNT_KEYS_];
+  }
+}
+
+/* ---- rows ---------------------------------------------------------------------------------------*/
+
+/* o = 0 for rows i0 .. i1 - 1. */
+ATTN_FUNC_ void attn_linear_zeros_(const attn_linear_ *a, int64_t b, int64_t h, int64_t i0,
+                                   int64_t i1) {
+  for (int64_t i = i0; i < i1; i++)
+    memset(attn_at_(&a->o, b, h, i), 0, (size_t)attn_bytes_(a->o.dtype, a->dv));
+}
+
+/* by = out_scale / den of r rows. Returns those whose denominator is below the normal numbers, which
+ * counts as 0. */
+ATTN_FUNC_ uint64_t attn_linear_factors_(const attn_linear_ *a, float *by, const float *den,
+                                         int64_t r) {
+  float d[ATTN_TILE_];
+  uint64_t vanish = 0;
+  const int few = r < 16;
+  for (int64_t i = 0; i < (few ? r : (int64_t)ATTN_TILE_); i++) {
+    float t = i < r && a->den != ATTN_LINEAR_DEN_NONE ? den[i] : 1.0f;
+    if (a->den == ATTN_LINEAR_DEN_ADD) t += a->eps;
+    if (a->den == ATTN_LINEAR_DEN_CLAMP && t < a->eps) t = a->eps;
+    if (fabsf(t) < FLT_MIN) t = 1.0f, vanish |= (uint64_t)1 << i;
+    by[i] = a->out_scale, d[i] = t;
+    if (few) by[i] = by[i] / t;
+  }
+  if (!few) attn_on_(tile, a->table)->divide(by, d);
+  return vanish;
+}
+
+/* Rows of o that divide by 0. */
+ATTN_FUNC_ void attn_linear_vanish_(const attn_linear_ *a, uint64_t rows, int64_t b, int64_t h,
+                                    int64_t i0) {
+  for (int64_t i = i0; rows; i++, rows >>= 1)
+    if (rows & 1) attn_linear_zeros_(a, b, h, i, i + 1);
+}
+
+/* o = y out_scale / den of r rows. */
+ATTN_FUNC_ void attn_linear_divide_(const attn_linear_ *a, const float *y, const float *den,
+                                    int64_t b, int64_t h, int64_t i0, int64_t r) {
+  const attn_table_ *f = a->table;
+  float by[ATTN_TILE_];
+  const uint64_t vanish = attn_linear_factors_(a, by, den, r);
+  if (a->o.dtype == ATTN_F32)
+    f->scale_rows((float *)(void *)attn_at_(&a->o, b, h, i0), a->o.stride_len, y, a->wide, r, a->dv,
+                  by);
+  else
+    for (int64_t i = 0; i < r; i++)
+      f->blend(attn_at_(&a->o, b, h, i0 + i), y + i * a->wide, NULL, a->o.dtype, ATTN_F32, ATTN_F32,
+               a->dv, by[i], 0.0f);
+  attn_linear_vanish_(a, vanish, b, h, i0);
+}
+
+/* Rows i0 .. i0 + r - 1 read a state that is complete. */
+ATTN_FUNC_ void attn_linear_read_(const attn_linear_ *a, const attn_linear_own_ *w,
+                                  attn_linear_slot_ s, int64_t b, int64_t h, int64_t i0,
+                                  int64_t r) {
+  const attn_table_ *f = a->table;
+  float den[ATTN_LINEAR_CHUNK_];
+  const float *x = attn_linear_rows_(f, w->x, &a->q, b, h, i0, r);
+  attn_linear_ask_all_(w->ask, i0 + r, a->q.len, 5);
+  attn_linear_ask_for_(w->ask, &a->q, b, h, i0 + r);
+  attn_linear_ask_for_(w->ask, &a->o, b, h, i0 + r);
+  attn_map_queries_(&a->map, w->map, w->p, x, r, h);
+  if (a->den != ATTN_LINEAR_DEN_NONE)
+    attn_on_(list, f)->dots(den, s.z, w->p, a->m, attn_linear_index_, r, a->m, ATTN_F32, 0);
+  if (a->o.dtype != ATTN_F32) {
+    attn_linear_times_(f, w->ask, w->y, a->wide, r, w->p, a->m, 1, s.s, a->wide, a->m, a->dv, 1);
+    attn_linear_divide_(a, w->y, den, b, h, i0, r);
+    return;
+  }
+  float by[ATTN_TILE_];
+  const uint64_t vanish = attn_linear_factors_(a, by, den, r);
+  f->scale_rows(w->p, a->m, w->p, a->m, r, a->m, by);
+  attn_linear_times_(f, w->ask, (float *)(void *)attn_at_(&a->o, b, h, i0), a->o.stride_len, r,
+                     w->p, a->m, 1, s.s, a->wide, a->m, a->dv, 1);
+  attn_linear_vanish_(a, vanish, b, h, i0);
+}
+
+/* The same of rows i0 .. i1 - 1, a tile at a time. */
+ATTN_FUNC_ void attn_linear_read_all_(const attn_linear_ *a, const attn_linear_own_ *w,
+                                      attn_linear_slot_ s, int64_t b, int64_t h, int64_t i0,
+                                      int64_t i1) {
+  for (int64_t i = i0; i < i1; i += ATTN_LINEAR_READ_)
+    attn_linear_read_(a, w, s, b, h, i,
+                      i1 - i < ATTN_LINEAR_READ_ ? i1 - i : (int64_t)ATTN_LINEAR_READ_);
+}
+
+/* What is read after rows i0 .. i0 + r - 1 of head h: those of the next head of the group, or what the
+ * next chunk begins with. */
+ATTN_FUNC_ void attn_linear_ask_next_(attn_linear_chain_ *c, int64_t h, int64_t i0, int64_t r) {
+  const attn_linear_ *a = c->a;
+  const int last = (h + 1) % a->group == 0;
+  const int64_t i = last ? i0 + r : i0, next = last ? h + 1 - a->group : h + 1;
+  attn_linear_ask_all_(c->w.ask, i, a->q.len, 18);
+  attn_linear_ask_for_(c->w.ask, &a->q, c->b, next, i);
+  attn_linear_ask_for_(c->w.ask, &a->o, c->b, next, i);
+  if (!last || c->next + ATTN_LINEAR_CHUNK_ > a->k.len) return;
+  attn_linear_ask_for_(c->w.ask, &a->k, c->b, c->kv, c->next);
+  attn_linear_ask_for_(c->w.ask, &a->v, c->b, c->kv, c->next);
+}
+
+/* Rows i0 .. i0 + r - 1 of head h read behind keys 0 .. r - 1 of the chunk. */
+ATTN_FUNC_ void attn_linear_rows_of_(attn_linear_chain_ *c, int64_t h, int64_t i0, int64_t r) {
+  const attn_linear_ *a = c->a;
+  const attn_table_ *f = a->table;
+  const attn_linear_own_ *w = &c->w;
+  const int64_t e = ATTN_LINEAR_CHUNK_, m = a->m;
+  const int divides = a->den != ATTN_LINEAR_DEN_NONE;
+  float den[ATTN_LINEAR_CHUNK_], sum[ATTN_LINEAR_CHUNK_];
+  const float *x = attn_linear_rows_(f, w->x, &a->q, c->b, h, i0, r);
+  attn_linear_ask_next_(c, h, i0, r);
+  attn_map_queries_(&a->map, w->map, w->p, x, r, h);
+  for (int64_t i = 0, rows; i < r; i += rows) {
+    rows = r - i < ATTN_LINEAR_ROWS_ ? r - i : (int64_t)ATTN_LINEAR_ROWS_;
+    attn_linear_times_(f, w->ask, w->t + i * e, e, rows, w->p + i * m, m, 1, w->ct, e, m, i + rows,
+                       1);
+    for (int64_t n = i; n < i + rows; n++) {
+      const int64_t sums = attn_group_up_(n + 1), end = sums < i + rows ? i + rows : sums;
+      float *t = w->t + n * e;
+      const float *d = w->d + n * e;
+      for (int64_t j = 0; a->decays && j <= n; j++) t[j] *= d[j];
+      for (int64_t j = n + 1; j < end; j++) t[j] = 0.0f;
+    }
+  }
+  for (int64_t i = 0; divides && i < r; i += 16)
+    attn_on_(list, f)->dots(sum + i, attn_linear_ones_, w->t + i * e, e, attn_linear_index_,
+                            r - i < 16 ? r - i : 16, r < i + 16 ? r : i + 16, ATTN_F32, 0);
+  if (c->scaled) f->scale_rows(w->p, m, w->p, m, r, m, c->left);
+  attn_linear_times_(f, w->ask, w->y, a->wide, r, w->p, m, 1, c->s.s, a->wide, m, a->dv, 1);
+  /* a value that is not finite must not meet the zeros of rows that do not see it */
+  const int64_t step = c->finite ? ATTN_LINEAR_ROWS_ : 1;
+  for (int64_t i = 0, rows; i < r; i += rows) {
+    rows = r - i < step ? r - i : step;
+    attn_linear_times_(f, w->ask, w->y + i * a->wide, a->wide, rows, w->t + i * e, e, 1, c->v,
+                       c->v_stride, i + rows, a->dv, 0);
+  }
+  if (divides) {
+    attn_on_(list, f)->dots(den, c->s.z, w->p, m, attn_linear_index_, r, m, ATTN_F32, 0);
+    for (int64_t i = 0; i < r; i++) den[i] += sum[i];
+  }
+  attn_linear_divide_(a, w->y, den, c->b, h, i0, r);
+}
+
+/* ---- few keys -----------------------------------------------------------------------------------*/
+
+enum { ATTN_LINEAR_FEW_ = 4 }; /* keys, and rows, that go one by one */
+
+/* A head's keys 0 .. n - 1 one after another, row i behind key i + q_off or, without order, behind the
+ * last. Rows of all heads of the group fit a tile. */
+ATTN_FUNC_ void attn_linear_steps_(attn_linear_chain_ *c, int64_t n, int64_t i0, int64_t i1) {
+  const attn_linear_ *a = c->a;
+  const attn_table_ *f = a->table;
+  const attn_linear_own_ *w = &c->w;
+  const int64_t m = a->m, wide = a->wide, rows = i1 - i0, h0 = c->head * a->group;
+  for (int64_t g = 0; rows > 0 && g < a->group; g++)
+    attn_map_queries_(&a->map, w->map, w->p + g * rows * m,
+                      attn_linear_rows_(f, w->x, &a->q, c->b, h0 + g, i0, rows), rows, h0 + g);
+  const float *x = n > 0 ? attn_linear_rows_(f, w->x, &a->k, c->b, c->kv, 0, n) : NULL;
+  int64_t made = 0; /* features of keys */
+  c->n = (int)n, c->fade = 1.0f;
+  if (n > 0) {
+    attn_linear_rates_(c, 0);
+    memset(w->v, 0, (size_t)(n * wide) * sizeof(float));
+  }
+  for (int64_t j = 0; j < n || j == 0; j++) {
+    if (j == made && j < n) {
+      float *now = c->s.tail + ATTN_LINEAR_TOP_, top = *now;
+      made += attn_map_keys_(&a->map, w->map, w->c + j * m, x + j * a->k.dim, n - j, c->head, now);
+      if (a->map.running && *now != top) c->fade = attn_linear_exp_(f, top - *now);
+    }
+    float keep = c->fade;
+    float *p = w->c + j * m, *v = w->v + j * wide;
+    if (j < n) {
+      const char *value = attn_at_(&a->v, c->b, c->kv, j);
+      if (a->delta) {
+        float by = c->rate[j];
+        attn_on_(state, f)->step(w->y, p, c->s.s, wide, m, wide, 1.0f, NULL, NULL);
+        if (a->rule == ATTN_LINEAR_DELTA_ATTN) {
+          const float self = attn_on_(state, f)->step_z(p, c->s.z, m, 1.0f, NULL) * c->fade;
+          by = fabsf(self) < FLT_MIN ? 0.0f : by / self;
+        }
+        f->blend(v, value, w->y, ATTN_F32, a->v.dtype, ATTN_F32, a->dv, c->rate[j],
+                 -(by * c->fade));
+      } else {
+        f->widen(v, value, 0, NULL, 1, a->dv, a->v.dtype, NULL);
+        if (a->decays) keep *= c->rate[j];
+        if (a->rule == ATTN_LINEAR_GATED) {
+          const float gate = 1.0f - c->rate[j];
+          f->scale_rows(p, m, p, m, 1, m, &gate);
+        }
+      }
+      attn_on_(state, f)->step_z(NULL, c->s.z, m, keep, p);
+      if (c->s.sum) {
+        const float weight = a->rule == ATTN_LINEAR_GATED ? 1.0f - c->rate[j] : 1.0f;
+        const float left = a->decays ? c->rate[j] : 1.0f;
+        attn_on_(list, f)->axpys(c->s.sum, &weight, v, 0, attn_linear_index_, 1, a->dv, ATTN_F32,
+                                 left, 0);
+        c->s.tail[ATTN_LINEAR_COUNT_KEYS_] = left * c->s.tail[ATTN_LINEAR_COUNT_KEYS_] + weight;
+      }
+      c->fade = 1.0f;
+    }
+    int joined = j >= n;
+    for (int64_t i = 0; i < rows; i++) {
+      const int64_t at = a->causal ? i0 + i + a->q_off : n - 1;
+      if ((at < n ? at : n - 1) != j && n > 0) continue;
+      if (c->s.sum) { /* only without order, so behind the last key */
+        if (!joined)
+          attn_on_(state, f)->step(NULL, NULL, c->s.s, wide, m, wide, keep, p, v), joined = 1;
+        if (i == 0) attn_linear_late_(a, c->s);
+      }
+      for (int64_t g = 0; g < a->group; g++) {
+        const float *row = w->p + (g * rows + i) * m;
+        attn_on_(state, f)->step(w->y, row, c->s.s, wide, m, wide, keep, joined ? NULL : p, v);
+        const float den = attn_on_(state, f)->step_z(row, c->s.z, m, 1.0f, NULL);
+        joined = 1;
+        attn_linear_divide_(a, w->y, &den, c->b, h0 + g, i0 + i, 1);
+      }
+    }
+    if (!joined) attn_on_(state, f)->step(NULL, NULL, c->s.s, wide, m, wide, keep, p, v);
+  }
+}

@@ -1,0 +1,299 @@
+/* families/lowrank/nystrom.h owns attention through landmarks: Nystromformer and CSALR. They differ in what
+ * is done with the small map between landmarks. */
+
+typedef struct attn_landmark_job_ {
+  attn_tensor o, q, k, v, conv;
+  const int32_t *kv_len, *q_len;
+  int64_t landmarks, iterations;
+  float scale, lambda;
+  int csalr, always, renormalise;
+} attn_landmark_job_;
+
+/* Every rule; the lengths are read for the workspace query as well. */
+ATTN_COLD_ int attn_landmark_check_(attn_error_ *e, attn_landmark_job_ *j, const attn_ctx *ctx,
+                                    const attn_table_ **table, int *workers) {
+  static const attn_words_ w[] = {ATTN_WORDS_("q"), ATTN_WORDS_("k"), ATTN_WORDS_("v"),
+                                  ATTN_WORDS_("o"), ATTN_WORDS_("params.conv")};
+  enum { Q, K, V, O, CONV, COUNT };
+  attn_span_ lens[2];
+  if (!attn_check_ctx_(e, ctx, table, workers)) return 0;
+  const int64_t b = j->q.batch, h = j->q.heads, tq = j->q.len, tk = j->k.len;
+  const int64_t any = ATTN_ANY_, in = ATTN_DIVIDES_;
+  attn_operand_ op[COUNT] = {{&j->q, &w[Q], 0, any, any, any, any, NULL, {0, 0}},
+                             {&j->k,
+                              &w[K],
+                              0,
+                              b,
+                              in,
+                              any,
+                              j->q.dim,
+                              "k must be [q.batch, a divisor of q.heads, Tk, q.dim]",
+                              {0, 0}},
+                             {&j->v,
+                              &w[V],
+                              0,
+                              b,
+                              in,
+                              tk,
+                              any,
+                              "v must be [q.batch, a divisor of q.heads, k.len, dv]",
+                              {0, 0}},
+                             {&j->o,
+                              &w[O],
+                              ATTN_OUT_,
+                              b,
+                              h,
+                              tq,
+                              j->v.dim,
+                              "o must be [q.batch, q.heads, q.len, v.dim]",
+                              {0, 0}},
+                             {&j->conv,
+                              &w[CONV],
+                              ATTN_OPTIONAL_,
+                              1,
+                              ATTN_ONE_OR_ALL_,
+                              any,
+                              1,
+                              "params.conv must be [1, 1 or q.heads, kernel, 1]",
+                              {0, 0}}};
+  for (int i = 0; i < COUNT; i++) {
+    if (!attn_check_operand_(e, &op[i], h)) return 0;
+    if (h < 1) return attn_reject_(e, ATTN_E_SHAPE, "q.heads must be at least 1");
+  }
+  if (tq > INT32_MAX || tk > INT32_MAX)
+    return attn_reject_(e, ATTN_E_OVERFLOW, "q.len and k.len must be below 2^31");
+  if (j->landmarks < 0)
+    return attn_reject_(e, ATTN_E_RANGE, "params.landmarks must not be negative");
+  if (j->landmarks == 0) j->landmarks = 64;
+  if (j->iterations < ATTN_NO_ITERATIONS)
+    return attn_reject_(e, ATTN_E_RANGE,
+                        "params.iterations must be 0, positive or ATTN_NO_ITERATIONS");
+  j->iterations = j->iterations == 0 ? 6 : j->iterations < 0 ? 0 : j->iterations;
+  if (j->lambda == 0.0f && !attn_to_bits_(j->lambda)) j->lambda = 1.0f;
+  if (!(j->lambda >= 0.0f && j->lambda < INFINITY))
+    return attn_reject_(e, ATTN_E_VALUE, "params.lambda must be finite and not negative");
+  if (j->conv.data && j->conv.len > INT32_MAX)
+    return attn_reject_(e, ATTN_E_OVERFLOW, "params.conv.len must be below 2^31");
+  if (j->conv.data && j->conv.len % 2 == 0)
+    return attn_reject_(e, ATTN_E_SHAPE, "params.conv must have an odd number of rows");
+  if (!attn_check_scale_(e, j->scale) ||
+      !attn_check_array_(e, j->kv_len, b, 4, "params.kv_len must be aligned to its elements",
+                         &lens[0]) ||
+      !attn_check_array_(e, j->q_len, b, 4, "params.q_len must be aligned to its elements",
+                         &lens[1]) ||
+      !attn_check_apart_(e, ctx, op, COUNT, lens, 2) ||
+      !attn_check_lens_(e, j->kv_len, b, tk, "params.kv_len must lie in 0..k.len") ||
+      !attn_check_lens_(e, j->q_len, b, tq, "params.q_len must lie in 0..q.len"))
+    return 0;
+  for (int64_t i = 0; j->conv.data && i < b; i++)
+    if ((j->q_len ? j->q_len[i] : tq) != (j->kv_len ? j->kv_len[i] : tk))
+      return attn_reject_(e, ATTN_E_SHAPE, "params.conv needs as many queries as keys");
+  return 1;
+}
+
+/* ---- the steps ------------------------------------------------------------------------------*/
+
+/* What stays from the first half of the work to the second, of the whole batch; and what does not. */
+typedef struct attn_landmark_room_ {
+  attn_tensor kt, x;          /* [B,Hk,m,dk] mean keys, [B,H,m,dv] their values */
+  attn_tensor qt, a, bv, sum; /* [B,H,m,dk], [B,H,m,m], [B,H,m,dv], [B,H,m,1] */
+  attn_tensor wide;           /* [B,H,Tq,dv] f32: o, or its place until it is rounded */
+} attn_landmark_room_;
+
+/* Neighbouring batch entries of the same lengths; exact: without landmarks. */
+typedef struct attn_landmark_run_ {
+  int64_t first, count, queries, keys, landmarks;
+  int exact;
+} attn_landmark_run_;
+
+ATTN_COLD_ attn_landmark_run_ attn_landmark_run_of_(const attn_landmark_job_ *j, int64_t first) {
+  attn_landmark_run_ r = {first, 1, j->q.len, j->k.len, j->landmarks, 0};
+  if (j->q_len) r.queries = j->q_len[first];
+  if (j->kv_len) r.keys = j->kv_len[first];
+  while (first + r.count < j->q.batch && (!j->q_len || j->q_len[first + r.count] == r.queries) &&
+         (!j->kv_len || j->kv_len[first + r.count] == r.keys))
+    r.count++;
+  const int64_t most = r.queries < r.keys ? r.keys : r.queries;
+  const int64_t least = r.queries < r.keys ? r.queries : r.keys;
+  r.exact = least == 0 || (!j->always && j->landmarks >= most);
+  if (r.landmarks > least) r.landmarks = least;
+  return r;
+}
+
+/* The entries of a run, and rows i0 .. i0 + len - 1 of them. */
+ATTN_COLD_ attn_tensor attn_landmark_view_(attn_tensor t, const attn_landmark_run_ *r, int64_t i0,
+                                           int64_t len) {
+  if (r->first > 0) t = attn_stage_shift_(t, r->first * t.stride_batch);
+  t.batch = r->count;
+  return attn_stage_rows_(t, i0, len);
+}
+
+/* Landmarks, the map A between them, and x = Z (B v) or (A + lambda I)^-1 (B v). */
+ATTN_COLD_ int attn_landmark_small_(attn_stage_ *s, const attn_landmark_job_ *j,
+                                    const attn_landmark_room_ *w, const attn_landmark_run_ *r) {
+  const int64_t m = r->landmarks;
+  const attn_tensor q = attn_landmark_view_(j->q, r, 0, r->queries);
+  const attn_tensor k = attn_landmark_view_(j->k, r, 0, r->keys);
+  const attn_tensor v = attn_landmark_view_(j->v, r, 0, r->keys);
+  const attn_tensor qt = attn_landmark_view_(w->qt, r, 0, m);
+  const attn_tensor kt = attn_landmark_view_(w->kt, r, 0, m);
+  const attn_tensor x = attn_landmark_view_(w->x, r, 0, m);
+  const attn_tensor bv = attn_landmark_view_(w->bv, r, 0, m);
+  attn_tensor column = kt; /* values of no use beside the map */
+  attn_sdpa_params plain, map;
+  memset(&plain, 0, sizeof plain);
+  plain.scale = j->scale, map = plain;
+  map.map = attn_landmark_view_(w->a, r, 0, m), map.map.dim = m, column.dim = 1;
+  if (!attn_stage_pool_(s, qt, q, NULL) || !attn_stage_pool_(s, kt, k, NULL) ||
+      !attn_stage_sdpa_(s, attn_landmark_view_(w->sum, r, 0, m), qt, kt, column, &map) ||
+      !attn_stage_sdpa_(s, bv, qt, k, v, &plain))
+    return 0;
+  if (!j->csalr)
+    return attn_stage_pinv_(s, map.map, map.map, j->iterations) &&
+           attn_stage_gemm_(s, x, map.map, bv, NULL);
+  const attn_share_ all = {x, j->renormalise ? 1.0f + j->lambda : 1.0f, NULL},
+                    none = {x, 0.0f, NULL};
+  return attn_stage_solve_(s, x, map.map, bv, (double)j->lambda) &&
+         (!j->renormalise || attn_stage_weigh_(s, x, all, none));
+}
+
+/* wide[b,h] += conv[h] along v; the heads of a group read one head of v. */
+ATTN_COLD_ int attn_landmark_conv_(attn_stage_ *s, attn_tensor wide, attn_tensor v,
+                                   attn_tensor conv) {
+  const int64_t group = wide.heads / v.heads;
+  attn_convolve_params p;
+  memset(&p, 0, sizeof p);
+  p.accumulate = 1;
+  for (int64_t h = 0; h < v.heads; h++) {
+    attn_tensor one = attn_stage_heads_(v, h, 1);
+    one.heads = group, one.stride_head = 0;
+    if (group == 1) return attn_stage_depthwise_(s, wide, v, conv, &p);
+    if (!attn_stage_depthwise_(s, attn_stage_heads_(wide, h * group, group), one,
+                               conv.heads > 1 ? attn_stage_heads_(conv, h * group, group) : conv,
+                               &p))
+      return 0;
+  }
+  return 1;
+}
+
+/* o, all rows of it. */
+ATTN_COLD_ int attn_landmark_large_(attn_stage_ *s, const attn_landmark_job_ *j,
+                                    const attn_landmark_room_ *w, const attn_landmark_run_ *r) {
+  const int64_t n = r->queries, m = r->exact ? r->keys : r->landmarks, rest = j->q.len - n;
+  const attn_tensor q = attn_landmark_view_(j->q, r, 0, n), o = attn_landmark_view_(j->o, r, 0, n);
+  const attn_tensor wide = attn_landmark_view_(w->wide, r, 0, n);
+  attn_sdpa_params p;
+  memset(&p, 0, sizeof p);
+  p.scale = j->scale;
+  if (!attn_stage_sdpa_(s, wide, q, attn_landmark_view_(r->exact ? j->k : w->kt, r, 0, m),
+                        attn_landmark_view_(r->exact ? j->v : w->x, r, 0, m), &p))
+    return 0;
+  if (j->conv.data &&
+      !attn_landmark_conv_(s, wide, attn_landmark_view_(j->v, r, 0, r->keys), j->conv))
+    return 0;
+  if (j->conv.data && j->o.dtype != ATTN_F32) {
+    const attn_share_ all = {wide, 1.0f, NULL}, none = {wide, 0.0f, NULL};
+    if (!attn_stage_weigh_(s, o, all, none)) return 0;
+  }
+  /* rows that see no key are zeros */
+  return rest == 0 ||
+         attn_stage_sdpa_(s, attn_landmark_view_(j->o, r, n, rest),
+                          attn_landmark_view_(j->q, r, n, rest), attn_landmark_view_(j->k, r, 0, 0),
+                          attn_landmark_view_(j->v, r, 0, 0), &p);
+}
+
+/* All that can fail comes before the first row of o. */
+ATTN_COLD_ int attn_landmark_steps_(attn_stage_ *s, void *job) {
+  const attn_landmark_job_ *j = (const attn_landmark_job_ *)job;
+  const int64_t b = j->q.batch, h = j->q.heads, dv = j->v.dim;
+  attn_landmark_room_ w;
+  attn_landmark_run_ r;
+  int64_t m = 0;
+  for (int64_t i = 0; i < b; i += r.count) {
+    r = attn_landmark_run_of_(j, i);
+    if (!r.exact && r.landmarks > m) m = r.landmarks;
+  }
+  w.kt = attn_stage_tensor_(s, b, j->k.heads, m, j->k.dim);
+  w.x = attn_stage_tensor_(s, b, h, m, dv);
+  w.qt = attn_stage_tensor_(s, b, h, m, j->q.dim);
+  w.a = attn_stage_tensor_(s, b, h, m, m);
+  w.bv = attn_stage_tensor_(s, b, h, m, dv);
+  w.sum = attn_stage_tensor_(s, b, h, m, 1);
+  w.wide = j->conv.data ? attn_stage_part_(s, &j->o) : j->o;
+  for (int64_t i = 0; i < b; i += r.count) {
+    r = attn_landmark_run_of_(j, i);
+    if (!r.exact && !attn_landmark_small_(s, j, &w, &r)) return 0;
+  }
+  for (int64_t i = 0; i < b; i += r.count) {
+    r = attn_landmark_run_of_(j, i);
+    if (!attn_landmark_large_(s, j, &w, &r)) return 0;
+  }
+  return 1;
+}
+
+/* The call, or with bytes the workspace query. */
+ATTN_COLD_ attn_status attn_landmark_call_(attn_landmark_job_ *j, attn_ctx *ctx, size_t *bytes) {
+  attn_error_ e = {ATTN_OK, NULL};
+  const attn_table_ *table;
+  int workers;
+  if (attn_landmark_check_(&e, j, ctx, &table, &workers)) {
+    attn_stage_ s = attn_stage_open_(&e, table, workers, ctx, bytes != NULL);
+    if (j->q.batch == 0 || j->q.len == 0) {
+      if (!bytes) attn_report_(ctx, table, 1, "no-op", "no queries");
+    } else {
+      attn_stage_call_(&s, ctx, attn_landmark_steps_, j,
+                       j->csalr ? "landmarks, linear solve" : "landmarks, pseudo-inverse", bytes);
+    }
+  }
+  return attn_end_(bytes ? NULL : ctx, &e);
+}
+
+ATTN_COLD_ attn_landmark_job_ attn_nystrom_job_(attn_tensor o, attn_tensor q, attn_tensor k,
+                                                attn_tensor v, const attn_nystrom_params *p) {
+  attn_landmark_job_ j;
+  memset(&j, 0, sizeof j);
+  j.o = o, j.q = q, j.k = k, j.v = v;
+  if (!p) return j;
+  j.conv = p->conv, j.kv_len = p->kv_len, j.q_len = p->q_len, j.scale = p->scale;
+  j.landmarks = p->landmarks, j.iterations = p->iterations, j.always = p->always;
+  return j;
+}
+ATTN_PUB_COLD_ attn_status attn_nystrom(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
+                                        const attn_nystrom_params *params, attn_ctx *ctx) {
+  attn_landmark_job_ j = attn_nystrom_job_(o, q, k, v, params);
+  return attn_landmark_call_(&j, ctx, NULL);
+}
+ATTN_PUB_COLD_ size_t attn_nystrom_workspace(attn_tensor o, attn_tensor q, attn_tensor k,
+                                             attn_tensor v, const attn_nystrom_params *params,
+                                             const attn_ctx *ctx) {
+  attn_landmark_job_ j = attn_nystrom_job_(o, q, k, v, params);
+  attn_ctx plain = attn_before_workspace_(ctx);
+  size_t bytes = 0;
+  attn_landmark_call_(&j, &plain, &bytes);
+  return bytes;
+}
+
+ATTN_COLD_ attn_landmark_job_ attn_csalr_job_(attn_tensor o, attn_tensor q, attn_tensor k,
+                                              attn_tensor v, const attn_csalr_params *p) {
+  attn_landmark_job_ j;
+  memset(&j, 0, sizeof j);
+  j.o = o, j.q = q, j.k = k, j.v = v, j.csalr = j.always = 1;
+  if (!p) return j;
+  j.kv_len = p->kv_len, j.q_len = p->q_len, j.scale = p->scale;
+  j.landmarks = p->landmarks, j.lambda = p->lambda, j.renormalise = p->renormalise;
+  return j;
+}
+ATTN_PUB_COLD_ attn_status attn_csalr(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
+                                      const attn_csalr_params *params, attn_ctx *ctx) {
+  attn_landmark_job_ j = attn_csalr_job_(o, q, k, v, params);
+  return attn_landmark_call_(&j, ctx, NULL);
+}
+ATTN_PUB_COLD_ size_t attn_csalr_workspace(attn_tensor o, attn_tensor q, attn_tensor k,
+                                           attn_tensor v, const attn_csalr_params *params,
+                                           const attn_ctx *ctx) {
+  attn_landmark_job_ j = attn_csalr_job_(o, q, k, v, params);
+  attn_ctx plain = attn_before_workspace_(ctx);
+  size_t bytes = 0;
+  attn_landmark_call_(&j, &plain, &bytes);
+  return bytes;
+}

@@ -1,0 +1,467 @@
+/* families/memory/segment_layer.h owns attention of a segment behind a memory: Transformer-XL's core form
+ * and its layer, which is also the Compressive Transformer's. */
+
+/* ---- the core form --------------------------------------------------------------------------*/
+
+typedef struct attn_segment_job_ {
+  attn_tensor o, q, k, v;
+  attn_segment_params p;
+} attn_segment_job_;
+
+/* Keys that a query of the last row may see. */
+ATTN_COLD_ int64_t attn_segment_reach_(const attn_segment_params *p, int64_t keys) {
+  return p->window > 0 && p->window < keys ? p->window : keys;
+}
+
+/* Rules that a layer shares; w_r stands for r there. */
+ATTN_COLD_ int attn_segment_params_(attn_error_ *e, const attn_segment_params *p, int r,
+                                    const char *together) {
+  if (p->window < 0) return attn_reject_(e, ATTN_E_RANGE, "window must be 0 (none) or at least 1");
+  if (r != (p->u != NULL) || r != (p->v != NULL)) return attn_reject_(e, ATTN_E_NULL, together);
+  return attn_check_scale_(e, p->scale);
+}
+
+ATTN_COLD_ int attn_segment_check_(attn_error_ *e, attn_segment_job_ *j,
+                                   const attn_segment_params *params, const attn_ctx *ctx,
+                                   const attn_table_ **table, int *workers) {
+  static const attn_words_ w[] = {ATTN_WORDS_("q"),           ATTN_WORDS_("k"),
+                                  ATTN_WORDS_("v"),           ATTN_WORDS_("params.r"),
+                                  ATTN_WORDS_("o"),           ATTN_WORDS_("params.lse"),
+                                  ATTN_WORDS_("params.usage")};
+  enum { Q, K, V, R, O, LSE, USAGE, COUNT };
+  attn_segment_params *p = &j->p;
+  attn_span_ more[2];
+  const int64_t any = ATTN_ANY_, in = ATTN_DIVIDES_;
+  if (!attn_check_ctx_(e, ctx, table, workers)) return 0;
+  if (params) *p = *params;
+  if (!attn_segment_params_(e, p, p->r.data != NULL, "params.r, .u and .v go together")) return 0;
+  const int64_t b = j->q.batch, h = j->q.heads, t = j->q.len, dk = j->q.dim, dv = j->v.dim;
+  attn_operand_ op[COUNT] = {
+      {&j->q, &w[Q], 0, any, any, any, any, "q", {0, 0}},
+      {&j->k, &w[K], 0, b, in, any, dk, "k must be [q.batch, Hk, M + L, q.dim]", {0, 0}},
+      {&j->v, &w[V], 0, b, in, j->k.len, any, "v must be [q.batch, Hv, k.len, dv]", {0, 0}},
+      {&p->r,
+       &w[R],
+       ATTN_OPTIONAL_ | ATTN_IS_F32_,
+       1,
+       ATTN_ONE_OR_ALL_,
+       any,
+       dk,
+       "params.r must be f32 [1, 1 or q.heads, n, q.dim]",
+       {0, 0}},
+      {&j->o, &w[O], ATTN_OUT_, b, h, t, dv, "o must be [q.batch, q.heads, q.len, v.dim]", {0, 0}},
+      {&p->lse,
+       &w[LSE],
+       ATTN_OUT_ | ATTN_OPTIONAL_ | ATTN_IS_F32_,
+       b,
+       h,
+       t,
+       1,
+       "params.lse must be f32 [q.batch, q.heads, q.len, 1]",
+       {0, 0}},
+      {&p->usage,
+       &w[USAGE],
+       ATTN_OUT_ | ATTN_OPTIONAL_ | ATTN_IS_F32_,
+       b,
+       1,
+       1,
+       any,
+       "params.usage must be f32 [q.batch, 1, 1, n]",
+       {0, 0}}};
+  for (int i = 0; i < COUNT; i++) {
+    if (i == K && h < 1) return attn_reject_(e, ATTN_E_SHAPE, "q.heads must be at least 1");
+    if (!attn_check_operand_(e, &op[i], h)) return 0;
+  }
+  if (j->k.len < t) return attn_reject_(e, ATTN_E_SHAPE, "k.len must not be less than q.len");
+  if (p->r.data && p->r.len < attn_segment_reach_(p, j->k.len))
+    return attn_reject_(e, ATTN_E_RANGE, "params.r must have a row for every distance in sight");
+  if (p->usage.data && p->usage.dim > j->k.len)
+    return attn_reject_(e, ATTN_E_SHAPE, "params.usage.dim must not pass k.len");
+  const char *align = "params.u and .v must be aligned to their elements";
+  return attn_check_array_(e, p->u, attn_mul_(h, dk), 4, align, &more[0]) &&
+         attn_check_array_(e, p->v, attn_mul_(h, dk), 4, align, &more[1]) &&
+         attn_check_apart_(e, ctx, op, COUNT, more, 2);
+}
+
+ATTN_COLD_ int attn_segment_steps_(attn_stage_ *s, void *job) {
+  const attn_segment_job_ *j = (const attn_segment_job_ *)job;
+  attn_sdpa_params p;
+  memset(&p, 0, sizeof p);
+  p.scale = j->p.scale, p.causal = 1;
+  if (j->p.window > 0) p.window_left = j->p.window > 1 ? j->p.window - 1 : ATTN_WINDOW_NONE;
+  if (j->p.r.data) p.xl.table = j->p.r, p.xl.content_bias = j->p.u, p.xl.distance_bias = j->p.v;
+  p.lse = j->p.lse;
+  if (j->p.usage.data && !p.lse.data)
+    p.lse = attn_stage_tensor_(s, j->q.batch, j->q.heads, j->q.len, 1);
+  return attn_stage_sdpa_(s, j->o, j->q, j->k, j->v, &p) &&
+         (!j->p.usage.data || attn_stage_usage_(s, j->p.usage, j->q, j->k, &p));
+}
+
+/* The call, or with bytes the workspace query. */
+ATTN_COLD_ attn_status attn_segment_call_(attn_tensor o, attn_tensor q, attn_tensor k,
+                                          attn_tensor v, const attn_segment_params *params,
+                                          attn_ctx *ctx, size_t *bytes) {
+  attn_error_ e = {ATTN_OK, NULL};
+  attn_segment_job_ j;
+  const attn_table_ *table;
+  int workers;
+  memset(&j, 0, sizeof j);
+  j.o = o, j.q = q, j.k = k, j.v = v;
+  if (attn_segment_check_(&e, &j, params, ctx, &table, &workers)) {
+    attn_stage_ s = attn_stage_open_(&e, table, workers, ctx, bytes != NULL);
+    attn_stage_call_(&s, ctx, attn_segment_steps_, &j, "causal attention behind a memory", bytes);
+  }
+  return attn_end_(bytes ? NULL : ctx, &e);
+}
+
+ATTN_PUB_COLD_ attn_status attn_segment(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
+                                        const attn_segment_params *params, attn_ctx *ctx) {
+  return attn_segment_call_(o, q, k, v, params, ctx, NULL);
+}
+ATTN_PUB_COLD_ size_t attn_segment_workspace(attn_tensor o, attn_tensor q, attn_tensor k,
+                                             attn_tensor v, const attn_segment_params *params,
+                                             const attn_ctx *ctx) {
+  attn_ctx plain = attn_before_workspace_(ctx);
+  size_t bytes = 0;
+  attn_segment_call_(o, q, k, v, params, &plain, &bytes);
+  return bytes;
+}
+
+/* ---- the layer ------------------------------------------------------------------------------*/
+
+/* One job for the layer and its two ends; absent tensors have no data. */
+typedef struct attn_segment_layer_job_ {
+  attn_tensor o, h, x, q, k, v; /* x: the heads, of the last step alone */
+  attn_segment_layer_params p;
+  int layer, project, output; /* which of the three this is */
+  int64_t dk, dv;
+} attn_segment_layer_job_;
+
+/* Whether the rows are normalised before the weights. */
+ATTN_COLD_ const attn_norm *attn_segment_norm_(const attn_segment_layer_params *p) {
+  return p->sublayer == ATTN_SUBLAYER_PRE ? &p->norm : NULL;
+}
+
+ATTN_COLD_ int attn_segment_numbers_(attn_error_ *e, attn_segment_layer_job_ *j,
+                                     const attn_segment_layer_params *params) {
+  attn_segment_layer_params *p = &j->p;
+  if (!params) return attn_reject_(e, ATTN_E_NULL, "params must not be null: it has the weights");
+  *p = *params;
+  if (p->heads == 0) p->heads = 1;
+  if (p->kv_heads == 0) p->kv_heads = p->heads;
+  if (p->heads < 1 || p->kv_heads < 1)
+    return attn_reject_(e, ATTN_E_SHAPE, "params.heads and .kv_heads must not be negative");
+  if (p->heads % p->kv_heads)
+    return attn_reject_(e, ATTN_E_HEADS, "params.kv_heads must divide params.heads");
+  if ((int)p->sublayer < 0 || p->sublayer >= ATTN_SUBLAYER_COUNT)
+    return attn_reject_(e, ATTN_E_RANGE, "params.sublayer must be an attn_sublayer");
+  if (!(p->norm.eps >= 0.0f && p->norm.eps < INFINITY))
+    return attn_reject_(e, ATTN_E_VALUE, "params.norm.eps must be finite and not negative");
+  if (!j->layer) return 1;
+  const int r = p->w_r.data || p->attention.r.data;
+  if (p->w_r.data && p->attention.r.data)
+    return attn_reject_(e, ATTN_E_NULL, "params.w_r and params.attention.r exclude each other");
+  return attn_segment_params_(e, &p->attention, r,
+                              "params.w_r (or attention.r), attention.u and attention.v go "
+                              "together");
+}
+
+ATTN_COLD_ int attn_segment_layer_check_(attn_error_ *e, attn_segment_layer_job_ *j,
+                                         const attn_segment_layer_params *params,
+                                         const attn_ctx *ctx, const attn_table_ **table,
+                                         int *workers) {
+  static const attn_words_ w[] = {ATTN_WORDS_("h"),
+                                  ATTN_WORDS_("params.w_q"),
+                                  ATTN_WORDS_("params.w_k"),
+                                  ATTN_WORDS_("params.w_v"),
+                                  ATTN_WORDS_("params.w_o"),
+                                  ATTN_WORDS_("params.w_r"),
+                                  ATTN_WORDS_("params.attention.r"),
+                                  ATTN_WORDS_("x"),
+                                  ATTN_WORDS_("o"),
+                                  ATTN_WORDS_("q"),
+                                  ATTN_WORDS_("k"),
+                                  ATTN_WORDS_("v"),
+                                  ATTN_WORDS_("params.attention.lse"),
+                                  ATTN_WORDS_("params.attention.usage")};
+  static const attn_memory_words_ wm[] = {ATTN_MEMORY_WORDS_("params.memory"),
+                                          ATTN_MEMORY_WORDS_("params.compressed")};
+  enum { H, WQ, WK, WV, WO, WR, R, X, O, Q, K, V, LSE, USAGE, MEM, CMEM, COUNT };
+  attn_segment_layer_params *p = &j->p;
+  attn_segment_params *a = &p->attention;
+  attn_span_ more[4];
+  const int64_t any = ATTN_ANY_;
+  memset(more, 0, sizeof more);
+  if (!attn_check_ctx_(e, ctx, table, workers)) return 0;
+  if (!attn_segment_numbers_(e, j, params)) return 0;
+  const int optional = ATTN_OPTIONAL_, f32 = ATTN_IS_F32_, out = ATTN_OUT_ | ATTN_OPTIONAL_;
+  /* what this step does not read is as if it were absent */
+  if (!j->output && !j->layer) p->w_o.data = NULL;
+  if (j->output) p->w_q.data = p->w_k.data = p->w_v.data = NULL;
+  if (!j->layer) {
+    memset(&p->memory, 0, sizeof p->memory), memset(&p->compressed, 0, sizeof p->compressed);
+    memset(a, 0, sizeof *a), p->w_r.data = NULL;
+  }
+  const int64_t hq = p->heads, hk = p->kv_heads, dm = j->h.dim, b = j->h.batch, t = j->h.len;
+  if ((p->w_q.data && p->w_q.dim % hq) || (p->w_k.data && p->w_k.dim % hk) ||
+      (p->w_v.data && p->w_v.dim % hk))
+    return attn_reject_(e, ATTN_E_HEADS,
+                        "params.heads must divide w_q.dim, kv_heads w_k.dim and w_v.dim");
+  j->dk = p->w_q.data ? p->w_q.dim / hq : p->w_k.dim / hk;
+  j->dv = j->output ? j->x.dim : p->w_v.dim / hk;
+  const int heads_out = p->sublayer == ATTN_SUBLAYER_PLAIN && !p->w_o.data && !j->output;
+  if (!j->project && !heads_out && !p->w_o.data)
+    return attn_reject_(e, ATTN_E_NULL, attn_says_(&w[WO], ATTN_SAYS_DATA_));
+  attn_operand_ op[COUNT] = {
+      {&j->h, &w[H], 0, any, 1, any, any, "h must have one head", {0, 0}},
+      {&p->w_q,
+       &w[WQ],
+       j->layer || j->q.data ? 0 : optional,
+       1,
+       1,
+       dm,
+       attn_mul_(hq, j->dk),
+       "params.w_q must be [1, 1, h.dim, heads * dk]",
+       {0, 0}},
+      {&p->w_k,
+       &w[WK],
+       j->layer || j->k.data ? 0 : optional,
+       1,
+       1,
+       dm,
+       attn_mul_(hk, j->dk),
+       "params.w_k must be [1, 1, h.dim, kv_heads * dk]",
+       {0, 0}},
+      {&p->w_v,
+       &w[WV],
+       j->layer || j->v.data ? 0 : optional,
+       1,
+       1,
+       dm,
+       any,
+       "params.w_v must be [1, 1, h.dim, kv_heads * dv]",
+       {0, 0}},
+      {&p->w_o,
+       &w[WO],
+       j->project || heads_out ? optional : 0,
+       1,
+       1,
+       attn_mul_(hq, j->dv),
+       p->sublayer == ATTN_SUBLAYER_PLAIN ? any : dm,
+       "params.w_o must be [1, 1, heads * dv, h.dim]",
+       {0, 0}},
+      {&p->w_r,
+       &w[WR],
+       optional,
+       1,
+       1,
+       dm,
+       attn_mul_(hq, j->dk),
+       "params.w_r must have the shape of w_q",
+       {0, 0}},
+      {&a->r,
+       &w[R],
+       optional | f32,
+       1,
+       ATTN_ONE_OR_ALL_,
+       any,
+       j->dk,
+       "params.attention.r must be f32 [1, 1 or heads, n, dk]",
+       {0, 0}},
+      {&j->x,
+       &w[X],
+       j->output ? 0 : optional,
+       b,
+       hq,
+       t,
+       any,
+       "x must be [B, heads, L, dv]",
+       {0, 0}},
+      {&j->o,
+       &w[O],
+       j->project ? out : ATTN_OUT_,
+       b,
+       heads_out ? hq : 1,
+       t,
+       heads_out ? j->dv : p->w_o.dim,
+       "o must be [h.batch, 1, h.len, w_o.dim], without w_o [h.batch, heads, h.len, dv]",
+       {0, 0}},
+      {&j->q, &w[Q], out, b, hq, t, j->dk, "q must be [h.batch, heads, h.len, dk]", {0, 0}},
+      {&j->k, &w[K], out, b, hk, t, j->dk, "k must be [h.batch, kv_heads, h.len, dk]", {0, 0}},
+      {&j->v, &w[V], out, b, hk, t, j->dv, "v must be [h.batch, kv_heads, h.len, dv]", {0, 0}},
+      {&a->lse,
+       &w[LSE],
+       out | f32,
+       b,
+       hq,
+       t,
+       1,
+       "params.attention.lse must be f32 [h.batch, heads, h.len, 1]",
+       {0, 0}},
+      {&a->usage,
+       &w[USAGE],
+       out | f32,
+       b,
+       1,
+       1,
+       any,
+       "params.attention.usage must be f32 [h.batch, 1, 1, n]",
+       {0, 0}}};
+  for (int i = 0; i <= USAGE; i++)
+    if (!attn_check_operand_(e, &op[i], hq)) return 0;
+  if (!attn_check_memory_(e, &p->memory, &wm[0], b, dm, 0, &op[MEM]) ||
+      !attn_check_memory_(e, &p->compressed, &wm[1], b, dm, 0, &op[CMEM]))
+    return 0;
+  if (p->w_r.data && dm % 2)
+    return attn_reject_(e, ATTN_E_SHAPE,
+                        "h.dim must be even with params.w_r: half sines, half cosines");
+  const int64_t far = (int64_t)1 << 38;
+  if (t >= far || p->memory.len >= far || p->compressed.len >= far)
+    return attn_reject_(e, ATTN_E_OVERFLOW, "h.len and the memories' len must be below 2^38");
+  const int64_t keys = p->compressed.len + p->memory.len + t;
+  if (a->r.data && a->r.len < attn_segment_reach_(a, keys))
+    return attn_reject_(e, ATTN_E_RANGE,
+                        "params.attention.r must have a row for every distance in sight");
+  if (a->usage.data && a->usage.dim > keys)
+    return attn_reject_(e, ATTN_E_SHAPE, "params.attention.usage.dim must not pass the keys");
+  const char *align = "params.attention.u and .v must be aligned to their elements";
+  const char *norm = "params.norm.gain and .bias must be aligned to their elements";
+  return attn_check_array_(e, a->u, attn_mul_(hq, j->dk), 4, align, &more[0]) &&
+         attn_check_array_(e, a->v, attn_mul_(hq, j->dk), 4, align, &more[1]) &&
+         attn_check_array_(e, p->norm.gain, dm, 4, norm, &more[2]) &&
+         attn_check_array_(e, p->norm.bias, dm, 4, norm, &more[3]) &&
+         attn_check_apart_(e, ctx, op, COUNT, more, 4);
+}
+
+/* r of the distances in sight: the sines of each, then the cosines, times w_r. */
+ATTN_COLD_ int attn_segment_distances_(attn_stage_ *s, attn_tensor *r, attn_tensor w_r,
+                                       int64_t heads, int64_t n) {
+  const attn_tensor sines = attn_stage_tensor_(s, 1, 1, n, w_r.len);
+  attn_sinusoid_params pe;
+  memset(&pe, 0, sizeof pe);
+  pe.layout = ATTN_SINUSOID_HALVES;
+  *r = attn_stage_tensor_(s, 1, heads, n, w_r.dim / heads);
+  return attn_stage_sinusoid_(s, sines, &pe) &&
+         attn_stage_gemm_(s, *r, sines, attn_xl_heads_(w_r, heads), NULL);
+}
+
+ATTN_COLD_ int attn_segment_layer_steps_(attn_stage_ *s, void *job) {
+  const attn_segment_layer_job_ *j = (const attn_segment_layer_job_ *)job;
+  const attn_segment_layer_params *p = &j->p;
+  attn_lift_ lift;
+  attn_segment_job_ core;
+  if (j->output) return attn_stage_close_(s, j->o, j->x, j->h, p->w_o, p->sublayer, &p->norm);
+  memset(&lift, 0, sizeof lift);
+  memset(&core, 0, sizeof core);
+  lift.norm = attn_segment_norm_(p);
+  attn_memory_take_(&lift.x, &p->compressed, 0, p->compressed.len);
+  attn_memory_take_(&lift.x, &p->memory, 0, p->memory.len);
+  const int64_t b = j->h.batch, h = p->heads, t = j->h.len, m = attn_parts_len_(&lift.x);
+  attn_parts_add_(&lift.x, j->h);
+  if (j->project) {
+    if (j->q.data) attn_lift_add_(&lift, j->q, p->w_q, 0);
+    if (j->k.data) attn_lift_add_(&lift, j->k, p->w_k, 0);
+    if (j->v.data) attn_lift_add_(&lift, j->v, p->w_v, 0);
+    return attn_stage_lift_(s, &lift);
+  }
+  core.q = attn_stage_tensor_(s, b, h, t, j->dk);
+  core.k = attn_stage_tensor_(s, b, p->kv_heads, m + t, j->dk);
+  core.v = attn_stage_tensor_(s, b, p->kv_heads, m + t, j->dv);
+  core.p = p->attention;
+  core.o = p->w_o.data ? attn_stage_tensor_(s, b, h, t, j->dv) : j->o;
+  attn_lift_add_(&lift, core.q, p->w_q, m);
+  attn_lift_add_(&lift, core.k, p->w_k, 0);
+  attn_lift_add_(&lift, core.v, p->w_v, 0);
+  if (p->w_r.data &&
+      !attn_segment_distances_(s, &core.p.r, p->w_r, h, attn_segment_reach_(&core.p, m + t)))
+    return 0;
+  return attn_stage_lift_(s, &lift) && attn_segment_steps_(s, &core) &&
+         (!p->w_o.data || attn_stage_close_(s, j->o, core.o, j->h, p->w_o, p->sublayer, &p->norm));
+}
+
+/* The call, or with bytes the workspace query. */
+ATTN_COLD_ attn_status attn_segment_layer_call_(attn_segment_layer_job_ *j,
+                                                const attn_segment_layer_params *params,
+                                                const char *path, attn_ctx *ctx, size_t *bytes) {
+  attn_error_ e = {ATTN_OK, NULL};
+  const attn_table_ *table;
+  int workers;
+  if (attn_segment_layer_check_(&e, j, params, ctx, &table, &workers)) {
+    attn_stage_ s = attn_stage_open_(&e, table, workers, ctx, bytes != NULL);
+    const attn_tensor *usage = &j->p.attention.usage;
+    if (j->h.batch == 0 || (j->h.len == 0 && !usage->data)) {
+      if (!bytes) attn_report_(ctx, table, 1, "no-op", "no rows");
+    } else {
+      attn_stage_call_(&s, ctx, attn_segment_layer_steps_, j, path, bytes);
+    }
+  }
+  return attn_end_(bytes ? NULL : ctx, &e);
+}
+
+ATTN_COLD_ attn_segment_layer_job_ attn_segment_layer_of_(attn_tensor o, attn_tensor h) {
+  attn_segment_layer_job_ j;
+  memset(&j, 0, sizeof j);
+  j.o = o, j.h = h;
+  return j;
+}
+
+ATTN_COLD_ size_t attn_segment_layer_bytes_(attn_segment_layer_job_ *j,
+                                            const attn_segment_layer_params *params,
+                                            const attn_ctx *ctx) {
+  attn_ctx plain = attn_before_workspace_(ctx);
+  size_t bytes = 0;
+  attn_segment_layer_call_(j, params, "", &plain, &bytes);
+  return bytes;
+}
+
+ATTN_PUB_COLD_ attn_status attn_segment_layer(attn_tensor o, attn_tensor h,
+                                              const attn_segment_layer_params *params,
+                                              attn_ctx *ctx) {
+  attn_segment_layer_job_ j = attn_segment_layer_of_(o, h);
+  j.layer = 1;
+  return attn_segment_layer_call_(&j, params, "projections, attention behind a memory", ctx, NULL);
+}
+ATTN_PUB_COLD_ size_t attn_segment_layer_workspace(attn_tensor o, attn_tensor h,
+                                                   const attn_segment_layer_params *params,
+                                                   const attn_ctx *ctx) {
+  attn_segment_layer_job_ j = attn_segment_layer_of_(o, h);
+  j.layer = 1;
+  return attn_segment_layer_bytes_(&j, params, ctx);
+}
+
+ATTN_COLD_ attn_segment_layer_job_ attn_segment_project_of_(attn_tensor q, attn_tensor k,
+                                                            attn_tensor v, attn_tensor h) {
+  attn_tensor none = attn_view_(NULL, ATTN_F32, 0, 0, 0, 0);
+  attn_segment_layer_job_ j = attn_segment_layer_of_(none, h);
+  j.project = 1, j.q = q, j.k = k, j.v = v;
+  return j;
+}
+ATTN_PUB_COLD_ attn_status attn_segment_project(attn_tensor q, attn_tensor k, attn_tensor v,
+                                                attn_tensor h,
+                                                const attn_segment_layer_params *params,
+                                                attn_ctx *ctx) {
+  attn_segment_layer_job_ j = attn_segment_project_of_(q, k, v, h);
+  return attn_segment_layer_call_(&j, params, "row products, split into heads", ctx, NULL);
+}
+ATTN_PUB_COLD_ size_t attn_segment_project_workspace(attn_tensor q, attn_tensor k, attn_tensor v,
+                                                     attn_tensor h,
+                                                     const attn_segment_layer_params *params,
+                                                     const attn_ctx *ctx) {
+  attn_segment_layer_job_ j = attn_segment_project_of_(q, k, v, h);
+  return attn_segment_layer_bytes_(&j, params, ctx);
+}
+
+ATTN_PUB_COLD_ attn_status attn_segment_output(attn_tensor o, attn_tensor x, attn_tensor h,
+                                               const attn_segment_layer_params *params,
+                                               attn_ctx *ctx) {
+  attn_segment_layer_job_ j = attn_segment_layer_of_(o, h);
+  j.output = 1, j.x = x;
+  return attn_segment_layer_call_(&j, params, "row products, residual and norm", ctx, NULL);
+}
+ATTN_PUB_COLD_ size_t attn_segment_output_workspace(attn_tensor o, attn_tensor x, attn_tensor h,
+                                                    const attn_segment_layer_params *params,
+                                                    const attn_ctx *ctx) {
+  attn_segment_layer_job_ j = attn_segment_layer_of_(o, h);
+  j.output = 1, j.x = x;
+  return attn_segment_layer_bytes_(&j, params, ctx);
+}
