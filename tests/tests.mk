@@ -1,17 +1,18 @@
 # tests.mk owns how the cmocka runner is built and run: natively, with clang, with SLEEF, under the
 # sanitizers, and for ARM under qemu. The top Makefile includes it. Everything lands in build/tests.
 
-TEST_SOURCES := $(sort $(wildcard tests/*.c))
+TEST_ROOMS := tests/calls tests/compose $(wildcard tests/families/*)
+TEST_SOURCES := $(sort $(wildcard tests/*.c $(TEST_ROOMS:%=%/*.c)))
 TEST_OUT := build/tests
 TEST_WARNINGS := -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wstrict-prototypes
-TEST_FLAGS := -std=c99 -D_POSIX_C_SOURCE=200809L -D_FILE_OFFSET_BITS=64 $(TEST_WARNINGS) -I.
+TEST_FLAGS := -std=c99 -D_POSIX_C_SOURCE=200809L -D_FILE_OFFSET_BITS=64 $(TEST_WARNINGS) -I. -Itests
 
 # SLEEF, where it is, judges attn_exp as well.
 TEST_SLEEF := $(if $(wildcard /usr/include/sleef.h /usr/include/*/sleef.h),-DATTN_TEST_SLEEF)
 TEST_SLEEF_LIB := $(if $(TEST_SLEEF),-lsleef)
 
 # What a test reads of attn.h: its declarations.
-TEST_READS := $(wildcard tests/*.h) $(shell find attn/api -name '*.h') | attn.h
+TEST_READS := $(wildcard tests/*.h $(TEST_ROOMS:%=%/*.h)) $(shell find attn/api -name '*.h') | attn.h
 
 # $(call hooked,NAME,IMPLEMENTATION,OBJCOPY): the implementation, calling the tests' malloc and free.
 define hooked

@@ -1,0 +1,39 @@
+/* tests/families/blocks/block.h owns a call of an encoder or decoder block with random arguments, and its float64 answer. */
+
+#ifndef TESTS_BLOCK_H
+#define TESTS_BLOCK_H
+
+#include "layers.h"
+
+typedef enum block_kind { BLOCK_ENCODER, BLOCK_DECODER, BLOCK_STEP } block_kind;
+
+typedef struct block {
+  block_kind kind;
+  attn_tensor y, x, e;
+  attn_block_params p;
+  attn_decoder_cache cache; /* of a step, which leaves it as it is */
+  promise does;
+} block;
+
+typedef struct block_shape {
+  block_kind kind;
+  int64_t batch, rows, dm, heads, kv_heads, dk, dv, dff;
+  int64_t e_rows, de; /* e_rows < 0: no cross attention */
+  attn_sublayer sublayer;
+  attn_activation act;
+  attn_dtype x_type, w_type, y_type;
+  int biases;
+} block_shape;
+
+block_shape block_plain(block_kind kind, int64_t batch, int64_t rows);
+block *block_build(const block_shape *shape, test_rng *rng);
+/* Runs it and holds it against the oracle. */
+void block_check(block *s, double tolerance, const char *what);
+/* A cache of so many rows for the block. */
+attn_decoder_cache block_cache(const block *s, int64_t room, attn_dtype type, test_layout layout);
+/* attn_decoder_start, then x in steps of `first` rows and of one; y becomes what they make. */
+void block_decode(const block *s, attn_decoder_cache *cache, attn_tensor y, int64_t first);
+/* act(x w_1 + b_1) w_2 + b_2 with any of the activations a model uses. */
+cube block_feed(const cube *x, const attn_feed_forward *ff);
+
+#endif

@@ -1,0 +1,406 @@
+/* tests/families/blocks/test_block.c owns the feed-forward in runs, and the encoder and decoder block. */
+
+#include "block.h"
+
+static const attn_activation acts[] = {ATTN_ACT_NONE, ATTN_ACT_GELU, ATTN_ACT_RELU,
+                                       ATTN_ACT_GELU_TANH};
+
+/* ---- feed-forward ---------------------------------------------------------------------------*/
+
+typedef struct feed {
+  attn_tensor y, x;
+  attn_feed_forward ff;
+  int64_t chunks;
+  promise does;
+} feed;
+
+static attn_status feed_call(void *at, attn_ctx *ctx) {
+  feed *s = at;
+  return attn_feed_forward_rows(s->y, s->x, &s->ff, s->chunks, ctx);
+}
+static size_t feed_ask(void *at, const attn_ctx *ctx) {
+  feed *s = at;
+  return attn_feed_forward_rows_workspace(s->y, s->x, &s->ff, s->chunks, ctx);
+}
+
+static feed *feed_build(int64_t batch, int64_t rows, int64_t din, int64_t dff, int64_t dout, int n,
+                        test_rng *rng) {
+  feed *s = test_mem(sizeof *s);
+  memset(s, 0, sizeof *s);
+  s->x = drawn((attn_dtype)(n % 3), n % 2 ? TEST_BHTD : TEST_PADDED, batch, 1, rows, din, 1, rng);
+  s->ff = drawn_feed(din, dff, dout, n % 4 != 1, (attn_dtype)(n / 3 % 3), rng);
+  s->ff.activation = acts[n % 4];
+  s->y = output((attn_dtype)(n / 2 % 3), n % 2 ? TEST_BHTD : TEST_NEGATIVE, batch, 1, rows, dout,
+                &s->does.block[0]);
+  s->does.call = feed_call, s->does.ask = feed_ask, s->does.scene = s, s->does.out[0] = &s->y;
+  return s;
+}
+
+void K7_feed_forward(void **state) {
+  (void)state;
+  test_rng rng = test_seed(7100);
+  for (int n = 0; n < test_count(24, 10); n++, test_mem_release()) {
+    const int64_t batch = test_range(&rng, 1, 3), rows = test_range(&rng, 1, n % 4 ? 20 : 120);
+    const int64_t din = test_range(&rng, 1, n % 5 ? 30 : 140), dout = test_range(&rng, 1, 70);
+    const int64_t dff = n % 6 == 5 ? 0 : test_range(&rng, 1, n % 5 ? 40 : 150);
+    feed *s = feed_build(batch, rows, din, dff, dout, n, &rng);
+    promise_run(&s->does);
+    const cube x = cube_from(&s->x), want = block_feed(&x, &s->ff);
+    cube_check(&want, &s->y, 2e-5, "feed-forward");
+  }
+}
+
+/* K4: any number of chunks has the same bits, and so has the call in place; the workspace gets less. */
+void K4_chunks(void **state) {
+  (void)state;
+  static const int64_t chunks[] = {1, 2, 7, 40, 1000};
+  test_rng rng = test_seed(7101);
+  for (int n = 0; n < 4; n++, test_mem_release()) {
+    feed *s = feed_build(1 + n % 2, n == 3 ? 230 : 41, 33, n == 2 ? 0 : 67, 33, n, &rng);
+    attn_tensor y = test_tensor(s->y.dtype, TEST_BHTD, s->y.batch, 1, s->y.len, 33);
+    attn_ctx ctx = test_ctx();
+    promise_run(&s->does);
+    test_copy(y, s->y);
+    const size_t most = feed_ask(s, &ctx);
+    for (int k = 0; k < 5; k++) {
+      s->chunks = chunks[k];
+      test_fill_value(s->y, 3);
+      promise_run(&s->does);
+      test_assert_same(s->y, y, "chunks");
+      if (k > 1 && n < 2) assert_true(feed_ask(s, &ctx) < most);
+      feed here = *s;
+      if (s->x.dtype != s->y.dtype) continue;
+      here.y = here.x = test_tensor(s->y.dtype, TEST_PADDED, s->y.batch, 1, s->y.len, 33);
+      test_copy(here.x, s->x);
+      here.does.scene = &here;
+      promise_run(&here.does);
+      test_assert_same(here.y, y, "in place");
+    }
+  }
+}
+
+void K7_feed_forward_promises(void **state) {
+  (void)state;
+  test_rng rng = test_seed(7102);
+  for (int n = 0; n < 4; n++)
+    promise_keep(&feed_build(2, 70, 20, n == 3 ? 0 : 300, 31, n, &rng)->does);
+}
+
+void K7_feed_forward_rejects(void **state) {
+  (void)state;
+  test_rng rng = test_seed(7103);
+  for (int n = 0; n < 12; n++, test_mem_release()) {
+    feed *s = feed_build(1, 6, 5, 8, 5, 0, &rng);
+    attn_status want = ATTN_E_SHAPE;
+    const char *word = "ff.w_1";
+    switch (n) {
+      case 0: s->ff.w_1.data = NULL, want = ATTN_E_NULL; break;
+      case 1: s->ff.w_1.len = 4; break;
+      case 2: s->ff.b_1.dim = 7, word = "ff.b_1"; break;
+      case 3: s->ff.w_2.dim = 4, word = "ff.w_2"; break;
+      case 4: s->ff.w_2.data = NULL, s->ff.b_1.data = NULL; break;
+      case 5: s->ff.b_2.dim = 4, word = "ff.b_2"; break;
+      case 6: s->chunks = -1, want = ATTN_E_RANGE, word = "chunks"; break;
+      case 7: s->x.len = 5, word = "x must"; break;
+      case 8: s->x.dtype = ATTN_I8, want = ATTN_E_DTYPE, word = "x.dtype"; break;
+      case 9: s->ff.activation = ATTN_ACT_COUNT, want = ATTN_E_VALUE, word = "activation"; break;
+      case 10:
+        s->x = s->y, s->x.data = (char *)s->y.data + 4, want = ATTN_E_OVERLAP, word = "y ";
+        break;
+      default: s->ff.w_2 = s->y, s->ff.w_2.len = 8, want = ATTN_E_OVERLAP, word = "y "; break;
+    }
+    if (n == 11) {
+      s->ff.w_2 = attn_bhtd(s->y.data, ATTN_F32, 1, 1, 8, 5);
+      s->ff.w_2.stride_len = 0;
+    }
+    promise_reject(&s->does, want, word);
+  }
+  feed *s = feed_build(1, 6, 5, 8, 5, 0, &rng);
+  attn_ctx ctx = test_ctx();
+  assert_int_equal(attn_feed_forward_rows(s->y, s->x, NULL, 0, &ctx), ATTN_E_NULL);
+  assert_non_null(strstr(ctx.reason, "ff"));
+}
+
+/* ---- blocks ---------------------------------------------------------------------------------*/
+
+static void random_blocks(block_kind kind, uint64_t seed) {
+  test_rng rng = test_seed(seed);
+  for (int n = 0; n < test_count(24, 8); n++, test_mem_release()) {
+    block_shape x = block_plain(kind, 1, 1);
+    x.batch = test_range(&rng, 1, 3), x.rows = test_range(&rng, 1, n % 6 ? 14 : 75);
+    x.kv_heads = test_range(&rng, 1, 3), x.heads = x.kv_heads * test_range(&rng, 1, 2);
+    x.dm = test_range(&rng, 2, n % 7 ? 24 : 140), x.dk = test_range(&rng, 1, 9);
+    x.dv = test_range(&rng, 1, 9), x.dff = n % 5 == 4 ? 0 : test_range(&rng, 1, 40);
+    x.sublayer = n % 2 ? ATTN_SUBLAYER_PRE : ATTN_SUBLAYER_POST;
+    x.act = acts[n / 2 % 4], x.biases = n % 5 != 3;
+    x.x_type = (attn_dtype)(n % 3), x.w_type = (attn_dtype)(n / 3 % 3);
+    x.y_type = (attn_dtype)(n / 2 % 3);
+    if (kind == BLOCK_DECODER)
+      x.e_rows = n % 4 == 3 ? -1 : test_range(&rng, 0, 20), x.de = test_range(&rng, 1, 15);
+    block *s = block_build(&x, &rng);
+    if (n % 3 == 1) s->p.x_len = test_lengths(x.batch, x.rows, &rng);
+    if (n % 3 == 2 && x.e_rows >= 0) s->p.e_len = test_lengths(x.batch, x.e_rows, &rng);
+    if (kind == BLOCK_ENCODER) s->p.self.attend.causal = n % 5 == 2;
+    s->p.chunks = n % 4;
+    block_check(s, 6e-5, kind == BLOCK_ENCODER ? "encoder" : "decoder");
+  }
+}
+
+void K7_encoder_random(void **state) {
+  (void)state;
+  random_blocks(BLOCK_ENCODER, 7110);
+}
+
+void K7_decoder_random(void **state) {
+  (void)state;
+  random_blocks(BLOCK_DECODER, 7111);
+}
+
+/* One token, no rows of e, no existing rows, a hidden layer of one column; no rows, no batch. */
+void K7_edges(void **state) {
+  (void)state;
+  test_rng rng = test_seed(7112);
+  for (int n = 0; n < 12; n++, test_mem_release()) {
+    static const int32_t nothing[2] = {0, 0};
+    block_shape x = block_plain(n % 2 ? BLOCK_ENCODER : BLOCK_DECODER, 2, 5);
+    x.sublayer = n / 2 % 2 ? ATTN_SUBLAYER_PRE : ATTN_SUBLAYER_POST;
+    x.x_type = ATTN_F32;
+    if (n / 4 == 0) x.rows = 1, x.dff = 1;
+    if (n / 4 == 1 && n % 2 == 0) x.e_rows = 0;
+    block *s = block_build(&x, &rng);
+    if (n / 4 == 2) s->p.x_len = nothing;
+    block_check(s, 5e-5, "edge");
+    s->x.len = s->y.len = 0;
+    attn_ctx ctx = test_ctx();
+    s->p.x_len = NULL;
+    assert_int_equal(s->does.call(s, &ctx), ATTN_OK);
+    s->x.len = s->y.len = x.rows, s->x.batch = s->y.batch = s->e.batch = 0;
+    assert_int_equal(s->does.call(s, &ctx), ATTN_OK);
+  }
+}
+
+/* Rows of an encoder in any order; no weights, no change; entries of a batch by themselves. */
+void K7_invariants(void **state) {
+  (void)state;
+  test_rng rng = test_seed(7113);
+  for (int n = 0; n < 2; n++, test_mem_release()) {
+    /* rows of an encoder in another order */
+    block_shape x = block_plain(BLOCK_ENCODER, 2, 19);
+    x.sublayer = n ? ATTN_SUBLAYER_PRE : ATTN_SUBLAYER_POST;
+    block *s = block_build(&x, &rng);
+    promise_run(&s->does);
+    const int64_t *order = shuffled(19, &rng);
+    const attn_tensor y = reordered(s->y, order);
+    s->x = reordered(s->x, order);
+    promise_run(&s->does);
+    test_assert_near(s->y, y, 2e-5, "rows in another order");
+    /* no weights behind attention and feed-forward: nothing is added */
+    x.biases = 0, x.sublayer = ATTN_SUBLAYER_PRE;
+    x.kind = n ? BLOCK_ENCODER : BLOCK_DECODER, x.e_rows = n ? -1 : 6;
+    s = block_build(&x, &rng);
+    test_fill_value(s->p.self.w_o, 0);
+    if (!n) test_fill_value(s->p.cross.w_o, 0);
+    test_fill_value(s->p.ff.w_2, 0);
+    promise_run(&s->does);
+    test_assert_same(s->y, s->x, "identity");
+    /* an entry of a batch is a call of its own */
+    x.biases = 1;
+    s = block_build(&x, &rng);
+    promise_run(&s->does);
+    block own = *s;
+    own.does.scene = &own, own.does.out[0] = &own.y;
+    own.x = test_one(s->x, 1, 1, 0, 1), own.y = test_tensor(ATTN_F32, TEST_BHTD, 1, 1, 19, x.dm);
+    if (s->e.data) own.e = test_one(s->e, 1, 1, 0, 1);
+    promise_run(&own.does);
+    test_assert_same(own.y, test_one(s->y, 1, 1, 0, 1), "one entry");
+  }
+}
+
+/* What lies behind x_len and e_len is never seen, and rows there are 0. */
+void K7_padding(void **state) {
+  (void)state;
+  test_rng rng = test_seed(7114);
+  static const int32_t x_len[2] = {11, 4}, e_len[2] = {3, 6};
+  for (int n = 0; n < 4; n++, test_mem_release()) {
+    block_shape x = block_plain(n % 2 ? BLOCK_ENCODER : BLOCK_DECODER, 2, 17);
+    x.sublayer = n / 2 ? ATTN_SUBLAYER_PRE : ATTN_SUBLAYER_POST;
+    block *s = block_build(&x, &rng);
+    s->p.x_len = x_len, s->p.e_len = n % 2 ? NULL : e_len;
+    for (int b = 0; b < 2; b++) {
+      for (int64_t i = x_len[b]; i < 17; i++) test_fill_row(s->x, b, 0, i, (double)NAN);
+      for (int64_t i = e_len[b]; s->e.data && i < 7; i++) test_fill_row(s->e, b, 0, i, (double)NAN);
+    }
+    promise_run(&s->does);
+    for (int b = 0; b < 2; b++) {
+      block own = *s;
+      own.does.scene = &own, own.p.x_len = own.p.e_len = NULL;
+      own.x = test_rows(test_one(s->x, b, 1, 0, 1), 0, x_len[b]);
+      if (s->e.data) own.e = test_rows(test_one(s->e, b, 1, 0, 1), 0, e_len[b]);
+      own.y = test_tensor(ATTN_F32, TEST_BHTD, 1, 1, x_len[b], x.dm);
+      promise_run(&own.does);
+      test_assert_near(test_rows(test_one(s->y, b, 1, 0, 1), 0, x_len[b]), own.y, 1e-5, "padding");
+      for (int64_t i = x_len[b]; i < 17; i++)
+        for (int64_t c = 0; c < x.dm; c++) assert_true(oracle_get(&s->y, b, 0, i, c) == 0);
+    }
+  }
+}
+
+/* y may be x. Outputs of the attentions are those of the calls by themselves. */
+void K7_in_place(void **state) {
+  (void)state;
+  test_rng rng = test_seed(7115);
+  for (int n = 0; n < 8; n++, test_mem_release()) {
+    block_shape x = block_plain(n % 2 ? BLOCK_ENCODER : BLOCK_DECODER, 2, 13);
+    x.sublayer = n / 2 % 2 ? ATTN_SUBLAYER_PRE : ATTN_SUBLAYER_POST;
+    x.x_type = x.y_type = n / 4 ? ATTN_BF16 : ATTN_F32;
+    block *s = block_build(&x, &rng);
+    promise_run(&s->does);
+    attn_tensor y = test_tensor(x.y_type, TEST_BHTD, 2, 1, 13, x.dm);
+    test_copy(y, s->y);
+    s->p.self.attend.lse = test_tensor(ATTN_F32, TEST_BHTD, 2, 4, 13, 1);
+    s->p.self.attend.map = test_tensor(ATTN_F32, TEST_BHTD, 2, 4, 13, 13);
+    s->p.self.each = test_tensor(ATTN_F32, TEST_PADDED, 2, 4, 13, x.dv);
+    s->y = s->x;
+    promise_run(&s->does);
+    test_assert_same(s->y, y, "in place");
+    for (int64_t r = 0; r < 2 * 4 * 13; r++) { /* rows of the map sum to 1 */
+      double sum = 0;
+      for (int64_t j = 0; j < 13; j++)
+        sum += oracle_get(&s->p.self.attend.map, r / 52, r / 13 % 4, r % 13, j);
+      assert_true(fabs(sum - 1) < 1e-5);
+      if (n % 2 == 0 && r % 13 < 12)
+        assert_true(oracle_get(&s->p.self.attend.map, r / 52, r / 13 % 4, r % 13, 12) == 0);
+    }
+  }
+}
+
+/* Sequences end to end are calls of their own, and rows that none has attend to nothing. */
+void K7_ragged(void **state) {
+  (void)state;
+  static const int64_t at[] = {0, 5, 5, 18}, e_at[] = {0, 3, 4, 7};
+  static const int32_t no_keys[1] = {0}, all[1] = {20};
+  test_rng rng = test_seed(7119);
+  for (int n = 0; n < 4; n++, test_mem_release()) {
+    block_shape x = block_plain(n % 2 ? BLOCK_ENCODER : BLOCK_DECODER, 1, 20);
+    x.sublayer = n / 2 ? ATTN_SUBLAYER_PRE : ATTN_SUBLAYER_POST;
+    block *s = block_build(&x, &rng), own = *s;
+    attn_sdpa_params *self = &s->p.self.attend, *cross = &s->p.cross.attend;
+    self->ragged.sequences = cross->ragged.sequences = 3;
+    self->ragged.q = self->ragged.kv = cross->ragged.q = at, cross->ragged.kv = e_at;
+    promise_run(&s->does);
+    own.does.scene = &own;
+    for (int k = 0; k < 3; k += 2) {
+      own.x = test_rows(s->x, at[k], at[k + 1] - at[k]);
+      if (s->e.data) own.e = test_rows(s->e, e_at[k], e_at[k + 1] - e_at[k]);
+      own.y = test_tensor(ATTN_F32, TEST_BHTD, 1, 1, own.x.len, x.dm);
+      promise_run(&own.does);
+      test_assert_same(own.y, test_rows(s->y, at[k], own.x.len), "sequence");
+    }
+    own.p.self.attend.kv_len = own.p.cross.attend.kv_len = no_keys;
+    own.x = test_rows(s->x, 18, 2), own.y = test_tensor(ATTN_F32, TEST_BHTD, 1, 1, 2, x.dm);
+    promise_run(&own.does);
+    test_assert_same(own.y, test_rows(s->y, 18, 2), "no sequence");
+    s->p.x_len = all;
+    promise_reject(&s->does, ATTN_E_RANGE, "ragged");
+  }
+}
+
+/* A NaN stays in its row and in those that see it. */
+void K7_nan(void **state) {
+  (void)state;
+  test_rng rng = test_seed(7116);
+  block_shape x = block_plain(BLOCK_DECODER, 1, 20);
+  block *s = block_build(&x, &rng);
+  promise_run(&s->does);
+  attn_tensor y = test_tensor(ATTN_F32, TEST_BHTD, 1, 1, 20, x.dm);
+  test_copy(y, s->y);
+  test_fill_row(s->x, 0, 0, 9, (double)NAN);
+  promise_run(&s->does);
+  test_assert_same(test_rows(s->y, 0, 9), test_rows(y, 0, 9), "rows before NaN");
+  for (int64_t i = 9; i < 20; i++) assert_true(isnan(oracle_get(&s->y, 0, 0, i, 0)));
+}
+
+void K7_promises(void **state) {
+  (void)state;
+  test_rng rng = test_seed(7117);
+  for (int n = 0; n < 3; n++, test_mem_release()) {
+    block_shape x = block_plain((block_kind)(n == 2 ? BLOCK_STEP : n), 2, n == 2 ? 3 : 100);
+    x.dm = 40, x.dff = 300, x.y_type = n ? ATTN_F32 : ATTN_F16, x.w_type = ATTN_F16;
+    x.sublayer = n ? ATTN_SUBLAYER_PRE : ATTN_SUBLAYER_POST;
+    block *s = block_build(&x, &rng);
+    if (n == 2) {
+      s->cache = block_cache(s, 9, ATTN_F32, TEST_BTHD), s->cache.len = 4;
+      test_fill(s->cache.e_k, &rng, test_normal), test_fill(s->cache.e_v, &rng, test_normal);
+      s->does.out[1] = &s->cache.k, s->does.out[2] = &s->cache.v;
+    }
+    promise_keep(&s->does);
+  }
+}
+
+void K7_rejects(void **state) {
+  (void)state;
+  test_rng rng = test_seed(7118);
+  static int32_t bad[1] = {99}, good[1] = {3};
+  for (int n = 0; n < 33; n++, test_mem_release()) {
+    block_shape x = block_plain(n < 5 ? BLOCK_ENCODER : BLOCK_DECODER, 1, 6);
+    block *s = block_build(&x, &rng);
+    attn_block_params *p = &s->p;
+    attn_status want = ATTN_E_SHAPE;
+    const char *word = "";
+    switch (n) {
+      case 0: p->self.w_q.data = NULL, want = ATTN_E_NULL, word = "w_q"; break;
+      case 1: p->self.heads = 3, p->self.kv_heads = 0, want = ATTN_E_HEADS, word = "heads"; break;
+      case 2: p->ff.w_1.data = NULL, want = ATTN_E_NULL, word = "ff.w_1"; break;
+      case 3: p->x_len = bad, want = ATTN_E_RANGE, word = "x_len"; break;
+      case 4: s->y.dim = 11, word = "y must"; break;
+      case 5: s->x.heads = 2, s->x.stride_head = 0, word = "x must"; break;
+      case 6: p->sublayer = ATTN_SUBLAYER_PLAIN, want = ATTN_E_RANGE, word = "sublayer"; break;
+      case 7: p->chunks = -1, want = ATTN_E_RANGE, word = "chunks"; break;
+      case 8: p->self.w_o.dim = 11, p->self.b_o.data = NULL, word = "y must"; break;
+      case 9: p->self.w_k.len = 11, word = "w_k"; break;
+      case 10: p->self.b_v.dim = 5, word = "b_v"; break;
+      case 11: p->cross.w_k.len = 8, word = "w_k"; break;
+      case 12: p->cross.w_o.data = NULL, want = ATTN_E_NULL, word = "w_o"; break;
+      case 13: p->ff.w_2.dim = 11, word = "ff.w_2"; break;
+      case 14: p->norm_self.eps = -1, want = ATTN_E_VALUE, word = "eps"; break;
+      case 15: p->norm_cross.eps = NAN, want = ATTN_E_VALUE, word = "eps"; break;
+      case 16: p->norm_ff.eps = INFINITY, want = ATTN_E_VALUE, word = "eps"; break;
+      case 17: p->e_len = bad, want = ATTN_E_RANGE, word = "e_len"; break;
+      case 18: s->e.data = NULL, want = ATTN_E_NULL, word = "cross"; break;
+      case 19: p->cross.w_q.data = NULL, want = ATTN_E_NULL, word = "cross"; break;
+      case 20:
+        p->x_len = good, p->self.attend.kv_len = good, want = ATTN_E_RANGE, word = "self.attend";
+        break;
+      case 21:
+        p->e_len = good, p->cross.attend.kv_len = good, want = ATTN_E_RANGE, word = "cross.attend";
+        break;
+      case 22: s->y.data = s->e.data, want = ATTN_E_OVERLAP, word = "y "; break;
+      case 23: s->y.data = p->self.w_k.data, want = ATTN_E_OVERLAP, word = "y "; break;
+      case 24:
+        s->y = s->x, s->y.data = (char *)s->x.data + 4, want = ATTN_E_OVERLAP, word = "y ";
+        break;
+      case 25: p->norm_cross.gain = s->y.data, want = ATTN_E_OVERLAP, word = "y "; break;
+      case 26: p->self.attend.scale = INFINITY, want = ATTN_E_VALUE, word = "scale"; break;
+      case 27:
+        p->cross.attend.lse = test_tensor(ATTN_F32, TEST_BHTD, 1, 4, 5, 1), word = "lse";
+        break;
+      case 28:
+        p->cross.attend.mask = attn_mask_bool(s->y.data, 1, 1, 6, 7);
+        want = ATTN_E_OVERLAP, word = "output";
+        break;
+      case 29: s->x.dtype = ATTN_I8, want = ATTN_E_DTYPE, word = "x.dtype"; break;
+      case 30: s->e.batch = 2, s->e.stride_batch = 0, word = "e must"; break;
+      case 31: p->ff.activation = ATTN_ACT_COUNT, want = ATTN_E_VALUE, word = "activation"; break;
+      default:
+        p->self.attend.lse = test_tensor(ATTN_F32, TEST_BHTD, 1, 4, 6, 1);
+        p->cross.attend.lse = p->self.attend.lse, want = ATTN_E_OVERLAP, word = "lse";
+        break;
+    }
+    promise_reject(&s->does, want, word);
+  }
+  block_shape x = block_plain(BLOCK_ENCODER, 1, 6);
+  block *s = block_build(&x, &rng);
+  attn_ctx ctx = test_ctx();
+  assert_int_equal(attn_encoder(s->y, s->x, NULL, &ctx), ATTN_E_NULL);
+  assert_non_null(strstr(ctx.reason, "params"));
+}
