@@ -10542,16 +10542,11 @@ ATTN_FUNC_ int attn_reject_(attn_error_ *e, attn_status status, const char *reas
 
 /* The sentences about one argument, made at compile time from its name and laid end to end: a pointer
  * to each would take more than many of them. */
-typedef struct attn_words_ {
-  const char *all;
-} attn_words_;
-#define ATTN_WORDS_(name)                                                           \
-  {                                                                                 \
-    ATTN_WORDS_IN_(name)                                                            \
-    name " is an output, so its rows must not share memory with one another\0" name \
-         " is an output and must not share memory with another argument\0" name     \
-         ".dtype is no storage type\0" name "'s strides must be even for ATTN_I4"   \
-  }
+#define ATTN_WORDS_(name)                                                         \
+  ATTN_WORDS_IN_(name)                                                            \
+  name " is an output, so its rows must not share memory with one another\0" name \
+       " is an output and must not share memory with another argument\0" name     \
+       ".dtype is no storage type\0" name "'s strides must be even for ATTN_I4"
 #define ATTN_WORDS_IN_(name) /* of an input of a float type */                                \
   name ".data must not be null\0" name ".data must be aligned to its elements\0" name         \
        ".dtype must be ATTN_F32, ATTN_F16 or ATTN_BF16\0" name                                \
@@ -10569,8 +10564,8 @@ enum { /* in that order */
        ATTN_SAYS_STORED_,
        ATTN_SAYS_EVEN_
 };
-ATTN_COLD_ const char *attn_says_(const attn_words_ *w, int n) {
-  const char *s = w->all;
+ATTN_COLD_ const char *attn_says_(const char *w, int n) {
+  const char *s = w;
   for (; n > 0; n--) s += strlen(s) + 1;
   return s;
 }
@@ -10620,8 +10615,7 @@ ATTN_FUNC_ int attn_span_of_(attn_span_ *span, const void *data, int64_t row_byt
 }
 
 /* A tensor of any storage type. Strides that are never used become 0: they may hold anything. */
-ATTN_FUNC_ int attn_check_stored_(attn_error_ *e, attn_tensor *t, const attn_words_ *w,
-                                  attn_span_ *span) {
+ATTN_FUNC_ int attn_check_stored_(attn_error_ *e, attn_tensor *t, const char *w, attn_span_ *span) {
   if ((int)t->dtype < 0 || t->dtype >= ATTN_DTYPE_COUNT)
     return attn_reject_(e, ATTN_E_DTYPE, attn_says_(w, ATTN_SAYS_STORED_));
   if (t->batch < 0 || t->heads < 0 || t->len < 0)
@@ -10650,15 +10644,14 @@ ATTN_FUNC_ int attn_check_stored_(attn_error_ *e, attn_tensor *t, const attn_wor
 }
 
 /* A tensor in its own right, of a float type. */
-ATTN_FUNC_ int attn_check_tensor_(attn_error_ *e, attn_tensor *t, const attn_words_ *w,
-                                  attn_span_ *span) {
+ATTN_FUNC_ int attn_check_tensor_(attn_error_ *e, attn_tensor *t, const char *w, attn_span_ *span) {
   if ((int)t->dtype < 0 || attn_quantized_(t->dtype))
     return attn_reject_(e, ATTN_E_DTYPE, attn_says_(w, ATTN_SAYS_DTYPE_));
   return attn_check_stored_(e, t, w, span);
 }
 
 /* An output's rows lie apart when its strides nest: each is at least the reach of the smaller. */
-ATTN_FUNC_ int attn_check_rows_(attn_error_ *e, const attn_tensor *t, const attn_words_ *w) {
+ATTN_FUNC_ int attn_check_rows_(attn_error_ *e, const attn_tensor *t, const char *w) {
   int64_t n[3] = {t->batch, t->heads, t->len}, reach = t->dim;
   int64_t s[3] = {attn_abs64_(t->stride_batch), attn_abs64_(t->stride_head),
                   attn_abs64_(t->stride_len)};
@@ -17402,6 +17395,19 @@ ATTN_COLD_ attn_status attn_step_call_(attn_error_ *e, const attn_table_ *table,
   return attn_end_(bytes ? NULL : ctx, e);
 }
 
+/* A public call and its workspace query: both are name_call_(arguments, ctx, bytes), which with bytes only
+ * measures. */
+#define ATTN_OPEN_(...) __VA_ARGS__
+#define ATTN_CALL_(name, arguments, ...)                                              \
+  ATTN_PUB_COLD_ attn_status name(__VA_ARGS__, attn_ctx *ctx) {                       \
+    return name##_call_(ATTN_OPEN_ arguments, ctx, NULL);                             \
+  }                                                                                   \
+  ATTN_PUB_COLD_ size_t name##_workspace(__VA_ARGS__, const attn_ctx *ctx) {          \
+    attn_ctx plain = attn_before_workspace_(ctx);                                     \
+    size_t bytes = 0;                                                                 \
+    return name##_call_(ATTN_OPEN_ arguments, &plain, &bytes) == ATTN_OK ? bytes : 0; \
+  }
+
 /* ---- checks ---------------------------------------------------------------------------------*/
 
 /* What an extent of an operand may be, beside a number. */
@@ -17411,12 +17417,19 @@ enum { ATTN_OUT_ = 1, ATTN_OPTIONAL_ = 2, ATTN_IS_F32_ = 4 };
 /* One tensor argument: DIVIDES and ONE_OR_ALL are said of .heads, against the query heads. */
 typedef struct attn_operand_ {
   attn_tensor *t;
-  const attn_words_ *w;
+  const char *w;
   int role;
   int64_t batch, heads, len, dim;
   const char *rule; /* the sentence about its shape, and type if that is fixed */
   attn_span_ span;
 } attn_operand_;
+/* As an element of a list: the argument by its name, or with sentences of its own. */
+#define ATTN_OPERAND_(t, name, role, batch, heads, len, dim, rule) \
+  ATTN_OPERAND_AS_(t, ATTN_WORDS_(name), role, batch, heads, len, dim, rule)
+#define ATTN_OPERAND_AS_(t, words, role, batch, heads, len, dim, rule) \
+  {                                                                    \
+    t, words, role, batch, heads, len, dim, rule, { 0, 0 }             \
+  }
 
 ATTN_COLD_ int attn_check_operand_(attn_error_ *e, attn_operand_ *p, int64_t heads) {
   attn_tensor *t = p->t;
@@ -17537,14 +17550,14 @@ ATTN_FUNC_ void attn_gemm_cut_(attn_gemm_ *a, int workers) {
 ATTN_FUNC_ int attn_gemm_plan_(attn_error_ *e, attn_gemm_ *a, attn_tensor y, attn_tensor x,
                                attn_tensor w, const attn_gemm_params *params, const attn_ctx *ctx,
                                int *workers, int apart) {
-  static const attn_words_ wy = ATTN_WORDS_("y"), wx = ATTN_WORDS_("x"), ww = ATTN_WORDS_("w"),
-                           wb = ATTN_WORDS_("params.bias");
+  static const char wy[] = ATTN_WORDS_("y"), wx[] = ATTN_WORDS_("x"), ww[] = ATTN_WORDS_("w"),
+                    wb[] = ATTN_WORDS_("params.bias");
   attn_span_ sy, sx, sw, sb = {0, 0}, ss;
   memset(a, 0, sizeof *a);
   if (!attn_check_ctx_(e, ctx, &a->table, workers)) return 0;
   a->y = y, a->x = x, a->scale = 1.0f;
-  if (!attn_check_tensor_(e, &a->y, &wy, &sy) || !attn_check_tensor_(e, &a->x, &wx, &sx) ||
-      !attn_check_tensor_(e, &w, &ww, &sw))
+  if (!attn_check_tensor_(e, &a->y, wy, &sy) || !attn_check_tensor_(e, &a->x, wx, &sx) ||
+      !attn_check_tensor_(e, &w, ww, &sw))
     return 0;
   const int turned = params && params->w_transposed;
   a->w = attn_matrix_of_(w, turned, y.len);
@@ -17569,15 +17582,15 @@ ATTN_FUNC_ int attn_gemm_plan_(attn_error_ *e, attn_gemm_ *a, attn_tensor y, att
       return attn_reject_(e, ATTN_E_VALUE, "params.activation is none of attn_activation");
     a->act = (int)params->activation, a->bias = params->bias;
     if (a->bias.data) {
-      if (!attn_check_tensor_(e, &a->bias, &wb, &sb)) return 0;
+      if (!attn_check_tensor_(e, &a->bias, wb, &sb)) return 0;
       if (a->bias.len != 1 || a->bias.dim != y.dim || !attn_gemm_fits_(&a->bias, &y))
         return attn_reject_(e, ATTN_E_SHAPE,
                             "params.bias must be [1 or B, 1 or H, 1, y.dim] for y's B and H");
     }
   }
-  if (!attn_check_rows_(e, &a->y, &wy) || !attn_check_workspace_(e, ctx, &ss)) return 0;
+  if (!attn_check_rows_(e, &a->y, wy) || !attn_check_workspace_(e, ctx, &ss)) return 0;
   if (apart && (attn_overlap_(sy, sx) || attn_overlap_(sy, sw) || attn_overlap_(sy, sb)))
-    return attn_reject_(e, ATTN_E_OVERLAP, attn_says_(&wy, ATTN_SAYS_OVERLAP_));
+    return attn_reject_(e, ATTN_E_OVERLAP, attn_says_(wy, ATTN_SAYS_OVERLAP_));
   if (attn_overlap_(ss, sx) || attn_overlap_(ss, sw) || attn_overlap_(ss, sb) ||
       attn_overlap_(ss, sy))
     return attn_reject_(e, ATTN_E_OVERLAP, "ctx.workspace shares memory with an argument");
@@ -17883,7 +17896,7 @@ ATTN_FUNC_ int attn_stage_activate_(attn_stage_ *s, attn_tensor y, attn_tensor x
 
 ATTN_FUNC_ int attn_between_check_(attn_error_ *e, attn_between_ *a, const attn_ctx *ctx,
                                    int norm) {
-  static const attn_words_ w[] = {ATTN_WORDS_("y"), ATTN_WORDS_("x"),
+  static const char *const w[] = {ATTN_WORDS_("y"), ATTN_WORDS_("x"),
                                   ATTN_WORDS_("params.residual"), ATTN_WORDS_("params.gate"),
                                   ATTN_WORDS_("params.sum")};
   enum { Y, X, MORE, SUM, COUNT };
@@ -17892,18 +17905,12 @@ ATTN_FUNC_ int attn_between_check_(attn_error_ *e, attn_between_ *a, const attn_
   const char *rule = norm ? "params.residual must be [1 or B, 1 or H, T, n] like y"
                           : "params.gate must be [1 or B, 1 or H, T, n] like y";
   attn_operand_ op[COUNT] = {
-      {&a->y, &w[0], ATTN_OUT_, any, any, any, any, "", {0, 0}},
-      {&a->x, &w[1], 0, any, any, len, dim, "x must be [1 or B, 1 or H, T, n] like y", {0, 0}},
-      {&a->more, &w[norm ? 2 : 3], ATTN_OPTIONAL_, any, any, len, dim, rule, {0, 0}},
-      {&a->sum,
-       &w[4],
-       ATTN_OUT_ | ATTN_OPTIONAL_,
-       a->y.batch,
-       a->y.heads,
-       len,
-       dim,
-       "params.sum must have the shape of y",
-       {0, 0}}};
+      ATTN_OPERAND_AS_(&a->y, w[0], ATTN_OUT_, any, any, any, any, ""),
+      ATTN_OPERAND_AS_(&a->x, w[1], 0, any, any, len, dim,
+                       "x must be [1 or B, 1 or H, T, n] like y"),
+      ATTN_OPERAND_AS_(&a->more, w[norm ? 2 : 3], ATTN_OPTIONAL_, any, any, len, dim, rule),
+      ATTN_OPERAND_AS_(&a->sum, w[4], ATTN_OUT_ | ATTN_OPTIONAL_, a->y.batch, a->y.heads, len, dim,
+                       "params.sum must have the shape of y")};
   for (int i = 0; i < COUNT; i++) {
     const attn_tensor *t = op[i].t;
     if (!attn_check_operand_(e, &op[i], 1)) return 0;
@@ -18013,7 +18020,7 @@ ATTN_PUB_ attn_scales attn_scales_dense(float *scale, float *zero, int64_t group
 
 /* The sentences about scales called `name` of a tensor called `of`. */
 typedef struct attn_scales_words_ {
-  attn_words_ scale, zero;
+  const char *scale, *zero;
   const char *type, *no_scale, *no_zero, *group, *value;
 } attn_scales_words_;
 #define ATTN_SCALES_WORDS_(name, of)                                                        \
@@ -18051,7 +18058,7 @@ ATTN_FUNC_ int attn_check_scales_(attn_error_ *e, attn_scales *s, const attn_ten
   if (x->dtype != ATTN_E4M3 && !s->scale && !empty)
     return attn_reject_(e, ATTN_E_NULL, w->no_scale);
   for (int i = 0; i < 2; i++) {
-    const attn_words_ *words = i ? &w->zero : &w->scale;
+    const char *words = i ? w->zero : w->scale;
     attn_tensor t = attn_scales_view_(s, i ? s->zero : s->scale, x);
     if (!t.data) continue;
     if (!attn_check_tensor_(e, &t, words, &span[i])) return 0;
@@ -18106,12 +18113,12 @@ static const attn_scales_words_ attn_dequantize_words_ = ATTN_SCALES_WORDS_("sca
 /* Every rule of both calls but those about the numbers. back = 1: y is the float tensor. */
 ATTN_FUNC_ int attn_quantize_plan_(attn_error_ *e, attn_quantize_job_ *j, int back,
                                    const attn_ctx *ctx, int *workers) {
-  static const attn_words_ wy = ATTN_WORDS_("y"), wx = ATTN_WORDS_("x");
+  static const char wy[] = ATTN_WORDS_("y"), wx[] = ATTN_WORDS_("x");
   const attn_tensor *stored = back ? &j->x : &j->y;
   attn_span_ sy, sx, ss[2];
   if (!attn_check_ctx_(e, ctx, &j->table, workers)) return 0;
-  if (!(back ? attn_check_tensor_ : attn_check_stored_)(e, &j->y, &wy, &sy) ||
-      !(back ? attn_check_stored_ : attn_check_tensor_)(e, &j->x, &wx, &sx))
+  if (!(back ? attn_check_tensor_ : attn_check_stored_)(e, &j->y, wy, &sy) ||
+      !(back ? attn_check_stored_ : attn_check_tensor_)(e, &j->x, wx, &sx))
     return 0;
   if (!attn_quantized_(stored->dtype))
     return attn_reject_(e, ATTN_E_DTYPE,
@@ -18120,18 +18127,18 @@ ATTN_FUNC_ int attn_quantize_plan_(attn_error_ *e, attn_quantize_job_ *j, int ba
   if (j->x.batch != j->y.batch || j->x.heads != j->y.heads || j->x.len != j->y.len ||
       j->x.dim != j->y.dim)
     return attn_reject_(e, ATTN_E_SHAPE, "x must have the shape of y");
-  if (!attn_check_rows_(e, &j->y, &wy) ||
+  if (!attn_check_rows_(e, &j->y, wy) ||
       !attn_check_scales_(e, &j->scales, stored,
                           back ? &attn_dequantize_words_ : &attn_quantize_words_, !back, ss))
     return 0;
   if (attn_overlap_(sy, sx) || attn_overlap_(sy, ss[0]) || attn_overlap_(sy, ss[1]))
-    return attn_reject_(e, ATTN_E_OVERLAP, attn_says_(&wy, ATTN_SAYS_OVERLAP_));
+    return attn_reject_(e, ATTN_E_OVERLAP, attn_says_(wy, ATTN_SAYS_OVERLAP_));
   if (!back && (attn_overlap_(ss[0], ss[1]) || attn_overlap_(ss[0], sx)))
     return attn_reject_(e, ATTN_E_OVERLAP,
-                        attn_says_(&attn_quantize_words_.scale, ATTN_SAYS_OVERLAP_));
+                        attn_says_(attn_quantize_words_.scale, ATTN_SAYS_OVERLAP_));
   if (!back && attn_overlap_(ss[1], sx))
     return attn_reject_(e, ATTN_E_OVERLAP,
-                        attn_says_(&attn_quantize_words_.zero, ATTN_SAYS_OVERLAP_));
+                        attn_says_(attn_quantize_words_.zero, ATTN_SAYS_OVERLAP_));
   return 1;
 }
 
@@ -18263,9 +18270,9 @@ enum {
 ATTN_FUNC_ int attn_cache_latent_(const attn_cache *c) { return !c->v.data; }
 
 /* One of the two tensors of a cache with its scales. */
-ATTN_FUNC_ int attn_check_store_(attn_error_ *e, attn_tensor *t, attn_scales *s,
-                                 const attn_words_ *w, const attn_scales_words_ *ws, int output,
-                                 attn_span_ *span, attn_span_ scales[2]) {
+ATTN_FUNC_ int attn_check_store_(attn_error_ *e, attn_tensor *t, attn_scales *s, const char *w,
+                                 const attn_scales_words_ *ws, int output, attn_span_ *span,
+                                 attn_span_ scales[2]) {
   return attn_check_stored_(e, t, w, span) && (!output || attn_check_rows_(e, t, w)) &&
          attn_check_scales_(e, s, t, ws, output, scales);
 }
@@ -18274,11 +18281,11 @@ ATTN_FUNC_ int attn_check_store_(attn_error_ *e, attn_tensor *t, attn_scales *s,
  * view of its values in v, data still null. output = 1: rows will be written. Reads no holder. */
 ATTN_FUNC_ int attn_check_cache_(attn_error_ *e, attn_cache *c, int output,
                                  attn_span_ span[ATTN_CACHE_SPANS_]) {
-  static const attn_words_ wk = ATTN_WORDS_("cache.k"), wv = ATTN_WORDS_("cache.v");
+  static const char wk[] = ATTN_WORDS_("cache.k"), wv[] = ATTN_WORDS_("cache.v");
   static const attn_scales_words_ sk = ATTN_SCALES_WORDS_("cache.k_scales", "cache.k"),
                                   sv = ATTN_SCALES_WORDS_("cache.v_scales", "cache.v");
   memset(span, 0, ATTN_CACHE_SPANS_ * sizeof *span);
-  if (!attn_check_store_(e, &c->k, &c->k_scales, &wk, &sk, output, &span[ATTN_CACHE_K_],
+  if (!attn_check_store_(e, &c->k, &c->k_scales, wk, &sk, output, &span[ATTN_CACHE_K_],
                          &span[ATTN_CACHE_K_SCALE_]))
     return 0;
   if (c->k.heads < 1 || c->k.len < 1)
@@ -18296,7 +18303,7 @@ ATTN_FUNC_ int attn_check_cache_(attn_error_ *e, attn_cache *c, int output,
     c->v = c->k, c->v.data = NULL, c->v.dim = dv;
     memset(&c->v_scales, 0, sizeof c->v_scales);
   } else {
-    if (!attn_check_store_(e, &c->v, &c->v_scales, &wv, &sv, output, &span[ATTN_CACHE_V_],
+    if (!attn_check_store_(e, &c->v, &c->v_scales, wv, &sv, output, &span[ATTN_CACHE_V_],
                            &span[ATTN_CACHE_V_SCALE_]))
       return 0;
     if (c->v.heads < 1 || c->v.batch != c->k.batch || c->v.len != c->k.len)
@@ -18790,7 +18797,7 @@ enum { ATTN_APPEND_SPANS_ = ATTN_CACHE_SPANS_ + 6 };
 
 ATTN_FUNC_ int attn_append_plan_(attn_error_ *e, attn_append_ *a, const attn_cache *cache,
                                  const attn_append_params *params, const attn_ctx *ctx) {
-  static const attn_words_ wk = ATTN_WORDS_("k"), wv = ATTN_WORDS_("v");
+  static const char wk[] = ATTN_WORDS_("k"), wv[] = ATTN_WORDS_("v");
   attn_span_ span[ATTN_APPEND_SPANS_], *const more = span + ATTN_CACHE_SPANS_;
   int workers;
   memset(span, 0, sizeof span);
@@ -18803,10 +18810,10 @@ ATTN_FUNC_ int attn_append_plan_(attn_error_ *e, attn_append_ *a, const attn_cac
   if (params) a->rows = params->rows, a->indptr = params->indptr;
   if (a->rows && a->indptr)
     return attn_reject_(e, ATTN_E_RANGE, "params.rows must be null with params.indptr");
-  if (!attn_check_tensor_(e, &a->k, &wk, &more[0])) return 0;
+  if (!attn_check_tensor_(e, &a->k, wk, &more[0])) return 0;
   if (attn_cache_latent_(&a->c)) {
     if (a->v.data) return attn_reject_(e, ATTN_E_SHAPE, "v.data must be null for latent rows");
-  } else if (!attn_check_tensor_(e, &a->v, &wv, &more[1])) {
+  } else if (!attn_check_tensor_(e, &a->v, wv, &more[1])) {
     return 0;
   }
   if (!attn_append_rows_fit_(e, &a->k, &a->c.k, a, 0) ||
@@ -20216,9 +20223,8 @@ enum {
 };
 
 /* A table [1, 1 or H, len, dim] of floats. */
-ATTN_FUNC_ int attn_check_table_(attn_error_ *e, attn_tensor *t, const attn_words_ *w,
-                                 const char *type, const char *shape, int64_t heads, int64_t dim,
-                                 attn_span_ *span) {
+ATTN_FUNC_ int attn_check_table_(attn_error_ *e, attn_tensor *t, const char *w, const char *type,
+                                 const char *shape, int64_t heads, int64_t dim, attn_span_ *span) {
   if (!t->data) return 1;
   if (t->dtype != ATTN_F32) return attn_reject_(e, ATTN_E_DTYPE, type);
   if (!attn_check_tensor_(e, t, w, span)) return 0;
@@ -20234,13 +20240,13 @@ ATTN_FUNC_ int attn_check_finite_(attn_error_ *e, const float *x, int64_t n, con
 }
 
 ATTN_FUNC_ int attn_check_relative_(attn_error_ *e, attn_softmax_ *a, attn_span_ *span) {
-  static const attn_words_ wk = ATTN_WORDS_("params.relative.keys"),
-                           wv = ATTN_WORDS_("params.relative.values");
+  static const char wk[] = ATTN_WORDS_("params.relative.keys"),
+                    wv[] = ATTN_WORDS_("params.relative.values");
   attn_relative *r = &a->relative;
-  if (!attn_check_table_(e, &r->keys, &wk, "params.relative.keys.dtype must be ATTN_F32",
+  if (!attn_check_table_(e, &r->keys, wk, "params.relative.keys.dtype must be ATTN_F32",
                          "params.relative.keys must be [1, 1 or q.heads, n, q.dim]", a->q.heads,
                          a->q.dim, &span[ATTN_T_REL_K_]) ||
-      !attn_check_table_(e, &r->values, &wv, "params.relative.values.dtype must be ATTN_F32",
+      !attn_check_table_(e, &r->values, wv, "params.relative.values.dtype must be ATTN_F32",
                          "params.relative.values must be [1, 1 or q.heads, n, v.dim]", a->q.heads,
                          a->v.dim, &span[ATTN_T_REL_V_]))
     return 0;
@@ -20260,7 +20266,7 @@ ATTN_FUNC_ int attn_distance_range_(const attn_softmax_ *a, int64_t *first, int6
 }
 
 ATTN_FUNC_ int attn_check_xl_(attn_error_ *e, attn_softmax_ *a, attn_span_ *span) {
-  static const attn_words_ w = ATTN_WORDS_("params.xl.table");
+  static const char w[] = ATTN_WORDS_("params.xl.table");
   attn_xl *x = &a->xl;
   const int64_t n = attn_mul_(a->q.heads, a->q.dim), far = (int64_t)1 << 41;
   int64_t first, last;
@@ -20269,7 +20275,7 @@ ATTN_FUNC_ int attn_check_xl_(attn_error_ *e, attn_softmax_ *a, attn_span_ *span
       return attn_reject_(e, ATTN_E_NULL, "params.xl.table.data must not be null with biases");
     return 1;
   }
-  if (!attn_check_table_(e, &x->table, &w, "params.xl.table.dtype must be ATTN_F32",
+  if (!attn_check_table_(e, &x->table, w, "params.xl.table.dtype must be ATTN_F32",
                          "params.xl.table must be [1, 1 or q.heads, n, q.dim]", a->q.heads,
                          a->q.dim, &span[ATTN_T_XL_]) ||
       !attn_check_array_(e, x->content_bias, n, 4,
@@ -20290,7 +20296,7 @@ ATTN_FUNC_ int attn_check_xl_(attn_error_ *e, attn_softmax_ *a, attn_span_ *span
 }
 
 ATTN_FUNC_ int attn_check_labels_(attn_error_ *e, attn_softmax_ *a, attn_span_ *span) {
-  static const attn_words_ w = ATTN_WORDS_("params.labels.table");
+  static const char w[] = ATTN_WORDS_("params.labels.table");
   attn_labels *x = &a->labels;
   if (!x->label) {
     if (x->table.data || x->bias)
@@ -20299,7 +20305,7 @@ ATTN_FUNC_ int attn_check_labels_(attn_error_ *e, attn_softmax_ *a, attn_span_ *
   }
   if (!x->table.data)
     return attn_reject_(e, ATTN_E_NULL, "params.labels.table.data must not be null");
-  return attn_check_table_(e, &x->table, &w, "params.labels.table.dtype must be ATTN_F32",
+  return attn_check_table_(e, &x->table, w, "params.labels.table.dtype must be ATTN_F32",
                            "params.labels.table must be [1, 1 or q.heads, n, q.dim]", a->q.heads,
                            a->q.dim, &span[ATTN_T_LABELS_]) &&
          attn_check_array_(e, x->bias, attn_mul_(x->table.len, a->q.heads), 4,
@@ -20624,9 +20630,9 @@ ATTN_FUNC_ int attn_check_masks_(attn_error_ *e, const attn_mask *mask, const at
  * query); data = -1 also what compares addresses, since some are not known yet. */
 ATTN_FUNC_ int attn_sdpa_plan_(attn_error_ *e, attn_softmax_ *a, const attn_sdpa_params *params,
                                const attn_ctx *ctx, int *workers, int data) {
-  static const attn_words_ wo = ATTN_WORDS_("o"), wq = ATTN_WORDS_("q"), wk = ATTN_WORDS_("k"),
-                           wv = ATTN_WORDS_("v"), wl = ATTN_WORDS_("params.lse"),
-                           wm = ATTN_WORDS_("params.map");
+  static const char wo[] = ATTN_WORDS_("o"), wq[] = ATTN_WORDS_("q"), wk[] = ATTN_WORDS_("k"),
+                    wv[] = ATTN_WORDS_("v"), wl[] = ATTN_WORDS_("params.lse"),
+                    wm[] = ATTN_WORDS_("params.map");
   static const attn_scales_words_ wks = ATTN_SCALES_WORDS_("params.k_scales", "k"),
                                   wvs = ATTN_SCALES_WORDS_("params.v_scales", "v");
   attn_sdpa_params zero;
@@ -20641,8 +20647,8 @@ ATTN_FUNC_ int attn_sdpa_plan_(attn_error_ *e, attn_softmax_ *a, const attn_sdpa
   memset(span, 0, sizeof span);
 
   if (!attn_check_ctx_(e, ctx, &a->table, workers)) return 0;
-  if (!attn_check_tensor_(e, q, &wq, &span[Q]) || !attn_check_stored_(e, k, &wk, &span[K]) ||
-      !attn_check_stored_(e, v, &wv, &span[V]) || !attn_check_tensor_(e, o, &wo, &span[O]))
+  if (!attn_check_tensor_(e, q, wq, &span[Q]) || !attn_check_stored_(e, k, wk, &span[K]) ||
+      !attn_check_stored_(e, v, wv, &span[V]) || !attn_check_tensor_(e, o, wo, &span[O]))
     return 0;
   if (q->heads < 1) return attn_reject_(e, ATTN_E_SHAPE, "q.heads must be at least 1");
   if (k->dim != q->dim) return attn_reject_(e, ATTN_E_SHAPE, "k.dim must equal q.dim");
@@ -20654,7 +20660,7 @@ ATTN_FUNC_ int attn_sdpa_plan_(attn_error_ *e, attn_softmax_ *a, const attn_sdpa
   if (o->batch != q->batch || o->heads != q->heads || o->len != q->len)
     return attn_reject_(e, ATTN_E_SHAPE, "o.batch, .heads and .len must equal those of q");
   if (o->dim != v->dim) return attn_reject_(e, ATTN_E_SHAPE, "o.dim must equal v.dim");
-  if (!attn_check_rows_(e, o, &wo)) return 0;
+  if (!attn_check_rows_(e, o, wo)) return 0;
   int64_t full[4];
   if (!attn_check_sequences_(e, a, p, &span[RAGGED], full)) return 0;
   a->k_scales = p->k_scales, a->v_scales = p->v_scales;
@@ -20697,20 +20703,20 @@ ATTN_FUNC_ int attn_sdpa_plan_(attn_error_ *e, attn_softmax_ *a, const attn_sdpa
     *lse = p->lse;
     if (lse->dtype != ATTN_F32)
       return attn_reject_(e, ATTN_E_DTYPE, "params.lse.dtype must be ATTN_F32");
-    if (!attn_check_tensor_(e, lse, &wl, &span[LSE])) return 0;
+    if (!attn_check_tensor_(e, lse, wl, &span[LSE])) return 0;
     if (lse->batch != q->batch || lse->heads != q->heads || lse->len != q->len || lse->dim != 1)
       return attn_reject_(e, ATTN_E_SHAPE, "params.lse must be [q.batch, q.heads, q.len, 1]");
-    if (!attn_check_rows_(e, lse, &wl)) return 0;
+    if (!attn_check_rows_(e, lse, wl)) return 0;
   }
   if (has_map) {
     *map = p->map;
     if (map->dtype != ATTN_F32)
       return attn_reject_(e, ATTN_E_DTYPE, "params.map.dtype must be ATTN_F32");
-    if (!attn_check_tensor_(e, map, &wm, &span[MAP])) return 0;
+    if (!attn_check_tensor_(e, map, wm, &span[MAP])) return 0;
     if (map->batch != q->batch || map->heads != q->heads || map->len != q->len ||
         map->dim != k->len)
       return attn_reject_(e, ATTN_E_SHAPE, "params.map must be [q.batch, q.heads, q.len, k.len]");
-    if (!attn_check_rows_(e, map, &wm)) return 0;
+    if (!attn_check_rows_(e, map, wm)) return 0;
   }
   /* what the terms' checks need of the engine's problem */
   q->len = full[2], k->len = v->len = full[3];
@@ -20747,9 +20753,9 @@ ATTN_FUNC_ int attn_sdpa_plan_(attn_error_ *e, attn_softmax_ *a, const attn_sdpa
     for (int y = x + 1; span[x].lo < span[x].hi && y < WORK; y++)
       if (attn_overlap_(span[x], span[y]))
         return attn_reject_(e, ATTN_E_OVERLAP,
-                            x == O     ? attn_says_(&wo, ATTN_SAYS_OVERLAP_)
-                            : x == LSE ? attn_says_(&wl, ATTN_SAYS_OVERLAP_)
-                                       : attn_says_(&wm, ATTN_SAYS_OVERLAP_));
+                            x == O     ? attn_says_(wo, ATTN_SAYS_OVERLAP_)
+                            : x == LSE ? attn_says_(wl, ATTN_SAYS_OVERLAP_)
+                                       : attn_says_(wm, ATTN_SAYS_OVERLAP_));
   if (a->choice && !a->choice->values) memset(&span[O], 0, sizeof span[O]); /* o is a stand-in */
   for (int n = 0; a->choice && data >= 0 && n < 2; n++)
     for (int y = O; y < SPANS; y++)
@@ -20864,7 +20870,7 @@ typedef struct attn_merge_job_ {
 /* Every rule of attn_merge. */
 ATTN_FUNC_ int attn_merge_plan_(attn_error_ *e, attn_merge_job_ *m, const attn_ctx *ctx,
                                 int *workers) {
-  static const attn_words_ w[6] = {ATTN_WORDS_("o"),    ATTN_WORDS_("lse"), ATTN_WORDS_("o1"),
+  static const char *const w[6] = {ATTN_WORDS_("o"),    ATTN_WORDS_("lse"), ATTN_WORDS_("o1"),
                                    ATTN_WORDS_("lse1"), ATTN_WORDS_("o2"),  ATTN_WORDS_("lse2")};
   static const char *const shape[6] = {"",
                                        "lse must be [o.batch, o.heads, o.len, 1]",
@@ -20882,17 +20888,17 @@ ATTN_FUNC_ int attn_merge_plan_(attn_error_ *e, attn_merge_job_ *m, const attn_c
   for (int i = 0; i < 6; i++) {
     if (i == 1 && !t[i]->data) continue;
     if (i % 2 && t[i]->dtype != ATTN_F32) return attn_reject_(e, ATTN_E_DTYPE, type[i]);
-    if (!attn_check_tensor_(e, t[i], &w[i], &span[i])) return 0;
+    if (!attn_check_tensor_(e, t[i], w[i], &span[i])) return 0;
     if (i && (t[i]->batch != m->o.batch || t[i]->heads != m->o.heads || t[i]->len != m->o.len ||
               t[i]->dim != (i % 2 ? 1 : m->o.dim)))
       return attn_reject_(e, ATTN_E_SHAPE, shape[i]);
   }
-  if (!attn_check_rows_(e, &m->o, &w[0])) return 0;
-  if (m->lse.data && !attn_check_rows_(e, &m->lse, &w[1])) return 0;
+  if (!attn_check_rows_(e, &m->o, w[0])) return 0;
+  if (m->lse.data && !attn_check_rows_(e, &m->lse, w[1])) return 0;
   for (int x = 0; x < 2; x++)
     for (int y = x + 1; y < 6; y++)
       if (attn_overlap_(span[x], span[y]) && !(y >= 2 && y % 2 == x && attn_same_view_(t[x], t[y])))
-        return attn_reject_(e, ATTN_E_OVERLAP, attn_says_(&w[x], ATTN_SAYS_OVERLAP_));
+        return attn_reject_(e, ATTN_E_OVERLAP, attn_says_(w[x], ATTN_SAYS_OVERLAP_));
   return 1;
 }
 
@@ -21035,14 +21041,14 @@ ATTN_FUNC_ int attn_cached_open_(attn_error_ *e, attn_cached_ *x, attn_tensor o,
 
 /* Outputs and the workspace share no memory with what describes the cache. */
 ATTN_FUNC_ int attn_cached_apart_(attn_error_ *e, const attn_cached_ *x, const attn_ctx *ctx) {
-  static const attn_words_ w = ATTN_WORDS_("o");
+  static const char w[] = ATTN_WORDS_("o");
   const attn_sequences_ *s = x->a.seq;
   attn_tensor out[2];
   attn_span_ span[3], part;
   memset(span, 0, sizeof span);
   out[0] = x->a.o, out[1] = x->params.lse;
   for (int i = 0; i < 2; i++)
-    if (out[i].data && !attn_check_tensor_(e, &out[i], &w, &span[i])) return 0;
+    if (out[i].data && !attn_check_tensor_(e, &out[i], w, &span[i])) return 0;
   if (!attn_check_workspace_(e, ctx, &span[2])) return 0;
   for (int64_t b = -2; b < s->n; b++) {
     const void *data = b == -2   ? (const void *)x->cache.holders
@@ -21223,13 +21229,13 @@ ATTN_FUNC_ void attn_rela_item_(void *job, int worker, int64_t index) {
 /* The vectors of RELA are read while o is written. */
 ATTN_COLD_ int attn_rela_apart_(attn_error_ *e, const attn_softmax_ *a, const attn_relu_params *p,
                                 const attn_ctx *ctx) {
-  static const attn_words_ w = ATTN_WORDS_("o");
+  static const char w[] = ATTN_WORDS_("o");
   const int64_t n = a->q.heads * a->o.dim;
   attn_tensor o = a->o, sum = a->lse;
   attn_span_ span[4], work;
   memset(span, 0, sizeof span);
-  if (!attn_check_tensor_(e, &o, &w, &span[0]) ||
-      (sum.data && !attn_check_tensor_(e, &sum, &w, &span[1])) ||
+  if (!attn_check_tensor_(e, &o, w, &span[0]) ||
+      (sum.data && !attn_check_tensor_(e, &sum, w, &span[1])) ||
       !attn_check_array_(e, p->gain, n, 4, "params.gain must be aligned to its elements",
                          &span[2]) ||
       !attn_check_array_(e, p->gate, n, 4, "params.gate must be aligned to its elements", &span[3]))
@@ -21357,10 +21363,10 @@ ATTN_COLD_ int attn_edges_plan_(attn_error_ *e, attn_softmax_ *a, const attn_edg
                          &span[KV_LEN]) ||
       !attn_check_workspace_(e, ctx, &span[WORK]))
     return 0;
-  static const attn_words_ w = ATTN_WORDS_("q");
-  if (!attn_check_tensor_(e, &a->o, &w, &span[O]) || !attn_check_tensor_(e, &a->q, &w, &span[Q]) ||
-      !attn_check_tensor_(e, &a->k, &w, &span[K]) || !attn_check_tensor_(e, &a->v, &w, &span[V]) ||
-      (a->lse.data && !attn_check_tensor_(e, &a->lse, &w, &span[LSE])))
+  static const char w[] = ATTN_WORDS_("q");
+  if (!attn_check_tensor_(e, &a->o, w, &span[O]) || !attn_check_tensor_(e, &a->q, w, &span[Q]) ||
+      !attn_check_tensor_(e, &a->k, w, &span[K]) || !attn_check_tensor_(e, &a->v, w, &span[V]) ||
+      (a->lse.data && !attn_check_tensor_(e, &a->lse, w, &span[LSE])))
     return 0;
   for (int x = ROW_PTR; x <= BIAS; x++)
     if (attn_overlap_(span[x], span[O]) || attn_overlap_(span[x], span[LSE]))
@@ -21449,18 +21455,18 @@ typedef struct attn_rope_row_ {
 
 ATTN_FUNC_ int attn_rope_plan_(attn_error_ *e, attn_rope_job_ *j, const attn_rope_params *params,
                                const attn_ctx *ctx, int *workers) {
-  static const attn_words_ wy = ATTN_WORDS_("y"), wx = ATTN_WORDS_("x");
+  static const char wy[] = ATTN_WORDS_("y"), wx[] = ATTN_WORDS_("x");
   attn_span_ sy, sx, sp = {0, 0}, sw = {0, 0};
   memset(&j->p, 0, sizeof j->p);
   if (params) j->p = *params;
   attn_rope_params *p = &j->p;
   if (!p->positions) p->positions_per_batch = 0;
   if (!attn_check_ctx_(e, ctx, &j->table, workers)) return 0;
-  if (!attn_check_tensor_(e, &j->x, &wx, &sx) || !attn_check_tensor_(e, &j->y, &wy, &sy)) return 0;
+  if (!attn_check_tensor_(e, &j->x, wx, &sx) || !attn_check_tensor_(e, &j->y, wy, &sy)) return 0;
   if (j->y.batch != j->x.batch || j->y.heads != j->x.heads || j->y.len != j->x.len ||
       j->y.dim != j->x.dim)
     return attn_reject_(e, ATTN_E_SHAPE, "y must have the shape of x");
-  if (!attn_check_rows_(e, &j->y, &wy)) return 0;
+  if (!attn_check_rows_(e, &j->y, wy)) return 0;
   p->rot = p->rot == 0 ? j->x.dim : p->rot == ATTN_ROPE_NONE ? 0 : p->rot;
   if (p->rot < 0 || p->rot > j->x.dim || p->rot % 2)
     return attn_reject_(e, ATTN_E_RANGE, "params.rot must be even and lie in 0..x.dim");
@@ -21478,7 +21484,7 @@ ATTN_FUNC_ int attn_rope_plan_(attn_error_ *e, attn_rope_job_ *j, const attn_rop
                          "params.positions must be aligned to its elements", &sp))
     return 0;
   if ((attn_overlap_(sy, sx) && !attn_same_view_(&j->y, &j->x)) || attn_overlap_(sy, sp))
-    return attn_reject_(e, ATTN_E_OVERLAP, attn_says_(&wy, ATTN_SAYS_OVERLAP_));
+    return attn_reject_(e, ATTN_E_OVERLAP, attn_says_(wy, ATTN_SAYS_OVERLAP_));
   if (!attn_check_workspace_(e, ctx, &sw)) return 0;
   if (attn_overlap_(sw, sx) || attn_overlap_(sw, sy) || attn_overlap_(sw, sp))
     return attn_reject_(e, ATTN_E_OVERLAP, "ctx.workspace must not share memory with a tensor");
@@ -21669,15 +21675,15 @@ typedef struct attn_sinusoid_rows_ {
 /* y, and x if there is one, of equal shape; y may be x. */
 ATTN_COLD_ int attn_check_added_(attn_error_ *e, attn_tensor *y, attn_tensor *x, attn_span_ *sy,
                                  attn_span_ *sx) {
-  static const attn_words_ wy = ATTN_WORDS_("y"), wx = ATTN_WORDS_("x");
+  static const char wy[] = ATTN_WORDS_("y"), wx[] = ATTN_WORDS_("x");
   sx->lo = sx->hi = 0;
-  if (!attn_check_tensor_(e, y, &wy, sy)) return 0;
+  if (!attn_check_tensor_(e, y, wy, sy)) return 0;
   if (x->data) {
-    if (!attn_check_tensor_(e, x, &wx, sx)) return 0;
+    if (!attn_check_tensor_(e, x, wx, sx)) return 0;
     if (y->batch != x->batch || y->heads != x->heads || y->len != x->len || y->dim != x->dim)
       return attn_reject_(e, ATTN_E_SHAPE, "x must have the shape of y");
   }
-  if (!attn_check_rows_(e, y, &wy)) return 0;
+  if (!attn_check_rows_(e, y, wy)) return 0;
   if (x->data && attn_overlap_(*sy, *sx) && !attn_same_view_(y, x))
     return attn_reject_(e, ATTN_E_OVERLAP, "y must be x or share no memory with it");
   return 1;
@@ -21941,14 +21947,14 @@ typedef struct attn_learned_job_ {
 ATTN_COLD_ int attn_learned_plan_(attn_error_ *e, attn_learned_job_ *j,
                                   const attn_learned_params *params, const attn_ctx *ctx,
                                   int *workers) {
-  static const attn_words_ wt = ATTN_WORDS_("table");
+  static const char wt[] = ATTN_WORDS_("table");
   attn_span_ sy, sx, st, si;
   memset(&j->p, 0, sizeof j->p);
   if (params) j->p = *params;
   const int64_t count = attn_mul_(j->p.ids && j->p.ids_per_batch ? j->y.batch : 1, j->y.len);
   if (!attn_check_ctx_(e, ctx, &j->table, workers)) return 0;
   if (!attn_check_added_(e, &j->y, &j->x, &sy, &sx)) return 0;
-  if (!attn_check_tensor_(e, &j->rows, &wt, &st)) return 0;
+  if (!attn_check_tensor_(e, &j->rows, wt, &st)) return 0;
   if (j->rows.batch != 1 || j->rows.heads != 1 || j->rows.dim != j->y.dim)
     return attn_reject_(e, ATTN_E_SHAPE, "table must be [1, 1, rows, y.dim]");
   if (!attn_check_array_(e, j->p.ids, count, 4, "params.ids must be aligned to its elements", &si))
@@ -22242,39 +22248,18 @@ ATTN_COLD_ int attn_pooled_steps_(attn_stage_ *s, void *job) {
 
 ATTN_COLD_ int attn_pooled_check_(attn_error_ *e, attn_pooled_job_ *j, const attn_ctx *ctx,
                                   int query) {
-  static const attn_words_ w[] = {ATTN_WORDS_("y"), ATTN_WORDS_("x"), ATTN_WORDS_("params.w"),
+  static const char *const w[] = {ATTN_WORDS_("y"), ATTN_WORDS_("x"), ATTN_WORDS_("params.w"),
                                   ATTN_WORDS_("params.bias")};
   attn_pool_params *p = &j->p;
   attn_span_ arrays[2];
   const int64_t heads = j->y.heads, any = ATTN_ANY_, few = ATTN_ONE_OR_ALL_;
-  attn_operand_ op[] = {{&j->y, &w[0], ATTN_OUT_, any, any, any, any, "", {0, 0}},
-                        {&j->x,
-                         &w[1],
-                         0,
-                         j->y.batch,
-                         heads,
-                         any,
-                         j->y.dim,
-                         "x must have the batch, heads and dim of y",
-                         {0, 0}},
-                        {&p->w,
-                         &w[2],
-                         0,
-                         1,
-                         few,
-                         j->x.dim,
-                         p->kernel,
-                         "params.w must be [1, 1 or H, d, kernel]",
-                         {0, 0}},
-                        {&p->bias,
-                         &w[3],
-                         ATTN_OPTIONAL_,
-                         1,
-                         few,
-                         1,
-                         p->kernel,
-                         "params.bias must be [1, 1 or H, 1, kernel]",
-                         {0, 0}}};
+  attn_operand_ op[] = {ATTN_OPERAND_AS_(&j->y, w[0], ATTN_OUT_, any, any, any, any, ""),
+                        ATTN_OPERAND_AS_(&j->x, w[1], 0, j->y.batch, heads, any, j->y.dim,
+                                         "x must have the batch, heads and dim of y"),
+                        ATTN_OPERAND_AS_(&p->w, w[2], 0, 1, few, j->x.dim, p->kernel,
+                                         "params.w must be [1, 1 or H, d, kernel]"),
+                        ATTN_OPERAND_AS_(&p->bias, w[3], ATTN_OPTIONAL_, 1, few, 1, p->kernel,
+                                         "params.bias must be [1, 1 or H, 1, kernel]")};
   if ((int)p->kind < 0 || p->kind >= ATTN_POOL_COUNT)
     return attn_reject_(e, ATTN_E_RANGE, "params.kind is none of attn_pool_kind");
   const int dynamic = p->kind == ATTN_POOL_DYNAMIC;
@@ -22305,9 +22290,8 @@ ATTN_COLD_ int attn_pooled_check_(attn_error_ *e, attn_pooled_job_ *j, const att
                            "params.segments must lie in 0..y.len"));
 }
 
-ATTN_COLD_ attn_status attn_pooled_call_(attn_tensor y, attn_tensor x,
-                                         const attn_pool_params *params, attn_ctx *ctx,
-                                         size_t *bytes) {
+ATTN_COLD_ attn_status attn_pool_call_(attn_tensor y, attn_tensor x, const attn_pool_params *params,
+                                       attn_ctx *ctx, size_t *bytes) {
   attn_error_ e = {ATTN_OK, NULL};
   const attn_table_ *table = NULL;
   attn_pooled_job_ j;
@@ -22320,17 +22304,7 @@ ATTN_COLD_ attn_status attn_pooled_call_(attn_tensor y, attn_tensor x,
   return attn_step_call_(&e, table, workers, ctx, attn_pooled_steps_, &j, "pooled rows", bytes);
 }
 
-ATTN_PUB_COLD_ attn_status attn_pool(attn_tensor y, attn_tensor x, const attn_pool_params *params,
-                                     attn_ctx *ctx) {
-  return attn_pooled_call_(y, x, params, ctx, NULL);
-}
-ATTN_PUB_COLD_ size_t attn_pool_workspace(attn_tensor y, attn_tensor x,
-                                          const attn_pool_params *params, const attn_ctx *ctx) {
-  attn_ctx plain = attn_before_workspace_(ctx);
-  size_t bytes = 0;
-  (void)attn_pooled_call_(y, x, params, &plain, &bytes);
-  return bytes;
-}
+ATTN_CALL_(attn_pool, (y, x, params), attn_tensor y, attn_tensor x, const attn_pool_params *params)
 /* <<< attn/calls/pool.h */
 /* >>> attn/calls/convolve.h */
 /* calls/convolve.h owns convolution along the sequence by dense matrices, a product of the gemm tile
@@ -22493,33 +22467,19 @@ ATTN_COLD_ int attn_convolve_steps_(attn_stage_ *s, void *job) {
 /* Every rule of both convolutions. */
 ATTN_COLD_ int attn_convolve_check_(attn_error_ *e, attn_convolve_job_ *j, const attn_ctx *ctx,
                                     int query, int depthwise) {
-  static const attn_words_ w[] = {ATTN_WORDS_("y"), ATTN_WORDS_("x"), ATTN_WORDS_("w"),
+  static const char *const w[] = {ATTN_WORDS_("y"), ATTN_WORDS_("x"), ATTN_WORDS_("w"),
                                   ATTN_WORDS_("params.bias")};
   attn_convolve_params *p = &j->p;
   attn_span_ len;
   attn_taps_ taps;
   const int64_t heads = j->y.heads, any = ATTN_ANY_, few = ATTN_ONE_OR_ALL_;
-  attn_operand_ op[] = {
-      {&j->y, &w[0], ATTN_OUT_, any, any, any, any, "", {0, 0}},
-      {&j->x,
-       &w[1],
-       0,
-       j->y.batch,
-       heads,
-       any,
-       any,
-       "x must have the batch and heads of y",
-       {0, 0}},
-      {&j->w, &w[2], 0, 1, few, any, any, "w.batch must be 1, w.heads 1 or those of y", {0, 0}},
-      {&p->bias,
-       &w[3],
-       ATTN_OPTIONAL_,
-       1,
-       few,
-       1,
-       j->y.dim,
-       "params.bias must be [1, 1 or H, 1, y.dim]",
-       {0, 0}}};
+  attn_operand_ op[] = {ATTN_OPERAND_AS_(&j->y, w[0], ATTN_OUT_, any, any, any, any, ""),
+                        ATTN_OPERAND_AS_(&j->x, w[1], 0, j->y.batch, heads, any, any,
+                                         "x must have the batch and heads of y"),
+                        ATTN_OPERAND_AS_(&j->w, w[2], 0, 1, few, any, any,
+                                         "w.batch must be 1, w.heads 1 or those of y"),
+                        ATTN_OPERAND_AS_(&p->bias, w[3], ATTN_OPTIONAL_, 1, few, 1, j->y.dim,
+                                         "params.bias must be [1, 1 or H, 1, y.dim]")};
   for (int i = 0; i < 3; i++)
     if (!attn_check_operand_(e, &op[i], heads)) return 0;
   if (depthwise ? j->x.dim != j->y.dim || (j->w.dim != 1 && j->w.dim != j->x.dim)
@@ -22755,9 +22715,9 @@ ATTN_COLD_ int attn_depthwise_steps_(attn_stage_ *s, void *job) {
   return attn_stage_depthwise_(s, j->y, j->x, j->w, &j->p);
 }
 
-ATTN_COLD_ attn_status attn_depthwise_call_(attn_tensor y, attn_tensor x, attn_tensor w,
-                                            const attn_convolve_params *params, attn_ctx *ctx,
-                                            size_t *bytes) {
+ATTN_COLD_ attn_status attn_convolve_depthwise_call_(attn_tensor y, attn_tensor x, attn_tensor w,
+                                                     const attn_convolve_params *params,
+                                                     attn_ctx *ctx, size_t *bytes) {
   attn_error_ e = {ATTN_OK, NULL};
   const attn_table_ *table = NULL;
   attn_convolve_job_ j;
@@ -22771,19 +22731,8 @@ ATTN_COLD_ attn_status attn_depthwise_call_(attn_tensor y, attn_tensor x, attn_t
                          "columns by themselves", bytes);
 }
 
-ATTN_PUB_COLD_ attn_status attn_convolve_depthwise(attn_tensor y, attn_tensor x, attn_tensor w,
-                                                   const attn_convolve_params *params,
-                                                   attn_ctx *ctx) {
-  return attn_depthwise_call_(y, x, w, params, ctx, NULL);
-}
-ATTN_PUB_COLD_ size_t attn_convolve_depthwise_workspace(attn_tensor y, attn_tensor x, attn_tensor w,
-                                                        const attn_convolve_params *params,
-                                                        const attn_ctx *ctx) {
-  attn_ctx plain = attn_before_workspace_(ctx);
-  size_t bytes = 0;
-  (void)attn_depthwise_call_(y, x, w, params, &plain, &bytes);
-  return bytes;
-}
+ATTN_CALL_(attn_convolve_depthwise, (y, x, w, params), attn_tensor y, attn_tensor x, attn_tensor w,
+           const attn_convolve_params *params)
 /* <<< attn/calls/depthwise.h */
 /* >>> attn/calls/select.h */
 /* calls/select.h owns the choice of elements of rows (top k) and of centroids (k-means); what a
@@ -22889,21 +22838,14 @@ ATTN_COLD_ int attn_best_steps_(attn_stage_ *s, void *job) {
 }
 
 ATTN_COLD_ int attn_best_check_(attn_error_ *e, attn_best_ *a, const attn_ctx *ctx, int query) {
-  static const attn_words_ w[] = {ATTN_WORDS_("values"), ATTN_WORDS_("index"), ATTN_WORDS_("x")};
   attn_span_ len;
   const int64_t any = ATTN_ANY_, b = a->x.batch, h = a->x.heads, t = a->x.len, n = a->x.dim;
   attn_tensor index = attn_bhtd(a->index, ATTN_F32, b, h, t, a->k); /* of 4 bytes, too */
-  attn_operand_ op[] = {{&a->values,
-                         &w[0],
-                         ATTN_OUT_ | ATTN_OPTIONAL_,
-                         b,
-                         h,
-                         t,
-                         a->k,
-                         "values must be [B, H, T, k] for x [B, H, T, n]",
-                         {0, 0}},
-                        {&index, &w[1], ATTN_OUT_ | ATTN_OPTIONAL_, any, any, any, any, "", {0, 0}},
-                        {&a->x, &w[2], 0, any, any, any, any, "", {0, 0}}};
+  attn_operand_ op[] = {
+      ATTN_OPERAND_(&a->values, "values", ATTN_OUT_ | ATTN_OPTIONAL_, b, h, t, a->k,
+                    "values must be [B, H, T, k] for x [B, H, T, n]"),
+      ATTN_OPERAND_(&index, "index", ATTN_OUT_ | ATTN_OPTIONAL_, any, any, any, any, ""),
+      ATTN_OPERAND_(&a->x, "x", 0, any, any, any, any, "")};
   if (!attn_check_operand_(e, &op[2], h)) return 0;
   if (a->k < 1 || a->k > n) return attn_reject_(e, ATTN_E_RANGE, "k must lie in 1..x.dim");
   if (n > INT32_MAX) return attn_reject_(e, ATTN_E_OVERFLOW, "x.dim must be below 2^31");
@@ -22916,9 +22858,9 @@ ATTN_COLD_ int attn_best_check_(attn_error_ *e, attn_best_ *a, const attn_ctx *c
   return query || attn_check_lens_(e, a->p.len, b, n, "params.len must lie in 0..x.dim");
 }
 
-ATTN_COLD_ attn_status attn_best_call_(attn_tensor values, int32_t *index, attn_tensor x, int64_t k,
-                                       const attn_top_k_params *params, attn_ctx *ctx,
-                                       size_t *bytes) {
+ATTN_COLD_ attn_status attn_top_k_call_(attn_tensor values, int32_t *index, attn_tensor x,
+                                        int64_t k, const attn_top_k_params *params, attn_ctx *ctx,
+                                        size_t *bytes) {
   attn_error_ e = {ATTN_OK, NULL};
   const attn_table_ *table = NULL;
   attn_best_ a;
@@ -22931,18 +22873,8 @@ ATTN_COLD_ attn_status attn_best_call_(attn_tensor values, int32_t *index, attn_
   return attn_step_call_(&e, table, workers, ctx, attn_best_steps_, &a, "best elements", bytes);
 }
 
-ATTN_PUB_COLD_ attn_status attn_top_k(attn_tensor values, int32_t *index, attn_tensor x, int64_t k,
-                                      const attn_top_k_params *params, attn_ctx *ctx) {
-  return attn_best_call_(values, index, x, k, params, ctx, NULL);
-}
-ATTN_PUB_COLD_ size_t attn_top_k_workspace(attn_tensor values, int32_t *index, attn_tensor x,
-                                           int64_t k, const attn_top_k_params *params,
-                                           const attn_ctx *ctx) {
-  attn_ctx plain = attn_before_workspace_(ctx);
-  size_t bytes = 0;
-  (void)attn_best_call_(values, index, x, k, params, &plain, &bytes);
-  return bytes;
-}
+ATTN_CALL_(attn_top_k, (values, index, x, k, params), attn_tensor values, int32_t *index,
+           attn_tensor x, int64_t k, const attn_top_k_params *params)
 
 /* ---- k-means --------------------------------------------------------------------------------*/
 
@@ -23030,36 +22962,19 @@ ATTN_COLD_ int attn_means_steps_(attn_stage_ *s, void *job) {
 }
 
 ATTN_COLD_ int attn_means_check_(attn_error_ *e, attn_means_ *a, const attn_ctx *ctx, int query) {
-  static const attn_words_ w[] = {ATTN_WORDS_("next"), ATTN_WORDS_("assignment"),
-                                  ATTN_WORDS_("counts"), ATTN_WORDS_("centroids"),
-                                  ATTN_WORDS_("x")};
   enum { NEXT, ASSIGNMENT, COUNTS, CENTROIDS, X, COUNT };
   attn_span_ len;
   const int64_t any = ATTN_ANY_, b = a->x.batch, h = a->x.heads, c = a->centroids.len;
   attn_tensor assignment = attn_bhtd(a->assignment, ATTN_F32, b, h, a->x.len, 1);
   attn_tensor counts = attn_bhtd(a->counts, ATTN_F32, b, h, c, 1);
   attn_operand_ op[COUNT] = {
-      {&a->next,
-       &w[NEXT],
-       ATTN_OUT_ | (a->p.keep ? ATTN_OPTIONAL_ : 0),
-       b,
-       h,
-       c,
-       a->x.dim,
-       "next must have the shape of centroids",
-       {0, 0}},
-      {&assignment, &w[ASSIGNMENT], ATTN_OUT_, any, any, any, any, "", {0, 0}},
-      {&counts, &w[COUNTS], ATTN_OUT_ | ATTN_OPTIONAL_, any, any, any, any, "", {0, 0}},
-      {&a->centroids,
-       &w[CENTROIDS],
-       ATTN_IS_F32_,
-       b,
-       h,
-       any,
-       a->x.dim,
-       "centroids must be f32 [B, H, C, d] for x [B, H, n, d]",
-       {0, 0}},
-      {&a->x, &w[X], 0, any, any, any, any, "", {0, 0}}};
+      ATTN_OPERAND_(&a->next, "next", ATTN_OUT_ | (a->p.keep ? ATTN_OPTIONAL_ : 0), b, h, c,
+                    a->x.dim, "next must have the shape of centroids"),
+      ATTN_OPERAND_(&assignment, "assignment", ATTN_OUT_, any, any, any, any, ""),
+      ATTN_OPERAND_(&counts, "counts", ATTN_OUT_ | ATTN_OPTIONAL_, any, any, any, any, ""),
+      ATTN_OPERAND_(&a->centroids, "centroids", ATTN_IS_F32_, b, h, any, a->x.dim,
+                    "centroids must be f32 [B, H, C, d] for x [B, H, n, d]"),
+      ATTN_OPERAND_(&a->x, "x", 0, any, any, any, any, "")};
   if (!attn_check_operand_(e, &op[X], h) || !attn_check_operand_(e, &op[CENTROIDS], h)) return 0;
   if (c < 1) return attn_reject_(e, ATTN_E_SHAPE, "centroids.len must be at least 1");
   if (c > INT32_MAX || a->x.len > INT32_MAX)
@@ -23076,10 +22991,10 @@ ATTN_COLD_ int attn_means_check_(attn_error_ *e, attn_means_ *a, const attn_ctx 
   return query || attn_check_lens_(e, a->p.len, b, a->x.len, "params.len must lie in 0..x.len");
 }
 
-ATTN_COLD_ attn_status attn_means_call_(attn_tensor next, int32_t *assignment, int32_t *counts,
-                                        attn_tensor centroids, attn_tensor x,
-                                        const attn_kmeans_params *params, attn_ctx *ctx,
-                                        size_t *bytes) {
+ATTN_COLD_ attn_status attn_kmeans_step_call_(attn_tensor next, int32_t *assignment,
+                                              int32_t *counts, attn_tensor centroids, attn_tensor x,
+                                              const attn_kmeans_params *params, attn_ctx *ctx,
+                                              size_t *bytes) {
   attn_error_ e = {ATTN_OK, NULL};
   const attn_table_ *table = NULL;
   attn_means_ a;
@@ -23093,20 +23008,9 @@ ATTN_COLD_ attn_status attn_means_call_(attn_tensor next, int32_t *assignment, i
                          bytes);
 }
 
-ATTN_PUB_COLD_ attn_status attn_kmeans_step(attn_tensor next, int32_t *assignment, int32_t *counts,
-                                            attn_tensor centroids, attn_tensor x,
-                                            const attn_kmeans_params *params, attn_ctx *ctx) {
-  return attn_means_call_(next, assignment, counts, centroids, x, params, ctx, NULL);
-}
-ATTN_PUB_COLD_ size_t attn_kmeans_step_workspace(attn_tensor next, int32_t *assignment,
-                                                 int32_t *counts, attn_tensor centroids,
-                                                 attn_tensor x, const attn_kmeans_params *params,
-                                                 const attn_ctx *ctx) {
-  attn_ctx plain = attn_before_workspace_(ctx);
-  size_t bytes = 0;
-  (void)attn_means_call_(next, assignment, counts, centroids, x, params, &plain, &bytes);
-  return bytes;
-}
+ATTN_CALL_(attn_kmeans_step, (next, assignment, counts, centroids, x, params), attn_tensor next,
+           int32_t *assignment, int32_t *counts, attn_tensor centroids, attn_tensor x,
+           const attn_kmeans_params *params)
 /* <<< attn/calls/select.h */
 /* >>> attn/calls/inverse.h */
 /* calls/inverse.h owns inverses of small matrices: the iterative pseudo-inverse, and the solution
@@ -23321,29 +23225,17 @@ ATTN_COLD_ int attn_inverse_steps_(attn_stage_ *s, void *job) {
 }
 
 ATTN_COLD_ int attn_inverse_check_(attn_error_ *e, attn_inverse_job_ *j, const attn_ctx *ctx) {
-  static const attn_words_ w[] = {ATTN_WORDS_("x"), ATTN_WORDS_("a"), ATTN_WORDS_("b"),
+  static const char *const w[] = {ATTN_WORDS_("x"), ATTN_WORDS_("a"), ATTN_WORDS_("b"),
                                   ATTN_WORDS_("z")};
   const int64_t any = ATTN_ANY_, m = j->a.len;
   attn_operand_ op[] = {
-      {&j->x,
-       j->solve ? &w[0] : &w[3],
-       ATTN_OUT_,
-       j->a.batch,
-       j->a.heads,
-       m,
-       j->solve ? any : m,
-       j->solve ? "x must have the batch, heads and len of a" : "z must have the shape of a",
-       {0, 0}},
-      {&j->a, &w[1], 0, any, any, any, m, "a must be square: a.dim must equal a.len", {0, 0}},
-      {&j->b,
-       &w[2],
-       j->solve ? 0 : ATTN_OPTIONAL_,
-       j->x.batch,
-       j->x.heads,
-       j->x.len,
-       j->x.dim,
-       "b must have the shape of x",
-       {0, 0}}};
+      ATTN_OPERAND_AS_(
+          &j->x, j->solve ? w[0] : w[3], ATTN_OUT_, j->a.batch, j->a.heads, m, j->solve ? any : m,
+          j->solve ? "x must have the batch, heads and len of a" : "z must have the shape of a"),
+      ATTN_OPERAND_AS_(&j->a, w[1], 0, any, any, any, m,
+                       "a must be square: a.dim must equal a.len"),
+      ATTN_OPERAND_AS_(&j->b, w[2], j->solve ? 0 : ATTN_OPTIONAL_, j->x.batch, j->x.heads, j->x.len,
+                       j->x.dim, "b must have the shape of x")};
   for (int i = 0; i < 3; i++)
     if (!attn_check_operand_(e, &op[(i + 1) % 3], j->a.heads)) return 0;
   if (j->iters < 0) return attn_reject_(e, ATTN_E_RANGE, "iters must not be negative");
@@ -23548,7 +23440,7 @@ typedef struct attn_arguments_ {
 
 /* Checks the next argument and notes its span; batch may be ATTN_ONE_OR_ALL_ too. */
 ATTN_COLD_ int attn_check_argument_(attn_error_ *e, attn_arguments_ *l, attn_tensor *t,
-                                    const attn_words_ *w, int role, int64_t batch, int64_t heads,
+                                    const char *w, int role, int64_t batch, int64_t heads,
                                     int64_t len, int64_t dim, const char *rule) {
   attn_operand_ *p = &l->op[l->n++];
   p->t = t, p->w = w, p->role = role, p->rule = rule;
@@ -24261,13 +24153,6 @@ enum {
 
 /* Every rule about one of them; heads and widths are resolved. */
 ATTN_COLD_ int attn_multihead_operands_(attn_error_ *e, attn_multihead_job_ *j, attn_operand_ *op) {
-  static const attn_words_ w[] = {
-      ATTN_WORDS_("x"),          ATTN_WORDS_("x_k"),        ATTN_WORDS_("x_v"),
-      ATTN_WORDS_("params.w_q"), ATTN_WORDS_("params.w_k"), ATTN_WORDS_("params.w_v"),
-      ATTN_WORDS_("params.w_o"), ATTN_WORDS_("params.b_q"), ATTN_WORDS_("params.b_k"),
-      ATTN_WORDS_("params.b_v"), ATTN_WORDS_("params.b_o"), ATTN_WORDS_("params.mix"),
-      ATTN_WORDS_("params.w_c"), ATTN_WORDS_("y"),          ATTN_WORDS_("params.each"),
-      ATTN_WORDS_("params.lse"), ATTN_WORDS_("params.map")};
   enum { X, XK, XV, WQ, WK, WV, WO, BQ, BK, BV, BO, MIX, WC, Y, EACH, LSE, MAP };
   const int optional = ATTN_OPTIONAL_, output = ATTN_OUT_, either = ATTN_OUT_ | ATTN_OPTIONAL_;
   attn_multihead_params *p = &j->p;
@@ -24293,128 +24178,40 @@ ATTN_COLD_ int attn_multihead_operands_(attn_error_ *e, attn_multihead_job_ *j, 
   const int64_t bk = p->attend.ragged.sequences ? any : b, wide = attn_mul_(j->dv, h);
   const int64_t dmk = j->x_k.dim, dmv = j->x_v.dim, dmo = p->w_o.data ? p->w_o.dim : any;
   const attn_operand_ all[ATTN_MULTIHEAD_OPERANDS_] = {
-      {&j->x, &w[X], 0, any, 1, any, any, "x must have one head", {0, 0}},
-      {&j->x_k, &w[XK], 0, bk, 1, any, any, "x_k must be [x.batch, 1, Tk, .]", {0, 0}},
-      {&j->x_v,
-       &w[XV],
-       0,
-       j->x_k.batch,
-       1,
-       j->x_k.len,
-       any,
-       "x_v must be [x.batch, 1, x_k.len, .]",
-       {0, 0}},
-      {&p->w_q, &w[WQ], 0, 1, 1, dm, any, "params.w_q must be [1, 1, x.dim, .]", {0, 0}},
-      {&p->w_k,
-       &w[WK],
-       0,
-       1,
-       1,
-       dmk,
-       attn_mul_(j->dk, kh),
-       shared ? "params.w_k must be [1, 1, x_k.dim, w_q.dim]"
-              : "params.w_k must be [1, 1, x_k.dim, kv_heads * dk], dk the head width of w_q",
-       {0, 0}},
-      {&p->w_v,
-       &w[WV],
-       0,
-       1,
-       1,
-       dmv,
-       any,
-       shared ? "params.w_v must be [1, 1, x_k.dim, .]" : "params.w_v must be [1, 1, x_v.dim, .]",
-       {0, 0}},
-      {&p->w_o,
-       &w[WO],
-       j->y.data ? 0 : optional,
-       1,
-       1,
-       wide,
-       any,
-       "params.w_o must be [1, 1, heads * dv, .], dv the head width of w_v",
-       {0, 0}},
-      {&p->b_q,
-       &w[BQ],
-       optional,
-       1,
-       1,
-       1,
-       p->w_q.dim,
-       "params.b_q must be [1, 1, 1, w_q.dim]",
-       {0, 0}},
-      {&p->b_k,
-       &w[BK],
-       optional,
-       1,
-       1,
-       1,
-       p->w_k.dim,
-       "params.b_k must be [1, 1, 1, w_k.dim]",
-       {0, 0}},
-      {&p->b_v,
-       &w[BV],
-       optional,
-       1,
-       1,
-       1,
-       p->w_v.dim,
-       "params.b_v must be [1, 1, 1, w_v.dim]",
-       {0, 0}},
-      {&p->b_o, &w[BO], optional, 1, 1, 1, dmo, "params.b_o must be [1, 1, 1, w_o.dim]", {0, 0}},
-      {&j->mix,
-       &w[MIX],
-       optional,
-       1,
-       1,
-       h,
-       j->dk,
-       "params.mix must be [1, 1, heads, w_q.dim]",
-       {0, 0}},
-      {&j->w_c,
-       &w[WC],
-       optional,
-       1,
-       1,
-       dmk,
-       h,
-       "params.w_c must be [1, 1, x_k.dim, heads]",
-       {0, 0}},
-      {&j->y,
-       &w[Y],
-       p->w_o.data ? output : either,
-       b,
-       1,
-       t,
-       dmo,
-       "y must be [x.batch, 1, x.len, w_o.dim]",
-       {0, 0}},
-      {&p->each,
-       &w[EACH],
-       j->y.data ? either : output,
-       b,
-       h,
-       t,
-       j->dv,
-       "params.each must be [x.batch, heads, x.len, dv]",
-       {0, 0}},
-      {&p->attend.lse,
-       &w[LSE],
-       either | ATTN_IS_F32_,
-       b,
-       h,
-       t,
-       1,
-       "params.lse must be f32 [x.batch, heads, x.len, 1]",
-       {0, 0}},
-      {&p->attend.map,
-       &w[MAP],
-       either | ATTN_IS_F32_,
-       b,
-       h,
-       t,
-       any,
-       "params.map must be f32 [x.batch, heads, x.len, x_k.len]",
-       {0, 0}}};
+      ATTN_OPERAND_(&j->x, "x", 0, any, 1, any, any, "x must have one head"),
+      ATTN_OPERAND_(&j->x_k, "x_k", 0, bk, 1, any, any, "x_k must be [x.batch, 1, Tk, .]"),
+      ATTN_OPERAND_(&j->x_v, "x_v", 0, j->x_k.batch, 1, j->x_k.len, any,
+                    "x_v must be [x.batch, 1, x_k.len, .]"),
+      ATTN_OPERAND_(&p->w_q, "params.w_q", 0, 1, 1, dm, any, "params.w_q must be [1, 1, x.dim, .]"),
+      ATTN_OPERAND_(
+          &p->w_k, "params.w_k", 0, 1, 1, dmk, attn_mul_(j->dk, kh),
+          shared ? "params.w_k must be [1, 1, x_k.dim, w_q.dim]"
+                 : "params.w_k must be [1, 1, x_k.dim, kv_heads * dk], dk the head width of w_q"),
+      ATTN_OPERAND_(&p->w_v, "params.w_v", 0, 1, 1, dmv, any,
+                    shared ? "params.w_v must be [1, 1, x_k.dim, .]"
+                           : "params.w_v must be [1, 1, x_v.dim, .]"),
+      ATTN_OPERAND_(&p->w_o, "params.w_o", j->y.data ? 0 : optional, 1, 1, wide, any,
+                    "params.w_o must be [1, 1, heads * dv, .], dv the head width of w_v"),
+      ATTN_OPERAND_(&p->b_q, "params.b_q", optional, 1, 1, 1, p->w_q.dim,
+                    "params.b_q must be [1, 1, 1, w_q.dim]"),
+      ATTN_OPERAND_(&p->b_k, "params.b_k", optional, 1, 1, 1, p->w_k.dim,
+                    "params.b_k must be [1, 1, 1, w_k.dim]"),
+      ATTN_OPERAND_(&p->b_v, "params.b_v", optional, 1, 1, 1, p->w_v.dim,
+                    "params.b_v must be [1, 1, 1, w_v.dim]"),
+      ATTN_OPERAND_(&p->b_o, "params.b_o", optional, 1, 1, 1, dmo,
+                    "params.b_o must be [1, 1, 1, w_o.dim]"),
+      ATTN_OPERAND_(&j->mix, "params.mix", optional, 1, 1, h, j->dk,
+                    "params.mix must be [1, 1, heads, w_q.dim]"),
+      ATTN_OPERAND_(&j->w_c, "params.w_c", optional, 1, 1, dmk, h,
+                    "params.w_c must be [1, 1, x_k.dim, heads]"),
+      ATTN_OPERAND_(&j->y, "y", p->w_o.data ? output : either, b, 1, t, dmo,
+                    "y must be [x.batch, 1, x.len, w_o.dim]"),
+      ATTN_OPERAND_(&p->each, "params.each", j->y.data ? either : output, b, h, t, j->dv,
+                    "params.each must be [x.batch, heads, x.len, dv]"),
+      ATTN_OPERAND_(&p->attend.lse, "params.lse", either | ATTN_IS_F32_, b, h, t, 1,
+                    "params.lse must be f32 [x.batch, heads, x.len, 1]"),
+      ATTN_OPERAND_(&p->attend.map, "params.map", either | ATTN_IS_F32_, b, h, t, any,
+                    "params.map must be f32 [x.batch, heads, x.len, x_k.len]")};
   if (j->x_k.len == 0) p->attend.map.data = NULL;
   memcpy(op, all, sizeof all);
   for (int i = 0; i < ATTN_MULTIHEAD_OPERANDS_; i++)
@@ -24522,9 +24319,9 @@ ATTN_COLD_ int attn_multihead_steps_(attn_stage_ *s, void *job) {
 }
 
 /* The call, or with bytes the workspace query. */
-ATTN_COLD_ attn_status attn_multihead_call_(attn_multihead_job_ *j, int params,
-                                            attn_steps_fn_ steps, const char *path, attn_ctx *ctx,
-                                            size_t *bytes) {
+ATTN_COLD_ attn_status attn_multihead_job_call_(attn_multihead_job_ *j, int params,
+                                                attn_steps_fn_ steps, const char *path,
+                                                attn_ctx *ctx, size_t *bytes) {
   attn_error_ e = {ATTN_OK, NULL};
   const attn_table_ *table;
   int workers;
@@ -24541,30 +24338,19 @@ ATTN_COLD_ attn_status attn_multihead_call_(attn_multihead_job_ *j, int params,
   return attn_end_(bytes ? NULL : ctx, &e);
 }
 
-ATTN_COLD_ attn_status attn_multihead_run_(attn_tensor y, attn_tensor x, attn_tensor x_k,
-                                           attn_tensor x_v, const attn_multihead_params *params,
-                                           attn_ctx *ctx, size_t *bytes) {
+ATTN_COLD_ attn_status attn_multihead_call_(attn_tensor y, attn_tensor x, attn_tensor x_k,
+                                            attn_tensor x_v, const attn_multihead_params *params,
+                                            attn_ctx *ctx, size_t *bytes) {
   attn_multihead_job_ j;
   memset(&j, 0, sizeof j);
   j.y = y, j.x = x, j.x_k = x_k, j.x_v = x_v;
   if (params) j.p = *params;
-  return attn_multihead_call_(&j, params != NULL, attn_multihead_steps_, "projections, heads", ctx,
-                              bytes);
+  return attn_multihead_job_call_(&j, params != NULL, attn_multihead_steps_, "projections, heads",
+                                  ctx, bytes);
 }
 
-ATTN_PUB_COLD_ attn_status attn_multihead(attn_tensor y, attn_tensor x, attn_tensor x_k,
-                                          attn_tensor x_v, const attn_multihead_params *params,
-                                          attn_ctx *ctx) {
-  return attn_multihead_run_(y, x, x_k, x_v, params, ctx, NULL);
-}
-ATTN_PUB_COLD_ size_t attn_multihead_workspace(attn_tensor y, attn_tensor x, attn_tensor x_k,
-                                               attn_tensor x_v, const attn_multihead_params *params,
-                                               const attn_ctx *ctx) {
-  attn_ctx plain = attn_before_workspace_(ctx);
-  size_t bytes = 0;
-  attn_multihead_run_(y, x, x_k, x_v, params, &plain, &bytes);
-  return bytes;
-}
+ATTN_CALL_(attn_multihead, (y, x, x_k, x_v, params), attn_tensor y, attn_tensor x, attn_tensor x_k,
+           attn_tensor x_v, const attn_multihead_params *params)
 /* <<< attn/compose/multihead.h */
 /* >>> attn/compose/dense.h */
 /* compose/dense.h owns rows through weights: what is said about a weight, products with bias, the
@@ -24572,16 +24358,16 @@ ATTN_PUB_COLD_ size_t attn_multihead_workspace(attn_tensor y, attn_tensor x, att
 
 /* What is said about a weight or bias: the sentences that a view of one of the float types can need. */
 typedef struct attn_said_ {
-  attn_words_ words;
+  const char *words;
   const char *shape;
 } attn_said_;
 #define ATTN_SAID_(name, shape) \
-  { {ATTN_WORDS_IN_(name)}, name " must be " shape }
+  { ATTN_WORDS_IN_(name), name " must be " shape }
 
 /* A weight [1,1,in,out], or a bias: in = 1. */
 ATTN_COLD_ attn_operand_ attn_weight_(attn_tensor *t, const attn_said_ *rule, int role, int64_t in,
                                       int64_t out) {
-  attn_operand_ p = {t, &rule->words, role, 1, 1, in, out, rule->shape, {0, 0}};
+  attn_operand_ p = ATTN_OPERAND_AS_(t, rule->words, role, 1, 1, in, out, rule->shape);
   return p;
 }
 
@@ -24785,47 +24571,17 @@ enum {
 /* Keys and values that a step reads and writes. */
 ATTN_COLD_ int attn_coder_cache_(attn_error_ *e, attn_coder_job_ *j, attn_decoder_cache *c,
                                  attn_operand_ *op) {
-  static const attn_words_ w[] = {ATTN_WORDS_("cache.k"), ATTN_WORDS_("cache.v"),
-                                  ATTN_WORDS_("cache.e_k"), ATTN_WORDS_("cache.e_v")};
   const attn_multihead_job_ *self = &j->self, *cross = &j->cross;
   const int64_t b = j->x.batch, any = ATTN_ANY_;
   const attn_operand_ all[] = {
-      {&c->k,
-       &w[0],
-       ATTN_OUT_,
-       b,
-       self->p.kv_heads,
-       any,
-       self->dk,
-       "cache.k must be [x.batch, kv_heads, room, dk]",
-       {0, 0}},
-      {&c->v,
-       &w[1],
-       ATTN_OUT_,
-       b,
-       self->p.kv_heads,
-       c->k.len,
-       self->dv,
-       "cache.v must be [x.batch, kv_heads, cache.k.len, dv]",
-       {0, 0}},
-      {&c->e_k,
-       &w[2],
-       0,
-       b,
-       cross->p.kv_heads,
-       any,
-       cross->dk,
-       "cache.e_k must be [x.batch, kv_heads, Te, dk] of params.cross",
-       {0, 0}},
-      {&c->e_v,
-       &w[3],
-       0,
-       b,
-       cross->p.kv_heads,
-       c->e_k.len,
-       cross->dv,
-       "cache.e_v must be [x.batch, kv_heads, cache.e_k.len, dv] of params.cross",
-       {0, 0}}};
+      ATTN_OPERAND_(&c->k, "cache.k", ATTN_OUT_, b, self->p.kv_heads, any, self->dk,
+                    "cache.k must be [x.batch, kv_heads, room, dk]"),
+      ATTN_OPERAND_(&c->v, "cache.v", ATTN_OUT_, b, self->p.kv_heads, c->k.len, self->dv,
+                    "cache.v must be [x.batch, kv_heads, cache.k.len, dv]"),
+      ATTN_OPERAND_(&c->e_k, "cache.e_k", 0, b, cross->p.kv_heads, any, cross->dk,
+                    "cache.e_k must be [x.batch, kv_heads, Te, dk] of params.cross"),
+      ATTN_OPERAND_(&c->e_v, "cache.e_v", 0, b, cross->p.kv_heads, c->e_k.len, cross->dv,
+                    "cache.e_v must be [x.batch, kv_heads, cache.e_k.len, dv] of params.cross")};
   memcpy(op, all, sizeof all);
   for (int i = 0; i < (j->e.data ? 4 : 2); i++)
     if (!attn_check_operand_(e, &op[i], 1)) return 0;
@@ -24851,7 +24607,7 @@ ATTN_COLD_ int attn_coder_step_(attn_error_ *e, const attn_block_params *p) {
 ATTN_COLD_ int attn_coder_check_(attn_error_ *e, attn_coder_job_ *j, int decoder,
                                  attn_decoder_cache *cache, const attn_ctx *ctx,
                                  const attn_table_ **table, int *workers, int query) {
-  static const attn_words_ wy = ATTN_WORDS_("y"), wx = ATTN_WORDS_("x"), we = ATTN_WORDS_("e");
+  static const char wy[] = ATTN_WORDS_("y"), wx[] = ATTN_WORDS_("x"), we[] = ATTN_WORDS_("e");
   attn_operand_ op[ATTN_CODER_OPERANDS_];
   attn_block_params *p = &j->p;
   attn_arrays_ more;
@@ -24859,13 +24615,14 @@ ATTN_COLD_ int attn_coder_check_(attn_error_ *e, attn_coder_job_ *j, int decoder
   if (!attn_check_ctx_(e, ctx, table, workers)) return 0;
   const int64_t b = j->x.batch, t = j->x.len, dm = j->x.dim, any = ATTN_ANY_;
   const attn_operand_ rows[] = {
-      {&j->y, &wy, ATTN_OUT_, b, 1, t, dm, "y must be [x.batch, 1, x.len, x.dim]", {0, 0}},
-      {&j->x, &wx, 0, any, 1, any, any, "x must have one head", {0, 0}}};
+      ATTN_OPERAND_AS_(&j->y, wy, ATTN_OUT_, b, 1, t, dm, "y must be [x.batch, 1, x.len, x.dim]"),
+      ATTN_OPERAND_AS_(&j->x, wx, 0, any, 1, any, any, "x must have one head")};
   memcpy(op, rows, sizeof rows);
   if (!attn_check_operand_(e, &op[ATTN_CODER_X_], 1) ||
       !attn_check_operand_(e, &op[ATTN_CODER_Y_], 1))
     return 0;
-  attn_operand_ read = {&j->e, &we, 0, b, 1, any, any, "e must be [x.batch, 1, Te, de]", {0, 0}};
+  attn_operand_ read =
+      ATTN_OPERAND_AS_(&j->e, we, 0, b, 1, any, any, "e must be [x.batch, 1, Te, de]");
   if (j->e.data && !cache && !attn_check_operand_(e, &read, 1)) return 0;
   if (p->sublayer != ATTN_SUBLAYER_POST && p->sublayer != ATTN_SUBLAYER_PRE)
     return attn_reject_(e, ATTN_E_RANGE,
@@ -25047,7 +24804,7 @@ typedef struct attn_star_job_ {
 
 ATTN_COLD_ int attn_star_check_(attn_error_ *e, attn_star_job_ *j, const attn_star_params *params,
                                 const attn_ctx *ctx, const attn_table_ **table, int *workers) {
-  static const attn_words_ w[] = {ATTN_WORDS_("q"),
+  static const char *const w[] = {ATTN_WORDS_("q"),
                                   ATTN_WORDS_("k"),
                                   ATTN_WORDS_("v"),
                                   ATTN_WORDS_("k_relay"),
@@ -25065,79 +24822,24 @@ ATTN_COLD_ int attn_star_check_(attn_error_ *e, attn_star_job_ *j, const attn_st
   const int64_t b = q->batch, h = q->heads, t = q->len, dk = q->dim, dv = v->dim;
   const int64_t in = ATTN_DIVIDES_, any = ATTN_ANY_;
   attn_operand_ op[COUNT] = {
-      {&j->q,
-       j->relay ? &w[9] : &w[Q],
-       0,
-       any,
-       any,
-       j->relay ? 1 : any,
-       any,
-       "q_relay must have one row",
-       {0, 0}},
-      {&j->k,
-       &w[K],
-       0,
-       b,
-       in,
-       j->relay ? any : t,
-       dk,
-       "k must be [q.batch, a divisor of q.heads, T, q.dim]",
-       {0, 0}},
-      {&j->v,
-       &w[V],
-       0,
-       b,
-       in,
-       k->len,
-       any,
-       "v must be [q.batch, a divisor of q.heads, k.len, dv]",
-       {0, 0}},
-      {&j->k_relay,
-       &w[KR],
-       0,
-       b,
-       in,
-       1,
-       dk,
-       "k_relay must be [q.batch, a divisor of q.heads, 1, q.dim]",
-       {0, 0}},
-      {&j->v_relay,
-       &w[VR],
-       0,
-       b,
-       in,
-       1,
-       dv,
-       "v_relay must be [q.batch, a divisor of q.heads, 1, v.dim]",
-       {0, 0}},
-      {&p->k_own,
-       &w[KO],
-       ATTN_OPTIONAL_,
-       b,
-       in,
-       t,
-       dk,
-       "params.k_own must be [q.batch, a divisor of q.heads, q.len, q.dim]",
-       {0, 0}},
-      {&p->v_own,
-       &w[VO],
-       ATTN_OPTIONAL_,
-       b,
-       in,
-       t,
-       dv,
-       "params.v_own must be [q.batch, a divisor of q.heads, q.len, v.dim]",
-       {0, 0}},
-      {&j->o, &w[O], ATTN_OUT_, b, h, t, dv, "o must be [q.batch, q.heads, q.len, v.dim]", {0, 0}},
-      {&p->lse,
-       &w[LSE],
-       ATTN_OUT_ | ATTN_OPTIONAL_ | ATTN_IS_F32_,
-       b,
-       h,
-       t,
-       1,
-       "params.lse must be f32 [q.batch, q.heads, q.len, 1]",
-       {0, 0}}};
+      ATTN_OPERAND_AS_(&j->q, j->relay ? w[9] : w[Q], 0, any, any, j->relay ? 1 : any, any,
+                       "q_relay must have one row"),
+      ATTN_OPERAND_AS_(&j->k, w[K], 0, b, in, j->relay ? any : t, dk,
+                       "k must be [q.batch, a divisor of q.heads, T, q.dim]"),
+      ATTN_OPERAND_AS_(&j->v, w[V], 0, b, in, k->len, any,
+                       "v must be [q.batch, a divisor of q.heads, k.len, dv]"),
+      ATTN_OPERAND_AS_(&j->k_relay, w[KR], 0, b, in, 1, dk,
+                       "k_relay must be [q.batch, a divisor of q.heads, 1, q.dim]"),
+      ATTN_OPERAND_AS_(&j->v_relay, w[VR], 0, b, in, 1, dv,
+                       "v_relay must be [q.batch, a divisor of q.heads, 1, v.dim]"),
+      ATTN_OPERAND_AS_(&p->k_own, w[KO], ATTN_OPTIONAL_, b, in, t, dk,
+                       "params.k_own must be [q.batch, a divisor of q.heads, q.len, q.dim]"),
+      ATTN_OPERAND_AS_(&p->v_own, w[VO], ATTN_OPTIONAL_, b, in, t, dv,
+                       "params.v_own must be [q.batch, a divisor of q.heads, q.len, v.dim]"),
+      ATTN_OPERAND_AS_(&j->o, w[O], ATTN_OUT_, b, h, t, dv,
+                       "o must be [q.batch, q.heads, q.len, v.dim]"),
+      ATTN_OPERAND_AS_(&p->lse, w[LSE], ATTN_OUT_ | ATTN_OPTIONAL_ | ATTN_IS_F32_, b, h, t, 1,
+                       "params.lse must be f32 [q.batch, q.heads, q.len, 1]")};
   if (!attn_check_ctx_(e, ctx, table, workers)) return 0;
   if (!j->relay) {
     if (t < 1) return attn_reject_(e, ATTN_E_SHAPE, "q.len must be at least 1");
@@ -25206,14 +24908,6 @@ ATTN_COLD_ attn_status attn_star_call_(attn_star_job_ *j, const attn_star_params
   return attn_end_(bytes ? NULL : ctx, &e);
 }
 
-ATTN_COLD_ size_t attn_star_bytes_(attn_star_job_ *j, const attn_star_params *params,
-                                   const attn_ctx *ctx) {
-  attn_ctx plain = attn_before_workspace_(ctx);
-  size_t bytes = 0;
-  attn_star_call_(j, params, &plain, &bytes);
-  return bytes;
-}
-
 ATTN_COLD_ attn_star_job_ attn_star_job_of_(attn_tensor o, attn_tensor q, attn_tensor k,
                                             attn_tensor v, attn_tensor k_relay, attn_tensor v_relay,
                                             int relay) {
@@ -25223,35 +24917,28 @@ ATTN_COLD_ attn_star_job_ attn_star_job_of_(attn_tensor o, attn_tensor q, attn_t
   return j;
 }
 
-ATTN_PUB_COLD_ attn_status attn_star_satellites(attn_tensor o, attn_tensor q, attn_tensor k,
-                                                attn_tensor v, attn_tensor k_relay,
-                                                attn_tensor v_relay, const attn_star_params *params,
-                                                attn_ctx *ctx) {
+ATTN_COLD_ attn_status attn_star_satellites_call_(attn_tensor o, attn_tensor q, attn_tensor k,
+                                                  attn_tensor v, attn_tensor k_relay,
+                                                  attn_tensor v_relay,
+                                                  const attn_star_params *params, attn_ctx *ctx,
+                                                  size_t *bytes) {
   attn_star_job_ j = attn_star_job_of_(o, q, k, v, k_relay, v_relay, 0);
-  return attn_star_call_(&j, params, ctx, NULL);
+  return attn_star_call_(&j, params, ctx, bytes);
 }
-ATTN_PUB_COLD_ size_t attn_star_satellites_workspace(attn_tensor o, attn_tensor q, attn_tensor k,
-                                                     attn_tensor v, attn_tensor k_relay,
-                                                     attn_tensor v_relay,
-                                                     const attn_star_params *params,
-                                                     const attn_ctx *ctx) {
-  attn_star_job_ j = attn_star_job_of_(o, q, k, v, k_relay, v_relay, 0);
-  return attn_star_bytes_(&j, params, ctx);
-}
-ATTN_PUB_COLD_ attn_status attn_star_relay(attn_tensor o, attn_tensor q_relay, attn_tensor k_relay,
-                                           attn_tensor v_relay, attn_tensor k, attn_tensor v,
-                                           const attn_star_params *params, attn_ctx *ctx) {
+ATTN_CALL_(attn_star_satellites, (o, q, k, v, k_relay, v_relay, params), attn_tensor o,
+           attn_tensor q, attn_tensor k, attn_tensor v, attn_tensor k_relay, attn_tensor v_relay,
+           const attn_star_params *params)
+ATTN_COLD_ attn_status attn_star_relay_call_(attn_tensor o, attn_tensor q_relay,
+                                             attn_tensor k_relay, attn_tensor v_relay,
+                                             attn_tensor k, attn_tensor v,
+                                             const attn_star_params *params, attn_ctx *ctx,
+                                             size_t *bytes) {
   attn_star_job_ j = attn_star_job_of_(o, q_relay, k, v, k_relay, v_relay, 1);
-  return attn_star_call_(&j, params, ctx, NULL);
+  return attn_star_call_(&j, params, ctx, bytes);
 }
-ATTN_PUB_COLD_ size_t attn_star_relay_workspace(attn_tensor o, attn_tensor q_relay,
-                                                attn_tensor k_relay, attn_tensor v_relay,
-                                                attn_tensor k, attn_tensor v,
-                                                const attn_star_params *params,
-                                                const attn_ctx *ctx) {
-  attn_star_job_ j = attn_star_job_of_(o, q_relay, k, v, k_relay, v_relay, 1);
-  return attn_star_bytes_(&j, params, ctx);
-}
+ATTN_CALL_(attn_star_relay, (o, q_relay, k_relay, v_relay, k, v, params), attn_tensor o,
+           attn_tensor q_relay, attn_tensor k_relay, attn_tensor v_relay, attn_tensor k,
+           attn_tensor v, const attn_star_params *params)
 
 /* ---- the tree -------------------------------------------------------------------------------*/
 
@@ -25355,9 +25042,6 @@ typedef struct attn_tree_job_ {
 
 ATTN_COLD_ int attn_tree_check_(attn_error_ *e, attn_tree_job_ *j, const attn_tree_params *params,
                                 const attn_ctx *ctx, const attn_table_ **table, int *workers) {
-  static const attn_words_ w[] = {ATTN_WORDS_("q"), ATTN_WORDS_("k"),
-                                  ATTN_WORDS_("v"), ATTN_WORDS_("params.table"),
-                                  ATTN_WORDS_("o"), ATTN_WORDS_("params.lse")};
   enum { Q, K, V, TABLE, O, LSE, COUNT };
   attn_tree_params *p = &j->p;
   const int64_t any = ATTN_ANY_, in = ATTN_DIVIDES_;
@@ -25367,52 +25051,19 @@ ATTN_COLD_ int attn_tree_check_(attn_error_ *e, attn_tree_job_ *j, const attn_tr
   if (!attn_tree_params_(e, p) || !attn_check_scale_(e, p->scale)) return 0;
   const int64_t n = attn_tree_nodes(p->tokens), b = j->q.batch, h = j->q.heads;
   attn_operand_ op[COUNT] = {
-      {&j->q, &w[Q], 0, any, any, n, any, "q.len must be attn_tree_nodes(params.tokens)", {0, 0}},
-      {&j->k,
-       &w[K],
-       0,
-       b,
-       in,
-       n,
-       j->q.dim,
-       "k must be [q.batch, a divisor of q.heads, q.len, q.dim]",
-       {0, 0}},
-      {&j->v,
-       &w[V],
-       0,
-       b,
-       in,
-       n,
-       any,
-       "v must be [q.batch, a divisor of q.heads, q.len, dv]",
-       {0, 0}},
-      {&p->table,
-       &w[TABLE],
-       ATTN_OPTIONAL_ | ATTN_IS_F32_,
-       1,
-       ATTN_ONE_OR_ALL_,
-       any,
-       j->q.dim,
-       "params.table must be f32 [1, 1 or q.heads, (2 k + 1)(clip + 1), q.dim]",
-       {0, 0}},
-      {&j->o,
-       &w[O],
-       ATTN_OUT_,
-       b,
-       h,
-       n,
-       j->v.dim,
-       "o must be [q.batch, q.heads, q.len, v.dim]",
-       {0, 0}},
-      {&p->lse,
-       &w[LSE],
-       ATTN_OUT_ | ATTN_OPTIONAL_ | ATTN_IS_F32_,
-       b,
-       h,
-       n,
-       1,
-       "params.lse must be f32 [q.batch, q.heads, q.len, 1]",
-       {0, 0}}};
+      ATTN_OPERAND_(&j->q, "q", 0, any, any, n, any,
+                    "q.len must be attn_tree_nodes(params.tokens)"),
+      ATTN_OPERAND_(&j->k, "k", 0, b, in, n, j->q.dim,
+                    "k must be [q.batch, a divisor of q.heads, q.len, q.dim]"),
+      ATTN_OPERAND_(&j->v, "v", 0, b, in, n, any,
+                    "v must be [q.batch, a divisor of q.heads, q.len, dv]"),
+      ATTN_OPERAND_(&p->table, "params.table", ATTN_OPTIONAL_ | ATTN_IS_F32_, 1, ATTN_ONE_OR_ALL_,
+                    any, j->q.dim,
+                    "params.table must be f32 [1, 1 or q.heads, (2 k + 1)(clip + 1), q.dim]"),
+      ATTN_OPERAND_(&j->o, "o", ATTN_OUT_, b, h, n, j->v.dim,
+                    "o must be [q.batch, q.heads, q.len, v.dim]"),
+      ATTN_OPERAND_(&p->lse, "params.lse", ATTN_OUT_ | ATTN_OPTIONAL_ | ATTN_IS_F32_, b, h, n, 1,
+                    "params.lse must be f32 [q.batch, q.heads, q.len, 1]")};
   for (int i = 0; i < COUNT; i++) {
     if (i == K && h < 1) return attn_reject_(e, ATTN_E_SHAPE, "q.heads must be at least 1");
     if (!attn_check_operand_(e, &op[i], h)) return 0;
@@ -25438,8 +25089,8 @@ ATTN_COLD_ int attn_tree_steps_(attn_stage_ *s, void *job) {
 }
 
 /* The call, or with bytes the workspace query. */
-ATTN_COLD_ attn_status attn_tree_call_(attn_tree_job_ *j, const attn_tree_params *params,
-                                       attn_ctx *ctx, size_t *bytes) {
+ATTN_COLD_ attn_status attn_tree_job_call_(attn_tree_job_ *j, const attn_tree_params *params,
+                                           attn_ctx *ctx, size_t *bytes) {
   attn_error_ e = {ATTN_OK, NULL};
   const attn_table_ *table;
   int workers;
@@ -25455,24 +25106,16 @@ ATTN_COLD_ attn_status attn_tree_call_(attn_tree_job_ *j, const attn_tree_params
   return attn_end_(bytes ? NULL : ctx, &e);
 }
 
-ATTN_PUB_COLD_ attn_status attn_tree(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
-                                     const attn_tree_params *params, attn_ctx *ctx) {
+ATTN_COLD_ attn_status attn_tree_call_(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
+                                       const attn_tree_params *params, attn_ctx *ctx,
+                                       size_t *bytes) {
   attn_tree_job_ j;
   memset(&j, 0, sizeof j);
   j.o = o, j.q = q, j.k = k, j.v = v;
-  return attn_tree_call_(&j, params, ctx, NULL);
+  return attn_tree_job_call_(&j, params, ctx, bytes);
 }
-ATTN_PUB_COLD_ size_t attn_tree_workspace(attn_tensor o, attn_tensor q, attn_tensor k,
-                                          attn_tensor v, const attn_tree_params *params,
-                                          const attn_ctx *ctx) {
-  attn_tree_job_ j;
-  attn_ctx plain = attn_before_workspace_(ctx);
-  size_t bytes = 0;
-  memset(&j, 0, sizeof j);
-  j.o = o, j.q = q, j.k = k, j.v = v;
-  attn_tree_call_(&j, params, &plain, &bytes);
-  return bytes;
-}
+ATTN_CALL_(attn_tree, (o, q, k, v, params), attn_tensor o, attn_tensor q, attn_tensor k,
+           attn_tensor v, const attn_tree_params *params)
 /* <<< attn/families/sparse/star_tree.h */
 /* >>> attn/families/sparse/longformer.h */
 /* families/sparse/longformer.h owns Longformer: one sparse softmax for local rows, one full softmax for
@@ -25575,14 +25218,6 @@ ATTN_PUB_COLD_ attn_status attn_longformer_schedule(attn_schedule *schedule,
 ATTN_COLD_ int attn_longformer_check_(attn_error_ *e, attn_longformer_job_ *j,
                                       const attn_longformer_params *params, const attn_ctx *ctx,
                                       const attn_table_ **table, int *workers) {
-  static const attn_words_ w[] = {ATTN_WORDS_("q"),
-                                  ATTN_WORDS_("k"),
-                                  ATTN_WORDS_("v"),
-                                  ATTN_WORDS_("params.q_global"),
-                                  ATTN_WORDS_("params.k_global"),
-                                  ATTN_WORDS_("params.v_global"),
-                                  ATTN_WORDS_("o"),
-                                  ATTN_WORDS_("params.lse")};
   static const attn_mask_words_ wm = {
       "params.valid.kind must be ATTN_MASK_NONE, ATTN_MASK_BOOL or ATTN_MASK_BITS",
       "params.valid.data must not be null",
@@ -25599,62 +25234,21 @@ ATTN_COLD_ int attn_longformer_check_(attn_error_ *e, attn_longformer_job_ *j,
   *p = *params;
   const int64_t b = j->q.batch, h = j->q.heads, t = j->q.len, dk = j->q.dim, dv = j->v.dim;
   attn_operand_ op[COUNT] = {
-      {&j->q, &w[Q], 0, any, any, any, any, "", {0, 0}},
-      {&j->k,
-       &w[K],
-       0,
-       b,
-       in,
-       t,
-       dk,
-       "k must be [q.batch, a divisor of q.heads, q.len, q.dim]",
-       {0, 0}},
-      {&j->v,
-       &w[V],
-       0,
-       b,
-       in,
-       t,
-       any,
-       "v must be [q.batch, a divisor of q.heads, q.len, dv]",
-       {0, 0}},
-      {&p->q_global,
-       &w[QG],
-       ATTN_OPTIONAL_,
-       b,
-       h,
-       any,
-       dk,
-       "params.q_global must be [q.batch, q.heads, longest list, q.dim]",
-       {0, 0}},
-      {&p->k_global,
-       &w[KG],
-       ATTN_OPTIONAL_,
-       b,
-       in,
-       t,
-       dk,
-       "params.k_global must be [q.batch, a divisor of q.heads, q.len, q.dim]",
-       {0, 0}},
-      {&p->v_global,
-       &w[VG],
-       ATTN_OPTIONAL_,
-       b,
-       in,
-       t,
-       dv,
-       "params.v_global must be [q.batch, a divisor of q.heads, q.len, v.dim]",
-       {0, 0}},
-      {&j->o, &w[O], ATTN_OUT_, b, h, t, dv, "o must be [q.batch, q.heads, q.len, v.dim]", {0, 0}},
-      {&p->lse,
-       &w[LSE],
-       ATTN_OUT_ | ATTN_OPTIONAL_ | ATTN_IS_F32_,
-       b,
-       h,
-       t,
-       1,
-       "params.lse must be f32 [q.batch, q.heads, q.len, 1]",
-       {0, 0}}};
+      ATTN_OPERAND_(&j->q, "q", 0, any, any, any, any, ""),
+      ATTN_OPERAND_(&j->k, "k", 0, b, in, t, dk,
+                    "k must be [q.batch, a divisor of q.heads, q.len, q.dim]"),
+      ATTN_OPERAND_(&j->v, "v", 0, b, in, t, any,
+                    "v must be [q.batch, a divisor of q.heads, q.len, dv]"),
+      ATTN_OPERAND_(&p->q_global, "params.q_global", ATTN_OPTIONAL_, b, h, any, dk,
+                    "params.q_global must be [q.batch, q.heads, longest list, q.dim]"),
+      ATTN_OPERAND_(&p->k_global, "params.k_global", ATTN_OPTIONAL_, b, in, t, dk,
+                    "params.k_global must be [q.batch, a divisor of q.heads, q.len, q.dim]"),
+      ATTN_OPERAND_(&p->v_global, "params.v_global", ATTN_OPTIONAL_, b, in, t, dv,
+                    "params.v_global must be [q.batch, a divisor of q.heads, q.len, v.dim]"),
+      ATTN_OPERAND_(&j->o, "o", ATTN_OUT_, b, h, t, dv,
+                    "o must be [q.batch, q.heads, q.len, v.dim]"),
+      ATTN_OPERAND_(&p->lse, "params.lse", ATTN_OUT_ | ATTN_OPTIONAL_ | ATTN_IS_F32_, b, h, t, 1,
+                    "params.lse must be f32 [q.batch, q.heads, q.len, 1]")};
   for (int i = 0; i < COUNT; i++) {
     if (i == K && h < 1) return attn_reject_(e, ATTN_E_SHAPE, "q.heads must be at least 1");
     if (i == K && t > INT32_MAX)
@@ -25775,9 +25369,9 @@ ATTN_COLD_ int attn_longformer_steps_(attn_stage_ *s, void *job) {
 }
 
 /* The call, or with bytes the workspace query. */
-ATTN_COLD_ attn_status attn_longformer_call_(attn_longformer_job_ *j,
-                                             const attn_longformer_params *params, attn_ctx *ctx,
-                                             size_t *bytes) {
+ATTN_COLD_ attn_status attn_longformer_job_call_(attn_longformer_job_ *j,
+                                                 const attn_longformer_params *params,
+                                                 attn_ctx *ctx, size_t *bytes) {
   attn_error_ e = {ATTN_OK, NULL};
   const attn_table_ *table;
   attn_schedule *own = NULL;
@@ -25804,25 +25398,16 @@ ATTN_COLD_ attn_status attn_longformer_call_(attn_longformer_job_ *j,
   return attn_end_(bytes ? NULL : ctx, &e);
 }
 
-ATTN_PUB_COLD_ attn_status attn_longformer(attn_tensor o, attn_tensor q, attn_tensor k,
-                                           attn_tensor v, const attn_longformer_params *params,
-                                           attn_ctx *ctx) {
+ATTN_COLD_ attn_status attn_longformer_call_(attn_tensor o, attn_tensor q, attn_tensor k,
+                                             attn_tensor v, const attn_longformer_params *params,
+                                             attn_ctx *ctx, size_t *bytes) {
   attn_longformer_job_ j;
   memset(&j, 0, sizeof j);
   j.o = o, j.q = q, j.k = k, j.v = v;
-  return attn_longformer_call_(&j, params, ctx, NULL);
+  return attn_longformer_job_call_(&j, params, ctx, bytes);
 }
-ATTN_PUB_COLD_ size_t attn_longformer_workspace(attn_tensor o, attn_tensor q, attn_tensor k,
-                                                attn_tensor v, const attn_longformer_params *params,
-                                                const attn_ctx *ctx) {
-  attn_longformer_job_ j;
-  attn_ctx plain = attn_before_workspace_(ctx);
-  size_t bytes = 0;
-  memset(&j, 0, sizeof j);
-  j.o = o, j.q = q, j.k = k, j.v = v;
-  attn_longformer_call_(&j, params, &plain, &bytes);
-  return bytes;
-}
+ATTN_CALL_(attn_longformer, (o, q, k, v, params), attn_tensor o, attn_tensor q, attn_tensor k,
+           attn_tensor v, const attn_longformer_params *params)
 /* <<< attn/families/sparse/longformer.h */
 /* >>> attn/families/sparse/etc.h */
 /* families/sparse/etc.h owns Extended Transformer Construction: two softmaxes, each over two sources of
@@ -25900,7 +25485,7 @@ ATTN_COLD_ int attn_etc_check_(attn_error_ *e, attn_etc_job_ *j, const attn_tens
                                const attn_tensor *v, const attn_etc_params *params,
                                const attn_ctx *ctx, const attn_table_ **table, int *workers,
                                int data) {
-  static const attn_words_ w[] = {ATTN_WORDS_("q_long"),
+  static const char *const w[] = {ATTN_WORDS_("q_long"),
                                   ATTN_WORDS_("q_global"),
                                   ATTN_WORDS_("k[ATTN_ETC_L2L]"),
                                   ATTN_WORDS_("k[ATTN_ETC_L2G]"),
@@ -25938,7 +25523,7 @@ ATTN_COLD_ int attn_etc_check_(attn_error_ *e, attn_etc_job_ *j, const attn_tens
   if (p->radius < 1 || p->radius > INT32_MAX)
     return attn_reject_(e, ATTN_E_RANGE, "params.radius must lie in 1..2^31-1");
   memset(op, 0, sizeof op);
-  for (int i = 0; i < COUNT; i++) op[i].w = &w[i], op[i].batch = b, op[i].heads = h;
+  for (int i = 0; i < COUNT; i++) op[i].w = w[i], op[i].batch = b, op[i].heads = h;
   for (int side = 0; side < 2; side++) {
     const int64_t n = j->q[side].len;
     op[Q + side].t = &j->q[side], op[Q + side].len = any, op[Q + side].dim = dk;
@@ -26076,8 +25661,9 @@ ATTN_COLD_ int attn_etc_steps_(attn_stage_ *s, void *job) {
 }
 
 /* The call, or with bytes the workspace query. */
-ATTN_COLD_ attn_status attn_etc_call_(attn_etc_job_ *j, const attn_tensor *k, const attn_tensor *v,
-                                      const attn_etc_params *params, attn_ctx *ctx, size_t *bytes) {
+ATTN_COLD_ attn_status attn_etc_job_call_(attn_etc_job_ *j, const attn_tensor *k,
+                                          const attn_tensor *v, const attn_etc_params *params,
+                                          attn_ctx *ctx, size_t *bytes) {
   attn_error_ e = {ATTN_OK, NULL};
   const attn_table_ *table;
   int workers;
@@ -26088,28 +25674,19 @@ ATTN_COLD_ attn_status attn_etc_call_(attn_etc_job_ *j, const attn_tensor *k, co
   return attn_end_(bytes ? NULL : ctx, &e);
 }
 
-ATTN_PUB_COLD_ attn_status attn_etc(attn_tensor o_long, attn_tensor o_global, attn_tensor q_long,
-                                    attn_tensor q_global, const attn_tensor k[ATTN_ETC_PIECES],
-                                    const attn_tensor v[ATTN_ETC_PIECES],
-                                    const attn_etc_params *params, attn_ctx *ctx) {
+ATTN_COLD_ attn_status attn_etc_call_(attn_tensor o_long, attn_tensor o_global, attn_tensor q_long,
+                                      attn_tensor q_global, const attn_tensor k[ATTN_ETC_PIECES],
+                                      const attn_tensor v[ATTN_ETC_PIECES],
+                                      const attn_etc_params *params, attn_ctx *ctx, size_t *bytes) {
   attn_etc_job_ j;
   memset(&j, 0, sizeof j);
   j.o[0] = o_long, j.o[1] = o_global, j.q[0] = q_long, j.q[1] = q_global;
-  return attn_etc_call_(&j, k, v, params, ctx, NULL);
+  return attn_etc_job_call_(&j, k, v, params, ctx, bytes);
 }
-ATTN_PUB_COLD_ size_t attn_etc_workspace(attn_tensor o_long, attn_tensor o_global,
-                                         attn_tensor q_long, attn_tensor q_global,
-                                         const attn_tensor k[ATTN_ETC_PIECES],
-                                         const attn_tensor v[ATTN_ETC_PIECES],
-                                         const attn_etc_params *params, const attn_ctx *ctx) {
-  attn_etc_job_ j;
-  attn_ctx plain = attn_before_workspace_(ctx);
-  size_t bytes = 0;
-  memset(&j, 0, sizeof j);
-  j.o[0] = o_long, j.o[1] = o_global, j.q[0] = q_long, j.q[1] = q_global;
-  attn_etc_call_(&j, k, v, params, &plain, &bytes);
-  return bytes;
-}
+ATTN_CALL_(attn_etc, (o_long, o_global, q_long, q_global, k, v, params), attn_tensor o_long,
+           attn_tensor o_global, attn_tensor q_long, attn_tensor q_global,
+           const attn_tensor k[ATTN_ETC_PIECES], const attn_tensor v[ATTN_ETC_PIECES],
+           const attn_etc_params *params)
 
 /* ---- structured inputs ----------------------------------------------------------------------*/
 
@@ -26289,16 +25866,9 @@ ATTN_COLD_ int attn_stage_gather_(attn_stage_ *s, attn_tensor z, attn_tensor y, 
 /* ATTENTION's parameters, for rows of width dv. */
 ATTN_COLD_ int attn_check_aggregate_(attn_error_ *e, attn_aggregate *a, int64_t heads, int64_t dv,
                                      attn_span_ span[3]) {
-  static const attn_words_ w = ATTN_WORDS_("params.aggregate.w");
-  attn_operand_ op = {&a->w,
-                      &w,
-                      0,
-                      1,
-                      ATTN_ONE_OR_ALL_,
-                      dv,
-                      ATTN_ANY_,
-                      "params.aggregate.w must be [1, 1 or H, dv, dh]",
-                      {0, 0}};
+  static const char w[] = ATTN_WORDS_("params.aggregate.w");
+  attn_operand_ op = ATTN_OPERAND_AS_(&a->w, w, 0, 1, ATTN_ONE_OR_ALL_, dv, ATTN_ANY_,
+                                      "params.aggregate.w must be [1, 1 or H, dv, dh]");
   memset(span, 0, 3 * sizeof *span);
   if ((int)a->kind < 0 || a->kind >= ATTN_AGGREGATE_COUNT)
     return attn_reject_(e, ATTN_E_RANGE, "params.aggregate.kind must be an attn_aggregate_kind");
@@ -26334,10 +25904,6 @@ typedef struct attn_segmented_job_ {
 ATTN_COLD_ int attn_segmented_check_(attn_error_ *e, attn_segmented_job_ *j,
                                      const attn_segmented_params *params, const attn_ctx *ctx,
                                      const attn_table_ **table, int *workers) {
-  static const attn_words_ w[] = {ATTN_WORDS_("q"),          ATTN_WORDS_("k"),
-                                  ATTN_WORDS_("v"),          ATTN_WORDS_("params.w_q"),
-                                  ATTN_WORDS_("params.w_k"), ATTN_WORDS_("params.w_v"),
-                                  ATTN_WORDS_("o"),          ATTN_WORDS_("params.lse")};
   enum { Q, K, V, WQ, WK, WV, O, LSE, COUNT };
   attn_segmented_params *p = &j->p;
   attn_span_ more[4];
@@ -26356,62 +25922,20 @@ ATTN_COLD_ int attn_segmented_check_(attn_error_ *e, attn_segmented_job_ *j,
   j->key = p->w_q.data ? p->w_q.dim : dv;
   j->value = p->w_v.data ? p->w_v.dim : dv;
   attn_operand_ op[COUNT] = {
-      {&j->q, &w[Q], 0, any, any, any, any, "", {0, 0}},
-      {&j->k,
-       &w[K],
-       0,
-       b,
-       in,
-       t,
-       dk,
-       "k must be [q.batch, a divisor of q.heads, q.len, q.dim]",
-       {0, 0}},
-      {&j->v,
-       &w[V],
-       0,
-       b,
-       in,
-       t,
-       any,
-       "v must be [q.batch, a divisor of q.heads, q.len, dv]",
-       {0, 0}},
-      {&p->w_q,
-       &w[WQ],
-       ATTN_OPTIONAL_,
-       1,
-       some,
-       dv,
-       any,
-       "params.w_q must be [1, 1 or q.heads, v.dim, d']",
-       {0, 0}},
-      {&p->w_k,
-       &w[WK],
-       ATTN_OPTIONAL_,
-       1,
-       some,
-       dv,
-       j->key,
-       "params.w_k must be [1, 1 or q.heads, v.dim, width of the inner queries]",
-       {0, 0}},
-      {&p->w_v,
-       &w[WV],
-       ATTN_OPTIONAL_,
-       1,
-       some,
-       dv,
-       any,
-       "params.w_v must be [1, 1 or q.heads, v.dim, d'']",
-       {0, 0}},
-      {&j->o, &w[O], ATTN_OUT_, b, h, t, any, "o must be [q.batch, q.heads, q.len, .]", {0, 0}},
-      {&p->lse,
-       &w[LSE],
-       ATTN_OUT_ | ATTN_OPTIONAL_ | ATTN_IS_F32_,
-       b,
-       h,
-       t,
-       1,
-       "params.lse must be f32 [q.batch, q.heads, q.len, 1]",
-       {0, 0}}};
+      ATTN_OPERAND_(&j->q, "q", 0, any, any, any, any, ""),
+      ATTN_OPERAND_(&j->k, "k", 0, b, in, t, dk,
+                    "k must be [q.batch, a divisor of q.heads, q.len, q.dim]"),
+      ATTN_OPERAND_(&j->v, "v", 0, b, in, t, any,
+                    "v must be [q.batch, a divisor of q.heads, q.len, dv]"),
+      ATTN_OPERAND_(&p->w_q, "params.w_q", ATTN_OPTIONAL_, 1, some, dv, any,
+                    "params.w_q must be [1, 1 or q.heads, v.dim, d']"),
+      ATTN_OPERAND_(&p->w_k, "params.w_k", ATTN_OPTIONAL_, 1, some, dv, j->key,
+                    "params.w_k must be [1, 1 or q.heads, v.dim, width of the inner queries]"),
+      ATTN_OPERAND_(&p->w_v, "params.w_v", ATTN_OPTIONAL_, 1, some, dv, any,
+                    "params.w_v must be [1, 1 or q.heads, v.dim, d'']"),
+      ATTN_OPERAND_(&j->o, "o", ATTN_OUT_, b, h, t, any, "o must be [q.batch, q.heads, q.len, .]"),
+      ATTN_OPERAND_(&p->lse, "params.lse", ATTN_OUT_ | ATTN_OPTIONAL_ | ATTN_IS_F32_, b, h, t, 1,
+                    "params.lse must be f32 [q.batch, q.heads, q.len, 1]")};
   for (int i = 0; i < COUNT; i++) {
     if (i == K && h < 1) return attn_reject_(e, ATTN_E_SHAPE, "q.heads must be at least 1");
     if (i == K && t > INT32_MAX)
@@ -26550,9 +26074,9 @@ ATTN_COLD_ attn_pattern attn_groups_pattern_(const attn_groups_ *g) {
 }
 
 /* The call, or with bytes the workspace query. */
-ATTN_COLD_ attn_status attn_segmented_call_(attn_segmented_job_ *j,
-                                            const attn_segmented_params *params, attn_ctx *ctx,
-                                            size_t *bytes) {
+ATTN_COLD_ attn_status attn_segmented_job_call_(attn_segmented_job_ *j,
+                                                const attn_segmented_params *params, attn_ctx *ctx,
+                                                size_t *bytes) {
   attn_error_ e = {ATTN_OK, NULL};
   const attn_table_ *table;
   int workers;
@@ -26570,25 +26094,16 @@ ATTN_COLD_ attn_status attn_segmented_call_(attn_segmented_job_ *j,
   return attn_end_(bytes ? NULL : ctx, &e);
 }
 
-ATTN_PUB_COLD_ attn_status attn_segmented(attn_tensor o, attn_tensor q, attn_tensor k,
-                                          attn_tensor v, const attn_segmented_params *params,
-                                          attn_ctx *ctx) {
+ATTN_COLD_ attn_status attn_segmented_call_(attn_tensor o, attn_tensor q, attn_tensor k,
+                                            attn_tensor v, const attn_segmented_params *params,
+                                            attn_ctx *ctx, size_t *bytes) {
   attn_segmented_job_ j;
   memset(&j, 0, sizeof j);
   j.o = o, j.q = q, j.k = k, j.v = v;
-  return attn_segmented_call_(&j, params, ctx, NULL);
+  return attn_segmented_job_call_(&j, params, ctx, bytes);
 }
-ATTN_PUB_COLD_ size_t attn_segmented_workspace(attn_tensor o, attn_tensor q, attn_tensor k,
-                                               attn_tensor v, const attn_segmented_params *params,
-                                               const attn_ctx *ctx) {
-  attn_segmented_job_ j;
-  attn_ctx plain = attn_before_workspace_(ctx);
-  size_t bytes = 0;
-  memset(&j, 0, sizeof j);
-  j.o = o, j.q = q, j.k = k, j.v = v;
-  attn_segmented_call_(&j, params, &plain, &bytes);
-  return bytes;
-}
+ATTN_CALL_(attn_segmented, (o, q, k, v, params), attn_tensor o, attn_tensor q, attn_tensor k,
+           attn_tensor v, const attn_segmented_params *params)
 /* <<< attn/families/sparse/segmented.h */
 /* >>> attn/families/sparse/hierarchy.h */
 /* families/sparse/hierarchy.h owns hierarchical attention: segmented attention level by level, and the
@@ -26638,7 +26153,7 @@ ATTN_COLD_ int attn_hierarchy_levels_(attn_error_ *e, attn_hierarchy_job_ *j) {
 ATTN_COLD_ int attn_hierarchy_check_(attn_error_ *e, attn_hierarchy_job_ *j,
                                      const attn_hierarchy_params *params, const attn_ctx *ctx,
                                      int *workers) {
-  static const attn_words_ w[] = {ATTN_WORDS_("x"),          ATTN_WORDS_("o"),
+  static const char *const w[] = {ATTN_WORDS_("x"),          ATTN_WORDS_("o"),
                                   ATTN_WORDS_("params.w_q"), ATTN_WORDS_("params.w_k"),
                                   ATTN_WORDS_("params.w_v"), ATTN_WORDS_("params.y")};
   static const char *const rule[] = {
@@ -26655,7 +26170,7 @@ ATTN_COLD_ int attn_hierarchy_check_(attn_error_ *e, attn_hierarchy_job_ *j,
   memset(more, 0, sizeof more);
   if (!attn_check_ctx_(e, ctx, &j->table, workers)) return 0;
   if (params) *p = *params;
-  op[0].t = &j->x, op[0].w = &w[0];
+  op[0].t = &j->x, op[0].w = w[0];
   op[0].batch = op[0].heads = op[0].len = op[0].dim = ATTN_ANY_;
   if (!attn_check_operand_(e, &op[0], 1)) return 0;
   if (j->x.heads < 1) return attn_reject_(e, ATTN_E_SHAPE, "x.heads must be at least 1");
@@ -26666,7 +26181,7 @@ ATTN_COLD_ int attn_hierarchy_check_(attn_error_ *e, attn_hierarchy_job_ *j,
   attn_hierarchy_copy_(j->y, p->y, p->levels);
   const int64_t b = j->x.batch, h = j->x.heads;
   const int optional = ATTN_OPTIONAL_;
-  op[1].t = &j->o, op[1].w = &w[1], op[1].role = ATTN_OUT_ | optional;
+  op[1].t = &j->o, op[1].w = w[1], op[1].role = ATTN_OUT_ | optional;
   op[1].batch = b, op[1].heads = h, op[1].len = j->x.len, op[1].dim = ATTN_ANY_;
   op[1].rule = "o must be [x.batch, x.heads, x.len, width of every level]";
   if (!attn_check_operand_(e, &op[1], h)) return 0;
@@ -26674,7 +26189,7 @@ ATTN_COLD_ int attn_hierarchy_check_(attn_error_ *e, attn_hierarchy_job_ *j,
   for (int64_t l = 0; l < p->levels; l++) {
     const int64_t key = j->w[0][l].data ? j->w[0][l].dim : d;
     for (int i = 0; i < 4; i++, n++) {
-      op[n].t = i < 3 ? &j->w[i][l] : &j->y[l], op[n].w = &w[2 + i], op[n].rule = rule[i];
+      op[n].t = i < 3 ? &j->w[i][l] : &j->y[l], op[n].w = w[2 + i], op[n].rule = rule[i];
       op[n].role = i < 3 ? optional : ATTN_OUT_ | optional;
       op[n].batch = i < 3 ? 1 : b, op[n].heads = i < 3 ? (int64_t)ATTN_ONE_OR_ALL_ : h;
       op[n].len = i < 3 ? d : j->units[l], op[n].dim = i == 1 ? key : (int64_t)ATTN_ANY_;
@@ -26778,9 +26293,9 @@ ATTN_COLD_ int attn_hierarchy_steps_(attn_stage_ *s, void *job) {
 }
 
 /* The call, or with bytes the workspace query. */
-ATTN_COLD_ attn_status attn_hierarchy_call_(attn_hierarchy_job_ *j,
-                                            const attn_hierarchy_params *params, attn_ctx *ctx,
-                                            size_t *bytes) {
+ATTN_COLD_ attn_status attn_hierarchy_job_call_(attn_hierarchy_job_ *j,
+                                                const attn_hierarchy_params *params, attn_ctx *ctx,
+                                                size_t *bytes) {
   attn_error_ e = {ATTN_OK, NULL};
   attn_schedule own[ATTN_HIERARCHY_LEVELS];
   int workers, ok = 1;
@@ -26802,24 +26317,16 @@ ATTN_COLD_ attn_status attn_hierarchy_call_(attn_hierarchy_job_ *j,
   return attn_end_(bytes ? NULL : ctx, &e);
 }
 
-ATTN_PUB_COLD_ attn_status attn_hierarchy(attn_tensor o, attn_tensor x,
-                                          const attn_hierarchy_params *params, attn_ctx *ctx) {
+ATTN_COLD_ attn_status attn_hierarchy_call_(attn_tensor o, attn_tensor x,
+                                            const attn_hierarchy_params *params, attn_ctx *ctx,
+                                            size_t *bytes) {
   attn_hierarchy_job_ j;
   memset(&j, 0, sizeof j);
   j.o = o, j.x = x;
-  return attn_hierarchy_call_(&j, params, ctx, NULL);
+  return attn_hierarchy_job_call_(&j, params, ctx, bytes);
 }
-ATTN_PUB_COLD_ size_t attn_hierarchy_workspace(attn_tensor o, attn_tensor x,
-                                               const attn_hierarchy_params *params,
-                                               const attn_ctx *ctx) {
-  attn_hierarchy_job_ j;
-  attn_ctx plain = attn_before_workspace_(ctx);
-  size_t bytes = 0;
-  memset(&j, 0, sizeof j);
-  j.o = o, j.x = x;
-  attn_hierarchy_call_(&j, params, &plain, &bytes);
-  return bytes;
-}
+ATTN_CALL_(attn_hierarchy, (o, x, params), attn_tensor o, attn_tensor x,
+           const attn_hierarchy_params *params)
 /* <<< attn/families/sparse/hierarchy.h */
 /* >>> attn/families/content/topk.h */
 /* families/content/topk.h owns attention to the best keys of each query (D1): checks, on the
@@ -27086,7 +26593,7 @@ ATTN_COLD_ int attn_lsh_data_(attn_error_ *e, const attn_lsh_job_ *a) {
 ATTN_COLD_ int attn_lsh_check_(attn_error_ *e, attn_lsh_job_ *a, const attn_lsh_params *params,
                                const attn_ctx *ctx, const attn_table_ **table, int *workers,
                                int data) {
-  static const attn_words_ w[] = {
+  static const char *const w[] = {
       ATTN_WORDS_("x"),         ATTN_WORDS_("q"),       ATTN_WORDS_("k"),
       ATTN_WORDS_("v"),         ATTN_WORDS_("o"),       ATTN_WORDS_("params.lse"),
       ATTN_WORDS_("q_buckets"), ATTN_WORDS_("buckets"), ATTN_WORDS_("params.rotations")};
@@ -27099,7 +26606,7 @@ ATTN_COLD_ int attn_lsh_check_(attn_error_ *e, attn_lsh_job_ *a, const attn_lsh_
   if (params) *p = *params;
   if (!apart) a->k = a->q;
   const int64_t b = a->q.batch, t = a->q.len;
-  attn_operand_ q = {&a->q, &w[apart ? 1 : 0], 0, any, any, any, any, "", {0, 0}};
+  attn_operand_ q = ATTN_OPERAND_AS_(&a->q, w[apart ? 1 : 0], 0, any, any, any, any, "");
   if (!attn_check_operand_(e, &q, 0)) return 0;
   if (a->q.heads < 1) return attn_reject_(e, ATTN_E_SHAPE, "x.heads, q.heads must be at least 1");
   if (t > INT32_MAX || (apart && a->k.len > INT32_MAX))
@@ -27107,9 +26614,8 @@ ATTN_COLD_ int attn_lsh_check_(attn_error_ *e, attn_lsh_job_ *a, const attn_lsh_
   a->heads = hash && p->heads > 0 ? p->heads : a->q.heads;
   if (hash && a->heads % a->q.heads)
     return attn_reject_(e, ATTN_E_HEADS, "params.heads must be a multiple of x.heads");
-  attn_operand_ k = {&a->k, &w[2], 0,        b,
-                     in,    any,   a->q.dim, "k must be [q.batch, a divisor of q.heads, ., q.dim]",
-                     {0, 0}};
+  attn_operand_ k = ATTN_OPERAND_AS_(&a->k, w[2], 0, b, in, any, a->q.dim,
+                                     "k must be [q.batch, a divisor of q.heads, ., q.dim]");
   if (apart && !attn_check_operand_(e, &k, a->heads)) return 0;
   if (!apart) a->k = a->q;
   if (!attn_lsh_params_(e, a, a->k.len)) return 0;
@@ -27123,44 +26629,17 @@ ATTN_COLD_ int attn_lsh_check_(attn_error_ *e, attn_lsh_job_ *a, const attn_lsh_
   attn_operand_ op[COUNT] = {
       q,
       k,
-      {&a->v,
-       &w[3],
-       0,
-       b,
-       in,
-       a->k.len,
-       any,
-       "v must be [batch, a divisor of heads, T, .]",
-       {0, 0}},
-      {&a->o,
-       &w[4],
-       ATTN_OUT_,
-       b,
-       a->heads,
-       t,
-       a->v.dim,
-       "o must be [batch, heads, rows, v.dim]",
-       {0, 0}},
-      {&p->lse,
-       &w[5],
-       ATTN_OUT_ | ATTN_OPTIONAL_ | ATTN_IS_F32_,
-       b,
-       a->heads,
-       t,
-       1,
-       "params.lse must be f32 [batch, heads, rows, 1]",
-       {0, 0}},
-      {&q_place, &w[6], role, any, any, any, any, "", {0, 0}},
-      {&k_place, &w[7], role, any, any, any, any, "", {0, 0}},
-      {&p->rotations,
-       &w[8],
-       ATTN_OPTIONAL_ | ATTN_IS_F32_,
-       any,
-       p->rounds,
-       a->q.dim,
-       a->width,
-       "params.rotations must be f32 [1 or heads, rounds, dk, sum of factors / 2]",
-       {0, 0}}};
+      ATTN_OPERAND_AS_(&a->v, w[3], 0, b, in, a->k.len, any,
+                       "v must be [batch, a divisor of heads, T, .]"),
+      ATTN_OPERAND_AS_(&a->o, w[4], ATTN_OUT_, b, a->heads, t, a->v.dim,
+                       "o must be [batch, heads, rows, v.dim]"),
+      ATTN_OPERAND_AS_(&p->lse, w[5], ATTN_OUT_ | ATTN_OPTIONAL_ | ATTN_IS_F32_, b, a->heads, t, 1,
+                       "params.lse must be f32 [batch, heads, rows, 1]"),
+      ATTN_OPERAND_AS_(&q_place, w[6], role, any, any, any, any, ""),
+      ATTN_OPERAND_AS_(&k_place, w[7], role, any, any, any, any, ""),
+      ATTN_OPERAND_AS_(
+          &p->rotations, w[8], ATTN_OPTIONAL_ | ATTN_IS_F32_, any, p->rounds, a->q.dim, a->width,
+          "params.rotations must be f32 [1 or heads, rounds, dk, sum of factors / 2]")};
   if (hash) p->lse.data = NULL;
   for (int i = V; i < COUNT; i++) {
     if ((hash && i <= O) || (!apart && i == QP)) {
@@ -27296,9 +26775,9 @@ ATTN_COLD_ int attn_lsh_buckets_(attn_stage_ *s, attn_lsh_job_ *a, const attn_te
 /* ---- the call -------------------------------------------------------------------------------*/
 
 /* Any call of the family, or with bytes its workspace query. */
-ATTN_COLD_ attn_status attn_lsh_call_(attn_lsh_job_ *a, const attn_lsh_params *params,
-                                      attn_steps_fn_ steps, const char *path, attn_ctx *ctx,
-                                      size_t *bytes) {
+ATTN_COLD_ attn_status attn_lsh_job_call_(attn_lsh_job_ *a, const attn_lsh_params *params,
+                                          attn_steps_fn_ steps, const char *path, attn_ctx *ctx,
+                                          size_t *bytes) {
   attn_error_ e = {ATTN_OK, NULL};
   const attn_table_ *table;
   int workers;
@@ -27325,19 +26804,14 @@ ATTN_COLD_ attn_lsh_job_ attn_lsh_hash_job_(const int32_t *buckets, attn_tensor 
   a.q = x, a.k_place = (int32_t *)(uintptr_t)buckets, a.has_k = 1;
   return a;
 }
-ATTN_PUB_COLD_ attn_status attn_lsh_hash(int32_t *buckets, attn_tensor x,
-                                         const attn_lsh_params *params, attn_ctx *ctx) {
+ATTN_COLD_ attn_status attn_lsh_hash_call_(int32_t *buckets, attn_tensor x,
+                                           const attn_lsh_params *params, attn_ctx *ctx,
+                                           size_t *bytes) {
   attn_lsh_job_ a = attn_lsh_hash_job_(buckets, x);
-  return attn_lsh_call_(&a, params, attn_lsh_hash_steps_, "rotations and argmax", ctx, NULL);
+  return attn_lsh_job_call_(&a, params, attn_lsh_hash_steps_, "rotations and argmax", ctx, bytes);
 }
-ATTN_PUB_COLD_ size_t attn_lsh_hash_workspace(int32_t *buckets, attn_tensor x,
-                                              const attn_lsh_params *params, const attn_ctx *ctx) {
-  attn_lsh_job_ a = attn_lsh_hash_job_(buckets, x);
-  attn_ctx plain = attn_before_workspace_(ctx);
-  size_t bytes = 0;
-  attn_lsh_call_(&a, params, attn_lsh_hash_steps_, "", &plain, &bytes);
-  return bytes;
-}
+ATTN_CALL_(attn_lsh_hash, (buckets, x, params), int32_t *buckets, attn_tensor x,
+           const attn_lsh_params *params)
 /* <<< attn/families/content/lsh_hash.h */
 /* >>> attn/families/content/lsh_sort.h */
 /* families/content/lsh_sort.h owns the ranks of LSH attention: who is sorted where in a round, and which
@@ -27862,39 +27336,24 @@ ATTN_COLD_ attn_lsh_job_ attn_lsh_job_of_(attn_lsh_kind_ kind, attn_tensor o, at
   a.has_q = q_buckets != NULL, a.has_k = k_buckets != NULL;
   return a;
 }
-ATTN_COLD_ size_t attn_lsh_bytes_(attn_lsh_job_ *a, const attn_lsh_params *params,
-                                  const attn_ctx *ctx) {
-  attn_ctx plain = attn_before_workspace_(ctx);
-  size_t bytes = 0;
-  attn_lsh_call_(a, params, attn_lsh_steps_, "", &plain, &bytes);
-  return bytes;
-}
-
-ATTN_PUB_COLD_ attn_status attn_lsh(attn_tensor o, attn_tensor x, attn_tensor v,
-                                    const int32_t *buckets, const attn_lsh_params *params,
-                                    attn_ctx *ctx) {
+ATTN_COLD_ attn_status attn_lsh_call_(attn_tensor o, attn_tensor x, attn_tensor v,
+                                      const int32_t *buckets, const attn_lsh_params *params,
+                                      attn_ctx *ctx, size_t *bytes) {
   attn_lsh_job_ a = attn_lsh_job_of_(ATTN_LSH_SHARED_, o, x, x, v, NULL, buckets);
-  return attn_lsh_call_(&a, params, attn_lsh_steps_, "rounds of gathered tiles", ctx, NULL);
+  return attn_lsh_job_call_(&a, params, attn_lsh_steps_, "rounds of gathered tiles", ctx, bytes);
 }
-ATTN_PUB_COLD_ size_t attn_lsh_workspace(attn_tensor o, attn_tensor x, attn_tensor v,
-                                         const int32_t *buckets, const attn_lsh_params *params,
-                                         const attn_ctx *ctx) {
-  attn_lsh_job_ a = attn_lsh_job_of_(ATTN_LSH_SHARED_, o, x, x, v, NULL, buckets);
-  return attn_lsh_bytes_(&a, params, ctx);
-}
-ATTN_PUB_COLD_ attn_status attn_lsh_qk(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
-                                       const int32_t *q_buckets, const int32_t *k_buckets,
-                                       const attn_lsh_params *params, attn_ctx *ctx) {
+ATTN_CALL_(attn_lsh, (o, x, v, buckets, params), attn_tensor o, attn_tensor x, attn_tensor v,
+           const int32_t *buckets, const attn_lsh_params *params)
+ATTN_COLD_ attn_status attn_lsh_qk_call_(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
+                                         const int32_t *q_buckets, const int32_t *k_buckets,
+                                         const attn_lsh_params *params, attn_ctx *ctx,
+                                         size_t *bytes) {
   attn_lsh_job_ a = attn_lsh_job_of_(ATTN_LSH_APART_, o, q, k, v, q_buckets, k_buckets);
-  return attn_lsh_call_(&a, params, attn_lsh_steps_, "rounds of gathered tiles", ctx, NULL);
+  return attn_lsh_job_call_(&a, params, attn_lsh_steps_, "rounds of gathered tiles", ctx, bytes);
 }
-ATTN_PUB_COLD_ size_t attn_lsh_qk_workspace(attn_tensor o, attn_tensor q, attn_tensor k,
-                                            attn_tensor v, const int32_t *q_buckets,
-                                            const int32_t *k_buckets, const attn_lsh_params *params,
-                                            const attn_ctx *ctx) {
-  attn_lsh_job_ a = attn_lsh_job_of_(ATTN_LSH_APART_, o, q, k, v, q_buckets, k_buckets);
-  return attn_lsh_bytes_(&a, params, ctx);
-}
+ATTN_CALL_(attn_lsh_qk, (o, q, k, v, q_buckets, k_buckets, params), attn_tensor o, attn_tensor q,
+           attn_tensor k, attn_tensor v, const int32_t *q_buckets, const int32_t *k_buckets,
+           const attn_lsh_params *params)
 /* <<< attn/families/content/lsh.h */
 /* >>> attn/families/content/sinkhorn_sort.h */
 /* families/content/sinkhorn_sort.h owns how blocks of keys get their order: descriptors of blocks, the sorting
@@ -28156,22 +27615,20 @@ ATTN_COLD_ int attn_sink_check_blocks_(attn_error_ *e, attn_sink_job_ *j, int64_
 
 ATTN_COLD_ int attn_sink_check_network_(attn_error_ *e, attn_sink_job_ *j, attn_arguments_ *l,
                                         int64_t dx) {
-  static const attn_words_ w[] = {ATTN_WORDS_("params.w_1"), ATTN_WORDS_("params.b_1"),
-                                  ATTN_WORDS_("params.w_2"), ATTN_WORDS_("params.b_2")};
   attn_sinkhorn_params *p = &j->p;
   const int64_t one = ATTN_ONE_OR_ALL_;
-  return attn_check_argument_(e, l, &p->w_1, &w[0], 0, 1, one, dx, ATTN_ANY_,
+  return attn_check_argument_(e, l, &p->w_1, ATTN_WORDS_("params.w_1"), 0, 1, one, dx, ATTN_ANY_,
                               "params.w_1 must be [1, 1 or heads, dx, m]") &&
-         attn_check_argument_(e, l, &p->b_1, &w[1], ATTN_OPTIONAL_, 1, one, 1, p->w_1.dim,
-                              "params.b_1 must be [1, 1 or heads, 1, w_1.dim]") &&
-         attn_check_argument_(e, l, &p->w_2, &w[2], 0, 1, one, p->w_1.dim, j->blocks,
-                              "params.w_2 must be [1, 1 or heads, w_1.dim, blocks]") &&
-         attn_check_argument_(e, l, &p->b_2, &w[3], ATTN_OPTIONAL_, 1, one, 1, j->blocks,
-                              "params.b_2 must be [1, 1 or heads, 1, blocks]");
+         attn_check_argument_(e, l, &p->b_1, ATTN_WORDS_("params.b_1"), ATTN_OPTIONAL_, 1, one, 1,
+                              p->w_1.dim, "params.b_1 must be [1, 1 or heads, 1, w_1.dim]") &&
+         attn_check_argument_(e, l, &p->w_2, ATTN_WORDS_("params.w_2"), 0, 1, one, p->w_1.dim,
+                              j->blocks, "params.w_2 must be [1, 1 or heads, w_1.dim, blocks]") &&
+         attn_check_argument_(e, l, &p->b_2, ATTN_WORDS_("params.b_2"), ATTN_OPTIONAL_, 1, one, 1,
+                              j->blocks, "params.b_2 must be [1, 1 or heads, 1, blocks]");
 }
 
 ATTN_COLD_ int attn_sink_check_balance_(attn_error_ *e, attn_sink_job_ *j, attn_arguments_ *l) {
-  static const attn_words_ w = ATTN_WORDS_("params.noise");
+  static const char w[] = ATTN_WORDS_("params.noise");
   attn_sinkhorn_params *p = &j->p;
   if ((int)p->balance < 0 || p->balance >= ATTN_BALANCE_COUNT)
     return attn_reject_(e, ATTN_E_RANGE, "params.balance must be an attn_sinkhorn_balancing");
@@ -28185,28 +27642,28 @@ ATTN_COLD_ int attn_sink_check_balance_(attn_error_ *e, attn_sink_job_ *j, attn_
     return attn_reject_(e, ATTN_E_VALUE, "params.tau must be positive and finite");
   if (p->gumbel && p->noise.data)
     return attn_reject_(e, ATTN_E_RANGE, "params.noise and params.gumbel exclude each other");
-  return attn_check_argument_(e, l, &p->noise, &w, ATTN_OPTIONAL_ | ATTN_IS_F32_, ATTN_ONE_OR_ALL_,
+  return attn_check_argument_(e, l, &p->noise, w, ATTN_OPTIONAL_ | ATTN_IS_F32_, ATTN_ONE_OR_ALL_,
                               ATTN_ONE_OR_ALL_, j->blocks, j->blocks,
                               "params.noise must be f32 [1 or batch, 1 or heads, blocks, blocks]");
 }
 
 /* The calls that make P, by themselves. */
 ATTN_COLD_ int attn_sink_check_made_(attn_error_ *e, attn_sink_job_ *j, attn_arguments_ *l) {
-  static const attn_words_ w[] = {ATTN_WORDS_("y"), ATTN_WORDS_("x"), ATTN_WORDS_("r"),
+  static const char *const w[] = {ATTN_WORDS_("y"), ATTN_WORDS_("x"), ATTN_WORDS_("r"),
                                   ATTN_WORDS_("p"), ATTN_WORDS_("choice")};
   const int64_t any = ATTN_ANY_, one = ATTN_ONE_OR_ALL_, in = ATTN_DIVIDES_;
   attn_tensor *to = &j->to, *from = &j->from;
   if (j->what == ATTN_SINK_BLOCKS_) {
-    if (!attn_check_argument_(e, l, from, &w[1], 0, any, any, any, any, "x") ||
+    if (!attn_check_argument_(e, l, from, w[1], 0, any, any, any, any, "x") ||
         !attn_sink_check_blocks_(e, j, from->len, "x.len must be a multiple of params.block"))
       return 0;
     j->heads = from->heads;
-    return attn_check_argument_(e, l, to, &w[0], ATTN_OUT_, from->batch, from->heads, j->blocks,
+    return attn_check_argument_(e, l, to, w[0], ATTN_OUT_, from->batch, from->heads, j->blocks,
                                 from->dim, "y must be [x.batch, x.heads, x.len / block, x.dim]");
   }
   if (j->what == ATTN_SINK_CHOOSE_) {
     const attn_tensor view = *to;
-    if (!attn_check_argument_(e, l, from, &w[3], ATTN_IS_F32_, any, any, any, any, "p must be f32"))
+    if (!attn_check_argument_(e, l, from, w[3], ATTN_IS_F32_, any, any, any, any, "p must be f32"))
       return 0;
     j->heads = from->heads, j->blocks = j->places = from->len;
     if (from->len > INT32_MAX)
@@ -28214,12 +27671,11 @@ ATTN_COLD_ int attn_sink_check_made_(attn_error_ *e, attn_sink_job_ *j, attn_arg
     if (from->len > 0 && from->dim != from->len)
       return attn_reject_(e, ATTN_E_SHAPE, "p.dim must equal p.len");
     *to = attn_bhtd(view.data, ATTN_F32, from->batch, from->heads, from->len, 1);
-    return attn_check_argument_(e, l, to, &w[4], ATTN_OUT_, any, any, any, any, "");
+    return attn_check_argument_(e, l, to, w[4], ATTN_OUT_, any, any, any, any, "");
   }
   const int net = j->what == ATTN_SINK_LOGITS_;
-  if (!attn_check_argument_(e, l, to, net ? &w[2] : &w[3],
-                            net ? ATTN_OUT_ : ATTN_OUT_ | ATTN_IS_F32_, any, any, any, any,
-                            "p must be f32"))
+  if (!attn_check_argument_(e, l, to, net ? w[2] : w[3], net ? ATTN_OUT_ : ATTN_OUT_ | ATTN_IS_F32_,
+                            any, any, any, any, "p must be f32"))
     return 0;
   l->batch = to->batch, l->heads = j->heads = to->heads, j->blocks = to->len;
   if (to->len > INT32_MAX)
@@ -28228,10 +27684,10 @@ ATTN_COLD_ int attn_sink_check_made_(attn_error_ *e, attn_sink_job_ *j, attn_arg
     return attn_reject_(e, ATTN_E_SHAPE, net ? "r.dim must equal r.len" : "p.dim must equal p.len");
   if (to->batch == 0 || to->heads == 0 || to->len == 0) return 1;
   if (net)
-    return attn_check_argument_(e, l, from, &w[0], 0, to->batch, in, to->len, any,
+    return attn_check_argument_(e, l, from, w[0], 0, to->batch, in, to->len, any,
                                 "y must be [r.batch, a divisor of r.heads, r.len, .]") &&
            attn_sink_check_network_(e, j, l, from->dim);
-  return attn_check_argument_(e, l, from, &w[2], ATTN_IS_F32_, one, one, to->len, to->len,
+  return attn_check_argument_(e, l, from, w[2], ATTN_IS_F32_, one, one, to->len, to->len,
                               "r must be f32 [1 or p.batch, 1 or p.heads, p.len, p.len]") &&
          attn_sink_check_balance_(e, j, l);
 }
@@ -28283,25 +27739,21 @@ ATTN_COLD_ size_t attn_sink_made_bytes_(int what, attn_tensor to, attn_tensor fr
   return bytes;
 }
 
-ATTN_PUB_COLD_ attn_status attn_sinkhorn_blocks(attn_tensor y, attn_tensor x,
-                                                const attn_sinkhorn_params *params, attn_ctx *ctx) {
-  return attn_sink_made_call_(ATTN_SINK_BLOCKS_, y, x, params, "sums of blocks", ctx, NULL);
+ATTN_COLD_ attn_status attn_sinkhorn_blocks_call_(attn_tensor y, attn_tensor x,
+                                                  const attn_sinkhorn_params *params, attn_ctx *ctx,
+                                                  size_t *bytes) {
+  return attn_sink_made_call_(ATTN_SINK_BLOCKS_, y, x, params, "sums of blocks", ctx, bytes);
 }
-ATTN_PUB_COLD_ size_t attn_sinkhorn_blocks_workspace(attn_tensor y, attn_tensor x,
-                                                     const attn_sinkhorn_params *params,
-                                                     const attn_ctx *ctx) {
-  return attn_sink_made_bytes_(ATTN_SINK_BLOCKS_, y, x, params, ctx);
-}
+ATTN_CALL_(attn_sinkhorn_blocks, (y, x, params), attn_tensor y, attn_tensor x,
+           const attn_sinkhorn_params *params)
 
-ATTN_PUB_COLD_ attn_status attn_sinkhorn_logits(attn_tensor r, attn_tensor y,
-                                                const attn_sinkhorn_params *params, attn_ctx *ctx) {
-  return attn_sink_made_call_(ATTN_SINK_LOGITS_, r, y, params, "two dense layers", ctx, NULL);
+ATTN_COLD_ attn_status attn_sinkhorn_logits_call_(attn_tensor r, attn_tensor y,
+                                                  const attn_sinkhorn_params *params, attn_ctx *ctx,
+                                                  size_t *bytes) {
+  return attn_sink_made_call_(ATTN_SINK_LOGITS_, r, y, params, "two dense layers", ctx, bytes);
 }
-ATTN_PUB_COLD_ size_t attn_sinkhorn_logits_workspace(attn_tensor r, attn_tensor y,
-                                                     const attn_sinkhorn_params *params,
-                                                     const attn_ctx *ctx) {
-  return attn_sink_made_bytes_(ATTN_SINK_LOGITS_, r, y, params, ctx);
-}
+ATTN_CALL_(attn_sinkhorn_logits, (r, y, params), attn_tensor r, attn_tensor y,
+           const attn_sinkhorn_params *params)
 
 ATTN_PUB_COLD_ attn_status attn_sinkhorn_balance(attn_tensor p, attn_tensor r,
                                                  const attn_sinkhorn_params *params,
@@ -28318,16 +27770,14 @@ ATTN_PUB_COLD_ size_t attn_sinkhorn_balance_workspace(attn_tensor p, attn_tensor
 ATTN_COLD_ attn_tensor attn_sink_choice_(const int32_t *choice) {
   return attn_bhtd(choice, ATTN_F32, 0, 0, 0, 1);
 }
-ATTN_PUB_COLD_ attn_status attn_sinkhorn_choose(int32_t *choice, attn_tensor p,
-                                                const attn_sinkhorn_params *params, attn_ctx *ctx) {
+ATTN_COLD_ attn_status attn_sinkhorn_choose_call_(int32_t *choice, attn_tensor p,
+                                                  const attn_sinkhorn_params *params, attn_ctx *ctx,
+                                                  size_t *bytes) {
   return attn_sink_made_call_(ATTN_SINK_CHOOSE_, attn_sink_choice_(choice), p, params,
-                              "largest of each row", ctx, NULL);
+                              "largest of each row", ctx, bytes);
 }
-ATTN_PUB_COLD_ size_t attn_sinkhorn_choose_workspace(int32_t *choice, attn_tensor p,
-                                                     const attn_sinkhorn_params *params,
-                                                     const attn_ctx *ctx) {
-  return attn_sink_made_bytes_(ATTN_SINK_CHOOSE_, attn_sink_choice_(choice), p, params, ctx);
-}
+ATTN_CALL_(attn_sinkhorn_choose, (choice, p, params), int32_t *choice, attn_tensor p,
+           const attn_sinkhorn_params *params)
 /* <<< attn/families/content/sinkhorn_sort.h */
 /* >>> attn/families/content/sinkhorn.h */
 /* families/content/sinkhorn.h owns attention over sorted blocks. An item mixes up to six blocks of keys and
@@ -28843,25 +28293,22 @@ ATTN_COLD_ int attn_sink_check_options_(attn_error_ *e, attn_sink_job_ *j) {
 
 ATTN_COLD_ int attn_sink_check_call_(attn_error_ *e, attn_sink_job_ *j, attn_arguments_ *l,
                                      const attn_ctx *ctx, int data) {
-  static const attn_words_ w[] = {ATTN_WORDS_("q"),          ATTN_WORDS_("k"),
-                                  ATTN_WORDS_("v"),          ATTN_WORDS_("o"),
-                                  ATTN_WORDS_("params.lse"), ATTN_WORDS_("sort"),
-                                  ATTN_WORDS_("params.x"),   ATTN_WORDS_("params.logits")};
   attn_sinkhorn_params *p = &j->p;
   attn_tensor *q = &j->q, *k = &j->k;
   const int64_t any = ATTN_ANY_, in = ATTN_DIVIDES_, one = ATTN_ONE_OR_ALL_;
   attn_span_ more = {0, 0};
-  if (!attn_check_argument_(e, l, q, &w[0], 0, any, any, any, any, "q")) return 0;
+  if (!attn_check_argument_(e, l, q, ATTN_WORDS_("q"), 0, any, any, any, any, "q")) return 0;
   const int64_t b = l->batch = q->batch, h = l->heads = j->heads = q->heads;
   if (h < 1) return attn_reject_(e, ATTN_E_SHAPE, "q.heads must be at least 1");
-  if (!attn_check_argument_(e, l, k, &w[1], 0, b, in, any, q->dim,
+  if (!attn_check_argument_(e, l, k, ATTN_WORDS_("k"), 0, b, in, any, q->dim,
                             "k must be [q.batch, a divisor of q.heads, ., q.dim]") ||
-      !attn_check_argument_(e, l, &j->v, &w[2], 0, b, in, k->len, any,
+      !attn_check_argument_(e, l, &j->v, ATTN_WORDS_("v"), 0, b, in, k->len, any,
                             "v must be [q.batch, a divisor of q.heads, k.len, .]") ||
-      !attn_check_argument_(e, l, &j->o, &w[3], ATTN_OUT_, b, h, q->len, j->v.dim,
+      !attn_check_argument_(e, l, &j->o, ATTN_WORDS_("o"), ATTN_OUT_, b, h, q->len, j->v.dim,
                             "o must be [q.batch, q.heads, q.len, v.dim]") ||
-      !attn_check_argument_(e, l, &p->lse, &w[4], ATTN_OUT_ | ATTN_OPTIONAL_ | ATTN_IS_F32_, b, h,
-                            q->len, 1, "params.lse must be f32 [q.batch, q.heads, q.len, 1]") ||
+      !attn_check_argument_(e, l, &p->lse, ATTN_WORDS_("params.lse"),
+                            ATTN_OUT_ | ATTN_OPTIONAL_ | ATTN_IS_F32_, b, h, q->len, 1,
+                            "params.lse must be f32 [q.batch, q.heads, q.len, 1]") ||
       !attn_check_scale_(e, p->scale) ||
       !attn_sink_check_blocks_(e, j, k->len, "k.len must be a multiple of params.block"))
     return 0;
@@ -28871,16 +28318,19 @@ ATTN_COLD_ int attn_sink_check_call_(attn_error_ *e, attn_sink_job_ *j, attn_arg
     j->made = !j->sort.data && !(p->hard && p->choice);
     if (j->sort.data && p->hard && p->choice)
       return attn_reject_(e, ATTN_E_RANGE, "sort and params.choice exclude each other");
-    if (!attn_check_argument_(e, l, &j->sort, &w[5], ATTN_OPTIONAL_ | ATTN_IS_F32_, one, one, nb,
-                              nb, "sort must be f32 [1 or q.batch, 1 or q.heads, blocks, blocks]"))
+    if (!attn_check_argument_(e, l, &j->sort, ATTN_WORDS_("sort"), ATTN_OPTIONAL_ | ATTN_IS_F32_,
+                              one, one, nb, nb,
+                              "sort must be f32 [1 or q.batch, 1 or q.heads, blocks, blocks]"))
       return 0;
     if (j->made) {
       if (!p->logits.data) {
-        if (!attn_check_argument_(e, l, &p->x, &w[6], ATTN_OPTIONAL_, b, in, k->len, any,
+        if (!attn_check_argument_(e, l, &p->x, ATTN_WORDS_("params.x"), ATTN_OPTIONAL_, b, in,
+                                  k->len, any,
                                   "params.x must be [q.batch, a divisor of q.heads, k.len, .]") ||
             !attn_sink_check_network_(e, j, l, p->x.data ? p->x.dim : k->dim))
           return 0;
-      } else if (!attn_check_argument_(e, l, &p->logits, &w[7], ATTN_IS_F32_, one, one, nb, nb,
+      } else if (!attn_check_argument_(e, l, &p->logits, ATTN_WORDS_("params.logits"), ATTN_IS_F32_,
+                                       one, one, nb, nb,
                                        "params.logits must be f32 [1 or q.batch, 1 or q.heads, "
                                        "blocks, blocks]")) {
         return 0;
@@ -28932,39 +28382,25 @@ ATTN_COLD_ attn_sink_job_ attn_sink_job_of_(int what, attn_tensor o, attn_tensor
   return j;
 }
 
-ATTN_PUB_COLD_ attn_status attn_sinkhorn(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
-                                         attn_tensor sort, const attn_sinkhorn_params *params,
-                                         attn_ctx *ctx) {
+ATTN_COLD_ attn_status attn_sinkhorn_call_(attn_tensor o, attn_tensor q, attn_tensor k,
+                                           attn_tensor v, attn_tensor sort,
+                                           const attn_sinkhorn_params *params, attn_ctx *ctx,
+                                           size_t *bytes) {
   attn_sink_job_ j = attn_sink_job_of_(ATTN_SINK_ATTEND_, o, q, k, v, sort);
-  return attn_sink_call_(&j, params, ctx, NULL);
+  return attn_sink_call_(&j, params, ctx, bytes);
 }
-ATTN_PUB_COLD_ size_t attn_sinkhorn_workspace(attn_tensor o, attn_tensor q, attn_tensor k,
-                                              attn_tensor v, attn_tensor sort,
-                                              const attn_sinkhorn_params *params,
-                                              const attn_ctx *ctx) {
-  attn_sink_job_ j = attn_sink_job_of_(ATTN_SINK_ATTEND_, o, q, k, v, sort);
-  attn_ctx plain = attn_before_workspace_(ctx);
-  size_t bytes = 0;
-  attn_sink_call_(&j, params, &plain, &bytes);
-  return bytes;
-}
+ATTN_CALL_(attn_sinkhorn, (o, q, k, v, sort, params), attn_tensor o, attn_tensor q, attn_tensor k,
+           attn_tensor v, attn_tensor sort, const attn_sinkhorn_params *params)
 
-ATTN_PUB_COLD_ attn_status attn_sortcut(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
-                                        attn_tensor sort, const attn_sinkhorn_params *params,
-                                        attn_ctx *ctx) {
+ATTN_COLD_ attn_status attn_sortcut_call_(attn_tensor o, attn_tensor q, attn_tensor k,
+                                          attn_tensor v, attn_tensor sort,
+                                          const attn_sinkhorn_params *params, attn_ctx *ctx,
+                                          size_t *bytes) {
   attn_sink_job_ j = attn_sink_job_of_(ATTN_SINK_CUT_, o, q, k, v, sort);
-  return attn_sink_call_(&j, params, ctx, NULL);
+  return attn_sink_call_(&j, params, ctx, bytes);
 }
-ATTN_PUB_COLD_ size_t attn_sortcut_workspace(attn_tensor o, attn_tensor q, attn_tensor k,
-                                             attn_tensor v, attn_tensor sort,
-                                             const attn_sinkhorn_params *params,
-                                             const attn_ctx *ctx) {
-  attn_sink_job_ j = attn_sink_job_of_(ATTN_SINK_CUT_, o, q, k, v, sort);
-  attn_ctx plain = attn_before_workspace_(ctx);
-  size_t bytes = 0;
-  attn_sink_call_(&j, params, &plain, &bytes);
-  return bytes;
-}
+ATTN_CALL_(attn_sortcut, (o, q, k, v, sort, params), attn_tensor o, attn_tensor q, attn_tensor k,
+           attn_tensor v, attn_tensor sort, const attn_sinkhorn_params *params)
 /* <<< attn/families/content/sinkhorn.h */
 /* >>> attn/families/content/pointer.h */
 /* families/content/pointer.h owns what draws edges between nodes: the step of an LSTM, the logits by which its
@@ -29221,34 +28657,31 @@ ATTN_FUNC_ int attn_sac_small_(attn_error_ *e, int64_t n, const char *rule) {
 
 /* Weights of the LSTM for inputs of dx numbers; dh is known from w_hh. */
 ATTN_COLD_ int attn_lstm_check_(attn_error_ *e, attn_sac_job_ *j, attn_arguments_ *l, int64_t dx) {
-  static const attn_words_ w[] = {ATTN_WORDS_("params.w_ih"), ATTN_WORDS_("params.w_hh"),
-                                  ATTN_WORDS_("params.b")};
   attn_lstm_params *p = &j->p.lstm;
   const int64_t one = ATTN_ONE_OR_ALL_, rows = attn_mul_(4, j->dh);
   return attn_sac_small_(e, j->dh, "the hidden state is too wide") &&
-         attn_check_argument_(e, l, &p->w_ih, &w[0], 0, 1, one, rows, dx,
+         attn_check_argument_(e, l, &p->w_ih, ATTN_WORDS_("params.w_ih"), 0, 1, one, rows, dx,
                               "params.w_ih must be [1, 1 or heads, 4 dh, dx]") &&
-         attn_check_argument_(e, l, &p->w_hh, &w[1], 0, 1, one, rows, j->dh,
+         attn_check_argument_(e, l, &p->w_hh, ATTN_WORDS_("params.w_hh"), 0, 1, one, rows, j->dh,
                               "params.w_hh must be [1, 1 or heads, 4 dh, dh]") &&
-         attn_check_argument_(e, l, &p->b, &w[2], ATTN_OPTIONAL_, 1, one, 1, rows,
+         attn_check_argument_(e, l, &p->b, ATTN_WORDS_("params.b"), ATTN_OPTIONAL_, 1, one, 1, rows,
                               "params.b must be [1, 1 or heads, 1, 4 dh]");
 }
 
 /* e, w_p and dist; sets nodes, de and reach. */
 ATTN_COLD_ int attn_pointer_check_(attn_error_ *e, attn_sac_job_ *j, attn_arguments_ *l) {
-  static const attn_words_ w[] = {ATTN_WORDS_("e"), ATTN_WORDS_("params.w_p"),
-                                  ATTN_WORDS_("params.dist")};
   const int64_t one = ATTN_ONE_OR_ALL_;
   attn_sac_params *p = &j->p;
-  if (!attn_check_argument_(e, l, &j->e, &w[0], 0, one, one, ATTN_ANY_, ATTN_ANY_,
+  if (!attn_check_argument_(e, l, &j->e, ATTN_WORDS_("e"), 0, one, one, ATTN_ANY_, ATTN_ANY_,
                             "e must be [1 or batch, 1 or heads, nodes, .]"))
     return 0;
   j->nodes = j->e.len, j->de = j->e.dim;
   if (!attn_sac_small_(e, j->nodes, "there must be fewer than 2^29 nodes") ||
       !attn_sac_small_(e, j->de, "e.dim is too large") ||
-      !attn_check_argument_(e, l, &p->w_p, &w[1], 0, 1, one, j->de, j->dh,
+      !attn_check_argument_(e, l, &p->w_p, ATTN_WORDS_("params.w_p"), 0, 1, one, j->de, j->dh,
                             "params.w_p must be [1, 1 or heads, e.dim, dh]") ||
-      !attn_check_argument_(e, l, &p->dist, &w[2], ATTN_OPTIONAL_, 1, one, ATTN_ANY_, j->de,
+      !attn_check_argument_(e, l, &p->dist, ATTN_WORDS_("params.dist"), ATTN_OPTIONAL_, 1, one,
+                            ATTN_ANY_, j->de,
                             "params.dist must be [1, 1 or heads, 2 D + 1, e.dim]"))
     return 0;
   if (!p->dist.data) return 1;
@@ -29260,21 +28693,20 @@ ATTN_COLD_ int attn_pointer_check_(attn_error_ *e, attn_sac_job_ *j, attn_argume
 
 ATTN_COLD_ int attn_lstm_step_check_(attn_error_ *e, attn_sac_job_ *j, attn_arguments_ *l,
                                      attn_sac_more_ *m, int data) {
-  static const attn_words_ w[] = {ATTN_WORDS_("x"), ATTN_WORDS_("h"), ATTN_WORDS_("c"),
-                                  ATTN_WORDS_("h_next"), ATTN_WORDS_("c_next")};
   const attn_tensor *x = &j->x;
   (void)m, (void)data;
-  if (!attn_check_argument_(e, l, &j->x, &w[0], 0, ATTN_ANY_, ATTN_ANY_, ATTN_ANY_, ATTN_ANY_, "x"))
+  if (!attn_check_argument_(e, l, &j->x, ATTN_WORDS_("x"), 0, ATTN_ANY_, ATTN_ANY_, ATTN_ANY_,
+                            ATTN_ANY_, "x"))
     return 0;
   l->batch = x->batch, l->heads = x->heads, j->dh = j->h_next.dim;
-  if (!attn_check_argument_(e, l, &j->h, &w[1], ATTN_OPTIONAL_, x->batch, x->heads, x->len, j->dh,
-                            "h must be [x.batch, x.heads, x.len, h_next.dim]") ||
-      !attn_check_argument_(e, l, &j->c, &w[2], ATTN_OPTIONAL_, x->batch, x->heads, x->len, j->dh,
-                            "c must be [x.batch, x.heads, x.len, h_next.dim]") ||
-      !attn_check_argument_(e, l, &j->h_next, &w[3], ATTN_OUT_, x->batch, x->heads, x->len,
-                            ATTN_ANY_, "h_next must be [x.batch, x.heads, x.len, dh]") ||
-      !attn_check_argument_(e, l, &j->c_next, &w[4], ATTN_OUT_, x->batch, x->heads, x->len, j->dh,
-                            "c_next must be [x.batch, x.heads, x.len, h_next.dim]"))
+  if (!attn_check_argument_(e, l, &j->h, ATTN_WORDS_("h"), ATTN_OPTIONAL_, x->batch, x->heads,
+                            x->len, j->dh, "h must be [x.batch, x.heads, x.len, h_next.dim]") ||
+      !attn_check_argument_(e, l, &j->c, ATTN_WORDS_("c"), ATTN_OPTIONAL_, x->batch, x->heads,
+                            x->len, j->dh, "c must be [x.batch, x.heads, x.len, h_next.dim]") ||
+      !attn_check_argument_(e, l, &j->h_next, ATTN_WORDS_("h_next"), ATTN_OUT_, x->batch, x->heads,
+                            x->len, ATTN_ANY_, "h_next must be [x.batch, x.heads, x.len, dh]") ||
+      !attn_check_argument_(e, l, &j->c_next, ATTN_WORDS_("c_next"), ATTN_OUT_, x->batch, x->heads,
+                            x->len, j->dh, "c_next must be [x.batch, x.heads, x.len, h_next.dim]"))
     return 0;
   if (j->h.data && attn_same_view_(&j->h, &j->h_next)) l->op[1].span.hi = l->op[1].span.lo;
   if (j->c.data && attn_same_view_(&j->c, &j->c_next)) l->op[2].span.hi = l->op[2].span.lo;
@@ -29284,13 +28716,12 @@ ATTN_COLD_ int attn_lstm_step_check_(attn_error_ *e, attn_sac_job_ *j, attn_argu
 
 ATTN_COLD_ int attn_pointer_logits_check_(attn_error_ *e, attn_sac_job_ *j, attn_arguments_ *l,
                                           attn_sac_more_ *m, int data) {
-  static const attn_words_ w[] = {ATTN_WORDS_("h"), ATTN_WORDS_("y")};
   const int64_t any = ATTN_ANY_;
-  if (!attn_check_argument_(e, l, &j->h, &w[0], 0, any, any, any, any, "h")) return 0;
+  if (!attn_check_argument_(e, l, &j->h, ATTN_WORDS_("h"), 0, any, any, any, any, "h")) return 0;
   l->batch = j->h.batch, l->heads = j->heads = j->h.heads, j->dh = j->h.dim;
   j->nothing = l->batch == 0 || l->heads == 0 || j->h.len == 0;
   if (!attn_sac_small_(e, j->dh, "h.dim is too large")) return 0;
-  if (!attn_check_argument_(e, l, &j->y, &w[1], ATTN_OUT_, l->batch, l->heads, j->h.len,
+  if (!attn_check_argument_(e, l, &j->y, ATTN_WORDS_("y"), ATTN_OUT_, l->batch, l->heads, j->h.len,
                             j->nothing ? any : j->e.len,
                             "y must be [h.batch, h.heads, h.len, e.len]"))
     return 0;
@@ -29307,11 +28738,9 @@ ATTN_COLD_ int attn_pointer_logits_check_(attn_error_ *e, attn_sac_job_ *j, attn
 
 ATTN_COLD_ int attn_draw_check_(attn_error_ *e, attn_sac_job_ *j, attn_arguments_ *l,
                                 attn_sac_more_ *m, int data) {
-  static const attn_words_ w[] = {ATTN_WORDS_("logits"), ATTN_WORDS_("choice"),
-                                  ATTN_WORDS_("log_p")};
   const int64_t any = ATTN_ANY_;
   const attn_tensor *y = &j->y;
-  if (!attn_check_argument_(e, l, &j->y, &w[0], ATTN_IS_F32_, any, any, any, any,
+  if (!attn_check_argument_(e, l, &j->y, ATTN_WORDS_("logits"), ATTN_IS_F32_, any, any, any, any,
                             "logits must be f32") ||
       !attn_sac_small_(e, y->dim, "there must be fewer than 2^29 nodes"))
     return 0;
@@ -29319,9 +28748,10 @@ ATTN_COLD_ int attn_draw_check_(attn_error_ *e, attn_sac_job_ *j, attn_arguments
   j->log_p = attn_bhtd(j->log_p.data, ATTN_F32, y->batch, y->heads, y->len, 1);
   const int64_t rows = attn_mul_(attn_mul_(y->batch, y->heads), y->len);
   j->nothing = rows == 0;
-  if (!attn_check_argument_(e, l, &j->choice, &w[1], ATTN_OUT_, any, any, any, any, "") ||
-      !attn_check_argument_(e, l, &j->log_p, &w[2], ATTN_OUT_ | ATTN_OPTIONAL_, any, any, any, any,
+  if (!attn_check_argument_(e, l, &j->choice, ATTN_WORDS_("choice"), ATTN_OUT_, any, any, any, any,
                             "") ||
+      !attn_check_argument_(e, l, &j->log_p, ATTN_WORDS_("log_p"), ATTN_OUT_ | ATTN_OPTIONAL_, any,
+                            any, any, any, "") ||
       !attn_sac_array_(e, m, j->permitted, attn_mul_(rows, y->dim), 1, "") ||
       !attn_sac_array_(e, m, j->u, rows, 8, "u must be aligned to its elements"))
     return 0;
@@ -29394,41 +28824,31 @@ ATTN_COLD_ attn_sac_params attn_lstm_params_(attn_sac_job_ *j, attn_tensor h_nex
   return p;
 }
 
-ATTN_PUB_COLD_ attn_status attn_lstm_step(attn_tensor h_next, attn_tensor c_next, attn_tensor x,
-                                          attn_tensor h, attn_tensor c,
-                                          const attn_lstm_params *params, attn_ctx *ctx) {
+ATTN_COLD_ attn_status attn_lstm_step_call_(attn_tensor h_next, attn_tensor c_next, attn_tensor x,
+                                            attn_tensor h, attn_tensor c,
+                                            const attn_lstm_params *params, attn_ctx *ctx,
+                                            size_t *bytes) {
   attn_sac_job_ j;
   const attn_sac_params p = attn_lstm_params_(&j, h_next, c_next, x, h, c, params);
   return attn_sac_run_(&j, params ? &p : NULL, 1, attn_lstm_step_check_, attn_lstm_steps_,
-                       "rows by rows of weights", ctx, NULL);
+                       "rows by rows of weights", ctx, bytes);
 }
-ATTN_PUB_COLD_ size_t attn_lstm_step_workspace(attn_tensor h_next, attn_tensor c_next,
-                                               attn_tensor x, attn_tensor h, attn_tensor c,
-                                               const attn_lstm_params *params,
-                                               const attn_ctx *ctx) {
-  attn_sac_job_ j;
-  const attn_sac_params p = attn_lstm_params_(&j, h_next, c_next, x, h, c, params);
-  return attn_sac_bytes_(&j, params ? &p : NULL, 1, attn_lstm_step_check_, attn_lstm_steps_, ctx);
-}
+ATTN_CALL_(attn_lstm_step, (h_next, c_next, x, h, c, params), attn_tensor h_next,
+           attn_tensor c_next, attn_tensor x, attn_tensor h, attn_tensor c,
+           const attn_lstm_params *params)
 
-ATTN_PUB_COLD_ attn_status attn_pointer_logits(attn_tensor y, attn_tensor h, attn_tensor e,
-                                               const int32_t *source, const attn_sac_params *params,
-                                               attn_ctx *ctx) {
+ATTN_COLD_ attn_status attn_pointer_logits_call_(attn_tensor y, attn_tensor h, attn_tensor e,
+                                                 const int32_t *source,
+                                                 const attn_sac_params *params, attn_ctx *ctx,
+                                                 size_t *bytes) {
   attn_sac_job_ j;
   memset(&j, 0, sizeof j);
   j.y = y, j.h = h, j.e = e, j.source = source;
   return attn_sac_run_(&j, params, 1, attn_pointer_logits_check_, attn_pointer_steps_,
-                       "rows by nodes", ctx, NULL);
+                       "rows by nodes", ctx, bytes);
 }
-ATTN_PUB_COLD_ size_t attn_pointer_logits_workspace(attn_tensor y, attn_tensor h, attn_tensor e,
-                                                    const int32_t *source,
-                                                    const attn_sac_params *params,
-                                                    const attn_ctx *ctx) {
-  attn_sac_job_ j;
-  memset(&j, 0, sizeof j);
-  j.y = y, j.h = h, j.e = e, j.source = source;
-  return attn_sac_bytes_(&j, params, 1, attn_pointer_logits_check_, attn_pointer_steps_, ctx);
-}
+ATTN_CALL_(attn_pointer_logits, (y, h, e, source, params), attn_tensor y, attn_tensor h,
+           attn_tensor e, const int32_t *source, const attn_sac_params *params)
 
 ATTN_COLD_ attn_sac_job_ attn_choose_job_(const int32_t *choice, const float *log_p,
                                           attn_tensor logits, const uint8_t *permitted,
@@ -29553,11 +28973,11 @@ ATTN_PUB_ int64_t attn_sac_count(int64_t nodes, const attn_sac_params *params) {
 /* e, the network, and what decides which edges there may be; batch and heads are known. */
 ATTN_COLD_ int attn_sac_network_check_(attn_error_ *e, attn_sac_job_ *j, attn_arguments_ *l,
                                        attn_sac_more_ *m, int data) {
-  static const attn_words_ w = ATTN_WORDS_("params.sos");
+  static const char w[] = ATTN_WORDS_("params.sos");
   attn_sac_params *p = &j->p;
   j->dh = p->lstm.w_hh.dim;
   if (!attn_pointer_check_(e, j, l) || !attn_lstm_check_(e, j, l, j->de) ||
-      !attn_check_argument_(e, l, &p->sos, &w, ATTN_OPTIONAL_, 1, ATTN_ONE_OR_ALL_, 1, j->de,
+      !attn_check_argument_(e, l, &p->sos, w, ATTN_OPTIONAL_, 1, ATTN_ONE_OR_ALL_, 1, j->de,
                             "params.sos must be [1, 1 or heads, 1, e.dim]"))
     return 0;
   j->n = attn_sac_count(j->nodes, p);
@@ -29584,7 +29004,6 @@ ATTN_COLD_ int attn_sac_network_check_(attn_error_ *e, attn_sac_job_ *j, attn_ar
 
 ATTN_COLD_ int attn_sac_edges_check_(attn_error_ *e, attn_sac_job_ *j, attn_arguments_ *l,
                                      attn_sac_more_ *m, int data) {
-  static const attn_words_ w[] = {ATTN_WORDS_("edges"), ATTN_WORDS_("count"), ATTN_WORDS_("log_p")};
   const int64_t any = ATTN_ANY_;
   if (j->p.heads < 0) return attn_reject_(e, ATTN_E_SHAPE, "params.heads must not be negative");
   l->batch = j->batch = j->e.batch, l->heads = j->heads = j->p.heads ? j->p.heads : 1;
@@ -29593,10 +29012,12 @@ ATTN_COLD_ int attn_sac_edges_check_(attn_error_ *e, attn_sac_job_ *j, attn_argu
   j->count = attn_bhtd(j->count.data, ATTN_F32, j->batch, j->heads, 1, 1);
   j->log_p = attn_bhtd(j->log_p.data, ATTN_F32, j->batch, j->heads, j->n, 2);
   j->nothing = j->batch == 0 || j->nodes == 0;
-  return attn_check_argument_(e, l, &j->edges, &w[0], ATTN_OUT_, any, any, any, any, "") &&
-         attn_check_argument_(e, l, &j->count, &w[1], ATTN_OUT_, any, any, any, any, "") &&
-         attn_check_argument_(e, l, &j->log_p, &w[2], ATTN_OUT_ | ATTN_OPTIONAL_, any, any, any,
-                              any, "");
+  return attn_check_argument_(e, l, &j->edges, ATTN_WORDS_("edges"), ATTN_OUT_, any, any, any, any,
+                              "") &&
+         attn_check_argument_(e, l, &j->count, ATTN_WORDS_("count"), ATTN_OUT_, any, any, any, any,
+                              "") &&
+         attn_check_argument_(e, l, &j->log_p, ATTN_WORDS_("log_p"), ATTN_OUT_ | ATTN_OPTIONAL_,
+                              any, any, any, any, "");
 }
 
 /* ---- the call -------------------------------------------------------------------------------*/
@@ -29609,19 +29030,15 @@ ATTN_COLD_ attn_sac_job_ attn_sac_edges_job_(const int32_t *edges, const int32_t
   j.log_p = attn_sac_view_(log_p), j.e = e;
   return j;
 }
-ATTN_PUB_COLD_ attn_status attn_sac_edges(int32_t *edges, int32_t *count, float *log_p,
-                                          attn_tensor e, const attn_sac_params *params,
-                                          attn_ctx *ctx) {
+ATTN_COLD_ attn_status attn_sac_edges_call_(int32_t *edges, int32_t *count, float *log_p,
+                                            attn_tensor e, const attn_sac_params *params,
+                                            attn_ctx *ctx, size_t *bytes) {
   attn_sac_job_ j = attn_sac_edges_job_(edges, count, log_p, e);
   return attn_sac_run_(&j, params, 1, attn_sac_edges_check_, attn_sac_edges_steps_,
-                       "edges one by one", ctx, NULL);
+                       "edges one by one", ctx, bytes);
 }
-ATTN_PUB_COLD_ size_t attn_sac_edges_workspace(int32_t *edges, int32_t *count, float *log_p,
-                                               attn_tensor e, const attn_sac_params *params,
-                                               const attn_ctx *ctx) {
-  attn_sac_job_ j = attn_sac_edges_job_(edges, count, log_p, e);
-  return attn_sac_bytes_(&j, params, 1, attn_sac_edges_check_, attn_sac_edges_steps_, ctx);
-}
+ATTN_CALL_(attn_sac_edges, (edges, count, log_p, e, params), int32_t *edges, int32_t *count,
+           float *log_p, attn_tensor e, const attn_sac_params *params)
 /* <<< attn/families/content/sac_edges.h */
 /* >>> attn/families/content/sac.h */
 /* families/content/sac.h owns attention over edges: edges become lists of keys, ascending and each once, which
@@ -29791,21 +29208,20 @@ ATTN_COLD_ int attn_sac_steps_(attn_stage_ *s, void *job) {
 
 ATTN_COLD_ int attn_sac_check_(attn_error_ *e, attn_sac_job_ *j, attn_arguments_ *l,
                                attn_sac_more_ *m, int data) {
-  static const attn_words_ w[] = {ATTN_WORDS_("q"), ATTN_WORDS_("k"), ATTN_WORDS_("v"),
-                                  ATTN_WORDS_("o"), ATTN_WORDS_("params.lse")};
   const int64_t any = ATTN_ANY_, in = ATTN_DIVIDES_;
   const attn_tensor *q = &j->q;
-  if (!attn_check_argument_(e, l, &j->q, &w[0], 0, any, any, any, any, "q")) return 0;
+  if (!attn_check_argument_(e, l, &j->q, ATTN_WORDS_("q"), 0, any, any, any, any, "q")) return 0;
   const int64_t b = l->batch = q->batch, h = l->heads = q->heads;
   if (h < 1) return attn_reject_(e, ATTN_E_SHAPE, "q.heads must be at least 1");
-  if (!attn_check_argument_(e, l, &j->k, &w[1], 0, b, in, q->len, q->dim,
+  if (!attn_check_argument_(e, l, &j->k, ATTN_WORDS_("k"), 0, b, in, q->len, q->dim,
                             "k must be [q.batch, a divisor of q.heads, q.len, q.dim]") ||
-      !attn_check_argument_(e, l, &j->v, &w[2], 0, b, in, q->len, any,
+      !attn_check_argument_(e, l, &j->v, ATTN_WORDS_("v"), 0, b, in, q->len, any,
                             "v must be [q.batch, a divisor of q.heads, q.len, .]") ||
-      !attn_check_argument_(e, l, &j->o, &w[3], ATTN_OUT_, b, h, q->len, j->v.dim,
+      !attn_check_argument_(e, l, &j->o, ATTN_WORDS_("o"), ATTN_OUT_, b, h, q->len, j->v.dim,
                             "o must be [q.batch, q.heads, q.len, v.dim]") ||
-      !attn_check_argument_(e, l, &j->p.lse, &w[4], ATTN_OUT_ | ATTN_OPTIONAL_ | ATTN_IS_F32_, b, h,
-                            q->len, 1, "params.lse must be f32 [q.batch, q.heads, q.len, 1]") ||
+      !attn_check_argument_(e, l, &j->p.lse, ATTN_WORDS_("params.lse"),
+                            ATTN_OUT_ | ATTN_OPTIONAL_ | ATTN_IS_F32_, b, h, q->len, 1,
+                            "params.lse must be f32 [q.batch, q.heads, q.len, 1]") ||
       !attn_check_scale_(e, j->p.scale))
     return 0;
   j->heads = j->p.heads ? j->p.heads : 1;
@@ -29832,21 +29248,17 @@ ATTN_COLD_ attn_sac_job_ attn_sac_csr_job_(int64_t *row_ptr, int32_t *col, const
   j.row_ptr = row_ptr, j.col = col, j.batch = sets, j.n = n, j.nodes = nodes;
   return j;
 }
-ATTN_PUB_COLD_ attn_status attn_sac_csr(int64_t *row_ptr, int32_t *col, const int32_t *edges,
-                                        const int32_t *count, int64_t sets, int64_t n,
-                                        int64_t nodes, const attn_sac_params *params,
-                                        attn_ctx *ctx) {
+ATTN_COLD_ attn_status attn_sac_csr_call_(int64_t *row_ptr, int32_t *col, const int32_t *edges,
+                                          const int32_t *count, int64_t sets, int64_t n,
+                                          int64_t nodes, const attn_sac_params *params,
+                                          attn_ctx *ctx, size_t *bytes) {
   attn_sac_job_ j = attn_sac_csr_job_(row_ptr, col, edges, count, sets, n, nodes);
   return attn_sac_run_(&j, params, 0, attn_sac_csr_check_, attn_sac_csr_steps_,
-                       "edges to lists of keys", ctx, NULL);
+                       "edges to lists of keys", ctx, bytes);
 }
-ATTN_PUB_COLD_ size_t attn_sac_csr_workspace(int64_t *row_ptr, int32_t *col, const int32_t *edges,
-                                             const int32_t *count, int64_t sets, int64_t n,
-                                             int64_t nodes, const attn_sac_params *params,
-                                             const attn_ctx *ctx) {
-  attn_sac_job_ j = attn_sac_csr_job_(row_ptr, col, edges, count, sets, n, nodes);
-  return attn_sac_bytes_(&j, params, 0, attn_sac_csr_check_, attn_sac_csr_steps_, ctx);
-}
+ATTN_CALL_(attn_sac_csr, (row_ptr, col, edges, count, sets, n, nodes, params), int64_t *row_ptr,
+           int32_t *col, const int32_t *edges, const int32_t *count, int64_t sets, int64_t n,
+           int64_t nodes, const attn_sac_params *params)
 
 ATTN_COLD_ attn_sac_job_ attn_sac_job_of_(attn_tensor o, attn_tensor q, attn_tensor k,
                                           attn_tensor v, const int32_t *edges, const int32_t *count,
@@ -29855,20 +29267,17 @@ ATTN_COLD_ attn_sac_job_ attn_sac_job_of_(attn_tensor o, attn_tensor q, attn_ten
   j.o = o, j.q = q, j.k = k, j.v = v, j.n = n;
   return j;
 }
-ATTN_PUB_COLD_ attn_status attn_sac(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
-                                    const int32_t *edges, const int32_t *count, int64_t n,
-                                    attn_tensor e, const attn_sac_params *params, attn_ctx *ctx) {
+ATTN_COLD_ attn_status attn_sac_call_(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
+                                      const int32_t *edges, const int32_t *count, int64_t n,
+                                      attn_tensor e, const attn_sac_params *params, attn_ctx *ctx,
+                                      size_t *bytes) {
   attn_sac_job_ j = attn_sac_job_of_(o, q, k, v, edges, count, n, e);
   return attn_sac_run_(&j, params, edges == NULL, attn_sac_check_, attn_sac_steps_,
-                       "key lists of edges", ctx, NULL);
+                       "key lists of edges", ctx, bytes);
 }
-ATTN_PUB_COLD_ size_t attn_sac_workspace(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
-                                         const int32_t *edges, const int32_t *count, int64_t n,
-                                         attn_tensor e, const attn_sac_params *params,
-                                         const attn_ctx *ctx) {
-  attn_sac_job_ j = attn_sac_job_of_(o, q, k, v, edges, count, n, e);
-  return attn_sac_bytes_(&j, params, edges == NULL, attn_sac_check_, attn_sac_steps_, ctx);
-}
+ATTN_CALL_(attn_sac, (o, q, k, v, edges, count, n, e, params), attn_tensor o, attn_tensor q,
+           attn_tensor k, attn_tensor v, const int32_t *edges, const int32_t *count, int64_t n,
+           attn_tensor e, const attn_sac_params *params)
 /* <<< attn/families/content/sac.h */
 /* >>> attn/families/content/routing.h */
 /* families/content/routing.h owns who is in a cluster of the Routing Transformer (D2): the checks of all its
@@ -29966,7 +29375,7 @@ ATTN_COLD_ int attn_routing_check_members_(attn_error_ *e, const attn_routed_ *s
 ATTN_COLD_ int attn_routing_check_(attn_error_ *e, attn_routing_job_ *a, int call,
                                    const attn_ctx *ctx, const attn_table_ **table, int *workers,
                                    int data) {
-  static const attn_words_ w[] = {ATTN_WORDS_("q"),
+  static const char *const w[] = {ATTN_WORDS_("q"),
                                   ATTN_WORDS_("k"),
                                   ATTN_WORDS_("v"),
                                   ATTN_WORDS_("centroids"),
@@ -30006,67 +29415,25 @@ ATTN_COLD_ int attn_routing_check_(attn_error_ *e, attn_routing_job_ *a, int cal
     list[2 * i + 1] = attn_bhtd(m->start, ATTN_F32, b, h, attn_add_(m->clusters, 1), 1);
   }
   attn_operand_ op[COUNT] = {
-      {&q->x, &w[Q], 0, any, any, any, any, "", {0, 0}},
-      {&k->x,
-       &w[K],
-       0,
-       b,
-       ATTN_DIVIDES_,
-       tk,
-       dk,
-       "k must be [B, Hk, Tk, dk]: Hk divides H, dk is that of q, Tk that of v",
-       {0, 0}},
-      {&a->v,
-       &w[V],
-       0,
-       b,
-       ATTN_DIVIDES_,
-       tk,
-       any,
-       "v must be [B, Hv, Tk, dv]: Hv divides H, and Tk = Tq if shared",
-       {0, 0}},
-      {&a->centroids,
-       &w[MU],
-       ATTN_IS_F32_,
-       1,
-       h,
-       any,
-       dk,
-       "centroids must be f32 [1, H, C, dk]",
-       {0, 0}},
-      {&a->o, &w[O], ATTN_OUT_, b, h, tq, a->v.dim, "o must be [B, H, Tq, dv]", {0, 0}},
-      {&p->lse,
-       &w[LSE],
-       ATTN_OUT_ | ATTN_OPTIONAL_ | ATTN_IS_F32_,
-       b,
-       h,
-       tq,
-       1,
-       "params.lse must be f32 [B, H, Tq, 1]",
-       {0, 0}},
-      {&a->next,
-       &w[NEXT],
-       ATTN_OUT_ | ATTN_IS_F32_,
-       1,
-       h,
-       c,
-       dk,
-       "next must be f32 [1, H, C, dk]",
-       {0, 0}},
-      {&counts, &w[COUNTS], ATTN_OUT_ | ATTN_IS_F32_, any, any, any, any, "", {0, 0}},
-      {&a->u.sums,
-       &w[SUMS],
-       ATTN_OUT_ | ATTN_IS_F32_,
-       1,
-       h,
-       c,
-       dk,
-       "params.sums must be f32 [1, H, C, dk]",
-       {0, 0}},
-      {&list[0], &w[QI], is_list, any, any, any, any, "", {0, 0}},
-      {&list[1], &w[QS], is_list, any, any, any, any, "", {0, 0}},
-      {&list[2], &w[KI], is_list, any, any, any, any, "", {0, 0}},
-      {&list[3], &w[KS], is_list, any, any, any, any, "", {0, 0}}};
+      ATTN_OPERAND_AS_(&q->x, w[Q], 0, any, any, any, any, ""),
+      ATTN_OPERAND_AS_(&k->x, w[K], 0, b, ATTN_DIVIDES_, tk, dk,
+                       "k must be [B, Hk, Tk, dk]: Hk divides H, dk is that of q, Tk that of v"),
+      ATTN_OPERAND_AS_(&a->v, w[V], 0, b, ATTN_DIVIDES_, tk, any,
+                       "v must be [B, Hv, Tk, dv]: Hv divides H, and Tk = Tq if shared"),
+      ATTN_OPERAND_AS_(&a->centroids, w[MU], ATTN_IS_F32_, 1, h, any, dk,
+                       "centroids must be f32 [1, H, C, dk]"),
+      ATTN_OPERAND_AS_(&a->o, w[O], ATTN_OUT_, b, h, tq, a->v.dim, "o must be [B, H, Tq, dv]"),
+      ATTN_OPERAND_AS_(&p->lse, w[LSE], ATTN_OUT_ | ATTN_OPTIONAL_ | ATTN_IS_F32_, b, h, tq, 1,
+                       "params.lse must be f32 [B, H, Tq, 1]"),
+      ATTN_OPERAND_AS_(&a->next, w[NEXT], ATTN_OUT_ | ATTN_IS_F32_, 1, h, c, dk,
+                       "next must be f32 [1, H, C, dk]"),
+      ATTN_OPERAND_AS_(&counts, w[COUNTS], ATTN_OUT_ | ATTN_IS_F32_, any, any, any, any, ""),
+      ATTN_OPERAND_AS_(&a->u.sums, w[SUMS], ATTN_OUT_ | ATTN_IS_F32_, 1, h, c, dk,
+                       "params.sums must be f32 [1, H, C, dk]"),
+      ATTN_OPERAND_AS_(&list[0], w[QI], is_list, any, any, any, any, ""),
+      ATTN_OPERAND_AS_(&list[1], w[QS], is_list, any, any, any, any, ""),
+      ATTN_OPERAND_AS_(&list[2], w[KI], is_list, any, any, any, any, ""),
+      ATTN_OPERAND_AS_(&list[3], w[KS], is_list, any, any, any, any, "")};
   const int keys = !p->shared;
   const int used[COUNT] = {1,       keys,    attends, routes, attends,        attends,       update,
                            running, running, listed,  listed, listed && keys, listed && keys};
@@ -30376,9 +29743,10 @@ ATTN_COLD_ int attn_routing_select_steps_(attn_stage_ *s, void *job) {
 }
 
 /* A call, or with bytes its workspace query. */
-ATTN_COLD_ attn_status attn_routing_call_(attn_routing_job_ *a, int call,
-                                          const attn_routing_params *params, attn_steps_fn_ steps,
-                                          const char *path, attn_ctx *ctx, size_t *bytes) {
+ATTN_COLD_ attn_status attn_routing_job_call_(attn_routing_job_ *a, int call,
+                                              const attn_routing_params *params,
+                                              attn_steps_fn_ steps, const char *path, attn_ctx *ctx,
+                                              size_t *bytes) {
   attn_error_ e = {ATTN_OK, NULL};
   const attn_table_ *table;
   int workers;
@@ -30401,27 +29769,19 @@ ATTN_COLD_ attn_routing_job_ attn_routing_job_of_(attn_tensor q, attn_tensor k) 
   return a;
 }
 
-ATTN_PUB_COLD_ attn_status attn_routing_select(attn_members queries, attn_members keys,
-                                               attn_tensor q, attn_tensor k, attn_tensor centroids,
-                                               const attn_routing_params *params, attn_ctx *ctx) {
+ATTN_COLD_ attn_status attn_routing_select_call_(attn_members queries, attn_members keys,
+                                                 attn_tensor q, attn_tensor k,
+                                                 attn_tensor centroids,
+                                                 const attn_routing_params *params, attn_ctx *ctx,
+                                                 size_t *bytes) {
   attn_routing_job_ a = attn_routing_job_of_(q, k);
   a.side[0].m = queries, a.side[1].m = keys, a.centroids = centroids;
-  return attn_routing_call_(&a, ATTN_RT_SELECT_, params, attn_routing_select_steps_,
-                            "members of clusters", ctx, NULL);
+  return attn_routing_job_call_(&a, ATTN_RT_SELECT_, params, attn_routing_select_steps_,
+                                "members of clusters", ctx, bytes);
 }
-ATTN_PUB_COLD_ size_t attn_routing_select_workspace(attn_members queries, attn_members keys,
-                                                    attn_tensor q, attn_tensor k,
-                                                    attn_tensor centroids,
-                                                    const attn_routing_params *params,
-                                                    const attn_ctx *ctx) {
-  attn_routing_job_ a = attn_routing_job_of_(q, k);
-  attn_ctx plain = attn_before_workspace_(ctx);
-  size_t bytes = 0;
-  a.side[0].m = queries, a.side[1].m = keys, a.centroids = centroids;
-  (void)attn_routing_call_(&a, ATTN_RT_SELECT_, params, attn_routing_select_steps_, "", &plain,
-                           &bytes);
-  return bytes;
-}
+ATTN_CALL_(attn_routing_select, (queries, keys, q, k, centroids, params), attn_members queries,
+           attn_members keys, attn_tensor q, attn_tensor k, attn_tensor centroids,
+           const attn_routing_params *params)
 /* <<< attn/families/content/routing.h */
 /* >>> attn/families/content/routing_attend.h */
 /* families/content/routing_attend.h owns attention inside clusters: each cluster is a few tiles of a schedule
@@ -30799,48 +30159,31 @@ ATTN_COLD_ int attn_routing_steps_(attn_stage_ *s, void *job) {
          attn_routing_inside_(s, &a);
 }
 
-ATTN_PUB_COLD_ attn_status attn_routing_attend(attn_tensor o, attn_tensor q, attn_tensor k,
-                                               attn_tensor v, attn_members queries,
-                                               attn_members keys, const attn_routing_params *params,
-                                               attn_ctx *ctx) {
+ATTN_COLD_ attn_status attn_routing_attend_call_(attn_tensor o, attn_tensor q, attn_tensor k,
+                                                 attn_tensor v, attn_members queries,
+                                                 attn_members keys,
+                                                 const attn_routing_params *params, attn_ctx *ctx,
+                                                 size_t *bytes) {
   attn_routing_job_ a = attn_routing_job_of_(q, k);
   a.o = o, a.v = v, a.side[0].m = queries, a.side[1].m = keys;
-  return attn_routing_call_(&a, ATTN_RT_ATTEND_, params, attn_routing_attend_steps_,
-                            "attention in clusters", ctx, NULL);
+  return attn_routing_job_call_(&a, ATTN_RT_ATTEND_, params, attn_routing_attend_steps_,
+                                "attention in clusters", ctx, bytes);
 }
-ATTN_PUB_COLD_ size_t attn_routing_attend_workspace(attn_tensor o, attn_tensor q, attn_tensor k,
-                                                    attn_tensor v, attn_members queries,
-                                                    attn_members keys,
-                                                    const attn_routing_params *params,
-                                                    const attn_ctx *ctx) {
-  attn_routing_job_ a = attn_routing_job_of_(q, k);
-  attn_ctx plain = attn_before_workspace_(ctx);
-  size_t bytes = 0;
-  a.o = o, a.v = v, a.side[0].m = queries, a.side[1].m = keys;
-  (void)attn_routing_call_(&a, ATTN_RT_ATTEND_, params, attn_routing_attend_steps_, "", &plain,
-                           &bytes);
-  return bytes;
-}
+ATTN_CALL_(attn_routing_attend, (o, q, k, v, queries, keys, params), attn_tensor o, attn_tensor q,
+           attn_tensor k, attn_tensor v, attn_members queries, attn_members keys,
+           const attn_routing_params *params)
 
-ATTN_PUB_COLD_ attn_status attn_routing(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
-                                        attn_tensor centroids, const attn_routing_params *params,
-                                        attn_ctx *ctx) {
+ATTN_COLD_ attn_status attn_routing_call_(attn_tensor o, attn_tensor q, attn_tensor k,
+                                          attn_tensor v, attn_tensor centroids,
+                                          const attn_routing_params *params, attn_ctx *ctx,
+                                          size_t *bytes) {
   attn_routing_job_ a = attn_routing_job_of_(q, k);
   a.o = o, a.v = v, a.centroids = centroids;
-  return attn_routing_call_(&a, ATTN_RT_BOTH_, params, attn_routing_steps_,
-                            "clusters, attention in them", ctx, NULL);
+  return attn_routing_job_call_(&a, ATTN_RT_BOTH_, params, attn_routing_steps_,
+                                "clusters, attention in them", ctx, bytes);
 }
-ATTN_PUB_COLD_ size_t attn_routing_workspace(attn_tensor o, attn_tensor q, attn_tensor k,
-                                             attn_tensor v, attn_tensor centroids,
-                                             const attn_routing_params *params,
-                                             const attn_ctx *ctx) {
-  attn_routing_job_ a = attn_routing_job_of_(q, k);
-  attn_ctx plain = attn_before_workspace_(ctx);
-  size_t bytes = 0;
-  a.o = o, a.v = v, a.centroids = centroids;
-  (void)attn_routing_call_(&a, ATTN_RT_BOTH_, params, attn_routing_steps_, "", &plain, &bytes);
-  return bytes;
-}
+ATTN_CALL_(attn_routing, (o, q, k, v, centroids, params), attn_tensor o, attn_tensor q,
+           attn_tensor k, attn_tensor v, attn_tensor centroids, const attn_routing_params *params)
 /* <<< attn/families/content/routing_attend.h */
 /* >>> attn/families/content/routing_update.h */
 /* families/content/routing_update.h owns the centroids of the Routing Transformer: how they begin, and how they
@@ -30950,27 +30293,18 @@ ATTN_COLD_ attn_routing_job_ attn_drift_job_(attn_tensor next, attn_tensor q, at
   return a;
 }
 
-ATTN_PUB_COLD_ attn_status attn_routing_update(attn_tensor next, attn_tensor q, attn_tensor k,
-                                               attn_tensor centroids,
-                                               const attn_routing_params *routing,
-                                               const attn_routing_update_params *params,
-                                               attn_ctx *ctx) {
+ATTN_COLD_ attn_status attn_routing_update_call_(attn_tensor next, attn_tensor q, attn_tensor k,
+                                                 attn_tensor centroids,
+                                                 const attn_routing_params *routing,
+                                                 const attn_routing_update_params *params,
+                                                 attn_ctx *ctx, size_t *bytes) {
   attn_routing_job_ a = attn_drift_job_(next, q, k, centroids, params);
-  return attn_routing_call_(&a, ATTN_RT_UPDATE_, routing, attn_routing_update_steps_,
-                            "nearest centroids, moved", ctx, NULL);
+  return attn_routing_job_call_(&a, ATTN_RT_UPDATE_, routing, attn_routing_update_steps_,
+                                "nearest centroids, moved", ctx, bytes);
 }
-ATTN_PUB_COLD_ size_t attn_routing_update_workspace(attn_tensor next, attn_tensor q, attn_tensor k,
-                                                    attn_tensor centroids,
-                                                    const attn_routing_params *routing,
-                                                    const attn_routing_update_params *params,
-                                                    const attn_ctx *ctx) {
-  attn_routing_job_ a = attn_drift_job_(next, q, k, centroids, params);
-  attn_ctx plain = attn_before_workspace_(ctx);
-  size_t bytes = 0;
-  (void)attn_routing_call_(&a, ATTN_RT_UPDATE_, routing, attn_routing_update_steps_, "", &plain,
-                           &bytes);
-  return bytes;
-}
+ATTN_CALL_(attn_routing_update, (next, q, k, centroids, routing, params), attn_tensor next,
+           attn_tensor q, attn_tensor k, attn_tensor centroids, const attn_routing_params *routing,
+           const attn_routing_update_params *params)
 
 /* ---- the first ones -------------------------------------------------------------------------*/
 
@@ -31008,26 +30342,19 @@ ATTN_COLD_ int attn_first_means_steps_(attn_stage_ *s, void *job) {
                          &a->memory);
 }
 
-ATTN_COLD_ attn_status attn_first_means_call_(attn_tensor centroids, attn_tensor q,
-                                              attn_routing_norm norm, uint64_t seed, attn_ctx *ctx,
-                                              size_t *bytes) {
-  static const attn_words_ w[] = {ATTN_WORDS_("centroids"), ATTN_WORDS_("q")};
+ATTN_COLD_ attn_status attn_routing_start_call_(attn_tensor centroids, attn_tensor q,
+                                                attn_routing_norm norm, uint64_t seed,
+                                                attn_ctx *ctx, size_t *bytes) {
   attn_error_ e = {ATTN_OK, NULL};
   const attn_table_ *table = NULL;
   int workers = 1;
   attn_first_means_ a;
   memset(&a, 0, sizeof a);
   a.centroids = centroids, a.q = q, a.norm = norm, a.seed = seed;
-  attn_operand_ op[] = {{&a.centroids,
-                         &w[0],
-                         ATTN_OUT_ | ATTN_IS_F32_,
-                         1,
-                         q.heads,
-                         ATTN_ANY_,
-                         q.dim,
-                         "centroids must be f32 [1, H, C, dk] for q [B, H, Tq, dk]",
-                         {0, 0}},
-                        {&a.q, &w[1], 0, ATTN_ANY_, ATTN_ANY_, ATTN_ANY_, ATTN_ANY_, "", {0, 0}}};
+  attn_operand_ op[] = {
+      ATTN_OPERAND_(&a.centroids, "centroids", ATTN_OUT_ | ATTN_IS_F32_, 1, q.heads, ATTN_ANY_,
+                    q.dim, "centroids must be f32 [1, H, C, dk] for q [B, H, Tq, dk]"),
+      ATTN_OPERAND_(&a.q, "q", 0, ATTN_ANY_, ATTN_ANY_, ATTN_ANY_, ATTN_ANY_, "")};
   if (attn_check_ctx_(&e, ctx, &table, &workers) && attn_check_operand_(&e, &op[1], q.heads) &&
       attn_check_operand_(&e, &op[0], q.heads)) {
     if ((int)norm < 0 || norm >= ATTN_ROUTING_NORM_COUNT)
@@ -31043,19 +30370,8 @@ ATTN_COLD_ attn_status attn_first_means_call_(attn_tensor centroids, attn_tensor
                          bytes);
 }
 
-ATTN_PUB_COLD_ attn_status attn_routing_start(attn_tensor centroids, attn_tensor q,
-                                              attn_routing_norm norm, uint64_t seed,
-                                              attn_ctx *ctx) {
-  return attn_first_means_call_(centroids, q, norm, seed, ctx, NULL);
-}
-ATTN_PUB_COLD_ size_t attn_routing_start_workspace(attn_tensor centroids, attn_tensor q,
-                                                   attn_routing_norm norm, uint64_t seed,
-                                                   const attn_ctx *ctx) {
-  attn_ctx plain = attn_before_workspace_(ctx);
-  size_t bytes = 0;
-  (void)attn_first_means_call_(centroids, q, norm, seed, &plain, &bytes);
-  return bytes;
-}
+ATTN_CALL_(attn_routing_start, (centroids, q, norm, seed), attn_tensor centroids, attn_tensor q,
+           attn_routing_norm norm, uint64_t seed)
 /* <<< attn/families/content/routing_update.h */
 /* >>> attn/families/content/mixture.h */
 /* families/content/mixture.h owns mixtures of attention paths (D6): the gate, the choice of paths, and the sum of
@@ -31420,7 +30736,7 @@ ATTN_COLD_ int attn_mixture_path_(attn_error_ *e, const attn_mixture_job_ *a, co
 /* The paths: each is what attn_sdpa takes, for rows like those of o. */
 ATTN_COLD_ int attn_mixture_paths_(attn_error_ *e, const attn_mixture_job_ *a, const attn_ctx *ctx,
                                    const attn_operand_ *more, int extra, int data) {
-  static const attn_words_ w = ATTN_WORDS_("params.lse");
+  static const char w[] = ATTN_WORDS_("params.lse");
   const attn_ctx plain = attn_before_workspace_(ctx);
   attn_span_ span, other;
   for (int64_t x = 0; x < a->count; x++) {
@@ -31438,19 +30754,19 @@ ATTN_COLD_ int attn_mixture_paths_(attn_error_ *e, const attn_mixture_job_ *a, c
     const attn_sdpa_params *p = a->paths[x].params;
     if (!p || !p->lse.data) continue;
     attn_tensor lse = p->lse, next;
-    if (!attn_check_tensor_(e, &lse, &w, &span)) return 0;
+    if (!attn_check_tensor_(e, &lse, w, &span)) return 0;
     for (int i = 0; i < extra; i++)
       if (attn_overlap_(span, more[i].span))
-        return attn_reject_(e, ATTN_E_OVERLAP, attn_says_(&w, ATTN_SAYS_OVERLAP_));
+        return attn_reject_(e, ATTN_E_OVERLAP, attn_says_(w, ATTN_SAYS_OVERLAP_));
     for (int64_t y = 0; y < a->count; y++) {
       const attn_path *at = &a->paths[y];
       if (y == x) continue;
       if (!attn_mixture_path_(e, a, at, &lse, &plain, 0)) return 0;
       if (!at->params || !at->params->lse.data) continue;
       next = at->params->lse;
-      if (!attn_check_tensor_(e, &next, &w, &other)) return 0;
+      if (!attn_check_tensor_(e, &next, w, &other)) return 0;
       if (attn_overlap_(span, other))
-        return attn_reject_(e, ATTN_E_OVERLAP, attn_says_(&w, ATTN_SAYS_OVERLAP_));
+        return attn_reject_(e, ATTN_E_OVERLAP, attn_says_(w, ATTN_SAYS_OVERLAP_));
     }
   }
   return 1;
@@ -31459,7 +30775,7 @@ ATTN_COLD_ int attn_mixture_paths_(attn_error_ *e, const attn_mixture_job_ *a, c
 ATTN_COLD_ int attn_mixture_check_(attn_error_ *e, attn_mixture_job_ *a, int call,
                                    const attn_mixture_params *params, const attn_ctx *ctx,
                                    const attn_table_ **table, int *workers, int data) {
-  static const attn_words_ w[] = {
+  static const char *const w[] = {
       ATTN_WORDS_("o"),           ATTN_WORDS_("pi"),   ATTN_WORDS_("x"),     ATTN_WORDS_("w"),
       ATTN_WORDS_("params.bias"), ATTN_WORDS_("path"), ATTN_WORDS_("weight")};
   enum { O, PI, X, W, BIAS, PATH, WEIGHT, COUNT };
@@ -31498,37 +30814,16 @@ ATTN_COLD_ int attn_mixture_check_(attn_error_ *e, attn_mixture_job_ *a, int cal
   attn_tensor none, path = attn_bhtd(a->path, ATTN_F32, b, heads, n, a->k);
   memset(&none, 0, sizeof none);
   attn_operand_ op[COUNT] = {
-      {&a->o, &w[O], ATTN_OUT_, any, any, any, any, "", {0, 0}},
-      {&a->pi,
-       &w[PI],
-       gate ? ATTN_OUT_ | ATTN_IS_F32_ : 0,
-       b,
-       any,
-       n,
-       paths,
-       "pi must be [B, 1 or H, Tq, P], and f32 as an output",
-       {0, 0}},
-      {&a->x, &w[X], 0, b, some, n, any, "x must be [B, 1 or Hg, Tq, dx]", {0, 0}},
-      {&a->w, &w[W], 0, 1, some, a->x.dim, paths, "w must be [1, 1 or Hg, dx, P]", {0, 0}},
-      {&p->bias,
-       &w[BIAS],
-       ATTN_OPTIONAL_,
-       1,
-       some,
-       1,
-       paths,
-       "params.bias must be [1, 1 or Hg, 1, P]",
-       {0, 0}},
-      {&path, &w[PATH], select ? ATTN_OUT_ : 0, any, any, any, any, "", {0, 0}},
-      {&a->weight,
-       &w[WEIGHT],
-       (select ? ATTN_OUT_ : 0) | ATTN_IS_F32_,
-       b,
-       heads,
-       n,
-       a->k,
-       "weight must be f32 [B, Hg, Tq, k]",
-       {0, 0}}};
+      ATTN_OPERAND_AS_(&a->o, w[O], ATTN_OUT_, any, any, any, any, ""),
+      ATTN_OPERAND_AS_(&a->pi, w[PI], gate ? ATTN_OUT_ | ATTN_IS_F32_ : 0, b, any, n, paths,
+                       "pi must be [B, 1 or H, Tq, P], and f32 as an output"),
+      ATTN_OPERAND_AS_(&a->x, w[X], 0, b, some, n, any, "x must be [B, 1 or Hg, Tq, dx]"),
+      ATTN_OPERAND_AS_(&a->w, w[W], 0, 1, some, a->x.dim, paths, "w must be [1, 1 or Hg, dx, P]"),
+      ATTN_OPERAND_AS_(&p->bias, w[BIAS], ATTN_OPTIONAL_, 1, some, 1, paths,
+                       "params.bias must be [1, 1 or Hg, 1, P]"),
+      ATTN_OPERAND_AS_(&path, w[PATH], select ? ATTN_OUT_ : 0, any, any, any, any, ""),
+      ATTN_OPERAND_AS_(&a->weight, w[WEIGHT], (select ? ATTN_OUT_ : 0) | ATTN_IS_F32_, b, heads, n,
+                       a->k, "weight must be f32 [B, Hg, Tq, k]")};
   const int used[COUNT] = {
       sums, call != ATTN_MX_GATED_ && !send, gate, gate, gate, select || send, select || send};
   for (int i = 0; i < COUNT; i++) {
@@ -31552,9 +30847,9 @@ ATTN_COLD_ int attn_mixture_check_(attn_error_ *e, attn_mixture_job_ *a, int cal
 }
 
 /* A call, or with bytes its workspace query. */
-ATTN_COLD_ attn_status attn_mixture_call_(attn_mixture_job_ *a, int call,
-                                          const attn_mixture_params *params, attn_ctx *ctx,
-                                          size_t *bytes) {
+ATTN_COLD_ attn_status attn_mixture_job_call_(attn_mixture_job_ *a, int call,
+                                              const attn_mixture_params *params, attn_ctx *ctx,
+                                              size_t *bytes) {
   static const attn_steps_fn_ steps[] = {attn_gate_steps_, attn_choose_steps_, attn_mix_steps_,
                                          attn_send_steps_, attn_gated_steps_};
   static const char *const path[] = {"gate", "chosen paths", "all paths", "rows sent to paths",
@@ -31573,14 +30868,6 @@ ATTN_COLD_ attn_status attn_mixture_call_(attn_mixture_job_ *a, int call,
   return attn_end_(bytes ? NULL : ctx, &e);
 }
 
-ATTN_COLD_ size_t attn_mixture_bytes_(attn_mixture_job_ *a, int call,
-                                      const attn_mixture_params *params, const attn_ctx *ctx) {
-  attn_ctx plain = attn_before_workspace_(ctx);
-  size_t bytes = 0;
-  (void)attn_mixture_call_(a, call, params, &plain, &bytes);
-  return bytes;
-}
-
 ATTN_COLD_ attn_mixture_job_ attn_mixture_job_of_(attn_tensor o, const attn_path *paths,
                                                   int64_t count) {
   attn_mixture_job_ a;
@@ -31595,44 +30882,33 @@ ATTN_COLD_ attn_mixture_job_ attn_gate_job_(attn_tensor pi, attn_tensor x, attn_
   a.pi = pi, a.x = x, a.w = w;
   return a;
 }
-ATTN_PUB_COLD_ attn_status attn_gate(attn_tensor pi, attn_tensor x, attn_tensor w,
-                                     const attn_mixture_params *params, attn_ctx *ctx) {
+ATTN_COLD_ attn_status attn_gate_call_(attn_tensor pi, attn_tensor x, attn_tensor w,
+                                       const attn_mixture_params *params, attn_ctx *ctx,
+                                       size_t *bytes) {
   attn_mixture_job_ a = attn_gate_job_(pi, x, w);
-  return attn_mixture_call_(&a, ATTN_MX_GATE_, params, ctx, NULL);
+  return attn_mixture_job_call_(&a, ATTN_MX_GATE_, params, ctx, bytes);
 }
-ATTN_PUB_COLD_ size_t attn_gate_workspace(attn_tensor pi, attn_tensor x, attn_tensor w,
-                                          const attn_mixture_params *params, const attn_ctx *ctx) {
-  attn_mixture_job_ a = attn_gate_job_(pi, x, w);
-  return attn_mixture_bytes_(&a, ATTN_MX_GATE_, params, ctx);
-}
+ATTN_CALL_(attn_gate, (pi, x, w, params), attn_tensor pi, attn_tensor x, attn_tensor w,
+           const attn_mixture_params *params)
 
-ATTN_PUB_COLD_ attn_status attn_mixture(attn_tensor o, const attn_path *paths, int64_t count,
-                                        attn_tensor pi, attn_ctx *ctx) {
+ATTN_COLD_ attn_status attn_mixture_call_(attn_tensor o, const attn_path *paths, int64_t count,
+                                          attn_tensor pi, attn_ctx *ctx, size_t *bytes) {
   attn_mixture_job_ a = attn_mixture_job_of_(o, paths, count);
   a.pi = pi;
-  return attn_mixture_call_(&a, ATTN_MX_MIX_, NULL, ctx, NULL);
+  return attn_mixture_job_call_(&a, ATTN_MX_MIX_, NULL, ctx, bytes);
 }
-ATTN_PUB_COLD_ size_t attn_mixture_workspace(attn_tensor o, const attn_path *paths, int64_t count,
-                                             attn_tensor pi, const attn_ctx *ctx) {
-  attn_mixture_job_ a = attn_mixture_job_of_(o, paths, count);
-  a.pi = pi;
-  return attn_mixture_bytes_(&a, ATTN_MX_MIX_, NULL, ctx);
-}
+ATTN_CALL_(attn_mixture, (o, paths, count, pi), attn_tensor o, const attn_path *paths,
+           int64_t count, attn_tensor pi)
 
-ATTN_PUB_COLD_ attn_status attn_dispatch_select(int32_t *path, attn_tensor weight, attn_tensor pi,
-                                                const attn_mixture_params *params, attn_ctx *ctx) {
+ATTN_COLD_ attn_status attn_dispatch_select_call_(int32_t *path, attn_tensor weight, attn_tensor pi,
+                                                  const attn_mixture_params *params, attn_ctx *ctx,
+                                                  size_t *bytes) {
   attn_mixture_job_ a = attn_gate_job_(pi, weight, weight);
   a.path = path, a.weight = weight;
-  return attn_mixture_call_(&a, ATTN_MX_SELECT_, params, ctx, NULL);
+  return attn_mixture_job_call_(&a, ATTN_MX_SELECT_, params, ctx, bytes);
 }
-ATTN_PUB_COLD_ size_t attn_dispatch_select_workspace(int32_t *path, attn_tensor weight,
-                                                     attn_tensor pi,
-                                                     const attn_mixture_params *params,
-                                                     const attn_ctx *ctx) {
-  attn_mixture_job_ a = attn_gate_job_(pi, weight, weight);
-  a.path = path, a.weight = weight;
-  return attn_mixture_bytes_(&a, ATTN_MX_SELECT_, params, ctx);
-}
+ATTN_CALL_(attn_dispatch_select, (path, weight, pi, params), int32_t *path, attn_tensor weight,
+           attn_tensor pi, const attn_mixture_params *params)
 
 ATTN_COLD_ attn_mixture_job_ attn_dispatch_job_(attn_tensor o, const attn_path *paths,
                                                 int64_t count, const int32_t *path,
@@ -31641,32 +30917,25 @@ ATTN_COLD_ attn_mixture_job_ attn_dispatch_job_(attn_tensor o, const attn_path *
   a.path = (int32_t *)(uintptr_t)path, a.weight = weight; /* read only */
   return a;
 }
-ATTN_PUB_COLD_ attn_status attn_dispatch(attn_tensor o, const attn_path *paths, int64_t count,
-                                         const int32_t *path, attn_tensor weight, attn_ctx *ctx) {
+ATTN_COLD_ attn_status attn_dispatch_call_(attn_tensor o, const attn_path *paths, int64_t count,
+                                           const int32_t *path, attn_tensor weight, attn_ctx *ctx,
+                                           size_t *bytes) {
   attn_mixture_job_ a = attn_dispatch_job_(o, paths, count, path, weight);
-  return attn_mixture_call_(&a, ATTN_MX_SEND_, NULL, ctx, NULL);
+  return attn_mixture_job_call_(&a, ATTN_MX_SEND_, NULL, ctx, bytes);
 }
-ATTN_PUB_COLD_ size_t attn_dispatch_workspace(attn_tensor o, const attn_path *paths, int64_t count,
-                                              const int32_t *path, attn_tensor weight,
-                                              const attn_ctx *ctx) {
-  attn_mixture_job_ a = attn_dispatch_job_(o, paths, count, path, weight);
-  return attn_mixture_bytes_(&a, ATTN_MX_SEND_, NULL, ctx);
-}
+ATTN_CALL_(attn_dispatch, (o, paths, count, path, weight), attn_tensor o, const attn_path *paths,
+           int64_t count, const int32_t *path, attn_tensor weight)
 
-ATTN_PUB_COLD_ attn_status attn_gated(attn_tensor o, const attn_path *paths, int64_t count,
-                                      attn_tensor x, attn_tensor w,
-                                      const attn_mixture_params *params, attn_ctx *ctx) {
+ATTN_COLD_ attn_status attn_gated_call_(attn_tensor o, const attn_path *paths, int64_t count,
+                                        attn_tensor x, attn_tensor w,
+                                        const attn_mixture_params *params, attn_ctx *ctx,
+                                        size_t *bytes) {
   attn_mixture_job_ a = attn_mixture_job_of_(o, paths, count);
   a.x = x, a.w = w;
-  return attn_mixture_call_(&a, ATTN_MX_GATED_, params, ctx, NULL);
+  return attn_mixture_job_call_(&a, ATTN_MX_GATED_, params, ctx, bytes);
 }
-ATTN_PUB_COLD_ size_t attn_gated_workspace(attn_tensor o, const attn_path *paths, int64_t count,
-                                           attn_tensor x, attn_tensor w,
-                                           const attn_mixture_params *params, const attn_ctx *ctx) {
-  attn_mixture_job_ a = attn_mixture_job_of_(o, paths, count);
-  a.x = x, a.w = w;
-  return attn_mixture_bytes_(&a, ATTN_MX_GATED_, params, ctx);
-}
+ATTN_CALL_(attn_gated, (o, paths, count, x, w, params), attn_tensor o, const attn_path *paths,
+           int64_t count, attn_tensor x, attn_tensor w, const attn_mixture_params *params)
 /* <<< attn/families/content/mixture_calls.h */
 /* >>> attn/families/linear/feature_map.h */
 /* families/linear/feature_map.h owns feature maps on tiles of up to 64 rows: what a map may be, its directions
@@ -31717,11 +30986,11 @@ ATTN_FUNC_ int attn_map_positive_(attn_feature_kind kind) {
 }
 
 ATTN_COLD_ int attn_map_check_w_(attn_error_ *e, attn_map_ *a, int64_t heads) {
-  static const attn_words_ words = ATTN_WORDS_("map.w");
+  static const char words[] = ATTN_WORDS_("map.w");
   attn_tensor *w = &a->p.w;
   if (!attn_map_random_(a->kind) && !(a->kind == ATTN_FEATURES_ACT && w->data)) return 1;
   if (!w->data) return attn_reject_(e, ATTN_E_NULL, "map.w must not be null for this map.kind");
-  if (!attn_check_tensor_(e, w, &words, &a->w_span)) return 0;
+  if (!attn_check_tensor_(e, w, words, &a->w_span)) return 0;
   if (w->batch != 1 || (w->heads != 1 && w->heads != heads) || w->len < 1 || w->dim != a->dk)
     return attn_reject_(e, ATTN_E_SHAPE, "map.w must be [1, 1 or H, D, dk] with D of 1 or more");
   if (w->heads > 1 && w->stride_head == 0) w->heads = 1;
@@ -32248,9 +31517,9 @@ ATTN_FUNC_ void attn_random_item_(void *job, int worker, int64_t index) {
 }
 
 /* The call, or with bytes the workspace query. */
-ATTN_COLD_ attn_status attn_random_call_(attn_tensor w, const attn_random_params *params,
-                                         attn_ctx *ctx, size_t *bytes) {
-  static const attn_words_ words = ATTN_WORDS_("w");
+ATTN_COLD_ attn_status attn_random_features_call_(attn_tensor w, const attn_random_params *params,
+                                                  attn_ctx *ctx, size_t *bytes) {
+  static const char words[] = ATTN_WORDS_("w");
   attn_error_ e = {ATTN_OK, NULL};
   attn_workspace_ memory = {NULL, NULL};
   attn_random_job_ j;
@@ -32261,7 +31530,7 @@ ATTN_COLD_ attn_status attn_random_call_(attn_tensor w, const attn_random_params
   if (params) j.p = *params;
   j.w = w;
   if (!attn_check_ctx_(&e, ctx, &table, &workers)) return attn_end_(ctx, &e);
-  if (!attn_check_tensor_(&e, &j.w, &words, &span)) return attn_end_(ctx, &e);
+  if (!attn_check_tensor_(&e, &j.w, words, &span)) return attn_end_(ctx, &e);
   if (w.dtype != ATTN_F32)
     attn_reject_(&e, ATTN_E_DTYPE, "w.dtype must be ATTN_F32");
   else if (w.batch != 1 || w.len < 1)
@@ -32270,7 +31539,7 @@ ATTN_COLD_ attn_status attn_random_call_(attn_tensor w, const attn_random_params
     attn_reject_(&e, ATTN_E_RANGE, "w.heads must be at most 2^24");
   else if (j.p.draw < 0 || j.p.draw > (int64_t)0xffffffff)
     attn_reject_(&e, ATTN_E_RANGE, "params.draw must lie in 0 .. 2^32 - 1");
-  if (e.status != ATTN_OK || !attn_check_rows_(&e, &j.w, &words) ||
+  if (e.status != ATTN_OK || !attn_check_rows_(&e, &j.w, words) ||
       !attn_check_workspace_(&e, ctx, &work))
     return attn_end_(ctx, &e);
   if (attn_overlap_(span, work)) {
@@ -32303,19 +31572,7 @@ ATTN_COLD_ attn_status attn_random_call_(attn_tensor w, const attn_random_params
   return attn_end_(ctx, &e);
 }
 
-ATTN_PUB_COLD_ attn_status attn_random_features(attn_tensor w, const attn_random_params *params,
-                                                attn_ctx *ctx) {
-  return attn_random_call_(w, params, ctx, NULL);
-}
-
-ATTN_PUB_COLD_ size_t attn_random_features_workspace(attn_tensor w,
-                                                     const attn_random_params *params,
-                                                     const attn_ctx *ctx) {
-  attn_ctx plain = attn_before_workspace_(ctx);
-  size_t bytes = 0;
-  attn_random_call_(w, params, &plain, &bytes);
-  return bytes;
-}
+ATTN_CALL_(attn_random_features, (w, params), attn_tensor w, const attn_random_params *params)
 #undef ATTN_F64_
 
 /* ---- feature maps ---------------------------------------------------------------------------*/
@@ -32379,11 +31636,11 @@ ATTN_FUNC_ void attn_features_item_(void *job, int worker, int64_t index) {
 ATTN_COLD_ int attn_features_check_(attn_error_ *e, attn_features_job_ *j,
                                     const attn_feature_map *map, const attn_ctx *ctx,
                                     int *workers) {
-  static const attn_words_ wy = ATTN_WORDS_("y"), wx = ATTN_WORDS_("x");
+  static const char wy[] = ATTN_WORDS_("y"), wx[] = ATTN_WORDS_("x");
   attn_span_ sy, sx, work;
   const attn_table_ *table;
-  if (!attn_check_ctx_(e, ctx, &table, workers) || !attn_check_tensor_(e, &j->y, &wy, &sy) ||
-      !attn_check_tensor_(e, &j->x, &wx, &sx))
+  if (!attn_check_ctx_(e, ctx, &table, workers) || !attn_check_tensor_(e, &j->y, wy, &sy) ||
+      !attn_check_tensor_(e, &j->x, wx, &sx))
     return 0;
   j->map.table = table;
   if (!attn_map_check_(e, &j->map, map, j->x.dim, j->x.heads, 0, 0)) return 0;
@@ -32391,10 +31648,10 @@ ATTN_COLD_ int attn_features_check_(attn_error_ *e, attn_features_job_ *j,
     return attn_reject_(e, ATTN_E_SHAPE, "y must have the batch, heads and len of x");
   if (j->y.dim != j->map.m)
     return attn_reject_(e, ATTN_E_SHAPE, "y.dim must be attn_feature_count(map, x.dim)");
-  if (!attn_check_rows_(e, &j->y, &wy) || !attn_check_workspace_(e, ctx, &work)) return 0;
+  if (!attn_check_rows_(e, &j->y, wy) || !attn_check_workspace_(e, ctx, &work)) return 0;
   if (attn_overlap_(sy, sx) || attn_overlap_(sy, j->map.w_span) ||
       attn_overlap_(sy, j->map.sigmas_span))
-    return attn_reject_(e, ATTN_E_OVERLAP, attn_says_(&wy, ATTN_SAYS_OVERLAP_));
+    return attn_reject_(e, ATTN_E_OVERLAP, attn_says_(wy, ATTN_SAYS_OVERLAP_));
   if (attn_overlap_(work, sy) || attn_overlap_(work, sx) || attn_overlap_(work, j->map.w_span) ||
       attn_overlap_(work, j->map.sigmas_span))
     return attn_reject_(e, ATTN_E_OVERLAP, "ctx.workspace shares memory with an argument");
@@ -32402,8 +31659,8 @@ ATTN_COLD_ int attn_features_check_(attn_error_ *e, attn_features_job_ *j,
 }
 
 /* The call, or with bytes the workspace query. */
-ATTN_COLD_ attn_status attn_features_call_(attn_features_job_ *j, const attn_feature_map *map,
-                                           attn_ctx *ctx, size_t *bytes) {
+ATTN_COLD_ attn_status attn_features_job_call_(attn_features_job_ *j, const attn_feature_map *map,
+                                               attn_ctx *ctx, size_t *bytes) {
   attn_error_ e = {ATTN_OK, NULL};
   attn_workspace_ memory = {NULL, NULL};
   int workers;
@@ -32446,25 +31703,16 @@ ATTN_COLD_ attn_status attn_features_call_(attn_features_job_ *j, const attn_fea
   return attn_end_(ctx, &e);
 }
 
-ATTN_PUB_COLD_ attn_status attn_features(attn_tensor y, attn_tensor x, const attn_feature_map *map,
-                                         int is_key, attn_ctx *ctx) {
+ATTN_COLD_ attn_status attn_features_call_(attn_tensor y, attn_tensor x,
+                                           const attn_feature_map *map, int is_key, attn_ctx *ctx,
+                                           size_t *bytes) {
   attn_features_job_ j;
   memset(&j, 0, sizeof j);
   j.y = y, j.x = x, j.is_key = is_key;
-  return attn_features_call_(&j, map, ctx, NULL);
+  return attn_features_job_call_(&j, map, ctx, bytes);
 }
-
-ATTN_PUB_COLD_ size_t attn_features_workspace(attn_tensor y, attn_tensor x,
-                                              const attn_feature_map *map, int is_key,
-                                              const attn_ctx *ctx) {
-  attn_ctx plain = attn_before_workspace_(ctx);
-  attn_features_job_ j;
-  size_t bytes = 0;
-  memset(&j, 0, sizeof j);
-  j.y = y, j.x = x, j.is_key = is_key;
-  attn_features_call_(&j, map, &plain, &bytes);
-  return bytes;
-}
+ATTN_CALL_(attn_features, (y, x, map, is_key), attn_tensor y, attn_tensor x,
+           const attn_feature_map *map, int is_key)
 /* <<< attn/families/linear/features.h */
 /* >>> attn/families/linear/recurrence.h */
 /* families/linear/recurrence.h owns the linear state: keys absorbed a chunk at a time, rows that read the state in
@@ -33406,8 +32654,6 @@ ATTN_FUNC_ int attn_linear_check_rates_(attn_error_ *e, const attn_linear_ *a, i
 ATTN_FUNC_ int attn_linear_plan_(attn_error_ *e, attn_linear_ *a, attn_tensor o, attn_tensor q,
                                  attn_tensor k, attn_tensor v, const attn_linear_params *params,
                                  const attn_ctx *ctx, int *workers, int data) {
-  static const attn_words_ w[] = {ATTN_WORDS_("o"), ATTN_WORDS_("q"), ATTN_WORDS_("k"),
-                                  ATTN_WORDS_("v"), ATTN_WORDS_("params.rate")};
   enum { O, Q, K, V, RATE, COUNT };
   enum { RATE_HEAD, KV_LEN, Q_LEN, W, SIGMAS, STATE, MORE };
   const int64_t any = ATTN_ANY_;
@@ -33421,43 +32667,15 @@ ATTN_FUNC_ int attn_linear_plan_(attn_error_ *e, attn_linear_ *a, attn_tensor o,
   a->map.table = a->table;
   a->o = o, a->q = q, a->k = k, a->v = v, a->rate = p.rate;
   attn_operand_ op[COUNT] = {
-      {&a->o,
-       &w[O],
-       ATTN_OUT_,
-       q.batch,
-       q.heads,
-       q.len,
-       v.dim,
-       "o must be [q.batch, q.heads, q.len, v.dim]",
-       {0, 0}},
-      {&a->q, &w[Q], 0, any, any, any, any, "", {0, 0}},
-      {&a->k,
-       &w[K],
-       0,
-       q.batch,
-       ATTN_DIVIDES_,
-       any,
-       q.dim,
-       "k must be [q.batch, kv_heads, Tk, q.dim], kv_heads a divisor of q.heads",
-       {0, 0}},
-      {&a->v,
-       &w[V],
-       0,
-       q.batch,
-       k.heads,
-       k.len,
-       any,
-       "v must be [q.batch, k.heads, k.len, dv]",
-       {0, 0}},
-      {&a->rate,
-       &w[RATE],
-       ATTN_OPTIONAL_,
-       any,
-       ATTN_ONE_OR_ALL_,
-       k.len,
-       1,
-       "params.rate must be [1 or B, 1 or kv_heads, k.len, 1]",
-       {0, 0}}};
+      ATTN_OPERAND_(&a->o, "o", ATTN_OUT_, q.batch, q.heads, q.len, v.dim,
+                    "o must be [q.batch, q.heads, q.len, v.dim]"),
+      ATTN_OPERAND_(&a->q, "q", 0, any, any, any, any, ""),
+      ATTN_OPERAND_(&a->k, "k", 0, q.batch, ATTN_DIVIDES_, any, q.dim,
+                    "k must be [q.batch, kv_heads, Tk, q.dim], kv_heads a divisor of q.heads"),
+      ATTN_OPERAND_(&a->v, "v", 0, q.batch, k.heads, k.len, any,
+                    "v must be [q.batch, k.heads, k.len, dv]"),
+      ATTN_OPERAND_(&a->rate, "params.rate", ATTN_OPTIONAL_, any, ATTN_ONE_OR_ALL_, k.len, 1,
+                    "params.rate must be [1 or B, 1 or kv_heads, k.len, 1]")};
   for (int i = 0; i < COUNT; i++)
     if (!attn_check_operand_(e, &op[i], i == RATE ? k.heads : q.heads)) return 0;
   if (!attn_linear_sizes_(e, a, &p, q.heads, k.heads, k.dim, v.dim)) return 0;
@@ -34127,8 +33345,6 @@ ATTN_COLD_ int attn_cluster_data_(attn_error_ *e, const attn_cluster_job_ *a) {
 ATTN_COLD_ int attn_cluster_check_(attn_error_ *e, attn_cluster_job_ *a,
                                    const attn_cluster_params *params, const attn_ctx *ctx,
                                    const attn_table_ **table, int *workers, int data) {
-  static const attn_words_ w[] = {ATTN_WORDS_("q"), ATTN_WORDS_("assignment"), ATTN_WORDS_("k"),
-                                  ATTN_WORDS_("v"), ATTN_WORDS_("o")};
   const int64_t any = ATTN_ANY_, in = ATTN_DIVIDES_;
   const int64_t b = a->q.batch, h = a->q.heads, t = a->q.len;
   const int role = a->attend ? ATTN_OPTIONAL_ : ATTN_OUT_;
@@ -34137,35 +33353,14 @@ ATTN_COLD_ int attn_cluster_check_(attn_error_ *e, attn_cluster_job_ *a,
   if (!attn_check_ctx_(e, ctx, table, workers)) return 0;
   if (!params) return attn_reject_(e, ATTN_E_NULL, "params must not be null: it has the clusters");
   *p = *params;
-  attn_operand_ op[] = {{&a->q, &w[0], 0, any, any, any, any, "", {0, 0}},
-                        {&a->assignment, &w[1], role, b, h, t, 1, "", {0, 0}},
-                        {&a->k,
-                         &w[2],
-                         0,
-                         b,
-                         in,
-                         any,
-                         a->q.dim,
-                         "k must be [q.batch, a divisor of q.heads, ., q.dim]",
-                         {0, 0}},
-                        {&a->v,
-                         &w[3],
-                         0,
-                         b,
-                         in,
-                         a->k.len,
-                         any,
-                         "v must be [q.batch, a divisor of q.heads, k.len, .]",
-                         {0, 0}},
-                        {&a->o,
-                         &w[4],
-                         ATTN_OUT_,
-                         b,
-                         h,
-                         t,
-                         a->v.dim,
-                         "o must be [q.batch, q.heads, q.len, v.dim]",
-                         {0, 0}}};
+  attn_operand_ op[] = {ATTN_OPERAND_(&a->q, "q", 0, any, any, any, any, ""),
+                        ATTN_OPERAND_(&a->assignment, "assignment", role, b, h, t, 1, ""),
+                        ATTN_OPERAND_(&a->k, "k", 0, b, in, any, a->q.dim,
+                                      "k must be [q.batch, a divisor of q.heads, ., q.dim]"),
+                        ATTN_OPERAND_(&a->v, "v", 0, b, in, a->k.len, any,
+                                      "v must be [q.batch, a divisor of q.heads, k.len, .]"),
+                        ATTN_OPERAND_(&a->o, "o", ATTN_OUT_, b, h, t, a->v.dim,
+                                      "o must be [q.batch, q.heads, q.len, v.dim]")};
   const int count = a->attend ? 5 : 2;
   for (int i = 0; i < count; i++) {
     if (!attn_check_operand_(e, &op[i], h)) return 0;
@@ -34221,20 +33416,14 @@ ATTN_COLD_ attn_cluster_job_ attn_cluster_job_of_(const int32_t *assignment, att
   return a;
 }
 
-ATTN_PUB_COLD_ attn_status attn_cluster_queries(int32_t *assignment, attn_tensor q,
-                                                const attn_cluster_params *params, attn_ctx *ctx) {
+ATTN_COLD_ attn_status attn_cluster_queries_call_(int32_t *assignment, attn_tensor q,
+                                                  const attn_cluster_params *params, attn_ctx *ctx,
+                                                  size_t *bytes) {
   attn_cluster_job_ a = attn_cluster_job_of_(assignment, q);
-  return attn_cluster_call_(&a, params, attn_cluster_steps_, "codes and k-means", ctx, NULL);
+  return attn_cluster_call_(&a, params, attn_cluster_steps_, "codes and k-means", ctx, bytes);
 }
-ATTN_PUB_COLD_ size_t attn_cluster_queries_workspace(int32_t *assignment, attn_tensor q,
-                                                     const attn_cluster_params *params,
-                                                     const attn_ctx *ctx) {
-  attn_cluster_job_ a = attn_cluster_job_of_(assignment, q);
-  attn_ctx plain = attn_before_workspace_(ctx);
-  size_t bytes = 0;
-  attn_cluster_call_(&a, params, attn_cluster_steps_, "", &plain, &bytes);
-  return bytes;
-}
+ATTN_CALL_(attn_cluster_queries, (assignment, q, params), int32_t *assignment, attn_tensor q,
+           const attn_cluster_params *params)
 /* <<< attn/families/compression/cluster_queries.h */
 /* >>> attn/families/compression/clustered.h */
 /* families/compression/clustered.h owns attention by the centroids of clusters. Plain: the centroids are the
@@ -34582,22 +33771,17 @@ ATTN_COLD_ attn_cluster_job_ attn_clustered_job_of_(attn_tensor o, attn_tensor q
   return a;
 }
 
-ATTN_PUB_COLD_ attn_status attn_clustered(attn_tensor o, attn_tensor q, attn_tensor k,
-                                          attn_tensor v, const int32_t *assignment,
-                                          const attn_cluster_params *params, attn_ctx *ctx) {
+ATTN_COLD_ attn_status attn_clustered_call_(attn_tensor o, attn_tensor q, attn_tensor k,
+                                            attn_tensor v, const int32_t *assignment,
+                                            const attn_cluster_params *params, attn_ctx *ctx,
+                                            size_t *bytes) {
   attn_cluster_job_ a = attn_clustered_job_of_(o, q, k, v, assignment);
-  return attn_cluster_call_(&a, params, attn_clustered_steps_, "attention of centroids", ctx, NULL);
+  return attn_cluster_call_(&a, params, attn_clustered_steps_, "attention of centroids", ctx,
+                            bytes);
 }
-ATTN_PUB_COLD_ size_t attn_clustered_workspace(attn_tensor o, attn_tensor q, attn_tensor k,
-                                               attn_tensor v, const int32_t *assignment,
-                                               const attn_cluster_params *params,
-                                               const attn_ctx *ctx) {
-  attn_cluster_job_ a = attn_clustered_job_of_(o, q, k, v, assignment);
-  attn_ctx plain = attn_before_workspace_(ctx);
-  size_t bytes = 0;
-  attn_cluster_call_(&a, params, attn_clustered_steps_, "", &plain, &bytes);
-  return bytes;
-}
+ATTN_CALL_(attn_clustered, (o, q, k, v, assignment, params), attn_tensor o, attn_tensor q,
+           attn_tensor k, attn_tensor v, const int32_t *assignment,
+           const attn_cluster_params *params)
 /* <<< attn/families/compression/clustered.h */
 /* >>> attn/families/compression/probsparse.h */
 /* families/compression/probsparse.h owns ProbSparse attention: the measure of queries on sampled keys, the
@@ -34926,8 +34110,6 @@ ATTN_COLD_ int attn_probsparse_steps_(attn_stage_ *s, void *job) {
 ATTN_COLD_ int attn_probsparse_check_(attn_error_ *e, attn_probsparse_job_ *a, int call,
                                       const attn_probsparse_params *params, const attn_ctx *ctx,
                                       const attn_table_ **table, int *workers, int data) {
-  static const attn_words_ w[] = {ATTN_WORDS_("q"), ATTN_WORDS_("k"),         ATTN_WORDS_("v"),
-                                  ATTN_WORDS_("m"), ATTN_WORDS_("selection"), ATTN_WORDS_("o")};
   const int64_t any = ATTN_ANY_, in = ATTN_DIVIDES_;
   const int measure = call == ATTN_PS_MEASURE_, select = call == ATTN_PS_SELECT_;
   const attn_tensor *lead = select ? &a->m : &a->q;
@@ -34948,32 +34130,21 @@ ATTN_COLD_ int attn_probsparse_check_(attn_error_ *e, attn_probsparse_job_ *a, i
     return attn_reject_(e, ATTN_E_RANGE, "params.q_off must lie within 2^40 of 0");
   if (p->factor == 0) p->factor = 5;
   if (!select) {
-    const attn_operand_ q = {&a->q, &w[0], 0, any, any, any, any, "", {0, 0}};
-    const attn_operand_ k = {
-        &a->k, &w[1], 0,        b,
-        in,    any,   a->q.dim, "k must be [q.batch, a divisor of q.heads, ., q.dim]",
-        {0, 0}};
+    const attn_operand_ q = ATTN_OPERAND_(&a->q, "q", 0, any, any, any, any, "");
+    const attn_operand_ k = ATTN_OPERAND_(&a->k, "k", 0, b, in, any, a->q.dim,
+                                          "k must be [q.batch, a divisor of q.heads, ., q.dim]");
     op[n++] = q, op[n++] = k;
   }
   if (call == ATTN_PS_ATTEND_) {
-    const attn_operand_ v = {
-        &a->v, &w[2],    0,   b,
-        in,    a->k.len, any, "v must be [q.batch, a divisor of q.heads, k.len, .]",
-        {0, 0}};
-    const attn_operand_ o = {&a->o, &w[5], ATTN_OUT_, b,
-                             h,     t,     a->v.dim,  "o must be [q.batch, q.heads, q.len, v.dim]",
-                             {0, 0}};
+    const attn_operand_ v = ATTN_OPERAND_(&a->v, "v", 0, b, in, a->k.len, any,
+                                          "v must be [q.batch, a divisor of q.heads, k.len, .]");
+    const attn_operand_ o = ATTN_OPERAND_(&a->o, "o", ATTN_OUT_, b, h, t, a->v.dim,
+                                          "o must be [q.batch, q.heads, q.len, v.dim]");
     op[n++] = v, op[n++] = o;
   } else {
-    const attn_operand_ m = {&a->m,
-                             &w[3],
-                             measure ? ATTN_OUT_ | ATTN_IS_F32_ : ATTN_IS_F32_,
-                             select ? any : b,
-                             select ? any : h,
-                             select ? any : t,
-                             1,
-                             "m must be f32 [batch, heads, q.len, 1]",
-                             {0, 0}};
+    const attn_operand_ m = ATTN_OPERAND_(
+        &a->m, "m", measure ? ATTN_OUT_ | ATTN_IS_F32_ : ATTN_IS_F32_, select ? any : b,
+        select ? any : h, select ? any : t, 1, "m must be f32 [batch, heads, q.len, 1]");
     op[n++] = m;
   }
   for (int i = 0; i < n; i++) {
@@ -34988,8 +34159,8 @@ ATTN_COLD_ int attn_probsparse_check_(attn_error_ *e, attn_probsparse_job_ *a, i
   a->samples = select ? 0 : attn_probsparse_samples(a->k.len, p);
   if (!measure && a->rows > 0) {
     a->selection = attn_bhtd(a->selection.data, ATTN_F32, b, h, 1, a->rows);
-    const attn_operand_ picks = {
-        &a->selection, &w[4], select ? ATTN_OUT_ : ATTN_OPTIONAL_, b, h, 1, a->rows, "", {0, 0}};
+    const attn_operand_ picks = ATTN_OPERAND_(
+        &a->selection, "selection", select ? ATTN_OUT_ : ATTN_OPTIONAL_, b, h, 1, a->rows, "");
     op[n] = picks;
     if (!attn_check_operand_(e, &op[n++], h)) return 0;
   }
@@ -35007,9 +34178,9 @@ ATTN_COLD_ int attn_probsparse_check_(attn_error_ *e, attn_probsparse_job_ *a, i
 /* ---- the calls ------------------------------------------------------------------------------*/
 
 /* A call, or with bytes its workspace query. */
-ATTN_COLD_ attn_status attn_probsparse_call_(attn_probsparse_job_ *a, int call,
-                                             const attn_probsparse_params *params, attn_ctx *ctx,
-                                             size_t *bytes) {
+ATTN_COLD_ attn_status attn_probsparse_job_call_(attn_probsparse_job_ *a, int call,
+                                                 const attn_probsparse_params *params,
+                                                 attn_ctx *ctx, size_t *bytes) {
   static const attn_steps_fn_ steps[] = {attn_probsparse_measure_steps_,
                                          attn_probsparse_select_steps_, attn_probsparse_steps_};
   static const char *const path[] = {"sampled dots", "selection",
@@ -35028,15 +34199,6 @@ ATTN_COLD_ attn_status attn_probsparse_call_(attn_probsparse_job_ *a, int call,
   return attn_end_(bytes ? NULL : ctx, &e);
 }
 
-ATTN_COLD_ size_t attn_probsparse_bytes_(attn_probsparse_job_ *a, int call,
-                                         const attn_probsparse_params *params,
-                                         const attn_ctx *ctx) {
-  attn_ctx plain = attn_before_workspace_(ctx);
-  size_t bytes = 0;
-  attn_probsparse_call_(a, call, params, &plain, &bytes);
-  return bytes;
-}
-
 ATTN_COLD_ attn_probsparse_job_ attn_probsparse_job_of_(const int32_t *selection) {
   attn_probsparse_job_ a;
   memset(&a, 0, sizeof a);
@@ -35044,51 +34206,37 @@ ATTN_COLD_ attn_probsparse_job_ attn_probsparse_job_of_(const int32_t *selection
   return a;
 }
 
-ATTN_PUB_COLD_ attn_status attn_probsparse_measure(attn_tensor m, attn_tensor q, attn_tensor k,
-                                                   const attn_probsparse_params *params,
-                                                   attn_ctx *ctx) {
+ATTN_COLD_ attn_status attn_probsparse_measure_call_(attn_tensor m, attn_tensor q, attn_tensor k,
+                                                     const attn_probsparse_params *params,
+                                                     attn_ctx *ctx, size_t *bytes) {
   attn_probsparse_job_ a = attn_probsparse_job_of_(NULL);
   a.m = m, a.q = q, a.k = k;
-  return attn_probsparse_call_(&a, ATTN_PS_MEASURE_, params, ctx, NULL);
+  return attn_probsparse_job_call_(&a, ATTN_PS_MEASURE_, params, ctx, bytes);
 }
-ATTN_PUB_COLD_ size_t attn_probsparse_measure_workspace(attn_tensor m, attn_tensor q, attn_tensor k,
-                                                        const attn_probsparse_params *params,
-                                                        const attn_ctx *ctx) {
-  attn_probsparse_job_ a = attn_probsparse_job_of_(NULL);
-  a.m = m, a.q = q, a.k = k;
-  return attn_probsparse_bytes_(&a, ATTN_PS_MEASURE_, params, ctx);
-}
+ATTN_CALL_(attn_probsparse_measure, (m, q, k, params), attn_tensor m, attn_tensor q, attn_tensor k,
+           const attn_probsparse_params *params)
 
-ATTN_PUB_COLD_ attn_status attn_probsparse_select(int32_t *selection, attn_tensor m,
-                                                  const attn_probsparse_params *params,
-                                                  attn_ctx *ctx) {
+ATTN_COLD_ attn_status attn_probsparse_select_call_(int32_t *selection, attn_tensor m,
+                                                    const attn_probsparse_params *params,
+                                                    attn_ctx *ctx, size_t *bytes) {
   attn_probsparse_job_ a = attn_probsparse_job_of_(selection);
   a.m = m;
-  return attn_probsparse_call_(&a, ATTN_PS_SELECT_, params, ctx, NULL);
+  return attn_probsparse_job_call_(&a, ATTN_PS_SELECT_, params, ctx, bytes);
 }
-ATTN_PUB_COLD_ size_t attn_probsparse_select_workspace(int32_t *selection, attn_tensor m,
-                                                       const attn_probsparse_params *params,
-                                                       const attn_ctx *ctx) {
-  attn_probsparse_job_ a = attn_probsparse_job_of_(selection);
-  a.m = m;
-  return attn_probsparse_bytes_(&a, ATTN_PS_SELECT_, params, ctx);
-}
+ATTN_CALL_(attn_probsparse_select, (selection, m, params), int32_t *selection, attn_tensor m,
+           const attn_probsparse_params *params)
 
-ATTN_PUB_COLD_ attn_status attn_probsparse(attn_tensor o, attn_tensor q, attn_tensor k,
-                                           attn_tensor v, const int32_t *selection,
-                                           const attn_probsparse_params *params, attn_ctx *ctx) {
+ATTN_COLD_ attn_status attn_probsparse_call_(attn_tensor o, attn_tensor q, attn_tensor k,
+                                             attn_tensor v, const int32_t *selection,
+                                             const attn_probsparse_params *params, attn_ctx *ctx,
+                                             size_t *bytes) {
   attn_probsparse_job_ a = attn_probsparse_job_of_(selection);
   a.o = o, a.q = q, a.k = k, a.v = v;
-  return attn_probsparse_call_(&a, ATTN_PS_ATTEND_, params, ctx, NULL);
+  return attn_probsparse_job_call_(&a, ATTN_PS_ATTEND_, params, ctx, bytes);
 }
-ATTN_PUB_COLD_ size_t attn_probsparse_workspace(attn_tensor o, attn_tensor q, attn_tensor k,
-                                                attn_tensor v, const int32_t *selection,
-                                                const attn_probsparse_params *params,
-                                                const attn_ctx *ctx) {
-  attn_probsparse_job_ a = attn_probsparse_job_of_(selection);
-  a.o = o, a.q = q, a.k = k, a.v = v;
-  return attn_probsparse_bytes_(&a, ATTN_PS_ATTEND_, params, ctx);
-}
+ATTN_CALL_(attn_probsparse, (o, q, k, v, selection, params), attn_tensor o, attn_tensor q,
+           attn_tensor k, attn_tensor v, const int32_t *selection,
+           const attn_probsparse_params *params)
 /* <<< attn/families/compression/probsparse.h */
 /* >>> attn/families/compression/shortened.h */
 /* families/compression/shortened.h owns what attention over fewer keys than rows shares: the judging of q, k, v and
@@ -35110,9 +34258,9 @@ ATTN_FUNC_ int64_t attn_short_keys_(const attn_short_ *x, int64_t b) {
 }
 
 /* One more operand; heads is what its number of heads divides, or may be beside 1. */
-ATTN_COLD_ int attn_short_operand_(attn_error_ *e, attn_operand_ *op, attn_tensor *t,
-                                   const attn_words_ *w, int role, int64_t heads, int64_t len,
-                                   int64_t dim, const char *rule) {
+ATTN_COLD_ int attn_short_operand_(attn_error_ *e, attn_operand_ *op, attn_tensor *t, const char *w,
+                                   int role, int64_t heads, int64_t len, int64_t dim,
+                                   const char *rule) {
   op->t = t, op->w = w, op->role = role, op->rule = rule;
   op->batch = 1, op->heads = ATTN_ONE_OR_ALL_, op->len = len, op->dim = dim;
   if (!t->data && !(role & ATTN_OPTIONAL_))
@@ -35123,7 +34271,7 @@ ATTN_COLD_ int attn_short_operand_(attn_error_ *e, attn_operand_ *op, attn_tenso
 /* Judges x; has_q_off and q_off are the caller's, data = 0 leaves the lengths unread. */
 ATTN_COLD_ int attn_short_check_(attn_error_ *e, attn_short_ *x, attn_operand_ *op,
                                  attn_span_ *lens, int has_q_off, int64_t q_off, int data) {
-  static const attn_words_ w[] = {ATTN_WORDS_("q"), ATTN_WORDS_("k"), ATTN_WORDS_("v"),
+  static const char *const w[] = {ATTN_WORDS_("q"), ATTN_WORDS_("k"), ATTN_WORDS_("v"),
                                   ATTN_WORDS_("o"), ATTN_WORDS_("params.lse")};
   static const char *const rule[] = {
       "q must be [batch, heads, q_len, dk]",
@@ -35135,7 +34283,7 @@ ATTN_COLD_ int attn_short_check_(attn_error_ *e, attn_short_ *x, attn_operand_ *
   attn_tensor *const t[] = {&x->q, &x->k, &x->v, &x->o, &x->lse};
   for (int i = 0; i < ATTN_SHORT_N_; i++) {
     const int of_q = i == ATTN_SHORT_Q_, out = i >= ATTN_SHORT_O_;
-    op[i].t = t[i], op[i].w = &w[i], op[i].rule = rule[i];
+    op[i].t = t[i], op[i].w = w[i], op[i].rule = rule[i];
     op[i].role = i == ATTN_SHORT_LSE_ ? ATTN_OUT_ | ATTN_OPTIONAL_ | ATTN_IS_F32_
                  : out                ? ATTN_OUT_
                                       : 0;
@@ -35172,7 +34320,7 @@ ATTN_COLD_ int attn_short_check_(attn_error_ *e, attn_short_ *x, attn_operand_ *
 /* Weights w_k, w_v, bias_k, bias_v of convolutions; *kernel = 0: it becomes that of w_k. */
 ATTN_COLD_ int attn_short_convolution_(attn_error_ *e, const attn_short_ *x, attn_operand_ *op,
                                        attn_tensor *const t[4], int64_t *kernel) {
-  static const attn_words_ w[] = {ATTN_WORDS_("params.w_k"), ATTN_WORDS_("params.w_v"),
+  static const char *const w[] = {ATTN_WORDS_("params.w_k"), ATTN_WORDS_("params.w_v"),
                                   ATTN_WORDS_("params.bias_k"), ATTN_WORDS_("params.bias_v")};
   static const char *const rule[] = {
       "params.w_k must be [1, 1 or k.heads, kernel * k.dim, k.dim]",
@@ -35186,7 +34334,7 @@ ATTN_COLD_ int attn_short_convolution_(attn_error_ *e, const attn_short_ *x, att
   }
   for (int i = 0; i < 4; i++) {
     const attn_tensor *of = i % 2 ? &x->v : &x->k;
-    if (!attn_short_operand_(e, &op[i], t[i], &w[i], i < 2 ? 0 : ATTN_OPTIONAL_, of->heads,
+    if (!attn_short_operand_(e, &op[i], t[i], w[i], i < 2 ? 0 : ATTN_OPTIONAL_, of->heads,
                              i < 2 ? attn_mul_(*kernel, of->dim) : 1, of->dim, rule[i]))
       return 0;
   }
@@ -35309,7 +34457,7 @@ ATTN_COLD_ int attn_compressed_check_(attn_error_ *e, attn_compressed_job_ *j,
                                       const attn_memory_compressed_params *params,
                                       const attn_ctx *ctx, const attn_table_ **table, int *workers,
                                       int data) {
-  static const attn_words_ w[] = {ATTN_WORDS_("params.null_k"), ATTN_WORDS_("params.null_v")};
+  static const char *const w[] = {ATTN_WORDS_("params.null_k"), ATTN_WORDS_("params.null_v")};
   attn_memory_compressed_params *p = &j->p;
   attn_operand_ op[ATTN_SHORT_N_ + 6];
   attn_span_ lens[2];
@@ -35332,9 +34480,9 @@ ATTN_COLD_ int attn_compressed_check_(attn_error_ *e, attn_compressed_job_ *j,
   if (!attn_short_convolution_(e, &j->x, op + n, t, &p->kernel)) return 0;
   n += 4;
   if (p->slot != ATTN_SLOT_NULL) p->null_k.data = p->null_v.data = NULL;
-  if (!attn_short_operand_(e, &op[n], &p->null_k, &w[0], ATTN_OPTIONAL_, j->x.k.heads, 1,
-                           j->x.k.dim, "params.null_k must be [1, 1 or k.heads, 1, k.dim]") ||
-      !attn_short_operand_(e, &op[n + 1], &p->null_v, &w[1], ATTN_OPTIONAL_, j->x.v.heads, 1,
+  if (!attn_short_operand_(e, &op[n], &p->null_k, w[0], ATTN_OPTIONAL_, j->x.k.heads, 1, j->x.k.dim,
+                           "params.null_k must be [1, 1 or k.heads, 1, k.dim]") ||
+      !attn_short_operand_(e, &op[n + 1], &p->null_v, w[1], ATTN_OPTIONAL_, j->x.v.heads, 1,
                            j->x.v.dim, "params.null_v must be [1, 1 or v.heads, 1, v.dim]"))
     return 0;
   return attn_check_apart_(e, ctx, op, n + 2, lens, 2);
@@ -35425,27 +34573,17 @@ ATTN_COLD_ attn_status attn_compressed_call_(attn_compressed_job_ *j,
   return attn_end_(bytes ? NULL : ctx, &e);
 }
 
-ATTN_PUB_COLD_ attn_status attn_memory_compressed(attn_tensor o, attn_tensor q, attn_tensor k,
-                                                  attn_tensor v,
-                                                  const attn_memory_compressed_params *params,
-                                                  attn_ctx *ctx) {
+ATTN_COLD_ attn_status attn_memory_compressed_call_(attn_tensor o, attn_tensor q, attn_tensor k,
+                                                    attn_tensor v,
+                                                    const attn_memory_compressed_params *params,
+                                                    attn_ctx *ctx, size_t *bytes) {
   attn_compressed_job_ j;
   memset(&j, 0, sizeof j);
   j.x.o = o, j.x.q = q, j.x.k = k, j.x.v = v;
-  return attn_compressed_call_(&j, params, ctx, NULL);
+  return attn_compressed_call_(&j, params, ctx, bytes);
 }
-ATTN_PUB_COLD_ size_t attn_memory_compressed_workspace(attn_tensor o, attn_tensor q, attn_tensor k,
-                                                       attn_tensor v,
-                                                       const attn_memory_compressed_params *params,
-                                                       const attn_ctx *ctx) {
-  attn_compressed_job_ j;
-  attn_ctx plain = attn_before_workspace_(ctx);
-  size_t bytes = 0;
-  memset(&j, 0, sizeof j);
-  j.x.o = o, j.x.q = q, j.x.k = k, j.x.v = v;
-  attn_compressed_call_(&j, params, &plain, &bytes);
-  return bytes;
-}
+ATTN_CALL_(attn_memory_compressed, (o, q, k, v, params), attn_tensor o, attn_tensor q,
+           attn_tensor k, attn_tensor v, const attn_memory_compressed_params *params)
 
 /* ---- local blocks ---------------------------------------------------------------------------*/
 
@@ -35489,8 +34627,8 @@ ATTN_COLD_ int attn_local_steps_(attn_stage_ *s, void *job) {
 }
 
 /* The call, or with bytes the workspace query. */
-ATTN_COLD_ attn_status attn_local_call_(attn_local_job_ *j, const attn_local_params *params,
-                                        attn_ctx *ctx, size_t *bytes) {
+ATTN_COLD_ attn_status attn_local_job_call_(attn_local_job_ *j, const attn_local_params *params,
+                                            attn_ctx *ctx, size_t *bytes) {
   attn_error_ e = {ATTN_OK, NULL};
   const attn_table_ *table;
   int workers;
@@ -35504,24 +34642,16 @@ ATTN_COLD_ attn_status attn_local_call_(attn_local_job_ *j, const attn_local_par
   return attn_end_(bytes ? NULL : ctx, &e);
 }
 
-ATTN_PUB_COLD_ attn_status attn_local(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
-                                      const attn_local_params *params, attn_ctx *ctx) {
+ATTN_COLD_ attn_status attn_local_call_(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
+                                        const attn_local_params *params, attn_ctx *ctx,
+                                        size_t *bytes) {
   attn_local_job_ j;
   memset(&j, 0, sizeof j);
   j.x.o = o, j.x.q = q, j.x.k = k, j.x.v = v;
-  return attn_local_call_(&j, params, ctx, NULL);
+  return attn_local_job_call_(&j, params, ctx, bytes);
 }
-ATTN_PUB_COLD_ size_t attn_local_workspace(attn_tensor o, attn_tensor q, attn_tensor k,
-                                           attn_tensor v, const attn_local_params *params,
-                                           const attn_ctx *ctx) {
-  attn_local_job_ j;
-  attn_ctx plain = attn_before_workspace_(ctx);
-  size_t bytes = 0;
-  memset(&j, 0, sizeof j);
-  j.x.o = o, j.x.q = q, j.x.k = k, j.x.v = v;
-  attn_local_call_(&j, params, &plain, &bytes);
-  return bytes;
-}
+ATTN_CALL_(attn_local, (o, q, k, v, params), attn_tensor o, attn_tensor q, attn_tensor k,
+           attn_tensor v, const attn_local_params *params)
 /* <<< attn/families/compression/memory_compressed.h */
 /* >>> attn/families/compression/linformer.h */
 /* families/compression/linformer.h owns Linformer: four ways to make few keys of many, then exact attention. */
@@ -35535,7 +34665,7 @@ typedef struct attn_linformer_job_ {
 ATTN_COLD_ int attn_linformer_check_(attn_error_ *e, attn_linformer_job_ *j,
                                      const attn_linformer_params *params, const attn_ctx *ctx,
                                      const attn_table_ **table, int *workers, int data) {
-  static const attn_words_ w[] = {ATTN_WORDS_("params.e"), ATTN_WORDS_("params.f")};
+  static const char *const w[] = {ATTN_WORDS_("params.e"), ATTN_WORDS_("params.f")};
   static const char *const rule[] = {
       "params.e must be [1, 1 or k.heads, r, N]", "params.f must be [1, 1 or v.heads, r of e, N]",
       "params.e must have at least k.len columns", "params.f must have at least k.len columns"};
@@ -35556,7 +34686,7 @@ ATTN_COLD_ int attn_linformer_check_(attn_error_ *e, attn_linformer_job_ *j,
     if (!p->f.data) p->f = p->e;
     for (int i = 0; i < 2; i++, n++) {
       attn_tensor *t = i ? &p->f : &p->e;
-      if (!attn_short_operand_(e, &op[n], t, &w[i], 0, i ? j->x.v.heads : j->x.k.heads,
+      if (!attn_short_operand_(e, &op[n], t, w[i], 0, i ? j->x.v.heads : j->x.k.heads,
                                i ? p->e.len : (int64_t)ATTN_ANY_, ATTN_ANY_, rule[i]))
         return 0;
       if (t->len < 1) return attn_reject_(e, ATTN_E_SHAPE, rule[i]);
@@ -35618,9 +34748,9 @@ ATTN_COLD_ int attn_linformer_steps_(attn_stage_ *s, void *job) {
 }
 
 /* The call, or with bytes the workspace query. */
-ATTN_COLD_ attn_status attn_linformer_call_(attn_linformer_job_ *j,
-                                            const attn_linformer_params *params, attn_ctx *ctx,
-                                            size_t *bytes) {
+ATTN_COLD_ attn_status attn_linformer_job_call_(attn_linformer_job_ *j,
+                                                const attn_linformer_params *params, attn_ctx *ctx,
+                                                size_t *bytes) {
   static const char *const path[] = {"matrix, then softmax", "means, then softmax",
                                      "maxima, then softmax", "convolution, then softmax"};
   attn_error_ e = {ATTN_OK, NULL};
@@ -35636,25 +34766,16 @@ ATTN_COLD_ attn_status attn_linformer_call_(attn_linformer_job_ *j,
   return attn_end_(bytes ? NULL : ctx, &e);
 }
 
-ATTN_PUB_COLD_ attn_status attn_linformer(attn_tensor o, attn_tensor q, attn_tensor k,
-                                          attn_tensor v, const attn_linformer_params *params,
-                                          attn_ctx *ctx) {
+ATTN_COLD_ attn_status attn_linformer_call_(attn_tensor o, attn_tensor q, attn_tensor k,
+                                            attn_tensor v, const attn_linformer_params *params,
+                                            attn_ctx *ctx, size_t *bytes) {
   attn_linformer_job_ j;
   memset(&j, 0, sizeof j);
   j.x.o = o, j.x.q = q, j.x.k = k, j.x.v = v;
-  return attn_linformer_call_(&j, params, ctx, NULL);
+  return attn_linformer_job_call_(&j, params, ctx, bytes);
 }
-ATTN_PUB_COLD_ size_t attn_linformer_workspace(attn_tensor o, attn_tensor q, attn_tensor k,
-                                               attn_tensor v, const attn_linformer_params *params,
-                                               const attn_ctx *ctx) {
-  attn_linformer_job_ j;
-  attn_ctx plain = attn_before_workspace_(ctx);
-  size_t bytes = 0;
-  memset(&j, 0, sizeof j);
-  j.x.o = o, j.x.q = q, j.x.k = k, j.x.v = v;
-  attn_linformer_call_(&j, params, &plain, &bytes);
-  return bytes;
-}
+ATTN_CALL_(attn_linformer, (o, q, k, v, params), attn_tensor o, attn_tensor q, attn_tensor k,
+           attn_tensor v, const attn_linformer_params *params)
 /* <<< attn/families/compression/linformer.h */
 /* >>> attn/families/compression/poolingformer.h */
 /* families/compression/poolingformer.h owns Poolingformer: a window, and a wider window of pooled keys, whose
@@ -35674,7 +34795,7 @@ typedef struct attn_poolingformer_job_ {
 /* The second level side by side with the first. */
 ATTN_COLD_ int attn_poolingformer_beside_(attn_error_ *e, attn_poolingformer_job_ *j,
                                           attn_operand_ *op) {
-  static const attn_words_ w[] = {ATTN_WORDS_("params.q2"), ATTN_WORDS_("params.k2"),
+  static const char *const w[] = {ATTN_WORDS_("params.q2"), ATTN_WORDS_("params.k2"),
                                   ATTN_WORDS_("params.v2")};
   static const char *const rule[] = {
       "params.q2 must be [q.batch, q.heads, q.len, the width of k2]",
@@ -35687,7 +34808,7 @@ ATTN_COLD_ int attn_poolingformer_beside_(attn_error_ *e, attn_poolingformer_job
   if (p->v2.data) j->y.v = p->v2;
   attn_tensor *const t[] = {&j->y.q, &j->y.k, &j->y.v};
   for (int i = 0; i < 3; i++) {
-    op[i].t = t[i], op[i].w = &w[i], op[i].rule = rule[i];
+    op[i].t = t[i], op[i].w = w[i], op[i].rule = rule[i];
     op[i].batch = j->x.q.batch, op[i].heads = i ? (int64_t)ATTN_DIVIDES_ : j->x.q.heads;
     op[i].len = i ? j->x.k.len : j->x.q.len;
     op[i].dim = i == 0 ? (int64_t)ATTN_ANY_ : i == 1 ? j->y.q.dim : j->x.v.dim;
@@ -35699,7 +34820,7 @@ ATTN_COLD_ int attn_poolingformer_beside_(attn_error_ *e, attn_poolingformer_job
 /* Behind it: the shapes of what the weights will make. */
 ATTN_COLD_ int attn_poolingformer_behind_(attn_error_ *e, attn_poolingformer_job_ *j,
                                           attn_operand_ *op) {
-  static const attn_words_ w[] = {ATTN_WORDS_("params.w_q"),    ATTN_WORDS_("params.w_k"),
+  static const char *const w[] = {ATTN_WORDS_("params.w_q"),    ATTN_WORDS_("params.w_k"),
                                   ATTN_WORDS_("params.w_v"),    ATTN_WORDS_("params.bias_q"),
                                   ATTN_WORDS_("params.bias_k"), ATTN_WORDS_("params.bias_v")};
   static const char *const rule[] = {
@@ -35716,7 +34837,7 @@ ATTN_COLD_ int attn_poolingformer_behind_(attn_error_ *e, attn_poolingformer_job
   if (p->q2.data || p->k2.data || p->v2.data)
     return attn_reject_(e, ATTN_E_RANGE, "params.q2, k2 and v2 must be absent with params.w_q");
   for (int i = 0; i < 6; i++) {
-    if (!attn_short_operand_(e, &op[i], t[i], &w[i], i < 3 ? 0 : ATTN_OPTIONAL_, 1,
+    if (!attn_short_operand_(e, &op[i], t[i], w[i], i < 3 ? 0 : ATTN_OPTIONAL_, 1,
                              i < 3 ? attn_mul_(h, dv) : 1,
                              i < 3 ? (int64_t)ATTN_ANY_ : t[i - 3]->dim, rule[i]))
       return 0;
@@ -35757,7 +34878,7 @@ ATTN_COLD_ int attn_poolingformer_check_(attn_error_ *e, attn_poolingformer_job_
                                          const attn_poolingformer_params *params,
                                          const attn_ctx *ctx, const attn_table_ **table,
                                          int *workers, int data) {
-  static const attn_words_ w[] = {ATTN_WORDS_("params.pool_k"), ATTN_WORDS_("params.pool_v"),
+  static const char *const w[] = {ATTN_WORDS_("params.pool_k"), ATTN_WORDS_("params.pool_v"),
                                   ATTN_WORDS_("params.pool_bias_k"),
                                   ATTN_WORDS_("params.pool_bias_v")};
   static const char *const rule[] = {
@@ -35787,7 +34908,7 @@ ATTN_COLD_ int attn_poolingformer_check_(attn_error_ *e, attn_poolingformer_job_
     attn_tensor *const t[] = {&p->pool_k, &p->pool_v, &p->pool_bias_k, &p->pool_bias_v};
     for (int i = 0; i < 4; i++, n++) {
       const attn_tensor *of = i % 2 ? &j->y.v : &j->y.k;
-      if (!attn_short_operand_(e, &op[n], t[i], &w[i], i < 2 ? 0 : ATTN_OPTIONAL_, of->heads,
+      if (!attn_short_operand_(e, &op[n], t[i], w[i], i < 2 ? 0 : ATTN_OPTIONAL_, of->heads,
                                i < 2 ? of->dim : 1, j->kernel, rule[i]))
         return 0;
     }
@@ -36069,9 +35190,9 @@ ATTN_COLD_ int attn_poolingformer_steps_(attn_stage_ *s, void *job) {
 }
 
 /* The call, or with bytes the workspace query. */
-ATTN_COLD_ attn_status attn_poolingformer_call_(attn_poolingformer_job_ *j,
-                                                const attn_poolingformer_params *params,
-                                                attn_ctx *ctx, size_t *bytes) {
+ATTN_COLD_ attn_status attn_poolingformer_job_call_(attn_poolingformer_job_ *j,
+                                                    const attn_poolingformer_params *params,
+                                                    attn_ctx *ctx, size_t *bytes) {
   attn_error_ e = {ATTN_OK, NULL};
   const attn_table_ *table;
   int workers;
@@ -36087,27 +35208,17 @@ ATTN_COLD_ attn_status attn_poolingformer_call_(attn_poolingformer_job_ *j,
   return attn_end_(bytes ? NULL : ctx, &e);
 }
 
-ATTN_PUB_COLD_ attn_status attn_poolingformer(attn_tensor o, attn_tensor q, attn_tensor k,
-                                              attn_tensor v,
-                                              const attn_poolingformer_params *params,
-                                              attn_ctx *ctx) {
+ATTN_COLD_ attn_status attn_poolingformer_call_(attn_tensor o, attn_tensor q, attn_tensor k,
+                                                attn_tensor v,
+                                                const attn_poolingformer_params *params,
+                                                attn_ctx *ctx, size_t *bytes) {
   attn_poolingformer_job_ j;
   memset(&j, 0, sizeof j);
   j.x.o = o, j.x.q = q, j.x.k = k, j.x.v = v;
-  return attn_poolingformer_call_(&j, params, ctx, NULL);
+  return attn_poolingformer_job_call_(&j, params, ctx, bytes);
 }
-ATTN_PUB_COLD_ size_t attn_poolingformer_workspace(attn_tensor o, attn_tensor q, attn_tensor k,
-                                                   attn_tensor v,
-                                                   const attn_poolingformer_params *params,
-                                                   const attn_ctx *ctx) {
-  attn_poolingformer_job_ j;
-  attn_ctx plain = attn_before_workspace_(ctx);
-  size_t bytes = 0;
-  memset(&j, 0, sizeof j);
-  j.x.o = o, j.x.q = q, j.x.k = k, j.x.v = v;
-  attn_poolingformer_call_(&j, params, &plain, &bytes);
-  return bytes;
-}
+ATTN_CALL_(attn_poolingformer, (o, q, k, v, params), attn_tensor o, attn_tensor q, attn_tensor k,
+           attn_tensor v, const attn_poolingformer_params *params)
 /* <<< attn/families/compression/poolingformer.h */
 /* >>> attn/families/compression/sets.h */
 /* families/compression/sets.h owns the blocks of the Set Transformer. */
@@ -36301,7 +35412,7 @@ typedef struct attn_set_job_ {
 
 ATTN_COLD_ int attn_set_check_(attn_error_ *e, attn_set_job_ *j, const attn_ctx *ctx,
                                const attn_table_ **table, int *workers) {
-  static const attn_words_ w[] = {ATTN_WORDS_("o"), ATTN_WORDS_("x"),      ATTN_WORDS_("y"),
+  static const char *const w[] = {ATTN_WORDS_("o"), ATTN_WORDS_("x"),      ATTN_WORDS_("y"),
                                   ATTN_WORDS_("z"), ATTN_WORDS_("points"), ATTN_WORDS_("seeds")};
   enum { O, X, Y, Z, POINTS, SEEDS, ROWS = 3 };
   const int isab = j->call == ATTN_SET_ISAB_, pma = j->call == ATTN_SET_PMA_;
@@ -36312,9 +35423,9 @@ ATTN_COLD_ int attn_set_check_(attn_error_ *e, attn_set_job_ *j, const attn_ctx 
   if (!attn_check_ctx_(e, ctx, table, workers)) return 0;
   attn_tensor *one = pma ? &j->few : &j->x, *two = isab ? &j->few : &j->y;
   attn_operand_ rows[ROWS] = {
-      {&j->o, &w[O], ATTN_OUT_, any, 1, any, any, "o must have one head", {0, 0}},
+      ATTN_OPERAND_AS_(&j->o, w[O], ATTN_OUT_, any, 1, any, any, "o must have one head"),
       {one,
-       &w[pma ? SEEDS : X],
+       w[pma ? SEEDS : X],
        0,
        any,
        1,
@@ -36324,9 +35435,9 @@ ATTN_COLD_ int attn_set_check_(attn_error_ *e, attn_set_job_ *j, const attn_ctx 
            : "x must be [o.batch or 1, 1, o.len, .]",
        {0, 0}},
       {two,
-       &w[isab  ? POINTS
-          : pma ? Z
-                : Y],
+       w[isab  ? POINTS
+         : pma ? Z
+               : Y],
        0,
        isab ? any : b,
        1,
@@ -36438,17 +35549,8 @@ ATTN_COLD_ attn_status attn_mab_call_(attn_tensor o, attn_tensor x, attn_tensor 
   if (params) j.block = *params;
   return attn_set_call_run_(&j, params != NULL, ctx, bytes);
 }
-ATTN_PUB_COLD_ attn_status attn_mab(attn_tensor o, attn_tensor x, attn_tensor y,
-                                    const attn_mab_params *params, attn_ctx *ctx) {
-  return attn_mab_call_(o, x, y, params, ctx, NULL);
-}
-ATTN_PUB_COLD_ size_t attn_mab_workspace(attn_tensor o, attn_tensor x, attn_tensor y,
-                                         const attn_mab_params *params, const attn_ctx *ctx) {
-  attn_ctx plain = attn_before_workspace_(ctx);
-  size_t bytes = 0;
-  attn_mab_call_(o, x, y, params, &plain, &bytes);
-  return bytes;
-}
+ATTN_CALL_(attn_mab, (o, x, y, params), attn_tensor o, attn_tensor x, attn_tensor y,
+           const attn_mab_params *params)
 
 ATTN_COLD_ attn_status attn_isab_call_(attn_tensor o, attn_tensor x, attn_tensor points,
                                        const attn_isab_params *params, attn_ctx *ctx,
@@ -36458,17 +35560,8 @@ ATTN_COLD_ attn_status attn_isab_call_(attn_tensor o, attn_tensor x, attn_tensor
   if (params) j.block = params->induce, j.restore = params->restore;
   return attn_set_call_run_(&j, params != NULL, ctx, bytes);
 }
-ATTN_PUB_COLD_ attn_status attn_isab(attn_tensor o, attn_tensor x, attn_tensor points,
-                                     const attn_isab_params *params, attn_ctx *ctx) {
-  return attn_isab_call_(o, x, points, params, ctx, NULL);
-}
-ATTN_PUB_COLD_ size_t attn_isab_workspace(attn_tensor o, attn_tensor x, attn_tensor points,
-                                          const attn_isab_params *params, const attn_ctx *ctx) {
-  attn_ctx plain = attn_before_workspace_(ctx);
-  size_t bytes = 0;
-  attn_isab_call_(o, x, points, params, &plain, &bytes);
-  return bytes;
-}
+ATTN_CALL_(attn_isab, (o, x, points, params), attn_tensor o, attn_tensor x, attn_tensor points,
+           const attn_isab_params *params)
 
 ATTN_COLD_ attn_status attn_pma_call_(attn_tensor o, attn_tensor z, attn_tensor seeds,
                                       const attn_pma_params *params, attn_ctx *ctx, size_t *bytes) {
@@ -36477,17 +35570,8 @@ ATTN_COLD_ attn_status attn_pma_call_(attn_tensor o, attn_tensor z, attn_tensor 
   if (params) j.block = params->block, j.before = params->before;
   return attn_set_call_run_(&j, params != NULL, ctx, bytes);
 }
-ATTN_PUB_COLD_ attn_status attn_pma(attn_tensor o, attn_tensor z, attn_tensor seeds,
-                                    const attn_pma_params *params, attn_ctx *ctx) {
-  return attn_pma_call_(o, z, seeds, params, ctx, NULL);
-}
-ATTN_PUB_COLD_ size_t attn_pma_workspace(attn_tensor o, attn_tensor z, attn_tensor seeds,
-                                         const attn_pma_params *params, const attn_ctx *ctx) {
-  attn_ctx plain = attn_before_workspace_(ctx);
-  size_t bytes = 0;
-  attn_pma_call_(o, z, seeds, params, &plain, &bytes);
-  return bytes;
-}
+ATTN_CALL_(attn_pma, (o, z, seeds, params), attn_tensor o, attn_tensor z, attn_tensor seeds,
+           const attn_pma_params *params)
 /* <<< attn/families/compression/sets.h */
 /* >>> attn/families/compression/luna.h */
 /* families/compression/luna.h owns Luna's pack and unpack and the layer around them: two exact softmaxes over
@@ -36501,8 +35585,6 @@ typedef struct attn_luna_job_ {
 
 ATTN_COLD_ int attn_luna_check_(attn_error_ *e, attn_luna_job_ *j, const attn_ctx *ctx,
                                 const attn_table_ **table, int *workers) {
-  static const attn_words_ w[] = {ATTN_WORDS_("x"), ATTN_WORDS_("p"), ATTN_WORDS_("c"),
-                                  ATTN_WORDS_("y_x or x_next"), ATTN_WORDS_("y_p or p_next")};
   static const attn_said_ part[] = {
       ATTN_SAID_("w_pq", "[1, 1, x.dim, x.dim]"), ATTN_SAID_("w_pk", "[1, 1, c.dim, x.dim]"),
       ATTN_SAID_("w_pv", "[1, 1, c.dim, x.dim]"), ATTN_SAID_("w_q", "[1, 1, x.dim, x.dim]"),
@@ -36519,27 +35601,14 @@ ATTN_COLD_ int attn_luna_check_(attn_error_ *e, attn_luna_job_ *j, const attn_ct
   attn_tensor *const weight[] = {&a->w_pq, &a->w_pk, &a->w_pv, &a->w_q, &a->w_k, &a->w_v, &a->w_o};
   attn_tensor *const bias[] = {&a->b_pq, &a->b_pk, &a->b_pv, &a->b_q, &a->b_k, &a->b_v, &a->b_o};
   attn_operand_ op[(int)COUNT + (int)ATTN_FEED_OPERANDS_] = {
-      {&j->x, &w[X], 0, any, 1, any, any, "x must have one head", {0, 0}},
-      {&j->p, &w[P], 0, any, 1, any, dm, "p must be [1 or x.batch, 1, l, x.dim]", {0, 0}},
-      {&j->c,
-       &w[C],
-       j->self ? (int)ATTN_OPTIONAL_ : 0,
-       b,
-       1,
-       any,
-       any,
-       "c must be [x.batch, 1, m, .]",
-       {0, 0}},
-      {&j->y_x, &w[YX], ATTN_OUT_, b, 1, n, dm, "y_x or x_next must have the shape of x", {0, 0}},
-      {&j->y_p,
-       &w[YP],
-       ATTN_OUT_ | ATTN_OPTIONAL_,
-       b,
-       1,
-       j->p.len,
-       dm,
-       "y_p or p_next must be [x.batch, 1, p.len, x.dim]",
-       {0, 0}}};
+      ATTN_OPERAND_(&j->x, "x", 0, any, 1, any, any, "x must have one head"),
+      ATTN_OPERAND_(&j->p, "p", 0, any, 1, any, dm, "p must be [1 or x.batch, 1, l, x.dim]"),
+      ATTN_OPERAND_(&j->c, "c", j->self ? (int)ATTN_OPTIONAL_ : 0, b, 1, any, any,
+                    "c must be [x.batch, 1, m, .]"),
+      ATTN_OPERAND_(&j->y_x, "y_x or x_next", ATTN_OUT_, b, 1, n, dm,
+                    "y_x or x_next must have the shape of x"),
+      ATTN_OPERAND_(&j->y_p, "y_p or p_next", ATTN_OUT_ | ATTN_OPTIONAL_, b, 1, j->p.len, dm,
+                    "y_p or p_next must be [x.batch, 1, p.len, x.dim]")};
   attn_arrays_ more = {0, {{0, 0}}};
   int count = COUNT;
   if (!attn_check_ctx_(e, ctx, table, workers)) return 0;
@@ -36647,8 +35716,8 @@ ATTN_COLD_ int attn_luna_steps_(attn_stage_ *s, void *job) {
 }
 
 /* The call, or with bytes the workspace query. */
-ATTN_COLD_ attn_status attn_luna_call_(attn_luna_job_ *j, int params, attn_ctx *ctx,
-                                       size_t *bytes) {
+ATTN_COLD_ attn_status attn_luna_job_call_(attn_luna_job_ *j, int params, attn_ctx *ctx,
+                                           size_t *bytes) {
   attn_error_ e = {ATTN_OK, NULL};
   const attn_table_ *table;
   int workers;
@@ -36674,43 +35743,28 @@ ATTN_COLD_ attn_luna_job_ attn_luna_open_(attn_tensor y_x, attn_tensor y_p, attn
   return j;
 }
 
-ATTN_PUB_COLD_ attn_status attn_luna(attn_tensor y_x, attn_tensor y_p, attn_tensor x, attn_tensor p,
-                                     attn_tensor c, const attn_luna_params *params, attn_ctx *ctx) {
+ATTN_COLD_ attn_status attn_luna_call_(attn_tensor y_x, attn_tensor y_p, attn_tensor x,
+                                       attn_tensor p, attn_tensor c, const attn_luna_params *params,
+                                       attn_ctx *ctx, size_t *bytes) {
   attn_luna_job_ j = attn_luna_open_(y_x, y_p, x, p, c);
   if (params) j.par.attention = *params;
-  return attn_luna_call_(&j, params != NULL, ctx, NULL);
+  return attn_luna_job_call_(&j, params != NULL, ctx, bytes);
 }
-ATTN_PUB_COLD_ size_t attn_luna_workspace(attn_tensor y_x, attn_tensor y_p, attn_tensor x,
-                                          attn_tensor p, attn_tensor c,
-                                          const attn_luna_params *params, const attn_ctx *ctx) {
-  attn_luna_job_ j = attn_luna_open_(y_x, y_p, x, p, c);
-  attn_ctx plain = attn_before_workspace_(ctx);
-  size_t bytes = 0;
-  if (params) j.par.attention = *params;
-  attn_luna_call_(&j, params != NULL, &plain, &bytes);
-  return bytes;
-}
+ATTN_CALL_(attn_luna, (y_x, y_p, x, p, c, params), attn_tensor y_x, attn_tensor y_p, attn_tensor x,
+           attn_tensor p, attn_tensor c, const attn_luna_params *params)
 
-ATTN_PUB_COLD_ attn_status attn_luna_layer(attn_tensor x_next, attn_tensor p_next, attn_tensor x,
-                                           attn_tensor p, attn_tensor c,
-                                           const attn_luna_layer_params *params, attn_ctx *ctx) {
+ATTN_COLD_ attn_status attn_luna_layer_call_(attn_tensor x_next, attn_tensor p_next, attn_tensor x,
+                                             attn_tensor p, attn_tensor c,
+                                             const attn_luna_layer_params *params, attn_ctx *ctx,
+                                             size_t *bytes) {
   attn_luna_job_ j = attn_luna_open_(x_next, p_next, x, p, c);
   j.layer = 1;
   if (params) j.par = *params;
-  return attn_luna_call_(&j, params != NULL, ctx, NULL);
+  return attn_luna_job_call_(&j, params != NULL, ctx, bytes);
 }
-ATTN_PUB_COLD_ size_t attn_luna_layer_workspace(attn_tensor x_next, attn_tensor p_next,
-                                                attn_tensor x, attn_tensor p, attn_tensor c,
-                                                const attn_luna_layer_params *params,
-                                                const attn_ctx *ctx) {
-  attn_luna_job_ j = attn_luna_open_(x_next, p_next, x, p, c);
-  attn_ctx plain = attn_before_workspace_(ctx);
-  size_t bytes = 0;
-  j.layer = 1;
-  if (params) j.par = *params;
-  attn_luna_call_(&j, params != NULL, &plain, &bytes);
-  return bytes;
-}
+ATTN_CALL_(attn_luna_layer, (x_next, p_next, x, p, c, params), attn_tensor x_next,
+           attn_tensor p_next, attn_tensor x, attn_tensor p, attn_tensor c,
+           const attn_luna_layer_params *params)
 /* <<< attn/families/compression/luna.h */
 /* >>> attn/families/compression/luna_causal.h */
 /* families/compression/luna_causal.h owns Luna's causal core: chunks of 64 tokens over a state that does not
@@ -36848,53 +35902,19 @@ ATTN_COLD_ int attn_luna_check_state_(attn_error_ *e, attn_luna_causal_ *a, int 
 
 ATTN_COLD_ int attn_luna_causal_check_(attn_error_ *e, attn_luna_causal_ *a, const attn_ctx *ctx,
                                        int query, int *workers) {
-  static const attn_words_ w[] = {ATTN_WORDS_("q"),
-                                  ATTN_WORDS_("k"),
-                                  ATTN_WORDS_("v"),
-                                  ATTN_WORDS_("p"),
-                                  ATTN_WORDS_("params.k_pack"),
-                                  ATTN_WORDS_("o")};
   enum { Q, K, V, P, KP, O, COUNT };
   const int64_t any = ATTN_ANY_, b = a->q.batch, h = a->q.heads, t = a->q.len, dk = a->q.dim;
   attn_operand_ op[COUNT] = {
-      {&a->q, &w[Q], 0, any, any, any, any, "q", {0, 0}},
-      {&a->k,
-       &w[K],
-       0,
-       b,
-       ATTN_DIVIDES_,
-       t,
-       dk,
-       "k must be [q.batch, a divisor of q.heads, q.len, q.dim]",
-       {0, 0}},
-      {&a->v,
-       &w[V],
-       0,
-       b,
-       ATTN_DIVIDES_,
-       t,
-       any,
-       "v must be [q.batch, a divisor of q.heads, q.len, .]",
-       {0, 0}},
-      {&a->p, &w[P], 0, any, h, any, dk, "p must be [1 or q.batch, q.heads, l, q.dim]", {0, 0}},
-      {&a->kp,
-       &w[KP],
-       ATTN_OPTIONAL_,
-       b,
-       ATTN_DIVIDES_,
-       t,
-       dk,
-       "params.k_pack must be [q.batch, a divisor of q.heads, q.len, q.dim]",
-       {0, 0}},
-      {&a->o,
-       &w[O],
-       ATTN_OUT_,
-       b,
-       h,
-       t,
-       a->v.dim,
-       "o must be [q.batch, q.heads, q.len, v.dim]",
-       {0, 0}}};
+      ATTN_OPERAND_(&a->q, "q", 0, any, any, any, any, "q"),
+      ATTN_OPERAND_(&a->k, "k", 0, b, ATTN_DIVIDES_, t, dk,
+                    "k must be [q.batch, a divisor of q.heads, q.len, q.dim]"),
+      ATTN_OPERAND_(&a->v, "v", 0, b, ATTN_DIVIDES_, t, any,
+                    "v must be [q.batch, a divisor of q.heads, q.len, .]"),
+      ATTN_OPERAND_(&a->p, "p", 0, any, h, any, dk, "p must be [1 or q.batch, q.heads, l, q.dim]"),
+      ATTN_OPERAND_(&a->kp, "params.k_pack", ATTN_OPTIONAL_, b, ATTN_DIVIDES_, t, dk,
+                    "params.k_pack must be [q.batch, a divisor of q.heads, q.len, q.dim]"),
+      ATTN_OPERAND_(&a->o, "o", ATTN_OUT_, b, h, t, a->v.dim,
+                    "o must be [q.batch, q.heads, q.len, v.dim]")};
   attn_arrays_ more = {0, {{0, 0}}};
   if (!attn_check_ctx_(e, ctx, &a->table, workers)) return 0;
   for (int i = 0; i < COUNT; i++) {
@@ -37229,20 +36249,8 @@ ATTN_COLD_ attn_status attn_luna_causal_call_(attn_tensor o, attn_tensor q, attn
   return attn_end_(bytes ? NULL : ctx, &e);
 }
 
-ATTN_PUB_COLD_ attn_status attn_luna_causal(attn_tensor o, attn_tensor q, attn_tensor k,
-                                            attn_tensor v, attn_tensor p,
-                                            const attn_luna_causal_params *params, attn_ctx *ctx) {
-  return attn_luna_causal_call_(o, q, k, v, p, params, ctx, NULL);
-}
-ATTN_PUB_COLD_ size_t attn_luna_causal_workspace(attn_tensor o, attn_tensor q, attn_tensor k,
-                                                 attn_tensor v, attn_tensor p,
-                                                 const attn_luna_causal_params *params,
-                                                 const attn_ctx *ctx) {
-  attn_ctx plain = attn_before_workspace_(ctx);
-  size_t bytes = 0;
-  attn_luna_causal_call_(o, q, k, v, p, params, &plain, &bytes);
-  return bytes;
-}
+ATTN_CALL_(attn_luna_causal, (o, q, k, v, p, params), attn_tensor o, attn_tensor q, attn_tensor k,
+           attn_tensor v, attn_tensor p, const attn_luna_causal_params *params)
 /* <<< attn/families/compression/luna_causal.h */
 /* >>> attn/families/lowrank/low_rank_band.h */
 /* families/lowrank/low_rank_band.h owns attention through a map of low rank beside one over a band. */
@@ -37265,10 +36273,6 @@ ATTN_COLD_ int attn_low_rank_band_check_(attn_error_ *e, attn_low_rank_band_job_
                                          const attn_low_rank_band_params *params,
                                          const attn_ctx *ctx, const attn_table_ **table,
                                          int *workers, int data) {
-  static const attn_words_ w[] = {ATTN_WORDS_("q_low"),  ATTN_WORDS_("k_low"),
-                                  ATTN_WORDS_("q_band"), ATTN_WORDS_("k_band"),
-                                  ATTN_WORDS_("v"),      ATTN_WORDS_("params.v_band"),
-                                  ATTN_WORDS_("o")};
   enum { QL, KL, QB, KB, V, VB, O, COUNT };
   enum { KV_LEN, Q_LEN, BIAS, LOW, BAND, ARRAYS };
   attn_low_rank_band_params *p = &j->p;
@@ -37280,62 +36284,22 @@ ATTN_COLD_ int attn_low_rank_band_check_(attn_error_ *e, attn_low_rank_band_job_
   const int64_t in = ATTN_DIVIDES_, any = ATTN_ANY_, dv = j->v.dim;
   const int64_t dim = p->concat ? attn_add_(dv, p->v_band.dim) : dv;
   attn_operand_ op[COUNT] = {
-      {&j->q_low, &w[QL], 0, any, any, any, any, NULL, {0, 0}},
-      {&j->k_low,
-       &w[KL],
-       0,
-       b,
-       in,
-       any,
-       j->q_low.dim,
-       "k_low must be [q_low.batch, a divisor of q_low.heads, Tk, q_low.dim]",
-       {0, 0}},
-      {&j->q_band,
-       &w[QB],
-       0,
-       b,
-       h,
-       tq,
-       any,
-       "q_band must have the batch, heads and len of q_low",
-       {0, 0}},
-      {&j->k_band,
-       &w[KB],
-       0,
-       b,
-       in,
-       tk,
-       j->q_band.dim,
-       "k_band must be [q_low.batch, a divisor of q_low.heads, k_low.len, q_band.dim]",
-       {0, 0}},
-      {&j->v,
-       &w[V],
-       0,
-       b,
-       in,
-       tk,
-       any,
-       "v must be [q_low.batch, a divisor of q_low.heads, k_low.len, dv]",
-       {0, 0}},
-      {&p->v_band,
-       &w[VB],
-       0,
-       b,
-       in,
-       tk,
-       p->concat ? any : dv,
-       "params.v_band must be as v, with params.concat of any width",
-       {0, 0}},
-      {&j->o,
-       &w[O],
-       ATTN_OUT_,
-       b,
-       h,
-       tq,
-       dim,
-       "o must be [q_low.batch, q_low.heads, q_low.len, v.dim], with params.concat v.dim + "
-       "v_band.dim wide",
-       {0, 0}}};
+      ATTN_OPERAND_(&j->q_low, "q_low", 0, any, any, any, any, NULL),
+      ATTN_OPERAND_(&j->k_low, "k_low", 0, b, in, any, j->q_low.dim,
+                    "k_low must be [q_low.batch, a divisor of q_low.heads, Tk, q_low.dim]"),
+      ATTN_OPERAND_(&j->q_band, "q_band", 0, b, h, tq, any,
+                    "q_band must have the batch, heads and len of q_low"),
+      ATTN_OPERAND_(
+          &j->k_band, "k_band", 0, b, in, tk, j->q_band.dim,
+          "k_band must be [q_low.batch, a divisor of q_low.heads, k_low.len, q_band.dim]"),
+      ATTN_OPERAND_(&j->v, "v", 0, b, in, tk, any,
+                    "v must be [q_low.batch, a divisor of q_low.heads, k_low.len, dv]"),
+      ATTN_OPERAND_(&p->v_band, "params.v_band", 0, b, in, tk, p->concat ? any : dv,
+                    "params.v_band must be as v, with params.concat of any width"),
+      ATTN_OPERAND_(
+          &j->o, "o", ATTN_OUT_, b, h, tq, dim,
+          "o must be [q_low.batch, q_low.heads, q_low.len, v.dim], with params.concat v.dim + "
+          "v_band.dim wide")};
   for (int i = 0; i < COUNT; i++) {
     if (!attn_check_operand_(e, &op[i], h)) return 0;
     if (h < 1) return attn_reject_(e, ATTN_E_SHAPE, "q_low.heads must be at least 1");
@@ -37455,9 +36419,9 @@ ATTN_COLD_ int attn_low_rank_band_steps_(attn_stage_ *s, void *job) {
 }
 
 /* The call, or with bytes the workspace query. */
-ATTN_COLD_ attn_status attn_low_rank_band_call_(attn_low_rank_band_job_ *j,
-                                                const attn_low_rank_band_params *params,
-                                                attn_ctx *ctx, size_t *bytes) {
+ATTN_COLD_ attn_status attn_low_rank_band_job_call_(attn_low_rank_band_job_ *j,
+                                                    const attn_low_rank_band_params *params,
+                                                    attn_ctx *ctx, size_t *bytes) {
   attn_error_ e = {ATTN_OK, NULL};
   const attn_table_ *table;
   int workers;
@@ -37482,24 +36446,17 @@ ATTN_COLD_ attn_low_rank_band_job_ attn_low_rank_band_job_of_(attn_tensor o, att
   return j;
 }
 
-ATTN_PUB_COLD_ attn_status attn_low_rank_band(attn_tensor o, attn_tensor q_low, attn_tensor k_low,
-                                              attn_tensor q_band, attn_tensor k_band, attn_tensor v,
-                                              const attn_low_rank_band_params *params,
-                                              attn_ctx *ctx) {
+ATTN_COLD_ attn_status attn_low_rank_band_call_(attn_tensor o, attn_tensor q_low, attn_tensor k_low,
+                                                attn_tensor q_band, attn_tensor k_band,
+                                                attn_tensor v,
+                                                const attn_low_rank_band_params *params,
+                                                attn_ctx *ctx, size_t *bytes) {
   attn_low_rank_band_job_ j = attn_low_rank_band_job_of_(o, q_low, k_low, q_band, k_band, v);
-  return attn_low_rank_band_call_(&j, params, ctx, NULL);
+  return attn_low_rank_band_job_call_(&j, params, ctx, bytes);
 }
-ATTN_PUB_COLD_ size_t attn_low_rank_band_workspace(attn_tensor o, attn_tensor q_low,
-                                                   attn_tensor k_low, attn_tensor q_band,
-                                                   attn_tensor k_band, attn_tensor v,
-                                                   const attn_low_rank_band_params *params,
-                                                   const attn_ctx *ctx) {
-  attn_low_rank_band_job_ j = attn_low_rank_band_job_of_(o, q_low, k_low, q_band, k_band, v);
-  attn_ctx plain = attn_before_workspace_(ctx);
-  size_t bytes = 0;
-  attn_low_rank_band_call_(&j, params, &plain, &bytes);
-  return bytes;
-}
+ATTN_CALL_(attn_low_rank_band, (o, q_low, k_low, q_band, k_band, v, params), attn_tensor o,
+           attn_tensor q_low, attn_tensor k_low, attn_tensor q_band, attn_tensor k_band,
+           attn_tensor v, const attn_low_rank_band_params *params)
 /* <<< attn/families/lowrank/low_rank_band.h */
 /* >>> attn/families/lowrank/nystrom.h */
 /* families/lowrank/nystrom.h owns attention through landmarks: Nystromformer and CSALR. They differ in what
@@ -37516,50 +36473,21 @@ typedef struct attn_landmark_job_ {
 /* Every rule; the lengths are read for the workspace query as well. */
 ATTN_COLD_ int attn_landmark_check_(attn_error_ *e, attn_landmark_job_ *j, const attn_ctx *ctx,
                                     const attn_table_ **table, int *workers) {
-  static const attn_words_ w[] = {ATTN_WORDS_("q"), ATTN_WORDS_("k"), ATTN_WORDS_("v"),
-                                  ATTN_WORDS_("o"), ATTN_WORDS_("params.conv")};
   enum { Q, K, V, O, CONV, COUNT };
   attn_span_ lens[2];
   if (!attn_check_ctx_(e, ctx, table, workers)) return 0;
   const int64_t b = j->q.batch, h = j->q.heads, tq = j->q.len, tk = j->k.len;
   const int64_t any = ATTN_ANY_, in = ATTN_DIVIDES_;
-  attn_operand_ op[COUNT] = {{&j->q, &w[Q], 0, any, any, any, any, NULL, {0, 0}},
-                             {&j->k,
-                              &w[K],
-                              0,
-                              b,
-                              in,
-                              any,
-                              j->q.dim,
-                              "k must be [q.batch, a divisor of q.heads, Tk, q.dim]",
-                              {0, 0}},
-                             {&j->v,
-                              &w[V],
-                              0,
-                              b,
-                              in,
-                              tk,
-                              any,
-                              "v must be [q.batch, a divisor of q.heads, k.len, dv]",
-                              {0, 0}},
-                             {&j->o,
-                              &w[O],
-                              ATTN_OUT_,
-                              b,
-                              h,
-                              tq,
-                              j->v.dim,
-                              "o must be [q.batch, q.heads, q.len, v.dim]",
-                              {0, 0}},
-                             {&j->conv,
-                              &w[CONV],
-                              ATTN_OPTIONAL_,
-                              1,
-                              ATTN_ONE_OR_ALL_,
-                              any,
-                              1,
-                              "params.conv must be [1, 1 or q.heads, kernel, 1]",
-                              {0, 0}}};
+  attn_operand_ op[COUNT] = {
+      ATTN_OPERAND_(&j->q, "q", 0, any, any, any, any, NULL),
+      ATTN_OPERAND_(&j->k, "k", 0, b, in, any, j->q.dim,
+                    "k must be [q.batch, a divisor of q.heads, Tk, q.dim]"),
+      ATTN_OPERAND_(&j->v, "v", 0, b, in, tk, any,
+                    "v must be [q.batch, a divisor of q.heads, k.len, dv]"),
+      ATTN_OPERAND_(&j->o, "o", ATTN_OUT_, b, h, tq, j->v.dim,
+                    "o must be [q.batch, q.heads, q.len, v.dim]"),
+      ATTN_OPERAND_(&j->conv, "params.conv", ATTN_OPTIONAL_, 1, ATTN_ONE_OR_ALL_, any, 1,
+                    "params.conv must be [1, 1 or q.heads, kernel, 1]")};
   for (int i = 0; i < COUNT; i++) {
     if (!attn_check_operand_(e, &op[i], h)) return 0;
     if (h < 1) return attn_reject_(e, ATTN_E_SHAPE, "q.heads must be at least 1");
@@ -37762,20 +36690,14 @@ ATTN_COLD_ attn_landmark_job_ attn_nystrom_job_(attn_tensor o, attn_tensor q, at
   j.landmarks = p->landmarks, j.iterations = p->iterations, j.always = p->always;
   return j;
 }
-ATTN_PUB_COLD_ attn_status attn_nystrom(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
-                                        const attn_nystrom_params *params, attn_ctx *ctx) {
+ATTN_COLD_ attn_status attn_nystrom_call_(attn_tensor o, attn_tensor q, attn_tensor k,
+                                          attn_tensor v, const attn_nystrom_params *params,
+                                          attn_ctx *ctx, size_t *bytes) {
   attn_landmark_job_ j = attn_nystrom_job_(o, q, k, v, params);
-  return attn_landmark_call_(&j, ctx, NULL);
+  return attn_landmark_call_(&j, ctx, bytes);
 }
-ATTN_PUB_COLD_ size_t attn_nystrom_workspace(attn_tensor o, attn_tensor q, attn_tensor k,
-                                             attn_tensor v, const attn_nystrom_params *params,
-                                             const attn_ctx *ctx) {
-  attn_landmark_job_ j = attn_nystrom_job_(o, q, k, v, params);
-  attn_ctx plain = attn_before_workspace_(ctx);
-  size_t bytes = 0;
-  attn_landmark_call_(&j, &plain, &bytes);
-  return bytes;
-}
+ATTN_CALL_(attn_nystrom, (o, q, k, v, params), attn_tensor o, attn_tensor q, attn_tensor k,
+           attn_tensor v, const attn_nystrom_params *params)
 
 ATTN_COLD_ attn_landmark_job_ attn_csalr_job_(attn_tensor o, attn_tensor q, attn_tensor k,
                                               attn_tensor v, const attn_csalr_params *p) {
@@ -37787,20 +36709,14 @@ ATTN_COLD_ attn_landmark_job_ attn_csalr_job_(attn_tensor o, attn_tensor q, attn
   j.landmarks = p->landmarks, j.lambda = p->lambda, j.renormalise = p->renormalise;
   return j;
 }
-ATTN_PUB_COLD_ attn_status attn_csalr(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
-                                      const attn_csalr_params *params, attn_ctx *ctx) {
+ATTN_COLD_ attn_status attn_csalr_call_(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
+                                        const attn_csalr_params *params, attn_ctx *ctx,
+                                        size_t *bytes) {
   attn_landmark_job_ j = attn_csalr_job_(o, q, k, v, params);
-  return attn_landmark_call_(&j, ctx, NULL);
+  return attn_landmark_call_(&j, ctx, bytes);
 }
-ATTN_PUB_COLD_ size_t attn_csalr_workspace(attn_tensor o, attn_tensor q, attn_tensor k,
-                                           attn_tensor v, const attn_csalr_params *params,
-                                           const attn_ctx *ctx) {
-  attn_landmark_job_ j = attn_csalr_job_(o, q, k, v, params);
-  attn_ctx plain = attn_before_workspace_(ctx);
-  size_t bytes = 0;
-  attn_landmark_call_(&j, &plain, &bytes);
-  return bytes;
-}
+ATTN_CALL_(attn_csalr, (o, q, k, v, params), attn_tensor o, attn_tensor q, attn_tensor k,
+           attn_tensor v, const attn_csalr_params *params)
 /* <<< attn/families/lowrank/nystrom.h */
 /* >>> attn/families/priors/gaussian.h */
 /* families/priors/gaussian.h owns the predicted window of the Gaussian bias (attn_gaussian_window). */
@@ -37850,7 +36766,7 @@ ATTN_COLD_ int attn_gaussian_weights_(attn_error_ *e, const attn_gaussian_job_ *
 ATTN_COLD_ int attn_gaussian_plan_(attn_error_ *e, attn_gaussian_job_ *j,
                                    const attn_gaussian_params *params, const attn_ctx *ctx,
                                    int *workers, int data) {
-  static const attn_words_ wq = ATTN_WORDS_("q"), wk = ATTN_WORDS_("k");
+  static const char wq[] = ATTN_WORDS_("q"), wk[] = ATTN_WORDS_("k");
   enum { CENTER, PRECISION, Q, K, LENGTHS, WEIGHTS, WORK = WEIGHTS + 4, SPANS };
   attn_span_ span[SPANS];
   attn_gaussian_params *p = &j->p;
@@ -37858,7 +36774,7 @@ ATTN_COLD_ int attn_gaussian_plan_(attn_error_ *e, attn_gaussian_job_ *j,
   memset(span, 0, sizeof span);
   if (params) *p = *params;
   if (!attn_check_ctx_(e, ctx, &j->table, workers)) return 0;
-  if (!attn_check_tensor_(e, &j->q, &wq, &span[Q]) || !attn_check_tensor_(e, &j->k, &wk, &span[K]))
+  if (!attn_check_tensor_(e, &j->q, wq, &span[Q]) || !attn_check_tensor_(e, &j->k, wk, &span[K]))
     return 0;
   if (j->q.heads < 1) return attn_reject_(e, ATTN_E_SHAPE, "q.heads must be at least 1");
   if (j->k.batch != j->q.batch || j->k.dim != j->q.dim)
@@ -38125,7 +37041,7 @@ typedef struct attn_hard_group_ {
 ATTN_COLD_ int attn_hard_plan_(attn_error_ *e, attn_hard_job_ *j,
                                const attn_hard_gaussian_params *params, const attn_ctx *ctx,
                                int *workers, int data) {
-  static const attn_words_ wo = ATTN_WORDS_("o"), wv = ATTN_WORDS_("v");
+  static const char wo[] = ATTN_WORDS_("o"), wv[] = ATTN_WORDS_("v");
   static const attn_mask_words_ wm = {
       "params.mask.kind must be ATTN_MASK_NONE, ATTN_MASK_BOOL or ATTN_MASK_BITS",
       "params.mask.data must not be null",
@@ -38141,14 +37057,13 @@ ATTN_COLD_ int attn_hard_plan_(attn_error_ *e, attn_hard_job_ *j,
   memset(span, 0, sizeof span);
   if (params) *p = *params;
   if (!attn_check_ctx_(e, ctx, &j->table, workers)) return 0;
-  if (!attn_check_tensor_(e, o, &wo, &span[O]) || !attn_check_tensor_(e, v, &wv, &span[V]))
-    return 0;
+  if (!attn_check_tensor_(e, o, wo, &span[O]) || !attn_check_tensor_(e, v, wv, &span[V])) return 0;
   if (o->heads < 1) return attn_reject_(e, ATTN_E_SHAPE, "o.heads must be at least 1");
   if (v->batch != o->batch || v->dim != o->dim)
     return attn_reject_(e, ATTN_E_SHAPE, "v.batch and v.dim must equal those of o");
   if (v->heads < 1 || o->heads % v->heads)
     return attn_reject_(e, ATTN_E_HEADS, "v.heads must divide o.heads");
-  if (!attn_check_rows_(e, o, &wo)) return 0;
+  if (!attn_check_rows_(e, o, wo)) return 0;
   if (p->ratio - p->ratio != 0.0f)
     return attn_reject_(e, ATTN_E_VALUE, "params.ratio must be finite");
   if (!(p->threshold >= 0.0f && p->threshold < INFINITY))
@@ -38174,7 +37089,7 @@ ATTN_COLD_ int attn_hard_plan_(attn_error_ *e, attn_hard_job_ *j,
     return 0;
   for (int y = V; y < WORK; y++)
     if (attn_overlap_(span[O], span[y]))
-      return attn_reject_(e, ATTN_E_OVERLAP, attn_says_(&wo, ATTN_SAYS_OVERLAP_));
+      return attn_reject_(e, ATTN_E_OVERLAP, attn_says_(wo, ATTN_SAYS_OVERLAP_));
   for (int x = O; x < WORK; x++)
     if (attn_overlap_(span[x], span[WORK]))
       return attn_reject_(e, ATTN_E_OVERLAP,
@@ -38655,10 +37570,6 @@ ATTN_PUB_COLD_ attn_status attn_average_begin(void *state, size_t bytes, int64_t
 
 ATTN_COLD_ int attn_average_check_(attn_error_ *e, attn_average_ *a, const attn_ctx *ctx,
                                    int query) {
-  static const attn_words_ w[] = {ATTN_WORDS_("o"),          ATTN_WORDS_("y"),
-                                  ATTN_WORDS_("params.w_g"), ATTN_WORDS_("params.b_g"),
-                                  ATTN_WORDS_("params.w1"),  ATTN_WORDS_("params.b1"),
-                                  ATTN_WORDS_("params.w2"),  ATTN_WORDS_("params.b2")};
   enum { O, Y, WG, BG, W1, B1, W2, B2, COUNT };
   enum { REAL, GAIN, BIAS, STATE, ARRAYS };
   attn_average_params *p = &a->p;
@@ -38667,14 +37578,16 @@ ATTN_COLD_ int attn_average_check_(attn_error_ *e, attn_average_ *a, const attn_
   const int64_t f = p->w1.data ? p->w1.dim : 0;
   const int maybe = ATTN_OPTIONAL_;
   attn_operand_ op[COUNT] = {
-      {&a->o, &w[O], ATTN_OUT_, b, 1, a->y.len, d, "o must have the shape of y", {0, 0}},
-      {&a->y, &w[Y], 0, any, 1, any, any, "y must have one head", {0, 0}},
-      {&p->w_g, &w[WG], maybe, 1, 1, twice, twice, "params.w_g must be [1, 1, 2 d, 2 d]", {0, 0}},
-      {&p->b_g, &w[BG], maybe, 1, 1, 1, twice, "params.b_g must be [1, 1, 1, 2 d]", {0, 0}},
-      {&p->w1, &w[W1], maybe, 1, 1, d, any, "params.w1 must be [1, 1, d, f]", {0, 0}},
-      {&p->b1, &w[B1], maybe, 1, 1, 1, f, "params.b1 must be [1, 1, 1, f]", {0, 0}},
-      {&p->w2, &w[W2], maybe, 1, 1, f, d, "params.w2 must be [1, 1, f, d]", {0, 0}},
-      {&p->b2, &w[B2], maybe, 1, 1, 1, d, "params.b2 must be [1, 1, 1, d]", {0, 0}}};
+      ATTN_OPERAND_(&a->o, "o", ATTN_OUT_, b, 1, a->y.len, d, "o must have the shape of y"),
+      ATTN_OPERAND_(&a->y, "y", 0, any, 1, any, any, "y must have one head"),
+      ATTN_OPERAND_(&p->w_g, "params.w_g", maybe, 1, 1, twice, twice,
+                    "params.w_g must be [1, 1, 2 d, 2 d]"),
+      ATTN_OPERAND_(&p->b_g, "params.b_g", maybe, 1, 1, 1, twice,
+                    "params.b_g must be [1, 1, 1, 2 d]"),
+      ATTN_OPERAND_(&p->w1, "params.w1", maybe, 1, 1, d, any, "params.w1 must be [1, 1, d, f]"),
+      ATTN_OPERAND_(&p->b1, "params.b1", maybe, 1, 1, 1, f, "params.b1 must be [1, 1, 1, f]"),
+      ATTN_OPERAND_(&p->w2, "params.w2", maybe, 1, 1, f, d, "params.w2 must be [1, 1, f, d]"),
+      ATTN_OPERAND_(&p->b2, "params.b2", maybe, 1, 1, 1, d, "params.b2 must be [1, 1, 1, d]")};
   if (!attn_check_operand_(e, &op[Y], 1) || !attn_check_operand_(e, &op[O], 1)) return 0;
   if (!p->w1.data != !p->w2.data)
     return attn_reject_(e, ATTN_E_NULL, "params.w1 and .w2 must be there both, or neither");
@@ -38727,18 +37640,8 @@ ATTN_COLD_ attn_status attn_average_call_(attn_tensor o, attn_tensor y,
   return attn_step_call_(&e, table, workers, ctx, attn_average_steps_, &a, "running means", bytes);
 }
 
-ATTN_PUB_COLD_ attn_status attn_average(attn_tensor o, attn_tensor y,
-                                        const attn_average_params *params, attn_ctx *ctx) {
-  return attn_average_call_(o, y, params, ctx, NULL);
-}
-ATTN_PUB_COLD_ size_t attn_average_workspace(attn_tensor o, attn_tensor y,
-                                             const attn_average_params *params,
-                                             const attn_ctx *ctx) {
-  attn_ctx plain = attn_before_workspace_(ctx);
-  size_t bytes = 0;
-  (void)attn_average_call_(o, y, params, &plain, &bytes);
-  return bytes;
-}
+ATTN_CALL_(attn_average, (o, y, params), attn_tensor o, attn_tensor y,
+           const attn_average_params *params)
 #undef ATTN_AVERAGE_MAGIC_
 /* <<< attn/families/priors/average.h */
 /* >>> attn/families/priors/camtl.h */
@@ -38798,7 +37701,7 @@ ATTN_FUNC_ void attn_film_item_(void *job, int worker, int64_t b) {
 
 ATTN_COLD_ int attn_film_check_(attn_error_ *e, attn_film_job_ *a, const attn_film_params *params,
                                 const attn_ctx *ctx, int *workers) {
-  static const attn_words_ w[] = {ATTN_WORDS_("y"),          ATTN_WORDS_("a"),
+  static const char *const w[] = {ATTN_WORDS_("y"),          ATTN_WORDS_("a"),
                                   ATTN_WORDS_("params.z"),   ATTN_WORDS_("params.w_f"),
                                   ATTN_WORDS_("params.b_f"), ATTN_WORDS_("params.gamma"),
                                   ATTN_WORDS_("params.beta")};
@@ -38811,29 +37714,17 @@ ATTN_COLD_ int attn_film_check_(attn_error_ *e, attn_film_job_ *a, const attn_fi
   if (direct && (p->z.data || p->w_f.data || p->b_f.data))
     return attn_reject_(e, ATTN_E_RANGE, "params: z, w_f and b_f, or gamma and beta");
   attn_operand_ op[7] = {
-      {&a->y, &w[0], ATTN_OUT_, any, m, side, side, "y must be [., m, w, w] as a is", {0, 0}},
-      {&a->a, &w[1], 0, 1, any, side, any, "a must be [1, m, w, w]", {0, 0}},
-      {&p->z, &w[2], 0, b, 1, 1, any, "params.z must be [y.batch, 1, 1, Dz]", {0, 0}},
-      {&p->w_f, &w[3], 0, 1, 1, p->z.dim, any, "params.w_f must be [1, 1, Dz, 2F]", {0, 0}},
-      {&p->b_f,
-       &w[4],
-       ATTN_OPTIONAL_,
-       1,
-       1,
-       1,
-       p->w_f.dim,
-       "params.b_f must be [1, 1, 1, 2F]",
-       {0, 0}},
-      {&p->gamma, &w[5], 0, any, 1, 1, any, "params.gamma must be [1 or y.batch, 1, 1, F]", {0, 0}},
-      {&p->beta,
-       &w[6],
-       0,
-       any,
-       1,
-       1,
-       p->gamma.dim,
-       "params.beta must be [1 or y.batch, 1, 1, F]",
-       {0, 0}}};
+      ATTN_OPERAND_AS_(&a->y, w[0], ATTN_OUT_, any, m, side, side,
+                       "y must be [., m, w, w] as a is"),
+      ATTN_OPERAND_AS_(&a->a, w[1], 0, 1, any, side, any, "a must be [1, m, w, w]"),
+      ATTN_OPERAND_AS_(&p->z, w[2], 0, b, 1, 1, any, "params.z must be [y.batch, 1, 1, Dz]"),
+      ATTN_OPERAND_AS_(&p->w_f, w[3], 0, 1, 1, p->z.dim, any, "params.w_f must be [1, 1, Dz, 2F]"),
+      ATTN_OPERAND_AS_(&p->b_f, w[4], ATTN_OPTIONAL_, 1, 1, 1, p->w_f.dim,
+                       "params.b_f must be [1, 1, 1, 2F]"),
+      ATTN_OPERAND_AS_(&p->gamma, w[5], 0, any, 1, 1, any,
+                       "params.gamma must be [1 or y.batch, 1, 1, F]"),
+      ATTN_OPERAND_AS_(&p->beta, w[6], 0, any, 1, 1, p->gamma.dim,
+                       "params.beta must be [1 or y.batch, 1, 1, F]")};
   for (int i = 0; i < 7; i++) {
     if (direct ? i >= 2 && i < 5 : i >= 5) continue;
     if (!attn_check_operand_(e, &op[i], 1)) return 0;
@@ -38856,9 +37747,9 @@ ATTN_COLD_ int attn_film_steps_(attn_stage_ *s, void *job) {
   return attn_stage_for_(s, a->y.batch, attn_film_item_, a, a->each, &a->memory);
 }
 
-ATTN_COLD_ attn_status attn_film_blocks_call_(attn_tensor y, attn_tensor a,
-                                              const attn_film_params *params, attn_ctx *ctx,
-                                              size_t *bytes) {
+ATTN_COLD_ attn_status attn_film_blocks_job_call_(attn_tensor y, attn_tensor a,
+                                                  const attn_film_params *params, attn_ctx *ctx,
+                                                  size_t *bytes) {
   attn_error_ e = {ATTN_OK, NULL};
   attn_film_job_ job;
   int workers;
@@ -38875,18 +37766,13 @@ ATTN_COLD_ attn_status attn_film_blocks_call_(attn_tensor y, attn_tensor a,
   return attn_end_(bytes ? NULL : ctx, &e);
 }
 
-ATTN_PUB_COLD_ attn_status attn_film_blocks(attn_tensor y, attn_tensor a,
-                                            const attn_film_params *params, attn_ctx *ctx) {
-  return attn_film_blocks_call_(y, a, params, ctx, NULL);
+ATTN_COLD_ attn_status attn_film_blocks_call_(attn_tensor y, attn_tensor a,
+                                              const attn_film_params *params, attn_ctx *ctx,
+                                              size_t *bytes) {
+  return attn_film_blocks_job_call_(y, a, params, ctx, bytes);
 }
-
-ATTN_PUB_COLD_ size_t attn_film_blocks_workspace(attn_tensor y, attn_tensor a,
-                                                 const attn_film_params *params,
-                                                 const attn_ctx *ctx) {
-  attn_ctx own = attn_before_workspace_(ctx);
-  size_t bytes = 0;
-  return attn_film_blocks_call_(y, a, params, &own, &bytes) == ATTN_OK ? bytes : 0;
-}
+ATTN_CALL_(attn_film_blocks, (y, a, params), attn_tensor y, attn_tensor a,
+           const attn_film_params *params)
 
 /* ---- attention with them --------------------------------------------------------------------*/
 
@@ -38912,16 +37798,17 @@ ATTN_PUB_ void attn_block_prior_add(void *prior, const attn_score_tile *tile) {
 ATTN_COLD_ int attn_camtl_check_(attn_error_ *e, attn_block_prior *prior, attn_tensor o,
                                  attn_tensor q, attn_tensor k, const attn_sdpa_params *p,
                                  const attn_ctx *ctx, int data) {
-  static const attn_words_ w[] = {ATTN_WORDS_("o"), ATTN_WORDS_("params.attention.lse"),
+  static const char *const w[] = {ATTN_WORDS_("o"), ATTN_WORDS_("params.attention.lse"),
                                   ATTN_WORDS_("params.attention.map"),
                                   ATTN_WORDS_("params.blocks")};
   attn_tensor lse = p->lse, map = p->map, *x = &prior->blocks;
   const int64_t any = ATTN_ANY_, off = p->has_q_off ? p->q_off : k.len - q.len;
   const char *square = "params.blocks must be f32 [1 or q.batch, m, w, w]";
-  attn_operand_ op[4] = {{&o, &w[0], ATTN_OUT_, any, any, any, any, "", {0, 0}},
-                         {&lse, &w[1], ATTN_OUT_ | ATTN_OPTIONAL_, any, any, any, any, "", {0, 0}},
-                         {&map, &w[2], ATTN_OUT_ | ATTN_OPTIONAL_, any, any, any, any, "", {0, 0}},
-                         {x, &w[3], ATTN_IS_F32_, any, any, x->dim, any, square, {0, 0}}};
+  attn_operand_ op[4] = {
+      ATTN_OPERAND_AS_(&o, w[0], ATTN_OUT_, any, any, any, any, ""),
+      ATTN_OPERAND_AS_(&lse, w[1], ATTN_OUT_ | ATTN_OPTIONAL_, any, any, any, any, ""),
+      ATTN_OPERAND_AS_(&map, w[2], ATTN_OUT_ | ATTN_OPTIONAL_, any, any, any, any, ""),
+      {x, w[3], ATTN_IS_F32_, any, any, x->dim, any, square, {0, 0}}};
   if (p->ragged.sequences)
     return attn_reject_(e, ATTN_E_RANGE, "params.attention.ragged must be absent");
   if (k.len == 0) op[2].t->data = NULL;
@@ -38944,9 +37831,9 @@ ATTN_COLD_ int attn_camtl_check_(attn_error_ *e, attn_block_prior *prior, attn_t
   return 1;
 }
 
-ATTN_COLD_ attn_status attn_camtl_call_(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
-                                        const attn_camtl_params *params, attn_ctx *ctx,
-                                        size_t *bytes) {
+ATTN_COLD_ attn_status attn_camtl_job_call_(attn_tensor o, attn_tensor q, attn_tensor k,
+                                            attn_tensor v, const attn_camtl_params *params,
+                                            attn_ctx *ctx, size_t *bytes) {
   attn_error_ e = {ATTN_OK, NULL};
   const attn_ctx plain = attn_before_workspace_(ctx);
   attn_sdpa_params p;
@@ -38965,18 +37852,13 @@ ATTN_COLD_ attn_status attn_camtl_call_(attn_tensor o, attn_tensor q, attn_tenso
   return attn_end_(bytes ? NULL : ctx, &e);
 }
 
-ATTN_PUB_COLD_ attn_status attn_camtl(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
-                                      const attn_camtl_params *params, attn_ctx *ctx) {
-  return attn_camtl_call_(o, q, k, v, params, ctx, NULL);
+ATTN_COLD_ attn_status attn_camtl_call_(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
+                                        const attn_camtl_params *params, attn_ctx *ctx,
+                                        size_t *bytes) {
+  return attn_camtl_job_call_(o, q, k, v, params, ctx, bytes);
 }
-
-ATTN_PUB_COLD_ size_t attn_camtl_workspace(attn_tensor o, attn_tensor q, attn_tensor k,
-                                           attn_tensor v, const attn_camtl_params *params,
-                                           const attn_ctx *ctx) {
-  attn_ctx own = attn_before_workspace_(ctx);
-  size_t bytes = 0;
-  return attn_camtl_call_(o, q, k, v, params, &own, &bytes) == ATTN_OK ? bytes : 0;
-}
+ATTN_CALL_(attn_camtl, (o, q, k, v, params), attn_tensor o, attn_tensor q, attn_tensor k,
+           attn_tensor v, const attn_camtl_params *params)
 /* <<< attn/families/priors/camtl.h */
 /* >>> attn/families/maps/maps.h */
 /* families/maps/maps.h owns tiles of scores that are mixed with those of the layer below: fresh ones
@@ -39278,7 +38160,7 @@ ATTN_COLD_ int attn_maps_plan_(attn_error_ *e, attn_maps_job_ *a, const attn_sdp
 /* previous and scores, against each other and the rest. */
 ATTN_COLD_ int attn_maps_check_(attn_error_ *e, attn_maps_job_ *a, const attn_sdpa_params *p,
                                 const attn_ctx *ctx, int in_place, int data) {
-  static const attn_words_ w[] = {ATTN_WORDS_("o"),
+  static const char *const w[] = {ATTN_WORDS_("o"),
                                   ATTN_WORDS_("q"),
                                   ATTN_WORDS_("k"),
                                   ATTN_WORDS_("v"),
@@ -39294,39 +38176,18 @@ ATTN_COLD_ int attn_maps_check_(attn_error_ *e, attn_maps_job_ *a, const attn_sd
   attn_tensor lse = a->after.lse, map = a->after.map;
   if (tk == 0) a->previous.data = a->scores.data = NULL;
   attn_operand_ op[COUNT] = {
-      {&o, &w[O], ATTN_OUT_, any, any, any, any, "", {0, 0}},
-      {&q, &w[Q], 0, any, any, any, any, "", {0, 0}},
-      {&k, &w[K], ATTN_OPTIONAL_, any, any, any, any, "", {0, 0}},
-      {&v, &w[V], ATTN_OPTIONAL_, any, any, any, any, "", {0, 0}},
-      {&a->previous,
-       &w[PREVIOUS],
-       ATTN_OPTIONAL_,
-       b,
-       h,
-       tq,
-       tk,
-       "params.previous must be [q.batch, q.heads, q.len, k.len]",
-       {0, 0}},
-      {&a->scores,
-       &w[SCORES],
-       ATTN_OUT_ | ATTN_OPTIONAL_,
-       b,
-       h,
-       tq,
-       tk,
-       "params.scores must be [q.batch, q.heads, q.len, k.len]",
-       {0, 0}},
-      {&a->kernel,
-       &w[KERNEL],
-       ATTN_OPTIONAL_,
-       h,
-       h,
-       any,
-       any,
-       "params.kernel must be [q.heads, q.heads, kh, kw]",
-       {0, 0}},
-      {&lse, &w[LSE], ATTN_OUT_ | ATTN_OPTIONAL_, any, any, any, any, "", {0, 0}},
-      {&map, &w[MAP], ATTN_OUT_ | ATTN_OPTIONAL_, any, any, any, any, "", {0, 0}}};
+      ATTN_OPERAND_AS_(&o, w[O], ATTN_OUT_, any, any, any, any, ""),
+      ATTN_OPERAND_AS_(&q, w[Q], 0, any, any, any, any, ""),
+      ATTN_OPERAND_AS_(&k, w[K], ATTN_OPTIONAL_, any, any, any, any, ""),
+      ATTN_OPERAND_AS_(&v, w[V], ATTN_OPTIONAL_, any, any, any, any, ""),
+      ATTN_OPERAND_AS_(&a->previous, w[PREVIOUS], ATTN_OPTIONAL_, b, h, tq, tk,
+                       "params.previous must be [q.batch, q.heads, q.len, k.len]"),
+      ATTN_OPERAND_AS_(&a->scores, w[SCORES], ATTN_OUT_ | ATTN_OPTIONAL_, b, h, tq, tk,
+                       "params.scores must be [q.batch, q.heads, q.len, k.len]"),
+      ATTN_OPERAND_AS_(&a->kernel, w[KERNEL], ATTN_OPTIONAL_, h, h, any, any,
+                       "params.kernel must be [q.heads, q.heads, kh, kw]"),
+      ATTN_OPERAND_AS_(&lse, w[LSE], ATTN_OUT_ | ATTN_OPTIONAL_, any, any, any, any, ""),
+      ATTN_OPERAND_AS_(&map, w[MAP], ATTN_OUT_ | ATTN_OPTIONAL_, any, any, any, any, "")};
   attn_span_ more, outer[2];
   for (int i = 0; i < COUNT; i++) {
     if ((i == K || i == V) && attn_quantized_(op[i].t->dtype)) {
@@ -39348,7 +38209,7 @@ ATTN_COLD_ int attn_maps_check_(attn_error_ *e, attn_maps_job_ *a, const attn_sd
   outer[0] = op[SCORES].span;
   x.o = o, x.q = q, x.k = k, x.v = v, x.outer = outer;
   if (!attn_sdpa_plan_(e, &x, p, ctx, &workers, -1))
-    return attn_reject_(e, ATTN_E_OVERLAP, attn_says_(&w[SCORES], ATTN_SAYS_OVERLAP_));
+    return attn_reject_(e, ATTN_E_OVERLAP, attn_says_(w[SCORES], ATTN_SAYS_OVERLAP_));
   return !data || !ctx || !ctx->validate || !a->previous.data || !tk ||
          attn_maps_finite_(e, a->after.table, &a->previous);
 }
@@ -39446,9 +38307,9 @@ ATTN_COLD_ float attn_maps_or_(float x, float otherwise) {
   return x != 0.0f ? x : attn_to_bits_(x) ? 0.0f : otherwise;
 }
 
-ATTN_COLD_ attn_status attn_score_mix_call_(attn_tensor o, attn_tensor q, attn_tensor k,
-                                            attn_tensor v, const attn_score_mix_params *params,
-                                            attn_ctx *ctx, size_t *bytes) {
+ATTN_COLD_ attn_status attn_score_mix_job_call_(attn_tensor o, attn_tensor q, attn_tensor k,
+                                                attn_tensor v, const attn_score_mix_params *params,
+                                                attn_ctx *ctx, size_t *bytes) {
   attn_error_ e = {ATTN_OK, NULL};
   attn_score_mix_params zero;
   attn_maps_job_ a;
@@ -39465,23 +38326,18 @@ ATTN_COLD_ attn_status attn_score_mix_call_(attn_tensor o, attn_tensor q, attn_t
   return attn_end_(bytes ? NULL : ctx, &e);
 }
 
-ATTN_PUB_COLD_ attn_status attn_score_mix(attn_tensor o, attn_tensor q, attn_tensor k,
-                                          attn_tensor v, const attn_score_mix_params *params,
-                                          attn_ctx *ctx) {
-  return attn_score_mix_call_(o, q, k, v, params, ctx, NULL);
+ATTN_COLD_ attn_status attn_score_mix_call_(attn_tensor o, attn_tensor q, attn_tensor k,
+                                            attn_tensor v, const attn_score_mix_params *params,
+                                            attn_ctx *ctx, size_t *bytes) {
+  return attn_score_mix_job_call_(o, q, k, v, params, ctx, bytes);
 }
+ATTN_CALL_(attn_score_mix, (o, q, k, v, params), attn_tensor o, attn_tensor q, attn_tensor k,
+           attn_tensor v, const attn_score_mix_params *params)
 
-ATTN_PUB_COLD_ size_t attn_score_mix_workspace(attn_tensor o, attn_tensor q, attn_tensor k,
-                                               attn_tensor v, const attn_score_mix_params *params,
-                                               const attn_ctx *ctx) {
-  attn_ctx own = attn_before_workspace_(ctx);
-  size_t bytes = 0;
-  return attn_score_mix_call_(o, q, k, v, params, &own, &bytes) == ATTN_OK ? bytes : 0;
-}
-
-ATTN_COLD_ attn_status attn_realformer_call_(attn_tensor o, attn_tensor q, attn_tensor k,
-                                             attn_tensor v, const attn_realformer_params *params,
-                                             attn_ctx *ctx, size_t *bytes) {
+ATTN_COLD_ attn_status attn_realformer_job_call_(attn_tensor o, attn_tensor q, attn_tensor k,
+                                                 attn_tensor v,
+                                                 const attn_realformer_params *params,
+                                                 attn_ctx *ctx, size_t *bytes) {
   attn_error_ e = {ATTN_OK, NULL};
   attn_realformer_params zero;
   attn_maps_job_ a;
@@ -39497,19 +38353,13 @@ ATTN_COLD_ attn_status attn_realformer_call_(attn_tensor o, attn_tensor q, attn_
   return attn_end_(bytes ? NULL : ctx, &e);
 }
 
-ATTN_PUB_COLD_ attn_status attn_realformer(attn_tensor o, attn_tensor q, attn_tensor k,
-                                           attn_tensor v, const attn_realformer_params *params,
-                                           attn_ctx *ctx) {
-  return attn_realformer_call_(o, q, k, v, params, ctx, NULL);
+ATTN_COLD_ attn_status attn_realformer_call_(attn_tensor o, attn_tensor q, attn_tensor k,
+                                             attn_tensor v, const attn_realformer_params *params,
+                                             attn_ctx *ctx, size_t *bytes) {
+  return attn_realformer_job_call_(o, q, k, v, params, ctx, bytes);
 }
-
-ATTN_PUB_COLD_ size_t attn_realformer_workspace(attn_tensor o, attn_tensor q, attn_tensor k,
-                                                attn_tensor v, const attn_realformer_params *params,
-                                                const attn_ctx *ctx) {
-  attn_ctx own = attn_before_workspace_(ctx);
-  size_t bytes = 0;
-  return attn_realformer_call_(o, q, k, v, params, &own, &bytes) == ATTN_OK ? bytes : 0;
-}
+ATTN_CALL_(attn_realformer, (o, q, k, v, params), attn_tensor o, attn_tensor q, attn_tensor k,
+           attn_tensor v, const attn_realformer_params *params)
 
 /* A share of 0..1 with its default. */
 ATTN_COLD_ int attn_predictive_share_(float *x) {
@@ -39519,7 +38369,7 @@ ATTN_COLD_ int attn_predictive_share_(float *x) {
 
 ATTN_COLD_ int attn_predictive_check_(attn_error_ *e, attn_maps_job_ *a,
                                       attn_predictive_params *p) {
-  static const attn_words_ w = ATTN_WORDS_("params.kernel");
+  static const char w[] = ATTN_WORDS_("params.kernel");
   const attn_tensor *k = &p->kernel;
   attn_span_ span;
   if (!attn_predictive_share_(&p->alpha) || !attn_predictive_share_(&p->previous_share) ||
@@ -39537,7 +38387,7 @@ ATTN_COLD_ int attn_predictive_check_(attn_error_ *e, attn_maps_job_ *a,
   if (!k->data && share != 0.0f)
     return attn_reject_(e, ATTN_E_NULL, "params.kernel.data must not be null");
   if (k->data) {
-    if (!attn_check_tensor_(e, &a->kernel, &w, &span)) return 0;
+    if (!attn_check_tensor_(e, &a->kernel, w, &span)) return 0;
     if (k->batch != a->after.q.heads || k->heads != a->after.q.heads || k->len < 1)
       return attn_reject_(e, ATTN_E_SHAPE, "params.kernel must be [q.heads, q.heads, kh, kw]");
     if (p->rule == ATTN_PREDICTIVE_SAME && (k->len % 2 == 0 || k->dim % 2 == 0))
@@ -39560,9 +38410,10 @@ ATTN_COLD_ int attn_predictive_check_(attn_error_ *e, attn_maps_job_ *a,
   return 1;
 }
 
-ATTN_COLD_ attn_status attn_predictive_call_(attn_tensor o, attn_tensor q, attn_tensor k,
-                                             attn_tensor v, const attn_predictive_params *params,
-                                             attn_ctx *ctx, size_t *bytes) {
+ATTN_COLD_ attn_status attn_predictive_job_call_(attn_tensor o, attn_tensor q, attn_tensor k,
+                                                 attn_tensor v,
+                                                 const attn_predictive_params *params,
+                                                 attn_ctx *ctx, size_t *bytes) {
   attn_error_ e = {ATTN_OK, NULL};
   attn_predictive_params p;
   attn_maps_job_ a;
@@ -39573,19 +38424,13 @@ ATTN_COLD_ attn_status attn_predictive_call_(attn_tensor o, attn_tensor q, attn_
   return attn_end_(bytes ? NULL : ctx, &e);
 }
 
-ATTN_PUB_COLD_ attn_status attn_predictive(attn_tensor o, attn_tensor q, attn_tensor k,
-                                           attn_tensor v, const attn_predictive_params *params,
-                                           attn_ctx *ctx) {
-  return attn_predictive_call_(o, q, k, v, params, ctx, NULL);
+ATTN_COLD_ attn_status attn_predictive_call_(attn_tensor o, attn_tensor q, attn_tensor k,
+                                             attn_tensor v, const attn_predictive_params *params,
+                                             attn_ctx *ctx, size_t *bytes) {
+  return attn_predictive_job_call_(o, q, k, v, params, ctx, bytes);
 }
-
-ATTN_PUB_COLD_ size_t attn_predictive_workspace(attn_tensor o, attn_tensor q, attn_tensor k,
-                                                attn_tensor v, const attn_predictive_params *params,
-                                                const attn_ctx *ctx) {
-  attn_ctx own = attn_before_workspace_(ctx);
-  size_t bytes = 0;
-  return attn_predictive_call_(o, q, k, v, params, &own, &bytes) == ATTN_OK ? bytes : 0;
-}
+ATTN_CALL_(attn_predictive, (o, q, k, v, params), attn_tensor o, attn_tensor q, attn_tensor k,
+           attn_tensor v, const attn_predictive_params *params)
 /* <<< attn/families/maps/mixed.h */
 /* >>> attn/families/maps/lazyformer.h */
 /* families/maps/lazyformer.h owns maps that serve several layers (H5): a map times values, and a stack
@@ -39669,30 +38514,16 @@ ATTN_FUNC_ void attn_map_apply_item_(void *job, int worker, int64_t index) {
 ATTN_COLD_ int attn_map_apply_check_(attn_error_ *e, attn_map_apply_job_ *a,
                                      const attn_map_apply_params *p, const attn_ctx *ctx,
                                      int *workers) {
-  static const attn_words_ w[] = {ATTN_WORDS_("o"), ATTN_WORDS_("map"), ATTN_WORDS_("v")};
   const int64_t any = ATTN_ANY_;
   const int no_keys = a->v.len == 0 && a->map.dim == 0; /* a map without columns is no tensor */
-  attn_operand_ op[3] = {{&a->v,
-                          &w[2],
-                          0,
-                          a->o.batch,
-                          ATTN_DIVIDES_,
-                          any,
-                          a->o.dim,
-                          a->o.heads >= 1 && (a->v.heads < 1 || a->o.heads % a->v.heads)
-                              ? "v.heads must divide o.heads"
-                              : "v must be [o.batch, ., map.dim, o.dim]",
-                          {0, 0}},
-                         {&a->o, &w[0], ATTN_OUT_, any, any, any, any, "", {0, 0}},
-                         {&a->map,
-                          &w[1],
-                          no_keys ? ATTN_OPTIONAL_ : 0,
-                          a->o.batch,
-                          a->o.heads,
-                          a->o.len,
-                          a->v.len,
-                          "map must be [o.batch, o.heads, o.len, v.len]",
-                          {0, 0}}};
+  attn_operand_ op[3] = {
+      ATTN_OPERAND_(&a->v, "v", 0, a->o.batch, ATTN_DIVIDES_, any, a->o.dim,
+                    a->o.heads >= 1 && (a->v.heads < 1 || a->o.heads % a->v.heads)
+                        ? "v.heads must divide o.heads"
+                        : "v must be [o.batch, ., map.dim, o.dim]"),
+      ATTN_OPERAND_(&a->o, "o", ATTN_OUT_, any, any, any, any, ""),
+      ATTN_OPERAND_(&a->map, "map", no_keys ? ATTN_OPTIONAL_ : 0, a->o.batch, a->o.heads, a->o.len,
+                    a->v.len, "map must be [o.batch, o.heads, o.len, v.len]")};
   if (!attn_check_ctx_(e, ctx, &a->table, workers)) return 0;
   if (no_keys) a->map.data = NULL;
   if (a->o.heads < 1) return attn_reject_(e, ATTN_E_SHAPE, "o.heads must be at least 1");
@@ -39721,9 +38552,9 @@ ATTN_COLD_ int attn_map_apply_steps_(attn_stage_ *s, void *job) {
                          attn_map_apply_item_, a, a->each, &a->memory);
 }
 
-ATTN_COLD_ attn_status attn_map_apply_call_(attn_tensor o, attn_tensor map, attn_tensor v,
-                                            const attn_map_apply_params *params, attn_ctx *ctx,
-                                            size_t *bytes) {
+ATTN_COLD_ attn_status attn_map_apply_job_call_(attn_tensor o, attn_tensor map, attn_tensor v,
+                                                const attn_map_apply_params *params, attn_ctx *ctx,
+                                                size_t *bytes) {
   attn_error_ e = {ATTN_OK, NULL};
   attn_map_apply_job_ a;
   int workers;
@@ -39740,18 +38571,13 @@ ATTN_COLD_ attn_status attn_map_apply_call_(attn_tensor o, attn_tensor map, attn
   return attn_end_(bytes ? NULL : ctx, &e);
 }
 
-ATTN_PUB_COLD_ attn_status attn_map_apply(attn_tensor o, attn_tensor map, attn_tensor v,
-                                          const attn_map_apply_params *params, attn_ctx *ctx) {
-  return attn_map_apply_call_(o, map, v, params, ctx, NULL);
+ATTN_COLD_ attn_status attn_map_apply_call_(attn_tensor o, attn_tensor map, attn_tensor v,
+                                            const attn_map_apply_params *params, attn_ctx *ctx,
+                                            size_t *bytes) {
+  return attn_map_apply_job_call_(o, map, v, params, ctx, bytes);
 }
-
-ATTN_PUB_COLD_ size_t attn_map_apply_workspace(attn_tensor o, attn_tensor map, attn_tensor v,
-                                               const attn_map_apply_params *params,
-                                               const attn_ctx *ctx) {
-  attn_ctx own = attn_before_workspace_(ctx);
-  size_t bytes = 0;
-  return attn_map_apply_call_(o, map, v, params, &own, &bytes) == ATTN_OK ? bytes : 0;
-}
+ATTN_CALL_(attn_map_apply, (o, map, v, params), attn_tensor o, attn_tensor map, attn_tensor v,
+           const attn_map_apply_params *params)
 
 /* ---- a stack of layers ----------------------------------------------------------------------*/
 
@@ -39837,7 +38663,7 @@ ATTN_COLD_ int attn_lazy_steps_(attn_stage_ *s, void *job) {
 /* The rules of attn_sdpa for each layer, then what layers have in common. */
 ATTN_COLD_ int attn_lazy_check_(attn_error_ *e, attn_lazy_job_ *a, const attn_ctx *ctx,
                                 const attn_table_ **table, int *workers, int data) {
-  static const attn_words_ wo = ATTN_WORDS_("o"), wi = ATTN_WORDS_("q, k or v");
+  static const char wo[] = ATTN_WORDS_("o"), wi[] = ATTN_WORDS_("q, k or v");
   const attn_sdpa_params *p = a->attention;
   if (!attn_check_ctx_(e, ctx, table, workers)) return 0;
   if (a->layers < 0) return attn_reject_(e, ATTN_E_RANGE, "layers must not be negative");
@@ -39863,21 +38689,22 @@ ATTN_COLD_ int attn_lazy_check_(attn_error_ *e, attn_lazy_job_ *a, const attn_ct
       attn_tensor o = a->o[l];
       attn_span_ span, more;
       if (i == l) continue;
-      if (!attn_check_tensor_(e, &o, &wo, &span)) return 0;
+      if (!attn_check_tensor_(e, &o, wo, &span)) return 0;
       for (int t = 0; t < 4; t++) {
         attn_tensor x = *other[t];
-        if (!attn_check_stored_(e, &x, &wi, &more)) return 0;
+        if (!attn_check_stored_(e, &x, wi, &more)) return 0;
         if (attn_overlap_(span, more))
-          return attn_reject_(e, ATTN_E_OVERLAP, attn_says_(&wo, ATTN_SAYS_OVERLAP_));
+          return attn_reject_(e, ATTN_E_OVERLAP, attn_says_(wo, ATTN_SAYS_OVERLAP_));
       }
     }
   return 1;
 }
 
-ATTN_COLD_ attn_status attn_lazyformer_call_(const attn_tensor *o, const attn_tensor *q,
-                                             const attn_tensor *k, const attn_tensor *v,
-                                             int64_t layers, const attn_lazyformer_params *params,
-                                             attn_ctx *ctx, size_t *bytes) {
+ATTN_COLD_ attn_status attn_lazyformer_job_call_(const attn_tensor *o, const attn_tensor *q,
+                                                 const attn_tensor *k, const attn_tensor *v,
+                                                 int64_t layers,
+                                                 const attn_lazyformer_params *params,
+                                                 attn_ctx *ctx, size_t *bytes) {
   attn_error_ e = {ATTN_OK, NULL};
   attn_lazyformer_params zero;
   const attn_table_ *table;
@@ -39897,22 +38724,15 @@ ATTN_COLD_ attn_status attn_lazyformer_call_(const attn_tensor *o, const attn_te
   return attn_end_(bytes ? NULL : ctx, &e);
 }
 
-ATTN_PUB_COLD_ attn_status attn_lazyformer(const attn_tensor *o, const attn_tensor *q,
-                                           const attn_tensor *k, const attn_tensor *v,
-                                           int64_t layers, const attn_lazyformer_params *params,
-                                           attn_ctx *ctx) {
-  return attn_lazyformer_call_(o, q, k, v, layers, params, ctx, NULL);
+ATTN_COLD_ attn_status attn_lazyformer_call_(const attn_tensor *o, const attn_tensor *q,
+                                             const attn_tensor *k, const attn_tensor *v,
+                                             int64_t layers, const attn_lazyformer_params *params,
+                                             attn_ctx *ctx, size_t *bytes) {
+  return attn_lazyformer_job_call_(o, q, k, v, layers, params, ctx, bytes);
 }
-
-ATTN_PUB_COLD_ size_t attn_lazyformer_workspace(const attn_tensor *o, const attn_tensor *q,
-                                                const attn_tensor *k, const attn_tensor *v,
-                                                int64_t layers,
-                                                const attn_lazyformer_params *params,
-                                                const attn_ctx *ctx) {
-  attn_ctx own = attn_before_workspace_(ctx);
-  size_t bytes = 0;
-  return attn_lazyformer_call_(o, q, k, v, layers, params, &own, &bytes) == ATTN_OK ? bytes : 0;
-}
+ATTN_CALL_(attn_lazyformer, (o, q, k, v, layers, params), const attn_tensor *o,
+           const attn_tensor *q, const attn_tensor *k, const attn_tensor *v, int64_t layers,
+           const attn_lazyformer_params *params)
 /* <<< attn/families/maps/lazyformer.h */
 /* >>> attn/families/maps/synthesizer.h */
 /* families/maps/synthesizer.h owns synthesizer attention: sources that are dot products become queries and
@@ -39937,9 +38757,9 @@ typedef struct attn_operands_ {
 } attn_operands_;
 
 ATTN_COLD_ int attn_operands_add_(attn_error_ *e, attn_operands_ *all, attn_tensor *t,
-                                  const attn_words_ *w, int role, int64_t batch, int64_t heads,
+                                  const char *w, int role, int64_t batch, int64_t heads,
                                   int64_t len, int64_t dim, const char *rule) {
-  const attn_operand_ one = {t, w, role, batch, heads, len, dim, rule, {0, 0}};
+  const attn_operand_ one = ATTN_OPERAND_AS_(t, w, role, batch, heads, len, dim, rule);
   all->at[all->n] = one;
   return attn_check_operand_(e, &all->at[all->n++], all->heads);
 }
@@ -39951,21 +38771,21 @@ ATTN_COLD_ int64_t attn_synthesizer_width_(const attn_synthesizer_net *net) {
 
 ATTN_COLD_ int attn_synthesizer_net_check_(attn_error_ *e, attn_operands_ *all,
                                            attn_synthesizer_net *net, int64_t din) {
-  static const attn_words_ w[] = {
+  static const char *const w[] = {
       ATTN_WORDS_("a source's net w1"), ATTN_WORDS_("a source's net b1"),
       ATTN_WORDS_("a source's net w2"), ATTN_WORDS_("a source's net b2")};
   const int64_t some = ATTN_ONE_OR_ALL_, any = ATTN_ANY_, wide = net->w1.dim;
   const int turned = net->w2_transposed != 0;
-  if (!attn_operands_add_(e, all, &net->w1, &w[0], 0, 1, some, din, any,
+  if (!attn_operands_add_(e, all, &net->w1, w[0], 0, 1, some, din, any,
                           "a source's net w1 must be [1, 1 or o.heads, x.dim, e]") ||
-      !attn_operands_add_(e, all, &net->b1, &w[1], ATTN_OPTIONAL_, 1, some, 1, wide,
+      !attn_operands_add_(e, all, &net->b1, w[1], ATTN_OPTIONAL_, 1, some, 1, wide,
                           "a source's net b1 must be [1, 1 or o.heads, 1, w1.dim]") ||
       !attn_operands_add_(
-          e, all, &net->w2, &w[2], 0, 1, some, turned ? any : wide, turned ? wide : any,
+          e, all, &net->w2, w[2], 0, 1, some, turned ? any : wide, turned ? wide : any,
           turned ? "a source's net w2 must be [1, 1 or o.heads, n, w1.dim] with w2_transposed"
                  : "a source's net w2 must be [1, 1 or o.heads, w1.dim, n]"))
     return 0;
-  return attn_operands_add_(e, all, &net->b2, &w[3], ATTN_OPTIONAL_, 1, some, 1,
+  return attn_operands_add_(e, all, &net->b2, w[3], ATTN_OPTIONAL_, 1, some, 1,
                             attn_synthesizer_width_(net),
                             "a source's net b2 must be [1, 1 or o.heads, 1, n], n of w2");
 }
@@ -39973,7 +38793,7 @@ ATTN_COLD_ int attn_synthesizer_net_check_(attn_error_ *e, attn_operands_ *all,
 ATTN_COLD_ int attn_synthesizer_source_check_(attn_error_ *e, attn_operands_ *all,
                                               const attn_synthesizer_job_ *j,
                                               attn_synthesizer_source *s) {
-  static const attn_words_ w[] = {ATTN_WORDS_("a source's r"),  ATTN_WORDS_("a source's r1"),
+  static const char *const w[] = {ATTN_WORDS_("a source's r"),  ATTN_WORDS_("a source's r1"),
                                   ATTN_WORDS_("a source's r2"), ATTN_WORDS_("a source's x"),
                                   ATTN_WORDS_("a source's q"),  ATTN_WORDS_("a source's k")};
   const int64_t some = ATTN_ONE_OR_ALL_, any = ATTN_ANY_, b = j->o.batch, h = j->o.heads;
@@ -39983,28 +38803,28 @@ ATTN_COLD_ int attn_synthesizer_source_check_(attn_error_ *e, attn_operands_ *al
   if ((int)s->kind < 0 || s->kind >= ATTN_SYNTHESIZER_COUNT)
     return attn_reject_(e, ATTN_E_RANGE, "a source's kind must be an attn_synthesizer_kind");
   if (s->kind == ATTN_SYNTHESIZER_RANDOM) {
-    if (!attn_operands_add_(e, all, &s->r, &w[0], 0, 1, some, any, any,
+    if (!attn_operands_add_(e, all, &s->r, w[0], 0, 1, some, any, any,
                             "a source's r must be [1, 1 or o.heads, positions, n]"))
       return 0;
     rows = &s->r, n = s->r.dim;
   } else if (s->kind == ATTN_SYNTHESIZER_RANDOM_FACTORED) {
-    if (!attn_operands_add_(e, all, &s->r1, &w[1], 0, 1, some, any, any,
+    if (!attn_operands_add_(e, all, &s->r1, w[1], 0, 1, some, any, any,
                             "a source's r1 must be [1, 1 or o.heads, positions, k]") ||
-        !attn_operands_add_(e, all, &s->r2, &w[2], 0, 1, some, any, s->r1.dim,
+        !attn_operands_add_(e, all, &s->r2, w[2], 0, 1, some, any, s->r1.dim,
                             "a source's r2 must be [1, 1 or o.heads, n, r1.dim]"))
       return 0;
     rows = &s->r1, n = s->r2.len;
   } else if (s->kind == ATTN_SYNTHESIZER_DOT) {
-    if (!attn_operands_add_(e, all, &s->q, &w[4], 0, b, h, tq, any,
+    if (!attn_operands_add_(e, all, &s->q, w[4], 0, b, h, tq, any,
                             "a source's q must have the batch, heads and len of o") ||
-        !attn_operands_add_(e, all, &s->k, &w[5], 0, b, ATTN_DIVIDES_, tk, s->q.dim,
+        !attn_operands_add_(e, all, &s->k, w[5], 0, b, ATTN_DIVIDES_, tk, s->q.dim,
                             "a source's k must be [o.batch, a divisor of o.heads, v.len, q.dim]"))
       return 0;
     if (!(s->scale - s->scale == 0.0f))
       return attn_reject_(e, ATTN_E_VALUE, "a source's scale must be finite");
   } else {
     const int factored = s->kind == ATTN_SYNTHESIZER_DENSE_FACTORED;
-    if (!attn_operands_add_(e, all, &s->x, &w[3], 0, b, some, tq, any,
+    if (!attn_operands_add_(e, all, &s->x, w[3], 0, b, some, tq, any,
                             "a source's x must be [o.batch, 1 or o.heads, o.len, din]") ||
         !attn_synthesizer_net_check_(e, all, &s->net, s->x.dim) ||
         (factored && !attn_synthesizer_net_check_(e, all, &s->net_b, s->x.dim)))
@@ -40052,7 +38872,7 @@ ATTN_COLD_ int attn_synthesizer_weigh_(attn_error_ *e, attn_synthesizer_job_ *j,
 ATTN_COLD_ int attn_synthesizer_check_(attn_error_ *e, attn_synthesizer_job_ *j,
                                        const attn_synthesizer_params *params, const attn_ctx *ctx,
                                        const attn_table_ **table, int *workers, int data) {
-  static const attn_words_ w[] = {ATTN_WORDS_("o"), ATTN_WORDS_("v"), ATTN_WORDS_("params.lse"),
+  static const char *const w[] = {ATTN_WORDS_("o"), ATTN_WORDS_("v"), ATTN_WORDS_("params.lse"),
                                   ATTN_WORDS_("params.map")};
   enum { MASK, BIAS, KV_LEN, Q_LEN, ALPHA, LOGITS, ARRAYS };
   const int64_t any = ATTN_ANY_;
@@ -40063,10 +38883,10 @@ ATTN_COLD_ int attn_synthesizer_check_(attn_error_ *e, attn_synthesizer_job_ *j,
   if (!params) return attn_reject_(e, ATTN_E_NULL, "params must not be null: it has the sources");
   *p = *params;
   all.n = 0, all.heads = j->o.heads;
-  if (!attn_operands_add_(e, &all, &j->o, &w[0], ATTN_OUT_, any, any, any, any, NULL)) return 0;
+  if (!attn_operands_add_(e, &all, &j->o, w[0], ATTN_OUT_, any, any, any, any, NULL)) return 0;
   if (j->o.heads < 1) return attn_reject_(e, ATTN_E_SHAPE, "o.heads must be at least 1");
   const int64_t b = j->o.batch, h = j->o.heads, tq = j->o.len, tk = j->v.len;
-  if (!attn_operands_add_(e, &all, &j->v, &w[1], 0, b, ATTN_DIVIDES_, any, j->o.dim,
+  if (!attn_operands_add_(e, &all, &j->v, w[1], 0, b, ATTN_DIVIDES_, any, j->o.dim,
                           "v must be [o.batch, a divisor of o.heads, Tk, o.dim]"))
     return 0;
   if (tq >= (int64_t)1 << 40 || tk >= (int64_t)1 << 40)
@@ -40077,9 +38897,9 @@ ATTN_COLD_ int attn_synthesizer_check_(attn_error_ *e, attn_synthesizer_job_ *j,
     return attn_reject_(e, ATTN_E_RANGE, "params.q_off must lie within 2^40 of 0");
   j->q_off = p->has_q_off ? p->q_off : tk - tq;
   if (tk == 0) p->map.data = NULL;
-  if (!attn_operands_add_(e, &all, &p->lse, &w[2], ATTN_OUT_ | ATTN_OPTIONAL_ | ATTN_IS_F32_, b, h,
+  if (!attn_operands_add_(e, &all, &p->lse, w[2], ATTN_OUT_ | ATTN_OPTIONAL_ | ATTN_IS_F32_, b, h,
                           tq, 1, "params.lse must be f32 [o.batch, o.heads, o.len, 1]") ||
-      !attn_operands_add_(e, &all, &p->map, &w[3], ATTN_OUT_ | ATTN_OPTIONAL_ | ATTN_IS_F32_, b, h,
+      !attn_operands_add_(e, &all, &p->map, w[3], ATTN_OUT_ | ATTN_OPTIONAL_ | ATTN_IS_F32_, b, h,
                           tq, tk, "params.map must be f32 [o.batch, o.heads, o.len, v.len]"))
     return 0;
   if (!p->sources) return attn_reject_(e, ATTN_E_NULL, "params.sources must not be null");
@@ -40457,18 +39277,8 @@ ATTN_COLD_ attn_status attn_synthesizer_call_(attn_tensor o, attn_tensor v,
   return attn_end_(bytes ? NULL : ctx, &e);
 }
 
-ATTN_PUB_COLD_ attn_status attn_synthesizer(attn_tensor o, attn_tensor v,
-                                            const attn_synthesizer_params *params, attn_ctx *ctx) {
-  return attn_synthesizer_call_(o, v, params, ctx, NULL);
-}
-ATTN_PUB_COLD_ size_t attn_synthesizer_workspace(attn_tensor o, attn_tensor v,
-                                                 const attn_synthesizer_params *params,
-                                                 const attn_ctx *ctx) {
-  attn_ctx plain = attn_before_workspace_(ctx);
-  size_t bytes = 0;
-  attn_synthesizer_call_(o, v, params, &plain, &bytes);
-  return bytes;
-}
+ATTN_CALL_(attn_synthesizer, (o, v, params), attn_tensor o, attn_tensor v,
+           const attn_synthesizer_params *params)
 /* <<< attn/families/maps/synthesizer.h */
 /* >>> attn/families/heads/span.h */
 /* families/heads/span.h owns family I: the functions around the adaptive span. */
@@ -40485,10 +39295,10 @@ typedef struct attn_span_job_ {
 
 ATTN_COLD_ int attn_span_plan_(attn_error_ *e, attn_span_job_ *j, const attn_ctx *ctx,
                                int *workers) {
-  static const attn_words_ wx = ATTN_WORDS_("x");
+  static const char wx[] = ATTN_WORDS_("x");
   attn_span_ sx, sz, sv, sb, sw;
   if (!attn_check_ctx_(e, ctx, &j->table, workers)) return 0;
-  if (!attn_check_tensor_(e, &j->x, &wx, &sx)) return 0;
+  if (!attn_check_tensor_(e, &j->x, wx, &sx)) return 0;
   if (j->x.heads != 1) return attn_reject_(e, ATTN_E_SHAPE, "x.heads must be 1");
   if (j->heads < 0) return attn_reject_(e, ATTN_E_SHAPE, "heads must not be negative");
   if (j->most < 1) return attn_reject_(e, ATTN_E_RANGE, "most must be at least 1");
@@ -40758,13 +39568,6 @@ ATTN_COLD_ int attn_talking_steps_(attn_stage_ *s, void *job) {
 ATTN_COLD_ int attn_talking_check_(attn_error_ *e, attn_talking_ *a,
                                    const attn_talking_params *params, const attn_ctx *ctx,
                                    int query) {
-  static const attn_words_ w[] = {ATTN_WORDS_("o"),
-                                  ATTN_WORDS_("q"),
-                                  ATTN_WORDS_("k"),
-                                  ATTN_WORDS_("v"),
-                                  ATTN_WORDS_("params.w_l"),
-                                  ATTN_WORDS_("params.w_w"),
-                                  ATTN_WORDS_("params.scores.lse")};
   enum { O, Q, K, V, WL, WW, LSE, COUNT };
   const int64_t any = ATTN_ANY_, b = a->x.q.batch, hk = a->x.q.heads, hv = a->o.heads;
   const int64_t tq = a->x.q.len, tk = a->x.k.len;
@@ -40773,45 +39576,19 @@ ATTN_COLD_ int attn_talking_check_(attn_error_ *e, attn_talking_ *a,
   a->w_l = params->w_l, a->w_w = params->w_w, a->x.lse = params->scores.lse;
   const int64_t heads = a->w_l.dim;
   attn_operand_ op[COUNT] = {
-      {&a->o,
-       &w[O],
-       ATTN_OUT_,
-       b,
-       any,
-       tq,
-       a->v.dim,
-       "o must be [q.batch, ., q.len, v.dim]",
-       {0, 0}},
-      {&a->x.q, &w[Q], 0, any, any, any, any, "", {0, 0}},
-      {&a->x.k,
-       &w[K],
-       0,
-       b,
-       ATTN_DIVIDES_,
-       any,
-       a->x.q.dim,
-       "k must be [q.batch, a divisor of q.heads, ., q.dim]",
-       {0, 0}},
-      {&a->v,
-       &w[V],
-       0,
-       b,
-       ATTN_DIVIDES_,
-       tk,
-       any,
-       "v must be [q.batch, a divisor of o.heads, k.len, .]",
-       {0, 0}},
-      {&a->w_l, &w[WL], 0, 1, 1, hk, any, "params.w_l must be [1, 1, q.heads, H]", {0, 0}},
-      {&a->w_w, &w[WW], 0, 1, 1, heads, hv, "params.w_w must be [1, 1, H, o.heads]", {0, 0}},
-      {&a->x.lse,
-       &w[LSE],
-       ATTN_OUT_ | ATTN_OPTIONAL_ | ATTN_IS_F32_,
-       b,
-       heads,
-       tq,
-       1,
-       "params.scores.lse must be f32 [q.batch, H, q.len, 1]",
-       {0, 0}}};
+      ATTN_OPERAND_(&a->o, "o", ATTN_OUT_, b, any, tq, a->v.dim,
+                    "o must be [q.batch, ., q.len, v.dim]"),
+      ATTN_OPERAND_(&a->x.q, "q", 0, any, any, any, any, ""),
+      ATTN_OPERAND_(&a->x.k, "k", 0, b, ATTN_DIVIDES_, any, a->x.q.dim,
+                    "k must be [q.batch, a divisor of q.heads, ., q.dim]"),
+      ATTN_OPERAND_(&a->v, "v", 0, b, ATTN_DIVIDES_, tk, any,
+                    "v must be [q.batch, a divisor of o.heads, k.len, .]"),
+      ATTN_OPERAND_(&a->w_l, "params.w_l", 0, 1, 1, hk, any,
+                    "params.w_l must be [1, 1, q.heads, H]"),
+      ATTN_OPERAND_(&a->w_w, "params.w_w", 0, 1, 1, heads, hv,
+                    "params.w_w must be [1, 1, H, o.heads]"),
+      ATTN_OPERAND_(&a->x.lse, "params.scores.lse", ATTN_OUT_ | ATTN_OPTIONAL_ | ATTN_IS_F32_, b,
+                    heads, tq, 1, "params.scores.lse must be f32 [q.batch, H, q.len, 1]")};
   if (hk < 1 || hv < 1)
     return attn_reject_(e, ATTN_E_SHAPE, "q.heads and o.heads must be at least 1");
   for (int i = 0; i < COUNT; i++)
@@ -40835,18 +39612,8 @@ ATTN_COLD_ attn_status attn_talking_call_(attn_tensor o, attn_tensor q, attn_ten
                          "all heads of a tile at once", bytes);
 }
 
-ATTN_PUB_COLD_ attn_status attn_talking(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
-                                        const attn_talking_params *params, attn_ctx *ctx) {
-  return attn_talking_call_(o, q, k, v, params, ctx, NULL);
-}
-ATTN_PUB_COLD_ size_t attn_talking_workspace(attn_tensor o, attn_tensor q, attn_tensor k,
-                                             attn_tensor v, const attn_talking_params *params,
-                                             const attn_ctx *ctx) {
-  attn_ctx plain = attn_before_workspace_(ctx);
-  size_t bytes = 0;
-  (void)attn_talking_call_(o, q, k, v, params, &plain, &bytes);
-  return bytes;
-}
+ATTN_CALL_(attn_talking, (o, q, k, v, params), attn_tensor o, attn_tensor q, attn_tensor k,
+           attn_tensor v, const attn_talking_params *params)
 /* <<< attn/families/heads/talking.h */
 /* >>> attn/families/heads/head_losses.h */
 /* families/heads/head_losses.h owns losses over the heads of one attention: how much they disagree, and how
@@ -41022,21 +39789,12 @@ enum { ATTN_LOSS_Q_, ATTN_LOSS_K_, ATTN_LOSS_MAP_, ATTN_LOSS_TENSORS_ };
 ATTN_COLD_ int attn_joint_maps_check_(attn_error_ *e, attn_joint_ *x, const attn_sdpa_params *p,
                                       const attn_ctx *ctx, attn_operand_ *op, attn_span_ *span,
                                       int query) {
-  static const attn_words_ w[] = {ATTN_WORDS_("params.q"), ATTN_WORDS_("params.k"),
-                                  ATTN_WORDS_("params.map")};
   const int64_t any = ATTN_ANY_;
   const attn_operand_ all[ATTN_LOSS_TENSORS_] = {
-      {&x->q, &w[0], 0, any, any, any, any, "", {0, 0}},
-      {&x->k,
-       &w[1],
-       0,
-       x->q.batch,
-       ATTN_DIVIDES_,
-       any,
-       x->q.dim,
-       "params.k must be [q.batch, a divisor of q.heads, ., q.dim]",
-       {0, 0}},
-      {&x->map, &w[2], 0, any, any, any, any, "", {0, 0}}};
+      ATTN_OPERAND_(&x->q, "params.q", 0, any, any, any, any, ""),
+      ATTN_OPERAND_(&x->k, "params.k", 0, x->q.batch, ATTN_DIVIDES_, any, x->q.dim,
+                    "params.k must be [q.batch, a divisor of q.heads, ., q.dim]"),
+      ATTN_OPERAND_(&x->map, "params.map", 0, any, any, any, any, "")};
   const int by_map = x->map.data != NULL;
   const int64_t heads = by_map ? x->map.heads : x->q.heads;
   memcpy(op, all, sizeof all);
@@ -41074,7 +39832,7 @@ ATTN_COLD_ int attn_loss_apart_(attn_error_ *e, const attn_ctx *ctx, const doubl
 ATTN_COLD_ int attn_disagreement_check_(attn_error_ *e, attn_disagreement_ *a,
                                         const attn_disagreement_params *p, const attn_ctx *ctx,
                                         int query) {
-  static const attn_words_ w[] = {ATTN_WORDS_("params.v"), ATTN_WORDS_("params.o")};
+  static const char *const w[] = {ATTN_WORDS_("params.v"), ATTN_WORDS_("params.o")};
   enum { V = ATTN_LOSS_TENSORS_, O, COUNT };
   const int64_t any = ATTN_ANY_;
   attn_operand_ op[COUNT];
@@ -41089,7 +39847,7 @@ ATTN_COLD_ int attn_disagreement_check_(attn_error_ *e, attn_disagreement_ *a,
   const int64_t b = a->by_map ? m->q.batch : any, tq = a->by_map ? m->q.len : any;
   const int64_t tk = a->by_map ? m->k.len : any, heads = a->by_map ? a->x.heads : 0;
   const attn_operand_ vo[2] = {{v,
-                                &w[0],
+                                w[0],
                                 ATTN_OPTIONAL_,
                                 b,
                                 any,
@@ -41098,7 +39856,7 @@ ATTN_COLD_ int attn_disagreement_check_(attn_error_ *e, attn_disagreement_ *a,
                                 "params.v must have the batch and the keys of the maps",
                                 {0, 0}},
                                {o,
-                                &w[1],
+                                w[1],
                                 ATTN_OPTIONAL_,
                                 b,
                                 any,
@@ -41149,17 +39907,7 @@ ATTN_COLD_ attn_status attn_disagreement_call_(double *d, const attn_disagreemen
                          "all heads of a tile at once", bytes);
 }
 
-ATTN_PUB_COLD_ attn_status attn_disagreement(double *d, const attn_disagreement_params *params,
-                                             attn_ctx *ctx) {
-  return attn_disagreement_call_(d, params, ctx, NULL);
-}
-ATTN_PUB_COLD_ size_t attn_disagreement_workspace(double *d, const attn_disagreement_params *params,
-                                                  const attn_ctx *ctx) {
-  attn_ctx plain = attn_before_workspace_(ctx);
-  size_t bytes = 0;
-  (void)attn_disagreement_call_(d, params, &plain, &bytes);
-  return bytes;
-}
+ATTN_CALL_(attn_disagreement, (d, params), double *d, const attn_disagreement_params *params)
 /* <<< attn/families/heads/head_losses.h */
 /* >>> attn/families/heads/guided.h */
 /* families/heads/guided.h owns the distance of heads' maps from target patterns: sum P^2 - 2 sum P T over what
@@ -41403,8 +40151,8 @@ ATTN_COLD_ int attn_guided_check_(attn_error_ *e, attn_guided_ *a, const attn_gu
   return 1;
 }
 
-ATTN_COLD_ attn_status attn_guided_call_(double *loss, const attn_guided_params *params,
-                                         attn_ctx *ctx, size_t *bytes) {
+ATTN_COLD_ attn_status attn_guided_loss_call_(double *loss, const attn_guided_params *params,
+                                              attn_ctx *ctx, size_t *bytes) {
   attn_error_ e = {ATTN_OK, NULL};
   const attn_table_ *table = NULL;
   attn_guided_ a;
@@ -41417,17 +40165,7 @@ ATTN_COLD_ attn_status attn_guided_call_(double *loss, const attn_guided_params 
                          "all heads of a tile at once", bytes);
 }
 
-ATTN_PUB_COLD_ attn_status attn_guided_loss(double *loss, const attn_guided_params *params,
-                                            attn_ctx *ctx) {
-  return attn_guided_call_(loss, params, ctx, NULL);
-}
-ATTN_PUB_COLD_ size_t attn_guided_loss_workspace(double *loss, const attn_guided_params *params,
-                                                 const attn_ctx *ctx) {
-  attn_ctx plain = attn_before_workspace_(ctx);
-  size_t bytes = 0;
-  (void)attn_guided_call_(loss, params, &plain, &bytes);
-  return bytes;
-}
+ATTN_CALL_(attn_guided_loss, (loss, params), double *loss, const attn_guided_params *params)
 /* <<< attn/families/heads/guided.h */
 /* >>> attn/families/heads/collaborative.h */
 /* families/heads/collaborative.h owns collaborative heads: one query and one key projection, mixed anew
@@ -41474,9 +40212,9 @@ ATTN_COLD_ int attn_collaborative_steps_(attn_stage_ *s, void *job) {
          attn_multihead_join_(s, j, heads, k, attn_multihead_split_(v, h), &attend, mix);
 }
 
-ATTN_COLD_ attn_status attn_collaborative_run_(attn_tensor y, attn_tensor x, attn_tensor x_k,
-                                               const attn_collaborative_params *g, attn_ctx *ctx,
-                                               size_t *bytes) {
+ATTN_COLD_ attn_status attn_collaborative_call_(attn_tensor y, attn_tensor x, attn_tensor x_k,
+                                                const attn_collaborative_params *g, attn_ctx *ctx,
+                                                size_t *bytes) {
   attn_multihead_job_ j;
   attn_error_ e = {ATTN_OK, NULL};
   memset(&j, 0, sizeof j);
@@ -41491,23 +40229,12 @@ ATTN_COLD_ attn_status attn_collaborative_run_(attn_tensor y, attn_tensor x, att
       attn_reject_(&e, ATTN_E_RANGE, "params.w_c goes without relative.keys, xl and labels");
     if (e.status != ATTN_OK) return attn_end_(bytes ? NULL : ctx, &e);
   }
-  return attn_multihead_call_(&j, g != NULL, attn_collaborative_steps_,
-                              "shared projections, mixed heads", ctx, bytes);
+  return attn_multihead_job_call_(&j, g != NULL, attn_collaborative_steps_,
+                                  "shared projections, mixed heads", ctx, bytes);
 }
 
-ATTN_PUB_COLD_ attn_status attn_collaborative(attn_tensor y, attn_tensor x, attn_tensor x_k,
-                                              const attn_collaborative_params *params,
-                                              attn_ctx *ctx) {
-  return attn_collaborative_run_(y, x, x_k, params, ctx, NULL);
-}
-ATTN_PUB_COLD_ size_t attn_collaborative_workspace(attn_tensor y, attn_tensor x, attn_tensor x_k,
-                                                   const attn_collaborative_params *params,
-                                                   const attn_ctx *ctx) {
-  attn_ctx plain = attn_before_workspace_(ctx);
-  size_t bytes = 0;
-  attn_collaborative_run_(y, x, x_k, params, &plain, &bytes);
-  return bytes;
-}
+ATTN_CALL_(attn_collaborative, (y, x, x_k, params), attn_tensor y, attn_tensor x, attn_tensor x_k,
+           const attn_collaborative_params *params)
 /* <<< attn/families/heads/collaborative.h */
 /* >>> attn/families/heads/votes.h */
 /* families/heads/votes.h owns the votes of heads for capsules: some tokens' at a time, and what both kinds
@@ -41846,10 +40573,10 @@ ATTN_COLD_ int attn_capsules_steps_(attn_stage_ *s, void *job) {
 }
 
 /* The call, or with bytes the workspace query. */
-ATTN_COLD_ attn_status attn_capsules_run_(attn_tensor y, attn_tensor x,
-                                          const attn_capsules_params *p, attn_ctx *ctx,
-                                          size_t *bytes) {
-  static const attn_words_ w[] = {ATTN_WORDS_("x"), ATTN_WORDS_("params.w"), ATTN_WORDS_("y")};
+ATTN_COLD_ attn_status attn_capsules_call_(attn_tensor y, attn_tensor x,
+                                           const attn_capsules_params *p, attn_ctx *ctx,
+                                           size_t *bytes) {
+  static const char *const w[] = {ATTN_WORDS_("x"), ATTN_WORDS_("params.w"), ATTN_WORDS_("y")};
   enum { X, W, Y, COUNT };
   attn_error_ e = {ATTN_OK, NULL};
   const attn_table_ *table;
@@ -41860,25 +40587,11 @@ ATTN_COLD_ attn_status attn_capsules_run_(attn_tensor y, attn_tensor x,
   memset(&r, 0, sizeof r);
   a->y = y, a->x = x;
   if (p) a->w = p->w, r.kind = p->kind, r.over_heads = p->over_heads != 0;
-  attn_operand_ op[COUNT] = {{&a->x, &w[X], 0, any, any, any, any, "", {0, 0}},
-                             {&a->w,
-                              &w[W],
-                              ATTN_OPTIONAL_,
-                              x.heads,
-                              any,
-                              x.dim,
-                              any,
-                              "params.w must be [x.heads, N, x.dim, dc]",
-                              {0, 0}},
-                             {&a->y,
-                              &w[Y],
-                              ATTN_OUT_,
-                              x.batch,
-                              1,
-                              x.len,
-                              any,
-                              "y must be [x.batch, 1, x.len, .]",
-                              {0, 0}}};
+  attn_operand_ op[COUNT] = {ATTN_OPERAND_AS_(&a->x, w[X], 0, any, any, any, any, ""),
+                             ATTN_OPERAND_AS_(&a->w, w[W], ATTN_OPTIONAL_, x.heads, any, x.dim, any,
+                                              "params.w must be [x.heads, N, x.dim, dc]"),
+                             ATTN_OPERAND_AS_(&a->y, w[Y], ATTN_OUT_, x.batch, 1, x.len, any,
+                                              "y must be [x.batch, 1, x.len, .]")};
   int ok = attn_check_ctx_(&e, ctx, &table, &workers);
   if (ok && !p)
     ok = attn_reject_(&e, ATTN_E_NULL, "params must not be null: it has the number of capsules");
@@ -41897,18 +40610,8 @@ ATTN_COLD_ attn_status attn_capsules_run_(attn_tensor y, attn_tensor x,
   return attn_end_(bytes ? NULL : ctx, &e);
 }
 
-ATTN_PUB_COLD_ attn_status attn_capsules(attn_tensor y, attn_tensor x,
-                                         const attn_capsules_params *params, attn_ctx *ctx) {
-  return attn_capsules_run_(y, x, params, ctx, NULL);
-}
-ATTN_PUB_COLD_ size_t attn_capsules_workspace(attn_tensor y, attn_tensor x,
-                                              const attn_capsules_params *params,
-                                              const attn_ctx *ctx) {
-  attn_ctx plain = attn_before_workspace_(ctx);
-  size_t bytes = 0;
-  attn_capsules_run_(y, x, params, &plain, &bytes);
-  return bytes;
-}
+ATTN_CALL_(attn_capsules, (y, x, params), attn_tensor y, attn_tensor x,
+           const attn_capsules_params *params)
 /* <<< attn/families/heads/capsules.h */
 /* >>> attn/families/heads/capsules_em.h */
 /* families/heads/capsules_em.h owns EM routing of heads: a mixture of Gaussians is fitted to the votes of
@@ -42094,7 +40797,7 @@ ATTN_COLD_ int attn_em_values_(attn_error_ *e, const attn_em_ *g) {
 ATTN_COLD_ int attn_em_check_(attn_error_ *e, attn_em_ *g, const attn_capsules_em_params *p,
                               const attn_ctx *ctx, const attn_table_ **table, int *workers,
                               int query) {
-  static const attn_words_ w[] = {ATTN_WORDS_("x"), ATTN_WORDS_("params.w"),
+  static const char *const w[] = {ATTN_WORDS_("x"), ATTN_WORDS_("params.w"),
                                   ATTN_WORDS_("params.activation"), ATTN_WORDS_("y")};
   enum { X, W, A, Y, COUNT };
   attn_votes_ *a = &g->votes;
@@ -42105,34 +40808,14 @@ ATTN_COLD_ int attn_em_check_(attn_error_ *e, attn_em_ *g, const attn_capsules_e
     return attn_reject_(e, ATTN_E_NULL, "params must not be null: it has the number of capsules");
   a->w = p->w, g->activation = p->activation, g->act = !p->no_act;
   g->beta_u = p->beta_u, g->beta_a = p->beta_a, g->lambda = p->lambda, g->betas = p->betas;
-  attn_operand_ op[COUNT] = {{&a->x, &w[X], 0, any, any, any, any, "", {0, 0}},
-                             {&a->w,
-                              &w[W],
-                              ATTN_OPTIONAL_,
-                              a->x.heads,
-                              any,
-                              a->x.dim,
-                              any,
-                              "params.w must be [x.heads, N, x.dim, dc]",
-                              {0, 0}},
-                             {&g->activation,
-                              &w[A],
-                              ATTN_OPTIONAL_,
-                              a->x.batch,
-                              a->x.heads,
-                              a->x.len,
-                              1,
-                              "params.activation must be [x.batch, x.heads, x.len, 1]",
-                              {0, 0}},
-                             {&a->y,
-                              &w[Y],
-                              ATTN_OUT_,
-                              a->x.batch,
-                              1,
-                              a->x.len,
-                              any,
-                              "y must be [x.batch, 1, x.len, .]",
-                              {0, 0}}};
+  attn_operand_ op[COUNT] = {
+      ATTN_OPERAND_AS_(&a->x, w[X], 0, any, any, any, any, ""),
+      ATTN_OPERAND_AS_(&a->w, w[W], ATTN_OPTIONAL_, a->x.heads, any, a->x.dim, any,
+                       "params.w must be [x.heads, N, x.dim, dc]"),
+      ATTN_OPERAND_AS_(&g->activation, w[A], ATTN_OPTIONAL_, a->x.batch, a->x.heads, a->x.len, 1,
+                       "params.activation must be [x.batch, x.heads, x.len, 1]"),
+      ATTN_OPERAND_AS_(&a->y, w[Y], ATTN_OUT_, a->x.batch, 1, a->x.len, any,
+                       "y must be [x.batch, 1, x.len, .]")};
   for (int i = 0; i < COUNT; i++)
     if (!attn_check_operand_(e, &op[i], 1)) return 0;
   if (!attn_votes_check_(e, a, p->capsules, p->rounds)) return 0;
@@ -42150,9 +40833,9 @@ ATTN_COLD_ int attn_em_check_(attn_error_ *e, attn_em_ *g, const attn_capsules_e
 }
 
 /* The call, or with bytes the workspace query. */
-ATTN_COLD_ attn_status attn_em_run_(attn_tensor y, attn_tensor x,
-                                    const attn_capsules_em_params *params, attn_ctx *ctx,
-                                    size_t *bytes) {
+ATTN_COLD_ attn_status attn_capsules_em_call_(attn_tensor y, attn_tensor x,
+                                              const attn_capsules_em_params *params, attn_ctx *ctx,
+                                              size_t *bytes) {
   attn_error_ e = {ATTN_OK, NULL};
   const attn_table_ *table;
   attn_em_ g;
@@ -42170,18 +40853,8 @@ ATTN_COLD_ attn_status attn_em_run_(attn_tensor y, attn_tensor x,
   return attn_end_(bytes ? NULL : ctx, &e);
 }
 
-ATTN_PUB_COLD_ attn_status attn_capsules_em(attn_tensor y, attn_tensor x,
-                                            const attn_capsules_em_params *params, attn_ctx *ctx) {
-  return attn_em_run_(y, x, params, ctx, NULL);
-}
-ATTN_PUB_COLD_ size_t attn_capsules_em_workspace(attn_tensor y, attn_tensor x,
-                                                 const attn_capsules_em_params *params,
-                                                 const attn_ctx *ctx) {
-  attn_ctx plain = attn_before_workspace_(ctx);
-  size_t bytes = 0;
-  attn_em_run_(y, x, params, &plain, &bytes);
-  return bytes;
-}
+ATTN_CALL_(attn_capsules_em, (y, x, params), attn_tensor y, attn_tensor x,
+           const attn_capsules_em_params *params)
 /* <<< attn/families/heads/capsules_em.h */
 /* >>> attn/families/memory/xl_layer.h */
 /* families/memory/xl_layer.h owns the layer of Transformer-XL: its projections around one attn_sdpa with
@@ -42195,10 +40868,6 @@ typedef struct attn_xl_job_ {
 
 ATTN_COLD_ int attn_xl_check_(attn_error_ *e, attn_xl_job_ *j, const attn_xl_layer_params *params,
                               const attn_ctx *ctx, const attn_table_ **table, int *workers) {
-  static const attn_words_ w[] = {
-      ATTN_WORDS_("x"),          ATTN_WORDS_("params.mem"), ATTN_WORDS_("params.w_q"),
-      ATTN_WORDS_("params.w_k"), ATTN_WORDS_("params.w_r"), ATTN_WORDS_("params.w_v"),
-      ATTN_WORDS_("params.w_o"), ATTN_WORDS_("o"),          ATTN_WORDS_("params.lse")};
   enum { X, MEM, WQ, WK, WR, WV, WO, O, LSE, COUNT };
   attn_xl_layer_params *p = &j->p;
   const int64_t any = ATTN_ANY_;
@@ -42214,47 +40883,24 @@ ATTN_COLD_ int attn_xl_check_(attn_error_ *e, attn_xl_job_ *j, const attn_xl_lay
     return attn_reject_(e, ATTN_E_HEADS, "params.heads must divide w_q.dim and w_v.dim");
   j->dk = p->w_q.dim / h, j->dv = p->w_v.dim / h;
   attn_operand_ op[COUNT] = {
-      {&j->x, &w[X], 0, any, 1, any, any, "x must have one head", {0, 0}},
-      {&p->mem,
-       &w[MEM],
-       ATTN_OPTIONAL_,
-       b,
-       1,
-       any,
-       dm,
-       "params.mem must be [x.batch, 1, M, x.dim]",
-       {0, 0}},
-      {&p->w_q, &w[WQ], 0, 1, 1, dm, any, "params.w_q must be [1, 1, x.dim, heads * dk]", {0, 0}},
-      {&p->w_k, &w[WK], 0, 1, 1, dm, p->w_q.dim, "params.w_k must have the shape of w_q", {0, 0}},
-      {&p->w_r, &w[WR], 0, 1, 1, dm, p->w_q.dim, "params.w_r must have the shape of w_q", {0, 0}},
-      {&p->w_v, &w[WV], 0, 1, 1, dm, any, "params.w_v must be [1, 1, x.dim, heads * dv]", {0, 0}},
-      {&p->w_o,
-       &w[WO],
-       ATTN_OPTIONAL_,
-       1,
-       1,
-       p->w_v.dim,
-       any,
-       "params.w_o must be [1, 1, heads * dv, .]",
-       {0, 0}},
-      {&j->o,
-       &w[O],
-       ATTN_OUT_,
-       b,
-       out ? 1 : h,
-       t,
-       out ? p->w_o.dim : j->dv,
-       "o must be [x.batch, 1, x.len, w_o.dim], without w_o [x.batch, heads, x.len, dv]",
-       {0, 0}},
-      {&p->lse,
-       &w[LSE],
-       ATTN_OUT_ | ATTN_OPTIONAL_ | ATTN_IS_F32_,
-       b,
-       h,
-       t,
-       1,
-       "params.lse must be f32 [x.batch, heads, x.len, 1]",
-       {0, 0}}};
+      ATTN_OPERAND_(&j->x, "x", 0, any, 1, any, any, "x must have one head"),
+      ATTN_OPERAND_(&p->mem, "params.mem", ATTN_OPTIONAL_, b, 1, any, dm,
+                    "params.mem must be [x.batch, 1, M, x.dim]"),
+      ATTN_OPERAND_(&p->w_q, "params.w_q", 0, 1, 1, dm, any,
+                    "params.w_q must be [1, 1, x.dim, heads * dk]"),
+      ATTN_OPERAND_(&p->w_k, "params.w_k", 0, 1, 1, dm, p->w_q.dim,
+                    "params.w_k must have the shape of w_q"),
+      ATTN_OPERAND_(&p->w_r, "params.w_r", 0, 1, 1, dm, p->w_q.dim,
+                    "params.w_r must have the shape of w_q"),
+      ATTN_OPERAND_(&p->w_v, "params.w_v", 0, 1, 1, dm, any,
+                    "params.w_v must be [1, 1, x.dim, heads * dv]"),
+      ATTN_OPERAND_(&p->w_o, "params.w_o", ATTN_OPTIONAL_, 1, 1, p->w_v.dim, any,
+                    "params.w_o must be [1, 1, heads * dv, .]"),
+      ATTN_OPERAND_(
+          &j->o, "o", ATTN_OUT_, b, out ? 1 : h, t, out ? p->w_o.dim : j->dv,
+          "o must be [x.batch, 1, x.len, w_o.dim], without w_o [x.batch, heads, x.len, dv]"),
+      ATTN_OPERAND_(&p->lse, "params.lse", ATTN_OUT_ | ATTN_OPTIONAL_ | ATTN_IS_F32_, b, h, t, 1,
+                    "params.lse must be f32 [x.batch, heads, x.len, 1]")};
   for (int i = 0; i < COUNT; i++)
     if (!attn_check_operand_(e, &op[i], h)) return 0;
   if (!p->mem.data) p->mem.len = 0;
@@ -42330,24 +40976,16 @@ ATTN_COLD_ attn_status attn_xl_call_(attn_xl_job_ *j, const attn_xl_layer_params
   return attn_end_(bytes ? NULL : ctx, &e);
 }
 
-ATTN_PUB_COLD_ attn_status attn_xl_layer(attn_tensor o, attn_tensor x,
-                                         const attn_xl_layer_params *params, attn_ctx *ctx) {
+ATTN_COLD_ attn_status attn_xl_layer_call_(attn_tensor o, attn_tensor x,
+                                           const attn_xl_layer_params *params, attn_ctx *ctx,
+                                           size_t *bytes) {
   attn_xl_job_ j;
   memset(&j, 0, sizeof j);
   j.o = o, j.x = x;
-  return attn_xl_call_(&j, params, ctx, NULL);
+  return attn_xl_call_(&j, params, ctx, bytes);
 }
-ATTN_PUB_COLD_ size_t attn_xl_layer_workspace(attn_tensor o, attn_tensor x,
-                                              const attn_xl_layer_params *params,
-                                              const attn_ctx *ctx) {
-  attn_xl_job_ j;
-  attn_ctx plain = attn_before_workspace_(ctx);
-  size_t bytes = 0;
-  memset(&j, 0, sizeof j);
-  j.o = o, j.x = x;
-  attn_xl_call_(&j, params, &plain, &bytes);
-  return bytes;
-}
+ATTN_CALL_(attn_xl_layer, (o, x, params), attn_tensor o, attn_tensor x,
+           const attn_xl_layer_params *params)
 /* <<< attn/families/memory/xl_layer.h */
 /* >>> attn/families/memory/segment_memory.h */
 /* families/memory/segment_memory.h owns memories of hidden states as rings, and the usage of keys. The
@@ -42372,7 +41010,7 @@ ATTN_COLD_ attn_parts_ attn_parts_none_(void) {
 }
 
 typedef struct attn_memory_words_ {
-  attn_words_ rows;
+  const char *rows;
   const char *shape, *room, *len, *first;
 } attn_memory_words_;
 #define ATTN_MEMORY_WORDS_(name)                                                                  \
@@ -42386,12 +41024,12 @@ typedef struct attn_memory_words_ {
 ATTN_COLD_ int attn_check_memory_(attn_error_ *e, attn_memory *m, const attn_memory_words_ *w,
                                   int64_t batch, int64_t dim, int out, attn_operand_ *op) {
   memset(op, 0, sizeof *op);
-  op->t = &m->rows, op->w = &w->rows, op->rule = w->shape;
+  op->t = &m->rows, op->w = w->rows, op->rule = w->shape;
   op->role = out ? ATTN_OUT_ : 0;
   op->batch = batch, op->heads = 1, op->len = ATTN_ANY_, op->dim = dim;
   if (!m->rows.data) {
     if (m->rows.len < 0)
-      return attn_reject_(e, ATTN_E_SHAPE, attn_says_(&w->rows, ATTN_SAYS_EXTENT_));
+      return attn_reject_(e, ATTN_E_SHAPE, attn_says_(w->rows, ATTN_SAYS_EXTENT_));
     if (m->rows.len > 0) return attn_reject_(e, ATTN_E_NULL, w->room);
     m->rows.batch = batch, m->rows.heads = 1, m->rows.dim = dim;
   }
@@ -42451,14 +41089,14 @@ ATTN_COLD_ void attn_ring_append_(const attn_table_ *f, attn_memory *m, const at
 }
 
 static const attn_memory_words_ attn_memory_is_ = ATTN_MEMORY_WORDS_("memory");
-static const attn_words_ attn_h_is_ = ATTN_WORDS_("h");
+static const char attn_h_is_[] = ATTN_WORDS_("h");
 
 ATTN_PUB_COLD_ attn_status attn_memory_append(attn_memory *memory, attn_tensor h, attn_ctx *ctx) {
   attn_error_ e = {ATTN_OK, NULL};
   const attn_table_ *table;
   int workers;
-  attn_operand_ op[2] = {
-      {&h, &attn_h_is_, 0, ATTN_ANY_, 1, ATTN_ANY_, ATTN_ANY_, "h must have one head", {0, 0}}};
+  attn_operand_ op[2] = {ATTN_OPERAND_AS_(&h, attn_h_is_, 0, ATTN_ANY_, 1, ATTN_ANY_, ATTN_ANY_,
+                                          "h must have one head")};
   if (!attn_check_ctx_(&e, ctx, &table, &workers)) return attn_end_(ctx, &e);
   if (!memory) {
     attn_reject_(&e, ATTN_E_NULL, "memory must not be null");
@@ -42482,23 +41120,16 @@ ATTN_PUB_COLD_ size_t attn_memory_append_workspace(const attn_memory *memory, at
 
 ATTN_PUB_COLD_ attn_status attn_memory_update(attn_tensor y, attn_memory memory, attn_tensor h,
                                               attn_ctx *ctx) {
-  static const attn_words_ wy = ATTN_WORDS_("y");
+  static const char wy[] = ATTN_WORDS_("y");
   attn_error_ e = {ATTN_OK, NULL};
   const attn_table_ *table;
   int workers;
   attn_memory m = memory;
-  attn_operand_ op[3] = {
-      {&h, &attn_h_is_, 0, ATTN_ANY_, 1, ATTN_ANY_, ATTN_ANY_, "h must have one head", {0, 0}},
-      {NULL, NULL, 0, 0, 0, 0, 0, NULL, {0, 0}},
-      {&y,
-       &wy,
-       ATTN_OUT_,
-       h.batch,
-       1,
-       ATTN_ANY_,
-       h.dim,
-       "y must be [h.batch, 1, ., h.dim]",
-       {0, 0}}};
+  attn_operand_ op[3] = {ATTN_OPERAND_AS_(&h, attn_h_is_, 0, ATTN_ANY_, 1, ATTN_ANY_, ATTN_ANY_,
+                                          "h must have one head"),
+                         {NULL, NULL, 0, 0, 0, 0, 0, NULL, {0, 0}},
+                         ATTN_OPERAND_AS_(&y, wy, ATTN_OUT_, h.batch, 1, ATTN_ANY_, h.dim,
+                                          "y must be [h.batch, 1, ., h.dim]")};
   if (!attn_check_ctx_(&e, ctx, &table, &workers) || !attn_check_operand_(&e, &op[0], 1) ||
       !attn_check_memory_(&e, &m, &attn_memory_is_, h.batch, h.dim, 0, &op[1]) ||
       !attn_check_operand_(&e, &op[2], 1))
@@ -42536,8 +41167,6 @@ ATTN_PUB_COLD_ size_t attn_memory_update_workspace(attn_tensor y, attn_memory me
 ATTN_COLD_ int attn_usage_plan_(attn_error_ *e, attn_columns_ *c, attn_tensor usage, attn_tensor q,
                                 attn_tensor k, const attn_sdpa_params *params, const attn_ctx *ctx,
                                 int *workers, int data) {
-  static const attn_words_ w[] = {ATTN_WORDS_("q"), ATTN_WORDS_("k"), ATTN_WORDS_("params.lse"),
-                                  ATTN_WORDS_("usage")};
   enum { Q, K, LSE, USAGE, COUNT };
   const int64_t any = ATTN_ANY_;
   const attn_table_ *table;
@@ -42548,34 +41177,14 @@ ATTN_COLD_ int attn_usage_plan_(attn_error_ *e, attn_columns_ *c, attn_tensor us
   if (p.schedule || p.span.z || p.map.data || p.ragged.sequences)
     return attn_reject_(e, ATTN_E_RANGE, "params.schedule, .span, .map and .ragged must be absent");
   c->usage = usage, c->lse = p.lse;
-  attn_operand_ op[COUNT] = {{&q, &w[Q], 0, any, any, any, any, "q", {0, 0}},
-                             {&k,
-                              &w[K],
-                              0,
-                              q.batch,
-                              ATTN_DIVIDES_,
-                              any,
-                              q.dim,
-                              "k must be [q.batch, Hk, Tk, q.dim]",
-                              {0, 0}},
-                             {&c->lse,
-                              &w[LSE],
-                              ATTN_IS_F32_,
-                              q.batch,
-                              q.heads,
-                              q.len,
-                              1,
-                              "params.lse must be f32 [q.batch, q.heads, q.len, 1]",
-                              {0, 0}},
-                             {&c->usage,
-                              &w[USAGE],
-                              ATTN_OUT_ | ATTN_IS_F32_,
-                              q.batch,
-                              1,
-                              1,
-                              any,
-                              "usage must be f32 [q.batch, 1, 1, n]",
-                              {0, 0}}};
+  attn_operand_ op[COUNT] = {
+      ATTN_OPERAND_(&q, "q", 0, any, any, any, any, "q"),
+      ATTN_OPERAND_(&k, "k", 0, q.batch, ATTN_DIVIDES_, any, q.dim,
+                    "k must be [q.batch, Hk, Tk, q.dim]"),
+      ATTN_OPERAND_(&c->lse, "params.lse", ATTN_IS_F32_, q.batch, q.heads, q.len, 1,
+                    "params.lse must be f32 [q.batch, q.heads, q.len, 1]"),
+      ATTN_OPERAND_(&c->usage, "usage", ATTN_OUT_ | ATTN_IS_F32_, q.batch, 1, 1, any,
+                    "usage must be f32 [q.batch, 1, 1, n]")};
   for (int i = 0; i < COUNT; i++) {
     if (i == K && q.heads < 1) return attn_reject_(e, ATTN_E_SHAPE, "q.heads must be at least 1");
     if (!attn_check_operand_(e, &op[i], q.heads)) return 0;
@@ -42660,10 +41269,6 @@ ATTN_COLD_ int attn_segment_params_(attn_error_ *e, const attn_segment_params *p
 ATTN_COLD_ int attn_segment_check_(attn_error_ *e, attn_segment_job_ *j,
                                    const attn_segment_params *params, const attn_ctx *ctx,
                                    const attn_table_ **table, int *workers) {
-  static const attn_words_ w[] = {ATTN_WORDS_("q"),           ATTN_WORDS_("k"),
-                                  ATTN_WORDS_("v"),           ATTN_WORDS_("params.r"),
-                                  ATTN_WORDS_("o"),           ATTN_WORDS_("params.lse"),
-                                  ATTN_WORDS_("params.usage")};
   enum { Q, K, V, R, O, LSE, USAGE, COUNT };
   attn_segment_params *p = &j->p;
   attn_span_ more[2];
@@ -42673,37 +41278,17 @@ ATTN_COLD_ int attn_segment_check_(attn_error_ *e, attn_segment_job_ *j,
   if (!attn_segment_params_(e, p, p->r.data != NULL, "params.r, .u and .v go together")) return 0;
   const int64_t b = j->q.batch, h = j->q.heads, t = j->q.len, dk = j->q.dim, dv = j->v.dim;
   attn_operand_ op[COUNT] = {
-      {&j->q, &w[Q], 0, any, any, any, any, "q", {0, 0}},
-      {&j->k, &w[K], 0, b, in, any, dk, "k must be [q.batch, Hk, M + L, q.dim]", {0, 0}},
-      {&j->v, &w[V], 0, b, in, j->k.len, any, "v must be [q.batch, Hv, k.len, dv]", {0, 0}},
-      {&p->r,
-       &w[R],
-       ATTN_OPTIONAL_ | ATTN_IS_F32_,
-       1,
-       ATTN_ONE_OR_ALL_,
-       any,
-       dk,
-       "params.r must be f32 [1, 1 or q.heads, n, q.dim]",
-       {0, 0}},
-      {&j->o, &w[O], ATTN_OUT_, b, h, t, dv, "o must be [q.batch, q.heads, q.len, v.dim]", {0, 0}},
-      {&p->lse,
-       &w[LSE],
-       ATTN_OUT_ | ATTN_OPTIONAL_ | ATTN_IS_F32_,
-       b,
-       h,
-       t,
-       1,
-       "params.lse must be f32 [q.batch, q.heads, q.len, 1]",
-       {0, 0}},
-      {&p->usage,
-       &w[USAGE],
-       ATTN_OUT_ | ATTN_OPTIONAL_ | ATTN_IS_F32_,
-       b,
-       1,
-       1,
-       any,
-       "params.usage must be f32 [q.batch, 1, 1, n]",
-       {0, 0}}};
+      ATTN_OPERAND_(&j->q, "q", 0, any, any, any, any, "q"),
+      ATTN_OPERAND_(&j->k, "k", 0, b, in, any, dk, "k must be [q.batch, Hk, M + L, q.dim]"),
+      ATTN_OPERAND_(&j->v, "v", 0, b, in, j->k.len, any, "v must be [q.batch, Hv, k.len, dv]"),
+      ATTN_OPERAND_(&p->r, "params.r", ATTN_OPTIONAL_ | ATTN_IS_F32_, 1, ATTN_ONE_OR_ALL_, any, dk,
+                    "params.r must be f32 [1, 1 or q.heads, n, q.dim]"),
+      ATTN_OPERAND_(&j->o, "o", ATTN_OUT_, b, h, t, dv,
+                    "o must be [q.batch, q.heads, q.len, v.dim]"),
+      ATTN_OPERAND_(&p->lse, "params.lse", ATTN_OUT_ | ATTN_OPTIONAL_ | ATTN_IS_F32_, b, h, t, 1,
+                    "params.lse must be f32 [q.batch, q.heads, q.len, 1]"),
+      ATTN_OPERAND_(&p->usage, "params.usage", ATTN_OUT_ | ATTN_OPTIONAL_ | ATTN_IS_F32_, b, 1, 1,
+                    any, "params.usage must be f32 [q.batch, 1, 1, n]")};
   for (int i = 0; i < COUNT; i++) {
     if (i == K && h < 1) return attn_reject_(e, ATTN_E_SHAPE, "q.heads must be at least 1");
     if (!attn_check_operand_(e, &op[i], h)) return 0;
@@ -42750,18 +41335,8 @@ ATTN_COLD_ attn_status attn_segment_call_(attn_tensor o, attn_tensor q, attn_ten
   return attn_end_(bytes ? NULL : ctx, &e);
 }
 
-ATTN_PUB_COLD_ attn_status attn_segment(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
-                                        const attn_segment_params *params, attn_ctx *ctx) {
-  return attn_segment_call_(o, q, k, v, params, ctx, NULL);
-}
-ATTN_PUB_COLD_ size_t attn_segment_workspace(attn_tensor o, attn_tensor q, attn_tensor k,
-                                             attn_tensor v, const attn_segment_params *params,
-                                             const attn_ctx *ctx) {
-  attn_ctx plain = attn_before_workspace_(ctx);
-  size_t bytes = 0;
-  attn_segment_call_(o, q, k, v, params, &plain, &bytes);
-  return bytes;
-}
+ATTN_CALL_(attn_segment, (o, q, k, v, params), attn_tensor o, attn_tensor q, attn_tensor k,
+           attn_tensor v, const attn_segment_params *params)
 
 /* ---- the layer ------------------------------------------------------------------------------*/
 
@@ -42806,20 +41381,6 @@ ATTN_COLD_ int attn_segment_layer_check_(attn_error_ *e, attn_segment_layer_job_
                                          const attn_segment_layer_params *params,
                                          const attn_ctx *ctx, const attn_table_ **table,
                                          int *workers) {
-  static const attn_words_ w[] = {ATTN_WORDS_("h"),
-                                  ATTN_WORDS_("params.w_q"),
-                                  ATTN_WORDS_("params.w_k"),
-                                  ATTN_WORDS_("params.w_v"),
-                                  ATTN_WORDS_("params.w_o"),
-                                  ATTN_WORDS_("params.w_r"),
-                                  ATTN_WORDS_("params.attention.r"),
-                                  ATTN_WORDS_("x"),
-                                  ATTN_WORDS_("o"),
-                                  ATTN_WORDS_("q"),
-                                  ATTN_WORDS_("k"),
-                                  ATTN_WORDS_("v"),
-                                  ATTN_WORDS_("params.attention.lse"),
-                                  ATTN_WORDS_("params.attention.usage")};
   static const attn_memory_words_ wm[] = {ATTN_MEMORY_WORDS_("params.memory"),
                                           ATTN_MEMORY_WORDS_("params.compressed")};
   enum { H, WQ, WK, WV, WO, WR, R, X, O, Q, K, V, LSE, USAGE, MEM, CMEM, COUNT };
@@ -42847,102 +41408,35 @@ ATTN_COLD_ int attn_segment_layer_check_(attn_error_ *e, attn_segment_layer_job_
   j->dv = j->output ? j->x.dim : p->w_v.dim / hk;
   const int heads_out = p->sublayer == ATTN_SUBLAYER_PLAIN && !p->w_o.data && !j->output;
   if (!j->project && !heads_out && !p->w_o.data)
-    return attn_reject_(e, ATTN_E_NULL, attn_says_(&w[WO], ATTN_SAYS_DATA_));
+    return attn_reject_(e, ATTN_E_NULL, attn_says_(ATTN_WORDS_("params.w_o"), ATTN_SAYS_DATA_));
   attn_operand_ op[COUNT] = {
-      {&j->h, &w[H], 0, any, 1, any, any, "h must have one head", {0, 0}},
-      {&p->w_q,
-       &w[WQ],
-       j->layer || j->q.data ? 0 : optional,
-       1,
-       1,
-       dm,
-       attn_mul_(hq, j->dk),
-       "params.w_q must be [1, 1, h.dim, heads * dk]",
-       {0, 0}},
-      {&p->w_k,
-       &w[WK],
-       j->layer || j->k.data ? 0 : optional,
-       1,
-       1,
-       dm,
-       attn_mul_(hk, j->dk),
-       "params.w_k must be [1, 1, h.dim, kv_heads * dk]",
-       {0, 0}},
-      {&p->w_v,
-       &w[WV],
-       j->layer || j->v.data ? 0 : optional,
-       1,
-       1,
-       dm,
-       any,
-       "params.w_v must be [1, 1, h.dim, kv_heads * dv]",
-       {0, 0}},
-      {&p->w_o,
-       &w[WO],
-       j->project || heads_out ? optional : 0,
-       1,
-       1,
-       attn_mul_(hq, j->dv),
-       p->sublayer == ATTN_SUBLAYER_PLAIN ? any : dm,
-       "params.w_o must be [1, 1, heads * dv, h.dim]",
-       {0, 0}},
-      {&p->w_r,
-       &w[WR],
-       optional,
-       1,
-       1,
-       dm,
-       attn_mul_(hq, j->dk),
-       "params.w_r must have the shape of w_q",
-       {0, 0}},
-      {&a->r,
-       &w[R],
-       optional | f32,
-       1,
-       ATTN_ONE_OR_ALL_,
-       any,
-       j->dk,
-       "params.attention.r must be f32 [1, 1 or heads, n, dk]",
-       {0, 0}},
-      {&j->x,
-       &w[X],
-       j->output ? 0 : optional,
-       b,
-       hq,
-       t,
-       any,
-       "x must be [B, heads, L, dv]",
-       {0, 0}},
-      {&j->o,
-       &w[O],
-       j->project ? out : ATTN_OUT_,
-       b,
-       heads_out ? hq : 1,
-       t,
-       heads_out ? j->dv : p->w_o.dim,
-       "o must be [h.batch, 1, h.len, w_o.dim], without w_o [h.batch, heads, h.len, dv]",
-       {0, 0}},
-      {&j->q, &w[Q], out, b, hq, t, j->dk, "q must be [h.batch, heads, h.len, dk]", {0, 0}},
-      {&j->k, &w[K], out, b, hk, t, j->dk, "k must be [h.batch, kv_heads, h.len, dk]", {0, 0}},
-      {&j->v, &w[V], out, b, hk, t, j->dv, "v must be [h.batch, kv_heads, h.len, dv]", {0, 0}},
-      {&a->lse,
-       &w[LSE],
-       out | f32,
-       b,
-       hq,
-       t,
-       1,
-       "params.attention.lse must be f32 [h.batch, heads, h.len, 1]",
-       {0, 0}},
-      {&a->usage,
-       &w[USAGE],
-       out | f32,
-       b,
-       1,
-       1,
-       any,
-       "params.attention.usage must be f32 [h.batch, 1, 1, n]",
-       {0, 0}}};
+      ATTN_OPERAND_(&j->h, "h", 0, any, 1, any, any, "h must have one head"),
+      ATTN_OPERAND_(&p->w_q, "params.w_q", j->layer || j->q.data ? 0 : optional, 1, 1, dm,
+                    attn_mul_(hq, j->dk), "params.w_q must be [1, 1, h.dim, heads * dk]"),
+      ATTN_OPERAND_(&p->w_k, "params.w_k", j->layer || j->k.data ? 0 : optional, 1, 1, dm,
+                    attn_mul_(hk, j->dk), "params.w_k must be [1, 1, h.dim, kv_heads * dk]"),
+      ATTN_OPERAND_(&p->w_v, "params.w_v", j->layer || j->v.data ? 0 : optional, 1, 1, dm, any,
+                    "params.w_v must be [1, 1, h.dim, kv_heads * dv]"),
+      ATTN_OPERAND_(&p->w_o, "params.w_o", j->project || heads_out ? optional : 0, 1, 1,
+                    attn_mul_(hq, j->dv), p->sublayer == ATTN_SUBLAYER_PLAIN ? any : dm,
+                    "params.w_o must be [1, 1, heads * dv, h.dim]"),
+      ATTN_OPERAND_(&p->w_r, "params.w_r", optional, 1, 1, dm, attn_mul_(hq, j->dk),
+                    "params.w_r must have the shape of w_q"),
+      ATTN_OPERAND_(&a->r, "params.attention.r", optional | f32, 1, ATTN_ONE_OR_ALL_, any, j->dk,
+                    "params.attention.r must be f32 [1, 1 or heads, n, dk]"),
+      ATTN_OPERAND_(&j->x, "x", j->output ? 0 : optional, b, hq, t, any,
+                    "x must be [B, heads, L, dv]"),
+      ATTN_OPERAND_(
+          &j->o, "o", j->project ? out : ATTN_OUT_, b, heads_out ? hq : 1, t,
+          heads_out ? j->dv : p->w_o.dim,
+          "o must be [h.batch, 1, h.len, w_o.dim], without w_o [h.batch, heads, h.len, dv]"),
+      ATTN_OPERAND_(&j->q, "q", out, b, hq, t, j->dk, "q must be [h.batch, heads, h.len, dk]"),
+      ATTN_OPERAND_(&j->k, "k", out, b, hk, t, j->dk, "k must be [h.batch, kv_heads, h.len, dk]"),
+      ATTN_OPERAND_(&j->v, "v", out, b, hk, t, j->dv, "v must be [h.batch, kv_heads, h.len, dv]"),
+      ATTN_OPERAND_(&a->lse, "params.attention.lse", out | f32, b, hq, t, 1,
+                    "params.attention.lse must be f32 [h.batch, heads, h.len, 1]"),
+      ATTN_OPERAND_(&a->usage, "params.attention.usage", out | f32, b, 1, 1, any,
+                    "params.attention.usage must be f32 [h.batch, 1, 1, n]")};
   for (int i = 0; i <= USAGE; i++)
     if (!attn_check_operand_(e, &op[i], hq)) return 0;
   if (!attn_check_memory_(e, &p->memory, &wm[0], b, dm, 0, &op[MEM]) ||
@@ -43016,9 +41510,10 @@ ATTN_COLD_ int attn_segment_layer_steps_(attn_stage_ *s, void *job) {
 }
 
 /* The call, or with bytes the workspace query. */
-ATTN_COLD_ attn_status attn_segment_layer_call_(attn_segment_layer_job_ *j,
-                                                const attn_segment_layer_params *params,
-                                                const char *path, attn_ctx *ctx, size_t *bytes) {
+ATTN_COLD_ attn_status attn_segment_layer_job_call_(attn_segment_layer_job_ *j,
+                                                    const attn_segment_layer_params *params,
+                                                    const char *path, attn_ctx *ctx,
+                                                    size_t *bytes) {
   attn_error_ e = {ATTN_OK, NULL};
   const attn_table_ *table;
   int workers;
@@ -43041,29 +41536,16 @@ ATTN_COLD_ attn_segment_layer_job_ attn_segment_layer_of_(attn_tensor o, attn_te
   return j;
 }
 
-ATTN_COLD_ size_t attn_segment_layer_bytes_(attn_segment_layer_job_ *j,
-                                            const attn_segment_layer_params *params,
-                                            const attn_ctx *ctx) {
-  attn_ctx plain = attn_before_workspace_(ctx);
-  size_t bytes = 0;
-  attn_segment_layer_call_(j, params, "", &plain, &bytes);
-  return bytes;
-}
-
-ATTN_PUB_COLD_ attn_status attn_segment_layer(attn_tensor o, attn_tensor h,
-                                              const attn_segment_layer_params *params,
-                                              attn_ctx *ctx) {
+ATTN_COLD_ attn_status attn_segment_layer_call_(attn_tensor o, attn_tensor h,
+                                                const attn_segment_layer_params *params,
+                                                attn_ctx *ctx, size_t *bytes) {
   attn_segment_layer_job_ j = attn_segment_layer_of_(o, h);
   j.layer = 1;
-  return attn_segment_layer_call_(&j, params, "projections, attention behind a memory", ctx, NULL);
+  return attn_segment_layer_job_call_(&j, params, "projections, attention behind a memory", ctx,
+                                      bytes);
 }
-ATTN_PUB_COLD_ size_t attn_segment_layer_workspace(attn_tensor o, attn_tensor h,
-                                                   const attn_segment_layer_params *params,
-                                                   const attn_ctx *ctx) {
-  attn_segment_layer_job_ j = attn_segment_layer_of_(o, h);
-  j.layer = 1;
-  return attn_segment_layer_bytes_(&j, params, ctx);
-}
+ATTN_CALL_(attn_segment_layer, (o, h, params), attn_tensor o, attn_tensor h,
+           const attn_segment_layer_params *params)
 
 ATTN_COLD_ attn_segment_layer_job_ attn_segment_project_of_(attn_tensor q, attn_tensor k,
                                                             attn_tensor v, attn_tensor h) {
@@ -43072,35 +41554,25 @@ ATTN_COLD_ attn_segment_layer_job_ attn_segment_project_of_(attn_tensor q, attn_
   j.project = 1, j.q = q, j.k = k, j.v = v;
   return j;
 }
-ATTN_PUB_COLD_ attn_status attn_segment_project(attn_tensor q, attn_tensor k, attn_tensor v,
-                                                attn_tensor h,
-                                                const attn_segment_layer_params *params,
-                                                attn_ctx *ctx) {
+ATTN_COLD_ attn_status attn_segment_project_call_(attn_tensor q, attn_tensor k, attn_tensor v,
+                                                  attn_tensor h,
+                                                  const attn_segment_layer_params *params,
+                                                  attn_ctx *ctx, size_t *bytes) {
   attn_segment_layer_job_ j = attn_segment_project_of_(q, k, v, h);
-  return attn_segment_layer_call_(&j, params, "row products, split into heads", ctx, NULL);
+  return attn_segment_layer_job_call_(&j, params, "row products, split into heads", ctx, bytes);
 }
-ATTN_PUB_COLD_ size_t attn_segment_project_workspace(attn_tensor q, attn_tensor k, attn_tensor v,
-                                                     attn_tensor h,
-                                                     const attn_segment_layer_params *params,
-                                                     const attn_ctx *ctx) {
-  attn_segment_layer_job_ j = attn_segment_project_of_(q, k, v, h);
-  return attn_segment_layer_bytes_(&j, params, ctx);
-}
+ATTN_CALL_(attn_segment_project, (q, k, v, h, params), attn_tensor q, attn_tensor k, attn_tensor v,
+           attn_tensor h, const attn_segment_layer_params *params)
 
-ATTN_PUB_COLD_ attn_status attn_segment_output(attn_tensor o, attn_tensor x, attn_tensor h,
-                                               const attn_segment_layer_params *params,
-                                               attn_ctx *ctx) {
+ATTN_COLD_ attn_status attn_segment_output_call_(attn_tensor o, attn_tensor x, attn_tensor h,
+                                                 const attn_segment_layer_params *params,
+                                                 attn_ctx *ctx, size_t *bytes) {
   attn_segment_layer_job_ j = attn_segment_layer_of_(o, h);
   j.output = 1, j.x = x;
-  return attn_segment_layer_call_(&j, params, "row products, residual and norm", ctx, NULL);
+  return attn_segment_layer_job_call_(&j, params, "row products, residual and norm", ctx, bytes);
 }
-ATTN_PUB_COLD_ size_t attn_segment_output_workspace(attn_tensor o, attn_tensor x, attn_tensor h,
-                                                    const attn_segment_layer_params *params,
-                                                    const attn_ctx *ctx) {
-  attn_segment_layer_job_ j = attn_segment_layer_of_(o, h);
-  j.output = 1, j.x = x;
-  return attn_segment_layer_bytes_(&j, params, ctx);
-}
+ATTN_CALL_(attn_segment_output, (o, x, h, params), attn_tensor o, attn_tensor x, attn_tensor h,
+           const attn_segment_layer_params *params)
 /* <<< attn/families/memory/segment_layer.h */
 /* >>> attn/families/memory/compressive.h */
 /* families/memory/compressive.h owns the Compressive Transformer's second memory: how rows that leave the
@@ -43265,7 +41737,7 @@ ATTN_COLD_ int attn_stage_squeeze_(attn_stage_ *s, const attn_parts_ *y, const a
 ATTN_COLD_ int attn_check_compress_(attn_error_ *e, attn_compress_params *p, int64_t batch,
                                     int64_t rows, int64_t dim, attn_operand_ *op,
                                     attn_span_ *bias) {
-  static const attn_words_ w[] = {ATTN_WORDS_("the compression's w"),
+  static const char *const w[] = {ATTN_WORDS_("the compression's w"),
                                   ATTN_WORDS_("the compression's usage")};
   const int conv = p->kind == ATTN_COMPRESS_CONV || p->kind == ATTN_COMPRESS_DILATED;
   const int optional = ATTN_OPTIONAL_;
@@ -43276,30 +41748,19 @@ ATTN_COLD_ int attn_check_compress_(attn_error_ *e, attn_compress_params *p, int
   if (p->dilation < 0)
     return attn_reject_(e, ATTN_E_RANGE, "the compression's dilation must be at least 1");
   if (p->dilation == 0) p->dilation = 1;
-  if (conv && !p->w.data) return attn_reject_(e, ATTN_E_NULL, attn_says_(&w[0], ATTN_SAYS_DATA_));
+  if (conv && !p->w.data) return attn_reject_(e, ATTN_E_NULL, attn_says_(w[0], ATTN_SAYS_DATA_));
   if (p->kind == ATTN_COMPRESS_MOST_USED && !p->usage.data && rows > 0)
-    return attn_reject_(e, ATTN_E_NULL, attn_says_(&w[1], ATTN_SAYS_DATA_));
+    return attn_reject_(e, ATTN_E_NULL, attn_says_(w[1], ATTN_SAYS_DATA_));
   if (!conv) p->w.data = NULL, p->bias = NULL;
   if (p->kind != ATTN_COMPRESS_MOST_USED) p->usage.data = NULL;
   const attn_operand_ of[2] = {
-      {&p->w,
-       &w[0],
-       conv ? 0 : optional,
-       1,
-       p->kind == ATTN_COMPRESS_CONV ? p->rate : (int64_t)ATTN_ANY_,
-       dim,
-       dim,
-       "the compression's w must be [1, taps, dm, dm], of ATTN_COMPRESS_CONV rate taps",
-       {0, 0}},
-      {&p->usage,
-       &w[1],
-       (p->kind == ATTN_COMPRESS_MOST_USED ? 0 : optional) | ATTN_IS_F32_,
-       batch,
-       1,
-       1,
-       rows,
-       "the compression's usage must be f32 [B, 1, 1, rows]",
-       {0, 0}}};
+      ATTN_OPERAND_AS_(
+          &p->w, w[0], conv ? 0 : optional, 1,
+          p->kind == ATTN_COMPRESS_CONV ? p->rate : (int64_t)ATTN_ANY_, dim, dim,
+          "the compression's w must be [1, taps, dm, dm], of ATTN_COMPRESS_CONV rate taps"),
+      ATTN_OPERAND_AS_(&p->usage, w[1],
+                       (p->kind == ATTN_COMPRESS_MOST_USED ? 0 : optional) | ATTN_IS_F32_, batch, 1,
+                       1, rows, "the compression's usage must be f32 [B, 1, 1, rows]")};
   for (int i = 0; i < 2; i++) {
     op[i] = of[i];
     /* no rows to compress: nothing is read, and a tensor has no width 0 */
@@ -43322,25 +41783,23 @@ typedef struct attn_compress_job_ {
 ATTN_COLD_ int attn_compress_check_(attn_error_ *e, attn_compress_job_ *j,
                                     const attn_compress_params *params, const attn_ctx *ctx,
                                     const attn_table_ **table, int *workers) {
-  static const attn_words_ wx = ATTN_WORDS_("x"), wy = ATTN_WORDS_("y");
+  static const char wx[] = ATTN_WORDS_("x"), wy[] = ATTN_WORDS_("y");
   attn_span_ bias;
   attn_operand_ op[4];
   const int64_t any = ATTN_ANY_;
   if (!attn_check_ctx_(e, ctx, table, workers)) return 0;
   if (!params) return attn_reject_(e, ATTN_E_NULL, "params must not be null: it has the rate");
   j->p = *params;
-  const attn_operand_ x = {&j->x, &wx, 0, any, 1, any, any, "x must have one head", {0, 0}};
+  const attn_operand_ x = ATTN_OPERAND_AS_(&j->x, wx, 0, any, 1, any, any, "x must have one head");
   op[0] = x;
   if (!attn_check_operand_(e, &op[0], 1) ||
       !attn_check_compress_(e, &j->p, j->x.batch, j->x.len, j->x.dim, &op[2], &bias))
     return 0;
   if (j->x.len % j->p.rate)
     return attn_reject_(e, ATTN_E_SHAPE, "x.len must be a multiple of params.rate");
-  const attn_operand_ y = {&j->y,     &wy,
-                           ATTN_OUT_, j->x.batch,
-                           1,         j->x.len / j->p.rate,
-                           j->x.dim,  "y must be [x.batch, 1, x.len / rate, x.dim]",
-                           {0, 0}};
+  const attn_operand_ y =
+      ATTN_OPERAND_AS_(&j->y, wy, ATTN_OUT_, j->x.batch, 1, j->x.len / j->p.rate, j->x.dim,
+                       "y must be [x.batch, 1, x.len / rate, x.dim]");
   op[1] = y;
   return attn_check_operand_(e, &op[1], 1) && attn_check_apart_(e, ctx, op, 4, &bias, 1);
 }
@@ -43368,18 +41827,8 @@ ATTN_COLD_ attn_status attn_compress_call_(attn_tensor y, attn_tensor x,
   return attn_end_(bytes ? NULL : ctx, &e);
 }
 
-ATTN_PUB_COLD_ attn_status attn_compress(attn_tensor y, attn_tensor x,
-                                         const attn_compress_params *params, attn_ctx *ctx) {
-  return attn_compress_call_(y, x, params, ctx, NULL);
-}
-ATTN_PUB_COLD_ size_t attn_compress_workspace(attn_tensor y, attn_tensor x,
-                                              const attn_compress_params *params,
-                                              const attn_ctx *ctx) {
-  attn_ctx plain = attn_before_workspace_(ctx);
-  size_t bytes = 0;
-  attn_compress_call_(y, x, params, &plain, &bytes);
-  return bytes;
-}
+ATTN_CALL_(attn_compress, (y, x, params), attn_tensor y, attn_tensor x,
+           const attn_compress_params *params)
 
 /* ---- update of both memories ----------------------------------------------------------------*/
 
@@ -43405,8 +41854,8 @@ ATTN_COLD_ int attn_compressive_check_(attn_error_ *e, attn_compressive_job_ *j,
                                        const attn_table_ **table, int *workers) {
   static const attn_memory_words_ wc = ATTN_MEMORY_WORDS_("compressed");
   attn_span_ bias;
-  attn_operand_ op[5] = {
-      {&j->h, &attn_h_is_, 0, ATTN_ANY_, 1, ATTN_ANY_, ATTN_ANY_, "h must have one head", {0, 0}}};
+  attn_operand_ op[5] = {ATTN_OPERAND_AS_(&j->h, attn_h_is_, 0, ATTN_ANY_, 1, ATTN_ANY_, ATTN_ANY_,
+                                          "h must have one head")};
   if (!attn_check_ctx_(e, ctx, table, workers)) return 0;
   if (!memory || !compressed || !params)
     return attn_reject_(e, ATTN_E_NULL, "memory, compressed and params must not be null");
@@ -43591,10 +42040,10 @@ ATTN_COLD_ int attn_stage_loss_(attn_stage_ *s, attn_loss_ *a) {
 /* norm and mean as outputs among the operands. */
 ATTN_COLD_ int attn_check_losses_(attn_error_ *e, attn_tensor out[2], attn_operand_ *op,
                                   float *norm, float *mean, int64_t batch) {
-  static const attn_words_ w[] = {ATTN_WORDS_("norm"), ATTN_WORDS_("mean")};
+  static const char *const w[] = {ATTN_WORDS_("norm"), ATTN_WORDS_("mean")};
   for (int i = 0; i < 2; i++) {
-    const attn_operand_ one = {&out[i],         &w[i], ATTN_OUT_ | ATTN_OPTIONAL_, 1, 1, 1, batch,
-                               "norm and mean", {0, 0}};
+    const attn_operand_ one = ATTN_OPERAND_AS_(&out[i], w[i], ATTN_OUT_ | ATTN_OPTIONAL_, 1, 1, 1,
+                                               batch, "norm and mean");
     out[i] = attn_bhtd(batch > 0 ? (i ? mean : norm) : NULL, ATTN_F32, 1, 1, 1, batch);
     op[i] = one;
     if (!attn_check_operand_(e, &op[i], 1)) return 0;
@@ -43613,9 +42062,6 @@ ATTN_COLD_ int attn_attention_loss_check_(attn_error_ *e, attn_attention_loss_jo
                                           const attn_attention_loss_params *params, float *norm,
                                           float *mean, const attn_ctx *ctx,
                                           const attn_table_ **table, int *workers) {
-  static const attn_words_ w[] = {ATTN_WORDS_("old"), ATTN_WORDS_("made"),
-                                  ATTN_WORDS_("params.w_q"), ATTN_WORDS_("params.w_k"),
-                                  ATTN_WORDS_("params.w_v")};
   enum { H, OLD, MADE, WQ, WK, WV, NORM, COUNT = NORM + 2 };
   attn_attention_loss_params *p = &j->p;
   attn_tensor out[2];
@@ -43633,28 +42079,15 @@ ATTN_COLD_ int attn_attention_loss_check_(attn_error_ *e, attn_attention_loss_jo
                         "params.kv_heads must divide heads and w_v.dim, heads w_q.dim");
   j->dk = p->w_q.dim / hq, j->dv = p->w_v.dim / hk;
   attn_operand_ op[COUNT] = {
-      {&j->h, &attn_h_is_, 0, any, 1, any, any, "h must have one head", {0, 0}},
-      {&j->old, &w[0], 0, b, 1, any, dm, "old must be [h.batch, 1, ., h.dim]", {0, 0}},
-      {&j->made, &w[1], 0, b, 1, any, dm, "made must be [h.batch, 1, ., h.dim]", {0, 0}},
-      {&p->w_q, &w[2], 0, 1, 1, dm, any, "params.w_q must be [1, 1, h.dim, heads * dk]", {0, 0}},
-      {&p->w_k,
-       &w[3],
-       0,
-       1,
-       1,
-       dm,
-       attn_mul_(hk, j->dk),
-       "params.w_k must be [1, 1, h.dim, kv_heads * dk]",
-       {0, 0}},
-      {&p->w_v,
-       &w[4],
-       0,
-       1,
-       1,
-       dm,
-       any,
-       "params.w_v must be [1, 1, h.dim, kv_heads * dv]",
-       {0, 0}}};
+      ATTN_OPERAND_AS_(&j->h, attn_h_is_, 0, any, 1, any, any, "h must have one head"),
+      ATTN_OPERAND_(&j->old, "old", 0, b, 1, any, dm, "old must be [h.batch, 1, ., h.dim]"),
+      ATTN_OPERAND_(&j->made, "made", 0, b, 1, any, dm, "made must be [h.batch, 1, ., h.dim]"),
+      ATTN_OPERAND_(&p->w_q, "params.w_q", 0, 1, 1, dm, any,
+                    "params.w_q must be [1, 1, h.dim, heads * dk]"),
+      ATTN_OPERAND_(&p->w_k, "params.w_k", 0, 1, 1, dm, attn_mul_(hk, j->dk),
+                    "params.w_k must be [1, 1, h.dim, kv_heads * dk]"),
+      ATTN_OPERAND_(&p->w_v, "params.w_v", 0, 1, 1, dm, any,
+                    "params.w_v must be [1, 1, h.dim, kv_heads * dv]")};
   for (int i = 0; i < NORM; i++)
     if (!attn_check_operand_(e, &op[i], hq)) return 0;
   return attn_check_losses_(e, out, &op[NORM], norm, mean, b) && attn_check_scale_(e, p->scale) &&
@@ -43710,34 +42143,22 @@ ATTN_COLD_ attn_status attn_attention_loss_call_(float *norm, float *mean, attn_
   return attn_end_(bytes ? NULL : ctx, &e);
 }
 
-ATTN_PUB_COLD_ attn_status attn_attention_loss(float *norm, float *mean, attn_tensor h,
-                                               attn_tensor old, attn_tensor made,
-                                               const attn_attention_loss_params *params,
-                                               attn_ctx *ctx) {
-  return attn_attention_loss_call_(norm, mean, h, old, made, params, ctx, NULL);
-}
-ATTN_PUB_COLD_ size_t attn_attention_loss_workspace(float *norm, float *mean, attn_tensor h,
-                                                    attn_tensor old, attn_tensor made,
-                                                    const attn_attention_loss_params *params,
-                                                    const attn_ctx *ctx) {
-  attn_ctx plain = attn_before_workspace_(ctx);
-  size_t bytes = 0;
-  attn_attention_loss_call_(norm, mean, h, old, made, params, &plain, &bytes);
-  return bytes;
-}
+ATTN_CALL_(attn_attention_loss, (norm, mean, h, old, made, params), float *norm, float *mean,
+           attn_tensor h, attn_tensor old, attn_tensor made,
+           const attn_attention_loss_params *params)
 
 ATTN_COLD_ int attn_rebuild_loss_check_(attn_error_ *e, attn_loss_ *j, const attn_ctx *ctx,
                                         const attn_table_ **table, int *workers) {
-  static const attn_words_ w[] = {ATTN_WORDS_("old"), ATTN_WORDS_("made"), ATTN_WORDS_("g")};
   enum { OLD, MADE, G, NORM, COUNT = NORM + 2 };
   attn_tensor out[2];
   attn_span_ bias;
   const int64_t any = ATTN_ANY_, dm = j->a.dim;
   if (!attn_check_ctx_(e, ctx, table, workers)) return 0;
   attn_operand_ op[COUNT] = {
-      {&j->a, &w[0], 0, any, 1, any, any, "old must have one head", {0, 0}},
-      {&j->b, &w[1], 0, j->a.batch, 1, any, dm, "made must be [old.batch, 1, ., old.dim]", {0, 0}},
-      {&j->g, &w[2], 0, 1, any, dm, dm, "g must be [1, rate, old.dim, old.dim]", {0, 0}}};
+      ATTN_OPERAND_(&j->a, "old", 0, any, 1, any, any, "old must have one head"),
+      ATTN_OPERAND_(&j->b, "made", 0, j->a.batch, 1, any, dm,
+                    "made must be [old.batch, 1, ., old.dim]"),
+      ATTN_OPERAND_(&j->g, "g", 0, 1, any, dm, dm, "g must be [1, rate, old.dim, old.dim]")};
   for (int i = 0; i < NORM; i++)
     if (!attn_check_operand_(e, &op[i], 1)) return 0;
   if (j->g.heads < 1) return attn_reject_(e, ATTN_E_RANGE, "g.heads, the rate, must be at least 1");
@@ -43768,19 +42189,8 @@ ATTN_COLD_ attn_status attn_rebuild_loss_call_(float *norm, float *mean, attn_te
   return attn_end_(bytes ? NULL : ctx, &e);
 }
 
-ATTN_PUB_COLD_ attn_status attn_rebuild_loss(float *norm, float *mean, attn_tensor old,
-                                             attn_tensor made, attn_tensor g, const float *bias,
-                                             attn_ctx *ctx) {
-  return attn_rebuild_loss_call_(norm, mean, old, made, g, bias, ctx, NULL);
-}
-ATTN_PUB_COLD_ size_t attn_rebuild_loss_workspace(float *norm, float *mean, attn_tensor old,
-                                                  attn_tensor made, attn_tensor g,
-                                                  const float *bias, const attn_ctx *ctx) {
-  attn_ctx plain = attn_before_workspace_(ctx);
-  size_t bytes = 0;
-  attn_rebuild_loss_call_(norm, mean, old, made, g, bias, &plain, &bytes);
-  return bytes;
-}
+ATTN_CALL_(attn_rebuild_loss, (norm, mean, old, made, g, bias), float *norm, float *mean,
+           attn_tensor old, attn_tensor made, attn_tensor g, const float *bias)
 /* <<< attn/families/memory/compressive_loss.h */
 /* >>> attn/families/memory/recursive.h */
 /* families/memory/recursive.h owns recursive memory: one attention of a segment over [memory ; segment],
@@ -43795,10 +42205,6 @@ typedef struct attn_recursive_job_ {
 ATTN_COLD_ int attn_recursive_check_(attn_error_ *e, attn_recursive_job_ *j,
                                      const attn_recursive_params *params, const attn_ctx *ctx,
                                      const attn_table_ **table, int *workers) {
-  static const attn_words_ w[] = {
-      ATTN_WORDS_("x"),          ATTN_WORDS_("memory"),     ATTN_WORDS_("params.w_q"),
-      ATTN_WORDS_("params.w_k"), ATTN_WORDS_("params.w_v"), ATTN_WORDS_("params.w_o"),
-      ATTN_WORDS_("o"),          ATTN_WORDS_("next"),       ATTN_WORDS_("params.lse")};
   enum { X, MEMORY, WQ, WK, WV, WO, O, NEXT, LSE, COUNT };
   attn_recursive_params *p = &j->p;
   const int64_t any = ATTN_ANY_;
@@ -43816,63 +42222,22 @@ ATTN_COLD_ int attn_recursive_check_(attn_error_ *e, attn_recursive_job_ *j,
                         "params.heads must divide w_q.dim, and params.kv_heads w_v.dim");
   j->dk = p->w_q.dim / h, j->dv = p->w_v.dim / kv;
   attn_operand_ op[COUNT] = {
-      {&j->x, &w[X], 0, any, 1, any, any, "x must have one head", {0, 0}},
-      {&j->memory,
-       &w[MEMORY],
-       ATTN_OPTIONAL_,
-       b,
-       1,
-       any,
-       dm,
-       "memory must be [x.batch, 1, n, x.dim]",
-       {0, 0}},
-      {&p->w_q, &w[WQ], 0, 1, 1, dm, any, "params.w_q must be [1, 1, x.dim, heads * dk]", {0, 0}},
-      {&p->w_k,
-       &w[WK],
-       0,
-       1,
-       1,
-       dm,
-       attn_mul_(j->dk, kv),
-       "params.w_k must be [1, 1, x.dim, kv_heads * dk]",
-       {0, 0}},
-      {&p->w_v,
-       &w[WV],
-       0,
-       1,
-       1,
-       dm,
-       any,
-       "params.w_v must be [1, 1, x.dim, kv_heads * dv]",
-       {0, 0}},
-      {&p->w_o,
-       &w[WO],
-       0,
-       1,
-       1,
-       attn_mul_(j->dv, h),
-       dm,
-       "params.w_o must be [1, 1, heads * dv, x.dim]",
-       {0, 0}},
-      {&j->o, &w[O], ATTN_OUT_, b, 1, t, dm, "o must have the shape of x", {0, 0}},
-      {&j->next,
-       &w[NEXT],
-       ATTN_OUT_ | ATTN_OPTIONAL_,
-       b,
-       1,
-       any,
-       dm,
-       "next must be [x.batch, 1, ., x.dim]",
-       {0, 0}},
-      {&p->lse,
-       &w[LSE],
-       ATTN_OUT_ | ATTN_OPTIONAL_ | ATTN_IS_F32_,
-       b,
-       h,
-       t,
-       1,
-       "params.lse must be f32 [x.batch, heads, x.len, 1]",
-       {0, 0}}};
+      ATTN_OPERAND_(&j->x, "x", 0, any, 1, any, any, "x must have one head"),
+      ATTN_OPERAND_(&j->memory, "memory", ATTN_OPTIONAL_, b, 1, any, dm,
+                    "memory must be [x.batch, 1, n, x.dim]"),
+      ATTN_OPERAND_(&p->w_q, "params.w_q", 0, 1, 1, dm, any,
+                    "params.w_q must be [1, 1, x.dim, heads * dk]"),
+      ATTN_OPERAND_(&p->w_k, "params.w_k", 0, 1, 1, dm, attn_mul_(j->dk, kv),
+                    "params.w_k must be [1, 1, x.dim, kv_heads * dk]"),
+      ATTN_OPERAND_(&p->w_v, "params.w_v", 0, 1, 1, dm, any,
+                    "params.w_v must be [1, 1, x.dim, kv_heads * dv]"),
+      ATTN_OPERAND_(&p->w_o, "params.w_o", 0, 1, 1, attn_mul_(j->dv, h), dm,
+                    "params.w_o must be [1, 1, heads * dv, x.dim]"),
+      ATTN_OPERAND_(&j->o, "o", ATTN_OUT_, b, 1, t, dm, "o must have the shape of x"),
+      ATTN_OPERAND_(&j->next, "next", ATTN_OUT_ | ATTN_OPTIONAL_, b, 1, any, dm,
+                    "next must be [x.batch, 1, ., x.dim]"),
+      ATTN_OPERAND_(&p->lse, "params.lse", ATTN_OUT_ | ATTN_OPTIONAL_ | ATTN_IS_F32_, b, h, t, 1,
+                    "params.lse must be f32 [x.batch, heads, x.len, 1]")};
   for (int i = 0; i < COUNT; i++)
     if (!attn_check_operand_(e, &op[i], h)) return 0;
   if (!j->memory.data) j->memory.len = 0;
@@ -43994,9 +42359,9 @@ ATTN_COLD_ int attn_recursive_steps_(attn_stage_ *s, void *job) {
 }
 
 /* The call, or with bytes the workspace query. */
-ATTN_COLD_ attn_status attn_recursive_call_(attn_recursive_job_ *j,
-                                            const attn_recursive_params *params, attn_ctx *ctx,
-                                            size_t *bytes) {
+ATTN_COLD_ attn_status attn_recursive_job_call_(attn_recursive_job_ *j,
+                                                const attn_recursive_params *params, attn_ctx *ctx,
+                                                size_t *bytes) {
   attn_error_ e = {ATTN_OK, NULL};
   const attn_table_ *table;
   int workers;
@@ -44012,26 +42377,16 @@ ATTN_COLD_ attn_status attn_recursive_call_(attn_recursive_job_ *j,
   return attn_end_(bytes ? NULL : ctx, &e);
 }
 
-ATTN_PUB_COLD_ attn_status attn_recursive(attn_tensor o, attn_tensor next, attn_tensor x,
-                                          attn_tensor memory, const attn_recursive_params *params,
-                                          attn_ctx *ctx) {
+ATTN_COLD_ attn_status attn_recursive_call_(attn_tensor o, attn_tensor next, attn_tensor x,
+                                            attn_tensor memory, const attn_recursive_params *params,
+                                            attn_ctx *ctx, size_t *bytes) {
   attn_recursive_job_ j;
   memset(&j, 0, sizeof j);
   j.o = o, j.next = next, j.x = x, j.memory = memory;
-  return attn_recursive_call_(&j, params, ctx, NULL);
+  return attn_recursive_job_call_(&j, params, ctx, bytes);
 }
-ATTN_PUB_COLD_ size_t attn_recursive_workspace(attn_tensor o, attn_tensor next, attn_tensor x,
-                                               attn_tensor memory,
-                                               const attn_recursive_params *params,
-                                               const attn_ctx *ctx) {
-  attn_recursive_job_ j;
-  attn_ctx plain = attn_before_workspace_(ctx);
-  size_t bytes = 0;
-  memset(&j, 0, sizeof j);
-  j.o = o, j.next = next, j.x = x, j.memory = memory;
-  attn_recursive_call_(&j, params, &plain, &bytes);
-  return bytes;
-}
+ATTN_CALL_(attn_recursive, (o, next, x, memory, params), attn_tensor o, attn_tensor next,
+           attn_tensor x, attn_tensor memory, const attn_recursive_params *params)
 /* <<< attn/families/memory/recursive.h */
 /* >>> attn/families/memory/knn_lm.h */
 /* families/memory/knn_lm.h owns the exact search for nearest stored contexts, and kNN-LM, which mixes
@@ -44221,11 +42576,10 @@ ATTN_FUNC_ void attn_knn_same_(void *job, int worker, int64_t row) {
 /* The rules of a search. */
 ATTN_COLD_ int attn_knn_check_(attn_error_ *e, attn_knn_job_ *a, const attn_knn_params *p,
                                attn_operand_ op[2]) {
-  static const attn_words_ w[] = {ATTN_WORDS_("q"), ATTN_WORDS_("keys")};
   const int64_t any = ATTN_ANY_;
   const attn_operand_ all[2] = {
-      {&a->q, &w[0], 0, 1, 1, any, any, "q must have batch 1 and one head", {0, 0}},
-      {&a->keys, &w[1], 0, 1, 1, any, a->q.dim, "keys must be [1, 1, N, q.dim]", {0, 0}}};
+      ATTN_OPERAND_(&a->q, "q", 0, 1, 1, any, any, "q must have batch 1 and one head"),
+      ATTN_OPERAND_(&a->keys, "keys", 0, 1, 1, any, a->q.dim, "keys must be [1, 1, N, q.dim]")};
   a->k = p ? p->k : 0, a->metric = p ? p->metric : ATTN_KNN_SQ_L2;
   if (a->k == 0) a->k = 1024;
   for (int i = 0; i < 2; i++) {
@@ -44247,8 +42601,8 @@ ATTN_COLD_ int attn_knn_search_steps_(attn_stage_ *s, void *job) {
   return attn_knn_find_(s, (attn_knn_job_ *)job);
 }
 
-ATTN_COLD_ attn_status attn_knn_search_call_(attn_knn_job_ *a, const attn_knn_params *params,
-                                             attn_ctx *ctx, size_t *bytes) {
+ATTN_COLD_ attn_status attn_knn_search_job_call_(attn_knn_job_ *a, const attn_knn_params *params,
+                                                 attn_ctx *ctx, size_t *bytes) {
   attn_error_ e = {ATTN_OK, NULL};
   const attn_table_ *table;
   attn_operand_ op[2];
@@ -44278,30 +42632,20 @@ ATTN_COLD_ attn_status attn_knn_search_call_(attn_knn_job_ *a, const attn_knn_pa
   return attn_end_(bytes ? NULL : ctx, &e);
 }
 
-ATTN_PUB_COLD_ attn_status attn_knn_search(int32_t *index, float *distance, attn_tensor q,
-                                           attn_tensor keys, const attn_knn_params *params,
-                                           attn_ctx *ctx) {
+ATTN_COLD_ attn_status attn_knn_search_call_(int32_t *index, float *distance, attn_tensor q,
+                                             attn_tensor keys, const attn_knn_params *params,
+                                             attn_ctx *ctx, size_t *bytes) {
   attn_knn_job_ a;
   memset(&a, 0, sizeof a);
   a.index = index, a.distance = distance, a.q = q, a.keys = keys;
-  return attn_knn_search_call_(&a, params, ctx, NULL);
+  return attn_knn_search_job_call_(&a, params, ctx, bytes);
 }
-ATTN_PUB_COLD_ size_t attn_knn_search_workspace(int32_t *index, float *distance, attn_tensor q,
-                                                attn_tensor keys, const attn_knn_params *params,
-                                                const attn_ctx *ctx) {
-  attn_knn_job_ a;
-  attn_ctx plain = attn_before_workspace_(ctx);
-  size_t bytes = 0;
-  memset(&a, 0, sizeof a);
-  a.index = index, a.distance = distance, a.q = q, a.keys = keys;
-  attn_knn_search_call_(&a, params, &plain, &bytes);
-  return bytes;
-}
+ATTN_CALL_(attn_knn_search, (index, distance, q, keys, params), int32_t *index, float *distance,
+           attn_tensor q, attn_tensor keys, const attn_knn_params *params)
 
 /* Every rule of attn_knn_lm; data = 0: without those that read arrays. */
 ATTN_COLD_ int attn_knn_lm_check_(attn_error_ *e, attn_knn_job_ *a, const attn_knn_lm_params *p,
                                   const attn_ctx *ctx, int data) {
-  static const attn_words_ w[] = {ATTN_WORDS_("log_p"), ATTN_WORDS_("log_lm")};
   attn_operand_ op[4];
   attn_span_ more[2];
   const int64_t any = ATTN_ANY_;
@@ -44317,15 +42661,12 @@ ATTN_COLD_ int attn_knn_lm_check_(attn_error_ *e, attn_knn_job_ *a, const attn_k
   if (!(a->temperature > 0.0f && a->temperature < INFINITY))
     return attn_reject_(e, ATTN_E_VALUE, "params.temperature must be positive and finite");
   const int64_t v = a->target ? 1 : any;
-  const attn_operand_ lm = {
-      &a->log_lm, &w[1], 0, 1, 1, a->q.len, v, "log_lm must be [1, 1, q.len, V], with target 1",
-      {0, 0}};
+  const attn_operand_ lm = ATTN_OPERAND_(&a->log_lm, "log_lm", 0, 1, 1, a->q.len, v,
+                                         "log_lm must be [1, 1, q.len, V], with target 1");
   op[3] = lm;
   if (!attn_check_operand_(e, &op[3], 1)) return 0;
-  const attn_operand_ out = {
-      &a->log_p, &w[0],    ATTN_OUT_,     1,
-      1,         a->q.len, a->log_lm.dim, "log_p must have the shape of log_lm",
-      {0, 0}};
+  const attn_operand_ out = ATTN_OPERAND_(&a->log_p, "log_p", ATTN_OUT_, 1, 1, a->q.len,
+                                          a->log_lm.dim, "log_p must have the shape of log_lm");
   op[2] = out;
   if (!attn_check_operand_(e, &op[2], 1)) return 0;
   a->vocabulary = a->target ? p->vocabulary : a->log_lm.dim;
@@ -44364,8 +42705,8 @@ ATTN_COLD_ int attn_knn_lm_steps_(attn_stage_ *s, void *job) {
   return attn_stage_for_(s, a->q.len, attn_knn_mix_, a, a->each, &a->memory);
 }
 
-ATTN_COLD_ attn_status attn_knn_lm_call_(attn_knn_job_ *a, const attn_knn_lm_params *params,
-                                         attn_ctx *ctx, size_t *bytes) {
+ATTN_COLD_ attn_status attn_knn_lm_job_call_(attn_knn_job_ *a, const attn_knn_lm_params *params,
+                                             attn_ctx *ctx, size_t *bytes) {
   attn_error_ e = {ATTN_OK, NULL};
   const attn_table_ *table;
   int workers;
@@ -44388,21 +42729,16 @@ ATTN_COLD_ attn_knn_job_ attn_knn_lm_job_(attn_tensor log_p, attn_tensor log_lm,
   return a;
 }
 
-ATTN_PUB_COLD_ attn_status attn_knn_lm(attn_tensor log_p, attn_tensor log_lm, attn_tensor q,
-                                       attn_tensor keys, const int32_t *values,
-                                       const attn_knn_lm_params *params, attn_ctx *ctx) {
+ATTN_COLD_ attn_status attn_knn_lm_call_(attn_tensor log_p, attn_tensor log_lm, attn_tensor q,
+                                         attn_tensor keys, const int32_t *values,
+                                         const attn_knn_lm_params *params, attn_ctx *ctx,
+                                         size_t *bytes) {
   attn_knn_job_ a = attn_knn_lm_job_(log_p, log_lm, q, keys, values);
-  return attn_knn_lm_call_(&a, params, ctx, NULL);
+  return attn_knn_lm_job_call_(&a, params, ctx, bytes);
 }
-ATTN_PUB_COLD_ size_t attn_knn_lm_workspace(attn_tensor log_p, attn_tensor log_lm, attn_tensor q,
-                                            attn_tensor keys, const int32_t *values,
-                                            const attn_knn_lm_params *params, const attn_ctx *ctx) {
-  attn_knn_job_ a = attn_knn_lm_job_(log_p, log_lm, q, keys, values);
-  attn_ctx plain = attn_before_workspace_(ctx);
-  size_t bytes = 0;
-  attn_knn_lm_call_(&a, params, &plain, &bytes);
-  return bytes;
-}
+ATTN_CALL_(attn_knn_lm, (log_p, log_lm, q, keys, values, params), attn_tensor log_p,
+           attn_tensor log_lm, attn_tensor q, attn_tensor keys, const int32_t *values,
+           const attn_knn_lm_params *params)
 /* <<< attn/families/memory/knn_lm.h */
 /* >>> attn/families/memory/spalm.h */
 /* families/memory/spalm.h owns SPALM: attention of hidden states over retrieved token vectors, the gate
@@ -44563,9 +42899,6 @@ ATTN_FUNC_ void attn_spalm_item_(void *job, int worker, int64_t tile) {
 /* Every rule of attn_spalm; data = 0: without those that read arrays. */
 ATTN_COLD_ int attn_spalm_check_(attn_error_ *e, attn_spalm_job_ *a, const attn_spalm_params *p,
                                  const attn_ctx *ctx, int data) {
-  static const attn_words_ w[] = {ATTN_WORDS_("h"),           ATTN_WORDS_("y"),
-                                  ATTN_WORDS_("params.emb"),  ATTN_WORDS_("z"),
-                                  ATTN_WORDS_("params.gate"), ATTN_WORDS_("params.log_p")};
   enum { H, Y, EMB, Z, GATE, LOG_P, COUNT };
   const int64_t any = ATTN_ANY_;
   attn_spalm_params zero;
@@ -44576,44 +42909,16 @@ ATTN_COLD_ int attn_spalm_check_(attn_error_ *e, attn_spalm_job_ *a, const attn_
   a->gate = p->gate, a->emb = p->emb, a->log_p = p->log_p;
   const int64_t n = a->h.len, d = a->h.dim;
   attn_operand_ op[COUNT] = {
-      {&a->h, &w[H], 0, 1, 1, any, any, "h must have batch 1 and one head", {0, 0}},
-      {&a->y,
-       &w[Y],
-       0,
-       1,
-       a->index ? 1 : n,
-       any,
-       d,
-       "y must be [1, h.len, k, h.dim], with params.index [1, 1, R, h.dim]",
-       {0, 0}},
-      {&a->emb,
-       &w[EMB],
-       ATTN_OPTIONAL_,
-       1,
-       1,
-       any,
-       d,
-       "params.emb must be [1, 1, V, h.dim]",
-       {0, 0}},
-      {&a->z, &w[Z], ATTN_OUT_, 1, 1, n, d, "z must have the shape of h", {0, 0}},
-      {&a->gate,
-       &w[GATE],
-       ATTN_OUT_ | ATTN_OPTIONAL_ | ATTN_IS_F32_,
-       1,
-       1,
-       n,
-       1,
-       "params.gate must be f32 [1, 1, h.len, 1]",
-       {0, 0}},
-      {&a->log_p,
-       &w[LOG_P],
-       ATTN_OUT_ | ATTN_OPTIONAL_ | ATTN_IS_F32_,
-       1,
-       1,
-       n,
-       any,
-       "params.log_p must be f32 [1, 1, h.len, V]",
-       {0, 0}}};
+      ATTN_OPERAND_(&a->h, "h", 0, 1, 1, any, any, "h must have batch 1 and one head"),
+      ATTN_OPERAND_(&a->y, "y", 0, 1, a->index ? 1 : n, any, d,
+                    "y must be [1, h.len, k, h.dim], with params.index [1, 1, R, h.dim]"),
+      ATTN_OPERAND_(&a->emb, "params.emb", ATTN_OPTIONAL_, 1, 1, any, d,
+                    "params.emb must be [1, 1, V, h.dim]"),
+      ATTN_OPERAND_(&a->z, "z", ATTN_OUT_, 1, 1, n, d, "z must have the shape of h"),
+      ATTN_OPERAND_(&a->gate, "params.gate", ATTN_OUT_ | ATTN_OPTIONAL_ | ATTN_IS_F32_, 1, 1, n, 1,
+                    "params.gate must be f32 [1, 1, h.len, 1]"),
+      ATTN_OPERAND_(&a->log_p, "params.log_p", ATTN_OUT_ | ATTN_OPTIONAL_ | ATTN_IS_F32_, 1, 1, n,
+                    any, "params.log_p must be f32 [1, 1, h.len, V]")};
   for (int i = 0; i < COUNT; i++)
     if (!attn_check_operand_(e, &op[i], 1)) return 0;
   a->k = a->index ? (p->k ? p->k : 4) : a->y.len;
@@ -44922,10 +43227,6 @@ ATTN_COLD_ int attn_memorizing_check_(attn_error_ *e, attn_memorizing_job_ *a,
                                       const attn_table_ *table, const attn_recall *memory,
                                       const attn_memorizing_params *params, const attn_ctx *ctx,
                                       int data) {
-  static const attn_words_ w[] = {ATTN_WORDS_("q"),           ATTN_WORDS_("k"),
-                                  ATTN_WORDS_("v"),           ATTN_WORDS_("params.xl_k"),
-                                  ATTN_WORDS_("params.xl_v"), ATTN_WORDS_("o"),
-                                  ATTN_WORDS_("memory.k"),    ATTN_WORDS_("memory.v")};
   enum { Q, K, V, XK, XV, O, MK, MV, COUNT };
   const int64_t any = ATTN_ANY_;
   attn_span_ more[2];
@@ -44936,70 +43237,22 @@ ATTN_COLD_ int attn_memorizing_check_(attn_error_ *e, attn_memorizing_job_ *a,
   if (a->alone) a->q = attn_view_(NULL, ATTN_F32, a->k.batch, a->k.heads, 0, a->k.dim);
   const int64_t b = a->q.batch, h = a->q.heads;
   const int role = a->alone ? ATTN_OPTIONAL_ : 0;
-  attn_operand_ op[COUNT] = {{&a->q, &w[Q], 0, any, any, any, any, "", {0, 0}},
-                             {&a->k,
-                              &w[K],
-                              0,
-                              b,
-                              ATTN_DIVIDES_,
-                              a->alone ? any : a->q.len,
-                              a->q.dim,
-                              "k must be [q.batch, Hk, q.len, q.dim], and Hk divide q.heads",
-                              {0, 0}},
-                             {&a->v,
-                              &w[V],
-                              0,
-                              b,
-                              a->alone ? any : (int64_t)ATTN_DIVIDES_,
-                              a->k.len,
-                              any,
-                              "v must be [q.batch, Hv, k.len, .], and Hv divide q.heads",
-                              {0, 0}},
-                             {&p->xl_k,
-                              &w[XK],
-                              ATTN_OPTIONAL_,
-                              b,
-                              a->k.heads,
-                              any,
-                              a->k.dim,
-                              "params.xl_k must be [q.batch, k.heads, M, q.dim]",
-                              {0, 0}},
-                             {&p->xl_v,
-                              &w[XV],
-                              ATTN_OPTIONAL_,
-                              b,
-                              a->v.heads,
-                              p->xl_k.len,
-                              a->v.dim,
-                              "params.xl_v must be [q.batch, v.heads, xl_k.len, v.dim]",
-                              {0, 0}},
-                             {&a->o,
-                              &w[O],
-                              ATTN_OUT_ | role,
-                              b,
-                              h,
-                              a->q.len,
-                              a->v.dim,
-                              "o must be [q.batch, q.heads, q.len, v.dim]",
-                              {0, 0}},
-                             {&a->mem.k,
-                              &w[MK],
-                              ATTN_OUT_,
-                              b,
-                              a->k.heads,
-                              any,
-                              a->k.dim,
-                              "memory.k must be [q.batch, k.heads, capacity, q.dim]",
-                              {0, 0}},
-                             {&a->mem.v,
-                              &w[MV],
-                              ATTN_OUT_,
-                              b,
-                              a->v.heads,
-                              memory->k.len,
-                              a->v.dim,
-                              "memory.v must be [q.batch, v.heads, capacity, v.dim]",
-                              {0, 0}}};
+  attn_operand_ op[COUNT] = {
+      ATTN_OPERAND_(&a->q, "q", 0, any, any, any, any, ""),
+      ATTN_OPERAND_(&a->k, "k", 0, b, ATTN_DIVIDES_, a->alone ? any : a->q.len, a->q.dim,
+                    "k must be [q.batch, Hk, q.len, q.dim], and Hk divide q.heads"),
+      ATTN_OPERAND_(&a->v, "v", 0, b, a->alone ? any : (int64_t)ATTN_DIVIDES_, a->k.len, any,
+                    "v must be [q.batch, Hv, k.len, .], and Hv divide q.heads"),
+      ATTN_OPERAND_(&p->xl_k, "params.xl_k", ATTN_OPTIONAL_, b, a->k.heads, any, a->k.dim,
+                    "params.xl_k must be [q.batch, k.heads, M, q.dim]"),
+      ATTN_OPERAND_(&p->xl_v, "params.xl_v", ATTN_OPTIONAL_, b, a->v.heads, p->xl_k.len, a->v.dim,
+                    "params.xl_v must be [q.batch, v.heads, xl_k.len, v.dim]"),
+      ATTN_OPERAND_(&a->o, "o", ATTN_OUT_ | role, b, h, a->q.len, a->v.dim,
+                    "o must be [q.batch, q.heads, q.len, v.dim]"),
+      ATTN_OPERAND_(&a->mem.k, "memory.k", ATTN_OUT_, b, a->k.heads, any, a->k.dim,
+                    "memory.k must be [q.batch, k.heads, capacity, q.dim]"),
+      ATTN_OPERAND_(&a->mem.v, "memory.v", ATTN_OUT_, b, a->v.heads, memory->k.len, a->v.dim,
+                    "memory.v must be [q.batch, v.heads, capacity, v.dim]")};
   if (!a->alone && h < 1) return attn_reject_(e, ATTN_E_SHAPE, "q.heads must be at least 1");
   if ((p->xl_k.data != NULL) != (p->xl_v.data != NULL))
     return attn_reject_(e, ATTN_E_NULL, "params.xl_k and .xl_v go together");
@@ -45295,17 +43548,17 @@ ATTN_COLD_ int attn_gtrxl_gate_steps_(attn_stage_ *s, void *job) {
 }
 
 /* The call, or with bytes the workspace query. */
-ATTN_COLD_ attn_status attn_gtrxl_gate_call_(attn_gtrxl_gate_job_ *j,
-                                             const attn_gtrxl_gate_params *params, attn_ctx *ctx,
-                                             size_t *bytes) {
-  static const attn_words_ w[] = {ATTN_WORDS_("o"), ATTN_WORDS_("x"), ATTN_WORDS_("y")};
+ATTN_COLD_ attn_status attn_gtrxl_gate_job_call_(attn_gtrxl_gate_job_ *j,
+                                                 const attn_gtrxl_gate_params *params,
+                                                 attn_ctx *ctx, size_t *bytes) {
   attn_error_ e = {ATTN_OK, NULL};
   const attn_table_ *table;
   const int64_t b = j->o.batch, t = j->o.len, dm = j->o.dim;
   attn_operand_ op[3 + ATTN_GTRXL_OPERANDS_] = {
-      {&j->o, &w[0], ATTN_OUT_, ATTN_ANY_, 1, ATTN_ANY_, ATTN_ANY_, "o must have one head", {0, 0}},
-      {&j->x, &w[1], 0, b, 1, t, dm, "x must have the shape of o", {0, 0}},
-      {&j->y, &w[2], 0, b, 1, t, dm, "y must have the shape of o", {0, 0}}};
+      ATTN_OPERAND_(&j->o, "o", ATTN_OUT_, ATTN_ANY_, 1, ATTN_ANY_, ATTN_ANY_,
+                    "o must have one head"),
+      ATTN_OPERAND_(&j->x, "x", 0, b, 1, t, dm, "x must have the shape of o"),
+      ATTN_OPERAND_(&j->y, "y", 0, b, 1, t, dm, "y must have the shape of o")};
   int workers, ok = attn_check_ctx_(&e, ctx, &table, &workers);
   for (int i = 0; ok && i < 3; i++) ok = attn_check_operand_(&e, &op[i], 1);
   if (ok && !params)
@@ -45323,24 +43576,16 @@ ATTN_COLD_ attn_status attn_gtrxl_gate_call_(attn_gtrxl_gate_job_ *j,
   return attn_end_(bytes ? NULL : ctx, &e);
 }
 
-ATTN_PUB_COLD_ attn_status attn_gtrxl_gate(attn_tensor o, attn_tensor x, attn_tensor y,
-                                           const attn_gtrxl_gate_params *params, attn_ctx *ctx) {
+ATTN_COLD_ attn_status attn_gtrxl_gate_call_(attn_tensor o, attn_tensor x, attn_tensor y,
+                                             const attn_gtrxl_gate_params *params, attn_ctx *ctx,
+                                             size_t *bytes) {
   attn_gtrxl_gate_job_ j;
   memset(&j, 0, sizeof j);
   j.o = o, j.x = x, j.y = y;
-  return attn_gtrxl_gate_call_(&j, params, ctx, NULL);
+  return attn_gtrxl_gate_job_call_(&j, params, ctx, bytes);
 }
-ATTN_PUB_COLD_ size_t attn_gtrxl_gate_workspace(attn_tensor o, attn_tensor x, attn_tensor y,
-                                                const attn_gtrxl_gate_params *params,
-                                                const attn_ctx *ctx) {
-  attn_gtrxl_gate_job_ j;
-  attn_ctx plain = attn_before_workspace_(ctx);
-  size_t bytes = 0;
-  memset(&j, 0, sizeof j);
-  j.o = o, j.x = x, j.y = y;
-  attn_gtrxl_gate_call_(&j, params, &plain, &bytes);
-  return bytes;
-}
+ATTN_CALL_(attn_gtrxl_gate, (o, x, y, params), attn_tensor o, attn_tensor x, attn_tensor y,
+           const attn_gtrxl_gate_params *params)
 
 /* ---- the block ------------------------------------------------------------------------------*/
 
@@ -45352,8 +43597,6 @@ typedef struct attn_gtrxl_job_ {
 ATTN_COLD_ int attn_gtrxl_check_(attn_error_ *e, attn_gtrxl_job_ *j,
                                  const attn_gtrxl_params *params, const attn_ctx *ctx,
                                  const attn_table_ **table, int *workers) {
-  static const attn_words_ w[] = {ATTN_WORDS_("o"), ATTN_WORDS_("params.attention.lse"),
-                                  ATTN_WORDS_("params.attention.usage")};
   enum {
     GATE_1 = 3,
     GATE_2 = GATE_1 + ATTN_GTRXL_OPERANDS_,
@@ -45369,9 +43612,10 @@ ATTN_COLD_ int attn_gtrxl_check_(attn_error_ *e, attn_gtrxl_job_ *j,
   j->p.attention.sublayer = ATTN_SUBLAYER_PRE;
   if (!attn_segment_layer_check_(e, &j->layer, &j->p.attention, ctx, table, workers)) return 0;
   attn_segment_params *a = &j->layer.p.attention;
-  attn_operand_ op[COUNT] = {{&j->layer.o, &w[0], ATTN_OUT_, any, any, any, any, "", {0, 0}},
-                             {&a->lse, &w[1], out, any, any, any, any, "", {0, 0}},
-                             {&a->usage, &w[2], out, any, any, any, any, "", {0, 0}}};
+  attn_operand_ op[COUNT] = {
+      ATTN_OPERAND_(&j->layer.o, "o", ATTN_OUT_, any, any, any, any, ""),
+      ATTN_OPERAND_(&a->lse, "params.attention.lse", out, any, any, any, any, ""),
+      ATTN_OPERAND_(&a->usage, "params.attention.usage", out, any, any, any, any, "")};
   for (int i = 0; i < GATE_1; i++)
     if (!attn_check_operand_(e, &op[i], 1)) return 0;
   if (!attn_gtrxl_gate_check_(e, &j->p.gate_1, ATTN_GTRXL_FIRST_, dm, op + GATE_1) ||
@@ -45447,17 +43691,8 @@ ATTN_COLD_ attn_status attn_gtrxl_call_(attn_tensor o, attn_tensor h,
   return attn_end_(bytes ? NULL : ctx, &e);
 }
 
-ATTN_PUB_COLD_ attn_status attn_gtrxl(attn_tensor o, attn_tensor h, const attn_gtrxl_params *params,
-                                      attn_ctx *ctx) {
-  return attn_gtrxl_call_(o, h, params, ctx, NULL);
-}
-ATTN_PUB_COLD_ size_t attn_gtrxl_workspace(attn_tensor o, attn_tensor h,
-                                           const attn_gtrxl_params *params, const attn_ctx *ctx) {
-  attn_ctx plain = attn_before_workspace_(ctx);
-  size_t bytes = 0;
-  attn_gtrxl_call_(o, h, params, &plain, &bytes);
-  return bytes;
-}
+ATTN_CALL_(attn_gtrxl, (o, h, params), attn_tensor o, attn_tensor h,
+           const attn_gtrxl_params *params)
 /* <<< attn/families/memory/gtrxl.h */
 /* >>> attn/families/blocks/feed_forward.h */
 /* families/blocks/feed_forward.h owns the feed-forward as a call. */
@@ -45470,18 +43705,12 @@ typedef struct attn_feed_job_ {
 
 ATTN_COLD_ int attn_feed_check_(attn_error_ *e, attn_feed_job_ *j, const attn_ctx *ctx,
                                 const attn_table_ **table, int *workers) {
-  static const attn_words_ wx = ATTN_WORDS_("x"), wy = ATTN_WORDS_("y");
+  static const char wx[] = ATTN_WORDS_("x"), wy[] = ATTN_WORDS_("y");
   attn_operand_ op[2 + ATTN_FEED_OPERANDS_] = {
-      {&j->y, &wy, ATTN_OUT_, ATTN_ANY_, 1, ATTN_ANY_, ATTN_ANY_, "y must have one head", {0, 0}},
-      {&j->x,
-       &wx,
-       0,
-       j->y.batch,
-       1,
-       j->y.len,
-       ATTN_ANY_,
-       "x must be [y.batch, 1, y.len, .]",
-       {0, 0}}};
+      ATTN_OPERAND_AS_(&j->y, wy, ATTN_OUT_, ATTN_ANY_, 1, ATTN_ANY_, ATTN_ANY_,
+                       "y must have one head"),
+      ATTN_OPERAND_AS_(&j->x, wx, 0, j->y.batch, 1, j->y.len, ATTN_ANY_,
+                       "x must be [y.batch, 1, y.len, .]")};
   if (!attn_check_ctx_(e, ctx, table, workers) || !attn_check_operand_(e, &op[0], 1) ||
       !attn_check_operand_(e, &op[1], 1) ||
       !attn_check_feed_(e, &j->ff, ATTN_PLACE_, j->x.dim, j->y.dim, op + 2))
@@ -45496,8 +43725,9 @@ ATTN_COLD_ int attn_feed_steps_(attn_stage_ *s, void *job) {
   return attn_stage_feed_forward_(s, j->y, j->x, &j->ff, j->chunks, ATTN_SUBLAYER_PLAIN, NULL);
 }
 
-ATTN_COLD_ attn_status attn_feed_call_(attn_tensor y, attn_tensor x, const attn_feed_forward *ff,
-                                       int64_t chunks, attn_ctx *ctx, size_t *bytes) {
+ATTN_COLD_ attn_status attn_feed_forward_rows_call_(attn_tensor y, attn_tensor x,
+                                                    const attn_feed_forward *ff, int64_t chunks,
+                                                    attn_ctx *ctx, size_t *bytes) {
   attn_error_ e = {ATTN_OK, NULL};
   attn_feed_job_ j;
   const attn_table_ *table;
@@ -45514,19 +43744,8 @@ ATTN_COLD_ attn_status attn_feed_call_(attn_tensor y, attn_tensor x, const attn_
   return attn_end_(bytes ? NULL : ctx, &e);
 }
 
-ATTN_PUB_COLD_ attn_status attn_feed_forward_rows(attn_tensor y, attn_tensor x,
-                                                  const attn_feed_forward *ff, int64_t chunks,
-                                                  attn_ctx *ctx) {
-  return attn_feed_call_(y, x, ff, chunks, ctx, NULL);
-}
-ATTN_PUB_COLD_ size_t attn_feed_forward_rows_workspace(attn_tensor y, attn_tensor x,
-                                                       const attn_feed_forward *ff, int64_t chunks,
-                                                       const attn_ctx *ctx) {
-  attn_ctx plain = attn_before_workspace_(ctx);
-  size_t bytes = 0;
-  attn_feed_call_(y, x, ff, chunks, &plain, &bytes);
-  return bytes;
-}
+ATTN_CALL_(attn_feed_forward_rows, (y, x, ff, chunks), attn_tensor y, attn_tensor x,
+           const attn_feed_forward *ff, int64_t chunks)
 /* <<< attn/families/blocks/feed_forward.h */
 /* >>> attn/families/blocks/encoder.h */
 /* families/blocks/encoder.h owns the call of an encoder block. */
@@ -45537,17 +43756,8 @@ ATTN_COLD_ attn_status attn_encoder_call_(attn_tensor y, attn_tensor x,
   attn_coder_job_ j = attn_coder_open_(y, x);
   return attn_coder_call_(&j, params, 0, NULL, "encoder block", ctx, bytes);
 }
-ATTN_PUB_COLD_ attn_status attn_encoder(attn_tensor y, attn_tensor x,
-                                        const attn_block_params *params, attn_ctx *ctx) {
-  return attn_encoder_call_(y, x, params, ctx, NULL);
-}
-ATTN_PUB_COLD_ size_t attn_encoder_workspace(attn_tensor y, attn_tensor x,
-                                             const attn_block_params *params, const attn_ctx *ctx) {
-  attn_ctx plain = attn_before_workspace_(ctx);
-  size_t bytes = 0;
-  attn_encoder_call_(y, x, params, &plain, &bytes);
-  return bytes;
-}
+ATTN_CALL_(attn_encoder, (y, x, params), attn_tensor y, attn_tensor x,
+           const attn_block_params *params)
 /* <<< attn/families/blocks/encoder.h */
 /* >>> attn/families/blocks/decoder.h */
 /* families/blocks/decoder.h owns the calls of a decoder: the block over all rows, and its step behind a cache. */
@@ -45562,17 +43772,8 @@ ATTN_COLD_ attn_status attn_decoder_call_(attn_tensor y, attn_tensor x, attn_ten
   j.e = e;
   return attn_coder_call_(&j, params, 1, NULL, "decoder block", ctx, bytes);
 }
-ATTN_PUB_COLD_ attn_status attn_decoder(attn_tensor y, attn_tensor x, attn_tensor e,
-                                        const attn_block_params *params, attn_ctx *ctx) {
-  return attn_decoder_call_(y, x, e, params, ctx, NULL);
-}
-ATTN_PUB_COLD_ size_t attn_decoder_workspace(attn_tensor y, attn_tensor x, attn_tensor e,
-                                             const attn_block_params *params, const attn_ctx *ctx) {
-  attn_ctx plain = attn_before_workspace_(ctx);
-  size_t bytes = 0;
-  attn_decoder_call_(y, x, e, params, &plain, &bytes);
-  return bytes;
-}
+ATTN_CALL_(attn_decoder, (y, x, e, params), attn_tensor y, attn_tensor x, attn_tensor e,
+           const attn_block_params *params)
 
 /* ---- one step -------------------------------------------------------------------------------*/
 
@@ -45620,71 +43821,22 @@ typedef struct attn_start_job_ {
 
 ATTN_COLD_ int attn_start_check_(attn_error_ *e, attn_start_job_ *j, const attn_ctx *ctx,
                                  const attn_table_ **table, int *workers) {
-  static const attn_words_ w[] = {ATTN_WORDS_("cache.e_k"),
-                                  ATTN_WORDS_("cache.e_v"),
-                                  ATTN_WORDS_("e"),
-                                  ATTN_WORDS_("params.cross.w_k"),
-                                  ATTN_WORDS_("params.cross.w_v"),
-                                  ATTN_WORDS_("params.cross.b_k"),
-                                  ATTN_WORDS_("params.cross.b_v")};
   const int64_t b = j->e.batch, t = j->e.len, d = j->e.dim, any = ATTN_ANY_;
   const int64_t h = j->e_k.heads, k = attn_mul_(h, j->e_k.dim), v = attn_mul_(h, j->e_v.dim);
   attn_multihead_params *p = &j->cross;
-  attn_operand_ op[] = {{&j->e_k,
-                         &w[0],
-                         ATTN_OUT_,
-                         b,
-                         any,
-                         t,
-                         any,
-                         "cache.e_k must be [e.batch, kv_heads, e.len, dk]",
-                         {0, 0}},
-                        {&j->e_v,
-                         &w[1],
-                         ATTN_OUT_,
-                         b,
-                         h,
-                         t,
-                         any,
-                         "cache.e_v must be [e.batch, kv_heads, e.len, dv]",
-                         {0, 0}},
-                        {&j->e, &w[2], 0, any, 1, any, any, "e must have one head", {0, 0}},
-                        {&p->w_k,
-                         &w[3],
-                         0,
-                         1,
-                         1,
-                         d,
-                         k,
-                         "params.cross.w_k must be [1, 1, e.dim, kv_heads * dk]",
-                         {0, 0}},
-                        {&p->w_v,
-                         &w[4],
-                         0,
-                         1,
-                         1,
-                         d,
-                         v,
-                         "params.cross.w_v must be [1, 1, e.dim, kv_heads * dv]",
-                         {0, 0}},
-                        {&p->b_k,
-                         &w[5],
-                         ATTN_OPTIONAL_,
-                         1,
-                         1,
-                         1,
-                         k,
-                         "params.cross.b_k must be [1, 1, 1, w_k.dim]",
-                         {0, 0}},
-                        {&p->b_v,
-                         &w[6],
-                         ATTN_OPTIONAL_,
-                         1,
-                         1,
-                         1,
-                         v,
-                         "params.cross.b_v must be [1, 1, 1, w_v.dim]",
-                         {0, 0}}};
+  attn_operand_ op[] = {ATTN_OPERAND_(&j->e_k, "cache.e_k", ATTN_OUT_, b, any, t, any,
+                                      "cache.e_k must be [e.batch, kv_heads, e.len, dk]"),
+                        ATTN_OPERAND_(&j->e_v, "cache.e_v", ATTN_OUT_, b, h, t, any,
+                                      "cache.e_v must be [e.batch, kv_heads, e.len, dv]"),
+                        ATTN_OPERAND_(&j->e, "e", 0, any, 1, any, any, "e must have one head"),
+                        ATTN_OPERAND_(&p->w_k, "params.cross.w_k", 0, 1, 1, d, k,
+                                      "params.cross.w_k must be [1, 1, e.dim, kv_heads * dk]"),
+                        ATTN_OPERAND_(&p->w_v, "params.cross.w_v", 0, 1, 1, d, v,
+                                      "params.cross.w_v must be [1, 1, e.dim, kv_heads * dv]"),
+                        ATTN_OPERAND_(&p->b_k, "params.cross.b_k", ATTN_OPTIONAL_, 1, 1, 1, k,
+                                      "params.cross.b_k must be [1, 1, 1, w_k.dim]"),
+                        ATTN_OPERAND_(&p->b_v, "params.cross.b_v", ATTN_OPTIONAL_, 1, 1, 1, v,
+                                      "params.cross.b_v must be [1, 1, 1, w_v.dim]")};
   const int n = (int)(sizeof op / sizeof *op);
   const int64_t kv = p->kv_heads ? p->kv_heads : p->heads ? p->heads : 1;
   if (!attn_check_ctx_(e, ctx, table, workers)) return 0;
@@ -45809,17 +43961,17 @@ ATTN_COLD_ int attn_reversible_steps_(attn_stage_ *s, void *job) {
 }
 
 /* names: of a_out, b_out, a, b. */
-ATTN_COLD_ attn_status attn_reversible_call_(attn_reversible_job_ *j, const attn_words_ *names,
-                                             attn_ctx *ctx, size_t *bytes) {
+ATTN_COLD_ attn_status attn_reversible_job_call_(attn_reversible_job_ *j, const char *const *names,
+                                                 attn_ctx *ctx, size_t *bytes) {
   attn_error_ e = {ATTN_OK, NULL};
   const attn_table_ *table;
   int workers;
   const int64_t b = j->a.batch, n = j->a.len, d = j->a.dim, any = ATTN_ANY_;
   const char *rule = "all streams must have the extents [B, 1, n, d]";
-  attn_operand_ op[] = {{&j->a_out, &names[0], ATTN_OUT_, b, 1, n, d, rule, {0, 0}},
-                        {&j->b_out, &names[1], ATTN_OUT_, b, 1, n, d, rule, {0, 0}},
-                        {&j->a, &names[2], 0, any, 1, any, any, rule, {0, 0}},
-                        {&j->b, &names[3], 0, b, 1, n, d, rule, {0, 0}}};
+  attn_operand_ op[] = {ATTN_OPERAND_AS_(&j->a_out, names[0], ATTN_OUT_, b, 1, n, d, rule),
+                        ATTN_OPERAND_AS_(&j->b_out, names[1], ATTN_OUT_, b, 1, n, d, rule),
+                        ATTN_OPERAND_AS_(&j->a, names[2], 0, any, 1, any, any, rule),
+                        ATTN_OPERAND_AS_(&j->b, names[3], 0, b, 1, n, d, rule)};
   int ok = attn_check_ctx_(&e, ctx, &table, &workers);
   for (int i = 0; ok && i < 4; i++) ok = attn_check_operand_(&e, &op[i ^ 2], 1); /* inputs first */
   if (ok && attn_same_view_(&j->a_out, &j->a)) op[2].span.hi = op[2].span.lo;
@@ -45838,56 +43990,32 @@ ATTN_COLD_ attn_status attn_reversible_call_(attn_reversible_job_ *j, const attn
   return attn_end_(bytes ? NULL : ctx, &e);
 }
 
-ATTN_COLD_ attn_status attn_reversible_run_(attn_tensor y1, attn_tensor y2, attn_tensor x1,
-                                            attn_tensor x2, const attn_reversible_params *params,
-                                            attn_ctx *ctx, size_t *bytes) {
-  static const attn_words_ names[] = {ATTN_WORDS_("y1"), ATTN_WORDS_("y2"), ATTN_WORDS_("x1"),
+ATTN_COLD_ attn_status attn_reversible_call_(attn_tensor y1, attn_tensor y2, attn_tensor x1,
+                                             attn_tensor x2, const attn_reversible_params *params,
+                                             attn_ctx *ctx, size_t *bytes) {
+  static const char *const names[] = {ATTN_WORDS_("y1"), ATTN_WORDS_("y2"), ATTN_WORDS_("x1"),
                                       ATTN_WORDS_("x2")};
   attn_reversible_job_ j = {y1, y2, x1, x2, NULL, NULL, NULL, NULL, 1.0f};
   if (params)
     j.p = params->f, j.p_user = params->f_user, j.q = params->g, j.q_user = params->g_user;
-  return attn_reversible_call_(&j, names, ctx, bytes);
+  return attn_reversible_job_call_(&j, names, ctx, bytes);
 }
-ATTN_PUB_COLD_ attn_status attn_reversible(attn_tensor y1, attn_tensor y2, attn_tensor x1,
-                                           attn_tensor x2, const attn_reversible_params *params,
-                                           attn_ctx *ctx) {
-  return attn_reversible_run_(y1, y2, x1, x2, params, ctx, NULL);
-}
-ATTN_PUB_COLD_ size_t attn_reversible_workspace(attn_tensor y1, attn_tensor y2, attn_tensor x1,
-                                                attn_tensor x2,
-                                                const attn_reversible_params *params,
-                                                const attn_ctx *ctx) {
-  attn_ctx plain = attn_before_workspace_(ctx);
-  size_t bytes = 0;
-  attn_reversible_run_(y1, y2, x1, x2, params, &plain, &bytes);
-  return bytes;
-}
+ATTN_CALL_(attn_reversible, (y1, y2, x1, x2, params), attn_tensor y1, attn_tensor y2,
+           attn_tensor x1, attn_tensor x2, const attn_reversible_params *params)
 
-ATTN_COLD_ attn_status attn_reversible_back_(attn_tensor x1, attn_tensor x2, attn_tensor y1,
-                                             attn_tensor y2, const attn_reversible_params *params,
-                                             attn_ctx *ctx, size_t *bytes) {
-  static const attn_words_ names[] = {ATTN_WORDS_("x2"), ATTN_WORDS_("x1"), ATTN_WORDS_("y2"),
+ATTN_COLD_ attn_status attn_reversible_inverse_call_(attn_tensor x1, attn_tensor x2, attn_tensor y1,
+                                                     attn_tensor y2,
+                                                     const attn_reversible_params *params,
+                                                     attn_ctx *ctx, size_t *bytes) {
+  static const char *const names[] = {ATTN_WORDS_("x2"), ATTN_WORDS_("x1"), ATTN_WORDS_("y2"),
                                       ATTN_WORDS_("y1")};
   attn_reversible_job_ j = {x2, x1, y2, y1, NULL, NULL, NULL, NULL, -1.0f};
   if (params)
     j.p = params->g, j.p_user = params->g_user, j.q = params->f, j.q_user = params->f_user;
-  return attn_reversible_call_(&j, names, ctx, bytes);
+  return attn_reversible_job_call_(&j, names, ctx, bytes);
 }
-ATTN_PUB_COLD_ attn_status attn_reversible_inverse(attn_tensor x1, attn_tensor x2, attn_tensor y1,
-                                                   attn_tensor y2,
-                                                   const attn_reversible_params *params,
-                                                   attn_ctx *ctx) {
-  return attn_reversible_back_(x1, x2, y1, y2, params, ctx, NULL);
-}
-ATTN_PUB_COLD_ size_t attn_reversible_inverse_workspace(attn_tensor x1, attn_tensor x2,
-                                                        attn_tensor y1, attn_tensor y2,
-                                                        const attn_reversible_params *params,
-                                                        const attn_ctx *ctx) {
-  attn_ctx plain = attn_before_workspace_(ctx);
-  size_t bytes = 0;
-  attn_reversible_back_(x1, x2, y1, y2, params, &plain, &bytes);
-  return bytes;
-}
+ATTN_CALL_(attn_reversible_inverse, (x1, x2, y1, y2, params), attn_tensor x1, attn_tensor x2,
+           attn_tensor y1, attn_tensor y2, const attn_reversible_params *params)
 
 /* ---- the mean -------------------------------------------------------------------------------*/
 
@@ -45898,7 +44026,6 @@ ATTN_COLD_ int attn_mean_steps_(attn_stage_ *s, void *job) {
 
 ATTN_COLD_ attn_status attn_stream_mean_call_(attn_tensor y, attn_tensor x1, attn_tensor x2,
                                               attn_ctx *ctx, size_t *bytes) {
-  static const attn_words_ w[] = {ATTN_WORDS_("y"), ATTN_WORDS_("x1"), ATTN_WORDS_("x2")};
   attn_error_ e = {ATTN_OK, NULL};
   const attn_table_ *table;
   int workers;
@@ -45907,9 +44034,9 @@ ATTN_COLD_ attn_status attn_stream_mean_call_(attn_tensor y, attn_tensor x1, att
   a.to = y, a.x = x1, a.t = x2;
   const char *rule = "y, x1 and x2 must have the same extents";
   const int64_t b = y.batch, h = y.heads, n = y.len, d = y.dim;
-  attn_operand_ op[] = {{&a.to, &w[0], ATTN_OUT_, b, h, n, d, rule, {0, 0}},
-                        {&a.x, &w[1], 0, b, h, n, d, rule, {0, 0}},
-                        {&a.t, &w[2], 0, b, h, n, d, rule, {0, 0}}};
+  attn_operand_ op[] = {ATTN_OPERAND_(&a.to, "y", ATTN_OUT_, b, h, n, d, rule),
+                        ATTN_OPERAND_(&a.x, "x1", 0, b, h, n, d, rule),
+                        ATTN_OPERAND_(&a.t, "x2", 0, b, h, n, d, rule)};
   int ok = attn_check_ctx_(&e, ctx, &table, &workers);
   for (int i = 0; ok && i < 3; i++) {
     ok = attn_check_operand_(&e, &op[i], h);
@@ -45921,17 +44048,7 @@ ATTN_COLD_ attn_status attn_stream_mean_call_(attn_tensor y, attn_tensor x1, att
   }
   return attn_end_(bytes ? NULL : ctx, &e);
 }
-ATTN_PUB_COLD_ attn_status attn_stream_mean(attn_tensor y, attn_tensor x1, attn_tensor x2,
-                                            attn_ctx *ctx) {
-  return attn_stream_mean_call_(y, x1, x2, ctx, NULL);
-}
-ATTN_PUB_COLD_ size_t attn_stream_mean_workspace(attn_tensor y, attn_tensor x1, attn_tensor x2,
-                                                 const attn_ctx *ctx) {
-  attn_ctx plain = attn_before_workspace_(ctx);
-  size_t bytes = 0;
-  attn_stream_mean_call_(y, x1, x2, &plain, &bytes);
-  return bytes;
-}
+ATTN_CALL_(attn_stream_mean, (y, x1, x2), attn_tensor y, attn_tensor x1, attn_tensor x2)
 /* <<< attn/families/blocks/reversible.h */
 /* >>> attn/families/blocks/trajectory.h */
 /* families/blocks/trajectory.h owns trajectories as sequences: returns to go, tokens, the mask of those that
@@ -45977,12 +44094,11 @@ ATTN_FUNC_ void attn_returns_item_(void *job, int worker, int64_t b) {
 ATTN_COLD_ int attn_returns_check_(attn_error_ *e, attn_returns_job_ *j,
                                    const attn_returns_params *params, const attn_ctx *ctx,
                                    int *workers) {
-  static const attn_words_ w[] = {ATTN_WORDS_("y"), ATTN_WORDS_("r")};
   const int64_t b = j->y.batch;
   attn_span_ target;
   attn_operand_ op[2] = {
-      {&j->y, &w[0], ATTN_OUT_, ATTN_ANY_, 1, ATTN_ANY_, 1, "y must be [B, 1, T, 1]", {0, 0}},
-      {&j->r, &w[1], 0, b, 1, j->y.len, 1, "r must have the shape of y", {0, 0}}};
+      ATTN_OPERAND_(&j->y, "y", ATTN_OUT_, ATTN_ANY_, 1, ATTN_ANY_, 1, "y must be [B, 1, T, 1]"),
+      ATTN_OPERAND_(&j->r, "r", 0, b, 1, j->y.len, 1, "r must have the shape of y")};
   if (!attn_check_ctx_(e, ctx, &j->table, workers) || !attn_check_operand_(e, &op[0], 1) ||
       !attn_check_operand_(e, &op[1], 1))
     return 0;
@@ -46083,7 +44199,7 @@ ATTN_FUNC_ void attn_trajectory_item_(void *job, int worker, int64_t index) {
 ATTN_COLD_ int attn_trajectory_check_(attn_error_ *e, attn_trajectory_job_ *j,
                                       const attn_trajectory_params *params, const attn_ctx *ctx,
                                       int *workers) {
-  static const attn_words_ w[] = {ATTN_WORDS_("y"), ATTN_WORDS_("returns"), ATTN_WORDS_("states"),
+  static const char *const w[] = {ATTN_WORDS_("y"), ATTN_WORDS_("returns"), ATTN_WORDS_("states"),
                                   ATTN_WORDS_("actions")};
   static const attn_said_ said[] = {ATTN_SAID_("params.w_return", "[1, 1, 1, y.dim]"),
                                     ATTN_SAID_("params.w_state", "[1, 1, states.dim, y.dim]"),
@@ -46100,18 +44216,12 @@ ATTN_COLD_ int attn_trajectory_check_(attn_error_ *e, attn_trajectory_job_ *j,
   if (!params) return attn_reject_(e, ATTN_E_NULL, "params must not be null: it has the weights");
   *p = *params;
   attn_operand_ op[COUNT] = {
-      {&j->y, &w[Y], ATTN_OUT_, any, 1, any, any, "y must have one head", {0, 0}},
-      {&j->x[0], &w[X], 0, b, 1, any, 1, "returns must be [y.batch, 1, T, 1]", {0, 0}},
-      {&j->x[1], &w[X + 1], 0, b, 1, n, any, "states must be [y.batch, 1, returns.len, .]", {0, 0}},
-      {&j->x[2],
-       &w[X + 2],
-       0,
-       b,
-       1,
-       n,
-       any,
-       "actions must be [y.batch, 1, returns.len, .]",
-       {0, 0}}};
+      ATTN_OPERAND_AS_(&j->y, w[Y], ATTN_OUT_, any, 1, any, any, "y must have one head"),
+      ATTN_OPERAND_AS_(&j->x[0], w[X], 0, b, 1, any, 1, "returns must be [y.batch, 1, T, 1]"),
+      ATTN_OPERAND_AS_(&j->x[1], w[X + 1], 0, b, 1, n, any,
+                       "states must be [y.batch, 1, returns.len, .]"),
+      ATTN_OPERAND_AS_(&j->x[2], w[X + 2], 0, b, 1, n, any,
+                       "actions must be [y.batch, 1, returns.len, .]")};
   op[W] = attn_weight_(&p->w_return, &said[0], 0, 1, dm);
   op[W + 1] = attn_weight_(&p->w_state, &said[1], 0, j->x[1].dim, dm);
   op[W + 2] = attn_weight_(&p->w_action, &said[2], 0, j->x[2].dim, dm);
@@ -46179,23 +44289,16 @@ ATTN_COLD_ attn_trajectory_job_ attn_trajectory_of_(attn_tensor y, attn_tensor r
   return j;
 }
 
-ATTN_PUB_COLD_ attn_status attn_trajectory_tokens(attn_tensor y, attn_tensor returns,
-                                                  attn_tensor states, attn_tensor actions,
-                                                  const attn_trajectory_params *params,
-                                                  attn_ctx *ctx) {
+ATTN_COLD_ attn_status attn_trajectory_tokens_call_(attn_tensor y, attn_tensor returns,
+                                                    attn_tensor states, attn_tensor actions,
+                                                    const attn_trajectory_params *params,
+                                                    attn_ctx *ctx, size_t *bytes) {
   attn_trajectory_job_ j = attn_trajectory_of_(y, returns, states, actions);
-  return attn_trajectory_call_(&j, params, ctx, NULL);
+  return attn_trajectory_call_(&j, params, ctx, bytes);
 }
-ATTN_PUB_COLD_ size_t attn_trajectory_tokens_workspace(attn_tensor y, attn_tensor returns,
-                                                       attn_tensor states, attn_tensor actions,
-                                                       const attn_trajectory_params *params,
-                                                       const attn_ctx *ctx) {
-  attn_trajectory_job_ j = attn_trajectory_of_(y, returns, states, actions);
-  attn_ctx plain = attn_before_workspace_(ctx);
-  size_t bytes = 0;
-  attn_trajectory_call_(&j, params, &plain, &bytes);
-  return bytes;
-}
+ATTN_CALL_(attn_trajectory_tokens, (y, returns, states, actions, params), attn_tensor y,
+           attn_tensor returns, attn_tensor states, attn_tensor actions,
+           const attn_trajectory_params *params)
 
 /* ---- what exists, what is read --------------------------------------------------------------*/
 
@@ -46232,10 +44335,10 @@ ATTN_COLD_ int attn_predict_steps_(attn_stage_ *s, void *job) {
 }
 
 /* The call, or with bytes the workspace query. */
-ATTN_COLD_ attn_status attn_predict_call_(attn_tensor o, attn_tensor y,
-                                          const attn_trajectory_predict_params *params,
-                                          attn_ctx *ctx, size_t *bytes) {
-  static const attn_words_ w[] = {ATTN_WORDS_("o"), ATTN_WORDS_("y")};
+ATTN_COLD_ attn_status attn_trajectory_predict_call_(attn_tensor o, attn_tensor y,
+                                                     const attn_trajectory_predict_params *params,
+                                                     attn_ctx *ctx, size_t *bytes) {
+  static const char *const w[] = {ATTN_WORDS_("o"), ATTN_WORDS_("y")};
   static const attn_said_ said[] = {ATTN_SAID_("params.w", "[1, 1, y.dim, o.dim]"),
                                     ATTN_SAID_("params.bias", "[1, 1, 1, o.dim]")};
   attn_error_ e = {ATTN_OK, NULL};
@@ -46244,11 +44347,12 @@ ATTN_COLD_ attn_status attn_predict_call_(attn_tensor o, attn_tensor y,
   memset(&j, 0, sizeof j);
   j.o = o, j.y = y;
   if (params) j.p = *params;
-  attn_operand_ op[4] = {
-      {&j.o, &w[0], ATTN_OUT_, ATTN_ANY_, 1, ATTN_ANY_, ATTN_ANY_, "o must have one head", {0, 0}},
-      {&j.y, &w[1], 0, o.batch, 1, ATTN_ANY_, ATTN_ANY_, "y must be [o.batch, 1, 3 T, .]", {0, 0}},
-      attn_weight_(&j.p.w, &said[0], 0, y.dim, o.dim),
-      attn_weight_(&j.p.bias, &said[1], ATTN_OPTIONAL_, 1, o.dim)};
+  attn_operand_ op[4] = {ATTN_OPERAND_AS_(&j.o, w[0], ATTN_OUT_, ATTN_ANY_, 1, ATTN_ANY_, ATTN_ANY_,
+                                          "o must have one head"),
+                         ATTN_OPERAND_AS_(&j.y, w[1], 0, o.batch, 1, ATTN_ANY_, ATTN_ANY_,
+                                          "y must be [o.batch, 1, 3 T, .]"),
+                         attn_weight_(&j.p.w, &said[0], 0, y.dim, o.dim),
+                         attn_weight_(&j.p.bias, &said[1], ATTN_OPTIONAL_, 1, o.dim)};
   int workers, ok = attn_check_ctx_(&e, ctx, &table, &workers);
   if (ok && !params)
     ok = attn_reject_(&e, ATTN_E_NULL, "params must not be null: it has the weights");
@@ -46268,19 +44372,8 @@ ATTN_COLD_ attn_status attn_predict_call_(attn_tensor o, attn_tensor y,
   return attn_end_(bytes ? NULL : ctx, &e);
 }
 
-ATTN_PUB_COLD_ attn_status attn_trajectory_predict(attn_tensor o, attn_tensor y,
-                                                   const attn_trajectory_predict_params *params,
-                                                   attn_ctx *ctx) {
-  return attn_predict_call_(o, y, params, ctx, NULL);
-}
-ATTN_PUB_COLD_ size_t attn_trajectory_predict_workspace(
-    attn_tensor o, attn_tensor y, const attn_trajectory_predict_params *params,
-    const attn_ctx *ctx) {
-  attn_ctx plain = attn_before_workspace_(ctx);
-  size_t bytes = 0;
-  attn_predict_call_(o, y, params, &plain, &bytes);
-  return bytes;
-}
+ATTN_CALL_(attn_trajectory_predict, (o, y, params), attn_tensor o, attn_tensor y,
+           const attn_trajectory_predict_params *params)
 /* <<< attn/families/blocks/trajectory.h */
 /* >>> attn/families/depth/exits.h */
 /* families/depth/exits.h owns the predictors of exits, their targets, and a step that others use too: a dot
@@ -46288,7 +44381,7 @@ ATTN_PUB_COLD_ size_t attn_trajectory_predict_workspace(
 
 /* A plain array of n numbers that a call writes, as an argument. */
 ATTN_COLD_ int attn_check_written_(attn_error_ *e, attn_operand_ *p, const void *data, int64_t n,
-                                   int64_t size, const attn_words_ *w, const char *align) {
+                                   int64_t size, const char *w, const char *align) {
   memset(p, 0, sizeof *p);
   p->w = w, p->role = ATTN_OUT_;
   return attn_check_array_(e, data, n, size, align, &p->span);
@@ -46449,7 +44542,7 @@ ATTN_COLD_ int attn_exits_steps_(attn_stage_ *s, void *job) {
 /* Every rule but that of overlap. */
 ATTN_COLD_ int attn_exits_shapes_(attn_error_ *e, attn_exits_ *a, attn_operand_ op[5],
                                   attn_arrays_ *more, int query) {
-  static const attn_words_ words[] = {ATTN_WORDS_("exits"), ATTN_WORDS_("q"), ATTN_WORDS_("x")};
+  static const char *const words[] = {ATTN_WORDS_("exits"), ATTN_WORDS_("q"), ATTN_WORDS_("x")};
   static const attn_said_ flat[] = {ATTN_SAID_("params.w", "[1, 1, x.dim, layers]"),
                                     ATTN_SAID_("params.bias", "[1, 1, 1, layers]")};
   static const attn_said_ deep[] = {
@@ -46464,31 +44557,17 @@ ATTN_COLD_ int attn_exits_shapes_(attn_error_ *e, attn_exits_ *a, attn_operand_ 
   const int layered = p->kind == ATTN_EXIT_GEOMETRIC, whole = p->kind == ATTN_EXIT_SEQUENCE;
   if (!a->exits && !a->q.data && batch > 0 && a->x.len > 0)
     return attn_reject_(e, ATTN_E_NULL, "exits and q must not both be null");
-  const attn_operand_ x = {
-      &a->x,
-      &words[2],
-      0,
-      any,
-      layered ? n - 1 : 1,
-      any,
-      any,
-      layered ? "x must have layers - 1 heads with ATTN_EXIT_GEOMETRIC" : "x must have one head",
-      {0, 0}};
+  const attn_operand_ x = ATTN_OPERAND_AS_(
+      &a->x, words[2], 0, any, layered ? n - 1 : 1, any, any,
+      layered ? "x must have layers - 1 heads with ATTN_EXIT_GEOMETRIC" : "x must have one head");
   op[0] = x;
   if (!attn_check_operand_(e, &op[0], 1)) return 0;
   a->rows = whole ? 1 : a->x.len;
   if (whole && a->x.len == 0)
     return attn_reject_(e, ATTN_E_SHAPE, "x.len must be at least 1 with ATTN_EXIT_SEQUENCE");
-  const attn_operand_ q = {
-      &a->q,
-      &words[1],
-      ATTN_OUT_ | ATTN_OPTIONAL_,
-      batch,
-      1,
-      a->rows,
-      n,
-      whole ? "q must be [x.batch, 1, 1, layers]" : "q must be [x.batch, 1, x.len, layers]",
-      {0, 0}};
+  const attn_operand_ q = ATTN_OPERAND_AS_(
+      &a->q, words[1], ATTN_OUT_ | ATTN_OPTIONAL_, batch, 1, a->rows, n,
+      whole ? "q must be [x.batch, 1, 1, layers]" : "q must be [x.batch, 1, x.len, layers]");
   op[1] = q;
   if (!attn_check_operand_(e, &op[1], 1)) return 0;
   if (!layered) {
@@ -46500,7 +44579,7 @@ ATTN_COLD_ int attn_exits_shapes_(attn_error_ *e, attn_exits_ *a, attn_operand_ 
     op[2].heads = op[3].heads = ATTN_ONE_OR_ALL_;
   }
   if (!attn_check_operand_(e, &op[2], n - 1) || !attn_check_operand_(e, &op[3], n - 1) ||
-      !attn_check_written_(e, &op[4], a->exits, attn_mul_(batch, a->rows), 4, &words[0],
+      !attn_check_written_(e, &op[4], a->exits, attn_mul_(batch, a->rows), 4, words[0],
                            "exits must be aligned to its elements") ||
       !attn_check_array_(e, p->x_len, batch, 4, "params.x_len must be aligned to its elements",
                          &more->span[more->n++]) ||
@@ -46546,17 +44625,8 @@ ATTN_COLD_ attn_status attn_exits_call_(int32_t *exits, attn_tensor q, attn_tens
   }
   return attn_end_(bytes ? NULL : ctx, &e);
 }
-ATTN_PUB_COLD_ attn_status attn_exits(int32_t *exits, attn_tensor q, attn_tensor x,
-                                      const attn_exits_params *params, attn_ctx *ctx) {
-  return attn_exits_call_(exits, q, x, params, ctx, NULL);
-}
-ATTN_PUB_COLD_ size_t attn_exits_workspace(int32_t *exits, attn_tensor q, attn_tensor x,
-                                           const attn_exits_params *params, const attn_ctx *ctx) {
-  attn_ctx plain = attn_before_workspace_(ctx);
-  size_t bytes = 0;
-  attn_exits_call_(exits, q, x, params, &plain, &bytes);
-  return bytes;
-}
+ATTN_CALL_(attn_exits, (exits, q, x, params), int32_t *exits, attn_tensor q, attn_tensor x,
+           const attn_exits_params *params)
 
 /* ---- targets --------------------------------------------------------------------------------*/
 
@@ -46615,9 +44685,9 @@ ATTN_COLD_ int attn_smooth_steps_(attn_stage_ *s, void *job) {
 /* Scores [B,1,N,T] of layers, and lengths of the sequences. */
 ATTN_COLD_ int attn_check_layers_(attn_error_ *e, attn_tensor *x, const int32_t *len,
                                   attn_operand_ *op, attn_arrays_ *more, int query) {
-  static const attn_words_ word = ATTN_WORDS_("x");
+  static const char word[] = ATTN_WORDS_("x");
   const int64_t any = ATTN_ANY_;
-  const attn_operand_ p = {x, &word, 0, any, 1, any, any, "x must have one head", {0, 0}};
+  const attn_operand_ p = {x, word, 0, any, 1, any, any, "x must have one head", {0, 0}};
   *op = p;
   if (!attn_check_operand_(e, op, 1) ||
       !attn_check_array_(e, len, x->batch, 4, "params.len must be aligned to its elements",
@@ -46628,10 +44698,10 @@ ATTN_COLD_ int attn_check_layers_(attn_error_ *e, attn_tensor *x, const int32_t 
   return query || attn_check_lens_(e, len, x->batch, x->dim, "params.len must lie in 0..x.dim");
 }
 
-ATTN_COLD_ attn_status attn_smooth_call_(attn_tensor y, attn_tensor x,
-                                         const attn_exit_smooth_params *params, attn_ctx *ctx,
-                                         size_t *bytes) {
-  static const attn_words_ word = ATTN_WORDS_("y");
+ATTN_COLD_ attn_status attn_exit_smooth_call_(attn_tensor y, attn_tensor x,
+                                              const attn_exit_smooth_params *params, attn_ctx *ctx,
+                                              size_t *bytes) {
+  static const char word[] = ATTN_WORDS_("y");
   attn_error_ e = {ATTN_OK, NULL};
   const attn_table_ *table;
   attn_operand_ op[2];
@@ -46644,8 +44714,8 @@ ATTN_COLD_ attn_status attn_smooth_call_(attn_tensor y, attn_tensor x,
   if (!attn_check_ctx_(&e, ctx, &table, &workers) ||
       !attn_check_layers_(&e, &a.x, a.p.len, &op[0], &more, bytes != NULL))
     return attn_end_(bytes ? NULL : ctx, &e);
-  const attn_operand_ out = {
-      &a.y, &word, ATTN_OUT_, x.batch, 1, x.len, x.dim, "y must have the shape of x", {0, 0}};
+  const attn_operand_ out = ATTN_OPERAND_AS_(&a.y, word, ATTN_OUT_, x.batch, 1, x.len, x.dim,
+                                             "y must have the shape of x");
   op[1] = out;
   if (!(a.p.sigma > 0.0f && a.p.sigma < INFINITY)) {
     attn_reject_(&e, ATTN_E_RANGE, "params.sigma must be positive and finite");
@@ -46659,18 +44729,8 @@ ATTN_COLD_ attn_status attn_smooth_call_(attn_tensor y, attn_tensor x,
   }
   return attn_end_(bytes ? NULL : ctx, &e);
 }
-ATTN_PUB_COLD_ attn_status attn_exit_smooth(attn_tensor y, attn_tensor x,
-                                            const attn_exit_smooth_params *params, attn_ctx *ctx) {
-  return attn_smooth_call_(y, x, params, ctx, NULL);
-}
-ATTN_PUB_COLD_ size_t attn_exit_smooth_workspace(attn_tensor y, attn_tensor x,
-                                                 const attn_exit_smooth_params *params,
-                                                 const attn_ctx *ctx) {
-  attn_ctx plain = attn_before_workspace_(ctx);
-  size_t bytes = 0;
-  attn_smooth_call_(y, x, params, &plain, &bytes);
-  return bytes;
-}
+ATTN_CALL_(attn_exit_smooth, (y, x, params), attn_tensor y, attn_tensor x,
+           const attn_exit_smooth_params *params)
 
 typedef struct attn_target_ {
   int32_t *target;
@@ -46718,7 +44778,7 @@ ATTN_FUNC_ void attn_target_item_(void *job, int worker, int64_t b) {
 
 ATTN_PUB_COLD_ attn_status attn_exit_target(int32_t *target, attn_tensor x,
                                             const attn_exit_target_params *params, attn_ctx *ctx) {
-  static const attn_words_ word = ATTN_WORDS_("target");
+  static const char word[] = ATTN_WORDS_("target");
   attn_error_ e = {ATTN_OK, NULL};
   attn_operand_ op[2];
   attn_arrays_ more;
@@ -46737,7 +44797,7 @@ ATTN_PUB_COLD_ attn_status attn_exit_target(int32_t *target, attn_tensor x,
     attn_reject_(&e, ATTN_E_RANGE, "params.lambda must be finite and not negative");
   } else if (!target && x.batch > 0) {
     attn_reject_(&e, ATTN_E_NULL, "target must not be null");
-  } else if (attn_check_written_(&e, &op[1], target, targets, 4, &word,
+  } else if (attn_check_written_(&e, &op[1], target, targets, 4, word,
                                  "target must be aligned to its elements") &&
              attn_check_apart_(&e, ctx, op, 2, more.span, more.n)) {
     workers = attn_pieces_(workers, x.batch);
@@ -46909,8 +44969,6 @@ ATTN_COLD_ int attn_confidence_steps_(attn_stage_ *s, void *job) {
 }
 
 ATTN_COLD_ int attn_confidence_check_(attn_error_ *e, attn_confidence_ *a, attn_operand_ op[5]) {
-  static const attn_words_ word[] = {ATTN_WORDS_("x"), ATTN_WORDS_("y"),
-                                     ATTN_WORDS_("params.before")};
   static const attn_said_ rule[] = {ATTN_SAID_("params.w", "[1, 1 or x.heads, 1, x.dim]"),
                                     ATTN_SAID_("params.bias", "[1, 1 or x.heads, 1, 1]")};
   attn_confidence_params *p = &a->p;
@@ -46919,16 +44977,14 @@ ATTN_COLD_ int attn_confidence_check_(attn_error_ *e, attn_confidence_ *a, attn_
     return attn_reject_(e, ATTN_E_RANGE, "params.kind must be an attn_confidence_kind");
   const int cosine = p->kind == ATTN_CONFIDENCE_COSINE;
   const int classify = p->kind == ATTN_CONFIDENCE_CLASSIFIER;
-  const attn_operand_ x = {&a->x, &word[0], 0, any, any, any, any, "", {0, 0}};
+  const attn_operand_ x = ATTN_OPERAND_(&a->x, "x", 0, any, any, any, any, "");
   op[0] = x;
   if (!attn_check_operand_(e, &op[0], 1)) return 0;
-  const attn_operand_ y = {
-      &a->y,      &word[1], ATTN_OUT_, a->x.batch,
-      a->x.heads, a->x.len, 1,         "y must be [x.batch, x.heads, x.len, 1]",
-      {0, 0}};
-  const attn_operand_ before = {
-      &p->before, &word[2], cosine ? 0 : (int)ATTN_OPTIONAL_,         a->x.batch, a->x.heads,
-      a->x.len,   a->x.dim, "params.before must have the shape of x", {0, 0}};
+  const attn_operand_ y = ATTN_OPERAND_(&a->y, "y", ATTN_OUT_, a->x.batch, a->x.heads, a->x.len, 1,
+                                        "y must be [x.batch, x.heads, x.len, 1]");
+  const attn_operand_ before =
+      ATTN_OPERAND_(&p->before, "params.before", cosine ? 0 : (int)ATTN_OPTIONAL_, a->x.batch,
+                    a->x.heads, a->x.len, a->x.dim, "params.before must have the shape of x");
   op[1] = y, op[2] = before;
   op[3] = attn_weight_(&p->w, &rule[0], classify ? 0 : (int)ATTN_OPTIONAL_, 1, a->x.dim);
   op[4] = attn_weight_(&p->bias, &rule[1], ATTN_OPTIONAL_, 1, 1);
@@ -46959,18 +45015,8 @@ ATTN_COLD_ attn_status attn_confidence_call_(attn_tensor y, attn_tensor x,
   }
   return attn_end_(bytes ? NULL : ctx, &e);
 }
-ATTN_PUB_COLD_ attn_status attn_confidence(attn_tensor y, attn_tensor x,
-                                           const attn_confidence_params *params, attn_ctx *ctx) {
-  return attn_confidence_call_(y, x, params, ctx, NULL);
-}
-ATTN_PUB_COLD_ size_t attn_confidence_workspace(attn_tensor y, attn_tensor x,
-                                                const attn_confidence_params *params,
-                                                const attn_ctx *ctx) {
-  attn_ctx plain = attn_before_workspace_(ctx);
-  size_t bytes = 0;
-  attn_confidence_call_(y, x, params, &plain, &bytes);
-  return bytes;
-}
+ATTN_CALL_(attn_confidence, (y, x, params), attn_tensor y, attn_tensor x,
+           const attn_confidence_params *params)
 
 /* ---- thresholds -----------------------------------------------------------------------------*/
 
@@ -47048,11 +45094,12 @@ ATTN_FUNC_ void attn_calm_exit_item_(void *job, int worker, int64_t b) {
 
 ATTN_PUB_COLD_ attn_status attn_calm_exit(int32_t *exits, attn_tensor x, const float *threshold,
                                           int64_t min_exit, attn_ctx *ctx) {
-  static const attn_words_ word[] = {ATTN_WORDS_("x"), ATTN_WORDS_("exits")};
+  static const char *const word[] = {ATTN_WORDS_("x"), ATTN_WORDS_("exits")};
   attn_error_ e = {ATTN_OK, NULL};
   const int64_t any = ATTN_ANY_;
   attn_calm_exit_ a = {exits, x, threshold, NULL, min_exit ? min_exit - 1 : 0};
-  attn_operand_ op[2] = {{&a.x, &word[0], 0, any, 1, any, any, "x must have one head", {0, 0}}};
+  attn_operand_ op[2] = {
+      ATTN_OPERAND_AS_(&a.x, word[0], 0, any, 1, any, any, "x must have one head")};
   attn_span_ more;
   int workers;
   if (!attn_check_ctx_(&e, ctx, &a.table, &workers) || !attn_check_operand_(&e, &op[0], 1))
@@ -47065,7 +45112,7 @@ ATTN_PUB_COLD_ attn_status attn_calm_exit(int32_t *exits, attn_tensor x, const f
     attn_reject_(&e, ATTN_E_NULL, "exits must not be null");
   else if (!threshold)
     attn_reject_(&e, ATTN_E_NULL, "threshold must not be null");
-  else if (attn_check_written_(&e, &op[1], exits, attn_mul_(x.batch, x.dim), 4, &word[1],
+  else if (attn_check_written_(&e, &op[1], exits, attn_mul_(x.batch, x.dim), 4, word[1],
                                "exits must be aligned to its elements") &&
            attn_check_array_(&e, threshold, x.dim, 4, "threshold must be aligned to its elements",
                              &more) &&
@@ -47115,13 +45162,13 @@ ATTN_COLD_ int attn_calibrate_check_(attn_error_ *e, const attn_table_ *f,
 ATTN_PUB_COLD_ attn_status attn_calm_calibrate(float *best, int64_t *accepted, attn_tensor losses,
                                                const float *lambdas, float delta, float eps,
                                                attn_ctx *ctx) {
-  static const attn_words_ word[] = {ATTN_WORDS_("losses"), ATTN_WORDS_("best"),
+  static const char *const word[] = {ATTN_WORDS_("losses"), ATTN_WORDS_("best"),
                                      ATTN_WORDS_("accepted")};
   attn_error_ e = {ATTN_OK, NULL};
   const attn_table_ *table;
   const int64_t any = ATTN_ANY_;
   attn_operand_ op[3] = {
-      {&losses, &word[0], 0, 1, 1, any, any, "losses must be [1, 1, J, n]", {0, 0}}};
+      ATTN_OPERAND_AS_(&losses, word[0], 0, 1, 1, any, any, "losses must be [1, 1, J, n]")};
   attn_span_ more;
   int workers;
   if (!attn_check_ctx_(&e, ctx, &table, &workers) || !attn_check_operand_(&e, &op[0], 1))
@@ -47134,8 +45181,8 @@ ATTN_PUB_COLD_ attn_status attn_calm_calibrate(float *best, int64_t *accepted, a
     attn_reject_(&e, ATTN_E_RANGE, "delta must lie between 0 and 1");
   else if (!(eps > 0.0f && eps < 1.0f))
     attn_reject_(&e, ATTN_E_RANGE, "eps must lie between 0 and 1");
-  else if (attn_check_written_(&e, &op[1], best, 1, 4, &word[1], "best must be aligned") &&
-           attn_check_written_(&e, &op[2], accepted, 1, 8, &word[2], "accepted must be aligned") &&
+  else if (attn_check_written_(&e, &op[1], best, 1, 4, word[1], "best must be aligned") &&
+           attn_check_written_(&e, &op[2], accepted, 1, 8, word[2], "accepted must be aligned") &&
            attn_check_array_(&e, lambdas, losses.len, 4, "lambdas must be aligned to its elements",
                              &more) &&
            attn_check_apart_(&e, ctx, op, 3, &more, 1) &&
@@ -47256,7 +45303,7 @@ ATTN_COLD_ int attn_check_placeless_(attn_error_ *e, const attn_multihead_params
 enum { ATTN_BLOCK_SPANS_ = 30 };
 ATTN_COLD_ int attn_block_spans_(attn_error_ *e, const attn_block_params *p, int64_t batch,
                                  attn_span_ span[ATTN_BLOCK_SPANS_]) {
-  static const attn_words_ w = ATTN_WORDS_("params");
+  static const char w[] = ATTN_WORDS_("params");
   const char *align = "lengths and sinks must be aligned to their elements";
   const attn_multihead_params *m[2] = {&p->self, &p->cross};
   const attn_norm *norm[3] = {&p->norm_self, &p->norm_cross, &p->norm_ff};
@@ -47271,7 +45318,7 @@ ATTN_COLD_ int attn_block_spans_(attn_error_ *e, const attn_block_params *p, int
   t[n++] = p->ff.w_1, t[n++] = p->ff.b_1, t[n++] = p->ff.w_2, t[n++] = p->ff.b_2;
   for (int i = 0; i < n; i++) {
     span[i].lo = span[i].hi = 0;
-    if (t[i].data && !attn_check_tensor_(e, &t[i], &w, &span[i])) return 0;
+    if (t[i].data && !attn_check_tensor_(e, &t[i], w, &span[i])) return 0;
   }
   for (int i = 0; i < 3; i++)
     if (!attn_check_norm_(e, norm[i], p->self.w_q.len, &more)) return 0;
@@ -47455,7 +45502,7 @@ ATTN_COLD_ int attn_universal_values_(attn_error_ *e, attn_universal_ *a) {
 
 ATTN_COLD_ int attn_universal_check_(attn_error_ *e, attn_universal_ *a, const attn_ctx *ctx,
                                      const attn_table_ **table, int *workers, int query) {
-  static const attn_words_ word[] = {ATTN_WORDS_("y"), ATTN_WORDS_("x"), ATTN_WORDS_("params.ran"),
+  static const char *const word[] = {ATTN_WORDS_("y"), ATTN_WORDS_("x"), ATTN_WORDS_("params.ran"),
                                      ATTN_WORDS_("params.remainder")};
   static const attn_said_ rule = ATTN_SAID_("params.w_p", "[1, 1, 1, x.dim]");
   attn_universal_params *p = &a->p;
@@ -47470,14 +45517,13 @@ ATTN_COLD_ int attn_universal_check_(attn_error_ *e, attn_universal_ *a, const a
   const int64_t rows = attn_mul_(a->b.x.batch, a->b.x.len);
   if (rows > INT32_MAX)
     return attn_reject_(e, ATTN_E_OVERFLOW, "x.batch * x.len must be below 2^31");
-  op[0].w = &word[0], op[0].role = ATTN_OUT_, op[1].w = &word[1];
+  op[0].w = word[0], op[0].role = ATTN_OUT_, op[1].w = word[1];
   op[2] = attn_weight_(&p->w_p, &rule, ATTN_OPTIONAL_, 1, a->b.x.dim);
-  if (!attn_check_tensor_(e, &a->b.y, &word[0], &op[0].span) ||
-      !attn_check_tensor_(e, &a->b.x, &word[1], &op[1].span) ||
-      !attn_check_operand_(e, &op[2], 1) ||
-      !attn_check_written_(e, &op[3], p->ran, rows, 4, &word[2],
+  if (!attn_check_tensor_(e, &a->b.y, word[0], &op[0].span) ||
+      !attn_check_tensor_(e, &a->b.x, word[1], &op[1].span) || !attn_check_operand_(e, &op[2], 1) ||
+      !attn_check_written_(e, &op[3], p->ran, rows, 4, word[2],
                            "params.ran must be aligned to its elements") ||
-      !attn_check_written_(e, &op[4], p->remainder, rows, 4, &word[3],
+      !attn_check_written_(e, &op[4], p->remainder, rows, 4, word[3],
                            "params.remainder must be aligned to its elements") ||
       !attn_check_array_(e, p->block.x_len, a->b.x.batch, 4, "", &more.span[more.n++]))
     return 0;
@@ -47693,18 +45739,8 @@ ATTN_COLD_ attn_status attn_universal_call_(attn_tensor y, attn_tensor x,
   }
   return attn_end_(bytes ? NULL : ctx, &e);
 }
-ATTN_PUB_COLD_ attn_status attn_universal(attn_tensor y, attn_tensor x,
-                                          const attn_universal_params *params, attn_ctx *ctx) {
-  return attn_universal_call_(y, x, params, ctx, NULL);
-}
-ATTN_PUB_COLD_ size_t attn_universal_workspace(attn_tensor y, attn_tensor x,
-                                               const attn_universal_params *params,
-                                               const attn_ctx *ctx) {
-  attn_ctx plain = attn_before_workspace_(ctx);
-  size_t bytes = 0;
-  attn_universal_call_(y, x, params, &plain, &bytes);
-  return bytes;
-}
+ATTN_CALL_(attn_universal, (y, x, params), attn_tensor y, attn_tensor x,
+           const attn_universal_params *params)
 /* <<< attn/families/depth/universal.h */
 /* >>> attn/families/depth/exit_decoder.h */
 /* families/depth/exit_decoder.h owns a stack of decoder blocks whose tokens stop at different depths. Keys of
@@ -47747,13 +45783,12 @@ ATTN_COLD_ attn_coder_job_ attn_exit_layer_(const attn_exit_stack_ *a, int64_t m
 enum { ATTN_EXIT_WRITTEN_ = 2, ATTN_EXIT_SPANS_ = 4 };
 ATTN_COLD_ int attn_exit_spans_(attn_error_ *e, const attn_decoder_cache *c,
                                 attn_span_ span[ATTN_EXIT_SPANS_]) {
-  static const attn_words_ w = ATTN_WORDS_("cache.layer");
+  static const char w[] = ATTN_WORDS_("cache.layer");
   const attn_tensor t[ATTN_EXIT_SPANS_] = {c->k, c->v, c->e_k, c->e_v};
   for (int i = 0; i < ATTN_EXIT_SPANS_; i++) {
     attn_tensor own = t[i];
     span[i].lo = span[i].hi = 0;
-    if ((i < ATTN_EXIT_WRITTEN_ || own.data) && !attn_check_tensor_(e, &own, &w, &span[i]))
-      return 0;
+    if ((i < ATTN_EXIT_WRITTEN_ || own.data) && !attn_check_tensor_(e, &own, w, &span[i])) return 0;
   }
   return 1;
 }
@@ -47791,7 +45826,7 @@ ATTN_COLD_ int attn_exit_layer_check_(attn_error_ *e, const attn_exit_stack_ *a,
 
 ATTN_COLD_ int attn_exit_stack_check_(attn_error_ *e, attn_exit_stack_ *a, const attn_ctx *ctx,
                                       const attn_table_ **table, int *workers, int query) {
-  static const attn_words_ w[] = {ATTN_WORDS_("y"), ATTN_WORDS_("x"), ATTN_WORDS_("exits"),
+  static const char *const w[] = {ATTN_WORDS_("y"), ATTN_WORDS_("x"), ATTN_WORDS_("exits"),
                                   ATTN_WORDS_("cache.last")};
   const int64_t b = a->x.batch, n = a->x.len, dm = a->x.dim, any = ATTN_ANY_;
   const attn_exit_cache *c = a->cache;
@@ -47802,17 +45837,10 @@ ATTN_COLD_ int attn_exit_stack_check_(attn_error_ *e, attn_exit_stack_ *a, const
   if (!a->p.layers || !c->layer)
     return attn_reject_(e, ATTN_E_NULL, "params.layers and cache.layer must not be null");
   attn_operand_ op[4] = {
-      {&a->x, &w[1], 0, any, 1, any, any, "x must have one head", {0, 0}},
-      {&a->y, &w[0], ATTN_OUT_, b, 1, n, dm, "y must have the shape of x", {0, 0}},
-      {&last,
-       &w[3],
-       ATTN_OUT_,
-       b,
-       1,
-       any,
-       dm,
-       "cache.last must be [x.batch, 1, room, x.dim]",
-       {0, 0}}};
+      ATTN_OPERAND_AS_(&a->x, w[1], 0, any, 1, any, any, "x must have one head"),
+      ATTN_OPERAND_AS_(&a->y, w[0], ATTN_OUT_, b, 1, n, dm, "y must have the shape of x"),
+      ATTN_OPERAND_AS_(&last, w[3], ATTN_OUT_, b, 1, any, dm,
+                       "cache.last must be [x.batch, 1, room, x.dim]")};
   for (int i = 0; i < 3; i++)
     if (!attn_check_operand_(e, &op[i], 1)) return 0;
   if (c->len < 0 || c->len > last.len)
@@ -47823,7 +45851,7 @@ ATTN_COLD_ int attn_exit_stack_check_(attn_error_ *e, attn_exit_stack_ *a, const
     return attn_reject_(e, ATTN_E_OVERFLOW, "x.batch * x.len and the room must be below 2^31");
   if (!a->exits && !a->p.decide && b > 0 && n > 0)
     return attn_reject_(e, ATTN_E_NULL, "exits must not be null where params.decide is");
-  if (!attn_check_written_(e, &op[3], a->exits, attn_mul_(b, n), 4, &w[2],
+  if (!attn_check_written_(e, &op[3], a->exits, attn_mul_(b, n), 4, w[2],
                            "exits must be aligned to its elements"))
     return 0;
   if (!a->p.decide) op[3].role = 0;
@@ -48480,13 +46508,13 @@ ATTN_COLD_ int attn_stage_fourier_(attn_stage_ *s, attn_tensor y, attn_tensor x,
 
 ATTN_COLD_ int attn_fourier_check_(attn_error_ *e, attn_fourier_job_ *j, const attn_ctx *ctx,
                                    const attn_table_ **table, int *workers) {
-  static const attn_words_ wx = ATTN_WORDS_("x"), wy = ATTN_WORDS_("y");
+  static const char wx[] = ATTN_WORDS_("x"), wy[] = ATTN_WORDS_("y");
   const int64_t most = (int64_t)1 << 27, any = ATTN_ANY_, b = j->x.batch, t = j->x.len,
                 dm = j->x.dim;
   attn_fourier_params *p = &j->par.mix;
   attn_operand_ op[2 + ATTN_FEED_OPERANDS_] = {
-      {&j->x, &wx, 0, any, 1, any, any, "x must be [B, 1, T, dm]", {0, 0}},
-      {&j->y, &wy, ATTN_OUT_, b, 1, t, dm, "y must be [x.batch, 1, x.len, x.dim]", {0, 0}}};
+      ATTN_OPERAND_AS_(&j->x, wx, 0, any, 1, any, any, "x must be [B, 1, T, dm]"),
+      ATTN_OPERAND_AS_(&j->y, wy, ATTN_OUT_, b, 1, t, dm, "y must be [x.batch, 1, x.len, x.dim]")};
   int count = 2;
   attn_arrays_ more;
   memset(&more, 0, sizeof more);
@@ -48540,7 +46568,7 @@ ATTN_COLD_ int attn_fnet_steps_(attn_stage_ *s, void *job) {
   return 1;
 }
 
-ATTN_COLD_ attn_status attn_fourier_call_(attn_fourier_job_ *j, attn_ctx *ctx, size_t *bytes) {
+ATTN_COLD_ attn_status attn_fourier_job_call_(attn_fourier_job_ *j, attn_ctx *ctx, size_t *bytes) {
   attn_error_ e = {ATTN_OK, NULL};
   const attn_table_ *table;
   int workers;
@@ -48558,54 +46586,34 @@ ATTN_COLD_ attn_status attn_fourier_call_(attn_fourier_job_ *j, attn_ctx *ctx, s
   return attn_end_(bytes ? NULL : ctx, &e);
 }
 
-ATTN_COLD_ attn_status attn_fourier_run_(attn_tensor y, attn_tensor x,
-                                         const attn_fourier_params *params, attn_ctx *ctx,
-                                         size_t *bytes) {
+ATTN_COLD_ attn_status attn_fourier_call_(attn_tensor y, attn_tensor x,
+                                          const attn_fourier_params *params, attn_ctx *ctx,
+                                          size_t *bytes) {
   attn_fourier_job_ j;
   memset(&j, 0, sizeof j);
   j.y = y, j.x = x;
   if (params) j.par.mix = *params;
-  return attn_fourier_call_(&j, ctx, bytes);
+  return attn_fourier_job_call_(&j, ctx, bytes);
 }
 
-ATTN_PUB_COLD_ attn_status attn_fourier(attn_tensor y, attn_tensor x,
-                                        const attn_fourier_params *params, attn_ctx *ctx) {
-  return attn_fourier_run_(y, x, params, ctx, NULL);
-}
-ATTN_PUB_COLD_ size_t attn_fourier_workspace(attn_tensor y, attn_tensor x,
-                                             const attn_fourier_params *params,
-                                             const attn_ctx *ctx) {
-  attn_ctx plain = attn_before_workspace_(ctx);
-  size_t bytes = 0;
-  attn_fourier_run_(y, x, params, &plain, &bytes);
-  return bytes;
-}
+ATTN_CALL_(attn_fourier, (y, x, params), attn_tensor y, attn_tensor x,
+           const attn_fourier_params *params)
 
-ATTN_COLD_ attn_status attn_fnet_run_(attn_tensor y, attn_tensor x, const attn_fnet_params *params,
-                                      attn_ctx *ctx, size_t *bytes) {
+ATTN_COLD_ attn_status attn_fnet_call_(attn_tensor y, attn_tensor x, const attn_fnet_params *params,
+                                       attn_ctx *ctx, size_t *bytes) {
   attn_error_ e = {ATTN_OK, NULL};
   attn_fourier_job_ j;
   memset(&j, 0, sizeof j);
   j.y = y, j.x = x, j.block = 1;
   if (params) {
     j.par = *params;
-    return attn_fourier_call_(&j, ctx, bytes);
+    return attn_fourier_job_call_(&j, ctx, bytes);
   }
   attn_reject_(&e, ATTN_E_NULL, "params must not be null: it has the weights");
   return attn_end_(bytes ? NULL : ctx, &e);
 }
 
-ATTN_PUB_COLD_ attn_status attn_fnet(attn_tensor y, attn_tensor x, const attn_fnet_params *params,
-                                     attn_ctx *ctx) {
-  return attn_fnet_run_(y, x, params, ctx, NULL);
-}
-ATTN_PUB_COLD_ size_t attn_fnet_workspace(attn_tensor y, attn_tensor x,
-                                          const attn_fnet_params *params, const attn_ctx *ctx) {
-  attn_ctx plain = attn_before_workspace_(ctx);
-  size_t bytes = 0;
-  attn_fnet_run_(y, x, params, &plain, &bytes);
-  return bytes;
-}
+ATTN_CALL_(attn_fnet, (y, x, params), attn_tensor y, attn_tensor x, const attn_fnet_params *params)
 /* <<< attn/families/mixers/fourier.h */
 /* >>> attn/families/mixers/spatial.h */
 /* families/mixers/spatial.h owns products of the blocks that mix tokens, Y = start + W M: along a sequence W is
@@ -48948,18 +46956,6 @@ ATTN_COLD_ int attn_mixed_apart_(attn_error_ *e, const attn_ctx *ctx, attn_argum
 
 ATTN_COLD_ int attn_gmlp_check_(attn_error_ *e, attn_gmlp_job_ *j, const attn_ctx *ctx,
                                 const attn_table_ **table, int *workers) {
-  static const attn_words_ w[] = {ATTN_WORDS_("o"),
-                                  ATTN_WORDS_("x"),
-                                  ATTN_WORDS_("params.w_1"),
-                                  ATTN_WORDS_("params.b_1"),
-                                  ATTN_WORDS_("params.w_s"),
-                                  ATTN_WORDS_("params.b_s"),
-                                  ATTN_WORDS_("params.w_2"),
-                                  ATTN_WORDS_("params.b_2"),
-                                  ATTN_WORDS_("params.w_qkv"),
-                                  ATTN_WORDS_("params.b_qkv"),
-                                  ATTN_WORDS_("params.w_o"),
-                                  ATTN_WORDS_("params.b_o")};
   enum { O, X, W1, B1, WS, BS, W2, B2, WQKV, BQKV, WO, BO };
   attn_gmlp_params *p = &j->p;
   const int64_t any = ATTN_ANY_;
@@ -48968,21 +46964,25 @@ ATTN_COLD_ int attn_gmlp_check_(attn_error_ *e, attn_gmlp_job_ *j, const attn_ct
   attn_arrays_ more = {0, {{0, 0}}};
   memset(&l, 0, sizeof l);
   if (!attn_check_ctx_(e, ctx, table, workers)) return 0;
-  if (!attn_check_argument_(e, &l, &j->o, &w[O], out, any, 1, any, any, "o must have one head"))
+  if (!attn_check_argument_(e, &l, &j->o, ATTN_WORDS_("o"), out, any, 1, any, any,
+                            "o must have one head"))
     return 0;
   const int64_t b = j->o.batch, t = j->o.len, dm = j->o.dim, hidden = p->w_2.len;
-  if (!attn_check_argument_(e, &l, &j->x, &w[X], 0, b, 1, t, dm, "x must have the shape of o") ||
-      !attn_check_argument_(e, &l, &p->w_2, &w[W2], 0, 1, 1, any, dm,
+  if (!attn_check_argument_(e, &l, &j->x, ATTN_WORDS_("x"), 0, b, 1, t, dm,
+                            "x must have the shape of o") ||
+      !attn_check_argument_(e, &l, &p->w_2, ATTN_WORDS_("params.w_2"), 0, 1, 1, any, dm,
                             "params.w_2 must be [1, 1, e, o.dim]"))
     return 0;
   if (hidden < 1) return attn_reject_(e, ATTN_E_SHAPE, "params.w_2.len must be at least 1");
-  if (!attn_check_argument_(e, &l, &p->b_2, &w[B2], optional, 1, 1, 1, dm,
+  if (!attn_check_argument_(e, &l, &p->b_2, ATTN_WORDS_("params.b_2"), optional, 1, 1, 1, dm,
                             "params.b_2 must be [1, 1, 1, o.dim]") ||
-      !attn_check_argument_(e, &l, &p->w_1, &w[W1], 0, 1, 1, dm, attn_mul_(2, hidden),
+      !attn_check_argument_(e, &l, &p->w_1, ATTN_WORDS_("params.w_1"), 0, 1, 1, dm,
+                            attn_mul_(2, hidden),
                             "params.w_1 must be [1, 1, x.dim, 2 e], e = w_2.len") ||
-      !attn_check_argument_(e, &l, &p->b_1, &w[B1], optional, 1, 1, 1, attn_mul_(2, hidden),
+      !attn_check_argument_(e, &l, &p->b_1, ATTN_WORDS_("params.b_1"), optional, 1, 1, 1,
+                            attn_mul_(2, hidden),
                             "params.b_1 must be [1, 1, 1, 2 e], e = w_2.len") ||
-      !attn_check_argument_(e, &l, &p->w_s, &w[WS], 0, 1, any, any, any,
+      !attn_check_argument_(e, &l, &p->w_s, ATTN_WORDS_("params.w_s"), 0, 1, any, any, any,
                             "params.w_s must have batch 1"))
     return 0;
   if (p->w_s.len != p->w_s.dim || p->w_s.len < t)
@@ -48992,23 +46992,23 @@ ATTN_COLD_ int attn_gmlp_check_(attn_error_ *e, attn_gmlp_job_ *j, const attn_ct
   l.heads = p->w_s.heads;
   if (p->b_s.data && p->b_s.heads != 1 && p->b_s.heads != l.heads)
     return attn_reject_(e, ATTN_E_SHAPE, "params.b_s.heads must be 1 or those of w_s");
-  if (!attn_check_argument_(e, &l, &p->b_s, &w[BS], optional, 1, any, 1, p->w_s.len,
-                            "params.b_s must be [1, 1 or w_s.heads, 1, w_s.len]"))
+  if (!attn_check_argument_(e, &l, &p->b_s, ATTN_WORDS_("params.b_s"), optional, 1, any, 1,
+                            p->w_s.len, "params.b_s must be [1, 1 or w_s.heads, 1, w_s.len]"))
     return 0;
   if (!p->w_qkv.data && (p->w_o.data || p->b_qkv.data || p->b_o.data))
     return attn_reject_(e, ATTN_E_NULL,
                         "params.w_qkv must not be null where w_o, b_qkv or b_o is there");
   if (p->w_qkv.data) {
     const int64_t a = p->w_o.len, wide = attn_mul_(3, a);
-    if (!attn_check_argument_(e, &l, &p->w_o, &w[WO], 0, 1, 1, any, hidden,
+    if (!attn_check_argument_(e, &l, &p->w_o, ATTN_WORDS_("params.w_o"), 0, 1, 1, any, hidden,
                               "params.w_o must be [1, 1, a, e], e = w_2.len"))
       return 0;
     if (a < 1) return attn_reject_(e, ATTN_E_SHAPE, "params.w_o.len must be at least 1");
-    if (!attn_check_argument_(e, &l, &p->w_qkv, &w[WQKV], 0, 1, 1, dm, wide,
+    if (!attn_check_argument_(e, &l, &p->w_qkv, ATTN_WORDS_("params.w_qkv"), 0, 1, 1, dm, wide,
                               "params.w_qkv must be [1, 1, x.dim, 3 a] for a w_o of a rows") ||
-        !attn_check_argument_(e, &l, &p->b_qkv, &w[BQKV], optional, 1, 1, 1, wide,
-                              "params.b_qkv must be [1, 1, 1, w_qkv.dim]") ||
-        !attn_check_argument_(e, &l, &p->b_o, &w[BO], optional, 1, 1, 1, hidden,
+        !attn_check_argument_(e, &l, &p->b_qkv, ATTN_WORDS_("params.b_qkv"), optional, 1, 1, 1,
+                              wide, "params.b_qkv must be [1, 1, 1, w_qkv.dim]") ||
+        !attn_check_argument_(e, &l, &p->b_o, ATTN_WORDS_("params.b_o"), optional, 1, 1, 1, hidden,
                               "params.b_o must be [1, 1, 1, e], e = w_2.len"))
       return 0;
   }
@@ -49101,17 +47101,7 @@ ATTN_COLD_ attn_status attn_gmlp_call_(attn_tensor o, attn_tensor x, const attn_
   return attn_end_(bytes ? NULL : ctx, &e);
 }
 
-ATTN_PUB_COLD_ attn_status attn_gmlp(attn_tensor o, attn_tensor x, const attn_gmlp_params *params,
-                                     attn_ctx *ctx) {
-  return attn_gmlp_call_(o, x, params, ctx, NULL);
-}
-ATTN_PUB_COLD_ size_t attn_gmlp_workspace(attn_tensor o, attn_tensor x,
-                                          const attn_gmlp_params *params, const attn_ctx *ctx) {
-  attn_ctx plain = attn_before_workspace_(ctx);
-  size_t bytes = 0;
-  attn_gmlp_call_(o, x, params, &plain, &bytes);
-  return bytes;
-}
+ATTN_CALL_(attn_gmlp, (o, x, params), attn_tensor o, attn_tensor x, const attn_gmlp_params *params)
 /* <<< attn/families/mixers/gmlp.h */
 /* >>> attn/families/mixers/mixer.h */
 /* families/mixers/mixer.h owns MLP-Mixer: a network along the sequence, whose products read the rows of the
@@ -49133,34 +47123,33 @@ ATTN_COLD_ int attn_mixer_check_net_(attn_error_ *e, attn_arguments_ *l, attn_fe
         at "activation must be an attn_activation"                                                \
   }
   static const struct {
-    attn_words_ words[4];
+    const char *words[4];
     const char *rule[4], *activation;
   } said[] = {ATTN_NET_("params.token.", "x.len"), ATTN_NET_("params.channel.", "x.dim")};
 #undef ATTN_NET_
   const int at = channel != 0;
   const int64_t hidden = f->w_1.dim;
-  return attn_check_argument_(e, l, &f->w_1, &said[at].words[0], 0, 1, 1, in, ATTN_ANY_,
+  return attn_check_argument_(e, l, &f->w_1, said[at].words[0], 0, 1, 1, in, ATTN_ANY_,
                               said[at].rule[0]) &&
-         attn_check_argument_(e, l, &f->b_1, &said[at].words[1], ATTN_OPTIONAL_, 1, 1, 1, hidden,
+         attn_check_argument_(e, l, &f->b_1, said[at].words[1], ATTN_OPTIONAL_, 1, 1, 1, hidden,
                               said[at].rule[1]) &&
-         attn_check_argument_(e, l, &f->w_2, &said[at].words[2], 0, 1, 1, hidden, in,
+         attn_check_argument_(e, l, &f->w_2, said[at].words[2], 0, 1, 1, hidden, in,
                               said[at].rule[2]) &&
-         attn_check_argument_(e, l, &f->b_2, &said[at].words[3], ATTN_OPTIONAL_, 1, 1, 1, in,
+         attn_check_argument_(e, l, &f->b_2, said[at].words[3], ATTN_OPTIONAL_, 1, 1, 1, in,
                               said[at].rule[3]) &&
          attn_mixed_activation_(e, &f->activation, said[at].activation);
 }
 
 ATTN_COLD_ int attn_mixer_check_(attn_error_ *e, attn_mixer_job_ *j, const attn_ctx *ctx,
                                  const attn_table_ **table, int *workers) {
-  static const attn_words_ w[] = {ATTN_WORDS_("o"), ATTN_WORDS_("x")};
   const int64_t any = ATTN_ANY_;
   attn_arguments_ l;
   attn_arrays_ more = {0, {{0, 0}}};
   memset(&l, 0, sizeof l);
   return attn_check_ctx_(e, ctx, table, workers) &&
-         attn_check_argument_(e, &l, &j->o, &w[0], ATTN_OUT_, any, 1, any, any,
+         attn_check_argument_(e, &l, &j->o, ATTN_WORDS_("o"), ATTN_OUT_, any, 1, any, any,
                               "o must have one head") &&
-         attn_check_argument_(e, &l, &j->x, &w[1], 0, j->o.batch, 1, j->o.len, j->o.dim,
+         attn_check_argument_(e, &l, &j->x, ATTN_WORDS_("x"), 0, j->o.batch, 1, j->o.len, j->o.dim,
                               "x must have the shape of o") &&
          attn_mixer_check_net_(e, &l, &j->p.token, 0, j->o.len) &&
          attn_mixer_check_net_(e, &l, &j->p.channel, 1, j->o.dim) &&
@@ -49243,17 +47232,8 @@ ATTN_COLD_ attn_status attn_mixer_call_(attn_tensor o, attn_tensor x,
   return attn_end_(bytes ? NULL : ctx, &e);
 }
 
-ATTN_PUB_COLD_ attn_status attn_mixer(attn_tensor o, attn_tensor x, const attn_mixer_params *params,
-                                      attn_ctx *ctx) {
-  return attn_mixer_call_(o, x, params, ctx, NULL);
-}
-ATTN_PUB_COLD_ size_t attn_mixer_workspace(attn_tensor o, attn_tensor x,
-                                           const attn_mixer_params *params, const attn_ctx *ctx) {
-  attn_ctx plain = attn_before_workspace_(ctx);
-  size_t bytes = 0;
-  attn_mixer_call_(o, x, params, &plain, &bytes);
-  return bytes;
-}
+ATTN_CALL_(attn_mixer, (o, x, params), attn_tensor o, attn_tensor x,
+           const attn_mixer_params *params)
 /* <<< attn/families/mixers/mixer.h */
 ATTN_END_STRICT_
 #ifdef __cplusplus

@@ -132,7 +132,7 @@ enum { ATTN_APPEND_SPANS_ = ATTN_CACHE_SPANS_ + 6 };
 
 ATTN_FUNC_ int attn_append_plan_(attn_error_ *e, attn_append_ *a, const attn_cache *cache,
                                  const attn_append_params *params, const attn_ctx *ctx) {
-  static const attn_words_ wk = ATTN_WORDS_("k"), wv = ATTN_WORDS_("v");
+  static const char wk[] = ATTN_WORDS_("k"), wv[] = ATTN_WORDS_("v");
   attn_span_ span[ATTN_APPEND_SPANS_], *const more = span + ATTN_CACHE_SPANS_;
   int workers;
   memset(span, 0, sizeof span);
@@ -145,10 +145,10 @@ ATTN_FUNC_ int attn_append_plan_(attn_error_ *e, attn_append_ *a, const attn_cac
   if (params) a->rows = params->rows, a->indptr = params->indptr;
   if (a->rows && a->indptr)
     return attn_reject_(e, ATTN_E_RANGE, "params.rows must be null with params.indptr");
-  if (!attn_check_tensor_(e, &a->k, &wk, &more[0])) return 0;
+  if (!attn_check_tensor_(e, &a->k, wk, &more[0])) return 0;
   if (attn_cache_latent_(&a->c)) {
     if (a->v.data) return attn_reject_(e, ATTN_E_SHAPE, "v.data must be null for latent rows");
-  } else if (!attn_check_tensor_(e, &a->v, &wv, &more[1])) {
+  } else if (!attn_check_tensor_(e, &a->v, wv, &more[1])) {
     return 0;
   }
   if (!attn_append_rows_fit_(e, &a->k, &a->c.k, a, 0) ||

@@ -16,9 +16,9 @@ enum {
 ATTN_FUNC_ int attn_cache_latent_(const attn_cache *c) { return !c->v.data; }
 
 /* One of the two tensors of a cache with its scales. */
-ATTN_FUNC_ int attn_check_store_(attn_error_ *e, attn_tensor *t, attn_scales *s,
-                                 const attn_words_ *w, const attn_scales_words_ *ws, int output,
-                                 attn_span_ *span, attn_span_ scales[2]) {
+ATTN_FUNC_ int attn_check_store_(attn_error_ *e, attn_tensor *t, attn_scales *s, const char *w,
+                                 const attn_scales_words_ *ws, int output, attn_span_ *span,
+                                 attn_span_ scales[2]) {
   return attn_check_stored_(e, t, w, span) && (!output || attn_check_rows_(e, t, w)) &&
          attn_check_scales_(e, s, t, ws, output, scales);
 }
@@ -27,11 +27,11 @@ ATTN_FUNC_ int attn_check_store_(attn_error_ *e, attn_tensor *t, attn_scales *s,
  * view of its values in v, data still null. output = 1: rows will be written. Reads no holder. */
 ATTN_FUNC_ int attn_check_cache_(attn_error_ *e, attn_cache *c, int output,
                                  attn_span_ span[ATTN_CACHE_SPANS_]) {
-  static const attn_words_ wk = ATTN_WORDS_("cache.k"), wv = ATTN_WORDS_("cache.v");
+  static const char wk[] = ATTN_WORDS_("cache.k"), wv[] = ATTN_WORDS_("cache.v");
   static const attn_scales_words_ sk = ATTN_SCALES_WORDS_("cache.k_scales", "cache.k"),
                                   sv = ATTN_SCALES_WORDS_("cache.v_scales", "cache.v");
   memset(span, 0, ATTN_CACHE_SPANS_ * sizeof *span);
-  if (!attn_check_store_(e, &c->k, &c->k_scales, &wk, &sk, output, &span[ATTN_CACHE_K_],
+  if (!attn_check_store_(e, &c->k, &c->k_scales, wk, &sk, output, &span[ATTN_CACHE_K_],
                          &span[ATTN_CACHE_K_SCALE_]))
     return 0;
   if (c->k.heads < 1 || c->k.len < 1)
@@ -49,7 +49,7 @@ ATTN_FUNC_ int attn_check_cache_(attn_error_ *e, attn_cache *c, int output,
     c->v = c->k, c->v.data = NULL, c->v.dim = dv;
     memset(&c->v_scales, 0, sizeof c->v_scales);
   } else {
-    if (!attn_check_store_(e, &c->v, &c->v_scales, &wv, &sv, output, &span[ATTN_CACHE_V_],
+    if (!attn_check_store_(e, &c->v, &c->v_scales, wv, &sv, output, &span[ATTN_CACHE_V_],
                            &span[ATTN_CACHE_V_SCALE_]))
       return 0;
     if (c->v.heads < 1 || c->v.batch != c->k.batch || c->v.len != c->k.len)

@@ -57,14 +57,14 @@ ATTN_FUNC_ int attn_cached_open_(attn_error_ *e, attn_cached_ *x, attn_tensor o,
 
 /* Outputs and the workspace share no memory with what describes the cache. */
 ATTN_FUNC_ int attn_cached_apart_(attn_error_ *e, const attn_cached_ *x, const attn_ctx *ctx) {
-  static const attn_words_ w = ATTN_WORDS_("o");
+  static const char w[] = ATTN_WORDS_("o");
   const attn_sequences_ *s = x->a.seq;
   attn_tensor out[2];
   attn_span_ span[3], part;
   memset(span, 0, sizeof span);
   out[0] = x->a.o, out[1] = x->params.lse;
   for (int i = 0; i < 2; i++)
-    if (out[i].data && !attn_check_tensor_(e, &out[i], &w, &span[i])) return 0;
+    if (out[i].data && !attn_check_tensor_(e, &out[i], w, &span[i])) return 0;
   if (!attn_check_workspace_(e, ctx, &span[2])) return 0;
   for (int64_t b = -2; b < s->n; b++) {
     const void *data = b == -2   ? (const void *)x->cache.holders

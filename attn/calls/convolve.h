@@ -158,33 +158,19 @@ ATTN_COLD_ int attn_convolve_steps_(attn_stage_ *s, void *job) {
 /* Every rule of both convolutions. */
 ATTN_COLD_ int attn_convolve_check_(attn_error_ *e, attn_convolve_job_ *j, const attn_ctx *ctx,
                                     int query, int depthwise) {
-  static const attn_words_ w[] = {ATTN_WORDS_("y"), ATTN_WORDS_("x"), ATTN_WORDS_("w"),
+  static const char *const w[] = {ATTN_WORDS_("y"), ATTN_WORDS_("x"), ATTN_WORDS_("w"),
                                   ATTN_WORDS_("params.bias")};
   attn_convolve_params *p = &j->p;
   attn_span_ len;
   attn_taps_ taps;
   const int64_t heads = j->y.heads, any = ATTN_ANY_, few = ATTN_ONE_OR_ALL_;
-  attn_operand_ op[] = {
-      {&j->y, &w[0], ATTN_OUT_, any, any, any, any, "", {0, 0}},
-      {&j->x,
-       &w[1],
-       0,
-       j->y.batch,
-       heads,
-       any,
-       any,
-       "x must have the batch and heads of y",
-       {0, 0}},
-      {&j->w, &w[2], 0, 1, few, any, any, "w.batch must be 1, w.heads 1 or those of y", {0, 0}},
-      {&p->bias,
-       &w[3],
-       ATTN_OPTIONAL_,
-       1,
-       few,
-       1,
-       j->y.dim,
-       "params.bias must be [1, 1 or H, 1, y.dim]",
-       {0, 0}}};
+  attn_operand_ op[] = {ATTN_OPERAND_AS_(&j->y, w[0], ATTN_OUT_, any, any, any, any, ""),
+                        ATTN_OPERAND_AS_(&j->x, w[1], 0, j->y.batch, heads, any, any,
+                                         "x must have the batch and heads of y"),
+                        ATTN_OPERAND_AS_(&j->w, w[2], 0, 1, few, any, any,
+                                         "w.batch must be 1, w.heads 1 or those of y"),
+                        ATTN_OPERAND_AS_(&p->bias, w[3], ATTN_OPTIONAL_, 1, few, 1, j->y.dim,
+                                         "params.bias must be [1, 1 or H, 1, y.dim]")};
   for (int i = 0; i < 3; i++)
     if (!attn_check_operand_(e, &op[i], heads)) return 0;
   if (depthwise ? j->x.dim != j->y.dim || (j->w.dim != 1 && j->w.dim != j->x.dim)

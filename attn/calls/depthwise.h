@@ -174,9 +174,9 @@ ATTN_COLD_ int attn_depthwise_steps_(attn_stage_ *s, void *job) {
   return attn_stage_depthwise_(s, j->y, j->x, j->w, &j->p);
 }
 
-ATTN_COLD_ attn_status attn_depthwise_call_(attn_tensor y, attn_tensor x, attn_tensor w,
-                                            const attn_convolve_params *params, attn_ctx *ctx,
-                                            size_t *bytes) {
+ATTN_COLD_ attn_status attn_convolve_depthwise_call_(attn_tensor y, attn_tensor x, attn_tensor w,
+                                                     const attn_convolve_params *params,
+                                                     attn_ctx *ctx, size_t *bytes) {
   attn_error_ e = {ATTN_OK, NULL};
   const attn_table_ *table = NULL;
   attn_convolve_job_ j;
@@ -190,16 +190,5 @@ ATTN_COLD_ attn_status attn_depthwise_call_(attn_tensor y, attn_tensor x, attn_t
                          "columns by themselves", bytes);
 }
 
-ATTN_PUB_COLD_ attn_status attn_convolve_depthwise(attn_tensor y, attn_tensor x, attn_tensor w,
-                                                   const attn_convolve_params *params,
-                                                   attn_ctx *ctx) {
-  return attn_depthwise_call_(y, x, w, params, ctx, NULL);
-}
-ATTN_PUB_COLD_ size_t attn_convolve_depthwise_workspace(attn_tensor y, attn_tensor x, attn_tensor w,
-                                                        const attn_convolve_params *params,
-                                                        const attn_ctx *ctx) {
-  attn_ctx plain = attn_before_workspace_(ctx);
-  size_t bytes = 0;
-  (void)attn_depthwise_call_(y, x, w, params, &plain, &bytes);
-  return bytes;
-}
+ATTN_CALL_(attn_convolve_depthwise, (y, x, w, params), attn_tensor y, attn_tensor x, attn_tensor w,
+           const attn_convolve_params *params)

@@ -65,10 +65,10 @@ ATTN_COLD_ int attn_edges_plan_(attn_error_ *e, attn_softmax_ *a, const attn_edg
                          &span[KV_LEN]) ||
       !attn_check_workspace_(e, ctx, &span[WORK]))
     return 0;
-  static const attn_words_ w = ATTN_WORDS_("q");
-  if (!attn_check_tensor_(e, &a->o, &w, &span[O]) || !attn_check_tensor_(e, &a->q, &w, &span[Q]) ||
-      !attn_check_tensor_(e, &a->k, &w, &span[K]) || !attn_check_tensor_(e, &a->v, &w, &span[V]) ||
-      (a->lse.data && !attn_check_tensor_(e, &a->lse, &w, &span[LSE])))
+  static const char w[] = ATTN_WORDS_("q");
+  if (!attn_check_tensor_(e, &a->o, w, &span[O]) || !attn_check_tensor_(e, &a->q, w, &span[Q]) ||
+      !attn_check_tensor_(e, &a->k, w, &span[K]) || !attn_check_tensor_(e, &a->v, w, &span[V]) ||
+      (a->lse.data && !attn_check_tensor_(e, &a->lse, w, &span[LSE])))
     return 0;
   for (int x = ROW_PTR; x <= BIAS; x++)
     if (attn_overlap_(span[x], span[O]) || attn_overlap_(span[x], span[LSE]))

@@ -52,14 +52,14 @@ ATTN_FUNC_ void attn_gemm_cut_(attn_gemm_ *a, int workers) {
 ATTN_FUNC_ int attn_gemm_plan_(attn_error_ *e, attn_gemm_ *a, attn_tensor y, attn_tensor x,
                                attn_tensor w, const attn_gemm_params *params, const attn_ctx *ctx,
                                int *workers, int apart) {
-  static const attn_words_ wy = ATTN_WORDS_("y"), wx = ATTN_WORDS_("x"), ww = ATTN_WORDS_("w"),
-                           wb = ATTN_WORDS_("params.bias");
+  static const char wy[] = ATTN_WORDS_("y"), wx[] = ATTN_WORDS_("x"), ww[] = ATTN_WORDS_("w"),
+                    wb[] = ATTN_WORDS_("params.bias");
   attn_span_ sy, sx, sw, sb = {0, 0}, ss;
   memset(a, 0, sizeof *a);
   if (!attn_check_ctx_(e, ctx, &a->table, workers)) return 0;
   a->y = y, a->x = x, a->scale = 1.0f;
-  if (!attn_check_tensor_(e, &a->y, &wy, &sy) || !attn_check_tensor_(e, &a->x, &wx, &sx) ||
-      !attn_check_tensor_(e, &w, &ww, &sw))
+  if (!attn_check_tensor_(e, &a->y, wy, &sy) || !attn_check_tensor_(e, &a->x, wx, &sx) ||
+      !attn_check_tensor_(e, &w, ww, &sw))
     return 0;
   const int turned = params && params->w_transposed;
   a->w = attn_matrix_of_(w, turned, y.len);
@@ -84,15 +84,15 @@ ATTN_FUNC_ int attn_gemm_plan_(attn_error_ *e, attn_gemm_ *a, attn_tensor y, att
       return attn_reject_(e, ATTN_E_VALUE, "params.activation is none of attn_activation");
     a->act = (int)params->activation, a->bias = params->bias;
     if (a->bias.data) {
-      if (!attn_check_tensor_(e, &a->bias, &wb, &sb)) return 0;
+      if (!attn_check_tensor_(e, &a->bias, wb, &sb)) return 0;
       if (a->bias.len != 1 || a->bias.dim != y.dim || !attn_gemm_fits_(&a->bias, &y))
         return attn_reject_(e, ATTN_E_SHAPE,
                             "params.bias must be [1 or B, 1 or H, 1, y.dim] for y's B and H");
     }
   }
-  if (!attn_check_rows_(e, &a->y, &wy) || !attn_check_workspace_(e, ctx, &ss)) return 0;
+  if (!attn_check_rows_(e, &a->y, wy) || !attn_check_workspace_(e, ctx, &ss)) return 0;
   if (apart && (attn_overlap_(sy, sx) || attn_overlap_(sy, sw) || attn_overlap_(sy, sb)))
-    return attn_reject_(e, ATTN_E_OVERLAP, attn_says_(&wy, ATTN_SAYS_OVERLAP_));
+    return attn_reject_(e, ATTN_E_OVERLAP, attn_says_(wy, ATTN_SAYS_OVERLAP_));
   if (attn_overlap_(ss, sx) || attn_overlap_(ss, sw) || attn_overlap_(ss, sb) ||
       attn_overlap_(ss, sy))
     return attn_reject_(e, ATTN_E_OVERLAP, "ctx.workspace shares memory with an argument");

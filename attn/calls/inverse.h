@@ -210,29 +210,17 @@ ATTN_COLD_ int attn_inverse_steps_(attn_stage_ *s, void *job) {
 }
 
 ATTN_COLD_ int attn_inverse_check_(attn_error_ *e, attn_inverse_job_ *j, const attn_ctx *ctx) {
-  static const attn_words_ w[] = {ATTN_WORDS_("x"), ATTN_WORDS_("a"), ATTN_WORDS_("b"),
+  static const char *const w[] = {ATTN_WORDS_("x"), ATTN_WORDS_("a"), ATTN_WORDS_("b"),
                                   ATTN_WORDS_("z")};
   const int64_t any = ATTN_ANY_, m = j->a.len;
   attn_operand_ op[] = {
-      {&j->x,
-       j->solve ? &w[0] : &w[3],
-       ATTN_OUT_,
-       j->a.batch,
-       j->a.heads,
-       m,
-       j->solve ? any : m,
-       j->solve ? "x must have the batch, heads and len of a" : "z must have the shape of a",
-       {0, 0}},
-      {&j->a, &w[1], 0, any, any, any, m, "a must be square: a.dim must equal a.len", {0, 0}},
-      {&j->b,
-       &w[2],
-       j->solve ? 0 : ATTN_OPTIONAL_,
-       j->x.batch,
-       j->x.heads,
-       j->x.len,
-       j->x.dim,
-       "b must have the shape of x",
-       {0, 0}}};
+      ATTN_OPERAND_AS_(
+          &j->x, j->solve ? w[0] : w[3], ATTN_OUT_, j->a.batch, j->a.heads, m, j->solve ? any : m,
+          j->solve ? "x must have the batch, heads and len of a" : "z must have the shape of a"),
+      ATTN_OPERAND_AS_(&j->a, w[1], 0, any, any, any, m,
+                       "a must be square: a.dim must equal a.len"),
+      ATTN_OPERAND_AS_(&j->b, w[2], j->solve ? 0 : ATTN_OPTIONAL_, j->x.batch, j->x.heads, j->x.len,
+                       j->x.dim, "b must have the shape of x")};
   for (int i = 0; i < 3; i++)
     if (!attn_check_operand_(e, &op[(i + 1) % 3], j->a.heads)) return 0;
   if (j->iters < 0) return attn_reject_(e, ATTN_E_RANGE, "iters must not be negative");

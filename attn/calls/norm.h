@@ -197,7 +197,7 @@ ATTN_FUNC_ int attn_stage_activate_(attn_stage_ *s, attn_tensor y, attn_tensor x
 
 ATTN_FUNC_ int attn_between_check_(attn_error_ *e, attn_between_ *a, const attn_ctx *ctx,
                                    int norm) {
-  static const attn_words_ w[] = {ATTN_WORDS_("y"), ATTN_WORDS_("x"),
+  static const char *const w[] = {ATTN_WORDS_("y"), ATTN_WORDS_("x"),
                                   ATTN_WORDS_("params.residual"), ATTN_WORDS_("params.gate"),
                                   ATTN_WORDS_("params.sum")};
   enum { Y, X, MORE, SUM, COUNT };
@@ -206,18 +206,12 @@ ATTN_FUNC_ int attn_between_check_(attn_error_ *e, attn_between_ *a, const attn_
   const char *rule = norm ? "params.residual must be [1 or B, 1 or H, T, n] like y"
                           : "params.gate must be [1 or B, 1 or H, T, n] like y";
   attn_operand_ op[COUNT] = {
-      {&a->y, &w[0], ATTN_OUT_, any, any, any, any, "", {0, 0}},
-      {&a->x, &w[1], 0, any, any, len, dim, "x must be [1 or B, 1 or H, T, n] like y", {0, 0}},
-      {&a->more, &w[norm ? 2 : 3], ATTN_OPTIONAL_, any, any, len, dim, rule, {0, 0}},
-      {&a->sum,
-       &w[4],
-       ATTN_OUT_ | ATTN_OPTIONAL_,
-       a->y.batch,
-       a->y.heads,
-       len,
-       dim,
-       "params.sum must have the shape of y",
-       {0, 0}}};
+      ATTN_OPERAND_AS_(&a->y, w[0], ATTN_OUT_, any, any, any, any, ""),
+      ATTN_OPERAND_AS_(&a->x, w[1], 0, any, any, len, dim,
+                       "x must be [1 or B, 1 or H, T, n] like y"),
+      ATTN_OPERAND_AS_(&a->more, w[norm ? 2 : 3], ATTN_OPTIONAL_, any, any, len, dim, rule),
+      ATTN_OPERAND_AS_(&a->sum, w[4], ATTN_OUT_ | ATTN_OPTIONAL_, a->y.batch, a->y.heads, len, dim,
+                       "params.sum must have the shape of y")};
   for (int i = 0; i < COUNT; i++) {
     const attn_tensor *t = op[i].t;
     if (!attn_check_operand_(e, &op[i], 1)) return 0;

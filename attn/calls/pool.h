@@ -214,39 +214,18 @@ ATTN_COLD_ int attn_pooled_steps_(attn_stage_ *s, void *job) {
 
 ATTN_COLD_ int attn_pooled_check_(attn_error_ *e, attn_pooled_job_ *j, const attn_ctx *ctx,
                                   int query) {
-  static const attn_words_ w[] = {ATTN_WORDS_("y"), ATTN_WORDS_("x"), ATTN_WORDS_("params.w"),
+  static const char *const w[] = {ATTN_WORDS_("y"), ATTN_WORDS_("x"), ATTN_WORDS_("params.w"),
                                   ATTN_WORDS_("params.bias")};
   attn_pool_params *p = &j->p;
   attn_span_ arrays[2];
   const int64_t heads = j->y.heads, any = ATTN_ANY_, few = ATTN_ONE_OR_ALL_;
-  attn_operand_ op[] = {{&j->y, &w[0], ATTN_OUT_, any, any, any, any, "", {0, 0}},
-                        {&j->x,
-                         &w[1],
-                         0,
-                         j->y.batch,
-                         heads,
-                         any,
-                         j->y.dim,
-                         "x must have the batch, heads and dim of y",
-                         {0, 0}},
-                        {&p->w,
-                         &w[2],
-                         0,
-                         1,
-                         few,
-                         j->x.dim,
-                         p->kernel,
-                         "params.w must be [1, 1 or H, d, kernel]",
-                         {0, 0}},
-                        {&p->bias,
-                         &w[3],
-                         ATTN_OPTIONAL_,
-                         1,
-                         few,
-                         1,
-                         p->kernel,
-                         "params.bias must be [1, 1 or H, 1, kernel]",
-                         {0, 0}}};
+  attn_operand_ op[] = {ATTN_OPERAND_AS_(&j->y, w[0], ATTN_OUT_, any, any, any, any, ""),
+                        ATTN_OPERAND_AS_(&j->x, w[1], 0, j->y.batch, heads, any, j->y.dim,
+                                         "x must have the batch, heads and dim of y"),
+                        ATTN_OPERAND_AS_(&p->w, w[2], 0, 1, few, j->x.dim, p->kernel,
+                                         "params.w must be [1, 1 or H, d, kernel]"),
+                        ATTN_OPERAND_AS_(&p->bias, w[3], ATTN_OPTIONAL_, 1, few, 1, p->kernel,
+                                         "params.bias must be [1, 1 or H, 1, kernel]")};
   if ((int)p->kind < 0 || p->kind >= ATTN_POOL_COUNT)
     return attn_reject_(e, ATTN_E_RANGE, "params.kind is none of attn_pool_kind");
   const int dynamic = p->kind == ATTN_POOL_DYNAMIC;
@@ -277,9 +256,8 @@ ATTN_COLD_ int attn_pooled_check_(attn_error_ *e, attn_pooled_job_ *j, const att
                            "params.segments must lie in 0..y.len"));
 }
 
-ATTN_COLD_ attn_status attn_pooled_call_(attn_tensor y, attn_tensor x,
-                                         const attn_pool_params *params, attn_ctx *ctx,
-                                         size_t *bytes) {
+ATTN_COLD_ attn_status attn_pool_call_(attn_tensor y, attn_tensor x, const attn_pool_params *params,
+                                       attn_ctx *ctx, size_t *bytes) {
   attn_error_ e = {ATTN_OK, NULL};
   const attn_table_ *table = NULL;
   attn_pooled_job_ j;
@@ -292,14 +270,4 @@ ATTN_COLD_ attn_status attn_pooled_call_(attn_tensor y, attn_tensor x,
   return attn_step_call_(&e, table, workers, ctx, attn_pooled_steps_, &j, "pooled rows", bytes);
 }
 
-ATTN_PUB_COLD_ attn_status attn_pool(attn_tensor y, attn_tensor x, const attn_pool_params *params,
-                                     attn_ctx *ctx) {
-  return attn_pooled_call_(y, x, params, ctx, NULL);
-}
-ATTN_PUB_COLD_ size_t attn_pool_workspace(attn_tensor y, attn_tensor x,
-                                          const attn_pool_params *params, const attn_ctx *ctx) {
-  attn_ctx plain = attn_before_workspace_(ctx);
-  size_t bytes = 0;
-  (void)attn_pooled_call_(y, x, params, &plain, &bytes);
-  return bytes;
-}
+ATTN_CALL_(attn_pool, (y, x, params), attn_tensor y, attn_tensor x, const attn_pool_params *params)

@@ -27,18 +27,18 @@ typedef struct attn_rope_row_ {
 
 ATTN_FUNC_ int attn_rope_plan_(attn_error_ *e, attn_rope_job_ *j, const attn_rope_params *params,
                                const attn_ctx *ctx, int *workers) {
-  static const attn_words_ wy = ATTN_WORDS_("y"), wx = ATTN_WORDS_("x");
+  static const char wy[] = ATTN_WORDS_("y"), wx[] = ATTN_WORDS_("x");
   attn_span_ sy, sx, sp = {0, 0}, sw = {0, 0};
   memset(&j->p, 0, sizeof j->p);
   if (params) j->p = *params;
   attn_rope_params *p = &j->p;
   if (!p->positions) p->positions_per_batch = 0;
   if (!attn_check_ctx_(e, ctx, &j->table, workers)) return 0;
-  if (!attn_check_tensor_(e, &j->x, &wx, &sx) || !attn_check_tensor_(e, &j->y, &wy, &sy)) return 0;
+  if (!attn_check_tensor_(e, &j->x, wx, &sx) || !attn_check_tensor_(e, &j->y, wy, &sy)) return 0;
   if (j->y.batch != j->x.batch || j->y.heads != j->x.heads || j->y.len != j->x.len ||
       j->y.dim != j->x.dim)
     return attn_reject_(e, ATTN_E_SHAPE, "y must have the shape of x");
-  if (!attn_check_rows_(e, &j->y, &wy)) return 0;
+  if (!attn_check_rows_(e, &j->y, wy)) return 0;
   p->rot = p->rot == 0 ? j->x.dim : p->rot == ATTN_ROPE_NONE ? 0 : p->rot;
   if (p->rot < 0 || p->rot > j->x.dim || p->rot % 2)
     return attn_reject_(e, ATTN_E_RANGE, "params.rot must be even and lie in 0..x.dim");
@@ -56,7 +56,7 @@ ATTN_FUNC_ int attn_rope_plan_(attn_error_ *e, attn_rope_job_ *j, const attn_rop
                          "params.positions must be aligned to its elements", &sp))
     return 0;
   if ((attn_overlap_(sy, sx) && !attn_same_view_(&j->y, &j->x)) || attn_overlap_(sy, sp))
-    return attn_reject_(e, ATTN_E_OVERLAP, attn_says_(&wy, ATTN_SAYS_OVERLAP_));
+    return attn_reject_(e, ATTN_E_OVERLAP, attn_says_(wy, ATTN_SAYS_OVERLAP_));
   if (!attn_check_workspace_(e, ctx, &sw)) return 0;
   if (attn_overlap_(sw, sx) || attn_overlap_(sw, sy) || attn_overlap_(sw, sp))
     return attn_reject_(e, ATTN_E_OVERLAP, "ctx.workspace must not share memory with a tensor");

@@ -27,15 +27,15 @@ typedef struct attn_sinusoid_rows_ {
 /* y, and x if there is one, of equal shape; y may be x. */
 ATTN_COLD_ int attn_check_added_(attn_error_ *e, attn_tensor *y, attn_tensor *x, attn_span_ *sy,
                                  attn_span_ *sx) {
-  static const attn_words_ wy = ATTN_WORDS_("y"), wx = ATTN_WORDS_("x");
+  static const char wy[] = ATTN_WORDS_("y"), wx[] = ATTN_WORDS_("x");
   sx->lo = sx->hi = 0;
-  if (!attn_check_tensor_(e, y, &wy, sy)) return 0;
+  if (!attn_check_tensor_(e, y, wy, sy)) return 0;
   if (x->data) {
-    if (!attn_check_tensor_(e, x, &wx, sx)) return 0;
+    if (!attn_check_tensor_(e, x, wx, sx)) return 0;
     if (y->batch != x->batch || y->heads != x->heads || y->len != x->len || y->dim != x->dim)
       return attn_reject_(e, ATTN_E_SHAPE, "x must have the shape of y");
   }
-  if (!attn_check_rows_(e, y, &wy)) return 0;
+  if (!attn_check_rows_(e, y, wy)) return 0;
   if (x->data && attn_overlap_(*sy, *sx) && !attn_same_view_(y, x))
     return attn_reject_(e, ATTN_E_OVERLAP, "y must be x or share no memory with it");
   return 1;
@@ -299,14 +299,14 @@ typedef struct attn_learned_job_ {
 ATTN_COLD_ int attn_learned_plan_(attn_error_ *e, attn_learned_job_ *j,
                                   const attn_learned_params *params, const attn_ctx *ctx,
                                   int *workers) {
-  static const attn_words_ wt = ATTN_WORDS_("table");
+  static const char wt[] = ATTN_WORDS_("table");
   attn_span_ sy, sx, st, si;
   memset(&j->p, 0, sizeof j->p);
   if (params) j->p = *params;
   const int64_t count = attn_mul_(j->p.ids && j->p.ids_per_batch ? j->y.batch : 1, j->y.len);
   if (!attn_check_ctx_(e, ctx, &j->table, workers)) return 0;
   if (!attn_check_added_(e, &j->y, &j->x, &sy, &sx)) return 0;
-  if (!attn_check_tensor_(e, &j->rows, &wt, &st)) return 0;
+  if (!attn_check_tensor_(e, &j->rows, wt, &st)) return 0;
   if (j->rows.batch != 1 || j->rows.heads != 1 || j->rows.dim != j->y.dim)
     return attn_reject_(e, ATTN_E_SHAPE, "table must be [1, 1, rows, y.dim]");
   if (!attn_check_array_(e, j->p.ids, count, 4, "params.ids must be aligned to its elements", &si))

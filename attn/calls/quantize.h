@@ -12,12 +12,12 @@ static const attn_scales_words_ attn_dequantize_words_ = ATTN_SCALES_WORDS_("sca
 /* Every rule of both calls but those about the numbers. back = 1: y is the float tensor. */
 ATTN_FUNC_ int attn_quantize_plan_(attn_error_ *e, attn_quantize_job_ *j, int back,
                                    const attn_ctx *ctx, int *workers) {
-  static const attn_words_ wy = ATTN_WORDS_("y"), wx = ATTN_WORDS_("x");
+  static const char wy[] = ATTN_WORDS_("y"), wx[] = ATTN_WORDS_("x");
   const attn_tensor *stored = back ? &j->x : &j->y;
   attn_span_ sy, sx, ss[2];
   if (!attn_check_ctx_(e, ctx, &j->table, workers)) return 0;
-  if (!(back ? attn_check_tensor_ : attn_check_stored_)(e, &j->y, &wy, &sy) ||
-      !(back ? attn_check_stored_ : attn_check_tensor_)(e, &j->x, &wx, &sx))
+  if (!(back ? attn_check_tensor_ : attn_check_stored_)(e, &j->y, wy, &sy) ||
+      !(back ? attn_check_stored_ : attn_check_tensor_)(e, &j->x, wx, &sx))
     return 0;
   if (!attn_quantized_(stored->dtype))
     return attn_reject_(e, ATTN_E_DTYPE,
@@ -26,18 +26,18 @@ ATTN_FUNC_ int attn_quantize_plan_(attn_error_ *e, attn_quantize_job_ *j, int ba
   if (j->x.batch != j->y.batch || j->x.heads != j->y.heads || j->x.len != j->y.len ||
       j->x.dim != j->y.dim)
     return attn_reject_(e, ATTN_E_SHAPE, "x must have the shape of y");
-  if (!attn_check_rows_(e, &j->y, &wy) ||
+  if (!attn_check_rows_(e, &j->y, wy) ||
       !attn_check_scales_(e, &j->scales, stored,
                           back ? &attn_dequantize_words_ : &attn_quantize_words_, !back, ss))
     return 0;
   if (attn_overlap_(sy, sx) || attn_overlap_(sy, ss[0]) || attn_overlap_(sy, ss[1]))
-    return attn_reject_(e, ATTN_E_OVERLAP, attn_says_(&wy, ATTN_SAYS_OVERLAP_));
+    return attn_reject_(e, ATTN_E_OVERLAP, attn_says_(wy, ATTN_SAYS_OVERLAP_));
   if (!back && (attn_overlap_(ss[0], ss[1]) || attn_overlap_(ss[0], sx)))
     return attn_reject_(e, ATTN_E_OVERLAP,
-                        attn_says_(&attn_quantize_words_.scale, ATTN_SAYS_OVERLAP_));
+                        attn_says_(attn_quantize_words_.scale, ATTN_SAYS_OVERLAP_));
   if (!back && attn_overlap_(ss[1], sx))
     return attn_reject_(e, ATTN_E_OVERLAP,
-                        attn_says_(&attn_quantize_words_.zero, ATTN_SAYS_OVERLAP_));
+                        attn_says_(attn_quantize_words_.zero, ATTN_SAYS_OVERLAP_));
   return 1;
 }
 

@@ -95,13 +95,13 @@ ATTN_FUNC_ void attn_rela_item_(void *job, int worker, int64_t index) {
 /* The vectors of RELA are read while o is written. */
 ATTN_COLD_ int attn_rela_apart_(attn_error_ *e, const attn_softmax_ *a, const attn_relu_params *p,
                                 const attn_ctx *ctx) {
-  static const attn_words_ w = ATTN_WORDS_("o");
+  static const char w[] = ATTN_WORDS_("o");
   const int64_t n = a->q.heads * a->o.dim;
   attn_tensor o = a->o, sum = a->lse;
   attn_span_ span[4], work;
   memset(span, 0, sizeof span);
-  if (!attn_check_tensor_(e, &o, &w, &span[0]) ||
-      (sum.data && !attn_check_tensor_(e, &sum, &w, &span[1])) ||
+  if (!attn_check_tensor_(e, &o, w, &span[0]) ||
+      (sum.data && !attn_check_tensor_(e, &sum, w, &span[1])) ||
       !attn_check_array_(e, p->gain, n, 4, "params.gain must be aligned to its elements",
                          &span[2]) ||
       !attn_check_array_(e, p->gate, n, 4, "params.gate must be aligned to its elements", &span[3]))

@@ -19,7 +19,7 @@ ATTN_PUB_ attn_scales attn_scales_dense(float *scale, float *zero, int64_t group
 
 /* The sentences about scales called `name` of a tensor called `of`. */
 typedef struct attn_scales_words_ {
-  attn_words_ scale, zero;
+  const char *scale, *zero;
   const char *type, *no_scale, *no_zero, *group, *value;
 } attn_scales_words_;
 #define ATTN_SCALES_WORDS_(name, of)                                                        \
@@ -57,7 +57,7 @@ ATTN_FUNC_ int attn_check_scales_(attn_error_ *e, attn_scales *s, const attn_ten
   if (x->dtype != ATTN_E4M3 && !s->scale && !empty)
     return attn_reject_(e, ATTN_E_NULL, w->no_scale);
   for (int i = 0; i < 2; i++) {
-    const attn_words_ *words = i ? &w->zero : &w->scale;
+    const char *words = i ? w->zero : w->scale;
     attn_tensor t = attn_scales_view_(s, i ? s->zero : s->scale, x);
     if (!t.data) continue;
     if (!attn_check_tensor_(e, &t, words, &span[i])) return 0;

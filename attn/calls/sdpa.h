@@ -75,9 +75,9 @@ ATTN_FUNC_ int attn_check_masks_(attn_error_ *e, const attn_mask *mask, const at
  * query); data = -1 also what compares addresses, since some are not known yet. */
 ATTN_FUNC_ int attn_sdpa_plan_(attn_error_ *e, attn_softmax_ *a, const attn_sdpa_params *params,
                                const attn_ctx *ctx, int *workers, int data) {
-  static const attn_words_ wo = ATTN_WORDS_("o"), wq = ATTN_WORDS_("q"), wk = ATTN_WORDS_("k"),
-                           wv = ATTN_WORDS_("v"), wl = ATTN_WORDS_("params.lse"),
-                           wm = ATTN_WORDS_("params.map");
+  static const char wo[] = ATTN_WORDS_("o"), wq[] = ATTN_WORDS_("q"), wk[] = ATTN_WORDS_("k"),
+                    wv[] = ATTN_WORDS_("v"), wl[] = ATTN_WORDS_("params.lse"),
+                    wm[] = ATTN_WORDS_("params.map");
   static const attn_scales_words_ wks = ATTN_SCALES_WORDS_("params.k_scales", "k"),
                                   wvs = ATTN_SCALES_WORDS_("params.v_scales", "v");
   attn_sdpa_params zero;
@@ -92,8 +92,8 @@ ATTN_FUNC_ int attn_sdpa_plan_(attn_error_ *e, attn_softmax_ *a, const attn_sdpa
   memset(span, 0, sizeof span);
 
   if (!attn_check_ctx_(e, ctx, &a->table, workers)) return 0;
-  if (!attn_check_tensor_(e, q, &wq, &span[Q]) || !attn_check_stored_(e, k, &wk, &span[K]) ||
-      !attn_check_stored_(e, v, &wv, &span[V]) || !attn_check_tensor_(e, o, &wo, &span[O]))
+  if (!attn_check_tensor_(e, q, wq, &span[Q]) || !attn_check_stored_(e, k, wk, &span[K]) ||
+      !attn_check_stored_(e, v, wv, &span[V]) || !attn_check_tensor_(e, o, wo, &span[O]))
     return 0;
   if (q->heads < 1) return attn_reject_(e, ATTN_E_SHAPE, "q.heads must be at least 1");
   if (k->dim != q->dim) return attn_reject_(e, ATTN_E_SHAPE, "k.dim must equal q.dim");
@@ -105,7 +105,7 @@ ATTN_FUNC_ int attn_sdpa_plan_(attn_error_ *e, attn_softmax_ *a, const attn_sdpa
   if (o->batch != q->batch || o->heads != q->heads || o->len != q->len)
     return attn_reject_(e, ATTN_E_SHAPE, "o.batch, .heads and .len must equal those of q");
   if (o->dim != v->dim) return attn_reject_(e, ATTN_E_SHAPE, "o.dim must equal v.dim");
-  if (!attn_check_rows_(e, o, &wo)) return 0;
+  if (!attn_check_rows_(e, o, wo)) return 0;
   int64_t full[4];
   if (!attn_check_sequences_(e, a, p, &span[RAGGED], full)) return 0;
   a->k_scales = p->k_scales, a->v_scales = p->v_scales;
@@ -148,20 +148,20 @@ ATTN_FUNC_ int attn_sdpa_plan_(attn_error_ *e, attn_softmax_ *a, const attn_sdpa
     *lse = p->lse;
     if (lse->dtype != ATTN_F32)
       return attn_reject_(e, ATTN_E_DTYPE, "params.lse.dtype must be ATTN_F32");
-    if (!attn_check_tensor_(e, lse, &wl, &span[LSE])) return 0;
+    if (!attn_check_tensor_(e, lse, wl, &span[LSE])) return 0;
     if (lse->batch != q->batch || lse->heads != q->heads || lse->len != q->len || lse->dim != 1)
       return attn_reject_(e, ATTN_E_SHAPE, "params.lse must be [q.batch, q.heads, q.len, 1]");
-    if (!attn_check_rows_(e, lse, &wl)) return 0;
+    if (!attn_check_rows_(e, lse, wl)) return 0;
   }
   if (has_map) {
     *map = p->map;
     if (map->dtype != ATTN_F32)
       return attn_reject_(e, ATTN_E_DTYPE, "params.map.dtype must be ATTN_F32");
-    if (!attn_check_tensor_(e, map, &wm, &span[MAP])) return 0;
+    if (!attn_check_tensor_(e, map, wm, &span[MAP])) return 0;
     if (map->batch != q->batch || map->heads != q->heads || map->len != q->len ||
         map->dim != k->len)
       return attn_reject_(e, ATTN_E_SHAPE, "params.map must be [q.batch, q.heads, q.len, k.len]");
-    if (!attn_check_rows_(e, map, &wm)) return 0;
+    if (!attn_check_rows_(e, map, wm)) return 0;
   }
   /* what the terms' checks need of the engine's problem */
   q->len = full[2], k->len = v->len = full[3];
@@ -198,9 +198,9 @@ ATTN_FUNC_ int attn_sdpa_plan_(attn_error_ *e, attn_softmax_ *a, const attn_sdpa
     for (int y = x + 1; span[x].lo < span[x].hi && y < WORK; y++)
       if (attn_overlap_(span[x], span[y]))
         return attn_reject_(e, ATTN_E_OVERLAP,
-                            x == O     ? attn_says_(&wo, ATTN_SAYS_OVERLAP_)
-                            : x == LSE ? attn_says_(&wl, ATTN_SAYS_OVERLAP_)
-                                       : attn_says_(&wm, ATTN_SAYS_OVERLAP_));
+                            x == O     ? attn_says_(wo, ATTN_SAYS_OVERLAP_)
+                            : x == LSE ? attn_says_(wl, ATTN_SAYS_OVERLAP_)
+                                       : attn_says_(wm, ATTN_SAYS_OVERLAP_));
   if (a->choice && !a->choice->values) memset(&span[O], 0, sizeof span[O]); /* o is a stand-in */
   for (int n = 0; a->choice && data >= 0 && n < 2; n++)
     for (int y = O; y < SPANS; y++)
@@ -315,7 +315,7 @@ typedef struct attn_merge_job_ {
 /* Every rule of attn_merge. */
 ATTN_FUNC_ int attn_merge_plan_(attn_error_ *e, attn_merge_job_ *m, const attn_ctx *ctx,
                                 int *workers) {
-  static const attn_words_ w[6] = {ATTN_WORDS_("o"),    ATTN_WORDS_("lse"), ATTN_WORDS_("o1"),
+  static const char *const w[6] = {ATTN_WORDS_("o"),    ATTN_WORDS_("lse"), ATTN_WORDS_("o1"),
                                    ATTN_WORDS_("lse1"), ATTN_WORDS_("o2"),  ATTN_WORDS_("lse2")};
   static const char *const shape[6] = {"",
                                        "lse must be [o.batch, o.heads, o.len, 1]",
@@ -333,17 +333,17 @@ ATTN_FUNC_ int attn_merge_plan_(attn_error_ *e, attn_merge_job_ *m, const attn_c
   for (int i = 0; i < 6; i++) {
     if (i == 1 && !t[i]->data) continue;
     if (i % 2 && t[i]->dtype != ATTN_F32) return attn_reject_(e, ATTN_E_DTYPE, type[i]);
-    if (!attn_check_tensor_(e, t[i], &w[i], &span[i])) return 0;
+    if (!attn_check_tensor_(e, t[i], w[i], &span[i])) return 0;
     if (i && (t[i]->batch != m->o.batch || t[i]->heads != m->o.heads || t[i]->len != m->o.len ||
               t[i]->dim != (i % 2 ? 1 : m->o.dim)))
       return attn_reject_(e, ATTN_E_SHAPE, shape[i]);
   }
-  if (!attn_check_rows_(e, &m->o, &w[0])) return 0;
-  if (m->lse.data && !attn_check_rows_(e, &m->lse, &w[1])) return 0;
+  if (!attn_check_rows_(e, &m->o, w[0])) return 0;
+  if (m->lse.data && !attn_check_rows_(e, &m->lse, w[1])) return 0;
   for (int x = 0; x < 2; x++)
     for (int y = x + 1; y < 6; y++)
       if (attn_overlap_(span[x], span[y]) && !(y >= 2 && y % 2 == x && attn_same_view_(t[x], t[y])))
-        return attn_reject_(e, ATTN_E_OVERLAP, attn_says_(&w[x], ATTN_SAYS_OVERLAP_));
+        return attn_reject_(e, ATTN_E_OVERLAP, attn_says_(w[x], ATTN_SAYS_OVERLAP_));
   return 1;
 }
 

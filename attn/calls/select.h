@@ -101,21 +101,14 @@ ATTN_COLD_ int attn_best_steps_(attn_stage_ *s, void *job) {
 }
 
 ATTN_COLD_ int attn_best_check_(attn_error_ *e, attn_best_ *a, const attn_ctx *ctx, int query) {
-  static const attn_words_ w[] = {ATTN_WORDS_("values"), ATTN_WORDS_("index"), ATTN_WORDS_("x")};
   attn_span_ len;
   const int64_t any = ATTN_ANY_, b = a->x.batch, h = a->x.heads, t = a->x.len, n = a->x.dim;
   attn_tensor index = attn_bhtd(a->index, ATTN_F32, b, h, t, a->k); /* of 4 bytes, too */
-  attn_operand_ op[] = {{&a->values,
-                         &w[0],
-                         ATTN_OUT_ | ATTN_OPTIONAL_,
-                         b,
-                         h,
-                         t,
-                         a->k,
-                         "values must be [B, H, T, k] for x [B, H, T, n]",
-                         {0, 0}},
-                        {&index, &w[1], ATTN_OUT_ | ATTN_OPTIONAL_, any, any, any, any, "", {0, 0}},
-                        {&a->x, &w[2], 0, any, any, any, any, "", {0, 0}}};
+  attn_operand_ op[] = {
+      ATTN_OPERAND_(&a->values, "values", ATTN_OUT_ | ATTN_OPTIONAL_, b, h, t, a->k,
+                    "values must be [B, H, T, k] for x [B, H, T, n]"),
+      ATTN_OPERAND_(&index, "index", ATTN_OUT_ | ATTN_OPTIONAL_, any, any, any, any, ""),
+      ATTN_OPERAND_(&a->x, "x", 0, any, any, any, any, "")};
   if (!attn_check_operand_(e, &op[2], h)) return 0;
   if (a->k < 1 || a->k > n) return attn_reject_(e, ATTN_E_RANGE, "k must lie in 1..x.dim");
   if (n > INT32_MAX) return attn_reject_(e, ATTN_E_OVERFLOW, "x.dim must be below 2^31");
@@ -128,9 +121,9 @@ ATTN_COLD_ int attn_best_check_(attn_error_ *e, attn_best_ *a, const attn_ctx *c
   return query || attn_check_lens_(e, a->p.len, b, n, "params.len must lie in 0..x.dim");
 }
 
-ATTN_COLD_ attn_status attn_best_call_(attn_tensor values, int32_t *index, attn_tensor x, int64_t k,
-                                       const attn_top_k_params *params, attn_ctx *ctx,
-                                       size_t *bytes) {
+ATTN_COLD_ attn_status attn_top_k_call_(attn_tensor values, int32_t *index, attn_tensor x,
+                                        int64_t k, const attn_top_k_params *params, attn_ctx *ctx,
+                                        size_t *bytes) {
   attn_error_ e = {ATTN_OK, NULL};
   const attn_table_ *table = NULL;
   attn_best_ a;
@@ -143,18 +136,8 @@ ATTN_COLD_ attn_status attn_best_call_(attn_tensor values, int32_t *index, attn_
   return attn_step_call_(&e, table, workers, ctx, attn_best_steps_, &a, "best elements", bytes);
 }
 
-ATTN_PUB_COLD_ attn_status attn_top_k(attn_tensor values, int32_t *index, attn_tensor x, int64_t k,
-                                      const attn_top_k_params *params, attn_ctx *ctx) {
-  return attn_best_call_(values, index, x, k, params, ctx, NULL);
-}
-ATTN_PUB_COLD_ size_t attn_top_k_workspace(attn_tensor values, int32_t *index, attn_tensor x,
-                                           int64_t k, const attn_top_k_params *params,
-                                           const attn_ctx *ctx) {
-  attn_ctx plain = attn_before_workspace_(ctx);
-  size_t bytes = 0;
-  (void)attn_best_call_(values, index, x, k, params, &plain, &bytes);
-  return bytes;
-}
+ATTN_CALL_(attn_top_k, (values, index, x, k, params), attn_tensor values, int32_t *index,
+           attn_tensor x, int64_t k, const attn_top_k_params *params)
 
 /* ---- k-means --------------------------------------------------------------------------------*/
 
@@ -242,36 +225,19 @@ ATTN_COLD_ int attn_means_steps_(attn_stage_ *s, void *job) {
 }
 
 ATTN_COLD_ int attn_means_check_(attn_error_ *e, attn_means_ *a, const attn_ctx *ctx, int query) {
-  static const attn_words_ w[] = {ATTN_WORDS_("next"), ATTN_WORDS_("assignment"),
-                                  ATTN_WORDS_("counts"), ATTN_WORDS_("centroids"),
-                                  ATTN_WORDS_("x")};
   enum { NEXT, ASSIGNMENT, COUNTS, CENTROIDS, X, COUNT };
   attn_span_ len;
   const int64_t any = ATTN_ANY_, b = a->x.batch, h = a->x.heads, c = a->centroids.len;
   attn_tensor assignment = attn_bhtd(a->assignment, ATTN_F32, b, h, a->x.len, 1);
   attn_tensor counts = attn_bhtd(a->counts, ATTN_F32, b, h, c, 1);
   attn_operand_ op[COUNT] = {
-      {&a->next,
-       &w[NEXT],
-       ATTN_OUT_ | (a->p.keep ? ATTN_OPTIONAL_ : 0),
-       b,
-       h,
-       c,
-       a->x.dim,
-       "next must have the shape of centroids",
-       {0, 0}},
-      {&assignment, &w[ASSIGNMENT], ATTN_OUT_, any, any, any, any, "", {0, 0}},
-      {&counts, &w[COUNTS], ATTN_OUT_ | ATTN_OPTIONAL_, any, any, any, any, "", {0, 0}},
-      {&a->centroids,
-       &w[CENTROIDS],
-       ATTN_IS_F32_,
-       b,
-       h,
-       any,
-       a->x.dim,
-       "centroids must be f32 [B, H, C, d] for x [B, H, n, d]",
-       {0, 0}},
-      {&a->x, &w[X], 0, any, any, any, any, "", {0, 0}}};
+      ATTN_OPERAND_(&a->next, "next", ATTN_OUT_ | (a->p.keep ? ATTN_OPTIONAL_ : 0), b, h, c,
+                    a->x.dim, "next must have the shape of centroids"),
+      ATTN_OPERAND_(&assignment, "assignment", ATTN_OUT_, any, any, any, any, ""),
+      ATTN_OPERAND_(&counts, "counts", ATTN_OUT_ | ATTN_OPTIONAL_, any, any, any, any, ""),
+      ATTN_OPERAND_(&a->centroids, "centroids", ATTN_IS_F32_, b, h, any, a->x.dim,
+                    "centroids must be f32 [B, H, C, d] for x [B, H, n, d]"),
+      ATTN_OPERAND_(&a->x, "x", 0, any, any, any, any, "")};
   if (!attn_check_operand_(e, &op[X], h) || !attn_check_operand_(e, &op[CENTROIDS], h)) return 0;
   if (c < 1) return attn_reject_(e, ATTN_E_SHAPE, "centroids.len must be at least 1");
   if (c > INT32_MAX || a->x.len > INT32_MAX)
@@ -288,10 +254,10 @@ ATTN_COLD_ int attn_means_check_(attn_error_ *e, attn_means_ *a, const attn_ctx 
   return query || attn_check_lens_(e, a->p.len, b, a->x.len, "params.len must lie in 0..x.len");
 }
 
-ATTN_COLD_ attn_status attn_means_call_(attn_tensor next, int32_t *assignment, int32_t *counts,
-                                        attn_tensor centroids, attn_tensor x,
-                                        const attn_kmeans_params *params, attn_ctx *ctx,
-                                        size_t *bytes) {
+ATTN_COLD_ attn_status attn_kmeans_step_call_(attn_tensor next, int32_t *assignment,
+                                              int32_t *counts, attn_tensor centroids, attn_tensor x,
+                                              const attn_kmeans_params *params, attn_ctx *ctx,
+                                              size_t *bytes) {
   attn_error_ e = {ATTN_OK, NULL};
   const attn_table_ *table = NULL;
   attn_means_ a;
@@ -305,17 +271,6 @@ ATTN_COLD_ attn_status attn_means_call_(attn_tensor next, int32_t *assignment, i
                          bytes);
 }
 
-ATTN_PUB_COLD_ attn_status attn_kmeans_step(attn_tensor next, int32_t *assignment, int32_t *counts,
-                                            attn_tensor centroids, attn_tensor x,
-                                            const attn_kmeans_params *params, attn_ctx *ctx) {
-  return attn_means_call_(next, assignment, counts, centroids, x, params, ctx, NULL);
-}
-ATTN_PUB_COLD_ size_t attn_kmeans_step_workspace(attn_tensor next, int32_t *assignment,
-                                                 int32_t *counts, attn_tensor centroids,
-                                                 attn_tensor x, const attn_kmeans_params *params,
-                                                 const attn_ctx *ctx) {
-  attn_ctx plain = attn_before_workspace_(ctx);
-  size_t bytes = 0;
-  (void)attn_means_call_(next, assignment, counts, centroids, x, params, &plain, &bytes);
-  return bytes;
-}
+ATTN_CALL_(attn_kmeans_step, (next, assignment, counts, centroids, x, params), attn_tensor next,
+           int32_t *assignment, int32_t *counts, attn_tensor centroids, attn_tensor x,
+           const attn_kmeans_params *params)

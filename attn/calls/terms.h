@@ -23,9 +23,8 @@ enum {
 };
 
 /* A table [1, 1 or H, len, dim] of floats. */
-ATTN_FUNC_ int attn_check_table_(attn_error_ *e, attn_tensor *t, const attn_words_ *w,
-                                 const char *type, const char *shape, int64_t heads, int64_t dim,
-                                 attn_span_ *span) {
+ATTN_FUNC_ int attn_check_table_(attn_error_ *e, attn_tensor *t, const char *w, const char *type,
+                                 const char *shape, int64_t heads, int64_t dim, attn_span_ *span) {
   if (!t->data) return 1;
   if (t->dtype != ATTN_F32) return attn_reject_(e, ATTN_E_DTYPE, type);
   if (!attn_check_tensor_(e, t, w, span)) return 0;
@@ -41,13 +40,13 @@ ATTN_FUNC_ int attn_check_finite_(attn_error_ *e, const float *x, int64_t n, con
 }
 
 ATTN_FUNC_ int attn_check_relative_(attn_error_ *e, attn_softmax_ *a, attn_span_ *span) {
-  static const attn_words_ wk = ATTN_WORDS_("params.relative.keys"),
-                           wv = ATTN_WORDS_("params.relative.values");
+  static const char wk[] = ATTN_WORDS_("params.relative.keys"),
+                    wv[] = ATTN_WORDS_("params.relative.values");
   attn_relative *r = &a->relative;
-  if (!attn_check_table_(e, &r->keys, &wk, "params.relative.keys.dtype must be ATTN_F32",
+  if (!attn_check_table_(e, &r->keys, wk, "params.relative.keys.dtype must be ATTN_F32",
                          "params.relative.keys must be [1, 1 or q.heads, n, q.dim]", a->q.heads,
                          a->q.dim, &span[ATTN_T_REL_K_]) ||
-      !attn_check_table_(e, &r->values, &wv, "params.relative.values.dtype must be ATTN_F32",
+      !attn_check_table_(e, &r->values, wv, "params.relative.values.dtype must be ATTN_F32",
                          "params.relative.values must be [1, 1 or q.heads, n, v.dim]", a->q.heads,
                          a->v.dim, &span[ATTN_T_REL_V_]))
     return 0;
@@ -67,7 +66,7 @@ ATTN_FUNC_ int attn_distance_range_(const attn_softmax_ *a, int64_t *first, int6
 }
 
 ATTN_FUNC_ int attn_check_xl_(attn_error_ *e, attn_softmax_ *a, attn_span_ *span) {
-  static const attn_words_ w = ATTN_WORDS_("params.xl.table");
+  static const char w[] = ATTN_WORDS_("params.xl.table");
   attn_xl *x = &a->xl;
   const int64_t n = attn_mul_(a->q.heads, a->q.dim), far = (int64_t)1 << 41;
   int64_t first, last;
@@ -76,7 +75,7 @@ ATTN_FUNC_ int attn_check_xl_(attn_error_ *e, attn_softmax_ *a, attn_span_ *span
       return attn_reject_(e, ATTN_E_NULL, "params.xl.table.data must not be null with biases");
     return 1;
   }
-  if (!attn_check_table_(e, &x->table, &w, "params.xl.table.dtype must be ATTN_F32",
+  if (!attn_check_table_(e, &x->table, w, "params.xl.table.dtype must be ATTN_F32",
                          "params.xl.table must be [1, 1 or q.heads, n, q.dim]", a->q.heads,
                          a->q.dim, &span[ATTN_T_XL_]) ||
       !attn_check_array_(e, x->content_bias, n, 4,
@@ -97,7 +96,7 @@ ATTN_FUNC_ int attn_check_xl_(attn_error_ *e, attn_softmax_ *a, attn_span_ *span
 }
 
 ATTN_FUNC_ int attn_check_labels_(attn_error_ *e, attn_softmax_ *a, attn_span_ *span) {
-  static const attn_words_ w = ATTN_WORDS_("params.labels.table");
+  static const char w[] = ATTN_WORDS_("params.labels.table");
   attn_labels *x = &a->labels;
   if (!x->label) {
     if (x->table.data || x->bias)
@@ -106,7 +105,7 @@ ATTN_FUNC_ int attn_check_labels_(attn_error_ *e, attn_softmax_ *a, attn_span_ *
   }
   if (!x->table.data)
     return attn_reject_(e, ATTN_E_NULL, "params.labels.table.data must not be null");
-  return attn_check_table_(e, &x->table, &w, "params.labels.table.dtype must be ATTN_F32",
+  return attn_check_table_(e, &x->table, w, "params.labels.table.dtype must be ATTN_F32",
                            "params.labels.table must be [1, 1 or q.heads, n, q.dim]", a->q.heads,
                            a->q.dim, &span[ATTN_T_LABELS_]) &&
          attn_check_array_(e, x->bias, attn_mul_(x->table.len, a->q.heads), 4,

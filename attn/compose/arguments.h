@@ -8,7 +8,7 @@ typedef struct attn_arguments_ {
 
 /* Checks the next argument and notes its span; batch may be ATTN_ONE_OR_ALL_ too. */
 ATTN_COLD_ int attn_check_argument_(attn_error_ *e, attn_arguments_ *l, attn_tensor *t,
-                                    const attn_words_ *w, int role, int64_t batch, int64_t heads,
+                                    const char *w, int role, int64_t batch, int64_t heads,
                                     int64_t len, int64_t dim, const char *rule) {
   attn_operand_ *p = &l->op[l->n++];
   p->t = t, p->w = w, p->role = role, p->rule = rule;

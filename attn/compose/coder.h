@@ -40,47 +40,17 @@ enum {
 /* Keys and values that a step reads and writes. */
 ATTN_COLD_ int attn_coder_cache_(attn_error_ *e, attn_coder_job_ *j, attn_decoder_cache *c,
                                  attn_operand_ *op) {
-  static const attn_words_ w[] = {ATTN_WORDS_("cache.k"), ATTN_WORDS_("cache.v"),
-                                  ATTN_WORDS_("cache.e_k"), ATTN_WORDS_("cache.e_v")};
   const attn_multihead_job_ *self = &j->self, *cross = &j->cross;
   const int64_t b = j->x.batch, any = ATTN_ANY_;
   const attn_operand_ all[] = {
-      {&c->k,
-       &w[0],
-       ATTN_OUT_,
-       b,
-       self->p.kv_heads,
-       any,
-       self->dk,
-       "cache.k must be [x.batch, kv_heads, room, dk]",
-       {0, 0}},
-      {&c->v,
-       &w[1],
-       ATTN_OUT_,
-       b,
-       self->p.kv_heads,
-       c->k.len,
-       self->dv,
-       "cache.v must be [x.batch, kv_heads, cache.k.len, dv]",
-       {0, 0}},
-      {&c->e_k,
-       &w[2],
-       0,
-       b,
-       cross->p.kv_heads,
-       any,
-       cross->dk,
-       "cache.e_k must be [x.batch, kv_heads, Te, dk] of params.cross",
-       {0, 0}},
-      {&c->e_v,
-       &w[3],
-       0,
-       b,
-       cross->p.kv_heads,
-       c->e_k.len,
-       cross->dv,
-       "cache.e_v must be [x.batch, kv_heads, cache.e_k.len, dv] of params.cross",
-       {0, 0}}};
+      ATTN_OPERAND_(&c->k, "cache.k", ATTN_OUT_, b, self->p.kv_heads, any, self->dk,
+                    "cache.k must be [x.batch, kv_heads, room, dk]"),
+      ATTN_OPERAND_(&c->v, "cache.v", ATTN_OUT_, b, self->p.kv_heads, c->k.len, self->dv,
+                    "cache.v must be [x.batch, kv_heads, cache.k.len, dv]"),
+      ATTN_OPERAND_(&c->e_k, "cache.e_k", 0, b, cross->p.kv_heads, any, cross->dk,
+                    "cache.e_k must be [x.batch, kv_heads, Te, dk] of params.cross"),
+      ATTN_OPERAND_(&c->e_v, "cache.e_v", 0, b, cross->p.kv_heads, c->e_k.len, cross->dv,
+                    "cache.e_v must be [x.batch, kv_heads, cache.e_k.len, dv] of params.cross")};
   memcpy(op, all, sizeof all);
   for (int i = 0; i < (j->e.data ? 4 : 2); i++)
     if (!attn_check_operand_(e, &op[i], 1)) return 0;
@@ -106,7 +76,7 @@ ATTN_COLD_ int attn_coder_step_(attn_error_ *e, const attn_block_params *p) {
 ATTN_COLD_ int attn_coder_check_(attn_error_ *e, attn_coder_job_ *j, int decoder,
                                  attn_decoder_cache *cache, const attn_ctx *ctx,
                                  const attn_table_ **table, int *workers, int query) {
-  static const attn_words_ wy = ATTN_WORDS_("y"), wx = ATTN_WORDS_("x"), we = ATTN_WORDS_("e");
+  static const char wy[] = ATTN_WORDS_("y"), wx[] = ATTN_WORDS_("x"), we[] = ATTN_WORDS_("e");
   attn_operand_ op[ATTN_CODER_OPERANDS_];
   attn_block_params *p = &j->p;
   attn_arrays_ more;
@@ -114,13 +84,14 @@ ATTN_COLD_ int attn_coder_check_(attn_error_ *e, attn_coder_job_ *j, int decoder
   if (!attn_check_ctx_(e, ctx, table, workers)) return 0;
   const int64_t b = j->x.batch, t = j->x.len, dm = j->x.dim, any = ATTN_ANY_;
   const attn_operand_ rows[] = {
-      {&j->y, &wy, ATTN_OUT_, b, 1, t, dm, "y must be [x.batch, 1, x.len, x.dim]", {0, 0}},
-      {&j->x, &wx, 0, any, 1, any, any, "x must have one head", {0, 0}}};
+      ATTN_OPERAND_AS_(&j->y, wy, ATTN_OUT_, b, 1, t, dm, "y must be [x.batch, 1, x.len, x.dim]"),
+      ATTN_OPERAND_AS_(&j->x, wx, 0, any, 1, any, any, "x must have one head")};
   memcpy(op, rows, sizeof rows);
   if (!attn_check_operand_(e, &op[ATTN_CODER_X_], 1) ||
       !attn_check_operand_(e, &op[ATTN_CODER_Y_], 1))
     return 0;
-  attn_operand_ read = {&j->e, &we, 0, b, 1, any, any, "e must be [x.batch, 1, Te, de]", {0, 0}};
+  attn_operand_ read =
+      ATTN_OPERAND_AS_(&j->e, we, 0, b, 1, any, any, "e must be [x.batch, 1, Te, de]");
   if (j->e.data && !cache && !attn_check_operand_(e, &read, 1)) return 0;
   if (p->sublayer != ATTN_SUBLAYER_POST && p->sublayer != ATTN_SUBLAYER_PRE)
     return attn_reject_(e, ATTN_E_RANGE,

@@ -3,16 +3,16 @@
 
 /* What is said about a weight or bias: the sentences that a view of one of the float types can need. */
 typedef struct attn_said_ {
-  attn_words_ words;
+  const char *words;
   const char *shape;
 } attn_said_;
 #define ATTN_SAID_(name, shape) \
-  { {ATTN_WORDS_IN_(name)}, name " must be " shape }
+  { ATTN_WORDS_IN_(name), name " must be " shape }
 
 /* A weight [1,1,in,out], or a bias: in = 1. */
 ATTN_COLD_ attn_operand_ attn_weight_(attn_tensor *t, const attn_said_ *rule, int role, int64_t in,
                                       int64_t out) {
-  attn_operand_ p = {t, &rule->words, role, 1, 1, in, out, rule->shape, {0, 0}};
+  attn_operand_ p = ATTN_OPERAND_AS_(t, rule->words, role, 1, 1, in, out, rule->shape);
   return p;
 }
 

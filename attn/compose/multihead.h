@@ -37,13 +37,6 @@ enum {
 
 /* Every rule about one of them; heads and widths are resolved. */
 ATTN_COLD_ int attn_multihead_operands_(attn_error_ *e, attn_multihead_job_ *j, attn_operand_ *op) {
-  static const attn_words_ w[] = {
-      ATTN_WORDS_("x"),          ATTN_WORDS_("x_k"),        ATTN_WORDS_("x_v"),
-      ATTN_WORDS_("params.w_q"), ATTN_WORDS_("params.w_k"), ATTN_WORDS_("params.w_v"),
-      ATTN_WORDS_("params.w_o"), ATTN_WORDS_("params.b_q"), ATTN_WORDS_("params.b_k"),
-      ATTN_WORDS_("params.b_v"), ATTN_WORDS_("params.b_o"), ATTN_WORDS_("params.mix"),
-      ATTN_WORDS_("params.w_c"), ATTN_WORDS_("y"),          ATTN_WORDS_("params.each"),
-      ATTN_WORDS_("params.lse"), ATTN_WORDS_("params.map")};
   enum { X, XK, XV, WQ, WK, WV, WO, BQ, BK, BV, BO, MIX, WC, Y, EACH, LSE, MAP };
   const int optional = ATTN_OPTIONAL_, output = ATTN_OUT_, either = ATTN_OUT_ | ATTN_OPTIONAL_;
   attn_multihead_params *p = &j->p;
@@ -69,128 +62,40 @@ ATTN_COLD_ int attn_multihead_operands_(attn_error_ *e, attn_multihead_job_ *j, 
   const int64_t bk = p->attend.ragged.sequences ? any : b, wide = attn_mul_(j->dv, h);
   const int64_t dmk = j->x_k.dim, dmv = j->x_v.dim, dmo = p->w_o.data ? p->w_o.dim : any;
   const attn_operand_ all[ATTN_MULTIHEAD_OPERANDS_] = {
-      {&j->x, &w[X], 0, any, 1, any, any, "x must have one head", {0, 0}},
-      {&j->x_k, &w[XK], 0, bk, 1, any, any, "x_k must be [x.batch, 1, Tk, .]", {0, 0}},
-      {&j->x_v,
-       &w[XV],
-       0,
-       j->x_k.batch,
-       1,
-       j->x_k.len,
-       any,
-       "x_v must be [x.batch, 1, x_k.len, .]",
-       {0, 0}},
-      {&p->w_q, &w[WQ], 0, 1, 1, dm, any, "params.w_q must be [1, 1, x.dim, .]", {0, 0}},
-      {&p->w_k,
-       &w[WK],
-       0,
-       1,
-       1,
-       dmk,
-       attn_mul_(j->dk, kh),
-       shared ? "params.w_k must be [1, 1, x_k.dim, w_q.dim]"
-              : "params.w_k must be [1, 1, x_k.dim, kv_heads * dk], dk the head width of w_q",
-       {0, 0}},
-      {&p->w_v,
-       &w[WV],
-       0,
-       1,
-       1,
-       dmv,
-       any,
-       shared ? "params.w_v must be [1, 1, x_k.dim, .]" : "params.w_v must be [1, 1, x_v.dim, .]",
-       {0, 0}},
-      {&p->w_o,
-       &w[WO],
-       j->y.data ? 0 : optional,
-       1,
-       1,
-       wide,
-       any,
-       "params.w_o must be [1, 1, heads * dv, .], dv the head width of w_v",
-       {0, 0}},
-      {&p->b_q,
-       &w[BQ],
-       optional,
-       1,
-       1,
-       1,
-       p->w_q.dim,
-       "params.b_q must be [1, 1, 1, w_q.dim]",
-       {0, 0}},
-      {&p->b_k,
-       &w[BK],
-       optional,
-       1,
-       1,
-       1,
-       p->w_k.dim,
-       "params.b_k must be [1, 1, 1, w_k.dim]",
-       {0, 0}},
-      {&p->b_v,
-       &w[BV],
-       optional,
-       1,
-       1,
-       1,
-       p->w_v.dim,
-       "params.b_v must be [1, 1, 1, w_v.dim]",
-       {0, 0}},
-      {&p->b_o, &w[BO], optional, 1, 1, 1, dmo, "params.b_o must be [1, 1, 1, w_o.dim]", {0, 0}},
-      {&j->mix,
-       &w[MIX],
-       optional,
-       1,
-       1,
-       h,
-       j->dk,
-       "params.mix must be [1, 1, heads, w_q.dim]",
-       {0, 0}},
-      {&j->w_c,
-       &w[WC],
-       optional,
-       1,
-       1,
-       dmk,
-       h,
-       "params.w_c must be [1, 1, x_k.dim, heads]",
-       {0, 0}},
-      {&j->y,
-       &w[Y],
-       p->w_o.data ? output : either,
-       b,
-       1,
-       t,
-       dmo,
-       "y must be [x.batch, 1, x.len, w_o.dim]",
-       {0, 0}},
-      {&p->each,
-       &w[EACH],
-       j->y.data ? either : output,
-       b,
-       h,
-       t,
-       j->dv,
-       "params.each must be [x.batch, heads, x.len, dv]",
-       {0, 0}},
-      {&p->attend.lse,
-       &w[LSE],
-       either | ATTN_IS_F32_,
-       b,
-       h,
-       t,
-       1,
-       "params.lse must be f32 [x.batch, heads, x.len, 1]",
-       {0, 0}},
-      {&p->attend.map,
-       &w[MAP],
-       either | ATTN_IS_F32_,
-       b,
-       h,
-       t,
-       any,
-       "params.map must be f32 [x.batch, heads, x.len, x_k.len]",
-       {0, 0}}};
+      ATTN_OPERAND_(&j->x, "x", 0, any, 1, any, any, "x must have one head"),
+      ATTN_OPERAND_(&j->x_k, "x_k", 0, bk, 1, any, any, "x_k must be [x.batch, 1, Tk, .]"),
+      ATTN_OPERAND_(&j->x_v, "x_v", 0, j->x_k.batch, 1, j->x_k.len, any,
+                    "x_v must be [x.batch, 1, x_k.len, .]"),
+      ATTN_OPERAND_(&p->w_q, "params.w_q", 0, 1, 1, dm, any, "params.w_q must be [1, 1, x.dim, .]"),
+      ATTN_OPERAND_(
+          &p->w_k, "params.w_k", 0, 1, 1, dmk, attn_mul_(j->dk, kh),
+          shared ? "params.w_k must be [1, 1, x_k.dim, w_q.dim]"
+                 : "params.w_k must be [1, 1, x_k.dim, kv_heads * dk], dk the head width of w_q"),
+      ATTN_OPERAND_(&p->w_v, "params.w_v", 0, 1, 1, dmv, any,
+                    shared ? "params.w_v must be [1, 1, x_k.dim, .]"
+                           : "params.w_v must be [1, 1, x_v.dim, .]"),
+      ATTN_OPERAND_(&p->w_o, "params.w_o", j->y.data ? 0 : optional, 1, 1, wide, any,
+                    "params.w_o must be [1, 1, heads * dv, .], dv the head width of w_v"),
+      ATTN_OPERAND_(&p->b_q, "params.b_q", optional, 1, 1, 1, p->w_q.dim,
+                    "params.b_q must be [1, 1, 1, w_q.dim]"),
+      ATTN_OPERAND_(&p->b_k, "params.b_k", optional, 1, 1, 1, p->w_k.dim,
+                    "params.b_k must be [1, 1, 1, w_k.dim]"),
+      ATTN_OPERAND_(&p->b_v, "params.b_v", optional, 1, 1, 1, p->w_v.dim,
+                    "params.b_v must be [1, 1, 1, w_v.dim]"),
+      ATTN_OPERAND_(&p->b_o, "params.b_o", optional, 1, 1, 1, dmo,
+                    "params.b_o must be [1, 1, 1, w_o.dim]"),
+      ATTN_OPERAND_(&j->mix, "params.mix", optional, 1, 1, h, j->dk,
+                    "params.mix must be [1, 1, heads, w_q.dim]"),
+      ATTN_OPERAND_(&j->w_c, "params.w_c", optional, 1, 1, dmk, h,
+                    "params.w_c must be [1, 1, x_k.dim, heads]"),
+      ATTN_OPERAND_(&j->y, "y", p->w_o.data ? output : either, b, 1, t, dmo,
+                    "y must be [x.batch, 1, x.len, w_o.dim]"),
+      ATTN_OPERAND_(&p->each, "params.each", j->y.data ? either : output, b, h, t, j->dv,
+                    "params.each must be [x.batch, heads, x.len, dv]"),
+      ATTN_OPERAND_(&p->attend.lse, "params.lse", either | ATTN_IS_F32_, b, h, t, 1,
+                    "params.lse must be f32 [x.batch, heads, x.len, 1]"),
+      ATTN_OPERAND_(&p->attend.map, "params.map", either | ATTN_IS_F32_, b, h, t, any,
+                    "params.map must be f32 [x.batch, heads, x.len, x_k.len]")};
   if (j->x_k.len == 0) p->attend.map.data = NULL;
   memcpy(op, all, sizeof all);
   for (int i = 0; i < ATTN_MULTIHEAD_OPERANDS_; i++)
@@ -298,9 +203,9 @@ ATTN_COLD_ int attn_multihead_steps_(attn_stage_ *s, void *job) {
 }
 
 /* The call, or with bytes the workspace query. */
-ATTN_COLD_ attn_status attn_multihead_call_(attn_multihead_job_ *j, int params,
-                                            attn_steps_fn_ steps, const char *path, attn_ctx *ctx,
-                                            size_t *bytes) {
+ATTN_COLD_ attn_status attn_multihead_job_call_(attn_multihead_job_ *j, int params,
+                                                attn_steps_fn_ steps, const char *path,
+                                                attn_ctx *ctx, size_t *bytes) {
   attn_error_ e = {ATTN_OK, NULL};
   const attn_table_ *table;
   int workers;
@@ -317,27 +222,16 @@ ATTN_COLD_ attn_status attn_multihead_call_(attn_multihead_job_ *j, int params,
   return attn_end_(bytes ? NULL : ctx, &e);
 }
 
-ATTN_COLD_ attn_status attn_multihead_run_(attn_tensor y, attn_tensor x, attn_tensor x_k,
-                                           attn_tensor x_v, const attn_multihead_params *params,
-                                           attn_ctx *ctx, size_t *bytes) {
+ATTN_COLD_ attn_status attn_multihead_call_(attn_tensor y, attn_tensor x, attn_tensor x_k,
+                                            attn_tensor x_v, const attn_multihead_params *params,
+                                            attn_ctx *ctx, size_t *bytes) {
   attn_multihead_job_ j;
   memset(&j, 0, sizeof j);
   j.y = y, j.x = x, j.x_k = x_k, j.x_v = x_v;
   if (params) j.p = *params;
-  return attn_multihead_call_(&j, params != NULL, attn_multihead_steps_, "projections, heads", ctx,
-                              bytes);
+  return attn_multihead_job_call_(&j, params != NULL, attn_multihead_steps_, "projections, heads",
+                                  ctx, bytes);
 }
 
-ATTN_PUB_COLD_ attn_status attn_multihead(attn_tensor y, attn_tensor x, attn_tensor x_k,
-                                          attn_tensor x_v, const attn_multihead_params *params,
-                                          attn_ctx *ctx) {
-  return attn_multihead_run_(y, x, x_k, x_v, params, ctx, NULL);
-}
-ATTN_PUB_COLD_ size_t attn_multihead_workspace(attn_tensor y, attn_tensor x, attn_tensor x_k,
-                                               attn_tensor x_v, const attn_multihead_params *params,
-                                               const attn_ctx *ctx) {
-  attn_ctx plain = attn_before_workspace_(ctx);
-  size_t bytes = 0;
-  attn_multihead_run_(y, x, x_k, x_v, params, &plain, &bytes);
-  return bytes;
-}
+ATTN_CALL_(attn_multihead, (y, x, x_k, x_v, params), attn_tensor y, attn_tensor x, attn_tensor x_k,
+           attn_tensor x_v, const attn_multihead_params *params)

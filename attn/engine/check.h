@@ -15,16 +15,11 @@ ATTN_FUNC_ int attn_reject_(attn_error_ *e, attn_status status, const char *reas
 
 /* The sentences about one argument, made at compile time from its name and laid end to end: a pointer
  * to each would take more than many of them. */
-typedef struct attn_words_ {
-  const char *all;
-} attn_words_;
-#define ATTN_WORDS_(name)                                                           \
-  {                                                                                 \
-    ATTN_WORDS_IN_(name)                                                            \
-    name " is an output, so its rows must not share memory with one another\0" name \
-         " is an output and must not share memory with another argument\0" name     \
-         ".dtype is no storage type\0" name "'s strides must be even for ATTN_I4"   \
-  }
+#define ATTN_WORDS_(name)                                                         \
+  ATTN_WORDS_IN_(name)                                                            \
+  name " is an output, so its rows must not share memory with one another\0" name \
+       " is an output and must not share memory with another argument\0" name     \
+       ".dtype is no storage type\0" name "'s strides must be even for ATTN_I4"
 #define ATTN_WORDS_IN_(name) /* of an input of a float type */                                \
   name ".data must not be null\0" name ".data must be aligned to its elements\0" name         \
        ".dtype must be ATTN_F32, ATTN_F16 or ATTN_BF16\0" name                                \
@@ -42,8 +37,8 @@ enum { /* in that order */
        ATTN_SAYS_STORED_,
        ATTN_SAYS_EVEN_
 };
-ATTN_COLD_ const char *attn_says_(const attn_words_ *w, int n) {
-  const char *s = w->all;
+ATTN_COLD_ const char *attn_says_(const char *w, int n) {
+  const char *s = w;
   for (; n > 0; n--) s += strlen(s) + 1;
   return s;
 }
@@ -93,8 +88,7 @@ ATTN_FUNC_ int attn_span_of_(attn_span_ *span, const void *data, int64_t row_byt
 }
 
 /* A tensor of any storage type. Strides that are never used become 0: they may hold anything. */
-ATTN_FUNC_ int attn_check_stored_(attn_error_ *e, attn_tensor *t, const attn_words_ *w,
-                                  attn_span_ *span) {
+ATTN_FUNC_ int attn_check_stored_(attn_error_ *e, attn_tensor *t, const char *w, attn_span_ *span) {
   if ((int)t->dtype < 0 || t->dtype >= ATTN_DTYPE_COUNT)
     return attn_reject_(e, ATTN_E_DTYPE, attn_says_(w, ATTN_SAYS_STORED_));
   if (t->batch < 0 || t->heads < 0 || t->len < 0)
@@ -123,15 +117,14 @@ ATTN_FUNC_ int attn_check_stored_(attn_error_ *e, attn_tensor *t, const attn_wor
 }
 
 /* A tensor in its own right, of a float type. */
-ATTN_FUNC_ int attn_check_tensor_(attn_error_ *e, attn_tensor *t, const attn_words_ *w,
-                                  attn_span_ *span) {
+ATTN_FUNC_ int attn_check_tensor_(attn_error_ *e, attn_tensor *t, const char *w, attn_span_ *span) {
   if ((int)t->dtype < 0 || attn_quantized_(t->dtype))
     return attn_reject_(e, ATTN_E_DTYPE, attn_says_(w, ATTN_SAYS_DTYPE_));
   return attn_check_stored_(e, t, w, span);
 }
 
 /* An output's rows lie apart when its strides nest: each is at least the reach of the smaller. */
-ATTN_FUNC_ int attn_check_rows_(attn_error_ *e, const attn_tensor *t, const attn_words_ *w) {
+ATTN_FUNC_ int attn_check_rows_(attn_error_ *e, const attn_tensor *t, const char *w) {
   int64_t n[3] = {t->batch, t->heads, t->len}, reach = t->dim;
   int64_t s[3] = {attn_abs64_(t->stride_batch), attn_abs64_(t->stride_head),
                   attn_abs64_(t->stride_len)};

@@ -159,6 +159,19 @@ ATTN_COLD_ attn_status attn_step_call_(attn_error_ *e, const attn_table_ *table,
   return attn_end_(bytes ? NULL : ctx, e);
 }
 
+/* A public call and its workspace query: both are name_call_(arguments, ctx, bytes), which with bytes only
+ * measures. */
+#define ATTN_OPEN_(...) __VA_ARGS__
+#define ATTN_CALL_(name, arguments, ...)                                              \
+  ATTN_PUB_COLD_ attn_status name(__VA_ARGS__, attn_ctx *ctx) {                       \
+    return name##_call_(ATTN_OPEN_ arguments, ctx, NULL);                             \
+  }                                                                                   \
+  ATTN_PUB_COLD_ size_t name##_workspace(__VA_ARGS__, const attn_ctx *ctx) {          \
+    attn_ctx plain = attn_before_workspace_(ctx);                                     \
+    size_t bytes = 0;                                                                 \
+    return name##_call_(ATTN_OPEN_ arguments, &plain, &bytes) == ATTN_OK ? bytes : 0; \
+  }
+
 /* ---- checks ---------------------------------------------------------------------------------*/
 
 /* What an extent of an operand may be, beside a number. */
@@ -168,12 +181,19 @@ enum { ATTN_OUT_ = 1, ATTN_OPTIONAL_ = 2, ATTN_IS_F32_ = 4 };
 /* One tensor argument: DIVIDES and ONE_OR_ALL are said of .heads, against the query heads. */
 typedef struct attn_operand_ {
   attn_tensor *t;
-  const attn_words_ *w;
+  const char *w;
   int role;
   int64_t batch, heads, len, dim;
   const char *rule; /* the sentence about its shape, and type if that is fixed */
   attn_span_ span;
 } attn_operand_;
+/* As an element of a list: the argument by its name, or with sentences of its own. */
+#define ATTN_OPERAND_(t, name, role, batch, heads, len, dim, rule) \
+  ATTN_OPERAND_AS_(t, ATTN_WORDS_(name), role, batch, heads, len, dim, rule)
+#define ATTN_OPERAND_AS_(t, words, role, batch, heads, len, dim, rule) \
+  {                                                                    \
+    t, words, role, batch, heads, len, dim, rule, { 0, 0 }             \
+  }
 
 ATTN_COLD_ int attn_check_operand_(attn_error_ *e, attn_operand_ *p, int64_t heads) {
   attn_tensor *t = p->t;

@@ -10,17 +10,8 @@ ATTN_COLD_ attn_status attn_decoder_call_(attn_tensor y, attn_tensor x, attn_ten
   j.e = e;
   return attn_coder_call_(&j, params, 1, NULL, "decoder block", ctx, bytes);
 }
-ATTN_PUB_COLD_ attn_status attn_decoder(attn_tensor y, attn_tensor x, attn_tensor e,
-                                        const attn_block_params *params, attn_ctx *ctx) {
-  return attn_decoder_call_(y, x, e, params, ctx, NULL);
-}
-ATTN_PUB_COLD_ size_t attn_decoder_workspace(attn_tensor y, attn_tensor x, attn_tensor e,
-                                             const attn_block_params *params, const attn_ctx *ctx) {
-  attn_ctx plain = attn_before_workspace_(ctx);
-  size_t bytes = 0;
-  attn_decoder_call_(y, x, e, params, &plain, &bytes);
-  return bytes;
-}
+ATTN_CALL_(attn_decoder, (y, x, e, params), attn_tensor y, attn_tensor x, attn_tensor e,
+           const attn_block_params *params)
 
 /* ---- one step -------------------------------------------------------------------------------*/
 
@@ -68,71 +59,22 @@ typedef struct attn_start_job_ {
 
 ATTN_COLD_ int attn_start_check_(attn_error_ *e, attn_start_job_ *j, const attn_ctx *ctx,
                                  const attn_table_ **table, int *workers) {
-  static const attn_words_ w[] = {ATTN_WORDS_("cache.e_k"),
-                                  ATTN_WORDS_("cache.e_v"),
-                                  ATTN_WORDS_("e"),
-                                  ATTN_WORDS_("params.cross.w_k"),
-                                  ATTN_WORDS_("params.cross.w_v"),
-                                  ATTN_WORDS_("params.cross.b_k"),
-                                  ATTN_WORDS_("params.cross.b_v")};
   const int64_t b = j->e.batch, t = j->e.len, d = j->e.dim, any = ATTN_ANY_;
   const int64_t h = j->e_k.heads, k = attn_mul_(h, j->e_k.dim), v = attn_mul_(h, j->e_v.dim);
   attn_multihead_params *p = &j->cross;
-  attn_operand_ op[] = {{&j->e_k,
-                         &w[0],
-                         ATTN_OUT_,
-                         b,
-                         any,
-                         t,
-                         any,
-                         "cache.e_k must be [e.batch, kv_heads, e.len, dk]",
-                         {0, 0}},
-                        {&j->e_v,
-                         &w[1],
-                         ATTN_OUT_,
-                         b,
-                         h,
-                         t,
-                         any,
-                         "cache.e_v must be [e.batch, kv_heads, e.len, dv]",
-                         {0, 0}},
-                        {&j->e, &w[2], 0, any, 1, any, any, "e must have one head", {0, 0}},
-                        {&p->w_k,
-                         &w[3],
-                         0,
-                         1,
-                         1,
-                         d,
-                         k,
-                         "params.cross.w_k must be [1, 1, e.dim, kv_heads * dk]",
-                         {0, 0}},
-                        {&p->w_v,
-                         &w[4],
-                         0,
-                         1,
-                         1,
-                         d,
-                         v,
-                         "params.cross.w_v must be [1, 1, e.dim, kv_heads * dv]",
-                         {0, 0}},
-                        {&p->b_k,
-                         &w[5],
-                         ATTN_OPTIONAL_,
-                         1,
-                         1,
-                         1,
-                         k,
-                         "params.cross.b_k must be [1, 1, 1, w_k.dim]",
-                         {0, 0}},
-                        {&p->b_v,
-                         &w[6],
-                         ATTN_OPTIONAL_,
-                         1,
-                         1,
-                         1,
-                         v,
-                         "params.cross.b_v must be [1, 1, 1, w_v.dim]",
-                         {0, 0}}};
+  attn_operand_ op[] = {ATTN_OPERAND_(&j->e_k, "cache.e_k", ATTN_OUT_, b, any, t, any,
+                                      "cache.e_k must be [e.batch, kv_heads, e.len, dk]"),
+                        ATTN_OPERAND_(&j->e_v, "cache.e_v", ATTN_OUT_, b, h, t, any,
+                                      "cache.e_v must be [e.batch, kv_heads, e.len, dv]"),
+                        ATTN_OPERAND_(&j->e, "e", 0, any, 1, any, any, "e must have one head"),
+                        ATTN_OPERAND_(&p->w_k, "params.cross.w_k", 0, 1, 1, d, k,
+                                      "params.cross.w_k must be [1, 1, e.dim, kv_heads * dk]"),
+                        ATTN_OPERAND_(&p->w_v, "params.cross.w_v", 0, 1, 1, d, v,
+                                      "params.cross.w_v must be [1, 1, e.dim, kv_heads * dv]"),
+                        ATTN_OPERAND_(&p->b_k, "params.cross.b_k", ATTN_OPTIONAL_, 1, 1, 1, k,
+                                      "params.cross.b_k must be [1, 1, 1, w_k.dim]"),
+                        ATTN_OPERAND_(&p->b_v, "params.cross.b_v", ATTN_OPTIONAL_, 1, 1, 1, v,
+                                      "params.cross.b_v must be [1, 1, 1, w_v.dim]")};
   const int n = (int)(sizeof op / sizeof *op);
   const int64_t kv = p->kv_heads ? p->kv_heads : p->heads ? p->heads : 1;
   if (!attn_check_ctx_(e, ctx, table, workers)) return 0;

@@ -8,18 +8,12 @@ typedef struct attn_feed_job_ {
 
 ATTN_COLD_ int attn_feed_check_(attn_error_ *e, attn_feed_job_ *j, const attn_ctx *ctx,
                                 const attn_table_ **table, int *workers) {
-  static const attn_words_ wx = ATTN_WORDS_("x"), wy = ATTN_WORDS_("y");
+  static const char wx[] = ATTN_WORDS_("x"), wy[] = ATTN_WORDS_("y");
   attn_operand_ op[2 + ATTN_FEED_OPERANDS_] = {
-      {&j->y, &wy, ATTN_OUT_, ATTN_ANY_, 1, ATTN_ANY_, ATTN_ANY_, "y must have one head", {0, 0}},
-      {&j->x,
-       &wx,
-       0,
-       j->y.batch,
-       1,
-       j->y.len,
-       ATTN_ANY_,
-       "x must be [y.batch, 1, y.len, .]",
-       {0, 0}}};
+      ATTN_OPERAND_AS_(&j->y, wy, ATTN_OUT_, ATTN_ANY_, 1, ATTN_ANY_, ATTN_ANY_,
+                       "y must have one head"),
+      ATTN_OPERAND_AS_(&j->x, wx, 0, j->y.batch, 1, j->y.len, ATTN_ANY_,
+                       "x must be [y.batch, 1, y.len, .]")};
   if (!attn_check_ctx_(e, ctx, table, workers) || !attn_check_operand_(e, &op[0], 1) ||
       !attn_check_operand_(e, &op[1], 1) ||
       !attn_check_feed_(e, &j->ff, ATTN_PLACE_, j->x.dim, j->y.dim, op + 2))
@@ -34,8 +28,9 @@ ATTN_COLD_ int attn_feed_steps_(attn_stage_ *s, void *job) {
   return attn_stage_feed_forward_(s, j->y, j->x, &j->ff, j->chunks, ATTN_SUBLAYER_PLAIN, NULL);
 }
 
-ATTN_COLD_ attn_status attn_feed_call_(attn_tensor y, attn_tensor x, const attn_feed_forward *ff,
-                                       int64_t chunks, attn_ctx *ctx, size_t *bytes) {
+ATTN_COLD_ attn_status attn_feed_forward_rows_call_(attn_tensor y, attn_tensor x,
+                                                    const attn_feed_forward *ff, int64_t chunks,
+                                                    attn_ctx *ctx, size_t *bytes) {
   attn_error_ e = {ATTN_OK, NULL};
   attn_feed_job_ j;
   const attn_table_ *table;
@@ -52,16 +47,5 @@ ATTN_COLD_ attn_status attn_feed_call_(attn_tensor y, attn_tensor x, const attn_
   return attn_end_(bytes ? NULL : ctx, &e);
 }
 
-ATTN_PUB_COLD_ attn_status attn_feed_forward_rows(attn_tensor y, attn_tensor x,
-                                                  const attn_feed_forward *ff, int64_t chunks,
-                                                  attn_ctx *ctx) {
-  return attn_feed_call_(y, x, ff, chunks, ctx, NULL);
-}
-ATTN_PUB_COLD_ size_t attn_feed_forward_rows_workspace(attn_tensor y, attn_tensor x,
-                                                       const attn_feed_forward *ff, int64_t chunks,
-                                                       const attn_ctx *ctx) {
-  attn_ctx plain = attn_before_workspace_(ctx);
-  size_t bytes = 0;
-  attn_feed_call_(y, x, ff, chunks, &plain, &bytes);
-  return bytes;
-}
+ATTN_CALL_(attn_feed_forward_rows, (y, x, ff, chunks), attn_tensor y, attn_tensor x,
+           const attn_feed_forward *ff, int64_t chunks)

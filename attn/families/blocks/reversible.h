@@ -67,17 +67,17 @@ ATTN_COLD_ int attn_reversible_steps_(attn_stage_ *s, void *job) {
 }
 
 /* names: of a_out, b_out, a, b. */
-ATTN_COLD_ attn_status attn_reversible_call_(attn_reversible_job_ *j, const attn_words_ *names,
-                                             attn_ctx *ctx, size_t *bytes) {
+ATTN_COLD_ attn_status attn_reversible_job_call_(attn_reversible_job_ *j, const char *const *names,
+                                                 attn_ctx *ctx, size_t *bytes) {
   attn_error_ e = {ATTN_OK, NULL};
   const attn_table_ *table;
   int workers;
   const int64_t b = j->a.batch, n = j->a.len, d = j->a.dim, any = ATTN_ANY_;
   const char *rule = "all streams must have the extents [B, 1, n, d]";
-  attn_operand_ op[] = {{&j->a_out, &names[0], ATTN_OUT_, b, 1, n, d, rule, {0, 0}},
-                        {&j->b_out, &names[1], ATTN_OUT_, b, 1, n, d, rule, {0, 0}},
-                        {&j->a, &names[2], 0, any, 1, any, any, rule, {0, 0}},
-                        {&j->b, &names[3], 0, b, 1, n, d, rule, {0, 0}}};
+  attn_operand_ op[] = {ATTN_OPERAND_AS_(&j->a_out, names[0], ATTN_OUT_, b, 1, n, d, rule),
+                        ATTN_OPERAND_AS_(&j->b_out, names[1], ATTN_OUT_, b, 1, n, d, rule),
+                        ATTN_OPERAND_AS_(&j->a, names[2], 0, any, 1, any, any, rule),
+                        ATTN_OPERAND_AS_(&j->b, names[3], 0, b, 1, n, d, rule)};
   int ok = attn_check_ctx_(&e, ctx, &table, &workers);
   for (int i = 0; ok && i < 4; i++) ok = attn_check_operand_(&e, &op[i ^ 2], 1); /* inputs first */
   if (ok && attn_same_view_(&j->a_out, &j->a)) op[2].span.hi = op[2].span.lo;
@@ -96,56 +96,32 @@ ATTN_COLD_ attn_status attn_reversible_call_(attn_reversible_job_ *j, const attn
   return attn_end_(bytes ? NULL : ctx, &e);
 }
 
-ATTN_COLD_ attn_status attn_reversible_run_(attn_tensor y1, attn_tensor y2, attn_tensor x1,
-                                            attn_tensor x2, const attn_reversible_params *params,
-                                            attn_ctx *ctx, size_t *bytes) {
-  static const attn_words_ names[] = {ATTN_WORDS_("y1"), ATTN_WORDS_("y2"), ATTN_WORDS_("x1"),
+ATTN_COLD_ attn_status attn_reversible_call_(attn_tensor y1, attn_tensor y2, attn_tensor x1,
+                                             attn_tensor x2, const attn_reversible_params *params,
+                                             attn_ctx *ctx, size_t *bytes) {
+  static const char *const names[] = {ATTN_WORDS_("y1"), ATTN_WORDS_("y2"), ATTN_WORDS_("x1"),
                                       ATTN_WORDS_("x2")};
   attn_reversible_job_ j = {y1, y2, x1, x2, NULL, NULL, NULL, NULL, 1.0f};
   if (params)
     j.p = params->f, j.p_user = params->f_user, j.q = params->g, j.q_user = params->g_user;
-  return attn_reversible_call_(&j, names, ctx, bytes);
+  return attn_reversible_job_call_(&j, names, ctx, bytes);
 }
-ATTN_PUB_COLD_ attn_status attn_reversible(attn_tensor y1, attn_tensor y2, attn_tensor x1,
-                                           attn_tensor x2, const attn_reversible_params *params,
-                                           attn_ctx *ctx) {
-  return attn_reversible_run_(y1, y2, x1, x2, params, ctx, NULL);
-}
-ATTN_PUB_COLD_ size_t attn_reversible_workspace(attn_tensor y1, attn_tensor y2, attn_tensor x1,
-                                                attn_tensor x2,
-                                                const attn_reversible_params *params,
-                                                const attn_ctx *ctx) {
-  attn_ctx plain = attn_before_workspace_(ctx);
-  size_t bytes = 0;
-  attn_reversible_run_(y1, y2, x1, x2, params, &plain, &bytes);
-  return bytes;
-}
+ATTN_CALL_(attn_reversible, (y1, y2, x1, x2, params), attn_tensor y1, attn_tensor y2,
+           attn_tensor x1, attn_tensor x2, const attn_reversible_params *params)
 
-ATTN_COLD_ attn_status attn_reversible_back_(attn_tensor x1, attn_tensor x2, attn_tensor y1,
-                                             attn_tensor y2, const attn_reversible_params *params,
-                                             attn_ctx *ctx, size_t *bytes) {
-  static const attn_words_ names[] = {ATTN_WORDS_("x2"), ATTN_WORDS_("x1"), ATTN_WORDS_("y2"),
+ATTN_COLD_ attn_status attn_reversible_inverse_call_(attn_tensor x1, attn_tensor x2, attn_tensor y1,
+                                                     attn_tensor y2,
+                                                     const attn_reversible_params *params,
+                                                     attn_ctx *ctx, size_t *bytes) {
+  static const char *const names[] = {ATTN_WORDS_("x2"), ATTN_WORDS_("x1"), ATTN_WORDS_("y2"),
                                       ATTN_WORDS_("y1")};
   attn_reversible_job_ j = {x2, x1, y2, y1, NULL, NULL, NULL, NULL, -1.0f};
   if (params)
     j.p = params->g, j.p_user = params->g_user, j.q = params->f, j.q_user = params->f_user;
-  return attn_reversible_call_(&j, names, ctx, bytes);
+  return attn_reversible_job_call_(&j, names, ctx, bytes);
 }
-ATTN_PUB_COLD_ attn_status attn_reversible_inverse(attn_tensor x1, attn_tensor x2, attn_tensor y1,
-                                                   attn_tensor y2,
-                                                   const attn_reversible_params *params,
-                                                   attn_ctx *ctx) {
-  return attn_reversible_back_(x1, x2, y1, y2, params, ctx, NULL);
-}
-ATTN_PUB_COLD_ size_t attn_reversible_inverse_workspace(attn_tensor x1, attn_tensor x2,
-                                                        attn_tensor y1, attn_tensor y2,
-                                                        const attn_reversible_params *params,
-                                                        const attn_ctx *ctx) {
-  attn_ctx plain = attn_before_workspace_(ctx);
-  size_t bytes = 0;
-  attn_reversible_back_(x1, x2, y1, y2, params, &plain, &bytes);
-  return bytes;
-}
+ATTN_CALL_(attn_reversible_inverse, (x1, x2, y1, y2, params), attn_tensor x1, attn_tensor x2,
+           attn_tensor y1, attn_tensor y2, const attn_reversible_params *params)
 
 /* ---- the mean -------------------------------------------------------------------------------*/
 
@@ -156,7 +132,6 @@ ATTN_COLD_ int attn_mean_steps_(attn_stage_ *s, void *job) {
 
 ATTN_COLD_ attn_status attn_stream_mean_call_(attn_tensor y, attn_tensor x1, attn_tensor x2,
                                               attn_ctx *ctx, size_t *bytes) {
-  static const attn_words_ w[] = {ATTN_WORDS_("y"), ATTN_WORDS_("x1"), ATTN_WORDS_("x2")};
   attn_error_ e = {ATTN_OK, NULL};
   const attn_table_ *table;
   int workers;
@@ -165,9 +140,9 @@ ATTN_COLD_ attn_status attn_stream_mean_call_(attn_tensor y, attn_tensor x1, att
   a.to = y, a.x = x1, a.t = x2;
   const char *rule = "y, x1 and x2 must have the same extents";
   const int64_t b = y.batch, h = y.heads, n = y.len, d = y.dim;
-  attn_operand_ op[] = {{&a.to, &w[0], ATTN_OUT_, b, h, n, d, rule, {0, 0}},
-                        {&a.x, &w[1], 0, b, h, n, d, rule, {0, 0}},
-                        {&a.t, &w[2], 0, b, h, n, d, rule, {0, 0}}};
+  attn_operand_ op[] = {ATTN_OPERAND_(&a.to, "y", ATTN_OUT_, b, h, n, d, rule),
+                        ATTN_OPERAND_(&a.x, "x1", 0, b, h, n, d, rule),
+                        ATTN_OPERAND_(&a.t, "x2", 0, b, h, n, d, rule)};
   int ok = attn_check_ctx_(&e, ctx, &table, &workers);
   for (int i = 0; ok && i < 3; i++) {
     ok = attn_check_operand_(&e, &op[i], h);
@@ -179,14 +154,4 @@ ATTN_COLD_ attn_status attn_stream_mean_call_(attn_tensor y, attn_tensor x1, att
   }
   return attn_end_(bytes ? NULL : ctx, &e);
 }
-ATTN_PUB_COLD_ attn_status attn_stream_mean(attn_tensor y, attn_tensor x1, attn_tensor x2,
-                                            attn_ctx *ctx) {
-  return attn_stream_mean_call_(y, x1, x2, ctx, NULL);
-}
-ATTN_PUB_COLD_ size_t attn_stream_mean_workspace(attn_tensor y, attn_tensor x1, attn_tensor x2,
-                                                 const attn_ctx *ctx) {
-  attn_ctx plain = attn_before_workspace_(ctx);
-  size_t bytes = 0;
-  attn_stream_mean_call_(y, x1, x2, &plain, &bytes);
-  return bytes;
-}
+ATTN_CALL_(attn_stream_mean, (y, x1, x2), attn_tensor y, attn_tensor x1, attn_tensor x2)

@@ -41,12 +41,11 @@ ATTN_FUNC_ void attn_returns_item_(void *job, int worker, int64_t b) {
 ATTN_COLD_ int attn_returns_check_(attn_error_ *e, attn_returns_job_ *j,
                                    const attn_returns_params *params, const attn_ctx *ctx,
                                    int *workers) {
-  static const attn_words_ w[] = {ATTN_WORDS_("y"), ATTN_WORDS_("r")};
   const int64_t b = j->y.batch;
   attn_span_ target;
   attn_operand_ op[2] = {
-      {&j->y, &w[0], ATTN_OUT_, ATTN_ANY_, 1, ATTN_ANY_, 1, "y must be [B, 1, T, 1]", {0, 0}},
-      {&j->r, &w[1], 0, b, 1, j->y.len, 1, "r must have the shape of y", {0, 0}}};
+      ATTN_OPERAND_(&j->y, "y", ATTN_OUT_, ATTN_ANY_, 1, ATTN_ANY_, 1, "y must be [B, 1, T, 1]"),
+      ATTN_OPERAND_(&j->r, "r", 0, b, 1, j->y.len, 1, "r must have the shape of y")};
   if (!attn_check_ctx_(e, ctx, &j->table, workers) || !attn_check_operand_(e, &op[0], 1) ||
       !attn_check_operand_(e, &op[1], 1))
     return 0;
@@ -147,7 +146,7 @@ ATTN_FUNC_ void attn_trajectory_item_(void *job, int worker, int64_t index) {
 ATTN_COLD_ int attn_trajectory_check_(attn_error_ *e, attn_trajectory_job_ *j,
                                       const attn_trajectory_params *params, const attn_ctx *ctx,
                                       int *workers) {
-  static const attn_words_ w[] = {ATTN_WORDS_("y"), ATTN_WORDS_("returns"), ATTN_WORDS_("states"),
+  static const char *const w[] = {ATTN_WORDS_("y"), ATTN_WORDS_("returns"), ATTN_WORDS_("states"),
                                   ATTN_WORDS_("actions")};
   static const attn_said_ said[] = {ATTN_SAID_("params.w_return", "[1, 1, 1, y.dim]"),
                                     ATTN_SAID_("params.w_state", "[1, 1, states.dim, y.dim]"),
@@ -164,18 +163,12 @@ ATTN_COLD_ int attn_trajectory_check_(attn_error_ *e, attn_trajectory_job_ *j,
   if (!params) return attn_reject_(e, ATTN_E_NULL, "params must not be null: it has the weights");
   *p = *params;
   attn_operand_ op[COUNT] = {
-      {&j->y, &w[Y], ATTN_OUT_, any, 1, any, any, "y must have one head", {0, 0}},
-      {&j->x[0], &w[X], 0, b, 1, any, 1, "returns must be [y.batch, 1, T, 1]", {0, 0}},
-      {&j->x[1], &w[X + 1], 0, b, 1, n, any, "states must be [y.batch, 1, returns.len, .]", {0, 0}},
-      {&j->x[2],
-       &w[X + 2],
-       0,
-       b,
-       1,
-       n,
-       any,
-       "actions must be [y.batch, 1, returns.len, .]",
-       {0, 0}}};
+      ATTN_OPERAND_AS_(&j->y, w[Y], ATTN_OUT_, any, 1, any, any, "y must have one head"),
+      ATTN_OPERAND_AS_(&j->x[0], w[X], 0, b, 1, any, 1, "returns must be [y.batch, 1, T, 1]"),
+      ATTN_OPERAND_AS_(&j->x[1], w[X + 1], 0, b, 1, n, any,
+                       "states must be [y.batch, 1, returns.len, .]"),
+      ATTN_OPERAND_AS_(&j->x[2], w[X + 2], 0, b, 1, n, any,
+                       "actions must be [y.batch, 1, returns.len, .]")};
   op[W] = attn_weight_(&p->w_return, &said[0], 0, 1, dm);
   op[W + 1] = attn_weight_(&p->w_state, &said[1], 0, j->x[1].dim, dm);
   op[W + 2] = attn_weight_(&p->w_action, &said[2], 0, j->x[2].dim, dm);
@@ -243,23 +236,16 @@ ATTN_COLD_ attn_trajectory_job_ attn_trajectory_of_(attn_tensor y, attn_tensor r
   return j;
 }
 
-ATTN_PUB_COLD_ attn_status attn_trajectory_tokens(attn_tensor y, attn_tensor returns,
-                                                  attn_tensor states, attn_tensor actions,
-                                                  const attn_trajectory_params *params,
-                                                  attn_ctx *ctx) {
+ATTN_COLD_ attn_status attn_trajectory_tokens_call_(attn_tensor y, attn_tensor returns,
+                                                    attn_tensor states, attn_tensor actions,
+                                                    const attn_trajectory_params *params,
+                                                    attn_ctx *ctx, size_t *bytes) {
   attn_trajectory_job_ j = attn_trajectory_of_(y, returns, states, actions);
-  return attn_trajectory_call_(&j, params, ctx, NULL);
+  return attn_trajectory_call_(&j, params, ctx, bytes);
 }
-ATTN_PUB_COLD_ size_t attn_trajectory_tokens_workspace(attn_tensor y, attn_tensor returns,
-                                                       attn_tensor states, attn_tensor actions,
-                                                       const attn_trajectory_params *params,
-                                                       const attn_ctx *ctx) {
-  attn_trajectory_job_ j = attn_trajectory_of_(y, returns, states, actions);
-  attn_ctx plain = attn_before_workspace_(ctx);
-  size_t bytes = 0;
-  attn_trajectory_call_(&j, params, &plain, &bytes);
-  return bytes;
-}
+ATTN_CALL_(attn_trajectory_tokens, (y, returns, states, actions, params), attn_tensor y,
+           attn_tensor returns, attn_tensor states, attn_tensor actions,
+           const attn_trajectory_params *params)
 
 /* ---- what exists, what is read --------------------------------------------------------------*/
 
@@ -296,10 +282,10 @@ ATTN_COLD_ int attn_predict_steps_(attn_stage_ *s, void *job) {
 }
 
 /* The call, or with bytes the workspace query. */
-ATTN_COLD_ attn_status attn_predict_call_(attn_tensor o, attn_tensor y,
-                                          const attn_trajectory_predict_params *params,
-                                          attn_ctx *ctx, size_t *bytes) {
-  static const attn_words_ w[] = {ATTN_WORDS_("o"), ATTN_WORDS_("y")};
+ATTN_COLD_ attn_status attn_trajectory_predict_call_(attn_tensor o, attn_tensor y,
+                                                     const attn_trajectory_predict_params *params,
+                                                     attn_ctx *ctx, size_t *bytes) {
+  static const char *const w[] = {ATTN_WORDS_("o"), ATTN_WORDS_("y")};
   static const attn_said_ said[] = {ATTN_SAID_("params.w", "[1, 1, y.dim, o.dim]"),
                                     ATTN_SAID_("params.bias", "[1, 1, 1, o.dim]")};
   attn_error_ e = {ATTN_OK, NULL};
@@ -308,11 +294,12 @@ ATTN_COLD_ attn_status attn_predict_call_(attn_tensor o, attn_tensor y,
   memset(&j, 0, sizeof j);
   j.o = o, j.y = y;
   if (params) j.p = *params;
-  attn_operand_ op[4] = {
-      {&j.o, &w[0], ATTN_OUT_, ATTN_ANY_, 1, ATTN_ANY_, ATTN_ANY_, "o must have one head", {0, 0}},
-      {&j.y, &w[1], 0, o.batch, 1, ATTN_ANY_, ATTN_ANY_, "y must be [o.batch, 1, 3 T, .]", {0, 0}},
-      attn_weight_(&j.p.w, &said[0], 0, y.dim, o.dim),
-      attn_weight_(&j.p.bias, &said[1], ATTN_OPTIONAL_, 1, o.dim)};
+  attn_operand_ op[4] = {ATTN_OPERAND_AS_(&j.o, w[0], ATTN_OUT_, ATTN_ANY_, 1, ATTN_ANY_, ATTN_ANY_,
+                                          "o must have one head"),
+                         ATTN_OPERAND_AS_(&j.y, w[1], 0, o.batch, 1, ATTN_ANY_, ATTN_ANY_,
+                                          "y must be [o.batch, 1, 3 T, .]"),
+                         attn_weight_(&j.p.w, &said[0], 0, y.dim, o.dim),
+                         attn_weight_(&j.p.bias, &said[1], ATTN_OPTIONAL_, 1, o.dim)};
   int workers, ok = attn_check_ctx_(&e, ctx, &table, &workers);
   if (ok && !params)
     ok = attn_reject_(&e, ATTN_E_NULL, "params must not be null: it has the weights");
@@ -332,16 +319,5 @@ ATTN_COLD_ attn_status attn_predict_call_(attn_tensor o, attn_tensor y,
   return attn_end_(bytes ? NULL : ctx, &e);
 }
 
-ATTN_PUB_COLD_ attn_status attn_trajectory_predict(attn_tensor o, attn_tensor y,
-                                                   const attn_trajectory_predict_params *params,
-                                                   attn_ctx *ctx) {
-  return attn_predict_call_(o, y, params, ctx, NULL);
-}
-ATTN_PUB_COLD_ size_t attn_trajectory_predict_workspace(
-    attn_tensor o, attn_tensor y, const attn_trajectory_predict_params *params,
-    const attn_ctx *ctx) {
-  attn_ctx plain = attn_before_workspace_(ctx);
-  size_t bytes = 0;
-  attn_predict_call_(o, y, params, &plain, &bytes);
-  return bytes;
-}
+ATTN_CALL_(attn_trajectory_predict, (o, y, params), attn_tensor o, attn_tensor y,
+           const attn_trajectory_predict_params *params)

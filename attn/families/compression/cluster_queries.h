@@ -278,8 +278,6 @@ ATTN_COLD_ int attn_cluster_data_(attn_error_ *e, const attn_cluster_job_ *a) {
 ATTN_COLD_ int attn_cluster_check_(attn_error_ *e, attn_cluster_job_ *a,
                                    const attn_cluster_params *params, const attn_ctx *ctx,
                                    const attn_table_ **table, int *workers, int data) {
-  static const attn_words_ w[] = {ATTN_WORDS_("q"), ATTN_WORDS_("assignment"), ATTN_WORDS_("k"),
-                                  ATTN_WORDS_("v"), ATTN_WORDS_("o")};
   const int64_t any = ATTN_ANY_, in = ATTN_DIVIDES_;
   const int64_t b = a->q.batch, h = a->q.heads, t = a->q.len;
   const int role = a->attend ? ATTN_OPTIONAL_ : ATTN_OUT_;
@@ -288,35 +286,14 @@ ATTN_COLD_ int attn_cluster_check_(attn_error_ *e, attn_cluster_job_ *a,
   if (!attn_check_ctx_(e, ctx, table, workers)) return 0;
   if (!params) return attn_reject_(e, ATTN_E_NULL, "params must not be null: it has the clusters");
   *p = *params;
-  attn_operand_ op[] = {{&a->q, &w[0], 0, any, any, any, any, "", {0, 0}},
-                        {&a->assignment, &w[1], role, b, h, t, 1, "", {0, 0}},
-                        {&a->k,
-                         &w[2],
-                         0,
-                         b,
-                         in,
-                         any,
-                         a->q.dim,
-                         "k must be [q.batch, a divisor of q.heads, ., q.dim]",
-                         {0, 0}},
-                        {&a->v,
-                         &w[3],
-                         0,
-                         b,
-                         in,
-                         a->k.len,
-                         any,
-                         "v must be [q.batch, a divisor of q.heads, k.len, .]",
-                         {0, 0}},
-                        {&a->o,
-                         &w[4],
-                         ATTN_OUT_,
-                         b,
-                         h,
-                         t,
-                         a->v.dim,
-                         "o must be [q.batch, q.heads, q.len, v.dim]",
-                         {0, 0}}};
+  attn_operand_ op[] = {ATTN_OPERAND_(&a->q, "q", 0, any, any, any, any, ""),
+                        ATTN_OPERAND_(&a->assignment, "assignment", role, b, h, t, 1, ""),
+                        ATTN_OPERAND_(&a->k, "k", 0, b, in, any, a->q.dim,
+                                      "k must be [q.batch, a divisor of q.heads, ., q.dim]"),
+                        ATTN_OPERAND_(&a->v, "v", 0, b, in, a->k.len, any,
+                                      "v must be [q.batch, a divisor of q.heads, k.len, .]"),
+                        ATTN_OPERAND_(&a->o, "o", ATTN_OUT_, b, h, t, a->v.dim,
+                                      "o must be [q.batch, q.heads, q.len, v.dim]")};
   const int count = a->attend ? 5 : 2;
   for (int i = 0; i < count; i++) {
     if (!attn_check_operand_(e, &op[i], h)) return 0;
@@ -372,17 +349,11 @@ ATTN_COLD_ attn_cluster_job_ attn_cluster_job_of_(const int32_t *assignment, att
   return a;
 }
 
-ATTN_PUB_COLD_ attn_status attn_cluster_queries(int32_t *assignment, attn_tensor q,
-                                                const attn_cluster_params *params, attn_ctx *ctx) {
+ATTN_COLD_ attn_status attn_cluster_queries_call_(int32_t *assignment, attn_tensor q,
+                                                  const attn_cluster_params *params, attn_ctx *ctx,
+                                                  size_t *bytes) {
   attn_cluster_job_ a = attn_cluster_job_of_(assignment, q);
-  return attn_cluster_call_(&a, params, attn_cluster_steps_, "codes and k-means", ctx, NULL);
+  return attn_cluster_call_(&a, params, attn_cluster_steps_, "codes and k-means", ctx, bytes);
 }
-ATTN_PUB_COLD_ size_t attn_cluster_queries_workspace(int32_t *assignment, attn_tensor q,
-                                                     const attn_cluster_params *params,
-                                                     const attn_ctx *ctx) {
-  attn_cluster_job_ a = attn_cluster_job_of_(assignment, q);
-  attn_ctx plain = attn_before_workspace_(ctx);
-  size_t bytes = 0;
-  attn_cluster_call_(&a, params, attn_cluster_steps_, "", &plain, &bytes);
-  return bytes;
-}
+ATTN_CALL_(attn_cluster_queries, (assignment, q, params), int32_t *assignment, attn_tensor q,
+           const attn_cluster_params *params)

@@ -343,19 +343,14 @@ ATTN_COLD_ attn_cluster_job_ attn_clustered_job_of_(attn_tensor o, attn_tensor q
   return a;
 }
 
-ATTN_PUB_COLD_ attn_status attn_clustered(attn_tensor o, attn_tensor q, attn_tensor k,
-                                          attn_tensor v, const int32_t *assignment,
-                                          const attn_cluster_params *params, attn_ctx *ctx) {
+ATTN_COLD_ attn_status attn_clustered_call_(attn_tensor o, attn_tensor q, attn_tensor k,
+                                            attn_tensor v, const int32_t *assignment,
+                                            const attn_cluster_params *params, attn_ctx *ctx,
+                                            size_t *bytes) {
   attn_cluster_job_ a = attn_clustered_job_of_(o, q, k, v, assignment);
-  return attn_cluster_call_(&a, params, attn_clustered_steps_, "attention of centroids", ctx, NULL);
+  return attn_cluster_call_(&a, params, attn_clustered_steps_, "attention of centroids", ctx,
+                            bytes);
 }
-ATTN_PUB_COLD_ size_t attn_clustered_workspace(attn_tensor o, attn_tensor q, attn_tensor k,
-                                               attn_tensor v, const int32_t *assignment,
-                                               const attn_cluster_params *params,
-                                               const attn_ctx *ctx) {
-  attn_cluster_job_ a = attn_clustered_job_of_(o, q, k, v, assignment);
-  attn_ctx plain = attn_before_workspace_(ctx);
-  size_t bytes = 0;
-  attn_cluster_call_(&a, params, attn_clustered_steps_, "", &plain, &bytes);
-  return bytes;
-}
+ATTN_CALL_(attn_clustered, (o, q, k, v, assignment, params), attn_tensor o, attn_tensor q,
+           attn_tensor k, attn_tensor v, const int32_t *assignment,
+           const attn_cluster_params *params)

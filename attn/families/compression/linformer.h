@@ -9,7 +9,7 @@ typedef struct attn_linformer_job_ {
 ATTN_COLD_ int attn_linformer_check_(attn_error_ *e, attn_linformer_job_ *j,
                                      const attn_linformer_params *params, const attn_ctx *ctx,
                                      const attn_table_ **table, int *workers, int data) {
-  static const attn_words_ w[] = {ATTN_WORDS_("params.e"), ATTN_WORDS_("params.f")};
+  static const char *const w[] = {ATTN_WORDS_("params.e"), ATTN_WORDS_("params.f")};
   static const char *const rule[] = {
       "params.e must be [1, 1 or k.heads, r, N]", "params.f must be [1, 1 or v.heads, r of e, N]",
       "params.e must have at least k.len columns", "params.f must have at least k.len columns"};
@@ -30,7 +30,7 @@ ATTN_COLD_ int attn_linformer_check_(attn_error_ *e, attn_linformer_job_ *j,
     if (!p->f.data) p->f = p->e;
     for (int i = 0; i < 2; i++, n++) {
       attn_tensor *t = i ? &p->f : &p->e;
-      if (!attn_short_operand_(e, &op[n], t, &w[i], 0, i ? j->x.v.heads : j->x.k.heads,
+      if (!attn_short_operand_(e, &op[n], t, w[i], 0, i ? j->x.v.heads : j->x.k.heads,
                                i ? p->e.len : (int64_t)ATTN_ANY_, ATTN_ANY_, rule[i]))
         return 0;
       if (t->len < 1) return attn_reject_(e, ATTN_E_SHAPE, rule[i]);
@@ -92,9 +92,9 @@ ATTN_COLD_ int attn_linformer_steps_(attn_stage_ *s, void *job) {
 }
 
 /* The call, or with bytes the workspace query. */
-ATTN_COLD_ attn_status attn_linformer_call_(attn_linformer_job_ *j,
-                                            const attn_linformer_params *params, attn_ctx *ctx,
-                                            size_t *bytes) {
+ATTN_COLD_ attn_status attn_linformer_job_call_(attn_linformer_job_ *j,
+                                                const attn_linformer_params *params, attn_ctx *ctx,
+                                                size_t *bytes) {
   static const char *const path[] = {"matrix, then softmax", "means, then softmax",
                                      "maxima, then softmax", "convolution, then softmax"};
   attn_error_ e = {ATTN_OK, NULL};
@@ -110,22 +110,13 @@ ATTN_COLD_ attn_status attn_linformer_call_(attn_linformer_job_ *j,
   return attn_end_(bytes ? NULL : ctx, &e);
 }
 
-ATTN_PUB_COLD_ attn_status attn_linformer(attn_tensor o, attn_tensor q, attn_tensor k,
-                                          attn_tensor v, const attn_linformer_params *params,
-                                          attn_ctx *ctx) {
+ATTN_COLD_ attn_status attn_linformer_call_(attn_tensor o, attn_tensor q, attn_tensor k,
+                                            attn_tensor v, const attn_linformer_params *params,
+                                            attn_ctx *ctx, size_t *bytes) {
   attn_linformer_job_ j;
   memset(&j, 0, sizeof j);
   j.x.o = o, j.x.q = q, j.x.k = k, j.x.v = v;
-  return attn_linformer_call_(&j, params, ctx, NULL);
+  return attn_linformer_job_call_(&j, params, ctx, bytes);
 }
-ATTN_PUB_COLD_ size_t attn_linformer_workspace(attn_tensor o, attn_tensor q, attn_tensor k,
-                                               attn_tensor v, const attn_linformer_params *params,
-                                               const attn_ctx *ctx) {
-  attn_linformer_job_ j;
-  attn_ctx plain = attn_before_workspace_(ctx);
-  size_t bytes = 0;
-  memset(&j, 0, sizeof j);
-  j.x.o = o, j.x.q = q, j.x.k = k, j.x.v = v;
-  attn_linformer_call_(&j, params, &plain, &bytes);
-  return bytes;
-}
+ATTN_CALL_(attn_linformer, (o, q, k, v, params), attn_tensor o, attn_tensor q, attn_tensor k,
+           attn_tensor v, const attn_linformer_params *params)

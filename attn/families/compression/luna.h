@@ -9,8 +9,6 @@ typedef struct attn_luna_job_ {
 
 ATTN_COLD_ int attn_luna_check_(attn_error_ *e, attn_luna_job_ *j, const attn_ctx *ctx,
                                 const attn_table_ **table, int *workers) {
-  static const attn_words_ w[] = {ATTN_WORDS_("x"), ATTN_WORDS_("p"), ATTN_WORDS_("c"),
-                                  ATTN_WORDS_("y_x or x_next"), ATTN_WORDS_("y_p or p_next")};
   static const attn_said_ part[] = {
       ATTN_SAID_("w_pq", "[1, 1, x.dim, x.dim]"), ATTN_SAID_("w_pk", "[1, 1, c.dim, x.dim]"),
       ATTN_SAID_("w_pv", "[1, 1, c.dim, x.dim]"), ATTN_SAID_("w_q", "[1, 1, x.dim, x.dim]"),
@@ -27,27 +25,14 @@ ATTN_COLD_ int attn_luna_check_(attn_error_ *e, attn_luna_job_ *j, const attn_ct
   attn_tensor *const weight[] = {&a->w_pq, &a->w_pk, &a->w_pv, &a->w_q, &a->w_k, &a->w_v, &a->w_o};
   attn_tensor *const bias[] = {&a->b_pq, &a->b_pk, &a->b_pv, &a->b_q, &a->b_k, &a->b_v, &a->b_o};
   attn_operand_ op[(int)COUNT + (int)ATTN_FEED_OPERANDS_] = {
-      {&j->x, &w[X], 0, any, 1, any, any, "x must have one head", {0, 0}},
-      {&j->p, &w[P], 0, any, 1, any, dm, "p must be [1 or x.batch, 1, l, x.dim]", {0, 0}},
-      {&j->c,
-       &w[C],
-       j->self ? (int)ATTN_OPTIONAL_ : 0,
-       b,
-       1,
-       any,
-       any,
-       "c must be [x.batch, 1, m, .]",
-       {0, 0}},
-      {&j->y_x, &w[YX], ATTN_OUT_, b, 1, n, dm, "y_x or x_next must have the shape of x", {0, 0}},
-      {&j->y_p,
-       &w[YP],
-       ATTN_OUT_ | ATTN_OPTIONAL_,
-       b,
-       1,
-       j->p.len,
-       dm,
-       "y_p or p_next must be [x.batch, 1, p.len, x.dim]",
-       {0, 0}}};
+      ATTN_OPERAND_(&j->x, "x", 0, any, 1, any, any, "x must have one head"),
+      ATTN_OPERAND_(&j->p, "p", 0, any, 1, any, dm, "p must be [1 or x.batch, 1, l, x.dim]"),
+      ATTN_OPERAND_(&j->c, "c", j->self ? (int)ATTN_OPTIONAL_ : 0, b, 1, any, any,
+                    "c must be [x.batch, 1, m, .]"),
+      ATTN_OPERAND_(&j->y_x, "y_x or x_next", ATTN_OUT_, b, 1, n, dm,
+                    "y_x or x_next must have the shape of x"),
+      ATTN_OPERAND_(&j->y_p, "y_p or p_next", ATTN_OUT_ | ATTN_OPTIONAL_, b, 1, j->p.len, dm,
+                    "y_p or p_next must be [x.batch, 1, p.len, x.dim]")};
   attn_arrays_ more = {0, {{0, 0}}};
   int count = COUNT;
   if (!attn_check_ctx_(e, ctx, table, workers)) return 0;
@@ -155,8 +140,8 @@ ATTN_COLD_ int attn_luna_steps_(attn_stage_ *s, void *job) {
 }
 
 /* The call, or with bytes the workspace query. */
-ATTN_COLD_ attn_status attn_luna_call_(attn_luna_job_ *j, int params, attn_ctx *ctx,
-                                       size_t *bytes) {
+ATTN_COLD_ attn_status attn_luna_job_call_(attn_luna_job_ *j, int params, attn_ctx *ctx,
+                                           size_t *bytes) {
   attn_error_ e = {ATTN_OK, NULL};
   const attn_table_ *table;
   int workers;
@@ -182,40 +167,25 @@ ATTN_COLD_ attn_luna_job_ attn_luna_open_(attn_tensor y_x, attn_tensor y_p, attn
   return j;
 }
 
-ATTN_PUB_COLD_ attn_status attn_luna(attn_tensor y_x, attn_tensor y_p, attn_tensor x, attn_tensor p,
-                                     attn_tensor c, const attn_luna_params *params, attn_ctx *ctx) {
+ATTN_COLD_ attn_status attn_luna_call_(attn_tensor y_x, attn_tensor y_p, attn_tensor x,
+                                       attn_tensor p, attn_tensor c, const attn_luna_params *params,
+                                       attn_ctx *ctx, size_t *bytes) {
   attn_luna_job_ j = attn_luna_open_(y_x, y_p, x, p, c);
   if (params) j.par.attention = *params;
-  return attn_luna_call_(&j, params != NULL, ctx, NULL);
+  return attn_luna_job_call_(&j, params != NULL, ctx, bytes);
 }
-ATTN_PUB_COLD_ size_t attn_luna_workspace(attn_tensor y_x, attn_tensor y_p, attn_tensor x,
-                                          attn_tensor p, attn_tensor c,
-                                          const attn_luna_params *params, const attn_ctx *ctx) {
-  attn_luna_job_ j = attn_luna_open_(y_x, y_p, x, p, c);
-  attn_ctx plain = attn_before_workspace_(ctx);
-  size_t bytes = 0;
-  if (params) j.par.attention = *params;
-  attn_luna_call_(&j, params != NULL, &plain, &bytes);
-  return bytes;
-}
+ATTN_CALL_(attn_luna, (y_x, y_p, x, p, c, params), attn_tensor y_x, attn_tensor y_p, attn_tensor x,
+           attn_tensor p, attn_tensor c, const attn_luna_params *params)
 
-ATTN_PUB_COLD_ attn_status attn_luna_layer(attn_tensor x_next, attn_tensor p_next, attn_tensor x,
-                                           attn_tensor p, attn_tensor c,
-                                           const attn_luna_layer_params *params, attn_ctx *ctx) {
+ATTN_COLD_ attn_status attn_luna_layer_call_(attn_tensor x_next, attn_tensor p_next, attn_tensor x,
+                                             attn_tensor p, attn_tensor c,
+                                             const attn_luna_layer_params *params, attn_ctx *ctx,
+                                             size_t *bytes) {
   attn_luna_job_ j = attn_luna_open_(x_next, p_next, x, p, c);
   j.layer = 1;
   if (params) j.par = *params;
-  return attn_luna_call_(&j, params != NULL, ctx, NULL);
+  return attn_luna_job_call_(&j, params != NULL, ctx, bytes);
 }
-ATTN_PUB_COLD_ size_t attn_luna_layer_workspace(attn_tensor x_next, attn_tensor p_next,
-                                                attn_tensor x, attn_tensor p, attn_tensor c,
-                                                const attn_luna_layer_params *params,
-                                                const attn_ctx *ctx) {
-  attn_luna_job_ j = attn_luna_open_(x_next, p_next, x, p, c);
-  attn_ctx plain = attn_before_workspace_(ctx);
-  size_t bytes = 0;
-  j.layer = 1;
-  if (params) j.par = *params;
-  attn_luna_call_(&j, params != NULL, &plain, &bytes);
-  return bytes;
-}
+ATTN_CALL_(attn_luna_layer, (x_next, p_next, x, p, c, params), attn_tensor x_next,
+           attn_tensor p_next, attn_tensor x, attn_tensor p, attn_tensor c,
+           const attn_luna_layer_params *params)

@@ -133,53 +133,19 @@ ATTN_COLD_ int attn_luna_check_state_(attn_error_ *e, attn_luna_causal_ *a, int 
 
 ATTN_COLD_ int attn_luna_causal_check_(attn_error_ *e, attn_luna_causal_ *a, const attn_ctx *ctx,
                                        int query, int *workers) {
-  static const attn_words_ w[] = {ATTN_WORDS_("q"),
-                                  ATTN_WORDS_("k"),
-                                  ATTN_WORDS_("v"),
-                                  ATTN_WORDS_("p"),
-                                  ATTN_WORDS_("params.k_pack"),
-                                  ATTN_WORDS_("o")};
   enum { Q, K, V, P, KP, O, COUNT };
   const int64_t any = ATTN_ANY_, b = a->q.batch, h = a->q.heads, t = a->q.len, dk = a->q.dim;
   attn_operand_ op[COUNT] = {
-      {&a->q, &w[Q], 0, any, any, any, any, "q", {0, 0}},
-      {&a->k,
-       &w[K],
-       0,
-       b,
-       ATTN_DIVIDES_,
-       t,
-       dk,
-       "k must be [q.batch, a divisor of q.heads, q.len, q.dim]",
-       {0, 0}},
-      {&a->v,
-       &w[V],
-       0,
-       b,
-       ATTN_DIVIDES_,
-       t,
-       any,
-       "v must be [q.batch, a divisor of q.heads, q.len, .]",
-       {0, 0}},
-      {&a->p, &w[P], 0, any, h, any, dk, "p must be [1 or q.batch, q.heads, l, q.dim]", {0, 0}},
-      {&a->kp,
-       &w[KP],
-       ATTN_OPTIONAL_,
-       b,
-       ATTN_DIVIDES_,
-       t,
-       dk,
-       "params.k_pack must be [q.batch, a divisor of q.heads, q.len, q.dim]",
-       {0, 0}},
-      {&a->o,
-       &w[O],
-       ATTN_OUT_,
-       b,
-       h,
-       t,
-       a->v.dim,
-       "o must be [q.batch, q.heads, q.len, v.dim]",
-       {0, 0}}};
+      ATTN_OPERAND_(&a->q, "q", 0, any, any, any, any, "q"),
+      ATTN_OPERAND_(&a->k, "k", 0, b, ATTN_DIVIDES_, t, dk,
+                    "k must be [q.batch, a divisor of q.heads, q.len, q.dim]"),
+      ATTN_OPERAND_(&a->v, "v", 0, b, ATTN_DIVIDES_, t, any,
+                    "v must be [q.batch, a divisor of q.heads, q.len, .]"),
+      ATTN_OPERAND_(&a->p, "p", 0, any, h, any, dk, "p must be [1 or q.batch, q.heads, l, q.dim]"),
+      ATTN_OPERAND_(&a->kp, "params.k_pack", ATTN_OPTIONAL_, b, ATTN_DIVIDES_, t, dk,
+                    "params.k_pack must be [q.batch, a divisor of q.heads, q.len, q.dim]"),
+      ATTN_OPERAND_(&a->o, "o", ATTN_OUT_, b, h, t, a->v.dim,
+                    "o must be [q.batch, q.heads, q.len, v.dim]")};
   attn_arrays_ more = {0, {{0, 0}}};
   if (!attn_check_ctx_(e, ctx, &a->table, workers)) return 0;
   for (int i = 0; i < COUNT; i++) {
@@ -514,17 +480,5 @@ ATTN_COLD_ attn_status attn_luna_causal_call_(attn_tensor o, attn_tensor q, attn
   return attn_end_(bytes ? NULL : ctx, &e);
 }
 
-ATTN_PUB_COLD_ attn_status attn_luna_causal(attn_tensor o, attn_tensor q, attn_tensor k,
-                                            attn_tensor v, attn_tensor p,
-                                            const attn_luna_causal_params *params, attn_ctx *ctx) {
-  return attn_luna_causal_call_(o, q, k, v, p, params, ctx, NULL);
-}
-ATTN_PUB_COLD_ size_t attn_luna_causal_workspace(attn_tensor o, attn_tensor q, attn_tensor k,
-                                                 attn_tensor v, attn_tensor p,
-                                                 const attn_luna_causal_params *params,
-                                                 const attn_ctx *ctx) {
-  attn_ctx plain = attn_before_workspace_(ctx);
-  size_t bytes = 0;
-  attn_luna_causal_call_(o, q, k, v, p, params, &plain, &bytes);
-  return bytes;
-}
+ATTN_CALL_(attn_luna_causal, (o, q, k, v, p, params), attn_tensor o, attn_tensor q, attn_tensor k,
+           attn_tensor v, attn_tensor p, const attn_luna_causal_params *params)

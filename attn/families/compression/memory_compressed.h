@@ -10,7 +10,7 @@ ATTN_COLD_ int attn_compressed_check_(attn_error_ *e, attn_compressed_job_ *j,
                                       const attn_memory_compressed_params *params,
                                       const attn_ctx *ctx, const attn_table_ **table, int *workers,
                                       int data) {
-  static const attn_words_ w[] = {ATTN_WORDS_("params.null_k"), ATTN_WORDS_("params.null_v")};
+  static const char *const w[] = {ATTN_WORDS_("params.null_k"), ATTN_WORDS_("params.null_v")};
   attn_memory_compressed_params *p = &j->p;
   attn_operand_ op[ATTN_SHORT_N_ + 6];
   attn_span_ lens[2];
@@ -33,9 +33,9 @@ ATTN_COLD_ int attn_compressed_check_(attn_error_ *e, attn_compressed_job_ *j,
   if (!attn_short_convolution_(e, &j->x, op + n, t, &p->kernel)) return 0;
   n += 4;
   if (p->slot != ATTN_SLOT_NULL) p->null_k.data = p->null_v.data = NULL;
-  if (!attn_short_operand_(e, &op[n], &p->null_k, &w[0], ATTN_OPTIONAL_, j->x.k.heads, 1,
-                           j->x.k.dim, "params.null_k must be [1, 1 or k.heads, 1, k.dim]") ||
-      !attn_short_operand_(e, &op[n + 1], &p->null_v, &w[1], ATTN_OPTIONAL_, j->x.v.heads, 1,
+  if (!attn_short_operand_(e, &op[n], &p->null_k, w[0], ATTN_OPTIONAL_, j->x.k.heads, 1, j->x.k.dim,
+                           "params.null_k must be [1, 1 or k.heads, 1, k.dim]") ||
+      !attn_short_operand_(e, &op[n + 1], &p->null_v, w[1], ATTN_OPTIONAL_, j->x.v.heads, 1,
                            j->x.v.dim, "params.null_v must be [1, 1 or v.heads, 1, v.dim]"))
     return 0;
   return attn_check_apart_(e, ctx, op, n + 2, lens, 2);
@@ -126,27 +126,17 @@ ATTN_COLD_ attn_status attn_compressed_call_(attn_compressed_job_ *j,
   return attn_end_(bytes ? NULL : ctx, &e);
 }
 
-ATTN_PUB_COLD_ attn_status attn_memory_compressed(attn_tensor o, attn_tensor q, attn_tensor k,
-                                                  attn_tensor v,
-                                                  const attn_memory_compressed_params *params,
-                                                  attn_ctx *ctx) {
+ATTN_COLD_ attn_status attn_memory_compressed_call_(attn_tensor o, attn_tensor q, attn_tensor k,
+                                                    attn_tensor v,
+                                                    const attn_memory_compressed_params *params,
+                                                    attn_ctx *ctx, size_t *bytes) {
   attn_compressed_job_ j;
   memset(&j, 0, sizeof j);
   j.x.o = o, j.x.q = q, j.x.k = k, j.x.v = v;
-  return attn_compressed_call_(&j, params, ctx, NULL);
+  return attn_compressed_call_(&j, params, ctx, bytes);
 }
-ATTN_PUB_COLD_ size_t attn_memory_compressed_workspace(attn_tensor o, attn_tensor q, attn_tensor k,
-                                                       attn_tensor v,
-                                                       const attn_memory_compressed_params *params,
-                                                       const attn_ctx *ctx) {
-  attn_compressed_job_ j;
-  attn_ctx plain = attn_before_workspace_(ctx);
-  size_t bytes = 0;
-  memset(&j, 0, sizeof j);
-  j.x.o = o, j.x.q = q, j.x.k = k, j.x.v = v;
-  attn_compressed_call_(&j, params, &plain, &bytes);
-  return bytes;
-}
+ATTN_CALL_(attn_memory_compressed, (o, q, k, v, params), attn_tensor o, attn_tensor q,
+           attn_tensor k, attn_tensor v, const attn_memory_compressed_params *params)
 
 /* ---- local blocks ---------------------------------------------------------------------------*/
 
@@ -190,8 +180,8 @@ ATTN_COLD_ int attn_local_steps_(attn_stage_ *s, void *job) {
 }
 
 /* The call, or with bytes the workspace query. */
-ATTN_COLD_ attn_status attn_local_call_(attn_local_job_ *j, const attn_local_params *params,
-                                        attn_ctx *ctx, size_t *bytes) {
+ATTN_COLD_ attn_status attn_local_job_call_(attn_local_job_ *j, const attn_local_params *params,
+                                            attn_ctx *ctx, size_t *bytes) {
   attn_error_ e = {ATTN_OK, NULL};
   const attn_table_ *table;
   int workers;
@@ -205,21 +195,13 @@ ATTN_COLD_ attn_status attn_local_call_(attn_local_job_ *j, const attn_local_par
   return attn_end_(bytes ? NULL : ctx, &e);
 }
 
-ATTN_PUB_COLD_ attn_status attn_local(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
-                                      const attn_local_params *params, attn_ctx *ctx) {
+ATTN_COLD_ attn_status attn_local_call_(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
+                                        const attn_local_params *params, attn_ctx *ctx,
+                                        size_t *bytes) {
   attn_local_job_ j;
   memset(&j, 0, sizeof j);
   j.x.o = o, j.x.q = q, j.x.k = k, j.x.v = v;
-  return attn_local_call_(&j, params, ctx, NULL);
+  return attn_local_job_call_(&j, params, ctx, bytes);
 }
-ATTN_PUB_COLD_ size_t attn_local_workspace(attn_tensor o, attn_tensor q, attn_tensor k,
-                                           attn_tensor v, const attn_local_params *params,
-                                           const attn_ctx *ctx) {
-  attn_local_job_ j;
-  attn_ctx plain = attn_before_workspace_(ctx);
-  size_t bytes = 0;
-  memset(&j, 0, sizeof j);
-  j.x.o = o, j.x.q = q, j.x.k = k, j.x.v = v;
-  attn_local_call_(&j, params, &plain, &bytes);
-  return bytes;
-}
+ATTN_CALL_(attn_local, (o, q, k, v, params), attn_tensor o, attn_tensor q, attn_tensor k,
+           attn_tensor v, const attn_local_params *params)

@@ -15,7 +15,7 @@ typedef struct attn_poolingformer_job_ {
 /* The second level side by side with the first. */
 ATTN_COLD_ int attn_poolingformer_beside_(attn_error_ *e, attn_poolingformer_job_ *j,
                                           attn_operand_ *op) {
-  static const attn_words_ w[] = {ATTN_WORDS_("params.q2"), ATTN_WORDS_("params.k2"),
+  static const char *const w[] = {ATTN_WORDS_("params.q2"), ATTN_WORDS_("params.k2"),
                                   ATTN_WORDS_("params.v2")};
   static const char *const rule[] = {
       "params.q2 must be [q.batch, q.heads, q.len, the width of k2]",
@@ -28,7 +28,7 @@ ATTN_COLD_ int attn_poolingformer_beside_(attn_error_ *e, attn_poolingformer_job
   if (p->v2.data) j->y.v = p->v2;
   attn_tensor *const t[] = {&j->y.q, &j->y.k, &j->y.v};
   for (int i = 0; i < 3; i++) {
-    op[i].t = t[i], op[i].w = &w[i], op[i].rule = rule[i];
+    op[i].t = t[i], op[i].w = w[i], op[i].rule = rule[i];
     op[i].batch = j->x.q.batch, op[i].heads = i ? (int64_t)ATTN_DIVIDES_ : j->x.q.heads;
     op[i].len = i ? j->x.k.len : j->x.q.len;
     op[i].dim = i == 0 ? (int64_t)ATTN_ANY_ : i == 1 ? j->y.q.dim : j->x.v.dim;
@@ -40,7 +40,7 @@ ATTN_COLD_ int attn_poolingformer_beside_(attn_error_ *e, attn_poolingformer_job
 /* Behind it: the shapes of what the weights will make. */
 ATTN_COLD_ int attn_poolingformer_behind_(attn_error_ *e, attn_poolingformer_job_ *j,
                                           attn_operand_ *op) {
-  static const attn_words_ w[] = {ATTN_WORDS_("params.w_q"),    ATTN_WORDS_("params.w_k"),
+  static const char *const w[] = {ATTN_WORDS_("params.w_q"),    ATTN_WORDS_("params.w_k"),
                                   ATTN_WORDS_("params.w_v"),    ATTN_WORDS_("params.bias_q"),
                                   ATTN_WORDS_("params.bias_k"), ATTN_WORDS_("params.bias_v")};
   static const char *const rule[] = {
@@ -57,7 +57,7 @@ ATTN_COLD_ int attn_poolingformer_behind_(attn_error_ *e, attn_poolingformer_job
   if (p->q2.data || p->k2.data || p->v2.data)
     return attn_reject_(e, ATTN_E_RANGE, "params.q2, k2 and v2 must be absent with params.w_q");
   for (int i = 0; i < 6; i++) {
-    if (!attn_short_operand_(e, &op[i], t[i], &w[i], i < 3 ? 0 : ATTN_OPTIONAL_, 1,
+    if (!attn_short_operand_(e, &op[i], t[i], w[i], i < 3 ? 0 : ATTN_OPTIONAL_, 1,
                              i < 3 ? attn_mul_(h, dv) : 1,
                              i < 3 ? (int64_t)ATTN_ANY_ : t[i - 3]->dim, rule[i]))
       return 0;
@@ -98,7 +98,7 @@ ATTN_COLD_ int attn_poolingformer_check_(attn_error_ *e, attn_poolingformer_job_
                                          const attn_poolingformer_params *params,
                                          const attn_ctx *ctx, const attn_table_ **table,
                                          int *workers, int data) {
-  static const attn_words_ w[] = {ATTN_WORDS_("params.pool_k"), ATTN_WORDS_("params.pool_v"),
+  static const char *const w[] = {ATTN_WORDS_("params.pool_k"), ATTN_WORDS_("params.pool_v"),
                                   ATTN_WORDS_("params.pool_bias_k"),
                                   ATTN_WORDS_("params.pool_bias_v")};
   static const char *const rule[] = {
@@ -128,7 +128,7 @@ ATTN_COLD_ int attn_poolingformer_check_(attn_error_ *e, attn_poolingformer_job_
     attn_tensor *const t[] = {&p->pool_k, &p->pool_v, &p->pool_bias_k, &p->pool_bias_v};
     for (int i = 0; i < 4; i++, n++) {
       const attn_tensor *of = i % 2 ? &j->y.v : &j->y.k;
-      if (!attn_short_operand_(e, &op[n], t[i], &w[i], i < 2 ? 0 : ATTN_OPTIONAL_, of->heads,
+      if (!attn_short_operand_(e, &op[n], t[i], w[i], i < 2 ? 0 : ATTN_OPTIONAL_, of->heads,
                                i < 2 ? of->dim : 1, j->kernel, rule[i]))
         return 0;
     }
@@ -410,9 +410,9 @@ ATTN_COLD_ int attn_poolingformer_steps_(attn_stage_ *s, void *job) {
 }
 
 /* The call, or with bytes the workspace query. */
-ATTN_COLD_ attn_status attn_poolingformer_call_(attn_poolingformer_job_ *j,
-                                                const attn_poolingformer_params *params,
-                                                attn_ctx *ctx, size_t *bytes) {
+ATTN_COLD_ attn_status attn_poolingformer_job_call_(attn_poolingformer_job_ *j,
+                                                    const attn_poolingformer_params *params,
+                                                    attn_ctx *ctx, size_t *bytes) {
   attn_error_ e = {ATTN_OK, NULL};
   const attn_table_ *table;
   int workers;
@@ -428,24 +428,14 @@ ATTN_COLD_ attn_status attn_poolingformer_call_(attn_poolingformer_job_ *j,
   return attn_end_(bytes ? NULL : ctx, &e);
 }
 
-ATTN_PUB_COLD_ attn_status attn_poolingformer(attn_tensor o, attn_tensor q, attn_tensor k,
-                                              attn_tensor v,
-                                              const attn_poolingformer_params *params,
-                                              attn_ctx *ctx) {
+ATTN_COLD_ attn_status attn_poolingformer_call_(attn_tensor o, attn_tensor q, attn_tensor k,
+                                                attn_tensor v,
+                                                const attn_poolingformer_params *params,
+                                                attn_ctx *ctx, size_t *bytes) {
   attn_poolingformer_job_ j;
   memset(&j, 0, sizeof j);
   j.x.o = o, j.x.q = q, j.x.k = k, j.x.v = v;
-  return attn_poolingformer_call_(&j, params, ctx, NULL);
+  return attn_poolingformer_job_call_(&j, params, ctx, bytes);
 }
-ATTN_PUB_COLD_ size_t attn_poolingformer_workspace(attn_tensor o, attn_tensor q, attn_tensor k,
-                                                   attn_tensor v,
-                                                   const attn_poolingformer_params *params,
-                                                   const attn_ctx *ctx) {
-  attn_poolingformer_job_ j;
-  attn_ctx plain = attn_before_workspace_(ctx);
-  size_t bytes = 0;
-  memset(&j, 0, sizeof j);
-  j.x.o = o, j.x.q = q, j.x.k = k, j.x.v = v;
-  attn_poolingformer_call_(&j, params, &plain, &bytes);
-  return bytes;
-}
+ATTN_CALL_(attn_poolingformer, (o, q, k, v, params), attn_tensor o, attn_tensor q, attn_tensor k,
+           attn_tensor v, const attn_poolingformer_params *params)

@@ -324,8 +324,6 @@ ATTN_COLD_ int attn_probsparse_steps_(attn_stage_ *s, void *job) {
 ATTN_COLD_ int attn_probsparse_check_(attn_error_ *e, attn_probsparse_job_ *a, int call,
                                       const attn_probsparse_params *params, const attn_ctx *ctx,
                                       const attn_table_ **table, int *workers, int data) {
-  static const attn_words_ w[] = {ATTN_WORDS_("q"), ATTN_WORDS_("k"),         ATTN_WORDS_("v"),
-                                  ATTN_WORDS_("m"), ATTN_WORDS_("selection"), ATTN_WORDS_("o")};
   const int64_t any = ATTN_ANY_, in = ATTN_DIVIDES_;
   const int measure = call == ATTN_PS_MEASURE_, select = call == ATTN_PS_SELECT_;
   const attn_tensor *lead = select ? &a->m : &a->q;
@@ -346,32 +344,21 @@ ATTN_COLD_ int attn_probsparse_check_(attn_error_ *e, attn_probsparse_job_ *a, i
     return attn_reject_(e, ATTN_E_RANGE, "params.q_off must lie within 2^40 of 0");
   if (p->factor == 0) p->factor = 5;
   if (!select) {
-    const attn_operand_ q = {&a->q, &w[0], 0, any, any, any, any, "", {0, 0}};
-    const attn_operand_ k = {
-        &a->k, &w[1], 0,        b,
-        in,    any,   a->q.dim, "k must be [q.batch, a divisor of q.heads, ., q.dim]",
-        {0, 0}};
+    const attn_operand_ q = ATTN_OPERAND_(&a->q, "q", 0, any, any, any, any, "");
+    const attn_operand_ k = ATTN_OPERAND_(&a->k, "k", 0, b, in, any, a->q.dim,
+                                          "k must be [q.batch, a divisor of q.heads, ., q.dim]");
     op[n++] = q, op[n++] = k;
   }
   if (call == ATTN_PS_ATTEND_) {
-    const attn_operand_ v = {
-        &a->v, &w[2],    0,   b,
-        in,    a->k.len, any, "v must be [q.batch, a divisor of q.heads, k.len, .]",
-        {0, 0}};
-    const attn_operand_ o = {&a->o, &w[5], ATTN_OUT_, b,
-                             h,     t,     a->v.dim,  "o must be [q.batch, q.heads, q.len, v.dim]",
-                             {0, 0}};
+    const attn_operand_ v = ATTN_OPERAND_(&a->v, "v", 0, b, in, a->k.len, any,
+                                          "v must be [q.batch, a divisor of q.heads, k.len, .]");
+    const attn_operand_ o = ATTN_OPERAND_(&a->o, "o", ATTN_OUT_, b, h, t, a->v.dim,
+                                          "o must be [q.batch, q.heads, q.len, v.dim]");
     op[n++] = v, op[n++] = o;
   } else {
-    const attn_operand_ m = {&a->m,
-                             &w[3],
-                             measure ? ATTN_OUT_ | ATTN_IS_F32_ : ATTN_IS_F32_,
-                             select ? any : b,
-                             select ? any : h,
-                             select ? any : t,
-                             1,
-                             "m must be f32 [batch, heads, q.len, 1]",
-                             {0, 0}};
+    const attn_operand_ m = ATTN_OPERAND_(
+        &a->m, "m", measure ? ATTN_OUT_ | ATTN_IS_F32_ : ATTN_IS_F32_, select ? any : b,
+        select ? any : h, select ? any : t, 1, "m must be f32 [batch, heads, q.len, 1]");
     op[n++] = m;
   }
   for (int i = 0; i < n; i++) {
@@ -386,8 +373,8 @@ ATTN_COLD_ int attn_probsparse_check_(attn_error_ *e, attn_probsparse_job_ *a, i
   a->samples = select ? 0 : attn_probsparse_samples(a->k.len, p);
   if (!measure && a->rows > 0) {
     a->selection = attn_bhtd(a->selection.data, ATTN_F32, b, h, 1, a->rows);
-    const attn_operand_ picks = {
-        &a->selection, &w[4], select ? ATTN_OUT_ : ATTN_OPTIONAL_, b, h, 1, a->rows, "", {0, 0}};
+    const attn_operand_ picks = ATTN_OPERAND_(
+        &a->selection, "selection", select ? ATTN_OUT_ : ATTN_OPTIONAL_, b, h, 1, a->rows, "");
     op[n] = picks;
     if (!attn_check_operand_(e, &op[n++], h)) return 0;
   }
@@ -405,9 +392,9 @@ ATTN_COLD_ int attn_probsparse_check_(attn_error_ *e, attn_probsparse_job_ *a, i
 /* ---- the calls ------------------------------------------------------------------------------*/
 
 /* A call, or with bytes its workspace query. */
-ATTN_COLD_ attn_status attn_probsparse_call_(attn_probsparse_job_ *a, int call,
-                                             const attn_probsparse_params *params, attn_ctx *ctx,
-                                             size_t *bytes) {
+ATTN_COLD_ attn_status attn_probsparse_job_call_(attn_probsparse_job_ *a, int call,
+                                                 const attn_probsparse_params *params,
+                                                 attn_ctx *ctx, size_t *bytes) {
   static const attn_steps_fn_ steps[] = {attn_probsparse_measure_steps_,
                                          attn_probsparse_select_steps_, attn_probsparse_steps_};
   static const char *const path[] = {"sampled dots", "selection",
@@ -426,15 +413,6 @@ ATTN_COLD_ attn_status attn_probsparse_call_(attn_probsparse_job_ *a, int call,
   return attn_end_(bytes ? NULL : ctx, &e);
 }
 
-ATTN_COLD_ size_t attn_probsparse_bytes_(attn_probsparse_job_ *a, int call,
-                                         const attn_probsparse_params *params,
-                                         const attn_ctx *ctx) {
-  attn_ctx plain = attn_before_workspace_(ctx);
-  size_t bytes = 0;
-  attn_probsparse_call_(a, call, params, &plain, &bytes);
-  return bytes;
-}
-
 ATTN_COLD_ attn_probsparse_job_ attn_probsparse_job_of_(const int32_t *selection) {
   attn_probsparse_job_ a;
   memset(&a, 0, sizeof a);
@@ -442,48 +420,34 @@ ATTN_COLD_ attn_probsparse_job_ attn_probsparse_job_of_(const int32_t *selection
   return a;
 }
 
-ATTN_PUB_COLD_ attn_status attn_probsparse_measure(attn_tensor m, attn_tensor q, attn_tensor k,
-                                                   const attn_probsparse_params *params,
-                                                   attn_ctx *ctx) {
+ATTN_COLD_ attn_status attn_probsparse_measure_call_(attn_tensor m, attn_tensor q, attn_tensor k,
+                                                     const attn_probsparse_params *params,
+                                                     attn_ctx *ctx, size_t *bytes) {
   attn_probsparse_job_ a = attn_probsparse_job_of_(NULL);
   a.m = m, a.q = q, a.k = k;
-  return attn_probsparse_call_(&a, ATTN_PS_MEASURE_, params, ctx, NULL);
+  return attn_probsparse_job_call_(&a, ATTN_PS_MEASURE_, params, ctx, bytes);
 }
-ATTN_PUB_COLD_ size_t attn_probsparse_measure_workspace(attn_tensor m, attn_tensor q, attn_tensor k,
-                                                        const attn_probsparse_params *params,
-                                                        const attn_ctx *ctx) {
-  attn_probsparse_job_ a = attn_probsparse_job_of_(NULL);
-  a.m = m, a.q = q, a.k = k;
-  return attn_probsparse_bytes_(&a, ATTN_PS_MEASURE_, params, ctx);
-}
+ATTN_CALL_(attn_probsparse_measure, (m, q, k, params), attn_tensor m, attn_tensor q, attn_tensor k,
+           const attn_probsparse_params *params)
 
-ATTN_PUB_COLD_ attn_status attn_probsparse_select(int32_t *selection, attn_tensor m,
-                                                  const attn_probsparse_params *params,
-                                                  attn_ctx *ctx) {
+ATTN_COLD_ attn_status attn_probsparse_select_call_(int32_t *selection, attn_tensor m,
+                                                    const attn_probsparse_params *params,
+                                                    attn_ctx *ctx, size_t *bytes) {
   attn_probsparse_job_ a = attn_probsparse_job_of_(selection);
   a.m = m;
-  return attn_probsparse_call_(&a, ATTN_PS_SELECT_, params, ctx, NULL);
+  return attn_probsparse_job_call_(&a, ATTN_PS_SELECT_, params, ctx, bytes);
 }
-ATTN_PUB_COLD_ size_t attn_probsparse_select_workspace(int32_t *selection, attn_tensor m,
-                                                       const attn_probsparse_params *params,
-                                                       const attn_ctx *ctx) {
-  attn_probsparse_job_ a = attn_probsparse_job_of_(selection);
-  a.m = m;
-  return attn_probsparse_bytes_(&a, ATTN_PS_SELECT_, params, ctx);
-}
+ATTN_CALL_(attn_probsparse_select, (selection, m, params), int32_t *selection, attn_tensor m,
+           const attn_probsparse_params *params)
 
-ATTN_PUB_COLD_ attn_status attn_probsparse(attn_tensor o, attn_tensor q, attn_tensor k,
-                                           attn_tensor v, const int32_t *selection,
-                                           const attn_probsparse_params *params, attn_ctx *ctx) {
+ATTN_COLD_ attn_status attn_probsparse_call_(attn_tensor o, attn_tensor q, attn_tensor k,
+                                             attn_tensor v, const int32_t *selection,
+                                             const attn_probsparse_params *params, attn_ctx *ctx,
+                                             size_t *bytes) {
   attn_probsparse_job_ a = attn_probsparse_job_of_(selection);
   a.o = o, a.q = q, a.k = k, a.v = v;
-  return attn_probsparse_call_(&a, ATTN_PS_ATTEND_, params, ctx, NULL);
+  return attn_probsparse_job_call_(&a, ATTN_PS_ATTEND_, params, ctx, bytes);
 }
-ATTN_PUB_COLD_ size_t attn_probsparse_workspace(attn_tensor o, attn_tensor q, attn_tensor k,
-                                                attn_tensor v, const int32_t *selection,
-                                                const attn_probsparse_params *params,
-                                                const attn_ctx *ctx) {
-  attn_probsparse_job_ a = attn_probsparse_job_of_(selection);
-  a.o = o, a.q = q, a.k = k, a.v = v;
-  return attn_probsparse_bytes_(&a, ATTN_PS_ATTEND_, params, ctx);
-}
+ATTN_CALL_(attn_probsparse, (o, q, k, v, selection, params), attn_tensor o, attn_tensor q,
+           attn_tensor k, attn_tensor v, const int32_t *selection,
+           const attn_probsparse_params *params)

@@ -189,7 +189,7 @@ typedef struct attn_set_job_ {
 
 ATTN_COLD_ int attn_set_check_(attn_error_ *e, attn_set_job_ *j, const attn_ctx *ctx,
                                const attn_table_ **table, int *workers) {
-  static const attn_words_ w[] = {ATTN_WORDS_("o"), ATTN_WORDS_("x"),      ATTN_WORDS_("y"),
+  static const char *const w[] = {ATTN_WORDS_("o"), ATTN_WORDS_("x"),      ATTN_WORDS_("y"),
                                   ATTN_WORDS_("z"), ATTN_WORDS_("points"), ATTN_WORDS_("seeds")};
   enum { O, X, Y, Z, POINTS, SEEDS, ROWS = 3 };
   const int isab = j->call == ATTN_SET_ISAB_, pma = j->call == ATTN_SET_PMA_;
@@ -200,9 +200,9 @@ ATTN_COLD_ int attn_set_check_(attn_error_ *e, attn_set_job_ *j, const attn_ctx 
   if (!attn_check_ctx_(e, ctx, table, workers)) return 0;
   attn_tensor *one = pma ? &j->few : &j->x, *two = isab ? &j->few : &j->y;
   attn_operand_ rows[ROWS] = {
-      {&j->o, &w[O], ATTN_OUT_, any, 1, any, any, "o must have one head", {0, 0}},
+      ATTN_OPERAND_AS_(&j->o, w[O], ATTN_OUT_, any, 1, any, any, "o must have one head"),
       {one,
-       &w[pma ? SEEDS : X],
+       w[pma ? SEEDS : X],
        0,
        any,
        1,
@@ -212,9 +212,9 @@ ATTN_COLD_ int attn_set_check_(attn_error_ *e, attn_set_job_ *j, const attn_ctx 
            : "x must be [o.batch or 1, 1, o.len, .]",
        {0, 0}},
       {two,
-       &w[isab  ? POINTS
-          : pma ? Z
-                : Y],
+       w[isab  ? POINTS
+         : pma ? Z
+               : Y],
        0,
        isab ? any : b,
        1,
@@ -326,17 +326,8 @@ ATTN_COLD_ attn_status attn_mab_call_(attn_tensor o, attn_tensor x, attn_tensor 
   if (params) j.block = *params;
   return attn_set_call_run_(&j, params != NULL, ctx, bytes);
 }
-ATTN_PUB_COLD_ attn_status attn_mab(attn_tensor o, attn_tensor x, attn_tensor y,
-                                    const attn_mab_params *params, attn_ctx *ctx) {
-  return attn_mab_call_(o, x, y, params, ctx, NULL);
-}
-ATTN_PUB_COLD_ size_t attn_mab_workspace(attn_tensor o, attn_tensor x, attn_tensor y,
-                                         const attn_mab_params *params, const attn_ctx *ctx) {
-  attn_ctx plain = attn_before_workspace_(ctx);
-  size_t bytes = 0;
-  attn_mab_call_(o, x, y, params, &plain, &bytes);
-  return bytes;
-}
+ATTN_CALL_(attn_mab, (o, x, y, params), attn_tensor o, attn_tensor x, attn_tensor y,
+           const attn_mab_params *params)
 
 ATTN_COLD_ attn_status attn_isab_call_(attn_tensor o, attn_tensor x, attn_tensor points,
                                        const attn_isab_params *params, attn_ctx *ctx,
@@ -346,17 +337,8 @@ ATTN_COLD_ attn_status attn_isab_call_(attn_tensor o, attn_tensor x, attn_tensor
   if (params) j.block = params->induce, j.restore = params->restore;
   return attn_set_call_run_(&j, params != NULL, ctx, bytes);
 }
-ATTN_PUB_COLD_ attn_status attn_isab(attn_tensor o, attn_tensor x, attn_tensor points,
-                                     const attn_isab_params *params, attn_ctx *ctx) {
-  return attn_isab_call_(o, x, points, params, ctx, NULL);
-}
-ATTN_PUB_COLD_ size_t attn_isab_workspace(attn_tensor o, attn_tensor x, attn_tensor points,
-                                          const attn_isab_params *params, const attn_ctx *ctx) {
-  attn_ctx plain = attn_before_workspace_(ctx);
-  size_t bytes = 0;
-  attn_isab_call_(o, x, points, params, &plain, &bytes);
-  return bytes;
-}
+ATTN_CALL_(attn_isab, (o, x, points, params), attn_tensor o, attn_tensor x, attn_tensor points,
+           const attn_isab_params *params)
 
 ATTN_COLD_ attn_status attn_pma_call_(attn_tensor o, attn_tensor z, attn_tensor seeds,
                                       const attn_pma_params *params, attn_ctx *ctx, size_t *bytes) {
@@ -365,14 +347,5 @@ ATTN_COLD_ attn_status attn_pma_call_(attn_tensor o, attn_tensor z, attn_tensor 
   if (params) j.block = params->block, j.before = params->before;
   return attn_set_call_run_(&j, params != NULL, ctx, bytes);
 }
-ATTN_PUB_COLD_ attn_status attn_pma(attn_tensor o, attn_tensor z, attn_tensor seeds,
-                                    const attn_pma_params *params, attn_ctx *ctx) {
-  return attn_pma_call_(o, z, seeds, params, ctx, NULL);
-}
-ATTN_PUB_COLD_ size_t attn_pma_workspace(attn_tensor o, attn_tensor z, attn_tensor seeds,
-                                         const attn_pma_params *params, const attn_ctx *ctx) {
-  attn_ctx plain = attn_before_workspace_(ctx);
-  size_t bytes = 0;
-  attn_pma_call_(o, z, seeds, params, &plain, &bytes);
-  return bytes;
-}
+ATTN_CALL_(attn_pma, (o, z, seeds, params), attn_tensor o, attn_tensor z, attn_tensor seeds,
+           const attn_pma_params *params)

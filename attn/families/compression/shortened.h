@@ -17,9 +17,9 @@ ATTN_FUNC_ int64_t attn_short_keys_(const attn_short_ *x, int64_t b) {
 }
 
 /* One more operand; heads is what its number of heads divides, or may be beside 1. */
-ATTN_COLD_ int attn_short_operand_(attn_error_ *e, attn_operand_ *op, attn_tensor *t,
-                                   const attn_words_ *w, int role, int64_t heads, int64_t len,
-                                   int64_t dim, const char *rule) {
+ATTN_COLD_ int attn_short_operand_(attn_error_ *e, attn_operand_ *op, attn_tensor *t, const char *w,
+                                   int role, int64_t heads, int64_t len, int64_t dim,
+                                   const char *rule) {
   op->t = t, op->w = w, op->role = role, op->rule = rule;
   op->batch = 1, op->heads = ATTN_ONE_OR_ALL_, op->len = len, op->dim = dim;
   if (!t->data && !(role & ATTN_OPTIONAL_))
@@ -30,7 +30,7 @@ ATTN_COLD_ int attn_short_operand_(attn_error_ *e, attn_operand_ *op, attn_tenso
 /* Judges x; has_q_off and q_off are the caller's, data = 0 leaves the lengths unread. */
 ATTN_COLD_ int attn_short_check_(attn_error_ *e, attn_short_ *x, attn_operand_ *op,
                                  attn_span_ *lens, int has_q_off, int64_t q_off, int data) {
-  static const attn_words_ w[] = {ATTN_WORDS_("q"), ATTN_WORDS_("k"), ATTN_WORDS_("v"),
+  static const char *const w[] = {ATTN_WORDS_("q"), ATTN_WORDS_("k"), ATTN_WORDS_("v"),
                                   ATTN_WORDS_("o"), ATTN_WORDS_("params.lse")};
   static const char *const rule[] = {
       "q must be [batch, heads, q_len, dk]",
@@ -42,7 +42,7 @@ ATTN_COLD_ int attn_short_check_(attn_error_ *e, attn_short_ *x, attn_operand_ *
   attn_tensor *const t[] = {&x->q, &x->k, &x->v, &x->o, &x->lse};
   for (int i = 0; i < ATTN_SHORT_N_; i++) {
     const int of_q = i == ATTN_SHORT_Q_, out = i >= ATTN_SHORT_O_;
-    op[i].t = t[i], op[i].w = &w[i], op[i].rule = rule[i];
+    op[i].t = t[i], op[i].w = w[i], op[i].rule = rule[i];
     op[i].role = i == ATTN_SHORT_LSE_ ? ATTN_OUT_ | ATTN_OPTIONAL_ | ATTN_IS_F32_
                  : out                ? ATTN_OUT_
                                       : 0;
@@ -79,7 +79,7 @@ ATTN_COLD_ int attn_short_check_(attn_error_ *e, attn_short_ *x, attn_operand_ *
 /* Weights w_k, w_v, bias_k, bias_v of convolutions; *kernel = 0: it becomes that of w_k. */
 ATTN_COLD_ int attn_short_convolution_(attn_error_ *e, const attn_short_ *x, attn_operand_ *op,
                                        attn_tensor *const t[4], int64_t *kernel) {
-  static const attn_words_ w[] = {ATTN_WORDS_("params.w_k"), ATTN_WORDS_("params.w_v"),
+  static const char *const w[] = {ATTN_WORDS_("params.w_k"), ATTN_WORDS_("params.w_v"),
                                   ATTN_WORDS_("params.bias_k"), ATTN_WORDS_("params.bias_v")};
   static const char *const rule[] = {
       "params.w_k must be [1, 1 or k.heads, kernel * k.dim, k.dim]",
@@ -93,7 +93,7 @@ ATTN_COLD_ int attn_short_convolution_(attn_error_ *e, const attn_short_ *x, att
   }
   for (int i = 0; i < 4; i++) {
     const attn_tensor *of = i % 2 ? &x->v : &x->k;
-    if (!attn_short_operand_(e, &op[i], t[i], &w[i], i < 2 ? 0 : ATTN_OPTIONAL_, of->heads,
+    if (!attn_short_operand_(e, &op[i], t[i], w[i], i < 2 ? 0 : ATTN_OPTIONAL_, of->heads,
                              i < 2 ? attn_mul_(*kernel, of->dim) : 1, of->dim, rule[i]))
       return 0;
   }

@@ -377,36 +377,21 @@ ATTN_COLD_ attn_lsh_job_ attn_lsh_job_of_(attn_lsh_kind_ kind, attn_tensor o, at
   a.has_q = q_buckets != NULL, a.has_k = k_buckets != NULL;
   return a;
 }
-ATTN_COLD_ size_t attn_lsh_bytes_(attn_lsh_job_ *a, const attn_lsh_params *params,
-                                  const attn_ctx *ctx) {
-  attn_ctx plain = attn_before_workspace_(ctx);
-  size_t bytes = 0;
-  attn_lsh_call_(a, params, attn_lsh_steps_, "", &plain, &bytes);
-  return bytes;
-}
-
-ATTN_PUB_COLD_ attn_status attn_lsh(attn_tensor o, attn_tensor x, attn_tensor v,
-                                    const int32_t *buckets, const attn_lsh_params *params,
-                                    attn_ctx *ctx) {
+ATTN_COLD_ attn_status attn_lsh_call_(attn_tensor o, attn_tensor x, attn_tensor v,
+                                      const int32_t *buckets, const attn_lsh_params *params,
+                                      attn_ctx *ctx, size_t *bytes) {
   attn_lsh_job_ a = attn_lsh_job_of_(ATTN_LSH_SHARED_, o, x, x, v, NULL, buckets);
-  return attn_lsh_call_(&a, params, attn_lsh_steps_, "rounds of gathered tiles", ctx, NULL);
+  return attn_lsh_job_call_(&a, params, attn_lsh_steps_, "rounds of gathered tiles", ctx, bytes);
 }
-ATTN_PUB_COLD_ size_t attn_lsh_workspace(attn_tensor o, attn_tensor x, attn_tensor v,
-                                         const int32_t *buckets, const attn_lsh_params *params,
-                                         const attn_ctx *ctx) {
-  attn_lsh_job_ a = attn_lsh_job_of_(ATTN_LSH_SHARED_, o, x, x, v, NULL, buckets);
-  return attn_lsh_bytes_(&a, params, ctx);
-}
-ATTN_PUB_COLD_ attn_status attn_lsh_qk(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
-                                       const int32_t *q_buckets, const int32_t *k_buckets,
-                                       const attn_lsh_params *params, attn_ctx *ctx) {
+ATTN_CALL_(attn_lsh, (o, x, v, buckets, params), attn_tensor o, attn_tensor x, attn_tensor v,
+           const int32_t *buckets, const attn_lsh_params *params)
+ATTN_COLD_ attn_status attn_lsh_qk_call_(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
+                                         const int32_t *q_buckets, const int32_t *k_buckets,
+                                         const attn_lsh_params *params, attn_ctx *ctx,
+                                         size_t *bytes) {
   attn_lsh_job_ a = attn_lsh_job_of_(ATTN_LSH_APART_, o, q, k, v, q_buckets, k_buckets);
-  return attn_lsh_call_(&a, params, attn_lsh_steps_, "rounds of gathered tiles", ctx, NULL);
+  return attn_lsh_job_call_(&a, params, attn_lsh_steps_, "rounds of gathered tiles", ctx, bytes);
 }
-ATTN_PUB_COLD_ size_t attn_lsh_qk_workspace(attn_tensor o, attn_tensor q, attn_tensor k,
-                                            attn_tensor v, const int32_t *q_buckets,
-                                            const int32_t *k_buckets, const attn_lsh_params *params,
-                                            const attn_ctx *ctx) {
-  attn_lsh_job_ a = attn_lsh_job_of_(ATTN_LSH_APART_, o, q, k, v, q_buckets, k_buckets);
-  return attn_lsh_bytes_(&a, params, ctx);
-}
+ATTN_CALL_(attn_lsh_qk, (o, q, k, v, q_buckets, k_buckets, params), attn_tensor o, attn_tensor q,
+           attn_tensor k, attn_tensor v, const int32_t *q_buckets, const int32_t *k_buckets,
+           const attn_lsh_params *params)

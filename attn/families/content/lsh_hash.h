@@ -137,7 +137,7 @@ ATTN_COLD_ int attn_lsh_data_(attn_error_ *e, const attn_lsh_job_ *a) {
 ATTN_COLD_ int attn_lsh_check_(attn_error_ *e, attn_lsh_job_ *a, const attn_lsh_params *params,
                                const attn_ctx *ctx, const attn_table_ **table, int *workers,
                                int data) {
-  static const attn_words_ w[] = {
+  static const char *const w[] = {
       ATTN_WORDS_("x"),         ATTN_WORDS_("q"),       ATTN_WORDS_("k"),
       ATTN_WORDS_("v"),         ATTN_WORDS_("o"),       ATTN_WORDS_("params.lse"),
       ATTN_WORDS_("q_buckets"), ATTN_WORDS_("buckets"), ATTN_WORDS_("params.rotations")};
@@ -150,7 +150,7 @@ ATTN_COLD_ int attn_lsh_check_(attn_error_ *e, attn_lsh_job_ *a, const attn_lsh_
   if (params) *p = *params;
   if (!apart) a->k = a->q;
   const int64_t b = a->q.batch, t = a->q.len;
-  attn_operand_ q = {&a->q, &w[apart ? 1 : 0], 0, any, any, any, any, "", {0, 0}};
+  attn_operand_ q = ATTN_OPERAND_AS_(&a->q, w[apart ? 1 : 0], 0, any, any, any, any, "");
   if (!attn_check_operand_(e, &q, 0)) return 0;
   if (a->q.heads < 1) return attn_reject_(e, ATTN_E_SHAPE, "x.heads, q.heads must be at least 1");
   if (t > INT32_MAX || (apart && a->k.len > INT32_MAX))
@@ -158,9 +158,8 @@ ATTN_COLD_ int attn_lsh_check_(attn_error_ *e, attn_lsh_job_ *a, const attn_lsh_
   a->heads = hash && p->heads > 0 ? p->heads : a->q.heads;
   if (hash && a->heads % a->q.heads)
     return attn_reject_(e, ATTN_E_HEADS, "params.heads must be a multiple of x.heads");
-  attn_operand_ k = {&a->k, &w[2], 0,        b,
-                     in,    any,   a->q.dim, "k must be [q.batch, a divisor of q.heads, ., q.dim]",
-                     {0, 0}};
+  attn_operand_ k = ATTN_OPERAND_AS_(&a->k, w[2], 0, b, in, any, a->q.dim,
+                                     "k must be [q.batch, a divisor of q.heads, ., q.dim]");
   if (apart && !attn_check_operand_(e, &k, a->heads)) return 0;
   if (!apart) a->k = a->q;
   if (!attn_lsh_params_(e, a, a->k.len)) return 0;
@@ -174,44 +173,17 @@ ATTN_COLD_ int attn_lsh_check_(attn_error_ *e, attn_lsh_job_ *a, const attn_lsh_
   attn_operand_ op[COUNT] = {
       q,
       k,
-      {&a->v,
-       &w[3],
-       0,
-       b,
-       in,
-       a->k.len,
-       any,
-       "v must be [batch, a divisor of heads, T, .]",
-       {0, 0}},
-      {&a->o,
-       &w[4],
-       ATTN_OUT_,
-       b,
-       a->heads,
-       t,
-       a->v.dim,
-       "o must be [batch, heads, rows, v.dim]",
-       {0, 0}},
-      {&p->lse,
-       &w[5],
-       ATTN_OUT_ | ATTN_OPTIONAL_ | ATTN_IS_F32_,
-       b,
-       a->heads,
-       t,
-       1,
-       "params.lse must be f32 [batch, heads, rows, 1]",
-       {0, 0}},
-      {&q_place, &w[6], role, any, any, any, any, "", {0, 0}},
-      {&k_place, &w[7], role, any, any, any, any, "", {0, 0}},
-      {&p->rotations,
-       &w[8],
-       ATTN_OPTIONAL_ | ATTN_IS_F32_,
-       any,
-       p->rounds,
-       a->q.dim,
-       a->width,
-       "params.rotations must be f32 [1 or heads, rounds, dk, sum of factors / 2]",
-       {0, 0}}};
+      ATTN_OPERAND_AS_(&a->v, w[3], 0, b, in, a->k.len, any,
+                       "v must be [batch, a divisor of heads, T, .]"),
+      ATTN_OPERAND_AS_(&a->o, w[4], ATTN_OUT_, b, a->heads, t, a->v.dim,
+                       "o must be [batch, heads, rows, v.dim]"),
+      ATTN_OPERAND_AS_(&p->lse, w[5], ATTN_OUT_ | ATTN_OPTIONAL_ | ATTN_IS_F32_, b, a->heads, t, 1,
+                       "params.lse must be f32 [batch, heads, rows, 1]"),
+      ATTN_OPERAND_AS_(&q_place, w[6], role, any, any, any, any, ""),
+      ATTN_OPERAND_AS_(&k_place, w[7], role, any, any, any, any, ""),
+      ATTN_OPERAND_AS_(
+          &p->rotations, w[8], ATTN_OPTIONAL_ | ATTN_IS_F32_, any, p->rounds, a->q.dim, a->width,
+          "params.rotations must be f32 [1 or heads, rounds, dk, sum of factors / 2]")};
   if (hash) p->lse.data = NULL;
   for (int i = V; i < COUNT; i++) {
     if ((hash && i <= O) || (!apart && i == QP)) {
@@ -347,9 +319,9 @@ ATTN_COLD_ int attn_lsh_buckets_(attn_stage_ *s, attn_lsh_job_ *a, const attn_te
 /* ---- the call -------------------------------------------------------------------------------*/
 
 /* Any call of the family, or with bytes its workspace query. */
-ATTN_COLD_ attn_status attn_lsh_call_(attn_lsh_job_ *a, const attn_lsh_params *params,
-                                      attn_steps_fn_ steps, const char *path, attn_ctx *ctx,
-                                      size_t *bytes) {
+ATTN_COLD_ attn_status attn_lsh_job_call_(attn_lsh_job_ *a, const attn_lsh_params *params,
+                                          attn_steps_fn_ steps, const char *path, attn_ctx *ctx,
+                                          size_t *bytes) {
   attn_error_ e = {ATTN_OK, NULL};
   const attn_table_ *table;
   int workers;
@@ -376,16 +348,11 @@ ATTN_COLD_ attn_lsh_job_ attn_lsh_hash_job_(const int32_t *buckets, attn_tensor 
   a.q = x, a.k_place = (int32_t *)(uintptr_t)buckets, a.has_k = 1;
   return a;
 }
-ATTN_PUB_COLD_ attn_status attn_lsh_hash(int32_t *buckets, attn_tensor x,
-                                         const attn_lsh_params *params, attn_ctx *ctx) {
+ATTN_COLD_ attn_status attn_lsh_hash_call_(int32_t *buckets, attn_tensor x,
+                                           const attn_lsh_params *params, attn_ctx *ctx,
+                                           size_t *bytes) {
   attn_lsh_job_ a = attn_lsh_hash_job_(buckets, x);
-  return attn_lsh_call_(&a, params, attn_lsh_hash_steps_, "rotations and argmax", ctx, NULL);
+  return attn_lsh_job_call_(&a, params, attn_lsh_hash_steps_, "rotations and argmax", ctx, bytes);
 }
-ATTN_PUB_COLD_ size_t attn_lsh_hash_workspace(int32_t *buckets, attn_tensor x,
-                                              const attn_lsh_params *params, const attn_ctx *ctx) {
-  attn_lsh_job_ a = attn_lsh_hash_job_(buckets, x);
-  attn_ctx plain = attn_before_workspace_(ctx);
-  size_t bytes = 0;
-  attn_lsh_call_(&a, params, attn_lsh_hash_steps_, "", &plain, &bytes);
-  return bytes;
-}
+ATTN_CALL_(attn_lsh_hash, (buckets, x, params), int32_t *buckets, attn_tensor x,
+           const attn_lsh_params *params)

@@ -17,7 +17,7 @@ ATTN_COLD_ int attn_mixture_path_(attn_error_ *e, const attn_mixture_job_ *a, co
 /* The paths: each is what attn_sdpa takes, for rows like those of o. */
 ATTN_COLD_ int attn_mixture_paths_(attn_error_ *e, const attn_mixture_job_ *a, const attn_ctx *ctx,
                                    const attn_operand_ *more, int extra, int data) {
-  static const attn_words_ w = ATTN_WORDS_("params.lse");
+  static const char w[] = ATTN_WORDS_("params.lse");
   const attn_ctx plain = attn_before_workspace_(ctx);
   attn_span_ span, other;
   for (int64_t x = 0; x < a->count; x++) {
@@ -35,19 +35,19 @@ ATTN_COLD_ int attn_mixture_paths_(attn_error_ *e, const attn_mixture_job_ *a, c
     const attn_sdpa_params *p = a->paths[x].params;
     if (!p || !p->lse.data) continue;
     attn_tensor lse = p->lse, next;
-    if (!attn_check_tensor_(e, &lse, &w, &span)) return 0;
+    if (!attn_check_tensor_(e, &lse, w, &span)) return 0;
     for (int i = 0; i < extra; i++)
       if (attn_overlap_(span, more[i].span))
-        return attn_reject_(e, ATTN_E_OVERLAP, attn_says_(&w, ATTN_SAYS_OVERLAP_));
+        return attn_reject_(e, ATTN_E_OVERLAP, attn_says_(w, ATTN_SAYS_OVERLAP_));
     for (int64_t y = 0; y < a->count; y++) {
       const attn_path *at = &a->paths[y];
       if (y == x) continue;
       if (!attn_mixture_path_(e, a, at, &lse, &plain, 0)) return 0;
       if (!at->params || !at->params->lse.data) continue;
       next = at->params->lse;
-      if (!attn_check_tensor_(e, &next, &w, &other)) return 0;
+      if (!attn_check_tensor_(e, &next, w, &other)) return 0;
       if (attn_overlap_(span, other))
-        return attn_reject_(e, ATTN_E_OVERLAP, attn_says_(&w, ATTN_SAYS_OVERLAP_));
+        return attn_reject_(e, ATTN_E_OVERLAP, attn_says_(w, ATTN_SAYS_OVERLAP_));
     }
   }
   return 1;
@@ -56,7 +56,7 @@ ATTN_COLD_ int attn_mixture_paths_(attn_error_ *e, const attn_mixture_job_ *a, c
 ATTN_COLD_ int attn_mixture_check_(attn_error_ *e, attn_mixture_job_ *a, int call,
                                    const attn_mixture_params *params, const attn_ctx *ctx,
                                    const attn_table_ **table, int *workers, int data) {
-  static const attn_words_ w[] = {
+  static const char *const w[] = {
       ATTN_WORDS_("o"),           ATTN_WORDS_("pi"),   ATTN_WORDS_("x"),     ATTN_WORDS_("w"),
       ATTN_WORDS_("params.bias"), ATTN_WORDS_("path"), ATTN_WORDS_("weight")};
   enum { O, PI, X, W, BIAS, PATH, WEIGHT, COUNT };
@@ -95,37 +95,16 @@ ATTN_COLD_ int attn_mixture_check_(attn_error_ *e, attn_mixture_job_ *a, int cal
   attn_tensor none, path = attn_bhtd(a->path, ATTN_F32, b, heads, n, a->k);
   memset(&none, 0, sizeof none);
   attn_operand_ op[COUNT] = {
-      {&a->o, &w[O], ATTN_OUT_, any, any, any, any, "", {0, 0}},
-      {&a->pi,
-       &w[PI],
-       gate ? ATTN_OUT_ | ATTN_IS_F32_ : 0,
-       b,
-       any,
-       n,
-       paths,
-       "pi must be [B, 1 or H, Tq, P], and f32 as an output",
-       {0, 0}},
-      {&a->x, &w[X], 0, b, some, n, any, "x must be [B, 1 or Hg, Tq, dx]", {0, 0}},
-      {&a->w, &w[W], 0, 1, some, a->x.dim, paths, "w must be [1, 1 or Hg, dx, P]", {0, 0}},
-      {&p->bias,
-       &w[BIAS],
-       ATTN_OPTIONAL_,
-       1,
-       some,
-       1,
-       paths,
-       "params.bias must be [1, 1 or Hg, 1, P]",
-       {0, 0}},
-      {&path, &w[PATH], select ? ATTN_OUT_ : 0, any, any, any, any, "", {0, 0}},
-      {&a->weight,
-       &w[WEIGHT],
-       (select ? ATTN_OUT_ : 0) | ATTN_IS_F32_,
-       b,
-       heads,
-       n,
-       a->k,
-       "weight must be f32 [B, Hg, Tq, k]",
-       {0, 0}}};
+      ATTN_OPERAND_AS_(&a->o, w[O], ATTN_OUT_, any, any, any, any, ""),
+      ATTN_OPERAND_AS_(&a->pi, w[PI], gate ? ATTN_OUT_ | ATTN_IS_F32_ : 0, b, any, n, paths,
+                       "pi must be [B, 1 or H, Tq, P], and f32 as an output"),
+      ATTN_OPERAND_AS_(&a->x, w[X], 0, b, some, n, any, "x must be [B, 1 or Hg, Tq, dx]"),
+      ATTN_OPERAND_AS_(&a->w, w[W], 0, 1, some, a->x.dim, paths, "w must be [1, 1 or Hg, dx, P]"),
+      ATTN_OPERAND_AS_(&p->bias, w[BIAS], ATTN_OPTIONAL_, 1, some, 1, paths,
+                       "params.bias must be [1, 1 or Hg, 1, P]"),
+      ATTN_OPERAND_AS_(&path, w[PATH], select ? ATTN_OUT_ : 0, any, any, any, any, ""),
+      ATTN_OPERAND_AS_(&a->weight, w[WEIGHT], (select ? ATTN_OUT_ : 0) | ATTN_IS_F32_, b, heads, n,
+                       a->k, "weight must be f32 [B, Hg, Tq, k]")};
   const int used[COUNT] = {
       sums, call != ATTN_MX_GATED_ && !send, gate, gate, gate, select || send, select || send};
   for (int i = 0; i < COUNT; i++) {
@@ -149,9 +128,9 @@ ATTN_COLD_ int attn_mixture_check_(attn_error_ *e, attn_mixture_job_ *a, int cal
 }
 
 /* A call, or with bytes its workspace query. */
-ATTN_COLD_ attn_status attn_mixture_call_(attn_mixture_job_ *a, int call,
-                                          const attn_mixture_params *params, attn_ctx *ctx,
-                                          size_t *bytes) {
+ATTN_COLD_ attn_status attn_mixture_job_call_(attn_mixture_job_ *a, int call,
+                                              const attn_mixture_params *params, attn_ctx *ctx,
+                                              size_t *bytes) {
   static const attn_steps_fn_ steps[] = {attn_gate_steps_, attn_choose_steps_, attn_mix_steps_,
                                          attn_send_steps_, attn_gated_steps_};
   static const char *const path[] = {"gate", "chosen paths", "all paths", "rows sent to paths",
@@ -170,14 +149,6 @@ ATTN_COLD_ attn_status attn_mixture_call_(attn_mixture_job_ *a, int call,
   return attn_end_(bytes ? NULL : ctx, &e);
 }
 
-ATTN_COLD_ size_t attn_mixture_bytes_(attn_mixture_job_ *a, int call,
-                                      const attn_mixture_params *params, const attn_ctx *ctx) {
-  attn_ctx plain = attn_before_workspace_(ctx);
-  size_t bytes = 0;
-  (void)attn_mixture_call_(a, call, params, &plain, &bytes);
-  return bytes;
-}
-
 ATTN_COLD_ attn_mixture_job_ attn_mixture_job_of_(attn_tensor o, const attn_path *paths,
                                                   int64_t count) {
   attn_mixture_job_ a;
@@ -192,44 +163,33 @@ ATTN_COLD_ attn_mixture_job_ attn_gate_job_(attn_tensor pi, attn_tensor x, attn_
   a.pi = pi, a.x = x, a.w = w;
   return a;
 }
-ATTN_PUB_COLD_ attn_status attn_gate(attn_tensor pi, attn_tensor x, attn_tensor w,
-                                     const attn_mixture_params *params, attn_ctx *ctx) {
+ATTN_COLD_ attn_status attn_gate_call_(attn_tensor pi, attn_tensor x, attn_tensor w,
+                                       const attn_mixture_params *params, attn_ctx *ctx,
+                                       size_t *bytes) {
   attn_mixture_job_ a = attn_gate_job_(pi, x, w);
-  return attn_mixture_call_(&a, ATTN_MX_GATE_, params, ctx, NULL);
+  return attn_mixture_job_call_(&a, ATTN_MX_GATE_, params, ctx, bytes);
 }
-ATTN_PUB_COLD_ size_t attn_gate_workspace(attn_tensor pi, attn_tensor x, attn_tensor w,
-                                          const attn_mixture_params *params, const attn_ctx *ctx) {
-  attn_mixture_job_ a = attn_gate_job_(pi, x, w);
-  return attn_mixture_bytes_(&a, ATTN_MX_GATE_, params, ctx);
-}
+ATTN_CALL_(attn_gate, (pi, x, w, params), attn_tensor pi, attn_tensor x, attn_tensor w,
+           const attn_mixture_params *params)
 
-ATTN_PUB_COLD_ attn_status attn_mixture(attn_tensor o, const attn_path *paths, int64_t count,
-                                        attn_tensor pi, attn_ctx *ctx) {
+ATTN_COLD_ attn_status attn_mixture_call_(attn_tensor o, const attn_path *paths, int64_t count,
+                                          attn_tensor pi, attn_ctx *ctx, size_t *bytes) {
   attn_mixture_job_ a = attn_mixture_job_of_(o, paths, count);
   a.pi = pi;
-  return attn_mixture_call_(&a, ATTN_MX_MIX_, NULL, ctx, NULL);
+  return attn_mixture_job_call_(&a, ATTN_MX_MIX_, NULL, ctx, bytes);
 }
-ATTN_PUB_COLD_ size_t attn_mixture_workspace(attn_tensor o, const attn_path *paths, int64_t count,
-                                             attn_tensor pi, const attn_ctx *ctx) {
-  attn_mixture_job_ a = attn_mixture_job_of_(o, paths, count);
-  a.pi = pi;
-  return attn_mixture_bytes_(&a, ATTN_MX_MIX_, NULL, ctx);
-}
+ATTN_CALL_(attn_mixture, (o, paths, count, pi), attn_tensor o, const attn_path *paths,
+           int64_t count, attn_tensor pi)
 
-ATTN_PUB_COLD_ attn_status attn_dispatch_select(int32_t *path, attn_tensor weight, attn_tensor pi,
-                                                const attn_mixture_params *params, attn_ctx *ctx) {
+ATTN_COLD_ attn_status attn_dispatch_select_call_(int32_t *path, attn_tensor weight, attn_tensor pi,
+                                                  const attn_mixture_params *params, attn_ctx *ctx,
+                                                  size_t *bytes) {
   attn_mixture_job_ a = attn_gate_job_(pi, weight, weight);
   a.path = path, a.weight = weight;
-  return attn_mixture_call_(&a, ATTN_MX_SELECT_, params, ctx, NULL);
+  return attn_mixture_job_call_(&a, ATTN_MX_SELECT_, params, ctx, bytes);
 }
-ATTN_PUB_COLD_ size_t attn_dispatch_select_workspace(int32_t *path, attn_tensor weight,
-                                                     attn_tensor pi,
-                                                     const attn_mixture_params *params,
-                                                     const attn_ctx *ctx) {
-  attn_mixture_job_ a = attn_gate_job_(pi, weight, weight);
-  a.path = path, a.weight = weight;
-  return attn_mixture_bytes_(&a, ATTN_MX_SELECT_, params, ctx);
-}
+ATTN_CALL_(attn_dispatch_select, (path, weight, pi, params), int32_t *path, attn_tensor weight,
+           attn_tensor pi, const attn_mixture_params *params)
 
 ATTN_COLD_ attn_mixture_job_ attn_dispatch_job_(attn_tensor o, const attn_path *paths,
                                                 int64_t count, const int32_t *path,
@@ -238,29 +198,22 @@ ATTN_COLD_ attn_mixture_job_ attn_dispatch_job_(attn_tensor o, const attn_path *
   a.path = (int32_t *)(uintptr_t)path, a.weight = weight; /* read only */
   return a;
 }
-ATTN_PUB_COLD_ attn_status attn_dispatch(attn_tensor o, const attn_path *paths, int64_t count,
-                                         const int32_t *path, attn_tensor weight, attn_ctx *ctx) {
+ATTN_COLD_ attn_status attn_dispatch_call_(attn_tensor o, const attn_path *paths, int64_t count,
+                                           const int32_t *path, attn_tensor weight, attn_ctx *ctx,
+                                           size_t *bytes) {
   attn_mixture_job_ a = attn_dispatch_job_(o, paths, count, path, weight);
-  return attn_mixture_call_(&a, ATTN_MX_SEND_, NULL, ctx, NULL);
+  return attn_mixture_job_call_(&a, ATTN_MX_SEND_, NULL, ctx, bytes);
 }
-ATTN_PUB_COLD_ size_t attn_dispatch_workspace(attn_tensor o, const attn_path *paths, int64_t count,
-                                              const int32_t *path, attn_tensor weight,
-                                              const attn_ctx *ctx) {
-  attn_mixture_job_ a = attn_dispatch_job_(o, paths, count, path, weight);
-  return attn_mixture_bytes_(&a, ATTN_MX_SEND_, NULL, ctx);
-}
+ATTN_CALL_(attn_dispatch, (o, paths, count, path, weight), attn_tensor o, const attn_path *paths,
+           int64_t count, const int32_t *path, attn_tensor weight)
 
-ATTN_PUB_COLD_ attn_status attn_gated(attn_tensor o, const attn_path *paths, int64_t count,
-                                      attn_tensor x, attn_tensor w,
-                                      const attn_mixture_params *params, attn_ctx *ctx) {
+ATTN_COLD_ attn_status attn_gated_call_(attn_tensor o, const attn_path *paths, int64_t count,
+                                        attn_tensor x, attn_tensor w,
+                                        const attn_mixture_params *params, attn_ctx *ctx,
+                                        size_t *bytes) {
   attn_mixture_job_ a = attn_mixture_job_of_(o, paths, count);
   a.x = x, a.w = w;
-  return attn_mixture_call_(&a, ATTN_MX_GATED_, params, ctx, NULL);
+  return attn_mixture_job_call_(&a, ATTN_MX_GATED_, params, ctx, bytes);
 }
-ATTN_PUB_COLD_ size_t attn_gated_workspace(attn_tensor o, const attn_path *paths, int64_t count,
-                                           attn_tensor x, attn_tensor w,
-                                           const attn_mixture_params *params, const attn_ctx *ctx) {
-  attn_mixture_job_ a = attn_mixture_job_of_(o, paths, count);
-  a.x = x, a.w = w;
-  return attn_mixture_bytes_(&a, ATTN_MX_GATED_, params, ctx);
-}
+ATTN_CALL_(attn_gated, (o, paths, count, x, w, params), attn_tensor o, const attn_path *paths,
+           int64_t count, attn_tensor x, attn_tensor w, const attn_mixture_params *params)

@@ -252,34 +252,31 @@ ATTN_FUNC_ int attn_sac_small_(attn_error_ *e, int64_t n, const char *rule) {
 
 /* Weights of the LSTM for inputs of dx numbers; dh is known from w_hh. */
 ATTN_COLD_ int attn_lstm_check_(attn_error_ *e, attn_sac_job_ *j, attn_arguments_ *l, int64_t dx) {
-  static const attn_words_ w[] = {ATTN_WORDS_("params.w_ih"), ATTN_WORDS_("params.w_hh"),
-                                  ATTN_WORDS_("params.b")};
   attn_lstm_params *p = &j->p.lstm;
   const int64_t one = ATTN_ONE_OR_ALL_, rows = attn_mul_(4, j->dh);
   return attn_sac_small_(e, j->dh, "the hidden state is too wide") &&
-         attn_check_argument_(e, l, &p->w_ih, &w[0], 0, 1, one, rows, dx,
+         attn_check_argument_(e, l, &p->w_ih, ATTN_WORDS_("params.w_ih"), 0, 1, one, rows, dx,
                               "params.w_ih must be [1, 1 or heads, 4 dh, dx]") &&
-         attn_check_argument_(e, l, &p->w_hh, &w[1], 0, 1, one, rows, j->dh,
+         attn_check_argument_(e, l, &p->w_hh, ATTN_WORDS_("params.w_hh"), 0, 1, one, rows, j->dh,
                               "params.w_hh must be [1, 1 or heads, 4 dh, dh]") &&
-         attn_check_argument_(e, l, &p->b, &w[2], ATTN_OPTIONAL_, 1, one, 1, rows,
+         attn_check_argument_(e, l, &p->b, ATTN_WORDS_("params.b"), ATTN_OPTIONAL_, 1, one, 1, rows,
                               "params.b must be [1, 1 or heads, 1, 4 dh]");
 }
 
 /* e, w_p and dist; sets nodes, de and reach. */
 ATTN_COLD_ int attn_pointer_check_(attn_error_ *e, attn_sac_job_ *j, attn_arguments_ *l) {
-  static const attn_words_ w[] = {ATTN_WORDS_("e"), ATTN_WORDS_("params.w_p"),
-                                  ATTN_WORDS_("params.dist")};
   const int64_t one = ATTN_ONE_OR_ALL_;
   attn_sac_params *p = &j->p;
-  if (!attn_check_argument_(e, l, &j->e, &w[0], 0, one, one, ATTN_ANY_, ATTN_ANY_,
+  if (!attn_check_argument_(e, l, &j->e, ATTN_WORDS_("e"), 0, one, one, ATTN_ANY_, ATTN_ANY_,
                             "e must be [1 or batch, 1 or heads, nodes, .]"))
     return 0;
   j->nodes = j->e.len, j->de = j->e.dim;
   if (!attn_sac_small_(e, j->nodes, "there must be fewer than 2^29 nodes") ||
       !attn_sac_small_(e, j->de, "e.dim is too large") ||
-      !attn_check_argument_(e, l, &p->w_p, &w[1], 0, 1, one, j->de, j->dh,
+      !attn_check_argument_(e, l, &p->w_p, ATTN_WORDS_("params.w_p"), 0, 1, one, j->de, j->dh,
                             "params.w_p must be [1, 1 or heads, e.dim, dh]") ||
-      !attn_check_argument_(e, l, &p->dist, &w[2], ATTN_OPTIONAL_, 1, one, ATTN_ANY_, j->de,
+      !attn_check_argument_(e, l, &p->dist, ATTN_WORDS_("params.dist"), ATTN_OPTIONAL_, 1, one,
+                            ATTN_ANY_, j->de,
                             "params.dist must be [1, 1 or heads, 2 D + 1, e.dim]"))
     return 0;
   if (!p->dist.data) return 1;
@@ -291,21 +288,20 @@ ATTN_COLD_ int attn_pointer_check_(attn_error_ *e, attn_sac_job_ *j, attn_argume
 
 ATTN_COLD_ int attn_lstm_step_check_(attn_error_ *e, attn_sac_job_ *j, attn_arguments_ *l,
                                      attn_sac_more_ *m, int data) {
-  static const attn_words_ w[] = {ATTN_WORDS_("x"), ATTN_WORDS_("h"), ATTN_WORDS_("c"),
-                                  ATTN_WORDS_("h_next"), ATTN_WORDS_("c_next")};
   const attn_tensor *x = &j->x;
   (void)m, (void)data;
-  if (!attn_check_argument_(e, l, &j->x, &w[0], 0, ATTN_ANY_, ATTN_ANY_, ATTN_ANY_, ATTN_ANY_, "x"))
+  if (!attn_check_argument_(e, l, &j->x, ATTN_WORDS_("x"), 0, ATTN_ANY_, ATTN_ANY_, ATTN_ANY_,
+                            ATTN_ANY_, "x"))
     return 0;
   l->batch = x->batch, l->heads = x->heads, j->dh = j->h_next.dim;
-  if (!attn_check_argument_(e, l, &j->h, &w[1], ATTN_OPTIONAL_, x->batch, x->heads, x->len, j->dh,
-                            "h must be [x.batch, x.heads, x.len, h_next.dim]") ||
-      !attn_check_argument_(e, l, &j->c, &w[2], ATTN_OPTIONAL_, x->batch, x->heads, x->len, j->dh,
-                            "c must be [x.batch, x.heads, x.len, h_next.dim]") ||
-      !attn_check_argument_(e, l, &j->h_next, &w[3], ATTN_OUT_, x->batch, x->heads, x->len,
-                            ATTN_ANY_, "h_next must be [x.batch, x.heads, x.len, dh]") ||
-      !attn_check_argument_(e, l, &j->c_next, &w[4], ATTN_OUT_, x->batch, x->heads, x->len, j->dh,
-                            "c_next must be [x.batch, x.heads, x.len, h_next.dim]"))
+  if (!attn_check_argument_(e, l, &j->h, ATTN_WORDS_("h"), ATTN_OPTIONAL_, x->batch, x->heads,
+                            x->len, j->dh, "h must be [x.batch, x.heads, x.len, h_next.dim]") ||
+      !attn_check_argument_(e, l, &j->c, ATTN_WORDS_("c"), ATTN_OPTIONAL_, x->batch, x->heads,
+                            x->len, j->dh, "c must be [x.batch, x.heads, x.len, h_next.dim]") ||
+      !attn_check_argument_(e, l, &j->h_next, ATTN_WORDS_("h_next"), ATTN_OUT_, x->batch, x->heads,
+                            x->len, ATTN_ANY_, "h_next must be [x.batch, x.heads, x.len, dh]") ||
+      !attn_check_argument_(e, l, &j->c_next, ATTN_WORDS_("c_next"), ATTN_OUT_, x->batch, x->heads,
+                            x->len, j->dh, "c_next must be [x.batch, x.heads, x.len, h_next.dim]"))
     return 0;
   if (j->h.data && attn_same_view_(&j->h, &j->h_next)) l->op[1].span.hi = l->op[1].span.lo;
   if (j->c.data && attn_same_view_(&j->c, &j->c_next)) l->op[2].span.hi = l->op[2].span.lo;
@@ -315,13 +311,12 @@ ATTN_COLD_ int attn_lstm_step_check_(attn_error_ *e, attn_sac_job_ *j, attn_argu
 
 ATTN_COLD_ int attn_pointer_logits_check_(attn_error_ *e, attn_sac_job_ *j, attn_arguments_ *l,
                                           attn_sac_more_ *m, int data) {
-  static const attn_words_ w[] = {ATTN_WORDS_("h"), ATTN_WORDS_("y")};
   const int64_t any = ATTN_ANY_;
-  if (!attn_check_argument_(e, l, &j->h, &w[0], 0, any, any, any, any, "h")) return 0;
+  if (!attn_check_argument_(e, l, &j->h, ATTN_WORDS_("h"), 0, any, any, any, any, "h")) return 0;
   l->batch = j->h.batch, l->heads = j->heads = j->h.heads, j->dh = j->h.dim;
   j->nothing = l->batch == 0 || l->heads == 0 || j->h.len == 0;
   if (!attn_sac_small_(e, j->dh, "h.dim is too large")) return 0;
-  if (!attn_check_argument_(e, l, &j->y, &w[1], ATTN_OUT_, l->batch, l->heads, j->h.len,
+  if (!attn_check_argument_(e, l, &j->y, ATTN_WORDS_("y"), ATTN_OUT_, l->batch, l->heads, j->h.len,
                             j->nothing ? any : j->e.len,
                             "y must be [h.batch, h.heads, h.len, e.len]"))
     return 0;
@@ -338,11 +333,9 @@ ATTN_COLD_ int attn_pointer_logits_check_(attn_error_ *e, attn_sac_job_ *j, attn
 
 ATTN_COLD_ int attn_draw_check_(attn_error_ *e, attn_sac_job_ *j, attn_arguments_ *l,
                                 attn_sac_more_ *m, int data) {
-  static const attn_words_ w[] = {ATTN_WORDS_("logits"), ATTN_WORDS_("choice"),
-                                  ATTN_WORDS_("log_p")};
   const int64_t any = ATTN_ANY_;
   const attn_tensor *y = &j->y;
-  if (!attn_check_argument_(e, l, &j->y, &w[0], ATTN_IS_F32_, any, any, any, any,
+  if (!attn_check_argument_(e, l, &j->y, ATTN_WORDS_("logits"), ATTN_IS_F32_, any, any, any, any,
                             "logits must be f32") ||
       !attn_sac_small_(e, y->dim, "there must be fewer than 2^29 nodes"))
     return 0;
@@ -350,9 +343,10 @@ ATTN_COLD_ int attn_draw_check_(attn_error_ *e, attn_sac_job_ *j, attn_arguments
   j->log_p = attn_bhtd(j->log_p.data, ATTN_F32, y->batch, y->heads, y->len, 1);
   const int64_t rows = attn_mul_(attn_mul_(y->batch, y->heads), y->len);
   j->nothing = rows == 0;
-  if (!attn_check_argument_(e, l, &j->choice, &w[1], ATTN_OUT_, any, any, any, any, "") ||
-      !attn_check_argument_(e, l, &j->log_p, &w[2], ATTN_OUT_ | ATTN_OPTIONAL_, any, any, any, any,
+  if (!attn_check_argument_(e, l, &j->choice, ATTN_WORDS_("choice"), ATTN_OUT_, any, any, any, any,
                             "") ||
+      !attn_check_argument_(e, l, &j->log_p, ATTN_WORDS_("log_p"), ATTN_OUT_ | ATTN_OPTIONAL_, any,
+                            any, any, any, "") ||
       !attn_sac_array_(e, m, j->permitted, attn_mul_(rows, y->dim), 1, "") ||
       !attn_sac_array_(e, m, j->u, rows, 8, "u must be aligned to its elements"))
     return 0;
@@ -425,41 +419,31 @@ ATTN_COLD_ attn_sac_params attn_lstm_params_(attn_sac_job_ *j, attn_tensor h_nex
   return p;
 }
 
-ATTN_PUB_COLD_ attn_status attn_lstm_step(attn_tensor h_next, attn_tensor c_next, attn_tensor x,
-                                          attn_tensor h, attn_tensor c,
-                                          const attn_lstm_params *params, attn_ctx *ctx) {
+ATTN_COLD_ attn_status attn_lstm_step_call_(attn_tensor h_next, attn_tensor c_next, attn_tensor x,
+                                            attn_tensor h, attn_tensor c,
+                                            const attn_lstm_params *params, attn_ctx *ctx,
+                                            size_t *bytes) {
   attn_sac_job_ j;
   const attn_sac_params p = attn_lstm_params_(&j, h_next, c_next, x, h, c, params);
   return attn_sac_run_(&j, params ? &p : NULL, 1, attn_lstm_step_check_, attn_lstm_steps_,
-                       "rows by rows of weights", ctx, NULL);
+                       "rows by rows of weights", ctx, bytes);
 }
-ATTN_PUB_COLD_ size_t attn_lstm_step_workspace(attn_tensor h_next, attn_tensor c_next,
-                                               attn_tensor x, attn_tensor h, attn_tensor c,
-                                               const attn_lstm_params *params,
-                                               const attn_ctx *ctx) {
-  attn_sac_job_ j;
-  const attn_sac_params p = attn_lstm_params_(&j, h_next, c_next, x, h, c, params);
-  return attn_sac_bytes_(&j, params ? &p : NULL, 1, attn_lstm_step_check_, attn_lstm_steps_, ctx);
-}
+ATTN_CALL_(attn_lstm_step, (h_next, c_next, x, h, c, params), attn_tensor h_next,
+           attn_tensor c_next, attn_tensor x, attn_tensor h, attn_tensor c,
+           const attn_lstm_params *params)
 
-ATTN_PUB_COLD_ attn_status attn_pointer_logits(attn_tensor y, attn_tensor h, attn_tensor e,
-                                               const int32_t *source, const attn_sac_params *params,
-                                               attn_ctx *ctx) {
+ATTN_COLD_ attn_status attn_pointer_logits_call_(attn_tensor y, attn_tensor h, attn_tensor e,
+                                                 const int32_t *source,
+                                                 const attn_sac_params *params, attn_ctx *ctx,
+                                                 size_t *bytes) {
   attn_sac_job_ j;
   memset(&j, 0, sizeof j);
   j.y = y, j.h = h, j.e = e, j.source = source;
   return attn_sac_run_(&j, params, 1, attn_pointer_logits_check_, attn_pointer_steps_,
-                       "rows by nodes", ctx, NULL);
+                       "rows by nodes", ctx, bytes);
 }
-ATTN_PUB_COLD_ size_t attn_pointer_logits_workspace(attn_tensor y, attn_tensor h, attn_tensor e,
-                                                    const int32_t *source,
-                                                    const attn_sac_params *params,
-                                                    const attn_ctx *ctx) {
-  attn_sac_job_ j;
-  memset(&j, 0, sizeof j);
-  j.y = y, j.h = h, j.e = e, j.source = source;
-  return attn_sac_bytes_(&j, params, 1, attn_pointer_logits_check_, attn_pointer_steps_, ctx);
-}
+ATTN_CALL_(attn_pointer_logits, (y, h, e, source, params), attn_tensor y, attn_tensor h,
+           attn_tensor e, const int32_t *source, const attn_sac_params *params)
 
 ATTN_COLD_ attn_sac_job_ attn_choose_job_(const int32_t *choice, const float *log_p,
                                           attn_tensor logits, const uint8_t *permitted,

@@ -93,7 +93,7 @@ ATTN_COLD_ int attn_routing_check_members_(attn_error_ *e, const attn_routed_ *s
 ATTN_COLD_ int attn_routing_check_(attn_error_ *e, attn_routing_job_ *a, int call,
                                    const attn_ctx *ctx, const attn_table_ **table, int *workers,
                                    int data) {
-  static const attn_words_ w[] = {ATTN_WORDS_("q"),
+  static const char *const w[] = {ATTN_WORDS_("q"),
                                   ATTN_WORDS_("k"),
                                   ATTN_WORDS_("v"),
                                   ATTN_WORDS_("centroids"),
@@ -133,67 +133,25 @@ ATTN_COLD_ int attn_routing_check_(attn_error_ *e, attn_routing_job_ *a, int cal
     list[2 * i + 1] = attn_bhtd(m->start, ATTN_F32, b, h, attn_add_(m->clusters, 1), 1);
   }
   attn_operand_ op[COUNT] = {
-      {&q->x, &w[Q], 0, any, any, any, any, "", {0, 0}},
-      {&k->x,
-       &w[K],
-       0,
-       b,
-       ATTN_DIVIDES_,
-       tk,
-       dk,
-       "k must be [B, Hk, Tk, dk]: Hk divides H, dk is that of q, Tk that of v",
-       {0, 0}},
-      {&a->v,
-       &w[V],
-       0,
-       b,
-       ATTN_DIVIDES_,
-       tk,
-       any,
-       "v must be [B, Hv, Tk, dv]: Hv divides H, and Tk = Tq if shared",
-       {0, 0}},
-      {&a->centroids,
-       &w[MU],
-       ATTN_IS_F32_,
-       1,
-       h,
-       any,
-       dk,
-       "centroids must be f32 [1, H, C, dk]",
-       {0, 0}},
-      {&a->o, &w[O], ATTN_OUT_, b, h, tq, a->v.dim, "o must be [B, H, Tq, dv]", {0, 0}},
-      {&p->lse,
-       &w[LSE],
-       ATTN_OUT_ | ATTN_OPTIONAL_ | ATTN_IS_F32_,
-       b,
-       h,
-       tq,
-       1,
-       "params.lse must be f32 [B, H, Tq, 1]",
-       {0, 0}},
-      {&a->next,
-       &w[NEXT],
-       ATTN_OUT_ | ATTN_IS_F32_,
-       1,
-       h,
-       c,
-       dk,
-       "next must be f32 [1, H, C, dk]",
-       {0, 0}},
-      {&counts, &w[COUNTS], ATTN_OUT_ | ATTN_IS_F32_, any, any, any, any, "", {0, 0}},
-      {&a->u.sums,
-       &w[SUMS],
-       ATTN_OUT_ | ATTN_IS_F32_,
-       1,
-       h,
-       c,
-       dk,
-       "params.sums must be f32 [1, H, C, dk]",
-       {0, 0}},
-      {&list[0], &w[QI], is_list, any, any, any, any, "", {0, 0}},
-      {&list[1], &w[QS], is_list, any, any, any, any, "", {0, 0}},
-      {&list[2], &w[KI], is_list, any, any, any, any, "", {0, 0}},
-      {&list[3], &w[KS], is_list, any, any, any, any, "", {0, 0}}};
+      ATTN_OPERAND_AS_(&q->x, w[Q], 0, any, any, any, any, ""),
+      ATTN_OPERAND_AS_(&k->x, w[K], 0, b, ATTN_DIVIDES_, tk, dk,
+                       "k must be [B, Hk, Tk, dk]: Hk divides H, dk is that of q, Tk that of v"),
+      ATTN_OPERAND_AS_(&a->v, w[V], 0, b, ATTN_DIVIDES_, tk, any,
+                       "v must be [B, Hv, Tk, dv]: Hv divides H, and Tk = Tq if shared"),
+      ATTN_OPERAND_AS_(&a->centroids, w[MU], ATTN_IS_F32_, 1, h, any, dk,
+                       "centroids must be f32 [1, H, C, dk]"),
+      ATTN_OPERAND_AS_(&a->o, w[O], ATTN_OUT_, b, h, tq, a->v.dim, "o must be [B, H, Tq, dv]"),
+      ATTN_OPERAND_AS_(&p->lse, w[LSE], ATTN_OUT_ | ATTN_OPTIONAL_ | ATTN_IS_F32_, b, h, tq, 1,
+                       "params.lse must be f32 [B, H, Tq, 1]"),
+      ATTN_OPERAND_AS_(&a->next, w[NEXT], ATTN_OUT_ | ATTN_IS_F32_, 1, h, c, dk,
+                       "next must be f32 [1, H, C, dk]"),
+      ATTN_OPERAND_AS_(&counts, w[COUNTS], ATTN_OUT_ | ATTN_IS_F32_, any, any, any, any, ""),
+      ATTN_OPERAND_AS_(&a->u.sums, w[SUMS], ATTN_OUT_ | ATTN_IS_F32_, 1, h, c, dk,
+                       "params.sums must be f32 [1, H, C, dk]"),
+      ATTN_OPERAND_AS_(&list[0], w[QI], is_list, any, any, any, any, ""),
+      ATTN_OPERAND_AS_(&list[1], w[QS], is_list, any, any, any, any, ""),
+      ATTN_OPERAND_AS_(&list[2], w[KI], is_list, any, any, any, any, ""),
+      ATTN_OPERAND_AS_(&list[3], w[KS], is_list, any, any, any, any, "")};
   const int keys = !p->shared;
   const int used[COUNT] = {1,       keys,    attends, routes, attends,        attends,       update,
                            running, running, listed,  listed, listed && keys, listed && keys};
@@ -503,9 +461,10 @@ ATTN_COLD_ int attn_routing_select_steps_(attn_stage_ *s, void *job) {
 }
 
 /* A call, or with bytes its workspace query. */
-ATTN_COLD_ attn_status attn_routing_call_(attn_routing_job_ *a, int call,
-                                          const attn_routing_params *params, attn_steps_fn_ steps,
-                                          const char *path, attn_ctx *ctx, size_t *bytes) {
+ATTN_COLD_ attn_status attn_routing_job_call_(attn_routing_job_ *a, int call,
+                                              const attn_routing_params *params,
+                                              attn_steps_fn_ steps, const char *path, attn_ctx *ctx,
+                                              size_t *bytes) {
   attn_error_ e = {ATTN_OK, NULL};
   const attn_table_ *table;
   int workers;
@@ -528,24 +487,16 @@ ATTN_COLD_ attn_routing_job_ attn_routing_job_of_(attn_tensor q, attn_tensor k) 
   return a;
 }
 
-ATTN_PUB_COLD_ attn_status attn_routing_select(attn_members queries, attn_members keys,
-                                               attn_tensor q, attn_tensor k, attn_tensor centroids,
-                                               const attn_routing_params *params, attn_ctx *ctx) {
+ATTN_COLD_ attn_status attn_routing_select_call_(attn_members queries, attn_members keys,
+                                                 attn_tensor q, attn_tensor k,
+                                                 attn_tensor centroids,
+                                                 const attn_routing_params *params, attn_ctx *ctx,
+                                                 size_t *bytes) {
   attn_routing_job_ a = attn_routing_job_of_(q, k);
   a.side[0].m = queries, a.side[1].m = keys, a.centroids = centroids;
-  return attn_routing_call_(&a, ATTN_RT_SELECT_, params, attn_routing_select_steps_,
-                            "members of clusters", ctx, NULL);
+  return attn_routing_job_call_(&a, ATTN_RT_SELECT_, params, attn_routing_select_steps_,
+                                "members of clusters", ctx, bytes);
 }
-ATTN_PUB_COLD_ size_t attn_routing_select_workspace(attn_members queries, attn_members keys,
-                                                    attn_tensor q, attn_tensor k,
-                                                    attn_tensor centroids,
-                                                    const attn_routing_params *params,
-                                                    const attn_ctx *ctx) {
-  attn_routing_job_ a = attn_routing_job_of_(q, k);
-  attn_ctx plain = attn_before_workspace_(ctx);
-  size_t bytes = 0;
-  a.side[0].m = queries, a.side[1].m = keys, a.centroids = centroids;
-  (void)attn_routing_call_(&a, ATTN_RT_SELECT_, params, attn_routing_select_steps_, "", &plain,
-                           &bytes);
-  return bytes;
-}
+ATTN_CALL_(attn_routing_select, (queries, keys, q, k, centroids, params), attn_members queries,
+           attn_members keys, attn_tensor q, attn_tensor k, attn_tensor centroids,
+           const attn_routing_params *params)

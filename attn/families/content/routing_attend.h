@@ -373,45 +373,28 @@ ATTN_COLD_ int attn_routing_steps_(attn_stage_ *s, void *job) {
          attn_routing_inside_(s, &a);
 }
 
-ATTN_PUB_COLD_ attn_status attn_routing_attend(attn_tensor o, attn_tensor q, attn_tensor k,
-                                               attn_tensor v, attn_members queries,
-                                               attn_members keys, const attn_routing_params *params,
-                                               attn_ctx *ctx) {
+ATTN_COLD_ attn_status attn_routing_attend_call_(attn_tensor o, attn_tensor q, attn_tensor k,
+                                                 attn_tensor v, attn_members queries,
+                                                 attn_members keys,
+                                                 const attn_routing_params *params, attn_ctx *ctx,
+                                                 size_t *bytes) {
   attn_routing_job_ a = attn_routing_job_of_(q, k);
   a.o = o, a.v = v, a.side[0].m = queries, a.side[1].m = keys;
-  return attn_routing_call_(&a, ATTN_RT_ATTEND_, params, attn_routing_attend_steps_,
-                            "attention in clusters", ctx, NULL);
+  return attn_routing_job_call_(&a, ATTN_RT_ATTEND_, params, attn_routing_attend_steps_,
+                                "attention in clusters", ctx, bytes);
 }
-ATTN_PUB_COLD_ size_t attn_routing_attend_workspace(attn_tensor o, attn_tensor q, attn_tensor k,
-                                                    attn_tensor v, attn_members queries,
-                                                    attn_members keys,
-                                                    const attn_routing_params *params,
-                                                    const attn_ctx *ctx) {
-  attn_routing_job_ a = attn_routing_job_of_(q, k);
-  attn_ctx plain = attn_before_workspace_(ctx);
-  size_t bytes = 0;
-  a.o = o, a.v = v, a.side[0].m = queries, a.side[1].m = keys;
-  (void)attn_routing_call_(&a, ATTN_RT_ATTEND_, params, attn_routing_attend_steps_, "", &plain,
-                           &bytes);
-  return bytes;
-}
+ATTN_CALL_(attn_routing_attend, (o, q, k, v, queries, keys, params), attn_tensor o, attn_tensor q,
+           attn_tensor k, attn_tensor v, attn_members queries, attn_members keys,
+           const attn_routing_params *params)
 
-ATTN_PUB_COLD_ attn_status attn_routing(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
-                                        attn_tensor centroids, const attn_routing_params *params,
-                                        attn_ctx *ctx) {
+ATTN_COLD_ attn_status attn_routing_call_(attn_tensor o, attn_tensor q, attn_tensor k,
+                                          attn_tensor v, attn_tensor centroids,
+                                          const attn_routing_params *params, attn_ctx *ctx,
+                                          size_t *bytes) {
   attn_routing_job_ a = attn_routing_job_of_(q, k);
   a.o = o, a.v = v, a.centroids = centroids;
-  return attn_routing_call_(&a, ATTN_RT_BOTH_, params, attn_routing_steps_,
-                            "clusters, attention in them", ctx, NULL);
+  return attn_routing_job_call_(&a, ATTN_RT_BOTH_, params, attn_routing_steps_,
+                                "clusters, attention in them", ctx, bytes);
 }
-ATTN_PUB_COLD_ size_t attn_routing_workspace(attn_tensor o, attn_tensor q, attn_tensor k,
-                                             attn_tensor v, attn_tensor centroids,
-                                             const attn_routing_params *params,
-                                             const attn_ctx *ctx) {
-  attn_routing_job_ a = attn_routing_job_of_(q, k);
-  attn_ctx plain = attn_before_workspace_(ctx);
-  size_t bytes = 0;
-  a.o = o, a.v = v, a.centroids = centroids;
-  (void)attn_routing_call_(&a, ATTN_RT_BOTH_, params, attn_routing_steps_, "", &plain, &bytes);
-  return bytes;
-}
+ATTN_CALL_(attn_routing, (o, q, k, v, centroids, params), attn_tensor o, attn_tensor q,
+           attn_tensor k, attn_tensor v, attn_tensor centroids, const attn_routing_params *params)

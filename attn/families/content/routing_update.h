@@ -105,27 +105,18 @@ ATTN_COLD_ attn_routing_job_ attn_drift_job_(attn_tensor next, attn_tensor q, at
   return a;
 }
 
-ATTN_PUB_COLD_ attn_status attn_routing_update(attn_tensor next, attn_tensor q, attn_tensor k,
-                                               attn_tensor centroids,
-                                               const attn_routing_params *routing,
-                                               const attn_routing_update_params *params,
-                                               attn_ctx *ctx) {
+ATTN_COLD_ attn_status attn_routing_update_call_(attn_tensor next, attn_tensor q, attn_tensor k,
+                                                 attn_tensor centroids,
+                                                 const attn_routing_params *routing,
+                                                 const attn_routing_update_params *params,
+                                                 attn_ctx *ctx, size_t *bytes) {
   attn_routing_job_ a = attn_drift_job_(next, q, k, centroids, params);
-  return attn_routing_call_(&a, ATTN_RT_UPDATE_, routing, attn_routing_update_steps_,
-                            "nearest centroids, moved", ctx, NULL);
+  return attn_routing_job_call_(&a, ATTN_RT_UPDATE_, routing, attn_routing_update_steps_,
+                                "nearest centroids, moved", ctx, bytes);
 }
-ATTN_PUB_COLD_ size_t attn_routing_update_workspace(attn_tensor next, attn_tensor q, attn_tensor k,
-                                                    attn_tensor centroids,
-                                                    const attn_routing_params *routing,
-                                                    const attn_routing_update_params *params,
-                                                    const attn_ctx *ctx) {
-  attn_routing_job_ a = attn_drift_job_(next, q, k, centroids, params);
-  attn_ctx plain = attn_before_workspace_(ctx);
-  size_t bytes = 0;
-  (void)attn_routing_call_(&a, ATTN_RT_UPDATE_, routing, attn_routing_update_steps_, "", &plain,
-                           &bytes);
-  return bytes;
-}
+ATTN_CALL_(attn_routing_update, (next, q, k, centroids, routing, params), attn_tensor next,
+           attn_tensor q, attn_tensor k, attn_tensor centroids, const attn_routing_params *routing,
+           const attn_routing_update_params *params)
 
 /* ---- the first ones -------------------------------------------------------------------------*/
 
@@ -163,26 +154,19 @@ ATTN_COLD_ int attn_first_means_steps_(attn_stage_ *s, void *job) {
                          &a->memory);
 }
 
-ATTN_COLD_ attn_status attn_first_means_call_(attn_tensor centroids, attn_tensor q,
-                                              attn_routing_norm norm, uint64_t seed, attn_ctx *ctx,
-                                              size_t *bytes) {
-  static const attn_words_ w[] = {ATTN_WORDS_("centroids"), ATTN_WORDS_("q")};
+ATTN_COLD_ attn_status attn_routing_start_call_(attn_tensor centroids, attn_tensor q,
+                                                attn_routing_norm norm, uint64_t seed,
+                                                attn_ctx *ctx, size_t *bytes) {
   attn_error_ e = {ATTN_OK, NULL};
   const attn_table_ *table = NULL;
   int workers = 1;
   attn_first_means_ a;
   memset(&a, 0, sizeof a);
   a.centroids = centroids, a.q = q, a.norm = norm, a.seed = seed;
-  attn_operand_ op[] = {{&a.centroids,
-                         &w[0],
-                         ATTN_OUT_ | ATTN_IS_F32_,
-                         1,
-                         q.heads,
-                         ATTN_ANY_,
-                         q.dim,
-                         "centroids must be f32 [1, H, C, dk] for q [B, H, Tq, dk]",
-                         {0, 0}},
-                        {&a.q, &w[1], 0, ATTN_ANY_, ATTN_ANY_, ATTN_ANY_, ATTN_ANY_, "", {0, 0}}};
+  attn_operand_ op[] = {
+      ATTN_OPERAND_(&a.centroids, "centroids", ATTN_OUT_ | ATTN_IS_F32_, 1, q.heads, ATTN_ANY_,
+                    q.dim, "centroids must be f32 [1, H, C, dk] for q [B, H, Tq, dk]"),
+      ATTN_OPERAND_(&a.q, "q", 0, ATTN_ANY_, ATTN_ANY_, ATTN_ANY_, ATTN_ANY_, "")};
   if (attn_check_ctx_(&e, ctx, &table, &workers) && attn_check_operand_(&e, &op[1], q.heads) &&
       attn_check_operand_(&e, &op[0], q.heads)) {
     if ((int)norm < 0 || norm >= ATTN_ROUTING_NORM_COUNT)
@@ -198,16 +182,5 @@ ATTN_COLD_ attn_status attn_first_means_call_(attn_tensor centroids, attn_tensor
                          bytes);
 }
 
-ATTN_PUB_COLD_ attn_status attn_routing_start(attn_tensor centroids, attn_tensor q,
-                                              attn_routing_norm norm, uint64_t seed,
-                                              attn_ctx *ctx) {
-  return attn_first_means_call_(centroids, q, norm, seed, ctx, NULL);
-}
-ATTN_PUB_COLD_ size_t attn_routing_start_workspace(attn_tensor centroids, attn_tensor q,
-                                                   attn_routing_norm norm, uint64_t seed,
-                                                   const attn_ctx *ctx) {
-  attn_ctx plain = attn_before_workspace_(ctx);
-  size_t bytes = 0;
-  (void)attn_first_means_call_(centroids, q, norm, seed, &plain, &bytes);
-  return bytes;
-}
+ATTN_CALL_(attn_routing_start, (centroids, q, norm, seed), attn_tensor centroids, attn_tensor q,
+           attn_routing_norm norm, uint64_t seed)

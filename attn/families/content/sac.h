@@ -165,21 +165,20 @@ ATTN_COLD_ int attn_sac_steps_(attn_stage_ *s, void *job) {
 
 ATTN_COLD_ int attn_sac_check_(attn_error_ *e, attn_sac_job_ *j, attn_arguments_ *l,
                                attn_sac_more_ *m, int data) {
-  static const attn_words_ w[] = {ATTN_WORDS_("q"), ATTN_WORDS_("k"), ATTN_WORDS_("v"),
-                                  ATTN_WORDS_("o"), ATTN_WORDS_("params.lse")};
   const int64_t any = ATTN_ANY_, in = ATTN_DIVIDES_;
   const attn_tensor *q = &j->q;
-  if (!attn_check_argument_(e, l, &j->q, &w[0], 0, any, any, any, any, "q")) return 0;
+  if (!attn_check_argument_(e, l, &j->q, ATTN_WORDS_("q"), 0, any, any, any, any, "q")) return 0;
   const int64_t b = l->batch = q->batch, h = l->heads = q->heads;
   if (h < 1) return attn_reject_(e, ATTN_E_SHAPE, "q.heads must be at least 1");
-  if (!attn_check_argument_(e, l, &j->k, &w[1], 0, b, in, q->len, q->dim,
+  if (!attn_check_argument_(e, l, &j->k, ATTN_WORDS_("k"), 0, b, in, q->len, q->dim,
                             "k must be [q.batch, a divisor of q.heads, q.len, q.dim]") ||
-      !attn_check_argument_(e, l, &j->v, &w[2], 0, b, in, q->len, any,
+      !attn_check_argument_(e, l, &j->v, ATTN_WORDS_("v"), 0, b, in, q->len, any,
                             "v must be [q.batch, a divisor of q.heads, q.len, .]") ||
-      !attn_check_argument_(e, l, &j->o, &w[3], ATTN_OUT_, b, h, q->len, j->v.dim,
+      !attn_check_argument_(e, l, &j->o, ATTN_WORDS_("o"), ATTN_OUT_, b, h, q->len, j->v.dim,
                             "o must be [q.batch, q.heads, q.len, v.dim]") ||
-      !attn_check_argument_(e, l, &j->p.lse, &w[4], ATTN_OUT_ | ATTN_OPTIONAL_ | ATTN_IS_F32_, b, h,
-                            q->len, 1, "params.lse must be f32 [q.batch, q.heads, q.len, 1]") ||
+      !attn_check_argument_(e, l, &j->p.lse, ATTN_WORDS_("params.lse"),
+                            ATTN_OUT_ | ATTN_OPTIONAL_ | ATTN_IS_F32_, b, h, q->len, 1,
+                            "params.lse must be f32 [q.batch, q.heads, q.len, 1]") ||
       !attn_check_scale_(e, j->p.scale))
     return 0;
   j->heads = j->p.heads ? j->p.heads : 1;
@@ -206,21 +205,17 @@ ATTN_COLD_ attn_sac_job_ attn_sac_csr_job_(int64_t *row_ptr, int32_t *col, const
   j.row_ptr = row_ptr, j.col = col, j.batch = sets, j.n = n, j.nodes = nodes;
   return j;
 }
-ATTN_PUB_COLD_ attn_status attn_sac_csr(int64_t *row_ptr, int32_t *col, const int32_t *edges,
-                                        const int32_t *count, int64_t sets, int64_t n,
-                                        int64_t nodes, const attn_sac_params *params,
-                                        attn_ctx *ctx) {
+ATTN_COLD_ attn_status attn_sac_csr_call_(int64_t *row_ptr, int32_t *col, const int32_t *edges,
+                                          const int32_t *count, int64_t sets, int64_t n,
+                                          int64_t nodes, const attn_sac_params *params,
+                                          attn_ctx *ctx, size_t *bytes) {
   attn_sac_job_ j = attn_sac_csr_job_(row_ptr, col, edges, count, sets, n, nodes);
   return attn_sac_run_(&j, params, 0, attn_sac_csr_check_, attn_sac_csr_steps_,
-                       "edges to lists of keys", ctx, NULL);
+                       "edges to lists of keys", ctx, bytes);
 }
-ATTN_PUB_COLD_ size_t attn_sac_csr_workspace(int64_t *row_ptr, int32_t *col, const int32_t *edges,
-                                             const int32_t *count, int64_t sets, int64_t n,
-                                             int64_t nodes, const attn_sac_params *params,
-                                             const attn_ctx *ctx) {
-  attn_sac_job_ j = attn_sac_csr_job_(row_ptr, col, edges, count, sets, n, nodes);
-  return attn_sac_bytes_(&j, params, 0, attn_sac_csr_check_, attn_sac_csr_steps_, ctx);
-}
+ATTN_CALL_(attn_sac_csr, (row_ptr, col, edges, count, sets, n, nodes, params), int64_t *row_ptr,
+           int32_t *col, const int32_t *edges, const int32_t *count, int64_t sets, int64_t n,
+           int64_t nodes, const attn_sac_params *params)
 
 ATTN_COLD_ attn_sac_job_ attn_sac_job_of_(attn_tensor o, attn_tensor q, attn_tensor k,
                                           attn_tensor v, const int32_t *edges, const int32_t *count,
@@ -229,17 +224,14 @@ ATTN_COLD_ attn_sac_job_ attn_sac_job_of_(attn_tensor o, attn_tensor q, attn_ten
   j.o = o, j.q = q, j.k = k, j.v = v, j.n = n;
   return j;
 }
-ATTN_PUB_COLD_ attn_status attn_sac(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
-                                    const int32_t *edges, const int32_t *count, int64_t n,
-                                    attn_tensor e, const attn_sac_params *params, attn_ctx *ctx) {
+ATTN_COLD_ attn_status attn_sac_call_(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
+                                      const int32_t *edges, const int32_t *count, int64_t n,
+                                      attn_tensor e, const attn_sac_params *params, attn_ctx *ctx,
+                                      size_t *bytes) {
   attn_sac_job_ j = attn_sac_job_of_(o, q, k, v, edges, count, n, e);
   return attn_sac_run_(&j, params, edges == NULL, attn_sac_check_, attn_sac_steps_,
-                       "key lists of edges", ctx, NULL);
+                       "key lists of edges", ctx, bytes);
 }
-ATTN_PUB_COLD_ size_t attn_sac_workspace(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
-                                         const int32_t *edges, const int32_t *count, int64_t n,
-                                         attn_tensor e, const attn_sac_params *params,
-                                         const attn_ctx *ctx) {
-  attn_sac_job_ j = attn_sac_job_of_(o, q, k, v, edges, count, n, e);
-  return attn_sac_bytes_(&j, params, edges == NULL, attn_sac_check_, attn_sac_steps_, ctx);
-}
+ATTN_CALL_(attn_sac, (o, q, k, v, edges, count, n, e, params), attn_tensor o, attn_tensor q,
+           attn_tensor k, attn_tensor v, const int32_t *edges, const int32_t *count, int64_t n,
+           attn_tensor e, const attn_sac_params *params)

@@ -97,11 +97,11 @@ ATTN_PUB_ int64_t attn_sac_count(int64_t nodes, const attn_sac_params *params) {
 /* e, the network, and what decides which edges there may be; batch and heads are known. */
 ATTN_COLD_ int attn_sac_network_check_(attn_error_ *e, attn_sac_job_ *j, attn_arguments_ *l,
                                        attn_sac_more_ *m, int data) {
-  static const attn_words_ w = ATTN_WORDS_("params.sos");
+  static const char w[] = ATTN_WORDS_("params.sos");
   attn_sac_params *p = &j->p;
   j->dh = p->lstm.w_hh.dim;
   if (!attn_pointer_check_(e, j, l) || !attn_lstm_check_(e, j, l, j->de) ||
-      !attn_check_argument_(e, l, &p->sos, &w, ATTN_OPTIONAL_, 1, ATTN_ONE_OR_ALL_, 1, j->de,
+      !attn_check_argument_(e, l, &p->sos, w, ATTN_OPTIONAL_, 1, ATTN_ONE_OR_ALL_, 1, j->de,
                             "params.sos must be [1, 1 or heads, 1, e.dim]"))
     return 0;
   j->n = attn_sac_count(j->nodes, p);
@@ -128,7 +128,6 @@ ATTN_COLD_ int attn_sac_network_check_(attn_error_ *e, attn_sac_job_ *j, attn_ar
 
 ATTN_COLD_ int attn_sac_edges_check_(attn_error_ *e, attn_sac_job_ *j, attn_arguments_ *l,
                                      attn_sac_more_ *m, int data) {
-  static const attn_words_ w[] = {ATTN_WORDS_("edges"), ATTN_WORDS_("count"), ATTN_WORDS_("log_p")};
   const int64_t any = ATTN_ANY_;
   if (j->p.heads < 0) return attn_reject_(e, ATTN_E_SHAPE, "params.heads must not be negative");
   l->batch = j->batch = j->e.batch, l->heads = j->heads = j->p.heads ? j->p.heads : 1;
@@ -137,10 +136,12 @@ ATTN_COLD_ int attn_sac_edges_check_(attn_error_ *e, attn_sac_job_ *j, attn_argu
   j->count = attn_bhtd(j->count.data, ATTN_F32, j->batch, j->heads, 1, 1);
   j->log_p = attn_bhtd(j->log_p.data, ATTN_F32, j->batch, j->heads, j->n, 2);
   j->nothing = j->batch == 0 || j->nodes == 0;
-  return attn_check_argument_(e, l, &j->edges, &w[0], ATTN_OUT_, any, any, any, any, "") &&
-         attn_check_argument_(e, l, &j->count, &w[1], ATTN_OUT_, any, any, any, any, "") &&
-         attn_check_argument_(e, l, &j->log_p, &w[2], ATTN_OUT_ | ATTN_OPTIONAL_, any, any, any,
-                              any, "");
+  return attn_check_argument_(e, l, &j->edges, ATTN_WORDS_("edges"), ATTN_OUT_, any, any, any, any,
+                              "") &&
+         attn_check_argument_(e, l, &j->count, ATTN_WORDS_("count"), ATTN_OUT_, any, any, any, any,
+                              "") &&
+         attn_check_argument_(e, l, &j->log_p, ATTN_WORDS_("log_p"), ATTN_OUT_ | ATTN_OPTIONAL_,
+                              any, any, any, any, "");
 }
 
 /* ---- the call -------------------------------------------------------------------------------*/
@@ -153,16 +154,12 @@ ATTN_COLD_ attn_sac_job_ attn_sac_edges_job_(const int32_t *edges, const int32_t
   j.log_p = attn_sac_view_(log_p), j.e = e;
   return j;
 }
-ATTN_PUB_COLD_ attn_status attn_sac_edges(int32_t *edges, int32_t *count, float *log_p,
-                                          attn_tensor e, const attn_sac_params *params,
-                                          attn_ctx *ctx) {
+ATTN_COLD_ attn_status attn_sac_edges_call_(int32_t *edges, int32_t *count, float *log_p,
+                                            attn_tensor e, const attn_sac_params *params,
+                                            attn_ctx *ctx, size_t *bytes) {
   attn_sac_job_ j = attn_sac_edges_job_(edges, count, log_p, e);
   return attn_sac_run_(&j, params, 1, attn_sac_edges_check_, attn_sac_edges_steps_,
-                       "edges one by one", ctx, NULL);
+                       "edges one by one", ctx, bytes);
 }
-ATTN_PUB_COLD_ size_t attn_sac_edges_workspace(int32_t *edges, int32_t *count, float *log_p,
-                                               attn_tensor e, const attn_sac_params *params,
-                                               const attn_ctx *ctx) {
-  attn_sac_job_ j = attn_sac_edges_job_(edges, count, log_p, e);
-  return attn_sac_bytes_(&j, params, 1, attn_sac_edges_check_, attn_sac_edges_steps_, ctx);
-}
+ATTN_CALL_(attn_sac_edges, (edges, count, log_p, e, params), int32_t *edges, int32_t *count,
+           float *log_p, attn_tensor e, const attn_sac_params *params)

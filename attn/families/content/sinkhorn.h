@@ -511,25 +511,22 @@ ATTN_COLD_ int attn_sink_check_options_(attn_error_ *e, attn_sink_job_ *j) {
 
 ATTN_COLD_ int attn_sink_check_call_(attn_error_ *e, attn_sink_job_ *j, attn_arguments_ *l,
                                      const attn_ctx *ctx, int data) {
-  static const attn_words_ w[] = {ATTN_WORDS_("q"),          ATTN_WORDS_("k"),
-                                  ATTN_WORDS_("v"),          ATTN_WORDS_("o"),
-                                  ATTN_WORDS_("params.lse"), ATTN_WORDS_("sort"),
-                                  ATTN_WORDS_("params.x"),   ATTN_WORDS_("params.logits")};
   attn_sinkhorn_params *p = &j->p;
   attn_tensor *q = &j->q, *k = &j->k;
   const int64_t any = ATTN_ANY_, in = ATTN_DIVIDES_, one = ATTN_ONE_OR_ALL_;
   attn_span_ more = {0, 0};
-  if (!attn_check_argument_(e, l, q, &w[0], 0, any, any, any, any, "q")) return 0;
+  if (!attn_check_argument_(e, l, q, ATTN_WORDS_("q"), 0, any, any, any, any, "q")) return 0;
   const int64_t b = l->batch = q->batch, h = l->heads = j->heads = q->heads;
   if (h < 1) return attn_reject_(e, ATTN_E_SHAPE, "q.heads must be at least 1");
-  if (!attn_check_argument_(e, l, k, &w[1], 0, b, in, any, q->dim,
+  if (!attn_check_argument_(e, l, k, ATTN_WORDS_("k"), 0, b, in, any, q->dim,
                             "k must be [q.batch, a divisor of q.heads, ., q.dim]") ||
-      !attn_check_argument_(e, l, &j->v, &w[2], 0, b, in, k->len, any,
+      !attn_check_argument_(e, l, &j->v, ATTN_WORDS_("v"), 0, b, in, k->len, any,
                             "v must be [q.batch, a divisor of q.heads, k.len, .]") ||
-      !attn_check_argument_(e, l, &j->o, &w[3], ATTN_OUT_, b, h, q->len, j->v.dim,
+      !attn_check_argument_(e, l, &j->o, ATTN_WORDS_("o"), ATTN_OUT_, b, h, q->len, j->v.dim,
                             "o must be [q.batch, q.heads, q.len, v.dim]") ||
-      !attn_check_argument_(e, l, &p->lse, &w[4], ATTN_OUT_ | ATTN_OPTIONAL_ | ATTN_IS_F32_, b, h,
-                            q->len, 1, "params.lse must be f32 [q.batch, q.heads, q.len, 1]") ||
+      !attn_check_argument_(e, l, &p->lse, ATTN_WORDS_("params.lse"),
+                            ATTN_OUT_ | ATTN_OPTIONAL_ | ATTN_IS_F32_, b, h, q->len, 1,
+                            "params.lse must be f32 [q.batch, q.heads, q.len, 1]") ||
       !attn_check_scale_(e, p->scale) ||
       !attn_sink_check_blocks_(e, j, k->len, "k.len must be a multiple of params.block"))
     return 0;
@@ -539,16 +536,19 @@ ATTN_COLD_ int attn_sink_check_call_(attn_error_ *e, attn_sink_job_ *j, attn_arg
     j->made = !j->sort.data && !(p->hard && p->choice);
     if (j->sort.data && p->hard && p->choice)
       return attn_reject_(e, ATTN_E_RANGE, "sort and params.choice exclude each other");
-    if (!attn_check_argument_(e, l, &j->sort, &w[5], ATTN_OPTIONAL_ | ATTN_IS_F32_, one, one, nb,
-                              nb, "sort must be f32 [1 or q.batch, 1 or q.heads, blocks, blocks]"))
+    if (!attn_check_argument_(e, l, &j->sort, ATTN_WORDS_("sort"), ATTN_OPTIONAL_ | ATTN_IS_F32_,
+                              one, one, nb, nb,
+                              "sort must be f32 [1 or q.batch, 1 or q.heads, blocks, blocks]"))
       return 0;
     if (j->made) {
       if (!p->logits.data) {
-        if (!attn_check_argument_(e, l, &p->x, &w[6], ATTN_OPTIONAL_, b, in, k->len, any,
+        if (!attn_check_argument_(e, l, &p->x, ATTN_WORDS_("params.x"), ATTN_OPTIONAL_, b, in,
+                                  k->len, any,
                                   "params.x must be [q.batch, a divisor of q.heads, k.len, .]") ||
             !attn_sink_check_network_(e, j, l, p->x.data ? p->x.dim : k->dim))
           return 0;
-      } else if (!attn_check_argument_(e, l, &p->logits, &w[7], ATTN_IS_F32_, one, one, nb, nb,
+      } else if (!attn_check_argument_(e, l, &p->logits, ATTN_WORDS_("params.logits"), ATTN_IS_F32_,
+                                       one, one, nb, nb,
                                        "params.logits must be f32 [1 or q.batch, 1 or q.heads, "
                                        "blocks, blocks]")) {
         return 0;
@@ -600,36 +600,22 @@ ATTN_COLD_ attn_sink_job_ attn_sink_job_of_(int what, attn_tensor o, attn_tensor
   return j;
 }
 
-ATTN_PUB_COLD_ attn_status attn_sinkhorn(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
-                                         attn_tensor sort, const attn_sinkhorn_params *params,
-                                         attn_ctx *ctx) {
+ATTN_COLD_ attn_status attn_sinkhorn_call_(attn_tensor o, attn_tensor q, attn_tensor k,
+                                           attn_tensor v, attn_tensor sort,
+                                           const attn_sinkhorn_params *params, attn_ctx *ctx,
+                                           size_t *bytes) {
   attn_sink_job_ j = attn_sink_job_of_(ATTN_SINK_ATTEND_, o, q, k, v, sort);
-  return attn_sink_call_(&j, params, ctx, NULL);
+  return attn_sink_call_(&j, params, ctx, bytes);
 }
-ATTN_PUB_COLD_ size_t attn_sinkhorn_workspace(attn_tensor o, attn_tensor q, attn_tensor k,
-                                              attn_tensor v, attn_tensor sort,
-                                              const attn_sinkhorn_params *params,
-                                              const attn_ctx *ctx) {
-  attn_sink_job_ j = attn_sink_job_of_(ATTN_SINK_ATTEND_, o, q, k, v, sort);
-  attn_ctx plain = attn_before_workspace_(ctx);
-  size_t bytes = 0;
-  attn_sink_call_(&j, params, &plain, &bytes);
-  return bytes;
-}
+ATTN_CALL_(attn_sinkhorn, (o, q, k, v, sort, params), attn_tensor o, attn_tensor q, attn_tensor k,
+           attn_tensor v, attn_tensor sort, const attn_sinkhorn_params *params)
 
-ATTN_PUB_COLD_ attn_status attn_sortcut(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
-                                        attn_tensor sort, const attn_sinkhorn_params *params,
-                                        attn_ctx *ctx) {
+ATTN_COLD_ attn_status attn_sortcut_call_(attn_tensor o, attn_tensor q, attn_tensor k,
+                                          attn_tensor v, attn_tensor sort,
+                                          const attn_sinkhorn_params *params, attn_ctx *ctx,
+                                          size_t *bytes) {
   attn_sink_job_ j = attn_sink_job_of_(ATTN_SINK_CUT_, o, q, k, v, sort);
-  return attn_sink_call_(&j, params, ctx, NULL);
+  return attn_sink_call_(&j, params, ctx, bytes);
 }
-ATTN_PUB_COLD_ size_t attn_sortcut_workspace(attn_tensor o, attn_tensor q, attn_tensor k,
-                                             attn_tensor v, attn_tensor sort,
-                                             const attn_sinkhorn_params *params,
-                                             const attn_ctx *ctx) {
-  attn_sink_job_ j = attn_sink_job_of_(ATTN_SINK_CUT_, o, q, k, v, sort);
-  attn_ctx plain = attn_before_workspace_(ctx);
-  size_t bytes = 0;
-  attn_sink_call_(&j, params, &plain, &bytes);
-  return bytes;
-}
+ATTN_CALL_(attn_sortcut, (o, q, k, v, sort, params), attn_tensor o, attn_tensor q, attn_tensor k,
+           attn_tensor v, attn_tensor sort, const attn_sinkhorn_params *params)

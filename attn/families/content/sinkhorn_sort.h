@@ -257,22 +257,20 @@ ATTN_COLD_ int attn_sink_check_blocks_(attn_error_ *e, attn_sink_job_ *j, int64_
 
 ATTN_COLD_ int attn_sink_check_network_(attn_error_ *e, attn_sink_job_ *j, attn_arguments_ *l,
                                         int64_t dx) {
-  static const attn_words_ w[] = {ATTN_WORDS_("params.w_1"), ATTN_WORDS_("params.b_1"),
-                                  ATTN_WORDS_("params.w_2"), ATTN_WORDS_("params.b_2")};
   attn_sinkhorn_params *p = &j->p;
   const int64_t one = ATTN_ONE_OR_ALL_;
-  return attn_check_argument_(e, l, &p->w_1, &w[0], 0, 1, one, dx, ATTN_ANY_,
+  return attn_check_argument_(e, l, &p->w_1, ATTN_WORDS_("params.w_1"), 0, 1, one, dx, ATTN_ANY_,
                               "params.w_1 must be [1, 1 or heads, dx, m]") &&
-         attn_check_argument_(e, l, &p->b_1, &w[1], ATTN_OPTIONAL_, 1, one, 1, p->w_1.dim,
-                              "params.b_1 must be [1, 1 or heads, 1, w_1.dim]") &&
-         attn_check_argument_(e, l, &p->w_2, &w[2], 0, 1, one, p->w_1.dim, j->blocks,
-                              "params.w_2 must be [1, 1 or heads, w_1.dim, blocks]") &&
-         attn_check_argument_(e, l, &p->b_2, &w[3], ATTN_OPTIONAL_, 1, one, 1, j->blocks,
-                              "params.b_2 must be [1, 1 or heads, 1, blocks]");
+         attn_check_argument_(e, l, &p->b_1, ATTN_WORDS_("params.b_1"), ATTN_OPTIONAL_, 1, one, 1,
+                              p->w_1.dim, "params.b_1 must be [1, 1 or heads, 1, w_1.dim]") &&
+         attn_check_argument_(e, l, &p->w_2, ATTN_WORDS_("params.w_2"), 0, 1, one, p->w_1.dim,
+                              j->blocks, "params.w_2 must be [1, 1 or heads, w_1.dim, blocks]") &&
+         attn_check_argument_(e, l, &p->b_2, ATTN_WORDS_("params.b_2"), ATTN_OPTIONAL_, 1, one, 1,
+                              j->blocks, "params.b_2 must be [1, 1 or heads, 1, blocks]");
 }
 
 ATTN_COLD_ int attn_sink_check_balance_(attn_error_ *e, attn_sink_job_ *j, attn_arguments_ *l) {
-  static const attn_words_ w = ATTN_WORDS_("params.noise");
+  static const char w[] = ATTN_WORDS_("params.noise");
   attn_sinkhorn_params *p = &j->p;
   if ((int)p->balance < 0 || p->balance >= ATTN_BALANCE_COUNT)
     return attn_reject_(e, ATTN_E_RANGE, "params.balance must be an attn_sinkhorn_balancing");
@@ -286,28 +284,28 @@ ATTN_COLD_ int attn_sink_check_balance_(attn_error_ *e, attn_sink_job_ *j, attn_
     return attn_reject_(e, ATTN_E_VALUE, "params.tau must be positive and finite");
   if (p->gumbel && p->noise.data)
     return attn_reject_(e, ATTN_E_RANGE, "params.noise and params.gumbel exclude each other");
-  return attn_check_argument_(e, l, &p->noise, &w, ATTN_OPTIONAL_ | ATTN_IS_F32_, ATTN_ONE_OR_ALL_,
+  return attn_check_argument_(e, l, &p->noise, w, ATTN_OPTIONAL_ | ATTN_IS_F32_, ATTN_ONE_OR_ALL_,
                               ATTN_ONE_OR_ALL_, j->blocks, j->blocks,
                               "params.noise must be f32 [1 or batch, 1 or heads, blocks, blocks]");
 }
 
 /* The calls that make P, by themselves. */
 ATTN_COLD_ int attn_sink_check_made_(attn_error_ *e, attn_sink_job_ *j, attn_arguments_ *l) {
-  static const attn_words_ w[] = {ATTN_WORDS_("y"), ATTN_WORDS_("x"), ATTN_WORDS_("r"),
+  static const char *const w[] = {ATTN_WORDS_("y"), ATTN_WORDS_("x"), ATTN_WORDS_("r"),
                                   ATTN_WORDS_("p"), ATTN_WORDS_("choice")};
   const int64_t any = ATTN_ANY_, one = ATTN_ONE_OR_ALL_, in = ATTN_DIVIDES_;
   attn_tensor *to = &j->to, *from = &j->from;
   if (j->what == ATTN_SINK_BLOCKS_) {
-    if (!attn_check_argument_(e, l, from, &w[1], 0, any, any, any, any, "x") ||
+    if (!attn_check_argument_(e, l, from, w[1], 0, any, any, any, any, "x") ||
         !attn_sink_check_blocks_(e, j, from->len, "x.len must be a multiple of params.block"))
       return 0;
     j->heads = from->heads;
-    return attn_check_argument_(e, l, to, &w[0], ATTN_OUT_, from->batch, from->heads, j->blocks,
+    return attn_check_argument_(e, l, to, w[0], ATTN_OUT_, from->batch, from->heads, j->blocks,
                                 from->dim, "y must be [x.batch, x.heads, x.len / block, x.dim]");
   }
   if (j->what == ATTN_SINK_CHOOSE_) {
     const attn_tensor view = *to;
-    if (!attn_check_argument_(e, l, from, &w[3], ATTN_IS_F32_, any, any, any, any, "p must be f32"))
+    if (!attn_check_argument_(e, l, from, w[3], ATTN_IS_F32_, any, any, any, any, "p must be f32"))
       return 0;
     j->heads = from->heads, j->blocks = j->places = from->len;
     if (from->len > INT32_MAX)
@@ -315,12 +313,11 @@ ATTN_COLD_ int attn_sink_check_made_(attn_error_ *e, attn_sink_job_ *j, attn_arg
     if (from->len > 0 && from->dim != from->len)
       return attn_reject_(e, ATTN_E_SHAPE, "p.dim must equal p.len");
     *to = attn_bhtd(view.data, ATTN_F32, from->batch, from->heads, from->len, 1);
-    return attn_check_argument_(e, l, to, &w[4], ATTN_OUT_, any, any, any, any, "");
+    return attn_check_argument_(e, l, to, w[4], ATTN_OUT_, any, any, any, any, "");
   }
   const int net = j->what == ATTN_SINK_LOGITS_;
-  if (!attn_check_argument_(e, l, to, net ? &w[2] : &w[3],
-                            net ? ATTN_OUT_ : ATTN_OUT_ | ATTN_IS_F32_, any, any, any, any,
-                            "p must be f32"))
+  if (!attn_check_argument_(e, l, to, net ? w[2] : w[3], net ? ATTN_OUT_ : ATTN_OUT_ | ATTN_IS_F32_,
+                            any, any, any, any, "p must be f32"))
     return 0;
   l->batch = to->batch, l->heads = j->heads = to->heads, j->blocks = to->len;
   if (to->len > INT32_MAX)
@@ -329,10 +326,10 @@ ATTN_COLD_ int attn_sink_check_made_(attn_error_ *e, attn_sink_job_ *j, attn_arg
     return attn_reject_(e, ATTN_E_SHAPE, net ? "r.dim must equal r.len" : "p.dim must equal p.len");
   if (to->batch == 0 || to->heads == 0 || to->len == 0) return 1;
   if (net)
-    return attn_check_argument_(e, l, from, &w[0], 0, to->batch, in, to->len, any,
+    return attn_check_argument_(e, l, from, w[0], 0, to->batch, in, to->len, any,
                                 "y must be [r.batch, a divisor of r.heads, r.len, .]") &&
            attn_sink_check_network_(e, j, l, from->dim);
-  return attn_check_argument_(e, l, from, &w[2], ATTN_IS_F32_, one, one, to->len, to->len,
+  return attn_check_argument_(e, l, from, w[2], ATTN_IS_F32_, one, one, to->len, to->len,
                               "r must be f32 [1 or p.batch, 1 or p.heads, p.len, p.len]") &&
          attn_sink_check_balance_(e, j, l);
 }
@@ -384,25 +381,21 @@ ATTN_COLD_ size_t attn_sink_made_bytes_(int what, attn_tensor to, attn_tensor fr
   return bytes;
 }
 
-ATTN_PUB_COLD_ attn_status attn_sinkhorn_blocks(attn_tensor y, attn_tensor x,
-                                                const attn_sinkhorn_params *params, attn_ctx *ctx) {
-  return attn_sink_made_call_(ATTN_SINK_BLOCKS_, y, x, params, "sums of blocks", ctx, NULL);
+ATTN_COLD_ attn_status attn_sinkhorn_blocks_call_(attn_tensor y, attn_tensor x,
+                                                  const attn_sinkhorn_params *params, attn_ctx *ctx,
+                                                  size_t *bytes) {
+  return attn_sink_made_call_(ATTN_SINK_BLOCKS_, y, x, params, "sums of blocks", ctx, bytes);
 }
-ATTN_PUB_COLD_ size_t attn_sinkhorn_blocks_workspace(attn_tensor y, attn_tensor x,
-                                                     const attn_sinkhorn_params *params,
-                                                     const attn_ctx *ctx) {
-  return attn_sink_made_bytes_(ATTN_SINK_BLOCKS_, y, x, params, ctx);
-}
+ATTN_CALL_(attn_sinkhorn_blocks, (y, x, params), attn_tensor y, attn_tensor x,
+           const attn_sinkhorn_params *params)
 
-ATTN_PUB_COLD_ attn_status attn_sinkhorn_logits(attn_tensor r, attn_tensor y,
-                                                const attn_sinkhorn_params *params, attn_ctx *ctx) {
-  return attn_sink_made_call_(ATTN_SINK_LOGITS_, r, y, params, "two dense layers", ctx, NULL);
+ATTN_COLD_ attn_status attn_sinkhorn_logits_call_(attn_tensor r, attn_tensor y,
+                                                  const attn_sinkhorn_params *params, attn_ctx *ctx,
+                                                  size_t *bytes) {
+  return attn_sink_made_call_(ATTN_SINK_LOGITS_, r, y, params, "two dense layers", ctx, bytes);
 }
-ATTN_PUB_COLD_ size_t attn_sinkhorn_logits_workspace(attn_tensor r, attn_tensor y,
-                                                     const attn_sinkhorn_params *params,
-                                                     const attn_ctx *ctx) {
-  return attn_sink_made_bytes_(ATTN_SINK_LOGITS_, r, y, params, ctx);
-}
+ATTN_CALL_(attn_sinkhorn_logits, (r, y, params), attn_tensor r, attn_tensor y,
+           const attn_sinkhorn_params *params)
 
 ATTN_PUB_COLD_ attn_status attn_sinkhorn_balance(attn_tensor p, attn_tensor r,
                                                  const attn_sinkhorn_params *params,
@@ -419,13 +412,11 @@ ATTN_PUB_COLD_ size_t attn_sinkhorn_balance_workspace(attn_tensor p, attn_tensor
 ATTN_COLD_ attn_tensor attn_sink_choice_(const int32_t *choice) {
   return attn_bhtd(choice, ATTN_F32, 0, 0, 0, 1);
 }
-ATTN_PUB_COLD_ attn_status attn_sinkhorn_choose(int32_t *choice, attn_tensor p,
-                                                const attn_sinkhorn_params *params, attn_ctx *ctx) {
+ATTN_COLD_ attn_status attn_sinkhorn_choose_call_(int32_t *choice, attn_tensor p,
+                                                  const attn_sinkhorn_params *params, attn_ctx *ctx,
+                                                  size_t *bytes) {
   return attn_sink_made_call_(ATTN_SINK_CHOOSE_, attn_sink_choice_(choice), p, params,
-                              "largest of each row", ctx, NULL);
+                              "largest of each row", ctx, bytes);
 }
-ATTN_PUB_COLD_ size_t attn_sinkhorn_choose_workspace(int32_t *choice, attn_tensor p,
-                                                     const attn_sinkhorn_params *params,
-                                                     const attn_ctx *ctx) {
-  return attn_sink_made_bytes_(ATTN_SINK_CHOOSE_, attn_sink_choice_(choice), p, params, ctx);
-}
+ATTN_CALL_(attn_sinkhorn_choose, (choice, p, params), int32_t *choice, attn_tensor p,
+           const attn_sinkhorn_params *params)

@@ -153,8 +153,6 @@ ATTN_COLD_ int attn_confidence_steps_(attn_stage_ *s, void *job) {
 }
 
 ATTN_COLD_ int attn_confidence_check_(attn_error_ *e, attn_confidence_ *a, attn_operand_ op[5]) {
-  static const attn_words_ word[] = {ATTN_WORDS_("x"), ATTN_WORDS_("y"),
-                                     ATTN_WORDS_("params.before")};
   static const attn_said_ rule[] = {ATTN_SAID_("params.w", "[1, 1 or x.heads, 1, x.dim]"),
                                     ATTN_SAID_("params.bias", "[1, 1 or x.heads, 1, 1]")};
   attn_confidence_params *p = &a->p;
@@ -163,16 +161,14 @@ ATTN_COLD_ int attn_confidence_check_(attn_error_ *e, attn_confidence_ *a, attn_
     return attn_reject_(e, ATTN_E_RANGE, "params.kind must be an attn_confidence_kind");
   const int cosine = p->kind == ATTN_CONFIDENCE_COSINE;
   const int classify = p->kind == ATTN_CONFIDENCE_CLASSIFIER;
-  const attn_operand_ x = {&a->x, &word[0], 0, any, any, any, any, "", {0, 0}};
+  const attn_operand_ x = ATTN_OPERAND_(&a->x, "x", 0, any, any, any, any, "");
   op[0] = x;
   if (!attn_check_operand_(e, &op[0], 1)) return 0;
-  const attn_operand_ y = {
-      &a->y,      &word[1], ATTN_OUT_, a->x.batch,
-      a->x.heads, a->x.len, 1,         "y must be [x.batch, x.heads, x.len, 1]",
-      {0, 0}};
-  const attn_operand_ before = {
-      &p->before, &word[2], cosine ? 0 : (int)ATTN_OPTIONAL_,         a->x.batch, a->x.heads,
-      a->x.len,   a->x.dim, "params.before must have the shape of x", {0, 0}};
+  const attn_operand_ y = ATTN_OPERAND_(&a->y, "y", ATTN_OUT_, a->x.batch, a->x.heads, a->x.len, 1,
+                                        "y must be [x.batch, x.heads, x.len, 1]");
+  const attn_operand_ before =
+      ATTN_OPERAND_(&p->before, "params.before", cosine ? 0 : (int)ATTN_OPTIONAL_, a->x.batch,
+                    a->x.heads, a->x.len, a->x.dim, "params.before must have the shape of x");
   op[1] = y, op[2] = before;
   op[3] = attn_weight_(&p->w, &rule[0], classify ? 0 : (int)ATTN_OPTIONAL_, 1, a->x.dim);
   op[4] = attn_weight_(&p->bias, &rule[1], ATTN_OPTIONAL_, 1, 1);
@@ -203,18 +199,8 @@ ATTN_COLD_ attn_status attn_confidence_call_(attn_tensor y, attn_tensor x,
   }
   return attn_end_(bytes ? NULL : ctx, &e);
 }
-ATTN_PUB_COLD_ attn_status attn_confidence(attn_tensor y, attn_tensor x,
-                                           const attn_confidence_params *params, attn_ctx *ctx) {
-  return attn_confidence_call_(y, x, params, ctx, NULL);
-}
-ATTN_PUB_COLD_ size_t attn_confidence_workspace(attn_tensor y, attn_tensor x,
-                                                const attn_confidence_params *params,
-                                                const attn_ctx *ctx) {
-  attn_ctx plain = attn_before_workspace_(ctx);
-  size_t bytes = 0;
-  attn_confidence_call_(y, x, params, &plain, &bytes);
-  return bytes;
-}
+ATTN_CALL_(attn_confidence, (y, x, params), attn_tensor y, attn_tensor x,
+           const attn_confidence_params *params)
 
 /* ---- thresholds -----------------------------------------------------------------------------*/
 
@@ -292,11 +278,12 @@ ATTN_FUNC_ void attn_calm_exit_item_(void *job, int worker, int64_t b) {
 
 ATTN_PUB_COLD_ attn_status attn_calm_exit(int32_t *exits, attn_tensor x, const float *threshold,
                                           int64_t min_exit, attn_ctx *ctx) {
-  static const attn_words_ word[] = {ATTN_WORDS_("x"), ATTN_WORDS_("exits")};
+  static const char *const word[] = {ATTN_WORDS_("x"), ATTN_WORDS_("exits")};
   attn_error_ e = {ATTN_OK, NULL};
   const int64_t any = ATTN_ANY_;
   attn_calm_exit_ a = {exits, x, threshold, NULL, min_exit ? min_exit - 1 : 0};
-  attn_operand_ op[2] = {{&a.x, &word[0], 0, any, 1, any, any, "x must have one head", {0, 0}}};
+  attn_operand_ op[2] = {
+      ATTN_OPERAND_AS_(&a.x, word[0], 0, any, 1, any, any, "x must have one head")};
   attn_span_ more;
   int workers;
   if (!attn_check_ctx_(&e, ctx, &a.table, &workers) || !attn_check_operand_(&e, &op[0], 1))
@@ -309,7 +296,7 @@ ATTN_PUB_COLD_ attn_status attn_calm_exit(int32_t *exits, attn_tensor x, const f
     attn_reject_(&e, ATTN_E_NULL, "exits must not be null");
   else if (!threshold)
     attn_reject_(&e, ATTN_E_NULL, "threshold must not be null");
-  else if (attn_check_written_(&e, &op[1], exits, attn_mul_(x.batch, x.dim), 4, &word[1],
+  else if (attn_check_written_(&e, &op[1], exits, attn_mul_(x.batch, x.dim), 4, word[1],
                                "exits must be aligned to its elements") &&
            attn_check_array_(&e, threshold, x.dim, 4, "threshold must be aligned to its elements",
                              &more) &&
@@ -359,13 +346,13 @@ ATTN_COLD_ int attn_calibrate_check_(attn_error_ *e, const attn_table_ *f,
 ATTN_PUB_COLD_ attn_status attn_calm_calibrate(float *best, int64_t *accepted, attn_tensor losses,
                                                const float *lambdas, float delta, float eps,
                                                attn_ctx *ctx) {
-  static const attn_words_ word[] = {ATTN_WORDS_("losses"), ATTN_WORDS_("best"),
+  static const char *const word[] = {ATTN_WORDS_("losses"), ATTN_WORDS_("best"),
                                      ATTN_WORDS_("accepted")};
   attn_error_ e = {ATTN_OK, NULL};
   const attn_table_ *table;
   const int64_t any = ATTN_ANY_;
   attn_operand_ op[3] = {
-      {&losses, &word[0], 0, 1, 1, any, any, "losses must be [1, 1, J, n]", {0, 0}}};
+      ATTN_OPERAND_AS_(&losses, word[0], 0, 1, 1, any, any, "losses must be [1, 1, J, n]")};
   attn_span_ more;
   int workers;
   if (!attn_check_ctx_(&e, ctx, &table, &workers) || !attn_check_operand_(&e, &op[0], 1))
@@ -378,8 +365,8 @@ ATTN_PUB_COLD_ attn_status attn_calm_calibrate(float *best, int64_t *accepted, a
     attn_reject_(&e, ATTN_E_RANGE, "delta must lie between 0 and 1");
   else if (!(eps > 0.0f && eps < 1.0f))
     attn_reject_(&e, ATTN_E_RANGE, "eps must lie between 0 and 1");
-  else if (attn_check_written_(&e, &op[1], best, 1, 4, &word[1], "best must be aligned") &&
-           attn_check_written_(&e, &op[2], accepted, 1, 8, &word[2], "accepted must be aligned") &&
+  else if (attn_check_written_(&e, &op[1], best, 1, 4, word[1], "best must be aligned") &&
+           attn_check_written_(&e, &op[2], accepted, 1, 8, word[2], "accepted must be aligned") &&
            attn_check_array_(&e, lambdas, losses.len, 4, "lambdas must be aligned to its elements",
                              &more) &&
            attn_check_apart_(&e, ctx, op, 3, &more, 1) &&

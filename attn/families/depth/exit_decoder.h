@@ -38,13 +38,12 @@ ATTN_COLD_ attn_coder_job_ attn_exit_layer_(const attn_exit_stack_ *a, int64_t m
 enum { ATTN_EXIT_WRITTEN_ = 2, ATTN_EXIT_SPANS_ = 4 };
 ATTN_COLD_ int attn_exit_spans_(attn_error_ *e, const attn_decoder_cache *c,
                                 attn_span_ span[ATTN_EXIT_SPANS_]) {
-  static const attn_words_ w = ATTN_WORDS_("cache.layer");
+  static const char w[] = ATTN_WORDS_("cache.layer");
   const attn_tensor t[ATTN_EXIT_SPANS_] = {c->k, c->v, c->e_k, c->e_v};
   for (int i = 0; i < ATTN_EXIT_SPANS_; i++) {
     attn_tensor own = t[i];
     span[i].lo = span[i].hi = 0;
-    if ((i < ATTN_EXIT_WRITTEN_ || own.data) && !attn_check_tensor_(e, &own, &w, &span[i]))
-      return 0;
+    if ((i < ATTN_EXIT_WRITTEN_ || own.data) && !attn_check_tensor_(e, &own, w, &span[i])) return 0;
   }
   return 1;
 }
@@ -82,7 +81,7 @@ ATTN_COLD_ int attn_exit_layer_check_(attn_error_ *e, const attn_exit_stack_ *a,
 
 ATTN_COLD_ int attn_exit_stack_check_(attn_error_ *e, attn_exit_stack_ *a, const attn_ctx *ctx,
                                       const attn_table_ **table, int *workers, int query) {
-  static const attn_words_ w[] = {ATTN_WORDS_("y"), ATTN_WORDS_("x"), ATTN_WORDS_("exits"),
+  static const char *const w[] = {ATTN_WORDS_("y"), ATTN_WORDS_("x"), ATTN_WORDS_("exits"),
                                   ATTN_WORDS_("cache.last")};
   const int64_t b = a->x.batch, n = a->x.len, dm = a->x.dim, any = ATTN_ANY_;
   const attn_exit_cache *c = a->cache;
@@ -93,17 +92,10 @@ ATTN_COLD_ int attn_exit_stack_check_(attn_error_ *e, attn_exit_stack_ *a, const
   if (!a->p.layers || !c->layer)
     return attn_reject_(e, ATTN_E_NULL, "params.layers and cache.layer must not be null");
   attn_operand_ op[4] = {
-      {&a->x, &w[1], 0, any, 1, any, any, "x must have one head", {0, 0}},
-      {&a->y, &w[0], ATTN_OUT_, b, 1, n, dm, "y must have the shape of x", {0, 0}},
-      {&last,
-       &w[3],
-       ATTN_OUT_,
-       b,
-       1,
-       any,
-       dm,
-       "cache.last must be [x.batch, 1, room, x.dim]",
-       {0, 0}}};
+      ATTN_OPERAND_AS_(&a->x, w[1], 0, any, 1, any, any, "x must have one head"),
+      ATTN_OPERAND_AS_(&a->y, w[0], ATTN_OUT_, b, 1, n, dm, "y must have the shape of x"),
+      ATTN_OPERAND_AS_(&last, w[3], ATTN_OUT_, b, 1, any, dm,
+                       "cache.last must be [x.batch, 1, room, x.dim]")};
   for (int i = 0; i < 3; i++)
     if (!attn_check_operand_(e, &op[i], 1)) return 0;
   if (c->len < 0 || c->len > last.len)
@@ -114,7 +106,7 @@ ATTN_COLD_ int attn_exit_stack_check_(attn_error_ *e, attn_exit_stack_ *a, const
     return attn_reject_(e, ATTN_E_OVERFLOW, "x.batch * x.len and the room must be below 2^31");
   if (!a->exits && !a->p.decide && b > 0 && n > 0)
     return attn_reject_(e, ATTN_E_NULL, "exits must not be null where params.decide is");
-  if (!attn_check_written_(e, &op[3], a->exits, attn_mul_(b, n), 4, &w[2],
+  if (!attn_check_written_(e, &op[3], a->exits, attn_mul_(b, n), 4, w[2],
                            "exits must be aligned to its elements"))
     return 0;
   if (!a->p.decide) op[3].role = 0;

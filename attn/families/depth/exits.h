@@ -3,7 +3,7 @@
 
 /* A plain array of n numbers that a call writes, as an argument. */
 ATTN_COLD_ int attn_check_written_(attn_error_ *e, attn_operand_ *p, const void *data, int64_t n,
-                                   int64_t size, const attn_words_ *w, const char *align) {
+                                   int64_t size, const char *w, const char *align) {
   memset(p, 0, sizeof *p);
   p->w = w, p->role = ATTN_OUT_;
   return attn_check_array_(e, data, n, size, align, &p->span);
@@ -164,7 +164,7 @@ ATTN_COLD_ int attn_exits_steps_(attn_stage_ *s, void *job) {
 /* Every rule but that of overlap. */
 ATTN_COLD_ int attn_exits_shapes_(attn_error_ *e, attn_exits_ *a, attn_operand_ op[5],
                                   attn_arrays_ *more, int query) {
-  static const attn_words_ words[] = {ATTN_WORDS_("exits"), ATTN_WORDS_("q"), ATTN_WORDS_("x")};
+  static const char *const words[] = {ATTN_WORDS_("exits"), ATTN_WORDS_("q"), ATTN_WORDS_("x")};
   static const attn_said_ flat[] = {ATTN_SAID_("params.w", "[1, 1, x.dim, layers]"),
                                     ATTN_SAID_("params.bias", "[1, 1, 1, layers]")};
   static const attn_said_ deep[] = {
@@ -179,31 +179,17 @@ ATTN_COLD_ int attn_exits_shapes_(attn_error_ *e, attn_exits_ *a, attn_operand_ 
   const int layered = p->kind == ATTN_EXIT_GEOMETRIC, whole = p->kind == ATTN_EXIT_SEQUENCE;
   if (!a->exits && !a->q.data && batch > 0 && a->x.len > 0)
     return attn_reject_(e, ATTN_E_NULL, "exits and q must not both be null");
-  const attn_operand_ x = {
-      &a->x,
-      &words[2],
-      0,
-      any,
-      layered ? n - 1 : 1,
-      any,
-      any,
-      layered ? "x must have layers - 1 heads with ATTN_EXIT_GEOMETRIC" : "x must have one head",
-      {0, 0}};
+  const attn_operand_ x = ATTN_OPERAND_AS_(
+      &a->x, words[2], 0, any, layered ? n - 1 : 1, any, any,
+      layered ? "x must have layers - 1 heads with ATTN_EXIT_GEOMETRIC" : "x must have one head");
   op[0] = x;
   if (!attn_check_operand_(e, &op[0], 1)) return 0;
   a->rows = whole ? 1 : a->x.len;
   if (whole && a->x.len == 0)
     return attn_reject_(e, ATTN_E_SHAPE, "x.len must be at least 1 with ATTN_EXIT_SEQUENCE");
-  const attn_operand_ q = {
-      &a->q,
-      &words[1],
-      ATTN_OUT_ | ATTN_OPTIONAL_,
-      batch,
-      1,
-      a->rows,
-      n,
-      whole ? "q must be [x.batch, 1, 1, layers]" : "q must be [x.batch, 1, x.len, layers]",
-      {0, 0}};
+  const attn_operand_ q = ATTN_OPERAND_AS_(
+      &a->q, words[1], ATTN_OUT_ | ATTN_OPTIONAL_, batch, 1, a->rows, n,
+      whole ? "q must be [x.batch, 1, 1, layers]" : "q must be [x.batch, 1, x.len, layers]");
   op[1] = q;
   if (!attn_check_operand_(e, &op[1], 1)) return 0;
   if (!layered) {
@@ -215,7 +201,7 @@ ATTN_COLD_ int attn_exits_shapes_(attn_error_ *e, attn_exits_ *a, attn_operand_ 
     op[2].heads = op[3].heads = ATTN_ONE_OR_ALL_;
   }
   if (!attn_check_operand_(e, &op[2], n - 1) || !attn_check_operand_(e, &op[3], n - 1) ||
-      !attn_check_written_(e, &op[4], a->exits, attn_mul_(batch, a->rows), 4, &words[0],
+      !attn_check_written_(e, &op[4], a->exits, attn_mul_(batch, a->rows), 4, words[0],
                            "exits must be aligned to its elements") ||
       !attn_check_array_(e, p->x_len, batch, 4, "params.x_len must be aligned to its elements",
                          &more->span[more->n++]) ||
@@ -261,17 +247,8 @@ ATTN_COLD_ attn_status attn_exits_call_(int32_t *exits, attn_tensor q, attn_tens
   }
   return attn_end_(bytes ? NULL : ctx, &e);
 }
-ATTN_PUB_COLD_ attn_status attn_exits(int32_t *exits, attn_tensor q, attn_tensor x,
-                                      const attn_exits_params *params, attn_ctx *ctx) {
-  return attn_exits_call_(exits, q, x, params, ctx, NULL);
-}
-ATTN_PUB_COLD_ size_t attn_exits_workspace(int32_t *exits, attn_tensor q, attn_tensor x,
-                                           const attn_exits_params *params, const attn_ctx *ctx) {
-  attn_ctx plain = attn_before_workspace_(ctx);
-  size_t bytes = 0;
-  attn_exits_call_(exits, q, x, params, &plain, &bytes);
-  return bytes;
-}
+ATTN_CALL_(attn_exits, (exits, q, x, params), int32_t *exits, attn_tensor q, attn_tensor x,
+           const attn_exits_params *params)
 
 /* ---- targets --------------------------------------------------------------------------------*/
 
@@ -330,9 +307,9 @@ ATTN_COLD_ int attn_smooth_steps_(attn_stage_ *s, void *job) {
 /* Scores [B,1,N,T] of layers, and lengths of the sequences. */
 ATTN_COLD_ int attn_check_layers_(attn_error_ *e, attn_tensor *x, const int32_t *len,
                                   attn_operand_ *op, attn_arrays_ *more, int query) {
-  static const attn_words_ word = ATTN_WORDS_("x");
+  static const char word[] = ATTN_WORDS_("x");
   const int64_t any = ATTN_ANY_;
-  const attn_operand_ p = {x, &word, 0, any, 1, any, any, "x must have one head", {0, 0}};
+  const attn_operand_ p = {x, word, 0, any, 1, any, any, "x must have one head", {0, 0}};
   *op = p;
   if (!attn_check_operand_(e, op, 1) ||
       !attn_check_array_(e, len, x->batch, 4, "params.len must be aligned to its elements",
@@ -343,10 +320,10 @@ ATTN_COLD_ int attn_check_layers_(attn_error_ *e, attn_tensor *x, const int32_t 
   return query || attn_check_lens_(e, len, x->batch, x->dim, "params.len must lie in 0..x.dim");
 }
 
-ATTN_COLD_ attn_status attn_smooth_call_(attn_tensor y, attn_tensor x,
-                                         const attn_exit_smooth_params *params, attn_ctx *ctx,
-                                         size_t *bytes) {
-  static const attn_words_ word = ATTN_WORDS_("y");
+ATTN_COLD_ attn_status attn_exit_smooth_call_(attn_tensor y, attn_tensor x,
+                                              const attn_exit_smooth_params *params, attn_ctx *ctx,
+                                              size_t *bytes) {
+  static const char word[] = ATTN_WORDS_("y");
   attn_error_ e = {ATTN_OK, NULL};
   const attn_table_ *table;
   attn_operand_ op[2];
@@ -359,8 +336,8 @@ ATTN_COLD_ attn_status attn_smooth_call_(attn_tensor y, attn_tensor x,
   if (!attn_check_ctx_(&e, ctx, &table, &workers) ||
       !attn_check_layers_(&e, &a.x, a.p.len, &op[0], &more, bytes != NULL))
     return attn_end_(bytes ? NULL : ctx, &e);
-  const attn_operand_ out = {
-      &a.y, &word, ATTN_OUT_, x.batch, 1, x.len, x.dim, "y must have the shape of x", {0, 0}};
+  const attn_operand_ out = ATTN_OPERAND_AS_(&a.y, word, ATTN_OUT_, x.batch, 1, x.len, x.dim,
+                                             "y must have the shape of x");
   op[1] = out;
   if (!(a.p.sigma > 0.0f && a.p.sigma < INFINITY)) {
     attn_reject_(&e, ATTN_E_RANGE, "params.sigma must be positive and finite");
@@ -374,18 +351,8 @@ ATTN_COLD_ attn_status attn_smooth_call_(attn_tensor y, attn_tensor x,
   }
   return attn_end_(bytes ? NULL : ctx, &e);
 }
-ATTN_PUB_COLD_ attn_status attn_exit_smooth(attn_tensor y, attn_tensor x,
-                                            const attn_exit_smooth_params *params, attn_ctx *ctx) {
-  return attn_smooth_call_(y, x, params, ctx, NULL);
-}
-ATTN_PUB_COLD_ size_t attn_exit_smooth_workspace(attn_tensor y, attn_tensor x,
-                                                 const attn_exit_smooth_params *params,
-                                                 const attn_ctx *ctx) {
-  attn_ctx plain = attn_before_workspace_(ctx);
-  size_t bytes = 0;
-  attn_smooth_call_(y, x, params, &plain, &bytes);
-  return bytes;
-}
+ATTN_CALL_(attn_exit_smooth, (y, x, params), attn_tensor y, attn_tensor x,
+           const attn_exit_smooth_params *params)
 
 typedef struct attn_target_ {
   int32_t *target;
@@ -433,7 +400,7 @@ ATTN_FUNC_ void attn_target_item_(void *job, int worker, int64_t b) {
 
 ATTN_PUB_COLD_ attn_status attn_exit_target(int32_t *target, attn_tensor x,
                                             const attn_exit_target_params *params, attn_ctx *ctx) {
-  static const attn_words_ word = ATTN_WORDS_("target");
+  static const char word[] = ATTN_WORDS_("target");
   attn_error_ e = {ATTN_OK, NULL};
   attn_operand_ op[2];
   attn_arrays_ more;
@@ -452,7 +419,7 @@ ATTN_PUB_COLD_ attn_status attn_exit_target(int32_t *target, attn_tensor x,
     attn_reject_(&e, ATTN_E_RANGE, "params.lambda must be finite and not negative");
   } else if (!target && x.batch > 0) {
     attn_reject_(&e, ATTN_E_NULL, "target must not be null");
-  } else if (attn_check_written_(&e, &op[1], target, targets, 4, &word,
+  } else if (attn_check_written_(&e, &op[1], target, targets, 4, word,
                                  "target must be aligned to its elements") &&
              attn_check_apart_(&e, ctx, op, 2, more.span, more.n)) {
     workers = attn_pieces_(workers, x.batch);

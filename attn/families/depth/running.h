@@ -94,7 +94,7 @@ ATTN_COLD_ int attn_check_placeless_(attn_error_ *e, const attn_multihead_params
 enum { ATTN_BLOCK_SPANS_ = 30 };
 ATTN_COLD_ int attn_block_spans_(attn_error_ *e, const attn_block_params *p, int64_t batch,
                                  attn_span_ span[ATTN_BLOCK_SPANS_]) {
-  static const attn_words_ w = ATTN_WORDS_("params");
+  static const char w[] = ATTN_WORDS_("params");
   const char *align = "lengths and sinks must be aligned to their elements";
   const attn_multihead_params *m[2] = {&p->self, &p->cross};
   const attn_norm *norm[3] = {&p->norm_self, &p->norm_cross, &p->norm_ff};
@@ -109,7 +109,7 @@ ATTN_COLD_ int attn_block_spans_(attn_error_ *e, const attn_block_params *p, int
   t[n++] = p->ff.w_1, t[n++] = p->ff.b_1, t[n++] = p->ff.w_2, t[n++] = p->ff.b_2;
   for (int i = 0; i < n; i++) {
     span[i].lo = span[i].hi = 0;
-    if (t[i].data && !attn_check_tensor_(e, &t[i], &w, &span[i])) return 0;
+    if (t[i].data && !attn_check_tensor_(e, &t[i], w, &span[i])) return 0;
   }
   for (int i = 0; i < 3; i++)
     if (!attn_check_norm_(e, norm[i], p->self.w_q.len, &more)) return 0;

@@ -52,7 +52,7 @@ ATTN_COLD_ int attn_universal_values_(attn_error_ *e, attn_universal_ *a) {
 
 ATTN_COLD_ int attn_universal_check_(attn_error_ *e, attn_universal_ *a, const attn_ctx *ctx,
                                      const attn_table_ **table, int *workers, int query) {
-  static const attn_words_ word[] = {ATTN_WORDS_("y"), ATTN_WORDS_("x"), ATTN_WORDS_("params.ran"),
+  static const char *const word[] = {ATTN_WORDS_("y"), ATTN_WORDS_("x"), ATTN_WORDS_("params.ran"),
                                      ATTN_WORDS_("params.remainder")};
   static const attn_said_ rule = ATTN_SAID_("params.w_p", "[1, 1, 1, x.dim]");
   attn_universal_params *p = &a->p;
@@ -67,14 +67,13 @@ ATTN_COLD_ int attn_universal_check_(attn_error_ *e, attn_universal_ *a, const a
   const int64_t rows = attn_mul_(a->b.x.batch, a->b.x.len);
   if (rows > INT32_MAX)
     return attn_reject_(e, ATTN_E_OVERFLOW, "x.batch * x.len must be below 2^31");
-  op[0].w = &word[0], op[0].role = ATTN_OUT_, op[1].w = &word[1];
+  op[0].w = word[0], op[0].role = ATTN_OUT_, op[1].w = word[1];
   op[2] = attn_weight_(&p->w_p, &rule, ATTN_OPTIONAL_, 1, a->b.x.dim);
-  if (!attn_check_tensor_(e, &a->b.y, &word[0], &op[0].span) ||
-      !attn_check_tensor_(e, &a->b.x, &word[1], &op[1].span) ||
-      !attn_check_operand_(e, &op[2], 1) ||
-      !attn_check_written_(e, &op[3], p->ran, rows, 4, &word[2],
+  if (!attn_check_tensor_(e, &a->b.y, word[0], &op[0].span) ||
+      !attn_check_tensor_(e, &a->b.x, word[1], &op[1].span) || !attn_check_operand_(e, &op[2], 1) ||
+      !attn_check_written_(e, &op[3], p->ran, rows, 4, word[2],
                            "params.ran must be aligned to its elements") ||
-      !attn_check_written_(e, &op[4], p->remainder, rows, 4, &word[3],
+      !attn_check_written_(e, &op[4], p->remainder, rows, 4, word[3],
                            "params.remainder must be aligned to its elements") ||
       !attn_check_array_(e, p->block.x_len, a->b.x.batch, 4, "", &more.span[more.n++]))
     return 0;
@@ -290,15 +289,5 @@ ATTN_COLD_ attn_status attn_universal_call_(attn_tensor y, attn_tensor x,
   }
   return attn_end_(bytes ? NULL : ctx, &e);
 }
-ATTN_PUB_COLD_ attn_status attn_universal(attn_tensor y, attn_tensor x,
-                                          const attn_universal_params *params, attn_ctx *ctx) {
-  return attn_universal_call_(y, x, params, ctx, NULL);
-}
-ATTN_PUB_COLD_ size_t attn_universal_workspace(attn_tensor y, attn_tensor x,
-                                               const attn_universal_params *params,
-                                               const attn_ctx *ctx) {
-  attn_ctx plain = attn_before_workspace_(ctx);
-  size_t bytes = 0;
-  attn_universal_call_(y, x, params, &plain, &bytes);
-  return bytes;
-}
+ATTN_CALL_(attn_universal, (y, x, params), attn_tensor y, attn_tensor x,
+           const attn_universal_params *params)

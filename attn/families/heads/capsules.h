@@ -97,10 +97,10 @@ ATTN_COLD_ int attn_capsules_steps_(attn_stage_ *s, void *job) {
 }
 
 /* The call, or with bytes the workspace query. */
-ATTN_COLD_ attn_status attn_capsules_run_(attn_tensor y, attn_tensor x,
-                                          const attn_capsules_params *p, attn_ctx *ctx,
-                                          size_t *bytes) {
-  static const attn_words_ w[] = {ATTN_WORDS_("x"), ATTN_WORDS_("params.w"), ATTN_WORDS_("y")};
+ATTN_COLD_ attn_status attn_capsules_call_(attn_tensor y, attn_tensor x,
+                                           const attn_capsules_params *p, attn_ctx *ctx,
+                                           size_t *bytes) {
+  static const char *const w[] = {ATTN_WORDS_("x"), ATTN_WORDS_("params.w"), ATTN_WORDS_("y")};
   enum { X, W, Y, COUNT };
   attn_error_ e = {ATTN_OK, NULL};
   const attn_table_ *table;
@@ -111,25 +111,11 @@ ATTN_COLD_ attn_status attn_capsules_run_(attn_tensor y, attn_tensor x,
   memset(&r, 0, sizeof r);
   a->y = y, a->x = x;
   if (p) a->w = p->w, r.kind = p->kind, r.over_heads = p->over_heads != 0;
-  attn_operand_ op[COUNT] = {{&a->x, &w[X], 0, any, any, any, any, "", {0, 0}},
-                             {&a->w,
-                              &w[W],
-                              ATTN_OPTIONAL_,
-                              x.heads,
-                              any,
-                              x.dim,
-                              any,
-                              "params.w must be [x.heads, N, x.dim, dc]",
-                              {0, 0}},
-                             {&a->y,
-                              &w[Y],
-                              ATTN_OUT_,
-                              x.batch,
-                              1,
-                              x.len,
-                              any,
-                              "y must be [x.batch, 1, x.len, .]",
-                              {0, 0}}};
+  attn_operand_ op[COUNT] = {ATTN_OPERAND_AS_(&a->x, w[X], 0, any, any, any, any, ""),
+                             ATTN_OPERAND_AS_(&a->w, w[W], ATTN_OPTIONAL_, x.heads, any, x.dim, any,
+                                              "params.w must be [x.heads, N, x.dim, dc]"),
+                             ATTN_OPERAND_AS_(&a->y, w[Y], ATTN_OUT_, x.batch, 1, x.len, any,
+                                              "y must be [x.batch, 1, x.len, .]")};
   int ok = attn_check_ctx_(&e, ctx, &table, &workers);
   if (ok && !p)
     ok = attn_reject_(&e, ATTN_E_NULL, "params must not be null: it has the number of capsules");
@@ -148,15 +134,5 @@ ATTN_COLD_ attn_status attn_capsules_run_(attn_tensor y, attn_tensor x,
   return attn_end_(bytes ? NULL : ctx, &e);
 }
 
-ATTN_PUB_COLD_ attn_status attn_capsules(attn_tensor y, attn_tensor x,
-                                         const attn_capsules_params *params, attn_ctx *ctx) {
-  return attn_capsules_run_(y, x, params, ctx, NULL);
-}
-ATTN_PUB_COLD_ size_t attn_capsules_workspace(attn_tensor y, attn_tensor x,
-                                              const attn_capsules_params *params,
-                                              const attn_ctx *ctx) {
-  attn_ctx plain = attn_before_workspace_(ctx);
-  size_t bytes = 0;
-  attn_capsules_run_(y, x, params, &plain, &bytes);
-  return bytes;
-}
+ATTN_CALL_(attn_capsules, (y, x, params), attn_tensor y, attn_tensor x,
+           const attn_capsules_params *params)

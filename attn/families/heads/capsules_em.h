@@ -181,7 +181,7 @@ ATTN_COLD_ int attn_em_values_(attn_error_ *e, const attn_em_ *g) {
 ATTN_COLD_ int attn_em_check_(attn_error_ *e, attn_em_ *g, const attn_capsules_em_params *p,
                               const attn_ctx *ctx, const attn_table_ **table, int *workers,
                               int query) {
-  static const attn_words_ w[] = {ATTN_WORDS_("x"), ATTN_WORDS_("params.w"),
+  static const char *const w[] = {ATTN_WORDS_("x"), ATTN_WORDS_("params.w"),
                                   ATTN_WORDS_("params.activation"), ATTN_WORDS_("y")};
   enum { X, W, A, Y, COUNT };
   attn_votes_ *a = &g->votes;
@@ -192,34 +192,14 @@ ATTN_COLD_ int attn_em_check_(attn_error_ *e, attn_em_ *g, const attn_capsules_e
     return attn_reject_(e, ATTN_E_NULL, "params must not be null: it has the number of capsules");
   a->w = p->w, g->activation = p->activation, g->act = !p->no_act;
   g->beta_u = p->beta_u, g->beta_a = p->beta_a, g->lambda = p->lambda, g->betas = p->betas;
-  attn_operand_ op[COUNT] = {{&a->x, &w[X], 0, any, any, any, any, "", {0, 0}},
-                             {&a->w,
-                              &w[W],
-                              ATTN_OPTIONAL_,
-                              a->x.heads,
-                              any,
-                              a->x.dim,
-                              any,
-                              "params.w must be [x.heads, N, x.dim, dc]",
-                              {0, 0}},
-                             {&g->activation,
-                              &w[A],
-                              ATTN_OPTIONAL_,
-                              a->x.batch,
-                              a->x.heads,
-                              a->x.len,
-                              1,
-                              "params.activation must be [x.batch, x.heads, x.len, 1]",
-                              {0, 0}},
-                             {&a->y,
-                              &w[Y],
-                              ATTN_OUT_,
-                              a->x.batch,
-                              1,
-                              a->x.len,
-                              any,
-                              "y must be [x.batch, 1, x.len, .]",
-                              {0, 0}}};
+  attn_operand_ op[COUNT] = {
+      ATTN_OPERAND_AS_(&a->x, w[X], 0, any, any, any, any, ""),
+      ATTN_OPERAND_AS_(&a->w, w[W], ATTN_OPTIONAL_, a->x.heads, any, a->x.dim, any,
+                       "params.w must be [x.heads, N, x.dim, dc]"),
+      ATTN_OPERAND_AS_(&g->activation, w[A], ATTN_OPTIONAL_, a->x.batch, a->x.heads, a->x.len, 1,
+                       "params.activation must be [x.batch, x.heads, x.len, 1]"),
+      ATTN_OPERAND_AS_(&a->y, w[Y], ATTN_OUT_, a->x.batch, 1, a->x.len, any,
+                       "y must be [x.batch, 1, x.len, .]")};
   for (int i = 0; i < COUNT; i++)
     if (!attn_check_operand_(e, &op[i], 1)) return 0;
   if (!attn_votes_check_(e, a, p->capsules, p->rounds)) return 0;
@@ -237,9 +217,9 @@ ATTN_COLD_ int attn_em_check_(attn_error_ *e, attn_em_ *g, const attn_capsules_e
 }
 
 /* The call, or with bytes the workspace query. */
-ATTN_COLD_ attn_status attn_em_run_(attn_tensor y, attn_tensor x,
-                                    const attn_capsules_em_params *params, attn_ctx *ctx,
-                                    size_t *bytes) {
+ATTN_COLD_ attn_status attn_capsules_em_call_(attn_tensor y, attn_tensor x,
+                                              const attn_capsules_em_params *params, attn_ctx *ctx,
+                                              size_t *bytes) {
   attn_error_ e = {ATTN_OK, NULL};
   const attn_table_ *table;
   attn_em_ g;
@@ -257,15 +237,5 @@ ATTN_COLD_ attn_status attn_em_run_(attn_tensor y, attn_tensor x,
   return attn_end_(bytes ? NULL : ctx, &e);
 }
 
-ATTN_PUB_COLD_ attn_status attn_capsules_em(attn_tensor y, attn_tensor x,
-                                            const attn_capsules_em_params *params, attn_ctx *ctx) {
-  return attn_em_run_(y, x, params, ctx, NULL);
-}
-ATTN_PUB_COLD_ size_t attn_capsules_em_workspace(attn_tensor y, attn_tensor x,
-                                                 const attn_capsules_em_params *params,
-                                                 const attn_ctx *ctx) {
-  attn_ctx plain = attn_before_workspace_(ctx);
-  size_t bytes = 0;
-  attn_em_run_(y, x, params, &plain, &bytes);
-  return bytes;
-}
+ATTN_CALL_(attn_capsules_em, (y, x, params), attn_tensor y, attn_tensor x,
+           const attn_capsules_em_params *params)

@@ -42,9 +42,9 @@ ATTN_COLD_ int attn_collaborative_steps_(attn_stage_ *s, void *job) {
          attn_multihead_join_(s, j, heads, k, attn_multihead_split_(v, h), &attend, mix);
 }
 
-ATTN_COLD_ attn_status attn_collaborative_run_(attn_tensor y, attn_tensor x, attn_tensor x_k,
-                                               const attn_collaborative_params *g, attn_ctx *ctx,
-                                               size_t *bytes) {
+ATTN_COLD_ attn_status attn_collaborative_call_(attn_tensor y, attn_tensor x, attn_tensor x_k,
+                                                const attn_collaborative_params *g, attn_ctx *ctx,
+                                                size_t *bytes) {
   attn_multihead_job_ j;
   attn_error_ e = {ATTN_OK, NULL};
   memset(&j, 0, sizeof j);
@@ -59,20 +59,9 @@ ATTN_COLD_ attn_status attn_collaborative_run_(attn_tensor y, attn_tensor x, att
       attn_reject_(&e, ATTN_E_RANGE, "params.w_c goes without relative.keys, xl and labels");
     if (e.status != ATTN_OK) return attn_end_(bytes ? NULL : ctx, &e);
   }
-  return attn_multihead_call_(&j, g != NULL, attn_collaborative_steps_,
-                              "shared projections, mixed heads", ctx, bytes);
+  return attn_multihead_job_call_(&j, g != NULL, attn_collaborative_steps_,
+                                  "shared projections, mixed heads", ctx, bytes);
 }
 
-ATTN_PUB_COLD_ attn_status attn_collaborative(attn_tensor y, attn_tensor x, attn_tensor x_k,
-                                              const attn_collaborative_params *params,
-                                              attn_ctx *ctx) {
-  return attn_collaborative_run_(y, x, x_k, params, ctx, NULL);
-}
-ATTN_PUB_COLD_ size_t attn_collaborative_workspace(attn_tensor y, attn_tensor x, attn_tensor x_k,
-                                                   const attn_collaborative_params *params,
-                                                   const attn_ctx *ctx) {
-  attn_ctx plain = attn_before_workspace_(ctx);
-  size_t bytes = 0;
-  attn_collaborative_run_(y, x, x_k, params, &plain, &bytes);
-  return bytes;
-}
+ATTN_CALL_(attn_collaborative, (y, x, x_k, params), attn_tensor y, attn_tensor x, attn_tensor x_k,
+           const attn_collaborative_params *params)

@@ -239,8 +239,8 @@ ATTN_COLD_ int attn_guided_check_(attn_error_ *e, attn_guided_ *a, const attn_gu
   return 1;
 }
 
-ATTN_COLD_ attn_status attn_guided_call_(double *loss, const attn_guided_params *params,
-                                         attn_ctx *ctx, size_t *bytes) {
+ATTN_COLD_ attn_status attn_guided_loss_call_(double *loss, const attn_guided_params *params,
+                                              attn_ctx *ctx, size_t *bytes) {
   attn_error_ e = {ATTN_OK, NULL};
   const attn_table_ *table = NULL;
   attn_guided_ a;
@@ -253,14 +253,4 @@ ATTN_COLD_ attn_status attn_guided_call_(double *loss, const attn_guided_params 
                          "all heads of a tile at once", bytes);
 }
 
-ATTN_PUB_COLD_ attn_status attn_guided_loss(double *loss, const attn_guided_params *params,
-                                            attn_ctx *ctx) {
-  return attn_guided_call_(loss, params, ctx, NULL);
-}
-ATTN_PUB_COLD_ size_t attn_guided_loss_workspace(double *loss, const attn_guided_params *params,
-                                                 const attn_ctx *ctx) {
-  attn_ctx plain = attn_before_workspace_(ctx);
-  size_t bytes = 0;
-  (void)attn_guided_call_(loss, params, &plain, &bytes);
-  return bytes;
-}
+ATTN_CALL_(attn_guided_loss, (loss, params), double *loss, const attn_guided_params *params)

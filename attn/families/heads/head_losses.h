@@ -171,21 +171,12 @@ enum { ATTN_LOSS_Q_, ATTN_LOSS_K_, ATTN_LOSS_MAP_, ATTN_LOSS_TENSORS_ };
 ATTN_COLD_ int attn_joint_maps_check_(attn_error_ *e, attn_joint_ *x, const attn_sdpa_params *p,
                                       const attn_ctx *ctx, attn_operand_ *op, attn_span_ *span,
                                       int query) {
-  static const attn_words_ w[] = {ATTN_WORDS_("params.q"), ATTN_WORDS_("params.k"),
-                                  ATTN_WORDS_("params.map")};
   const int64_t any = ATTN_ANY_;
   const attn_operand_ all[ATTN_LOSS_TENSORS_] = {
-      {&x->q, &w[0], 0, any, any, any, any, "", {0, 0}},
-      {&x->k,
-       &w[1],
-       0,
-       x->q.batch,
-       ATTN_DIVIDES_,
-       any,
-       x->q.dim,
-       "params.k must be [q.batch, a divisor of q.heads, ., q.dim]",
-       {0, 0}},
-      {&x->map, &w[2], 0, any, any, any, any, "", {0, 0}}};
+      ATTN_OPERAND_(&x->q, "params.q", 0, any, any, any, any, ""),
+      ATTN_OPERAND_(&x->k, "params.k", 0, x->q.batch, ATTN_DIVIDES_, any, x->q.dim,
+                    "params.k must be [q.batch, a divisor of q.heads, ., q.dim]"),
+      ATTN_OPERAND_(&x->map, "params.map", 0, any, any, any, any, "")};
   const int by_map = x->map.data != NULL;
   const int64_t heads = by_map ? x->map.heads : x->q.heads;
   memcpy(op, all, sizeof all);
@@ -223,7 +214,7 @@ ATTN_COLD_ int attn_loss_apart_(attn_error_ *e, const attn_ctx *ctx, const doubl
 ATTN_COLD_ int attn_disagreement_check_(attn_error_ *e, attn_disagreement_ *a,
                                         const attn_disagreement_params *p, const attn_ctx *ctx,
                                         int query) {
-  static const attn_words_ w[] = {ATTN_WORDS_("params.v"), ATTN_WORDS_("params.o")};
+  static const char *const w[] = {ATTN_WORDS_("params.v"), ATTN_WORDS_("params.o")};
   enum { V = ATTN_LOSS_TENSORS_, O, COUNT };
   const int64_t any = ATTN_ANY_;
   attn_operand_ op[COUNT];
@@ -238,7 +229,7 @@ ATTN_COLD_ int attn_disagreement_check_(attn_error_ *e, attn_disagreement_ *a,
   const int64_t b = a->by_map ? m->q.batch : any, tq = a->by_map ? m->q.len : any;
   const int64_t tk = a->by_map ? m->k.len : any, heads = a->by_map ? a->x.heads : 0;
   const attn_operand_ vo[2] = {{v,
-                                &w[0],
+                                w[0],
                                 ATTN_OPTIONAL_,
                                 b,
                                 any,
@@ -247,7 +238,7 @@ ATTN_COLD_ int attn_disagreement_check_(attn_error_ *e, attn_disagreement_ *a,
                                 "params.v must have the batch and the keys of the maps",
                                 {0, 0}},
                                {o,
-                                &w[1],
+                                w[1],
                                 ATTN_OPTIONAL_,
                                 b,
                                 any,
@@ -298,14 +289,4 @@ ATTN_COLD_ attn_status attn_disagreement_call_(double *d, const attn_disagreemen
                          "all heads of a tile at once", bytes);
 }
 
-ATTN_PUB_COLD_ attn_status attn_disagreement(double *d, const attn_disagreement_params *params,
-                                             attn_ctx *ctx) {
-  return attn_disagreement_call_(d, params, ctx, NULL);
-}
-ATTN_PUB_COLD_ size_t attn_disagreement_workspace(double *d, const attn_disagreement_params *params,
-                                                  const attn_ctx *ctx) {
-  attn_ctx plain = attn_before_workspace_(ctx);
-  size_t bytes = 0;
-  (void)attn_disagreement_call_(d, params, &plain, &bytes);
-  return bytes;
-}
+ATTN_CALL_(attn_disagreement, (d, params), double *d, const attn_disagreement_params *params)

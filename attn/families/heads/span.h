@@ -12,10 +12,10 @@ typedef struct attn_span_job_ {
 
 ATTN_COLD_ int attn_span_plan_(attn_error_ *e, attn_span_job_ *j, const attn_ctx *ctx,
                                int *workers) {
-  static const attn_words_ wx = ATTN_WORDS_("x");
+  static const char wx[] = ATTN_WORDS_("x");
   attn_span_ sx, sz, sv, sb, sw;
   if (!attn_check_ctx_(e, ctx, &j->table, workers)) return 0;
-  if (!attn_check_tensor_(e, &j->x, &wx, &sx)) return 0;
+  if (!attn_check_tensor_(e, &j->x, wx, &sx)) return 0;
   if (j->x.heads != 1) return attn_reject_(e, ATTN_E_SHAPE, "x.heads must be 1");
   if (j->heads < 0) return attn_reject_(e, ATTN_E_SHAPE, "heads must not be negative");
   if (j->most < 1) return attn_reject_(e, ATTN_E_RANGE, "most must be at least 1");

@@ -134,13 +134,6 @@ ATTN_COLD_ int attn_talking_steps_(attn_stage_ *s, void *job) {
 ATTN_COLD_ int attn_talking_check_(attn_error_ *e, attn_talking_ *a,
                                    const attn_talking_params *params, const attn_ctx *ctx,
                                    int query) {
-  static const attn_words_ w[] = {ATTN_WORDS_("o"),
-                                  ATTN_WORDS_("q"),
-                                  ATTN_WORDS_("k"),
-                                  ATTN_WORDS_("v"),
-                                  ATTN_WORDS_("params.w_l"),
-                                  ATTN_WORDS_("params.w_w"),
-                                  ATTN_WORDS_("params.scores.lse")};
   enum { O, Q, K, V, WL, WW, LSE, COUNT };
   const int64_t any = ATTN_ANY_, b = a->x.q.batch, hk = a->x.q.heads, hv = a->o.heads;
   const int64_t tq = a->x.q.len, tk = a->x.k.len;
@@ -149,45 +142,19 @@ ATTN_COLD_ int attn_talking_check_(attn_error_ *e, attn_talking_ *a,
   a->w_l = params->w_l, a->w_w = params->w_w, a->x.lse = params->scores.lse;
   const int64_t heads = a->w_l.dim;
   attn_operand_ op[COUNT] = {
-      {&a->o,
-       &w[O],
-       ATTN_OUT_,
-       b,
-       any,
-       tq,
-       a->v.dim,
-       "o must be [q.batch, ., q.len, v.dim]",
-       {0, 0}},
-      {&a->x.q, &w[Q], 0, any, any, any, any, "", {0, 0}},
-      {&a->x.k,
-       &w[K],
-       0,
-       b,
-       ATTN_DIVIDES_,
-       any,
-       a->x.q.dim,
-       "k must be [q.batch, a divisor of q.heads, ., q.dim]",
-       {0, 0}},
-      {&a->v,
-       &w[V],
-       0,
-       b,
-       ATTN_DIVIDES_,
-       tk,
-       any,
-       "v must be [q.batch, a divisor of o.heads, k.len, .]",
-       {0, 0}},
-      {&a->w_l, &w[WL], 0, 1, 1, hk, any, "params.w_l must be [1, 1, q.heads, H]", {0, 0}},
-      {&a->w_w, &w[WW], 0, 1, 1, heads, hv, "params.w_w must be [1, 1, H, o.heads]", {0, 0}},
-      {&a->x.lse,
-       &w[LSE],
-       ATTN_OUT_ | ATTN_OPTIONAL_ | ATTN_IS_F32_,
-       b,
-       heads,
-       tq,
-       1,
-       "params.scores.lse must be f32 [q.batch, H, q.len, 1]",
-       {0, 0}}};
+      ATTN_OPERAND_(&a->o, "o", ATTN_OUT_, b, any, tq, a->v.dim,
+                    "o must be [q.batch, ., q.len, v.dim]"),
+      ATTN_OPERAND_(&a->x.q, "q", 0, any, any, any, any, ""),
+      ATTN_OPERAND_(&a->x.k, "k", 0, b, ATTN_DIVIDES_, any, a->x.q.dim,
+                    "k must be [q.batch, a divisor of q.heads, ., q.dim]"),
+      ATTN_OPERAND_(&a->v, "v", 0, b, ATTN_DIVIDES_, tk, any,
+                    "v must be [q.batch, a divisor of o.heads, k.len, .]"),
+      ATTN_OPERAND_(&a->w_l, "params.w_l", 0, 1, 1, hk, any,
+                    "params.w_l must be [1, 1, q.heads, H]"),
+      ATTN_OPERAND_(&a->w_w, "params.w_w", 0, 1, 1, heads, hv,
+                    "params.w_w must be [1, 1, H, o.heads]"),
+      ATTN_OPERAND_(&a->x.lse, "params.scores.lse", ATTN_OUT_ | ATTN_OPTIONAL_ | ATTN_IS_F32_, b,
+                    heads, tq, 1, "params.scores.lse must be f32 [q.batch, H, q.len, 1]")};
   if (hk < 1 || hv < 1)
     return attn_reject_(e, ATTN_E_SHAPE, "q.heads and o.heads must be at least 1");
   for (int i = 0; i < COUNT; i++)
@@ -211,15 +178,5 @@ ATTN_COLD_ attn_status attn_talking_call_(attn_tensor o, attn_tensor q, attn_ten
                          "all heads of a tile at once", bytes);
 }
 
-ATTN_PUB_COLD_ attn_status attn_talking(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
-                                        const attn_talking_params *params, attn_ctx *ctx) {
-  return attn_talking_call_(o, q, k, v, params, ctx, NULL);
-}
-ATTN_PUB_COLD_ size_t attn_talking_workspace(attn_tensor o, attn_tensor q, attn_tensor k,
-                                             attn_tensor v, const attn_talking_params *params,
-                                             const attn_ctx *ctx) {
-  attn_ctx plain = attn_before_workspace_(ctx);
-  size_t bytes = 0;
-  (void)attn_talking_call_(o, q, k, v, params, &plain, &bytes);
-  return bytes;
-}
+ATTN_CALL_(attn_talking, (o, q, k, v, params), attn_tensor o, attn_tensor q, attn_tensor k,
+           attn_tensor v, const attn_talking_params *params)

@@ -46,11 +46,11 @@ ATTN_FUNC_ int attn_map_positive_(attn_feature_kind kind) {
 }
 
 ATTN_COLD_ int attn_map_check_w_(attn_error_ *e, attn_map_ *a, int64_t heads) {
-  static const attn_words_ words = ATTN_WORDS_("map.w");
+  static const char words[] = ATTN_WORDS_("map.w");
   attn_tensor *w = &a->p.w;
   if (!attn_map_random_(a->kind) && !(a->kind == ATTN_FEATURES_ACT && w->data)) return 1;
   if (!w->data) return attn_reject_(e, ATTN_E_NULL, "map.w must not be null for this map.kind");
-  if (!attn_check_tensor_(e, w, &words, &a->w_span)) return 0;
+  if (!attn_check_tensor_(e, w, words, &a->w_span)) return 0;
   if (w->batch != 1 || (w->heads != 1 && w->heads != heads) || w->len < 1 || w->dim != a->dk)
     return attn_reject_(e, ATTN_E_SHAPE, "map.w must be [1, 1 or H, D, dk] with D of 1 or more");
   if (w->heads > 1 && w->stride_head == 0) w->heads = 1;

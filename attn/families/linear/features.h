@@ -47,9 +47,9 @@ ATTN_FUNC_ void attn_random_item_(void *job, int worker, int64_t index) {
 }
 
 /* The call, or with bytes the workspace query. */
-ATTN_COLD_ attn_status attn_random_call_(attn_tensor w, const attn_random_params *params,
-                                         attn_ctx *ctx, size_t *bytes) {
-  static const attn_words_ words = ATTN_WORDS_("w");
+ATTN_COLD_ attn_status attn_random_features_call_(attn_tensor w, const attn_random_params *params,
+                                                  attn_ctx *ctx, size_t *bytes) {
+  static const char words[] = ATTN_WORDS_("w");
   attn_error_ e = {ATTN_OK, NULL};
   attn_workspace_ memory = {NULL, NULL};
   attn_random_job_ j;
@@ -60,7 +60,7 @@ ATTN_COLD_ attn_status attn_random_call_(attn_tensor w, const attn_random_params
   if (params) j.p = *params;
   j.w = w;
   if (!attn_check_ctx_(&e, ctx, &table, &workers)) return attn_end_(ctx, &e);
-  if (!attn_check_tensor_(&e, &j.w, &words, &span)) return attn_end_(ctx, &e);
+  if (!attn_check_tensor_(&e, &j.w, words, &span)) return attn_end_(ctx, &e);
   if (w.dtype != ATTN_F32)
     attn_reject_(&e, ATTN_E_DTYPE, "w.dtype must be ATTN_F32");
   else if (w.batch != 1 || w.len < 1)
@@ -69,7 +69,7 @@ ATTN_COLD_ attn_status attn_random_call_(attn_tensor w, const attn_random_params
     attn_reject_(&e, ATTN_E_RANGE, "w.heads must be at most 2^24");
   else if (j.p.draw < 0 || j.p.draw > (int64_t)0xffffffff)
     attn_reject_(&e, ATTN_E_RANGE, "params.draw must lie in 0 .. 2^32 - 1");
-  if (e.status != ATTN_OK || !attn_check_rows_(&e, &j.w, &words) ||
+  if (e.status != ATTN_OK || !attn_check_rows_(&e, &j.w, words) ||
       !attn_check_workspace_(&e, ctx, &work))
     return attn_end_(ctx, &e);
   if (attn_overlap_(span, work)) {
@@ -102,19 +102,7 @@ ATTN_COLD_ attn_status attn_random_call_(attn_tensor w, const attn_random_params
   return attn_end_(ctx, &e);
 }
 
-ATTN_PUB_COLD_ attn_status attn_random_features(attn_tensor w, const attn_random_params *params,
-                                                attn_ctx *ctx) {
-  return attn_random_call_(w, params, ctx, NULL);
-}
-
-ATTN_PUB_COLD_ size_t attn_random_features_workspace(attn_tensor w,
-                                                     const attn_random_params *params,
-                                                     const attn_ctx *ctx) {
-  attn_ctx plain = attn_before_workspace_(ctx);
-  size_t bytes = 0;
-  attn_random_call_(w, params, &plain, &bytes);
-  return bytes;
-}
+ATTN_CALL_(attn_random_features, (w, params), attn_tensor w, const attn_random_params *params)
 #undef ATTN_F64_
 
 /* ---- feature maps ---------------------------------------------------------------------------*/
@@ -178,11 +166,11 @@ ATTN_FUNC_ void attn_features_item_(void *job, int worker, int64_t index) {
 ATTN_COLD_ int attn_features_check_(attn_error_ *e, attn_features_job_ *j,
                                     const attn_feature_map *map, const attn_ctx *ctx,
                                     int *workers) {
-  static const attn_words_ wy = ATTN_WORDS_("y"), wx = ATTN_WORDS_("x");
+  static const char wy[] = ATTN_WORDS_("y"), wx[] = ATTN_WORDS_("x");
   attn_span_ sy, sx, work;
   const attn_table_ *table;
-  if (!attn_check_ctx_(e, ctx, &table, workers) || !attn_check_tensor_(e, &j->y, &wy, &sy) ||
-      !attn_check_tensor_(e, &j->x, &wx, &sx))
+  if (!attn_check_ctx_(e, ctx, &table, workers) || !attn_check_tensor_(e, &j->y, wy, &sy) ||
+      !attn_check_tensor_(e, &j->x, wx, &sx))
     return 0;
   j->map.table = table;
   if (!attn_map_check_(e, &j->map, map, j->x.dim, j->x.heads, 0, 0)) return 0;
@@ -190,10 +178,10 @@ ATTN_COLD_ int attn_features_check_(attn_error_ *e, attn_features_job_ *j,
     return attn_reject_(e, ATTN_E_SHAPE, "y must have the batch, heads and len of x");
   if (j->y.dim != j->map.m)
     return attn_reject_(e, ATTN_E_SHAPE, "y.dim must be attn_feature_count(map, x.dim)");
-  if (!attn_check_rows_(e, &j->y, &wy) || !attn_check_workspace_(e, ctx, &work)) return 0;
+  if (!attn_check_rows_(e, &j->y, wy) || !attn_check_workspace_(e, ctx, &work)) return 0;
   if (attn_overlap_(sy, sx) || attn_overlap_(sy, j->map.w_span) ||
       attn_overlap_(sy, j->map.sigmas_span))
-    return attn_reject_(e, ATTN_E_OVERLAP, attn_says_(&wy, ATTN_SAYS_OVERLAP_));
+    return attn_reject_(e, ATTN_E_OVERLAP, attn_says_(wy, ATTN_SAYS_OVERLAP_));
   if (attn_overlap_(work, sy) || attn_overlap_(work, sx) || attn_overlap_(work, j->map.w_span) ||
       attn_overlap_(work, j->map.sigmas_span))
     return attn_reject_(e, ATTN_E_OVERLAP, "ctx.workspace shares memory with an argument");
@@ -201,8 +189,8 @@ ATTN_COLD_ int attn_features_check_(attn_error_ *e, attn_features_job_ *j,
 }
 
 /* The call, or with bytes the workspace query. */
-ATTN_COLD_ attn_status attn_features_call_(attn_features_job_ *j, const attn_feature_map *map,
-                                           attn_ctx *ctx, size_t *bytes) {
+ATTN_COLD_ attn_status attn_features_job_call_(attn_features_job_ *j, const attn_feature_map *map,
+                                               attn_ctx *ctx, size_t *bytes) {
   attn_error_ e = {ATTN_OK, NULL};
   attn_workspace_ memory = {NULL, NULL};
   int workers;
@@ -245,22 +233,13 @@ ATTN_COLD_ attn_status attn_features_call_(attn_features_job_ *j, const attn_fea
   return attn_end_(ctx, &e);
 }
 
-ATTN_PUB_COLD_ attn_status attn_features(attn_tensor y, attn_tensor x, const attn_feature_map *map,
-                                         int is_key, attn_ctx *ctx) {
+ATTN_COLD_ attn_status attn_features_call_(attn_tensor y, attn_tensor x,
+                                           const attn_feature_map *map, int is_key, attn_ctx *ctx,
+                                           size_t *bytes) {
   attn_features_job_ j;
   memset(&j, 0, sizeof j);
   j.y = y, j.x = x, j.is_key = is_key;
-  return attn_features_call_(&j, map, ctx, NULL);
+  return attn_features_job_call_(&j, map, ctx, bytes);
 }
-
-ATTN_PUB_COLD_ size_t attn_features_workspace(attn_tensor y, attn_tensor x,
-                                              const attn_feature_map *map, int is_key,
-                                              const attn_ctx *ctx) {
-  attn_ctx plain = attn_before_workspace_(ctx);
-  attn_features_job_ j;
-  size_t bytes = 0;
-  memset(&j, 0, sizeof j);
-  j.y = y, j.x = x, j.is_key = is_key;
-  attn_features_call_(&j, map, &plain, &bytes);
-  return bytes;
-}
+ATTN_CALL_(attn_features, (y, x, map, is_key), attn_tensor y, attn_tensor x,
+           const attn_feature_map *map, int is_key)

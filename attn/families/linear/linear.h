@@ -83,8 +83,6 @@ ATTN_FUNC_ int attn_linear_check_rates_(attn_error_ *e, const attn_linear_ *a, i
 ATTN_FUNC_ int attn_linear_plan_(attn_error_ *e, attn_linear_ *a, attn_tensor o, attn_tensor q,
                                  attn_tensor k, attn_tensor v, const attn_linear_params *params,
                                  const attn_ctx *ctx, int *workers, int data) {
-  static const attn_words_ w[] = {ATTN_WORDS_("o"), ATTN_WORDS_("q"), ATTN_WORDS_("k"),
-                                  ATTN_WORDS_("v"), ATTN_WORDS_("params.rate")};
   enum { O, Q, K, V, RATE, COUNT };
   enum { RATE_HEAD, KV_LEN, Q_LEN, W, SIGMAS, STATE, MORE };
   const int64_t any = ATTN_ANY_;
@@ -98,43 +96,15 @@ ATTN_FUNC_ int attn_linear_plan_(attn_error_ *e, attn_linear_ *a, attn_tensor o,
   a->map.table = a->table;
   a->o = o, a->q = q, a->k = k, a->v = v, a->rate = p.rate;
   attn_operand_ op[COUNT] = {
-      {&a->o,
-       &w[O],
-       ATTN_OUT_,
-       q.batch,
-       q.heads,
-       q.len,
-       v.dim,
-       "o must be [q.batch, q.heads, q.len, v.dim]",
-       {0, 0}},
-      {&a->q, &w[Q], 0, any, any, any, any, "", {0, 0}},
-      {&a->k,
-       &w[K],
-       0,
-       q.batch,
-       ATTN_DIVIDES_,
-       any,
-       q.dim,
-       "k must be [q.batch, kv_heads, Tk, q.dim], kv_heads a divisor of q.heads",
-       {0, 0}},
-      {&a->v,
-       &w[V],
-       0,
-       q.batch,
-       k.heads,
-       k.len,
-       any,
-       "v must be [q.batch, k.heads, k.len, dv]",
-       {0, 0}},
-      {&a->rate,
-       &w[RATE],
-       ATTN_OPTIONAL_,
-       any,
-       ATTN_ONE_OR_ALL_,
-       k.len,
-       1,
-       "params.rate must be [1 or B, 1 or kv_heads, k.len, 1]",
-       {0, 0}}};
+      ATTN_OPERAND_(&a->o, "o", ATTN_OUT_, q.batch, q.heads, q.len, v.dim,
+                    "o must be [q.batch, q.heads, q.len, v.dim]"),
+      ATTN_OPERAND_(&a->q, "q", 0, any, any, any, any, ""),
+      ATTN_OPERAND_(&a->k, "k", 0, q.batch, ATTN_DIVIDES_, any, q.dim,
+                    "k must be [q.batch, kv_heads, Tk, q.dim], kv_heads a divisor of q.heads"),
+      ATTN_OPERAND_(&a->v, "v", 0, q.batch, k.heads, k.len, any,
+                    "v must be [q.batch, k.heads, k.len, dv]"),
+      ATTN_OPERAND_(&a->rate, "params.rate", ATTN_OPTIONAL_, any, ATTN_ONE_OR_ALL_, k.len, 1,
+                    "params.rate must be [1 or B, 1 or kv_heads, k.len, 1]")};
   for (int i = 0; i < COUNT; i++)
     if (!attn_check_operand_(e, &op[i], i == RATE ? k.heads : q.heads)) return 0;
   if (!attn_linear_sizes_(e, a, &p, q.heads, k.heads, k.dim, v.dim)) return 0;

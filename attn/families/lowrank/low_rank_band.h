@@ -18,10 +18,6 @@ ATTN_COLD_ int attn_low_rank_band_check_(attn_error_ *e, attn_low_rank_band_job_
                                          const attn_low_rank_band_params *params,
                                          const attn_ctx *ctx, const attn_table_ **table,
                                          int *workers, int data) {
-  static const attn_words_ w[] = {ATTN_WORDS_("q_low"),  ATTN_WORDS_("k_low"),
-                                  ATTN_WORDS_("q_band"), ATTN_WORDS_("k_band"),
-                                  ATTN_WORDS_("v"),      ATTN_WORDS_("params.v_band"),
-                                  ATTN_WORDS_("o")};
   enum { QL, KL, QB, KB, V, VB, O, COUNT };
   enum { KV_LEN, Q_LEN, BIAS, LOW, BAND, ARRAYS };
   attn_low_rank_band_params *p = &j->p;
@@ -33,62 +29,22 @@ ATTN_COLD_ int attn_low_rank_band_check_(attn_error_ *e, attn_low_rank_band_job_
   const int64_t in = ATTN_DIVIDES_, any = ATTN_ANY_, dv = j->v.dim;
   const int64_t dim = p->concat ? attn_add_(dv, p->v_band.dim) : dv;
   attn_operand_ op[COUNT] = {
-      {&j->q_low, &w[QL], 0, any, any, any, any, NULL, {0, 0}},
-      {&j->k_low,
-       &w[KL],
-       0,
-       b,
-       in,
-       any,
-       j->q_low.dim,
-       "k_low must be [q_low.batch, a divisor of q_low.heads, Tk, q_low.dim]",
-       {0, 0}},
-      {&j->q_band,
-       &w[QB],
-       0,
-       b,
-       h,
-       tq,
-       any,
-       "q_band must have the batch, heads and len of q_low",
-       {0, 0}},
-      {&j->k_band,
-       &w[KB],
-       0,
-       b,
-       in,
-       tk,
-       j->q_band.dim,
-       "k_band must be [q_low.batch, a divisor of q_low.heads, k_low.len, q_band.dim]",
-       {0, 0}},
-      {&j->v,
-       &w[V],
-       0,
-       b,
-       in,
-       tk,
-       any,
-       "v must be [q_low.batch, a divisor of q_low.heads, k_low.len, dv]",
-       {0, 0}},
-      {&p->v_band,
-       &w[VB],
-       0,
-       b,
-       in,
-       tk,
-       p->concat ? any : dv,
-       "params.v_band must be as v, with params.concat of any width",
-       {0, 0}},
-      {&j->o,
-       &w[O],
-       ATTN_OUT_,
-       b,
-       h,
-       tq,
-       dim,
-       "o must be [q_low.batch, q_low.heads, q_low.len, v.dim], with params.concat v.dim + "
-       "v_band.dim wide",
-       {0, 0}}};
+      ATTN_OPERAND_(&j->q_low, "q_low", 0, any, any, any, any, NULL),
+      ATTN_OPERAND_(&j->k_low, "k_low", 0, b, in, any, j->q_low.dim,
+                    "k_low must be [q_low.batch, a divisor of q_low.heads, Tk, q_low.dim]"),
+      ATTN_OPERAND_(&j->q_band, "q_band", 0, b, h, tq, any,
+                    "q_band must have the batch, heads and len of q_low"),
+      ATTN_OPERAND_(
+          &j->k_band, "k_band", 0, b, in, tk, j->q_band.dim,
+          "k_band must be [q_low.batch, a divisor of q_low.heads, k_low.len, q_band.dim]"),
+      ATTN_OPERAND_(&j->v, "v", 0, b, in, tk, any,
+                    "v must be [q_low.batch, a divisor of q_low.heads, k_low.len, dv]"),
+      ATTN_OPERAND_(&p->v_band, "params.v_band", 0, b, in, tk, p->concat ? any : dv,
+                    "params.v_band must be as v, with params.concat of any width"),
+      ATTN_OPERAND_(
+          &j->o, "o", ATTN_OUT_, b, h, tq, dim,
+          "o must be [q_low.batch, q_low.heads, q_low.len, v.dim], with params.concat v.dim + "
+          "v_band.dim wide")};
   for (int i = 0; i < COUNT; i++) {
     if (!attn_check_operand_(e, &op[i], h)) return 0;
     if (h < 1) return attn_reject_(e, ATTN_E_SHAPE, "q_low.heads must be at least 1");
@@ -208,9 +164,9 @@ ATTN_COLD_ int attn_low_rank_band_steps_(attn_stage_ *s, void *job) {
 }
 
 /* The call, or with bytes the workspace query. */
-ATTN_COLD_ attn_status attn_low_rank_band_call_(attn_low_rank_band_job_ *j,
-                                                const attn_low_rank_band_params *params,
-                                                attn_ctx *ctx, size_t *bytes) {
+ATTN_COLD_ attn_status attn_low_rank_band_job_call_(attn_low_rank_band_job_ *j,
+                                                    const attn_low_rank_band_params *params,
+                                                    attn_ctx *ctx, size_t *bytes) {
   attn_error_ e = {ATTN_OK, NULL};
   const attn_table_ *table;
   int workers;
@@ -235,21 +191,14 @@ ATTN_COLD_ attn_low_rank_band_job_ attn_low_rank_band_job_of_(attn_tensor o, att
   return j;
 }
 
-ATTN_PUB_COLD_ attn_status attn_low_rank_band(attn_tensor o, attn_tensor q_low, attn_tensor k_low,
-                                              attn_tensor q_band, attn_tensor k_band, attn_tensor v,
-                                              const attn_low_rank_band_params *params,
-                                              attn_ctx *ctx) {
+ATTN_COLD_ attn_status attn_low_rank_band_call_(attn_tensor o, attn_tensor q_low, attn_tensor k_low,
+                                                attn_tensor q_band, attn_tensor k_band,
+                                                attn_tensor v,
+                                                const attn_low_rank_band_params *params,
+                                                attn_ctx *ctx, size_t *bytes) {
   attn_low_rank_band_job_ j = attn_low_rank_band_job_of_(o, q_low, k_low, q_band, k_band, v);
-  return attn_low_rank_band_call_(&j, params, ctx, NULL);
+  return attn_low_rank_band_job_call_(&j, params, ctx, bytes);
 }
-ATTN_PUB_COLD_ size_t attn_low_rank_band_workspace(attn_tensor o, attn_tensor q_low,
-                                                   attn_tensor k_low, attn_tensor q_band,
-                                                   attn_tensor k_band, attn_tensor v,
-                                                   const attn_low_rank_band_params *params,
-                                                   const attn_ctx *ctx) {
-  attn_low_rank_band_job_ j = attn_low_rank_band_job_of_(o, q_low, k_low, q_band, k_band, v);
-  attn_ctx plain = attn_before_workspace_(ctx);
-  size_t bytes = 0;
-  attn_low_rank_band_call_(&j, params, &plain, &bytes);
-  return bytes;
-}
+ATTN_CALL_(attn_low_rank_band, (o, q_low, k_low, q_band, k_band, v, params), attn_tensor o,
+           attn_tensor q_low, attn_tensor k_low, attn_tensor q_band, attn_tensor k_band,
+           attn_tensor v, const attn_low_rank_band_params *params)

@@ -12,50 +12,21 @@ typedef struct attn_landmark_job_ {
 /* Every rule; the lengths are read for the workspace query as well. */
 ATTN_COLD_ int attn_landmark_check_(attn_error_ *e, attn_landmark_job_ *j, const attn_ctx *ctx,
                                     const attn_table_ **table, int *workers) {
-  static const attn_words_ w[] = {ATTN_WORDS_("q"), ATTN_WORDS_("k"), ATTN_WORDS_("v"),
-                                  ATTN_WORDS_("o"), ATTN_WORDS_("params.conv")};
   enum { Q, K, V, O, CONV, COUNT };
   attn_span_ lens[2];
   if (!attn_check_ctx_(e, ctx, table, workers)) return 0;
   const int64_t b = j->q.batch, h = j->q.heads, tq = j->q.len, tk = j->k.len;
   const int64_t any = ATTN_ANY_, in = ATTN_DIVIDES_;
-  attn_operand_ op[COUNT] = {{&j->q, &w[Q], 0, any, any, any, any, NULL, {0, 0}},
-                             {&j->k,
-                              &w[K],
-                              0,
-                              b,
-                              in,
-                              any,
-                              j->q.dim,
-                              "k must be [q.batch, a divisor of q.heads, Tk, q.dim]",
-                              {0, 0}},
-                             {&j->v,
-                              &w[V],
-                              0,
-                              b,
-                              in,
-                              tk,
-                              any,
-                              "v must be [q.batch, a divisor of q.heads, k.len, dv]",
-                              {0, 0}},
-                             {&j->o,
-                              &w[O],
-                              ATTN_OUT_,
-                              b,
-                              h,
-                              tq,
-                              j->v.dim,
-                              "o must be [q.batch, q.heads, q.len, v.dim]",
-                              {0, 0}},
-                             {&j->conv,
-                              &w[CONV],
-                              ATTN_OPTIONAL_,
-                              1,
-                              ATTN_ONE_OR_ALL_,
-                              any,
-                              1,
-                              "params.conv must be [1, 1 or q.heads, kernel, 1]",
-                              {0, 0}}};
+  attn_operand_ op[COUNT] = {
+      ATTN_OPERAND_(&j->q, "q", 0, any, any, any, any, NULL),
+      ATTN_OPERAND_(&j->k, "k", 0, b, in, any, j->q.dim,
+                    "k must be [q.batch, a divisor of q.heads, Tk, q.dim]"),
+      ATTN_OPERAND_(&j->v, "v", 0, b, in, tk, any,
+                    "v must be [q.batch, a divisor of q.heads, k.len, dv]"),
+      ATTN_OPERAND_(&j->o, "o", ATTN_OUT_, b, h, tq, j->v.dim,
+                    "o must be [q.batch, q.heads, q.len, v.dim]"),
+      ATTN_OPERAND_(&j->conv, "params.conv", ATTN_OPTIONAL_, 1, ATTN_ONE_OR_ALL_, any, 1,
+                    "params.conv must be [1, 1 or q.heads, kernel, 1]")};
   for (int i = 0; i < COUNT; i++) {
     if (!attn_check_operand_(e, &op[i], h)) return 0;
     if (h < 1) return attn_reject_(e, ATTN_E_SHAPE, "q.heads must be at least 1");
@@ -258,20 +229,14 @@ ATTN_COLD_ attn_landmark_job_ attn_nystrom_job_(attn_tensor o, attn_tensor q, at
   j.landmarks = p->landmarks, j.iterations = p->iterations, j.always = p->always;
   return j;
 }
-ATTN_PUB_COLD_ attn_status attn_nystrom(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
-                                        const attn_nystrom_params *params, attn_ctx *ctx) {
+ATTN_COLD_ attn_status attn_nystrom_call_(attn_tensor o, attn_tensor q, attn_tensor k,
+                                          attn_tensor v, const attn_nystrom_params *params,
+                                          attn_ctx *ctx, size_t *bytes) {
   attn_landmark_job_ j = attn_nystrom_job_(o, q, k, v, params);
-  return attn_landmark_call_(&j, ctx, NULL);
+  return attn_landmark_call_(&j, ctx, bytes);
 }
-ATTN_PUB_COLD_ size_t attn_nystrom_workspace(attn_tensor o, attn_tensor q, attn_tensor k,
-                                             attn_tensor v, const attn_nystrom_params *params,
-                                             const attn_ctx *ctx) {
-  attn_landmark_job_ j = attn_nystrom_job_(o, q, k, v, params);
-  attn_ctx plain = attn_before_workspace_(ctx);
-  size_t bytes = 0;
-  attn_landmark_call_(&j, &plain, &bytes);
-  return bytes;
-}
+ATTN_CALL_(attn_nystrom, (o, q, k, v, params), attn_tensor o, attn_tensor q, attn_tensor k,
+           attn_tensor v, const attn_nystrom_params *params)
 
 ATTN_COLD_ attn_landmark_job_ attn_csalr_job_(attn_tensor o, attn_tensor q, attn_tensor k,
                                               attn_tensor v, const attn_csalr_params *p) {
@@ -283,17 +248,11 @@ ATTN_COLD_ attn_landmark_job_ attn_csalr_job_(attn_tensor o, attn_tensor q, attn
   j.landmarks = p->landmarks, j.lambda = p->lambda, j.renormalise = p->renormalise;
   return j;
 }
-ATTN_PUB_COLD_ attn_status attn_csalr(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
-                                      const attn_csalr_params *params, attn_ctx *ctx) {
+ATTN_COLD_ attn_status attn_csalr_call_(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
+                                        const attn_csalr_params *params, attn_ctx *ctx,
+                                        size_t *bytes) {
   attn_landmark_job_ j = attn_csalr_job_(o, q, k, v, params);
-  return attn_landmark_call_(&j, ctx, NULL);
+  return attn_landmark_call_(&j, ctx, bytes);
 }
-ATTN_PUB_COLD_ size_t attn_csalr_workspace(attn_tensor o, attn_tensor q, attn_tensor k,
-                                           attn_tensor v, const attn_csalr_params *params,
-                                           const attn_ctx *ctx) {
-  attn_landmark_job_ j = attn_csalr_job_(o, q, k, v, params);
-  attn_ctx plain = attn_before_workspace_(ctx);
-  size_t bytes = 0;
-  attn_landmark_call_(&j, &plain, &bytes);
-  return bytes;
-}
+ATTN_CALL_(attn_csalr, (o, q, k, v, params), attn_tensor o, attn_tensor q, attn_tensor k,
+           attn_tensor v, const attn_csalr_params *params)

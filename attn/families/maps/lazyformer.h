@@ -79,30 +79,16 @@ ATTN_FUNC_ void attn_map_apply_item_(void *job, int worker, int64_t index) {
 ATTN_COLD_ int attn_map_apply_check_(attn_error_ *e, attn_map_apply_job_ *a,
                                      const attn_map_apply_params *p, const attn_ctx *ctx,
                                      int *workers) {
-  static const attn_words_ w[] = {ATTN_WORDS_("o"), ATTN_WORDS_("map"), ATTN_WORDS_("v")};
   const int64_t any = ATTN_ANY_;
   const int no_keys = a->v.len == 0 && a->map.dim == 0; /* a map without columns is no tensor */
-  attn_operand_ op[3] = {{&a->v,
-                          &w[2],
-                          0,
-                          a->o.batch,
-                          ATTN_DIVIDES_,
-                          any,
-                          a->o.dim,
-                          a->o.heads >= 1 && (a->v.heads < 1 || a->o.heads % a->v.heads)
-                              ? "v.heads must divide o.heads"
-                              : "v must be [o.batch, ., map.dim, o.dim]",
-                          {0, 0}},
-                         {&a->o, &w[0], ATTN_OUT_, any, any, any, any, "", {0, 0}},
-                         {&a->map,
-                          &w[1],
-                          no_keys ? ATTN_OPTIONAL_ : 0,
-                          a->o.batch,
-                          a->o.heads,
-                          a->o.len,
-                          a->v.len,
-                          "map must be [o.batch, o.heads, o.len, v.len]",
-                          {0, 0}}};
+  attn_operand_ op[3] = {
+      ATTN_OPERAND_(&a->v, "v", 0, a->o.batch, ATTN_DIVIDES_, any, a->o.dim,
+                    a->o.heads >= 1 && (a->v.heads < 1 || a->o.heads % a->v.heads)
+                        ? "v.heads must divide o.heads"
+                        : "v must be [o.batch, ., map.dim, o.dim]"),
+      ATTN_OPERAND_(&a->o, "o", ATTN_OUT_, any, any, any, any, ""),
+      ATTN_OPERAND_(&a->map, "map", no_keys ? ATTN_OPTIONAL_ : 0, a->o.batch, a->o.heads, a->o.len,
+                    a->v.len, "map must be [o.batch, o.heads, o.len, v.len]")};
   if (!attn_check_ctx_(e, ctx, &a->table, workers)) return 0;
   if (no_keys) a->map.data = NULL;
   if (a->o.heads < 1) return attn_reject_(e, ATTN_E_SHAPE, "o.heads must be at least 1");
@@ -131,9 +117,9 @@ ATTN_COLD_ int attn_map_apply_steps_(attn_stage_ *s, void *job) {
                          attn_map_apply_item_, a, a->each, &a->memory);
 }
 
-ATTN_COLD_ attn_status attn_map_apply_call_(attn_tensor o, attn_tensor map, attn_tensor v,
-                                            const attn_map_apply_params *params, attn_ctx *ctx,
-                                            size_t *bytes) {
+ATTN_COLD_ attn_status attn_map_apply_job_call_(attn_tensor o, attn_tensor map, attn_tensor v,
+                                                const attn_map_apply_params *params, attn_ctx *ctx,
+                                                size_t *bytes) {
   attn_error_ e = {ATTN_OK, NULL};
   attn_map_apply_job_ a;
   int workers;
@@ -150,18 +136,13 @@ ATTN_COLD_ attn_status attn_map_apply_call_(attn_tensor o, attn_tensor map, attn
   return attn_end_(bytes ? NULL : ctx, &e);
 }
 
-ATTN_PUB_COLD_ attn_status attn_map_apply(attn_tensor o, attn_tensor map, attn_tensor v,
-                                          const attn_map_apply_params *params, attn_ctx *ctx) {
-  return attn_map_apply_call_(o, map, v, params, ctx, NULL);
+ATTN_COLD_ attn_status attn_map_apply_call_(attn_tensor o, attn_tensor map, attn_tensor v,
+                                            const attn_map_apply_params *params, attn_ctx *ctx,
+                                            size_t *bytes) {
+  return attn_map_apply_job_call_(o, map, v, params, ctx, bytes);
 }
-
-ATTN_PUB_COLD_ size_t attn_map_apply_workspace(attn_tensor o, attn_tensor map, attn_tensor v,
-                                               const attn_map_apply_params *params,
-                                               const attn_ctx *ctx) {
-  attn_ctx own = attn_before_workspace_(ctx);
-  size_t bytes = 0;
-  return attn_map_apply_call_(o, map, v, params, &own, &bytes) == ATTN_OK ? bytes : 0;
-}
+ATTN_CALL_(attn_map_apply, (o, map, v, params), attn_tensor o, attn_tensor map, attn_tensor v,
+           const attn_map_apply_params *params)
 
 /* ---- a stack of layers ----------------------------------------------------------------------*/
 
@@ -247,7 +228,7 @@ ATTN_COLD_ int attn_lazy_steps_(attn_stage_ *s, void *job) {
 /* The rules of attn_sdpa for each layer, then what layers have in common. */
 ATTN_COLD_ int attn_lazy_check_(attn_error_ *e, attn_lazy_job_ *a, const attn_ctx *ctx,
                                 const attn_table_ **table, int *workers, int data) {
-  static const attn_words_ wo = ATTN_WORDS_("o"), wi = ATTN_WORDS_("q, k or v");
+  static const char wo[] = ATTN_WORDS_("o"), wi[] = ATTN_WORDS_("q, k or v");
   const attn_sdpa_params *p = a->attention;
   if (!attn_check_ctx_(e, ctx, table, workers)) return 0;
   if (a->layers < 0) return attn_reject_(e, ATTN_E_RANGE, "layers must not be negative");
@@ -273,21 +254,22 @@ ATTN_COLD_ int attn_lazy_check_(attn_error_ *e, attn_lazy_job_ *a, const attn_ct
       attn_tensor o = a->o[l];
       attn_span_ span, more;
       if (i == l) continue;
-      if (!attn_check_tensor_(e, &o, &wo, &span)) return 0;
+      if (!attn_check_tensor_(e, &o, wo, &span)) return 0;
       for (int t = 0; t < 4; t++) {
         attn_tensor x = *other[t];
-        if (!attn_check_stored_(e, &x, &wi, &more)) return 0;
+        if (!attn_check_stored_(e, &x, wi, &more)) return 0;
         if (attn_overlap_(span, more))
-          return attn_reject_(e, ATTN_E_OVERLAP, attn_says_(&wo, ATTN_SAYS_OVERLAP_));
+          return attn_reject_(e, ATTN_E_OVERLAP, attn_says_(wo, ATTN_SAYS_OVERLAP_));
       }
     }
   return 1;
 }
 
-ATTN_COLD_ attn_status attn_lazyformer_call_(const attn_tensor *o, const attn_tensor *q,
-                                             const attn_tensor *k, const attn_tensor *v,
-                                             int64_t layers, const attn_lazyformer_params *params,
-                                             attn_ctx *ctx, size_t *bytes) {
+ATTN_COLD_ attn_status attn_lazyformer_job_call_(const attn_tensor *o, const attn_tensor *q,
+                                                 const attn_tensor *k, const attn_tensor *v,
+                                                 int64_t layers,
+                                                 const attn_lazyformer_params *params,
+                                                 attn_ctx *ctx, size_t *bytes) {
   attn_error_ e = {ATTN_OK, NULL};
   attn_lazyformer_params zero;
   const attn_table_ *table;
@@ -307,19 +289,12 @@ ATTN_COLD_ attn_status attn_lazyformer_call_(const attn_tensor *o, const attn_te
   return attn_end_(bytes ? NULL : ctx, &e);
 }
 
-ATTN_PUB_COLD_ attn_status attn_lazyformer(const attn_tensor *o, const attn_tensor *q,
-                                           const attn_tensor *k, const attn_tensor *v,
-                                           int64_t layers, const attn_lazyformer_params *params,
-                                           attn_ctx *ctx) {
-  return attn_lazyformer_call_(o, q, k, v, layers, params, ctx, NULL);
+ATTN_COLD_ attn_status attn_lazyformer_call_(const attn_tensor *o, const attn_tensor *q,
+                                             const attn_tensor *k, const attn_tensor *v,
+                                             int64_t layers, const attn_lazyformer_params *params,
+                                             attn_ctx *ctx, size_t *bytes) {
+  return attn_lazyformer_job_call_(o, q, k, v, layers, params, ctx, bytes);
 }
-
-ATTN_PUB_COLD_ size_t attn_lazyformer_workspace(const attn_tensor *o, const attn_tensor *q,
-                                                const attn_tensor *k, const attn_tensor *v,
-                                                int64_t layers,
-                                                const attn_lazyformer_params *params,
-                                                const attn_ctx *ctx) {
-  attn_ctx own = attn_before_workspace_(ctx);
-  size_t bytes = 0;
-  return attn_lazyformer_call_(o, q, k, v, layers, params, &own, &bytes) == ATTN_OK ? bytes : 0;
-}
+ATTN_CALL_(attn_lazyformer, (o, q, k, v, layers, params), const attn_tensor *o,
+           const attn_tensor *q, const attn_tensor *k, const attn_tensor *v, int64_t layers,
+           const attn_lazyformer_params *params)

@@ -64,7 +64,7 @@ ATTN_COLD_ int attn_maps_plan_(attn_error_ *e, attn_maps_job_ *a, const attn_sdp
 /* previous and scores, against each other and the rest. */
 ATTN_COLD_ int attn_maps_check_(attn_error_ *e, attn_maps_job_ *a, const attn_sdpa_params *p,
                                 const attn_ctx *ctx, int in_place, int data) {
-  static const attn_words_ w[] = {ATTN_WORDS_("o"),
+  static const char *const w[] = {ATTN_WORDS_("o"),
                                   ATTN_WORDS_("q"),
                                   ATTN_WORDS_("k"),
                                   ATTN_WORDS_("v"),
@@ -80,39 +80,18 @@ ATTN_COLD_ int attn_maps_check_(attn_error_ *e, attn_maps_job_ *a, const attn_sd
   attn_tensor lse = a->after.lse, map = a->after.map;
   if (tk == 0) a->previous.data = a->scores.data = NULL;
   attn_operand_ op[COUNT] = {
-      {&o, &w[O], ATTN_OUT_, any, any, any, any, "", {0, 0}},
-      {&q, &w[Q], 0, any, any, any, any, "", {0, 0}},
-      {&k, &w[K], ATTN_OPTIONAL_, any, any, any, any, "", {0, 0}},
-      {&v, &w[V], ATTN_OPTIONAL_, any, any, any, any, "", {0, 0}},
-      {&a->previous,
-       &w[PREVIOUS],
-       ATTN_OPTIONAL_,
-       b,
-       h,
-       tq,
-       tk,
-       "params.previous must be [q.batch, q.heads, q.len, k.len]",
-       {0, 0}},
-      {&a->scores,
-       &w[SCORES],
-       ATTN_OUT_ | ATTN_OPTIONAL_,
-       b,
-       h,
-       tq,
-       tk,
-       "params.scores must be [q.batch, q.heads, q.len, k.len]",
-       {0, 0}},
-      {&a->kernel,
-       &w[KERNEL],
-       ATTN_OPTIONAL_,
-       h,
-       h,
-       any,
-       any,
-       "params.kernel must be [q.heads, q.heads, kh, kw]",
-       {0, 0}},
-      {&lse, &w[LSE], ATTN_OUT_ | ATTN_OPTIONAL_, any, any, any, any, "", {0, 0}},
-      {&map, &w[MAP], ATTN_OUT_ | ATTN_OPTIONAL_, any, any, any, any, "", {0, 0}}};
+      ATTN_OPERAND_AS_(&o, w[O], ATTN_OUT_, any, any, any, any, ""),
+      ATTN_OPERAND_AS_(&q, w[Q], 0, any, any, any, any, ""),
+      ATTN_OPERAND_AS_(&k, w[K], ATTN_OPTIONAL_, any, any, any, any, ""),
+      ATTN_OPERAND_AS_(&v, w[V], ATTN_OPTIONAL_, any, any, any, any, ""),
+      ATTN_OPERAND_AS_(&a->previous, w[PREVIOUS], ATTN_OPTIONAL_, b, h, tq, tk,
+                       "params.previous must be [q.batch, q.heads, q.len, k.len]"),
+      ATTN_OPERAND_AS_(&a->scores, w[SCORES], ATTN_OUT_ | ATTN_OPTIONAL_, b, h, tq, tk,
+                       "params.scores must be [q.batch, q.heads, q.len, k.len]"),
+      ATTN_OPERAND_AS_(&a->kernel, w[KERNEL], ATTN_OPTIONAL_, h, h, any, any,
+                       "params.kernel must be [q.heads, q.heads, kh, kw]"),
+      ATTN_OPERAND_AS_(&lse, w[LSE], ATTN_OUT_ | ATTN_OPTIONAL_, any, any, any, any, ""),
+      ATTN_OPERAND_AS_(&map, w[MAP], ATTN_OUT_ | ATTN_OPTIONAL_, any, any, any, any, "")};
   attn_span_ more, outer[2];
   for (int i = 0; i < COUNT; i++) {
     if ((i == K || i == V) && attn_quantized_(op[i].t->dtype)) {
@@ -134,7 +113,7 @@ ATTN_COLD_ int attn_maps_check_(attn_error_ *e, attn_maps_job_ *a, const attn_sd
   outer[0] = op[SCORES].span;
   x.o = o, x.q = q, x.k = k, x.v = v, x.outer = outer;
   if (!attn_sdpa_plan_(e, &x, p, ctx, &workers, -1))
-    return attn_reject_(e, ATTN_E_OVERLAP, attn_says_(&w[SCORES], ATTN_SAYS_OVERLAP_));
+    return attn_reject_(e, ATTN_E_OVERLAP, attn_says_(w[SCORES], ATTN_SAYS_OVERLAP_));
   return !data || !ctx || !ctx->validate || !a->previous.data || !tk ||
          attn_maps_finite_(e, a->after.table, &a->previous);
 }
@@ -232,9 +211,9 @@ ATTN_COLD_ float attn_maps_or_(float x, float otherwise) {
   return x != 0.0f ? x : attn_to_bits_(x) ? 0.0f : otherwise;
 }
 
-ATTN_COLD_ attn_status attn_score_mix_call_(attn_tensor o, attn_tensor q, attn_tensor k,
-                                            attn_tensor v, const attn_score_mix_params *params,
-                                            attn_ctx *ctx, size_t *bytes) {
+ATTN_COLD_ attn_status attn_score_mix_job_call_(attn_tensor o, attn_tensor q, attn_tensor k,
+                                                attn_tensor v, const attn_score_mix_params *params,
+                                                attn_ctx *ctx, size_t *bytes) {
   attn_error_ e = {ATTN_OK, NULL};
   attn_score_mix_params zero;
   attn_maps_job_ a;
@@ -251,23 +230,18 @@ ATTN_COLD_ attn_status attn_score_mix_call_(attn_tensor o, attn_tensor q, attn_t
   return attn_end_(bytes ? NULL : ctx, &e);
 }
 
-ATTN_PUB_COLD_ attn_status attn_score_mix(attn_tensor o, attn_tensor q, attn_tensor k,
-                                          attn_tensor v, const attn_score_mix_params *params,
-                                          attn_ctx *ctx) {
-  return attn_score_mix_call_(o, q, k, v, params, ctx, NULL);
+ATTN_COLD_ attn_status attn_score_mix_call_(attn_tensor o, attn_tensor q, attn_tensor k,
+                                            attn_tensor v, const attn_score_mix_params *params,
+                                            attn_ctx *ctx, size_t *bytes) {
+  return attn_score_mix_job_call_(o, q, k, v, params, ctx, bytes);
 }
+ATTN_CALL_(attn_score_mix, (o, q, k, v, params), attn_tensor o, attn_tensor q, attn_tensor k,
+           attn_tensor v, const attn_score_mix_params *params)
 
-ATTN_PUB_COLD_ size_t attn_score_mix_workspace(attn_tensor o, attn_tensor q, attn_tensor k,
-                                               attn_tensor v, const attn_score_mix_params *params,
-                                               const attn_ctx *ctx) {
-  attn_ctx own = attn_before_workspace_(ctx);
-  size_t bytes = 0;
-  return attn_score_mix_call_(o, q, k, v, params, &own, &bytes) == ATTN_OK ? bytes : 0;
-}
-
-ATTN_COLD_ attn_status attn_realformer_call_(attn_tensor o, attn_tensor q, attn_tensor k,
-                                             attn_tensor v, const attn_realformer_params *params,
-                                             attn_ctx *ctx, size_t *bytes) {
+ATTN_COLD_ attn_status attn_realformer_job_call_(attn_tensor o, attn_tensor q, attn_tensor k,
+                                                 attn_tensor v,
+                                                 const attn_realformer_params *params,
+                                                 attn_ctx *ctx, size_t *bytes) {
   attn_error_ e = {ATTN_OK, NULL};
   attn_realformer_params zero;
   attn_maps_job_ a;
@@ -283,19 +257,13 @@ ATTN_COLD_ attn_status attn_realformer_call_(attn_tensor o, attn_tensor q, attn_
   return attn_end_(bytes ? NULL : ctx, &e);
 }
 
-ATTN_PUB_COLD_ attn_status attn_realformer(attn_tensor o, attn_tensor q, attn_tensor k,
-                                           attn_tensor v, const attn_realformer_params *params,
-                                           attn_ctx *ctx) {
-  return attn_realformer_call_(o, q, k, v, params, ctx, NULL);
+ATTN_COLD_ attn_status attn_realformer_call_(attn_tensor o, attn_tensor q, attn_tensor k,
+                                             attn_tensor v, const attn_realformer_params *params,
+                                             attn_ctx *ctx, size_t *bytes) {
+  return attn_realformer_job_call_(o, q, k, v, params, ctx, bytes);
 }
-
-ATTN_PUB_COLD_ size_t attn_realformer_workspace(attn_tensor o, attn_tensor q, attn_tensor k,
-                                                attn_tensor v, const attn_realformer_params *params,
-                                                const attn_ctx *ctx) {
-  attn_ctx own = attn_before_workspace_(ctx);
-  size_t bytes = 0;
-  return attn_realformer_call_(o, q, k, v, params, &own, &bytes) == ATTN_OK ? bytes : 0;
-}
+ATTN_CALL_(attn_realformer, (o, q, k, v, params), attn_tensor o, attn_tensor q, attn_tensor k,
+           attn_tensor v, const attn_realformer_params *params)
 
 /* A share of 0..1 with its default. */
 ATTN_COLD_ int attn_predictive_share_(float *x) {
@@ -305,7 +273,7 @@ ATTN_COLD_ int attn_predictive_share_(float *x) {
 
 ATTN_COLD_ int attn_predictive_check_(attn_error_ *e, attn_maps_job_ *a,
                                       attn_predictive_params *p) {
-  static const attn_words_ w = ATTN_WORDS_("params.kernel");
+  static const char w[] = ATTN_WORDS_("params.kernel");
   const attn_tensor *k = &p->kernel;
   attn_span_ span;
   if (!attn_predictive_share_(&p->alpha) || !attn_predictive_share_(&p->previous_share) ||
@@ -323,7 +291,7 @@ ATTN_COLD_ int attn_predictive_check_(attn_error_ *e, attn_maps_job_ *a,
   if (!k->data && share != 0.0f)
     return attn_reject_(e, ATTN_E_NULL, "params.kernel.data must not be null");
   if (k->data) {
-    if (!attn_check_tensor_(e, &a->kernel, &w, &span)) return 0;
+    if (!attn_check_tensor_(e, &a->kernel, w, &span)) return 0;
     if (k->batch != a->after.q.heads || k->heads != a->after.q.heads || k->len < 1)
       return attn_reject_(e, ATTN_E_SHAPE, "params.kernel must be [q.heads, q.heads, kh, kw]");
     if (p->rule == ATTN_PREDICTIVE_SAME && (k->len % 2 == 0 || k->dim % 2 == 0))
@@ -346,9 +314,10 @@ ATTN_COLD_ int attn_predictive_check_(attn_error_ *e, attn_maps_job_ *a,
   return 1;
 }
 
-ATTN_COLD_ attn_status attn_predictive_call_(attn_tensor o, attn_tensor q, attn_tensor k,
-                                             attn_tensor v, const attn_predictive_params *params,
-                                             attn_ctx *ctx, size_t *bytes) {
+ATTN_COLD_ attn_status attn_predictive_job_call_(attn_tensor o, attn_tensor q, attn_tensor k,
+                                                 attn_tensor v,
+                                                 const attn_predictive_params *params,
+                                                 attn_ctx *ctx, size_t *bytes) {
   attn_error_ e = {ATTN_OK, NULL};
   attn_predictive_params p;
   attn_maps_job_ a;
@@ -359,16 +328,10 @@ ATTN_COLD_ attn_status attn_predictive_call_(attn_tensor o, attn_tensor q, attn_
   return attn_end_(bytes ? NULL : ctx, &e);
 }
 
-ATTN_PUB_COLD_ attn_status attn_predictive(attn_tensor o, attn_tensor q, attn_tensor k,
-                                           attn_tensor v, const attn_predictive_params *params,
-                                           attn_ctx *ctx) {
-  return attn_predictive_call_(o, q, k, v, params, ctx, NULL);
+ATTN_COLD_ attn_status attn_predictive_call_(attn_tensor o, attn_tensor q, attn_tensor k,
+                                             attn_tensor v, const attn_predictive_params *params,
+                                             attn_ctx *ctx, size_t *bytes) {
+  return attn_predictive_job_call_(o, q, k, v, params, ctx, bytes);
 }
-
-ATTN_PUB_COLD_ size_t attn_predictive_workspace(attn_tensor o, attn_tensor q, attn_tensor k,
-                                                attn_tensor v, const attn_predictive_params *params,
-                                                const attn_ctx *ctx) {
-  attn_ctx own = attn_before_workspace_(ctx);
-  size_t bytes = 0;
-  return attn_predictive_call_(o, q, k, v, params, &own, &bytes) == ATTN_OK ? bytes : 0;
-}
+ATTN_CALL_(attn_predictive, (o, q, k, v, params), attn_tensor o, attn_tensor q, attn_tensor k,
+           attn_tensor v, const attn_predictive_params *params)

@@ -20,9 +20,9 @@ typedef struct attn_operands_ {
 } attn_operands_;
 
 ATTN_COLD_ int attn_operands_add_(attn_error_ *e, attn_operands_ *all, attn_tensor *t,
-                                  const attn_words_ *w, int role, int64_t batch, int64_t heads,
+                                  const char *w, int role, int64_t batch, int64_t heads,
                                   int64_t len, int64_t dim, const char *rule) {
-  const attn_operand_ one = {t, w, role, batch, heads, len, dim, rule, {0, 0}};
+  const attn_operand_ one = ATTN_OPERAND_AS_(t, w, role, batch, heads, len, dim, rule);
   all->at[all->n] = one;
   return attn_check_operand_(e, &all->at[all->n++], all->heads);
 }
@@ -34,21 +34,21 @@ ATTN_COLD_ int64_t attn_synthesizer_width_(const attn_synthesizer_net *net) {
 
 ATTN_COLD_ int attn_synthesizer_net_check_(attn_error_ *e, attn_operands_ *all,
                                            attn_synthesizer_net *net, int64_t din) {
-  static const attn_words_ w[] = {
+  static const char *const w[] = {
       ATTN_WORDS_("a source's net w1"), ATTN_WORDS_("a source's net b1"),
       ATTN_WORDS_("a source's net w2"), ATTN_WORDS_("a source's net b2")};
   const int64_t some = ATTN_ONE_OR_ALL_, any = ATTN_ANY_, wide = net->w1.dim;
   const int turned = net->w2_transposed != 0;
-  if (!attn_operands_add_(e, all, &net->w1, &w[0], 0, 1, some, din, any,
+  if (!attn_operands_add_(e, all, &net->w1, w[0], 0, 1, some, din, any,
                           "a source's net w1 must be [1, 1 or o.heads, x.dim, e]") ||
-      !attn_operands_add_(e, all, &net->b1, &w[1], ATTN_OPTIONAL_, 1, some, 1, wide,
+      !attn_operands_add_(e, all, &net->b1, w[1], ATTN_OPTIONAL_, 1, some, 1, wide,
                           "a source's net b1 must be [1, 1 or o.heads, 1, w1.dim]") ||
       !attn_operands_add_(
-          e, all, &net->w2, &w[2], 0, 1, some, turned ? any : wide, turned ? wide : any,
+          e, all, &net->w2, w[2], 0, 1, some, turned ? any : wide, turned ? wide : any,
           turned ? "a source's net w2 must be [1, 1 or o.heads, n, w1.dim] with w2_transposed"
                  : "a source's net w2 must be [1, 1 or o.heads, w1.dim, n]"))
     return 0;
-  return attn_operands_add_(e, all, &net->b2, &w[3], ATTN_OPTIONAL_, 1, some, 1,
+  return attn_operands_add_(e, all, &net->b2, w[3], ATTN_OPTIONAL_, 1, some, 1,
                             attn_synthesizer_width_(net),
                             "a source's net b2 must be [1, 1 or o.heads, 1, n], n of w2");
 }
@@ -56,7 +56,7 @@ ATTN_COLD_ int attn_synthesizer_net_check_(attn_error_ *e, attn_operands_ *all,
 ATTN_COLD_ int attn_synthesizer_source_check_(attn_error_ *e, attn_operands_ *all,
                                               const attn_synthesizer_job_ *j,
                                               attn_synthesizer_source *s) {
-  static const attn_words_ w[] = {ATTN_WORDS_("a source's r"),  ATTN_WORDS_("a source's r1"),
+  static const char *const w[] = {ATTN_WORDS_("a source's r"),  ATTN_WORDS_("a source's r1"),
                                   ATTN_WORDS_("a source's r2"), ATTN_WORDS_("a source's x"),
                                   ATTN_WORDS_("a source's q"),  ATTN_WORDS_("a source's k")};
   const int64_t some = ATTN_ONE_OR_ALL_, any = ATTN_ANY_, b = j->o.batch, h = j->o.heads;
@@ -66,28 +66,28 @@ ATTN_COLD_ int attn_synthesizer_source_check_(attn_error_ *e, attn_operands_ *al
   if ((int)s->kind < 0 || s->kind >= ATTN_SYNTHESIZER_COUNT)
     return attn_reject_(e, ATTN_E_RANGE, "a source's kind must be an attn_synthesizer_kind");
   if (s->kind == ATTN_SYNTHESIZER_RANDOM) {
-    if (!attn_operands_add_(e, all, &s->r, &w[0], 0, 1, some, any, any,
+    if (!attn_operands_add_(e, all, &s->r, w[0], 0, 1, some, any, any,
                             "a source's r must be [1, 1 or o.heads, positions, n]"))
       return 0;
     rows = &s->r, n = s->r.dim;
   } else if (s->kind == ATTN_SYNTHESIZER_RANDOM_FACTORED) {
-    if (!attn_operands_add_(e, all, &s->r1, &w[1], 0, 1, some, any, any,
+    if (!attn_operands_add_(e, all, &s->r1, w[1], 0, 1, some, any, any,
                             "a source's r1 must be [1, 1 or o.heads, positions, k]") ||
-        !attn_operands_add_(e, all, &s->r2, &w[2], 0, 1, some, any, s->r1.dim,
+        !attn_operands_add_(e, all, &s->r2, w[2], 0, 1, some, any, s->r1.dim,
                             "a source's r2 must be [1, 1 or o.heads, n, r1.dim]"))
       return 0;
     rows = &s->r1, n = s->r2.len;
   } else if (s->kind == ATTN_SYNTHESIZER_DOT) {
-    if (!attn_operands_add_(e, all, &s->q, &w[4], 0, b, h, tq, any,
+    if (!attn_operands_add_(e, all, &s->q, w[4], 0, b, h, tq, any,
                             "a source's q must have the batch, heads and len of o") ||
-        !attn_operands_add_(e, all, &s->k, &w[5], 0, b, ATTN_DIVIDES_, tk, s->q.dim,
+        !attn_operands_add_(e, all, &s->k, w[5], 0, b, ATTN_DIVIDES_, tk, s->q.dim,
                             "a source's k must be [o.batch, a divisor of o.heads, v.len, q.dim]"))
       return 0;
     if (!(s->scale - s->scale == 0.0f))
       return attn_reject_(e, ATTN_E_VALUE, "a source's scale must be finite");
   } else {
     const int factored = s->kind == ATTN_SYNTHESIZER_DENSE_FACTORED;
-    if (!attn_operands_add_(e, all, &s->x, &w[3], 0, b, some, tq, any,
+    if (!attn_operands_add_(e, all, &s->x, w[3], 0, b, some, tq, any,
                             "a source's x must be [o.batch, 1 or o.heads, o.len, din]") ||
         !attn_synthesizer_net_check_(e, all, &s->net, s->x.dim) ||
         (factored && !attn_synthesizer_net_check_(e, all, &s->net_b, s->x.dim)))
@@ -135,7 +135,7 @@ ATTN_COLD_ int attn_synthesizer_weigh_(attn_error_ *e, attn_synthesizer_job_ *j,
 ATTN_COLD_ int attn_synthesizer_check_(attn_error_ *e, attn_synthesizer_job_ *j,
                                        const attn_synthesizer_params *params, const attn_ctx *ctx,
                                        const attn_table_ **table, int *workers, int data) {
-  static const attn_words_ w[] = {ATTN_WORDS_("o"), ATTN_WORDS_("v"), ATTN_WORDS_("params.lse"),
+  static const char *const w[] = {ATTN_WORDS_("o"), ATTN_WORDS_("v"), ATTN_WORDS_("params.lse"),
                                   ATTN_WORDS_("params.map")};
   enum { MASK, BIAS, KV_LEN, Q_LEN, ALPHA, LOGITS, ARRAYS };
   const int64_t any = ATTN_ANY_;
@@ -146,10 +146,10 @@ ATTN_COLD_ int attn_synthesizer_check_(attn_error_ *e, attn_synthesizer_job_ *j,
   if (!params) return attn_reject_(e, ATTN_E_NULL, "params must not be null: it has the sources");
   *p = *params;
   all.n = 0, all.heads = j->o.heads;
-  if (!attn_operands_add_(e, &all, &j->o, &w[0], ATTN_OUT_, any, any, any, any, NULL)) return 0;
+  if (!attn_operands_add_(e, &all, &j->o, w[0], ATTN_OUT_, any, any, any, any, NULL)) return 0;
   if (j->o.heads < 1) return attn_reject_(e, ATTN_E_SHAPE, "o.heads must be at least 1");
   const int64_t b = j->o.batch, h = j->o.heads, tq = j->o.len, tk = j->v.len;
-  if (!attn_operands_add_(e, &all, &j->v, &w[1], 0, b, ATTN_DIVIDES_, any, j->o.dim,
+  if (!attn_operands_add_(e, &all, &j->v, w[1], 0, b, ATTN_DIVIDES_, any, j->o.dim,
                           "v must be [o.batch, a divisor of o.heads, Tk, o.dim]"))
     return 0;
   if (tq >= (int64_t)1 << 40 || tk >= (int64_t)1 << 40)
@@ -160,9 +160,9 @@ ATTN_COLD_ int attn_synthesizer_check_(attn_error_ *e, attn_synthesizer_job_ *j,
     return attn_reject_(e, ATTN_E_RANGE, "params.q_off must lie within 2^40 of 0");
   j->q_off = p->has_q_off ? p->q_off : tk - tq;
   if (tk == 0) p->map.data = NULL;
-  if (!attn_operands_add_(e, &all, &p->lse, &w[2], ATTN_OUT_ | ATTN_OPTIONAL_ | ATTN_IS_F32_, b, h,
+  if (!attn_operands_add_(e, &all, &p->lse, w[2], ATTN_OUT_ | ATTN_OPTIONAL_ | ATTN_IS_F32_, b, h,
                           tq, 1, "params.lse must be f32 [o.batch, o.heads, o.len, 1]") ||
-      !attn_operands_add_(e, &all, &p->map, &w[3], ATTN_OUT_ | ATTN_OPTIONAL_ | ATTN_IS_F32_, b, h,
+      !attn_operands_add_(e, &all, &p->map, w[3], ATTN_OUT_ | ATTN_OPTIONAL_ | ATTN_IS_F32_, b, h,
                           tq, tk, "params.map must be f32 [o.batch, o.heads, o.len, v.len]"))
     return 0;
   if (!p->sources) return attn_reject_(e, ATTN_E_NULL, "params.sources must not be null");
@@ -540,15 +540,5 @@ ATTN_COLD_ attn_status attn_synthesizer_call_(attn_tensor o, attn_tensor v,
   return attn_end_(bytes ? NULL : ctx, &e);
 }
 
-ATTN_PUB_COLD_ attn_status attn_synthesizer(attn_tensor o, attn_tensor v,
-                                            const attn_synthesizer_params *params, attn_ctx *ctx) {
-  return attn_synthesizer_call_(o, v, params, ctx, NULL);
-}
-ATTN_PUB_COLD_ size_t attn_synthesizer_workspace(attn_tensor o, attn_tensor v,
-                                                 const attn_synthesizer_params *params,
-                                                 const attn_ctx *ctx) {
-  attn_ctx plain = attn_before_workspace_(ctx);
-  size_t bytes = 0;
-  attn_synthesizer_call_(o, v, params, &plain, &bytes);
-  return bytes;
-}
+ATTN_CALL_(attn_synthesizer, (o, v, params), attn_tensor o, attn_tensor v,
+           const attn_synthesizer_params *params)

@@ -160,7 +160,7 @@ ATTN_COLD_ int attn_stage_squeeze_(attn_stage_ *s, const attn_parts_ *y, const a
 ATTN_COLD_ int attn_check_compress_(attn_error_ *e, attn_compress_params *p, int64_t batch,
                                     int64_t rows, int64_t dim, attn_operand_ *op,
                                     attn_span_ *bias) {
-  static const attn_words_ w[] = {ATTN_WORDS_("the compression's w"),
+  static const char *const w[] = {ATTN_WORDS_("the compression's w"),
                                   ATTN_WORDS_("the compression's usage")};
   const int conv = p->kind == ATTN_COMPRESS_CONV || p->kind == ATTN_COMPRESS_DILATED;
   const int optional = ATTN_OPTIONAL_;
@@ -171,30 +171,19 @@ ATTN_COLD_ int attn_check_compress_(attn_error_ *e, attn_compress_params *p, int
   if (p->dilation < 0)
     return attn_reject_(e, ATTN_E_RANGE, "the compression's dilation must be at least 1");
   if (p->dilation == 0) p->dilation = 1;
-  if (conv && !p->w.data) return attn_reject_(e, ATTN_E_NULL, attn_says_(&w[0], ATTN_SAYS_DATA_));
+  if (conv && !p->w.data) return attn_reject_(e, ATTN_E_NULL, attn_says_(w[0], ATTN_SAYS_DATA_));
   if (p->kind == ATTN_COMPRESS_MOST_USED && !p->usage.data && rows > 0)
-    return attn_reject_(e, ATTN_E_NULL, attn_says_(&w[1], ATTN_SAYS_DATA_));
+    return attn_reject_(e, ATTN_E_NULL, attn_says_(w[1], ATTN_SAYS_DATA_));
   if (!conv) p->w.data = NULL, p->bias = NULL;
   if (p->kind != ATTN_COMPRESS_MOST_USED) p->usage.data = NULL;
   const attn_operand_ of[2] = {
-      {&p->w,
-       &w[0],
-       conv ? 0 : optional,
-       1,
-       p->kind == ATTN_COMPRESS_CONV ? p->rate : (int64_t)ATTN_ANY_,
-       dim,
-       dim,
-       "the compression's w must be [1, taps, dm, dm], of ATTN_COMPRESS_CONV rate taps",
-       {0, 0}},
-      {&p->usage,
-       &w[1],
-       (p->kind == ATTN_COMPRESS_MOST_USED ? 0 : optional) | ATTN_IS_F32_,
-       batch,
-       1,
-       1,
-       rows,
-       "the compression's usage must be f32 [B, 1, 1, rows]",
-       {0, 0}}};
+      ATTN_OPERAND_AS_(
+          &p->w, w[0], conv ? 0 : optional, 1,
+          p->kind == ATTN_COMPRESS_CONV ? p->rate : (int64_t)ATTN_ANY_, dim, dim,
+          "the compression's w must be [1, taps, dm, dm], of ATTN_COMPRESS_CONV rate taps"),
+      ATTN_OPERAND_AS_(&p->usage, w[1],
+                       (p->kind == ATTN_COMPRESS_MOST_USED ? 0 : optional) | ATTN_IS_F32_, batch, 1,
+                       1, rows, "the compression's usage must be f32 [B, 1, 1, rows]")};
   for (int i = 0; i < 2; i++) {
     op[i] = of[i];
     /* no rows to compress: nothing is read, and a tensor has no width 0 */
@@ -217,25 +206,23 @@ typedef struct attn_compress_job_ {
 ATTN_COLD_ int attn_compress_check_(attn_error_ *e, attn_compress_job_ *j,
                                     const attn_compress_params *params, const attn_ctx *ctx,
                                     const attn_table_ **table, int *workers) {
-  static const attn_words_ wx = ATTN_WORDS_("x"), wy = ATTN_WORDS_("y");
+  static const char wx[] = ATTN_WORDS_("x"), wy[] = ATTN_WORDS_("y");
   attn_span_ bias;
   attn_operand_ op[4];
   const int64_t any = ATTN_ANY_;
   if (!attn_check_ctx_(e, ctx, table, workers)) return 0;
   if (!params) return attn_reject_(e, ATTN_E_NULL, "params must not be null: it has the rate");
   j->p = *params;
-  const attn_operand_ x = {&j->x, &wx, 0, any, 1, any, any, "x must have one head", {0, 0}};
+  const attn_operand_ x = ATTN_OPERAND_AS_(&j->x, wx, 0, any, 1, any, any, "x must have one head");
   op[0] = x;
   if (!attn_check_operand_(e, &op[0], 1) ||
       !attn_check_compress_(e, &j->p, j->x.batch, j->x.len, j->x.dim, &op[2], &bias))
     return 0;
   if (j->x.len % j->p.rate)
     return attn_reject_(e, ATTN_E_SHAPE, "x.len must be a multiple of params.rate");
-  const attn_operand_ y = {&j->y,     &wy,
-                           ATTN_OUT_, j->x.batch,
-                           1,         j->x.len / j->p.rate,
-                           j->x.dim,  "y must be [x.batch, 1, x.len / rate, x.dim]",
-                           {0, 0}};
+  const attn_operand_ y =
+      ATTN_OPERAND_AS_(&j->y, wy, ATTN_OUT_, j->x.batch, 1, j->x.len / j->p.rate, j->x.dim,
+                       "y must be [x.batch, 1, x.len / rate, x.dim]");
   op[1] = y;
   return attn_check_operand_(e, &op[1], 1) && attn_check_apart_(e, ctx, op, 4, &bias, 1);
 }
@@ -263,18 +250,8 @@ ATTN_COLD_ attn_status attn_compress_call_(attn_tensor y, attn_tensor x,
   return attn_end_(bytes ? NULL : ctx, &e);
 }
 
-ATTN_PUB_COLD_ attn_status attn_compress(attn_tensor y, attn_tensor x,
-                                         const attn_compress_params *params, attn_ctx *ctx) {
-  return attn_compress_call_(y, x, params, ctx, NULL);
-}
-ATTN_PUB_COLD_ size_t attn_compress_workspace(attn_tensor y, attn_tensor x,
-                                              const attn_compress_params *params,
-                                              const attn_ctx *ctx) {
-  attn_ctx plain = attn_before_workspace_(ctx);
-  size_t bytes = 0;
-  attn_compress_call_(y, x, params, &plain, &bytes);
-  return bytes;
-}
+ATTN_CALL_(attn_compress, (y, x, params), attn_tensor y, attn_tensor x,
+           const attn_compress_params *params)
 
 /* ---- update of both memories ----------------------------------------------------------------*/
 
@@ -300,8 +277,8 @@ ATTN_COLD_ int attn_compressive_check_(attn_error_ *e, attn_compressive_job_ *j,
                                        const attn_table_ **table, int *workers) {
   static const attn_memory_words_ wc = ATTN_MEMORY_WORDS_("compressed");
   attn_span_ bias;
-  attn_operand_ op[5] = {
-      {&j->h, &attn_h_is_, 0, ATTN_ANY_, 1, ATTN_ANY_, ATTN_ANY_, "h must have one head", {0, 0}}};
+  attn_operand_ op[5] = {ATTN_OPERAND_AS_(&j->h, attn_h_is_, 0, ATTN_ANY_, 1, ATTN_ANY_, ATTN_ANY_,
+                                          "h must have one head")};
   if (!attn_check_ctx_(e, ctx, table, workers)) return 0;
   if (!memory || !compressed || !params)
     return attn_reject_(e, ATTN_E_NULL, "memory, compressed and params must not be null");

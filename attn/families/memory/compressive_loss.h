@@ -99,10 +99,10 @@ ATTN_COLD_ int attn_stage_loss_(attn_stage_ *s, attn_loss_ *a) {
 /* norm and mean as outputs among the operands. */
 ATTN_COLD_ int attn_check_losses_(attn_error_ *e, attn_tensor out[2], attn_operand_ *op,
                                   float *norm, float *mean, int64_t batch) {
-  static const attn_words_ w[] = {ATTN_WORDS_("norm"), ATTN_WORDS_("mean")};
+  static const char *const w[] = {ATTN_WORDS_("norm"), ATTN_WORDS_("mean")};
   for (int i = 0; i < 2; i++) {
-    const attn_operand_ one = {&out[i],         &w[i], ATTN_OUT_ | ATTN_OPTIONAL_, 1, 1, 1, batch,
-                               "norm and mean", {0, 0}};
+    const attn_operand_ one = ATTN_OPERAND_AS_(&out[i], w[i], ATTN_OUT_ | ATTN_OPTIONAL_, 1, 1, 1,
+                                               batch, "norm and mean");
     out[i] = attn_bhtd(batch > 0 ? (i ? mean : norm) : NULL, ATTN_F32, 1, 1, 1, batch);
     op[i] = one;
     if (!attn_check_operand_(e, &op[i], 1)) return 0;
@@ -121,9 +121,6 @@ ATTN_COLD_ int attn_attention_loss_check_(attn_error_ *e, attn_attention_loss_jo
                                           const attn_attention_loss_params *params, float *norm,
                                           float *mean, const attn_ctx *ctx,
                                           const attn_table_ **table, int *workers) {
-  static const attn_words_ w[] = {ATTN_WORDS_("old"), ATTN_WORDS_("made"),
-                                  ATTN_WORDS_("params.w_q"), ATTN_WORDS_("params.w_k"),
-                                  ATTN_WORDS_("params.w_v")};
   enum { H, OLD, MADE, WQ, WK, WV, NORM, COUNT = NORM + 2 };
   attn_attention_loss_params *p = &j->p;
   attn_tensor out[2];
@@ -141,28 +138,15 @@ ATTN_COLD_ int attn_attention_loss_check_(attn_error_ *e, attn_attention_loss_jo
                         "params.kv_heads must divide heads and w_v.dim, heads w_q.dim");
   j->dk = p->w_q.dim / hq, j->dv = p->w_v.dim / hk;
   attn_operand_ op[COUNT] = {
-      {&j->h, &attn_h_is_, 0, any, 1, any, any, "h must have one head", {0, 0}},
-      {&j->old, &w[0], 0, b, 1, any, dm, "old must be [h.batch, 1, ., h.dim]", {0, 0}},
-      {&j->made, &w[1], 0, b, 1, any, dm, "made must be [h.batch, 1, ., h.dim]", {0, 0}},
-      {&p->w_q, &w[2], 0, 1, 1, dm, any, "params.w_q must be [1, 1, h.dim, heads * dk]", {0, 0}},
-      {&p->w_k,
-       &w[3],
-       0,
-       1,
-       1,
-       dm,
-       attn_mul_(hk, j->dk),
-       "params.w_k must be [1, 1, h.dim, kv_heads * dk]",
-       {0, 0}},
-      {&p->w_v,
-       &w[4],
-       0,
-       1,
-       1,
-       dm,
-       any,
-       "params.w_v must be [1, 1, h.dim, kv_heads * dv]",
-       {0, 0}}};
+      ATTN_OPERAND_AS_(&j->h, attn_h_is_, 0, any, 1, any, any, "h must have one head"),
+      ATTN_OPERAND_(&j->old, "old", 0, b, 1, any, dm, "old must be [h.batch, 1, ., h.dim]"),
+      ATTN_OPERAND_(&j->made, "made", 0, b, 1, any, dm, "made must be [h.batch, 1, ., h.dim]"),
+      ATTN_OPERAND_(&p->w_q, "params.w_q", 0, 1, 1, dm, any,
+                    "params.w_q must be [1, 1, h.dim, heads * dk]"),
+      ATTN_OPERAND_(&p->w_k, "params.w_k", 0, 1, 1, dm, attn_mul_(hk, j->dk),
+                    "params.w_k must be [1, 1, h.dim, kv_heads * dk]"),
+      ATTN_OPERAND_(&p->w_v, "params.w_v", 0, 1, 1, dm, any,
+                    "params.w_v must be [1, 1, h.dim, kv_heads * dv]")};
   for (int i = 0; i < NORM; i++)
     if (!attn_check_operand_(e, &op[i], hq)) return 0;
   return attn_check_losses_(e, out, &op[NORM], norm, mean, b) && attn_check_scale_(e, p->scale) &&
@@ -218,34 +202,22 @@ ATTN_COLD_ attn_status attn_attention_loss_call_(float *norm, float *mean, attn_
   return attn_end_(bytes ? NULL : ctx, &e);
 }
 
-ATTN_PUB_COLD_ attn_status attn_attention_loss(float *norm, float *mean, attn_tensor h,
-                                               attn_tensor old, attn_tensor made,
-                                               const attn_attention_loss_params *params,
-                                               attn_ctx *ctx) {
-  return attn_attention_loss_call_(norm, mean, h, old, made, params, ctx, NULL);
-}
-ATTN_PUB_COLD_ size_t attn_attention_loss_workspace(float *norm, float *mean, attn_tensor h,
-                                                    attn_tensor old, attn_tensor made,
-                                                    const attn_attention_loss_params *params,
-                                                    const attn_ctx *ctx) {
-  attn_ctx plain = attn_before_workspace_(ctx);
-  size_t bytes = 0;
-  attn_attention_loss_call_(norm, mean, h, old, made, params, &plain, &bytes);
-  return bytes;
-}
+ATTN_CALL_(attn_attention_loss, (norm, mean, h, old, made, params), float *norm, float *mean,
+           attn_tensor h, attn_tensor old, attn_tensor made,
+           const attn_attention_loss_params *params)
 
 ATTN_COLD_ int attn_rebuild_loss_check_(attn_error_ *e, attn_loss_ *j, const attn_ctx *ctx,
                                         const attn_table_ **table, int *workers) {
-  static const attn_words_ w[] = {ATTN_WORDS_("old"), ATTN_WORDS_("made"), ATTN_WORDS_("g")};
   enum { OLD, MADE, G, NORM, COUNT = NORM + 2 };
   attn_tensor out[2];
   attn_span_ bias;
   const int64_t any = ATTN_ANY_, dm = j->a.dim;
   if (!attn_check_ctx_(e, ctx, table, workers)) return 0;
   attn_operand_ op[COUNT] = {
-      {&j->a, &w[0], 0, any, 1, any, any, "old must have one head", {0, 0}},
-      {&j->b, &w[1], 0, j->a.batch, 1, any, dm, "made must be [old.batch, 1, ., old.dim]", {0, 0}},
-      {&j->g, &w[2], 0, 1, any, dm, dm, "g must be [1, rate, old.dim, old.dim]", {0, 0}}};
+      ATTN_OPERAND_(&j->a, "old", 0, any, 1, any, any, "old must have one head"),
+      ATTN_OPERAND_(&j->b, "made", 0, j->a.batch, 1, any, dm,
+                    "made must be [old.batch, 1, ., old.dim]"),
+      ATTN_OPERAND_(&j->g, "g", 0, 1, any, dm, dm, "g must be [1, rate, old.dim, old.dim]")};
   for (int i = 0; i < NORM; i++)
     if (!attn_check_operand_(e, &op[i], 1)) return 0;
   if (j->g.heads < 1) return attn_reject_(e, ATTN_E_RANGE, "g.heads, the rate, must be at least 1");
@@ -276,16 +248,5 @@ ATTN_COLD_ attn_status attn_rebuild_loss_call_(float *norm, float *mean, attn_te
   return attn_end_(bytes ? NULL : ctx, &e);
 }
 
-ATTN_PUB_COLD_ attn_status attn_rebuild_loss(float *norm, float *mean, attn_tensor old,
-                                             attn_tensor made, attn_tensor g, const float *bias,
-                                             attn_ctx *ctx) {
-  return attn_rebuild_loss_call_(norm, mean, old, made, g, bias, ctx, NULL);
-}
-ATTN_PUB_COLD_ size_t attn_rebuild_loss_workspace(float *norm, float *mean, attn_tensor old,
-                                                  attn_tensor made, attn_tensor g,
-                                                  const float *bias, const attn_ctx *ctx) {
-  attn_ctx plain = attn_before_workspace_(ctx);
-  size_t bytes = 0;
-  attn_rebuild_loss_call_(norm, mean, old, made, g, bias, &plain, &bytes);
-  return bytes;
-}
+ATTN_CALL_(attn_rebuild_loss, (norm, mean, old, made, g, bias), float *norm, float *mean,
+           attn_tensor old, attn_tensor made, attn_tensor g, const float *bias)

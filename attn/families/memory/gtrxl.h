@@ -184,17 +184,17 @@ ATTN_COLD_ int attn_gtrxl_gate_steps_(attn_stage_ *s, void *job) {
 }
 
 /* The call, or with bytes the workspace query. */
-ATTN_COLD_ attn_status attn_gtrxl_gate_call_(attn_gtrxl_gate_job_ *j,
-                                             const attn_gtrxl_gate_params *params, attn_ctx *ctx,
-                                             size_t *bytes) {
-  static const attn_words_ w[] = {ATTN_WORDS_("o"), ATTN_WORDS_("x"), ATTN_WORDS_("y")};
+ATTN_COLD_ attn_status attn_gtrxl_gate_job_call_(attn_gtrxl_gate_job_ *j,
+                                                 const attn_gtrxl_gate_params *params,
+                                                 attn_ctx *ctx, size_t *bytes) {
   attn_error_ e = {ATTN_OK, NULL};
   const attn_table_ *table;
   const int64_t b = j->o.batch, t = j->o.len, dm = j->o.dim;
   attn_operand_ op[3 + ATTN_GTRXL_OPERANDS_] = {
-      {&j->o, &w[0], ATTN_OUT_, ATTN_ANY_, 1, ATTN_ANY_, ATTN_ANY_, "o must have one head", {0, 0}},
-      {&j->x, &w[1], 0, b, 1, t, dm, "x must have the shape of o", {0, 0}},
-      {&j->y, &w[2], 0, b, 1, t, dm, "y must have the shape of o", {0, 0}}};
+      ATTN_OPERAND_(&j->o, "o", ATTN_OUT_, ATTN_ANY_, 1, ATTN_ANY_, ATTN_ANY_,
+                    "o must have one head"),
+      ATTN_OPERAND_(&j->x, "x", 0, b, 1, t, dm, "x must have the shape of o"),
+      ATTN_OPERAND_(&j->y, "y", 0, b, 1, t, dm, "y must have the shape of o")};
   int workers, ok = attn_check_ctx_(&e, ctx, &table, &workers);
   for (int i = 0; ok && i < 3; i++) ok = attn_check_operand_(&e, &op[i], 1);
   if (ok && !params)
@@ -212,24 +212,16 @@ ATTN_COLD_ attn_status attn_gtrxl_gate_call_(attn_gtrxl_gate_job_ *j,
   return attn_end_(bytes ? NULL : ctx, &e);
 }
 
-ATTN_PUB_COLD_ attn_status attn_gtrxl_gate(attn_tensor o, attn_tensor x, attn_tensor y,
-                                           const attn_gtrxl_gate_params *params, attn_ctx *ctx) {
+ATTN_COLD_ attn_status attn_gtrxl_gate_call_(attn_tensor o, attn_tensor x, attn_tensor y,
+                                             const attn_gtrxl_gate_params *params, attn_ctx *ctx,
+                                             size_t *bytes) {
   attn_gtrxl_gate_job_ j;
   memset(&j, 0, sizeof j);
   j.o = o, j.x = x, j.y = y;
-  return attn_gtrxl_gate_call_(&j, params, ctx, NULL);
+  return attn_gtrxl_gate_job_call_(&j, params, ctx, bytes);
 }
-ATTN_PUB_COLD_ size_t attn_gtrxl_gate_workspace(attn_tensor o, attn_tensor x, attn_tensor y,
-                                                const attn_gtrxl_gate_params *params,
-                                                const attn_ctx *ctx) {
-  attn_gtrxl_gate_job_ j;
-  attn_ctx plain = attn_before_workspace_(ctx);
-  size_t bytes = 0;
-  memset(&j, 0, sizeof j);
-  j.o = o, j.x = x, j.y = y;
-  attn_gtrxl_gate_call_(&j, params, &plain, &bytes);
-  return bytes;
-}
+ATTN_CALL_(attn_gtrxl_gate, (o, x, y, params), attn_tensor o, attn_tensor x, attn_tensor y,
+           const attn_gtrxl_gate_params *params)
 
 /* ---- the block ------------------------------------------------------------------------------*/
 
@@ -241,8 +233,6 @@ typedef struct attn_gtrxl_job_ {
 ATTN_COLD_ int attn_gtrxl_check_(attn_error_ *e, attn_gtrxl_job_ *j,
                                  const attn_gtrxl_params *params, const attn_ctx *ctx,
                                  const attn_table_ **table, int *workers) {
-  static const attn_words_ w[] = {ATTN_WORDS_("o"), ATTN_WORDS_("params.attention.lse"),
-                                  ATTN_WORDS_("params.attention.usage")};
   enum {
     GATE_1 = 3,
     GATE_2 = GATE_1 + ATTN_GTRXL_OPERANDS_,
@@ -258,9 +248,10 @@ ATTN_COLD_ int attn_gtrxl_check_(attn_error_ *e, attn_gtrxl_job_ *j,
   j->p.attention.sublayer = ATTN_SUBLAYER_PRE;
   if (!attn_segment_layer_check_(e, &j->layer, &j->p.attention, ctx, table, workers)) return 0;
   attn_segment_params *a = &j->layer.p.attention;
-  attn_operand_ op[COUNT] = {{&j->layer.o, &w[0], ATTN_OUT_, any, any, any, any, "", {0, 0}},
-                             {&a->lse, &w[1], out, any, any, any, any, "", {0, 0}},
-                             {&a->usage, &w[2], out, any, any, any, any, "", {0, 0}}};
+  attn_operand_ op[COUNT] = {
+      ATTN_OPERAND_(&j->layer.o, "o", ATTN_OUT_, any, any, any, any, ""),
+      ATTN_OPERAND_(&a->lse, "params.attention.lse", out, any, any, any, any, ""),
+      ATTN_OPERAND_(&a->usage, "params.attention.usage", out, any, any, any, any, "")};
   for (int i = 0; i < GATE_1; i++)
     if (!attn_check_operand_(e, &op[i], 1)) return 0;
   if (!attn_gtrxl_gate_check_(e, &j->p.gate_1, ATTN_GTRXL_FIRST_, dm, op + GATE_1) ||
@@ -336,14 +327,5 @@ ATTN_COLD_ attn_status attn_gtrxl_call_(attn_tensor o, attn_tensor h,
   return attn_end_(bytes ? NULL : ctx, &e);
 }
 
-ATTN_PUB_COLD_ attn_status attn_gtrxl(attn_tensor o, attn_tensor h, const attn_gtrxl_params *params,
-                                      attn_ctx *ctx) {
-  return attn_gtrxl_call_(o, h, params, ctx, NULL);
-}
-ATTN_PUB_COLD_ size_t attn_gtrxl_workspace(attn_tensor o, attn_tensor h,
-                                           const attn_gtrxl_params *params, const attn_ctx *ctx) {
-  attn_ctx plain = attn_before_workspace_(ctx);
-  size_t bytes = 0;
-  attn_gtrxl_call_(o, h, params, &plain, &bytes);
-  return bytes;
-}
+ATTN_CALL_(attn_gtrxl, (o, h, params), attn_tensor o, attn_tensor h,
+           const attn_gtrxl_params *params)

@@ -185,11 +185,10 @@ ATTN_FUNC_ void attn_knn_same_(void *job, int worker, int64_t row) {
 /* The rules of a search. */
 ATTN_COLD_ int attn_knn_check_(attn_error_ *e, attn_knn_job_ *a, const attn_knn_params *p,
                                attn_operand_ op[2]) {
-  static const attn_words_ w[] = {ATTN_WORDS_("q"), ATTN_WORDS_("keys")};
   const int64_t any = ATTN_ANY_;
   const attn_operand_ all[2] = {
-      {&a->q, &w[0], 0, 1, 1, any, any, "q must have batch 1 and one head", {0, 0}},
-      {&a->keys, &w[1], 0, 1, 1, any, a->q.dim, "keys must be [1, 1, N, q.dim]", {0, 0}}};
+      ATTN_OPERAND_(&a->q, "q", 0, 1, 1, any, any, "q must have batch 1 and one head"),
+      ATTN_OPERAND_(&a->keys, "keys", 0, 1, 1, any, a->q.dim, "keys must be [1, 1, N, q.dim]")};
   a->k = p ? p->k : 0, a->metric = p ? p->metric : ATTN_KNN_SQ_L2;
   if (a->k == 0) a->k = 1024;
   for (int i = 0; i < 2; i++) {
@@ -211,8 +210,8 @@ ATTN_COLD_ int attn_knn_search_steps_(attn_stage_ *s, void *job) {
   return attn_knn_find_(s, (attn_knn_job_ *)job);
 }
 
-ATTN_COLD_ attn_status attn_knn_search_call_(attn_knn_job_ *a, const attn_knn_params *params,
-                                             attn_ctx *ctx, size_t *bytes) {
+ATTN_COLD_ attn_status attn_knn_search_job_call_(attn_knn_job_ *a, const attn_knn_params *params,
+                                                 attn_ctx *ctx, size_t *bytes) {
   attn_error_ e = {ATTN_OK, NULL};
   const attn_table_ *table;
   attn_operand_ op[2];
@@ -242,30 +241,20 @@ ATTN_COLD_ attn_status attn_knn_search_call_(attn_knn_job_ *a, const attn_knn_pa
   return attn_end_(bytes ? NULL : ctx, &e);
 }
 
-ATTN_PUB_COLD_ attn_status attn_knn_search(int32_t *index, float *distance, attn_tensor q,
-                                           attn_tensor keys, const attn_knn_params *params,
-                                           attn_ctx *ctx) {
+ATTN_COLD_ attn_status attn_knn_search_call_(int32_t *index, float *distance, attn_tensor q,
+                                             attn_tensor keys, const attn_knn_params *params,
+                                             attn_ctx *ctx, size_t *bytes) {
   attn_knn_job_ a;
   memset(&a, 0, sizeof a);
   a.index = index, a.distance = distance, a.q = q, a.keys = keys;
-  return attn_knn_search_call_(&a, params, ctx, NULL);
+  return attn_knn_search_job_call_(&a, params, ctx, bytes);
 }
-ATTN_PUB_COLD_ size_t attn_knn_search_workspace(int32_t *index, float *distance, attn_tensor q,
-                                                attn_tensor keys, const attn_knn_params *params,
-                                                const attn_ctx *ctx) {
-  attn_knn_job_ a;
-  attn_ctx plain = attn_before_workspace_(ctx);
-  size_t bytes = 0;
-  memset(&a, 0, sizeof a);
-  a.index = index, a.distance = distance, a.q = q, a.keys = keys;
-  attn_knn_search_call_(&a, params, &plain, &bytes);
-  return bytes;
-}
+ATTN_CALL_(attn_knn_search, (index, distance, q, keys, params), int32_t *index, float *distance,
+           attn_tensor q, attn_tensor keys, const attn_knn_params *params)
 
 /* Every rule of attn_knn_lm; data = 0: without those that read arrays. */
 ATTN_COLD_ int attn_knn_lm_check_(attn_error_ *e, attn_knn_job_ *a, const attn_knn_lm_params *p,
                                   const attn_ctx *ctx, int data) {
-  static const attn_words_ w[] = {ATTN_WORDS_("log_p"), ATTN_WORDS_("log_lm")};
   attn_operand_ op[4];
   attn_span_ more[2];
   const int64_t any = ATTN_ANY_;
@@ -281,15 +270,12 @@ ATTN_COLD_ int attn_knn_lm_check_(attn_error_ *e, attn_knn_job_ *a, const attn_k
   if (!(a->temperature > 0.0f && a->temperature < INFINITY))
     return attn_reject_(e, ATTN_E_VALUE, "params.temperature must be positive and finite");
   const int64_t v = a->target ? 1 : any;
-  const attn_operand_ lm = {
-      &a->log_lm, &w[1], 0, 1, 1, a->q.len, v, "log_lm must be [1, 1, q.len, V], with target 1",
-      {0, 0}};
+  const attn_operand_ lm = ATTN_OPERAND_(&a->log_lm, "log_lm", 0, 1, 1, a->q.len, v,
+                                         "log_lm must be [1, 1, q.len, V], with target 1");
   op[3] = lm;
   if (!attn_check_operand_(e, &op[3], 1)) return 0;
-  const attn_operand_ out = {
-      &a->log_p, &w[0],    ATTN_OUT_,     1,
-      1,         a->q.len, a->log_lm.dim, "log_p must have the shape of log_lm",
-      {0, 0}};
+  const attn_operand_ out = ATTN_OPERAND_(&a->log_p, "log_p", ATTN_OUT_, 1, 1, a->q.len,
+                                          a->log_lm.dim, "log_p must have the shape of log_lm");
   op[2] = out;
   if (!attn_check_operand_(e, &op[2], 1)) return 0;
   a->vocabulary = a->target ? p->vocabulary : a->log_lm.dim;
@@ -328,8 +314,8 @@ ATTN_COLD_ int attn_knn_lm_steps_(attn_stage_ *s, void *job) {
   return attn_stage_for_(s, a->q.len, attn_knn_mix_, a, a->each, &a->memory);
 }
 
-ATTN_COLD_ attn_status attn_knn_lm_call_(attn_knn_job_ *a, const attn_knn_lm_params *params,
-                                         attn_ctx *ctx, size_t *bytes) {
+ATTN_COLD_ attn_status attn_knn_lm_job_call_(attn_knn_job_ *a, const attn_knn_lm_params *params,
+                                             attn_ctx *ctx, size_t *bytes) {
   attn_error_ e = {ATTN_OK, NULL};
   const attn_table_ *table;
   int workers;
@@ -352,18 +338,13 @@ ATTN_COLD_ attn_knn_job_ attn_knn_lm_job_(attn_tensor log_p, attn_tensor log_lm,
   return a;
 }
 
-ATTN_PUB_COLD_ attn_status attn_knn_lm(attn_tensor log_p, attn_tensor log_lm, attn_tensor q,
-                                       attn_tensor keys, const int32_t *values,
-                                       const attn_knn_lm_params *params, attn_ctx *ctx) {
+ATTN_COLD_ attn_status attn_knn_lm_call_(attn_tensor log_p, attn_tensor log_lm, attn_tensor q,
+                                         attn_tensor keys, const int32_t *values,
+                                         const attn_knn_lm_params *params, attn_ctx *ctx,
+                                         size_t *bytes) {
   attn_knn_job_ a = attn_knn_lm_job_(log_p, log_lm, q, keys, values);
-  return attn_knn_lm_call_(&a, params, ctx, NULL);
+  return attn_knn_lm_job_call_(&a, params, ctx, bytes);
 }
-ATTN_PUB_COLD_ size_t attn_knn_lm_workspace(attn_tensor log_p, attn_tensor log_lm, attn_tensor q,
-                                            attn_tensor keys, const int32_t *values,
-                                            const attn_knn_lm_params *params, const attn_ctx *ctx) {
-  attn_knn_job_ a = attn_knn_lm_job_(log_p, log_lm, q, keys, values);
-  attn_ctx plain = attn_before_workspace_(ctx);
-  size_t bytes = 0;
-  attn_knn_lm_call_(&a, params, &plain, &bytes);
-  return bytes;
-}
+ATTN_CALL_(attn_knn_lm, (log_p, log_lm, q, keys, values, params), attn_tensor log_p,
+           attn_tensor log_lm, attn_tensor q, attn_tensor keys, const int32_t *values,
+           const attn_knn_lm_params *params)

@@ -10,10 +10,6 @@ typedef struct attn_recursive_job_ {
 ATTN_COLD_ int attn_recursive_check_(attn_error_ *e, attn_recursive_job_ *j,
                                      const attn_recursive_params *params, const attn_ctx *ctx,
                                      const attn_table_ **table, int *workers) {
-  static const attn_words_ w[] = {
-      ATTN_WORDS_("x"),          ATTN_WORDS_("memory"),     ATTN_WORDS_("params.w_q"),
-      ATTN_WORDS_("params.w_k"), ATTN_WORDS_("params.w_v"), ATTN_WORDS_("params.w_o"),
-      ATTN_WORDS_("o"),          ATTN_WORDS_("next"),       ATTN_WORDS_("params.lse")};
   enum { X, MEMORY, WQ, WK, WV, WO, O, NEXT, LSE, COUNT };
   attn_recursive_params *p = &j->p;
   const int64_t any = ATTN_ANY_;
@@ -31,63 +27,22 @@ ATTN_COLD_ int attn_recursive_check_(attn_error_ *e, attn_recursive_job_ *j,
                         "params.heads must divide w_q.dim, and params.kv_heads w_v.dim");
   j->dk = p->w_q.dim / h, j->dv = p->w_v.dim / kv;
   attn_operand_ op[COUNT] = {
-      {&j->x, &w[X], 0, any, 1, any, any, "x must have one head", {0, 0}},
-      {&j->memory,
-       &w[MEMORY],
-       ATTN_OPTIONAL_,
-       b,
-       1,
-       any,
-       dm,
-       "memory must be [x.batch, 1, n, x.dim]",
-       {0, 0}},
-      {&p->w_q, &w[WQ], 0, 1, 1, dm, any, "params.w_q must be [1, 1, x.dim, heads * dk]", {0, 0}},
-      {&p->w_k,
-       &w[WK],
-       0,
-       1,
-       1,
-       dm,
-       attn_mul_(j->dk, kv),
-       "params.w_k must be [1, 1, x.dim, kv_heads * dk]",
-       {0, 0}},
-      {&p->w_v,
-       &w[WV],
-       0,
-       1,
-       1,
-       dm,
-       any,
-       "params.w_v must be [1, 1, x.dim, kv_heads * dv]",
-       {0, 0}},
-      {&p->w_o,
-       &w[WO],
-       0,
-       1,
-       1,
-       attn_mul_(j->dv, h),
-       dm,
-       "params.w_o must be [1, 1, heads * dv, x.dim]",
-       {0, 0}},
-      {&j->o, &w[O], ATTN_OUT_, b, 1, t, dm, "o must have the shape of x", {0, 0}},
-      {&j->next,
-       &w[NEXT],
-       ATTN_OUT_ | ATTN_OPTIONAL_,
-       b,
-       1,
-       any,
-       dm,
-       "next must be [x.batch, 1, ., x.dim]",
-       {0, 0}},
-      {&p->lse,
-       &w[LSE],
-       ATTN_OUT_ | ATTN_OPTIONAL_ | ATTN_IS_F32_,
-       b,
-       h,
-       t,
-       1,
-       "params.lse must be f32 [x.batch, heads, x.len, 1]",
-       {0, 0}}};
+      ATTN_OPERAND_(&j->x, "x", 0, any, 1, any, any, "x must have one head"),
+      ATTN_OPERAND_(&j->memory, "memory", ATTN_OPTIONAL_, b, 1, any, dm,
+                    "memory must be [x.batch, 1, n, x.dim]"),
+      ATTN_OPERAND_(&p->w_q, "params.w_q", 0, 1, 1, dm, any,
+                    "params.w_q must be [1, 1, x.dim, heads * dk]"),
+      ATTN_OPERAND_(&p->w_k, "params.w_k", 0, 1, 1, dm, attn_mul_(j->dk, kv),
+                    "params.w_k must be [1, 1, x.dim, kv_heads * dk]"),
+      ATTN_OPERAND_(&p->w_v, "params.w_v", 0, 1, 1, dm, any,
+                    "params.w_v must be [1, 1, x.dim, kv_heads * dv]"),
+      ATTN_OPERAND_(&p->w_o, "params.w_o", 0, 1, 1, attn_mul_(j->dv, h), dm,
+                    "params.w_o must be [1, 1, heads * dv, x.dim]"),
+      ATTN_OPERAND_(&j->o, "o", ATTN_OUT_, b, 1, t, dm, "o must have the shape of x"),
+      ATTN_OPERAND_(&j->next, "next", ATTN_OUT_ | ATTN_OPTIONAL_, b, 1, any, dm,
+                    "next must be [x.batch, 1, ., x.dim]"),
+      ATTN_OPERAND_(&p->lse, "params.lse", ATTN_OUT_ | ATTN_OPTIONAL_ | ATTN_IS_F32_, b, h, t, 1,
+                    "params.lse must be f32 [x.batch, heads, x.len, 1]")};
   for (int i = 0; i < COUNT; i++)
     if (!attn_check_operand_(e, &op[i], h)) return 0;
   if (!j->memory.data) j->memory.len = 0;
@@ -209,9 +164,9 @@ ATTN_COLD_ int attn_recursive_steps_(attn_stage_ *s, void *job) {
 }
 
 /* The call, or with bytes the workspace query. */
-ATTN_COLD_ attn_status attn_recursive_call_(attn_recursive_job_ *j,
-                                            const attn_recursive_params *params, attn_ctx *ctx,
-                                            size_t *bytes) {
+ATTN_COLD_ attn_status attn_recursive_job_call_(attn_recursive_job_ *j,
+                                                const attn_recursive_params *params, attn_ctx *ctx,
+                                                size_t *bytes) {
   attn_error_ e = {ATTN_OK, NULL};
   const attn_table_ *table;
   int workers;
@@ -227,23 +182,13 @@ ATTN_COLD_ attn_status attn_recursive_call_(attn_recursive_job_ *j,
   return attn_end_(bytes ? NULL : ctx, &e);
 }
 
-ATTN_PUB_COLD_ attn_status attn_recursive(attn_tensor o, attn_tensor next, attn_tensor x,
-                                          attn_tensor memory, const attn_recursive_params *params,
-                                          attn_ctx *ctx) {
+ATTN_COLD_ attn_status attn_recursive_call_(attn_tensor o, attn_tensor next, attn_tensor x,
+                                            attn_tensor memory, const attn_recursive_params *params,
+                                            attn_ctx *ctx, size_t *bytes) {
   attn_recursive_job_ j;
   memset(&j, 0, sizeof j);
   j.o = o, j.next = next, j.x = x, j.memory = memory;
-  return attn_recursive_call_(&j, params, ctx, NULL);
+  return attn_recursive_job_call_(&j, params, ctx, bytes);
 }
-ATTN_PUB_COLD_ size_t attn_recursive_workspace(attn_tensor o, attn_tensor next, attn_tensor x,
-                                               attn_tensor memory,
-                                               const attn_recursive_params *params,
-                                               const attn_ctx *ctx) {
-  attn_recursive_job_ j;
-  attn_ctx plain = attn_before_workspace_(ctx);
-  size_t bytes = 0;
-  memset(&j, 0, sizeof j);
-  j.o = o, j.next = next, j.x = x, j.memory = memory;
-  attn_recursive_call_(&j, params, &plain, &bytes);
-  return bytes;
-}
+ATTN_CALL_(attn_recursive, (o, next, x, memory, params), attn_tensor o, attn_tensor next,
+           attn_tensor x, attn_tensor memory, const attn_recursive_params *params)

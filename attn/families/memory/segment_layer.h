@@ -24,10 +24,6 @@ ATTN_COLD_ int attn_segment_params_(attn_error_ *e, const attn_segment_params *p
 ATTN_COLD_ int attn_segment_check_(attn_error_ *e, attn_segment_job_ *j,
                                    const attn_segment_params *params, const attn_ctx *ctx,
                                    const attn_table_ **table, int *workers) {
-  static const attn_words_ w[] = {ATTN_WORDS_("q"),           ATTN_WORDS_("k"),
-                                  ATTN_WORDS_("v"),           ATTN_WORDS_("params.r"),
-                                  ATTN_WORDS_("o"),           ATTN_WORDS_("params.lse"),
-                                  ATTN_WORDS_("params.usage")};
   enum { Q, K, V, R, O, LSE, USAGE, COUNT };
   attn_segment_params *p = &j->p;
   attn_span_ more[2];
@@ -37,37 +33,17 @@ ATTN_COLD_ int attn_segment_check_(attn_error_ *e, attn_segment_job_ *j,
   if (!attn_segment_params_(e, p, p->r.data != NULL, "params.r, .u and .v go together")) return 0;
   const int64_t b = j->q.batch, h = j->q.heads, t = j->q.len, dk = j->q.dim, dv = j->v.dim;
   attn_operand_ op[COUNT] = {
-      {&j->q, &w[Q], 0, any, any, any, any, "q", {0, 0}},
-      {&j->k, &w[K], 0, b, in, any, dk, "k must be [q.batch, Hk, M + L, q.dim]", {0, 0}},
-      {&j->v, &w[V], 0, b, in, j->k.len, any, "v must be [q.batch, Hv, k.len, dv]", {0, 0}},
-      {&p->r,
-       &w[R],
-       ATTN_OPTIONAL_ | ATTN_IS_F32_,
-       1,
-       ATTN_ONE_OR_ALL_,
-       any,
-       dk,
-       "params.r must be f32 [1, 1 or q.heads, n, q.dim]",
-       {0, 0}},
-      {&j->o, &w[O], ATTN_OUT_, b, h, t, dv, "o must be [q.batch, q.heads, q.len, v.dim]", {0, 0}},
-      {&p->lse,
-       &w[LSE],
-       ATTN_OUT_ | ATTN_OPTIONAL_ | ATTN_IS_F32_,
-       b,
-       h,
-       t,
-       1,
-       "params.lse must be f32 [q.batch, q.heads, q.len, 1]",
-       {0, 0}},
-      {&p->usage,
-       &w[USAGE],
-       ATTN_OUT_ | ATTN_OPTIONAL_ | ATTN_IS_F32_,
-       b,
-       1,
-       1,
-       any,
-       "params.usage must be f32 [q.batch, 1, 1, n]",
-       {0, 0}}};
+      ATTN_OPERAND_(&j->q, "q", 0, any, any, any, any, "q"),
+      ATTN_OPERAND_(&j->k, "k", 0, b, in, any, dk, "k must be [q.batch, Hk, M + L, q.dim]"),
+      ATTN_OPERAND_(&j->v, "v", 0, b, in, j->k.len, any, "v must be [q.batch, Hv, k.len, dv]"),
+      ATTN_OPERAND_(&p->r, "params.r", ATTN_OPTIONAL_ | ATTN_IS_F32_, 1, ATTN_ONE_OR_ALL_, any, dk,
+                    "params.r must be f32 [1, 1 or q.heads, n, q.dim]"),
+      ATTN_OPERAND_(&j->o, "o", ATTN_OUT_, b, h, t, dv,
+                    "o must be [q.batch, q.heads, q.len, v.dim]"),
+      ATTN_OPERAND_(&p->lse, "params.lse", ATTN_OUT_ | ATTN_OPTIONAL_ | ATTN_IS_F32_, b, h, t, 1,
+                    "params.lse must be f32 [q.batch, q.heads, q.len, 1]"),
+      ATTN_OPERAND_(&p->usage, "params.usage", ATTN_OUT_ | ATTN_OPTIONAL_ | ATTN_IS_F32_, b, 1, 1,
+                    any, "params.usage must be f32 [q.batch, 1, 1, n]")};
   for (int i = 0; i < COUNT; i++) {
     if (i == K && h < 1) return attn_reject_(e, ATTN_E_SHAPE, "q.heads must be at least 1");
     if (!attn_check_operand_(e, &op[i], h)) return 0;
@@ -114,18 +90,8 @@ ATTN_COLD_ attn_status attn_segment_call_(attn_tensor o, attn_tensor q, attn_ten
   return attn_end_(bytes ? NULL : ctx, &e);
 }
 
-ATTN_PUB_COLD_ attn_status attn_segment(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
-                                        const attn_segment_params *params, attn_ctx *ctx) {
-  return attn_segment_call_(o, q, k, v, params, ctx, NULL);
-}
-ATTN_PUB_COLD_ size_t attn_segment_workspace(attn_tensor o, attn_tensor q, attn_tensor k,
-                                             attn_tensor v, const attn_segment_params *params,
-                                             const attn_ctx *ctx) {
-  attn_ctx plain = attn_before_workspace_(ctx);
-  size_t bytes = 0;
-  attn_segment_call_(o, q, k, v, params, &plain, &bytes);
-  return bytes;
-}
+ATTN_CALL_(attn_segment, (o, q, k, v, params), attn_tensor o, attn_tensor q, attn_tensor k,
+           attn_tensor v, const attn_segment_params *params)
 
 /* ---- the layer ------------------------------------------------------------------------------*/
 
@@ -170,20 +136,6 @@ ATTN_COLD_ int attn_segment_layer_check_(attn_error_ *e, attn_segment_layer_job_
                                          const attn_segment_layer_params *params,
                                          const attn_ctx *ctx, const attn_table_ **table,
                                          int *workers) {
-  static const attn_words_ w[] = {ATTN_WORDS_("h"),
-                                  ATTN_WORDS_("params.w_q"),
-                                  ATTN_WORDS_("params.w_k"),
-                                  ATTN_WORDS_("params.w_v"),
-                                  ATTN_WORDS_("params.w_o"),
-                                  ATTN_WORDS_("params.w_r"),
-                                  ATTN_WORDS_("params.attention.r"),
-                                  ATTN_WORDS_("x"),
-                                  ATTN_WORDS_("o"),
-                                  ATTN_WORDS_("q"),
-                                  ATTN_WORDS_("k"),
-                                  ATTN_WORDS_("v"),
-                                  ATTN_WORDS_("params.attention.lse"),
-                                  ATTN_WORDS_("params.attention.usage")};
   static const attn_memory_words_ wm[] = {ATTN_MEMORY_WORDS_("params.memory"),
                                           ATTN_MEMORY_WORDS_("params.compressed")};
   enum { H, WQ, WK, WV, WO, WR, R, X, O, Q, K, V, LSE, USAGE, MEM, CMEM, COUNT };
@@ -211,102 +163,35 @@ ATTN_COLD_ int attn_segment_layer_check_(attn_error_ *e, attn_segment_layer_job_
   j->dv = j->output ? j->x.dim : p->w_v.dim / hk;
   const int heads_out = p->sublayer == ATTN_SUBLAYER_PLAIN && !p->w_o.data && !j->output;
   if (!j->project && !heads_out && !p->w_o.data)
-    return attn_reject_(e, ATTN_E_NULL, attn_says_(&w[WO], ATTN_SAYS_DATA_));
+    return attn_reject_(e, ATTN_E_NULL, attn_says_(ATTN_WORDS_("params.w_o"), ATTN_SAYS_DATA_));
   attn_operand_ op[COUNT] = {
-      {&j->h, &w[H], 0, any, 1, any, any, "h must have one head", {0, 0}},
-      {&p->w_q,
-       &w[WQ],
-       j->layer || j->q.data ? 0 : optional,
-       1,
-       1,
-       dm,
-       attn_mul_(hq, j->dk),
-       "params.w_q must be [1, 1, h.dim, heads * dk]",
-       {0, 0}},
-      {&p->w_k,
-       &w[WK],
-       j->layer || j->k.data ? 0 : optional,
-       1,
-       1,
-       dm,
-       attn_mul_(hk, j->dk),
-       "params.w_k must be [1, 1, h.dim, kv_heads * dk]",
-       {0, 0}},
-      {&p->w_v,
-       &w[WV],
-       j->layer || j->v.data ? 0 : optional,
-       1,
-       1,
-       dm,
-       any,
-       "params.w_v must be [1, 1, h.dim, kv_heads * dv]",
-       {0, 0}},
-      {&p->w_o,
-       &w[WO],
-       j->project || heads_out ? optional : 0,
-       1,
-       1,
-       attn_mul_(hq, j->dv),
-       p->sublayer == ATTN_SUBLAYER_PLAIN ? any : dm,
-       "params.w_o must be [1, 1, heads * dv, h.dim]",
-       {0, 0}},
-      {&p->w_r,
-       &w[WR],
-       optional,
-       1,
-       1,
-       dm,
-       attn_mul_(hq, j->dk),
-       "params.w_r must have the shape of w_q",
-       {0, 0}},
-      {&a->r,
-       &w[R],
-       optional | f32,
-       1,
-       ATTN_ONE_OR_ALL_,
-       any,
-       j->dk,
-       "params.attention.r must be f32 [1, 1 or heads, n, dk]",
-       {0, 0}},
-      {&j->x,
-       &w[X],
-       j->output ? 0 : optional,
-       b,
-       hq,
-       t,
-       any,
-       "x must be [B, heads, L, dv]",
-       {0, 0}},
-      {&j->o,
-       &w[O],
-       j->project ? out : ATTN_OUT_,
-       b,
-       heads_out ? hq : 1,
-       t,
-       heads_out ? j->dv : p->w_o.dim,
-       "o must be [h.batch, 1, h.len, w_o.dim], without w_o [h.batch, heads, h.len, dv]",
-       {0, 0}},
-      {&j->q, &w[Q], out, b, hq, t, j->dk, "q must be [h.batch, heads, h.len, dk]", {0, 0}},
-      {&j->k, &w[K], out, b, hk, t, j->dk, "k must be [h.batch, kv_heads, h.len, dk]", {0, 0}},
-      {&j->v, &w[V], out, b, hk, t, j->dv, "v must be [h.batch, kv_heads, h.len, dv]", {0, 0}},
-      {&a->lse,
-       &w[LSE],
-       out | f32,
-       b,
-       hq,
-       t,
-       1,
-       "params.attention.lse must be f32 [h.batch, heads, h.len, 1]",
-       {0, 0}},
-      {&a->usage,
-       &w[USAGE],
-       out | f32,
-       b,
-       1,
-       1,
-       any,
-       "params.attention.usage must be f32 [h.batch, 1, 1, n]",
-       {0, 0}}};
+      ATTN_OPERAND_(&j->h, "h", 0, any, 1, any, any, "h must have one head"),
+      ATTN_OPERAND_(&p->w_q, "params.w_q", j->layer || j->q.data ? 0 : optional, 1, 1, dm,
+                    attn_mul_(hq, j->dk), "params.w_q must be [1, 1, h.dim, heads * dk]"),
+      ATTN_OPERAND_(&p->w_k, "params.w_k", j->layer || j->k.data ? 0 : optional, 1, 1, dm,
+                    attn_mul_(hk, j->dk), "params.w_k must be [1, 1, h.dim, kv_heads * dk]"),
+      ATTN_OPERAND_(&p->w_v, "params.w_v", j->layer || j->v.data ? 0 : optional, 1, 1, dm, any,
+                    "params.w_v must be [1, 1, h.dim, kv_heads * dv]"),
+      ATTN_OPERAND_(&p->w_o, "params.w_o", j->project || heads_out ? optional : 0, 1, 1,
+                    attn_mul_(hq, j->dv), p->sublayer == ATTN_SUBLAYER_PLAIN ? any : dm,
+                    "params.w_o must be [1, 1, heads * dv, h.dim]"),
+      ATTN_OPERAND_(&p->w_r, "params.w_r", optional, 1, 1, dm, attn_mul_(hq, j->dk),
+                    "params.w_r must have the shape of w_q"),
+      ATTN_OPERAND_(&a->r, "params.attention.r", optional | f32, 1, ATTN_ONE_OR_ALL_, any, j->dk,
+                    "params.attention.r must be f32 [1, 1 or heads, n, dk]"),
+      ATTN_OPERAND_(&j->x, "x", j->output ? 0 : optional, b, hq, t, any,
+                    "x must be [B, heads, L, dv]"),
+      ATTN_OPERAND_(
+          &j->o, "o", j->project ? out : ATTN_OUT_, b, heads_out ? hq : 1, t,
+          heads_out ? j->dv : p->w_o.dim,
+          "o must be [h.batch, 1, h.len, w_o.dim], without w_o [h.batch, heads, h.len, dv]"),
+      ATTN_OPERAND_(&j->q, "q", out, b, hq, t, j->dk, "q must be [h.batch, heads, h.len, dk]"),
+      ATTN_OPERAND_(&j->k, "k", out, b, hk, t, j->dk, "k must be [h.batch, kv_heads, h.len, dk]"),
+      ATTN_OPERAND_(&j->v, "v", out, b, hk, t, j->dv, "v must be [h.batch, kv_heads, h.len, dv]"),
+      ATTN_OPERAND_(&a->lse, "params.attention.lse", out | f32, b, hq, t, 1,
+                    "params.attention.lse must be f32 [h.batch, heads, h.len, 1]"),
+      ATTN_OPERAND_(&a->usage, "params.attention.usage", out | f32, b, 1, 1, any,
+                    "params.attention.usage must be f32 [h.batch, 1, 1, n]")};
   for (int i = 0; i <= USAGE; i++)
     if (!attn_check_operand_(e, &op[i], hq)) return 0;
   if (!attn_check_memory_(e, &p->memory, &wm[0], b, dm, 0, &op[MEM]) ||
@@ -380,9 +265,10 @@ ATTN_COLD_ int attn_segment_layer_steps_(attn_stage_ *s, void *job) {
 }
 
 /* The call, or with bytes the workspace query. */
-ATTN_COLD_ attn_status attn_segment_layer_call_(attn_segment_layer_job_ *j,
-                                                const attn_segment_layer_params *params,
-                                                const char *path, attn_ctx *ctx, size_t *bytes) {
+ATTN_COLD_ attn_status attn_segment_layer_job_call_(attn_segment_layer_job_ *j,
+                                                    const attn_segment_layer_params *params,
+                                                    const char *path, attn_ctx *ctx,
+                                                    size_t *bytes) {
   attn_error_ e = {ATTN_OK, NULL};
   const attn_table_ *table;
   int workers;
@@ -405,29 +291,16 @@ ATTN_COLD_ attn_segment_layer_job_ attn_segment_layer_of_(attn_tensor o, attn_te
   return j;
 }
 
-ATTN_COLD_ size_t attn_segment_layer_bytes_(attn_segment_layer_job_ *j,
-                                            const attn_segment_layer_params *params,
-                                            const attn_ctx *ctx) {
-  attn_ctx plain = attn_before_workspace_(ctx);
-  size_t bytes = 0;
-  attn_segment_layer_call_(j, params, "", &plain, &bytes);
-  return bytes;
-}
-
-ATTN_PUB_COLD_ attn_status attn_segment_layer(attn_tensor o, attn_tensor h,
-                                              const attn_segment_layer_params *params,
-                                              attn_ctx *ctx) {
+ATTN_COLD_ attn_status attn_segment_layer_call_(attn_tensor o, attn_tensor h,
+                                                const attn_segment_layer_params *params,
+                                                attn_ctx *ctx, size_t *bytes) {
   attn_segment_layer_job_ j = attn_segment_layer_of_(o, h);
   j.layer = 1;
-  return attn_segment_layer_call_(&j, params, "projections, attention behind a memory", ctx, NULL);
+  return attn_segment_layer_job_call_(&j, params, "projections, attention behind a memory", ctx,
+                                      bytes);
 }
-ATTN_PUB_COLD_ size_t attn_segment_layer_workspace(attn_tensor o, attn_tensor h,
-                                                   const attn_segment_layer_params *params,
-                                                   const attn_ctx *ctx) {
-  attn_segment_layer_job_ j = attn_segment_layer_of_(o, h);
-  j.layer = 1;
-  return attn_segment_layer_bytes_(&j, params, ctx);
-}
+ATTN_CALL_(attn_segment_layer, (o, h, params), attn_tensor o, attn_tensor h,
+           const attn_segment_layer_params *params)
 
 ATTN_COLD_ attn_segment_layer_job_ attn_segment_project_of_(attn_tensor q, attn_tensor k,
                                                             attn_tensor v, attn_tensor h) {
@@ -436,32 +309,22 @@ ATTN_COLD_ attn_segment_layer_job_ attn_segment_project_of_(attn_tensor q, attn_
   j.project = 1, j.q = q, j.k = k, j.v = v;
   return j;
 }
-ATTN_PUB_COLD_ attn_status attn_segment_project(attn_tensor q, attn_tensor k, attn_tensor v,
-                                                attn_tensor h,
-                                                const attn_segment_layer_params *params,
-                                                attn_ctx *ctx) {
+ATTN_COLD_ attn_status attn_segment_project_call_(attn_tensor q, attn_tensor k, attn_tensor v,
+                                                  attn_tensor h,
+                                                  const attn_segment_layer_params *params,
+                                                  attn_ctx *ctx, size_t *bytes) {
   attn_segment_layer_job_ j = attn_segment_project_of_(q, k, v, h);
-  return attn_segment_layer_call_(&j, params, "row products, split into heads", ctx, NULL);
+  return attn_segment_layer_job_call_(&j, params, "row products, split into heads", ctx, bytes);
 }
-ATTN_PUB_COLD_ size_t attn_segment_project_workspace(attn_tensor q, attn_tensor k, attn_tensor v,
-                                                     attn_tensor h,
-                                                     const attn_segment_layer_params *params,
-                                                     const attn_ctx *ctx) {
-  attn_segment_layer_job_ j = attn_segment_project_of_(q, k, v, h);
-  return attn_segment_layer_bytes_(&j, params, ctx);
-}
+ATTN_CALL_(attn_segment_project, (q, k, v, h, params), attn_tensor q, attn_tensor k, attn_tensor v,
+           attn_tensor h, const attn_segment_layer_params *params)
 
-ATTN_PUB_COLD_ attn_status attn_segment_output(attn_tensor o, attn_tensor x, attn_tensor h,
-                                               const attn_segment_layer_params *params,
-                                               attn_ctx *ctx) {
+ATTN_COLD_ attn_status attn_segment_output_call_(attn_tensor o, attn_tensor x, attn_tensor h,
+                                                 const attn_segment_layer_params *params,
+                                                 attn_ctx *ctx, size_t *bytes) {
   attn_segment_layer_job_ j = attn_segment_layer_of_(o, h);
   j.output = 1, j.x = x;
-  return attn_segment_layer_call_(&j, params, "row products, residual and norm", ctx, NULL);
+  return attn_segment_layer_job_call_(&j, params, "row products, residual and norm", ctx, bytes);
 }
-ATTN_PUB_COLD_ size_t attn_segment_output_workspace(attn_tensor o, attn_tensor x, attn_tensor h,
-                                                    const attn_segment_layer_params *params,
-                                                    const attn_ctx *ctx) {
-  attn_segment_layer_job_ j = attn_segment_layer_of_(o, h);
-  j.output = 1, j.x = x;
-  return attn_segment_layer_bytes_(&j, params, ctx);
-}
+ATTN_CALL_(attn_segment_output, (o, x, h, params), attn_tensor o, attn_tensor x, attn_tensor h,
+           const attn_segment_layer_params *params)

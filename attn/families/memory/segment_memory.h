@@ -20,7 +20,7 @@ ATTN_COLD_ attn_parts_ attn_parts_none_(void) {
 }
 
 typedef struct attn_memory_words_ {
-  attn_words_ rows;
+  const char *rows;
   const char *shape, *room, *len, *first;
 } attn_memory_words_;
 #define ATTN_MEMORY_WORDS_(name)                                                                  \
@@ -34,12 +34,12 @@ typedef struct attn_memory_words_ {
 ATTN_COLD_ int attn_check_memory_(attn_error_ *e, attn_memory *m, const attn_memory_words_ *w,
                                   int64_t batch, int64_t dim, int out, attn_operand_ *op) {
   memset(op, 0, sizeof *op);
-  op->t = &m->rows, op->w = &w->rows, op->rule = w->shape;
+  op->t = &m->rows, op->w = w->rows, op->rule = w->shape;
   op->role = out ? ATTN_OUT_ : 0;
   op->batch = batch, op->heads = 1, op->len = ATTN_ANY_, op->dim = dim;
   if (!m->rows.data) {
     if (m->rows.len < 0)
-      return attn_reject_(e, ATTN_E_SHAPE, attn_says_(&w->rows, ATTN_SAYS_EXTENT_));
+      return attn_reject_(e, ATTN_E_SHAPE, attn_says_(w->rows, ATTN_SAYS_EXTENT_));
     if (m->rows.len > 0) return attn_reject_(e, ATTN_E_NULL, w->room);
     m->rows.batch = batch, m->rows.heads = 1, m->rows.dim = dim;
   }
@@ -99,14 +99,14 @@ ATTN_COLD_ void attn_ring_append_(const attn_table_ *f, attn_memory *m, const at
 }
 
 static const attn_memory_words_ attn_memory_is_ = ATTN_MEMORY_WORDS_("memory");
-static const attn_words_ attn_h_is_ = ATTN_WORDS_("h");
+static const char attn_h_is_[] = ATTN_WORDS_("h");
 
 ATTN_PUB_COLD_ attn_status attn_memory_append(attn_memory *memory, attn_tensor h, attn_ctx *ctx) {
   attn_error_ e = {ATTN_OK, NULL};
   const attn_table_ *table;
   int workers;
-  attn_operand_ op[2] = {
-      {&h, &attn_h_is_, 0, ATTN_ANY_, 1, ATTN_ANY_, ATTN_ANY_, "h must have one head", {0, 0}}};
+  attn_operand_ op[2] = {ATTN_OPERAND_AS_(&h, attn_h_is_, 0, ATTN_ANY_, 1, ATTN_ANY_, ATTN_ANY_,
+                                          "h must have one head")};
   if (!attn_check_ctx_(&e, ctx, &table, &workers)) return attn_end_(ctx, &e);
   if (!memory) {
     attn_reject_(&e, ATTN_E_NULL, "memory must not be null");
@@ -130,23 +130,16 @@ ATTN_PUB_COLD_ size_t attn_memory_append_workspace(const attn_memory *memory, at
 
 ATTN_PUB_COLD_ attn_status attn_memory_update(attn_tensor y, attn_memory memory, attn_tensor h,
                                               attn_ctx *ctx) {
-  static const attn_words_ wy = ATTN_WORDS_("y");
+  static const char wy[] = ATTN_WORDS_("y");
   attn_error_ e = {ATTN_OK, NULL};
   const attn_table_ *table;
   int workers;
   attn_memory m = memory;
-  attn_operand_ op[3] = {
-      {&h, &attn_h_is_, 0, ATTN_ANY_, 1, ATTN_ANY_, ATTN_ANY_, "h must have one head", {0, 0}},
-      {NULL, NULL, 0, 0, 0, 0, 0, NULL, {0, 0}},
-      {&y,
-       &wy,
-       ATTN_OUT_,
-       h.batch,
-       1,
-       ATTN_ANY_,
-       h.dim,
-       "y must be [h.batch, 1, ., h.dim]",
-       {0, 0}}};
+  attn_operand_ op[3] = {ATTN_OPERAND_AS_(&h, attn_h_is_, 0, ATTN_ANY_, 1, ATTN_ANY_, ATTN_ANY_,
+                                          "h must have one head"),
+                         {NULL, NULL, 0, 0, 0, 0, 0, NULL, {0, 0}},
+                         ATTN_OPERAND_AS_(&y, wy, ATTN_OUT_, h.batch, 1, ATTN_ANY_, h.dim,
+                                          "y must be [h.batch, 1, ., h.dim]")};
   if (!attn_check_ctx_(&e, ctx, &table, &workers) || !attn_check_operand_(&e, &op[0], 1) ||
       !attn_check_memory_(&e, &m, &attn_memory_is_, h.batch, h.dim, 0, &op[1]) ||
       !attn_check_operand_(&e, &op[2], 1))
@@ -184,8 +177,6 @@ ATTN_PUB_COLD_ size_t attn_memory_update_workspace(attn_tensor y, attn_memory me
 ATTN_COLD_ int attn_usage_plan_(attn_error_ *e, attn_columns_ *c, attn_tensor usage, attn_tensor q,
                                 attn_tensor k, const attn_sdpa_params *params, const attn_ctx *ctx,
                                 int *workers, int data) {
-  static const attn_words_ w[] = {ATTN_WORDS_("q"), ATTN_WORDS_("k"), ATTN_WORDS_("params.lse"),
-                                  ATTN_WORDS_("usage")};
   enum { Q, K, LSE, USAGE, COUNT };
   const int64_t any = ATTN_ANY_;
   const attn_table_ *table;
@@ -196,34 +187,14 @@ ATTN_COLD_ int attn_usage_plan_(attn_error_ *e, attn_columns_ *c, attn_tensor us
   if (p.schedule || p.span.z || p.map.data || p.ragged.sequences)
     return attn_reject_(e, ATTN_E_RANGE, "params.schedule, .span, .map and .ragged must be absent");
   c->usage = usage, c->lse = p.lse;
-  attn_operand_ op[COUNT] = {{&q, &w[Q], 0, any, any, any, any, "q", {0, 0}},
-                             {&k,
-                              &w[K],
-                              0,
-                              q.batch,
-                              ATTN_DIVIDES_,
-                              any,
-                              q.dim,
-                              "k must be [q.batch, Hk, Tk, q.dim]",
-                              {0, 0}},
-                             {&c->lse,
-                              &w[LSE],
-                              ATTN_IS_F32_,
-                              q.batch,
-                              q.heads,
-                              q.len,
-                              1,
-                              "params.lse must be f32 [q.batch, q.heads, q.len, 1]",
-                              {0, 0}},
-                             {&c->usage,
-                              &w[USAGE],
-                              ATTN_OUT_ | ATTN_IS_F32_,
-                              q.batch,
-                              1,
-                              1,
-                              any,
-                              "usage must be f32 [q.batch, 1, 1, n]",
-                              {0, 0}}};
+  attn_operand_ op[COUNT] = {
+      ATTN_OPERAND_(&q, "q", 0, any, any, any, any, "q"),
+      ATTN_OPERAND_(&k, "k", 0, q.batch, ATTN_DIVIDES_, any, q.dim,
+                    "k must be [q.batch, Hk, Tk, q.dim]"),
+      ATTN_OPERAND_(&c->lse, "params.lse", ATTN_IS_F32_, q.batch, q.heads, q.len, 1,
+                    "params.lse must be f32 [q.batch, q.heads, q.len, 1]"),
+      ATTN_OPERAND_(&c->usage, "usage", ATTN_OUT_ | ATTN_IS_F32_, q.batch, 1, 1, any,
+                    "usage must be f32 [q.batch, 1, 1, n]")};
   for (int i = 0; i < COUNT; i++) {
     if (i == K && q.heads < 1) return attn_reject_(e, ATTN_E_SHAPE, "q.heads must be at least 1");
     if (!attn_check_operand_(e, &op[i], q.heads)) return 0;

@@ -156,9 +156,6 @@ ATTN_FUNC_ void attn_spalm_item_(void *job, int worker, int64_t tile) {
 /* Every rule of attn_spalm; data = 0: without those that read arrays. */
 ATTN_COLD_ int attn_spalm_check_(attn_error_ *e, attn_spalm_job_ *a, const attn_spalm_params *p,
                                  const attn_ctx *ctx, int data) {
-  static const attn_words_ w[] = {ATTN_WORDS_("h"),           ATTN_WORDS_("y"),
-                                  ATTN_WORDS_("params.emb"),  ATTN_WORDS_("z"),
-                                  ATTN_WORDS_("params.gate"), ATTN_WORDS_("params.log_p")};
   enum { H, Y, EMB, Z, GATE, LOG_P, COUNT };
   const int64_t any = ATTN_ANY_;
   attn_spalm_params zero;
@@ -169,44 +166,16 @@ ATTN_COLD_ int attn_spalm_check_(attn_error_ *e, attn_spalm_job_ *a, const attn_
   a->gate = p->gate, a->emb = p->emb, a->log_p = p->log_p;
   const int64_t n = a->h.len, d = a->h.dim;
   attn_operand_ op[COUNT] = {
-      {&a->h, &w[H], 0, 1, 1, any, any, "h must have batch 1 and one head", {0, 0}},
-      {&a->y,
-       &w[Y],
-       0,
-       1,
-       a->index ? 1 : n,
-       any,
-       d,
-       "y must be [1, h.len, k, h.dim], with params.index [1, 1, R, h.dim]",
-       {0, 0}},
-      {&a->emb,
-       &w[EMB],
-       ATTN_OPTIONAL_,
-       1,
-       1,
-       any,
-       d,
-       "params.emb must be [1, 1, V, h.dim]",
-       {0, 0}},
-      {&a->z, &w[Z], ATTN_OUT_, 1, 1, n, d, "z must have the shape of h", {0, 0}},
-      {&a->gate,
-       &w[GATE],
-       ATTN_OUT_ | ATTN_OPTIONAL_ | ATTN_IS_F32_,
-       1,
-       1,
-       n,
-       1,
-       "params.gate must be f32 [1, 1, h.len, 1]",
-       {0, 0}},
-      {&a->log_p,
-       &w[LOG_P],
-       ATTN_OUT_ | ATTN_OPTIONAL_ | ATTN_IS_F32_,
-       1,
-       1,
-       n,
-       any,
-       "params.log_p must be f32 [1, 1, h.len, V]",
-       {0, 0}}};
+      ATTN_OPERAND_(&a->h, "h", 0, 1, 1, any, any, "h must have batch 1 and one head"),
+      ATTN_OPERAND_(&a->y, "y", 0, 1, a->index ? 1 : n, any, d,
+                    "y must be [1, h.len, k, h.dim], with params.index [1, 1, R, h.dim]"),
+      ATTN_OPERAND_(&a->emb, "params.emb", ATTN_OPTIONAL_, 1, 1, any, d,
+                    "params.emb must be [1, 1, V, h.dim]"),
+      ATTN_OPERAND_(&a->z, "z", ATTN_OUT_, 1, 1, n, d, "z must have the shape of h"),
+      ATTN_OPERAND_(&a->gate, "params.gate", ATTN_OUT_ | ATTN_OPTIONAL_ | ATTN_IS_F32_, 1, 1, n, 1,
+                    "params.gate must be f32 [1, 1, h.len, 1]"),
+      ATTN_OPERAND_(&a->log_p, "params.log_p", ATTN_OUT_ | ATTN_OPTIONAL_ | ATTN_IS_F32_, 1, 1, n,
+                    any, "params.log_p must be f32 [1, 1, h.len, V]")};
   for (int i = 0; i < COUNT; i++)
     if (!attn_check_operand_(e, &op[i], 1)) return 0;
   a->k = a->index ? (p->k ? p->k : 4) : a->y.len;

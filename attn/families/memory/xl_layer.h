@@ -9,10 +9,6 @@ typedef struct attn_xl_job_ {
 
 ATTN_COLD_ int attn_xl_check_(attn_error_ *e, attn_xl_job_ *j, const attn_xl_layer_params *params,
                               const attn_ctx *ctx, const attn_table_ **table, int *workers) {
-  static const attn_words_ w[] = {
-      ATTN_WORDS_("x"),          ATTN_WORDS_("params.mem"), ATTN_WORDS_("params.w_q"),
-      ATTN_WORDS_("params.w_k"), ATTN_WORDS_("params.w_r"), ATTN_WORDS_("params.w_v"),
-      ATTN_WORDS_("params.w_o"), ATTN_WORDS_("o"),          ATTN_WORDS_("params.lse")};
   enum { X, MEM, WQ, WK, WR, WV, WO, O, LSE, COUNT };
   attn_xl_layer_params *p = &j->p;
   const int64_t any = ATTN_ANY_;
@@ -28,47 +24,24 @@ ATTN_COLD_ int attn_xl_check_(attn_error_ *e, attn_xl_job_ *j, const attn_xl_lay
     return attn_reject_(e, ATTN_E_HEADS, "params.heads must divide w_q.dim and w_v.dim");
   j->dk = p->w_q.dim / h, j->dv = p->w_v.dim / h;
   attn_operand_ op[COUNT] = {
-      {&j->x, &w[X], 0, any, 1, any, any, "x must have one head", {0, 0}},
-      {&p->mem,
-       &w[MEM],
-       ATTN_OPTIONAL_,
-       b,
-       1,
-       any,
-       dm,
-       "params.mem must be [x.batch, 1, M, x.dim]",
-       {0, 0}},
-      {&p->w_q, &w[WQ], 0, 1, 1, dm, any, "params.w_q must be [1, 1, x.dim, heads * dk]", {0, 0}},
-      {&p->w_k, &w[WK], 0, 1, 1, dm, p->w_q.dim, "params.w_k must have the shape of w_q", {0, 0}},
-      {&p->w_r, &w[WR], 0, 1, 1, dm, p->w_q.dim, "params.w_r must have the shape of w_q", {0, 0}},
-      {&p->w_v, &w[WV], 0, 1, 1, dm, any, "params.w_v must be [1, 1, x.dim, heads * dv]", {0, 0}},
-      {&p->w_o,
-       &w[WO],
-       ATTN_OPTIONAL_,
-       1,
-       1,
-       p->w_v.dim,
-       any,
-       "params.w_o must be [1, 1, heads * dv, .]",
-       {0, 0}},
-      {&j->o,
-       &w[O],
-       ATTN_OUT_,
-       b,
-       out ? 1 : h,
-       t,
-       out ? p->w_o.dim : j->dv,
-       "o must be [x.batch, 1, x.len, w_o.dim], without w_o [x.batch, heads, x.len, dv]",
-       {0, 0}},
-      {&p->lse,
-       &w[LSE],
-       ATTN_OUT_ | ATTN_OPTIONAL_ | ATTN_IS_F32_,
-       b,
-       h,
-       t,
-       1,
-       "params.lse must be f32 [x.batch, heads, x.len, 1]",
-       {0, 0}}};
+      ATTN_OPERAND_(&j->x, "x", 0, any, 1, any, any, "x must have one head"),
+      ATTN_OPERAND_(&p->mem, "params.mem", ATTN_OPTIONAL_, b, 1, any, dm,
+                    "params.mem must be [x.batch, 1, M, x.dim]"),
+      ATTN_OPERAND_(&p->w_q, "params.w_q", 0, 1, 1, dm, any,
+                    "params.w_q must be [1, 1, x.dim, heads * dk]"),
+      ATTN_OPERAND_(&p->w_k, "params.w_k", 0, 1, 1, dm, p->w_q.dim,
+                    "params.w_k must have the shape of w_q"),
+      ATTN_OPERAND_(&p->w_r, "params.w_r", 0, 1, 1, dm, p->w_q.dim,
+                    "params.w_r must have the shape of w_q"),
+      ATTN_OPERAND_(&p->w_v, "params.w_v", 0, 1, 1, dm, any,
+                    "params.w_v must be [1, 1, x.dim, heads * dv]"),
+      ATTN_OPERAND_(&p->w_o, "params.w_o", ATTN_OPTIONAL_, 1, 1, p->w_v.dim, any,
+                    "params.w_o must be [1, 1, heads * dv, .]"),
+      ATTN_OPERAND_(
+          &j->o, "o", ATTN_OUT_, b, out ? 1 : h, t, out ? p->w_o.dim : j->dv,
+          "o must be [x.batch, 1, x.len, w_o.dim], without w_o [x.batch, heads, x.len, dv]"),
+      ATTN_OPERAND_(&p->lse, "params.lse", ATTN_OUT_ | ATTN_OPTIONAL_ | ATTN_IS_F32_, b, h, t, 1,
+                    "params.lse must be f32 [x.batch, heads, x.len, 1]")};
   for (int i = 0; i < COUNT; i++)
     if (!attn_check_operand_(e, &op[i], h)) return 0;
   if (!p->mem.data) p->mem.len = 0;
@@ -144,21 +117,13 @@ ATTN_COLD_ attn_status attn_xl_call_(attn_xl_job_ *j, const attn_xl_layer_params
   return attn_end_(bytes ? NULL : ctx, &e);
 }
 
-ATTN_PUB_COLD_ attn_status attn_xl_layer(attn_tensor o, attn_tensor x,
-                                         const attn_xl_layer_params *params, attn_ctx *ctx) {
+ATTN_COLD_ attn_status attn_xl_layer_call_(attn_tensor o, attn_tensor x,
+                                           const attn_xl_layer_params *params, attn_ctx *ctx,
+                                           size_t *bytes) {
   attn_xl_job_ j;
   memset(&j, 0, sizeof j);
   j.o = o, j.x = x;
-  return attn_xl_call_(&j, params, ctx, NULL);
+  return attn_xl_call_(&j, params, ctx, bytes);
 }
-ATTN_PUB_COLD_ size_t attn_xl_layer_workspace(attn_tensor o, attn_tensor x,
-                                              const attn_xl_layer_params *params,
-                                              const attn_ctx *ctx) {
-  attn_xl_job_ j;
-  attn_ctx plain = attn_before_workspace_(ctx);
-  size_t bytes = 0;
-  memset(&j, 0, sizeof j);
-  j.o = o, j.x = x;
-  attn_xl_call_(&j, params, &plain, &bytes);
-  return bytes;
-}
+ATTN_CALL_(attn_xl_layer, (o, x, params), attn_tensor o, attn_tensor x,
+           const attn_xl_layer_params *params)

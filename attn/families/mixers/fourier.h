@@ -315,13 +315,13 @@ ATTN_COLD_ int attn_stage_fourier_(attn_stage_ *s, attn_tensor y, attn_tensor x,
 
 ATTN_COLD_ int attn_fourier_check_(attn_error_ *e, attn_fourier_job_ *j, const attn_ctx *ctx,
                                    const attn_table_ **table, int *workers) {
-  static const attn_words_ wx = ATTN_WORDS_("x"), wy = ATTN_WORDS_("y");
+  static const char wx[] = ATTN_WORDS_("x"), wy[] = ATTN_WORDS_("y");
   const int64_t most = (int64_t)1 << 27, any = ATTN_ANY_, b = j->x.batch, t = j->x.len,
                 dm = j->x.dim;
   attn_fourier_params *p = &j->par.mix;
   attn_operand_ op[2 + ATTN_FEED_OPERANDS_] = {
-      {&j->x, &wx, 0, any, 1, any, any, "x must be [B, 1, T, dm]", {0, 0}},
-      {&j->y, &wy, ATTN_OUT_, b, 1, t, dm, "y must be [x.batch, 1, x.len, x.dim]", {0, 0}}};
+      ATTN_OPERAND_AS_(&j->x, wx, 0, any, 1, any, any, "x must be [B, 1, T, dm]"),
+      ATTN_OPERAND_AS_(&j->y, wy, ATTN_OUT_, b, 1, t, dm, "y must be [x.batch, 1, x.len, x.dim]")};
   int count = 2;
   attn_arrays_ more;
   memset(&more, 0, sizeof more);
@@ -375,7 +375,7 @@ ATTN_COLD_ int attn_fnet_steps_(attn_stage_ *s, void *job) {
   return 1;
 }
 
-ATTN_COLD_ attn_status attn_fourier_call_(attn_fourier_job_ *j, attn_ctx *ctx, size_t *bytes) {
+ATTN_COLD_ attn_status attn_fourier_job_call_(attn_fourier_job_ *j, attn_ctx *ctx, size_t *bytes) {
   attn_error_ e = {ATTN_OK, NULL};
   const attn_table_ *table;
   int workers;
@@ -393,51 +393,31 @@ ATTN_COLD_ attn_status attn_fourier_call_(attn_fourier_job_ *j, attn_ctx *ctx, s
   return attn_end_(bytes ? NULL : ctx, &e);
 }
 
-ATTN_COLD_ attn_status attn_fourier_run_(attn_tensor y, attn_tensor x,
-                                         const attn_fourier_params *params, attn_ctx *ctx,
-                                         size_t *bytes) {
+ATTN_COLD_ attn_status attn_fourier_call_(attn_tensor y, attn_tensor x,
+                                          const attn_fourier_params *params, attn_ctx *ctx,
+                                          size_t *bytes) {
   attn_fourier_job_ j;
   memset(&j, 0, sizeof j);
   j.y = y, j.x = x;
   if (params) j.par.mix = *params;
-  return attn_fourier_call_(&j, ctx, bytes);
+  return attn_fourier_job_call_(&j, ctx, bytes);
 }
 
-ATTN_PUB_COLD_ attn_status attn_fourier(attn_tensor y, attn_tensor x,
-                                        const attn_fourier_params *params, attn_ctx *ctx) {
-  return attn_fourier_run_(y, x, params, ctx, NULL);
-}
-ATTN_PUB_COLD_ size_t attn_fourier_workspace(attn_tensor y, attn_tensor x,
-                                             const attn_fourier_params *params,
-                                             const attn_ctx *ctx) {
-  attn_ctx plain = attn_before_workspace_(ctx);
-  size_t bytes = 0;
-  attn_fourier_run_(y, x, params, &plain, &bytes);
-  return bytes;
-}
+ATTN_CALL_(attn_fourier, (y, x, params), attn_tensor y, attn_tensor x,
+           const attn_fourier_params *params)
 
-ATTN_COLD_ attn_status attn_fnet_run_(attn_tensor y, attn_tensor x, const attn_fnet_params *params,
-                                      attn_ctx *ctx, size_t *bytes) {
+ATTN_COLD_ attn_status attn_fnet_call_(attn_tensor y, attn_tensor x, const attn_fnet_params *params,
+                                       attn_ctx *ctx, size_t *bytes) {
   attn_error_ e = {ATTN_OK, NULL};
   attn_fourier_job_ j;
   memset(&j, 0, sizeof j);
   j.y = y, j.x = x, j.block = 1;
   if (params) {
     j.par = *params;
-    return attn_fourier_call_(&j, ctx, bytes);
+    return attn_fourier_job_call_(&j, ctx, bytes);
   }
   attn_reject_(&e, ATTN_E_NULL, "params must not be null: it has the weights");
   return attn_end_(bytes ? NULL : ctx, &e);
 }
 
-ATTN_PUB_COLD_ attn_status attn_fnet(attn_tensor y, attn_tensor x, const attn_fnet_params *params,
-                                     attn_ctx *ctx) {
-  return attn_fnet_run_(y, x, params, ctx, NULL);
-}
-ATTN_PUB_COLD_ size_t attn_fnet_workspace(attn_tensor y, attn_tensor x,
-                                          const attn_fnet_params *params, const attn_ctx *ctx) {
-  attn_ctx plain = attn_before_workspace_(ctx);
-  size_t bytes = 0;
-  attn_fnet_run_(y, x, params, &plain, &bytes);
-  return bytes;
-}
+ATTN_CALL_(attn_fnet, (y, x, params), attn_tensor y, attn_tensor x, const attn_fnet_params *params)

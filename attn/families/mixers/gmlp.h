@@ -52,18 +52,6 @@ ATTN_COLD_ int attn_mixed_apart_(attn_error_ *e, const attn_ctx *ctx, attn_argum
 
 ATTN_COLD_ int attn_gmlp_check_(attn_error_ *e, attn_gmlp_job_ *j, const attn_ctx *ctx,
                                 const attn_table_ **table, int *workers) {
-  static const attn_words_ w[] = {ATTN_WORDS_("o"),
-                                  ATTN_WORDS_("x"),
-                                  ATTN_WORDS_("params.w_1"),
-                                  ATTN_WORDS_("params.b_1"),
-                                  ATTN_WORDS_("params.w_s"),
-                                  ATTN_WORDS_("params.b_s"),
-                                  ATTN_WORDS_("params.w_2"),
-                                  ATTN_WORDS_("params.b_2"),
-                                  ATTN_WORDS_("params.w_qkv"),
-                                  ATTN_WORDS_("params.b_qkv"),
-                                  ATTN_WORDS_("params.w_o"),
-                                  ATTN_WORDS_("params.b_o")};
   enum { O, X, W1, B1, WS, BS, W2, B2, WQKV, BQKV, WO, BO };
   attn_gmlp_params *p = &j->p;
   const int64_t any = ATTN_ANY_;
@@ -72,21 +60,25 @@ ATTN_COLD_ int attn_gmlp_check_(attn_error_ *e, attn_gmlp_job_ *j, const attn_ct
   attn_arrays_ more = {0, {{0, 0}}};
   memset(&l, 0, sizeof l);
   if (!attn_check_ctx_(e, ctx, table, workers)) return 0;
-  if (!attn_check_argument_(e, &l, &j->o, &w[O], out, any, 1, any, any, "o must have one head"))
+  if (!attn_check_argument_(e, &l, &j->o, ATTN_WORDS_("o"), out, any, 1, any, any,
+                            "o must have one head"))
     return 0;
   const int64_t b = j->o.batch, t = j->o.len, dm = j->o.dim, hidden = p->w_2.len;
-  if (!attn_check_argument_(e, &l, &j->x, &w[X], 0, b, 1, t, dm, "x must have the shape of o") ||
-      !attn_check_argument_(e, &l, &p->w_2, &w[W2], 0, 1, 1, any, dm,
+  if (!attn_check_argument_(e, &l, &j->x, ATTN_WORDS_("x"), 0, b, 1, t, dm,
+                            "x must have the shape of o") ||
+      !attn_check_argument_(e, &l, &p->w_2, ATTN_WORDS_("params.w_2"), 0, 1, 1, any, dm,
                             "params.w_2 must be [1, 1, e, o.dim]"))
     return 0;
   if (hidden < 1) return attn_reject_(e, ATTN_E_SHAPE, "params.w_2.len must be at least 1");
-  if (!attn_check_argument_(e, &l, &p->b_2, &w[B2], optional, 1, 1, 1, dm,
+  if (!attn_check_argument_(e, &l, &p->b_2, ATTN_WORDS_("params.b_2"), optional, 1, 1, 1, dm,
                             "params.b_2 must be [1, 1, 1, o.dim]") ||
-      !attn_check_argument_(e, &l, &p->w_1, &w[W1], 0, 1, 1, dm, attn_mul_(2, hidden),
+      !attn_check_argument_(e, &l, &p->w_1, ATTN_WORDS_("params.w_1"), 0, 1, 1, dm,
+                            attn_mul_(2, hidden),
                             "params.w_1 must be [1, 1, x.dim, 2 e], e = w_2.len") ||
-      !attn_check_argument_(e, &l, &p->b_1, &w[B1], optional, 1, 1, 1, attn_mul_(2, hidden),
+      !attn_check_argument_(e, &l, &p->b_1, ATTN_WORDS_("params.b_1"), optional, 1, 1, 1,
+                            attn_mul_(2, hidden),
                             "params.b_1 must be [1, 1, 1, 2 e], e = w_2.len") ||
-      !attn_check_argument_(e, &l, &p->w_s, &w[WS], 0, 1, any, any, any,
+      !attn_check_argument_(e, &l, &p->w_s, ATTN_WORDS_("params.w_s"), 0, 1, any, any, any,
                             "params.w_s must have batch 1"))
     return 0;
   if (p->w_s.len != p->w_s.dim || p->w_s.len < t)
@@ -96,23 +88,23 @@ ATTN_COLD_ int attn_gmlp_check_(attn_error_ *e, attn_gmlp_job_ *j, const attn_ct
   l.heads = p->w_s.heads;
   if (p->b_s.data && p->b_s.heads != 1 && p->b_s.heads != l.heads)
     return attn_reject_(e, ATTN_E_SHAPE, "params.b_s.heads must be 1 or those of w_s");
-  if (!attn_check_argument_(e, &l, &p->b_s, &w[BS], optional, 1, any, 1, p->w_s.len,
-                            "params.b_s must be [1, 1 or w_s.heads, 1, w_s.len]"))
+  if (!attn_check_argument_(e, &l, &p->b_s, ATTN_WORDS_("params.b_s"), optional, 1, any, 1,
+                            p->w_s.len, "params.b_s must be [1, 1 or w_s.heads, 1, w_s.len]"))
     return 0;
   if (!p->w_qkv.data && (p->w_o.data || p->b_qkv.data || p->b_o.data))
     return attn_reject_(e, ATTN_E_NULL,
                         "params.w_qkv must not be null where w_o, b_qkv or b_o is there");
   if (p->w_qkv.data) {
     const int64_t a = p->w_o.len, wide = attn_mul_(3, a);
-    if (!attn_check_argument_(e, &l, &p->w_o, &w[WO], 0, 1, 1, any, hidden,
+    if (!attn_check_argument_(e, &l, &p->w_o, ATTN_WORDS_("params.w_o"), 0, 1, 1, any, hidden,
                               "params.w_o must be [1, 1, a, e], e = w_2.len"))
       return 0;
     if (a < 1) return attn_reject_(e, ATTN_E_SHAPE, "params.w_o.len must be at least 1");
-    if (!attn_check_argument_(e, &l, &p->w_qkv, &w[WQKV], 0, 1, 1, dm, wide,
+    if (!attn_check_argument_(e, &l, &p->w_qkv, ATTN_WORDS_("params.w_qkv"), 0, 1, 1, dm, wide,
                               "params.w_qkv must be [1, 1, x.dim, 3 a] for a w_o of a rows") ||
-        !attn_check_argument_(e, &l, &p->b_qkv, &w[BQKV], optional, 1, 1, 1, wide,
-                              "params.b_qkv must be [1, 1, 1, w_qkv.dim]") ||
-        !attn_check_argument_(e, &l, &p->b_o, &w[BO], optional, 1, 1, 1, hidden,
+        !attn_check_argument_(e, &l, &p->b_qkv, ATTN_WORDS_("params.b_qkv"), optional, 1, 1, 1,
+                              wide, "params.b_qkv must be [1, 1, 1, w_qkv.dim]") ||
+        !attn_check_argument_(e, &l, &p->b_o, ATTN_WORDS_("params.b_o"), optional, 1, 1, 1, hidden,
                               "params.b_o must be [1, 1, 1, e], e = w_2.len"))
       return 0;
   }
@@ -205,14 +197,4 @@ ATTN_COLD_ attn_status attn_gmlp_call_(attn_tensor o, attn_tensor x, const attn_
   return attn_end_(bytes ? NULL : ctx, &e);
 }
 
-ATTN_PUB_COLD_ attn_status attn_gmlp(attn_tensor o, attn_tensor x, const attn_gmlp_params *params,
-                                     attn_ctx *ctx) {
-  return attn_gmlp_call_(o, x, params, ctx, NULL);
-}
-ATTN_PUB_COLD_ size_t attn_gmlp_workspace(attn_tensor o, attn_tensor x,
-                                          const attn_gmlp_params *params, const attn_ctx *ctx) {
-  attn_ctx plain = attn_before_workspace_(ctx);
-  size_t bytes = 0;
-  attn_gmlp_call_(o, x, params, &plain, &bytes);
-  return bytes;
-}
+ATTN_CALL_(attn_gmlp, (o, x, params), attn_tensor o, attn_tensor x, const attn_gmlp_params *params)

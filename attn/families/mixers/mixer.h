@@ -17,34 +17,33 @@ ATTN_COLD_ int attn_mixer_check_net_(attn_error_ *e, attn_arguments_ *l, attn_fe
         at "activation must be an attn_activation"                                                \
   }
   static const struct {
-    attn_words_ words[4];
+    const char *words[4];
     const char *rule[4], *activation;
   } said[] = {ATTN_NET_("params.token.", "x.len"), ATTN_NET_("params.channel.", "x.dim")};
 #undef ATTN_NET_
   const int at = channel != 0;
   const int64_t hidden = f->w_1.dim;
-  return attn_check_argument_(e, l, &f->w_1, &said[at].words[0], 0, 1, 1, in, ATTN_ANY_,
+  return attn_check_argument_(e, l, &f->w_1, said[at].words[0], 0, 1, 1, in, ATTN_ANY_,
                               said[at].rule[0]) &&
-         attn_check_argument_(e, l, &f->b_1, &said[at].words[1], ATTN_OPTIONAL_, 1, 1, 1, hidden,
+         attn_check_argument_(e, l, &f->b_1, said[at].words[1], ATTN_OPTIONAL_, 1, 1, 1, hidden,
                               said[at].rule[1]) &&
-         attn_check_argument_(e, l, &f->w_2, &said[at].words[2], 0, 1, 1, hidden, in,
+         attn_check_argument_(e, l, &f->w_2, said[at].words[2], 0, 1, 1, hidden, in,
                               said[at].rule[2]) &&
-         attn_check_argument_(e, l, &f->b_2, &said[at].words[3], ATTN_OPTIONAL_, 1, 1, 1, in,
+         attn_check_argument_(e, l, &f->b_2, said[at].words[3], ATTN_OPTIONAL_, 1, 1, 1, in,
                               said[at].rule[3]) &&
          attn_mixed_activation_(e, &f->activation, said[at].activation);
 }
 
 ATTN_COLD_ int attn_mixer_check_(attn_error_ *e, attn_mixer_job_ *j, const attn_ctx *ctx,
                                  const attn_table_ **table, int *workers) {
-  static const attn_words_ w[] = {ATTN_WORDS_("o"), ATTN_WORDS_("x")};
   const int64_t any = ATTN_ANY_;
   attn_arguments_ l;
   attn_arrays_ more = {0, {{0, 0}}};
   memset(&l, 0, sizeof l);
   return attn_check_ctx_(e, ctx, table, workers) &&
-         attn_check_argument_(e, &l, &j->o, &w[0], ATTN_OUT_, any, 1, any, any,
+         attn_check_argument_(e, &l, &j->o, ATTN_WORDS_("o"), ATTN_OUT_, any, 1, any, any,
                               "o must have one head") &&
-         attn_check_argument_(e, &l, &j->x, &w[1], 0, j->o.batch, 1, j->o.len, j->o.dim,
+         attn_check_argument_(e, &l, &j->x, ATTN_WORDS_("x"), 0, j->o.batch, 1, j->o.len, j->o.dim,
                               "x must have the shape of o") &&
          attn_mixer_check_net_(e, &l, &j->p.token, 0, j->o.len) &&
          attn_mixer_check_net_(e, &l, &j->p.channel, 1, j->o.dim) &&
@@ -127,14 +126,5 @@ ATTN_COLD_ attn_status attn_mixer_call_(attn_tensor o, attn_tensor x,
   return attn_end_(bytes ? NULL : ctx, &e);
 }
 
-ATTN_PUB_COLD_ attn_status attn_mixer(attn_tensor o, attn_tensor x, const attn_mixer_params *params,
-                                      attn_ctx *ctx) {
-  return attn_mixer_call_(o, x, params, ctx, NULL);
-}
-ATTN_PUB_COLD_ size_t attn_mixer_workspace(attn_tensor o, attn_tensor x,
-                                           const attn_mixer_params *params, const attn_ctx *ctx) {
-  attn_ctx plain = attn_before_workspace_(ctx);
-  size_t bytes = 0;
-  attn_mixer_call_(o, x, params, &plain, &bytes);
-  return bytes;
-}
+ATTN_CALL_(attn_mixer, (o, x, params), attn_tensor o, attn_tensor x,
+           const attn_mixer_params *params)

@@ -168,10 +168,6 @@ ATTN_PUB_COLD_ attn_status attn_average_begin(void *state, size_t bytes, int64_t
 
 ATTN_COLD_ int attn_average_check_(attn_error_ *e, attn_average_ *a, const attn_ctx *ctx,
                                    int query) {
-  static const attn_words_ w[] = {ATTN_WORDS_("o"),          ATTN_WORDS_("y"),
-                                  ATTN_WORDS_("params.w_g"), ATTN_WORDS_("params.b_g"),
-                                  ATTN_WORDS_("params.w1"),  ATTN_WORDS_("params.b1"),
-                                  ATTN_WORDS_("params.w2"),  ATTN_WORDS_("params.b2")};
   enum { O, Y, WG, BG, W1, B1, W2, B2, COUNT };
   enum { REAL, GAIN, BIAS, STATE, ARRAYS };
   attn_average_params *p = &a->p;
@@ -180,14 +176,16 @@ ATTN_COLD_ int attn_average_check_(attn_error_ *e, attn_average_ *a, const attn_
   const int64_t f = p->w1.data ? p->w1.dim : 0;
   const int maybe = ATTN_OPTIONAL_;
   attn_operand_ op[COUNT] = {
-      {&a->o, &w[O], ATTN_OUT_, b, 1, a->y.len, d, "o must have the shape of y", {0, 0}},
-      {&a->y, &w[Y], 0, any, 1, any, any, "y must have one head", {0, 0}},
-      {&p->w_g, &w[WG], maybe, 1, 1, twice, twice, "params.w_g must be [1, 1, 2 d, 2 d]", {0, 0}},
-      {&p->b_g, &w[BG], maybe, 1, 1, 1, twice, "params.b_g must be [1, 1, 1, 2 d]", {0, 0}},
-      {&p->w1, &w[W1], maybe, 1, 1, d, any, "params.w1 must be [1, 1, d, f]", {0, 0}},
-      {&p->b1, &w[B1], maybe, 1, 1, 1, f, "params.b1 must be [1, 1, 1, f]", {0, 0}},
-      {&p->w2, &w[W2], maybe, 1, 1, f, d, "params.w2 must be [1, 1, f, d]", {0, 0}},
-      {&p->b2, &w[B2], maybe, 1, 1, 1, d, "params.b2 must be [1, 1, 1, d]", {0, 0}}};
+      ATTN_OPERAND_(&a->o, "o", ATTN_OUT_, b, 1, a->y.len, d, "o must have the shape of y"),
+      ATTN_OPERAND_(&a->y, "y", 0, any, 1, any, any, "y must have one head"),
+      ATTN_OPERAND_(&p->w_g, "params.w_g", maybe, 1, 1, twice, twice,
+                    "params.w_g must be [1, 1, 2 d, 2 d]"),
+      ATTN_OPERAND_(&p->b_g, "params.b_g", maybe, 1, 1, 1, twice,
+                    "params.b_g must be [1, 1, 1, 2 d]"),
+      ATTN_OPERAND_(&p->w1, "params.w1", maybe, 1, 1, d, any, "params.w1 must be [1, 1, d, f]"),
+      ATTN_OPERAND_(&p->b1, "params.b1", maybe, 1, 1, 1, f, "params.b1 must be [1, 1, 1, f]"),
+      ATTN_OPERAND_(&p->w2, "params.w2", maybe, 1, 1, f, d, "params.w2 must be [1, 1, f, d]"),
+      ATTN_OPERAND_(&p->b2, "params.b2", maybe, 1, 1, 1, d, "params.b2 must be [1, 1, 1, d]")};
   if (!attn_check_operand_(e, &op[Y], 1) || !attn_check_operand_(e, &op[O], 1)) return 0;
   if (!p->w1.data != !p->w2.data)
     return attn_reject_(e, ATTN_E_NULL, "params.w1 and .w2 must be there both, or neither");
@@ -240,16 +238,6 @@ ATTN_COLD_ attn_status attn_average_call_(attn_tensor o, attn_tensor y,
   return attn_step_call_(&e, table, workers, ctx, attn_average_steps_, &a, "running means", bytes);
 }
 
-ATTN_PUB_COLD_ attn_status attn_average(attn_tensor o, attn_tensor y,
-                                        const attn_average_params *params, attn_ctx *ctx) {
-  return attn_average_call_(o, y, params, ctx, NULL);
-}
-ATTN_PUB_COLD_ size_t attn_average_workspace(attn_tensor o, attn_tensor y,
-                                             const attn_average_params *params,
-                                             const attn_ctx *ctx) {
-  attn_ctx plain = attn_before_workspace_(ctx);
-  size_t bytes = 0;
-  (void)attn_average_call_(o, y, params, &plain, &bytes);
-  return bytes;
-}
+ATTN_CALL_(attn_average, (o, y, params), attn_tensor o, attn_tensor y,
+           const attn_average_params *params)
 #undef ATTN_AVERAGE_MAGIC_

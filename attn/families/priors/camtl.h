@@ -54,7 +54,7 @@ ATTN_FUNC_ void attn_film_item_(void *job, int worker, int64_t b) {
 
 ATTN_COLD_ int attn_film_check_(attn_error_ *e, attn_film_job_ *a, const attn_film_params *params,
                                 const attn_ctx *ctx, int *workers) {
-  static const attn_words_ w[] = {ATTN_WORDS_("y"),          ATTN_WORDS_("a"),
+  static const char *const w[] = {ATTN_WORDS_("y"),          ATTN_WORDS_("a"),
                                   ATTN_WORDS_("params.z"),   ATTN_WORDS_("params.w_f"),
                                   ATTN_WORDS_("params.b_f"), ATTN_WORDS_("params.gamma"),
                                   ATTN_WORDS_("params.beta")};
@@ -67,29 +67,17 @@ ATTN_COLD_ int attn_film_check_(attn_error_ *e, attn_film_job_ *a, const attn_fi
   if (direct && (p->z.data || p->w_f.data || p->b_f.data))
     return attn_reject_(e, ATTN_E_RANGE, "params: z, w_f and b_f, or gamma and beta");
   attn_operand_ op[7] = {
-      {&a->y, &w[0], ATTN_OUT_, any, m, side, side, "y must be [., m, w, w] as a is", {0, 0}},
-      {&a->a, &w[1], 0, 1, any, side, any, "a must be [1, m, w, w]", {0, 0}},
-      {&p->z, &w[2], 0, b, 1, 1, any, "params.z must be [y.batch, 1, 1, Dz]", {0, 0}},
-      {&p->w_f, &w[3], 0, 1, 1, p->z.dim, any, "params.w_f must be [1, 1, Dz, 2F]", {0, 0}},
-      {&p->b_f,
-       &w[4],
-       ATTN_OPTIONAL_,
-       1,
-       1,
-       1,
-       p->w_f.dim,
-       "params.b_f must be [1, 1, 1, 2F]",
-       {0, 0}},
-      {&p->gamma, &w[5], 0, any, 1, 1, any, "params.gamma must be [1 or y.batch, 1, 1, F]", {0, 0}},
-      {&p->beta,
-       &w[6],
-       0,
-       any,
-       1,
-       1,
-       p->gamma.dim,
-       "params.beta must be [1 or y.batch, 1, 1, F]",
-       {0, 0}}};
+      ATTN_OPERAND_AS_(&a->y, w[0], ATTN_OUT_, any, m, side, side,
+                       "y must be [., m, w, w] as a is"),
+      ATTN_OPERAND_AS_(&a->a, w[1], 0, 1, any, side, any, "a must be [1, m, w, w]"),
+      ATTN_OPERAND_AS_(&p->z, w[2], 0, b, 1, 1, any, "params.z must be [y.batch, 1, 1, Dz]"),
+      ATTN_OPERAND_AS_(&p->w_f, w[3], 0, 1, 1, p->z.dim, any, "params.w_f must be [1, 1, Dz, 2F]"),
+      ATTN_OPERAND_AS_(&p->b_f, w[4], ATTN_OPTIONAL_, 1, 1, 1, p->w_f.dim,
+                       "params.b_f must be [1, 1, 1, 2F]"),
+      ATTN_OPERAND_AS_(&p->gamma, w[5], 0, any, 1, 1, any,
+                       "params.gamma must be [1 or y.batch, 1, 1, F]"),
+      ATTN_OPERAND_AS_(&p->beta, w[6], 0, any, 1, 1, p->gamma.dim,
+                       "params.beta must be [1 or y.batch, 1, 1, F]")};
   for (int i = 0; i < 7; i++) {
     if (direct ? i >= 2 && i < 5 : i >= 5) continue;
     if (!attn_check_operand_(e, &op[i], 1)) return 0;
@@ -112,9 +100,9 @@ ATTN_COLD_ int attn_film_steps_(attn_stage_ *s, void *job) {
   return attn_stage_for_(s, a->y.batch, attn_film_item_, a, a->each, &a->memory);
 }
 
-ATTN_COLD_ attn_status attn_film_blocks_call_(attn_tensor y, attn_tensor a,
-                                              const attn_film_params *params, attn_ctx *ctx,
-                                              size_t *bytes) {
+ATTN_COLD_ attn_status attn_film_blocks_job_call_(attn_tensor y, attn_tensor a,
+                                                  const attn_film_params *params, attn_ctx *ctx,
+                                                  size_t *bytes) {
   attn_error_ e = {ATTN_OK, NULL};
   attn_film_job_ job;
   int workers;
@@ -131,18 +119,13 @@ ATTN_COLD_ attn_status attn_film_blocks_call_(attn_tensor y, attn_tensor a,
   return attn_end_(bytes ? NULL : ctx, &e);
 }
 
-ATTN_PUB_COLD_ attn_status attn_film_blocks(attn_tensor y, attn_tensor a,
-                                            const attn_film_params *params, attn_ctx *ctx) {
-  return attn_film_blocks_call_(y, a, params, ctx, NULL);
+ATTN_COLD_ attn_status attn_film_blocks_call_(attn_tensor y, attn_tensor a,
+                                              const attn_film_params *params, attn_ctx *ctx,
+                                              size_t *bytes) {
+  return attn_film_blocks_job_call_(y, a, params, ctx, bytes);
 }
-
-ATTN_PUB_COLD_ size_t attn_film_blocks_workspace(attn_tensor y, attn_tensor a,
-                                                 const attn_film_params *params,
-                                                 const attn_ctx *ctx) {
-  attn_ctx own = attn_before_workspace_(ctx);
-  size_t bytes = 0;
-  return attn_film_blocks_call_(y, a, params, &own, &bytes) == ATTN_OK ? bytes : 0;
-}
+ATTN_CALL_(attn_film_blocks, (y, a, params), attn_tensor y, attn_tensor a,
+           const attn_film_params *params)
 
 /* ---- attention with them --------------------------------------------------------------------*/
 
@@ -168,16 +151,17 @@ ATTN_PUB_ void attn_block_prior_add(void *prior, const attn_score_tile *tile) {
 ATTN_COLD_ int attn_camtl_check_(attn_error_ *e, attn_block_prior *prior, attn_tensor o,
                                  attn_tensor q, attn_tensor k, const attn_sdpa_params *p,
                                  const attn_ctx *ctx, int data) {
-  static const attn_words_ w[] = {ATTN_WORDS_("o"), ATTN_WORDS_("params.attention.lse"),
+  static const char *const w[] = {ATTN_WORDS_("o"), ATTN_WORDS_("params.attention.lse"),
                                   ATTN_WORDS_("params.attention.map"),
                                   ATTN_WORDS_("params.blocks")};
   attn_tensor lse = p->lse, map = p->map, *x = &prior->blocks;
   const int64_t any = ATTN_ANY_, off = p->has_q_off ? p->q_off : k.len - q.len;
   const char *square = "params.blocks must be f32 [1 or q.batch, m, w, w]";
-  attn_operand_ op[4] = {{&o, &w[0], ATTN_OUT_, any, any, any, any, "", {0, 0}},
-                         {&lse, &w[1], ATTN_OUT_ | ATTN_OPTIONAL_, any, any, any, any, "", {0, 0}},
-                         {&map, &w[2], ATTN_OUT_ | ATTN_OPTIONAL_, any, any, any, any, "", {0, 0}},
-                         {x, &w[3], ATTN_IS_F32_, any, any, x->dim, any, square, {0, 0}}};
+  attn_operand_ op[4] = {
+      ATTN_OPERAND_AS_(&o, w[0], ATTN_OUT_, any, any, any, any, ""),
+      ATTN_OPERAND_AS_(&lse, w[1], ATTN_OUT_ | ATTN_OPTIONAL_, any, any, any, any, ""),
+      ATTN_OPERAND_AS_(&map, w[2], ATTN_OUT_ | ATTN_OPTIONAL_, any, any, any, any, ""),
+      {x, w[3], ATTN_IS_F32_, any, any, x->dim, any, square, {0, 0}}};
   if (p->ragged.sequences)
     return attn_reject_(e, ATTN_E_RANGE, "params.attention.ragged must be absent");
   if (k.len == 0) op[2].t->data = NULL;
@@ -200,9 +184,9 @@ ATTN_COLD_ int attn_camtl_check_(attn_error_ *e, attn_block_prior *prior, attn_t
   return 1;
 }
 
-ATTN_COLD_ attn_status attn_camtl_call_(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
-                                        const attn_camtl_params *params, attn_ctx *ctx,
-                                        size_t *bytes) {
+ATTN_COLD_ attn_status attn_camtl_job_call_(attn_tensor o, attn_tensor q, attn_tensor k,
+                                            attn_tensor v, const attn_camtl_params *params,
+                                            attn_ctx *ctx, size_t *bytes) {
   attn_error_ e = {ATTN_OK, NULL};
   const attn_ctx plain = attn_before_workspace_(ctx);
   attn_sdpa_params p;
@@ -221,15 +205,10 @@ ATTN_COLD_ attn_status attn_camtl_call_(attn_tensor o, attn_tensor q, attn_tenso
   return attn_end_(bytes ? NULL : ctx, &e);
 }
 
-ATTN_PUB_COLD_ attn_status attn_camtl(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
-                                      const attn_camtl_params *params, attn_ctx *ctx) {
-  return attn_camtl_call_(o, q, k, v, params, ctx, NULL);
+ATTN_COLD_ attn_status attn_camtl_call_(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
+                                        const attn_camtl_params *params, attn_ctx *ctx,
+                                        size_t *bytes) {
+  return attn_camtl_job_call_(o, q, k, v, params, ctx, bytes);
 }
-
-ATTN_PUB_COLD_ size_t attn_camtl_workspace(attn_tensor o, attn_tensor q, attn_tensor k,
-                                           attn_tensor v, const attn_camtl_params *params,
-                                           const attn_ctx *ctx) {
-  attn_ctx own = attn_before_workspace_(ctx);
-  size_t bytes = 0;
-  return attn_camtl_call_(o, q, k, v, params, &own, &bytes) == ATTN_OK ? bytes : 0;
-}
+ATTN_CALL_(attn_camtl, (o, q, k, v, params), attn_tensor o, attn_tensor q, attn_tensor k,
+           attn_tensor v, const attn_camtl_params *params)

@@ -45,7 +45,7 @@ ATTN_COLD_ int attn_gaussian_weights_(attn_error_ *e, const attn_gaussian_job_ *
 ATTN_COLD_ int attn_gaussian_plan_(attn_error_ *e, attn_gaussian_job_ *j,
                                    const attn_gaussian_params *params, const attn_ctx *ctx,
                                    int *workers, int data) {
-  static const attn_words_ wq = ATTN_WORDS_("q"), wk = ATTN_WORDS_("k");
+  static const char wq[] = ATTN_WORDS_("q"), wk[] = ATTN_WORDS_("k");
   enum { CENTER, PRECISION, Q, K, LENGTHS, WEIGHTS, WORK = WEIGHTS + 4, SPANS };
   attn_span_ span[SPANS];
   attn_gaussian_params *p = &j->p;
@@ -53,7 +53,7 @@ ATTN_COLD_ int attn_gaussian_plan_(attn_error_ *e, attn_gaussian_job_ *j,
   memset(span, 0, sizeof span);
   if (params) *p = *params;
   if (!attn_check_ctx_(e, ctx, &j->table, workers)) return 0;
-  if (!attn_check_tensor_(e, &j->q, &wq, &span[Q]) || !attn_check_tensor_(e, &j->k, &wk, &span[K]))
+  if (!attn_check_tensor_(e, &j->q, wq, &span[Q]) || !attn_check_tensor_(e, &j->k, wk, &span[K]))
     return 0;
   if (j->q.heads < 1) return attn_reject_(e, ATTN_E_SHAPE, "q.heads must be at least 1");
   if (j->k.batch != j->q.batch || j->k.dim != j->q.dim)

@@ -45,7 +45,7 @@ typedef struct attn_hard_group_ {
 ATTN_COLD_ int attn_hard_plan_(attn_error_ *e, attn_hard_job_ *j,
                                const attn_hard_gaussian_params *params, const attn_ctx *ctx,
                                int *workers, int data) {
-  static const attn_words_ wo = ATTN_WORDS_("o"), wv = ATTN_WORDS_("v");
+  static const char wo[] = ATTN_WORDS_("o"), wv[] = ATTN_WORDS_("v");
   static const attn_mask_words_ wm = {
       "params.mask.kind must be ATTN_MASK_NONE, ATTN_MASK_BOOL or ATTN_MASK_BITS",
       "params.mask.data must not be null",
@@ -61,14 +61,13 @@ ATTN_COLD_ int attn_hard_plan_(attn_error_ *e, attn_hard_job_ *j,
   memset(span, 0, sizeof span);
   if (params) *p = *params;
   if (!attn_check_ctx_(e, ctx, &j->table, workers)) return 0;
-  if (!attn_check_tensor_(e, o, &wo, &span[O]) || !attn_check_tensor_(e, v, &wv, &span[V]))
-    return 0;
+  if (!attn_check_tensor_(e, o, wo, &span[O]) || !attn_check_tensor_(e, v, wv, &span[V])) return 0;
   if (o->heads < 1) return attn_reject_(e, ATTN_E_SHAPE, "o.heads must be at least 1");
   if (v->batch != o->batch || v->dim != o->dim)
     return attn_reject_(e, ATTN_E_SHAPE, "v.batch and v.dim must equal those of o");
   if (v->heads < 1 || o->heads % v->heads)
     return attn_reject_(e, ATTN_E_HEADS, "v.heads must divide o.heads");
-  if (!attn_check_rows_(e, o, &wo)) return 0;
+  if (!attn_check_rows_(e, o, wo)) return 0;
   if (p->ratio - p->ratio != 0.0f)
     return attn_reject_(e, ATTN_E_VALUE, "params.ratio must be finite");
   if (!(p->threshold >= 0.0f && p->threshold < INFINITY))
@@ -94,7 +93,7 @@ ATTN_COLD_ int attn_hard_plan_(attn_error_ *e, attn_hard_job_ *j,
     return 0;
   for (int y = V; y < WORK; y++)
     if (attn_overlap_(span[O], span[y]))
-      return attn_reject_(e, ATTN_E_OVERLAP, attn_says_(&wo, ATTN_SAYS_OVERLAP_));
+      return attn_reject_(e, ATTN_E_OVERLAP, attn_says_(wo, ATTN_SAYS_OVERLAP_));
   for (int x = O; x < WORK; x++)
     if (attn_overlap_(span[x], span[WORK]))
       return attn_reject_(e, ATTN_E_OVERLAP,

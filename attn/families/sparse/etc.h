@@ -73,7 +73,7 @@ ATTN_COLD_ int attn_etc_check_(attn_error_ *e, attn_etc_job_ *j, const attn_tens
                                const attn_tensor *v, const attn_etc_params *params,
                                const attn_ctx *ctx, const attn_table_ **table, int *workers,
                                int data) {
-  static const attn_words_ w[] = {ATTN_WORDS_("q_long"),
+  static const char *const w[] = {ATTN_WORDS_("q_long"),
                                   ATTN_WORDS_("q_global"),
                                   ATTN_WORDS_("k[ATTN_ETC_L2L]"),
                                   ATTN_WORDS_("k[ATTN_ETC_L2G]"),
@@ -111,7 +111,7 @@ ATTN_COLD_ int attn_etc_check_(attn_error_ *e, attn_etc_job_ *j, const attn_tens
   if (p->radius < 1 || p->radius > INT32_MAX)
     return attn_reject_(e, ATTN_E_RANGE, "params.radius must lie in 1..2^31-1");
   memset(op, 0, sizeof op);
-  for (int i = 0; i < COUNT; i++) op[i].w = &w[i], op[i].batch = b, op[i].heads = h;
+  for (int i = 0; i < COUNT; i++) op[i].w = w[i], op[i].batch = b, op[i].heads = h;
   for (int side = 0; side < 2; side++) {
     const int64_t n = j->q[side].len;
     op[Q + side].t = &j->q[side], op[Q + side].len = any, op[Q + side].dim = dk;
@@ -249,8 +249,9 @@ ATTN_COLD_ int attn_etc_steps_(attn_stage_ *s, void *job) {
 }
 
 /* The call, or with bytes the workspace query. */
-ATTN_COLD_ attn_status attn_etc_call_(attn_etc_job_ *j, const attn_tensor *k, const attn_tensor *v,
-                                      const attn_etc_params *params, attn_ctx *ctx, size_t *bytes) {
+ATTN_COLD_ attn_status attn_etc_job_call_(attn_etc_job_ *j, const attn_tensor *k,
+                                          const attn_tensor *v, const attn_etc_params *params,
+                                          attn_ctx *ctx, size_t *bytes) {
   attn_error_ e = {ATTN_OK, NULL};
   const attn_table_ *table;
   int workers;
@@ -261,28 +262,19 @@ ATTN_COLD_ attn_status attn_etc_call_(attn_etc_job_ *j, const attn_tensor *k, co
   return attn_end_(bytes ? NULL : ctx, &e);
 }
 
-ATTN_PUB_COLD_ attn_status attn_etc(attn_tensor o_long, attn_tensor o_global, attn_tensor q_long,
-                                    attn_tensor q_global, const attn_tensor k[ATTN_ETC_PIECES],
-                                    const attn_tensor v[ATTN_ETC_PIECES],
-                                    const attn_etc_params *params, attn_ctx *ctx) {
+ATTN_COLD_ attn_status attn_etc_call_(attn_tensor o_long, attn_tensor o_global, attn_tensor q_long,
+                                      attn_tensor q_global, const attn_tensor k[ATTN_ETC_PIECES],
+                                      const attn_tensor v[ATTN_ETC_PIECES],
+                                      const attn_etc_params *params, attn_ctx *ctx, size_t *bytes) {
   attn_etc_job_ j;
   memset(&j, 0, sizeof j);
   j.o[0] = o_long, j.o[1] = o_global, j.q[0] = q_long, j.q[1] = q_global;
-  return attn_etc_call_(&j, k, v, params, ctx, NULL);
+  return attn_etc_job_call_(&j, k, v, params, ctx, bytes);
 }
-ATTN_PUB_COLD_ size_t attn_etc_workspace(attn_tensor o_long, attn_tensor o_global,
-                                         attn_tensor q_long, attn_tensor q_global,
-                                         const attn_tensor k[ATTN_ETC_PIECES],
-                                         const attn_tensor v[ATTN_ETC_PIECES],
-                                         const attn_etc_params *params, const attn_ctx *ctx) {
-  attn_etc_job_ j;
-  attn_ctx plain = attn_before_workspace_(ctx);
-  size_t bytes = 0;
-  memset(&j, 0, sizeof j);
-  j.o[0] = o_long, j.o[1] = o_global, j.q[0] = q_long, j.q[1] = q_global;
-  attn_etc_call_(&j, k, v, params, &plain, &bytes);
-  return bytes;
-}
+ATTN_CALL_(attn_etc, (o_long, o_global, q_long, q_global, k, v, params), attn_tensor o_long,
+           attn_tensor o_global, attn_tensor q_long, attn_tensor q_global,
+           const attn_tensor k[ATTN_ETC_PIECES], const attn_tensor v[ATTN_ETC_PIECES],
+           const attn_etc_params *params)
 
 /* ---- structured inputs ----------------------------------------------------------------------*/
 

@@ -45,7 +45,7 @@ ATTN_COLD_ int attn_hierarchy_levels_(attn_error_ *e, attn_hierarchy_job_ *j) {
 ATTN_COLD_ int attn_hierarchy_check_(attn_error_ *e, attn_hierarchy_job_ *j,
                                      const attn_hierarchy_params *params, const attn_ctx *ctx,
                                      int *workers) {
-  static const attn_words_ w[] = {ATTN_WORDS_("x"),          ATTN_WORDS_("o"),
+  static const char *const w[] = {ATTN_WORDS_("x"),          ATTN_WORDS_("o"),
                                   ATTN_WORDS_("params.w_q"), ATTN_WORDS_("params.w_k"),
                                   ATTN_WORDS_("params.w_v"), ATTN_WORDS_("params.y")};
   static const char *const rule[] = {
@@ -62,7 +62,7 @@ ATTN_COLD_ int attn_hierarchy_check_(attn_error_ *e, attn_hierarchy_job_ *j,
   memset(more, 0, sizeof more);
   if (!attn_check_ctx_(e, ctx, &j->table, workers)) return 0;
   if (params) *p = *params;
-  op[0].t = &j->x, op[0].w = &w[0];
+  op[0].t = &j->x, op[0].w = w[0];
   op[0].batch = op[0].heads = op[0].len = op[0].dim = ATTN_ANY_;
   if (!attn_check_operand_(e, &op[0], 1)) return 0;
   if (j->x.heads < 1) return attn_reject_(e, ATTN_E_SHAPE, "x.heads must be at least 1");
@@ -73,7 +73,7 @@ ATTN_COLD_ int attn_hierarchy_check_(attn_error_ *e, attn_hierarchy_job_ *j,
   attn_hierarchy_copy_(j->y, p->y, p->levels);
   const int64_t b = j->x.batch, h = j->x.heads;
   const int optional = ATTN_OPTIONAL_;
-  op[1].t = &j->o, op[1].w = &w[1], op[1].role = ATTN_OUT_ | optional;
+  op[1].t = &j->o, op[1].w = w[1], op[1].role = ATTN_OUT_ | optional;
   op[1].batch = b, op[1].heads = h, op[1].len = j->x.len, op[1].dim = ATTN_ANY_;
   op[1].rule = "o must be [x.batch, x.heads, x.len, width of every level]";
   if (!attn_check_operand_(e, &op[1], h)) return 0;
@@ -81,7 +81,7 @@ ATTN_COLD_ int attn_hierarchy_check_(attn_error_ *e, attn_hierarchy_job_ *j,
   for (int64_t l = 0; l < p->levels; l++) {
     const int64_t key = j->w[0][l].data ? j->w[0][l].dim : d;
     for (int i = 0; i < 4; i++, n++) {
-      op[n].t = i < 3 ? &j->w[i][l] : &j->y[l], op[n].w = &w[2 + i], op[n].rule = rule[i];
+      op[n].t = i < 3 ? &j->w[i][l] : &j->y[l], op[n].w = w[2 + i], op[n].rule = rule[i];
       op[n].role = i < 3 ? optional : ATTN_OUT_ | optional;
       op[n].batch = i < 3 ? 1 : b, op[n].heads = i < 3 ? (int64_t)ATTN_ONE_OR_ALL_ : h;
       op[n].len = i < 3 ? d : j->units[l], op[n].dim = i == 1 ? key : (int64_t)ATTN_ANY_;
@@ -185,9 +185,9 @@ ATTN_COLD_ int attn_hierarchy_steps_(attn_stage_ *s, void *job) {
 }
 
 /* The call, or with bytes the workspace query. */
-ATTN_COLD_ attn_status attn_hierarchy_call_(attn_hierarchy_job_ *j,
-                                            const attn_hierarchy_params *params, attn_ctx *ctx,
-                                            size_t *bytes) {
+ATTN_COLD_ attn_status attn_hierarchy_job_call_(attn_hierarchy_job_ *j,
+                                                const attn_hierarchy_params *params, attn_ctx *ctx,
+                                                size_t *bytes) {
   attn_error_ e = {ATTN_OK, NULL};
   attn_schedule own[ATTN_HIERARCHY_LEVELS];
   int workers, ok = 1;
@@ -209,21 +209,13 @@ ATTN_COLD_ attn_status attn_hierarchy_call_(attn_hierarchy_job_ *j,
   return attn_end_(bytes ? NULL : ctx, &e);
 }
 
-ATTN_PUB_COLD_ attn_status attn_hierarchy(attn_tensor o, attn_tensor x,
-                                          const attn_hierarchy_params *params, attn_ctx *ctx) {
+ATTN_COLD_ attn_status attn_hierarchy_call_(attn_tensor o, attn_tensor x,
+                                            const attn_hierarchy_params *params, attn_ctx *ctx,
+                                            size_t *bytes) {
   attn_hierarchy_job_ j;
   memset(&j, 0, sizeof j);
   j.o = o, j.x = x;
-  return attn_hierarchy_call_(&j, params, ctx, NULL);
+  return attn_hierarchy_job_call_(&j, params, ctx, bytes);
 }
-ATTN_PUB_COLD_ size_t attn_hierarchy_workspace(attn_tensor o, attn_tensor x,
-                                               const attn_hierarchy_params *params,
-                                               const attn_ctx *ctx) {
-  attn_hierarchy_job_ j;
-  attn_ctx plain = attn_before_workspace_(ctx);
-  size_t bytes = 0;
-  memset(&j, 0, sizeof j);
-  j.o = o, j.x = x;
-  attn_hierarchy_call_(&j, params, &plain, &bytes);
-  return bytes;
-}
+ATTN_CALL_(attn_hierarchy, (o, x, params), attn_tensor o, attn_tensor x,
+           const attn_hierarchy_params *params)

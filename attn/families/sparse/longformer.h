@@ -98,14 +98,6 @@ ATTN_PUB_COLD_ attn_status attn_longformer_schedule(attn_schedule *schedule,
 ATTN_COLD_ int attn_longformer_check_(attn_error_ *e, attn_longformer_job_ *j,
                                       const attn_longformer_params *params, const attn_ctx *ctx,
                                       const attn_table_ **table, int *workers) {
-  static const attn_words_ w[] = {ATTN_WORDS_("q"),
-                                  ATTN_WORDS_("k"),
-                                  ATTN_WORDS_("v"),
-                                  ATTN_WORDS_("params.q_global"),
-                                  ATTN_WORDS_("params.k_global"),
-                                  ATTN_WORDS_("params.v_global"),
-                                  ATTN_WORDS_("o"),
-                                  ATTN_WORDS_("params.lse")};
   static const attn_mask_words_ wm = {
       "params.valid.kind must be ATTN_MASK_NONE, ATTN_MASK_BOOL or ATTN_MASK_BITS",
       "params.valid.data must not be null",
@@ -122,62 +114,21 @@ ATTN_COLD_ int attn_longformer_check_(attn_error_ *e, attn_longformer_job_ *j,
   *p = *params;
   const int64_t b = j->q.batch, h = j->q.heads, t = j->q.len, dk = j->q.dim, dv = j->v.dim;
   attn_operand_ op[COUNT] = {
-      {&j->q, &w[Q], 0, any, any, any, any, "", {0, 0}},
-      {&j->k,
-       &w[K],
-       0,
-       b,
-       in,
-       t,
-       dk,
-       "k must be [q.batch, a divisor of q.heads, q.len, q.dim]",
-       {0, 0}},
-      {&j->v,
-       &w[V],
-       0,
-       b,
-       in,
-       t,
-       any,
-       "v must be [q.batch, a divisor of q.heads, q.len, dv]",
-       {0, 0}},
-      {&p->q_global,
-       &w[QG],
-       ATTN_OPTIONAL_,
-       b,
-       h,
-       any,
-       dk,
-       "params.q_global must be [q.batch, q.heads, longest list, q.dim]",
-       {0, 0}},
-      {&p->k_global,
-       &w[KG],
-       ATTN_OPTIONAL_,
-       b,
-       in,
-       t,
-       dk,
-       "params.k_global must be [q.batch, a divisor of q.heads, q.len, q.dim]",
-       {0, 0}},
-      {&p->v_global,
-       &w[VG],
-       ATTN_OPTIONAL_,
-       b,
-       in,
-       t,
-       dv,
-       "params.v_global must be [q.batch, a divisor of q.heads, q.len, v.dim]",
-       {0, 0}},
-      {&j->o, &w[O], ATTN_OUT_, b, h, t, dv, "o must be [q.batch, q.heads, q.len, v.dim]", {0, 0}},
-      {&p->lse,
-       &w[LSE],
-       ATTN_OUT_ | ATTN_OPTIONAL_ | ATTN_IS_F32_,
-       b,
-       h,
-       t,
-       1,
-       "params.lse must be f32 [q.batch, q.heads, q.len, 1]",
-       {0, 0}}};
+      ATTN_OPERAND_(&j->q, "q", 0, any, any, any, any, ""),
+      ATTN_OPERAND_(&j->k, "k", 0, b, in, t, dk,
+                    "k must be [q.batch, a divisor of q.heads, q.len, q.dim]"),
+      ATTN_OPERAND_(&j->v, "v", 0, b, in, t, any,
+                    "v must be [q.batch, a divisor of q.heads, q.len, dv]"),
+      ATTN_OPERAND_(&p->q_global, "params.q_global", ATTN_OPTIONAL_, b, h, any, dk,
+                    "params.q_global must be [q.batch, q.heads, longest list, q.dim]"),
+      ATTN_OPERAND_(&p->k_global, "params.k_global", ATTN_OPTIONAL_, b, in, t, dk,
+                    "params.k_global must be [q.batch, a divisor of q.heads, q.len, q.dim]"),
+      ATTN_OPERAND_(&p->v_global, "params.v_global", ATTN_OPTIONAL_, b, in, t, dv,
+                    "params.v_global must be [q.batch, a divisor of q.heads, q.len, v.dim]"),
+      ATTN_OPERAND_(&j->o, "o", ATTN_OUT_, b, h, t, dv,
+                    "o must be [q.batch, q.heads, q.len, v.dim]"),
+      ATTN_OPERAND_(&p->lse, "params.lse", ATTN_OUT_ | ATTN_OPTIONAL_ | ATTN_IS_F32_, b, h, t, 1,
+                    "params.lse must be f32 [q.batch, q.heads, q.len, 1]")};
   for (int i = 0; i < COUNT; i++) {
     if (i == K && h < 1) return attn_reject_(e, ATTN_E_SHAPE, "q.heads must be at least 1");
     if (i == K && t > INT32_MAX)
@@ -298,9 +249,9 @@ ATTN_COLD_ int attn_longformer_steps_(attn_stage_ *s, void *job) {
 }
 
 /* The call, or with bytes the workspace query. */
-ATTN_COLD_ attn_status attn_longformer_call_(attn_longformer_job_ *j,
-                                             const attn_longformer_params *params, attn_ctx *ctx,
-                                             size_t *bytes) {
+ATTN_COLD_ attn_status attn_longformer_job_call_(attn_longformer_job_ *j,
+                                                 const attn_longformer_params *params,
+                                                 attn_ctx *ctx, size_t *bytes) {
   attn_error_ e = {ATTN_OK, NULL};
   const attn_table_ *table;
   attn_schedule *own = NULL;
@@ -327,22 +278,13 @@ ATTN_COLD_ attn_status attn_longformer_call_(attn_longformer_job_ *j,
   return attn_end_(bytes ? NULL : ctx, &e);
 }
 
-ATTN_PUB_COLD_ attn_status attn_longformer(attn_tensor o, attn_tensor q, attn_tensor k,
-                                           attn_tensor v, const attn_longformer_params *params,
-                                           attn_ctx *ctx) {
+ATTN_COLD_ attn_status attn_longformer_call_(attn_tensor o, attn_tensor q, attn_tensor k,
+                                             attn_tensor v, const attn_longformer_params *params,
+                                             attn_ctx *ctx, size_t *bytes) {
   attn_longformer_job_ j;
   memset(&j, 0, sizeof j);
   j.o = o, j.q = q, j.k = k, j.v = v;
-  return attn_longformer_call_(&j, params, ctx, NULL);
+  return attn_longformer_job_call_(&j, params, ctx, bytes);
 }
-ATTN_PUB_COLD_ size_t attn_longformer_workspace(attn_tensor o, attn_tensor q, attn_tensor k,
-                                                attn_tensor v, const attn_longformer_params *params,
-                                                const attn_ctx *ctx) {
-  attn_longformer_job_ j;
-  attn_ctx plain = attn_before_workspace_(ctx);
-  size_t bytes = 0;
-  memset(&j, 0, sizeof j);
-  j.o = o, j.q = q, j.k = k, j.v = v;
-  attn_longformer_call_(&j, params, &plain, &bytes);
-  return bytes;
-}
+ATTN_CALL_(attn_longformer, (o, q, k, v, params), attn_tensor o, attn_tensor q, attn_tensor k,
+           attn_tensor v, const attn_longformer_params *params)

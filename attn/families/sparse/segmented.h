@@ -103,16 +103,9 @@ ATTN_COLD_ int attn_stage_gather_(attn_stage_ *s, attn_tensor z, attn_tensor y, 
 /* ATTENTION's parameters, for rows of width dv. */
 ATTN_COLD_ int attn_check_aggregate_(attn_error_ *e, attn_aggregate *a, int64_t heads, int64_t dv,
                                      attn_span_ span[3]) {
-  static const attn_words_ w = ATTN_WORDS_("params.aggregate.w");
-  attn_operand_ op = {&a->w,
-                      &w,
-                      0,
-                      1,
-                      ATTN_ONE_OR_ALL_,
-                      dv,
-                      ATTN_ANY_,
-                      "params.aggregate.w must be [1, 1 or H, dv, dh]",
-                      {0, 0}};
+  static const char w[] = ATTN_WORDS_("params.aggregate.w");
+  attn_operand_ op = ATTN_OPERAND_AS_(&a->w, w, 0, 1, ATTN_ONE_OR_ALL_, dv, ATTN_ANY_,
+                                      "params.aggregate.w must be [1, 1 or H, dv, dh]");
   memset(span, 0, 3 * sizeof *span);
   if ((int)a->kind < 0 || a->kind >= ATTN_AGGREGATE_COUNT)
     return attn_reject_(e, ATTN_E_RANGE, "params.aggregate.kind must be an attn_aggregate_kind");
@@ -148,10 +141,6 @@ typedef struct attn_segmented_job_ {
 ATTN_COLD_ int attn_segmented_check_(attn_error_ *e, attn_segmented_job_ *j,
                                      const attn_segmented_params *params, const attn_ctx *ctx,
                                      const attn_table_ **table, int *workers) {
-  static const attn_words_ w[] = {ATTN_WORDS_("q"),          ATTN_WORDS_("k"),
-                                  ATTN_WORDS_("v"),          ATTN_WORDS_("params.w_q"),
-                                  ATTN_WORDS_("params.w_k"), ATTN_WORDS_("params.w_v"),
-                                  ATTN_WORDS_("o"),          ATTN_WORDS_("params.lse")};
   enum { Q, K, V, WQ, WK, WV, O, LSE, COUNT };
   attn_segmented_params *p = &j->p;
   attn_span_ more[4];
@@ -170,62 +159,20 @@ ATTN_COLD_ int attn_segmented_check_(attn_error_ *e, attn_segmented_job_ *j,
   j->key = p->w_q.data ? p->w_q.dim : dv;
   j->value = p->w_v.data ? p->w_v.dim : dv;
   attn_operand_ op[COUNT] = {
-      {&j->q, &w[Q], 0, any, any, any, any, "", {0, 0}},
-      {&j->k,
-       &w[K],
-       0,
-       b,
-       in,
-       t,
-       dk,
-       "k must be [q.batch, a divisor of q.heads, q.len, q.dim]",
-       {0, 0}},
-      {&j->v,
-       &w[V],
-       0,
-       b,
-       in,
-       t,
-       any,
-       "v must be [q.batch, a divisor of q.heads, q.len, dv]",
-       {0, 0}},
-      {&p->w_q,
-       &w[WQ],
-       ATTN_OPTIONAL_,
-       1,
-       some,
-       dv,
-       any,
-       "params.w_q must be [1, 1 or q.heads, v.dim, d']",
-       {0, 0}},
-      {&p->w_k,
-       &w[WK],
-       ATTN_OPTIONAL_,
-       1,
-       some,
-       dv,
-       j->key,
-       "params.w_k must be [1, 1 or q.heads, v.dim, width of the inner queries]",
-       {0, 0}},
-      {&p->w_v,
-       &w[WV],
-       ATTN_OPTIONAL_,
-       1,
-       some,
-       dv,
-       any,
-       "params.w_v must be [1, 1 or q.heads, v.dim, d'']",
-       {0, 0}},
-      {&j->o, &w[O], ATTN_OUT_, b, h, t, any, "o must be [q.batch, q.heads, q.len, .]", {0, 0}},
-      {&p->lse,
-       &w[LSE],
-       ATTN_OUT_ | ATTN_OPTIONAL_ | ATTN_IS_F32_,
-       b,
-       h,
-       t,
-       1,
-       "params.lse must be f32 [q.batch, q.heads, q.len, 1]",
-       {0, 0}}};
+      ATTN_OPERAND_(&j->q, "q", 0, any, any, any, any, ""),
+      ATTN_OPERAND_(&j->k, "k", 0, b, in, t, dk,
+                    "k must be [q.batch, a divisor of q.heads, q.len, q.dim]"),
+      ATTN_OPERAND_(&j->v, "v", 0, b, in, t, any,
+                    "v must be [q.batch, a divisor of q.heads, q.len, dv]"),
+      ATTN_OPERAND_(&p->w_q, "params.w_q", ATTN_OPTIONAL_, 1, some, dv, any,
+                    "params.w_q must be [1, 1 or q.heads, v.dim, d']"),
+      ATTN_OPERAND_(&p->w_k, "params.w_k", ATTN_OPTIONAL_, 1, some, dv, j->key,
+                    "params.w_k must be [1, 1 or q.heads, v.dim, width of the inner queries]"),
+      ATTN_OPERAND_(&p->w_v, "params.w_v", ATTN_OPTIONAL_, 1, some, dv, any,
+                    "params.w_v must be [1, 1 or q.heads, v.dim, d'']"),
+      ATTN_OPERAND_(&j->o, "o", ATTN_OUT_, b, h, t, any, "o must be [q.batch, q.heads, q.len, .]"),
+      ATTN_OPERAND_(&p->lse, "params.lse", ATTN_OUT_ | ATTN_OPTIONAL_ | ATTN_IS_F32_, b, h, t, 1,
+                    "params.lse must be f32 [q.batch, q.heads, q.len, 1]")};
   for (int i = 0; i < COUNT; i++) {
     if (i == K && h < 1) return attn_reject_(e, ATTN_E_SHAPE, "q.heads must be at least 1");
     if (i == K && t > INT32_MAX)
@@ -364,9 +311,9 @@ ATTN_COLD_ attn_pattern attn_groups_pattern_(const attn_groups_ *g) {
 }
 
 /* The call, or with bytes the workspace query. */
-ATTN_COLD_ attn_status attn_segmented_call_(attn_segmented_job_ *j,
-                                            const attn_segmented_params *params, attn_ctx *ctx,
-                                            size_t *bytes) {
+ATTN_COLD_ attn_status attn_segmented_job_call_(attn_segmented_job_ *j,
+                                                const attn_segmented_params *params, attn_ctx *ctx,
+                                                size_t *bytes) {
   attn_error_ e = {ATTN_OK, NULL};
   const attn_table_ *table;
   int workers;
@@ -384,22 +331,13 @@ ATTN_COLD_ attn_status attn_segmented_call_(attn_segmented_job_ *j,
   return attn_end_(bytes ? NULL : ctx, &e);
 }
 
-ATTN_PUB_COLD_ attn_status attn_segmented(attn_tensor o, attn_tensor q, attn_tensor k,
-                                          attn_tensor v, const attn_segmented_params *params,
-                                          attn_ctx *ctx) {
+ATTN_COLD_ attn_status attn_segmented_call_(attn_tensor o, attn_tensor q, attn_tensor k,
+                                            attn_tensor v, const attn_segmented_params *params,
+                                            attn_ctx *ctx, size_t *bytes) {
   attn_segmented_job_ j;
   memset(&j, 0, sizeof j);
   j.o = o, j.q = q, j.k = k, j.v = v;
-  return attn_segmented_call_(&j, params, ctx, NULL);
+  return attn_segmented_job_call_(&j, params, ctx, bytes);
 }
-ATTN_PUB_COLD_ size_t attn_segmented_workspace(attn_tensor o, attn_tensor q, attn_tensor k,
-                                               attn_tensor v, const attn_segmented_params *params,
-                                               const attn_ctx *ctx) {
-  attn_segmented_job_ j;
-  attn_ctx plain = attn_before_workspace_(ctx);
-  size_t bytes = 0;
-  memset(&j, 0, sizeof j);
-  j.o = o, j.q = q, j.k = k, j.v = v;
-  attn_segmented_call_(&j, params, &plain, &bytes);
-  return bytes;
-}
+ATTN_CALL_(attn_segmented, (o, q, k, v, params), attn_tensor o, attn_tensor q, attn_tensor k,
+           attn_tensor v, const attn_segmented_params *params)

@@ -12,7 +12,7 @@ typedef struct attn_star_job_ {
 
 ATTN_COLD_ int attn_star_check_(attn_error_ *e, attn_star_job_ *j, const attn_star_params *params,
                                 const attn_ctx *ctx, const attn_table_ **table, int *workers) {
-  static const attn_words_ w[] = {ATTN_WORDS_("q"),
+  static const char *const w[] = {ATTN_WORDS_("q"),
                                   ATTN_WORDS_("k"),
                                   ATTN_WORDS_("v"),
                                   ATTN_WORDS_("k_relay"),
@@ -30,79 +30,24 @@ ATTN_COLD_ int attn_star_check_(attn_error_ *e, attn_star_job_ *j, const attn_st
   const int64_t b = q->batch, h = q->heads, t = q->len, dk = q->dim, dv = v->dim;
   const int64_t in = ATTN_DIVIDES_, any = ATTN_ANY_;
   attn_operand_ op[COUNT] = {
-      {&j->q,
-       j->relay ? &w[9] : &w[Q],
-       0,
-       any,
-       any,
-       j->relay ? 1 : any,
-       any,
-       "q_relay must have one row",
-       {0, 0}},
-      {&j->k,
-       &w[K],
-       0,
-       b,
-       in,
-       j->relay ? any : t,
-       dk,
-       "k must be [q.batch, a divisor of q.heads, T, q.dim]",
-       {0, 0}},
-      {&j->v,
-       &w[V],
-       0,
-       b,
-       in,
-       k->len,
-       any,
-       "v must be [q.batch, a divisor of q.heads, k.len, dv]",
-       {0, 0}},
-      {&j->k_relay,
-       &w[KR],
-       0,
-       b,
-       in,
-       1,
-       dk,
-       "k_relay must be [q.batch, a divisor of q.heads, 1, q.dim]",
-       {0, 0}},
-      {&j->v_relay,
-       &w[VR],
-       0,
-       b,
-       in,
-       1,
-       dv,
-       "v_relay must be [q.batch, a divisor of q.heads, 1, v.dim]",
-       {0, 0}},
-      {&p->k_own,
-       &w[KO],
-       ATTN_OPTIONAL_,
-       b,
-       in,
-       t,
-       dk,
-       "params.k_own must be [q.batch, a divisor of q.heads, q.len, q.dim]",
-       {0, 0}},
-      {&p->v_own,
-       &w[VO],
-       ATTN_OPTIONAL_,
-       b,
-       in,
-       t,
-       dv,
-       "params.v_own must be [q.batch, a divisor of q.heads, q.len, v.dim]",
-       {0, 0}},
-      {&j->o, &w[O], ATTN_OUT_, b, h, t, dv, "o must be [q.batch, q.heads, q.len, v.dim]", {0, 0}},
-      {&p->lse,
-       &w[LSE],
-       ATTN_OUT_ | ATTN_OPTIONAL_ | ATTN_IS_F32_,
-       b,
-       h,
-       t,
-       1,
-       "params.lse must be f32 [q.batch, q.heads, q.len, 1]",
-       {0, 0}}};
+      ATTN_OPERAND_AS_(&j->q, j->relay ? w[9] : w[Q], 0, any, any, j->relay ? 1 : any, any,
+                       "q_relay must have one row"),
+      ATTN_OPERAND_AS_(&j->k, w[K], 0, b, in, j->relay ? any : t, dk,
+                       "k must be [q.batch, a divisor of q.heads, T, q.dim]"),
+      ATTN_OPERAND_AS_(&j->v, w[V], 0, b, in, k->len, any,
+                       "v must be [q.batch, a divisor of q.heads, k.len, dv]"),
+      ATTN_OPERAND_AS_(&j->k_relay, w[KR], 0, b, in, 1, dk,
+                       "k_relay must be [q.batch, a divisor of q.heads, 1, q.dim]"),
+      ATTN_OPERAND_AS_(&j->v_relay, w[VR], 0, b, in, 1, dv,
+                       "v_relay must be [q.batch, a divisor of q.heads, 1, v.dim]"),
+      ATTN_OPERAND_AS_(&p->k_own, w[KO], ATTN_OPTIONAL_, b, in, t, dk,
+                       "params.k_own must be [q.batch, a divisor of q.heads, q.len, q.dim]"),
+      ATTN_OPERAND_AS_(&p->v_own, w[VO], ATTN_OPTIONAL_, b, in, t, dv,
+                       "params.v_own must be [q.batch, a divisor of q.heads, q.len, v.dim]"),
+      ATTN_OPERAND_AS_(&j->o, w[O], ATTN_OUT_, b, h, t, dv,
+                       "o must be [q.batch, q.heads, q.len, v.dim]"),
+      ATTN_OPERAND_AS_(&p->lse, w[LSE], ATTN_OUT_ | ATTN_OPTIONAL_ | ATTN_IS_F32_, b, h, t, 1,
+                       "params.lse must be f32 [q.batch, q.heads, q.len, 1]")};
   if (!attn_check_ctx_(e, ctx, table, workers)) return 0;
   if (!j->relay) {
     if (t < 1) return attn_reject_(e, ATTN_E_SHAPE, "q.len must be at least 1");
@@ -171,14 +116,6 @@ ATTN_COLD_ attn_status attn_star_call_(attn_star_job_ *j, const attn_star_params
   return attn_end_(bytes ? NULL : ctx, &e);
 }
 
-ATTN_COLD_ size_t attn_star_bytes_(attn_star_job_ *j, const attn_star_params *params,
-                                   const attn_ctx *ctx) {
-  attn_ctx plain = attn_before_workspace_(ctx);
-  size_t bytes = 0;
-  attn_star_call_(j, params, &plain, &bytes);
-  return bytes;
-}
-
 ATTN_COLD_ attn_star_job_ attn_star_job_of_(attn_tensor o, attn_tensor q, attn_tensor k,
                                             attn_tensor v, attn_tensor k_relay, attn_tensor v_relay,
                                             int relay) {
@@ -188,35 +125,28 @@ ATTN_COLD_ attn_star_job_ attn_star_job_of_(attn_tensor o, attn_tensor q, attn_t
   return j;
 }
 
-ATTN_PUB_COLD_ attn_status attn_star_satellites(attn_tensor o, attn_tensor q, attn_tensor k,
-                                                attn_tensor v, attn_tensor k_relay,
-                                                attn_tensor v_relay, const attn_star_params *params,
-                                                attn_ctx *ctx) {
+ATTN_COLD_ attn_status attn_star_satellites_call_(attn_tensor o, attn_tensor q, attn_tensor k,
+                                                  attn_tensor v, attn_tensor k_relay,
+                                                  attn_tensor v_relay,
+                                                  const attn_star_params *params, attn_ctx *ctx,
+                                                  size_t *bytes) {
   attn_star_job_ j = attn_star_job_of_(o, q, k, v, k_relay, v_relay, 0);
-  return attn_star_call_(&j, params, ctx, NULL);
+  return attn_star_call_(&j, params, ctx, bytes);
 }
-ATTN_PUB_COLD_ size_t attn_star_satellites_workspace(attn_tensor o, attn_tensor q, attn_tensor k,
-                                                     attn_tensor v, attn_tensor k_relay,
-                                                     attn_tensor v_relay,
-                                                     const attn_star_params *params,
-                                                     const attn_ctx *ctx) {
-  attn_star_job_ j = attn_star_job_of_(o, q, k, v, k_relay, v_relay, 0);
-  return attn_star_bytes_(&j, params, ctx);
-}
-ATTN_PUB_COLD_ attn_status attn_star_relay(attn_tensor o, attn_tensor q_relay, attn_tensor k_relay,
-                                           attn_tensor v_relay, attn_tensor k, attn_tensor v,
-                                           const attn_star_params *params, attn_ctx *ctx) {
+ATTN_CALL_(attn_star_satellites, (o, q, k, v, k_relay, v_relay, params), attn_tensor o,
+           attn_tensor q, attn_tensor k, attn_tensor v, attn_tensor k_relay, attn_tensor v_relay,
+           const attn_star_params *params)
+ATTN_COLD_ attn_status attn_star_relay_call_(attn_tensor o, attn_tensor q_relay,
+                                             attn_tensor k_relay, attn_tensor v_relay,
+                                             attn_tensor k, attn_tensor v,
+                                             const attn_star_params *params, attn_ctx *ctx,
+                                             size_t *bytes) {
   attn_star_job_ j = attn_star_job_of_(o, q_relay, k, v, k_relay, v_relay, 1);
-  return attn_star_call_(&j, params, ctx, NULL);
+  return attn_star_call_(&j, params, ctx, bytes);
 }
-ATTN_PUB_COLD_ size_t attn_star_relay_workspace(attn_tensor o, attn_tensor q_relay,
-                                                attn_tensor k_relay, attn_tensor v_relay,
-                                                attn_tensor k, attn_tensor v,
-                                                const attn_star_params *params,
-                                                const attn_ctx *ctx) {
-  attn_star_job_ j = attn_star_job_of_(o, q_relay, k, v, k_relay, v_relay, 1);
-  return attn_star_bytes_(&j, params, ctx);
-}
+ATTN_CALL_(attn_star_relay, (o, q_relay, k_relay, v_relay, k, v, params), attn_tensor o,
+           attn_tensor q_relay, attn_tensor k_relay, attn_tensor v_relay, attn_tensor k,
+           attn_tensor v, const attn_star_params *params)
 
 /* ---- the tree -------------------------------------------------------------------------------*/
 
@@ -320,9 +250,6 @@ typedef struct attn_tree_job_ {
 
 ATTN_COLD_ int attn_tree_check_(attn_error_ *e, attn_tree_job_ *j, const attn_tree_params *params,
                                 const attn_ctx *ctx, const attn_table_ **table, int *workers) {
-  static const attn_words_ w[] = {ATTN_WORDS_("q"), ATTN_WORDS_("k"),
-                                  ATTN_WORDS_("v"), ATTN_WORDS_("params.table"),
-                                  ATTN_WORDS_("o"), ATTN_WORDS_("params.lse")};
   enum { Q, K, V, TABLE, O, LSE, COUNT };
   attn_tree_params *p = &j->p;
   const int64_t any = ATTN_ANY_, in = ATTN_DIVIDES_;
@@ -332,52 +259,19 @@ ATTN_COLD_ int attn_tree_check_(attn_error_ *e, attn_tree_job_ *j, const attn_tr
   if (!attn_tree_params_(e, p) || !attn_check_scale_(e, p->scale)) return 0;
   const int64_t n = attn_tree_nodes(p->tokens), b = j->q.batch, h = j->q.heads;
   attn_operand_ op[COUNT] = {
-      {&j->q, &w[Q], 0, any, any, n, any, "q.len must be attn_tree_nodes(params.tokens)", {0, 0}},
-      {&j->k,
-       &w[K],
-       0,
-       b,
-       in,
-       n,
-       j->q.dim,
-       "k must be [q.batch, a divisor of q.heads, q.len, q.dim]",
-       {0, 0}},
-      {&j->v,
-       &w[V],
-       0,
-       b,
-       in,
-       n,
-       any,
-       "v must be [q.batch, a divisor of q.heads, q.len, dv]",
-       {0, 0}},
-      {&p->table,
-       &w[TABLE],
-       ATTN_OPTIONAL_ | ATTN_IS_F32_,
-       1,
-       ATTN_ONE_OR_ALL_,
-       any,
-       j->q.dim,
-       "params.table must be f32 [1, 1 or q.heads, (2 k + 1)(clip + 1), q.dim]",
-       {0, 0}},
-      {&j->o,
-       &w[O],
-       ATTN_OUT_,
-       b,
-       h,
-       n,
-       j->v.dim,
-       "o must be [q.batch, q.heads, q.len, v.dim]",
-       {0, 0}},
-      {&p->lse,
-       &w[LSE],
-       ATTN_OUT_ | ATTN_OPTIONAL_ | ATTN_IS_F32_,
-       b,
-       h,
-       n,
-       1,
-       "params.lse must be f32 [q.batch, q.heads, q.len, 1]",
-       {0, 0}}};
+      ATTN_OPERAND_(&j->q, "q", 0, any, any, n, any,
+                    "q.len must be attn_tree_nodes(params.tokens)"),
+      ATTN_OPERAND_(&j->k, "k", 0, b, in, n, j->q.dim,
+                    "k must be [q.batch, a divisor of q.heads, q.len, q.dim]"),
+      ATTN_OPERAND_(&j->v, "v", 0, b, in, n, any,
+                    "v must be [q.batch, a divisor of q.heads, q.len, dv]"),
+      ATTN_OPERAND_(&p->table, "params.table", ATTN_OPTIONAL_ | ATTN_IS_F32_, 1, ATTN_ONE_OR_ALL_,
+                    any, j->q.dim,
+                    "params.table must be f32 [1, 1 or q.heads, (2 k + 1)(clip + 1), q.dim]"),
+      ATTN_OPERAND_(&j->o, "o", ATTN_OUT_, b, h, n, j->v.dim,
+                    "o must be [q.batch, q.heads, q.len, v.dim]"),
+      ATTN_OPERAND_(&p->lse, "params.lse", ATTN_OUT_ | ATTN_OPTIONAL_ | ATTN_IS_F32_, b, h, n, 1,
+                    "params.lse must be f32 [q.batch, q.heads, q.len, 1]")};
   for (int i = 0; i < COUNT; i++) {
     if (i == K && h < 1) return attn_reject_(e, ATTN_E_SHAPE, "q.heads must be at least 1");
     if (!attn_check_operand_(e, &op[i], h)) return 0;
@@ -403,8 +297,8 @@ ATTN_COLD_ int attn_tree_steps_(attn_stage_ *s, void *job) {
 }
 
 /* The call, or with bytes the workspace query. */
-ATTN_COLD_ attn_status attn_tree_call_(attn_tree_job_ *j, const attn_tree_params *params,
-                                       attn_ctx *ctx, size_t *bytes) {
+ATTN_COLD_ attn_status attn_tree_job_call_(attn_tree_job_ *j, const attn_tree_params *params,
+                                           attn_ctx *ctx, size_t *bytes) {
   attn_error_ e = {ATTN_OK, NULL};
   const attn_table_ *table;
   int workers;
@@ -420,21 +314,13 @@ ATTN_COLD_ attn_status attn_tree_call_(attn_tree_job_ *j, const attn_tree_params
   return attn_end_(bytes ? NULL : ctx, &e);
 }
 
-ATTN_PUB_COLD_ attn_status attn_tree(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
-                                     const attn_tree_params *params, attn_ctx *ctx) {
+ATTN_COLD_ attn_status attn_tree_call_(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
+                                       const attn_tree_params *params, attn_ctx *ctx,
+                                       size_t *bytes) {
   attn_tree_job_ j;
   memset(&j, 0, sizeof j);
   j.o = o, j.q = q, j.k = k, j.v = v;
-  return attn_tree_call_(&j, params, ctx, NULL);
+  return attn_tree_job_call_(&j, params, ctx, bytes);
 }
-ATTN_PUB_COLD_ size_t attn_tree_workspace(attn_tensor o, attn_tensor q, attn_tensor k,
-                                          attn_tensor v, const attn_tree_params *params,
-                                          const attn_ctx *ctx) {
-  attn_tree_job_ j;
-  attn_ctx plain = attn_before_workspace_(ctx);
-  size_t bytes = 0;
-  memset(&j, 0, sizeof j);
-  j.o = o, j.q = q, j.k = k, j.v = v;
-  attn_tree_call_(&j, params, &plain, &bytes);
-  return bytes;
-}
+ATTN_CALL_(attn_tree, (o, q, k, v, params), attn_tensor o, attn_tensor q, attn_tensor k,
+           attn_tensor v, const attn_tree_params *params)
