@@ -40,6 +40,9 @@ help: ## maintain: list the targets
 
 # --- the header ---------------------------------------------------------------------------------
 
+attn/api/left_out.h: $(filter-out attn/api/left_out.h,$(filter attn/all.h attn/api/%,$(PARTS))) attn/left_out
+	attn/left_out
+
 attn.h: $(PARTS) attn/amalgamate ## use: write the header from attn/
 	attn/amalgamate
 
@@ -49,6 +52,8 @@ attn_flat.h: $(PARTS) attn/amalgamate ## use: write the form for people who rena
 .PHONY: check-amalgam
 check-amalgam: ## test: fail if attn.h is not what attn/ makes
 	@mkdir -p $(BUILD)
+	@attn/left_out $(BUILD)/left_out.h
+	@cmp attn/api/left_out.h $(BUILD)/left_out.h || { echo "attn/api/left_out.h is stale: run make attn.h"; exit 1; }
 	@attn/amalgamate $(BUILD)/attn.h
 	@cmp attn.h $(BUILD)/attn.h || { echo "attn.h is stale: run make attn.h"; exit 1; }
 	@echo "attn.h is what attn/ makes"
@@ -104,11 +109,11 @@ FORMATTED = $(shell find attn tests bench docs -name '*.[ch]' -o -name '*.cc' -o
 .PHONY: lint format
 lint: ## test: check the layout, the scripts and the size of the source files
 	@clang-format --dry-run -Werror $(FORMATTED)
-	@for script in attn/amalgamate .ci/run $$(find tests bench docs -name '*.sh'); do \
+	@for script in attn/amalgamate attn/left_out .ci/run $$(find tests bench docs -name '*.sh'); do \
 	  sh -n $$script || exit 1; done
 	@wc -l $(PARTS) | awk '$$2 != "total" && $$1 > 700 { print $$2 ": " $$1 " lines"; bad = 1 } \
 	  END { exit bad }'
-	@if grep -rnE '[[:space:]]+$$|	' $(PARTS) attn/amalgamate; then echo "stray white space"; exit 1; fi
+	@if grep -rnE '[[:space:]]+$$|	' $(PARTS) attn/amalgamate attn/left_out; then echo "stray white space"; exit 1; fi
 	@python3 tests/floors.py
 	@echo "lint: $(words $(FORMATTED)) files are in order"
 

@@ -3254,6 +3254,84 @@ typedef struct attn_ctx {
 ATTN_DEF void attn_parallel_openmp(void *user, int64_t count, attn_task_fn task, void *arg);
 #endif
 /* <<< attn/api/types.h */
+/* >>> attn/api/only.h */
+/* api/only.h owns the choice of what is there. A program may name the families that it wants, before the
+ * first inclusion and the same in all its files:
+ *
+ *   #define ATTN_ONLY (ATTN_FAMILY_SDPA | ATTN_FAMILY_CACHE)
+ *
+ * The others are then neither declared nor compiled; a call of theirs is an error of the compiler that
+ * names the family. What a family needs of others comes with it. ATTN_HAS_<family> is 1 where it is
+ * there. With ATTN_STATIC none of this is needed: a file then carries what it calls. */
+
+/* Primary operations: attn_sdpa and attn_merge, of f32, f16 and bf16, with masks, windows and lengths; more
+ * terms of its scores (calls/score.h); its rows of 8 and 4 bits, and attn_quantize; its schedules, and
+ * patterns; the others by their names. */
+#define ATTN_FAMILY_SDPA 0x000001u
+#define ATTN_FAMILY_TERMS 0x000002u
+#define ATTN_FAMILY_QUANTIZE 0x000004u
+#define ATTN_FAMILY_PATTERN 0x000008u
+#define ATTN_FAMILY_CACHE 0x000010u
+#define ATTN_FAMILY_RELU 0x000020u
+#define ATTN_FAMILY_EDGES 0x000040u
+#define ATTN_FAMILY_DENSE 0x000080u    /* attn_gemm, attn_layer_norm, attn_activate */
+#define ATTN_FAMILY_POSITION 0x000100u /* attn_rope, attn_sinusoid, .. */
+#define ATTN_FAMILY_SEQUENCE 0x000200u /* attn_pool, attn_convolve, attn_top_k, attn_pinv, .. */
+/* Mechanisms: api/families/<family>/. */
+#define ATTN_FAMILY_MULTIHEAD 0x000400u
+#define ATTN_FAMILY_SPARSE 0x000800u
+#define ATTN_FAMILY_CONTENT 0x001000u
+#define ATTN_FAMILY_LINEAR 0x002000u
+#define ATTN_FAMILY_COMPRESSION 0x004000u
+#define ATTN_FAMILY_LOWRANK 0x008000u
+#define ATTN_FAMILY_PRIORS 0x010000u
+#define ATTN_FAMILY_MAPS 0x020000u
+#define ATTN_FAMILY_HEADS 0x040000u
+#define ATTN_FAMILY_MEMORY 0x080000u
+#define ATTN_FAMILY_BLOCKS 0x100000u
+#define ATTN_FAMILY_DEPTH 0x200000u
+#define ATTN_FAMILY_MIXERS 0x400000u
+#define ATTN_FAMILY_ALL 0x7fffffu
+
+#ifndef ATTN_ONLY
+#define ATTN_ONLY ATTN_FAMILY_ALL
+#endif
+
+/* Each with those that need it. Everything from MULTIHEAD on, but LINEAR, is made of other calls. */
+#define ATTN_HAS(families) (((ATTN_ONLY) & (families)) != 0)
+#define ATTN_HAS_COMPOSED ATTN_HAS(0x7fdc00u)
+#define ATTN_HAS_SPARSE ATTN_HAS(ATTN_FAMILY_SPARSE)
+#define ATTN_HAS_CONTENT ATTN_HAS(ATTN_FAMILY_CONTENT)
+#define ATTN_HAS_LINEAR ATTN_HAS(ATTN_FAMILY_LINEAR)
+#define ATTN_HAS_COMPRESSION ATTN_HAS(ATTN_FAMILY_COMPRESSION)
+#define ATTN_HAS_LOWRANK ATTN_HAS(ATTN_FAMILY_LOWRANK)
+#define ATTN_HAS_PRIORS ATTN_HAS(ATTN_FAMILY_PRIORS)
+#define ATTN_HAS_MAPS ATTN_HAS(ATTN_FAMILY_MAPS)
+#define ATTN_HAS_HEADS ATTN_HAS(ATTN_FAMILY_HEADS)
+#define ATTN_HAS_MEMORY ATTN_HAS(ATTN_FAMILY_MEMORY)
+#define ATTN_HAS_BLOCKS ATTN_HAS(ATTN_FAMILY_BLOCKS)
+#define ATTN_HAS_DEPTH ATTN_HAS(ATTN_FAMILY_DEPTH)
+#define ATTN_HAS_MIXERS ATTN_HAS(ATTN_FAMILY_MIXERS)
+#define ATTN_HAS_MULTIHEAD                                                                       \
+  ATTN_HAS(ATTN_FAMILY_MULTIHEAD | ATTN_FAMILY_HEADS | ATTN_FAMILY_MEMORY | ATTN_FAMILY_BLOCKS | \
+           ATTN_FAMILY_DEPTH | ATTN_FAMILY_MIXERS | ATTN_FAMILY_COMPRESSION)
+#define ATTN_HAS_SEQUENCE                                                         \
+  ATTN_HAS(ATTN_FAMILY_SEQUENCE | ATTN_FAMILY_CONTENT | ATTN_FAMILY_COMPRESSION | \
+           ATTN_FAMILY_LOWRANK)
+#define ATTN_HAS_POSITION ATTN_HAS(ATTN_FAMILY_POSITION | ATTN_FAMILY_MEMORY | ATTN_FAMILY_DEPTH)
+#define ATTN_HAS_DENSE (ATTN_HAS(ATTN_FAMILY_DENSE | ATTN_FAMILY_SEQUENCE) || ATTN_HAS_COMPOSED)
+#define ATTN_HAS_EDGES ATTN_HAS(ATTN_FAMILY_EDGES | ATTN_FAMILY_CONTENT)
+#define ATTN_HAS_RELU ATTN_HAS(ATTN_FAMILY_RELU)
+#define ATTN_HAS_CACHE ATTN_HAS(ATTN_FAMILY_CACHE)
+#define ATTN_HAS_PATTERN (ATTN_HAS(ATTN_FAMILY_PATTERN) || ATTN_HAS_COMPOSED)
+#define ATTN_HAS_QUANTIZE ATTN_HAS(ATTN_FAMILY_QUANTIZE)
+#define ATTN_HAS_TERMS (ATTN_HAS(ATTN_FAMILY_TERMS) || ATTN_HAS_COMPOSED)
+#define ATTN_HAS_SDPA                                                                           \
+  (ATTN_HAS(ATTN_FAMILY_SDPA | ATTN_FAMILY_TERMS | ATTN_FAMILY_QUANTIZE | ATTN_FAMILY_PATTERN | \
+            ATTN_FAMILY_CACHE | ATTN_FAMILY_RELU | ATTN_FAMILY_EDGES | ATTN_FAMILY_SEQUENCE |   \
+            ATTN_FAMILY_LINEAR) ||                                                              \
+   ATTN_HAS_COMPOSED)
+/* <<< attn/api/only.h */
 /* >>> attn/api/isa.h */
 /* api/isa.h owns the public questions about tiers: which exist, which run, and why not. */
 
@@ -3553,6 +3631,15 @@ typedef struct attn_pattern {
   int64_t part_count;
 } attn_pattern;
 
+/* A pattern made ready for given lengths: a plain block of bytes without pointers, which may be
+ * written to a file, read back (attn_schedule_open) and shared by threads. */
+typedef struct attn_schedule {
+  const void *data;
+  size_t size;
+  void *owned; /* what attn_schedule_free frees; null when the memory is the caller's */
+} attn_schedule;
+
+#if ATTN_HAS_PATTERN
 /* Atoms. */
 
 /* Every pair; with causal = 1, j <= p. */
@@ -3665,14 +3752,6 @@ ATTN_DEF attn_pattern attn_pattern_transpose(const attn_pattern *part);
 /* Head h uses parts[h]. */
 ATTN_DEF attn_pattern attn_pattern_per_head(const attn_pattern *parts, int64_t heads);
 
-/* A pattern made ready for given lengths: a plain block of bytes without pointers, which may be
- * written to a file, read back (attn_schedule_open) and shared by threads. */
-typedef struct attn_schedule {
-  const void *data;
-  size_t size;
-  void *owned; /* what attn_schedule_free frees; null when the memory is the caller's */
-} attn_schedule;
-
 typedef struct attn_schedule_params {
   int has_q_off; /* 1: q_off below holds; 0: k_len - q_len */
   int64_t q_off;
@@ -3730,6 +3809,7 @@ ATTN_DEF attn_status attn_schedule_csr(int64_t *row_ptr, int32_t *col,
 ATTN_DEF attn_status attn_pattern_render(uint8_t *pixels, int64_t width, int64_t height,
                                          int64_t stride, const attn_schedule *schedule,
                                          int64_t head);
+#endif
 /* <<< attn/api/calls/pattern.h */
 /* >>> attn/api/calls/gemm.h */
 /* --- dense products ------------------------------------------------------------------------------
@@ -3757,6 +3837,7 @@ typedef struct attn_gemm_params {
   attn_activation activation;
 } attn_gemm_params;
 
+#if ATTN_HAS_DENSE
 /* Dense product of rows: y = act(scale x w + bias).
  *
  *   y[b,h,i,j] = act(scale sum_c x[b,h,i,c] w[b,h,c,j] + bias[b,h,j])
@@ -3784,6 +3865,7 @@ ATTN_DEF attn_status attn_gemm(attn_tensor y, attn_tensor x, attn_tensor w,
 /* Bytes of workspace that attn_gemm wants; 0 for none, or when the call would be rejected. */
 ATTN_DEF size_t attn_gemm_workspace(attn_tensor y, attn_tensor x, attn_tensor w,
                                     const attn_gemm_params *params, const attn_ctx *ctx);
+#endif
 /* <<< attn/api/calls/gemm.h */
 /* >>> attn/api/calls/norm.h */
 /* --- rows between dense products -----------------------------------------------------------------
@@ -3803,6 +3885,7 @@ typedef struct attn_norm {
   float eps;                /* > 0; 0 = 1e-5 */
 } attn_norm;
 
+#if ATTN_HAS_DENSE
 typedef struct attn_layer_norm_params {
   attn_norm norm;
   attn_tensor residual; /* optional */
@@ -3839,6 +3922,7 @@ ATTN_DEF attn_status attn_activate(attn_tensor y, attn_tensor x, const attn_acti
                                    attn_ctx *ctx);
 ATTN_DEF size_t attn_activate_workspace(attn_tensor y, attn_tensor x,
                                         const attn_activate_params *params, const attn_ctx *ctx);
+#endif
 /* <<< attn/api/calls/norm.h */
 /* >>> attn/api/calls/sdpa.h */
 /* api/calls/sdpa.h owns family A: exact softmax attention and the merging of partial results. */
@@ -3900,6 +3984,7 @@ typedef struct attn_sdpa_params {
   attn_tensor map; /* out, optional: [B,H,Tq,Tk] f32, the weights P */
 } attn_sdpa_params;
 
+#if ATTN_HAS_SDPA
 /* Scaled dot-product attention: self or cross, multi-head, multi-query and grouped-query.
  *
  *   x_ij = cap(s q_i . k_j) + bias_ij - m_h |j - p_i|   for allowed j,  p_i = i + q_off
@@ -3974,6 +4059,7 @@ ATTN_DEF attn_status attn_merge(attn_tensor o, attn_tensor lse, attn_tensor o1, 
 ATTN_DEF size_t attn_merge_workspace(attn_tensor o, attn_tensor lse, attn_tensor o1,
                                      attn_tensor lse1, attn_tensor o2, attn_tensor lse2,
                                      const attn_ctx *ctx);
+#endif
 /* <<< attn/api/calls/sdpa.h */
 /* >>> attn/api/calls/relu.h */
 /* api/calls/relu.h owns attention with rectified weights (A4). */
@@ -4007,6 +4093,7 @@ typedef struct attn_relu_params {
                             * softmax_one, span, relative.values, lse and map */
 } attn_relu_params;
 
+#if ATTN_HAS_RELU
 /* Attention with rectified weights in place of a softmax: O_i = sum_j w_ij v_j, w as
  * attn_relu_kind says, 0 on forbidden pairs.
  *
@@ -4021,6 +4108,7 @@ ATTN_DEF attn_status attn_relu(attn_tensor o, attn_tensor q, attn_tensor k, attn
                                const attn_relu_params *params, attn_ctx *ctx);
 ATTN_DEF size_t attn_relu_workspace(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
                                     const attn_relu_params *params, const attn_ctx *ctx);
+#endif
 /* <<< attn/api/calls/relu.h */
 /* >>> attn/api/calls/edges.h */
 /* api/calls/edges.h owns attention over an explicit set of keys for each query (A7). */
@@ -4043,6 +4131,7 @@ typedef struct attn_edges_params {
   float *weights;        /* out, optional: [B,H,edges], the weight of each edge */
 } attn_edges_params;
 
+#if ATTN_HAS_EDGES
 /* Attention over an explicit set of keys for each query.
  *
  *   x_e = s q_i . k_col[e] + bias_e,  P = softmax over row i's edges,  O_i = sum_e P_e v_col[e]
@@ -4058,10 +4147,12 @@ ATTN_DEF attn_status attn_edges(attn_tensor o, attn_tensor q, attn_tensor k, att
                                 const attn_edges_params *params, attn_ctx *ctx);
 ATTN_DEF size_t attn_edges_workspace(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
                                      const attn_edges_params *params, const attn_ctx *ctx);
+#endif
 /* <<< attn/api/calls/edges.h */
 /* >>> attn/api/calls/quantize.h */
 /* api/calls/quantize.h owns rows of 8 and 4 bits: quantised and back. */
 
+#if ATTN_HAS_QUANTIZE
 /* Quantises rows: y = round(x / scale) + zero, ties to even, clipped to the type's range. The
  * quotient is taken in double, so that a tie is one of the exact quotient.
  *
@@ -4086,6 +4177,7 @@ ATTN_DEF attn_status attn_dequantize(attn_tensor y, attn_tensor x, attn_scales s
                                      attn_ctx *ctx);
 ATTN_DEF size_t attn_dequantize_workspace(attn_tensor y, attn_tensor x, attn_scales scales,
                                           const attn_ctx *ctx);
+#endif
 /* <<< attn/api/calls/quantize.h */
 /* >>> attn/api/calls/cache.h */
 /* api/calls/cache.h owns keys and values that outlive a call: quantised rows and the cache of pages, with
@@ -4121,6 +4213,7 @@ typedef struct attn_sequence {
   int64_t high;      /* len; in a ring that has come round, the most tokens it has held */
 } attn_sequence;
 
+#if ATTN_HAS_CACHE
 /* How attn_cache_open lays a cache out. */
 typedef struct attn_cache_params {
   attn_dtype k_dtype, v_dtype;
@@ -4214,10 +4307,12 @@ ATTN_DEF attn_status attn_cache_sdpa(attn_tensor o, attn_tensor q, const attn_ca
 ATTN_DEF size_t attn_cache_sdpa_workspace(attn_tensor o, attn_tensor q, const attn_cache *cache,
                                           const attn_sequence *sequences, int64_t n,
                                           const attn_sdpa_params *params, const attn_ctx *ctx);
+#endif
 /* <<< attn/api/calls/cache.h */
 /* >>> attn/api/calls/position.h */
 /* api/calls/position.h owns family B: positions. */
 
+#if ATTN_HAS_POSITION
 /* Which columns form a rotated pair. */
 typedef enum attn_rope_layout {
   ATTN_ROPE_INTERLEAVED = 0, /* (2m, 2m+1), the paper */
@@ -4365,6 +4460,7 @@ ATTN_DEF attn_status attn_learned_position(attn_tensor y, attn_tensor x, attn_te
 ATTN_DEF size_t attn_learned_position_workspace(attn_tensor y, attn_tensor x, attn_tensor table,
                                                 const attn_learned_params *params,
                                                 const attn_ctx *ctx);
+#endif
 /* <<< attn/api/calls/position.h */
 /* >>> attn/api/calls/sequence.h */
 /* api/calls/sequence.h owns what shortens or searches a sequence, the parts that compressed and low-rank
@@ -4380,6 +4476,7 @@ ATTN_DEF size_t attn_learned_position_workspace(attn_tensor y, attn_tensor x, at
 
 /* ---- pooling -------------------------------------------------------------------------------------*/
 
+#if ATTN_HAS_SEQUENCE
 typedef enum attn_pool_kind {
   ATTN_POOL_MEAN = 0,
   ATTN_POOL_MAX,
@@ -4551,7 +4648,9 @@ ATTN_DEF attn_status attn_solve(attn_tensor x, attn_tensor a, attn_tensor b, dou
                                 attn_ctx *ctx);
 ATTN_DEF size_t attn_solve_workspace(attn_tensor x, attn_tensor a, attn_tensor b, double lambda,
                                      const attn_ctx *ctx);
+#endif
 /* <<< attn/api/calls/sequence.h */
+#if ATTN_HAS_COMPOSED
 /* >>> attn/api/compose/multihead.h */
 /* api/compose/multihead.h owns multi-head attention from model rows to model rows: projections, heads, and
  * the way back. */
@@ -4570,6 +4669,7 @@ typedef struct attn_multihead_params {
   attn_tensor each;        /* out, optional: [B,H,Tq,dv], the heads' outputs O_h */
 } attn_multihead_params;
 
+#if ATTN_HAS_MULTIHEAD
 /* Multi-head attention with projections, self or cross; column h d + c of a projected row is
  * component c of head h.
  *
@@ -4597,6 +4697,7 @@ ATTN_DEF attn_status attn_multihead(attn_tensor y, attn_tensor x, attn_tensor x_
 ATTN_DEF size_t attn_multihead_workspace(attn_tensor y, attn_tensor x, attn_tensor x_k,
                                          attn_tensor x_v, const attn_multihead_params *params,
                                          const attn_ctx *ctx);
+#endif
 /* <<< attn/api/compose/multihead.h */
 /* >>> attn/api/compose/block.h */
 /* api/compose/block.h owns the parts of a block: the weights of its feed-forward and attentions, and what a
@@ -4643,6 +4744,8 @@ typedef struct attn_decoder_cache {
   int64_t len;          /* tokens held, 0 .. room */
 } attn_decoder_cache;
 /* <<< attn/api/compose/block.h */
+#endif
+#if ATTN_HAS_SPARSE
 /* >>> attn/api/families/sparse/sparse.h */
 /* api/families/sparse/sparse.h owns mechanisms that need more than one softmax, or one over several sources of
  * keys. They are compositions of attn_sdpa and attn_merge, and share these rules:
@@ -4946,6 +5049,8 @@ ATTN_DEF attn_status attn_hierarchy(attn_tensor o, attn_tensor x,
 ATTN_DEF size_t attn_hierarchy_workspace(attn_tensor o, attn_tensor x,
                                          const attn_hierarchy_params *params, const attn_ctx *ctx);
 /* <<< attn/api/families/sparse/sparse.h */
+#endif
+#if ATTN_HAS_CONTENT
 /* >>> attn/api/families/content/topk.h */
 /* api/families/content/topk.h owns attention to the best keys of each query: the k highest scores, or all above a
  * threshold. Selecting and attending are calls of their own; attn_topk_sdpa does both. */
@@ -5700,6 +5805,8 @@ ATTN_DEF size_t attn_sac_workspace(attn_tensor o, attn_tensor q, attn_tensor k, 
                                    attn_tensor e, const attn_sac_params *params,
                                    const attn_ctx *ctx);
 /* <<< attn/api/families/content/sac.h */
+#endif
+#if ATTN_HAS_LINEAR
 /* >>> attn/api/families/linear/linear.h */
 /* api/families/linear/linear.h owns linearised attention (family E, and G4): feature maps, the random matrices some
  * of them need, and attention over a state that does not grow with the keys. */
@@ -5954,6 +6061,8 @@ ATTN_DEF attn_status attn_linear_begin(void *state, size_t bytes, const attn_lin
 ATTN_DEF attn_status attn_linear_view(void *state, size_t bytes, attn_tensor *s, attn_tensor *z,
                                       attn_ctx *ctx);
 /* <<< attn/api/families/linear/linear.h */
+#endif
+#if ATTN_HAS_COMPRESSION
 /* >>> attn/api/families/compression/clustered.h */
 /* api/families/compression/clustered.h owns attention that computes fewer queries than there are (family F): groups of
  * queries that share one (clustered attention), and a chosen few beside an average (ProbSparse).
@@ -6514,6 +6623,8 @@ ATTN_DEF attn_status attn_luna_begin(void *state, size_t bytes,
                                      int64_t heads, int64_t l, int64_t dk, int64_t dv,
                                      attn_ctx *ctx);
 /* <<< attn/api/families/compression/sets.h */
+#endif
+#if ATTN_HAS_LOWRANK
 /* >>> attn/api/families/lowrank/lowrank.h */
 /* api/families/lowrank/lowrank.h owns low-rank attention (family G, but G4, which is attn_linear): a map of small key
  * width beside a band, and maps through landmarks. */
@@ -6633,6 +6744,8 @@ ATTN_DEF attn_status attn_csalr(attn_tensor o, attn_tensor q, attn_tensor k, att
 ATTN_DEF size_t attn_csalr_workspace(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
                                      const attn_csalr_params *params, const attn_ctx *ctx);
 /* <<< attn/api/families/lowrank/lowrank.h */
+#endif
+#if ATTN_HAS_PRIORS
 /* >>> attn/api/families/priors/gaussian.h */
 /* api/families/priors/gaussian.h owns family H: attention with a prior over positions. */
 
@@ -6839,6 +6952,8 @@ ATTN_DEF attn_status attn_camtl(attn_tensor o, attn_tensor q, attn_tensor k, att
 ATTN_DEF size_t attn_camtl_workspace(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
                                      const attn_camtl_params *params, const attn_ctx *ctx);
 /* <<< attn/api/families/priors/camtl.h */
+#endif
+#if ATTN_HAS_MAPS
 /* >>> attn/api/families/maps/maps.h */
 /* api/families/maps/maps.h owns score maps that pass from layer to layer, maps that layers share, and the
  * block-diagonal prior of CAMTL.
@@ -7101,6 +7216,8 @@ ATTN_DEF size_t attn_synthesizer_workspace(attn_tensor o, attn_tensor v,
                                            const attn_synthesizer_params *params,
                                            const attn_ctx *ctx);
 /* <<< attn/api/families/maps/synthesizer.h */
+#endif
+#if ATTN_HAS_HEADS
 /* >>> attn/api/families/heads/span.h */
 /* api/families/heads/span.h owns family I: what differs between heads. Windows per head are patterns
  * (attn_pattern_multiscale), the adaptive span is a term of the score (attn_span). */
@@ -7390,6 +7507,8 @@ ATTN_DEF size_t attn_capsules_em_workspace(attn_tensor y, attn_tensor x,
                                            const attn_capsules_em_params *params,
                                            const attn_ctx *ctx);
 /* <<< attn/api/families/heads/capsules.h */
+#endif
+#if ATTN_HAS_MEMORY
 /* >>> attn/api/families/memory/xl_layer.h */
 /* api/families/memory/xl_layer.h owns one attention layer of Transformer-XL, whole (B4). */
 
@@ -7956,6 +8075,8 @@ ATTN_DEF attn_status attn_gtrxl(attn_tensor o, attn_tensor h, const attn_gtrxl_p
 ATTN_DEF size_t attn_gtrxl_workspace(attn_tensor o, attn_tensor h, const attn_gtrxl_params *params,
                                      const attn_ctx *ctx);
 /* <<< attn/api/families/memory/gtrxl.h */
+#endif
+#if ATTN_HAS_BLOCKS
 /* >>> attn/api/families/blocks/coder.h */
 /* api/families/blocks/coder.h owns what a Transformer is stacked of: the feed-forward, the encoder and decoder
  * block, a decoder's step behind a cache (K7).
@@ -8193,6 +8314,8 @@ ATTN_DEF size_t attn_trajectory_predict_workspace(attn_tensor o, attn_tensor y,
                                                   const attn_trajectory_predict_params *params,
                                                   const attn_ctx *ctx);
 /* <<< attn/api/families/blocks/trajectory.h */
+#endif
+#if ATTN_HAS_DEPTH
 /* >>> attn/api/families/depth/exits.h */
 /* api/families/depth/exits.h owns models that may stop after any of their N layers (numbered from 1): predictors of
  * the exit, their training targets (depth-adaptive Transformer, K2), confidences, thresholds and
@@ -8486,6 +8609,8 @@ ATTN_DEF size_t attn_exit_decoder_workspace(attn_tensor y, int32_t *exits, attn_
                                             const attn_exit_decoder_params *params,
                                             const attn_ctx *ctx);
 /* <<< attn/api/families/depth/universal.h */
+#endif
+#if ATTN_HAS_MIXERS
 /* >>> attn/api/families/mixers/fourier.h */
 /* api/families/mixers/fourier.h owns mixing of tokens without attention by a Fourier transform, and the block of FNet
  * (L1). */
@@ -8636,6 +8761,412 @@ ATTN_DEF attn_status attn_mixer(attn_tensor o, attn_tensor x, const attn_mixer_p
 ATTN_DEF size_t attn_mixer_workspace(attn_tensor o, attn_tensor x, const attn_mixer_params *params,
                                      const attn_ctx *ctx);
 /* <<< attn/api/families/mixers/mixer.h */
+#endif
+/* >>> attn/api/left_out.h */
+/* api/left_out.h owns what a call says whose family ATTN_ONLY leaves out: in place of the function stands a
+ * name that nothing declares. Made by attn/left_out from the declarations. */
+
+#if !ATTN_HAS_BLOCKS
+#define attn_decoder(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_BLOCKS
+#define attn_decoder_start(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_BLOCKS
+#define attn_decoder_start_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_BLOCKS
+#define attn_decoder_step(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_BLOCKS
+#define attn_decoder_step_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_BLOCKS
+#define attn_decoder_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_BLOCKS
+#define attn_encoder(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_BLOCKS
+#define attn_encoder_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_BLOCKS
+#define attn_feed_forward_rows(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_BLOCKS
+#define attn_feed_forward_rows_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_BLOCKS
+#define attn_returns(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_BLOCKS
+#define attn_returns_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_BLOCKS
+#define attn_reversible(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_BLOCKS
+#define attn_reversible_inverse(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_BLOCKS
+#define attn_reversible_inverse_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_BLOCKS
+#define attn_reversible_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_BLOCKS
+#define attn_stream_mean(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_BLOCKS
+#define attn_stream_mean_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_BLOCKS
+#define attn_trajectory_mask(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_BLOCKS
+#define attn_trajectory_predict(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_BLOCKS
+#define attn_trajectory_predict_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_BLOCKS
+#define attn_trajectory_rows(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_BLOCKS
+#define attn_trajectory_tokens(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_BLOCKS
+#define attn_trajectory_tokens_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_BLOCKS
+#endif
+#if !ATTN_HAS_CACHE
+#define attn_cache_append(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_CACHE
+#define attn_cache_fork(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_CACHE
+#define attn_cache_open(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_CACHE
+#define attn_cache_release(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_CACHE
+#define attn_cache_rollback(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_CACHE
+#define attn_cache_sdpa(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_CACHE
+#define attn_cache_sdpa_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_CACHE
+#define attn_cache_size(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_CACHE
+#endif
+#if !ATTN_HAS_COMPRESSION
+#define attn_cluster_queries(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_COMPRESSION
+#define attn_cluster_queries_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_COMPRESSION
+#define attn_clustered(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_COMPRESSION
+#define attn_clustered_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_COMPRESSION
+#define attn_isab(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_COMPRESSION
+#define attn_isab_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_COMPRESSION
+#define attn_linformer(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_COMPRESSION
+#define attn_linformer_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_COMPRESSION
+#define attn_local(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_COMPRESSION
+#define attn_local_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_COMPRESSION
+#define attn_luna(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_COMPRESSION
+#define attn_luna_begin(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_COMPRESSION
+#define attn_luna_causal(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_COMPRESSION
+#define attn_luna_causal_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_COMPRESSION
+#define attn_luna_layer(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_COMPRESSION
+#define attn_luna_layer_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_COMPRESSION
+#define attn_luna_state_bytes(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_COMPRESSION
+#define attn_luna_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_COMPRESSION
+#define attn_mab(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_COMPRESSION
+#define attn_mab_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_COMPRESSION
+#define attn_memory_compressed(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_COMPRESSION
+#define attn_memory_compressed_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_COMPRESSION
+#define attn_pma(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_COMPRESSION
+#define attn_pma_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_COMPRESSION
+#define attn_poolingformer(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_COMPRESSION
+#define attn_poolingformer_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_COMPRESSION
+#define attn_probsparse(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_COMPRESSION
+#define attn_probsparse_measure(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_COMPRESSION
+#define attn_probsparse_measure_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_COMPRESSION
+#define attn_probsparse_rows(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_COMPRESSION
+#define attn_probsparse_samples(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_COMPRESSION
+#define attn_probsparse_select(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_COMPRESSION
+#define attn_probsparse_select_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_COMPRESSION
+#define attn_probsparse_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_COMPRESSION
+#endif
+#if !ATTN_HAS_CONTENT
+#define attn_choose(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_CONTENT
+#define attn_choose_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_CONTENT
+#define attn_dispatch(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_CONTENT
+#define attn_dispatch_select(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_CONTENT
+#define attn_dispatch_select_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_CONTENT
+#define attn_dispatch_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_CONTENT
+#define attn_gate(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_CONTENT
+#define attn_gate_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_CONTENT
+#define attn_gated(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_CONTENT
+#define attn_gated_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_CONTENT
+#define attn_lsh(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_CONTENT
+#define attn_lsh_buckets(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_CONTENT
+#define attn_lsh_hash(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_CONTENT
+#define attn_lsh_hash_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_CONTENT
+#define attn_lsh_qk(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_CONTENT
+#define attn_lsh_qk_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_CONTENT
+#define attn_lsh_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_CONTENT
+#define attn_lstm_step(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_CONTENT
+#define attn_lstm_step_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_CONTENT
+#define attn_mixture(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_CONTENT
+#define attn_mixture_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_CONTENT
+#define attn_pointer_logits(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_CONTENT
+#define attn_pointer_logits_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_CONTENT
+#define attn_routing(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_CONTENT
+#define attn_routing_attend(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_CONTENT
+#define attn_routing_attend_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_CONTENT
+#define attn_routing_entries(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_CONTENT
+#define attn_routing_select(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_CONTENT
+#define attn_routing_select_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_CONTENT
+#define attn_routing_start(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_CONTENT
+#define attn_routing_start_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_CONTENT
+#define attn_routing_update(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_CONTENT
+#define attn_routing_update_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_CONTENT
+#define attn_routing_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_CONTENT
+#define attn_sac(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_CONTENT
+#define attn_sac_count(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_CONTENT
+#define attn_sac_csr(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_CONTENT
+#define attn_sac_csr_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_CONTENT
+#define attn_sac_edges(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_CONTENT
+#define attn_sac_edges_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_CONTENT
+#define attn_sac_room(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_CONTENT
+#define attn_sac_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_CONTENT
+#define attn_sinkhorn(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_CONTENT
+#define attn_sinkhorn_balance(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_CONTENT
+#define attn_sinkhorn_balance_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_CONTENT
+#define attn_sinkhorn_blocks(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_CONTENT
+#define attn_sinkhorn_blocks_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_CONTENT
+#define attn_sinkhorn_choose(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_CONTENT
+#define attn_sinkhorn_choose_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_CONTENT
+#define attn_sinkhorn_logits(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_CONTENT
+#define attn_sinkhorn_logits_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_CONTENT
+#define attn_sinkhorn_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_CONTENT
+#define attn_sortcut(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_CONTENT
+#define attn_sortcut_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_CONTENT
+#define attn_topk_sdpa(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_CONTENT
+#define attn_topk_sdpa_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_CONTENT
+#define attn_topk_select(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_CONTENT
+#define attn_topk_select_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_CONTENT
+#endif
+#if !ATTN_HAS_DENSE
+#define attn_activate(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_DENSE
+#define attn_activate_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_DENSE
+#define attn_gemm(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_DENSE
+#define attn_gemm_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_DENSE
+#define attn_layer_norm(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_DENSE
+#define attn_layer_norm_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_DENSE
+#endif
+#if !ATTN_HAS_DEPTH
+#define attn_calm_calibrate(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_DEPTH
+#define attn_calm_calibrate_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_DEPTH
+#define attn_calm_exit(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_DEPTH
+#define attn_calm_exit_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_DEPTH
+#define attn_calm_threshold(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_DEPTH
+#define attn_confidence(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_DEPTH
+#define attn_confidence_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_DEPTH
+#define attn_exit_decoder(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_DEPTH
+#define attn_exit_decoder_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_DEPTH
+#define attn_exit_smooth(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_DEPTH
+#define attn_exit_smooth_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_DEPTH
+#define attn_exit_target(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_DEPTH
+#define attn_exit_target_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_DEPTH
+#define attn_exits(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_DEPTH
+#define attn_exits_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_DEPTH
+#define attn_universal(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_DEPTH
+#define attn_universal_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_DEPTH
+#endif
+#if !ATTN_HAS_EDGES
+#define attn_edges(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_EDGES
+#define attn_edges_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_EDGES
+#endif
+#if !ATTN_HAS_HEADS
+#define attn_capsules(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_HEADS
+#define attn_capsules_em(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_HEADS
+#define attn_capsules_em_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_HEADS
+#define attn_capsules_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_HEADS
+#define attn_collaborative(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_HEADS
+#define attn_collaborative_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_HEADS
+#define attn_disagreement(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_HEADS
+#define attn_disagreement_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_HEADS
+#define attn_guided_loss(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_HEADS
+#define attn_guided_loss_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_HEADS
+#define attn_span_penalty(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_HEADS
+#define attn_span_predict(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_HEADS
+#define attn_span_predict_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_HEADS
+#define attn_span_reach(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_HEADS
+#define attn_talking(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_HEADS
+#define attn_talking_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_HEADS
+#endif
+#if !ATTN_HAS_LINEAR
+#define attn_feature_count(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LINEAR
+#define attn_features(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LINEAR
+#define attn_features_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LINEAR
+#define attn_linear(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LINEAR
+#define attn_linear_begin(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LINEAR
+#define attn_linear_state_bytes(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LINEAR
+#define attn_linear_view(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LINEAR
+#define attn_linear_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LINEAR
+#define attn_random_features(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LINEAR
+#define attn_random_features_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LINEAR
+#endif
+#if !ATTN_HAS_LOWRANK
+#define attn_csalr(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LOWRANK
+#define attn_csalr_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LOWRANK
+#define attn_low_rank_band(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LOWRANK
+#define attn_low_rank_band_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LOWRANK
+#define attn_nystrom(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LOWRANK
+#define attn_nystrom_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LOWRANK
+#endif
+#if !ATTN_HAS_MAPS
+#define attn_lazyformer(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_MAPS
+#define attn_lazyformer_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_MAPS
+#define attn_map_apply(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_MAPS
+#define attn_map_apply_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_MAPS
+#define attn_predictive(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_MAPS
+#define attn_predictive_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_MAPS
+#define attn_realformer(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_MAPS
+#define attn_realformer_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_MAPS
+#define attn_score_mix(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_MAPS
+#define attn_score_mix_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_MAPS
+#define attn_synthesizer(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_MAPS
+#define attn_synthesizer_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_MAPS
+#endif
+#if !ATTN_HAS_MEMORY
+#define attn_attention_loss(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_MEMORY
+#define attn_attention_loss_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_MEMORY
+#define attn_compress(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_MEMORY
+#define attn_compress_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_MEMORY
+#define attn_compressive_rows(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_MEMORY
+#define attn_compressive_update(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_MEMORY
+#define attn_compressive_update_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_MEMORY
+#define attn_gtrxl(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_MEMORY
+#define attn_gtrxl_gate(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_MEMORY
+#define attn_gtrxl_gate_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_MEMORY
+#define attn_gtrxl_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_MEMORY
+#define attn_knn_lm(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_MEMORY
+#define attn_knn_lm_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_MEMORY
+#define attn_knn_search(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_MEMORY
+#define attn_knn_search_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_MEMORY
+#define attn_memorizing(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_MEMORY
+#define attn_memorizing_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_MEMORY
+#define attn_memory_append(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_MEMORY
+#define attn_memory_append_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_MEMORY
+#define attn_memory_parts(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_MEMORY
+#define attn_memory_update(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_MEMORY
+#define attn_memory_update_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_MEMORY
+#define attn_rebuild_loss(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_MEMORY
+#define attn_rebuild_loss_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_MEMORY
+#define attn_recall_append(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_MEMORY
+#define attn_recall_append_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_MEMORY
+#define attn_recursive(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_MEMORY
+#define attn_recursive_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_MEMORY
+#define attn_segment(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_MEMORY
+#define attn_segment_layer(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_MEMORY
+#define attn_segment_layer_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_MEMORY
+#define attn_segment_output(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_MEMORY
+#define attn_segment_output_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_MEMORY
+#define attn_segment_project(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_MEMORY
+#define attn_segment_project_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_MEMORY
+#define attn_segment_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_MEMORY
+#define attn_spalm(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_MEMORY
+#define attn_spalm_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_MEMORY
+#define attn_usage(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_MEMORY
+#define attn_usage_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_MEMORY
+#define attn_xl_layer(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_MEMORY
+#define attn_xl_layer_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_MEMORY
+#endif
+#if !ATTN_HAS_MIXERS
+#define attn_fnet(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_MIXERS
+#define attn_fnet_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_MIXERS
+#define attn_fourier(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_MIXERS
+#define attn_fourier_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_MIXERS
+#define attn_gmlp(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_MIXERS
+#define attn_gmlp_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_MIXERS
+#define attn_mixer(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_MIXERS
+#define attn_mixer_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_MIXERS
+#endif
+#if !ATTN_HAS_MULTIHEAD
+#define attn_multihead(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_MULTIHEAD
+#define attn_multihead_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_MULTIHEAD
+#endif
+#if !ATTN_HAS_PATTERN
+#define attn_block_permutations(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_PATTERN
+#define attn_pattern_axial(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_PATTERN
+#define attn_pattern_band(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_PATTERN
+#define attn_pattern_bigbird(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_PATTERN
+#define attn_pattern_bigbird_etc(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_PATTERN
+#define attn_pattern_bigbird_tokens(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_PATTERN
+#define attn_pattern_bitmap(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_PATTERN
+#define attn_pattern_block_mask(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_PATTERN
+#define attn_pattern_blocks(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_PATTERN
+#define attn_pattern_blockwise(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_PATTERN
+#define attn_pattern_complement(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_PATTERN
+#define attn_pattern_csr(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_PATTERN
+#define attn_pattern_diff(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_PATTERN
+#define attn_pattern_dilated(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_PATTERN
+#define attn_pattern_etc(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_PATTERN
+#define attn_pattern_full(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_PATTERN
+#define attn_pattern_global(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_PATTERN
+#define attn_pattern_image_1d(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_PATTERN
+#define attn_pattern_image_2d(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_PATTERN
+#define attn_pattern_intersect(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_PATTERN
+#define attn_pattern_longformer(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_PATTERN
+#define attn_pattern_multiscale(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_PATTERN
+#define attn_pattern_neighbourhood(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_PATTERN
+#define attn_pattern_per_head(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_PATTERN
+#define attn_pattern_predicate(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_PATTERN
+#define attn_pattern_random(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_PATTERN
+#define attn_pattern_random_blocks(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_PATTERN
+#define attn_pattern_render(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_PATTERN
+#define attn_pattern_ring(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_PATTERN
+#define attn_pattern_segments(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_PATTERN
+#define attn_pattern_sparse_fixed(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_PATTERN
+#define attn_pattern_sparse_strided(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_PATTERN
+#define attn_pattern_star(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_PATTERN
+#define attn_pattern_strided(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_PATTERN
+#define attn_pattern_transpose(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_PATTERN
+#define attn_pattern_tree(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_PATTERN
+#define attn_pattern_union(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_PATTERN
+#define attn_schedule_build(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_PATTERN
+#define attn_schedule_bytes(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_PATTERN
+#define attn_schedule_csr(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_PATTERN
+#define attn_schedule_describe(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_PATTERN
+#define attn_schedule_free(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_PATTERN
+#define attn_schedule_open(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_PATTERN
+#endif
+#if !ATTN_HAS_POSITION
+#define attn_alibi_slopes(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_POSITION
+#define attn_learned_position(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_POSITION
+#define attn_learned_position_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_POSITION
+#define attn_rope(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_POSITION
+#define attn_rope_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_POSITION
+#define attn_sinusoid(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_POSITION
+#define attn_sinusoid_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_POSITION
+#define attn_t5_bucket(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_POSITION
+#define attn_universal_signal(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_POSITION
+#define attn_universal_signal_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_POSITION
+#endif
+#if !ATTN_HAS_PRIORS
+#define attn_average(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_PRIORS
+#define attn_average_begin(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_PRIORS
+#define attn_average_state_bytes(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_PRIORS
+#define attn_average_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_PRIORS
+#define attn_block_prior_add(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_PRIORS
+#define attn_camtl(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_PRIORS
+#define attn_camtl_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_PRIORS
+#define attn_film_blocks(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_PRIORS
+#define attn_film_blocks_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_PRIORS
+#define attn_gaussian_window(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_PRIORS
+#define attn_gaussian_window_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_PRIORS
+#define attn_hard_gaussian(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_PRIORS
+#define attn_hard_gaussian_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_PRIORS
+#endif
+#if !ATTN_HAS_QUANTIZE
+#define attn_dequantize(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_QUANTIZE
+#define attn_dequantize_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_QUANTIZE
+#define attn_quantize(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_QUANTIZE
+#define attn_quantize_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_QUANTIZE
+#endif
+#if !ATTN_HAS_RELU
+#define attn_relu(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_RELU
+#define attn_relu_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_RELU
+#endif
+#if !ATTN_HAS_SDPA
+#define attn_merge(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SDPA
+#define attn_merge_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SDPA
+#define attn_sdpa(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SDPA
+#define attn_sdpa_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SDPA
+#endif
+#if !ATTN_HAS_SEQUENCE
+#define attn_convolve(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SEQUENCE
+#define attn_convolve_depthwise(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SEQUENCE
+#define attn_convolve_depthwise_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SEQUENCE
+#define attn_convolve_len(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SEQUENCE
+#define attn_convolve_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SEQUENCE
+#define attn_kmeans_step(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SEQUENCE
+#define attn_kmeans_step_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SEQUENCE
+#define attn_pinv(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SEQUENCE
+#define attn_pinv_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SEQUENCE
+#define attn_pool(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SEQUENCE
+#define attn_pool_len(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SEQUENCE
+#define attn_pool_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SEQUENCE
+#define attn_solve(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SEQUENCE
+#define attn_solve_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SEQUENCE
+#define attn_top_k(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SEQUENCE
+#define attn_top_k_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SEQUENCE
+#endif
+#if !ATTN_HAS_SPARSE
+#define attn_etc(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SPARSE
+#define attn_etc_labels(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SPARSE
+#define attn_etc_masks(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SPARSE
+#define attn_etc_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SPARSE
+#define attn_hierarchy(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SPARSE
+#define attn_hierarchy_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SPARSE
+#define attn_longformer(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SPARSE
+#define attn_longformer_schedule(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SPARSE
+#define attn_longformer_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SPARSE
+#define attn_segmented(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SPARSE
+#define attn_segmented_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SPARSE
+#define attn_star_relay(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SPARSE
+#define attn_star_relay_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SPARSE
+#define attn_star_satellites(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SPARSE
+#define attn_star_satellites_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SPARSE
+#define attn_tree(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SPARSE
+#define attn_tree_label(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SPARSE
+#define attn_tree_nodes(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SPARSE
+#define attn_tree_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SPARSE
+#endif
+/* <<< attn/api/left_out.h */
 /* >>> attn/api/end.h */
 /* api/end.h closes the declarations. */
 #ifdef __cplusplus
@@ -17137,6 +17668,23 @@ ATTN_PUB_ attn_mask attn_mask_add(const void *data, attn_dtype dtype, int64_t ba
 ATTN_FUNC_ int64_t attn_len_of_(const int32_t *len, int64_t b, int64_t n) {
   return len ? len[b] : n;
 }
+
+/* Numbers of one row. */
+ATTN_FUNC_ int64_t attn_scale_groups_(const attn_scales *s, int64_t dim) {
+  return s->group > 0 ? dim / s->group + (dim % s->group != 0) : 1;
+}
+
+ATTN_PUB_ attn_scales attn_scales_dense(float *scale, float *zero, int64_t group,
+                                        const attn_tensor *x) {
+  attn_scales s;
+  memset(&s, 0, sizeof s);
+  s.scale = scale, s.zero = zero, s.group = group;
+  if (!x) return s;
+  s.stride_len = attn_scale_groups_(&s, x->dim);
+  s.stride_head = attn_stride_(x->len, s.stride_len);
+  s.stride_batch = attn_stride_(x->heads, s.stride_head);
+  return s;
+}
 /* <<< attn/engine/view.h */
 /* >>> attn/engine/product.h */
 /* engine/product.h owns products of a few rows with a matrix, which is read in place or lies in panels
@@ -17495,6 +18043,7 @@ ATTN_PUB_ attn_status attn_exp(float *y, const float *x, int64_t n, attn_ctx *ct
   return attn_end_(ctx, &e);
 }
 /* <<< attn/calls/exp.h */
+#if ATTN_HAS_DENSE
 /* >>> attn/calls/gemm.h */
 /* calls/gemm.h owns dense products of rows: 96 or 192 rows of X by 256 columns are an item. */
 
@@ -17998,25 +18547,10 @@ ATTN_PUB_ size_t attn_activate_workspace(attn_tensor y, attn_tensor x,
   return bytes;
 }
 /* <<< attn/calls/norm.h */
+#endif
+#if ATTN_HAS_SDPA
 /* >>> attn/calls/scales.h */
 /* calls/scales.h owns the scales of quantised rows as arguments: their view and checks. */
-
-/* Numbers of one row. */
-ATTN_FUNC_ int64_t attn_scale_groups_(const attn_scales *s, int64_t dim) {
-  return s->group > 0 ? dim / s->group + (dim % s->group != 0) : 1;
-}
-
-ATTN_PUB_ attn_scales attn_scales_dense(float *scale, float *zero, int64_t group,
-                                        const attn_tensor *x) {
-  attn_scales s;
-  memset(&s, 0, sizeof s);
-  s.scale = scale, s.zero = zero, s.group = group;
-  if (!x) return s;
-  s.stride_len = attn_scale_groups_(&s, x->dim);
-  s.stride_head = attn_stride_(x->len, s.stride_len);
-  s.stride_batch = attn_stride_(x->heads, s.stride_head);
-  return s;
-}
 
 /* The sentences about scales called `name` of a tensor called `of`. */
 typedef struct attn_scales_words_ {
@@ -18098,6 +18632,8 @@ ATTN_FUNC_ int attn_check_scale_values_(attn_error_ *e, const attn_scales *s, co
   return 1;
 }
 /* <<< attn/calls/scales.h */
+#endif
+#if ATTN_HAS_QUANTIZE
 /* >>> attn/calls/quantize.h */
 /* calls/quantize.h owns the calls that quantise whole tensors, and back. */
 
@@ -18251,6 +18787,8 @@ ATTN_PUB_ size_t attn_dequantize_workspace(attn_tensor y, attn_tensor x, attn_sc
   return 0;
 }
 /* <<< attn/calls/quantize.h */
+#endif
+#if ATTN_HAS_CACHE
 /* >>> attn/calls/cache_check.h */
 /* calls/cache_check.h owns what makes a cache and its sequences legal, and where a ring keeps a
  * token. Which pages are free and what a call does to them is in calls/cache.h. */
@@ -18953,6 +19491,8 @@ ATTN_PUB_ attn_status attn_cache_append(attn_cache *cache, attn_sequence *sequen
   return attn_end_(ctx, &e);
 }
 /* <<< attn/calls/cache_append.h */
+#endif
+#if ATTN_HAS_PATTERN
 /* >>> attn/calls/pattern_check.h */
 /* calls/pattern_check.h owns the rules that a pattern must obey, kind by kind, before any of
  * it is used. */
@@ -20197,6 +20737,8 @@ ATTN_PUB_ attn_status attn_block_permutations(int32_t *permutation, int64_t head
   return ATTN_OK;
 }
 /* <<< attn/calls/pattern.h */
+#endif
+#if ATTN_HAS_SDPA
 /* >>> attn/calls/terms.h */
 /* calls/terms.h owns the checks of the score terms (api/calls/score.h) and their translation into the
  * exact-softmax engine's terms. */
@@ -20981,6 +21523,8 @@ ATTN_PUB_ size_t attn_merge_workspace(attn_tensor o, attn_tensor lse, attn_tenso
   return 0;
 }
 /* <<< attn/calls/sdpa.h */
+#endif
+#if ATTN_HAS_CACHE
 /* >>> attn/calls/cache_sdpa.h */
 /* calls/cache_sdpa.h owns attention over the sequences of a cache: its checks, and the problem it
  * is for the exact-softmax engine. */
@@ -21131,6 +21675,8 @@ ATTN_PUB_ attn_status attn_cache_sdpa(attn_tensor o, attn_tensor q, const attn_c
   return attn_end_(ctx, &e);
 }
 /* <<< attn/calls/cache_sdpa.h */
+#endif
+#if ATTN_HAS_RELU
 /* >>> attn/calls/relu.h */
 /* calls/relu.h owns attention with rectified weights (A4): checks, and the gated norm of RELA,
  * on the exact-softmax engine with another last stage. */
@@ -21295,6 +21841,8 @@ ATTN_PUB_COLD_ attn_status attn_relu(attn_tensor o, attn_tensor q, attn_tensor k
   return attn_end_(ctx, &e);
 }
 /* <<< attn/calls/relu.h */
+#endif
+#if ATTN_HAS_EDGES
 /* >>> attn/calls/edges.h */
 /* calls/edges.h owns attention over the caller's key lists (A7): their checks, on the
  * exact-softmax engine's lists. */
@@ -21425,6 +21973,8 @@ ATTN_PUB_COLD_ attn_status attn_edges(attn_tensor o, attn_tensor q, attn_tensor 
   return attn_end_(ctx, &e);
 }
 /* <<< attn/calls/edges.h */
+#endif
+#if ATTN_HAS_POSITION
 /* >>> attn/calls/position.h */
 /* calls/position.h owns family B: rotary embedding and the ALiBi slopes. T5 buckets are in
  * engine/t5.h. */
@@ -22031,6 +22581,8 @@ ATTN_PUB_ int64_t attn_t5_bucket(int64_t distance, int bidirectional, int64_t bu
   return base + t.exact + lo;
 }
 /* <<< attn/calls/position_tables.h */
+#endif
+#if ATTN_HAS_SEQUENCE
 /* >>> attn/calls/pool.h */
 /* calls/pool.h owns pooling along the sequence: means, maxima and weighted sums of runs of rows. */
 
@@ -23293,6 +23845,8 @@ ATTN_PUB_COLD_ size_t attn_solve_workspace(attn_tensor x, attn_tensor a, attn_te
   return bytes;
 }
 /* <<< attn/calls/inverse.h */
+#endif
+#if ATTN_HAS_COMPOSED
 /* >>> attn/compose/steps.h */
 /* compose/steps.h owns steps that are calls: attention, products, merges and schedules inside a
  * call that is made of them (engine/stage.h). */
@@ -23346,21 +23900,6 @@ ATTN_COLD_ int attn_stage_gemm_(attn_stage_ *s, attn_tensor y, attn_tensor x, at
   }
   s->ctx.workspace = attn_stage_spare_(s, 0), s->ctx.workspace_size = (size_t)s->spare;
   return attn_stage_done_(s, attn_gemm(y, x, w, params, &s->ctx));
-}
-
-/* Encodings of positions, by themselves. */
-ATTN_COLD_ int attn_stage_sinusoid_(attn_stage_ *s, attn_tensor y,
-                                    const attn_sinusoid_params *params) {
-  attn_tensor none;
-  memset(&none, 0, sizeof none);
-  if (!s->run) {
-    attn_stage_spare_(s, (int64_t)attn_sinusoid_workspace(y, none, params, &s->ctx));
-    return 1;
-  }
-  s->ctx.workspace = attn_stage_spare_(s, 0), s->ctx.workspace_size = (size_t)s->spare;
-  attn_status status = attn_sinusoid(y, none, params, &s->ctx);
-  s->ctx.report.pairs = 0;
-  return attn_stage_done_(s, status);
 }
 
 /* Joins a second part (v2, lse2) to (part, lse) into o, which is part or another tensor. v2 may
@@ -24113,6 +24652,8 @@ ATTN_COLD_ int attn_stage_close_(attn_stage_ *s, attn_tensor o, attn_tensor x, a
                               &a.memory);
 }
 /* <<< attn/compose/lift.h */
+#endif
+#if ATTN_HAS_MULTIHEAD
 /* >>> attn/compose/multihead.h */
 /* compose/multihead.h owns multi-head attention with projections: products into heads, one
  * attn_sdpa, and the product that joins the heads. */
@@ -24789,6 +25330,8 @@ ATTN_COLD_ attn_coder_job_ attn_coder_open_(attn_tensor y, attn_tensor x) {
   return j;
 }
 /* <<< attn/compose/coder.h */
+#endif
+#if ATTN_HAS_SPARSE
 /* >>> attn/families/sparse/star_tree.h */
 /* families/sparse/star_tree.h owns the Star-Transformer, Longformer and the BP-Transformer's tree. Each is
  * a list of checks and a list of steps (engine/stage.h). */
@@ -26328,6 +26871,8 @@ ATTN_COLD_ attn_status attn_hierarchy_call_(attn_tensor o, attn_tensor x,
 ATTN_CALL_(attn_hierarchy, (o, x, params), attn_tensor o, attn_tensor x,
            const attn_hierarchy_params *params)
 /* <<< attn/families/sparse/hierarchy.h */
+#endif
+#if ATTN_HAS_CONTENT
 /* >>> attn/families/content/topk.h */
 /* families/content/topk.h owns attention to the best keys of each query (D1): checks, on the
  * exact-softmax engine with a choice of keys. */
@@ -30937,6 +31482,8 @@ ATTN_COLD_ attn_status attn_gated_call_(attn_tensor o, const attn_path *paths, i
 ATTN_CALL_(attn_gated, (o, paths, count, x, w, params), attn_tensor o, const attn_path *paths,
            int64_t count, attn_tensor x, attn_tensor w, const attn_mixture_params *params)
 /* <<< attn/families/content/mixture_calls.h */
+#endif
+#if ATTN_HAS_LINEAR
 /* >>> attn/families/linear/feature_map.h */
 /* families/linear/feature_map.h owns feature maps on tiles of up to 64 rows: what a map may be, its directions
  * packed once a call, and the features of queries and keys. Inside, exponents are in log2 units:
@@ -33064,6 +33611,8 @@ ATTN_PUB_ size_t attn_linear_workspace(attn_tensor o, attn_tensor q, attn_tensor
   return bytes == INT64_MAX ? 0 : (size_t)bytes;
 }
 /* <<< attn/families/linear/linear.h */
+#endif
+#if ATTN_HAS_COMPRESSION
 /* >>> attn/families/compression/cluster_queries.h */
 /* families/compression/cluster_queries.h owns the clusters of clustered attention: codes of queries by random
  * planes, k-means over the codes by Hamming distance, and the checks of both calls. */
@@ -36252,6 +36801,8 @@ ATTN_COLD_ attn_status attn_luna_causal_call_(attn_tensor o, attn_tensor q, attn
 ATTN_CALL_(attn_luna_causal, (o, q, k, v, p, params), attn_tensor o, attn_tensor q, attn_tensor k,
            attn_tensor v, attn_tensor p, const attn_luna_causal_params *params)
 /* <<< attn/families/compression/luna_causal.h */
+#endif
+#if ATTN_HAS_LOWRANK
 /* >>> attn/families/lowrank/low_rank_band.h */
 /* families/lowrank/low_rank_band.h owns attention through a map of low rank beside one over a band. */
 
@@ -36718,6 +37269,8 @@ ATTN_COLD_ attn_status attn_csalr_call_(attn_tensor o, attn_tensor q, attn_tenso
 ATTN_CALL_(attn_csalr, (o, q, k, v, params), attn_tensor o, attn_tensor q, attn_tensor k,
            attn_tensor v, const attn_csalr_params *params)
 /* <<< attn/families/lowrank/nystrom.h */
+#endif
+#if ATTN_HAS_PRIORS
 /* >>> attn/families/priors/gaussian.h */
 /* families/priors/gaussian.h owns the predicted window of the Gaussian bias (attn_gaussian_window). */
 
@@ -37860,6 +38413,8 @@ ATTN_COLD_ attn_status attn_camtl_call_(attn_tensor o, attn_tensor q, attn_tenso
 ATTN_CALL_(attn_camtl, (o, q, k, v, params), attn_tensor o, attn_tensor q, attn_tensor k,
            attn_tensor v, const attn_camtl_params *params)
 /* <<< attn/families/priors/camtl.h */
+#endif
+#if ATTN_HAS_MAPS
 /* >>> attn/families/maps/maps.h */
 /* families/maps/maps.h owns tiles of scores that are mixed with those of the layer below: fresh ones
  * by the engine, the convolution of a map, the mixture in rows, and the engine once more for the
@@ -39280,6 +39835,8 @@ ATTN_COLD_ attn_status attn_synthesizer_call_(attn_tensor o, attn_tensor v,
 ATTN_CALL_(attn_synthesizer, (o, v, params), attn_tensor o, attn_tensor v,
            const attn_synthesizer_params *params)
 /* <<< attn/families/maps/synthesizer.h */
+#endif
+#if ATTN_HAS_HEADS
 /* >>> attn/families/heads/span.h */
 /* families/heads/span.h owns family I: the functions around the adaptive span. */
 
@@ -40856,9 +41413,26 @@ ATTN_COLD_ attn_status attn_capsules_em_call_(attn_tensor y, attn_tensor x,
 ATTN_CALL_(attn_capsules_em, (y, x, params), attn_tensor y, attn_tensor x,
            const attn_capsules_em_params *params)
 /* <<< attn/families/heads/capsules_em.h */
+#endif
+#if ATTN_HAS_MEMORY
 /* >>> attn/families/memory/xl_layer.h */
 /* families/memory/xl_layer.h owns the layer of Transformer-XL: its projections around one attn_sdpa with
  * the xl term. */
+
+/* Encodings of positions, by themselves. */
+ATTN_COLD_ int attn_stage_sinusoid_(attn_stage_ *s, attn_tensor y,
+                                    const attn_sinusoid_params *params) {
+  attn_tensor none;
+  memset(&none, 0, sizeof none);
+  if (!s->run) {
+    attn_stage_spare_(s, (int64_t)attn_sinusoid_workspace(y, none, params, &s->ctx));
+    return 1;
+  }
+  s->ctx.workspace = attn_stage_spare_(s, 0), s->ctx.workspace_size = (size_t)s->spare;
+  attn_status status = attn_sinusoid(y, none, params, &s->ctx);
+  s->ctx.report.pairs = 0;
+  return attn_stage_done_(s, status);
+}
 
 typedef struct attn_xl_job_ {
   attn_tensor o, x;
@@ -43694,6 +44268,8 @@ ATTN_COLD_ attn_status attn_gtrxl_call_(attn_tensor o, attn_tensor h,
 ATTN_CALL_(attn_gtrxl, (o, h, params), attn_tensor o, attn_tensor h,
            const attn_gtrxl_params *params)
 /* <<< attn/families/memory/gtrxl.h */
+#endif
+#if ATTN_HAS_BLOCKS
 /* >>> attn/families/blocks/feed_forward.h */
 /* families/blocks/feed_forward.h owns the feed-forward as a call. */
 
@@ -44375,6 +44951,8 @@ ATTN_COLD_ attn_status attn_trajectory_predict_call_(attn_tensor o, attn_tensor 
 ATTN_CALL_(attn_trajectory_predict, (o, y, params), attn_tensor o, attn_tensor y,
            const attn_trajectory_predict_params *params)
 /* <<< attn/families/blocks/trajectory.h */
+#endif
+#if ATTN_HAS_DEPTH
 /* >>> attn/families/depth/exits.h */
 /* families/depth/exits.h owns the predictors of exits, their targets, and a step that others use too: a dot
  * product a row. */
@@ -46035,6 +46613,8 @@ ATTN_PUB_COLD_ size_t attn_exit_decoder_workspace(attn_tensor y, int32_t *exits,
   return bytes;
 }
 /* <<< attn/families/depth/exit_decoder.h */
+#endif
+#if ATTN_HAS_MIXERS
 /* >>> attn/families/mixers/fft.h */
 /* families/mixers/fft.h owns discrete Fourier transforms of any length, of many columns at once: mixed radices
  * up to 31 in place, and Bluestein's convolution for the lengths that have a larger prime factor.
@@ -47235,6 +47815,7 @@ ATTN_COLD_ attn_status attn_mixer_call_(attn_tensor o, attn_tensor x,
 ATTN_CALL_(attn_mixer, (o, x, params), attn_tensor o, attn_tensor x,
            const attn_mixer_params *params)
 /* <<< attn/families/mixers/mixer.h */
+#endif
 ATTN_END_STRICT_
 #ifdef __cplusplus
 }

@@ -9,6 +9,7 @@
 #ifndef ATTN_H
 #define ATTN_H
 #include "api/types.h"
+#include "api/only.h"
 #include "api/isa.h"
 #include "api/random.h"
 #include "api/calls/exp.h"
@@ -23,39 +24,66 @@
 #include "api/calls/cache.h"
 #include "api/calls/position.h"
 #include "api/calls/sequence.h"
+#if ATTN_HAS_COMPOSED
 #include "api/compose/multihead.h"
 #include "api/compose/block.h"
+#endif
+#if ATTN_HAS_SPARSE
 #include "api/families/sparse/sparse.h"
+#endif
+#if ATTN_HAS_CONTENT
 #include "api/families/content/topk.h"
 #include "api/families/content/lsh.h"
 #include "api/families/content/routing.h"
 #include "api/families/content/sinkhorn.h"
 #include "api/families/content/sac.h"
+#endif
+#if ATTN_HAS_LINEAR
 #include "api/families/linear/linear.h"
+#endif
+#if ATTN_HAS_COMPRESSION
 #include "api/families/compression/clustered.h"
 #include "api/families/compression/shortened.h"
 #include "api/families/compression/sets.h"
+#endif
+#if ATTN_HAS_LOWRANK
 #include "api/families/lowrank/lowrank.h"
+#endif
+#if ATTN_HAS_PRIORS
 #include "api/families/priors/gaussian.h"
 #include "api/families/priors/camtl.h"
+#endif
+#if ATTN_HAS_MAPS
 #include "api/families/maps/maps.h"
 #include "api/families/maps/synthesizer.h"
+#endif
+#if ATTN_HAS_HEADS
 #include "api/families/heads/span.h"
 #include "api/families/heads/talking.h"
 #include "api/families/heads/collaborative.h"
 #include "api/families/heads/capsules.h"
+#endif
+#if ATTN_HAS_MEMORY
 #include "api/families/memory/xl_layer.h"
 #include "api/families/memory/segment.h"
 #include "api/families/memory/recursive.h"
 #include "api/families/memory/recall.h"
 #include "api/families/memory/gtrxl.h"
+#endif
+#if ATTN_HAS_BLOCKS
 #include "api/families/blocks/coder.h"
 #include "api/families/blocks/reversible.h"
 #include "api/families/blocks/trajectory.h"
+#endif
+#if ATTN_HAS_DEPTH
 #include "api/families/depth/exits.h"
 #include "api/families/depth/universal.h"
+#endif
+#if ATTN_HAS_MIXERS
 #include "api/families/mixers/fourier.h"
 #include "api/families/mixers/mixer.h"
+#endif
+#include "api/left_out.h"
 #include "api/end.h"
 #endif
 
@@ -104,44 +132,73 @@ ATTN_BEGIN_STRICT_
 #include "engine/product.h"
 #include "engine/stage.h"
 #include "calls/exp.h"
+#if ATTN_HAS_DENSE
 #include "calls/gemm.h"
 #include "calls/norm.h"
+#endif
+#if ATTN_HAS_SDPA
 #include "calls/scales.h"
+#endif
+#if ATTN_HAS_QUANTIZE
 #include "calls/quantize.h"
+#endif
+#if ATTN_HAS_CACHE
 #include "calls/cache_check.h"
 #include "calls/cache.h"
 #include "calls/cache_append.h"
+#endif
+#if ATTN_HAS_PATTERN
 #include "calls/pattern_check.h"
 #include "calls/pattern_lower.h"
 #include "calls/pattern_make.h"
 #include "calls/pattern.h"
+#endif
+#if ATTN_HAS_SDPA
 #include "calls/terms.h"
 #include "calls/sequences.h"
 #include "calls/sdpa.h"
+#endif
+#if ATTN_HAS_CACHE
 #include "calls/cache_sdpa.h"
+#endif
+#if ATTN_HAS_RELU
 #include "calls/relu.h"
+#endif
+#if ATTN_HAS_EDGES
 #include "calls/edges.h"
+#endif
+#if ATTN_HAS_POSITION
 #include "calls/position.h"
 #include "calls/position_tables.h"
+#endif
+#if ATTN_HAS_SEQUENCE
 #include "calls/pool.h"
 #include "calls/convolve.h"
 #include "calls/depthwise.h"
 #include "calls/select.h"
 #include "calls/inverse.h"
+#endif
+#if ATTN_HAS_COMPOSED
 #include "compose/steps.h"
 #include "compose/arguments.h"
 #include "compose/joint.h"
 #include "compose/columns.h"
 #include "compose/lift.h"
+#endif
+#if ATTN_HAS_MULTIHEAD
 #include "compose/multihead.h"
 #include "compose/dense.h"
 #include "compose/feed_forward.h"
 #include "compose/coder.h"
+#endif
+#if ATTN_HAS_SPARSE
 #include "families/sparse/star_tree.h"
 #include "families/sparse/longformer.h"
 #include "families/sparse/etc.h"
 #include "families/sparse/segmented.h"
 #include "families/sparse/hierarchy.h"
+#endif
+#if ATTN_HAS_CONTENT
 #include "families/content/topk.h"
 #include "families/content/lsh_hash.h"
 #include "families/content/lsh_sort.h"
@@ -156,11 +213,15 @@ ATTN_BEGIN_STRICT_
 #include "families/content/routing_update.h"
 #include "families/content/mixture.h"
 #include "families/content/mixture_calls.h"
+#endif
+#if ATTN_HAS_LINEAR
 #include "families/linear/feature_map.h"
 #include "families/linear/features.h"
 #include "families/linear/recurrence.h"
 #include "families/linear/linear_state.h"
 #include "families/linear/linear.h"
+#endif
+#if ATTN_HAS_COMPRESSION
 #include "families/compression/cluster_queries.h"
 #include "families/compression/clustered.h"
 #include "families/compression/probsparse.h"
@@ -171,16 +232,24 @@ ATTN_BEGIN_STRICT_
 #include "families/compression/sets.h"
 #include "families/compression/luna.h"
 #include "families/compression/luna_causal.h"
+#endif
+#if ATTN_HAS_LOWRANK
 #include "families/lowrank/low_rank_band.h"
 #include "families/lowrank/nystrom.h"
+#endif
+#if ATTN_HAS_PRIORS
 #include "families/priors/gaussian.h"
 #include "families/priors/hard_gaussian.h"
 #include "families/priors/average.h"
 #include "families/priors/camtl.h"
+#endif
+#if ATTN_HAS_MAPS
 #include "families/maps/maps.h"
 #include "families/maps/mixed.h"
 #include "families/maps/lazyformer.h"
 #include "families/maps/synthesizer.h"
+#endif
+#if ATTN_HAS_HEADS
 #include "families/heads/span.h"
 #include "families/heads/talking.h"
 #include "families/heads/head_losses.h"
@@ -189,6 +258,8 @@ ATTN_BEGIN_STRICT_
 #include "families/heads/votes.h"
 #include "families/heads/capsules.h"
 #include "families/heads/capsules_em.h"
+#endif
+#if ATTN_HAS_MEMORY
 #include "families/memory/xl_layer.h"
 #include "families/memory/segment_memory.h"
 #include "families/memory/segment_layer.h"
@@ -199,21 +270,28 @@ ATTN_BEGIN_STRICT_
 #include "families/memory/spalm.h"
 #include "families/memory/memorizing.h"
 #include "families/memory/gtrxl.h"
+#endif
+#if ATTN_HAS_BLOCKS
 #include "families/blocks/feed_forward.h"
 #include "families/blocks/encoder.h"
 #include "families/blocks/decoder.h"
 #include "families/blocks/reversible.h"
 #include "families/blocks/trajectory.h"
+#endif
+#if ATTN_HAS_DEPTH
 #include "families/depth/exits.h"
 #include "families/depth/calm.h"
 #include "families/depth/running.h"
 #include "families/depth/universal.h"
 #include "families/depth/exit_decoder.h"
+#endif
+#if ATTN_HAS_MIXERS
 #include "families/mixers/fft.h"
 #include "families/mixers/fourier.h"
 #include "families/mixers/spatial.h"
 #include "families/mixers/gmlp.h"
 #include "families/mixers/mixer.h"
+#endif
 ATTN_END_STRICT_
 #ifdef __cplusplus
 }

@@ -52,21 +52,6 @@ ATTN_COLD_ int attn_stage_gemm_(attn_stage_ *s, attn_tensor y, attn_tensor x, at
   return attn_stage_done_(s, attn_gemm(y, x, w, params, &s->ctx));
 }
 
-/* Encodings of positions, by themselves. */
-ATTN_COLD_ int attn_stage_sinusoid_(attn_stage_ *s, attn_tensor y,
-                                    const attn_sinusoid_params *params) {
-  attn_tensor none;
-  memset(&none, 0, sizeof none);
-  if (!s->run) {
-    attn_stage_spare_(s, (int64_t)attn_sinusoid_workspace(y, none, params, &s->ctx));
-    return 1;
-  }
-  s->ctx.workspace = attn_stage_spare_(s, 0), s->ctx.workspace_size = (size_t)s->spare;
-  attn_status status = attn_sinusoid(y, none, params, &s->ctx);
-  s->ctx.report.pairs = 0;
-  return attn_stage_done_(s, status);
-}
-
 /* Joins a second part (v2, lse2) to (part, lse) into o, which is part or another tensor. v2 may
  * have fewer heads than o and one row for all queries: a key seen by all rows is a part whose
  * output is its value and whose LSE is its score. */

@@ -92,3 +92,20 @@ ATTN_PUB_ attn_mask attn_mask_add(const void *data, attn_dtype dtype, int64_t ba
 ATTN_FUNC_ int64_t attn_len_of_(const int32_t *len, int64_t b, int64_t n) {
   return len ? len[b] : n;
 }
+
+/* Numbers of one row. */
+ATTN_FUNC_ int64_t attn_scale_groups_(const attn_scales *s, int64_t dim) {
+  return s->group > 0 ? dim / s->group + (dim % s->group != 0) : 1;
+}
+
+ATTN_PUB_ attn_scales attn_scales_dense(float *scale, float *zero, int64_t group,
+                                        const attn_tensor *x) {
+  attn_scales s;
+  memset(&s, 0, sizeof s);
+  s.scale = scale, s.zero = zero, s.group = group;
+  if (!x) return s;
+  s.stride_len = attn_scale_groups_(&s, x->dim);
+  s.stride_head = attn_stride_(x->len, s.stride_len);
+  s.stride_batch = attn_stride_(x->heads, s.stride_head);
+  return s;
+}

@@ -31,6 +31,7 @@ typedef struct attn_sequence {
   int64_t high;      /* len; in a ring that has come round, the most tokens it has held */
 } attn_sequence;
 
+#if ATTN_HAS_CACHE
 /* How attn_cache_open lays a cache out. */
 typedef struct attn_cache_params {
   attn_dtype k_dtype, v_dtype;
@@ -124,3 +125,4 @@ ATTN_DEF attn_status attn_cache_sdpa(attn_tensor o, attn_tensor q, const attn_ca
 ATTN_DEF size_t attn_cache_sdpa_workspace(attn_tensor o, attn_tensor q, const attn_cache *cache,
                                           const attn_sequence *sequences, int64_t n,
                                           const attn_sdpa_params *params, const attn_ctx *ctx);
+#endif

@@ -18,6 +18,7 @@ typedef struct attn_edges_params {
   float *weights;        /* out, optional: [B,H,edges], the weight of each edge */
 } attn_edges_params;
 
+#if ATTN_HAS_EDGES
 /* Attention over an explicit set of keys for each query.
  *
  *   x_e = s q_i . k_col[e] + bias_e,  P = softmax over row i's edges,  O_i = sum_e P_e v_col[e]
@@ -33,3 +34,4 @@ ATTN_DEF attn_status attn_edges(attn_tensor o, attn_tensor q, attn_tensor k, att
                                 const attn_edges_params *params, attn_ctx *ctx);
 ATTN_DEF size_t attn_edges_workspace(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
                                      const attn_edges_params *params, const attn_ctx *ctx);
+#endif

@@ -23,6 +23,7 @@ typedef struct attn_gemm_params {
   attn_activation activation;
 } attn_gemm_params;
 
+#if ATTN_HAS_DENSE
 /* Dense product of rows: y = act(scale x w + bias).
  *
  *   y[b,h,i,j] = act(scale sum_c x[b,h,i,c] w[b,h,c,j] + bias[b,h,j])
@@ -50,3 +51,4 @@ ATTN_DEF attn_status attn_gemm(attn_tensor y, attn_tensor x, attn_tensor w,
 /* Bytes of workspace that attn_gemm wants; 0 for none, or when the call would be rejected. */
 ATTN_DEF size_t attn_gemm_workspace(attn_tensor y, attn_tensor x, attn_tensor w,
                                     const attn_gemm_params *params, const attn_ctx *ctx);
+#endif

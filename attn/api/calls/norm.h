@@ -15,6 +15,7 @@ typedef struct attn_norm {
   float eps;                /* > 0; 0 = 1e-5 */
 } attn_norm;
 
+#if ATTN_HAS_DENSE
 typedef struct attn_layer_norm_params {
   attn_norm norm;
   attn_tensor residual; /* optional */
@@ -51,3 +52,4 @@ ATTN_DEF attn_status attn_activate(attn_tensor y, attn_tensor x, const attn_acti
                                    attn_ctx *ctx);
 ATTN_DEF size_t attn_activate_workspace(attn_tensor y, attn_tensor x,
                                         const attn_activate_params *params, const attn_ctx *ctx);
+#endif

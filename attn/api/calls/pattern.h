@@ -103,6 +103,15 @@ typedef struct attn_pattern {
   int64_t part_count;
 } attn_pattern;
 
+/* A pattern made ready for given lengths: a plain block of bytes without pointers, which may be
+ * written to a file, read back (attn_schedule_open) and shared by threads. */
+typedef struct attn_schedule {
+  const void *data;
+  size_t size;
+  void *owned; /* what attn_schedule_free frees; null when the memory is the caller's */
+} attn_schedule;
+
+#if ATTN_HAS_PATTERN
 /* Atoms. */
 
 /* Every pair; with causal = 1, j <= p. */
@@ -215,14 +224,6 @@ ATTN_DEF attn_pattern attn_pattern_transpose(const attn_pattern *part);
 /* Head h uses parts[h]. */
 ATTN_DEF attn_pattern attn_pattern_per_head(const attn_pattern *parts, int64_t heads);
 
-/* A pattern made ready for given lengths: a plain block of bytes without pointers, which may be
- * written to a file, read back (attn_schedule_open) and shared by threads. */
-typedef struct attn_schedule {
-  const void *data;
-  size_t size;
-  void *owned; /* what attn_schedule_free frees; null when the memory is the caller's */
-} attn_schedule;
-
 typedef struct attn_schedule_params {
   int has_q_off; /* 1: q_off below holds; 0: k_len - q_len */
   int64_t q_off;
@@ -280,3 +281,4 @@ ATTN_DEF attn_status attn_schedule_csr(int64_t *row_ptr, int32_t *col,
 ATTN_DEF attn_status attn_pattern_render(uint8_t *pixels, int64_t width, int64_t height,
                                          int64_t stride, const attn_schedule *schedule,
                                          int64_t head);
+#endif

@@ -1,5 +1,6 @@
 /* api/calls/position.h owns family B: positions. */
 
+#if ATTN_HAS_POSITION
 /* Which columns form a rotated pair. */
 typedef enum attn_rope_layout {
   ATTN_ROPE_INTERLEAVED = 0, /* (2m, 2m+1), the paper */
@@ -147,3 +148,4 @@ ATTN_DEF attn_status attn_learned_position(attn_tensor y, attn_tensor x, attn_te
 ATTN_DEF size_t attn_learned_position_workspace(attn_tensor y, attn_tensor x, attn_tensor table,
                                                 const attn_learned_params *params,
                                                 const attn_ctx *ctx);
+#endif

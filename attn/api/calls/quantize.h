@@ -1,5 +1,6 @@
 /* api/calls/quantize.h owns rows of 8 and 4 bits: quantised and back. */
 
+#if ATTN_HAS_QUANTIZE
 /* Quantises rows: y = round(x / scale) + zero, ties to even, clipped to the type's range. The
  * quotient is taken in double, so that a tie is one of the exact quotient.
  *
@@ -24,3 +25,4 @@ ATTN_DEF attn_status attn_dequantize(attn_tensor y, attn_tensor x, attn_scales s
                                      attn_ctx *ctx);
 ATTN_DEF size_t attn_dequantize_workspace(attn_tensor y, attn_tensor x, attn_scales scales,
                                           const attn_ctx *ctx);
+#endif

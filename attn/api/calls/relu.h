@@ -29,6 +29,7 @@ typedef struct attn_relu_params {
                             * softmax_one, span, relative.values, lse and map */
 } attn_relu_params;
 
+#if ATTN_HAS_RELU
 /* Attention with rectified weights in place of a softmax: O_i = sum_j w_ij v_j, w as
  * attn_relu_kind says, 0 on forbidden pairs.
  *
@@ -43,3 +44,4 @@ ATTN_DEF attn_status attn_relu(attn_tensor o, attn_tensor q, attn_tensor k, attn
                                const attn_relu_params *params, attn_ctx *ctx);
 ATTN_DEF size_t attn_relu_workspace(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
                                     const attn_relu_params *params, const attn_ctx *ctx);
+#endif

@@ -57,6 +57,7 @@ typedef struct attn_sdpa_params {
   attn_tensor map; /* out, optional: [B,H,Tq,Tk] f32, the weights P */
 } attn_sdpa_params;
 
+#if ATTN_HAS_SDPA
 /* Scaled dot-product attention: self or cross, multi-head, multi-query and grouped-query.
  *
  *   x_ij = cap(s q_i . k_j) + bias_ij - m_h |j - p_i|   for allowed j,  p_i = i + q_off
@@ -131,3 +132,4 @@ ATTN_DEF attn_status attn_merge(attn_tensor o, attn_tensor lse, attn_tensor o1, 
 ATTN_DEF size_t attn_merge_workspace(attn_tensor o, attn_tensor lse, attn_tensor o1,
                                      attn_tensor lse1, attn_tensor o2, attn_tensor lse2,
                                      const attn_ctx *ctx);
+#endif

@@ -11,6 +11,7 @@
 
 /* ---- pooling -------------------------------------------------------------------------------------*/
 
+#if ATTN_HAS_SEQUENCE
 typedef enum attn_pool_kind {
   ATTN_POOL_MEAN = 0,
   ATTN_POOL_MAX,
@@ -182,3 +183,4 @@ ATTN_DEF attn_status attn_solve(attn_tensor x, attn_tensor a, attn_tensor b, dou
                                 attn_ctx *ctx);
 ATTN_DEF size_t attn_solve_workspace(attn_tensor x, attn_tensor a, attn_tensor b, double lambda,
                                      const attn_ctx *ctx);
+#endif

@@ -15,6 +15,7 @@ typedef struct attn_multihead_params {
   attn_tensor each;        /* out, optional: [B,H,Tq,dv], the heads' outputs O_h */
 } attn_multihead_params;
 
+#if ATTN_HAS_MULTIHEAD
 /* Multi-head attention with projections, self or cross; column h d + c of a projected row is
  * component c of head h.
  *
@@ -42,3 +43,4 @@ ATTN_DEF attn_status attn_multihead(attn_tensor y, attn_tensor x, attn_tensor x_
 ATTN_DEF size_t attn_multihead_workspace(attn_tensor y, attn_tensor x, attn_tensor x_k,
                                          attn_tensor x_v, const attn_multihead_params *params,
                                          const attn_ctx *ctx);
+#endif

@@ -1,6 +1,21 @@
 /* families/memory/xl_layer.h owns the layer of Transformer-XL: its projections around one attn_sdpa with
  * the xl term. */
 
+/* Encodings of positions, by themselves. */
+ATTN_COLD_ int attn_stage_sinusoid_(attn_stage_ *s, attn_tensor y,
+                                    const attn_sinusoid_params *params) {
+  attn_tensor none;
+  memset(&none, 0, sizeof none);
+  if (!s->run) {
+    attn_stage_spare_(s, (int64_t)attn_sinusoid_workspace(y, none, params, &s->ctx));
+    return 1;
+  }
+  s->ctx.workspace = attn_stage_spare_(s, 0), s->ctx.workspace_size = (size_t)s->spare;
+  attn_status status = attn_sinusoid(y, none, params, &s->ctx);
+  s->ctx.report.pairs = 0;
+  return attn_stage_done_(s, status);
+}
+
 typedef struct attn_xl_job_ {
   attn_tensor o, x;
   attn_xl_layer_params p;
