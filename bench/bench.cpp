@@ -156,17 +156,15 @@ int main(int argc, char **argv) {
   if (!sparse) report_workspace();
   for (int i = 0; i < 100; i++) peak_probe(isa);
 
-  Selection selection = {isa, full};
-  if (!sparse) {
-    register_bandwidth();
-    register_elementwise(selection);
-    register_append(selection);
-    register_sdpa(selection);
-  }
-  register_sparse(selection);
-  register_terms(selection);
-  register_functions(selection);
-  register_cache(selection);
+  const Selection selection = {isa, full, sparse};
+  if (!sparse) register_read();
+  for (auto *entries : {register_exp,      register_gemm,     register_norm,   register_position,
+                        register_quantize, register_sequence, register_sdpa,   register_relu,
+                        register_cache,    register_pattern,  register_edges,  register_multihead,
+                        register_sparse,   register_content,  register_linear, register_compression,
+                        register_lowrank,  register_priors,   register_maps,   register_heads,
+                        register_memory,   register_depth,    register_blocks, register_mixers})
+    entries(selection);
   Progress progress;
   benchmark::RunSpecifiedBenchmarks(&progress);
   current.reset();

@@ -8,7 +8,7 @@ BENCH_CC ?= gcc
 BENCH_CXX ?= g++
 BENCH_ATTN ?= all.h
 BENCH_OPENMP ?= -fopenmp
-BENCH_FLAGS := -O2 -g -Wall -Wextra -Iattn -I. -DBENCH_ATTN_H='"$(BENCH_ATTN)"'
+BENCH_FLAGS := -O2 -g -Wall -Wextra -Iattn -Ibench -I. -DBENCH_ATTN_H='"$(BENCH_ATTN)"'
 BENCH_CFLAGS := -std=gnu11 $(BENCH_FLAGS)
 # Objects of one form of the header and one compiler; only impl.o holds more of the header than
 # its declarations.
@@ -58,7 +58,8 @@ BENCH_RUNS := $(addprefix bench-run-,$(BENCH_TIERS))
 BENCH_ENV := env -u OPENBLAS_CORETYPE -u OPENBLAS_L2_SIZE
 BENCH_ENV_avx2 := OPENBLAS_CORETYPE=Haswell
 BENCH_CXXFLAGS := -std=c++17 $(BENCH_FLAGS) $(BENCH_OPENMP)
-BENCH_OBJECTS := $(BENCH_COMMON) $(patsubst bench/%.cpp,$(BENCH_BIN)/%.o,$(wildcard bench/*.cpp)) \
+BENCH_CASES := $(shell find bench -name '*.cpp' | sort)
+BENCH_OBJECTS := $(BENCH_COMMON) $(BENCH_CASES:bench/%.cpp=$(BENCH_BIN)/%.o) \
   $(addprefix $(BENCH_BIN)/,bandwidth.o pool.o ulp.o composite.o naive.o naive_baseline.o sleef_exp.o)
 
 .PHONY: $(BENCH_RUNS)

@@ -11,6 +11,7 @@
 #include <functional>
 #include <memory>
 #include <new>
+#include <random>
 #include <string>
 #include <vector>
 
@@ -31,6 +32,15 @@ struct LineAllocator {
   bool operator!=(const LineAllocator &) const { return false; }
 };
 using Floats = std::vector<float, LineAllocator<float>>;
+
+/* Evenly drawn, the same ones every time. */
+inline Floats random_floats(size_t n, float low, float high) {
+  Floats x(n);
+  std::mt19937 random(1);
+  std::uniform_real_distribution<float> d(low, high);
+  for (float &f : x) f = d(random);
+  return x;
+}
 
 /* The data of one entry, alive while the library calls it again and again with more iterations. */
 struct Case {
@@ -56,18 +66,37 @@ std::string case_check(attn_status status, const attn_ctx &ctx, attn_isa isa);
 
 struct Selection {
   attn_isa isa;
-  bool full; /* every case, not the short list */
+  bool full;   /* every case, not the short list */
+  bool sparse; /* without plain attention and the small calls around it */
 
   double seconds() const { return full ? 0 : kBrief; }
 };
 
+/* One for each file of entries: the machine, then by floor and room as in attn/api. */
+void register_read();
+void register_exp(const Selection &s);
+void register_gemm(const Selection &s);
+void register_norm(const Selection &s);
+void register_position(const Selection &s);
+void register_quantize(const Selection &s);
+void register_sequence(const Selection &s);
 void register_sdpa(const Selection &s);
-void register_terms(const Selection &s);       /* each term of the score, against plain */
-void register_sparse(const Selection &s);      /* patterns, key lists, schedules */
-void register_functions(const Selection &s);   /* single functions, the lists of functions.h */
-void register_elementwise(const Selection &s); /* exp, rope, merge */
-void register_cache(const Selection &s);       /* sequences of unequal length, pages */
-void register_append(const Selection &s);      /* appending to a cache, forking */
-void register_bandwidth();
+void register_relu(const Selection &s);
+void register_cache(const Selection &s);
+void register_pattern(const Selection &s);
+void register_edges(const Selection &s);
+void register_multihead(const Selection &s);
+void register_sparse(const Selection &s);
+void register_content(const Selection &s);
+void register_linear(const Selection &s);
+void register_compression(const Selection &s);
+void register_lowrank(const Selection &s);
+void register_priors(const Selection &s);
+void register_maps(const Selection &s);
+void register_heads(const Selection &s);
+void register_memory(const Selection &s);
+void register_depth(const Selection &s);
+void register_blocks(const Selection &s);
+void register_mixers(const Selection &s);
 
 #endif

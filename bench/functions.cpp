@@ -75,20 +75,3 @@ void register_calls(const Selection &s, const CallEntry *entries, size_t count) 
         [isa, &e] { return std::make_unique<CallCase>(isa, e.make); }, s.seconds());
   }
 }
-
-void register_functions(const Selection &s) {
-  register_position_calls(s);
-  register_composition_calls(s);
-  register_memory_calls(s);
-  register_linear_calls(s);
-  register_compressed_calls(s);
-  register_content_calls(s);
-  register_choice_calls(s);
-  register_map_calls(s);
-  register_head_calls(s);
-  register_gate_calls(s);
-  register_part_calls(s);
-  register_depth_calls(s);
-  register_block_calls(s);
-  register_mixer_calls(s);
-}

@@ -1,5 +1,5 @@
-/* functions.h owns what an entry of one function is: a call with its data and its work, and the lists of
- * such entries by family. C++. */
+/* functions.h owns what an entry of one function is: a call with its data and its work, and how
+ * a list of them is registered. C++. */
 #ifndef BENCH_FUNCTIONS_H
 #define BENCH_FUNCTIONS_H
 
@@ -61,21 +61,5 @@ template <size_t N>
 void register_calls(const Selection &s, const CallEntry (&entries)[N]) {
   register_calls(s, entries, N);
 }
-
-/* The families. */
-void register_position_calls(const Selection &s);
-void register_composition_calls(const Selection &s);
-void register_memory_calls(const Selection &s);
-void register_linear_calls(const Selection &s);
-void register_compressed_calls(const Selection &s);
-void register_content_calls(const Selection &s);
-void register_choice_calls(const Selection &s);
-void register_map_calls(const Selection &s);
-void register_head_calls(const Selection &s);
-void register_gate_calls(const Selection &s);
-void register_part_calls(const Selection &s);
-void register_depth_calls(const Selection &s);
-void register_block_calls(const Selection &s);
-void register_mixer_calls(const Selection &s);
 
 #endif

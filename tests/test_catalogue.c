@@ -19,7 +19,7 @@ static char *slurp(const char *path) {
   if (!f) return memset(test_mem(1), 0, 1);
   fseek(f, 0, SEEK_END);
   long size = ftell(f);
-  if (size < 0 || size > 1 << 26) size = 0; /* a folder */
+  if (size < 0) size = 0;
   rewind(f);
   char *text = test_mem((size_t)size + 1);
   size_t got = fread(text, 1, (size_t)size, f);
@@ -28,25 +28,32 @@ static char *slurp(const char *path) {
   return text;
 }
 
+/* Whether a file, or one in a folder and its subfolders, has `quoted` before a slash or a quote. */
+static int stands_in(const char *path, const char *quoted) {
+  int found = 0;
+  DIR *dir = opendir(path);
+  if (!dir) {
+    for (const char *at = slurp(path); (at = strstr(at, quoted)); at++) {
+      char next = at[strlen(quoted)];
+      found |= next == '/' || next == '"';
+    }
+    return found;
+  }
+  for (struct dirent *entry; !found && (entry = readdir(dir));) {
+    char inner[600];
+    if (entry->d_name[0] == '.') continue;
+    snprintf(inner, sizeof inner, "%.300s/%s", path, entry->d_name);
+    found = stands_in(inner, quoted);
+  }
+  closedir(dir);
+  return found;
+}
+
 /* Whether some source file under bench/ names the benchmark. */
 static int benchmark_exists(const char *name) {
   char quoted[80];
   snprintf(quoted, sizeof quoted, "\"%s", name);
-  DIR *dir = opendir("bench");
-  struct dirent *entry;
-  int found = 0;
-  while (dir && (entry = readdir(dir))) {
-    char path[300];
-    snprintf(path, sizeof path, "bench/%s", entry->d_name);
-    const char *at = slurp(path);
-    while ((at = strstr(at, quoted))) {
-      char next = at[strlen(quoted)];
-      found |= next == '/' || next == '"';
-      at++;
-    }
-  }
-  if (dir) closedir(dir);
-  return found;
+  return stands_in("bench", quoted);
 }
 
 static int test_exists(const char *pattern) {

@@ -1,5 +1,6 @@
-/* composition_cases.cpp owns the entries of attention composed of pieces: stars, global tokens, trees,
- * segments and levels. One head; schedules are made beforehand. Fourier mixing, which has none, is here too. */
+/* bench/families/sparse.cpp owns the entries of attention composed of sparse pieces: stars,
+ * global tokens, trees, segments and levels. One head; schedules are made beforehand. Patterns
+ * alone are in calls/pattern.cpp. */
 
 #include "functions.h"
 
@@ -126,29 +127,6 @@ void hierarchy(Call &c) {
   c.size = [=](const attn_ctx *ctx) { return attn_hierarchy_workspace(o, x, &p, ctx); };
 }
 
-/* x is read and y written; the products count as such. */
-void fourier(Call &c, int64_t len, int64_t dm, attn_fourier_form form) {
-  const attn_tensor x = c.rows(1, len, dm), y = c.rows(1, len, dm);
-  attn_fourier_params p = {};
-  p.form = form;
-  c.bytes = 8.0 * (double)(len * dm);
-  if (form == ATTN_FOURIER_GEMM) c.flops = 4.0 * (double)(len * dm) * (double)(len + dm);
-  c.run = [=](attn_ctx *ctx) { return attn_fourier(y, x, &p, ctx); };
-  c.size = [=](const attn_ctx *ctx) { return attn_fourier_workspace(y, x, &p, ctx); };
-}
-
-/* The feed-forward counts. */
-void fnet(Call &c, int64_t len) {
-  constexpr int64_t dm = 512, dff = 2048;
-  const attn_tensor x = c.rows(1, len, dm), y = c.rows(1, len, dm);
-  attn_fnet_params p = {};
-  p.ff.w_1 = c.rows(1, dm, dff, 0.04f);
-  p.ff.w_2 = c.rows(1, dff, dm, 0.04f);
-  c.flops = 4.0 * (double)(len * dm * dff);
-  c.run = [=](attn_ctx *ctx) { return attn_fnet(y, x, &p, ctx); };
-  c.size = [=](const attn_ctx *ctx) { return attn_fnet_workspace(y, x, &p, ctx); };
-}
-
 const CallEntry entries[] = {
     {"star_satellites", "width:1/T:16384/d:64", star_satellites},
     {"star_relay", "T:4096/d:64/h:8", star_relay},
@@ -160,12 +138,8 @@ const CallEntry entries[] = {
     {"segmented", "length:256/T:16384/d:64/integrate:token",
      [](Call &c) { segmented(c, ATTN_INTEGRATE_TOKEN); }},
     {"hierarchy", "levels:3/T:16384/d:64", hierarchy},
-    {"fourier", "T:512/dm:768/fft", [](Call &c) { fourier(c, 512, 768, ATTN_FOURIER_FFT); }},
-    {"fourier", "T:4096/dm:512/fft", [](Call &c) { fourier(c, 4096, 512, ATTN_FOURIER_FFT); }},
-    {"fourier", "T:4096/dm:512/gemm", [](Call &c) { fourier(c, 4096, 512, ATTN_FOURIER_GEMM); }},
-    {"fnet", "T:1024/dm:512/dff:2048", [](Call &c) { fnet(c, 1024); }},
 };
 
 }  // namespace
 
-void register_composition_calls(const Selection &sel) { register_calls(sel, entries); }
+void register_sparse(const Selection &s) { register_calls(s, entries); }

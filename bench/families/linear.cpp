@@ -1,110 +1,8 @@
-/* linear_cases.cpp owns the entries of attention over feature maps and of layers with few learned rows
- * (Set Transformer, Luna). */
+/* bench/families/linear.cpp owns the entries of attention over feature maps. */
 
 #include "functions.h"
 
 namespace {
-
-/* --- Sets and Luna: all multiply-adds count, those of the weights too. 64 inducing points, seeds or
- * packed rows. */
-
-constexpr int64_t kFew = 64, kModel = 512;
-
-attn_mab_params mab_weights(Call &c) {
-  attn_mab_params p = {};
-  p.heads = 8;
-  for (attn_tensor *w : {&p.w_q, &p.w_k, &p.w_v, &p.w_o, &p.ff.w_1})
-    *w = c.rows(1, kModel, kModel, 0.04f);
-  return p;
-}
-
-/* A block of n rows that reads m. */
-double mab_flops(int64_t n, int64_t m) {
-  return 2.0 * (double)(3 * n + 2 * m) * (double)(kModel * kModel) +
-         4.0 * (double)(n * m) * (double)kModel;
-}
-
-void mab(Call &c, int64_t len) {
-  attn_tensor x = c.rows(1, len, kModel), o = c.rows(1, len, kModel);
-  attn_mab_params p = mab_weights(c);
-  c.flops = mab_flops(len, len);
-  c.run = [=](attn_ctx *ctx) { return attn_mab(o, x, x, &p, ctx); };
-  c.size = [=](const attn_ctx *ctx) { return attn_mab_workspace(o, x, x, &p, ctx); };
-}
-
-void isab(Call &c, int64_t len) {
-  attn_tensor x = c.rows(1, len, kModel), o = c.rows(1, len, kModel);
-  attn_tensor points = c.rows(1, kFew, kModel);
-  attn_isab_params p = {mab_weights(c), mab_weights(c)};
-  c.flops = mab_flops(kFew, len) + mab_flops(len, kFew);
-  c.run = [=](attn_ctx *ctx) { return attn_isab(o, x, points, &p, ctx); };
-  c.size = [=](const attn_ctx *ctx) { return attn_isab_workspace(o, x, points, &p, ctx); };
-}
-
-void pma(Call &c, int64_t len) {
-  attn_tensor z = c.rows(1, len, kModel), seeds = c.rows(1, kFew, kModel);
-  attn_tensor o = c.rows(1, kFew, kModel);
-  attn_pma_params p = {};
-  p.block = mab_weights(c);
-  c.flops = mab_flops(kFew, len);
-  c.run = [=](attn_ctx *ctx) { return attn_pma(o, z, seeds, &p, ctx); };
-  c.size = [=](const attn_ctx *ctx) { return attn_pma_workspace(o, z, seeds, &p, ctx); };
-}
-
-attn_luna_params luna_weights(Call &c) {
-  attn_luna_params p = {};
-  p.heads = 8;
-  for (attn_tensor *w : {&p.w_pq, &p.w_pk, &p.w_q, &p.w_k, &p.w_o})
-    *w = c.rows(1, kModel, kModel, 0.04f);
-  p.w_pv = p.w_pk;
-  p.w_v = p.w_k;
-  return p;
-}
-
-double luna_flops(int64_t len) {
-  return 2.0 * (double)(3 * len + 2 * kFew) * (double)(kModel * kModel) +
-         8.0 * (double)(len * kFew) * (double)kModel;
-}
-
-void luna(Call &c, int64_t len) {
-  attn_tensor x = c.rows(1, len, kModel), y_x = c.rows(1, len, kModel), none = {};
-  attn_tensor few = c.rows(1, kFew, kModel), y_p = c.rows(1, kFew, kModel);
-  attn_luna_params p = luna_weights(c);
-  c.flops = luna_flops(len);
-  c.run = [=](attn_ctx *ctx) { return attn_luna(y_x, y_p, x, few, none, &p, ctx); };
-  c.size = [=](const attn_ctx *ctx) {
-    return attn_luna_workspace(y_x, y_p, x, few, none, &p, ctx);
-  };
-}
-
-void luna_layer(Call &c, int64_t len) {
-  attn_tensor x = c.rows(1, len, kModel), x_next = c.rows(1, len, kModel), none = {};
-  attn_tensor few = c.rows(1, kFew, kModel), p_next = c.rows(1, kFew, kModel);
-  attn_luna_layer_params p = {};
-  p.attention = luna_weights(c);
-  p.ff.w_1 = c.rows(1, kModel, 4 * kModel, 0.04f);
-  p.ff.w_2 = c.rows(1, 4 * kModel, kModel, 0.02f);
-  c.flops = luna_flops(len) + 16.0 * (double)len * (double)(kModel * kModel);
-  c.run = [=](attn_ctx *ctx) { return attn_luna_layer(x_next, p_next, x, few, none, &p, ctx); };
-  c.size = [=](const attn_ctx *ctx) {
-    return attn_luna_layer_workspace(x_next, p_next, x, few, none, &p, ctx);
-  };
-}
-
-/* Work as the paper counts it: two products with each of KA and VA, and alpha. */
-void luna_causal(Call &c, int64_t heads, int64_t len) {
-  attn_tensor q = c.rows(heads, len, kDim), k = c.rows(heads, len, kDim),
-              v = c.rows(heads, len, kDim), o = c.rows(heads, len, kDim),
-              few = c.rows(heads, kFew, kDim);
-  attn_luna_causal_params p = {};
-  c.flops = (double)(heads * len * kFew) * (4.0 * 2 * kDim + 2.0 * kDim);
-  c.run = [=](attn_ctx *ctx) { return attn_luna_causal(o, q, k, v, few, &p, ctx); };
-  c.size = [=](const attn_ctx *ctx) {
-    return attn_luna_causal_workspace(o, q, k, v, few, &p, ctx);
-  };
-}
-
-/* --- Feature maps. */
 
 /* Orthogonal directions: Gram-Schmidt twice within blocks of kDim rows. */
 void random_features(Call &c, int64_t m) {
@@ -196,14 +94,8 @@ const CallEntry entries[] = {
     {"rfa", "D:128/T:16384/d:64", [](Call &c) { random_attention(c, ATTN_FEATURES_RFA, 128, 0); }},
     {"rfa", "D:128/T:16384/d:64/causal",
      [](Call &c) { random_attention(c, ATTN_FEATURES_RFA, 128, 1); }},
-    {"mab", "T:1024/dm:512/h:8", [](Call &c) { mab(c, 1024); }},
-    {"isab", "T:4096/m:64/dm:512/h:8", [](Call &c) { isab(c, 4096); }},
-    {"pma", "T:4096/k:64/dm:512/h:8", [](Call &c) { pma(c, 4096); }},
-    {"luna", "T:4096/l:64/dm:512/h:8", [](Call &c) { luna(c, 4096); }},
-    {"luna_layer", "T:4096/l:64/dm:512/h:8", [](Call &c) { luna_layer(c, 4096); }},
-    {"luna_causal", "T:16384/l:64/d:64", [](Call &c) { luna_causal(c, 1, 16384); }},
 };
 
 }  // namespace
 
-void register_linear_calls(const Selection &sel) { register_calls(sel, entries); }
+void register_linear(const Selection &s) { register_calls(s, entries); }

@@ -1,23 +1,9 @@
-/* part_cases.cpp owns the entries of parts of other calls: products, pooling, convolutions, choices,
- * inverses. */
+/* bench/calls/sequence.cpp owns the entries of calls along a sequence: pooling, convolutions,
+ * the largest, k-means; and of small inverses. */
 
 #include "functions.h"
-#include "peers.h"
 
 namespace {
-
-/* A dense product of m rows of k by k x n. */
-void gemm(Call &c, int64_t m, int64_t k, int64_t n, attn_gemm_params p) {
-  attn_tensor x = c.rows(1, m, k), y = c.rows(1, m, n);
-  attn_tensor w = p.w_transposed ? c.rows(1, n, k) : c.rows(1, k, n);
-  if (p.activation) p.bias = c.rows(1, 1, n);
-  c.flops = 2.0 * (double)(m * k * n);
-  c.run = [=](attn_ctx *ctx) { return attn_gemm(y, x, w, &p, ctx); };
-  c.size = [=](const attn_ctx *ctx) { return attn_gemm_workspace(y, x, w, &p, ctx); };
-  if (p.activation) return;
-  float *other = c.numbers(m * n, 0);
-  c.peer = [=] { peer_gemm(other, (float *)x.data, (float *)w.data, m, k, n, p.w_transposed); };
-}
 
 void pool(Call &c, attn_pool_kind kind, int64_t kernel) {
   int64_t out = kernel ? kLong / kernel : 64;
@@ -87,16 +73,6 @@ void inverse(Call &c, int64_t m, bool solve) {
   };
 }
 
-void average(Call &c) {
-  constexpr int64_t len = 2048, wide = 512;
-  attn_tensor y = c.rows(1, len, wide), o = c.rows(1, len, wide);
-  attn_average_params p = {};
-  p.w_g = c.rows(1, 2 * wide, 2 * wide, 0.03f);
-  c.flops = 8.0 * (double)(len * wide * wide);
-  c.run = [=](attn_ctx *ctx) { return attn_average(o, y, &p, ctx); };
-  c.size = [=](const attn_ctx *ctx) { return attn_average_workspace(o, y, &p, ctx); };
-}
-
 const CallEntry entries[] = {
     {"pool", "segments:64/T:16384/d:64", [](Call &c) { pool(c, ATTN_POOL_MEAN, 0); }},
     {"pool", "kernel:4/T:16384/d:64", [](Call &c) { pool(c, ATTN_POOL_MEAN, 4); }},
@@ -111,24 +87,8 @@ const CallEntry entries[] = {
     {"kmeans_step", "C:256/T:16384/d:64", kmeans_step},
     {"pinv", "m:64/h:8", [](Call &c) { inverse(c, 64, false); }},
     {"solve", "m:64/n:64/h:8", [](Call &c) { inverse(c, 64, true); }},
-    {"average", "T:2048/d:512", average},
-    {"gemm", "m:512/n:512/k:64", [](Call &c) { gemm(c, 512, 64, 512, {}); }},
-    {"gemm", "m:2048/n:256/k:128", [](Call &c) { gemm(c, 2048, 128, 256, {}); }},
-    {"gemm", "m:2048/n:256/k:128/transposed",
-     [](Call &c) {
-       attn_gemm_params p = {};
-       p.w_transposed = 1;
-       gemm(c, 2048, 128, 256, p);
-     }},
-    {"gemm", "m:512/n:2048/k:512/gelu",
-     [](Call &c) {
-       attn_gemm_params p = {};
-       p.activation = ATTN_ACT_GELU;
-       gemm(c, 512, 512, 2048, p);
-     }},
-    {"gemm", "m:1/n:512/k:512", [](Call &c) { gemm(c, 1, 512, 512, {}); }},
 };
 
 }  // namespace
 
-void register_part_calls(const Selection &sel) { register_calls(sel, entries); }
+void register_sequence(const Selection &s) { register_calls(s, entries); }

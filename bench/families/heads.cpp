@@ -1,20 +1,9 @@
-/* head_cases.cpp owns the entries of what goes on between heads. */
+/* bench/families/heads.cpp owns the entries of what goes on between heads, and of spans that a
+ * head predicts. */
 
 #include "functions.h"
 
 namespace {
-
-/* From model rows to model rows; projections and attention count. */
-void multihead(Call &c, int64_t len) {
-  constexpr int64_t wide = 512, heads = 8;
-  attn_tensor x = c.rows(1, len, wide), y = c.rows(1, len, wide), none = {};
-  attn_multihead_params p = {};
-  p.heads = heads;
-  for (attn_tensor *w : {&p.w_q, &p.w_k, &p.w_v, &p.w_o}) *w = c.rows(1, wide, wide, 0.04f);
-  c.flops = 8.0 * (double)(len * wide * wide) + 4.0 * (double)(len * len * wide);
-  c.run = [=](attn_ctx *ctx) { return attn_multihead(y, x, none, none, &p, ctx); };
-  c.size = [=](const attn_ctx *ctx) { return attn_multihead_workspace(y, x, none, none, &p, ctx); };
-}
 
 void collaborative(Call &c, int64_t shared) {
   constexpr int64_t len = 512, wide = 512, heads = 8;
@@ -91,9 +80,18 @@ void guided_loss(Call &c) {
   c.size = [=](const attn_ctx *ctx) { return attn_guided_loss_workspace(loss, &p, ctx); };
 }
 
+void span_predict(Call &c) {
+  constexpr int64_t len = 4096, width = 512, heads = 8;
+  attn_tensor x = c.rows(1, len, width);
+  float *z = c.numbers(heads * len, 1), *v = c.numbers(heads * width, 0.05f);
+  c.flops = 2.0 * (double)(heads * len * width);
+  c.run = [=](attn_ctx *ctx) { return attn_span_predict(z, x, v, nullptr, heads, 1024, ctx); };
+  c.size = [=](const attn_ctx *ctx) {
+    return attn_span_predict_workspace(z, x, v, nullptr, heads, 1024, ctx);
+  };
+}
+
 const CallEntry entries[] = {
-    {"multihead", "T:512/d:64/h:8", [](Call &c) { multihead(c, 512); }},
-    {"multihead", "T:2048/d:64/h:8", [](Call &c) { multihead(c, 2048); }},
     {"collaborative", "T:512/shared:256/d:64/h:8", [](Call &c) { collaborative(c, 256); }},
     {"capsules", "T:512/d:64/h:8/n:8", [](Call &c) { capsules(c, false); }},
     {"capsules_em", "T:512/d:64/h:8/n:8", [](Call &c) { capsules(c, true); }},
@@ -102,8 +100,9 @@ const CallEntry entries[] = {
     {"talking", "T:4096/d:64/h:8", [](Call &c) { talking(c, 4096, 0); }},
     {"disagreement", "T:1024/d:64/h:8", disagreement},
     {"guided_loss", "T:1024/d:64/h:8", guided_loss},
+    {"span_predict", "T:4096/d:512/h:8", span_predict},
 };
 
 }  // namespace
 
-void register_head_calls(const Selection &sel) { register_calls(sel, entries); }
+void register_heads(const Selection &s) { register_calls(s, entries); }

@@ -1,4 +1,5 @@
-/* depth_cases.cpp owns the entries of stacks of no fixed depth: halting, exits, confidences. */
+/* bench/families/depth.cpp owns the entries of stacks of no fixed depth: halting, exits,
+ * confidences. */
 
 #include "functions.h"
 
@@ -192,4 +193,4 @@ const CallEntry entries[] = {
 
 }  // namespace
 
-void register_depth_calls(const Selection &sel) { register_calls(sel, entries); }
+void register_depth(const Selection &s) { register_calls(s, entries); }

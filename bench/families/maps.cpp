@@ -1,4 +1,5 @@
-/* map_cases.cpp owns the entries of score maps that come from elsewhere than the pairs at hand. */
+/* bench/families/maps.cpp owns the entries of score maps that come from elsewhere than the pairs
+ * at hand. */
 
 #include "functions.h"
 
@@ -63,28 +64,6 @@ void lazyformer(Call &c) {
   c.size = [=](const attn_ctx *ctx) {
     return attn_lazyformer_workspace(o.data(), &q, &k, v.data(), 2, &p, ctx);
   };
-}
-
-void film_blocks(Call &c) {
-  constexpr int64_t m = 8, w = 128, dim = 64;
-  attn_tensor a = c.rows(m, w, w), y = c.rows(m, w, w);
-  attn_film_params p = {};
-  p.z = c.rows(1, 1, dim);
-  p.w_f = c.rows(1, dim, 2 * w, 0.1f);
-  c.bytes = 8.0 * (double)(m * w * w);
-  c.run = [=](attn_ctx *ctx) { return attn_film_blocks(y, a, &p, ctx); };
-  c.size = [=](const attn_ctx *ctx) { return attn_film_blocks_workspace(y, a, &p, ctx); };
-}
-
-void camtl(Call &c) {
-  constexpr int64_t len = 1024, heads = 8, w = 128;
-  attn_tensor q = c.rows(heads, len, kDim), k = c.rows(heads, len, kDim);
-  attn_tensor v = c.rows(heads, len, kDim), o = c.rows(heads, len, kDim);
-  attn_camtl_params p = {};
-  p.blocks = c.rows(len / w, w, w);
-  c.pairs(heads * len * len);
-  c.run = [=](attn_ctx *ctx) { return attn_camtl(o, q, k, v, &p, ctx); };
-  c.size = [=](const attn_ctx *ctx) { return attn_camtl_workspace(o, q, k, v, &p, ctx); };
 }
 
 /* Scores without pairs of tokens; all multiply-adds count, the networks' too. */
@@ -160,10 +139,8 @@ const CallEntry entries[] = {
     {"map_apply", "T:1024/d:64/h:8", [](Call &c) { map_apply(c, 0); }},
     {"map_apply", "T:1024/d:64/h:8/causal", [](Call &c) { map_apply(c, 1); }},
     {"lazyformer", "T:1024/d:64/h:8/r:2", lazyformer},
-    {"film_blocks", "m:8/w:128/Dz:64", film_blocks},
-    {"camtl", "T:1024/d:64/h:8/w:128", camtl},
 };
 
 }  // namespace
 
-void register_map_calls(const Selection &sel) { register_calls(sel, entries); }
+void register_maps(const Selection &s) { register_calls(s, entries); }

@@ -1,5 +1,6 @@
-/* block_cases.cpp owns the entries of Transformer blocks: encoder, decoder and its step, feed-forward,
- * reversible residual. Every multiply-add counts. */
+/* bench/families/blocks.cpp owns the entries of Transformer blocks, where every multiply-add
+ * counts: encoder, decoder and its step, feed-forward, reversible residual; and of trajectories as
+ * sequences. */
 
 #include "functions.h"
 
@@ -121,6 +122,69 @@ void stream_mean(Call &c) {
   c.size = [=](const attn_ctx *ctx) { return attn_stream_mean_workspace(y, x1, x2, ctx); };
 }
 
+/* --- Trajectories. */
+
+/* Many episodes of a thousand steps. */
+void returns(Call &c, float gamma) {
+  constexpr int64_t batch = 64, steps = 1000;
+  attn_tensor r = attn_bhtd(c.numbers(batch * steps, 1), ATTN_F32, batch, 1, steps, 1), y = r;
+  y.data = c.numbers(batch * steps, 1);
+  attn_returns_params p = {};
+  p.gamma = gamma;
+  c.bytes = 8.0 * (double)(batch * steps);
+  c.run = [=](attn_ctx *ctx) { return attn_returns(y, r, &p, ctx); };
+  c.size = [=](const attn_ctx *ctx) { return attn_returns_workspace(y, r, &p, ctx); };
+}
+
+/* Steps of a walking robot; time goes with the tokens, read as times and written. */
+void trajectory_tokens(Call &c) {
+  constexpr int64_t steps = 1024, ds = 17, da = 6, wide = 128;
+  attn_tensor x = c.rows(1, steps, 1), s = c.rows(1, steps, ds), a = c.rows(1, steps, da);
+  attn_tensor y = c.rows(1, 3 * steps, wide);
+  attn_trajectory_params p = {};
+  p.w_return = c.rows(1, 1, wide);
+  p.w_state = c.rows(1, ds, wide);
+  p.w_action = c.rows(1, da, wide);
+  for (attn_tensor *b : {&p.b_return, &p.b_state, &p.b_action}) *b = c.rows(1, 1, wide);
+  p.times = c.rows(1, steps, wide);
+  p.timesteps = c.steps(steps, 1);
+  c.flops = 2.0 * (double)(steps * (1 + ds + da) * wide);
+  c.run = [=](attn_ctx *ctx) { return attn_trajectory_tokens(y, x, s, a, &p, ctx); };
+  c.size = [=](const attn_ctx *ctx) {
+    return attn_trajectory_tokens_workspace(y, x, s, a, &p, ctx);
+  };
+}
+
+/* Causal attention over the tokens of steps of which some do not exist, the mask made anew. */
+void trajectory_mask(Call &c) {
+  constexpr int64_t steps = 1024;
+  attn_tensor q = c.rows(1, 3 * steps, kDim), k = c.rows(1, 3 * steps, kDim),
+              v = c.rows(1, 3 * steps, kDim), o = c.rows(1, 3 * steps, kDim);
+  auto valid = std::make_shared<std::vector<uint8_t>>(steps, 1);
+  auto keys = std::make_shared<std::vector<uint8_t>>(3 * steps);
+  for (int64_t i = 0; i < 100; i++) (*valid)[(size_t)i] = 0;
+  attn_sdpa_params p = {};
+  p.causal = 1;
+  p.mask = attn_trajectory_mask(keys->data(), valid->data(), 1, steps);
+  c.pairs(3 * steps * (3 * steps + 1) / 2);
+  c.run = [=](attn_ctx *ctx) {
+    attn_trajectory_mask(keys->data(), valid->data(), 1, steps);
+    return attn_sdpa(o, q, k, v, &p, ctx);
+  };
+  c.size = [=](const attn_ctx *ctx) { return attn_sdpa_workspace(o, q, k, v, &p, ctx); };
+}
+
+void trajectory_predict(Call &c) {
+  constexpr int64_t steps = 1024, da = 6, wide = 128;
+  attn_tensor y = c.rows(1, 3 * steps, wide), o = c.rows(1, steps, da);
+  attn_trajectory_predict_params p = {};
+  p.w = c.rows(1, wide, da);
+  p.bias = c.rows(1, 1, da);
+  c.flops = 2.0 * (double)(steps * wide * da);
+  c.run = [=](attn_ctx *ctx) { return attn_trajectory_predict(o, y, &p, ctx); };
+  c.size = [=](const attn_ctx *ctx) { return attn_trajectory_predict_workspace(o, y, &p, ctx); };
+}
+
 const CallEntry entries[] = {
     {"encoder", "T:128/dm:384/h:12",
      [](Call &c) {
@@ -153,8 +217,13 @@ const CallEntry entries[] = {
     {"reversible", "T:4096/dm:512", [](Call &c) { reversible(c, false); }},
     {"reversible", "T:4096/dm:512/inverse", [](Call &c) { reversible(c, true); }},
     {"stream_mean", "T:4096/dm:512", stream_mean},
+    {"returns", "T:1000/B:64", [](Call &c) { returns(c, 1); }},
+    {"returns", "T:1000/B:64/discount", [](Call &c) { returns(c, 0.99f); }},
+    {"trajectory_tokens", "T:1024/d:128", trajectory_tokens},
+    {"trajectory_mask", "T:1024/d:64", trajectory_mask},
+    {"trajectory_predict", "T:1024/d:128", trajectory_predict},
 };
 
 }  // namespace
 
-void register_block_calls(const Selection &sel) { register_calls(sel, entries); }
+void register_blocks(const Selection &s) { register_calls(s, entries); }

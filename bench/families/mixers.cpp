@@ -1,8 +1,32 @@
-/* mixer_cases.cpp owns the entries of blocks that mix tokens by learned matrices. */
+/* bench/families/mixers.cpp owns the entries of blocks that mix tokens without attention: by
+ * Fourier transforms and by learned matrices. */
 
 #include "functions.h"
 
 namespace {
+
+/* x is read and y written; the products count as such. */
+void fourier(Call &c, int64_t len, int64_t dm, attn_fourier_form form) {
+  const attn_tensor x = c.rows(1, len, dm), y = c.rows(1, len, dm);
+  attn_fourier_params p = {};
+  p.form = form;
+  c.bytes = 8.0 * (double)(len * dm);
+  if (form == ATTN_FOURIER_GEMM) c.flops = 4.0 * (double)(len * dm) * (double)(len + dm);
+  c.run = [=](attn_ctx *ctx) { return attn_fourier(y, x, &p, ctx); };
+  c.size = [=](const attn_ctx *ctx) { return attn_fourier_workspace(y, x, &p, ctx); };
+}
+
+/* The feed-forward counts. */
+void fnet(Call &c, int64_t len) {
+  constexpr int64_t dm = 512, dff = 2048;
+  const attn_tensor x = c.rows(1, len, dm), y = c.rows(1, len, dm);
+  attn_fnet_params p = {};
+  p.ff.w_1 = c.rows(1, dm, dff, 0.04f);
+  p.ff.w_2 = c.rows(1, dff, dm, 0.04f);
+  c.flops = 4.0 * (double)(len * dm * dff);
+  c.run = [=](attn_ctx *ctx) { return attn_fnet(y, x, &p, ctx); };
+  c.size = [=](const attn_ctx *ctx) { return attn_fnet_workspace(y, x, &p, ctx); };
+}
 
 attn_tensor entries_of(Call &c, int64_t batch, int64_t len, int64_t dim) {
   return attn_bhtd(c.numbers(batch * len * dim, 1), ATTN_F32, batch, 1, len, dim);
@@ -46,6 +70,10 @@ void mixer(Call &c, int64_t batch, attn_activation activation) {
 }
 
 const CallEntry entries[] = {
+    {"fourier", "T:512/dm:768/fft", [](Call &c) { fourier(c, 512, 768, ATTN_FOURIER_FFT); }},
+    {"fourier", "T:4096/dm:512/fft", [](Call &c) { fourier(c, 4096, 512, ATTN_FOURIER_FFT); }},
+    {"fourier", "T:4096/dm:512/gemm", [](Call &c) { fourier(c, 4096, 512, ATTN_FOURIER_GEMM); }},
+    {"fnet", "T:1024/dm:512/dff:2048", [](Call &c) { fnet(c, 1024); }},
     {"gmlp", "T:512/dm:512/e:1536", [](Call &c) { gmlp(c, 1, false, 0); }},
     {"gmlp", "T:512/dm:512/e:1536/batch:4", [](Call &c) { gmlp(c, 4, false, 0); }},
     {"gmlp", "T:512/dm:512/e:1536/batch:4/causal", [](Call &c) { gmlp(c, 4, true, 0); }},
@@ -58,4 +86,4 @@ const CallEntry entries[] = {
 
 }  // namespace
 
-void register_mixer_calls(const Selection &sel) { register_calls(sel, entries); }
+void register_mixers(const Selection &s) { register_calls(s, entries); }

@@ -1,7 +1,7 @@
-/* sdpa_cases.cpp owns the attention entries: which shapes, against whom, and their counters. */
-#include <cmath>
+/* bench/calls/sdpa.cpp owns the entries of exact attention: which shapes, against whom, and
+ * their counters; each term of the score; sequences of unequal length; merging of results. */
 
-#include "case.h"
+#include "kinds.h"
 #include "peers.h"
 #include "pool.h"
 
@@ -137,56 +137,72 @@ class SdpaCase : public Case {
   pool *pool_ = nullptr;
 };
 
-/* attn_relu, in turn with softmax over the same shape. */
-class ReluCase : public Case {
+/* 32 causal sequences of 8 to 700 tokens. */
+class RaggedCase : public RatioCase {
  public:
-  ReluCase(attn_isa isa, const problem_shape &shape, attn_relu_kind kind) : Case(isa), isa_(isa) {
-    if (!problem_init(&p_, &shape, &ctx_)) {
-      failure = "out of memory";
-      return;
+  explicit RaggedCase(attn_isa isa) : RatioCase(isa) {
+    indptr_.push_back(0);
+    double flops = 0;
+    for (int b = 0; b < kN; b++) {
+      const int64_t t = 8 + (b * 37 % kN) * (b * 37 % kN) * 18 / 25;
+      indptr_.push_back(indptr_.back() + t);
+      flops += 4.0 * kD * kH * (double)(t * (t + 1) / 2);
     }
-    params_.kind = kind;
-    params_.scores = p_.params;
-    size_t heads = (size_t)(shape.heads * shape.dk);
-    if (kind == ATTN_RELU_RELA) {
-      gain_.assign(heads, 1);
-      gate_.assign(heads, 1);
-      params_.gain = gain_.data();
-      params_.gate = gate_.data();
-    }
-    workspace_.resize(attn_relu_workspace(p_.o, p_.q, p_.k, p_.v, &params_, &ctx_) + 1);
-    contest.add("ours", p_.flops, [this] {
-      ctx_.isa = isa_;
-      ctx_.workspace = workspace_.data();
-      ctx_.workspace_size = workspace_.size();
-      attn_status st = attn_relu(p_.o, p_.q, p_.k, p_.v, &params_, &ctx_);
-      failure = case_check(st, ctx_, isa_);
-      return failure.empty();
+    const int64_t rows = indptr_.back();
+    q_ = k_ = random_floats((size_t)(rows * kH * kD), -1.7f, 1.7f);
+    o_.resize(q_.size());
+    params_.causal = 1;
+    params_.ragged.sequences = kN;
+    params_.ragged.q = params_.ragged.kv = indptr_.data();
+    const attn_tensor o = view(o_, 0, rows), q = view(q_, 0, rows), k = view(k_, 0, rows);
+    room(attn_sdpa_workspace(o, q, k, k, &params_, &ctx_), 4 << 20);
+    contest.add("ours", flops,
+                [this, o, q, k] { return done(attn_sdpa(o, q, k, k, &params_, &ctx_)); });
+    contest.add("separate", flops, [this] {
+      attn_sdpa_params p{};
+      p.causal = 1;
+      for (size_t b = 0; b < kN; b++) {
+        const int64_t i = indptr_[b], n = indptr_[b + 1] - i;
+        if (!done(attn_sdpa(view(o_, i, n), view(q_, i, n), view(k_, i, n), view(k_, i, n), &p,
+                            &ctx_)))
+          return false;
+      }
+      return true;
     });
-    contest.add("base", p_.flops, [this] {
-      failure = case_check(problem_run(&p_, isa_, &ctx_), ctx_, isa_);
-      return failure.empty();
-    });
-  }
-
-  ~ReluCase() override { problem_free(&p_); }
-
-  void counters(benchmark::State &state) override {
-    auto &c = state.counters;
-    c["GFLOPS"] = contest[0].best() * 1e-9;
-    c["percent"] = 100 * contest[0].best() * 1e-9 / contest.peak();
-    c["base_ratio"] = contest[0].best() / contest[1].best();
-    c["base_ratio_median"] = contest[0].median() / contest[1].median();
-    c["rounds"] = (double)contest[0].rates.size();
   }
 
  private:
-  attn_isa isa_;
-  problem p_{};
-  attn_relu_params params_{};
-  Floats gain_, gate_;
-  std::vector<char> workspace_;
-  attn_ctx ctx_{};
+  static constexpr int kN = 32;
+  static constexpr int64_t kH = 8, kD = 64;
+  static attn_tensor view(Floats &x, int64_t i, int64_t n) {
+    return attn_bthd(x.data() + i * kH * kD, ATTN_F32, 1, n, kH, kD);
+  }
+  std::vector<int64_t> indptr_;
+  Floats q_, k_, o_;
+  attn_sdpa_params params_{};
+};
+
+/* Bytes of two partial results and of the whole. */
+class MergeCase : public PassCase {
+ public:
+  MergeCase(attn_isa isa, int64_t len, int64_t dim)
+      : PassCase(isa),
+        a_(random_floats((size_t)(kHeads * len * dim), -1, 1)),
+        b_(a_),
+        out_(a_.size()),
+        lse_(random_floats((size_t)(kHeads * len), -1, 1)),
+        lse_out_(lse_.size()) {
+    auto view = [&](const Floats &v, int64_t d) {
+      return attn_bhtd(v.data(), ATTN_F32, 1, kHeads, len, d);
+    };
+    attn_tensor a = view(a_, dim), b = view(b_, dim), o = view(out_, dim), l = view(lse_, 1),
+                lo = view(lse_out_, 1);
+    pass(12.0 * (double)a_.size(), [=] { return attn_merge(o, lo, a, l, b, l, &ctx_); });
+  }
+
+ private:
+  static constexpr int64_t kHeads = 8;
+  Floats a_, b_, out_, lse_, lse_out_;
 };
 
 const char *dtype_name(attn_dtype d) {
@@ -233,9 +249,7 @@ SdpaSpec against_base(const problem_shape &s, const problem_shape &base) {
   return {s, false, true, base, Workers::kSerial, 1};
 }
 
-}  // namespace
-
-void register_sdpa(const Selection &sel) {
+void add_shapes(const Selection &sel) {
   bool slow = sel.isa == ATTN_ISA_SCALAR; /* its short list leaves out what takes long */
   for (int causal = 0; causal < 2; causal++)
     for (int64_t d : {64, 128})
@@ -296,7 +310,7 @@ void register_sdpa(const Selection &sel) {
 }
 
 /* One head, in turn with the same head without the term; adaptive span with the window it ends at. */
-void register_terms(const Selection &sel) {
+void add_terms(const Selection &sel) {
   for (problem_extra e : {PROBLEM_ALIBI, PROBLEM_SOFTCAP, PROBLEM_TOEPLITZ, PROBLEM_T5,
                           PROBLEM_PARABOLA, PROBLEM_GAUSSIAN, PROBLEM_FACTOR, PROBLEM_SPAN,
                           PROBLEM_SHAW, PROBLEM_XL, PROBLEM_LABELS, PROBLEM_MODIFY})
@@ -311,25 +325,19 @@ void register_terms(const Selection &sel) {
         if (e == PROBLEM_SPAN) base.extra = PROBLEM_WINDOW;
         add(sel, against_base(s, base), sel.seconds());
       }
-  struct Relu {
-    const char *name;
-    attn_relu_kind kind;
-  };
-  static const Relu kinds[] = {{"raw", ATTN_RELU_RAW},
-                               {"var", ATTN_RELU_VAR},
-                               {"gau", ATTN_RELU_GAU},
-                               {"norm", ATTN_RELU_NORM},
-                               {"rela", ATTN_RELU_RELA}};
-  for (const Relu &r : kinds)
-    for (int causal = 0; causal < 2; causal++) {
-      if (!sel.full && (causal || r.kind != ATTN_RELU_RAW)) continue;
-      problem_shape s = dense(2048, 64, causal);
-      attn_isa isa = sel.isa;
-      attn_relu_kind kind = r.kind;
-      s.heads = 1;
-      case_register(
-          std::string("relu/f32/") + attn_isa_name(isa) + "/" + r.name +
-              "/causal:" + std::to_string(causal) + "/T:2048/d:64/h:1",
-          [=] { return std::make_unique<ReluCase>(isa, s, kind); }, sel.seconds());
-    }
+}
+
+}  // namespace
+
+void register_sdpa(const Selection &s) {
+  const attn_isa isa = s.isa;
+  if (!s.sparse) {
+    add_shapes(s);
+    for (int64_t len : {512, 16384})
+      case_register(std::string("merge/f32/") + attn_isa_name(isa) + "/T:" + std::to_string(len) +
+                        "/d:64/h:8",
+                    [=] { return std::make_unique<MergeCase>(isa, len, 64); });
+  }
+  add_terms(s);
+  case_register("sdpa/ragged/32x8..700", [isa] { return std::make_unique<RaggedCase>(isa); });
 }

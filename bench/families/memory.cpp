@@ -1,4 +1,5 @@
-/* memory_cases.cpp owns the entries of layers behind a memory and of memories that are searched. */
+/* bench/families/memory.cpp owns the entries of layers behind a memory, with gates too, and of
+ * memories that are searched. */
 
 #include "functions.h"
 
@@ -135,6 +136,48 @@ void recursive(Call &c, attn_recursive_rule rule) {
   };
 }
 
+/* --- Gates in place of residual sums. */
+
+attn_gtrxl_gate_params gate_weights(Call &c, attn_gtrxl_kind kind, int64_t wide) {
+  attn_gtrxl_gate_params p = {};
+  p.kind = kind;
+  for (attn_tensor *w : {&p.w_r, &p.u_r, &p.w_z, &p.u_z, &p.w_g, &p.u_g})
+    *w = c.rows(1, wide, wide, 1 / sqrtf((float)wide));
+  return p;
+}
+
+/* The multiply-adds of so many products of dm by dm. */
+void gtrxl_gate(Call &c, attn_gtrxl_kind kind, int64_t len, int64_t wide, int products) {
+  attn_tensor x = c.rows(1, len, wide), y = c.rows(1, len, wide), o = c.rows(1, len, wide);
+  attn_gtrxl_gate_params p = gate_weights(c, kind, wide);
+  c.flops = 2.0 * products * (double)(len * wide * wide);
+  c.run = [=](attn_ctx *ctx) { return attn_gtrxl_gate(o, x, y, &p, ctx); };
+  c.size = [=](const attn_ctx *ctx) { return attn_gtrxl_gate_workspace(o, x, y, &p, ctx); };
+}
+
+/* A segment behind as long a memory, with relative positions. */
+void gtrxl(Call &c) {
+  constexpr int64_t len = 512, wide = 512, heads = 8;
+  attn_tensor h = c.rows(1, len, wide), o = c.rows(1, len, wide);
+  attn_gtrxl_params p = {};
+  attn_segment_layer_params &a = p.attention;
+  a.heads = heads;
+  a.memory.rows = c.rows(1, len, wide);
+  a.memory.len = len;
+  for (attn_tensor *w : {&a.w_q, &a.w_k, &a.w_v, &a.w_o, &a.w_r}) *w = c.rows(1, wide, wide, 0.04f);
+  a.attention.u = c.numbers(wide, 0.1f);
+  a.attention.v = c.numbers(wide, 0.1f);
+  p.gate_1 = gate_weights(c, ATTN_GTRXL_GRU, wide);
+  p.gate_2 = gate_weights(c, ATTN_GTRXL_GRU, wide);
+  p.ff.w_1 = c.rows(1, wide, 4 * wide, 0.04f);
+  p.ff.w_2 = c.rows(1, 4 * wide, wide, 0.02f);
+  const double pairs = (double)(heads * len) * ((double)len + (double)(len + 1) / 2);
+  /* rows times weights: q, o; k, v, r of twice the rows; gates; feed-forward */
+  c.flops = 2.0 * (2 + 6 + 12 + 8) * (double)(len * wide * wide) + 6.0 * pairs * (double)kDim;
+  c.run = [=](attn_ctx *ctx) { return attn_gtrxl(o, h, &p, ctx); };
+  c.size = [=](const attn_ctx *ctx) { return attn_gtrxl_workspace(o, h, &p, ctx); };
+}
+
 /* --- Memories that are searched: the multiply-adds of comparing all pairs. */
 
 void knn_search(Call &c, int64_t k, attn_knn_metric metric) {
@@ -221,6 +264,13 @@ const CallEntry entries[] = {
     {"recursive", "T:512/mem:128/d:64/h:8", [](Call &c) { recursive(c, ATTN_RECURSIVE_EMA); }},
     {"recursive", "T:512/mem:128/d:64/h:8/rule:attend",
      [](Call &c) { recursive(c, ATTN_RECURSIVE_ATTEND); }},
+    {"gtrxl_gate", "gru/T:2048/d:512",
+     [](Call &c) { gtrxl_gate(c, ATTN_GTRXL_GRU, 2048, 512, 6); }},
+    {"gtrxl_gate", "gru/T:8192/d:64", [](Call &c) { gtrxl_gate(c, ATTN_GTRXL_GRU, 8192, 64, 6); }},
+    {"gtrxl_gate", "gru/T:1/d:512", [](Call &c) { gtrxl_gate(c, ATTN_GTRXL_GRU, 1, 512, 6); }},
+    {"gtrxl_gate", "highway/T:2048/d:512",
+     [](Call &c) { gtrxl_gate(c, ATTN_GTRXL_HIGHWAY, 2048, 512, 1); }},
+    {"gtrxl", "T:512/mem:512/d:64/h:8/xl", gtrxl},
     {"knn_search", "n:64/N:65536/d:64/k:32", [](Call &c) { knn_search(c, 32, ATTN_KNN_SQ_L2); }},
     {"knn_search", "n:64/N:65536/d:64/k:32/ip", [](Call &c) { knn_search(c, 32, ATTN_KNN_IP); }},
     {"knn_search", "n:64/N:65536/d:64/k:1024",
@@ -232,4 +282,4 @@ const CallEntry entries[] = {
 
 }  // namespace
 
-void register_memory_calls(const Selection &sel) { register_calls(sel, entries); }
+void register_memory(const Selection &s) { register_calls(s, entries); }

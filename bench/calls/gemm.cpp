@@ -1,0 +1,41 @@
+/* bench/calls/gemm.cpp owns the entries of dense products, against OpenBLAS. */
+
+#include "functions.h"
+#include "peers.h"
+
+namespace {
+
+/* A dense product of m rows of k by k x n. */
+void gemm(Call &c, int64_t m, int64_t k, int64_t n, attn_gemm_params p) {
+  attn_tensor x = c.rows(1, m, k), y = c.rows(1, m, n);
+  attn_tensor w = p.w_transposed ? c.rows(1, n, k) : c.rows(1, k, n);
+  if (p.activation) p.bias = c.rows(1, 1, n);
+  c.flops = 2.0 * (double)(m * k * n);
+  c.run = [=](attn_ctx *ctx) { return attn_gemm(y, x, w, &p, ctx); };
+  c.size = [=](const attn_ctx *ctx) { return attn_gemm_workspace(y, x, w, &p, ctx); };
+  if (p.activation) return;
+  float *other = c.numbers(m * n, 0);
+  c.peer = [=] { peer_gemm(other, (float *)x.data, (float *)w.data, m, k, n, p.w_transposed); };
+}
+
+const CallEntry entries[] = {
+    {"gemm", "m:512/n:512/k:64", [](Call &c) { gemm(c, 512, 64, 512, {}); }},
+    {"gemm", "m:2048/n:256/k:128", [](Call &c) { gemm(c, 2048, 128, 256, {}); }},
+    {"gemm", "m:2048/n:256/k:128/transposed",
+     [](Call &c) {
+       attn_gemm_params p = {};
+       p.w_transposed = 1;
+       gemm(c, 2048, 128, 256, p);
+     }},
+    {"gemm", "m:512/n:2048/k:512/gelu",
+     [](Call &c) {
+       attn_gemm_params p = {};
+       p.activation = ATTN_ACT_GELU;
+       gemm(c, 512, 512, 2048, p);
+     }},
+    {"gemm", "m:1/n:512/k:512", [](Call &c) { gemm(c, 1, 512, 512, {}); }},
+};
+
+}  // namespace
+
+void register_gemm(const Selection &s) { register_calls(s, entries); }

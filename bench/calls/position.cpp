@@ -1,0 +1,70 @@
+/* bench/calls/position.cpp owns the entries of position encodings: bytes of x and y. */
+
+#include "functions.h"
+#include "kinds.h"
+
+namespace {
+
+class RopeCase : public PassCase {
+ public:
+  RopeCase(attn_isa isa, int64_t len, int64_t dim)
+      : PassCase(isa), x_(random_floats((size_t)(kHeads * len * dim), -1, 1)), y_(x_.size()) {
+    attn_tensor x = attn_bhtd(x_.data(), ATTN_F32, 1, kHeads, len, dim);
+    attn_tensor y = attn_bhtd(y_.data(), ATTN_F32, 1, kHeads, len, dim);
+    workspace_.resize(attn_rope_workspace(y, x, nullptr, &ctx_) + 1);
+    ctx_.workspace = workspace_.data();
+    ctx_.workspace_size = workspace_.size();
+    pass(8.0 * (double)x_.size(), [=] { return attn_rope(y, x, nullptr, &ctx_); });
+  }
+
+ private:
+  static constexpr int64_t kHeads = 8;
+  Floats x_, y_;
+  std::vector<char> workspace_;
+};
+
+void sinusoid(Call &c, int64_t len) {
+  attn_tensor x = c.rows(1, len, 512), y = c.rows(1, len, 512);
+  attn_sinusoid_params p = {};
+  c.bytes = 8.0 * (double)(len * 512);
+  c.run = [=](attn_ctx *ctx) { return attn_sinusoid(y, x, &p, ctx); };
+  c.size = [=](const attn_ctx *ctx) { return attn_sinusoid_workspace(y, x, &p, ctx); };
+}
+
+void universal_signal(Call &c, int64_t len) {
+  attn_tensor x = c.rows(1, len, 512), y = c.rows(1, len, 512);
+  attn_universal_signal_params p = {};
+  p.step = 3;
+  c.bytes = 8.0 * (double)(len * 512);
+  c.run = [=](attn_ctx *ctx) { return attn_universal_signal(y, x, &p, ctx); };
+  c.size = [=](const attn_ctx *ctx) { return attn_universal_signal_workspace(y, x, &p, ctx); };
+}
+
+void learned_position(Call &c, int64_t len) {
+  attn_tensor x = c.rows(1, len, 512), y = c.rows(1, len, 512), table = c.rows(1, len, 512);
+  attn_learned_params p = {};
+  c.bytes = 12.0 * (double)(len * 512);
+  c.run = [=](attn_ctx *ctx) { return attn_learned_position(y, x, table, &p, ctx); };
+  c.size = [=](const attn_ctx *ctx) {
+    return attn_learned_position_workspace(y, x, table, &p, ctx);
+  };
+}
+
+const CallEntry entries[] = {
+    {"sinusoid", "T:512/d:512", [](Call &c) { sinusoid(c, 512); }},
+    {"sinusoid", "T:16384/d:512", [](Call &c) { sinusoid(c, 16384); }},
+    {"universal_signal", "T:512/d:512", [](Call &c) { universal_signal(c, 512); }},
+    {"learned_position", "T:512/d:512", [](Call &c) { learned_position(c, 512); }},
+};
+
+}  // namespace
+
+void register_position(const Selection &s) {
+  const attn_isa isa = s.isa;
+  if (!s.sparse)
+    for (int64_t len : {512, 16384})
+      case_register(
+          std::string("rope/f32/") + attn_isa_name(isa) + "/T:" + std::to_string(len) + "/d:64/h:8",
+          [=] { return std::make_unique<RopeCase>(isa, len, 64); });
+  register_calls(s, entries);
+}
