@@ -13982,6 +13982,7 @@ typedef struct attn_softmax_ {
   const attn_sequences_ *seq;     /* null: all batch entries have the same extents */
   const attn_plan_ *plan;         /* a schedule, or null */
   const attn_edges_params *edges; /* key lists of the call, or null */
+  int terms; /* a bit for each of the score terms that are there: engine/score_terms.h */
   attn_relative relative;
   attn_xl xl;
   attn_labels labels;
@@ -14461,6 +14462,133 @@ ATTN_FUNC_ int64_t attn_tiles_of_(int64_t rows) {
   return rows / ATTN_TILE_ + (rows % ATTN_TILE_ != 0);
 }
 /* <<< attn/engine/tile.h */
+/* >>> attn/engine/score_terms.h */
+/* engine/score_terms.h owns the table of score terms: which there are, where a call's parameters say so,
+ * and what can be combined with each. Whoever must know asks here, so that a term stands in no list
+ * besides.
+ *
+ *   X(NAME, field of the problem, field of attn_sdpa_params, whether it is there, what takes it, its
+ *     function, whether its value is legal, else the sentence)
+ *
+ * A term is either a stage of the engine, which knows its field (function NULL), or a function on tiles of
+ * scores, which the engine calls before the caller's own modifier: natural units, blocks and lists
+ * alike, user = the problem's field. */
+
+enum {
+  ATTN_TAKES_FEW_ = 1,       /* few queries (engine/decode.h) */
+  ATTN_TAKES_RAGGED_ = 2,    /* sequences of unequal length */
+  ATTN_TAKES_JOINT_ = 4,     /* heads that need each other's scores */
+  ATTN_TAKES_PLACELESS_ = 8, /* rows gathered without their positions */
+  ATTN_TAKES_HEADS_ = 16,    /* rows of several heads in a tile */
+  ATTN_TERM_SCORE_ = 32,     /* changes scores: they have no maximum before it */
+  ATTN_TERM_ADDED_ = 64,     /* after the scale: scores are no longer proportional to it */
+  ATTN_TERM_PAIR_ = 128,     /* computed or looked up for each pair of a key list */
+  ATTN_TERM_FUNCTION_ = 256  /* it is a function, or the caller's */
+};
+#define ATTN_TAKES_MOST_ (ATTN_TAKES_FEW_ | ATTN_TAKES_RAGGED_ | ATTN_TAKES_JOINT_)
+#define ATTN_TERM_MODIFIES_ \
+  (ATTN_TAKES_FEW_ | ATTN_TAKES_RAGGED_ | ATTN_TAKES_HEADS_ | ATTN_TERM_SCORE_ | ATTN_TERM_ADDED_)
+
+#define ATTN_SCORE_TERMS_(X)                                                                       \
+  X(RELATIVE, relative.keys, relative.keys, p->relative.keys.data, ATTN_TERM_SCORE_, NULL, 1,      \
+    NULL)                                                                                          \
+  X(VALUES, relative.values, relative.values, p->relative.values.data, 0, NULL, 1, NULL)           \
+  X(XL, xl, xl, p->xl.table.data || p->xl.content_bias || p->xl.distance_bias, ATTN_TERM_SCORE_,   \
+    NULL, 1, NULL)                                                                                 \
+  X(LABELS, labels, labels, p->labels.label, ATTN_TAKES_RAGGED_ | ATTN_TERM_SCORE_, NULL, 1, NULL) \
+  X(FACTOR, by_distance.factor, factor, p->factor.alpha,                                           \
+    ATTN_TAKES_FEW_ | ATTN_TAKES_RAGGED_ | ATTN_TERM_SCORE_ | ATTN_TERM_PAIR_, NULL, 1, NULL)      \
+  X(SOFTCAP, softcap, softcap, p->softcap != 0.0f, ATTN_TERM_MODIFIES_ | ATTN_TAKES_PLACELESS_,    \
+    NULL, p->softcap >= 0.0f && p->softcap < INFINITY,                                             \
+    "params.softcap must be finite and not negative")                                              \
+  X(TOEPLITZ, by_distance.toeplitz, toeplitz, p->toeplitz.table,                                   \
+    ATTN_TAKES_MOST_ | ATTN_TERM_SCORE_ | ATTN_TERM_ADDED_ | ATTN_TERM_PAIR_, NULL, 1, NULL)       \
+  X(T5, by_distance.t5, t5, p->t5.table,                                                           \
+    ATTN_TAKES_MOST_ | ATTN_TERM_SCORE_ | ATTN_TERM_ADDED_ | ATTN_TERM_PAIR_, NULL, 1, NULL)       \
+  X(PARABOLA, by_distance.parabola, parabola, p->parabola.w,                                       \
+    ATTN_TAKES_MOST_ | ATTN_TERM_SCORE_ | ATTN_TERM_ADDED_ | ATTN_TERM_PAIR_, NULL, 1, NULL)       \
+  X(ALIBI, alibi, alibi, p->alibi,                                                                 \
+    ATTN_TAKES_MOST_ | ATTN_TAKES_HEADS_ | ATTN_TERM_SCORE_ | ATTN_TERM_ADDED_ | ATTN_TERM_PAIR_,  \
+    NULL, 1, NULL)                                                                                 \
+  X(GAUSSIAN, gaussian, gaussian, p->gaussian.center || p->gaussian.precision,                     \
+    ATTN_TAKES_FEW_ | ATTN_TAKES_JOINT_ | ATTN_TAKES_HEADS_ | ATTN_TERM_SCORE_ |                   \
+        ATTN_TERM_ADDED_ | ATTN_TERM_PAIR_,                                                        \
+    NULL, 1, NULL)                                                                                 \
+  X(BIAS, bias, bias, p->bias.kind != ATTN_MASK_NONE,                                              \
+    ATTN_TAKES_MOST_ | ATTN_TAKES_HEADS_ | ATTN_TERM_ADDED_ | ATTN_TERM_PAIR_, NULL, 1, NULL)      \
+  X(SPAN, span, span, p->span.z, ATTN_TAKES_HEADS_ | ATTN_TERM_PAIR_, NULL, 1, NULL)               \
+  X(MODIFY, modify, modify, p->modify, ATTN_TERM_MODIFIES_ | ATTN_TERM_FUNCTION_, NULL, 1, NULL)   \
+  X(MASK, mask, mask, p->mask.kind != ATTN_MASK_NONE,                                              \
+    ATTN_TAKES_MOST_ | ATTN_TAKES_HEADS_ | ATTN_TERM_PAIR_, NULL, 1, NULL)
+
+/* A bit for each. */
+#define ATTN_TERM_NUMBER_(name, field, from, there, takes, function, legal, reason) \
+  ATTN_TERM_##name##_NUMBER_,
+#define ATTN_TERM_BIT_(name, field, from, there, takes, function, legal, reason) \
+  ATTN_TERM_##name##_ = 1 << ATTN_TERM_##name##_NUMBER_,
+enum { ATTN_SCORE_TERMS_(ATTN_TERM_NUMBER_) ATTN_TERM_KINDS_ };
+enum { ATTN_SCORE_TERMS_(ATTN_TERM_BIT_) ATTN_TERM_NONE_ = 0 };
+
+/* The terms that have one of these marks. */
+ATTN_INLINE_ int attn_terms_with_(int marks) {
+#define ATTN_TERM_IF_(name, field, from, there, takes, function, legal, reason) \
+  | (((takes)&marks) ? (int)ATTN_TERM_##name##_ : 0)
+  return 0 ATTN_SCORE_TERMS_(ATTN_TERM_IF_);
+#undef ATTN_TERM_IF_
+}
+
+/* The terms of a call. */
+ATTN_FUNC_ int attn_terms_of_(const attn_sdpa_params *p) {
+#define ATTN_TERM_IF_(name, field, from, there, takes, function, legal, reason) \
+  | ((there) ? (int)ATTN_TERM_##name##_ : 0)
+  return 0 ATTN_SCORE_TERMS_(ATTN_TERM_IF_);
+#undef ATTN_TERM_IF_
+}
+
+/* They become those of a problem; 0 = the value of one is not legal. */
+ATTN_FUNC_ int attn_terms_take_(attn_error_ *e, attn_softmax_ *a, const attn_sdpa_params *p) {
+  a->terms = attn_terms_of_(p);
+#define ATTN_TERM_TAKE_(name, field, from, there, takes, function, legal, reason) \
+  if (!(legal)) return attn_reject_(e, ATTN_E_VALUE, reason);                     \
+  a->field = p->from;
+  ATTN_SCORE_TERMS_(ATTN_TERM_TAKE_)
+#undef ATTN_TERM_TAKE_
+  a->modify_user = p->modify_user;
+  return 1;
+}
+
+/* A problem loses the terms that change its scores: they are in them already. */
+ATTN_FUNC_ void attn_terms_drop_(attn_softmax_ *a) {
+#define ATTN_TERM_DROP_(name, field, from, there, takes, function, legal, reason) \
+  if ((takes)&ATTN_TERM_SCORE_) memset(&a->field, 0, sizeof a->field);
+  ATTN_SCORE_TERMS_(ATTN_TERM_DROP_)
+#undef ATTN_TERM_DROP_
+  a->terms &= ~attn_terms_with_(ATTN_TERM_SCORE_);
+  a->distances = 0;
+}
+
+/* Whether some are functions, or the caller's modifier is there. */
+ATTN_INLINE_ int attn_modifies_(const attn_softmax_ *a) {
+  return (a->terms & attn_terms_with_(ATTN_TERM_FUNCTION_)) != 0;
+}
+
+/* Those on a tile of scores. */
+ATTN_FUNC_ void attn_terms_apply_(const attn_softmax_ *a, const attn_score_tile *tile) {
+  static const struct {
+    attn_score_fn function;
+    size_t field;
+  } term[ATTN_TERM_KINDS_] = {
+#define ATTN_TERM_ROW_(name, field, from, there, takes, function, legal, reason) \
+  {function, offsetof(attn_softmax_, field)},
+      ATTN_SCORE_TERMS_(ATTN_TERM_ROW_)
+#undef ATTN_TERM_ROW_
+  };
+  for (int i = 0; i < ATTN_TERM_KINDS_; i++)
+    if (term[i].function && a->terms >> i & 1)
+      term[i].function((char *)(uintptr_t)a + term[i].field, tile);
+  if (a->modify) a->modify(a->modify_user, tile);
+}
+/* <<< attn/engine/score_terms.h */
 /* >>> attn/engine/storage.h */
 /* engine/storage.h owns where the rows of a sequence lie: end to end with those of other sequences, in
  * the pages of a cache, or as a tensor says. */
@@ -15210,7 +15338,7 @@ ATTN_FUNC_ int attn_block_open_(const attn_tile_ *t, attn_block_ *b, int64_t j0,
   b->whole = b->count == 1 && b->seg[0].g0 == 0 && b->seg[0].g1 == t->groups && b->seg[0].at == 0 &&
              b->seg[0].n == b->n;
   b->partial = b->bounded || b->by_lane || !b->whole || b->mask || b->bias || a->addends ||
-               a->modify != NULL || t->given != NULL;
+               attn_modifies_(a) || t->given != NULL;
   return 1;
 }
 
@@ -15295,7 +15423,8 @@ ATTN_FUNC_ void attn_block_modifiers_(attn_tile_ *t, attn_block_ *b) {
   }
   b->mod.key = by_key ? b->key : NULL;
   if ((b->bias && !key_bias) || added > 1) b->mod.bias = t->w.bias;
-  if (a->modify && (b->mod.key || b->mod.bias)) { /* what they forbid stays so, whatever it does */
+  if (attn_modifies_(a) &&
+      (b->mod.key || b->mod.bias)) { /* what they forbid stays so, whatever it does */
     attn_block_lanes_(t, b);
     for (int e = 0; e < b->n; e++) {
       if (b->mod.key && b->key[e] == -INFINITY) b->lanes[e] = 0;
@@ -15446,7 +15575,7 @@ ATTN_FUNC_ int attn_block_reads_(const attn_tile_ *t, const attn_block_ *b, int 
   const int64_t cell = e * ATTN_TILE_ + r;
   return attn_block_sees_(t, b, e, r) && !(b->mod.key && b->mod.key[e] == -INFINITY) &&
          !(b->mod.bias && b->mod.bias[cell] == -INFINITY) &&
-         !((t->a->modify || t->a->choice || t->given) && t->w.s[cell] == -INFINITY);
+         !((attn_modifies_(t->a) || t->a->choice || t->given) && t->w.s[cell] == -INFINITY);
 }
 
 /* Notes the distances at which each row has a key; before scores become weights. */
@@ -15575,7 +15704,7 @@ ATTN_FUNC_ void attn_tile_natural_(const attn_tile_ *t, float *s, int64_t n, int
   attn_on_(tile, t->a->table)->scale_block(s, n, g0, g1, by);
 }
 
-/* Hands scores [key][lane], in natural units, to the user's modifier. */
+/* Hands scores [key][lane], in natural units, to the terms that are functions and the user's modifier. */
 ATTN_FUNC_ void attn_tile_modify_(const attn_tile_ *t, float *s, const int64_t *key, int64_t n,
                                   int r0, int r1) {
   attn_score_tile tile;
@@ -15583,7 +15712,7 @@ ATTN_FUNC_ void attn_tile_modify_(const attn_tile_ *t, float *s, const int64_t *
   tile.score = s + r0, tile.key_stride = ATTN_TILE_, tile.query_stride = 1;
   tile.batch = t->batch, tile.keys = n, tile.queries = r1 - r0;
   tile.key = key, tile.query = t->row + r0, tile.position = t->pos + r0, tile.head = t->head + r0;
-  t->a->modify(t->a->modify_user, &tile);
+  attn_terms_apply_(t->a, &tile);
 }
 
 ATTN_FUNC_ void attn_block_modify_(attn_tile_ *t, const attn_block_ *b, const attn_segment_ *seg) {
@@ -15905,8 +16034,7 @@ ATTN_FUNC_ float attn_pair_ramp_(const attn_tile_ *t, int r, int64_t key) {
 
 /* Whether pairs of lists have additive terms, or masks. */
 ATTN_FUNC_ int attn_list_plain_(const attn_softmax_ *a) {
-  return !a->distance && !a->alibi && !a->gaussian.center && !a->span.z && !a->bias.kind &&
-         !(a->edges && a->edges->bias) && !a->factor && !a->mask.kind;
+  return !(a->terms & attn_terms_with_(ATTN_TERM_PAIR_)) && !(a->edges && a->edges->bias);
 }
 
 /* The next allowed keys of row r, up to a block of them, with their biases; edge[] says which
@@ -16060,9 +16188,9 @@ ATTN_FUNC_ void attn_list_scores_(attn_tile_ *t, int32_t *const *index, const in
   if (a->factor) mod.factor = t->w.dot;
   set.lanes = lanes;
   for (int r = 0; r < ATTN_TILE_; r++) t->top[r] = -INFINITY;
-  if (a->modify || a->span.z) {
+  if (attn_modifies_(a) || a->span.z) {
     attn_on_(tile, f)->modify_block(t->w.s, most, 0, t->groups, &mod, t->spare);
-    if (a->modify) attn_list_modify_(t, index, count, most);
+    if (attn_modifies_(a)) attn_list_modify_(t, index, count, most);
     for (int r = 0; a->span.z && r < t->n; r++)
       for (int e = 0; e < count[r]; e++)
         if (index[r][e] >= 0)
@@ -16096,7 +16224,7 @@ ATTN_FUNC_ void attn_list_values_(attn_tile_ *t, int32_t *const *index, const in
   for (int r = 0; r < t->n; r++) {
     float *p = (float *)row[r];
     int n = count[r];
-    if (a->modify || a->choice) { /* what the modifier forbids is not read */
+    if (attn_modifies_(a) || a->choice) { /* what the modifier forbids is not read */
       n = 0;
       for (int e = 0; e < count[r]; e++)
         if (index[r][e] >= 0) p[n] = p[e], index[r][n++] = index[r][e];
@@ -16274,8 +16402,7 @@ ATTN_FUNC_ void attn_block_emit_(attn_tile_ *t, const attn_block_ *b, const attn
 /* Whether anything is added to scores, the allowed set apart. */
 ATTN_FUNC_ int attn_block_terms_in_(const attn_tile_ *t, const attn_block_ *b) {
   const attn_modifiers_ *m = &b->mod;
-  return m->softcap > 0.0f || m->slope || m->center || m->table || m->factor || m->bias || m->key ||
-         m->dot || t->a->relative.keys.data || t->a->labels.label || t->a->modify;
+  return (t->a->terms & attn_terms_with_(ATTN_TERM_SCORE_)) || m->bias || m->key || m->dot;
 }
 
 /* In place of E1 to E5: scores that lie in rows, natural and times the problem's scale. */
@@ -16308,7 +16435,7 @@ ATTN_FUNC_ void attn_segment_scores_(attn_tile_ *t, const attn_block_ *b,
   }
   /* scores that will change have no maximum yet */
   for (int r = 0; r < ATTN_TILE_; r++) t->spare[r] = -INFINITY;
-  if (a->counting && !a->modify) /* only which pairs there are is asked for */
+  if (a->counting && !attn_modifies_(a)) /* only which pairs there are is asked for */
     for (int e = 0; e < seg->n; e++)
       memset(s + e * ATTN_TILE_ + g0 * ATTN_GROUP_, 0,
              (size_t)((g1 - g0) * ATTN_GROUP_) * sizeof(float));
@@ -16330,7 +16457,7 @@ ATTN_FUNC_ void attn_segment_scores_(attn_tile_ *t, const attn_block_ *b,
   if (mod.back) mod.back += seg->at;
   if (mod.bias) mod.bias += seg->at * ATTN_TILE_;
   if (mod.dot) mod.dot += seg->at * ATTN_TILE_;
-  if (a->modify) {
+  if (attn_modifies_(a)) {
     attn_on_(tile, f)->modify_block(s, seg->n, g0, g1, &mod, t->spare);
     attn_block_modify_(t, b, seg);
     attn_on_(tile, f)->modify_block(s, seg->n, g0, g1, &only, t->top);
@@ -16850,8 +16977,7 @@ ATTN_FUNC_ const char *attn_few_plan_(attn_softmax_ *a, int one_order) {
   if (one_order) return "params.one_order is set";
   if (a->q.len < 1 || a->q.len > ATTN_FEW_QUERIES_ || rows > ATTN_FEW_ROWS_ || a->k.len < 1)
     return "more than 16 queries, or more than 64 rows to a key";
-  if (a->map.data || a->relative.keys.data || a->relative.values.data || a->xl.table.data ||
-      a->labels.label || a->span.z)
+  if (a->map.data || (a->terms & ~attn_terms_with_(ATTN_TAKES_FEW_)))
     return "a map, relative vectors, labels or a span";
   a->few = 1, a->by_row = rows <= ATTN_ROWS_;
   attn_few_splits_(a);
@@ -17011,8 +17137,7 @@ ATTN_FUNC_ void attn_few_walk_(attn_tile_ *t) {
   const attn_softmax_ *a = t->a;
   const attn_table_ *f = a->table;
   const int64_t end = t->g[0].hi_max;
-  const int open = a->mask.kind || a->bias.kind || a->alibi || a->softcap > 0.0f || a->modify ||
-                   a->gaussian.center || a->distance || a->factor || a->addends;
+  const int open = a->terms || a->addends;
   attn_block_ b;
   if (open) attn_block_terms_(t, &b);
   for (int64_t j = t->g[0].lo_min, base; j < end; j = base + ATTN_BLOCK_) {
@@ -20923,11 +21048,6 @@ ATTN_FUNC_ int attn_check_span_(attn_error_ *e, attn_softmax_ *a, int64_t rows, 
 ATTN_FUNC_ int attn_check_terms_(attn_error_ *e, attn_softmax_ *a, const attn_sdpa_params *p,
                                  attn_span_ *span) {
   const int64_t rows = attn_mul_(attn_mul_(a->q.batch, a->q.heads), a->q.len);
-  a->relative = p->relative, a->xl = p->xl, a->labels = p->labels;
-  a->by_distance.toeplitz = p->toeplitz, a->by_distance.t5 = p->t5;
-  a->by_distance.parabola = p->parabola, a->by_distance.factor = p->factor;
-  a->gaussian = p->gaussian, a->span = p->span;
-  a->modify = p->modify, a->modify_user = p->modify_user;
   if (!attn_check_relative_(e, a, span) || !attn_check_xl_(e, a, span) ||
       !attn_check_labels_(e, a, span) || !attn_check_by_distance_(e, a, span))
     return 0;
@@ -21004,9 +21124,7 @@ ATTN_FUNC_ int attn_check_alike_(attn_error_ *e, const attn_softmax_ *a,
       "params.schedule, map, relative, xl, gaussian and span must be absent with sequences of "
       "unequal length";
   if (a->relu) return attn_reject_(e, ATTN_E_RANGE, "params.scores.ragged is for attn_sdpa alone");
-  if (p->schedule || p->map.data || p->relative.keys.data || p->relative.values.data ||
-      p->xl.table.data || p->xl.content_bias || p->xl.distance_bias || p->gaussian.center ||
-      p->gaussian.precision || p->span.z)
+  if (p->schedule || p->map.data || (attn_terms_of_(p) & ~attn_terms_with_(ATTN_TAKES_RAGGED_)))
     return attn_reject_(e, ATTN_E_RANGE, reason);
   return 1;
 }
@@ -21212,8 +21330,7 @@ ATTN_FUNC_ int attn_sdpa_plan_(attn_error_ *e, attn_softmax_ *a, const attn_sdpa
 
   const float scale = p->scale;
   if (!(scale - scale == 0.0f)) return attn_reject_(e, ATTN_E_VALUE, "params.scale must be finite");
-  if (!(p->softcap >= 0.0f && p->softcap < INFINITY))
-    return attn_reject_(e, ATTN_E_VALUE, "params.softcap must be finite and not negative");
+  if (!attn_terms_take_(e, a, p)) return 0;
   if (!p->has_q_off && p->q_off)
     return attn_reject_(e, ATTN_E_RANGE, "params.q_off needs params.has_q_off = 1");
   if (p->has_q_off && attn_abs64_(p->q_off) >= (int64_t)1 << 40)
@@ -21329,8 +21446,8 @@ ATTN_FUNC_ int attn_sdpa_plan_(attn_error_ *e, attn_softmax_ *a, const attn_sdpa
   }
 
   /* the rest of the engine's problem */
-  if (k->len > 0) a->mask = p->mask, a->bias = p->bias;
-  a->alibi = p->alibi, a->sinks = p->sinks, a->softmax_one = p->softmax_one != 0;
+  if (k->len == 0) memset(&a->mask, 0, sizeof a->mask), memset(&a->bias, 0, sizeof a->bias);
+  a->sinks = p->sinks, a->softmax_one = p->softmax_one != 0;
   const double s = attn_clamp_f64_(a->scale * a->unit);
   a->scale_hi = (float)s;
   a->scale_lo = (float)(s - (double)a->scale_hi);
@@ -21338,8 +21455,8 @@ ATTN_FUNC_ int attn_sdpa_plan_(attn_error_ *e, attn_softmax_ *a, const attn_sdpa
   /* 1 / softcap stays finite */
   if (p->softcap > 0.0f && a->softcap < FLT_MIN) a->softcap = FLT_MIN;
   /* tables of one head and rows of one head go together */
-  const int by_head = p->schedule || p->relative.keys.data || p->relative.values.data ||
-                      p->xl.table.data || p->labels.label || a->distances || a->addends;
+  const int by_head =
+      p->schedule || (a->terms & ~attn_terms_with_(ATTN_TAKES_HEADS_)) || a->addends;
   a->group = by_head ? 1 : attn_gcd_(q->heads / k->heads, q->heads / v->heads);
   a->one_order = p->one_order;
   a->why = attn_few_plan_(a, p->one_order);
@@ -21730,8 +21847,7 @@ ATTN_COLD_ int attn_relu_plan_(attn_error_ *e, attn_relu_ *r, const attn_tensor 
       return attn_reject_(e, ATTN_E_RANGE, "params.scores.toeplitz.inside needs a scale with GAU");
     /* c = 1/n of each row. relu(x / n)^2 is relu(x)^2 / n^2 unless something is added to x: then a
      * first pass counts n */
-    const int added = s->softcap != 0.0f || s->bias.kind || s->alibi || s->toeplitz.table ||
-                      s->t5.table || s->parabola.w || s->gaussian.center || s->modify;
+    const int added = (attn_terms_of_(s) & attn_terms_with_(ATTN_TERM_ADDED_)) != 0;
     scores->scale = 1.0f;
     r->by_square = !added;
     r->count_first = added;
@@ -24064,8 +24180,7 @@ ATTN_COLD_ int attn_joint_plan_(attn_error_ *e, attn_joint_ *x, const attn_sdpa_
     return attn_reject_(e, ATTN_E_RANGE,
                         "params.scores: ragged, keep, schedule, map, sinks and softmax_one must be "
                         "absent");
-  if (p.softcap != 0.0f || p.relative.keys.data || p.relative.values.data || p.xl.table.data ||
-      p.labels.label || p.factor.alpha || p.span.z || p.modify)
+  if (attn_terms_of_(&p) & ~attn_terms_with_(ATTN_TAKES_JOINT_))
     return attn_reject_(
         e, ATTN_E_RANGE,
         "params.scores: softcap, relative, xl, labels, factor, span and modify must "
@@ -38697,12 +38812,8 @@ ATTN_COLD_ int attn_maps_plan_(attn_error_ *e, attn_maps_job_ *a, const attn_sdp
   a->fresh.group = 1;
   /* the softmax: no terms */
   attn_softmax_ *s = &a->after;
-  memset(&s->by_distance, 0, sizeof s->by_distance);
-  memset(&s->relative.keys, 0, sizeof s->relative.keys);
-  memset(&s->xl, 0, sizeof s->xl);
-  memset(&s->labels, 0, sizeof s->labels);
-  memset(&s->gaussian, 0, sizeof s->gaussian);
-  s->alibi = NULL, s->softcap = 0.0f, s->modify = NULL, s->distances = 0, s->group = 1;
+  attn_terms_drop_(s);
+  s->group = 1;
   const double unit = s->unit / a->mean;
   s->scale_hi = (float)unit; /* from below, and the rest positive: -inf stays -inf */
   if ((double)s->scale_hi > unit) s->scale_hi = attn_from_bits_(attn_to_bits_(s->scale_hi) - 1);
@@ -45866,10 +45977,8 @@ ATTN_FUNC_ void attn_running_range_(const void *user, int64_t batch, int64_t row
 ATTN_COLD_ int attn_check_placeless_(attn_error_ *e, const attn_multihead_params *p) {
   const attn_sdpa_params *a = &p->attend;
   if (a->has_q_off || a->window_left || a->window_right || a->keep || a->kv_len || a->q_len ||
-      a->ragged.sequences || a->mask.kind || a->bias.kind || a->alibi || a->schedule ||
-      a->relative.keys.data || a->relative.values.data || a->xl.table.data || a->labels.label ||
-      a->factor.alpha || a->toeplitz.table || a->t5.table || a->parabola.w ||
-      a->gaussian.precision || a->span.z || a->modify || a->lse.data || a->map.data || p->each.data)
+      a->ragged.sequences || a->schedule || a->lse.data || a->map.data || p->each.data ||
+      (attn_terms_of_(a) & ~attn_terms_with_(ATTN_TAKES_PLACELESS_)))
     return attn_reject_(
         e, ATTN_E_RANGE,
         "attend of params.self and .cross may have scale, causal, softcap, sinks and "

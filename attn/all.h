@@ -115,6 +115,7 @@ ATTN_BEGIN_STRICT_
 #include "engine/quantize.h"
 #include "engine/topk.h"
 #include "engine/tile.h"
+#include "engine/score_terms.h"
 #include "engine/storage.h"
 #include "engine/rows.h"
 #include "engine/distance.h"

@@ -50,8 +50,7 @@ ATTN_COLD_ int attn_relu_plan_(attn_error_ *e, attn_relu_ *r, const attn_tensor 
       return attn_reject_(e, ATTN_E_RANGE, "params.scores.toeplitz.inside needs a scale with GAU");
     /* c = 1/n of each row. relu(x / n)^2 is relu(x)^2 / n^2 unless something is added to x: then a
      * first pass counts n */
-    const int added = s->softcap != 0.0f || s->bias.kind || s->alibi || s->toeplitz.table ||
-                      s->t5.table || s->parabola.w || s->gaussian.center || s->modify;
+    const int added = (attn_terms_of_(s) & attn_terms_with_(ATTN_TERM_ADDED_)) != 0;
     scores->scale = 1.0f;
     r->by_square = !added;
     r->count_first = added;

@@ -115,8 +115,7 @@ ATTN_FUNC_ int attn_sdpa_plan_(attn_error_ *e, attn_softmax_ *a, const attn_sdpa
 
   const float scale = p->scale;
   if (!(scale - scale == 0.0f)) return attn_reject_(e, ATTN_E_VALUE, "params.scale must be finite");
-  if (!(p->softcap >= 0.0f && p->softcap < INFINITY))
-    return attn_reject_(e, ATTN_E_VALUE, "params.softcap must be finite and not negative");
+  if (!attn_terms_take_(e, a, p)) return 0;
   if (!p->has_q_off && p->q_off)
     return attn_reject_(e, ATTN_E_RANGE, "params.q_off needs params.has_q_off = 1");
   if (p->has_q_off && attn_abs64_(p->q_off) >= (int64_t)1 << 40)
@@ -232,8 +231,8 @@ ATTN_FUNC_ int attn_sdpa_plan_(attn_error_ *e, attn_softmax_ *a, const attn_sdpa
   }
 
   /* the rest of the engine's problem */
-  if (k->len > 0) a->mask = p->mask, a->bias = p->bias;
-  a->alibi = p->alibi, a->sinks = p->sinks, a->softmax_one = p->softmax_one != 0;
+  if (k->len == 0) memset(&a->mask, 0, sizeof a->mask), memset(&a->bias, 0, sizeof a->bias);
+  a->sinks = p->sinks, a->softmax_one = p->softmax_one != 0;
   const double s = attn_clamp_f64_(a->scale * a->unit);
   a->scale_hi = (float)s;
   a->scale_lo = (float)(s - (double)a->scale_hi);
@@ -241,8 +240,8 @@ ATTN_FUNC_ int attn_sdpa_plan_(attn_error_ *e, attn_softmax_ *a, const attn_sdpa
   /* 1 / softcap stays finite */
   if (p->softcap > 0.0f && a->softcap < FLT_MIN) a->softcap = FLT_MIN;
   /* tables of one head and rows of one head go together */
-  const int by_head = p->schedule || p->relative.keys.data || p->relative.values.data ||
-                      p->xl.table.data || p->labels.label || a->distances || a->addends;
+  const int by_head =
+      p->schedule || (a->terms & ~attn_terms_with_(ATTN_TAKES_HEADS_)) || a->addends;
   a->group = by_head ? 1 : attn_gcd_(q->heads / k->heads, q->heads / v->heads);
   a->one_order = p->one_order;
   a->why = attn_few_plan_(a, p->one_order);

@@ -18,9 +18,7 @@ ATTN_FUNC_ int attn_check_alike_(attn_error_ *e, const attn_softmax_ *a,
       "params.schedule, map, relative, xl, gaussian and span must be absent with sequences of "
       "unequal length";
   if (a->relu) return attn_reject_(e, ATTN_E_RANGE, "params.scores.ragged is for attn_sdpa alone");
-  if (p->schedule || p->map.data || p->relative.keys.data || p->relative.values.data ||
-      p->xl.table.data || p->xl.content_bias || p->xl.distance_bias || p->gaussian.center ||
-      p->gaussian.precision || p->span.z)
+  if (p->schedule || p->map.data || (attn_terms_of_(p) & ~attn_terms_with_(ATTN_TAKES_RAGGED_)))
     return attn_reject_(e, ATTN_E_RANGE, reason);
   return 1;
 }

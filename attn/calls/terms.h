@@ -181,11 +181,6 @@ ATTN_FUNC_ int attn_check_span_(attn_error_ *e, attn_softmax_ *a, int64_t rows, 
 ATTN_FUNC_ int attn_check_terms_(attn_error_ *e, attn_softmax_ *a, const attn_sdpa_params *p,
                                  attn_span_ *span) {
   const int64_t rows = attn_mul_(attn_mul_(a->q.batch, a->q.heads), a->q.len);
-  a->relative = p->relative, a->xl = p->xl, a->labels = p->labels;
-  a->by_distance.toeplitz = p->toeplitz, a->by_distance.t5 = p->t5;
-  a->by_distance.parabola = p->parabola, a->by_distance.factor = p->factor;
-  a->gaussian = p->gaussian, a->span = p->span;
-  a->modify = p->modify, a->modify_user = p->modify_user;
   if (!attn_check_relative_(e, a, span) || !attn_check_xl_(e, a, span) ||
       !attn_check_labels_(e, a, span) || !attn_check_by_distance_(e, a, span))
     return 0;

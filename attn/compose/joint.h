@@ -73,8 +73,7 @@ ATTN_COLD_ int attn_joint_plan_(attn_error_ *e, attn_joint_ *x, const attn_sdpa_
     return attn_reject_(e, ATTN_E_RANGE,
                         "params.scores: ragged, keep, schedule, map, sinks and softmax_one must be "
                         "absent");
-  if (p.softcap != 0.0f || p.relative.keys.data || p.relative.values.data || p.xl.table.data ||
-      p.labels.label || p.factor.alpha || p.span.z || p.modify)
+  if (attn_terms_of_(&p) & ~attn_terms_with_(ATTN_TAKES_JOINT_))
     return attn_reject_(
         e, ATTN_E_RANGE,
         "params.scores: softcap, relative, xl, labels, factor, span and modify must "

@@ -389,7 +389,7 @@ ATTN_FUNC_ int attn_block_open_(const attn_tile_ *t, attn_block_ *b, int64_t j0,
   b->whole = b->count == 1 && b->seg[0].g0 == 0 && b->seg[0].g1 == t->groups && b->seg[0].at == 0 &&
              b->seg[0].n == b->n;
   b->partial = b->bounded || b->by_lane || !b->whole || b->mask || b->bias || a->addends ||
-               a->modify != NULL || t->given != NULL;
+               attn_modifies_(a) || t->given != NULL;
   return 1;
 }
 
@@ -474,7 +474,8 @@ ATTN_FUNC_ void attn_block_modifiers_(attn_tile_ *t, attn_block_ *b) {
   }
   b->mod.key = by_key ? b->key : NULL;
   if ((b->bias && !key_bias) || added > 1) b->mod.bias = t->w.bias;
-  if (a->modify && (b->mod.key || b->mod.bias)) { /* what they forbid stays so, whatever it does */
+  if (attn_modifies_(a) &&
+      (b->mod.key || b->mod.bias)) { /* what they forbid stays so, whatever it does */
     attn_block_lanes_(t, b);
     for (int e = 0; e < b->n; e++) {
       if (b->mod.key && b->key[e] == -INFINITY) b->lanes[e] = 0;

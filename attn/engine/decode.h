@@ -33,8 +33,7 @@ ATTN_FUNC_ const char *attn_few_plan_(attn_softmax_ *a, int one_order) {
   if (one_order) return "params.one_order is set";
   if (a->q.len < 1 || a->q.len > ATTN_FEW_QUERIES_ || rows > ATTN_FEW_ROWS_ || a->k.len < 1)
     return "more than 16 queries, or more than 64 rows to a key";
-  if (a->map.data || a->relative.keys.data || a->relative.values.data || a->xl.table.data ||
-      a->labels.label || a->span.z)
+  if (a->map.data || (a->terms & ~attn_terms_with_(ATTN_TAKES_FEW_)))
     return "a map, relative vectors, labels or a span";
   a->few = 1, a->by_row = rows <= ATTN_ROWS_;
   attn_few_splits_(a);
@@ -194,8 +193,7 @@ ATTN_FUNC_ void attn_few_walk_(attn_tile_ *t) {
   const attn_softmax_ *a = t->a;
   const attn_table_ *f = a->table;
   const int64_t end = t->g[0].hi_max;
-  const int open = a->mask.kind || a->bias.kind || a->alibi || a->softcap > 0.0f || a->modify ||
-                   a->gaussian.center || a->distance || a->factor || a->addends;
+  const int open = a->terms || a->addends;
   attn_block_ b;
   if (open) attn_block_terms_(t, &b);
   for (int64_t j = t->g[0].lo_min, base; j < end; j = base + ATTN_BLOCK_) {

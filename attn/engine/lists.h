@@ -58,8 +58,7 @@ ATTN_FUNC_ float attn_pair_ramp_(const attn_tile_ *t, int r, int64_t key) {
 
 /* Whether pairs of lists have additive terms, or masks. */
 ATTN_FUNC_ int attn_list_plain_(const attn_softmax_ *a) {
-  return !a->distance && !a->alibi && !a->gaussian.center && !a->span.z && !a->bias.kind &&
-         !(a->edges && a->edges->bias) && !a->factor && !a->mask.kind;
+  return !(a->terms & attn_terms_with_(ATTN_TERM_PAIR_)) && !(a->edges && a->edges->bias);
 }
 
 /* The next allowed keys of row r, up to a block of them, with their biases; edge[] says which
@@ -213,9 +212,9 @@ ATTN_FUNC_ void attn_list_scores_(attn_tile_ *t, int32_t *const *index, const in
   if (a->factor) mod.factor = t->w.dot;
   set.lanes = lanes;
   for (int r = 0; r < ATTN_TILE_; r++) t->top[r] = -INFINITY;
-  if (a->modify || a->span.z) {
+  if (attn_modifies_(a) || a->span.z) {
     attn_on_(tile, f)->modify_block(t->w.s, most, 0, t->groups, &mod, t->spare);
-    if (a->modify) attn_list_modify_(t, index, count, most);
+    if (attn_modifies_(a)) attn_list_modify_(t, index, count, most);
     for (int r = 0; a->span.z && r < t->n; r++)
       for (int e = 0; e < count[r]; e++)
         if (index[r][e] >= 0)
@@ -249,7 +248,7 @@ ATTN_FUNC_ void attn_list_values_(attn_tile_ *t, int32_t *const *index, const in
   for (int r = 0; r < t->n; r++) {
     float *p = (float *)row[r];
     int n = count[r];
-    if (a->modify || a->choice) { /* what the modifier forbids is not read */
+    if (attn_modifies_(a) || a->choice) { /* what the modifier forbids is not read */
       n = 0;
       for (int e = 0; e < count[r]; e++)
         if (index[r][e] >= 0) p[n] = p[e], index[r][n++] = index[r][e];

@@ -68,8 +68,7 @@ ATTN_FUNC_ void attn_block_emit_(attn_tile_ *t, const attn_block_ *b, const attn
 /* Whether anything is added to scores, the allowed set apart. */
 ATTN_FUNC_ int attn_block_terms_in_(const attn_tile_ *t, const attn_block_ *b) {
   const attn_modifiers_ *m = &b->mod;
-  return m->softcap > 0.0f || m->slope || m->center || m->table || m->factor || m->bias || m->key ||
-         m->dot || t->a->relative.keys.data || t->a->labels.label || t->a->modify;
+  return (t->a->terms & attn_terms_with_(ATTN_TERM_SCORE_)) || m->bias || m->key || m->dot;
 }
 
 /* In place of E1 to E5: scores that lie in rows, natural and times the problem's scale. */
@@ -102,7 +101,7 @@ ATTN_FUNC_ void attn_segment_scores_(attn_tile_ *t, const attn_block_ *b,
   }
   /* scores that will change have no maximum yet */
   for (int r = 0; r < ATTN_TILE_; r++) t->spare[r] = -INFINITY;
-  if (a->counting && !a->modify) /* only which pairs there are is asked for */
+  if (a->counting && !attn_modifies_(a)) /* only which pairs there are is asked for */
     for (int e = 0; e < seg->n; e++)
       memset(s + e * ATTN_TILE_ + g0 * ATTN_GROUP_, 0,
              (size_t)((g1 - g0) * ATTN_GROUP_) * sizeof(float));
@@ -124,7 +123,7 @@ ATTN_FUNC_ void attn_segment_scores_(attn_tile_ *t, const attn_block_ *b,
   if (mod.back) mod.back += seg->at;
   if (mod.bias) mod.bias += seg->at * ATTN_TILE_;
   if (mod.dot) mod.dot += seg->at * ATTN_TILE_;
-  if (a->modify) {
+  if (attn_modifies_(a)) {
     attn_on_(tile, f)->modify_block(s, seg->n, g0, g1, &mod, t->spare);
     attn_block_modify_(t, b, seg);
     attn_on_(tile, f)->modify_block(s, seg->n, g0, g1, &only, t->top);

@@ -130,7 +130,7 @@ ATTN_FUNC_ int attn_block_reads_(const attn_tile_ *t, const attn_block_ *b, int 
   const int64_t cell = e * ATTN_TILE_ + r;
   return attn_block_sees_(t, b, e, r) && !(b->mod.key && b->mod.key[e] == -INFINITY) &&
          !(b->mod.bias && b->mod.bias[cell] == -INFINITY) &&
-         !((t->a->modify || t->a->choice || t->given) && t->w.s[cell] == -INFINITY);
+         !((attn_modifies_(t->a) || t->a->choice || t->given) && t->w.s[cell] == -INFINITY);
 }
 
 /* Notes the distances at which each row has a key; before scores become weights. */
@@ -259,7 +259,7 @@ ATTN_FUNC_ void attn_tile_natural_(const attn_tile_ *t, float *s, int64_t n, int
   attn_on_(tile, t->a->table)->scale_block(s, n, g0, g1, by);
 }
 
-/* Hands scores [key][lane], in natural units, to the user's modifier. */
+/* Hands scores [key][lane], in natural units, to the terms that are functions and the user's modifier. */
 ATTN_FUNC_ void attn_tile_modify_(const attn_tile_ *t, float *s, const int64_t *key, int64_t n,
                                   int r0, int r1) {
   attn_score_tile tile;
@@ -267,7 +267,7 @@ ATTN_FUNC_ void attn_tile_modify_(const attn_tile_ *t, float *s, const int64_t *
   tile.score = s + r0, tile.key_stride = ATTN_TILE_, tile.query_stride = 1;
   tile.batch = t->batch, tile.keys = n, tile.queries = r1 - r0;
   tile.key = key, tile.query = t->row + r0, tile.position = t->pos + r0, tile.head = t->head + r0;
-  t->a->modify(t->a->modify_user, &tile);
+  attn_terms_apply_(t->a, &tile);
 }
 
 ATTN_FUNC_ void attn_block_modify_(attn_tile_ *t, const attn_block_ *b, const attn_segment_ *seg) {

@@ -116,6 +116,7 @@ typedef struct attn_softmax_ {
   const attn_sequences_ *seq;     /* null: all batch entries have the same extents */
   const attn_plan_ *plan;         /* a schedule, or null */
   const attn_edges_params *edges; /* key lists of the call, or null */
+  int terms; /* a bit for each of the score terms that are there: engine/score_terms.h */
   attn_relative relative;
   attn_xl xl;
   attn_labels labels;

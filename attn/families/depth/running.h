@@ -79,10 +79,8 @@ ATTN_FUNC_ void attn_running_range_(const void *user, int64_t batch, int64_t row
 ATTN_COLD_ int attn_check_placeless_(attn_error_ *e, const attn_multihead_params *p) {
   const attn_sdpa_params *a = &p->attend;
   if (a->has_q_off || a->window_left || a->window_right || a->keep || a->kv_len || a->q_len ||
-      a->ragged.sequences || a->mask.kind || a->bias.kind || a->alibi || a->schedule ||
-      a->relative.keys.data || a->relative.values.data || a->xl.table.data || a->labels.label ||
-      a->factor.alpha || a->toeplitz.table || a->t5.table || a->parabola.w ||
-      a->gaussian.precision || a->span.z || a->modify || a->lse.data || a->map.data || p->each.data)
+      a->ragged.sequences || a->schedule || a->lse.data || a->map.data || p->each.data ||
+      (attn_terms_of_(a) & ~attn_terms_with_(ATTN_TAKES_PLACELESS_)))
     return attn_reject_(
         e, ATTN_E_RANGE,
         "attend of params.self and .cross may have scale, causal, softcap, sinks and "

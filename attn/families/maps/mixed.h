@@ -46,12 +46,8 @@ ATTN_COLD_ int attn_maps_plan_(attn_error_ *e, attn_maps_job_ *a, const attn_sdp
   a->fresh.group = 1;
   /* the softmax: no terms */
   attn_softmax_ *s = &a->after;
-  memset(&s->by_distance, 0, sizeof s->by_distance);
-  memset(&s->relative.keys, 0, sizeof s->relative.keys);
-  memset(&s->xl, 0, sizeof s->xl);
-  memset(&s->labels, 0, sizeof s->labels);
-  memset(&s->gaussian, 0, sizeof s->gaussian);
-  s->alibi = NULL, s->softcap = 0.0f, s->modify = NULL, s->distances = 0, s->group = 1;
+  attn_terms_drop_(s);
+  s->group = 1;
   const double unit = s->unit / a->mean;
   s->scale_hi = (float)unit; /* from below, and the rest positive: -inf stays -inf */
   if ((double)s->scale_hi > unit) s->scale_hi = attn_from_bits_(attn_to_bits_(s->scale_hi) - 1);
