@@ -73,6 +73,11 @@ test-quick: check-amalgam ## test: the native tiers, one compiler, names and sym
 	@$(MAKE) -j$(JOBS) --no-print-directory $(TEST_NATIVE) build/impl/gcc-O2.o
 	@$(MAKE) --no-print-directory test-native test-catalogue header-row-gcc-O2 header-symbols
 
+# The two worked examples of docs/adding-a-mechanism.md, on a copy of the tree.
+.PHONY: test-guide
+test-guide: ## test: apply the examples of the guide to a copy of the tree and check them
+	@CC='$(CC)' python3 tests/guide.py
+
 # --- fuzzing ------------------------------------------------------------------------------------
 
 FUZZ_PARTS := $(wildcard tests/fuzz/*.[ch])

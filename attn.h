@@ -14041,11 +14041,18 @@ ATTN_FUNC_ int attn_choice_blind_(const attn_softmax_ *a) {
   return a->choice && a->choice->stage != ATTN_STAGE_APPLY_;
 }
 
+/* Weights in place of scores, of entries s[key * ATTN_TILE_ + lane] in natural units, lanes lo .. hi - 1;
+ * -inf is no key and becomes 0. Adds the weights to l[lane], the keys to count[lane]. */
+typedef void (*attn_weigh_fn_)(const void *user, const attn_table_ *table, float *s, int64_t keys,
+                               int lo, int hi, float *l, float *count);
+
 typedef struct attn_relu_ {
   const attn_relu_params *params;
   int square;
-  int count_first; /* scores need the number of allowed keys */
-  int by_square;   /* the weights are divided by its square */
+  int count_first;      /* scores need the number of allowed keys */
+  int by_square;        /* the weights are divided by its square */
+  attn_weigh_fn_ weigh; /* in place of the rectifier, or null */
+  const void *weigh_user;
 } attn_relu_;
 
 /* Which keys the gathered rows in a worker's memory belong to: tiles of one residue class share
@@ -15441,6 +15448,15 @@ ATTN_FUNC_ void attn_block_modifiers_(attn_tile_ *t, attn_block_ *b) {
     }
   }
 }
+
+/* Scores become weights that need no maximum: rectified, or as the mechanism says. */
+ATTN_FUNC_ void attn_tile_weigh_(attn_tile_ *t, float *s, int64_t n, int g0, int g1) {
+  const attn_relu_ *r = t->a->relu;
+  if (r->weigh)
+    r->weigh(r->weigh_user, t->a->table, s, n, g0 * ATTN_GROUP_, g1 * ATTN_GROUP_, t->l, t->count);
+  else
+    attn_on_(tile, t->a->table)->relu_block(s, n, g0, g1, r->square, t->l, t->count);
+}
 /* <<< attn/engine/block.h */
 /* >>> attn/engine/terms.h */
 /* engine/terms.h owns the score terms that need more than a vector operation per score: dot products
@@ -16212,7 +16228,7 @@ ATTN_FUNC_ void attn_list_values_(attn_tile_ *t, int32_t *const *index, const in
   void *row[ATTN_TILE_];
   int kept[ATTN_TILE_];
   if (a->relu) {
-    attn_on_(tile, f)->relu_block(t->w.s, most, 0, t->groups, a->relu->square, t->l, t->count);
+    attn_tile_weigh_(t, t->w.s, most, 0, t->groups);
     for (int r = 0; r < ATTN_TILE_; r++) t->alpha[r] = 1.0f;
   } else {
     attn_on_(tile, f)->softmax_block(t->w.s, most, 0, t->groups, t->m, t->l, t->alpha, t->top,
@@ -16496,7 +16512,7 @@ ATTN_FUNC_ void attn_block_weights_(attn_tile_ *t, const attn_ramp_ *ramp, int f
   float *s = t->w.s + first * ATTN_TILE_;
   attn_ramp_ here;
   if (a->relu) {
-    attn_on_(tile, a->table)->relu_block(s, end - first, g0, g1, a->relu->square, t->l, t->count);
+    attn_tile_weigh_(t, s, end - first, g0, g1);
     return;
   }
   if (ramp) here = *ramp, here.at += first, ramp = &here;
@@ -21839,9 +21855,9 @@ ATTN_COLD_ int attn_relu_plan_(attn_error_ *e, attn_relu_ *r, const attn_tensor 
     return attn_reject_(e, ATTN_E_SHAPE, "params.sum must be [q.batch, q.heads, q.len, 1]");
   *scores = *s;
   scores->lse = p->sum;
+  memset(r, 0, sizeof *r);
   r->params = p;
   r->square = p->power == 2 || p->kind == ATTN_RELU_GAU;
-  r->count_first = r->by_square = 0;
   if (p->kind == ATTN_RELU_GAU && s->scale == 0.0f && !attn_to_bits_(s->scale)) {
     if (s->toeplitz.table && s->toeplitz.inside)
       return attn_reject_(e, ATTN_E_RANGE, "params.scores.toeplitz.inside needs a scale with GAU");
@@ -38558,7 +38574,7 @@ typedef struct attn_maps_job_ {
 } attn_maps_job_;
 
 /* The engine in natural units: nothing else of it is used for fresh scores. */
-static const attn_relu_ attn_maps_natural_ = {NULL, 0, 0, 0};
+static const attn_relu_ attn_maps_natural_ = {NULL, 0, 0, 0, NULL, NULL};
 
 /* ---- fresh scores ---------------------------------------------------------------------------*/
 

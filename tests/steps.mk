@@ -3,7 +3,7 @@
 
 TEST_STEPS := test-arm32 sanitize-clang sanitize-gcc test-arm64 test-clang fuzz test-native \
   header-forms examples fuzz-replay header-symbols test-sleef test-gallery test-ring \
-  sanitize-thread test-install $(filter-out header-forms header-symbols,$(HEADER_TESTS))
+  sanitize-thread test-install test-guide $(filter-out header-forms header-symbols,$(HEADER_TESTS))
 
 STEP_NEEDS_test-arm32 := $(TEST_OUT)/arm32/runner
 STEP_NEEDS_test-arm64 := $(TEST_OUT)/arm64/runner

@@ -42,9 +42,9 @@ ATTN_COLD_ int attn_relu_plan_(attn_error_ *e, attn_relu_ *r, const attn_tensor 
     return attn_reject_(e, ATTN_E_SHAPE, "params.sum must be [q.batch, q.heads, q.len, 1]");
   *scores = *s;
   scores->lse = p->sum;
+  memset(r, 0, sizeof *r);
   r->params = p;
   r->square = p->power == 2 || p->kind == ATTN_RELU_GAU;
-  r->count_first = r->by_square = 0;
   if (p->kind == ATTN_RELU_GAU && s->scale == 0.0f && !attn_to_bits_(s->scale)) {
     if (s->toeplitz.table && s->toeplitz.inside)
       return attn_reject_(e, ATTN_E_RANGE, "params.scores.toeplitz.inside needs a scale with GAU");

@@ -236,7 +236,7 @@ ATTN_FUNC_ void attn_list_values_(attn_tile_ *t, int32_t *const *index, const in
   void *row[ATTN_TILE_];
   int kept[ATTN_TILE_];
   if (a->relu) {
-    attn_on_(tile, f)->relu_block(t->w.s, most, 0, t->groups, a->relu->square, t->l, t->count);
+    attn_tile_weigh_(t, t->w.s, most, 0, t->groups);
     for (int r = 0; r < ATTN_TILE_; r++) t->alpha[r] = 1.0f;
   } else {
     attn_on_(tile, f)->softmax_block(t->w.s, most, 0, t->groups, t->m, t->l, t->alpha, t->top,

@@ -162,7 +162,7 @@ ATTN_FUNC_ void attn_block_weights_(attn_tile_ *t, const attn_ramp_ *ramp, int f
   float *s = t->w.s + first * ATTN_TILE_;
   attn_ramp_ here;
   if (a->relu) {
-    attn_on_(tile, a->table)->relu_block(s, end - first, g0, g1, a->relu->square, t->l, t->count);
+    attn_tile_weigh_(t, s, end - first, g0, g1);
     return;
   }
   if (ramp) here = *ramp, here.at += first, ramp = &here;

@@ -175,11 +175,18 @@ ATTN_FUNC_ int attn_choice_blind_(const attn_softmax_ *a) {
   return a->choice && a->choice->stage != ATTN_STAGE_APPLY_;
 }
 
+/* Weights in place of scores, of entries s[key * ATTN_TILE_ + lane] in natural units, lanes lo .. hi - 1;
+ * -inf is no key and becomes 0. Adds the weights to l[lane], the keys to count[lane]. */
+typedef void (*attn_weigh_fn_)(const void *user, const attn_table_ *table, float *s, int64_t keys,
+                               int lo, int hi, float *l, float *count);
+
 typedef struct attn_relu_ {
   const attn_relu_params *params;
   int square;
-  int count_first; /* scores need the number of allowed keys */
-  int by_square;   /* the weights are divided by its square */
+  int count_first;      /* scores need the number of allowed keys */
+  int by_square;        /* the weights are divided by its square */
+  attn_weigh_fn_ weigh; /* in place of the rectifier, or null */
+  const void *weigh_user;
 } attn_relu_;
 
 /* Which keys the gathered rows in a worker's memory belong to: tiles of one residue class share
