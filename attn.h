@@ -1169,9 +1169,11 @@ ATTN_FUNC_ void ATTN_FN_(widen)(float *dst, const void *src, int64_t stride, con
   case type: ATTN_FN_(widen_scaled)(dst, src, stride, index, n, dim, type, scales); return;
     ATTN_CASE_(ATTN_F32)
     ATTN_CASE_(ATTN_F16)
+#if ATTN_HAS_QUANTIZE
     ATTN_CASE_SCALED_(ATTN_I8)
     ATTN_CASE_SCALED_(ATTN_I4)
     ATTN_CASE_SCALED_(ATTN_E4M3)
+#endif
 #undef ATTN_CASE_
 #undef ATTN_CASE_SCALED_
     default: break;
@@ -1868,8 +1870,10 @@ ATTN_INLINE_ void ATTN_FN_(value_rows_kind)(const int rr, float *o, int64_t widt
 ATTN_ROW_COPY_(f32, ATTN_F32)
 ATTN_ROW_COPY_(f16, ATTN_F16)
 ATTN_ROW_COPY_(bf16, ATTN_BF16)
+#if ATTN_HAS_QUANTIZE
 ATTN_ROW_COPY_(i8, ATTN_I8)
 ATTN_ROW_COPY_(i4, ATTN_I4)
+#endif
 #undef ATTN_ROW_COPY_
 #endif
 
@@ -1884,9 +1888,11 @@ ATTN_FUNC_ void ATTN_FN_(score_rows)(float *s, const float *q, int64_t width, in
     switch (k->dtype) {
       case ATTN_F32: ATTN_FN_(score_rows_f32)(n, to, from, width, &x); break;
       case ATTN_F16: ATTN_FN_(score_rows_f16)(n, to, from, width, &x); break;
-      case ATTN_BF16: ATTN_FN_(score_rows_bf16)(n, to, from, width, &x); break;
+#if ATTN_HAS_QUANTIZE
       case ATTN_I8: ATTN_FN_(score_rows_i8)(n, to, from, width, &x); break;
-      default: ATTN_FN_(score_rows_i4)(n, to, from, width, &x);
+      case ATTN_I4: ATTN_FN_(score_rows_i4)(n, to, from, width, &x); break;
+#endif
+      default: ATTN_FN_(score_rows_bf16)(n, to, from, width, &x);
     }
 #else
     n = 1;
@@ -1914,9 +1920,11 @@ ATTN_FUNC_ void ATTN_FN_(value_rows)(float *o, int64_t width, float *p, int rows
     switch (v->dtype) {
       case ATTN_F32: ATTN_FN_(value_rows_f32)(n, to, width, from, &x); break;
       case ATTN_F16: ATTN_FN_(value_rows_f16)(n, to, width, from, &x); break;
-      case ATTN_BF16: ATTN_FN_(value_rows_bf16)(n, to, width, from, &x); break;
+#if ATTN_HAS_QUANTIZE
       case ATTN_I8: ATTN_FN_(value_rows_i8)(n, to, width, from, &x); break;
-      default: ATTN_FN_(value_rows_i4)(n, to, width, from, &x);
+      case ATTN_I4: ATTN_FN_(value_rows_i4)(n, to, width, from, &x); break;
+#endif
+      default: ATTN_FN_(value_rows_bf16)(n, to, width, from, &x);
     }
 #else
     n = 1;
@@ -9442,7 +9450,7 @@ ATTN_INLINE_ int64_t attn_bytes_(attn_dtype dtype, int64_t n) {
 }
 
 /* Types that only keys and values may have. */
-ATTN_INLINE_ int attn_quantized_(attn_dtype dtype) { return dtype >= ATTN_I8; }
+ATTN_INLINE_ int attn_quantized_(attn_dtype dtype) { return ATTN_HAS_QUANTIZE && dtype >= ATTN_I8; }
 
 ATTN_INLINE_ float attn_from_bits_(uint32_t u) {
   float f;
@@ -9705,10 +9713,13 @@ typedef struct attn_list_table_ { /* lists of keys */
    * as they are, any float type for k; ahead = rows between asking for one and reading it, 0 = not asked for */
   void (*dots)(float *out, const float *q, const void *k, int64_t stride, const int32_t *index,
                int64_t n, int64_t dk, attn_dtype dtype, int ahead);
+} attn_list_table_;
+
+typedef struct attn_sum_table_ { /* weighted sums of picked rows */
   /* o[c] = o[c] alpha + sum_e p[e] v[index[e]][c] in the order of e */
   void (*axpys)(float *o, const float *p, const void *v, int64_t stride, const int32_t *index,
                 int64_t n, int64_t dv, attn_dtype dtype, float alpha, int ahead);
-} attn_list_table_;
+} attn_sum_table_;
 
 typedef struct attn_select_table_ { /* selection */
   /* out[e] = sum_c (q[c] - k[index[e]][c])^2, over 16 running sums joined by halves; q null = 0,
@@ -10977,7 +10988,8 @@ ATTN_PUB_ attn_status attn_isa_limit(attn_isa isa) {
   on(score_block), on(modify_block), on(softmax_block), on(relu_block), on(value_block), \
       on(scale_block), on(join), on(divide), on(exclude)
 #define ATTN_FEW_TABLE_(on) on(pack_row), on(score_rows), on(softmax_rows), on(value_rows)
-#define ATTN_LIST_TABLE_(on) on(dots), on(axpys)
+#define ATTN_LIST_TABLE_(on) on(dots)
+#define ATTN_SUM_TABLE_(on) on(axpys)
 #define ATTN_SELECT_TABLE_(on) on(squares), on(above)
 #define ATTN_DENSE_TABLE_(on) on(gemm), on(activate), on(act)
 #define ATTN_NORM_TABLE_(on) on(moments), on(normalise), on(norm)
@@ -11017,6 +11029,7 @@ ATTN_PUB_ attn_status attn_isa_limit(attn_isa isa) {
 ATTN_TABLES_(attn_tile_table_, attn_tile_on_, ATTN_TILE_TABLE_)
 ATTN_TABLES_(attn_few_table_, attn_few_on_, ATTN_FEW_TABLE_)
 ATTN_TABLES_(attn_list_table_, attn_list_on_, ATTN_LIST_TABLE_)
+ATTN_TABLES_(attn_sum_table_, attn_sum_on_, ATTN_SUM_TABLE_)
 ATTN_TABLES_(attn_select_table_, attn_select_on_, ATTN_SELECT_TABLE_)
 ATTN_TABLES_(attn_dense_table_, attn_dense_on_, ATTN_DENSE_TABLE_)
 ATTN_TABLES_(attn_norm_table_, attn_norm_on_, ATTN_NORM_TABLE_)
@@ -11039,6 +11052,7 @@ ATTN_FUNC_ const attn_table_ *attn_table_of_(attn_isa isa) {
 #undef ATTN_TILE_TABLE_
 #undef ATTN_FEW_TABLE_
 #undef ATTN_LIST_TABLE_
+#undef ATTN_SUM_TABLE_
 #undef ATTN_SELECT_TABLE_
 #undef ATTN_DENSE_TABLE_
 #undef ATTN_NORM_TABLE_
@@ -11149,6 +11163,9 @@ ATTN_FUNC_ int attn_span_of_(attn_span_ *span, const void *data, int64_t row_byt
 ATTN_FUNC_ int attn_check_stored_(attn_error_ *e, attn_tensor *t, const char *w, attn_span_ *span) {
   if ((int)t->dtype < 0 || t->dtype >= ATTN_DTYPE_COUNT)
     return attn_reject_(e, ATTN_E_DTYPE, attn_says_(w, ATTN_SAYS_STORED_));
+  if (!ATTN_HAS_QUANTIZE && t->dtype >= ATTN_I8)
+    return attn_reject_(e, ATTN_E_DTYPE,
+                        "k.dtype and v.dtype: ATTN_ONLY leaves out ATTN_FAMILY_QUANTIZE");
   if (t->batch < 0 || t->heads < 0 || t->len < 0)
     return attn_reject_(e, ATTN_E_SHAPE, attn_says_(w, ATTN_SAYS_EXTENT_));
   if (t->dim < 1) return attn_reject_(e, ATTN_E_SHAPE, attn_says_(w, ATTN_SAYS_DIM_));
@@ -11176,7 +11193,7 @@ ATTN_FUNC_ int attn_check_stored_(attn_error_ *e, attn_tensor *t, const char *w,
 
 /* A tensor in its own right, of a float type. */
 ATTN_FUNC_ int attn_check_tensor_(attn_error_ *e, attn_tensor *t, const char *w, attn_span_ *span) {
-  if ((int)t->dtype < 0 || attn_quantized_(t->dtype))
+  if ((int)t->dtype < 0 || t->dtype >= ATTN_I8)
     return attn_reject_(e, ATTN_E_DTYPE, attn_says_(w, ATTN_SAYS_DTYPE_));
   return attn_check_stored_(e, t, w, span);
 }
@@ -13909,6 +13926,11 @@ enum {
 typedef void (*attn_range_fn_)(const void *user, int64_t batch, int64_t row, int64_t *lo,
                                int64_t *hi);
 
+/* Parts of a problem that only some families have: null where ATTN_ONLY leaves those out, and all that
+ * follows from them is not compiled. */
+#define ATTN_PART_(family, part) (ATTN_HAS_##family ? (part) : NULL)
+#define ATTN_HAS_WEIGHTS_ (ATTN_HAS_RELU || ATTN_HAS_COMPOSED)
+
 /* Score terms that depend on head and distance alone. */
 typedef struct attn_distance_terms_ {
   attn_toeplitz toeplitz;
@@ -14038,7 +14060,7 @@ ATTN_FUNC_ int attn_choice_collects_(const attn_choice_ *c) {
 
 /* Whether a pass leaves the accumulators alone. */
 ATTN_FUNC_ int attn_choice_blind_(const attn_softmax_ *a) {
-  return a->choice && a->choice->stage != ATTN_STAGE_APPLY_;
+  return ATTN_PART_(CONTENT, a->choice) && a->choice->stage != ATTN_STAGE_APPLY_;
 }
 
 /* Weights in place of scores, of entries s[key * ATTN_TILE_ + lane] in natural units, lanes lo .. hi - 1;
@@ -14095,7 +14117,8 @@ typedef struct attn_scratch_ {
 
 /* Distances that a tile needs of a table of relative vectors. */
 ATTN_FUNC_ int64_t attn_relative_rows_(const attn_softmax_ *a) {
-  const int64_t len = a->relative.keys.data ? a->relative.keys.len : a->relative.values.len;
+  const int64_t len =
+      ATTN_PART_(TERMS, a->relative.keys.data) ? a->relative.keys.len : a->relative.values.len;
   const int64_t most = attn_add_(a->q.len, a->k.len);
   return len < most ? len : most;
 }
@@ -14109,32 +14132,35 @@ ATTN_FUNC_ int64_t attn_scratch_plan_(attn_softmax_ *a) {
   const int64_t cells = attn_piece_(block * tile, f), room = attn_piece_(ATTN_ROOM_ * tile, f);
   const int64_t dk = attn_piece_(attn_mul_(a->q.dim, tile), f);
   const int64_t dv = attn_piece_(attn_mul_(a->v.dim, tile), f);
-  const int gathers = a->plan || a->edges, lists = gathers || a->xl.table.data;
+  const int gathers = ATTN_PART_(PATTERN, a->plan) || ATTN_PART_(EDGES, a->edges),
+            lists = gathers || ATTN_PART_(TERMS, a->xl.table.data);
   int64_t size[ATTN_PIECES_] = {0}, total = 0;
   if (!a->by_row || a->seq) size[ATTN_P_QT_] = dk, size[ATTN_P_OT_] = dv;
   size[ATTN_P_S_] = cells;
   if (gathers || a->k.dtype != ATTN_F32 || (a->seq && a->seq->cached))
     size[ATTN_P_K_] = attn_piece_(attn_mul_(a->k.dim, block), f);
   size[ATTN_P_V_] = attn_piece_(attn_mul_(a->v.dim, block), f);
-  if (gathers || a->bias.kind || a->addends) size[ATTN_P_BIAS_] = cells;
-  if (gathers || a->xl.table.data || a->addends) size[ATTN_P_DOT_] = cells;
+  if (gathers || a->bias.kind || ATTN_PART_(COMPOSED, a->addends)) size[ATTN_P_BIAS_] = cells;
+  if (gathers || ATTN_PART_(TERMS, a->xl.table.data) || ATTN_PART_(COMPOSED, a->addends))
+    size[ATTN_P_DOT_] = cells;
   size[ATTN_P_HIT_] = attn_piece_(block * tile, 1);
   if (lists) {
     size[ATTN_P_ROWS_] = room, size[ATTN_P_INDEX_] = 2 * cells;
     size[ATTN_P_Q_ROWS_] = attn_mul_(dk, 2);
   }
   if (gathers) size[ATTN_P_O_ROWS_] = dv;
-  if (a->xl.table.data) {
+  if (ATTN_PART_(TERMS, a->xl.table.data)) {
     size[ATTN_P_XL_QT_] = dk;
     size[ATTN_P_XL_DOTS_] = attn_piece_((block + tile) * tile, f);
   }
   const int64_t relative = attn_piece_(attn_mul_(attn_relative_rows_(a), tile), f);
-  if (a->relative.keys.data) size[ATTN_P_REL_KEYS_] = relative;
-  if (a->relative.values.data) {
+  if (ATTN_PART_(TERMS, a->relative.keys.data)) size[ATTN_P_REL_KEYS_] = relative;
+  if (ATTN_PART_(TERMS, a->relative.values.data)) {
     size[ATTN_P_REL_VALUES_] = relative;
     size[ATTN_P_REL_HIT_] = attn_piece_(attn_mul_(attn_relative_rows_(a), tile), 1);
   }
-  if (a->labels.label) size[ATTN_P_LABELS_] = attn_piece_(attn_mul_(a->labels.table.len, tile), f);
+  if (ATTN_PART_(TERMS, a->labels.label))
+    size[ATTN_P_LABELS_] = attn_piece_(attn_mul_(a->labels.table.len, tile), f);
   size[ATTN_P_HELD_] = attn_piece_(1, sizeof(attn_held_));
   size[ATTN_P_PAIRS_] = attn_piece_(1, sizeof(int64_t));
   if (a->by_row) {
@@ -14147,7 +14173,7 @@ ATTN_FUNC_ int64_t attn_scratch_plan_(attn_softmax_ *a) {
     size[ATTN_P_MERGE_W_] = attn_piece_(a->splits, f);
     size[ATTN_P_MERGE_I_] = attn_piece_(a->splits, sizeof(int32_t));
   }
-  if (a->choice && a->choice->k) {
+  if (ATTN_PART_(CONTENT, a->choice) && a->choice->k) {
     const int64_t most = attn_add_(attn_mul_(2, a->choice->k), ATTN_CHUNK_);
     size[ATTN_P_BEST_] = attn_piece_(1, sizeof(attn_topk_));
     size[ATTN_P_BEST_LIST_] = attn_piece_(attn_mul_(most, tile), 8);
@@ -14333,7 +14359,7 @@ ATTN_FUNC_ void attn_tile_group_rows_(attn_tile_ *t, int64_t unit, int64_t tile)
 /* or those that a schedule says. */
 ATTN_FUNC_ void attn_tile_plan_rows_(attn_tile_ *t, int64_t batch, int64_t head,
                                      const attn_plan_tile_ *tile) {
-  const attn_plan_ *plan = t->a->plan;
+  const attn_plan_ *plan = ATTN_PART_(PATTERN, t->a->plan);
   const int32_t *row = (const int32_t *)attn_plan_at_(plan, plan->at_row) + tile->row;
   t->plan = tile;
   t->batch = batch, t->n = tile->n;
@@ -14449,19 +14475,20 @@ ATTN_FUNC_ void attn_tile_lanes_(attn_tile_ *t) {
   for (int r = 0; a->bias.kind && r < t->n; r++)
     t->bias[r] = attn_mask_at_(&a->bias, t->batch, t->head[r], t->row[r]);
   for (int r = 0; a->alibi && r < t->n; r++) t->slope[r] = -attn_to_unit_(a, a->alibi[t->head[r]]);
-  for (int r = 0; a->gaussian.precision && r < t->n; r++) {
+  for (int r = 0; ATTN_PART_(TERMS, a->gaussian.precision) && r < t->n; r++) {
     const int64_t at = attn_row_number_(a, t->batch, t->head[r], t->row[r]);
     t->precision[r] = attn_to_unit_(a, a->gaussian.precision[at]);
   }
-  for (int r = 0; a->span.z && r < t->n; r++) attn_tile_span_(t, r);
+  for (int r = 0; ATTN_PART_(TERMS, a->span.z) && r < t->n; r++) attn_tile_span_(t, r);
   for (int r = 0; a->keep && r < t->n; r++) t->wide_lo[r] = t->lo[r], t->wide_hi[r] = t->hi[r];
   for (int g = 0; g < t->groups; g++) attn_tile_bounds_(t, g);
   for (int g = t->groups; g < ATTN_TILE_ / ATTN_GROUP_; g++) memset(&t->g[g], 0, sizeof t->g[g]);
   if (a->by_row) return;
   a->table->pack(t->w.qt, q, t->n, a->q.dim, (int)a->q.dtype, a->scale_hi, a->scale_lo);
-  if (a->mix)
+  if (ATTN_PART_(COMPOSED, a->mix))
     a->table->scale_rows(t->w.qt, ATTN_TILE_, t->w.qt, ATTN_TILE_, a->q.dim,
-                         t->groups * ATTN_GROUP_, a->mix + t->head[0] * a->q.dim);
+                         t->groups * ATTN_GROUP_,
+                         ATTN_PART_(COMPOSED, a->mix) + t->head[0] * a->q.dim);
 }
 
 /* Tiles of so many rows. */
@@ -14552,9 +14579,14 @@ ATTN_FUNC_ int attn_terms_of_(const attn_sdpa_params *p) {
 #undef ATTN_TERM_IF_
 }
 
-/* They become those of a problem; 0 = the value of one is not legal. */
+/* They become those of a problem; 0 = the value of one is not legal, or it is not there. */
 ATTN_FUNC_ int attn_terms_take_(attn_error_ *e, attn_softmax_ *a, const attn_sdpa_params *p) {
   a->terms = attn_terms_of_(p);
+  if (!ATTN_HAS_TERMS && (a->terms & ~(ATTN_TERM_MASK_ | ATTN_TERM_BIAS_ | ATTN_TERM_ALIBI_)))
+    return attn_reject_(
+        e, ATTN_E_RANGE,
+        "params: ATTN_ONLY leaves out ATTN_FAMILY_TERMS, which has softcap, modify and "
+        "the terms from relative to span");
 #define ATTN_TERM_TAKE_(name, field, from, there, takes, function, legal, reason) \
   if (!(legal)) return attn_reject_(e, ATTN_E_VALUE, reason);                     \
   a->field = p->from;
@@ -14576,7 +14608,7 @@ ATTN_FUNC_ void attn_terms_drop_(attn_softmax_ *a) {
 
 /* Whether some are functions, or the caller's modifier is there. */
 ATTN_INLINE_ int attn_modifies_(const attn_softmax_ *a) {
-  return (a->terms & attn_terms_with_(ATTN_TERM_FUNCTION_)) != 0;
+  return ATTN_HAS_TERMS && (a->terms & attn_terms_with_(ATTN_TERM_FUNCTION_)) != 0;
 }
 
 /* Those on a tile of scores. */
@@ -14606,7 +14638,7 @@ ATTN_FUNC_ int64_t attn_storage_(const attn_softmax_ *a, int64_t batch, int64_t 
                                  int64_t *row) {
   const attn_sequences_ *s = a->seq;
   *page = batch, *row = key;
-  if (!s || !s->cached) return INT64_MAX;
+  if (!ATTN_HAS_CACHE || !s || !s->cached) return INT64_MAX;
   const attn_sequence *x = &s->cached[batch];
   if (s->window && key >= s->sinks) /* a ring ends where a page ends */
     key = s->sinks + (key - s->sinks) % (x->table_len * s->page - s->sinks);
@@ -15033,7 +15065,7 @@ ATTN_FUNC_ const float *attn_block_rows_(const attn_softmax_ *a, const attn_bloc
                                          const attn_tensor *x, const attn_scales *scales,
                                          int64_t batch, int64_t head, float *copy,
                                          int64_t *stride) {
-  if (a->seq && a->seq->cached)
+  if (ATTN_HAS_CACHE && a->seq && a->seq->cached)
     return attn_block_pages_(a, b, x, scales, batch, head, copy, stride);
   const char *p = attn_at_(x, batch, head, b->gathered ? 0 : b->j0);
   if (x->dtype == ATTN_F32 && !b->gathered) {
@@ -15344,8 +15376,8 @@ ATTN_FUNC_ int attn_block_open_(const attn_tile_ *t, attn_block_ *b, int64_t j0,
     }
   b->whole = b->count == 1 && b->seg[0].g0 == 0 && b->seg[0].g1 == t->groups && b->seg[0].at == 0 &&
              b->seg[0].n == b->n;
-  b->partial = b->bounded || b->by_lane || !b->whole || b->mask || b->bias || a->addends ||
-               attn_modifies_(a) || t->given != NULL;
+  b->partial = b->bounded || b->by_lane || !b->whole || b->mask || b->bias ||
+               ATTN_PART_(COMPOSED, a->addends) || attn_modifies_(a) || t->given != NULL;
   return 1;
 }
 
@@ -15399,25 +15431,26 @@ ATTN_FUNC_ void attn_block_modifiers_(attn_tile_ *t, attn_block_ *b) {
     for (int r = 0; r < t->n; r++) t->rel[r] = (float)(b->base - t->pos[r]);
     b->mod.slope = t->slope, b->mod.rel = t->rel;
   }
-  if (a->gaussian.center) {
+  if (ATTN_PART_(TERMS, a->gaussian.center)) {
     for (int r = 0; r < t->n; r++) {
       const float c = a->gaussian.center[attn_row_number_(a, t->batch, t->head[r], t->row[r])];
       t->center[r] = (float)((double)c - (double)b->base);
     }
     b->mod.center = t->center, b->mod.precision = t->precision;
   }
-  if (a->distance || a->factor) {
+  if (ATTN_PART_(TERMS, a->distance) || ATTN_PART_(TERMS, a->factor)) {
     const int64_t head = a->distance_heads > 1 ? t->head[0] : 0;
     const int64_t at =
         head * a->distances + a->distance_zero + a->q_off - b->base + (t->lined ? t->row[0] : 0);
     for (int e = 0; e < b->n; e++) b->back[e] = (int32_t)(attn_block_key_(b, e) - b->base);
     if (!t->lined)
       for (int r = 0; r < t->n; r++) t->index[r] = (int32_t)t->row[r];
-    b->mod.table = a->distance ? a->distance + at : NULL;
-    b->mod.factor = a->factor ? a->factor + at : NULL;
+    b->mod.table = ATTN_PART_(TERMS, a->distance) ? a->distance + at : NULL;
+    b->mod.factor = ATTN_PART_(TERMS, a->factor) ? a->factor + at : NULL;
     b->mod.back = b->back, b->mod.index = t->lined ? NULL : t->index;
   }
-  const int added = attn_addends_in_(a), by_key = key_mask || key_bias || (added & 1);
+  const int added = ATTN_HAS_COMPOSED ? attn_addends_in_(a) : 0,
+            by_key = key_mask || key_bias || (added & 1);
   if (by_key) memset(b->key, 0, sizeof b->key);
   for (int e = 0, n; (b->bias || key_mask || added) && e < b->n; e += n) {
     n = attn_block_run_(b, e);
@@ -15465,7 +15498,7 @@ ATTN_FUNC_ void attn_tile_weigh_(attn_tile_ *t, float *s, int64_t n, int g0, int
 
 /* The keys a tile may see, first to last. 0 = none. */
 ATTN_FUNC_ int attn_tile_keys_(const attn_tile_ *t, int64_t *first, int64_t *last) {
-  const attn_plan_ *plan = t->a->plan;
+  const attn_plan_ *plan = ATTN_PART_(PATTERN, t->a->plan);
   *first = INT64_MAX, *last = -1;
   for (int g = 0; g < t->groups; g++) {
     if (t->g[g].hi_max - 1 > *last) *last = t->g[g].hi_max - 1;
@@ -15483,7 +15516,10 @@ ATTN_FUNC_ int attn_tile_keys_(const attn_tile_ *t, int64_t *first, int64_t *las
 }
 
 ATTN_FUNC_ int64_t attn_relative_clip_(const attn_softmax_ *a) {
-  return ((a->relative.keys.data ? a->relative.keys.len : a->relative.values.len) - 1) / 2;
+  return ((ATTN_PART_(TERMS, a->relative.keys.data) ? a->relative.keys.len
+                                                    : a->relative.values.len) -
+          1) /
+         2;
 }
 
 /* Before a tile's first block: dots of its queries with the vectors of every label and distance that
@@ -15495,7 +15531,8 @@ ATTN_FUNC_ void attn_tile_terms_(attn_tile_ *t) {
   const double s = a->scale * a->unit;
   int64_t first, last;
   t->rel_rows = t->rel_first = 0;
-  if ((a->relative.keys.data || a->relative.values.data) && attn_tile_keys_(t, &first, &last)) {
+  if ((ATTN_PART_(TERMS, a->relative.keys.data) || ATTN_PART_(TERMS, a->relative.values.data)) &&
+      attn_tile_keys_(t, &first, &last)) {
     const int64_t c = attn_relative_clip_(a);
     int64_t near = INT64_MAX, far = INT64_MIN;
     for (int g = 0; g < t->groups; g++) {
@@ -15504,12 +15541,12 @@ ATTN_FUNC_ void attn_tile_terms_(attn_tile_ *t) {
     }
     t->rel_first = attn_clamp_(first - far, -c, c);
     t->rel_rows = attn_clamp_(last - near, -c, c) - t->rel_first + 1;
-    if (a->relative.keys.data)
+    if (ATTN_PART_(TERMS, a->relative.keys.data))
       attn_on_(tile, f)->score_block(
           t->w.rel_keys, t->w.qt, attn_table_row_(&a->relative.keys, h, t->rel_first + c),
           a->relative.keys.stride_len, t->rel_rows, dk, 0, t->groups, t->spare);
   }
-  if (a->labels.label) {
+  if (ATTN_PART_(TERMS, a->labels.label)) {
     const int64_t n = a->labels.table.len;
     attn_on_(tile, f)->score_block(t->w.labels, t->w.qt, attn_table_row_(&a->labels.table, h, 0),
                                    a->labels.table.stride_len, n, dk, 0, t->groups, t->spare);
@@ -15518,7 +15555,7 @@ ATTN_FUNC_ void attn_tile_terms_(attn_tile_ *t) {
       for (int r = 0; r < t->n; r++) t->w.labels[e * ATTN_TILE_ + r] += x;
     }
   }
-  if (a->xl.table.data) { /* last: the other terms use the plain queries */
+  if (ATTN_PART_(TERMS, a->xl.table.data)) { /* last: the other terms use the plain queries */
     for (int64_t c = 0; c < dk; c++) {
       const float u = a->xl.content_bias ? a->xl.content_bias[h * dk + c] : 0.0f;
       const float v = a->xl.distance_bias ? a->xl.distance_bias[h * dk + c] : 0.0f;
@@ -15573,7 +15610,7 @@ ATTN_FUNC_ void attn_block_relative_keys_(attn_tile_ *t, const attn_block_ *b,
 }
 
 ATTN_FUNC_ void attn_tile_relative_clear_(attn_tile_ *t) {
-  if (!t->a->relative.values.data || t->rel_rows == 0) return;
+  if (!ATTN_PART_(TERMS, t->a->relative.values.data) || t->rel_rows == 0) return;
   memset(t->w.rel_values, 0, (size_t)(t->rel_rows * ATTN_TILE_) * sizeof(float));
   memset(t->w.rel_hit, 0, (size_t)(t->rel_rows * ATTN_TILE_));
 }
@@ -15591,7 +15628,8 @@ ATTN_FUNC_ int attn_block_reads_(const attn_tile_ *t, const attn_block_ *b, int 
   const int64_t cell = e * ATTN_TILE_ + r;
   return attn_block_sees_(t, b, e, r) && !(b->mod.key && b->mod.key[e] == -INFINITY) &&
          !(b->mod.bias && b->mod.bias[cell] == -INFINITY) &&
-         !((attn_modifies_(t->a) || t->a->choice || t->given) && t->w.s[cell] == -INFINITY);
+         !((attn_modifies_(t->a) || ATTN_PART_(CONTENT, t->a->choice) || t->given) &&
+           t->w.s[cell] == -INFINITY);
 }
 
 /* Notes the distances at which each row has a key; before scores become weights. */
@@ -16004,7 +16042,7 @@ typedef struct attn_list_ {
 ATTN_FUNC_ void attn_list_of_(const attn_tile_ *t, int r, attn_list_ *x) {
   const attn_softmax_ *a = t->a;
   x->next = 0;
-  if (a->edges) {
+  if (ATTN_PART_(EDGES, a->edges)) {
     const attn_edges_params *p = a->edges;
     const int64_t heads = p->per_head ? a->q.heads : 1;
     const int64_t set = (p->per_batch ? t->batch * heads : 0) + (p->per_head ? t->head[r] : 0);
@@ -16030,9 +16068,9 @@ ATTN_FUNC_ float attn_pair_bias_(const attn_tile_ *t, int r, int64_t key) {
   const attn_softmax_ *a = t->a;
   const int64_t at = (a->distance_heads > 1 ? t->head[r] : 0) * a->distances;
   float x = 0.0f;
-  if (a->distance) x += a->distance[at + t->pos[r] - key + a->distance_zero];
+  if (ATTN_PART_(TERMS, a->distance)) x += a->distance[at + t->pos[r] - key + a->distance_zero];
   if (a->alibi) x += t->slope[r] * (float)attn_abs64_(key - t->pos[r]);
-  if (a->gaussian.center) {
+  if (ATTN_PART_(TERMS, a->gaussian.center)) {
     const float c = a->gaussian.center[attn_row_number_(a, t->batch, t->head[r], t->row[r])];
     const float d = (float)((double)key - (double)c);
     x -= d * d * t->precision[r];
@@ -16050,7 +16088,8 @@ ATTN_FUNC_ float attn_pair_ramp_(const attn_tile_ *t, int r, int64_t key) {
 
 /* Whether pairs of lists have additive terms, or masks. */
 ATTN_FUNC_ int attn_list_plain_(const attn_softmax_ *a) {
-  return !(a->terms & attn_terms_with_(ATTN_TERM_PAIR_)) && !(a->edges && a->edges->bias);
+  return !(a->terms & attn_terms_with_(ATTN_TERM_PAIR_)) &&
+         !(ATTN_PART_(EDGES, a->edges) && a->edges->bias);
 }
 
 /* The next allowed keys of row r, up to a block of them, with their biases; edge[] says which
@@ -16063,7 +16102,8 @@ ATTN_FUNC_ int attn_list_take_(attn_tile_ *t, attn_list_ *x, int r, int32_t *ind
     const int64_t left = x->count - x->next;
     n = left < ATTN_BLOCK_ ? (int)left : ATTN_BLOCK_;
     if (n) memcpy(index, x->key + x->next, (size_t)n * sizeof *index);
-    for (int e = 0; (a->edges && a->edges->weights) && e < n; e++) edge[e] = (int32_t)(x->next + e);
+    for (int e = 0; (ATTN_PART_(EDGES, a->edges) && a->edges->weights) && e < n; e++)
+      edge[e] = (int32_t)(x->next + e);
     x->next += n;
     return n;
   }
@@ -16073,7 +16113,7 @@ ATTN_FUNC_ int attn_list_take_(attn_tile_ *t, attn_list_ *x, int r, int32_t *ind
     if (key < t->lo[r] || key >= t->hi[r]) continue;
     if (a->mask.kind && !attn_tile_sees_(t, r, key)) continue;
     *cell = attn_pair_bias_(t, r, key);
-    if (a->span.z && attn_pair_ramp_(t, r, key) == 0.0f) continue;
+    if (ATTN_PART_(TERMS, a->span.z) && attn_pair_ramp_(t, r, key) == 0.0f) continue;
     if (a->bias.kind) {
       const int64_t at = a->bias.k_len > 1 ? key : 0;
       a->table->widen(bias, t->bias[r] + at * attn_size_(a->bias.dtype), 0, NULL, 1, 1,
@@ -16081,12 +16121,12 @@ ATTN_FUNC_ int attn_list_take_(attn_tile_ *t, attn_list_ *x, int r, int32_t *ind
       if (bias[0] == -INFINITY) continue;
       *cell += attn_to_unit_(a, bias[0]);
     }
-    if (a->edges && a->edges->bias) {
+    if (ATTN_PART_(EDGES, a->edges) && a->edges->bias) {
       const float z = a->edges->bias[x->set + x->offset + x->next];
       if (z == -INFINITY) continue;
       *cell += attn_to_unit_(a, z);
     }
-    if (a->factor)
+    if (ATTN_PART_(TERMS, a->factor))
       t->w.dot[n * ATTN_TILE_ + r] =
           a->factor[(a->distance_heads > 1 ? t->head[r] : 0) * a->distances + t->pos[r] - key +
                     a->distance_zero];
@@ -16101,18 +16141,18 @@ ATTN_FUNC_ void attn_list_terms_(attn_tile_ *t, float *s, const float *xl_q, int
                                  const int32_t *key, int n) {
   const attn_softmax_ *a = t->a;
   float xl[ATTN_BLOCK_];
-  if (a->xl.table.data) {
+  if (ATTN_PART_(TERMS, a->xl.table.data)) {
     attn_xl_row_(t, xl, xl_q, r, key, n);
     for (int e = 0; e < n; e++) s[e] += xl[e];
   }
-  if (a->relative.keys.data) {
+  if (ATTN_PART_(TERMS, a->relative.keys.data)) {
     const int64_t c = attn_relative_clip_(a);
     for (int e = 0; e < n; e++) {
       const int64_t d = attn_clamp_(key[e] - t->pos[r], -c, c) - t->rel_first;
       s[e] += t->w.rel_keys[d * ATTN_TILE_ + r];
     }
   }
-  for (int e = 0; a->labels.label && e < n; e++) {
+  for (int e = 0; ATTN_PART_(TERMS, a->labels.label) && e < n; e++) {
     const int64_t x = a->labels.label(a->labels.user, t->batch, t->head[r], t->row[r], key[e]);
     if (x >= 0 && x < a->labels.table.len) s[e] += t->w.labels[x * ATTN_TILE_ + r];
   }
@@ -16127,7 +16167,7 @@ ATTN_FUNC_ void attn_list_emit_(attn_tile_ *t, const attn_list_ *x, int r, const
     if (index[e] < 0) continue;
     if (a->map.data)
       ((float *)(void *)attn_at_(&a->map, t->batch, t->head[r], t->row[r]))[index[e]] = s;
-    if (a->edges && a->edges->weights) attn_list_weights_(t, r, x)[edge[e]] = s;
+    if (ATTN_PART_(EDGES, a->edges) && a->edges->weights) attn_list_weights_(t, r, x)[edge[e]] = s;
   }
 }
 
@@ -16201,13 +16241,13 @@ ATTN_FUNC_ void attn_list_scores_(attn_tile_ *t, int32_t *const *index, const in
   set = mod;
   mod.softcap = a->softcap;
   if (!attn_list_plain_(a)) mod.bias = t->w.bias;
-  if (a->factor) mod.factor = t->w.dot;
+  if (ATTN_PART_(TERMS, a->factor)) mod.factor = t->w.dot;
   set.lanes = lanes;
   for (int r = 0; r < ATTN_TILE_; r++) t->top[r] = -INFINITY;
-  if (attn_modifies_(a) || a->span.z) {
+  if (attn_modifies_(a) || ATTN_PART_(TERMS, a->span.z)) {
     attn_on_(tile, f)->modify_block(t->w.s, most, 0, t->groups, &mod, t->spare);
     if (attn_modifies_(a)) attn_list_modify_(t, index, count, most);
-    for (int r = 0; a->span.z && r < t->n; r++)
+    for (int r = 0; ATTN_PART_(TERMS, a->span.z) && r < t->n; r++)
       for (int e = 0; e < count[r]; e++)
         if (index[r][e] >= 0)
           t->w.s[e * ATTN_TILE_ + r] += (float)attn_log2_(attn_pair_ramp_(t, r, index[r][e]));
@@ -16227,7 +16267,7 @@ ATTN_FUNC_ void attn_list_values_(attn_tile_ *t, int32_t *const *index, const in
   attn_picked_ picked;
   void *row[ATTN_TILE_];
   int kept[ATTN_TILE_];
-  if (a->relu) {
+  if (ATTN_PART_(WEIGHTS_, a->relu)) {
     attn_tile_weigh_(t, t->w.s, most, 0, t->groups);
     for (int r = 0; r < ATTN_TILE_; r++) t->alpha[r] = 1.0f;
   } else {
@@ -16240,17 +16280,18 @@ ATTN_FUNC_ void attn_list_values_(attn_tile_ *t, int32_t *const *index, const in
   for (int r = 0; r < t->n; r++) {
     float *p = (float *)row[r];
     int n = count[r];
-    if (attn_modifies_(a) || a->choice) { /* what the modifier forbids is not read */
+    if (attn_modifies_(a) ||
+        ATTN_PART_(CONTENT, a->choice)) { /* what the modifier forbids is not read */
       n = 0;
       for (int e = 0; e < count[r]; e++)
         if (index[r][e] >= 0) p[n] = p[e], index[r][n++] = index[r][e];
     }
     attn_list_pick_(t, &picked, &a->v, &a->v_scales, t->head_v, t->w.v, index[r], n);
-    attn_on_(list, f)->axpys(t->w.o_rows + r * dv, p, picked.rows, picked.stride, picked.index, n,
-                             dv, picked.dtype, t->alpha[r], picked.ahead);
+    attn_on_(sum, f)->axpys(t->w.o_rows + r * dv, p, picked.rows, picked.stride, picked.index, n,
+                            dv, picked.dtype, t->alpha[r], picked.ahead);
     kept[r] = n;
   }
-  if (!a->relative.values.data) return;
+  if (!ATTN_PART_(TERMS, a->relative.values.data)) return;
   const int64_t c = attn_relative_clip_(a);
   attn_on_(tile, f)->scale_block(t->w.rel_values, t->rel_rows, 0, t->groups, t->alpha);
   for (int r = 0; r < t->n; r++)
@@ -16273,12 +16314,12 @@ ATTN_FUNC_ int attn_tile_lists_(attn_tile_ *t, int started) {
   for (int r = 0; r < t->n; r++) {
     attn_list_of_(t, r, &list[r]);
     index[r] = t->w.index + r * ATTN_BLOCK_;
-    if (a->edges && a->edges->weights && !a->counting)
+    if (ATTN_PART_(EDGES, a->edges) && a->edges->weights && !a->counting)
       for (int64_t e = 0; e < list[r].count; e++) attn_list_weights_(t, r, &list[r])[e] = -INFINITY;
     to[r] = t->w.q_rows + r * dk;
   }
   a->table->unpack(to, t->w.qt, t->n, dk, ATTN_F32, NULL);
-  if (a->xl.table.data) {
+  if (ATTN_PART_(TERMS, a->xl.table.data)) {
     for (int r = 0; r < t->n; r++) to[r] = t->w.q_rows + (ATTN_TILE_ + r) * dk;
     a->table->unpack(to, t->w.xl_qt, t->n, dk, ATTN_F32, NULL);
   }
@@ -16297,10 +16338,10 @@ ATTN_FUNC_ int attn_tile_lists_(attn_tile_ *t, int started) {
     }
     if (most == 0) break;
     attn_list_scores_(t, index, count, most);
-    if (a->choice && !attn_choose_lists_(t, index, count, most)) continue;
+    if (ATTN_PART_(CONTENT, a->choice) && !attn_choose_lists_(t, index, count, most)) continue;
     any = 1;
     if (!a->counting)
-      for (int r = 0; r < t->n && (a->map.data || a->edges); r++)
+      for (int r = 0; r < t->n && (a->map.data || ATTN_PART_(EDGES, a->edges)); r++)
         attn_list_emit_(t, &list[r], r, index[r], t->w.index + (ATTN_TILE_ + r) * ATTN_BLOCK_,
                         count[r]);
     attn_list_values_(t, index, count, most);
@@ -16466,8 +16507,8 @@ ATTN_FUNC_ void attn_segment_scores_(attn_tile_ *t, const attn_block_ *b,
     attn_on_(tile, f)->modify_block(s, seg->n, seg->m0, seg->m1, &only, t->top);
     return;
   }
-  if (a->relative.keys.data) attn_block_relative_keys_(t, b, seg);
-  if (a->labels.label) attn_block_labels_(t, b, seg);
+  if (ATTN_PART_(TERMS, a->relative.keys.data)) attn_block_relative_keys_(t, b, seg);
+  if (ATTN_PART_(TERMS, a->labels.label)) attn_block_labels_(t, b, seg);
   mod.at += seg->at;
   if (mod.key) mod.key += seg->at;
   if (mod.back) mod.back += seg->at;
@@ -16485,7 +16526,7 @@ ATTN_FUNC_ void attn_segment_scores_(attn_tile_ *t, const attn_block_ *b,
 
 ATTN_FUNC_ void attn_block_scores_(attn_tile_ *t, attn_block_ *b) {
   for (int r = 0; r < ATTN_TILE_; r++) t->top[r] = -INFINITY;
-  if (t->a->xl.table.data) attn_block_xl_(t, b), b->mod.dot = t->w.dot;
+  if (ATTN_PART_(TERMS, t->a->xl.table.data)) attn_block_xl_(t, b), b->mod.dot = t->w.dot;
   const int fill = t->a->map.data && !b->whole; /* a map wants every cell */
   for (int g = 0; (fill || b->gaps) && g < t->groups; g++)
     for (int e = fill ? 0 : b->first[g]; e < (fill ? b->n : b->end[g]); e++)
@@ -16511,7 +16552,7 @@ ATTN_FUNC_ void attn_block_weights_(attn_tile_ *t, const attn_ramp_ *ramp, int f
   const attn_softmax_ *a = t->a;
   float *s = t->w.s + first * ATTN_TILE_;
   attn_ramp_ here;
-  if (a->relu) {
+  if (ATTN_PART_(WEIGHTS_, a->relu)) {
     attn_tile_weigh_(t, s, end - first, g0, g1);
     return;
   }
@@ -16529,7 +16570,7 @@ ATTN_FUNC_ void attn_block_values_(attn_tile_ *t, attn_block_ *b, int started) {
   const float *s = t->w.s;
   attn_ramp_ zone, *ramp = NULL;
   int patch = 0;
-  if (a->span.z && b->j0 < t->flat) {
+  if (ATTN_PART_(TERMS, a->span.z) && b->j0 < t->flat) {
     const double rate = 1.0 / attn_span_ramp_(&a->span);
     for (int r = 0; r < t->n; r++)
       t->start[r] = (float)(attn_span_z_(t, r) - (double)(t->pos[r] - b->base + a->span.shift));
@@ -16547,13 +16588,15 @@ ATTN_FUNC_ void attn_block_values_(attn_tile_ *t, attn_block_ *b, int started) {
     attn_block_weights_(t, ramp, 0, b->n, 0, t->groups);
     if (!a->counting)
       attn_on_(tile, f)->value_block(t->w.ot, s, b->v, b->v_stride, b->n, dv, 0, t->groups,
-                                     started && !a->relu ? t->alpha : NULL, !started);
+                                     started && !ATTN_PART_(WEIGHTS_, a->relu) ? t->alpha : NULL,
+                                     !started);
   } else {
     if (!started) memset(t->w.ot, 0, (size_t)(dv * ATTN_TILE_) * sizeof(float));
     for (int g = 0; g < t->groups; g++) {
       if (b->end[g] == 0) continue;
       attn_block_weights_(t, ramp, b->first[g], b->end[g], g, g + 1);
-      if (started && !a->relu) attn_on_(tile, f)->scale_block(t->w.ot, dv, g, g + 1, t->alpha);
+      if (started && !ATTN_PART_(WEIGHTS_, a->relu))
+        attn_on_(tile, f)->scale_block(t->w.ot, dv, g, g + 1, t->alpha);
     }
     for (int i = 0; i < b->count && !a->counting; i++) {
       const attn_segment_ *seg = &b->seg[i];
@@ -16562,7 +16605,8 @@ ATTN_FUNC_ void attn_block_values_(attn_tile_ *t, attn_block_ *b, int started) {
                                      seg->g1, NULL, 0);
     }
   }
-  if (a->relative.values.data) attn_block_relative_values_(t, b, started && !a->relu);
+  if (ATTN_PART_(TERMS, a->relative.values.data))
+    attn_block_relative_values_(t, b, started && !ATTN_PART_(WEIGHTS_, a->relu));
   if (patch && !a->counting) attn_tile_patch_(t, b);
 }
 
@@ -16604,7 +16648,8 @@ ATTN_FUNC_ void attn_tile_store_(const attn_tile_ *t) {
   for (int r = 0; r < t->n; r++) {
     const int64_t at = attn_row_number_(a, t->batch, t->head[r], t->row[r]);
     a->state_m[at] = t->m[r], a->state_l[at] = t->l[r];
-    if (a->counting || !a->relu || !a->relu->count_first) a->state_n[at] = t->count[r];
+    if (a->counting || !ATTN_PART_(WEIGHTS_, a->relu) || !a->relu->count_first)
+      a->state_n[at] = t->count[r];
   }
   if (a->counting) return;
   attn_tile_state_rows_(t, rows);
@@ -16656,7 +16701,7 @@ ATTN_FUNC_ void attn_tile_divide_(attn_tile_ *t) {
   if (!a->lse.data) return;
   for (int r = 0; r < t->n; r++) {
     float lse = -INFINITY;
-    if (a->choice && (t->done >> r & 1)) continue;
+    if (ATTN_PART_(CONTENT, a->choice) && (t->done >> r & 1)) continue;
     if (t->l[r] > 0.0f && t->l[r] < INFINITY)
       lse = (float)(((double)t->m[r] + attn_log2_(t->l[r])) * ATTN_LN2_);
     else if (t->l[r] != 0.0f)
@@ -16669,12 +16714,12 @@ ATTN_FUNC_ void attn_tile_divide_(attn_tile_ *t) {
 ATTN_FUNC_ void attn_tile_finish_(attn_tile_ *t) {
   const attn_softmax_ *a = t->a;
   const attn_table_ *f = a->table;
-  if (a->relu)
+  if (ATTN_PART_(WEIGHTS_, a->relu))
     attn_tile_relu_(t);
   else
     attn_tile_divide_(t);
   f->unpack(t->out, t->w.ot, t->n, a->v.dim, a->o.dtype, t->scale);
-  const int weights = a->map.data || (a->edges && a->edges->weights);
+  const int weights = a->map.data || (ATTN_PART_(EDGES, a->edges) && a->edges->weights);
   for (int r = 0; weights && r < t->n; r++) {
     /* m includes the sinks here: exp2(x - m) / l with what scale already holds */
     const float inv = t->l[r] == 0.0f ? 0.0f : 1.0f / t->l[r];
@@ -16683,7 +16728,7 @@ ATTN_FUNC_ void attn_tile_finish_(attn_tile_ *t) {
       float *row = (float *)(void *)attn_at_(&a->map, t->batch, t->head[r], t->row[r]);
       f->weights(row, row, a->map.dim, m, inv);
     }
-    if (a->edges && a->edges->weights) {
+    if (ATTN_PART_(EDGES, a->edges) && a->edges->weights) {
       attn_list_ list;
       attn_list_of_(t, r, &list);
       float *row = attn_list_weights_(t, r, &list);
@@ -16747,16 +16792,16 @@ ATTN_FUNC_ int attn_tile_walk_(attn_tile_ *t, int started) {
   attn_block_ block;
   attn_cursor_ cursor = {NULL, 0, 0}, ahead = cursor;
   int64_t j = INT64_MAX, end = 0;
-  if (a->plan) cursor = attn_tile_runs_(a, t->plan);
+  if (ATTN_PART_(PATTERN, a->plan)) cursor = attn_tile_runs_(a, t->plan);
   for (int g = 0; g < t->groups; g++) {
     if (t->g[g].hi_max > end) end = t->g[g].hi_max;
     if (t->g[g].hi_max > 0 && t->g[g].lo_min < j) j = t->g[g].lo_min;
   }
   attn_block_terms_(t, &block);
-  const int few = !a->plan && j < end && end - j <= 4 * ATTN_BLOCK_;
+  const int few = !ATTN_PART_(PATTERN, a->plan) && j < end && end - j <= 4 * ATTN_BLOCK_;
   for (;;) {
     int64_t next = j;
-    if (a->plan) {
+    if (ATTN_PART_(PATTERN, a->plan)) {
       if (!attn_block_take_(t, &block, &cursor)) break;
     } else {
       if (j >= end) break;
@@ -16770,15 +16815,15 @@ ATTN_FUNC_ int attn_tile_walk_(attn_tile_ *t, int started) {
     t->partial |= block.partial;
     attn_block_modifiers_(t, &block);
     const attn_plan_tile_ *from = cursor.runs > 0 ? t->plan : t->next;
-    if (a->plan) {
+    if (ATTN_PART_(PATTERN, a->plan)) {
       ahead = cursor.runs > 0 ? cursor : attn_tile_runs_(a, t->next);
       attn_tile_ahead_(t, &ahead, from ? from->step : 1);
     }
     if (few) attn_tile_below_(t);
     attn_block_scores_(t, &block);
-    if (a->plan) attn_tile_ahead_(t, &ahead, from ? from->step : 1);
+    if (ATTN_PART_(PATTERN, a->plan)) attn_tile_ahead_(t, &ahead, from ? from->step : 1);
     if (few) attn_tile_below_(t);
-    if (a->choice) {
+    if (ATTN_PART_(CONTENT, a->choice)) {
       block.partial = t->partial = 1;
       if (!attn_choose_block_(t, &block)) continue;
     }
@@ -16792,10 +16837,11 @@ ATTN_FUNC_ int attn_tile_walk_(attn_tile_ *t, int started) {
 ATTN_FUNC_ int attn_tile_sweep_(attn_tile_ *t) {
   const attn_softmax_ *a = t->a;
   int started = attn_tile_load_(t);
-  if (a->choice) attn_choice_open_(t);
+  if (ATTN_PART_(CONTENT, a->choice)) attn_choice_open_(t);
   t->partial = 0;
   t->xl_next = -1;
-  if (a->edges || (a->plan && t->plan->step == 0)) return attn_tile_lists_(t, started);
+  if (ATTN_PART_(EDGES, a->edges) || (ATTN_PART_(PATTERN, a->plan) && t->plan->step == 0))
+    return attn_tile_lists_(t, started);
   for (int part = 0; part < attn_tile_parts_(t); part++) {
     attn_tile_part_(t, part);
     started = attn_tile_walk_(t, started);
@@ -16814,10 +16860,11 @@ ATTN_FUNC_ void attn_tile_by_count_(attn_tile_ *t) {
     by[r] = 1.0f / (keys > 1.0f ? keys : 1.0f);
   }
   attn_on_(tile, f)->scale_block(t->w.qt, a->q.dim, 0, t->groups, by);
-  if (a->xl.table.data) attn_on_(tile, f)->scale_block(t->w.xl_qt, a->q.dim, 0, t->groups, by);
-  if (a->relative.keys.data)
+  if (ATTN_PART_(TERMS, a->xl.table.data))
+    attn_on_(tile, f)->scale_block(t->w.xl_qt, a->q.dim, 0, t->groups, by);
+  if (ATTN_PART_(TERMS, a->relative.keys.data))
     attn_on_(tile, f)->scale_block(t->w.rel_keys, t->rel_rows, 0, t->groups, by);
-  if (a->labels.label)
+  if (ATTN_PART_(TERMS, a->labels.label))
     attn_on_(tile, f)->scale_block(t->w.labels, a->labels.table.len, 0, t->groups, by);
 }
 
@@ -16860,7 +16907,8 @@ ATTN_FUNC_ void attn_tile_relative_(attn_tile_ *t) {
 /* A pass that chooses keys. The best ones are attended to when all phases have had their say. */
 ATTN_FUNC_ void attn_tile_choose_(attn_tile_ *t, int last) {
   attn_tile_sweep_(t);
-  if (!attn_choice_collects_(t->a->choice) || !attn_choice_close_(t, last)) return;
+  if (!attn_choice_collects_(ATTN_PART_(CONTENT, t->a->choice)) || !attn_choice_close_(t, last))
+    return;
   for (int r = 0; r < ATTN_TILE_; r++) {
     t->m[r] = -INFINITY, t->l[r] = 0.0f, t->alpha[r] = t->scale[r] = 1.0f;
   }
@@ -16873,18 +16921,18 @@ ATTN_FUNC_ void attn_tile_placed_(attn_tile_ *t, int last) {
   const attn_softmax_ *a = t->a;
   const int64_t pairs = *t->w.pairs;
   attn_tile_terms_(t);
-  if (a->relu && a->relu->count_first && !a->counting) attn_tile_by_count_(t);
+  if (ATTN_PART_(WEIGHTS_, a->relu) && a->relu->count_first && !a->counting) attn_tile_by_count_(t);
   for (int r = 0; a->map.data && a->phase == 0 && r < t->n; r++) {
     float *row = (float *)(void *)attn_at_(&a->map, t->batch, t->head[r], t->row[r]);
     for (int64_t c = 0; c < a->map.dim; c++) row[c] = -INFINITY;
   }
   t->careful = t->rel_careful = 0;
-  if (a->choice && attn_choice_skips_(t)) return;
+  if (ATTN_PART_(CONTENT, a->choice) && attn_choice_skips_(t)) return;
   if (attn_choice_blind_(a)) {
     attn_tile_choose_(t, last);
     return;
   }
-  if (a->relative.values.data && t->rel_rows > 0)
+  if (ATTN_PART_(TERMS, a->relative.values.data) && t->rel_rows > 0)
     t->rel_careful = !a->table->finite(
         attn_table_row_(&a->relative.values, t->head[0], t->rel_first + attn_relative_clip_(a)),
         a->relative.values.stride_len, t->rel_rows, a->v.dim);
@@ -16897,7 +16945,8 @@ ATTN_FUNC_ void attn_tile_placed_(attn_tile_ *t, int last) {
     started = attn_tile_sweep_(t);
   }
   if (!started) memset(t->w.ot, 0, (size_t)(a->v.dim * ATTN_TILE_) * sizeof(float));
-  if (a->relative.values.data && t->rel_rows > 0 && started) attn_tile_relative_(t);
+  if (ATTN_PART_(TERMS, a->relative.values.data) && t->rel_rows > 0 && started)
+    attn_tile_relative_(t);
   if (last && !a->counting)
     attn_tile_finish_(t);
   else
@@ -16941,7 +16990,7 @@ ATTN_FUNC_ void attn_softmax_tile_(const attn_softmax_ *a, int worker, int64_t u
 ATTN_FUNC_ void attn_softmax_item_(void *job, int worker, int64_t index) {
   const attn_softmax_ *a = (const attn_softmax_ *)job;
   attn_tile_ t;
-  if (!a->plan) {
+  if (!ATTN_PART_(PATTERN, a->plan)) {
     attn_softmax_tile_(a, worker, index / a->tiles, index % a->tiles);
     return;
   }
@@ -16988,8 +17037,9 @@ ATTN_FUNC_ void attn_few_splits_(attn_softmax_ *a) {
 ATTN_FUNC_ const char *attn_few_plan_(attn_softmax_ *a, int one_order) {
   const int64_t rows = a->group * a->q.len;
   a->few = a->by_row = 0, a->splits = 1, a->kept = a->skip = 0;
-  if (a->plan || a->edges) return "the call says which pairs exist";
-  if (a->relu) return "rectified weights";
+  if (ATTN_PART_(PATTERN, a->plan) || ATTN_PART_(EDGES, a->edges))
+    return "the call says which pairs exist";
+  if (ATTN_PART_(WEIGHTS_, a->relu)) return "rectified weights";
   if (one_order) return "params.one_order is set";
   if (a->q.len < 1 || a->q.len > ATTN_FEW_QUERIES_ || rows > ATTN_FEW_ROWS_ || a->k.len < 1)
     return "more than 16 queries, or more than 64 rows to a key";
@@ -17153,7 +17203,7 @@ ATTN_FUNC_ void attn_few_walk_(attn_tile_ *t) {
   const attn_softmax_ *a = t->a;
   const attn_table_ *f = a->table;
   const int64_t end = t->g[0].hi_max;
-  const int open = a->terms || a->addends;
+  const int open = a->terms || ATTN_PART_(COMPOSED, a->addends);
   attn_block_ b;
   if (open) attn_block_terms_(t, &b);
   for (int64_t j = t->g[0].lo_min, base; j < end; j = base + ATTN_BLOCK_) {
@@ -17216,7 +17266,7 @@ ATTN_FUNC_ void attn_few_by_row_(attn_tile_ *t) {
     attn_on_(few, a->table)
         ->pack_row(t->w.row_q + r * kw, attn_at_(&a->q, t->batch, t->head[r], t->row[r]), a->q.dim,
                    a->q.dtype, a->scale_hi, a->scale_lo);
-    const float *mix = a->mix ? a->mix + t->head[r] * a->q.dim : NULL;
+    const float *mix = ATTN_PART_(COMPOSED, a->mix) ? a->mix + t->head[r] * a->q.dim : NULL;
     for (int64_t c = 0; mix && c < a->q.dim; c++) t->w.row_q[r * kw + c] *= mix[c];
     if (pairs_k) attn_row_pairs_(t->w.row_q + r * kw, kw, 1);
   }
@@ -17319,7 +17369,7 @@ ATTN_FUNC_ void attn_few_join_(const attn_softmax_ *a, int worker, int64_t unit)
     for (int64_t s = 0; s < n; s++)
       l += (double)a->part_l[first + index[s] * rows + r] * (double)weight[s];
     memset(o, 0, (size_t)dv * sizeof(float));
-    attn_on_(list, a->table)
+    attn_on_(sum, a->table)
         ->axpys(o, weight, a->part_o + (first + r) * dv, rows * dv, index, n, dv, ATTN_F32, 1.0f,
                 0);
     t.m[r] = m, t.l[r] = (float)l;
@@ -17409,7 +17459,7 @@ typedef struct attn_shared_ {
 ATTN_FUNC_ void attn_shared_plan_(const attn_softmax_ *a, attn_shared_ *x) {
   const int64_t f = sizeof(float), rows = attn_mul_(attn_mul_(a->q.batch, a->q.heads), a->q.len);
   const int64_t table = attn_piece_(attn_mul_(a->distance_heads, a->distances), f);
-  const int state = a->phases > 1 || (a->relu && a->relu->count_first);
+  const int state = a->phases > 1 || (ATTN_PART_(WEIGHTS_, a->relu) && a->relu->count_first);
   const int64_t row = state ? attn_piece_(rows, f) : 0;
   int64_t at = 0;
   x->distance = at, at = attn_add_(at, attn_has_distance_(&a->by_distance) ? table : 0);
@@ -17446,8 +17496,8 @@ ATTN_FUNC_ int64_t attn_softmax_items_(const attn_softmax_ *a, int phase) {
   int64_t n = 0, first;
   if (a->seq) return a->seq->items;
   if (a->few) return a->q.batch * (a->q.heads / a->group) * a->splits;
-  if (a->own && !a->plan) return a->own_items;
-  if (!a->plan) return a->q.batch * (a->q.heads / a->group) * a->tiles;
+  if (ATTN_PART_(COMPOSED, a->own) && !ATTN_PART_(PATTERN, a->plan)) return a->own_items;
+  if (!ATTN_PART_(PATTERN, a->plan)) return a->q.batch * (a->q.heads / a->group) * a->tiles;
   for (int64_t h = 0; h < a->q.heads; h++) n += attn_plan_tiles_(a->plan, h, phase, &first);
   return n * a->q.batch;
 }
@@ -17484,8 +17534,8 @@ ATTN_FUNC_ void attn_softmax_pass_(attn_softmax_ *a, attn_ctx *ctx, int workers)
   }
   for (a->phase = 0; a->phase < a->phases; a->phase++) {
     const int64_t items = attn_softmax_items_(a, a->phase);
-    if (a->plan) a->tiles = items / a->q.batch;
-    const attn_item_fn_ item = a->own ? a->own : attn_softmax_item_;
+    if (ATTN_PART_(PATTERN, a->plan)) a->tiles = items / a->q.batch;
+    const attn_item_fn_ item = ATTN_PART_(COMPOSED, a->own) ? a->own : attn_softmax_item_;
     if (items) attn_for_(ctx, attn_pieces_(workers, items), items, item, a);
   }
 }
@@ -17596,13 +17646,14 @@ ATTN_FUNC_ int attn_softmax_run_(attn_error_ *e, attn_softmax_ *a, attn_ctx *ctx
     a->sequences.part = (int64_t *)(void *)(w.base + x.part);
     attn_sequences_count_(a);
   }
-  if (a->distance || a->factor)
-    attn_distance_fill_(a, a->distance ? distance : NULL, a->factor ? factor : NULL);
+  if (ATTN_PART_(TERMS, a->distance) || ATTN_PART_(TERMS, a->factor))
+    attn_distance_fill_(a, ATTN_PART_(TERMS, a->distance) ? distance : NULL,
+                        ATTN_PART_(TERMS, a->factor) ? factor : NULL);
   for (int i = 0; i < workers; i++) {
     attn_scratch_cut_(a, i, &s);
     *s.pairs = 0, s.held->n = 0;
   }
-  if (a->relu && a->relu->count_first) {
+  if (ATTN_PART_(WEIGHTS_, a->relu) && a->relu->count_first) {
     a->counting = 1;
     attn_softmax_pass_(a, ctx, workers);
     a->counting = 0;
@@ -17611,7 +17662,7 @@ ATTN_FUNC_ int attn_softmax_run_(attn_error_ *e, attn_softmax_ *a, attn_ctx *ctx
       *s.pairs = 0;
     }
   }
-  if (a->choice) {
+  if (ATTN_PART_(CONTENT, a->choice)) {
     a->choice->least = (float *)(void *)(w.base + x.least);
     a->choice->count = (int64_t *)(void *)(w.base + x.count);
     a->choice->done = x.kept > x.done ? (unsigned char *)(w.base + x.done) : NULL;
@@ -17624,14 +17675,14 @@ ATTN_FUNC_ int attn_softmax_run_(attn_error_ *e, attn_softmax_ *a, attn_ctx *ctx
   } else {
     attn_softmax_pass_(a, ctx, workers);
   }
-  if (a->choice)
+  if (ATTN_PART_(CONTENT, a->choice))
     attn_report_(ctx, a->table, workers,
                  a->choice->mode == ATTN_TOPK_EXACT ? "best keys of streamed scores"
                                                     : "streaming softmax, keys above a bound",
                  a->choice->mode == ATTN_TOPK_EXACT ? "params.mode and k" : "params.mode");
-  else if (a->edges)
+  else if (ATTN_PART_(EDGES, a->edges))
     attn_report_(ctx, a->table, workers, "streaming softmax, key lists", "the call gives lists");
-  else if (a->plan)
+  else if (ATTN_PART_(PATTERN, a->plan))
     attn_report_(ctx, a->table, workers, "streaming softmax, scheduled tiles",
                  "the call has a schedule");
   else if (a->seq)
@@ -21403,7 +21454,10 @@ ATTN_FUNC_ int attn_sdpa_plan_(attn_error_ *e, attn_softmax_ *a, const attn_sdpa
   a->left = attn_reach_(p->window_left);
   a->keep = p->window_left == 0 ? 0 : p->keep < k->len ? p->keep : k->len;
   a->right = p->causal ? 0 : attn_reach_(p->window_right);
-  if (!attn_check_terms_(e, a, p, span + TERMS)) return 0;
+  if (ATTN_HAS_TERMS && !attn_check_terms_(e, a, p, span + TERMS)) return 0;
+  if (p->schedule && !ATTN_HAS_PATTERN)
+    return attn_reject_(e, ATTN_E_SCHEDULE,
+                        "params.schedule: ATTN_ONLY leaves out ATTN_FAMILY_PATTERN");
   if (p->schedule) {
     a->plan = attn_plan_of_(p->schedule);
     if (!a->plan)
@@ -21431,8 +21485,9 @@ ATTN_FUNC_ int attn_sdpa_plan_(attn_error_ *e, attn_softmax_ *a, const attn_sdpa
                             x == O     ? attn_says_(wo, ATTN_SAYS_OVERLAP_)
                             : x == LSE ? attn_says_(wl, ATTN_SAYS_OVERLAP_)
                                        : attn_says_(wm, ATTN_SAYS_OVERLAP_));
-  if (a->choice && !a->choice->values) memset(&span[O], 0, sizeof span[O]); /* o is a stand-in */
-  for (int n = 0; a->choice && data >= 0 && n < 2; n++)
+  if (ATTN_PART_(CONTENT, a->choice) && !a->choice->values)
+    memset(&span[O], 0, sizeof span[O]); /* o is a stand-in */
+  for (int n = 0; ATTN_PART_(CONTENT, a->choice) && data >= 0 && n < 2; n++)
     for (int y = O; y < SPANS; y++)
       if (attn_overlap_(a->choice->span[n], span[y]) ||
           attn_overlap_(a->choice->span[0], a->choice->span[1]))
@@ -21447,7 +21502,7 @@ ATTN_FUNC_ int attn_sdpa_plan_(attn_error_ *e, attn_softmax_ *a, const attn_sdpa
         !attn_check_lens_(e, p->q_len, q->batch, q->len, "params.q_len must lie in 0..q.len") ||
         !attn_check_logits_(e, p->alibi, q->heads, 1, "params.alibi must be finite") ||
         !attn_check_logits_(e, p->sinks, q->heads, 0, "params.sinks holds NaN or +inf") ||
-        !attn_check_term_values_(e, a))
+        (ATTN_HAS_TERMS && !attn_check_term_values_(e, a)))
       return 0;
     if (ctx && ctx->validate && p->bias.kind && q->batch && q->len && k->len &&
         !attn_check_bias_(e, a->table, &p->bias))
@@ -22770,7 +22825,7 @@ ATTN_FUNC_ float attn_pooled_sum_(const attn_pooled_ *a, char *own, float *sum, 
   for (int64_t r = 0; r < n; r += ATTN_BLOCK_) {
     const int64_t m = n - r < ATTN_BLOCK_ ? n - r : ATTN_BLOCK_;
     memset(sum, 0, (size_t)d * sizeof *sum);
-    attn_on_(list, a->table)
+    attn_on_(sum, a->table)
         ->axpys(sum, p ? p + r : ones, attn_at_(&a->x, b, h, i0 + r), a->x.stride_len, index, m, d,
                 a->x.dtype, 1.0f, 0);
     part = p ? 0.0f : (float)m;
@@ -23274,7 +23329,7 @@ ATTN_FUNC_ void attn_depthwise_row_(const attn_depthwise_ *a, float *sum, const 
   for (int i = 0; i < ATTN_BLOCK_; i++) index[i] = i;
   memset(sum, 0, (size_t)d * sizeof *sum);
   for (int64_t r = r0; r < r1; r += ATTN_BLOCK_)
-    attn_on_(list, a->table)
+    attn_on_(sum, a->table)
         ->axpys(sum, taps + (ATTN_SIX_ - 1) + r, attn_at_(&a->x, b, h, start + r * step),
                 a->x.stride_len * step, index, r1 - r < ATTN_BLOCK_ ? r1 - r : ATTN_BLOCK_, d,
                 a->x.dtype, 1.0f, 0);
@@ -32571,8 +32626,7 @@ ATTN_FUNC_ void attn_linear_times_(const attn_table_ *f, attn_linear_ask_ *ask, 
 /* y = alpha y + x, n numbers */
 ATTN_FUNC_ void attn_linear_join_(const attn_table_ *f, float *y, const float *x, int64_t n,
                                   float alpha) {
-  attn_on_(list, f)->axpys(y, attn_linear_ones_, x, 0, attn_linear_index_, 1, n, ATTN_F32, alpha,
-                           0);
+  attn_on_(sum, f)->axpys(y, attn_linear_ones_, x, 0, attn_linear_index_, 1, n, ATTN_F32, alpha, 0);
 }
 
 /* n rows of a tensor as dense f32, where they are if they are so. */
@@ -32723,8 +32777,8 @@ ATTN_FUNC_ void attn_linear_delta_(attn_linear_chain_ *c, int64_t j0) {
     if (i0)
       attn_linear_times_(f, w->ask, v + i0 * wide, wide, rows, g, e, 1, v, wide, i0, c->cols, 0);
     for (int64_t i = i0 + 1; i < i0 + rows; i++)
-      attn_on_(list, f)->axpys(v + i * wide, w->g + i * e + i0, v + i0 * wide, wide,
-                               attn_linear_index_, i - i0, c->cols, ATTN_F32, 1.0f, 0);
+      attn_on_(sum, f)->axpys(v + i * wide, w->g + i * e + i0, v + i0 * wide, wide,
+                              attn_linear_index_, i - i0, c->cols, ATTN_F32, 1.0f, 0);
   }
   c->v = w->v, c->v_stride = wide;
 }
@@ -32779,15 +32833,15 @@ ATTN_FUNC_ void attn_linear_update_(attn_linear_chain_ *c, int each) {
   attn_linear_times_(f, w->ask, w->u + c->col, a->wide, a->m, w->c, 1, a->m, c->v + c->col,
                      c->v_stride, c->n, c->cols, c->pending == 0);
   if (c->pending == 0) memset(w->z, 0, (size_t)a->m * sizeof(float));
-  attn_on_(list, f)->axpys(w->z, attn_linear_ones_, w->c, a->m, attn_linear_index_, c->n, a->m,
-                           ATTN_F32, 1.0f, 0);
+  attn_on_(sum, f)->axpys(w->z, attn_linear_ones_, w->c, a->m, attn_linear_index_, c->n, a->m,
+                          ATTN_F32, 1.0f, 0);
   c->pending += c->n;
   if (each || a->delta || c->scaled || c->pending >= ATTN_LINEAR_FLUSH_)
     attn_linear_flush_(c, c->keep * c->fade);
   tail[ATTN_LINEAR_KEEP_] *= c->keep;
   if (!c->s.sum) return;
-  attn_on_(list, f)->axpys(c->s.sum, by, c->v, c->v_stride, attn_linear_index_, c->n, a->dv,
-                           ATTN_F32, c->keep, 0);
+  attn_on_(sum, f)->axpys(c->s.sum, by, c->v, c->v_stride, attn_linear_index_, c->n, a->dv,
+                          ATTN_F32, c->keep, 0);
   tail[ATTN_LINEAR_COUNT_KEYS_] *= c->keep;
   for (int j = 0; j < c->n; j++) tail[ATTN_LINEAR_COUNT_KEYS_] += by[j];
 }
@@ -32810,9 +32864,9 @@ ATTN_FUNC_ void attn_linear_add_(const attn_linear_ *a, attn_linear_slot_ to,
   const float top = c1 > c0 ? c1 : c0, rates = part.tail[ATTN_LINEAR_KEEP_];
   const float keep = rates * (c0 == top ? 1.0f : attn_linear_exp_(f, c0 - top));
   const float by = c1 == top ? 1.0f : attn_linear_exp_(f, c1 - top);
-  attn_on_(list, f)->axpys(to.s, &by, part.s, 0, attn_linear_index_, 1, a->m * a->wide, ATTN_F32,
-                           keep, 0);
-  attn_on_(list, f)->axpys(to.z, &by, part.z, 0, attn_linear_index_, 1, a->m, ATTN_F32, keep, 0);
+  attn_on_(sum, f)->axpys(to.s, &by, part.s, 0, attn_linear_index_, 1, a->m * a->wide, ATTN_F32,
+                          keep, 0);
+  attn_on_(sum, f)->axpys(to.z, &by, part.z, 0, attn_linear_index_, 1, a->m, ATTN_F32, keep, 0);
   to.tail[ATTN_LINEAR_TOP_] = top;
   to.tail[ATTN_LINEAR_KEEP_] *= rates;
   if (!a->late) return;
@@ -32826,7 +32880,7 @@ ATTN_FUNC_ void attn_linear_late_(const attn_linear_ *a, attn_linear_slot_ s) {
   const float eps = a->map.late_eps;
   if (!a->late) return;
   for (int64_t r = 0; r < a->m; r++) {
-    attn_on_(list, a->table)
+    attn_on_(sum, a->table)
         ->axpys(s.s + r * a->wide, &eps, s.sum, 0, attn_linear_index_, 1, a->dv, ATTN_F32, 1.0f, 0);
     s.z[r] += eps * s.tail[ATTN_LINEAR_COUNT_KEYS_];
   }
@@ -33026,8 +33080,8 @@ ATTN_FUNC_ void attn_linear_steps_(attn_linear_chain_ *c, int64_t n, int64_t i0,
       if (c->s.sum) {
         const float weight = a->rule == ATTN_LINEAR_GATED ? 1.0f - c->rate[j] : 1.0f;
         const float left = a->decays ? c->rate[j] : 1.0f;
-        attn_on_(list, f)->axpys(c->s.sum, &weight, v, 0, attn_linear_index_, 1, a->dv, ATTN_F32,
-                                 left, 0);
+        attn_on_(sum, f)->axpys(c->s.sum, &weight, v, 0, attn_linear_index_, 1, a->dv, ATTN_F32,
+                                left, 0);
         c->s.tail[ATTN_LINEAR_COUNT_KEYS_] = left * c->s.tail[ATTN_LINEAR_COUNT_KEYS_] + weight;
       }
       c->fade = 1.0f;
@@ -34162,7 +34216,7 @@ ATTN_FUNC_ void attn_cluster_mean_(const attn_cluster_job_ *a, int64_t unit, int
     for (int64_t i = r + SOME; i < n && i < r + 2 * SOME; i++)
       attn_row_ahead_(&a->q, unit / a->q.heads, unit % a->q.heads, member[i]);
     memset(row, 0, (size_t)dk * sizeof *row);
-    attn_on_(list, a->table)
+    attn_on_(sum, a->table)
         ->axpys(row, one, q, a->q.stride_len, member + r, some, dk, a->q.dtype, 1.0f, 0);
     for (int64_t d = 0; d < dk; d++) sum[d] += (double)row[d];
   }
@@ -34346,7 +34400,7 @@ ATTN_FUNC_ float attn_centroid_split_(const attn_cluster_job_ *a, attn_centroid_
   }
   a->table->weights(x->x, x->x, *count, m, 1.0f / l);
   for (int64_t e = 0; e < *count; e++) mass += (double)x->x[e], x->x[e] = -x->x[e];
-  attn_on_(list, a->table)
+  attn_on_(sum, a->table)
       ->axpys(x->rest + r * v->dim, x->x, attn_at_(v, x->b, x->hv, 0), v->stride_len, x->pick,
               *count, v->dim, v->dtype, 1.0f / l, ATTN_AHEAD_);
   return (float)mass;
@@ -40973,7 +41027,7 @@ ATTN_FUNC_ void attn_votes_sum_(const attn_votes_ *a, const attn_votes_room_ *r,
   memset(y, 0, (size_t)a->m * sizeof(float));
   for (int64_t n = 0; dc >= ATTN_CAPSULE_WIDE_ && n < a->n; n++) {
     for (int64_t h = 0; h < a->heads; h++) r->column[h] = p[h * a->n + n];
-    attn_on_(list, a->table)
+    attn_on_(sum, a->table)
         ->axpys(y + n * dc, r->column, u + n * dc, stride, a->index, a->heads, dc, ATTN_F32, 1.0f,
                 0);
   }
@@ -41209,7 +41263,7 @@ ATTN_FUNC_ void attn_capsules_mean_(const attn_capsules_ *g, const attn_capsules
                                     const float *u, int64_t stride) {
   const attn_votes_ *a = &g->votes;
   memset(w->mass, 0, (size_t)a->n * sizeof(float));
-  attn_on_(list, a->table)
+  attn_on_(sum, a->table)
       ->axpys(w->mass, a->ones, w->c, a->n, a->index, a->heads, a->n, ATTN_F32, 1.0f, 0);
   for (int64_t n = 0; n < a->n; n++) {
     if (w->mass[n] < 1e-20f && !g->over_heads) attn_capsules_shares_(a, w, n);
@@ -41364,8 +41418,8 @@ ATTN_FUNC_ void attn_em_fit_(const attn_em_ *g, const attn_em_room_ *w, const fl
   const int64_t m = a->m;
   f->scale_rows(w->p, a->n, w->share, a->n, a->heads, a->n, w->a);
   memset(w->mass, 0, (size_t)a->n * sizeof(float));
-  attn_on_(list, f)->axpys(w->mass, a->ones, w->p, a->n, a->index, a->heads, a->n, ATTN_F32, 1.0f,
-                           0);
+  attn_on_(sum, f)->axpys(w->mass, a->ones, w->p, a->n, a->index, a->heads, a->n, ATTN_F32, 1.0f,
+                          0);
   for (int64_t n = 0; n < a->n; n++) w->r.inv[n] = 1.0f / w->mass[n];
   attn_em_mean_(a, w, w->mu, u, stride);
   memcpy(w->var, w->mu, (size_t)m * sizeof(float));
@@ -43538,7 +43592,7 @@ ATTN_FUNC_ void attn_spalm_row_(const attn_spalm_job_ *a, const attn_spalm_room_
     attn_on_(list, f)->dots(w->x, w->h, rows, a->y.stride_len, w->pick, n, d, a->y.dtype, 0);
     attn_row_weights_(f, w->x, n, a->scale * ATTN_LOG2E_);
     memset(w->m, 0, (size_t)d * sizeof *w->m);
-    attn_on_(list, f)->axpys(w->m, w->x, rows, a->y.stride_len, w->pick, n, d, a->y.dtype, 1.0f, 0);
+    attn_on_(sum, f)->axpys(w->m, w->x, rows, a->y.stride_len, w->pick, n, d, a->y.dtype, 1.0f, 0);
     f->blend(z, w->m, w->h, ATTN_F32, ATTN_F32, ATTN_F32, d, rest, g);
   }
   if (a->gate.data) memcpy(attn_at_(&a->gate, 0, 0, t), &g, sizeof g);
@@ -43822,8 +43876,8 @@ ATTN_FUNC_ void attn_memorizing_row_(const attn_memorizing_job_ *a, attn_topk_ *
     }
     lse = attn_row_weights_(f, x, n, attn_memorizing_scale_(a, h) * ATTN_LOG2E_) * ATTN_LN2_;
     memset(far, 0, (size_t)dv * sizeof *far);
-    attn_on_(list, f)->axpys(far, x, attn_at_(&a->mem.v, b, hv, 0), a->mem.v.stride_len, pick, n,
-                             dv, a->mem.v.dtype, 1.0f, ATTN_AHEAD_);
+    attn_on_(sum, f)->axpys(far, x, attn_at_(&a->mem.v, b, hv, 0), a->mem.v.stride_len, pick, n, dv,
+                            a->mem.v.dtype, 1.0f, ATTN_AHEAD_);
   }
   if (!a->p.joint) {
     float g, rest;
@@ -45361,7 +45415,7 @@ ATTN_FUNC_ void attn_smooth_item_(void *job, int worker, int64_t index) {
     const int64_t cols = len - c < ATTN_SMOOTH_ ? len - c : (int64_t)ATTN_SMOOTH_;
     const int64_t from = r > c + cols - 1 ? r - (c + cols - 1) : 0;
     const int64_t end = r + len - c < 2 * r + 1 ? r + len - c : 2 * r + 1;
-    attn_on_(list, a->table)
+    attn_on_(sum, a->table)
         ->axpys(y + c, a->weight + from, x + (c + from - r), 1, a->index, end - from, cols,
                 ATTN_F32, 0.0f, 0);
   }

@@ -49,7 +49,7 @@ ATTN_FUNC_ void attn_depthwise_row_(const attn_depthwise_ *a, float *sum, const 
   for (int i = 0; i < ATTN_BLOCK_; i++) index[i] = i;
   memset(sum, 0, (size_t)d * sizeof *sum);
   for (int64_t r = r0; r < r1; r += ATTN_BLOCK_)
-    attn_on_(list, a->table)
+    attn_on_(sum, a->table)
         ->axpys(sum, taps + (ATTN_SIX_ - 1) + r, attn_at_(&a->x, b, h, start + r * step),
                 a->x.stride_len * step, index, r1 - r < ATTN_BLOCK_ ? r1 - r : ATTN_BLOCK_, d,
                 a->x.dtype, 1.0f, 0);

@@ -52,7 +52,7 @@ ATTN_FUNC_ float attn_pooled_sum_(const attn_pooled_ *a, char *own, float *sum, 
   for (int64_t r = 0; r < n; r += ATTN_BLOCK_) {
     const int64_t m = n - r < ATTN_BLOCK_ ? n - r : ATTN_BLOCK_;
     memset(sum, 0, (size_t)d * sizeof *sum);
-    attn_on_(list, a->table)
+    attn_on_(sum, a->table)
         ->axpys(sum, p ? p + r : ones, attn_at_(&a->x, b, h, i0 + r), a->x.stride_len, index, m, d,
                 a->x.dtype, 1.0f, 0);
     part = p ? 0.0f : (float)m;

@@ -172,7 +172,10 @@ ATTN_FUNC_ int attn_sdpa_plan_(attn_error_ *e, attn_softmax_ *a, const attn_sdpa
   a->left = attn_reach_(p->window_left);
   a->keep = p->window_left == 0 ? 0 : p->keep < k->len ? p->keep : k->len;
   a->right = p->causal ? 0 : attn_reach_(p->window_right);
-  if (!attn_check_terms_(e, a, p, span + TERMS)) return 0;
+  if (ATTN_HAS_TERMS && !attn_check_terms_(e, a, p, span + TERMS)) return 0;
+  if (p->schedule && !ATTN_HAS_PATTERN)
+    return attn_reject_(e, ATTN_E_SCHEDULE,
+                        "params.schedule: ATTN_ONLY leaves out ATTN_FAMILY_PATTERN");
   if (p->schedule) {
     a->plan = attn_plan_of_(p->schedule);
     if (!a->plan)
@@ -200,8 +203,9 @@ ATTN_FUNC_ int attn_sdpa_plan_(attn_error_ *e, attn_softmax_ *a, const attn_sdpa
                             x == O     ? attn_says_(wo, ATTN_SAYS_OVERLAP_)
                             : x == LSE ? attn_says_(wl, ATTN_SAYS_OVERLAP_)
                                        : attn_says_(wm, ATTN_SAYS_OVERLAP_));
-  if (a->choice && !a->choice->values) memset(&span[O], 0, sizeof span[O]); /* o is a stand-in */
-  for (int n = 0; a->choice && data >= 0 && n < 2; n++)
+  if (ATTN_PART_(CONTENT, a->choice) && !a->choice->values)
+    memset(&span[O], 0, sizeof span[O]); /* o is a stand-in */
+  for (int n = 0; ATTN_PART_(CONTENT, a->choice) && data >= 0 && n < 2; n++)
     for (int y = O; y < SPANS; y++)
       if (attn_overlap_(a->choice->span[n], span[y]) ||
           attn_overlap_(a->choice->span[0], a->choice->span[1]))
@@ -216,7 +220,7 @@ ATTN_FUNC_ int attn_sdpa_plan_(attn_error_ *e, attn_softmax_ *a, const attn_sdpa
         !attn_check_lens_(e, p->q_len, q->batch, q->len, "params.q_len must lie in 0..q.len") ||
         !attn_check_logits_(e, p->alibi, q->heads, 1, "params.alibi must be finite") ||
         !attn_check_logits_(e, p->sinks, q->heads, 0, "params.sinks holds NaN or +inf") ||
-        !attn_check_term_values_(e, a))
+        (ATTN_HAS_TERMS && !attn_check_term_values_(e, a)))
       return 0;
     if (ctx && ctx->validate && p->bias.kind && q->batch && q->len && k->len &&
         !attn_check_bias_(e, a->table, &p->bias))

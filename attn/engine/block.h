@@ -77,7 +77,7 @@ ATTN_FUNC_ const float *attn_block_rows_(const attn_softmax_ *a, const attn_bloc
                                          const attn_tensor *x, const attn_scales *scales,
                                          int64_t batch, int64_t head, float *copy,
                                          int64_t *stride) {
-  if (a->seq && a->seq->cached)
+  if (ATTN_HAS_CACHE && a->seq && a->seq->cached)
     return attn_block_pages_(a, b, x, scales, batch, head, copy, stride);
   const char *p = attn_at_(x, batch, head, b->gathered ? 0 : b->j0);
   if (x->dtype == ATTN_F32 && !b->gathered) {
@@ -388,8 +388,8 @@ ATTN_FUNC_ int attn_block_open_(const attn_tile_ *t, attn_block_ *b, int64_t j0,
     }
   b->whole = b->count == 1 && b->seg[0].g0 == 0 && b->seg[0].g1 == t->groups && b->seg[0].at == 0 &&
              b->seg[0].n == b->n;
-  b->partial = b->bounded || b->by_lane || !b->whole || b->mask || b->bias || a->addends ||
-               attn_modifies_(a) || t->given != NULL;
+  b->partial = b->bounded || b->by_lane || !b->whole || b->mask || b->bias ||
+               ATTN_PART_(COMPOSED, a->addends) || attn_modifies_(a) || t->given != NULL;
   return 1;
 }
 
@@ -443,25 +443,26 @@ ATTN_FUNC_ void attn_block_modifiers_(attn_tile_ *t, attn_block_ *b) {
     for (int r = 0; r < t->n; r++) t->rel[r] = (float)(b->base - t->pos[r]);
     b->mod.slope = t->slope, b->mod.rel = t->rel;
   }
-  if (a->gaussian.center) {
+  if (ATTN_PART_(TERMS, a->gaussian.center)) {
     for (int r = 0; r < t->n; r++) {
       const float c = a->gaussian.center[attn_row_number_(a, t->batch, t->head[r], t->row[r])];
       t->center[r] = (float)((double)c - (double)b->base);
     }
     b->mod.center = t->center, b->mod.precision = t->precision;
   }
-  if (a->distance || a->factor) {
+  if (ATTN_PART_(TERMS, a->distance) || ATTN_PART_(TERMS, a->factor)) {
     const int64_t head = a->distance_heads > 1 ? t->head[0] : 0;
     const int64_t at =
         head * a->distances + a->distance_zero + a->q_off - b->base + (t->lined ? t->row[0] : 0);
     for (int e = 0; e < b->n; e++) b->back[e] = (int32_t)(attn_block_key_(b, e) - b->base);
     if (!t->lined)
       for (int r = 0; r < t->n; r++) t->index[r] = (int32_t)t->row[r];
-    b->mod.table = a->distance ? a->distance + at : NULL;
-    b->mod.factor = a->factor ? a->factor + at : NULL;
+    b->mod.table = ATTN_PART_(TERMS, a->distance) ? a->distance + at : NULL;
+    b->mod.factor = ATTN_PART_(TERMS, a->factor) ? a->factor + at : NULL;
     b->mod.back = b->back, b->mod.index = t->lined ? NULL : t->index;
   }
-  const int added = attn_addends_in_(a), by_key = key_mask || key_bias || (added & 1);
+  const int added = ATTN_HAS_COMPOSED ? attn_addends_in_(a) : 0,
+            by_key = key_mask || key_bias || (added & 1);
   if (by_key) memset(b->key, 0, sizeof b->key);
   for (int e = 0, n; (b->bias || key_mask || added) && e < b->n; e += n) {
     n = attn_block_run_(b, e);

@@ -91,6 +91,9 @@ ATTN_FUNC_ int attn_span_of_(attn_span_ *span, const void *data, int64_t row_byt
 ATTN_FUNC_ int attn_check_stored_(attn_error_ *e, attn_tensor *t, const char *w, attn_span_ *span) {
   if ((int)t->dtype < 0 || t->dtype >= ATTN_DTYPE_COUNT)
     return attn_reject_(e, ATTN_E_DTYPE, attn_says_(w, ATTN_SAYS_STORED_));
+  if (!ATTN_HAS_QUANTIZE && t->dtype >= ATTN_I8)
+    return attn_reject_(e, ATTN_E_DTYPE,
+                        "k.dtype and v.dtype: ATTN_ONLY leaves out ATTN_FAMILY_QUANTIZE");
   if (t->batch < 0 || t->heads < 0 || t->len < 0)
     return attn_reject_(e, ATTN_E_SHAPE, attn_says_(w, ATTN_SAYS_EXTENT_));
   if (t->dim < 1) return attn_reject_(e, ATTN_E_SHAPE, attn_says_(w, ATTN_SAYS_DIM_));
@@ -118,7 +121,7 @@ ATTN_FUNC_ int attn_check_stored_(attn_error_ *e, attn_tensor *t, const char *w,
 
 /* A tensor in its own right, of a float type. */
 ATTN_FUNC_ int attn_check_tensor_(attn_error_ *e, attn_tensor *t, const char *w, attn_span_ *span) {
-  if ((int)t->dtype < 0 || attn_quantized_(t->dtype))
+  if ((int)t->dtype < 0 || t->dtype >= ATTN_I8)
     return attn_reject_(e, ATTN_E_DTYPE, attn_says_(w, ATTN_SAYS_DTYPE_));
   return attn_check_stored_(e, t, w, span);
 }

@@ -28,8 +28,9 @@ ATTN_FUNC_ void attn_few_splits_(attn_softmax_ *a) {
 ATTN_FUNC_ const char *attn_few_plan_(attn_softmax_ *a, int one_order) {
   const int64_t rows = a->group * a->q.len;
   a->few = a->by_row = 0, a->splits = 1, a->kept = a->skip = 0;
-  if (a->plan || a->edges) return "the call says which pairs exist";
-  if (a->relu) return "rectified weights";
+  if (ATTN_PART_(PATTERN, a->plan) || ATTN_PART_(EDGES, a->edges))
+    return "the call says which pairs exist";
+  if (ATTN_PART_(WEIGHTS_, a->relu)) return "rectified weights";
   if (one_order) return "params.one_order is set";
   if (a->q.len < 1 || a->q.len > ATTN_FEW_QUERIES_ || rows > ATTN_FEW_ROWS_ || a->k.len < 1)
     return "more than 16 queries, or more than 64 rows to a key";
@@ -193,7 +194,7 @@ ATTN_FUNC_ void attn_few_walk_(attn_tile_ *t) {
   const attn_softmax_ *a = t->a;
   const attn_table_ *f = a->table;
   const int64_t end = t->g[0].hi_max;
-  const int open = a->terms || a->addends;
+  const int open = a->terms || ATTN_PART_(COMPOSED, a->addends);
   attn_block_ b;
   if (open) attn_block_terms_(t, &b);
   for (int64_t j = t->g[0].lo_min, base; j < end; j = base + ATTN_BLOCK_) {
@@ -256,7 +257,7 @@ ATTN_FUNC_ void attn_few_by_row_(attn_tile_ *t) {
     attn_on_(few, a->table)
         ->pack_row(t->w.row_q + r * kw, attn_at_(&a->q, t->batch, t->head[r], t->row[r]), a->q.dim,
                    a->q.dtype, a->scale_hi, a->scale_lo);
-    const float *mix = a->mix ? a->mix + t->head[r] * a->q.dim : NULL;
+    const float *mix = ATTN_PART_(COMPOSED, a->mix) ? a->mix + t->head[r] * a->q.dim : NULL;
     for (int64_t c = 0; mix && c < a->q.dim; c++) t->w.row_q[r * kw + c] *= mix[c];
     if (pairs_k) attn_row_pairs_(t->w.row_q + r * kw, kw, 1);
   }
@@ -359,7 +360,7 @@ ATTN_FUNC_ void attn_few_join_(const attn_softmax_ *a, int worker, int64_t unit)
     for (int64_t s = 0; s < n; s++)
       l += (double)a->part_l[first + index[s] * rows + r] * (double)weight[s];
     memset(o, 0, (size_t)dv * sizeof(float));
-    attn_on_(list, a->table)
+    attn_on_(sum, a->table)
         ->axpys(o, weight, a->part_o + (first + r) * dv, rows * dv, index, n, dv, ATTN_F32, 1.0f,
                 0);
     t.m[r] = m, t.l[r] = (float)l;

@@ -12,7 +12,7 @@ typedef struct attn_list_ {
 ATTN_FUNC_ void attn_list_of_(const attn_tile_ *t, int r, attn_list_ *x) {
   const attn_softmax_ *a = t->a;
   x->next = 0;
-  if (a->edges) {
+  if (ATTN_PART_(EDGES, a->edges)) {
     const attn_edges_params *p = a->edges;
     const int64_t heads = p->per_head ? a->q.heads : 1;
     const int64_t set = (p->per_batch ? t->batch * heads : 0) + (p->per_head ? t->head[r] : 0);
@@ -38,9 +38,9 @@ ATTN_FUNC_ float attn_pair_bias_(const attn_tile_ *t, int r, int64_t key) {
   const attn_softmax_ *a = t->a;
   const int64_t at = (a->distance_heads > 1 ? t->head[r] : 0) * a->distances;
   float x = 0.0f;
-  if (a->distance) x += a->distance[at + t->pos[r] - key + a->distance_zero];
+  if (ATTN_PART_(TERMS, a->distance)) x += a->distance[at + t->pos[r] - key + a->distance_zero];
   if (a->alibi) x += t->slope[r] * (float)attn_abs64_(key - t->pos[r]);
-  if (a->gaussian.center) {
+  if (ATTN_PART_(TERMS, a->gaussian.center)) {
     const float c = a->gaussian.center[attn_row_number_(a, t->batch, t->head[r], t->row[r])];
     const float d = (float)((double)key - (double)c);
     x -= d * d * t->precision[r];
@@ -58,7 +58,8 @@ ATTN_FUNC_ float attn_pair_ramp_(const attn_tile_ *t, int r, int64_t key) {
 
 /* Whether pairs of lists have additive terms, or masks. */
 ATTN_FUNC_ int attn_list_plain_(const attn_softmax_ *a) {
-  return !(a->terms & attn_terms_with_(ATTN_TERM_PAIR_)) && !(a->edges && a->edges->bias);
+  return !(a->terms & attn_terms_with_(ATTN_TERM_PAIR_)) &&
+         !(ATTN_PART_(EDGES, a->edges) && a->edges->bias);
 }
 
 /* The next allowed keys of row r, up to a block of them, with their biases; edge[] says which
@@ -71,7 +72,8 @@ ATTN_FUNC_ int attn_list_take_(attn_tile_ *t, attn_list_ *x, int r, int32_t *ind
     const int64_t left = x->count - x->next;
     n = left < ATTN_BLOCK_ ? (int)left : ATTN_BLOCK_;
     if (n) memcpy(index, x->key + x->next, (size_t)n * sizeof *index);
-    for (int e = 0; (a->edges && a->edges->weights) && e < n; e++) edge[e] = (int32_t)(x->next + e);
+    for (int e = 0; (ATTN_PART_(EDGES, a->edges) && a->edges->weights) && e < n; e++)
+      edge[e] = (int32_t)(x->next + e);
     x->next += n;
     return n;
   }
@@ -81,7 +83,7 @@ ATTN_FUNC_ int attn_list_take_(attn_tile_ *t, attn_list_ *x, int r, int32_t *ind
     if (key < t->lo[r] || key >= t->hi[r]) continue;
     if (a->mask.kind && !attn_tile_sees_(t, r, key)) continue;
     *cell = attn_pair_bias_(t, r, key);
-    if (a->span.z && attn_pair_ramp_(t, r, key) == 0.0f) continue;
+    if (ATTN_PART_(TERMS, a->span.z) && attn_pair_ramp_(t, r, key) == 0.0f) continue;
     if (a->bias.kind) {
       const int64_t at = a->bias.k_len > 1 ? key : 0;
       a->table->widen(bias, t->bias[r] + at * attn_size_(a->bias.dtype), 0, NULL, 1, 1,
@@ -89,12 +91,12 @@ ATTN_FUNC_ int attn_list_take_(attn_tile_ *t, attn_list_ *x, int r, int32_t *ind
       if (bias[0] == -INFINITY) continue;
       *cell += attn_to_unit_(a, bias[0]);
     }
-    if (a->edges && a->edges->bias) {
+    if (ATTN_PART_(EDGES, a->edges) && a->edges->bias) {
       const float z = a->edges->bias[x->set + x->offset + x->next];
       if (z == -INFINITY) continue;
       *cell += attn_to_unit_(a, z);
     }
-    if (a->factor)
+    if (ATTN_PART_(TERMS, a->factor))
       t->w.dot[n * ATTN_TILE_ + r] =
           a->factor[(a->distance_heads > 1 ? t->head[r] : 0) * a->distances + t->pos[r] - key +
                     a->distance_zero];
@@ -109,18 +111,18 @@ ATTN_FUNC_ void attn_list_terms_(attn_tile_ *t, float *s, const float *xl_q, int
                                  const int32_t *key, int n) {
   const attn_softmax_ *a = t->a;
   float xl[ATTN_BLOCK_];
-  if (a->xl.table.data) {
+  if (ATTN_PART_(TERMS, a->xl.table.data)) {
     attn_xl_row_(t, xl, xl_q, r, key, n);
     for (int e = 0; e < n; e++) s[e] += xl[e];
   }
-  if (a->relative.keys.data) {
+  if (ATTN_PART_(TERMS, a->relative.keys.data)) {
     const int64_t c = attn_relative_clip_(a);
     for (int e = 0; e < n; e++) {
       const int64_t d = attn_clamp_(key[e] - t->pos[r], -c, c) - t->rel_first;
       s[e] += t->w.rel_keys[d * ATTN_TILE_ + r];
     }
   }
-  for (int e = 0; a->labels.label && e < n; e++) {
+  for (int e = 0; ATTN_PART_(TERMS, a->labels.label) && e < n; e++) {
     const int64_t x = a->labels.label(a->labels.user, t->batch, t->head[r], t->row[r], key[e]);
     if (x >= 0 && x < a->labels.table.len) s[e] += t->w.labels[x * ATTN_TILE_ + r];
   }
@@ -135,7 +137,7 @@ ATTN_FUNC_ void attn_list_emit_(attn_tile_ *t, const attn_list_ *x, int r, const
     if (index[e] < 0) continue;
     if (a->map.data)
       ((float *)(void *)attn_at_(&a->map, t->batch, t->head[r], t->row[r]))[index[e]] = s;
-    if (a->edges && a->edges->weights) attn_list_weights_(t, r, x)[edge[e]] = s;
+    if (ATTN_PART_(EDGES, a->edges) && a->edges->weights) attn_list_weights_(t, r, x)[edge[e]] = s;
   }
 }
 
@@ -209,13 +211,13 @@ ATTN_FUNC_ void attn_list_scores_(attn_tile_ *t, int32_t *const *index, const in
   set = mod;
   mod.softcap = a->softcap;
   if (!attn_list_plain_(a)) mod.bias = t->w.bias;
-  if (a->factor) mod.factor = t->w.dot;
+  if (ATTN_PART_(TERMS, a->factor)) mod.factor = t->w.dot;
   set.lanes = lanes;
   for (int r = 0; r < ATTN_TILE_; r++) t->top[r] = -INFINITY;
-  if (attn_modifies_(a) || a->span.z) {
+  if (attn_modifies_(a) || ATTN_PART_(TERMS, a->span.z)) {
     attn_on_(tile, f)->modify_block(t->w.s, most, 0, t->groups, &mod, t->spare);
     if (attn_modifies_(a)) attn_list_modify_(t, index, count, most);
-    for (int r = 0; a->span.z && r < t->n; r++)
+    for (int r = 0; ATTN_PART_(TERMS, a->span.z) && r < t->n; r++)
       for (int e = 0; e < count[r]; e++)
         if (index[r][e] >= 0)
           t->w.s[e * ATTN_TILE_ + r] += (float)attn_log2_(attn_pair_ramp_(t, r, index[r][e]));
@@ -235,7 +237,7 @@ ATTN_FUNC_ void attn_list_values_(attn_tile_ *t, int32_t *const *index, const in
   attn_picked_ picked;
   void *row[ATTN_TILE_];
   int kept[ATTN_TILE_];
-  if (a->relu) {
+  if (ATTN_PART_(WEIGHTS_, a->relu)) {
     attn_tile_weigh_(t, t->w.s, most, 0, t->groups);
     for (int r = 0; r < ATTN_TILE_; r++) t->alpha[r] = 1.0f;
   } else {
@@ -248,17 +250,18 @@ ATTN_FUNC_ void attn_list_values_(attn_tile_ *t, int32_t *const *index, const in
   for (int r = 0; r < t->n; r++) {
     float *p = (float *)row[r];
     int n = count[r];
-    if (attn_modifies_(a) || a->choice) { /* what the modifier forbids is not read */
+    if (attn_modifies_(a) ||
+        ATTN_PART_(CONTENT, a->choice)) { /* what the modifier forbids is not read */
       n = 0;
       for (int e = 0; e < count[r]; e++)
         if (index[r][e] >= 0) p[n] = p[e], index[r][n++] = index[r][e];
     }
     attn_list_pick_(t, &picked, &a->v, &a->v_scales, t->head_v, t->w.v, index[r], n);
-    attn_on_(list, f)->axpys(t->w.o_rows + r * dv, p, picked.rows, picked.stride, picked.index, n,
-                             dv, picked.dtype, t->alpha[r], picked.ahead);
+    attn_on_(sum, f)->axpys(t->w.o_rows + r * dv, p, picked.rows, picked.stride, picked.index, n,
+                            dv, picked.dtype, t->alpha[r], picked.ahead);
     kept[r] = n;
   }
-  if (!a->relative.values.data) return;
+  if (!ATTN_PART_(TERMS, a->relative.values.data)) return;
   const int64_t c = attn_relative_clip_(a);
   attn_on_(tile, f)->scale_block(t->w.rel_values, t->rel_rows, 0, t->groups, t->alpha);
   for (int r = 0; r < t->n; r++)
@@ -281,12 +284,12 @@ ATTN_FUNC_ int attn_tile_lists_(attn_tile_ *t, int started) {
   for (int r = 0; r < t->n; r++) {
     attn_list_of_(t, r, &list[r]);
     index[r] = t->w.index + r * ATTN_BLOCK_;
-    if (a->edges && a->edges->weights && !a->counting)
+    if (ATTN_PART_(EDGES, a->edges) && a->edges->weights && !a->counting)
       for (int64_t e = 0; e < list[r].count; e++) attn_list_weights_(t, r, &list[r])[e] = -INFINITY;
     to[r] = t->w.q_rows + r * dk;
   }
   a->table->unpack(to, t->w.qt, t->n, dk, ATTN_F32, NULL);
-  if (a->xl.table.data) {
+  if (ATTN_PART_(TERMS, a->xl.table.data)) {
     for (int r = 0; r < t->n; r++) to[r] = t->w.q_rows + (ATTN_TILE_ + r) * dk;
     a->table->unpack(to, t->w.xl_qt, t->n, dk, ATTN_F32, NULL);
   }
@@ -305,10 +308,10 @@ ATTN_FUNC_ int attn_tile_lists_(attn_tile_ *t, int started) {
     }
     if (most == 0) break;
     attn_list_scores_(t, index, count, most);
-    if (a->choice && !attn_choose_lists_(t, index, count, most)) continue;
+    if (ATTN_PART_(CONTENT, a->choice) && !attn_choose_lists_(t, index, count, most)) continue;
     any = 1;
     if (!a->counting)
-      for (int r = 0; r < t->n && (a->map.data || a->edges); r++)
+      for (int r = 0; r < t->n && (a->map.data || ATTN_PART_(EDGES, a->edges)); r++)
         attn_list_emit_(t, &list[r], r, index[r], t->w.index + (ATTN_TILE_ + r) * ATTN_BLOCK_,
                         count[r]);
     attn_list_values_(t, index, count, most);

@@ -70,7 +70,7 @@ typedef struct attn_shared_ {
 ATTN_FUNC_ void attn_shared_plan_(const attn_softmax_ *a, attn_shared_ *x) {
   const int64_t f = sizeof(float), rows = attn_mul_(attn_mul_(a->q.batch, a->q.heads), a->q.len);
   const int64_t table = attn_piece_(attn_mul_(a->distance_heads, a->distances), f);
-  const int state = a->phases > 1 || (a->relu && a->relu->count_first);
+  const int state = a->phases > 1 || (ATTN_PART_(WEIGHTS_, a->relu) && a->relu->count_first);
   const int64_t row = state ? attn_piece_(rows, f) : 0;
   int64_t at = 0;
   x->distance = at, at = attn_add_(at, attn_has_distance_(&a->by_distance) ? table : 0);
@@ -107,8 +107,8 @@ ATTN_FUNC_ int64_t attn_softmax_items_(const attn_softmax_ *a, int phase) {
   int64_t n = 0, first;
   if (a->seq) return a->seq->items;
   if (a->few) return a->q.batch * (a->q.heads / a->group) * a->splits;
-  if (a->own && !a->plan) return a->own_items;
-  if (!a->plan) return a->q.batch * (a->q.heads / a->group) * a->tiles;
+  if (ATTN_PART_(COMPOSED, a->own) && !ATTN_PART_(PATTERN, a->plan)) return a->own_items;
+  if (!ATTN_PART_(PATTERN, a->plan)) return a->q.batch * (a->q.heads / a->group) * a->tiles;
   for (int64_t h = 0; h < a->q.heads; h++) n += attn_plan_tiles_(a->plan, h, phase, &first);
   return n * a->q.batch;
 }
@@ -145,8 +145,8 @@ ATTN_FUNC_ void attn_softmax_pass_(attn_softmax_ *a, attn_ctx *ctx, int workers)
   }
   for (a->phase = 0; a->phase < a->phases; a->phase++) {
     const int64_t items = attn_softmax_items_(a, a->phase);
-    if (a->plan) a->tiles = items / a->q.batch;
-    const attn_item_fn_ item = a->own ? a->own : attn_softmax_item_;
+    if (ATTN_PART_(PATTERN, a->plan)) a->tiles = items / a->q.batch;
+    const attn_item_fn_ item = ATTN_PART_(COMPOSED, a->own) ? a->own : attn_softmax_item_;
     if (items) attn_for_(ctx, attn_pieces_(workers, items), items, item, a);
   }
 }
@@ -257,13 +257,14 @@ ATTN_FUNC_ int attn_softmax_run_(attn_error_ *e, attn_softmax_ *a, attn_ctx *ctx
     a->sequences.part = (int64_t *)(void *)(w.base + x.part);
     attn_sequences_count_(a);
   }
-  if (a->distance || a->factor)
-    attn_distance_fill_(a, a->distance ? distance : NULL, a->factor ? factor : NULL);
+  if (ATTN_PART_(TERMS, a->distance) || ATTN_PART_(TERMS, a->factor))
+    attn_distance_fill_(a, ATTN_PART_(TERMS, a->distance) ? distance : NULL,
+                        ATTN_PART_(TERMS, a->factor) ? factor : NULL);
   for (int i = 0; i < workers; i++) {
     attn_scratch_cut_(a, i, &s);
     *s.pairs = 0, s.held->n = 0;
   }
-  if (a->relu && a->relu->count_first) {
+  if (ATTN_PART_(WEIGHTS_, a->relu) && a->relu->count_first) {
     a->counting = 1;
     attn_softmax_pass_(a, ctx, workers);
     a->counting = 0;
@@ -272,7 +273,7 @@ ATTN_FUNC_ int attn_softmax_run_(attn_error_ *e, attn_softmax_ *a, attn_ctx *ctx
       *s.pairs = 0;
     }
   }
-  if (a->choice) {
+  if (ATTN_PART_(CONTENT, a->choice)) {
     a->choice->least = (float *)(void *)(w.base + x.least);
     a->choice->count = (int64_t *)(void *)(w.base + x.count);
     a->choice->done = x.kept > x.done ? (unsigned char *)(w.base + x.done) : NULL;
@@ -285,14 +286,14 @@ ATTN_FUNC_ int attn_softmax_run_(attn_error_ *e, attn_softmax_ *a, attn_ctx *ctx
   } else {
     attn_softmax_pass_(a, ctx, workers);
   }
-  if (a->choice)
+  if (ATTN_PART_(CONTENT, a->choice))
     attn_report_(ctx, a->table, workers,
                  a->choice->mode == ATTN_TOPK_EXACT ? "best keys of streamed scores"
                                                     : "streaming softmax, keys above a bound",
                  a->choice->mode == ATTN_TOPK_EXACT ? "params.mode and k" : "params.mode");
-  else if (a->edges)
+  else if (ATTN_PART_(EDGES, a->edges))
     attn_report_(ctx, a->table, workers, "streaming softmax, key lists", "the call gives lists");
-  else if (a->plan)
+  else if (ATTN_PART_(PATTERN, a->plan))
     attn_report_(ctx, a->table, workers, "streaming softmax, scheduled tiles",
                  "the call has a schedule");
   else if (a->seq)

@@ -80,9 +80,14 @@ ATTN_FUNC_ int attn_terms_of_(const attn_sdpa_params *p) {
 #undef ATTN_TERM_IF_
 }
 
-/* They become those of a problem; 0 = the value of one is not legal. */
+/* They become those of a problem; 0 = the value of one is not legal, or it is not there. */
 ATTN_FUNC_ int attn_terms_take_(attn_error_ *e, attn_softmax_ *a, const attn_sdpa_params *p) {
   a->terms = attn_terms_of_(p);
+  if (!ATTN_HAS_TERMS && (a->terms & ~(ATTN_TERM_MASK_ | ATTN_TERM_BIAS_ | ATTN_TERM_ALIBI_)))
+    return attn_reject_(
+        e, ATTN_E_RANGE,
+        "params: ATTN_ONLY leaves out ATTN_FAMILY_TERMS, which has softcap, modify and "
+        "the terms from relative to span");
 #define ATTN_TERM_TAKE_(name, field, from, there, takes, function, legal, reason) \
   if (!(legal)) return attn_reject_(e, ATTN_E_VALUE, reason);                     \
   a->field = p->from;
@@ -104,7 +109,7 @@ ATTN_FUNC_ void attn_terms_drop_(attn_softmax_ *a) {
 
 /* Whether some are functions, or the caller's modifier is there. */
 ATTN_INLINE_ int attn_modifies_(const attn_softmax_ *a) {
-  return (a->terms & attn_terms_with_(ATTN_TERM_FUNCTION_)) != 0;
+  return ATTN_HAS_TERMS && (a->terms & attn_terms_with_(ATTN_TERM_FUNCTION_)) != 0;
 }
 
 /* Those on a tile of scores. */

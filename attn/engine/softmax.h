@@ -116,8 +116,8 @@ ATTN_FUNC_ void attn_segment_scores_(attn_tile_ *t, const attn_block_ *b,
     attn_on_(tile, f)->modify_block(s, seg->n, seg->m0, seg->m1, &only, t->top);
     return;
   }
-  if (a->relative.keys.data) attn_block_relative_keys_(t, b, seg);
-  if (a->labels.label) attn_block_labels_(t, b, seg);
+  if (ATTN_PART_(TERMS, a->relative.keys.data)) attn_block_relative_keys_(t, b, seg);
+  if (ATTN_PART_(TERMS, a->labels.label)) attn_block_labels_(t, b, seg);
   mod.at += seg->at;
   if (mod.key) mod.key += seg->at;
   if (mod.back) mod.back += seg->at;
@@ -135,7 +135,7 @@ ATTN_FUNC_ void attn_segment_scores_(attn_tile_ *t, const attn_block_ *b,
 
 ATTN_FUNC_ void attn_block_scores_(attn_tile_ *t, attn_block_ *b) {
   for (int r = 0; r < ATTN_TILE_; r++) t->top[r] = -INFINITY;
-  if (t->a->xl.table.data) attn_block_xl_(t, b), b->mod.dot = t->w.dot;
+  if (ATTN_PART_(TERMS, t->a->xl.table.data)) attn_block_xl_(t, b), b->mod.dot = t->w.dot;
   const int fill = t->a->map.data && !b->whole; /* a map wants every cell */
   for (int g = 0; (fill || b->gaps) && g < t->groups; g++)
     for (int e = fill ? 0 : b->first[g]; e < (fill ? b->n : b->end[g]); e++)
@@ -161,7 +161,7 @@ ATTN_FUNC_ void attn_block_weights_(attn_tile_ *t, const attn_ramp_ *ramp, int f
   const attn_softmax_ *a = t->a;
   float *s = t->w.s + first * ATTN_TILE_;
   attn_ramp_ here;
-  if (a->relu) {
+  if (ATTN_PART_(WEIGHTS_, a->relu)) {
     attn_tile_weigh_(t, s, end - first, g0, g1);
     return;
   }
@@ -179,7 +179,7 @@ ATTN_FUNC_ void attn_block_values_(attn_tile_ *t, attn_block_ *b, int started) {
   const float *s = t->w.s;
   attn_ramp_ zone, *ramp = NULL;
   int patch = 0;
-  if (a->span.z && b->j0 < t->flat) {
+  if (ATTN_PART_(TERMS, a->span.z) && b->j0 < t->flat) {
     const double rate = 1.0 / attn_span_ramp_(&a->span);
     for (int r = 0; r < t->n; r++)
       t->start[r] = (float)(attn_span_z_(t, r) - (double)(t->pos[r] - b->base + a->span.shift));
@@ -197,13 +197,15 @@ ATTN_FUNC_ void attn_block_values_(attn_tile_ *t, attn_block_ *b, int started) {
     attn_block_weights_(t, ramp, 0, b->n, 0, t->groups);
     if (!a->counting)
       attn_on_(tile, f)->value_block(t->w.ot, s, b->v, b->v_stride, b->n, dv, 0, t->groups,
-                                     started && !a->relu ? t->alpha : NULL, !started);
+                                     started && !ATTN_PART_(WEIGHTS_, a->relu) ? t->alpha : NULL,
+                                     !started);
   } else {
     if (!started) memset(t->w.ot, 0, (size_t)(dv * ATTN_TILE_) * sizeof(float));
     for (int g = 0; g < t->groups; g++) {
       if (b->end[g] == 0) continue;
       attn_block_weights_(t, ramp, b->first[g], b->end[g], g, g + 1);
-      if (started && !a->relu) attn_on_(tile, f)->scale_block(t->w.ot, dv, g, g + 1, t->alpha);
+      if (started && !ATTN_PART_(WEIGHTS_, a->relu))
+        attn_on_(tile, f)->scale_block(t->w.ot, dv, g, g + 1, t->alpha);
     }
     for (int i = 0; i < b->count && !a->counting; i++) {
       const attn_segment_ *seg = &b->seg[i];
@@ -212,7 +214,8 @@ ATTN_FUNC_ void attn_block_values_(attn_tile_ *t, attn_block_ *b, int started) {
                                      seg->g1, NULL, 0);
     }
   }
-  if (a->relative.values.data) attn_block_relative_values_(t, b, started && !a->relu);
+  if (ATTN_PART_(TERMS, a->relative.values.data))
+    attn_block_relative_values_(t, b, started && !ATTN_PART_(WEIGHTS_, a->relu));
   if (patch && !a->counting) attn_tile_patch_(t, b);
 }
 
@@ -254,7 +257,8 @@ ATTN_FUNC_ void attn_tile_store_(const attn_tile_ *t) {
   for (int r = 0; r < t->n; r++) {
     const int64_t at = attn_row_number_(a, t->batch, t->head[r], t->row[r]);
     a->state_m[at] = t->m[r], a->state_l[at] = t->l[r];
-    if (a->counting || !a->relu || !a->relu->count_first) a->state_n[at] = t->count[r];
+    if (a->counting || !ATTN_PART_(WEIGHTS_, a->relu) || !a->relu->count_first)
+      a->state_n[at] = t->count[r];
   }
   if (a->counting) return;
   attn_tile_state_rows_(t, rows);
@@ -306,7 +310,7 @@ ATTN_FUNC_ void attn_tile_divide_(attn_tile_ *t) {
   if (!a->lse.data) return;
   for (int r = 0; r < t->n; r++) {
     float lse = -INFINITY;
-    if (a->choice && (t->done >> r & 1)) continue;
+    if (ATTN_PART_(CONTENT, a->choice) && (t->done >> r & 1)) continue;
     if (t->l[r] > 0.0f && t->l[r] < INFINITY)
       lse = (float)(((double)t->m[r] + attn_log2_(t->l[r])) * ATTN_LN2_);
     else if (t->l[r] != 0.0f)
@@ -319,12 +323,12 @@ ATTN_FUNC_ void attn_tile_divide_(attn_tile_ *t) {
 ATTN_FUNC_ void attn_tile_finish_(attn_tile_ *t) {
   const attn_softmax_ *a = t->a;
   const attn_table_ *f = a->table;
-  if (a->relu)
+  if (ATTN_PART_(WEIGHTS_, a->relu))
     attn_tile_relu_(t);
   else
     attn_tile_divide_(t);
   f->unpack(t->out, t->w.ot, t->n, a->v.dim, a->o.dtype, t->scale);
-  const int weights = a->map.data || (a->edges && a->edges->weights);
+  const int weights = a->map.data || (ATTN_PART_(EDGES, a->edges) && a->edges->weights);
   for (int r = 0; weights && r < t->n; r++) {
     /* m includes the sinks here: exp2(x - m) / l with what scale already holds */
     const float inv = t->l[r] == 0.0f ? 0.0f : 1.0f / t->l[r];
@@ -333,7 +337,7 @@ ATTN_FUNC_ void attn_tile_finish_(attn_tile_ *t) {
       float *row = (float *)(void *)attn_at_(&a->map, t->batch, t->head[r], t->row[r]);
       f->weights(row, row, a->map.dim, m, inv);
     }
-    if (a->edges && a->edges->weights) {
+    if (ATTN_PART_(EDGES, a->edges) && a->edges->weights) {
       attn_list_ list;
       attn_list_of_(t, r, &list);
       float *row = attn_list_weights_(t, r, &list);
@@ -397,16 +401,16 @@ ATTN_FUNC_ int attn_tile_walk_(attn_tile_ *t, int started) {
   attn_block_ block;
   attn_cursor_ cursor = {NULL, 0, 0}, ahead = cursor;
   int64_t j = INT64_MAX, end = 0;
-  if (a->plan) cursor = attn_tile_runs_(a, t->plan);
+  if (ATTN_PART_(PATTERN, a->plan)) cursor = attn_tile_runs_(a, t->plan);
   for (int g = 0; g < t->groups; g++) {
     if (t->g[g].hi_max > end) end = t->g[g].hi_max;
     if (t->g[g].hi_max > 0 && t->g[g].lo_min < j) j = t->g[g].lo_min;
   }
   attn_block_terms_(t, &block);
-  const int few = !a->plan && j < end && end - j <= 4 * ATTN_BLOCK_;
+  const int few = !ATTN_PART_(PATTERN, a->plan) && j < end && end - j <= 4 * ATTN_BLOCK_;
   for (;;) {
     int64_t next = j;
-    if (a->plan) {
+    if (ATTN_PART_(PATTERN, a->plan)) {
       if (!attn_block_take_(t, &block, &cursor)) break;
     } else {
       if (j >= end) break;
@@ -420,15 +424,15 @@ ATTN_FUNC_ int attn_tile_walk_(attn_tile_ *t, int started) {
     t->partial |= block.partial;
     attn_block_modifiers_(t, &block);
     const attn_plan_tile_ *from = cursor.runs > 0 ? t->plan : t->next;
-    if (a->plan) {
+    if (ATTN_PART_(PATTERN, a->plan)) {
       ahead = cursor.runs > 0 ? cursor : attn_tile_runs_(a, t->next);
       attn_tile_ahead_(t, &ahead, from ? from->step : 1);
     }
     if (few) attn_tile_below_(t);
     attn_block_scores_(t, &block);
-    if (a->plan) attn_tile_ahead_(t, &ahead, from ? from->step : 1);
+    if (ATTN_PART_(PATTERN, a->plan)) attn_tile_ahead_(t, &ahead, from ? from->step : 1);
     if (few) attn_tile_below_(t);
-    if (a->choice) {
+    if (ATTN_PART_(CONTENT, a->choice)) {
       block.partial = t->partial = 1;
       if (!attn_choose_block_(t, &block)) continue;
     }
@@ -442,10 +446,11 @@ ATTN_FUNC_ int attn_tile_walk_(attn_tile_ *t, int started) {
 ATTN_FUNC_ int attn_tile_sweep_(attn_tile_ *t) {
   const attn_softmax_ *a = t->a;
   int started = attn_tile_load_(t);
-  if (a->choice) attn_choice_open_(t);
+  if (ATTN_PART_(CONTENT, a->choice)) attn_choice_open_(t);
   t->partial = 0;
   t->xl_next = -1;
-  if (a->edges || (a->plan && t->plan->step == 0)) return attn_tile_lists_(t, started);
+  if (ATTN_PART_(EDGES, a->edges) || (ATTN_PART_(PATTERN, a->plan) && t->plan->step == 0))
+    return attn_tile_lists_(t, started);
   for (int part = 0; part < attn_tile_parts_(t); part++) {
     attn_tile_part_(t, part);
     started = attn_tile_walk_(t, started);
@@ -464,10 +469,11 @@ ATTN_FUNC_ void attn_tile_by_count_(attn_tile_ *t) {
     by[r] = 1.0f / (keys > 1.0f ? keys : 1.0f);
   }
   attn_on_(tile, f)->scale_block(t->w.qt, a->q.dim, 0, t->groups, by);
-  if (a->xl.table.data) attn_on_(tile, f)->scale_block(t->w.xl_qt, a->q.dim, 0, t->groups, by);
-  if (a->relative.keys.data)
+  if (ATTN_PART_(TERMS, a->xl.table.data))
+    attn_on_(tile, f)->scale_block(t->w.xl_qt, a->q.dim, 0, t->groups, by);
+  if (ATTN_PART_(TERMS, a->relative.keys.data))
     attn_on_(tile, f)->scale_block(t->w.rel_keys, t->rel_rows, 0, t->groups, by);
-  if (a->labels.label)
+  if (ATTN_PART_(TERMS, a->labels.label))
     attn_on_(tile, f)->scale_block(t->w.labels, a->labels.table.len, 0, t->groups, by);
 }
 
@@ -510,7 +516,8 @@ ATTN_FUNC_ void attn_tile_relative_(attn_tile_ *t) {
 /* A pass that chooses keys. The best ones are attended to when all phases have had their say. */
 ATTN_FUNC_ void attn_tile_choose_(attn_tile_ *t, int last) {
   attn_tile_sweep_(t);
-  if (!attn_choice_collects_(t->a->choice) || !attn_choice_close_(t, last)) return;
+  if (!attn_choice_collects_(ATTN_PART_(CONTENT, t->a->choice)) || !attn_choice_close_(t, last))
+    return;
   for (int r = 0; r < ATTN_TILE_; r++) {
     t->m[r] = -INFINITY, t->l[r] = 0.0f, t->alpha[r] = t->scale[r] = 1.0f;
   }
@@ -523,18 +530,18 @@ ATTN_FUNC_ void attn_tile_placed_(attn_tile_ *t, int last) {
   const attn_softmax_ *a = t->a;
   const int64_t pairs = *t->w.pairs;
   attn_tile_terms_(t);
-  if (a->relu && a->relu->count_first && !a->counting) attn_tile_by_count_(t);
+  if (ATTN_PART_(WEIGHTS_, a->relu) && a->relu->count_first && !a->counting) attn_tile_by_count_(t);
   for (int r = 0; a->map.data && a->phase == 0 && r < t->n; r++) {
     float *row = (float *)(void *)attn_at_(&a->map, t->batch, t->head[r], t->row[r]);
     for (int64_t c = 0; c < a->map.dim; c++) row[c] = -INFINITY;
   }
   t->careful = t->rel_careful = 0;
-  if (a->choice && attn_choice_skips_(t)) return;
+  if (ATTN_PART_(CONTENT, a->choice) && attn_choice_skips_(t)) return;
   if (attn_choice_blind_(a)) {
     attn_tile_choose_(t, last);
     return;
   }
-  if (a->relative.values.data && t->rel_rows > 0)
+  if (ATTN_PART_(TERMS, a->relative.values.data) && t->rel_rows > 0)
     t->rel_careful = !a->table->finite(
         attn_table_row_(&a->relative.values, t->head[0], t->rel_first + attn_relative_clip_(a)),
         a->relative.values.stride_len, t->rel_rows, a->v.dim);
@@ -547,7 +554,8 @@ ATTN_FUNC_ void attn_tile_placed_(attn_tile_ *t, int last) {
     started = attn_tile_sweep_(t);
   }
   if (!started) memset(t->w.ot, 0, (size_t)(a->v.dim * ATTN_TILE_) * sizeof(float));
-  if (a->relative.values.data && t->rel_rows > 0 && started) attn_tile_relative_(t);
+  if (ATTN_PART_(TERMS, a->relative.values.data) && t->rel_rows > 0 && started)
+    attn_tile_relative_(t);
   if (last && !a->counting)
     attn_tile_finish_(t);
   else
@@ -591,7 +599,7 @@ ATTN_FUNC_ void attn_softmax_tile_(const attn_softmax_ *a, int worker, int64_t u
 ATTN_FUNC_ void attn_softmax_item_(void *job, int worker, int64_t index) {
   const attn_softmax_ *a = (const attn_softmax_ *)job;
   attn_tile_ t;
-  if (!a->plan) {
+  if (!ATTN_PART_(PATTERN, a->plan)) {
     attn_softmax_tile_(a, worker, index / a->tiles, index % a->tiles);
     return;
   }

@@ -7,7 +7,7 @@ ATTN_FUNC_ int64_t attn_storage_(const attn_softmax_ *a, int64_t batch, int64_t 
                                  int64_t *row) {
   const attn_sequences_ *s = a->seq;
   *page = batch, *row = key;
-  if (!s || !s->cached) return INT64_MAX;
+  if (!ATTN_HAS_CACHE || !s || !s->cached) return INT64_MAX;
   const attn_sequence *x = &s->cached[batch];
   if (s->window && key >= s->sinks) /* a ring ends where a page ends */
     key = s->sinks + (key - s->sinks) % (x->table_len * s->page - s->sinks);

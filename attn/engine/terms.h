@@ -4,7 +4,7 @@
 
 /* The keys a tile may see, first to last. 0 = none. */
 ATTN_FUNC_ int attn_tile_keys_(const attn_tile_ *t, int64_t *first, int64_t *last) {
-  const attn_plan_ *plan = t->a->plan;
+  const attn_plan_ *plan = ATTN_PART_(PATTERN, t->a->plan);
   *first = INT64_MAX, *last = -1;
   for (int g = 0; g < t->groups; g++) {
     if (t->g[g].hi_max - 1 > *last) *last = t->g[g].hi_max - 1;
@@ -22,7 +22,10 @@ ATTN_FUNC_ int attn_tile_keys_(const attn_tile_ *t, int64_t *first, int64_t *las
 }
 
 ATTN_FUNC_ int64_t attn_relative_clip_(const attn_softmax_ *a) {
-  return ((a->relative.keys.data ? a->relative.keys.len : a->relative.values.len) - 1) / 2;
+  return ((ATTN_PART_(TERMS, a->relative.keys.data) ? a->relative.keys.len
+                                                    : a->relative.values.len) -
+          1) /
+         2;
 }
 
 /* Before a tile's first block: dots of its queries with the vectors of every label and distance that
@@ -34,7 +37,8 @@ ATTN_FUNC_ void attn_tile_terms_(attn_tile_ *t) {
   const double s = a->scale * a->unit;
   int64_t first, last;
   t->rel_rows = t->rel_first = 0;
-  if ((a->relative.keys.data || a->relative.values.data) && attn_tile_keys_(t, &first, &last)) {
+  if ((ATTN_PART_(TERMS, a->relative.keys.data) || ATTN_PART_(TERMS, a->relative.values.data)) &&
+      attn_tile_keys_(t, &first, &last)) {
     const int64_t c = attn_relative_clip_(a);
     int64_t near = INT64_MAX, far = INT64_MIN;
     for (int g = 0; g < t->groups; g++) {
@@ -43,12 +47,12 @@ ATTN_FUNC_ void attn_tile_terms_(attn_tile_ *t) {
     }
     t->rel_first = attn_clamp_(first - far, -c, c);
     t->rel_rows = attn_clamp_(last - near, -c, c) - t->rel_first + 1;
-    if (a->relative.keys.data)
+    if (ATTN_PART_(TERMS, a->relative.keys.data))
       attn_on_(tile, f)->score_block(
           t->w.rel_keys, t->w.qt, attn_table_row_(&a->relative.keys, h, t->rel_first + c),
           a->relative.keys.stride_len, t->rel_rows, dk, 0, t->groups, t->spare);
   }
-  if (a->labels.label) {
+  if (ATTN_PART_(TERMS, a->labels.label)) {
     const int64_t n = a->labels.table.len;
     attn_on_(tile, f)->score_block(t->w.labels, t->w.qt, attn_table_row_(&a->labels.table, h, 0),
                                    a->labels.table.stride_len, n, dk, 0, t->groups, t->spare);
@@ -57,7 +61,7 @@ ATTN_FUNC_ void attn_tile_terms_(attn_tile_ *t) {
       for (int r = 0; r < t->n; r++) t->w.labels[e * ATTN_TILE_ + r] += x;
     }
   }
-  if (a->xl.table.data) { /* last: the other terms use the plain queries */
+  if (ATTN_PART_(TERMS, a->xl.table.data)) { /* last: the other terms use the plain queries */
     for (int64_t c = 0; c < dk; c++) {
       const float u = a->xl.content_bias ? a->xl.content_bias[h * dk + c] : 0.0f;
       const float v = a->xl.distance_bias ? a->xl.distance_bias[h * dk + c] : 0.0f;
@@ -112,7 +116,7 @@ ATTN_FUNC_ void attn_block_relative_keys_(attn_tile_ *t, const attn_block_ *b,
 }
 
 ATTN_FUNC_ void attn_tile_relative_clear_(attn_tile_ *t) {
-  if (!t->a->relative.values.data || t->rel_rows == 0) return;
+  if (!ATTN_PART_(TERMS, t->a->relative.values.data) || t->rel_rows == 0) return;
   memset(t->w.rel_values, 0, (size_t)(t->rel_rows * ATTN_TILE_) * sizeof(float));
   memset(t->w.rel_hit, 0, (size_t)(t->rel_rows * ATTN_TILE_));
 }
@@ -130,7 +134,8 @@ ATTN_FUNC_ int attn_block_reads_(const attn_tile_ *t, const attn_block_ *b, int 
   const int64_t cell = e * ATTN_TILE_ + r;
   return attn_block_sees_(t, b, e, r) && !(b->mod.key && b->mod.key[e] == -INFINITY) &&
          !(b->mod.bias && b->mod.bias[cell] == -INFINITY) &&
-         !((attn_modifies_(t->a) || t->a->choice || t->given) && t->w.s[cell] == -INFINITY);
+         !((attn_modifies_(t->a) || ATTN_PART_(CONTENT, t->a->choice) || t->given) &&
+           t->w.s[cell] == -INFINITY);
 }
 
 /* Notes the distances at which each row has a key; before scores become weights. */

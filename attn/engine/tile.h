@@ -43,6 +43,11 @@ enum {
 typedef void (*attn_range_fn_)(const void *user, int64_t batch, int64_t row, int64_t *lo,
                                int64_t *hi);
 
+/* Parts of a problem that only some families have: null where ATTN_ONLY leaves those out, and all that
+ * follows from them is not compiled. */
+#define ATTN_PART_(family, part) (ATTN_HAS_##family ? (part) : NULL)
+#define ATTN_HAS_WEIGHTS_ (ATTN_HAS_RELU || ATTN_HAS_COMPOSED)
+
 /* Score terms that depend on head and distance alone. */
 typedef struct attn_distance_terms_ {
   attn_toeplitz toeplitz;
@@ -172,7 +177,7 @@ ATTN_FUNC_ int attn_choice_collects_(const attn_choice_ *c) {
 
 /* Whether a pass leaves the accumulators alone. */
 ATTN_FUNC_ int attn_choice_blind_(const attn_softmax_ *a) {
-  return a->choice && a->choice->stage != ATTN_STAGE_APPLY_;
+  return ATTN_PART_(CONTENT, a->choice) && a->choice->stage != ATTN_STAGE_APPLY_;
 }
 
 /* Weights in place of scores, of entries s[key * ATTN_TILE_ + lane] in natural units, lanes lo .. hi - 1;
@@ -229,7 +234,8 @@ typedef struct attn_scratch_ {
 
 /* Distances that a tile needs of a table of relative vectors. */
 ATTN_FUNC_ int64_t attn_relative_rows_(const attn_softmax_ *a) {
-  const int64_t len = a->relative.keys.data ? a->relative.keys.len : a->relative.values.len;
+  const int64_t len =
+      ATTN_PART_(TERMS, a->relative.keys.data) ? a->relative.keys.len : a->relative.values.len;
   const int64_t most = attn_add_(a->q.len, a->k.len);
   return len < most ? len : most;
 }
@@ -243,32 +249,35 @@ ATTN_FUNC_ int64_t attn_scratch_plan_(attn_softmax_ *a) {
   const int64_t cells = attn_piece_(block * tile, f), room = attn_piece_(ATTN_ROOM_ * tile, f);
   const int64_t dk = attn_piece_(attn_mul_(a->q.dim, tile), f);
   const int64_t dv = attn_piece_(attn_mul_(a->v.dim, tile), f);
-  const int gathers = a->plan || a->edges, lists = gathers || a->xl.table.data;
+  const int gathers = ATTN_PART_(PATTERN, a->plan) || ATTN_PART_(EDGES, a->edges),
+            lists = gathers || ATTN_PART_(TERMS, a->xl.table.data);
   int64_t size[ATTN_PIECES_] = {0}, total = 0;
   if (!a->by_row || a->seq) size[ATTN_P_QT_] = dk, size[ATTN_P_OT_] = dv;
   size[ATTN_P_S_] = cells;
   if (gathers || a->k.dtype != ATTN_F32 || (a->seq && a->seq->cached))
     size[ATTN_P_K_] = attn_piece_(attn_mul_(a->k.dim, block), f);
   size[ATTN_P_V_] = attn_piece_(attn_mul_(a->v.dim, block), f);
-  if (gathers || a->bias.kind || a->addends) size[ATTN_P_BIAS_] = cells;
-  if (gathers || a->xl.table.data || a->addends) size[ATTN_P_DOT_] = cells;
+  if (gathers || a->bias.kind || ATTN_PART_(COMPOSED, a->addends)) size[ATTN_P_BIAS_] = cells;
+  if (gathers || ATTN_PART_(TERMS, a->xl.table.data) || ATTN_PART_(COMPOSED, a->addends))
+    size[ATTN_P_DOT_] = cells;
   size[ATTN_P_HIT_] = attn_piece_(block * tile, 1);
   if (lists) {
     size[ATTN_P_ROWS_] = room, size[ATTN_P_INDEX_] = 2 * cells;
     size[ATTN_P_Q_ROWS_] = attn_mul_(dk, 2);
   }
   if (gathers) size[ATTN_P_O_ROWS_] = dv;
-  if (a->xl.table.data) {
+  if (ATTN_PART_(TERMS, a->xl.table.data)) {
     size[ATTN_P_XL_QT_] = dk;
     size[ATTN_P_XL_DOTS_] = attn_piece_((block + tile) * tile, f);
   }
   const int64_t relative = attn_piece_(attn_mul_(attn_relative_rows_(a), tile), f);
-  if (a->relative.keys.data) size[ATTN_P_REL_KEYS_] = relative;
-  if (a->relative.values.data) {
+  if (ATTN_PART_(TERMS, a->relative.keys.data)) size[ATTN_P_REL_KEYS_] = relative;
+  if (ATTN_PART_(TERMS, a->relative.values.data)) {
     size[ATTN_P_REL_VALUES_] = relative;
     size[ATTN_P_REL_HIT_] = attn_piece_(attn_mul_(attn_relative_rows_(a), tile), 1);
   }
-  if (a->labels.label) size[ATTN_P_LABELS_] = attn_piece_(attn_mul_(a->labels.table.len, tile), f);
+  if (ATTN_PART_(TERMS, a->labels.label))
+    size[ATTN_P_LABELS_] = attn_piece_(attn_mul_(a->labels.table.len, tile), f);
   size[ATTN_P_HELD_] = attn_piece_(1, sizeof(attn_held_));
   size[ATTN_P_PAIRS_] = attn_piece_(1, sizeof(int64_t));
   if (a->by_row) {
@@ -281,7 +290,7 @@ ATTN_FUNC_ int64_t attn_scratch_plan_(attn_softmax_ *a) {
     size[ATTN_P_MERGE_W_] = attn_piece_(a->splits, f);
     size[ATTN_P_MERGE_I_] = attn_piece_(a->splits, sizeof(int32_t));
   }
-  if (a->choice && a->choice->k) {
+  if (ATTN_PART_(CONTENT, a->choice) && a->choice->k) {
     const int64_t most = attn_add_(attn_mul_(2, a->choice->k), ATTN_CHUNK_);
     size[ATTN_P_BEST_] = attn_piece_(1, sizeof(attn_topk_));
     size[ATTN_P_BEST_LIST_] = attn_piece_(attn_mul_(most, tile), 8);
@@ -467,7 +476,7 @@ ATTN_FUNC_ void attn_tile_group_rows_(attn_tile_ *t, int64_t unit, int64_t tile)
 /* or those that a schedule says. */
 ATTN_FUNC_ void attn_tile_plan_rows_(attn_tile_ *t, int64_t batch, int64_t head,
                                      const attn_plan_tile_ *tile) {
-  const attn_plan_ *plan = t->a->plan;
+  const attn_plan_ *plan = ATTN_PART_(PATTERN, t->a->plan);
   const int32_t *row = (const int32_t *)attn_plan_at_(plan, plan->at_row) + tile->row;
   t->plan = tile;
   t->batch = batch, t->n = tile->n;
@@ -583,19 +592,20 @@ ATTN_FUNC_ void attn_tile_lanes_(attn_tile_ *t) {
   for (int r = 0; a->bias.kind && r < t->n; r++)
     t->bias[r] = attn_mask_at_(&a->bias, t->batch, t->head[r], t->row[r]);
   for (int r = 0; a->alibi && r < t->n; r++) t->slope[r] = -attn_to_unit_(a, a->alibi[t->head[r]]);
-  for (int r = 0; a->gaussian.precision && r < t->n; r++) {
+  for (int r = 0; ATTN_PART_(TERMS, a->gaussian.precision) && r < t->n; r++) {
     const int64_t at = attn_row_number_(a, t->batch, t->head[r], t->row[r]);
     t->precision[r] = attn_to_unit_(a, a->gaussian.precision[at]);
   }
-  for (int r = 0; a->span.z && r < t->n; r++) attn_tile_span_(t, r);
+  for (int r = 0; ATTN_PART_(TERMS, a->span.z) && r < t->n; r++) attn_tile_span_(t, r);
   for (int r = 0; a->keep && r < t->n; r++) t->wide_lo[r] = t->lo[r], t->wide_hi[r] = t->hi[r];
   for (int g = 0; g < t->groups; g++) attn_tile_bounds_(t, g);
   for (int g = t->groups; g < ATTN_TILE_ / ATTN_GROUP_; g++) memset(&t->g[g], 0, sizeof t->g[g]);
   if (a->by_row) return;
   a->table->pack(t->w.qt, q, t->n, a->q.dim, (int)a->q.dtype, a->scale_hi, a->scale_lo);
-  if (a->mix)
+  if (ATTN_PART_(COMPOSED, a->mix))
     a->table->scale_rows(t->w.qt, ATTN_TILE_, t->w.qt, ATTN_TILE_, a->q.dim,
-                         t->groups * ATTN_GROUP_, a->mix + t->head[0] * a->q.dim);
+                         t->groups * ATTN_GROUP_,
+                         ATTN_PART_(COMPOSED, a->mix) + t->head[0] * a->q.dim);
 }
 
 /* Tiles of so many rows. */

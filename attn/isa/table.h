@@ -206,10 +206,13 @@ typedef struct attn_list_table_ { /* lists of keys */
    * as they are, any float type for k; ahead = rows between asking for one and reading it, 0 = not asked for */
   void (*dots)(float *out, const float *q, const void *k, int64_t stride, const int32_t *index,
                int64_t n, int64_t dk, attn_dtype dtype, int ahead);
+} attn_list_table_;
+
+typedef struct attn_sum_table_ { /* weighted sums of picked rows */
   /* o[c] = o[c] alpha + sum_e p[e] v[index[e]][c] in the order of e */
   void (*axpys)(float *o, const float *p, const void *v, int64_t stride, const int32_t *index,
                 int64_t n, int64_t dv, attn_dtype dtype, float alpha, int ahead);
-} attn_list_table_;
+} attn_sum_table_;
 
 typedef struct attn_select_table_ { /* selection */
   /* out[e] = sum_c (q[c] - k[index[e]][c])^2, over 16 running sums joined by halves; q null = 0,

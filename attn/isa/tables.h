@@ -8,7 +8,8 @@
   on(score_block), on(modify_block), on(softmax_block), on(relu_block), on(value_block), \
       on(scale_block), on(join), on(divide), on(exclude)
 #define ATTN_FEW_TABLE_(on) on(pack_row), on(score_rows), on(softmax_rows), on(value_rows)
-#define ATTN_LIST_TABLE_(on) on(dots), on(axpys)
+#define ATTN_LIST_TABLE_(on) on(dots)
+#define ATTN_SUM_TABLE_(on) on(axpys)
 #define ATTN_SELECT_TABLE_(on) on(squares), on(above)
 #define ATTN_DENSE_TABLE_(on) on(gemm), on(activate), on(act)
 #define ATTN_NORM_TABLE_(on) on(moments), on(normalise), on(norm)
@@ -48,6 +49,7 @@
 ATTN_TABLES_(attn_tile_table_, attn_tile_on_, ATTN_TILE_TABLE_)
 ATTN_TABLES_(attn_few_table_, attn_few_on_, ATTN_FEW_TABLE_)
 ATTN_TABLES_(attn_list_table_, attn_list_on_, ATTN_LIST_TABLE_)
+ATTN_TABLES_(attn_sum_table_, attn_sum_on_, ATTN_SUM_TABLE_)
 ATTN_TABLES_(attn_select_table_, attn_select_on_, ATTN_SELECT_TABLE_)
 ATTN_TABLES_(attn_dense_table_, attn_dense_on_, ATTN_DENSE_TABLE_)
 ATTN_TABLES_(attn_norm_table_, attn_norm_on_, ATTN_NORM_TABLE_)
@@ -70,6 +72,7 @@ ATTN_FUNC_ const attn_table_ *attn_table_of_(attn_isa isa) {
 #undef ATTN_TILE_TABLE_
 #undef ATTN_FEW_TABLE_
 #undef ATTN_LIST_TABLE_
+#undef ATTN_SUM_TABLE_
 #undef ATTN_SELECT_TABLE_
 #undef ATTN_DENSE_TABLE_
 #undef ATTN_NORM_TABLE_

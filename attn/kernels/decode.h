@@ -422,8 +422,10 @@ ATTN_INLINE_ void ATTN_FN_(value_rows_kind)(const int rr, float *o, int64_t widt
 ATTN_ROW_COPY_(f32, ATTN_F32)
 ATTN_ROW_COPY_(f16, ATTN_F16)
 ATTN_ROW_COPY_(bf16, ATTN_BF16)
+#if ATTN_HAS_QUANTIZE
 ATTN_ROW_COPY_(i8, ATTN_I8)
 ATTN_ROW_COPY_(i4, ATTN_I4)
+#endif
 #undef ATTN_ROW_COPY_
 #endif
 
@@ -438,9 +440,11 @@ ATTN_FUNC_ void ATTN_FN_(score_rows)(float *s, const float *q, int64_t width, in
     switch (k->dtype) {
       case ATTN_F32: ATTN_FN_(score_rows_f32)(n, to, from, width, &x); break;
       case ATTN_F16: ATTN_FN_(score_rows_f16)(n, to, from, width, &x); break;
-      case ATTN_BF16: ATTN_FN_(score_rows_bf16)(n, to, from, width, &x); break;
+#if ATTN_HAS_QUANTIZE
       case ATTN_I8: ATTN_FN_(score_rows_i8)(n, to, from, width, &x); break;
-      default: ATTN_FN_(score_rows_i4)(n, to, from, width, &x);
+      case ATTN_I4: ATTN_FN_(score_rows_i4)(n, to, from, width, &x); break;
+#endif
+      default: ATTN_FN_(score_rows_bf16)(n, to, from, width, &x);
     }
 #else
     n = 1;
@@ -468,9 +472,11 @@ ATTN_FUNC_ void ATTN_FN_(value_rows)(float *o, int64_t width, float *p, int rows
     switch (v->dtype) {
       case ATTN_F32: ATTN_FN_(value_rows_f32)(n, to, width, from, &x); break;
       case ATTN_F16: ATTN_FN_(value_rows_f16)(n, to, width, from, &x); break;
-      case ATTN_BF16: ATTN_FN_(value_rows_bf16)(n, to, width, from, &x); break;
+#if ATTN_HAS_QUANTIZE
       case ATTN_I8: ATTN_FN_(value_rows_i8)(n, to, width, from, &x); break;
-      default: ATTN_FN_(value_rows_i4)(n, to, width, from, &x);
+      case ATTN_I4: ATTN_FN_(value_rows_i4)(n, to, width, from, &x); break;
+#endif
+      default: ATTN_FN_(value_rows_bf16)(n, to, width, from, &x);
     }
 #else
     n = 1;

@@ -260,9 +260,11 @@ ATTN_FUNC_ void ATTN_FN_(widen)(float *dst, const void *src, int64_t stride, con
   case type: ATTN_FN_(widen_scaled)(dst, src, stride, index, n, dim, type, scales); return;
     ATTN_CASE_(ATTN_F32)
     ATTN_CASE_(ATTN_F16)
+#if ATTN_HAS_QUANTIZE
     ATTN_CASE_SCALED_(ATTN_I8)
     ATTN_CASE_SCALED_(ATTN_I4)
     ATTN_CASE_SCALED_(ATTN_E4M3)
+#endif
 #undef ATTN_CASE_
 #undef ATTN_CASE_SCALED_
     default: break;

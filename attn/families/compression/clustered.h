@@ -54,7 +54,7 @@ ATTN_FUNC_ void attn_cluster_mean_(const attn_cluster_job_ *a, int64_t unit, int
     for (int64_t i = r + SOME; i < n && i < r + 2 * SOME; i++)
       attn_row_ahead_(&a->q, unit / a->q.heads, unit % a->q.heads, member[i]);
     memset(row, 0, (size_t)dk * sizeof *row);
-    attn_on_(list, a->table)
+    attn_on_(sum, a->table)
         ->axpys(row, one, q, a->q.stride_len, member + r, some, dk, a->q.dtype, 1.0f, 0);
     for (int64_t d = 0; d < dk; d++) sum[d] += (double)row[d];
   }
@@ -238,7 +238,7 @@ ATTN_FUNC_ float attn_centroid_split_(const attn_cluster_job_ *a, attn_centroid_
   }
   a->table->weights(x->x, x->x, *count, m, 1.0f / l);
   for (int64_t e = 0; e < *count; e++) mass += (double)x->x[e], x->x[e] = -x->x[e];
-  attn_on_(list, a->table)
+  attn_on_(sum, a->table)
       ->axpys(x->rest + r * v->dim, x->x, attn_at_(v, x->b, x->hv, 0), v->stride_len, x->pick,
               *count, v->dim, v->dtype, 1.0f / l, ATTN_AHEAD_);
   return (float)mass;

@@ -278,7 +278,7 @@ ATTN_FUNC_ void attn_smooth_item_(void *job, int worker, int64_t index) {
     const int64_t cols = len - c < ATTN_SMOOTH_ ? len - c : (int64_t)ATTN_SMOOTH_;
     const int64_t from = r > c + cols - 1 ? r - (c + cols - 1) : 0;
     const int64_t end = r + len - c < 2 * r + 1 ? r + len - c : 2 * r + 1;
-    attn_on_(list, a->table)
+    attn_on_(sum, a->table)
         ->axpys(y + c, a->weight + from, x + (c + from - r), 1, a->index, end - from, cols,
                 ATTN_F32, 0.0f, 0);
   }

@@ -49,7 +49,7 @@ ATTN_FUNC_ void attn_capsules_mean_(const attn_capsules_ *g, const attn_capsules
                                     const float *u, int64_t stride) {
   const attn_votes_ *a = &g->votes;
   memset(w->mass, 0, (size_t)a->n * sizeof(float));
-  attn_on_(list, a->table)
+  attn_on_(sum, a->table)
       ->axpys(w->mass, a->ones, w->c, a->n, a->index, a->heads, a->n, ATTN_F32, 1.0f, 0);
   for (int64_t n = 0; n < a->n; n++) {
     if (w->mass[n] < 1e-20f && !g->over_heads) attn_capsules_shares_(a, w, n);

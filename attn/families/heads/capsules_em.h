@@ -64,8 +64,8 @@ ATTN_FUNC_ void attn_em_fit_(const attn_em_ *g, const attn_em_room_ *w, const fl
   const int64_t m = a->m;
   f->scale_rows(w->p, a->n, w->share, a->n, a->heads, a->n, w->a);
   memset(w->mass, 0, (size_t)a->n * sizeof(float));
-  attn_on_(list, f)->axpys(w->mass, a->ones, w->p, a->n, a->index, a->heads, a->n, ATTN_F32, 1.0f,
-                           0);
+  attn_on_(sum, f)->axpys(w->mass, a->ones, w->p, a->n, a->index, a->heads, a->n, ATTN_F32, 1.0f,
+                          0);
   for (int64_t n = 0; n < a->n; n++) w->r.inv[n] = 1.0f / w->mass[n];
   attn_em_mean_(a, w, w->mu, u, stride);
   memcpy(w->var, w->mu, (size_t)m * sizeof(float));

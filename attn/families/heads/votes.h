@@ -50,7 +50,7 @@ ATTN_FUNC_ void attn_votes_sum_(const attn_votes_ *a, const attn_votes_room_ *r,
   memset(y, 0, (size_t)a->m * sizeof(float));
   for (int64_t n = 0; dc >= ATTN_CAPSULE_WIDE_ && n < a->n; n++) {
     for (int64_t h = 0; h < a->heads; h++) r->column[h] = p[h * a->n + n];
-    attn_on_(list, a->table)
+    attn_on_(sum, a->table)
         ->axpys(y + n * dc, r->column, u + n * dc, stride, a->index, a->heads, dc, ATTN_F32, 1.0f,
                 0);
   }

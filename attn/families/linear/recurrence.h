@@ -176,8 +176,7 @@ ATTN_FUNC_ void attn_linear_times_(const attn_table_ *f, attn_linear_ask_ *ask, 
 /* y = alpha y + x, n numbers */
 ATTN_FUNC_ void attn_linear_join_(const attn_table_ *f, float *y, const float *x, int64_t n,
                                   float alpha) {
-  attn_on_(list, f)->axpys(y, attn_linear_ones_, x, 0, attn_linear_index_, 1, n, ATTN_F32, alpha,
-                           0);
+  attn_on_(sum, f)->axpys(y, attn_linear_ones_, x, 0, attn_linear_index_, 1, n, ATTN_F32, alpha, 0);
 }
 
 /* n rows of a tensor as dense f32, where they are if they are so. */
@@ -328,8 +327,8 @@ ATTN_FUNC_ void attn_linear_delta_(attn_linear_chain_ *c, int64_t j0) {
     if (i0)
       attn_linear_times_(f, w->ask, v + i0 * wide, wide, rows, g, e, 1, v, wide, i0, c->cols, 0);
     for (int64_t i = i0 + 1; i < i0 + rows; i++)
-      attn_on_(list, f)->axpys(v + i * wide, w->g + i * e + i0, v + i0 * wide, wide,
-                               attn_linear_index_, i - i0, c->cols, ATTN_F32, 1.0f, 0);
+      attn_on_(sum, f)->axpys(v + i * wide, w->g + i * e + i0, v + i0 * wide, wide,
+                              attn_linear_index_, i - i0, c->cols, ATTN_F32, 1.0f, 0);
   }
   c->v = w->v, c->v_stride = wide;
 }
@@ -384,15 +383,15 @@ ATTN_FUNC_ void attn_linear_update_(attn_linear_chain_ *c, int each) {
   attn_linear_times_(f, w->ask, w->u + c->col, a->wide, a->m, w->c, 1, a->m, c->v + c->col,
                      c->v_stride, c->n, c->cols, c->pending == 0);
   if (c->pending == 0) memset(w->z, 0, (size_t)a->m * sizeof(float));
-  attn_on_(list, f)->axpys(w->z, attn_linear_ones_, w->c, a->m, attn_linear_index_, c->n, a->m,
-                           ATTN_F32, 1.0f, 0);
+  attn_on_(sum, f)->axpys(w->z, attn_linear_ones_, w->c, a->m, attn_linear_index_, c->n, a->m,
+                          ATTN_F32, 1.0f, 0);
   c->pending += c->n;
   if (each || a->delta || c->scaled || c->pending >= ATTN_LINEAR_FLUSH_)
     attn_linear_flush_(c, c->keep * c->fade);
   tail[ATTN_LINEAR_KEEP_] *= c->keep;
   if (!c->s.sum) return;
-  attn_on_(list, f)->axpys(c->s.sum, by, c->v, c->v_stride, attn_linear_index_, c->n, a->dv,
-                           ATTN_F32, c->keep, 0);
+  attn_on_(sum, f)->axpys(c->s.sum, by, c->v, c->v_stride, attn_linear_index_, c->n, a->dv,
+                          ATTN_F32, c->keep, 0);
   tail[ATTN_LINEAR_COUNT_KEYS_] *= c->keep;
   for (int j = 0; j < c->n; j++) tail[ATTN_LINEAR_COUNT_KEYS_] += by[j];
 }
@@ -415,9 +414,9 @@ ATTN_FUNC_ void attn_linear_add_(const attn_linear_ *a, attn_linear_slot_ to,
   const float top = c1 > c0 ? c1 : c0, rates = part.tail[ATTN_LINEAR_KEEP_];
   const float keep = rates * (c0 == top ? 1.0f : attn_linear_exp_(f, c0 - top));
   const float by = c1 == top ? 1.0f : attn_linear_exp_(f, c1 - top);
-  attn_on_(list, f)->axpys(to.s, &by, part.s, 0, attn_linear_index_, 1, a->m * a->wide, ATTN_F32,
-                           keep, 0);
-  attn_on_(list, f)->axpys(to.z, &by, part.z, 0, attn_linear_index_, 1, a->m, ATTN_F32, keep, 0);
+  attn_on_(sum, f)->axpys(to.s, &by, part.s, 0, attn_linear_index_, 1, a->m * a->wide, ATTN_F32,
+                          keep, 0);
+  attn_on_(sum, f)->axpys(to.z, &by, part.z, 0, attn_linear_index_, 1, a->m, ATTN_F32, keep, 0);
   to.tail[ATTN_LINEAR_TOP_] = top;
   to.tail[ATTN_LINEAR_KEEP_] *= rates;
   if (!a->late) return;
@@ -431,7 +430,7 @@ ATTN_FUNC_ void attn_linear_late_(const attn_linear_ *a, attn_linear_slot_ s) {
   const float eps = a->map.late_eps;
   if (!a->late) return;
   for (int64_t r = 0; r < a->m; r++) {
-    attn_on_(list, a->table)
+    attn_on_(sum, a->table)
         ->axpys(s.s + r * a->wide, &eps, s.sum, 0, attn_linear_index_, 1, a->dv, ATTN_F32, 1.0f, 0);
     s.z[r] += eps * s.tail[ATTN_LINEAR_COUNT_KEYS_];
   }
@@ -631,8 +630,8 @@ ATTN_FUNC_ void attn_linear_steps_(attn_linear_chain_ *c, int64_t n, int64_t i0,
       if (c->s.sum) {
         const float weight = a->rule == ATTN_LINEAR_GATED ? 1.0f - c->rate[j] : 1.0f;
         const float left = a->decays ? c->rate[j] : 1.0f;
-        attn_on_(list, f)->axpys(c->s.sum, &weight, v, 0, attn_linear_index_, 1, a->dv, ATTN_F32,
-                                 left, 0);
+        attn_on_(sum, f)->axpys(c->s.sum, &weight, v, 0, attn_linear_index_, 1, a->dv, ATTN_F32,
+                                left, 0);
         c->s.tail[ATTN_LINEAR_COUNT_KEYS_] = left * c->s.tail[ATTN_LINEAR_COUNT_KEYS_] + weight;
       }
       c->fade = 1.0f;

@@ -127,8 +127,8 @@ ATTN_FUNC_ void attn_memorizing_row_(const attn_memorizing_job_ *a, attn_topk_ *
     }
     lse = attn_row_weights_(f, x, n, attn_memorizing_scale_(a, h) * ATTN_LOG2E_) * ATTN_LN2_;
     memset(far, 0, (size_t)dv * sizeof *far);
-    attn_on_(list, f)->axpys(far, x, attn_at_(&a->mem.v, b, hv, 0), a->mem.v.stride_len, pick, n,
-                             dv, a->mem.v.dtype, 1.0f, ATTN_AHEAD_);
+    attn_on_(sum, f)->axpys(far, x, attn_at_(&a->mem.v, b, hv, 0), a->mem.v.stride_len, pick, n, dv,
+                            a->mem.v.dtype, 1.0f, ATTN_AHEAD_);
   }
   if (!a->p.joint) {
     float g, rest;

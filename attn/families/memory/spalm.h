@@ -94,7 +94,7 @@ ATTN_FUNC_ void attn_spalm_row_(const attn_spalm_job_ *a, const attn_spalm_room_
     attn_on_(list, f)->dots(w->x, w->h, rows, a->y.stride_len, w->pick, n, d, a->y.dtype, 0);
     attn_row_weights_(f, w->x, n, a->scale * ATTN_LOG2E_);
     memset(w->m, 0, (size_t)d * sizeof *w->m);
-    attn_on_(list, f)->axpys(w->m, w->x, rows, a->y.stride_len, w->pick, n, d, a->y.dtype, 1.0f, 0);
+    attn_on_(sum, f)->axpys(w->m, w->x, rows, a->y.stride_len, w->pick, n, d, a->y.dtype, 1.0f, 0);
     f->blend(z, w->m, w->h, ATTN_F32, ATTN_F32, ATTN_F32, d, rest, g);
   }
   if (a->gate.data) memcpy(attn_at_(&a->gate, 0, 0, t), &g, sizeof g);
