@@ -9264,7 +9264,21 @@ ATTN_DEF size_t attn_mixer_workspace(attn_tensor o, attn_tensor x, const attn_mi
 #if defined(ATTN_HAS_AVX2_) || defined(ATTN_HAS_AVX512_)
 #include <immintrin.h>
 #endif
-#if (defined(ATTN_HAS_AVX2_) || defined(ATTN_HAS_AVX512_)) && defined(ATTN_MSVC_)
+#if (defined(ATTN_HAS_AVX2_) || defined(ATTN_HAS_AVX512_)) && defined(ATTN_CLANG_) && \
+    defined(_MSC_VER)
+/* what clang-cl leaves out of immintrin.h unless a flag asks for it */
+#include <smmintrin.h>
+#include <avxintrin.h>
+#include <avx2intrin.h>
+#include <f16cintrin.h>
+#include <fmaintrin.h>
+#include <avx512fintrin.h>
+#include <avx512bwintrin.h>
+#include <avx512vlintrin.h>
+#include <avx512vlbwintrin.h>
+#endif
+/* beside cpuid.h, whose macros take the names of its functions, <windows.h> would not compile */
+#if (defined(ATTN_HAS_AVX2_) || defined(ATTN_HAS_AVX512_)) && defined(_MSC_VER)
 #include <intrin.h>
 #elif defined(ATTN_HAS_AVX2_) || defined(ATTN_HAS_AVX512_)
 #include <cpuid.h>
@@ -9293,6 +9307,13 @@ ATTN_DEF size_t attn_mixer_workspace(attn_tensor o, attn_tensor x, const attn_mi
 #define ATTN_VECTOR_ZERO_(type) ((type){0})
 #endif
 #endif
+#endif
+/* Before an intrinsic, whose vectors are of other types than those. MSVC's are unions, which C does
+ * not cast, not even to what they are. */
+#ifdef ATTN_VECTORS_
+#define ATTN_VECTOR_(type) (type)
+#else
+#define ATTN_VECTOR_(type)
 #endif
 
 /* Whether vector tiers have a copy of a loop for each storage type and set of modifiers. Without
@@ -10390,15 +10411,15 @@ typedef __m256 attn_v8_;
 #define ATTN_V_FMA_(a, b, c) _mm256_fmadd_ps(a, b, c)
 #define ATTN_V_MAX_(a, b) _mm256_max_ps(a, b)
 #endif
-#define ATTN_V_LOAD_PART_(p, n) ((attn_v8_)_mm256_maskload_ps(p, attn_first_avx2_(n)))
+#define ATTN_V_LOAD_PART_(p, n) (ATTN_VECTOR_(attn_v8_) _mm256_maskload_ps(p, attn_first_avx2_(n)))
 #define ATTN_V_STORE_PART_(p, v, n) _mm256_maskstore_ps(p, attn_first_avx2_(n), v)
-#define ATTN_V_SQRT_(a) ((attn_v8_)_mm256_sqrt_ps(a))
-#define ATTN_V_ABS_(a) ((attn_v8_)_mm256_andnot_ps(_mm256_set1_ps(-0.0f), a))
-#define ATTN_V_EQ_(a, b) ((attn_v8_)_mm256_cmp_ps(a, b, _CMP_EQ_OQ))
-#define ATTN_V_LT_(a, b) ((attn_v8_)_mm256_cmp_ps(a, b, _CMP_LT_OQ))
+#define ATTN_V_SQRT_(a) (ATTN_VECTOR_(attn_v8_) _mm256_sqrt_ps(a))
+#define ATTN_V_ABS_(a) (ATTN_VECTOR_(attn_v8_) _mm256_andnot_ps(_mm256_set1_ps(-0.0f), a))
+#define ATTN_V_EQ_(a, b) (ATTN_VECTOR_(attn_v8_) _mm256_cmp_ps(a, b, _CMP_EQ_OQ))
+#define ATTN_V_LT_(a, b) (ATTN_VECTOR_(attn_v8_) _mm256_cmp_ps(a, b, _CMP_LT_OQ))
 #define ATTN_V_ALL_(m) (_mm256_movemask_ps(m) == 255)
 #define ATTN_V_CHOSEN_(m) ((uint64_t)(unsigned)_mm256_movemask_ps(m))
-#define ATTN_V_SELECT_(m, a, b) ((attn_v8_)_mm256_blendv_ps(b, a, m))
+#define ATTN_V_SELECT_(m, a, b) (ATTN_VECTOR_(attn_v8_) _mm256_blendv_ps(b, a, m))
 #define ATTN_V_ROUND_(x, t, n)                        \
   (t) = ATTN_V_ADD_(x, ATTN_V_SET1_(ATTN_EXP_BIAS_)), \
   (n) = ATTN_V_SUB_(t, ATTN_V_SET1_(ATTN_EXP_BIAS_))
@@ -10406,18 +10427,22 @@ typedef __m256 attn_v8_;
  * multiplies by 2^(n/2) twice. */
 #define ATTN_EXP_UNIT_ 2.0f
 #define ATTN_V_EXP_FLOOR_(x) ATTN_V_MAX_(ATTN_V_SET1_(-126.0f), x)
-#define ATTN_V_LDEXP_SMALL_(p, t, n) \
-  ATTN_V_MUL_(p, (attn_v8_)_mm256_castsi256_ps(_mm256_slli_epi32(_mm256_castps_si256(t), 23)))
+#define ATTN_V_LDEXP_SMALL_(p, t, n)    \
+  ATTN_V_MUL_(p, ATTN_VECTOR_(attn_v8_) \
+                     _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_castps_si256(t), 23)))
 #define ATTN_V_LDEXP_(p, t, n) attn_ldexp_avx2_(p, t)
-#define ATTN_V_LOAD_F16_(p) ((attn_v8_)_mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(p))))
+#define ATTN_V_LOAD_F16_(p) \
+  (ATTN_VECTOR_(attn_v8_) _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(p))))
 #define ATTN_V_STORE_F16_(p, v) \
   _mm_storeu_si128((__m128i *)(p), _mm256_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT))
-#define ATTN_V_LOAD_BF16_(p)      \
-  (attn_v8_) _mm256_castsi256_ps( \
+#define ATTN_V_LOAD_BF16_(p) \
+  ATTN_VECTOR_(attn_v8_)     \
+  _mm256_castsi256_ps(       \
       _mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)(p))), 16))
 #define ATTN_V_STORE_BF16_(p, v) _mm_storeu_si128((__m128i *)(p), attn_to_bf16_avx2_(v))
 #define ATTN_V_LOAD_I8_(p) \
-  ((attn_v8_)_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)(p)))))
+  (ATTN_VECTOR_(attn_v8_)  \
+       _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)(p)))))
 #define ATTN_V_LOAD_E4M3_(p) attn_load_e4m3_avx2_(p)
 #define ATTN_V_LOAD_I4_(p) attn_load_i4_avx2_(p)
 #define ATTN_V_LOAD_I4_EVEN_(p) attn_nibbles_avx2_(p, 28)
@@ -10425,9 +10450,10 @@ typedef __m256 attn_v8_;
 #define ATTN_V_BITS_(bits) attn_bits_avx2_(bits)
 #define ATTN_V_WITHIN_(x, lo, len) attn_within_avx2_(x, lo, len)
 #define ATTN_V_GATHER_(p, i) \
-  ((attn_v8_)_mm256_i32gather_ps(p, _mm256_loadu_si256((const __m256i *)(i)), 4))
-#define ATTN_V_SWAP_PAIRS_(a) ((attn_v8_)_mm256_permute_ps(a, 0xB1))
-#define ATTN_V_REVERSE_(a) (attn_v8_) _mm256_permute_ps(_mm256_permute2f128_ps(a, a, 1), 0x1B)
+  (ATTN_VECTOR_(attn_v8_) _mm256_i32gather_ps(p, _mm256_loadu_si256((const __m256i *)(i)), 4))
+#define ATTN_V_SWAP_PAIRS_(a) (ATTN_VECTOR_(attn_v8_) _mm256_permute_ps(a, 0xB1))
+#define ATTN_V_REVERSE_(a) \
+  ATTN_VECTOR_(attn_v8_) _mm256_permute_ps(_mm256_permute2f128_ps(a, a, 1), 0x1B)
 #define ATTN_V_TRANSPOSE_(r) attn_transpose_avx2_(r)
 #define ATTN_V_SUMS_(r) attn_sums_avx2_(r)
 #define ATTN_V_SUM_(v) attn_sum_avx2_(v)
@@ -10610,7 +10636,8 @@ typedef __m512 attn_v16_;
 #define ATTN_V_SET1_(x) _mm512_set1_ps(x)
 #define ATTN_V_ZERO_() _mm512_setzero_ps()
 #endif
-#define ATTN_V_LOAD_PART_(p, n) ((attn_v16_)_mm512_maskz_loadu_ps((__mmask16)((1u << (n)) - 1u), p))
+#define ATTN_V_LOAD_PART_(p, n) \
+  (ATTN_VECTOR_(attn_v16_) _mm512_maskz_loadu_ps((__mmask16)((1u << (n)) - 1u), p))
 #define ATTN_V_STORE_PART_(p, v, n) _mm512_mask_storeu_ps(p, (__mmask16)((1u << (n)) - 1u), v)
 /* arithmetic; MAX gives b when either is NaN or both are equal */
 #ifdef ATTN_VECTORS_
@@ -10631,11 +10658,11 @@ typedef __m512 attn_v16_;
 #define ATTN_V_MAX_(a, b) \
   ((attn_v16_)__builtin_ia32_maxps512_mask(a, b, a, (__mmask16)-1, _MM_FROUND_CUR_DIRECTION))
 #else
-#define ATTN_V_FMA_(a, b, c) ((attn_v16_)_mm512_fmadd_ps(a, b, c))
-#define ATTN_V_MAX_(a, b) ((attn_v16_)_mm512_max_ps(a, b))
+#define ATTN_V_FMA_(a, b, c) (ATTN_VECTOR_(attn_v16_) _mm512_fmadd_ps(a, b, c))
+#define ATTN_V_MAX_(a, b) (ATTN_VECTOR_(attn_v16_) _mm512_max_ps(a, b))
 #endif
-#define ATTN_V_SQRT_(a) ((attn_v16_)_mm512_sqrt_ps(a))
-#define ATTN_V_ABS_(a) ((attn_v16_)_mm512_abs_ps(a))
+#define ATTN_V_SQRT_(a) (ATTN_VECTOR_(attn_v16_) _mm512_sqrt_ps(a))
+#define ATTN_V_ABS_(a) (ATTN_VECTOR_(attn_v16_) _mm512_abs_ps(a))
 /* comparisons and choice; NaN compares false */
 #define ATTN_V_EQ_(a, b) _mm512_cmp_ps_mask(a, b, _CMP_EQ_OQ)
 #define ATTN_V_LT_(a, b) _mm512_cmp_ps_mask(a, b, _CMP_LT_OQ)
@@ -10643,31 +10670,34 @@ typedef __m512 attn_v16_;
 #define ATTN_V_ALL_(m) ((m) == 0xffff)
 /* the lanes chosen, as the lowest bits of a uint64_t */
 #define ATTN_V_CHOSEN_(m) ((uint64_t)(m))
-#define ATTN_V_SELECT_(m, a, b) ((attn_v16_)_mm512_mask_blend_ps(m, b, a))
+#define ATTN_V_SELECT_(m, a, b) (ATTN_VECTOR_(attn_v16_) _mm512_mask_blend_ps(m, b, a))
 /* n = x rounded to an integer, t = n + ATTN_EXP_BIAS_ (unused here) */
 #define ATTN_V_ROUND_(x, t, n) \
-  (n) = (attn_v16_)_mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT), (t) = (n)
+  (n) = ATTN_VECTOR_(attn_v16_) _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT), (t) = (n)
 /* p * 2^n / UNIT: SMALL for n <= 0 after EXP_FLOOR, 0 below n = -125; the other for any n, rounded
  * once. NaN in p stays NaN whatever its payload. */
 /* what the polynomial for LDEXP is multiplied by */
 #define ATTN_EXP_UNIT_ 1.0f
 #define ATTN_V_EXP_FLOOR_(x) (x)
-#define ATTN_V_LDEXP_SMALL_(p, t, n)             \
-  ((void)(t), (attn_v16_)_mm512_maskz_scalef_ps( \
+#define ATTN_V_LDEXP_SMALL_(p, t, n)                          \
+  ((void)(t), ATTN_VECTOR_(attn_v16_) _mm512_maskz_scalef_ps( \
                   _mm512_cmp_ps_mask(n, _mm512_set1_ps(-125.0f), _CMP_NLT_UQ), p, n))
-#define ATTN_V_LDEXP_(p, t, n) ((void)(t), (attn_v16_)_mm512_scalef_ps(p, n))
+#define ATTN_V_LDEXP_(p, t, n) ((void)(t), ATTN_VECTOR_(attn_v16_) _mm512_scalef_ps(p, n))
 /* 16-bit storage, round to nearest even */
-#define ATTN_V_LOAD_F16_(p) ((attn_v16_)_mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(p))))
+#define ATTN_V_LOAD_F16_(p) \
+  (ATTN_VECTOR_(attn_v16_) _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(p))))
 #define ATTN_V_STORE_F16_(p, v) \
   _mm256_storeu_si256((__m256i *)(p), _mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT))
-#define ATTN_V_LOAD_BF16_(p)       \
-  (attn_v16_) _mm512_castsi512_ps( \
+#define ATTN_V_LOAD_BF16_(p) \
+  ATTN_VECTOR_(attn_v16_)    \
+  _mm512_castsi512_ps(       \
       _mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)(p))), 16))
 #define ATTN_V_STORE_BF16_(p, v) _mm256_storeu_si256((__m256i *)(p), attn_to_bf16_avx512_(v))
 /* storage of keys and values, as the numbers that stand there: W bytes, or W/2 for I4; EVEN and ODD
  * take half of 2 W nibbles in W bytes. A look-up takes the low 4 bits of an index. */
 #define ATTN_V_LOAD_I8_(p) \
-  ((attn_v16_)_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)(p)))))
+  (ATTN_VECTOR_(attn_v16_) \
+       _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)(p)))))
 #define ATTN_V_LOAD_E4M3_(p) attn_load_e4m3_avx512_(p)
 #define ATTN_V_LOAD_I4_(p) attn_load_i4_avx512_(p)
 #define ATTN_V_LOAD_I4_EVEN_(p) attn_nibbles_avx512_(attn_bytes_avx512_(p))
@@ -10678,13 +10708,14 @@ typedef __m512 attn_v16_;
                           _mm512_loadu_si512(len))
 /* the lowest bits of a uint64_t as a choice of lanes; p[i[lane]] */
 #define ATTN_V_BITS_(bits) ((__mmask16)(bits))
-#define ATTN_V_GATHER_(p, i) ((attn_v16_)_mm512_i32gather_ps(_mm512_loadu_si512(i), p, 4))
+#define ATTN_V_GATHER_(p, i) \
+  (ATTN_VECTOR_(attn_v16_) _mm512_i32gather_ps(_mm512_loadu_si512(i), p, 4))
 /* lanes (0,1),(2,3).. exchanged */
-#define ATTN_V_SWAP_PAIRS_(a) ((attn_v16_)_mm512_permute_ps(a, 0xB1))
+#define ATTN_V_SWAP_PAIRS_(a) (ATTN_VECTOR_(attn_v16_) _mm512_permute_ps(a, 0xB1))
 /* the last lane first */
-#define ATTN_V_REVERSE_(a)           \
-  (attn_v16_) _mm512_permutexvar_ps( \
-      _mm512_setr_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0), a)
+#define ATTN_V_REVERSE_(a) \
+  ATTN_VECTOR_(attn_v16_)  \
+  _mm512_permutexvar_ps(_mm512_setr_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0), a)
 #define ATTN_V_TRANSPOSE_(r) attn_transpose_avx512_(r)
 /* lane i = the sum of all lanes of r[i], lanes half a vector apart first; of one vector; the largest
  * lane */
@@ -10711,7 +10742,7 @@ ATTN_INLINE_ __m256i attn_to_bf16_avx512_(attn_v16_ v) {
 
 ATTN_INLINE_ attn_v16_ attn_nibbles_avx512_(__m512i x) {
   const __m512 n = _mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, -8, -7, -6, -5, -4, -3, -2, -1);
-  return (attn_v16_)_mm512_permutexvar_ps(x, n);
+  return ATTN_VECTOR_(attn_v16_) _mm512_permutexvar_ps(x, n);
 }
 
 /* a byte in every 64 bits: its high half goes to the upper 32 */
@@ -10731,8 +10762,9 @@ ATTN_INLINE_ attn_v16_ attn_load_e4m3_avx512_(const void *p) {
   const __mmask16 number = _mm_cmpneq_epi8_mask(_mm_or_si128(b, sign), _mm_set1_epi8(-1));
   __m256i h = _mm256_slli_epi16(_mm256_cvtepi8_epi16(b), 7);
   h = _mm256_and_si256(h, _mm256_set1_epi16((short)0xbfff));
-  return (attn_v16_)_mm512_mask_mul_ps(_mm512_set1_ps(attn_from_bits_(0x7fc00000u)), number,
-                                       _mm512_cvtph_ps(h), _mm512_set1_ps(256.0f));
+  return ATTN_VECTOR_(attn_v16_)
+      _mm512_mask_mul_ps(_mm512_set1_ps(attn_from_bits_(0x7fc00000u)), number, _mm512_cvtph_ps(h),
+                         _mm512_set1_ps(256.0f));
 }
 
 /* 16 x 16 in place: r[i] lane j <-> r[j] lane i, by 2x2, 4x4 and 128-bit exchanges */
@@ -10778,9 +10810,9 @@ ATTN_INLINE_ void attn_transpose_avx512_(attn_v16_ *r) {
 
 ATTN_INLINE_ attn_v16_ attn_sums_avx512_(const attn_v16_ *r) {
   attn_v16_ a[8], b[4];
-#define ATTN_PAIR_(i, x, y)                                             \
-  a[i] = ATTN_V_ADD_((attn_v16_)_mm512_shuffle_f32x4(r[x], r[y], 0x44), \
-                     (attn_v16_)_mm512_shuffle_f32x4(r[x], r[y], 0xEE));
+#define ATTN_PAIR_(i, x, y)                                                          \
+  a[i] = ATTN_V_ADD_(ATTN_VECTOR_(attn_v16_) _mm512_shuffle_f32x4(r[x], r[y], 0x44), \
+                     ATTN_VECTOR_(attn_v16_) _mm512_shuffle_f32x4(r[x], r[y], 0xEE));
   ATTN_PAIR_(0, 0, 4)
   ATTN_PAIR_(1, 8, 12)
   ATTN_PAIR_(2, 1, 5)
@@ -10790,27 +10822,28 @@ ATTN_INLINE_ attn_v16_ attn_sums_avx512_(const attn_v16_ *r) {
   ATTN_PAIR_(6, 3, 7)
   ATTN_PAIR_(7, 11, 15)
 #undef ATTN_PAIR_
-#define ATTN_QUAD_(i)                                                                   \
-  b[i] = ATTN_V_ADD_((attn_v16_)_mm512_shuffle_f32x4(a[2 * (i)], a[2 * (i) + 1], 0x88), \
-                     _mm512_shuffle_f32x4(a[2 * (i)], a[2 * (i) + 1], 0xDD));
+#define ATTN_QUAD_(i)                                                                             \
+  b[i] =                                                                                          \
+      ATTN_V_ADD_(ATTN_VECTOR_(attn_v16_) _mm512_shuffle_f32x4(a[2 * (i)], a[2 * (i) + 1], 0x88), \
+                  _mm512_shuffle_f32x4(a[2 * (i)], a[2 * (i) + 1], 0xDD));
   ATTN_QUAD_(0)
   ATTN_QUAD_(1)
   ATTN_QUAD_(2)
   ATTN_QUAD_(3)
 #undef ATTN_QUAD_
-  a[0] = ATTN_V_ADD_((attn_v16_)_mm512_shuffle_ps(b[0], b[1], 0x44),
-                     (attn_v16_)_mm512_shuffle_ps(b[0], b[1], 0xEE));
-  a[1] = ATTN_V_ADD_((attn_v16_)_mm512_shuffle_ps(b[2], b[3], 0x44),
-                     (attn_v16_)_mm512_shuffle_ps(b[2], b[3], 0xEE));
-  return ATTN_V_ADD_((attn_v16_)_mm512_shuffle_ps(a[0], a[1], 0x88),
-                     (attn_v16_)_mm512_shuffle_ps(a[0], a[1], 0xDD));
+  a[0] = ATTN_V_ADD_(ATTN_VECTOR_(attn_v16_) _mm512_shuffle_ps(b[0], b[1], 0x44),
+                     ATTN_VECTOR_(attn_v16_) _mm512_shuffle_ps(b[0], b[1], 0xEE));
+  a[1] = ATTN_V_ADD_(ATTN_VECTOR_(attn_v16_) _mm512_shuffle_ps(b[2], b[3], 0x44),
+                     ATTN_VECTOR_(attn_v16_) _mm512_shuffle_ps(b[2], b[3], 0xEE));
+  return ATTN_V_ADD_(ATTN_VECTOR_(attn_v16_) _mm512_shuffle_ps(a[0], a[1], 0x88),
+                     ATTN_VECTOR_(attn_v16_) _mm512_shuffle_ps(a[0], a[1], 0xDD));
 }
 
 ATTN_INLINE_ float attn_sum_avx512_(attn_v16_ v) {
-  v = ATTN_V_ADD_(v, (attn_v16_)_mm512_shuffle_f32x4(v, v, 0xEE));
-  v = ATTN_V_ADD_(v, (attn_v16_)_mm512_shuffle_f32x4(v, v, 0x55));
-  v = ATTN_V_ADD_(v, (attn_v16_)_mm512_permute_ps(v, 0xEE));
-  v = ATTN_V_ADD_(v, (attn_v16_)_mm512_permute_ps(v, 0x55));
+  v = ATTN_V_ADD_(v, ATTN_VECTOR_(attn_v16_) _mm512_shuffle_f32x4(v, v, 0xEE));
+  v = ATTN_V_ADD_(v, ATTN_VECTOR_(attn_v16_) _mm512_shuffle_f32x4(v, v, 0x55));
+  v = ATTN_V_ADD_(v, ATTN_VECTOR_(attn_v16_) _mm512_permute_ps(v, 0xEE));
+  v = ATTN_V_ADD_(v, ATTN_VECTOR_(attn_v16_) _mm512_permute_ps(v, 0x55));
   return _mm512_cvtss_f32(v);
 }
 /* <<< attn/isa/simd_avx512.h */
@@ -10838,7 +10871,7 @@ typedef struct attn_feature_ {
 #define ATTN_FEATURE_(name, leaf, reg, bit) {name, leaf, ATTN_REG_##reg##_, bit},
 
 ATTN_FUNC_ void attn_cpuid_(int leaf, uint32_t r[4]) {
-#ifdef ATTN_MSVC_
+#ifdef _MSC_VER
   __cpuidex((int *)r, leaf, 0);
 #else
   __cpuid_count(leaf, 0, r[0], r[1], r[2], r[3]);
@@ -48081,6 +48114,7 @@ ATTN_END_STRICT_
 #undef ATTN_XCR0_AVX2_
 #undef ATTN_XCR0_AVX512_
 #undef ATTN_VECTORS_
+#undef ATTN_VECTOR_
 #undef ATTN_VECTOR_ZERO_
 #undef ATTN_UNUSED_
 #undef attn_on_

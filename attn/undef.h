@@ -79,6 +79,7 @@
 #undef ATTN_XCR0_AVX2_
 #undef ATTN_XCR0_AVX512_
 #undef ATTN_VECTORS_
+#undef ATTN_VECTOR_
 #undef ATTN_VECTOR_ZERO_
 #undef ATTN_UNUSED_
 #undef attn_on_

@@ -42,6 +42,8 @@ wasi-libc command_ clang && echo '#include <math.h>' | clang --target=wasm32-was
 libclang-rt-14-dev-wasm32 [ -e "$(clang --target=wasm32-wasi -print-libgcc-file-name 2>/dev/null)" ]
 lld command_ wasm-ld || command_ wasm-ld-14
 nodejs command_ node
+gcc-mingw-w64-x86-64-win32 command_ x86_64-w64-mingw32-gcc
+wine64 command_ wine64 || command_ wine || [ -x /usr/lib/wine/wine64 ] || [ "$(uname -m)" != x86_64 ]
 gcc-s390x-linux-gnu command_ s390x-linux-gnu-gcc
 libc6-dev-s390x-cross command_ s390x-linux-gnu-gcc && echo "#include <math.h>" | s390x-linux-gnu-gcc -E - >/dev/null 2>&1
 END

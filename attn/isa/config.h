@@ -76,7 +76,21 @@
 #if defined(ATTN_HAS_AVX2_) || defined(ATTN_HAS_AVX512_)
 #include <immintrin.h>
 #endif
-#if (defined(ATTN_HAS_AVX2_) || defined(ATTN_HAS_AVX512_)) && defined(ATTN_MSVC_)
+#if (defined(ATTN_HAS_AVX2_) || defined(ATTN_HAS_AVX512_)) && defined(ATTN_CLANG_) && \
+    defined(_MSC_VER)
+/* what clang-cl leaves out of immintrin.h unless a flag asks for it */
+#include <smmintrin.h>
+#include <avxintrin.h>
+#include <avx2intrin.h>
+#include <f16cintrin.h>
+#include <fmaintrin.h>
+#include <avx512fintrin.h>
+#include <avx512bwintrin.h>
+#include <avx512vlintrin.h>
+#include <avx512vlbwintrin.h>
+#endif
+/* beside cpuid.h, whose macros take the names of its functions, <windows.h> would not compile */
+#if (defined(ATTN_HAS_AVX2_) || defined(ATTN_HAS_AVX512_)) && defined(_MSC_VER)
 #include <intrin.h>
 #elif defined(ATTN_HAS_AVX2_) || defined(ATTN_HAS_AVX512_)
 #include <cpuid.h>
@@ -105,6 +119,13 @@
 #define ATTN_VECTOR_ZERO_(type) ((type){0})
 #endif
 #endif
+#endif
+/* Before an intrinsic, whose vectors are of other types than those. MSVC's are unions, which C does
+ * not cast, not even to what they are. */
+#ifdef ATTN_VECTORS_
+#define ATTN_VECTOR_(type) (type)
+#else
+#define ATTN_VECTOR_(type)
 #endif
 
 /* Whether vector tiers have a copy of a loop for each storage type and set of modifiers. Without

@@ -11,7 +11,7 @@ typedef struct attn_feature_ {
 #define ATTN_FEATURE_(name, leaf, reg, bit) {name, leaf, ATTN_REG_##reg##_, bit},
 
 ATTN_FUNC_ void attn_cpuid_(int leaf, uint32_t r[4]) {
-#ifdef ATTN_MSVC_
+#ifdef _MSC_VER
   __cpuidex((int *)r, leaf, 0);
 #else
   __cpuid_count(leaf, 0, r[0], r[1], r[2], r[3]);

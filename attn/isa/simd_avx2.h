@@ -40,15 +40,15 @@ typedef __m256 attn_v8_;
 #define ATTN_V_FMA_(a, b, c) _mm256_fmadd_ps(a, b, c)
 #define ATTN_V_MAX_(a, b) _mm256_max_ps(a, b)
 #endif
-#define ATTN_V_LOAD_PART_(p, n) ((attn_v8_)_mm256_maskload_ps(p, attn_first_avx2_(n)))
+#define ATTN_V_LOAD_PART_(p, n) (ATTN_VECTOR_(attn_v8_) _mm256_maskload_ps(p, attn_first_avx2_(n)))
 #define ATTN_V_STORE_PART_(p, v, n) _mm256_maskstore_ps(p, attn_first_avx2_(n), v)
-#define ATTN_V_SQRT_(a) ((attn_v8_)_mm256_sqrt_ps(a))
-#define ATTN_V_ABS_(a) ((attn_v8_)_mm256_andnot_ps(_mm256_set1_ps(-0.0f), a))
-#define ATTN_V_EQ_(a, b) ((attn_v8_)_mm256_cmp_ps(a, b, _CMP_EQ_OQ))
-#define ATTN_V_LT_(a, b) ((attn_v8_)_mm256_cmp_ps(a, b, _CMP_LT_OQ))
+#define ATTN_V_SQRT_(a) (ATTN_VECTOR_(attn_v8_) _mm256_sqrt_ps(a))
+#define ATTN_V_ABS_(a) (ATTN_VECTOR_(attn_v8_) _mm256_andnot_ps(_mm256_set1_ps(-0.0f), a))
+#define ATTN_V_EQ_(a, b) (ATTN_VECTOR_(attn_v8_) _mm256_cmp_ps(a, b, _CMP_EQ_OQ))
+#define ATTN_V_LT_(a, b) (ATTN_VECTOR_(attn_v8_) _mm256_cmp_ps(a, b, _CMP_LT_OQ))
 #define ATTN_V_ALL_(m) (_mm256_movemask_ps(m) == 255)
 #define ATTN_V_CHOSEN_(m) ((uint64_t)(unsigned)_mm256_movemask_ps(m))
-#define ATTN_V_SELECT_(m, a, b) ((attn_v8_)_mm256_blendv_ps(b, a, m))
+#define ATTN_V_SELECT_(m, a, b) (ATTN_VECTOR_(attn_v8_) _mm256_blendv_ps(b, a, m))
 #define ATTN_V_ROUND_(x, t, n)                        \
   (t) = ATTN_V_ADD_(x, ATTN_V_SET1_(ATTN_EXP_BIAS_)), \
   (n) = ATTN_V_SUB_(t, ATTN_V_SET1_(ATTN_EXP_BIAS_))
@@ -56,18 +56,22 @@ typedef __m256 attn_v8_;
  * multiplies by 2^(n/2) twice. */
 #define ATTN_EXP_UNIT_ 2.0f
 #define ATTN_V_EXP_FLOOR_(x) ATTN_V_MAX_(ATTN_V_SET1_(-126.0f), x)
-#define ATTN_V_LDEXP_SMALL_(p, t, n) \
-  ATTN_V_MUL_(p, (attn_v8_)_mm256_castsi256_ps(_mm256_slli_epi32(_mm256_castps_si256(t), 23)))
+#define ATTN_V_LDEXP_SMALL_(p, t, n)    \
+  ATTN_V_MUL_(p, ATTN_VECTOR_(attn_v8_) \
+                     _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_castps_si256(t), 23)))
 #define ATTN_V_LDEXP_(p, t, n) attn_ldexp_avx2_(p, t)
-#define ATTN_V_LOAD_F16_(p) ((attn_v8_)_mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(p))))
+#define ATTN_V_LOAD_F16_(p) \
+  (ATTN_VECTOR_(attn_v8_) _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(p))))
 #define ATTN_V_STORE_F16_(p, v) \
   _mm_storeu_si128((__m128i *)(p), _mm256_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT))
-#define ATTN_V_LOAD_BF16_(p)      \
-  (attn_v8_) _mm256_castsi256_ps( \
+#define ATTN_V_LOAD_BF16_(p) \
+  ATTN_VECTOR_(attn_v8_)     \
+  _mm256_castsi256_ps(       \
       _mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)(p))), 16))
 #define ATTN_V_STORE_BF16_(p, v) _mm_storeu_si128((__m128i *)(p), attn_to_bf16_avx2_(v))
 #define ATTN_V_LOAD_I8_(p) \
-  ((attn_v8_)_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)(p)))))
+  (ATTN_VECTOR_(attn_v8_)  \
+       _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)(p)))))
 #define ATTN_V_LOAD_E4M3_(p) attn_load_e4m3_avx2_(p)
 #define ATTN_V_LOAD_I4_(p) attn_load_i4_avx2_(p)
 #define ATTN_V_LOAD_I4_EVEN_(p) attn_nibbles_avx2_(p, 28)
@@ -75,9 +79,10 @@ typedef __m256 attn_v8_;
 #define ATTN_V_BITS_(bits) attn_bits_avx2_(bits)
 #define ATTN_V_WITHIN_(x, lo, len) attn_within_avx2_(x, lo, len)
 #define ATTN_V_GATHER_(p, i) \
-  ((attn_v8_)_mm256_i32gather_ps(p, _mm256_loadu_si256((const __m256i *)(i)), 4))
-#define ATTN_V_SWAP_PAIRS_(a) ((attn_v8_)_mm256_permute_ps(a, 0xB1))
-#define ATTN_V_REVERSE_(a) (attn_v8_) _mm256_permute_ps(_mm256_permute2f128_ps(a, a, 1), 0x1B)
+  (ATTN_VECTOR_(attn_v8_) _mm256_i32gather_ps(p, _mm256_loadu_si256((const __m256i *)(i)), 4))
+#define ATTN_V_SWAP_PAIRS_(a) (ATTN_VECTOR_(attn_v8_) _mm256_permute_ps(a, 0xB1))
+#define ATTN_V_REVERSE_(a) \
+  ATTN_VECTOR_(attn_v8_) _mm256_permute_ps(_mm256_permute2f128_ps(a, a, 1), 0x1B)
 #define ATTN_V_TRANSPOSE_(r) attn_transpose_avx2_(r)
 #define ATTN_V_SUMS_(r) attn_sums_avx2_(r)
 #define ATTN_V_SUM_(v) attn_sum_avx2_(v)

@@ -2,7 +2,7 @@
 # the header as a file. Whoever needs an object names build/impl/ROW.o, so that each is made once.
 
 HEADER_ROWS := $(shell sed -n 's/^\([a-z][^ ]*\) .*/\1/p' tests/header/matrix.txt)
-HEADER_CHECKS := symbols budget forms only warnings macros cpus
+HEADER_CHECKS := symbols budget forms only warnings macros cpus msvc
 HEADER_TESTS := $(HEADER_CHECKS:%=header-%) $(HEADER_ROWS:%=header-row-%)
 
 build/impl/%.o: attn.h tests/header/implementation.c tests/header/matrix.txt tests/header/impl.sh

@@ -8,8 +8,8 @@
   for header in $(sed -n 's/^ *# *include *<\(.*\)>.*/\1/p' attn.h | sort -u); do
     printf '#if __has_include(<%s>)\n#include <%s>\n#endif\n' "$header" "$header"
   done
-} | sed -e 's/^#if.*<arm_neon.h>.*/#ifdef __ARM_NEON/' -e 's/^#if.*<intrin.h>.*/#ifdef _MSC_VER/' \
-  >system.h
+} | sed -e 's/^#if.*<arm_neon.h>.*/#ifdef __ARM_NEON/' \
+  -e '/<immintrin.h>/!s/^#if.*intrin.h>.*/#ifdef _MSC_VER/' >system.h
 
 macros() { # NAME COMPILER FLAGS...
   name=$1

@@ -24,6 +24,8 @@ elif [ "$runner" = native ]; then
   check "$name" ./use
 elif [ "$runner" = node ] && have node; then
   check "$name" node --no-warnings --experimental-wasi-unstable-preview1 "$here/wasm.mjs" use
+elif [ "$runner" = wine ]; then
+  check_windows "$name" ./use.exe
 elif have "$runner"; then
   check "$name" "$runner" ./use
 else
