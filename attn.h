@@ -168,6 +168,9 @@
  *                            file does not call is not compiled
  *   ATTN_MALLOC(size), ATTN_FREE(ptr)   both or none; malloc and free
  *   ATTN_NO_AVX2, ATTN_NO_AVX512, ATTN_NO_NEON   leave a tier out
+ *   ATTN_ONLY                families the program wants, (ATTN_FAMILY_SDPA | ATTN_FAMILY_CACHE | ..), the same
+ *                            in all its files: the others are neither declared nor compiled, and a
+ *                            call of theirs is a compiler's error that names the family (api/only.h)
  *   ATTN_SMALL               one copy of each loop for all storage types: less code, slower 16-bit rows
  *   ATTN_NO_GETENV           do not read ATTN_ISA from the environment
  *   ATTN_USE_SLEEF           take exp and tanh from SLEEF (link with -lsleef): its 1.0 ULP bounds,
@@ -734,6 +737,9 @@ ATTN_FUNC_ void ATTN_FN_(modify_block)(float *s, int64_t n, int g0, int g1,
                   (mod->lanes ? ATTN_USE_LANES_ : 0) | (mod->lo ? ATTN_USE_BOUND_ : 0) |
                   (mod->dot ? ATTN_USE_DOT_ : 0) | (mod->factor ? ATTN_USE_FACTOR_ : 0) |
                   (mod->table ? ATTN_USE_TABLE_ : 0) | (mod->center ? ATTN_USE_QUAD_ : 0);
+#if !ATTN_HAS_TERMS
+  ATTN_FN_(modify_lanes)(use & ATTN_USE_PLAIN_, 0, s, n, g0, g1, mod, top);
+#else
   if (use == ATTN_USE_CAP_) {
     ATTN_FN_(cap_block)(s, n, g0, g1, mod->softcap, top);
     return;
@@ -744,8 +750,10 @@ ATTN_FUNC_ void ATTN_FN_(modify_block)(float *s, int64_t n, int g0, int g1,
   }
   switch (use) {
 #if ATTN_SPECIALISE_
-#define ATTN_CASE_(set) \
-  case set: ATTN_FN_(modify_lanes)(set, 0, s, n, g0, g1, mod, top); break;
+#define ATTN_CASE_(set)                                     \
+  case set:                                                 \
+    ATTN_FN_(modify_lanes)(set, 0, s, n, g0, g1, mod, top); \
+    break;
     ATTN_CASE_(0)
     ATTN_CASE_(ATTN_USE_SLOPE_)
     ATTN_CASE_(ATTN_USE_SLOPE_ | ATTN_USE_BOUND_)
@@ -761,6 +769,7 @@ ATTN_FUNC_ void ATTN_FN_(modify_block)(float *s, int64_t n, int g0, int g1,
 #endif
     default: ATTN_FN_(modify_lanes)(use, 0, s, n, g0, g1, mod, top);
   }
+#endif
 }
 
 ATTN_FUNC_ void ATTN_FN_(exclude)(float *s, int64_t n, int g0, int g1,
@@ -914,22 +923,24 @@ ATTN_FUNC_ void ATTN_FN_(divide)(float *x, const float *y) {
  * stand there, without zero and scale, i even. */
 ATTN_OUTLINE_ ATTN_VF_ ATTN_FN_(load_any)(const void *row, int64_t i, int n, int kind) {
   unsigned char t[4 * ATTN_W_] = {0};
-  const int64_t at = kind == ATTN_I4    ? i / 2
-                     : kind >= ATTN_I8  ? i
-                     : kind == ATTN_F32 ? 4 * i
-                                        : 2 * i;
-  const int bytes = kind == ATTN_I4    ? (n + 1) / 2
-                    : kind >= ATTN_I8  ? n
-                    : kind == ATTN_F32 ? 4 * n
-                                       : 2 * n;
+  const int64_t at = ATTN_IS_I4_(kind)                   ? i / 2
+                     : attn_quantized_((attn_dtype)kind) ? i
+                     : kind == ATTN_F32                  ? 4 * i
+                                                         : 2 * i;
+  const int bytes = ATTN_IS_I4_(kind)                   ? (n + 1) / 2
+                    : attn_quantized_((attn_dtype)kind) ? n
+                    : kind == ATTN_F32                  ? 4 * n
+                                                        : 2 * n;
   for (int c = 0; c < bytes; c++) t[c] = ((const unsigned char *)row)[at + c];
   switch (kind) {
     case ATTN_F32: return ATTN_V_LOAD_((const float *)(const void *)t);
     case ATTN_F16: return ATTN_V_LOAD_F16_((const uint16_t *)(const void *)t);
-    case ATTN_BF16: return ATTN_V_LOAD_BF16_((const uint16_t *)(const void *)t);
+#if ATTN_HAS_QUANTIZE
     case ATTN_I8: return ATTN_V_LOAD_I8_(t);
     case ATTN_I4: return ATTN_V_LOAD_I4_(t);
-    default: return ATTN_V_LOAD_E4M3_(t);
+    case ATTN_E4M3: return ATTN_V_LOAD_E4M3_(t);
+#endif
+    default: return ATTN_V_LOAD_BF16_((const uint16_t *)(const void *)t);
   }
 }
 
@@ -941,9 +952,9 @@ ATTN_INLINE_ ATTN_VF_ ATTN_FN_(load)(const void *row, int64_t i, int n, int kind
   }
   if (!ATTN_SPECIALISE_ || n != ATTN_W_) return ATTN_FN_(load_any)(row, i, n, kind);
   if (kind == ATTN_F16) return ATTN_V_LOAD_F16_((const uint16_t *)row + i);
-  if (kind == ATTN_BF16) return ATTN_V_LOAD_BF16_((const uint16_t *)row + i);
+  if (!attn_quantized_((attn_dtype)kind)) return ATTN_V_LOAD_BF16_((const uint16_t *)row + i);
   if (kind == ATTN_I8) return ATTN_V_LOAD_I8_((const unsigned char *)row + i);
-  if (kind == ATTN_I4) return ATTN_V_LOAD_I4_((const unsigned char *)row + i / 2);
+  if (ATTN_IS_I4_(kind)) return ATTN_V_LOAD_I4_((const unsigned char *)row + i / 2);
   return ATTN_V_LOAD_E4M3_((const unsigned char *)row + i);
 }
 
@@ -1458,15 +1469,15 @@ enum { ATTN_FN_(row_parts) = 16 / ATTN_W_ };
 
 /* Where column c (in the order above, at the start of a vector) is. */
 ATTN_INLINE_ int64_t ATTN_FN_(row_bytes)(int64_t c, const int kind) {
-  return kind == ATTN_I4    ? (c >> 5) * 16 + (c & 15)
-         : kind >= ATTN_I8  ? c
-         : kind == ATTN_F32 ? 4 * c
-                            : 2 * c;
+  return ATTN_IS_I4_(kind)                   ? (c >> 5) * 16 + (c & 15)
+         : attn_quantized_((attn_dtype)kind) ? c
+         : kind == ATTN_F32                  ? 4 * c
+                                             : 2 * c;
 }
 
 /* A vector of a row, all of whose elements exist; c is a constant, or 4-bit rows would test it. */
 ATTN_INLINE_ ATTN_VF_ ATTN_FN_(row_kind)(const char *row, const int c, const int kind) {
-  if (kind != ATTN_I4) return ATTN_FN_(load)(row, c, ATTN_W_, kind);
+  if (!ATTN_IS_I4_(kind)) return ATTN_FN_(load)(row, c, ATTN_W_, kind);
   row += ATTN_FN_(row_bytes)(c, kind);
   return c & 16 ? ATTN_V_LOAD_I4_ODD_(row) : ATTN_V_LOAD_I4_EVEN_(row);
 }
@@ -1484,10 +1495,10 @@ ATTN_FUNC_ ATTN_VF_ ATTN_FN_(row_load)(const char *row, int c, int kind) {
 ATTN_FUNC_ void ATTN_FN_(row_rest)(float *x, const char *row, int64_t c, int64_t dim, int kind) {
   char t[16] = {0};
   const int64_t from = ATTN_FN_(row_bytes)(c, kind), end = (dim + 1) / 2;
-  if (kind == ATTN_I4) memcpy(t, row + from, (size_t)(end - from));
+  if (ATTN_IS_I4_(kind)) memcpy(t, row + from, (size_t)(end - from));
   for (int i = 0; i < 32; i += ATTN_W_) {
     ATTN_VF_ v = ATTN_V_ZERO_();
-    if (kind == ATTN_I4)
+    if (ATTN_IS_I4_(kind))
       v = i & 16 ? ATTN_V_LOAD_I4_ODD_(t + (i & 15)) : ATTN_V_LOAD_I4_EVEN_(t + (i & 15));
     else if (c + i < dim)
       v = ATTN_FN_(load)(row, c + i, ATTN_FN_(lanes_left)(dim, c + i), kind);
@@ -1497,10 +1508,10 @@ ATTN_FUNC_ void ATTN_FN_(row_rest)(float *x, const char *row, int64_t c, int64_t
 
 /* Columns up to which row_load serves, and up to which there are any. */
 ATTN_INLINE_ int64_t ATTN_FN_(row_whole)(int64_t dim, const int kind) {
-  return kind == ATTN_I4 ? dim / 32 * 32 : dim / 16 * 16;
+  return ATTN_IS_I4_(kind) ? dim / 32 * 32 : dim / 16 * 16;
 }
 ATTN_INLINE_ int64_t ATTN_FN_(row_end)(int64_t dim, const int kind) {
-  return kind == ATTN_I4 ? (dim + 31) / 32 * 32 : (dim + 15) / 16 * 16;
+  return ATTN_IS_I4_(kind) ? (dim + 31) / 32 * 32 : (dim + 15) / 16 * 16;
 }
 
 /* Begins with the row that is read x->ahead rows after row j, here or in what comes next; with row j
@@ -1782,7 +1793,7 @@ ATTN_INLINE_ void ATTN_FN_(rows_sums)(const int mc, const int rr, const int odd,
   /* Rows end to end: the share of their bytes that this run of columns has, in order. Else these columns,
    * when a line begins in them. */
   const int all = (int)ATTN_FN_(row_bytes)(32, kind) * mc / (32 / ATTN_W_);
-  const int bytes = kind == ATTN_I4 && mc * ATTN_W_ < 32 ? 2 * all : all; /* even and odd ones */
+  const int bytes = ATTN_IS_I4_(kind) && mc * ATTN_W_ < 32 ? 2 * all : all; /* even and odd ones */
   const int64_t first = ATTN_FN_(row_bytes)(c, kind), long_row = ask->step == ask->bytes;
   const int64_t step = rows->step, step_ahead = long_row ? bytes : ask->step;
   const int skip = bytes >= 64 ? 0 : long_row ? 64 / bytes - 1 : (first & 63) < bytes ? 0 : -1;
@@ -1833,10 +1844,10 @@ ATTN_INLINE_ void ATTN_FN_(value_rows_kind)(const int rr, float *o, int64_t widt
     attn_ask_ ask;
     ATTN_FN_(ask_from)(&ask, v, j);
     last = v->n - j < strip ? v->n : j + strip;
-    if (kind != ATTN_I4 || mc * ATTN_W_ % 32 == 0)
+    if (!ATTN_IS_I4_(kind) || mc * ATTN_W_ % 32 == 0)
       for (; c + mc * ATTN_W_ <= whole; c += mc * ATTN_W_)
         ATTN_FN_(rows_sums)(mc, rr, 0, o, width, p, v, j, last, c, &ask, kind);
-    for (; kind == ATTN_I4 && c < whole; c += 32)
+    for (; ATTN_IS_I4_(kind) && c < whole; c += 32)
       for (int64_t u = c; u < c + 16; u += half * ATTN_W_) {
         ATTN_FN_(rows_sums)(half, rr, 0, o, width, p, v, j, last, u, &ask, kind);
         ATTN_FN_(rows_sums)(half, rr, 1, o, width, p, v, j, last, u, &ask, kind);
@@ -1905,12 +1916,13 @@ ATTN_FUNC_ void ATTN_FN_(score_rows)(float *s, const float *q, int64_t width, in
 ATTN_FUNC_ void ATTN_FN_(value_rows)(float *o, int64_t width, float *p, int rows,
                                      const attn_kv_rows_ *v, const float *alpha) {
   attn_kv_rows_ x = *v;
-  for (int r = 0; alpha && r < rows; r++) {
-    const ATTN_VF_ a = ATTN_V_SET1_(alpha[r]);
-    if (alpha[r] == 1.0f) continue;
-    for (int64_t c = 0; c < width; c += ATTN_W_)
-      ATTN_V_STORE_(o + r * width + c, ATTN_V_MUL_(ATTN_V_LOAD_(o + r * width + c), a));
-  }
+  if (alpha)
+    for (int r = 0; r < rows; r++) {
+      const ATTN_VF_ a = ATTN_V_SET1_(alpha[r]);
+      if (alpha[r] == 1.0f) continue;
+      for (int64_t c = 0; c < width; c += ATTN_W_)
+        ATTN_V_STORE_(o + r * width + c, ATTN_V_MUL_(ATTN_V_LOAD_(o + r * width + c), a));
+    }
   ATTN_FN_(rows_scale)(p, rows, v);
   for (int r = 0, n; r < rows; r += n, x.ahead = INT64_MAX / 2) {
     float *to = o + r * width;
@@ -9473,6 +9485,8 @@ ATTN_INLINE_ int64_t attn_bytes_(attn_dtype dtype, int64_t n) {
 /* Types that only keys and values may have. */
 ATTN_INLINE_ int attn_quantized_(attn_dtype dtype) { return ATTN_HAS_QUANTIZE && dtype >= ATTN_I8; }
 
+#define ATTN_IS_I4_(kind) (ATTN_HAS_QUANTIZE && (kind) == ATTN_I4)
+
 ATTN_INLINE_ float attn_from_bits_(uint32_t u) {
   float f;
   memcpy(&f, &u, 4);
@@ -9598,7 +9612,10 @@ enum {
   ATTN_USE_DOT_ = 64,
   ATTN_USE_FACTOR_ = 128,
   ATTN_USE_TABLE_ = 256,
-  ATTN_USE_QUAD_ = 512
+  ATTN_USE_QUAD_ = 512,
+  /* what there is without ATTN_FAMILY_TERMS */
+  ATTN_USE_PLAIN_ =
+      ATTN_USE_SLOPE_ | ATTN_USE_BIAS_ | ATTN_USE_KEY_ | ATTN_USE_LANES_ | ATTN_USE_BOUND_
 };
 
 /* E5f: weights times clip((start[lane] + at[key]) rate + 1, 0, 1) */
@@ -12866,10 +12883,12 @@ ATTN_COLD_ void attn_heavy_(attn_build_ *b, int64_t at) {
   } else if (x->kind == ATTN_PATTERN_DIFF) {
     attn_heavy_(b, x->part);
   } else if (x->kind == ATTN_PATTERN_GLOBAL && x->rows) {
-    for (int64_t g = 0; x->queries && g < x->query_count; g++)
-      attn_heavy_rows_(b, x->queries[g], x->queries[g] + (int64_t)1);
-    for (int64_t g = 0; !x->queries && g < x->indices; g++)
-      attn_heavy_rows_(b, x->index[g] - off, x->index[g] - off + 1);
+    if (x->queries)
+      for (int64_t g = 0; g < x->query_count; g++)
+        attn_heavy_rows_(b, x->queries[g], x->queries[g] + (int64_t)1);
+    if (!x->queries)
+      for (int64_t g = 0; g < x->indices; g++)
+        attn_heavy_rows_(b, x->index[g] - off, x->index[g] - off + 1);
   } else if (x->kind == ATTN_PATTERN_ETC) {
     attn_heavy_rows_(b, -off, x->first - off);
   } else if (x->kind == ATTN_PATTERN_RING) {
@@ -12974,8 +12993,8 @@ ATTN_COLD_ int attn_put_runs_(attn_build_ *b, const attn_price_ *c) {
   attn_plan_run_ *run = (attn_plan_run_ *)attn_vec_room_(&b->run, in->count, sizeof *run);
   if (!tile || !run) return 0;
   if (in->count) memcpy(run, in->run, (size_t)in->count * sizeof *run);
-  for (int64_t x = 0; t->step > 1 && x < in->count; x++)
-    run[x].key = (int32_t)(t->first + run[x].key * t->step);
+  if (t->step > 1)
+    for (int64_t x = 0; x < in->count; x++) run[x].key = (int32_t)(t->first + run[x].key * t->step);
   tile->count = in->count;
   b->run.count += in->count;
   b->count.full += c->full, b->count.partial += in->count - c->full;
@@ -13802,18 +13821,19 @@ ATTN_FUNC_ void attn_topk_settle_(attn_topk_ *t, int r) {
   const float *q = t->by_distance ? t->rows + r * t->dim : NULL;
   int32_t pick[ATTN_PICK_];
   float x[ATTN_PICK_];
-  for (int64_t c = t->settled[r]; t->by_distance && c < t->count[r]; c += ATTN_PICK_) {
-    const int64_t n = t->count[r] - c < ATTN_PICK_ ? t->count[r] - c : (int64_t)ATTN_PICK_;
-    for (int64_t e = 0; e < n; e++) pick[e] = (int32_t)list[c + e];
-    if (t->dtype == ATTN_F32) {
-      const float *keys = (const float *)(const void *)t->keys;
-      attn_on_(select, t->table)->squares(x, q, keys, t->stride, pick, n, t->dim);
-    } else {
-      t->table->widen(t->wide, t->keys, t->stride, pick, n, t->dim, t->dtype, NULL);
-      attn_on_(select, t->table)->squares(x, q, t->wide, t->dim, NULL, n, t->dim);
+  if (t->by_distance)
+    for (int64_t c = t->settled[r]; c < t->count[r]; c += ATTN_PICK_) {
+      const int64_t n = t->count[r] - c < ATTN_PICK_ ? t->count[r] - c : (int64_t)ATTN_PICK_;
+      for (int64_t e = 0; e < n; e++) pick[e] = (int32_t)list[c + e];
+      if (t->dtype == ATTN_F32) {
+        const float *keys = (const float *)(const void *)t->keys;
+        attn_on_(select, t->table)->squares(x, q, keys, t->stride, pick, n, t->dim);
+      } else {
+        t->table->widen(t->wide, t->keys, t->stride, pick, n, t->dim, t->dtype, NULL);
+        attn_on_(select, t->table)->squares(x, q, t->wide, t->dim, NULL, n, t->dim);
+      }
+      for (int64_t e = 0; e < n; e++) list[c + e] = attn_candidate_(-x[e], t->first + pick[e]);
     }
-    for (int64_t e = 0; e < n; e++) list[c + e] = attn_candidate_(-x[e], t->first + pick[e]);
-  }
   t->settled[r] = t->count[r];
 }
 
@@ -14503,17 +14523,21 @@ ATTN_FUNC_ void attn_tile_lanes_(attn_tile_ *t) {
     q[r] = attn_at_(&a->q, t->batch, h, i);
     t->out[r] = attn_at_(&a->o, t->batch, h, i);
   }
-  for (int r = 0; a->mask.kind && r < t->n; r++)
-    t->mask[r] = attn_mask_at_(&a->mask, t->batch, t->head[r], t->row[r]);
-  for (int r = 0; a->bias.kind && r < t->n; r++)
-    t->bias[r] = attn_mask_at_(&a->bias, t->batch, t->head[r], t->row[r]);
-  for (int r = 0; a->alibi && r < t->n; r++) t->slope[r] = -attn_to_unit_(a, a->alibi[t->head[r]]);
+  if (a->mask.kind)
+    for (int r = 0; r < t->n; r++)
+      t->mask[r] = attn_mask_at_(&a->mask, t->batch, t->head[r], t->row[r]);
+  if (a->bias.kind)
+    for (int r = 0; r < t->n; r++)
+      t->bias[r] = attn_mask_at_(&a->bias, t->batch, t->head[r], t->row[r]);
+  if (a->alibi)
+    for (int r = 0; r < t->n; r++) t->slope[r] = -attn_to_unit_(a, a->alibi[t->head[r]]);
   for (int r = 0; ATTN_PART_(TERMS, a->gaussian.precision) && r < t->n; r++) {
     const int64_t at = attn_row_number_(a, t->batch, t->head[r], t->row[r]);
     t->precision[r] = attn_to_unit_(a, a->gaussian.precision[at]);
   }
   for (int r = 0; ATTN_PART_(TERMS, a->span.z) && r < t->n; r++) attn_tile_span_(t, r);
-  for (int r = 0; a->keep && r < t->n; r++) t->wide_lo[r] = t->lo[r], t->wide_hi[r] = t->hi[r];
+  if (a->keep)
+    for (int r = 0; r < t->n; r++) t->wide_lo[r] = t->lo[r], t->wide_hi[r] = t->hi[r];
   for (int g = 0; g < t->groups; g++) attn_tile_bounds_(t, g);
   for (int g = t->groups; g < ATTN_TILE_ / ATTN_GROUP_; g++) memset(&t->g[g], 0, sizeof t->g[g]);
   if (a->by_row) return;
@@ -15002,17 +15026,19 @@ ATTN_FUNC_ void attn_tile_addends_(const attn_tile_ *t, float *bias, float *key,
     const int64_t shift = attn_bytes_(p->x.dtype, from);
     float *to = started || by_key ? t->w.dot : bias;
     rows[0] = attn_at_(&p->x, t->batch, t->head[0], 0) + shift;
-    for (int r = 0; !by_key && r < t->n; r++)
-      rows[r] = attn_at_(&p->x, t->batch, t->head[0], t->row[r] + p->row0) + shift;
+    if (!by_key)
+      for (int r = 0; r < t->n; r++)
+        rows[r] = attn_at_(&p->x, t->batch, t->head[0], t->row[r] + p->row0) + shift;
     /* neither is 0: inf * 0 is NaN; see attn_tile_bias_rows_ */
     f->pack(to, rows, by_key ? 1 : t->n, n, (int)p->x.dtype | ATTN_KIND_BIAS_, hi,
             lo > 0.0f ? lo : FLT_MIN);
-    for (int64_t e = 0; by_key && e < n; e++)
-      key[e] = attn_add_allowed_(key[e], to[e * ATTN_TILE_]);
+    if (by_key)
+      for (int64_t e = 0; e < n; e++) key[e] = attn_add_allowed_(key[e], to[e * ATTN_TILE_]);
     if (by_key) continue;
-    for (int64_t e = 0; started && e < n; e++)
-      for (int g = 0; g < t->groups * ATTN_GROUP_; g += ATTN_GROUP_)
-        attn_add_lanes_(bias + e * ATTN_TILE_ + g, to + e * ATTN_TILE_ + g);
+    if (started)
+      for (int64_t e = 0; e < n; e++)
+        for (int g = 0; g < t->groups * ATTN_GROUP_; g += ATTN_GROUP_)
+          attn_add_lanes_(bias + e * ATTN_TILE_ + g, to + e * ATTN_TILE_ + g);
     started = 1;
   }
   if (started && (attn_addends_in_(t->a) & 1)) attn_tile_fold_keys_(t, bias, key, n);
@@ -15583,10 +15609,11 @@ ATTN_FUNC_ void attn_tile_terms_(attn_tile_ *t) {
     const int64_t n = a->labels.table.len;
     attn_on_(tile, f)->score_block(t->w.labels, t->w.qt, attn_table_row_(&a->labels.table, h, 0),
                                    a->labels.table.stride_len, n, dk, 0, t->groups, t->spare);
-    for (int64_t e = 0; a->labels.bias && e < n; e++) {
-      const float x = (float)attn_clamp_f64_((double)a->labels.bias[e * a->q.heads + h] * s);
-      for (int r = 0; r < t->n; r++) t->w.labels[e * ATTN_TILE_ + r] += x;
-    }
+    if (a->labels.bias)
+      for (int64_t e = 0; e < n; e++) {
+        const float x = (float)attn_clamp_f64_((double)a->labels.bias[e * a->q.heads + h] * s);
+        for (int r = 0; r < t->n; r++) t->w.labels[e * ATTN_TILE_ + r] += x;
+      }
   }
   if (ATTN_PART_(TERMS, a->xl.table.data)) { /* last: the other terms use the plain queries */
     for (int64_t c = 0; c < dk; c++) {
@@ -16466,19 +16493,21 @@ ATTN_FUNC_ void attn_tile_patch_(attn_tile_ *t, const attn_block_ *b) {
 /* The score map leaves as scores here and becomes weights when the row's sum is known. */
 ATTN_FUNC_ void attn_block_emit_(attn_tile_ *t, const attn_block_ *b, const attn_ramp_ *ramp) {
   void *rows[ATTN_TILE_];
-  for (int r = 0; ramp && r < t->n; r++)
-    for (int e = 0; e < b->n; e++) {
-      float m = (ramp->start[r] + ramp->at[e]) * ramp->rate + 1.0f;
-      if (m < 1.0f && t->w.s[e * ATTN_TILE_ + r] > -INFINITY)
-        t->w.s[e * ATTN_TILE_ + r] += m > 0.0f ? (float)attn_log2_(m) : -INFINITY;
+  if (ramp)
+    for (int r = 0; r < t->n; r++)
+      for (int e = 0; e < b->n; e++) {
+        float m = (ramp->start[r] + ramp->at[e]) * ramp->rate + 1.0f;
+        if (m < 1.0f && t->w.s[e * ATTN_TILE_ + r] > -INFINITY)
+          t->w.s[e * ATTN_TILE_ + r] += m > 0.0f ? (float)attn_log2_(m) : -INFINITY;
+      }
+  if (t->a->phase > 0)
+    for (int r = 0; r < t->n; r++) { /* earlier phases have written other cells */
+      float *row = (float *)(void *)attn_at_(&t->a->map, t->batch, t->head[r], t->row[r]);
+      for (int e = 0; e < b->n; e++) {
+        const float s = t->w.s[e * ATTN_TILE_ + r];
+        if (s != -INFINITY) row[attn_block_key_(b, e)] = s;
+      }
     }
-  for (int r = 0; t->a->phase > 0 && r < t->n; r++) { /* earlier phases have written other cells */
-    float *row = (float *)(void *)attn_at_(&t->a->map, t->batch, t->head[r], t->row[r]);
-    for (int e = 0; e < b->n; e++) {
-      const float s = t->w.s[e * ATTN_TILE_ + r];
-      if (s != -INFINITY) row[attn_block_key_(b, e)] = s;
-    }
-  }
   if (t->a->phase > 0) return;
   for (int e = 0, n; e < b->n; e += n) {
     n = attn_block_run_(b, e);
@@ -16753,21 +16782,22 @@ ATTN_FUNC_ void attn_tile_finish_(attn_tile_ *t) {
     attn_tile_divide_(t);
   f->unpack(t->out, t->w.ot, t->n, a->v.dim, a->o.dtype, t->scale);
   const int weights = a->map.data || (ATTN_PART_(EDGES, a->edges) && a->edges->weights);
-  for (int r = 0; weights && r < t->n; r++) {
-    /* m includes the sinks here: exp2(x - m) / l with what scale already holds */
-    const float inv = t->l[r] == 0.0f ? 0.0f : 1.0f / t->l[r];
-    const float m = t->m[r] == -INFINITY ? 0.0f : t->m[r];
-    if (a->map.data) {
-      float *row = (float *)(void *)attn_at_(&a->map, t->batch, t->head[r], t->row[r]);
-      f->weights(row, row, a->map.dim, m, inv);
+  if (weights)
+    for (int r = 0; r < t->n; r++) {
+      /* m includes the sinks here: exp2(x - m) / l with what scale already holds */
+      const float inv = t->l[r] == 0.0f ? 0.0f : 1.0f / t->l[r];
+      const float m = t->m[r] == -INFINITY ? 0.0f : t->m[r];
+      if (a->map.data) {
+        float *row = (float *)(void *)attn_at_(&a->map, t->batch, t->head[r], t->row[r]);
+        f->weights(row, row, a->map.dim, m, inv);
+      }
+      if (ATTN_PART_(EDGES, a->edges) && a->edges->weights) {
+        attn_list_ list;
+        attn_list_of_(t, r, &list);
+        float *row = attn_list_weights_(t, r, &list);
+        f->weights(row, row, list.count, m, inv);
+      }
     }
-    if (ATTN_PART_(EDGES, a->edges) && a->edges->weights) {
-      attn_list_ list;
-      attn_list_of_(t, r, &list);
-      float *row = attn_list_weights_(t, r, &list);
-      f->weights(row, row, list.count, m, inv);
-    }
-  }
 }
 
 /* inline: gcc takes a function of prefetches for one without effect and drops the call */
@@ -16955,10 +16985,11 @@ ATTN_FUNC_ void attn_tile_placed_(attn_tile_ *t, int last) {
   const int64_t pairs = *t->w.pairs;
   attn_tile_terms_(t);
   if (ATTN_PART_(WEIGHTS_, a->relu) && a->relu->count_first && !a->counting) attn_tile_by_count_(t);
-  for (int r = 0; a->map.data && a->phase == 0 && r < t->n; r++) {
-    float *row = (float *)(void *)attn_at_(&a->map, t->batch, t->head[r], t->row[r]);
-    for (int64_t c = 0; c < a->map.dim; c++) row[c] = -INFINITY;
-  }
+  if (a->map.data && a->phase == 0)
+    for (int r = 0; r < t->n; r++) {
+      float *row = (float *)(void *)attn_at_(&a->map, t->batch, t->head[r], t->row[r]);
+      for (int64_t c = 0; c < a->map.dim; c++) row[c] = -INFINITY;
+    }
   t->careful = t->rel_careful = 0;
   if (ATTN_PART_(CONTENT, a->choice) && attn_choice_skips_(t)) return;
   if (attn_choice_blind_(a)) {
@@ -17227,7 +17258,8 @@ ATTN_FUNC_ void attn_few_own_values_(attn_tile_ *t, const attn_block_ *b, int64_
       if (reads) attn_few_values_(t, base, j, j + n, r, 1, alpha);
       if (reads) alpha = NULL;
     }
-    for (int64_t c = 0; alpha && c < width; c++) t->w.row_o[r * width + c] *= *alpha;
+    if (alpha)
+      for (int64_t c = 0; c < width; c++) t->w.row_o[r * width + c] *= *alpha;
   }
 }
 
@@ -17300,7 +17332,8 @@ ATTN_FUNC_ void attn_few_by_row_(attn_tile_ *t) {
         ->pack_row(t->w.row_q + r * kw, attn_at_(&a->q, t->batch, t->head[r], t->row[r]), a->q.dim,
                    a->q.dtype, a->scale_hi, a->scale_lo);
     const float *mix = ATTN_PART_(COMPOSED, a->mix) ? a->mix + t->head[r] * a->q.dim : NULL;
-    for (int64_t c = 0; mix && c < a->q.dim; c++) t->w.row_q[r * kw + c] *= mix[c];
+    if (mix)
+      for (int64_t c = 0; c < a->q.dim; c++) t->w.row_q[r * kw + c] *= mix[c];
     if (pairs_k) attn_row_pairs_(t->w.row_q + r * kw, kw, 1);
   }
   attn_few_open_(&a->k, &a->k_scales, &t->rows_k);
@@ -17311,7 +17344,8 @@ ATTN_FUNC_ void attn_few_by_row_(attn_tile_ *t) {
     t->careful = 1, *t->w.pairs = pairs;
     attn_few_sweep_(t);
   }
-  for (int r = 0; pairs_v && r < t->n; r++) attn_row_pairs_(t->w.row_o + r * vw, vw, 0);
+  if (pairs_v)
+    for (int r = 0; r < t->n; r++) attn_row_pairs_(t->w.row_o + r * vw, vw, 0);
 }
 
 /* A split by lanes. */
@@ -17605,13 +17639,14 @@ ATTN_FUNC_ void attn_choice_order_(void *job, int worker, int64_t set) {
 ATTN_FUNC_ int attn_choice_fits_(attn_error_ *e, const attn_softmax_ *a) {
   const attn_choice_ *c = a->choice;
   const int64_t sets = a->q.batch * a->q.heads, n = a->q.len;
-  for (int64_t set = 0; c->col && set < sets; set++) {
-    int64_t sum = 0;
-    for (int64_t i = 0; i < n; i++) sum += c->count[set * n + i];
-    if (sum > c->edges)
-      return attn_reject_(e, ATTN_E_FULL,
-                          "params.edges is less than a set has: with col null, row_ptr tells");
-  }
+  if (c->col)
+    for (int64_t set = 0; set < sets; set++) {
+      int64_t sum = 0;
+      for (int64_t i = 0; i < n; i++) sum += c->count[set * n + i];
+      if (sum > c->edges)
+        return attn_reject_(e, ATTN_E_FULL,
+                            "params.edges is less than a set has: with col null, row_ptr tells");
+    }
   return 1;
 }
 
@@ -18540,9 +18575,10 @@ ATTN_FUNC_ float *attn_rows_out_(const attn_tensor *t, char *at, int64_t cols, f
 
 ATTN_FUNC_ void attn_rows_done_(const attn_table_ *f, const attn_tensor *t, char *at, int64_t n,
                                 int64_t cols, const float *room) {
-  for (int64_t r = 0; t->dtype != ATTN_F32 && r < n; r++)
-    f->blend(at + attn_bytes_(t->dtype, r * t->stride_len), room + r * cols, NULL, t->dtype,
-             ATTN_F32, ATTN_F32, cols, 1.0f, 0.0f);
+  if (t->dtype != ATTN_F32)
+    for (int64_t r = 0; r < n; r++)
+      f->blend(at + attn_bytes_(t->dtype, r * t->stride_len), room + r * cols, NULL, t->dtype,
+               ATTN_F32, ATTN_F32, cols, 1.0f, 0.0f);
 }
 
 ATTN_FUNC_ int attn_between_narrow_(const attn_between_ *a) {
@@ -19088,11 +19124,12 @@ ATTN_FUNC_ int attn_check_cache_(attn_error_ *e, attn_cache *c, int output,
   if (c->sinks < 0 || c->sinks > INT64_MAX / 4 || (c->sinks > 0 && c->window == 0))
     return attn_reject_(e, ATTN_E_RANGE,
                         "cache.sinks must lie in 0..2^61, and be 0 without a window");
-  for (int i = 0; output && i < ATTN_CACHE_SPANS_; i++)
-    for (int j = 0; j < i; j++)
-      if (attn_overlap_(span[i], span[j]))
-        return attn_reject_(e, ATTN_E_OVERLAP,
-                            "cache.k, .v, their scales and .holders must not share memory");
+  if (output)
+    for (int i = 0; i < ATTN_CACHE_SPANS_; i++)
+      for (int j = 0; j < i; j++)
+        if (attn_overlap_(span[i], span[j]))
+          return attn_reject_(e, ATTN_E_OVERLAP,
+                              "cache.k, .v, their scales and .holders must not share memory");
   return 1;
 }
 
@@ -19505,9 +19542,10 @@ ATTN_FUNC_ int attn_append_apart_(attn_error_ *e, const attn_append_ *a, const a
     if (!attn_check_sequence_(e, &a->c, &a->sequences[b], &t)) return 0;
     for (int i = 0; i < spans; i++)
       if (attn_overlap_(t, span[i])) return attn_reject_(e, ATTN_E_OVERLAP, reason);
-    for (int64_t d = 0; t.lo < top && d < b; d++) /* tables in ascending order need no look back */
-      if (!attn_check_sequence_(e, &a->c, &a->sequences[d], &u) || attn_overlap_(t, u))
-        return attn_reject_(e, ATTN_E_PAGE, reason);
+    if (t.lo < top)
+      for (int64_t d = 0; d < b; d++) /* tables in ascending order need no look back */
+        if (!attn_check_sequence_(e, &a->c, &a->sequences[d], &u) || attn_overlap_(t, u))
+          return attn_reject_(e, ATTN_E_PAGE, reason);
     if (t.hi > top) top = t.hi;
   }
   return 1;
@@ -20196,8 +20234,9 @@ ATTN_COLD_ void attn_lower_blockwise_(attn_lower_ *l, const attn_pattern *p, int
   const int64_t n = p->count;
   const int32_t *to = p->index ? p->index + l->head * n : NULL;
   x->count = n, x->left = to ? to[0] : l->head % n;
-  for (int64_t b = 0; to && b < n; b++)
-    if (to[b] != (b + to[0]) % n) x->index = to;
+  if (to)
+    for (int64_t b = 0; b < n; b++)
+      if (to[b] != (b + to[0]) % n) x->index = to;
   if (x->index) x->left = 0;
 }
 
@@ -21001,8 +21040,9 @@ ATTN_FUNC_ int attn_check_table_(attn_error_ *e, attn_tensor *t, const char *w, 
 }
 
 ATTN_FUNC_ int attn_check_finite_(attn_error_ *e, const float *x, int64_t n, const char *reason) {
-  for (int64_t i = 0; x && i < n; i++)
-    if (!(x[i] - x[i] == 0.0f)) return attn_reject_(e, ATTN_E_VALUE, reason);
+  if (x)
+    for (int64_t i = 0; i < n; i++)
+      if (!(x[i] - x[i] == 0.0f)) return attn_reject_(e, ATTN_E_VALUE, reason);
   return 1;
 }
 
@@ -21187,19 +21227,21 @@ ATTN_FUNC_ int attn_check_term_values_(attn_error_ *e, const attn_softmax_ *a) {
       !attn_check_finite_(e, d->t5.table, heads * (d->t5.buckets ? d->t5.buckets : 32),
                           "params.t5.table must be finite"))
     return 0;
-  for (int64_t h = 0; d->parabola.w && h < heads; h++) {
-    if (!(d->parabola.w[h] >= 0.0f && d->parabola.w[h] < INFINITY))
-      return attn_reject_(e, ATTN_E_VALUE, "params.parabola.w must be finite and not negative");
-    if (d->parabola.b && !(d->parabola.b[h] <= 0.0f && d->parabola.b[h] > -INFINITY))
-      return attn_reject_(e, ATTN_E_VALUE, "params.parabola.b must be finite and not positive");
-  }
+  if (d->parabola.w)
+    for (int64_t h = 0; h < heads; h++) {
+      if (!(d->parabola.w[h] >= 0.0f && d->parabola.w[h] < INFINITY))
+        return attn_reject_(e, ATTN_E_VALUE, "params.parabola.w must be finite and not negative");
+      if (d->parabola.b && !(d->parabola.b[h] <= 0.0f && d->parabola.b[h] > -INFINITY))
+        return attn_reject_(e, ATTN_E_VALUE, "params.parabola.b must be finite and not positive");
+    }
   const int64_t spans = s->per_query ? a->q.batch * heads * a->q.len : heads;
-  for (int64_t i = 0; s->z && i < spans; i++) {
-    if (!(s->z[i] >= 0.0f && s->z[i] < INFINITY))
-      return attn_reject_(e, ATTN_E_VALUE, "params.span.z must be finite and not negative");
-    if (s->most > 0 && (double)s->z[i] > (double)s->most)
-      return attn_reject_(e, ATTN_E_RANGE, "params.span.z must not exceed params.span.most");
-  }
+  if (s->z)
+    for (int64_t i = 0; i < spans; i++) {
+      if (!(s->z[i] >= 0.0f && s->z[i] < INFINITY))
+        return attn_reject_(e, ATTN_E_VALUE, "params.span.z must be finite and not negative");
+      if (s->most > 0 && (double)s->z[i] > (double)s->most)
+        return attn_reject_(e, ATTN_E_RANGE, "params.span.z must not exceed params.span.most");
+    }
   return 1;
 }
 /* <<< attn/calls/terms.h */
@@ -21349,16 +21391,18 @@ ATTN_FUNC_ int attn_check_bias_(attn_error_ *e, const attn_table_ *table, const 
 
 ATTN_FUNC_ int attn_check_logits_(attn_error_ *e, const float *x, int64_t n, int finite,
                                   const char *reason) {
-  for (int64_t i = 0; x && i < n; i++)
-    if (!(x[i] < INFINITY) || (finite && x[i] == -INFINITY))
-      return attn_reject_(e, ATTN_E_VALUE, reason);
+  if (x)
+    for (int64_t i = 0; i < n; i++)
+      if (!(x[i] < INFINITY) || (finite && x[i] == -INFINITY))
+        return attn_reject_(e, ATTN_E_VALUE, reason);
   return 1;
 }
 
 ATTN_FUNC_ int attn_check_lens_(attn_error_ *e, const int32_t *len, int64_t n, int64_t most,
                                 const char *reason) {
-  for (int64_t b = 0; len && b < n; b++)
-    if (len[b] < 0 || len[b] > most) return attn_reject_(e, ATTN_E_RANGE, reason);
+  if (len)
+    for (int64_t b = 0; b < n; b++)
+      if (len[b] < 0 || len[b] > most) return attn_reject_(e, ATTN_E_RANGE, reason);
   return 1;
 }
 
@@ -21511,13 +21555,14 @@ ATTN_FUNC_ int attn_sdpa_plan_(attn_error_ *e, attn_softmax_ *a, const attn_sdpa
         return attn_reject_(e, ATTN_E_OVERLAP,
                             "an output must not share memory with what params points at");
   }
-  for (int x = O; data >= 0 && x <= MAP; x++)
-    for (int y = x + 1; span[x].lo < span[x].hi && y < WORK; y++)
-      if (attn_overlap_(span[x], span[y]))
-        return attn_reject_(e, ATTN_E_OVERLAP,
-                            x == O     ? attn_says_(wo, ATTN_SAYS_OVERLAP_)
-                            : x == LSE ? attn_says_(wl, ATTN_SAYS_OVERLAP_)
-                                       : attn_says_(wm, ATTN_SAYS_OVERLAP_));
+  if (data >= 0)
+    for (int x = O; x <= MAP; x++)
+      for (int y = x + 1; span[x].lo < span[x].hi && y < WORK; y++)
+        if (attn_overlap_(span[x], span[y]))
+          return attn_reject_(e, ATTN_E_OVERLAP,
+                              x == O     ? attn_says_(wo, ATTN_SAYS_OVERLAP_)
+                              : x == LSE ? attn_says_(wl, ATTN_SAYS_OVERLAP_)
+                                         : attn_says_(wm, ATTN_SAYS_OVERLAP_));
   if (ATTN_PART_(CONTENT, a->choice) && !a->choice->values)
     memset(&span[O], 0, sizeof span[O]); /* o is a stand-in */
   for (int n = 0; ATTN_PART_(CONTENT, a->choice) && data >= 0 && n < 2; n++)
@@ -21527,9 +21572,10 @@ ATTN_FUNC_ int attn_sdpa_plan_(attn_error_ *e, attn_softmax_ *a, const attn_sdpa
         return attn_reject_(e, ATTN_E_OVERLAP,
                             n ? "params.col must not share memory with another argument"
                               : "params.row_ptr must not share memory with another argument");
-  for (int x = O; data >= 0 && x < WORK; x++)
-    if (attn_overlap_(span[x], span[WORK]))
-      return attn_reject_(e, ATTN_E_OVERLAP, "ctx.workspace must not share memory with a tensor");
+  if (data >= 0)
+    for (int x = O; x < WORK; x++)
+      if (attn_overlap_(span[x], span[WORK]))
+        return attn_reject_(e, ATTN_E_OVERLAP, "ctx.workspace must not share memory with a tensor");
   if (data > 0) {
     if (!attn_check_lens_(e, p->kv_len, full[0], k->len, "params.kv_len must lie in 0..k.len") ||
         !attn_check_lens_(e, p->q_len, q->batch, q->len, "params.q_len must lie in 0..q.len") ||
@@ -22091,9 +22137,10 @@ ATTN_COLD_ int attn_check_sets_(attn_error_ *e, const attn_edges_params *p, cons
     for (int64_t x = 0; x < ptr[a->q.len]; x++)
       if (at.col[x] < 0 || at.col[x] >= a->k.len)
         return attn_reject_(e, ATTN_E_INDEX, "params.col must lie in 0..k.len-1");
-    for (int64_t i = 0; validate && i < a->q.len; i++)
-      if (attn_edges_same_(&at, ptr[i], ptr[i + 1]))
-        return attn_reject_(e, ATTN_E_INDEX, "params.col has a key twice in one set");
+    if (validate)
+      for (int64_t i = 0; i < a->q.len; i++)
+        if (attn_edges_same_(&at, ptr[i], ptr[i + 1]))
+          return attn_reject_(e, ATTN_E_INDEX, "params.col has a key twice in one set");
   }
   return 1;
 }
@@ -22149,11 +22196,12 @@ ATTN_COLD_ int attn_edges_plan_(attn_error_ *e, attn_softmax_ *a, const attn_edg
       return attn_reject_(e, ATTN_E_OVERLAP, "ctx.workspace must not share memory with the sets");
   if (data > 0) {
     if (!attn_check_sets_(e, p, a, ctx && ctx->validate)) return 0;
-    for (int64_t set = 0; p->bias && set < sets; set++)
-      if (!attn_check_logits_(e, p->bias + set * p->edges,
-                              p->row_ptr[set * (a->q.len + 1) + a->q.len], 0,
-                              "params.bias holds NaN or +inf"))
-        return 0;
+    if (p->bias)
+      for (int64_t set = 0; set < sets; set++)
+        if (!attn_check_logits_(e, p->bias + set * p->edges,
+                                p->row_ptr[set * (a->q.len + 1) + a->q.len], 0,
+                                "params.bias holds NaN or +inf"))
+          return 0;
   }
   a->edges = p;
   a->group = 1;
@@ -22487,9 +22535,10 @@ ATTN_COLD_ int attn_sinusoid_plan_(attn_error_ *e, attn_sinusoid_job_ *j,
     return 0;
   if (attn_overlap_(sy, sp))
     return attn_reject_(e, ATTN_E_OVERLAP, "y must not share memory with params.positions");
-  for (int64_t i = 0; data && p->positions && i < count; i++)
-    if (!(fabs(p->positions[i]) < HUGE_VAL))
-      return attn_reject_(e, ATTN_E_VALUE, "params.positions must be finite");
+  if (data && p->positions)
+    for (int64_t i = 0; i < count; i++)
+      if (!(fabs(p->positions[i]) < HUGE_VAL))
+        return attn_reject_(e, ATTN_E_VALUE, "params.positions must be finite");
   if (!attn_check_workspace_(e, ctx, &sw)) return 0;
   if (attn_overlap_(sw, sx) || attn_overlap_(sw, sy) || attn_overlap_(sw, sp))
     return attn_reject_(e, ATTN_E_OVERLAP, "ctx.workspace must not share memory with a tensor");
@@ -22733,9 +22782,10 @@ ATTN_COLD_ int attn_learned_plan_(attn_error_ *e, attn_learned_job_ *j,
     return attn_reject_(e, ATTN_E_OVERLAP, "y must not share memory with table or params.ids");
   if (!j->p.ids && j->y.len > 0 && (j->p.start < 0 || j->p.start > j->rows.len - j->y.len))
     return attn_reject_(e, ATTN_E_RANGE, "params.start .. start + y.len - 1 must be rows of table");
-  for (int64_t i = 0; j->p.ids && i < count; i++)
-    if (j->p.ids[i] < 0 || j->p.ids[i] >= j->rows.len)
-      return attn_reject_(e, ATTN_E_RANGE, "params.ids must be rows of table");
+  if (j->p.ids)
+    for (int64_t i = 0; i < count; i++)
+      if (j->p.ids[i] < 0 || j->p.ids[i] >= j->rows.len)
+        return attn_reject_(e, ATTN_E_RANGE, "params.ids must be rows of table");
   return 1;
 }
 
@@ -22862,7 +22912,8 @@ ATTN_FUNC_ float attn_pooled_sum_(const attn_pooled_ *a, char *own, float *sum, 
         ->axpys(sum, p ? p + r : ones, attn_at_(&a->x, b, h, i0 + r), a->x.stride_len, index, m, d,
                 a->x.dtype, 1.0f, 0);
     part = p ? 0.0f : (float)m;
-    for (int64_t i = 0; p && i < m; i++) part += p[r + i];
+    if (p)
+      for (int64_t i = 0; i < m; i++) part += p[r + i];
     if (n <= ATTN_BLOCK_) return part;
     all += (double)part;
     for (int64_t c = 0; c < d; c++) total[c] = (r ? total[c] : 0.0) + (double)sum[c];
@@ -22956,8 +23007,8 @@ ATTN_FUNC_ void attn_pooled_item_(void *job, int worker, int64_t index) {
       if (weighted) attn_pooled_weights_(a, own, z, row, b, h, start, end - start);
       sum = attn_pooled_sum_(a, own, row, b, h, start, end - start, weighted ? z : NULL);
       for (int i = 0; i < ATTN_TILE_; i++) by[i] = sum;
-      for (int64_t c = 0; sum != 1.0f && c < d; c += ATTN_TILE_)
-        attn_on_(tile, f)->divide(row + c, by);
+      if (sum != 1.0f)
+        for (int64_t c = 0; c < d; c += ATTN_TILE_) attn_on_(tile, f)->divide(row + c, by);
     }
     f->blend(attn_at_(&a->y, b, h, m), row, NULL, a->y.dtype, ATTN_F32, ATTN_F32, d, 1.0f, 0.0f);
   }
@@ -24396,12 +24447,13 @@ ATTN_FUNC_ void attn_joint_open_(attn_joint_tile_ *t, const attn_joint_ *x, int 
   }
   if (t->j0 > t->end) t->j0 = t->end;
   x->pairs[index] = x->map.data ? 0 : (t->end - t->j0) * t->n * x->heads;
-  for (int64_t h = 0; !x->map.data && h < x->q.heads; h++) {
-    const void *rows[ATTN_TILE_];
-    for (int r = 0; r < t->n; r++) rows[r] = attn_at_(&x->q, t->batch, h, t->first + r);
-    a->table->pack(t->qt + h * x->q.dim * ATTN_TILE_, rows, t->n, x->q.dim, (int)x->q.dtype,
-                   a->scale_hi, a->scale_lo);
-  }
+  if (!x->map.data)
+    for (int64_t h = 0; h < x->q.heads; h++) {
+      const void *rows[ATTN_TILE_];
+      for (int r = 0; r < t->n; r++) rows[r] = attn_at_(&x->q, t->batch, h, t->first + r);
+      a->table->pack(t->qt + h * x->q.dim * ATTN_TILE_, rows, t->n, x->q.dim, (int)x->q.dtype,
+                     a->scale_hi, a->scale_lo);
+    }
 }
 
 /* Where the block that begins with key j ends. */
@@ -24452,23 +24504,24 @@ ATTN_FUNC_ void attn_joint_modify_(attn_joint_tile_ *t, attn_tile_ *u, float *s,
   for (int r = 0; r < ATTN_TILE_; r++) u->top[r] = -INFINITY;
   const int open = attn_joint_see_(u, &b, j0, n);
   t->partial |= !open || b.partial;
-  for (int i = 0; open && i < b.count; i++) {
-    const attn_segment_ *seg = &b.seg[i];
-    const int64_t at = b.j0 - j0 + seg->at;
-    attn_modifiers_ mod = b.mod;
-    mod.at += seg->at;
-    if (mod.key) mod.key += seg->at;
-    if (mod.back) mod.back += seg->at;
-    if (mod.bias) mod.bias += seg->at * ATTN_TILE_;
-    if (seg->m0 < seg->m1) {
-      mod.lanes = b.set.lanes ? b.set.lanes + seg->at : NULL;
-      mod.lo = b.set.lo, mod.hi = b.set.hi;
+  if (open)
+    for (int i = 0; i < b.count; i++) {
+      const attn_segment_ *seg = &b.seg[i];
+      const int64_t at = b.j0 - j0 + seg->at;
+      attn_modifiers_ mod = b.mod;
+      mod.at += seg->at;
+      if (mod.key) mod.key += seg->at;
+      if (mod.back) mod.back += seg->at;
+      if (mod.bias) mod.bias += seg->at * ATTN_TILE_;
+      if (seg->m0 < seg->m1) {
+        mod.lanes = b.set.lanes ? b.set.lanes + seg->at : NULL;
+        mod.lo = b.set.lo, mod.hi = b.set.hi;
+      }
+      attn_on_(tile, u->a->table)
+          ->modify_block(s + at * ATTN_TILE_, seg->n, seg->g0, seg->g1, &mod, u->top);
+      for (int e = 0; e < seg->n; e++)
+        seen[at + e] |= (unsigned char)((1 << seg->g1) - (1 << seg->g0));
     }
-    attn_on_(tile, u->a->table)
-        ->modify_block(s + at * ATTN_TILE_, seg->n, seg->g0, seg->g1, &mod, u->top);
-    for (int e = 0; e < seg->n; e++)
-      seen[at + e] |= (unsigned char)((1 << seg->g1) - (1 << seg->g0));
-  }
   for (int64_t e = 0; e < n; e++)
     for (int g = 0; seen[e] != all && g < t->groups; g++)
       for (int r = 0; !(seen[e] >> g & 1) && r < ATTN_GROUP_; r++)
@@ -24746,9 +24799,10 @@ ATTN_FUNC_ void attn_tile_times_(const attn_table_ *f, const attn_tensor *y, int
   float *to = plain ? (float *)(void *)attn_at_(y, b, h, i) : room;
   attn_matrix_times_(f, w, b, h, to, plain ? y->stride_len : y->dim, n, x, x_stride, 0, w->k, 0,
                      y->dim, 1);
-  for (int64_t r = 0; !plain && r < n; r++)
-    f->blend(attn_at_(y, b, h, i + r), to + r * y->dim, NULL, y->dtype, ATTN_F32, ATTN_F32, y->dim,
-             1.0f, 0.0f);
+  if (!plain)
+    for (int64_t r = 0; r < n; r++)
+      f->blend(attn_at_(y, b, h, i + r), to + r * y->dim, NULL, y->dtype, ATTN_F32, ATTN_F32,
+               y->dim, 1.0f, 0.0f);
 }
 
 /* ---- rows into heads ------------------------------------------------------------------------*/
@@ -25911,10 +25965,12 @@ ATTN_COLD_ int attn_longformer_arrays_(attn_error_ *e, const attn_longformer_par
   if (p->globals < 0) return attn_reject_(e, ATTN_E_SHAPE, "params.globals must not be negative");
   if (p->globals > 0 && !p->global)
     return attn_reject_(e, ATTN_E_NULL, "params.global must not be null");
-  for (int64_t b = 0; p->global_ptr && b <= entries; b++)
-    if (p->global_ptr[b] < (b ? p->global_ptr[b - 1] : 0) || p->global_ptr[b] > p->globals)
-      return attn_reject_(e, ATTN_E_INDEX,
-                          "params.global_ptr must ascend from 0 or more to params.globals or less");
+  if (p->global_ptr)
+    for (int64_t b = 0; b <= entries; b++)
+      if (p->global_ptr[b] < (b ? p->global_ptr[b - 1] : 0) || p->global_ptr[b] > p->globals)
+        return attn_reject_(
+            e, ATTN_E_INDEX,
+            "params.global_ptr must ascend from 0 or more to params.globals or less");
   for (int64_t b = 0; b < entries; b++) {
     const int32_t *list;
     const int64_t n = attn_longformer_list_(p, b, &list);
@@ -26033,11 +26089,12 @@ ATTN_COLD_ int attn_longformer_check_(attn_error_ *e, attn_longformer_job_ *j,
       !attn_check_mask_(e, &p->valid, &wm, 1u << ATTN_MASK_BOOL | 1u << ATTN_MASK_BITS, full,
                         &more[4]))
     return 0;
-  for (int64_t a = 0; own && a < j->entries; a++) {
-    const int32_t *list;
-    if (attn_longformer_list_(p, a, &list) > p->q_global.len)
-      return attn_reject_(e, ATTN_E_SHAPE, op[QG].rule);
-  }
+  if (own)
+    for (int64_t a = 0; a < j->entries; a++) {
+      const int32_t *list;
+      if (attn_longformer_list_(p, a, &list) > p->q_global.len)
+        return attn_reject_(e, ATTN_E_SHAPE, op[QG].rule);
+    }
   return attn_check_apart_(e, ctx, op, COUNT, more, 5);
 }
 
@@ -26234,12 +26291,14 @@ ATTN_COLD_ int attn_etc_labels_check_(attn_error_ *e, const attn_etc_job_ *j, in
     return attn_reject_(e, ATTN_E_RANGE, "params.clip must lie in 0..2^31-1");
   if (p->by_distance && !p->table_long.data && !p->table_global.data)
     return attn_reject_(e, ATTN_E_NULL, "params.by_distance needs a table");
-  for (int piece = 0; data && piece < ATTN_ETC_PIECES; piece++)
-    if (!attn_etc_labels_fit_(e, j, piece)) return 0;
+  if (data)
+    for (int piece = 0; piece < ATTN_ETC_PIECES; piece++)
+      if (!attn_etc_labels_fit_(e, j, piece)) return 0;
   const int64_t n = (p->labels_per_batch ? j->q[0].batch : 1) * j->q[0].len;
-  for (int64_t i = 0; data && p->by_distance && p->sentence && i < n; i++)
-    if (p->sentence[i] >= j->q[1].len)
-      return attn_reject_(e, ATTN_E_RANGE, "params.sentence must be below n_g");
+  if (data && p->by_distance && p->sentence)
+    for (int64_t i = 0; i < n; i++)
+      if (p->sentence[i] >= j->q[1].len)
+        return attn_reject_(e, ATTN_E_RANGE, "params.sentence must be below n_g");
   return 1;
 }
 
@@ -26468,11 +26527,12 @@ ATTN_COLD_ int attn_etc_structure_check_(attn_error_ *e, const attn_etc_structur
     return attn_reject_(e, ATTN_E_NULL, "structure.example_long and .example_global go together");
   if ((s->hard_g2l || s->hard_l2g) && !s->sentence)
     return attn_reject_(e, ATTN_E_NULL, "structure.sentence must not be null for hard masks");
-  for (int64_t i = 0; s->sentence && i < s->longs; i++) {
-    if (s->example_long && s->example_long[i] < 0) continue;
-    if (s->sentence[i] < 0 || s->sentence[i] >= s->globals)
-      return attn_reject_(e, ATTN_E_RANGE, "structure.sentence must lie in 0..globals-1");
-  }
+  if (s->sentence)
+    for (int64_t i = 0; i < s->longs; i++) {
+      if (s->example_long && s->example_long[i] < 0) continue;
+      if (s->sentence[i] < 0 || s->sentence[i] >= s->globals)
+        return attn_reject_(e, ATTN_E_RANGE, "structure.sentence must lie in 0..globals-1");
+    }
   return 1;
 }
 
@@ -26775,7 +26835,8 @@ ATTN_FUNC_ void attn_pool_item_(void *job, int worker, int64_t index) {
   (void)worker;
   for (int64_t c = 0; c < a->z.dim; c++) {
     double sum = 0.0;
-    for (int64_t g = 0; !a->causal && g < n; g++) sum += (double)attn_row_f32_(&a->z, b, h, g)[c];
+    if (!a->causal)
+      for (int64_t g = 0; g < n; g++) sum += (double)attn_row_f32_(&a->z, b, h, g)[c];
     for (int64_t g = 0; g < n; g++) {
       const int64_t seen = a->causal ? g : n;
       float *u = (float *)(void *)attn_at_(&a->u, b, h, g);
@@ -26887,7 +26948,8 @@ typedef struct attn_hierarchy_job_ {
 
 /* One of the optional arrays of tensors; absent = all null. */
 ATTN_COLD_ void attn_hierarchy_copy_(attn_tensor *to, const attn_tensor *from, int64_t levels) {
-  for (int64_t l = 0; from && l < levels; l++) to[l] = from[l];
+  if (from)
+    for (int64_t l = 0; l < levels; l++) to[l] = from[l];
 }
 
 ATTN_COLD_ int attn_hierarchy_levels_(attn_error_ *e, attn_hierarchy_job_ *j) {
@@ -27338,18 +27400,20 @@ ATTN_COLD_ int attn_lsh_data_(attn_error_ *e, const attn_lsh_job_ *a) {
   if (!attn_check_lens_(e, p->q_len, a->q.batch, a->q.len, "params.q_len must lie in 0..q.len") ||
       !attn_check_lens_(e, p->kv_len, a->k.batch, a->k.len, "params.kv_len must lie in 0..T"))
     return 0;
-  for (int64_t b = 0; a->kind != ATTN_LSH_HASH_ && b < a->q.batch; b++) {
-    const int64_t nk = attn_lsh_len_(p->kv_len, b, a->k.len);
-    const int64_t nq = attn_lsh_len_(p->q_len, b, a->q.len);
-    for (int64_t u = b * a->heads * r; u < (b + 1) * a->heads * r; u++) {
-      int bad = 0;
-      for (int64_t j = 0; a->has_k && j < nk; j++)
-        bad |= a->k_place[u * a->k.len + j] < 0 && attn_lsh_exists_(a, b, j);
-      for (int64_t i = 0; a->kind == ATTN_LSH_APART_ && a->has_q && i < nq; i++)
-        bad |= a->q_place[u * a->q.len + i] < 0;
-      if (bad) return attn_reject_(e, ATTN_E_INDEX, "buckets must not be negative");
+  if (a->kind != ATTN_LSH_HASH_)
+    for (int64_t b = 0; b < a->q.batch; b++) {
+      const int64_t nk = attn_lsh_len_(p->kv_len, b, a->k.len);
+      const int64_t nq = attn_lsh_len_(p->q_len, b, a->q.len);
+      for (int64_t u = b * a->heads * r; u < (b + 1) * a->heads * r; u++) {
+        int bad = 0;
+        if (a->has_k)
+          for (int64_t j = 0; j < nk; j++)
+            bad |= a->k_place[u * a->k.len + j] < 0 && attn_lsh_exists_(a, b, j);
+        if (a->kind == ATTN_LSH_APART_ && a->has_q)
+          for (int64_t i = 0; i < nq; i++) bad |= a->q_place[u * a->q.len + i] < 0;
+        if (bad) return attn_reject_(e, ATTN_E_INDEX, "buckets must not be negative");
+      }
     }
-  }
   return 1;
 }
 
@@ -27440,7 +27504,8 @@ ATTN_FUNC_ void attn_lsh_rotation_(void *job, int worker, int64_t index) {
       given = (const float *)(const void *)attn_at_(&a->p.rotations, h, r, c);
     for (int64_t x = 0; x < a->width; x++) {
       uint64_t sum = 0;
-      for (int n = 0; !given && n < 12; n++) sum += attn_next64_(&s) >> 32;
+      if (!given)
+        for (int n = 0; n < 12; n++) sum += attn_next64_(&s) >> 32;
       to[x * dk] = given ? given[x] : (float)((double)(int64_t)sum / 4294967296.0 - 6.0);
     }
   }
@@ -27457,8 +27522,9 @@ typedef struct attn_lsh_best_ {
 ATTN_FUNC_ void attn_lsh_join_(attn_lsh_best_ *best, const float *z, int64_t at, int64_t n) {
   attn_lsh_best_ b;
   if (at > 0) memcpy(&b, best, sizeof b);
-  for (int r = 0; at == 0 && r < ATTN_TILE_; r++)
-    b.high[r] = -INFINITY, b.low[r] = INFINITY, b.high_at[r] = b.low_at[r] = 0;
+  if (at == 0)
+    for (int r = 0; r < ATTN_TILE_; r++)
+      b.high[r] = -INFINITY, b.low[r] = INFINITY, b.high_at[r] = b.low_at[r] = 0;
   for (int64_t c = at; c < at + n; c++, z += ATTN_TILE_)
     for (int r = 0; r < ATTN_TILE_; r++) {
       const float x = z[r];
@@ -27496,8 +27562,8 @@ ATTN_FUNC_ void attn_lsh_hash_item_(void *job, int worker, int64_t index) {
   const void *row[ATTN_TILE_];
   attn_lsh_best_ best;
   int64_t at = 0, factor = 0, unit_of = 1; /* the column of a factor; what its number counts */
-  for (int64_t r = 0; a->width == 0 && r < rounds; r++)
-    memset(to + r * x->len, 0, (size_t)n * sizeof *to);
+  if (a->width == 0)
+    for (int64_t r = 0; r < rounds; r++) memset(to + r * x->len, 0, (size_t)n * sizeof *to);
   for (int r = 0; r < n; r++) row[r] = attn_at_(x, b, h / (a->heads / x->heads), i0 + r);
   if (columns) a->table->pack(qt, row, n, dk, (int)x->dtype, 1.0f, FLT_MIN);
   for (int64_t c = 0; c < columns; c += ATTN_BLOCK_) {
@@ -27825,10 +27891,11 @@ ATTN_FUNC_ void attn_lsh_mask_(attn_lsh_tile_ *t, int64_t j0, int64_t n) {
   const int32_t *key = t->key + j0;
   attn_exclude_ no;
   for (int64_t e = 0; e < n; e++) t->x[e] = (uint32_t)(j0 + e);
-  for (int64_t e = 0; earlier && e < n; e++) {
-    const uint32_t *rank = t->rank + key[e] * rounds;
-    for (int64_t r = 0; r < earlier; r++) t->x[(r + 1) * ATTN_BLOCK_ + e] = rank[r];
-  }
+  if (earlier)
+    for (int64_t e = 0; e < n; e++) {
+      const uint32_t *rank = t->rank + key[e] * rounds;
+      for (int64_t r = 0; r < earlier; r++) t->x[(r + 1) * ATTN_BLOCK_ + e] = rank[r];
+    }
   if (by_position)
     for (int64_t e = 0; e < n; e++) t->x[(earlier + 1) * ATTN_BLOCK_ + e] = (uint32_t)key[e];
   if (a->kind == ATTN_LSH_SHARED_) /* rows and keys have the same ranks */
@@ -28182,7 +28249,8 @@ ATTN_FUNC_ void attn_sink_blocks_item_(void *job, int worker, int64_t unit) {
     /* causal: rows after the first one of the block before, and the first of this */
     const int64_t from = !a->p.causal ? i * size : i == 0 ? 0 : (i - 1) * size + 1;
     const int64_t end = !a->p.causal ? (i + 1) * size : i * size + 1;
-    for (int64_t c = 0; !a->p.causal && c < dx; c++) sum[c] = 0.0;
+    if (!a->p.causal)
+      for (int64_t c = 0; c < dx; c++) sum[c] = 0.0;
     for (int64_t t = from; t < end; t++) {
       const float *row = attn_row_wide_(a->table, x, b, h, t, wide);
       for (int64_t c = 0; c < dx; c++) sum[c] += (double)row[c];
@@ -28757,7 +28825,8 @@ ATTN_FUNC_ void attn_sink_part_(attn_sink_tile_ *x, float weight, int join) {
   attn_on_(tile, x->f)->divide(x->alpha, x->l);
   if (!x->started) memset(x->ot, 0, (size_t)n * sizeof(float));
   attn_on_(tile, x->f)->scale_block(x->ot, x->a->v.dim, 0, x->groups, x->alpha);
-  for (int64_t c = 0; join && c < n; c++) x->ot[c] += x->rest[c];
+  if (join)
+    for (int64_t c = 0; c < n; c++) x->ot[c] += x->rest[c];
   if (join) return;
   memcpy(x->rest, x->ot, (size_t)n * sizeof(float));
   attn_sink_reset_(x);
@@ -28956,8 +29025,9 @@ ATTN_COLD_ int attn_sink_sort_(attn_stage_ *s, attn_sink_job_ *a) {
   if (a->choice && a->places == nb) return 1;
   int32_t *made = (int32_t *)attn_stage_take_(s, attn_mul_(attn_mul_(b, h), a->places), 4);
   if (a->p.choice) { /* the first places of each head */
-    for (int64_t u = 0; s->run && u < b * h; u++)
-      memcpy(made + u * a->places, a->p.choice + u * nb, (size_t)a->places * sizeof *made);
+    if (s->run)
+      for (int64_t u = 0; u < b * h; u++)
+        memcpy(made + u * a->places, a->p.choice + u * nb, (size_t)a->places * sizeof *made);
   } else if (!attn_sink_choose_(s, a, made, b, a->sort)) {
     return 0;
   }
@@ -28970,7 +29040,8 @@ ATTN_COLD_ int attn_sink_loop_(attn_stage_ *s, attn_sink_job_ *a, int64_t count,
                                attn_item_fn_ item) {
   const int pieces = count > 0 ? attn_pieces_(s->workers, count) : 0;
   char *memory = attn_stage_spare_(s, attn_mul_(a->each, pieces));
-  for (int w = 0; s->run && w < pieces; w++) memset(memory + w * a->each, 0, sizeof(int64_t));
+  if (s->run)
+    for (int w = 0; w < pieces; w++) memset(memory + w * a->each, 0, sizeof(int64_t));
   if (!attn_stage_for_(s, count, item, a, a->each, &a->memory)) return 0;
   for (int w = 0; s->run && w < pieces; w++) {
     int64_t pairs;
@@ -29335,12 +29406,13 @@ ATTN_FUNC_ int64_t attn_choose_node_(const attn_table_ *f, const float *logits,
   f->exp(w, w, n);
   for (int64_t t = 0; t < n; t++) sum += (double)w[t];
   int64_t pick = u < 0.0 ? best : last;
-  for (int64_t t = 0; u >= 0.0 && t < last; t++) {
-    so_far += (double)w[t];
-    if (!(so_far > u * sum) || (allowed && !allowed[t])) continue;
-    pick = t;
-    break;
-  }
+  if (u >= 0.0)
+    for (int64_t t = 0; t < last; t++) {
+      so_far += (double)w[t];
+      if (!(so_far > u * sum) || (allowed && !allowed[t])) continue;
+      pick = t;
+      break;
+    }
   const float away = logits[pick] - logits[best];
   *log_p = sum > 0.0 && away <= 0.0f ? (float)((double)away - attn_ln_(sum))
                                      : attn_from_bits_(0x7fc00000u);
@@ -29374,7 +29446,8 @@ ATTN_COLD_ void attn_sac_iota_(attn_stage_ *s, attn_sac_job_ *a) {
   if (longest < 4 * a->dh) longest = 4 * a->dh;
   if (longest < 2 * a->reach + 1) longest = 2 * a->reach + 1;
   int32_t *iota = (int32_t *)attn_stage_take_(s, longest, 4);
-  for (int64_t i = 0; s->run && i < longest; i++) iota[i] = (int32_t)i;
+  if (s->run)
+    for (int64_t i = 0; i < longest; i++) iota[i] = (int32_t)i;
   a->iota = iota, a->table = s->table;
 }
 
@@ -29494,9 +29567,10 @@ ATTN_COLD_ int attn_pointer_logits_check_(attn_error_ *e, attn_sac_job_ *j, attn
   if (!attn_pointer_check_(e, j, l) ||
       !attn_sac_array_(e, m, j->source, rows, 4, "source must be aligned to its elements"))
     return 0;
-  for (int64_t i = 0; data && j->source && i < rows; i++)
-    if (j->source[i] < 0 || j->source[i] >= j->nodes)
-      return attn_reject_(e, ATTN_E_INDEX, "source must lie in 0..e.len-1");
+  if (data && j->source)
+    for (int64_t i = 0; i < rows; i++)
+      if (j->source[i] < 0 || j->source[i] >= j->nodes)
+        return attn_reject_(e, ATTN_E_INDEX, "source must lie in 0..e.len-1");
   return 1;
 }
 
@@ -29519,14 +29593,15 @@ ATTN_COLD_ int attn_draw_check_(attn_error_ *e, attn_sac_job_ *j, attn_arguments
       !attn_sac_array_(e, m, j->permitted, attn_mul_(rows, y->dim), 1, "") ||
       !attn_sac_array_(e, m, j->u, rows, 8, "u must be aligned to its elements"))
     return 0;
-  for (int64_t i = 0; data && i < rows; i++) {
-    int64_t t = 0;
-    if (j->u && !(j->u[i] > 0.0 && j->u[i] < 1.0))
-      return attn_reject_(e, ATTN_E_VALUE, "u must lie between 0 and 1");
-    while (j->permitted && t < y->dim && !j->permitted[i * y->dim + t]) t++;
-    if (t == y->dim)
-      return attn_reject_(e, ATTN_E_VALUE, "permitted must allow a node in each row");
-  }
+  if (data)
+    for (int64_t i = 0; i < rows; i++) {
+      int64_t t = 0;
+      if (j->u && !(j->u[i] > 0.0 && j->u[i] < 1.0))
+        return attn_reject_(e, ATTN_E_VALUE, "u must lie between 0 and 1");
+      while (j->permitted && t < y->dim && !j->permitted[i * y->dim + t]) t++;
+      if (t == y->dim)
+        return attn_reject_(e, ATTN_E_VALUE, "permitted must allow a node in each row");
+    }
   return 1;
 }
 
@@ -29754,15 +29829,17 @@ ATTN_COLD_ int attn_sac_network_check_(attn_error_ *e, attn_sac_job_ *j, attn_ar
   if (!attn_sac_array_(e, m, p->valid, all, 1, "") ||
       !attn_sac_array_(e, m, p->sources, n, 4, "params.sources must be aligned to its elements"))
     return 0;
-  for (int64_t i = 0; data && p->sources && i < n; i++)
-    if (p->sources[i] < 0 || p->sources[i] >= j->nodes)
-      return attn_reject_(e, ATTN_E_INDEX, "params.sources must lie in 0..e.len-1");
-  for (int64_t b = 0; data && p->valid && j->nodes > 0 && b < j->batch; b++) {
-    int64_t t = 0;
-    while (t < j->nodes && !p->valid[b * j->nodes + t]) t++;
-    if (t == j->nodes)
-      return attn_reject_(e, ATTN_E_VALUE, "params.valid must have a node in each batch entry");
-  }
+  if (data && p->sources)
+    for (int64_t i = 0; i < n; i++)
+      if (p->sources[i] < 0 || p->sources[i] >= j->nodes)
+        return attn_reject_(e, ATTN_E_INDEX, "params.sources must lie in 0..e.len-1");
+  if (data && p->valid && j->nodes > 0)
+    for (int64_t b = 0; b < j->batch; b++) {
+      int64_t t = 0;
+      while (t < j->nodes && !p->valid[b * j->nodes + t]) t++;
+      if (t == j->nodes)
+        return attn_reject_(e, ATTN_E_VALUE, "params.valid must have a node in each batch entry");
+    }
   return 1;
 }
 
@@ -29846,7 +29923,8 @@ ATTN_FUNC_ void attn_sac_csr_item_(void *job, int worker, int64_t set) {
       else
         source[end[j]++] = (int32_t)i; /* in the end they begin where the next one began */
     }
-    for (int64_t i = 0; pass == 0 && i < t; i++) end[i + 1] += end[i], ptr[i + 1] += ptr[i];
+    if (pass == 0)
+      for (int64_t i = 0; i < t; i++) end[i + 1] += end[i], ptr[i + 1] += ptr[i];
   }
   for (int64_t i = 0; i < t; i++) fill[i] = (int32_t)ptr[i];
   for (int64_t j = 0, x = 0; j < t; j++)
@@ -29894,13 +29972,14 @@ ATTN_FUNC_ int attn_sac_given_(attn_error_ *e, attn_sac_job_ *j, attn_sac_more_ 
       !attn_sac_array_(e, m, edges, attn_mul_(attn_mul_(sets, j->n), 2), 4,
                        "edges must be aligned to its elements"))
     return 0;
-  for (int64_t set = 0; data && set < sets; set++) {
-    if (count[set] < 0 || count[set] > j->n)
-      return attn_reject_(e, ATTN_E_INDEX, "count must lie in 0..n");
-    for (int64_t x = 0; x < 2 * (int64_t)count[set]; x++)
-      if (edges[set * j->n * 2 + x] < 0 || edges[set * j->n * 2 + x] >= j->nodes)
-        return attn_reject_(e, ATTN_E_INDEX, "edges must lie in 0..nodes-1");
-  }
+  if (data)
+    for (int64_t set = 0; set < sets; set++) {
+      if (count[set] < 0 || count[set] > j->n)
+        return attn_reject_(e, ATTN_E_INDEX, "count must lie in 0..n");
+      for (int64_t x = 0; x < 2 * (int64_t)count[set]; x++)
+        if (edges[set * j->n * 2 + x] < 0 || edges[set * j->n * 2 + x] >= j->nodes)
+          return attn_reject_(e, ATTN_E_INDEX, "edges must lie in 0..nodes-1");
+    }
   return 1;
 }
 
@@ -30241,8 +30320,9 @@ ATTN_COLD_ int attn_routing_check_(attn_error_ *e, attn_routing_job_ *a, int cal
   if (!attn_check_lens_(e, p->q_len, b, tq, "params.q_len must lie in 0..q.len") ||
       !attn_check_lens_(e, p->kv_len, b, tk, "params.kv_len must lie in 0..k.len"))
     return 0;
-  for (int i = 0; call == ATTN_RT_ATTEND_ && i < a->sides; i++)
-    if (!attn_routing_check_members_(e, &a->side[i], b, h)) return 0;
+  if (call == ATTN_RT_ATTEND_)
+    for (int i = 0; i < a->sides; i++)
+      if (!attn_routing_check_members_(e, &a->side[i], b, h)) return 0;
   return 1;
 }
 
@@ -31006,11 +31086,12 @@ ATTN_FUNC_ void attn_drift_move_(void *job, int worker, int64_t h) {
   const double lam = a->decay, rest = 1.0 - lam;
   double all = 0.0;
   (void)worker;
-  for (int64_t c = 0; u->rule == ATTN_ROUTING_RUNNING && c < n; c++) {
-    float *count = u->counts + h * n + c;
-    *count = (float)(lam * (double)*count + rest * (double)a->rows[h * n + c]);
-    all += (double)*count;
-  }
+  if (u->rule == ATTN_ROUTING_RUNNING)
+    for (int64_t c = 0; c < n; c++) {
+      float *count = u->counts + h * n + c;
+      *count = (float)(lam * (double)*count + rest * (double)a->rows[h * n + c]);
+      all += (double)*count;
+    }
   for (int64_t c = 0; c < n; c++) {
     double *x = a->sum + (h * n + c) * d; /* becomes the centroid */
     const float *old = (const float *)(const void *)attn_at_(&a->job->centroids, 0, h, c);
@@ -31383,12 +31464,13 @@ ATTN_FUNC_ void attn_send_item_(void *job, int worker, int64_t index) {
     for (int r = 0; r < t.n; r++) t.row[r] = a->rows[unit * a->o.len + from + r], t.head[r] = h;
   }
   attn_tile_run_(&t, last);
-  for (int r = 0; last && r < t.n; r++) {
-    float *sum = (float *)(void *)attn_at_(&a->sum, t.batch, t.head[r], t.row[r]);
-    a->table->blend(sum, sum, attn_at_(&a->part, t.batch, t.head[r], t.row[r]), ATTN_F32, ATTN_F32,
-                    ATTN_F32, a->o.dim, 1.0f,
-                    a->share[attn_send_unit_(a, t.batch, t.head[r]) * a->o.len + t.row[r]]);
-  }
+  if (last)
+    for (int r = 0; r < t.n; r++) {
+      float *sum = (float *)(void *)attn_at_(&a->sum, t.batch, t.head[r], t.row[r]);
+      a->table->blend(sum, sum, attn_at_(&a->part, t.batch, t.head[r], t.row[r]), ATTN_F32,
+                      ATTN_F32, ATTN_F32, a->o.dim, 1.0f,
+                      a->share[attn_send_unit_(a, t.batch, t.head[r]) * a->o.len + t.row[r]]);
+    }
 }
 
 /* Before the first path (now < 0) sums are 0; before a path its LSE is that of nothing; after the last (now
@@ -31425,12 +31507,14 @@ ATTN_COLD_ int attn_send_path_(attn_stage_ *s, attn_mixture_job_ *a) {
   p.one_order = 1;
   f.o = a->part, f.q = path->q, f.k = path->k, f.v = path->v;
   if (!attn_sdpa_plan_(s->e, &f, &p, &s->ctx, &workers, -1)) return 0;
-  for (int64_t x = 0; f.plan && x < f.plan->tiles; x++) { /* bytes of a tile's runs or lists */
-    const attn_plan_tile_ *t = (const attn_plan_tile_ *)attn_plan_at_(f.plan, f.plan->at_tile) + x;
-    const int64_t bytes = t->step ? t->count * (int64_t)sizeof(attn_plan_run_)
-                                  : (t->n + 1 + t->count) * (int64_t)sizeof(int32_t);
-    if (bytes > most) most = bytes;
-  }
+  if (f.plan)
+    for (int64_t x = 0; x < f.plan->tiles; x++) { /* bytes of a tile's runs or lists */
+      const attn_plan_tile_ *t =
+          (const attn_plan_tile_ *)attn_plan_at_(f.plan, f.plan->at_tile) + x;
+      const int64_t bytes = t->step ? t->count * (int64_t)sizeof(attn_plan_run_)
+                                    : (t->n + 1 + t->count) * (int64_t)sizeof(int32_t);
+      if (bytes > most) most = bytes;
+    }
   f.own = attn_send_item_, f.own_job = a;
   f.own_items = attn_mul_(attn_mul_(a->o.batch, a->o.heads), attn_tiles_of_(a->o.len));
   const int64_t head = attn_piece_(1, sizeof(attn_plan_));
@@ -31598,15 +31682,16 @@ ATTN_COLD_ int attn_mixture_check_(attn_error_ *e, attn_mixture_job_ *a, int cal
   }
   if (!attn_check_apart_(e, ctx, op, COUNT, NULL, 0)) return 0;
   if (sums && !attn_mixture_paths_(e, a, ctx, op, COUNT, data)) return 0;
-  for (int64_t r = 0; send && data && r < b * heads * n; r++) {
-    const int32_t *to = a->path + r * a->k;
-    for (int64_t x = 0; x < a->k; x++) {
-      int twice = 0;
-      for (int64_t y = 0; y < x; y++) twice |= to[x] >= 0 && to[y] == to[x];
-      if (to[x] < -1 || to[x] >= a->count || twice)
-        return attn_reject_(e, ATTN_E_INDEX, "path must hold -1..count-1, none twice in a row");
+  if (send && data)
+    for (int64_t r = 0; r < b * heads * n; r++) {
+      const int32_t *to = a->path + r * a->k;
+      for (int64_t x = 0; x < a->k; x++) {
+        int twice = 0;
+        for (int64_t y = 0; y < x; y++) twice |= to[x] >= 0 && to[y] == to[x];
+        if (to[x] < -1 || to[x] >= a->count || twice)
+          return attn_reject_(e, ATTN_E_INDEX, "path must hold -1..count-1, none twice in a row");
+      }
     }
-  }
   return 1;
 }
 
@@ -33038,13 +33123,15 @@ ATTN_FUNC_ void attn_linear_rows_of_(attn_linear_chain_ *c, int64_t h, int64_t i
       const int64_t sums = attn_group_up_(n + 1), end = sums < i + rows ? i + rows : sums;
       float *t = w->t + n * e;
       const float *d = w->d + n * e;
-      for (int64_t j = 0; a->decays && j <= n; j++) t[j] *= d[j];
+      if (a->decays)
+        for (int64_t j = 0; j <= n; j++) t[j] *= d[j];
       for (int64_t j = n + 1; j < end; j++) t[j] = 0.0f;
     }
   }
-  for (int64_t i = 0; divides && i < r; i += 16)
-    attn_on_(list, f)->dots(sum + i, attn_linear_ones_, w->t + i * e, e, attn_linear_index_,
-                            r - i < 16 ? r - i : 16, r < i + 16 ? r : i + 16, ATTN_F32, 0);
+  if (divides)
+    for (int64_t i = 0; i < r; i += 16)
+      attn_on_(list, f)->dots(sum + i, attn_linear_ones_, w->t + i * e, e, attn_linear_index_,
+                              r - i < 16 ? r - i : 16, r < i + 16 ? r : i + 16, ATTN_F32, 0);
   if (c->scaled) f->scale_rows(w->p, m, w->p, m, r, m, c->left);
   attn_linear_times_(f, w->ask, w->y, a->wide, r, w->p, m, 1, c->s.s, a->wide, m, a->dv, 1);
   /* a value that is not finite must not meet the zeros of rows that do not see it */
@@ -33072,9 +33159,10 @@ ATTN_FUNC_ void attn_linear_steps_(attn_linear_chain_ *c, int64_t n, int64_t i0,
   const attn_table_ *f = a->table;
   const attn_linear_own_ *w = &c->w;
   const int64_t m = a->m, wide = a->wide, rows = i1 - i0, h0 = c->head * a->group;
-  for (int64_t g = 0; rows > 0 && g < a->group; g++)
-    attn_map_queries_(&a->map, w->map, w->p + g * rows * m,
-                      attn_linear_rows_(f, w->x, &a->q, c->b, h0 + g, i0, rows), rows, h0 + g);
+  if (rows > 0)
+    for (int64_t g = 0; g < a->group; g++)
+      attn_map_queries_(&a->map, w->map, w->p + g * rows * m,
+                        attn_linear_rows_(f, w->x, &a->q, c->b, h0 + g, i0, rows), rows, h0 + g);
   const float *x = n > 0 ? attn_linear_rows_(f, w->x, &a->k, c->b, c->kv, 0, n) : NULL;
   int64_t made = 0; /* features of keys */
   c->n = (int)n, c->fade = 1.0f;
@@ -33560,8 +33648,9 @@ ATTN_FUNC_ void attn_linear_walk_(attn_linear_chain_ *c, const attn_linear_range
     attn_linear_keys_(c, j, (int)(j1 - j < n ? j1 - j : n), 1, left > 0);
     n = c->n;
     const int64_t rows = left < n ? left : n;
-    for (int64_t h = c->head * a->group; rows > 0 && h < (c->head + 1) * a->group; h++)
-      attn_linear_rows_of_(c, h, r->row0 + at, rows);
+    if (rows > 0)
+      for (int64_t h = c->head * a->group; h < (c->head + 1) * a->group; h++)
+        attn_linear_rows_of_(c, h, r->row0 + at, rows);
     attn_linear_update_(c, 1);
   }
 }
@@ -34098,12 +34187,13 @@ ATTN_COLD_ int attn_cluster_data_(attn_error_ *e, const attn_cluster_job_ *a) {
     if (t > 0 && a->p.clusters > n)
       return attn_reject_(e, ATTN_E_RANGE,
                           "params.clusters must not exceed the queries of any item");
-    for (int64_t h = 0; a->attend && a->assignment.data && h < a->q.heads; h++) {
-      const int32_t *place = (const int32_t *)(const void *)attn_at_(&a->assignment, b, h, 0);
-      for (int64_t i = 0; i < n; i++)
-        if (place[i] < 0 || place[i] >= a->p.clusters)
-          return attn_reject_(e, ATTN_E_INDEX, "assignment must lie in 0..params.clusters-1");
-    }
+    if (a->attend && a->assignment.data)
+      for (int64_t h = 0; h < a->q.heads; h++) {
+        const int32_t *place = (const int32_t *)(const void *)attn_at_(&a->assignment, b, h, 0);
+        for (int64_t i = 0; i < n; i++)
+          if (place[i] < 0 || place[i] >= a->p.clusters)
+            return attn_reject_(e, ATTN_E_INDEX, "assignment must lie in 0..params.clusters-1");
+      }
   }
   return 1;
 }
@@ -34299,13 +34389,15 @@ ATTN_COLD_ int attn_clustered_plain_(attn_stage_ *s, attn_cluster_job_ *a) {
   a->most = (int32_t *)attn_stage_take_(s, b, 4);
   a->each = attn_piece_(attn_mul_(a->q.dim, 12), 1);
   if (!attn_stage_for_(s, items, attn_cluster_means_, a, a->each, &a->memory)) return 0;
-  for (int64_t unit = 0; s->run && unit < b * h; unit++) {
-    int32_t *most = &a->most[unit / h];
-    if (unit % h == 0 || *most < a->used[unit]) *most = a->used[unit];
-  }
-  for (int64_t unit = 0; s->run && unit < b * h; unit++) /* heads with fewer clusters: zeros */
-    for (int64_t r = a->used[unit]; r < a->most[unit / h]; r++)
-      memset(attn_at_(&a->mean, unit / h, unit % h, r), 0, (size_t)a->q.dim * sizeof(float));
+  if (s->run)
+    for (int64_t unit = 0; unit < b * h; unit++) {
+      int32_t *most = &a->most[unit / h];
+      if (unit % h == 0 || *most < a->used[unit]) *most = a->used[unit];
+    }
+  if (s->run)
+    for (int64_t unit = 0; unit < b * h; unit++) /* heads with fewer clusters: zeros */
+      for (int64_t r = a->used[unit]; r < a->most[unit / h]; r++)
+        memset(attn_at_(&a->mean, unit / h, unit % h, r), 0, (size_t)a->q.dim * sizeof(float));
   p.scale = a->p.scale, p.q_len = a->most, p.kv_len = a->p.kv_len;
   return attn_stage_sdpa_(s, a->shared, a->mean, a->k, a->v, &p) &&
          attn_stage_for_(s, items, attn_cluster_share_, a, 0, NULL);
@@ -34614,19 +34706,21 @@ ATTN_FUNC_ void attn_probsparse_measure_item_(void *job, int worker, int64_t ind
   for (int64_t r = 0, i = index % tiles * ATTN_PS_TILE_; r < ATTN_PS_TILE_ && i < q->len;
        r++, i++) {
     const int there = i < queries && keys > 0;
-    for (int64_t t = 0; there && n < keys && t < n; t++)
-      sample[t] = (int32_t)attn_random_below(a->p.seed, stream, (uint64_t)(i * n + t), keys);
+    if (there && n < keys)
+      for (int64_t t = 0; t < n; t++)
+        sample[t] = (int32_t)attn_random_below(a->p.seed, stream, (uint64_t)(i * n + t), keys);
     for (int64_t h = 0; h < q->heads; h++) {
       const char *key = attn_at_(k, b, h / (q->heads / k->heads), 0);
       float top = -INFINITY, m = 0.0f;
       double sum = 0.0;
       if (there) a->table->widen(row, attn_at_(q, b, h, i), 0, NULL, 1, dk, q->dtype, NULL);
-      for (int64_t t = 0; there && t < n; t += ATTN_BLOCK_) {
-        const int64_t some = n - t < ATTN_BLOCK_ ? n - t : (int64_t)ATTN_BLOCK_;
-        attn_on_(list, a->table)
-            ->dots(x, row, key, k->stride_len, sample + t, some, dk, k->dtype, ahead);
-        for (int64_t e = 0; e < some; e++) top = x[e] > top ? x[e] : top, sum += (double)x[e];
-      }
+      if (there)
+        for (int64_t t = 0; t < n; t += ATTN_BLOCK_) {
+          const int64_t some = n - t < ATTN_BLOCK_ ? n - t : (int64_t)ATTN_BLOCK_;
+          attn_on_(list, a->table)
+              ->dots(x, row, key, k->stride_len, sample + t, some, dk, k->dtype, ahead);
+          for (int64_t e = 0; e < some; e++) top = x[e] > top ? x[e] : top, sum += (double)x[e];
+        }
       if (there) m = (float)((double)top - sum / by);
       memcpy(attn_at_(&a->m, b, h, i), &m, sizeof m);
     }
@@ -34837,10 +34931,11 @@ ATTN_COLD_ int attn_probsparse_exact_(attn_stage_ *s, attn_probsparse_job_ *a) {
   workers = attn_pieces_(s->workers, items);
   f->bytes = attn_scratch_plan_(f);
   f->workspace = attn_stage_spare_(s, attn_mul_(f->bytes, workers));
-  for (int i = 0; s->run && i < workers; i++) {
-    attn_scratch_cut_(f, i, &w);
-    *w.pairs = 0, w.held->n = 0;
-  }
+  if (s->run)
+    for (int i = 0; i < workers; i++) {
+      attn_scratch_cut_(f, i, &w);
+      *w.pairs = 0, w.held->n = 0;
+    }
   if (!attn_stage_for_(s, items, attn_probsparse_tile_, a, f->bytes, NULL)) return 0;
   for (int i = 0; s->run && i < workers; i++) {
     attn_scratch_cut_(f, i, &w);
@@ -34864,10 +34959,11 @@ ATTN_COLD_ int attn_probsparse_steps_(attn_stage_ *s, void *job) {
   a->each = attn_piece_(attn_mul_(a->rows, 2), 8);
   if (!attn_stage_for_(s, units, attn_probsparse_sort_, a, a->each, &a->memory)) return 0;
   a->selection = given;
-  for (int64_t u = 0; s->run && u < units; u++)
-    if (a->failed[u])
-      return attn_reject_(s->e, ATTN_E_INDEX,
-                          "selection must hold different rows of each item's queries");
+  if (s->run)
+    for (int64_t u = 0; u < units; u++)
+      if (a->failed[u])
+        return attn_reject_(s->e, ATTN_E_INDEX,
+                            "selection must hold different rows of each item's queries");
   return attn_probsparse_average_(s, a) && attn_probsparse_exact_(s, a);
 }
 
@@ -36873,9 +36969,10 @@ ATTN_FUNC_ void attn_luna_grow_(const attn_table_ *f, float *state, float *sum, 
   attn_on_(dense, f)->gemm(empty ? state : sum, width, rows, x, 1, x_stride, w, w_stride, n, cols,
                            1);
   if (cols == width) cols *= rows, rows = 1; /* one row of all */
-  for (int64_t i = 0; !empty && i < rows; i++)
-    f->blend(state + i * width, state + i * width, sum + i * width, ATTN_F32, ATTN_F32, ATTN_F32,
-             cols, 1.0f, 1.0f);
+  if (!empty)
+    for (int64_t i = 0; i < rows; i++)
+      f->blend(state + i * width, state + i * width, sum + i * width, ATTN_F32, ATTN_F32, ATTN_F32,
+               cols, 1.0f, 1.0f);
 }
 
 /* n <= 64 tokens of one block; 0 = not done, since a number is not finite and a zero weight would not hide it. */
@@ -37286,9 +37383,10 @@ ATTN_COLD_ int attn_landmark_check_(attn_error_ *e, attn_landmark_job_ *j, const
       !attn_check_lens_(e, j->kv_len, b, tk, "params.kv_len must lie in 0..k.len") ||
       !attn_check_lens_(e, j->q_len, b, tq, "params.q_len must lie in 0..q.len"))
     return 0;
-  for (int64_t i = 0; j->conv.data && i < b; i++)
-    if ((j->q_len ? j->q_len[i] : tq) != (j->kv_len ? j->kv_len[i] : tk))
-      return attn_reject_(e, ATTN_E_SHAPE, "params.conv needs as many queries as keys");
+  if (j->conv.data)
+    for (int64_t i = 0; i < b; i++)
+      if ((j->q_len ? j->q_len[i] : tq) != (j->kv_len ? j->kv_len[i] : tk))
+        return attn_reject_(e, ATTN_E_SHAPE, "params.conv needs as many queries as keys");
   return 1;
 }
 
@@ -37865,12 +37963,13 @@ ATTN_COLD_ int attn_hard_plan_(attn_error_ *e, attn_hard_job_ *j,
     if (attn_overlap_(span[x], span[WORK]))
       return attn_reject_(e, ATTN_E_OVERLAP,
                           "ctx.workspace must not share memory with an argument");
-  for (int64_t h = 0; data && h < o->heads; h++) {
-    if (p->sigma && !(p->sigma[h] > 0.0f && p->sigma[h] < INFINITY))
-      return attn_reject_(e, ATTN_E_VALUE, "params.sigma must be positive and finite");
-    if (p->offset && p->offset[h] - p->offset[h] != 0.0f)
-      return attn_reject_(e, ATTN_E_VALUE, "params.offset must be finite");
-  }
+  if (data)
+    for (int64_t h = 0; h < o->heads; h++) {
+      if (p->sigma && !(p->sigma[h] > 0.0f && p->sigma[h] < INFINITY))
+        return attn_reject_(e, ATTN_E_VALUE, "params.sigma must be positive and finite");
+      if (p->offset && p->offset[h] - p->offset[h] != 0.0f)
+        return attn_reject_(e, ATTN_E_VALUE, "params.offset must be finite");
+    }
   if (data &&
       (!attn_check_lens_(e, p->kv_len, o->batch, v->len, "params.kv_len must lie in 0..v.len") ||
        !attn_check_lens_(e, p->q_len, o->batch, o->len, "params.q_len must lie in 0..o.len")))
@@ -37977,8 +38076,9 @@ ATTN_FUNC_ float attn_hard_remote_(const attn_hard_group_ *g, int r, int64_t key
 ATTN_FUNC_ void attn_hard_exp_(const attn_hard_group_ *g, int64_t n) {
   const double least = g->j->p.renorm ? 0.0 : (double)g->j->p.threshold;
   g->j->table->exp(g->s.x, g->s.x, n);
-  for (int64_t i = 0; least > 0.0 && i < n; i++)
-    if ((double)g->s.x[i] * g->norm < least) g->s.x[i] = 0.0f;
+  if (least > 0.0)
+    for (int64_t i = 0; i < n; i++)
+      if ((double)g->s.x[i] * g->norm < least) g->s.x[i] = 0.0f;
 }
 
 /* The weights of keys j0..j0+n, without 1 / (sigma sqrt(2 pi)), into w[key][lane]. */
@@ -38006,9 +38106,10 @@ ATTN_FUNC_ void attn_hard_weights_(attn_hard_group_ *g, float *w, int64_t j0, in
   }
   for (int64_t i = 0; i < n; i++)
     memcpy(w + i * ATTN_TILE_, x + first + i * step, LANES * sizeof(float));
-  for (int64_t i = 0; g->j->p.mask.kind && i < n; i++)
-    for (int r = 0; r < g->n; r++)
-      if (attn_hard_masked_(g, r, j0 + i)) w[i * ATTN_TILE_ + r] = 0.0f;
+  if (g->j->p.mask.kind)
+    for (int64_t i = 0; i < n; i++)
+      for (int r = 0; r < g->n; r++)
+        if (attn_hard_masked_(g, r, j0 + i)) w[i * ATTN_TILE_ + r] = 0.0f;
 }
 
 /* The next run of keys at or after `from` that some row can give weight to; 0 = none. */
@@ -38246,9 +38347,10 @@ ATTN_COLD_ int attn_average_run_(attn_stage_ *s, attn_average_ *a, attn_tensor h
   attn_gemm_params p;
   memset(&p, 0, sizeof p);
   if (!attn_stage_for_(s, attn_mul_(b, slices), attn_average_scan_, a, 0, NULL)) return 0;
-  for (int64_t i = 0; s->run && i < b; i++)
-    for (int64_t t = 0; t < a->n; t++)
-      a->count[i] += !a->p.real || a->p.real[i * a->y.len + a->t0 + t];
+  if (s->run)
+    for (int64_t i = 0; i < b; i++)
+      for (int64_t t = 0; t < a->n; t++)
+        a->count[i] += !a->p.real || a->p.real[i * a->y.len + a->t0 + t];
   if (hidden.data) {
     p.bias = a->p.b1, p.activation = ATTN_ACT_RELU;
     if (!attn_stage_gemm_(s, hidden, a->avg, a->p.w1, &p)) return 0;
@@ -38390,9 +38492,10 @@ ATTN_COLD_ int attn_average_check_(attn_error_ *e, attn_average_ *a, const attn_
   if (head && !query && (head[0] != ATTN_AVERAGE_MAGIC_ || head[1] != b || head[2] != d))
     return attn_reject_(e, ATTN_E_VALUE,
                         "params.state must come from attn_average_begin for y's batch and dim");
-  for (int64_t i = 0; head && !query && i < b; i++)
-    if (head[ATTN_AVERAGE_HEAD_ + i] < 0 || head[ATTN_AVERAGE_HEAD_ + i] > (int64_t)1 << 48)
-      return attn_reject_(e, ATTN_E_VALUE, "params.state has a count of tokens out of range");
+  if (head && !query)
+    for (int64_t i = 0; i < b; i++)
+      if (head[ATTN_AVERAGE_HEAD_ + i] < 0 || head[ATTN_AVERAGE_HEAD_ + i] > (int64_t)1 << 48)
+        return attn_reject_(e, ATTN_E_VALUE, "params.state has a count of tokens out of range");
   return 1;
 }
 
@@ -38593,12 +38696,13 @@ ATTN_COLD_ int attn_camtl_check_(attn_error_ *e, attn_block_prior *prior, attn_t
   if (k.len > n || (q.len > 0 && attn_add_(q.len, off) > n))
     return attn_reject_(e, ATTN_E_RANGE, "positions and k.len must lie within the blocks");
   if (!attn_check_apart_(e, ctx, op, 4, NULL, 0)) return 0;
-  for (int64_t r = 0; data && ctx && ctx->validate && r < x->batch * n; r++)
-    for (int64_t c = 0; c < x->dim; c++) {
-      const float v =
-          ((const float *)(const void *)attn_at_(x, r / n, r % n / x->dim, r % x->dim))[c];
-      if (v - v != 0.0f) return attn_reject_(e, ATTN_E_VALUE, "params.blocks must be finite");
-    }
+  if (data && ctx && ctx->validate)
+    for (int64_t r = 0; r < x->batch * n; r++)
+      for (int64_t c = 0; c < x->dim; c++) {
+        const float v =
+            ((const float *)(const void *)attn_at_(x, r / n, r % n / x->dim, r % x->dim))[c];
+        if (v - v != 0.0f) return attn_reject_(e, ATTN_E_VALUE, "params.blocks must be finite");
+      }
   return 1;
 }
 
@@ -38798,8 +38902,9 @@ ATTN_FUNC_ void attn_maps_convolve_(const attn_maps_job_ *a, int worker, int64_t
   for (int64_t j = 0; j < tk; j += ATTN_MAPS_STRIP_) {
     const int64_t cols = tk - j < ATTN_MAPS_STRIP_ ? tk - j : (int64_t)ATTN_MAPS_STRIP_;
     for (int64_t r = 0; r < n; r++) {
-      for (int64_t o = 0; a->bias && o < heads; o++)
-        for (int64_t c = 0; c < cols; c++) sum[o * ATTN_MAPS_STRIP_ + c] = a->bias[o];
+      if (a->bias)
+        for (int64_t o = 0; o < heads; o++)
+          for (int64_t c = 0; c < cols; c++) sum[o * ATTN_MAPS_STRIP_ + c] = a->bias[o];
       for (int64_t e = 0; e < a->kw; e++)
         attn_on_(dense, f)->gemm(sum, ATTN_MAPS_STRIP_, heads, a->weights + e * heads * deep, deep,
                                  1, source + r * heads * a->width + j + e, a->width, deep, cols,
@@ -38855,13 +38960,14 @@ ATTN_FUNC_ void attn_maps_item_(void *job, int worker, int64_t index) {
   const int64_t tile = a->tiles - 1 - index % a->tiles, unit = index / a->tiles;
   const int64_t b = unit / parts, h0 = unit % parts * a->heads, i0 = tile * a->rows;
   const int64_t n = f->q.len - i0 < a->rows ? f->q.len - i0 : a->rows;
-  for (int64_t h = h0; f->k.len > 0 && h < h0 + a->heads; h++)
-    attn_maps_head_(a, worker, b, h, i0, n);
+  if (f->k.len > 0)
+    for (int64_t h = h0; h < h0 + a->heads; h++) attn_maps_head_(a, worker, b, h, i0, n);
   if (a->convolve && f->k.len > 0) attn_maps_convolve_(a, worker, b, i0, n);
   for (int64_t h = h0; h < h0 + a->heads; h++) {
-    for (int64_t r = 0; a->scores.data && a->scores.dtype != ATTN_F32 && r < n; r++)
-      f->table->blend(attn_at_(&a->scores, b, h, i0 + r), attn_maps_row_(a, worker, b, h, i0, r),
-                      NULL, a->scores.dtype, ATTN_F32, ATTN_F32, f->k.len, 1.0f, 0.0f);
+    if (a->scores.data && a->scores.dtype != ATTN_F32)
+      for (int64_t r = 0; r < n; r++)
+        f->table->blend(attn_at_(&a->scores, b, h, i0 + r), attn_maps_row_(a, worker, b, h, i0, r),
+                        NULL, a->scores.dtype, ATTN_F32, ATTN_F32, f->k.len, 1.0f, 0.0f);
     attn_maps_attend_(a, worker, b, h, i0, n);
   }
 }
@@ -39234,29 +39340,33 @@ ATTN_FUNC_ void attn_map_apply_block_(const attn_map_apply_job_ *a, char *memory
   if (a->map.dtype != ATTN_F32 || cut) {
     const char *from = attn_at_(&a->map, b, h, i0) + attn_bytes_(a->map.dtype, j0);
     f->widen(wide, from, a->map.stride_len, NULL, rows, n, a->map.dtype, NULL);
-    for (int64_t r = 0; cut && r < rows; r++)
-      for (int64_t j = attn_clamp_(i0 + r + a->q_off + 1 - j0, 0, n); j < n; j++)
-        wide[r * n + j] = 0.0f;
+    if (cut)
+      for (int64_t r = 0; r < rows; r++)
+        for (int64_t j = attn_clamp_(i0 + r + a->q_off + 1 - j0, 0, n); j < n; j++)
+          wide[r * n + j] = 0.0f;
     p = wide, stride = n;
   }
   const float *w = v;
   int64_t w_stride = a->wide;
   if (a->v.dtype == ATTN_F32 && dv % ATTN_GROUP_ == 0 && !careful)
     w = (const float *)(const void *)attn_at_(&a->v, b, hv, j0), w_stride = a->v.stride_len;
-  for (int64_t j = 0; w == v && j < n; j++) {
-    float *to = v + j * a->wide;
-    f->widen(to, attn_at_(&a->v, b, hv, j0 + j), 0, NULL, 1, dv, a->v.dtype, NULL);
-    for (int64_t c = 0; careful && c < dv; c++) to[c] = to[c] - to[c] == 0.0f ? to[c] : 0.0f;
-  }
-  attn_on_(dense, f)->gemm(y, a->wide, rows, p, stride, 1, w, w_stride, n, dv, 0);
-  for (int64_t j = 0; careful && j < n; j++) {
-    const char *row = attn_at_(&a->v, b, hv, j0 + j);
-    for (int64_t c = 0; c < dv; c++) {
-      const float x = attn_number_(row, c, a->v.dtype, NULL);
-      for (int64_t r = 0; x - x != 0.0f && r < rows; r++)
-        if (p[r * stride + j] != 0.0f) y[r * a->wide + c] += p[r * stride + j] * x;
+  if (w == v)
+    for (int64_t j = 0; j < n; j++) {
+      float *to = v + j * a->wide;
+      f->widen(to, attn_at_(&a->v, b, hv, j0 + j), 0, NULL, 1, dv, a->v.dtype, NULL);
+      if (careful)
+        for (int64_t c = 0; c < dv; c++) to[c] = to[c] - to[c] == 0.0f ? to[c] : 0.0f;
     }
-  }
+  attn_on_(dense, f)->gemm(y, a->wide, rows, p, stride, 1, w, w_stride, n, dv, 0);
+  if (careful)
+    for (int64_t j = 0; j < n; j++) {
+      const char *row = attn_at_(&a->v, b, hv, j0 + j);
+      for (int64_t c = 0; c < dv; c++) {
+        const float x = attn_number_(row, c, a->v.dtype, NULL);
+        for (int64_t r = 0; x - x != 0.0f && r < rows; r++)
+          if (p[r * stride + j] != 0.0f) y[r * a->wide + c] += p[r * stride + j] * x;
+      }
+    }
 }
 
 /* A tile of rows of one head. */
@@ -39423,8 +39533,9 @@ ATTN_COLD_ int attn_lazy_steps_(attn_stage_ *s, void *job) {
     }
     if (!attn_stage_sdpa_(s, o, q, k, v, a->attention)) return 0;
     dv = 0;
-    for (int64_t i = l; n > 1 && i < l + n; dv += a->v[i].dim, i++)
-      if (!attn_lazy_columns_(s, o, dv, a->o[i], 0)) return 0;
+    if (n > 1)
+      for (int64_t i = l; i < l + n; dv += a->v[i].dim, i++)
+        if (!attn_lazy_columns_(s, o, dv, a->o[i], 0)) return 0;
   }
   return 1;
 }
@@ -39451,21 +39562,22 @@ ATTN_COLD_ int attn_lazy_check_(attn_error_ *e, attn_lazy_job_ *a, const attn_ct
     if (x.q.batch != a->q[0].batch || x.q.heads != a->q[0].heads || x.q.len != a->q[0].len)
       return attn_reject_(e, ATTN_E_SHAPE, "all layers must have the batch, heads and len of q[0]");
   }
-  for (int64_t l = 0; data > 0 && l < a->layers; l++) /* an output and everything of other layers */
-    for (int64_t i = 0; i < a->layers; i++) {
-      const attn_tensor *other[4] = {&a->o[i], &a->q[i / a->period], &a->k[i / a->period],
-                                     &a->v[i]};
-      attn_tensor o = a->o[l];
-      attn_span_ span, more;
-      if (i == l) continue;
-      if (!attn_check_tensor_(e, &o, wo, &span)) return 0;
-      for (int t = 0; t < 4; t++) {
-        attn_tensor x = *other[t];
-        if (!attn_check_stored_(e, &x, wi, &more)) return 0;
-        if (attn_overlap_(span, more))
-          return attn_reject_(e, ATTN_E_OVERLAP, attn_says_(wo, ATTN_SAYS_OVERLAP_));
+  if (data > 0)
+    for (int64_t l = 0; l < a->layers; l++) /* an output and everything of other layers */
+      for (int64_t i = 0; i < a->layers; i++) {
+        const attn_tensor *other[4] = {&a->o[i], &a->q[i / a->period], &a->k[i / a->period],
+                                       &a->v[i]};
+        attn_tensor o = a->o[l];
+        attn_span_ span, more;
+        if (i == l) continue;
+        if (!attn_check_tensor_(e, &o, wo, &span)) return 0;
+        for (int t = 0; t < 4; t++) {
+          attn_tensor x = *other[t];
+          if (!attn_check_stored_(e, &x, wi, &more)) return 0;
+          if (attn_overlap_(span, more))
+            return attn_reject_(e, ATTN_E_OVERLAP, attn_says_(wo, ATTN_SAYS_OVERLAP_));
+        }
       }
-    }
   return 1;
 }
 
@@ -39617,12 +39729,13 @@ ATTN_COLD_ int attn_synthesizer_weigh_(attn_error_ *e, attn_synthesizer_job_ *j,
   const int n = (int)j->p.count;
   float y[ATTN_SYNTHESIZER_MOST] = {1.0f}, top = -INFINITY;
   double sum = 0.0;
-  for (int i = 0; x && i < n; i++) {
-    if (!(x[i] - x[i] == 0.0f))
-      return attn_reject_(e, ATTN_E_VALUE, "params.alpha and .logits must be finite");
-    y[i] = x[i];
-    if (y[i] > top) top = y[i];
-  }
+  if (x)
+    for (int i = 0; i < n; i++) {
+      if (!(x[i] - x[i] == 0.0f))
+        return attn_reject_(e, ATTN_E_VALUE, "params.alpha and .logits must be finite");
+      y[i] = x[i];
+      if (y[i] > top) top = y[i];
+    }
   if (j->p.logits) {
     for (int i = 0; i < n; i++) y[i] -= top;
     table->exp(y, y, n);
@@ -40002,12 +40115,13 @@ ATTN_COLD_ int attn_synthesizer_steps_(attn_stage_ *s, void *job) {
   p.causal = j->p.causal, p.has_q_off = 1, p.q_off = j->q_off, p.kv_len = j->p.kv_len;
   p.window_left = j->p.window_left, p.window_right = j->p.window_right, p.q_len = j->p.q_len;
   p.mask = j->p.mask, p.bias = j->p.bias, p.lse = j->p.lse, p.map = j->p.map, p.scale = 1.0f;
-  for (int64_t i = 0; tk > 0 && i < j->p.count; i++) {
-    if (j->weight[i] == 0.0) continue;
-    if (!attn_synthesizer_addends_(s, j, i, addends, &added)) return 0;
-    const int64_t n = attn_synthesizer_dot_(&j->source[i]);
-    if (n > 0) wide = attn_add_(wide, n), last = i, dots++;
-  }
+  if (tk > 0)
+    for (int64_t i = 0; i < j->p.count; i++) {
+      if (j->weight[i] == 0.0) continue;
+      if (!attn_synthesizer_addends_(s, j, i, addends, &added)) return 0;
+      const int64_t n = attn_synthesizer_dot_(&j->source[i]);
+      if (n > 0) wide = attn_add_(wide, n), last = i, dots++;
+    }
   if (dots == 0) { /* scores of zero, which cost next to nothing */
     a.q = attn_synthesizer_spread_(attn_bhtd(&nought, ATTN_F32, 1, 1, tq, 1), b, h);
     a.k = attn_synthesizer_spread_(attn_bhtd(&nought, ATTN_F32, 1, 1, tk, 1), b, 1);
@@ -40464,12 +40578,13 @@ ATTN_COLD_ int attn_stage_cosines_(attn_stage_ *s, attn_cosines_ *a, double *res
     a->square = (double *)attn_stage_take_(s, attn_mul_(items, heads), sizeof(double));
     a->norm = (double *)attn_stage_take_(s, attn_mul_(batch, heads), sizeof(double));
     if (!attn_stage_for_(s, items, attn_cosines_flat_, a, a->each, &a->memory)) return 0;
-    for (int64_t r = 0; s->run && r < batch * heads; r++) {
-      double sum = 0.0;
-      for (int64_t t = 0; t < a->tiles; t++)
-        sum += a->square[(r / heads * a->tiles + t) * heads + r % heads];
-      a->norm[r] = sqrt(sum);
-    }
+    if (s->run)
+      for (int64_t r = 0; r < batch * heads; r++) {
+        double sum = 0.0;
+        for (int64_t t = 0; t < a->tiles; t++)
+          sum += a->square[(r / heads * a->tiles + t) * heads + r % heads];
+        a->norm[r] = sqrt(sum);
+      }
   }
   if (!attn_stage_for_(s, items, attn_cosines_item_, a, a->each, &a->memory)) return 0;
   if (!s->run) return 1;
@@ -40540,12 +40655,13 @@ ATTN_COLD_ int attn_disagreement_steps_(attn_stage_ *s, void *job) {
     a->part = (double *)attn_stage_take_(s, attn_joint_items_(&a->x), sizeof(double));
     attn_joint_memory_(s, &a->x, 0);
     if (!attn_joint_for_(s, &a->x, attn_disagreement_item_, a)) return 0;
-    for (int64_t b = 0; s->run && b < p->q.batch; b++) {
-      const int64_t rows = p->q_len ? p->q_len[b] : p->q.len;
-      double sum = 0.0;
-      for (int64_t i = 0; i < p->tiles; i++) sum += a->part[b * p->tiles + i];
-      if (rows > 0) d[2] -= sum / (a->by_row ? (double)rows : 1.0);
-    }
+    if (s->run)
+      for (int64_t b = 0; b < p->q.batch; b++) {
+        const int64_t rows = p->q_len ? p->q_len[b] : p->q.len;
+        double sum = 0.0;
+        for (int64_t i = 0; i < p->tiles; i++) sum += a->part[b * p->tiles + i];
+        if (rows > 0) d[2] -= sum / (a->by_row ? (double)rows : 1.0);
+      }
     d[2] /= heads * heads * (double)p->q.batch;
   }
   if (s->run) memcpy(a->d, d, sizeof d);
@@ -40724,7 +40840,8 @@ ATTN_FUNC_ void attn_target_row_(const attn_guided_ *a, const attn_joint_tile_ *
     if (g->kind == ATTN_TARGET_BLOCK) {
       const int32_t *segment = attn_target_segments_(g, t->batch);
       count = 0.0;
-      for (int64_t j = 0; p >= 0 && p < keys && j < keys; j++) count += segment[j] == segment[p];
+      if (p >= 0 && p < keys)
+        for (int64_t j = 0; j < keys; j++) count += segment[j] == segment[p];
     }
     row[r] = count > 0.0 ? weight / count : 0.0;
   }
@@ -40799,12 +40916,13 @@ ATTN_FUNC_ void attn_guided_item_(void *job, int worker, int64_t index) {
     double square = 0.0;
     for (int64_t m = 0; m < g->targets; m++)
       attn_target_row_(a, &t, &g->target[m], g->targets == 1, row + m * ATTN_TILE_);
-    for (int64_t j = 0, n; g->heads > 0 && j < keys; j += n) {
-      n = keys - j < ATTN_BLOCK_ ? keys - j : ATTN_BLOCK_;
-      attn_guided_target_(&y, &t, g, row, j, n);
-      for (int64_t e = 0; e < n; e++)
-        for (int r = 0; r < t.n; r++) square += y.t[e * ATTN_TILE_ + r] * y.t[e * ATTN_TILE_ + r];
-    }
+    if (g->heads > 0)
+      for (int64_t j = 0, n; j < keys; j += n) {
+        n = keys - j < ATTN_BLOCK_ ? keys - j : ATTN_BLOCK_;
+        attn_guided_target_(&y, &t, g, row, j, n);
+        for (int64_t e = 0; e < n; e++)
+          for (int r = 0; r < t.n; r++) square += y.t[e * ATTN_TILE_ + r] * y.t[e * ATTN_TILE_ + r];
+      }
     for (int64_t k = 0; k < g->heads; k++) *sum++ = square;
     row += g->targets * ATTN_TILE_;
   }
@@ -40894,9 +41012,10 @@ ATTN_COLD_ int attn_group_check_(attn_error_ *e, attn_guided_ *a, const attn_tar
   }
   if (g->targets > 1 && !(sum > 1.0 - 1e-5 && sum < 1.0 + 1e-5))
     return attn_reject_(e, ATTN_E_VALUE, "params.group.target.weight must sum to 1 over a group");
-  for (int64_t i = 0; !query && i < g->heads; i++)
-    if (g->head[i] < 0 || g->head[i] >= a->x.heads)
-      return attn_reject_(e, ATTN_E_INDEX, "params.group.head must lie in 0..H-1");
+  if (!query)
+    for (int64_t i = 0; i < g->heads; i++)
+      if (g->head[i] < 0 || g->head[i] >= a->x.heads)
+        return attn_reject_(e, ATTN_E_INDEX, "params.group.head must lie in 0..H-1");
   a->entries = attn_add_(a->entries, g->heads);
   a->targets = attn_add_(a->targets, g->targets);
   return 1;
@@ -40953,11 +41072,12 @@ ATTN_COLD_ void attn_collaborative_fill_(const attn_stage_ *s, const attn_multih
                     NULL);
     if (extra) mix[i * q->dim + j->dk + i] = 1.0f;
   }
-  for (int64_t b = 0; extra && b < q->batch; b++)
-    for (int64_t i = 0; i < q->len; i++) {
-      float *row = (float *)(void *)attn_at_(q, b, 0, i) + j->dk;
-      for (int64_t c = 0; c < extra; c++) row[c] = 1.0f;
-    }
+  if (extra)
+    for (int64_t b = 0; b < q->batch; b++)
+      for (int64_t i = 0; i < q->len; i++) {
+        float *row = (float *)(void *)attn_at_(q, b, 0, i) + j->dk;
+        for (int64_t c = 0; c < extra; c++) row[c] = 1.0f;
+      }
 }
 
 ATTN_COLD_ int attn_collaborative_steps_(attn_stage_ *s, void *job) {
@@ -41058,19 +41178,22 @@ ATTN_FUNC_ void attn_votes_sum_(const attn_votes_ *a, const attn_votes_room_ *r,
                                 const float *p, const float *u, int64_t stride) {
   const int64_t dc = a->dc;
   memset(y, 0, (size_t)a->m * sizeof(float));
-  for (int64_t n = 0; dc >= ATTN_CAPSULE_WIDE_ && n < a->n; n++) {
-    for (int64_t h = 0; h < a->heads; h++) r->column[h] = p[h * a->n + n];
-    attn_on_(sum, a->table)
-        ->axpys(y + n * dc, r->column, u + n * dc, stride, a->index, a->heads, dc, ATTN_F32, 1.0f,
-                0);
-  }
-  for (int64_t h = 0; dc < ATTN_CAPSULE_WIDE_ && h < a->heads; h++) {
-    const float *by = p + h * a->n;
-    for (int64_t n = 0; dc > 1 && n < a->n; n++)
-      for (int64_t c = 0; c < dc; c++) r->gain[n * dc + c] = by[n];
-    attn_votes_times_(a, r->row, u + h * stride, dc > 1 ? r->gain : by, y);
-    memcpy(y, r->row, (size_t)a->m * sizeof(float));
-  }
+  if (dc >= ATTN_CAPSULE_WIDE_)
+    for (int64_t n = 0; n < a->n; n++) {
+      for (int64_t h = 0; h < a->heads; h++) r->column[h] = p[h * a->n + n];
+      attn_on_(sum, a->table)
+          ->axpys(y + n * dc, r->column, u + n * dc, stride, a->index, a->heads, dc, ATTN_F32, 1.0f,
+                  0);
+    }
+  if (dc < ATTN_CAPSULE_WIDE_)
+    for (int64_t h = 0; h < a->heads; h++) {
+      const float *by = p + h * a->n;
+      if (dc > 1)
+        for (int64_t n = 0; n < a->n; n++)
+          for (int64_t c = 0; c < dc; c++) r->gain[n * dc + c] = by[n];
+      attn_votes_times_(a, r->row, u + h * stride, dc > 1 ? r->gain : by, y);
+      memcpy(y, r->row, (size_t)a->m * sizeof(float));
+    }
 }
 
 /* l[h][n] = base + u_hn . v_n; base: shift[n], or what l holds */
@@ -41078,23 +41201,26 @@ ATTN_FUNC_ void attn_votes_dots_(const attn_votes_ *a, const attn_votes_room_ *r
                                  const float *v, const float *u, int64_t stride,
                                  const float *shift) {
   const int64_t dc = a->dc;
-  for (int64_t n = 0; dc >= ATTN_CAPSULE_WIDE_ && n < a->n; n++) {
-    attn_on_(list, a->table)
-        ->dots(r->column, v + n * dc, u + n * dc, stride, a->index, a->heads, dc, ATTN_F32, 0);
-    for (int64_t h = 0; h < a->heads; h++)
-      l[h * a->n + n] = (shift ? shift[n] : l[h * a->n + n]) + r->column[h];
-  }
-  for (int64_t h = 0; dc < ATTN_CAPSULE_WIDE_ && h < a->heads; h++) {
-    float *to = l + h * a->n;
-    const float *base = shift ? shift : to;
-    attn_votes_times_(a, r->row, u + h * stride, v, dc > 1 ? NULL : base);
-    if (dc == 1) memcpy(to, r->row, (size_t)a->m * sizeof(float));
-    for (int64_t n = 0; dc > 1 && n < a->n; n++) {
-      float sum = r->row[n * dc];
-      for (int64_t c = 1; c < dc; c++) sum += r->row[n * dc + c];
-      to[n] = base[n] + sum;
+  if (dc >= ATTN_CAPSULE_WIDE_)
+    for (int64_t n = 0; n < a->n; n++) {
+      attn_on_(list, a->table)
+          ->dots(r->column, v + n * dc, u + n * dc, stride, a->index, a->heads, dc, ATTN_F32, 0);
+      for (int64_t h = 0; h < a->heads; h++)
+        l[h * a->n + n] = (shift ? shift[n] : l[h * a->n + n]) + r->column[h];
     }
-  }
+  if (dc < ATTN_CAPSULE_WIDE_)
+    for (int64_t h = 0; h < a->heads; h++) {
+      float *to = l + h * a->n;
+      const float *base = shift ? shift : to;
+      attn_votes_times_(a, r->row, u + h * stride, v, dc > 1 ? NULL : base);
+      if (dc == 1) memcpy(to, r->row, (size_t)a->m * sizeof(float));
+      if (dc > 1)
+        for (int64_t n = 0; n < a->n; n++) {
+          float sum = r->row[n * dc];
+          for (int64_t c = 1; c < dc; c++) sum += r->row[n * dc + c];
+          to[n] = base[n] + sum;
+        }
+    }
 }
 
 /* c = softmax over n for each h of l in log2 units; r keeps the largest l and the sum. */
@@ -41194,9 +41320,10 @@ ATTN_FUNC_ const float *attn_votes_of_(const attn_votes_ *a, int worker, int64_t
   for (int64_t h = 0; h < a->heads; h++) {
     const float *x = (const float *)(const void *)attn_at_(&a->x, b, h, t);
     int64_t x_stride = a->x.stride_len;
-    for (int64_t i = 0; !a->w.data && i < tokens; i++)
-      f->widen(u + i * *next + h * a->m, attn_at_(&a->x, b, h, t + i), 0, NULL, 1, a->m, a->x.dtype,
-               NULL);
+    if (!a->w.data)
+      for (int64_t i = 0; i < tokens; i++)
+        f->widen(u + i * *next + h * a->m, attn_at_(&a->x, b, h, t + i), 0, NULL, 1, a->m,
+                 a->x.dtype, NULL);
     if (!a->w.data) continue;
     if (!plain) {
       f->widen(rows, x, x_stride, NULL, tokens, a->x.dim, a->x.dtype, NULL);
@@ -41229,7 +41356,8 @@ ATTN_COLD_ int attn_votes_run_(attn_stage_ *s, attn_votes_ *a, attn_item_fn_ ite
     a->packed = (const float *)attn_stage_take_(s, all, f);
     if (!attn_stage_for_(s, a->heads, attn_votes_pack_, a, 0, NULL)) return 0;
   }
-  for (int64_t h = 0; s->run && h < a->heads; h++) index[h] = (int32_t)h, ones[h] = 1.0f;
+  if (s->run)
+    for (int64_t h = 0; h < a->heads; h++) index[h] = (int32_t)h, ones[h] = 1.0f;
   a->at_rows = made ? attn_piece_(attn_mul_(one, a->tokens), f) : 0;
   a->at_token = attn_add_(a->at_rows, a->w.data && a->x.dtype != ATTN_F32
                                           ? attn_piece_(attn_mul_(a->x.dim, a->tokens), f)
@@ -42788,7 +42916,8 @@ ATTN_FUNC_ void attn_loss_rebuilt_(void *job, int worker, int64_t index) {
     attn_matrix_times_(f, &a->w, 0, t, row, dim, n, in, stride, 0, dim, 0, dim, 1);
     for (int r = 0; r < n; r++) {
       const int64_t i = (first + r) * a->w.w.heads + t;
-      for (int64_t c = 0; a->bias && c < dim; c++) row[r * dim + c] += a->bias[c];
+      if (a->bias)
+        for (int64_t c = 0; c < dim; c++) row[r * dim + c] += a->bias[c];
       f->widen(x, attn_at_(&a->a, b, 0, i), 0, NULL, 1, dim, a->a.dtype, NULL);
       total += attn_loss_row_(x, row + r * dim, dim);
     }
@@ -42816,12 +42945,13 @@ ATTN_COLD_ int attn_stage_loss_(attn_stage_ *s, attn_loss_ *a) {
   if (!attn_stage_products_(s, &a->w, rebuilt, items,
                             rebuilt ? attn_loss_rebuilt_ : attn_loss_item_, a, a->each, &a->memory))
     return 0;
-  for (int64_t b = 0; s->run && b < a->batch; b++) {
-    double sum = 0.0;
-    for (int64_t i = 0; i < a->tiles; i++) sum += a->part[b * a->tiles + i];
-    if (a->norm) a->norm[b] = (float)sqrt(sum);
-    if (a->mean) a->mean[b] = a->count ? (float)(sum / (double)a->count) : 0.0f;
-  }
+  if (s->run)
+    for (int64_t b = 0; b < a->batch; b++) {
+      double sum = 0.0;
+      for (int64_t i = 0; i < a->tiles; i++) sum += a->part[b * a->tiles + i];
+      if (a->norm) a->norm[b] = (float)sqrt(sum);
+      if (a->mean) a->mean[b] = a->count ? (float)(sum / (double)a->count) : 0.0f;
+    }
   return 1;
 }
 
@@ -43472,12 +43602,14 @@ ATTN_COLD_ int attn_knn_lm_check_(attn_error_ *e, attn_knn_job_ *a, const attn_k
   if (attn_same_view_(&a->log_p, &a->log_lm)) op[3].span.hi = op[3].span.lo;
   if (!attn_check_apart_(e, ctx, op, 4, more, 2)) return 0;
   op[3].span = own;
-  for (int64_t i = 0; data && i < a->keys.len; i++)
-    if (a->values[i] < 0 || a->values[i] >= a->vocabulary)
-      return attn_reject_(e, ATTN_E_INDEX, "values must lie in 0..V-1");
-  for (int64_t i = 0; data && a->target && i < a->q.len; i++)
-    if (a->target[i] < 0 || a->target[i] >= a->vocabulary)
-      return attn_reject_(e, ATTN_E_INDEX, "params.target must lie in 0..V-1");
+  if (data)
+    for (int64_t i = 0; i < a->keys.len; i++)
+      if (a->values[i] < 0 || a->values[i] >= a->vocabulary)
+        return attn_reject_(e, ATTN_E_INDEX, "values must lie in 0..V-1");
+  if (data && a->target)
+    for (int64_t i = 0; i < a->q.len; i++)
+      if (a->target[i] < 0 || a->target[i] >= a->vocabulary)
+        return attn_reject_(e, ATTN_E_INDEX, "params.target must lie in 0..V-1");
   return 1;
 }
 
@@ -43620,7 +43752,8 @@ ATTN_FUNC_ void attn_spalm_row_(const attn_spalm_job_ *a, const attn_spalm_room_
   } else {
     const char *rows = attn_at_(&a->y, 0, a->index ? 0 : t, 0);
     double x = a->b_g;
-    for (int64_t c = 0; a->w_g && c < d; c++) x += (double)a->w_g[c] * (double)w->h[c];
+    if (a->w_g)
+      for (int64_t c = 0; c < d; c++) x += (double)a->w_g[c] * (double)w->h[c];
     attn_sigmoid_(f, x, &g, &rest);
     attn_on_(list, f)->dots(w->x, w->h, rows, a->y.stride_len, w->pick, n, d, a->y.dtype, 0);
     attn_row_weights_(f, w->x, n, a->scale * ATTN_LOG2E_);
@@ -43730,9 +43863,10 @@ ATTN_COLD_ int attn_spalm_check_(attn_error_ *e, attn_spalm_job_ *a, const attn_
       !attn_check_array_(e, a->w_g, d, 4, "params.w_g must be aligned to its elements", &more[2]) ||
       !attn_check_apart_(e, ctx, op, COUNT, more, 3))
     return 0;
-  for (int64_t i = 0; data && a->index && i < cells; i++)
-    if (a->index[i] < -1 || a->index[i] >= a->y.len)
-      return attn_reject_(e, ATTN_E_INDEX, "params.index must lie in -1..y.len-1");
+  if (data && a->index)
+    for (int64_t i = 0; i < cells; i++)
+      if (a->index[i] < -1 || a->index[i] >= a->y.len)
+        return attn_reject_(e, ATTN_E_INDEX, "params.index must lie in -1..y.len-1");
   return 1;
 }
 
@@ -43950,8 +44084,10 @@ ATTN_FUNC_ void attn_memorizing_item_(void *job, int worker, int64_t index) {
   if (m->len > 0) {
     const int64_t run = m->k.len - m->first < m->len ? m->k.len - m->first : m->len;
     attn_topk_open_(&t, memory, rows, n, a->far_q.dtype, 1.0f);
-    for (int r = 0; zeros && r < n; r++) /* all scores are 0 */
-      for (int64_t c = 0; zero[r] && c < a->q.dim; c++) t.qt[c * ATTN_TILE_ + r] = 0.0f;
+    if (zeros)
+      for (int r = 0; r < n; r++) /* all scores are 0 */
+        if (zero[r])
+          for (int64_t c = 0; c < a->q.dim; c++) t.qt[c * ATTN_TILE_ + r] = 0.0f;
     attn_topk_scan_(&t, attn_at_(&m->k, b, hk, m->first), m->k.stride_len, m->k.dtype, run, 0);
     if (run < m->len)
       attn_topk_scan_(&t, attn_at_(&m->k, b, hk, 0), m->k.stride_len, m->k.dtype, m->len - run,
@@ -44246,15 +44382,16 @@ ATTN_FUNC_ void attn_gtrxl_item_(void *job, int worker, int64_t index) {
   const float *x = attn_gtrxl_rows_(f, &a->x, b, first, n, (float *)(void *)memory, &sx);
   const float *y =
       attn_gtrxl_rows_(f, &a->y, b, first, n, (float *)(void *)(memory + a->at_y), &sy);
-  for (int64_t c0 = 0; gru && c0 < dm; c0 += WIDE) {
-    const int64_t c1 = dm - c0 < WIDE ? dm : c0 + WIDE;
-    attn_matrix_times_(f, &a->w[0], 0, 0, rx + c0, dm, n, y, sy, 0, dm, c0, c1, 1);
-    attn_matrix_times_(f, &a->w[1], 0, 0, rx + c0, dm, n, x, sx, 0, dm, c0, c1, 0);
-    for (int64_t r = 0; r < n; r++) {
-      float *to = rx + r * dm + c0;
-      attn_on_(gate, f)->gate(to, to, 1.0f, NULL, NULL, x + r * sx + c0, c1 - c0, 0, 0);
+  if (gru)
+    for (int64_t c0 = 0; c0 < dm; c0 += WIDE) {
+      const int64_t c1 = dm - c0 < WIDE ? dm : c0 + WIDE;
+      attn_matrix_times_(f, &a->w[0], 0, 0, rx + c0, dm, n, y, sy, 0, dm, c0, c1, 1);
+      attn_matrix_times_(f, &a->w[1], 0, 0, rx + c0, dm, n, x, sx, 0, dm, c0, c1, 0);
+      for (int64_t r = 0; r < n; r++) {
+        float *to = rx + r * dm + c0;
+        attn_on_(gate, f)->gate(to, to, 1.0f, NULL, NULL, x + r * sx + c0, c1 - c0, 0, 0);
+      }
     }
-  }
   for (int i = 0; i < WIDE; i++) less[i] = a->b;
   for (int64_t c0 = 0; c0 < dm; c0 += WIDE) {
     const int64_t c1 = dm - c0 < WIDE ? dm : c0 + WIDE, cols = c1 - c0;
@@ -44901,9 +45038,10 @@ ATTN_COLD_ int attn_returns_check_(attn_error_ *e, attn_returns_job_ *j,
   if (!attn_check_array_(e, j->target, b, 4, "params.target must be aligned to its elements",
                          &target))
     return 0;
-  for (int64_t i = 0; j->target && i < b; i++)
-    if (!(j->target[i] - j->target[i] == 0.0f))
-      return attn_reject_(e, ATTN_E_VALUE, "params.target must be finite");
+  if (j->target)
+    for (int64_t i = 0; i < b; i++)
+      if (!(j->target[i] - j->target[i] == 0.0f))
+        return attn_reject_(e, ATTN_E_VALUE, "params.target must be finite");
   if (attn_same_view_(&j->y, &j->r)) op[1].span.hi = op[1].span.lo; /* in place */
   return attn_check_apart_(e, ctx, op, 2, &target, 1);
 }
@@ -44981,9 +45119,10 @@ ATTN_FUNC_ void attn_trajectory_item_(void *job, int worker, int64_t index) {
   }
   const attn_norm_rows_ rows = {to, NULL, to, NULL, stride, 0, stride, 0, dm};
   attn_norm_rows_of_(f, &rows, 3 * n, &j->p.norm);
-  for (int64_t r = 0; !plain && r < 3 * n; r++)
-    f->blend(attn_at_(&j->y, b, 0, 3 * first + r), to + r * stride, NULL, j->y.dtype, ATTN_F32,
-             ATTN_F32, dm, 1.0f, 0.0f);
+  if (!plain)
+    for (int64_t r = 0; r < 3 * n; r++)
+      f->blend(attn_at_(&j->y, b, 0, 3 * first + r), to + r * stride, NULL, j->y.dtype, ATTN_F32,
+               ATTN_F32, dm, 1.0f, 0.0f);
 }
 
 ATTN_COLD_ int attn_trajectory_check_(attn_error_ *e, attn_trajectory_job_ *j,
@@ -45380,15 +45519,17 @@ ATTN_COLD_ int attn_exits_shapes_(attn_error_ *e, attn_exits_ *a, attn_operand_ 
     return 0;
   if (p->x_len && !whole)
     return attn_reject_(e, ATTN_E_RANGE, "params.x_len must be null but for ATTN_EXIT_SEQUENCE");
-  for (int64_t b = 0; p->x_len && !query && b < batch; b++)
-    if (p->x_len[b] < 1 || p->x_len[b] > a->x.len)
-      return attn_reject_(e, ATTN_E_RANGE, "params.x_len must lie in 1..x.len");
+  if (p->x_len && !query)
+    for (int64_t b = 0; b < batch; b++)
+      if (p->x_len[b] < 1 || p->x_len[b] > a->x.len)
+        return attn_reject_(e, ATTN_E_RANGE, "params.x_len must lie in 1..x.len");
   if (p->tau == 0.0f && !attn_to_bits_(p->tau)) p->tau = 0.5f;
   if (!(p->tau >= 0.0f && p->tau <= 1.0f))
     return attn_reject_(e, ATTN_E_RANGE, "params.tau must lie in 0..1");
-  for (int64_t i = 0; p->taus && layered && !query && i < n - 1; i++)
-    if (!(p->taus[i] >= 0.0f && p->taus[i] <= 1.0f))
-      return attn_reject_(e, ATTN_E_RANGE, "params.taus must lie in 0..1");
+  if (p->taus && layered && !query)
+    for (int64_t i = 0; i < n - 1; i++)
+      if (!(p->taus[i] >= 0.0f && p->taus[i] <= 1.0f))
+        return attn_reject_(e, ATTN_E_RANGE, "params.taus must lie in 0..1");
   return 1;
 }
 
@@ -45464,10 +45605,11 @@ ATTN_COLD_ int attn_smooth_steps_(attn_stage_ *s, void *job) {
   const int64_t r = a->reach, weights = 2 * r + 1;
   a->weight = (float *)attn_stage_take_(s, weights, sizeof(float));
   a->index = (int32_t *)attn_stage_take_(s, weights, sizeof(int32_t));
-  for (int64_t d = 0; s->run && d < weights; d++) {
-    a->index[d] = (int32_t)d;
-    a->weight[d] = (float)(-(double)(d - r) * (double)(d - r) / sigma);
-  }
+  if (s->run)
+    for (int64_t d = 0; d < weights; d++) {
+      a->index[d] = (int32_t)d;
+      a->weight[d] = (float)(-(double)(d - r) * (double)(d - r) / sigma);
+    }
   if (s->run) a->table->exp(a->weight, a->weight, weights);
   a->each = attn_piece_(attn_add_(attn_mul_(2, n), 2 * ATTN_SMOOTH_), sizeof(float));
   return attn_stage_for_(s, attn_mul_(a->x.batch, a->x.len), attn_smooth_item_, a, a->each,
@@ -45540,19 +45682,21 @@ ATTN_FUNC_ void attn_target_item_(void *job, int worker, int64_t b) {
   float x[ATTN_TILE_];
   double best[ATTN_TILE_];
   (void)worker;
-  for (int64_t i = 0; a->p.tokens && i < t; i += ATTN_TILE_) {
-    const int64_t n = t - i < ATTN_TILE_ ? t - i : ATTN_TILE_;
-    const int64_t here = len - i < n ? (len > i ? len - i : 0) : n;
-    for (int64_t c = 0; c < n; c++) to[i + c] = 0;
-    for (int64_t k = 0; here > 0 && k < layers; k++) {
-      a->table->widen(x, attn_at_(&a->x, b, 0, k) + attn_bytes_(a->x.dtype, i), 0, NULL, 1, here,
-                      a->x.dtype, NULL);
-      for (int64_t c = 0; c < here; c++) {
-        const double value = (double)x[c] - price * (double)(k + 1);
-        if (k == 0 || value > best[c]) best[c] = value, to[i + c] = (int32_t)(k + 1);
-      }
+  if (a->p.tokens)
+    for (int64_t i = 0; i < t; i += ATTN_TILE_) {
+      const int64_t n = t - i < ATTN_TILE_ ? t - i : ATTN_TILE_;
+      const int64_t here = len - i < n ? (len > i ? len - i : 0) : n;
+      for (int64_t c = 0; c < n; c++) to[i + c] = 0;
+      if (here > 0)
+        for (int64_t k = 0; k < layers; k++) {
+          a->table->widen(x, attn_at_(&a->x, b, 0, k) + attn_bytes_(a->x.dtype, i), 0, NULL, 1,
+                          here, a->x.dtype, NULL);
+          for (int64_t c = 0; c < here; c++) {
+            const double value = (double)x[c] - price * (double)(k + 1);
+            if (k == 0 || value > best[c]) best[c] = value, to[i + c] = (int32_t)(k + 1);
+          }
+        }
     }
-  }
   if (a->p.tokens) return;
   best[0] = 0.0;
   for (int64_t k = 0; k < layers; k++) {
@@ -46344,9 +46488,10 @@ ATTN_COLD_ void attn_universal_list_(attn_universal_ *a, int all, int last) {
     int live = 0, on = 0; /* somebody has a state to get; somebody goes on afterwards */
     for (int64_t t = 0; t < len; t++) live |= done[t] != ATTN_HALTED_, on |= done[t] == ATTN_RUNS_;
     r->first[b] = r->n;
-    for (int64_t t = 0; live && t < len; t++)
-      if ((all && on && !last) || done[t] != ATTN_HALTED_)
-        r->row[r->n++] = (int32_t)(b * r->len + t);
+    if (live)
+      for (int64_t t = 0; t < len; t++)
+        if ((all && on && !last) || done[t] != ATTN_HALTED_)
+          r->row[r->n++] = (int32_t)(b * r->len + t);
   }
   r->first[r->batch] = r->n;
 }
@@ -46421,8 +46566,9 @@ ATTN_COLD_ int attn_universal_all_(attn_stage_ *s, attn_universal_ *a,
                                    const attn_universal_signal_params *signal) {
   const attn_running_ *r = &a->r;
   int whole = 1;
-  for (int64_t b = 0; s->run && b < r->batch; b++)
-    whole &= r->first[b + 1] > r->first[b] && attn_universal_len_(a, b) == r->len;
+  if (s->run)
+    for (int64_t b = 0; b < r->batch; b++)
+      whole &= r->first[b + 1] > r->first[b] && attn_universal_len_(a, b) == r->len;
   if (whole && !attn_universal_rows_(s, a, 0, r->batch, r->len, signal)) return 0;
   if (whole && s->run) return 1;
   for (int64_t b = 0; b < (s->run ? r->batch : 1); b++) {
@@ -46655,9 +46801,10 @@ ATTN_COLD_ int attn_exit_stack_check_(attn_error_ *e, attn_exit_stack_ *a, const
         !attn_coder_check_(e, &j, 1, &own, ctx, table, workers, query))
       return 0;
   }
-  for (int64_t i = 0; !a->p.decide && !query && i < b * n; i++)
-    if (a->exits[i] < 1 || a->exits[i] > a->p.count)
-      return attn_reject_(e, ATTN_E_RANGE, "exits must lie in 1..params.count");
+  if (!a->p.decide && !query)
+    for (int64_t i = 0; i < b * n; i++)
+      if (a->exits[i] < 1 || a->exits[i] > a->p.count)
+        return attn_reject_(e, ATTN_E_RANGE, "exits must lie in 1..params.count");
   return 1;
 }
 
@@ -47554,7 +47701,8 @@ ATTN_FUNC_ void attn_spatial_start_(const attn_spatial_ *a, const attn_spatial_t
       if (from)
         f->blend(y, from + attn_bytes_(add->dtype, p * ATTN_PANEL_), y, ATTN_F32, add->dtype,
                  ATTN_F32, attn_spatial_cols_(a, t, p), 1.0f, 1.0f);
-      for (int i = 0; bias->data && i < ATTN_PANEL_; i++) y[i] += row[r];
+      if (bias->data)
+        for (int i = 0; i < ATTN_PANEL_; i++) y[i] += row[r];
     }
   }
   if (a->more.data) {
@@ -47567,25 +47715,27 @@ ATTN_FUNC_ void attn_spatial_start_(const attn_spatial_ *a, const attn_spatial_t
 /* What is made of it. */
 ATTN_FUNC_ void attn_spatial_finish_(const attn_spatial_ *a, const attn_spatial_tile_ *t) {
   const attn_table_ *f = a->table;
-  for (int64_t p = 0; a->panels && p < t->panels; p++)
-    attn_on_(dense, f)->activate(t->y + p * t->step, t->rows * ATTN_PANEL_, NULL, 1.0f,
-                                 (int)a->act);
-  for (int64_t r = 0; !a->panels && r < t->rows; r++) {
-    const attn_tensor *out = a->gate.data ? &a->gate : &a->y;
-    char *row = attn_spatial_row_(a, t, out, t->r0 + r);
-    for (int64_t p = 0; p < t->panels; p++) {
-      const float *y = t->y + p * t->step + r * ATTN_PANEL_;
-      char *to = row + attn_bytes_(out->dtype, p * ATTN_PANEL_);
-      const int64_t cols = attn_spatial_cols_(a, t, p);
-      if (a->gate.data)
-        attn_on_(dense, f)->act((float *)(void *)to, y, (const float *)(const void *)to, cols, NULL,
-                                1.0f, (int)ATTN_ACT_NONE);
-      else if (out->dtype == ATTN_F32)
-        memcpy(to, y, (size_t)cols * sizeof *y);
-      else
-        f->blend(to, y, NULL, out->dtype, ATTN_F32, ATTN_F32, cols, 1.0f, 0.0f);
+  if (a->panels)
+    for (int64_t p = 0; p < t->panels; p++)
+      attn_on_(dense, f)->activate(t->y + p * t->step, t->rows * ATTN_PANEL_, NULL, 1.0f,
+                                   (int)a->act);
+  if (!a->panels)
+    for (int64_t r = 0; r < t->rows; r++) {
+      const attn_tensor *out = a->gate.data ? &a->gate : &a->y;
+      char *row = attn_spatial_row_(a, t, out, t->r0 + r);
+      for (int64_t p = 0; p < t->panels; p++) {
+        const float *y = t->y + p * t->step + r * ATTN_PANEL_;
+        char *to = row + attn_bytes_(out->dtype, p * ATTN_PANEL_);
+        const int64_t cols = attn_spatial_cols_(a, t, p);
+        if (a->gate.data)
+          attn_on_(dense, f)->act((float *)(void *)to, y, (const float *)(const void *)to, cols,
+                                  NULL, 1.0f, (int)ATTN_ACT_NONE);
+        else if (out->dtype == ATTN_F32)
+          memcpy(to, y, (size_t)cols * sizeof *y);
+        else
+          f->blend(to, y, NULL, out->dtype, ATTN_F32, ATTN_F32, cols, 1.0f, 0.0f);
+      }
     }
-  }
 }
 
 /* 96 rows by 4 panels of one head. */
@@ -47864,9 +48014,10 @@ ATTN_COLD_ int attn_gmlp_steps_(attn_stage_ *s, void *job) {
     if (!attn_gmlp_gate_(s, p, z, each, len, panels) ||
         !attn_stage_mixed_(s, o, x, attn_mixed_columns_(z, 0, e), p->w_2, p->b_2))
       return 0;
-    for (int64_t i = 0; s->run && len && i < some * t; i++)
-      if (i % t >= len[i / t])
-        memset(attn_at_(&o, i / t, 0, i % t), 0, (size_t)attn_bytes_(o.dtype, o.dim));
+    if (s->run && len)
+      for (int64_t i = 0; i < some * t; i++)
+        if (i % t >= len[i / t])
+          memset(attn_at_(&o, i / t, 0, i % t), 0, (size_t)attn_bytes_(o.dtype, o.dim));
   }
   return 1;
 }

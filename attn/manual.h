@@ -166,6 +166,9 @@
  *                            file does not call is not compiled
  *   ATTN_MALLOC(size), ATTN_FREE(ptr)   both or none; malloc and free
  *   ATTN_NO_AVX2, ATTN_NO_AVX512, ATTN_NO_NEON   leave a tier out
+ *   ATTN_ONLY                families the program wants, (ATTN_FAMILY_SDPA | ATTN_FAMILY_CACHE | ..), the same
+ *                            in all its files: the others are neither declared nor compiled, and a
+ *                            call of theirs is a compiler's error that names the family (api/only.h)
  *   ATTN_SMALL               one copy of each loop for all storage types: less code, slower 16-bit rows
  *   ATTN_NO_GETENV           do not read ATTN_ISA from the environment
  *   ATTN_USE_SLEEF           take exp and tanh from SLEEF (link with -lsleef): its 1.0 ULP bounds,

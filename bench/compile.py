@@ -28,6 +28,7 @@ STATIC = "#define ATTN_STATIC\n"
 PROGRAMS = (  # name, text, links to a program
     ("inclusion", "#include \"attn.h\"\n", False),
     ("one sdpa", STATIC + HEAD + SDPA, True),
+    ("plain sdpa", STATIC + "#define ATTN_ONLY ATTN_FAMILY_SDPA\n" + HEAD + SDPA, True),
     ("sdpa, no avx512", STATIC + "#define ATTN_NO_AVX512\n" + HEAD + SDPA, True),
     ("sdpa, small", STATIC + "#define ATTN_SMALL\n" + HEAD + SDPA, True),
     ("sdpa and cache", STATIC + HEAD + CACHE, True),

@@ -77,9 +77,10 @@ ATTN_FUNC_ int attn_append_apart_(attn_error_ *e, const attn_append_ *a, const a
     if (!attn_check_sequence_(e, &a->c, &a->sequences[b], &t)) return 0;
     for (int i = 0; i < spans; i++)
       if (attn_overlap_(t, span[i])) return attn_reject_(e, ATTN_E_OVERLAP, reason);
-    for (int64_t d = 0; t.lo < top && d < b; d++) /* tables in ascending order need no look back */
-      if (!attn_check_sequence_(e, &a->c, &a->sequences[d], &u) || attn_overlap_(t, u))
-        return attn_reject_(e, ATTN_E_PAGE, reason);
+    if (t.lo < top)
+      for (int64_t d = 0; d < b; d++) /* tables in ascending order need no look back */
+        if (!attn_check_sequence_(e, &a->c, &a->sequences[d], &u) || attn_overlap_(t, u))
+          return attn_reject_(e, ATTN_E_PAGE, reason);
     if (t.hi > top) top = t.hi;
   }
   return 1;

@@ -71,11 +71,12 @@ ATTN_FUNC_ int attn_check_cache_(attn_error_ *e, attn_cache *c, int output,
   if (c->sinks < 0 || c->sinks > INT64_MAX / 4 || (c->sinks > 0 && c->window == 0))
     return attn_reject_(e, ATTN_E_RANGE,
                         "cache.sinks must lie in 0..2^61, and be 0 without a window");
-  for (int i = 0; output && i < ATTN_CACHE_SPANS_; i++)
-    for (int j = 0; j < i; j++)
-      if (attn_overlap_(span[i], span[j]))
-        return attn_reject_(e, ATTN_E_OVERLAP,
-                            "cache.k, .v, their scales and .holders must not share memory");
+  if (output)
+    for (int i = 0; i < ATTN_CACHE_SPANS_; i++)
+      for (int j = 0; j < i; j++)
+        if (attn_overlap_(span[i], span[j]))
+          return attn_reject_(e, ATTN_E_OVERLAP,
+                              "cache.k, .v, their scales and .holders must not share memory");
   return 1;
 }
 

@@ -25,9 +25,10 @@ ATTN_COLD_ int attn_check_sets_(attn_error_ *e, const attn_edges_params *p, cons
     for (int64_t x = 0; x < ptr[a->q.len]; x++)
       if (at.col[x] < 0 || at.col[x] >= a->k.len)
         return attn_reject_(e, ATTN_E_INDEX, "params.col must lie in 0..k.len-1");
-    for (int64_t i = 0; validate && i < a->q.len; i++)
-      if (attn_edges_same_(&at, ptr[i], ptr[i + 1]))
-        return attn_reject_(e, ATTN_E_INDEX, "params.col has a key twice in one set");
+    if (validate)
+      for (int64_t i = 0; i < a->q.len; i++)
+        if (attn_edges_same_(&at, ptr[i], ptr[i + 1]))
+          return attn_reject_(e, ATTN_E_INDEX, "params.col has a key twice in one set");
   }
   return 1;
 }
@@ -83,11 +84,12 @@ ATTN_COLD_ int attn_edges_plan_(attn_error_ *e, attn_softmax_ *a, const attn_edg
       return attn_reject_(e, ATTN_E_OVERLAP, "ctx.workspace must not share memory with the sets");
   if (data > 0) {
     if (!attn_check_sets_(e, p, a, ctx && ctx->validate)) return 0;
-    for (int64_t set = 0; p->bias && set < sets; set++)
-      if (!attn_check_logits_(e, p->bias + set * p->edges,
-                              p->row_ptr[set * (a->q.len + 1) + a->q.len], 0,
-                              "params.bias holds NaN or +inf"))
-        return 0;
+    if (p->bias)
+      for (int64_t set = 0; set < sets; set++)
+        if (!attn_check_logits_(e, p->bias + set * p->edges,
+                                p->row_ptr[set * (a->q.len + 1) + a->q.len], 0,
+                                "params.bias holds NaN or +inf"))
+          return 0;
   }
   a->edges = p;
   a->group = 1;

@@ -67,9 +67,10 @@ ATTN_FUNC_ float *attn_rows_out_(const attn_tensor *t, char *at, int64_t cols, f
 
 ATTN_FUNC_ void attn_rows_done_(const attn_table_ *f, const attn_tensor *t, char *at, int64_t n,
                                 int64_t cols, const float *room) {
-  for (int64_t r = 0; t->dtype != ATTN_F32 && r < n; r++)
-    f->blend(at + attn_bytes_(t->dtype, r * t->stride_len), room + r * cols, NULL, t->dtype,
-             ATTN_F32, ATTN_F32, cols, 1.0f, 0.0f);
+  if (t->dtype != ATTN_F32)
+    for (int64_t r = 0; r < n; r++)
+      f->blend(at + attn_bytes_(t->dtype, r * t->stride_len), room + r * cols, NULL, t->dtype,
+               ATTN_F32, ATTN_F32, cols, 1.0f, 0.0f);
 }
 
 ATTN_FUNC_ int attn_between_narrow_(const attn_between_ *a) {

@@ -112,8 +112,9 @@ ATTN_COLD_ void attn_lower_blockwise_(attn_lower_ *l, const attn_pattern *p, int
   const int64_t n = p->count;
   const int32_t *to = p->index ? p->index + l->head * n : NULL;
   x->count = n, x->left = to ? to[0] : l->head % n;
-  for (int64_t b = 0; to && b < n; b++)
-    if (to[b] != (b + to[0]) % n) x->index = to;
+  if (to)
+    for (int64_t b = 0; b < n; b++)
+      if (to[b] != (b + to[0]) % n) x->index = to;
   if (x->index) x->left = 0;
 }
 

@@ -56,7 +56,8 @@ ATTN_FUNC_ float attn_pooled_sum_(const attn_pooled_ *a, char *own, float *sum, 
         ->axpys(sum, p ? p + r : ones, attn_at_(&a->x, b, h, i0 + r), a->x.stride_len, index, m, d,
                 a->x.dtype, 1.0f, 0);
     part = p ? 0.0f : (float)m;
-    for (int64_t i = 0; p && i < m; i++) part += p[r + i];
+    if (p)
+      for (int64_t i = 0; i < m; i++) part += p[r + i];
     if (n <= ATTN_BLOCK_) return part;
     all += (double)part;
     for (int64_t c = 0; c < d; c++) total[c] = (r ? total[c] : 0.0) + (double)sum[c];
@@ -150,8 +151,8 @@ ATTN_FUNC_ void attn_pooled_item_(void *job, int worker, int64_t index) {
       if (weighted) attn_pooled_weights_(a, own, z, row, b, h, start, end - start);
       sum = attn_pooled_sum_(a, own, row, b, h, start, end - start, weighted ? z : NULL);
       for (int i = 0; i < ATTN_TILE_; i++) by[i] = sum;
-      for (int64_t c = 0; sum != 1.0f && c < d; c += ATTN_TILE_)
-        attn_on_(tile, f)->divide(row + c, by);
+      if (sum != 1.0f)
+        for (int64_t c = 0; c < d; c += ATTN_TILE_) attn_on_(tile, f)->divide(row + c, by);
     }
     f->blend(attn_at_(&a->y, b, h, m), row, NULL, a->y.dtype, ATTN_F32, ATTN_F32, d, 1.0f, 0.0f);
   }

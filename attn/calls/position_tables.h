@@ -69,9 +69,10 @@ ATTN_COLD_ int attn_sinusoid_plan_(attn_error_ *e, attn_sinusoid_job_ *j,
     return 0;
   if (attn_overlap_(sy, sp))
     return attn_reject_(e, ATTN_E_OVERLAP, "y must not share memory with params.positions");
-  for (int64_t i = 0; data && p->positions && i < count; i++)
-    if (!(fabs(p->positions[i]) < HUGE_VAL))
-      return attn_reject_(e, ATTN_E_VALUE, "params.positions must be finite");
+  if (data && p->positions)
+    for (int64_t i = 0; i < count; i++)
+      if (!(fabs(p->positions[i]) < HUGE_VAL))
+        return attn_reject_(e, ATTN_E_VALUE, "params.positions must be finite");
   if (!attn_check_workspace_(e, ctx, &sw)) return 0;
   if (attn_overlap_(sw, sx) || attn_overlap_(sw, sy) || attn_overlap_(sw, sp))
     return attn_reject_(e, ATTN_E_OVERLAP, "ctx.workspace must not share memory with a tensor");
@@ -315,9 +316,10 @@ ATTN_COLD_ int attn_learned_plan_(attn_error_ *e, attn_learned_job_ *j,
     return attn_reject_(e, ATTN_E_OVERLAP, "y must not share memory with table or params.ids");
   if (!j->p.ids && j->y.len > 0 && (j->p.start < 0 || j->p.start > j->rows.len - j->y.len))
     return attn_reject_(e, ATTN_E_RANGE, "params.start .. start + y.len - 1 must be rows of table");
-  for (int64_t i = 0; j->p.ids && i < count; i++)
-    if (j->p.ids[i] < 0 || j->p.ids[i] >= j->rows.len)
-      return attn_reject_(e, ATTN_E_RANGE, "params.ids must be rows of table");
+  if (j->p.ids)
+    for (int64_t i = 0; i < count; i++)
+      if (j->p.ids[i] < 0 || j->p.ids[i] >= j->rows.len)
+        return attn_reject_(e, ATTN_E_RANGE, "params.ids must be rows of table");
   return 1;
 }
 

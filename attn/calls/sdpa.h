@@ -34,16 +34,18 @@ ATTN_FUNC_ int attn_check_bias_(attn_error_ *e, const attn_table_ *table, const 
 
 ATTN_FUNC_ int attn_check_logits_(attn_error_ *e, const float *x, int64_t n, int finite,
                                   const char *reason) {
-  for (int64_t i = 0; x && i < n; i++)
-    if (!(x[i] < INFINITY) || (finite && x[i] == -INFINITY))
-      return attn_reject_(e, ATTN_E_VALUE, reason);
+  if (x)
+    for (int64_t i = 0; i < n; i++)
+      if (!(x[i] < INFINITY) || (finite && x[i] == -INFINITY))
+        return attn_reject_(e, ATTN_E_VALUE, reason);
   return 1;
 }
 
 ATTN_FUNC_ int attn_check_lens_(attn_error_ *e, const int32_t *len, int64_t n, int64_t most,
                                 const char *reason) {
-  for (int64_t b = 0; len && b < n; b++)
-    if (len[b] < 0 || len[b] > most) return attn_reject_(e, ATTN_E_RANGE, reason);
+  if (len)
+    for (int64_t b = 0; b < n; b++)
+      if (len[b] < 0 || len[b] > most) return attn_reject_(e, ATTN_E_RANGE, reason);
   return 1;
 }
 
@@ -196,13 +198,14 @@ ATTN_FUNC_ int attn_sdpa_plan_(attn_error_ *e, attn_softmax_ *a, const attn_sdpa
         return attn_reject_(e, ATTN_E_OVERLAP,
                             "an output must not share memory with what params points at");
   }
-  for (int x = O; data >= 0 && x <= MAP; x++)
-    for (int y = x + 1; span[x].lo < span[x].hi && y < WORK; y++)
-      if (attn_overlap_(span[x], span[y]))
-        return attn_reject_(e, ATTN_E_OVERLAP,
-                            x == O     ? attn_says_(wo, ATTN_SAYS_OVERLAP_)
-                            : x == LSE ? attn_says_(wl, ATTN_SAYS_OVERLAP_)
-                                       : attn_says_(wm, ATTN_SAYS_OVERLAP_));
+  if (data >= 0)
+    for (int x = O; x <= MAP; x++)
+      for (int y = x + 1; span[x].lo < span[x].hi && y < WORK; y++)
+        if (attn_overlap_(span[x], span[y]))
+          return attn_reject_(e, ATTN_E_OVERLAP,
+                              x == O     ? attn_says_(wo, ATTN_SAYS_OVERLAP_)
+                              : x == LSE ? attn_says_(wl, ATTN_SAYS_OVERLAP_)
+                                         : attn_says_(wm, ATTN_SAYS_OVERLAP_));
   if (ATTN_PART_(CONTENT, a->choice) && !a->choice->values)
     memset(&span[O], 0, sizeof span[O]); /* o is a stand-in */
   for (int n = 0; ATTN_PART_(CONTENT, a->choice) && data >= 0 && n < 2; n++)
@@ -212,9 +215,10 @@ ATTN_FUNC_ int attn_sdpa_plan_(attn_error_ *e, attn_softmax_ *a, const attn_sdpa
         return attn_reject_(e, ATTN_E_OVERLAP,
                             n ? "params.col must not share memory with another argument"
                               : "params.row_ptr must not share memory with another argument");
-  for (int x = O; data >= 0 && x < WORK; x++)
-    if (attn_overlap_(span[x], span[WORK]))
-      return attn_reject_(e, ATTN_E_OVERLAP, "ctx.workspace must not share memory with a tensor");
+  if (data >= 0)
+    for (int x = O; x < WORK; x++)
+      if (attn_overlap_(span[x], span[WORK]))
+        return attn_reject_(e, ATTN_E_OVERLAP, "ctx.workspace must not share memory with a tensor");
   if (data > 0) {
     if (!attn_check_lens_(e, p->kv_len, full[0], k->len, "params.kv_len must lie in 0..k.len") ||
         !attn_check_lens_(e, p->q_len, q->batch, q->len, "params.q_len must lie in 0..q.len") ||

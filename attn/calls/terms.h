@@ -34,8 +34,9 @@ ATTN_FUNC_ int attn_check_table_(attn_error_ *e, attn_tensor *t, const char *w, 
 }
 
 ATTN_FUNC_ int attn_check_finite_(attn_error_ *e, const float *x, int64_t n, const char *reason) {
-  for (int64_t i = 0; x && i < n; i++)
-    if (!(x[i] - x[i] == 0.0f)) return attn_reject_(e, ATTN_E_VALUE, reason);
+  if (x)
+    for (int64_t i = 0; i < n; i++)
+      if (!(x[i] - x[i] == 0.0f)) return attn_reject_(e, ATTN_E_VALUE, reason);
   return 1;
 }
 
@@ -220,18 +221,20 @@ ATTN_FUNC_ int attn_check_term_values_(attn_error_ *e, const attn_softmax_ *a) {
       !attn_check_finite_(e, d->t5.table, heads * (d->t5.buckets ? d->t5.buckets : 32),
                           "params.t5.table must be finite"))
     return 0;
-  for (int64_t h = 0; d->parabola.w && h < heads; h++) {
-    if (!(d->parabola.w[h] >= 0.0f && d->parabola.w[h] < INFINITY))
-      return attn_reject_(e, ATTN_E_VALUE, "params.parabola.w must be finite and not negative");
-    if (d->parabola.b && !(d->parabola.b[h] <= 0.0f && d->parabola.b[h] > -INFINITY))
-      return attn_reject_(e, ATTN_E_VALUE, "params.parabola.b must be finite and not positive");
-  }
+  if (d->parabola.w)
+    for (int64_t h = 0; h < heads; h++) {
+      if (!(d->parabola.w[h] >= 0.0f && d->parabola.w[h] < INFINITY))
+        return attn_reject_(e, ATTN_E_VALUE, "params.parabola.w must be finite and not negative");
+      if (d->parabola.b && !(d->parabola.b[h] <= 0.0f && d->parabola.b[h] > -INFINITY))
+        return attn_reject_(e, ATTN_E_VALUE, "params.parabola.b must be finite and not positive");
+    }
   const int64_t spans = s->per_query ? a->q.batch * heads * a->q.len : heads;
-  for (int64_t i = 0; s->z && i < spans; i++) {
-    if (!(s->z[i] >= 0.0f && s->z[i] < INFINITY))
-      return attn_reject_(e, ATTN_E_VALUE, "params.span.z must be finite and not negative");
-    if (s->most > 0 && (double)s->z[i] > (double)s->most)
-      return attn_reject_(e, ATTN_E_RANGE, "params.span.z must not exceed params.span.most");
-  }
+  if (s->z)
+    for (int64_t i = 0; i < spans; i++) {
+      if (!(s->z[i] >= 0.0f && s->z[i] < INFINITY))
+        return attn_reject_(e, ATTN_E_VALUE, "params.span.z must be finite and not negative");
+      if (s->most > 0 && (double)s->z[i] > (double)s->most)
+        return attn_reject_(e, ATTN_E_RANGE, "params.span.z must not exceed params.span.most");
+    }
   return 1;
 }

@@ -185,12 +185,13 @@ ATTN_FUNC_ void attn_joint_open_(attn_joint_tile_ *t, const attn_joint_ *x, int 
   }
   if (t->j0 > t->end) t->j0 = t->end;
   x->pairs[index] = x->map.data ? 0 : (t->end - t->j0) * t->n * x->heads;
-  for (int64_t h = 0; !x->map.data && h < x->q.heads; h++) {
-    const void *rows[ATTN_TILE_];
-    for (int r = 0; r < t->n; r++) rows[r] = attn_at_(&x->q, t->batch, h, t->first + r);
-    a->table->pack(t->qt + h * x->q.dim * ATTN_TILE_, rows, t->n, x->q.dim, (int)x->q.dtype,
-                   a->scale_hi, a->scale_lo);
-  }
+  if (!x->map.data)
+    for (int64_t h = 0; h < x->q.heads; h++) {
+      const void *rows[ATTN_TILE_];
+      for (int r = 0; r < t->n; r++) rows[r] = attn_at_(&x->q, t->batch, h, t->first + r);
+      a->table->pack(t->qt + h * x->q.dim * ATTN_TILE_, rows, t->n, x->q.dim, (int)x->q.dtype,
+                     a->scale_hi, a->scale_lo);
+    }
 }
 
 /* Where the block that begins with key j ends. */
@@ -241,23 +242,24 @@ ATTN_FUNC_ void attn_joint_modify_(attn_joint_tile_ *t, attn_tile_ *u, float *s,
   for (int r = 0; r < ATTN_TILE_; r++) u->top[r] = -INFINITY;
   const int open = attn_joint_see_(u, &b, j0, n);
   t->partial |= !open || b.partial;
-  for (int i = 0; open && i < b.count; i++) {
-    const attn_segment_ *seg = &b.seg[i];
-    const int64_t at = b.j0 - j0 + seg->at;
-    attn_modifiers_ mod = b.mod;
-    mod.at += seg->at;
-    if (mod.key) mod.key += seg->at;
-    if (mod.back) mod.back += seg->at;
-    if (mod.bias) mod.bias += seg->at * ATTN_TILE_;
-    if (seg->m0 < seg->m1) {
-      mod.lanes = b.set.lanes ? b.set.lanes + seg->at : NULL;
-      mod.lo = b.set.lo, mod.hi = b.set.hi;
+  if (open)
+    for (int i = 0; i < b.count; i++) {
+      const attn_segment_ *seg = &b.seg[i];
+      const int64_t at = b.j0 - j0 + seg->at;
+      attn_modifiers_ mod = b.mod;
+      mod.at += seg->at;
+      if (mod.key) mod.key += seg->at;
+      if (mod.back) mod.back += seg->at;
+      if (mod.bias) mod.bias += seg->at * ATTN_TILE_;
+      if (seg->m0 < seg->m1) {
+        mod.lanes = b.set.lanes ? b.set.lanes + seg->at : NULL;
+        mod.lo = b.set.lo, mod.hi = b.set.hi;
+      }
+      attn_on_(tile, u->a->table)
+          ->modify_block(s + at * ATTN_TILE_, seg->n, seg->g0, seg->g1, &mod, u->top);
+      for (int e = 0; e < seg->n; e++)
+        seen[at + e] |= (unsigned char)((1 << seg->g1) - (1 << seg->g0));
     }
-    attn_on_(tile, u->a->table)
-        ->modify_block(s + at * ATTN_TILE_, seg->n, seg->g0, seg->g1, &mod, u->top);
-    for (int e = 0; e < seg->n; e++)
-      seen[at + e] |= (unsigned char)((1 << seg->g1) - (1 << seg->g0));
-  }
   for (int64_t e = 0; e < n; e++)
     for (int g = 0; seen[e] != all && g < t->groups; g++)
       for (int r = 0; !(seen[e] >> g & 1) && r < ATTN_GROUP_; r++)

@@ -51,9 +51,10 @@ ATTN_FUNC_ void attn_tile_times_(const attn_table_ *f, const attn_tensor *y, int
   float *to = plain ? (float *)(void *)attn_at_(y, b, h, i) : room;
   attn_matrix_times_(f, w, b, h, to, plain ? y->stride_len : y->dim, n, x, x_stride, 0, w->k, 0,
                      y->dim, 1);
-  for (int64_t r = 0; !plain && r < n; r++)
-    f->blend(attn_at_(y, b, h, i + r), to + r * y->dim, NULL, y->dtype, ATTN_F32, ATTN_F32, y->dim,
-             1.0f, 0.0f);
+  if (!plain)
+    for (int64_t r = 0; r < n; r++)
+      f->blend(attn_at_(y, b, h, i + r), to + r * y->dim, NULL, y->dtype, ATTN_F32, ATTN_F32,
+               y->dim, 1.0f, 0.0f);
 }
 
 /* ---- rows into heads ------------------------------------------------------------------------*/

@@ -71,17 +71,19 @@ ATTN_FUNC_ void attn_tile_addends_(const attn_tile_ *t, float *bias, float *key,
     const int64_t shift = attn_bytes_(p->x.dtype, from);
     float *to = started || by_key ? t->w.dot : bias;
     rows[0] = attn_at_(&p->x, t->batch, t->head[0], 0) + shift;
-    for (int r = 0; !by_key && r < t->n; r++)
-      rows[r] = attn_at_(&p->x, t->batch, t->head[0], t->row[r] + p->row0) + shift;
+    if (!by_key)
+      for (int r = 0; r < t->n; r++)
+        rows[r] = attn_at_(&p->x, t->batch, t->head[0], t->row[r] + p->row0) + shift;
     /* neither is 0: inf * 0 is NaN; see attn_tile_bias_rows_ */
     f->pack(to, rows, by_key ? 1 : t->n, n, (int)p->x.dtype | ATTN_KIND_BIAS_, hi,
             lo > 0.0f ? lo : FLT_MIN);
-    for (int64_t e = 0; by_key && e < n; e++)
-      key[e] = attn_add_allowed_(key[e], to[e * ATTN_TILE_]);
+    if (by_key)
+      for (int64_t e = 0; e < n; e++) key[e] = attn_add_allowed_(key[e], to[e * ATTN_TILE_]);
     if (by_key) continue;
-    for (int64_t e = 0; started && e < n; e++)
-      for (int g = 0; g < t->groups * ATTN_GROUP_; g += ATTN_GROUP_)
-        attn_add_lanes_(bias + e * ATTN_TILE_ + g, to + e * ATTN_TILE_ + g);
+    if (started)
+      for (int64_t e = 0; e < n; e++)
+        for (int g = 0; g < t->groups * ATTN_GROUP_; g += ATTN_GROUP_)
+          attn_add_lanes_(bias + e * ATTN_TILE_ + g, to + e * ATTN_TILE_ + g);
     started = 1;
   }
   if (started && (attn_addends_in_(t->a) & 1)) attn_tile_fold_keys_(t, bias, key, n);

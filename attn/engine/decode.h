@@ -185,7 +185,8 @@ ATTN_FUNC_ void attn_few_own_values_(attn_tile_ *t, const attn_block_ *b, int64_
       if (reads) attn_few_values_(t, base, j, j + n, r, 1, alpha);
       if (reads) alpha = NULL;
     }
-    for (int64_t c = 0; alpha && c < width; c++) t->w.row_o[r * width + c] *= *alpha;
+    if (alpha)
+      for (int64_t c = 0; c < width; c++) t->w.row_o[r * width + c] *= *alpha;
   }
 }
 
@@ -258,7 +259,8 @@ ATTN_FUNC_ void attn_few_by_row_(attn_tile_ *t) {
         ->pack_row(t->w.row_q + r * kw, attn_at_(&a->q, t->batch, t->head[r], t->row[r]), a->q.dim,
                    a->q.dtype, a->scale_hi, a->scale_lo);
     const float *mix = ATTN_PART_(COMPOSED, a->mix) ? a->mix + t->head[r] * a->q.dim : NULL;
-    for (int64_t c = 0; mix && c < a->q.dim; c++) t->w.row_q[r * kw + c] *= mix[c];
+    if (mix)
+      for (int64_t c = 0; c < a->q.dim; c++) t->w.row_q[r * kw + c] *= mix[c];
     if (pairs_k) attn_row_pairs_(t->w.row_q + r * kw, kw, 1);
   }
   attn_few_open_(&a->k, &a->k_scales, &t->rows_k);
@@ -269,7 +271,8 @@ ATTN_FUNC_ void attn_few_by_row_(attn_tile_ *t) {
     t->careful = 1, *t->w.pairs = pairs;
     attn_few_sweep_(t);
   }
-  for (int r = 0; pairs_v && r < t->n; r++) attn_row_pairs_(t->w.row_o + r * vw, vw, 0);
+  if (pairs_v)
+    for (int r = 0; r < t->n; r++) attn_row_pairs_(t->w.row_o + r * vw, vw, 0);
 }
 
 /* A split by lanes. */

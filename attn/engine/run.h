@@ -183,13 +183,14 @@ ATTN_FUNC_ void attn_choice_order_(void *job, int worker, int64_t set) {
 ATTN_FUNC_ int attn_choice_fits_(attn_error_ *e, const attn_softmax_ *a) {
   const attn_choice_ *c = a->choice;
   const int64_t sets = a->q.batch * a->q.heads, n = a->q.len;
-  for (int64_t set = 0; c->col && set < sets; set++) {
-    int64_t sum = 0;
-    for (int64_t i = 0; i < n; i++) sum += c->count[set * n + i];
-    if (sum > c->edges)
-      return attn_reject_(e, ATTN_E_FULL,
-                          "params.edges is less than a set has: with col null, row_ptr tells");
-  }
+  if (c->col)
+    for (int64_t set = 0; set < sets; set++) {
+      int64_t sum = 0;
+      for (int64_t i = 0; i < n; i++) sum += c->count[set * n + i];
+      if (sum > c->edges)
+        return attn_reject_(e, ATTN_E_FULL,
+                            "params.edges is less than a set has: with col null, row_ptr tells");
+    }
   return 1;
 }
 

@@ -213,10 +213,12 @@ ATTN_COLD_ void attn_heavy_(attn_build_ *b, int64_t at) {
   } else if (x->kind == ATTN_PATTERN_DIFF) {
     attn_heavy_(b, x->part);
   } else if (x->kind == ATTN_PATTERN_GLOBAL && x->rows) {
-    for (int64_t g = 0; x->queries && g < x->query_count; g++)
-      attn_heavy_rows_(b, x->queries[g], x->queries[g] + (int64_t)1);
-    for (int64_t g = 0; !x->queries && g < x->indices; g++)
-      attn_heavy_rows_(b, x->index[g] - off, x->index[g] - off + 1);
+    if (x->queries)
+      for (int64_t g = 0; g < x->query_count; g++)
+        attn_heavy_rows_(b, x->queries[g], x->queries[g] + (int64_t)1);
+    if (!x->queries)
+      for (int64_t g = 0; g < x->indices; g++)
+        attn_heavy_rows_(b, x->index[g] - off, x->index[g] - off + 1);
   } else if (x->kind == ATTN_PATTERN_ETC) {
     attn_heavy_rows_(b, -off, x->first - off);
   } else if (x->kind == ATTN_PATTERN_RING) {
@@ -321,8 +323,8 @@ ATTN_COLD_ int attn_put_runs_(attn_build_ *b, const attn_price_ *c) {
   attn_plan_run_ *run = (attn_plan_run_ *)attn_vec_room_(&b->run, in->count, sizeof *run);
   if (!tile || !run) return 0;
   if (in->count) memcpy(run, in->run, (size_t)in->count * sizeof *run);
-  for (int64_t x = 0; t->step > 1 && x < in->count; x++)
-    run[x].key = (int32_t)(t->first + run[x].key * t->step);
+  if (t->step > 1)
+    for (int64_t x = 0; x < in->count; x++) run[x].key = (int32_t)(t->first + run[x].key * t->step);
   tile->count = in->count;
   b->run.count += in->count;
   b->count.full += c->full, b->count.partial += in->count - c->full;

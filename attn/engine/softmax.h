@@ -42,19 +42,21 @@ ATTN_FUNC_ void attn_tile_patch_(attn_tile_ *t, const attn_block_ *b) {
 /* The score map leaves as scores here and becomes weights when the row's sum is known. */
 ATTN_FUNC_ void attn_block_emit_(attn_tile_ *t, const attn_block_ *b, const attn_ramp_ *ramp) {
   void *rows[ATTN_TILE_];
-  for (int r = 0; ramp && r < t->n; r++)
-    for (int e = 0; e < b->n; e++) {
-      float m = (ramp->start[r] + ramp->at[e]) * ramp->rate + 1.0f;
-      if (m < 1.0f && t->w.s[e * ATTN_TILE_ + r] > -INFINITY)
-        t->w.s[e * ATTN_TILE_ + r] += m > 0.0f ? (float)attn_log2_(m) : -INFINITY;
+  if (ramp)
+    for (int r = 0; r < t->n; r++)
+      for (int e = 0; e < b->n; e++) {
+        float m = (ramp->start[r] + ramp->at[e]) * ramp->rate + 1.0f;
+        if (m < 1.0f && t->w.s[e * ATTN_TILE_ + r] > -INFINITY)
+          t->w.s[e * ATTN_TILE_ + r] += m > 0.0f ? (float)attn_log2_(m) : -INFINITY;
+      }
+  if (t->a->phase > 0)
+    for (int r = 0; r < t->n; r++) { /* earlier phases have written other cells */
+      float *row = (float *)(void *)attn_at_(&t->a->map, t->batch, t->head[r], t->row[r]);
+      for (int e = 0; e < b->n; e++) {
+        const float s = t->w.s[e * ATTN_TILE_ + r];
+        if (s != -INFINITY) row[attn_block_key_(b, e)] = s;
+      }
     }
-  for (int r = 0; t->a->phase > 0 && r < t->n; r++) { /* earlier phases have written other cells */
-    float *row = (float *)(void *)attn_at_(&t->a->map, t->batch, t->head[r], t->row[r]);
-    for (int e = 0; e < b->n; e++) {
-      const float s = t->w.s[e * ATTN_TILE_ + r];
-      if (s != -INFINITY) row[attn_block_key_(b, e)] = s;
-    }
-  }
   if (t->a->phase > 0) return;
   for (int e = 0, n; e < b->n; e += n) {
     n = attn_block_run_(b, e);
@@ -329,21 +331,22 @@ ATTN_FUNC_ void attn_tile_finish_(attn_tile_ *t) {
     attn_tile_divide_(t);
   f->unpack(t->out, t->w.ot, t->n, a->v.dim, a->o.dtype, t->scale);
   const int weights = a->map.data || (ATTN_PART_(EDGES, a->edges) && a->edges->weights);
-  for (int r = 0; weights && r < t->n; r++) {
-    /* m includes the sinks here: exp2(x - m) / l with what scale already holds */
-    const float inv = t->l[r] == 0.0f ? 0.0f : 1.0f / t->l[r];
-    const float m = t->m[r] == -INFINITY ? 0.0f : t->m[r];
-    if (a->map.data) {
-      float *row = (float *)(void *)attn_at_(&a->map, t->batch, t->head[r], t->row[r]);
-      f->weights(row, row, a->map.dim, m, inv);
+  if (weights)
+    for (int r = 0; r < t->n; r++) {
+      /* m includes the sinks here: exp2(x - m) / l with what scale already holds */
+      const float inv = t->l[r] == 0.0f ? 0.0f : 1.0f / t->l[r];
+      const float m = t->m[r] == -INFINITY ? 0.0f : t->m[r];
+      if (a->map.data) {
+        float *row = (float *)(void *)attn_at_(&a->map, t->batch, t->head[r], t->row[r]);
+        f->weights(row, row, a->map.dim, m, inv);
+      }
+      if (ATTN_PART_(EDGES, a->edges) && a->edges->weights) {
+        attn_list_ list;
+        attn_list_of_(t, r, &list);
+        float *row = attn_list_weights_(t, r, &list);
+        f->weights(row, row, list.count, m, inv);
+      }
     }
-    if (ATTN_PART_(EDGES, a->edges) && a->edges->weights) {
-      attn_list_ list;
-      attn_list_of_(t, r, &list);
-      float *row = attn_list_weights_(t, r, &list);
-      f->weights(row, row, list.count, m, inv);
-    }
-  }
 }
 
 /* inline: gcc takes a function of prefetches for one without effect and drops the call */
@@ -531,10 +534,11 @@ ATTN_FUNC_ void attn_tile_placed_(attn_tile_ *t, int last) {
   const int64_t pairs = *t->w.pairs;
   attn_tile_terms_(t);
   if (ATTN_PART_(WEIGHTS_, a->relu) && a->relu->count_first && !a->counting) attn_tile_by_count_(t);
-  for (int r = 0; a->map.data && a->phase == 0 && r < t->n; r++) {
-    float *row = (float *)(void *)attn_at_(&a->map, t->batch, t->head[r], t->row[r]);
-    for (int64_t c = 0; c < a->map.dim; c++) row[c] = -INFINITY;
-  }
+  if (a->map.data && a->phase == 0)
+    for (int r = 0; r < t->n; r++) {
+      float *row = (float *)(void *)attn_at_(&a->map, t->batch, t->head[r], t->row[r]);
+      for (int64_t c = 0; c < a->map.dim; c++) row[c] = -INFINITY;
+    }
   t->careful = t->rel_careful = 0;
   if (ATTN_PART_(CONTENT, a->choice) && attn_choice_skips_(t)) return;
   if (attn_choice_blind_(a)) {

@@ -56,10 +56,11 @@ ATTN_FUNC_ void attn_tile_terms_(attn_tile_ *t) {
     const int64_t n = a->labels.table.len;
     attn_on_(tile, f)->score_block(t->w.labels, t->w.qt, attn_table_row_(&a->labels.table, h, 0),
                                    a->labels.table.stride_len, n, dk, 0, t->groups, t->spare);
-    for (int64_t e = 0; a->labels.bias && e < n; e++) {
-      const float x = (float)attn_clamp_f64_((double)a->labels.bias[e * a->q.heads + h] * s);
-      for (int r = 0; r < t->n; r++) t->w.labels[e * ATTN_TILE_ + r] += x;
-    }
+    if (a->labels.bias)
+      for (int64_t e = 0; e < n; e++) {
+        const float x = (float)attn_clamp_f64_((double)a->labels.bias[e * a->q.heads + h] * s);
+        for (int r = 0; r < t->n; r++) t->w.labels[e * ATTN_TILE_ + r] += x;
+      }
   }
   if (ATTN_PART_(TERMS, a->xl.table.data)) { /* last: the other terms use the plain queries */
     for (int64_t c = 0; c < dk; c++) {

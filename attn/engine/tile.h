@@ -587,17 +587,21 @@ ATTN_FUNC_ void attn_tile_lanes_(attn_tile_ *t) {
     q[r] = attn_at_(&a->q, t->batch, h, i);
     t->out[r] = attn_at_(&a->o, t->batch, h, i);
   }
-  for (int r = 0; a->mask.kind && r < t->n; r++)
-    t->mask[r] = attn_mask_at_(&a->mask, t->batch, t->head[r], t->row[r]);
-  for (int r = 0; a->bias.kind && r < t->n; r++)
-    t->bias[r] = attn_mask_at_(&a->bias, t->batch, t->head[r], t->row[r]);
-  for (int r = 0; a->alibi && r < t->n; r++) t->slope[r] = -attn_to_unit_(a, a->alibi[t->head[r]]);
+  if (a->mask.kind)
+    for (int r = 0; r < t->n; r++)
+      t->mask[r] = attn_mask_at_(&a->mask, t->batch, t->head[r], t->row[r]);
+  if (a->bias.kind)
+    for (int r = 0; r < t->n; r++)
+      t->bias[r] = attn_mask_at_(&a->bias, t->batch, t->head[r], t->row[r]);
+  if (a->alibi)
+    for (int r = 0; r < t->n; r++) t->slope[r] = -attn_to_unit_(a, a->alibi[t->head[r]]);
   for (int r = 0; ATTN_PART_(TERMS, a->gaussian.precision) && r < t->n; r++) {
     const int64_t at = attn_row_number_(a, t->batch, t->head[r], t->row[r]);
     t->precision[r] = attn_to_unit_(a, a->gaussian.precision[at]);
   }
   for (int r = 0; ATTN_PART_(TERMS, a->span.z) && r < t->n; r++) attn_tile_span_(t, r);
-  for (int r = 0; a->keep && r < t->n; r++) t->wide_lo[r] = t->lo[r], t->wide_hi[r] = t->hi[r];
+  if (a->keep)
+    for (int r = 0; r < t->n; r++) t->wide_lo[r] = t->lo[r], t->wide_hi[r] = t->hi[r];
   for (int g = 0; g < t->groups; g++) attn_tile_bounds_(t, g);
   for (int g = t->groups; g < ATTN_TILE_ / ATTN_GROUP_; g++) memset(&t->g[g], 0, sizeof t->g[g]);
   if (a->by_row) return;

@@ -212,18 +212,19 @@ ATTN_FUNC_ void attn_topk_settle_(attn_topk_ *t, int r) {
   const float *q = t->by_distance ? t->rows + r * t->dim : NULL;
   int32_t pick[ATTN_PICK_];
   float x[ATTN_PICK_];
-  for (int64_t c = t->settled[r]; t->by_distance && c < t->count[r]; c += ATTN_PICK_) {
-    const int64_t n = t->count[r] - c < ATTN_PICK_ ? t->count[r] - c : (int64_t)ATTN_PICK_;
-    for (int64_t e = 0; e < n; e++) pick[e] = (int32_t)list[c + e];
-    if (t->dtype == ATTN_F32) {
-      const float *keys = (const float *)(const void *)t->keys;
-      attn_on_(select, t->table)->squares(x, q, keys, t->stride, pick, n, t->dim);
-    } else {
-      t->table->widen(t->wide, t->keys, t->stride, pick, n, t->dim, t->dtype, NULL);
-      attn_on_(select, t->table)->squares(x, q, t->wide, t->dim, NULL, n, t->dim);
+  if (t->by_distance)
+    for (int64_t c = t->settled[r]; c < t->count[r]; c += ATTN_PICK_) {
+      const int64_t n = t->count[r] - c < ATTN_PICK_ ? t->count[r] - c : (int64_t)ATTN_PICK_;
+      for (int64_t e = 0; e < n; e++) pick[e] = (int32_t)list[c + e];
+      if (t->dtype == ATTN_F32) {
+        const float *keys = (const float *)(const void *)t->keys;
+        attn_on_(select, t->table)->squares(x, q, keys, t->stride, pick, n, t->dim);
+      } else {
+        t->table->widen(t->wide, t->keys, t->stride, pick, n, t->dim, t->dtype, NULL);
+        attn_on_(select, t->table)->squares(x, q, t->wide, t->dim, NULL, n, t->dim);
+      }
+      for (int64_t e = 0; e < n; e++) list[c + e] = attn_candidate_(-x[e], t->first + pick[e]);
     }
-    for (int64_t e = 0; e < n; e++) list[c + e] = attn_candidate_(-x[e], t->first + pick[e]);
-  }
   t->settled[r] = t->count[r];
 }
 

@@ -70,7 +70,10 @@ enum {
   ATTN_USE_DOT_ = 64,
   ATTN_USE_FACTOR_ = 128,
   ATTN_USE_TABLE_ = 256,
-  ATTN_USE_QUAD_ = 512
+  ATTN_USE_QUAD_ = 512,
+  /* what there is without ATTN_FAMILY_TERMS */
+  ATTN_USE_PLAIN_ =
+      ATTN_USE_SLOPE_ | ATTN_USE_BIAS_ | ATTN_USE_KEY_ | ATTN_USE_LANES_ | ATTN_USE_BOUND_
 };
 
 /* E5f: weights times clip((start[lane] + at[key]) rate + 1, 0, 1) */

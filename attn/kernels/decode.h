@@ -10,15 +10,15 @@ enum { ATTN_FN_(row_parts) = 16 / ATTN_W_ };
 
 /* Where column c (in the order above, at the start of a vector) is. */
 ATTN_INLINE_ int64_t ATTN_FN_(row_bytes)(int64_t c, const int kind) {
-  return kind == ATTN_I4    ? (c >> 5) * 16 + (c & 15)
-         : kind >= ATTN_I8  ? c
-         : kind == ATTN_F32 ? 4 * c
-                            : 2 * c;
+  return ATTN_IS_I4_(kind)                   ? (c >> 5) * 16 + (c & 15)
+         : attn_quantized_((attn_dtype)kind) ? c
+         : kind == ATTN_F32                  ? 4 * c
+                                             : 2 * c;
 }
 
 /* A vector of a row, all of whose elements exist; c is a constant, or 4-bit rows would test it. */
 ATTN_INLINE_ ATTN_VF_ ATTN_FN_(row_kind)(const char *row, const int c, const int kind) {
-  if (kind != ATTN_I4) return ATTN_FN_(load)(row, c, ATTN_W_, kind);
+  if (!ATTN_IS_I4_(kind)) return ATTN_FN_(load)(row, c, ATTN_W_, kind);
   row += ATTN_FN_(row_bytes)(c, kind);
   return c & 16 ? ATTN_V_LOAD_I4_ODD_(row) : ATTN_V_LOAD_I4_EVEN_(row);
 }
@@ -36,10 +36,10 @@ ATTN_FUNC_ ATTN_VF_ ATTN_FN_(row_load)(const char *row, int c, int kind) {
 ATTN_FUNC_ void ATTN_FN_(row_rest)(float *x, const char *row, int64_t c, int64_t dim, int kind) {
   char t[16] = {0};
   const int64_t from = ATTN_FN_(row_bytes)(c, kind), end = (dim + 1) / 2;
-  if (kind == ATTN_I4) memcpy(t, row + from, (size_t)(end - from));
+  if (ATTN_IS_I4_(kind)) memcpy(t, row + from, (size_t)(end - from));
   for (int i = 0; i < 32; i += ATTN_W_) {
     ATTN_VF_ v = ATTN_V_ZERO_();
-    if (kind == ATTN_I4)
+    if (ATTN_IS_I4_(kind))
       v = i & 16 ? ATTN_V_LOAD_I4_ODD_(t + (i & 15)) : ATTN_V_LOAD_I4_EVEN_(t + (i & 15));
     else if (c + i < dim)
       v = ATTN_FN_(load)(row, c + i, ATTN_FN_(lanes_left)(dim, c + i), kind);
@@ -49,10 +49,10 @@ ATTN_FUNC_ void ATTN_FN_(row_rest)(float *x, const char *row, int64_t c, int64_t
 
 /* Columns up to which row_load serves, and up to which there are any. */
 ATTN_INLINE_ int64_t ATTN_FN_(row_whole)(int64_t dim, const int kind) {
-  return kind == ATTN_I4 ? dim / 32 * 32 : dim / 16 * 16;
+  return ATTN_IS_I4_(kind) ? dim / 32 * 32 : dim / 16 * 16;
 }
 ATTN_INLINE_ int64_t ATTN_FN_(row_end)(int64_t dim, const int kind) {
-  return kind == ATTN_I4 ? (dim + 31) / 32 * 32 : (dim + 15) / 16 * 16;
+  return ATTN_IS_I4_(kind) ? (dim + 31) / 32 * 32 : (dim + 15) / 16 * 16;
 }
 
 /* Begins with the row that is read x->ahead rows after row j, here or in what comes next; with row j
@@ -334,7 +334,7 @@ ATTN_INLINE_ void ATTN_FN_(rows_sums)(const int mc, const int rr, const int odd,
   /* Rows end to end: the share of their bytes that this run of columns has, in order. Else these columns,
    * when a line begins in them. */
   const int all = (int)ATTN_FN_(row_bytes)(32, kind) * mc / (32 / ATTN_W_);
-  const int bytes = kind == ATTN_I4 && mc * ATTN_W_ < 32 ? 2 * all : all; /* even and odd ones */
+  const int bytes = ATTN_IS_I4_(kind) && mc * ATTN_W_ < 32 ? 2 * all : all; /* even and odd ones */
   const int64_t first = ATTN_FN_(row_bytes)(c, kind), long_row = ask->step == ask->bytes;
   const int64_t step = rows->step, step_ahead = long_row ? bytes : ask->step;
   const int skip = bytes >= 64 ? 0 : long_row ? 64 / bytes - 1 : (first & 63) < bytes ? 0 : -1;
@@ -385,10 +385,10 @@ ATTN_INLINE_ void ATTN_FN_(value_rows_kind)(const int rr, float *o, int64_t widt
     attn_ask_ ask;
     ATTN_FN_(ask_from)(&ask, v, j);
     last = v->n - j < strip ? v->n : j + strip;
-    if (kind != ATTN_I4 || mc * ATTN_W_ % 32 == 0)
+    if (!ATTN_IS_I4_(kind) || mc * ATTN_W_ % 32 == 0)
       for (; c + mc * ATTN_W_ <= whole; c += mc * ATTN_W_)
         ATTN_FN_(rows_sums)(mc, rr, 0, o, width, p, v, j, last, c, &ask, kind);
-    for (; kind == ATTN_I4 && c < whole; c += 32)
+    for (; ATTN_IS_I4_(kind) && c < whole; c += 32)
       for (int64_t u = c; u < c + 16; u += half * ATTN_W_) {
         ATTN_FN_(rows_sums)(half, rr, 0, o, width, p, v, j, last, u, &ask, kind);
         ATTN_FN_(rows_sums)(half, rr, 1, o, width, p, v, j, last, u, &ask, kind);
@@ -457,12 +457,13 @@ ATTN_FUNC_ void ATTN_FN_(score_rows)(float *s, const float *q, int64_t width, in
 ATTN_FUNC_ void ATTN_FN_(value_rows)(float *o, int64_t width, float *p, int rows,
                                      const attn_kv_rows_ *v, const float *alpha) {
   attn_kv_rows_ x = *v;
-  for (int r = 0; alpha && r < rows; r++) {
-    const ATTN_VF_ a = ATTN_V_SET1_(alpha[r]);
-    if (alpha[r] == 1.0f) continue;
-    for (int64_t c = 0; c < width; c += ATTN_W_)
-      ATTN_V_STORE_(o + r * width + c, ATTN_V_MUL_(ATTN_V_LOAD_(o + r * width + c), a));
-  }
+  if (alpha)
+    for (int r = 0; r < rows; r++) {
+      const ATTN_VF_ a = ATTN_V_SET1_(alpha[r]);
+      if (alpha[r] == 1.0f) continue;
+      for (int64_t c = 0; c < width; c += ATTN_W_)
+        ATTN_V_STORE_(o + r * width + c, ATTN_V_MUL_(ATTN_V_LOAD_(o + r * width + c), a));
+    }
   ATTN_FN_(rows_scale)(p, rows, v);
   for (int r = 0, n; r < rows; r += n, x.ahead = INT64_MAX / 2) {
     float *to = o + r * width;

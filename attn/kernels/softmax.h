@@ -138,6 +138,9 @@ ATTN_FUNC_ void ATTN_FN_(modify_block)(float *s, int64_t n, int g0, int g1,
                   (mod->lanes ? ATTN_USE_LANES_ : 0) | (mod->lo ? ATTN_USE_BOUND_ : 0) |
                   (mod->dot ? ATTN_USE_DOT_ : 0) | (mod->factor ? ATTN_USE_FACTOR_ : 0) |
                   (mod->table ? ATTN_USE_TABLE_ : 0) | (mod->center ? ATTN_USE_QUAD_ : 0);
+#if !ATTN_HAS_TERMS
+  ATTN_FN_(modify_lanes)(use & ATTN_USE_PLAIN_, 0, s, n, g0, g1, mod, top);
+#else
   if (use == ATTN_USE_CAP_) {
     ATTN_FN_(cap_block)(s, n, g0, g1, mod->softcap, top);
     return;
@@ -148,8 +151,10 @@ ATTN_FUNC_ void ATTN_FN_(modify_block)(float *s, int64_t n, int g0, int g1,
   }
   switch (use) {
 #if ATTN_SPECIALISE_
-#define ATTN_CASE_(set) \
-  case set: ATTN_FN_(modify_lanes)(set, 0, s, n, g0, g1, mod, top); break;
+#define ATTN_CASE_(set)                                     \
+  case set:                                                 \
+    ATTN_FN_(modify_lanes)(set, 0, s, n, g0, g1, mod, top); \
+    break;
     ATTN_CASE_(0)
     ATTN_CASE_(ATTN_USE_SLOPE_)
     ATTN_CASE_(ATTN_USE_SLOPE_ | ATTN_USE_BOUND_)
@@ -165,6 +170,7 @@ ATTN_FUNC_ void ATTN_FN_(modify_block)(float *s, int64_t n, int g0, int g1,
 #endif
     default: ATTN_FN_(modify_lanes)(use, 0, s, n, g0, g1, mod, top);
   }
+#endif
 }
 
 ATTN_FUNC_ void ATTN_FN_(exclude)(float *s, int64_t n, int g0, int g1,

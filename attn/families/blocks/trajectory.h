@@ -58,9 +58,10 @@ ATTN_COLD_ int attn_returns_check_(attn_error_ *e, attn_returns_job_ *j,
   if (!attn_check_array_(e, j->target, b, 4, "params.target must be aligned to its elements",
                          &target))
     return 0;
-  for (int64_t i = 0; j->target && i < b; i++)
-    if (!(j->target[i] - j->target[i] == 0.0f))
-      return attn_reject_(e, ATTN_E_VALUE, "params.target must be finite");
+  if (j->target)
+    for (int64_t i = 0; i < b; i++)
+      if (!(j->target[i] - j->target[i] == 0.0f))
+        return attn_reject_(e, ATTN_E_VALUE, "params.target must be finite");
   if (attn_same_view_(&j->y, &j->r)) op[1].span.hi = op[1].span.lo; /* in place */
   return attn_check_apart_(e, ctx, op, 2, &target, 1);
 }
@@ -138,9 +139,10 @@ ATTN_FUNC_ void attn_trajectory_item_(void *job, int worker, int64_t index) {
   }
   const attn_norm_rows_ rows = {to, NULL, to, NULL, stride, 0, stride, 0, dm};
   attn_norm_rows_of_(f, &rows, 3 * n, &j->p.norm);
-  for (int64_t r = 0; !plain && r < 3 * n; r++)
-    f->blend(attn_at_(&j->y, b, 0, 3 * first + r), to + r * stride, NULL, j->y.dtype, ATTN_F32,
-             ATTN_F32, dm, 1.0f, 0.0f);
+  if (!plain)
+    for (int64_t r = 0; r < 3 * n; r++)
+      f->blend(attn_at_(&j->y, b, 0, 3 * first + r), to + r * stride, NULL, j->y.dtype, ATTN_F32,
+               ATTN_F32, dm, 1.0f, 0.0f);
 }
 
 ATTN_COLD_ int attn_trajectory_check_(attn_error_ *e, attn_trajectory_job_ *j,

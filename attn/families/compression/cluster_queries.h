@@ -264,12 +264,13 @@ ATTN_COLD_ int attn_cluster_data_(attn_error_ *e, const attn_cluster_job_ *a) {
     if (t > 0 && a->p.clusters > n)
       return attn_reject_(e, ATTN_E_RANGE,
                           "params.clusters must not exceed the queries of any item");
-    for (int64_t h = 0; a->attend && a->assignment.data && h < a->q.heads; h++) {
-      const int32_t *place = (const int32_t *)(const void *)attn_at_(&a->assignment, b, h, 0);
-      for (int64_t i = 0; i < n; i++)
-        if (place[i] < 0 || place[i] >= a->p.clusters)
-          return attn_reject_(e, ATTN_E_INDEX, "assignment must lie in 0..params.clusters-1");
-    }
+    if (a->attend && a->assignment.data)
+      for (int64_t h = 0; h < a->q.heads; h++) {
+        const int32_t *place = (const int32_t *)(const void *)attn_at_(&a->assignment, b, h, 0);
+        for (int64_t i = 0; i < n; i++)
+          if (place[i] < 0 || place[i] >= a->p.clusters)
+            return attn_reject_(e, ATTN_E_INDEX, "assignment must lie in 0..params.clusters-1");
+      }
   }
   return 1;
 }

@@ -104,13 +104,15 @@ ATTN_COLD_ int attn_clustered_plain_(attn_stage_ *s, attn_cluster_job_ *a) {
   a->most = (int32_t *)attn_stage_take_(s, b, 4);
   a->each = attn_piece_(attn_mul_(a->q.dim, 12), 1);
   if (!attn_stage_for_(s, items, attn_cluster_means_, a, a->each, &a->memory)) return 0;
-  for (int64_t unit = 0; s->run && unit < b * h; unit++) {
-    int32_t *most = &a->most[unit / h];
-    if (unit % h == 0 || *most < a->used[unit]) *most = a->used[unit];
-  }
-  for (int64_t unit = 0; s->run && unit < b * h; unit++) /* heads with fewer clusters: zeros */
-    for (int64_t r = a->used[unit]; r < a->most[unit / h]; r++)
-      memset(attn_at_(&a->mean, unit / h, unit % h, r), 0, (size_t)a->q.dim * sizeof(float));
+  if (s->run)
+    for (int64_t unit = 0; unit < b * h; unit++) {
+      int32_t *most = &a->most[unit / h];
+      if (unit % h == 0 || *most < a->used[unit]) *most = a->used[unit];
+    }
+  if (s->run)
+    for (int64_t unit = 0; unit < b * h; unit++) /* heads with fewer clusters: zeros */
+      for (int64_t r = a->used[unit]; r < a->most[unit / h]; r++)
+        memset(attn_at_(&a->mean, unit / h, unit % h, r), 0, (size_t)a->q.dim * sizeof(float));
   p.scale = a->p.scale, p.q_len = a->most, p.kv_len = a->p.kv_len;
   return attn_stage_sdpa_(s, a->shared, a->mean, a->k, a->v, &p) &&
          attn_stage_for_(s, items, attn_cluster_share_, a, 0, NULL);

@@ -337,9 +337,10 @@ ATTN_FUNC_ void attn_luna_grow_(const attn_table_ *f, float *state, float *sum, 
   attn_on_(dense, f)->gemm(empty ? state : sum, width, rows, x, 1, x_stride, w, w_stride, n, cols,
                            1);
   if (cols == width) cols *= rows, rows = 1; /* one row of all */
-  for (int64_t i = 0; !empty && i < rows; i++)
-    f->blend(state + i * width, state + i * width, sum + i * width, ATTN_F32, ATTN_F32, ATTN_F32,
-             cols, 1.0f, 1.0f);
+  if (!empty)
+    for (int64_t i = 0; i < rows; i++)
+      f->blend(state + i * width, state + i * width, sum + i * width, ATTN_F32, ATTN_F32, ATTN_F32,
+               cols, 1.0f, 1.0f);
 }
 
 /* n <= 64 tokens of one block; 0 = not done, since a number is not finite and a zero weight would not hide it. */

@@ -61,19 +61,21 @@ ATTN_FUNC_ void attn_probsparse_measure_item_(void *job, int worker, int64_t ind
   for (int64_t r = 0, i = index % tiles * ATTN_PS_TILE_; r < ATTN_PS_TILE_ && i < q->len;
        r++, i++) {
     const int there = i < queries && keys > 0;
-    for (int64_t t = 0; there && n < keys && t < n; t++)
-      sample[t] = (int32_t)attn_random_below(a->p.seed, stream, (uint64_t)(i * n + t), keys);
+    if (there && n < keys)
+      for (int64_t t = 0; t < n; t++)
+        sample[t] = (int32_t)attn_random_below(a->p.seed, stream, (uint64_t)(i * n + t), keys);
     for (int64_t h = 0; h < q->heads; h++) {
       const char *key = attn_at_(k, b, h / (q->heads / k->heads), 0);
       float top = -INFINITY, m = 0.0f;
       double sum = 0.0;
       if (there) a->table->widen(row, attn_at_(q, b, h, i), 0, NULL, 1, dk, q->dtype, NULL);
-      for (int64_t t = 0; there && t < n; t += ATTN_BLOCK_) {
-        const int64_t some = n - t < ATTN_BLOCK_ ? n - t : (int64_t)ATTN_BLOCK_;
-        attn_on_(list, a->table)
-            ->dots(x, row, key, k->stride_len, sample + t, some, dk, k->dtype, ahead);
-        for (int64_t e = 0; e < some; e++) top = x[e] > top ? x[e] : top, sum += (double)x[e];
-      }
+      if (there)
+        for (int64_t t = 0; t < n; t += ATTN_BLOCK_) {
+          const int64_t some = n - t < ATTN_BLOCK_ ? n - t : (int64_t)ATTN_BLOCK_;
+          attn_on_(list, a->table)
+              ->dots(x, row, key, k->stride_len, sample + t, some, dk, k->dtype, ahead);
+          for (int64_t e = 0; e < some; e++) top = x[e] > top ? x[e] : top, sum += (double)x[e];
+        }
       if (there) m = (float)((double)top - sum / by);
       memcpy(attn_at_(&a->m, b, h, i), &m, sizeof m);
     }
@@ -284,10 +286,11 @@ ATTN_COLD_ int attn_probsparse_exact_(attn_stage_ *s, attn_probsparse_job_ *a) {
   workers = attn_pieces_(s->workers, items);
   f->bytes = attn_scratch_plan_(f);
   f->workspace = attn_stage_spare_(s, attn_mul_(f->bytes, workers));
-  for (int i = 0; s->run && i < workers; i++) {
-    attn_scratch_cut_(f, i, &w);
-    *w.pairs = 0, w.held->n = 0;
-  }
+  if (s->run)
+    for (int i = 0; i < workers; i++) {
+      attn_scratch_cut_(f, i, &w);
+      *w.pairs = 0, w.held->n = 0;
+    }
   if (!attn_stage_for_(s, items, attn_probsparse_tile_, a, f->bytes, NULL)) return 0;
   for (int i = 0; s->run && i < workers; i++) {
     attn_scratch_cut_(f, i, &w);
@@ -311,10 +314,11 @@ ATTN_COLD_ int attn_probsparse_steps_(attn_stage_ *s, void *job) {
   a->each = attn_piece_(attn_mul_(a->rows, 2), 8);
   if (!attn_stage_for_(s, units, attn_probsparse_sort_, a, a->each, &a->memory)) return 0;
   a->selection = given;
-  for (int64_t u = 0; s->run && u < units; u++)
-    if (a->failed[u])
-      return attn_reject_(s->e, ATTN_E_INDEX,
-                          "selection must hold different rows of each item's queries");
+  if (s->run)
+    for (int64_t u = 0; u < units; u++)
+      if (a->failed[u])
+        return attn_reject_(s->e, ATTN_E_INDEX,
+                            "selection must hold different rows of each item's queries");
   return attn_probsparse_average_(s, a) && attn_probsparse_exact_(s, a);
 }
 

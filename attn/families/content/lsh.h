@@ -102,10 +102,11 @@ ATTN_FUNC_ void attn_lsh_mask_(attn_lsh_tile_ *t, int64_t j0, int64_t n) {
   const int32_t *key = t->key + j0;
   attn_exclude_ no;
   for (int64_t e = 0; e < n; e++) t->x[e] = (uint32_t)(j0 + e);
-  for (int64_t e = 0; earlier && e < n; e++) {
-    const uint32_t *rank = t->rank + key[e] * rounds;
-    for (int64_t r = 0; r < earlier; r++) t->x[(r + 1) * ATTN_BLOCK_ + e] = rank[r];
-  }
+  if (earlier)
+    for (int64_t e = 0; e < n; e++) {
+      const uint32_t *rank = t->rank + key[e] * rounds;
+      for (int64_t r = 0; r < earlier; r++) t->x[(r + 1) * ATTN_BLOCK_ + e] = rank[r];
+    }
   if (by_position)
     for (int64_t e = 0; e < n; e++) t->x[(earlier + 1) * ATTN_BLOCK_ + e] = (uint32_t)key[e];
   if (a->kind == ATTN_LSH_SHARED_) /* rows and keys have the same ranks */

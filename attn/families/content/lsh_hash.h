@@ -118,18 +118,20 @@ ATTN_COLD_ int attn_lsh_data_(attn_error_ *e, const attn_lsh_job_ *a) {
   if (!attn_check_lens_(e, p->q_len, a->q.batch, a->q.len, "params.q_len must lie in 0..q.len") ||
       !attn_check_lens_(e, p->kv_len, a->k.batch, a->k.len, "params.kv_len must lie in 0..T"))
     return 0;
-  for (int64_t b = 0; a->kind != ATTN_LSH_HASH_ && b < a->q.batch; b++) {
-    const int64_t nk = attn_lsh_len_(p->kv_len, b, a->k.len);
-    const int64_t nq = attn_lsh_len_(p->q_len, b, a->q.len);
-    for (int64_t u = b * a->heads * r; u < (b + 1) * a->heads * r; u++) {
-      int bad = 0;
-      for (int64_t j = 0; a->has_k && j < nk; j++)
-        bad |= a->k_place[u * a->k.len + j] < 0 && attn_lsh_exists_(a, b, j);
-      for (int64_t i = 0; a->kind == ATTN_LSH_APART_ && a->has_q && i < nq; i++)
-        bad |= a->q_place[u * a->q.len + i] < 0;
-      if (bad) return attn_reject_(e, ATTN_E_INDEX, "buckets must not be negative");
+  if (a->kind != ATTN_LSH_HASH_)
+    for (int64_t b = 0; b < a->q.batch; b++) {
+      const int64_t nk = attn_lsh_len_(p->kv_len, b, a->k.len);
+      const int64_t nq = attn_lsh_len_(p->q_len, b, a->q.len);
+      for (int64_t u = b * a->heads * r; u < (b + 1) * a->heads * r; u++) {
+        int bad = 0;
+        if (a->has_k)
+          for (int64_t j = 0; j < nk; j++)
+            bad |= a->k_place[u * a->k.len + j] < 0 && attn_lsh_exists_(a, b, j);
+        if (a->kind == ATTN_LSH_APART_ && a->has_q)
+          for (int64_t i = 0; i < nq; i++) bad |= a->q_place[u * a->q.len + i] < 0;
+        if (bad) return attn_reject_(e, ATTN_E_INDEX, "buckets must not be negative");
+      }
     }
-  }
   return 1;
 }
 
@@ -220,7 +222,8 @@ ATTN_FUNC_ void attn_lsh_rotation_(void *job, int worker, int64_t index) {
       given = (const float *)(const void *)attn_at_(&a->p.rotations, h, r, c);
     for (int64_t x = 0; x < a->width; x++) {
       uint64_t sum = 0;
-      for (int n = 0; !given && n < 12; n++) sum += attn_next64_(&s) >> 32;
+      if (!given)
+        for (int n = 0; n < 12; n++) sum += attn_next64_(&s) >> 32;
       to[x * dk] = given ? given[x] : (float)((double)(int64_t)sum / 4294967296.0 - 6.0);
     }
   }
@@ -237,8 +240,9 @@ typedef struct attn_lsh_best_ {
 ATTN_FUNC_ void attn_lsh_join_(attn_lsh_best_ *best, const float *z, int64_t at, int64_t n) {
   attn_lsh_best_ b;
   if (at > 0) memcpy(&b, best, sizeof b);
-  for (int r = 0; at == 0 && r < ATTN_TILE_; r++)
-    b.high[r] = -INFINITY, b.low[r] = INFINITY, b.high_at[r] = b.low_at[r] = 0;
+  if (at == 0)
+    for (int r = 0; r < ATTN_TILE_; r++)
+      b.high[r] = -INFINITY, b.low[r] = INFINITY, b.high_at[r] = b.low_at[r] = 0;
   for (int64_t c = at; c < at + n; c++, z += ATTN_TILE_)
     for (int r = 0; r < ATTN_TILE_; r++) {
       const float x = z[r];
@@ -276,8 +280,8 @@ ATTN_FUNC_ void attn_lsh_hash_item_(void *job, int worker, int64_t index) {
   const void *row[ATTN_TILE_];
   attn_lsh_best_ best;
   int64_t at = 0, factor = 0, unit_of = 1; /* the column of a factor; what its number counts */
-  for (int64_t r = 0; a->width == 0 && r < rounds; r++)
-    memset(to + r * x->len, 0, (size_t)n * sizeof *to);
+  if (a->width == 0)
+    for (int64_t r = 0; r < rounds; r++) memset(to + r * x->len, 0, (size_t)n * sizeof *to);
   for (int r = 0; r < n; r++) row[r] = attn_at_(x, b, h / (a->heads / x->heads), i0 + r);
   if (columns) a->table->pack(qt, row, n, dk, (int)x->dtype, 1.0f, FLT_MIN);
   for (int64_t c = 0; c < columns; c += ATTN_BLOCK_) {

@@ -243,12 +243,13 @@ ATTN_FUNC_ void attn_send_item_(void *job, int worker, int64_t index) {
     for (int r = 0; r < t.n; r++) t.row[r] = a->rows[unit * a->o.len + from + r], t.head[r] = h;
   }
   attn_tile_run_(&t, last);
-  for (int r = 0; last && r < t.n; r++) {
-    float *sum = (float *)(void *)attn_at_(&a->sum, t.batch, t.head[r], t.row[r]);
-    a->table->blend(sum, sum, attn_at_(&a->part, t.batch, t.head[r], t.row[r]), ATTN_F32, ATTN_F32,
-                    ATTN_F32, a->o.dim, 1.0f,
-                    a->share[attn_send_unit_(a, t.batch, t.head[r]) * a->o.len + t.row[r]]);
-  }
+  if (last)
+    for (int r = 0; r < t.n; r++) {
+      float *sum = (float *)(void *)attn_at_(&a->sum, t.batch, t.head[r], t.row[r]);
+      a->table->blend(sum, sum, attn_at_(&a->part, t.batch, t.head[r], t.row[r]), ATTN_F32,
+                      ATTN_F32, ATTN_F32, a->o.dim, 1.0f,
+                      a->share[attn_send_unit_(a, t.batch, t.head[r]) * a->o.len + t.row[r]]);
+    }
 }
 
 /* Before the first path (now < 0) sums are 0; before a path its LSE is that of nothing; after the last (now
@@ -285,12 +286,14 @@ ATTN_COLD_ int attn_send_path_(attn_stage_ *s, attn_mixture_job_ *a) {
   p.one_order = 1;
   f.o = a->part, f.q = path->q, f.k = path->k, f.v = path->v;
   if (!attn_sdpa_plan_(s->e, &f, &p, &s->ctx, &workers, -1)) return 0;
-  for (int64_t x = 0; f.plan && x < f.plan->tiles; x++) { /* bytes of a tile's runs or lists */
-    const attn_plan_tile_ *t = (const attn_plan_tile_ *)attn_plan_at_(f.plan, f.plan->at_tile) + x;
-    const int64_t bytes = t->step ? t->count * (int64_t)sizeof(attn_plan_run_)
-                                  : (t->n + 1 + t->count) * (int64_t)sizeof(int32_t);
-    if (bytes > most) most = bytes;
-  }
+  if (f.plan)
+    for (int64_t x = 0; x < f.plan->tiles; x++) { /* bytes of a tile's runs or lists */
+      const attn_plan_tile_ *t =
+          (const attn_plan_tile_ *)attn_plan_at_(f.plan, f.plan->at_tile) + x;
+      const int64_t bytes = t->step ? t->count * (int64_t)sizeof(attn_plan_run_)
+                                    : (t->n + 1 + t->count) * (int64_t)sizeof(int32_t);
+      if (bytes > most) most = bytes;
+    }
   f.own = attn_send_item_, f.own_job = a;
   f.own_items = attn_mul_(attn_mul_(a->o.batch, a->o.heads), attn_tiles_of_(a->o.len));
   const int64_t head = attn_piece_(1, sizeof(attn_plan_));

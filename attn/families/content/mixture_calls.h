@@ -115,15 +115,16 @@ ATTN_COLD_ int attn_mixture_check_(attn_error_ *e, attn_mixture_job_ *a, int cal
   }
   if (!attn_check_apart_(e, ctx, op, COUNT, NULL, 0)) return 0;
   if (sums && !attn_mixture_paths_(e, a, ctx, op, COUNT, data)) return 0;
-  for (int64_t r = 0; send && data && r < b * heads * n; r++) {
-    const int32_t *to = a->path + r * a->k;
-    for (int64_t x = 0; x < a->k; x++) {
-      int twice = 0;
-      for (int64_t y = 0; y < x; y++) twice |= to[x] >= 0 && to[y] == to[x];
-      if (to[x] < -1 || to[x] >= a->count || twice)
-        return attn_reject_(e, ATTN_E_INDEX, "path must hold -1..count-1, none twice in a row");
+  if (send && data)
+    for (int64_t r = 0; r < b * heads * n; r++) {
+      const int32_t *to = a->path + r * a->k;
+      for (int64_t x = 0; x < a->k; x++) {
+        int twice = 0;
+        for (int64_t y = 0; y < x; y++) twice |= to[x] >= 0 && to[y] == to[x];
+        if (to[x] < -1 || to[x] >= a->count || twice)
+          return attn_reject_(e, ATTN_E_INDEX, "path must hold -1..count-1, none twice in a row");
+      }
     }
-  }
   return 1;
 }
 

@@ -166,12 +166,13 @@ ATTN_FUNC_ int64_t attn_choose_node_(const attn_table_ *f, const float *logits,
   f->exp(w, w, n);
   for (int64_t t = 0; t < n; t++) sum += (double)w[t];
   int64_t pick = u < 0.0 ? best : last;
-  for (int64_t t = 0; u >= 0.0 && t < last; t++) {
-    so_far += (double)w[t];
-    if (!(so_far > u * sum) || (allowed && !allowed[t])) continue;
-    pick = t;
-    break;
-  }
+  if (u >= 0.0)
+    for (int64_t t = 0; t < last; t++) {
+      so_far += (double)w[t];
+      if (!(so_far > u * sum) || (allowed && !allowed[t])) continue;
+      pick = t;
+      break;
+    }
   const float away = logits[pick] - logits[best];
   *log_p = sum > 0.0 && away <= 0.0f ? (float)((double)away - attn_ln_(sum))
                                      : attn_from_bits_(0x7fc00000u);
@@ -205,7 +206,8 @@ ATTN_COLD_ void attn_sac_iota_(attn_stage_ *s, attn_sac_job_ *a) {
   if (longest < 4 * a->dh) longest = 4 * a->dh;
   if (longest < 2 * a->reach + 1) longest = 2 * a->reach + 1;
   int32_t *iota = (int32_t *)attn_stage_take_(s, longest, 4);
-  for (int64_t i = 0; s->run && i < longest; i++) iota[i] = (int32_t)i;
+  if (s->run)
+    for (int64_t i = 0; i < longest; i++) iota[i] = (int32_t)i;
   a->iota = iota, a->table = s->table;
 }
 
@@ -325,9 +327,10 @@ ATTN_COLD_ int attn_pointer_logits_check_(attn_error_ *e, attn_sac_job_ *j, attn
   if (!attn_pointer_check_(e, j, l) ||
       !attn_sac_array_(e, m, j->source, rows, 4, "source must be aligned to its elements"))
     return 0;
-  for (int64_t i = 0; data && j->source && i < rows; i++)
-    if (j->source[i] < 0 || j->source[i] >= j->nodes)
-      return attn_reject_(e, ATTN_E_INDEX, "source must lie in 0..e.len-1");
+  if (data && j->source)
+    for (int64_t i = 0; i < rows; i++)
+      if (j->source[i] < 0 || j->source[i] >= j->nodes)
+        return attn_reject_(e, ATTN_E_INDEX, "source must lie in 0..e.len-1");
   return 1;
 }
 
@@ -350,14 +353,15 @@ ATTN_COLD_ int attn_draw_check_(attn_error_ *e, attn_sac_job_ *j, attn_arguments
       !attn_sac_array_(e, m, j->permitted, attn_mul_(rows, y->dim), 1, "") ||
       !attn_sac_array_(e, m, j->u, rows, 8, "u must be aligned to its elements"))
     return 0;
-  for (int64_t i = 0; data && i < rows; i++) {
-    int64_t t = 0;
-    if (j->u && !(j->u[i] > 0.0 && j->u[i] < 1.0))
-      return attn_reject_(e, ATTN_E_VALUE, "u must lie between 0 and 1");
-    while (j->permitted && t < y->dim && !j->permitted[i * y->dim + t]) t++;
-    if (t == y->dim)
-      return attn_reject_(e, ATTN_E_VALUE, "permitted must allow a node in each row");
-  }
+  if (data)
+    for (int64_t i = 0; i < rows; i++) {
+      int64_t t = 0;
+      if (j->u && !(j->u[i] > 0.0 && j->u[i] < 1.0))
+        return attn_reject_(e, ATTN_E_VALUE, "u must lie between 0 and 1");
+      while (j->permitted && t < y->dim && !j->permitted[i * y->dim + t]) t++;
+      if (t == y->dim)
+        return attn_reject_(e, ATTN_E_VALUE, "permitted must allow a node in each row");
+    }
   return 1;
 }
 

@@ -195,8 +195,9 @@ ATTN_COLD_ int attn_routing_check_(attn_error_ *e, attn_routing_job_ *a, int cal
   if (!attn_check_lens_(e, p->q_len, b, tq, "params.q_len must lie in 0..q.len") ||
       !attn_check_lens_(e, p->kv_len, b, tk, "params.kv_len must lie in 0..k.len"))
     return 0;
-  for (int i = 0; call == ATTN_RT_ATTEND_ && i < a->sides; i++)
-    if (!attn_routing_check_members_(e, &a->side[i], b, h)) return 0;
+  if (call == ATTN_RT_ATTEND_)
+    for (int i = 0; i < a->sides; i++)
+      if (!attn_routing_check_members_(e, &a->side[i], b, h)) return 0;
   return 1;
 }
 

@@ -54,11 +54,12 @@ ATTN_FUNC_ void attn_drift_move_(void *job, int worker, int64_t h) {
   const double lam = a->decay, rest = 1.0 - lam;
   double all = 0.0;
   (void)worker;
-  for (int64_t c = 0; u->rule == ATTN_ROUTING_RUNNING && c < n; c++) {
-    float *count = u->counts + h * n + c;
-    *count = (float)(lam * (double)*count + rest * (double)a->rows[h * n + c]);
-    all += (double)*count;
-  }
+  if (u->rule == ATTN_ROUTING_RUNNING)
+    for (int64_t c = 0; c < n; c++) {
+      float *count = u->counts + h * n + c;
+      *count = (float)(lam * (double)*count + rest * (double)a->rows[h * n + c]);
+      all += (double)*count;
+    }
   for (int64_t c = 0; c < n; c++) {
     double *x = a->sum + (h * n + c) * d; /* becomes the centroid */
     const float *old = (const float *)(const void *)attn_at_(&a->job->centroids, 0, h, c);

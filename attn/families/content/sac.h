@@ -39,7 +39,8 @@ ATTN_FUNC_ void attn_sac_csr_item_(void *job, int worker, int64_t set) {
       else
         source[end[j]++] = (int32_t)i; /* in the end they begin where the next one began */
     }
-    for (int64_t i = 0; pass == 0 && i < t; i++) end[i + 1] += end[i], ptr[i + 1] += ptr[i];
+    if (pass == 0)
+      for (int64_t i = 0; i < t; i++) end[i + 1] += end[i], ptr[i + 1] += ptr[i];
   }
   for (int64_t i = 0; i < t; i++) fill[i] = (int32_t)ptr[i];
   for (int64_t j = 0, x = 0; j < t; j++)
@@ -87,13 +88,14 @@ ATTN_FUNC_ int attn_sac_given_(attn_error_ *e, attn_sac_job_ *j, attn_sac_more_ 
       !attn_sac_array_(e, m, edges, attn_mul_(attn_mul_(sets, j->n), 2), 4,
                        "edges must be aligned to its elements"))
     return 0;
-  for (int64_t set = 0; data && set < sets; set++) {
-    if (count[set] < 0 || count[set] > j->n)
-      return attn_reject_(e, ATTN_E_INDEX, "count must lie in 0..n");
-    for (int64_t x = 0; x < 2 * (int64_t)count[set]; x++)
-      if (edges[set * j->n * 2 + x] < 0 || edges[set * j->n * 2 + x] >= j->nodes)
-        return attn_reject_(e, ATTN_E_INDEX, "edges must lie in 0..nodes-1");
-  }
+  if (data)
+    for (int64_t set = 0; set < sets; set++) {
+      if (count[set] < 0 || count[set] > j->n)
+        return attn_reject_(e, ATTN_E_INDEX, "count must lie in 0..n");
+      for (int64_t x = 0; x < 2 * (int64_t)count[set]; x++)
+        if (edges[set * j->n * 2 + x] < 0 || edges[set * j->n * 2 + x] >= j->nodes)
+          return attn_reject_(e, ATTN_E_INDEX, "edges must lie in 0..nodes-1");
+    }
   return 1;
 }
 

@@ -114,15 +114,17 @@ ATTN_COLD_ int attn_sac_network_check_(attn_error_ *e, attn_sac_job_ *j, attn_ar
   if (!attn_sac_array_(e, m, p->valid, all, 1, "") ||
       !attn_sac_array_(e, m, p->sources, n, 4, "params.sources must be aligned to its elements"))
     return 0;
-  for (int64_t i = 0; data && p->sources && i < n; i++)
-    if (p->sources[i] < 0 || p->sources[i] >= j->nodes)
-      return attn_reject_(e, ATTN_E_INDEX, "params.sources must lie in 0..e.len-1");
-  for (int64_t b = 0; data && p->valid && j->nodes > 0 && b < j->batch; b++) {
-    int64_t t = 0;
-    while (t < j->nodes && !p->valid[b * j->nodes + t]) t++;
-    if (t == j->nodes)
-      return attn_reject_(e, ATTN_E_VALUE, "params.valid must have a node in each batch entry");
-  }
+  if (data && p->sources)
+    for (int64_t i = 0; i < n; i++)
+      if (p->sources[i] < 0 || p->sources[i] >= j->nodes)
+        return attn_reject_(e, ATTN_E_INDEX, "params.sources must lie in 0..e.len-1");
+  if (data && p->valid && j->nodes > 0)
+    for (int64_t b = 0; b < j->batch; b++) {
+      int64_t t = 0;
+      while (t < j->nodes && !p->valid[b * j->nodes + t]) t++;
+      if (t == j->nodes)
+        return attn_reject_(e, ATTN_E_VALUE, "params.valid must have a node in each batch entry");
+    }
   return 1;
 }
 

@@ -211,7 +211,8 @@ ATTN_FUNC_ void attn_sink_part_(attn_sink_tile_ *x, float weight, int join) {
   attn_on_(tile, x->f)->divide(x->alpha, x->l);
   if (!x->started) memset(x->ot, 0, (size_t)n * sizeof(float));
   attn_on_(tile, x->f)->scale_block(x->ot, x->a->v.dim, 0, x->groups, x->alpha);
-  for (int64_t c = 0; join && c < n; c++) x->ot[c] += x->rest[c];
+  if (join)
+    for (int64_t c = 0; c < n; c++) x->ot[c] += x->rest[c];
   if (join) return;
   memcpy(x->rest, x->ot, (size_t)n * sizeof(float));
   attn_sink_reset_(x);
@@ -410,8 +411,9 @@ ATTN_COLD_ int attn_sink_sort_(attn_stage_ *s, attn_sink_job_ *a) {
   if (a->choice && a->places == nb) return 1;
   int32_t *made = (int32_t *)attn_stage_take_(s, attn_mul_(attn_mul_(b, h), a->places), 4);
   if (a->p.choice) { /* the first places of each head */
-    for (int64_t u = 0; s->run && u < b * h; u++)
-      memcpy(made + u * a->places, a->p.choice + u * nb, (size_t)a->places * sizeof *made);
+    if (s->run)
+      for (int64_t u = 0; u < b * h; u++)
+        memcpy(made + u * a->places, a->p.choice + u * nb, (size_t)a->places * sizeof *made);
   } else if (!attn_sink_choose_(s, a, made, b, a->sort)) {
     return 0;
   }
@@ -424,7 +426,8 @@ ATTN_COLD_ int attn_sink_loop_(attn_stage_ *s, attn_sink_job_ *a, int64_t count,
                                attn_item_fn_ item) {
   const int pieces = count > 0 ? attn_pieces_(s->workers, count) : 0;
   char *memory = attn_stage_spare_(s, attn_mul_(a->each, pieces));
-  for (int w = 0; s->run && w < pieces; w++) memset(memory + w * a->each, 0, sizeof(int64_t));
+  if (s->run)
+    for (int w = 0; w < pieces; w++) memset(memory + w * a->each, 0, sizeof(int64_t));
   if (!attn_stage_for_(s, count, item, a, a->each, &a->memory)) return 0;
   for (int w = 0; s->run && w < pieces; w++) {
     int64_t pairs;

@@ -60,7 +60,8 @@ ATTN_FUNC_ void attn_sink_blocks_item_(void *job, int worker, int64_t unit) {
     /* causal: rows after the first one of the block before, and the first of this */
     const int64_t from = !a->p.causal ? i * size : i == 0 ? 0 : (i - 1) * size + 1;
     const int64_t end = !a->p.causal ? (i + 1) * size : i * size + 1;
-    for (int64_t c = 0; !a->p.causal && c < dx; c++) sum[c] = 0.0;
+    if (!a->p.causal)
+      for (int64_t c = 0; c < dx; c++) sum[c] = 0.0;
     for (int64_t t = from; t < end; t++) {
       const float *row = attn_row_wide_(a->table, x, b, h, t, wide);
       for (int64_t c = 0; c < dx; c++) sum[c] += (double)row[c];

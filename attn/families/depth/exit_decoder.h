@@ -120,9 +120,10 @@ ATTN_COLD_ int attn_exit_stack_check_(attn_error_ *e, attn_exit_stack_ *a, const
         !attn_coder_check_(e, &j, 1, &own, ctx, table, workers, query))
       return 0;
   }
-  for (int64_t i = 0; !a->p.decide && !query && i < b * n; i++)
-    if (a->exits[i] < 1 || a->exits[i] > a->p.count)
-      return attn_reject_(e, ATTN_E_RANGE, "exits must lie in 1..params.count");
+  if (!a->p.decide && !query)
+    for (int64_t i = 0; i < b * n; i++)
+      if (a->exits[i] < 1 || a->exits[i] > a->p.count)
+        return attn_reject_(e, ATTN_E_RANGE, "exits must lie in 1..params.count");
   return 1;
 }
 

@@ -210,15 +210,17 @@ ATTN_COLD_ int attn_exits_shapes_(attn_error_ *e, attn_exits_ *a, attn_operand_ 
     return 0;
   if (p->x_len && !whole)
     return attn_reject_(e, ATTN_E_RANGE, "params.x_len must be null but for ATTN_EXIT_SEQUENCE");
-  for (int64_t b = 0; p->x_len && !query && b < batch; b++)
-    if (p->x_len[b] < 1 || p->x_len[b] > a->x.len)
-      return attn_reject_(e, ATTN_E_RANGE, "params.x_len must lie in 1..x.len");
+  if (p->x_len && !query)
+    for (int64_t b = 0; b < batch; b++)
+      if (p->x_len[b] < 1 || p->x_len[b] > a->x.len)
+        return attn_reject_(e, ATTN_E_RANGE, "params.x_len must lie in 1..x.len");
   if (p->tau == 0.0f && !attn_to_bits_(p->tau)) p->tau = 0.5f;
   if (!(p->tau >= 0.0f && p->tau <= 1.0f))
     return attn_reject_(e, ATTN_E_RANGE, "params.tau must lie in 0..1");
-  for (int64_t i = 0; p->taus && layered && !query && i < n - 1; i++)
-    if (!(p->taus[i] >= 0.0f && p->taus[i] <= 1.0f))
-      return attn_reject_(e, ATTN_E_RANGE, "params.taus must lie in 0..1");
+  if (p->taus && layered && !query)
+    for (int64_t i = 0; i < n - 1; i++)
+      if (!(p->taus[i] >= 0.0f && p->taus[i] <= 1.0f))
+        return attn_reject_(e, ATTN_E_RANGE, "params.taus must lie in 0..1");
   return 1;
 }
 
@@ -294,10 +296,11 @@ ATTN_COLD_ int attn_smooth_steps_(attn_stage_ *s, void *job) {
   const int64_t r = a->reach, weights = 2 * r + 1;
   a->weight = (float *)attn_stage_take_(s, weights, sizeof(float));
   a->index = (int32_t *)attn_stage_take_(s, weights, sizeof(int32_t));
-  for (int64_t d = 0; s->run && d < weights; d++) {
-    a->index[d] = (int32_t)d;
-    a->weight[d] = (float)(-(double)(d - r) * (double)(d - r) / sigma);
-  }
+  if (s->run)
+    for (int64_t d = 0; d < weights; d++) {
+      a->index[d] = (int32_t)d;
+      a->weight[d] = (float)(-(double)(d - r) * (double)(d - r) / sigma);
+    }
   if (s->run) a->table->exp(a->weight, a->weight, weights);
   a->each = attn_piece_(attn_add_(attn_mul_(2, n), 2 * ATTN_SMOOTH_), sizeof(float));
   return attn_stage_for_(s, attn_mul_(a->x.batch, a->x.len), attn_smooth_item_, a, a->each,
@@ -370,19 +373,21 @@ ATTN_FUNC_ void attn_target_item_(void *job, int worker, int64_t b) {
   float x[ATTN_TILE_];
   double best[ATTN_TILE_];
   (void)worker;
-  for (int64_t i = 0; a->p.tokens && i < t; i += ATTN_TILE_) {
-    const int64_t n = t - i < ATTN_TILE_ ? t - i : ATTN_TILE_;
-    const int64_t here = len - i < n ? (len > i ? len - i : 0) : n;
-    for (int64_t c = 0; c < n; c++) to[i + c] = 0;
-    for (int64_t k = 0; here > 0 && k < layers; k++) {
-      a->table->widen(x, attn_at_(&a->x, b, 0, k) + attn_bytes_(a->x.dtype, i), 0, NULL, 1, here,
-                      a->x.dtype, NULL);
-      for (int64_t c = 0; c < here; c++) {
-        const double value = (double)x[c] - price * (double)(k + 1);
-        if (k == 0 || value > best[c]) best[c] = value, to[i + c] = (int32_t)(k + 1);
-      }
+  if (a->p.tokens)
+    for (int64_t i = 0; i < t; i += ATTN_TILE_) {
+      const int64_t n = t - i < ATTN_TILE_ ? t - i : ATTN_TILE_;
+      const int64_t here = len - i < n ? (len > i ? len - i : 0) : n;
+      for (int64_t c = 0; c < n; c++) to[i + c] = 0;
+      if (here > 0)
+        for (int64_t k = 0; k < layers; k++) {
+          a->table->widen(x, attn_at_(&a->x, b, 0, k) + attn_bytes_(a->x.dtype, i), 0, NULL, 1,
+                          here, a->x.dtype, NULL);
+          for (int64_t c = 0; c < here; c++) {
+            const double value = (double)x[c] - price * (double)(k + 1);
+            if (k == 0 || value > best[c]) best[c] = value, to[i + c] = (int32_t)(k + 1);
+          }
+        }
     }
-  }
   if (a->p.tokens) return;
   best[0] = 0.0;
   for (int64_t k = 0; k < layers; k++) {

@@ -104,9 +104,10 @@ ATTN_COLD_ void attn_universal_list_(attn_universal_ *a, int all, int last) {
     int live = 0, on = 0; /* somebody has a state to get; somebody goes on afterwards */
     for (int64_t t = 0; t < len; t++) live |= done[t] != ATTN_HALTED_, on |= done[t] == ATTN_RUNS_;
     r->first[b] = r->n;
-    for (int64_t t = 0; live && t < len; t++)
-      if ((all && on && !last) || done[t] != ATTN_HALTED_)
-        r->row[r->n++] = (int32_t)(b * r->len + t);
+    if (live)
+      for (int64_t t = 0; t < len; t++)
+        if ((all && on && !last) || done[t] != ATTN_HALTED_)
+          r->row[r->n++] = (int32_t)(b * r->len + t);
   }
   r->first[r->batch] = r->n;
 }
@@ -181,8 +182,9 @@ ATTN_COLD_ int attn_universal_all_(attn_stage_ *s, attn_universal_ *a,
                                    const attn_universal_signal_params *signal) {
   const attn_running_ *r = &a->r;
   int whole = 1;
-  for (int64_t b = 0; s->run && b < r->batch; b++)
-    whole &= r->first[b + 1] > r->first[b] && attn_universal_len_(a, b) == r->len;
+  if (s->run)
+    for (int64_t b = 0; b < r->batch; b++)
+      whole &= r->first[b + 1] > r->first[b] && attn_universal_len_(a, b) == r->len;
   if (whole && !attn_universal_rows_(s, a, 0, r->batch, r->len, signal)) return 0;
   if (whole && s->run) return 1;
   for (int64_t b = 0; b < (s->run ? r->batch : 1); b++) {

@@ -12,11 +12,12 @@ ATTN_COLD_ void attn_collaborative_fill_(const attn_stage_ *s, const attn_multih
                     NULL);
     if (extra) mix[i * q->dim + j->dk + i] = 1.0f;
   }
-  for (int64_t b = 0; extra && b < q->batch; b++)
-    for (int64_t i = 0; i < q->len; i++) {
-      float *row = (float *)(void *)attn_at_(q, b, 0, i) + j->dk;
-      for (int64_t c = 0; c < extra; c++) row[c] = 1.0f;
-    }
+  if (extra)
+    for (int64_t b = 0; b < q->batch; b++)
+      for (int64_t i = 0; i < q->len; i++) {
+        float *row = (float *)(void *)attn_at_(q, b, 0, i) + j->dk;
+        for (int64_t c = 0; c < extra; c++) row[c] = 1.0f;
+      }
 }
 
 ATTN_COLD_ int attn_collaborative_steps_(attn_stage_ *s, void *job) {

@@ -41,7 +41,8 @@ ATTN_FUNC_ void attn_target_row_(const attn_guided_ *a, const attn_joint_tile_ *
     if (g->kind == ATTN_TARGET_BLOCK) {
       const int32_t *segment = attn_target_segments_(g, t->batch);
       count = 0.0;
-      for (int64_t j = 0; p >= 0 && p < keys && j < keys; j++) count += segment[j] == segment[p];
+      if (p >= 0 && p < keys)
+        for (int64_t j = 0; j < keys; j++) count += segment[j] == segment[p];
     }
     row[r] = count > 0.0 ? weight / count : 0.0;
   }
@@ -116,12 +117,13 @@ ATTN_FUNC_ void attn_guided_item_(void *job, int worker, int64_t index) {
     double square = 0.0;
     for (int64_t m = 0; m < g->targets; m++)
       attn_target_row_(a, &t, &g->target[m], g->targets == 1, row + m * ATTN_TILE_);
-    for (int64_t j = 0, n; g->heads > 0 && j < keys; j += n) {
-      n = keys - j < ATTN_BLOCK_ ? keys - j : ATTN_BLOCK_;
-      attn_guided_target_(&y, &t, g, row, j, n);
-      for (int64_t e = 0; e < n; e++)
-        for (int r = 0; r < t.n; r++) square += y.t[e * ATTN_TILE_ + r] * y.t[e * ATTN_TILE_ + r];
-    }
+    if (g->heads > 0)
+      for (int64_t j = 0, n; j < keys; j += n) {
+        n = keys - j < ATTN_BLOCK_ ? keys - j : ATTN_BLOCK_;
+        attn_guided_target_(&y, &t, g, row, j, n);
+        for (int64_t e = 0; e < n; e++)
+          for (int r = 0; r < t.n; r++) square += y.t[e * ATTN_TILE_ + r] * y.t[e * ATTN_TILE_ + r];
+      }
     for (int64_t k = 0; k < g->heads; k++) *sum++ = square;
     row += g->targets * ATTN_TILE_;
   }
@@ -211,9 +213,10 @@ ATTN_COLD_ int attn_group_check_(attn_error_ *e, attn_guided_ *a, const attn_tar
   }
   if (g->targets > 1 && !(sum > 1.0 - 1e-5 && sum < 1.0 + 1e-5))
     return attn_reject_(e, ATTN_E_VALUE, "params.group.target.weight must sum to 1 over a group");
-  for (int64_t i = 0; !query && i < g->heads; i++)
-    if (g->head[i] < 0 || g->head[i] >= a->x.heads)
-      return attn_reject_(e, ATTN_E_INDEX, "params.group.head must lie in 0..H-1");
+  if (!query)
+    for (int64_t i = 0; i < g->heads; i++)
+      if (g->head[i] < 0 || g->head[i] >= a->x.heads)
+        return attn_reject_(e, ATTN_E_INDEX, "params.group.head must lie in 0..H-1");
   a->entries = attn_add_(a->entries, g->heads);
   a->targets = attn_add_(a->targets, g->targets);
   return 1;

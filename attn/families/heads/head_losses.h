@@ -75,12 +75,13 @@ ATTN_COLD_ int attn_stage_cosines_(attn_stage_ *s, attn_cosines_ *a, double *res
     a->square = (double *)attn_stage_take_(s, attn_mul_(items, heads), sizeof(double));
     a->norm = (double *)attn_stage_take_(s, attn_mul_(batch, heads), sizeof(double));
     if (!attn_stage_for_(s, items, attn_cosines_flat_, a, a->each, &a->memory)) return 0;
-    for (int64_t r = 0; s->run && r < batch * heads; r++) {
-      double sum = 0.0;
-      for (int64_t t = 0; t < a->tiles; t++)
-        sum += a->square[(r / heads * a->tiles + t) * heads + r % heads];
-      a->norm[r] = sqrt(sum);
-    }
+    if (s->run)
+      for (int64_t r = 0; r < batch * heads; r++) {
+        double sum = 0.0;
+        for (int64_t t = 0; t < a->tiles; t++)
+          sum += a->square[(r / heads * a->tiles + t) * heads + r % heads];
+        a->norm[r] = sqrt(sum);
+      }
   }
   if (!attn_stage_for_(s, items, attn_cosines_item_, a, a->each, &a->memory)) return 0;
   if (!s->run) return 1;
@@ -151,12 +152,13 @@ ATTN_COLD_ int attn_disagreement_steps_(attn_stage_ *s, void *job) {
     a->part = (double *)attn_stage_take_(s, attn_joint_items_(&a->x), sizeof(double));
     attn_joint_memory_(s, &a->x, 0);
     if (!attn_joint_for_(s, &a->x, attn_disagreement_item_, a)) return 0;
-    for (int64_t b = 0; s->run && b < p->q.batch; b++) {
-      const int64_t rows = p->q_len ? p->q_len[b] : p->q.len;
-      double sum = 0.0;
-      for (int64_t i = 0; i < p->tiles; i++) sum += a->part[b * p->tiles + i];
-      if (rows > 0) d[2] -= sum / (a->by_row ? (double)rows : 1.0);
-    }
+    if (s->run)
+      for (int64_t b = 0; b < p->q.batch; b++) {
+        const int64_t rows = p->q_len ? p->q_len[b] : p->q.len;
+        double sum = 0.0;
+        for (int64_t i = 0; i < p->tiles; i++) sum += a->part[b * p->tiles + i];
+        if (rows > 0) d[2] -= sum / (a->by_row ? (double)rows : 1.0);
+      }
     d[2] /= heads * heads * (double)p->q.batch;
   }
   if (s->run) memcpy(a->d, d, sizeof d);

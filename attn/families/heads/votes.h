@@ -48,19 +48,22 @@ ATTN_FUNC_ void attn_votes_sum_(const attn_votes_ *a, const attn_votes_room_ *r,
                                 const float *p, const float *u, int64_t stride) {
   const int64_t dc = a->dc;
   memset(y, 0, (size_t)a->m * sizeof(float));
-  for (int64_t n = 0; dc >= ATTN_CAPSULE_WIDE_ && n < a->n; n++) {
-    for (int64_t h = 0; h < a->heads; h++) r->column[h] = p[h * a->n + n];
-    attn_on_(sum, a->table)
-        ->axpys(y + n * dc, r->column, u + n * dc, stride, a->index, a->heads, dc, ATTN_F32, 1.0f,
-                0);
-  }
-  for (int64_t h = 0; dc < ATTN_CAPSULE_WIDE_ && h < a->heads; h++) {
-    const float *by = p + h * a->n;
-    for (int64_t n = 0; dc > 1 && n < a->n; n++)
-      for (int64_t c = 0; c < dc; c++) r->gain[n * dc + c] = by[n];
-    attn_votes_times_(a, r->row, u + h * stride, dc > 1 ? r->gain : by, y);
-    memcpy(y, r->row, (size_t)a->m * sizeof(float));
-  }
+  if (dc >= ATTN_CAPSULE_WIDE_)
+    for (int64_t n = 0; n < a->n; n++) {
+      for (int64_t h = 0; h < a->heads; h++) r->column[h] = p[h * a->n + n];
+      attn_on_(sum, a->table)
+          ->axpys(y + n * dc, r->column, u + n * dc, stride, a->index, a->heads, dc, ATTN_F32, 1.0f,
+                  0);
+    }
+  if (dc < ATTN_CAPSULE_WIDE_)
+    for (int64_t h = 0; h < a->heads; h++) {
+      const float *by = p + h * a->n;
+      if (dc > 1)
+        for (int64_t n = 0; n < a->n; n++)
+          for (int64_t c = 0; c < dc; c++) r->gain[n * dc + c] = by[n];
+      attn_votes_times_(a, r->row, u + h * stride, dc > 1 ? r->gain : by, y);
+      memcpy(y, r->row, (size_t)a->m * sizeof(float));
+    }
 }
 
 /* l[h][n] = base + u_hn . v_n; base: shift[n], or what l holds */
@@ -68,23 +71,26 @@ ATTN_FUNC_ void attn_votes_dots_(const attn_votes_ *a, const attn_votes_room_ *r
                                  const float *v, const float *u, int64_t stride,
                                  const float *shift) {
   const int64_t dc = a->dc;
-  for (int64_t n = 0; dc >= ATTN_CAPSULE_WIDE_ && n < a->n; n++) {
-    attn_on_(list, a->table)
-        ->dots(r->column, v + n * dc, u + n * dc, stride, a->index, a->heads, dc, ATTN_F32, 0);
-    for (int64_t h = 0; h < a->heads; h++)
-      l[h * a->n + n] = (shift ? shift[n] : l[h * a->n + n]) + r->column[h];
-  }
-  for (int64_t h = 0; dc < ATTN_CAPSULE_WIDE_ && h < a->heads; h++) {
-    float *to = l + h * a->n;
-    const float *base = shift ? shift : to;
-    attn_votes_times_(a, r->row, u + h * stride, v, dc > 1 ? NULL : base);
-    if (dc == 1) memcpy(to, r->row, (size_t)a->m * sizeof(float));
-    for (int64_t n = 0; dc > 1 && n < a->n; n++) {
-      float sum = r->row[n * dc];
-      for (int64_t c = 1; c < dc; c++) sum += r->row[n * dc + c];
-      to[n] = base[n] + sum;
+  if (dc >= ATTN_CAPSULE_WIDE_)
+    for (int64_t n = 0; n < a->n; n++) {
+      attn_on_(list, a->table)
+          ->dots(r->column, v + n * dc, u + n * dc, stride, a->index, a->heads, dc, ATTN_F32, 0);
+      for (int64_t h = 0; h < a->heads; h++)
+        l[h * a->n + n] = (shift ? shift[n] : l[h * a->n + n]) + r->column[h];
     }
-  }
+  if (dc < ATTN_CAPSULE_WIDE_)
+    for (int64_t h = 0; h < a->heads; h++) {
+      float *to = l + h * a->n;
+      const float *base = shift ? shift : to;
+      attn_votes_times_(a, r->row, u + h * stride, v, dc > 1 ? NULL : base);
+      if (dc == 1) memcpy(to, r->row, (size_t)a->m * sizeof(float));
+      if (dc > 1)
+        for (int64_t n = 0; n < a->n; n++) {
+          float sum = r->row[n * dc];
+          for (int64_t c = 1; c < dc; c++) sum += r->row[n * dc + c];
+          to[n] = base[n] + sum;
+        }
+    }
 }
 
 /* c = softmax over n for each h of l in log2 units; r keeps the largest l and the sum. */
@@ -184,9 +190,10 @@ ATTN_FUNC_ const float *attn_votes_of_(const attn_votes_ *a, int worker, int64_t
   for (int64_t h = 0; h < a->heads; h++) {
     const float *x = (const float *)(const void *)attn_at_(&a->x, b, h, t);
     int64_t x_stride = a->x.stride_len;
-    for (int64_t i = 0; !a->w.data && i < tokens; i++)
-      f->widen(u + i * *next + h * a->m, attn_at_(&a->x, b, h, t + i), 0, NULL, 1, a->m, a->x.dtype,
-               NULL);
+    if (!a->w.data)
+      for (int64_t i = 0; i < tokens; i++)
+        f->widen(u + i * *next + h * a->m, attn_at_(&a->x, b, h, t + i), 0, NULL, 1, a->m,
+                 a->x.dtype, NULL);
     if (!a->w.data) continue;
     if (!plain) {
       f->widen(rows, x, x_stride, NULL, tokens, a->x.dim, a->x.dtype, NULL);
@@ -219,7 +226,8 @@ ATTN_COLD_ int attn_votes_run_(attn_stage_ *s, attn_votes_ *a, attn_item_fn_ ite
     a->packed = (const float *)attn_stage_take_(s, all, f);
     if (!attn_stage_for_(s, a->heads, attn_votes_pack_, a, 0, NULL)) return 0;
   }
-  for (int64_t h = 0; s->run && h < a->heads; h++) index[h] = (int32_t)h, ones[h] = 1.0f;
+  if (s->run)
+    for (int64_t h = 0; h < a->heads; h++) index[h] = (int32_t)h, ones[h] = 1.0f;
   a->at_rows = made ? attn_piece_(attn_mul_(one, a->tokens), f) : 0;
   a->at_token = attn_add_(a->at_rows, a->w.data && a->x.dtype != ATTN_F32
                                           ? attn_piece_(attn_mul_(a->x.dim, a->tokens), f)

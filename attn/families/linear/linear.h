@@ -224,8 +224,9 @@ ATTN_FUNC_ void attn_linear_walk_(attn_linear_chain_ *c, const attn_linear_range
     attn_linear_keys_(c, j, (int)(j1 - j < n ? j1 - j : n), 1, left > 0);
     n = c->n;
     const int64_t rows = left < n ? left : n;
-    for (int64_t h = c->head * a->group; rows > 0 && h < (c->head + 1) * a->group; h++)
-      attn_linear_rows_of_(c, h, r->row0 + at, rows);
+    if (rows > 0)
+      for (int64_t h = c->head * a->group; h < (c->head + 1) * a->group; h++)
+        attn_linear_rows_of_(c, h, r->row0 + at, rows);
     attn_linear_update_(c, 1);
   }
 }

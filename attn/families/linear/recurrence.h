@@ -555,13 +555,15 @@ ATTN_FUNC_ void attn_linear_rows_of_(attn_linear_chain_ *c, int64_t h, int64_t i
       const int64_t sums = attn_group_up_(n + 1), end = sums < i + rows ? i + rows : sums;
       float *t = w->t + n * e;
       const float *d = w->d + n * e;
-      for (int64_t j = 0; a->decays && j <= n; j++) t[j] *= d[j];
+      if (a->decays)
+        for (int64_t j = 0; j <= n; j++) t[j] *= d[j];
       for (int64_t j = n + 1; j < end; j++) t[j] = 0.0f;
     }
   }
-  for (int64_t i = 0; divides && i < r; i += 16)
-    attn_on_(list, f)->dots(sum + i, attn_linear_ones_, w->t + i * e, e, attn_linear_index_,
-                            r - i < 16 ? r - i : 16, r < i + 16 ? r : i + 16, ATTN_F32, 0);
+  if (divides)
+    for (int64_t i = 0; i < r; i += 16)
+      attn_on_(list, f)->dots(sum + i, attn_linear_ones_, w->t + i * e, e, attn_linear_index_,
+                              r - i < 16 ? r - i : 16, r < i + 16 ? r : i + 16, ATTN_F32, 0);
   if (c->scaled) f->scale_rows(w->p, m, w->p, m, r, m, c->left);
   attn_linear_times_(f, w->ask, w->y, a->wide, r, w->p, m, 1, c->s.s, a->wide, m, a->dv, 1);
   /* a value that is not finite must not meet the zeros of rows that do not see it */
@@ -589,9 +591,10 @@ ATTN_FUNC_ void attn_linear_steps_(attn_linear_chain_ *c, int64_t n, int64_t i0,
   const attn_table_ *f = a->table;
   const attn_linear_own_ *w = &c->w;
   const int64_t m = a->m, wide = a->wide, rows = i1 - i0, h0 = c->head * a->group;
-  for (int64_t g = 0; rows > 0 && g < a->group; g++)
-    attn_map_queries_(&a->map, w->map, w->p + g * rows * m,
-                      attn_linear_rows_(f, w->x, &a->q, c->b, h0 + g, i0, rows), rows, h0 + g);
+  if (rows > 0)
+    for (int64_t g = 0; g < a->group; g++)
+      attn_map_queries_(&a->map, w->map, w->p + g * rows * m,
+                        attn_linear_rows_(f, w->x, &a->q, c->b, h0 + g, i0, rows), rows, h0 + g);
   const float *x = n > 0 ? attn_linear_rows_(f, w->x, &a->k, c->b, c->kv, 0, n) : NULL;
   int64_t made = 0; /* features of keys */
   c->n = (int)n, c->fade = 1.0f;

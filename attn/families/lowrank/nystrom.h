@@ -56,9 +56,10 @@ ATTN_COLD_ int attn_landmark_check_(attn_error_ *e, attn_landmark_job_ *j, const
       !attn_check_lens_(e, j->kv_len, b, tk, "params.kv_len must lie in 0..k.len") ||
       !attn_check_lens_(e, j->q_len, b, tq, "params.q_len must lie in 0..q.len"))
     return 0;
-  for (int64_t i = 0; j->conv.data && i < b; i++)
-    if ((j->q_len ? j->q_len[i] : tq) != (j->kv_len ? j->kv_len[i] : tk))
-      return attn_reject_(e, ATTN_E_SHAPE, "params.conv needs as many queries as keys");
+  if (j->conv.data)
+    for (int64_t i = 0; i < b; i++)
+      if ((j->q_len ? j->q_len[i] : tq) != (j->kv_len ? j->kv_len[i] : tk))
+        return attn_reject_(e, ATTN_E_SHAPE, "params.conv needs as many queries as keys");
   return 1;
 }
 

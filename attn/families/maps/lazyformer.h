@@ -30,29 +30,33 @@ ATTN_FUNC_ void attn_map_apply_block_(const attn_map_apply_job_ *a, char *memory
   if (a->map.dtype != ATTN_F32 || cut) {
     const char *from = attn_at_(&a->map, b, h, i0) + attn_bytes_(a->map.dtype, j0);
     f->widen(wide, from, a->map.stride_len, NULL, rows, n, a->map.dtype, NULL);
-    for (int64_t r = 0; cut && r < rows; r++)
-      for (int64_t j = attn_clamp_(i0 + r + a->q_off + 1 - j0, 0, n); j < n; j++)
-        wide[r * n + j] = 0.0f;
+    if (cut)
+      for (int64_t r = 0; r < rows; r++)
+        for (int64_t j = attn_clamp_(i0 + r + a->q_off + 1 - j0, 0, n); j < n; j++)
+          wide[r * n + j] = 0.0f;
     p = wide, stride = n;
   }
   const float *w = v;
   int64_t w_stride = a->wide;
   if (a->v.dtype == ATTN_F32 && dv % ATTN_GROUP_ == 0 && !careful)
     w = (const float *)(const void *)attn_at_(&a->v, b, hv, j0), w_stride = a->v.stride_len;
-  for (int64_t j = 0; w == v && j < n; j++) {
-    float *to = v + j * a->wide;
-    f->widen(to, attn_at_(&a->v, b, hv, j0 + j), 0, NULL, 1, dv, a->v.dtype, NULL);
-    for (int64_t c = 0; careful && c < dv; c++) to[c] = to[c] - to[c] == 0.0f ? to[c] : 0.0f;
-  }
-  attn_on_(dense, f)->gemm(y, a->wide, rows, p, stride, 1, w, w_stride, n, dv, 0);
-  for (int64_t j = 0; careful && j < n; j++) {
-    const char *row = attn_at_(&a->v, b, hv, j0 + j);
-    for (int64_t c = 0; c < dv; c++) {
-      const float x = attn_number_(row, c, a->v.dtype, NULL);
-      for (int64_t r = 0; x - x != 0.0f && r < rows; r++)
-        if (p[r * stride + j] != 0.0f) y[r * a->wide + c] += p[r * stride + j] * x;
+  if (w == v)
+    for (int64_t j = 0; j < n; j++) {
+      float *to = v + j * a->wide;
+      f->widen(to, attn_at_(&a->v, b, hv, j0 + j), 0, NULL, 1, dv, a->v.dtype, NULL);
+      if (careful)
+        for (int64_t c = 0; c < dv; c++) to[c] = to[c] - to[c] == 0.0f ? to[c] : 0.0f;
     }
-  }
+  attn_on_(dense, f)->gemm(y, a->wide, rows, p, stride, 1, w, w_stride, n, dv, 0);
+  if (careful)
+    for (int64_t j = 0; j < n; j++) {
+      const char *row = attn_at_(&a->v, b, hv, j0 + j);
+      for (int64_t c = 0; c < dv; c++) {
+        const float x = attn_number_(row, c, a->v.dtype, NULL);
+        for (int64_t r = 0; x - x != 0.0f && r < rows; r++)
+          if (p[r * stride + j] != 0.0f) y[r * a->wide + c] += p[r * stride + j] * x;
+      }
+    }
 }
 
 /* A tile of rows of one head. */
@@ -219,8 +223,9 @@ ATTN_COLD_ int attn_lazy_steps_(attn_stage_ *s, void *job) {
     }
     if (!attn_stage_sdpa_(s, o, q, k, v, a->attention)) return 0;
     dv = 0;
-    for (int64_t i = l; n > 1 && i < l + n; dv += a->v[i].dim, i++)
-      if (!attn_lazy_columns_(s, o, dv, a->o[i], 0)) return 0;
+    if (n > 1)
+      for (int64_t i = l; i < l + n; dv += a->v[i].dim, i++)
+        if (!attn_lazy_columns_(s, o, dv, a->o[i], 0)) return 0;
   }
   return 1;
 }
@@ -247,21 +252,22 @@ ATTN_COLD_ int attn_lazy_check_(attn_error_ *e, attn_lazy_job_ *a, const attn_ct
     if (x.q.batch != a->q[0].batch || x.q.heads != a->q[0].heads || x.q.len != a->q[0].len)
       return attn_reject_(e, ATTN_E_SHAPE, "all layers must have the batch, heads and len of q[0]");
   }
-  for (int64_t l = 0; data > 0 && l < a->layers; l++) /* an output and everything of other layers */
-    for (int64_t i = 0; i < a->layers; i++) {
-      const attn_tensor *other[4] = {&a->o[i], &a->q[i / a->period], &a->k[i / a->period],
-                                     &a->v[i]};
-      attn_tensor o = a->o[l];
-      attn_span_ span, more;
-      if (i == l) continue;
-      if (!attn_check_tensor_(e, &o, wo, &span)) return 0;
-      for (int t = 0; t < 4; t++) {
-        attn_tensor x = *other[t];
-        if (!attn_check_stored_(e, &x, wi, &more)) return 0;
-        if (attn_overlap_(span, more))
-          return attn_reject_(e, ATTN_E_OVERLAP, attn_says_(wo, ATTN_SAYS_OVERLAP_));
+  if (data > 0)
+    for (int64_t l = 0; l < a->layers; l++) /* an output and everything of other layers */
+      for (int64_t i = 0; i < a->layers; i++) {
+        const attn_tensor *other[4] = {&a->o[i], &a->q[i / a->period], &a->k[i / a->period],
+                                       &a->v[i]};
+        attn_tensor o = a->o[l];
+        attn_span_ span, more;
+        if (i == l) continue;
+        if (!attn_check_tensor_(e, &o, wo, &span)) return 0;
+        for (int t = 0; t < 4; t++) {
+          attn_tensor x = *other[t];
+          if (!attn_check_stored_(e, &x, wi, &more)) return 0;
+          if (attn_overlap_(span, more))
+            return attn_reject_(e, ATTN_E_OVERLAP, attn_says_(wo, ATTN_SAYS_OVERLAP_));
+        }
       }
-    }
   return 1;
 }
 

@@ -162,8 +162,9 @@ ATTN_FUNC_ void attn_maps_convolve_(const attn_maps_job_ *a, int worker, int64_t
   for (int64_t j = 0; j < tk; j += ATTN_MAPS_STRIP_) {
     const int64_t cols = tk - j < ATTN_MAPS_STRIP_ ? tk - j : (int64_t)ATTN_MAPS_STRIP_;
     for (int64_t r = 0; r < n; r++) {
-      for (int64_t o = 0; a->bias && o < heads; o++)
-        for (int64_t c = 0; c < cols; c++) sum[o * ATTN_MAPS_STRIP_ + c] = a->bias[o];
+      if (a->bias)
+        for (int64_t o = 0; o < heads; o++)
+          for (int64_t c = 0; c < cols; c++) sum[o * ATTN_MAPS_STRIP_ + c] = a->bias[o];
       for (int64_t e = 0; e < a->kw; e++)
         attn_on_(dense, f)->gemm(sum, ATTN_MAPS_STRIP_, heads, a->weights + e * heads * deep, deep,
                                  1, source + r * heads * a->width + j + e, a->width, deep, cols,
@@ -219,13 +220,14 @@ ATTN_FUNC_ void attn_maps_item_(void *job, int worker, int64_t index) {
   const int64_t tile = a->tiles - 1 - index % a->tiles, unit = index / a->tiles;
   const int64_t b = unit / parts, h0 = unit % parts * a->heads, i0 = tile * a->rows;
   const int64_t n = f->q.len - i0 < a->rows ? f->q.len - i0 : a->rows;
-  for (int64_t h = h0; f->k.len > 0 && h < h0 + a->heads; h++)
-    attn_maps_head_(a, worker, b, h, i0, n);
+  if (f->k.len > 0)
+    for (int64_t h = h0; h < h0 + a->heads; h++) attn_maps_head_(a, worker, b, h, i0, n);
   if (a->convolve && f->k.len > 0) attn_maps_convolve_(a, worker, b, i0, n);
   for (int64_t h = h0; h < h0 + a->heads; h++) {
-    for (int64_t r = 0; a->scores.data && a->scores.dtype != ATTN_F32 && r < n; r++)
-      f->table->blend(attn_at_(&a->scores, b, h, i0 + r), attn_maps_row_(a, worker, b, h, i0, r),
-                      NULL, a->scores.dtype, ATTN_F32, ATTN_F32, f->k.len, 1.0f, 0.0f);
+    if (a->scores.data && a->scores.dtype != ATTN_F32)
+      for (int64_t r = 0; r < n; r++)
+        f->table->blend(attn_at_(&a->scores, b, h, i0 + r), attn_maps_row_(a, worker, b, h, i0, r),
+                        NULL, a->scores.dtype, ATTN_F32, ATTN_F32, f->k.len, 1.0f, 0.0f);
     attn_maps_attend_(a, worker, b, h, i0, n);
   }
 }

@@ -111,12 +111,13 @@ ATTN_COLD_ int attn_synthesizer_weigh_(attn_error_ *e, attn_synthesizer_job_ *j,
   const int n = (int)j->p.count;
   float y[ATTN_SYNTHESIZER_MOST] = {1.0f}, top = -INFINITY;
   double sum = 0.0;
-  for (int i = 0; x && i < n; i++) {
-    if (!(x[i] - x[i] == 0.0f))
-      return attn_reject_(e, ATTN_E_VALUE, "params.alpha and .logits must be finite");
-    y[i] = x[i];
-    if (y[i] > top) top = y[i];
-  }
+  if (x)
+    for (int i = 0; i < n; i++) {
+      if (!(x[i] - x[i] == 0.0f))
+        return attn_reject_(e, ATTN_E_VALUE, "params.alpha and .logits must be finite");
+      y[i] = x[i];
+      if (y[i] > top) top = y[i];
+    }
   if (j->p.logits) {
     for (int i = 0; i < n; i++) y[i] -= top;
     table->exp(y, y, n);
@@ -496,12 +497,13 @@ ATTN_COLD_ int attn_synthesizer_steps_(attn_stage_ *s, void *job) {
   p.causal = j->p.causal, p.has_q_off = 1, p.q_off = j->q_off, p.kv_len = j->p.kv_len;
   p.window_left = j->p.window_left, p.window_right = j->p.window_right, p.q_len = j->p.q_len;
   p.mask = j->p.mask, p.bias = j->p.bias, p.lse = j->p.lse, p.map = j->p.map, p.scale = 1.0f;
-  for (int64_t i = 0; tk > 0 && i < j->p.count; i++) {
-    if (j->weight[i] == 0.0) continue;
-    if (!attn_synthesizer_addends_(s, j, i, addends, &added)) return 0;
-    const int64_t n = attn_synthesizer_dot_(&j->source[i]);
-    if (n > 0) wide = attn_add_(wide, n), last = i, dots++;
-  }
+  if (tk > 0)
+    for (int64_t i = 0; i < j->p.count; i++) {
+      if (j->weight[i] == 0.0) continue;
+      if (!attn_synthesizer_addends_(s, j, i, addends, &added)) return 0;
+      const int64_t n = attn_synthesizer_dot_(&j->source[i]);
+      if (n > 0) wide = attn_add_(wide, n), last = i, dots++;
+    }
   if (dots == 0) { /* scores of zero, which cost next to nothing */
     a.q = attn_synthesizer_spread_(attn_bhtd(&nought, ATTN_F32, 1, 1, tq, 1), b, h);
     a.k = attn_synthesizer_spread_(attn_bhtd(&nought, ATTN_F32, 1, 1, tk, 1), b, 1);

@@ -59,7 +59,8 @@ ATTN_FUNC_ void attn_loss_rebuilt_(void *job, int worker, int64_t index) {
     attn_matrix_times_(f, &a->w, 0, t, row, dim, n, in, stride, 0, dim, 0, dim, 1);
     for (int r = 0; r < n; r++) {
       const int64_t i = (first + r) * a->w.w.heads + t;
-      for (int64_t c = 0; a->bias && c < dim; c++) row[r * dim + c] += a->bias[c];
+      if (a->bias)
+        for (int64_t c = 0; c < dim; c++) row[r * dim + c] += a->bias[c];
       f->widen(x, attn_at_(&a->a, b, 0, i), 0, NULL, 1, dim, a->a.dtype, NULL);
       total += attn_loss_row_(x, row + r * dim, dim);
     }
@@ -87,12 +88,13 @@ ATTN_COLD_ int attn_stage_loss_(attn_stage_ *s, attn_loss_ *a) {
   if (!attn_stage_products_(s, &a->w, rebuilt, items,
                             rebuilt ? attn_loss_rebuilt_ : attn_loss_item_, a, a->each, &a->memory))
     return 0;
-  for (int64_t b = 0; s->run && b < a->batch; b++) {
-    double sum = 0.0;
-    for (int64_t i = 0; i < a->tiles; i++) sum += a->part[b * a->tiles + i];
-    if (a->norm) a->norm[b] = (float)sqrt(sum);
-    if (a->mean) a->mean[b] = a->count ? (float)(sum / (double)a->count) : 0.0f;
-  }
+  if (s->run)
+    for (int64_t b = 0; b < a->batch; b++) {
+      double sum = 0.0;
+      for (int64_t i = 0; i < a->tiles; i++) sum += a->part[b * a->tiles + i];
+      if (a->norm) a->norm[b] = (float)sqrt(sum);
+      if (a->mean) a->mean[b] = a->count ? (float)(sum / (double)a->count) : 0.0f;
+    }
   return 1;
 }
 

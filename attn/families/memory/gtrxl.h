@@ -94,15 +94,16 @@ ATTN_FUNC_ void attn_gtrxl_item_(void *job, int worker, int64_t index) {
   const float *x = attn_gtrxl_rows_(f, &a->x, b, first, n, (float *)(void *)memory, &sx);
   const float *y =
       attn_gtrxl_rows_(f, &a->y, b, first, n, (float *)(void *)(memory + a->at_y), &sy);
-  for (int64_t c0 = 0; gru && c0 < dm; c0 += WIDE) {
-    const int64_t c1 = dm - c0 < WIDE ? dm : c0 + WIDE;
-    attn_matrix_times_(f, &a->w[0], 0, 0, rx + c0, dm, n, y, sy, 0, dm, c0, c1, 1);
-    attn_matrix_times_(f, &a->w[1], 0, 0, rx + c0, dm, n, x, sx, 0, dm, c0, c1, 0);
-    for (int64_t r = 0; r < n; r++) {
-      float *to = rx + r * dm + c0;
-      attn_on_(gate, f)->gate(to, to, 1.0f, NULL, NULL, x + r * sx + c0, c1 - c0, 0, 0);
+  if (gru)
+    for (int64_t c0 = 0; c0 < dm; c0 += WIDE) {
+      const int64_t c1 = dm - c0 < WIDE ? dm : c0 + WIDE;
+      attn_matrix_times_(f, &a->w[0], 0, 0, rx + c0, dm, n, y, sy, 0, dm, c0, c1, 1);
+      attn_matrix_times_(f, &a->w[1], 0, 0, rx + c0, dm, n, x, sx, 0, dm, c0, c1, 0);
+      for (int64_t r = 0; r < n; r++) {
+        float *to = rx + r * dm + c0;
+        attn_on_(gate, f)->gate(to, to, 1.0f, NULL, NULL, x + r * sx + c0, c1 - c0, 0, 0);
+      }
     }
-  }
   for (int i = 0; i < WIDE; i++) less[i] = a->b;
   for (int64_t c0 = 0; c0 < dm; c0 += WIDE) {
     const int64_t c1 = dm - c0 < WIDE ? dm : c0 + WIDE, cols = c1 - c0;

@@ -293,12 +293,14 @@ ATTN_COLD_ int attn_knn_lm_check_(attn_error_ *e, attn_knn_job_ *a, const attn_k
   if (attn_same_view_(&a->log_p, &a->log_lm)) op[3].span.hi = op[3].span.lo;
   if (!attn_check_apart_(e, ctx, op, 4, more, 2)) return 0;
   op[3].span = own;
-  for (int64_t i = 0; data && i < a->keys.len; i++)
-    if (a->values[i] < 0 || a->values[i] >= a->vocabulary)
-      return attn_reject_(e, ATTN_E_INDEX, "values must lie in 0..V-1");
-  for (int64_t i = 0; data && a->target && i < a->q.len; i++)
-    if (a->target[i] < 0 || a->target[i] >= a->vocabulary)
-      return attn_reject_(e, ATTN_E_INDEX, "params.target must lie in 0..V-1");
+  if (data)
+    for (int64_t i = 0; i < a->keys.len; i++)
+      if (a->values[i] < 0 || a->values[i] >= a->vocabulary)
+        return attn_reject_(e, ATTN_E_INDEX, "values must lie in 0..V-1");
+  if (data && a->target)
+    for (int64_t i = 0; i < a->q.len; i++)
+      if (a->target[i] < 0 || a->target[i] >= a->vocabulary)
+        return attn_reject_(e, ATTN_E_INDEX, "params.target must lie in 0..V-1");
   return 1;
 }
 

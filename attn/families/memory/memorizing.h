@@ -168,8 +168,10 @@ ATTN_FUNC_ void attn_memorizing_item_(void *job, int worker, int64_t index) {
   if (m->len > 0) {
     const int64_t run = m->k.len - m->first < m->len ? m->k.len - m->first : m->len;
     attn_topk_open_(&t, memory, rows, n, a->far_q.dtype, 1.0f);
-    for (int r = 0; zeros && r < n; r++) /* all scores are 0 */
-      for (int64_t c = 0; zero[r] && c < a->q.dim; c++) t.qt[c * ATTN_TILE_ + r] = 0.0f;
+    if (zeros)
+      for (int r = 0; r < n; r++) /* all scores are 0 */
+        if (zero[r])
+          for (int64_t c = 0; c < a->q.dim; c++) t.qt[c * ATTN_TILE_ + r] = 0.0f;
     attn_topk_scan_(&t, attn_at_(&m->k, b, hk, m->first), m->k.stride_len, m->k.dtype, run, 0);
     if (run < m->len)
       attn_topk_scan_(&t, attn_at_(&m->k, b, hk, 0), m->k.stride_len, m->k.dtype, m->len - run,

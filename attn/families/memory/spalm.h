@@ -89,7 +89,8 @@ ATTN_FUNC_ void attn_spalm_row_(const attn_spalm_job_ *a, const attn_spalm_room_
   } else {
     const char *rows = attn_at_(&a->y, 0, a->index ? 0 : t, 0);
     double x = a->b_g;
-    for (int64_t c = 0; a->w_g && c < d; c++) x += (double)a->w_g[c] * (double)w->h[c];
+    if (a->w_g)
+      for (int64_t c = 0; c < d; c++) x += (double)a->w_g[c] * (double)w->h[c];
     attn_sigmoid_(f, x, &g, &rest);
     attn_on_(list, f)->dots(w->x, w->h, rows, a->y.stride_len, w->pick, n, d, a->y.dtype, 0);
     attn_row_weights_(f, w->x, n, a->scale * ATTN_LOG2E_);
@@ -199,9 +200,10 @@ ATTN_COLD_ int attn_spalm_check_(attn_error_ *e, attn_spalm_job_ *a, const attn_
       !attn_check_array_(e, a->w_g, d, 4, "params.w_g must be aligned to its elements", &more[2]) ||
       !attn_check_apart_(e, ctx, op, COUNT, more, 3))
     return 0;
-  for (int64_t i = 0; data && a->index && i < cells; i++)
-    if (a->index[i] < -1 || a->index[i] >= a->y.len)
-      return attn_reject_(e, ATTN_E_INDEX, "params.index must lie in -1..y.len-1");
+  if (data && a->index)
+    for (int64_t i = 0; i < cells; i++)
+      if (a->index[i] < -1 || a->index[i] >= a->y.len)
+        return attn_reject_(e, ATTN_E_INDEX, "params.index must lie in -1..y.len-1");
   return 1;
 }
 

@@ -168,9 +168,10 @@ ATTN_COLD_ int attn_gmlp_steps_(attn_stage_ *s, void *job) {
     if (!attn_gmlp_gate_(s, p, z, each, len, panels) ||
         !attn_stage_mixed_(s, o, x, attn_mixed_columns_(z, 0, e), p->w_2, p->b_2))
       return 0;
-    for (int64_t i = 0; s->run && len && i < some * t; i++)
-      if (i % t >= len[i / t])
-        memset(attn_at_(&o, i / t, 0, i % t), 0, (size_t)attn_bytes_(o.dtype, o.dim));
+    if (s->run && len)
+      for (int64_t i = 0; i < some * t; i++)
+        if (i % t >= len[i / t])
+          memset(attn_at_(&o, i / t, 0, i % t), 0, (size_t)attn_bytes_(o.dtype, o.dim));
   }
   return 1;
 }

@@ -144,7 +144,8 @@ ATTN_FUNC_ void attn_spatial_start_(const attn_spatial_ *a, const attn_spatial_t
       if (from)
         f->blend(y, from + attn_bytes_(add->dtype, p * ATTN_PANEL_), y, ATTN_F32, add->dtype,
                  ATTN_F32, attn_spatial_cols_(a, t, p), 1.0f, 1.0f);
-      for (int i = 0; bias->data && i < ATTN_PANEL_; i++) y[i] += row[r];
+      if (bias->data)
+        for (int i = 0; i < ATTN_PANEL_; i++) y[i] += row[r];
     }
   }
   if (a->more.data) {
@@ -157,25 +158,27 @@ ATTN_FUNC_ void attn_spatial_start_(const attn_spatial_ *a, const attn_spatial_t
 /* What is made of it. */
 ATTN_FUNC_ void attn_spatial_finish_(const attn_spatial_ *a, const attn_spatial_tile_ *t) {
   const attn_table_ *f = a->table;
-  for (int64_t p = 0; a->panels && p < t->panels; p++)
-    attn_on_(dense, f)->activate(t->y + p * t->step, t->rows * ATTN_PANEL_, NULL, 1.0f,
-                                 (int)a->act);
-  for (int64_t r = 0; !a->panels && r < t->rows; r++) {
-    const attn_tensor *out = a->gate.data ? &a->gate : &a->y;
-    char *row = attn_spatial_row_(a, t, out, t->r0 + r);
-    for (int64_t p = 0; p < t->panels; p++) {
-      const float *y = t->y + p * t->step + r * ATTN_PANEL_;
-      char *to = row + attn_bytes_(out->dtype, p * ATTN_PANEL_);
-      const int64_t cols = attn_spatial_cols_(a, t, p);
-      if (a->gate.data)
-        attn_on_(dense, f)->act((float *)(void *)to, y, (const float *)(const void *)to, cols, NULL,
-                                1.0f, (int)ATTN_ACT_NONE);
-      else if (out->dtype == ATTN_F32)
-        memcpy(to, y, (size_t)cols * sizeof *y);
-      else
-        f->blend(to, y, NULL, out->dtype, ATTN_F32, ATTN_F32, cols, 1.0f, 0.0f);
+  if (a->panels)
+    for (int64_t p = 0; p < t->panels; p++)
+      attn_on_(dense, f)->activate(t->y + p * t->step, t->rows * ATTN_PANEL_, NULL, 1.0f,
+                                   (int)a->act);
+  if (!a->panels)
+    for (int64_t r = 0; r < t->rows; r++) {
+      const attn_tensor *out = a->gate.data ? &a->gate : &a->y;
+      char *row = attn_spatial_row_(a, t, out, t->r0 + r);
+      for (int64_t p = 0; p < t->panels; p++) {
+        const float *y = t->y + p * t->step + r * ATTN_PANEL_;
+        char *to = row + attn_bytes_(out->dtype, p * ATTN_PANEL_);
+        const int64_t cols = attn_spatial_cols_(a, t, p);
+        if (a->gate.data)
+          attn_on_(dense, f)->act((float *)(void *)to, y, (const float *)(const void *)to, cols,
+                                  NULL, 1.0f, (int)ATTN_ACT_NONE);
+        else if (out->dtype == ATTN_F32)
+          memcpy(to, y, (size_t)cols * sizeof *y);
+        else
+          f->blend(to, y, NULL, out->dtype, ATTN_F32, ATTN_F32, cols, 1.0f, 0.0f);
+      }
     }
-  }
 }
 
 /* 96 rows by 4 panels of one head. */

@@ -73,9 +73,10 @@ ATTN_COLD_ int attn_average_run_(attn_stage_ *s, attn_average_ *a, attn_tensor h
   attn_gemm_params p;
   memset(&p, 0, sizeof p);
   if (!attn_stage_for_(s, attn_mul_(b, slices), attn_average_scan_, a, 0, NULL)) return 0;
-  for (int64_t i = 0; s->run && i < b; i++)
-    for (int64_t t = 0; t < a->n; t++)
-      a->count[i] += !a->p.real || a->p.real[i * a->y.len + a->t0 + t];
+  if (s->run)
+    for (int64_t i = 0; i < b; i++)
+      for (int64_t t = 0; t < a->n; t++)
+        a->count[i] += !a->p.real || a->p.real[i * a->y.len + a->t0 + t];
   if (hidden.data) {
     p.bias = a->p.b1, p.activation = ATTN_ACT_RELU;
     if (!attn_stage_gemm_(s, hidden, a->avg, a->p.w1, &p)) return 0;
@@ -217,9 +218,10 @@ ATTN_COLD_ int attn_average_check_(attn_error_ *e, attn_average_ *a, const attn_
   if (head && !query && (head[0] != ATTN_AVERAGE_MAGIC_ || head[1] != b || head[2] != d))
     return attn_reject_(e, ATTN_E_VALUE,
                         "params.state must come from attn_average_begin for y's batch and dim");
-  for (int64_t i = 0; head && !query && i < b; i++)
-    if (head[ATTN_AVERAGE_HEAD_ + i] < 0 || head[ATTN_AVERAGE_HEAD_ + i] > (int64_t)1 << 48)
-      return attn_reject_(e, ATTN_E_VALUE, "params.state has a count of tokens out of range");
+  if (head && !query)
+    for (int64_t i = 0; i < b; i++)
+      if (head[ATTN_AVERAGE_HEAD_ + i] < 0 || head[ATTN_AVERAGE_HEAD_ + i] > (int64_t)1 << 48)
+        return attn_reject_(e, ATTN_E_VALUE, "params.state has a count of tokens out of range");
   return 1;
 }
 

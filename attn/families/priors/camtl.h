@@ -175,12 +175,13 @@ ATTN_COLD_ int attn_camtl_check_(attn_error_ *e, attn_block_prior *prior, attn_t
   if (k.len > n || (q.len > 0 && attn_add_(q.len, off) > n))
     return attn_reject_(e, ATTN_E_RANGE, "positions and k.len must lie within the blocks");
   if (!attn_check_apart_(e, ctx, op, 4, NULL, 0)) return 0;
-  for (int64_t r = 0; data && ctx && ctx->validate && r < x->batch * n; r++)
-    for (int64_t c = 0; c < x->dim; c++) {
-      const float v =
-          ((const float *)(const void *)attn_at_(x, r / n, r % n / x->dim, r % x->dim))[c];
-      if (v - v != 0.0f) return attn_reject_(e, ATTN_E_VALUE, "params.blocks must be finite");
-    }
+  if (data && ctx && ctx->validate)
+    for (int64_t r = 0; r < x->batch * n; r++)
+      for (int64_t c = 0; c < x->dim; c++) {
+        const float v =
+            ((const float *)(const void *)attn_at_(x, r / n, r % n / x->dim, r % x->dim))[c];
+        if (v - v != 0.0f) return attn_reject_(e, ATTN_E_VALUE, "params.blocks must be finite");
+      }
   return 1;
 }
 

@@ -98,12 +98,13 @@ ATTN_COLD_ int attn_hard_plan_(attn_error_ *e, attn_hard_job_ *j,
     if (attn_overlap_(span[x], span[WORK]))
       return attn_reject_(e, ATTN_E_OVERLAP,
                           "ctx.workspace must not share memory with an argument");
-  for (int64_t h = 0; data && h < o->heads; h++) {
-    if (p->sigma && !(p->sigma[h] > 0.0f && p->sigma[h] < INFINITY))
-      return attn_reject_(e, ATTN_E_VALUE, "params.sigma must be positive and finite");
-    if (p->offset && p->offset[h] - p->offset[h] != 0.0f)
-      return attn_reject_(e, ATTN_E_VALUE, "params.offset must be finite");
-  }
+  if (data)
+    for (int64_t h = 0; h < o->heads; h++) {
+      if (p->sigma && !(p->sigma[h] > 0.0f && p->sigma[h] < INFINITY))
+        return attn_reject_(e, ATTN_E_VALUE, "params.sigma must be positive and finite");
+      if (p->offset && p->offset[h] - p->offset[h] != 0.0f)
+        return attn_reject_(e, ATTN_E_VALUE, "params.offset must be finite");
+    }
   if (data &&
       (!attn_check_lens_(e, p->kv_len, o->batch, v->len, "params.kv_len must lie in 0..v.len") ||
        !attn_check_lens_(e, p->q_len, o->batch, o->len, "params.q_len must lie in 0..o.len")))
@@ -210,8 +211,9 @@ ATTN_FUNC_ float attn_hard_remote_(const attn_hard_group_ *g, int r, int64_t key
 ATTN_FUNC_ void attn_hard_exp_(const attn_hard_group_ *g, int64_t n) {
   const double least = g->j->p.renorm ? 0.0 : (double)g->j->p.threshold;
   g->j->table->exp(g->s.x, g->s.x, n);
-  for (int64_t i = 0; least > 0.0 && i < n; i++)
-    if ((double)g->s.x[i] * g->norm < least) g->s.x[i] = 0.0f;
+  if (least > 0.0)
+    for (int64_t i = 0; i < n; i++)
+      if ((double)g->s.x[i] * g->norm < least) g->s.x[i] = 0.0f;
 }
 
 /* The weights of keys j0..j0+n, without 1 / (sigma sqrt(2 pi)), into w[key][lane]. */
@@ -239,9 +241,10 @@ ATTN_FUNC_ void attn_hard_weights_(attn_hard_group_ *g, float *w, int64_t j0, in
   }
   for (int64_t i = 0; i < n; i++)
     memcpy(w + i * ATTN_TILE_, x + first + i * step, LANES * sizeof(float));
-  for (int64_t i = 0; g->j->p.mask.kind && i < n; i++)
-    for (int r = 0; r < g->n; r++)
-      if (attn_hard_masked_(g, r, j0 + i)) w[i * ATTN_TILE_ + r] = 0.0f;
+  if (g->j->p.mask.kind)
+    for (int64_t i = 0; i < n; i++)
+      for (int r = 0; r < g->n; r++)
+        if (attn_hard_masked_(g, r, j0 + i)) w[i * ATTN_TILE_ + r] = 0.0f;
 }
 
 /* The next run of keys at or after `from` that some row can give weight to; 0 = none. */

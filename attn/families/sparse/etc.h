@@ -60,12 +60,14 @@ ATTN_COLD_ int attn_etc_labels_check_(attn_error_ *e, const attn_etc_job_ *j, in
     return attn_reject_(e, ATTN_E_RANGE, "params.clip must lie in 0..2^31-1");
   if (p->by_distance && !p->table_long.data && !p->table_global.data)
     return attn_reject_(e, ATTN_E_NULL, "params.by_distance needs a table");
-  for (int piece = 0; data && piece < ATTN_ETC_PIECES; piece++)
-    if (!attn_etc_labels_fit_(e, j, piece)) return 0;
+  if (data)
+    for (int piece = 0; piece < ATTN_ETC_PIECES; piece++)
+      if (!attn_etc_labels_fit_(e, j, piece)) return 0;
   const int64_t n = (p->labels_per_batch ? j->q[0].batch : 1) * j->q[0].len;
-  for (int64_t i = 0; data && p->by_distance && p->sentence && i < n; i++)
-    if (p->sentence[i] >= j->q[1].len)
-      return attn_reject_(e, ATTN_E_RANGE, "params.sentence must be below n_g");
+  if (data && p->by_distance && p->sentence)
+    for (int64_t i = 0; i < n; i++)
+      if (p->sentence[i] >= j->q[1].len)
+        return attn_reject_(e, ATTN_E_RANGE, "params.sentence must be below n_g");
   return 1;
 }
 
@@ -294,11 +296,12 @@ ATTN_COLD_ int attn_etc_structure_check_(attn_error_ *e, const attn_etc_structur
     return attn_reject_(e, ATTN_E_NULL, "structure.example_long and .example_global go together");
   if ((s->hard_g2l || s->hard_l2g) && !s->sentence)
     return attn_reject_(e, ATTN_E_NULL, "structure.sentence must not be null for hard masks");
-  for (int64_t i = 0; s->sentence && i < s->longs; i++) {
-    if (s->example_long && s->example_long[i] < 0) continue;
-    if (s->sentence[i] < 0 || s->sentence[i] >= s->globals)
-      return attn_reject_(e, ATTN_E_RANGE, "structure.sentence must lie in 0..globals-1");
-  }
+  if (s->sentence)
+    for (int64_t i = 0; i < s->longs; i++) {
+      if (s->example_long && s->example_long[i] < 0) continue;
+      if (s->sentence[i] < 0 || s->sentence[i] >= s->globals)
+        return attn_reject_(e, ATTN_E_RANGE, "structure.sentence must lie in 0..globals-1");
+    }
   return 1;
 }
 

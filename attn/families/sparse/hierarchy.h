@@ -17,7 +17,8 @@ typedef struct attn_hierarchy_job_ {
 
 /* One of the optional arrays of tensors; absent = all null. */
 ATTN_COLD_ void attn_hierarchy_copy_(attn_tensor *to, const attn_tensor *from, int64_t levels) {
-  for (int64_t l = 0; from && l < levels; l++) to[l] = from[l];
+  if (from)
+    for (int64_t l = 0; l < levels; l++) to[l] = from[l];
 }
 
 ATTN_COLD_ int attn_hierarchy_levels_(attn_error_ *e, attn_hierarchy_job_ *j) {

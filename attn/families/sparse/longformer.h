@@ -29,10 +29,12 @@ ATTN_COLD_ int attn_longformer_arrays_(attn_error_ *e, const attn_longformer_par
   if (p->globals < 0) return attn_reject_(e, ATTN_E_SHAPE, "params.globals must not be negative");
   if (p->globals > 0 && !p->global)
     return attn_reject_(e, ATTN_E_NULL, "params.global must not be null");
-  for (int64_t b = 0; p->global_ptr && b <= entries; b++)
-    if (p->global_ptr[b] < (b ? p->global_ptr[b - 1] : 0) || p->global_ptr[b] > p->globals)
-      return attn_reject_(e, ATTN_E_INDEX,
-                          "params.global_ptr must ascend from 0 or more to params.globals or less");
+  if (p->global_ptr)
+    for (int64_t b = 0; b <= entries; b++)
+      if (p->global_ptr[b] < (b ? p->global_ptr[b - 1] : 0) || p->global_ptr[b] > p->globals)
+        return attn_reject_(
+            e, ATTN_E_INDEX,
+            "params.global_ptr must ascend from 0 or more to params.globals or less");
   for (int64_t b = 0; b < entries; b++) {
     const int32_t *list;
     const int64_t n = attn_longformer_list_(p, b, &list);
@@ -151,11 +153,12 @@ ATTN_COLD_ int attn_longformer_check_(attn_error_ *e, attn_longformer_job_ *j,
       !attn_check_mask_(e, &p->valid, &wm, 1u << ATTN_MASK_BOOL | 1u << ATTN_MASK_BITS, full,
                         &more[4]))
     return 0;
-  for (int64_t a = 0; own && a < j->entries; a++) {
-    const int32_t *list;
-    if (attn_longformer_list_(p, a, &list) > p->q_global.len)
-      return attn_reject_(e, ATTN_E_SHAPE, op[QG].rule);
-  }
+  if (own)
+    for (int64_t a = 0; a < j->entries; a++) {
+      const int32_t *list;
+      if (attn_longformer_list_(p, a, &list) > p->q_global.len)
+        return attn_reject_(e, ATTN_E_SHAPE, op[QG].rule);
+    }
   return attn_check_apart_(e, ctx, op, COUNT, more, 5);
 }
 

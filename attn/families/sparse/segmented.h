@@ -250,7 +250,8 @@ ATTN_FUNC_ void attn_pool_item_(void *job, int worker, int64_t index) {
   (void)worker;
   for (int64_t c = 0; c < a->z.dim; c++) {
     double sum = 0.0;
-    for (int64_t g = 0; !a->causal && g < n; g++) sum += (double)attn_row_f32_(&a->z, b, h, g)[c];
+    if (!a->causal)
+      for (int64_t g = 0; g < n; g++) sum += (double)attn_row_f32_(&a->z, b, h, g)[c];
     for (int64_t g = 0; g < n; g++) {
       const int64_t seen = a->causal ? g : n;
       float *u = (float *)(void *)attn_at_(&a->u, b, h, g);
