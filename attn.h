@@ -9714,9 +9714,6 @@ typedef struct attn_tile_table_ { /* a tile of scores */
    * s = 2^(s - m') times the ramp (null = 1), l = l alpha + sum_j s */
   void (*softmax_block)(float *s, int64_t n, int g0, int g1, float *m, float *l, float *alpha,
                         const float *top, const attn_ramp_ *ramp);
-  /* in place of the softmax: s = max(s, 0), squared if square; l += sum_j s, count += the scores
-   * above -inf */
-  void (*relu_block)(float *s, int64_t n, int g0, int g1, int square, float *l, float *count);
   /* ot[c][lane] = ot[c][lane] alpha[lane] + sum_j v[j][c] p[j][lane] in the order of j. alpha
    * null = 1; start = ot is taken as 0 */
   void (*value_block)(float *ot, const float *p, const float *v, int64_t stride, int64_t n,
@@ -9730,6 +9727,12 @@ typedef struct attn_tile_table_ { /* a tile of scores */
   /* s[j][lane] = -inf where a test says so; top[lane] = max(top, s) */
   void (*exclude)(float *s, int64_t n, int g0, int g1, const attn_exclude_ *not_seen, float *top);
 } attn_tile_table_;
+
+typedef struct attn_relu_table_ { /* rectified weights */
+  /* in place of the softmax: s = max(s, 0), squared if square; l += sum_j s, count += the scores
+   * above -inf */
+  void (*relu_block)(float *s, int64_t n, int g0, int g1, int square, float *l, float *count);
+} attn_relu_table_;
 
 typedef struct attn_few_table_ { /* few queries */
   /* dst[c] = row[c] * (hi + lo), to the end of a vector */
@@ -11034,9 +11037,10 @@ ATTN_PUB_ attn_status attn_isa_limit(attn_isa isa) {
 
 #define ATTN_ROWS_TABLE_(on) \
   on(pack), on(unpack), on(widen), on(finite), on(weights), on(exp_row), on(blend), on(scale_rows)
-#define ATTN_TILE_TABLE_(on)                                                             \
-  on(score_block), on(modify_block), on(softmax_block), on(relu_block), on(value_block), \
-      on(scale_block), on(join), on(divide), on(exclude)
+#define ATTN_TILE_TABLE_(on)                                                              \
+  on(score_block), on(modify_block), on(softmax_block), on(value_block), on(scale_block), \
+      on(join), on(divide), on(exclude)
+#define ATTN_RELU_TABLE_(on) on(relu_block)
 #define ATTN_FEW_TABLE_(on) on(pack_row), on(score_rows), on(softmax_rows), on(value_rows)
 #define ATTN_LIST_TABLE_(on) on(dots)
 #define ATTN_SUM_TABLE_(on) on(axpys)
@@ -11077,6 +11081,7 @@ ATTN_PUB_ attn_status attn_isa_limit(attn_isa isa) {
     return &tables[(int)isa - 1];                                               \
   }
 ATTN_TABLES_(attn_tile_table_, attn_tile_on_, ATTN_TILE_TABLE_)
+ATTN_TABLES_(attn_relu_table_, attn_relu_on_, ATTN_RELU_TABLE_)
 ATTN_TABLES_(attn_few_table_, attn_few_on_, ATTN_FEW_TABLE_)
 ATTN_TABLES_(attn_list_table_, attn_list_on_, ATTN_LIST_TABLE_)
 ATTN_TABLES_(attn_sum_table_, attn_sum_on_, ATTN_SUM_TABLE_)
@@ -11101,6 +11106,7 @@ ATTN_FUNC_ const attn_table_ *attn_table_of_(attn_isa isa) {
 #undef ATTN_ROWS_TABLE_
 #undef ATTN_TILE_TABLE_
 #undef ATTN_FEW_TABLE_
+#undef ATTN_RELU_TABLE_
 #undef ATTN_LIST_TABLE_
 #undef ATTN_SUM_TABLE_
 #undef ATTN_SELECT_TABLE_
@@ -13979,6 +13985,10 @@ enum {
 typedef void (*attn_range_fn_)(const void *user, int64_t batch, int64_t row, int64_t *lo,
                                int64_t *hi);
 
+struct attn_softmax_;
+struct attn_tile_;
+struct attn_block_;
+
 /* Parts of a problem that only some families have: null where ATTN_ONLY leaves those out, and all that
  * follows from them is not compiled. */
 #define ATTN_PART_(family, part) (ATTN_HAS_##family ? (part) : NULL)
@@ -14005,8 +14015,19 @@ typedef struct attn_sequences_ {
   int64_t *first, *part;       /* [n + 1] those before each */
 } attn_sequences_;
 
-/* Attention to the best keys of a row: engine/choice.h. */
+/* Attention to the best keys of a row (families/content/choice.h). The engine calls it by pointers, so
+ * that only a program that chooses carries it. */
+typedef struct attn_choice_calls_ {
+  int (*passes)(attn_error_ *e, struct attn_softmax_ *a, attn_ctx *ctx, int workers);
+  int (*skips)(struct attn_tile_ *t); /* 1: the tile has nothing to do */
+  void (*open)(struct attn_tile_ *t);
+  int (*block)(struct attn_tile_ *t, struct attn_block_ *b); /* 1: something of it has a weight */
+  int (*lists)(struct attn_tile_ *t, int32_t *const *index, const int *count, int most);
+  void (*tile)(struct attn_tile_ *t, int last); /* a pass that leaves the accumulators alone */
+} attn_choice_calls_;
+
 typedef struct attn_choice_ {
+  const attn_choice_calls_ *on;
   attn_topk_mode mode;
   int stage;        /* what a pass over the tiles does */
   int values;       /* 0: only the selection is wanted */
@@ -14124,10 +14145,12 @@ typedef void (*attn_weigh_fn_)(const void *user, const attn_table_ *table, float
 typedef struct attn_relu_ {
   const attn_relu_params *params;
   int square;
-  int count_first;      /* scores need the number of allowed keys */
-  int by_square;        /* the weights are divided by its square */
-  attn_weigh_fn_ weigh; /* in place of the rectifier, or null */
+  int count_first; /* scores need the number of allowed keys */
+  int by_square;   /* the weights are divided by its square */
+  attn_weigh_fn_ weigh;
   const void *weigh_user;
+  void (*finish)(
+      struct attn_tile_ *t); /* sets scale and writes the sums; null: the sums as they are */
 } attn_relu_;
 
 /* Which keys the gathered rows in a worker's memory belong to: tiles of one residue class share
@@ -15541,13 +15564,10 @@ ATTN_FUNC_ void attn_block_modifiers_(attn_tile_ *t, attn_block_ *b) {
   }
 }
 
-/* Scores become weights that need no maximum: rectified, or as the mechanism says. */
+/* Scores become weights that need no maximum. */
 ATTN_FUNC_ void attn_tile_weigh_(attn_tile_ *t, float *s, int64_t n, int g0, int g1) {
   const attn_relu_ *r = t->a->relu;
-  if (r->weigh)
-    r->weigh(r->weigh_user, t->a->table, s, n, g0 * ATTN_GROUP_, g1 * ATTN_GROUP_, t->l, t->count);
-  else
-    attn_on_(tile, t->a->table)->relu_block(s, n, g0, g1, r->square, t->l, t->count);
+  r->weigh(r->weigh_user, t->a->table, s, n, g0 * ATTN_GROUP_, g1 * ATTN_GROUP_, t->l, t->count);
 }
 /* <<< attn/engine/block.h */
 /* >>> attn/engine/terms.h */
@@ -15839,254 +15859,6 @@ ATTN_FUNC_ void attn_block_modify_(attn_tile_ *t, const attn_block_ *b, const at
   attn_tile_natural_(t, s, seg->n, seg->g0, seg->g1, 0);
 }
 /* <<< attn/engine/terms.h */
-/* >>> attn/engine/choice.h */
-/* engine/choice.h owns the choice of each row's keys by their scores: the scores of a block are
- * computed as for a softmax; then the best are remembered (engine/topk.h), or those below the row's
- * bound are forbidden. */
-
-/* A candidate with its index above its score: so lists are sorted by index. */
-ATTN_FUNC_ uint64_t attn_candidate_turned_(uint64_t c) { return c << 32 | c >> 32; }
-
-ATTN_FUNC_ int64_t attn_choice_row_(const attn_tile_ *t, int r) {
-  return attn_row_number_(t->a, t->batch, t->head[r], t->row[r]);
-}
-
-/* Finds the rows that are done: their outputs go astray. 1 = the tile has nothing to do. */
-ATTN_FUNC_ int attn_choice_skips_(attn_tile_ *t) {
-  const attn_choice_ *c = t->a->choice;
-  t->done = 0;
-  if (!c->done || attn_choice_collects_(c)) return 0;
-  for (int r = 0; r < t->n; r++) {
-    if (!c->done[attn_choice_row_(t, r)]) continue;
-    t->done |= (uint64_t)1 << r;
-    if (c->stage == ATTN_STAGE_APPLY_) t->out[r] = t->w.o_rows + r * t->a->v.dim;
-  }
-  return t->done == attn_tile_all_(t) && (c->stage == ATTN_STAGE_COUNT_ || !c->col);
-}
-
-/* What is known of the best keys before those of a tile pass: nothing, or what the phase before has
- * left. */
-ATTN_FUNC_ void attn_choice_collect_(attn_tile_ *t) {
-  const attn_choice_ *c = t->a->choice;
-  const int first = t->a->phase == 0;
-  attn_topk_ *best = t->w.best;
-  if (c->mode == ATTN_TOPK_REL) {
-    for (int r = 0; r < ATTN_TILE_; r++)
-      t->m[r] = first || r >= t->n ? -INFINITY : c->least[attn_choice_row_(t, r)];
-    return;
-  }
-  memset(best, 0, sizeof *best);
-  best->table = t->a->table, best->k = c->k, best->room = 2 * c->k + ATTN_CHUNK_;
-  best->list = t->w.best_list, best->spare = t->w.best_spare;
-  best->unordered = t->a->phases > 1;
-  for (int r = 0; r < ATTN_TILE_; r++) {
-    best->floor[r] = -FLT_MAX;
-    if (first || r >= t->n) continue;
-    const int64_t row = attn_choice_row_(t, r);
-    best->count[r] = c->kept_count[row];
-    memcpy(best->list + r * best->room, c->kept + row * c->k, (size_t)best->count[r] * 8);
-  }
-}
-
-/* The rows that a pass chooses for: not those that are done, unless their lists are to be written. */
-ATTN_FUNC_ uint64_t attn_choice_lanes_(const attn_tile_ *t) {
-  const attn_choice_ *c = t->a->choice;
-  const int again = c->stage != ATTN_STAGE_COUNT_ && c->col;
-  return attn_tile_all_(t) & ~(again ? 0 : t->done);
-}
-
-/* Before the keys of a tile pass: the rows' bounds, above what is forbidden anyway. */
-ATTN_FUNC_ void attn_choice_open_(attn_tile_ *t) {
-  const attn_choice_ *c = t->a->choice;
-  if (attn_choice_collects_(c)) {
-    attn_choice_collect_(t);
-    return;
-  }
-  for (int r = 0; r < ATTN_TILE_; r++) {
-    float x = c->bound;
-    if (c->mode == ATTN_TOPK_REL && r < t->n) x = c->least[attn_choice_row_(t, r)] - c->bound;
-    if (c->mode == ATTN_TOPK_TIES && r < t->n) x = c->least[attn_choice_row_(t, r)];
-    t->floor[r] = x > -FLT_MAX ? x : -FLT_MAX;
-  }
-}
-
-/* Remembers the keys of `lanes`: entry e of a block, or of the rows' lists. */
-ATTN_FUNC_ void attn_choice_take_(attn_tile_ *t, const attn_block_ *b, int32_t *const *index,
-                                  int e0, const uint64_t *lanes, int n) {
-  attn_topk_ *best = t->w.best;
-  uint64_t some = 0;
-  for (int e = 0; e < n; e++) {
-    const float *s = t->w.s + (e0 + e) * ATTN_TILE_;
-    const int64_t key = b ? attn_block_key_(b, e0 + e) : 0;
-    some |= lanes[e];
-    for (uint64_t left = lanes[e]; left; left &= left - 1) {
-      const int r = attn_lowest_(left);
-      best->list[r * best->room + best->count[r]++] =
-          attn_candidate_(s[r], b ? key : index[r][e0 + e]);
-    }
-  }
-  for (; some; some &= some - 1) {
-    const int r = attn_lowest_(some);
-    if (best->count[r] < 2 * best->k) continue;
-    attn_topk_keep_(best, r);
-    if (best->floor[r] < -FLT_MAX) best->floor[r] = -FLT_MAX;
-  }
-}
-
-/* Counts the keys of `lanes`, or writes them down. */
-ATTN_FUNC_ void attn_choice_note_(attn_tile_ *t, const attn_block_ *b, int32_t *const *index,
-                                  int e0, const uint64_t *lanes, int n) {
-  const attn_choice_ *c = t->a->choice;
-  const int fill = c->stage != ATTN_STAGE_COUNT_;
-  if (t->careful || (fill && !c->col)) return; /* once is enough */
-  for (int e = 0; e < n; e++) {
-    const int64_t key = b ? attn_block_key_(b, e0 + e) : 0;
-    for (uint64_t left = lanes[e]; left; left &= left - 1) {
-      const int r = attn_lowest_(left);
-      int64_t *count = &c->count[attn_choice_row_(t, r)];
-      const int64_t set = (t->batch * t->a->q.heads + t->head[r]) * c->edges;
-      if (fill) c->col[set + *count] = (int32_t)(b ? key : index[r][e0 + e]);
-      *count += 1;
-    }
-  }
-}
-
-/* TIES: NaN comes after every number, so that it does not tie with one. */
-ATTN_FUNC_ uint64_t attn_choice_ties_(const attn_tile_ *t, const float *s, uint64_t lanes) {
-  uint64_t kept = lanes;
-  for (uint64_t left = lanes; left; left &= left - 1) {
-    const int r = attn_lowest_(left);
-    if (s[r] != s[r] && t->floor[r] > -FLT_MAX) kept &= ~attn_bit_(r);
-  }
-  return kept;
-}
-
-/* A part of the tile's scores: entries e0 .. e0 + n - 1 of lane groups g0 .. g1 - 1. 1 = something of
- * it has a weight; t->top gets its maximum. */
-ATTN_FUNC_ int attn_choose_part_(attn_tile_ *t, const attn_block_ *b, int32_t *const *index, int e0,
-                                 int n, int g0, int g1) {
-  const attn_choice_ *c = t->a->choice;
-  const attn_table_ *f = t->a->table;
-  const uint64_t all = attn_choice_lanes_(t);
-  uint64_t lanes[ATTN_CHUNK_], some = 0;
-  attn_modifiers_ only;
-  float *s = t->w.s + e0 * ATTN_TILE_;
-  const int collect = attn_choice_collects_(c);
-  attn_on_(select, f)->above(lanes, s, NULL, n, g0, g1, collect ? t->w.best->floor : t->floor);
-  for (int e = 0; e < n; e++) {
-    lanes[e] &= all;
-    if (c->mode == ATTN_TOPK_TIES && !collect)
-      lanes[e] = attn_choice_ties_(t, s + e * ATTN_TILE_, lanes[e]);
-    some |= lanes[e];
-  }
-  if (collect) {
-    if (some) attn_choice_take_(t, b, index, e0, lanes, n);
-    return 0;
-  }
-  if (some) attn_choice_note_(t, b, index, e0, lanes, n);
-  if (c->stage != ATTN_STAGE_APPLY_) return 0;
-  memset(&only, 0, sizeof only);
-  only.lanes = lanes;
-  attn_on_(tile, f)->modify_block(s, n, g0, g1, &only, t->top);
-  return some != 0;
-}
-
-/* The first `to` entries from `from` on, a chunk at a time. */
-ATTN_FUNC_ int attn_choose_run_(attn_tile_ *t, const attn_block_ *b, int32_t *const *index,
-                                int from, int to, int g0, int g1) {
-  int any = 0;
-  for (int e = from, n; e < to; e += n) {
-    n = to - e < ATTN_CHUNK_ ? to - e : (int)ATTN_CHUNK_;
-    any |= attn_choose_part_(t, b, index, e, n, g0, g1);
-  }
-  return any;
-}
-
-/* The maximum of each row so far, and none of this block. */
-ATTN_FUNC_ int attn_choose_most_(attn_tile_ *t) {
-  const attn_choice_ *c = t->a->choice;
-  const int most = c->mode == ATTN_TOPK_REL && attn_choice_collects_(c);
-  for (int r = 0; r < ATTN_TILE_; r++) {
-    if (most && t->top[r] > t->m[r]) t->m[r] = t->top[r];
-    t->top[r] = -INFINITY;
-  }
-  return most;
-}
-
-/* Chooses from the scores of a block. 1 = values are to be added. */
-ATTN_FUNC_ int attn_choose_block_(attn_tile_ *t, attn_block_ *b) {
-  int any = 0;
-  if (attn_choose_most_(t)) return 0;
-  if (b->whole) return attn_choose_run_(t, b, NULL, 0, b->n, 0, t->groups);
-  for (int g = 0; g < t->groups; g++)
-    any |= attn_choose_run_(t, b, NULL, b->first[g], b->end[g], g, g + 1);
-  return any;
-}
-
-/* The same of lists of keys; those that are left out become -1. */
-ATTN_FUNC_ int attn_choose_lists_(attn_tile_ *t, int32_t *const *index, const int *count,
-                                  int most) {
-  if (attn_choose_most_(t) || !attn_choose_run_(t, NULL, index, 0, most, 0, t->groups)) return 0;
-  for (int r = 0; r < t->n; r++)
-    for (int e = 0; e < count[r]; e++)
-      if (t->w.s[e * ATTN_TILE_ + r] == -INFINITY) index[r][e] = -1;
-  return 1;
-}
-
-/* The best keys of row r, by index, or their number alone: at the row's place in col, and for
- * attention. */
-ATTN_FUNC_ void attn_choice_list_(attn_tile_ *t, int r) {
-  const attn_choice_ *c = t->a->choice;
-  attn_topk_ *best = t->w.best;
-  const int64_t n = best->count[r], set = t->batch * t->a->q.heads + t->head[r];
-  const int place = c->col && c->mode == ATTN_TOPK_EXACT;
-  uint64_t *list = best->list + r * best->room;
-  if (!place && !c->at_once) return;
-  for (int64_t e = 0; e < n; e++) list[e] = attn_candidate_turned_(list[e]);
-  attn_sort_(list, n, best->spare);
-  int32_t *col = place ? c->col + set * c->edges + t->row[r] * c->k : NULL;
-  for (int64_t e = 0; col && e < n; e++)
-    col[e] = (int32_t)attn_candidate_index_(attn_candidate_turned_(list[e]));
-}
-
-/* TIES: the bound of row r, from k + 1 candidates. If the last of them is below it they tell all. */
-ATTN_FUNC_ void attn_choice_bound_(attn_tile_ *t, int r, int64_t row) {
-  const attn_choice_ *c = t->a->choice;
-  attn_topk_ *best = t->w.best;
-  const uint64_t *list = best->list + r * best->room;
-  const int64_t n = best->count[r], k = c->k - 1;
-  uint64_t least = UINT64_MAX;
-  for (int64_t e = 0; e < n && e < k; e++) least = list[e] < least ? list[e] : least;
-  c->least[row] = n < k ? -INFINITY : attn_candidate_score_(least);
-  if (!c->done) return;
-  c->done[row] = n <= k || list[k] >> 32 < least >> 32;
-  best->count[r] = !c->done[row] ? 0 : n < k ? n : k;
-}
-
-/* After all keys of a tile have passed: the rows' bounds, or their best keys by index. last: no other
- * phase follows. 1 = there are lists to be attended to. */
-ATTN_FUNC_ int attn_choice_close_(attn_tile_ *t, int last) {
-  const attn_choice_ *c = t->a->choice;
-  attn_topk_ *best = t->w.best;
-  for (int r = 0; r < t->n; r++) {
-    const int64_t row = attn_choice_row_(t, r);
-    if (c->mode == ATTN_TOPK_REL) {
-      c->least[row] = t->m[r];
-      continue;
-    }
-    attn_topk_keep_(best, r);
-    if (!last) {
-      c->kept_count[row] = best->count[r];
-      memcpy(c->kept + row * c->k, best->list + r * best->room, (size_t)best->count[r] * 8);
-      continue;
-    }
-    if (c->mode == ATTN_TOPK_TIES) attn_choice_bound_(t, r, row);
-    if (c->row_ptr && c->stage == ATTN_STAGE_COLLECT_) c->count[row] = best->count[r];
-    attn_choice_list_(t, r);
-  }
-  return last && c->at_once && c->mode != ATTN_TOPK_REL;
-}
-/* <<< attn/engine/choice.h */
 /* >>> attn/engine/lists.h */
 /* engine/lists.h owns tiles whose rows have key lists of their own: scattered keys, of which no two
  * rows share many. Scores are computed row by row from the picked keys; then they are transposed,
@@ -16398,7 +16170,7 @@ ATTN_FUNC_ int attn_tile_lists_(attn_tile_ *t, int started) {
     }
     if (most == 0) break;
     attn_list_scores_(t, index, count, most);
-    if (ATTN_PART_(CONTENT, a->choice) && !attn_choose_lists_(t, index, count, most)) continue;
+    if (ATTN_PART_(CONTENT, a->choice) && !a->choice->on->lists(t, index, count, most)) continue;
     any = 1;
     if (!a->counting)
       for (int r = 0; r < t->n && (a->map.data || ATTN_PART_(EDGES, a->edges)); r++)
@@ -16408,44 +16180,6 @@ ATTN_FUNC_ int attn_tile_lists_(attn_tile_ *t, int started) {
   }
   if (any) a->table->pack(t->w.ot, from, t->n, dv, ATTN_F32, 1.0f, FLT_MIN);
   return started || any;
-}
-
-/* The best keys of a tile's rows are lists too, whose scores are known: t->w.best holds them by
- * index. Adds their values to the accumulator. 0 = there are none. */
-ATTN_FUNC_ int attn_tile_best_(attn_tile_ *t) {
-  const attn_topk_ *best = t->w.best;
-  const int64_t dv = t->a->v.dim;
-  int32_t *index[ATTN_TILE_];
-  int count[ATTN_TILE_];
-  const void *from[ATTN_TILE_];
-  int64_t done = 0;
-  memset(t->w.o_rows, 0, (size_t)(ATTN_TILE_ * dv) * sizeof(float));
-  for (int r = 0; r < t->n; r++)
-    from[r] = t->w.o_rows + r * dv, index[r] = t->w.index + r * ATTN_BLOCK_;
-  for (int most = 1;; done += ATTN_BLOCK_) {
-    most = 0;
-    for (int r = 0; r < t->n; r++) {
-      const int64_t left = best->count[r] - done;
-      count[r] = left > ATTN_BLOCK_ ? ATTN_BLOCK_ : left > 0 ? (int)left : 0;
-      if (count[r] > most) most = count[r];
-    }
-    if (most == 0) break;
-    for (int r = 0; r < ATTN_TILE_; r++) {
-      const uint64_t *list = best->list + r * best->room + done;
-      const int n = r < t->n ? count[r] : 0;
-      t->top[r] = -INFINITY;
-      for (int e = 0; e < n; e++) {
-        const float x = attn_candidate_score_(attn_candidate_turned_(list[e]));
-        index[r][e] = (int32_t)attn_candidate_index_(attn_candidate_turned_(list[e]));
-        t->w.s[e * ATTN_TILE_ + r] = x;
-        if (x > t->top[r]) t->top[r] = x;
-      }
-      for (int e = n; e < most; e++) t->w.s[e * ATTN_TILE_ + r] = -INFINITY;
-    }
-    attn_list_values_(t, index, count, most);
-  }
-  if (done) t->a->table->pack(t->w.ot, from, t->n, dv, ATTN_F32, 1.0f, FLT_MIN);
-  return done > 0;
 }
 /* <<< attn/engine/lists.h */
 /* >>> attn/engine/softmax.h */
@@ -16718,32 +16452,6 @@ ATTN_FUNC_ void attn_tile_store_(const attn_tile_ *t) {
   a->table->unpack(rows, t->w.ot, t->n, a->v.dim, ATTN_F32, NULL);
 }
 
-/* What the sums of rectified weights are multiplied by: t->scale, and the sums themselves. */
-ATTN_FUNC_ void attn_tile_relu_(attn_tile_ *t) {
-  const attn_softmax_ *a = t->a;
-  const attn_relu_params *p = a->relu->params;
-  for (int r = 0; r < t->n; r++) {
-    const double keys = p->by_keys ? (double)a->k.len : (double)t->count[r];
-    const double n = keys > 1.0 ? keys : 1.0, l = (double)t->l[r];
-    double c = 1.0;
-    if (a->relu->by_square) {
-      c = 1.0 / (n * n);
-    } else if (p->kind == ATTN_RELU_LEN) {
-      const double alpha = p->alpha == 0.0f && !attn_to_bits_(p->alpha) ? 1.0 : (double)p->alpha;
-      c = alpha == 1.0 ? 1.0 / n : pow(n, -alpha);
-    } else if (p->kind == ATTN_RELU_VAR) {
-      c = 1.0 / ((p->gamma == 0.0f ? 1.0 : (double)p->gamma) * sqrt(n / 2.0));
-    } else if (p->kind == ATTN_RELU_NORM) {
-      const double sum = (double)p->eps + l;
-      c = sum == 0.0 ? 0.0 : 1.0 / sum;
-    }
-    t->scale[r] = (float)attn_clamp_f64_(c); /* 0 times it stays 0 */
-    if (!a->lse.data) continue;
-    float sum = (float)(c * l);
-    memcpy(attn_at_(&a->lse, t->batch, t->head[r], t->row[r]), &sum, sizeof sum);
-  }
-}
-
 /* Sinks, the last division, and the LSE. */
 ATTN_FUNC_ void attn_tile_divide_(attn_tile_ *t) {
   const attn_softmax_ *a = t->a;
@@ -16776,10 +16484,13 @@ ATTN_FUNC_ void attn_tile_divide_(attn_tile_ *t) {
 ATTN_FUNC_ void attn_tile_finish_(attn_tile_ *t) {
   const attn_softmax_ *a = t->a;
   const attn_table_ *f = a->table;
-  if (ATTN_PART_(WEIGHTS_, a->relu))
-    attn_tile_relu_(t);
-  else
+  if (!ATTN_PART_(WEIGHTS_, a->relu)) {
     attn_tile_divide_(t);
+  } else if (a->relu->finish) {
+    a->relu->finish(t);
+  } else {
+    for (int r = 0; r < ATTN_TILE_; r++) t->scale[r] = 1.0f;
+  }
   f->unpack(t->out, t->w.ot, t->n, a->v.dim, a->o.dtype, t->scale);
   const int weights = a->map.data || (ATTN_PART_(EDGES, a->edges) && a->edges->weights);
   if (weights)
@@ -16888,7 +16599,7 @@ ATTN_FUNC_ int attn_tile_walk_(attn_tile_ *t, int started) {
     if (few) attn_tile_below_(t);
     if (ATTN_PART_(CONTENT, a->choice)) {
       block.partial = t->partial = 1;
-      if (!attn_choose_block_(t, &block)) continue;
+      if (!a->choice->on->block(t, &block)) continue;
     }
     attn_block_values_(t, &block, started);
     started = 1;
@@ -16900,7 +16611,7 @@ ATTN_FUNC_ int attn_tile_walk_(attn_tile_ *t, int started) {
 ATTN_FUNC_ int attn_tile_sweep_(attn_tile_ *t) {
   const attn_softmax_ *a = t->a;
   int started = attn_tile_load_(t);
-  if (ATTN_PART_(CONTENT, a->choice)) attn_choice_open_(t);
+  if (ATTN_PART_(CONTENT, a->choice)) a->choice->on->open(t);
   t->partial = 0;
   t->xl_next = -1;
   if (ATTN_PART_(EDGES, a->edges) || (ATTN_PART_(PATTERN, a->plan) && t->plan->step == 0))
@@ -16967,18 +16678,6 @@ ATTN_FUNC_ void attn_tile_relative_(attn_tile_ *t) {
   }
 }
 
-/* A pass that chooses keys. The best ones are attended to when all phases have had their say. */
-ATTN_FUNC_ void attn_tile_choose_(attn_tile_ *t, int last) {
-  attn_tile_sweep_(t);
-  if (!attn_choice_collects_(ATTN_PART_(CONTENT, t->a->choice)) || !attn_choice_close_(t, last))
-    return;
-  for (int r = 0; r < ATTN_TILE_; r++) {
-    t->m[r] = -INFINITY, t->l[r] = 0.0f, t->alpha[r] = t->scale[r] = 1.0f;
-  }
-  if (!attn_tile_best_(t)) memset(t->w.ot, 0, (size_t)(t->a->v.dim * ATTN_TILE_) * sizeof(float));
-  attn_tile_finish_(t);
-}
-
 /* A tile whose rows are in their lanes. */
 ATTN_FUNC_ void attn_tile_placed_(attn_tile_ *t, int last) {
   const attn_softmax_ *a = t->a;
@@ -16991,9 +16690,9 @@ ATTN_FUNC_ void attn_tile_placed_(attn_tile_ *t, int last) {
       for (int64_t c = 0; c < a->map.dim; c++) row[c] = -INFINITY;
     }
   t->careful = t->rel_careful = 0;
-  if (ATTN_PART_(CONTENT, a->choice) && attn_choice_skips_(t)) return;
+  if (ATTN_PART_(CONTENT, a->choice) && a->choice->on->skips(t)) return;
   if (attn_choice_blind_(a)) {
-    attn_tile_choose_(t, last);
+    a->choice->on->tile(t, last);
     return;
   }
   if (ATTN_PART_(TERMS, a->relative.values.data) && t->rel_rows > 0)
@@ -17607,87 +17306,6 @@ ATTN_FUNC_ void attn_softmax_pass_(attn_softmax_ *a, attn_ctx *ctx, int workers)
   }
 }
 
-/* The lists of one (batch, head), when all rows have their keys: row_ptr, and the lists end to end if
- * each stands at its own place (EXACT), or in order if phases have written them one after another. */
-ATTN_FUNC_ void attn_choice_lists_(void *job, int worker, int64_t set) {
-  const attn_softmax_ *a = (const attn_softmax_ *)job;
-  const attn_choice_ *c = a->choice;
-  const int64_t n = a->q.len;
-  int64_t *ptr = c->row_ptr + set * (n + 1), *count = c->count + set * n;
-  int32_t *col = c->col ? c->col + set * c->edges : NULL;
-  (void)worker;
-  ptr[0] = 0;
-  for (int64_t i = 0; i < n; i++) {
-    const int64_t many = count[i];
-    if (c->mode == ATTN_TOPK_EXACT && col)
-      memmove(col + ptr[i], col + i * c->k, (size_t)many * sizeof *col);
-    ptr[i + 1] = ptr[i] + many;
-    count[i] = ptr[i];
-  }
-}
-
-ATTN_FUNC_ void attn_choice_order_(void *job, int worker, int64_t set) {
-  const attn_softmax_ *a = (const attn_softmax_ *)job;
-  const attn_choice_ *c = a->choice;
-  const int64_t *ptr = c->row_ptr + set * (a->q.len + 1);
-  (void)worker;
-  for (int64_t i = 0; i < a->q.len; i++)
-    attn_sort_keys_(c->col + set * c->edges + ptr[i], ptr[i + 1] - ptr[i]);
-}
-
-/* Whether the sets that have been counted fit where they go. */
-ATTN_FUNC_ int attn_choice_fits_(attn_error_ *e, const attn_softmax_ *a) {
-  const attn_choice_ *c = a->choice;
-  const int64_t sets = a->q.batch * a->q.heads, n = a->q.len;
-  if (c->col)
-    for (int64_t set = 0; set < sets; set++) {
-      int64_t sum = 0;
-      for (int64_t i = 0; i < n; i++) sum += c->count[set * n + i];
-      if (sum > c->edges)
-        return attn_reject_(e, ATTN_E_FULL,
-                            "params.edges is less than a set has: with col null, row_ptr tells");
-    }
-  return 1;
-}
-
-ATTN_FUNC_ void attn_choice_pass_(attn_softmax_ *a, attn_ctx *ctx, int workers, int stage) {
-  attn_scratch_ s;
-  a->choice->stage = stage;
-  for (int i = 0; i < workers; i++) { /* a pass before may have gathered keys without values */
-    attn_scratch_cut_(a, i, &s);
-    s.held->n = 0;
-  }
-  attn_softmax_pass_(a, ctx, workers);
-}
-
-/* The passes of a choice of keys. Nothing is written before the lists are known to fit. */
-ATTN_FUNC_ int attn_choice_passes_(attn_error_ *e, attn_softmax_ *a, attn_ctx *ctx, int workers) {
-  attn_choice_ *c = a->choice;
-  const int64_t sets = a->q.batch * a->q.heads, rows = sets * a->q.len;
-  const int pieces = attn_pieces_(workers, sets), exact = c->mode == ATTN_TOPK_EXACT;
-  const int lists = exact || (c->mode == ATTN_TOPK_TIES && a->phases == 1);
-  for (int64_t i = 0; c->row_ptr && i < rows; i++) c->count[i] = 0;
-  c->at_once = c->values && lists && (exact || !c->col);
-  if (c->mode != ATTN_TOPK_ABS) attn_choice_pass_(a, ctx, workers, ATTN_STAGE_COLLECT_);
-  if (c->row_ptr) {
-    if (!exact) {
-      if (!lists)
-        for (int64_t i = 0; i < rows; i++) c->count[i] = 0;
-      attn_choice_pass_(a, ctx, workers, ATTN_STAGE_COUNT_);
-      if (!attn_choice_fits_(e, a)) return 0;
-    }
-    attn_for_(ctx, pieces, sets, attn_choice_lists_, a);
-  }
-  if (exact || (!c->col && !c->values)) return 1;
-  if (lists && c->values && !c->at_once) {
-    c->at_once = 1;
-    attn_choice_pass_(a, ctx, workers, ATTN_STAGE_AGAIN_);
-  }
-  attn_choice_pass_(a, ctx, workers, c->values ? ATTN_STAGE_APPLY_ : ATTN_STAGE_FILL_);
-  if (c->col && a->phases > 1) attn_for_(ctx, pieces, sets, attn_choice_order_, a);
-  return 1;
-}
-
 /* Runs the whole problem; a is complete but for its memory. */
 ATTN_FUNC_ int attn_softmax_run_(attn_error_ *e, attn_softmax_ *a, attn_ctx *ctx, int workers) {
   attn_workspace_ w;
@@ -17736,7 +17354,7 @@ ATTN_FUNC_ int attn_softmax_run_(attn_error_ *e, attn_softmax_ *a, attn_ctx *ctx
     a->choice->done = x.kept > x.done ? (unsigned char *)(w.base + x.done) : NULL;
     a->choice->kept = (uint64_t *)(void *)(w.base + x.kept);
     a->choice->kept_count = (int64_t *)(void *)(w.base + x.kept_count);
-    if (!attn_choice_passes_(e, a, ctx, workers)) {
+    if (!a->choice->on->passes(e, a, ctx, workers)) {
       attn_workspace_drop_(&w);
       return 0;
     }
@@ -21948,6 +21566,42 @@ ATTN_PUB_ attn_status attn_cache_sdpa(attn_tensor o, attn_tensor q, const attn_c
 /* calls/relu.h owns attention with rectified weights (A4): checks, and the gated norm of RELA,
  * on the exact-softmax engine with another last stage. */
 
+/* ---- what the engine calls ------------------------------------------------------------------*/
+
+ATTN_FUNC_ void attn_relu_weigh_(const void *user, const attn_table_ *table, float *s, int64_t keys,
+                                 int lo, int hi, float *l, float *count) {
+  attn_on_(relu, table)
+      ->relu_block(s, keys, lo / ATTN_GROUP_, hi / ATTN_GROUP_, *(const int *)user, l, count);
+}
+
+/* What the sums of rectified weights are multiplied by: t->scale, and the sums themselves. */
+ATTN_FUNC_ void attn_tile_relu_(attn_tile_ *t) {
+  const attn_softmax_ *a = t->a;
+  const attn_relu_params *p = a->relu->params;
+  for (int r = 0; r < t->n; r++) {
+    const double keys = p->by_keys ? (double)a->k.len : (double)t->count[r];
+    const double n = keys > 1.0 ? keys : 1.0, l = (double)t->l[r];
+    double c = 1.0;
+    if (a->relu->by_square) {
+      c = 1.0 / (n * n);
+    } else if (p->kind == ATTN_RELU_LEN) {
+      const double alpha = p->alpha == 0.0f && !attn_to_bits_(p->alpha) ? 1.0 : (double)p->alpha;
+      c = alpha == 1.0 ? 1.0 / n : pow(n, -alpha);
+    } else if (p->kind == ATTN_RELU_VAR) {
+      c = 1.0 / ((p->gamma == 0.0f ? 1.0 : (double)p->gamma) * sqrt(n / 2.0));
+    } else if (p->kind == ATTN_RELU_NORM) {
+      const double sum = (double)p->eps + l;
+      c = sum == 0.0 ? 0.0 : 1.0 / sum;
+    }
+    t->scale[r] = (float)attn_clamp_f64_(c); /* 0 times it stays 0 */
+    if (!a->lse.data) continue;
+    float sum = (float)(c * l);
+    memcpy(attn_at_(&a->lse, t->batch, t->head[r], t->row[r]), &sum, sizeof sum);
+  }
+}
+
+/* ---- checks ---------------------------------------------------------------------------------*/
+
 /* The rules that attn_sdpa has not, and what the engine is told. */
 ATTN_COLD_ int attn_relu_plan_(attn_error_ *e, attn_relu_ *r, const attn_tensor *o,
                                const attn_tensor *q, const attn_relu_params *p,
@@ -21991,6 +21645,7 @@ ATTN_COLD_ int attn_relu_plan_(attn_error_ *e, attn_relu_ *r, const attn_tensor 
   scores->lse = p->sum;
   memset(r, 0, sizeof *r);
   r->params = p;
+  r->weigh = attn_relu_weigh_, r->weigh_user = &r->square, r->finish = attn_tile_relu_;
   r->square = p->power == 2 || p->kind == ATTN_RELU_GAU;
   if (p->kind == ATTN_RELU_GAU && s->scale == 0.0f && !attn_to_bits_(s->scale)) {
     if (s->toeplitz.table && s->toeplitz.inside)
@@ -27154,6 +26809,391 @@ ATTN_CALL_(attn_hierarchy, (o, x, params), attn_tensor o, attn_tensor x,
 /* <<< attn/families/sparse/hierarchy.h */
 #endif
 #if ATTN_HAS_CONTENT
+/* >>> attn/families/content/choice.h */
+/* families/content/choice.h owns the choice of each row's keys by their scores: the scores of a block are
+ * computed as for a softmax; then the best are remembered (engine/topk.h), or those below the row's
+ * bound are forbidden. */
+
+/* A candidate with its index above its score: so lists are sorted by index. */
+ATTN_FUNC_ uint64_t attn_candidate_turned_(uint64_t c) { return c << 32 | c >> 32; }
+
+ATTN_FUNC_ int64_t attn_choice_row_(const attn_tile_ *t, int r) {
+  return attn_row_number_(t->a, t->batch, t->head[r], t->row[r]);
+}
+
+/* Finds the rows that are done: their outputs go astray. 1 = the tile has nothing to do. */
+ATTN_FUNC_ int attn_choice_skips_(attn_tile_ *t) {
+  const attn_choice_ *c = t->a->choice;
+  t->done = 0;
+  if (!c->done || attn_choice_collects_(c)) return 0;
+  for (int r = 0; r < t->n; r++) {
+    if (!c->done[attn_choice_row_(t, r)]) continue;
+    t->done |= (uint64_t)1 << r;
+    if (c->stage == ATTN_STAGE_APPLY_) t->out[r] = t->w.o_rows + r * t->a->v.dim;
+  }
+  return t->done == attn_tile_all_(t) && (c->stage == ATTN_STAGE_COUNT_ || !c->col);
+}
+
+/* What is known of the best keys before those of a tile pass: nothing, or what the phase before has
+ * left. */
+ATTN_FUNC_ void attn_choice_collect_(attn_tile_ *t) {
+  const attn_choice_ *c = t->a->choice;
+  const int first = t->a->phase == 0;
+  attn_topk_ *best = t->w.best;
+  if (c->mode == ATTN_TOPK_REL) {
+    for (int r = 0; r < ATTN_TILE_; r++)
+      t->m[r] = first || r >= t->n ? -INFINITY : c->least[attn_choice_row_(t, r)];
+    return;
+  }
+  memset(best, 0, sizeof *best);
+  best->table = t->a->table, best->k = c->k, best->room = 2 * c->k + ATTN_CHUNK_;
+  best->list = t->w.best_list, best->spare = t->w.best_spare;
+  best->unordered = t->a->phases > 1;
+  for (int r = 0; r < ATTN_TILE_; r++) {
+    best->floor[r] = -FLT_MAX;
+    if (first || r >= t->n) continue;
+    const int64_t row = attn_choice_row_(t, r);
+    best->count[r] = c->kept_count[row];
+    memcpy(best->list + r * best->room, c->kept + row * c->k, (size_t)best->count[r] * 8);
+  }
+}
+
+/* The rows that a pass chooses for: not those that are done, unless their lists are to be written. */
+ATTN_FUNC_ uint64_t attn_choice_lanes_(const attn_tile_ *t) {
+  const attn_choice_ *c = t->a->choice;
+  const int again = c->stage != ATTN_STAGE_COUNT_ && c->col;
+  return attn_tile_all_(t) & ~(again ? 0 : t->done);
+}
+
+/* Before the keys of a tile pass: the rows' bounds, above what is forbidden anyway. */
+ATTN_FUNC_ void attn_choice_open_(attn_tile_ *t) {
+  const attn_choice_ *c = t->a->choice;
+  if (attn_choice_collects_(c)) {
+    attn_choice_collect_(t);
+    return;
+  }
+  for (int r = 0; r < ATTN_TILE_; r++) {
+    float x = c->bound;
+    if (c->mode == ATTN_TOPK_REL && r < t->n) x = c->least[attn_choice_row_(t, r)] - c->bound;
+    if (c->mode == ATTN_TOPK_TIES && r < t->n) x = c->least[attn_choice_row_(t, r)];
+    t->floor[r] = x > -FLT_MAX ? x : -FLT_MAX;
+  }
+}
+
+/* Remembers the keys of `lanes`: entry e of a block, or of the rows' lists. */
+ATTN_FUNC_ void attn_choice_take_(attn_tile_ *t, const attn_block_ *b, int32_t *const *index,
+                                  int e0, const uint64_t *lanes, int n) {
+  attn_topk_ *best = t->w.best;
+  uint64_t some = 0;
+  for (int e = 0; e < n; e++) {
+    const float *s = t->w.s + (e0 + e) * ATTN_TILE_;
+    const int64_t key = b ? attn_block_key_(b, e0 + e) : 0;
+    some |= lanes[e];
+    for (uint64_t left = lanes[e]; left; left &= left - 1) {
+      const int r = attn_lowest_(left);
+      best->list[r * best->room + best->count[r]++] =
+          attn_candidate_(s[r], b ? key : index[r][e0 + e]);
+    }
+  }
+  for (; some; some &= some - 1) {
+    const int r = attn_lowest_(some);
+    if (best->count[r] < 2 * best->k) continue;
+    attn_topk_keep_(best, r);
+    if (best->floor[r] < -FLT_MAX) best->floor[r] = -FLT_MAX;
+  }
+}
+
+/* Counts the keys of `lanes`, or writes them down. */
+ATTN_FUNC_ void attn_choice_note_(attn_tile_ *t, const attn_block_ *b, int32_t *const *index,
+                                  int e0, const uint64_t *lanes, int n) {
+  const attn_choice_ *c = t->a->choice;
+  const int fill = c->stage != ATTN_STAGE_COUNT_;
+  if (t->careful || (fill && !c->col)) return; /* once is enough */
+  for (int e = 0; e < n; e++) {
+    const int64_t key = b ? attn_block_key_(b, e0 + e) : 0;
+    for (uint64_t left = lanes[e]; left; left &= left - 1) {
+      const int r = attn_lowest_(left);
+      int64_t *count = &c->count[attn_choice_row_(t, r)];
+      const int64_t set = (t->batch * t->a->q.heads + t->head[r]) * c->edges;
+      if (fill) c->col[set + *count] = (int32_t)(b ? key : index[r][e0 + e]);
+      *count += 1;
+    }
+  }
+}
+
+/* TIES: NaN comes after every number, so that it does not tie with one. */
+ATTN_FUNC_ uint64_t attn_choice_ties_(const attn_tile_ *t, const float *s, uint64_t lanes) {
+  uint64_t kept = lanes;
+  for (uint64_t left = lanes; left; left &= left - 1) {
+    const int r = attn_lowest_(left);
+    if (s[r] != s[r] && t->floor[r] > -FLT_MAX) kept &= ~attn_bit_(r);
+  }
+  return kept;
+}
+
+/* A part of the tile's scores: entries e0 .. e0 + n - 1 of lane groups g0 .. g1 - 1. 1 = something of
+ * it has a weight; t->top gets its maximum. */
+ATTN_FUNC_ int attn_choose_part_(attn_tile_ *t, const attn_block_ *b, int32_t *const *index, int e0,
+                                 int n, int g0, int g1) {
+  const attn_choice_ *c = t->a->choice;
+  const attn_table_ *f = t->a->table;
+  const uint64_t all = attn_choice_lanes_(t);
+  uint64_t lanes[ATTN_CHUNK_], some = 0;
+  attn_modifiers_ only;
+  float *s = t->w.s + e0 * ATTN_TILE_;
+  const int collect = attn_choice_collects_(c);
+  attn_on_(select, f)->above(lanes, s, NULL, n, g0, g1, collect ? t->w.best->floor : t->floor);
+  for (int e = 0; e < n; e++) {
+    lanes[e] &= all;
+    if (c->mode == ATTN_TOPK_TIES && !collect)
+      lanes[e] = attn_choice_ties_(t, s + e * ATTN_TILE_, lanes[e]);
+    some |= lanes[e];
+  }
+  if (collect) {
+    if (some) attn_choice_take_(t, b, index, e0, lanes, n);
+    return 0;
+  }
+  if (some) attn_choice_note_(t, b, index, e0, lanes, n);
+  if (c->stage != ATTN_STAGE_APPLY_) return 0;
+  memset(&only, 0, sizeof only);
+  only.lanes = lanes;
+  attn_on_(tile, f)->modify_block(s, n, g0, g1, &only, t->top);
+  return some != 0;
+}
+
+/* The first `to` entries from `from` on, a chunk at a time. */
+ATTN_FUNC_ int attn_choose_run_(attn_tile_ *t, const attn_block_ *b, int32_t *const *index,
+                                int from, int to, int g0, int g1) {
+  int any = 0;
+  for (int e = from, n; e < to; e += n) {
+    n = to - e < ATTN_CHUNK_ ? to - e : (int)ATTN_CHUNK_;
+    any |= attn_choose_part_(t, b, index, e, n, g0, g1);
+  }
+  return any;
+}
+
+/* The maximum of each row so far, and none of this block. */
+ATTN_FUNC_ int attn_choose_most_(attn_tile_ *t) {
+  const attn_choice_ *c = t->a->choice;
+  const int most = c->mode == ATTN_TOPK_REL && attn_choice_collects_(c);
+  for (int r = 0; r < ATTN_TILE_; r++) {
+    if (most && t->top[r] > t->m[r]) t->m[r] = t->top[r];
+    t->top[r] = -INFINITY;
+  }
+  return most;
+}
+
+/* Chooses from the scores of a block. 1 = values are to be added. */
+ATTN_FUNC_ int attn_choose_block_(attn_tile_ *t, attn_block_ *b) {
+  int any = 0;
+  if (attn_choose_most_(t)) return 0;
+  if (b->whole) return attn_choose_run_(t, b, NULL, 0, b->n, 0, t->groups);
+  for (int g = 0; g < t->groups; g++)
+    any |= attn_choose_run_(t, b, NULL, b->first[g], b->end[g], g, g + 1);
+  return any;
+}
+
+/* The same of lists of keys; those that are left out become -1. */
+ATTN_FUNC_ int attn_choose_lists_(attn_tile_ *t, int32_t *const *index, const int *count,
+                                  int most) {
+  if (attn_choose_most_(t) || !attn_choose_run_(t, NULL, index, 0, most, 0, t->groups)) return 0;
+  for (int r = 0; r < t->n; r++)
+    for (int e = 0; e < count[r]; e++)
+      if (t->w.s[e * ATTN_TILE_ + r] == -INFINITY) index[r][e] = -1;
+  return 1;
+}
+
+/* The best keys of row r, by index, or their number alone: at the row's place in col, and for
+ * attention. */
+ATTN_FUNC_ void attn_choice_list_(attn_tile_ *t, int r) {
+  const attn_choice_ *c = t->a->choice;
+  attn_topk_ *best = t->w.best;
+  const int64_t n = best->count[r], set = t->batch * t->a->q.heads + t->head[r];
+  const int place = c->col && c->mode == ATTN_TOPK_EXACT;
+  uint64_t *list = best->list + r * best->room;
+  if (!place && !c->at_once) return;
+  for (int64_t e = 0; e < n; e++) list[e] = attn_candidate_turned_(list[e]);
+  attn_sort_(list, n, best->spare);
+  int32_t *col = place ? c->col + set * c->edges + t->row[r] * c->k : NULL;
+  for (int64_t e = 0; col && e < n; e++)
+    col[e] = (int32_t)attn_candidate_index_(attn_candidate_turned_(list[e]));
+}
+
+/* TIES: the bound of row r, from k + 1 candidates. If the last of them is below it they tell all. */
+ATTN_FUNC_ void attn_choice_bound_(attn_tile_ *t, int r, int64_t row) {
+  const attn_choice_ *c = t->a->choice;
+  attn_topk_ *best = t->w.best;
+  const uint64_t *list = best->list + r * best->room;
+  const int64_t n = best->count[r], k = c->k - 1;
+  uint64_t least = UINT64_MAX;
+  for (int64_t e = 0; e < n && e < k; e++) least = list[e] < least ? list[e] : least;
+  c->least[row] = n < k ? -INFINITY : attn_candidate_score_(least);
+  if (!c->done) return;
+  c->done[row] = n <= k || list[k] >> 32 < least >> 32;
+  best->count[r] = !c->done[row] ? 0 : n < k ? n : k;
+}
+
+/* After all keys of a tile have passed: the rows' bounds, or their best keys by index. last: no other
+ * phase follows. 1 = there are lists to be attended to. */
+ATTN_FUNC_ int attn_choice_close_(attn_tile_ *t, int last) {
+  const attn_choice_ *c = t->a->choice;
+  attn_topk_ *best = t->w.best;
+  for (int r = 0; r < t->n; r++) {
+    const int64_t row = attn_choice_row_(t, r);
+    if (c->mode == ATTN_TOPK_REL) {
+      c->least[row] = t->m[r];
+      continue;
+    }
+    attn_topk_keep_(best, r);
+    if (!last) {
+      c->kept_count[row] = best->count[r];
+      memcpy(c->kept + row * c->k, best->list + r * best->room, (size_t)best->count[r] * 8);
+      continue;
+    }
+    if (c->mode == ATTN_TOPK_TIES) attn_choice_bound_(t, r, row);
+    if (c->row_ptr && c->stage == ATTN_STAGE_COLLECT_) c->count[row] = best->count[r];
+    attn_choice_list_(t, r);
+  }
+  return last && c->at_once && c->mode != ATTN_TOPK_REL;
+}
+
+/* The best keys of a tile's rows are lists too, whose scores are known: t->w.best holds them by
+ * index. Adds their values to the accumulator. 0 = there are none. */
+ATTN_FUNC_ int attn_tile_best_(attn_tile_ *t) {
+  const attn_topk_ *best = t->w.best;
+  const int64_t dv = t->a->v.dim;
+  int32_t *index[ATTN_TILE_];
+  int count[ATTN_TILE_];
+  const void *from[ATTN_TILE_];
+  int64_t done = 0;
+  memset(t->w.o_rows, 0, (size_t)(ATTN_TILE_ * dv) * sizeof(float));
+  for (int r = 0; r < t->n; r++)
+    from[r] = t->w.o_rows + r * dv, index[r] = t->w.index + r * ATTN_BLOCK_;
+  for (int most = 1;; done += ATTN_BLOCK_) {
+    most = 0;
+    for (int r = 0; r < t->n; r++) {
+      const int64_t left = best->count[r] - done;
+      count[r] = left > ATTN_BLOCK_ ? ATTN_BLOCK_ : left > 0 ? (int)left : 0;
+      if (count[r] > most) most = count[r];
+    }
+    if (most == 0) break;
+    for (int r = 0; r < ATTN_TILE_; r++) {
+      const uint64_t *list = best->list + r * best->room + done;
+      const int n = r < t->n ? count[r] : 0;
+      t->top[r] = -INFINITY;
+      for (int e = 0; e < n; e++) {
+        const float x = attn_candidate_score_(attn_candidate_turned_(list[e]));
+        index[r][e] = (int32_t)attn_candidate_index_(attn_candidate_turned_(list[e]));
+        t->w.s[e * ATTN_TILE_ + r] = x;
+        if (x > t->top[r]) t->top[r] = x;
+      }
+      for (int e = n; e < most; e++) t->w.s[e * ATTN_TILE_ + r] = -INFINITY;
+    }
+    attn_list_values_(t, index, count, most);
+  }
+  if (done) t->a->table->pack(t->w.ot, from, t->n, dv, ATTN_F32, 1.0f, FLT_MIN);
+  return done > 0;
+}
+
+/* A pass that chooses keys. The best ones are attended to when all phases have had their say. */
+ATTN_FUNC_ void attn_tile_choose_(attn_tile_ *t, int last) {
+  attn_tile_sweep_(t);
+  if (!attn_choice_collects_(t->a->choice) || !attn_choice_close_(t, last)) return;
+  for (int r = 0; r < ATTN_TILE_; r++) {
+    t->m[r] = -INFINITY, t->l[r] = 0.0f, t->alpha[r] = t->scale[r] = 1.0f;
+  }
+  if (!attn_tile_best_(t)) memset(t->w.ot, 0, (size_t)(t->a->v.dim * ATTN_TILE_) * sizeof(float));
+  attn_tile_finish_(t);
+}
+
+/* ---- passes ---------------------------------------------------------------------------------*/
+
+/* The lists of one (batch, head), when all rows have their keys: row_ptr, and the lists end to end if
+ * each stands at its own place (EXACT), or in order if phases have written them one after another. */
+ATTN_FUNC_ void attn_choice_lists_(void *job, int worker, int64_t set) {
+  const attn_softmax_ *a = (const attn_softmax_ *)job;
+  const attn_choice_ *c = a->choice;
+  const int64_t n = a->q.len;
+  int64_t *ptr = c->row_ptr + set * (n + 1), *count = c->count + set * n;
+  int32_t *col = c->col ? c->col + set * c->edges : NULL;
+  (void)worker;
+  ptr[0] = 0;
+  for (int64_t i = 0; i < n; i++) {
+    const int64_t many = count[i];
+    if (c->mode == ATTN_TOPK_EXACT && col)
+      memmove(col + ptr[i], col + i * c->k, (size_t)many * sizeof *col);
+    ptr[i + 1] = ptr[i] + many;
+    count[i] = ptr[i];
+  }
+}
+
+ATTN_FUNC_ void attn_choice_order_(void *job, int worker, int64_t set) {
+  const attn_softmax_ *a = (const attn_softmax_ *)job;
+  const attn_choice_ *c = a->choice;
+  const int64_t *ptr = c->row_ptr + set * (a->q.len + 1);
+  (void)worker;
+  for (int64_t i = 0; i < a->q.len; i++)
+    attn_sort_keys_(c->col + set * c->edges + ptr[i], ptr[i + 1] - ptr[i]);
+}
+
+/* Whether the sets that have been counted fit where they go. */
+ATTN_FUNC_ int attn_choice_fits_(attn_error_ *e, const attn_softmax_ *a) {
+  const attn_choice_ *c = a->choice;
+  const int64_t sets = a->q.batch * a->q.heads, n = a->q.len;
+  if (c->col)
+    for (int64_t set = 0; set < sets; set++) {
+      int64_t sum = 0;
+      for (int64_t i = 0; i < n; i++) sum += c->count[set * n + i];
+      if (sum > c->edges)
+        return attn_reject_(e, ATTN_E_FULL,
+                            "params.edges is less than a set has: with col null, row_ptr tells");
+    }
+  return 1;
+}
+
+ATTN_FUNC_ void attn_choice_pass_(attn_softmax_ *a, attn_ctx *ctx, int workers, int stage) {
+  attn_scratch_ s;
+  a->choice->stage = stage;
+  for (int i = 0; i < workers; i++) { /* a pass before may have gathered keys without values */
+    attn_scratch_cut_(a, i, &s);
+    s.held->n = 0;
+  }
+  attn_softmax_pass_(a, ctx, workers);
+}
+
+/* The passes of a choice of keys. Nothing is written before the lists are known to fit. */
+ATTN_FUNC_ int attn_choice_passes_(attn_error_ *e, attn_softmax_ *a, attn_ctx *ctx, int workers) {
+  attn_choice_ *c = a->choice;
+  const int64_t sets = a->q.batch * a->q.heads, rows = sets * a->q.len;
+  const int pieces = attn_pieces_(workers, sets), exact = c->mode == ATTN_TOPK_EXACT;
+  const int lists = exact || (c->mode == ATTN_TOPK_TIES && a->phases == 1);
+  for (int64_t i = 0; c->row_ptr && i < rows; i++) c->count[i] = 0;
+  c->at_once = c->values && lists && (exact || !c->col);
+  if (c->mode != ATTN_TOPK_ABS) attn_choice_pass_(a, ctx, workers, ATTN_STAGE_COLLECT_);
+  if (c->row_ptr) {
+    if (!exact) {
+      if (!lists)
+        for (int64_t i = 0; i < rows; i++) c->count[i] = 0;
+      attn_choice_pass_(a, ctx, workers, ATTN_STAGE_COUNT_);
+      if (!attn_choice_fits_(e, a)) return 0;
+    }
+    attn_for_(ctx, pieces, sets, attn_choice_lists_, a);
+  }
+  if (exact || (!c->col && !c->values)) return 1;
+  if (lists && c->values && !c->at_once) {
+    c->at_once = 1;
+    attn_choice_pass_(a, ctx, workers, ATTN_STAGE_AGAIN_);
+  }
+  attn_choice_pass_(a, ctx, workers, c->values ? ATTN_STAGE_APPLY_ : ATTN_STAGE_FILL_);
+  if (c->col && a->phases > 1) attn_for_(ctx, pieces, sets, attn_choice_order_, a);
+  return 1;
+}
+
+/* What the engine calls. */
+static const attn_choice_calls_ attn_choice_on_ = {attn_choice_passes_, attn_choice_skips_,
+                                                   attn_choice_open_,   attn_choose_block_,
+                                                   attn_choose_lists_,  attn_tile_choose_};
+/* <<< attn/families/content/choice.h */
 /* >>> attn/families/content/topk.h */
 /* families/content/topk.h owns attention to the best keys of each query (D1): checks, on the
  * exact-softmax engine with a choice of keys. */
@@ -27170,6 +27210,7 @@ ATTN_COLD_ int attn_choice_plan_(attn_error_ *e, attn_softmax_ *a, attn_choice_ 
   attn_sdpa_params s = p->scores;
   const int best = p->mode == ATTN_TOPK_EXACT || p->mode == ATTN_TOPK_TIES;
   memset(c, 0, sizeof *c);
+  c->on = &attn_choice_on_;
   if ((int)p->mode < 0 || p->mode >= ATTN_TOPK_MODES)
     return attn_reject_(e, ATTN_E_RANGE, "params.mode is no attn_topk_mode");
   if (best && p->k < 1) return attn_reject_(e, ATTN_E_RANGE, "params.k must be at least 1");
@@ -38765,7 +38806,7 @@ typedef struct attn_maps_job_ {
 } attn_maps_job_;
 
 /* The engine in natural units: nothing else of it is used for fresh scores. */
-static const attn_relu_ attn_maps_natural_ = {NULL, 0, 0, 0, NULL, NULL};
+static const attn_relu_ attn_maps_natural_ = {NULL, 0, 0, 0, NULL, NULL, NULL};
 
 /* ---- fresh scores ---------------------------------------------------------------------------*/
 

@@ -123,7 +123,6 @@ ATTN_BEGIN_STRICT_
 #include "engine/addend.h"
 #include "engine/block.h"
 #include "engine/terms.h"
-#include "engine/choice.h"
 #include "engine/lists.h"
 #include "engine/softmax.h"
 #include "engine/decode.h"
@@ -200,6 +199,7 @@ ATTN_BEGIN_STRICT_
 #include "families/sparse/hierarchy.h"
 #endif
 #if ATTN_HAS_CONTENT
+#include "families/content/choice.h"
 #include "families/content/topk.h"
 #include "families/content/lsh_hash.h"
 #include "families/content/lsh_sort.h"

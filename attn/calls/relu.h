@@ -1,6 +1,42 @@
 /* calls/relu.h owns attention with rectified weights (A4): checks, and the gated norm of RELA,
  * on the exact-softmax engine with another last stage. */
 
+/* ---- what the engine calls ------------------------------------------------------------------*/
+
+ATTN_FUNC_ void attn_relu_weigh_(const void *user, const attn_table_ *table, float *s, int64_t keys,
+                                 int lo, int hi, float *l, float *count) {
+  attn_on_(relu, table)
+      ->relu_block(s, keys, lo / ATTN_GROUP_, hi / ATTN_GROUP_, *(const int *)user, l, count);
+}
+
+/* What the sums of rectified weights are multiplied by: t->scale, and the sums themselves. */
+ATTN_FUNC_ void attn_tile_relu_(attn_tile_ *t) {
+  const attn_softmax_ *a = t->a;
+  const attn_relu_params *p = a->relu->params;
+  for (int r = 0; r < t->n; r++) {
+    const double keys = p->by_keys ? (double)a->k.len : (double)t->count[r];
+    const double n = keys > 1.0 ? keys : 1.0, l = (double)t->l[r];
+    double c = 1.0;
+    if (a->relu->by_square) {
+      c = 1.0 / (n * n);
+    } else if (p->kind == ATTN_RELU_LEN) {
+      const double alpha = p->alpha == 0.0f && !attn_to_bits_(p->alpha) ? 1.0 : (double)p->alpha;
+      c = alpha == 1.0 ? 1.0 / n : pow(n, -alpha);
+    } else if (p->kind == ATTN_RELU_VAR) {
+      c = 1.0 / ((p->gamma == 0.0f ? 1.0 : (double)p->gamma) * sqrt(n / 2.0));
+    } else if (p->kind == ATTN_RELU_NORM) {
+      const double sum = (double)p->eps + l;
+      c = sum == 0.0 ? 0.0 : 1.0 / sum;
+    }
+    t->scale[r] = (float)attn_clamp_f64_(c); /* 0 times it stays 0 */
+    if (!a->lse.data) continue;
+    float sum = (float)(c * l);
+    memcpy(attn_at_(&a->lse, t->batch, t->head[r], t->row[r]), &sum, sizeof sum);
+  }
+}
+
+/* ---- checks ---------------------------------------------------------------------------------*/
+
 /* The rules that attn_sdpa has not, and what the engine is told. */
 ATTN_COLD_ int attn_relu_plan_(attn_error_ *e, attn_relu_ *r, const attn_tensor *o,
                                const attn_tensor *q, const attn_relu_params *p,
@@ -44,6 +80,7 @@ ATTN_COLD_ int attn_relu_plan_(attn_error_ *e, attn_relu_ *r, const attn_tensor 
   scores->lse = p->sum;
   memset(r, 0, sizeof *r);
   r->params = p;
+  r->weigh = attn_relu_weigh_, r->weigh_user = &r->square, r->finish = attn_tile_relu_;
   r->square = p->power == 2 || p->kind == ATTN_RELU_GAU;
   if (p->kind == ATTN_RELU_GAU && s->scale == 0.0f && !attn_to_bits_(s->scale)) {
     if (s->toeplitz.table && s->toeplitz.inside)

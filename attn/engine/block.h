@@ -494,11 +494,8 @@ ATTN_FUNC_ void attn_block_modifiers_(attn_tile_ *t, attn_block_ *b) {
   }
 }
 
-/* Scores become weights that need no maximum: rectified, or as the mechanism says. */
+/* Scores become weights that need no maximum. */
 ATTN_FUNC_ void attn_tile_weigh_(attn_tile_ *t, float *s, int64_t n, int g0, int g1) {
   const attn_relu_ *r = t->a->relu;
-  if (r->weigh)
-    r->weigh(r->weigh_user, t->a->table, s, n, g0 * ATTN_GROUP_, g1 * ATTN_GROUP_, t->l, t->count);
-  else
-    attn_on_(tile, t->a->table)->relu_block(s, n, g0, g1, r->square, t->l, t->count);
+  r->weigh(r->weigh_user, t->a->table, s, n, g0 * ATTN_GROUP_, g1 * ATTN_GROUP_, t->l, t->count);
 }

@@ -308,7 +308,7 @@ ATTN_FUNC_ int attn_tile_lists_(attn_tile_ *t, int started) {
     }
     if (most == 0) break;
     attn_list_scores_(t, index, count, most);
-    if (ATTN_PART_(CONTENT, a->choice) && !attn_choose_lists_(t, index, count, most)) continue;
+    if (ATTN_PART_(CONTENT, a->choice) && !a->choice->on->lists(t, index, count, most)) continue;
     any = 1;
     if (!a->counting)
       for (int r = 0; r < t->n && (a->map.data || ATTN_PART_(EDGES, a->edges)); r++)
@@ -318,42 +318,4 @@ ATTN_FUNC_ int attn_tile_lists_(attn_tile_ *t, int started) {
   }
   if (any) a->table->pack(t->w.ot, from, t->n, dv, ATTN_F32, 1.0f, FLT_MIN);
   return started || any;
-}
-
-/* The best keys of a tile's rows are lists too, whose scores are known: t->w.best holds them by
- * index. Adds their values to the accumulator. 0 = there are none. */
-ATTN_FUNC_ int attn_tile_best_(attn_tile_ *t) {
-  const attn_topk_ *best = t->w.best;
-  const int64_t dv = t->a->v.dim;
-  int32_t *index[ATTN_TILE_];
-  int count[ATTN_TILE_];
-  const void *from[ATTN_TILE_];
-  int64_t done = 0;
-  memset(t->w.o_rows, 0, (size_t)(ATTN_TILE_ * dv) * sizeof(float));
-  for (int r = 0; r < t->n; r++)
-    from[r] = t->w.o_rows + r * dv, index[r] = t->w.index + r * ATTN_BLOCK_;
-  for (int most = 1;; done += ATTN_BLOCK_) {
-    most = 0;
-    for (int r = 0; r < t->n; r++) {
-      const int64_t left = best->count[r] - done;
-      count[r] = left > ATTN_BLOCK_ ? ATTN_BLOCK_ : left > 0 ? (int)left : 0;
-      if (count[r] > most) most = count[r];
-    }
-    if (most == 0) break;
-    for (int r = 0; r < ATTN_TILE_; r++) {
-      const uint64_t *list = best->list + r * best->room + done;
-      const int n = r < t->n ? count[r] : 0;
-      t->top[r] = -INFINITY;
-      for (int e = 0; e < n; e++) {
-        const float x = attn_candidate_score_(attn_candidate_turned_(list[e]));
-        index[r][e] = (int32_t)attn_candidate_index_(attn_candidate_turned_(list[e]));
-        t->w.s[e * ATTN_TILE_ + r] = x;
-        if (x > t->top[r]) t->top[r] = x;
-      }
-      for (int e = n; e < most; e++) t->w.s[e * ATTN_TILE_ + r] = -INFINITY;
-    }
-    attn_list_values_(t, index, count, most);
-  }
-  if (done) t->a->table->pack(t->w.ot, from, t->n, dv, ATTN_F32, 1.0f, FLT_MIN);
-  return done > 0;
 }

@@ -151,87 +151,6 @@ ATTN_FUNC_ void attn_softmax_pass_(attn_softmax_ *a, attn_ctx *ctx, int workers)
   }
 }
 
-/* The lists of one (batch, head), when all rows have their keys: row_ptr, and the lists end to end if
- * each stands at its own place (EXACT), or in order if phases have written them one after another. */
-ATTN_FUNC_ void attn_choice_lists_(void *job, int worker, int64_t set) {
-  const attn_softmax_ *a = (const attn_softmax_ *)job;
-  const attn_choice_ *c = a->choice;
-  const int64_t n = a->q.len;
-  int64_t *ptr = c->row_ptr + set * (n + 1), *count = c->count + set * n;
-  int32_t *col = c->col ? c->col + set * c->edges : NULL;
-  (void)worker;
-  ptr[0] = 0;
-  for (int64_t i = 0; i < n; i++) {
-    const int64_t many = count[i];
-    if (c->mode == ATTN_TOPK_EXACT && col)
-      memmove(col + ptr[i], col + i * c->k, (size_t)many * sizeof *col);
-    ptr[i + 1] = ptr[i] + many;
-    count[i] = ptr[i];
-  }
-}
-
-ATTN_FUNC_ void attn_choice_order_(void *job, int worker, int64_t set) {
-  const attn_softmax_ *a = (const attn_softmax_ *)job;
-  const attn_choice_ *c = a->choice;
-  const int64_t *ptr = c->row_ptr + set * (a->q.len + 1);
-  (void)worker;
-  for (int64_t i = 0; i < a->q.len; i++)
-    attn_sort_keys_(c->col + set * c->edges + ptr[i], ptr[i + 1] - ptr[i]);
-}
-
-/* Whether the sets that have been counted fit where they go. */
-ATTN_FUNC_ int attn_choice_fits_(attn_error_ *e, const attn_softmax_ *a) {
-  const attn_choice_ *c = a->choice;
-  const int64_t sets = a->q.batch * a->q.heads, n = a->q.len;
-  if (c->col)
-    for (int64_t set = 0; set < sets; set++) {
-      int64_t sum = 0;
-      for (int64_t i = 0; i < n; i++) sum += c->count[set * n + i];
-      if (sum > c->edges)
-        return attn_reject_(e, ATTN_E_FULL,
-                            "params.edges is less than a set has: with col null, row_ptr tells");
-    }
-  return 1;
-}
-
-ATTN_FUNC_ void attn_choice_pass_(attn_softmax_ *a, attn_ctx *ctx, int workers, int stage) {
-  attn_scratch_ s;
-  a->choice->stage = stage;
-  for (int i = 0; i < workers; i++) { /* a pass before may have gathered keys without values */
-    attn_scratch_cut_(a, i, &s);
-    s.held->n = 0;
-  }
-  attn_softmax_pass_(a, ctx, workers);
-}
-
-/* The passes of a choice of keys. Nothing is written before the lists are known to fit. */
-ATTN_FUNC_ int attn_choice_passes_(attn_error_ *e, attn_softmax_ *a, attn_ctx *ctx, int workers) {
-  attn_choice_ *c = a->choice;
-  const int64_t sets = a->q.batch * a->q.heads, rows = sets * a->q.len;
-  const int pieces = attn_pieces_(workers, sets), exact = c->mode == ATTN_TOPK_EXACT;
-  const int lists = exact || (c->mode == ATTN_TOPK_TIES && a->phases == 1);
-  for (int64_t i = 0; c->row_ptr && i < rows; i++) c->count[i] = 0;
-  c->at_once = c->values && lists && (exact || !c->col);
-  if (c->mode != ATTN_TOPK_ABS) attn_choice_pass_(a, ctx, workers, ATTN_STAGE_COLLECT_);
-  if (c->row_ptr) {
-    if (!exact) {
-      if (!lists)
-        for (int64_t i = 0; i < rows; i++) c->count[i] = 0;
-      attn_choice_pass_(a, ctx, workers, ATTN_STAGE_COUNT_);
-      if (!attn_choice_fits_(e, a)) return 0;
-    }
-    attn_for_(ctx, pieces, sets, attn_choice_lists_, a);
-  }
-  if (exact || (!c->col && !c->values)) return 1;
-  if (lists && c->values && !c->at_once) {
-    c->at_once = 1;
-    attn_choice_pass_(a, ctx, workers, ATTN_STAGE_AGAIN_);
-  }
-  attn_choice_pass_(a, ctx, workers, c->values ? ATTN_STAGE_APPLY_ : ATTN_STAGE_FILL_);
-  if (c->col && a->phases > 1) attn_for_(ctx, pieces, sets, attn_choice_order_, a);
-  return 1;
-}
-
 /* Runs the whole problem; a is complete but for its memory. */
 ATTN_FUNC_ int attn_softmax_run_(attn_error_ *e, attn_softmax_ *a, attn_ctx *ctx, int workers) {
   attn_workspace_ w;
@@ -280,7 +199,7 @@ ATTN_FUNC_ int attn_softmax_run_(attn_error_ *e, attn_softmax_ *a, attn_ctx *ctx
     a->choice->done = x.kept > x.done ? (unsigned char *)(w.base + x.done) : NULL;
     a->choice->kept = (uint64_t *)(void *)(w.base + x.kept);
     a->choice->kept_count = (int64_t *)(void *)(w.base + x.kept_count);
-    if (!attn_choice_passes_(e, a, ctx, workers)) {
+    if (!a->choice->on->passes(e, a, ctx, workers)) {
       attn_workspace_drop_(&w);
       return 0;
     }

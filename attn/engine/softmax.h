@@ -267,32 +267,6 @@ ATTN_FUNC_ void attn_tile_store_(const attn_tile_ *t) {
   a->table->unpack(rows, t->w.ot, t->n, a->v.dim, ATTN_F32, NULL);
 }
 
-/* What the sums of rectified weights are multiplied by: t->scale, and the sums themselves. */
-ATTN_FUNC_ void attn_tile_relu_(attn_tile_ *t) {
-  const attn_softmax_ *a = t->a;
-  const attn_relu_params *p = a->relu->params;
-  for (int r = 0; r < t->n; r++) {
-    const double keys = p->by_keys ? (double)a->k.len : (double)t->count[r];
-    const double n = keys > 1.0 ? keys : 1.0, l = (double)t->l[r];
-    double c = 1.0;
-    if (a->relu->by_square) {
-      c = 1.0 / (n * n);
-    } else if (p->kind == ATTN_RELU_LEN) {
-      const double alpha = p->alpha == 0.0f && !attn_to_bits_(p->alpha) ? 1.0 : (double)p->alpha;
-      c = alpha == 1.0 ? 1.0 / n : pow(n, -alpha);
-    } else if (p->kind == ATTN_RELU_VAR) {
-      c = 1.0 / ((p->gamma == 0.0f ? 1.0 : (double)p->gamma) * sqrt(n / 2.0));
-    } else if (p->kind == ATTN_RELU_NORM) {
-      const double sum = (double)p->eps + l;
-      c = sum == 0.0 ? 0.0 : 1.0 / sum;
-    }
-    t->scale[r] = (float)attn_clamp_f64_(c); /* 0 times it stays 0 */
-    if (!a->lse.data) continue;
-    float sum = (float)(c * l);
-    memcpy(attn_at_(&a->lse, t->batch, t->head[r], t->row[r]), &sum, sizeof sum);
-  }
-}
-
 /* Sinks, the last division, and the LSE. */
 ATTN_FUNC_ void attn_tile_divide_(attn_tile_ *t) {
   const attn_softmax_ *a = t->a;
@@ -325,10 +299,13 @@ ATTN_FUNC_ void attn_tile_divide_(attn_tile_ *t) {
 ATTN_FUNC_ void attn_tile_finish_(attn_tile_ *t) {
   const attn_softmax_ *a = t->a;
   const attn_table_ *f = a->table;
-  if (ATTN_PART_(WEIGHTS_, a->relu))
-    attn_tile_relu_(t);
-  else
+  if (!ATTN_PART_(WEIGHTS_, a->relu)) {
     attn_tile_divide_(t);
+  } else if (a->relu->finish) {
+    a->relu->finish(t);
+  } else {
+    for (int r = 0; r < ATTN_TILE_; r++) t->scale[r] = 1.0f;
+  }
   f->unpack(t->out, t->w.ot, t->n, a->v.dim, a->o.dtype, t->scale);
   const int weights = a->map.data || (ATTN_PART_(EDGES, a->edges) && a->edges->weights);
   if (weights)
@@ -437,7 +414,7 @@ ATTN_FUNC_ int attn_tile_walk_(attn_tile_ *t, int started) {
     if (few) attn_tile_below_(t);
     if (ATTN_PART_(CONTENT, a->choice)) {
       block.partial = t->partial = 1;
-      if (!attn_choose_block_(t, &block)) continue;
+      if (!a->choice->on->block(t, &block)) continue;
     }
     attn_block_values_(t, &block, started);
     started = 1;
@@ -449,7 +426,7 @@ ATTN_FUNC_ int attn_tile_walk_(attn_tile_ *t, int started) {
 ATTN_FUNC_ int attn_tile_sweep_(attn_tile_ *t) {
   const attn_softmax_ *a = t->a;
   int started = attn_tile_load_(t);
-  if (ATTN_PART_(CONTENT, a->choice)) attn_choice_open_(t);
+  if (ATTN_PART_(CONTENT, a->choice)) a->choice->on->open(t);
   t->partial = 0;
   t->xl_next = -1;
   if (ATTN_PART_(EDGES, a->edges) || (ATTN_PART_(PATTERN, a->plan) && t->plan->step == 0))
@@ -516,18 +493,6 @@ ATTN_FUNC_ void attn_tile_relative_(attn_tile_ *t) {
   }
 }
 
-/* A pass that chooses keys. The best ones are attended to when all phases have had their say. */
-ATTN_FUNC_ void attn_tile_choose_(attn_tile_ *t, int last) {
-  attn_tile_sweep_(t);
-  if (!attn_choice_collects_(ATTN_PART_(CONTENT, t->a->choice)) || !attn_choice_close_(t, last))
-    return;
-  for (int r = 0; r < ATTN_TILE_; r++) {
-    t->m[r] = -INFINITY, t->l[r] = 0.0f, t->alpha[r] = t->scale[r] = 1.0f;
-  }
-  if (!attn_tile_best_(t)) memset(t->w.ot, 0, (size_t)(t->a->v.dim * ATTN_TILE_) * sizeof(float));
-  attn_tile_finish_(t);
-}
-
 /* A tile whose rows are in their lanes. */
 ATTN_FUNC_ void attn_tile_placed_(attn_tile_ *t, int last) {
   const attn_softmax_ *a = t->a;
@@ -540,9 +505,9 @@ ATTN_FUNC_ void attn_tile_placed_(attn_tile_ *t, int last) {
       for (int64_t c = 0; c < a->map.dim; c++) row[c] = -INFINITY;
     }
   t->careful = t->rel_careful = 0;
-  if (ATTN_PART_(CONTENT, a->choice) && attn_choice_skips_(t)) return;
+  if (ATTN_PART_(CONTENT, a->choice) && a->choice->on->skips(t)) return;
   if (attn_choice_blind_(a)) {
-    attn_tile_choose_(t, last);
+    a->choice->on->tile(t, last);
     return;
   }
   if (ATTN_PART_(TERMS, a->relative.values.data) && t->rel_rows > 0)

@@ -43,6 +43,10 @@ enum {
 typedef void (*attn_range_fn_)(const void *user, int64_t batch, int64_t row, int64_t *lo,
                                int64_t *hi);
 
+struct attn_softmax_;
+struct attn_tile_;
+struct attn_block_;
+
 /* Parts of a problem that only some families have: null where ATTN_ONLY leaves those out, and all that
  * follows from them is not compiled. */
 #define ATTN_PART_(family, part) (ATTN_HAS_##family ? (part) : NULL)
@@ -69,8 +73,19 @@ typedef struct attn_sequences_ {
   int64_t *first, *part;       /* [n + 1] those before each */
 } attn_sequences_;
 
-/* Attention to the best keys of a row: engine/choice.h. */
+/* Attention to the best keys of a row (families/content/choice.h). The engine calls it by pointers, so
+ * that only a program that chooses carries it. */
+typedef struct attn_choice_calls_ {
+  int (*passes)(attn_error_ *e, struct attn_softmax_ *a, attn_ctx *ctx, int workers);
+  int (*skips)(struct attn_tile_ *t); /* 1: the tile has nothing to do */
+  void (*open)(struct attn_tile_ *t);
+  int (*block)(struct attn_tile_ *t, struct attn_block_ *b); /* 1: something of it has a weight */
+  int (*lists)(struct attn_tile_ *t, int32_t *const *index, const int *count, int most);
+  void (*tile)(struct attn_tile_ *t, int last); /* a pass that leaves the accumulators alone */
+} attn_choice_calls_;
+
 typedef struct attn_choice_ {
+  const attn_choice_calls_ *on;
   attn_topk_mode mode;
   int stage;        /* what a pass over the tiles does */
   int values;       /* 0: only the selection is wanted */
@@ -188,10 +203,12 @@ typedef void (*attn_weigh_fn_)(const void *user, const attn_table_ *table, float
 typedef struct attn_relu_ {
   const attn_relu_params *params;
   int square;
-  int count_first;      /* scores need the number of allowed keys */
-  int by_square;        /* the weights are divided by its square */
-  attn_weigh_fn_ weigh; /* in place of the rectifier, or null */
+  int count_first; /* scores need the number of allowed keys */
+  int by_square;   /* the weights are divided by its square */
+  attn_weigh_fn_ weigh;
   const void *weigh_user;
+  void (*finish)(
+      struct attn_tile_ *t); /* sets scale and writes the sums; null: the sums as they are */
 } attn_relu_;
 
 /* Which keys the gathered rows in a worker's memory belong to: tiles of one residue class share

@@ -172,9 +172,6 @@ typedef struct attn_tile_table_ { /* a tile of scores */
    * s = 2^(s - m') times the ramp (null = 1), l = l alpha + sum_j s */
   void (*softmax_block)(float *s, int64_t n, int g0, int g1, float *m, float *l, float *alpha,
                         const float *top, const attn_ramp_ *ramp);
-  /* in place of the softmax: s = max(s, 0), squared if square; l += sum_j s, count += the scores
-   * above -inf */
-  void (*relu_block)(float *s, int64_t n, int g0, int g1, int square, float *l, float *count);
   /* ot[c][lane] = ot[c][lane] alpha[lane] + sum_j v[j][c] p[j][lane] in the order of j. alpha
    * null = 1; start = ot is taken as 0 */
   void (*value_block)(float *ot, const float *p, const float *v, int64_t stride, int64_t n,
@@ -188,6 +185,12 @@ typedef struct attn_tile_table_ { /* a tile of scores */
   /* s[j][lane] = -inf where a test says so; top[lane] = max(top, s) */
   void (*exclude)(float *s, int64_t n, int g0, int g1, const attn_exclude_ *not_seen, float *top);
 } attn_tile_table_;
+
+typedef struct attn_relu_table_ { /* rectified weights */
+  /* in place of the softmax: s = max(s, 0), squared if square; l += sum_j s, count += the scores
+   * above -inf */
+  void (*relu_block)(float *s, int64_t n, int g0, int g1, int square, float *l, float *count);
+} attn_relu_table_;
 
 typedef struct attn_few_table_ { /* few queries */
   /* dst[c] = row[c] * (hi + lo), to the end of a vector */

@@ -4,9 +4,10 @@
 
 #define ATTN_ROWS_TABLE_(on) \
   on(pack), on(unpack), on(widen), on(finite), on(weights), on(exp_row), on(blend), on(scale_rows)
-#define ATTN_TILE_TABLE_(on)                                                             \
-  on(score_block), on(modify_block), on(softmax_block), on(relu_block), on(value_block), \
-      on(scale_block), on(join), on(divide), on(exclude)
+#define ATTN_TILE_TABLE_(on)                                                              \
+  on(score_block), on(modify_block), on(softmax_block), on(value_block), on(scale_block), \
+      on(join), on(divide), on(exclude)
+#define ATTN_RELU_TABLE_(on) on(relu_block)
 #define ATTN_FEW_TABLE_(on) on(pack_row), on(score_rows), on(softmax_rows), on(value_rows)
 #define ATTN_LIST_TABLE_(on) on(dots)
 #define ATTN_SUM_TABLE_(on) on(axpys)
@@ -47,6 +48,7 @@
     return &tables[(int)isa - 1];                                               \
   }
 ATTN_TABLES_(attn_tile_table_, attn_tile_on_, ATTN_TILE_TABLE_)
+ATTN_TABLES_(attn_relu_table_, attn_relu_on_, ATTN_RELU_TABLE_)
 ATTN_TABLES_(attn_few_table_, attn_few_on_, ATTN_FEW_TABLE_)
 ATTN_TABLES_(attn_list_table_, attn_list_on_, ATTN_LIST_TABLE_)
 ATTN_TABLES_(attn_sum_table_, attn_sum_on_, ATTN_SUM_TABLE_)
@@ -71,6 +73,7 @@ ATTN_FUNC_ const attn_table_ *attn_table_of_(attn_isa isa) {
 #undef ATTN_ROWS_TABLE_
 #undef ATTN_TILE_TABLE_
 #undef ATTN_FEW_TABLE_
+#undef ATTN_RELU_TABLE_
 #undef ATTN_LIST_TABLE_
 #undef ATTN_SUM_TABLE_
 #undef ATTN_SELECT_TABLE_

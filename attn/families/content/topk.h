@@ -13,6 +13,7 @@ ATTN_COLD_ int attn_choice_plan_(attn_error_ *e, attn_softmax_ *a, attn_choice_ 
   attn_sdpa_params s = p->scores;
   const int best = p->mode == ATTN_TOPK_EXACT || p->mode == ATTN_TOPK_TIES;
   memset(c, 0, sizeof *c);
+  c->on = &attn_choice_on_;
   if ((int)p->mode < 0 || p->mode >= ATTN_TOPK_MODES)
     return attn_reject_(e, ATTN_E_RANGE, "params.mode is no attn_topk_mode");
   if (best && p->k < 1) return attn_reject_(e, ATTN_E_RANGE, "params.k must be at least 1");

@@ -1,4 +1,4 @@
-/* engine/choice.h owns the choice of each row's keys by their scores: the scores of a block are
+/* families/content/choice.h owns the choice of each row's keys by their scores: the scores of a block are
  * computed as for a softmax; then the best are remembered (engine/topk.h), or those below the row's
  * bound are forbidden. */
 
@@ -244,3 +244,140 @@ ATTN_FUNC_ int attn_choice_close_(attn_tile_ *t, int last) {
   }
   return last && c->at_once && c->mode != ATTN_TOPK_REL;
 }
+
+/* The best keys of a tile's rows are lists too, whose scores are known: t->w.best holds them by
+ * index. Adds their values to the accumulator. 0 = there are none. */
+ATTN_FUNC_ int attn_tile_best_(attn_tile_ *t) {
+  const attn_topk_ *best = t->w.best;
+  const int64_t dv = t->a->v.dim;
+  int32_t *index[ATTN_TILE_];
+  int count[ATTN_TILE_];
+  const void *from[ATTN_TILE_];
+  int64_t done = 0;
+  memset(t->w.o_rows, 0, (size_t)(ATTN_TILE_ * dv) * sizeof(float));
+  for (int r = 0; r < t->n; r++)
+    from[r] = t->w.o_rows + r * dv, index[r] = t->w.index + r * ATTN_BLOCK_;
+  for (int most = 1;; done += ATTN_BLOCK_) {
+    most = 0;
+    for (int r = 0; r < t->n; r++) {
+      const int64_t left = best->count[r] - done;
+      count[r] = left > ATTN_BLOCK_ ? ATTN_BLOCK_ : left > 0 ? (int)left : 0;
+      if (count[r] > most) most = count[r];
+    }
+    if (most == 0) break;
+    for (int r = 0; r < ATTN_TILE_; r++) {
+      const uint64_t *list = best->list + r * best->room + done;
+      const int n = r < t->n ? count[r] : 0;
+      t->top[r] = -INFINITY;
+      for (int e = 0; e < n; e++) {
+        const float x = attn_candidate_score_(attn_candidate_turned_(list[e]));
+        index[r][e] = (int32_t)attn_candidate_index_(attn_candidate_turned_(list[e]));
+        t->w.s[e * ATTN_TILE_ + r] = x;
+        if (x > t->top[r]) t->top[r] = x;
+      }
+      for (int e = n; e < most; e++) t->w.s[e * ATTN_TILE_ + r] = -INFINITY;
+    }
+    attn_list_values_(t, index, count, most);
+  }
+  if (done) t->a->table->pack(t->w.ot, from, t->n, dv, ATTN_F32, 1.0f, FLT_MIN);
+  return done > 0;
+}
+
+/* A pass that chooses keys. The best ones are attended to when all phases have had their say. */
+ATTN_FUNC_ void attn_tile_choose_(attn_tile_ *t, int last) {
+  attn_tile_sweep_(t);
+  if (!attn_choice_collects_(t->a->choice) || !attn_choice_close_(t, last)) return;
+  for (int r = 0; r < ATTN_TILE_; r++) {
+    t->m[r] = -INFINITY, t->l[r] = 0.0f, t->alpha[r] = t->scale[r] = 1.0f;
+  }
+  if (!attn_tile_best_(t)) memset(t->w.ot, 0, (size_t)(t->a->v.dim * ATTN_TILE_) * sizeof(float));
+  attn_tile_finish_(t);
+}
+
+/* ---- passes ---------------------------------------------------------------------------------*/
+
+/* The lists of one (batch, head), when all rows have their keys: row_ptr, and the lists end to end if
+ * each stands at its own place (EXACT), or in order if phases have written them one after another. */
+ATTN_FUNC_ void attn_choice_lists_(void *job, int worker, int64_t set) {
+  const attn_softmax_ *a = (const attn_softmax_ *)job;
+  const attn_choice_ *c = a->choice;
+  const int64_t n = a->q.len;
+  int64_t *ptr = c->row_ptr + set * (n + 1), *count = c->count + set * n;
+  int32_t *col = c->col ? c->col + set * c->edges : NULL;
+  (void)worker;
+  ptr[0] = 0;
+  for (int64_t i = 0; i < n; i++) {
+    const int64_t many = count[i];
+    if (c->mode == ATTN_TOPK_EXACT && col)
+      memmove(col + ptr[i], col + i * c->k, (size_t)many * sizeof *col);
+    ptr[i + 1] = ptr[i] + many;
+    count[i] = ptr[i];
+  }
+}
+
+ATTN_FUNC_ void attn_choice_order_(void *job, int worker, int64_t set) {
+  const attn_softmax_ *a = (const attn_softmax_ *)job;
+  const attn_choice_ *c = a->choice;
+  const int64_t *ptr = c->row_ptr + set * (a->q.len + 1);
+  (void)worker;
+  for (int64_t i = 0; i < a->q.len; i++)
+    attn_sort_keys_(c->col + set * c->edges + ptr[i], ptr[i + 1] - ptr[i]);
+}
+
+/* Whether the sets that have been counted fit where they go. */
+ATTN_FUNC_ int attn_choice_fits_(attn_error_ *e, const attn_softmax_ *a) {
+  const attn_choice_ *c = a->choice;
+  const int64_t sets = a->q.batch * a->q.heads, n = a->q.len;
+  if (c->col)
+    for (int64_t set = 0; set < sets; set++) {
+      int64_t sum = 0;
+      for (int64_t i = 0; i < n; i++) sum += c->count[set * n + i];
+      if (sum > c->edges)
+        return attn_reject_(e, ATTN_E_FULL,
+                            "params.edges is less than a set has: with col null, row_ptr tells");
+    }
+  return 1;
+}
+
+ATTN_FUNC_ void attn_choice_pass_(attn_softmax_ *a, attn_ctx *ctx, int workers, int stage) {
+  attn_scratch_ s;
+  a->choice->stage = stage;
+  for (int i = 0; i < workers; i++) { /* a pass before may have gathered keys without values */
+    attn_scratch_cut_(a, i, &s);
+    s.held->n = 0;
+  }
+  attn_softmax_pass_(a, ctx, workers);
+}
+
+/* The passes of a choice of keys. Nothing is written before the lists are known to fit. */
+ATTN_FUNC_ int attn_choice_passes_(attn_error_ *e, attn_softmax_ *a, attn_ctx *ctx, int workers) {
+  attn_choice_ *c = a->choice;
+  const int64_t sets = a->q.batch * a->q.heads, rows = sets * a->q.len;
+  const int pieces = attn_pieces_(workers, sets), exact = c->mode == ATTN_TOPK_EXACT;
+  const int lists = exact || (c->mode == ATTN_TOPK_TIES && a->phases == 1);
+  for (int64_t i = 0; c->row_ptr && i < rows; i++) c->count[i] = 0;
+  c->at_once = c->values && lists && (exact || !c->col);
+  if (c->mode != ATTN_TOPK_ABS) attn_choice_pass_(a, ctx, workers, ATTN_STAGE_COLLECT_);
+  if (c->row_ptr) {
+    if (!exact) {
+      if (!lists)
+        for (int64_t i = 0; i < rows; i++) c->count[i] = 0;
+      attn_choice_pass_(a, ctx, workers, ATTN_STAGE_COUNT_);
+      if (!attn_choice_fits_(e, a)) return 0;
+    }
+    attn_for_(ctx, pieces, sets, attn_choice_lists_, a);
+  }
+  if (exact || (!c->col && !c->values)) return 1;
+  if (lists && c->values && !c->at_once) {
+    c->at_once = 1;
+    attn_choice_pass_(a, ctx, workers, ATTN_STAGE_AGAIN_);
+  }
+  attn_choice_pass_(a, ctx, workers, c->values ? ATTN_STAGE_APPLY_ : ATTN_STAGE_FILL_);
+  if (c->col && a->phases > 1) attn_for_(ctx, pieces, sets, attn_choice_order_, a);
+  return 1;
+}
+
+/* What the engine calls. */
+static const attn_choice_calls_ attn_choice_on_ = {attn_choice_passes_, attn_choice_skips_,
+                                                   attn_choice_open_,   attn_choose_block_,
+                                                   attn_choose_lists_,  attn_tile_choose_};
