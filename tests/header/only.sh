@@ -40,6 +40,18 @@ cp one.c one.cpp
 check "a private one" gcc -std=c99 -Wall -Wextra -Werror -fsyntax-only one.c
 check "a private one in C++" g++ -std=c++11 -Wall -Wextra -Werror -fsyntax-only one.cpp
 
+# Plain attention by itself has the bits of the whole, and refuses what it has not.
+for level in -O0 -O1; do
+  check "the whole, $level" gcc -std=c99 -Wall -Wextra -Werror $level -I. -o whole "$here/only.c" -lm
+  check "plain alone, $level" gcc -std=c99 -Wall -Wextra -Werror $level -I. -DPLAIN \
+    -DATTN_ONLY=ATTN_FAMILY_SDPA -o plain "$here/only.c" -lm
+  check "the whole runs" ./whole
+  cp "$log" whole.bits
+  check "plain alone refuses what it has not" ./plain
+  cp "$log" plain.bits
+  check "plain alone has the same bits" cmp whole.bits plain.bits
+done
+
 left() { # FUNCTION FAMILY
   printf '#define ATTN_ONLY ATTN_FAMILY_%s\n#include "attn.h"\n' "$3" >left.c
   printf 'int main(void) { attn_tensor t = {0}; return %s; }\n' "$2" >>left.c
