@@ -17572,6 +17572,26 @@ enum { ATTN_PANEL_ = 64, ATTN_DEEP_ = 128 };
 /* Rows from which on copying W pays; measured. */
 enum { ATTN_COPY_ROWS_ = 192 };
 
+/* Rows of floats that are read. */
+typedef struct attn_floats_ {
+  const float *p;
+  int64_t stride, rows;
+} attn_floats_;
+
+ATTN_FUNC_ attn_floats_ attn_floats_at_(const float *p, int64_t stride, int64_t rows) {
+  attn_floats_ x = {p, stride, rows};
+  return x;
+}
+
+/* Rows i .. i + n - 1 of a head: where they are, or in room if they are of another type. */
+ATTN_FUNC_ attn_floats_ attn_floats_of_(const attn_table_ *f, const attn_tensor *t, int64_t b,
+                                        int64_t h, int64_t i, int64_t n, float *room) {
+  const void *at = attn_at_(t, b, h, i);
+  if (t->dtype == ATTN_F32) return attn_floats_at_((const float *)at, t->stride_len, n);
+  f->widen(room, at, t->stride_len, NULL, n, t->dim, t->dtype, NULL);
+  return attn_floats_at_(room, t->dim, n);
+}
+
 typedef struct attn_matrix_ {
   attn_tensor w; /* [batch, heads, k, n] matrices; transposed: [.., n, k] */
   int transposed;
@@ -17632,13 +17652,18 @@ ATTN_FUNC_ void attn_matrix_lay_(attn_matrix_ *m, const attn_table_ *table, void
   if (count) attn_for_(ctx, attn_pieces_(workers, count), count, attn_lay_item_, &a);
 }
 
-/* y[r][c - c0] = (start ? 0 : y) + sum_k x[r][k] w[k0 + k][c] for c0 <= c < c1, k < depth, of the
- * matrix of a batch entry and head; c0 is a multiple of 64. */
-ATTN_FUNC_ void attn_matrix_times_(const attn_table_ *f, const attn_matrix_ *m, int64_t b,
-                                   int64_t h, float *y, int64_t y_stride, int64_t rows,
-                                   const float *x, int64_t x_stride, int64_t k0, int64_t depth,
-                                   int64_t c0, int64_t c1, int start) {
-  const int64_t wb = m->w.batch > 1 ? b : 0, wh = m->w.heads > 1 ? h : 0;
+/* What a product reads: rows k0 .. k0 + depth - 1, columns c0 .. c1 - 1 of the matrix of a batch entry
+ * and head; c0 is a multiple of 64. */
+typedef struct attn_matrix_part_ {
+  int64_t b, h, k0, depth, c0, c1;
+} attn_matrix_part_;
+
+/* y[r][c - c0] = (start ? 0 : y) + sum_k x[r][k] w[k0 + k][c] */
+ATTN_FUNC_ void attn_matrix_times_(const attn_table_ *f, const attn_matrix_ *m,
+                                   const attn_matrix_part_ *part, float *y, int64_t y_stride,
+                                   attn_floats_ x, int start) {
+  const int64_t wb = m->w.batch > 1 ? part->b : 0, wh = m->w.heads > 1 ? part->h : 0;
+  const int64_t k0 = part->k0, depth = part->depth, c0 = part->c0, c1 = part->c1;
   for (int64_t k = 0; k < depth; k += ATTN_DEEP_) {
     const int64_t n = depth - k < ATTN_DEEP_ ? depth - k : (int64_t)ATTN_DEEP_;
     for (int64_t c = c0, cols; c < c1; c += cols) {
@@ -17653,8 +17678,8 @@ ATTN_FUNC_ void attn_matrix_times_(const attn_table_ *f, const attn_matrix_ *m, 
         w = m->packed + (wb * m->w.heads + wh) * m->one +
             ((c - m->direct) / ATTN_PANEL_ * m->k + k0 + k) * ATTN_PANEL_;
       }
-      attn_on_(dense, f)->gemm(y + (c - c0), y_stride, rows, x + k, x_stride, 1, w, stride, n, cols,
-                               start && k == 0);
+      attn_on_(dense, f)->gemm(y + (c - c0), y_stride, x.rows, x.p + k, x.stride, 1, w, stride, n,
+                               cols, start && k == 0);
     }
   }
 }
@@ -18057,15 +18082,15 @@ ATTN_FUNC_ void attn_gemm_item_(void *job, int worker, int64_t index) {
     y = (float *)(void *)(own + a->own_y), stride = ATTN_GEMM_COLS_;
   for (int64_t k = 0; k < a->x.dim; k += ATTN_DEEP_) {
     const int64_t n = a->x.dim - k < ATTN_DEEP_ ? a->x.dim - k : (int64_t)ATTN_DEEP_;
-    const float *x = (const float *)(const void *)in + k;
-    int64_t x_stride = a->x.stride_len;
+    const attn_matrix_part_ part = {b, h, k, n, c0, c1};
+    attn_floats_ x = {(const float *)(const void *)in + k, a->x.stride_len, rows};
     if (a->x.dtype != ATTN_F32) {
       float *wide = (float *)(void *)own;
       f->widen(wide, in + attn_bytes_(a->x.dtype, k), a->x.stride_len, NULL, rows, n, a->x.dtype,
                NULL);
-      x = wide, x_stride = n;
+      x.p = wide, x.stride = n;
     }
-    attn_matrix_times_(f, &a->w, b, h, y, stride, rows, x, x_stride, k, n, c0, c1, k == 0);
+    attn_matrix_times_(f, &a->w, &part, y, stride, x, k == 0);
   }
   float bias[ATTN_GEMM_COLS_];
   if (a->bias.data)
@@ -22841,21 +22866,23 @@ typedef struct attn_convolve_ {
   int64_t each, at_y;
 } attn_convolve_;
 
-/* columns c0 .. c1 - 1 of `rows` rows of y += one tap, whose row for the first is x_i */
-ATTN_FUNC_ void attn_convolve_tap_(const attn_convolve_ *a, float *wide, float *y, int64_t y_stride,
-                                   int64_t rows, int64_t b, int64_t h, int64_t i, int64_t tap,
-                                   int64_t c0, int64_t c1, int start) {
+/* `rows` rows of y += one tap, a part of the matrix, whose row for the first is x_i of batch entry b */
+ATTN_FUNC_ void attn_convolve_tap_(const attn_convolve_ *a, const attn_matrix_part_ *tap,
+                                   float *wide, float *y, int64_t y_stride, int64_t rows, int64_t b,
+                                   int64_t i, int start) {
   const int64_t d = a->x.dim, step = a->taps.stride * a->x.stride_len;
-  const char *in = attn_at_(&a->x, b, h, i);
+  const char *in = attn_at_(&a->x, b, tap->h, i);
+  attn_matrix_part_ run = *tap;
   if (a->x.dtype == ATTN_F32) {
-    attn_matrix_times_(a->table, &a->w, 0, h, y, y_stride, rows, (const float *)(const void *)in,
-                       step, tap * d, d, c0, c1, start);
+    attn_matrix_times_(a->table, &a->w, tap, y, y_stride,
+                       attn_floats_at_((const float *)(const void *)in, step, rows), start);
     return;
   }
   for (int64_t k = 0; k < d; k += ATTN_DEEP_) {
     const int64_t n = d - k < ATTN_DEEP_ ? d - k : (int64_t)ATTN_DEEP_;
     a->table->widen(wide, in + attn_bytes_(a->x.dtype, k), step, NULL, rows, n, a->x.dtype, NULL);
-    attn_matrix_times_(a->table, &a->w, 0, h, y, y_stride, rows, wide, n, tap * d + k, n, c0, c1,
+    run.k0 = tap->k0 + k, run.depth = n;
+    attn_matrix_times_(a->table, &a->w, &run, y, y_stride, attn_floats_at_(wide, n, rows),
                        start && k == 0);
   }
 }
@@ -22884,11 +22911,12 @@ ATTN_FUNC_ void attn_convolve_item_(void *job, int worker, int64_t index) {
     const int64_t i = first + r * a->taps.dilation; /* of the first row; then i + step, .. */
     const int64_t lo = i >= 0 ? 0 : (step - 1 - i) / step, hi = i >= n ? 0 : (n - 1 - i) / step + 1;
     const int64_t end = hi < rows ? hi : rows, whole = lo == 0 && end == rows;
+    const attn_matrix_part_ tap = {0, h, r * a->x.dim, a->x.dim, c0, c1};
     if (!started && !whole)
       for (int64_t m = 0; m < rows; m++) memset(y + m * stride, 0, (size_t)(c1 - c0) * sizeof *y);
     if (lo < end)
-      attn_convolve_tap_(a, (float *)(void *)own, y + lo * stride, stride, end - lo, b, h,
-                         i + lo * step, r, c0, c1, !started && whole);
+      attn_convolve_tap_(a, &tap, (float *)(void *)own, y + lo * stride, stride, end - lo, b,
+                         i + lo * step, !started && whole);
     started = 1;
   }
   if (a->bias.data)
@@ -24445,17 +24473,16 @@ ATTN_FUNC_ void attn_parts_put_(const attn_table_ *f, const attn_parts_ *y, int6
   f->blend(attn_at_(t, b, 0, i), x, NULL, t->dtype, ATTN_F32, ATTN_F32, t->dim, 1.0f, 0.0f);
 }
 
-/* Rows i .. i + n - 1 of a head of y = rows x times its matrix; room: n rows of y where that is not
+/* Rows of a head of y from i on = rows x times its matrix; room: as many rows of y where that is not
  * f32. */
 ATTN_FUNC_ void attn_tile_times_(const attn_table_ *f, const attn_tensor *y, int64_t b, int64_t h,
-                                 int64_t i, int64_t n, const attn_matrix_ *w, const float *x,
-                                 int64_t x_stride, float *room) {
+                                 int64_t i, const attn_matrix_ *w, attn_floats_ x, float *room) {
+  const attn_matrix_part_ part = {b, h, 0, w->k, 0, y->dim};
   const int plain = y->dtype == ATTN_F32;
   float *to = plain ? (float *)(void *)attn_at_(y, b, h, i) : room;
-  attn_matrix_times_(f, w, b, h, to, plain ? y->stride_len : y->dim, n, x, x_stride, 0, w->k, 0,
-                     y->dim, 1);
+  attn_matrix_times_(f, w, &part, to, plain ? y->stride_len : y->dim, x, 1);
   if (!plain)
-    for (int64_t r = 0; r < n; r++)
+    for (int64_t r = 0; r < x.rows; r++)
       f->blend(attn_at_(y, b, h, i + r), to + r * y->dim, NULL, y->dtype, ATTN_F32, ATTN_F32,
                y->dim, 1.0f, 0.0f);
 }
@@ -24487,18 +24514,18 @@ ATTN_FUNC_ void attn_lift_item_(void *job, int worker, int64_t index) {
   const int64_t n = t->len - first < ATTN_TILE_ ? t->len - first : ATTN_TILE_;
   char *memory = a->memory + worker * a->each;
   float *rows = (float *)(void *)(memory + a->at_rows);
-  int64_t stride = t->stride_len;
-  const float *x = (const float *)(const void *)attn_at_(t, b, 0, first);
-  if (a->norm || t->dtype != ATTN_F32) {
-    f->widen(rows, x, stride, NULL, n, t->dim, t->dtype, NULL);
-    if (a->norm) attn_norm_in_place_(f, rows, t->dim, n, a->norm);
-    x = rows, stride = t->dim;
+  attn_floats_ x;
+  if (a->norm) {
+    f->widen(rows, attn_at_(t, b, 0, first), t->stride_len, NULL, n, t->dim, t->dtype, NULL);
+    attn_norm_in_place_(f, rows, t->dim, n, a->norm);
+    x = attn_floats_at_(rows, t->dim, n);
+  } else {
+    x = attn_floats_of_(f, t, b, 0, first, n, rows);
   }
   for (int k = 0; k < a->count; k++) {
     const attn_matrix_ *w = &a->w[k];
     for (int64_t h = 0; at >= a->from[k] && h < w->w.heads; h++)
-      attn_tile_times_(f, &a->y[k], b, h, at - a->from[k], n, w, x, stride,
-                       (float *)(void *)memory);
+      attn_tile_times_(f, &a->y[k], b, h, at - a->from[k], w, x, (float *)(void *)memory);
   }
 }
 
@@ -24548,13 +24575,9 @@ ATTN_FUNC_ void attn_close_item_(void *job, int worker, int64_t index) {
   float *rows = (float *)(void *)(a->memory + worker * a->each);
   float *wide = (float *)(void *)(a->memory + worker * a->each + a->at_in);
   for (int64_t h = 0; h < a->x.heads; h++) {
-    const float *x = (const float *)(const void *)attn_at_(&a->x, b, h, first);
-    int64_t stride = a->x.stride_len;
-    if (a->x.dtype != ATTN_F32) {
-      f->widen(wide, x, stride, NULL, n, dv, a->x.dtype, NULL);
-      x = wide, stride = dv;
-    }
-    attn_matrix_times_(f, &a->w, 0, 0, rows, dout, n, x, stride, h * dv, dv, 0, dout, h == 0);
+    const attn_matrix_part_ part = {0, 0, h * dv, dv, 0, dout};
+    attn_matrix_times_(f, &a->w, &part, rows, dout, attn_floats_of_(f, &a->x, b, h, first, n, wide),
+                       h == 0);
   }
   if (a->kind != ATTN_SUBLAYER_PLAIN)
     for (int64_t r = 0; r < n; r++)
@@ -27200,12 +27223,19 @@ static const attn_choice_calls_ attn_choice_on_ = {attn_choice_passes_, attn_cho
 
 ATTN_COLD_ int64_t attn_not_below_0_(int64_t x) { return x > 0 ? x : 0; }
 
-/* Every rule of attn_topk_sdpa, and of attn_topk_select, which has neither o nor v; data as in
- * attn_sdpa_plan_. a is all zero. */
+/* What the calls are given. */
+typedef struct attn_topk_job_ {
+  const attn_tensor *o, *v; /* null in attn_topk_select */
+  attn_tensor q, k;
+  const attn_topk_params *p;
+} attn_topk_job_;
+
+/* Every rule of both calls; data as in attn_sdpa_plan_. a is all zero. */
 ATTN_COLD_ int attn_choice_plan_(attn_error_ *e, attn_softmax_ *a, attn_choice_ *c,
-                                 const attn_tensor *o, attn_tensor q, attn_tensor k,
-                                 const attn_tensor *v, const attn_topk_params *p,
-                                 const attn_ctx *ctx, int *workers, int data) {
+                                 const attn_topk_job_ *j, const attn_ctx *ctx, int *workers,
+                                 int data) {
+  const attn_tensor *v = j->v, q = j->q, k = j->k;
+  const attn_topk_params *p = j->p;
   if (!p) return attn_reject_(e, ATTN_E_NULL, "params must not be null: it says what is selected");
   attn_sdpa_params s = p->scores;
   const int best = p->mode == ATTN_TOPK_EXACT || p->mode == ATTN_TOPK_TIES;
@@ -27236,7 +27266,7 @@ ATTN_COLD_ int attn_choice_plan_(attn_error_ *e, attn_softmax_ *a, attn_choice_ 
   a->choice = c, a->q = q, a->k = k;
   s.one_order = 1;
   if (v) {
-    a->o = *o, a->v = *v;
+    a->o = *j->o, a->v = *v;
   } else { /* nothing is summed: a column of k stands for the values, a row of q for the output */
     s.sinks = NULL, s.softmax_one = 0, s.v_scales = s.k_scales;
     a->v = k, a->v.dim = 1;
@@ -27267,31 +27297,27 @@ ATTN_COLD_ int attn_choice_nothing_(const attn_softmax_ *a) {
   return 1;
 }
 
-ATTN_COLD_ size_t attn_choice_need_(const attn_tensor *o, attn_tensor q, attn_tensor k,
-                                    const attn_tensor *v, const attn_topk_params *params,
-                                    const attn_ctx *ctx) {
+ATTN_COLD_ size_t attn_choice_need_(const attn_topk_job_ *j, const attn_ctx *ctx) {
   const attn_ctx plain = attn_before_workspace_(ctx);
   attn_error_ e = {ATTN_OK, NULL};
   attn_softmax_ a;
   attn_choice_ c;
   int workers;
   memset(&a, 0, sizeof a);
-  if (!attn_choice_plan_(&e, &a, &c, o, q, k, v, params, &plain, &workers, 0)) return 0;
+  if (!attn_choice_plan_(&e, &a, &c, j, &plain, &workers, 0)) return 0;
   if (attn_nothing_(&a)) return 0;
   if (ctx && ctx->workers > 1) workers = ctx->workers; /* parallel_for may be set later */
   const int64_t bytes = attn_softmax_bytes_(&a, workers);
   return bytes == INT64_MAX ? 0 : (size_t)bytes;
 }
 
-ATTN_COLD_ attn_status attn_choice_call_(const attn_tensor *o, attn_tensor q, attn_tensor k,
-                                         const attn_tensor *v, const attn_topk_params *params,
-                                         attn_ctx *ctx) {
+ATTN_COLD_ attn_status attn_choice_call_(const attn_topk_job_ *j, attn_ctx *ctx) {
   attn_error_ e = {ATTN_OK, NULL};
   attn_softmax_ a;
   attn_choice_ c;
   int workers;
   memset(&a, 0, sizeof a);
-  if (attn_choice_plan_(&e, &a, &c, o, q, k, v, params, ctx, &workers, 1)) {
+  if (attn_choice_plan_(&e, &a, &c, j, ctx, &workers, 1)) {
     if (attn_choice_nothing_(&a))
       attn_report_(ctx, a.table, 1, "no-op", "no queries");
     else
@@ -27303,21 +27329,25 @@ ATTN_COLD_ attn_status attn_choice_call_(const attn_tensor *o, attn_tensor q, at
 ATTN_PUB_COLD_ attn_status attn_topk_sdpa(attn_tensor o, attn_tensor q, attn_tensor k,
                                           attn_tensor v, const attn_topk_params *params,
                                           attn_ctx *ctx) {
-  return attn_choice_call_(&o, q, k, &v, params, ctx);
+  const attn_topk_job_ j = {&o, &v, q, k, params};
+  return attn_choice_call_(&j, ctx);
 }
 ATTN_PUB_COLD_ size_t attn_topk_sdpa_workspace(attn_tensor o, attn_tensor q, attn_tensor k,
                                                attn_tensor v, const attn_topk_params *params,
                                                const attn_ctx *ctx) {
-  return attn_choice_need_(&o, q, k, &v, params, ctx);
+  const attn_topk_job_ j = {&o, &v, q, k, params};
+  return attn_choice_need_(&j, ctx);
 }
 ATTN_PUB_COLD_ attn_status attn_topk_select(attn_tensor q, attn_tensor k,
                                             const attn_topk_params *params, attn_ctx *ctx) {
-  return attn_choice_call_(NULL, q, k, NULL, params, ctx);
+  const attn_topk_job_ j = {NULL, NULL, q, k, params};
+  return attn_choice_call_(&j, ctx);
 }
 ATTN_PUB_COLD_ size_t attn_topk_select_workspace(attn_tensor q, attn_tensor k,
                                                  const attn_topk_params *params,
                                                  const attn_ctx *ctx) {
-  return attn_choice_need_(NULL, q, k, NULL, params, ctx);
+  const attn_topk_job_ j = {NULL, NULL, q, k, params};
+  return attn_choice_need_(&j, ctx);
 }
 /* <<< attn/families/content/topk.h */
 /* >>> attn/families/content/lsh_hash.h */
@@ -32766,18 +32796,18 @@ ATTN_FUNC_ void attn_linear_ask_some_(attn_linear_ask_ *k) {
       for (int64_t c = 0; c < k->bytes[n]; c += 64) ATTN_PREFETCH_(k->at[n] + c);
 }
 
-/* y = (start ? 0 : y) + X w, in runs of k that stay in the first cache. */
+/* y = (start ? 0 : y) + X w, in runs of k that stay in the first cache; columns of X are x_step apart. */
 ATTN_FUNC_ void attn_linear_times_(const attn_table_ *f, attn_linear_ask_ *ask, float *y,
-                                   int64_t y_stride, int64_t rows, const float *x, int64_t x_stride,
-                                   int64_t x_step, const float *w, int64_t w_stride, int64_t n,
+                                   int64_t y_stride, attn_floats_ x, int64_t x_step, attn_floats_ w,
                                    int64_t cols, int start) {
-  for (int64_t k = 0; k < n; k += ATTN_LINEAR_DEEP_)
-    for (int64_t r = 0; r < rows; r += ATTN_LINEAR_ROWS_) {
+  for (int64_t k = 0; k < w.rows; k += ATTN_LINEAR_DEEP_)
+    for (int64_t r = 0; r < x.rows; r += ATTN_LINEAR_ROWS_) {
       attn_on_(dense, f)->gemm(
           y + r * y_stride, y_stride,
-          rows - r < ATTN_LINEAR_ROWS_ ? rows - r : (int64_t)ATTN_LINEAR_ROWS_,
-          x + k * x_step + r * x_stride, x_stride, x_step, w + k * w_stride, w_stride,
-          n - k < ATTN_LINEAR_DEEP_ ? n - k : (int64_t)ATTN_LINEAR_DEEP_, cols, start && k == 0);
+          x.rows - r < ATTN_LINEAR_ROWS_ ? x.rows - r : (int64_t)ATTN_LINEAR_ROWS_,
+          x.p + k * x_step + r * x.stride, x.stride, x_step, w.p + k * w.stride, w.stride,
+          w.rows - k < ATTN_LINEAR_DEEP_ ? w.rows - k : (int64_t)ATTN_LINEAR_DEEP_, cols,
+          start && k == 0);
       if (ask->rows > 0) attn_linear_ask_some_(ask);
     }
 }
@@ -32910,15 +32940,15 @@ ATTN_FUNC_ void attn_linear_delta_(attn_linear_chain_ *c, int64_t j0) {
   const int64_t e = ATTN_LINEAR_CHUNK_, wide = a->wide, n = c->n;
   const int attends = a->rule == ATTN_LINEAR_DELTA_ATTN;
   float *v = w->v + c->col, kappa[ATTN_LINEAR_CHUNK_], self;
-  attn_linear_times_(f, w->ask, w->y + c->col, wide, n, w->c, a->m, 1, c->s.s + c->col, wide, a->m,
-                     c->cols, 1);
+  attn_linear_times_(f, w->ask, w->y + c->col, wide, attn_floats_at_(w->c, a->m, n), 1,
+                     attn_floats_at_(c->s.s + c->col, wide, a->m), c->cols, 1);
   if (attends)
     attn_on_(list, f)->dots(kappa, c->s.z, w->c, a->m, attn_linear_index_, n, a->m, ATTN_F32, 0);
   for (int64_t i0 = 0, rows; i0 < n; i0 += rows) {
     rows = n - i0 < ATTN_LINEAR_ROWS_ ? n - i0 : (int64_t)ATTN_LINEAR_ROWS_;
     float *g = w->g + i0 * e;
-    attn_linear_times_(f, w->ask, g, e, rows, w->c + i0 * a->m, a->m, 1, w->ct, e, a->m, i0 + rows,
-                       1);
+    attn_linear_times_(f, w->ask, g, e, attn_floats_at_(w->c + i0 * a->m, a->m, rows), 1,
+                       attn_floats_at_(w->ct, e, a->m), i0 + rows, 1);
     for (int64_t i = i0; i < i0 + rows; i++) {
       float b = c->rate[i], by = b;
       float *row = w->g + i * e;
@@ -32934,7 +32964,8 @@ ATTN_FUNC_ void attn_linear_delta_(attn_linear_chain_ *c, int64_t j0) {
       for (int64_t j = 0; j < i; j++) row[j] *= -by;
     }
     if (i0)
-      attn_linear_times_(f, w->ask, v + i0 * wide, wide, rows, g, e, 1, v, wide, i0, c->cols, 0);
+      attn_linear_times_(f, w->ask, v + i0 * wide, wide, attn_floats_at_(g, e, rows), 1,
+                         attn_floats_at_(v, wide, i0), c->cols, 0);
     for (int64_t i = i0 + 1; i < i0 + rows; i++)
       attn_on_(sum, f)->axpys(v + i * wide, w->g + i * e + i0, v + i0 * wide, wide,
                               attn_linear_index_, i - i0, c->cols, ATTN_F32, 1.0f, 0);
@@ -32989,8 +33020,8 @@ ATTN_FUNC_ void attn_linear_update_(attn_linear_chain_ *c, int each) {
   float *tail = c->s.tail;
   const float *by = a->decays ? c->last : attn_linear_ones_;
   if (a->decays) f->scale_rows(w->c, a->m, w->c, a->m, c->n, a->m, c->last);
-  attn_linear_times_(f, w->ask, w->u + c->col, a->wide, a->m, w->c, 1, a->m, c->v + c->col,
-                     c->v_stride, c->n, c->cols, c->pending == 0);
+  attn_linear_times_(f, w->ask, w->u + c->col, a->wide, attn_floats_at_(w->c, 1, a->m), a->m,
+                     attn_floats_at_(c->v + c->col, c->v_stride, c->n), c->cols, c->pending == 0);
   if (c->pending == 0) memset(w->z, 0, (size_t)a->m * sizeof(float));
   attn_on_(sum, f)->axpys(w->z, attn_linear_ones_, w->c, a->m, attn_linear_index_, c->n, a->m,
                           ATTN_F32, 1.0f, 0);
@@ -33110,15 +33141,17 @@ ATTN_FUNC_ void attn_linear_read_(const attn_linear_ *a, const attn_linear_own_ 
   if (a->den != ATTN_LINEAR_DEN_NONE)
     attn_on_(list, f)->dots(den, s.z, w->p, a->m, attn_linear_index_, r, a->m, ATTN_F32, 0);
   if (a->o.dtype != ATTN_F32) {
-    attn_linear_times_(f, w->ask, w->y, a->wide, r, w->p, a->m, 1, s.s, a->wide, a->m, a->dv, 1);
+    attn_linear_times_(f, w->ask, w->y, a->wide, attn_floats_at_(w->p, a->m, r), 1,
+                       attn_floats_at_(s.s, a->wide, a->m), a->dv, 1);
     attn_linear_divide_(a, w->y, den, b, h, i0, r);
     return;
   }
   float by[ATTN_TILE_];
   const uint64_t vanish = attn_linear_factors_(a, by, den, r);
   f->scale_rows(w->p, a->m, w->p, a->m, r, a->m, by);
-  attn_linear_times_(f, w->ask, (float *)(void *)attn_at_(&a->o, b, h, i0), a->o.stride_len, r,
-                     w->p, a->m, 1, s.s, a->wide, a->m, a->dv, 1);
+  attn_linear_times_(f, w->ask, (float *)(void *)attn_at_(&a->o, b, h, i0), a->o.stride_len,
+                     attn_floats_at_(w->p, a->m, r), 1, attn_floats_at_(s.s, a->wide, a->m), a->dv,
+                     1);
   attn_linear_vanish_(a, vanish, b, h, i0);
 }
 
@@ -33158,8 +33191,8 @@ ATTN_FUNC_ void attn_linear_rows_of_(attn_linear_chain_ *c, int64_t h, int64_t i
   attn_map_queries_(&a->map, w->map, w->p, x, r, h);
   for (int64_t i = 0, rows; i < r; i += rows) {
     rows = r - i < ATTN_LINEAR_ROWS_ ? r - i : (int64_t)ATTN_LINEAR_ROWS_;
-    attn_linear_times_(f, w->ask, w->t + i * e, e, rows, w->p + i * m, m, 1, w->ct, e, m, i + rows,
-                       1);
+    attn_linear_times_(f, w->ask, w->t + i * e, e, attn_floats_at_(w->p + i * m, m, rows), 1,
+                       attn_floats_at_(w->ct, e, m), i + rows, 1);
     for (int64_t n = i; n < i + rows; n++) {
       const int64_t sums = attn_group_up_(n + 1), end = sums < i + rows ? i + rows : sums;
       float *t = w->t + n * e;
@@ -33174,13 +33207,15 @@ ATTN_FUNC_ void attn_linear_rows_of_(attn_linear_chain_ *c, int64_t h, int64_t i
       attn_on_(list, f)->dots(sum + i, attn_linear_ones_, w->t + i * e, e, attn_linear_index_,
                               r - i < 16 ? r - i : 16, r < i + 16 ? r : i + 16, ATTN_F32, 0);
   if (c->scaled) f->scale_rows(w->p, m, w->p, m, r, m, c->left);
-  attn_linear_times_(f, w->ask, w->y, a->wide, r, w->p, m, 1, c->s.s, a->wide, m, a->dv, 1);
+  attn_linear_times_(f, w->ask, w->y, a->wide, attn_floats_at_(w->p, m, r), 1,
+                     attn_floats_at_(c->s.s, a->wide, m), a->dv, 1);
   /* a value that is not finite must not meet the zeros of rows that do not see it */
   const int64_t step = c->finite ? ATTN_LINEAR_ROWS_ : 1;
   for (int64_t i = 0, rows; i < r; i += rows) {
     rows = r - i < step ? r - i : step;
-    attn_linear_times_(f, w->ask, w->y + i * a->wide, a->wide, rows, w->t + i * e, e, 1, c->v,
-                       c->v_stride, i + rows, a->dv, 0);
+    attn_linear_times_(f, w->ask, w->y + i * a->wide, a->wide,
+                       attn_floats_at_(w->t + i * e, e, rows), 1,
+                       attn_floats_at_(c->v, c->v_stride, i + rows), a->dv, 0);
   }
   if (divides) {
     attn_on_(list, f)->dots(den, c->s.z, w->p, m, attn_linear_index_, r, m, ATTN_F32, 0);
@@ -34033,15 +34068,10 @@ ATTN_FUNC_ void attn_hash_item_(void *job, int worker, int64_t index) {
   float *y = (float *)(void *)(a->memory + worker * a->each), *wide = y + 64 * ATTN_HASH_BITS_;
   float square[ATTN_HASH_ROWS_];
   if (n <= 0) return;
-  const float *x = (const float *)(const void *)attn_at_(q, b, h, i0);
-  int64_t step = q->stride_len;
-  if (q->dtype != ATTN_F32) {
-    a->table->widen(wide, x, q->stride_len, NULL, n, dk, q->dtype, NULL);
-    x = wide, step = dk;
-  }
+  const attn_floats_ x = attn_floats_of_(a->table, q, b, h, i0, n, wide);
   attn_on_(dense, a->table)
-      ->gemm(y, ATTN_HASH_BITS_, n, x, step, 1, a->planes, ATTN_HASH_BITS_, dk, a->p.bits, 1);
-  attn_on_(select, a->table)->squares(square, NULL, x, step, NULL, n, dk);
+      ->gemm(y, ATTN_HASH_BITS_, n, x.p, x.stride, 1, a->planes, ATTN_HASH_BITS_, dk, a->p.bits, 1);
+  attn_on_(select, a->table)->squares(square, NULL, x.p, x.stride, NULL, n, dk);
   for (int64_t r = 0; r < n; r++) {
     /* twice what dk + 1 roundings do to the sum of |x| |plane|; nothing under- or overflows here */
     const int sure = square[r] > 1e-30f && square[r] < 1e30f && dk < 65536;
@@ -34051,7 +34081,7 @@ ATTN_FUNC_ void attn_hash_item_(void *job, int worker, int64_t index) {
       const double d = (double)y[r * ATTN_HASH_BITS_ + bit] - (double)a->bias[bit];
       int one = d > 0.0;
       if (!sure || !(fabs(d) > off * a->norm[bit]))
-        one = attn_hash_exact_(x + r * step, a->planes + bit, dk, a->bias[bit]);
+        one = attn_hash_exact_(x.p + r * x.stride, a->planes + bit, dk, a->bias[bit]);
       code |= (uint64_t)one << bit;
     }
     a->code[unit * q->len + i0 + r] = code;
@@ -37003,12 +37033,12 @@ ATTN_FUNC_ void attn_luna_add_(const attn_table_ *f, float *to, const float *s, 
                                    NULL, start && g == 0);
 }
 
-/* state += x^T w over n tokens, summed by themselves first: short chains. */
+/* state += x^T w, rows of both a token each, summed by themselves first: short chains. */
 ATTN_FUNC_ void attn_luna_grow_(const attn_table_ *f, float *state, float *sum, int64_t width,
-                                int64_t rows, const float *x, int64_t x_stride, const float *w,
-                                int64_t w_stride, int64_t n, int64_t cols, int empty) {
-  attn_on_(dense, f)->gemm(empty ? state : sum, width, rows, x, 1, x_stride, w, w_stride, n, cols,
-                           1);
+                                int64_t rows, attn_floats_ x, attn_floats_ w, int64_t cols,
+                                int empty) {
+  attn_on_(dense, f)->gemm(empty ? state : sum, width, rows, x.p, 1, x.stride, w.p, w.stride,
+                           w.rows, cols, 1);
   if (cols == width) cols *= rows, rows = 1; /* one row of all */
   if (!empty)
     for (int64_t i = 0; i < rows; i++)
@@ -37075,11 +37105,12 @@ ATTN_FUNC_ int attn_luna_chunk_(attn_luna_unit_ *u, int64_t i0, int n) {
     lane[i] = (float)(1.0 / ((double)(u->count + i + 1) * (double)sum[i]));
   f->unpack(out, r->yt, n, dv, a->o.dtype, lane);
   const int whole = n == ATTN_TILE_, first = whole ? !old : !open;
-  attn_luna_grow_(f, whole ? u->ka : u->open_ka, r->sum, wide, dk, k, k_stride, r->alpha, wide, n,
-                  l, first);
+  const attn_floats_ weights = {r->alpha, wide, n};
+  attn_luna_grow_(f, whole ? u->ka : u->open_ka, r->sum, wide, dk, attn_floats_at_(k, k_stride, n),
+                  weights, l, first);
   attn_luna_ahead_(u, i0, 7);
-  attn_luna_grow_(f, whole ? u->va : u->open_va, r->sum, a->wide_dv, l, r->alpha, wide, v, v_stride,
-                  n, dv, first);
+  attn_luna_grow_(f, whole ? u->va : u->open_va, r->sum, a->wide_dv, l, weights,
+                  attn_floats_at_(v, v_stride, n), dv, first);
   u->count += n;
   if (!whole) attn_luna_join_(u);
   return 1;
@@ -42588,6 +42619,7 @@ ATTN_FUNC_ void attn_squeeze_conv_(const attn_squeeze_ *a, int64_t b, int64_t fi
   float *rows = (float *)(void *)memory, *sum = (float *)(void *)(memory + a->at_sum);
   for (int64_t c = 0; c < n * a->dim; c++) sum[c] = a->p->bias ? a->p->bias[c % a->dim] : 0.0f;
   for (int64_t t = 0; t < a->p->w.heads; t++) {
+    const attn_matrix_part_ tap = {0, t, 0, a->dim, 0, a->dim};
     for (int r = 0; r < n; r++) {
       const int64_t i = attn_squeeze_tap_(a, a->skip + first + r, t);
       if (i < 0)
@@ -42595,7 +42627,7 @@ ATTN_FUNC_ void attn_squeeze_conv_(const attn_squeeze_ *a, int64_t b, int64_t fi
       else
         attn_parts_row_(f, rows + r * a->dim, &a->x, b, i);
     }
-    attn_matrix_times_(f, &a->w, 0, t, sum, a->dim, n, rows, a->dim, 0, a->dim, 0, a->dim, 0);
+    attn_matrix_times_(f, &a->w, &tap, sum, a->dim, attn_floats_at_(rows, a->dim, n), 0);
   }
   for (int r = 0; r < n; r++) attn_parts_put_(f, &a->y, b, first + r, sum + r * a->dim);
 }
@@ -42946,15 +42978,11 @@ ATTN_FUNC_ void attn_loss_rebuilt_(void *job, int worker, int64_t index) {
   const int n = a->b.len - first < ATTN_TILE_ ? (int)(a->b.len - first) : ATTN_TILE_;
   float *row = (float *)(void *)(a->memory + worker * a->each), *x = row + ATTN_TILE_ * dim;
   float *wide = (float *)(void *)(a->memory + worker * a->each + a->at_rows);
-  const float *in = (const float *)(const void *)attn_at_(&a->b, b, 0, first);
-  int64_t stride = a->b.stride_len;
+  const attn_floats_ in = attn_floats_of_(f, &a->b, b, 0, first, n, wide);
   double total = 0.0;
-  if (a->b.dtype != ATTN_F32) {
-    f->widen(wide, in, stride, NULL, n, dim, a->b.dtype, NULL);
-    in = wide, stride = dim;
-  }
   for (int64_t t = 0; t < a->w.w.heads; t++) {
-    attn_matrix_times_(f, &a->w, 0, t, row, dim, n, in, stride, 0, dim, 0, dim, 1);
+    const attn_matrix_part_ one = {0, t, 0, dim, 0, dim};
+    attn_matrix_times_(f, &a->w, &one, row, dim, in, 1);
     for (int r = 0; r < n; r++) {
       const int64_t i = (first + r) * a->w.w.heads + t;
       if (a->bias)
@@ -44396,16 +44424,6 @@ typedef struct attn_gtrxl_ {
   int64_t each, at_y, at_rx, at_gate, at_tanh;
 } attn_gtrxl_;
 
-/* Rows of a tensor as floats, in place where they are. */
-ATTN_FUNC_ const float *attn_gtrxl_rows_(const attn_table_ *f, const attn_tensor *t, int64_t b,
-                                         int64_t first, int64_t n, float *room, int64_t *stride) {
-  const void *at = attn_at_(t, b, 0, first);
-  *stride = t->dtype == ATTN_F32 ? t->stride_len : t->dim;
-  if (t->dtype == ATTN_F32) return (const float *)at;
-  f->widen(room, at, t->stride_len, NULL, n, t->dim, t->dtype, NULL);
-  return room;
-}
-
 /* Some rows: r x of all columns, then the rest, 128 columns at a time, so that what is between the
  * products and the output stays in the second cache. */
 ATTN_FUNC_ void attn_gtrxl_item_(void *job, int worker, int64_t index) {
@@ -44419,39 +44437,41 @@ ATTN_FUNC_ void attn_gtrxl_item_(void *job, int worker, int64_t index) {
   float *c = (float *)(void *)(memory + a->at_tanh), less[WIDE];
   const int gru = a->kind == ATTN_GTRXL_GRU, input = a->kind == ATTN_GTRXL_INPUT;
   const int keep = gru || a->kind == ATTN_GTRXL_HIGHWAY, two = a->kind == ATTN_GTRXL_SIGTANH;
-  int64_t sx, sy;
-  const float *x = attn_gtrxl_rows_(f, &a->x, b, first, n, (float *)(void *)memory, &sx);
-  const float *y =
-      attn_gtrxl_rows_(f, &a->y, b, first, n, (float *)(void *)(memory + a->at_y), &sy);
+  const attn_floats_ x = attn_floats_of_(f, &a->x, b, 0, first, n, (float *)(void *)memory);
+  const attn_floats_ y =
+      attn_floats_of_(f, &a->y, b, 0, first, n, (float *)(void *)(memory + a->at_y));
+  const attn_floats_ r_x = {rx, dm, n};
   if (gru)
     for (int64_t c0 = 0; c0 < dm; c0 += WIDE) {
       const int64_t c1 = dm - c0 < WIDE ? dm : c0 + WIDE;
-      attn_matrix_times_(f, &a->w[0], 0, 0, rx + c0, dm, n, y, sy, 0, dm, c0, c1, 1);
-      attn_matrix_times_(f, &a->w[1], 0, 0, rx + c0, dm, n, x, sx, 0, dm, c0, c1, 0);
+      const attn_matrix_part_ part = {0, 0, 0, dm, c0, c1};
+      attn_matrix_times_(f, &a->w[0], &part, rx + c0, dm, y, 1);
+      attn_matrix_times_(f, &a->w[1], &part, rx + c0, dm, x, 0);
       for (int64_t r = 0; r < n; r++) {
         float *to = rx + r * dm + c0;
-        attn_on_(gate, f)->gate(to, to, 1.0f, NULL, NULL, x + r * sx + c0, c1 - c0, 0, 0);
+        attn_on_(gate, f)->gate(to, to, 1.0f, NULL, NULL, x.p + r * x.stride + c0, c1 - c0, 0, 0);
       }
     }
   for (int i = 0; i < WIDE; i++) less[i] = a->b;
   for (int64_t c0 = 0; c0 < dm; c0 += WIDE) {
     const int64_t c1 = dm - c0 < WIDE ? dm : c0 + WIDE, cols = c1 - c0;
+    const attn_matrix_part_ part = {0, 0, 0, dm, c0, c1};
     if (a->b_g.data)
       f->widen(less, attn_at_(&a->b_g, 0, 0, 0) + attn_bytes_(a->b_g.dtype, c0), 0, NULL, 1, cols,
                a->b_g.dtype, NULL);
     if (gru) {
-      attn_matrix_times_(f, &a->w[2], 0, 0, in, WIDE, n, y, sy, 0, dm, c0, c1, 1);
-      attn_matrix_times_(f, &a->w[3], 0, 0, in, WIDE, n, x, sx, 0, dm, c0, c1, 0);
-      attn_matrix_times_(f, &a->w[4], 0, 0, c, WIDE, n, y, sy, 0, dm, c0, c1, 1);
-      attn_matrix_times_(f, &a->w[5], 0, 0, c, WIDE, n, rx, dm, 0, dm, c0, c1, 0);
+      attn_matrix_times_(f, &a->w[2], &part, in, WIDE, y, 1);
+      attn_matrix_times_(f, &a->w[3], &part, in, WIDE, x, 0);
+      attn_matrix_times_(f, &a->w[4], &part, c, WIDE, y, 1);
+      attn_matrix_times_(f, &a->w[5], &part, c, WIDE, r_x, 0);
     } else {
-      attn_matrix_times_(f, &a->w[4], 0, 0, in, WIDE, n, two ? y : x, two ? sy : sx, 0, dm, c0, c1,
-                         1);
-      if (two) attn_matrix_times_(f, &a->w[5], 0, 0, c, WIDE, n, y, sy, 0, dm, c0, c1, 1);
+      attn_matrix_times_(f, &a->w[4], &part, in, WIDE, two ? y : x, 1);
+      if (two) attn_matrix_times_(f, &a->w[5], &part, c, WIDE, y, 1);
     }
     for (int64_t r = 0; r < n; r++) {
       char *o = attn_at_(&a->o, b, 0, first + r) + attn_bytes_(a->o.dtype, c0);
-      const float *skip = x + r * sx + c0, *side = gru || two ? c + r * WIDE : y + r * sy + c0;
+      const float *skip = x.p + r * x.stride + c0;
+      const float *side = gru || two ? c + r * WIDE : y.p + r * y.stride + c0;
       float *from = in + r * WIDE, *to = a->o.dtype == ATTN_F32 ? (float *)(void *)o : from;
       attn_on_(gate, f)->gate(to, from, a->kind == ATTN_GTRXL_HIGHWAY ? -1.0f : 1.0f,
                               input ? NULL : less, input ? side : skip, input ? skip : side, cols,
@@ -45139,14 +45159,9 @@ ATTN_FUNC_ void attn_trajectory_item_(void *job, int worker, int64_t index) {
   if (plain) to = (float *)(void *)attn_at_(&j->y, b, 0, 3 * first);
   for (int i = 0; i < 3; i++) {
     const attn_tensor *t = &j->x[i];
-    const float *x = (const float *)(const void *)attn_at_(t, b, 0, first);
-    int64_t x_stride = t->stride_len;
-    if (t->dtype != ATTN_F32) {
-      f->widen(wide, x, t->stride_len, NULL, n, t->dim, t->dtype, NULL);
-      x = wide, x_stride = t->dim;
-    }
-    attn_matrix_times_(f, &j->w[i], 0, 0, to + i * stride, 3 * stride, n, x, x_stride, 0, t->dim, 0,
-                       dm, 1);
+    const attn_matrix_part_ all = {0, 0, 0, t->dim, 0, dm};
+    attn_matrix_times_(f, &j->w[i], &all, to + i * stride, 3 * stride,
+                       attn_floats_of_(f, t, b, 0, first, n, wide), 1);
     if (bias[i]->data) f->widen(add + i * dm, bias[i]->data, 0, NULL, 1, dm, bias[i]->dtype, NULL);
   }
   for (int64_t r = 0; r < 3 * n; r++) {

@@ -54,21 +54,23 @@ typedef struct attn_convolve_ {
   int64_t each, at_y;
 } attn_convolve_;
 
-/* columns c0 .. c1 - 1 of `rows` rows of y += one tap, whose row for the first is x_i */
-ATTN_FUNC_ void attn_convolve_tap_(const attn_convolve_ *a, float *wide, float *y, int64_t y_stride,
-                                   int64_t rows, int64_t b, int64_t h, int64_t i, int64_t tap,
-                                   int64_t c0, int64_t c1, int start) {
+/* `rows` rows of y += one tap, a part of the matrix, whose row for the first is x_i of batch entry b */
+ATTN_FUNC_ void attn_convolve_tap_(const attn_convolve_ *a, const attn_matrix_part_ *tap,
+                                   float *wide, float *y, int64_t y_stride, int64_t rows, int64_t b,
+                                   int64_t i, int start) {
   const int64_t d = a->x.dim, step = a->taps.stride * a->x.stride_len;
-  const char *in = attn_at_(&a->x, b, h, i);
+  const char *in = attn_at_(&a->x, b, tap->h, i);
+  attn_matrix_part_ run = *tap;
   if (a->x.dtype == ATTN_F32) {
-    attn_matrix_times_(a->table, &a->w, 0, h, y, y_stride, rows, (const float *)(const void *)in,
-                       step, tap * d, d, c0, c1, start);
+    attn_matrix_times_(a->table, &a->w, tap, y, y_stride,
+                       attn_floats_at_((const float *)(const void *)in, step, rows), start);
     return;
   }
   for (int64_t k = 0; k < d; k += ATTN_DEEP_) {
     const int64_t n = d - k < ATTN_DEEP_ ? d - k : (int64_t)ATTN_DEEP_;
     a->table->widen(wide, in + attn_bytes_(a->x.dtype, k), step, NULL, rows, n, a->x.dtype, NULL);
-    attn_matrix_times_(a->table, &a->w, 0, h, y, y_stride, rows, wide, n, tap * d + k, n, c0, c1,
+    run.k0 = tap->k0 + k, run.depth = n;
+    attn_matrix_times_(a->table, &a->w, &run, y, y_stride, attn_floats_at_(wide, n, rows),
                        start && k == 0);
   }
 }
@@ -97,11 +99,12 @@ ATTN_FUNC_ void attn_convolve_item_(void *job, int worker, int64_t index) {
     const int64_t i = first + r * a->taps.dilation; /* of the first row; then i + step, .. */
     const int64_t lo = i >= 0 ? 0 : (step - 1 - i) / step, hi = i >= n ? 0 : (n - 1 - i) / step + 1;
     const int64_t end = hi < rows ? hi : rows, whole = lo == 0 && end == rows;
+    const attn_matrix_part_ tap = {0, h, r * a->x.dim, a->x.dim, c0, c1};
     if (!started && !whole)
       for (int64_t m = 0; m < rows; m++) memset(y + m * stride, 0, (size_t)(c1 - c0) * sizeof *y);
     if (lo < end)
-      attn_convolve_tap_(a, (float *)(void *)own, y + lo * stride, stride, end - lo, b, h,
-                         i + lo * step, r, c0, c1, !started && whole);
+      attn_convolve_tap_(a, &tap, (float *)(void *)own, y + lo * stride, stride, end - lo, b,
+                         i + lo * step, !started && whole);
     started = 1;
   }
   if (a->bias.data)

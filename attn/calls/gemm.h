@@ -132,15 +132,15 @@ ATTN_FUNC_ void attn_gemm_item_(void *job, int worker, int64_t index) {
     y = (float *)(void *)(own + a->own_y), stride = ATTN_GEMM_COLS_;
   for (int64_t k = 0; k < a->x.dim; k += ATTN_DEEP_) {
     const int64_t n = a->x.dim - k < ATTN_DEEP_ ? a->x.dim - k : (int64_t)ATTN_DEEP_;
-    const float *x = (const float *)(const void *)in + k;
-    int64_t x_stride = a->x.stride_len;
+    const attn_matrix_part_ part = {b, h, k, n, c0, c1};
+    attn_floats_ x = {(const float *)(const void *)in + k, a->x.stride_len, rows};
     if (a->x.dtype != ATTN_F32) {
       float *wide = (float *)(void *)own;
       f->widen(wide, in + attn_bytes_(a->x.dtype, k), a->x.stride_len, NULL, rows, n, a->x.dtype,
                NULL);
-      x = wide, x_stride = n;
+      x.p = wide, x.stride = n;
     }
-    attn_matrix_times_(f, &a->w, b, h, y, stride, rows, x, x_stride, k, n, c0, c1, k == 0);
+    attn_matrix_times_(f, &a->w, &part, y, stride, x, k == 0);
   }
   float bias[ATTN_GEMM_COLS_];
   if (a->bias.data)

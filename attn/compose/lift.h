@@ -42,17 +42,16 @@ ATTN_FUNC_ void attn_parts_put_(const attn_table_ *f, const attn_parts_ *y, int6
   f->blend(attn_at_(t, b, 0, i), x, NULL, t->dtype, ATTN_F32, ATTN_F32, t->dim, 1.0f, 0.0f);
 }
 
-/* Rows i .. i + n - 1 of a head of y = rows x times its matrix; room: n rows of y where that is not
+/* Rows of a head of y from i on = rows x times its matrix; room: as many rows of y where that is not
  * f32. */
 ATTN_FUNC_ void attn_tile_times_(const attn_table_ *f, const attn_tensor *y, int64_t b, int64_t h,
-                                 int64_t i, int64_t n, const attn_matrix_ *w, const float *x,
-                                 int64_t x_stride, float *room) {
+                                 int64_t i, const attn_matrix_ *w, attn_floats_ x, float *room) {
+  const attn_matrix_part_ part = {b, h, 0, w->k, 0, y->dim};
   const int plain = y->dtype == ATTN_F32;
   float *to = plain ? (float *)(void *)attn_at_(y, b, h, i) : room;
-  attn_matrix_times_(f, w, b, h, to, plain ? y->stride_len : y->dim, n, x, x_stride, 0, w->k, 0,
-                     y->dim, 1);
+  attn_matrix_times_(f, w, &part, to, plain ? y->stride_len : y->dim, x, 1);
   if (!plain)
-    for (int64_t r = 0; r < n; r++)
+    for (int64_t r = 0; r < x.rows; r++)
       f->blend(attn_at_(y, b, h, i + r), to + r * y->dim, NULL, y->dtype, ATTN_F32, ATTN_F32,
                y->dim, 1.0f, 0.0f);
 }
@@ -84,18 +83,18 @@ ATTN_FUNC_ void attn_lift_item_(void *job, int worker, int64_t index) {
   const int64_t n = t->len - first < ATTN_TILE_ ? t->len - first : ATTN_TILE_;
   char *memory = a->memory + worker * a->each;
   float *rows = (float *)(void *)(memory + a->at_rows);
-  int64_t stride = t->stride_len;
-  const float *x = (const float *)(const void *)attn_at_(t, b, 0, first);
-  if (a->norm || t->dtype != ATTN_F32) {
-    f->widen(rows, x, stride, NULL, n, t->dim, t->dtype, NULL);
-    if (a->norm) attn_norm_in_place_(f, rows, t->dim, n, a->norm);
-    x = rows, stride = t->dim;
+  attn_floats_ x;
+  if (a->norm) {
+    f->widen(rows, attn_at_(t, b, 0, first), t->stride_len, NULL, n, t->dim, t->dtype, NULL);
+    attn_norm_in_place_(f, rows, t->dim, n, a->norm);
+    x = attn_floats_at_(rows, t->dim, n);
+  } else {
+    x = attn_floats_of_(f, t, b, 0, first, n, rows);
   }
   for (int k = 0; k < a->count; k++) {
     const attn_matrix_ *w = &a->w[k];
     for (int64_t h = 0; at >= a->from[k] && h < w->w.heads; h++)
-      attn_tile_times_(f, &a->y[k], b, h, at - a->from[k], n, w, x, stride,
-                       (float *)(void *)memory);
+      attn_tile_times_(f, &a->y[k], b, h, at - a->from[k], w, x, (float *)(void *)memory);
   }
 }
 
@@ -145,13 +144,9 @@ ATTN_FUNC_ void attn_close_item_(void *job, int worker, int64_t index) {
   float *rows = (float *)(void *)(a->memory + worker * a->each);
   float *wide = (float *)(void *)(a->memory + worker * a->each + a->at_in);
   for (int64_t h = 0; h < a->x.heads; h++) {
-    const float *x = (const float *)(const void *)attn_at_(&a->x, b, h, first);
-    int64_t stride = a->x.stride_len;
-    if (a->x.dtype != ATTN_F32) {
-      f->widen(wide, x, stride, NULL, n, dv, a->x.dtype, NULL);
-      x = wide, stride = dv;
-    }
-    attn_matrix_times_(f, &a->w, 0, 0, rows, dout, n, x, stride, h * dv, dv, 0, dout, h == 0);
+    const attn_matrix_part_ part = {0, 0, h * dv, dv, 0, dout};
+    attn_matrix_times_(f, &a->w, &part, rows, dout, attn_floats_of_(f, &a->x, b, h, first, n, wide),
+                       h == 0);
   }
   if (a->kind != ATTN_SUBLAYER_PLAIN)
     for (int64_t r = 0; r < n; r++)

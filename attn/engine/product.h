@@ -5,6 +5,26 @@ enum { ATTN_PANEL_ = 64, ATTN_DEEP_ = 128 };
 /* Rows from which on copying W pays; measured. */
 enum { ATTN_COPY_ROWS_ = 192 };
 
+/* Rows of floats that are read. */
+typedef struct attn_floats_ {
+  const float *p;
+  int64_t stride, rows;
+} attn_floats_;
+
+ATTN_FUNC_ attn_floats_ attn_floats_at_(const float *p, int64_t stride, int64_t rows) {
+  attn_floats_ x = {p, stride, rows};
+  return x;
+}
+
+/* Rows i .. i + n - 1 of a head: where they are, or in room if they are of another type. */
+ATTN_FUNC_ attn_floats_ attn_floats_of_(const attn_table_ *f, const attn_tensor *t, int64_t b,
+                                        int64_t h, int64_t i, int64_t n, float *room) {
+  const void *at = attn_at_(t, b, h, i);
+  if (t->dtype == ATTN_F32) return attn_floats_at_((const float *)at, t->stride_len, n);
+  f->widen(room, at, t->stride_len, NULL, n, t->dim, t->dtype, NULL);
+  return attn_floats_at_(room, t->dim, n);
+}
+
 typedef struct attn_matrix_ {
   attn_tensor w; /* [batch, heads, k, n] matrices; transposed: [.., n, k] */
   int transposed;
@@ -65,13 +85,18 @@ ATTN_FUNC_ void attn_matrix_lay_(attn_matrix_ *m, const attn_table_ *table, void
   if (count) attn_for_(ctx, attn_pieces_(workers, count), count, attn_lay_item_, &a);
 }
 
-/* y[r][c - c0] = (start ? 0 : y) + sum_k x[r][k] w[k0 + k][c] for c0 <= c < c1, k < depth, of the
- * matrix of a batch entry and head; c0 is a multiple of 64. */
-ATTN_FUNC_ void attn_matrix_times_(const attn_table_ *f, const attn_matrix_ *m, int64_t b,
-                                   int64_t h, float *y, int64_t y_stride, int64_t rows,
-                                   const float *x, int64_t x_stride, int64_t k0, int64_t depth,
-                                   int64_t c0, int64_t c1, int start) {
-  const int64_t wb = m->w.batch > 1 ? b : 0, wh = m->w.heads > 1 ? h : 0;
+/* What a product reads: rows k0 .. k0 + depth - 1, columns c0 .. c1 - 1 of the matrix of a batch entry
+ * and head; c0 is a multiple of 64. */
+typedef struct attn_matrix_part_ {
+  int64_t b, h, k0, depth, c0, c1;
+} attn_matrix_part_;
+
+/* y[r][c - c0] = (start ? 0 : y) + sum_k x[r][k] w[k0 + k][c] */
+ATTN_FUNC_ void attn_matrix_times_(const attn_table_ *f, const attn_matrix_ *m,
+                                   const attn_matrix_part_ *part, float *y, int64_t y_stride,
+                                   attn_floats_ x, int start) {
+  const int64_t wb = m->w.batch > 1 ? part->b : 0, wh = m->w.heads > 1 ? part->h : 0;
+  const int64_t k0 = part->k0, depth = part->depth, c0 = part->c0, c1 = part->c1;
   for (int64_t k = 0; k < depth; k += ATTN_DEEP_) {
     const int64_t n = depth - k < ATTN_DEEP_ ? depth - k : (int64_t)ATTN_DEEP_;
     for (int64_t c = c0, cols; c < c1; c += cols) {
@@ -86,8 +111,8 @@ ATTN_FUNC_ void attn_matrix_times_(const attn_table_ *f, const attn_matrix_ *m, 
         w = m->packed + (wb * m->w.heads + wh) * m->one +
             ((c - m->direct) / ATTN_PANEL_ * m->k + k0 + k) * ATTN_PANEL_;
       }
-      attn_on_(dense, f)->gemm(y + (c - c0), y_stride, rows, x + k, x_stride, 1, w, stride, n, cols,
-                               start && k == 0);
+      attn_on_(dense, f)->gemm(y + (c - c0), y_stride, x.rows, x.p + k, x.stride, 1, w, stride, n,
+                               cols, start && k == 0);
     }
   }
 }

@@ -118,14 +118,9 @@ ATTN_FUNC_ void attn_trajectory_item_(void *job, int worker, int64_t index) {
   if (plain) to = (float *)(void *)attn_at_(&j->y, b, 0, 3 * first);
   for (int i = 0; i < 3; i++) {
     const attn_tensor *t = &j->x[i];
-    const float *x = (const float *)(const void *)attn_at_(t, b, 0, first);
-    int64_t x_stride = t->stride_len;
-    if (t->dtype != ATTN_F32) {
-      f->widen(wide, x, t->stride_len, NULL, n, t->dim, t->dtype, NULL);
-      x = wide, x_stride = t->dim;
-    }
-    attn_matrix_times_(f, &j->w[i], 0, 0, to + i * stride, 3 * stride, n, x, x_stride, 0, t->dim, 0,
-                       dm, 1);
+    const attn_matrix_part_ all = {0, 0, 0, t->dim, 0, dm};
+    attn_matrix_times_(f, &j->w[i], &all, to + i * stride, 3 * stride,
+                       attn_floats_of_(f, t, b, 0, first, n, wide), 1);
     if (bias[i]->data) f->widen(add + i * dm, bias[i]->data, 0, NULL, 1, dm, bias[i]->dtype, NULL);
   }
   for (int64_t r = 0; r < 3 * n; r++) {

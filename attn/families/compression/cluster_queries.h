@@ -69,15 +69,10 @@ ATTN_FUNC_ void attn_hash_item_(void *job, int worker, int64_t index) {
   float *y = (float *)(void *)(a->memory + worker * a->each), *wide = y + 64 * ATTN_HASH_BITS_;
   float square[ATTN_HASH_ROWS_];
   if (n <= 0) return;
-  const float *x = (const float *)(const void *)attn_at_(q, b, h, i0);
-  int64_t step = q->stride_len;
-  if (q->dtype != ATTN_F32) {
-    a->table->widen(wide, x, q->stride_len, NULL, n, dk, q->dtype, NULL);
-    x = wide, step = dk;
-  }
+  const attn_floats_ x = attn_floats_of_(a->table, q, b, h, i0, n, wide);
   attn_on_(dense, a->table)
-      ->gemm(y, ATTN_HASH_BITS_, n, x, step, 1, a->planes, ATTN_HASH_BITS_, dk, a->p.bits, 1);
-  attn_on_(select, a->table)->squares(square, NULL, x, step, NULL, n, dk);
+      ->gemm(y, ATTN_HASH_BITS_, n, x.p, x.stride, 1, a->planes, ATTN_HASH_BITS_, dk, a->p.bits, 1);
+  attn_on_(select, a->table)->squares(square, NULL, x.p, x.stride, NULL, n, dk);
   for (int64_t r = 0; r < n; r++) {
     /* twice what dk + 1 roundings do to the sum of |x| |plane|; nothing under- or overflows here */
     const int sure = square[r] > 1e-30f && square[r] < 1e30f && dk < 65536;
@@ -87,7 +82,7 @@ ATTN_FUNC_ void attn_hash_item_(void *job, int worker, int64_t index) {
       const double d = (double)y[r * ATTN_HASH_BITS_ + bit] - (double)a->bias[bit];
       int one = d > 0.0;
       if (!sure || !(fabs(d) > off * a->norm[bit]))
-        one = attn_hash_exact_(x + r * step, a->planes + bit, dk, a->bias[bit]);
+        one = attn_hash_exact_(x.p + r * x.stride, a->planes + bit, dk, a->bias[bit]);
       code |= (uint64_t)one << bit;
     }
     a->code[unit * q->len + i0 + r] = code;

@@ -330,12 +330,12 @@ ATTN_FUNC_ void attn_luna_add_(const attn_table_ *f, float *to, const float *s, 
                                    NULL, start && g == 0);
 }
 
-/* state += x^T w over n tokens, summed by themselves first: short chains. */
+/* state += x^T w, rows of both a token each, summed by themselves first: short chains. */
 ATTN_FUNC_ void attn_luna_grow_(const attn_table_ *f, float *state, float *sum, int64_t width,
-                                int64_t rows, const float *x, int64_t x_stride, const float *w,
-                                int64_t w_stride, int64_t n, int64_t cols, int empty) {
-  attn_on_(dense, f)->gemm(empty ? state : sum, width, rows, x, 1, x_stride, w, w_stride, n, cols,
-                           1);
+                                int64_t rows, attn_floats_ x, attn_floats_ w, int64_t cols,
+                                int empty) {
+  attn_on_(dense, f)->gemm(empty ? state : sum, width, rows, x.p, 1, x.stride, w.p, w.stride,
+                           w.rows, cols, 1);
   if (cols == width) cols *= rows, rows = 1; /* one row of all */
   if (!empty)
     for (int64_t i = 0; i < rows; i++)
@@ -402,11 +402,12 @@ ATTN_FUNC_ int attn_luna_chunk_(attn_luna_unit_ *u, int64_t i0, int n) {
     lane[i] = (float)(1.0 / ((double)(u->count + i + 1) * (double)sum[i]));
   f->unpack(out, r->yt, n, dv, a->o.dtype, lane);
   const int whole = n == ATTN_TILE_, first = whole ? !old : !open;
-  attn_luna_grow_(f, whole ? u->ka : u->open_ka, r->sum, wide, dk, k, k_stride, r->alpha, wide, n,
-                  l, first);
+  const attn_floats_ weights = {r->alpha, wide, n};
+  attn_luna_grow_(f, whole ? u->ka : u->open_ka, r->sum, wide, dk, attn_floats_at_(k, k_stride, n),
+                  weights, l, first);
   attn_luna_ahead_(u, i0, 7);
-  attn_luna_grow_(f, whole ? u->va : u->open_va, r->sum, a->wide_dv, l, r->alpha, wide, v, v_stride,
-                  n, dv, first);
+  attn_luna_grow_(f, whole ? u->va : u->open_va, r->sum, a->wide_dv, l, weights,
+                  attn_floats_at_(v, v_stride, n), dv, first);
   u->count += n;
   if (!whole) attn_luna_join_(u);
   return 1;

@@ -3,12 +3,19 @@
 
 ATTN_COLD_ int64_t attn_not_below_0_(int64_t x) { return x > 0 ? x : 0; }
 
-/* Every rule of attn_topk_sdpa, and of attn_topk_select, which has neither o nor v; data as in
- * attn_sdpa_plan_. a is all zero. */
+/* What the calls are given. */
+typedef struct attn_topk_job_ {
+  const attn_tensor *o, *v; /* null in attn_topk_select */
+  attn_tensor q, k;
+  const attn_topk_params *p;
+} attn_topk_job_;
+
+/* Every rule of both calls; data as in attn_sdpa_plan_. a is all zero. */
 ATTN_COLD_ int attn_choice_plan_(attn_error_ *e, attn_softmax_ *a, attn_choice_ *c,
-                                 const attn_tensor *o, attn_tensor q, attn_tensor k,
-                                 const attn_tensor *v, const attn_topk_params *p,
-                                 const attn_ctx *ctx, int *workers, int data) {
+                                 const attn_topk_job_ *j, const attn_ctx *ctx, int *workers,
+                                 int data) {
+  const attn_tensor *v = j->v, q = j->q, k = j->k;
+  const attn_topk_params *p = j->p;
   if (!p) return attn_reject_(e, ATTN_E_NULL, "params must not be null: it says what is selected");
   attn_sdpa_params s = p->scores;
   const int best = p->mode == ATTN_TOPK_EXACT || p->mode == ATTN_TOPK_TIES;
@@ -39,7 +46,7 @@ ATTN_COLD_ int attn_choice_plan_(attn_error_ *e, attn_softmax_ *a, attn_choice_ 
   a->choice = c, a->q = q, a->k = k;
   s.one_order = 1;
   if (v) {
-    a->o = *o, a->v = *v;
+    a->o = *j->o, a->v = *v;
   } else { /* nothing is summed: a column of k stands for the values, a row of q for the output */
     s.sinks = NULL, s.softmax_one = 0, s.v_scales = s.k_scales;
     a->v = k, a->v.dim = 1;
@@ -70,31 +77,27 @@ ATTN_COLD_ int attn_choice_nothing_(const attn_softmax_ *a) {
   return 1;
 }
 
-ATTN_COLD_ size_t attn_choice_need_(const attn_tensor *o, attn_tensor q, attn_tensor k,
-                                    const attn_tensor *v, const attn_topk_params *params,
-                                    const attn_ctx *ctx) {
+ATTN_COLD_ size_t attn_choice_need_(const attn_topk_job_ *j, const attn_ctx *ctx) {
   const attn_ctx plain = attn_before_workspace_(ctx);
   attn_error_ e = {ATTN_OK, NULL};
   attn_softmax_ a;
   attn_choice_ c;
   int workers;
   memset(&a, 0, sizeof a);
-  if (!attn_choice_plan_(&e, &a, &c, o, q, k, v, params, &plain, &workers, 0)) return 0;
+  if (!attn_choice_plan_(&e, &a, &c, j, &plain, &workers, 0)) return 0;
   if (attn_nothing_(&a)) return 0;
   if (ctx && ctx->workers > 1) workers = ctx->workers; /* parallel_for may be set later */
   const int64_t bytes = attn_softmax_bytes_(&a, workers);
   return bytes == INT64_MAX ? 0 : (size_t)bytes;
 }
 
-ATTN_COLD_ attn_status attn_choice_call_(const attn_tensor *o, attn_tensor q, attn_tensor k,
-                                         const attn_tensor *v, const attn_topk_params *params,
-                                         attn_ctx *ctx) {
+ATTN_COLD_ attn_status attn_choice_call_(const attn_topk_job_ *j, attn_ctx *ctx) {
   attn_error_ e = {ATTN_OK, NULL};
   attn_softmax_ a;
   attn_choice_ c;
   int workers;
   memset(&a, 0, sizeof a);
-  if (attn_choice_plan_(&e, &a, &c, o, q, k, v, params, ctx, &workers, 1)) {
+  if (attn_choice_plan_(&e, &a, &c, j, ctx, &workers, 1)) {
     if (attn_choice_nothing_(&a))
       attn_report_(ctx, a.table, 1, "no-op", "no queries");
     else
@@ -106,19 +109,23 @@ ATTN_COLD_ attn_status attn_choice_call_(const attn_tensor *o, attn_tensor q, at
 ATTN_PUB_COLD_ attn_status attn_topk_sdpa(attn_tensor o, attn_tensor q, attn_tensor k,
                                           attn_tensor v, const attn_topk_params *params,
                                           attn_ctx *ctx) {
-  return attn_choice_call_(&o, q, k, &v, params, ctx);
+  const attn_topk_job_ j = {&o, &v, q, k, params};
+  return attn_choice_call_(&j, ctx);
 }
 ATTN_PUB_COLD_ size_t attn_topk_sdpa_workspace(attn_tensor o, attn_tensor q, attn_tensor k,
                                                attn_tensor v, const attn_topk_params *params,
                                                const attn_ctx *ctx) {
-  return attn_choice_need_(&o, q, k, &v, params, ctx);
+  const attn_topk_job_ j = {&o, &v, q, k, params};
+  return attn_choice_need_(&j, ctx);
 }
 ATTN_PUB_COLD_ attn_status attn_topk_select(attn_tensor q, attn_tensor k,
                                             const attn_topk_params *params, attn_ctx *ctx) {
-  return attn_choice_call_(NULL, q, k, NULL, params, ctx);
+  const attn_topk_job_ j = {NULL, NULL, q, k, params};
+  return attn_choice_call_(&j, ctx);
 }
 ATTN_PUB_COLD_ size_t attn_topk_select_workspace(attn_tensor q, attn_tensor k,
                                                  const attn_topk_params *params,
                                                  const attn_ctx *ctx) {
-  return attn_choice_need_(NULL, q, k, NULL, params, ctx);
+  const attn_topk_job_ j = {NULL, NULL, q, k, params};
+  return attn_choice_need_(&j, ctx);
 }

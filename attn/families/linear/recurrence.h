@@ -157,18 +157,18 @@ ATTN_FUNC_ void attn_linear_ask_some_(attn_linear_ask_ *k) {
       for (int64_t c = 0; c < k->bytes[n]; c += 64) ATTN_PREFETCH_(k->at[n] + c);
 }
 
-/* y = (start ? 0 : y) + X w, in runs of k that stay in the first cache. */
+/* y = (start ? 0 : y) + X w, in runs of k that stay in the first cache; columns of X are x_step apart. */
 ATTN_FUNC_ void attn_linear_times_(const attn_table_ *f, attn_linear_ask_ *ask, float *y,
-                                   int64_t y_stride, int64_t rows, const float *x, int64_t x_stride,
-                                   int64_t x_step, const float *w, int64_t w_stride, int64_t n,
+                                   int64_t y_stride, attn_floats_ x, int64_t x_step, attn_floats_ w,
                                    int64_t cols, int start) {
-  for (int64_t k = 0; k < n; k += ATTN_LINEAR_DEEP_)
-    for (int64_t r = 0; r < rows; r += ATTN_LINEAR_ROWS_) {
+  for (int64_t k = 0; k < w.rows; k += ATTN_LINEAR_DEEP_)
+    for (int64_t r = 0; r < x.rows; r += ATTN_LINEAR_ROWS_) {
       attn_on_(dense, f)->gemm(
           y + r * y_stride, y_stride,
-          rows - r < ATTN_LINEAR_ROWS_ ? rows - r : (int64_t)ATTN_LINEAR_ROWS_,
-          x + k * x_step + r * x_stride, x_stride, x_step, w + k * w_stride, w_stride,
-          n - k < ATTN_LINEAR_DEEP_ ? n - k : (int64_t)ATTN_LINEAR_DEEP_, cols, start && k == 0);
+          x.rows - r < ATTN_LINEAR_ROWS_ ? x.rows - r : (int64_t)ATTN_LINEAR_ROWS_,
+          x.p + k * x_step + r * x.stride, x.stride, x_step, w.p + k * w.stride, w.stride,
+          w.rows - k < ATTN_LINEAR_DEEP_ ? w.rows - k : (int64_t)ATTN_LINEAR_DEEP_, cols,
+          start && k == 0);
       if (ask->rows > 0) attn_linear_ask_some_(ask);
     }
 }
@@ -301,15 +301,15 @@ ATTN_FUNC_ void attn_linear_delta_(attn_linear_chain_ *c, int64_t j0) {
   const int64_t e = ATTN_LINEAR_CHUNK_, wide = a->wide, n = c->n;
   const int attends = a->rule == ATTN_LINEAR_DELTA_ATTN;
   float *v = w->v + c->col, kappa[ATTN_LINEAR_CHUNK_], self;
-  attn_linear_times_(f, w->ask, w->y + c->col, wide, n, w->c, a->m, 1, c->s.s + c->col, wide, a->m,
-                     c->cols, 1);
+  attn_linear_times_(f, w->ask, w->y + c->col, wide, attn_floats_at_(w->c, a->m, n), 1,
+                     attn_floats_at_(c->s.s + c->col, wide, a->m), c->cols, 1);
   if (attends)
     attn_on_(list, f)->dots(kappa, c->s.z, w->c, a->m, attn_linear_index_, n, a->m, ATTN_F32, 0);
   for (int64_t i0 = 0, rows; i0 < n; i0 += rows) {
     rows = n - i0 < ATTN_LINEAR_ROWS_ ? n - i0 : (int64_t)ATTN_LINEAR_ROWS_;
     float *g = w->g + i0 * e;
-    attn_linear_times_(f, w->ask, g, e, rows, w->c + i0 * a->m, a->m, 1, w->ct, e, a->m, i0 + rows,
-                       1);
+    attn_linear_times_(f, w->ask, g, e, attn_floats_at_(w->c + i0 * a->m, a->m, rows), 1,
+                       attn_floats_at_(w->ct, e, a->m), i0 + rows, 1);
     for (int64_t i = i0; i < i0 + rows; i++) {
       float b = c->rate[i], by = b;
       float *row = w->g + i * e;
@@ -325,7 +325,8 @@ ATTN_FUNC_ void attn_linear_delta_(attn_linear_chain_ *c, int64_t j0) {
       for (int64_t j = 0; j < i; j++) row[j] *= -by;
     }
     if (i0)
-      attn_linear_times_(f, w->ask, v + i0 * wide, wide, rows, g, e, 1, v, wide, i0, c->cols, 0);
+      attn_linear_times_(f, w->ask, v + i0 * wide, wide, attn_floats_at_(g, e, rows), 1,
+                         attn_floats_at_(v, wide, i0), c->cols, 0);
     for (int64_t i = i0 + 1; i < i0 + rows; i++)
       attn_on_(sum, f)->axpys(v + i * wide, w->g + i * e + i0, v + i0 * wide, wide,
                               attn_linear_index_, i - i0, c->cols, ATTN_F32, 1.0f, 0);
@@ -380,8 +381,8 @@ ATTN_FUNC_ void attn_linear_update_(attn_linear_chain_ *c, int each) {
   float *tail = c->s.tail;
   const float *by = a->decays ? c->last : attn_linear_ones_;
   if (a->decays) f->scale_rows(w->c, a->m, w->c, a->m, c->n, a->m, c->last);
-  attn_linear_times_(f, w->ask, w->u + c->col, a->wide, a->m, w->c, 1, a->m, c->v + c->col,
-                     c->v_stride, c->n, c->cols, c->pending == 0);
+  attn_linear_times_(f, w->ask, w->u + c->col, a->wide, attn_floats_at_(w->c, 1, a->m), a->m,
+                     attn_floats_at_(c->v + c->col, c->v_stride, c->n), c->cols, c->pending == 0);
   if (c->pending == 0) memset(w->z, 0, (size_t)a->m * sizeof(float));
   attn_on_(sum, f)->axpys(w->z, attn_linear_ones_, w->c, a->m, attn_linear_index_, c->n, a->m,
                           ATTN_F32, 1.0f, 0);
@@ -501,15 +502,17 @@ ATTN_FUNC_ void attn_linear_read_(const attn_linear_ *a, const attn_linear_own_ 
   if (a->den != ATTN_LINEAR_DEN_NONE)
     attn_on_(list, f)->dots(den, s.z, w->p, a->m, attn_linear_index_, r, a->m, ATTN_F32, 0);
   if (a->o.dtype != ATTN_F32) {
-    attn_linear_times_(f, w->ask, w->y, a->wide, r, w->p, a->m, 1, s.s, a->wide, a->m, a->dv, 1);
+    attn_linear_times_(f, w->ask, w->y, a->wide, attn_floats_at_(w->p, a->m, r), 1,
+                       attn_floats_at_(s.s, a->wide, a->m), a->dv, 1);
     attn_linear_divide_(a, w->y, den, b, h, i0, r);
     return;
   }
   float by[ATTN_TILE_];
   const uint64_t vanish = attn_linear_factors_(a, by, den, r);
   f->scale_rows(w->p, a->m, w->p, a->m, r, a->m, by);
-  attn_linear_times_(f, w->ask, (float *)(void *)attn_at_(&a->o, b, h, i0), a->o.stride_len, r,
-                     w->p, a->m, 1, s.s, a->wide, a->m, a->dv, 1);
+  attn_linear_times_(f, w->ask, (float *)(void *)attn_at_(&a->o, b, h, i0), a->o.stride_len,
+                     attn_floats_at_(w->p, a->m, r), 1, attn_floats_at_(s.s, a->wide, a->m), a->dv,
+                     1);
   attn_linear_vanish_(a, vanish, b, h, i0);
 }
 
@@ -549,8 +552,8 @@ ATTN_FUNC_ void attn_linear_rows_of_(attn_linear_chain_ *c, int64_t h, int64_t i
   attn_map_queries_(&a->map, w->map, w->p, x, r, h);
   for (int64_t i = 0, rows; i < r; i += rows) {
     rows = r - i < ATTN_LINEAR_ROWS_ ? r - i : (int64_t)ATTN_LINEAR_ROWS_;
-    attn_linear_times_(f, w->ask, w->t + i * e, e, rows, w->p + i * m, m, 1, w->ct, e, m, i + rows,
-                       1);
+    attn_linear_times_(f, w->ask, w->t + i * e, e, attn_floats_at_(w->p + i * m, m, rows), 1,
+                       attn_floats_at_(w->ct, e, m), i + rows, 1);
     for (int64_t n = i; n < i + rows; n++) {
       const int64_t sums = attn_group_up_(n + 1), end = sums < i + rows ? i + rows : sums;
       float *t = w->t + n * e;
@@ -565,13 +568,15 @@ ATTN_FUNC_ void attn_linear_rows_of_(attn_linear_chain_ *c, int64_t h, int64_t i
       attn_on_(list, f)->dots(sum + i, attn_linear_ones_, w->t + i * e, e, attn_linear_index_,
                               r - i < 16 ? r - i : 16, r < i + 16 ? r : i + 16, ATTN_F32, 0);
   if (c->scaled) f->scale_rows(w->p, m, w->p, m, r, m, c->left);
-  attn_linear_times_(f, w->ask, w->y, a->wide, r, w->p, m, 1, c->s.s, a->wide, m, a->dv, 1);
+  attn_linear_times_(f, w->ask, w->y, a->wide, attn_floats_at_(w->p, m, r), 1,
+                     attn_floats_at_(c->s.s, a->wide, m), a->dv, 1);
   /* a value that is not finite must not meet the zeros of rows that do not see it */
   const int64_t step = c->finite ? ATTN_LINEAR_ROWS_ : 1;
   for (int64_t i = 0, rows; i < r; i += rows) {
     rows = r - i < step ? r - i : step;
-    attn_linear_times_(f, w->ask, w->y + i * a->wide, a->wide, rows, w->t + i * e, e, 1, c->v,
-                       c->v_stride, i + rows, a->dv, 0);
+    attn_linear_times_(f, w->ask, w->y + i * a->wide, a->wide,
+                       attn_floats_at_(w->t + i * e, e, rows), 1,
+                       attn_floats_at_(c->v, c->v_stride, i + rows), a->dv, 0);
   }
   if (divides) {
     attn_on_(list, f)->dots(den, c->s.z, w->p, m, attn_linear_index_, r, m, ATTN_F32, 0);

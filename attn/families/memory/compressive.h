@@ -54,6 +54,7 @@ ATTN_FUNC_ void attn_squeeze_conv_(const attn_squeeze_ *a, int64_t b, int64_t fi
   float *rows = (float *)(void *)memory, *sum = (float *)(void *)(memory + a->at_sum);
   for (int64_t c = 0; c < n * a->dim; c++) sum[c] = a->p->bias ? a->p->bias[c % a->dim] : 0.0f;
   for (int64_t t = 0; t < a->p->w.heads; t++) {
+    const attn_matrix_part_ tap = {0, t, 0, a->dim, 0, a->dim};
     for (int r = 0; r < n; r++) {
       const int64_t i = attn_squeeze_tap_(a, a->skip + first + r, t);
       if (i < 0)
@@ -61,7 +62,7 @@ ATTN_FUNC_ void attn_squeeze_conv_(const attn_squeeze_ *a, int64_t b, int64_t fi
       else
         attn_parts_row_(f, rows + r * a->dim, &a->x, b, i);
     }
-    attn_matrix_times_(f, &a->w, 0, t, sum, a->dim, n, rows, a->dim, 0, a->dim, 0, a->dim, 0);
+    attn_matrix_times_(f, &a->w, &tap, sum, a->dim, attn_floats_at_(rows, a->dim, n), 0);
   }
   for (int r = 0; r < n; r++) attn_parts_put_(f, &a->y, b, first + r, sum + r * a->dim);
 }

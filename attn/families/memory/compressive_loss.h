@@ -48,15 +48,11 @@ ATTN_FUNC_ void attn_loss_rebuilt_(void *job, int worker, int64_t index) {
   const int n = a->b.len - first < ATTN_TILE_ ? (int)(a->b.len - first) : ATTN_TILE_;
   float *row = (float *)(void *)(a->memory + worker * a->each), *x = row + ATTN_TILE_ * dim;
   float *wide = (float *)(void *)(a->memory + worker * a->each + a->at_rows);
-  const float *in = (const float *)(const void *)attn_at_(&a->b, b, 0, first);
-  int64_t stride = a->b.stride_len;
+  const attn_floats_ in = attn_floats_of_(f, &a->b, b, 0, first, n, wide);
   double total = 0.0;
-  if (a->b.dtype != ATTN_F32) {
-    f->widen(wide, in, stride, NULL, n, dim, a->b.dtype, NULL);
-    in = wide, stride = dim;
-  }
   for (int64_t t = 0; t < a->w.w.heads; t++) {
-    attn_matrix_times_(f, &a->w, 0, t, row, dim, n, in, stride, 0, dim, 0, dim, 1);
+    const attn_matrix_part_ one = {0, t, 0, dim, 0, dim};
+    attn_matrix_times_(f, &a->w, &one, row, dim, in, 1);
     for (int r = 0; r < n; r++) {
       const int64_t i = (first + r) * a->w.w.heads + t;
       if (a->bias)

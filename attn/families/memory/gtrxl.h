@@ -67,16 +67,6 @@ typedef struct attn_gtrxl_ {
   int64_t each, at_y, at_rx, at_gate, at_tanh;
 } attn_gtrxl_;
 
-/* Rows of a tensor as floats, in place where they are. */
-ATTN_FUNC_ const float *attn_gtrxl_rows_(const attn_table_ *f, const attn_tensor *t, int64_t b,
-                                         int64_t first, int64_t n, float *room, int64_t *stride) {
-  const void *at = attn_at_(t, b, 0, first);
-  *stride = t->dtype == ATTN_F32 ? t->stride_len : t->dim;
-  if (t->dtype == ATTN_F32) return (const float *)at;
-  f->widen(room, at, t->stride_len, NULL, n, t->dim, t->dtype, NULL);
-  return room;
-}
-
 /* Some rows: r x of all columns, then the rest, 128 columns at a time, so that what is between the
  * products and the output stays in the second cache. */
 ATTN_FUNC_ void attn_gtrxl_item_(void *job, int worker, int64_t index) {
@@ -90,39 +80,41 @@ ATTN_FUNC_ void attn_gtrxl_item_(void *job, int worker, int64_t index) {
   float *c = (float *)(void *)(memory + a->at_tanh), less[WIDE];
   const int gru = a->kind == ATTN_GTRXL_GRU, input = a->kind == ATTN_GTRXL_INPUT;
   const int keep = gru || a->kind == ATTN_GTRXL_HIGHWAY, two = a->kind == ATTN_GTRXL_SIGTANH;
-  int64_t sx, sy;
-  const float *x = attn_gtrxl_rows_(f, &a->x, b, first, n, (float *)(void *)memory, &sx);
-  const float *y =
-      attn_gtrxl_rows_(f, &a->y, b, first, n, (float *)(void *)(memory + a->at_y), &sy);
+  const attn_floats_ x = attn_floats_of_(f, &a->x, b, 0, first, n, (float *)(void *)memory);
+  const attn_floats_ y =
+      attn_floats_of_(f, &a->y, b, 0, first, n, (float *)(void *)(memory + a->at_y));
+  const attn_floats_ r_x = {rx, dm, n};
   if (gru)
     for (int64_t c0 = 0; c0 < dm; c0 += WIDE) {
       const int64_t c1 = dm - c0 < WIDE ? dm : c0 + WIDE;
-      attn_matrix_times_(f, &a->w[0], 0, 0, rx + c0, dm, n, y, sy, 0, dm, c0, c1, 1);
-      attn_matrix_times_(f, &a->w[1], 0, 0, rx + c0, dm, n, x, sx, 0, dm, c0, c1, 0);
+      const attn_matrix_part_ part = {0, 0, 0, dm, c0, c1};
+      attn_matrix_times_(f, &a->w[0], &part, rx + c0, dm, y, 1);
+      attn_matrix_times_(f, &a->w[1], &part, rx + c0, dm, x, 0);
       for (int64_t r = 0; r < n; r++) {
         float *to = rx + r * dm + c0;
-        attn_on_(gate, f)->gate(to, to, 1.0f, NULL, NULL, x + r * sx + c0, c1 - c0, 0, 0);
+        attn_on_(gate, f)->gate(to, to, 1.0f, NULL, NULL, x.p + r * x.stride + c0, c1 - c0, 0, 0);
       }
     }
   for (int i = 0; i < WIDE; i++) less[i] = a->b;
   for (int64_t c0 = 0; c0 < dm; c0 += WIDE) {
     const int64_t c1 = dm - c0 < WIDE ? dm : c0 + WIDE, cols = c1 - c0;
+    const attn_matrix_part_ part = {0, 0, 0, dm, c0, c1};
     if (a->b_g.data)
       f->widen(less, attn_at_(&a->b_g, 0, 0, 0) + attn_bytes_(a->b_g.dtype, c0), 0, NULL, 1, cols,
                a->b_g.dtype, NULL);
     if (gru) {
-      attn_matrix_times_(f, &a->w[2], 0, 0, in, WIDE, n, y, sy, 0, dm, c0, c1, 1);
-      attn_matrix_times_(f, &a->w[3], 0, 0, in, WIDE, n, x, sx, 0, dm, c0, c1, 0);
-      attn_matrix_times_(f, &a->w[4], 0, 0, c, WIDE, n, y, sy, 0, dm, c0, c1, 1);
-      attn_matrix_times_(f, &a->w[5], 0, 0, c, WIDE, n, rx, dm, 0, dm, c0, c1, 0);
+      attn_matrix_times_(f, &a->w[2], &part, in, WIDE, y, 1);
+      attn_matrix_times_(f, &a->w[3], &part, in, WIDE, x, 0);
+      attn_matrix_times_(f, &a->w[4], &part, c, WIDE, y, 1);
+      attn_matrix_times_(f, &a->w[5], &part, c, WIDE, r_x, 0);
     } else {
-      attn_matrix_times_(f, &a->w[4], 0, 0, in, WIDE, n, two ? y : x, two ? sy : sx, 0, dm, c0, c1,
-                         1);
-      if (two) attn_matrix_times_(f, &a->w[5], 0, 0, c, WIDE, n, y, sy, 0, dm, c0, c1, 1);
+      attn_matrix_times_(f, &a->w[4], &part, in, WIDE, two ? y : x, 1);
+      if (two) attn_matrix_times_(f, &a->w[5], &part, c, WIDE, y, 1);
     }
     for (int64_t r = 0; r < n; r++) {
       char *o = attn_at_(&a->o, b, 0, first + r) + attn_bytes_(a->o.dtype, c0);
-      const float *skip = x + r * sx + c0, *side = gru || two ? c + r * WIDE : y + r * sy + c0;
+      const float *skip = x.p + r * x.stride + c0;
+      const float *side = gru || two ? c + r * WIDE : y.p + r * y.stride + c0;
       float *from = in + r * WIDE, *to = a->o.dtype == ATTN_F32 ? (float *)(void *)o : from;
       attn_on_(gate, f)->gate(to, from, a->kind == ATTN_GTRXL_HIGHWAY ? -1.0f : 1.0f,
                               input ? NULL : less, input ? side : skip, input ? skip : side, cols,
