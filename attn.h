@@ -17846,6 +17846,16 @@ ATTN_COLD_ attn_status attn_step_call_(attn_error_ *e, const attn_table_ *table,
   return attn_end_(bytes ? NULL : ctx, e);
 }
 
+/* The same of a call that may have nothing to do: nothing names what there is none of, or is null. */
+ATTN_COLD_ attn_status attn_step_call_or_(attn_error_ *e, const attn_table_ *table, int workers,
+                                          attn_ctx *ctx, attn_steps_fn_ steps, void *job,
+                                          const char *path, const char *nothing, size_t *bytes) {
+  if (!nothing || e->status != ATTN_OK)
+    return attn_step_call_(e, table, workers, ctx, steps, job, path, bytes);
+  if (!bytes) attn_report_(ctx, table, 1, "no-op", nothing);
+  return attn_end_(bytes ? NULL : ctx, e);
+}
+
 /* A public call and its workspace query: both are name_call_(arguments, ctx, bytes), which with bytes only
  * measures. */
 #define ATTN_OPEN_(...) __VA_ARGS__
@@ -41910,25 +41920,33 @@ ATTN_COLD_ attn_tensor attn_xl_heads_(attn_tensor w, int64_t heads) {
   return w;
 }
 
+/* r = w_r times the encodings of n positions, matrices of a head each. */
+ATTN_COLD_ int attn_xl_distances_(attn_stage_ *s, attn_tensor *r, attn_tensor w_r, int64_t heads,
+                                  int64_t n, const attn_sinusoid_params *pe) {
+  const attn_tensor sines = attn_stage_tensor_(s, 1, 1, n, w_r.len);
+  *r = attn_stage_tensor_(s, 1, heads, n, w_r.dim / heads);
+  return attn_stage_sinusoid_(s, sines, pe) &&
+         attn_stage_gemm_(s, *r, sines, attn_xl_heads_(w_r, heads), NULL);
+}
+
 ATTN_COLD_ int attn_xl_steps_(attn_stage_ *s, void *job) {
   const attn_xl_job_ *j = (const attn_xl_job_ *)job;
   const attn_xl_layer_params *g = &j->p;
   const int64_t b = j->x.batch, h = g->heads, t = j->x.len, m = g->mem.len, keys = m + t;
   const attn_tensor w_q = attn_xl_heads_(g->w_q, h), w_k = attn_xl_heads_(g->w_k, h);
-  const attn_tensor w_r = attn_xl_heads_(g->w_r, h), w_v = attn_xl_heads_(g->w_v, h);
+  const attn_tensor w_v = attn_xl_heads_(g->w_v, h);
   const int64_t first = g->bidirectional && t > 0 ? 1 - t : 0;
   const attn_tensor q = attn_stage_tensor_(s, b, h, t, j->dk);
   const attn_tensor k = attn_stage_tensor_(s, b, h, keys, j->dk);
   const attn_tensor v = attn_stage_tensor_(s, b, h, keys, j->dv);
-  const attn_tensor sines = attn_stage_tensor_(s, 1, 1, keys - first, j->x.dim);
-  const attn_tensor r = attn_stage_tensor_(s, 1, h, keys - first, j->dk);
+  attn_tensor r;
   attn_sinusoid_params pe;
   attn_sdpa_params p;
   memset(&pe, 0, sizeof pe);
   memset(&p, 0, sizeof p);
   pe.start = first, pe.base = g->base;
   pe.layout = g->interleaved ? ATTN_SINUSOID_INTERLEAVED : ATTN_SINUSOID_HALVES;
-  if (!attn_stage_sinusoid_(s, sines, &pe) || !attn_stage_gemm_(s, r, sines, w_r, NULL) ||
+  if (!attn_xl_distances_(s, &r, g->w_r, h, keys - first, &pe) ||
       !attn_stage_gemm_(s, q, j->x, w_q, NULL) ||
       !attn_stage_gemm_(s, attn_stage_rows_(k, m, t), j->x, w_k, NULL) ||
       !attn_stage_gemm_(s, attn_stage_rows_(v, m, t), j->x, w_v, NULL))
@@ -41951,17 +41969,11 @@ ATTN_COLD_ int attn_xl_steps_(attn_stage_ *s, void *job) {
 ATTN_COLD_ attn_status attn_xl_call_(attn_xl_job_ *j, const attn_xl_layer_params *params,
                                      attn_ctx *ctx, size_t *bytes) {
   attn_error_ e = {ATTN_OK, NULL};
-  const attn_table_ *table;
-  int workers;
-  if (attn_xl_check_(&e, j, params, ctx, &table, &workers)) {
-    attn_stage_ s = attn_stage_open_(&e, table, workers, ctx, bytes != NULL);
-    if (j->x.len == 0 || j->x.batch == 0) {
-      if (!bytes) attn_report_(ctx, table, 1, "no-op", "no queries");
-    } else {
-      attn_stage_call_(&s, ctx, attn_xl_steps_, j, "projections, xl scores", bytes);
-    }
-  }
-  return attn_end_(bytes ? NULL : ctx, &e);
+  const attn_table_ *table = NULL;
+  int workers = 1;
+  (void)attn_xl_check_(&e, j, params, ctx, &table, &workers);
+  return attn_step_call_or_(&e, table, workers, ctx, attn_xl_steps_, j, "projections, xl scores",
+                            j->x.len == 0 || j->x.batch == 0 ? "no queries" : NULL, bytes);
 }
 
 ATTN_COLD_ attn_status attn_xl_layer_call_(attn_tensor o, attn_tensor x,
@@ -42451,26 +42463,17 @@ ATTN_COLD_ int attn_segment_layer_check_(attn_error_ *e, attn_segment_layer_job_
          attn_check_apart_(e, ctx, op, COUNT, more, 4);
 }
 
-/* r of the distances in sight: the sines of each, then the cosines, times w_r. */
-ATTN_COLD_ int attn_segment_distances_(attn_stage_ *s, attn_tensor *r, attn_tensor w_r,
-                                       int64_t heads, int64_t n) {
-  const attn_tensor sines = attn_stage_tensor_(s, 1, 1, n, w_r.len);
-  attn_sinusoid_params pe;
-  memset(&pe, 0, sizeof pe);
-  pe.layout = ATTN_SINUSOID_HALVES;
-  *r = attn_stage_tensor_(s, 1, heads, n, w_r.dim / heads);
-  return attn_stage_sinusoid_(s, sines, &pe) &&
-         attn_stage_gemm_(s, *r, sines, attn_xl_heads_(w_r, heads), NULL);
-}
-
 ATTN_COLD_ int attn_segment_layer_steps_(attn_stage_ *s, void *job) {
   const attn_segment_layer_job_ *j = (const attn_segment_layer_job_ *)job;
   const attn_segment_layer_params *p = &j->p;
   attn_lift_ lift;
   attn_segment_job_ core;
+  attn_sinusoid_params pe;
   if (j->output) return attn_stage_close_(s, j->o, j->x, j->h, p->w_o, p->sublayer, &p->norm);
   memset(&lift, 0, sizeof lift);
   memset(&core, 0, sizeof core);
+  memset(&pe, 0, sizeof pe);
+  pe.layout = ATTN_SINUSOID_HALVES;
   lift.norm = attn_segment_norm_(p);
   attn_memory_take_(&lift.x, &p->compressed, 0, p->compressed.len);
   attn_memory_take_(&lift.x, &p->memory, 0, p->memory.len);
@@ -42491,7 +42494,7 @@ ATTN_COLD_ int attn_segment_layer_steps_(attn_stage_ *s, void *job) {
   attn_lift_add_(&lift, core.k, p->w_k, 0);
   attn_lift_add_(&lift, core.v, p->w_v, 0);
   if (p->w_r.data &&
-      !attn_segment_distances_(s, &core.p.r, p->w_r, h, attn_segment_reach_(&core.p, m + t)))
+      !attn_xl_distances_(s, &core.p.r, p->w_r, h, attn_segment_reach_(&core.p, m + t), &pe))
     return 0;
   return attn_stage_lift_(s, &lift) && attn_segment_steps_(s, &core) &&
          (!p->w_o.data || attn_stage_close_(s, j->o, core.o, j->h, p->w_o, p->sublayer, &p->norm));
@@ -42503,18 +42506,12 @@ ATTN_COLD_ attn_status attn_segment_layer_job_call_(attn_segment_layer_job_ *j,
                                                     const char *path, attn_ctx *ctx,
                                                     size_t *bytes) {
   attn_error_ e = {ATTN_OK, NULL};
-  const attn_table_ *table;
-  int workers;
-  if (attn_segment_layer_check_(&e, j, params, ctx, &table, &workers)) {
-    attn_stage_ s = attn_stage_open_(&e, table, workers, ctx, bytes != NULL);
-    const attn_tensor *usage = &j->p.attention.usage;
-    if (j->h.batch == 0 || (j->h.len == 0 && !usage->data)) {
-      if (!bytes) attn_report_(ctx, table, 1, "no-op", "no rows");
-    } else {
-      attn_stage_call_(&s, ctx, attn_segment_layer_steps_, j, path, bytes);
-    }
-  }
-  return attn_end_(bytes ? NULL : ctx, &e);
+  const attn_table_ *table = NULL;
+  int workers = 1;
+  (void)attn_segment_layer_check_(&e, j, params, ctx, &table, &workers);
+  const int none = j->h.batch == 0 || (j->h.len == 0 && !j->p.attention.usage.data);
+  return attn_step_call_or_(&e, table, workers, ctx, attn_segment_layer_steps_, j, path,
+                            none ? "no rows" : NULL, bytes);
 }
 
 ATTN_COLD_ attn_segment_layer_job_ attn_segment_layer_of_(attn_tensor o, attn_tensor h) {
@@ -48081,23 +48078,19 @@ ATTN_COLD_ int attn_gmlp_steps_(attn_stage_ *s, void *job) {
 ATTN_COLD_ attn_status attn_gmlp_call_(attn_tensor o, attn_tensor x, const attn_gmlp_params *params,
                                        attn_ctx *ctx, size_t *bytes) {
   attn_error_ e = {ATTN_OK, NULL};
-  const attn_table_ *table;
+  const attn_table_ *table = NULL;
   attn_gmlp_job_ j;
-  int workers;
+  int workers = 1;
   memset(&j, 0, sizeof j);
   j.o = o, j.x = x;
   if (params) j.p = *params;
-  if (!params) {
+  if (!params)
     attn_reject_(&e, ATTN_E_NULL, "params must not be null: it has the weights");
-  } else if (attn_gmlp_check_(&e, &j, ctx, &table, &workers)) {
-    attn_stage_ s = attn_stage_open_(&e, table, workers, ctx, bytes != NULL);
-    if (o.batch == 0 || o.len == 0) {
-      if (!bytes) attn_report_(ctx, table, 1, "no-op", "no rows");
-    } else {
-      attn_stage_call_(&s, ctx, attn_gmlp_steps_, &j, "products, a gate along the sequence", bytes);
-    }
-  }
-  return attn_end_(bytes ? NULL : ctx, &e);
+  else
+    (void)attn_gmlp_check_(&e, &j, ctx, &table, &workers);
+  return attn_step_call_or_(&e, table, workers, ctx, attn_gmlp_steps_, &j,
+                            "products, a gate along the sequence",
+                            o.batch == 0 || o.len == 0 ? "no rows" : NULL, bytes);
 }
 
 ATTN_CALL_(attn_gmlp, (o, x, params), attn_tensor o, attn_tensor x, const attn_gmlp_params *params)
@@ -48212,23 +48205,19 @@ ATTN_COLD_ attn_status attn_mixer_call_(attn_tensor o, attn_tensor x,
                                         const attn_mixer_params *params, attn_ctx *ctx,
                                         size_t *bytes) {
   attn_error_ e = {ATTN_OK, NULL};
-  const attn_table_ *table;
+  const attn_table_ *table = NULL;
   attn_mixer_job_ j;
-  int workers;
+  int workers = 1;
   memset(&j, 0, sizeof j);
   j.o = o, j.x = x;
   if (params) j.p = *params;
-  if (!params) {
+  if (!params)
     attn_reject_(&e, ATTN_E_NULL, "params must not be null: it has the weights");
-  } else if (attn_mixer_check_(&e, &j, ctx, &table, &workers)) {
-    attn_stage_ s = attn_stage_open_(&e, table, workers, ctx, bytes != NULL);
-    if (o.batch == 0 || o.len == 0) {
-      if (!bytes) attn_report_(ctx, table, 1, "no-op", "no rows");
-    } else {
-      attn_stage_call_(&s, ctx, attn_mixer_steps_, &j, "products along tokens and channels", bytes);
-    }
-  }
-  return attn_end_(bytes ? NULL : ctx, &e);
+  else
+    (void)attn_mixer_check_(&e, &j, ctx, &table, &workers);
+  return attn_step_call_or_(&e, table, workers, ctx, attn_mixer_steps_, &j,
+                            "products along tokens and channels",
+                            o.batch == 0 || o.len == 0 ? "no rows" : NULL, bytes);
 }
 
 ATTN_CALL_(attn_mixer, (o, x, params), attn_tensor o, attn_tensor x,

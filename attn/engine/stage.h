@@ -159,6 +159,16 @@ ATTN_COLD_ attn_status attn_step_call_(attn_error_ *e, const attn_table_ *table,
   return attn_end_(bytes ? NULL : ctx, e);
 }
 
+/* The same of a call that may have nothing to do: nothing names what there is none of, or is null. */
+ATTN_COLD_ attn_status attn_step_call_or_(attn_error_ *e, const attn_table_ *table, int workers,
+                                          attn_ctx *ctx, attn_steps_fn_ steps, void *job,
+                                          const char *path, const char *nothing, size_t *bytes) {
+  if (!nothing || e->status != ATTN_OK)
+    return attn_step_call_(e, table, workers, ctx, steps, job, path, bytes);
+  if (!bytes) attn_report_(ctx, table, 1, "no-op", nothing);
+  return attn_end_(bytes ? NULL : ctx, e);
+}
+
 /* A public call and its workspace query: both are name_call_(arguments, ctx, bytes), which with bytes only
  * measures. */
 #define ATTN_OPEN_(...) __VA_ARGS__

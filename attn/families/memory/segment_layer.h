@@ -218,26 +218,17 @@ ATTN_COLD_ int attn_segment_layer_check_(attn_error_ *e, attn_segment_layer_job_
          attn_check_apart_(e, ctx, op, COUNT, more, 4);
 }
 
-/* r of the distances in sight: the sines of each, then the cosines, times w_r. */
-ATTN_COLD_ int attn_segment_distances_(attn_stage_ *s, attn_tensor *r, attn_tensor w_r,
-                                       int64_t heads, int64_t n) {
-  const attn_tensor sines = attn_stage_tensor_(s, 1, 1, n, w_r.len);
-  attn_sinusoid_params pe;
-  memset(&pe, 0, sizeof pe);
-  pe.layout = ATTN_SINUSOID_HALVES;
-  *r = attn_stage_tensor_(s, 1, heads, n, w_r.dim / heads);
-  return attn_stage_sinusoid_(s, sines, &pe) &&
-         attn_stage_gemm_(s, *r, sines, attn_xl_heads_(w_r, heads), NULL);
-}
-
 ATTN_COLD_ int attn_segment_layer_steps_(attn_stage_ *s, void *job) {
   const attn_segment_layer_job_ *j = (const attn_segment_layer_job_ *)job;
   const attn_segment_layer_params *p = &j->p;
   attn_lift_ lift;
   attn_segment_job_ core;
+  attn_sinusoid_params pe;
   if (j->output) return attn_stage_close_(s, j->o, j->x, j->h, p->w_o, p->sublayer, &p->norm);
   memset(&lift, 0, sizeof lift);
   memset(&core, 0, sizeof core);
+  memset(&pe, 0, sizeof pe);
+  pe.layout = ATTN_SINUSOID_HALVES;
   lift.norm = attn_segment_norm_(p);
   attn_memory_take_(&lift.x, &p->compressed, 0, p->compressed.len);
   attn_memory_take_(&lift.x, &p->memory, 0, p->memory.len);
@@ -258,7 +249,7 @@ ATTN_COLD_ int attn_segment_layer_steps_(attn_stage_ *s, void *job) {
   attn_lift_add_(&lift, core.k, p->w_k, 0);
   attn_lift_add_(&lift, core.v, p->w_v, 0);
   if (p->w_r.data &&
-      !attn_segment_distances_(s, &core.p.r, p->w_r, h, attn_segment_reach_(&core.p, m + t)))
+      !attn_xl_distances_(s, &core.p.r, p->w_r, h, attn_segment_reach_(&core.p, m + t), &pe))
     return 0;
   return attn_stage_lift_(s, &lift) && attn_segment_steps_(s, &core) &&
          (!p->w_o.data || attn_stage_close_(s, j->o, core.o, j->h, p->w_o, p->sublayer, &p->norm));
@@ -270,18 +261,12 @@ ATTN_COLD_ attn_status attn_segment_layer_job_call_(attn_segment_layer_job_ *j,
                                                     const char *path, attn_ctx *ctx,
                                                     size_t *bytes) {
   attn_error_ e = {ATTN_OK, NULL};
-  const attn_table_ *table;
-  int workers;
-  if (attn_segment_layer_check_(&e, j, params, ctx, &table, &workers)) {
-    attn_stage_ s = attn_stage_open_(&e, table, workers, ctx, bytes != NULL);
-    const attn_tensor *usage = &j->p.attention.usage;
-    if (j->h.batch == 0 || (j->h.len == 0 && !usage->data)) {
-      if (!bytes) attn_report_(ctx, table, 1, "no-op", "no rows");
-    } else {
-      attn_stage_call_(&s, ctx, attn_segment_layer_steps_, j, path, bytes);
-    }
-  }
-  return attn_end_(bytes ? NULL : ctx, &e);
+  const attn_table_ *table = NULL;
+  int workers = 1;
+  (void)attn_segment_layer_check_(&e, j, params, ctx, &table, &workers);
+  const int none = j->h.batch == 0 || (j->h.len == 0 && !j->p.attention.usage.data);
+  return attn_step_call_or_(&e, table, workers, ctx, attn_segment_layer_steps_, j, path,
+                            none ? "no rows" : NULL, bytes);
 }
 
 ATTN_COLD_ attn_segment_layer_job_ attn_segment_layer_of_(attn_tensor o, attn_tensor h) {

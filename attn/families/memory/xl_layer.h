@@ -78,25 +78,33 @@ ATTN_COLD_ attn_tensor attn_xl_heads_(attn_tensor w, int64_t heads) {
   return w;
 }
 
+/* r = w_r times the encodings of n positions, matrices of a head each. */
+ATTN_COLD_ int attn_xl_distances_(attn_stage_ *s, attn_tensor *r, attn_tensor w_r, int64_t heads,
+                                  int64_t n, const attn_sinusoid_params *pe) {
+  const attn_tensor sines = attn_stage_tensor_(s, 1, 1, n, w_r.len);
+  *r = attn_stage_tensor_(s, 1, heads, n, w_r.dim / heads);
+  return attn_stage_sinusoid_(s, sines, pe) &&
+         attn_stage_gemm_(s, *r, sines, attn_xl_heads_(w_r, heads), NULL);
+}
+
 ATTN_COLD_ int attn_xl_steps_(attn_stage_ *s, void *job) {
   const attn_xl_job_ *j = (const attn_xl_job_ *)job;
   const attn_xl_layer_params *g = &j->p;
   const int64_t b = j->x.batch, h = g->heads, t = j->x.len, m = g->mem.len, keys = m + t;
   const attn_tensor w_q = attn_xl_heads_(g->w_q, h), w_k = attn_xl_heads_(g->w_k, h);
-  const attn_tensor w_r = attn_xl_heads_(g->w_r, h), w_v = attn_xl_heads_(g->w_v, h);
+  const attn_tensor w_v = attn_xl_heads_(g->w_v, h);
   const int64_t first = g->bidirectional && t > 0 ? 1 - t : 0;
   const attn_tensor q = attn_stage_tensor_(s, b, h, t, j->dk);
   const attn_tensor k = attn_stage_tensor_(s, b, h, keys, j->dk);
   const attn_tensor v = attn_stage_tensor_(s, b, h, keys, j->dv);
-  const attn_tensor sines = attn_stage_tensor_(s, 1, 1, keys - first, j->x.dim);
-  const attn_tensor r = attn_stage_tensor_(s, 1, h, keys - first, j->dk);
+  attn_tensor r;
   attn_sinusoid_params pe;
   attn_sdpa_params p;
   memset(&pe, 0, sizeof pe);
   memset(&p, 0, sizeof p);
   pe.start = first, pe.base = g->base;
   pe.layout = g->interleaved ? ATTN_SINUSOID_INTERLEAVED : ATTN_SINUSOID_HALVES;
-  if (!attn_stage_sinusoid_(s, sines, &pe) || !attn_stage_gemm_(s, r, sines, w_r, NULL) ||
+  if (!attn_xl_distances_(s, &r, g->w_r, h, keys - first, &pe) ||
       !attn_stage_gemm_(s, q, j->x, w_q, NULL) ||
       !attn_stage_gemm_(s, attn_stage_rows_(k, m, t), j->x, w_k, NULL) ||
       !attn_stage_gemm_(s, attn_stage_rows_(v, m, t), j->x, w_v, NULL))
@@ -119,17 +127,11 @@ ATTN_COLD_ int attn_xl_steps_(attn_stage_ *s, void *job) {
 ATTN_COLD_ attn_status attn_xl_call_(attn_xl_job_ *j, const attn_xl_layer_params *params,
                                      attn_ctx *ctx, size_t *bytes) {
   attn_error_ e = {ATTN_OK, NULL};
-  const attn_table_ *table;
-  int workers;
-  if (attn_xl_check_(&e, j, params, ctx, &table, &workers)) {
-    attn_stage_ s = attn_stage_open_(&e, table, workers, ctx, bytes != NULL);
-    if (j->x.len == 0 || j->x.batch == 0) {
-      if (!bytes) attn_report_(ctx, table, 1, "no-op", "no queries");
-    } else {
-      attn_stage_call_(&s, ctx, attn_xl_steps_, j, "projections, xl scores", bytes);
-    }
-  }
-  return attn_end_(bytes ? NULL : ctx, &e);
+  const attn_table_ *table = NULL;
+  int workers = 1;
+  (void)attn_xl_check_(&e, j, params, ctx, &table, &workers);
+  return attn_step_call_or_(&e, table, workers, ctx, attn_xl_steps_, j, "projections, xl scores",
+                            j->x.len == 0 || j->x.batch == 0 ? "no queries" : NULL, bytes);
 }
 
 ATTN_COLD_ attn_status attn_xl_layer_call_(attn_tensor o, attn_tensor x,

@@ -107,23 +107,19 @@ ATTN_COLD_ attn_status attn_mixer_call_(attn_tensor o, attn_tensor x,
                                         const attn_mixer_params *params, attn_ctx *ctx,
                                         size_t *bytes) {
   attn_error_ e = {ATTN_OK, NULL};
-  const attn_table_ *table;
+  const attn_table_ *table = NULL;
   attn_mixer_job_ j;
-  int workers;
+  int workers = 1;
   memset(&j, 0, sizeof j);
   j.o = o, j.x = x;
   if (params) j.p = *params;
-  if (!params) {
+  if (!params)
     attn_reject_(&e, ATTN_E_NULL, "params must not be null: it has the weights");
-  } else if (attn_mixer_check_(&e, &j, ctx, &table, &workers)) {
-    attn_stage_ s = attn_stage_open_(&e, table, workers, ctx, bytes != NULL);
-    if (o.batch == 0 || o.len == 0) {
-      if (!bytes) attn_report_(ctx, table, 1, "no-op", "no rows");
-    } else {
-      attn_stage_call_(&s, ctx, attn_mixer_steps_, &j, "products along tokens and channels", bytes);
-    }
-  }
-  return attn_end_(bytes ? NULL : ctx, &e);
+  else
+    (void)attn_mixer_check_(&e, &j, ctx, &table, &workers);
+  return attn_step_call_or_(&e, table, workers, ctx, attn_mixer_steps_, &j,
+                            "products along tokens and channels",
+                            o.batch == 0 || o.len == 0 ? "no rows" : NULL, bytes);
 }
 
 ATTN_CALL_(attn_mixer, (o, x, params), attn_tensor o, attn_tensor x,
