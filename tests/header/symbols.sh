@@ -36,13 +36,14 @@ instructions() { # NAME OBJECT
   check "$1 keeps wide instructions in their tiers" diff /dev/null stray
 }
 
-for name in gcc-O2 gcc-O0 gcc-O3 clang-O2 clang-O0 clang-O3; do
+# symbols.sh [ROW...]: all, or these rows alone.
+for name in ${*:-gcc-O2 gcc-O0 gcc-O3 clang-O2 clang-O0 clang-O3}; do
   row $name
   compiled $name || { not_run "$name symbols: no $compiler here"; continue; }
   case $name in *-O2) exports $name $name.o without_openmp ;; esac
   case $($compiler -dumpmachine) in x86_64*) instructions $name $name.o ;; esac
 done
-compiled gcc-openmp && exports gcc-openmp gcc-openmp.o declared
+[ $# -gt 0 ] || { compiled gcc-openmp && exports gcc-openmp gcc-openmp.o declared; }
 
 echo 'int nothing; 
 #include "attn.h"' >plain.c
