@@ -923,24 +923,26 @@ ATTN_FUNC_ void ATTN_FN_(divide)(float *x, const float *y) {
  * stand there, without zero and scale, i even. */
 ATTN_OUTLINE_ ATTN_VF_ ATTN_FN_(load_any)(const void *row, int64_t i, int n, int kind) {
   unsigned char t[4 * ATTN_W_] = {0};
-  const int64_t at = ATTN_IS_I4_(kind)                   ? i / 2
-                     : attn_quantized_((attn_dtype)kind) ? i
-                     : kind == ATTN_F32                  ? 4 * i
-                                                         : 2 * i;
-  const int bytes = ATTN_IS_I4_(kind)                   ? (n + 1) / 2
-                    : attn_quantized_((attn_dtype)kind) ? n
-                    : kind == ATTN_F32                  ? 4 * n
-                                                        : 2 * n;
+  const int64_t at = ATTN_IS_I4_(kind)      ? i / 2
+                     : ATTN_IS_SMALL_(kind) ? i
+                     : kind == ATTN_F32     ? 4 * i
+                                            : 2 * i;
+  const int bytes = ATTN_IS_I4_(kind)      ? (n + 1) / 2
+                    : ATTN_IS_SMALL_(kind) ? n
+                    : kind == ATTN_F32     ? 4 * n
+                                           : 2 * n;
   for (int c = 0; c < bytes; c++) t[c] = ((const unsigned char *)row)[at + c];
   switch (kind) {
     case ATTN_F32: return ATTN_V_LOAD_((const float *)(const void *)t);
     case ATTN_F16: return ATTN_V_LOAD_F16_((const uint16_t *)(const void *)t);
 #if ATTN_HAS_QUANTIZE
+    case ATTN_BF16: return ATTN_V_LOAD_BF16_((const uint16_t *)(const void *)t);
     case ATTN_I8: return ATTN_V_LOAD_I8_(t);
     case ATTN_I4: return ATTN_V_LOAD_I4_(t);
-    case ATTN_E4M3: return ATTN_V_LOAD_E4M3_(t);
-#endif
+    default: return ATTN_V_LOAD_E4M3_(t);
+#else
     default: return ATTN_V_LOAD_BF16_((const uint16_t *)(const void *)t);
+#endif
   }
 }
 
@@ -952,7 +954,7 @@ ATTN_INLINE_ ATTN_VF_ ATTN_FN_(load)(const void *row, int64_t i, int n, int kind
   }
   if (!ATTN_SPECIALISE_ || n != ATTN_W_) return ATTN_FN_(load_any)(row, i, n, kind);
   if (kind == ATTN_F16) return ATTN_V_LOAD_F16_((const uint16_t *)row + i);
-  if (!attn_quantized_((attn_dtype)kind)) return ATTN_V_LOAD_BF16_((const uint16_t *)row + i);
+  if (!ATTN_IS_SMALL_(kind)) return ATTN_V_LOAD_BF16_((const uint16_t *)row + i);
   if (kind == ATTN_I8) return ATTN_V_LOAD_I8_((const unsigned char *)row + i);
   if (ATTN_IS_I4_(kind)) return ATTN_V_LOAD_I4_((const unsigned char *)row + i / 2);
   return ATTN_V_LOAD_E4M3_((const unsigned char *)row + i);
@@ -1469,10 +1471,10 @@ enum { ATTN_FN_(row_parts) = 16 / ATTN_W_ };
 
 /* Where column c (in the order above, at the start of a vector) is. */
 ATTN_INLINE_ int64_t ATTN_FN_(row_bytes)(int64_t c, const int kind) {
-  return ATTN_IS_I4_(kind)                   ? (c >> 5) * 16 + (c & 15)
-         : attn_quantized_((attn_dtype)kind) ? c
-         : kind == ATTN_F32                  ? 4 * c
-                                             : 2 * c;
+  return ATTN_IS_I4_(kind)      ? (c >> 5) * 16 + (c & 15)
+         : ATTN_IS_SMALL_(kind) ? c
+         : kind == ATTN_F32     ? 4 * c
+                                : 2 * c;
 }
 
 /* A vector of a row, all of whose elements exist; c is a constant, or 4-bit rows would test it. */
@@ -9485,6 +9487,8 @@ ATTN_INLINE_ int64_t attn_bytes_(attn_dtype dtype, int64_t n) {
 /* Types that only keys and values may have. */
 ATTN_INLINE_ int attn_quantized_(attn_dtype dtype) { return ATTN_HAS_QUANTIZE && dtype >= ATTN_I8; }
 
+/* The same of a number, for kernels. */
+#define ATTN_IS_SMALL_(kind) (ATTN_HAS_QUANTIZE && (kind) >= ATTN_I8)
 #define ATTN_IS_I4_(kind) (ATTN_HAS_QUANTIZE && (kind) == ATTN_I4)
 
 ATTN_INLINE_ float attn_from_bits_(uint32_t u) {
@@ -48271,6 +48275,7 @@ ATTN_END_STRICT_
 #undef ATTN_HAS_WEIGHTS_
 #undef ATTN_INLINE_
 #undef ATTN_IS_I4_
+#undef ATTN_IS_SMALL_
 #undef ATTN_KIND_BIAS_
 #undef ATTN_LANE_
 #undef ATTN_LANES_

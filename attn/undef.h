@@ -40,6 +40,7 @@
 #undef ATTN_HAS_WEIGHTS_
 #undef ATTN_INLINE_
 #undef ATTN_IS_I4_
+#undef ATTN_IS_SMALL_
 #undef ATTN_KIND_BIAS_
 #undef ATTN_LANE_
 #undef ATTN_LANES_

@@ -11,6 +11,8 @@ ATTN_INLINE_ int64_t attn_bytes_(attn_dtype dtype, int64_t n) {
 /* Types that only keys and values may have. */
 ATTN_INLINE_ int attn_quantized_(attn_dtype dtype) { return ATTN_HAS_QUANTIZE && dtype >= ATTN_I8; }
 
+/* The same of a number, for kernels. */
+#define ATTN_IS_SMALL_(kind) (ATTN_HAS_QUANTIZE && (kind) >= ATTN_I8)
 #define ATTN_IS_I4_(kind) (ATTN_HAS_QUANTIZE && (kind) == ATTN_I4)
 
 ATTN_INLINE_ float attn_from_bits_(uint32_t u) {

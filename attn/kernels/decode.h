@@ -10,10 +10,10 @@ enum { ATTN_FN_(row_parts) = 16 / ATTN_W_ };
 
 /* Where column c (in the order above, at the start of a vector) is. */
 ATTN_INLINE_ int64_t ATTN_FN_(row_bytes)(int64_t c, const int kind) {
-  return ATTN_IS_I4_(kind)                   ? (c >> 5) * 16 + (c & 15)
-         : attn_quantized_((attn_dtype)kind) ? c
-         : kind == ATTN_F32                  ? 4 * c
-                                             : 2 * c;
+  return ATTN_IS_I4_(kind)      ? (c >> 5) * 16 + (c & 15)
+         : ATTN_IS_SMALL_(kind) ? c
+         : kind == ATTN_F32     ? 4 * c
+                                : 2 * c;
 }
 
 /* A vector of a row, all of whose elements exist; c is a constant, or 4-bit rows would test it. */

@@ -5,24 +5,26 @@
  * stand there, without zero and scale, i even. */
 ATTN_OUTLINE_ ATTN_VF_ ATTN_FN_(load_any)(const void *row, int64_t i, int n, int kind) {
   unsigned char t[4 * ATTN_W_] = {0};
-  const int64_t at = ATTN_IS_I4_(kind)                   ? i / 2
-                     : attn_quantized_((attn_dtype)kind) ? i
-                     : kind == ATTN_F32                  ? 4 * i
-                                                         : 2 * i;
-  const int bytes = ATTN_IS_I4_(kind)                   ? (n + 1) / 2
-                    : attn_quantized_((attn_dtype)kind) ? n
-                    : kind == ATTN_F32                  ? 4 * n
-                                                        : 2 * n;
+  const int64_t at = ATTN_IS_I4_(kind)      ? i / 2
+                     : ATTN_IS_SMALL_(kind) ? i
+                     : kind == ATTN_F32     ? 4 * i
+                                            : 2 * i;
+  const int bytes = ATTN_IS_I4_(kind)      ? (n + 1) / 2
+                    : ATTN_IS_SMALL_(kind) ? n
+                    : kind == ATTN_F32     ? 4 * n
+                                           : 2 * n;
   for (int c = 0; c < bytes; c++) t[c] = ((const unsigned char *)row)[at + c];
   switch (kind) {
     case ATTN_F32: return ATTN_V_LOAD_((const float *)(const void *)t);
     case ATTN_F16: return ATTN_V_LOAD_F16_((const uint16_t *)(const void *)t);
 #if ATTN_HAS_QUANTIZE
+    case ATTN_BF16: return ATTN_V_LOAD_BF16_((const uint16_t *)(const void *)t);
     case ATTN_I8: return ATTN_V_LOAD_I8_(t);
     case ATTN_I4: return ATTN_V_LOAD_I4_(t);
-    case ATTN_E4M3: return ATTN_V_LOAD_E4M3_(t);
-#endif
+    default: return ATTN_V_LOAD_E4M3_(t);
+#else
     default: return ATTN_V_LOAD_BF16_((const uint16_t *)(const void *)t);
+#endif
   }
 }
 
@@ -34,7 +36,7 @@ ATTN_INLINE_ ATTN_VF_ ATTN_FN_(load)(const void *row, int64_t i, int n, int kind
   }
   if (!ATTN_SPECIALISE_ || n != ATTN_W_) return ATTN_FN_(load_any)(row, i, n, kind);
   if (kind == ATTN_F16) return ATTN_V_LOAD_F16_((const uint16_t *)row + i);
-  if (!attn_quantized_((attn_dtype)kind)) return ATTN_V_LOAD_BF16_((const uint16_t *)row + i);
+  if (!ATTN_IS_SMALL_(kind)) return ATTN_V_LOAD_BF16_((const uint16_t *)row + i);
   if (kind == ATTN_I8) return ATTN_V_LOAD_I8_((const unsigned char *)row + i);
   if (ATTN_IS_I4_(kind)) return ATTN_V_LOAD_I4_((const unsigned char *)row + i / 2);
   return ATTN_V_LOAD_E4M3_((const unsigned char *)row + i);
