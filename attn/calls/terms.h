@@ -178,7 +178,8 @@ ATTN_FUNC_ int attn_check_span_(attn_error_ *e, attn_softmax_ *a, int64_t rows, 
                            "params.span.z must be aligned to its elements", span);
 }
 
-/* All score terms of p, into a; spans are what they read. a has extents, scale, window. */
+/* All score terms of a, which has taken them (attn_terms_take_), with its extents, scale and window; spans
+ * are what they read. */
 ATTN_FUNC_ int attn_check_terms_(attn_error_ *e, attn_softmax_ *a, const attn_sdpa_params *p,
                                  attn_span_ *span) {
   const int64_t rows = attn_mul_(attn_mul_(a->q.batch, a->q.heads), a->q.len);

@@ -52,6 +52,11 @@ for level in -O0 -O1; do
   check "plain alone has the same bits" cmp whole.bits plain.bits
 done
 
+# Schedules, key lists and rectified weights without the terms that the engine has beside them.
+check "without terms" gcc -std=c99 -Wall -Wextra -Werror -O1 -DATTN_SMALL -DATTN_IMPLEMENTATION \
+  "-DATTN_ONLY=(ATTN_FAMILY_PATTERN|ATTN_FAMILY_EDGES|ATTN_FAMILY_RELU)" -I. -o use "$here/use.c" -lm
+check "without terms runs" ./use
+
 left() { # FUNCTION FAMILY
   printf '#define ATTN_ONLY ATTN_FAMILY_%s\n#include "attn.h"\n' "$3" >left.c
   printf 'int main(void) { attn_tensor t = {0}; return %s; }\n' "$2" >>left.c
