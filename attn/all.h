@@ -123,6 +123,7 @@ ATTN_BEGIN_STRICT_
 #include "engine/addend.h"
 #include "engine/block.h"
 #include "engine/terms.h"
+#include "engine/stretch.h"
 #include "engine/lists.h"
 #include "engine/softmax.h"
 #include "engine/decode.h"

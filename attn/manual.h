@@ -149,8 +149,10 @@
  *   says otherwise.
  *   avx2, avx512 and neon give the same bits, for any number of workers, any batch around a row
  *   and any division of the queries over calls: each score is one chain of fused multiply-adds
- *   in the order of the head dimension, each output one in the order of the keys, and the
- *   running maximum moves at multiples of 128 keys. (A schedule puts rows and keys together in
+ *   in the order of the head dimension, each output a sum of sums over blocks of 128 keys, in
+ *   order, and the running maximum moves at multiples of 128 keys. Errors do not grow with the
+ *   number of keys: within 1e-6 of sum_j P_ij |v_j| up to 65536 of them, with q and k of
+ *   deviation 1. (A schedule puts rows and keys together in
  *   its own way: one schedule, the same bits everywhere; another of the same pairs, the same
  *   bounds.) scalar rounds differently in the last bits; 32-bit ARM flushes subnormal numbers.
  *   Compile without -ffast-math.

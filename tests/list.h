@@ -613,6 +613,10 @@
   X(J1_cache_of_all)                        \
   X(A1_decode_window_of_a_stream)           \
   X(A1_decode_golden)                       \
+  X(A1_any_length)                          \
+  X(A4_any_length)                          \
+  X(A7_any_length)                          \
+  X(B3_any_length)                          \
   X(E0_random_vectors)                      \
   X(E0_random_integers)                     \
   X(E0_random_normals)                      \

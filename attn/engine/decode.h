@@ -169,12 +169,17 @@ ATTN_FUNC_ int attn_few_block_(attn_tile_ *t, attn_block_ *b, int64_t base, int6
   return b->partial ? 2 : 1;
 }
 
+/* What the sums of row r are multiplied by; null: there are none yet. */
+ATTN_FUNC_ const float *attn_few_alpha_(const attn_tile_ *t, int r) {
+  return t->blocks > 1 ? t->alpha + r : NULL;
+}
+
 /* In the careful sweep: the values of each row's own keys alone. */
 ATTN_FUNC_ void attn_few_own_values_(attn_tile_ *t, const attn_block_ *b, int64_t base, int64_t j0,
                                      int64_t j1) {
   const int64_t width = attn_row_width_(t->a->v.dim);
   for (int r = 0; r < t->n; r++) {
-    const float *alpha = t->alpha + r;
+    const float *alpha = attn_few_alpha_(t, r);
     for (int64_t j = j0, n; j < j1; j += n) {
 #define ATTN_READS_(key) \
   (b ? attn_block_reads_(t, b, (int)((key)-b->j0), r) : t->lo[r] <= (key) && (key) < t->hi[r])
@@ -185,8 +190,8 @@ ATTN_FUNC_ void attn_few_own_values_(attn_tile_ *t, const attn_block_ *b, int64_
       if (reads) attn_few_values_(t, base, j, j + n, r, 1, alpha);
       if (reads) alpha = NULL;
     }
-    if (alpha)
-      for (int64_t c = 0; c < width; c++) t->w.row_o[r * width + c] *= *alpha;
+    float *o = t->w.row_o + r * width, *sum = o + ATTN_ROWS_ * width;
+    for (int64_t c = 0; alpha && c < width; c++) o[c] = (o[c] + sum[c]) * *alpha, sum[c] = 0.0f;
   }
 }
 
@@ -220,21 +225,33 @@ ATTN_FUNC_ void attn_few_walk_(attn_tile_ *t) {
     }
     t->partial |= partial;
     attn_on_(few, f)->softmax_rows(t->w.row_s, t->n, t->m, t->l, t->alpha);
+    if (++t->blocks == 2)
+      memset(t->w.row_o, 0, (size_t)(t->n * attn_row_width_(a->v.dim)) * sizeof(float));
     if (t->careful && partial)
       attn_few_own_values_(t, open ? &b : NULL, base, j0, j1);
     else
-      attn_few_values_(t, base, j0, j1, 0, t->n, t->alpha);
+      attn_few_values_(t, base, j0, j1, 0, t->n, attn_few_alpha_(t, 0));
   }
 }
 
 ATTN_FUNC_ void attn_few_sweep_(attn_tile_ *t) {
+  const int64_t width = attn_row_width_(t->a->v.dim);
+  float *o = t->w.row_o;
+  const size_t bytes = (size_t)(t->n * width) * sizeof(float);
   attn_tile_load_(t);
-  t->partial = 0, t->scored = 1;
-  memset(t->w.row_o, 0, (size_t)(ATTN_ROWS_ * attn_row_width_(t->a->v.dim)) * sizeof(float));
+  t->partial = 0, t->scored = 1, t->blocks = 0;
+  memset(o + ATTN_ROWS_ * width, 0, bytes);
   for (int part = 0; part < attn_tile_parts_(t); part++) {
     attn_tile_part_(t, part);
     attn_few_walk_(t);
   }
+  if (t->blocks < 2) {
+    memcpy(o, o + ATTN_ROWS_ * width, bytes);
+    return;
+  }
+  attn_kv_rows_ none = t->rows_v; /* the last block is complete */
+  none.n = 0;
+  attn_on_(few, t->a->table)->value_rows(o, width, t->w.row_s, t->n, &none, attn_alpha_one_);
 }
 
 /* Sinks, division and storage of rows whose sums are complete. */

@@ -264,12 +264,15 @@ ATTN_FUNC_ void attn_list_values_(attn_tile_ *t, int32_t *const *index, const in
   if (!ATTN_PART_(TERMS, a->relative.values.data)) return;
   const int64_t c = attn_relative_clip_(a);
   attn_on_(tile, f)->scale_block(t->w.rel_values, t->rel_rows, 0, t->groups, t->alpha);
-  for (int r = 0; r < t->n; r++)
+  for (int r = 0; r < t->n; r++) {
+    attn_beyond_ x = {{{0}, {0}}, c};
     for (int e = 0; e < kept[r]; e++) {
       const int64_t d = attn_clamp_(index[r][e] - t->pos[r], -c, c) - t->rel_first;
-      t->w.rel_values[d * ATTN_TILE_ + r] += ((const float *)row[r])[e];
+      attn_relative_add_(t, &x, r, index[r][e], ((const float *)row[r])[e]);
       t->w.rel_hit[d * ATTN_TILE_ + r] = 1;
     }
+    attn_relative_meet_(t, &x, r, r + 1);
+  }
 }
 
 /* Walks the lists of a tile. started = the accumulator holds something; the result too. */
@@ -298,8 +301,13 @@ ATTN_FUNC_ int attn_tile_lists_(attn_tile_ *t, int started) {
     a->table->unpack(to, t->w.ot, t->n, dv, ATTN_F32, NULL);
   else
     memset(t->w.o_rows, 0, (size_t)(ATTN_TILE_ * dv) * sizeof(float));
-  for (;;) {
+  for (int64_t block = 0;; block++) {
     int most = 0;
+    if (block && block % (ATTN_STRETCH_ / ATTN_BLOCK_) == 0 && any) {
+      a->table->pack(t->w.ot, from, t->n, dv, ATTN_F32, 1.0f, FLT_MIN);
+      attn_tile_fold_(t);
+      memset(t->w.o_rows, 0, (size_t)(ATTN_TILE_ * dv) * sizeof(float));
+    }
     for (int r = 0; r < t->n; r++) {
       int32_t *edges = t->w.index + (ATTN_TILE_ + r) * ATTN_BLOCK_;
       count[r] = attn_list_take_(t, &list[r], r, index[r], edges);

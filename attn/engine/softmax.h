@@ -49,15 +49,17 @@ ATTN_FUNC_ void attn_block_emit_(attn_tile_ *t, const attn_block_ *b, const attn
         if (m < 1.0f && t->w.s[e * ATTN_TILE_ + r] > -INFINITY)
           t->w.s[e * ATTN_TILE_ + r] += m > 0.0f ? (float)attn_log2_(m) : -INFINITY;
       }
-  if (t->a->phase > 0)
-    for (int r = 0; r < t->n; r++) { /* earlier phases have written other cells */
+  const int again =
+      t->a->phase > 0 || t->a->keep; /* earlier phases or parts have written other cells */
+  if (again)
+    for (int r = 0; r < t->n; r++) {
       float *row = (float *)(void *)attn_at_(&t->a->map, t->batch, t->head[r], t->row[r]);
       for (int e = 0; e < b->n; e++) {
         const float s = t->w.s[e * ATTN_TILE_ + r];
         if (s != -INFINITY) row[attn_block_key_(b, e)] = s;
       }
     }
-  if (t->a->phase > 0) return;
+  if (again) return;
   for (int e = 0, n; e < b->n; e += n) {
     n = attn_block_run_(b, e);
     for (int r = 0; r < t->n; r++)
@@ -179,6 +181,7 @@ ATTN_FUNC_ void attn_block_values_(attn_tile_ *t, attn_block_ *b, int started) {
   const attn_table_ *f = a->table;
   const int64_t dv = a->v.dim;
   const float *s = t->w.s;
+  const float *alpha = started && !ATTN_PART_(WEIGHTS_, a->relu) ? t->alpha : NULL;
   attn_ramp_ zone, *ramp = NULL;
   int patch = 0;
   if (ATTN_PART_(TERMS, a->span.z) && b->j0 < t->flat) {
@@ -198,18 +201,22 @@ ATTN_FUNC_ void attn_block_values_(attn_tile_ *t, attn_block_ *b, int started) {
   if (b->whole) {
     attn_block_weights_(t, ramp, 0, b->n, 0, t->groups);
     if (!a->counting)
-      attn_on_(tile, f)->value_block(t->w.ot, s, b->v, b->v_stride, b->n, dv, 0, t->groups,
-                                     started && !ATTN_PART_(WEIGHTS_, a->relu) ? t->alpha : NULL,
+      attn_on_(tile, f)->value_block(t->w.ot, s, b->v, b->v_stride, b->n, dv, 0, t->groups, alpha,
                                      !started);
   } else {
     if (!started) memset(t->w.ot, 0, (size_t)(dv * ATTN_TILE_) * sizeof(float));
-    for (int g = 0; g < t->groups; g++) {
-      if (b->end[g] == 0) continue;
-      attn_block_weights_(t, ramp, b->first[g], b->end[g], g, g + 1);
-      if (started && !ATTN_PART_(WEIGHTS_, a->relu))
-        attn_on_(tile, f)->scale_block(t->w.ot, dv, g, g + 1, t->alpha);
+    for (int g = 0, to; g < t->groups; g = to) { /* groups with the same keys together */
+      const int at = b->first[g], n = b->end[g] - at;
+      for (to = g + 1; to < t->groups && b->first[to] == at && b->end[to] == at + n;) to++;
+      if (n == 0) continue;
+      attn_block_weights_(t, ramp, at, at + n, g, to);
+      if (!a->counting && !b->gaps)
+        attn_on_(tile, f)->value_block(t->w.ot, s + at * ATTN_TILE_, b->v + at * b->v_stride,
+                                       b->v_stride, n, dv, g, to, alpha, 0);
+      else if (alpha)
+        attn_on_(tile, f)->scale_block(t->w.ot, dv, g, to, alpha);
     }
-    for (int i = 0; i < b->count && !a->counting; i++) {
+    for (int i = 0; i < b->count && b->gaps && !a->counting; i++) {
       const attn_segment_ *seg = &b->seg[i];
       attn_on_(tile, f)->value_block(t->w.ot, s + seg->at * ATTN_TILE_,
                                      b->v + seg->at * b->v_stride, b->v_stride, seg->n, dv, seg->g0,
@@ -416,7 +423,9 @@ ATTN_FUNC_ int attn_tile_walk_(attn_tile_ *t, int started) {
       block.partial = t->partial = 1;
       if (!a->choice->on->block(t, &block)) continue;
     }
-    attn_block_values_(t, &block, started);
+    const int64_t at =
+        ATTN_PART_(PATTERN, a->plan) ? attn_ordinal_((int32_t)block.j0, t->plan->step) : block.j0;
+    attn_block_values_(t, &block, attn_tile_stretch_(t, at / ATTN_STRETCH_, started));
     started = 1;
   }
   return started;
@@ -428,13 +437,16 @@ ATTN_FUNC_ int attn_tile_sweep_(attn_tile_ *t) {
   int started = attn_tile_load_(t);
   if (ATTN_PART_(CONTENT, a->choice)) a->choice->on->open(t);
   t->partial = 0;
-  t->xl_next = -1;
+  t->xl_next = t->stretch = -1;
+  t->folded = 0;
   if (ATTN_PART_(EDGES, a->edges) || (ATTN_PART_(PATTERN, a->plan) && t->plan->step == 0))
-    return attn_tile_lists_(t, started);
-  for (int part = 0; part < attn_tile_parts_(t); part++) {
-    attn_tile_part_(t, part);
-    started = attn_tile_walk_(t, started);
-  }
+    started = attn_tile_lists_(t, started);
+  else
+    for (int part = 0; part < attn_tile_parts_(t); part++) {
+      attn_tile_part_(t, part);
+      started = attn_tile_walk_(t, started);
+    }
+  attn_tile_unfold_(t);
   return started;
 }
 
@@ -465,16 +477,17 @@ ATTN_FUNC_ void attn_tile_relative_(attn_tile_ *t) {
   const attn_tensor *v = &a->relative.values;
   const int64_t dv = a->v.dim;
   const float *row = attn_table_row_(v, t->head[0], t->rel_first + attn_relative_clip_(a));
-  if (!t->rel_careful) {
-    attn_on_(tile, a->table)
-        ->value_block(t->w.ot, t->w.rel_values, row, v->stride_len, t->rel_rows, a->v.dim, 0,
-                      t->groups, NULL, 0);
-    return;
-  }
   t->w.held->n = 0;
-  for (int64_t d = 0, n; d < t->rel_rows; d += n) {
-    n = t->rel_rows - d < ATTN_BLOCK_ ? t->rel_rows - d : ATTN_BLOCK_;
+  for (int64_t d = 0, n; d < t->rel_rows; d += n) { /* blocks as of keys, the same for all tiles */
+    n = ATTN_BLOCK_ - (t->rel_first + attn_relative_clip_(a) + d) % ATTN_BLOCK_;
+    if (n > t->rel_rows - d) n = t->rel_rows - d;
     const float *part = row + d * v->stride_len;
+    if (!t->rel_careful) {
+      attn_on_(tile, a->table)
+          ->value_block(t->w.ot, t->w.rel_values + d * ATTN_TILE_, part, v->stride_len, n, dv, 0,
+                        t->groups, NULL, 0);
+      continue;
+    }
     for (int64_t i = 0; i < n; i++)
       for (int64_t c = 0; c < dv; c++) {
         const float x = part[i * v->stride_len + c];

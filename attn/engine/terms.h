@@ -149,32 +149,65 @@ ATTN_FUNC_ void attn_block_relative_hits_(attn_tile_ *t, const attn_block_ *b) {
     }
 }
 
+/* Weights of a block by clipped distance: what lies beyond the clipping distance is many keys, which are
+ * summed from zero as values are; at every other distance there is one key. */
+typedef struct attn_beyond_ {
+  float sum[2][ATTN_GROUP_]; /* on either side; clip 0: both in the first */
+  int64_t clip;
+} attn_beyond_;
+
+/* One weight of row r. */
+ATTN_FUNC_ void attn_relative_add_(attn_tile_ *t, attn_beyond_ *x, int r, int64_t key, float p) {
+  const int64_t d = attn_clamp_(key - t->pos[r], -x->clip, x->clip);
+  if (d == -x->clip)
+    x->sum[0][r % ATTN_GROUP_] += p;
+  else if (d == x->clip)
+    x->sum[1][r % ATTN_GROUP_] += p;
+  else
+    t->w.rel_values[(d - t->rel_first) * ATTN_TILE_ + r] += p;
+}
+
+/* The sums of rows r0 .. r1 of a group meet those of the blocks before. */
+ATTN_FUNC_ void attn_relative_meet_(attn_tile_ *t, const attn_beyond_ *x, int r0, int r1) {
+  for (int side = 0; side < 2; side++) {
+    const int64_t d = (side ? x->clip : -x->clip) - t->rel_first;
+    for (int r = r0; d >= 0 && d < t->rel_rows && r < r1; r++)
+      t->w.rel_values[d * ATTN_TILE_ + r] += x->sum[side][r % ATTN_GROUP_];
+  }
+}
+
+/* The block's weights, of keys that one lane group has scores for. */
+ATTN_FUNC_ void attn_block_relative_group_(attn_tile_ *t, const attn_block_ *b, int g) {
+  static const float one = 1.0f;
+  attn_beyond_ x = {{{0}, {0}}, attn_relative_clip_(t->a)};
+  const int end = b->end[g], r0 = g * ATTN_GROUP_,
+            r1 = t->n < r0 + ATTN_GROUP_ ? t->n : r0 + ATTN_GROUP_;
+  for (int e = b->first[g], n; e < end; e += n) {
+    const int64_t row = attn_relative_row_(t, g, attn_block_key_(b, e), x.clip);
+    const float *p = t->w.s + e * ATTN_TILE_;
+    n = attn_relative_run_(t, b, g, e, end, x.clip);
+    if (row >= 0 && n == end - b->first[g]) { /* a block far away: the same sum */
+      attn_on_(tile, t->a->table)
+          ->value_block(t->w.rel_values + row * ATTN_TILE_, p, &one, 0, n, 1, g, g + 1, NULL, 0);
+      return;
+    }
+    float *sum = x.sum[x.clip > 0 && row + t->rel_first == x.clip];
+    for (int j = 0; j < n && row >= 0; j++)
+      for (int i = 0; i < ATTN_GROUP_; i++) sum[i] += p[j * ATTN_TILE_ + r0 + i];
+    for (int j = 0; j < n && row < 0; j++)
+      for (int r = r0; r < r1; r++)
+        attn_relative_add_(t, &x, r, attn_block_key_(b, e + j), p[j * ATTN_TILE_ + r]);
+  }
+  attn_relative_meet_(t, &x, r0, r1);
+}
+
 /* Adds the block's weights to the sums by distance. */
 ATTN_FUNC_ void attn_block_relative_values_(attn_tile_ *t, const attn_block_ *b, int started) {
-  static const float one = 1.0f;
-  const int64_t c = attn_relative_clip_(t->a);
-  const attn_table_ *f = t->a->table;
-  for (int g = 0; g < t->groups; g++)
-    if (started && b->end[g] > 0)
-      attn_on_(tile, f)->scale_block(t->w.rel_values, t->rel_rows, g, g + 1, t->alpha);
-  for (int i = 0; i < b->count; i++) {
-    const int end = b->seg[i].at + b->seg[i].n;
-    for (int g = b->seg[i].g0; g < b->seg[i].g1; g++)
-      for (int e = b->seg[i].at, n; e < end; e += n) {
-        const int64_t row = attn_relative_row_(t, g, attn_block_key_(b, e), c);
-        const float *p = t->w.s + e * ATTN_TILE_;
-        n = attn_relative_run_(t, b, g, e, end, c);
-        if (row >= 0) {
-          attn_on_(tile, f)->value_block(t->w.rel_values + row * ATTN_TILE_, p, &one, 0, n, 1, g,
-                                         g + 1, NULL, 0);
-          continue;
-        }
-        for (int j = 0; j < n; j++)
-          for (int r = g * ATTN_GROUP_; r < (g + 1) * ATTN_GROUP_ && r < t->n; r++) {
-            const int64_t d = attn_clamp_(attn_block_key_(b, e + j) - t->pos[r], -c, c);
-            t->w.rel_values[(d - t->rel_first) * ATTN_TILE_ + r] += p[j * ATTN_TILE_ + r];
-          }
-      }
+  for (int g = 0; g < t->groups; g++) {
+    if (b->end[g] == 0) continue;
+    if (started)
+      attn_on_(tile, t->a->table)->scale_block(t->w.rel_values, t->rel_rows, g, g + 1, t->alpha);
+    if (t->rel_rows > 0) attn_block_relative_group_(t, b, g);
   }
 }
 

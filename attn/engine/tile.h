@@ -9,6 +9,7 @@ enum {
   ATTN_P_QT_,
   ATTN_P_S_,
   ATTN_P_OT_,
+  ATTN_P_FAR_,
   ATTN_P_K_,
   ATTN_P_V_,
   ATTN_P_BIAS_,
@@ -22,6 +23,7 @@ enum {
   ATTN_P_XL_DOTS_,
   ATTN_P_REL_KEYS_,
   ATTN_P_REL_VALUES_,
+  ATTN_P_REL_FAR_,
   ATTN_P_REL_HIT_,
   ATTN_P_LABELS_,
   ATTN_P_HELD_,
@@ -226,7 +228,7 @@ enum { ATTN_CHUNK_ = 64 };
 typedef struct attn_scratch_ {
   float *qt;                    /* [dk][tile] packed queries */
   float *s;                     /* [block][tile] scores, then weights */
-  float *ot;                    /* [dv][tile] accumulator */
+  float *ot, *far;              /* [dv][tile] accumulator, and that of earlier stretches */
   float *k, *v;                 /* [block][dk], [block][dv] converted or gathered rows */
   float *bias, *dot;            /* [block][tile] */
   unsigned char *hit;           /* [block][tile] which lanes read a value row that is not finite */
@@ -235,16 +237,23 @@ typedef struct attn_scratch_ {
   float *q_rows, *o_rows;       /* [2][tile][dk], [tile][dv] */
   float *xl_qt, *xl_dots;       /* [dk][tile], [ATTN_ROOM_][tile] */
   float *rel_keys, *rel_values; /* [distance][tile]: dots with each vector, weights on each */
+  float *rel_far;               /* of earlier stretches */
   unsigned char *rel_hit;       /* [distance][tile] which lanes have a key at it */
   float *labels;                /* [label][tile] dots with each vector */
   attn_held_ *held;
   int64_t *pairs;
-  float *row_q, *row_s, *row_o; /* [ATTN_ROWS_][dk, ATTN_ROWS_ROOM_, dv], rows padded */
-  float *merge_o, *merge_w;     /* [tile][dv], [split] */
-  int32_t *merge_i;             /* [split] */
-  attn_topk_ *best;             /* the best keys of each row so far */
+  float *row_q, *row_s; /* [ATTN_ROWS_][dk, ATTN_ROWS_ROOM_], rows padded */
+  float *row_o;         /* [2][ATTN_ROWS_][dv]: what is summed, and the block that is being added */
+  float *merge_o, *merge_w; /* [tile][dv], [split] */
+  int32_t *merge_i;         /* [split] */
+  attn_topk_ *best;         /* the best keys of each row so far */
   uint64_t *best_list, *best_spare;
 } attn_scratch_;
+
+/* Keys of a stretch. What a row has summed over them meets the sums of the stretches before as a whole:
+ * a chain over all blocks would drift with the length of the row. A multiple of ATTN_SPLIT_; part of the
+ * bits of every result. */
+#define ATTN_STRETCH_ 2048
 
 /* Distances between a lane group and a block of keys, rounded up. */
 #define ATTN_ROOM_ (ATTN_BLOCK_ + ATTN_GROUP_)
@@ -270,6 +279,11 @@ ATTN_FUNC_ int64_t attn_scratch_plan_(attn_softmax_ *a) {
             lists = gathers || ATTN_PART_(TERMS, a->xl.table.data);
   int64_t size[ATTN_PIECES_] = {0}, total = 0;
   if (!a->by_row || a->seq) size[ATTN_P_QT_] = dk, size[ATTN_P_OT_] = dv;
+  if (!a->few || a->seq) {
+    size[ATTN_P_FAR_] = dv;
+    if (ATTN_PART_(TERMS, a->relative.values.data))
+      size[ATTN_P_REL_FAR_] = attn_piece_(attn_mul_(attn_relative_rows_(a), tile), f);
+  }
   size[ATTN_P_S_] = cells;
   if (gathers || a->k.dtype != ATTN_F32 || (a->seq && a->seq->cached))
     size[ATTN_P_K_] = attn_piece_(attn_mul_(a->k.dim, block), f);
@@ -300,7 +314,7 @@ ATTN_FUNC_ int64_t attn_scratch_plan_(attn_softmax_ *a) {
   if (a->by_row) {
     size[ATTN_P_ROW_Q_] = attn_piece_(attn_mul_(attn_row_width_(a->q.dim), ATTN_ROWS_), f);
     size[ATTN_P_ROW_S_] = attn_piece_(ATTN_ROWS_ROOM_ * ATTN_ROWS_, f);
-    size[ATTN_P_ROW_O_] = attn_piece_(attn_mul_(attn_row_width_(a->v.dim), ATTN_ROWS_), f);
+    size[ATTN_P_ROW_O_] = attn_piece_(attn_mul_(attn_row_width_(a->v.dim), 2 * ATTN_ROWS_), f);
   }
   if (a->few && a->splits > 1) {
     size[ATTN_P_MERGE_O_] = dv;
@@ -324,6 +338,7 @@ ATTN_FUNC_ void attn_scratch_cut_(const attn_softmax_ *a, int worker, attn_scrat
   ATTN_CUT_(qt, float, ATTN_P_QT_);
   ATTN_CUT_(s, float, ATTN_P_S_);
   ATTN_CUT_(ot, float, ATTN_P_OT_);
+  ATTN_CUT_(far, float, ATTN_P_FAR_);
   ATTN_CUT_(k, float, ATTN_P_K_);
   ATTN_CUT_(v, float, ATTN_P_V_);
   ATTN_CUT_(bias, float, ATTN_P_BIAS_);
@@ -337,6 +352,7 @@ ATTN_FUNC_ void attn_scratch_cut_(const attn_softmax_ *a, int worker, attn_scrat
   ATTN_CUT_(xl_dots, float, ATTN_P_XL_DOTS_);
   ATTN_CUT_(rel_keys, float, ATTN_P_REL_KEYS_);
   ATTN_CUT_(rel_values, float, ATTN_P_REL_VALUES_);
+  ATTN_CUT_(rel_far, float, ATTN_P_REL_FAR_);
   ATTN_CUT_(rel_hit, unsigned char, ATTN_P_REL_HIT_);
   ATTN_CUT_(labels, float, ATTN_P_LABELS_);
   ATTN_CUT_(held, attn_held_, ATTN_P_HELD_);
@@ -380,8 +396,12 @@ typedef struct attn_tile_ {
   void *out[ATTN_TILE_];
   float m[ATTN_TILE_], l[ATTN_TILE_], alpha[ATTN_TILE_], top[ATTN_TILE_], spare[ATTN_TILE_];
   float scale[ATTN_TILE_], slope[ATTN_TILE_], rel[ATTN_TILE_], from[ATTN_TILE_], to[ATTN_TILE_];
-  float floor[ATTN_TILE_]; /* of what is chosen */
-  uint64_t done;           /* rows whose output is there already */
+  float floor[ATTN_TILE_];                    /* of what is chosen */
+  float far_m[ATTN_TILE_], far_l[ATTN_TILE_]; /* what w.far holds */
+  int64_t stretch;                            /* the one that is being summed; -1: none yet */
+  int folded;                                 /* w.far holds something */
+  int64_t blocks;                             /* of few queries, so far */
+  uint64_t done;                              /* rows whose output is there already */
   float center[ATTN_TILE_], precision[ATTN_TILE_], start[ATTN_TILE_], count[ATTN_TILE_];
   int32_t index[ATTN_TILE_]; /* of the lanes in an array by distance */
   int64_t flat;              /* keys from here on have a ramp of 1 in every lane */
@@ -553,8 +573,8 @@ ATTN_FUNC_ void attn_tile_bounds_(attn_tile_ *t, int g) {
   t->g[g].pos_min = pos_min, t->g[g].pos_max = pos_max;
 }
 
-/* The keys of a row with `keep` are two parts: 0 .. keep, and from the window's begin, or keep, on. A
- * tile is swept over one after the other. */
+/* The keys of a row with `keep` are two parts: 0 .. keep, and from the window's begin on; one part where
+ * they meet. A tile is swept over one after the other. */
 ATTN_FUNC_ int attn_tile_parts_(const attn_tile_ *t) { return t->a->keep ? 2 : 1; }
 
 ATTN_FUNC_ void attn_tile_part_(attn_tile_ *t, int part) {
@@ -562,9 +582,9 @@ ATTN_FUNC_ void attn_tile_part_(attn_tile_ *t, int part) {
   if (!keep) return;
   for (int r = 0; r < t->n; r++) {
     const int64_t lo = t->wide_lo[r], hi = t->wide_hi[r];
-    const int64_t from = t->near[r] > keep ? t->near[r] : keep;
-    t->lo[r] = part == 0 || lo > from ? lo : from;
-    t->hi[r] = part == 0 && hi > keep ? keep : hi;
+    const int meet = t->near[r] <= keep;
+    t->lo[r] = part == 0 ? lo : meet ? hi : lo > t->near[r] ? lo : t->near[r];
+    t->hi[r] = part == 0 && !meet && hi > keep ? keep : hi;
   }
   for (int g = 0; g < t->groups; g++) attn_tile_bounds_(t, g);
 }

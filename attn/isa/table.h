@@ -59,6 +59,11 @@ typedef struct attn_modifiers_ {
   const float *hi;
 } attn_modifiers_;
 
+/* The factor of a tile whose accumulator keeps its scale. */
+static const float attn_alpha_one_[ATTN_TILE_] = {
+    1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1,
+    1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
+
 /* Which modifiers are present. */
 enum {
   ATTN_USE_CAP_ = 1,
@@ -172,12 +177,14 @@ typedef struct attn_tile_table_ { /* a tile of scores */
    * s = 2^(s - m') times the ramp (null = 1), l = l alpha + sum_j s */
   void (*softmax_block)(float *s, int64_t n, int g0, int g1, float *m, float *l, float *alpha,
                         const float *top, const attn_ramp_ *ramp);
-  /* ot[c][lane] = ot[c][lane] alpha[lane] + sum_j v[j][c] p[j][lane] in the order of j. alpha
-   * null = 1; start = ot is taken as 0 */
+  /* ot[c][lane] = ot[c][lane] alpha[lane] + (sum_j v[j][c] p[j][lane] in the order of j, from 0).
+   * alpha null = 1; start = the sum alone */
   void (*value_block)(float *ot, const float *p, const float *v, int64_t stride, int64_t n,
                       int64_t dv, int g0, int g1, const float *alpha, int start);
   /* x[r][lane] *= alpha[lane] */
   void (*scale_block)(float *x, int64_t n, int g0, int g1, const float *alpha);
+  /* x[r][lane] = x[r][lane] alpha[lane] + y[r][lane] */
+  void (*join_block)(float *x, const float *y, int64_t n, int g0, int g1, const float *alpha);
   /* joins one logit without a value to the softmax: scale[lane] *= what the old part keeps */
   void (*join)(float *m, float *l, float *scale, const float *logit);
   /* x[lane] = x / y, 0 where y = 0 */
@@ -187,7 +194,7 @@ typedef struct attn_tile_table_ { /* a tile of scores */
 } attn_tile_table_;
 
 typedef struct attn_relu_table_ { /* rectified weights */
-  /* in place of the softmax: s = max(s, 0), squared if square; l += sum_j s, count += the scores
+  /* in place of the softmax: s = max(s, 0), squared if square; l += (sum_j s, from 0), count += the scores
    * above -inf */
   void (*relu_block)(float *s, int64_t n, int g0, int g1, int square, float *l, float *count);
 } attn_relu_table_;
@@ -201,8 +208,9 @@ typedef struct attn_few_table_ { /* few queries */
   /* joins the scores of a block to the running softmax of each row: m' = max(m, s), alpha =
    * 2^(m - m'), s = 2^(s - m'), l = l alpha + sum_j s, over 16 running sums joined by halves */
   void (*softmax_rows)(float *s, int rows, float *m, float *l, float *alpha);
-  /* p[r][j] *= scale[j]; o[r][c] = o[r][c] alpha[r] + sum_j p[r][j] v[j][c] in the order of j.
-   * alpha null = 1 */
+  /* p[r][j] *= scale[j]; b[r][c] += p[r][j] v[j][c] in the order of j, where b, the sum of a block,
+   * lies ATTN_ROWS_ rows behind o. alpha not null: another block begins, o = (o + b) alpha[r] and b = 0
+   * come first */
   void (*value_rows)(float *o, int64_t width, float *p, int rows, const attn_kv_rows_ *v,
                      const float *alpha);
 } attn_few_table_;
@@ -215,7 +223,7 @@ typedef struct attn_list_table_ { /* lists of keys */
 } attn_list_table_;
 
 typedef struct attn_sum_table_ { /* weighted sums of picked rows */
-  /* o[c] = o[c] alpha + sum_e p[e] v[index[e]][c] in the order of e */
+  /* o[c] = o[c] alpha + (sum_e p[e] v[index[e]][c] in the order of e, from 0) */
   void (*axpys)(float *o, const float *p, const void *v, int64_t stride, const int32_t *index,
                 int64_t n, int64_t dv, attn_dtype dtype, float alpha, int ahead);
 } attn_sum_table_;

@@ -457,16 +457,18 @@ ATTN_FUNC_ void ATTN_FN_(score_rows)(float *s, const float *q, int64_t width, in
 ATTN_FUNC_ void ATTN_FN_(value_rows)(float *o, int64_t width, float *p, int rows,
                                      const attn_kv_rows_ *v, const float *alpha) {
   attn_kv_rows_ x = *v;
-  if (alpha)
-    for (int r = 0; r < rows; r++) {
-      const ATTN_VF_ a = ATTN_V_SET1_(alpha[r]);
-      if (alpha[r] == 1.0f) continue;
-      for (int64_t c = 0; c < width; c += ATTN_W_)
-        ATTN_V_STORE_(o + r * width + c, ATTN_V_MUL_(ATTN_V_LOAD_(o + r * width + c), a));
+  float *b = o + ATTN_ROWS_ * width;
+  for (int r = 0; alpha && r < rows; r++) {
+    const ATTN_VF_ a = ATTN_V_SET1_(alpha[r]);
+    for (int64_t c = r * width; c < (r + 1) * width; c += ATTN_W_) {
+      ATTN_VF_ y = ATTN_V_ADD_(ATTN_V_LOAD_(o + c), ATTN_V_LOAD_(b + c));
+      ATTN_V_STORE_(o + c, ATTN_V_MUL_(y, a));
+      ATTN_V_STORE_(b + c, ATTN_V_ZERO_());
     }
+  }
   ATTN_FN_(rows_scale)(p, rows, v);
   for (int r = 0, n; r < rows; r += n, x.ahead = INT64_MAX / 2) {
-    float *to = o + r * width;
+    float *to = b + r * width;
     const float *from = p + r * ATTN_ROWS_ROOM_;
 #if ATTN_SPECIALISE_
     n = ATTN_ROWS_AT_ONCE_(rows - r);
@@ -485,7 +487,7 @@ ATTN_FUNC_ void ATTN_FN_(value_rows)(float *o, int64_t width, float *p, int rows
 #endif
   }
   const int64_t whole = ATTN_FN_(row_whole)(v->dim, (int)v->dtype);
-  if (whole < v->dim) ATTN_FN_(rows_rest)(o, width, p, rows, v, whole, (int)v->dtype);
+  if (whole < v->dim) ATTN_FN_(rows_rest)(b, width, p, rows, v, whole, (int)v->dtype);
 }
 #undef ATTN_ROWS_AT_ONCE_
 #undef ATTN_ROW_LOAD_

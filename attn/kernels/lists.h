@@ -102,10 +102,11 @@ ATTN_FUNC_ void ATTN_FN_(dots)(float *out, const float *q, const void *k, int64_
 
 /* columns c .. c + 8 vectors of the sum */
 #define ATTN_EACH8_(step) step(0) step(1) step(2) step(3) step(4) step(5) step(6) step(7)
-#define ATTN_SUM_OPEN_(i) ATTN_VF_ a##i = ATTN_V_MUL_(ATTN_V_LOAD_(o + i * ATTN_W_), scale);
+#define ATTN_SUM_OPEN_(i) ATTN_VF_ a##i = ATTN_V_ZERO_();
 #define ATTN_SUM_ADD_(i) \
   a##i = ATTN_V_FMA_(w, ATTN_FN_(load)(row, c + i * ATTN_W_, ATTN_W_, kind), a##i);
-#define ATTN_SUM_CLOSE_(i) ATTN_V_STORE_(o + i * ATTN_W_, a##i);
+#define ATTN_SUM_CLOSE_(i) \
+  ATTN_V_STORE_(o + i * ATTN_W_, ATTN_V_FMA_(ATTN_V_LOAD_(o + i * ATTN_W_), scale, a##i));
 ATTN_INLINE_ void ATTN_FN_(axpys_kind)(float *o, const float *p, const void *v, int64_t stride,
                                        const int32_t *index, int64_t n, int64_t dv, const int kind,
                                        float alpha, int ahead) {
@@ -127,7 +128,6 @@ ATTN_INLINE_ void ATTN_FN_(axpys_kind)(float *o, const float *p, const void *v, 
   for (; c + 4 * ATTN_W_ <= dv; c += 4 * ATTN_W_, o += 4 * ATTN_W_) {
     ATTN_SUM_OPEN_(0)
     ATTN_SUM_OPEN_(1) ATTN_SUM_OPEN_(2) ATTN_SUM_OPEN_(3) for (int64_t e = 0; e < n; e++) {
-      if (index[e] < 0) continue;
       const char *row = rows + index[e] * step;
       const ATTN_VF_ w = ATTN_V_SET1_(p[e]);
       if (ahead && e + ahead < n)
@@ -138,9 +138,10 @@ ATTN_INLINE_ void ATTN_FN_(axpys_kind)(float *o, const float *p, const void *v, 
   }
   for (; c < dv; c += ATTN_W_, o += ATTN_W_) {
     const int left = ATTN_FN_(lanes_left)(dv, c);
-    ATTN_VF_ a = ATTN_V_MUL_(ATTN_FN_(load)(o, 0, left, ATTN_F32), scale);
+    ATTN_VF_ a = ATTN_V_ZERO_();
     for (int64_t e = 0; e < n; e++)
       a = ATTN_V_FMA_(ATTN_V_SET1_(p[e]), ATTN_FN_(load)(rows + index[e] * step, c, left, kind), a);
+    a = ATTN_V_FMA_(ATTN_FN_(load)(o, 0, left, ATTN_F32), scale, a);
     ATTN_FN_(store)(o, 0, a, left, ATTN_F32);
   }
 }

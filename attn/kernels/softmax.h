@@ -273,7 +273,7 @@ ATTN_FUNC_ void ATTN_FN_(relu_block)(float *s, int64_t n, int g0, int g1, int sq
                                      float *count) {
   const ATTN_VF_ zero = ATTN_V_ZERO_(), one = ATTN_V_SET1_(1.0f), inf = ATTN_V_SET1_(-INFINITY);
   for (int lane = g0 * ATTN_GROUP_; lane < g1 * ATTN_GROUP_; lane += ATTN_W_) {
-    ATTN_VF_ sum = ATTN_V_LOAD_(l + lane), keys = ATTN_V_LOAD_(count + lane);
+    ATTN_VF_ sum = zero, keys = ATTN_V_LOAD_(count + lane);
     float *cell = s + lane;
     for (int64_t j = 0; j < n; j++, cell += ATTN_TILE_) {
       ATTN_VF_ x = ATTN_V_LOAD_(cell), p = ATTN_V_MAX_(zero, x);
@@ -282,7 +282,7 @@ ATTN_FUNC_ void ATTN_FN_(relu_block)(float *s, int64_t n, int g0, int g1, int sq
       sum = ATTN_V_ADD_(sum, p);
       ATTN_V_STORE_(cell, p);
     }
-    ATTN_V_STORE_(l + lane, sum);
+    ATTN_V_STORE_(l + lane, ATTN_V_ADD_(ATTN_V_LOAD_(l + lane), sum));
     ATTN_V_STORE_(count + lane, keys);
   }
 }
@@ -293,6 +293,15 @@ ATTN_FUNC_ void ATTN_FN_(scale_block)(float *x, int64_t n, int g0, int g1, const
     float *cell = x + lane;
     for (int64_t r = 0; r < n; r++, cell += ATTN_TILE_)
       ATTN_V_STORE_(cell, ATTN_V_MUL_(ATTN_V_LOAD_(cell), a));
+  }
+}
+
+ATTN_FUNC_ void ATTN_FN_(join_block)(float *x, const float *y, int64_t n, int g0, int g1,
+                                     const float *alpha) {
+  for (int lane = g0 * ATTN_GROUP_; lane < g1 * ATTN_GROUP_; lane += ATTN_W_) {
+    ATTN_VF_ a = ATTN_V_LOAD_(alpha + lane);
+    for (int64_t at = lane; at < n * ATTN_TILE_; at += ATTN_TILE_)
+      ATTN_V_STORE_(x + at, ATTN_V_FMA_(ATTN_V_LOAD_(x + at), a, ATTN_V_LOAD_(y + at)));
   }
 }
 

@@ -325,6 +325,64 @@ static void measure_rows(const row_case *e, int step) {
   free(row.size);
 }
 
+/* ---- rows of any length -----------------------------------------------------------------------*/
+
+typedef struct long_case {
+  const char *name;
+  double mean;    /* of the values, whose deviation is 1 */
+  double one_row; /* what a third of the way in is not like the others; 0: none */
+} long_case;
+
+static const long_case long_cases[] = {
+    {"mean 0", 0, 0}, {"mean 1", 1, 0}, {"mean 1, one row of 1e6", 1, 1e6}};
+
+/* The worst |o - exact| of a few rows, in units of sum_j P_j |v_j|, for `queries` in a call. */
+static double measure_long(const long_case *e, attn_isa isa, int64_t keys, int64_t queries) {
+  attn_tensor q = normal_tensor(ATTN_F32, queries, 64, 1);
+  attn_tensor k = normal_tensor(ATTN_F32, keys, 64, 2), v = normal_tensor(ATTN_F32, keys, 64, 3);
+  attn_tensor o = tensor(ATTN_F32, queries, 64);
+  attn_ctx ctx = context(isa);
+  attn_sdpa_params p;
+  oracle_row row;
+  double worst = 0;
+  memset(&p, 0, sizeof p);
+  for (int64_t j = 0; j < keys; j++)
+    for (int64_t c = 0; c < 64; c++) {
+      const double x = oracle_get(&v, 0, 0, j, c) + e->mean;
+      oracle_set(&v, 0, 0, j, c, e->one_row != 0 && j == keys / 3 ? e->one_row : x);
+    }
+  if (attn_sdpa(o, q, k, v, &p, &ctx) != ATTN_OK) fail("attn_sdpa", &ctx);
+  row.o = memory(64, sizeof(double));
+  row.p = memory(keys, sizeof(double));
+  row.size = memory(keys, sizeof(double));
+  for (int64_t i = 0; i<queries; i += queries> 8 ? queries / 8 : 1) {
+    oracle_sdpa(&q, &k, &v, &p, 0, 0, i, &row);
+    for (int64_t c = 0; c < 64; c++) {
+      double size = 0;
+      for (int64_t j = 0; j < keys; j++) size += row.p[j] * fabs(oracle_get(&v, 0, 0, j, c));
+      const double error = fabs(oracle_get(&o, 0, 0, i, c) - row.o[c]) / size;
+      if (!(error <= worst)) worst = error;
+    }
+  }
+  free(q.data), free(k.data), free(v.data), free(o.data);
+  free(row.o), free(row.p), free(row.size);
+  return worst;
+}
+
+static void measure_lengths(void) {
+  static const int64_t lengths[] = {1024, 4096, 16384, 65536};
+  for (size_t n = 0; n < sizeof long_cases / sizeof *long_cases; n++)
+    for (int few = 0; few < 2; few++) {
+      printf("  %-24s %2d queries", long_cases[n].name, few ? 1 : 64);
+      for (int l = 0; l < 4; l++)
+        for (int isa = 1; isa < ATTN_ISA_COUNT; isa++)
+          if (runs(isa))
+            printf(" %8.1e", measure_long(&long_cases[n], (attn_isa)isa, lengths[l], few ? 1 : 64));
+      printf("\n");
+      fflush(stdout);
+    }
+}
+
 /* ---- quantised keys and values ---------------------------------------------------------------- */
 
 typedef struct stored_case {
@@ -438,6 +496,11 @@ int main(int argc, char **argv) {
     if (runs(isa)) printf("   %-17s", attn_isa_name((attn_isa)isa));
   printf("\n");
   for (size_t n = 0; n < sizeof cases / sizeof *cases; n++) measure_rows(&cases[n], step);
+  printf(
+      "\nlong rows, d = 64: worst |o - exact| / sum P|v|, each tier in turn, for T = 1024, 4096, "
+      "16384, "
+      "65536\n");
+  measure_lengths();
   printf(
       "\nquantised k and v: |o - that of f32| / max |v| of the worst row and on average, then the "
       "worst |o - that of what is stored|\n");
