@@ -33,6 +33,7 @@ help: ## maintain: list the targets
 # The tests, benchmarks and examples say themselves how they are built.
 -include tests/header/header.mk
 -include tests/tests.mk
+-include tests/onnx/onnx.mk
 -include bench/bench.mk
 -include docs/examples/examples.mk
 -include docs/gallery/gallery.mk
