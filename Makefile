@@ -34,6 +34,7 @@ help: ## maintain: list the targets
 -include tests/header/header.mk
 -include tests/tests.mk
 -include tests/onnx/onnx.mk
+-include tests/porting/porting.mk
 -include bench/bench.mk
 -include docs/examples/examples.mk
 -include docs/gallery/gallery.mk
