@@ -19,7 +19,10 @@ import numpy as np
 import onnx
 from onnx.backend.test.case.node import collect_testcases
 
-OPERATORS = """Attention FlexAttention LinearAttention LayerNormalization Gelu Relu Sigmoid Swish SwiGLU Tanh""".split()
+OPERATORS = (
+    "Attention FlexAttention LinearAttention CausalConvWithState LayerNormalization MatMul Gemm TopK "
+    "Gelu Relu Sigmoid Swish SwiGLU Tanh"
+).split()
 
 
 def graph(attribute):

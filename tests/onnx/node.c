@@ -14,7 +14,8 @@ static const struct {
   node_type type;
   size_t size;
 } types[] = {{"float32", NODE_FLOAT, 4},   {"float64", NODE_FLOAT, 8}, {"float16", NODE_HALF, 2},
-             {"bfloat16", NODE_BFLOAT, 2}, {"bool", NODE_BOOL, 1},     {"int64", NODE_INT64, 8}};
+             {"bfloat16", NODE_BFLOAT, 2}, {"bool", NODE_BOOL, 1},     {"int64", NODE_INT64, 8},
+             {"uint64", NODE_UINT64, 8}};
 
 static void read_array(FILE *file, char *line, node_array *array) {
   char type[32] = "";

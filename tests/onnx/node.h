@@ -9,7 +9,14 @@
 
 enum { NODE_RANK = 6, NODE_LIST = 12 };
 
-typedef enum node_type { NODE_FLOAT, NODE_HALF, NODE_BFLOAT, NODE_BOOL, NODE_INT64 } node_type;
+typedef enum node_type {
+  NODE_FLOAT,
+  NODE_HALF,
+  NODE_BFLOAT,
+  NODE_BOOL,
+  NODE_INT64,
+  NODE_UINT64
+} node_type;
 
 typedef struct node_array {
   char name[64];
@@ -79,6 +86,9 @@ int node_called(node_case *node, attn_status status, const attn_ctx *ctx);
 /* The mappings, one a family of operators. */
 node_result node_attention(node_case *node, attn_ctx *ctx);
 node_result node_linear(node_case *node, attn_ctx *ctx);
+node_result node_product(node_case *node, attn_ctx *ctx);
+node_result node_convolution(node_case *node, attn_ctx *ctx);
+node_result node_selection(node_case *node, attn_ctx *ctx);
 node_result node_rows(node_case *node, attn_ctx *ctx);
 
 #endif

@@ -20,7 +20,11 @@ static const struct {
                  {"Sigmoid", node_rows, 2, 0},
                  {"Swish", node_rows, 1, 0},
                  {"SwiGLU", node_rows, 3, 1},
-                 {"Tanh", node_rows, 2, 0}};
+                 {"Tanh", node_rows, 2, 0},
+                 {"CausalConvWithState", node_convolution, 13, 0},
+                 {"MatMul", node_product, 7, 0},
+                 {"Gemm", node_product, 11, 6},
+                 {"TopK", node_selection, 7, 4}};
 enum { OPERATORS = sizeof operators / sizeof *operators };
 
 static const char *const detours[NODE_DETOURS] = {
