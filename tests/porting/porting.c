@@ -58,6 +58,7 @@ typedef struct world {
   int64_t batch = BATCH, heads = (w)->heads, kv_heads = (w)->kv_heads, q_len = Q_LEN;          \
   int64_t kv_len = KV_LEN, dim = (w)->dim, v_dim = (w)->v_dim, embed_dim = EMBED, past = PAST; \
   int64_t num_blocks = BLOCKS, page_size = PAGE, max_blocks = MAX_BLOCKS;                      \
+  const int *parent = parents;                                                                 \
   attn_status status = ATTN_OK;                                                                \
   attn_ctx ctx = {0};                                                                          \
   ctx.isa = (w)->isa;
@@ -66,6 +67,9 @@ typedef struct row {
   const char *section, *name;
   attn_status (*run)(world *w);
 } row;
+
+/* The tree of drafts. */
+static const int parents[Q_LEN] = {-1, 0, 0, 1, 2};
 
 #include "rows.h"
 
@@ -93,7 +97,10 @@ static const section sections[] = {
     {"FlashInfer", PACKED, PACKED, PACKED, RAGGED, 0, 0, 0},
     {"ONNX", BHTD, BHTD, BHTD, EQUAL, 0, 1, 0},
     {"FlexAttention", BHTD, BHTD, BHTD, EQUAL, 0, 0, 0},
-    {"ggml", BHTD, BTHD, BHTD, EQUAL, 0, 0, 0.3}};
+    {"ggml", BHTD, BTHD, BHTD, EQUAL, 0, 0, 0.3},
+    {"Speculative", BHTD, BHTD, BHTD, EQUAL, 0, 0, 0},
+    {"Split-K", BHTD, BHTD, BHTD, EQUAL, 0, 0, 0},
+    {"Streams", BHTD, BHTD, BHTD, EQUAL, 0, 0, 0}};
 enum { SECTIONS = sizeof sections / sizeof *sections };
 
 typedef struct want {
@@ -102,7 +109,8 @@ typedef struct want {
   int causal, past;
   int window, left, right; /* -1: unlimited */
   double scale, cap;
-  int mask, ignore, bias, alibi, sinks, zero_key, lengths, appended, score_mod, mask_mod;
+  int mask, ignore, bias, alibi, sinks, zero_key, lengths, appended, score_mod, mask_mod, tree,
+      keep;
   int compared;
 } want;
 
@@ -168,6 +176,11 @@ static const want wants[] = {
     {"ggml", "max_bias=8", .alibi = 1},
     {"ggml", "logit_softcap=0.7", .cap = 0.7},
     {"ggml", "ggml_flash_attn_ext_add_sinks", .sinks = 1},
+    {"Speculative", "the block", .tree = 1},
+    {"Split-K", "the block", .base = 1},
+    {"Streams", "StreamingLLM: a sliding window and attention sinks", .causal = END, .window = 1,
+     .left = 2, .keep = 1},
+    {"Streams", "softmax off by one", .zero_key = 1},
 };
 enum { WANTS = sizeof wants / sizeof *wants, ROWS = sizeof rows / sizeof *rows };
 
@@ -206,6 +219,11 @@ static double operand(const section *s, int what, int64_t b, int64_t h, int64_t 
   return sum;
 }
 
+/* 1 if node a is node i of the tree, or before it. */
+static int leads_to(int64_t a, int64_t i) {
+  return a == i || (i >= 0 && parents[i] >= 0 && leads_to(a, parents[i]));
+}
+
 static int is_masked(int64_t i, int64_t j) { return (i * 3 + j * 5) % 4 == 1; }
 static double slope(int64_t h) { return pow(2, -8.0 * (double)(h + 1) / HEADS); }
 
@@ -214,9 +232,10 @@ static int sees(const section *s, const want *t, int64_t b, int64_t h, int64_t i
   int64_t causal_at = i + (t->causal == END ? ends : t->past);
   int64_t window_at = i + (s->start ? t->past : ends);
   if (t->causal != NONE && j > causal_at) return 0;
-  if (t->window && t->left >= 0 && j < window_at - t->left) return 0;
+  if (t->window && t->left >= 0 && j < window_at - t->left && j >= t->keep) return 0;
   if (t->window && t->right >= 0 && j > window_at + t->right) return 0;
   if ((t->mask || t->ignore) && is_masked(i, j)) return 0;
+  if (t->tree && j >= PAST && !leads_to(j - PAST, i)) return 0;
   if (t->lengths && j >= lengths_of[b]) return 0;
   return !t->mask_mod || (i + j + h) % 3 != 0;
 }
