@@ -155,7 +155,7 @@ static const want wants[] = {
     {"FlashInfer", "logits_soft_cap=0.7", .cap = 0.7},
     {"FlashInfer", "window_left=2", .causal = END, .window = 1, .left = 2, .right = -1},
     {"FlashInfer", "return_lse=True", .base = 1, .compared = LSE},
-    {"FlashInfer", "pos_encoding_mode=\"ALIBI\"", .alibi = 1},
+    {"FlashInfer", "causal=True, pos_encoding_mode=\"ALIBI\"", .causal = END, .alibi = 1},
     {"ONNX", "Q, K, V", .base = 1},
     {"ONNX", "is_causal=1", .causal = START},
     {"ONNX", "is_causal=1 with past_key", .causal = START, .past = PAST},
