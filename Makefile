@@ -33,6 +33,8 @@ help: ## maintain: list the targets
 # The tests, benchmarks and examples say themselves how they are built.
 -include tests/header/header.mk
 -include tests/tests.mk
+-include tests/onnx/onnx.mk
+-include tests/porting/porting.mk
 -include bench/bench.mk
 -include docs/examples/examples.mk
 -include docs/gallery/gallery.mk
@@ -71,7 +73,7 @@ test: deps ## test: run every test: all tiers, compilers, emulated ARM, sanitize
 .PHONY: test-quick
 test-quick: check-amalgam ## test: the native tiers, one compiler, names and symbols: 4 minutes on 2 cores
 	@$(MAKE) -j$(JOBS) --no-print-directory $(TEST_NATIVE) build/impl/gcc-O2.o
-	@$(MAKE) --no-print-directory test-native test-catalogue header-row-gcc-O2
+	@$(MAKE) --no-print-directory test-native test-catalogue test-porting header-row-gcc-O2
 	@sh tests/header/symbols.sh gcc-O2
 
 # The two worked examples of docs/adding-a-mechanism.md, on a copy of the tree.

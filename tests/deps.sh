@@ -14,6 +14,7 @@ missing() {
   done <<'END'
 gcc command_ gcc
 python3 command_ python3
+python3-venv python3 -c 'import venv, ensurepip' 2>/dev/null
 g++ command_ g++
 make command_ make
 binutils command_ objdump
