@@ -892,12 +892,22 @@ ATTN_FUNC_ void ATTN_FN_(scale_block)(float *x, int64_t n, int g0, int g1, const
   }
 }
 
-ATTN_FUNC_ void ATTN_FN_(join_block)(float *x, const float *y, int64_t n, int g0, int g1,
-                                     const float *alpha) {
-  for (int lane = g0 * ATTN_GROUP_; lane < g1 * ATTN_GROUP_; lane += ATTN_W_) {
-    ATTN_VF_ a = ATTN_V_LOAD_(alpha + lane);
-    for (int64_t at = lane; at < n * ATTN_TILE_; at += ATTN_TILE_)
-      ATTN_V_STORE_(x + at, ATTN_V_FMA_(ATTN_V_LOAD_(x + at), a, ATTN_V_LOAD_(y + at)));
+/* The error of a sum is Knuth's: it is exact, whichever summand is larger. That of x keep is left: keep is 1
+ * but for the few stretches that raise the maximum. */
+ATTN_FUNC_ void ATTN_FN_(fold_block)(float *x, float *low, const float *y, int64_t n, int groups,
+                                     const float *keep, int close) {
+  for (int lane = 0; lane < groups * ATTN_GROUP_; lane += ATTN_W_) {
+    const ATTN_VF_ by = ATTN_V_LOAD_(keep + lane);
+    for (int64_t at = lane; at < n * ATTN_TILE_; at += ATTN_TILE_) {
+      const ATTN_VF_ a = ATTN_V_MUL_(ATTN_V_LOAD_(x + at), by), b = ATTN_V_LOAD_(y + at);
+      ATTN_VF_ sum = ATTN_V_ADD_(a, b), part = ATTN_V_SUB_(sum, a);
+      ATTN_VF_ lost = ATTN_V_ADD_(ATTN_V_SUB_(a, ATTN_V_SUB_(sum, part)), ATTN_V_SUB_(b, part));
+      lost = ATTN_V_FMA_(ATTN_V_LOAD_(low + at), by, lost);
+      if (close) /* infinity has no rest */
+        sum = ATTN_V_SELECT_(ATTN_V_EQ_(lost, lost), ATTN_V_ADD_(sum, lost), sum);
+      ATTN_V_STORE_(low + at, lost);
+      ATTN_V_STORE_(x + at, sum);
+    }
   }
 }
 
@@ -9738,8 +9748,10 @@ typedef struct attn_tile_table_ { /* a tile of scores */
                       int64_t dv, int g0, int g1, const float *alpha, int start);
   /* x[r][lane] *= alpha[lane] */
   void (*scale_block)(float *x, int64_t n, int g0, int g1, const float *alpha);
-  /* x[r][lane] = x[r][lane] alpha[lane] + y[r][lane] */
-  void (*join_block)(float *x, const float *y, int64_t n, int g0, int g1, const float *alpha);
+  /* x + low = (x + low) keep[lane] + y, where low[r][lane] holds what is lost of x[r][lane]; close: low is
+   * added to x after that */
+  void (*fold_block)(float *x, float *low, const float *y, int64_t n, int groups, const float *keep,
+                     int close);
   /* joins one logit without a value to the softmax: scale[lane] *= what the old part keeps */
   void (*join)(float *m, float *l, float *scale, const float *logit);
   /* x[lane] = x / y, 0 where y = 0 */
@@ -11060,7 +11072,7 @@ ATTN_PUB_ attn_status attn_isa_limit(attn_isa isa) {
   on(pack), on(unpack), on(widen), on(finite), on(weights), on(exp_row), on(blend), on(scale_rows)
 #define ATTN_TILE_TABLE_(on)                                                              \
   on(score_block), on(modify_block), on(softmax_block), on(value_block), on(scale_block), \
-      on(join_block), on(join), on(divide), on(exclude)
+      on(fold_block), on(join), on(divide), on(exclude)
 #define ATTN_RELU_TABLE_(on) on(relu_block)
 #define ATTN_FEW_TABLE_(on) on(pack_row), on(score_rows), on(softmax_rows), on(value_rows)
 #define ATTN_LIST_TABLE_(on) on(dots)
@@ -14191,7 +14203,7 @@ enum { ATTN_CHUNK_ = 64 };
 typedef struct attn_scratch_ {
   float *qt;                    /* [dk][tile] packed queries */
   float *s;                     /* [block][tile] scores, then weights */
-  float *ot, *far;              /* [dv][tile] accumulator, and that of earlier stretches */
+  float *ot, *far;              /* [dv][tile] accumulator, and [2] those of earlier stretches */
   float *k, *v;                 /* [block][dk], [block][dv] converted or gathered rows */
   float *bias, *dot;            /* [block][tile] */
   unsigned char *hit;           /* [block][tile] which lanes read a value row that is not finite */
@@ -14200,7 +14212,7 @@ typedef struct attn_scratch_ {
   float *q_rows, *o_rows;       /* [2][tile][dk], [tile][dv] */
   float *xl_qt, *xl_dots;       /* [dk][tile], [ATTN_ROOM_][tile] */
   float *rel_keys, *rel_values; /* [distance][tile]: dots with each vector, weights on each */
-  float *rel_far;               /* of earlier stretches */
+  float *rel_far;               /* [2] of earlier stretches */
   unsigned char *rel_hit;       /* [distance][tile] which lanes have a key at it */
   float *labels;                /* [label][tile] dots with each vector */
   attn_held_ *held;
@@ -14216,7 +14228,7 @@ typedef struct attn_scratch_ {
 /* Keys of a stretch. What a row has summed over them meets the sums of the stretches before as a whole:
  * a chain over all blocks would drift with the length of the row. A multiple of ATTN_SPLIT_; part of the
  * bits of every result. */
-#define ATTN_STRETCH_ 2048
+#define ATTN_STRETCH_ 1024
 
 /* Distances between a lane group and a block of keys, rounded up. */
 #define ATTN_ROOM_ (ATTN_BLOCK_ + ATTN_GROUP_)
@@ -14243,9 +14255,9 @@ ATTN_FUNC_ int64_t attn_scratch_plan_(attn_softmax_ *a) {
   int64_t size[ATTN_PIECES_] = {0}, total = 0;
   if (!a->by_row || a->seq) size[ATTN_P_QT_] = dk, size[ATTN_P_OT_] = dv;
   if (!a->few || a->seq) {
-    size[ATTN_P_FAR_] = dv;
+    size[ATTN_P_FAR_] = attn_mul_(dv, 2);
     if (ATTN_PART_(TERMS, a->relative.values.data))
-      size[ATTN_P_REL_FAR_] = attn_piece_(attn_mul_(attn_relative_rows_(a), tile), f);
+      size[ATTN_P_REL_FAR_] = attn_piece_(attn_mul_(attn_relative_rows_(a), 2 * tile), f);
   }
   size[ATTN_P_S_] = cells;
   if (gathers || a->k.dtype != ATTN_F32 || (a->seq && a->seq->cached))
@@ -14359,12 +14371,13 @@ typedef struct attn_tile_ {
   void *out[ATTN_TILE_];
   float m[ATTN_TILE_], l[ATTN_TILE_], alpha[ATTN_TILE_], top[ATTN_TILE_], spare[ATTN_TILE_];
   float scale[ATTN_TILE_], slope[ATTN_TILE_], rel[ATTN_TILE_], from[ATTN_TILE_], to[ATTN_TILE_];
-  float floor[ATTN_TILE_];                    /* of what is chosen */
-  float far_m[ATTN_TILE_], far_l[ATTN_TILE_]; /* what w.far holds */
-  int64_t stretch;                            /* the one that is being summed; -1: none yet */
-  int folded;                                 /* w.far holds something */
-  int64_t blocks;                             /* of few queries, so far */
-  uint64_t done;                              /* rows whose output is there already */
+  float floor[ATTN_TILE_]; /* of what is chosen */
+  float far_m[ATTN_TILE_]; /* what w.far holds */
+  float far_l[ATTN_TILE_], far_low[ATTN_TILE_];
+  int64_t stretch; /* the one that is being summed; -1: none yet */
+  int folded;      /* w.far holds something */
+  int64_t blocks;  /* of few queries, so far */
+  uint64_t done;   /* rows whose output is there already */
   float center[ATTN_TILE_], precision[ATTN_TILE_], start[ATTN_TILE_], count[ATTN_TILE_];
   int32_t index[ATTN_TILE_]; /* of the lanes in an array by distance */
   int64_t flat;              /* keys from here on have a ramp of 1 in every lane */
@@ -15935,29 +15948,31 @@ ATTN_FUNC_ void attn_block_modify_(attn_tile_ *t, const attn_block_ *b, const at
 /* <<< attn/engine/terms.h */
 /* >>> attn/engine/stretch.h */
 /* engine/stretch.h owns the sums of long rows. Blocks of keys are joined to the accumulator of a stretch
- * of ATTN_STRETCH_ keys, and stretches to that of the row, so that no chain of additions is longer than
- * a block, a stretch's blocks, or the row's stretches. For a row without keys in a stretch nothing of
+ * of ATTN_STRETCH_ keys, and stretches to that of the row, which also keeps what such a sum loses: no chain
+ * of additions is longer than a block, or a stretch's blocks. For a row without keys in a stretch nothing of
  * this changes a bit. */
 
-/* Adds the accumulator to w.far, and empties it. */
-ATTN_FUNC_ void attn_tile_fold_(attn_tile_ *t) {
+/* Adds the accumulator to w.far, and empties it; close: for the last time. */
+ATTN_FUNC_ void attn_tile_fold_(attn_tile_ *t, int close) {
   const attn_softmax_ *a = t->a;
   const attn_tile_table_ *f = attn_on_(tile, a->table);
   const int64_t dv = a->counting ? 0 : a->v.dim;
   float keep[ATTN_TILE_], none[ATTN_TILE_] = {0};
   memcpy(keep, attn_alpha_one_, sizeof keep);
   if (!t->folded) {
-    memset(t->w.far, 0, (size_t)(dv * ATTN_TILE_) * sizeof(float));
+    memset(t->w.far, 0, (size_t)(2 * dv * ATTN_TILE_) * sizeof(float));
     if (ATTN_PART_(TERMS, a->relative.values.data))
-      memset(t->w.rel_far, 0, (size_t)(t->rel_rows * ATTN_TILE_) * sizeof(float));
-    for (int r = 0; r < ATTN_TILE_; r++) t->far_m[r] = -INFINITY, t->far_l[r] = 0.0f;
+      memset(t->w.rel_far, 0, (size_t)(2 * t->rel_rows * ATTN_TILE_) * sizeof(float));
+    for (int r = 0; r < ATTN_TILE_; r++)
+      t->far_m[r] = -INFINITY, t->far_l[r] = t->far_low[r] = 0.0f;
   }
   if (!ATTN_PART_(WEIGHTS_, a->relu)) f->join(t->far_m, none, keep, t->m);
-  f->join_block(t->w.far, t->w.ot, dv, 0, t->groups, keep);
-  f->join_block(t->far_l, t->l, 1, 0, t->groups, keep);
+  f->fold_block(t->w.far, t->w.far + dv * ATTN_TILE_, t->w.ot, dv, t->groups, keep, close);
+  f->fold_block(t->far_l, t->far_low, t->l, 1, t->groups, keep, close);
   memset(t->l, 0, sizeof t->l);
   if (ATTN_PART_(TERMS, a->relative.values.data)) {
-    f->join_block(t->w.rel_far, t->w.rel_values, t->rel_rows, 0, t->groups, keep);
+    f->fold_block(t->w.rel_far, t->w.rel_far + t->rel_rows * ATTN_TILE_, t->w.rel_values,
+                  t->rel_rows, t->groups, keep, close);
     memset(t->w.rel_values, 0, (size_t)(t->rel_rows * ATTN_TILE_) * sizeof(float));
   }
   t->folded = 1;
@@ -15966,10 +15981,12 @@ ATTN_FUNC_ void attn_tile_fold_(attn_tile_ *t) {
 /* After the last key: the accumulator holds all stretches. */
 ATTN_FUNC_ void attn_tile_unfold_(attn_tile_ *t) {
   if (!t->folded) return;
-  attn_tile_fold_(t);
+  attn_tile_fold_(t, 1);
   memcpy(t->l, t->far_l, sizeof t->l);
-  float *const far = t->w.far, *const rel = t->w.rel_far;
-  t->w.far = t->w.ot, t->w.ot = far, t->w.rel_far = t->w.rel_values, t->w.rel_values = rel;
+  memcpy(t->w.ot, t->w.far,
+         (size_t)((t->a->counting ? 0 : t->a->v.dim) * ATTN_TILE_) * sizeof(float));
+  if (ATTN_PART_(TERMS, t->a->relative.values.data))
+    memcpy(t->w.rel_values, t->w.rel_far, (size_t)(t->rel_rows * ATTN_TILE_) * sizeof(float));
 }
 
 /* Before keys of a stretch: the one before is complete. The result is `started`, whether the
@@ -15977,7 +15994,7 @@ ATTN_FUNC_ void attn_tile_unfold_(attn_tile_ *t) {
 ATTN_FUNC_ int attn_tile_stretch_(attn_tile_ *t, int64_t stretch, int started) {
   const int turns = t->stretch >= 0 && t->stretch != stretch && started;
   t->stretch = stretch;
-  if (turns) attn_tile_fold_(t);
+  if (turns) attn_tile_fold_(t, 0);
   return started && !turns;
 }
 /* <<< attn/engine/stretch.h */
@@ -16289,7 +16306,7 @@ ATTN_FUNC_ int attn_tile_lists_(attn_tile_ *t, int started) {
     int most = 0;
     if (block && block % (ATTN_STRETCH_ / ATTN_BLOCK_) == 0 && any) {
       a->table->pack(t->w.ot, from, t->n, dv, ATTN_F32, 1.0f, FLT_MIN);
-      attn_tile_fold_(t);
+      attn_tile_fold_(t, 0);
       memset(t->w.o_rows, 0, (size_t)(ATTN_TILE_ * dv) * sizeof(float));
     }
     for (int r = 0; r < t->n; r++) {

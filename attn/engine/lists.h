@@ -305,7 +305,7 @@ ATTN_FUNC_ int attn_tile_lists_(attn_tile_ *t, int started) {
     int most = 0;
     if (block && block % (ATTN_STRETCH_ / ATTN_BLOCK_) == 0 && any) {
       a->table->pack(t->w.ot, from, t->n, dv, ATTN_F32, 1.0f, FLT_MIN);
-      attn_tile_fold_(t);
+      attn_tile_fold_(t, 0);
       memset(t->w.o_rows, 0, (size_t)(ATTN_TILE_ * dv) * sizeof(float));
     }
     for (int r = 0; r < t->n; r++) {

@@ -228,7 +228,7 @@ enum { ATTN_CHUNK_ = 64 };
 typedef struct attn_scratch_ {
   float *qt;                    /* [dk][tile] packed queries */
   float *s;                     /* [block][tile] scores, then weights */
-  float *ot, *far;              /* [dv][tile] accumulator, and that of earlier stretches */
+  float *ot, *far;              /* [dv][tile] accumulator, and [2] those of earlier stretches */
   float *k, *v;                 /* [block][dk], [block][dv] converted or gathered rows */
   float *bias, *dot;            /* [block][tile] */
   unsigned char *hit;           /* [block][tile] which lanes read a value row that is not finite */
@@ -237,7 +237,7 @@ typedef struct attn_scratch_ {
   float *q_rows, *o_rows;       /* [2][tile][dk], [tile][dv] */
   float *xl_qt, *xl_dots;       /* [dk][tile], [ATTN_ROOM_][tile] */
   float *rel_keys, *rel_values; /* [distance][tile]: dots with each vector, weights on each */
-  float *rel_far;               /* of earlier stretches */
+  float *rel_far;               /* [2] of earlier stretches */
   unsigned char *rel_hit;       /* [distance][tile] which lanes have a key at it */
   float *labels;                /* [label][tile] dots with each vector */
   attn_held_ *held;
@@ -253,7 +253,7 @@ typedef struct attn_scratch_ {
 /* Keys of a stretch. What a row has summed over them meets the sums of the stretches before as a whole:
  * a chain over all blocks would drift with the length of the row. A multiple of ATTN_SPLIT_; part of the
  * bits of every result. */
-#define ATTN_STRETCH_ 2048
+#define ATTN_STRETCH_ 1024
 
 /* Distances between a lane group and a block of keys, rounded up. */
 #define ATTN_ROOM_ (ATTN_BLOCK_ + ATTN_GROUP_)
@@ -280,9 +280,9 @@ ATTN_FUNC_ int64_t attn_scratch_plan_(attn_softmax_ *a) {
   int64_t size[ATTN_PIECES_] = {0}, total = 0;
   if (!a->by_row || a->seq) size[ATTN_P_QT_] = dk, size[ATTN_P_OT_] = dv;
   if (!a->few || a->seq) {
-    size[ATTN_P_FAR_] = dv;
+    size[ATTN_P_FAR_] = attn_mul_(dv, 2);
     if (ATTN_PART_(TERMS, a->relative.values.data))
-      size[ATTN_P_REL_FAR_] = attn_piece_(attn_mul_(attn_relative_rows_(a), tile), f);
+      size[ATTN_P_REL_FAR_] = attn_piece_(attn_mul_(attn_relative_rows_(a), 2 * tile), f);
   }
   size[ATTN_P_S_] = cells;
   if (gathers || a->k.dtype != ATTN_F32 || (a->seq && a->seq->cached))
@@ -396,12 +396,13 @@ typedef struct attn_tile_ {
   void *out[ATTN_TILE_];
   float m[ATTN_TILE_], l[ATTN_TILE_], alpha[ATTN_TILE_], top[ATTN_TILE_], spare[ATTN_TILE_];
   float scale[ATTN_TILE_], slope[ATTN_TILE_], rel[ATTN_TILE_], from[ATTN_TILE_], to[ATTN_TILE_];
-  float floor[ATTN_TILE_];                    /* of what is chosen */
-  float far_m[ATTN_TILE_], far_l[ATTN_TILE_]; /* what w.far holds */
-  int64_t stretch;                            /* the one that is being summed; -1: none yet */
-  int folded;                                 /* w.far holds something */
-  int64_t blocks;                             /* of few queries, so far */
-  uint64_t done;                              /* rows whose output is there already */
+  float floor[ATTN_TILE_]; /* of what is chosen */
+  float far_m[ATTN_TILE_]; /* what w.far holds */
+  float far_l[ATTN_TILE_], far_low[ATTN_TILE_];
+  int64_t stretch; /* the one that is being summed; -1: none yet */
+  int folded;      /* w.far holds something */
+  int64_t blocks;  /* of few queries, so far */
+  uint64_t done;   /* rows whose output is there already */
   float center[ATTN_TILE_], precision[ATTN_TILE_], start[ATTN_TILE_], count[ATTN_TILE_];
   int32_t index[ATTN_TILE_]; /* of the lanes in an array by distance */
   int64_t flat;              /* keys from here on have a ramp of 1 in every lane */

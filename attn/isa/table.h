@@ -183,8 +183,10 @@ typedef struct attn_tile_table_ { /* a tile of scores */
                       int64_t dv, int g0, int g1, const float *alpha, int start);
   /* x[r][lane] *= alpha[lane] */
   void (*scale_block)(float *x, int64_t n, int g0, int g1, const float *alpha);
-  /* x[r][lane] = x[r][lane] alpha[lane] + y[r][lane] */
-  void (*join_block)(float *x, const float *y, int64_t n, int g0, int g1, const float *alpha);
+  /* x + low = (x + low) keep[lane] + y, where low[r][lane] holds what is lost of x[r][lane]; close: low is
+   * added to x after that */
+  void (*fold_block)(float *x, float *low, const float *y, int64_t n, int groups, const float *keep,
+                     int close);
   /* joins one logit without a value to the softmax: scale[lane] *= what the old part keeps */
   void (*join)(float *m, float *l, float *scale, const float *logit);
   /* x[lane] = x / y, 0 where y = 0 */

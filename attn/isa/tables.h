@@ -6,7 +6,7 @@
   on(pack), on(unpack), on(widen), on(finite), on(weights), on(exp_row), on(blend), on(scale_rows)
 #define ATTN_TILE_TABLE_(on)                                                              \
   on(score_block), on(modify_block), on(softmax_block), on(value_block), on(scale_block), \
-      on(join_block), on(join), on(divide), on(exclude)
+      on(fold_block), on(join), on(divide), on(exclude)
 #define ATTN_RELU_TABLE_(on) on(relu_block)
 #define ATTN_FEW_TABLE_(on) on(pack_row), on(score_rows), on(softmax_rows), on(value_rows)
 #define ATTN_LIST_TABLE_(on) on(dots)

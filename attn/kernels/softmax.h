@@ -296,12 +296,22 @@ ATTN_FUNC_ void ATTN_FN_(scale_block)(float *x, int64_t n, int g0, int g1, const
   }
 }
 
-ATTN_FUNC_ void ATTN_FN_(join_block)(float *x, const float *y, int64_t n, int g0, int g1,
-                                     const float *alpha) {
-  for (int lane = g0 * ATTN_GROUP_; lane < g1 * ATTN_GROUP_; lane += ATTN_W_) {
-    ATTN_VF_ a = ATTN_V_LOAD_(alpha + lane);
-    for (int64_t at = lane; at < n * ATTN_TILE_; at += ATTN_TILE_)
-      ATTN_V_STORE_(x + at, ATTN_V_FMA_(ATTN_V_LOAD_(x + at), a, ATTN_V_LOAD_(y + at)));
+/* The error of a sum is Knuth's: it is exact, whichever summand is larger. That of x keep is left: keep is 1
+ * but for the few stretches that raise the maximum. */
+ATTN_FUNC_ void ATTN_FN_(fold_block)(float *x, float *low, const float *y, int64_t n, int groups,
+                                     const float *keep, int close) {
+  for (int lane = 0; lane < groups * ATTN_GROUP_; lane += ATTN_W_) {
+    const ATTN_VF_ by = ATTN_V_LOAD_(keep + lane);
+    for (int64_t at = lane; at < n * ATTN_TILE_; at += ATTN_TILE_) {
+      const ATTN_VF_ a = ATTN_V_MUL_(ATTN_V_LOAD_(x + at), by), b = ATTN_V_LOAD_(y + at);
+      ATTN_VF_ sum = ATTN_V_ADD_(a, b), part = ATTN_V_SUB_(sum, a);
+      ATTN_VF_ lost = ATTN_V_ADD_(ATTN_V_SUB_(a, ATTN_V_SUB_(sum, part)), ATTN_V_SUB_(b, part));
+      lost = ATTN_V_FMA_(ATTN_V_LOAD_(low + at), by, lost);
+      if (close) /* infinity has no rest */
+        sum = ATTN_V_SELECT_(ATTN_V_EQ_(lost, lost), ATTN_V_ADD_(sum, lost), sum);
+      ATTN_V_STORE_(low + at, lost);
+      ATTN_V_STORE_(x + at, sum);
+    }
   }
 }
 
