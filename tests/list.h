@@ -627,6 +627,8 @@
   X(G1_empty)                               \
   X(G1_promises)                            \
   X(G1_reject)                              \
+  X(E4_state_many_tokens)                   \
+  X(E4_state_many_keys)                     \
   X(E4_map_random)                          \
   X(E4_map_far)                             \
   X(E4_map_dpfp)                            \
@@ -778,6 +780,7 @@
   X(F3_local_promises)                      \
   X(F3_local_rejects)                       \
   X(F6_random)                              \
+  X(F6_many_keys)                           \
   X(F6_wide)                                \
   X(F6_identity)                            \
   X(F6_rank_is_length)                      \
