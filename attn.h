@@ -5247,6 +5247,10 @@ ATTN_DEF size_t attn_lsh_hash_workspace(int32_t *buckets, attn_tensor x,
  *   N_ij = rounds in which j is allowed, U_i = { j : N_ij >= 1 } without i unless it is alone
  *   o_i = softmax over j in U_i of (s x_i . k_j) v_j      (keep_duplicates: + ln N_ij for j != i)
  *
+ * causal hides the keys after i, but chunks are cut from all tokens in the order of their buckets, as the
+ * paper does: which earlier keys a row meets depends on later tokens. With ATTN_LSH_NONE it does not (sums
+ * may round otherwise).
+ *
  * ATTN_LSH_SELF_PENALTY: i stays in U_i, with s x_i . k_i - P (and ln N_ii with keep_duplicates; P = 0:
  *   an ordinary key).
  * LSE is that of the final scores; of a token alone s x_i . k_i.
@@ -5390,6 +5394,8 @@ ATTN_DEF size_t attn_routing_select_workspace(attn_members queries, attn_members
  *
  * Shapes: o [B,H,Tq,dv], q, k as above, v [B,Hv,Tk,dv]. queries and keys have the same number of clusters;
  *   membership, w and wk are not looked at. Members of batch entry b are below q_len[b] and kv_len[b].
+ * causal hides the keys after i; but a cluster takes the w nearest of all tokens, as the paper does, so which
+ * earlier keys a row meets depends on later tokens.
  * A row in no cluster, or without a key, is 0 and its lse -infinity. With one cluster for each row MEAN and
  *   UNION agree.
  * Aliasing: o and lse share memory with nothing.
@@ -5820,6 +5826,8 @@ ATTN_DEF int64_t attn_sac_count(int64_t nodes, const attn_sac_params *params);
  *                                       t <= s, no_self t != s, without repeat (s, t) no edge yet
  *                  x = e_t
  *
+ * With causal and forced sources (alpha up to 1, or in an order that grows) no edge of a row depends on a
+ * later node; sources that are drawn are chosen among all nodes.
  * It ends after n edges or when no source is left. A forced source without permitted target makes no edge:
  * x = e_s. A forced source that is padding is passed over.
  * Shapes: e [B, 1 or H, T, de] any float type; edges [B,H,n,2] (source, target), -1 behind the last; count
@@ -37179,13 +37187,13 @@ ATTN_FUNC_ void attn_luna_grow_(const attn_table_ *f, float *state, float *rest,
                                1.0f);
 }
 
-/* n <= 64 tokens; 0 = not done, since a number is not finite and a zero weight would not hide it. */
+/* n <= 64 tokens, or those before one whose numbers are not finite, since a zero weight would not hide it
+ * from the rows before. Returns how many. */
 ATTN_FUNC_ int attn_luna_chunk_(attn_luna_unit_ *u, int64_t i0, int n) {
   const attn_luna_causal_ *a = u->a;
   const attn_table_ *f = a->table;
   const attn_luna_room_ *r = &u->room;
   const int64_t l = a->l, dk = a->dk, dv = a->dv, wide = a->wide_l;
-  const int groups = (n + ATTN_GROUP_ - 1) / ATTN_GROUP_;
   const int empty = u->count == 0;
   float lane[ATTN_TILE_], top[ATTN_TILE_], m[ATTN_TILE_], sum[ATTN_TILE_], alpha[ATTN_TILE_];
   const void *in[ATTN_TILE_];
@@ -37198,7 +37206,15 @@ ATTN_FUNC_ int attn_luna_chunk_(attn_luna_unit_ *u, int64_t i0, int n) {
   attn_luna_omega_(a, r->alpha, n * wide);
   attn_luna_ahead_(u, i0, 0);
   const float *v = attn_luna_rows_(f, &a->v, u->b, u->hv, i0, n, r->v, a->wide_dv, &v_stride);
-  if (!f->finite(r->alpha, wide, n, l) || !f->finite(v, v_stride, n, dv)) return 0;
+  if (!f->finite(r->alpha, wide, n, l) || !f->finite(v, v_stride, n, dv)) {
+    int some = 0;
+    while (f->finite(r->alpha + some * wide, wide, 1, l) &&
+           f->finite(v + some * v_stride, v_stride, 1, dv))
+      some++;
+    if (some == 0) return 0;
+    n = some;
+  }
+  const int groups = (n + ATTN_GROUP_ - 1) / ATTN_GROUP_;
   const float *k = attn_luna_rows_(f, &a->k, u->b, u->hk, i0, n, r->k, dk, &k_stride);
   attn_luna_settle_(u);
   for (int i = 0; i < n; i++) {
@@ -37240,7 +37256,7 @@ ATTN_FUNC_ int attn_luna_chunk_(attn_luna_unit_ *u, int64_t i0, int n) {
   attn_luna_grow_(f, u->va, u->va_rest, r->sum, a->wide_dv, l, weights,
                   attn_floats_at_(v, v_stride, n), dv);
   u->count += n;
-  return 1;
+  return n;
 }
 
 /* All tokens of one head. */
@@ -37269,8 +37285,8 @@ ATTN_FUNC_ void attn_luna_item_(void *job, int worker, int64_t index) {
   }
   for (int64_t i = 0, n; i < end; i += n) {
     n = end - i < ATTN_TILE_ ? end - i : ATTN_TILE_;
-    if (n > FEW && attn_luna_chunk_(&u, i, (int)n)) continue;
-    for (int64_t e = 0; e < n; e++) attn_luna_token_(&u, i + e);
+    for (int64_t e = n > FEW ? attn_luna_chunk_(&u, i, (int)n) : 0; e < n; e++)
+      attn_luna_token_(&u, i + e);
   }
   for (int64_t i = end; i < a->q.len; i++)
     memset(attn_at_(&a->o, u.b, u.h, i), 0, (size_t)attn_bytes_(a->o.dtype, a->dv));

@@ -20,6 +20,7 @@
   X(api_views)               \
   X(api_oracle_conversions)  \
   X(api_catalogue)           \
+  X(causal_list_is_complete) \
   X(B6_slopes)               \
   X(B8_t5_oracle_buckets)    \
   X(B8_bucket_defaults)      \
@@ -32,6 +33,7 @@
 
 #define TIER_TESTS(X)                       \
   X(isa_report_names_the_forced_tier)       \
+  X(causal_no_later_token)                  \
   X(exp_ulp)                                \
   X(exp_against_sleef)                      \
   X(exp_special_values)                     \

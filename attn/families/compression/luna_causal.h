@@ -327,13 +327,13 @@ ATTN_FUNC_ void attn_luna_grow_(const attn_table_ *f, float *state, float *rest,
                                1.0f);
 }
 
-/* n <= 64 tokens; 0 = not done, since a number is not finite and a zero weight would not hide it. */
+/* n <= 64 tokens, or those before one whose numbers are not finite, since a zero weight would not hide it
+ * from the rows before. Returns how many. */
 ATTN_FUNC_ int attn_luna_chunk_(attn_luna_unit_ *u, int64_t i0, int n) {
   const attn_luna_causal_ *a = u->a;
   const attn_table_ *f = a->table;
   const attn_luna_room_ *r = &u->room;
   const int64_t l = a->l, dk = a->dk, dv = a->dv, wide = a->wide_l;
-  const int groups = (n + ATTN_GROUP_ - 1) / ATTN_GROUP_;
   const int empty = u->count == 0;
   float lane[ATTN_TILE_], top[ATTN_TILE_], m[ATTN_TILE_], sum[ATTN_TILE_], alpha[ATTN_TILE_];
   const void *in[ATTN_TILE_];
@@ -346,7 +346,15 @@ ATTN_FUNC_ int attn_luna_chunk_(attn_luna_unit_ *u, int64_t i0, int n) {
   attn_luna_omega_(a, r->alpha, n * wide);
   attn_luna_ahead_(u, i0, 0);
   const float *v = attn_luna_rows_(f, &a->v, u->b, u->hv, i0, n, r->v, a->wide_dv, &v_stride);
-  if (!f->finite(r->alpha, wide, n, l) || !f->finite(v, v_stride, n, dv)) return 0;
+  if (!f->finite(r->alpha, wide, n, l) || !f->finite(v, v_stride, n, dv)) {
+    int some = 0;
+    while (f->finite(r->alpha + some * wide, wide, 1, l) &&
+           f->finite(v + some * v_stride, v_stride, 1, dv))
+      some++;
+    if (some == 0) return 0;
+    n = some;
+  }
+  const int groups = (n + ATTN_GROUP_ - 1) / ATTN_GROUP_;
   const float *k = attn_luna_rows_(f, &a->k, u->b, u->hk, i0, n, r->k, dk, &k_stride);
   attn_luna_settle_(u);
   for (int i = 0; i < n; i++) {
@@ -388,7 +396,7 @@ ATTN_FUNC_ int attn_luna_chunk_(attn_luna_unit_ *u, int64_t i0, int n) {
   attn_luna_grow_(f, u->va, u->va_rest, r->sum, a->wide_dv, l, weights,
                   attn_floats_at_(v, v_stride, n), dv);
   u->count += n;
-  return 1;
+  return n;
 }
 
 /* All tokens of one head. */
@@ -417,8 +425,8 @@ ATTN_FUNC_ void attn_luna_item_(void *job, int worker, int64_t index) {
   }
   for (int64_t i = 0, n; i < end; i += n) {
     n = end - i < ATTN_TILE_ ? end - i : ATTN_TILE_;
-    if (n > FEW && attn_luna_chunk_(&u, i, (int)n)) continue;
-    for (int64_t e = 0; e < n; e++) attn_luna_token_(&u, i + e);
+    for (int64_t e = n > FEW ? attn_luna_chunk_(&u, i, (int)n) : 0; e < n; e++)
+      attn_luna_token_(&u, i + e);
   }
   for (int64_t i = end; i < a->q.len; i++)
     memset(attn_at_(&a->o, u.b, u.h, i), 0, (size_t)attn_bytes_(a->o.dtype, a->dv));
