@@ -10257,7 +10257,7 @@ ATTN_INLINE_ attn_v4_ attn_sleef_tanh_scalar_(attn_v4_ a) {
 #define ATTN_V_MUL_(a, b) vmulq_f32(a, b)
 #ifdef ATTN_ARM64_
 #define ATTN_V_DIV_(a, b) vdivq_f32(a, b)
-#define ATTN_V_SLIP_(a, b, p) ATTN_V_FMA_(a, b, ATTN_V_SUB_(ATTN_V_ZERO_(), p))
+#define ATTN_V_SLIP_(a, b, p) ATTN_V_FMA_(a, b, ATTN_V_SUB_(ATTN_V_SET1_(0.0f), p))
 #define ATTN_V_SQRT_(a) vsqrtq_f32(a)
 #else
 #define ATTN_V_DIV_(a, b) attn_div_neon_(a, b)
@@ -10512,7 +10512,7 @@ typedef __m256 attn_v8_;
 #endif
 #define ATTN_V_LOAD_PART_(p, n) (ATTN_VECTOR_(attn_v8_) _mm256_maskload_ps(p, attn_first_avx2_(n)))
 #define ATTN_V_STORE_PART_(p, v, n) _mm256_maskstore_ps(p, attn_first_avx2_(n), v)
-#define ATTN_V_SLIP_(a, b, p) ATTN_V_FMA_(a, b, ATTN_V_SUB_(ATTN_V_ZERO_(), p))
+#define ATTN_V_SLIP_(a, b, p) ATTN_V_FMA_(a, b, ATTN_V_SUB_(ATTN_V_SET1_(0.0f), p))
 #define ATTN_V_SQRT_(a) (ATTN_VECTOR_(attn_v8_) _mm256_sqrt_ps(a))
 #define ATTN_V_ABS_(a) (ATTN_VECTOR_(attn_v8_) _mm256_andnot_ps(_mm256_set1_ps(-0.0f), a))
 #define ATTN_V_EQ_(a, b) (ATTN_VECTOR_(attn_v8_) _mm256_cmp_ps(a, b, _CMP_EQ_OQ))
@@ -10762,7 +10762,7 @@ typedef __m512 attn_v16_;
 #define ATTN_V_MAX_(a, b) (ATTN_VECTOR_(attn_v16_) _mm512_max_ps(a, b))
 #endif
 /* what a b lost when it was rounded to p, exact where FMA rounds once */
-#define ATTN_V_SLIP_(a, b, p) ATTN_V_FMA_(a, b, ATTN_V_SUB_(ATTN_V_ZERO_(), p))
+#define ATTN_V_SLIP_(a, b, p) ATTN_V_FMA_(a, b, ATTN_V_SUB_(ATTN_V_SET1_(0.0f), p))
 #define ATTN_V_SQRT_(a) (ATTN_VECTOR_(attn_v16_) _mm512_sqrt_ps(a))
 #define ATTN_V_ABS_(a) (ATTN_VECTOR_(attn_v16_) _mm512_abs_ps(a))
 /* comparisons and choice; NaN compares false */
