@@ -2499,40 +2499,61 @@ ATTN_FUNC_ void ATTN_FN_(elu1)(float *y, const float *x, int64_t n, float scale)
 }
 /* <<< attn/kernels/features.h */
 /* >>> attn/kernels/linear.h */
-/* kernels/linear.h owns the recurrent step of a linear state: S is read and written once, and read
- * for one row on the way. Even and odd rows of S are two chains, the same on every tier. */
+/* kernels/linear.h owns the sums of a linear state and its recurrent step. Even and odd rows of S are two
+ * chains, the same on every tier.
+ *
+ * A sum s has a rest beside it: what is not yet in s, because s is rounded or only read so far. Steps add
+ * to the rest; now and then it joins s, without a loss, so that the error does not grow with the steps. */
+
+/* s + rest = s + y, s being the sum rounded. Where y is the larger one a little of it is lost. */
+#define ATTN_CARRY_(s, rest, y)                 \
+  {                                             \
+    const ATTN_VF_ was = s;                     \
+    s = ATTN_V_ADD_(was, y);                    \
+    rest = ATTN_V_SUB_(y, ATTN_V_SUB_(s, was)); \
+  }
+/* s = s alpha, rounded; y += what that lost */
+#define ATTN_FADE_(s, y, alpha)                       \
+  {                                                   \
+    const ATTN_VF_ full = s;                          \
+    s = ATTN_V_MUL_(full, alpha);                     \
+    y = ATTN_V_ADD_(y, ATTN_V_SLIP_(full, alpha, s)); \
+  }
 
 #define ATTN_STEP_EACH_(f, r, sum) f(0, r, sum) f(1, r, sum) f(2, r, sum) f(3, r, sum)
 #define ATTN_STEP_OPEN_(i, r, sum)                                     \
   ATTN_VF_ even##i = ATTN_V_ZERO_(), odd##i = even##i, v##i = even##i; \
-  if (writes && vecs > i) v##i = ATTN_V_LOAD_(v + i * ATTN_W_);        \
+  if (writes && vecs > i) v##i = ATTN_V_LOAD_(v + c + i * ATTN_W_);    \
   (void)even##i, (void)odd##i, (void)v##i;
-#define ATTN_STEP_ADD_(i, r, sum)                      \
-  if (vecs > i) {                                      \
-    ATTN_VF_ x = ATTN_V_LOAD_(r + i * ATTN_W_);        \
-    if (writes) {                                      \
-      x = ATTN_V_FMA_(pr, v##i, ATTN_V_MUL_(x, keep)); \
-      ATTN_V_STORE_(r + i * ATTN_W_, x);               \
-    }                                                  \
-    if (reads) sum##i = ATTN_V_FMA_(qr, x, sum##i);    \
+#define ATTN_STEP_ADD_(i, r, sum)                                                            \
+  if (vecs > i) {                                                                            \
+    ATTN_VF_ y = ATTN_V_LOAD_(r##_rest + i * ATTN_W_);                                       \
+    if (writes) {                                                                            \
+      y = ATTN_V_FMA_(pr, v##i, ATTN_V_MUL_(y, keep));                                       \
+      ATTN_V_STORE_(r##_rest + i * ATTN_W_, y);                                              \
+    }                                                                                        \
+    if (reads)                                                                               \
+      sum##i = ATTN_V_FMA_(qr, ATTN_V_FMA_(ATTN_V_LOAD_(r + i * ATTN_W_), left, y), sum##i); \
   }
 #define ATTN_STEP_ROW_(at, sum)                                        \
   {                                                                    \
-    float *row = s + (at)*stride;                                      \
+    const float *row = sums->s + (at)*sums->stride + c;                \
+    float *row_rest = sums->rest + (at)*sums->stride + c;              \
     const ATTN_VF_ pr = writes ? ATTN_V_SET1_(p[at]) : ATTN_V_ZERO_(); \
     const ATTN_VF_ qr = reads ? ATTN_V_SET1_(q[at]) : ATTN_V_ZERO_();  \
-    (void)pr, (void)qr;                                                \
+    (void)pr, (void)qr, (void)row;                                     \
     ATTN_STEP_EACH_(ATTN_STEP_ADD_, row, sum)                          \
   }
 #define ATTN_STEP_CLOSE_(i, r, sum) \
-  if (reads && vecs > i) ATTN_V_STORE_(o + i * ATTN_W_, ATTN_V_ADD_(even##i, odd##i));
+  if (reads && vecs > i) ATTN_V_STORE_(o + c + i * ATTN_W_, ATTN_V_ADD_(even##i, odd##i));
 
+/* Columns from c on. */
 ATTN_INLINE_ void ATTN_FN_(step_strip)(const int vecs, const int writes, const int reads, float *o,
-                                       const float *q, float *s, int64_t stride, int64_t m,
+                                       const float *q, const attn_sums_ *sums, int64_t c, int64_t m,
                                        float alpha, const float *p, const float *v) {
-  const ATTN_VF_ keep = ATTN_V_SET1_(alpha);
+  const ATTN_VF_ keep = ATTN_V_SET1_(alpha), left = ATTN_V_SET1_(sums->left);
+  (void)keep, (void)left;
   int64_t r = 0;
-  (void)keep;
   ATTN_STEP_EACH_(ATTN_STEP_OPEN_, , )
   for (; r + 2 <= m; r += 2) {
     ATTN_STEP_ROW_(r, even)
@@ -2548,7 +2569,7 @@ ATTN_INLINE_ void ATTN_FN_(step_strip)(const int vecs, const int writes, const i
 #undef ATTN_STEP_CLOSE_
 
 /* z = alpha z + p; returns q . z, over 16 running sums joined by halves. p null: z stays; q null: 0. */
-ATTN_FUNC_ float ATTN_FN_(step_z)(const float *q, float *z, int64_t m, float alpha,
+ATTN_FUNC_ float ATTN_FN_(step_z)(const float *q, float *z, float *rest, int64_t m, float alpha,
                                   const float *p) {
   const ATTN_VF_ keep = ATTN_V_SET1_(alpha);
   ATTN_VF_ sum[16 / ATTN_W_];
@@ -2561,8 +2582,12 @@ ATTN_FUNC_ float ATTN_FN_(step_z)(const float *q, float *z, int64_t m, float alp
       const int w = ATTN_FN_(lanes_left)(m, at);
       ATTN_VF_ x = ATTN_FN_(load)(z, at, w, ATTN_F32);
       if (p) {
-        x = ATTN_V_ADD_(ATTN_V_MUL_(x, keep), ATTN_FN_(load)(p, at, w, ATTN_F32));
+        ATTN_VF_ y = ATTN_FN_(load)(rest, at, w, ATTN_F32);
+        y = ATTN_V_FMA_(y, keep, ATTN_FN_(load)(p, at, w, ATTN_F32));
+        ATTN_FADE_(x, y, keep)
+        ATTN_CARRY_(x, y, y)
         ATTN_FN_(store)(z, at, x, w, ATTN_F32);
+        ATTN_FN_(store)(rest, at, y, w, ATTN_F32);
       }
       if (q) sum[i] = ATTN_V_FMA_(x, ATTN_FN_(load)(q, at, w, ATTN_F32), sum[i]);
     }
@@ -2575,21 +2600,39 @@ ATTN_FUNC_ float ATTN_FN_(step_z)(const float *q, float *z, int64_t m, float alp
   return ATTN_V_SUM_(sum[0]);
 }
 
-/* S[r] = alpha S[r] + p[r] v, o = sum_r q[r] S[r]; p null: S stays; q null: no o. Rows of whole
- * groups of 16 columns. */
-ATTN_FUNC_ void ATTN_FN_(step)(float *o, const float *q, float *s, int64_t stride, int64_t m,
+/* s = alpha s + by x, n sums and their rests; x null: s = alpha s, the rests as they are. What is in the
+ * rest joins s. */
+ATTN_FUNC_ void ATTN_FN_(accrue)(float *s, float *rest, const float *x, int64_t n, double alpha,
+                                 float by) {
+  const float high = (float)alpha, low = (float)(alpha - (double)high);
+  const ATTN_VF_ keep = ATTN_V_SET1_(high), more = ATTN_V_SET1_(low), scale = ATTN_V_SET1_(by);
+  for (int64_t c = 0; c < n; c += ATTN_W_) {
+    const int w = ATTN_FN_(lanes_left)(n, c);
+    ATTN_VF_ t = ATTN_FN_(load)(s, c, w, ATTN_F32), y = ATTN_FN_(load)(rest, c, w, ATTN_F32);
+    if (x) y = ATTN_V_FMA_(scale, ATTN_FN_(load)(x, c, w, ATTN_F32), ATTN_V_MUL_(y, keep));
+    y = ATTN_V_FMA_(t, more, y);
+    ATTN_FADE_(t, y, keep)
+    ATTN_CARRY_(t, y, y)
+    ATTN_FN_(store)(s, c, t, w, ATTN_F32);
+    ATTN_FN_(store)(rest, c, y, w, ATTN_F32);
+  }
+}
+#undef ATTN_CARRY_
+#undef ATTN_FADE_
+
+/* rest[r] = alpha rest[r] + p[r] v, o = sum_r q[r] (left S[r] + rest[r]); p null: the rest stays; q null:
+ * no o. Rows of whole groups of 16 columns. */
+ATTN_FUNC_ void ATTN_FN_(step)(float *o, const float *q, const attn_sums_ *sums, int64_t m,
                                int64_t cols, float alpha, const float *p, const float *v) {
   enum { GROUP = 16 / ATTN_W_ };
   for (int64_t c = 0, done; c < cols; c += done) {
     const int wide = cols - c >= 4 * ATTN_W_;
     done = (wide ? 4 : (int64_t)GROUP) * ATTN_W_;
-    float *to = q ? o + c : o;
-    const float *from = p ? v + c : v;
-#define ATTN_STEP_CASE_(writes, reads)                                               \
-  if (wide)                                                                          \
-    ATTN_FN_(step_strip)(4, writes, reads, to, q, s + c, stride, m, alpha, p, from); \
-  else                                                                               \
-    ATTN_FN_(step_strip)(GROUP, writes, reads, to, q, s + c, stride, m, alpha, p, from)
+#define ATTN_STEP_CASE_(writes, reads)                                     \
+  if (wide)                                                                \
+    ATTN_FN_(step_strip)(4, writes, reads, o, q, sums, c, m, alpha, p, v); \
+  else                                                                     \
+    ATTN_FN_(step_strip)(GROUP, writes, reads, o, q, sums, c, m, alpha, p, v)
     if (p && q) {
       ATTN_STEP_CASE_(1, 1);
     } else if (p) {
@@ -3092,6 +3135,7 @@ ATTN_FUNC_ void ATTN_FN_(mirror)(float *y, const float *a, const float *b, int64
 #undef ATTN_V_ROUND_
 #undef ATTN_V_SELECT_
 #undef ATTN_V_SLEEF_
+#undef ATTN_V_SLIP_
 #undef ATTN_V_SQRT_
 #undef ATTN_V_SET1_
 #undef ATTN_V_STORE_
@@ -5222,6 +5266,10 @@ ATTN_DEF size_t attn_lsh_hash_workspace(int32_t *buckets, attn_tensor x,
  *   N_ij = rounds in which j is allowed, U_i = { j : N_ij >= 1 } without i unless it is alone
  *   o_i = softmax over j in U_i of (s x_i . k_j) v_j      (keep_duplicates: + ln N_ij for j != i)
  *
+ * causal hides the keys after i, but chunks are cut from all tokens in the order of their buckets, as the
+ * paper does: which earlier keys a row meets depends on later tokens. With ATTN_LSH_NONE it does not (sums
+ * may round otherwise).
+ *
  * ATTN_LSH_SELF_PENALTY: i stays in U_i, with s x_i . k_i - P (and ln N_ii with keep_duplicates; P = 0:
  *   an ordinary key).
  * LSE is that of the final scores; of a token alone s x_i . k_i.
@@ -5365,6 +5413,8 @@ ATTN_DEF size_t attn_routing_select_workspace(attn_members queries, attn_members
  *
  * Shapes: o [B,H,Tq,dv], q, k as above, v [B,Hv,Tk,dv]. queries and keys have the same number of clusters;
  *   membership, w and wk are not looked at. Members of batch entry b are below q_len[b] and kv_len[b].
+ * causal hides the keys after i; but a cluster takes the w nearest of all tokens, as the paper does, so which
+ * earlier keys a row meets depends on later tokens.
  * A row in no cluster, or without a key, is 0 and its lse -infinity. With one cluster for each row MEAN and
  *   UNION agree.
  * Aliasing: o and lse share memory with nothing.
@@ -5795,6 +5845,8 @@ ATTN_DEF int64_t attn_sac_count(int64_t nodes, const attn_sac_params *params);
  *                                       t <= s, no_self t != s, without repeat (s, t) no edge yet
  *                  x = e_t
  *
+ * With causal and forced sources (alpha up to 1, or in an order that grows) no edge of a row depends on a
+ * later node; sources that are drawn are chosen among all nodes.
  * It ends after n edges or when no source is left. A forced source without permitted target makes no edge:
  * x = e_s. A forced source that is padding is passed over.
  * Shapes: e [B, 1 or H, T, de] any float type; edges [B,H,n,2] (source, target), -1 behind the last; count
@@ -5911,8 +5963,9 @@ ATTN_DEF size_t attn_random_features_workspace(attn_tensor w, const attn_random_
  *   ATTN_STAB_RUNNING  the largest so far; what has been summed is scaled when it grows. Needs eps = 0.
  * With eps = 0 no c changes a result, and attn_linear, where its eps is 0 too, takes the largest of u_r -
  * |x'|^2 / 2 and leaves exp(-|x'|^2 / 2) of queries out: no size of a query makes its weights vanish,
- * and a larger key takes no more from those before it than their share. With eps > 0 GLOBAL would let a
- * causal row see the keys after it: causal calls reject it. A norm other than NONE cancels c, row by row; it leaves eps > 0 to CONST.
+ * and a larger key takes no more from those before it than their share. GLOBAL would let a causal row see
+ * the keys after it: causal calls reject it. A norm other than NONE cancels c, row by row; it leaves eps > 0
+ * to CONST.
  * The delta rules need a norm or CONST, since they are not linear in phi(k). */
 
 typedef enum attn_feature_kind {
@@ -6026,7 +6079,8 @@ typedef struct attn_linear_params {
   const float *rate_head;        /* [Hkv], where rate is absent */
   float rate_const;              /* where both are: 0 = 1, ATTN_ZERO = 0; GATED wants one of them */
   attn_linear_den den;
-  float eps;       /* 0 = 1e-4 for CLAMP, 1e-6 for ADD with ELU1, else 0; ATTN_ZERO = 0 */
+  float eps; /* 0 = 1e-4 for CLAMP, 1e-6 for ADD with ELU1, else 0; ATTN_ZERO = 0. In units of the
+                    * features: with a running c, of the largest of the keys that the row sees */
   float out_scale; /* 0 = 1, ATTN_ZERO = 0 */
   int64_t chunk;   /* keys that join the state at once: 1 .. 64, 0 = 64 */
   void *state;     /* in and out, optional: made by attn_linear_begin */
@@ -6052,9 +6106,9 @@ typedef struct attn_linear_params {
  * of SOFTMAX or HYPERBOLIC by a call that is not causal, name ATTN_STAB_RUNNING in both.
  *
  * Aliasing: o and state share no memory with each other and the inputs; inputs may overlap.
- * Memory: attn_linear_workspace bytes: w as f32, and a worker has 8 m dv + 512 dv + 256 dk + 768 m and
- *   18 KB (16 KB more with rates, and of SOFTMAX and HYPERBOLIC), dv in whole 16s; without order each
- *   state head 4 m dv more. Where workers outnumber heads and keys are many each head has two more of
+ * Memory: attn_linear_workspace bytes: w as f32, and a worker has 12 m dv + 512 dv + 256 dk + 768 m and
+ *   18 KB (16 KB more with rates and with a running c, and of SOFTMAX and HYPERBOLIC), dv in whole 16s;
+ *   without order each state head 8 m dv more. Where workers outnumber heads and keys are many each head has two more of
  *   these, and one for each 1024 keys (4096 without order): the only part that grows with T.
  * Errors: ATTN_E_NULL, _DTYPE, _SHAPE, _HEADS, _STRIDE, _ALIGN, _OVERLAP, _OVERFLOW, _WORKSPACE,
  *   _MEMORY, those of ctx and of the map; _RANGE for rule, den, chunk, q_off, kv_len, q_len, a rate with
@@ -6064,15 +6118,16 @@ typedef struct attn_linear_params {
  *   state made for another rule, map, seed or draw. A state that waits for a last key (ATTN_STAB_GLOBAL with eps) is none.
  * Empty: rows that see no key (i + q_off < 0; no keys and no state), rows beyond q_len, and rows whose
  *   denominator is 0 (or subnormal) are 0.
- * NaN and infinity reach the rows that see them, and no row before; a state keeps them. A running c
- *   does not follow them.
+ * NaN and infinity reach the rows that see them, and no row before; a state keeps them, infinity as itself
+ *   or as NaN. A running c does not follow them.
  * Determinism: the same bits on avx2, avx512 and neon, for any number of workers and any batch; chunk,
- *   and how a stream is cut into calls, change the rounding. A key whose features are e^40 times those
- *   before it begins a chunk, so that rows before it lose nothing.
- * Error: about 1e-6 of the same sums taken over magnitudes; sums are joined by 64 or 256 keys, so that
- *   it grows with T / 256, not with T.
+ *   and how a stream is cut into calls, change the rounding. No bit of a causal row depends on a later
+ *   token of the call, as long as 5 keys or more, or 5 rows, make it a call of chunks.
+ * Error: about 1e-6 of the same sums taken over magnitudes, whatever T and however a stream is cut into
+ *   calls: sums are joined by 32 to 256 keys, with what the joining loses beside them.
  * Cost: 4 T m dv flops and the features; causal also T chunk (m + dv), DELTA T chunk (2 m + 2 dv + ..)
- *   + 2 T m dv more. Up to 4 keys and rows a call are done key by key: S is read and written once. */
+ *   + 2 T m dv more. Up to 4 keys and rows a call are done key by key: S is read once, what is not yet in it
+ *   read and written once, and every 32 keys both join. */
 ATTN_DEF attn_status attn_linear(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
                                  const attn_linear_params *params, attn_ctx *ctx);
 
@@ -6082,10 +6137,11 @@ ATTN_DEF size_t attn_linear_workspace(attn_tensor o, attn_tensor q, attn_tensor 
 
 /* A state is a block of bytes without pointers, aligned to 8: saving, copying and rolling back are
  * memcpy, between machines of one byte order. For each batch entry and state head it has S [m, dv],
- * z [m] and the running stabiliser as f32, behind a header that names sizes, rule and map with seed
- * and draw; a call with others is rejected (w and sigmas themselves are not kept: seed and draw stand
- * for them). State heads: kv_heads, or heads where map.w differs from head to head. Memory of the state:
- * about 4 B heads m (dv + 1) bytes, dv in whole 16s. 0 when attn_linear_begin would reject. */
+ * z [m], for each of them what is not yet in it (of single tokens, and of roundings), and the running
+ * stabiliser as f32, behind a header that names sizes, rule and map with seed and draw; a call with others
+ * is rejected (w and sigmas themselves are not kept: seed and draw stand for them). State heads: kv_heads,
+ * or heads where map.w differs from head to head. Memory of the state: about 8 B heads m (dv + 1) bytes, dv
+ * in whole 16s. 0 when attn_linear_begin would reject. */
 ATTN_DEF size_t attn_linear_state_bytes(const attn_linear_params *params, int64_t batch,
                                         int64_t heads, int64_t kv_heads, int64_t dk, int64_t dv);
 
@@ -6096,9 +6152,10 @@ ATTN_DEF attn_status attn_linear_begin(void *state, size_t bytes, const attn_lin
                                        int64_t batch, int64_t heads, int64_t kv_heads, int64_t dk,
                                        int64_t dv, attn_ctx *ctx);
 
-/* Views of S [B, heads, m, dv] and z [B, heads, 1, m] inside a state; either may be null. Features of
- * maps with a running stabiliser are in units of their own. Errors: ATTN_E_NULL, _ALIGN, _SHAPE, _VALUE
- * (the bytes are no state). */
+/* Views of S [B, heads, m, dv] and z [B, heads, 1, m] inside a state, which brings S up to date: a call of
+ * few tokens leaves some of them beside it, so view again after such a call (later results may round
+ * differently for it). Either may be null. Features of maps with a running stabiliser are in units of their
+ * own. Errors: ATTN_E_NULL, _ALIGN, _SHAPE, _VALUE (the bytes are no state), those of ctx. */
 ATTN_DEF attn_status attn_linear_view(void *state, size_t bytes, attn_tensor *s, attn_tensor *z,
                                       attn_ctx *ctx);
 /* <<< attn/api/families/linear/linear.h */
@@ -6634,15 +6691,15 @@ typedef struct attn_luna_causal_params {
  * NaN and infinity in a row of k, v or kp reach o from that token on, in q its own row; never earlier
  *   rows. A state keeps them.
  * Memory: attn_luna_causal_workspace bytes, 2 l (dk + dv) floats and some tiles a worker; no T x T
- *   array, no KA for each token. The state: 2 B H l (dk + dv) floats, dv and l in whole 16s: the sums of
- *   whole blocks of 64 tokens, and of the tokens since.
+ *   array, no KA for each token. The state: 2 B H l (dk + dv) floats, dv and l in whole 16s: the sums, and
+ *   what is not yet in them.
  * Errors: those of attn_mab; HEADS; SHAPE: a state of other sizes, state_bytes too few; VALUE: a state
  *   that was not begun, is damaged, or has another omega or scale.
  * Determinism: the same bits on avx2, avx512 and neon and for any number of workers; 4 tokens or less
- *   at the end of a call or of a block of 64 are added one by one. Work is divided by batch entries and
+ *   at the end of a call or of 64 of it are added one by one. Work is divided by batch entries and
  *   heads.
- * Error: sums over the tokens are f32, joined 64 at a time, also where the tokens come one by one: their
- *   errors grow like T / 64.
+ * Error: sums over the tokens are f32, joined 64 at a time, or 32 where tokens come one by one, with what
+ *   the joining loses beside them: their errors do not grow with T.
  * Cost: 4 T l (dk + dv) flops a head, 2 T l dk for alpha, and within chunks about 80 T (dk + dv + 2 l).
  * Source: Ma et al. 2021, arXiv 2106.01540, and its authors' code (base 2). */
 ATTN_DEF attn_status attn_luna_causal(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
@@ -9857,13 +9914,24 @@ typedef struct attn_feature_table_ { /* feature maps */
   void (*elu1)(float *y, const float *x, int64_t n, float scale);
 } attn_feature_table_;
 
+/* Sums left s + rest, rows of them `stride` apart: steps add to the rest, s is only read. */
+typedef struct attn_sums_ {
+  const float *s;
+  float *rest;
+  int64_t stride;
+  float left;
+} attn_sums_;
+
 typedef struct attn_state_table_ { /* the linear state */
-  /* S[r] = alpha S[r] + p[r] v, then o = sum_r q[r] S[r] over two running sums, r even and odd; p null:
-   * S stays; q null: no o. Rows of S, v and o are whole groups of 16 */
-  void (*step)(float *o, const float *q, float *s, int64_t stride, int64_t m, int64_t cols,
+  /* rest[r] = alpha rest[r] + p[r] v, then o = sum_r q[r] (left s[r] + rest[r]) over two running sums, r
+   * even and odd; p null: the rest stays; q null: no o. Rows, v and o are whole groups of 16 */
+  void (*step)(float *o, const float *q, const attn_sums_ *sums, int64_t m, int64_t cols,
                float alpha, const float *p, const float *v);
-  /* z = alpha z + p, then q . z over 16 running sums joined by halves; p null: z stays; q null: 0 */
-  float (*step_z)(const float *q, float *z, int64_t m, float alpha, const float *p);
+  /* z + rest = alpha (z + rest) + p, z rounded, then q . z over 16 running sums joined by halves; p null:
+   * z stays; q null: 0 */
+  float (*step_z)(const float *q, float *z, float *rest, int64_t m, float alpha, const float *p);
+  /* n sums: s + rest = alpha (s + rest) + by x, s rounded; x null: s + rest = alpha s + rest */
+  void (*accrue)(float *s, float *rest, const float *x, int64_t n, double alpha, float by);
 } attn_state_table_;
 
 typedef struct attn_fourier_table_ { /* Fourier transforms */
@@ -9956,6 +10024,7 @@ typedef struct {
 #endif
 #define ATTN_V_LOAD_PART_(p, n) attn_load_part_scalar_(p, n)
 #define ATTN_V_STORE_PART_(p, v, n) attn_store_part_scalar_(p, v, n)
+#define ATTN_V_SLIP_(a, b, p) attn_slip_scalar_(a, b, p)
 #define ATTN_V_SQRT_(a) attn_sqrt_scalar_(a)
 #define ATTN_V_ALL_(m) (attn_chosen_scalar_(m) == 15)
 #define ATTN_V_CHOSEN_(m) attn_chosen_scalar_(m)
@@ -9993,6 +10062,11 @@ typedef struct {
   for (int i = 0; i < 4; i++) attn_lane_(r, i) = -(int32_t)(expr); \
   return r;
 
+ATTN_INLINE_ attn_v4_ attn_slip_scalar_(attn_v4_ a, attn_v4_ b, attn_v4_ p) {
+  attn_v4_ r;
+  ATTN_LANES_(
+      (float)((double)attn_lane_(a, i) * (double)attn_lane_(b, i) - (double)attn_lane_(p, i)))
+}
 #ifdef ATTN_VECTORS_
 ATTN_INLINE_ attn_v4_ attn_select_scalar_(attn_m4_ m, attn_v4_ a, attn_v4_ b) {
   return (attn_v4_)((m & (attn_m4_)a) | (~m & (attn_m4_)b));
@@ -10212,6 +10286,7 @@ ATTN_INLINE_ attn_v4_ attn_sleef_tanh_scalar_(attn_v4_ a) {
 #define ATTN_V_MUL_(a, b) vmulq_f32(a, b)
 #ifdef ATTN_ARM64_
 #define ATTN_V_DIV_(a, b) vdivq_f32(a, b)
+#define ATTN_V_SLIP_(a, b, p) ATTN_V_FMA_(a, b, ATTN_V_SUB_(ATTN_V_SET1_(0.0f), p))
 #define ATTN_V_SQRT_(a) vsqrtq_f32(a)
 #else
 #define ATTN_V_DIV_(a, b) attn_div_neon_(a, b)
@@ -10466,6 +10541,7 @@ typedef __m256 attn_v8_;
 #endif
 #define ATTN_V_LOAD_PART_(p, n) (ATTN_VECTOR_(attn_v8_) _mm256_maskload_ps(p, attn_first_avx2_(n)))
 #define ATTN_V_STORE_PART_(p, v, n) _mm256_maskstore_ps(p, attn_first_avx2_(n), v)
+#define ATTN_V_SLIP_(a, b, p) ATTN_V_FMA_(a, b, ATTN_V_SUB_(ATTN_V_SET1_(0.0f), p))
 #define ATTN_V_SQRT_(a) (ATTN_VECTOR_(attn_v8_) _mm256_sqrt_ps(a))
 #define ATTN_V_ABS_(a) (ATTN_VECTOR_(attn_v8_) _mm256_andnot_ps(_mm256_set1_ps(-0.0f), a))
 #define ATTN_V_EQ_(a, b) (ATTN_VECTOR_(attn_v8_) _mm256_cmp_ps(a, b, _CMP_EQ_OQ))
@@ -10714,6 +10790,8 @@ typedef __m512 attn_v16_;
 #define ATTN_V_FMA_(a, b, c) (ATTN_VECTOR_(attn_v16_) _mm512_fmadd_ps(a, b, c))
 #define ATTN_V_MAX_(a, b) (ATTN_VECTOR_(attn_v16_) _mm512_max_ps(a, b))
 #endif
+/* what a b lost when it was rounded to p, exact where FMA rounds once */
+#define ATTN_V_SLIP_(a, b, p) ATTN_V_FMA_(a, b, ATTN_V_SUB_(ATTN_V_SET1_(0.0f), p))
 #define ATTN_V_SQRT_(a) (ATTN_VECTOR_(attn_v16_) _mm512_sqrt_ps(a))
 #define ATTN_V_ABS_(a) (ATTN_VECTOR_(attn_v16_) _mm512_abs_ps(a))
 /* comparisons and choice; NaN compares false */
@@ -11083,7 +11161,7 @@ ATTN_PUB_ attn_status attn_isa_limit(attn_isa isa) {
 #define ATTN_ROPE_TABLE_(on) on(rope)
 #define ATTN_GATE_TABLE_(on) on(gate)
 #define ATTN_FEATURE_TABLE_(on) on(top_rows), on(power_rows), on(wave_rows), on(elu1)
-#define ATTN_STATE_TABLE_(on) on(step), on(step_z)
+#define ATTN_STATE_TABLE_(on) on(step), on(step_z), on(accrue)
 #define ATTN_FOURIER_TABLE_(on) on(butterflies), on(mirror)
 
 #define ATTN_ON_SCALAR_(name) attn_##name##_scalar_
@@ -32069,10 +32147,7 @@ typedef struct attn_map_ {
   float *packed; /* [1 or H][panels][dk][64] */
 } attn_map_;
 
-enum {
-  ATTN_MAP_PANEL_ = 64,
-  ATTN_MAP_JUMP_ = 40 /* what c may grow over one chunk: e^-40 leaves floats their range */
-};
+enum { ATTN_MAP_PANEL_ = 64 };
 
 /* What a worker has: per row |x|^2 and the like, and room for the rest. */
 typedef struct attn_map_rows_ {
@@ -32145,16 +32220,16 @@ ATTN_COLD_ int attn_map_check_stab_(attn_error_ *e, attn_map_ *a, int causal, in
                   : causal ? ATTN_STAB_RUNNING
                            : ATTN_STAB_GLOBAL;
   const int inside = p->key_stab == ATTN_STAB_CONST;
+  if (causal && p->key_stab == ATTN_STAB_GLOBAL)
+    return attn_reject_(e, ATTN_E_VALUE,
+                        "map.key_stab must not be ATTN_STAB_GLOBAL in a causal call: it would show "
+                        "the future");
   p->eps = attn_map_default_(p->eps,
                              inside || (p->key_stab == ATTN_STAB_GLOBAL && !normed) ? 1e-4f : 0.0f);
   if (p->eps > 0.0f && p->key_stab == ATTN_STAB_RUNNING)
     return attn_reject_(e, ATTN_E_VALUE, "map.eps must be 0 with ATTN_STAB_RUNNING");
   if (p->eps > 0.0f && normed && !inside)
     return attn_reject_(e, ATTN_E_VALUE, "map.eps with a norm needs ATTN_STAB_CONST");
-  if (p->eps > 0.0f && causal && p->key_stab == ATTN_STAB_GLOBAL)
-    return attn_reject_(e, ATTN_E_VALUE,
-                        "map.eps must be 0 with ATTN_STAB_GLOBAL in a causal call: it would show "
-                        "the future");
   if (delta && !normed && !inside)
     return attn_reject_(e, ATTN_E_VALUE,
                         "map.key_stab must be ATTN_STAB_CONST for a delta rule without a norm");
@@ -32295,12 +32370,18 @@ ATTN_FUNC_ void attn_map_squares_(const attn_map_ *a, float *norm, const float *
   for (int64_t r = 0; r < n; r++) norm[r] = (float)((double)norm[r] * by);
 }
 
-/* factor[r] = 2^(plus[r] - norm[r] - minus) root, finite if it is a float; plus null = 0 */
+/* What is subtracted of the exponents, in log2 units; c is -inf as long as no key was finite. */
+ATTN_FUNC_ double attn_map_units_(float c) {
+  return c == -INFINITY ? 0.0 : (double)c * ATTN_LOG2E_;
+}
+
+/* factor[r] = 2^(plus[r] - norm[r]) e^-c[r] root, finite if it is a float; plus, c null = 0 */
 ATTN_FUNC_ void attn_map_factors_(const attn_map_ *a, attn_map_rows_ *own, const float *plus,
-                                  double minus, int64_t n) {
+                                  const float *c, int64_t n) {
   float t[ATTN_TILE_] = {0.0f}, up[ATTN_TILE_];
   for (int64_t r = 0; r < n; r++) {
-    double x = (plus ? (double)plus[r] : 0.0) - (double)own->norm[r] - minus;
+    double x = (plus ? (double)plus[r] : 0.0) - (double)own->norm[r];
+    if (c) x -= attn_map_units_(c[r]);
     up[r] = x > 60.0 ? 1.152921504606846976e18f : 1.0f;
     if (x > 60.0) x -= 60.0;
     t[r] = x > 126.0 ? 126.0f : x < -1000.0 ? -1000.0f : (float)x;
@@ -32314,27 +32395,15 @@ ATTN_FUNC_ double attn_map_half_(const attn_map_ *a) {
   return 0.5 * (double)a->p.scale * (double)a->p.scale * ATTN_LOG2E_;
 }
 
-/* The new c: natural units, so that what has been summed before scales by exp(old - new). Keys that are
- * not finite have no say in it. */
-ATTN_FUNC_ float attn_map_join_(const float *top, int64_t n, float by, float c) {
-  for (int64_t r = 0; r < n; r++)
-    if (attn_map_finite_(top[r]) && top[r] * by > c) c = top[r] * by;
-  return c;
-}
-
-/* How many of n keys go together: those before one that is so much larger that nothing would be left of
- * them. *c becomes that of the keys taken. */
-ATTN_FUNC_ int64_t attn_map_take_(const float *top, int64_t n, float by, float *c) {
-  const float most = attn_map_join_(top, 1, by, *c) + (float)ATTN_MAP_JUMP_;
-  int64_t some = 1;
-  while (some < n && !(attn_map_finite_(top[some]) && top[some] * by > most)) some++;
-  *c = attn_map_join_(top, some, by, *c);
-  return some;
-}
-
-/* What is subtracted of the exponents, in log2 units; c is -inf as long as no key was finite. */
-ATTN_FUNC_ double attn_map_units_(float c) {
-  return c == -INFINITY ? 0.0 : (double)c * ATTN_LOG2E_;
+/* The largest so far behind each row, from `most` on: natural units. Keys that are not finite have no say
+ * in it. Returns the last. */
+ATTN_FUNC_ float attn_map_follow_(float *c, const float *top, int64_t n, float most) {
+  for (int64_t r = 0; r < n; r++) {
+    const float t = top[r] * (float)ATTN_LN2_;
+    if (attn_map_finite_(top[r]) && t > most) most = t;
+    if (c) c[r] = most;
+  }
+  return most;
 }
 
 /* Rows divided by their sum or length; 0 stays 0. What floats cannot square is done in double. */
@@ -32513,7 +32582,7 @@ ATTN_FUNC_ void attn_map_queries_(const attn_map_ *a, char *own, float *y, const
   if (attn_map_positive_(a->kind)) {
     attn_map_exponents_(a, rows, y, x, n, head);
     if (a->quotients) memset(rows->norm, 0, sizeof rows->norm); /* or large queries would vanish */
-    attn_map_factors_(a, rows, NULL, 0.0, n);
+    attn_map_factors_(a, rows, NULL, NULL, n);
     attn_map_powers_(a, rows, y, n, a->p.eps * a->root);
   } else if (a->kind == ATTN_FEATURES_RFA) {
     for (int64_t r = 0; r < n; r++) rows->factor[r] = a->root;
@@ -32524,36 +32593,34 @@ ATTN_FUNC_ void attn_map_queries_(const attn_map_ *a, char *own, float *y, const
   if (a->p.norm != ATTN_FEATURE_NORM_NONE) attn_map_normalise_(a, rows, y, n);
 }
 
-/* The same of keys, as many as can share a stabiliser: all where *c is theirs or there is none. Returns
- * how many that are; *c becomes the larger of it and their own. */
-ATTN_FUNC_ int64_t attn_map_keys_(const attn_map_ *a, char *own, float *y, const float *x,
-                                  int64_t n, int64_t head, float *c) {
+/* The same of keys, each in units of the stabiliser behind it: the largest of `most` and of the keys up to
+ * it. Where there is one c[n] receives it; no feature depends on a later key. */
+ATTN_FUNC_ void attn_map_keys_(const attn_map_ *a, char *own, float *y, const float *x, int64_t n,
+                               int64_t head, float most, float *c) {
   attn_map_rows_ *rows = (attn_map_rows_ *)(void *)own;
   if (attn_map_positive_(a->kind)) {
-    double by = a->p.key_stab == ATTN_STAB_CONST ? (double)a->p.key_const * ATTN_LOG2E_ : 0.0;
+    const int fixed = a->p.key_stab == ATTN_STAB_CONST;
     attn_map_exponents_(a, rows, y, x, n, head);
-    if (a->running) {
-      for (int64_t r = 0; r < n; r++)
-        rows->shift[r] = a->quotients ? rows->top[r] - rows->norm[r] : rows->top[r];
-      n = attn_map_take_(rows->shift, n, (float)ATTN_LN2_, c);
-      by = attn_map_units_(*c);
+    for (int64_t r = 0; r < n; r++) {
+      rows->shift[r] = a->quotients ? rows->top[r] - rows->norm[r] : rows->top[r];
+      c[r] = fixed ? a->p.key_const : -INFINITY;
     }
-    attn_map_factors_(a, rows, rows->top, by, n);
+    if (a->running) (void)attn_map_follow_(c, rows->shift, n, most);
+    attn_map_factors_(a, rows, rows->top, c, n);
     attn_map_powers_(a, rows, y, n, a->key_eps);
   } else if (a->kind == ATTN_FEATURES_RFA) {
     for (int64_t r = 0; r < n; r++) rows->factor[r] = a->root;
     if (a->running) {
       attn_map_squares_(a, rows->top, x, n, attn_map_rfa_half_(a));
-      n = attn_map_take_(rows->top, n, (float)ATTN_LN2_, c);
+      (void)attn_map_follow_(c, rows->top, n, most);
       memset(rows->norm, 0, sizeof rows->norm);
-      attn_map_factors_(a, rows, rows->top, attn_map_units_(*c), n);
+      attn_map_factors_(a, rows, rows->top, c, n);
     }
     attn_map_waves_(a, rows, y, x, n, head);
   } else {
     attn_map_common_(a, rows, y, x, n, head, 1);
   }
   if (a->p.norm != ATTN_FEATURE_NORM_NONE) attn_map_normalise_(a, rows, y, n);
-  return n;
 }
 
 /* The stabiliser of n keys by themselves; -INFINITY of maps without one. */
@@ -32564,7 +32631,7 @@ ATTN_FUNC_ float attn_map_top_(const attn_map_ *a, char *own, const float *x, in
   if (!a->running) return c;
   if (a->kind == ATTN_FEATURES_RFA) {
     attn_map_squares_(a, rows->top, x, n, attn_map_rfa_half_(a));
-    return attn_map_join_(rows->top, n, (float)ATTN_LN2_, c);
+    return attn_map_follow_(NULL, rows->top, n, c);
   }
   for (int64_t r = 0; r < a->directions; r += ATTN_MAP_PANEL_) {
     const int64_t left = a->directions - r,
@@ -32572,7 +32639,7 @@ ATTN_FUNC_ float attn_map_top_(const attn_map_ *a, char *own, const float *x, in
     attn_map_project_(a, u, ATTN_MAP_PANEL_, x, n, head, r, some);
     attn_on_(feature, a->table)
         ->top_rows(rows->top, u, ATTN_MAP_PANEL_, n, some, a->kind == ATTN_FEATURES_HYPERBOLIC);
-    c = attn_map_join_(rows->top, n, (float)ATTN_LN2_, c);
+    c = attn_map_follow_(NULL, rows->top, n, c);
   }
   return c;
 }
@@ -32733,9 +32800,9 @@ ATTN_FUNC_ void attn_features_item_(void *job, int worker, int64_t index) {
   float *y = (float *)(void *)(own + j->at_y);
   int64_t n;
   const float *x = attn_features_rows_(j, own, index, &n);
-  float c = j->c ? j->c[unit * j->tiles] : -INFINITY;
-  if (j->is_key)
-    attn_map_keys_(&j->map, own, y, x, n, h, &c);
+  float c[ATTN_TILE_];
+  if (j->is_key) /* behind the largest of all keys there is no larger one */
+    attn_map_keys_(&j->map, own, y, x, n, h, j->c ? j->c[unit * j->tiles] : -INFINITY, c);
   else
     attn_map_queries_(&j->map, own, y, x, n, h);
   for (int64_t r = 0; r < n; r++)
@@ -32870,21 +32937,39 @@ typedef struct attn_linear_ {
   int64_t own_bytes, at[ATTN_LINEAR_PIECES_];
 } attn_linear_;
 
-/* The numbers behind S [m][wide] and z. */
-enum { ATTN_LINEAR_TOP_, ATTN_LINEAR_COUNT_KEYS_, ATTN_LINEAR_KEEP_, ATTN_LINEAR_TAIL_ = 16 };
+/* The numbers behind S [m][wide] and z: the stabiliser c; the weight of the keys; what is left of the state
+ * before the first key; what is left of S since its rest joined it, and how many keys ago that was. */
+enum {
+  ATTN_LINEAR_TOP_,
+  ATTN_LINEAR_COUNT_KEYS_,
+  ATTN_LINEAR_KEEP_,     /* two floats */
+  ATTN_LINEAR_LEFT_ = 4, /* two floats */
+  ATTN_LINEAR_OPEN_ = 6,
+  ATTN_LINEAR_TAIL_ = 16,
+  ATTN_LINEAR_JOIN_ = 32 /* keys, one by one, before the rest joins S */
+};
 
+/* Sums, beside each the rest that is not in it (kernels/linear.h): the state is left S + rest, where keys go
+ * one by one; else rests are what roundings have lost, and what reads needs S and z alone. */
 typedef struct attn_linear_slot_ {
-  float *s, *z;
-  float *tail; /* stabiliser c; weight of the keys; what is left of the state before the first */
-  float *sum;  /* of the values, null unless late */
+  float *s, *s_rest, *z, *z_rest;
+  float *tail;
+  float *sum, *sum_rest; /* of the values, null unless late */
 } attn_linear_slot_;
+
+/* A number in two floats. */
+ATTN_FUNC_ double attn_linear_pair_(const float *p) { return (double)p[0] + (double)p[1]; }
+ATTN_FUNC_ void attn_linear_set_pair_(float *p, double x) {
+  p[0] = (float)x, p[1] = (float)(x - (double)p[0]);
+}
 
 ATTN_FUNC_ int64_t attn_group_up_(int64_t n) { return (n + 15) / 16 * 16; }
 
 ATTN_FUNC_ attn_linear_slot_ attn_linear_slot_at_(const attn_linear_ *a, float *p) {
   attn_linear_slot_ s;
-  s.s = p, s.z = p + a->m * a->wide, s.tail = s.z + attn_group_up_(a->m);
-  s.sum = a->late ? p + a->late : NULL;
+  s.s = p, s.s_rest = p + a->m * a->wide, s.z = s.s_rest + a->m * a->wide;
+  s.z_rest = s.z + attn_group_up_(a->m), s.tail = s.z_rest + attn_group_up_(a->m);
+  s.sum = a->late ? p + a->late : NULL, s.sum_rest = a->late ? s.sum + a->wide : NULL;
   return s;
 }
 
@@ -32892,6 +32977,16 @@ ATTN_FUNC_ void attn_linear_empty_(const attn_linear_ *a, float *p) {
   memset(p, 0, (size_t)a->slot * sizeof(float));
   attn_linear_slot_at_(a, p).tail[ATTN_LINEAR_TOP_] = -INFINITY;
   attn_linear_slot_at_(a, p).tail[ATTN_LINEAR_KEEP_] = 1.0f;
+  attn_linear_slot_at_(a, p).tail[ATTN_LINEAR_LEFT_] = 1.0f;
+}
+
+/* What went in one by one joins S. */
+ATTN_FUNC_ void attn_linear_settle_(const attn_table_ *f, attn_linear_slot_ s, int64_t n) {
+  float *open = s.tail + ATTN_LINEAR_OPEN_, *left = s.tail + ATTN_LINEAR_LEFT_;
+  if (*open == 0.0f) return;
+  attn_on_(state, f)->accrue(s.s, s.s_rest, NULL, n, attn_linear_pair_(left), 0.0f);
+  attn_linear_set_pair_(left, 1.0);
+  *open = 0.0f;
 }
 
 /* Rows of tensors that are read or written next, asked for between products, or each of them would be
@@ -32926,7 +33021,7 @@ ATTN_FUNC_ int64_t attn_linear_lay_(attn_linear_ *a) {
                                                features,
                                                features,
                                                square,
-                                               a->decays ? square : 0,
+                                               a->decays || a->map.running ? square : 0,
                                                a->delta ? square : 0,
                                                attn_mul_(n, a->wide),
                                                attn_mul_(n, a->wide),
@@ -33000,12 +33095,6 @@ ATTN_FUNC_ void attn_linear_times_(const attn_table_ *f, attn_linear_ask_ *ask, 
     }
 }
 
-/* y = alpha y + x, n numbers */
-ATTN_FUNC_ void attn_linear_join_(const attn_table_ *f, float *y, const float *x, int64_t n,
-                                  float alpha) {
-  attn_on_(sum, f)->axpys(y, attn_linear_ones_, x, 0, attn_linear_index_, 1, n, ATTN_F32, alpha, 0);
-}
-
 /* n rows of a tensor as dense f32, where they are if they are so. */
 ATTN_FUNC_ const float *attn_linear_rows_(const attn_table_ *f, float *to, const attn_tensor *t,
                                           int64_t b, int64_t h, int64_t i, int64_t n) {
@@ -33033,13 +33122,18 @@ typedef struct attn_linear_chain_ {
   int64_t next;      /* the first key behind the chunk */
   int n;             /* keys of the chunk */
   int finite;        /* the values are */
+  int falls;         /* the stabiliser grows inside of it */
+  int weighs;        /* last, and what is left of a key at a row, are not all 1 */
   int scaled;        /* left is not all 1 */
-  float keep, fade;  /* of S over the chunk, by rates and by the stabiliser */
+  double keep, fade; /* what is left of S over the chunk, by rates; by all that shrinks it */
   const float *v;    /* the first of its values, without col */
   int64_t v_stride;
   float rate[ATTN_LINEAR_CHUNK_]; /* a_t or b_t */
-  float left[ATTN_LINEAR_CHUNK_]; /* what is left of S at a row */
-  float last[ATTN_LINEAR_CHUNK_]; /* what is left of a key at the end, with its gate */
+  float
+      fall[ATTN_LINEAR_CHUNK_]; /* what a key that raises the stabiliser leaves of all before it */
+  float left[ATTN_LINEAR_CHUNK_];  /* what is left of S at a row */
+  float last[ATTN_LINEAR_CHUNK_];  /* what is left of a key at the end, with its gate */
+  float value[ATTN_LINEAR_CHUNK_]; /* the same by rates alone, with sums of values */
 } attn_linear_chain_;
 
 ATTN_FUNC_ attn_linear_chain_ attn_linear_open_(const attn_linear_ *a, int worker, int64_t b,
@@ -33054,18 +33148,29 @@ ATTN_FUNC_ attn_linear_chain_ attn_linear_open_(const attn_linear_ *a, int worke
 }
 
 /* S = keep S + what is pending. Columns beyond the slice keep their bits. */
-ATTN_FUNC_ void attn_linear_flush_(attn_linear_chain_ *c, float keep) {
+ATTN_FUNC_ void attn_linear_flush_(attn_linear_chain_ *c, double keep) {
   const attn_linear_ *a = c->a;
   const attn_table_ *f = a->table;
+  const attn_linear_slot_ *s = &c->s;
   if (!c->pending) return;
   if (c->cols == a->dv)
-    attn_linear_join_(f, c->s.s, c->w.u, a->m * a->wide, keep);
+    attn_on_(state, f)->accrue(s->s, s->s_rest, c->w.u, a->m * a->wide, keep, 1.0f);
   else
-    for (int64_t r = 0; r < a->m; r++)
-      attn_linear_join_(f, c->s.s + r * a->wide + c->col, c->w.u + r * a->wide + c->col, c->cols,
-                        keep);
-  attn_linear_join_(f, c->s.z, c->w.z, a->m, keep);
+    for (int64_t r = 0, at = c->col; r < a->m; r++, at += a->wide)
+      attn_on_(state, f)->accrue(s->s + at, s->s_rest + at, c->w.u + at, c->cols, keep, 1.0f);
+  attn_on_(state, f)->accrue(s->z, s->z_rest, c->w.z, a->m, keep, 1.0f);
   c->pending = 0;
+}
+
+/* What the stabiliser leaves of the state at each key, now that it is `now` behind them. */
+ATTN_FUNC_ void attn_linear_falls_(attn_linear_chain_ *c, const float *now) {
+  float *top = c->s.tail + ATTN_LINEAR_TOP_;
+  c->falls = c->scaled = 0;
+  for (int j = 0; c->a->map.running && j < c->n; j++) {
+    c->fall[j] = now[j] == *top ? 1.0f : attn_linear_exp_(c->a->table, *top - now[j]);
+    c->scaled |= now[j] != *top, c->falls |= j > 0 && now[j] != *top;
+    *top = now[j];
+  }
 }
 
 /* The rates of the chunk. */
@@ -33081,22 +33186,28 @@ ATTN_FUNC_ void attn_linear_rates_(attn_linear_chain_ *c, int64_t j0) {
     for (int j = 0; j < c->n; j++) c->rate[j] = a->rate_head ? a->rate_head[c->kv] : a->rate_const;
 }
 
-/* What the rates leave of S and of the keys; rows: also at each row. */
+/* What rates and stabiliser leave of S and of the keys; rows: also at each row. Nothing at a row depends on
+ * a later key: where that one shrinks nothing the factors are 1 and could be left out. */
 ATTN_FUNC_ void attn_linear_decay_(attn_linear_chain_ *c, int rows) {
-  const int n = c->n, gated = c->a->rule == ATTN_LINEAR_GATED;
-  float at_end = 1.0f;
-  c->keep = 1.0f;
+  const attn_linear_ *a = c->a;
+  const int n = c->n, gated = a->rule == ATTN_LINEAR_GATED;
+  double at_end = 1.0, by_rates = 1.0, left = 1.0;
+  float by[ATTN_LINEAR_CHUNK_];
   for (int j = n; j-- > 0;) {
-    c->last[j] = gated ? at_end * (1.0f - c->rate[j]) : at_end;
-    at_end *= c->rate[j];
+    const float rate = a->decays ? c->rate[j] : 1.0f;
+    const double gate = gated ? 1.0 - (double)rate : 1.0;
+    c->last[j] = (float)(at_end * gate), c->value[j] = (float)(by_rates * gate);
+    by[j] = a->map.running ? rate * c->fall[j] : rate;
+    at_end *= (double)by[j], by_rates *= (double)rate;
   }
+  c->keep = by_rates, c->fade = at_end;
   for (int i = 0; i < n; i++) {
-    const float r = c->rate[i];
-    c->left[i] = c->keep = r * c->keep;
-    if (!rows) continue;
+    left *= (double)by[i];
+    c->left[i] = (float)left;
+    if (!rows || !c->weighs) continue;
     float *d = c->w.d + i * ATTN_LINEAR_CHUNK_;
-    for (int j = 0; j < i; j++) d[j] = r * d[j - ATTN_LINEAR_CHUNK_];
-    d[i] = gated ? 1.0f - r : 1.0f;
+    for (int j = 0; j < i; j++) d[j] = by[i] * d[j - ATTN_LINEAR_CHUNK_];
+    d[i] = gated ? 1.0f - c->rate[i] : 1.0f;
   }
 }
 
@@ -33143,12 +33254,11 @@ ATTN_FUNC_ void attn_linear_delta_(attn_linear_chain_ *c, int64_t j0) {
       if (attends) {
         attn_on_(list, f)->dots(&self, attn_linear_ones_, row, 0, attn_linear_index_, 1, i,
                                 ATTN_F32, 0);
-        self += kappa[i] * c->fade;
+        self += kappa[i];
         by = fabsf(self) < FLT_MIN ? 0.0f : b / self; /* a key that no other is like reads 0 */
       }
       f->blend(v + i * wide, attn_at_(&a->v, c->b, c->kv, j0 + i) + attn_bytes_(a->v.dtype, c->col),
-               w->y + i * wide + c->col, ATTN_F32, a->v.dtype, ATTN_F32, c->cols, b,
-               -(by * c->fade));
+               w->y + i * wide + c->col, ATTN_F32, a->v.dtype, ATTN_F32, c->cols, b, -by);
       for (int64_t j = 0; j < i; j++) row[j] *= -by;
     }
     if (i0)
@@ -33161,29 +33271,27 @@ ATTN_FUNC_ void attn_linear_delta_(attn_linear_chain_ *c, int64_t j0) {
   c->v = w->v, c->v_stride = wide;
 }
 
-/* Features, values and rates of keys j0 .. j0 + n - 1, or of the first of them: c->n. each: the state is
- * used in between, by rows of this chunk or of another walk over the same keys. */
+/* Features, values and rates of keys j0 .. j0 + n - 1. each: the state is used in between, by rows of this
+ * chunk or of another walk over the same keys. */
 ATTN_FUNC_ void attn_linear_keys_(attn_linear_chain_ *c, int64_t j0, int n, int each, int rows) {
   const attn_linear_ *a = c->a;
   const attn_table_ *f = a->table;
   const attn_linear_own_ *w = &c->w;
-  float *tail = c->s.tail;
   const float *x = attn_linear_rows_(f, w->x, &a->k, c->b, c->kv, j0, n);
-  const float top = tail[ATTN_LINEAR_TOP_];
-  n = (int)attn_map_keys_(&a->map, w->map, w->c, x, n, c->head, &tail[ATTN_LINEAR_TOP_]);
+  float now[ATTN_LINEAR_CHUNK_];
+  attn_map_keys_(&a->map, w->map, w->c, x, n, c->head, c->s.tail[ATTN_LINEAR_TOP_], now);
   c->n = n, c->next = j0 + n;
-  c->fade = c->keep = 1.0f;
-  if (a->map.running && tail[ATTN_LINEAR_TOP_] != top)
-    c->fade = attn_linear_exp_(f, top - tail[ATTN_LINEAR_TOP_]);
-  c->scaled = a->decays || c->fade != 1.0f;
-  if (each || a->delta || c->scaled) attn_linear_flush_(c, 1.0f);
+  c->keep = c->fade = 1.0;
+  attn_linear_falls_(c, now);
+  c->scaled |= a->decays, c->weighs = a->decays || c->falls;
+  if (each || a->delta || c->scaled) attn_linear_flush_(c, 1.0);
   if (!rows) {
     attn_linear_ask_all_(w->ask, j0 + n, a->k.len, a->m / ATTN_LINEAR_ROWS_ + 1);
     attn_linear_ask_for_(w->ask, &a->k, c->b, c->kv, j0 + n);
     attn_linear_ask_for_(w->ask, &a->v, c->b, c->kv, j0 + n);
   }
   attn_linear_rates_(c, j0);
-  if (a->decays) attn_linear_decay_(c, rows);
+  if (c->scaled) attn_linear_decay_(c, rows);
   if (rows || a->delta) {
     const void *line[ATTN_LINEAR_CHUNK_];
     for (int j = 0; j < n; j++) line[j] = w->c + j * a->m;
@@ -33193,11 +33301,20 @@ ATTN_FUNC_ void attn_linear_keys_(attn_linear_chain_ *c, int64_t j0, int n, int 
     attn_linear_delta_(c, j0);
   else
     attn_linear_values_(c, j0);
-  if (rows) {
-    c->finite = f->finite(c->v, c->v_stride, n, a->dv);
-    for (int i = 0; c->scaled && i < n; i++)
-      c->left[i] = a->decays ? c->left[i] * c->fade : c->fade;
-  }
+  if (rows) c->finite = f->finite(c->v, c->v_stride, n, a->dv);
+}
+
+/* The sum of the chunk's values, by rates alone. */
+ATTN_FUNC_ void attn_linear_late_keys_(attn_linear_chain_ *c) {
+  const attn_linear_ *a = c->a;
+  const float *by = c->scaled ? c->value : attn_linear_ones_;
+  float *count = c->s.tail + ATTN_LINEAR_COUNT_KEYS_;
+  memset(c->w.y, 0, (size_t)a->wide * sizeof(float)); /* no row needs it yet */
+  attn_on_(sum, a->table)
+      ->axpys(c->w.y, by, c->v, c->v_stride, attn_linear_index_, c->n, a->dv, ATTN_F32, 1.0f, 0);
+  attn_on_(state, a->table)->accrue(c->s.sum, c->s.sum_rest, c->w.y, a->dv, c->keep, 1.0f);
+  *count *= (float)c->keep;
+  for (int j = 0; j < c->n; j++) *count += by[j];
 }
 
 /* The chunk joins the state. */
@@ -33205,9 +33322,7 @@ ATTN_FUNC_ void attn_linear_update_(attn_linear_chain_ *c, int each) {
   const attn_linear_ *a = c->a;
   const attn_table_ *f = a->table;
   const attn_linear_own_ *w = &c->w;
-  float *tail = c->s.tail;
-  const float *by = a->decays ? c->last : attn_linear_ones_;
-  if (a->decays) f->scale_rows(w->c, a->m, w->c, a->m, c->n, a->m, c->last);
+  if (c->weighs) f->scale_rows(w->c, a->m, w->c, a->m, c->n, a->m, c->last);
   attn_linear_times_(f, w->ask, w->u + c->col, a->wide, attn_floats_at_(w->c, 1, a->m), a->m,
                      attn_floats_at_(c->v + c->col, c->v_stride, c->n), c->cols, c->pending == 0);
   if (c->pending == 0) memset(w->z, 0, (size_t)a->m * sizeof(float));
@@ -33215,13 +33330,11 @@ ATTN_FUNC_ void attn_linear_update_(attn_linear_chain_ *c, int each) {
                           ATTN_F32, 1.0f, 0);
   c->pending += c->n;
   if (each || a->delta || c->scaled || c->pending >= ATTN_LINEAR_FLUSH_)
-    attn_linear_flush_(c, c->keep * c->fade);
-  tail[ATTN_LINEAR_KEEP_] *= c->keep;
-  if (!c->s.sum) return;
-  attn_on_(sum, f)->axpys(c->s.sum, by, c->v, c->v_stride, attn_linear_index_, c->n, a->dv,
-                          ATTN_F32, c->keep, 0);
-  tail[ATTN_LINEAR_COUNT_KEYS_] *= c->keep;
-  for (int j = 0; j < c->n; j++) tail[ATTN_LINEAR_COUNT_KEYS_] += by[j];
+    attn_linear_flush_(c, c->fade);
+  if (a->decays)
+    attn_linear_set_pair_(c->s.tail + ATTN_LINEAR_KEEP_,
+                          c->keep * attn_linear_pair_(c->s.tail + ATTN_LINEAR_KEEP_));
+  if (c->s.sum) attn_linear_late_keys_(c);
 }
 
 /* Keys j0 .. j1 - 1 that no row reads in between. */
@@ -33230,7 +33343,6 @@ ATTN_FUNC_ void attn_linear_absorb_(attn_linear_chain_ *c, int64_t j0, int64_t j
     n = j1 - j < c->a->chunk ? j1 - j : c->a->chunk;
     attn_linear_keys_(c, j, (int)n, each, 0);
     attn_linear_update_(c, each);
-    n = c->n;
   }
 }
 
@@ -33239,18 +33351,19 @@ ATTN_FUNC_ void attn_linear_add_(const attn_linear_ *a, attn_linear_slot_ to,
                                  attn_linear_slot_ part) {
   const attn_table_ *f = a->table;
   const float c0 = to.tail[ATTN_LINEAR_TOP_], c1 = part.tail[ATTN_LINEAR_TOP_];
-  const float top = c1 > c0 ? c1 : c0, rates = part.tail[ATTN_LINEAR_KEEP_];
-  const float keep = rates * (c0 == top ? 1.0f : attn_linear_exp_(f, c0 - top));
+  const float top = c1 > c0 ? c1 : c0;
+  const double rates = attn_linear_pair_(part.tail + ATTN_LINEAR_KEEP_);
+  const double keep = rates * (c0 == top ? 1.0 : (double)attn_linear_exp_(f, c0 - top));
   const float by = c1 == top ? 1.0f : attn_linear_exp_(f, c1 - top);
-  attn_on_(sum, f)->axpys(to.s, &by, part.s, 0, attn_linear_index_, 1, a->m * a->wide, ATTN_F32,
-                          keep, 0);
-  attn_on_(sum, f)->axpys(to.z, &by, part.z, 0, attn_linear_index_, 1, a->m, ATTN_F32, keep, 0);
+  attn_on_(state, f)->accrue(to.s, to.s_rest, part.s, a->m * a->wide, keep, by);
+  attn_on_(state, f)->accrue(to.z, to.z_rest, part.z, a->m, keep, by);
   to.tail[ATTN_LINEAR_TOP_] = top;
-  to.tail[ATTN_LINEAR_KEEP_] *= rates;
+  attn_linear_set_pair_(to.tail + ATTN_LINEAR_KEEP_,
+                        rates * attn_linear_pair_(to.tail + ATTN_LINEAR_KEEP_));
   if (!a->late) return;
-  attn_linear_join_(f, to.sum, part.sum, a->dv, rates);
+  attn_on_(state, f)->accrue(to.sum, to.sum_rest, part.sum, a->dv, rates, 1.0f);
   to.tail[ATTN_LINEAR_COUNT_KEYS_] =
-      rates * to.tail[ATTN_LINEAR_COUNT_KEYS_] + part.tail[ATTN_LINEAR_COUNT_KEYS_];
+      (float)rates * to.tail[ATTN_LINEAR_COUNT_KEYS_] + part.tail[ATTN_LINEAR_COUNT_KEYS_];
 }
 
 /* After the last key: the part of the features that is the same for all of them. */
@@ -33385,7 +33498,7 @@ ATTN_FUNC_ void attn_linear_rows_of_(attn_linear_chain_ *c, int64_t h, int64_t i
       const int64_t sums = attn_group_up_(n + 1), end = sums < i + rows ? i + rows : sums;
       float *t = w->t + n * e;
       const float *d = w->d + n * e;
-      if (a->decays)
+      if (c->weighs)
         for (int64_t j = 0; j <= n; j++) t[j] *= d[j];
       for (int64_t j = n + 1; j < end; j++) t[j] = 0.0f;
     }
@@ -33411,8 +33524,9 @@ ATTN_FUNC_ void attn_linear_rows_of_(attn_linear_chain_ *c, int64_t h, int64_t i
   }
   attn_linear_divide_(a, w->y, den, c->b, h, i0, r);
 }
-
-/* ---- few keys -----------------------------------------------------------------------------------*/
+/* <<< attn/families/linear/recurrence.h */
+/* >>> attn/families/linear/steps.h */
+/* families/linear/steps.h owns the linear state where keys go one by one: a call of a few of them and of a few rows. */
 
 enum { ATTN_LINEAR_FEW_ = 4 }; /* keys, and rows, that go one by one */
 
@@ -33422,37 +33536,37 @@ ATTN_FUNC_ void attn_linear_steps_(attn_linear_chain_ *c, int64_t n, int64_t i0,
   const attn_linear_ *a = c->a;
   const attn_table_ *f = a->table;
   const attn_linear_own_ *w = &c->w;
+  const attn_linear_slot_ s = c->s;
+  attn_sums_ sums = {s.s, s.s_rest, a->wide, 1.0f};
   const int64_t m = a->m, wide = a->wide, rows = i1 - i0, h0 = c->head * a->group;
   if (rows > 0)
     for (int64_t g = 0; g < a->group; g++)
       attn_map_queries_(&a->map, w->map, w->p + g * rows * m,
                         attn_linear_rows_(f, w->x, &a->q, c->b, h0 + g, i0, rows), rows, h0 + g);
   const float *x = n > 0 ? attn_linear_rows_(f, w->x, &a->k, c->b, c->kv, 0, n) : NULL;
-  int64_t made = 0; /* features of keys */
-  c->n = (int)n, c->fade = 1.0f;
+  c->n = (int)n;
   if (n > 0) {
+    float now[ATTN_LINEAR_CHUNK_];
+    attn_map_keys_(&a->map, w->map, w->c, x, n, c->head, c->s.tail[ATTN_LINEAR_TOP_], now);
+    attn_linear_falls_(c, now);
     attn_linear_rates_(c, 0);
     memset(w->v, 0, (size_t)(n * wide) * sizeof(float));
   }
   for (int64_t j = 0; j < n || j == 0; j++) {
-    if (j == made && j < n) {
-      float *now = c->s.tail + ATTN_LINEAR_TOP_, top = *now;
-      made += attn_map_keys_(&a->map, w->map, w->c + j * m, x + j * a->k.dim, n - j, c->head, now);
-      if (a->map.running && *now != top) c->fade = attn_linear_exp_(f, top - *now);
-    }
-    float keep = c->fade;
+    double of_s = attn_linear_pair_(s.tail + ATTN_LINEAR_LEFT_);
+    float keep = j < n && a->map.running ? c->fall[j] : 1.0f;
+    sums.left = (float)of_s;
     float *p = w->c + j * m, *v = w->v + j * wide;
     if (j < n) {
       const char *value = attn_at_(&a->v, c->b, c->kv, j);
       if (a->delta) {
         float by = c->rate[j];
-        attn_on_(state, f)->step(w->y, p, c->s.s, wide, m, wide, 1.0f, NULL, NULL);
+        attn_on_(state, f)->step(w->y, p, &sums, m, wide, 1.0f, NULL, NULL);
         if (a->rule == ATTN_LINEAR_DELTA_ATTN) {
-          const float self = attn_on_(state, f)->step_z(p, c->s.z, m, 1.0f, NULL) * c->fade;
+          const float self = attn_on_(state, f)->step_z(p, s.z, s.z_rest, m, 1.0f, NULL);
           by = fabsf(self) < FLT_MIN ? 0.0f : by / self;
         }
-        f->blend(v, value, w->y, ATTN_F32, a->v.dtype, ATTN_F32, a->dv, c->rate[j],
-                 -(by * c->fade));
+        f->blend(v, value, w->y, ATTN_F32, a->v.dtype, ATTN_F32, a->dv, c->rate[j], -by);
       } else {
         f->widen(v, value, 0, NULL, 1, a->dv, a->v.dtype, NULL);
         if (a->decays) keep *= c->rate[j];
@@ -33461,37 +33575,41 @@ ATTN_FUNC_ void attn_linear_steps_(attn_linear_chain_ *c, int64_t n, int64_t i0,
           f->scale_rows(p, m, p, m, 1, m, &gate);
         }
       }
-      attn_on_(state, f)->step_z(NULL, c->s.z, m, keep, p);
+      of_s *= (double)keep, sums.left = (float)of_s;
+      attn_linear_set_pair_(s.tail + ATTN_LINEAR_LEFT_, of_s);
+      s.tail[ATTN_LINEAR_OPEN_] += 1.0f;
+      attn_on_(state, f)->step_z(NULL, s.z, s.z_rest, m, keep, p);
       if (c->s.sum) {
         const float weight = a->rule == ATTN_LINEAR_GATED ? 1.0f - c->rate[j] : 1.0f;
         const float left = a->decays ? c->rate[j] : 1.0f;
-        attn_on_(sum, f)->axpys(c->s.sum, &weight, v, 0, attn_linear_index_, 1, a->dv, ATTN_F32,
-                                left, 0);
+        attn_on_(state, f)->accrue(s.sum, s.sum_rest, v, a->dv, left, weight);
         c->s.tail[ATTN_LINEAR_COUNT_KEYS_] = left * c->s.tail[ATTN_LINEAR_COUNT_KEYS_] + weight;
       }
-      c->fade = 1.0f;
     }
     int joined = j >= n;
     for (int64_t i = 0; i < rows; i++) {
       const int64_t at = a->causal ? i0 + i + a->q_off : n - 1;
       if ((at < n ? at : n - 1) != j && n > 0) continue;
-      if (c->s.sum) { /* only without order, so behind the last key */
-        if (!joined)
-          attn_on_(state, f)->step(NULL, NULL, c->s.s, wide, m, wide, keep, p, v), joined = 1;
-        if (i == 0) attn_linear_late_(a, c->s);
+      if (c->s.sum && i == 0) { /* only without order, so behind the last key */
+        if (!joined) attn_on_(state, f)->step(NULL, NULL, &sums, m, wide, keep, p, v);
+        joined = 1;
+        attn_linear_settle_(f, s, m * wide);
+        sums.left = 1.0f;
+        attn_linear_late_(a, c->s);
       }
       for (int64_t g = 0; g < a->group; g++) {
         const float *row = w->p + (g * rows + i) * m;
-        attn_on_(state, f)->step(w->y, row, c->s.s, wide, m, wide, keep, joined ? NULL : p, v);
-        const float den = attn_on_(state, f)->step_z(row, c->s.z, m, 1.0f, NULL);
+        attn_on_(state, f)->step(w->y, row, &sums, m, wide, keep, joined ? NULL : p, v);
+        const float den = attn_on_(state, f)->step_z(row, s.z, s.z_rest, m, 1.0f, NULL);
         joined = 1;
         attn_linear_divide_(a, w->y, &den, c->b, h0 + g, i0 + i, 1);
       }
     }
-    if (!joined) attn_on_(state, f)->step(NULL, NULL, c->s.s, wide, m, wide, keep, p, v);
+    if (!joined) attn_on_(state, f)->step(NULL, NULL, &sums, m, wide, keep, p, v);
+    if (s.tail[ATTN_LINEAR_OPEN_] >= (float)ATTN_LINEAR_JOIN_) attn_linear_settle_(f, s, m * wide);
   }
 }
-/* <<< attn/families/linear/recurrence.h */
+/* <<< attn/families/linear/steps.h */
 /* >>> attn/families/linear/linear_state.h */
 /* families/linear/linear_state.h owns the state of linear attention that a caller keeps: a header that says
  * what it is a state of, then a slot of floats for each batch entry and state head. */
@@ -33508,7 +33626,7 @@ typedef struct attn_linear_block_ {
 } attn_linear_block_;
 
 /* "attnlin" and a version */
-#define ATTN_LINEAR_MAGIC_ (((uint64_t)0x6174746eu << 32) | 0x6c696e01u)
+#define ATTN_LINEAR_MAGIC_ (((uint64_t)0x6174746eu << 32) | 0x6c696e02u)
 
 ATTN_FUNC_ attn_linear_block_ attn_linear_block_of_(const attn_linear_ *a, int64_t batch,
                                                     int64_t kv_heads) {
@@ -33538,6 +33656,11 @@ ATTN_FUNC_ int64_t attn_linear_floats_(int64_t batch, int64_t heads, int64_t slo
   return attn_mul_(attn_mul_(batch, heads), attn_mul_(slot, (int64_t)sizeof(float)));
 }
 
+/* Floats of a state without sums of values. */
+ATTN_FUNC_ int64_t attn_linear_slot_size_(int64_t m, int64_t wide) {
+  return attn_add_(attn_mul_(attn_add_(m, m), wide), 2 * attn_group_up_(m) + ATTN_LINEAR_TAIL_);
+}
+
 /* The widths that follow from map and rule. */
 ATTN_FUNC_ int attn_linear_sizes_(attn_error_ *e, attn_linear_ *a, const attn_linear_params *p,
                                   int64_t heads, int64_t kv_heads, int64_t dk, int64_t dv) {
@@ -33554,7 +33677,7 @@ ATTN_FUNC_ int attn_linear_sizes_(attn_error_ *e, attn_linear_ *a, const attn_li
   if (dv > INT64_MAX / 1024)
     return attn_reject_(e, ATTN_E_OVERFLOW, "a state would not fit the address space");
   a->wide = attn_group_up_(dv);
-  a->slot = attn_add_(attn_mul_(a->m, a->wide), attn_group_up_(a->m) + ATTN_LINEAR_TAIL_);
+  a->slot = attn_linear_slot_size_(a->m, a->wide);
   if (attn_mul_(a->slot, 4) == INT64_MAX)
     return attn_reject_(e, ATTN_E_OVERFLOW, "a state would not fit the address space");
   if (p->state && a->map.late_eps > 0.0f)
@@ -33563,7 +33686,7 @@ ATTN_FUNC_ int attn_linear_sizes_(attn_error_ *e, attn_linear_ *a, const attn_li
                         "state, whose last key never comes");
   if (a->map.late_eps > 0.0f) {
     a->late = a->slot;
-    a->slot = attn_add_(a->slot, a->wide);
+    a->slot = attn_add_(a->slot, 2 * a->wide);
   }
   return 1;
 }
@@ -33653,7 +33776,10 @@ ATTN_PUB_ attn_status attn_linear_begin(void *state, size_t bytes, const attn_li
 ATTN_PUB_ attn_status attn_linear_view(void *state, size_t bytes, attn_tensor *s, attn_tensor *z,
                                        attn_ctx *ctx) {
   attn_error_ e = {ATTN_OK, NULL};
+  const attn_table_ *table;
   attn_linear_block_ b;
+  int workers;
+  if (!attn_check_ctx_(&e, ctx, &table, &workers)) return attn_end_(ctx, &e);
   if (!state) {
     attn_reject_(&e, ATTN_E_NULL, "state must not be null");
     return attn_end_(ctx, &e);
@@ -33667,14 +33793,20 @@ ATTN_PUB_ attn_status attn_linear_view(void *state, size_t bytes, attn_tensor *s
   const int sane = b.batch >= 1 && b.heads >= 1 && b.dv >= 1 && b.m >= 1 &&
                    b.dv <= INT64_MAX / 1024 && b.m <= INT64_MAX / 1024;
   if (b.magic != ATTN_LINEAR_MAGIC_ || !sane || b.wide != attn_group_up_(b.dv) ||
-      b.slot != attn_add_(attn_mul_(b.m, b.wide), attn_group_up_(b.m) + ATTN_LINEAR_TAIL_)) {
+      b.slot != attn_linear_slot_size_(b.m, b.wide)) {
     attn_reject_(&e, ATTN_E_VALUE, "state was not made by attn_linear_begin");
   } else if ((uint64_t)bytes - sizeof b < (uint64_t)attn_linear_floats_(b.batch, b.heads, b.slot)) {
     attn_reject_(&e, ATTN_E_SHAPE, "bytes must be what attn_linear_state_bytes returns");
   } else {
     float *slots = (float *)(void *)((char *)state + sizeof b);
-    const attn_tensor t[2] = {attn_bhtd(slots, ATTN_F32, b.batch, b.heads, b.m, b.dv),
-                              attn_bhtd(slots + b.m * b.wide, ATTN_F32, b.batch, b.heads, 1, b.m)};
+    attn_linear_ a;
+    memset(&a, 0, sizeof a);
+    a.m = b.m, a.wide = b.wide;
+    for (int64_t n = 0; n < b.batch * b.heads; n++)
+      attn_linear_settle_(table, attn_linear_slot_at_(&a, slots + n * b.slot), b.m * b.wide);
+    const attn_tensor t[2] = {
+        attn_bhtd(slots, ATTN_F32, b.batch, b.heads, b.m, b.dv),
+        attn_bhtd(slots + 2 * b.m * b.wide, ATTN_F32, b.batch, b.heads, 1, b.m)};
     if (s) *s = t[0], s->stride_len = b.wide, s->stride_head = b.slot;
     if (z) *z = t[1], z->stride_head = b.slot;
     if (s) s->stride_batch = b.heads * b.slot;
@@ -33901,16 +34033,14 @@ ATTN_FUNC_ void attn_linear_blank_(const attn_linear_ *a, const attn_linear_rang
   }
 }
 
-/* Chunks of keys j0 .. j1 - 1, from key0 on, and the rows that stand there. A chunk that ended early
- * leaves the grid as it is. */
+/* Chunks of keys j0 .. j1 - 1, from key0 on, and the rows that stand there. */
 ATTN_FUNC_ void attn_linear_walk_(attn_linear_chain_ *c, const attn_linear_range_ *r, int64_t j0,
                                   int64_t j1, int with_rows) {
   const attn_linear_ *a = c->a;
   for (int64_t j = j0, n; j < j1; j += n) {
     const int64_t at = j - r->key0, left = with_rows ? r->met - at : 0;
-    n = a->chunk - at % a->chunk;
-    attn_linear_keys_(c, j, (int)(j1 - j < n ? j1 - j : n), 1, left > 0);
-    n = c->n;
+    n = j1 - j < a->chunk ? j1 - j : a->chunk;
+    attn_linear_keys_(c, j, (int)n, 1, left > 0);
     const int64_t rows = left < n ? left : n;
     if (rows > 0)
       for (int64_t h = c->head * a->group; h < (c->head + 1) * a->group; h++)
@@ -33946,11 +34076,17 @@ ATTN_FUNC_ void attn_linear_whole_(void *job, int worker, int64_t unit) {
     return;
   }
   c.s = attn_linear_slot_at_(a, slot);
+  attn_linear_settle_(a->table, c.s, a->m * a->wide);
   attn_linear_blank_(a, &r, b, head);
   attn_linear_absorb_(&c, 0, r.key0, 0);
   attn_linear_walk_(&c, &r, r.key0, r.end, 1);
   attn_linear_flush_(&c, 1.0f);
   attn_linear_rest_(&c, &r);
+}
+
+/* z, its rest and the numbers behind them. */
+ATTN_FUNC_ void attn_linear_copy_z_(const attn_linear_ *a, float *to, const float *from) {
+  memcpy(to, from, (size_t)(2 * attn_group_up_(a->m) + ATTN_LINEAR_TAIL_) * sizeof(float));
 }
 
 /* A slice of the values along the keys, left at marks: what rows of segments start from. z, which all
@@ -33969,22 +34105,20 @@ ATTN_FUNC_ void attn_linear_slice_(void *job, int worker, int64_t index) {
   }
   const int64_t end = (slice + 1) * groups / a->slices * 16;
   c.col = slice * groups / a->slices * 16, c.cols = (end < a->dv ? end : a->dv) - c.col;
+  const attn_linear_slot_ whole = attn_linear_slot_at_(a, slot);
   c.s = attn_linear_slot_at_(a, c.w.slot);
-  memcpy(c.s.z, attn_linear_slot_at_(a, slot).z,
-         (size_t)(attn_group_up_(a->m) + ATTN_LINEAR_TAIL_) * sizeof(float));
-  c.s.s = slot;
+  attn_linear_copy_z_(a, c.s.z, whole.z);
+  c.s.s = whole.s, c.s.s_rest = whole.s_rest;
   attn_linear_absorb_(&c, 0, r.key0, 0);
   attn_linear_flush_(&c, 1.0f);
   for (int64_t n = 0; n <= marks; n++) {
     const int64_t j = r.key0 + n * run, to = j + run < r.end ? j + run : r.end;
     float *mark = attn_linear_mark_(a, unit, n < marks ? n : a->segments);
     if (n < marks)
-      for (int64_t i = 0; i < a->m; i++)
+      for (int64_t i = 0; i < 2 * a->m; i++) /* S and its rest */
         memcpy(mark + i * a->wide + c.col, slot + i * a->wide + c.col,
                (size_t)c.cols * sizeof(float));
-    if (slice == 0)
-      memcpy(mark + a->m * a->wide, c.s.z,
-             (size_t)(attn_group_up_(a->m) + ATTN_LINEAR_TAIL_) * sizeof(float));
+    if (slice == 0) attn_linear_copy_z_(a, attn_linear_slot_at_(a, mark).z, c.s.z);
     if (n < marks) attn_linear_walk_(&c, &r, j, to, 0);
   }
 }
@@ -34040,6 +34174,7 @@ ATTN_FUNC_ void attn_linear_total_(void *job, int worker, int64_t unit) {
     attn_linear_few_(&c, &r, slot);
     return;
   }
+  attn_linear_settle_(a->table, to, a->m * a->wide);
   if (a->delta) {
     c.s = to;
     attn_linear_absorb_(&c, 0, r.keys, 0);
@@ -34111,9 +34246,11 @@ ATTN_FUNC_ void attn_linear_slots_(const attn_linear_ *a, int after) {
   for (int64_t unit = 0; unit < a->q.batch * a->heads; unit++) {
     float *slot = a->slots + unit * a->slot;
     if (!after && !a->kept) attn_linear_empty_(a, slot);
+    if (!after && !attn_linear_range_of_(a, unit / a->heads).few)
+      attn_linear_settle_(a->table, attn_linear_slot_at_(a, slot), a->m * a->wide);
     if (after && !attn_linear_range_of_(a, unit / a->heads).few)
-      memcpy(slot + a->m * a->wide, attn_linear_mark_(a, unit, a->segments) + a->m * a->wide,
-             (size_t)(attn_group_up_(a->m) + ATTN_LINEAR_TAIL_) * sizeof(float));
+      attn_linear_copy_z_(a, attn_linear_slot_at_(a, slot).z,
+                          attn_linear_slot_at_(a, attn_linear_mark_(a, unit, a->segments)).z);
   }
 }
 
@@ -35519,16 +35656,21 @@ ATTN_FUNC_ void attn_shrink_item_(void *job, int worker, int64_t index) {
       for (int64_t i = r + some; i < rows && i < r + 2 * some; i++)
         for (int64_t at = 0; at < attn_bytes_(a->e.dtype, n); at += 64)
           ATTN_PREFETCH_(by + attn_bytes_(a->e.dtype, i * a->e.stride_len) + at);
-      for (int64_t c = 0; c < d; c += ATTN_SHRINK_COLS_)
-        attn_on_(dense, f)->gemm(y + r * a->y.stride_len + c, a->y.stride_len, some,
-                                 e + r * e_stride, e_stride, 1, x + c, x_stride, n,
-                                 attn_min64_(d - c, ATTN_SHRINK_COLS_), j == 0);
+      for (int64_t c = 0; c < d; c += ATTN_SHRINK_COLS_) {
+        const int64_t cols = attn_min64_(d - c, ATTN_SHRINK_COLS_), stride = a->y.stride_len;
+        float part[ATTN_SHRINK_STEP_ * ATTN_SHRINK_COLS_], *to = y + r * stride + c;
+        attn_on_(dense, f)->gemm(j ? part : to, j ? (int64_t)ATTN_SHRINK_COLS_ : stride, some,
+                                 e + r * e_stride, e_stride, 1, x + c, x_stride, n, cols, 1);
+        for (int64_t i = 0; j && i < some; i++, to += stride)
+          f->blend(to, to, part + i * ATTN_SHRINK_COLS_, ATTN_F32, ATTN_F32, ATTN_F32, cols, 1.0f,
+                   1.0f);
+      }
     }
   }
 }
 
 /* y [B,Hk,r,d] f32 = e [1, 1 or Hk, r, >= n] times x [B,Hk,n,d]; nothing is written where n = 0. An
- * element is one chain of FMAs over the rows of x, in order. */
+ * element is the sum of chains of FMAs over 128 rows of x each, in order. */
 ATTN_COLD_ int attn_stage_shrink_(attn_stage_ *s, attn_tensor y, attn_tensor e, attn_tensor x,
                                   const int32_t *len) {
   attn_shrink_ a = {s->table, y, e, x, len, 0, 0, NULL, 0, 0};
@@ -36893,9 +37035,8 @@ ATTN_CALL_(attn_luna_layer, (x_next, p_next, x, p, c, params), attn_tensor x_nex
  * grow, and the state as a block of bytes. */
 
 /* ---- the state: a header, the count of each batch entry, then KA [dk][l'] and VA [l][dv'] of each
- * head, l' and dv' in whole groups, so that kernels may read whole vectors. Both are there twice: of the
- * whole blocks of 64 tokens, and of the open block, which joins them when it is full: short chains of
- * sums also where tokens come one by one -------------------------------------------------------------*/
+ * head, l' and dv' in whole groups, so that kernels may read whole vectors, and the rests of both,
+ * which are not in these sums (kernels/linear.h) -------------------------------------------*/
 
 typedef struct attn_luna_head_ {
   uint32_t magic, version;
@@ -36904,7 +37045,7 @@ typedef struct attn_luna_head_ {
   uint32_t scale; /* bits, after the default */
 } attn_luna_head_;
 
-enum { ATTN_LUNA_MAGIC_ = 0x414e554c, ATTN_LUNA_VERSION_ = 2 };
+enum { ATTN_LUNA_MAGIC_ = 0x414e554c, ATTN_LUNA_VERSION_ = 3, ATTN_LUNA_JOIN_ = 32 };
 
 /* Whole lane groups. */
 ATTN_FUNC_ int64_t attn_whole_(int64_t n) {
@@ -37122,9 +37263,7 @@ typedef struct attn_luna_unit_ {
   const attn_luna_causal_ *a;
   attn_luna_room_ room;
   int64_t b, h, hk, hv, hp;
-  float *ka, *va;           /* of the whole blocks; there are some from 64 tokens on */
-  float *open_ka, *open_va; /* of the tokens since: count % 64 of them */
-  int64_t floats;           /* of ka and va, which lie side by side */
+  float *ka, *va, *ka_rest, *va_rest;
   int64_t count;
 } attn_luna_unit_;
 
@@ -37135,18 +37274,9 @@ ATTN_FUNC_ void attn_luna_omega_(const attn_luna_causal_ *a, float *x, int64_t n
                  a->par.omega == ATTN_LUNA_ELU1 ? (int)ATTN_ACT_ELU1 : ATTN_ACT_SOFTPLUS2_);
 }
 
-/* y += x S; behind y is room for as much again. */
-ATTN_FUNC_ void attn_luna_more_(const attn_table_ *f, float *y, const float *x, float *s, int64_t m,
-                                int64_t cols) {
-  attn_on_(state, f)->step(y + cols, x, s, cols, m, cols, 1.0f, NULL, NULL);
-  f->blend(y, y, y + cols, ATTN_F32, ATTN_F32, ATTN_F32, cols, 1.0f, 1.0f);
-}
-
-/* The open block is full. */
-ATTN_FUNC_ void attn_luna_join_(attn_luna_unit_ *u) {
-  if (u->count % ATTN_TILE_ != 0) return;
-  u->a->table->blend(u->ka, u->count > ATTN_TILE_ ? u->ka : NULL, u->open_ka, ATTN_F32, ATTN_F32,
-                     ATTN_F32, u->floats, 1.0f, 1.0f);
+/* What came token by token joins the sums, all of which lie side by side. */
+ATTN_FUNC_ void attn_luna_settle_(const attn_luna_unit_ *u) {
+  attn_on_(state, u->a->table)->accrue(u->ka, u->ka_rest, NULL, u->ka_rest - u->ka, 1.0, 0.0f);
 }
 
 /* One token. Rows that the state is made of have zeros to the end of their last group. */
@@ -37165,22 +37295,20 @@ ATTN_FUNC_ void attn_luna_token_(attn_luna_unit_ *u, int64_t i) {
   const float *v = attn_luna_rows_(f, &a->v, u->b, u->hv, i, 1, r->v, a->wide_dv, &unused);
   const float *q = attn_luna_rows_(f, &a->q, u->b, u->h, i, 1, r->qt, dk, &unused);
   if (dv < a->wide_dv) memset(r->v + dv, 0, (size_t)(a->wide_dv - dv) * sizeof(float));
-  const int old = u->count >= ATTN_TILE_;
-  if (u->count % ATTN_TILE_ == 0) memset(u->open_ka, 0, (size_t)u->floats * sizeof(float));
   const double t = (double)++u->count;
-  attn_on_(state, f)->step(r->xt, q, u->open_ka, a->wide_l, dk, a->wide_l, 1.0f, k, r->alpha);
-  if (old) attn_luna_more_(f, r->xt, q, u->ka, dk, a->wide_l);
+  const attn_sums_ ka = {u->ka, u->ka_rest, a->wide_l, 1.0f};
+  const attn_sums_ va = {u->va, u->va_rest, a->wide_dv, 1.0f};
+  attn_on_(state, f)->step(r->xt, q, &ka, dk, a->wide_l, 1.0f, k, r->alpha);
   attn_on_(dense, f)->activate(r->xt, l, NULL, (float)((double)a->scale * ATTN_LOG2E_ / t),
                                ATTN_ACT_NONE);
   float top = -INFINITY, sum = 0.0f;
   for (int64_t c = 0; c < l; c++) top = r->xt[c] > top || r->xt[c] != r->xt[c] ? r->xt[c] : top;
   f->weights(r->xt, r->xt, l, top, 1.0f);
   for (int64_t c = 0; c < l; c++) sum += r->xt[c];
-  attn_on_(state, f)->step(r->yt, r->xt, u->open_va, a->wide_dv, l, a->wide_dv, 1.0f, r->alpha, v);
-  if (old) attn_luna_more_(f, r->yt, r->xt, u->va, l, a->wide_dv);
+  attn_on_(state, f)->step(r->yt, r->xt, &va, l, a->wide_dv, 1.0f, r->alpha, v);
   f->blend(attn_at_(&a->o, u->b, u->h, i), r->yt, NULL, a->o.dtype, ATTN_F32, ATTN_F32, dv,
            (float)(1.0 / (t * (double)sum)), 0.0f);
-  attn_luna_join_(u);
+  if (u->count % ATTN_LUNA_JOIN_ == 0) attn_luna_settle_(u);
 }
 
 /* Asks for the n-th 8 rows of the next chunk, which lie in far memory: called between the products of
@@ -37222,26 +37350,24 @@ ATTN_FUNC_ void attn_luna_add_(const attn_table_ *f, float *to, const float *s, 
 }
 
 /* state += x^T w, rows of both a token each, summed by themselves first: short chains. */
-ATTN_FUNC_ void attn_luna_grow_(const attn_table_ *f, float *state, float *sum, int64_t width,
-                                int64_t rows, attn_floats_ x, attn_floats_ w, int64_t cols,
-                                int empty) {
-  attn_on_(dense, f)->gemm(empty ? state : sum, width, rows, x.p, 1, x.stride, w.p, w.stride,
-                           w.rows, cols, 1);
+ATTN_FUNC_ void attn_luna_grow_(const attn_table_ *f, float *state, float *rest, float *sum,
+                                int64_t width, int64_t rows, attn_floats_ x, attn_floats_ w,
+                                int64_t cols) {
+  attn_on_(dense, f)->gemm(sum, width, rows, x.p, 1, x.stride, w.p, w.stride, w.rows, cols, 1);
   if (cols == width) cols *= rows, rows = 1; /* one row of all */
-  if (!empty)
-    for (int64_t i = 0; i < rows; i++)
-      f->blend(state + i * width, state + i * width, sum + i * width, ATTN_F32, ATTN_F32, ATTN_F32,
-               cols, 1.0f, 1.0f);
+  for (int64_t i = 0; i < rows; i++)
+    attn_on_(state, f)->accrue(state + i * width, rest + i * width, sum + i * width, cols, 1.0,
+                               1.0f);
 }
 
-/* n <= 64 tokens of one block; 0 = not done, since a number is not finite and a zero weight would not hide it. */
+/* n <= 64 tokens, or those before one whose numbers are not finite, since a zero weight would not hide it
+ * from the rows before. Returns how many. */
 ATTN_FUNC_ int attn_luna_chunk_(attn_luna_unit_ *u, int64_t i0, int n) {
   const attn_luna_causal_ *a = u->a;
   const attn_table_ *f = a->table;
   const attn_luna_room_ *r = &u->room;
   const int64_t l = a->l, dk = a->dk, dv = a->dv, wide = a->wide_l;
-  const int groups = (n + ATTN_GROUP_ - 1) / ATTN_GROUP_;
-  const int old = u->count >= ATTN_TILE_, open = u->count % ATTN_TILE_ != 0, empty = !old && !open;
+  const int empty = u->count == 0;
   float lane[ATTN_TILE_], top[ATTN_TILE_], m[ATTN_TILE_], sum[ATTN_TILE_], alpha[ATTN_TILE_];
   const void *in[ATTN_TILE_];
   void *out[ATTN_TILE_];
@@ -37253,8 +37379,17 @@ ATTN_FUNC_ int attn_luna_chunk_(attn_luna_unit_ *u, int64_t i0, int n) {
   attn_luna_omega_(a, r->alpha, n * wide);
   attn_luna_ahead_(u, i0, 0);
   const float *v = attn_luna_rows_(f, &a->v, u->b, u->hv, i0, n, r->v, a->wide_dv, &v_stride);
-  if (!f->finite(r->alpha, wide, n, l) || !f->finite(v, v_stride, n, dv)) return 0;
+  if (!f->finite(r->alpha, wide, n, l) || !f->finite(v, v_stride, n, dv)) {
+    int some = 0;
+    while (f->finite(r->alpha + some * wide, wide, 1, l) &&
+           f->finite(v + some * v_stride, v_stride, 1, dv))
+      some++;
+    if (some == 0) return 0;
+    n = some;
+  }
+  const int groups = (n + ATTN_GROUP_ - 1) / ATTN_GROUP_;
   const float *k = attn_luna_rows_(f, &a->k, u->b, u->hk, i0, n, r->k, dk, &k_stride);
+  attn_luna_settle_(u);
   for (int i = 0; i < n; i++) {
     in[i] = attn_at_(&a->q, u->b, u->h, i0 + i);
     out[i] = attn_at_(&a->o, u->b, u->h, i0 + i);
@@ -37263,9 +37398,7 @@ ATTN_FUNC_ int attn_luna_chunk_(attn_luna_unit_ *u, int64_t i0, int n) {
   /* the softmax's arguments, then a, both [l][lane] */
   attn_luna_triangle_(f, r->s, r->qt, k, k_stride, n, dk);
   attn_luna_ahead_(u, i0, 1);
-  if (old) attn_on_(tile, f)->value_block(r->xt, r->qt, u->ka, wide, dk, l, 0, groups, NULL, 1);
-  if (open)
-    attn_on_(tile, f)->value_block(r->xt, r->qt, u->open_ka, wide, dk, l, 0, groups, NULL, !old);
+  if (!empty) attn_on_(tile, f)->value_block(r->xt, r->qt, u->ka, wide, dk, l, 0, groups, NULL, 1);
   attn_luna_ahead_(u, i0, 2);
   attn_luna_add_(f, r->xt, r->s, r->alpha, wide, n, l, empty);
   attn_luna_ahead_(u, i0, 3);
@@ -37281,27 +37414,22 @@ ATTN_FUNC_ int attn_luna_chunk_(attn_luna_unit_ *u, int64_t i0, int n) {
   /* the outputs */
   attn_luna_triangle_(f, r->s, r->xt, r->alpha, wide, n, l);
   attn_luna_ahead_(u, i0, 4);
-  if (old)
+  if (!empty)
     attn_on_(tile, f)->value_block(r->yt, r->xt, u->va, a->wide_dv, l, dv, 0, groups, NULL, 1);
-  if (open)
-    attn_on_(tile, f)->value_block(r->yt, r->xt, u->open_va, a->wide_dv, l, dv, 0, groups, NULL,
-                                   !old);
   attn_luna_ahead_(u, i0, 5);
   attn_luna_add_(f, r->yt, r->s, v, v_stride, n, dv, empty);
   attn_luna_ahead_(u, i0, 6);
   for (int i = 0; i < n; i++)
     lane[i] = (float)(1.0 / ((double)(u->count + i + 1) * (double)sum[i]));
   f->unpack(out, r->yt, n, dv, a->o.dtype, lane);
-  const int whole = n == ATTN_TILE_, first = whole ? !old : !open;
   const attn_floats_ weights = {r->alpha, wide, n};
-  attn_luna_grow_(f, whole ? u->ka : u->open_ka, r->sum, wide, dk, attn_floats_at_(k, k_stride, n),
-                  weights, l, first);
+  attn_luna_grow_(f, u->ka, u->ka_rest, r->sum, wide, dk, attn_floats_at_(k, k_stride, n), weights,
+                  l);
   attn_luna_ahead_(u, i0, 7);
-  attn_luna_grow_(f, whole ? u->va : u->open_va, r->sum, a->wide_dv, l, weights,
-                  attn_floats_at_(v, v_stride, n), dv, first);
+  attn_luna_grow_(f, u->va, u->va_rest, r->sum, a->wide_dv, l, weights,
+                  attn_floats_at_(v, v_stride, n), dv);
   u->count += n;
-  if (!whole) attn_luna_join_(u);
-  return 1;
+  return n;
 }
 
 /* All tokens of one head. */
@@ -37316,10 +37444,11 @@ ATTN_FUNC_ void attn_luna_item_(void *job, int worker, int64_t index) {
   u.hp = u.h / (heads / a->kp.heads);
   const int64_t end = a->par.len ? a->par.len[u.b] : a->q.len;
   attn_luna_room_of_(a, &u.room, a->memory + worker * a->each);
-  u.count = a->count ? a->count[u.b] : 0, u.floats = attn_luna_floats_(l, dk, a->dv);
-  u.ka = a->floats ? a->floats + index * 2 * u.floats : u.room.sums, u.open_ka = u.ka + u.floats;
-  u.va = u.ka + attn_luna_ka_(l, dk), u.open_va = u.open_ka + attn_luna_ka_(l, dk);
-  if (!a->floats && end > 0) memset(u.ka, 0, (size_t)(2 * u.floats) * sizeof(float));
+  const int64_t floats = attn_luna_floats_(l, dk, a->dv); /* of ka and va, which lie side by side */
+  u.count = a->count ? a->count[u.b] : 0;
+  u.ka = a->floats ? a->floats + index * 2 * floats : u.room.sums, u.ka_rest = u.ka + floats;
+  u.va = u.ka + attn_luna_ka_(l, dk), u.va_rest = u.ka_rest + attn_luna_ka_(l, dk);
+  if (!a->floats && end > 0) memset(u.ka, 0, (size_t)(2 * floats) * sizeof(float));
   for (int64_t c = 0; c < l; c++) u.room.index[c] = (int32_t)c;
   for (int64_t c = 0; c < l && end > FEW; c += ATTN_TILE_) {
     const void *rows[ATTN_TILE_];
@@ -37328,10 +37457,9 @@ ATTN_FUNC_ void attn_luna_item_(void *job, int worker, int64_t index) {
     f->pack(u.room.pt + c * dk, rows, n, dk, (int)a->p.dtype, 1.0f, FLT_MIN);
   }
   for (int64_t i = 0, n; i < end; i += n) {
-    n = ATTN_TILE_ - u.count % ATTN_TILE_; /* to the end of the block */
-    if (n > end - i) n = end - i;
-    if (n > FEW && attn_luna_chunk_(&u, i, (int)n)) continue;
-    for (int64_t e = 0; e < n; e++) attn_luna_token_(&u, i + e);
+    n = end - i < ATTN_TILE_ ? end - i : ATTN_TILE_;
+    for (int64_t e = n > FEW ? attn_luna_chunk_(&u, i, (int)n) : 0; e < n; e++)
+      attn_luna_token_(&u, i + e);
   }
   for (int64_t i = end; i < a->q.len; i++)
     memset(attn_at_(&a->o, u.b, u.h, i), 0, (size_t)attn_bytes_(a->o.dtype, a->dv));

@@ -220,6 +220,7 @@ ATTN_BEGIN_STRICT_
 #include "families/linear/feature_map.h"
 #include "families/linear/features.h"
 #include "families/linear/recurrence.h"
+#include "families/linear/steps.h"
 #include "families/linear/linear_state.h"
 #include "families/linear/linear.h"
 #endif

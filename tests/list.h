@@ -20,6 +20,7 @@
   X(api_views)               \
   X(api_oracle_conversions)  \
   X(api_catalogue)           \
+  X(causal_list_is_complete) \
   X(B6_slopes)               \
   X(B8_t5_oracle_buckets)    \
   X(B8_bucket_defaults)      \
@@ -32,6 +33,7 @@
 
 #define TIER_TESTS(X)                       \
   X(isa_report_names_the_forced_tier)       \
+  X(causal_no_later_token)                  \
   X(exp_ulp)                                \
   X(exp_against_sleef)                      \
   X(exp_special_values)                     \
@@ -631,6 +633,8 @@
   X(G1_empty)                               \
   X(G1_promises)                            \
   X(G1_reject)                              \
+  X(E4_state_many_tokens)                   \
+  X(E4_state_many_keys)                     \
   X(E4_map_random)                          \
   X(E4_map_far)                             \
   X(E4_map_dpfp)                            \
@@ -782,6 +786,7 @@
   X(F3_local_promises)                      \
   X(F3_local_rejects)                       \
   X(F6_random)                              \
+  X(F6_many_keys)                           \
   X(F6_wide)                                \
   X(F6_identity)                            \
   X(F6_rank_is_length)                      \

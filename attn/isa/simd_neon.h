@@ -30,6 +30,7 @@
 #define ATTN_V_MUL_(a, b) vmulq_f32(a, b)
 #ifdef ATTN_ARM64_
 #define ATTN_V_DIV_(a, b) vdivq_f32(a, b)
+#define ATTN_V_SLIP_(a, b, p) ATTN_V_FMA_(a, b, ATTN_V_SUB_(ATTN_V_SET1_(0.0f), p))
 #define ATTN_V_SQRT_(a) vsqrtq_f32(a)
 #else
 #define ATTN_V_DIV_(a, b) attn_div_neon_(a, b)

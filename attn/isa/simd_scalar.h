@@ -57,6 +57,7 @@ typedef struct {
 #endif
 #define ATTN_V_LOAD_PART_(p, n) attn_load_part_scalar_(p, n)
 #define ATTN_V_STORE_PART_(p, v, n) attn_store_part_scalar_(p, v, n)
+#define ATTN_V_SLIP_(a, b, p) attn_slip_scalar_(a, b, p)
 #define ATTN_V_SQRT_(a) attn_sqrt_scalar_(a)
 #define ATTN_V_ALL_(m) (attn_chosen_scalar_(m) == 15)
 #define ATTN_V_CHOSEN_(m) attn_chosen_scalar_(m)
@@ -94,6 +95,11 @@ typedef struct {
   for (int i = 0; i < 4; i++) attn_lane_(r, i) = -(int32_t)(expr); \
   return r;
 
+ATTN_INLINE_ attn_v4_ attn_slip_scalar_(attn_v4_ a, attn_v4_ b, attn_v4_ p) {
+  attn_v4_ r;
+  ATTN_LANES_(
+      (float)((double)attn_lane_(a, i) * (double)attn_lane_(b, i) - (double)attn_lane_(p, i)))
+}
 #ifdef ATTN_VECTORS_
 ATTN_INLINE_ attn_v4_ attn_select_scalar_(attn_m4_ m, attn_v4_ a, attn_v4_ b) {
   return (attn_v4_)((m & (attn_m4_)a) | (~m & (attn_m4_)b));

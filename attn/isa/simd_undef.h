@@ -36,6 +36,7 @@
 #undef ATTN_V_ROUND_
 #undef ATTN_V_SELECT_
 #undef ATTN_V_SLEEF_
+#undef ATTN_V_SLIP_
 #undef ATTN_V_SQRT_
 #undef ATTN_V_SET1_
 #undef ATTN_V_STORE_

@@ -292,13 +292,24 @@ typedef struct attn_feature_table_ { /* feature maps */
   void (*elu1)(float *y, const float *x, int64_t n, float scale);
 } attn_feature_table_;
 
+/* Sums left s + rest, rows of them `stride` apart: steps add to the rest, s is only read. */
+typedef struct attn_sums_ {
+  const float *s;
+  float *rest;
+  int64_t stride;
+  float left;
+} attn_sums_;
+
 typedef struct attn_state_table_ { /* the linear state */
-  /* S[r] = alpha S[r] + p[r] v, then o = sum_r q[r] S[r] over two running sums, r even and odd; p null:
-   * S stays; q null: no o. Rows of S, v and o are whole groups of 16 */
-  void (*step)(float *o, const float *q, float *s, int64_t stride, int64_t m, int64_t cols,
+  /* rest[r] = alpha rest[r] + p[r] v, then o = sum_r q[r] (left s[r] + rest[r]) over two running sums, r
+   * even and odd; p null: the rest stays; q null: no o. Rows, v and o are whole groups of 16 */
+  void (*step)(float *o, const float *q, const attn_sums_ *sums, int64_t m, int64_t cols,
                float alpha, const float *p, const float *v);
-  /* z = alpha z + p, then q . z over 16 running sums joined by halves; p null: z stays; q null: 0 */
-  float (*step_z)(const float *q, float *z, int64_t m, float alpha, const float *p);
+  /* z + rest = alpha (z + rest) + p, z rounded, then q . z over 16 running sums joined by halves; p null:
+   * z stays; q null: 0 */
+  float (*step_z)(const float *q, float *z, float *rest, int64_t m, float alpha, const float *p);
+  /* n sums: s + rest = alpha (s + rest) + by x, s rounded; x null: s + rest = alpha s + rest */
+  void (*accrue)(float *s, float *rest, const float *x, int64_t n, double alpha, float by);
 } attn_state_table_;
 
 typedef struct attn_fourier_table_ { /* Fourier transforms */

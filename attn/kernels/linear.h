@@ -1,37 +1,58 @@
-/* kernels/linear.h owns the recurrent step of a linear state: S is read and written once, and read
- * for one row on the way. Even and odd rows of S are two chains, the same on every tier. */
+/* kernels/linear.h owns the sums of a linear state and its recurrent step. Even and odd rows of S are two
+ * chains, the same on every tier.
+ *
+ * A sum s has a rest beside it: what is not yet in s, because s is rounded or only read so far. Steps add
+ * to the rest; now and then it joins s, without a loss, so that the error does not grow with the steps. */
+
+/* s + rest = s + y, s being the sum rounded. Where y is the larger one a little of it is lost. */
+#define ATTN_CARRY_(s, rest, y)                 \
+  {                                             \
+    const ATTN_VF_ was = s;                     \
+    s = ATTN_V_ADD_(was, y);                    \
+    rest = ATTN_V_SUB_(y, ATTN_V_SUB_(s, was)); \
+  }
+/* s = s alpha, rounded; y += what that lost */
+#define ATTN_FADE_(s, y, alpha)                       \
+  {                                                   \
+    const ATTN_VF_ full = s;                          \
+    s = ATTN_V_MUL_(full, alpha);                     \
+    y = ATTN_V_ADD_(y, ATTN_V_SLIP_(full, alpha, s)); \
+  }
 
 #define ATTN_STEP_EACH_(f, r, sum) f(0, r, sum) f(1, r, sum) f(2, r, sum) f(3, r, sum)
 #define ATTN_STEP_OPEN_(i, r, sum)                                     \
   ATTN_VF_ even##i = ATTN_V_ZERO_(), odd##i = even##i, v##i = even##i; \
-  if (writes && vecs > i) v##i = ATTN_V_LOAD_(v + i * ATTN_W_);        \
+  if (writes && vecs > i) v##i = ATTN_V_LOAD_(v + c + i * ATTN_W_);    \
   (void)even##i, (void)odd##i, (void)v##i;
-#define ATTN_STEP_ADD_(i, r, sum)                      \
-  if (vecs > i) {                                      \
-    ATTN_VF_ x = ATTN_V_LOAD_(r + i * ATTN_W_);        \
-    if (writes) {                                      \
-      x = ATTN_V_FMA_(pr, v##i, ATTN_V_MUL_(x, keep)); \
-      ATTN_V_STORE_(r + i * ATTN_W_, x);               \
-    }                                                  \
-    if (reads) sum##i = ATTN_V_FMA_(qr, x, sum##i);    \
+#define ATTN_STEP_ADD_(i, r, sum)                                                            \
+  if (vecs > i) {                                                                            \
+    ATTN_VF_ y = ATTN_V_LOAD_(r##_rest + i * ATTN_W_);                                       \
+    if (writes) {                                                                            \
+      y = ATTN_V_FMA_(pr, v##i, ATTN_V_MUL_(y, keep));                                       \
+      ATTN_V_STORE_(r##_rest + i * ATTN_W_, y);                                              \
+    }                                                                                        \
+    if (reads)                                                                               \
+      sum##i = ATTN_V_FMA_(qr, ATTN_V_FMA_(ATTN_V_LOAD_(r + i * ATTN_W_), left, y), sum##i); \
   }
 #define ATTN_STEP_ROW_(at, sum)                                        \
   {                                                                    \
-    float *row = s + (at)*stride;                                      \
+    const float *row = sums->s + (at)*sums->stride + c;                \
+    float *row_rest = sums->rest + (at)*sums->stride + c;              \
     const ATTN_VF_ pr = writes ? ATTN_V_SET1_(p[at]) : ATTN_V_ZERO_(); \
     const ATTN_VF_ qr = reads ? ATTN_V_SET1_(q[at]) : ATTN_V_ZERO_();  \
-    (void)pr, (void)qr;                                                \
+    (void)pr, (void)qr, (void)row;                                     \
     ATTN_STEP_EACH_(ATTN_STEP_ADD_, row, sum)                          \
   }
 #define ATTN_STEP_CLOSE_(i, r, sum) \
-  if (reads && vecs > i) ATTN_V_STORE_(o + i * ATTN_W_, ATTN_V_ADD_(even##i, odd##i));
+  if (reads && vecs > i) ATTN_V_STORE_(o + c + i * ATTN_W_, ATTN_V_ADD_(even##i, odd##i));
 
+/* Columns from c on. */
 ATTN_INLINE_ void ATTN_FN_(step_strip)(const int vecs, const int writes, const int reads, float *o,
-                                       const float *q, float *s, int64_t stride, int64_t m,
+                                       const float *q, const attn_sums_ *sums, int64_t c, int64_t m,
                                        float alpha, const float *p, const float *v) {
-  const ATTN_VF_ keep = ATTN_V_SET1_(alpha);
+  const ATTN_VF_ keep = ATTN_V_SET1_(alpha), left = ATTN_V_SET1_(sums->left);
+  (void)keep, (void)left;
   int64_t r = 0;
-  (void)keep;
   ATTN_STEP_EACH_(ATTN_STEP_OPEN_, , )
   for (; r + 2 <= m; r += 2) {
     ATTN_STEP_ROW_(r, even)
@@ -47,7 +68,7 @@ ATTN_INLINE_ void ATTN_FN_(step_strip)(const int vecs, const int writes, const i
 #undef ATTN_STEP_CLOSE_
 
 /* z = alpha z + p; returns q . z, over 16 running sums joined by halves. p null: z stays; q null: 0. */
-ATTN_FUNC_ float ATTN_FN_(step_z)(const float *q, float *z, int64_t m, float alpha,
+ATTN_FUNC_ float ATTN_FN_(step_z)(const float *q, float *z, float *rest, int64_t m, float alpha,
                                   const float *p) {
   const ATTN_VF_ keep = ATTN_V_SET1_(alpha);
   ATTN_VF_ sum[16 / ATTN_W_];
@@ -60,8 +81,12 @@ ATTN_FUNC_ float ATTN_FN_(step_z)(const float *q, float *z, int64_t m, float alp
       const int w = ATTN_FN_(lanes_left)(m, at);
       ATTN_VF_ x = ATTN_FN_(load)(z, at, w, ATTN_F32);
       if (p) {
-        x = ATTN_V_ADD_(ATTN_V_MUL_(x, keep), ATTN_FN_(load)(p, at, w, ATTN_F32));
+        ATTN_VF_ y = ATTN_FN_(load)(rest, at, w, ATTN_F32);
+        y = ATTN_V_FMA_(y, keep, ATTN_FN_(load)(p, at, w, ATTN_F32));
+        ATTN_FADE_(x, y, keep)
+        ATTN_CARRY_(x, y, y)
         ATTN_FN_(store)(z, at, x, w, ATTN_F32);
+        ATTN_FN_(store)(rest, at, y, w, ATTN_F32);
       }
       if (q) sum[i] = ATTN_V_FMA_(x, ATTN_FN_(load)(q, at, w, ATTN_F32), sum[i]);
     }
@@ -74,21 +99,39 @@ ATTN_FUNC_ float ATTN_FN_(step_z)(const float *q, float *z, int64_t m, float alp
   return ATTN_V_SUM_(sum[0]);
 }
 
-/* S[r] = alpha S[r] + p[r] v, o = sum_r q[r] S[r]; p null: S stays; q null: no o. Rows of whole
- * groups of 16 columns. */
-ATTN_FUNC_ void ATTN_FN_(step)(float *o, const float *q, float *s, int64_t stride, int64_t m,
+/* s = alpha s + by x, n sums and their rests; x null: s = alpha s, the rests as they are. What is in the
+ * rest joins s. */
+ATTN_FUNC_ void ATTN_FN_(accrue)(float *s, float *rest, const float *x, int64_t n, double alpha,
+                                 float by) {
+  const float high = (float)alpha, low = (float)(alpha - (double)high);
+  const ATTN_VF_ keep = ATTN_V_SET1_(high), more = ATTN_V_SET1_(low), scale = ATTN_V_SET1_(by);
+  for (int64_t c = 0; c < n; c += ATTN_W_) {
+    const int w = ATTN_FN_(lanes_left)(n, c);
+    ATTN_VF_ t = ATTN_FN_(load)(s, c, w, ATTN_F32), y = ATTN_FN_(load)(rest, c, w, ATTN_F32);
+    if (x) y = ATTN_V_FMA_(scale, ATTN_FN_(load)(x, c, w, ATTN_F32), ATTN_V_MUL_(y, keep));
+    y = ATTN_V_FMA_(t, more, y);
+    ATTN_FADE_(t, y, keep)
+    ATTN_CARRY_(t, y, y)
+    ATTN_FN_(store)(s, c, t, w, ATTN_F32);
+    ATTN_FN_(store)(rest, c, y, w, ATTN_F32);
+  }
+}
+#undef ATTN_CARRY_
+#undef ATTN_FADE_
+
+/* rest[r] = alpha rest[r] + p[r] v, o = sum_r q[r] (left S[r] + rest[r]); p null: the rest stays; q null:
+ * no o. Rows of whole groups of 16 columns. */
+ATTN_FUNC_ void ATTN_FN_(step)(float *o, const float *q, const attn_sums_ *sums, int64_t m,
                                int64_t cols, float alpha, const float *p, const float *v) {
   enum { GROUP = 16 / ATTN_W_ };
   for (int64_t c = 0, done; c < cols; c += done) {
     const int wide = cols - c >= 4 * ATTN_W_;
     done = (wide ? 4 : (int64_t)GROUP) * ATTN_W_;
-    float *to = q ? o + c : o;
-    const float *from = p ? v + c : v;
-#define ATTN_STEP_CASE_(writes, reads)                                               \
-  if (wide)                                                                          \
-    ATTN_FN_(step_strip)(4, writes, reads, to, q, s + c, stride, m, alpha, p, from); \
-  else                                                                               \
-    ATTN_FN_(step_strip)(GROUP, writes, reads, to, q, s + c, stride, m, alpha, p, from)
+#define ATTN_STEP_CASE_(writes, reads)                                     \
+  if (wide)                                                                \
+    ATTN_FN_(step_strip)(4, writes, reads, o, q, sums, c, m, alpha, p, v); \
+  else                                                                     \
+    ATTN_FN_(step_strip)(GROUP, writes, reads, o, q, sums, c, m, alpha, p, v)
     if (p && q) {
       ATTN_STEP_CASE_(1, 1);
     } else if (p) {

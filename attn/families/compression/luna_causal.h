@@ -2,9 +2,8 @@
  * grow, and the state as a block of bytes. */
 
 /* ---- the state: a header, the count of each batch entry, then KA [dk][l'] and VA [l][dv'] of each
- * head, l' and dv' in whole groups, so that kernels may read whole vectors. Both are there twice: of the
- * whole blocks of 64 tokens, and of the open block, which joins them when it is full: short chains of
- * sums also where tokens come one by one -------------------------------------------------------------*/
+ * head, l' and dv' in whole groups, so that kernels may read whole vectors, and the rests of both,
+ * which are not in these sums (kernels/linear.h) -------------------------------------------*/
 
 typedef struct attn_luna_head_ {
   uint32_t magic, version;
@@ -13,7 +12,7 @@ typedef struct attn_luna_head_ {
   uint32_t scale; /* bits, after the default */
 } attn_luna_head_;
 
-enum { ATTN_LUNA_MAGIC_ = 0x414e554c, ATTN_LUNA_VERSION_ = 2 };
+enum { ATTN_LUNA_MAGIC_ = 0x414e554c, ATTN_LUNA_VERSION_ = 3, ATTN_LUNA_JOIN_ = 32 };
 
 /* Whole lane groups. */
 ATTN_FUNC_ int64_t attn_whole_(int64_t n) {
@@ -231,9 +230,7 @@ typedef struct attn_luna_unit_ {
   const attn_luna_causal_ *a;
   attn_luna_room_ room;
   int64_t b, h, hk, hv, hp;
-  float *ka, *va;           /* of the whole blocks; there are some from 64 tokens on */
-  float *open_ka, *open_va; /* of the tokens since: count % 64 of them */
-  int64_t floats;           /* of ka and va, which lie side by side */
+  float *ka, *va, *ka_rest, *va_rest;
   int64_t count;
 } attn_luna_unit_;
 
@@ -244,18 +241,9 @@ ATTN_FUNC_ void attn_luna_omega_(const attn_luna_causal_ *a, float *x, int64_t n
                  a->par.omega == ATTN_LUNA_ELU1 ? (int)ATTN_ACT_ELU1 : ATTN_ACT_SOFTPLUS2_);
 }
 
-/* y += x S; behind y is room for as much again. */
-ATTN_FUNC_ void attn_luna_more_(const attn_table_ *f, float *y, const float *x, float *s, int64_t m,
-                                int64_t cols) {
-  attn_on_(state, f)->step(y + cols, x, s, cols, m, cols, 1.0f, NULL, NULL);
-  f->blend(y, y, y + cols, ATTN_F32, ATTN_F32, ATTN_F32, cols, 1.0f, 1.0f);
-}
-
-/* The open block is full. */
-ATTN_FUNC_ void attn_luna_join_(attn_luna_unit_ *u) {
-  if (u->count % ATTN_TILE_ != 0) return;
-  u->a->table->blend(u->ka, u->count > ATTN_TILE_ ? u->ka : NULL, u->open_ka, ATTN_F32, ATTN_F32,
-                     ATTN_F32, u->floats, 1.0f, 1.0f);
+/* What came token by token joins the sums, all of which lie side by side. */
+ATTN_FUNC_ void attn_luna_settle_(const attn_luna_unit_ *u) {
+  attn_on_(state, u->a->table)->accrue(u->ka, u->ka_rest, NULL, u->ka_rest - u->ka, 1.0, 0.0f);
 }
 
 /* One token. Rows that the state is made of have zeros to the end of their last group. */
@@ -274,22 +262,20 @@ ATTN_FUNC_ void attn_luna_token_(attn_luna_unit_ *u, int64_t i) {
   const float *v = attn_luna_rows_(f, &a->v, u->b, u->hv, i, 1, r->v, a->wide_dv, &unused);
   const float *q = attn_luna_rows_(f, &a->q, u->b, u->h, i, 1, r->qt, dk, &unused);
   if (dv < a->wide_dv) memset(r->v + dv, 0, (size_t)(a->wide_dv - dv) * sizeof(float));
-  const int old = u->count >= ATTN_TILE_;
-  if (u->count % ATTN_TILE_ == 0) memset(u->open_ka, 0, (size_t)u->floats * sizeof(float));
   const double t = (double)++u->count;
-  attn_on_(state, f)->step(r->xt, q, u->open_ka, a->wide_l, dk, a->wide_l, 1.0f, k, r->alpha);
-  if (old) attn_luna_more_(f, r->xt, q, u->ka, dk, a->wide_l);
+  const attn_sums_ ka = {u->ka, u->ka_rest, a->wide_l, 1.0f};
+  const attn_sums_ va = {u->va, u->va_rest, a->wide_dv, 1.0f};
+  attn_on_(state, f)->step(r->xt, q, &ka, dk, a->wide_l, 1.0f, k, r->alpha);
   attn_on_(dense, f)->activate(r->xt, l, NULL, (float)((double)a->scale * ATTN_LOG2E_ / t),
                                ATTN_ACT_NONE);
   float top = -INFINITY, sum = 0.0f;
   for (int64_t c = 0; c < l; c++) top = r->xt[c] > top || r->xt[c] != r->xt[c] ? r->xt[c] : top;
   f->weights(r->xt, r->xt, l, top, 1.0f);
   for (int64_t c = 0; c < l; c++) sum += r->xt[c];
-  attn_on_(state, f)->step(r->yt, r->xt, u->open_va, a->wide_dv, l, a->wide_dv, 1.0f, r->alpha, v);
-  if (old) attn_luna_more_(f, r->yt, r->xt, u->va, l, a->wide_dv);
+  attn_on_(state, f)->step(r->yt, r->xt, &va, l, a->wide_dv, 1.0f, r->alpha, v);
   f->blend(attn_at_(&a->o, u->b, u->h, i), r->yt, NULL, a->o.dtype, ATTN_F32, ATTN_F32, dv,
            (float)(1.0 / (t * (double)sum)), 0.0f);
-  attn_luna_join_(u);
+  if (u->count % ATTN_LUNA_JOIN_ == 0) attn_luna_settle_(u);
 }
 
 /* Asks for the n-th 8 rows of the next chunk, which lie in far memory: called between the products of
@@ -331,26 +317,24 @@ ATTN_FUNC_ void attn_luna_add_(const attn_table_ *f, float *to, const float *s, 
 }
 
 /* state += x^T w, rows of both a token each, summed by themselves first: short chains. */
-ATTN_FUNC_ void attn_luna_grow_(const attn_table_ *f, float *state, float *sum, int64_t width,
-                                int64_t rows, attn_floats_ x, attn_floats_ w, int64_t cols,
-                                int empty) {
-  attn_on_(dense, f)->gemm(empty ? state : sum, width, rows, x.p, 1, x.stride, w.p, w.stride,
-                           w.rows, cols, 1);
+ATTN_FUNC_ void attn_luna_grow_(const attn_table_ *f, float *state, float *rest, float *sum,
+                                int64_t width, int64_t rows, attn_floats_ x, attn_floats_ w,
+                                int64_t cols) {
+  attn_on_(dense, f)->gemm(sum, width, rows, x.p, 1, x.stride, w.p, w.stride, w.rows, cols, 1);
   if (cols == width) cols *= rows, rows = 1; /* one row of all */
-  if (!empty)
-    for (int64_t i = 0; i < rows; i++)
-      f->blend(state + i * width, state + i * width, sum + i * width, ATTN_F32, ATTN_F32, ATTN_F32,
-               cols, 1.0f, 1.0f);
+  for (int64_t i = 0; i < rows; i++)
+    attn_on_(state, f)->accrue(state + i * width, rest + i * width, sum + i * width, cols, 1.0,
+                               1.0f);
 }
 
-/* n <= 64 tokens of one block; 0 = not done, since a number is not finite and a zero weight would not hide it. */
+/* n <= 64 tokens, or those before one whose numbers are not finite, since a zero weight would not hide it
+ * from the rows before. Returns how many. */
 ATTN_FUNC_ int attn_luna_chunk_(attn_luna_unit_ *u, int64_t i0, int n) {
   const attn_luna_causal_ *a = u->a;
   const attn_table_ *f = a->table;
   const attn_luna_room_ *r = &u->room;
   const int64_t l = a->l, dk = a->dk, dv = a->dv, wide = a->wide_l;
-  const int groups = (n + ATTN_GROUP_ - 1) / ATTN_GROUP_;
-  const int old = u->count >= ATTN_TILE_, open = u->count % ATTN_TILE_ != 0, empty = !old && !open;
+  const int empty = u->count == 0;
   float lane[ATTN_TILE_], top[ATTN_TILE_], m[ATTN_TILE_], sum[ATTN_TILE_], alpha[ATTN_TILE_];
   const void *in[ATTN_TILE_];
   void *out[ATTN_TILE_];
@@ -362,8 +346,17 @@ ATTN_FUNC_ int attn_luna_chunk_(attn_luna_unit_ *u, int64_t i0, int n) {
   attn_luna_omega_(a, r->alpha, n * wide);
   attn_luna_ahead_(u, i0, 0);
   const float *v = attn_luna_rows_(f, &a->v, u->b, u->hv, i0, n, r->v, a->wide_dv, &v_stride);
-  if (!f->finite(r->alpha, wide, n, l) || !f->finite(v, v_stride, n, dv)) return 0;
+  if (!f->finite(r->alpha, wide, n, l) || !f->finite(v, v_stride, n, dv)) {
+    int some = 0;
+    while (f->finite(r->alpha + some * wide, wide, 1, l) &&
+           f->finite(v + some * v_stride, v_stride, 1, dv))
+      some++;
+    if (some == 0) return 0;
+    n = some;
+  }
+  const int groups = (n + ATTN_GROUP_ - 1) / ATTN_GROUP_;
   const float *k = attn_luna_rows_(f, &a->k, u->b, u->hk, i0, n, r->k, dk, &k_stride);
+  attn_luna_settle_(u);
   for (int i = 0; i < n; i++) {
     in[i] = attn_at_(&a->q, u->b, u->h, i0 + i);
     out[i] = attn_at_(&a->o, u->b, u->h, i0 + i);
@@ -372,9 +365,7 @@ ATTN_FUNC_ int attn_luna_chunk_(attn_luna_unit_ *u, int64_t i0, int n) {
   /* the softmax's arguments, then a, both [l][lane] */
   attn_luna_triangle_(f, r->s, r->qt, k, k_stride, n, dk);
   attn_luna_ahead_(u, i0, 1);
-  if (old) attn_on_(tile, f)->value_block(r->xt, r->qt, u->ka, wide, dk, l, 0, groups, NULL, 1);
-  if (open)
-    attn_on_(tile, f)->value_block(r->xt, r->qt, u->open_ka, wide, dk, l, 0, groups, NULL, !old);
+  if (!empty) attn_on_(tile, f)->value_block(r->xt, r->qt, u->ka, wide, dk, l, 0, groups, NULL, 1);
   attn_luna_ahead_(u, i0, 2);
   attn_luna_add_(f, r->xt, r->s, r->alpha, wide, n, l, empty);
   attn_luna_ahead_(u, i0, 3);
@@ -390,27 +381,22 @@ ATTN_FUNC_ int attn_luna_chunk_(attn_luna_unit_ *u, int64_t i0, int n) {
   /* the outputs */
   attn_luna_triangle_(f, r->s, r->xt, r->alpha, wide, n, l);
   attn_luna_ahead_(u, i0, 4);
-  if (old)
+  if (!empty)
     attn_on_(tile, f)->value_block(r->yt, r->xt, u->va, a->wide_dv, l, dv, 0, groups, NULL, 1);
-  if (open)
-    attn_on_(tile, f)->value_block(r->yt, r->xt, u->open_va, a->wide_dv, l, dv, 0, groups, NULL,
-                                   !old);
   attn_luna_ahead_(u, i0, 5);
   attn_luna_add_(f, r->yt, r->s, v, v_stride, n, dv, empty);
   attn_luna_ahead_(u, i0, 6);
   for (int i = 0; i < n; i++)
     lane[i] = (float)(1.0 / ((double)(u->count + i + 1) * (double)sum[i]));
   f->unpack(out, r->yt, n, dv, a->o.dtype, lane);
-  const int whole = n == ATTN_TILE_, first = whole ? !old : !open;
   const attn_floats_ weights = {r->alpha, wide, n};
-  attn_luna_grow_(f, whole ? u->ka : u->open_ka, r->sum, wide, dk, attn_floats_at_(k, k_stride, n),
-                  weights, l, first);
+  attn_luna_grow_(f, u->ka, u->ka_rest, r->sum, wide, dk, attn_floats_at_(k, k_stride, n), weights,
+                  l);
   attn_luna_ahead_(u, i0, 7);
-  attn_luna_grow_(f, whole ? u->va : u->open_va, r->sum, a->wide_dv, l, weights,
-                  attn_floats_at_(v, v_stride, n), dv, first);
+  attn_luna_grow_(f, u->va, u->va_rest, r->sum, a->wide_dv, l, weights,
+                  attn_floats_at_(v, v_stride, n), dv);
   u->count += n;
-  if (!whole) attn_luna_join_(u);
-  return 1;
+  return n;
 }
 
 /* All tokens of one head. */
@@ -425,10 +411,11 @@ ATTN_FUNC_ void attn_luna_item_(void *job, int worker, int64_t index) {
   u.hp = u.h / (heads / a->kp.heads);
   const int64_t end = a->par.len ? a->par.len[u.b] : a->q.len;
   attn_luna_room_of_(a, &u.room, a->memory + worker * a->each);
-  u.count = a->count ? a->count[u.b] : 0, u.floats = attn_luna_floats_(l, dk, a->dv);
-  u.ka = a->floats ? a->floats + index * 2 * u.floats : u.room.sums, u.open_ka = u.ka + u.floats;
-  u.va = u.ka + attn_luna_ka_(l, dk), u.open_va = u.open_ka + attn_luna_ka_(l, dk);
-  if (!a->floats && end > 0) memset(u.ka, 0, (size_t)(2 * u.floats) * sizeof(float));
+  const int64_t floats = attn_luna_floats_(l, dk, a->dv); /* of ka and va, which lie side by side */
+  u.count = a->count ? a->count[u.b] : 0;
+  u.ka = a->floats ? a->floats + index * 2 * floats : u.room.sums, u.ka_rest = u.ka + floats;
+  u.va = u.ka + attn_luna_ka_(l, dk), u.va_rest = u.ka_rest + attn_luna_ka_(l, dk);
+  if (!a->floats && end > 0) memset(u.ka, 0, (size_t)(2 * floats) * sizeof(float));
   for (int64_t c = 0; c < l; c++) u.room.index[c] = (int32_t)c;
   for (int64_t c = 0; c < l && end > FEW; c += ATTN_TILE_) {
     const void *rows[ATTN_TILE_];
@@ -437,10 +424,9 @@ ATTN_FUNC_ void attn_luna_item_(void *job, int worker, int64_t index) {
     f->pack(u.room.pt + c * dk, rows, n, dk, (int)a->p.dtype, 1.0f, FLT_MIN);
   }
   for (int64_t i = 0, n; i < end; i += n) {
-    n = ATTN_TILE_ - u.count % ATTN_TILE_; /* to the end of the block */
-    if (n > end - i) n = end - i;
-    if (n > FEW && attn_luna_chunk_(&u, i, (int)n)) continue;
-    for (int64_t e = 0; e < n; e++) attn_luna_token_(&u, i + e);
+    n = end - i < ATTN_TILE_ ? end - i : ATTN_TILE_;
+    for (int64_t e = n > FEW ? attn_luna_chunk_(&u, i, (int)n) : 0; e < n; e++)
+      attn_luna_token_(&u, i + e);
   }
   for (int64_t i = end; i < a->q.len; i++)
     memset(attn_at_(&a->o, u.b, u.h, i), 0, (size_t)attn_bytes_(a->o.dtype, a->dv));

@@ -156,16 +156,21 @@ ATTN_FUNC_ void attn_shrink_item_(void *job, int worker, int64_t index) {
       for (int64_t i = r + some; i < rows && i < r + 2 * some; i++)
         for (int64_t at = 0; at < attn_bytes_(a->e.dtype, n); at += 64)
           ATTN_PREFETCH_(by + attn_bytes_(a->e.dtype, i * a->e.stride_len) + at);
-      for (int64_t c = 0; c < d; c += ATTN_SHRINK_COLS_)
-        attn_on_(dense, f)->gemm(y + r * a->y.stride_len + c, a->y.stride_len, some,
-                                 e + r * e_stride, e_stride, 1, x + c, x_stride, n,
-                                 attn_min64_(d - c, ATTN_SHRINK_COLS_), j == 0);
+      for (int64_t c = 0; c < d; c += ATTN_SHRINK_COLS_) {
+        const int64_t cols = attn_min64_(d - c, ATTN_SHRINK_COLS_), stride = a->y.stride_len;
+        float part[ATTN_SHRINK_STEP_ * ATTN_SHRINK_COLS_], *to = y + r * stride + c;
+        attn_on_(dense, f)->gemm(j ? part : to, j ? (int64_t)ATTN_SHRINK_COLS_ : stride, some,
+                                 e + r * e_stride, e_stride, 1, x + c, x_stride, n, cols, 1);
+        for (int64_t i = 0; j && i < some; i++, to += stride)
+          f->blend(to, to, part + i * ATTN_SHRINK_COLS_, ATTN_F32, ATTN_F32, ATTN_F32, cols, 1.0f,
+                   1.0f);
+      }
     }
   }
 }
 
 /* y [B,Hk,r,d] f32 = e [1, 1 or Hk, r, >= n] times x [B,Hk,n,d]; nothing is written where n = 0. An
- * element is one chain of FMAs over the rows of x, in order. */
+ * element is the sum of chains of FMAs over 128 rows of x each, in order. */
 ATTN_COLD_ int attn_stage_shrink_(attn_stage_ *s, attn_tensor y, attn_tensor e, attn_tensor x,
                                   const int32_t *len) {
   attn_shrink_ a = {s->table, y, e, x, len, 0, 0, NULL, 0, 0};

@@ -19,10 +19,7 @@ typedef struct attn_map_ {
   float *packed; /* [1 or H][panels][dk][64] */
 } attn_map_;
 
-enum {
-  ATTN_MAP_PANEL_ = 64,
-  ATTN_MAP_JUMP_ = 40 /* what c may grow over one chunk: e^-40 leaves floats their range */
-};
+enum { ATTN_MAP_PANEL_ = 64 };
 
 /* What a worker has: per row |x|^2 and the like, and room for the rest. */
 typedef struct attn_map_rows_ {
@@ -95,16 +92,16 @@ ATTN_COLD_ int attn_map_check_stab_(attn_error_ *e, attn_map_ *a, int causal, in
                   : causal ? ATTN_STAB_RUNNING
                            : ATTN_STAB_GLOBAL;
   const int inside = p->key_stab == ATTN_STAB_CONST;
+  if (causal && p->key_stab == ATTN_STAB_GLOBAL)
+    return attn_reject_(e, ATTN_E_VALUE,
+                        "map.key_stab must not be ATTN_STAB_GLOBAL in a causal call: it would show "
+                        "the future");
   p->eps = attn_map_default_(p->eps,
                              inside || (p->key_stab == ATTN_STAB_GLOBAL && !normed) ? 1e-4f : 0.0f);
   if (p->eps > 0.0f && p->key_stab == ATTN_STAB_RUNNING)
     return attn_reject_(e, ATTN_E_VALUE, "map.eps must be 0 with ATTN_STAB_RUNNING");
   if (p->eps > 0.0f && normed && !inside)
     return attn_reject_(e, ATTN_E_VALUE, "map.eps with a norm needs ATTN_STAB_CONST");
-  if (p->eps > 0.0f && causal && p->key_stab == ATTN_STAB_GLOBAL)
-    return attn_reject_(e, ATTN_E_VALUE,
-                        "map.eps must be 0 with ATTN_STAB_GLOBAL in a causal call: it would show "
-                        "the future");
   if (delta && !normed && !inside)
     return attn_reject_(e, ATTN_E_VALUE,
                         "map.key_stab must be ATTN_STAB_CONST for a delta rule without a norm");
@@ -245,12 +242,18 @@ ATTN_FUNC_ void attn_map_squares_(const attn_map_ *a, float *norm, const float *
   for (int64_t r = 0; r < n; r++) norm[r] = (float)((double)norm[r] * by);
 }
 
-/* factor[r] = 2^(plus[r] - norm[r] - minus) root, finite if it is a float; plus null = 0 */
+/* What is subtracted of the exponents, in log2 units; c is -inf as long as no key was finite. */
+ATTN_FUNC_ double attn_map_units_(float c) {
+  return c == -INFINITY ? 0.0 : (double)c * ATTN_LOG2E_;
+}
+
+/* factor[r] = 2^(plus[r] - norm[r]) e^-c[r] root, finite if it is a float; plus, c null = 0 */
 ATTN_FUNC_ void attn_map_factors_(const attn_map_ *a, attn_map_rows_ *own, const float *plus,
-                                  double minus, int64_t n) {
+                                  const float *c, int64_t n) {
   float t[ATTN_TILE_] = {0.0f}, up[ATTN_TILE_];
   for (int64_t r = 0; r < n; r++) {
-    double x = (plus ? (double)plus[r] : 0.0) - (double)own->norm[r] - minus;
+    double x = (plus ? (double)plus[r] : 0.0) - (double)own->norm[r];
+    if (c) x -= attn_map_units_(c[r]);
     up[r] = x > 60.0 ? 1.152921504606846976e18f : 1.0f;
     if (x > 60.0) x -= 60.0;
     t[r] = x > 126.0 ? 126.0f : x < -1000.0 ? -1000.0f : (float)x;
@@ -264,27 +267,15 @@ ATTN_FUNC_ double attn_map_half_(const attn_map_ *a) {
   return 0.5 * (double)a->p.scale * (double)a->p.scale * ATTN_LOG2E_;
 }
 
-/* The new c: natural units, so that what has been summed before scales by exp(old - new). Keys that are
- * not finite have no say in it. */
-ATTN_FUNC_ float attn_map_join_(const float *top, int64_t n, float by, float c) {
-  for (int64_t r = 0; r < n; r++)
-    if (attn_map_finite_(top[r]) && top[r] * by > c) c = top[r] * by;
-  return c;
-}
-
-/* How many of n keys go together: those before one that is so much larger that nothing would be left of
- * them. *c becomes that of the keys taken. */
-ATTN_FUNC_ int64_t attn_map_take_(const float *top, int64_t n, float by, float *c) {
-  const float most = attn_map_join_(top, 1, by, *c) + (float)ATTN_MAP_JUMP_;
-  int64_t some = 1;
-  while (some < n && !(attn_map_finite_(top[some]) && top[some] * by > most)) some++;
-  *c = attn_map_join_(top, some, by, *c);
-  return some;
-}
-
-/* What is subtracted of the exponents, in log2 units; c is -inf as long as no key was finite. */
-ATTN_FUNC_ double attn_map_units_(float c) {
-  return c == -INFINITY ? 0.0 : (double)c * ATTN_LOG2E_;
+/* The largest so far behind each row, from `most` on: natural units. Keys that are not finite have no say
+ * in it. Returns the last. */
+ATTN_FUNC_ float attn_map_follow_(float *c, const float *top, int64_t n, float most) {
+  for (int64_t r = 0; r < n; r++) {
+    const float t = top[r] * (float)ATTN_LN2_;
+    if (attn_map_finite_(top[r]) && t > most) most = t;
+    if (c) c[r] = most;
+  }
+  return most;
 }
 
 /* Rows divided by their sum or length; 0 stays 0. What floats cannot square is done in double. */
@@ -463,7 +454,7 @@ ATTN_FUNC_ void attn_map_queries_(const attn_map_ *a, char *own, float *y, const
   if (attn_map_positive_(a->kind)) {
     attn_map_exponents_(a, rows, y, x, n, head);
     if (a->quotients) memset(rows->norm, 0, sizeof rows->norm); /* or large queries would vanish */
-    attn_map_factors_(a, rows, NULL, 0.0, n);
+    attn_map_factors_(a, rows, NULL, NULL, n);
     attn_map_powers_(a, rows, y, n, a->p.eps * a->root);
   } else if (a->kind == ATTN_FEATURES_RFA) {
     for (int64_t r = 0; r < n; r++) rows->factor[r] = a->root;
@@ -474,36 +465,34 @@ ATTN_FUNC_ void attn_map_queries_(const attn_map_ *a, char *own, float *y, const
   if (a->p.norm != ATTN_FEATURE_NORM_NONE) attn_map_normalise_(a, rows, y, n);
 }
 
-/* The same of keys, as many as can share a stabiliser: all where *c is theirs or there is none. Returns
- * how many that are; *c becomes the larger of it and their own. */
-ATTN_FUNC_ int64_t attn_map_keys_(const attn_map_ *a, char *own, float *y, const float *x,
-                                  int64_t n, int64_t head, float *c) {
+/* The same of keys, each in units of the stabiliser behind it: the largest of `most` and of the keys up to
+ * it. Where there is one c[n] receives it; no feature depends on a later key. */
+ATTN_FUNC_ void attn_map_keys_(const attn_map_ *a, char *own, float *y, const float *x, int64_t n,
+                               int64_t head, float most, float *c) {
   attn_map_rows_ *rows = (attn_map_rows_ *)(void *)own;
   if (attn_map_positive_(a->kind)) {
-    double by = a->p.key_stab == ATTN_STAB_CONST ? (double)a->p.key_const * ATTN_LOG2E_ : 0.0;
+    const int fixed = a->p.key_stab == ATTN_STAB_CONST;
     attn_map_exponents_(a, rows, y, x, n, head);
-    if (a->running) {
-      for (int64_t r = 0; r < n; r++)
-        rows->shift[r] = a->quotients ? rows->top[r] - rows->norm[r] : rows->top[r];
-      n = attn_map_take_(rows->shift, n, (float)ATTN_LN2_, c);
-      by = attn_map_units_(*c);
+    for (int64_t r = 0; r < n; r++) {
+      rows->shift[r] = a->quotients ? rows->top[r] - rows->norm[r] : rows->top[r];
+      c[r] = fixed ? a->p.key_const : -INFINITY;
     }
-    attn_map_factors_(a, rows, rows->top, by, n);
+    if (a->running) (void)attn_map_follow_(c, rows->shift, n, most);
+    attn_map_factors_(a, rows, rows->top, c, n);
     attn_map_powers_(a, rows, y, n, a->key_eps);
   } else if (a->kind == ATTN_FEATURES_RFA) {
     for (int64_t r = 0; r < n; r++) rows->factor[r] = a->root;
     if (a->running) {
       attn_map_squares_(a, rows->top, x, n, attn_map_rfa_half_(a));
-      n = attn_map_take_(rows->top, n, (float)ATTN_LN2_, c);
+      (void)attn_map_follow_(c, rows->top, n, most);
       memset(rows->norm, 0, sizeof rows->norm);
-      attn_map_factors_(a, rows, rows->top, attn_map_units_(*c), n);
+      attn_map_factors_(a, rows, rows->top, c, n);
     }
     attn_map_waves_(a, rows, y, x, n, head);
   } else {
     attn_map_common_(a, rows, y, x, n, head, 1);
   }
   if (a->p.norm != ATTN_FEATURE_NORM_NONE) attn_map_normalise_(a, rows, y, n);
-  return n;
 }
 
 /* The stabiliser of n keys by themselves; -INFINITY of maps without one. */
@@ -514,7 +503,7 @@ ATTN_FUNC_ float attn_map_top_(const attn_map_ *a, char *own, const float *x, in
   if (!a->running) return c;
   if (a->kind == ATTN_FEATURES_RFA) {
     attn_map_squares_(a, rows->top, x, n, attn_map_rfa_half_(a));
-    return attn_map_join_(rows->top, n, (float)ATTN_LN2_, c);
+    return attn_map_follow_(NULL, rows->top, n, c);
   }
   for (int64_t r = 0; r < a->directions; r += ATTN_MAP_PANEL_) {
     const int64_t left = a->directions - r,
@@ -522,7 +511,7 @@ ATTN_FUNC_ float attn_map_top_(const attn_map_ *a, char *own, const float *x, in
     attn_map_project_(a, u, ATTN_MAP_PANEL_, x, n, head, r, some);
     attn_on_(feature, a->table)
         ->top_rows(rows->top, u, ATTN_MAP_PANEL_, n, some, a->kind == ATTN_FEATURES_HYPERBOLIC);
-    c = attn_map_join_(rows->top, n, (float)ATTN_LN2_, c);
+    c = attn_map_follow_(NULL, rows->top, n, c);
   }
   return c;
 }

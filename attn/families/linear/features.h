@@ -153,9 +153,9 @@ ATTN_FUNC_ void attn_features_item_(void *job, int worker, int64_t index) {
   float *y = (float *)(void *)(own + j->at_y);
   int64_t n;
   const float *x = attn_features_rows_(j, own, index, &n);
-  float c = j->c ? j->c[unit * j->tiles] : -INFINITY;
-  if (j->is_key)
-    attn_map_keys_(&j->map, own, y, x, n, h, &c);
+  float c[ATTN_TILE_];
+  if (j->is_key) /* behind the largest of all keys there is no larger one */
+    attn_map_keys_(&j->map, own, y, x, n, h, j->c ? j->c[unit * j->tiles] : -INFINITY, c);
   else
     attn_map_queries_(&j->map, own, y, x, n, h);
   for (int64_t r = 0; r < n; r++)

@@ -213,16 +213,14 @@ ATTN_FUNC_ void attn_linear_blank_(const attn_linear_ *a, const attn_linear_rang
   }
 }
 
-/* Chunks of keys j0 .. j1 - 1, from key0 on, and the rows that stand there. A chunk that ended early
- * leaves the grid as it is. */
+/* Chunks of keys j0 .. j1 - 1, from key0 on, and the rows that stand there. */
 ATTN_FUNC_ void attn_linear_walk_(attn_linear_chain_ *c, const attn_linear_range_ *r, int64_t j0,
                                   int64_t j1, int with_rows) {
   const attn_linear_ *a = c->a;
   for (int64_t j = j0, n; j < j1; j += n) {
     const int64_t at = j - r->key0, left = with_rows ? r->met - at : 0;
-    n = a->chunk - at % a->chunk;
-    attn_linear_keys_(c, j, (int)(j1 - j < n ? j1 - j : n), 1, left > 0);
-    n = c->n;
+    n = j1 - j < a->chunk ? j1 - j : a->chunk;
+    attn_linear_keys_(c, j, (int)n, 1, left > 0);
     const int64_t rows = left < n ? left : n;
     if (rows > 0)
       for (int64_t h = c->head * a->group; h < (c->head + 1) * a->group; h++)
@@ -258,11 +256,17 @@ ATTN_FUNC_ void attn_linear_whole_(void *job, int worker, int64_t unit) {
     return;
   }
   c.s = attn_linear_slot_at_(a, slot);
+  attn_linear_settle_(a->table, c.s, a->m * a->wide);
   attn_linear_blank_(a, &r, b, head);
   attn_linear_absorb_(&c, 0, r.key0, 0);
   attn_linear_walk_(&c, &r, r.key0, r.end, 1);
   attn_linear_flush_(&c, 1.0f);
   attn_linear_rest_(&c, &r);
+}
+
+/* z, its rest and the numbers behind them. */
+ATTN_FUNC_ void attn_linear_copy_z_(const attn_linear_ *a, float *to, const float *from) {
+  memcpy(to, from, (size_t)(2 * attn_group_up_(a->m) + ATTN_LINEAR_TAIL_) * sizeof(float));
 }
 
 /* A slice of the values along the keys, left at marks: what rows of segments start from. z, which all
@@ -281,22 +285,20 @@ ATTN_FUNC_ void attn_linear_slice_(void *job, int worker, int64_t index) {
   }
   const int64_t end = (slice + 1) * groups / a->slices * 16;
   c.col = slice * groups / a->slices * 16, c.cols = (end < a->dv ? end : a->dv) - c.col;
+  const attn_linear_slot_ whole = attn_linear_slot_at_(a, slot);
   c.s = attn_linear_slot_at_(a, c.w.slot);
-  memcpy(c.s.z, attn_linear_slot_at_(a, slot).z,
-         (size_t)(attn_group_up_(a->m) + ATTN_LINEAR_TAIL_) * sizeof(float));
-  c.s.s = slot;
+  attn_linear_copy_z_(a, c.s.z, whole.z);
+  c.s.s = whole.s, c.s.s_rest = whole.s_rest;
   attn_linear_absorb_(&c, 0, r.key0, 0);
   attn_linear_flush_(&c, 1.0f);
   for (int64_t n = 0; n <= marks; n++) {
     const int64_t j = r.key0 + n * run, to = j + run < r.end ? j + run : r.end;
     float *mark = attn_linear_mark_(a, unit, n < marks ? n : a->segments);
     if (n < marks)
-      for (int64_t i = 0; i < a->m; i++)
+      for (int64_t i = 0; i < 2 * a->m; i++) /* S and its rest */
         memcpy(mark + i * a->wide + c.col, slot + i * a->wide + c.col,
                (size_t)c.cols * sizeof(float));
-    if (slice == 0)
-      memcpy(mark + a->m * a->wide, c.s.z,
-             (size_t)(attn_group_up_(a->m) + ATTN_LINEAR_TAIL_) * sizeof(float));
+    if (slice == 0) attn_linear_copy_z_(a, attn_linear_slot_at_(a, mark).z, c.s.z);
     if (n < marks) attn_linear_walk_(&c, &r, j, to, 0);
   }
 }
@@ -352,6 +354,7 @@ ATTN_FUNC_ void attn_linear_total_(void *job, int worker, int64_t unit) {
     attn_linear_few_(&c, &r, slot);
     return;
   }
+  attn_linear_settle_(a->table, to, a->m * a->wide);
   if (a->delta) {
     c.s = to;
     attn_linear_absorb_(&c, 0, r.keys, 0);
@@ -423,9 +426,11 @@ ATTN_FUNC_ void attn_linear_slots_(const attn_linear_ *a, int after) {
   for (int64_t unit = 0; unit < a->q.batch * a->heads; unit++) {
     float *slot = a->slots + unit * a->slot;
     if (!after && !a->kept) attn_linear_empty_(a, slot);
+    if (!after && !attn_linear_range_of_(a, unit / a->heads).few)
+      attn_linear_settle_(a->table, attn_linear_slot_at_(a, slot), a->m * a->wide);
     if (after && !attn_linear_range_of_(a, unit / a->heads).few)
-      memcpy(slot + a->m * a->wide, attn_linear_mark_(a, unit, a->segments) + a->m * a->wide,
-             (size_t)(attn_group_up_(a->m) + ATTN_LINEAR_TAIL_) * sizeof(float));
+      attn_linear_copy_z_(a, attn_linear_slot_at_(a, slot).z,
+                          attn_linear_slot_at_(a, attn_linear_mark_(a, unit, a->segments)).z);
   }
 }
 

@@ -13,7 +13,7 @@ typedef struct attn_linear_block_ {
 } attn_linear_block_;
 
 /* "attnlin" and a version */
-#define ATTN_LINEAR_MAGIC_ (((uint64_t)0x6174746eu << 32) | 0x6c696e01u)
+#define ATTN_LINEAR_MAGIC_ (((uint64_t)0x6174746eu << 32) | 0x6c696e02u)
 
 ATTN_FUNC_ attn_linear_block_ attn_linear_block_of_(const attn_linear_ *a, int64_t batch,
                                                     int64_t kv_heads) {
@@ -43,6 +43,11 @@ ATTN_FUNC_ int64_t attn_linear_floats_(int64_t batch, int64_t heads, int64_t slo
   return attn_mul_(attn_mul_(batch, heads), attn_mul_(slot, (int64_t)sizeof(float)));
 }
 
+/* Floats of a state without sums of values. */
+ATTN_FUNC_ int64_t attn_linear_slot_size_(int64_t m, int64_t wide) {
+  return attn_add_(attn_mul_(attn_add_(m, m), wide), 2 * attn_group_up_(m) + ATTN_LINEAR_TAIL_);
+}
+
 /* The widths that follow from map and rule. */
 ATTN_FUNC_ int attn_linear_sizes_(attn_error_ *e, attn_linear_ *a, const attn_linear_params *p,
                                   int64_t heads, int64_t kv_heads, int64_t dk, int64_t dv) {
@@ -59,7 +64,7 @@ ATTN_FUNC_ int attn_linear_sizes_(attn_error_ *e, attn_linear_ *a, const attn_li
   if (dv > INT64_MAX / 1024)
     return attn_reject_(e, ATTN_E_OVERFLOW, "a state would not fit the address space");
   a->wide = attn_group_up_(dv);
-  a->slot = attn_add_(attn_mul_(a->m, a->wide), attn_group_up_(a->m) + ATTN_LINEAR_TAIL_);
+  a->slot = attn_linear_slot_size_(a->m, a->wide);
   if (attn_mul_(a->slot, 4) == INT64_MAX)
     return attn_reject_(e, ATTN_E_OVERFLOW, "a state would not fit the address space");
   if (p->state && a->map.late_eps > 0.0f)
@@ -68,7 +73,7 @@ ATTN_FUNC_ int attn_linear_sizes_(attn_error_ *e, attn_linear_ *a, const attn_li
                         "state, whose last key never comes");
   if (a->map.late_eps > 0.0f) {
     a->late = a->slot;
-    a->slot = attn_add_(a->slot, a->wide);
+    a->slot = attn_add_(a->slot, 2 * a->wide);
   }
   return 1;
 }
@@ -158,7 +163,10 @@ ATTN_PUB_ attn_status attn_linear_begin(void *state, size_t bytes, const attn_li
 ATTN_PUB_ attn_status attn_linear_view(void *state, size_t bytes, attn_tensor *s, attn_tensor *z,
                                        attn_ctx *ctx) {
   attn_error_ e = {ATTN_OK, NULL};
+  const attn_table_ *table;
   attn_linear_block_ b;
+  int workers;
+  if (!attn_check_ctx_(&e, ctx, &table, &workers)) return attn_end_(ctx, &e);
   if (!state) {
     attn_reject_(&e, ATTN_E_NULL, "state must not be null");
     return attn_end_(ctx, &e);
@@ -172,14 +180,20 @@ ATTN_PUB_ attn_status attn_linear_view(void *state, size_t bytes, attn_tensor *s
   const int sane = b.batch >= 1 && b.heads >= 1 && b.dv >= 1 && b.m >= 1 &&
                    b.dv <= INT64_MAX / 1024 && b.m <= INT64_MAX / 1024;
   if (b.magic != ATTN_LINEAR_MAGIC_ || !sane || b.wide != attn_group_up_(b.dv) ||
-      b.slot != attn_add_(attn_mul_(b.m, b.wide), attn_group_up_(b.m) + ATTN_LINEAR_TAIL_)) {
+      b.slot != attn_linear_slot_size_(b.m, b.wide)) {
     attn_reject_(&e, ATTN_E_VALUE, "state was not made by attn_linear_begin");
   } else if ((uint64_t)bytes - sizeof b < (uint64_t)attn_linear_floats_(b.batch, b.heads, b.slot)) {
     attn_reject_(&e, ATTN_E_SHAPE, "bytes must be what attn_linear_state_bytes returns");
   } else {
     float *slots = (float *)(void *)((char *)state + sizeof b);
-    const attn_tensor t[2] = {attn_bhtd(slots, ATTN_F32, b.batch, b.heads, b.m, b.dv),
-                              attn_bhtd(slots + b.m * b.wide, ATTN_F32, b.batch, b.heads, 1, b.m)};
+    attn_linear_ a;
+    memset(&a, 0, sizeof a);
+    a.m = b.m, a.wide = b.wide;
+    for (int64_t n = 0; n < b.batch * b.heads; n++)
+      attn_linear_settle_(table, attn_linear_slot_at_(&a, slots + n * b.slot), b.m * b.wide);
+    const attn_tensor t[2] = {
+        attn_bhtd(slots, ATTN_F32, b.batch, b.heads, b.m, b.dv),
+        attn_bhtd(slots + 2 * b.m * b.wide, ATTN_F32, b.batch, b.heads, 1, b.m)};
     if (s) *s = t[0], s->stride_len = b.wide, s->stride_head = b.slot;
     if (z) *z = t[1], z->stride_head = b.slot;
     if (s) s->stride_batch = b.heads * b.slot;

@@ -43,21 +43,39 @@ typedef struct attn_linear_ {
   int64_t own_bytes, at[ATTN_LINEAR_PIECES_];
 } attn_linear_;
 
-/* The numbers behind S [m][wide] and z. */
-enum { ATTN_LINEAR_TOP_, ATTN_LINEAR_COUNT_KEYS_, ATTN_LINEAR_KEEP_, ATTN_LINEAR_TAIL_ = 16 };
+/* The numbers behind S [m][wide] and z: the stabiliser c; the weight of the keys; what is left of the state
+ * before the first key; what is left of S since its rest joined it, and how many keys ago that was. */
+enum {
+  ATTN_LINEAR_TOP_,
+  ATTN_LINEAR_COUNT_KEYS_,
+  ATTN_LINEAR_KEEP_,     /* two floats */
+  ATTN_LINEAR_LEFT_ = 4, /* two floats */
+  ATTN_LINEAR_OPEN_ = 6,
+  ATTN_LINEAR_TAIL_ = 16,
+  ATTN_LINEAR_JOIN_ = 32 /* keys, one by one, before the rest joins S */
+};
 
+/* Sums, beside each the rest that is not in it (kernels/linear.h): the state is left S + rest, where keys go
+ * one by one; else rests are what roundings have lost, and what reads needs S and z alone. */
 typedef struct attn_linear_slot_ {
-  float *s, *z;
-  float *tail; /* stabiliser c; weight of the keys; what is left of the state before the first */
-  float *sum;  /* of the values, null unless late */
+  float *s, *s_rest, *z, *z_rest;
+  float *tail;
+  float *sum, *sum_rest; /* of the values, null unless late */
 } attn_linear_slot_;
+
+/* A number in two floats. */
+ATTN_FUNC_ double attn_linear_pair_(const float *p) { return (double)p[0] + (double)p[1]; }
+ATTN_FUNC_ void attn_linear_set_pair_(float *p, double x) {
+  p[0] = (float)x, p[1] = (float)(x - (double)p[0]);
+}
 
 ATTN_FUNC_ int64_t attn_group_up_(int64_t n) { return (n + 15) / 16 * 16; }
 
 ATTN_FUNC_ attn_linear_slot_ attn_linear_slot_at_(const attn_linear_ *a, float *p) {
   attn_linear_slot_ s;
-  s.s = p, s.z = p + a->m * a->wide, s.tail = s.z + attn_group_up_(a->m);
-  s.sum = a->late ? p + a->late : NULL;
+  s.s = p, s.s_rest = p + a->m * a->wide, s.z = s.s_rest + a->m * a->wide;
+  s.z_rest = s.z + attn_group_up_(a->m), s.tail = s.z_rest + attn_group_up_(a->m);
+  s.sum = a->late ? p + a->late : NULL, s.sum_rest = a->late ? s.sum + a->wide : NULL;
   return s;
 }
 
@@ -65,6 +83,16 @@ ATTN_FUNC_ void attn_linear_empty_(const attn_linear_ *a, float *p) {
   memset(p, 0, (size_t)a->slot * sizeof(float));
   attn_linear_slot_at_(a, p).tail[ATTN_LINEAR_TOP_] = -INFINITY;
   attn_linear_slot_at_(a, p).tail[ATTN_LINEAR_KEEP_] = 1.0f;
+  attn_linear_slot_at_(a, p).tail[ATTN_LINEAR_LEFT_] = 1.0f;
+}
+
+/* What went in one by one joins S. */
+ATTN_FUNC_ void attn_linear_settle_(const attn_table_ *f, attn_linear_slot_ s, int64_t n) {
+  float *open = s.tail + ATTN_LINEAR_OPEN_, *left = s.tail + ATTN_LINEAR_LEFT_;
+  if (*open == 0.0f) return;
+  attn_on_(state, f)->accrue(s.s, s.s_rest, NULL, n, attn_linear_pair_(left), 0.0f);
+  attn_linear_set_pair_(left, 1.0);
+  *open = 0.0f;
 }
 
 /* Rows of tensors that are read or written next, asked for between products, or each of them would be
@@ -99,7 +127,7 @@ ATTN_FUNC_ int64_t attn_linear_lay_(attn_linear_ *a) {
                                                features,
                                                features,
                                                square,
-                                               a->decays ? square : 0,
+                                               a->decays || a->map.running ? square : 0,
                                                a->delta ? square : 0,
                                                attn_mul_(n, a->wide),
                                                attn_mul_(n, a->wide),
@@ -173,12 +201,6 @@ ATTN_FUNC_ void attn_linear_times_(const attn_table_ *f, attn_linear_ask_ *ask, 
     }
 }
 
-/* y = alpha y + x, n numbers */
-ATTN_FUNC_ void attn_linear_join_(const attn_table_ *f, float *y, const float *x, int64_t n,
-                                  float alpha) {
-  attn_on_(sum, f)->axpys(y, attn_linear_ones_, x, 0, attn_linear_index_, 1, n, ATTN_F32, alpha, 0);
-}
-
 /* n rows of a tensor as dense f32, where they are if they are so. */
 ATTN_FUNC_ const float *attn_linear_rows_(const attn_table_ *f, float *to, const attn_tensor *t,
                                           int64_t b, int64_t h, int64_t i, int64_t n) {
@@ -206,13 +228,18 @@ typedef struct attn_linear_chain_ {
   int64_t next;      /* the first key behind the chunk */
   int n;             /* keys of the chunk */
   int finite;        /* the values are */
+  int falls;         /* the stabiliser grows inside of it */
+  int weighs;        /* last, and what is left of a key at a row, are not all 1 */
   int scaled;        /* left is not all 1 */
-  float keep, fade;  /* of S over the chunk, by rates and by the stabiliser */
+  double keep, fade; /* what is left of S over the chunk, by rates; by all that shrinks it */
   const float *v;    /* the first of its values, without col */
   int64_t v_stride;
   float rate[ATTN_LINEAR_CHUNK_]; /* a_t or b_t */
-  float left[ATTN_LINEAR_CHUNK_]; /* what is left of S at a row */
-  float last[ATTN_LINEAR_CHUNK_]; /* what is left of a key at the end, with its gate */
+  float
+      fall[ATTN_LINEAR_CHUNK_]; /* what a key that raises the stabiliser leaves of all before it */
+  float left[ATTN_LINEAR_CHUNK_];  /* what is left of S at a row */
+  float last[ATTN_LINEAR_CHUNK_];  /* what is left of a key at the end, with its gate */
+  float value[ATTN_LINEAR_CHUNK_]; /* the same by rates alone, with sums of values */
 } attn_linear_chain_;
 
 ATTN_FUNC_ attn_linear_chain_ attn_linear_open_(const attn_linear_ *a, int worker, int64_t b,
@@ -227,18 +254,29 @@ ATTN_FUNC_ attn_linear_chain_ attn_linear_open_(const attn_linear_ *a, int worke
 }
 
 /* S = keep S + what is pending. Columns beyond the slice keep their bits. */
-ATTN_FUNC_ void attn_linear_flush_(attn_linear_chain_ *c, float keep) {
+ATTN_FUNC_ void attn_linear_flush_(attn_linear_chain_ *c, double keep) {
   const attn_linear_ *a = c->a;
   const attn_table_ *f = a->table;
+  const attn_linear_slot_ *s = &c->s;
   if (!c->pending) return;
   if (c->cols == a->dv)
-    attn_linear_join_(f, c->s.s, c->w.u, a->m * a->wide, keep);
+    attn_on_(state, f)->accrue(s->s, s->s_rest, c->w.u, a->m * a->wide, keep, 1.0f);
   else
-    for (int64_t r = 0; r < a->m; r++)
-      attn_linear_join_(f, c->s.s + r * a->wide + c->col, c->w.u + r * a->wide + c->col, c->cols,
-                        keep);
-  attn_linear_join_(f, c->s.z, c->w.z, a->m, keep);
+    for (int64_t r = 0, at = c->col; r < a->m; r++, at += a->wide)
+      attn_on_(state, f)->accrue(s->s + at, s->s_rest + at, c->w.u + at, c->cols, keep, 1.0f);
+  attn_on_(state, f)->accrue(s->z, s->z_rest, c->w.z, a->m, keep, 1.0f);
   c->pending = 0;
+}
+
+/* What the stabiliser leaves of the state at each key, now that it is `now` behind them. */
+ATTN_FUNC_ void attn_linear_falls_(attn_linear_chain_ *c, const float *now) {
+  float *top = c->s.tail + ATTN_LINEAR_TOP_;
+  c->falls = c->scaled = 0;
+  for (int j = 0; c->a->map.running && j < c->n; j++) {
+    c->fall[j] = now[j] == *top ? 1.0f : attn_linear_exp_(c->a->table, *top - now[j]);
+    c->scaled |= now[j] != *top, c->falls |= j > 0 && now[j] != *top;
+    *top = now[j];
+  }
 }
 
 /* The rates of the chunk. */
@@ -254,22 +292,28 @@ ATTN_FUNC_ void attn_linear_rates_(attn_linear_chain_ *c, int64_t j0) {
     for (int j = 0; j < c->n; j++) c->rate[j] = a->rate_head ? a->rate_head[c->kv] : a->rate_const;
 }
 
-/* What the rates leave of S and of the keys; rows: also at each row. */
+/* What rates and stabiliser leave of S and of the keys; rows: also at each row. Nothing at a row depends on
+ * a later key: where that one shrinks nothing the factors are 1 and could be left out. */
 ATTN_FUNC_ void attn_linear_decay_(attn_linear_chain_ *c, int rows) {
-  const int n = c->n, gated = c->a->rule == ATTN_LINEAR_GATED;
-  float at_end = 1.0f;
-  c->keep = 1.0f;
+  const attn_linear_ *a = c->a;
+  const int n = c->n, gated = a->rule == ATTN_LINEAR_GATED;
+  double at_end = 1.0, by_rates = 1.0, left = 1.0;
+  float by[ATTN_LINEAR_CHUNK_];
   for (int j = n; j-- > 0;) {
-    c->last[j] = gated ? at_end * (1.0f - c->rate[j]) : at_end;
-    at_end *= c->rate[j];
+    const float rate = a->decays ? c->rate[j] : 1.0f;
+    const double gate = gated ? 1.0 - (double)rate : 1.0;
+    c->last[j] = (float)(at_end * gate), c->value[j] = (float)(by_rates * gate);
+    by[j] = a->map.running ? rate * c->fall[j] : rate;
+    at_end *= (double)by[j], by_rates *= (double)rate;
   }
+  c->keep = by_rates, c->fade = at_end;
   for (int i = 0; i < n; i++) {
-    const float r = c->rate[i];
-    c->left[i] = c->keep = r * c->keep;
-    if (!rows) continue;
+    left *= (double)by[i];
+    c->left[i] = (float)left;
+    if (!rows || !c->weighs) continue;
     float *d = c->w.d + i * ATTN_LINEAR_CHUNK_;
-    for (int j = 0; j < i; j++) d[j] = r * d[j - ATTN_LINEAR_CHUNK_];
-    d[i] = gated ? 1.0f - r : 1.0f;
+    for (int j = 0; j < i; j++) d[j] = by[i] * d[j - ATTN_LINEAR_CHUNK_];
+    d[i] = gated ? 1.0f - c->rate[i] : 1.0f;
   }
 }
 
@@ -316,12 +360,11 @@ ATTN_FUNC_ void attn_linear_delta_(attn_linear_chain_ *c, int64_t j0) {
       if (attends) {
         attn_on_(list, f)->dots(&self, attn_linear_ones_, row, 0, attn_linear_index_, 1, i,
                                 ATTN_F32, 0);
-        self += kappa[i] * c->fade;
+        self += kappa[i];
         by = fabsf(self) < FLT_MIN ? 0.0f : b / self; /* a key that no other is like reads 0 */
       }
       f->blend(v + i * wide, attn_at_(&a->v, c->b, c->kv, j0 + i) + attn_bytes_(a->v.dtype, c->col),
-               w->y + i * wide + c->col, ATTN_F32, a->v.dtype, ATTN_F32, c->cols, b,
-               -(by * c->fade));
+               w->y + i * wide + c->col, ATTN_F32, a->v.dtype, ATTN_F32, c->cols, b, -by);
       for (int64_t j = 0; j < i; j++) row[j] *= -by;
     }
     if (i0)
@@ -334,29 +377,27 @@ ATTN_FUNC_ void attn_linear_delta_(attn_linear_chain_ *c, int64_t j0) {
   c->v = w->v, c->v_stride = wide;
 }
 
-/* Features, values and rates of keys j0 .. j0 + n - 1, or of the first of them: c->n. each: the state is
- * used in between, by rows of this chunk or of another walk over the same keys. */
+/* Features, values and rates of keys j0 .. j0 + n - 1. each: the state is used in between, by rows of this
+ * chunk or of another walk over the same keys. */
 ATTN_FUNC_ void attn_linear_keys_(attn_linear_chain_ *c, int64_t j0, int n, int each, int rows) {
   const attn_linear_ *a = c->a;
   const attn_table_ *f = a->table;
   const attn_linear_own_ *w = &c->w;
-  float *tail = c->s.tail;
   const float *x = attn_linear_rows_(f, w->x, &a->k, c->b, c->kv, j0, n);
-  const float top = tail[ATTN_LINEAR_TOP_];
-  n = (int)attn_map_keys_(&a->map, w->map, w->c, x, n, c->head, &tail[ATTN_LINEAR_TOP_]);
+  float now[ATTN_LINEAR_CHUNK_];
+  attn_map_keys_(&a->map, w->map, w->c, x, n, c->head, c->s.tail[ATTN_LINEAR_TOP_], now);
   c->n = n, c->next = j0 + n;
-  c->fade = c->keep = 1.0f;
-  if (a->map.running && tail[ATTN_LINEAR_TOP_] != top)
-    c->fade = attn_linear_exp_(f, top - tail[ATTN_LINEAR_TOP_]);
-  c->scaled = a->decays || c->fade != 1.0f;
-  if (each || a->delta || c->scaled) attn_linear_flush_(c, 1.0f);
+  c->keep = c->fade = 1.0;
+  attn_linear_falls_(c, now);
+  c->scaled |= a->decays, c->weighs = a->decays || c->falls;
+  if (each || a->delta || c->scaled) attn_linear_flush_(c, 1.0);
   if (!rows) {
     attn_linear_ask_all_(w->ask, j0 + n, a->k.len, a->m / ATTN_LINEAR_ROWS_ + 1);
     attn_linear_ask_for_(w->ask, &a->k, c->b, c->kv, j0 + n);
     attn_linear_ask_for_(w->ask, &a->v, c->b, c->kv, j0 + n);
   }
   attn_linear_rates_(c, j0);
-  if (a->decays) attn_linear_decay_(c, rows);
+  if (c->scaled) attn_linear_decay_(c, rows);
   if (rows || a->delta) {
     const void *line[ATTN_LINEAR_CHUNK_];
     for (int j = 0; j < n; j++) line[j] = w->c + j * a->m;
@@ -366,11 +407,20 @@ ATTN_FUNC_ void attn_linear_keys_(attn_linear_chain_ *c, int64_t j0, int n, int 
     attn_linear_delta_(c, j0);
   else
     attn_linear_values_(c, j0);
-  if (rows) {
-    c->finite = f->finite(c->v, c->v_stride, n, a->dv);
-    for (int i = 0; c->scaled && i < n; i++)
-      c->left[i] = a->decays ? c->left[i] * c->fade : c->fade;
-  }
+  if (rows) c->finite = f->finite(c->v, c->v_stride, n, a->dv);
+}
+
+/* The sum of the chunk's values, by rates alone. */
+ATTN_FUNC_ void attn_linear_late_keys_(attn_linear_chain_ *c) {
+  const attn_linear_ *a = c->a;
+  const float *by = c->scaled ? c->value : attn_linear_ones_;
+  float *count = c->s.tail + ATTN_LINEAR_COUNT_KEYS_;
+  memset(c->w.y, 0, (size_t)a->wide * sizeof(float)); /* no row needs it yet */
+  attn_on_(sum, a->table)
+      ->axpys(c->w.y, by, c->v, c->v_stride, attn_linear_index_, c->n, a->dv, ATTN_F32, 1.0f, 0);
+  attn_on_(state, a->table)->accrue(c->s.sum, c->s.sum_rest, c->w.y, a->dv, c->keep, 1.0f);
+  *count *= (float)c->keep;
+  for (int j = 0; j < c->n; j++) *count += by[j];
 }
 
 /* The chunk joins the state. */
@@ -378,9 +428,7 @@ ATTN_FUNC_ void attn_linear_update_(attn_linear_chain_ *c, int each) {
   const attn_linear_ *a = c->a;
   const attn_table_ *f = a->table;
   const attn_linear_own_ *w = &c->w;
-  float *tail = c->s.tail;
-  const float *by = a->decays ? c->last : attn_linear_ones_;
-  if (a->decays) f->scale_rows(w->c, a->m, w->c, a->m, c->n, a->m, c->last);
+  if (c->weighs) f->scale_rows(w->c, a->m, w->c, a->m, c->n, a->m, c->last);
   attn_linear_times_(f, w->ask, w->u + c->col, a->wide, attn_floats_at_(w->c, 1, a->m), a->m,
                      attn_floats_at_(c->v + c->col, c->v_stride, c->n), c->cols, c->pending == 0);
   if (c->pending == 0) memset(w->z, 0, (size_t)a->m * sizeof(float));
@@ -388,13 +436,11 @@ ATTN_FUNC_ void attn_linear_update_(attn_linear_chain_ *c, int each) {
                           ATTN_F32, 1.0f, 0);
   c->pending += c->n;
   if (each || a->delta || c->scaled || c->pending >= ATTN_LINEAR_FLUSH_)
-    attn_linear_flush_(c, c->keep * c->fade);
-  tail[ATTN_LINEAR_KEEP_] *= c->keep;
-  if (!c->s.sum) return;
-  attn_on_(sum, f)->axpys(c->s.sum, by, c->v, c->v_stride, attn_linear_index_, c->n, a->dv,
-                          ATTN_F32, c->keep, 0);
-  tail[ATTN_LINEAR_COUNT_KEYS_] *= c->keep;
-  for (int j = 0; j < c->n; j++) tail[ATTN_LINEAR_COUNT_KEYS_] += by[j];
+    attn_linear_flush_(c, c->fade);
+  if (a->decays)
+    attn_linear_set_pair_(c->s.tail + ATTN_LINEAR_KEEP_,
+                          c->keep * attn_linear_pair_(c->s.tail + ATTN_LINEAR_KEEP_));
+  if (c->s.sum) attn_linear_late_keys_(c);
 }
 
 /* Keys j0 .. j1 - 1 that no row reads in between. */
@@ -403,7 +449,6 @@ ATTN_FUNC_ void attn_linear_absorb_(attn_linear_chain_ *c, int64_t j0, int64_t j
     n = j1 - j < c->a->chunk ? j1 - j : c->a->chunk;
     attn_linear_keys_(c, j, (int)n, each, 0);
     attn_linear_update_(c, each);
-    n = c->n;
   }
 }
 
@@ -412,18 +457,19 @@ ATTN_FUNC_ void attn_linear_add_(const attn_linear_ *a, attn_linear_slot_ to,
                                  attn_linear_slot_ part) {
   const attn_table_ *f = a->table;
   const float c0 = to.tail[ATTN_LINEAR_TOP_], c1 = part.tail[ATTN_LINEAR_TOP_];
-  const float top = c1 > c0 ? c1 : c0, rates = part.tail[ATTN_LINEAR_KEEP_];
-  const float keep = rates * (c0 == top ? 1.0f : attn_linear_exp_(f, c0 - top));
+  const float top = c1 > c0 ? c1 : c0;
+  const double rates = attn_linear_pair_(part.tail + ATTN_LINEAR_KEEP_);
+  const double keep = rates * (c0 == top ? 1.0 : (double)attn_linear_exp_(f, c0 - top));
   const float by = c1 == top ? 1.0f : attn_linear_exp_(f, c1 - top);
-  attn_on_(sum, f)->axpys(to.s, &by, part.s, 0, attn_linear_index_, 1, a->m * a->wide, ATTN_F32,
-                          keep, 0);
-  attn_on_(sum, f)->axpys(to.z, &by, part.z, 0, attn_linear_index_, 1, a->m, ATTN_F32, keep, 0);
+  attn_on_(state, f)->accrue(to.s, to.s_rest, part.s, a->m * a->wide, keep, by);
+  attn_on_(state, f)->accrue(to.z, to.z_rest, part.z, a->m, keep, by);
   to.tail[ATTN_LINEAR_TOP_] = top;
-  to.tail[ATTN_LINEAR_KEEP_] *= rates;
+  attn_linear_set_pair_(to.tail + ATTN_LINEAR_KEEP_,
+                        rates * attn_linear_pair_(to.tail + ATTN_LINEAR_KEEP_));
   if (!a->late) return;
-  attn_linear_join_(f, to.sum, part.sum, a->dv, rates);
+  attn_on_(state, f)->accrue(to.sum, to.sum_rest, part.sum, a->dv, rates, 1.0f);
   to.tail[ATTN_LINEAR_COUNT_KEYS_] =
-      rates * to.tail[ATTN_LINEAR_COUNT_KEYS_] + part.tail[ATTN_LINEAR_COUNT_KEYS_];
+      (float)rates * to.tail[ATTN_LINEAR_COUNT_KEYS_] + part.tail[ATTN_LINEAR_COUNT_KEYS_];
 }
 
 /* After the last key: the part of the features that is the same for all of them. */
@@ -558,7 +604,7 @@ ATTN_FUNC_ void attn_linear_rows_of_(attn_linear_chain_ *c, int64_t h, int64_t i
       const int64_t sums = attn_group_up_(n + 1), end = sums < i + rows ? i + rows : sums;
       float *t = w->t + n * e;
       const float *d = w->d + n * e;
-      if (a->decays)
+      if (c->weighs)
         for (int64_t j = 0; j <= n; j++) t[j] *= d[j];
       for (int64_t j = n + 1; j < end; j++) t[j] = 0.0f;
     }
@@ -583,84 +629,4 @@ ATTN_FUNC_ void attn_linear_rows_of_(attn_linear_chain_ *c, int64_t h, int64_t i
     for (int64_t i = 0; i < r; i++) den[i] += sum[i];
   }
   attn_linear_divide_(a, w->y, den, c->b, h, i0, r);
-}
-
-/* ---- few keys -----------------------------------------------------------------------------------*/
-
-enum { ATTN_LINEAR_FEW_ = 4 }; /* keys, and rows, that go one by one */
-
-/* A head's keys 0 .. n - 1 one after another, row i behind key i + q_off or, without order, behind the
- * last. Rows of all heads of the group fit a tile. */
-ATTN_FUNC_ void attn_linear_steps_(attn_linear_chain_ *c, int64_t n, int64_t i0, int64_t i1) {
-  const attn_linear_ *a = c->a;
-  const attn_table_ *f = a->table;
-  const attn_linear_own_ *w = &c->w;
-  const int64_t m = a->m, wide = a->wide, rows = i1 - i0, h0 = c->head * a->group;
-  if (rows > 0)
-    for (int64_t g = 0; g < a->group; g++)
-      attn_map_queries_(&a->map, w->map, w->p + g * rows * m,
-                        attn_linear_rows_(f, w->x, &a->q, c->b, h0 + g, i0, rows), rows, h0 + g);
-  const float *x = n > 0 ? attn_linear_rows_(f, w->x, &a->k, c->b, c->kv, 0, n) : NULL;
-  int64_t made = 0; /* features of keys */
-  c->n = (int)n, c->fade = 1.0f;
-  if (n > 0) {
-    attn_linear_rates_(c, 0);
-    memset(w->v, 0, (size_t)(n * wide) * sizeof(float));
-  }
-  for (int64_t j = 0; j < n || j == 0; j++) {
-    if (j == made && j < n) {
-      float *now = c->s.tail + ATTN_LINEAR_TOP_, top = *now;
-      made += attn_map_keys_(&a->map, w->map, w->c + j * m, x + j * a->k.dim, n - j, c->head, now);
-      if (a->map.running && *now != top) c->fade = attn_linear_exp_(f, top - *now);
-    }
-    float keep = c->fade;
-    float *p = w->c + j * m, *v = w->v + j * wide;
-    if (j < n) {
-      const char *value = attn_at_(&a->v, c->b, c->kv, j);
-      if (a->delta) {
-        float by = c->rate[j];
-        attn_on_(state, f)->step(w->y, p, c->s.s, wide, m, wide, 1.0f, NULL, NULL);
-        if (a->rule == ATTN_LINEAR_DELTA_ATTN) {
-          const float self = attn_on_(state, f)->step_z(p, c->s.z, m, 1.0f, NULL) * c->fade;
-          by = fabsf(self) < FLT_MIN ? 0.0f : by / self;
-        }
-        f->blend(v, value, w->y, ATTN_F32, a->v.dtype, ATTN_F32, a->dv, c->rate[j],
-                 -(by * c->fade));
-      } else {
-        f->widen(v, value, 0, NULL, 1, a->dv, a->v.dtype, NULL);
-        if (a->decays) keep *= c->rate[j];
-        if (a->rule == ATTN_LINEAR_GATED) {
-          const float gate = 1.0f - c->rate[j];
-          f->scale_rows(p, m, p, m, 1, m, &gate);
-        }
-      }
-      attn_on_(state, f)->step_z(NULL, c->s.z, m, keep, p);
-      if (c->s.sum) {
-        const float weight = a->rule == ATTN_LINEAR_GATED ? 1.0f - c->rate[j] : 1.0f;
-        const float left = a->decays ? c->rate[j] : 1.0f;
-        attn_on_(sum, f)->axpys(c->s.sum, &weight, v, 0, attn_linear_index_, 1, a->dv, ATTN_F32,
-                                left, 0);
-        c->s.tail[ATTN_LINEAR_COUNT_KEYS_] = left * c->s.tail[ATTN_LINEAR_COUNT_KEYS_] + weight;
-      }
-      c->fade = 1.0f;
-    }
-    int joined = j >= n;
-    for (int64_t i = 0; i < rows; i++) {
-      const int64_t at = a->causal ? i0 + i + a->q_off : n - 1;
-      if ((at < n ? at : n - 1) != j && n > 0) continue;
-      if (c->s.sum) { /* only without order, so behind the last key */
-        if (!joined)
-          attn_on_(state, f)->step(NULL, NULL, c->s.s, wide, m, wide, keep, p, v), joined = 1;
-        if (i == 0) attn_linear_late_(a, c->s);
-      }
-      for (int64_t g = 0; g < a->group; g++) {
-        const float *row = w->p + (g * rows + i) * m;
-        attn_on_(state, f)->step(w->y, row, c->s.s, wide, m, wide, keep, joined ? NULL : p, v);
-        const float den = attn_on_(state, f)->step_z(row, c->s.z, m, 1.0f, NULL);
-        joined = 1;
-        attn_linear_divide_(a, w->y, &den, c->b, h0 + g, i0 + i, 1);
-      }
-    }
-    if (!joined) attn_on_(state, f)->step(NULL, NULL, c->s.s, wide, m, wide, keep, p, v);
-  }
 }

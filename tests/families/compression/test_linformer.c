@@ -147,6 +147,20 @@ void F6_wide(void **state) {
   }
 }
 
+/* A matrix that adds up many keys: values of mean one, where a single chain of sums would drift. */
+void F6_many_keys(void **state) {
+  (void)state;
+  test_rng rng = test_seed(7607);
+  trio_shape x = trio_plain(2, test_fast ? 9000 : 32768);
+  x.dk = 4, x.dv = 5;
+  scene *s = build(&x, ATTN_LINFORMER_MATRIX, 2, 2, &rng);
+  test_fill_value(s->x.k, 0), test_fill_value(s->p.e, 1e-4);
+  for (int64_t j = 0; j < x.k_len; j++)
+    for (int64_t c = 0; c < 5; c++)
+      oracle_set(&s->x.v, 0, 0, j, c, 1 + 0.1 * oracle_get(&s->x.v, 0, 0, j, c));
+  run(s, 2e-6, "many keys");
+}
+
 /* E = F = the identity: full attention. */
 void F6_identity(void **state) {
   (void)state;

@@ -311,6 +311,8 @@ void linear_check(linear_scene *s, double tolerance, const char *what) {
   const int stab = f->kind == ATTN_FEATURES_SOFTMAX || f->kind == ATTN_FEATURES_HYPERBOLIC ||
                    f->kind == ATTN_FEATURES_RFA;
   if (!s->p.state || stab) return;
+  attn_ctx ctx = test_ctx(); /* brings S up to date */
+  assert_int_equal(attn_linear_view(s->p.state, s->p.state_bytes, NULL, NULL, &ctx), ATTN_OK);
   const int64_t m = s->s_view.len, dv = s->s_view.dim;
   for (int64_t n = 0; n < s->s_view.batch * s->s_view.heads * m; n++) {
     const int64_t u = n / m, r = n % m, b = u / s->s_view.heads, h = u % s->s_view.heads;

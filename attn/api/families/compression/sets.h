@@ -175,15 +175,15 @@ typedef struct attn_luna_causal_params {
  * NaN and infinity in a row of k, v or kp reach o from that token on, in q its own row; never earlier
  *   rows. A state keeps them.
  * Memory: attn_luna_causal_workspace bytes, 2 l (dk + dv) floats and some tiles a worker; no T x T
- *   array, no KA for each token. The state: 2 B H l (dk + dv) floats, dv and l in whole 16s: the sums of
- *   whole blocks of 64 tokens, and of the tokens since.
+ *   array, no KA for each token. The state: 2 B H l (dk + dv) floats, dv and l in whole 16s: the sums, and
+ *   what is not yet in them.
  * Errors: those of attn_mab; HEADS; SHAPE: a state of other sizes, state_bytes too few; VALUE: a state
  *   that was not begun, is damaged, or has another omega or scale.
  * Determinism: the same bits on avx2, avx512 and neon and for any number of workers; 4 tokens or less
- *   at the end of a call or of a block of 64 are added one by one. Work is divided by batch entries and
+ *   at the end of a call or of 64 of it are added one by one. Work is divided by batch entries and
  *   heads.
- * Error: sums over the tokens are f32, joined 64 at a time, also where the tokens come one by one: their
- *   errors grow like T / 64.
+ * Error: sums over the tokens are f32, joined 64 at a time, or 32 where tokens come one by one, with what
+ *   the joining loses beside them: their errors do not grow with T.
  * Cost: 4 T l (dk + dv) flops a head, 2 T l dk for alpha, and within chunks about 80 T (dk + dv + 2 l).
  * Source: Ma et al. 2021, arXiv 2106.01540, and its authors' code (base 2). */
 ATTN_DEF attn_status attn_luna_causal(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,

@@ -72,6 +72,10 @@ ATTN_DEF size_t attn_lsh_hash_workspace(int32_t *buckets, attn_tensor x,
  *   N_ij = rounds in which j is allowed, U_i = { j : N_ij >= 1 } without i unless it is alone
  *   o_i = softmax over j in U_i of (s x_i . k_j) v_j      (keep_duplicates: + ln N_ij for j != i)
  *
+ * causal hides the keys after i, but chunks are cut from all tokens in the order of their buckets, as the
+ * paper does: which earlier keys a row meets depends on later tokens. With ATTN_LSH_NONE it does not (sums
+ * may round otherwise).
+ *
  * ATTN_LSH_SELF_PENALTY: i stays in U_i, with s x_i . k_i - P (and ln N_ii with keep_duplicates; P = 0:
  *   an ordinary key).
  * LSE is that of the final scores; of a token alone s x_i . k_i.

@@ -90,6 +90,8 @@ ATTN_DEF size_t attn_routing_select_workspace(attn_members queries, attn_members
  *
  * Shapes: o [B,H,Tq,dv], q, k as above, v [B,Hv,Tk,dv]. queries and keys have the same number of clusters;
  *   membership, w and wk are not looked at. Members of batch entry b are below q_len[b] and kv_len[b].
+ * causal hides the keys after i; but a cluster takes the w nearest of all tokens, as the paper does, so which
+ * earlier keys a row meets depends on later tokens.
  * A row in no cluster, or without a key, is 0 and its lse -infinity. With one cluster for each row MEAN and
  *   UNION agree.
  * Aliasing: o and lse share memory with nothing.

@@ -104,6 +104,8 @@ ATTN_DEF int64_t attn_sac_count(int64_t nodes, const attn_sac_params *params);
  *                                       t <= s, no_self t != s, without repeat (s, t) no edge yet
  *                  x = e_t
  *
+ * With causal and forced sources (alpha up to 1, or in an order that grows) no edge of a row depends on a
+ * later node; sources that are drawn are chosen among all nodes.
  * It ends after n edges or when no source is left. A forced source without permitted target makes no edge:
  * x = e_s. A forced source that is padding is passed over.
  * Shapes: e [B, 1 or H, T, de] any float type; edges [B,H,n,2] (source, target), -1 behind the last; count

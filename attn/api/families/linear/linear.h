@@ -60,8 +60,9 @@ ATTN_DEF size_t attn_random_features_workspace(attn_tensor w, const attn_random_
  *   ATTN_STAB_RUNNING  the largest so far; what has been summed is scaled when it grows. Needs eps = 0.
  * With eps = 0 no c changes a result, and attn_linear, where its eps is 0 too, takes the largest of u_r -
  * |x'|^2 / 2 and leaves exp(-|x'|^2 / 2) of queries out: no size of a query makes its weights vanish,
- * and a larger key takes no more from those before it than their share. With eps > 0 GLOBAL would let a
- * causal row see the keys after it: causal calls reject it. A norm other than NONE cancels c, row by row; it leaves eps > 0 to CONST.
+ * and a larger key takes no more from those before it than their share. GLOBAL would let a causal row see
+ * the keys after it: causal calls reject it. A norm other than NONE cancels c, row by row; it leaves eps > 0
+ * to CONST.
  * The delta rules need a norm or CONST, since they are not linear in phi(k). */
 
 typedef enum attn_feature_kind {
@@ -175,7 +176,8 @@ typedef struct attn_linear_params {
   const float *rate_head;        /* [Hkv], where rate is absent */
   float rate_const;              /* where both are: 0 = 1, ATTN_ZERO = 0; GATED wants one of them */
   attn_linear_den den;
-  float eps;       /* 0 = 1e-4 for CLAMP, 1e-6 for ADD with ELU1, else 0; ATTN_ZERO = 0 */
+  float eps; /* 0 = 1e-4 for CLAMP, 1e-6 for ADD with ELU1, else 0; ATTN_ZERO = 0. In units of the
+                    * features: with a running c, of the largest of the keys that the row sees */
   float out_scale; /* 0 = 1, ATTN_ZERO = 0 */
   int64_t chunk;   /* keys that join the state at once: 1 .. 64, 0 = 64 */
   void *state;     /* in and out, optional: made by attn_linear_begin */
@@ -201,9 +203,9 @@ typedef struct attn_linear_params {
  * of SOFTMAX or HYPERBOLIC by a call that is not causal, name ATTN_STAB_RUNNING in both.
  *
  * Aliasing: o and state share no memory with each other and the inputs; inputs may overlap.
- * Memory: attn_linear_workspace bytes: w as f32, and a worker has 8 m dv + 512 dv + 256 dk + 768 m and
- *   18 KB (16 KB more with rates, and of SOFTMAX and HYPERBOLIC), dv in whole 16s; without order each
- *   state head 4 m dv more. Where workers outnumber heads and keys are many each head has two more of
+ * Memory: attn_linear_workspace bytes: w as f32, and a worker has 12 m dv + 512 dv + 256 dk + 768 m and
+ *   18 KB (16 KB more with rates and with a running c, and of SOFTMAX and HYPERBOLIC), dv in whole 16s;
+ *   without order each state head 8 m dv more. Where workers outnumber heads and keys are many each head has two more of
  *   these, and one for each 1024 keys (4096 without order): the only part that grows with T.
  * Errors: ATTN_E_NULL, _DTYPE, _SHAPE, _HEADS, _STRIDE, _ALIGN, _OVERLAP, _OVERFLOW, _WORKSPACE,
  *   _MEMORY, those of ctx and of the map; _RANGE for rule, den, chunk, q_off, kv_len, q_len, a rate with
@@ -213,15 +215,16 @@ typedef struct attn_linear_params {
  *   state made for another rule, map, seed or draw. A state that waits for a last key (ATTN_STAB_GLOBAL with eps) is none.
  * Empty: rows that see no key (i + q_off < 0; no keys and no state), rows beyond q_len, and rows whose
  *   denominator is 0 (or subnormal) are 0.
- * NaN and infinity reach the rows that see them, and no row before; a state keeps them. A running c
- *   does not follow them.
+ * NaN and infinity reach the rows that see them, and no row before; a state keeps them, infinity as itself
+ *   or as NaN. A running c does not follow them.
  * Determinism: the same bits on avx2, avx512 and neon, for any number of workers and any batch; chunk,
- *   and how a stream is cut into calls, change the rounding. A key whose features are e^40 times those
- *   before it begins a chunk, so that rows before it lose nothing.
- * Error: about 1e-6 of the same sums taken over magnitudes; sums are joined by 64 or 256 keys, so that
- *   it grows with T / 256, not with T.
+ *   and how a stream is cut into calls, change the rounding. No bit of a causal row depends on a later
+ *   token of the call, as long as 5 keys or more, or 5 rows, make it a call of chunks.
+ * Error: about 1e-6 of the same sums taken over magnitudes, whatever T and however a stream is cut into
+ *   calls: sums are joined by 32 to 256 keys, with what the joining loses beside them.
  * Cost: 4 T m dv flops and the features; causal also T chunk (m + dv), DELTA T chunk (2 m + 2 dv + ..)
- *   + 2 T m dv more. Up to 4 keys and rows a call are done key by key: S is read and written once. */
+ *   + 2 T m dv more. Up to 4 keys and rows a call are done key by key: S is read once, what is not yet in it
+ *   read and written once, and every 32 keys both join. */
 ATTN_DEF attn_status attn_linear(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
                                  const attn_linear_params *params, attn_ctx *ctx);
 
@@ -231,10 +234,11 @@ ATTN_DEF size_t attn_linear_workspace(attn_tensor o, attn_tensor q, attn_tensor 
 
 /* A state is a block of bytes without pointers, aligned to 8: saving, copying and rolling back are
  * memcpy, between machines of one byte order. For each batch entry and state head it has S [m, dv],
- * z [m] and the running stabiliser as f32, behind a header that names sizes, rule and map with seed
- * and draw; a call with others is rejected (w and sigmas themselves are not kept: seed and draw stand
- * for them). State heads: kv_heads, or heads where map.w differs from head to head. Memory of the state:
- * about 4 B heads m (dv + 1) bytes, dv in whole 16s. 0 when attn_linear_begin would reject. */
+ * z [m], for each of them what is not yet in it (of single tokens, and of roundings), and the running
+ * stabiliser as f32, behind a header that names sizes, rule and map with seed and draw; a call with others
+ * is rejected (w and sigmas themselves are not kept: seed and draw stand for them). State heads: kv_heads,
+ * or heads where map.w differs from head to head. Memory of the state: about 8 B heads m (dv + 1) bytes, dv
+ * in whole 16s. 0 when attn_linear_begin would reject. */
 ATTN_DEF size_t attn_linear_state_bytes(const attn_linear_params *params, int64_t batch,
                                         int64_t heads, int64_t kv_heads, int64_t dk, int64_t dv);
 
@@ -245,8 +249,9 @@ ATTN_DEF attn_status attn_linear_begin(void *state, size_t bytes, const attn_lin
                                        int64_t batch, int64_t heads, int64_t kv_heads, int64_t dk,
                                        int64_t dv, attn_ctx *ctx);
 
-/* Views of S [B, heads, m, dv] and z [B, heads, 1, m] inside a state; either may be null. Features of
- * maps with a running stabiliser are in units of their own. Errors: ATTN_E_NULL, _ALIGN, _SHAPE, _VALUE
- * (the bytes are no state). */
+/* Views of S [B, heads, m, dv] and z [B, heads, 1, m] inside a state, which brings S up to date: a call of
+ * few tokens leaves some of them beside it, so view again after such a call (later results may round
+ * differently for it). Either may be null. Features of maps with a running stabiliser are in units of their
+ * own. Errors: ATTN_E_NULL, _ALIGN, _SHAPE, _VALUE (the bytes are no state), those of ctx. */
 ATTN_DEF attn_status attn_linear_view(void *state, size_t bytes, attn_tensor *s, attn_tensor *z,
                                       attn_ctx *ctx);
