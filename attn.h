@@ -809,11 +809,11 @@ ATTN_INLINE_ ATTN_VF_ ATTN_FN_(base)(ATTN_VF_ m) {
 }
 
 /* weight of key j times its ramp */
-ATTN_INLINE_ ATTN_VF_ ATTN_FN_(ramped)(ATTN_VF_ p, ATTN_VF_ start, const attn_ramp_ *ramp,
-                                       int64_t j) {
+ATTN_INLINE_ ATTN_VF_ ATTN_FN_(ramped)(ATTN_VF_ p, ATTN_VF_ start, ATTN_VF_ edge,
+                                       const attn_ramp_ *ramp, int64_t j) {
   const ATTN_VF_ one = ATTN_V_SET1_(1.0f);
   ATTN_VF_ t =
-      ATTN_V_FMA_(ATTN_V_ADD_(start, ATTN_V_SET1_(ramp->at[j])), ATTN_V_SET1_(ramp->rate), one);
+      ATTN_V_FMA_(ATTN_V_ADD_(start, ATTN_V_SET1_(ramp->at[j])), ATTN_V_SET1_(ramp->rate), edge);
   t = ATTN_V_SELECT_(ATTN_V_LT_(t, one), ATTN_V_MAX_(ATTN_V_ZERO_(), t), one);
   return ATTN_V_MUL_(p, t);
 }
@@ -823,11 +823,11 @@ ATTN_INLINE_ void ATTN_FN_(softmax_lanes)(const int use_ramp, float *s, int64_t 
                                           const attn_ramp_ *ramp) {
   for (int lane = g0 * ATTN_GROUP_; lane < g1 * ATTN_GROUP_; lane += ATTN_W_) {
     ATTN_VF_ old = ATTN_V_LOAD_(m + lane), now = ATTN_V_MAX_(ATTN_V_LOAD_(top + lane), old);
-    ATTN_VF_ base = ATTN_FN_(base)(now), sum = ATTN_V_ZERO_(), start = sum;
+    ATTN_VF_ base = ATTN_FN_(base)(now), sum = ATTN_V_ZERO_(), start = sum, edge = sum;
     ATTN_VF_ keep = ATTN_FN_(exp2_neg)(ATTN_V_SUB_(old, base));
     float *cell = s + lane;
     int64_t j = 0;
-    if (use_ramp) start = ATTN_V_LOAD_(ramp->start + lane);
+    if (use_ramp) start = ATTN_V_LOAD_(ramp->start + lane), edge = ATTN_V_LOAD_(ramp->edge + lane);
     for (; j + 4 <= n; j += 4, cell += 4 * ATTN_TILE_) {
       ATTN_VF_ p[4];
       p[0] = ATTN_V_SUB_(ATTN_V_LOAD_(cell), base);
@@ -836,10 +836,10 @@ ATTN_INLINE_ void ATTN_FN_(softmax_lanes)(const int use_ramp, float *s, int64_t 
       p[3] = ATTN_V_SUB_(ATTN_V_LOAD_(cell + 3 * ATTN_TILE_), base);
       ATTN_FN_(exp2_neg4)(p);
       if (use_ramp) {
-        p[0] = ATTN_FN_(ramped)(p[0], start, ramp, j);
-        p[1] = ATTN_FN_(ramped)(p[1], start, ramp, j + 1);
-        p[2] = ATTN_FN_(ramped)(p[2], start, ramp, j + 2);
-        p[3] = ATTN_FN_(ramped)(p[3], start, ramp, j + 3);
+        p[0] = ATTN_FN_(ramped)(p[0], start, edge, ramp, j);
+        p[1] = ATTN_FN_(ramped)(p[1], start, edge, ramp, j + 1);
+        p[2] = ATTN_FN_(ramped)(p[2], start, edge, ramp, j + 2);
+        p[3] = ATTN_FN_(ramped)(p[3], start, edge, ramp, j + 3);
       }
       ATTN_V_STORE_(cell, p[0]);
       ATTN_V_STORE_(cell + ATTN_TILE_, p[1]);
@@ -849,7 +849,7 @@ ATTN_INLINE_ void ATTN_FN_(softmax_lanes)(const int use_ramp, float *s, int64_t 
     }
     for (; j < n; j++, cell += ATTN_TILE_) {
       ATTN_VF_ p = ATTN_FN_(exp2_neg)(ATTN_V_SUB_(ATTN_V_LOAD_(cell), base));
-      if (use_ramp) p = ATTN_FN_(ramped)(p, start, ramp, j);
+      if (use_ramp) p = ATTN_FN_(ramped)(p, start, edge, ramp, j);
       ATTN_V_STORE_(cell, p);
       sum = ATTN_V_ADD_(sum, p);
     }
@@ -9622,9 +9622,9 @@ enum {
       ATTN_USE_SLOPE_ | ATTN_USE_BIAS_ | ATTN_USE_KEY_ | ATTN_USE_LANES_ | ATTN_USE_BOUND_
 };
 
-/* E5f: weights times clip((start[lane] + at[key]) rate + 1, 0, 1) */
+/* E5f: weights times clip((start[lane] + at[key]) rate + edge[lane], 0, 1); start and at are whole */
 typedef struct attn_ramp_ {
-  const float *start, *at;
+  const float *start, *edge, *at;
   float rate;
 } attn_ramp_;
 
@@ -14328,7 +14328,9 @@ typedef struct attn_tile_ {
   float scale[ATTN_TILE_], slope[ATTN_TILE_], rel[ATTN_TILE_], from[ATTN_TILE_], to[ATTN_TILE_];
   float floor[ATTN_TILE_]; /* of what is chosen */
   uint64_t done;           /* rows whose output is there already */
-  float center[ATTN_TILE_], precision[ATTN_TILE_], start[ATTN_TILE_], count[ATTN_TILE_];
+  float center[ATTN_TILE_], precision[ATTN_TILE_], count[ATTN_TILE_];
+  float start[ATTN_TILE_], edge[ATTN_TILE_]; /* of an adaptive span, see attn_tile_span_ */
+  int64_t last[ATTN_TILE_];
   int32_t index[ATTN_TILE_]; /* of the lanes in an array by distance */
   int64_t flat;              /* keys from here on have a ramp of 1 in every lane */
   int64_t xl_next;           /* the key that w.xl_dots goes on with */
@@ -14446,6 +14448,10 @@ ATTN_FUNC_ void attn_tile_plan_rows_(attn_tile_ *t, int64_t batch, int64_t head,
   for (int r = 0; r < t->n; r++) t->row[r] = row[r], t->head[r] = head;
 }
 
+/* What is multiplied into both terms of a ramp, so that their sum is not below 1 where it should be 1,
+ * whatever the roundings: a block beyond all ramps of a tile has no ramp at all. */
+#define ATTN_RAMP_UP_ (1.0 + 2e-7)
+
 ATTN_FUNC_ double attn_span_ramp_(const attn_span *span) {
   return span->ramp > 0.0f ? (double)span->ramp : 32.0;
 }
@@ -14456,21 +14462,41 @@ ATTN_FUNC_ double attn_span_z_(const attn_tile_ *t, int r) {
       ->z[span->per_query ? attn_row_number_(t->a, t->batch, t->head[r], t->row[r]) : t->head[r]];
 }
 
-/* The keys that an adaptive span leaves row r, and where its ramp ends. */
+/* The largest distance t <= most with a weight m(t) = clip((ramp + z - t - shift) / ramp, 0, 1) above 0, and
+ * ramp m(t) there, unclipped. Distances are whole: the fractions of z and ramp are kept apart from what is,
+ * or a short ramp would be lost in the sum. */
+ATTN_FUNC_ int64_t attn_span_last_(double z, double ramp, int64_t shift, int64_t most,
+                                   double *rest) {
+  const double huge = 2305843009213693952.0, whole = floor(z) + floor(ramp); /* 2^61 */
+  const double a = z - floor(z), b = ramp - floor(ramp);
+  const double over = (a > b ? a - 1.0 : a) + (a > b ? b : b - 1.0); /* a + b - 1, exact near 0 */
+  int64_t t = whole < 0.0 ? -((int64_t)1 << 61) : (int64_t)1 << 61;
+  if (whole > -huge && whole < huge) {
+    *rest = over > 0.0 ? over : a + b > 0.0 ? a + b : 1.0;
+    t = (int64_t)whole + (over > 0.0) - (a + b == 0.0) - shift;
+  } else {
+    *rest = z - huge - (double)shift + ramp;
+  }
+  if (t > most) *rest += (double)(t - most), t = most;
+  return t;
+}
+
+/* The keys that an adaptive span leaves row r, and where its ramp ends. A weight is edge + (last - t) / ramp
+ * for the tile, edge being that of the last key. */
 ATTN_FUNC_ void attn_tile_span_(attn_tile_ *t, int r) {
   const attn_span *span = &t->a->span;
   const double z = attn_span_z_(t, r), ramp = attn_span_ramp_(span);
   const int64_t p = t->pos[r], far = (int64_t)1 << 41;
-  double reach = ceil(z + ramp) - 1.0;
-  if (reach + 1.0 - z < ramp) reach += 1.0; /* a small ramp was lost in the sum */
-  reach -= (double)span->shift;
-  int64_t most = reach < (double)far ? (int64_t)reach : far;
+  double rest, flat = floor(z) - (double)span->shift; /* as far back weights are 1 */
+  int64_t most = t->last[r] = attn_span_last_(z, ramp, span->shift, far, &rest);
+  t->edge[r] = (float)attn_clamp_f64_(rest / ramp * ATTN_RAMP_UP_);
   if (span->most > 0 && span->most < most) most = span->most;
   const int64_t lo = p - most, hi = p + (span->include_self != 0);
   if (lo > t->lo[r]) t->lo[r] = lo;
   if (hi < t->hi[r]) t->hi[r] = hi;
-  double flat = ceil((double)(p + span->shift) - z);
-  int64_t from = flat > (double)-far ? (int64_t)flat : -far;
+  if (!(flat < (double)far)) flat = (double)far;
+  if (flat < (double)-far) flat = (double)-far;
+  const int64_t from = p - (int64_t)flat;
   if (r == 0 || from > t->flat) t->flat = from;
 }
 
@@ -14536,7 +14562,8 @@ ATTN_FUNC_ void attn_tile_lanes_(attn_tile_ *t) {
   t->flat = INT64_MIN;
   for (int r = t->n; r < ATTN_TILE_; r++) {
     t->lo[r] = 0, t->hi[r] = INT64_MAX, t->pos[r] = 0, t->head[r] = 0;
-    t->slope[r] = t->rel[r] = t->center[r] = t->precision[r] = t->start[r] = 0.0f, t->index[r] = 0;
+    t->slope[r] = t->rel[r] = t->center[r] = t->precision[r] = 0.0f;
+    t->start[r] = t->edge[r] = 0.0f, t->index[r] = 0;
   }
   for (int r = 0; r < t->n; r++) {
     const int64_t i = t->row[r], h = t->head[r], p = t->pos[r] = i + a->q_off;
@@ -15916,9 +15943,8 @@ ATTN_FUNC_ float attn_pair_bias_(const attn_tile_ *t, int r, int64_t key) {
 
 /* An adaptive span's factor of a pair: 0 < m <= 1 within reach. */
 ATTN_FUNC_ float attn_pair_ramp_(const attn_tile_ *t, int r, int64_t key) {
-  const attn_span *span = &t->a->span;
-  const double away = attn_span_z_(t, r) - (double)(t->pos[r] - key + span->shift);
-  const double m = away / attn_span_ramp_(span) + 1.0;
+  const double back = (double)(t->last[r] - (t->pos[r] - key)), ramp = attn_span_ramp_(&t->a->span);
+  const double m = back * (ATTN_RAMP_UP_ / ramp) + (double)t->edge[r];
   return m < 1.0 ? m > 0.0 ? (float)m : 0.0f : 1.0f;
 }
 
@@ -16234,7 +16260,7 @@ ATTN_FUNC_ void attn_block_emit_(attn_tile_ *t, const attn_block_ *b, const attn
   if (ramp)
     for (int r = 0; r < t->n; r++)
       for (int e = 0; e < b->n; e++) {
-        float m = (ramp->start[r] + ramp->at[e]) * ramp->rate + 1.0f;
+        const float m = (ramp->start[r] + ramp->at[e]) * ramp->rate + ramp->edge[r];
         if (m < 1.0f && t->w.s[e * ATTN_TILE_ + r] > -INFINITY)
           t->w.s[e * ATTN_TILE_ + r] += m > 0.0f ? (float)attn_log2_(m) : -INFINITY;
       }
@@ -16371,10 +16397,10 @@ ATTN_FUNC_ void attn_block_values_(attn_tile_ *t, attn_block_ *b, int started) {
   attn_ramp_ zone, *ramp = NULL;
   int patch = 0;
   if (ATTN_PART_(TERMS, a->span.z) && b->j0 < t->flat) {
-    const double rate = 1.0 / attn_span_ramp_(&a->span);
-    for (int r = 0; r < t->n; r++)
-      t->start[r] = (float)(attn_span_z_(t, r) - (double)(t->pos[r] - b->base + a->span.shift));
-    zone.start = t->start, zone.at = b->at, zone.rate = (float)attn_clamp_f64_(rate);
+    const double rate = ATTN_RAMP_UP_ / attn_span_ramp_(&a->span);
+    for (int r = 0; r < t->n; r++) t->start[r] = (float)(t->last[r] - (t->pos[r] - b->base));
+    zone.start = t->start, zone.edge = t->edge, zone.at = b->at;
+    zone.rate = (float)attn_clamp_f64_(rate);
     ramp = &zone;
   }
   if (a->map.data) attn_block_emit_(t, b, ramp);
@@ -40387,19 +40413,12 @@ ATTN_PUB_ double attn_span_penalty(const float *z, int64_t n, double lambda) {
 }
 
 ATTN_PUB_ int64_t attn_span_reach(float z, float ramp, int64_t shift, int64_t most) {
-  const double huge = 2305843009213693952.0; /* 2^61 */
+  double rest;
   if (ramp == 0.0f) ramp = 32.0f;
   if (!(z >= 0.0f && z < INFINITY && ramp > 0.0f && ramp < INFINITY) || most < 0) return -1;
-  /* the fractions by themselves: z + ramp may lose a small ramp, and with it a key */
-  const double whole = floor((double)z) + floor((double)ramp);
-  const double a = (double)z - floor((double)z), b = (double)ramp - floor((double)ramp);
-  int64_t t = whole < huge ? (int64_t)whole : (int64_t)huge;
-  t += (a > 0.0 || b > 0.0) + (a + b > 1.0);
-  shift = shift < -(INT64_MAX / 4) ? -(INT64_MAX / 4)
-          : shift > INT64_MAX / 4  ? INT64_MAX / 4
-                                   : shift;
-  t -= 1 + shift;
-  if (most > 0 && t > most) t = most;
+  shift = attn_clamp_(shift, -(INT64_MAX / 4), INT64_MAX / 4);
+  const int64_t t =
+      attn_span_last_((double)z, (double)ramp, shift, most > 0 ? most : INT64_MAX, &rest);
   return t < 0 ? -1 : t;
 }
 /* <<< attn/families/heads/span.h */
@@ -48304,6 +48323,7 @@ ATTN_END_STRICT_
 #undef ATTN_PUB_COLD_
 #undef ATTN_QUAD_
 #undef ATTN_RADIX_
+#undef ATTN_RAMP_UP_
 #undef ATTN_RARE_
 #undef ATTN_ROOM_
 #undef ATTN_ROW_INIT_

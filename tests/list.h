@@ -213,6 +213,7 @@
   X(I5_map_times_ramp)                      \
   X(I5_zero_span)                           \
   X(I5_whole_reach)                         \
+  X(I5_short_ramps)                         \
   X(I5_hard_window)                         \
   X(I5_most)                                \
   X(I5_per_query)                           \
