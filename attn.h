@@ -43802,19 +43802,17 @@ ATTN_FUNC_ int64_t attn_spalm_cut_(const attn_spalm_job_ *a, attn_spalm_room_ *w
 }
 
 /* Turns n scores, times scale in log2 units, into weights; returns the log2 of their sum. A NaN makes
- * all of them NaN, and so does a best score that is infinite. */
+ * all of them NaN, and so does a best score that is infinite. What is rounded is a distance to the best. */
 ATTN_FUNC_ double attn_row_weights_(const attn_table_ *f, float *x, int64_t n, double scale) {
-  float top = -INFINITY;
-  double sum = 0.0;
-  for (int64_t i = 0; i < n; i++) {
-    x[i] = (float)((double)x[i] * scale);
-    if (!(x[i] <= top)) top = x[i];
-  }
-  f->weights(x, x, n, top, 1.0f);
+  double top = -HUGE_VAL, sum = 0.0;
+  for (int64_t i = 0; i < n; i++)
+    if (!((double)x[i] * scale <= top)) top = (double)x[i] * scale;
+  for (int64_t i = 0; i < n; i++) x[i] = (float)((double)x[i] * scale - top);
+  f->weights(x, x, n, 0.0f, 1.0f);
   for (int64_t i = 0; i < n; i++) sum += (double)x[i];
   const float over = (float)(1.0 / sum);
   for (int64_t i = 0; i < n; i++) x[i] *= over;
-  return sum == sum ? (double)top + attn_log2_((float)sum) : sum;
+  return sum == sum ? top + attn_log2_((float)sum) : sum;
 }
 
 /* 1 / (1 + exp(-x)), and one minus it to full precision */
@@ -43855,16 +43853,23 @@ ATTN_FUNC_ void attn_spalm_row_(const attn_spalm_job_ *a, const attn_spalm_room_
 }
 
 /* log softmax(z emb^T) of the n rows of a tile: the logits go out with the first pass over the
- * vocabulary, and are shifted when their sum is known. */
+ * vocabulary, and are shifted when their sum is known. The maximum leaves them before they are scaled: as
+ * a slope at a distance of 1. */
 ATTN_COLD_ void attn_spalm_words_(const attn_spalm_job_ *a, const attn_spalm_room_ *w,
                                   int64_t first, int n) {
   const attn_table_ *f = a->table;
   const int groups = (n + ATTN_GROUP_ - 1) / ATTN_GROUP_;
   const void *in[ATTN_TILE_];
   void *out[ATTN_TILE_];
-  float m[ATTN_TILE_], l[ATTN_TILE_], alpha[ATTN_TILE_], top[ATTN_TILE_], unit[ATTN_TILE_];
+  static const float zero[ATTN_BLOCK_];
+  float most[ATTN_TILE_], m[ATTN_TILE_], l[ATTN_TILE_], alpha[ATTN_TILE_], top[ATTN_TILE_];
+  float unit[ATTN_TILE_], one[ATTN_TILE_], less[ATTN_TILE_], spare[ATTN_TILE_];
+  attn_modifiers_ mod;
+  memset(&mod, 0, sizeof mod);
+  mod.at = zero, mod.rel = one, mod.slope = less;
   for (int r = 0; r < n; r++) in[r] = w->z + r * a->h.dim;
-  for (int r = 0; r < ATTN_TILE_; r++) m[r] = -INFINITY, l[r] = 0.0f, unit[r] = (float)ATTN_LOG2E_;
+  for (int r = 0; r < ATTN_TILE_; r++)
+    most[r] = -INFINITY, l[r] = 0.0f, unit[r] = (float)ATTN_LOG2E_, one[r] = 1.0f;
   f->pack(w->zt, in, n, a->h.dim, ATTN_F32, 1.0f, FLT_MIN);
   for (int64_t v = 0; v < a->emb.len; v += ATTN_BLOCK_) {
     const int64_t count = a->emb.len - v < ATTN_BLOCK_ ? a->emb.len - v : ATTN_BLOCK_;
@@ -43880,15 +43885,23 @@ ATTN_COLD_ void attn_spalm_words_(const attn_spalm_job_ *a, const attn_spalm_roo
     for (int r = 0; r < n; r++)
       out[r] = attn_at_(&a->log_p, 0, 0, first + r) + v * (int64_t)sizeof(float);
     f->unpack(out, w->s, n, count, ATTN_F32, NULL);
+    for (int r = 0; r < ATTN_TILE_; r++) {
+      const float now = top[r] > most[r] ? top[r] : most[r], base = now > -INFINITY ? now : 0.0f;
+      m[r] = (most[r] - base) * unit[r], most[r] = now, less[r] = -base;
+      spare[r] = -INFINITY, top[r] = now - base;
+    }
+    attn_on_(tile, f)->modify_block(w->s, count, 0, groups, &mod, spare);
     attn_on_(tile, f)->scale_block(w->s, count, 0, groups, unit);
-    for (int r = 0; r < ATTN_TILE_; r++) top[r] *= unit[r];
     attn_on_(tile, f)->softmax_block(w->s, count, 0, groups, m, l, alpha, top, NULL);
   }
   for (int r = 0; r < n; r++) {
     char *row = attn_at_(&a->log_p, 0, 0, first + r);
-    const double lse = ((double)m[r] + attn_log2_(l[r])) * ATTN_LN2_;
-    const float shift = l[r] == l[r] ? (float)-lse : attn_from_bits_(0x7fc00000u);
-    attn_row_add_(f, row, ATTN_F32, row, ATTN_F32, a->log_p.dim, shift);
+    const float rest = (float)(-ATTN_LN2_ * attn_log2_(l[r]));
+    if (l[r] > 0.0f)
+      attn_on_(norm, f)->normalise((float *)(void *)row, a->log_p.dim, most[r], 1.0f, rest, NULL,
+                                   NULL);
+    else
+      attn_row_add_(f, row, ATTN_F32, row, ATTN_F32, a->log_p.dim, attn_from_bits_(0x7fc00000u));
   }
 }
 
@@ -45835,7 +45848,7 @@ ATTN_PUB_COLD_ size_t attn_exit_target_workspace(int32_t *target, attn_tensor x,
  * whose largest is found at once. */
 enum { ATTN_CLASSES_ = 8192, ATTN_CLASSES_AT_ONCE_ = 1024, ATTN_CLASSES_GROUP_ = 64 };
 
-/* The two largest of some logits, in log2 units, and the sum of 2^(x - top). */
+/* The two largest of some logits, and the sum of e^(x - top). */
 typedef struct attn_two_ {
   float top, second, sum, unused;
 } attn_two_;
@@ -45869,11 +45882,13 @@ ATTN_FUNC_ void attn_two_largest_(const attn_table_ *f, attn_two_ *t, const floa
   }
 }
 
-/* sum 2^(from - to), for to >= from */
-ATTN_FUNC_ float attn_two_sum_(const attn_table_ *f, float sum, float from, float to) {
-  if (from == to || sum == 0.0f) return sum;
-  f->weights(&from, &from, 1, to, sum);
-  return from;
+/* by e^(from - to), for to >= from. Differences are scaled, never logits: what all logits have in common is
+ * of no account. */
+ATTN_FUNC_ float attn_two_power_(const attn_table_ *f, float by, float from, float to) {
+  float x = (float)(((double)from - (double)to) * ATTN_LOG2E_);
+  if (from == to || by == 0.0f) return by;
+  f->weights(&x, &x, 1, 0.0f, by);
+  return x;
 }
 
 /* A split of one row. */
@@ -45886,17 +45901,17 @@ ATTN_FUNC_ void attn_two_item_(void *job, int worker, int64_t index) {
   const char *x = attn_at_(&a->x, unit / a->x.heads, unit % a->x.heads, row % a->x.len) +
                   attn_bytes_(a->x.dtype, c0);
   float *part = (float *)(void *)(a->memory + worker * a->each), sums[2];
-  const float hi = (float)ATTN_LOG2E_, lo = (float)(ATTN_LOG2E_ - (double)hi);
   attn_two_ t = {-INFINITY, -INFINITY, 0.0f, 0.0f};
   for (int64_t c = 0, n; c < end; c += n) {
     const float before = t.top;
     n = end - c < ATTN_CLASSES_AT_ONCE_ ? end - c : (int64_t)ATTN_CLASSES_AT_ONCE_;
-    attn_on_(few, f)->pack_row(part, x + attn_bytes_(a->x.dtype, c), n, a->x.dtype, hi, lo);
+    f->widen(part, x + attn_bytes_(a->x.dtype, c), 0, NULL, 1, n, a->x.dtype, NULL);
     attn_two_largest_(f, &t, part, n);
     if (t.top == -INFINITY) continue;
-    f->weights(part, part, n, t.top, 1.0f);
+    attn_on_(norm, f)->normalise(part, n, t.top, (float)ATTN_LOG2E_, 0.0f, NULL, NULL);
+    f->weights(part, part, n, 0.0f, 1.0f);
     attn_on_(norm, f)->moments(sums, part, n, 0.0f);
-    t.sum = attn_two_sum_(f, t.sum, before, t.top) + sums[0];
+    t.sum = attn_two_power_(f, t.sum, before, t.top) + sums[0];
   }
   a->part[index] = t;
 }
@@ -45914,13 +45929,11 @@ ATTN_FUNC_ void attn_two_join_(void *job, int worker, int64_t index) {
       const float top = t.top > part[k].top ? t.top : part[k].top;
       const float less = t.top > part[k].top ? part[k].top : t.top;
       const float next = t.second > part[k].second ? t.second : part[k].second;
-      t.sum = attn_two_sum_(a->table, t.sum, t.top, top) +
-              attn_two_sum_(a->table, part[k].sum, part[k].top, top);
+      t.sum = attn_two_power_(a->table, t.sum, t.top, top) +
+              attn_two_power_(a->table, part[k].sum, part[k].top, top);
       t.top = top, t.second = less > next ? less : next;
     }
-    float ratio = t.second;
-    a->table->weights(&ratio, &ratio, 1, t.top, 1.0f);
-    const float y = (1.0f - ratio) / t.sum;
+    const float y = (1.0f - attn_two_power_(a->table, 1.0f, t.second, t.top)) / t.sum;
     a->table->blend(attn_at_(&a->y, unit / a->x.heads, unit % a->x.heads, i), &y, NULL, a->y.dtype,
                     ATTN_F32, ATTN_F32, 1, 1.0f, 0.0f);
   }

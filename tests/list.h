@@ -162,6 +162,7 @@
   X(api_bits_any_layout)                    \
   X(api_bits_golden)                        \
   X(api_report)                             \
+  X(api_shift_changes_no_softmax)           \
   X(B3_matches_oracle)                      \
   X(B3_every_clipping)                      \
   X(B3_zero_tables_equal_plain)             \
