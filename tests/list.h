@@ -920,6 +920,7 @@
   X(I7_promises)                            \
   X(I7_rejects)                             \
   X(I8_random)                              \
+  X(I8_narrow)                              \
   X(I8_edges)                               \
   X(I8_invariants)                          \
   X(I8_promises)                            \
