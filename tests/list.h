@@ -1111,6 +1111,7 @@
   X(K6_rows)                                \
   X(L1_lengths_all)                         \
   X(L1_random)                              \
+  X(L1_errors)                              \
   X(L1_large)                               \
   X(L1_forms)                               \
   X(L1_invariants)                          \
