@@ -11512,6 +11512,13 @@ ATTN_FUNC_ double attn_clamp_f64_(double x) {
   return x > most ? most : x < -most ? -most : x;
 }
 
+/* What a call stores: for any NaN the default one, since sign and payload of a computed one depend on processor
+ * and compiler. */
+ATTN_FUNC_ float attn_one_nan_(float x) { return x == x ? x : attn_from_bits_(0x7fc00000u); }
+ATTN_FUNC_ double attn_one_nan_f64_(double x) {
+  return x == x ? x : (double)attn_from_bits_(0x7fc00000u);
+}
+
 /* log2 of a normal positive float: e + 2/ln 2 (z + z^3/3 + ...), z = (f-1)/(f+1), |z| < 0.172 */
 ATTN_FUNC_ double attn_log2_(float x) {
   uint32_t u = attn_to_bits_(x);
@@ -17447,7 +17454,7 @@ ATTN_FUNC_ void attn_norm_exact_(float *y, const float *x, int64_t n, const attn
   for (int64_t c = 0; c < n; c++) {
     const double t = ((double)x[c] - mean) * by * (norm->gain ? (double)norm->gain[c] : 1.0);
     const float z = (float)(t + (norm->bias ? (double)norm->bias[c] : 0.0));
-    y[c] = z == z ? z : attn_from_bits_(0x7fc00000u);
+    y[c] = attn_one_nan_(z);
   }
 }
 
@@ -17458,13 +17465,9 @@ ATTN_FUNC_ void attn_norm_rows_of_(const attn_table_ *f, const attn_norm_rows_ *
     run = left < ATTN_TILE_ ? left : (int64_t)ATTN_TILE_;
     uint64_t hard = attn_on_(norm, f)->norm(&a, (int)run, norm);
     for (int64_t r = 0; hard; r++, hard >>= 1) {
-      float *y = a.y + r * a.y_stride;
-      if (hard & 1)
-        attn_norm_exact_(y,
-                         a.sum    ? a.sum + r * a.sum_stride
-                         : a.more ? y
-                                  : a.x + r * a.x_stride,
-                         a.n, norm);
+      float *y = a.y + r * a.y_stride, *sum = a.sum ? a.sum + r * a.sum_stride : NULL;
+      for (int64_t c = 0; sum && (hard & 1) && c < a.n; c++) sum[c] = attn_one_nan_(sum[c]);
+      if (hard & 1) attn_norm_exact_(y, sum ? sum : a.more ? y : a.x + r * a.x_stride, a.n, norm);
     }
     a.y += run * a.y_stride, a.x += run * a.x_stride;
     if (a.sum) a.sum += run * a.sum_stride;
@@ -24428,7 +24431,7 @@ ATTN_FUNC_ void attn_columns_item_(void *job, int worker, int64_t index) {
   const int64_t from = a->k.len - c->usage.dim;
   for (int e = 0; e < n; e++) {
     const double u = queries ? total[e] / ((double)a->q.heads * (double)queries) : 0.0;
-    if (j0 + e >= from) out[j0 + e - from] = u == u ? (float)u : attn_from_bits_(0x7fc00000u);
+    if (j0 + e >= from) out[j0 + e - from] = attn_one_nan_((float)u);
   }
 }
 
@@ -31204,7 +31207,7 @@ ATTN_FUNC_ void attn_drift_move_(void *job, int worker, int64_t h) {
   if (u->rule == ATTN_ROUTING_RUNNING)
     for (int64_t c = 0; c < n; c++) {
       float *count = u->counts + h * n + c;
-      *count = (float)(lam * (double)*count + rest * (double)a->rows[h * n + c]);
+      *count = attn_one_nan_((float)(lam * (double)*count + rest * (double)a->rows[h * n + c]));
       all += (double)*count;
     }
   for (int64_t c = 0; c < n; c++) {
@@ -31216,7 +31219,7 @@ ATTN_FUNC_ void attn_drift_move_(void *job, int worker, int64_t h) {
       float *m = (float *)(void *)attn_at_(&u->sums, 0, h, c);
       const double share = ((double)u->counts[h * n + c] + 1e-5) / (all + 1e-5 * (double)n) * all;
       for (int64_t k = 0; k < d; k++) {
-        m[k] = (float)(lam * (double)m[k] + rest * x[k]);
+        m[k] = attn_one_nan_((float)(lam * (double)m[k] + rest * x[k]));
         x[k] = all > 0.0 ? (double)m[k] / share : (double)old[k];
       }
     } else {
@@ -31226,7 +31229,8 @@ ATTN_FUNC_ void attn_drift_move_(void *job, int worker, int64_t h) {
         x[k] = direction && size == 0.0 ? (double)old[k] : lam * (double)old[k] + by * x[k];
     }
     const double length = u->renorm ? attn_drift_size_(x, d) : 1.0;
-    for (int64_t k = 0; k < d; k++) next[k] = (float)(length > 0.0 ? x[k] / length : x[k]);
+    for (int64_t k = 0; k < d; k++)
+      next[k] = attn_one_nan_((float)(length > 0.0 ? x[k] / length : x[k]));
   }
 }
 
@@ -34836,7 +34840,7 @@ ATTN_FUNC_ void attn_probsparse_measure_item_(void *job, int worker, int64_t ind
               ->dots(x, row, key, k->stride_len, sample + t, some, dk, k->dtype, ahead);
           for (int64_t e = 0; e < some; e++) top = x[e] > top ? x[e] : top, sum += (double)x[e];
         }
-      if (there) m = (float)((double)top - sum / by);
+      if (there) m = attn_one_nan_((float)((double)top - sum / by));
       memcpy(attn_at_(&a->m, b, h, i), &m, sizeof m);
     }
   }
@@ -38430,6 +38434,7 @@ ATTN_FUNC_ void attn_average_scan_(void *job, int worker, int64_t index) {
     }
     if (a->both.data) memcpy(attn_at_(&a->both, b, 0, t) + 4 * c0, row, (size_t)cols * sizeof *row);
   }
+  for (int64_t c = 0; c < cols; c++) sum[c] = attn_one_nan_f64_(sum[c]);
 }
 
 /* A row of o. */
@@ -40412,7 +40417,7 @@ ATTN_PUB_ double attn_span_penalty(const float *z, int64_t n, double lambda) {
   double sum = 0.0;
   if (!z || n < 1) return 0.0;
   for (int64_t i = 0; i < n; i++) sum += (double)z[i];
-  return lambda * (sum / (double)n);
+  return attn_one_nan_f64_(lambda * (sum / (double)n));
 }
 
 ATTN_PUB_ int64_t attn_span_reach(float z, float ramp, int64_t shift, int64_t most) {
@@ -40773,7 +40778,7 @@ ATTN_COLD_ int attn_disagreement_steps_(attn_stage_ *s, void *job) {
       }
     d[2] /= heads * heads * (double)p->q.batch;
   }
-  if (s->run) memcpy(a->d, d, sizeof d);
+  for (int i = 0; s->run && i < 3; i++) a->d[i] = attn_one_nan_f64_(d[i]);
   return 1;
 }
 
@@ -41069,7 +41074,7 @@ ATTN_COLD_ int attn_guided_steps_(attn_stage_ *s, void *job) {
     if (!attn_joint_for_(s, &a->x, attn_guided_item_, a)) return 0;
     if (s->run) loss = attn_guided_join_(a);
   }
-  if (s->run) *a->loss = loss;
+  if (s->run) *a->loss = attn_one_nan_f64_(loss);
   return 1;
 }
 

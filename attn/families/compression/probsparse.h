@@ -76,7 +76,7 @@ ATTN_FUNC_ void attn_probsparse_measure_item_(void *job, int worker, int64_t ind
               ->dots(x, row, key, k->stride_len, sample + t, some, dk, k->dtype, ahead);
           for (int64_t e = 0; e < some; e++) top = x[e] > top ? x[e] : top, sum += (double)x[e];
         }
-      if (there) m = (float)((double)top - sum / by);
+      if (there) m = attn_one_nan_((float)((double)top - sum / by));
       memcpy(attn_at_(&a->m, b, h, i), &m, sizeof m);
     }
   }

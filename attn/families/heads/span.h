@@ -128,7 +128,7 @@ ATTN_PUB_ double attn_span_penalty(const float *z, int64_t n, double lambda) {
   double sum = 0.0;
   if (!z || n < 1) return 0.0;
   for (int64_t i = 0; i < n; i++) sum += (double)z[i];
-  return lambda * (sum / (double)n);
+  return attn_one_nan_f64_(lambda * (sum / (double)n));
 }
 
 ATTN_PUB_ int64_t attn_span_reach(float z, float ramp, int64_t shift, int64_t most) {
