@@ -59,6 +59,8 @@ double test_normal(test_rng *rng);                            /* roughly, |x| < 
 double test_exact(test_rng *rng); /* n/64, |n| < 128: exact in every storage type */
 /* Above 0: each so manieth number of test_exact is a NaN of either sign or an infinity. */
 extern int test_poison;
+/* Not null: its numbers change the last bit of those of test_exact, or not. */
+extern test_rng *test_jitter;
 
 /* ---- views ----------------------------------------------------------------------------------*/
 

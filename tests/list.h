@@ -164,6 +164,7 @@
   X(api_report)                             \
   X(api_shift_changes_no_softmax)           \
   X(api_nan_is_the_one)                     \
+  X(api_tiers_differ_by_roundings)          \
   X(B3_matches_oracle)                      \
   X(B3_every_clipping)                      \
   X(B3_zero_tables_equal_plain)             \
