@@ -108,7 +108,7 @@ ATTN_COLD_ void attn_spalm_words_(const attn_spalm_job_ *a, const attn_spalm_roo
   const int groups = (n + ATTN_GROUP_ - 1) / ATTN_GROUP_;
   const void *in[ATTN_TILE_];
   void *out[ATTN_TILE_];
-  static const float zero[ATTN_BLOCK_];
+  static const float zero[ATTN_BLOCK_] = {0};
   float most[ATTN_TILE_], m[ATTN_TILE_], l[ATTN_TILE_], alpha[ATTN_TILE_], top[ATTN_TILE_];
   float unit[ATTN_TILE_], one[ATTN_TILE_], less[ATTN_TILE_], spare[ATTN_TILE_];
   attn_modifiers_ mod;
