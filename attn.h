@@ -34920,8 +34920,8 @@ ATTN_FUNC_ void attn_probsparse_add_(const attn_probsparse_job_ *a, double *sum,
 ATTN_FUNC_ void attn_probsparse_row_(float *row, const double *sum, int64_t n, double by) {
   int64_t c = 0;
   for (; c + 8 <= n; c += 8)
-    for (int i = 0; i < 8; i++) row[c + i] = (float)(sum[c + i] * by);
-  for (; c < n; c++) row[c] = (float)(sum[c] * by);
+    for (int i = 0; i < 8; i++) row[c + i] = attn_one_nan_((float)(sum[c + i] * by));
+  for (; c < n; c++) row[c] = attn_one_nan_((float)(sum[c] * by));
 }
 
 /* Sums of chunks of values, */
@@ -43578,7 +43578,7 @@ ATTN_FUNC_ void attn_knn_mix_(void *job, int worker, int64_t row) {
   f->exp(m.x, m.x, groups);
   for (int64_t g = 0; g < groups; g++) {
     const double own = (double)attn_number_(lm, a->target ? 0 : (int64_t)m.room[g], tx, NULL) + far;
-    m.y[g] = (float)attn_log_join_(near + (double)m.y[g], own, m.x[g]);
+    m.y[g] = attn_one_nan_((float)attn_log_join_(near + (double)m.y[g], own, m.x[g]));
   }
   attn_row_add_(f, y, ty, lm, tx, a->log_p.dim, (float)far);
   for (int64_t g = 0; g < groups; g++)

@@ -156,8 +156,8 @@ ATTN_FUNC_ void attn_probsparse_add_(const attn_probsparse_job_ *a, double *sum,
 ATTN_FUNC_ void attn_probsparse_row_(float *row, const double *sum, int64_t n, double by) {
   int64_t c = 0;
   for (; c + 8 <= n; c += 8)
-    for (int i = 0; i < 8; i++) row[c + i] = (float)(sum[c + i] * by);
-  for (; c < n; c++) row[c] = (float)(sum[c] * by);
+    for (int i = 0; i < 8; i++) row[c + i] = attn_one_nan_((float)(sum[c + i] * by));
+  for (; c < n; c++) row[c] = attn_one_nan_((float)(sum[c] * by));
 }
 
 /* Sums of chunks of values, */
