@@ -806,11 +806,11 @@ ATTN_INLINE_ ATTN_VF_ ATTN_FN_(base)(ATTN_VF_ m) {
 }
 
 /* weight of key j times its ramp */
-ATTN_INLINE_ ATTN_VF_ ATTN_FN_(ramped)(ATTN_VF_ p, ATTN_VF_ start, const attn_ramp_ *ramp,
-                                       int64_t j) {
+ATTN_INLINE_ ATTN_VF_ ATTN_FN_(ramped)(ATTN_VF_ p, ATTN_VF_ start, ATTN_VF_ edge,
+                                       const attn_ramp_ *ramp, int64_t j) {
   const ATTN_VF_ one = ATTN_V_SET1_(1.0f);
   ATTN_VF_ t =
-      ATTN_V_FMA_(ATTN_V_ADD_(start, ATTN_V_SET1_(ramp->at[j])), ATTN_V_SET1_(ramp->rate), one);
+      ATTN_V_FMA_(ATTN_V_ADD_(start, ATTN_V_SET1_(ramp->at[j])), ATTN_V_SET1_(ramp->rate), edge);
   t = ATTN_V_SELECT_(ATTN_V_LT_(t, one), ATTN_V_MAX_(ATTN_V_ZERO_(), t), one);
   return ATTN_V_MUL_(p, t);
 }
@@ -820,11 +820,11 @@ ATTN_INLINE_ void ATTN_FN_(softmax_lanes)(const int use_ramp, float *s, int64_t 
                                           const attn_ramp_ *ramp) {
   for (int lane = g0 * ATTN_GROUP_; lane < g1 * ATTN_GROUP_; lane += ATTN_W_) {
     ATTN_VF_ old = ATTN_V_LOAD_(m + lane), now = ATTN_V_MAX_(ATTN_V_LOAD_(top + lane), old);
-    ATTN_VF_ base = ATTN_FN_(base)(now), sum = ATTN_V_ZERO_(), start = sum;
+    ATTN_VF_ base = ATTN_FN_(base)(now), sum = ATTN_V_ZERO_(), start = sum, edge = sum;
     ATTN_VF_ keep = ATTN_FN_(exp2_neg)(ATTN_V_SUB_(old, base));
     float *cell = s + lane;
     int64_t j = 0;
-    if (use_ramp) start = ATTN_V_LOAD_(ramp->start + lane);
+    if (use_ramp) start = ATTN_V_LOAD_(ramp->start + lane), edge = ATTN_V_LOAD_(ramp->edge + lane);
     for (; j + 4 <= n; j += 4, cell += 4 * ATTN_TILE_) {
       ATTN_VF_ p[4];
       p[0] = ATTN_V_SUB_(ATTN_V_LOAD_(cell), base);
@@ -833,10 +833,10 @@ ATTN_INLINE_ void ATTN_FN_(softmax_lanes)(const int use_ramp, float *s, int64_t 
       p[3] = ATTN_V_SUB_(ATTN_V_LOAD_(cell + 3 * ATTN_TILE_), base);
       ATTN_FN_(exp2_neg4)(p);
       if (use_ramp) {
-        p[0] = ATTN_FN_(ramped)(p[0], start, ramp, j);
-        p[1] = ATTN_FN_(ramped)(p[1], start, ramp, j + 1);
-        p[2] = ATTN_FN_(ramped)(p[2], start, ramp, j + 2);
-        p[3] = ATTN_FN_(ramped)(p[3], start, ramp, j + 3);
+        p[0] = ATTN_FN_(ramped)(p[0], start, edge, ramp, j);
+        p[1] = ATTN_FN_(ramped)(p[1], start, edge, ramp, j + 1);
+        p[2] = ATTN_FN_(ramped)(p[2], start, edge, ramp, j + 2);
+        p[3] = ATTN_FN_(ramped)(p[3], start, edge, ramp, j + 3);
       }
       ATTN_V_STORE_(cell, p[0]);
       ATTN_V_STORE_(cell + ATTN_TILE_, p[1]);
@@ -846,7 +846,7 @@ ATTN_INLINE_ void ATTN_FN_(softmax_lanes)(const int use_ramp, float *s, int64_t 
     }
     for (; j < n; j++, cell += ATTN_TILE_) {
       ATTN_VF_ p = ATTN_FN_(exp2_neg)(ATTN_V_SUB_(ATTN_V_LOAD_(cell), base));
-      if (use_ramp) p = ATTN_FN_(ramped)(p, start, ramp, j);
+      if (use_ramp) p = ATTN_FN_(ramped)(p, start, edge, ramp, j);
       ATTN_V_STORE_(cell, p);
       sum = ATTN_V_ADD_(sum, p);
     }
@@ -7595,8 +7595,9 @@ typedef struct attn_capsules_em_params {
  * Errors: as attn_capsules, RANGE: betas, VALUE: an activation outside (0, 1], eps, a beta or lambda
  *   that is not finite.
  * Conditioning: a capsule that captures one head has a variance near eps, and exponents of 1e9 with
- *   the default: results are then those of the formula for votes that differ in the last bits.
- * Cost: votes as attn_capsules; about 10 B T H N dc flops a round, an exponential per (h, n).
+ *   the default: results are then those of the formula for votes that differ by a few roundings. Distances to
+ *   a mean are right to a few roundings of themselves, however close votes lie and however far from 0.
+ * Cost: votes as attn_capsules; about 14 B T H N dc flops a round, an exponential per (h, n).
  * Source: Hinton et al. 2018, Matrix capsules with EM routing, ICLR; for heads: Gu and Feng 2019, arXiv
  *   1909.00188, Li et al. 2019, arXiv 1904.03100. */
 ATTN_DEF attn_status attn_capsules_em(attn_tensor y, attn_tensor x,
@@ -8746,9 +8747,11 @@ typedef struct attn_fourier_params {
  *   formula has: where a transform needs no product, 0 times NaN is left out. Other entries stay clean.
  * Errors: NULL, DTYPE, SHAPE (T or dm < 1, extents that differ, heads), STRIDE, RANGE (x_len), VALUE
  *   (form), OVERLAP, OVERFLOW, WORKSPACE, MEMORY, ISA, ENV, CTX, ALIGN; y untouched.
- * Error, measured, as a share of the root mean square of y's entry: FFT: below 1e-7 sqrt(log2(N dm)) in the
- *   root mean square, four times that at worst; GEMM: 2.5e-8 sqrt(N + dm), eight times that at worst.
- *   Angles are exact fractions of a turn.
+ * Error, measured over all small sizes, with s the root of the sum of squares of x's entry, which is the root
+ *   mean square of a complex result: FFT: below 1e-7 sqrt(log2(N dm)) s in the root mean square; of one number
+ *   below three times that of s + |y| for numbers of mean 0, of s + the largest |y| for any. GEMM: below 5e-8
+ *   sqrt(N + dm) s, and of one number likewise. Angles are exact fractions of a turn. y itself may be far
+ *   smaller than s: an odd x has y = 0.
  * Determinism: the same bits on avx2, avx512 and neon, any number of workers, and of an entry whatever
  *   the others are.
  * Cost: FFT: about 1.25 N dm log2(N dm) flops, of which only one of y[t,c] and y[-t,-c], which are equal,
@@ -9703,9 +9706,9 @@ enum {
       ATTN_USE_SLOPE_ | ATTN_USE_BIAS_ | ATTN_USE_KEY_ | ATTN_USE_LANES_ | ATTN_USE_BOUND_
 };
 
-/* E5f: weights times clip((start[lane] + at[key]) rate + 1, 0, 1) */
+/* E5f: weights times clip((start[lane] + at[key]) rate + edge[lane], 0, 1); start and at are whole */
 typedef struct attn_ramp_ {
-  const float *start, *at;
+  const float *start, *edge, *at;
   float rate;
 } attn_ramp_;
 
@@ -11614,6 +11617,13 @@ ATTN_PUB_ void attn_parallel_openmp(void *user, int64_t count, attn_task_fn task
 ATTN_FUNC_ double attn_clamp_f64_(double x) {
   const double most = (double)FLT_MAX;
   return x > most ? most : x < -most ? -most : x;
+}
+
+/* What a call stores: for any NaN the default one, since sign and payload of a computed one depend on processor
+ * and compiler. */
+ATTN_FUNC_ float attn_one_nan_(float x) { return x == x ? x : attn_from_bits_(0x7fc00000u); }
+ATTN_FUNC_ double attn_one_nan_f64_(double x) {
+  return x == x ? x : (double)attn_from_bits_(0x7fc00000u);
 }
 
 /* log2 of a normal positive float: e + 2/ln 2 (z + z^3/3 + ...), z = (f-1)/(f+1), |z| < 0.172 */
@@ -14456,7 +14466,9 @@ typedef struct attn_tile_ {
   int folded;      /* w.far holds something */
   int64_t blocks;  /* of few queries, so far */
   uint64_t done;   /* rows whose output is there already */
-  float center[ATTN_TILE_], precision[ATTN_TILE_], start[ATTN_TILE_], count[ATTN_TILE_];
+  float center[ATTN_TILE_], precision[ATTN_TILE_], count[ATTN_TILE_];
+  float start[ATTN_TILE_], edge[ATTN_TILE_]; /* of an adaptive span, see attn_tile_span_ */
+  int64_t last[ATTN_TILE_];
   int32_t index[ATTN_TILE_]; /* of the lanes in an array by distance */
   int64_t flat;              /* keys from here on have a ramp of 1 in every lane */
   int64_t xl_next;           /* the key that w.xl_dots goes on with */
@@ -14574,6 +14586,10 @@ ATTN_FUNC_ void attn_tile_plan_rows_(attn_tile_ *t, int64_t batch, int64_t head,
   for (int r = 0; r < t->n; r++) t->row[r] = row[r], t->head[r] = head;
 }
 
+/* What is multiplied into both terms of a ramp, so that their sum is not below 1 where it should be 1,
+ * whatever the roundings: a block beyond all ramps of a tile has no ramp at all. */
+#define ATTN_RAMP_UP_ (1.0 + 2e-7)
+
 ATTN_FUNC_ double attn_span_ramp_(const attn_span *span) {
   return span->ramp > 0.0f ? (double)span->ramp : 32.0;
 }
@@ -14584,21 +14600,41 @@ ATTN_FUNC_ double attn_span_z_(const attn_tile_ *t, int r) {
       ->z[span->per_query ? attn_row_number_(t->a, t->batch, t->head[r], t->row[r]) : t->head[r]];
 }
 
-/* The keys that an adaptive span leaves row r, and where its ramp ends. */
+/* The largest distance t <= most with a weight m(t) = clip((ramp + z - t - shift) / ramp, 0, 1) above 0, and
+ * ramp m(t) there, unclipped. Distances are whole: the fractions of z and ramp are kept apart from what is,
+ * or a short ramp would be lost in the sum. */
+ATTN_FUNC_ int64_t attn_span_last_(double z, double ramp, int64_t shift, int64_t most,
+                                   double *rest) {
+  const double huge = 2305843009213693952.0, whole = floor(z) + floor(ramp); /* 2^61 */
+  const double a = z - floor(z), b = ramp - floor(ramp);
+  const double over = (a > b ? a - 1.0 : a) + (a > b ? b : b - 1.0); /* a + b - 1, exact near 0 */
+  int64_t t = whole < 0.0 ? -((int64_t)1 << 61) : (int64_t)1 << 61;
+  if (whole > -huge && whole < huge) {
+    *rest = over > 0.0 ? over : a + b > 0.0 ? a + b : 1.0;
+    t = (int64_t)whole + (over > 0.0) - (a + b == 0.0) - shift;
+  } else {
+    *rest = z - huge - (double)shift + ramp;
+  }
+  if (t > most) *rest += (double)(t - most), t = most;
+  return t;
+}
+
+/* The keys that an adaptive span leaves row r, and where its ramp ends. A weight is edge + (last - t) / ramp
+ * for the tile, edge being that of the last key. */
 ATTN_FUNC_ void attn_tile_span_(attn_tile_ *t, int r) {
   const attn_span *span = &t->a->span;
   const double z = attn_span_z_(t, r), ramp = attn_span_ramp_(span);
   const int64_t p = t->pos[r], far = (int64_t)1 << 41;
-  double reach = ceil(z + ramp) - 1.0;
-  if (reach + 1.0 - z < ramp) reach += 1.0; /* a small ramp was lost in the sum */
-  reach -= (double)span->shift;
-  int64_t most = reach < (double)far ? (int64_t)reach : far;
+  double rest, flat = floor(z) - (double)span->shift; /* as far back weights are 1 */
+  int64_t most = t->last[r] = attn_span_last_(z, ramp, span->shift, far, &rest);
+  t->edge[r] = (float)attn_clamp_f64_(rest / ramp * ATTN_RAMP_UP_);
   if (span->most > 0 && span->most < most) most = span->most;
   const int64_t lo = p - most, hi = p + (span->include_self != 0);
   if (lo > t->lo[r]) t->lo[r] = lo;
   if (hi < t->hi[r]) t->hi[r] = hi;
-  double flat = ceil((double)(p + span->shift) - z);
-  int64_t from = flat > (double)-far ? (int64_t)flat : -far;
+  if (!(flat < (double)far)) flat = (double)far;
+  if (flat < (double)-far) flat = (double)-far;
+  const int64_t from = p - (int64_t)flat;
   if (r == 0 || from > t->flat) t->flat = from;
 }
 
@@ -14664,7 +14700,8 @@ ATTN_FUNC_ void attn_tile_lanes_(attn_tile_ *t) {
   t->flat = INT64_MIN;
   for (int r = t->n; r < ATTN_TILE_; r++) {
     t->lo[r] = 0, t->hi[r] = INT64_MAX, t->pos[r] = 0, t->head[r] = 0;
-    t->slope[r] = t->rel[r] = t->center[r] = t->precision[r] = t->start[r] = 0.0f, t->index[r] = 0;
+    t->slope[r] = t->rel[r] = t->center[r] = t->precision[r] = 0.0f;
+    t->start[r] = t->edge[r] = 0.0f, t->index[r] = 0;
   }
   for (int r = 0; r < t->n; r++) {
     const int64_t i = t->row[r], h = t->head[r], p = t->pos[r] = i + a->q_off;
@@ -16129,9 +16166,8 @@ ATTN_FUNC_ float attn_pair_bias_(const attn_tile_ *t, int r, int64_t key) {
 
 /* An adaptive span's factor of a pair: 0 < m <= 1 within reach. */
 ATTN_FUNC_ float attn_pair_ramp_(const attn_tile_ *t, int r, int64_t key) {
-  const attn_span *span = &t->a->span;
-  const double away = attn_span_z_(t, r) - (double)(t->pos[r] - key + span->shift);
-  const double m = away / attn_span_ramp_(span) + 1.0;
+  const double back = (double)(t->last[r] - (t->pos[r] - key)), ramp = attn_span_ramp_(&t->a->span);
+  const double m = back * (ATTN_RAMP_UP_ / ramp) + (double)t->edge[r];
   return m < 1.0 ? m > 0.0 ? (float)m : 0.0f : 1.0f;
 }
 
@@ -16455,7 +16491,7 @@ ATTN_FUNC_ void attn_block_emit_(attn_tile_ *t, const attn_block_ *b, const attn
   if (ramp)
     for (int r = 0; r < t->n; r++)
       for (int e = 0; e < b->n; e++) {
-        float m = (ramp->start[r] + ramp->at[e]) * ramp->rate + 1.0f;
+        const float m = (ramp->start[r] + ramp->at[e]) * ramp->rate + ramp->edge[r];
         if (m < 1.0f && t->w.s[e * ATTN_TILE_ + r] > -INFINITY)
           t->w.s[e * ATTN_TILE_ + r] += m > 0.0f ? (float)attn_log2_(m) : -INFINITY;
       }
@@ -16595,10 +16631,10 @@ ATTN_FUNC_ void attn_block_values_(attn_tile_ *t, attn_block_ *b, int started) {
   attn_ramp_ zone, *ramp = NULL;
   int patch = 0;
   if (ATTN_PART_(TERMS, a->span.z) && b->j0 < t->flat) {
-    const double rate = 1.0 / attn_span_ramp_(&a->span);
-    for (int r = 0; r < t->n; r++)
-      t->start[r] = (float)(attn_span_z_(t, r) - (double)(t->pos[r] - b->base + a->span.shift));
-    zone.start = t->start, zone.at = b->at, zone.rate = (float)attn_clamp_f64_(rate);
+    const double rate = ATTN_RAMP_UP_ / attn_span_ramp_(&a->span);
+    for (int r = 0; r < t->n; r++) t->start[r] = (float)(t->last[r] - (t->pos[r] - b->base));
+    zone.start = t->start, zone.edge = t->edge, zone.at = b->at;
+    zone.rate = (float)attn_clamp_f64_(rate);
     ramp = &zone;
   }
   if (a->map.data) attn_block_emit_(t, b, ramp);
@@ -17669,7 +17705,7 @@ ATTN_FUNC_ void attn_norm_exact_(float *y, const float *x, int64_t n, const attn
   for (int64_t c = 0; c < n; c++) {
     const double t = ((double)x[c] - mean) * by * (norm->gain ? (double)norm->gain[c] : 1.0);
     const float z = (float)(t + (norm->bias ? (double)norm->bias[c] : 0.0));
-    y[c] = z == z ? z : attn_from_bits_(0x7fc00000u);
+    y[c] = attn_one_nan_(z);
   }
 }
 
@@ -17680,13 +17716,9 @@ ATTN_FUNC_ void attn_norm_rows_of_(const attn_table_ *f, const attn_norm_rows_ *
     run = left < ATTN_TILE_ ? left : (int64_t)ATTN_TILE_;
     uint64_t hard = attn_on_(norm, f)->norm(&a, (int)run, norm);
     for (int64_t r = 0; hard; r++, hard >>= 1) {
-      float *y = a.y + r * a.y_stride;
-      if (hard & 1)
-        attn_norm_exact_(y,
-                         a.sum    ? a.sum + r * a.sum_stride
-                         : a.more ? y
-                                  : a.x + r * a.x_stride,
-                         a.n, norm);
+      float *y = a.y + r * a.y_stride, *sum = a.sum ? a.sum + r * a.sum_stride : NULL;
+      for (int64_t c = 0; sum && (hard & 1) && c < a.n; c++) sum[c] = attn_one_nan_(sum[c]);
+      if (hard & 1) attn_norm_exact_(y, sum ? sum : a.more ? y : a.x + r * a.x_stride, a.n, norm);
     }
     a.y += run * a.y_stride, a.x += run * a.x_stride;
     if (a.sum) a.sum += run * a.sum_stride;
@@ -24650,7 +24682,7 @@ ATTN_FUNC_ void attn_columns_item_(void *job, int worker, int64_t index) {
   const int64_t from = a->k.len - c->usage.dim;
   for (int e = 0; e < n; e++) {
     const double u = queries ? total[e] / ((double)a->q.heads * (double)queries) : 0.0;
-    if (j0 + e >= from) out[j0 + e - from] = u == u ? (float)u : attn_from_bits_(0x7fc00000u);
+    if (j0 + e >= from) out[j0 + e - from] = attn_one_nan_((float)u);
   }
 }
 
@@ -28306,8 +28338,8 @@ ATTN_FUNC_ void attn_lsh_alone_(attn_lsh_tile_ *t, int64_t i, float *lse) {
   for (int64_t c = 0; c < a->q.dim; c++) sum += (double)t->k[c] * (double)t->k[c];
   sum *= (double)inverse * a->scale;
   *lse = sum == sum ? (float)attn_clamp_f64_(sum) : attn_from_bits_(0x7fc00000u);
-  attn_row_copy_(f, attn_at_(&a->o, t->b, t->h, i), a->o.dtype, attn_at_(&a->v, t->b, t->hv, i),
-                 a->v.dtype, a->v.dim);
+  f->blend(attn_at_(&a->o, t->b, t->h, i), attn_at_(&a->v, t->b, t->hv, i), NULL, a->o.dtype,
+           a->v.dtype, a->v.dtype, a->v.dim, 1.0f, 0.0f);
   t->held0 = t->held1 = 0;
 }
 
@@ -31426,7 +31458,7 @@ ATTN_FUNC_ void attn_drift_move_(void *job, int worker, int64_t h) {
   if (u->rule == ATTN_ROUTING_RUNNING)
     for (int64_t c = 0; c < n; c++) {
       float *count = u->counts + h * n + c;
-      *count = (float)(lam * (double)*count + rest * (double)a->rows[h * n + c]);
+      *count = attn_one_nan_((float)(lam * (double)*count + rest * (double)a->rows[h * n + c]));
       all += (double)*count;
     }
   for (int64_t c = 0; c < n; c++) {
@@ -31438,7 +31470,7 @@ ATTN_FUNC_ void attn_drift_move_(void *job, int worker, int64_t h) {
       float *m = (float *)(void *)attn_at_(&u->sums, 0, h, c);
       const double share = ((double)u->counts[h * n + c] + 1e-5) / (all + 1e-5 * (double)n) * all;
       for (int64_t k = 0; k < d; k++) {
-        m[k] = (float)(lam * (double)m[k] + rest * x[k]);
+        m[k] = attn_one_nan_((float)(lam * (double)m[k] + rest * x[k]));
         x[k] = all > 0.0 ? (double)m[k] / share : (double)old[k];
       }
     } else {
@@ -31448,7 +31480,8 @@ ATTN_FUNC_ void attn_drift_move_(void *job, int worker, int64_t h) {
         x[k] = direction && size == 0.0 ? (double)old[k] : lam * (double)old[k] + by * x[k];
     }
     const double length = u->renorm ? attn_drift_size_(x, d) : 1.0;
-    for (int64_t k = 0; k < d; k++) next[k] = (float)(length > 0.0 ? x[k] / length : x[k]);
+    for (int64_t k = 0; k < d; k++)
+      next[k] = attn_one_nan_((float)(length > 0.0 ? x[k] / length : x[k]));
   }
 }
 
@@ -35117,7 +35150,7 @@ ATTN_FUNC_ void attn_probsparse_measure_item_(void *job, int worker, int64_t ind
               ->dots(x, row, key, k->stride_len, sample + t, some, dk, k->dtype, ahead);
           for (int64_t e = 0; e < some; e++) top = x[e] > top ? x[e] : top, sum += (double)x[e];
         }
-      if (there) m = (float)((double)top - sum / by);
+      if (there) m = attn_one_nan_((float)((double)top - sum / by));
       memcpy(attn_at_(&a->m, b, h, i), &m, sizeof m);
     }
   }
@@ -35197,8 +35230,8 @@ ATTN_FUNC_ void attn_probsparse_add_(const attn_probsparse_job_ *a, double *sum,
 ATTN_FUNC_ void attn_probsparse_row_(float *row, const double *sum, int64_t n, double by) {
   int64_t c = 0;
   for (; c + 8 <= n; c += 8)
-    for (int i = 0; i < 8; i++) row[c + i] = (float)(sum[c + i] * by);
-  for (; c < n; c++) row[c] = (float)(sum[c] * by);
+    for (int i = 0; i < 8; i++) row[c + i] = attn_one_nan_((float)(sum[c + i] * by));
+  for (; c < n; c++) row[c] = attn_one_nan_((float)(sum[c] * by));
 }
 
 /* Sums of chunks of values, */
@@ -38702,6 +38735,7 @@ ATTN_FUNC_ void attn_average_scan_(void *job, int worker, int64_t index) {
     }
     if (a->both.data) memcpy(attn_at_(&a->both, b, 0, t) + 4 * c0, row, (size_t)cols * sizeof *row);
   }
+  for (int64_t c = 0; c < cols; c++) sum[c] = attn_one_nan_f64_(sum[c]);
 }
 
 /* A row of o. */
@@ -40684,23 +40718,16 @@ ATTN_PUB_ double attn_span_penalty(const float *z, int64_t n, double lambda) {
   double sum = 0.0;
   if (!z || n < 1) return 0.0;
   for (int64_t i = 0; i < n; i++) sum += (double)z[i];
-  return lambda * (sum / (double)n);
+  return attn_one_nan_f64_(lambda * (sum / (double)n));
 }
 
 ATTN_PUB_ int64_t attn_span_reach(float z, float ramp, int64_t shift, int64_t most) {
-  const double huge = 2305843009213693952.0; /* 2^61 */
+  double rest;
   if (ramp == 0.0f) ramp = 32.0f;
   if (!(z >= 0.0f && z < INFINITY && ramp > 0.0f && ramp < INFINITY) || most < 0) return -1;
-  /* the fractions by themselves: z + ramp may lose a small ramp, and with it a key */
-  const double whole = floor((double)z) + floor((double)ramp);
-  const double a = (double)z - floor((double)z), b = (double)ramp - floor((double)ramp);
-  int64_t t = whole < huge ? (int64_t)whole : (int64_t)huge;
-  t += (a > 0.0 || b > 0.0) + (a + b > 1.0);
-  shift = shift < -(INT64_MAX / 4) ? -(INT64_MAX / 4)
-          : shift > INT64_MAX / 4  ? INT64_MAX / 4
-                                   : shift;
-  t -= 1 + shift;
-  if (most > 0 && t > most) t = most;
+  shift = attn_clamp_(shift, -(INT64_MAX / 4), INT64_MAX / 4);
+  const int64_t t =
+      attn_span_last_((double)z, (double)ramp, shift, most > 0 ? most : INT64_MAX, &rest);
   return t < 0 ? -1 : t;
 }
 /* <<< attn/families/heads/span.h */
@@ -41052,7 +41079,7 @@ ATTN_COLD_ int attn_disagreement_steps_(attn_stage_ *s, void *job) {
       }
     d[2] /= heads * heads * (double)p->q.batch;
   }
-  if (s->run) memcpy(a->d, d, sizeof d);
+  for (int i = 0; s->run && i < 3; i++) a->d[i] = attn_one_nan_f64_(d[i]);
   return 1;
 }
 
@@ -41348,7 +41375,7 @@ ATTN_COLD_ int attn_guided_steps_(attn_stage_ *s, void *job) {
     if (!attn_joint_for_(s, &a->x, attn_guided_item_, a)) return 0;
     if (s->run) loss = attn_guided_join_(a);
   }
-  if (s->run) *a->loss = loss;
+  if (s->run) *a->loss = attn_one_nan_f64_(loss);
   return 1;
 }
 
@@ -41959,7 +41986,16 @@ ATTN_FUNC_ void attn_em_mean_(const attn_votes_ *a, const attn_em_room_ *w, floa
   a->table->scale_rows(y, a->dc, y, a->dc, a->n, a->dc, w->r.inv);
 }
 
-/* The M step, but for activations. */
+/* z_h = x_h - y */
+ATTN_FUNC_ void attn_em_less_(const attn_votes_ *a, float *z, const float *x, int64_t stride,
+                              const float *y) {
+  for (int64_t h = 0; h < a->heads; h++)
+    a->table->blend(z + h * a->m, x + h * stride, y, ATTN_F32, ATTN_F32, ATTN_F32, a->m, 1.0f,
+                    -1.0f);
+}
+
+/* The M step, but for activations. A variance may be far below the squares of votes, so the mean is corrected
+ * by that of the distances to it: those are then right to a few roundings of themselves. */
 ATTN_FUNC_ void attn_em_fit_(const attn_em_ *g, const attn_em_room_ *w, const float *u,
                              int64_t stride) {
   const attn_votes_ *a = &g->votes;
@@ -41971,14 +42007,11 @@ ATTN_FUNC_ void attn_em_fit_(const attn_em_ *g, const attn_em_room_ *w, const fl
                           0);
   for (int64_t n = 0; n < a->n; n++) w->r.inv[n] = 1.0f / w->mass[n];
   attn_em_mean_(a, w, w->mu, u, stride);
-  memcpy(w->var, w->mu, (size_t)m * sizeof(float));
-  attn_on_(norm, f)->normalise(w->var, m, 0.0f, -1.0f, 0.0f, NULL, NULL);
-  for (int64_t h = 0; h < a->heads; h++) {
-    float *z = w->z + h * m;
-    memcpy(z, u + h * stride, (size_t)m * sizeof(float));
-    attn_on_(norm, f)->normalise(z, m, 0.0f, 1.0f, 0.0f, NULL, w->var); /* z - mu */
-    attn_on_(norm, f)->normalise(z, m, 0.0f, 1.0f, 0.0f, z, NULL);      /* z z */
-  }
+  attn_em_less_(a, w->z, u, stride, w->mu);
+  attn_em_mean_(a, w, w->var, w->z, m);
+  attn_em_less_(a, w->z, w->z, m, w->var);
+  f->blend(w->mu, w->mu, w->var, ATTN_F32, ATTN_F32, ATTN_F32, m, 1.0f, 1.0f);
+  attn_on_(norm, f)->normalise(w->z, a->heads * m, 0.0f, 1.0f, 0.0f, w->z, NULL); /* z z */
   attn_em_mean_(a, w, w->var, w->z, m);
   attn_on_(norm, f)->normalise(w->var, m, 0.0f, 1.0f, g->eps, NULL, NULL);
   for (int64_t n = 0; n < a->n; n++)
@@ -43846,7 +43879,7 @@ ATTN_FUNC_ void attn_knn_mix_(void *job, int worker, int64_t row) {
   f->exp(m.x, m.x, groups);
   for (int64_t g = 0; g < groups; g++) {
     const double own = (double)attn_number_(lm, a->target ? 0 : (int64_t)m.room[g], tx, NULL) + far;
-    m.y[g] = (float)attn_log_join_(near + (double)m.y[g], own, m.x[g]);
+    m.y[g] = attn_one_nan_((float)attn_log_join_(near + (double)m.y[g], own, m.x[g]));
   }
   attn_row_add_(f, y, ty, lm, tx, a->log_p.dim, (float)far);
   for (int64_t g = 0; g < groups; g++)
@@ -44084,19 +44117,17 @@ ATTN_FUNC_ int64_t attn_spalm_cut_(const attn_spalm_job_ *a, attn_spalm_room_ *w
 }
 
 /* Turns n scores, times scale in log2 units, into weights; returns the log2 of their sum. A NaN makes
- * all of them NaN, and so does a best score that is infinite. */
+ * all of them NaN, and so does a best score that is infinite. What is rounded is a distance to the best. */
 ATTN_FUNC_ double attn_row_weights_(const attn_table_ *f, float *x, int64_t n, double scale) {
-  float top = -INFINITY;
-  double sum = 0.0;
-  for (int64_t i = 0; i < n; i++) {
-    x[i] = (float)((double)x[i] * scale);
-    if (!(x[i] <= top)) top = x[i];
-  }
-  f->weights(x, x, n, top, 1.0f);
+  double top = -HUGE_VAL, sum = 0.0;
+  for (int64_t i = 0; i < n; i++)
+    if (!((double)x[i] * scale <= top)) top = (double)x[i] * scale;
+  for (int64_t i = 0; i < n; i++) x[i] = (float)((double)x[i] * scale - top);
+  f->weights(x, x, n, 0.0f, 1.0f);
   for (int64_t i = 0; i < n; i++) sum += (double)x[i];
   const float over = (float)(1.0 / sum);
   for (int64_t i = 0; i < n; i++) x[i] *= over;
-  return sum == sum ? (double)top + attn_log2_((float)sum) : sum;
+  return sum == sum ? top + attn_log2_((float)sum) : sum;
 }
 
 /* 1 / (1 + exp(-x)), and one minus it to full precision */
@@ -44137,16 +44168,23 @@ ATTN_FUNC_ void attn_spalm_row_(const attn_spalm_job_ *a, const attn_spalm_room_
 }
 
 /* log softmax(z emb^T) of the n rows of a tile: the logits go out with the first pass over the
- * vocabulary, and are shifted when their sum is known. */
+ * vocabulary, and are shifted when their sum is known. The maximum leaves them before they are scaled: as
+ * a slope at a distance of 1. */
 ATTN_COLD_ void attn_spalm_words_(const attn_spalm_job_ *a, const attn_spalm_room_ *w,
                                   int64_t first, int n) {
   const attn_table_ *f = a->table;
   const int groups = (n + ATTN_GROUP_ - 1) / ATTN_GROUP_;
   const void *in[ATTN_TILE_];
   void *out[ATTN_TILE_];
-  float m[ATTN_TILE_], l[ATTN_TILE_], alpha[ATTN_TILE_], top[ATTN_TILE_], unit[ATTN_TILE_];
+  static const float zero[ATTN_BLOCK_] = {0};
+  float most[ATTN_TILE_], m[ATTN_TILE_], l[ATTN_TILE_], alpha[ATTN_TILE_], top[ATTN_TILE_];
+  float unit[ATTN_TILE_], one[ATTN_TILE_], less[ATTN_TILE_], spare[ATTN_TILE_];
+  attn_modifiers_ mod;
+  memset(&mod, 0, sizeof mod);
+  mod.at = zero, mod.rel = one, mod.slope = less;
   for (int r = 0; r < n; r++) in[r] = w->z + r * a->h.dim;
-  for (int r = 0; r < ATTN_TILE_; r++) m[r] = -INFINITY, l[r] = 0.0f, unit[r] = (float)ATTN_LOG2E_;
+  for (int r = 0; r < ATTN_TILE_; r++)
+    most[r] = -INFINITY, l[r] = 0.0f, unit[r] = (float)ATTN_LOG2E_, one[r] = 1.0f;
   f->pack(w->zt, in, n, a->h.dim, ATTN_F32, 1.0f, FLT_MIN);
   for (int64_t v = 0; v < a->emb.len; v += ATTN_BLOCK_) {
     const int64_t count = a->emb.len - v < ATTN_BLOCK_ ? a->emb.len - v : ATTN_BLOCK_;
@@ -44162,15 +44200,23 @@ ATTN_COLD_ void attn_spalm_words_(const attn_spalm_job_ *a, const attn_spalm_roo
     for (int r = 0; r < n; r++)
       out[r] = attn_at_(&a->log_p, 0, 0, first + r) + v * (int64_t)sizeof(float);
     f->unpack(out, w->s, n, count, ATTN_F32, NULL);
+    for (int r = 0; r < ATTN_TILE_; r++) {
+      const float now = top[r] > most[r] ? top[r] : most[r], base = now > -INFINITY ? now : 0.0f;
+      m[r] = (most[r] - base) * unit[r], most[r] = now, less[r] = -base;
+      spare[r] = -INFINITY, top[r] = now - base;
+    }
+    attn_on_(tile, f)->modify_block(w->s, count, 0, groups, &mod, spare);
     attn_on_(tile, f)->scale_block(w->s, count, 0, groups, unit);
-    for (int r = 0; r < ATTN_TILE_; r++) top[r] *= unit[r];
     attn_on_(tile, f)->softmax_block(w->s, count, 0, groups, m, l, alpha, top, NULL);
   }
   for (int r = 0; r < n; r++) {
     char *row = attn_at_(&a->log_p, 0, 0, first + r);
-    const double lse = ((double)m[r] + attn_log2_(l[r])) * ATTN_LN2_;
-    const float shift = l[r] == l[r] ? (float)-lse : attn_from_bits_(0x7fc00000u);
-    attn_row_add_(f, row, ATTN_F32, row, ATTN_F32, a->log_p.dim, shift);
+    const float rest = (float)(-ATTN_LN2_ * attn_log2_(l[r]));
+    if (l[r] > 0.0f)
+      attn_on_(norm, f)->normalise((float *)(void *)row, a->log_p.dim, most[r], 1.0f, rest, NULL,
+                                   NULL);
+    else
+      attn_row_add_(f, row, ATTN_F32, row, ATTN_F32, a->log_p.dim, attn_from_bits_(0x7fc00000u));
   }
 }
 
@@ -46117,7 +46163,7 @@ ATTN_PUB_COLD_ size_t attn_exit_target_workspace(int32_t *target, attn_tensor x,
  * whose largest is found at once. */
 enum { ATTN_CLASSES_ = 8192, ATTN_CLASSES_AT_ONCE_ = 1024, ATTN_CLASSES_GROUP_ = 64 };
 
-/* The two largest of some logits, in log2 units, and the sum of 2^(x - top). */
+/* The two largest of some logits, and the sum of e^(x - top). */
 typedef struct attn_two_ {
   float top, second, sum, unused;
 } attn_two_;
@@ -46151,11 +46197,13 @@ ATTN_FUNC_ void attn_two_largest_(const attn_table_ *f, attn_two_ *t, const floa
   }
 }
 
-/* sum 2^(from - to), for to >= from */
-ATTN_FUNC_ float attn_two_sum_(const attn_table_ *f, float sum, float from, float to) {
-  if (from == to || sum == 0.0f) return sum;
-  f->weights(&from, &from, 1, to, sum);
-  return from;
+/* by e^(from - to), for to >= from. Differences are scaled, never logits: what all logits have in common is
+ * of no account. */
+ATTN_FUNC_ float attn_two_power_(const attn_table_ *f, float by, float from, float to) {
+  float x = (float)(((double)from - (double)to) * ATTN_LOG2E_);
+  if (from == to || by == 0.0f) return by;
+  f->weights(&x, &x, 1, 0.0f, by);
+  return x;
 }
 
 /* A split of one row. */
@@ -46168,17 +46216,17 @@ ATTN_FUNC_ void attn_two_item_(void *job, int worker, int64_t index) {
   const char *x = attn_at_(&a->x, unit / a->x.heads, unit % a->x.heads, row % a->x.len) +
                   attn_bytes_(a->x.dtype, c0);
   float *part = (float *)(void *)(a->memory + worker * a->each), sums[2];
-  const float hi = (float)ATTN_LOG2E_, lo = (float)(ATTN_LOG2E_ - (double)hi);
   attn_two_ t = {-INFINITY, -INFINITY, 0.0f, 0.0f};
   for (int64_t c = 0, n; c < end; c += n) {
     const float before = t.top;
     n = end - c < ATTN_CLASSES_AT_ONCE_ ? end - c : (int64_t)ATTN_CLASSES_AT_ONCE_;
-    attn_on_(few, f)->pack_row(part, x + attn_bytes_(a->x.dtype, c), n, a->x.dtype, hi, lo);
+    f->widen(part, x + attn_bytes_(a->x.dtype, c), 0, NULL, 1, n, a->x.dtype, NULL);
     attn_two_largest_(f, &t, part, n);
     if (t.top == -INFINITY) continue;
-    f->weights(part, part, n, t.top, 1.0f);
+    attn_on_(norm, f)->normalise(part, n, t.top, (float)ATTN_LOG2E_, 0.0f, NULL, NULL);
+    f->weights(part, part, n, 0.0f, 1.0f);
     attn_on_(norm, f)->moments(sums, part, n, 0.0f);
-    t.sum = attn_two_sum_(f, t.sum, before, t.top) + sums[0];
+    t.sum = attn_two_power_(f, t.sum, before, t.top) + sums[0];
   }
   a->part[index] = t;
 }
@@ -46196,13 +46244,11 @@ ATTN_FUNC_ void attn_two_join_(void *job, int worker, int64_t index) {
       const float top = t.top > part[k].top ? t.top : part[k].top;
       const float less = t.top > part[k].top ? part[k].top : t.top;
       const float next = t.second > part[k].second ? t.second : part[k].second;
-      t.sum = attn_two_sum_(a->table, t.sum, t.top, top) +
-              attn_two_sum_(a->table, part[k].sum, part[k].top, top);
+      t.sum = attn_two_power_(a->table, t.sum, t.top, top) +
+              attn_two_power_(a->table, part[k].sum, part[k].top, top);
       t.top = top, t.second = less > next ? less : next;
     }
-    float ratio = t.second;
-    a->table->weights(&ratio, &ratio, 1, t.top, 1.0f);
-    const float y = (1.0f - ratio) / t.sum;
+    const float y = (1.0f - attn_two_power_(a->table, 1.0f, t.second, t.top)) / t.sum;
     a->table->blend(attn_at_(&a->y, unit / a->x.heads, unit % a->x.heads, i), &y, NULL, a->y.dtype,
                     ATTN_F32, ATTN_F32, 1, 1.0f, 0.0f);
   }
@@ -48605,6 +48651,7 @@ ATTN_END_STRICT_
 #undef ATTN_PUB_COLD_
 #undef ATTN_QUAD_
 #undef ATTN_RADIX_
+#undef ATTN_RAMP_UP_
 #undef ATTN_RARE_
 #undef ATTN_ROOM_
 #undef ATTN_ROW_INIT_

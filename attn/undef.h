@@ -68,6 +68,7 @@
 #undef ATTN_PUB_COLD_
 #undef ATTN_QUAD_
 #undef ATTN_RADIX_
+#undef ATTN_RAMP_UP_
 #undef ATTN_RARE_
 #undef ATTN_ROOM_
 #undef ATTN_ROW_INIT_

@@ -223,7 +223,8 @@ const char *golden_compound(int n, attn_tensor *o, attn_tensor *lse) {
   if (o) {
     *o = test_tensor(ATTN_F32, TEST_BHTD, 1, 2, T, DV);
     *lse = test_tensor(ATTN_F32, TEST_BHTD, 1, 2, T, 1);
-    if (g->call(*o, *lse, &rng, &ctx) != ATTN_OK) fail_msg("%s: %s", g->name, ctx.reason);
+    if (g->call(*o, *lse, &rng, &ctx) != ATTN_OK && !test_poison)
+      fail_msg("%s: %s", g->name, ctx.reason);
   }
   return g->name;
 }

@@ -51,7 +51,16 @@ double test_normal(test_rng *rng) {
   return sum - 6;
 }
 
-double test_exact(test_rng *rng) { return (double)test_range(rng, -127, 127) / 64; }
+int test_poison, test_drawn;
+test_rng *test_jitter;
+
+double test_exact(test_rng *rng) {
+  const double x = (double)test_range(rng, -127, 127) / 64;
+  if (test_jitter) return x * (1 + (double)test_range(test_jitter, -1, 1) / 8388608);
+  if (!test_poison || ++test_drawn % test_poison) return x;
+  const double bad[] = {(double)NAN, -(double)NAN, (double)INFINITY, -(double)INFINITY};
+  return bad[test_drawn / test_poison % 4];
+}
 
 attn_tensor test_tensor(attn_dtype dtype, test_layout layout, int64_t batch, int64_t heads,
                         int64_t len, int64_t dim) {

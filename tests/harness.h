@@ -57,6 +57,11 @@ uint64_t test_u64(test_rng *rng);
 int64_t test_range(test_rng *rng, int64_t low, int64_t high); /* both included */
 double test_normal(test_rng *rng);                            /* roughly, |x| < 6 */
 double test_exact(test_rng *rng); /* n/64, |n| < 128: exact in every storage type */
+/* Above 0: each so manieth number of test_exact is a NaN of either sign or an infinity; how many there
+ * were. */
+extern int test_poison, test_drawn;
+/* Not null: its numbers change the last bit of those of test_exact, or not. */
+extern test_rng *test_jitter;
 
 /* ---- views ----------------------------------------------------------------------------------*/
 

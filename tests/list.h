@@ -164,6 +164,9 @@
   X(api_bits_any_layout)                    \
   X(api_bits_golden)                        \
   X(api_report)                             \
+  X(api_shift_changes_no_softmax)           \
+  X(api_nan_is_the_one)                     \
+  X(api_tiers_differ_by_roundings)          \
   X(B3_matches_oracle)                      \
   X(B3_every_clipping)                      \
   X(B3_zero_tables_equal_plain)             \
@@ -215,6 +218,7 @@
   X(I5_map_times_ramp)                      \
   X(I5_zero_span)                           \
   X(I5_whole_reach)                         \
+  X(I5_short_ramps)                         \
   X(I5_hard_window)                         \
   X(I5_most)                                \
   X(I5_per_query)                           \
@@ -927,6 +931,7 @@
   X(I7_promises)                            \
   X(I7_rejects)                             \
   X(I8_random)                              \
+  X(I8_narrow)                              \
   X(I8_edges)                               \
   X(I8_invariants)                          \
   X(I8_promises)                            \
@@ -1117,6 +1122,7 @@
   X(K6_rows)                                \
   X(L1_lengths_all)                         \
   X(L1_random)                              \
+  X(L1_errors)                              \
   X(L1_large)                               \
   X(L1_forms)                               \
   X(L1_invariants)                          \

@@ -129,16 +129,17 @@ static void add_t5(test_call *call, test_rng *rng) {
 
 static void add_span(test_call *call, test_rng *rng) {
   attn_span *s = &call->params.span;
-  static const float ramps[] = {0, 1, 0.5f, 8, 32, 0.0625f};
+  static const float ramps[] = {0, 1, 0.5f, 8, 32, 0.0625f, 0.3f, 0.01f, 0.001f, 70.7f};
+  s->ramp = ramps[test_u64(rng) % 10];
   s->per_query = test_u64(rng) & 1;
   int64_t n = call->q.heads * (s->per_query ? call->q.batch * call->q.len : 1);
   float *z = test_mem((size_t)n * sizeof *z);
-  int whole = test_u64(rng) & 1;
+  int kind = (int)(test_u64(rng) % 3); /* whole, quarters, or a little below a whole number */
   for (int64_t k = 0; k < n; k++) {
-    z[k] = (float)(whole ? 4 * test_range(rng, 0, 30) : test_range(rng, 0, 120)) / 4;
+    z[k] = (float)(kind == 1 ? test_range(rng, 0, 120) : 4 * test_range(rng, 0, 30)) / 4;
+    if (kind == 2) z[k] = fmaxf(0, z[k] - 0.7f * (s->ramp > 0 ? fminf(s->ramp, 1) : 1));
   }
   s->z = z;
-  s->ramp = ramps[test_u64(rng) % 6];
   s->most = test_u64(rng) % 3 ? 0 : test_range(rng, 30, 50);
   s->include_self = test_u64(rng) & 1;
   s->shift = -(int64_t)(test_u64(rng) & 1);

@@ -77,7 +77,7 @@ ATTN_FUNC_ void attn_columns_item_(void *job, int worker, int64_t index) {
   const int64_t from = a->k.len - c->usage.dim;
   for (int e = 0; e < n; e++) {
     const double u = queries ? total[e] / ((double)a->q.heads * (double)queries) : 0.0;
-    if (j0 + e >= from) out[j0 + e - from] = u == u ? (float)u : attn_from_bits_(0x7fc00000u);
+    if (j0 + e >= from) out[j0 + e - from] = attn_one_nan_((float)u);
   }
 }
 

@@ -50,9 +50,8 @@ ATTN_FUNC_ float attn_pair_bias_(const attn_tile_ *t, int r, int64_t key) {
 
 /* An adaptive span's factor of a pair: 0 < m <= 1 within reach. */
 ATTN_FUNC_ float attn_pair_ramp_(const attn_tile_ *t, int r, int64_t key) {
-  const attn_span *span = &t->a->span;
-  const double away = attn_span_z_(t, r) - (double)(t->pos[r] - key + span->shift);
-  const double m = away / attn_span_ramp_(span) + 1.0;
+  const double back = (double)(t->last[r] - (t->pos[r] - key)), ramp = attn_span_ramp_(&t->a->span);
+  const double m = back * (ATTN_RAMP_UP_ / ramp) + (double)t->edge[r];
   return m < 1.0 ? m > 0.0 ? (float)m : 0.0f : 1.0f;
 }
 

@@ -19,7 +19,7 @@ ATTN_FUNC_ void attn_norm_exact_(float *y, const float *x, int64_t n, const attn
   for (int64_t c = 0; c < n; c++) {
     const double t = ((double)x[c] - mean) * by * (norm->gain ? (double)norm->gain[c] : 1.0);
     const float z = (float)(t + (norm->bias ? (double)norm->bias[c] : 0.0));
-    y[c] = z == z ? z : attn_from_bits_(0x7fc00000u);
+    y[c] = attn_one_nan_(z);
   }
 }
 
@@ -30,13 +30,9 @@ ATTN_FUNC_ void attn_norm_rows_of_(const attn_table_ *f, const attn_norm_rows_ *
     run = left < ATTN_TILE_ ? left : (int64_t)ATTN_TILE_;
     uint64_t hard = attn_on_(norm, f)->norm(&a, (int)run, norm);
     for (int64_t r = 0; hard; r++, hard >>= 1) {
-      float *y = a.y + r * a.y_stride;
-      if (hard & 1)
-        attn_norm_exact_(y,
-                         a.sum    ? a.sum + r * a.sum_stride
-                         : a.more ? y
-                                  : a.x + r * a.x_stride,
-                         a.n, norm);
+      float *y = a.y + r * a.y_stride, *sum = a.sum ? a.sum + r * a.sum_stride : NULL;
+      for (int64_t c = 0; sum && (hard & 1) && c < a.n; c++) sum[c] = attn_one_nan_(sum[c]);
+      if (hard & 1) attn_norm_exact_(y, sum ? sum : a.more ? y : a.x + r * a.x_stride, a.n, norm);
     }
     a.y += run * a.y_stride, a.x += run * a.x_stride;
     if (a.sum) a.sum += run * a.sum_stride;

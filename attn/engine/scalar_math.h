@@ -7,6 +7,13 @@ ATTN_FUNC_ double attn_clamp_f64_(double x) {
   return x > most ? most : x < -most ? -most : x;
 }
 
+/* What a call stores: for any NaN the default one, since sign and payload of a computed one depend on processor
+ * and compiler. */
+ATTN_FUNC_ float attn_one_nan_(float x) { return x == x ? x : attn_from_bits_(0x7fc00000u); }
+ATTN_FUNC_ double attn_one_nan_f64_(double x) {
+  return x == x ? x : (double)attn_from_bits_(0x7fc00000u);
+}
+
 /* log2 of a normal positive float: e + 2/ln 2 (z + z^3/3 + ...), z = (f-1)/(f+1), |z| < 0.172 */
 ATTN_FUNC_ double attn_log2_(float x) {
   uint32_t u = attn_to_bits_(x);

@@ -45,7 +45,7 @@ ATTN_FUNC_ void attn_block_emit_(attn_tile_ *t, const attn_block_ *b, const attn
   if (ramp)
     for (int r = 0; r < t->n; r++)
       for (int e = 0; e < b->n; e++) {
-        float m = (ramp->start[r] + ramp->at[e]) * ramp->rate + 1.0f;
+        const float m = (ramp->start[r] + ramp->at[e]) * ramp->rate + ramp->edge[r];
         if (m < 1.0f && t->w.s[e * ATTN_TILE_ + r] > -INFINITY)
           t->w.s[e * ATTN_TILE_ + r] += m > 0.0f ? (float)attn_log2_(m) : -INFINITY;
       }
@@ -185,10 +185,10 @@ ATTN_FUNC_ void attn_block_values_(attn_tile_ *t, attn_block_ *b, int started) {
   attn_ramp_ zone, *ramp = NULL;
   int patch = 0;
   if (ATTN_PART_(TERMS, a->span.z) && b->j0 < t->flat) {
-    const double rate = 1.0 / attn_span_ramp_(&a->span);
-    for (int r = 0; r < t->n; r++)
-      t->start[r] = (float)(attn_span_z_(t, r) - (double)(t->pos[r] - b->base + a->span.shift));
-    zone.start = t->start, zone.at = b->at, zone.rate = (float)attn_clamp_f64_(rate);
+    const double rate = ATTN_RAMP_UP_ / attn_span_ramp_(&a->span);
+    for (int r = 0; r < t->n; r++) t->start[r] = (float)(t->last[r] - (t->pos[r] - b->base));
+    zone.start = t->start, zone.edge = t->edge, zone.at = b->at;
+    zone.rate = (float)attn_clamp_f64_(rate);
     ramp = &zone;
   }
   if (a->map.data) attn_block_emit_(t, b, ramp);

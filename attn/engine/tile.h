@@ -403,7 +403,9 @@ typedef struct attn_tile_ {
   int folded;      /* w.far holds something */
   int64_t blocks;  /* of few queries, so far */
   uint64_t done;   /* rows whose output is there already */
-  float center[ATTN_TILE_], precision[ATTN_TILE_], start[ATTN_TILE_], count[ATTN_TILE_];
+  float center[ATTN_TILE_], precision[ATTN_TILE_], count[ATTN_TILE_];
+  float start[ATTN_TILE_], edge[ATTN_TILE_]; /* of an adaptive span, see attn_tile_span_ */
+  int64_t last[ATTN_TILE_];
   int32_t index[ATTN_TILE_]; /* of the lanes in an array by distance */
   int64_t flat;              /* keys from here on have a ramp of 1 in every lane */
   int64_t xl_next;           /* the key that w.xl_dots goes on with */
@@ -521,6 +523,10 @@ ATTN_FUNC_ void attn_tile_plan_rows_(attn_tile_ *t, int64_t batch, int64_t head,
   for (int r = 0; r < t->n; r++) t->row[r] = row[r], t->head[r] = head;
 }
 
+/* What is multiplied into both terms of a ramp, so that their sum is not below 1 where it should be 1,
+ * whatever the roundings: a block beyond all ramps of a tile has no ramp at all. */
+#define ATTN_RAMP_UP_ (1.0 + 2e-7)
+
 ATTN_FUNC_ double attn_span_ramp_(const attn_span *span) {
   return span->ramp > 0.0f ? (double)span->ramp : 32.0;
 }
@@ -531,21 +537,41 @@ ATTN_FUNC_ double attn_span_z_(const attn_tile_ *t, int r) {
       ->z[span->per_query ? attn_row_number_(t->a, t->batch, t->head[r], t->row[r]) : t->head[r]];
 }
 
-/* The keys that an adaptive span leaves row r, and where its ramp ends. */
+/* The largest distance t <= most with a weight m(t) = clip((ramp + z - t - shift) / ramp, 0, 1) above 0, and
+ * ramp m(t) there, unclipped. Distances are whole: the fractions of z and ramp are kept apart from what is,
+ * or a short ramp would be lost in the sum. */
+ATTN_FUNC_ int64_t attn_span_last_(double z, double ramp, int64_t shift, int64_t most,
+                                   double *rest) {
+  const double huge = 2305843009213693952.0, whole = floor(z) + floor(ramp); /* 2^61 */
+  const double a = z - floor(z), b = ramp - floor(ramp);
+  const double over = (a > b ? a - 1.0 : a) + (a > b ? b : b - 1.0); /* a + b - 1, exact near 0 */
+  int64_t t = whole < 0.0 ? -((int64_t)1 << 61) : (int64_t)1 << 61;
+  if (whole > -huge && whole < huge) {
+    *rest = over > 0.0 ? over : a + b > 0.0 ? a + b : 1.0;
+    t = (int64_t)whole + (over > 0.0) - (a + b == 0.0) - shift;
+  } else {
+    *rest = z - huge - (double)shift + ramp;
+  }
+  if (t > most) *rest += (double)(t - most), t = most;
+  return t;
+}
+
+/* The keys that an adaptive span leaves row r, and where its ramp ends. A weight is edge + (last - t) / ramp
+ * for the tile, edge being that of the last key. */
 ATTN_FUNC_ void attn_tile_span_(attn_tile_ *t, int r) {
   const attn_span *span = &t->a->span;
   const double z = attn_span_z_(t, r), ramp = attn_span_ramp_(span);
   const int64_t p = t->pos[r], far = (int64_t)1 << 41;
-  double reach = ceil(z + ramp) - 1.0;
-  if (reach + 1.0 - z < ramp) reach += 1.0; /* a small ramp was lost in the sum */
-  reach -= (double)span->shift;
-  int64_t most = reach < (double)far ? (int64_t)reach : far;
+  double rest, flat = floor(z) - (double)span->shift; /* as far back weights are 1 */
+  int64_t most = t->last[r] = attn_span_last_(z, ramp, span->shift, far, &rest);
+  t->edge[r] = (float)attn_clamp_f64_(rest / ramp * ATTN_RAMP_UP_);
   if (span->most > 0 && span->most < most) most = span->most;
   const int64_t lo = p - most, hi = p + (span->include_self != 0);
   if (lo > t->lo[r]) t->lo[r] = lo;
   if (hi < t->hi[r]) t->hi[r] = hi;
-  double flat = ceil((double)(p + span->shift) - z);
-  int64_t from = flat > (double)-far ? (int64_t)flat : -far;
+  if (!(flat < (double)far)) flat = (double)far;
+  if (flat < (double)-far) flat = (double)-far;
+  const int64_t from = p - (int64_t)flat;
   if (r == 0 || from > t->flat) t->flat = from;
 }
 
@@ -611,7 +637,8 @@ ATTN_FUNC_ void attn_tile_lanes_(attn_tile_ *t) {
   t->flat = INT64_MIN;
   for (int r = t->n; r < ATTN_TILE_; r++) {
     t->lo[r] = 0, t->hi[r] = INT64_MAX, t->pos[r] = 0, t->head[r] = 0;
-    t->slope[r] = t->rel[r] = t->center[r] = t->precision[r] = t->start[r] = 0.0f, t->index[r] = 0;
+    t->slope[r] = t->rel[r] = t->center[r] = t->precision[r] = 0.0f;
+    t->start[r] = t->edge[r] = 0.0f, t->index[r] = 0;
   }
   for (int r = 0; r < t->n; r++) {
     const int64_t i = t->row[r], h = t->head[r], p = t->pos[r] = i + a->q_off;

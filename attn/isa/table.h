@@ -81,9 +81,9 @@ enum {
       ATTN_USE_SLOPE_ | ATTN_USE_BIAS_ | ATTN_USE_KEY_ | ATTN_USE_LANES_ | ATTN_USE_BOUND_
 };
 
-/* E5f: weights times clip((start[lane] + at[key]) rate + 1, 0, 1) */
+/* E5f: weights times clip((start[lane] + at[key]) rate + edge[lane], 0, 1); start and at are whole */
 typedef struct attn_ramp_ {
-  const float *start, *at;
+  const float *start, *edge, *at;
   float rate;
 } attn_ramp_;
 

@@ -210,11 +210,11 @@ ATTN_INLINE_ ATTN_VF_ ATTN_FN_(base)(ATTN_VF_ m) {
 }
 
 /* weight of key j times its ramp */
-ATTN_INLINE_ ATTN_VF_ ATTN_FN_(ramped)(ATTN_VF_ p, ATTN_VF_ start, const attn_ramp_ *ramp,
-                                       int64_t j) {
+ATTN_INLINE_ ATTN_VF_ ATTN_FN_(ramped)(ATTN_VF_ p, ATTN_VF_ start, ATTN_VF_ edge,
+                                       const attn_ramp_ *ramp, int64_t j) {
   const ATTN_VF_ one = ATTN_V_SET1_(1.0f);
   ATTN_VF_ t =
-      ATTN_V_FMA_(ATTN_V_ADD_(start, ATTN_V_SET1_(ramp->at[j])), ATTN_V_SET1_(ramp->rate), one);
+      ATTN_V_FMA_(ATTN_V_ADD_(start, ATTN_V_SET1_(ramp->at[j])), ATTN_V_SET1_(ramp->rate), edge);
   t = ATTN_V_SELECT_(ATTN_V_LT_(t, one), ATTN_V_MAX_(ATTN_V_ZERO_(), t), one);
   return ATTN_V_MUL_(p, t);
 }
@@ -224,11 +224,11 @@ ATTN_INLINE_ void ATTN_FN_(softmax_lanes)(const int use_ramp, float *s, int64_t 
                                           const attn_ramp_ *ramp) {
   for (int lane = g0 * ATTN_GROUP_; lane < g1 * ATTN_GROUP_; lane += ATTN_W_) {
     ATTN_VF_ old = ATTN_V_LOAD_(m + lane), now = ATTN_V_MAX_(ATTN_V_LOAD_(top + lane), old);
-    ATTN_VF_ base = ATTN_FN_(base)(now), sum = ATTN_V_ZERO_(), start = sum;
+    ATTN_VF_ base = ATTN_FN_(base)(now), sum = ATTN_V_ZERO_(), start = sum, edge = sum;
     ATTN_VF_ keep = ATTN_FN_(exp2_neg)(ATTN_V_SUB_(old, base));
     float *cell = s + lane;
     int64_t j = 0;
-    if (use_ramp) start = ATTN_V_LOAD_(ramp->start + lane);
+    if (use_ramp) start = ATTN_V_LOAD_(ramp->start + lane), edge = ATTN_V_LOAD_(ramp->edge + lane);
     for (; j + 4 <= n; j += 4, cell += 4 * ATTN_TILE_) {
       ATTN_VF_ p[4];
       p[0] = ATTN_V_SUB_(ATTN_V_LOAD_(cell), base);
@@ -237,10 +237,10 @@ ATTN_INLINE_ void ATTN_FN_(softmax_lanes)(const int use_ramp, float *s, int64_t 
       p[3] = ATTN_V_SUB_(ATTN_V_LOAD_(cell + 3 * ATTN_TILE_), base);
       ATTN_FN_(exp2_neg4)(p);
       if (use_ramp) {
-        p[0] = ATTN_FN_(ramped)(p[0], start, ramp, j);
-        p[1] = ATTN_FN_(ramped)(p[1], start, ramp, j + 1);
-        p[2] = ATTN_FN_(ramped)(p[2], start, ramp, j + 2);
-        p[3] = ATTN_FN_(ramped)(p[3], start, ramp, j + 3);
+        p[0] = ATTN_FN_(ramped)(p[0], start, edge, ramp, j);
+        p[1] = ATTN_FN_(ramped)(p[1], start, edge, ramp, j + 1);
+        p[2] = ATTN_FN_(ramped)(p[2], start, edge, ramp, j + 2);
+        p[3] = ATTN_FN_(ramped)(p[3], start, edge, ramp, j + 3);
       }
       ATTN_V_STORE_(cell, p[0]);
       ATTN_V_STORE_(cell + ATTN_TILE_, p[1]);
@@ -250,7 +250,7 @@ ATTN_INLINE_ void ATTN_FN_(softmax_lanes)(const int use_ramp, float *s, int64_t 
     }
     for (; j < n; j++, cell += ATTN_TILE_) {
       ATTN_VF_ p = ATTN_FN_(exp2_neg)(ATTN_V_SUB_(ATTN_V_LOAD_(cell), base));
-      if (use_ramp) p = ATTN_FN_(ramped)(p, start, ramp, j);
+      if (use_ramp) p = ATTN_FN_(ramped)(p, start, edge, ramp, j);
       ATTN_V_STORE_(cell, p);
       sum = ATTN_V_ADD_(sum, p);
     }

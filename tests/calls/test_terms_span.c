@@ -125,6 +125,32 @@ void I5_whole_reach(void **state) {
   }
 }
 
+/* However short the ramp, and however far away it is, the weight of the key on it is right to a few
+ * roundings: scores and values are 0 but for one value of 1, so the output is m / (n + m). */
+void I5_short_ramps(void **state) {
+  (void)state;
+  static const float ramps[] = {1, 0.25f, 0.01f, 0.001f, 1e-5f};
+  for (int n = 0; n < 60; n++) {
+    test_rng rng = test_seed(309 + (uint64_t)n);
+    test_spec spec = test_plain(1, 1, 200, 4, 3);
+    spec.map = n & 1;
+    test_call call = test_build(&spec, &rng);
+    const float r = ramps[n % 5], z = (float)(1 + n % 12 * 17) - (n % 7 == 0 ? 0 : 0.37f * r);
+    const double t = ceil((double)z), m = fmin(1, ((double)z - t) / (double)r + 1);
+    call.params.span.z = &z;
+    call.params.span.ramp = r;
+    test_fill_value(call.q, 0);
+    test_fill_value(call.v, 0);
+    test_fill_row(call.v, 0, 0, 199 - (int64_t)t, 1);
+    test_run(&call);
+    double got = oracle_get(&call.o, 0, 0, 0, 0), want = m / (t - 1 + m);
+    if (!(fabs(got - want) <= 1e-6 * want)) {
+      fail_msg("ramp %g, z = %.9g: %.9g, not %.9g", (double)r, (double)z, got, want);
+    }
+    test_mem_release();
+  }
+}
+
 /* R -> 0 is a hard window: the keys with t + shift <= z. */
 void I5_hard_window(void **state) {
   (void)state;

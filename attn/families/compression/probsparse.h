@@ -76,7 +76,7 @@ ATTN_FUNC_ void attn_probsparse_measure_item_(void *job, int worker, int64_t ind
               ->dots(x, row, key, k->stride_len, sample + t, some, dk, k->dtype, ahead);
           for (int64_t e = 0; e < some; e++) top = x[e] > top ? x[e] : top, sum += (double)x[e];
         }
-      if (there) m = (float)((double)top - sum / by);
+      if (there) m = attn_one_nan_((float)((double)top - sum / by));
       memcpy(attn_at_(&a->m, b, h, i), &m, sizeof m);
     }
   }
@@ -156,8 +156,8 @@ ATTN_FUNC_ void attn_probsparse_add_(const attn_probsparse_job_ *a, double *sum,
 ATTN_FUNC_ void attn_probsparse_row_(float *row, const double *sum, int64_t n, double by) {
   int64_t c = 0;
   for (; c + 8 <= n; c += 8)
-    for (int i = 0; i < 8; i++) row[c + i] = (float)(sum[c + i] * by);
-  for (; c < n; c++) row[c] = (float)(sum[c] * by);
+    for (int i = 0; i < 8; i++) row[c + i] = attn_one_nan_((float)(sum[c + i] * by));
+  for (; c < n; c++) row[c] = attn_one_nan_((float)(sum[c] * by));
 }
 
 /* Sums of chunks of values, */

@@ -180,8 +180,8 @@ ATTN_FUNC_ void attn_lsh_alone_(attn_lsh_tile_ *t, int64_t i, float *lse) {
   for (int64_t c = 0; c < a->q.dim; c++) sum += (double)t->k[c] * (double)t->k[c];
   sum *= (double)inverse * a->scale;
   *lse = sum == sum ? (float)attn_clamp_f64_(sum) : attn_from_bits_(0x7fc00000u);
-  attn_row_copy_(f, attn_at_(&a->o, t->b, t->h, i), a->o.dtype, attn_at_(&a->v, t->b, t->hv, i),
-                 a->v.dtype, a->v.dim);
+  f->blend(attn_at_(&a->o, t->b, t->h, i), attn_at_(&a->v, t->b, t->hv, i), NULL, a->o.dtype,
+           a->v.dtype, a->v.dtype, a->v.dim, 1.0f, 0.0f);
   t->held0 = t->held1 = 0;
 }
 

@@ -57,7 +57,7 @@ ATTN_FUNC_ void attn_drift_move_(void *job, int worker, int64_t h) {
   if (u->rule == ATTN_ROUTING_RUNNING)
     for (int64_t c = 0; c < n; c++) {
       float *count = u->counts + h * n + c;
-      *count = (float)(lam * (double)*count + rest * (double)a->rows[h * n + c]);
+      *count = attn_one_nan_((float)(lam * (double)*count + rest * (double)a->rows[h * n + c]));
       all += (double)*count;
     }
   for (int64_t c = 0; c < n; c++) {
@@ -69,7 +69,7 @@ ATTN_FUNC_ void attn_drift_move_(void *job, int worker, int64_t h) {
       float *m = (float *)(void *)attn_at_(&u->sums, 0, h, c);
       const double share = ((double)u->counts[h * n + c] + 1e-5) / (all + 1e-5 * (double)n) * all;
       for (int64_t k = 0; k < d; k++) {
-        m[k] = (float)(lam * (double)m[k] + rest * x[k]);
+        m[k] = attn_one_nan_((float)(lam * (double)m[k] + rest * x[k]));
         x[k] = all > 0.0 ? (double)m[k] / share : (double)old[k];
       }
     } else {
@@ -79,7 +79,8 @@ ATTN_FUNC_ void attn_drift_move_(void *job, int worker, int64_t h) {
         x[k] = direction && size == 0.0 ? (double)old[k] : lam * (double)old[k] + by * x[k];
     }
     const double length = u->renorm ? attn_drift_size_(x, d) : 1.0;
-    for (int64_t k = 0; k < d; k++) next[k] = (float)(length > 0.0 ? x[k] / length : x[k]);
+    for (int64_t k = 0; k < d; k++)
+      next[k] = attn_one_nan_((float)(length > 0.0 ? x[k] / length : x[k]));
   }
 }
 

@@ -6,7 +6,7 @@
  * whose largest is found at once. */
 enum { ATTN_CLASSES_ = 8192, ATTN_CLASSES_AT_ONCE_ = 1024, ATTN_CLASSES_GROUP_ = 64 };
 
-/* The two largest of some logits, in log2 units, and the sum of 2^(x - top). */
+/* The two largest of some logits, and the sum of e^(x - top). */
 typedef struct attn_two_ {
   float top, second, sum, unused;
 } attn_two_;
@@ -40,11 +40,13 @@ ATTN_FUNC_ void attn_two_largest_(const attn_table_ *f, attn_two_ *t, const floa
   }
 }
 
-/* sum 2^(from - to), for to >= from */
-ATTN_FUNC_ float attn_two_sum_(const attn_table_ *f, float sum, float from, float to) {
-  if (from == to || sum == 0.0f) return sum;
-  f->weights(&from, &from, 1, to, sum);
-  return from;
+/* by e^(from - to), for to >= from. Differences are scaled, never logits: what all logits have in common is
+ * of no account. */
+ATTN_FUNC_ float attn_two_power_(const attn_table_ *f, float by, float from, float to) {
+  float x = (float)(((double)from - (double)to) * ATTN_LOG2E_);
+  if (from == to || by == 0.0f) return by;
+  f->weights(&x, &x, 1, 0.0f, by);
+  return x;
 }
 
 /* A split of one row. */
@@ -57,17 +59,17 @@ ATTN_FUNC_ void attn_two_item_(void *job, int worker, int64_t index) {
   const char *x = attn_at_(&a->x, unit / a->x.heads, unit % a->x.heads, row % a->x.len) +
                   attn_bytes_(a->x.dtype, c0);
   float *part = (float *)(void *)(a->memory + worker * a->each), sums[2];
-  const float hi = (float)ATTN_LOG2E_, lo = (float)(ATTN_LOG2E_ - (double)hi);
   attn_two_ t = {-INFINITY, -INFINITY, 0.0f, 0.0f};
   for (int64_t c = 0, n; c < end; c += n) {
     const float before = t.top;
     n = end - c < ATTN_CLASSES_AT_ONCE_ ? end - c : (int64_t)ATTN_CLASSES_AT_ONCE_;
-    attn_on_(few, f)->pack_row(part, x + attn_bytes_(a->x.dtype, c), n, a->x.dtype, hi, lo);
+    f->widen(part, x + attn_bytes_(a->x.dtype, c), 0, NULL, 1, n, a->x.dtype, NULL);
     attn_two_largest_(f, &t, part, n);
     if (t.top == -INFINITY) continue;
-    f->weights(part, part, n, t.top, 1.0f);
+    attn_on_(norm, f)->normalise(part, n, t.top, (float)ATTN_LOG2E_, 0.0f, NULL, NULL);
+    f->weights(part, part, n, 0.0f, 1.0f);
     attn_on_(norm, f)->moments(sums, part, n, 0.0f);
-    t.sum = attn_two_sum_(f, t.sum, before, t.top) + sums[0];
+    t.sum = attn_two_power_(f, t.sum, before, t.top) + sums[0];
   }
   a->part[index] = t;
 }
@@ -85,13 +87,11 @@ ATTN_FUNC_ void attn_two_join_(void *job, int worker, int64_t index) {
       const float top = t.top > part[k].top ? t.top : part[k].top;
       const float less = t.top > part[k].top ? part[k].top : t.top;
       const float next = t.second > part[k].second ? t.second : part[k].second;
-      t.sum = attn_two_sum_(a->table, t.sum, t.top, top) +
-              attn_two_sum_(a->table, part[k].sum, part[k].top, top);
+      t.sum = attn_two_power_(a->table, t.sum, t.top, top) +
+              attn_two_power_(a->table, part[k].sum, part[k].top, top);
       t.top = top, t.second = less > next ? less : next;
     }
-    float ratio = t.second;
-    a->table->weights(&ratio, &ratio, 1, t.top, 1.0f);
-    const float y = (1.0f - ratio) / t.sum;
+    const float y = (1.0f - attn_two_power_(a->table, 1.0f, t.second, t.top)) / t.sum;
     a->table->blend(attn_at_(&a->y, unit / a->x.heads, unit % a->x.heads, i), &y, NULL, a->y.dtype,
                     ATTN_F32, ATTN_F32, 1, 1.0f, 0.0f);
   }

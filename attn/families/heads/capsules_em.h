@@ -56,7 +56,16 @@ ATTN_FUNC_ void attn_em_mean_(const attn_votes_ *a, const attn_em_room_ *w, floa
   a->table->scale_rows(y, a->dc, y, a->dc, a->n, a->dc, w->r.inv);
 }
 
-/* The M step, but for activations. */
+/* z_h = x_h - y */
+ATTN_FUNC_ void attn_em_less_(const attn_votes_ *a, float *z, const float *x, int64_t stride,
+                              const float *y) {
+  for (int64_t h = 0; h < a->heads; h++)
+    a->table->blend(z + h * a->m, x + h * stride, y, ATTN_F32, ATTN_F32, ATTN_F32, a->m, 1.0f,
+                    -1.0f);
+}
+
+/* The M step, but for activations. A variance may be far below the squares of votes, so the mean is corrected
+ * by that of the distances to it: those are then right to a few roundings of themselves. */
 ATTN_FUNC_ void attn_em_fit_(const attn_em_ *g, const attn_em_room_ *w, const float *u,
                              int64_t stride) {
   const attn_votes_ *a = &g->votes;
@@ -68,14 +77,11 @@ ATTN_FUNC_ void attn_em_fit_(const attn_em_ *g, const attn_em_room_ *w, const fl
                           0);
   for (int64_t n = 0; n < a->n; n++) w->r.inv[n] = 1.0f / w->mass[n];
   attn_em_mean_(a, w, w->mu, u, stride);
-  memcpy(w->var, w->mu, (size_t)m * sizeof(float));
-  attn_on_(norm, f)->normalise(w->var, m, 0.0f, -1.0f, 0.0f, NULL, NULL);
-  for (int64_t h = 0; h < a->heads; h++) {
-    float *z = w->z + h * m;
-    memcpy(z, u + h * stride, (size_t)m * sizeof(float));
-    attn_on_(norm, f)->normalise(z, m, 0.0f, 1.0f, 0.0f, NULL, w->var); /* z - mu */
-    attn_on_(norm, f)->normalise(z, m, 0.0f, 1.0f, 0.0f, z, NULL);      /* z z */
-  }
+  attn_em_less_(a, w->z, u, stride, w->mu);
+  attn_em_mean_(a, w, w->var, w->z, m);
+  attn_em_less_(a, w->z, w->z, m, w->var);
+  f->blend(w->mu, w->mu, w->var, ATTN_F32, ATTN_F32, ATTN_F32, m, 1.0f, 1.0f);
+  attn_on_(norm, f)->normalise(w->z, a->heads * m, 0.0f, 1.0f, 0.0f, w->z, NULL); /* z z */
   attn_em_mean_(a, w, w->var, w->z, m);
   attn_on_(norm, f)->normalise(w->var, m, 0.0f, 1.0f, g->eps, NULL, NULL);
   for (int64_t n = 0; n < a->n; n++)

@@ -161,7 +161,7 @@ ATTN_COLD_ int attn_guided_steps_(attn_stage_ *s, void *job) {
     if (!attn_joint_for_(s, &a->x, attn_guided_item_, a)) return 0;
     if (s->run) loss = attn_guided_join_(a);
   }
-  if (s->run) *a->loss = loss;
+  if (s->run) *a->loss = attn_one_nan_f64_(loss);
   return 1;
 }
 

@@ -161,7 +161,7 @@ ATTN_COLD_ int attn_disagreement_steps_(attn_stage_ *s, void *job) {
       }
     d[2] /= heads * heads * (double)p->q.batch;
   }
-  if (s->run) memcpy(a->d, d, sizeof d);
+  for (int i = 0; s->run && i < 3; i++) a->d[i] = attn_one_nan_f64_(d[i]);
   return 1;
 }
 

@@ -128,22 +128,15 @@ ATTN_PUB_ double attn_span_penalty(const float *z, int64_t n, double lambda) {
   double sum = 0.0;
   if (!z || n < 1) return 0.0;
   for (int64_t i = 0; i < n; i++) sum += (double)z[i];
-  return lambda * (sum / (double)n);
+  return attn_one_nan_f64_(lambda * (sum / (double)n));
 }
 
 ATTN_PUB_ int64_t attn_span_reach(float z, float ramp, int64_t shift, int64_t most) {
-  const double huge = 2305843009213693952.0; /* 2^61 */
+  double rest;
   if (ramp == 0.0f) ramp = 32.0f;
   if (!(z >= 0.0f && z < INFINITY && ramp > 0.0f && ramp < INFINITY) || most < 0) return -1;
-  /* the fractions by themselves: z + ramp may lose a small ramp, and with it a key */
-  const double whole = floor((double)z) + floor((double)ramp);
-  const double a = (double)z - floor((double)z), b = (double)ramp - floor((double)ramp);
-  int64_t t = whole < huge ? (int64_t)whole : (int64_t)huge;
-  t += (a > 0.0 || b > 0.0) + (a + b > 1.0);
-  shift = shift < -(INT64_MAX / 4) ? -(INT64_MAX / 4)
-          : shift > INT64_MAX / 4  ? INT64_MAX / 4
-                                   : shift;
-  t -= 1 + shift;
-  if (most > 0 && t > most) t = most;
+  shift = attn_clamp_(shift, -(INT64_MAX / 4), INT64_MAX / 4);
+  const int64_t t =
+      attn_span_last_((double)z, (double)ramp, shift, most > 0 ? most : INT64_MAX, &rest);
   return t < 0 ? -1 : t;
 }

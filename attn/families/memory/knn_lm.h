@@ -165,7 +165,7 @@ ATTN_FUNC_ void attn_knn_mix_(void *job, int worker, int64_t row) {
   f->exp(m.x, m.x, groups);
   for (int64_t g = 0; g < groups; g++) {
     const double own = (double)attn_number_(lm, a->target ? 0 : (int64_t)m.room[g], tx, NULL) + far;
-    m.y[g] = (float)attn_log_join_(near + (double)m.y[g], own, m.x[g]);
+    m.y[g] = attn_one_nan_((float)attn_log_join_(near + (double)m.y[g], own, m.x[g]));
   }
   attn_row_add_(f, y, ty, lm, tx, a->log_p.dim, (float)far);
   for (int64_t g = 0; g < groups; g++)

@@ -49,19 +49,17 @@ ATTN_FUNC_ int64_t attn_spalm_cut_(const attn_spalm_job_ *a, attn_spalm_room_ *w
 }
 
 /* Turns n scores, times scale in log2 units, into weights; returns the log2 of their sum. A NaN makes
- * all of them NaN, and so does a best score that is infinite. */
+ * all of them NaN, and so does a best score that is infinite. What is rounded is a distance to the best. */
 ATTN_FUNC_ double attn_row_weights_(const attn_table_ *f, float *x, int64_t n, double scale) {
-  float top = -INFINITY;
-  double sum = 0.0;
-  for (int64_t i = 0; i < n; i++) {
-    x[i] = (float)((double)x[i] * scale);
-    if (!(x[i] <= top)) top = x[i];
-  }
-  f->weights(x, x, n, top, 1.0f);
+  double top = -HUGE_VAL, sum = 0.0;
+  for (int64_t i = 0; i < n; i++)
+    if (!((double)x[i] * scale <= top)) top = (double)x[i] * scale;
+  for (int64_t i = 0; i < n; i++) x[i] = (float)((double)x[i] * scale - top);
+  f->weights(x, x, n, 0.0f, 1.0f);
   for (int64_t i = 0; i < n; i++) sum += (double)x[i];
   const float over = (float)(1.0 / sum);
   for (int64_t i = 0; i < n; i++) x[i] *= over;
-  return sum == sum ? (double)top + attn_log2_((float)sum) : sum;
+  return sum == sum ? top + attn_log2_((float)sum) : sum;
 }
 
 /* 1 / (1 + exp(-x)), and one minus it to full precision */
@@ -102,16 +100,23 @@ ATTN_FUNC_ void attn_spalm_row_(const attn_spalm_job_ *a, const attn_spalm_room_
 }
 
 /* log softmax(z emb^T) of the n rows of a tile: the logits go out with the first pass over the
- * vocabulary, and are shifted when their sum is known. */
+ * vocabulary, and are shifted when their sum is known. The maximum leaves them before they are scaled: as
+ * a slope at a distance of 1. */
 ATTN_COLD_ void attn_spalm_words_(const attn_spalm_job_ *a, const attn_spalm_room_ *w,
                                   int64_t first, int n) {
   const attn_table_ *f = a->table;
   const int groups = (n + ATTN_GROUP_ - 1) / ATTN_GROUP_;
   const void *in[ATTN_TILE_];
   void *out[ATTN_TILE_];
-  float m[ATTN_TILE_], l[ATTN_TILE_], alpha[ATTN_TILE_], top[ATTN_TILE_], unit[ATTN_TILE_];
+  static const float zero[ATTN_BLOCK_] = {0};
+  float most[ATTN_TILE_], m[ATTN_TILE_], l[ATTN_TILE_], alpha[ATTN_TILE_], top[ATTN_TILE_];
+  float unit[ATTN_TILE_], one[ATTN_TILE_], less[ATTN_TILE_], spare[ATTN_TILE_];
+  attn_modifiers_ mod;
+  memset(&mod, 0, sizeof mod);
+  mod.at = zero, mod.rel = one, mod.slope = less;
   for (int r = 0; r < n; r++) in[r] = w->z + r * a->h.dim;
-  for (int r = 0; r < ATTN_TILE_; r++) m[r] = -INFINITY, l[r] = 0.0f, unit[r] = (float)ATTN_LOG2E_;
+  for (int r = 0; r < ATTN_TILE_; r++)
+    most[r] = -INFINITY, l[r] = 0.0f, unit[r] = (float)ATTN_LOG2E_, one[r] = 1.0f;
   f->pack(w->zt, in, n, a->h.dim, ATTN_F32, 1.0f, FLT_MIN);
   for (int64_t v = 0; v < a->emb.len; v += ATTN_BLOCK_) {
     const int64_t count = a->emb.len - v < ATTN_BLOCK_ ? a->emb.len - v : ATTN_BLOCK_;
@@ -127,15 +132,23 @@ ATTN_COLD_ void attn_spalm_words_(const attn_spalm_job_ *a, const attn_spalm_roo
     for (int r = 0; r < n; r++)
       out[r] = attn_at_(&a->log_p, 0, 0, first + r) + v * (int64_t)sizeof(float);
     f->unpack(out, w->s, n, count, ATTN_F32, NULL);
+    for (int r = 0; r < ATTN_TILE_; r++) {
+      const float now = top[r] > most[r] ? top[r] : most[r], base = now > -INFINITY ? now : 0.0f;
+      m[r] = (most[r] - base) * unit[r], most[r] = now, less[r] = -base;
+      spare[r] = -INFINITY, top[r] = now - base;
+    }
+    attn_on_(tile, f)->modify_block(w->s, count, 0, groups, &mod, spare);
     attn_on_(tile, f)->scale_block(w->s, count, 0, groups, unit);
-    for (int r = 0; r < ATTN_TILE_; r++) top[r] *= unit[r];
     attn_on_(tile, f)->softmax_block(w->s, count, 0, groups, m, l, alpha, top, NULL);
   }
   for (int r = 0; r < n; r++) {
     char *row = attn_at_(&a->log_p, 0, 0, first + r);
-    const double lse = ((double)m[r] + attn_log2_(l[r])) * ATTN_LN2_;
-    const float shift = l[r] == l[r] ? (float)-lse : attn_from_bits_(0x7fc00000u);
-    attn_row_add_(f, row, ATTN_F32, row, ATTN_F32, a->log_p.dim, shift);
+    const float rest = (float)(-ATTN_LN2_ * attn_log2_(l[r]));
+    if (l[r] > 0.0f)
+      attn_on_(norm, f)->normalise((float *)(void *)row, a->log_p.dim, most[r], 1.0f, rest, NULL,
+                                   NULL);
+    else
+      attn_row_add_(f, row, ATTN_F32, row, ATTN_F32, a->log_p.dim, attn_from_bits_(0x7fc00000u));
   }
 }
 

@@ -40,6 +40,7 @@ ATTN_FUNC_ void attn_average_scan_(void *job, int worker, int64_t index) {
     }
     if (a->both.data) memcpy(attn_at_(&a->both, b, 0, t) + 4 * c0, row, (size_t)cols * sizeof *row);
   }
+  for (int64_t c = 0; c < cols; c++) sum[c] = attn_one_nan_f64_(sum[c]);
 }
 
 /* A row of o. */

@@ -436,6 +436,24 @@ void I8_edges(void **state) {
     assert_true(isfinite(oracle_get(&s->y, 0, 0, e / 27, e % 27)));
 }
 
+/* Votes that lie close together and far from 0: their variance is that of the votes as they are stored. */
+void I8_narrow(void **state) {
+  (void)state;
+  static const float far[] = {1, 30, 1000}, lambda[] = {0.02f, 0.02f, 0.02f};
+  test_rng rng = test_seed(803);
+  for (int n = 0; n < 6; n++, test_mem_release()) {
+    shape x = plain(8, 6, 2, n < 3 ? 4 : 9);
+    x.by_em = 1, x.dv = 0;
+    scene *s = build(&x, &rng);
+    for (int64_t e = 0; e < 8 * 6 * s->x.dim; e++) {
+      const int64_t h = e / s->x.dim / 6, t = e / s->x.dim % 6, c = e % s->x.dim;
+      oracle_set(&s->x, 0, h, t, c, (double)far[n % 3] * (1 + 1e-6 * test_normal(&rng)));
+    }
+    s->em.eps = 1e-15f, s->em.lambda = lambda;
+    check(s, 4e-6, "narrow");
+  }
+}
+
 void I8_invariants(void **state) {
   (void)state;
   orders(1);

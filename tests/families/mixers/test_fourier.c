@@ -131,6 +131,40 @@ void L1_random(void **state) {
   }
 }
 
+/* The errors that attn_fourier states, over small sizes: numbers of mean 0, and of mean 1. */
+void L1_errors(void **state) {
+  (void)state;
+  static const int64_t other[] = {1, 2, 5, 13, 36, 47};
+  test_rng rng = test_seed(1207);
+  const int64_t most = test_count(70, 24);
+  for (int64_t n = 0; n < 24 * most; n++, test_mem_release()) {
+    const int64_t a = n / 24 + 1, b = other[n / 4 % 6], len = n & 1 ? a : b, dm = n & 1 ? b : a;
+    const int mean = (int)((a + b) % 2), form = (int)(n / 2 % 2);
+    scene *s = build(1, len, dm, ATTN_F32, ATTN_F32, &rng);
+    s->par.mix.form = form ? ATTN_FOURIER_GEMM : ATTN_FOURIER_FFT;
+    for (int64_t e = 0; mean && e < len * dm; e++)
+      oracle_set(&s->x, 0, 0, e / dm, e % dm, 1 + oracle_get(&s->x, 0, 0, e / dm, e % dm));
+    cube x = cube_from(&s->x), want = fourier(&x, NULL);
+    promise_run(&s->does);
+    double size = 0, top = 0, all = 0, worst = 0;
+    for (int64_t e = 0; e < len * dm; e++) {
+      size += x.data[e] * x.data[e], top = fmax(top, fabs(want.data[e]));
+    }
+    size = sqrt(size);
+    for (int64_t e = 0; e < len * dm; e++) {
+      const double d = oracle_get(&s->y, 0, 0, e / dm, e % dm) - want.data[e];
+      all += d * d / (double)(len * dm);
+      worst = fmax(worst, fabs(d) / (size + (mean ? top : fabs(want.data[e]))));
+    }
+    const double unit =
+        form ? 5e-8 * sqrt((double)(len + dm)) : 1e-7 * sqrt(log2((double)(len * dm)));
+    if (!(sqrt(all) <= unit * size && worst <= 3 * unit)) {
+      fail_msg("%d x %d, form %d: %g and %g, not below %g", (int)len, (int)dm, form,
+               sqrt(all) / size, worst, unit);
+    }
+  }
+}
+
 /* Lengths of layers, and of one prime. */
 void L1_large(void **state) {
   (void)state;

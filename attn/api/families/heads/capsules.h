@@ -68,8 +68,9 @@ typedef struct attn_capsules_em_params {
  * Errors: as attn_capsules, RANGE: betas, VALUE: an activation outside (0, 1], eps, a beta or lambda
  *   that is not finite.
  * Conditioning: a capsule that captures one head has a variance near eps, and exponents of 1e9 with
- *   the default: results are then those of the formula for votes that differ in the last bits.
- * Cost: votes as attn_capsules; about 10 B T H N dc flops a round, an exponential per (h, n).
+ *   the default: results are then those of the formula for votes that differ by a few roundings. Distances to
+ *   a mean are right to a few roundings of themselves, however close votes lie and however far from 0.
+ * Cost: votes as attn_capsules; about 14 B T H N dc flops a round, an exponential per (h, n).
  * Source: Hinton et al. 2018, Matrix capsules with EM routing, ICLR; for heads: Gu and Feng 2019, arXiv
  *   1909.00188, Li et al. 2019, arXiv 1904.03100. */
 ATTN_DEF attn_status attn_capsules_em(attn_tensor y, attn_tensor x,

@@ -34,9 +34,11 @@ typedef struct attn_fourier_params {
  *   formula has: where a transform needs no product, 0 times NaN is left out. Other entries stay clean.
  * Errors: NULL, DTYPE, SHAPE (T or dm < 1, extents that differ, heads), STRIDE, RANGE (x_len), VALUE
  *   (form), OVERLAP, OVERFLOW, WORKSPACE, MEMORY, ISA, ENV, CTX, ALIGN; y untouched.
- * Error, measured, as a share of the root mean square of y's entry: FFT: below 1e-7 sqrt(log2(N dm)) in the
- *   root mean square, four times that at worst; GEMM: 2.5e-8 sqrt(N + dm), eight times that at worst.
- *   Angles are exact fractions of a turn.
+ * Error, measured over all small sizes, with s the root of the sum of squares of x's entry, which is the root
+ *   mean square of a complex result: FFT: below 1e-7 sqrt(log2(N dm)) s in the root mean square; of one number
+ *   below three times that of s + |y| for numbers of mean 0, of s + the largest |y| for any. GEMM: below 5e-8
+ *   sqrt(N + dm) s, and of one number likewise. Angles are exact fractions of a turn. y itself may be far
+ *   smaller than s: an odd x has y = 0.
  * Determinism: the same bits on avx2, avx512 and neon, any number of workers, and of an entry whatever
  *   the others are.
  * Cost: FFT: about 1.25 N dm log2(N dm) flops, of which only one of y[t,c] and y[-t,-c], which are equal,

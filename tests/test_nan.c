@@ -1,0 +1,159 @@
+/* tests/test_nan.c owns the promise that a NaN which a call computes and stores is the one default NaN, whatever
+ * the processor, the compiler, and the NaNs and infinities it came from. */
+
+#include "compound.h"
+
+static int poisoned; /* NaNs that were seen */
+
+static void one_nan(const void *data, int64_t n, int64_t size, const char *what) {
+  for (int64_t i = 0; i < n; i++) {
+    uint64_t bits = 0, want = size == 8 ? 0x7ff8000000000000u : 0x7fc00000u;
+    uint32_t half;
+    double x = 0;
+    if (size == 8) memcpy(&bits, (const double *)data + i, 8), memcpy(&x, &bits, 8);
+    if (size == 4) {
+      float f;
+      memcpy(&half, (const float *)data + i, 4), memcpy(&f, &half, 4), x = (double)f, bits = half;
+    }
+    if (!isnan(x)) continue;
+    poisoned++;
+    if (bits != want)
+      fail_msg("%s: number %d is the NaN %llx", what, (int)i, (unsigned long long)bits);
+  }
+}
+
+static void one_nan_in(attn_tensor t, const char *what) {
+  for (int64_t r = 0; r < t.batch * t.heads * t.len; r++) {
+    const int64_t b = r / t.len / t.heads, h = r / t.len % t.heads, i = r % t.len;
+    one_nan((const float *)t.data + b * t.stride_batch + h * t.stride_head + i * t.stride_len,
+            t.dim, 4, what);
+  }
+}
+
+static attn_tensor exact(int64_t heads, int64_t len, int64_t dim, test_rng *rng) {
+  attn_tensor t = test_tensor(ATTN_F32, TEST_BHTD, 1, heads, len, dim);
+  test_fill(t, rng, test_exact);
+  return t;
+}
+
+static attn_tensor room(int64_t heads, int64_t len, int64_t dim) {
+  attn_tensor t = test_tensor(ATTN_F32, TEST_BHTD, 1, heads, len, dim);
+  test_fill_value(t, 0);
+  return t;
+}
+
+enum { T = 70, D = 12 };
+
+static void measure(test_rng *rng) {
+  attn_probsparse_params p = {.by_samples = 1};
+  attn_ctx ctx = test_ctx();
+  attn_tensor m = room(2, T, 1);
+  attn_status status =
+      attn_probsparse_measure(m, exact(2, T, D, rng), exact(2, T, D, rng), &p, &ctx);
+  if (status != ATTN_OK) fail_msg("measure: %s", ctx.reason);
+  one_nan_in(m, "probsparse measure");
+}
+
+static void losses(test_rng *rng) {
+  static const int32_t head[2] = {0, 1};
+  const attn_target target = {.kind = ATTN_TARGET_UNIFORM};
+  const attn_target_group group = {&target, 1, head, 2};
+  double loss = 0, d[3];
+  attn_guided_params g = {.group = &group, .groups = 1};
+  attn_disagreement_params p;
+  memset(&p, 0, sizeof p);
+  g.q = p.q = exact(2, T, D, rng), g.k = p.k = exact(2, T, D, rng);
+  p.v = exact(2, T, D, rng), p.o = exact(2, T, D, rng);
+  for (int n = 0; n < 3; n++) {
+    attn_ctx ctx = test_ctx();
+    g.reduction = (attn_guided_reduction)n, p.flat = n & 1;
+    if (attn_guided_loss(&loss, &g, &ctx) != ATTN_OK) fail_msg("%s", ctx.reason);
+    one_nan(&loss, 1, 8, "guided loss");
+    if (attn_disagreement(d, &p, &ctx) != ATTN_OK) fail_msg("%s", ctx.reason);
+    one_nan(d, 3, 8, "disagreement");
+  }
+}
+
+static void average(test_rng *rng) {
+  attn_ctx ctx = test_ctx();
+  const size_t size = attn_average_state_bytes(1, D);
+  double *state = test_mem(size);
+  attn_average_params p;
+  memset(&p, 0, sizeof p);
+  attn_tensor o = room(1, 3, D);
+  assert_int_equal(attn_average_begin(state, size, 1, D, &ctx), ATTN_OK);
+  p.state = state, p.state_bytes = size;
+  for (int n = 0; n < 4; n++) {
+    if (attn_average(o, exact(1, 3, D, rng), &p, &ctx) != ATTN_OK) fail_msg("%s", ctx.reason);
+    one_nan_in(o, "average");
+    one_nan(state, (int64_t)(size / 8), 8, "state of the average");
+  }
+}
+
+static void centroids(test_rng *rng) {
+  attn_routing_params r = {.w = 20, .wk = 20};
+  for (int n = 0; n < 6; n++) {
+    attn_ctx ctx = test_ctx();
+    attn_routing_update_params u;
+    float counts[10];
+    memset(&u, 0, sizeof u);
+    attn_tensor next = room(2, 5, D);
+    u.rule = (attn_routing_rule)(n % 3), u.renorm = n / 3, u.counts = NULL;
+    for (int i = 0; i < 10; i++) counts[i] = (float)test_exact(rng);
+    if (n % 3 == 2) u.counts = counts, u.sums = exact(2, 5, D, rng);
+    attn_tensor q = exact(2, T, D, rng), k = exact(2, T, D, rng);
+    if (attn_routing_update(next, q, k, exact(2, 5, D, rng), &r, &u, &ctx) != ATTN_OK)
+      fail_msg("%s", ctx.reason);
+    one_nan_in(next, "centroids");
+    if (u.counts)
+      one_nan(counts, 10, 4, "counts of centroids"), one_nan_in(u.sums, "sums of centroids");
+  }
+}
+
+static void rows(test_rng *rng) {
+  attn_ctx ctx = test_ctx();
+  attn_sdpa_params p;
+  memset(&p, 0, sizeof p);
+  attn_tensor o = room(2, T, D), z = room(2, T, 1), q = exact(2, T, D, rng);
+  attn_tensor k = exact(2, T, D, rng), v = exact(2, T, D, rng);
+  p.lse = z, p.map = room(2, T, T);
+  for (int n = 0; n < 2; n++) { /* many queries, few */
+    if (n) p.map.data = NULL, q.len = o.len = z.len = p.lse.len = 3;
+    if (attn_sdpa(o, q, k, v, &p, &ctx) != ATTN_OK) fail_msg("%s", ctx.reason);
+    one_nan_in(o, "sdpa"), one_nan_in(z, "lse");
+    if (!n) one_nan_in(p.map, "map");
+    if (attn_linear(o, q, k, v, NULL, &ctx) != ATTN_OK && n == 0) fail_msg("%s", ctx.reason);
+    one_nan_in(o, "linear");
+  }
+  float *at = test_mem(T * sizeof *at);
+  if (attn_span_predict(at, exact(1, T, D, rng), exact(1, 1, D, rng).data, NULL, 1, 50, &ctx))
+    fail_msg("%s", ctx.reason);
+  one_nan(at, T, 4, "spans");
+}
+
+/* Every golden call, and the calls whose outputs are no rows. */
+void api_nan_is_the_one(void **state) {
+  (void)state;
+  static void (*const more[])(test_rng *) = {measure, losses, average, centroids, rows};
+  const char *name;
+  poisoned = 0;
+  for (int round = 0; round < test_count(12, 3); round++) {
+    test_rng rng = test_seed(5200 + (uint64_t)round);
+    for (int n = 0; (name = golden_compound(n, NULL, NULL)); n++, test_mem_release()) {
+      attn_tensor o, lse;
+      test_poison = round % 3 == 0 ? 997 : round % 3 == 1 ? 211 : 2003, test_drawn = 170 * round;
+      golden_compound(n, &o, &lse);
+      test_poison = 0;
+      if (strcmp(name, "losses") == 0) continue; /* the bits of doubles; see below */
+      one_nan_in(o, name);
+      one_nan_in(lse, name);
+    }
+    for (size_t n = 0; n < sizeof more / sizeof *more; n++, test_mem_release()) {
+      test_poison = 41, test_drawn = round;
+      more[n](&rng);
+      test_poison = 0;
+    }
+  }
+  test_poison = 0;
+  assert_true(poisoned > 1000);
+}
