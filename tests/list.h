@@ -301,6 +301,9 @@
   X(C2_schedule_garbage)                    \
   X(C2_schedule_render)                     \
   X(C2_schedule_work)                       \
+  X(C2_schedule_counts)                     \
+  X(C2_schedule_few_rows)                   \
+  X(C2_schedule_far)                        \
   X(C2_rejects)                             \
   X(C2_schedule_rejects)                    \
   X(C3_set)                                 \
@@ -409,6 +412,7 @@
   X(C7_longformer_padding)                  \
   X(C7_longformer_empty)                    \
   X(C7_longformer_promises)                 \
+  X(C7_longformer_schedules)                \
   X(C7_longformer_rejects)                  \
   X(C8_etc_random)                          \
   X(C8_etc_by_distance)                     \
@@ -425,18 +429,21 @@
   X(C16_tree_random)                        \
   X(C16_tree_identities)                    \
   X(C16_tree_promises)                      \
+  X(C16_tree_schedules)                     \
   X(C16_tree_rejects)                       \
   X(C17_segmented_random)                   \
   X(C17_segmented_identities)               \
   X(C17_segmented_causal)                   \
   X(C17_segmented_empty)                    \
   X(C17_segmented_promises)                 \
+  X(C17_segmented_schedules)                \
   X(C17_segmented_rejects)                  \
   X(C18_hierarchy_random)                   \
   X(C18_hierarchy_identities)               \
   X(C18_hierarchy_causal)                   \
   X(C18_hierarchy_empty)                    \
   X(C18_hierarchy_promises)                 \
+  X(C18_hierarchy_schedules)                \
   X(C18_hierarchy_rejects)                  \
   X(A1_decode_plain)                        \
   X(A1_decode_storage_types)                \
