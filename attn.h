@@ -4044,10 +4044,10 @@ typedef struct attn_sdpa_params {
  * Errors: NULL, DTYPE, SHAPE, HEADS, STRIDE, RANGE, VALUE, MASK, OVERLAP, OVERFLOW, WORKSPACE,
  *   MEMORY, ISA, ENV, CTX, ALIGN, SCALE, INDEX (ragged); outputs untouched.
  * Determinism: the same bits on avx2, avx512 and neon, for any number of workers, batch
- *   composition and division of the queries (at the same key positions) into calls of one class: up
- *   to 8 few rows a group, more few rows, many rows; with one_order = 1, into any parts. Terms and
- *   outputs that few queries are not served with (a map, relative, xl, labels, span, schedule) make
- *   a call one of many rows.
+ *   composition and division of the queries (at the same key positions) into calls of one class: with
+ *   rows = gcd(H/Hk, H/Hv) Tq, up to 16 rows; 17 to 64 with Tq <= 16; more. With one_order = 1, into any
+ *   parts. Terms and outputs that few queries are not served with (a map, relative, xl, labels, span,
+ *   schedule) make a call one of the last class.
  * Cost: 2 (dk + dv) flops a pair over the tiles that causal, window and lengths leave.
  * Source: Vaswani et al. 2017, arXiv 1706.03762; grouped heads: Shazeer 2019, arXiv 1911.02150,
  *   Ainslie et al. 2023, arXiv 2305.13245; free head width: Bhojanapalli et al. 2020, arXiv
@@ -4319,7 +4319,8 @@ ATTN_DEF attn_status attn_cache_release(attn_cache *cache, attn_sequence *sequen
  * params: as attn_sdpa, without kv_len, k_scales, v_scales, has_q_off, ragged.kv, schedule, map,
  *   relative, xl, gaussian and span (RANGE). A mask or bias has the extents [n, H, most queries, the
  *   longest sequence's tokens], each that or 1.
- * Bits: those of attn_sdpa on the same keys in one piece, whatever the pages are.
+ * Bits: those of attn_sdpa on the same keys in one piece, whatever the pages are, in a call of the same class
+ *   (attn_sdpa, Determinism; Tq is the most queries that a sequence may have here).
  * Errors: those of attn_sdpa and of a broken cache or sequence, SHAPE (n < 0), PAGE (a table entry out
  *   of range or not held), RANGE (a length past the table's room; more queries than tokens; a ring that
  *   no longer holds the window of the first query), OVERLAP (o, lse or the workspace with the cache, its
@@ -5099,7 +5100,10 @@ typedef struct attn_topk_params {
  *   S_i = the keys that mode selects,  P_ij = exp(x_ij - LSE_i) on S_i,  O_i = sum_{S_i} P_ij v_j
  *
  * Shapes, aliasing, empty rows, quantised k and v as attn_sdpa. Selection is made within the allowed
- *   set, with the numbers that the softmax gets. A score of -inf is not selected.
+ *   set. Where nothing is added to the scores but a mask, EXACT, TIES and REL with bound 0 compare the
+ *   products q.k before the scale (one of 7e-7 to 7e5; a key's score is then rounded once more): equal
+ *   products tie, so with integers ties are exact. Else scores are compared as the softmax gets them,
+ *   where equal products may differ by rounding. A score of -inf is not selected.
  * Lists: row_ptr alone says how many keys there are. With col and EXACT, edges must be at least
  *   Tq min(k, Tk) (ATTN_E_SHAPE); in the other modes at least the longest set (ATTN_E_FULL).
  *   Entries of col behind the end of a set may be written. attn_edges takes the lists, with
@@ -7974,13 +7978,13 @@ typedef struct attn_recall {
 } attn_recall;
 
 typedef struct attn_memorizing_params {
-  int64_t topk;           /* entries a query reads; 0 = 32 */
-  int raw;                /* 1: queries and keys are not normalised, the scale is 1/sqrt(dk) */
-  int normalise_v;        /* 1: values are normalised like keys, in the memory and the segment */
-  int joint;              /* 1: one softmax over memory and segment, without a gate */
-  int bypass_empty;       /* 1: with an empty memory o is the local attention */
-  const float *b_g;       /* [H] gate logits; null = 0 */
-  const float *tau;       /* [H] scale |tau| of normalised scores; null = 1; absent with raw */
+  int64_t topk;     /* entries a query reads; 0 = 32 */
+  int raw;          /* 1: queries and keys are not normalised, the scale is 1/sqrt(dk) */
+  int normalise_v;  /* 1: values are normalised like keys: in the memory, the segment and xl_v */
+  int joint;        /* 1: one softmax over memory and segment, without a gate */
+  int bypass_empty; /* 1: with an empty memory o is the local attention */
+  const float *b_g; /* [H] gate logits; null = 0 */
+  const float *tau; /* [H] scale |tau| of normalised scores; null = 1; absent with raw */
   attn_tensor xl_k, xl_v; /* optional [B,Hk,M,dk], [B,Hv,M,dv]: keys and values in front of k, v */
 } attn_memorizing_params;
 
@@ -14152,11 +14156,13 @@ typedef struct attn_choice_calls_ {
 typedef struct attn_choice_ {
   const attn_choice_calls_ *on;
   attn_topk_mode mode;
-  int stage;        /* what a pass over the tiles does */
-  int values;       /* 0: only the selection is wanted */
-  int at_once;      /* COLLECT attends to the lists that are complete */
-  int64_t k;        /* length of a list; TIES: one more than asked for; 0: bounds alone */
-  float bound;      /* score units */
+  int stage;   /* what a pass over the tiles does */
+  int values;  /* 0: only the selection is wanted */
+  int at_once; /* COLLECT attends to the lists that are complete */
+  int64_t k;   /* length of a list; TIES: one more than asked for; 0: bounds alone */
+  float bound; /* score units */
+  float
+      factor; /* 0, or what scores are multiplied by when they are there: equal products stay equal */
   int64_t *row_ptr; /* out, see attn_topk_params */
   int32_t *col;
   int64_t edges;
@@ -27346,12 +27352,22 @@ ATTN_FUNC_ int attn_choose_run_(attn_tile_ *t, const attn_block_ *b, int32_t *co
   return any;
 }
 
+/* Multiplies scores that are products still: entries from .. to of some groups. */
+ATTN_FUNC_ void attn_choose_scale_(attn_tile_ *t, int from, int to, int g0, int g1) {
+  const float factor = t->a->choice->factor;
+  float by[ATTN_TILE_];
+  if (factor == 0.0f || from >= to) return;
+  for (int r = 0; r < ATTN_TILE_; r++) by[r] = factor;
+  attn_on_(tile, t->a->table)->scale_block(t->w.s + from * ATTN_TILE_, to - from, g0, g1, by);
+}
+
 /* The maximum of each row so far, and none of this block. */
 ATTN_FUNC_ int attn_choose_most_(attn_tile_ *t) {
   const attn_choice_ *c = t->a->choice;
   const int most = c->mode == ATTN_TOPK_REL && attn_choice_collects_(c);
+  const float by = c->factor == 0.0f ? 1.0f : c->factor;
   for (int r = 0; r < ATTN_TILE_; r++) {
-    if (most && t->top[r] > t->m[r]) t->m[r] = t->top[r];
+    if (most && t->top[r] * by > t->m[r]) t->m[r] = t->top[r] * by;
     t->top[r] = -INFINITY;
   }
   return most;
@@ -27361,16 +27377,21 @@ ATTN_FUNC_ int attn_choose_most_(attn_tile_ *t) {
 ATTN_FUNC_ int attn_choose_block_(attn_tile_ *t, attn_block_ *b) {
   int any = 0;
   if (attn_choose_most_(t)) return 0;
-  if (b->whole) return attn_choose_run_(t, b, NULL, 0, b->n, 0, t->groups);
-  for (int g = 0; g < t->groups; g++)
+  for (int g = 0; !b->whole && g < t->groups; g++) {
+    attn_choose_scale_(t, b->first[g], b->end[g], g, g + 1);
     any |= attn_choose_run_(t, b, NULL, b->first[g], b->end[g], g, g + 1);
-  return any;
+  }
+  if (!b->whole) return any;
+  attn_choose_scale_(t, 0, b->n, 0, t->groups);
+  return attn_choose_run_(t, b, NULL, 0, b->n, 0, t->groups);
 }
 
 /* The same of lists of keys; those that are left out become -1. */
 ATTN_FUNC_ int attn_choose_lists_(attn_tile_ *t, int32_t *const *index, const int *count,
                                   int most) {
-  if (attn_choose_most_(t) || !attn_choose_run_(t, NULL, index, 0, most, 0, t->groups)) return 0;
+  if (attn_choose_most_(t)) return 0;
+  attn_choose_scale_(t, 0, most, 0, t->groups);
+  if (!attn_choose_run_(t, NULL, index, 0, most, 0, t->groups)) return 0;
   for (int r = 0; r < t->n; r++)
     for (int e = 0; e < count[r]; e++)
       if (t->w.s[e * ATTN_TILE_ + r] == -INFINITY) index[r][e] = -1;
@@ -27637,6 +27658,11 @@ ATTN_COLD_ int attn_choice_plan_(attn_error_ *e, attn_softmax_ *a, attn_choice_ 
     c->mode = ATTN_TOPK_ABS, c->bound = -INFINITY; /* all keys */
   else if (best)
     c->k = p->k + (p->mode == ATTN_TOPK_TIES);
+  /* Nothing is added to the products: they are compared as they are, not with the scale in the queries,
+   * whose roundings would tell equal ones apart. */
+  const int ties = c->mode == ATTN_TOPK_REL ? p->bound == 0.0f : c->mode != ATTN_TOPK_ABS;
+  if (ties && !(a->terms & ~ATTN_TERM_MASK_) && a->scale_hi > 1e-6f && a->scale_hi < 1e6f)
+    c->factor = a->scale_hi, a->scale_hi = 1.0f, a->scale_lo = FLT_MIN;
   return 1;
 }
 

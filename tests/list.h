@@ -841,6 +841,7 @@
   X(D1_topk_schedules)                      \
   X(D1_topk_ties)                           \
   X(D1_topk_ties_of_phases)                 \
+  X(D1_topk_ties_of_integers)               \
   X(D1_topk_all)                            \
   X(D1_topk_one)                            \
   X(D1_topk_empty)                          \
