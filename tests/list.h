@@ -77,6 +77,9 @@
   X(A2_causal)                              \
   X(A2_causal_offset)                       \
   X(A2_window)                              \
+  X(A2_bits_from_anywhere)                  \
+  X(A2_bits_end)                            \
+  X(A2_strides_of_one)                      \
   X(A2_huge_offset_and_window)              \
   X(A2_boolean_mask)                        \
   X(A2_bit_mask)                            \
@@ -455,6 +458,7 @@
   X(A1_decode_all_combined)                 \
   X(A1_decode_every_type)                   \
   X(A1_decode_lengths)                      \
+  X(A1_decode_edges)                        \
   X(A1_decode_widths)                       \
   X(A5_decode_groups)                       \
   X(A1_decode_empty_rows)                   \
