@@ -195,6 +195,7 @@
   X(B8_inside)                              \
   X(B8_equals_alibi_and_parabola)           \
   X(B8_reject_is_exact)                     \
+  X(B10_xl_covers_lengths)                  \
   X(B8_far_away)                            \
   X(B8_t5_matches_oracle)                   \
   X(B8_t5_equals_toeplitz)                  \

@@ -9,8 +9,8 @@ test fails.
 
 A mutant is compiled small, at -O1, for the scalar tier and avx2, linked with the objects of the tests
 (make build/tests/native/runner makes them) and run on one tier. It is killed by a test that fails or does
-not end, or by the compiler; whoever survives is printed, and at the end the counts. Everything lands in
-build/mutate; nothing here is part of make test.
+not end; one that does not compile is no mutant and is not counted. Everything lands in build/mutate; nothing
+here is part of make test.
 """
 
 import argparse
@@ -56,12 +56,15 @@ def candidates(only):
         for path in sorted(pathlib.Path("attn", room).rglob("*.h")):
             if not fnmatch.fnmatch(str(path)[len("attn/"):], only):
                 continue
-            comment = False
+            comment, begins = False, True  # a line that begins a statement
             for number, line in enumerate(path.read_text().splitlines()):
                 inside, comment = comment, "/*" in line and "*/" not in line or (
                     comment and "*/" not in line)
                 text = "" if inside else code(line)
+                whole, begins = begins, line.split("/*")[0].rstrip().endswith((";", "{", "}", ":"))
                 for pattern, to in CHANGES:
+                    if pattern.startswith("^") and not (whole and text.endswith(";")):
+                        continue
                     for found in re.finditer(pattern, text) if text else ():
                         after = text[:found.start()] + found.expand(to) + text[found.end():] \
                             if isinstance(to, str) else \
@@ -88,7 +91,7 @@ def verdict(path, text, wanted):
         sys.exit("attn/amalgamate failed")
     (WORK / "attn.c").write_text('#define ATTN_IMPLEMENTATION\n#include "attn.h"\n')
     if run([wanted.cc, *SMALL, "-I.", "-c", "-o", "attn0.o", "attn.c"], 600, cwd=WORK) != 0:
-        return "the compiler"
+        return "no mutant"
     hooks = ["--redefine-sym", "malloc=hook_malloc", "--redefine-sym", "free=hook_free"]
     objects = [str(o) for o in sorted(pathlib.Path(wanted.objects).rglob("*.o"))
                if o.name != "attn.o"]
@@ -135,13 +138,14 @@ def main():
             lines[number] = after + "\n"
             mutants.append((path, "".join(lines), f"{number + 1}: {line.strip()} -> {after.strip()}"))
     WORK.mkdir(parents=True, exist_ok=True)
-    killed = 0
+    killed = tried = 0
     for path, text, what in mutants:
         end = "" if wanted.list else verdict(path, text, wanted)
-        killed += end != "survives"
+        tried += end != "no mutant"
+        killed += end not in ("survives", "no mutant")
         print(f"{end:12} {path}:{what}", flush=True)
     if not wanted.list:
-        print(f"{killed} of {len(mutants)} killed")
+        print(f"{killed} of {tried} killed")
 
 
 main()
