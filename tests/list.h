@@ -174,6 +174,7 @@
   X(B3_nan_in_tables)                       \
   X(B3_forbidden_garbage)                   \
   X(B4_matches_oracle)                      \
+  X(B4_xl_covers_lengths)                   \
   X(B4_memory)                              \
   X(B4_memory_continues)                    \
   X(B4_zero_tables_equal_plain)             \
@@ -195,7 +196,6 @@
   X(B8_inside)                              \
   X(B8_equals_alibi_and_parabola)           \
   X(B8_reject_is_exact)                     \
-  X(B10_xl_covers_lengths)                  \
   X(B8_far_away)                            \
   X(B8_t5_matches_oracle)                   \
   X(B8_t5_equals_toeplitz)                  \

@@ -211,7 +211,7 @@ void B8_equals_alibi_and_parabola(void **state) {
 }
 
 /* The table of Transformer-XL may just cover what the lengths leave; one row less is refused. */
-void B10_xl_covers_lengths(void **state) {
+void B4_xl_covers_lengths(void **state) {
   (void)state;
   test_rng rng = test_seed(3811);
   static int32_t keys[2] = {40, 50}, queries[2] = {9, 30}, none[2] = {0, 0};
