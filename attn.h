@@ -3683,20 +3683,21 @@ typedef attn_rectangle (*attn_rectangle_fn)(void *user, int64_t head, int64_t i0
  * Each constructor says which fields it uses. */
 typedef struct attn_pattern {
   attn_pattern_kind kind;
-  int causal;                /* any kind: only pairs with j <= p_i (draws: candidates too) */
-  int64_t left, right;       /* keys or steps behind and ahead; -1 = any number */
-  int64_t step;              /* dilation or stride */
-  int64_t block;             /* block length */
-  int64_t before, after;     /* blocks or positions beside the own block */
-  int64_t first, last;       /* global blocks at the start and at the end; first extra tokens */
-  int64_t count;             /* draws; columns of a block; nodes per level; number of blocks */
-  uint64_t seed;             /* of the draws */
-  const int32_t *index;      /* global keys, permutation, offsets, assignment or shape */
-  int64_t indices;           /* how many */
-  const int32_t *queries;    /* global query rows; null = those whose position is a global key */
-  int64_t query_count;       /* how many */
-  int no_rows, no_columns;   /* GLOBAL: leave out rows, columns */
-  int no_ring;               /* RING, STAR: cut at the ends instead */
+  int causal;              /* any kind: only pairs with j <= p_i. Draws, also those of the parts of
+                              * a union, intersection or difference: candidates are earlier keys */
+  int64_t left, right;     /* keys or steps behind and ahead; -1 = any number */
+  int64_t step;            /* dilation or stride */
+  int64_t block;           /* block length */
+  int64_t before, after;   /* blocks or positions beside the own block */
+  int64_t first, last;     /* global blocks at the start and at the end; first extra tokens */
+  int64_t count;           /* draws; columns of a block; nodes per level; number of blocks */
+  uint64_t seed;           /* of the draws */
+  const int32_t *index;    /* global keys, permutation, offsets, assignment or shape */
+  int64_t indices;         /* how many */
+  const int32_t *queries;  /* global query rows; null = those whose position is a global key */
+  int64_t query_count;     /* how many */
+  int no_rows, no_columns; /* GLOBAL: leave out rows, columns */
+  int no_ring;             /* RING, STAR: cut at the ends instead */
   int overlap, include_self; /* TREE */
   int64_t axis;              /* AXIAL; -1 = the union of all */
   int64_t layer, sub_blocks; /* SPARSE_*: INTERLEAVE's layer; FIXED: sub-blocks in use, 0 = 1 */
@@ -3717,7 +3718,9 @@ typedef struct attn_pattern {
 } attn_pattern;
 
 /* A pattern made ready for given lengths: a plain block of bytes without pointers, which may be
- * written to a file, read back (attn_schedule_open) and shared by threads. */
+ * written to a file, read back (attn_schedule_open) and shared by threads. It remembers its pattern by a
+ * hash of all fields and of what the arrays hold (of a predicate: that it is one), by which a mechanism
+ * that wants the schedule of one pattern refuses that of another. */
 typedef struct attn_schedule {
   const void *data;
   size_t size;
@@ -3848,11 +3851,12 @@ typedef struct attn_schedule_params {
 typedef struct attn_schedule_info {
   int64_t heads, q_len, k_len, q_off;
   int64_t pairs;    /* allowed pairs, exactly */
-  int64_t computed; /* pairs the tiles compute, allowed or not */
+  int64_t computed; /* pairs the tiles compute, allowed or not: report.pairs of attn_sdpa at B = 1
+                     * where nothing else forbids or skips a key */
   int64_t tiles;    /* tiles of up to 64 queries */
   int64_t full;     /* runs of keys that every query of a tile sees */
   int64_t partial;  /* runs of keys that some queries of a tile see */
-  int64_t lists;    /* tiles whose rows have key lists of their own */
+  int64_t lists;    /* tiles whose rows go through their keys one by one */
   int64_t phases;   /* parts of the rows' key sets that are computed one after another */
   int64_t bytes;
 } attn_schedule_info;
@@ -3860,8 +3864,8 @@ typedef struct attn_schedule_info {
 /* Builds the schedule of a pattern for these lengths.
  *
  * Memory: the schedule in params->memory or from ATTN_MALLOC, O(tiles + runs of keys) and, for
- *   scattered keys, O(pairs); while building, ATTN_MALLOC is asked for O(k_len) more. Free it with
- *   attn_schedule_free. Patterns that do not differ between heads are stored once.
+ *   scattered keys, O(pairs); while building, ATTN_MALLOC is asked for as much again, never for
+ *   O(k_len) as such. Free it with attn_schedule_free. Patterns that do not differ between heads are stored once.
  * Errors: NULL, SHAPE, HEADS (PER_HEAD of another length), RANGE, VALUE, INDEX (lists out of range,
  *   out of order, doubled), PATTERN (unknown kind, too deep, too many parts), OVERFLOW, WORKSPACE
  *   (memory too small: attn_schedule_bytes), MEMORY, ALIGN, CTX, ISA, ENV. *schedule is then
@@ -4103,10 +4107,10 @@ typedef struct attn_sdpa_params {
  * Errors: NULL, DTYPE, SHAPE, HEADS, STRIDE, RANGE, VALUE, MASK, OVERLAP, OVERFLOW, WORKSPACE,
  *   MEMORY, ISA, ENV, CTX, ALIGN, SCALE, INDEX (ragged); outputs untouched.
  * Determinism: the same bits on avx2, avx512 and neon, for any number of workers, batch
- *   composition and division of the queries (at the same key positions) into calls of one class: up
- *   to 8 few rows a group, more few rows, many rows; with one_order = 1, into any parts. Terms and
- *   outputs that few queries are not served with (a map, relative, xl, labels, span, schedule) make
- *   a call one of many rows.
+ *   composition and division of the queries (at the same key positions) into calls of one class: with
+ *   rows = gcd(H/Hk, H/Hv) Tq, up to 16 rows; 17 to 64 with Tq <= 16; more. With one_order = 1, into any
+ *   parts. Terms and outputs that few queries are not served with (a map, relative, xl, labels, span,
+ *   schedule) make a call one of the last class.
  * Cost: 2 (dk + dv) flops a pair over the tiles that causal, window and lengths leave.
  * Source: Vaswani et al. 2017, arXiv 1706.03762; grouped heads: Shazeer 2019, arXiv 1911.02150,
  *   Ainslie et al. 2023, arXiv 2305.13245; free head width: Bhojanapalli et al. 2020, arXiv
@@ -4378,7 +4382,8 @@ ATTN_DEF attn_status attn_cache_release(attn_cache *cache, attn_sequence *sequen
  * params: as attn_sdpa, without kv_len, k_scales, v_scales, has_q_off, ragged.kv, schedule, map,
  *   relative, xl, gaussian and span (RANGE). A mask or bias has the extents [n, H, most queries, the
  *   longest sequence's tokens], each that or 1.
- * Bits: those of attn_sdpa on the same keys in one piece, whatever the pages are.
+ * Bits: those of attn_sdpa on the same keys in one piece, whatever the pages are, in a call of the same class
+ *   (attn_sdpa, Determinism; Tq is the most queries that a sequence may have here).
  * Errors: those of attn_sdpa and of a broken cache or sequence, SHAPE (n < 0), PAGE (a table entry out
  *   of range or not held), RANGE (a length past the table's room; more queries than tokens; a ring that
  *   no longer holds the window of the first query), OVERLAP (o, lse or the workspace with the cache, its
@@ -5009,8 +5014,9 @@ typedef struct attn_tree_params {
   int64_t clip;      /* levels from this one on share labels; 0 = none do; ATTN_TREE_ONE_LEVEL */
   attn_tensor table; /* optional [1, 1 or H, (2k+1)(clip+1) or more, dk] f32, added to keys */
   float scale;
-  attn_tensor lse;               /* out, optional: [B,H,N,1] */
-  const attn_schedule *schedule; /* optional, of attn_pattern_tree with the same fields */
+  attn_tensor lse; /* out, optional: [B,H,N,1] */
+  const attn_schedule
+      *schedule; /* optional, of attn_pattern_tree with the same fields; another: SCHEDULE */
 } attn_tree_params;
 
 /* Nodes of the binary tree over T tokens: levels of T, ceil(T/2), .. 1 nodes; node m of a level
@@ -5076,8 +5082,9 @@ typedef struct attn_segmented_params {
   int concat;           /* 0: o = y + gain u; 1: o = [y ; u] */
   float gain;           /* 0 = 1, ATTN_ZERO = 0 */
   float scale;
-  attn_tensor lse;               /* out, optional: [B,H,T,1], of the segments */
-  const attn_schedule *schedule; /* optional, of attn_pattern_segments, or _blocks(length, 0, 0) */
+  attn_tensor lse; /* out, optional: [B,H,T,1], of the segments */
+  const attn_schedule *
+      schedule; /* optional: of attn_pattern_segments(offsets), without offsets of _blocks(length, 0, 0) */
 } attn_segmented_params;
 
 /* Attention inside segments, then optionally an exchange between them.
@@ -5156,7 +5163,10 @@ typedef struct attn_topk_params {
  *   S_i = the keys that mode selects,  P_ij = exp(x_ij - LSE_i) on S_i,  O_i = sum_{S_i} P_ij v_j
  *
  * Shapes, aliasing, empty rows, quantised k and v as attn_sdpa. Selection is made within the allowed
- *   set, with the numbers that the softmax gets. A score of -inf is not selected.
+ *   set. Where nothing is added to the scores but a mask, EXACT, TIES and REL with bound 0 compare the
+ *   products q.k before the scale (one of 7e-7 to 7e5; a key's score is then rounded once more): equal
+ *   products tie, so with integers ties are exact. Else scores are compared as the softmax gets them,
+ *   where equal products may differ by rounding. A score of -inf is not selected.
  * Lists: row_ptr alone says how many keys there are. With col and EXACT, edges must be at least
  *   Tq min(k, Tk) (ATTN_E_SHAPE); in the other modes at least the longest set (ATTN_E_FULL).
  *   Entries of col behind the end of a set may be written. attn_edges takes the lists, with
@@ -8045,13 +8055,13 @@ typedef struct attn_recall {
 } attn_recall;
 
 typedef struct attn_memorizing_params {
-  int64_t topk;           /* entries a query reads; 0 = 32 */
-  int raw;                /* 1: queries and keys are not normalised, the scale is 1/sqrt(dk) */
-  int normalise_v;        /* 1: values are normalised like keys, in the memory and the segment */
-  int joint;              /* 1: one softmax over memory and segment, without a gate */
-  int bypass_empty;       /* 1: with an empty memory o is the local attention */
-  const float *b_g;       /* [H] gate logits; null = 0 */
-  const float *tau;       /* [H] scale |tau| of normalised scores; null = 1; absent with raw */
+  int64_t topk;     /* entries a query reads; 0 = 32 */
+  int raw;          /* 1: queries and keys are not normalised, the scale is 1/sqrt(dk) */
+  int normalise_v;  /* 1: values are normalised like keys: in the memory, the segment and xl_v */
+  int joint;        /* 1: one softmax over memory and segment, without a gate */
+  int bypass_empty; /* 1: with an empty memory o is the local attention */
+  const float *b_g; /* [H] gate logits; null = 0 */
+  const float *tau; /* [H] scale |tau| of normalised scores; null = 1; absent with raw */
   attn_tensor xl_k, xl_v; /* optional [B,Hk,M,dk], [B,Hv,M,dv]: keys and values in front of k, v */
 } attn_memorizing_params;
 
@@ -11674,10 +11684,11 @@ ATTN_FUNC_ void attn_sincos_(double phi, double *sine, double *cosine) {
  * either has runs of keys, each with the set of rows that see it, or a list of keys for each row.
  */
 
-#define ATTN_PLAN_MAGIC_ 0x3148435354545441u /* "ATTSCH1" and the byte order */
+#define ATTN_PLAN_MAGIC_ 0x3248435354545441u /* "ATTSCH2" and the byte order */
 
 typedef struct attn_plan_ {
   uint64_t magic;
+  uint64_t identity; /* of the pattern */
   int64_t bytes;
   int64_t heads, q_len, k_len, q_off;
   int64_t variants;                /* different sets of tiles */
@@ -11694,10 +11705,12 @@ typedef struct attn_plan_ {
 } attn_plan_;
 
 typedef struct attn_plan_tile_ {
-  int32_t n;     /* rows, 1 .. ATTN_TILE_ */
-  int32_t step;  /* distance between the keys of a run, or 0: lists */
-  int64_t row;   /* its rows are row[row .. row + n), ascending */
-  int64_t at;    /* step > 0: run[at .. at + count); step = 0: key[at .. at + n] are n + 1 offsets
+  int32_t n; /* rows, 1 .. ATTN_TILE_ */
+  int32_t
+      step;    /* distance between the keys of a run; 0: lists; negative: runs, less often many than
+                  * long, that are computed as lists */
+  int64_t row; /* its rows are row[row .. row + n), ascending */
+  int64_t at;  /* runs: run[at .. at + count); step = 0: key[at .. at + n] are n + 1 offsets
                  * into the keys that follow them, the first 0; row r sees those from its own
                  * offset to the next, ascending */
   int64_t count; /* runs, or keys of all lists */
@@ -11859,6 +11872,102 @@ ATTN_COLD_ void attn_permutation_(int32_t *a, uint64_t s, int64_t n) {
   }
 }
 /* <<< attn/engine/random.h */
+/* >>> attn/engine/draw.h */
+/* engine/draw.h owns lists of whole numbers that grow, are drawn and are sorted: what a schedule is built
+ * from takes memory by what it holds, not by the length of a sequence. */
+
+ATTN_INLINE_ int64_t attn_min64_(int64_t a, int64_t b) { return a < b ? a : b; }
+ATTN_INLINE_ int64_t attn_max64_(int64_t a, int64_t b) { return a > b ? a : b; }
+/* floor(a / b) and ceil(a / b), b > 0 */
+ATTN_INLINE_ int64_t attn_floor_(int64_t a, int64_t b) { return a / b - (a % b < 0); }
+ATTN_INLINE_ int64_t attn_ceil_(int64_t a, int64_t b) { return a / b + (a % b > 0); }
+
+/* Makes room for `need` elements, keeping the first `used`. 0 = no memory. */
+ATTN_COLD_ int attn_room_(void **data, int64_t *capacity, int64_t used, int64_t need,
+                          int64_t size) {
+  if (need <= *capacity) return 1;
+  const int64_t to = attn_max64_(attn_max64_(need, 256), attn_mul_(*capacity, 2));
+  const int64_t bytes = attn_mul_(to, size);
+  if ((uint64_t)bytes > SIZE_MAX / 2) return 0;
+  void *wide = ATTN_MALLOC((size_t)bytes);
+  if (!wide) return 0;
+  if (used) memcpy(wide, *data, (size_t)(used * size));
+  if (*data) ATTN_FREE(*data);
+  *data = wide, *capacity = to;
+  return 1;
+}
+
+/* Distinct numbers, 0 <= x < 2^31, ascending. */
+typedef struct attn_drawn_ {
+  int32_t *list, *aside; /* aside: for sorting, and a table of what is drawn already */
+  int64_t count, room, aside_room;
+} attn_drawn_;
+
+/* Room for n numbers and a table of `table`. 0 = no memory. */
+ATTN_COLD_ int attn_drawn_room_(attn_drawn_ *d, int64_t n, int64_t table) {
+  void *a = d->list, *b = d->aside;
+  const int fits = attn_room_(&a, &d->room, 0, n, sizeof *d->list) &&
+                   attn_room_(&b, &d->aside_room, 0, attn_max64_(n, table), sizeof *d->aside);
+  d->list = (int32_t *)a, d->aside = (int32_t *)b, d->count = 0;
+  return fits;
+}
+
+/* Ascending order, by bytes from the lowest on; few numbers are put in place one by one. */
+ATTN_COLD_ void attn_drawn_sort_(attn_drawn_ *d) {
+  const int64_t n = d->count, few = 32;
+  uint32_t any = 0;
+  for (int64_t k = 1; n <= few && k < n; k++) {
+    const int32_t x = d->list[k];
+    int64_t at = k;
+    for (; at > 0 && d->list[at - 1] > x; at--) d->list[at] = d->list[at - 1];
+    d->list[at] = x;
+  }
+  if (n <= few) return;
+  for (int64_t k = 0; k < n; k++) any |= (uint32_t)d->list[k];
+  for (int s = 0; s < 32 && any >> s; s += 8) {
+    int64_t start[257] = {0};
+    for (int64_t k = 0; k < n; k++) start[((uint32_t)d->list[k] >> s & 255) + 1]++;
+    for (int k = 0; k < 256; k++) start[k + 1] += start[k];
+    for (int64_t k = 0; k < n; k++) d->aside[start[(uint32_t)d->list[k] >> s & 255]++] = d->list[k];
+    int32_t *list = d->list;
+    const int64_t room = d->room;
+    d->list = d->aside, d->aside = list, d->room = d->aside_room, d->aside_room = room;
+  }
+}
+
+/* A sorted copy of a list. 0 = no memory. */
+ATTN_COLD_ int attn_drawn_copy_(attn_drawn_ *d, const int32_t *a, int64_t n) {
+  if (!attn_drawn_room_(d, n, 0)) return 0;
+  if (n > 0) memcpy(d->list, a, (size_t)n * sizeof *a);
+  d->count = n;
+  attn_drawn_sort_(d);
+  return 1;
+}
+
+/* The place of x in a table of size + 1 (a power of two): its own, or a free one. */
+ATTN_INLINE_ uint64_t attn_drawn_place_(const int32_t *table, uint64_t size, int64_t x) {
+  uint64_t at = (uint64_t)x * 0x9E3779B97F4A7C15u >> 32 & size;
+  while (table[at] >= 0 && table[at] != x) at = (at + 1) & size;
+  return at;
+}
+
+/* r < n distinct numbers of [0, n), those of attn_sample_. 0 = no memory. */
+ATTN_COLD_ int attn_draw_(attn_drawn_ *d, uint64_t s, int64_t n, int64_t r) {
+  int64_t size = 4;
+  while (size < 2 * r) size *= 2;
+  if (!attn_drawn_room_(d, r, size)) return 0;
+  memset(d->aside, 0xff, (size_t)size * sizeof *d->aside);
+  for (int64_t t = n - r; t < n; t++) {
+    const int64_t u = attn_bounded_(&s, t + 1);
+    uint64_t at = attn_drawn_place_(d->aside, (uint64_t)size - 1, u);
+    const int64_t x = d->aside[at] < 0 ? u : t;
+    if (x == t) at = attn_drawn_place_(d->aside, (uint64_t)size - 1, t);
+    d->aside[at] = d->list[d->count++] = (int32_t)x;
+  }
+  attn_drawn_sort_(d);
+  return 1;
+}
+/* <<< attn/engine/draw.h */
 /* >>> attn/engine/normal.h */
 /* engine/normal.h owns reproducible random numbers: integers below a bound and normals as functions of
  * (seed, stream, n), and rows of orthogonal matrices made of them. The same on every machine. */
@@ -12029,37 +12138,21 @@ typedef struct attn_runs_ {
 
 enum { ATTN_DEPTH_ = 32, ATTN_PARTS_ = 1024, ATTN_LISTS_ = 4 * ATTN_DEPTH_ };
 
-/* What sees: the nodes, and memory for toggles and runs. */
+/* From this key on these lanes begin to see, or cease. */
+typedef struct attn_toggle_ {
+  int64_t key;
+  uint64_t lanes;
+} attn_toggle_;
+
+/* What sees: the nodes, and memory for toggles, drawn numbers and runs. */
 typedef struct attn_sight_ {
   const attn_node_ *node;
-  uint64_t *toggle; /* [longest side + 1], 0 between sweeps */
-  attn_marks_ touched;
-  attn_marks_ drawn; /* a set of keys, empty between uses */
-  int64_t lo, hi;    /* the touched range */
-  int64_t toggles;
+  attn_toggle_ *toggle, *spare; /* two of the same size: sorting goes from one to the other */
+  int64_t toggles, room, spare_room;
+  attn_drawn_ drawn;
+  int full;                     /* 1: memory was missing since the last sweep */
   attn_runs_ runs[ATTN_LISTS_]; /* one per depth of the tree, and a spare */
 } attn_sight_;
-
-ATTN_INLINE_ int64_t attn_min64_(int64_t a, int64_t b) { return a < b ? a : b; }
-ATTN_INLINE_ int64_t attn_max64_(int64_t a, int64_t b) { return a > b ? a : b; }
-/* floor(a / b) and ceil(a / b), b > 0 */
-ATTN_INLINE_ int64_t attn_floor_(int64_t a, int64_t b) { return a / b - (a % b < 0); }
-ATTN_INLINE_ int64_t attn_ceil_(int64_t a, int64_t b) { return a / b + (a % b > 0); }
-
-/* Makes room for `need` elements, keeping the first `used`. 0 = no memory. */
-ATTN_COLD_ int attn_room_(void **data, int64_t *capacity, int64_t used, int64_t need,
-                          int64_t size) {
-  if (need <= *capacity) return 1;
-  const int64_t to = attn_max64_(attn_max64_(need, 256), attn_mul_(*capacity, 2));
-  const int64_t bytes = attn_mul_(to, size);
-  if ((uint64_t)bytes > SIZE_MAX / 2) return 0;
-  void *wide = ATTN_MALLOC((size_t)bytes);
-  if (!wide) return 0;
-  if (used) memcpy(wide, *data, (size_t)(used * size));
-  if (*data) ATTN_FREE(*data);
-  *data = wide, *capacity = to;
-  return 1;
-}
 
 ATTN_COLD_ int attn_runs_room_(attn_runs_ *r, int64_t more) {
   void *data = r->run;
@@ -12089,14 +12182,41 @@ ATTN_INLINE_ int attn_run_add_(attn_runs_ *r, int64_t key, int64_t n, uint64_t l
   return 1;
 }
 
+ATTN_COLD_ int attn_toggle_room_(attn_sight_ *s) {
+  void *a = s->toggle, *b = s->spare;
+  const int fits = attn_room_(&a, &s->room, s->toggles, s->toggles + 2, sizeof *s->toggle) &&
+                   attn_room_(&b, &s->spare_room, 0, s->room, sizeof *s->toggle);
+  s->toggle = (attn_toggle_ *)a, s->spare = (attn_toggle_ *)b;
+  s->full |= !fits;
+  return fits;
+}
+
 /* lanes see the ordinals lo .. hi - 1, or see them no longer */
-ATTN_INLINE_ void attn_toggle_(attn_sight_ *s, uint64_t lanes, int64_t lo, int64_t hi) {
-  if (lo >= hi) return;
-  s->toggle[lo] ^= lanes, s->toggle[hi] ^= lanes;
-  attn_mark_(&s->touched, lo), attn_mark_(&s->touched, hi);
-  if (lo < s->lo) s->lo = lo;
-  if (hi > s->hi) s->hi = hi;
+ATTN_INLINE_ void attn_put_toggles_(attn_sight_ *s, uint64_t lanes, int64_t lo, int64_t hi) {
+  if (lo >= hi || (s->toggles + 2 > s->spare_room && !attn_toggle_room_(s))) return;
+  attn_toggle_ *x = &s->toggle[s->toggles];
+  x[0].key = lo, x[1].key = hi, x[0].lanes = x[1].lanes = lanes;
   s->toggles += 2;
+}
+
+/* Sorts by keys: stretches that ascend already are merged, two by two. */
+ATTN_COLD_ void attn_sort_toggles_(attn_sight_ *s) {
+  const int64_t n = s->toggles;
+  while (n > 1) {
+    const attn_toggle_ *a = s->toggle;
+    for (int64_t at = 0, mid, end; at < n; at = end) {
+      attn_toggle_ *to = s->spare + at;
+      for (mid = at + 1; mid < n && a[mid - 1].key <= a[mid].key;) mid++;
+      if (at == 0 && mid == n) return;
+      for (end = mid + 1; end < n && a[end - 1].key <= a[end].key;) end++;
+      if (end > n) end = n;
+      for (int64_t x = at, y = mid; x < mid || y < end;)
+        *to++ = y == end || (x < mid && a[x].key <= a[y].key) ? a[x++] : a[y++];
+    }
+    s->toggle = s->spare, s->spare = (attn_toggle_ *)(uintptr_t)a;
+    const int64_t room = s->room;
+    s->room = s->spare_room, s->spare_room = room;
+  }
 }
 
 /* The same for keys, which must lie in 0 .. k_len. */
@@ -12106,7 +12226,7 @@ ATTN_INLINE_ void attn_toggle_keys_(attn_sight_ *s, const attn_rows_ *t, uint64_
     lo = (lo - t->first + t->step - 1) / t->step;
     hi = (hi - t->first + t->step - 1) / t->step;
   }
-  attn_toggle_(s, lanes, lo, hi);
+  attn_put_toggles_(s, lanes, lo, hi);
 }
 
 /* The keys lo .. hi - 1, wherever they lie; with cut no lane sees past its position. */
@@ -12132,36 +12252,27 @@ ATTN_COLD_ int attn_sweep_(attn_sight_ *s, attn_runs_ *out) {
   uint64_t lanes = 0;
   int64_t from = 0;
   out->count = 0;
-  const int fits = attn_runs_room_(out, s->toggles);
-  for (int64_t w = s->lo >> 12; w <= s->hi >> 12; w++) {
-    uint64_t words = s->touched.words[w];
-    for (s->touched.words[w] = 0; words; words &= words - 1) {
-      const int64_t b = w * 64 + attn_lowest_(words);
-      uint64_t bits = s->touched.bits[b];
-      for (s->touched.bits[b] = 0; bits; bits &= bits - 1) {
-        const int64_t key = b * 64 + attn_lowest_(bits);
-        const uint64_t change = s->toggle[key];
-        s->toggle[key] = 0;
-        if (!change) continue;
-        if (lanes && fits) attn_run_put_(out, from, key - from, lanes);
-        lanes ^= change, from = key;
-      }
-    }
+  const int fits = !s->full && attn_runs_room_(out, s->toggles);
+  attn_sort_toggles_(s);
+  for (int64_t k = 0; k < s->toggles && fits;) {
+    const int64_t key = s->toggle[k].key;
+    uint64_t change = 0;
+    for (; k < s->toggles && s->toggle[k].key == key; k++) change ^= s->toggle[k].lanes;
+    if (!change) continue;
+    if (lanes) attn_run_put_(out, from, key - from, lanes);
+    lanes ^= change, from = key;
   }
-  s->lo = INT64_MAX, s->hi = -1, s->toggles = 0;
+  s->toggles = 0, s->full = 0;
   return fits;
 }
 
 /* Takes the drawn keys of a single row, which looks at all keys, as runs; those from end on are
  * dropped. */
-ATTN_COLD_ int attn_drain_(attn_sight_ *s, attn_runs_ *out, int64_t n, int64_t end) {
-  int fits = 1;
-  uint64_t bits;
-  for (int64_t from = 0; (bits = attn_unmark_(&s->drawn, &from, n)) != 0;)
-    for (; bits; bits &= bits - 1) {
-      const int64_t key = from + attn_lowest_(bits);
-      fits = fits && (key >= end || attn_run_add_(out, key, 1, 1));
-    }
+ATTN_COLD_ int attn_drain_(attn_sight_ *s, attn_runs_ *out, int64_t end) {
+  int fits = !s->full;
+  for (int64_t k = 0; fits && k < s->drawn.count && s->drawn.list[k] < end; k++)
+    fits = attn_run_add_(out, s->drawn.list[k], 1, 1);
+  s->full = 0;
   return fits;
 }
 
@@ -12350,8 +12461,8 @@ ATTN_COLD_ void attn_see_dilated_(attn_sight_ *s, const attn_node_ *x, const att
     const int64_t p = t->p[r];
     if (t->step == d) { /* a band of ordinals */
       const int64_t u = (p - t->first) / d;
-      attn_toggle_(s, attn_bit_(r), x->left < 0 ? 0 : attn_max64_(u - x->left, 0),
-                   right < 0 ? t->keys : attn_min64_(u + right + 1, t->keys));
+      attn_put_toggles_(s, attn_bit_(r), x->left < 0 ? 0 : attn_max64_(u - x->left, 0),
+                        right < 0 ? t->keys : attn_min64_(u + right + 1, t->keys));
       continue;
     }
     int64_t lo = attn_ceil_(-p, d), hi = attn_floor_(t->f->k_len - 1 - p, d);
@@ -12393,27 +12504,24 @@ ATTN_COLD_ void attn_see_front_(attn_sight_ *s, const attn_node_ *x, const attn_
   attn_see_(s, t, x->cut, attn_lane_range_(r, t->n), 0, x->first);
 }
 
-/* Gives drawn units [0, n) to lanes; unit u is the keys from origin + u size on. */
-ATTN_COLD_ void attn_see_drawn_(attn_sight_ *s, const attn_rows_ *t, int64_t cut, uint64_t lanes,
-                                int64_t n, int64_t origin, int64_t size) {
-  uint64_t bits;
-  for (int64_t from = 0; (bits = attn_unmark_(&s->drawn, &from, n)) != 0;)
-    for (; bits; bits &= bits - 1) {
-      const int64_t key = origin + (from + attn_lowest_(bits)) * size;
-      attn_see_(s, t, cut, lanes, key, key + size);
-    }
+/* Draws units for lanes, `count` of [0, n), or all; unit u is the keys from u size on. */
+ATTN_COLD_ void attn_see_drawn_(attn_sight_ *s, const attn_rows_ *t, const attn_node_ *x,
+                                uint64_t lanes, uint64_t stream, int64_t n, int64_t size) {
+  if (x->count >= n) {
+    attn_see_(s, t, x->cut, lanes, 0, n * size);
+    return;
+  }
+  if (!attn_draw_(&s->drawn, stream, n, x->count)) s->full = 1;
+  for (int64_t k = 0; k < s->drawn.count; k++)
+    attn_see_(s, t, x->cut, lanes, s->drawn.list[k] * size, (s->drawn.list[k] + (int64_t)1) * size);
 }
 
 ATTN_COLD_ void attn_see_random_(attn_sight_ *s, const attn_node_ *x, const attn_rows_ *t) {
   for (int64_t r = 0; r < t->n; r++) {
     const int64_t p = t->p[r], keys = t->f->k_len;
     const int64_t n = x->causal ? attn_max64_(attn_min64_(p + 1, keys), 0) : keys;
-    if (x->count >= n) {
-      attn_see_(s, t, x->cut, attn_bit_(r), 0, n);
-    } else {
-      attn_sample_(&s->drawn, attn_stream_(x->seed, ATTN_DRAW_TOKENS_, x->head, p), n, x->count);
-      attn_see_drawn_(s, t, x->cut, attn_bit_(r), n, 0, 1);
-    }
+    attn_see_drawn_(s, t, x, attn_bit_(r), attn_stream_(x->seed, ATTN_DRAW_TOKENS_, x->head, p), n,
+                    1);
   }
 }
 
@@ -12423,12 +12531,8 @@ ATTN_COLD_ void attn_see_random_blocks_(attn_sight_ *s, const attn_node_ *x, con
     const int64_t own = attn_floor_(t->p[r], x->block);
     const int64_t n = x->causal ? attn_max64_(attn_min64_(own + 1, blocks), 0) : blocks;
     r1 = attn_lanes_below_(t->p, t->n, r, (own + 1) * x->block);
-    if (x->count >= n) {
-      attn_see_(s, t, x->cut, attn_lane_range_(r, r1), 0, n * x->block);
-    } else {
-      attn_sample_(&s->drawn, attn_stream_(x->seed, ATTN_DRAW_BLOCKS_, x->head, own), n, x->count);
-      attn_see_drawn_(s, t, x->cut, attn_lane_range_(r, r1), n, 0, x->block);
-    }
+    attn_see_drawn_(s, t, x, attn_lane_range_(r, r1),
+                    attn_stream_(x->seed, ATTN_DRAW_BLOCKS_, x->head, own), n, x->block);
   }
 }
 
@@ -12489,17 +12593,18 @@ ATTN_COLD_ void attn_see_bigbird_(attn_sight_ *s, const attn_node_ *x, const att
     attn_see_(s, t, x->cut, lanes, g + attn_max64_(w0, first) * bs,
               g + attn_min64_(attn_max64_(w1, first), last) * bs);
     attn_see_(s, t, x->cut, lanes, g + last * bs, t->f->k_len);
-    if (x->count < n)
-      attn_sample_(&s->drawn, attn_stream_(x->seed, ATTN_DRAW_BIGBIRD_, x->head, own), n, x->count);
-    else
-      for (int64_t u = 0; u < n; u++) attn_mark_(&s->drawn, u);
-    uint64_t bits;
-    for (int64_t from = 0; (bits = attn_unmark_(&s->drawn, &from, n)) != 0;)
-      for (; bits; bits &= bits - 1) {
-        const int64_t u = from + attn_lowest_(bits);
-        const int64_t key = g + (u < low ? first + u : b + u - low) * bs;
-        attn_see_(s, t, x->cut, lanes, key, key + bs);
-      }
+    if (x->count >= n) {
+      attn_see_(s, t, x->cut, lanes, g + first * bs, g + a * bs);
+      attn_see_(s, t, x->cut, lanes, g + b * bs, g + end * bs);
+      continue;
+    }
+    if (!attn_draw_(&s->drawn, attn_stream_(x->seed, ATTN_DRAW_BIGBIRD_, x->head, own), n,
+                    x->count))
+      s->full = 1;
+    for (int64_t k = 0; k < s->drawn.count; k++) {
+      const int64_t u = s->drawn.list[k], key = g + (u < low ? first + u : b + u - low) * bs;
+      attn_see_(s, t, x->cut, lanes, key, key + bs);
+    }
   }
 }
 
@@ -12569,7 +12674,7 @@ ATTN_COLD_ void attn_see_line_(attn_sight_ *s, const attn_node_ *x, const attn_r
       attn_toggle_keys_(s, t, attn_bit_(r), base, base + see);
     } else if (t->step == d) {
       const int64_t u = (base - t->first) / d;
-      attn_toggle_(s, attn_bit_(r), u, u + see);
+      attn_put_toggles_(s, attn_bit_(r), u, u + see);
     } else {
       for (int64_t k = 0; k < see; k++)
         attn_toggle_keys_(s, t, attn_bit_(r), base + k * d, base + k * d + 1);
@@ -12756,12 +12861,14 @@ ATTN_COLD_ int attn_leaf_scattered_(attn_sight_ *s, const attn_node_ *x, const a
     for (; c < count && row[c] > above; above = row[c++])
       if (row[c] < end && !attn_run_add_(out, row[c], 1, 1)) return 0;
     if (c == count) return 1; /* the usual order */
-    for (out->count = 0, c = 0; c < count; c++) attn_mark_(&s->drawn, row[c]);
-    return attn_drain_(s, out, keys, end);
+    out->count = 0;
+    s->full = !attn_drawn_copy_(&s->drawn, row, count);
+    return attn_drain_(s, out, end);
   }
   if (x->count >= n) return attn_run_add_(out, 0, attn_min64_(n, end), 1);
-  attn_sample_(&s->drawn, attn_stream_(x->seed, ATTN_DRAW_TOKENS_, x->head, p), n, x->count);
-  return attn_drain_(s, out, n, end);
+  s->full =
+      !attn_draw_(&s->drawn, attn_stream_(x->seed, ATTN_DRAW_TOKENS_, x->head, p), n, x->count);
+  return attn_drain_(s, out, end);
 }
 
 ATTN_COLD_ int attn_leaf_(attn_sight_ *s, const attn_node_ *x, const attn_rows_ *t,
@@ -12836,7 +12943,8 @@ typedef struct attn_build_ {
   attn_node_ *node; /* the head at work */
   attn_term_ *term;
   int64_t terms;
-  uint64_t *heavy; /* a bit a row: sees (nearly) all keys, so it stays among its like */
+  uint64_t identity; /* of the pattern */
+  uint64_t *heavy;   /* a bit a row: sees (nearly) all keys, so it stays among its like */
   int64_t heavies;
   attn_vec_ tile, run, row, key;
   attn_vec_ start;    /* int64: first tile of each phase of each variant */
@@ -12861,14 +12969,14 @@ ATTN_COLD_ void *attn_vec_room_(attn_vec_ *v, int64_t more, int64_t size) {
 
 /* What a tile costs, in tenths of a (lane, key) pair: measured on d = 64. */
 typedef struct attn_price_ {
-  int64_t pairs, computed, full, runs, lists;
+  int64_t pairs, full, runs, lists;
 } attn_price_;
+
+/* Scores that the runs of a tile cost when a call takes no lanes away (engine/block.h). */
+ATTN_COLD_ int64_t attn_runs_computed_(const attn_plan_tile_ *tile, const attn_plan_run_ *run);
 
 ATTN_COLD_ void attn_price_of_(attn_price_ *c, const attn_runs_ *r, int64_t rows) {
   const uint64_t all = attn_low_bits_(rows), low = 0x7fff7fff7fff7fffu, one = 0x0001000100010001u;
-  const int64_t tail =
-      (rows - 1) / ATTN_GROUP_ * ATTN_GROUP_; /* the last group, and what it lacks */
-  const int64_t lacks = tail + ATTN_GROUP_ - rows;
   uint64_t before = 0;
   int64_t ones = 0;
   memset(c, 0, sizeof *c);
@@ -12884,7 +12992,6 @@ ATTN_COLD_ void attn_price_of_(attn_price_ *c, const attn_runs_ *r, int64_t rows
     const uint64_t groups = (((lanes & low) + low) | lanes) >> 15 & one;
     const int64_t lanes_run = (int64_t)(groups * one >> 48) * ATTN_GROUP_;
     c->pairs += n * ones;
-    c->computed += n * (lanes_run - (groups >> tail & 1 ? lacks : 0));
     c->full += lanes == all;
     c->runs += 10 * n * lanes_run;
   }
@@ -13113,7 +13220,20 @@ ATTN_COLD_ attn_plan_tile_ *attn_put_tile_(attn_build_ *b) {
   return tile;
 }
 
-ATTN_COLD_ int attn_put_runs_(attn_build_ *b, const attn_price_ *c) {
+/* Adds the runs of a tile, whose price is c. */
+ATTN_COLD_ void attn_counts_runs_(attn_counts_ *count, const attn_plan_tile_ *t,
+                                  const attn_plan_run_ *run, const attn_price_ *c) {
+  count->pairs += c->pairs;
+  if (t->step < 0) {
+    count->computed += c->pairs, count->lists++;
+  } else {
+    count->computed += attn_runs_computed_(t, run);
+    count->full += c->full, count->partial += t->count - c->full;
+  }
+}
+
+/* Runs, which are computed as lists where step is negative. */
+ATTN_COLD_ int attn_put_runs_(attn_build_ *b, const attn_price_ *c, int lists) {
   const attn_rows_ *t = &b->t;
   const attn_runs_ *in = &b->s.runs[0];
   attn_plan_tile_ *tile = attn_put_tile_(b);
@@ -13124,8 +13244,8 @@ ATTN_COLD_ int attn_put_runs_(attn_build_ *b, const attn_price_ *c) {
     for (int64_t x = 0; x < in->count; x++) run[x].key = (int32_t)(t->first + run[x].key * t->step);
   tile->count = in->count;
   b->run.count += in->count;
-  b->count.full += c->full, b->count.partial += in->count - c->full;
-  b->count.pairs += c->pairs, b->count.computed += c->computed;
+  if (lists) tile->step = -tile->step;
+  attn_counts_runs_(&b->count, tile, run, c);
   return 1;
 }
 
@@ -13200,8 +13320,11 @@ ATTN_COLD_ int attn_put_(attn_build_ *b) {
   if (b->order.kind == ATTN_ORDER_LISTS_) return attn_put_row_lists_(b);
   if (!attn_eval_phase_(b, &b->t)) return 0;
   attn_price_of_(&c, &b->s.runs[0], b->t.n);
-  if (c.pairs > 0 && c.pairs <= INT32_MAX && c.lists < c.runs) return attn_put_lists_(b, c.pairs);
-  return attn_put_runs_(b, &c);
+  const int lists = c.pairs > 0 && c.lists < c.runs;
+  const int64_t runs = b->s.runs[0].count * (int64_t)sizeof(attn_plan_run_);
+  if (!lists || runs <= c.pairs * (int64_t)sizeof(int32_t) || c.pairs > INT32_MAX)
+    return attn_put_runs_(b, &c, lists);
+  return attn_put_lists_(b, c.pairs);
 }
 
 /* The next row of a stream. A tile ends with its last whole cell, unless that fills it. */
@@ -13356,7 +13479,7 @@ ATTN_COLD_ void attn_plan_header_(attn_plan_ *p, attn_build_ *b, int64_t heads,
                                   const int32_t *head) {
   attn_counts_ *c = (attn_counts_ *)b->counts.data;
   memset(p, 0, sizeof *p);
-  p->magic = ATTN_PLAN_MAGIC_;
+  p->magic = ATTN_PLAN_MAGIC_, p->identity = b->identity;
   p->heads = heads, p->q_len = b->f.q_len, p->k_len = b->f.k_len, p->q_off = b->f.q_off;
   p->variants = b->counts.count, p->phases = 1;
   p->tiles = b->tile.count, p->runs = b->run.count;
@@ -13408,7 +13531,8 @@ ATTN_COLD_ int attn_count_ok_(int64_t n) { return n >= 0 && n <= INT32_MAX; }
 /* One tile; counts what it holds. */
 ATTN_COLD_ int attn_plan_tile_ok_(const attn_plan_ *p, const attn_plan_tile_ *t,
                                   attn_counts_ *count) {
-  if (t->n < 1 || t->n > ATTN_TILE_ || t->step < 0 || t->count < 0 || t->at < 0 || t->row < 0 ||
+  const int64_t step = attn_abs64_(t->step);
+  if (t->n < 1 || t->n > ATTN_TILE_ || t->count < 0 || t->at < 0 || t->row < 0 ||
       t->row > p->rows - t->n)
     return 0;
   const int32_t *row = (const int32_t *)attn_plan_at_(p, p->at_row) + t->row;
@@ -13435,14 +13559,13 @@ ATTN_COLD_ int attn_plan_tile_ok_(const attn_plan_ *p, const attn_plan_tile_ *t,
   for (int64_t x = 0; x < t->count; x++) {
     const attn_plan_run_ *r = &run[x];
     if (r->key <= above || r->n < 1 || !r->lanes || (r->lanes & ~attn_low_bits_(t->n))) return 0;
-    if (r->key % t->step != run[0].key % t->step) return 0; /* the driver counts in steps */
-    above = r->key + (r->n - (int64_t)1) * t->step;
+    if (r->key % step != run[0].key % step) return 0; /* the driver counts in steps */
+    above = r->key + (r->n - (int64_t)1) * step;
     if (above >= p->k_len) return 0;
   }
   all.run = (attn_plan_run_ *)(uintptr_t)run, all.count = t->count; /* is only read */
   attn_price_of_(&c, &all, t->n);
-  count->pairs += c.pairs, count->computed += c.computed;
-  count->full += c.full, count->partial += t->count - c.full;
+  attn_counts_runs_(count, t, run, &c);
   return 1;
 }
 
@@ -14152,11 +14275,13 @@ typedef struct attn_choice_calls_ {
 typedef struct attn_choice_ {
   const attn_choice_calls_ *on;
   attn_topk_mode mode;
-  int stage;        /* what a pass over the tiles does */
-  int values;       /* 0: only the selection is wanted */
-  int at_once;      /* COLLECT attends to the lists that are complete */
-  int64_t k;        /* length of a list; TIES: one more than asked for; 0: bounds alone */
-  float bound;      /* score units */
+  int stage;   /* what a pass over the tiles does */
+  int values;  /* 0: only the selection is wanted */
+  int at_once; /* COLLECT attends to the lists that are complete */
+  int64_t k;   /* length of a list; TIES: one more than asked for; 0: bounds alone */
+  float bound; /* score units */
+  float
+      factor; /* 0, or what scores are multiplied by when they are there: equal products stay equal */
   int64_t *row_ptr; /* out, see attn_topk_params */
   int32_t *col;
   int64_t edges;
@@ -15513,6 +15638,37 @@ ATTN_FUNC_ int attn_block_take_(const attn_tile_ *t, attn_block_ *b, attn_cursor
   return 1;
 }
 
+/* Pairs of a segment; lanes without a row are none. */
+ATTN_FUNC_ int64_t attn_segment_pairs_(const attn_tile_ *t, const attn_segment_ *s) {
+  const int lanes = (s->g1 - s->g0) * ATTN_GROUP_, left = t->n - s->g0 * ATTN_GROUP_;
+  return s->n * (int64_t)(lanes < left ? lanes : left);
+}
+
+/* The cuts of a sweep without the sweep; whole blocks of a run are all alike. */
+ATTN_COLD_ int64_t attn_runs_computed_(const attn_plan_tile_ *tile, const attn_plan_run_ *run) {
+  attn_cursor_ c = {run, tile->count, 0};
+  attn_tile_ t;
+  attn_block_ b;
+  int64_t sum = 0;
+  memset(&t, 0, sizeof t);
+  t.plan = tile, t.n = tile->n, t.groups = (t.n + ATTN_GROUP_ - 1) / ATTN_GROUP_;
+  for (;;) {
+    const int64_t left = c.runs > 0 ? c.run->n - c.used : 0;
+    if (left >= ATTN_BLOCK_ &&
+        (attn_ordinal_(c.run->key, tile->step) + c.used) % ATTN_BLOCK_ == 0) {
+      attn_segment_ s = attn_segment_seen_(c.run->lanes, attn_tile_all_(&t), t.groups);
+      s.n = (int)(left / ATTN_BLOCK_ * ATTN_BLOCK_);
+      sum += attn_segment_pairs_(&t, &s);
+      c.used += s.n;
+      if (c.used == c.run->n) c.run++, c.runs--, c.used = 0;
+      continue;
+    }
+    if (!attn_block_take_(&t, &b, &c)) return sum;
+    attn_block_cut_lanes_(&t, &b);
+    for (int i = 0; i < b.count; i++) sum += attn_segment_pairs_(&t, &b.seg[i]);
+  }
+}
+
 /* Entry of the first key >= j. */
 ATTN_FUNC_ int attn_block_find_(const attn_block_ *b, int64_t j) {
   int lo = 0, hi = b->n;
@@ -15752,12 +15908,12 @@ ATTN_FUNC_ int attn_tile_keys_(const attn_tile_ *t, int64_t *first, int64_t *las
     if (t->g[g].hi_max - 1 > *last) *last = t->g[g].hi_max - 1;
     if (t->g[g].hi_max > 0 && t->g[g].lo_min < *first) *first = t->g[g].lo_min;
   }
-  if (plan && t->plan->count > 0 && t->plan->step > 0) {
+  if (plan && t->plan->count > 0 && t->plan->step != 0) {
     const attn_plan_run_ *run =
         (const attn_plan_run_ *)attn_plan_at_(plan, plan->at_run) + t->plan->at;
     const attn_plan_run_ *end = run + t->plan->count - 1;
     if (run->key > *first) *first = run->key;
-    const int64_t most = end->key + (int64_t)(end->n - 1) * t->plan->step;
+    const int64_t most = end->key + (int64_t)(end->n - 1) * attn_abs64_(t->plan->step);
     if (most < *last) *last = most;
   }
   return *first <= *last;
@@ -16118,17 +16274,39 @@ ATTN_FUNC_ int attn_tile_stretch_(attn_tile_ *t, int64_t stretch, int started) {
  * rows share many. Scores are computed row by row from the picked keys; then they are transposed,
  * entry e of every row in one vector, and the softmax is the one of all tiles. */
 
-/* The list of a row: its keys, of which those before `next` are done. A caller's list also has its
- * place in the set it belongs to, and that set's place among the others. */
+/* The list of a row: its keys, of which those before `next` are done, or runs with those that its lane
+ * sees. A caller's list also has its place in the set it belongs to, and that set's place among the
+ * others. */
 typedef struct attn_list_ {
   const int32_t *key;
   int64_t count, next, offset, set;
+  const attn_plan_run_ *run; /* when key is null; `used` keys of the first are done */
+  int64_t used, step;
+  uint64_t lane;
 } attn_list_;
+
+/* The next key; there is one. */
+ATTN_FUNC_ int32_t attn_list_next_(attn_list_ *x) {
+  const int64_t at = x->next++;
+  if (x->key) return x->key[at];
+  while (!(x->run->lanes & x->lane) || x->used == x->run->n) x->run++, x->used = 0;
+  return (int32_t)(x->run->key + x->used++ * x->step);
+}
+
+ATTN_FUNC_ void attn_list_runs_(const attn_tile_ *t, int r, attn_list_ *x) {
+  const attn_plan_ *p = t->a->plan;
+  x->run = (const attn_plan_run_ *)attn_plan_at_(p, p->at_run) + t->plan->at;
+  x->key = NULL, x->used = 0, x->step = -(int64_t)t->plan->step, x->lane = (uint64_t)1 << r;
+  for (int64_t k = 0; k < t->plan->count; k++)
+    if (x->run[k].lanes & x->lane) x->count += x->run[k].n;
+}
 
 ATTN_FUNC_ void attn_list_of_(const attn_tile_ *t, int r, attn_list_ *x) {
   const attn_softmax_ *a = t->a;
-  x->next = 0;
-  if (ATTN_PART_(EDGES, a->edges)) {
+  x->next = x->offset = x->set = x->count = 0;
+  if (ATTN_PART_(PATTERN, a->plan) && t->plan->step < 0) {
+    attn_list_runs_(t, r, x);
+  } else if (ATTN_PART_(EDGES, a->edges)) {
     const attn_edges_params *p = a->edges;
     const int64_t heads = p->per_head ? a->q.heads : 1;
     const int64_t set = (p->per_batch ? t->batch * heads : 0) + (p->per_head ? t->head[r] : 0);
@@ -16137,7 +16315,7 @@ ATTN_FUNC_ void attn_list_of_(const attn_tile_ *t, int r, attn_list_ *x) {
     x->key = p->col ? p->col + x->set + x->offset : NULL;
   } else {
     const int32_t *key = (const int32_t *)attn_plan_at_(a->plan, a->plan->at_key) + t->plan->at;
-    x->offset = x->set = 0, x->count = key[r + 1] - key[r];
+    x->count = key[r + 1] - key[r];
     x->key = key + t->n + 1 + key[r];
   }
 }
@@ -16186,28 +16364,27 @@ ATTN_FUNC_ int attn_list_take_(attn_tile_ *t, attn_list_ *x, int r, int32_t *ind
   if (attn_list_plain_(a) && t->lo[r] == 0 && t->hi[r] == a->k.len) {
     const int64_t left = x->count - x->next;
     n = left < ATTN_BLOCK_ ? (int)left : ATTN_BLOCK_;
-    if (n) memcpy(index, x->key + x->next, (size_t)n * sizeof *index);
     for (int e = 0; (ATTN_PART_(EDGES, a->edges) && a->edges->weights) && e < n; e++)
       edge[e] = (int32_t)(x->next + e);
-    x->next += n;
+    for (int e = 0; e < n; e++) index[e] = attn_list_next_(x);
     return n;
   }
-  for (; x->next < x->count && n < ATTN_BLOCK_; x->next++) {
-    const int64_t key = x->key[x->next];
+  while (x->next < x->count && n < ATTN_BLOCK_) {
+    const int64_t at = x->next, key = attn_list_next_(x);
     float *cell = t->w.bias + n * ATTN_TILE_ + r;
     if (key < t->lo[r] || key >= t->hi[r]) continue;
     if (a->mask.kind && !attn_tile_sees_(t, r, key)) continue;
     *cell = attn_pair_bias_(t, r, key);
     if (ATTN_PART_(TERMS, a->span.z) && attn_pair_ramp_(t, r, key) == 0.0f) continue;
     if (a->bias.kind) {
-      const int64_t at = a->bias.k_len > 1 ? key : 0;
-      a->table->widen(bias, t->bias[r] + at * attn_size_(a->bias.dtype), 0, NULL, 1, 1,
+      const int64_t from = a->bias.k_len > 1 ? key : 0;
+      a->table->widen(bias, t->bias[r] + from * attn_size_(a->bias.dtype), 0, NULL, 1, 1,
                       a->bias.dtype, NULL);
       if (bias[0] == -INFINITY) continue;
       *cell += attn_to_unit_(a, bias[0]);
     }
     if (ATTN_PART_(EDGES, a->edges) && a->edges->bias) {
-      const float z = a->edges->bias[x->set + x->offset + x->next];
+      const float z = a->edges->bias[x->set + x->offset + at];
       if (z == -INFINITY) continue;
       *cell += attn_to_unit_(a, z);
     }
@@ -16215,7 +16392,7 @@ ATTN_FUNC_ int attn_list_take_(attn_tile_ *t, attn_list_ *x, int r, int32_t *ind
       t->w.dot[n * ATTN_TILE_ + r] =
           a->factor[(a->distance_heads > 1 ? t->head[r] : 0) * a->distances + t->pos[r] - key +
                     a->distance_zero];
-    edge[n] = (int32_t)x->next;
+    edge[n] = (int32_t)at;
     index[n++] = (int32_t)key;
   }
   return n;
@@ -16600,8 +16777,7 @@ ATTN_FUNC_ void attn_block_scores_(attn_tile_ *t, attn_block_ *b) {
       part.n = left > most ? most : left;
       attn_segment_scores_(t, b, &part);
     }
-    const int lanes = (seg->g1 - seg->g0) * ATTN_GROUP_, left = t->n - seg->g0 * ATTN_GROUP_;
-    *t->w.pairs += seg->n * (int64_t)(lanes < left ? lanes : left);
+    *t->w.pairs += attn_segment_pairs_(t, seg);
   }
 }
 
@@ -16821,7 +16997,7 @@ ATTN_INLINE_ void attn_tile_below_(attn_tile_ *t) {
 /* The runs of a tile of a schedule. */
 ATTN_FUNC_ attn_cursor_ attn_tile_runs_(const attn_softmax_ *a, const attn_plan_tile_ *tile) {
   attn_cursor_ c = {NULL, 0, 0};
-  if (!tile || tile->step == 0) return c;
+  if (!tile || tile->step <= 0) return c;
   c.run = (const attn_plan_run_ *)attn_plan_at_(a->plan, a->plan->at_run) + tile->at;
   c.runs = tile->count;
   return c;
@@ -16885,7 +17061,7 @@ ATTN_FUNC_ int attn_tile_sweep_(attn_tile_ *t) {
   t->partial = 0;
   t->xl_next = t->stretch = -1;
   t->folded = 0;
-  if (ATTN_PART_(EDGES, a->edges) || (ATTN_PART_(PATTERN, a->plan) && t->plan->step == 0))
+  if (ATTN_PART_(EDGES, a->edges) || (ATTN_PART_(PATTERN, a->plan) && t->plan->step <= 0))
     started = attn_tile_lists_(t, started);
   else
     for (int part = 0; part < attn_tile_parts_(t); part++) {
@@ -19714,7 +19890,7 @@ typedef struct attn_tree_ {
   int64_t parts;   /* met so far */
   int64_t nodes;   /* that one head's tree may need */
   int depends;     /* on the head */
-  attn_marks_ set; /* of the longest side, empty between uses */
+  attn_drawn_ row; /* a list that is sorted to be looked at */
   attn_vec_ sorted;
 } attn_tree_;
 
@@ -19745,17 +19921,16 @@ ATTN_COLD_ int attn_ascending_(const int32_t *a, int64_t n) {
 }
 
 /* A checked list that is not ascending gets a copy that is. */
-ATTN_COLD_ int attn_check_sort_(attn_tree_ *c, const int32_t *a, int64_t n, int64_t most) {
+ATTN_COLD_ int attn_check_sort_(attn_tree_ *c, const int32_t *a, int64_t n) {
   if (attn_ascending_(a, n)) return 1;
   attn_sorted_ *s = (attn_sorted_ *)attn_vec_room_(&c->sorted, 1, sizeof *s);
-  int32_t *list = s ? (int32_t *)ATTN_MALLOC((size_t)attn_min64_(n, most) * sizeof *s->list) : NULL;
-  if (!list) return attn_reject_(c->e, ATTN_E_MEMORY, "ATTN_MALLOC returned null");
-  s->from = a, s->from_count = n, s->list = list, s->count = 0;
+  if (!s || !attn_drawn_copy_(&c->row, a, n))
+    return attn_reject_(c->e, ATTN_E_MEMORY, "ATTN_MALLOC returned null");
+  s->from = a, s->from_count = n, s->list = c->row.list, s->count = 0;
   c->sorted.count++;
-  for (int64_t k = 0; k < n; k++) attn_mark_(&c->set, a[k]);
-  uint64_t bits;
-  for (int64_t from = 0; (bits = attn_unmark_(&c->set, &from, most)) != 0;)
-    for (; bits; bits &= bits - 1) list[s->count++] = (int32_t)(from + attn_lowest_(bits));
+  c->row.list = NULL, c->row.room = 0; /* is the copy */
+  for (int64_t k = 0; k < n; k++)
+    if (s->count == 0 || s->list[k] > s->list[s->count - 1]) s->list[s->count++] = s->list[k];
   return 1;
 }
 
@@ -19779,8 +19954,8 @@ ATTN_COLD_ int attn_check_global_(attn_tree_ *c, const attn_pattern *p, const at
          (!p->queries ||
           attn_check_numbers_(c, p->queries, p->query_count, 0, f->q_len,
                               "pattern.queries has an entry outside 0 .. q_len - 1")) &&
-         attn_check_sort_(c, p->index, p->indices, f->k_len) &&
-         (!p->queries || attn_check_sort_(c, p->queries, p->query_count, f->q_len));
+         attn_check_sort_(c, p->index, p->indices) &&
+         (!p->queries || attn_check_sort_(c, p->queries, p->query_count));
 }
 
 ATTN_COLD_ int attn_check_sides_(attn_tree_ *c, const attn_pattern *p, int64_t least,
@@ -19929,16 +20104,11 @@ ATTN_COLD_ int attn_check_csr_(attn_tree_ *c, const attn_pattern *p, const attn_
     return 0;
   for (int64_t i = 0; i < f->q_len; i++) {
     const int64_t n = at[i + 1] - at[i];
-    int twice = 0;
-    if (!n) continue;
-    const int32_t *row = p->index + at[i];
-    if (attn_ascending_(row, n)) continue;
-    for (int64_t k = 0; k < n; k++) {
-      twice |= attn_marked_(&c->set, row[k]);
-      attn_mark_(&c->set, row[k]);
-    }
-    for (int64_t k = 0; k < n; k++) c->set.bits[row[k] >> 6] = c->set.words[row[k] >> 12] = 0;
-    if (twice) return attn_reject_(c->e, ATTN_E_INDEX, "pattern.index has a column twice in a row");
+    if (!n || attn_ascending_(p->index + at[i], n)) continue;
+    if (!attn_drawn_copy_(&c->row, p->index + at[i], n))
+      return attn_reject_(c->e, ATTN_E_MEMORY, "ATTN_MALLOC returned null");
+    if (!attn_ascending_(c->row.list, n))
+      return attn_reject_(c->e, ATTN_E_INDEX, "pattern.index has a column twice in a row");
   }
   return 1;
 }
@@ -20059,6 +20229,132 @@ ATTN_COLD_ int attn_check_pattern_(attn_tree_ *c, const attn_pattern *p, const a
 }
 #undef ATTN_RULE_
 /* <<< attn/calls/pattern_check.h */
+/* >>> attn/calls/pattern_identity.h */
+/* calls/pattern_identity.h owns what a schedule remembers of its pattern: a hash of the fields and of what
+ * the arrays hold, by which a call that wants the schedule of one pattern refuses that of another. */
+
+typedef struct attn_identity_ {
+  uint64_t hash;
+  attn_field_ f;
+  int64_t heads;
+} attn_identity_;
+
+ATTN_COLD_ void attn_identity_add_(attn_identity_ *c, int64_t x) {
+  c->hash = attn_mix64_((c->hash ^ (uint64_t)x) + 0x9E3779B97F4A7C15u);
+}
+
+ATTN_COLD_ void attn_identity_list_(attn_identity_ *c, const int32_t *a, int64_t n) {
+  if (!a) n = 0;
+  attn_identity_add_(c, n);
+  for (int64_t k = 0; k < n; k++) attn_identity_add_(c, a[k]);
+}
+
+/* `rows` of n bytes; of the last one only the bits that `last` has. */
+ATTN_COLD_ void attn_identity_bytes_(attn_identity_ *c, const uint8_t *a, int64_t rows, int64_t n,
+                                     int64_t stride, int last) {
+  for (int64_t i = 0; a && n > 0 && i < rows; i++)
+    for (int64_t k = 0; k < n; k++)
+      attn_identity_add_(c, a[i * stride + k] & (k + 1 < n ? 0xff : last));
+}
+
+/* How many entries `index` has. */
+ATTN_COLD_ int64_t attn_identity_indices_(const attn_identity_ *c, const attn_pattern *p) {
+  switch ((int)p->kind) {
+    case ATTN_PATTERN_GLOBAL:
+    case ATTN_PATTERN_BAND:
+    case ATTN_PATTERN_LONGFORMER:
+    case ATTN_PATTERN_AXIAL:
+    case ATTN_PATTERN_SEGMENTS:
+    case ATTN_PATTERN_CSR: return p->indices;
+    case ATTN_PATTERN_SPARSE_STRIDED:
+    case ATTN_PATTERN_SPARSE_FIXED: return p->use == ATTN_SPARSE_HEADS ? p->indices : 0;
+    case ATTN_PATTERN_BLOCKWISE: return c->heads * p->count;
+    default: return 0;
+  }
+}
+
+/* A pattern that has been checked, and its parts after it. Of a predicate nothing is known but that it is one. */
+ATTN_COLD_ void attn_identity_pattern_(attn_identity_ *c, const attn_pattern *p) {
+  const int64_t number[] = {(int64_t)p->kind,
+                            p->causal != 0,
+                            p->left,
+                            p->right,
+                            p->step,
+                            p->block,
+                            p->before,
+                            p->after,
+                            p->first,
+                            p->last,
+                            p->count,
+                            (int64_t)p->seed,
+                            p->no_rows != 0,
+                            p->no_columns != 0,
+                            p->no_ring != 0,
+                            p->overlap != 0,
+                            p->axis,
+                            p->include_self != 0,
+                            p->layer,
+                            p->sub_blocks,
+                            (int64_t)p->use,
+                            (int64_t)p->order,
+                            p->height,
+                            p->width,
+                            p->tile_height,
+                            p->tile_width,
+                            p->top,
+                            p->bottom,
+                            p->bits_heads > 1,
+                            p->key_block,
+                            p->queries != NULL,
+                            p->part_count};
+  const attn_field_ whole = c->f, *f = &whole;
+  int64_t parts = 0;
+  for (size_t k = 0; k < sizeof number / sizeof *number; k++) attn_identity_add_(c, number[k]);
+  attn_identity_list_(c, p->index, attn_identity_indices_(c, p));
+  if (p->kind == ATTN_PATTERN_GLOBAL) attn_identity_list_(c, p->queries, p->query_count);
+  if (p->kind == ATTN_PATTERN_CSR)
+    for (int64_t i = 0; i <= f->q_len; i++) attn_identity_add_(c, p->row_ptr[i]);
+  const int64_t maps = attn_max64_(p->bits_heads, 1);
+  if (p->kind == ATTN_PATTERN_BITMAP)
+    attn_identity_bytes_(c, p->bits, f->q_len * maps, attn_ceil_(f->k_len, 8), p->bits_stride,
+                         0xff >> (7 - (f->k_len + 7) % 8));
+  if (p->kind == ATTN_PATTERN_BLOCK_MASK) {
+    const int64_t n = attn_ceil_(f->k_len, p->key_block);
+    attn_identity_bytes_(c, p->bits, attn_ceil_(f->q_len, p->block) * maps, n, n, 0xff);
+  }
+  switch ((int)p->kind) {
+    case ATTN_PATTERN_UNION:
+    case ATTN_PATTERN_INTERSECT:
+    case ATTN_PATTERN_PER_HEAD: parts = p->part_count; break;
+    case ATTN_PATTERN_DIFF: parts = 2; break;
+    case ATTN_PATTERN_COMPLEMENT: parts = 1; break;
+    case ATTN_PATTERN_TRANSPOSE:
+      parts = 1;
+      c->f.q_len = f->k_len, c->f.k_len = f->q_len, c->f.q_off = -f->q_off;
+      break;
+    default: break;
+  }
+  for (int64_t k = 0; p->parts && k < parts; k++) attn_identity_pattern_(c, &p->parts[k]);
+  c->f = whole;
+}
+
+ATTN_COLD_ attn_identity_ attn_identity_open_(int64_t heads, int64_t q_len, int64_t k_len,
+                                              int64_t q_off) {
+  attn_identity_ c;
+  c.hash = 0, c.heads = heads;
+  c.f.q_len = q_len, c.f.k_len = k_len, c.f.q_off = q_off;
+  return c;
+}
+
+/* Whether a schedule was built from the pattern of this identity. */
+ATTN_COLD_ int attn_schedule_check_(attn_error_ *e, const attn_schedule *s, const attn_identity_ *c,
+                                    const char *reason) {
+  const attn_plan_ *p = attn_plan_of_(s);
+  return (p && p->heads == c->heads && p->q_len == c->f.q_len && p->k_len == c->f.k_len &&
+          p->q_off == c->f.q_off && p->identity == c->hash) ||
+         attn_reject_(e, ATTN_E_SCHEDULE, reason);
+}
+/* <<< attn/calls/pattern_identity.h */
 /* >>> attn/calls/pattern_lower.h */
 /* calls/pattern_lower.h owns what compound kinds are made of: the checked pattern of one head
  * as a tree of nodes. */
@@ -20184,7 +20480,7 @@ ATTN_COLD_ void attn_lower_random_(attn_lower_ *l, const attn_pattern *p, int64_
   attn_node_ *x =
       attn_lower_block_(l, (int64_t)p->kind, p->kind == ATTN_PATTERN_RANDOM ? 0 : p->block, cut);
   x->count = attn_near_(p->count);
-  x->causal = p->causal != 0;
+  x->causal = cut != 0; /* whoever asks for it: what is drawn is not cut afterwards */
   if (p->count) x->seed = p->seed, x->head = l->head;
 }
 
@@ -20217,7 +20513,7 @@ ATTN_COLD_ void attn_lower_user_(attn_lower_ *l, const attn_pattern *p, const at
 ATTN_COLD_ void attn_lower_pattern_(attn_lower_ *l, const attn_pattern *p, const attn_field_ *f,
                                     int64_t cut);
 
-/* The cut of a result reaches those parts that make it smaller. */
+/* The cut of a result reaches the parts, whose draws are then among earlier keys. */
 ATTN_COLD_ void attn_lower_algebra_(attn_lower_ *l, const attn_pattern *p, const attn_field_ *f,
                                     int64_t cut) {
   const int64_t root = l->count;
@@ -20230,8 +20526,7 @@ ATTN_COLD_ void attn_lower_algebra_(attn_lower_ *l, const attn_pattern *p, const
   attn_node_add_(l, (int64_t)p->kind, (single || n == 0) ? cut : 0);
   for (int64_t k = 0; k < n; k++) {
     const int64_t at = l->count;
-    const int reaches = !single && (k == 0 || p->kind == ATTN_PATTERN_UNION);
-    attn_lower_pattern_(l, &p->parts[k], turn ? &turned : f, reaches ? cut : 0);
+    attn_lower_pattern_(l, &p->parts[k], turn ? &turned : f, single ? 0 : cut);
     attn_hang_(l, root, &last, at);
   }
 }
@@ -20536,7 +20831,6 @@ typedef struct attn_build_call_ {
   attn_tree_ tree;
   attn_build_ b;
   attn_vec_ nodes[2], terms, heavy;
-  attn_vec_ zeros; /* toggles and marks */
   attn_vec_ head;  /* int32 [heads]: variants */
   attn_vec_ hash;  /* uint64 of each variant */
   attn_vec_ whose; /* int32: the first head of each variant */
@@ -20545,15 +20839,19 @@ typedef struct attn_build_call_ {
 
 ATTN_COLD_ void attn_build_free_(attn_build_call_ *c) {
   const attn_sorted_ *sorted = (const attn_sorted_ *)c->tree.sorted.data;
-  attn_vec_ *all[] = {&c->nodes[0], &c->nodes[1],   &c->terms, &c->heavy,   &c->zeros,
-                      &c->head,     &c->hash,       &c->whose, &c->table,   &c->b.tile,
-                      &c->b.run,    &c->b.row,      &c->b.key, &c->b.start, &c->b.phases,
-                      &c->b.counts, &c->tree.sorted};
+  attn_vec_ *all[] = {&c->nodes[0], &c->nodes[1], &c->terms,    &c->heavy,
+                      &c->head,     &c->hash,     &c->whose,    &c->table,
+                      &c->b.tile,   &c->b.run,    &c->b.row,    &c->b.key,
+                      &c->b.start,  &c->b.phases, &c->b.counts, &c->tree.sorted};
   for (int64_t k = 0; k < c->tree.sorted.count; k++) ATTN_FREE(sorted[k].list);
   for (size_t k = 0; k < sizeof all / sizeof *all; k++)
     if (all[k]->data) ATTN_FREE(all[k]->data);
   for (int d = 0; d < ATTN_LISTS_; d++)
     if (c->b.s.runs[d].run) ATTN_FREE(c->b.s.runs[d].run);
+  void *more[] = {c->b.s.toggle,      c->b.s.spare,     c->b.s.drawn.list,
+                  c->b.s.drawn.aside, c->tree.row.list, c->tree.row.aside};
+  for (size_t k = 0; k < sizeof more / sizeof *more; k++)
+    if (more[k]) ATTN_FREE(more[k]);
 }
 
 /* n elements of zeros. Null = no memory. */
@@ -20621,21 +20919,8 @@ ATTN_COLD_ int attn_build_heads_(attn_build_call_ *c, const attn_pattern *p, int
   return 1;
 }
 
-/* Memory of the size of the sequences and of the tree. */
+/* Memory of the size of the tree, and bits of the rows. */
 ATTN_COLD_ int attn_build_memory_(attn_build_call_ *c) {
-  const int64_t side = attn_max64_(c->b.f.q_len, c->b.f.k_len) + 1;
-  const int64_t marks = attn_marks_words_(side);
-  uint64_t *zeros = (uint64_t *)attn_zeros_(&c->zeros, side + 2 * marks, sizeof *zeros);
-  if (!zeros) return 0;
-  c->b.s.toggle = zeros;
-  attn_marks_cut_(&c->b.s.touched, zeros + side, side);
-  attn_marks_cut_(&c->b.s.drawn, zeros + side + marks, side);
-  c->tree.set = c->b.s.drawn;
-  c->b.s.lo = INT64_MAX, c->b.s.hi = -1;
-  return 1;
-}
-
-ATTN_COLD_ int attn_build_tree_memory_(attn_build_call_ *c) {
   const int64_t nodes = c->tree.nodes;
   c->b.heavy = (uint64_t *)attn_zeros_(&c->heavy, c->b.f.q_len / 64 + 1, sizeof(uint64_t));
   c->b.node = (attn_node_ *)attn_zeros_(&c->nodes[0], nodes, sizeof(attn_node_));
@@ -20660,10 +20945,11 @@ ATTN_COLD_ int attn_build_run_(attn_build_call_ *c, const attn_pattern *p, int64
   c->b.f.q_len = q_len, c->b.f.k_len = k_len;
   c->b.f.q_off = params && params->has_q_off ? params->q_off : k_len - q_len;
   c->tree.e = e, c->tree.heads = heads;
-  if (attn_build_memory_(c)) {
-    if (!attn_check_pattern_(&c->tree, p, &c->b.f, 0)) return 0;
-    if (attn_build_tree_memory_(c) && attn_build_heads_(c, p, heads)) return 1;
-  }
+  if (!attn_check_pattern_(&c->tree, p, &c->b.f, 0)) return 0;
+  attn_identity_ identity = attn_identity_open_(heads, q_len, k_len, c->b.f.q_off);
+  attn_identity_pattern_(&identity, p);
+  c->b.identity = identity.hash;
+  if (attn_build_memory_(c) && attn_build_heads_(c, p, heads)) return 1;
   return attn_reject_(e, ATTN_E_MEMORY, "ATTN_MALLOC returned null");
 }
 
@@ -20807,7 +21093,7 @@ ATTN_COLD_ void attn_visit_(const attn_plan_ *p, int64_t head, int64_t from, int
     const attn_plan_run_ *run = (const attn_plan_run_ *)attn_plan_at_(p, p->at_run) + t->at;
     for (int64_t x = 0; x < t->count; x++)
       for (uint64_t lanes = run[x].lanes & attn_lane_range_(r0, r1); lanes; lanes &= lanes - 1)
-        visit(user, row[attn_lowest_(lanes)], run[x].key, run[x].n, t->step);
+        visit(user, row[attn_lowest_(lanes)], run[x].key, run[x].n, attn_abs64_(t->step));
   }
 }
 
@@ -21004,19 +21290,35 @@ ATTN_FUNC_ int attn_check_relative_(attn_error_ *e, attn_softmax_ *a, attn_span_
   return 1;
 }
 
-/* The distances j - p that causal, window and the extents leave. 0 = none. */
-ATTN_FUNC_ int attn_distance_range_(const attn_softmax_ *a, int64_t *first, int64_t *last) {
-  *first = -(a->q_off + a->q.len - 1), *last = a->k.len - 1 - a->q_off;
+/* The distances j - p that causal and window leave to so many queries and keys. 0 = none. */
+ATTN_FUNC_ int attn_distances_left_(const attn_softmax_ *a, int64_t queries, int64_t keys,
+                                    int64_t *first, int64_t *last) {
+  *first = -(a->q_off + queries - 1), *last = keys - 1 - a->q_off;
   if (*first < -a->left && !a->keep) *first = -a->left;
   if (*last > a->right) *last = a->right;
-  return a->q.len > 0 && a->k.len > 0 && *first <= *last;
+  return queries > 0 && keys > 0 && *first <= *last;
+}
+
+ATTN_FUNC_ int attn_distance_range_(const attn_softmax_ *a, int64_t *first, int64_t *last) {
+  return attn_distances_left_(a, a->q.len, a->k.len, first, last);
+}
+
+/* Whether Transformer-XL's table has what every batch entry reads; reads the lengths. */
+ATTN_FUNC_ int attn_check_xl_covers_(attn_error_ *e, const attn_softmax_ *a) {
+  const attn_xl *x = &a->xl;
+  int64_t first, last;
+  for (int64_t b = 0; b < (a->kv_len || a->q_len ? a->q.batch : 1); b++)
+    if (attn_distances_left_(a, a->q_len ? a->q_len[b] : a->q.len,
+                             a->kv_len ? a->kv_len[b] : a->k.len, &first, &last) &&
+        (-last < x->first || -first >= x->first + x->table.len))
+      return attn_reject_(e, ATTN_E_RANGE, "params.xl.table must cover every allowed distance");
+  return 1;
 }
 
 ATTN_FUNC_ int attn_check_xl_(attn_error_ *e, attn_softmax_ *a, attn_span_ *span) {
   static const char w[] = ATTN_WORDS_("params.xl.table");
   attn_xl *x = &a->xl;
   const int64_t n = attn_mul_(a->q.heads, a->q.dim), far = (int64_t)1 << 41;
-  int64_t first, last;
   if (!x->table.data) {
     if (x->content_bias || x->distance_bias)
       return attn_reject_(e, ATTN_E_NULL, "params.xl.table.data must not be null with biases");
@@ -21036,10 +21338,7 @@ ATTN_FUNC_ int attn_check_xl_(attn_error_ *e, attn_softmax_ *a, attn_span_ *span
     return attn_reject_(e, ATTN_E_RANGE, "params.xl.first must lie within 2^41 of 0");
   if (x->table.len > INT32_MAX)
     return attn_reject_(e, ATTN_E_OVERFLOW, "params.xl.table.len must be below 2^31");
-  if (attn_distance_range_(a, &first, &last) &&
-      (-last < x->first || -first >= x->first + x->table.len))
-    return attn_reject_(e, ATTN_E_RANGE, "params.xl.table must cover every allowed distance");
-  return 1;
+  return a->kv_len || a->q_len || attn_check_xl_covers_(e, a); /* lengths are read later */
 }
 
 ATTN_FUNC_ int attn_check_labels_(attn_error_ *e, attn_softmax_ *a, attn_span_ *span) {
@@ -21160,7 +21459,8 @@ ATTN_FUNC_ int attn_check_term_values_(attn_error_ *e, const attn_softmax_ *a) {
   const attn_distance_terms_ *d = &a->by_distance;
   const attn_span *s = &a->span;
   const int64_t heads = a->q.heads;
-  if (!attn_check_finite_(e, d->factor.alpha, heads, "params.factor.alpha must be finite") ||
+  if ((a->xl.table.data && !attn_check_xl_covers_(e, a)) ||
+      !attn_check_finite_(e, d->factor.alpha, heads, "params.factor.alpha must be finite") ||
       !attn_check_finite_(e, d->factor.beta, heads, "params.factor.beta must be finite") ||
       !attn_check_finite_(e, d->toeplitz.table,
                           d->toeplitz.len * (d->toeplitz.heads > 1 ? heads : 1),
@@ -21469,6 +21769,7 @@ ATTN_FUNC_ int attn_sdpa_plan_(attn_error_ *e, attn_softmax_ *a, const attn_sdpa
   if (scale == 0.0f && !attn_to_bits_(scale))
     a->scale = p->t5.table ? 1.0 : 1.0 / sqrt((double)q->dim);
   a->q_off = p->has_q_off ? p->q_off : k->len - q->len;
+  a->kv_len = p->kv_len, a->q_len = p->q_len;
   a->left = attn_reach_(p->window_left);
   a->keep = p->window_left == 0 ? 0 : p->keep < k->len ? p->keep : k->len;
   a->right = p->causal ? 0 : attn_reach_(p->window_right);
@@ -21558,7 +21859,6 @@ ATTN_FUNC_ int attn_sdpa_plan_(attn_error_ *e, attn_softmax_ *a, const attn_sdpa
   if (full[0] && a->tiles > INT64_MAX / full[0] / q->heads)
     return attn_reject_(e, ATTN_E_OVERFLOW, "q.batch * q.heads * q.len is too large");
   if (a->seq) attn_sequences_count_(a);
-  a->kv_len = p->kv_len, a->q_len = p->q_len;
   return 1;
 }
 
@@ -24178,10 +24478,16 @@ ATTN_COLD_ int attn_stage_merge_(attn_stage_ *s, attn_tensor o, attn_tensor part
   return 1;
 }
 
-/* Builds the schedule of a pattern into own, for *use, unless the caller's is there. */
+/* Builds the schedule of a pattern into own, for *use, unless the caller's is there, which must be of
+ * that pattern. */
 ATTN_COLD_ int attn_stage_schedule_(attn_stage_ *s, const attn_schedule **use, attn_schedule *own,
-                                    const attn_pattern *pattern, int64_t heads, int64_t len) {
-  if (*use) return 1;
+                                    const attn_pattern *pattern, int64_t heads, int64_t len,
+                                    const char *reason) {
+  if (*use) {
+    attn_identity_ c = attn_identity_open_(heads, len, len, 0);
+    attn_identity_pattern_(&c, pattern);
+    return attn_schedule_check_(s->e, *use, &c, reason);
+  }
   attn_status status = attn_schedule_build(own, pattern, heads, len, len, NULL, &s->ctx);
   if (status != ATTN_OK) return attn_reject_(s->e, status, s->ctx.reason);
   *use = own;
@@ -25891,7 +26197,9 @@ ATTN_COLD_ attn_status attn_tree_job_call_(attn_tree_job_ *j, const attn_tree_pa
     attn_stage_ s = attn_stage_open_(&e, table, workers, ctx, bytes != NULL);
     attn_pattern tree = attn_pattern_tree(j->p.tokens, j->p.k);
     tree.causal = j->p.causal, tree.overlap = j->p.overlap, tree.include_self = j->p.include_self;
-    if (attn_stage_schedule_(&s, &j->p.schedule, &own, &tree, j->q.heads, j->q.len))
+    if (attn_stage_schedule_(
+            &s, &j->p.schedule, &own, &tree, j->q.heads, j->q.len,
+            "params.schedule must be of attn_pattern_tree with the fields of params"))
       attn_stage_call_(&s, ctx, attn_tree_steps_, j, "tree: one schedule, labels", bytes);
     attn_schedule_free(&own);
   }
@@ -25958,30 +26266,73 @@ ATTN_COLD_ int attn_longformer_arrays_(attn_error_ *e, const attn_longformer_par
   return 1;
 }
 
-/* Builds the schedule of list b. Without global projections global rows are rows like others;
- * with them they are left out here. */
+/* The local pattern: without global projections global rows are rows like others, with them they are
+ * left out. Of a single head, or per head; parts may be null. */
+typedef struct attn_longformer_graph_ {
+  const attn_longformer_params *p;
+  const int32_t *list;
+  int64_t n, heads; /* of the list; different heads */
+} attn_longformer_graph_;
+
+ATTN_COLD_ attn_longformer_graph_ attn_longformer_graph_of_(const attn_longformer_params *p,
+                                                            int64_t heads, int64_t b) {
+  attn_longformer_graph_ g;
+  g.p = p, g.n = attn_longformer_list_(p, b, &g.list), g.heads = 1;
+  for (int64_t h = 1; h < heads; h++)
+    if (p->window[h] != p->window[0] || (p->dilation && p->dilation[h] != p->dilation[0]))
+      g.heads = heads;
+  return g;
+}
+
+ATTN_COLD_ attn_pattern attn_longformer_head_(const attn_longformer_graph_ *g, int64_t h) {
+  return attn_pattern_longformer(g->p->window[h], g->p->dilation ? g->p->dilation[h] : 1, g->list,
+                                 g->n);
+}
+
+ATTN_COLD_ attn_pattern attn_longformer_pattern_(const attn_longformer_graph_ *g,
+                                                 const attn_pattern *heads, attn_pattern local[2]) {
+  local[0] = g->heads == 1 ? attn_longformer_head_(g, 0) : attn_pattern_per_head(heads, g->heads);
+  local[1] = attn_pattern_global(g->list, g->n);
+  local[1].no_columns = 1;
+  attn_pattern all = g->p->q_global.data && g->n > 0 ? attn_pattern_diff(local) : local[0];
+  all.causal = g->p->causal != 0;
+  return all;
+}
+
+/* Whether a schedule is the one that is built for list b. Needs no memory: the parts of a pattern follow
+ * it in its identity. */
+ATTN_COLD_ int attn_longformer_given_(attn_error_ *e, const attn_schedule *s,
+                                      const attn_longformer_params *p, int64_t heads,
+                                      int64_t tokens, int64_t b) {
+  const attn_longformer_graph_ g = attn_longformer_graph_of_(p, heads, b);
+  attn_pattern local[2], all = attn_longformer_pattern_(&g, NULL, local);
+  const int apart = all.kind == ATTN_PATTERN_DIFF;
+  attn_identity_ c = attn_identity_open_(heads, tokens, tokens, 0);
+  all.parts = NULL;
+  attn_identity_pattern_(&c, &all);
+  if (apart) attn_identity_pattern_(&c, &local[0]);
+  for (int64_t h = 0; g.heads > 1 && h < heads; h++) {
+    const attn_pattern head = attn_longformer_head_(&g, h);
+    attn_identity_pattern_(&c, &head);
+  }
+  if (apart) attn_identity_pattern_(&c, &local[1]);
+  return attn_schedule_check_(
+      e, s, &c, "params.schedules[b] must be what attn_longformer_schedule makes of params");
+}
+
+/* Builds the schedule of list b. */
 ATTN_COLD_ int attn_longformer_build_(attn_error_ *e, attn_schedule *schedule,
                                       const attn_longformer_params *p, int64_t heads,
                                       int64_t tokens, int64_t b, attn_ctx *ctx) {
-  const int32_t *list;
-  const int64_t n = attn_longformer_list_(p, b, &list);
-  int same = 1;
-  for (int64_t h = 1; h < heads; h++)
-    same &= p->window[h] == p->window[0] && (!p->dilation || p->dilation[h] == p->dilation[0]);
-  const int64_t count = same ? 1 : heads;
+  const attn_longformer_graph_ g = attn_longformer_graph_of_(p, heads, b);
+  const int64_t count = g.heads;
   if (count > INT64_MAX / (int64_t)sizeof(attn_pattern) ||
       (uint64_t)count > SIZE_MAX / sizeof(attn_pattern))
     return attn_reject_(e, ATTN_E_OVERFLOW, "params.window has too many heads");
   attn_pattern *part = (attn_pattern *)ATTN_MALLOC((size_t)count * sizeof *part);
   if (!part) return attn_reject_(e, ATTN_E_MEMORY, "ATTN_MALLOC returned null");
-  for (int64_t h = 0; h < count; h++)
-    part[h] = attn_pattern_longformer(p->window[h], p->dilation ? p->dilation[h] : 1, list, n);
-  attn_pattern local[2], all = part[0];
-  local[0] = same ? part[0] : attn_pattern_per_head(part, heads);
-  local[1] = attn_pattern_global(list, n);
-  local[1].no_columns = 1;
-  all = p->q_global.data && n > 0 ? attn_pattern_diff(local) : local[0];
-  all.causal = p->causal != 0;
+  for (int64_t h = 0; h < count; h++) part[h] = attn_longformer_head_(&g, h);
+  attn_pattern local[2], all = attn_longformer_pattern_(&g, part, local);
   attn_status status = attn_schedule_build(schedule, &all, heads, tokens, tokens, NULL, ctx);
   ATTN_FREE(part);
   return status == ATTN_OK ? 1 : attn_reject_(e, status, ctx->reason);
@@ -26177,7 +26528,9 @@ ATTN_COLD_ attn_status attn_longformer_job_call_(attn_longformer_job_ *j,
     const int64_t n = j->q.len ? j->entries : 0;
     j->entries = n;
     ok = j->p.schedules != NULL || n == 0;
-    if (!ok) {
+    for (int64_t b = 0; ok && j->p.schedules && b < n; b++)
+      ok = attn_longformer_given_(&e, &j->p.schedules[b], &j->p, j->q.heads, j->q.len, b);
+    if (!j->p.schedules && n > 0) {
       const size_t most = SIZE_MAX / sizeof *own;
       own = (uint64_t)n > most ? NULL : (attn_schedule *)ATTN_MALLOC((size_t)n * sizeof *own);
       ok = own ? 1 : attn_reject_(&e, ATTN_E_MEMORY, "ATTN_MALLOC returned null");
@@ -26885,7 +27238,9 @@ ATTN_COLD_ attn_status attn_segmented_job_call_(attn_segmented_job_ *j,
     const attn_pattern segments = attn_groups_pattern_(&j->groups);
     if (j->q.len == 0 || j->q.batch == 0) {
       if (!bytes) attn_report_(ctx, table, 1, "no-op", "no queries");
-    } else if (attn_stage_schedule_(&s, &j->p.schedule, &own, &segments, j->q.heads, j->q.len)) {
+    } else if (attn_stage_schedule_(&s, &j->p.schedule, &own, &segments, j->q.heads, j->q.len,
+                                    "params.schedule must be of attn_pattern_segments(offsets), or "
+                                    "_blocks(length, 0, 0)")) {
       attn_stage_call_(&s, ctx, attn_segmented_steps_, j, "segments, then an exchange", bytes);
     }
     attn_schedule_free(&own);
@@ -27109,7 +27464,8 @@ ATTN_COLD_ attn_status attn_hierarchy_job_call_(attn_hierarchy_job_ *j,
     for (int64_t l = 0; ok && l + 1 < j->p.levels; l++) {
       const attn_pattern groups = attn_pattern_segments(j->p.offsets[l], j->units[l + 1]);
       if (j->p.schedules) j->schedule[l] = &j->p.schedules[l];
-      ok = attn_stage_schedule_(&s, &j->schedule[l], &own[l], &groups, j->x.heads, j->units[l]);
+      ok = attn_stage_schedule_(&s, &j->schedule[l], &own[l], &groups, j->x.heads, j->units[l],
+                                "params.schedules[l] must be of attn_pattern_segments(offsets[l])");
     }
     if (ok) attn_stage_call_(&s, ctx, attn_hierarchy_steps_, j, "levels of segments", bytes);
     for (int l = 0; l < ATTN_HIERARCHY_LEVELS; l++) attn_schedule_free(&own[l]);
@@ -27293,12 +27649,22 @@ ATTN_FUNC_ int attn_choose_run_(attn_tile_ *t, const attn_block_ *b, int32_t *co
   return any;
 }
 
+/* Multiplies scores that are products still: entries from .. to of some groups. */
+ATTN_FUNC_ void attn_choose_scale_(attn_tile_ *t, int from, int to, int g0, int g1) {
+  const float factor = t->a->choice->factor;
+  float by[ATTN_TILE_];
+  if (factor == 0.0f || from >= to) return;
+  for (int r = 0; r < ATTN_TILE_; r++) by[r] = factor;
+  attn_on_(tile, t->a->table)->scale_block(t->w.s + from * ATTN_TILE_, to - from, g0, g1, by);
+}
+
 /* The maximum of each row so far, and none of this block. */
 ATTN_FUNC_ int attn_choose_most_(attn_tile_ *t) {
   const attn_choice_ *c = t->a->choice;
   const int most = c->mode == ATTN_TOPK_REL && attn_choice_collects_(c);
+  const float by = c->factor == 0.0f ? 1.0f : c->factor;
   for (int r = 0; r < ATTN_TILE_; r++) {
-    if (most && t->top[r] > t->m[r]) t->m[r] = t->top[r];
+    if (most && t->top[r] * by > t->m[r]) t->m[r] = t->top[r] * by;
     t->top[r] = -INFINITY;
   }
   return most;
@@ -27308,16 +27674,21 @@ ATTN_FUNC_ int attn_choose_most_(attn_tile_ *t) {
 ATTN_FUNC_ int attn_choose_block_(attn_tile_ *t, attn_block_ *b) {
   int any = 0;
   if (attn_choose_most_(t)) return 0;
-  if (b->whole) return attn_choose_run_(t, b, NULL, 0, b->n, 0, t->groups);
-  for (int g = 0; g < t->groups; g++)
+  for (int g = 0; !b->whole && g < t->groups; g++) {
+    attn_choose_scale_(t, b->first[g], b->end[g], g, g + 1);
     any |= attn_choose_run_(t, b, NULL, b->first[g], b->end[g], g, g + 1);
-  return any;
+  }
+  if (!b->whole) return any;
+  attn_choose_scale_(t, 0, b->n, 0, t->groups);
+  return attn_choose_run_(t, b, NULL, 0, b->n, 0, t->groups);
 }
 
 /* The same of lists of keys; those that are left out become -1. */
 ATTN_FUNC_ int attn_choose_lists_(attn_tile_ *t, int32_t *const *index, const int *count,
                                   int most) {
-  if (attn_choose_most_(t) || !attn_choose_run_(t, NULL, index, 0, most, 0, t->groups)) return 0;
+  if (attn_choose_most_(t)) return 0;
+  attn_choose_scale_(t, 0, most, 0, t->groups);
+  if (!attn_choose_run_(t, NULL, index, 0, most, 0, t->groups)) return 0;
   for (int r = 0; r < t->n; r++)
     for (int e = 0; e < count[r]; e++)
       if (t->w.s[e * ATTN_TILE_ + r] == -INFINITY) index[r][e] = -1;
@@ -27584,6 +27955,11 @@ ATTN_COLD_ int attn_choice_plan_(attn_error_ *e, attn_softmax_ *a, attn_choice_ 
     c->mode = ATTN_TOPK_ABS, c->bound = -INFINITY; /* all keys */
   else if (best)
     c->k = p->k + (p->mode == ATTN_TOPK_TIES);
+  /* Nothing is added to the products: they are compared as they are, not with the scale in the queries,
+   * whose roundings would tell equal ones apart. */
+  const int ties = c->mode == ATTN_TOPK_REL ? p->bound == 0.0f : c->mode != ATTN_TOPK_ABS;
+  if (ties && !(a->terms & ~ATTN_TERM_MASK_) && a->scale_hi > 1e-6f && a->scale_hi < 1e6f)
+    c->factor = a->scale_hi, a->scale_hi = 1.0f, a->scale_lo = FLT_MIN;
   return 1;
 }
 

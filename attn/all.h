@@ -106,6 +106,7 @@ ATTN_BEGIN_STRICT_
 #include "engine/plan.h"
 #include "engine/marks.h"
 #include "engine/random.h"
+#include "engine/draw.h"
 #include "engine/normal.h"
 #include "engine/pattern.h"
 #include "engine/atoms.h"
@@ -150,6 +151,7 @@ ATTN_BEGIN_STRICT_
 #endif
 #if ATTN_HAS_PATTERN
 #include "calls/pattern_check.h"
+#include "calls/pattern_identity.h"
 #include "calls/pattern_lower.h"
 #include "calls/pattern_make.h"
 #include "calls/pattern.h"

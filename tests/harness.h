@@ -45,6 +45,7 @@ void test_mem_release(void);
 /* The calls of ATTN_MALLOC so far, and whether the next ones return null. */
 extern int64_t test_malloc_calls;
 extern int test_malloc_fails;
+extern size_t test_malloc_most; /* the largest request since it was set to 0 */
 
 /* ---- random numbers -------------------------------------------------------------------------*/
 

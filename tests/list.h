@@ -79,6 +79,9 @@
   X(A2_causal)                              \
   X(A2_causal_offset)                       \
   X(A2_window)                              \
+  X(A2_bits_from_anywhere)                  \
+  X(A2_bits_end)                            \
+  X(A2_strides_of_one)                      \
   X(A2_huge_offset_and_window)              \
   X(A2_boolean_mask)                        \
   X(A2_bit_mask)                            \
@@ -176,6 +179,7 @@
   X(B3_nan_in_tables)                       \
   X(B3_forbidden_garbage)                   \
   X(B4_matches_oracle)                      \
+  X(B4_xl_covers_lengths)                   \
   X(B4_memory)                              \
   X(B4_memory_continues)                    \
   X(B4_zero_tables_equal_plain)             \
@@ -307,6 +311,9 @@
   X(C2_schedule_garbage)                    \
   X(C2_schedule_render)                     \
   X(C2_schedule_work)                       \
+  X(C2_schedule_counts)                     \
+  X(C2_schedule_few_rows)                   \
+  X(C2_schedule_far)                        \
   X(C2_rejects)                             \
   X(C2_schedule_rejects)                    \
   X(C3_set)                                 \
@@ -415,6 +422,7 @@
   X(C7_longformer_padding)                  \
   X(C7_longformer_empty)                    \
   X(C7_longformer_promises)                 \
+  X(C7_longformer_schedules)                \
   X(C7_longformer_rejects)                  \
   X(C8_etc_random)                          \
   X(C8_etc_by_distance)                     \
@@ -431,18 +439,21 @@
   X(C16_tree_random)                        \
   X(C16_tree_identities)                    \
   X(C16_tree_promises)                      \
+  X(C16_tree_schedules)                     \
   X(C16_tree_rejects)                       \
   X(C17_segmented_random)                   \
   X(C17_segmented_identities)               \
   X(C17_segmented_causal)                   \
   X(C17_segmented_empty)                    \
   X(C17_segmented_promises)                 \
+  X(C17_segmented_schedules)                \
   X(C17_segmented_rejects)                  \
   X(C18_hierarchy_random)                   \
   X(C18_hierarchy_identities)               \
   X(C18_hierarchy_causal)                   \
   X(C18_hierarchy_empty)                    \
   X(C18_hierarchy_promises)                 \
+  X(C18_hierarchy_schedules)                \
   X(C18_hierarchy_rejects)                  \
   X(A1_decode_plain)                        \
   X(A1_decode_storage_types)                \
@@ -454,6 +465,7 @@
   X(A1_decode_all_combined)                 \
   X(A1_decode_every_type)                   \
   X(A1_decode_lengths)                      \
+  X(A1_decode_edges)                        \
   X(A1_decode_widths)                       \
   X(A5_decode_groups)                       \
   X(A1_decode_empty_rows)                   \
@@ -847,6 +859,7 @@
   X(D1_topk_schedules)                      \
   X(D1_topk_ties)                           \
   X(D1_topk_ties_of_phases)                 \
+  X(D1_topk_ties_of_integers)               \
   X(D1_topk_all)                            \
   X(D1_topk_one)                            \
   X(D1_topk_empty)                          \

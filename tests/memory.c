@@ -12,6 +12,7 @@
 test_place test_where = TEST_HEAP;
 int64_t test_malloc_calls = 0;
 int test_malloc_fails = 0;
+size_t test_malloc_most = 0;
 
 typedef struct block {
   struct block *next;
@@ -71,6 +72,7 @@ void hook_free(void *ptr);
 
 void *hook_malloc(size_t size) {
   test_malloc_calls++;
+  if (size > test_malloc_most) test_malloc_most = size;
   return test_malloc_fails ? NULL : malloc(size);
 }
 

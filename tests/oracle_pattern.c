@@ -113,6 +113,7 @@ static int sampled(uint64_t seed, uint64_t tag, int64_t head, int64_t row, int64
 typedef struct pair_of {
   const attn_pattern *p;
   int64_t heads, q_len, k_len, q_off, h, i, j, at;
+  int causal; /* it, or what it is a part of */
 } pair_of;
 
 static int listed(const int32_t *list, int64_t n, int64_t x) {
@@ -147,13 +148,13 @@ static int dilated(const pair_of *s) {
 }
 
 static int random_keys(const pair_of *s) {
-  int64_t n = s->p->causal ? clamp(s->at + 1, 0, s->k_len) : s->k_len;
+  int64_t n = s->causal ? clamp(s->at + 1, 0, s->k_len) : s->k_len;
   return sampled(s->p->seed, 1, s->h, s->at, n, s->p->count, s->j);
 }
 
 static int random_blocks(const pair_of *s) {
   int64_t bs = s->p->block, qb = quotient(s->at, bs), nkb = (s->k_len + bs - 1) / bs;
-  int64_t n = s->p->causal ? clamp(qb + 1, 0, nkb) : nkb;
+  int64_t n = s->causal ? clamp(qb + 1, 0, nkb) : nkb;
   return sampled(s->p->seed, 2, s->h, qb, n, s->p->count, s->j / bs);
 }
 
@@ -199,7 +200,7 @@ static int bigbird(const pair_of *s) {
   int64_t rank = -1, candidates = 0;
   for (int64_t b = 0; b < nb; b++) {
     if (b < p->first || b >= tail || (qb - p->before <= b && b <= qb + p->after)) continue;
-    if (p->causal && b > qb) continue;
+    if (s->causal && b > qb) continue;
     if (b == kb) rank = candidates;
     candidates++;
   }
@@ -427,7 +428,11 @@ static int has(const pair_of *s) {
       }
       return 1;
     case ATTN_PATTERN_DIFF: return allows(&parts[0], s) && !allows(&parts[1], s);
-    case ATTN_PATTERN_COMPLEMENT: return !allows(&parts[0], s);
+    case ATTN_PATTERN_COMPLEMENT: {
+      pair_of whole = *s;
+      whole.causal = 0;
+      return !allows(&parts[0], &whole);
+    }
     case ATTN_PATTERN_TRANSPOSE:
       return oracle_pattern(parts, s->heads, s->k_len, s->q_len, -s->q_off, s->h, s->j, s->i);
     case ATTN_PATTERN_PER_HEAD: return allows(&parts[s->h], s);
@@ -439,13 +444,14 @@ static int has(const pair_of *s) {
 static int allows(const attn_pattern *p, const pair_of *outer) {
   pair_of s = *outer;
   s.p = p;
+  s.causal = outer->causal || p->causal;
   if (p->causal && p->kind != ATTN_PATTERN_TREE && s.j > s.at) return 0;
   return has(&s);
 }
 
 int oracle_pattern(const attn_pattern *p, int64_t heads, int64_t q_len, int64_t k_len,
                    int64_t q_off, int64_t h, int64_t i, int64_t j) {
-  pair_of s = {p, heads, q_len, k_len, q_off, h, i, j, i + q_off};
+  pair_of s = {p, heads, q_len, k_len, q_off, h, i, j, i + q_off, 0};
   return allows(p, &s);
 }
 

@@ -111,6 +111,13 @@ test-isa-%: $(TEST_NATIVE) ## test: one tier only: test-isa-scalar, -avx2, -avx5
 test-catalogue: $(TEST_NATIVE) ## test: check the names in docs/catalogue.md
 	$(TEST_NATIVE) --filter api_catalogue
 
+MUTANTS ?= 20
+MUTANT_SEED ?= 1
+.PHONY: mutate
+mutate: $(TEST_NATIVE) ## maintain: change MUTANTS lines one at a time and see which changes no test notices
+	@python3 tests/mutate.py --count $(MUTANTS) --seed $(MUTANT_SEED) \
+	  --libs '-lcmocka $(TEST_SLEEF_LIB) -lpthread -lm'
+
 golden: $(TEST_NATIVE) ## maintain: rewrite tests/golden.h from the best tier here
 	$(TEST_NATIVE) --golden >$(TEST_OUT)/golden.h
 	mv $(TEST_OUT)/golden.h tests/golden.h

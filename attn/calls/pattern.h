@@ -7,7 +7,6 @@ typedef struct attn_build_call_ {
   attn_tree_ tree;
   attn_build_ b;
   attn_vec_ nodes[2], terms, heavy;
-  attn_vec_ zeros; /* toggles and marks */
   attn_vec_ head;  /* int32 [heads]: variants */
   attn_vec_ hash;  /* uint64 of each variant */
   attn_vec_ whose; /* int32: the first head of each variant */
@@ -16,15 +15,19 @@ typedef struct attn_build_call_ {
 
 ATTN_COLD_ void attn_build_free_(attn_build_call_ *c) {
   const attn_sorted_ *sorted = (const attn_sorted_ *)c->tree.sorted.data;
-  attn_vec_ *all[] = {&c->nodes[0], &c->nodes[1],   &c->terms, &c->heavy,   &c->zeros,
-                      &c->head,     &c->hash,       &c->whose, &c->table,   &c->b.tile,
-                      &c->b.run,    &c->b.row,      &c->b.key, &c->b.start, &c->b.phases,
-                      &c->b.counts, &c->tree.sorted};
+  attn_vec_ *all[] = {&c->nodes[0], &c->nodes[1], &c->terms,    &c->heavy,
+                      &c->head,     &c->hash,     &c->whose,    &c->table,
+                      &c->b.tile,   &c->b.run,    &c->b.row,    &c->b.key,
+                      &c->b.start,  &c->b.phases, &c->b.counts, &c->tree.sorted};
   for (int64_t k = 0; k < c->tree.sorted.count; k++) ATTN_FREE(sorted[k].list);
   for (size_t k = 0; k < sizeof all / sizeof *all; k++)
     if (all[k]->data) ATTN_FREE(all[k]->data);
   for (int d = 0; d < ATTN_LISTS_; d++)
     if (c->b.s.runs[d].run) ATTN_FREE(c->b.s.runs[d].run);
+  void *more[] = {c->b.s.toggle,      c->b.s.spare,     c->b.s.drawn.list,
+                  c->b.s.drawn.aside, c->tree.row.list, c->tree.row.aside};
+  for (size_t k = 0; k < sizeof more / sizeof *more; k++)
+    if (more[k]) ATTN_FREE(more[k]);
 }
 
 /* n elements of zeros. Null = no memory. */
@@ -92,21 +95,8 @@ ATTN_COLD_ int attn_build_heads_(attn_build_call_ *c, const attn_pattern *p, int
   return 1;
 }
 
-/* Memory of the size of the sequences and of the tree. */
+/* Memory of the size of the tree, and bits of the rows. */
 ATTN_COLD_ int attn_build_memory_(attn_build_call_ *c) {
-  const int64_t side = attn_max64_(c->b.f.q_len, c->b.f.k_len) + 1;
-  const int64_t marks = attn_marks_words_(side);
-  uint64_t *zeros = (uint64_t *)attn_zeros_(&c->zeros, side + 2 * marks, sizeof *zeros);
-  if (!zeros) return 0;
-  c->b.s.toggle = zeros;
-  attn_marks_cut_(&c->b.s.touched, zeros + side, side);
-  attn_marks_cut_(&c->b.s.drawn, zeros + side + marks, side);
-  c->tree.set = c->b.s.drawn;
-  c->b.s.lo = INT64_MAX, c->b.s.hi = -1;
-  return 1;
-}
-
-ATTN_COLD_ int attn_build_tree_memory_(attn_build_call_ *c) {
   const int64_t nodes = c->tree.nodes;
   c->b.heavy = (uint64_t *)attn_zeros_(&c->heavy, c->b.f.q_len / 64 + 1, sizeof(uint64_t));
   c->b.node = (attn_node_ *)attn_zeros_(&c->nodes[0], nodes, sizeof(attn_node_));
@@ -131,10 +121,11 @@ ATTN_COLD_ int attn_build_run_(attn_build_call_ *c, const attn_pattern *p, int64
   c->b.f.q_len = q_len, c->b.f.k_len = k_len;
   c->b.f.q_off = params && params->has_q_off ? params->q_off : k_len - q_len;
   c->tree.e = e, c->tree.heads = heads;
-  if (attn_build_memory_(c)) {
-    if (!attn_check_pattern_(&c->tree, p, &c->b.f, 0)) return 0;
-    if (attn_build_tree_memory_(c) && attn_build_heads_(c, p, heads)) return 1;
-  }
+  if (!attn_check_pattern_(&c->tree, p, &c->b.f, 0)) return 0;
+  attn_identity_ identity = attn_identity_open_(heads, q_len, k_len, c->b.f.q_off);
+  attn_identity_pattern_(&identity, p);
+  c->b.identity = identity.hash;
+  if (attn_build_memory_(c) && attn_build_heads_(c, p, heads)) return 1;
   return attn_reject_(e, ATTN_E_MEMORY, "ATTN_MALLOC returned null");
 }
 
@@ -278,7 +269,7 @@ ATTN_COLD_ void attn_visit_(const attn_plan_ *p, int64_t head, int64_t from, int
     const attn_plan_run_ *run = (const attn_plan_run_ *)attn_plan_at_(p, p->at_run) + t->at;
     for (int64_t x = 0; x < t->count; x++)
       for (uint64_t lanes = run[x].lanes & attn_lane_range_(r0, r1); lanes; lanes &= lanes - 1)
-        visit(user, row[attn_lowest_(lanes)], run[x].key, run[x].n, t->step);
+        visit(user, row[attn_lowest_(lanes)], run[x].key, run[x].n, attn_abs64_(t->step));
   }
 }
 

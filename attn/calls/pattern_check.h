@@ -15,7 +15,7 @@ typedef struct attn_tree_ {
   int64_t parts;   /* met so far */
   int64_t nodes;   /* that one head's tree may need */
   int depends;     /* on the head */
-  attn_marks_ set; /* of the longest side, empty between uses */
+  attn_drawn_ row; /* a list that is sorted to be looked at */
   attn_vec_ sorted;
 } attn_tree_;
 
@@ -46,17 +46,16 @@ ATTN_COLD_ int attn_ascending_(const int32_t *a, int64_t n) {
 }
 
 /* A checked list that is not ascending gets a copy that is. */
-ATTN_COLD_ int attn_check_sort_(attn_tree_ *c, const int32_t *a, int64_t n, int64_t most) {
+ATTN_COLD_ int attn_check_sort_(attn_tree_ *c, const int32_t *a, int64_t n) {
   if (attn_ascending_(a, n)) return 1;
   attn_sorted_ *s = (attn_sorted_ *)attn_vec_room_(&c->sorted, 1, sizeof *s);
-  int32_t *list = s ? (int32_t *)ATTN_MALLOC((size_t)attn_min64_(n, most) * sizeof *s->list) : NULL;
-  if (!list) return attn_reject_(c->e, ATTN_E_MEMORY, "ATTN_MALLOC returned null");
-  s->from = a, s->from_count = n, s->list = list, s->count = 0;
+  if (!s || !attn_drawn_copy_(&c->row, a, n))
+    return attn_reject_(c->e, ATTN_E_MEMORY, "ATTN_MALLOC returned null");
+  s->from = a, s->from_count = n, s->list = c->row.list, s->count = 0;
   c->sorted.count++;
-  for (int64_t k = 0; k < n; k++) attn_mark_(&c->set, a[k]);
-  uint64_t bits;
-  for (int64_t from = 0; (bits = attn_unmark_(&c->set, &from, most)) != 0;)
-    for (; bits; bits &= bits - 1) list[s->count++] = (int32_t)(from + attn_lowest_(bits));
+  c->row.list = NULL, c->row.room = 0; /* is the copy */
+  for (int64_t k = 0; k < n; k++)
+    if (s->count == 0 || s->list[k] > s->list[s->count - 1]) s->list[s->count++] = s->list[k];
   return 1;
 }
 
@@ -80,8 +79,8 @@ ATTN_COLD_ int attn_check_global_(attn_tree_ *c, const attn_pattern *p, const at
          (!p->queries ||
           attn_check_numbers_(c, p->queries, p->query_count, 0, f->q_len,
                               "pattern.queries has an entry outside 0 .. q_len - 1")) &&
-         attn_check_sort_(c, p->index, p->indices, f->k_len) &&
-         (!p->queries || attn_check_sort_(c, p->queries, p->query_count, f->q_len));
+         attn_check_sort_(c, p->index, p->indices) &&
+         (!p->queries || attn_check_sort_(c, p->queries, p->query_count));
 }
 
 ATTN_COLD_ int attn_check_sides_(attn_tree_ *c, const attn_pattern *p, int64_t least,
@@ -230,16 +229,11 @@ ATTN_COLD_ int attn_check_csr_(attn_tree_ *c, const attn_pattern *p, const attn_
     return 0;
   for (int64_t i = 0; i < f->q_len; i++) {
     const int64_t n = at[i + 1] - at[i];
-    int twice = 0;
-    if (!n) continue;
-    const int32_t *row = p->index + at[i];
-    if (attn_ascending_(row, n)) continue;
-    for (int64_t k = 0; k < n; k++) {
-      twice |= attn_marked_(&c->set, row[k]);
-      attn_mark_(&c->set, row[k]);
-    }
-    for (int64_t k = 0; k < n; k++) c->set.bits[row[k] >> 6] = c->set.words[row[k] >> 12] = 0;
-    if (twice) return attn_reject_(c->e, ATTN_E_INDEX, "pattern.index has a column twice in a row");
+    if (!n || attn_ascending_(p->index + at[i], n)) continue;
+    if (!attn_drawn_copy_(&c->row, p->index + at[i], n))
+      return attn_reject_(c->e, ATTN_E_MEMORY, "ATTN_MALLOC returned null");
+    if (!attn_ascending_(c->row.list, n))
+      return attn_reject_(c->e, ATTN_E_INDEX, "pattern.index has a column twice in a row");
   }
   return 1;
 }

@@ -122,7 +122,7 @@ ATTN_COLD_ void attn_lower_random_(attn_lower_ *l, const attn_pattern *p, int64_
   attn_node_ *x =
       attn_lower_block_(l, (int64_t)p->kind, p->kind == ATTN_PATTERN_RANDOM ? 0 : p->block, cut);
   x->count = attn_near_(p->count);
-  x->causal = p->causal != 0;
+  x->causal = cut != 0; /* whoever asks for it: what is drawn is not cut afterwards */
   if (p->count) x->seed = p->seed, x->head = l->head;
 }
 
@@ -155,7 +155,7 @@ ATTN_COLD_ void attn_lower_user_(attn_lower_ *l, const attn_pattern *p, const at
 ATTN_COLD_ void attn_lower_pattern_(attn_lower_ *l, const attn_pattern *p, const attn_field_ *f,
                                     int64_t cut);
 
-/* The cut of a result reaches those parts that make it smaller. */
+/* The cut of a result reaches the parts, whose draws are then among earlier keys. */
 ATTN_COLD_ void attn_lower_algebra_(attn_lower_ *l, const attn_pattern *p, const attn_field_ *f,
                                     int64_t cut) {
   const int64_t root = l->count;
@@ -168,8 +168,7 @@ ATTN_COLD_ void attn_lower_algebra_(attn_lower_ *l, const attn_pattern *p, const
   attn_node_add_(l, (int64_t)p->kind, (single || n == 0) ? cut : 0);
   for (int64_t k = 0; k < n; k++) {
     const int64_t at = l->count;
-    const int reaches = !single && (k == 0 || p->kind == ATTN_PATTERN_UNION);
-    attn_lower_pattern_(l, &p->parts[k], turn ? &turned : f, reaches ? cut : 0);
+    attn_lower_pattern_(l, &p->parts[k], turn ? &turned : f, single ? 0 : cut);
     attn_hang_(l, root, &last, at);
   }
 }

@@ -171,6 +171,7 @@ ATTN_FUNC_ int attn_sdpa_plan_(attn_error_ *e, attn_softmax_ *a, const attn_sdpa
   if (scale == 0.0f && !attn_to_bits_(scale))
     a->scale = p->t5.table ? 1.0 : 1.0 / sqrt((double)q->dim);
   a->q_off = p->has_q_off ? p->q_off : k->len - q->len;
+  a->kv_len = p->kv_len, a->q_len = p->q_len;
   a->left = attn_reach_(p->window_left);
   a->keep = p->window_left == 0 ? 0 : p->keep < k->len ? p->keep : k->len;
   a->right = p->causal ? 0 : attn_reach_(p->window_right);
@@ -260,7 +261,6 @@ ATTN_FUNC_ int attn_sdpa_plan_(attn_error_ *e, attn_softmax_ *a, const attn_sdpa
   if (full[0] && a->tiles > INT64_MAX / full[0] / q->heads)
     return attn_reject_(e, ATTN_E_OVERFLOW, "q.batch * q.heads * q.len is too large");
   if (a->seq) attn_sequences_count_(a);
-  a->kv_len = p->kv_len, a->q_len = p->q_len;
   return 1;
 }
 

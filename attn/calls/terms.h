@@ -58,19 +58,35 @@ ATTN_FUNC_ int attn_check_relative_(attn_error_ *e, attn_softmax_ *a, attn_span_
   return 1;
 }
 
-/* The distances j - p that causal, window and the extents leave. 0 = none. */
-ATTN_FUNC_ int attn_distance_range_(const attn_softmax_ *a, int64_t *first, int64_t *last) {
-  *first = -(a->q_off + a->q.len - 1), *last = a->k.len - 1 - a->q_off;
+/* The distances j - p that causal and window leave to so many queries and keys. 0 = none. */
+ATTN_FUNC_ int attn_distances_left_(const attn_softmax_ *a, int64_t queries, int64_t keys,
+                                    int64_t *first, int64_t *last) {
+  *first = -(a->q_off + queries - 1), *last = keys - 1 - a->q_off;
   if (*first < -a->left && !a->keep) *first = -a->left;
   if (*last > a->right) *last = a->right;
-  return a->q.len > 0 && a->k.len > 0 && *first <= *last;
+  return queries > 0 && keys > 0 && *first <= *last;
+}
+
+ATTN_FUNC_ int attn_distance_range_(const attn_softmax_ *a, int64_t *first, int64_t *last) {
+  return attn_distances_left_(a, a->q.len, a->k.len, first, last);
+}
+
+/* Whether Transformer-XL's table has what every batch entry reads; reads the lengths. */
+ATTN_FUNC_ int attn_check_xl_covers_(attn_error_ *e, const attn_softmax_ *a) {
+  const attn_xl *x = &a->xl;
+  int64_t first, last;
+  for (int64_t b = 0; b < (a->kv_len || a->q_len ? a->q.batch : 1); b++)
+    if (attn_distances_left_(a, a->q_len ? a->q_len[b] : a->q.len,
+                             a->kv_len ? a->kv_len[b] : a->k.len, &first, &last) &&
+        (-last < x->first || -first >= x->first + x->table.len))
+      return attn_reject_(e, ATTN_E_RANGE, "params.xl.table must cover every allowed distance");
+  return 1;
 }
 
 ATTN_FUNC_ int attn_check_xl_(attn_error_ *e, attn_softmax_ *a, attn_span_ *span) {
   static const char w[] = ATTN_WORDS_("params.xl.table");
   attn_xl *x = &a->xl;
   const int64_t n = attn_mul_(a->q.heads, a->q.dim), far = (int64_t)1 << 41;
-  int64_t first, last;
   if (!x->table.data) {
     if (x->content_bias || x->distance_bias)
       return attn_reject_(e, ATTN_E_NULL, "params.xl.table.data must not be null with biases");
@@ -90,10 +106,7 @@ ATTN_FUNC_ int attn_check_xl_(attn_error_ *e, attn_softmax_ *a, attn_span_ *span
     return attn_reject_(e, ATTN_E_RANGE, "params.xl.first must lie within 2^41 of 0");
   if (x->table.len > INT32_MAX)
     return attn_reject_(e, ATTN_E_OVERFLOW, "params.xl.table.len must be below 2^31");
-  if (attn_distance_range_(a, &first, &last) &&
-      (-last < x->first || -first >= x->first + x->table.len))
-    return attn_reject_(e, ATTN_E_RANGE, "params.xl.table must cover every allowed distance");
-  return 1;
+  return a->kv_len || a->q_len || attn_check_xl_covers_(e, a); /* lengths are read later */
 }
 
 ATTN_FUNC_ int attn_check_labels_(attn_error_ *e, attn_softmax_ *a, attn_span_ *span) {
@@ -214,7 +227,8 @@ ATTN_FUNC_ int attn_check_term_values_(attn_error_ *e, const attn_softmax_ *a) {
   const attn_distance_terms_ *d = &a->by_distance;
   const attn_span *s = &a->span;
   const int64_t heads = a->q.heads;
-  if (!attn_check_finite_(e, d->factor.alpha, heads, "params.factor.alpha must be finite") ||
+  if ((a->xl.table.data && !attn_check_xl_covers_(e, a)) ||
+      !attn_check_finite_(e, d->factor.alpha, heads, "params.factor.alpha must be finite") ||
       !attn_check_finite_(e, d->factor.beta, heads, "params.factor.beta must be finite") ||
       !attn_check_finite_(e, d->toeplitz.table,
                           d->toeplitz.len * (d->toeplitz.heads > 1 ? heads : 1),

@@ -76,10 +76,16 @@ ATTN_COLD_ int attn_stage_merge_(attn_stage_ *s, attn_tensor o, attn_tensor part
   return 1;
 }
 
-/* Builds the schedule of a pattern into own, for *use, unless the caller's is there. */
+/* Builds the schedule of a pattern into own, for *use, unless the caller's is there, which must be of
+ * that pattern. */
 ATTN_COLD_ int attn_stage_schedule_(attn_stage_ *s, const attn_schedule **use, attn_schedule *own,
-                                    const attn_pattern *pattern, int64_t heads, int64_t len) {
-  if (*use) return 1;
+                                    const attn_pattern *pattern, int64_t heads, int64_t len,
+                                    const char *reason) {
+  if (*use) {
+    attn_identity_ c = attn_identity_open_(heads, len, len, 0);
+    attn_identity_pattern_(&c, pattern);
+    return attn_schedule_check_(s->e, *use, &c, reason);
+  }
   attn_status status = attn_schedule_build(own, pattern, heads, len, len, NULL, &s->ctx);
   if (status != ATTN_OK) return attn_reject_(s->e, status, s->ctx.reason);
   *use = own;

@@ -42,8 +42,8 @@ ATTN_COLD_ void attn_see_dilated_(attn_sight_ *s, const attn_node_ *x, const att
     const int64_t p = t->p[r];
     if (t->step == d) { /* a band of ordinals */
       const int64_t u = (p - t->first) / d;
-      attn_toggle_(s, attn_bit_(r), x->left < 0 ? 0 : attn_max64_(u - x->left, 0),
-                   right < 0 ? t->keys : attn_min64_(u + right + 1, t->keys));
+      attn_put_toggles_(s, attn_bit_(r), x->left < 0 ? 0 : attn_max64_(u - x->left, 0),
+                        right < 0 ? t->keys : attn_min64_(u + right + 1, t->keys));
       continue;
     }
     int64_t lo = attn_ceil_(-p, d), hi = attn_floor_(t->f->k_len - 1 - p, d);
@@ -85,27 +85,24 @@ ATTN_COLD_ void attn_see_front_(attn_sight_ *s, const attn_node_ *x, const attn_
   attn_see_(s, t, x->cut, attn_lane_range_(r, t->n), 0, x->first);
 }
 
-/* Gives drawn units [0, n) to lanes; unit u is the keys from origin + u size on. */
-ATTN_COLD_ void attn_see_drawn_(attn_sight_ *s, const attn_rows_ *t, int64_t cut, uint64_t lanes,
-                                int64_t n, int64_t origin, int64_t size) {
-  uint64_t bits;
-  for (int64_t from = 0; (bits = attn_unmark_(&s->drawn, &from, n)) != 0;)
-    for (; bits; bits &= bits - 1) {
-      const int64_t key = origin + (from + attn_lowest_(bits)) * size;
-      attn_see_(s, t, cut, lanes, key, key + size);
-    }
+/* Draws units for lanes, `count` of [0, n), or all; unit u is the keys from u size on. */
+ATTN_COLD_ void attn_see_drawn_(attn_sight_ *s, const attn_rows_ *t, const attn_node_ *x,
+                                uint64_t lanes, uint64_t stream, int64_t n, int64_t size) {
+  if (x->count >= n) {
+    attn_see_(s, t, x->cut, lanes, 0, n * size);
+    return;
+  }
+  if (!attn_draw_(&s->drawn, stream, n, x->count)) s->full = 1;
+  for (int64_t k = 0; k < s->drawn.count; k++)
+    attn_see_(s, t, x->cut, lanes, s->drawn.list[k] * size, (s->drawn.list[k] + (int64_t)1) * size);
 }
 
 ATTN_COLD_ void attn_see_random_(attn_sight_ *s, const attn_node_ *x, const attn_rows_ *t) {
   for (int64_t r = 0; r < t->n; r++) {
     const int64_t p = t->p[r], keys = t->f->k_len;
     const int64_t n = x->causal ? attn_max64_(attn_min64_(p + 1, keys), 0) : keys;
-    if (x->count >= n) {
-      attn_see_(s, t, x->cut, attn_bit_(r), 0, n);
-    } else {
-      attn_sample_(&s->drawn, attn_stream_(x->seed, ATTN_DRAW_TOKENS_, x->head, p), n, x->count);
-      attn_see_drawn_(s, t, x->cut, attn_bit_(r), n, 0, 1);
-    }
+    attn_see_drawn_(s, t, x, attn_bit_(r), attn_stream_(x->seed, ATTN_DRAW_TOKENS_, x->head, p), n,
+                    1);
   }
 }
 
@@ -115,12 +112,8 @@ ATTN_COLD_ void attn_see_random_blocks_(attn_sight_ *s, const attn_node_ *x, con
     const int64_t own = attn_floor_(t->p[r], x->block);
     const int64_t n = x->causal ? attn_max64_(attn_min64_(own + 1, blocks), 0) : blocks;
     r1 = attn_lanes_below_(t->p, t->n, r, (own + 1) * x->block);
-    if (x->count >= n) {
-      attn_see_(s, t, x->cut, attn_lane_range_(r, r1), 0, n * x->block);
-    } else {
-      attn_sample_(&s->drawn, attn_stream_(x->seed, ATTN_DRAW_BLOCKS_, x->head, own), n, x->count);
-      attn_see_drawn_(s, t, x->cut, attn_lane_range_(r, r1), n, 0, x->block);
-    }
+    attn_see_drawn_(s, t, x, attn_lane_range_(r, r1),
+                    attn_stream_(x->seed, ATTN_DRAW_BLOCKS_, x->head, own), n, x->block);
   }
 }
 
@@ -181,17 +174,18 @@ ATTN_COLD_ void attn_see_bigbird_(attn_sight_ *s, const attn_node_ *x, const att
     attn_see_(s, t, x->cut, lanes, g + attn_max64_(w0, first) * bs,
               g + attn_min64_(attn_max64_(w1, first), last) * bs);
     attn_see_(s, t, x->cut, lanes, g + last * bs, t->f->k_len);
-    if (x->count < n)
-      attn_sample_(&s->drawn, attn_stream_(x->seed, ATTN_DRAW_BIGBIRD_, x->head, own), n, x->count);
-    else
-      for (int64_t u = 0; u < n; u++) attn_mark_(&s->drawn, u);
-    uint64_t bits;
-    for (int64_t from = 0; (bits = attn_unmark_(&s->drawn, &from, n)) != 0;)
-      for (; bits; bits &= bits - 1) {
-        const int64_t u = from + attn_lowest_(bits);
-        const int64_t key = g + (u < low ? first + u : b + u - low) * bs;
-        attn_see_(s, t, x->cut, lanes, key, key + bs);
-      }
+    if (x->count >= n) {
+      attn_see_(s, t, x->cut, lanes, g + first * bs, g + a * bs);
+      attn_see_(s, t, x->cut, lanes, g + b * bs, g + end * bs);
+      continue;
+    }
+    if (!attn_draw_(&s->drawn, attn_stream_(x->seed, ATTN_DRAW_BIGBIRD_, x->head, own), n,
+                    x->count))
+      s->full = 1;
+    for (int64_t k = 0; k < s->drawn.count; k++) {
+      const int64_t u = s->drawn.list[k], key = g + (u < low ? first + u : b + u - low) * bs;
+      attn_see_(s, t, x->cut, lanes, key, key + bs);
+    }
   }
 }
 
@@ -261,7 +255,7 @@ ATTN_COLD_ void attn_see_line_(attn_sight_ *s, const attn_node_ *x, const attn_r
       attn_toggle_keys_(s, t, attn_bit_(r), base, base + see);
     } else if (t->step == d) {
       const int64_t u = (base - t->first) / d;
-      attn_toggle_(s, attn_bit_(r), u, u + see);
+      attn_put_toggles_(s, attn_bit_(r), u, u + see);
     } else {
       for (int64_t k = 0; k < see; k++)
         attn_toggle_keys_(s, t, attn_bit_(r), base + k * d, base + k * d + 1);
@@ -448,12 +442,14 @@ ATTN_COLD_ int attn_leaf_scattered_(attn_sight_ *s, const attn_node_ *x, const a
     for (; c < count && row[c] > above; above = row[c++])
       if (row[c] < end && !attn_run_add_(out, row[c], 1, 1)) return 0;
     if (c == count) return 1; /* the usual order */
-    for (out->count = 0, c = 0; c < count; c++) attn_mark_(&s->drawn, row[c]);
-    return attn_drain_(s, out, keys, end);
+    out->count = 0;
+    s->full = !attn_drawn_copy_(&s->drawn, row, count);
+    return attn_drain_(s, out, end);
   }
   if (x->count >= n) return attn_run_add_(out, 0, attn_min64_(n, end), 1);
-  attn_sample_(&s->drawn, attn_stream_(x->seed, ATTN_DRAW_TOKENS_, x->head, p), n, x->count);
-  return attn_drain_(s, out, n, end);
+  s->full =
+      !attn_draw_(&s->drawn, attn_stream_(x->seed, ATTN_DRAW_TOKENS_, x->head, p), n, x->count);
+  return attn_drain_(s, out, end);
 }
 
 ATTN_COLD_ int attn_leaf_(attn_sight_ *s, const attn_node_ *x, const attn_rows_ *t,

@@ -274,6 +274,37 @@ ATTN_FUNC_ int attn_block_take_(const attn_tile_ *t, attn_block_ *b, attn_cursor
   return 1;
 }
 
+/* Pairs of a segment; lanes without a row are none. */
+ATTN_FUNC_ int64_t attn_segment_pairs_(const attn_tile_ *t, const attn_segment_ *s) {
+  const int lanes = (s->g1 - s->g0) * ATTN_GROUP_, left = t->n - s->g0 * ATTN_GROUP_;
+  return s->n * (int64_t)(lanes < left ? lanes : left);
+}
+
+/* The cuts of a sweep without the sweep; whole blocks of a run are all alike. */
+ATTN_COLD_ int64_t attn_runs_computed_(const attn_plan_tile_ *tile, const attn_plan_run_ *run) {
+  attn_cursor_ c = {run, tile->count, 0};
+  attn_tile_ t;
+  attn_block_ b;
+  int64_t sum = 0;
+  memset(&t, 0, sizeof t);
+  t.plan = tile, t.n = tile->n, t.groups = (t.n + ATTN_GROUP_ - 1) / ATTN_GROUP_;
+  for (;;) {
+    const int64_t left = c.runs > 0 ? c.run->n - c.used : 0;
+    if (left >= ATTN_BLOCK_ &&
+        (attn_ordinal_(c.run->key, tile->step) + c.used) % ATTN_BLOCK_ == 0) {
+      attn_segment_ s = attn_segment_seen_(c.run->lanes, attn_tile_all_(&t), t.groups);
+      s.n = (int)(left / ATTN_BLOCK_ * ATTN_BLOCK_);
+      sum += attn_segment_pairs_(&t, &s);
+      c.used += s.n;
+      if (c.used == c.run->n) c.run++, c.runs--, c.used = 0;
+      continue;
+    }
+    if (!attn_block_take_(&t, &b, &c)) return sum;
+    attn_block_cut_lanes_(&t, &b);
+    for (int i = 0; i < b.count; i++) sum += attn_segment_pairs_(&t, &b.seg[i]);
+  }
+}
+
 /* Entry of the first key >= j. */
 ATTN_FUNC_ int attn_block_find_(const attn_block_ *b, int64_t j) {
   int lo = 0, hi = b->n;

@@ -27,7 +27,7 @@ ATTN_COLD_ void attn_plan_header_(attn_plan_ *p, attn_build_ *b, int64_t heads,
                                   const int32_t *head) {
   attn_counts_ *c = (attn_counts_ *)b->counts.data;
   memset(p, 0, sizeof *p);
-  p->magic = ATTN_PLAN_MAGIC_;
+  p->magic = ATTN_PLAN_MAGIC_, p->identity = b->identity;
   p->heads = heads, p->q_len = b->f.q_len, p->k_len = b->f.k_len, p->q_off = b->f.q_off;
   p->variants = b->counts.count, p->phases = 1;
   p->tiles = b->tile.count, p->runs = b->run.count;
@@ -79,7 +79,8 @@ ATTN_COLD_ int attn_count_ok_(int64_t n) { return n >= 0 && n <= INT32_MAX; }
 /* One tile; counts what it holds. */
 ATTN_COLD_ int attn_plan_tile_ok_(const attn_plan_ *p, const attn_plan_tile_ *t,
                                   attn_counts_ *count) {
-  if (t->n < 1 || t->n > ATTN_TILE_ || t->step < 0 || t->count < 0 || t->at < 0 || t->row < 0 ||
+  const int64_t step = attn_abs64_(t->step);
+  if (t->n < 1 || t->n > ATTN_TILE_ || t->count < 0 || t->at < 0 || t->row < 0 ||
       t->row > p->rows - t->n)
     return 0;
   const int32_t *row = (const int32_t *)attn_plan_at_(p, p->at_row) + t->row;
@@ -106,14 +107,13 @@ ATTN_COLD_ int attn_plan_tile_ok_(const attn_plan_ *p, const attn_plan_tile_ *t,
   for (int64_t x = 0; x < t->count; x++) {
     const attn_plan_run_ *r = &run[x];
     if (r->key <= above || r->n < 1 || !r->lanes || (r->lanes & ~attn_low_bits_(t->n))) return 0;
-    if (r->key % t->step != run[0].key % t->step) return 0; /* the driver counts in steps */
-    above = r->key + (r->n - (int64_t)1) * t->step;
+    if (r->key % step != run[0].key % step) return 0; /* the driver counts in steps */
+    above = r->key + (r->n - (int64_t)1) * step;
     if (above >= p->k_len) return 0;
   }
   all.run = (attn_plan_run_ *)(uintptr_t)run, all.count = t->count; /* is only read */
   attn_price_of_(&c, &all, t->n);
-  count->pairs += c.pairs, count->computed += c.computed;
-  count->full += c.full, count->partial += t->count - c.full;
+  attn_counts_runs_(count, t, run, &c);
   return 1;
 }
 

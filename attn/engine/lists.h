@@ -2,17 +2,39 @@
  * rows share many. Scores are computed row by row from the picked keys; then they are transposed,
  * entry e of every row in one vector, and the softmax is the one of all tiles. */
 
-/* The list of a row: its keys, of which those before `next` are done. A caller's list also has its
- * place in the set it belongs to, and that set's place among the others. */
+/* The list of a row: its keys, of which those before `next` are done, or runs with those that its lane
+ * sees. A caller's list also has its place in the set it belongs to, and that set's place among the
+ * others. */
 typedef struct attn_list_ {
   const int32_t *key;
   int64_t count, next, offset, set;
+  const attn_plan_run_ *run; /* when key is null; `used` keys of the first are done */
+  int64_t used, step;
+  uint64_t lane;
 } attn_list_;
+
+/* The next key; there is one. */
+ATTN_FUNC_ int32_t attn_list_next_(attn_list_ *x) {
+  const int64_t at = x->next++;
+  if (x->key) return x->key[at];
+  while (!(x->run->lanes & x->lane) || x->used == x->run->n) x->run++, x->used = 0;
+  return (int32_t)(x->run->key + x->used++ * x->step);
+}
+
+ATTN_FUNC_ void attn_list_runs_(const attn_tile_ *t, int r, attn_list_ *x) {
+  const attn_plan_ *p = t->a->plan;
+  x->run = (const attn_plan_run_ *)attn_plan_at_(p, p->at_run) + t->plan->at;
+  x->key = NULL, x->used = 0, x->step = -(int64_t)t->plan->step, x->lane = (uint64_t)1 << r;
+  for (int64_t k = 0; k < t->plan->count; k++)
+    if (x->run[k].lanes & x->lane) x->count += x->run[k].n;
+}
 
 ATTN_FUNC_ void attn_list_of_(const attn_tile_ *t, int r, attn_list_ *x) {
   const attn_softmax_ *a = t->a;
-  x->next = 0;
-  if (ATTN_PART_(EDGES, a->edges)) {
+  x->next = x->offset = x->set = x->count = 0;
+  if (ATTN_PART_(PATTERN, a->plan) && t->plan->step < 0) {
+    attn_list_runs_(t, r, x);
+  } else if (ATTN_PART_(EDGES, a->edges)) {
     const attn_edges_params *p = a->edges;
     const int64_t heads = p->per_head ? a->q.heads : 1;
     const int64_t set = (p->per_batch ? t->batch * heads : 0) + (p->per_head ? t->head[r] : 0);
@@ -21,7 +43,7 @@ ATTN_FUNC_ void attn_list_of_(const attn_tile_ *t, int r, attn_list_ *x) {
     x->key = p->col ? p->col + x->set + x->offset : NULL;
   } else {
     const int32_t *key = (const int32_t *)attn_plan_at_(a->plan, a->plan->at_key) + t->plan->at;
-    x->offset = x->set = 0, x->count = key[r + 1] - key[r];
+    x->count = key[r + 1] - key[r];
     x->key = key + t->n + 1 + key[r];
   }
 }
@@ -70,28 +92,27 @@ ATTN_FUNC_ int attn_list_take_(attn_tile_ *t, attn_list_ *x, int r, int32_t *ind
   if (attn_list_plain_(a) && t->lo[r] == 0 && t->hi[r] == a->k.len) {
     const int64_t left = x->count - x->next;
     n = left < ATTN_BLOCK_ ? (int)left : ATTN_BLOCK_;
-    if (n) memcpy(index, x->key + x->next, (size_t)n * sizeof *index);
     for (int e = 0; (ATTN_PART_(EDGES, a->edges) && a->edges->weights) && e < n; e++)
       edge[e] = (int32_t)(x->next + e);
-    x->next += n;
+    for (int e = 0; e < n; e++) index[e] = attn_list_next_(x);
     return n;
   }
-  for (; x->next < x->count && n < ATTN_BLOCK_; x->next++) {
-    const int64_t key = x->key[x->next];
+  while (x->next < x->count && n < ATTN_BLOCK_) {
+    const int64_t at = x->next, key = attn_list_next_(x);
     float *cell = t->w.bias + n * ATTN_TILE_ + r;
     if (key < t->lo[r] || key >= t->hi[r]) continue;
     if (a->mask.kind && !attn_tile_sees_(t, r, key)) continue;
     *cell = attn_pair_bias_(t, r, key);
     if (ATTN_PART_(TERMS, a->span.z) && attn_pair_ramp_(t, r, key) == 0.0f) continue;
     if (a->bias.kind) {
-      const int64_t at = a->bias.k_len > 1 ? key : 0;
-      a->table->widen(bias, t->bias[r] + at * attn_size_(a->bias.dtype), 0, NULL, 1, 1,
+      const int64_t from = a->bias.k_len > 1 ? key : 0;
+      a->table->widen(bias, t->bias[r] + from * attn_size_(a->bias.dtype), 0, NULL, 1, 1,
                       a->bias.dtype, NULL);
       if (bias[0] == -INFINITY) continue;
       *cell += attn_to_unit_(a, bias[0]);
     }
     if (ATTN_PART_(EDGES, a->edges) && a->edges->bias) {
-      const float z = a->edges->bias[x->set + x->offset + x->next];
+      const float z = a->edges->bias[x->set + x->offset + at];
       if (z == -INFINITY) continue;
       *cell += attn_to_unit_(a, z);
     }
@@ -99,7 +120,7 @@ ATTN_FUNC_ int attn_list_take_(attn_tile_ *t, attn_list_ *x, int r, int32_t *ind
       t->w.dot[n * ATTN_TILE_ + r] =
           a->factor[(a->distance_heads > 1 ? t->head[r] : 0) * a->distances + t->pos[r] - key +
                     a->distance_zero];
-    edge[n] = (int32_t)x->next;
+    edge[n] = (int32_t)at;
     index[n++] = (int32_t)key;
   }
   return n;

@@ -50,37 +50,21 @@ typedef struct attn_runs_ {
 
 enum { ATTN_DEPTH_ = 32, ATTN_PARTS_ = 1024, ATTN_LISTS_ = 4 * ATTN_DEPTH_ };
 
-/* What sees: the nodes, and memory for toggles and runs. */
+/* From this key on these lanes begin to see, or cease. */
+typedef struct attn_toggle_ {
+  int64_t key;
+  uint64_t lanes;
+} attn_toggle_;
+
+/* What sees: the nodes, and memory for toggles, drawn numbers and runs. */
 typedef struct attn_sight_ {
   const attn_node_ *node;
-  uint64_t *toggle; /* [longest side + 1], 0 between sweeps */
-  attn_marks_ touched;
-  attn_marks_ drawn; /* a set of keys, empty between uses */
-  int64_t lo, hi;    /* the touched range */
-  int64_t toggles;
+  attn_toggle_ *toggle, *spare; /* two of the same size: sorting goes from one to the other */
+  int64_t toggles, room, spare_room;
+  attn_drawn_ drawn;
+  int full;                     /* 1: memory was missing since the last sweep */
   attn_runs_ runs[ATTN_LISTS_]; /* one per depth of the tree, and a spare */
 } attn_sight_;
-
-ATTN_INLINE_ int64_t attn_min64_(int64_t a, int64_t b) { return a < b ? a : b; }
-ATTN_INLINE_ int64_t attn_max64_(int64_t a, int64_t b) { return a > b ? a : b; }
-/* floor(a / b) and ceil(a / b), b > 0 */
-ATTN_INLINE_ int64_t attn_floor_(int64_t a, int64_t b) { return a / b - (a % b < 0); }
-ATTN_INLINE_ int64_t attn_ceil_(int64_t a, int64_t b) { return a / b + (a % b > 0); }
-
-/* Makes room for `need` elements, keeping the first `used`. 0 = no memory. */
-ATTN_COLD_ int attn_room_(void **data, int64_t *capacity, int64_t used, int64_t need,
-                          int64_t size) {
-  if (need <= *capacity) return 1;
-  const int64_t to = attn_max64_(attn_max64_(need, 256), attn_mul_(*capacity, 2));
-  const int64_t bytes = attn_mul_(to, size);
-  if ((uint64_t)bytes > SIZE_MAX / 2) return 0;
-  void *wide = ATTN_MALLOC((size_t)bytes);
-  if (!wide) return 0;
-  if (used) memcpy(wide, *data, (size_t)(used * size));
-  if (*data) ATTN_FREE(*data);
-  *data = wide, *capacity = to;
-  return 1;
-}
 
 ATTN_COLD_ int attn_runs_room_(attn_runs_ *r, int64_t more) {
   void *data = r->run;
@@ -110,14 +94,41 @@ ATTN_INLINE_ int attn_run_add_(attn_runs_ *r, int64_t key, int64_t n, uint64_t l
   return 1;
 }
 
+ATTN_COLD_ int attn_toggle_room_(attn_sight_ *s) {
+  void *a = s->toggle, *b = s->spare;
+  const int fits = attn_room_(&a, &s->room, s->toggles, s->toggles + 2, sizeof *s->toggle) &&
+                   attn_room_(&b, &s->spare_room, 0, s->room, sizeof *s->toggle);
+  s->toggle = (attn_toggle_ *)a, s->spare = (attn_toggle_ *)b;
+  s->full |= !fits;
+  return fits;
+}
+
 /* lanes see the ordinals lo .. hi - 1, or see them no longer */
-ATTN_INLINE_ void attn_toggle_(attn_sight_ *s, uint64_t lanes, int64_t lo, int64_t hi) {
-  if (lo >= hi) return;
-  s->toggle[lo] ^= lanes, s->toggle[hi] ^= lanes;
-  attn_mark_(&s->touched, lo), attn_mark_(&s->touched, hi);
-  if (lo < s->lo) s->lo = lo;
-  if (hi > s->hi) s->hi = hi;
+ATTN_INLINE_ void attn_put_toggles_(attn_sight_ *s, uint64_t lanes, int64_t lo, int64_t hi) {
+  if (lo >= hi || (s->toggles + 2 > s->spare_room && !attn_toggle_room_(s))) return;
+  attn_toggle_ *x = &s->toggle[s->toggles];
+  x[0].key = lo, x[1].key = hi, x[0].lanes = x[1].lanes = lanes;
   s->toggles += 2;
+}
+
+/* Sorts by keys: stretches that ascend already are merged, two by two. */
+ATTN_COLD_ void attn_sort_toggles_(attn_sight_ *s) {
+  const int64_t n = s->toggles;
+  while (n > 1) {
+    const attn_toggle_ *a = s->toggle;
+    for (int64_t at = 0, mid, end; at < n; at = end) {
+      attn_toggle_ *to = s->spare + at;
+      for (mid = at + 1; mid < n && a[mid - 1].key <= a[mid].key;) mid++;
+      if (at == 0 && mid == n) return;
+      for (end = mid + 1; end < n && a[end - 1].key <= a[end].key;) end++;
+      if (end > n) end = n;
+      for (int64_t x = at, y = mid; x < mid || y < end;)
+        *to++ = y == end || (x < mid && a[x].key <= a[y].key) ? a[x++] : a[y++];
+    }
+    s->toggle = s->spare, s->spare = (attn_toggle_ *)(uintptr_t)a;
+    const int64_t room = s->room;
+    s->room = s->spare_room, s->spare_room = room;
+  }
 }
 
 /* The same for keys, which must lie in 0 .. k_len. */
@@ -127,7 +138,7 @@ ATTN_INLINE_ void attn_toggle_keys_(attn_sight_ *s, const attn_rows_ *t, uint64_
     lo = (lo - t->first + t->step - 1) / t->step;
     hi = (hi - t->first + t->step - 1) / t->step;
   }
-  attn_toggle_(s, lanes, lo, hi);
+  attn_put_toggles_(s, lanes, lo, hi);
 }
 
 /* The keys lo .. hi - 1, wherever they lie; with cut no lane sees past its position. */
@@ -153,36 +164,27 @@ ATTN_COLD_ int attn_sweep_(attn_sight_ *s, attn_runs_ *out) {
   uint64_t lanes = 0;
   int64_t from = 0;
   out->count = 0;
-  const int fits = attn_runs_room_(out, s->toggles);
-  for (int64_t w = s->lo >> 12; w <= s->hi >> 12; w++) {
-    uint64_t words = s->touched.words[w];
-    for (s->touched.words[w] = 0; words; words &= words - 1) {
-      const int64_t b = w * 64 + attn_lowest_(words);
-      uint64_t bits = s->touched.bits[b];
-      for (s->touched.bits[b] = 0; bits; bits &= bits - 1) {
-        const int64_t key = b * 64 + attn_lowest_(bits);
-        const uint64_t change = s->toggle[key];
-        s->toggle[key] = 0;
-        if (!change) continue;
-        if (lanes && fits) attn_run_put_(out, from, key - from, lanes);
-        lanes ^= change, from = key;
-      }
-    }
+  const int fits = !s->full && attn_runs_room_(out, s->toggles);
+  attn_sort_toggles_(s);
+  for (int64_t k = 0; k < s->toggles && fits;) {
+    const int64_t key = s->toggle[k].key;
+    uint64_t change = 0;
+    for (; k < s->toggles && s->toggle[k].key == key; k++) change ^= s->toggle[k].lanes;
+    if (!change) continue;
+    if (lanes) attn_run_put_(out, from, key - from, lanes);
+    lanes ^= change, from = key;
   }
-  s->lo = INT64_MAX, s->hi = -1, s->toggles = 0;
+  s->toggles = 0, s->full = 0;
   return fits;
 }
 
 /* Takes the drawn keys of a single row, which looks at all keys, as runs; those from end on are
  * dropped. */
-ATTN_COLD_ int attn_drain_(attn_sight_ *s, attn_runs_ *out, int64_t n, int64_t end) {
-  int fits = 1;
-  uint64_t bits;
-  for (int64_t from = 0; (bits = attn_unmark_(&s->drawn, &from, n)) != 0;)
-    for (; bits; bits &= bits - 1) {
-      const int64_t key = from + attn_lowest_(bits);
-      fits = fits && (key >= end || attn_run_add_(out, key, 1, 1));
-    }
+ATTN_COLD_ int attn_drain_(attn_sight_ *s, attn_runs_ *out, int64_t end) {
+  int fits = !s->full;
+  for (int64_t k = 0; fits && k < s->drawn.count && s->drawn.list[k] < end; k++)
+    fits = attn_run_add_(out, s->drawn.list[k], 1, 1);
+  s->full = 0;
   return fits;
 }
 

@@ -6,10 +6,11 @@
  * either has runs of keys, each with the set of rows that see it, or a list of keys for each row.
  */
 
-#define ATTN_PLAN_MAGIC_ 0x3148435354545441u /* "ATTSCH1" and the byte order */
+#define ATTN_PLAN_MAGIC_ 0x3248435354545441u /* "ATTSCH2" and the byte order */
 
 typedef struct attn_plan_ {
   uint64_t magic;
+  uint64_t identity; /* of the pattern */
   int64_t bytes;
   int64_t heads, q_len, k_len, q_off;
   int64_t variants;                /* different sets of tiles */
@@ -26,10 +27,12 @@ typedef struct attn_plan_ {
 } attn_plan_;
 
 typedef struct attn_plan_tile_ {
-  int32_t n;     /* rows, 1 .. ATTN_TILE_ */
-  int32_t step;  /* distance between the keys of a run, or 0: lists */
-  int64_t row;   /* its rows are row[row .. row + n), ascending */
-  int64_t at;    /* step > 0: run[at .. at + count); step = 0: key[at .. at + n] are n + 1 offsets
+  int32_t n; /* rows, 1 .. ATTN_TILE_ */
+  int32_t
+      step;    /* distance between the keys of a run; 0: lists; negative: runs, less often many than
+                  * long, that are computed as lists */
+  int64_t row; /* its rows are row[row .. row + n), ascending */
+  int64_t at;  /* runs: run[at .. at + count); step = 0: key[at .. at + n] are n + 1 offsets
                  * into the keys that follow them, the first 0; row r sees those from its own
                  * offset to the next, ascending */
   int64_t count; /* runs, or keys of all lists */

@@ -39,7 +39,8 @@ typedef struct attn_build_ {
   attn_node_ *node; /* the head at work */
   attn_term_ *term;
   int64_t terms;
-  uint64_t *heavy; /* a bit a row: sees (nearly) all keys, so it stays among its like */
+  uint64_t identity; /* of the pattern */
+  uint64_t *heavy;   /* a bit a row: sees (nearly) all keys, so it stays among its like */
   int64_t heavies;
   attn_vec_ tile, run, row, key;
   attn_vec_ start;    /* int64: first tile of each phase of each variant */
@@ -64,14 +65,14 @@ ATTN_COLD_ void *attn_vec_room_(attn_vec_ *v, int64_t more, int64_t size) {
 
 /* What a tile costs, in tenths of a (lane, key) pair: measured on d = 64. */
 typedef struct attn_price_ {
-  int64_t pairs, computed, full, runs, lists;
+  int64_t pairs, full, runs, lists;
 } attn_price_;
+
+/* Scores that the runs of a tile cost when a call takes no lanes away (engine/block.h). */
+ATTN_COLD_ int64_t attn_runs_computed_(const attn_plan_tile_ *tile, const attn_plan_run_ *run);
 
 ATTN_COLD_ void attn_price_of_(attn_price_ *c, const attn_runs_ *r, int64_t rows) {
   const uint64_t all = attn_low_bits_(rows), low = 0x7fff7fff7fff7fffu, one = 0x0001000100010001u;
-  const int64_t tail =
-      (rows - 1) / ATTN_GROUP_ * ATTN_GROUP_; /* the last group, and what it lacks */
-  const int64_t lacks = tail + ATTN_GROUP_ - rows;
   uint64_t before = 0;
   int64_t ones = 0;
   memset(c, 0, sizeof *c);
@@ -87,7 +88,6 @@ ATTN_COLD_ void attn_price_of_(attn_price_ *c, const attn_runs_ *r, int64_t rows
     const uint64_t groups = (((lanes & low) + low) | lanes) >> 15 & one;
     const int64_t lanes_run = (int64_t)(groups * one >> 48) * ATTN_GROUP_;
     c->pairs += n * ones;
-    c->computed += n * (lanes_run - (groups >> tail & 1 ? lacks : 0));
     c->full += lanes == all;
     c->runs += 10 * n * lanes_run;
   }
@@ -316,7 +316,20 @@ ATTN_COLD_ attn_plan_tile_ *attn_put_tile_(attn_build_ *b) {
   return tile;
 }
 
-ATTN_COLD_ int attn_put_runs_(attn_build_ *b, const attn_price_ *c) {
+/* Adds the runs of a tile, whose price is c. */
+ATTN_COLD_ void attn_counts_runs_(attn_counts_ *count, const attn_plan_tile_ *t,
+                                  const attn_plan_run_ *run, const attn_price_ *c) {
+  count->pairs += c->pairs;
+  if (t->step < 0) {
+    count->computed += c->pairs, count->lists++;
+  } else {
+    count->computed += attn_runs_computed_(t, run);
+    count->full += c->full, count->partial += t->count - c->full;
+  }
+}
+
+/* Runs, which are computed as lists where step is negative. */
+ATTN_COLD_ int attn_put_runs_(attn_build_ *b, const attn_price_ *c, int lists) {
   const attn_rows_ *t = &b->t;
   const attn_runs_ *in = &b->s.runs[0];
   attn_plan_tile_ *tile = attn_put_tile_(b);
@@ -327,8 +340,8 @@ ATTN_COLD_ int attn_put_runs_(attn_build_ *b, const attn_price_ *c) {
     for (int64_t x = 0; x < in->count; x++) run[x].key = (int32_t)(t->first + run[x].key * t->step);
   tile->count = in->count;
   b->run.count += in->count;
-  b->count.full += c->full, b->count.partial += in->count - c->full;
-  b->count.pairs += c->pairs, b->count.computed += c->computed;
+  if (lists) tile->step = -tile->step;
+  attn_counts_runs_(&b->count, tile, run, c);
   return 1;
 }
 
@@ -403,8 +416,11 @@ ATTN_COLD_ int attn_put_(attn_build_ *b) {
   if (b->order.kind == ATTN_ORDER_LISTS_) return attn_put_row_lists_(b);
   if (!attn_eval_phase_(b, &b->t)) return 0;
   attn_price_of_(&c, &b->s.runs[0], b->t.n);
-  if (c.pairs > 0 && c.pairs <= INT32_MAX && c.lists < c.runs) return attn_put_lists_(b, c.pairs);
-  return attn_put_runs_(b, &c);
+  const int lists = c.pairs > 0 && c.lists < c.runs;
+  const int64_t runs = b->s.runs[0].count * (int64_t)sizeof(attn_plan_run_);
+  if (!lists || runs <= c.pairs * (int64_t)sizeof(int32_t) || c.pairs > INT32_MAX)
+    return attn_put_runs_(b, &c, lists);
+  return attn_put_lists_(b, c.pairs);
 }
 
 /* The next row of a stream. A tile ends with its last whole cell, unless that fills it. */

@@ -154,8 +154,7 @@ ATTN_FUNC_ void attn_block_scores_(attn_tile_ *t, attn_block_ *b) {
       part.n = left > most ? most : left;
       attn_segment_scores_(t, b, &part);
     }
-    const int lanes = (seg->g1 - seg->g0) * ATTN_GROUP_, left = t->n - seg->g0 * ATTN_GROUP_;
-    *t->w.pairs += seg->n * (int64_t)(lanes < left ? lanes : left);
+    *t->w.pairs += attn_segment_pairs_(t, seg);
   }
 }
 
@@ -375,7 +374,7 @@ ATTN_INLINE_ void attn_tile_below_(attn_tile_ *t) {
 /* The runs of a tile of a schedule. */
 ATTN_FUNC_ attn_cursor_ attn_tile_runs_(const attn_softmax_ *a, const attn_plan_tile_ *tile) {
   attn_cursor_ c = {NULL, 0, 0};
-  if (!tile || tile->step == 0) return c;
+  if (!tile || tile->step <= 0) return c;
   c.run = (const attn_plan_run_ *)attn_plan_at_(a->plan, a->plan->at_run) + tile->at;
   c.runs = tile->count;
   return c;
@@ -439,7 +438,7 @@ ATTN_FUNC_ int attn_tile_sweep_(attn_tile_ *t) {
   t->partial = 0;
   t->xl_next = t->stretch = -1;
   t->folded = 0;
-  if (ATTN_PART_(EDGES, a->edges) || (ATTN_PART_(PATTERN, a->plan) && t->plan->step == 0))
+  if (ATTN_PART_(EDGES, a->edges) || (ATTN_PART_(PATTERN, a->plan) && t->plan->step <= 0))
     started = attn_tile_lists_(t, started);
   else
     for (int part = 0; part < attn_tile_parts_(t); part++) {

@@ -10,12 +10,12 @@ ATTN_FUNC_ int attn_tile_keys_(const attn_tile_ *t, int64_t *first, int64_t *las
     if (t->g[g].hi_max - 1 > *last) *last = t->g[g].hi_max - 1;
     if (t->g[g].hi_max > 0 && t->g[g].lo_min < *first) *first = t->g[g].lo_min;
   }
-  if (plan && t->plan->count > 0 && t->plan->step > 0) {
+  if (plan && t->plan->count > 0 && t->plan->step != 0) {
     const attn_plan_run_ *run =
         (const attn_plan_run_ *)attn_plan_at_(plan, plan->at_run) + t->plan->at;
     const attn_plan_run_ *end = run + t->plan->count - 1;
     if (run->key > *first) *first = run->key;
-    const int64_t most = end->key + (int64_t)(end->n - 1) * t->plan->step;
+    const int64_t most = end->key + (int64_t)(end->n - 1) * attn_abs64_(t->plan->step);
     if (most < *last) *last = most;
   }
   return *first <= *last;

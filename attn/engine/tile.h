@@ -89,11 +89,13 @@ typedef struct attn_choice_calls_ {
 typedef struct attn_choice_ {
   const attn_choice_calls_ *on;
   attn_topk_mode mode;
-  int stage;        /* what a pass over the tiles does */
-  int values;       /* 0: only the selection is wanted */
-  int at_once;      /* COLLECT attends to the lists that are complete */
-  int64_t k;        /* length of a list; TIES: one more than asked for; 0: bounds alone */
-  float bound;      /* score units */
+  int stage;   /* what a pass over the tiles does */
+  int values;  /* 0: only the selection is wanted */
+  int at_once; /* COLLECT attends to the lists that are complete */
+  int64_t k;   /* length of a list; TIES: one more than asked for; 0: bounds alone */
+  float bound; /* score units */
+  float
+      factor; /* 0, or what scores are multiplied by when they are there: equal products stay equal */
   int64_t *row_ptr; /* out, see attn_topk_params */
   int32_t *col;
   int64_t edges;

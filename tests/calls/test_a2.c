@@ -42,6 +42,78 @@ void A2_causal_offset(void **state) {
   }
 }
 
+/* Rows of bits that are read from any bit on: windows and scheduled runs begin anywhere in a byte. */
+void A2_bits_from_anywhere(void **state) {
+  (void)state;
+  test_rng rng = test_seed(48);
+  for (int n = 0; n < 64; n++, test_mem_release()) {
+    const int scheduled = n & 1, wide = n / 16;
+    attn_schedule s = {NULL, 0, NULL};
+    test_spec spec = test_plain(1, 40, 300, 4, 3);
+    test_call call = test_build(&spec, &rng);
+    call.params.mask = test_mask(ATTN_MASK_BITS, ATTN_F32, 1, 1, 40, 300, &rng);
+    if (call.params.mask.q_len != 40 || call.params.mask.k_len != 300) {
+      n--;
+      continue;
+    }
+    call.params.has_q_off = 1, call.params.q_off = 100 + n / 2 % 8;
+    call.params.window_left = 60 + wide, call.params.window_right = 70;
+    test_run(&call);
+    test_compare(&call, "bits in a window");
+    if (!scheduled) continue;
+    test_call again = test_again(&call);
+    attn_schedule_params at = {.has_q_off = 1, .q_off = call.params.q_off};
+    attn_pattern band = attn_pattern_band(60 + wide, 70);
+    assert_int_equal(attn_schedule_build(&s, &band, 1, 40, 300, &at, NULL), ATTN_OK);
+    again.params.schedule = &s;
+    test_run(&again);
+    test_compare(&again, "bits in runs");
+    attn_schedule_free(&s);
+  }
+}
+
+/* A row of bits ends with its last byte, in use or not: an output may not begin there. */
+void A2_bits_end(void **state) {
+  (void)state;
+  test_rng rng = test_seed(49);
+  for (int64_t keys = 1; keys < 34; keys++, test_mem_release()) {
+    test_spec spec = test_plain(1, 3, keys, 4, 3);
+    test_call call = test_build(&spec, &rng);
+    const int64_t bytes = (keys + 7) / 8;
+    uint8_t *memory = test_mem(64);
+    memset(memory, 0xff, 64);
+    for (int over = 0; over < 2; over++) {
+      attn_ctx ctx = test_ctx();
+      call.params.mask = attn_mask_bits(memory + 16 - bytes + over, 1, 1, 1, keys);
+      call.o.data = memory + 16;
+      call.o.stride_len = 3;
+      assert_int_equal(attn_sdpa(call.o, call.q, call.k, call.v, &call.params, &ctx),
+                       over ? ATTN_E_OVERLAP : ATTN_OK);
+    }
+  }
+}
+
+/* The stride of an extent of 1 is never looked at. */
+void A2_strides_of_one(void **state) {
+  (void)state;
+  test_rng rng = test_seed(50);
+  for (int n = 0; n < 8; n++, test_mem_release()) {
+    test_spec spec = test_plain(1, n & 1 ? 1 : 20, n & 2 ? 1 : 20, 4, 3);
+    test_call call = test_build(&spec, &rng), again = test_again(&call);
+    attn_tensor *all[] = {&again.q, &again.k, &again.v, &again.o};
+    test_run(&call);
+    for (int i = 0; i < 4; i++) {
+      all[i]->stride_batch = all[i]->stride_head = n & 4 ? INT64_MAX : INT64_MIN;
+      if (all[i]->len == 1) all[i]->stride_len = n & 4 ? INT64_MAX : INT64_MIN;
+    }
+    test_run(&again);
+    for (int i = 0; i < 4; i++) all[i]->stride_batch = all[i]->stride_head = 0;
+    if (again.o.len == 1) again.o.stride_len = call.o.stride_len;
+    again.o.stride_batch = call.o.stride_batch, again.o.stride_head = call.o.stride_head;
+    test_assert_same_outputs(&again, &call, "strides of extents of 1");
+  }
+}
+
 void A2_window(void **state) {
   (void)state;
   test_rng rng = test_seed(42);

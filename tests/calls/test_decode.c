@@ -84,6 +84,35 @@ void A1_decode_lengths(void **state) {
   }
 }
 
+/* Every limit of the keys a step to either side of the marks where they are split. */
+void A1_decode_edges(void **state) {
+  (void)state;
+  enum { WINDOW, CAUSAL, RIGHT, KEEP, LENGTH, LIMITS };
+  for (int n = 0; n < LIMITS * 2 * 2 * 5; n++, test_mem_release()) {
+    test_rng rng = test_seed(712);
+    int limit = n % LIMITS, many = n / LIMITS % 2;
+    int64_t mark = 1024 * (1 + n / LIMITS / 2 % 2) + n / LIMITS / 4 - 2, keys = 3000;
+    int64_t queries = many ? 3 : 1, off = keys - queries;
+    test_spec z = test_plain(many ? 9 : 1, queries, keys, 3, 2);
+    z.k_heads = z.v_heads = 1;
+    test_call call = test_build(&z, &rng);
+    int32_t *length = test_mem(sizeof *length);
+    *length = (int32_t)mark;
+    call.params.has_q_off = 1;
+    switch (limit) {
+      case WINDOW: call.params.window_left = off - mark; break;
+      case CAUSAL: call.params.causal = 1, off = mark - queries; break;
+      case RIGHT: call.params.window_right = 5, off = mark - queries - 5; break;
+      case KEEP: call.params.window_left = 40, call.params.keep = mark; break;
+      default: call.params.kv_len = length; break;
+    }
+    call.params.q_off = off;
+    char text[64];
+    snprintf(text, sizeof text, "limit %d at %d, %d queries", limit, (int)mark, (int)queries);
+    test_check(&call, text);
+  }
+}
+
 /* Every width of a row, so every tail. */
 void A1_decode_widths(void **state) {
   (void)state;

@@ -210,6 +210,37 @@ void B8_equals_alibi_and_parabola(void **state) {
   }
 }
 
+/* The table of Transformer-XL may just cover what the lengths leave; one row less is refused. */
+void B4_xl_covers_lengths(void **state) {
+  (void)state;
+  test_rng rng = test_seed(3811);
+  static int32_t keys[2] = {40, 50}, queries[2] = {9, 30}, none[2] = {0, 0};
+  for (int n = 0; n < 10; n++, test_mem_release()) {
+    test_spec spec = test_plain(2, 40, 60, 8, 5);
+    spec.batch = 2;
+    test_call call = test_build(&spec, &rng);
+    attn_sdpa_params *p = &call.params;
+    /* p - j of query i is i + 20 - j */
+    int64_t low = n & 1 ? -29 : -39, high = n & 2 ? 49 : 59;
+    if (n & 1) p->kv_len = keys;
+    if (n & 2) p->q_len = queries;
+    if (n & 4) p->causal = 1, low = 0;
+    if (n >= 8) p->kv_len = none, low = high = 0;
+    p->xl.table =
+        attn_bhtd(test_floats((high - low + 1) * 8, 1, &rng), ATTN_F32, 1, 1, high - low + 1, 8);
+    p->xl.first = low;
+    test_check(&call, "a table that just covers");
+    for (int side = 0; side < 2 && n < 8; side++) {
+      test_call less = test_again(&call);
+      attn_ctx ctx = test_ctx();
+      less.params.xl.table.len--;
+      if (side) less.params.xl.first++;
+      assert_int_equal(attn_sdpa(less.o, less.q, less.k, less.v, &less.params, &ctx), ATTN_E_RANGE);
+      assert_non_null(strstr(ctx.reason, "params.xl.table"));
+    }
+  }
+}
+
 /* Under `reject` the table may just cover the allowed pairs, and one entry less is refused. */
 void B8_reject_is_exact(void **state) {
   (void)state;

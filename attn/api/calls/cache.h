@@ -111,7 +111,8 @@ ATTN_DEF attn_status attn_cache_release(attn_cache *cache, attn_sequence *sequen
  * params: as attn_sdpa, without kv_len, k_scales, v_scales, has_q_off, ragged.kv, schedule, map,
  *   relative, xl, gaussian and span (RANGE). A mask or bias has the extents [n, H, most queries, the
  *   longest sequence's tokens], each that or 1.
- * Bits: those of attn_sdpa on the same keys in one piece, whatever the pages are.
+ * Bits: those of attn_sdpa on the same keys in one piece, whatever the pages are, in a call of the same class
+ *   (attn_sdpa, Determinism; Tq is the most queries that a sequence may have here).
  * Errors: those of attn_sdpa and of a broken cache or sequence, SHAPE (n < 0), PAGE (a table entry out
  *   of range or not held), RANGE (a length past the table's room; more queries than tokens; a ring that
  *   no longer holds the window of the first query), OVERLAP (o, lse or the workspace with the cache, its

@@ -70,20 +70,21 @@ typedef attn_rectangle (*attn_rectangle_fn)(void *user, int64_t head, int64_t i0
  * Each constructor says which fields it uses. */
 typedef struct attn_pattern {
   attn_pattern_kind kind;
-  int causal;                /* any kind: only pairs with j <= p_i (draws: candidates too) */
-  int64_t left, right;       /* keys or steps behind and ahead; -1 = any number */
-  int64_t step;              /* dilation or stride */
-  int64_t block;             /* block length */
-  int64_t before, after;     /* blocks or positions beside the own block */
-  int64_t first, last;       /* global blocks at the start and at the end; first extra tokens */
-  int64_t count;             /* draws; columns of a block; nodes per level; number of blocks */
-  uint64_t seed;             /* of the draws */
-  const int32_t *index;      /* global keys, permutation, offsets, assignment or shape */
-  int64_t indices;           /* how many */
-  const int32_t *queries;    /* global query rows; null = those whose position is a global key */
-  int64_t query_count;       /* how many */
-  int no_rows, no_columns;   /* GLOBAL: leave out rows, columns */
-  int no_ring;               /* RING, STAR: cut at the ends instead */
+  int causal;              /* any kind: only pairs with j <= p_i. Draws, also those of the parts of
+                              * a union, intersection or difference: candidates are earlier keys */
+  int64_t left, right;     /* keys or steps behind and ahead; -1 = any number */
+  int64_t step;            /* dilation or stride */
+  int64_t block;           /* block length */
+  int64_t before, after;   /* blocks or positions beside the own block */
+  int64_t first, last;     /* global blocks at the start and at the end; first extra tokens */
+  int64_t count;           /* draws; columns of a block; nodes per level; number of blocks */
+  uint64_t seed;           /* of the draws */
+  const int32_t *index;    /* global keys, permutation, offsets, assignment or shape */
+  int64_t indices;         /* how many */
+  const int32_t *queries;  /* global query rows; null = those whose position is a global key */
+  int64_t query_count;     /* how many */
+  int no_rows, no_columns; /* GLOBAL: leave out rows, columns */
+  int no_ring;             /* RING, STAR: cut at the ends instead */
   int overlap, include_self; /* TREE */
   int64_t axis;              /* AXIAL; -1 = the union of all */
   int64_t layer, sub_blocks; /* SPARSE_*: INTERLEAVE's layer; FIXED: sub-blocks in use, 0 = 1 */
@@ -104,7 +105,9 @@ typedef struct attn_pattern {
 } attn_pattern;
 
 /* A pattern made ready for given lengths: a plain block of bytes without pointers, which may be
- * written to a file, read back (attn_schedule_open) and shared by threads. */
+ * written to a file, read back (attn_schedule_open) and shared by threads. It remembers its pattern by a
+ * hash of all fields and of what the arrays hold (of a predicate: that it is one), by which a mechanism
+ * that wants the schedule of one pattern refuses that of another. */
 typedef struct attn_schedule {
   const void *data;
   size_t size;
@@ -235,11 +238,12 @@ typedef struct attn_schedule_params {
 typedef struct attn_schedule_info {
   int64_t heads, q_len, k_len, q_off;
   int64_t pairs;    /* allowed pairs, exactly */
-  int64_t computed; /* pairs the tiles compute, allowed or not */
+  int64_t computed; /* pairs the tiles compute, allowed or not: report.pairs of attn_sdpa at B = 1
+                     * where nothing else forbids or skips a key */
   int64_t tiles;    /* tiles of up to 64 queries */
   int64_t full;     /* runs of keys that every query of a tile sees */
   int64_t partial;  /* runs of keys that some queries of a tile see */
-  int64_t lists;    /* tiles whose rows have key lists of their own */
+  int64_t lists;    /* tiles whose rows go through their keys one by one */
   int64_t phases;   /* parts of the rows' key sets that are computed one after another */
   int64_t bytes;
 } attn_schedule_info;
@@ -247,8 +251,8 @@ typedef struct attn_schedule_info {
 /* Builds the schedule of a pattern for these lengths.
  *
  * Memory: the schedule in params->memory or from ATTN_MALLOC, O(tiles + runs of keys) and, for
- *   scattered keys, O(pairs); while building, ATTN_MALLOC is asked for O(k_len) more. Free it with
- *   attn_schedule_free. Patterns that do not differ between heads are stored once.
+ *   scattered keys, O(pairs); while building, ATTN_MALLOC is asked for as much again, never for
+ *   O(k_len) as such. Free it with attn_schedule_free. Patterns that do not differ between heads are stored once.
  * Errors: NULL, SHAPE, HEADS (PER_HEAD of another length), RANGE, VALUE, INDEX (lists out of range,
  *   out of order, doubled), PATTERN (unknown kind, too deep, too many parts), OVERFLOW, WORKSPACE
  *   (memory too small: attn_schedule_bytes), MEMORY, ALIGN, CTX, ISA, ENV. *schedule is then

@@ -91,10 +91,10 @@ typedef struct attn_sdpa_params {
  * Errors: NULL, DTYPE, SHAPE, HEADS, STRIDE, RANGE, VALUE, MASK, OVERLAP, OVERFLOW, WORKSPACE,
  *   MEMORY, ISA, ENV, CTX, ALIGN, SCALE, INDEX (ragged); outputs untouched.
  * Determinism: the same bits on avx2, avx512 and neon, for any number of workers, batch
- *   composition and division of the queries (at the same key positions) into calls of one class: up
- *   to 8 few rows a group, more few rows, many rows; with one_order = 1, into any parts. Terms and
- *   outputs that few queries are not served with (a map, relative, xl, labels, span, schedule) make
- *   a call one of many rows.
+ *   composition and division of the queries (at the same key positions) into calls of one class: with
+ *   rows = gcd(H/Hk, H/Hv) Tq, up to 16 rows; 17 to 64 with Tq <= 16; more. With one_order = 1, into any
+ *   parts. Terms and outputs that few queries are not served with (a map, relative, xl, labels, span,
+ *   schedule) make a call one of the last class.
  * Cost: 2 (dk + dv) flops a pair over the tiles that causal, window and lengths leave.
  * Source: Vaswani et al. 2017, arXiv 1706.03762; grouped heads: Shazeer 2019, arXiv 1911.02150,
  *   Ainslie et al. 2023, arXiv 2305.13245; free head width: Bhojanapalli et al. 2020, arXiv

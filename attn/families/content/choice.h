@@ -160,12 +160,22 @@ ATTN_FUNC_ int attn_choose_run_(attn_tile_ *t, const attn_block_ *b, int32_t *co
   return any;
 }
 
+/* Multiplies scores that are products still: entries from .. to of some groups. */
+ATTN_FUNC_ void attn_choose_scale_(attn_tile_ *t, int from, int to, int g0, int g1) {
+  const float factor = t->a->choice->factor;
+  float by[ATTN_TILE_];
+  if (factor == 0.0f || from >= to) return;
+  for (int r = 0; r < ATTN_TILE_; r++) by[r] = factor;
+  attn_on_(tile, t->a->table)->scale_block(t->w.s + from * ATTN_TILE_, to - from, g0, g1, by);
+}
+
 /* The maximum of each row so far, and none of this block. */
 ATTN_FUNC_ int attn_choose_most_(attn_tile_ *t) {
   const attn_choice_ *c = t->a->choice;
   const int most = c->mode == ATTN_TOPK_REL && attn_choice_collects_(c);
+  const float by = c->factor == 0.0f ? 1.0f : c->factor;
   for (int r = 0; r < ATTN_TILE_; r++) {
-    if (most && t->top[r] > t->m[r]) t->m[r] = t->top[r];
+    if (most && t->top[r] * by > t->m[r]) t->m[r] = t->top[r] * by;
     t->top[r] = -INFINITY;
   }
   return most;
@@ -175,16 +185,21 @@ ATTN_FUNC_ int attn_choose_most_(attn_tile_ *t) {
 ATTN_FUNC_ int attn_choose_block_(attn_tile_ *t, attn_block_ *b) {
   int any = 0;
   if (attn_choose_most_(t)) return 0;
-  if (b->whole) return attn_choose_run_(t, b, NULL, 0, b->n, 0, t->groups);
-  for (int g = 0; g < t->groups; g++)
+  for (int g = 0; !b->whole && g < t->groups; g++) {
+    attn_choose_scale_(t, b->first[g], b->end[g], g, g + 1);
     any |= attn_choose_run_(t, b, NULL, b->first[g], b->end[g], g, g + 1);
-  return any;
+  }
+  if (!b->whole) return any;
+  attn_choose_scale_(t, 0, b->n, 0, t->groups);
+  return attn_choose_run_(t, b, NULL, 0, b->n, 0, t->groups);
 }
 
 /* The same of lists of keys; those that are left out become -1. */
 ATTN_FUNC_ int attn_choose_lists_(attn_tile_ *t, int32_t *const *index, const int *count,
                                   int most) {
-  if (attn_choose_most_(t) || !attn_choose_run_(t, NULL, index, 0, most, 0, t->groups)) return 0;
+  if (attn_choose_most_(t)) return 0;
+  attn_choose_scale_(t, 0, most, 0, t->groups);
+  if (!attn_choose_run_(t, NULL, index, 0, most, 0, t->groups)) return 0;
   for (int r = 0; r < t->n; r++)
     for (int e = 0; e < count[r]; e++)
       if (t->w.s[e * ATTN_TILE_ + r] == -INFINITY) index[r][e] = -1;

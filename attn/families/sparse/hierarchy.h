@@ -202,7 +202,8 @@ ATTN_COLD_ attn_status attn_hierarchy_job_call_(attn_hierarchy_job_ *j,
     for (int64_t l = 0; ok && l + 1 < j->p.levels; l++) {
       const attn_pattern groups = attn_pattern_segments(j->p.offsets[l], j->units[l + 1]);
       if (j->p.schedules) j->schedule[l] = &j->p.schedules[l];
-      ok = attn_stage_schedule_(&s, &j->schedule[l], &own[l], &groups, j->x.heads, j->units[l]);
+      ok = attn_stage_schedule_(&s, &j->schedule[l], &own[l], &groups, j->x.heads, j->units[l],
+                                "params.schedules[l] must be of attn_pattern_segments(offsets[l])");
     }
     if (ok) attn_stage_call_(&s, ctx, attn_hierarchy_steps_, j, "levels of segments", bytes);
     for (int l = 0; l < ATTN_HIERARCHY_LEVELS; l++) attn_schedule_free(&own[l]);

@@ -46,30 +46,73 @@ ATTN_COLD_ int attn_longformer_arrays_(attn_error_ *e, const attn_longformer_par
   return 1;
 }
 
-/* Builds the schedule of list b. Without global projections global rows are rows like others;
- * with them they are left out here. */
+/* The local pattern: without global projections global rows are rows like others, with them they are
+ * left out. Of a single head, or per head; parts may be null. */
+typedef struct attn_longformer_graph_ {
+  const attn_longformer_params *p;
+  const int32_t *list;
+  int64_t n, heads; /* of the list; different heads */
+} attn_longformer_graph_;
+
+ATTN_COLD_ attn_longformer_graph_ attn_longformer_graph_of_(const attn_longformer_params *p,
+                                                            int64_t heads, int64_t b) {
+  attn_longformer_graph_ g;
+  g.p = p, g.n = attn_longformer_list_(p, b, &g.list), g.heads = 1;
+  for (int64_t h = 1; h < heads; h++)
+    if (p->window[h] != p->window[0] || (p->dilation && p->dilation[h] != p->dilation[0]))
+      g.heads = heads;
+  return g;
+}
+
+ATTN_COLD_ attn_pattern attn_longformer_head_(const attn_longformer_graph_ *g, int64_t h) {
+  return attn_pattern_longformer(g->p->window[h], g->p->dilation ? g->p->dilation[h] : 1, g->list,
+                                 g->n);
+}
+
+ATTN_COLD_ attn_pattern attn_longformer_pattern_(const attn_longformer_graph_ *g,
+                                                 const attn_pattern *heads, attn_pattern local[2]) {
+  local[0] = g->heads == 1 ? attn_longformer_head_(g, 0) : attn_pattern_per_head(heads, g->heads);
+  local[1] = attn_pattern_global(g->list, g->n);
+  local[1].no_columns = 1;
+  attn_pattern all = g->p->q_global.data && g->n > 0 ? attn_pattern_diff(local) : local[0];
+  all.causal = g->p->causal != 0;
+  return all;
+}
+
+/* Whether a schedule is the one that is built for list b. Needs no memory: the parts of a pattern follow
+ * it in its identity. */
+ATTN_COLD_ int attn_longformer_given_(attn_error_ *e, const attn_schedule *s,
+                                      const attn_longformer_params *p, int64_t heads,
+                                      int64_t tokens, int64_t b) {
+  const attn_longformer_graph_ g = attn_longformer_graph_of_(p, heads, b);
+  attn_pattern local[2], all = attn_longformer_pattern_(&g, NULL, local);
+  const int apart = all.kind == ATTN_PATTERN_DIFF;
+  attn_identity_ c = attn_identity_open_(heads, tokens, tokens, 0);
+  all.parts = NULL;
+  attn_identity_pattern_(&c, &all);
+  if (apart) attn_identity_pattern_(&c, &local[0]);
+  for (int64_t h = 0; g.heads > 1 && h < heads; h++) {
+    const attn_pattern head = attn_longformer_head_(&g, h);
+    attn_identity_pattern_(&c, &head);
+  }
+  if (apart) attn_identity_pattern_(&c, &local[1]);
+  return attn_schedule_check_(
+      e, s, &c, "params.schedules[b] must be what attn_longformer_schedule makes of params");
+}
+
+/* Builds the schedule of list b. */
 ATTN_COLD_ int attn_longformer_build_(attn_error_ *e, attn_schedule *schedule,
                                       const attn_longformer_params *p, int64_t heads,
                                       int64_t tokens, int64_t b, attn_ctx *ctx) {
-  const int32_t *list;
-  const int64_t n = attn_longformer_list_(p, b, &list);
-  int same = 1;
-  for (int64_t h = 1; h < heads; h++)
-    same &= p->window[h] == p->window[0] && (!p->dilation || p->dilation[h] == p->dilation[0]);
-  const int64_t count = same ? 1 : heads;
+  const attn_longformer_graph_ g = attn_longformer_graph_of_(p, heads, b);
+  const int64_t count = g.heads;
   if (count > INT64_MAX / (int64_t)sizeof(attn_pattern) ||
       (uint64_t)count > SIZE_MAX / sizeof(attn_pattern))
     return attn_reject_(e, ATTN_E_OVERFLOW, "params.window has too many heads");
   attn_pattern *part = (attn_pattern *)ATTN_MALLOC((size_t)count * sizeof *part);
   if (!part) return attn_reject_(e, ATTN_E_MEMORY, "ATTN_MALLOC returned null");
-  for (int64_t h = 0; h < count; h++)
-    part[h] = attn_pattern_longformer(p->window[h], p->dilation ? p->dilation[h] : 1, list, n);
-  attn_pattern local[2], all = part[0];
-  local[0] = same ? part[0] : attn_pattern_per_head(part, heads);
-  local[1] = attn_pattern_global(list, n);
-  local[1].no_columns = 1;
-  all = p->q_global.data && n > 0 ? attn_pattern_diff(local) : local[0];
-  all.causal = p->causal != 0;
+  for (int64_t h = 0; h < count; h++) part[h] = attn_longformer_head_(&g, h);
+  attn_pattern local[2], all = attn_longformer_pattern_(&g, part, local);
   attn_status status = attn_schedule_build(schedule, &all, heads, tokens, tokens, NULL, ctx);
   ATTN_FREE(part);
   return status == ATTN_OK ? 1 : attn_reject_(e, status, ctx->reason);
@@ -265,7 +308,9 @@ ATTN_COLD_ attn_status attn_longformer_job_call_(attn_longformer_job_ *j,
     const int64_t n = j->q.len ? j->entries : 0;
     j->entries = n;
     ok = j->p.schedules != NULL || n == 0;
-    if (!ok) {
+    for (int64_t b = 0; ok && j->p.schedules && b < n; b++)
+      ok = attn_longformer_given_(&e, &j->p.schedules[b], &j->p, j->q.heads, j->q.len, b);
+    if (!j->p.schedules && n > 0) {
       const size_t most = SIZE_MAX / sizeof *own;
       own = (uint64_t)n > most ? NULL : (attn_schedule *)ATTN_MALLOC((size_t)n * sizeof *own);
       ok = own ? 1 : attn_reject_(&e, ATTN_E_MEMORY, "ATTN_MALLOC returned null");

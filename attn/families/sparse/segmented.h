@@ -324,7 +324,9 @@ ATTN_COLD_ attn_status attn_segmented_job_call_(attn_segmented_job_ *j,
     const attn_pattern segments = attn_groups_pattern_(&j->groups);
     if (j->q.len == 0 || j->q.batch == 0) {
       if (!bytes) attn_report_(ctx, table, 1, "no-op", "no queries");
-    } else if (attn_stage_schedule_(&s, &j->p.schedule, &own, &segments, j->q.heads, j->q.len)) {
+    } else if (attn_stage_schedule_(&s, &j->p.schedule, &own, &segments, j->q.heads, j->q.len,
+                                    "params.schedule must be of attn_pattern_segments(offsets), or "
+                                    "_blocks(length, 0, 0)")) {
       attn_stage_call_(&s, ctx, attn_segmented_steps_, j, "segments, then an exchange", bytes);
     }
     attn_schedule_free(&own);

@@ -307,7 +307,9 @@ ATTN_COLD_ attn_status attn_tree_job_call_(attn_tree_job_ *j, const attn_tree_pa
     attn_stage_ s = attn_stage_open_(&e, table, workers, ctx, bytes != NULL);
     attn_pattern tree = attn_pattern_tree(j->p.tokens, j->p.k);
     tree.causal = j->p.causal, tree.overlap = j->p.overlap, tree.include_self = j->p.include_self;
-    if (attn_stage_schedule_(&s, &j->p.schedule, &own, &tree, j->q.heads, j->q.len))
+    if (attn_stage_schedule_(
+            &s, &j->p.schedule, &own, &tree, j->q.heads, j->q.len,
+            "params.schedule must be of attn_pattern_tree with the fields of params"))
       attn_stage_call_(&s, ctx, attn_tree_steps_, j, "tree: one schedule, labels", bytes);
     attn_schedule_free(&own);
   }

@@ -341,7 +341,7 @@ void K7_rejects(void **state) {
   (void)state;
   test_rng rng = test_seed(7118);
   static int32_t bad[1] = {99}, good[1] = {3};
-  for (int n = 0; n < 33; n++, test_mem_release()) {
+  for (int n = 0; n < 34; n++, test_mem_release()) {
     block_shape x = block_plain(n < 5 ? BLOCK_ENCODER : BLOCK_DECODER, 1, 6);
     block *s = block_build(&x, &rng);
     attn_block_params *p = &s->p;
@@ -391,6 +391,9 @@ void K7_rejects(void **state) {
       case 29: s->x.dtype = ATTN_I8, want = ATTN_E_DTYPE, word = "x.dtype"; break;
       case 30: s->e.batch = 2, s->e.stride_batch = 0, word = "e must"; break;
       case 31: p->ff.activation = ATTN_ACT_COUNT, want = ATTN_E_VALUE, word = "activation"; break;
+      case 32: /* in place, but not quite */
+        s->y = s->x, s->y.stride_len++, want = ATTN_E_OVERLAP, word = "y ";
+        break;
       default:
         p->self.attend.lse = test_tensor(ATTN_F32, TEST_BHTD, 1, 4, 6, 1);
         p->cross.attend.lse = p->self.attend.lse, want = ATTN_E_OVERLAP, word = "lse";

@@ -96,6 +96,61 @@ void D1_topk_ties(void **state) {
   }
 }
 
+/* Small integers tie exactly, whatever the scale: keys that are not copies of one another, judged by
+ * integer products. */
+void D1_topk_ties_of_integers(void **state) {
+  (void)state;
+  enum { TQ = 70, TK = 300, K = 12 };
+  test_rng rng = test_seed(41450);
+  for (int n = 0; n < 24; n++, test_mem_release()) {
+    const int64_t d = 3 + n * 5 % 61;
+    test_graph g = test_graph_of(n % 8 < 4   ? attn_pattern_random(100, 5)
+                                 : n % 8 < 6 ? attn_pattern_band(200, 90)
+                                             : attn_pattern_full(),
+                                 1, TQ, TK);
+    test_spec spec = test_plain(1, TQ, TK, d, 4);
+    test_call base = test_graph_call(&g, &spec, &rng);
+    if (n % 8 == 7) base.params.schedule = NULL, base.params.causal = 1;
+    if (n % 3 == 1) base.params.scale = 0.37f;
+    for (int64_t i = 0; i < TQ; i++)
+      for (int64_t c = 0; c < d; c++)
+        oracle_set(&base.q, 0, 0, i, c, (double)test_range(&rng, -3, 3));
+    for (int64_t j = 0; j < TK; j++)
+      for (int64_t c = 0; c < d; c++)
+        oracle_set(&base.k, 0, 0, j, c, (double)test_range(&rng, -3, 3));
+    const attn_topk_mode mode = n % 3 == 0   ? ATTN_TOPK_EXACT
+                                : n % 3 == 1 ? ATTN_TOPK_TIES
+                                             : ATTN_TOPK_REL;
+    best_call c = best_of(&base, mode, K, 0);
+    best_lists(&c);
+    best_run(&c);
+    for (int64_t i = 0; i < TQ; i++) {
+      int64_t score[TK], count, at = 0;
+      for (int64_t j = 0; j < TK; j++) {
+        double x = 0;
+        for (int64_t e = 0; e < d; e++)
+          x += oracle_get(&base.q, 0, 0, i, e) * oracle_get(&base.k, 0, 0, j, e);
+        int sees =
+            n % 8 == 7 ? j <= i + TK - TQ : oracle_pattern(&g.p, 1, TQ, TK, TK - TQ, 0, i, j);
+        score[j] = sees ? (int64_t)x : INT64_MIN;
+      }
+      const int32_t *list = best_list(&c, 0, 0, i, &count);
+      for (int64_t j = 0; j < TK; j++) {
+        int64_t above = 0, before = 0;
+        for (int64_t m = 0; m < TK; m++)
+          above += score[m] > score[j], before += score[m] == score[j] && m < j;
+        int in = mode == ATTN_TOPK_EXACT  ? above + before < K
+                 : mode == ATTN_TOPK_TIES ? above < K
+                                          : above == 0;
+        if (score[j] == INT64_MIN || !in) continue;
+        if (at >= count || list[at++] != j)
+          fail_msg("%s, case %d: row %d has not key %d", best_mode[mode], n, (int)i, (int)j);
+      }
+      assert_int_equal(at, count);
+    }
+  }
+}
+
 /* A union of phases takes keys out of order; equal scores still go to the lowest index. */
 void D1_topk_ties_of_phases(void **state) {
   (void)state;

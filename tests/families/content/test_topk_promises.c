@@ -408,7 +408,8 @@ void D1_topk_rejects(void **state) {
            p->row_ptr = (int64_t *)(void *)((char *)p->row_ptr + 4));
     REJECT(ATTN_TOPK_EXACT, select, ATTN_E_ALIGN, "params.col",
            p->col = (int32_t *)(void *)((char *)p->col + 2));
-    REJECT(ATTN_TOPK_EXACT, select, ATTN_E_OVERLAP, "params.col", p->col = (int32_t *)base.q.data);
+    REJECT(ATTN_TOPK_ABS, select, ATTN_E_OVERLAP, "params.col", p->edges = 1,
+           p->col = (int32_t *)base.q.data);
     REJECT(ATTN_TOPK_EXACT, select, ATTN_E_OVERLAP, "params.row_ptr",
            p->row_ptr = (int64_t *)(void *)p->col);
     REJECT(ATTN_TOPK_EXACT, select, ATTN_E_NULL, "params.row_ptr", p->row_ptr = NULL);

@@ -219,6 +219,38 @@ void C7_longformer_promises(void **state) {
   }
 }
 
+/* The schedule of params that differ in one thing only. */
+void C7_longformer_schedules(void **state) {
+  (void)state;
+  test_rng rng = test_seed(707);
+  static int32_t lists[2][2] = {{3, 40}, {3, 41}};
+  for (int n = 0; n < 12; n++) {
+    attn_schedule schedule;
+    attn_ctx ctx = test_ctx();
+    scene *s = build(1, 90, 2, 0, n / 6, ATTN_F32, &rng);
+    s->p.global = lists[0], s->p.globals = 2, s->p.dilation = s->dilation;
+    if (n >= 6) s->p.q_global = drawn(ATTN_F32, TEST_BHTD, 1, H, 2, s->q.dim, 1, &rng);
+    for (int h = 0; h < H; h++) s->window[h] = n % 2 ? 5 : 5 + h, s->dilation[h] = 1;
+    switch (n % 6) {
+      case 0: s->window[H - 1]++; break;
+      case 1: s->dilation[1]++; break;
+      case 2: s->p.global = lists[1]; break;
+      case 3: s->p.causal = 1; break;
+      case 4: s->p.globals = 1; break;
+      default: break;
+    }
+    assert_int_equal(attn_longformer_schedule(&schedule, &s->p, H, 90, 0, &ctx), ATTN_OK);
+    for (int h = 0; h < H; h++) s->window[h] = n % 2 ? 5 : 5 + h, s->dilation[h] = 1;
+    s->p.global = lists[0], s->p.globals = 2, s->p.causal = 0;
+    s->p.schedules = &schedule;
+    if (n % 6 == 5)
+      promise_run(&s->does);
+    else
+      promise_reject(&s->does, ATTN_E_SCHEDULE, "params.schedules");
+    attn_schedule_free(&schedule);
+  }
+}
+
 void C7_longformer_rejects(void **state) {
   (void)state;
   test_rng rng = test_seed(706);

@@ -295,6 +295,28 @@ void C17_segmented_promises(void **state) {
   }
 }
 
+/* Schedules of the same lengths, but of other segments. */
+void C17_segmented_schedules(void **state) {
+  (void)state;
+  test_rng rng = test_seed(176);
+  static const int32_t offsets[2][4] = {{0, 50, 60, 150}, {0, 50, 61, 150}};
+  for (int n = 0; n < 6; n++) {
+    scene *s = build(1, 150, 4, 3, ATTN_F32, &rng);
+    attn_schedule schedule;
+    attn_pattern p = n % 3 == 0   ? attn_pattern_blocks(s->p.length, 0, 0)
+                     : n % 3 == 1 ? attn_pattern_segments(offsets[0], 3)
+                                  : attn_pattern_segments(offsets[1], 3);
+    if (n >= 3) s->p.offsets = offsets[0], s->p.segments = 3;
+    assert_int_equal(attn_schedule_build(&schedule, &p, H, 150, 150, NULL, NULL), ATTN_OK);
+    s->p.schedule = &schedule;
+    if (n == 0 || n == 4)
+      promise_run(&s->does);
+    else
+      promise_reject(&s->does, ATTN_E_SCHEDULE, "params.schedule must be of attn_pattern_segments");
+    attn_schedule_free(&schedule);
+  }
+}
+
 void C17_segmented_rejects(void **state) {
   (void)state;
   test_rng rng = test_seed(175);
@@ -547,6 +569,29 @@ void C18_hierarchy_promises(void **state) {
     }
     s->p.schedules = schedule, s->does.mallocs = 0;
     promise_keep(&s->does);
+    for (int l = 0; l < 2; l++) attn_schedule_free(&schedule[l]);
+  }
+}
+
+/* The right schedules, then one of other groups. */
+void C18_hierarchy_schedules(void **state) {
+  (void)state;
+  test_rng rng = test_seed(186);
+  for (int n = 0; n < 3; n++) {
+    levels *s = build_levels(1, 60, 4, 3, 0, 0, ATTN_F32, &rng);
+    attn_schedule schedule[2];
+    for (int l = 0; l < 2; l++) {
+      attn_pattern groups = attn_pattern_segments(s->offsets[l], s->units[l + 1]);
+      if (n == l + 1) groups = attn_pattern_band(1, 1);
+      assert_int_equal(
+          attn_schedule_build(&schedule[l], &groups, H, s->units[l], s->units[l], NULL, NULL),
+          ATTN_OK);
+    }
+    s->p.schedules = schedule;
+    if (n == 0)
+      promise_run(&s->does);
+    else
+      promise_reject(&s->does, ATTN_E_SCHEDULE, "params.schedules[l] must be of");
     for (int l = 0; l < 2; l++) attn_schedule_free(&schedule[l]);
   }
 }

@@ -273,6 +273,31 @@ void C16_tree_promises(void **state) {
   }
 }
 
+/* A schedule of the same lengths, but of another graph. */
+void C16_tree_schedules(void **state) {
+  (void)state;
+  test_rng rng = test_seed(167);
+  attn_pattern other[6];
+  for (int n = 0; n < 6; n++) {
+    attn_schedule schedule;
+    attn_tree_params p;
+    memset(&p, 0, sizeof p);
+    p.tokens = 32, p.k = 3;
+    scene *s = build(&p, 1, 4, 4, 2, ATTN_F32, &rng);
+    for (int m = 0; m < 6; m++) other[m] = attn_pattern_tree(32, 3);
+    other[0].count = 2, other[1].causal = 1, other[2].overlap = 1, other[3].include_self = 1;
+    other[4] = attn_pattern_band(5, 5);
+    assert_int_equal(attn_schedule_build(&schedule, &other[n], 2, s->q.len, s->q.len, NULL, NULL),
+                     ATTN_OK);
+    s->p.schedule = &schedule;
+    if (n < 5)
+      promise_reject(&s->does, ATTN_E_SCHEDULE, "params.schedule must be of attn_pattern_tree");
+    else
+      promise_run(&s->does);
+    attn_schedule_free(&schedule);
+  }
+}
+
 void C16_tree_rejects(void **state) {
   (void)state;
   test_rng rng = test_seed(163);

@@ -17,7 +17,10 @@ typedef struct attn_topk_params {
  *   S_i = the keys that mode selects,  P_ij = exp(x_ij - LSE_i) on S_i,  O_i = sum_{S_i} P_ij v_j
  *
  * Shapes, aliasing, empty rows, quantised k and v as attn_sdpa. Selection is made within the allowed
- *   set, with the numbers that the softmax gets. A score of -inf is not selected.
+ *   set. Where nothing is added to the scores but a mask, EXACT, TIES and REL with bound 0 compare the
+ *   products q.k before the scale (one of 7e-7 to 7e5; a key's score is then rounded once more): equal
+ *   products tie, so with integers ties are exact. Else scores are compared as the softmax gets them,
+ *   where equal products may differ by rounding. A score of -inf is not selected.
  * Lists: row_ptr alone says how many keys there are. With col and EXACT, edges must be at least
  *   Tq min(k, Tk) (ATTN_E_SHAPE); in the other modes at least the longest set (ATTN_E_FULL).
  *   Entries of col behind the end of a set may be written. attn_edges takes the lists, with

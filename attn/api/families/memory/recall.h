@@ -113,13 +113,13 @@ typedef struct attn_recall {
 } attn_recall;
 
 typedef struct attn_memorizing_params {
-  int64_t topk;           /* entries a query reads; 0 = 32 */
-  int raw;                /* 1: queries and keys are not normalised, the scale is 1/sqrt(dk) */
-  int normalise_v;        /* 1: values are normalised like keys, in the memory and the segment */
-  int joint;              /* 1: one softmax over memory and segment, without a gate */
-  int bypass_empty;       /* 1: with an empty memory o is the local attention */
-  const float *b_g;       /* [H] gate logits; null = 0 */
-  const float *tau;       /* [H] scale |tau| of normalised scores; null = 1; absent with raw */
+  int64_t topk;     /* entries a query reads; 0 = 32 */
+  int raw;          /* 1: queries and keys are not normalised, the scale is 1/sqrt(dk) */
+  int normalise_v;  /* 1: values are normalised like keys: in the memory, the segment and xl_v */
+  int joint;        /* 1: one softmax over memory and segment, without a gate */
+  int bypass_empty; /* 1: with an empty memory o is the local attention */
+  const float *b_g; /* [H] gate logits; null = 0 */
+  const float *tau; /* [H] scale |tau| of normalised scores; null = 1; absent with raw */
   attn_tensor xl_k, xl_v; /* optional [B,Hk,M,dk], [B,Hv,M,dv]: keys and values in front of k, v */
 } attn_memorizing_params;
 

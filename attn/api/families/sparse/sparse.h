@@ -175,8 +175,9 @@ typedef struct attn_tree_params {
   int64_t clip;      /* levels from this one on share labels; 0 = none do; ATTN_TREE_ONE_LEVEL */
   attn_tensor table; /* optional [1, 1 or H, (2k+1)(clip+1) or more, dk] f32, added to keys */
   float scale;
-  attn_tensor lse;               /* out, optional: [B,H,N,1] */
-  const attn_schedule *schedule; /* optional, of attn_pattern_tree with the same fields */
+  attn_tensor lse; /* out, optional: [B,H,N,1] */
+  const attn_schedule
+      *schedule; /* optional, of attn_pattern_tree with the same fields; another: SCHEDULE */
 } attn_tree_params;
 
 /* Nodes of the binary tree over T tokens: levels of T, ceil(T/2), .. 1 nodes; node m of a level
@@ -242,8 +243,9 @@ typedef struct attn_segmented_params {
   int concat;           /* 0: o = y + gain u; 1: o = [y ; u] */
   float gain;           /* 0 = 1, ATTN_ZERO = 0 */
   float scale;
-  attn_tensor lse;               /* out, optional: [B,H,T,1], of the segments */
-  const attn_schedule *schedule; /* optional, of attn_pattern_segments, or _blocks(length, 0, 0) */
+  attn_tensor lse; /* out, optional: [B,H,T,1], of the segments */
+  const attn_schedule *
+      schedule; /* optional: of attn_pattern_segments(offsets), without offsets of _blocks(length, 0, 0) */
 } attn_segmented_params;
 
 /* Attention inside segments, then optionally an exchange between them.
