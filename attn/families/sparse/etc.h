@@ -52,7 +52,7 @@ ATTN_COLD_ int attn_etc_labels_check_(attn_error_ *e, const attn_etc_job_ *j, in
                                : "params.table_long must not be null when there are labels");
     if (p->by_distance && p->label[piece])
       return attn_reject_(e, ATTN_E_VALUE, "params.label must be null with params.by_distance");
-    const int64_t rows = table->len - 2 - (p->sentence != NULL);
+    const int64_t rows = attn_sub_(table->len, 2 + (p->sentence != NULL));
     if (p->by_distance && table->data && (rows < 0 || rows / 2 < p->clip))
       return attn_reject_(e, ATTN_E_RANGE, "params.clip needs longer tables: 2 clip + 3 rows");
   }
