@@ -7089,7 +7089,7 @@ typedef struct attn_predictive_params {
  *   on by one row under that rule.
  * Memory: attn_predictive_workspace bytes, O(H (32 + kh) Tk) floats per worker (as much again
  *   without scores or with 16-bit ones), and the kernel as f32.
- * Errors: also SHAPE (kernel, previous), RANGE (rule, activation, even kh or kw under SAME), VALUE
+ * Errors: also SHAPE (kernel, previous, even kh or kw under SAME), RANGE (rule, activation), VALUE
  *   (shares).
  * Cost: 2 H H kh kw flops a pair for all heads beside those of attn_sdpa, forbidden ones included.
  *   Sources: Wang et al. 2020, openreview YQVjbJPnPc9; evolving: Wang et al. 2021, arXiv
@@ -19740,7 +19740,10 @@ ATTN_COLD_ int attn_check_pattern_(attn_tree_ *c, const attn_pattern *p, const a
     case ATTN_PATTERN_FULL: return 1;
     case ATTN_PATTERN_GLOBAL: return attn_check_global_(c, p, f);
     case ATTN_PATTERN_BAND:
-      if (!p->index) return attn_check_sides_(c, p, -1, unbounded);
+      if (!p->index)
+        return ATTN_RULE_(p->indices == 0, NULL,
+                          "pattern.index must not be null: a radius a head") &&
+               attn_check_sides_(c, p, -1, unbounded);
       c->depends = 1;
       return ATTN_RULE_(p->indices == c->heads, HEADS, "pattern.indices must equal heads") &&
              attn_check_numbers_(c, p->index, p->indices, 0, INT64_MAX,
@@ -20101,7 +20104,7 @@ ATTN_PUB_ attn_pattern attn_pattern_band(int64_t left, int64_t right) {
 
 ATTN_PUB_ attn_pattern attn_pattern_multiscale(const int32_t *radius, int64_t heads) {
   attn_pattern p = attn_pattern_of_(ATTN_PATTERN_BAND);
-  p.index = radius, p.indices = heads;
+  p.index = radius, p.indices = radius ? heads : -1; /* without radii it is no plain band */
   return p;
 }
 
@@ -20705,6 +20708,7 @@ ATTN_PUB_ attn_status attn_block_permutations(int32_t *permutation, int64_t head
     return ATTN_E_SHAPE;
   if (heads == 0) return ATTN_OK;
   if (!permutation) return ATTN_E_NULL;
+  if ((uintptr_t)permutation % sizeof *permutation) return ATTN_E_ALIGN;
   for (int64_t h = 0; h < heads; h++)
     attn_permutation_(permutation + h * blocks, attn_stream_(seed, ATTN_DRAW_PERMUTATION_, h, 0),
                       blocks);
@@ -25716,7 +25720,14 @@ ATTN_COLD_ int64_t attn_longformer_list_(const attn_longformer_params *p, int64_
 /* Rules about the arrays. */
 ATTN_COLD_ int attn_longformer_arrays_(attn_error_ *e, const attn_longformer_params *p,
                                        int64_t entries, int64_t heads, int64_t tokens) {
+  static const char align[] = "params: a list must be aligned to its elements";
+  attn_span_ any;
   if (!p->window) return attn_reject_(e, ATTN_E_NULL, "params.window must not be null");
+  if (!attn_check_array_(e, p->window, heads, sizeof *p->window, align, &any) ||
+      !attn_check_array_(e, p->dilation, heads, sizeof *p->dilation, align, &any) ||
+      !attn_check_array_(e, p->global, p->globals, sizeof *p->global, align, &any) ||
+      !attn_check_array_(e, p->global_ptr, entries, sizeof *p->global_ptr, align, &any))
+    return 0;
   for (int64_t h = 0; h < heads; h++) {
     if (p->window[h] < 0)
       return attn_reject_(e, ATTN_E_RANGE, "params.window must not be negative");
@@ -26288,6 +26299,12 @@ ATTN_COLD_ int attn_etc_structure_check_(attn_error_ *e, const attn_etc_structur
     return attn_reject_(e, ATTN_E_NULL, "structure.example_long and .example_global go together");
   if ((s->hard_g2l || s->hard_l2g) && !s->sentence)
     return attn_reject_(e, ATTN_E_NULL, "structure.sentence must not be null for hard masks");
+  static const char align[] = "structure: a list must be aligned to its elements";
+  attn_span_ any;
+  if (!attn_check_array_(e, s->sentence, s->longs, sizeof *s->sentence, align, &any) ||
+      !attn_check_array_(e, s->example_long, s->longs, sizeof *s->example_long, align, &any) ||
+      !attn_check_array_(e, s->example_global, s->globals, sizeof *s->example_global, align, &any))
+    return 0;
   if (s->sentence)
     for (int64_t i = 0; i < s->longs; i++) {
       if (s->example_long && s->example_long[i] < 0) continue;
@@ -26328,6 +26345,10 @@ ATTN_PUB_COLD_ attn_status attn_etc_labels(int32_t *l2l, int32_t *l2g, int32_t *
   attn_error_ e = {ATTN_OK, NULL};
   const attn_etc_structure *s = structure;
   if (!attn_etc_structure_check_(&e, s, ctx)) return attn_end_(ctx, &e);
+  if (((uintptr_t)l2l | (uintptr_t)l2g | (uintptr_t)g2g | (uintptr_t)g2l) % sizeof *l2l) {
+    attn_reject_(&e, ATTN_E_ALIGN, "l2l, l2g, g2g and g2l must be aligned to their elements");
+    return attn_end_(ctx, &e);
+  }
   const int64_t n = s->longs, m = s->globals, columns = 2 * s->radius + 1;
   for (int64_t i = 0; i < n; i++) {
     for (int64_t t = 0; l2l && t < columns; t++)
@@ -42253,7 +42274,9 @@ ATTN_COLD_ attn_status attn_memory_update_call_(attn_tensor y, attn_memory memor
     if (y.len <= 1 || p->len <= 1) same.stride_len = p->stride_len;
     if (x.part[0].len == m.len && attn_same_view_(&same, p)) op[1].span.lo = op[1].span.hi;
   }
-  if (y.len > rows)
+  if (rows == INT64_MAX)
+    attn_reject_(&e, ATTN_E_OVERFLOW, "memory.len + h.len is too large");
+  else if (y.len > rows)
     attn_reject_(&e, ATTN_E_SHAPE, "y.len must not pass memory.len + h.len");
   else if (attn_check_apart_(&e, ctx, op, 3, NULL, 0) && !bytes) {
     attn_parts_add_(&to, y);
@@ -45400,8 +45423,11 @@ ATTN_PUB_ attn_mask attn_trajectory_mask(uint8_t *keys, const uint8_t *valid, in
 }
 
 ATTN_PUB_ attn_tensor attn_trajectory_rows(attn_tensor tokens, attn_trajectory_token token) {
-  tokens = attn_stage_rows_(tokens, (int64_t)token, tokens.len / 3);
-  tokens.stride_len *= 3;
+  const int known = (int)token >= 0 && (int)token < 3;
+  const int near =
+      attn_abs64_(tokens.stride_len) < INT64_MAX / 16; /* else every call rejects the view */
+  tokens = attn_stage_rows_(tokens, known && near ? (int64_t)token : 0, tokens.len / 3);
+  tokens.stride_len = attn_mul_(tokens.stride_len, 3);
   return tokens;
 }
 

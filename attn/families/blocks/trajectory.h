@@ -255,8 +255,11 @@ ATTN_PUB_ attn_mask attn_trajectory_mask(uint8_t *keys, const uint8_t *valid, in
 }
 
 ATTN_PUB_ attn_tensor attn_trajectory_rows(attn_tensor tokens, attn_trajectory_token token) {
-  tokens = attn_stage_rows_(tokens, (int64_t)token, tokens.len / 3);
-  tokens.stride_len *= 3;
+  const int known = (int)token >= 0 && (int)token < 3;
+  const int near =
+      attn_abs64_(tokens.stride_len) < INT64_MAX / 16; /* else every call rejects the view */
+  tokens = attn_stage_rows_(tokens, known && near ? (int64_t)token : 0, tokens.len / 3);
+  tokens.stride_len = attn_mul_(tokens.stride_len, 3);
   return tokens;
 }
 

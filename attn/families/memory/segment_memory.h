@@ -162,7 +162,9 @@ ATTN_COLD_ attn_status attn_memory_update_call_(attn_tensor y, attn_memory memor
     if (y.len <= 1 || p->len <= 1) same.stride_len = p->stride_len;
     if (x.part[0].len == m.len && attn_same_view_(&same, p)) op[1].span.lo = op[1].span.hi;
   }
-  if (y.len > rows)
+  if (rows == INT64_MAX)
+    attn_reject_(&e, ATTN_E_OVERFLOW, "memory.len + h.len is too large");
+  else if (y.len > rows)
     attn_reject_(&e, ATTN_E_SHAPE, "y.len must not pass memory.len + h.len");
   else if (attn_check_apart_(&e, ctx, op, 3, NULL, 0) && !bytes) {
     attn_parts_add_(&to, y);
