@@ -105,7 +105,8 @@
  * 6. MEMORY
  *   A call without a workspace takes one block from ATTN_MALLOC and gives it back. With
  *   ctx.workspace nothing is allocated: ask attn_<name>_workspace with the same arguments for
- *   the bytes. attn_sdpa works in O(64 dk + 64 dv + 128 dv + 8192) floats per worker, whatever
+ *   the bytes; 0 is none, ATTN_WORKSPACE_REJECTED (the largest size_t) a call that would be
+ *   rejected. attn_sdpa works in O(64 dk + 64 dv + 128 dv + 8192) floats per worker, whatever
  *   the sequence lengths: T = 65536 needs what T = 64 needs; a schedule about triples that, one
  *   of several phases keeps three numbers a row (and a row of output that is not f32), a term by
  *   distance T numbers a head. A schedule itself is 0.3 to 3 KB per 64 queries, or a list of
@@ -3232,6 +3233,11 @@ typedef enum attn_dtype {
 /* Asks for a real zero where 0 means "default" (a scale of 0). */
 #define ATTN_ZERO (-0.0f)
 
+/* What attn_<name>_workspace returns when the call would be rejected: call it for the status and the reason. A
+ * block of so many bytes cannot be had, so a program that asks for one fails there. 0 means that nothing is
+ * needed. */
+#define ATTN_WORKSPACE_REJECTED ((size_t)-1)
+
 /* A view of a [batch, heads, len, dim] array. Strides are in elements and may be anything (0
  * broadcasts an input, negative walks backwards); dim is contiguous; data is aligned to its
  * elements, no more.
@@ -3951,7 +3957,7 @@ typedef struct attn_gemm_params {
 ATTN_DEF attn_status attn_gemm(attn_tensor y, attn_tensor x, attn_tensor w,
                                const attn_gemm_params *params, attn_ctx *ctx);
 
-/* Bytes of workspace that attn_gemm wants; 0 for none, or when the call would be rejected. */
+/* Bytes of workspace that attn_gemm wants, or ATTN_WORKSPACE_REJECTED. */
 ATTN_DEF size_t attn_gemm_workspace(attn_tensor y, attn_tensor x, attn_tensor w,
                                     const attn_gemm_params *params, const attn_ctx *ctx);
 #endif
@@ -4121,7 +4127,7 @@ ATTN_DEF attn_status attn_sdpa(attn_tensor o, attn_tensor q, attn_tensor k, attn
 
 /* Bytes attn_sdpa wants in ctx->workspace for these arguments and ctx->workers; reads no data but
  * the offsets of params->ragged.
- * 0 when the call would be rejected or has nothing to do. */
+ * 0 when there is nothing to do, ATTN_WORKSPACE_REJECTED when the call would be rejected. */
 ATTN_DEF size_t attn_sdpa_workspace(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
                                     const attn_sdpa_params *params, const attn_ctx *ctx);
 
@@ -6141,7 +6147,7 @@ typedef struct attn_linear_params {
 ATTN_DEF attn_status attn_linear(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
                                  const attn_linear_params *params, attn_ctx *ctx);
 
-/* Bytes of workspace that attn_linear wants; 0 when the call would be rejected. */
+/* Bytes of workspace that attn_linear wants, or ATTN_WORKSPACE_REJECTED. */
 ATTN_DEF size_t attn_linear_workspace(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
                                       const attn_linear_params *params, const attn_ctx *ctx);
 
@@ -7169,7 +7175,7 @@ typedef struct attn_predictive_params {
  *   on by one row under that rule.
  * Memory: attn_predictive_workspace bytes, O(H (32 + kh) Tk) floats per worker (as much again
  *   without scores or with 16-bit ones), and the kernel as f32.
- * Errors: also SHAPE (kernel, previous), RANGE (rule, activation, even kh or kw under SAME), VALUE
+ * Errors: also SHAPE (kernel, previous, even kh or kw under SAME), RANGE (rule, activation), VALUE
  *   (shares).
  * Cost: 2 H H kh kw flops a pair for all heads beside those of attn_sdpa, forbidden ones included.
  *   Sources: Wang et al. 2020, openreview YQVjbJPnPc9; evolving: Wang et al. 2021, arXiv
@@ -11306,11 +11312,22 @@ ATTN_FUNC_ int attn_overlap_(attn_span_ a, attn_span_ b) {
 
 ATTN_FUNC_ int64_t attn_abs64_(int64_t x) { return x < 0 ? (x == INT64_MIN ? INT64_MAX : -x) : x; }
 
-/* a * b and a + b for values >= 0, INT64_MAX when they do not fit */
+/* a * b, a + b and a - b of any two numbers: what does not fit becomes the end of the range on its side.
+ * Extents, lengths and strides of the caller meet only here, so that no check overflows. */
 ATTN_FUNC_ int64_t attn_mul_(int64_t a, int64_t b) {
-  return a != 0 && b > INT64_MAX / a ? INT64_MAX : a * b;
+  if (a == 0 || b == 0) return 0;
+  if ((a < 0) == (b < 0))
+    return (a > 0 ? a > INT64_MAX / b : a < INT64_MAX / b) ? INT64_MAX : a * b;
+  return (a > 0 ? b < INT64_MIN / a : a < INT64_MIN / b) ? INT64_MIN : a * b;
 }
-ATTN_FUNC_ int64_t attn_add_(int64_t a, int64_t b) { return b > INT64_MAX - a ? INT64_MAX : a + b; }
+ATTN_FUNC_ int64_t attn_add_(int64_t a, int64_t b) {
+  if (b > 0) return a > INT64_MAX - b ? INT64_MAX : a + b;
+  return a < INT64_MIN - b ? INT64_MIN : a + b;
+}
+ATTN_FUNC_ int64_t attn_sub_(int64_t a, int64_t b) {
+  if (b < 0) return a > INT64_MAX + b ? INT64_MAX : a - b;
+  return a < INT64_MIN + b ? INT64_MIN : a - b;
+}
 
 /* What an element is aligned to; its size, but for ATTN_I4 (attn_bytes_). */
 ATTN_FUNC_ int64_t attn_size_(attn_dtype dtype) {
@@ -11339,6 +11356,11 @@ ATTN_FUNC_ int attn_span_of_(attn_span_ *span, const void *data, int64_t row_byt
   return 1;
 }
 
+/* A required tensor that was never set is null before it is of a wrong shape. */
+ATTN_FUNC_ int attn_check_set_(attn_error_ *e, const attn_tensor *t, const char *w) {
+  return t->data || t->dim ? 1 : attn_reject_(e, ATTN_E_NULL, attn_says_(w, ATTN_SAYS_DATA_));
+}
+
 /* A tensor of any storage type. Strides that are never used become 0: they may hold anything. */
 ATTN_FUNC_ int attn_check_stored_(attn_error_ *e, attn_tensor *t, const char *w, attn_span_ *span) {
   if ((int)t->dtype < 0 || t->dtype >= ATTN_DTYPE_COUNT)
@@ -11348,6 +11370,7 @@ ATTN_FUNC_ int attn_check_stored_(attn_error_ *e, attn_tensor *t, const char *w,
                         "k.dtype and v.dtype: ATTN_ONLY leaves out ATTN_FAMILY_QUANTIZE");
   if (t->batch < 0 || t->heads < 0 || t->len < 0)
     return attn_reject_(e, ATTN_E_SHAPE, attn_says_(w, ATTN_SAYS_EXTENT_));
+  if (!attn_check_set_(e, t, w)) return 0;
   if (t->dim < 1) return attn_reject_(e, ATTN_E_SHAPE, attn_says_(w, ATTN_SAYS_DIM_));
   const int64_t size = attn_size_(t->dtype), n[3] = {t->batch, t->heads, t->len};
   if (t->batch <= 1) t->stride_batch = 0;
@@ -11404,16 +11427,17 @@ ATTN_FUNC_ int attn_same_view_(const attn_tensor *a, const attn_tensor *b) {
          a->stride_head == b->stride_head && a->stride_len == b->stride_len;
 }
 
-/* A plain array of n elements of the given size that may be read. */
+/* A plain array of n elements of the given size that may be read: none when it is null, or n is below 1. */
 ATTN_FUNC_ int attn_check_array_(attn_error_ *e, const void *data, int64_t n, int64_t size,
                                  const char *align, attn_span_ *span) {
+  const int64_t bytes = n > 0 ? attn_mul_(n, size) : 0;
   span->lo = span->hi = (uintptr_t)data;
   if (!data) return 1;
   if ((uintptr_t)data % (uintptr_t)size != 0) return attn_reject_(e, ATTN_E_ALIGN, align);
-  if (attn_mul_(n, size) > INT64_MAX / 4 || (uint64_t)attn_mul_(n, size) > UINTPTR_MAX - span->lo)
+  if (bytes > INT64_MAX / 4 || (uint64_t)bytes > UINTPTR_MAX - span->lo)
     return attn_reject_(e, ATTN_E_OVERFLOW,
                         "an array spans more bytes than the address space holds");
-  span->hi += (uintptr_t)(n * size);
+  span->hi += (uintptr_t)bytes;
   return 1;
 }
 
@@ -11537,6 +11561,18 @@ ATTN_FUNC_ attn_ctx attn_before_workspace_(const attn_ctx *ctx) {
   return plain;
 }
 
+/* What a workspace query answers when its call is judged so and wants so many bytes. */
+ATTN_FUNC_ size_t attn_answer_(attn_status status, int64_t bytes) {
+  return status == ATTN_OK && bytes >= 0 && bytes < INT64_MAX ? (size_t)bytes
+                                                              : ATTN_WORKSPACE_REJECTED;
+}
+
+ATTN_FUNC_ int attn_workspace_fits_(attn_error_ *e, int64_t bytes) {
+  return bytes < INT64_MAX
+             ? 1
+             : attn_reject_(e, ATTN_E_OVERFLOW, "the workspace would not fit the address space");
+}
+
 typedef struct attn_workspace_ {
   char *base;  /* aligned */
   void *owned; /* what ATTN_FREE gets */
@@ -11546,8 +11582,7 @@ ATTN_FUNC_ int attn_workspace_get_(attn_error_ *e, attn_workspace_ *w, const att
                                    int64_t bytes) {
   char *raw;
   w->owned = NULL;
-  if (bytes == INT64_MAX)
-    return attn_reject_(e, ATTN_E_OVERFLOW, "the workspace would not fit the address space");
+  if (!attn_workspace_fits_(e, bytes)) return 0;
   if (ctx && ctx->workspace) {
     if ((uint64_t)ctx->workspace_size < (uint64_t)bytes)
       return attn_reject_(e, ATTN_E_WORKSPACE,
@@ -18069,7 +18104,7 @@ ATTN_FUNC_ attn_matrix_ attn_matrix_of_(attn_tensor w, int transposed, int64_t r
   attn_matrix_ m = {w, transposed, transposed ? w.dim : w.len, transposed ? w.len : w.dim, 0, 0,
                     0, NULL};
   if (w.dtype == ATTN_F32 && !transposed && rows < ATTN_COPY_ROWS_) m.direct = m.n / 16 * 16;
-  m.panels = (m.n - m.direct + ATTN_PANEL_ - 1) / ATTN_PANEL_;
+  m.panels = attn_add_(attn_sub_(m.n, m.direct), ATTN_PANEL_ - 1) / ATTN_PANEL_;
   m.one = attn_mul_(m.panels, attn_mul_(m.k, ATTN_PANEL_));
   return m;
 }
@@ -18286,7 +18321,7 @@ ATTN_COLD_ void attn_stage_call_(attn_stage_ *s, attn_ctx *ctx, attn_steps_fn_ s
   const int64_t need = attn_stage_measure_(s, steps, job);
   if (need < 0) return;
   if (bytes) {
-    *bytes = need == INT64_MAX ? 0 : (size_t)need;
+    if (attn_workspace_fits_(s->e, need)) *bytes = (size_t)need;
     return;
   }
   if (need > 0 && !attn_workspace_get_(s->e, &w, ctx, need)) return;
@@ -18322,14 +18357,15 @@ ATTN_COLD_ attn_status attn_step_call_or_(attn_error_ *e, const attn_table_ *tab
 /* A public call and its workspace query: both are name_call_(arguments, ctx, bytes), which with bytes only
  * measures. */
 #define ATTN_OPEN_(...) __VA_ARGS__
-#define ATTN_CALL_(name, arguments, ...)                                              \
-  ATTN_PUB_COLD_ attn_status name(__VA_ARGS__, attn_ctx *ctx) {                       \
-    return name##_call_(ATTN_OPEN_ arguments, ctx, NULL);                             \
-  }                                                                                   \
-  ATTN_PUB_COLD_ size_t name##_workspace(__VA_ARGS__, const attn_ctx *ctx) {          \
-    attn_ctx plain = attn_before_workspace_(ctx);                                     \
-    size_t bytes = 0;                                                                 \
-    return name##_call_(ATTN_OPEN_ arguments, &plain, &bytes) == ATTN_OK ? bytes : 0; \
+#define ATTN_CALL_(name, arguments, ...)                                     \
+  ATTN_PUB_COLD_ attn_status name(__VA_ARGS__, attn_ctx *ctx) {              \
+    return name##_call_(ATTN_OPEN_ arguments, ctx, NULL);                    \
+  }                                                                          \
+  ATTN_PUB_COLD_ size_t name##_workspace(__VA_ARGS__, const attn_ctx *ctx) { \
+    attn_ctx plain = attn_before_workspace_(ctx);                            \
+    size_t bytes = 0;                                                        \
+    attn_status status = name##_call_(ATTN_OPEN_ arguments, &plain, &bytes); \
+    return attn_answer_(status, (int64_t)bytes);                             \
   }
 
 /* ---- checks ---------------------------------------------------------------------------------*/
@@ -18370,6 +18406,13 @@ ATTN_COLD_ int attn_check_operand_(attn_error_ *e, attn_operand_ *p, int64_t hea
                                      : p->heads != ATTN_ANY_ && t->heads != p->heads)
     return attn_reject_(e, p->heads == ATTN_DIVIDES_ ? ATTN_E_HEADS : ATTN_E_SHAPE, p->rule);
   return !(p->role & ATTN_OUT_) || attn_check_rows_(e, t, p->w);
+}
+
+/* Required arguments that were never set, before the shapes of others are held against theirs. */
+ATTN_COLD_ int attn_check_given_(attn_error_ *e, const attn_operand_ *p, int n) {
+  for (int i = 0; i < n; i++)
+    if (p[i].t && !(p[i].role & ATTN_OPTIONAL_) && !attn_check_set_(e, p[i].t, p[i].w)) return 0;
+  return 1;
 }
 
 /* No output shares memory with another argument or the workspace, nor does that with an input.
@@ -18618,7 +18661,7 @@ ATTN_PUB_ size_t attn_gemm_workspace(attn_tensor y, attn_tensor x, attn_tensor w
                                      const attn_gemm_params *params, const attn_ctx *ctx) {
   attn_error_ e = {ATTN_OK, NULL};
   const int64_t bytes = attn_gemm_need_(&e, y, x, w, params, ctx, 1);
-  return bytes < 0 || bytes == INT64_MAX ? 0 : (size_t)bytes;
+  return attn_answer_(e.status, bytes);
 }
 /* <<< attn/calls/gemm.h */
 /* >>> attn/calls/norm.h */
@@ -18884,8 +18927,8 @@ ATTN_PUB_ size_t attn_layer_norm_workspace(attn_tensor y, attn_tensor x,
                                            const attn_ctx *ctx) {
   attn_ctx plain = attn_before_workspace_(ctx);
   size_t bytes = 0;
-  (void)attn_layer_norm_call_(y, x, params, &plain, &bytes);
-  return bytes;
+  const attn_status status = attn_layer_norm_call_(y, x, params, &plain, &bytes);
+  return attn_answer_(status, (int64_t)bytes);
 }
 
 ATTN_FUNC_ int attn_activate_steps_(attn_stage_ *s, void *job) {
@@ -18920,8 +18963,8 @@ ATTN_PUB_ size_t attn_activate_workspace(attn_tensor y, attn_tensor x,
                                          const attn_activate_params *params, const attn_ctx *ctx) {
   attn_ctx plain = attn_before_workspace_(ctx);
   size_t bytes = 0;
-  (void)attn_activate_call_(y, x, params, &plain, &bytes);
-  return bytes;
+  const attn_status status = attn_activate_call_(y, x, params, &plain, &bytes);
+  return attn_answer_(status, (int64_t)bytes);
 }
 /* <<< attn/calls/norm.h */
 #endif
@@ -19152,16 +19195,26 @@ ATTN_PUB_ attn_status attn_dequantize(attn_tensor y, attn_tensor x, attn_scales 
   return attn_end_(ctx, &e);
 }
 
+ATTN_FUNC_ size_t attn_quantize_ask_(attn_tensor y, attn_tensor x, attn_scales scales, int back,
+                                     const attn_ctx *ctx) {
+  attn_error_ e = {ATTN_OK, NULL};
+  const attn_ctx plain = attn_before_workspace_(ctx);
+  attn_quantize_job_ j;
+  int workers;
+  memset(&j, 0, sizeof j);
+  j.y = y, j.x = x, j.scales = scales;
+  (void)attn_quantize_plan_(&e, &j, back, &plain, &workers);
+  return attn_answer_(e.status, 0);
+}
+
 ATTN_PUB_ size_t attn_quantize_workspace(attn_tensor y, attn_scales scales, attn_tensor x,
                                          const attn_ctx *ctx) {
-  (void)y, (void)scales, (void)x, (void)ctx;
-  return 0;
+  return attn_quantize_ask_(y, x, scales, 0, ctx);
 }
 
 ATTN_PUB_ size_t attn_dequantize_workspace(attn_tensor y, attn_tensor x, attn_scales scales,
                                            const attn_ctx *ctx) {
-  (void)y, (void)x, (void)scales, (void)ctx;
-  return 0;
+  return attn_quantize_ask_(y, x, scales, 1, ctx);
 }
 /* <<< attn/calls/quantize.h */
 #endif
@@ -20140,7 +20193,10 @@ ATTN_COLD_ int attn_check_pattern_(attn_tree_ *c, const attn_pattern *p, const a
     case ATTN_PATTERN_FULL: return 1;
     case ATTN_PATTERN_GLOBAL: return attn_check_global_(c, p, f);
     case ATTN_PATTERN_BAND:
-      if (!p->index) return attn_check_sides_(c, p, -1, unbounded);
+      if (!p->index)
+        return ATTN_RULE_(p->indices == 0, NULL,
+                          "pattern.index must not be null: a radius a head") &&
+               attn_check_sides_(c, p, -1, unbounded);
       c->depends = 1;
       return ATTN_RULE_(p->indices == c->heads, HEADS, "pattern.indices must equal heads") &&
              attn_check_numbers_(c, p->index, p->indices, 0, INT64_MAX,
@@ -20626,7 +20682,7 @@ ATTN_PUB_ attn_pattern attn_pattern_band(int64_t left, int64_t right) {
 
 ATTN_PUB_ attn_pattern attn_pattern_multiscale(const int32_t *radius, int64_t heads) {
   attn_pattern p = attn_pattern_of_(ATTN_PATTERN_BAND);
-  p.index = radius, p.indices = heads;
+  p.index = radius, p.indices = radius ? heads : -1; /* without radii it is no plain band */
   return p;
 }
 
@@ -21221,6 +21277,7 @@ ATTN_PUB_ attn_status attn_block_permutations(int32_t *permutation, int64_t head
     return ATTN_E_SHAPE;
   if (heads == 0) return ATTN_OK;
   if (!permutation) return ATTN_E_NULL;
+  if ((uintptr_t)permutation % sizeof *permutation) return ATTN_E_ALIGN;
   for (int64_t h = 0; h < heads; h++)
     attn_permutation_(permutation + h * blocks, attn_stream_(seed, ATTN_DRAW_PERMUTATION_, h, 0),
                       blocks);
@@ -21893,7 +21950,7 @@ ATTN_PUB_ size_t attn_sdpa_workspace(attn_tensor o, attn_tensor q, attn_tensor k
                                      const attn_sdpa_params *params, const attn_ctx *ctx) {
   attn_error_ e = {ATTN_OK, NULL};
   const int64_t bytes = attn_sdpa_need_(&e, o, q, k, v, params, NULL, ctx, 0);
-  return bytes < 0 || bytes == INT64_MAX ? 0 : (size_t)bytes;
+  return attn_answer_(e.status, bytes);
 }
 
 ATTN_PUB_ attn_status attn_sdpa(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
@@ -22027,8 +22084,12 @@ ATTN_PUB_ attn_status attn_merge(attn_tensor o, attn_tensor lse, attn_tensor o1,
 ATTN_PUB_ size_t attn_merge_workspace(attn_tensor o, attn_tensor lse, attn_tensor o1,
                                       attn_tensor lse1, attn_tensor o2, attn_tensor lse2,
                                       const attn_ctx *ctx) {
-  (void)o, (void)lse, (void)o1, (void)lse1, (void)o2, (void)lse2, (void)ctx;
-  return 0;
+  attn_error_ e = {ATTN_OK, NULL};
+  attn_merge_job_ m = {NULL, o, lse, o1, lse1, o2, lse2};
+  const attn_ctx plain = attn_before_workspace_(ctx);
+  int workers;
+  (void)attn_merge_plan_(&e, &m, &plain, &workers);
+  return attn_answer_(e.status, 0);
 }
 /* <<< attn/calls/sdpa.h */
 #endif
@@ -22159,11 +22220,11 @@ ATTN_PUB_ size_t attn_cache_sdpa_workspace(attn_tensor o, attn_tensor q, const a
   if (!attn_cached_open_(&e, &x, o, q, cache, sequences, n, params) ||
       !attn_sdpa_plan_(&e, &x.a, &x.params, &plain, &workers, 0) ||
       !attn_cached_apart_(&e, &x, &plain))
-    return 0;
+    return ATTN_WORKSPACE_REJECTED;
   if (attn_nothing_(&x.a)) return 0;
   if (ctx && ctx->workers > 1) workers = ctx->workers; /* parallel_for may be set later */
   const int64_t bytes = attn_softmax_bytes_(&x.a, workers);
-  return bytes == INT64_MAX ? 0 : (size_t)bytes;
+  return attn_answer_(e.status, bytes);
 }
 
 ATTN_PUB_ attn_status attn_cache_sdpa(attn_tensor o, attn_tensor q, const attn_cache *cache,
@@ -22261,6 +22322,8 @@ ATTN_COLD_ int attn_relu_plan_(attn_error_ *e, attn_relu_ *r, const attn_tensor 
   }
   if (p->sum.data && p->sum.dtype != ATTN_F32)
     return attn_reject_(e, ATTN_E_DTYPE, "params.sum.dtype must be ATTN_F32");
+  static const char wq[] = ATTN_WORDS_("q");
+  if (!attn_check_set_(e, q, wq)) return 0;
   if (p->sum.data && (p->sum.batch != q->batch || p->sum.heads != q->heads ||
                       p->sum.len != q->len || p->sum.dim != 1))
     return attn_reject_(e, ATTN_E_SHAPE, "params.sum must be [q.batch, q.heads, q.len, 1]");
@@ -22351,9 +22414,10 @@ ATTN_PUB_COLD_ size_t attn_relu_workspace(attn_tensor o, attn_tensor q, attn_ten
   attn_sdpa_params scores;
   attn_relu_ r;
   memset(&zero, 0, sizeof zero);
-  if (!attn_relu_plan_(&e, &r, &o, &q, params ? params : &zero, &scores)) return 0;
+  if (!attn_relu_plan_(&e, &r, &o, &q, params ? params : &zero, &scores))
+    return ATTN_WORKSPACE_REJECTED;
   const int64_t bytes = attn_sdpa_need_(&e, o, q, k, v, &scores, &r, ctx, 0);
-  return bytes < 0 || bytes == INT64_MAX ? 0 : (size_t)bytes;
+  return attn_answer_(e.status, bytes);
 }
 
 ATTN_PUB_COLD_ attn_status attn_relu(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
@@ -22496,11 +22560,11 @@ ATTN_PUB_COLD_ size_t attn_edges_workspace(attn_tensor o, attn_tensor q, attn_te
   int workers;
   memset(&a, 0, sizeof a);
   a.o = o, a.q = q, a.k = k, a.v = v;
-  if (!attn_edges_plan_(&e, &a, params, &plain, &workers, 0)) return 0;
+  if (!attn_edges_plan_(&e, &a, params, &plain, &workers, 0)) return ATTN_WORKSPACE_REJECTED;
   if (q.batch == 0 || q.len == 0) return 0;
   if (ctx && ctx->workers > 1) workers = ctx->workers; /* parallel_for may be set later */
   const int64_t bytes = attn_softmax_bytes_(&a, workers);
-  return bytes == INT64_MAX ? 0 : (size_t)bytes;
+  return attn_answer_(e.status, bytes);
 }
 
 ATTN_PUB_COLD_ attn_status attn_edges(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
@@ -22722,12 +22786,12 @@ ATTN_PUB_ size_t attn_rope_workspace(attn_tensor y, attn_tensor x, const attn_ro
   int workers;
   memset(&j, 0, sizeof j);
   j.y = y, j.x = x;
-  if (!attn_rope_plan_(&e, &j, params, &plain, &workers)) return 0;
+  if (!attn_rope_plan_(&e, &j, params, &plain, &workers)) return ATTN_WORKSPACE_REJECTED;
   int64_t items = attn_rope_items_(&j);
   if (items == 0) return 0;
   if (ctx && ctx->workers > 1) workers = ctx->workers; /* parallel_for may be set later */
   int64_t bytes = attn_rope_bytes_(&j, attn_pieces_(workers, items));
-  return bytes == INT64_MAX ? 0 : (size_t)bytes;
+  return attn_answer_(e.status, bytes);
 }
 
 ATTN_PUB_ attn_status attn_alibi_slopes(float *slopes, int64_t n) {
@@ -22987,12 +23051,12 @@ ATTN_COLD_ size_t attn_sinusoid_ask_(attn_sinusoid_job_ *j, const attn_sinusoid_
   attn_error_ e = {ATTN_OK, NULL};
   const attn_ctx plain = attn_before_workspace_(ctx);
   int workers;
-  if (!attn_sinusoid_plan_(&e, j, params, &plain, &workers, 0)) return 0;
+  if (!attn_sinusoid_plan_(&e, j, params, &plain, &workers, 0)) return ATTN_WORKSPACE_REJECTED;
   const int64_t items = attn_sinusoid_items_(j);
   if (items == 0) return 0;
   if (ctx && ctx->workers > 1) workers = ctx->workers; /* parallel_for may be set later */
   const int64_t bytes = attn_sinusoid_bytes_(j, attn_pieces_(workers, items));
-  return bytes == INT64_MAX ? 0 : (size_t)bytes;
+  return attn_answer_(e.status, bytes);
 }
 
 ATTN_COLD_ void attn_sinusoid_job_of_(attn_sinusoid_job_ *j, attn_tensor y, attn_tensor x,
@@ -23043,7 +23107,7 @@ typedef struct attn_learned_job_ {
 
 ATTN_COLD_ int attn_learned_plan_(attn_error_ *e, attn_learned_job_ *j,
                                   const attn_learned_params *params, const attn_ctx *ctx,
-                                  int *workers) {
+                                  int *workers, int data) {
   static const char wt[] = ATTN_WORDS_("table");
   attn_span_ sy, sx, st, si;
   memset(&j->p, 0, sizeof j->p);
@@ -23060,10 +23124,9 @@ ATTN_COLD_ int attn_learned_plan_(attn_error_ *e, attn_learned_job_ *j,
     return attn_reject_(e, ATTN_E_OVERLAP, "y must not share memory with table or params.ids");
   if (!j->p.ids && j->y.len > 0 && (j->p.start < 0 || j->p.start > j->rows.len - j->y.len))
     return attn_reject_(e, ATTN_E_RANGE, "params.start .. start + y.len - 1 must be rows of table");
-  if (j->p.ids)
-    for (int64_t i = 0; i < count; i++)
-      if (j->p.ids[i] < 0 || j->p.ids[i] >= j->rows.len)
-        return attn_reject_(e, ATTN_E_RANGE, "params.ids must be rows of table");
+  for (int64_t i = 0; data && j->p.ids && j->y.batch > 0 && i < count; i++)
+    if (j->p.ids[i] < 0 || j->p.ids[i] >= j->rows.len)
+      return attn_reject_(e, ATTN_E_RANGE, "params.ids must be rows of table");
   return 1;
 }
 
@@ -23090,7 +23153,7 @@ ATTN_PUB_COLD_ attn_status attn_learned_position(attn_tensor y, attn_tensor x, a
   int workers;
   memset(&j, 0, sizeof j);
   j.y = y, j.x = x, j.rows = table;
-  if (attn_learned_plan_(&e, &j, params, ctx, &workers)) {
+  if (attn_learned_plan_(&e, &j, params, ctx, &workers, 1)) {
     const int64_t items = j.y.heads == 0 ? 0 : attn_mul_(j.y.batch, attn_row_runs_(j.y.len));
     workers = attn_pieces_(workers, items);
     attn_for_(ctx, workers, items, attn_learned_item_, &j);
@@ -23104,8 +23167,14 @@ ATTN_PUB_COLD_ size_t attn_learned_position_workspace(attn_tensor y, attn_tensor
                                                       attn_tensor table,
                                                       const attn_learned_params *params,
                                                       const attn_ctx *ctx) {
-  (void)y, (void)x, (void)table, (void)params, (void)ctx;
-  return 0;
+  attn_error_ e = {ATTN_OK, NULL};
+  const attn_ctx plain = attn_before_workspace_(ctx);
+  attn_learned_job_ j;
+  int workers;
+  memset(&j, 0, sizeof j);
+  j.y = y, j.x = x, j.rows = table;
+  (void)attn_learned_plan_(&e, &j, params, &plain, &workers, 0);
+  return attn_answer_(e.status, 0);
 }
 
 /* ---- distances into buckets ---------------------------------------------------------------------*/
@@ -23638,8 +23707,8 @@ ATTN_PUB_COLD_ size_t attn_convolve_workspace(attn_tensor y, attn_tensor x, attn
                                               const attn_ctx *ctx) {
   attn_ctx plain = attn_before_workspace_(ctx);
   size_t bytes = 0;
-  (void)attn_convolve_call_(y, x, w, params, &plain, &bytes);
-  return bytes;
+  const attn_status status = attn_convolve_call_(y, x, w, params, &plain, &bytes);
+  return attn_answer_(status, (int64_t)bytes);
 }
 /* <<< attn/calls/convolve.h */
 /* >>> attn/calls/depthwise.h */
@@ -24340,6 +24409,7 @@ ATTN_COLD_ int attn_inverse_check_(attn_error_ *e, attn_inverse_job_ *j, const a
                        "a must be square: a.dim must equal a.len"),
       ATTN_OPERAND_AS_(&j->b, w[2], j->solve ? 0 : ATTN_OPTIONAL_, j->x.batch, j->x.heads, j->x.len,
                        j->x.dim, "b must have the shape of x")};
+  if (!attn_check_given_(e, op, 3)) return 0;
   for (int i = 0; i < 3; i++)
     if (!attn_check_operand_(e, &op[(i + 1) % 3], j->a.heads)) return 0;
   if (j->iters < 0) return attn_reject_(e, ATTN_E_RANGE, "iters must not be negative");
@@ -24377,8 +24447,8 @@ ATTN_PUB_COLD_ size_t attn_pinv_workspace(attn_tensor z, attn_tensor a, int64_t 
   attn_inverse_job_ j = attn_inverse_of_(z, a);
   size_t bytes = 0;
   j.iters = iters;
-  (void)attn_inverse_call_(&j, &plain, &bytes);
-  return bytes;
+  const attn_status status = attn_inverse_call_(&j, &plain, &bytes);
+  return attn_answer_(status, (int64_t)bytes);
 }
 
 ATTN_PUB_ attn_status attn_solve(attn_tensor x, attn_tensor a, attn_tensor b, double lambda,
@@ -24393,8 +24463,8 @@ ATTN_PUB_COLD_ size_t attn_solve_workspace(attn_tensor x, attn_tensor a, attn_te
   attn_inverse_job_ j = attn_inverse_of_(x, a);
   size_t bytes = 0;
   j.b = b, j.lambda = lambda, j.solve = 1;
-  (void)attn_inverse_call_(&j, &plain, &bytes);
-  return bytes;
+  const attn_status status = attn_inverse_call_(&j, &plain, &bytes);
+  return attn_answer_(status, (int64_t)bytes);
 }
 /* <<< attn/calls/inverse.h */
 #endif
@@ -25049,7 +25119,8 @@ ATTN_COLD_ void attn_parts_add_(attn_parts_ *x, attn_tensor t) {
   const int n = x->count;
   if (t.len == 0) return;
   x->part[n] = t;
-  x->len[n + 1] = x->len[n] + t.len, x->tiles[n + 1] = x->tiles[n] + attn_tiles_of_(t.len);
+  x->len[n + 1] = attn_add_(x->len[n], t.len);
+  x->tiles[n + 1] = x->tiles[n] + attn_tiles_of_(t.len);
   x->count++;
 }
 
@@ -25618,7 +25689,9 @@ ATTN_COLD_ int attn_stage_feed_forward_(attn_stage_ *s, attn_tensor y, attn_tens
           (aside && !attn_stage_norm_(s, to, made, kind == ATTN_SUBLAYER_PLAIN ? none : from,
                                       kind == ATTN_SUBLAYER_POST ? norm : NULL)))
         return 0;
+      if (!s->run && i == 0 && n < x.len) i = (x.len - 1) / run * run - n; /* then the last */
     }
+    if (!s->run) break; /* the entries are alike */
   }
   attn_stage_back_(s, mark);
   return 1;
@@ -25938,7 +26011,7 @@ ATTN_COLD_ int attn_star_check_(attn_error_ *e, attn_star_job_ *j, const attn_st
                        "o must be [q.batch, q.heads, q.len, v.dim]"),
       ATTN_OPERAND_AS_(&p->lse, w[LSE], ATTN_OUT_ | ATTN_OPTIONAL_ | ATTN_IS_F32_, b, h, t, 1,
                        "params.lse must be f32 [q.batch, q.heads, q.len, 1]")};
-  if (!attn_check_ctx_(e, ctx, table, workers)) return 0;
+  if (!attn_check_ctx_(e, ctx, table, workers) || !attn_check_given_(e, op, COUNT)) return 0;
   if (!j->relay) {
     if (t < 1) return attn_reject_(e, ATTN_E_SHAPE, "q.len must be at least 1");
     if (p->width < ATTN_STAR_SELF)
@@ -26239,7 +26312,14 @@ ATTN_COLD_ int64_t attn_longformer_list_(const attn_longformer_params *p, int64_
 /* Rules about the arrays. */
 ATTN_COLD_ int attn_longformer_arrays_(attn_error_ *e, const attn_longformer_params *p,
                                        int64_t entries, int64_t heads, int64_t tokens) {
+  static const char align[] = "params: a list must be aligned to its elements";
+  attn_span_ any;
   if (!p->window) return attn_reject_(e, ATTN_E_NULL, "params.window must not be null");
+  if (!attn_check_array_(e, p->window, heads, sizeof *p->window, align, &any) ||
+      !attn_check_array_(e, p->dilation, heads, sizeof *p->dilation, align, &any) ||
+      !attn_check_array_(e, p->global, p->globals, sizeof *p->global, align, &any) ||
+      !attn_check_array_(e, p->global_ptr, entries, sizeof *p->global_ptr, align, &any))
+    return 0;
   for (int64_t h = 0; h < heads; h++) {
     if (p->window[h] < 0)
       return attn_reject_(e, ATTN_E_RANGE, "params.window must not be negative");
@@ -26612,7 +26692,7 @@ ATTN_COLD_ int attn_etc_labels_check_(attn_error_ *e, const attn_etc_job_ *j, in
                                : "params.table_long must not be null when there are labels");
     if (p->by_distance && p->label[piece])
       return attn_reject_(e, ATTN_E_VALUE, "params.label must be null with params.by_distance");
-    const int64_t rows = table->len - 2 - (p->sentence != NULL);
+    const int64_t rows = attn_sub_(table->len, 2 + (p->sentence != NULL));
     if (p->by_distance && table->data && (rows < 0 || rows / 2 < p->clip))
       return attn_reject_(e, ATTN_E_RANGE, "params.clip needs longer tables: 2 clip + 3 rows");
   }
@@ -26856,6 +26936,12 @@ ATTN_COLD_ int attn_etc_structure_check_(attn_error_ *e, const attn_etc_structur
     return attn_reject_(e, ATTN_E_NULL, "structure.example_long and .example_global go together");
   if ((s->hard_g2l || s->hard_l2g) && !s->sentence)
     return attn_reject_(e, ATTN_E_NULL, "structure.sentence must not be null for hard masks");
+  static const char align[] = "structure: a list must be aligned to its elements";
+  attn_span_ any;
+  if (!attn_check_array_(e, s->sentence, s->longs, sizeof *s->sentence, align, &any) ||
+      !attn_check_array_(e, s->example_long, s->longs, sizeof *s->example_long, align, &any) ||
+      !attn_check_array_(e, s->example_global, s->globals, sizeof *s->example_global, align, &any))
+    return 0;
   if (s->sentence)
     for (int64_t i = 0; i < s->longs; i++) {
       if (s->example_long && s->example_long[i] < 0) continue;
@@ -26896,6 +26982,10 @@ ATTN_PUB_COLD_ attn_status attn_etc_labels(int32_t *l2l, int32_t *l2g, int32_t *
   attn_error_ e = {ATTN_OK, NULL};
   const attn_etc_structure *s = structure;
   if (!attn_etc_structure_check_(&e, s, ctx)) return attn_end_(ctx, &e);
+  if (((uintptr_t)l2l | (uintptr_t)l2g | (uintptr_t)g2g | (uintptr_t)g2l) % sizeof *l2l) {
+    attn_reject_(&e, ATTN_E_ALIGN, "l2l, l2g, g2g and g2l must be aligned to their elements");
+    return attn_end_(ctx, &e);
+  }
   const int64_t n = s->longs, m = s->globals, columns = 2 * s->radius + 1;
   for (int64_t i = 0; i < n; i++) {
     for (int64_t t = 0; l2l && t < columns; t++)
@@ -27295,6 +27385,12 @@ ATTN_COLD_ int attn_hierarchy_levels_(attn_error_ *e, attn_hierarchy_job_ *j) {
     return attn_reject_(
         e, ATTN_E_NULL,
         p->units ? "params.offsets must not be null" : "params.units must not be null");
+  attn_span_ copied; /* both are read here and never again */
+  if (!attn_check_array_(e, p->units, p->levels, 8, "params.units must be aligned to its elements",
+                         &copied) ||
+      !attn_check_array_(e, p->offsets, p->levels - 1, sizeof *p->offsets,
+                         "params.offsets must be aligned to its elements", &copied))
+    return 0;
   for (int64_t l = 0; l < p->levels; l++) {
     j->units[l] = p->units[l];
     if (p->units[l] < 0 || p->units[l] > (l ? p->units[l - 1] : j->x.len) ||
@@ -27978,11 +28074,11 @@ ATTN_COLD_ size_t attn_choice_need_(const attn_topk_job_ *j, const attn_ctx *ctx
   attn_choice_ c;
   int workers;
   memset(&a, 0, sizeof a);
-  if (!attn_choice_plan_(&e, &a, &c, j, &plain, &workers, 0)) return 0;
+  if (!attn_choice_plan_(&e, &a, &c, j, &plain, &workers, 0)) return ATTN_WORKSPACE_REJECTED;
   if (attn_nothing_(&a)) return 0;
   if (ctx && ctx->workers > 1) workers = ctx->workers; /* parallel_for may be set later */
   const int64_t bytes = attn_softmax_bytes_(&a, workers);
-  return bytes == INT64_MAX ? 0 : (size_t)bytes;
+  return attn_answer_(e.status, bytes);
 }
 
 ATTN_COLD_ attn_status attn_choice_call_(const attn_topk_job_ *j, attn_ctx *ctx) {
@@ -29312,8 +29408,8 @@ ATTN_COLD_ size_t attn_sink_made_bytes_(int what, attn_tensor to, attn_tensor fr
                                         const attn_sinkhorn_params *params, const attn_ctx *ctx) {
   attn_ctx plain = attn_before_workspace_(ctx);
   size_t bytes = 0;
-  attn_sink_made_call_(what, to, from, params, "", &plain, &bytes);
-  return bytes;
+  const attn_status status = attn_sink_made_call_(what, to, from, params, "", &plain, &bytes);
+  return attn_answer_(status, (int64_t)bytes);
 }
 
 ATTN_COLD_ attn_status attn_sinkhorn_blocks_call_(attn_tensor y, attn_tensor x,
@@ -30275,12 +30371,14 @@ ATTN_COLD_ int attn_pointer_check_(attn_error_ *e, attn_sac_job_ *j, attn_argume
 
 ATTN_COLD_ int attn_lstm_step_check_(attn_error_ *e, attn_sac_job_ *j, attn_arguments_ *l,
                                      attn_sac_more_ *m, int data) {
+  static const char wh[] = ATTN_WORDS_("h_next");
   const attn_tensor *x = &j->x;
   (void)m, (void)data;
   if (!attn_check_argument_(e, l, &j->x, ATTN_WORDS_("x"), 0, ATTN_ANY_, ATTN_ANY_, ATTN_ANY_,
                             ATTN_ANY_, "x"))
     return 0;
   l->batch = x->batch, l->heads = x->heads, j->dh = j->h_next.dim;
+  if (!attn_check_set_(e, &j->h_next, wh)) return 0;
   if (!attn_check_argument_(e, l, &j->h, ATTN_WORDS_("h"), ATTN_OPTIONAL_, x->batch, x->heads,
                             x->len, j->dh, "h must be [x.batch, x.heads, x.len, h_next.dim]") ||
       !attn_check_argument_(e, l, &j->c, ATTN_WORDS_("c"), ATTN_OPTIONAL_, x->batch, x->heads,
@@ -30302,7 +30400,10 @@ ATTN_COLD_ int attn_pointer_logits_check_(attn_error_ *e, attn_sac_job_ *j, attn
   if (!attn_check_argument_(e, l, &j->h, ATTN_WORDS_("h"), 0, any, any, any, any, "h")) return 0;
   l->batch = j->h.batch, l->heads = j->heads = j->h.heads, j->dh = j->h.dim;
   j->nothing = l->batch == 0 || l->heads == 0 || j->h.len == 0;
-  if (!attn_sac_small_(e, j->dh, "h.dim is too large")) return 0;
+  static const char we[] = ATTN_WORDS_("e");
+  if (!attn_sac_small_(e, j->dh, "h.dim is too large") ||
+      (!j->nothing && !attn_check_set_(e, &j->e, we)))
+    return 0;
   if (!attn_check_argument_(e, l, &j->y, ATTN_WORDS_("y"), ATTN_OUT_, l->batch, l->heads, j->h.len,
                             j->nothing ? any : j->e.len,
                             "y must be [h.batch, h.heads, h.len, e.len]"))
@@ -30371,8 +30472,10 @@ ATTN_COLD_ attn_status attn_sac_run_(attn_sac_job_ *j, const attn_sac_params *pa
     j->p = *params;
   else if (needed)
     attn_reject_(&e, ATTN_E_NULL, "params must not be null: it has the weights");
-  if (e.status == ATTN_OK && check(&e, j, &list, &more, bytes == NULL) &&
-      attn_check_apart_(&e, ctx, list.op, list.n, more.span, more.n)) {
+  /* what arrays hold is judged last */
+  if (e.status == ATTN_OK && check(&e, j, &list, &more, 0) &&
+      attn_check_apart_(&e, ctx, list.op, list.n, more.span, more.n) &&
+      (bytes || (list.n = 0, more.n = 0, check(&e, j, &list, &more, 1)))) {
     attn_stage_ s = attn_stage_open_(&e, table, workers, ctx, bytes != NULL);
     if (!j->nothing)
       attn_stage_call_(&s, ctx, steps, j, path, bytes);
@@ -30387,8 +30490,8 @@ ATTN_COLD_ size_t attn_sac_bytes_(attn_sac_job_ *j, const attn_sac_params *param
                                   const attn_ctx *ctx) {
   attn_ctx plain = attn_before_workspace_(ctx);
   size_t bytes = 0;
-  attn_sac_run_(j, params, needed, check, steps, "", &plain, &bytes);
-  return bytes;
+  const attn_status status = attn_sac_run_(j, params, needed, check, steps, "", &plain, &bytes);
+  return attn_answer_(status, (int64_t)bytes);
 }
 
 /* An array of the caller, whose extents are not known yet. */
@@ -30986,6 +31089,9 @@ ATTN_COLD_ int attn_routing_check_(attn_error_ *e, attn_routing_job_ *a, int cal
   attn_routed_ *q = &a->side[0], *k = &a->side[1];
   attn_span_ more[2];
   if (!attn_check_ctx_(e, ctx, table, workers) || !attn_routing_check_params_(e, a, call)) return 0;
+  if ((routes && !attn_check_set_(e, &a->centroids, w[MU])) ||
+      (attends && !attn_check_set_(e, &a->v, w[V])))
+    return 0;
   a->sides = p->shared ? 1 : 2;
   const int64_t b = q->x.batch, h = q->x.heads, tq = q->x.len, dk = q->x.dim;
   const int64_t tk = p->shared ? tq : attends ? a->v.len : k->x.len;
@@ -32390,6 +32496,10 @@ ATTN_COLD_ int attn_mixture_check_(attn_error_ *e, attn_mixture_job_ *a, int cal
     return attn_reject_(e, ATTN_E_SHAPE, "there must be at least 1 path: count");
   if (sums && !a->paths) return attn_reject_(e, ATTN_E_NULL, "paths must not be null");
   const attn_tensor *lead = sums ? &a->o : &a->pi;
+  if (!attn_check_set_(e, lead, w[sums ? O : PI]) ||
+      (send && !attn_check_set_(e, &a->weight, w[WEIGHT])) ||
+      (!send && call != ATTN_MX_GATED_ && !attn_check_set_(e, &a->pi, w[PI])))
+    return 0;
   const int64_t b = lead->batch, h = lead->heads, n = lead->len;
   const int64_t paths = sums ? a->count : a->pi.dim;
   /* heads of the gate */
@@ -33142,8 +33252,8 @@ ATTN_COLD_ attn_status attn_random_features_call_(attn_tensor w, const attn_rand
   j.each = attn_piece_(attn_mul_(held, w.dim), sizeof(double));
   const int64_t need = items ? attn_workspace_bytes_(j.each, workers) : 0;
   if (bytes) {
-    *bytes = need == INT64_MAX ? 0 : (size_t)need;
-    return ATTN_OK;
+    if (attn_workspace_fits_(&e, need)) *bytes = (size_t)need;
+    return e.status;
   }
   if (items) {
     if (!attn_workspace_get_(&e, &memory, ctx, need)) return attn_end_(ctx, &e);
@@ -33265,8 +33375,8 @@ ATTN_COLD_ attn_status attn_features_job_call_(attn_features_job_ *j, const attn
   const int64_t need =
       items ? attn_workspace_bytes_(attn_add_(fixed, attn_mul_(j->each, workers)), 1) : 0;
   if (bytes) {
-    *bytes = need == INT64_MAX ? 0 : (size_t)need;
-    return ATTN_OK;
+    if (attn_workspace_fits_(&e, need)) *bytes = (size_t)need;
+    return e.status;
   }
   if (items) {
     if (!attn_workspace_get_(&e, &memory, ctx, need)) return attn_end_(ctx, &e);
@@ -34334,6 +34444,7 @@ ATTN_FUNC_ int attn_linear_plan_(attn_error_ *e, attn_linear_ *a, attn_tensor o,
                     "v must be [q.batch, k.heads, k.len, dv]"),
       ATTN_OPERAND_(&a->rate, "params.rate", ATTN_OPTIONAL_, any, ATTN_ONE_OR_ALL_, k.len, 1,
                     "params.rate must be [1 or B, 1 or kv_heads, k.len, 1]")};
+  if (!attn_check_given_(e, op, COUNT)) return 0;
   for (int i = 0; i < COUNT; i++)
     if (!attn_check_operand_(e, &op[i], i == RATE ? k.heads : q.heads)) return 0;
   if (!attn_linear_sizes_(e, a, &p, q.heads, k.heads, k.dim, v.dim)) return 0;
@@ -34721,11 +34832,12 @@ ATTN_PUB_ size_t attn_linear_workspace(attn_tensor o, attn_tensor q, attn_tensor
   attn_error_ e = {ATTN_OK, NULL};
   attn_linear_ a;
   int workers;
-  if (!attn_linear_plan_(&e, &a, o, q, k, v, params, &plain, &workers, 0)) return 0;
+  if (!attn_linear_plan_(&e, &a, o, q, k, v, params, &plain, &workers, 0))
+    return ATTN_WORKSPACE_REJECTED;
   if (!attn_linear_busy_(&a)) return 0;
   if (ctx && ctx->workers > 1) workers = ctx->workers;
   const int64_t bytes = attn_linear_divide_work_(&a, workers);
-  return bytes == INT64_MAX ? 0 : (size_t)bytes;
+  return attn_answer_(e.status, bytes);
 }
 /* <<< attn/families/linear/linear.h */
 #endif
@@ -38651,12 +38763,12 @@ ATTN_PUB_COLD_ size_t attn_gaussian_window_workspace(float *center, float *preci
   const attn_ctx plain = attn_before_workspace_(ctx);
   int workers;
   attn_gaussian_job_of_(&j, center, precision, q, k);
-  if (!attn_gaussian_plan_(&e, &j, params, &plain, &workers, 0)) return 0;
+  if (!attn_gaussian_plan_(&e, &j, params, &plain, &workers, 0)) return ATTN_WORKSPACE_REJECTED;
   const int64_t items = attn_gaussian_items_(&j);
   if (items == 0) return 0;
   if (ctx && ctx->workers > 1) workers = ctx->workers; /* parallel_for may be set later */
   const int64_t bytes = attn_gaussian_bytes_(&j, attn_pieces_(workers, items));
-  return bytes == INT64_MAX ? 0 : (size_t)bytes;
+  return attn_answer_(e.status, bytes);
 }
 /* <<< attn/families/priors/gaussian.h */
 /* >>> attn/families/priors/hard_gaussian.h */
@@ -39058,12 +39170,12 @@ ATTN_PUB_COLD_ size_t attn_hard_gaussian_workspace(attn_tensor o, attn_tensor v,
   const attn_ctx plain = attn_before_workspace_(ctx);
   int workers;
   attn_hard_job_of_(&j, o, v);
-  if (!attn_hard_plan_(&e, &j, params, &plain, &workers, 0)) return 0;
+  if (!attn_hard_plan_(&e, &j, params, &plain, &workers, 0)) return ATTN_WORKSPACE_REJECTED;
   const int64_t items = attn_hard_items_(&j);
   if (items == 0) return 0;
   if (ctx && ctx->workers > 1) workers = ctx->workers; /* parallel_for may be set later */
   const int64_t bytes = attn_workspace_bytes_(j.bytes, attn_pieces_(workers, items));
-  return bytes == INT64_MAX ? 0 : (size_t)bytes;
+  return attn_answer_(e.status, bytes);
 }
 
 #undef ATTN_HARD_REACH_
@@ -39397,6 +39509,7 @@ ATTN_COLD_ int attn_film_check_(attn_error_ *e, attn_film_job_ *a, const attn_fi
                        "params.gamma must be [1 or y.batch, 1, 1, F]"),
       ATTN_OPERAND_AS_(&p->beta, w[6], 0, any, 1, 1, p->gamma.dim,
                        "params.beta must be [1 or y.batch, 1, 1, F]")};
+  if (!attn_check_given_(e, op, 2)) return 0;
   for (int i = 0; i < 7; i++) {
     if (direct ? i >= 2 && i < 5 : i >= 5) continue;
     if (!attn_check_operand_(e, &op[i], 1)) return 0;
@@ -40060,7 +40173,9 @@ ATTN_COLD_ int attn_predictive_check_(attn_error_ *e, attn_maps_job_ *a,
   if (!k->data && share != 0.0f)
     return attn_reject_(e, ATTN_E_NULL, "params.kernel.data must not be null");
   if (k->data) {
+    static const char wq[] = ATTN_WORDS_("q");
     if (!attn_check_tensor_(e, &a->kernel, w, &span)) return 0;
+    if (!attn_check_set_(e, &a->after.q, wq)) return 0;
     if (k->batch != a->after.q.heads || k->heads != a->after.q.heads || k->len < 1)
       return attn_reject_(e, ATTN_E_SHAPE, "params.kernel must be [q.heads, q.heads, kh, kw]");
     if (p->rule == ATTN_PREDICTIVE_SAME && (k->len % 2 == 0 || k->dim % 2 == 0))
@@ -40203,6 +40318,7 @@ ATTN_COLD_ int attn_map_apply_check_(attn_error_ *e, attn_map_apply_job_ *a,
                     a->v.len, "map must be [o.batch, o.heads, o.len, v.len]")};
   if (!attn_check_ctx_(e, ctx, &a->table, workers)) return 0;
   if (no_keys) a->map.data = NULL;
+  if (!attn_check_given_(e, op, 3)) return 0;
   if (a->o.heads < 1) return attn_reject_(e, ATTN_E_SHAPE, "o.heads must be at least 1");
   for (int i = 0; i < 3; i++)
     if (!attn_check_operand_(e, &op[i], a->o.heads)) return 0;
@@ -41082,12 +41198,12 @@ ATTN_PUB_COLD_ size_t attn_span_predict_workspace(float *z, attn_tensor x, const
   const attn_ctx plain = attn_before_workspace_(ctx);
   int workers;
   attn_span_job_of_(&j, z, x, v, b, heads, most);
-  if (!attn_span_plan_(&e, &j, &plain, &workers)) return 0;
+  if (!attn_span_plan_(&e, &j, &plain, &workers)) return ATTN_WORKSPACE_REJECTED;
   const int64_t items = attn_span_items_(&j);
   if (items == 0) return 0;
   if (ctx && ctx->workers > 1) workers = ctx->workers; /* parallel_for may be set later */
   const int64_t bytes = attn_workspace_bytes_(j.bytes, attn_pieces_(workers, items));
-  return bytes == INT64_MAX ? 0 : (size_t)bytes;
+  return attn_answer_(e.status, bytes);
 }
 
 ATTN_PUB_ double attn_span_penalty(const float *z, int64_t n, double lambda) {
@@ -41265,6 +41381,7 @@ ATTN_COLD_ int attn_talking_check_(attn_error_ *e, attn_talking_ *a,
                     "params.w_w must be [1, 1, H, o.heads]"),
       ATTN_OPERAND_(&a->x.lse, "params.scores.lse", ATTN_OUT_ | ATTN_OPTIONAL_ | ATTN_IS_F32_, b,
                     heads, tq, 1, "params.scores.lse must be f32 [q.batch, H, q.len, 1]")};
+  if (!attn_check_given_(e, op, COUNT)) return 0;
   if (hk < 1 || hv < 1)
     return attn_reject_(e, ATTN_E_SHAPE, "q.heads and o.heads must be at least 1");
   for (int i = 0; i < COUNT; i++)
@@ -41360,7 +41477,7 @@ ATTN_COLD_ int attn_stage_cosines_(attn_stage_ *s, attn_cosines_ *a, double *res
   if (s->run) *result = 0.0;
   if (!a->x.data || batch == 0 || a->x.len == 0) return 1;
   a->table = s->table;
-  a->tiles = (a->x.len + ATTN_TILE_ - 1) / ATTN_TILE_;
+  a->tiles = attn_tiles_of_(a->x.len);
   const int64_t items = attn_mul_(batch, a->tiles);
   a->part = (double *)attn_stage_take_(s, items, sizeof(double));
   a->at_row = attn_piece_(a->x.dim, sizeof(double));
@@ -41479,6 +41596,7 @@ ATTN_COLD_ int attn_joint_maps_check_(attn_error_ *e, attn_joint_ *x, const attn
   if (by_map && (x->q.data || x->k.data))
     return attn_reject_(e, ATTN_E_RANGE, "params.map must be absent when q and k are there");
   if (p->lse.data) return attn_reject_(e, ATTN_E_RANGE, "params.scores.lse must be absent");
+  if (!attn_check_given_(e, op + (by_map ? ATTN_LOSS_MAP_ : ATTN_LOSS_Q_), 1)) return 0;
   if (heads < 1)
     return attn_reject_(e, ATTN_E_SHAPE, "params.q.heads or map.heads must be at least 1");
   for (int i = by_map ? ATTN_LOSS_MAP_ : ATTN_LOSS_Q_;
@@ -42806,35 +42924,41 @@ ATTN_COLD_ void attn_ring_append_(const attn_table_ *f, attn_memory *m, const at
 static const attn_memory_words_ attn_memory_is_ = ATTN_MEMORY_WORDS_("memory");
 static const char attn_h_is_[] = ATTN_WORDS_("h");
 
-ATTN_PUB_COLD_ attn_status attn_memory_append(attn_memory *memory, attn_tensor h, attn_ctx *ctx) {
+ATTN_COLD_ attn_status attn_memory_append_call_(attn_memory *memory, const attn_memory *from,
+                                                attn_tensor h, attn_ctx *ctx, size_t *bytes) {
   attn_error_ e = {ATTN_OK, NULL};
   const attn_table_ *table;
   int workers;
   attn_operand_ op[2] = {ATTN_OPERAND_AS_(&h, attn_h_is_, 0, ATTN_ANY_, 1, ATTN_ANY_, ATTN_ANY_,
                                           "h must have one head")};
-  if (!attn_check_ctx_(&e, ctx, &table, &workers)) return attn_end_(ctx, &e);
-  if (!memory) {
+  if (!attn_check_ctx_(&e, ctx, &table, &workers)) return attn_end_(bytes ? NULL : ctx, &e);
+  if (!from) {
     attn_reject_(&e, ATTN_E_NULL, "memory must not be null");
-    return attn_end_(ctx, &e);
+    return attn_end_(bytes ? NULL : ctx, &e);
   }
-  attn_memory m = *memory;
+  attn_memory m = *from;
   if (attn_check_operand_(&e, &op[0], 1) &&
       attn_check_memory_(&e, &m, &attn_memory_is_, h.batch, h.dim, 1, &op[1]) &&
-      attn_check_apart_(&e, ctx, op, 2, NULL, 0)) {
+      attn_check_apart_(&e, ctx, op, 2, NULL, 0) && !bytes) {
     attn_ring_append_(table, &m, &h, 0);
     memory->len = m.len, memory->first = m.first;
     attn_report_(ctx, table, 1, "rows into a ring", "the only path");
   }
-  return attn_end_(ctx, &e);
+  return attn_end_(bytes ? NULL : ctx, &e);
+}
+ATTN_PUB_COLD_ attn_status attn_memory_append(attn_memory *memory, attn_tensor h, attn_ctx *ctx) {
+  return attn_memory_append_call_(memory, memory, h, ctx, NULL);
 }
 ATTN_PUB_COLD_ size_t attn_memory_append_workspace(const attn_memory *memory, attn_tensor h,
                                                    const attn_ctx *ctx) {
-  (void)memory, (void)h, (void)ctx;
-  return 0;
+  attn_ctx plain = attn_before_workspace_(ctx);
+  size_t bytes = 0;
+  const attn_status status = attn_memory_append_call_(NULL, memory, h, &plain, &bytes);
+  return attn_answer_(status, (int64_t)bytes);
 }
 
-ATTN_PUB_COLD_ attn_status attn_memory_update(attn_tensor y, attn_memory memory, attn_tensor h,
-                                              attn_ctx *ctx) {
+ATTN_COLD_ attn_status attn_memory_update_call_(attn_tensor y, attn_memory memory, attn_tensor h,
+                                                attn_ctx *ctx, size_t *bytes) {
   static const char wy[] = ATTN_WORDS_("y");
   attn_error_ e = {ATTN_OK, NULL};
   const attn_table_ *table;
@@ -42848,7 +42972,7 @@ ATTN_PUB_COLD_ attn_status attn_memory_update(attn_tensor y, attn_memory memory,
   if (!attn_check_ctx_(&e, ctx, &table, &workers) || !attn_check_operand_(&e, &op[0], 1) ||
       !attn_check_memory_(&e, &m, &attn_memory_is_, h.batch, h.dim, 0, &op[1]) ||
       !attn_check_operand_(&e, &op[2], 1))
-    return attn_end_(ctx, &e);
+    return attn_end_(bytes ? NULL : ctx, &e);
   attn_parts_ x = attn_parts_none_(), to = x;
   attn_memory_take_(&x, &m, 0, m.len);
   attn_parts_add_(&x, h);
@@ -42861,20 +42985,18 @@ ATTN_PUB_COLD_ attn_status attn_memory_update(attn_tensor y, attn_memory memory,
     if (y.len <= 1 || p->len <= 1) same.stride_len = p->stride_len;
     if (x.part[0].len == m.len && attn_same_view_(&same, p)) op[1].span.lo = op[1].span.hi;
   }
-  if (y.len > rows)
+  if (rows == INT64_MAX)
+    attn_reject_(&e, ATTN_E_OVERFLOW, "memory.len + h.len is too large");
+  else if (y.len > rows)
     attn_reject_(&e, ATTN_E_SHAPE, "y.len must not pass memory.len + h.len");
-  else if (attn_check_apart_(&e, ctx, op, 3, NULL, 0)) {
+  else if (attn_check_apart_(&e, ctx, op, 3, NULL, 0) && !bytes) {
     attn_parts_add_(&to, y);
     attn_rows_copy_(table, &to, &x, h.batch, rows - y.len, y.len);
     attn_report_(ctx, table, 1, "rows of two lists", "the only path");
   }
-  return attn_end_(ctx, &e);
+  return attn_end_(bytes ? NULL : ctx, &e);
 }
-ATTN_PUB_COLD_ size_t attn_memory_update_workspace(attn_tensor y, attn_memory memory, attn_tensor h,
-                                                   const attn_ctx *ctx) {
-  (void)y, (void)memory, (void)h, (void)ctx;
-  return 0;
-}
+ATTN_CALL_(attn_memory_update, (y, memory, h), attn_tensor y, attn_memory memory, attn_tensor h)
 
 /* ---- usage ----------------------------------------------------------------------------------*/
 
@@ -42929,7 +43051,7 @@ ATTN_PUB_COLD_ size_t attn_usage_workspace(attn_tensor usage, attn_tensor q, att
                                            const attn_sdpa_params *params, const attn_ctx *ctx) {
   attn_error_ e = {ATTN_OK, NULL};
   const int64_t bytes = attn_usage_need_(&e, usage, q, k, params, ctx, 0);
-  return bytes < 0 || bytes == INT64_MAX ? 0 : (size_t)bytes;
+  return attn_answer_(e.status, bytes);
 }
 
 ATTN_PUB_COLD_ attn_status attn_usage(attn_tensor usage, attn_tensor q, attn_tensor k,
@@ -43120,6 +43242,8 @@ ATTN_COLD_ int attn_segment_layer_check_(attn_error_ *e, attn_segment_layer_job_
     return attn_reject_(e, ATTN_E_HEADS,
                         "params.heads must divide w_q.dim, kv_heads w_k.dim and w_v.dim");
   j->dk = p->w_q.data ? p->w_q.dim / hq : p->w_k.dim / hk;
+  static const char wx[] = ATTN_WORDS_("x");
+  if (j->output && !attn_check_set_(e, &j->x, wx)) return 0;
   j->dv = j->output ? j->x.dim : p->w_v.dim / hk;
   const int heads_out = p->sublayer == ATTN_SUBLAYER_PLAIN && !p->w_o.data && !j->output;
   if (!j->project && !heads_out && !p->w_o.data)
@@ -43201,15 +43325,15 @@ ATTN_COLD_ int attn_segment_layer_steps_(attn_stage_ *s, void *job) {
     return attn_stage_lift_(s, &lift);
   }
   core.q = attn_stage_tensor_(s, b, h, t, j->dk);
-  core.k = attn_stage_tensor_(s, b, p->kv_heads, m + t, j->dk);
-  core.v = attn_stage_tensor_(s, b, p->kv_heads, m + t, j->dv);
+  core.k = attn_stage_tensor_(s, b, p->kv_heads, attn_add_(m, t), j->dk);
+  core.v = attn_stage_tensor_(s, b, p->kv_heads, attn_add_(m, t), j->dv);
   core.p = p->attention;
   core.o = p->w_o.data ? attn_stage_tensor_(s, b, h, t, j->dv) : j->o;
   attn_lift_add_(&lift, core.q, p->w_q, m);
   attn_lift_add_(&lift, core.k, p->w_k, 0);
   attn_lift_add_(&lift, core.v, p->w_v, 0);
-  if (p->w_r.data &&
-      !attn_xl_distances_(s, &core.p.r, p->w_r, h, attn_segment_reach_(&core.p, m + t), &pe))
+  if (p->w_r.data && !attn_xl_distances_(s, &core.p.r, p->w_r, h,
+                                         attn_segment_reach_(&core.p, attn_add_(m, t)), &pe))
     return 0;
   return attn_stage_lift_(s, &lift) && attn_segment_steps_(s, &core) &&
          (!p->w_o.data || attn_stage_close_(s, j->o, core.o, j->h, p->w_o, p->sublayer, &p->norm));
@@ -43635,8 +43759,9 @@ ATTN_PUB_COLD_ size_t attn_compressive_update_workspace(const attn_memory *memor
   attn_ctx plain = attn_before_workspace_(ctx);
   attn_compressive_job_ j;
   size_t bytes = 0;
-  attn_compressive_call_(&j, memory, compressed, h, params, &plain, &bytes);
-  return bytes;
+  const attn_status status =
+      attn_compressive_call_(&j, memory, compressed, h, params, &plain, &bytes);
+  return attn_answer_(status, (int64_t)bytes);
 }
 /* <<< attn/families/memory/compressive.h */
 /* >>> attn/families/memory/compressive_loss.h */
@@ -44703,8 +44828,8 @@ ATTN_PUB_COLD_ size_t attn_spalm_workspace(attn_tensor z, attn_tensor h, attn_te
   size_t bytes = 0;
   memset(&a, 0, sizeof a);
   a.z = z, a.h = h, a.y = y;
-  attn_spalm_call_(&a, params, &plain, &bytes);
-  return bytes;
+  const attn_status status = attn_spalm_call_(&a, params, &plain, &bytes);
+  return attn_answer_(status, (int64_t)bytes);
 }
 /* <<< attn/families/memory/spalm.h */
 /* >>> attn/families/memory/memorizing.h */
@@ -44971,6 +45096,7 @@ ATTN_COLD_ int attn_memorizing_check_(attn_error_ *e, attn_memorizing_job_ *a,
                     "memory.k must be [q.batch, k.heads, capacity, q.dim]"),
       ATTN_OPERAND_(&a->mem.v, "memory.v", ATTN_OUT_, b, a->v.heads, memory->k.len, a->v.dim,
                     "memory.v must be [q.batch, v.heads, capacity, v.dim]")};
+  if (!attn_check_given_(e, op, COUNT)) return 0;
   if (!a->alone && h < 1) return attn_reject_(e, ATTN_E_SHAPE, "q.heads must be at least 1");
   if ((p->xl_k.data != NULL) != (p->xl_v.data != NULL))
     return attn_reject_(e, ATTN_E_NULL, "params.xl_k and .xl_v go together");
@@ -45044,8 +45170,8 @@ ATTN_PUB_COLD_ size_t attn_memorizing_workspace(attn_tensor o, attn_tensor q, at
   attn_memorizing_job_ a = attn_memorizing_job_of_(o, q, k, v);
   attn_ctx plain = attn_before_workspace_(ctx);
   size_t bytes = 0;
-  attn_memorizing_call_(&a, memory, params, &plain, &bytes);
-  return bytes;
+  const attn_status status = attn_memorizing_call_(&a, memory, params, &plain, &bytes);
+  return attn_answer_(status, (int64_t)bytes);
 }
 
 ATTN_COLD_ attn_memorizing_job_ attn_recall_job_(attn_tensor k, attn_tensor v,
@@ -45075,8 +45201,8 @@ ATTN_PUB_COLD_ size_t attn_recall_append_workspace(const attn_recall *memory, at
   attn_memorizing_job_ a = attn_recall_job_(k, v, &p, params);
   attn_ctx plain = attn_before_workspace_(ctx);
   size_t bytes = 0;
-  attn_memorizing_call_(&a, memory, &p, &plain, &bytes);
-  return bytes;
+  const attn_status status = attn_memorizing_call_(&a, memory, &p, &plain, &bytes);
+  return attn_answer_(status, (int64_t)bytes);
 }
 /* <<< attn/families/memory/memorizing.h */
 /* >>> attn/families/memory/gtrxl.h */
@@ -45521,8 +45647,8 @@ ATTN_PUB_COLD_ size_t attn_decoder_step_workspace(attn_tensor y, attn_tensor x,
                                                   const attn_ctx *ctx) {
   attn_ctx plain = attn_before_workspace_(ctx);
   size_t bytes = 0;
-  attn_decoder_step_call_(y, x, cache, params, &plain, &bytes);
-  return bytes;
+  const attn_status status = attn_decoder_step_call_(y, x, cache, params, &plain, &bytes);
+  return attn_answer_(status, (int64_t)bytes);
 }
 
 /* ---- the beginning --------------------------------------------------------------------------*/
@@ -45600,8 +45726,8 @@ ATTN_PUB_COLD_ size_t attn_decoder_start_workspace(const attn_decoder_cache *cac
                                                    const attn_ctx *ctx) {
   attn_ctx plain = attn_before_workspace_(ctx);
   size_t bytes = 0;
-  attn_decoder_start_call_(cache, e, params, &plain, &bytes);
-  return bytes;
+  const attn_status status = attn_decoder_start_call_(cache, e, params, &plain, &bytes);
+  return attn_answer_(status, (int64_t)bytes);
 }
 /* <<< attn/families/blocks/decoder.h */
 /* >>> attn/families/blocks/reversible.h */
@@ -45806,7 +45932,7 @@ ATTN_FUNC_ void attn_returns_item_(void *job, int worker, int64_t b) {
 
 ATTN_COLD_ int attn_returns_check_(attn_error_ *e, attn_returns_job_ *j,
                                    const attn_returns_params *params, const attn_ctx *ctx,
-                                   int *workers) {
+                                   int *workers, int data) {
   const int64_t b = j->y.batch;
   attn_span_ target;
   attn_operand_ op[2] = {
@@ -45824,35 +45950,31 @@ ATTN_COLD_ int attn_returns_check_(attn_error_ *e, attn_returns_job_ *j,
   if (!attn_check_array_(e, j->target, b, 4, "params.target must be aligned to its elements",
                          &target))
     return 0;
-  if (j->target)
-    for (int64_t i = 0; i < b; i++)
-      if (!(j->target[i] - j->target[i] == 0.0f))
-        return attn_reject_(e, ATTN_E_VALUE, "params.target must be finite");
+  for (int64_t i = 0; data && j->target && i < b; i++)
+    if (!(j->target[i] - j->target[i] == 0.0f))
+      return attn_reject_(e, ATTN_E_VALUE, "params.target must be finite");
   if (attn_same_view_(&j->y, &j->r)) op[1].span.hi = op[1].span.lo; /* in place */
   return attn_check_apart_(e, ctx, op, 2, &target, 1);
 }
 
-ATTN_PUB_COLD_ attn_status attn_returns(attn_tensor y, attn_tensor r,
-                                        const attn_returns_params *params, attn_ctx *ctx) {
+ATTN_COLD_ attn_status attn_returns_call_(attn_tensor y, attn_tensor r,
+                                          const attn_returns_params *params, attn_ctx *ctx,
+                                          size_t *bytes) {
   attn_error_ e = {ATTN_OK, NULL};
   attn_returns_job_ j;
   int workers;
   memset(&j, 0, sizeof j);
   j.y = y, j.r = r;
-  if (attn_returns_check_(&e, &j, params, ctx, &workers)) {
+  if (attn_returns_check_(&e, &j, params, ctx, &workers, bytes == NULL) && !bytes) {
     const int64_t count = j.y.len > 0 ? j.y.batch : 0;
     workers = attn_pieces_(workers, count);
     if (count) attn_for_(ctx, workers, count, attn_returns_item_, &j);
     attn_report_(ctx, j.table, workers, "running sums", "the only path");
   }
-  return attn_end_(ctx, &e);
+  return attn_end_(bytes ? NULL : ctx, &e);
 }
-ATTN_PUB_COLD_ size_t attn_returns_workspace(attn_tensor y, attn_tensor r,
-                                             const attn_returns_params *params,
-                                             const attn_ctx *ctx) {
-  (void)y, (void)r, (void)params, (void)ctx;
-  return 0;
-}
+ATTN_CALL_(attn_returns, (y, r, params), attn_tensor y, attn_tensor r,
+           const attn_returns_params *params)
 
 /* ---- tokens ---------------------------------------------------------------------------------*/
 
@@ -46025,8 +46147,11 @@ ATTN_PUB_ attn_mask attn_trajectory_mask(uint8_t *keys, const uint8_t *valid, in
 }
 
 ATTN_PUB_ attn_tensor attn_trajectory_rows(attn_tensor tokens, attn_trajectory_token token) {
-  tokens = attn_stage_rows_(tokens, (int64_t)token, tokens.len / 3);
-  tokens.stride_len *= 3;
+  const int known = (int)token >= 0 && (int)token < 3;
+  const int near =
+      attn_abs64_(tokens.stride_len) < INT64_MAX / 16; /* else every call rejects the view */
+  tokens = attn_stage_rows_(tokens, known && near ? (int64_t)token : 0, tokens.len / 3);
+  tokens.stride_len = attn_mul_(tokens.stride_len, 3);
   return tokens;
 }
 
@@ -46493,8 +46618,9 @@ ATTN_FUNC_ void attn_target_item_(void *job, int worker, int64_t b) {
   }
 }
 
-ATTN_PUB_COLD_ attn_status attn_exit_target(int32_t *target, attn_tensor x,
-                                            const attn_exit_target_params *params, attn_ctx *ctx) {
+ATTN_COLD_ attn_status attn_exit_target_call_(int32_t *target, attn_tensor x,
+                                              const attn_exit_target_params *params, attn_ctx *ctx,
+                                              size_t *bytes) {
   static const char word[] = ATTN_WORDS_("target");
   attn_error_ e = {ATTN_OK, NULL};
   attn_operand_ op[2];
@@ -46506,7 +46632,7 @@ ATTN_PUB_COLD_ attn_status attn_exit_target(int32_t *target, attn_tensor x,
   if (params) a.p = *params;
   if (!attn_check_ctx_(&e, ctx, &a.table, &workers) ||
       !attn_check_layers_(&e, &a.x, a.p.len, &op[0], &more, 0))
-    return attn_end_(ctx, &e);
+    return attn_end_(bytes ? NULL : ctx, &e);
   const int64_t targets = attn_mul_(x.batch, a.p.tokens ? x.dim : 1);
   if (x.len < 1) {
     attn_reject_(&e, ATTN_E_SHAPE, "x.len, the layers, must be at least 1");
@@ -46516,19 +46642,15 @@ ATTN_PUB_COLD_ attn_status attn_exit_target(int32_t *target, attn_tensor x,
     attn_reject_(&e, ATTN_E_NULL, "target must not be null");
   } else if (attn_check_written_(&e, &op[1], target, targets, 4, word,
                                  "target must be aligned to its elements") &&
-             attn_check_apart_(&e, ctx, op, 2, more.span, more.n)) {
+             attn_check_apart_(&e, ctx, op, 2, more.span, more.n) && !bytes) {
     workers = attn_pieces_(workers, x.batch);
     if (x.batch > 0) attn_for_(ctx, workers, x.batch, attn_target_item_, &a);
     attn_report_(ctx, a.table, workers, x.batch ? "rows" : "no-op", "the only path");
   }
-  return attn_end_(ctx, &e);
+  return attn_end_(bytes ? NULL : ctx, &e);
 }
-ATTN_PUB_COLD_ size_t attn_exit_target_workspace(int32_t *target, attn_tensor x,
-                                                 const attn_exit_target_params *params,
-                                                 const attn_ctx *ctx) {
-  (void)target, (void)x, (void)params, (void)ctx;
-  return 0;
-}
+ATTN_CALL_(attn_exit_target, (target, x, params), int32_t *target, attn_tensor x,
+           const attn_exit_target_params *params)
 /* <<< attn/families/depth/exits.h */
 /* >>> attn/families/depth/calm.h */
 /* families/depth/calm.h owns confidences after a layer, thresholds for them, and their calibration. */
@@ -46809,18 +46931,18 @@ ATTN_FUNC_ void attn_calm_exit_item_(void *job, int worker, int64_t b) {
   }
 }
 
-ATTN_PUB_COLD_ attn_status attn_calm_exit(int32_t *exits, attn_tensor x, const float *threshold,
-                                          int64_t min_exit, attn_ctx *ctx) {
+ATTN_COLD_ attn_status attn_calm_exit_call_(int32_t *exits, attn_tensor x, const float *threshold,
+                                            int64_t min_exit, attn_ctx *ctx, size_t *bytes) {
   static const char *const word[] = {ATTN_WORDS_("x"), ATTN_WORDS_("exits")};
   attn_error_ e = {ATTN_OK, NULL};
   const int64_t any = ATTN_ANY_;
-  attn_calm_exit_ a = {exits, x, threshold, NULL, min_exit ? min_exit - 1 : 0};
+  attn_calm_exit_ a = {exits, x, threshold, NULL, min_exit > 0 ? min_exit - 1 : 0};
   attn_operand_ op[2] = {
       ATTN_OPERAND_AS_(&a.x, word[0], 0, any, 1, any, any, "x must have one head")};
   attn_span_ more;
   int workers;
   if (!attn_check_ctx_(&e, ctx, &a.table, &workers) || !attn_check_operand_(&e, &op[0], 1))
-    return attn_end_(ctx, &e);
+    return attn_end_(bytes ? NULL : ctx, &e);
   if (x.len >= INT32_MAX)
     attn_reject_(&e, ATTN_E_SHAPE, "x.len must be below 2^31 - 1");
   else if (min_exit < 0 || min_exit > x.len + 1)
@@ -46833,19 +46955,15 @@ ATTN_PUB_COLD_ attn_status attn_calm_exit(int32_t *exits, attn_tensor x, const f
                                "exits must be aligned to its elements") &&
            attn_check_array_(&e, threshold, x.dim, 4, "threshold must be aligned to its elements",
                              &more) &&
-           attn_check_apart_(&e, ctx, op, 2, &more, 1)) {
+           attn_check_apart_(&e, ctx, op, 2, &more, 1) && !bytes) {
     workers = attn_pieces_(workers, x.batch);
     if (x.batch > 0) attn_for_(ctx, workers, x.batch, attn_calm_exit_item_, &a);
     attn_report_(ctx, a.table, workers, x.batch ? "rows" : "no-op", "the only path");
   }
-  return attn_end_(ctx, &e);
+  return attn_end_(bytes ? NULL : ctx, &e);
 }
-ATTN_PUB_COLD_ size_t attn_calm_exit_workspace(int32_t *exits, attn_tensor x,
-                                               const float *threshold, int64_t min_exit,
-                                               const attn_ctx *ctx) {
-  (void)exits, (void)x, (void)threshold, (void)min_exit, (void)ctx;
-  return 0;
-}
+ATTN_CALL_(attn_calm_exit, (exits, x, threshold, min_exit), int32_t *exits, attn_tensor x,
+           const float *threshold, int64_t min_exit)
 
 /* ---- calibration ----------------------------------------------------------------------------*/
 
@@ -46876,9 +46994,9 @@ ATTN_COLD_ int attn_calibrate_check_(attn_error_ *e, const attn_table_ *f,
   return 1;
 }
 
-ATTN_PUB_COLD_ attn_status attn_calm_calibrate(float *best, int64_t *accepted, attn_tensor losses,
-                                               const float *lambdas, float delta, float eps,
-                                               attn_ctx *ctx) {
+ATTN_COLD_ attn_status attn_calm_calibrate_call_(float *best, int64_t *accepted, attn_tensor losses,
+                                                 const float *lambdas, float delta, float eps,
+                                                 attn_ctx *ctx, size_t *bytes) {
   static const char *const word[] = {ATTN_WORDS_("losses"), ATTN_WORDS_("best"),
                                      ATTN_WORDS_("accepted")};
   attn_error_ e = {ATTN_OK, NULL};
@@ -46889,7 +47007,7 @@ ATTN_PUB_COLD_ attn_status attn_calm_calibrate(float *best, int64_t *accepted, a
   attn_span_ more;
   int workers;
   if (!attn_check_ctx_(&e, ctx, &table, &workers) || !attn_check_operand_(&e, &op[0], 1))
-    return attn_end_(ctx, &e);
+    return attn_end_(bytes ? NULL : ctx, &e);
   if (!best)
     attn_reject_(&e, ATTN_E_NULL, "best must not be null");
   else if (!lambdas && losses.len > 0)
@@ -46902,7 +47020,7 @@ ATTN_PUB_COLD_ attn_status attn_calm_calibrate(float *best, int64_t *accepted, a
            attn_check_written_(&e, &op[2], accepted, 1, 8, word[2], "accepted must be aligned") &&
            attn_check_array_(&e, lambdas, losses.len, 4, "lambdas must be aligned to its elements",
                              &more) &&
-           attn_check_apart_(&e, ctx, op, 3, &more, 1) &&
+           attn_check_apart_(&e, ctx, op, 3, &more, 1) && !bytes &&
            attn_calibrate_check_(&e, table, &losses, lambdas)) {
     const double n = (double)losses.dim, bound = attn_log2_(eps) * ATTN_LN2_;
     int64_t j = 0;
@@ -46914,14 +47032,10 @@ ATTN_PUB_COLD_ attn_status attn_calm_calibrate(float *best, int64_t *accepted, a
     if (accepted) *accepted = j;
     attn_report_(ctx, table, 1, "fixed sequence of tests", "the only path");
   }
-  return attn_end_(ctx, &e);
+  return attn_end_(bytes ? NULL : ctx, &e);
 }
-ATTN_PUB_COLD_ size_t attn_calm_calibrate_workspace(float *best, int64_t *accepted,
-                                                    attn_tensor losses, const float *lambdas,
-                                                    float delta, float eps, const attn_ctx *ctx) {
-  (void)best, (void)accepted, (void)losses, (void)lambdas, (void)delta, (void)eps, (void)ctx;
-  return 0;
-}
+ATTN_CALL_(attn_calm_calibrate, (best, accepted, losses, lambdas, delta, eps), float *best,
+           int64_t *accepted, attn_tensor losses, const float *lambdas, float delta, float eps)
 /* <<< attn/families/depth/calm.h */
 /* >>> attn/families/depth/running.h */
 /* families/depth/running.h owns blocks over some rows of their entries: those that still run. They are
@@ -47749,8 +47863,8 @@ ATTN_PUB_COLD_ size_t attn_exit_decoder_workspace(attn_tensor y, int32_t *exits,
   size_t bytes = 0;
   memset(&a, 0, sizeof a);
   a.y = y, a.x = x, a.exits = exits, a.cache = cache;
-  attn_exit_decoder_call_(&a, params, &plain, &bytes);
-  return bytes;
+  const attn_status status = attn_exit_decoder_call_(&a, params, &plain, &bytes);
+  return attn_answer_(status, (int64_t)bytes);
 }
 /* <<< attn/families/depth/exit_decoder.h */
 #endif
@@ -48239,6 +48353,7 @@ ATTN_COLD_ int attn_fourier_check_(attn_error_ *e, attn_fourier_job_ *j, const a
   attn_arrays_ more;
   memset(&more, 0, sizeof more);
   if (!attn_check_ctx_(e, ctx, table, workers)) return 0;
+  if (!attn_check_given_(e, op, 2)) return 0;
   if (t < 1) return attn_reject_(e, ATTN_E_SHAPE, "x.len must be at least 1");
   for (int i = 0; i < 2; i++)
     if (!attn_check_operand_(e, &op[i], 1)) return 0;

@@ -103,7 +103,8 @@
  * 6. MEMORY
  *   A call without a workspace takes one block from ATTN_MALLOC and gives it back. With
  *   ctx.workspace nothing is allocated: ask attn_<name>_workspace with the same arguments for
- *   the bytes. attn_sdpa works in O(64 dk + 64 dv + 128 dv + 8192) floats per worker, whatever
+ *   the bytes; 0 is none, ATTN_WORKSPACE_REJECTED (the largest size_t) a call that would be
+ *   rejected. attn_sdpa works in O(64 dk + 64 dv + 128 dv + 8192) floats per worker, whatever
  *   the sequence lengths: T = 65536 needs what T = 64 needs; a schedule about triples that, one
  *   of several phases keeps three numbers a row (and a row of output that is not f32), a term by
  *   distance T numbers a head. A schedule itself is 0.3 to 3 KB per 64 queries, or a list of

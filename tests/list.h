@@ -151,6 +151,7 @@
   X(B6_zero_slopes)                         \
   X(B6_geometric_weights)                   \
   X(api_rejects)                            \
+  X(api_rejects_lists)                      \
   X(api_accepts_the_unspoilt_call)          \
   X(api_validation_is_optional)             \
   X(api_workspace_is_exact)                 \

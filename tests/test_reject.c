@@ -284,11 +284,11 @@ void api_rejects(void **state) {
       print_error("rule %d: output %d was touched\n", n, t);
       wrong++;
     }
-    /* A query about a call that would be rejected gives 0, apart from what it cannot see. */
+    /* A query about a call that would be rejected says so, apart from what it cannot see. */
     size_t size = attn_sdpa_workspace(c->o, c->q, c->k, c->v, &c->params, &s->ctx);
     int blind = got == ATTN_E_MEMORY || got == ATTN_E_WORKSPACE || got == ATTN_E_VALUE ||
                 got == ATTN_E_RANGE || got == ATTN_E_OVERLAP || got == ATTN_E_CTX;
-    if (size && !blind) {
+    if (size != ATTN_WORKSPACE_REJECTED && !blind) {
       print_error("rule %d: the workspace query gives %zu\n", n, size);
       wrong++;
     }
@@ -320,4 +320,55 @@ void api_validation_is_optional(void **state) {
   s->bias[3] = NAN;
   s->ctx.validate = 0;
   assert_int_equal(attn_sdpa(c->o, c->q, c->k, c->v, &c->params, &s->ctx), ATTN_OK);
+}
+
+/* What calls without a long list of rules refuse: lists that are null or not aligned, and the ends of int64. */
+void api_rejects_lists(void **state) {
+  (void)state;
+  attn_ctx ctx = test_ctx();
+  int32_t list[8] = {0}, *odd = (int32_t *)(void *)((char *)list + 1);
+  const attn_pattern bare = attn_pattern_multiscale(NULL, 2);
+  assert_int_equal(attn_schedule_bytes(&bare, 2, 4, 4, NULL, &ctx), 0);
+  assert_non_null(strstr(ctx.reason, "null"));
+  assert_int_equal(attn_block_permutations(odd, 1, 4, 7), ATTN_E_ALIGN);
+
+  attn_longformer_params lp;
+  attn_schedule schedule;
+  memset(&lp, 0, sizeof lp);
+  lp.window = odd;
+  assert_int_equal(attn_longformer_schedule(&schedule, &lp, 1, 4, 0, &ctx), ATTN_E_ALIGN);
+
+  attn_etc_structure es;
+  uint8_t mask[64];
+  memset(&es, 0, sizeof es);
+  es.longs = 4, es.globals = 1, es.radius = 1;
+  assert_int_equal(attn_etc_labels(odd, NULL, NULL, NULL, &es, &ctx), ATTN_E_ALIGN);
+  es.sentence = odd;
+  assert_int_equal(attn_etc_masks(mask, NULL, NULL, NULL, &es, &ctx), ATTN_E_ALIGN);
+
+  float x[8] = {0};
+  attn_memory m;
+  memset(&m, 0, sizeof m);
+  m.rows = attn_bhtd(x, ATTN_F32, 1, 1, 4, 1), m.len = 4;
+  attn_tensor h = attn_bhtd(x + 4, ATTN_F32, 1, 1, INT64_MAX, 1),
+              y = attn_bhtd(x + 5, ATTN_F32, 1, 1, 2, 1);
+  h.stride_len = 0;
+  assert_int_equal(attn_memory_update_workspace(y, m, h, &ctx), ATTN_WORKSPACE_REJECTED);
+  assert_int_equal(attn_memory_update(y, m, h, &ctx), ATTN_E_OVERFLOW);
+  assert_non_null(strstr(ctx.reason, "h.len"));
+
+  int32_t exits[2], ids[2] = {-1, 99};
+  const float threshold[2] = {0};
+  assert_int_equal(
+      attn_calm_exit(exits, attn_bhtd(x, ATTN_F32, 1, 1, 2, 2), threshold, INT64_MIN, &ctx),
+      ATTN_E_RANGE);
+  attn_learned_params ep;
+  memset(&ep, 0, sizeof ep);
+  ep.ids = ids, h = attn_bhtd(NULL, ATTN_F32, 0, 0, 0, 0);
+  assert_int_equal(attn_learned_position(attn_bhtd(NULL, ATTN_F32, 0, 1, 2, 1), h,
+                                         attn_bhtd(x, ATTN_F32, 1, 1, 4, 1), &ep, &ctx),
+                   ATTN_OK);
+  y.stride_len = INT64_MAX;
+  y = attn_trajectory_rows(y, ATTN_TRAJECTORY_ACTION);
+  assert_true(y.stride_len == INT64_MAX);
 }

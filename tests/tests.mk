@@ -152,6 +152,35 @@ sanitize-gcc: $(TEST_OUT)/asan-gcc/runner
 sanitize-clang: $(TEST_OUT)/asan-clang/runner
 	@$(foreach tier,$(wordlist 2,3,$(TEST_TIERS)),$(call sanitized,1,$(tier)) &&) :
 
+# Every public call with arguments that are nearly right (tests/spoil), which the tests' own calls provide.
+TEST_SPOIL := $(TEST_OUT)/spoil
+$(TEST_SPOIL)/attn.i: attn.h
+	@mkdir -p $(@D)
+	gcc -E -P $< >$@
+$(TEST_SPOIL)/entries.c: $(TEST_SPOIL)/attn.i tests/spoil/entries.py
+	python3 tests/spoil/entries.py $< >$@
+$(TEST_SPOIL)/symbols: $(TEST_SPOIL)/attn.i tests/spoil/entries.py
+	python3 tests/spoil/entries.py --symbols $< >$@
+$(TEST_SPOIL)/impl.o: attn.h tests/header/implementation.c
+	@mkdir -p $(@D)
+	$(FUZZ_CC) -std=gnu11 -O0 -g1 -DATTN_SMALL -fsanitize=undefined -fno-sanitize=function \
+	  -fno-sanitize-recover=all -I. -c -o $@ tests/header/implementation.c
+$(TEST_SPOIL)/attn.o: $(TEST_SPOIL)/impl.o $(TEST_SPOIL)/symbols
+	objcopy --redefine-syms=$(TEST_SPOIL)/symbols --redefine-sym malloc=hook_malloc \
+	  --redefine-sym free=hook_free $< $@
+$(TEST_SPOIL)/%.o: $(TEST_SPOIL)/%.c
+	$(CC) -std=gnu11 -w -O1 -I. -Itests -Itests/spoil -c -o $@ $<
+$(TEST_SPOIL)/spoil.o: tests/spoil/spoil.c tests/spoil/spoil.h attn.h
+	@mkdir -p $(@D)
+	$(CC) -std=gnu11 -Wall -Wextra -O1 -I. -Itests -c -o $@ $<
+$(TEST_SPOIL)/runner: $(TEST_SOURCES:tests/%.c=$(TEST_OUT)/native/%.o) $(TEST_SPOIL)/attn.o \
+  $(TEST_SPOIL)/entries.o $(TEST_SPOIL)/spoil.o
+	$(FUZZ_CC) -fsanitize=undefined -o $@ $^ -lcmocka $(TEST_SLEEF_LIB) -lpthread -lm
+
+.PHONY: test-spoil
+test-spoil: $(TEST_SPOIL)/runner ## test: spoil the arguments of every public call under UBSan
+	SPOIL_ALL=1 ATTN_TEST_SCALE=small $< --isa $(or $(filter avx2,$(TEST_TIERS)),$(firstword $(TEST_TIERS)))
+
 sanitize-thread: attn.h
 	@mkdir -p build/sanitize
 	@for cc in gcc clang; do \

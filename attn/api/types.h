@@ -72,6 +72,11 @@ typedef enum attn_dtype {
 /* Asks for a real zero where 0 means "default" (a scale of 0). */
 #define ATTN_ZERO (-0.0f)
 
+/* What attn_<name>_workspace returns when the call would be rejected: call it for the status and the reason. A
+ * block of so many bytes cannot be had, so a program that asks for one fails there. 0 means that nothing is
+ * needed. */
+#define ATTN_WORKSPACE_REJECTED ((size_t)-1)
+
 /* A view of a [batch, heads, len, dim] array. Strides are in elements and may be anything (0
  * broadcasts an input, negative walks backwards); dim is contiguous; data is aligned to its
  * elements, no more.

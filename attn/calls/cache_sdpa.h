@@ -123,11 +123,11 @@ ATTN_PUB_ size_t attn_cache_sdpa_workspace(attn_tensor o, attn_tensor q, const a
   if (!attn_cached_open_(&e, &x, o, q, cache, sequences, n, params) ||
       !attn_sdpa_plan_(&e, &x.a, &x.params, &plain, &workers, 0) ||
       !attn_cached_apart_(&e, &x, &plain))
-    return 0;
+    return ATTN_WORKSPACE_REJECTED;
   if (attn_nothing_(&x.a)) return 0;
   if (ctx && ctx->workers > 1) workers = ctx->workers; /* parallel_for may be set later */
   const int64_t bytes = attn_softmax_bytes_(&x.a, workers);
-  return bytes == INT64_MAX ? 0 : (size_t)bytes;
+  return attn_answer_(e.status, bytes);
 }
 
 ATTN_PUB_ attn_status attn_cache_sdpa(attn_tensor o, attn_tensor q, const attn_cache *cache,

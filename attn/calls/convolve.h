@@ -228,6 +228,6 @@ ATTN_PUB_COLD_ size_t attn_convolve_workspace(attn_tensor y, attn_tensor x, attn
                                               const attn_ctx *ctx) {
   attn_ctx plain = attn_before_workspace_(ctx);
   size_t bytes = 0;
-  (void)attn_convolve_call_(y, x, w, params, &plain, &bytes);
-  return bytes;
+  const attn_status status = attn_convolve_call_(y, x, w, params, &plain, &bytes);
+  return attn_answer_(status, (int64_t)bytes);
 }

@@ -106,11 +106,11 @@ ATTN_PUB_COLD_ size_t attn_edges_workspace(attn_tensor o, attn_tensor q, attn_te
   int workers;
   memset(&a, 0, sizeof a);
   a.o = o, a.q = q, a.k = k, a.v = v;
-  if (!attn_edges_plan_(&e, &a, params, &plain, &workers, 0)) return 0;
+  if (!attn_edges_plan_(&e, &a, params, &plain, &workers, 0)) return ATTN_WORKSPACE_REJECTED;
   if (q.batch == 0 || q.len == 0) return 0;
   if (ctx && ctx->workers > 1) workers = ctx->workers; /* parallel_for may be set later */
   const int64_t bytes = attn_softmax_bytes_(&a, workers);
-  return bytes == INT64_MAX ? 0 : (size_t)bytes;
+  return attn_answer_(e.status, bytes);
 }
 
 ATTN_PUB_COLD_ attn_status attn_edges(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,

@@ -195,5 +195,5 @@ ATTN_PUB_ size_t attn_gemm_workspace(attn_tensor y, attn_tensor x, attn_tensor w
                                      const attn_gemm_params *params, const attn_ctx *ctx) {
   attn_error_ e = {ATTN_OK, NULL};
   const int64_t bytes = attn_gemm_need_(&e, y, x, w, params, ctx, 1);
-  return bytes < 0 || bytes == INT64_MAX ? 0 : (size_t)bytes;
+  return attn_answer_(e.status, bytes);
 }

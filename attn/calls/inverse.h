@@ -221,6 +221,7 @@ ATTN_COLD_ int attn_inverse_check_(attn_error_ *e, attn_inverse_job_ *j, const a
                        "a must be square: a.dim must equal a.len"),
       ATTN_OPERAND_AS_(&j->b, w[2], j->solve ? 0 : ATTN_OPTIONAL_, j->x.batch, j->x.heads, j->x.len,
                        j->x.dim, "b must have the shape of x")};
+  if (!attn_check_given_(e, op, 3)) return 0;
   for (int i = 0; i < 3; i++)
     if (!attn_check_operand_(e, &op[(i + 1) % 3], j->a.heads)) return 0;
   if (j->iters < 0) return attn_reject_(e, ATTN_E_RANGE, "iters must not be negative");
@@ -258,8 +259,8 @@ ATTN_PUB_COLD_ size_t attn_pinv_workspace(attn_tensor z, attn_tensor a, int64_t 
   attn_inverse_job_ j = attn_inverse_of_(z, a);
   size_t bytes = 0;
   j.iters = iters;
-  (void)attn_inverse_call_(&j, &plain, &bytes);
-  return bytes;
+  const attn_status status = attn_inverse_call_(&j, &plain, &bytes);
+  return attn_answer_(status, (int64_t)bytes);
 }
 
 ATTN_PUB_ attn_status attn_solve(attn_tensor x, attn_tensor a, attn_tensor b, double lambda,
@@ -274,6 +275,6 @@ ATTN_PUB_COLD_ size_t attn_solve_workspace(attn_tensor x, attn_tensor a, attn_te
   attn_inverse_job_ j = attn_inverse_of_(x, a);
   size_t bytes = 0;
   j.b = b, j.lambda = lambda, j.solve = 1;
-  (void)attn_inverse_call_(&j, &plain, &bytes);
-  return bytes;
+  const attn_status status = attn_inverse_call_(&j, &plain, &bytes);
+  return attn_answer_(status, (int64_t)bytes);
 }

@@ -260,8 +260,8 @@ ATTN_PUB_ size_t attn_layer_norm_workspace(attn_tensor y, attn_tensor x,
                                            const attn_ctx *ctx) {
   attn_ctx plain = attn_before_workspace_(ctx);
   size_t bytes = 0;
-  (void)attn_layer_norm_call_(y, x, params, &plain, &bytes);
-  return bytes;
+  const attn_status status = attn_layer_norm_call_(y, x, params, &plain, &bytes);
+  return attn_answer_(status, (int64_t)bytes);
 }
 
 ATTN_FUNC_ int attn_activate_steps_(attn_stage_ *s, void *job) {
@@ -296,6 +296,6 @@ ATTN_PUB_ size_t attn_activate_workspace(attn_tensor y, attn_tensor x,
                                          const attn_activate_params *params, const attn_ctx *ctx) {
   attn_ctx plain = attn_before_workspace_(ctx);
   size_t bytes = 0;
-  (void)attn_activate_call_(y, x, params, &plain, &bytes);
-  return bytes;
+  const attn_status status = attn_activate_call_(y, x, params, &plain, &bytes);
+  return attn_answer_(status, (int64_t)bytes);
 }

@@ -397,6 +397,7 @@ ATTN_PUB_ attn_status attn_block_permutations(int32_t *permutation, int64_t head
     return ATTN_E_SHAPE;
   if (heads == 0) return ATTN_OK;
   if (!permutation) return ATTN_E_NULL;
+  if ((uintptr_t)permutation % sizeof *permutation) return ATTN_E_ALIGN;
   for (int64_t h = 0; h < heads; h++)
     attn_permutation_(permutation + h * blocks, attn_stream_(seed, ATTN_DRAW_PERMUTATION_, h, 0),
                       blocks);

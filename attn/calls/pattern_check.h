@@ -265,7 +265,10 @@ ATTN_COLD_ int attn_check_pattern_(attn_tree_ *c, const attn_pattern *p, const a
     case ATTN_PATTERN_FULL: return 1;
     case ATTN_PATTERN_GLOBAL: return attn_check_global_(c, p, f);
     case ATTN_PATTERN_BAND:
-      if (!p->index) return attn_check_sides_(c, p, -1, unbounded);
+      if (!p->index)
+        return ATTN_RULE_(p->indices == 0, NULL,
+                          "pattern.index must not be null: a radius a head") &&
+               attn_check_sides_(c, p, -1, unbounded);
       c->depends = 1;
       return ATTN_RULE_(p->indices == c->heads, HEADS, "pattern.indices must equal heads") &&
              attn_check_numbers_(c, p->index, p->indices, 0, INT64_MAX,

@@ -24,7 +24,7 @@ ATTN_PUB_ attn_pattern attn_pattern_band(int64_t left, int64_t right) {
 
 ATTN_PUB_ attn_pattern attn_pattern_multiscale(const int32_t *radius, int64_t heads) {
   attn_pattern p = attn_pattern_of_(ATTN_PATTERN_BAND);
-  p.index = radius, p.indices = heads;
+  p.index = radius, p.indices = radius ? heads : -1; /* without radii it is no plain band */
   return p;
 }
 

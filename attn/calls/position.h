@@ -198,12 +198,12 @@ ATTN_PUB_ size_t attn_rope_workspace(attn_tensor y, attn_tensor x, const attn_ro
   int workers;
   memset(&j, 0, sizeof j);
   j.y = y, j.x = x;
-  if (!attn_rope_plan_(&e, &j, params, &plain, &workers)) return 0;
+  if (!attn_rope_plan_(&e, &j, params, &plain, &workers)) return ATTN_WORKSPACE_REJECTED;
   int64_t items = attn_rope_items_(&j);
   if (items == 0) return 0;
   if (ctx && ctx->workers > 1) workers = ctx->workers; /* parallel_for may be set later */
   int64_t bytes = attn_rope_bytes_(&j, attn_pieces_(workers, items));
-  return bytes == INT64_MAX ? 0 : (size_t)bytes;
+  return attn_answer_(e.status, bytes);
 }
 
 ATTN_PUB_ attn_status attn_alibi_slopes(float *slopes, int64_t n) {

@@ -243,12 +243,12 @@ ATTN_COLD_ size_t attn_sinusoid_ask_(attn_sinusoid_job_ *j, const attn_sinusoid_
   attn_error_ e = {ATTN_OK, NULL};
   const attn_ctx plain = attn_before_workspace_(ctx);
   int workers;
-  if (!attn_sinusoid_plan_(&e, j, params, &plain, &workers, 0)) return 0;
+  if (!attn_sinusoid_plan_(&e, j, params, &plain, &workers, 0)) return ATTN_WORKSPACE_REJECTED;
   const int64_t items = attn_sinusoid_items_(j);
   if (items == 0) return 0;
   if (ctx && ctx->workers > 1) workers = ctx->workers; /* parallel_for may be set later */
   const int64_t bytes = attn_sinusoid_bytes_(j, attn_pieces_(workers, items));
-  return bytes == INT64_MAX ? 0 : (size_t)bytes;
+  return attn_answer_(e.status, bytes);
 }
 
 ATTN_COLD_ void attn_sinusoid_job_of_(attn_sinusoid_job_ *j, attn_tensor y, attn_tensor x,
@@ -299,7 +299,7 @@ typedef struct attn_learned_job_ {
 
 ATTN_COLD_ int attn_learned_plan_(attn_error_ *e, attn_learned_job_ *j,
                                   const attn_learned_params *params, const attn_ctx *ctx,
-                                  int *workers) {
+                                  int *workers, int data) {
   static const char wt[] = ATTN_WORDS_("table");
   attn_span_ sy, sx, st, si;
   memset(&j->p, 0, sizeof j->p);
@@ -316,10 +316,9 @@ ATTN_COLD_ int attn_learned_plan_(attn_error_ *e, attn_learned_job_ *j,
     return attn_reject_(e, ATTN_E_OVERLAP, "y must not share memory with table or params.ids");
   if (!j->p.ids && j->y.len > 0 && (j->p.start < 0 || j->p.start > j->rows.len - j->y.len))
     return attn_reject_(e, ATTN_E_RANGE, "params.start .. start + y.len - 1 must be rows of table");
-  if (j->p.ids)
-    for (int64_t i = 0; i < count; i++)
-      if (j->p.ids[i] < 0 || j->p.ids[i] >= j->rows.len)
-        return attn_reject_(e, ATTN_E_RANGE, "params.ids must be rows of table");
+  for (int64_t i = 0; data && j->p.ids && j->y.batch > 0 && i < count; i++)
+    if (j->p.ids[i] < 0 || j->p.ids[i] >= j->rows.len)
+      return attn_reject_(e, ATTN_E_RANGE, "params.ids must be rows of table");
   return 1;
 }
 
@@ -346,7 +345,7 @@ ATTN_PUB_COLD_ attn_status attn_learned_position(attn_tensor y, attn_tensor x, a
   int workers;
   memset(&j, 0, sizeof j);
   j.y = y, j.x = x, j.rows = table;
-  if (attn_learned_plan_(&e, &j, params, ctx, &workers)) {
+  if (attn_learned_plan_(&e, &j, params, ctx, &workers, 1)) {
     const int64_t items = j.y.heads == 0 ? 0 : attn_mul_(j.y.batch, attn_row_runs_(j.y.len));
     workers = attn_pieces_(workers, items);
     attn_for_(ctx, workers, items, attn_learned_item_, &j);
@@ -360,8 +359,14 @@ ATTN_PUB_COLD_ size_t attn_learned_position_workspace(attn_tensor y, attn_tensor
                                                       attn_tensor table,
                                                       const attn_learned_params *params,
                                                       const attn_ctx *ctx) {
-  (void)y, (void)x, (void)table, (void)params, (void)ctx;
-  return 0;
+  attn_error_ e = {ATTN_OK, NULL};
+  const attn_ctx plain = attn_before_workspace_(ctx);
+  attn_learned_job_ j;
+  int workers;
+  memset(&j, 0, sizeof j);
+  j.y = y, j.x = x, j.rows = table;
+  (void)attn_learned_plan_(&e, &j, params, &plain, &workers, 0);
+  return attn_answer_(e.status, 0);
 }
 
 /* ---- distances into buckets ---------------------------------------------------------------------*/

@@ -138,14 +138,24 @@ ATTN_PUB_ attn_status attn_dequantize(attn_tensor y, attn_tensor x, attn_scales 
   return attn_end_(ctx, &e);
 }
 
+ATTN_FUNC_ size_t attn_quantize_ask_(attn_tensor y, attn_tensor x, attn_scales scales, int back,
+                                     const attn_ctx *ctx) {
+  attn_error_ e = {ATTN_OK, NULL};
+  const attn_ctx plain = attn_before_workspace_(ctx);
+  attn_quantize_job_ j;
+  int workers;
+  memset(&j, 0, sizeof j);
+  j.y = y, j.x = x, j.scales = scales;
+  (void)attn_quantize_plan_(&e, &j, back, &plain, &workers);
+  return attn_answer_(e.status, 0);
+}
+
 ATTN_PUB_ size_t attn_quantize_workspace(attn_tensor y, attn_scales scales, attn_tensor x,
                                          const attn_ctx *ctx) {
-  (void)y, (void)scales, (void)x, (void)ctx;
-  return 0;
+  return attn_quantize_ask_(y, x, scales, 0, ctx);
 }
 
 ATTN_PUB_ size_t attn_dequantize_workspace(attn_tensor y, attn_tensor x, attn_scales scales,
                                            const attn_ctx *ctx) {
-  (void)y, (void)x, (void)scales, (void)ctx;
-  return 0;
+  return attn_quantize_ask_(y, x, scales, 1, ctx);
 }

@@ -73,6 +73,8 @@ ATTN_COLD_ int attn_relu_plan_(attn_error_ *e, attn_relu_ *r, const attn_tensor 
   }
   if (p->sum.data && p->sum.dtype != ATTN_F32)
     return attn_reject_(e, ATTN_E_DTYPE, "params.sum.dtype must be ATTN_F32");
+  static const char wq[] = ATTN_WORDS_("q");
+  if (!attn_check_set_(e, q, wq)) return 0;
   if (p->sum.data && (p->sum.batch != q->batch || p->sum.heads != q->heads ||
                       p->sum.len != q->len || p->sum.dim != 1))
     return attn_reject_(e, ATTN_E_SHAPE, "params.sum must be [q.batch, q.heads, q.len, 1]");
@@ -163,9 +165,10 @@ ATTN_PUB_COLD_ size_t attn_relu_workspace(attn_tensor o, attn_tensor q, attn_ten
   attn_sdpa_params scores;
   attn_relu_ r;
   memset(&zero, 0, sizeof zero);
-  if (!attn_relu_plan_(&e, &r, &o, &q, params ? params : &zero, &scores)) return 0;
+  if (!attn_relu_plan_(&e, &r, &o, &q, params ? params : &zero, &scores))
+    return ATTN_WORKSPACE_REJECTED;
   const int64_t bytes = attn_sdpa_need_(&e, o, q, k, v, &scores, &r, ctx, 0);
-  return bytes < 0 || bytes == INT64_MAX ? 0 : (size_t)bytes;
+  return attn_answer_(e.status, bytes);
 }
 
 ATTN_PUB_COLD_ attn_status attn_relu(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,

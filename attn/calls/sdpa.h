@@ -295,7 +295,7 @@ ATTN_PUB_ size_t attn_sdpa_workspace(attn_tensor o, attn_tensor q, attn_tensor k
                                      const attn_sdpa_params *params, const attn_ctx *ctx) {
   attn_error_ e = {ATTN_OK, NULL};
   const int64_t bytes = attn_sdpa_need_(&e, o, q, k, v, params, NULL, ctx, 0);
-  return bytes < 0 || bytes == INT64_MAX ? 0 : (size_t)bytes;
+  return attn_answer_(e.status, bytes);
 }
 
 ATTN_PUB_ attn_status attn_sdpa(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
@@ -429,6 +429,10 @@ ATTN_PUB_ attn_status attn_merge(attn_tensor o, attn_tensor lse, attn_tensor o1,
 ATTN_PUB_ size_t attn_merge_workspace(attn_tensor o, attn_tensor lse, attn_tensor o1,
                                       attn_tensor lse1, attn_tensor o2, attn_tensor lse2,
                                       const attn_ctx *ctx) {
-  (void)o, (void)lse, (void)o1, (void)lse1, (void)o2, (void)lse2, (void)ctx;
-  return 0;
+  attn_error_ e = {ATTN_OK, NULL};
+  attn_merge_job_ m = {NULL, o, lse, o1, lse1, o2, lse2};
+  const attn_ctx plain = attn_before_workspace_(ctx);
+  int workers;
+  (void)attn_merge_plan_(&e, &m, &plain, &workers);
+  return attn_answer_(e.status, 0);
 }

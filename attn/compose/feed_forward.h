@@ -58,7 +58,9 @@ ATTN_COLD_ int attn_stage_feed_forward_(attn_stage_ *s, attn_tensor y, attn_tens
           (aside && !attn_stage_norm_(s, to, made, kind == ATTN_SUBLAYER_PLAIN ? none : from,
                                       kind == ATTN_SUBLAYER_POST ? norm : NULL)))
         return 0;
+      if (!s->run && i == 0 && n < x.len) i = (x.len - 1) / run * run - n; /* then the last */
     }
+    if (!s->run) break; /* the entries are alike */
   }
   attn_stage_back_(s, mark);
   return 1;

@@ -14,7 +14,8 @@ ATTN_COLD_ void attn_parts_add_(attn_parts_ *x, attn_tensor t) {
   const int n = x->count;
   if (t.len == 0) return;
   x->part[n] = t;
-  x->len[n + 1] = x->len[n] + t.len, x->tiles[n + 1] = x->tiles[n] + attn_tiles_of_(t.len);
+  x->len[n + 1] = attn_add_(x->len[n], t.len);
+  x->tiles[n + 1] = x->tiles[n] + attn_tiles_of_(t.len);
   x->count++;
 }
 

@@ -54,11 +54,22 @@ ATTN_FUNC_ int attn_overlap_(attn_span_ a, attn_span_ b) {
 
 ATTN_FUNC_ int64_t attn_abs64_(int64_t x) { return x < 0 ? (x == INT64_MIN ? INT64_MAX : -x) : x; }
 
-/* a * b and a + b for values >= 0, INT64_MAX when they do not fit */
+/* a * b, a + b and a - b of any two numbers: what does not fit becomes the end of the range on its side.
+ * Extents, lengths and strides of the caller meet only here, so that no check overflows. */
 ATTN_FUNC_ int64_t attn_mul_(int64_t a, int64_t b) {
-  return a != 0 && b > INT64_MAX / a ? INT64_MAX : a * b;
+  if (a == 0 || b == 0) return 0;
+  if ((a < 0) == (b < 0))
+    return (a > 0 ? a > INT64_MAX / b : a < INT64_MAX / b) ? INT64_MAX : a * b;
+  return (a > 0 ? b < INT64_MIN / a : a < INT64_MIN / b) ? INT64_MIN : a * b;
 }
-ATTN_FUNC_ int64_t attn_add_(int64_t a, int64_t b) { return b > INT64_MAX - a ? INT64_MAX : a + b; }
+ATTN_FUNC_ int64_t attn_add_(int64_t a, int64_t b) {
+  if (b > 0) return a > INT64_MAX - b ? INT64_MAX : a + b;
+  return a < INT64_MIN - b ? INT64_MIN : a + b;
+}
+ATTN_FUNC_ int64_t attn_sub_(int64_t a, int64_t b) {
+  if (b < 0) return a > INT64_MAX + b ? INT64_MAX : a - b;
+  return a < INT64_MIN + b ? INT64_MIN : a - b;
+}
 
 /* What an element is aligned to; its size, but for ATTN_I4 (attn_bytes_). */
 ATTN_FUNC_ int64_t attn_size_(attn_dtype dtype) {
@@ -87,6 +98,11 @@ ATTN_FUNC_ int attn_span_of_(attn_span_ *span, const void *data, int64_t row_byt
   return 1;
 }
 
+/* A required tensor that was never set is null before it is of a wrong shape. */
+ATTN_FUNC_ int attn_check_set_(attn_error_ *e, const attn_tensor *t, const char *w) {
+  return t->data || t->dim ? 1 : attn_reject_(e, ATTN_E_NULL, attn_says_(w, ATTN_SAYS_DATA_));
+}
+
 /* A tensor of any storage type. Strides that are never used become 0: they may hold anything. */
 ATTN_FUNC_ int attn_check_stored_(attn_error_ *e, attn_tensor *t, const char *w, attn_span_ *span) {
   if ((int)t->dtype < 0 || t->dtype >= ATTN_DTYPE_COUNT)
@@ -96,6 +112,7 @@ ATTN_FUNC_ int attn_check_stored_(attn_error_ *e, attn_tensor *t, const char *w,
                         "k.dtype and v.dtype: ATTN_ONLY leaves out ATTN_FAMILY_QUANTIZE");
   if (t->batch < 0 || t->heads < 0 || t->len < 0)
     return attn_reject_(e, ATTN_E_SHAPE, attn_says_(w, ATTN_SAYS_EXTENT_));
+  if (!attn_check_set_(e, t, w)) return 0;
   if (t->dim < 1) return attn_reject_(e, ATTN_E_SHAPE, attn_says_(w, ATTN_SAYS_DIM_));
   const int64_t size = attn_size_(t->dtype), n[3] = {t->batch, t->heads, t->len};
   if (t->batch <= 1) t->stride_batch = 0;
@@ -152,16 +169,17 @@ ATTN_FUNC_ int attn_same_view_(const attn_tensor *a, const attn_tensor *b) {
          a->stride_head == b->stride_head && a->stride_len == b->stride_len;
 }
 
-/* A plain array of n elements of the given size that may be read. */
+/* A plain array of n elements of the given size that may be read: none when it is null, or n is below 1. */
 ATTN_FUNC_ int attn_check_array_(attn_error_ *e, const void *data, int64_t n, int64_t size,
                                  const char *align, attn_span_ *span) {
+  const int64_t bytes = n > 0 ? attn_mul_(n, size) : 0;
   span->lo = span->hi = (uintptr_t)data;
   if (!data) return 1;
   if ((uintptr_t)data % (uintptr_t)size != 0) return attn_reject_(e, ATTN_E_ALIGN, align);
-  if (attn_mul_(n, size) > INT64_MAX / 4 || (uint64_t)attn_mul_(n, size) > UINTPTR_MAX - span->lo)
+  if (bytes > INT64_MAX / 4 || (uint64_t)bytes > UINTPTR_MAX - span->lo)
     return attn_reject_(e, ATTN_E_OVERFLOW,
                         "an array spans more bytes than the address space holds");
-  span->hi += (uintptr_t)(n * size);
+  span->hi += (uintptr_t)bytes;
   return 1;
 }
 

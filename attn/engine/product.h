@@ -39,7 +39,7 @@ ATTN_FUNC_ attn_matrix_ attn_matrix_of_(attn_tensor w, int transposed, int64_t r
   attn_matrix_ m = {w, transposed, transposed ? w.dim : w.len, transposed ? w.len : w.dim, 0, 0,
                     0, NULL};
   if (w.dtype == ATTN_F32 && !transposed && rows < ATTN_COPY_ROWS_) m.direct = m.n / 16 * 16;
-  m.panels = (m.n - m.direct + ATTN_PANEL_ - 1) / ATTN_PANEL_;
+  m.panels = attn_add_(attn_sub_(m.n, m.direct), ATTN_PANEL_ - 1) / ATTN_PANEL_;
   m.one = attn_mul_(m.panels, attn_mul_(m.k, ATTN_PANEL_));
   return m;
 }

@@ -136,7 +136,7 @@ ATTN_COLD_ void attn_stage_call_(attn_stage_ *s, attn_ctx *ctx, attn_steps_fn_ s
   const int64_t need = attn_stage_measure_(s, steps, job);
   if (need < 0) return;
   if (bytes) {
-    *bytes = need == INT64_MAX ? 0 : (size_t)need;
+    if (attn_workspace_fits_(s->e, need)) *bytes = (size_t)need;
     return;
   }
   if (need > 0 && !attn_workspace_get_(s->e, &w, ctx, need)) return;
@@ -172,14 +172,15 @@ ATTN_COLD_ attn_status attn_step_call_or_(attn_error_ *e, const attn_table_ *tab
 /* A public call and its workspace query: both are name_call_(arguments, ctx, bytes), which with bytes only
  * measures. */
 #define ATTN_OPEN_(...) __VA_ARGS__
-#define ATTN_CALL_(name, arguments, ...)                                              \
-  ATTN_PUB_COLD_ attn_status name(__VA_ARGS__, attn_ctx *ctx) {                       \
-    return name##_call_(ATTN_OPEN_ arguments, ctx, NULL);                             \
-  }                                                                                   \
-  ATTN_PUB_COLD_ size_t name##_workspace(__VA_ARGS__, const attn_ctx *ctx) {          \
-    attn_ctx plain = attn_before_workspace_(ctx);                                     \
-    size_t bytes = 0;                                                                 \
-    return name##_call_(ATTN_OPEN_ arguments, &plain, &bytes) == ATTN_OK ? bytes : 0; \
+#define ATTN_CALL_(name, arguments, ...)                                     \
+  ATTN_PUB_COLD_ attn_status name(__VA_ARGS__, attn_ctx *ctx) {              \
+    return name##_call_(ATTN_OPEN_ arguments, ctx, NULL);                    \
+  }                                                                          \
+  ATTN_PUB_COLD_ size_t name##_workspace(__VA_ARGS__, const attn_ctx *ctx) { \
+    attn_ctx plain = attn_before_workspace_(ctx);                            \
+    size_t bytes = 0;                                                        \
+    attn_status status = name##_call_(ATTN_OPEN_ arguments, &plain, &bytes); \
+    return attn_answer_(status, (int64_t)bytes);                             \
   }
 
 /* ---- checks ---------------------------------------------------------------------------------*/
@@ -220,6 +221,13 @@ ATTN_COLD_ int attn_check_operand_(attn_error_ *e, attn_operand_ *p, int64_t hea
                                      : p->heads != ATTN_ANY_ && t->heads != p->heads)
     return attn_reject_(e, p->heads == ATTN_DIVIDES_ ? ATTN_E_HEADS : ATTN_E_SHAPE, p->rule);
   return !(p->role & ATTN_OUT_) || attn_check_rows_(e, t, p->w);
+}
+
+/* Required arguments that were never set, before the shapes of others are held against theirs. */
+ATTN_COLD_ int attn_check_given_(attn_error_ *e, const attn_operand_ *p, int n) {
+  for (int i = 0; i < n; i++)
+    if (p[i].t && !(p[i].role & ATTN_OPTIONAL_) && !attn_check_set_(e, p[i].t, p[i].w)) return 0;
+  return 1;
 }
 
 /* No output shares memory with another argument or the workspace, nor does that with an input.

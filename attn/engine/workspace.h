@@ -37,6 +37,18 @@ ATTN_FUNC_ attn_ctx attn_before_workspace_(const attn_ctx *ctx) {
   return plain;
 }
 
+/* What a workspace query answers when its call is judged so and wants so many bytes. */
+ATTN_FUNC_ size_t attn_answer_(attn_status status, int64_t bytes) {
+  return status == ATTN_OK && bytes >= 0 && bytes < INT64_MAX ? (size_t)bytes
+                                                              : ATTN_WORKSPACE_REJECTED;
+}
+
+ATTN_FUNC_ int attn_workspace_fits_(attn_error_ *e, int64_t bytes) {
+  return bytes < INT64_MAX
+             ? 1
+             : attn_reject_(e, ATTN_E_OVERFLOW, "the workspace would not fit the address space");
+}
+
 typedef struct attn_workspace_ {
   char *base;  /* aligned */
   void *owned; /* what ATTN_FREE gets */
@@ -46,8 +58,7 @@ ATTN_FUNC_ int attn_workspace_get_(attn_error_ *e, attn_workspace_ *w, const att
                                    int64_t bytes) {
   char *raw;
   w->owned = NULL;
-  if (bytes == INT64_MAX)
-    return attn_reject_(e, ATTN_E_OVERFLOW, "the workspace would not fit the address space");
+  if (!attn_workspace_fits_(e, bytes)) return 0;
   if (ctx && ctx->workspace) {
     if ((uint64_t)ctx->workspace_size < (uint64_t)bytes)
       return attn_reject_(e, ATTN_E_WORKSPACE,

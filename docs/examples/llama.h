@@ -105,7 +105,8 @@ static void llama_free(llama *m) {
 
 /* The workspace holds so many bytes; it grows in the first calls. */
 static int llama_room_(llama *m, size_t bytes) {
-  if (bytes <= m->ctx.workspace_size) return 1;
+  if (bytes <= m->ctx.workspace_size || bytes == ATTN_WORKSPACE_REJECTED)
+    return 1; /* of what is rejected the call says why */
   free(m->ctx.workspace);
   m->ctx.workspace = malloc(bytes);
   m->ctx.workspace_size = m->ctx.workspace ? bytes : 0;

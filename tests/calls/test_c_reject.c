@@ -383,7 +383,8 @@ void C2_schedule_rejects(void **state) {
     }
     assert_non_null(ctx.reason);
     test_assert_same(call.o, before.o, "an output of a refused call");
-    assert_int_equal(attn_sdpa_workspace(call.o, call.q, call.k, call.v, &call.params, &ctx), 0);
+    assert_int_equal(attn_sdpa_workspace(call.o, call.q, call.k, call.v, &call.params, &ctx),
+                     ATTN_WORKSPACE_REJECTED);
   }
 
   attn_schedule good = test_schedule(&g), s;

@@ -361,6 +361,6 @@ void K7_norm_rejects(void **state) {
     if (status == ATTN_OK) break;
     promise_reject(&s->does, status, word);
     attn_ctx ctx = test_ctx();
-    assert_int_equal(ask(s, &ctx), 0);
+    assert_int_equal(ask(s, &ctx), ATTN_WORKSPACE_REJECTED);
   }
 }

@@ -316,8 +316,8 @@ void A1_quantize_empty(void **state) {
   assert_true(s.stride_len == 3 && s.stride_head == 12 && s.stride_batch == 36 && s.group == 32);
   s = attn_scales_dense(NULL, NULL, 0, &t);
   assert_true(s.stride_len == 1 && s.stride_head == 4 && s.stride_batch == 12);
-  assert_int_equal(attn_quantize_workspace(t, s, t, NULL), 0);
-  assert_int_equal(attn_dequantize_workspace(t, t, s, NULL), 0);
+  assert_int_equal(attn_quantize_workspace(t, s, t, NULL), ATTN_WORKSPACE_REJECTED);
+  assert_int_equal(attn_dequantize_workspace(t, t, s, NULL), ATTN_WORKSPACE_REJECTED);
 }
 
 /* Bad input, both ways. */

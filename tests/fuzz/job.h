@@ -115,6 +115,8 @@ static void job_run(job *j, input *in) {
   if (ctx.workers > 1 || chance(in, 4)) ctx.parallel_for = backwards;
 
   size_t want = j->workspace ? j->workspace(j, &ctx) : 0;
+  const int refused = want == ATTN_WORKSPACE_REJECTED;
+  if (refused) want = 0;
   int memory = below(in, 5), shift = below(in, 64), too_small = 0;
   uint8_t *block = NULL;
   int blocks = fuzz_malloc_blocks;
@@ -135,6 +137,7 @@ static void job_run(job *j, input *in) {
   if (j->runnable || (j->workspace && want == 0 && writable)) {
     for (int i = 0; i < JOB_BUFFERS; i++) buffer_remember(&j->b[i]);
     attn_status status = j->call(j, &ctx);
+    promise(status != ATTN_OK || !refused, j, "the query refused what the call accepts");
     promise(status != ATTN_OK || !too_small, j, "a workspace too small was accepted");
     promise(status != ATTN_E_MEMORY || (fuzz_malloc_refused && !ctx.workspace), j,
             "out of memory, which there was");

@@ -48,7 +48,7 @@ typedef struct attn_gemm_params {
 ATTN_DEF attn_status attn_gemm(attn_tensor y, attn_tensor x, attn_tensor w,
                                const attn_gemm_params *params, attn_ctx *ctx);
 
-/* Bytes of workspace that attn_gemm wants; 0 for none, or when the call would be rejected. */
+/* Bytes of workspace that attn_gemm wants, or ATTN_WORKSPACE_REJECTED. */
 ATTN_DEF size_t attn_gemm_workspace(attn_tensor y, attn_tensor x, attn_tensor w,
                                     const attn_gemm_params *params, const attn_ctx *ctx);
 #endif

@@ -105,7 +105,7 @@ ATTN_DEF attn_status attn_sdpa(attn_tensor o, attn_tensor q, attn_tensor k, attn
 
 /* Bytes attn_sdpa wants in ctx->workspace for these arguments and ctx->workers; reads no data but
  * the offsets of params->ragged.
- * 0 when the call would be rejected or has nothing to do. */
+ * 0 when there is nothing to do, ATTN_WORKSPACE_REJECTED when the call would be rejected. */
 ATTN_DEF size_t attn_sdpa_workspace(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
                                     const attn_sdpa_params *params, const attn_ctx *ctx);
 

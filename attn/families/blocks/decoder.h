@@ -46,8 +46,8 @@ ATTN_PUB_COLD_ size_t attn_decoder_step_workspace(attn_tensor y, attn_tensor x,
                                                   const attn_ctx *ctx) {
   attn_ctx plain = attn_before_workspace_(ctx);
   size_t bytes = 0;
-  attn_decoder_step_call_(y, x, cache, params, &plain, &bytes);
-  return bytes;
+  const attn_status status = attn_decoder_step_call_(y, x, cache, params, &plain, &bytes);
+  return attn_answer_(status, (int64_t)bytes);
 }
 
 /* ---- the beginning --------------------------------------------------------------------------*/
@@ -125,6 +125,6 @@ ATTN_PUB_COLD_ size_t attn_decoder_start_workspace(const attn_decoder_cache *cac
                                                    const attn_ctx *ctx) {
   attn_ctx plain = attn_before_workspace_(ctx);
   size_t bytes = 0;
-  attn_decoder_start_call_(cache, e, params, &plain, &bytes);
-  return bytes;
+  const attn_status status = attn_decoder_start_call_(cache, e, params, &plain, &bytes);
+  return attn_answer_(status, (int64_t)bytes);
 }

@@ -40,7 +40,7 @@ ATTN_FUNC_ void attn_returns_item_(void *job, int worker, int64_t b) {
 
 ATTN_COLD_ int attn_returns_check_(attn_error_ *e, attn_returns_job_ *j,
                                    const attn_returns_params *params, const attn_ctx *ctx,
-                                   int *workers) {
+                                   int *workers, int data) {
   const int64_t b = j->y.batch;
   attn_span_ target;
   attn_operand_ op[2] = {
@@ -58,35 +58,31 @@ ATTN_COLD_ int attn_returns_check_(attn_error_ *e, attn_returns_job_ *j,
   if (!attn_check_array_(e, j->target, b, 4, "params.target must be aligned to its elements",
                          &target))
     return 0;
-  if (j->target)
-    for (int64_t i = 0; i < b; i++)
-      if (!(j->target[i] - j->target[i] == 0.0f))
-        return attn_reject_(e, ATTN_E_VALUE, "params.target must be finite");
+  for (int64_t i = 0; data && j->target && i < b; i++)
+    if (!(j->target[i] - j->target[i] == 0.0f))
+      return attn_reject_(e, ATTN_E_VALUE, "params.target must be finite");
   if (attn_same_view_(&j->y, &j->r)) op[1].span.hi = op[1].span.lo; /* in place */
   return attn_check_apart_(e, ctx, op, 2, &target, 1);
 }
 
-ATTN_PUB_COLD_ attn_status attn_returns(attn_tensor y, attn_tensor r,
-                                        const attn_returns_params *params, attn_ctx *ctx) {
+ATTN_COLD_ attn_status attn_returns_call_(attn_tensor y, attn_tensor r,
+                                          const attn_returns_params *params, attn_ctx *ctx,
+                                          size_t *bytes) {
   attn_error_ e = {ATTN_OK, NULL};
   attn_returns_job_ j;
   int workers;
   memset(&j, 0, sizeof j);
   j.y = y, j.r = r;
-  if (attn_returns_check_(&e, &j, params, ctx, &workers)) {
+  if (attn_returns_check_(&e, &j, params, ctx, &workers, bytes == NULL) && !bytes) {
     const int64_t count = j.y.len > 0 ? j.y.batch : 0;
     workers = attn_pieces_(workers, count);
     if (count) attn_for_(ctx, workers, count, attn_returns_item_, &j);
     attn_report_(ctx, j.table, workers, "running sums", "the only path");
   }
-  return attn_end_(ctx, &e);
+  return attn_end_(bytes ? NULL : ctx, &e);
 }
-ATTN_PUB_COLD_ size_t attn_returns_workspace(attn_tensor y, attn_tensor r,
-                                             const attn_returns_params *params,
-                                             const attn_ctx *ctx) {
-  (void)y, (void)r, (void)params, (void)ctx;
-  return 0;
-}
+ATTN_CALL_(attn_returns, (y, r, params), attn_tensor y, attn_tensor r,
+           const attn_returns_params *params)
 
 /* ---- tokens ---------------------------------------------------------------------------------*/
 
@@ -259,8 +255,11 @@ ATTN_PUB_ attn_mask attn_trajectory_mask(uint8_t *keys, const uint8_t *valid, in
 }
 
 ATTN_PUB_ attn_tensor attn_trajectory_rows(attn_tensor tokens, attn_trajectory_token token) {
-  tokens = attn_stage_rows_(tokens, (int64_t)token, tokens.len / 3);
-  tokens.stride_len *= 3;
+  const int known = (int)token >= 0 && (int)token < 3;
+  const int near =
+      attn_abs64_(tokens.stride_len) < INT64_MAX / 16; /* else every call rejects the view */
+  tokens = attn_stage_rows_(tokens, known && near ? (int64_t)token : 0, tokens.len / 3);
+  tokens.stride_len = attn_mul_(tokens.stride_len, 3);
   return tokens;
 }
 

@@ -77,6 +77,10 @@ ATTN_COLD_ int attn_mixture_check_(attn_error_ *e, attn_mixture_job_ *a, int cal
     return attn_reject_(e, ATTN_E_SHAPE, "there must be at least 1 path: count");
   if (sums && !a->paths) return attn_reject_(e, ATTN_E_NULL, "paths must not be null");
   const attn_tensor *lead = sums ? &a->o : &a->pi;
+  if (!attn_check_set_(e, lead, w[sums ? O : PI]) ||
+      (send && !attn_check_set_(e, &a->weight, w[WEIGHT])) ||
+      (!send && call != ATTN_MX_GATED_ && !attn_check_set_(e, &a->pi, w[PI])))
+    return 0;
   const int64_t b = lead->batch, h = lead->heads, n = lead->len;
   const int64_t paths = sums ? a->count : a->pi.dim;
   /* heads of the gate */

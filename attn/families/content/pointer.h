@@ -290,12 +290,14 @@ ATTN_COLD_ int attn_pointer_check_(attn_error_ *e, attn_sac_job_ *j, attn_argume
 
 ATTN_COLD_ int attn_lstm_step_check_(attn_error_ *e, attn_sac_job_ *j, attn_arguments_ *l,
                                      attn_sac_more_ *m, int data) {
+  static const char wh[] = ATTN_WORDS_("h_next");
   const attn_tensor *x = &j->x;
   (void)m, (void)data;
   if (!attn_check_argument_(e, l, &j->x, ATTN_WORDS_("x"), 0, ATTN_ANY_, ATTN_ANY_, ATTN_ANY_,
                             ATTN_ANY_, "x"))
     return 0;
   l->batch = x->batch, l->heads = x->heads, j->dh = j->h_next.dim;
+  if (!attn_check_set_(e, &j->h_next, wh)) return 0;
   if (!attn_check_argument_(e, l, &j->h, ATTN_WORDS_("h"), ATTN_OPTIONAL_, x->batch, x->heads,
                             x->len, j->dh, "h must be [x.batch, x.heads, x.len, h_next.dim]") ||
       !attn_check_argument_(e, l, &j->c, ATTN_WORDS_("c"), ATTN_OPTIONAL_, x->batch, x->heads,
@@ -317,7 +319,10 @@ ATTN_COLD_ int attn_pointer_logits_check_(attn_error_ *e, attn_sac_job_ *j, attn
   if (!attn_check_argument_(e, l, &j->h, ATTN_WORDS_("h"), 0, any, any, any, any, "h")) return 0;
   l->batch = j->h.batch, l->heads = j->heads = j->h.heads, j->dh = j->h.dim;
   j->nothing = l->batch == 0 || l->heads == 0 || j->h.len == 0;
-  if (!attn_sac_small_(e, j->dh, "h.dim is too large")) return 0;
+  static const char we[] = ATTN_WORDS_("e");
+  if (!attn_sac_small_(e, j->dh, "h.dim is too large") ||
+      (!j->nothing && !attn_check_set_(e, &j->e, we)))
+    return 0;
   if (!attn_check_argument_(e, l, &j->y, ATTN_WORDS_("y"), ATTN_OUT_, l->batch, l->heads, j->h.len,
                             j->nothing ? any : j->e.len,
                             "y must be [h.batch, h.heads, h.len, e.len]"))
@@ -386,8 +391,10 @@ ATTN_COLD_ attn_status attn_sac_run_(attn_sac_job_ *j, const attn_sac_params *pa
     j->p = *params;
   else if (needed)
     attn_reject_(&e, ATTN_E_NULL, "params must not be null: it has the weights");
-  if (e.status == ATTN_OK && check(&e, j, &list, &more, bytes == NULL) &&
-      attn_check_apart_(&e, ctx, list.op, list.n, more.span, more.n)) {
+  /* what arrays hold is judged last */
+  if (e.status == ATTN_OK && check(&e, j, &list, &more, 0) &&
+      attn_check_apart_(&e, ctx, list.op, list.n, more.span, more.n) &&
+      (bytes || (list.n = 0, more.n = 0, check(&e, j, &list, &more, 1)))) {
     attn_stage_ s = attn_stage_open_(&e, table, workers, ctx, bytes != NULL);
     if (!j->nothing)
       attn_stage_call_(&s, ctx, steps, j, path, bytes);
@@ -402,8 +409,8 @@ ATTN_COLD_ size_t attn_sac_bytes_(attn_sac_job_ *j, const attn_sac_params *param
                                   const attn_ctx *ctx) {
   attn_ctx plain = attn_before_workspace_(ctx);
   size_t bytes = 0;
-  attn_sac_run_(j, params, needed, check, steps, "", &plain, &bytes);
-  return bytes;
+  const attn_status status = attn_sac_run_(j, params, needed, check, steps, "", &plain, &bytes);
+  return attn_answer_(status, (int64_t)bytes);
 }
 
 /* An array of the caller, whose extents are not known yet. */

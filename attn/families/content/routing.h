@@ -116,6 +116,9 @@ ATTN_COLD_ int attn_routing_check_(attn_error_ *e, attn_routing_job_ *a, int cal
   attn_routed_ *q = &a->side[0], *k = &a->side[1];
   attn_span_ more[2];
   if (!attn_check_ctx_(e, ctx, table, workers) || !attn_routing_check_params_(e, a, call)) return 0;
+  if ((routes && !attn_check_set_(e, &a->centroids, w[MU])) ||
+      (attends && !attn_check_set_(e, &a->v, w[V])))
+    return 0;
   a->sides = p->shared ? 1 : 2;
   const int64_t b = q->x.batch, h = q->x.heads, tq = q->x.len, dk = q->x.dim;
   const int64_t tk = p->shared ? tq : attends ? a->v.len : k->x.len;

@@ -378,8 +378,8 @@ ATTN_COLD_ size_t attn_sink_made_bytes_(int what, attn_tensor to, attn_tensor fr
                                         const attn_sinkhorn_params *params, const attn_ctx *ctx) {
   attn_ctx plain = attn_before_workspace_(ctx);
   size_t bytes = 0;
-  attn_sink_made_call_(what, to, from, params, "", &plain, &bytes);
-  return bytes;
+  const attn_status status = attn_sink_made_call_(what, to, from, params, "", &plain, &bytes);
+  return attn_answer_(status, (int64_t)bytes);
 }
 
 ATTN_COLD_ attn_status attn_sinkhorn_blocks_call_(attn_tensor y, attn_tensor x,

@@ -89,11 +89,11 @@ ATTN_COLD_ size_t attn_choice_need_(const attn_topk_job_ *j, const attn_ctx *ctx
   attn_choice_ c;
   int workers;
   memset(&a, 0, sizeof a);
-  if (!attn_choice_plan_(&e, &a, &c, j, &plain, &workers, 0)) return 0;
+  if (!attn_choice_plan_(&e, &a, &c, j, &plain, &workers, 0)) return ATTN_WORKSPACE_REJECTED;
   if (attn_nothing_(&a)) return 0;
   if (ctx && ctx->workers > 1) workers = ctx->workers; /* parallel_for may be set later */
   const int64_t bytes = attn_softmax_bytes_(&a, workers);
-  return bytes == INT64_MAX ? 0 : (size_t)bytes;
+  return attn_answer_(e.status, bytes);
 }
 
 ATTN_COLD_ attn_status attn_choice_call_(const attn_topk_job_ *j, attn_ctx *ctx) {

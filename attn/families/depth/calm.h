@@ -276,18 +276,18 @@ ATTN_FUNC_ void attn_calm_exit_item_(void *job, int worker, int64_t b) {
   }
 }
 
-ATTN_PUB_COLD_ attn_status attn_calm_exit(int32_t *exits, attn_tensor x, const float *threshold,
-                                          int64_t min_exit, attn_ctx *ctx) {
+ATTN_COLD_ attn_status attn_calm_exit_call_(int32_t *exits, attn_tensor x, const float *threshold,
+                                            int64_t min_exit, attn_ctx *ctx, size_t *bytes) {
   static const char *const word[] = {ATTN_WORDS_("x"), ATTN_WORDS_("exits")};
   attn_error_ e = {ATTN_OK, NULL};
   const int64_t any = ATTN_ANY_;
-  attn_calm_exit_ a = {exits, x, threshold, NULL, min_exit ? min_exit - 1 : 0};
+  attn_calm_exit_ a = {exits, x, threshold, NULL, min_exit > 0 ? min_exit - 1 : 0};
   attn_operand_ op[2] = {
       ATTN_OPERAND_AS_(&a.x, word[0], 0, any, 1, any, any, "x must have one head")};
   attn_span_ more;
   int workers;
   if (!attn_check_ctx_(&e, ctx, &a.table, &workers) || !attn_check_operand_(&e, &op[0], 1))
-    return attn_end_(ctx, &e);
+    return attn_end_(bytes ? NULL : ctx, &e);
   if (x.len >= INT32_MAX)
     attn_reject_(&e, ATTN_E_SHAPE, "x.len must be below 2^31 - 1");
   else if (min_exit < 0 || min_exit > x.len + 1)
@@ -300,19 +300,15 @@ ATTN_PUB_COLD_ attn_status attn_calm_exit(int32_t *exits, attn_tensor x, const f
                                "exits must be aligned to its elements") &&
            attn_check_array_(&e, threshold, x.dim, 4, "threshold must be aligned to its elements",
                              &more) &&
-           attn_check_apart_(&e, ctx, op, 2, &more, 1)) {
+           attn_check_apart_(&e, ctx, op, 2, &more, 1) && !bytes) {
     workers = attn_pieces_(workers, x.batch);
     if (x.batch > 0) attn_for_(ctx, workers, x.batch, attn_calm_exit_item_, &a);
     attn_report_(ctx, a.table, workers, x.batch ? "rows" : "no-op", "the only path");
   }
-  return attn_end_(ctx, &e);
+  return attn_end_(bytes ? NULL : ctx, &e);
 }
-ATTN_PUB_COLD_ size_t attn_calm_exit_workspace(int32_t *exits, attn_tensor x,
-                                               const float *threshold, int64_t min_exit,
-                                               const attn_ctx *ctx) {
-  (void)exits, (void)x, (void)threshold, (void)min_exit, (void)ctx;
-  return 0;
-}
+ATTN_CALL_(attn_calm_exit, (exits, x, threshold, min_exit), int32_t *exits, attn_tensor x,
+           const float *threshold, int64_t min_exit)
 
 /* ---- calibration ----------------------------------------------------------------------------*/
 
@@ -343,9 +339,9 @@ ATTN_COLD_ int attn_calibrate_check_(attn_error_ *e, const attn_table_ *f,
   return 1;
 }
 
-ATTN_PUB_COLD_ attn_status attn_calm_calibrate(float *best, int64_t *accepted, attn_tensor losses,
-                                               const float *lambdas, float delta, float eps,
-                                               attn_ctx *ctx) {
+ATTN_COLD_ attn_status attn_calm_calibrate_call_(float *best, int64_t *accepted, attn_tensor losses,
+                                                 const float *lambdas, float delta, float eps,
+                                                 attn_ctx *ctx, size_t *bytes) {
   static const char *const word[] = {ATTN_WORDS_("losses"), ATTN_WORDS_("best"),
                                      ATTN_WORDS_("accepted")};
   attn_error_ e = {ATTN_OK, NULL};
@@ -356,7 +352,7 @@ ATTN_PUB_COLD_ attn_status attn_calm_calibrate(float *best, int64_t *accepted, a
   attn_span_ more;
   int workers;
   if (!attn_check_ctx_(&e, ctx, &table, &workers) || !attn_check_operand_(&e, &op[0], 1))
-    return attn_end_(ctx, &e);
+    return attn_end_(bytes ? NULL : ctx, &e);
   if (!best)
     attn_reject_(&e, ATTN_E_NULL, "best must not be null");
   else if (!lambdas && losses.len > 0)
@@ -369,7 +365,7 @@ ATTN_PUB_COLD_ attn_status attn_calm_calibrate(float *best, int64_t *accepted, a
            attn_check_written_(&e, &op[2], accepted, 1, 8, word[2], "accepted must be aligned") &&
            attn_check_array_(&e, lambdas, losses.len, 4, "lambdas must be aligned to its elements",
                              &more) &&
-           attn_check_apart_(&e, ctx, op, 3, &more, 1) &&
+           attn_check_apart_(&e, ctx, op, 3, &more, 1) && !bytes &&
            attn_calibrate_check_(&e, table, &losses, lambdas)) {
     const double n = (double)losses.dim, bound = attn_log2_(eps) * ATTN_LN2_;
     int64_t j = 0;
@@ -381,11 +377,7 @@ ATTN_PUB_COLD_ attn_status attn_calm_calibrate(float *best, int64_t *accepted, a
     if (accepted) *accepted = j;
     attn_report_(ctx, table, 1, "fixed sequence of tests", "the only path");
   }
-  return attn_end_(ctx, &e);
+  return attn_end_(bytes ? NULL : ctx, &e);
 }
-ATTN_PUB_COLD_ size_t attn_calm_calibrate_workspace(float *best, int64_t *accepted,
-                                                    attn_tensor losses, const float *lambdas,
-                                                    float delta, float eps, const attn_ctx *ctx) {
-  (void)best, (void)accepted, (void)losses, (void)lambdas, (void)delta, (void)eps, (void)ctx;
-  return 0;
-}
+ATTN_CALL_(attn_calm_calibrate, (best, accepted, losses, lambdas, delta, eps), float *best,
+           int64_t *accepted, attn_tensor losses, const float *lambdas, float delta, float eps)

@@ -287,6 +287,6 @@ ATTN_PUB_COLD_ size_t attn_exit_decoder_workspace(attn_tensor y, int32_t *exits,
   size_t bytes = 0;
   memset(&a, 0, sizeof a);
   a.y = y, a.x = x, a.exits = exits, a.cache = cache;
-  attn_exit_decoder_call_(&a, params, &plain, &bytes);
-  return bytes;
+  const attn_status status = attn_exit_decoder_call_(&a, params, &plain, &bytes);
+  return attn_answer_(status, (int64_t)bytes);
 }

@@ -403,8 +403,9 @@ ATTN_FUNC_ void attn_target_item_(void *job, int worker, int64_t b) {
   }
 }
 
-ATTN_PUB_COLD_ attn_status attn_exit_target(int32_t *target, attn_tensor x,
-                                            const attn_exit_target_params *params, attn_ctx *ctx) {
+ATTN_COLD_ attn_status attn_exit_target_call_(int32_t *target, attn_tensor x,
+                                              const attn_exit_target_params *params, attn_ctx *ctx,
+                                              size_t *bytes) {
   static const char word[] = ATTN_WORDS_("target");
   attn_error_ e = {ATTN_OK, NULL};
   attn_operand_ op[2];
@@ -416,7 +417,7 @@ ATTN_PUB_COLD_ attn_status attn_exit_target(int32_t *target, attn_tensor x,
   if (params) a.p = *params;
   if (!attn_check_ctx_(&e, ctx, &a.table, &workers) ||
       !attn_check_layers_(&e, &a.x, a.p.len, &op[0], &more, 0))
-    return attn_end_(ctx, &e);
+    return attn_end_(bytes ? NULL : ctx, &e);
   const int64_t targets = attn_mul_(x.batch, a.p.tokens ? x.dim : 1);
   if (x.len < 1) {
     attn_reject_(&e, ATTN_E_SHAPE, "x.len, the layers, must be at least 1");
@@ -426,16 +427,12 @@ ATTN_PUB_COLD_ attn_status attn_exit_target(int32_t *target, attn_tensor x,
     attn_reject_(&e, ATTN_E_NULL, "target must not be null");
   } else if (attn_check_written_(&e, &op[1], target, targets, 4, word,
                                  "target must be aligned to its elements") &&
-             attn_check_apart_(&e, ctx, op, 2, more.span, more.n)) {
+             attn_check_apart_(&e, ctx, op, 2, more.span, more.n) && !bytes) {
     workers = attn_pieces_(workers, x.batch);
     if (x.batch > 0) attn_for_(ctx, workers, x.batch, attn_target_item_, &a);
     attn_report_(ctx, a.table, workers, x.batch ? "rows" : "no-op", "the only path");
   }
-  return attn_end_(ctx, &e);
+  return attn_end_(bytes ? NULL : ctx, &e);
 }
-ATTN_PUB_COLD_ size_t attn_exit_target_workspace(int32_t *target, attn_tensor x,
-                                                 const attn_exit_target_params *params,
-                                                 const attn_ctx *ctx) {
-  (void)target, (void)x, (void)params, (void)ctx;
-  return 0;
-}
+ATTN_CALL_(attn_exit_target, (target, x, params), int32_t *target, attn_tensor x,
+           const attn_exit_target_params *params)

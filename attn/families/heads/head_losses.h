@@ -66,7 +66,7 @@ ATTN_COLD_ int attn_stage_cosines_(attn_stage_ *s, attn_cosines_ *a, double *res
   if (s->run) *result = 0.0;
   if (!a->x.data || batch == 0 || a->x.len == 0) return 1;
   a->table = s->table;
-  a->tiles = (a->x.len + ATTN_TILE_ - 1) / ATTN_TILE_;
+  a->tiles = attn_tiles_of_(a->x.len);
   const int64_t items = attn_mul_(batch, a->tiles);
   a->part = (double *)attn_stage_take_(s, items, sizeof(double));
   a->at_row = attn_piece_(a->x.dim, sizeof(double));
@@ -185,6 +185,7 @@ ATTN_COLD_ int attn_joint_maps_check_(attn_error_ *e, attn_joint_ *x, const attn
   if (by_map && (x->q.data || x->k.data))
     return attn_reject_(e, ATTN_E_RANGE, "params.map must be absent when q and k are there");
   if (p->lse.data) return attn_reject_(e, ATTN_E_RANGE, "params.scores.lse must be absent");
+  if (!attn_check_given_(e, op + (by_map ? ATTN_LOSS_MAP_ : ATTN_LOSS_Q_), 1)) return 0;
   if (heads < 1)
     return attn_reject_(e, ATTN_E_SHAPE, "params.q.heads or map.heads must be at least 1");
   for (int i = by_map ? ATTN_LOSS_MAP_ : ATTN_LOSS_Q_;

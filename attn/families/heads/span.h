@@ -116,12 +116,12 @@ ATTN_PUB_COLD_ size_t attn_span_predict_workspace(float *z, attn_tensor x, const
   const attn_ctx plain = attn_before_workspace_(ctx);
   int workers;
   attn_span_job_of_(&j, z, x, v, b, heads, most);
-  if (!attn_span_plan_(&e, &j, &plain, &workers)) return 0;
+  if (!attn_span_plan_(&e, &j, &plain, &workers)) return ATTN_WORKSPACE_REJECTED;
   const int64_t items = attn_span_items_(&j);
   if (items == 0) return 0;
   if (ctx && ctx->workers > 1) workers = ctx->workers; /* parallel_for may be set later */
   const int64_t bytes = attn_workspace_bytes_(j.bytes, attn_pieces_(workers, items));
-  return bytes == INT64_MAX ? 0 : (size_t)bytes;
+  return attn_answer_(e.status, bytes);
 }
 
 ATTN_PUB_ double attn_span_penalty(const float *z, int64_t n, double lambda) {

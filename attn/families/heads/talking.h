@@ -155,6 +155,7 @@ ATTN_COLD_ int attn_talking_check_(attn_error_ *e, attn_talking_ *a,
                     "params.w_w must be [1, 1, H, o.heads]"),
       ATTN_OPERAND_(&a->x.lse, "params.scores.lse", ATTN_OUT_ | ATTN_OPTIONAL_ | ATTN_IS_F32_, b,
                     heads, tq, 1, "params.scores.lse must be f32 [q.batch, H, q.len, 1]")};
+  if (!attn_check_given_(e, op, COUNT)) return 0;
   if (hk < 1 || hv < 1)
     return attn_reject_(e, ATTN_E_SHAPE, "q.heads and o.heads must be at least 1");
   for (int i = 0; i < COUNT; i++)

@@ -86,8 +86,8 @@ ATTN_COLD_ attn_status attn_random_features_call_(attn_tensor w, const attn_rand
   j.each = attn_piece_(attn_mul_(held, w.dim), sizeof(double));
   const int64_t need = items ? attn_workspace_bytes_(j.each, workers) : 0;
   if (bytes) {
-    *bytes = need == INT64_MAX ? 0 : (size_t)need;
-    return ATTN_OK;
+    if (attn_workspace_fits_(&e, need)) *bytes = (size_t)need;
+    return e.status;
   }
   if (items) {
     if (!attn_workspace_get_(&e, &memory, ctx, need)) return attn_end_(ctx, &e);
@@ -209,8 +209,8 @@ ATTN_COLD_ attn_status attn_features_job_call_(attn_features_job_ *j, const attn
   const int64_t need =
       items ? attn_workspace_bytes_(attn_add_(fixed, attn_mul_(j->each, workers)), 1) : 0;
   if (bytes) {
-    *bytes = need == INT64_MAX ? 0 : (size_t)need;
-    return ATTN_OK;
+    if (attn_workspace_fits_(&e, need)) *bytes = (size_t)need;
+    return e.status;
   }
   if (items) {
     if (!attn_workspace_get_(&e, &memory, ctx, need)) return attn_end_(ctx, &e);

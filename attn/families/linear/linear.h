@@ -105,6 +105,7 @@ ATTN_FUNC_ int attn_linear_plan_(attn_error_ *e, attn_linear_ *a, attn_tensor o,
                     "v must be [q.batch, k.heads, k.len, dv]"),
       ATTN_OPERAND_(&a->rate, "params.rate", ATTN_OPTIONAL_, any, ATTN_ONE_OR_ALL_, k.len, 1,
                     "params.rate must be [1 or B, 1 or kv_heads, k.len, 1]")};
+  if (!attn_check_given_(e, op, COUNT)) return 0;
   for (int i = 0; i < COUNT; i++)
     if (!attn_check_operand_(e, &op[i], i == RATE ? k.heads : q.heads)) return 0;
   if (!attn_linear_sizes_(e, a, &p, q.heads, k.heads, k.dim, v.dim)) return 0;
@@ -492,9 +493,10 @@ ATTN_PUB_ size_t attn_linear_workspace(attn_tensor o, attn_tensor q, attn_tensor
   attn_error_ e = {ATTN_OK, NULL};
   attn_linear_ a;
   int workers;
-  if (!attn_linear_plan_(&e, &a, o, q, k, v, params, &plain, &workers, 0)) return 0;
+  if (!attn_linear_plan_(&e, &a, o, q, k, v, params, &plain, &workers, 0))
+    return ATTN_WORKSPACE_REJECTED;
   if (!attn_linear_busy_(&a)) return 0;
   if (ctx && ctx->workers > 1) workers = ctx->workers;
   const int64_t bytes = attn_linear_divide_work_(&a, workers);
-  return bytes == INT64_MAX ? 0 : (size_t)bytes;
+  return attn_answer_(e.status, bytes);
 }

@@ -95,6 +95,7 @@ ATTN_COLD_ int attn_map_apply_check_(attn_error_ *e, attn_map_apply_job_ *a,
                     a->v.len, "map must be [o.batch, o.heads, o.len, v.len]")};
   if (!attn_check_ctx_(e, ctx, &a->table, workers)) return 0;
   if (no_keys) a->map.data = NULL;
+  if (!attn_check_given_(e, op, 3)) return 0;
   if (a->o.heads < 1) return attn_reject_(e, ATTN_E_SHAPE, "o.heads must be at least 1");
   for (int i = 0; i < 3; i++)
     if (!attn_check_operand_(e, &op[i], a->o.heads)) return 0;

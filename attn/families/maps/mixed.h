@@ -287,7 +287,9 @@ ATTN_COLD_ int attn_predictive_check_(attn_error_ *e, attn_maps_job_ *a,
   if (!k->data && share != 0.0f)
     return attn_reject_(e, ATTN_E_NULL, "params.kernel.data must not be null");
   if (k->data) {
+    static const char wq[] = ATTN_WORDS_("q");
     if (!attn_check_tensor_(e, &a->kernel, w, &span)) return 0;
+    if (!attn_check_set_(e, &a->after.q, wq)) return 0;
     if (k->batch != a->after.q.heads || k->heads != a->after.q.heads || k->len < 1)
       return attn_reject_(e, ATTN_E_SHAPE, "params.kernel must be [q.heads, q.heads, kh, kw]");
     if (p->rule == ATTN_PREDICTIVE_SAME && (k->len % 2 == 0 || k->dim % 2 == 0))

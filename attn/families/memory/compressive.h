@@ -358,6 +358,7 @@ ATTN_PUB_COLD_ size_t attn_compressive_update_workspace(const attn_memory *memor
   attn_ctx plain = attn_before_workspace_(ctx);
   attn_compressive_job_ j;
   size_t bytes = 0;
-  attn_compressive_call_(&j, memory, compressed, h, params, &plain, &bytes);
-  return bytes;
+  const attn_status status =
+      attn_compressive_call_(&j, memory, compressed, h, params, &plain, &bytes);
+  return attn_answer_(status, (int64_t)bytes);
 }

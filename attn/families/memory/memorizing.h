@@ -261,6 +261,7 @@ ATTN_COLD_ int attn_memorizing_check_(attn_error_ *e, attn_memorizing_job_ *a,
                     "memory.k must be [q.batch, k.heads, capacity, q.dim]"),
       ATTN_OPERAND_(&a->mem.v, "memory.v", ATTN_OUT_, b, a->v.heads, memory->k.len, a->v.dim,
                     "memory.v must be [q.batch, v.heads, capacity, v.dim]")};
+  if (!attn_check_given_(e, op, COUNT)) return 0;
   if (!a->alone && h < 1) return attn_reject_(e, ATTN_E_SHAPE, "q.heads must be at least 1");
   if ((p->xl_k.data != NULL) != (p->xl_v.data != NULL))
     return attn_reject_(e, ATTN_E_NULL, "params.xl_k and .xl_v go together");
@@ -334,8 +335,8 @@ ATTN_PUB_COLD_ size_t attn_memorizing_workspace(attn_tensor o, attn_tensor q, at
   attn_memorizing_job_ a = attn_memorizing_job_of_(o, q, k, v);
   attn_ctx plain = attn_before_workspace_(ctx);
   size_t bytes = 0;
-  attn_memorizing_call_(&a, memory, params, &plain, &bytes);
-  return bytes;
+  const attn_status status = attn_memorizing_call_(&a, memory, params, &plain, &bytes);
+  return attn_answer_(status, (int64_t)bytes);
 }
 
 ATTN_COLD_ attn_memorizing_job_ attn_recall_job_(attn_tensor k, attn_tensor v,
@@ -365,6 +366,6 @@ ATTN_PUB_COLD_ size_t attn_recall_append_workspace(const attn_recall *memory, at
   attn_memorizing_job_ a = attn_recall_job_(k, v, &p, params);
   attn_ctx plain = attn_before_workspace_(ctx);
   size_t bytes = 0;
-  attn_memorizing_call_(&a, memory, &p, &plain, &bytes);
-  return bytes;
+  const attn_status status = attn_memorizing_call_(&a, memory, &p, &plain, &bytes);
+  return attn_answer_(status, (int64_t)bytes);
 }

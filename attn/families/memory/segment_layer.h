@@ -160,6 +160,8 @@ ATTN_COLD_ int attn_segment_layer_check_(attn_error_ *e, attn_segment_layer_job_
     return attn_reject_(e, ATTN_E_HEADS,
                         "params.heads must divide w_q.dim, kv_heads w_k.dim and w_v.dim");
   j->dk = p->w_q.data ? p->w_q.dim / hq : p->w_k.dim / hk;
+  static const char wx[] = ATTN_WORDS_("x");
+  if (j->output && !attn_check_set_(e, &j->x, wx)) return 0;
   j->dv = j->output ? j->x.dim : p->w_v.dim / hk;
   const int heads_out = p->sublayer == ATTN_SUBLAYER_PLAIN && !p->w_o.data && !j->output;
   if (!j->project && !heads_out && !p->w_o.data)
@@ -241,15 +243,15 @@ ATTN_COLD_ int attn_segment_layer_steps_(attn_stage_ *s, void *job) {
     return attn_stage_lift_(s, &lift);
   }
   core.q = attn_stage_tensor_(s, b, h, t, j->dk);
-  core.k = attn_stage_tensor_(s, b, p->kv_heads, m + t, j->dk);
-  core.v = attn_stage_tensor_(s, b, p->kv_heads, m + t, j->dv);
+  core.k = attn_stage_tensor_(s, b, p->kv_heads, attn_add_(m, t), j->dk);
+  core.v = attn_stage_tensor_(s, b, p->kv_heads, attn_add_(m, t), j->dv);
   core.p = p->attention;
   core.o = p->w_o.data ? attn_stage_tensor_(s, b, h, t, j->dv) : j->o;
   attn_lift_add_(&lift, core.q, p->w_q, m);
   attn_lift_add_(&lift, core.k, p->w_k, 0);
   attn_lift_add_(&lift, core.v, p->w_v, 0);
-  if (p->w_r.data &&
-      !attn_xl_distances_(s, &core.p.r, p->w_r, h, attn_segment_reach_(&core.p, m + t), &pe))
+  if (p->w_r.data && !attn_xl_distances_(s, &core.p.r, p->w_r, h,
+                                         attn_segment_reach_(&core.p, attn_add_(m, t)), &pe))
     return 0;
   return attn_stage_lift_(s, &lift) && attn_segment_steps_(s, &core) &&
          (!p->w_o.data || attn_stage_close_(s, j->o, core.o, j->h, p->w_o, p->sublayer, &p->norm));

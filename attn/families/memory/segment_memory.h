@@ -101,35 +101,41 @@ ATTN_COLD_ void attn_ring_append_(const attn_table_ *f, attn_memory *m, const at
 static const attn_memory_words_ attn_memory_is_ = ATTN_MEMORY_WORDS_("memory");
 static const char attn_h_is_[] = ATTN_WORDS_("h");
 
-ATTN_PUB_COLD_ attn_status attn_memory_append(attn_memory *memory, attn_tensor h, attn_ctx *ctx) {
+ATTN_COLD_ attn_status attn_memory_append_call_(attn_memory *memory, const attn_memory *from,
+                                                attn_tensor h, attn_ctx *ctx, size_t *bytes) {
   attn_error_ e = {ATTN_OK, NULL};
   const attn_table_ *table;
   int workers;
   attn_operand_ op[2] = {ATTN_OPERAND_AS_(&h, attn_h_is_, 0, ATTN_ANY_, 1, ATTN_ANY_, ATTN_ANY_,
                                           "h must have one head")};
-  if (!attn_check_ctx_(&e, ctx, &table, &workers)) return attn_end_(ctx, &e);
-  if (!memory) {
+  if (!attn_check_ctx_(&e, ctx, &table, &workers)) return attn_end_(bytes ? NULL : ctx, &e);
+  if (!from) {
     attn_reject_(&e, ATTN_E_NULL, "memory must not be null");
-    return attn_end_(ctx, &e);
+    return attn_end_(bytes ? NULL : ctx, &e);
   }
-  attn_memory m = *memory;
+  attn_memory m = *from;
   if (attn_check_operand_(&e, &op[0], 1) &&
       attn_check_memory_(&e, &m, &attn_memory_is_, h.batch, h.dim, 1, &op[1]) &&
-      attn_check_apart_(&e, ctx, op, 2, NULL, 0)) {
+      attn_check_apart_(&e, ctx, op, 2, NULL, 0) && !bytes) {
     attn_ring_append_(table, &m, &h, 0);
     memory->len = m.len, memory->first = m.first;
     attn_report_(ctx, table, 1, "rows into a ring", "the only path");
   }
-  return attn_end_(ctx, &e);
+  return attn_end_(bytes ? NULL : ctx, &e);
+}
+ATTN_PUB_COLD_ attn_status attn_memory_append(attn_memory *memory, attn_tensor h, attn_ctx *ctx) {
+  return attn_memory_append_call_(memory, memory, h, ctx, NULL);
 }
 ATTN_PUB_COLD_ size_t attn_memory_append_workspace(const attn_memory *memory, attn_tensor h,
                                                    const attn_ctx *ctx) {
-  (void)memory, (void)h, (void)ctx;
-  return 0;
+  attn_ctx plain = attn_before_workspace_(ctx);
+  size_t bytes = 0;
+  const attn_status status = attn_memory_append_call_(NULL, memory, h, &plain, &bytes);
+  return attn_answer_(status, (int64_t)bytes);
 }
 
-ATTN_PUB_COLD_ attn_status attn_memory_update(attn_tensor y, attn_memory memory, attn_tensor h,
-                                              attn_ctx *ctx) {
+ATTN_COLD_ attn_status attn_memory_update_call_(attn_tensor y, attn_memory memory, attn_tensor h,
+                                                attn_ctx *ctx, size_t *bytes) {
   static const char wy[] = ATTN_WORDS_("y");
   attn_error_ e = {ATTN_OK, NULL};
   const attn_table_ *table;
@@ -143,7 +149,7 @@ ATTN_PUB_COLD_ attn_status attn_memory_update(attn_tensor y, attn_memory memory,
   if (!attn_check_ctx_(&e, ctx, &table, &workers) || !attn_check_operand_(&e, &op[0], 1) ||
       !attn_check_memory_(&e, &m, &attn_memory_is_, h.batch, h.dim, 0, &op[1]) ||
       !attn_check_operand_(&e, &op[2], 1))
-    return attn_end_(ctx, &e);
+    return attn_end_(bytes ? NULL : ctx, &e);
   attn_parts_ x = attn_parts_none_(), to = x;
   attn_memory_take_(&x, &m, 0, m.len);
   attn_parts_add_(&x, h);
@@ -156,20 +162,18 @@ ATTN_PUB_COLD_ attn_status attn_memory_update(attn_tensor y, attn_memory memory,
     if (y.len <= 1 || p->len <= 1) same.stride_len = p->stride_len;
     if (x.part[0].len == m.len && attn_same_view_(&same, p)) op[1].span.lo = op[1].span.hi;
   }
-  if (y.len > rows)
+  if (rows == INT64_MAX)
+    attn_reject_(&e, ATTN_E_OVERFLOW, "memory.len + h.len is too large");
+  else if (y.len > rows)
     attn_reject_(&e, ATTN_E_SHAPE, "y.len must not pass memory.len + h.len");
-  else if (attn_check_apart_(&e, ctx, op, 3, NULL, 0)) {
+  else if (attn_check_apart_(&e, ctx, op, 3, NULL, 0) && !bytes) {
     attn_parts_add_(&to, y);
     attn_rows_copy_(table, &to, &x, h.batch, rows - y.len, y.len);
     attn_report_(ctx, table, 1, "rows of two lists", "the only path");
   }
-  return attn_end_(ctx, &e);
+  return attn_end_(bytes ? NULL : ctx, &e);
 }
-ATTN_PUB_COLD_ size_t attn_memory_update_workspace(attn_tensor y, attn_memory memory, attn_tensor h,
-                                                   const attn_ctx *ctx) {
-  (void)y, (void)memory, (void)h, (void)ctx;
-  return 0;
-}
+ATTN_CALL_(attn_memory_update, (y, memory, h), attn_tensor y, attn_memory memory, attn_tensor h)
 
 /* ---- usage ----------------------------------------------------------------------------------*/
 
@@ -224,7 +228,7 @@ ATTN_PUB_COLD_ size_t attn_usage_workspace(attn_tensor usage, attn_tensor q, att
                                            const attn_sdpa_params *params, const attn_ctx *ctx) {
   attn_error_ e = {ATTN_OK, NULL};
   const int64_t bytes = attn_usage_need_(&e, usage, q, k, params, ctx, 0);
-  return bytes < 0 || bytes == INT64_MAX ? 0 : (size_t)bytes;
+  return attn_answer_(e.status, bytes);
 }
 
 ATTN_PUB_COLD_ attn_status attn_usage(attn_tensor usage, attn_tensor q, attn_tensor k,

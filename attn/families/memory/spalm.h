@@ -259,6 +259,6 @@ ATTN_PUB_COLD_ size_t attn_spalm_workspace(attn_tensor z, attn_tensor h, attn_te
   size_t bytes = 0;
   memset(&a, 0, sizeof a);
   a.z = z, a.h = h, a.y = y;
-  attn_spalm_call_(&a, params, &plain, &bytes);
-  return bytes;
+  const attn_status status = attn_spalm_call_(&a, params, &plain, &bytes);
+  return attn_answer_(status, (int64_t)bytes);
 }

@@ -326,6 +326,7 @@ ATTN_COLD_ int attn_fourier_check_(attn_error_ *e, attn_fourier_job_ *j, const a
   attn_arrays_ more;
   memset(&more, 0, sizeof more);
   if (!attn_check_ctx_(e, ctx, table, workers)) return 0;
+  if (!attn_check_given_(e, op, 2)) return 0;
   if (t < 1) return attn_reject_(e, ATTN_E_SHAPE, "x.len must be at least 1");
   for (int i = 0; i < 2; i++)
     if (!attn_check_operand_(e, &op[i], 1)) return 0;

@@ -78,6 +78,7 @@ ATTN_COLD_ int attn_film_check_(attn_error_ *e, attn_film_job_ *a, const attn_fi
                        "params.gamma must be [1 or y.batch, 1, 1, F]"),
       ATTN_OPERAND_AS_(&p->beta, w[6], 0, any, 1, 1, p->gamma.dim,
                        "params.beta must be [1 or y.batch, 1, 1, F]")};
+  if (!attn_check_given_(e, op, 2)) return 0;
   for (int i = 0; i < 7; i++) {
     if (direct ? i >= 2 && i < 5 : i >= 5) continue;
     if (!attn_check_operand_(e, &op[i], 1)) return 0;

@@ -264,10 +264,10 @@ ATTN_PUB_COLD_ size_t attn_gaussian_window_workspace(float *center, float *preci
   const attn_ctx plain = attn_before_workspace_(ctx);
   int workers;
   attn_gaussian_job_of_(&j, center, precision, q, k);
-  if (!attn_gaussian_plan_(&e, &j, params, &plain, &workers, 0)) return 0;
+  if (!attn_gaussian_plan_(&e, &j, params, &plain, &workers, 0)) return ATTN_WORKSPACE_REJECTED;
   const int64_t items = attn_gaussian_items_(&j);
   if (items == 0) return 0;
   if (ctx && ctx->workers > 1) workers = ctx->workers; /* parallel_for may be set later */
   const int64_t bytes = attn_gaussian_bytes_(&j, attn_pieces_(workers, items));
-  return bytes == INT64_MAX ? 0 : (size_t)bytes;
+  return attn_answer_(e.status, bytes);
 }

@@ -396,12 +396,12 @@ ATTN_PUB_COLD_ size_t attn_hard_gaussian_workspace(attn_tensor o, attn_tensor v,
   const attn_ctx plain = attn_before_workspace_(ctx);
   int workers;
   attn_hard_job_of_(&j, o, v);
-  if (!attn_hard_plan_(&e, &j, params, &plain, &workers, 0)) return 0;
+  if (!attn_hard_plan_(&e, &j, params, &plain, &workers, 0)) return ATTN_WORKSPACE_REJECTED;
   const int64_t items = attn_hard_items_(&j);
   if (items == 0) return 0;
   if (ctx && ctx->workers > 1) workers = ctx->workers; /* parallel_for may be set later */
   const int64_t bytes = attn_workspace_bytes_(j.bytes, attn_pieces_(workers, items));
-  return bytes == INT64_MAX ? 0 : (size_t)bytes;
+  return attn_answer_(e.status, bytes);
 }
 
 #undef ATTN_HARD_REACH_

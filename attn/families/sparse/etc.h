@@ -52,7 +52,7 @@ ATTN_COLD_ int attn_etc_labels_check_(attn_error_ *e, const attn_etc_job_ *j, in
                                : "params.table_long must not be null when there are labels");
     if (p->by_distance && p->label[piece])
       return attn_reject_(e, ATTN_E_VALUE, "params.label must be null with params.by_distance");
-    const int64_t rows = table->len - 2 - (p->sentence != NULL);
+    const int64_t rows = attn_sub_(table->len, 2 + (p->sentence != NULL));
     if (p->by_distance && table->data && (rows < 0 || rows / 2 < p->clip))
       return attn_reject_(e, ATTN_E_RANGE, "params.clip needs longer tables: 2 clip + 3 rows");
   }
@@ -296,6 +296,12 @@ ATTN_COLD_ int attn_etc_structure_check_(attn_error_ *e, const attn_etc_structur
     return attn_reject_(e, ATTN_E_NULL, "structure.example_long and .example_global go together");
   if ((s->hard_g2l || s->hard_l2g) && !s->sentence)
     return attn_reject_(e, ATTN_E_NULL, "structure.sentence must not be null for hard masks");
+  static const char align[] = "structure: a list must be aligned to its elements";
+  attn_span_ any;
+  if (!attn_check_array_(e, s->sentence, s->longs, sizeof *s->sentence, align, &any) ||
+      !attn_check_array_(e, s->example_long, s->longs, sizeof *s->example_long, align, &any) ||
+      !attn_check_array_(e, s->example_global, s->globals, sizeof *s->example_global, align, &any))
+    return 0;
   if (s->sentence)
     for (int64_t i = 0; i < s->longs; i++) {
       if (s->example_long && s->example_long[i] < 0) continue;
@@ -336,6 +342,10 @@ ATTN_PUB_COLD_ attn_status attn_etc_labels(int32_t *l2l, int32_t *l2g, int32_t *
   attn_error_ e = {ATTN_OK, NULL};
   const attn_etc_structure *s = structure;
   if (!attn_etc_structure_check_(&e, s, ctx)) return attn_end_(ctx, &e);
+  if (((uintptr_t)l2l | (uintptr_t)l2g | (uintptr_t)g2g | (uintptr_t)g2l) % sizeof *l2l) {
+    attn_reject_(&e, ATTN_E_ALIGN, "l2l, l2g, g2g and g2l must be aligned to their elements");
+    return attn_end_(ctx, &e);
+  }
   const int64_t n = s->longs, m = s->globals, columns = 2 * s->radius + 1;
   for (int64_t i = 0; i < n; i++) {
     for (int64_t t = 0; l2l && t < columns; t++)

@@ -33,6 +33,12 @@ ATTN_COLD_ int attn_hierarchy_levels_(attn_error_ *e, attn_hierarchy_job_ *j) {
     return attn_reject_(
         e, ATTN_E_NULL,
         p->units ? "params.offsets must not be null" : "params.units must not be null");
+  attn_span_ copied; /* both are read here and never again */
+  if (!attn_check_array_(e, p->units, p->levels, 8, "params.units must be aligned to its elements",
+                         &copied) ||
+      !attn_check_array_(e, p->offsets, p->levels - 1, sizeof *p->offsets,
+                         "params.offsets must be aligned to its elements", &copied))
+    return 0;
   for (int64_t l = 0; l < p->levels; l++) {
     j->units[l] = p->units[l];
     if (p->units[l] < 0 || p->units[l] > (l ? p->units[l - 1] : j->x.len) ||

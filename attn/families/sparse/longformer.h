@@ -19,7 +19,14 @@ ATTN_COLD_ int64_t attn_longformer_list_(const attn_longformer_params *p, int64_
 /* Rules about the arrays. */
 ATTN_COLD_ int attn_longformer_arrays_(attn_error_ *e, const attn_longformer_params *p,
                                        int64_t entries, int64_t heads, int64_t tokens) {
+  static const char align[] = "params: a list must be aligned to its elements";
+  attn_span_ any;
   if (!p->window) return attn_reject_(e, ATTN_E_NULL, "params.window must not be null");
+  if (!attn_check_array_(e, p->window, heads, sizeof *p->window, align, &any) ||
+      !attn_check_array_(e, p->dilation, heads, sizeof *p->dilation, align, &any) ||
+      !attn_check_array_(e, p->global, p->globals, sizeof *p->global, align, &any) ||
+      !attn_check_array_(e, p->global_ptr, entries, sizeof *p->global_ptr, align, &any))
+    return 0;
   for (int64_t h = 0; h < heads; h++) {
     if (p->window[h] < 0)
       return attn_reject_(e, ATTN_E_RANGE, "params.window must not be negative");

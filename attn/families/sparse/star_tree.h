@@ -48,7 +48,7 @@ ATTN_COLD_ int attn_star_check_(attn_error_ *e, attn_star_job_ *j, const attn_st
                        "o must be [q.batch, q.heads, q.len, v.dim]"),
       ATTN_OPERAND_AS_(&p->lse, w[LSE], ATTN_OUT_ | ATTN_OPTIONAL_ | ATTN_IS_F32_, b, h, t, 1,
                        "params.lse must be f32 [q.batch, q.heads, q.len, 1]")};
-  if (!attn_check_ctx_(e, ctx, table, workers)) return 0;
+  if (!attn_check_ctx_(e, ctx, table, workers) || !attn_check_given_(e, op, COUNT)) return 0;
   if (!j->relay) {
     if (t < 1) return attn_reject_(e, ATTN_E_SHAPE, "q.len must be at least 1");
     if (p->width < ATTN_STAR_SELF)

@@ -284,7 +284,7 @@ void K6_tokens_rejects(void **state) {
   assert_int_equal(attn_trajectory_tokens(s->y, s->x[0], s->x[1], s->x[2], NULL, &ctx),
                    ATTN_E_NULL);
   assert_int_equal(attn_trajectory_tokens_workspace(s->y, s->x[0], s->x[1], s->x[2], NULL, &ctx),
-                   0);
+                   ATTN_WORKSPACE_REJECTED);
 }
 
 /* ---- mask and predictions -------------------------------------------------------------------*/

@@ -420,5 +420,6 @@ void D1_topk_rejects(void **state) {
   attn_ctx ctx = test_ctx();
   assert_int_equal(attn_topk_sdpa(base.o, base.q, base.k, base.v, NULL, &ctx), ATTN_E_NULL);
   assert_int_equal(attn_topk_select(base.q, base.k, NULL, &ctx), ATTN_E_NULL);
-  assert_int_equal(attn_topk_sdpa_workspace(base.o, base.q, base.k, base.v, NULL, &ctx), 0);
+  assert_int_equal(attn_topk_sdpa_workspace(base.o, base.q, base.k, base.v, NULL, &ctx),
+                   ATTN_WORKSPACE_REJECTED);
 }

@@ -271,7 +271,8 @@ void K5_gate_rejects(void **state) {
   attn_ctx ctx = test_ctx();
   assert_int_equal(attn_gtrxl_gate(s->o, s->x, s->y, NULL, &ctx), ATTN_E_NULL);
   assert_non_null(strstr(ctx.reason, "params"));
-  assert_int_equal(attn_gtrxl_gate_workspace(s->o, s->x, s->y, NULL, &ctx), 0);
+  assert_int_equal(attn_gtrxl_gate_workspace(s->o, s->x, s->y, NULL, &ctx),
+                   ATTN_WORKSPACE_REJECTED);
   /* what a kind does not read may be anything */
   s->p.kind = ATTN_GTRXL_INPUT;
   s->p.w_r.data = s->p.u_r.data = s->p.w_z.data = s->p.u_z.data = s->p.u_g.data = NULL;
@@ -552,7 +553,7 @@ void K5_block_rejects(void **state) {
   block_scene *s = block_build(&x, &rng);
   attn_ctx ctx = test_ctx();
   assert_int_equal(attn_gtrxl(s->o, s->h, NULL, &ctx), ATTN_E_NULL);
-  assert_int_equal(attn_gtrxl_workspace(s->o, s->h, NULL, &ctx), 0);
+  assert_int_equal(attn_gtrxl_workspace(s->o, s->h, NULL, &ctx), ATTN_WORKSPACE_REJECTED);
 }
 
 /* No call reads or writes beyond its operands. */

@@ -254,7 +254,7 @@ void H6_rejects(void **state) {
   REJECT(s->blocks.heads = (int64_t)1 << 40; s->blocks.len = s->blocks.dim = (int64_t)1 << 24;
          s->blocks.stride_head = s->blocks.stride_len = 0, ATTN_E_OVERFLOW, "blocks")
   REJECT(s->blocks.dtype = ATTN_BF16, ATTN_E_DTYPE, "blocks")
-  REJECT(s->blocks = absent(), ATTN_E_SHAPE, "blocks")
+  REJECT(s->blocks = absent(), ATTN_E_NULL, "blocks")
   REJECT(s->blocks.data = NULL, ATTN_E_NULL, "blocks")
   REJECT(s->at.v.len = 9, ATTN_E_SHAPE, "v.len")
   REJECT(s->at.params.scale = (float)NAN, ATTN_E_VALUE, "scale")

@@ -253,6 +253,6 @@ void C6_star_rejects(void **state) {
     }
     promise_reject(&s->does, want, word);
     attn_ctx ctx = test_ctx();
-    assert_int_equal(ask(s, &ctx), 0);
+    assert_int_equal(ask(s, &ctx), ATTN_WORKSPACE_REJECTED);
   }
 }

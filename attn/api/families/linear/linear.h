@@ -228,7 +228,7 @@ typedef struct attn_linear_params {
 ATTN_DEF attn_status attn_linear(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
                                  const attn_linear_params *params, attn_ctx *ctx);
 
-/* Bytes of workspace that attn_linear wants; 0 when the call would be rejected. */
+/* Bytes of workspace that attn_linear wants, or ATTN_WORKSPACE_REJECTED. */
 ATTN_DEF size_t attn_linear_workspace(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
                                       const attn_linear_params *params, const attn_ctx *ctx);
 

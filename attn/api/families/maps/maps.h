@@ -104,7 +104,7 @@ typedef struct attn_predictive_params {
  *   on by one row under that rule.
  * Memory: attn_predictive_workspace bytes, O(H (32 + kh) Tk) floats per worker (as much again
  *   without scores or with 16-bit ones), and the kernel as f32.
- * Errors: also SHAPE (kernel, previous), RANGE (rule, activation, even kh or kw under SAME), VALUE
+ * Errors: also SHAPE (kernel, previous, even kh or kw under SAME), RANGE (rule, activation), VALUE
  *   (shares).
  * Cost: 2 H H kh kw flops a pair for all heads beside those of attn_sdpa, forbidden ones included.
  *   Sources: Wang et al. 2020, openreview YQVjbJPnPc9; evolving: Wang et al. 2021, arXiv
