@@ -100,7 +100,9 @@
  *   distance (factor, toeplitz, t5, alibi), a parabola, a Gaussian bump per query, an adaptive
  *   span, dense biases, a soft-cap. All may be combined with each other, with masks and with
  *   schedules; api/calls/score.h has their formulas, attn_sdpa_params their order. modify is yours: a
- *   function that changes a tile of scores in place, after all other terms.
+ *   function that changes a tile of scores in place, after all other terms (FlexAttention's score_mod);
+ *   modify_weights changes a tile of weights after the softmax (its prob_mod). params.map gives the
+ *   weights or, by map_stage, raw, capped or final scores (ONNX: qk_matmul_output_mode).
  *
  * 6. MEMORY
  *   A call without a workspace takes one block from ATTN_MALLOC and gives it back. With
@@ -3536,6 +3538,14 @@ typedef struct attn_score_tile {
  * handed over once or, near non-finite values, twice; in any order, from any worker. */
 typedef void (*attn_score_fn)(void *user, const attn_score_tile *tile);
 
+/* params.modify_weights is given the same tiles with normalised weights in place of scores: score[..]
+ * holds P_ij, which include sinks, softmax_one and an adaptive span, and what it leaves there multiplies
+ * the values, and is what a map of weights holds: O_i = sum_j P'_ij v_j, not normalised again. The LSE is
+ * that of P. A pair that is not allowed, or whose score is -inf, keeps weight 0 whatever is written.
+ * It is called as modify is. Costs: the scores twice, 12 bytes a row, and a class of many rows. Absent
+ * in every call but attn_sdpa, attn_multihead and attn_collaborative without `map` of another stage
+ * than ATTN_MAP_WEIGHTS (ATTN_E_RANGE). */
+
 /* Which keys of a row's allowed set R_i are selected. x_ij is the score that enters the softmax. */
 typedef enum attn_topk_mode {
   ATTN_TOPK_EXACT = 0, /* the first min(k, |R_i|) in the order (x descending, j ascending); Gupta et
@@ -3967,6 +3977,16 @@ typedef struct attn_ragged {
   const int64_t *kv; /* [n + 1], likewise, or null */
 } attn_ragged;
 
+/* What the cells of a map hold: a stage of each pair. In ONNX's terms, qk_matmul_output_mode. */
+typedef enum attn_map_stage {
+  ATTN_MAP_WEIGHTS = 0, /* after the softmax: P_ij, 0 where a pair is not allowed; ONNX 3 */
+  ATTN_MAP_RAW,    /* s q_i . k_j, no term, mask or window; -inf from kv_len and q_len on; ONNX 0 */
+  ATTN_MAP_CAPPED, /* cap(s q_i . k_j), likewise; no term inside the cap but that */
+  ATTN_MAP_SCORES, /* x_ij, what enters the softmax; -inf where a pair is not allowed; ONNX 1, and 2
+                         * where a call has either a softcap or no mask and bias */
+  ATTN_MAP_STAGES
+} attn_map_stage;
+
 /* Everything attn_sdpa can be told; {0} is plain attention. */
 typedef struct attn_sdpa_params {
   float scale;           /* 0 = 1/sqrt(dk); ATTN_ZERO = 0; any finite value */
@@ -4002,8 +4022,11 @@ typedef struct attn_sdpa_params {
   attn_span span;
   attn_score_fn modify;
   void *modify_user;
-  attn_tensor lse; /* out, optional: [B,H,Tq,1] f32, log of each row's denominator */
-  attn_tensor map; /* out, optional: [B,H,Tq,Tk] f32, the weights P */
+  attn_score_fn modify_weights; /* changes P after the softmax (FlexAttention's prob_mod) */
+  void *modify_weights_user;
+  attn_tensor lse;          /* out, optional: [B,H,Tq,1] f32, log of each row's denominator */
+  attn_tensor map;          /* out, optional: [B,H,Tq,Tk] f32, the weights P */
+  attn_map_stage map_stage; /* or what else map holds, in natural units */
 } attn_sdpa_params;
 
 #if ATTN_HAS_SDPA
@@ -4042,9 +4065,14 @@ typedef struct attn_sdpa_params {
  * Determinism: the same bits on avx2, avx512 and neon, for any number of workers, batch
  *   composition and division of the queries (at the same key positions) into calls of one class: up
  *   to 8 few rows a group, more few rows, many rows; with one_order = 1, into any parts. Terms and
- *   outputs that few queries are not served with (a map, relative, xl, labels, span, schedule) make
+ *   outputs that few queries are not served with (a map, relative, xl, labels, span, modify_weights,
+ *   schedule) make
  *   a call one of many rows.
- * Cost: 2 (dk + dv) flops a pair over the tiles that causal, window and lengths leave.
+ * Map: WEIGHTS and SCORES are what the call computes; RAW and CAPPED are another pass over all keys,
+ *   and o has the bits that it has with a map of weights. An adaptive span, which multiplies weights,
+ *   is a score of log m in SCORES. A stored NaN is the default NaN.
+ * Cost: 2 (dk + dv) flops a pair over the tiles that causal, window and lengths leave; 2 dk a pair of
+ *   all for a map of RAW or CAPPED.
  * Source: Vaswani et al. 2017, arXiv 1706.03762; grouped heads: Shazeer 2019, arXiv 1911.02150,
  *   Ainslie et al. 2023, arXiv 2305.13245; free head width: Bhojanapalli et al. 2020, arXiv
  *   2002.07028; ALiBi: Press et al. 2021, arXiv 2108.12409; sinks: Xiao et al. 2023, arXiv
@@ -4258,6 +4286,12 @@ ATTN_DEF size_t attn_cache_size(const attn_cache_params *params);
  *   small), ISA, ENV, CTX; nothing written. */
 ATTN_DEF attn_status attn_cache_open(attn_cache *cache, void *memory, size_t size,
                                      const attn_cache_params *params, attn_ctx *ctx);
+
+/* An empty sequence with a table of table_len entries, which are not read: what {table, table_len} is.
+ * Errors: NULL, SHAPE (table_len < 1), ALIGN, OVERFLOW, OVERLAP (the sequence inside its table), ISA, ENV,
+ *   CTX; nothing written. */
+ATTN_DEF attn_status attn_sequence_init(attn_sequence *sequence, int32_t *table, int64_t table_len,
+                                        attn_ctx *ctx);
 
 /* Appends rows to n sequences: sequence b gets rows 0 .. rows[b]-1 (null = all) of k [n, Hk, T, dk]
  * and v [n, Hv, T, dv] (f32, f16, bf16), converted to the cache's types, to quantised ones as
@@ -8823,6 +8857,7 @@ ATTN_DEF size_t attn_mixer_workspace(attn_tensor o, attn_tensor x, const attn_mi
 #define attn_cache_sdpa(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_CACHE
 #define attn_cache_sdpa_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_CACHE
 #define attn_cache_size(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_CACHE
+#define attn_sequence_init(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_CACHE
 #endif
 #if !ATTN_HAS_COMPRESSION
 #define attn_cluster_queries(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_COMPRESSION
@@ -14065,6 +14100,9 @@ typedef struct attn_addend_ {
 typedef struct attn_softmax_ {
   const attn_table_ *table;
   attn_tensor o, q, k, v, lse, map; /* lse and map: data null = absent */
+  int map_scores;                   /* the map stays what entered the softmax */
+  attn_tensor raw;                  /* a map of scores without terms: engine/raw.h */
+  float raw_cap;                    /* but a soft-cap, natural; 0 = none */
   attn_mask mask, bias;
   const int32_t *kv_len, *q_len;
   attn_scales k_scales, v_scales; /* of quantised k and v */
@@ -14093,6 +14131,8 @@ typedef struct attn_softmax_ {
   int addend_count;
   attn_score_fn modify;
   void *modify_user;
+  attn_score_fn modify_weights;
+  void *modify_weights_user;
   attn_distance_terms_ by_distance;
   const float *factor, *distance; /* [distance_heads][distances], see engine/distance.h */
   int64_t distances, distance_heads, distance_zero;
@@ -14220,7 +14260,8 @@ ATTN_FUNC_ int64_t attn_scratch_plan_(attn_softmax_ *a) {
   if (gathers || a->k.dtype != ATTN_F32 || (a->seq && a->seq->cached))
     size[ATTN_P_K_] = attn_piece_(attn_mul_(a->k.dim, block), f);
   size[ATTN_P_V_] = attn_piece_(attn_mul_(a->v.dim, block), f);
-  if (gathers || a->bias.kind || ATTN_PART_(COMPOSED, a->addends)) size[ATTN_P_BIAS_] = cells;
+  if (gathers || a->bias.kind || a->modify_weights || ATTN_PART_(COMPOSED, a->addends))
+    size[ATTN_P_BIAS_] = cells;
   if (gathers || ATTN_PART_(TERMS, a->xl.table.data) || ATTN_PART_(COMPOSED, a->addends))
     size[ATTN_P_DOT_] = cells;
   size[ATTN_P_HIT_] = attn_piece_(block * tile, 1);
@@ -14324,6 +14365,8 @@ typedef struct attn_tile_ {
   const char *mask[ATTN_TILE_], *bias[ATTN_TILE_];  /* its mask rows */
   int64_t head[ATTN_TILE_], row[ATTN_TILE_];
   void *out[ATTN_TILE_];
+  float sum[ATTN_TILE_],
+      inverse[ATTN_TILE_]; /* of a row whose weights are changed: l of all keys, 1/l */
   float m[ATTN_TILE_], l[ATTN_TILE_], alpha[ATTN_TILE_], top[ATTN_TILE_], spare[ATTN_TILE_];
   float scale[ATTN_TILE_], slope[ATTN_TILE_], rel[ATTN_TILE_], from[ATTN_TILE_], to[ATTN_TILE_];
   float floor[ATTN_TILE_]; /* of what is chosen */
@@ -14636,6 +14679,8 @@ enum {
     ATTN_TAKES_MOST_ | ATTN_TAKES_HEADS_ | ATTN_TERM_ADDED_ | ATTN_TERM_PAIR_, NULL, 1, NULL)      \
   X(SPAN, span, span, p->span.z, ATTN_TAKES_HEADS_ | ATTN_TERM_PAIR_, NULL, 1, NULL)               \
   X(MODIFY, modify, modify, p->modify, ATTN_TERM_MODIFIES_ | ATTN_TERM_FUNCTION_, NULL, 1, NULL)   \
+  X(WEIGHTS, modify_weights, modify_weights, p->modify_weights,                                    \
+    ATTN_TAKES_RAGGED_ | ATTN_TAKES_HEADS_, NULL, 1, NULL)                                         \
   X(MASK, mask, mask, p->mask.kind != ATTN_MASK_NONE,                                              \
     ATTN_TAKES_MOST_ | ATTN_TAKES_HEADS_ | ATTN_TERM_PAIR_, NULL, 1, NULL)
 
@@ -14676,7 +14721,7 @@ ATTN_FUNC_ int attn_terms_take_(attn_error_ *e, attn_softmax_ *a, const attn_sdp
   a->field = p->from;
   ATTN_SCORE_TERMS_(ATTN_TERM_TAKE_)
 #undef ATTN_TERM_TAKE_
-  a->modify_user = p->modify_user;
+  a->modify_user = p->modify_user, a->modify_weights_user = p->modify_weights_user;
   return 1;
 }
 
@@ -14694,6 +14739,13 @@ ATTN_FUNC_ void attn_terms_drop_(attn_softmax_ *a) {
 ATTN_INLINE_ int attn_modifies_(const attn_softmax_ *a) {
   return ATTN_HAS_TERMS && (a->terms & attn_terms_with_(ATTN_TERM_FUNCTION_)) != 0;
 }
+
+/* Whether the caller changes weights: a first pass then finds maximum and sum of each row, a second one
+ * has normalised weights. */
+ATTN_INLINE_ int attn_weighs_(const attn_softmax_ *a) {
+  return ATTN_HAS_TERMS && (a->terms & ATTN_TERM_WEIGHTS_) != 0;
+}
+ATTN_INLINE_ int attn_reweighs_(const attn_softmax_ *a) { return attn_weighs_(a) && !a->counting; }
 
 /* Those on a tile of scores. */
 ATTN_FUNC_ void attn_terms_apply_(const attn_softmax_ *a, const attn_score_tile *tile) {
@@ -15842,15 +15894,19 @@ ATTN_FUNC_ void attn_tile_natural_(const attn_tile_ *t, float *s, int64_t n, int
   attn_on_(tile, t->a->table)->scale_block(s, n, g0, g1, by);
 }
 
-/* Hands scores [key][lane], in natural units, to the terms that are functions and the user's modifier. */
+/* Hands weights [key][lane] to the caller's function or, with weights = 0, scores in natural units to the
+ * terms that are functions and the user's modifier. */
 ATTN_FUNC_ void attn_tile_modify_(const attn_tile_ *t, float *s, const int64_t *key, int64_t n,
-                                  int r0, int r1) {
+                                  int r0, int r1, int weights) {
   attn_score_tile tile;
   memset(&tile, 0, sizeof tile);
   tile.score = s + r0, tile.key_stride = ATTN_TILE_, tile.query_stride = 1;
   tile.batch = t->batch, tile.keys = n, tile.queries = r1 - r0;
   tile.key = key, tile.query = t->row + r0, tile.position = t->pos + r0, tile.head = t->head + r0;
-  attn_terms_apply_(t->a, &tile);
+  if (weights)
+    t->a->modify_weights(t->a->modify_weights_user, &tile);
+  else
+    attn_terms_apply_(t->a, &tile);
 }
 
 ATTN_FUNC_ void attn_block_modify_(attn_tile_ *t, const attn_block_ *b, const attn_segment_ *seg) {
@@ -15859,10 +15915,87 @@ ATTN_FUNC_ void attn_block_modify_(attn_tile_ *t, const attn_block_ *b, const at
   for (int e = 0; e < seg->n; e++) key[e] = attn_block_key_(b, seg->at + e);
   float *s = t->w.s + seg->at * ATTN_TILE_;
   attn_tile_natural_(t, s, seg->n, seg->g0, seg->g1, 1);
-  attn_tile_modify_(t, s, key, seg->n, seg->g0 * ATTN_GROUP_, r1 < t->n ? r1 : t->n);
+  attn_tile_modify_(t, s, key, seg->n, seg->g0 * ATTN_GROUP_, r1 < t->n ? r1 : t->n, 0);
   attn_tile_natural_(t, s, seg->n, seg->g0, seg->g1, 0);
 }
 /* <<< attn/engine/terms.h */
+/* >>> attn/engine/weights.h */
+/* engine/weights.h owns weights that the caller changes. The first of two passes leaves the maximum and
+ * the sum of each row; the second makes every weight what it is in the end, hands it over, and adds
+ * values with what it gets back. */
+
+/* The rows of a tile in the second pass: m and l of all keys, sinks included. */
+ATTN_FUNC_ void attn_tile_sinks_(attn_tile_ *t);
+ATTN_FUNC_ void attn_tile_known_(attn_tile_ *t) {
+  attn_tile_sinks_(t);
+  for (int r = 0; r < ATTN_TILE_; r++) {
+    t->sum[r] = t->l[r];
+    t->scale[r] = t->inverse[r] = 1.0f;
+  }
+  attn_on_(tile, t->a->table)->divide(t->inverse, t->sum);
+}
+
+/* Before scores of keys at .. at + n become weights: which of them are there. */
+ATTN_FUNC_ void attn_weights_note_(attn_tile_ *t, int at, int n, int r0, int r1) {
+  for (int e = at; e < at + n; e++)
+    for (int r = r0; r < r1; r++)
+      t->w.bias[e * ATTN_TILE_ + r] = t->w.s[e * ATTN_TILE_ + r] == -INFINITY ? 0.0f : 1.0f;
+}
+
+/* Afterwards: key[0 .. n - 1], whose weights are there, pass through the caller's hands, and the map gets
+ * what comes back. */
+ATTN_FUNC_ void attn_weights_hand_(attn_tile_ *t, int at, const int64_t *key, int n, int r0,
+                                   int r1) {
+  const attn_softmax_ *a = t->a;
+  float *s = t->w.s + at * ATTN_TILE_;
+  const float *there = t->w.bias + at * ATTN_TILE_;
+  attn_tile_modify_(t, s, key, n, r0, r1, 1);
+  for (int r = r0; r < r1; r++) {
+    float *row = NULL;
+    if (a->map.data) row = (float *)(void *)attn_at_(&a->map, t->batch, t->head[r], t->row[r]);
+    for (int e = 0; e < n; e++) {
+      float *x = &s[e * ATTN_TILE_ + r];
+      if (there[e * ATTN_TILE_ + r] == 0.0f) {
+        *x = 0.0f;
+        continue;
+      }
+      if (*x != *x) *x = attn_from_bits_(0x7fc00000u);
+      if (row) row[key[e]] = *x;
+    }
+  }
+}
+
+/* The segments of a block, before and after the softmax. */
+ATTN_FUNC_ void attn_block_note_(attn_tile_ *t, const attn_block_ *b) {
+  for (int i = 0; i < b->count; i++)
+    attn_weights_note_(t, (int)b->seg[i].at, (int)b->seg[i].n, b->seg[i].g0 * ATTN_GROUP_,
+                       b->seg[i].g1 * ATTN_GROUP_);
+}
+ATTN_FUNC_ void attn_block_hand_(attn_tile_ *t, const attn_block_ *b) {
+  int64_t key[ATTN_BLOCK_];
+  for (int i = 0; i < b->count; i++) {
+    const attn_segment_ *seg = &b->seg[i];
+    const int r1 = seg->g1 * ATTN_GROUP_;
+    for (int e = 0; e < seg->n; e++) key[e] = attn_block_key_(b, seg->at + e);
+    attn_on_(tile, t->a->table)
+        ->scale_block(t->w.s + seg->at * ATTN_TILE_, seg->n, seg->g0, seg->g1, t->inverse);
+    attn_weights_hand_(t, (int)seg->at, key, (int)seg->n, seg->g0 * ATTN_GROUP_,
+                       r1 < t->n ? r1 : t->n);
+  }
+}
+
+/* The same of lists: runs of the keys that the modifier of scores has left in them. */
+ATTN_FUNC_ void attn_list_hand_(attn_tile_ *t, int32_t *const *index, const int *count, int most) {
+  int64_t key[ATTN_BLOCK_];
+  attn_on_(tile, t->a->table)->scale_block(t->w.s, most, 0, t->groups, t->inverse);
+  for (int r = 0; r < t->n; r++)
+    for (int e = 0, n; e < count[r]; e += n) {
+      for (n = 0; e + n < count[r] && index[r][e + n] >= 0; n++) key[n] = index[r][e + n];
+      if (n > 0) attn_weights_hand_(t, e, key, n, r, r + 1);
+      if (n == 0) n = 1;
+    }
+}
+/* <<< attn/engine/weights.h */
 /* >>> attn/engine/lists.h */
 /* engine/lists.h owns tiles whose rows have key lists of their own: scattered keys, of which no two
  * rows share many. Scores are computed row by row from the picked keys; then they are transposed,
@@ -16014,7 +16147,7 @@ ATTN_FUNC_ void attn_list_modify_(attn_tile_ *t, int32_t *const *index, const in
   attn_tile_natural_(t, t->w.s, most, 0, t->groups, 1);
   for (int r = 0; r < t->n; r++) {
     for (int e = 0; e < count[r]; e++) key[e] = index[r][e];
-    if (count[r]) attn_tile_modify_(t, t->w.s, key, count[r], r, r + 1);
+    if (count[r]) attn_tile_modify_(t, t->w.s, key, count[r], r, r + 1, 0);
   }
   attn_tile_natural_(t, t->w.s, most, 0, t->groups, 0);
   for (int r = 0; r < t->n; r++)
@@ -16107,8 +16240,10 @@ ATTN_FUNC_ void attn_list_values_(attn_tile_ *t, int32_t *const *index, const in
     attn_tile_weigh_(t, t->w.s, most, 0, t->groups);
     for (int r = 0; r < ATTN_TILE_; r++) t->alpha[r] = 1.0f;
   } else {
+    if (attn_reweighs_(a)) attn_weights_note_(t, 0, most, 0, t->n);
     attn_on_(tile, f)->softmax_block(t->w.s, most, 0, t->groups, t->m, t->l, t->alpha, t->top,
                                      NULL);
+    if (attn_reweighs_(a)) attn_list_hand_(t, index, count, most);
   }
   if (a->counting) return;
   for (int r = 0; r < t->n; r++) row[r] = t->w.rows + r * ATTN_ROOM_;
@@ -16176,7 +16311,7 @@ ATTN_FUNC_ int attn_tile_lists_(attn_tile_ *t, int started) {
     attn_list_scores_(t, index, count, most);
     if (ATTN_PART_(CONTENT, a->choice) && !a->choice->on->lists(t, index, count, most)) continue;
     any = 1;
-    if (!a->counting)
+    if (!a->counting && !attn_weighs_(a))
       for (int r = 0; r < t->n && (a->map.data || ATTN_PART_(EDGES, a->edges)); r++)
         attn_list_emit_(t, &list[r], r, index[r], t->w.index + (ATTN_TILE_ + r) * ATTN_BLOCK_,
                         count[r]);
@@ -16292,7 +16427,7 @@ ATTN_FUNC_ void attn_segment_scores_(attn_tile_ *t, const attn_block_ *b,
   }
   /* scores that will change have no maximum yet */
   for (int r = 0; r < ATTN_TILE_; r++) t->spare[r] = -INFINITY;
-  if (a->counting && !attn_modifies_(a)) /* only which pairs there are is asked for */
+  if (a->relu && a->counting && !attn_modifies_(a)) /* only which pairs there are is asked for */
     for (int e = 0; e < seg->n; e++)
       memset(s + e * ATTN_TILE_ + g0 * ATTN_GROUP_, 0,
              (size_t)((g1 - g0) * ATTN_GROUP_) * sizeof(float));
@@ -16377,8 +16512,11 @@ ATTN_FUNC_ void attn_block_values_(attn_tile_ *t, attn_block_ *b, int started) {
     zone.start = t->start, zone.at = b->at, zone.rate = (float)attn_clamp_f64_(rate);
     ramp = &zone;
   }
-  if (a->map.data) attn_block_emit_(t, b, ramp);
-  if (a->map.data && ramp) ramp = NULL; /* it is in the scores now */
+  if (a->map.data && !attn_weighs_(a)) {
+    attn_block_emit_(t, b, ramp);
+    ramp = NULL; /* it is in the scores now */
+  }
+  if (attn_reweighs_(a)) attn_block_note_(t, b);
   if (t->rel_careful) attn_block_relative_hits_(t, b);
   if (t->careful && b->partial && !f->finite(b->v, b->v_stride, b->n, dv)) {
     attn_tile_clean_(t, b);
@@ -16386,6 +16524,7 @@ ATTN_FUNC_ void attn_block_values_(attn_tile_ *t, attn_block_ *b, int started) {
   }
   if (b->whole) {
     attn_block_weights_(t, ramp, 0, b->n, 0, t->groups);
+    if (attn_reweighs_(a)) attn_block_hand_(t, b);
     if (!a->counting)
       attn_on_(tile, f)->value_block(t->w.ot, s, b->v, b->v_stride, b->n, dv, 0, t->groups,
                                      started && !ATTN_PART_(WEIGHTS_, a->relu) ? t->alpha : NULL,
@@ -16398,6 +16537,7 @@ ATTN_FUNC_ void attn_block_values_(attn_tile_ *t, attn_block_ *b, int started) {
       if (started && !ATTN_PART_(WEIGHTS_, a->relu))
         attn_on_(tile, f)->scale_block(t->w.ot, dv, g, g + 1, t->alpha);
     }
+    if (attn_reweighs_(a)) attn_block_hand_(t, b);
     for (int i = 0; i < b->count && !a->counting; i++) {
       const attn_segment_ *seg = &b->seg[i];
       attn_on_(tile, f)->value_block(t->w.ot, s + seg->at * ATTN_TILE_,
@@ -16429,12 +16569,14 @@ ATTN_FUNC_ int attn_tile_load_(attn_tile_ *t) {
     t->m[r] = -INFINITY, t->l[r] = t->count[r] = 0.0f;
     t->alpha[r] = t->scale[r] = 1.0f;
   }
-  if (a->phase == 0 || attn_choice_blind_(a)) return 0;
+  if ((a->phase == 0 && !attn_reweighs_(a)) || attn_choice_blind_(a)) return 0;
   for (int r = 0; r < t->n; r++) {
     const int64_t at = attn_row_number_(a, t->batch, t->head[r], t->row[r]);
     t->m[r] = a->state_m[at], t->l[r] = a->state_l[at], t->count[r] = a->state_n[at];
   }
   if (a->counting) return 1;
+  if (attn_reweighs_(a)) attn_tile_known_(t);
+  if (a->phase == 0) return 0;
   attn_tile_state_rows_(t, rows);
   for (int r = 0; r < t->n; r++) from[r] = rows[r];
   a->table->pack(t->w.ot, from, t->n, a->v.dim, ATTN_F32, 1.0f, FLT_MIN);
@@ -16445,7 +16587,7 @@ ATTN_FUNC_ int attn_tile_load_(attn_tile_ *t) {
 ATTN_FUNC_ void attn_tile_store_(const attn_tile_ *t) {
   const attn_softmax_ *a = t->a;
   void *rows[ATTN_TILE_];
-  for (int r = 0; r < t->n; r++) {
+  for (int r = 0; r < t->n && !attn_reweighs_(a); r++) {
     const int64_t at = attn_row_number_(a, t->batch, t->head[r], t->row[r]);
     a->state_m[at] = t->m[r], a->state_l[at] = t->l[r];
     if (a->counting || !ATTN_PART_(WEIGHTS_, a->relu) || !a->relu->count_first)
@@ -16456,10 +16598,9 @@ ATTN_FUNC_ void attn_tile_store_(const attn_tile_ *t) {
   a->table->unpack(rows, t->w.ot, t->n, a->v.dim, ATTN_F32, NULL);
 }
 
-/* Sinks, the last division, and the LSE. */
-ATTN_FUNC_ void attn_tile_divide_(attn_tile_ *t) {
+/* Sinks join m and l. */
+ATTN_FUNC_ void attn_tile_sinks_(attn_tile_ *t) {
   const attn_softmax_ *a = t->a;
-  const attn_table_ *f = a->table;
   const int64_t queries = a->q_len ? a->q_len[t->batch] : a->q.len;
   float logit[ATTN_TILE_];
   for (int pass = 0; pass < 2; pass++) {
@@ -16469,9 +16610,19 @@ ATTN_FUNC_ void attn_tile_divide_(attn_tile_ *t) {
       if (r < t->n && t->row[r] < queries)
         logit[r] = pass == 0 ? attn_to_unit_(a, a->sinks[t->head[r]]) : 0.0f;
     }
-    attn_on_(tile, f)->join(t->m, t->l, t->scale, logit);
+    attn_on_(tile, a->table)->join(t->m, t->l, t->scale, logit);
   }
-  attn_on_(tile, f)->divide(t->scale, t->l);
+}
+
+/* Sinks, the last division, and the LSE. */
+ATTN_FUNC_ void attn_tile_divide_(attn_tile_ *t) {
+  const attn_softmax_ *a = t->a;
+  if (attn_reweighs_(a)) {
+    memcpy(t->l, t->sum, sizeof t->l);
+  } else {
+    attn_tile_sinks_(t);
+    attn_on_(tile, a->table)->divide(t->scale, t->l);
+  }
   if (!a->lse.data) return;
   for (int r = 0; r < t->n; r++) {
     float lse = -INFINITY;
@@ -16482,6 +16633,13 @@ ATTN_FUNC_ void attn_tile_divide_(attn_tile_ *t) {
       lse = attn_from_bits_(0x7fc00000u);
     memcpy(attn_at_(&a->lse, t->batch, t->head[r], t->row[r]), &lse, sizeof lse);
   }
+}
+
+/* Scores of a row of a map, in their unit, become natural ones. */
+ATTN_FUNC_ void attn_map_natural_(const attn_softmax_ *a, float *row) {
+  const float by = (float)(1.0 / a->unit);
+  for (int64_t c = 0; c < a->map.dim; c++)
+    row[c] = row[c] != row[c] ? attn_from_bits_(0x7fc00000u) : row[c] * by;
 }
 
 /* What leaves the tile (E10). */
@@ -16496,7 +16654,8 @@ ATTN_FUNC_ void attn_tile_finish_(attn_tile_ *t) {
     for (int r = 0; r < ATTN_TILE_; r++) t->scale[r] = 1.0f;
   }
   f->unpack(t->out, t->w.ot, t->n, a->v.dim, a->o.dtype, t->scale);
-  const int weights = a->map.data || (ATTN_PART_(EDGES, a->edges) && a->edges->weights);
+  const int weights =
+      (a->map.data && !attn_weighs_(a)) || (ATTN_PART_(EDGES, a->edges) && a->edges->weights);
   if (weights)
     for (int r = 0; r < t->n; r++) {
       /* m includes the sinks here: exp2(x - m) / l with what scale already holds */
@@ -16504,7 +16663,10 @@ ATTN_FUNC_ void attn_tile_finish_(attn_tile_ *t) {
       const float m = t->m[r] == -INFINITY ? 0.0f : t->m[r];
       if (a->map.data) {
         float *row = (float *)(void *)attn_at_(&a->map, t->batch, t->head[r], t->row[r]);
-        f->weights(row, row, a->map.dim, m, inv);
+        if (a->map_scores)
+          attn_map_natural_(a, row);
+        else
+          f->weights(row, row, a->map.dim, m, inv);
       }
       if (ATTN_PART_(EDGES, a->edges) && a->edges->weights) {
         attn_list_ list;
@@ -16682,17 +16844,22 @@ ATTN_FUNC_ void attn_tile_relative_(attn_tile_ *t) {
   }
 }
 
+/* The rows of the map before the first key. */
+ATTN_FUNC_ void attn_tile_no_map_(const attn_tile_ *t, float x) {
+  const attn_tensor *map = &t->a->map;
+  for (int r = 0; r < t->n; r++) {
+    float *row = (float *)(void *)attn_at_(map, t->batch, t->head[r], t->row[r]);
+    for (int64_t c = 0; c < map->dim; c++) row[c] = x;
+  }
+}
+
 /* A tile whose rows are in their lanes. */
 ATTN_FUNC_ void attn_tile_placed_(attn_tile_ *t, int last) {
   const attn_softmax_ *a = t->a;
   const int64_t pairs = *t->w.pairs;
   attn_tile_terms_(t);
   if (ATTN_PART_(WEIGHTS_, a->relu) && a->relu->count_first && !a->counting) attn_tile_by_count_(t);
-  if (a->map.data && a->phase == 0)
-    for (int r = 0; r < t->n; r++) {
-      float *row = (float *)(void *)attn_at_(&a->map, t->batch, t->head[r], t->row[r]);
-      for (int64_t c = 0; c < a->map.dim; c++) row[c] = -INFINITY;
-    }
+  if (a->map.data && a->phase == 0) attn_tile_no_map_(t, attn_weighs_(a) ? 0.0f : -INFINITY);
   t->careful = t->rel_careful = 0;
   if (ATTN_PART_(CONTENT, a->choice) && a->choice->on->skips(t)) return;
   if (attn_choice_blind_(a)) {
@@ -16773,6 +16940,56 @@ ATTN_FUNC_ void attn_softmax_item_(void *job, int worker, int64_t index) {
   attn_tile_run_(&t, a->phase == phases[variant[head]] - 1);
 }
 /* <<< attn/engine/softmax.h */
+/* >>> attn/engine/raw.h */
+/* engine/raw.h owns a map of scores as they are before any term: a pass of its own over all keys,
+ * since the softmax visits only pairs that are allowed. */
+
+/* The scores of a tile of rows, block by block. */
+ATTN_FUNC_ void attn_raw_item_(void *job, int worker, int64_t index) {
+  const attn_softmax_ *a = (const attn_softmax_ *)job;
+  attn_tile_ t;
+  attn_block_ b;
+  attn_tile_open_(&t, a, worker);
+  attn_tile_group_rows_(&t, index / a->tiles, index % a->tiles);
+  attn_tile_lanes_(&t);
+  attn_tile_no_map_(&t, -INFINITY);
+  const int64_t end = a->kv_len ? a->kv_len[t.batch] : a->k.len;
+  attn_block_terms_(&t, &b);
+  for (int64_t j = 0, next; j < end; j = next) {
+    next = end - j < ATTN_BLOCK_ ? end : j + ATTN_BLOCK_;
+    if (!attn_block_open_(&t, &b, j, next)) continue;
+    b.k = attn_block_rows_(a, &b, &a->k, &a->k_scales, t.batch, t.head_k, t.w.k, &b.k_stride);
+    attn_block_modifiers_(&t, &b);
+    attn_block_scores_(&t, &b);
+    attn_block_emit_(&t, &b, NULL);
+  }
+  for (int r = 0; r < t.n; r++)
+    attn_map_natural_(a, (float *)(void *)attn_at_(&a->map, t.batch, t.head[r], t.row[r]));
+}
+
+/* The map of a whole problem, whose memory serves this one too: many rows, no terms, natural units. */
+ATTN_FUNC_ void attn_raw_pass_(const attn_softmax_ *a, attn_ctx *ctx, int workers) {
+  attn_softmax_ raw = *a;
+  raw.map = a->raw, raw.lse.data = NULL, raw.phase = 0;
+  raw.terms = a->raw_cap > 0.0f ? (int)ATTN_TERM_SOFTCAP_ : 0, raw.alibi = NULL, raw.relu = NULL;
+  raw.addends = NULL, raw.addend_count = 0;
+  memset(&raw.mask, 0, sizeof raw.mask);
+  memset(&raw.bias, 0, sizeof raw.bias);
+  memset(&raw.relative, 0, sizeof raw.relative);
+  memset(&raw.xl, 0, sizeof raw.xl);
+  memset(&raw.labels, 0, sizeof raw.labels);
+  memset(&raw.gaussian, 0, sizeof raw.gaussian);
+  memset(&raw.span, 0, sizeof raw.span);
+  raw.factor = raw.distance = NULL, raw.plan = NULL;
+  raw.softcap = a->raw_cap, raw.unit = 1.0;
+  const double s = attn_clamp_f64_(a->scale);
+  raw.scale_hi = (float)s, raw.scale_lo = (float)(s - (double)raw.scale_hi);
+  raw.left = raw.right = INT64_MAX / 4, raw.keep = 0;
+  raw.tiles = attn_tiles_of_(raw.group * raw.q.len);
+  const int64_t items = raw.q.batch * (raw.q.heads / raw.group) * raw.tiles;
+  attn_for_(ctx, attn_pieces_(workers, items), items, attn_raw_item_, &raw);
+}
+/* <<< attn/engine/raw.h */
 /* >>> attn/engine/decode.h */
 /* engine/decode.h owns the few-query driver: rows that are too few to hide the reading of K and V.
  * The keys are split at fixed marks, so that work exists for every worker. A split is a work item
@@ -16810,8 +17027,8 @@ ATTN_FUNC_ const char *attn_few_plan_(attn_softmax_ *a, int one_order) {
   if (one_order) return "params.one_order is set";
   if (a->q.len < 1 || a->q.len > ATTN_FEW_QUERIES_ || rows > ATTN_FEW_ROWS_ || a->k.len < 1)
     return "more than 16 queries, or more than 64 rows to a key";
-  if (a->map.data || (a->terms & ~attn_terms_with_(ATTN_TAKES_FEW_)))
-    return "a map, relative vectors, labels or a span";
+  if (a->map.data || a->raw.data || (a->terms & ~attn_terms_with_(ATTN_TAKES_FEW_)))
+    return "a map, relative vectors, labels, a span or modify_weights";
   a->few = 1, a->by_row = rows <= ATTN_ROWS_;
   attn_few_splits_(a);
   return NULL;
@@ -17229,8 +17446,10 @@ typedef struct attn_shared_ {
 ATTN_FUNC_ void attn_shared_plan_(const attn_softmax_ *a, attn_shared_ *x) {
   const int64_t f = sizeof(float), rows = attn_mul_(attn_mul_(a->q.batch, a->q.heads), a->q.len);
   const int64_t table = attn_piece_(attn_mul_(a->distance_heads, a->distances), f);
-  const int state = a->phases > 1 || (ATTN_PART_(WEIGHTS_, a->relu) && a->relu->count_first);
-  const int64_t row = state ? attn_piece_(rows, f) : 0;
+  const int state =
+      a->phases > 1 || attn_weighs_(a) || (ATTN_PART_(WEIGHTS_, a->relu) && a->relu->count_first);
+  const int64_t numbered = a->seq && a->seq->q ? attn_mul_(a->q.heads, a->seq->rows) : rows;
+  const int64_t row = state ? attn_piece_(numbered, f) : 0; /* see attn_row_number_ */
   int64_t at = 0;
   x->distance = at, at = attn_add_(at, attn_has_distance_(&a->by_distance) ? table : 0);
   x->factor = at, at = attn_add_(at, a->by_distance.factor.alpha ? table : 0);
@@ -17343,7 +17562,7 @@ ATTN_FUNC_ int attn_softmax_run_(attn_error_ *e, attn_softmax_ *a, attn_ctx *ctx
     attn_scratch_cut_(a, i, &s);
     *s.pairs = 0, s.held->n = 0;
   }
-  if (ATTN_PART_(WEIGHTS_, a->relu) && a->relu->count_first) {
+  if ((ATTN_PART_(WEIGHTS_, a->relu) && a->relu->count_first) || attn_weighs_(a)) {
     a->counting = 1;
     attn_softmax_pass_(a, ctx, workers);
     a->counting = 0;
@@ -17365,6 +17584,7 @@ ATTN_FUNC_ int attn_softmax_run_(attn_error_ *e, attn_softmax_ *a, attn_ctx *ctx
   } else {
     attn_softmax_pass_(a, ctx, workers);
   }
+  if (a->raw.data) attn_raw_pass_(a, ctx, workers);
   if (ATTN_PART_(CONTENT, a->choice))
     attn_report_(ctx, a->table, workers,
                  a->choice->mode == ATTN_TOPK_EXACT ? "best keys of streamed scores"
@@ -18996,6 +19216,32 @@ ATTN_PUB_ attn_status attn_cache_open(attn_cache *cache, void *memory, size_t si
   memset(c->holders, 0, (size_t)c->k.batch * sizeof *c->holders);
   *cache = *c;
   attn_report_(ctx, table, 1, "cache pages", "the only path");
+  return attn_end_(ctx, &e);
+}
+
+ATTN_PUB_ attn_status attn_sequence_init(attn_sequence *sequence, int32_t *table, int64_t table_len,
+                                         attn_ctx *ctx) {
+  attn_error_ e = {ATTN_OK, NULL};
+  attn_span_ own, entries;
+  const attn_table_ *t;
+  int workers;
+  if (!attn_check_ctx_(&e, ctx, &t, &workers)) return attn_end_(ctx, &e);
+  if (!sequence || !table)
+    attn_reject_(&e, ATTN_E_NULL,
+                 sequence ? "table must not be null" : "sequence must not be null");
+  else if (table_len < 1)
+    attn_reject_(&e, ATTN_E_SHAPE, "table_len must be at least 1");
+  else if (attn_check_array_(&e, sequence, 1, sizeof(void *), "sequence must be aligned", &own) &&
+           attn_check_array_(&e, table, table_len, 4, "table must be aligned to its elements",
+                             &entries)) {
+    own.hi = own.lo + sizeof *sequence;
+    if (attn_overlap_(own, entries))
+      attn_reject_(&e, ATTN_E_OVERLAP, "sequence must not lie in its table");
+  }
+  if (e.status != ATTN_OK) return attn_end_(ctx, &e);
+  memset(sequence, 0, sizeof *sequence);
+  sequence->table = table, sequence->table_len = table_len;
+  attn_report_(ctx, t, 1, "cache pages", "the only path");
   return attn_end_(ctx, &e);
 }
 
@@ -21087,6 +21333,28 @@ ATTN_FUNC_ int attn_check_masks_(attn_error_ *e, const attn_mask *mask, const at
          attn_check_mask_(e, bias, &wbias, 1u << ATTN_MASK_ADD, full, bias_span);
 }
 
+/* What the map holds, and whether weights may be changed. */
+ATTN_FUNC_ int attn_map_stage_take_(attn_error_ *e, attn_softmax_ *a, const attn_sdpa_params *p) {
+  const int inside = ATTN_TERM_RELATIVE_ | ATTN_TERM_XL_ | ATTN_TERM_LABELS_ | ATTN_TERM_FACTOR_;
+  if ((int)p->map_stage < 0 || p->map_stage >= ATTN_MAP_STAGES)
+    return attn_reject_(e, ATTN_E_RANGE, "params.map_stage is no attn_map_stage");
+  if (p->map_stage == ATTN_MAP_CAPPED && (a->terms & inside))
+    return attn_reject_(
+        e, ATTN_E_RANGE,
+        "params.map_stage: ATTN_MAP_CAPPED has no relative.keys, xl, labels or factor");
+  if (p->modify_weights && (a->relu || a->choice || a->edges))
+    return attn_reject_(e, ATTN_E_RANGE, "params.modify_weights must be absent in this call");
+  if (p->modify_weights && a->map.data && p->map_stage != ATTN_MAP_WEIGHTS)
+    return attn_reject_(e, ATTN_E_RANGE,
+                        "params.modify_weights wants a map of ATTN_MAP_WEIGHTS, or none");
+  a->map_scores = p->map_stage == ATTN_MAP_SCORES;
+  if (p->map_stage != ATTN_MAP_RAW && p->map_stage != ATTN_MAP_CAPPED) return 1;
+  a->raw = a->map, a->map.data = NULL;
+  a->raw_cap = p->map_stage == ATTN_MAP_CAPPED ? p->softcap : 0.0f;
+  if (a->raw_cap > 0.0f && a->raw_cap < FLT_MIN) a->raw_cap = FLT_MIN;
+  return 1;
+}
+
 /* Every rule of attn_sdpa for a, which holds the four tensors, for rectified weights relu, and addends, and
  * the rest of the engine's problem. data = 0 leaves out what would read arrays (the workspace
  * query); data = -1 also what compares addresses, since some are not known yet. */
@@ -21179,6 +21447,7 @@ ATTN_FUNC_ int attn_sdpa_plan_(attn_error_ *e, attn_softmax_ *a, const attn_sdpa
       return attn_reject_(e, ATTN_E_SHAPE, "params.map must be [q.batch, q.heads, q.len, k.len]");
     if (!attn_check_rows_(e, map, wm)) return 0;
   }
+  if (!attn_map_stage_take_(e, a, p)) return 0;
   /* what the terms' checks need of the engine's problem */
   q->len = full[2], k->len = v->len = full[3];
   a->unit = a->relu ? 1.0 : ATTN_LOG2E_;
@@ -24034,10 +24303,9 @@ ATTN_COLD_ int attn_joint_plan_(attn_error_ *e, attn_joint_ *x, const attn_sdpa_
                         "params.scores: ragged, keep, schedule, map, sinks and softmax_one must be "
                         "absent");
   if (attn_terms_of_(&p) & ~attn_terms_with_(ATTN_TAKES_JOINT_))
-    return attn_reject_(
-        e, ATTN_E_RANGE,
-        "params.scores: softcap, relative, xl, labels, factor, span and modify must "
-        "be absent");
+    return attn_reject_(e, ATTN_E_RANGE,
+                        "params.scores: softcap, relative, xl, labels, factor, span, modify and "
+                        "modify_weights must be absent");
   if (p.k_scales.scale || p.k_scales.zero || p.v_scales.scale || p.v_scales.zero)
     return attn_reject_(e, ATTN_E_RANGE, "params.scores.k_scales and v_scales must be absent");
   p.lse.data = NULL;
@@ -31678,6 +31946,8 @@ ATTN_COLD_ int attn_mixture_paths_(attn_error_ *e, const attn_mixture_job_ *a, c
     if (p->params && (p->params->map.data || p->params->ragged.sequences || p->params->ragged.q ||
                       p->params->ragged.kv))
       return attn_reject_(e, ATTN_E_RANGE, "params.map and .ragged must be absent in a path");
+    if (p->params && p->params->modify_weights)
+      return attn_reject_(e, ATTN_E_RANGE, "params.modify_weights must be absent in a path");
     if (p->q.batch != a->o.batch || p->q.heads != a->o.heads || p->q.len != a->o.len ||
         p->v.dim != a->o.dim)
       return attn_reject_(e, ATTN_E_SHAPE,
@@ -39088,6 +39358,11 @@ ATTN_COLD_ int attn_maps_plan_(attn_error_ *e, attn_maps_job_ *a, const attn_sdp
   if (params->ragged.sequences || params->schedule || params->span.z)
     return attn_reject_(e, ATTN_E_RANGE,
                         "params.attention: ragged, schedule and span must be absent");
+  if (params->modify_weights)
+    return attn_reject_(e, ATTN_E_RANGE, "params.attention.modify_weights must be absent");
+  if (params->map_stage == ATTN_MAP_RAW || params->map_stage == ATTN_MAP_CAPPED)
+    return attn_reject_(e, ATTN_E_RANGE,
+                        "params.attention.map_stage: scores before the mixing are params.scores");
   all.one_order = after.one_order = 1;
   a->fresh = a->after;
   if (!attn_sdpa_plan_(e, &a->after, &after, ctx, workers, data)) return 0;
@@ -42181,6 +42456,8 @@ ATTN_COLD_ int attn_usage_plan_(attn_error_ *e, attn_columns_ *c, attn_tensor us
   attn_sdpa_params p = *params;
   if (p.schedule || p.span.z || p.map.data || p.ragged.sequences)
     return attn_reject_(e, ATTN_E_RANGE, "params.schedule, .span, .map and .ragged must be absent");
+  if (p.modify_weights)
+    return attn_reject_(e, ATTN_E_RANGE, "params.modify_weights must be absent");
   c->usage = usage, c->lse = p.lse;
   attn_operand_ op[COUNT] = {
       ATTN_OPERAND_(&q, "q", 0, any, any, any, any, "q"),

@@ -54,6 +54,12 @@
   X(A1_no_keys)                             \
   X(A1_empty_extents)                       \
   X(A1_map)                                 \
+  X(A1_map_raw)                             \
+  X(A1_map_capped)                          \
+  X(A1_map_scores)                          \
+  X(A1_map_stage_promises)                  \
+  X(A1_map_stage_schedules)                 \
+  X(A1_map_stage_not_finite)                \
   X(A1_convex_hull)                         \
   X(A1_permuted_keys_and_queries)           \
   X(A1_shifted_keys)                        \
@@ -226,6 +232,13 @@
   X(A2_modify_empty_rows)                   \
   X(A2_modify_equals_alibi)                 \
   X(A2_modify_work)                         \
+  X(A2_weights_match_oracle)                \
+  X(A2_weights_with_terms)                  \
+  X(A2_weights_schedules)                   \
+  X(A2_weights_seen_once)                   \
+  X(A2_weights_special_values)              \
+  X(A2_weights_garbage)                     \
+  X(A2_weights_refused)                     \
   X(api_terms_combined)                     \
   X(api_terms_any_workers)                  \
   X(api_terms_any_chunks)                   \
@@ -570,6 +583,7 @@
   X(A1_cache_guard_pages)                   \
   X(A1_cache_rejects_rows)                  \
   X(A1_cache_rejects_structs)               \
+  X(A1_sequence_init)                       \
   X(A1_cache_rejects_doubles)               \
   X(A1_cache_rejects_attention)             \
   X(A1_cache_rejects_calls)                 \

@@ -103,7 +103,7 @@ ATTN_FUNC_ void attn_segment_scores_(attn_tile_ *t, const attn_block_ *b,
   }
   /* scores that will change have no maximum yet */
   for (int r = 0; r < ATTN_TILE_; r++) t->spare[r] = -INFINITY;
-  if (a->counting && !attn_modifies_(a)) /* only which pairs there are is asked for */
+  if (a->relu && a->counting && !attn_modifies_(a)) /* only which pairs there are is asked for */
     for (int e = 0; e < seg->n; e++)
       memset(s + e * ATTN_TILE_ + g0 * ATTN_GROUP_, 0,
              (size_t)((g1 - g0) * ATTN_GROUP_) * sizeof(float));
@@ -188,8 +188,11 @@ ATTN_FUNC_ void attn_block_values_(attn_tile_ *t, attn_block_ *b, int started) {
     zone.start = t->start, zone.at = b->at, zone.rate = (float)attn_clamp_f64_(rate);
     ramp = &zone;
   }
-  if (a->map.data) attn_block_emit_(t, b, ramp);
-  if (a->map.data && ramp) ramp = NULL; /* it is in the scores now */
+  if (a->map.data && !attn_weighs_(a)) {
+    attn_block_emit_(t, b, ramp);
+    ramp = NULL; /* it is in the scores now */
+  }
+  if (attn_reweighs_(a)) attn_block_note_(t, b);
   if (t->rel_careful) attn_block_relative_hits_(t, b);
   if (t->careful && b->partial && !f->finite(b->v, b->v_stride, b->n, dv)) {
     attn_tile_clean_(t, b);
@@ -197,6 +200,7 @@ ATTN_FUNC_ void attn_block_values_(attn_tile_ *t, attn_block_ *b, int started) {
   }
   if (b->whole) {
     attn_block_weights_(t, ramp, 0, b->n, 0, t->groups);
+    if (attn_reweighs_(a)) attn_block_hand_(t, b);
     if (!a->counting)
       attn_on_(tile, f)->value_block(t->w.ot, s, b->v, b->v_stride, b->n, dv, 0, t->groups,
                                      started && !ATTN_PART_(WEIGHTS_, a->relu) ? t->alpha : NULL,
@@ -209,6 +213,7 @@ ATTN_FUNC_ void attn_block_values_(attn_tile_ *t, attn_block_ *b, int started) {
       if (started && !ATTN_PART_(WEIGHTS_, a->relu))
         attn_on_(tile, f)->scale_block(t->w.ot, dv, g, g + 1, t->alpha);
     }
+    if (attn_reweighs_(a)) attn_block_hand_(t, b);
     for (int i = 0; i < b->count && !a->counting; i++) {
       const attn_segment_ *seg = &b->seg[i];
       attn_on_(tile, f)->value_block(t->w.ot, s + seg->at * ATTN_TILE_,
@@ -240,12 +245,14 @@ ATTN_FUNC_ int attn_tile_load_(attn_tile_ *t) {
     t->m[r] = -INFINITY, t->l[r] = t->count[r] = 0.0f;
     t->alpha[r] = t->scale[r] = 1.0f;
   }
-  if (a->phase == 0 || attn_choice_blind_(a)) return 0;
+  if ((a->phase == 0 && !attn_reweighs_(a)) || attn_choice_blind_(a)) return 0;
   for (int r = 0; r < t->n; r++) {
     const int64_t at = attn_row_number_(a, t->batch, t->head[r], t->row[r]);
     t->m[r] = a->state_m[at], t->l[r] = a->state_l[at], t->count[r] = a->state_n[at];
   }
   if (a->counting) return 1;
+  if (attn_reweighs_(a)) attn_tile_known_(t);
+  if (a->phase == 0) return 0;
   attn_tile_state_rows_(t, rows);
   for (int r = 0; r < t->n; r++) from[r] = rows[r];
   a->table->pack(t->w.ot, from, t->n, a->v.dim, ATTN_F32, 1.0f, FLT_MIN);
@@ -256,7 +263,7 @@ ATTN_FUNC_ int attn_tile_load_(attn_tile_ *t) {
 ATTN_FUNC_ void attn_tile_store_(const attn_tile_ *t) {
   const attn_softmax_ *a = t->a;
   void *rows[ATTN_TILE_];
-  for (int r = 0; r < t->n; r++) {
+  for (int r = 0; r < t->n && !attn_reweighs_(a); r++) {
     const int64_t at = attn_row_number_(a, t->batch, t->head[r], t->row[r]);
     a->state_m[at] = t->m[r], a->state_l[at] = t->l[r];
     if (a->counting || !ATTN_PART_(WEIGHTS_, a->relu) || !a->relu->count_first)
@@ -267,10 +274,9 @@ ATTN_FUNC_ void attn_tile_store_(const attn_tile_ *t) {
   a->table->unpack(rows, t->w.ot, t->n, a->v.dim, ATTN_F32, NULL);
 }
 
-/* Sinks, the last division, and the LSE. */
-ATTN_FUNC_ void attn_tile_divide_(attn_tile_ *t) {
+/* Sinks join m and l. */
+ATTN_FUNC_ void attn_tile_sinks_(attn_tile_ *t) {
   const attn_softmax_ *a = t->a;
-  const attn_table_ *f = a->table;
   const int64_t queries = a->q_len ? a->q_len[t->batch] : a->q.len;
   float logit[ATTN_TILE_];
   for (int pass = 0; pass < 2; pass++) {
@@ -280,9 +286,19 @@ ATTN_FUNC_ void attn_tile_divide_(attn_tile_ *t) {
       if (r < t->n && t->row[r] < queries)
         logit[r] = pass == 0 ? attn_to_unit_(a, a->sinks[t->head[r]]) : 0.0f;
     }
-    attn_on_(tile, f)->join(t->m, t->l, t->scale, logit);
+    attn_on_(tile, a->table)->join(t->m, t->l, t->scale, logit);
   }
-  attn_on_(tile, f)->divide(t->scale, t->l);
+}
+
+/* Sinks, the last division, and the LSE. */
+ATTN_FUNC_ void attn_tile_divide_(attn_tile_ *t) {
+  const attn_softmax_ *a = t->a;
+  if (attn_reweighs_(a)) {
+    memcpy(t->l, t->sum, sizeof t->l);
+  } else {
+    attn_tile_sinks_(t);
+    attn_on_(tile, a->table)->divide(t->scale, t->l);
+  }
   if (!a->lse.data) return;
   for (int r = 0; r < t->n; r++) {
     float lse = -INFINITY;
@@ -293,6 +309,13 @@ ATTN_FUNC_ void attn_tile_divide_(attn_tile_ *t) {
       lse = attn_from_bits_(0x7fc00000u);
     memcpy(attn_at_(&a->lse, t->batch, t->head[r], t->row[r]), &lse, sizeof lse);
   }
+}
+
+/* Scores of a row of a map, in their unit, become natural ones. */
+ATTN_FUNC_ void attn_map_natural_(const attn_softmax_ *a, float *row) {
+  const float by = (float)(1.0 / a->unit);
+  for (int64_t c = 0; c < a->map.dim; c++)
+    row[c] = row[c] != row[c] ? attn_from_bits_(0x7fc00000u) : row[c] * by;
 }
 
 /* What leaves the tile (E10). */
@@ -307,7 +330,8 @@ ATTN_FUNC_ void attn_tile_finish_(attn_tile_ *t) {
     for (int r = 0; r < ATTN_TILE_; r++) t->scale[r] = 1.0f;
   }
   f->unpack(t->out, t->w.ot, t->n, a->v.dim, a->o.dtype, t->scale);
-  const int weights = a->map.data || (ATTN_PART_(EDGES, a->edges) && a->edges->weights);
+  const int weights =
+      (a->map.data && !attn_weighs_(a)) || (ATTN_PART_(EDGES, a->edges) && a->edges->weights);
   if (weights)
     for (int r = 0; r < t->n; r++) {
       /* m includes the sinks here: exp2(x - m) / l with what scale already holds */
@@ -315,7 +339,10 @@ ATTN_FUNC_ void attn_tile_finish_(attn_tile_ *t) {
       const float m = t->m[r] == -INFINITY ? 0.0f : t->m[r];
       if (a->map.data) {
         float *row = (float *)(void *)attn_at_(&a->map, t->batch, t->head[r], t->row[r]);
-        f->weights(row, row, a->map.dim, m, inv);
+        if (a->map_scores)
+          attn_map_natural_(a, row);
+        else
+          f->weights(row, row, a->map.dim, m, inv);
       }
       if (ATTN_PART_(EDGES, a->edges) && a->edges->weights) {
         attn_list_ list;
@@ -493,17 +520,22 @@ ATTN_FUNC_ void attn_tile_relative_(attn_tile_ *t) {
   }
 }
 
+/* The rows of the map before the first key. */
+ATTN_FUNC_ void attn_tile_no_map_(const attn_tile_ *t, float x) {
+  const attn_tensor *map = &t->a->map;
+  for (int r = 0; r < t->n; r++) {
+    float *row = (float *)(void *)attn_at_(map, t->batch, t->head[r], t->row[r]);
+    for (int64_t c = 0; c < map->dim; c++) row[c] = x;
+  }
+}
+
 /* A tile whose rows are in their lanes. */
 ATTN_FUNC_ void attn_tile_placed_(attn_tile_ *t, int last) {
   const attn_softmax_ *a = t->a;
   const int64_t pairs = *t->w.pairs;
   attn_tile_terms_(t);
   if (ATTN_PART_(WEIGHTS_, a->relu) && a->relu->count_first && !a->counting) attn_tile_by_count_(t);
-  if (a->map.data && a->phase == 0)
-    for (int r = 0; r < t->n; r++) {
-      float *row = (float *)(void *)attn_at_(&a->map, t->batch, t->head[r], t->row[r]);
-      for (int64_t c = 0; c < a->map.dim; c++) row[c] = -INFINITY;
-    }
+  if (a->map.data && a->phase == 0) attn_tile_no_map_(t, attn_weighs_(a) ? 0.0f : -INFINITY);
   t->careful = t->rel_careful = 0;
   if (ATTN_PART_(CONTENT, a->choice) && a->choice->on->skips(t)) return;
   if (attn_choice_blind_(a)) {

@@ -166,6 +166,7 @@ void A2_keep_against_oracle(void **state) {
   for (int64_t n = 0; n < test_count(60, 12); n++) {
     test_rng rng = test_seed(902000 + (uint64_t)n);
     int terms = n % 3 ? 0 : (int)test_u64(&rng) & TERM_ALL & ~TERM_XL;
+    if (n % 5 == 1) terms |= TERM_WEIGHTS;
     test_call call = test_terms_call(terms, n & 1 ? 300 : 90, &rng);
     call.params.window_left = test_range(&rng, -1, 40);
     call.params.keep = test_range(&rng, 0, n % 4 ? 12 : 200);

@@ -1,6 +1,7 @@
 /* tests/compose/test_multihead.c owns multi-head attention with projections. */
 
 #include "multihead.h"
+#include "terms.h"
 
 void A3_random(void **state) {
   (void)state;
@@ -33,7 +34,7 @@ void A3_random(void **state) {
 /* Options of attn_sdpa pass through: each alone, then some together. */
 void A3_options(void **state) {
   (void)state;
-  for (int n = 0; n < 12; n++, test_mem_release()) {
+  for (int n = 0; n < 15; n++, test_mem_release()) {
     test_rng rng = test_seed(320 + (uint64_t)n);
     multihead_shape x = multihead_plain(n % 2 ? 33 : 7, 4, 5, 6);
     x.batch = 2, x.keys = 40, x.kv_heads = 2;
@@ -51,6 +52,9 @@ void A3_options(void **state) {
     if (n == 9)
       a->relative.keys = drawn(ATTN_F32, TEST_BHTD, 1, 4, 7, 5, 0.5, &rng),
       a->relative.values = drawn(ATTN_F32, TEST_BHTD, 1, 1, 7, 6, 0.5, &rng);
+    test_term_user user = {0, 0, 77, 0};
+    if (n > 11) a->modify_weights = test_modify_weights, a->modify_weights_user = &user;
+    if (n == 14) a->causal = 1, a->map.data = NULL;
     multihead_check(s, 4e-5, "options");
   }
 }
