@@ -39,6 +39,9 @@ static const uint64_t golden[] = {
     0x39f22b5f257989f9u, /* rows */
     0x1fc858651cf27257u, /* rows terms */
     0x6892e89636049505u, /* splits */
+    0x92c032018e3aca49u, /* weights */
+    0xe46bc7bf5784ac65u, /* map raw */
+    0xec15abc0d18cbb70u, /* map scores */
     0x82e3be33c82ba536u, /* rope */
     0x636f72398b2f46f6u, /* merge */
     0xebd0b211a948b159u, /* exp */
