@@ -887,6 +887,8 @@
   X(H6_promises)                            \
   X(H6_rejects)                             \
   X(A3_random)                              \
+  X(A3_bias_kv)                             \
+  X(A3_bias_kv_rejects)                     \
   X(A3_options)                             \
   X(A3_by_hand)                             \
   X(A3_invariants)                          \
