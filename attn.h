@@ -5884,6 +5884,10 @@ typedef struct attn_random_params {
   int unit_scale; /* of orthogonal rows: 0 = lengths of normal rows (chi), 1 = sqrt(dk) */
 } attn_random_params;
 
+/* max(1, floor(dk ln dk)), the usual number of directions of FAVOR+ for rows of width dk: 266 for 64.
+ * 0 for dk < 1 or above 2^48. */
+ATTN_DEF int64_t attn_random_feature_count(int64_t dk);
+
 /* Random directions w [1, H, m, dk], f32, a matrix of its own for each head h (stream: draw, h).
  *
  *   gaussian: w[R][c] = normal number R dk + c of which = 0
@@ -5893,7 +5897,7 @@ typedef struct attn_random_params {
  *
  * Rows of a matrix are those of a larger one: m may grow. Another seed, draw or head changes every
  *   number. RFA wants gaussian = 1, SOFTMAX and HYPERBOLIC orthogonal rows; params null = zeros.
- * A usual m for SOFTMAX is floor(dk ln dk), 266 for dk = 64.
+ * A usual m for SOFTMAX is attn_random_feature_count(dk).
  * Aliasing: w shares no memory with the workspace. Memory: attn_random_features_workspace bytes,
  *   8 dk (min(m, dk) + 1) a worker, not a function of T. Empty: H = 0 does nothing; m is at least 1.
  * Errors: ATTN_E_NULL, _DTYPE, _SHAPE, _STRIDE, _RANGE (draw, H above 2^24), _OVERLAP, _OVERFLOW,
@@ -7681,6 +7685,7 @@ typedef struct attn_segment_layer_params {
   attn_tensor w_k;        /* [1,1,dm,kv_heads dk] */
   attn_tensor w_v;        /* [1,1,dm,kv_heads dv] */
   attn_tensor w_o; /* [1,1,H dv,dm]; optional for ATTN_SUBLAYER_PLAIN, which takes any width */
+  attn_tensor b_o; /* [1,1,1,width of w_o], optional: added to the product with w_o */
   attn_tensor w_r; /* [1,1,dm,H dk], of the distances; or attention.r; or neither */
   attn_sublayer sublayer;
   attn_norm norm;
@@ -7722,7 +7727,7 @@ ATTN_DEF size_t attn_segment_project_workspace(attn_tensor q, attn_tensor k, att
                                                const attn_ctx *ctx);
 
 /* The layer's last step alone: o from the heads x [B,H,L,dv] and the input h [B,1,L,dm]. Reads heads,
- * w_o (required), sublayer and norm. */
+ * w_o (required), b_o, sublayer and norm. */
 ATTN_DEF attn_status attn_segment_output(attn_tensor o, attn_tensor x, attn_tensor h,
                                          const attn_segment_layer_params *params, attn_ctx *ctx);
 ATTN_DEF size_t attn_segment_output_workspace(attn_tensor o, attn_tensor x, attn_tensor h,
@@ -8119,7 +8124,7 @@ typedef struct attn_gtrxl_params {
 
 /* A block of the Gated Transformer-XL behind a memory of earlier inputs. With c = [memory ; h]:
  *
- *   a = attention of LN1(h) over LN1(c) (attn_segment_layer, ATTN_SUBLAYER_PLAIN) w_o
+ *   a = attention of LN1(h) over LN1(c) (attn_segment_layer, ATTN_SUBLAYER_PLAIN) w_o + b_o
  *   Y = gate_1(h, relu(a)),   o = gate_2(Y, relu(ff(LN2(Y))))
  *
  * The skip stream is never normalised. The memory is neither copied nor changed: attn_memory_append of
@@ -9021,6 +9026,7 @@ ATTN_DEF size_t attn_mixer_workspace(attn_tensor o, attn_tensor x, const attn_mi
 #define attn_linear_state_bytes(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LINEAR
 #define attn_linear_view(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LINEAR
 #define attn_linear_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LINEAR
+#define attn_random_feature_count(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LINEAR
 #define attn_random_features(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LINEAR
 #define attn_random_features_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LINEAR
 #endif
@@ -24850,6 +24856,7 @@ typedef struct attn_close_ {
   const attn_table_ *table;
   attn_tensor o, x, h; /* [B,1,L,dout], [B,H,L,dv], [B,1,L,dout] */
   attn_matrix_ w;      /* [1,1,H dv,dout] */
+  attn_tensor bias;    /* [1,1,1,dout], or absent */
   attn_sublayer kind;
   const attn_norm *norm;
   int64_t tiles;
@@ -24870,6 +24877,9 @@ ATTN_FUNC_ void attn_close_item_(void *job, int worker, int64_t index) {
     attn_matrix_times_(f, &a->w, &part, rows, dout, attn_floats_of_(f, &a->x, b, h, first, n, wide),
                        h == 0);
   }
+  for (int64_t r = 0; a->bias.data && r < n; r++)
+    f->blend(rows + r * dout, rows + r * dout, a->bias.data, ATTN_F32, ATTN_F32, a->bias.dtype,
+             dout, 1.0f, 1.0f);
   if (a->kind != ATTN_SUBLAYER_PLAIN)
     for (int64_t r = 0; r < n; r++)
       f->blend(rows + r * dout, rows + r * dout, attn_at_(&a->h, b, 0, first + r), ATTN_F32,
@@ -24881,10 +24891,11 @@ ATTN_FUNC_ void attn_close_item_(void *job, int worker, int64_t index) {
 }
 
 ATTN_COLD_ int attn_stage_close_(attn_stage_ *s, attn_tensor o, attn_tensor x, attn_tensor h,
-                                 attn_tensor w, attn_sublayer kind, const attn_norm *norm) {
+                                 attn_tensor w, attn_tensor bias, attn_sublayer kind,
+                                 const attn_norm *norm) {
   attn_close_ a;
   memset(&a, 0, sizeof a);
-  a.table = s->table, a.o = o, a.x = x, a.h = h, a.kind = kind, a.norm = norm;
+  a.table = s->table, a.o = o, a.x = x, a.h = h, a.bias = bias, a.kind = kind, a.norm = norm;
   a.w = attn_matrix_of_(w, 0, o.len);
   a.tiles = attn_tiles_of_(o.len);
   a.at_in = attn_piece_(attn_mul_(o.dim, ATTN_TILE_), sizeof(float));
@@ -32862,6 +32873,12 @@ ATTN_CALL_(attn_random_features, (w, params), attn_tensor w, const attn_random_p
 #undef ATTN_F64_
 
 /* ---- feature maps ---------------------------------------------------------------------------*/
+
+ATTN_PUB_ int64_t attn_random_feature_count(int64_t dk) {
+  if (dk < 1 || dk > (int64_t)1 << 48) return 0;
+  const int64_t m = (int64_t)((double)dk * log((double)dk));
+  return m > 1 ? m : 1;
+}
 
 ATTN_PUB_ int64_t attn_feature_count(const attn_feature_map *map, int64_t dk) {
   attn_error_ e = {ATTN_OK, NULL};
@@ -42744,7 +42761,7 @@ ATTN_COLD_ int attn_segment_layer_check_(attn_error_ *e, attn_segment_layer_job_
                                          int *workers) {
   static const attn_memory_words_ wm[] = {ATTN_MEMORY_WORDS_("params.memory"),
                                           ATTN_MEMORY_WORDS_("params.compressed")};
-  enum { H, WQ, WK, WV, WO, WR, R, X, O, Q, K, V, LSE, USAGE, MEM, CMEM, COUNT };
+  enum { H, WQ, WK, WV, WO, BO, WR, R, X, O, Q, K, V, LSE, USAGE, MEM, CMEM, COUNT };
   attn_segment_layer_params *p = &j->p;
   attn_segment_params *a = &p->attention;
   attn_span_ more[4];
@@ -42754,7 +42771,7 @@ ATTN_COLD_ int attn_segment_layer_check_(attn_error_ *e, attn_segment_layer_job_
   if (!attn_segment_numbers_(e, j, params)) return 0;
   const int optional = ATTN_OPTIONAL_, f32 = ATTN_IS_F32_, out = ATTN_OUT_ | ATTN_OPTIONAL_;
   /* what this step does not read is as if it were absent */
-  if (!j->output && !j->layer) p->w_o.data = NULL;
+  if (!j->output && !j->layer) p->w_o.data = p->b_o.data = NULL;
   if (j->output) p->w_q.data = p->w_k.data = p->w_v.data = NULL;
   if (!j->layer) {
     memset(&p->memory, 0, sizeof p->memory), memset(&p->compressed, 0, sizeof p->compressed);
@@ -42770,6 +42787,8 @@ ATTN_COLD_ int attn_segment_layer_check_(attn_error_ *e, attn_segment_layer_job_
   const int heads_out = p->sublayer == ATTN_SUBLAYER_PLAIN && !p->w_o.data && !j->output;
   if (!j->project && !heads_out && !p->w_o.data)
     return attn_reject_(e, ATTN_E_NULL, attn_says_(ATTN_WORDS_("params.w_o"), ATTN_SAYS_DATA_));
+  if (p->b_o.data && !p->w_o.data)
+    return attn_reject_(e, ATTN_E_NULL, "params.b_o needs params.w_o");
   attn_operand_ op[COUNT] = {
       ATTN_OPERAND_(&j->h, "h", 0, any, 1, any, any, "h must have one head"),
       ATTN_OPERAND_(&p->w_q, "params.w_q", j->layer || j->q.data ? 0 : optional, 1, 1, dm,
@@ -42781,6 +42800,8 @@ ATTN_COLD_ int attn_segment_layer_check_(attn_error_ *e, attn_segment_layer_job_
       ATTN_OPERAND_(&p->w_o, "params.w_o", j->project || heads_out ? optional : 0, 1, 1,
                     attn_mul_(hq, j->dv), p->sublayer == ATTN_SUBLAYER_PLAIN ? any : dm,
                     "params.w_o must be [1, 1, heads * dv, h.dim]"),
+      ATTN_OPERAND_(&p->b_o, "params.b_o", optional, 1, 1, 1, p->w_o.dim,
+                    "params.b_o must be [1, 1, 1, w_o.dim]"),
       ATTN_OPERAND_(&p->w_r, "params.w_r", optional, 1, 1, dm, attn_mul_(hq, j->dk),
                     "params.w_r must have the shape of w_q"),
       ATTN_OPERAND_(&a->r, "params.attention.r", optional | f32, 1, ATTN_ONE_OR_ALL_, any, j->dk,
@@ -42830,7 +42851,8 @@ ATTN_COLD_ int attn_segment_layer_steps_(attn_stage_ *s, void *job) {
   attn_lift_ lift;
   attn_segment_job_ core;
   attn_sinusoid_params pe;
-  if (j->output) return attn_stage_close_(s, j->o, j->x, j->h, p->w_o, p->sublayer, &p->norm);
+  if (j->output)
+    return attn_stage_close_(s, j->o, j->x, j->h, p->w_o, p->b_o, p->sublayer, &p->norm);
   memset(&lift, 0, sizeof lift);
   memset(&core, 0, sizeof core);
   memset(&pe, 0, sizeof pe);
@@ -42858,7 +42880,8 @@ ATTN_COLD_ int attn_segment_layer_steps_(attn_stage_ *s, void *job) {
       !attn_xl_distances_(s, &core.p.r, p->w_r, h, attn_segment_reach_(&core.p, m + t), &pe))
     return 0;
   return attn_stage_lift_(s, &lift) && attn_segment_steps_(s, &core) &&
-         (!p->w_o.data || attn_stage_close_(s, j->o, core.o, j->h, p->w_o, p->sublayer, &p->norm));
+         (!p->w_o.data ||
+          attn_stage_close_(s, j->o, core.o, j->h, p->w_o, p->b_o, p->sublayer, &p->norm));
 }
 
 /* The call, or with bytes the workspace query. */
@@ -45002,7 +45025,7 @@ ATTN_COLD_ int attn_gtrxl_steps_(attn_stage_ *s, void *job) {
       const attn_tensor each = attn_stage_rows_(attn_stage_entry_(all, b), i, n);
       const attn_tensor x = attn_stage_rows_(skip, 0, n), y = attn_stage_rows_(side, 0, n);
       const attn_tensor mid = attn_stage_rows_(hidden, 0, n);
-      if (!attn_stage_laid_(s, y, each, &w_o, none, ATTN_ACT_RELU) ||
+      if (!attn_stage_laid_(s, y, each, &w_o, j->layer.p.b_o, ATTN_ACT_RELU) ||
           !attn_stage_gtrxl_(s, x, in, y, &p->gate_1) ||
           !attn_stage_norm_(s, y, x, none, &p->norm_ff) ||
           !attn_stage_laid_(s, mid, y, &w_1, ff->b_1, ff->activation) ||

@@ -75,6 +75,7 @@ segment_scene *segment_build(const segment_shape *x, test_rng *rng) {
   if (x->sublayer != ATTN_SUBLAYER_PLAIN || x->out)
     p->w_o = drawn(x->type, TEST_BHTD, 1, 1, x->heads * x->dv,
                    x->sublayer == ATTN_SUBLAYER_PLAIN ? x->out : x->dm, 0.4, rng);
+  if (x->bias && p->w_o.data) p->b_o = drawn(x->type, TEST_BHTD, 1, 1, 1, p->w_o.dim, 0.7, rng);
   if (x->relative == 1)
     p->w_r = drawn(x->type, TEST_NEGATIVE, 1, 1, x->dm, x->heads * x->dk, size, rng);
   if (x->relative == 2) {
@@ -219,6 +220,7 @@ void segment_check(const segment_scene *s, double tolerance, const char *what) {
       memcpy(side + h * dv, cube_at(&out, b, h, i), (size_t)dv * sizeof *side);
     for (int64_t d = 0; d < p->w_o.dim; d++) {
       y[d] = product(side, &p->w_o, d);
+      if (p->b_o.data) y[d] += oracle_get(&p->b_o, 0, 0, 0, d);
       if (p->sublayer != ATTN_SUBLAYER_PLAIN) y[d] += oracle_get(&s->h, b, 0, i, d);
     }
     if (p->sublayer == ATTN_SUBLAYER_POST) norm_row(y, dm, &p->norm);
