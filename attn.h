@@ -6224,6 +6224,8 @@ typedef struct attn_probsparse_params {
   float scale;          /* 0 = 1/sqrt(dk), ATTN_ZERO = 0; any finite value */
   const int32_t *q_len; /* [B] or null */
   const int32_t *kv_len;
+  const int32_t
+      *samples; /* [Tq, U] keys x(i,t), U = attn_probsparse_samples(Tk); null: drawn from seed */
 } attn_probsparse_params;
 
 /* u of an item with this many queries: min(n, max(1, f ceil(ln n))), or min(n, params->rows). */
@@ -6235,14 +6237,14 @@ ATTN_DEF int64_t attn_probsparse_samples(int64_t keys, const attn_probsparse_par
  *
  *   M_i = max_t q_i . k_x(i,t) - (sum_t q_i . k_x(i,t)) / Tk        (by_samples: / U)
  *
- * U >= Tk: each key once; else with replacement, the same keys for all heads and for all items of as
+ * params->samples says them, for items that all have Tk keys. Else, U >= Tk: each key once; U < Tk: with replacement, the same keys for all heads and for all items of as
  * many keys. Unscaled, whatever params->scale; causal does not matter: M looks at all keys.
  * Shapes: m [B,H,Tq,1] f32, q [B,H,Tq,dk], k [B,Hk,Tk,dk], Hk divides H; any storage types and strides.
  *   Cut rows and items without keys: 0. Tq, Tk < 2^31.
  * Aliasing: m shares memory with nothing. Memory: attn_probsparse_measure_workspace bytes, 4 U + 4 dk
  *   and a little per worker.
- * Errors: NULL, DTYPE, SHAPE (factor < 0, rows < 0), HEADS, STRIDE, RANGE (lengths, q_off), VALUE,
- *   OVERLAP, OVERFLOW, ALIGN, WORKSPACE, MEMORY and those of ctx; m untouched.
+ * Errors: NULL, DTYPE, SHAPE (factor < 0, rows < 0), HEADS, STRIDE, RANGE (lengths, q_off; samples with
+ *   kv_len), INDEX (a sample that is no key), VALUE, OVERLAP, OVERFLOW, ALIGN, WORKSPACE, MEMORY and those of ctx; m untouched.
  * NaN: in a query or a sampled key makes M unspecified there; elsewhere it does nothing.
  * Determinism: the same bits on avx2, avx512 and neon, for any number of workers.
  * Cost: 2 Tq U dk flops a head, on key rows read from anywhere. Source: Zhou et al. 2020, arXiv
@@ -6767,6 +6769,8 @@ typedef struct attn_nystrom_params {
   int64_t iterations; /* of attn_pinv; 0 = 6, ATTN_NO_ITERATIONS = 0; beyond 10 see Accuracy */
   int always;         /* 0: entries with n_q, n_k <= m take exact attention; 1: no such shortcut */
   float scale;        /* s; 0 = 1/sqrt(dk), ATTN_ZERO = 0 */
+  int by_batch;       /* 1: attn_pinv starts from the largest sums of all matrices of the call (the
+                       * published code), 0: of each matrix */
   attn_tensor conv; /* [1, 1 or H, kernel, 1], odd kernel; absent = none. The paper's has 33 rows */
   const int32_t *kv_len, *q_len; /* [B], optional */
 } attn_nystrom_params;
@@ -6784,8 +6788,9 @@ typedef struct attn_nystrom_params {
  *   10 at most. With T = 1024, d = 8, m = 64, whose A is nearly singular, 24 are off by 0.54 of max |o|.
  *   How far the method itself is from exact attention is another matter: docs/approximations.md.
  * Cost: 2 (n_q + n_k) m (dk + dv) flops, 8 iterations m^3 and 2 n kernel dv a head.
- * Source: Xiong et al. 2021, arXiv 2102.03902; norms are of each matrix, not of the whole batch as in its
- *   code, and segments adapt in place of padding. */
+ * Source: Xiong et al. 2021, arXiv 2102.03902; norms are of each matrix unless by_batch is set, as in its
+ *   code: an output then depends, within the accuracy of the iteration, on what else the batch has, and NaN
+ *   in one head's map spoils all. Segments adapt in place of padding. */
 ATTN_DEF attn_status attn_nystrom(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
                                   const attn_nystrom_params *params, attn_ctx *ctx);
 ATTN_DEF size_t attn_nystrom_workspace(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
@@ -23824,6 +23829,7 @@ typedef struct attn_pinv_ {
   const attn_table_ *table;
   attn_tensor z, a;
   int64_t iters, width; /* floats of a row, in whole vectors */
+  double *sums;         /* the largest column and row sum that all start with, or null: their own */
   char *own;            /* of the workers: five matrices */
   int64_t each;
 } attn_pinv_;
@@ -23839,8 +23845,8 @@ ATTN_FUNC_ void attn_pinv_times_(const attn_pinv_ *p, float *y, const float *x, 
   }
 }
 
-/* z = a^T / (largest column sum times largest row sum of |a|) */
-ATTN_FUNC_ void attn_pinv_start_(float *z, const float *a, int64_t m, int64_t width) {
+/* The largest column sum and the largest row sum of |a|. */
+ATTN_FUNC_ void attn_pinv_sums_(double sums[2], const float *a, int64_t m, int64_t width) {
   double rows = 0.0, columns = 0.0;
   for (int64_t i = 0; i < m; i++) {
     double row = 0.0, column = 0.0;
@@ -23850,7 +23856,13 @@ ATTN_FUNC_ void attn_pinv_start_(float *z, const float *a, int64_t m, int64_t wi
     if (!(row <= rows)) rows = row; /* a NaN stays: what follows is one anyway */
     if (!(column <= columns)) columns = column;
   }
-  const double by = rows > 0.0 ? 1.0 / (rows * columns) : rows;
+  sums[0] = columns, sums[1] = rows;
+}
+
+/* z = a^T / their product */
+ATTN_FUNC_ void attn_pinv_start_(float *z, const float *a, int64_t m, int64_t width,
+                                 const double sums[2]) {
+  const double by = sums[1] > 0.0 ? 1.0 / (sums[1] * sums[0]) : sums[1];
   for (int64_t i = 0; i < m; i++)
     for (int64_t j = 0; j < m; j++) z[i * width + j] = (float)((double)a[j * width + i] * by);
 }
@@ -23863,7 +23875,9 @@ ATTN_FUNC_ void attn_pinv_item_(void *job, int worker, int64_t index) {
   memset(a, 0, (size_t)(5 * m * width) * sizeof *a);
   for (int64_t i = 0; i < m; i++)
     p->table->widen(a + i * width, attn_at_(&p->a, b, h, i), 0, NULL, 1, m, p->a.dtype, NULL);
-  attn_pinv_start_(z, a, m, width);
+  double own[2];
+  if (!p->sums) attn_pinv_sums_(own, a, m, width);
+  attn_pinv_start_(z, a, m, width, p->sums ? p->sums : own);
   for (int64_t it = 0; it < p->iters; it++) {
     float *old = z;
     attn_pinv_times_(p, y, a, z, 1.0f, 0.0f);
@@ -23881,11 +23895,23 @@ ATTN_FUNC_ void attn_pinv_item_(void *job, int worker, int64_t index) {
                     m, 1.0f, 0.0f);
 }
 
-/* attn_pinv as a step; its arguments have been judged. */
-ATTN_COLD_ int attn_stage_pinv_(attn_stage_ *s, attn_tensor z, attn_tensor a, int64_t iters) {
+/* sums becomes the largest of itself and of the sums of matrices a, f32 in memory; a NaN stays. */
+ATTN_COLD_ void attn_pinv_most_(double sums[2], attn_tensor a) {
+  for (int64_t u = 0; u < a.batch * a.heads; u++) {
+    double own[2];
+    const char *x = attn_at_(&a, u / a.heads, u % a.heads, 0);
+    attn_pinv_sums_(own, (const float *)(const void *)x, a.dim, a.stride_len);
+    for (int i = 0; i < 2; i++)
+      if (!(own[i] <= sums[i])) sums[i] = own[i] > sums[i] || own[i] != own[i] ? own[i] : sums[i];
+  }
+}
+
+/* attn_pinv as a step; its arguments have been judged. sums: null, or what all matrices start with. */
+ATTN_COLD_ int attn_stage_pinv_(attn_stage_ *s, attn_tensor z, attn_tensor a, int64_t iters,
+                                double *sums) {
   attn_pinv_ p;
   memset(&p, 0, sizeof p);
-  p.table = s->table, p.z = z, p.a = a, p.iters = iters;
+  p.table = s->table, p.z = z, p.a = a, p.iters = iters, p.sums = sums;
   p.width =
       attn_round_up_(a.dim, 16) | 16; /* rows a power of two apart share few sets of a cache */
   p.each = attn_piece_(attn_mul_(attn_mul_(5, a.dim), p.width), 4);
@@ -24025,7 +24051,7 @@ typedef struct attn_inverse_job_ {
 ATTN_COLD_ int attn_inverse_steps_(attn_stage_ *s, void *job) {
   const attn_inverse_job_ *j = (const attn_inverse_job_ *)job;
   return j->solve ? attn_stage_solve_(s, j->x, j->a, j->b, j->lambda)
-                  : attn_stage_pinv_(s, j->x, j->a, j->iters);
+                  : attn_stage_pinv_(s, j->x, j->a, j->iters, NULL);
 }
 
 ATTN_COLD_ int attn_inverse_check_(attn_error_ *e, attn_inverse_job_ *j, const attn_ctx *ctx) {
@@ -35158,7 +35184,8 @@ ATTN_FUNC_ void attn_probsparse_measure_item_(void *job, int worker, int64_t ind
   for (int64_t r = 0, i = index % tiles * ATTN_PS_TILE_; r < ATTN_PS_TILE_ && i < q->len;
        r++, i++) {
     const int there = i < queries && keys > 0;
-    if (there && n < keys)
+    const int32_t *at = a->p.samples ? a->p.samples + i * n : sample;
+    if (there && n < keys && !a->p.samples)
       for (int64_t t = 0; t < n; t++)
         sample[t] = (int32_t)attn_random_below(a->p.seed, stream, (uint64_t)(i * n + t), keys);
     for (int64_t h = 0; h < q->heads; h++) {
@@ -35170,7 +35197,7 @@ ATTN_FUNC_ void attn_probsparse_measure_item_(void *job, int worker, int64_t ind
         for (int64_t t = 0; t < n; t += ATTN_BLOCK_) {
           const int64_t some = n - t < ATTN_BLOCK_ ? n - t : (int64_t)ATTN_BLOCK_;
           attn_on_(list, a->table)
-              ->dots(x, row, key, k->stride_len, sample + t, some, dk, k->dtype, ahead);
+              ->dots(x, row, key, k->stride_len, at + t, some, dk, k->dtype, ahead);
           for (int64_t e = 0; e < some; e++) top = x[e] > top ? x[e] : top, sum += (double)x[e];
         }
       if (there) m = (float)((double)top - sum / by);
@@ -35421,6 +35448,15 @@ ATTN_COLD_ int attn_probsparse_steps_(attn_stage_ *s, void *job) {
 
 /* ---- checks ---------------------------------------------------------------------------------*/
 
+/* The caller's samples are keys. */
+ATTN_COLD_ int attn_probsparse_given_(attn_error_ *e, const attn_probsparse_job_ *a) {
+  const int64_t n = a->p.samples && a->q.batch > 0 ? a->q.len * a->samples : 0;
+  for (int64_t i = 0; i < n; i++)
+    if (a->p.samples[i] < 0 || a->p.samples[i] >= a->k.len)
+      return attn_reject_(e, ATTN_E_INDEX, "params.samples must lie in 0..k.len - 1");
+  return 1;
+}
+
 /* Every rule of the three calls; data = 0: without those that read arrays. */
 ATTN_COLD_ int attn_probsparse_check_(attn_error_ *e, attn_probsparse_job_ *a, int call,
                                       const attn_probsparse_params *params, const attn_ctx *ctx,
@@ -35430,7 +35466,7 @@ ATTN_COLD_ int attn_probsparse_check_(attn_error_ *e, attn_probsparse_job_ *a, i
   const attn_tensor *lead = select ? &a->m : &a->q;
   const int64_t b = lead->batch, h = lead->heads, t = lead->len;
   attn_probsparse_params *p = &a->p;
-  attn_span_ more[2];
+  attn_span_ more[3];
   attn_operand_ op[6];
   int n = 0;
   if (!attn_check_ctx_(e, ctx, table, workers)) return 0;
@@ -35479,13 +35515,19 @@ ATTN_COLD_ int attn_probsparse_check_(attn_error_ *e, attn_probsparse_job_ *a, i
     op[n] = picks;
     if (!attn_check_operand_(e, &op[n++], h)) return 0;
   }
+  if (select || a->selection.data) p->samples = NULL; /* nothing is measured */
+  if (p->samples && p->kv_len)
+    return attn_reject_(e, ATTN_E_RANGE, "params.samples goes without params.kv_len");
   return attn_check_scale_(e, p->scale) &&
+         attn_check_array_(e, p->samples, attn_mul_(t, a->samples), 4,
+                           "params.samples must be aligned to its elements", &more[2]) &&
          attn_check_array_(e, p->q_len, b, 4, "params.q_len must be aligned to its elements",
                            &more[0]) &&
          attn_check_array_(e, p->kv_len, b, 4, "params.kv_len must be aligned to its elements",
                            &more[1]) &&
-         attn_check_apart_(e, ctx, op, n, more, 2) &&
-         (!data || (attn_check_lens_(e, p->q_len, b, t, "params.q_len must lie in 0..q.len") &&
+         attn_check_apart_(e, ctx, op, n, more, 3) &&
+         (!data || (attn_probsparse_given_(e, a) &&
+                    attn_check_lens_(e, p->q_len, b, t, "params.q_len must lie in 0..q.len") &&
                     (select || attn_check_lens_(e, p->kv_len, b, a->k.len,
                                                 "params.kv_len must lie in 0..k.len"))));
 }
@@ -37786,7 +37828,7 @@ typedef struct attn_landmark_job_ {
   const int32_t *kv_len, *q_len;
   int64_t landmarks, iterations;
   float scale, lambda;
-  int csalr, always, renormalise;
+  int csalr, always, renormalise, by_batch;
 } attn_landmark_job_;
 
 /* Every rule; the lengths are read for the workspace query as well. */
@@ -37880,32 +37922,40 @@ ATTN_COLD_ attn_tensor attn_landmark_view_(attn_tensor t, const attn_landmark_ru
   return attn_stage_rows_(t, i0, len);
 }
 
-/* Landmarks, the map A between them, and x = Z (B v) or (A + lambda I)^-1 (B v). */
-ATTN_COLD_ int attn_landmark_small_(attn_stage_ *s, const attn_landmark_job_ *j,
-                                    const attn_landmark_room_ *w, const attn_landmark_run_ *r) {
+/* Landmarks, the map A between them, and B v. */
+ATTN_COLD_ int attn_landmark_maps_(attn_stage_ *s, const attn_landmark_job_ *j,
+                                   const attn_landmark_room_ *w, const attn_landmark_run_ *r) {
   const int64_t m = r->landmarks;
   const attn_tensor q = attn_landmark_view_(j->q, r, 0, r->queries);
   const attn_tensor k = attn_landmark_view_(j->k, r, 0, r->keys);
   const attn_tensor v = attn_landmark_view_(j->v, r, 0, r->keys);
   const attn_tensor qt = attn_landmark_view_(w->qt, r, 0, m);
   const attn_tensor kt = attn_landmark_view_(w->kt, r, 0, m);
-  const attn_tensor x = attn_landmark_view_(w->x, r, 0, m);
   const attn_tensor bv = attn_landmark_view_(w->bv, r, 0, m);
   attn_tensor column = kt; /* values of no use beside the map */
   attn_sdpa_params plain, map;
   memset(&plain, 0, sizeof plain);
   plain.scale = j->scale, map = plain;
   map.map = attn_landmark_view_(w->a, r, 0, m), map.map.dim = m, column.dim = 1;
-  if (!attn_stage_pool_(s, qt, q, NULL) || !attn_stage_pool_(s, kt, k, NULL) ||
-      !attn_stage_sdpa_(s, attn_landmark_view_(w->sum, r, 0, m), qt, kt, column, &map) ||
-      !attn_stage_sdpa_(s, bv, qt, k, v, &plain))
-    return 0;
+  return attn_stage_pool_(s, qt, q, NULL) && attn_stage_pool_(s, kt, k, NULL) &&
+         attn_stage_sdpa_(s, attn_landmark_view_(w->sum, r, 0, m), qt, kt, column, &map) &&
+         attn_stage_sdpa_(s, bv, qt, k, v, &plain);
+}
+
+/* x = Z (B v) or (A + lambda I)^-1 (B v); sums as in attn_stage_pinv_. */
+ATTN_COLD_ int attn_landmark_small_(attn_stage_ *s, const attn_landmark_job_ *j,
+                                    const attn_landmark_room_ *w, const attn_landmark_run_ *r,
+                                    double *sums) {
+  const int64_t m = r->landmarks;
+  const attn_tensor x = attn_landmark_view_(w->x, r, 0, m);
+  const attn_tensor bv = attn_landmark_view_(w->bv, r, 0, m);
+  attn_tensor a = attn_landmark_view_(w->a, r, 0, m);
+  a.dim = m;
   if (!j->csalr)
-    return attn_stage_pinv_(s, map.map, map.map, j->iterations) &&
-           attn_stage_gemm_(s, x, map.map, bv, NULL);
+    return attn_stage_pinv_(s, a, a, j->iterations, sums) && attn_stage_gemm_(s, x, a, bv, NULL);
   const attn_share_ all = {x, j->renormalise ? 1.0f + j->lambda : 1.0f, NULL},
                     none = {x, 0.0f, NULL};
-  return attn_stage_solve_(s, x, map.map, bv, (double)j->lambda) &&
+  return attn_stage_solve_(s, x, a, bv, (double)j->lambda) &&
          (!j->renormalise || attn_stage_weigh_(s, x, all, none));
 }
 
@@ -37972,9 +38022,18 @@ ATTN_COLD_ int attn_landmark_steps_(attn_stage_ *s, void *job) {
   w.bv = attn_stage_tensor_(s, b, h, m, dv);
   w.sum = attn_stage_tensor_(s, b, h, m, 1);
   w.wide = j->conv.data ? attn_stage_part_(s, &j->o) : j->o;
+  double sums[2] = {0.0, 0.0};
   for (int64_t i = 0; i < b; i += r.count) {
     r = attn_landmark_run_of_(j, i);
-    if (!r.exact && !attn_landmark_small_(s, j, &w, &r)) return 0;
+    if (r.exact) continue;
+    if (!attn_landmark_maps_(s, j, &w, &r)) return 0;
+    attn_tensor a = attn_landmark_view_(w.a, &r, 0, r.landmarks);
+    a.dim = r.landmarks;
+    if (s->run && j->by_batch) attn_pinv_most_(sums, a);
+  }
+  for (int64_t i = 0; i < b; i += r.count) {
+    r = attn_landmark_run_of_(j, i);
+    if (!r.exact && !attn_landmark_small_(s, j, &w, &r, j->by_batch ? sums : NULL)) return 0;
   }
   for (int64_t i = 0; i < b; i += r.count) {
     r = attn_landmark_run_of_(j, i);
@@ -38008,6 +38067,7 @@ ATTN_COLD_ attn_landmark_job_ attn_nystrom_job_(attn_tensor o, attn_tensor q, at
   if (!p) return j;
   j.conv = p->conv, j.kv_len = p->kv_len, j.q_len = p->q_len, j.scale = p->scale;
   j.landmarks = p->landmarks, j.iterations = p->iterations, j.always = p->always;
+  j.by_batch = p->by_batch;
   return j;
 }
 ATTN_COLD_ attn_status attn_nystrom_call_(attn_tensor o, attn_tensor q, attn_tensor k,

@@ -703,6 +703,7 @@
   X(F1_promises)                            \
   X(F1_reject)                              \
   X(F2_counts)                              \
+  X(F2_given_samples)                       \
   X(F2_measure)                             \
   X(F2_select)                              \
   X(F2_random)                              \
@@ -715,6 +716,7 @@
   X(F2_promises)                            \
   X(F2_reject)                              \
   X(G2_random)                              \
+  X(G2_by_batch)                            \
   X(G2_defaults)                            \
   X(G2_full)                                \
   X(G2_identities)                          \

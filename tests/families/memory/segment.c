@@ -75,7 +75,6 @@ segment_scene *segment_build(const segment_shape *x, test_rng *rng) {
   if (x->sublayer != ATTN_SUBLAYER_PLAIN || x->out)
     p->w_o = drawn(x->type, TEST_BHTD, 1, 1, x->heads * x->dv,
                    x->sublayer == ATTN_SUBLAYER_PLAIN ? x->out : x->dm, 0.4, rng);
-  if (x->bias && p->w_o.data) p->b_o = drawn(x->type, TEST_BHTD, 1, 1, 1, p->w_o.dim, 0.7, rng);
   if (x->relative == 1)
     p->w_r = drawn(x->type, TEST_NEGATIVE, 1, 1, x->dm, x->heads * x->dk, size, rng);
   if (x->relative == 2) {

@@ -20,7 +20,6 @@ typedef struct segment_shape {
   int relative;   /* 1: w_r, 2: r */
   int norm;       /* bits: gain, bias */
   attn_dtype type;
-  int bias;       /* 1: b_o where there is w_o */
 } segment_shape;
 
 typedef struct segment_scene {

@@ -168,8 +168,9 @@ void J1_layer_random(void **state) {
   test_rng rng = test_seed(510);
   for (int64_t n = test_count(30, 8); n-- > 0;) {
     segment_shape x = segment_random(&rng);
-    x.bias = (int)(n & 1);
     segment_scene *s = segment_build(&x, &rng);
+    if (n % 2 && s->p.w_o.data)
+      s->p.b_o = drawn(x.type, TEST_BHTD, 1, 1, 1, s->p.w_o.dim, 0.7, &rng);
     if (n % 5 == 1) s->p.attention.scale = 0.3f;
     if (n % 5 == 2) s->p.attention.scale = ATTN_ZERO;
     if (n % 2) s->p.norm.eps = 0.5f;
