@@ -5191,12 +5191,13 @@ typedef struct attn_lsh_params {
   int64_t factor_count;  /* F */
   attn_tensor rotations; /* f32 [1 or H, rounds, dk, sum b / 2]; data null: drawn from seed */
   uint64_t seed;
-  int64_t heads;       /* H of attn_lsh_hash; 0 = x.heads. The attending calls take their own */
-  int64_t chunk;       /* m; 0 = max(1, ceil(2 T / n_b)), ATTN_LSH_NONE = whole buckets */
-  int64_t before;      /* chunks before the own one; 0 = 1, ATTN_LSH_NONE = 0 */
-  int64_t after;       /* and after */
-  int across;          /* 1: chunks see all of their window, not only their bucket */
-  int causal;          /* j <= i; attn_lsh_qk: j <= i + Tk - Tq */
+  int64_t heads;  /* H of attn_lsh_hash; 0 = x.heads. The attending calls take their own */
+  int64_t chunk;  /* m; 0 = max(1, ceil(2 T / n_b)), ATTN_LSH_NONE = whole buckets */
+  int64_t before; /* chunks before the own one; 0 = 1, ATTN_LSH_NONE = 0 */
+  int64_t after;  /* and after */
+  int across;     /* 1: chunks see all of their window, not only their bucket */
+  int wrap;       /* 1, with across: chunks stand in a ring, so the first looks back to the last */
+  int causal;     /* j <= i; attn_lsh_qk: j <= i + Tk - Tq */
   int keep_duplicates; /* 1: a pair counts once for each round that finds it, not once */
   attn_lsh_self self;
   float penalty;         /* P of ATTN_LSH_SELF_PENALTY, >= 0; 0 = 1e5, ATTN_ZERO = 0 */
@@ -5241,7 +5242,7 @@ ATTN_DEF size_t attn_lsh_hash_workspace(int32_t *buckets, attn_tensor x,
  *
  *   s_r(i): the rank of a token that exists in round r, by (bucket, position); c = floor(s_r / m)
  *   allowed in round r: j <= i if causal, the same bucket unless across, and, with chunks,
- *                       -before <= c(j) - c(i) <= after: no wrap from the first chunk to the last
+ *                       -before <= c(j) - c(i) <= after, with wrap modulo the number of chunks
  *   N_ij = rounds in which j is allowed, U_i = { j : N_ij >= 1 } without i unless it is alone
  *   o_i = softmax over j in U_i of (s x_i . k_j) v_j      (keep_duplicates: + ln N_ij for j != i)
  *
@@ -5259,7 +5260,7 @@ ATTN_DEF size_t attn_lsh_hash_workspace(int32_t *buckets, attn_tensor x,
  *   token. No sorted copies of x or v.
  * Empty: tokens that do not exist are zeros, LSE -inf. A token alone gets v_i. B = 0 and T = 0 do
  *   nothing.
- * Errors: those of attn_lsh_hash, STRIDE, INDEX (a negative bucket), RANGE (across without chunks; q_len);
+ * Errors: those of attn_lsh_hash, STRIDE, INDEX (a negative bucket), RANGE (across without chunks, wrap without across; q_len);
  *   outputs untouched.
  * NaN: in a token reaches exactly the rows that see it, infinite values too; a bucket made of it is some
  *   bucket.
@@ -5272,7 +5273,7 @@ ATTN_DEF size_t attn_lsh_hash_workspace(int32_t *buckets, attn_tensor x,
  * Causality: the mask is exact, but with chunks the ranks, so which earlier tokens are in reach, depend
  *   on later tokens, as in the paper. Without chunks outputs depend on earlier tokens alone.
  * The authors' program and ports of it: keys of unit length with s = 1 (scale = 1), across = 1 and
- *   keep_duplicates = 1 by default, a wrap to the last chunk and a finite self penalty, which this call
+ *   keep_duplicates = 1 by default, wrap = 1 and a finite self penalty, which this call
  *   replaces by the rule above. Source: Kitaev et al. 2020, arXiv 2001.04451, section 2, appendix A. */
 ATTN_DEF attn_status attn_lsh(attn_tensor o, attn_tensor x, attn_tensor v, const int32_t *buckets,
                               const attn_lsh_params *params, attn_ctx *ctx);
@@ -27833,6 +27834,8 @@ ATTN_COLD_ int attn_lsh_params_(attn_error_ *e, attn_lsh_job_ *a, int64_t len) {
     return attn_reject_(e, ATTN_E_RANGE, "params.self must be an attn_lsh_self");
   if (!(p->penalty >= 0.0f && p->penalty <= FLT_MAX))
     return attn_reject_(e, ATTN_E_VALUE, "params.penalty must be finite and >= 0");
+  if (p->wrap && !p->across)
+    return attn_reject_(e, ATTN_E_RANGE, "params.wrap needs params.across");
   if (p->across && p->chunk == none)
     return attn_reject_(e, ATTN_E_RANGE, "params.across needs chunks: params.chunk >= 0");
   if (a->kind == ATTN_LSH_APART_ && p->chunk > 0)
@@ -28156,7 +28159,9 @@ ATTN_FUNC_ int64_t attn_lsh_run_(const int32_t *order, const int32_t *bucket, in
   return s;
 }
 
-/* Ranges of a unit's rows in one round; n rows, sorted, and as many keys. */
+/* Ranges of a unit's rows in one round; n rows, sorted, and as many keys. A range round the end of the
+ * ring, lo .. n - 1 and 0 .. hi - 1, is one of hi - lo + 2^32 numbers: those between n and 2^32 are no ranks,
+ * and unsigned differences go round there by themselves. */
 ATTN_FUNC_ void attn_lsh_ranges_(const attn_lsh_job_ *a, const int32_t *order,
                                  const int32_t *bucket, uint32_t *bound, int64_t n) {
   const attn_lsh_params *p = &a->p;
@@ -28168,12 +28173,19 @@ ATTN_FUNC_ void attn_lsh_ranges_(const attn_lsh_job_ *a, const int32_t *order,
       if (s == end) from = s, end = attn_lsh_run_(order, bucket, s, n);
       lo = from, hi = p->causal ? s + !alone : end;
     }
-    if (m > 0) {
+    const int64_t chunks = m > 0 ? attn_ceil_(n, m) : 0, c = m > 0 ? s / m : 0;
+    const int64_t back = c - p->before, ahead = c + p->after + 1;
+    if (p->wrap && p->before + p->after + 1 >= chunks) {
+      lo = 0, hi = n; /* all of the ring */
+    } else if (p->wrap && (back < 0 || ahead > chunks)) {
+      lo = (back < 0 ? back + chunks : back) * m;
+      hi = (ahead > chunks ? ahead - chunks : ahead) * m; /* below lo: round the end, see there */
+    } else if (m > 0) {
       lo = attn_max64_(lo, (s / m - p->before) * m);
       hi = attn_min64_(hi, (s / m + p->after + 1) * m);
     }
     uint32_t *to = bound + order[s] * step;
-    to[0] = (uint32_t)lo, to[1] = (uint32_t)attn_max64_(hi - lo, 0);
+    to[0] = (uint32_t)lo, to[1] = (uint32_t)(p->wrap ? hi - lo : attn_max64_(hi - lo, 0));
   }
 }
 
@@ -28326,14 +28338,14 @@ ATTN_FUNC_ void attn_lsh_gather_(attn_lsh_tile_ *t, int64_t j0, int64_t j1) {
 
 /* Who does not see whom, as ranges that lanes exclude: ranks of this round outside of their own, ranks
  * of earlier rounds inside of it, later positions. Lanes without a row see anything. The ranks that
- * the tile sees become *j0 .. *j1 - 1. */
-ATTN_FUNC_ void attn_lsh_tests_(attn_lsh_tile_ *t, int64_t *j0, int64_t *j1) {
+ * the tile sees become j[0] .. j[1] - 1 and, where the ring of chunks closes, j[2] .. j[3] - 1. */
+ATTN_FUNC_ void attn_lsh_tests_(attn_lsh_tile_ *t, int64_t j[4]) {
   const attn_lsh_job_ *a = t->a;
   const int64_t rounds = a->p.rounds, earlier = a->p.keep_duplicates ? 0 : a->round;
   const int64_t shift = a->kind == ATTN_LSH_APART_ ? a->k.len - a->q.len : 0;
   uint32_t *last_lo = t->lo + (earlier + 1) * ATTN_TILE_,
            *last = t->len + (earlier + 1) * ATTN_TILE_;
-  *j0 = t->keys, *j1 = 0;
+  j[0] = j[2] = t->keys, j[1] = j[3] = 0;
   for (int64_t r = 0; r < ATTN_TILE_; r++) {
     if (r >= t->n) {
       for (int64_t e = 0; e < earlier + 2; e++) t->lo[e * ATTN_TILE_ + r] = 0;
@@ -28344,13 +28356,21 @@ ATTN_FUNC_ void attn_lsh_tests_(attn_lsh_tile_ *t, int64_t *j0, int64_t *j1) {
     const uint32_t *bound = t->bound + i * rounds * 2, *own = bound + a->round * 2;
     t->lo[r] = own[1] ? own[0] + own[1] : 0; /* all numbers but the own */
     t->len[r] = own[1] ? 0u - own[1] : 0xffffffffu;
-    if (own[1] && own[0] < *j0) *j0 = own[0];
-    if (own[1] && own[0] + own[1] > *j1) *j1 = own[0] + own[1];
+    if (own[1]) {
+      const int64_t from = own[0], to = (int64_t)(own[0] + own[1]); /* modulo 2^32 */
+      const int round = to < from, late = a->p.wrap && from > t->keys / 2;
+      int64_t *part = late ? j + 2 : j;
+      part[0] = attn_min64_(part[0], from), part[1] = attn_max64_(part[1], round ? t->keys : to);
+      if (round) j[0] = 0, j[1] = attn_max64_(j[1], late ? to : t->keys);
+    }
     for (int64_t e = 0; e < earlier; e++)
       t->lo[(e + 1) * ATTN_TILE_ + r] = bound[2 * e],
                                    t->len[(e + 1) * ATTN_TILE_ + r] = bound[2 * e + 1];
     last_lo[r] = (uint32_t)(p < 0 ? 0 : p + 1), last[r] = 0x80000000u;
   }
+  if (j[1] > j[0] && j[3] > j[2] && j[2] <= j[1]) /* they meet */
+    j[1] = attn_max64_(j[1], j[3]), j[2] = t->keys, j[3] = 0;
+  if (j[1] <= j[0]) j[0] = j[2], j[1] = j[3], j[2] = t->keys, j[3] = 0;
 }
 
 /* Scores that the tests take out, of keys j0 .. j0 + n - 1; t->top becomes the maxima. */
@@ -28509,13 +28529,14 @@ ATTN_FUNC_ void attn_lsh_sweep_(attn_lsh_tile_ *t) {
   const attn_table_ *f = a->table;
   const int64_t dk = a->k.dim, dv = a->v.dim;
   const void *row[ATTN_TILE_];
-  int64_t j0, j1;
+  int64_t range[4];
   t->groups = (int)attn_ceil_(t->n, ATTN_GROUP_);
-  attn_lsh_tests_(t, &j0, &j1);
+  attn_lsh_tests_(t, range);
+  const int64_t j0 = range[0], last = range[3] > range[2] ? range[3] : range[1];
   int started = attn_lsh_load_(t);
   const int waits = started; /* sums that are not here yet */
-  for (int64_t j = j0; j < j1; j += ATTN_BLOCK_) {
-    const int64_t n = attn_min64_(j1 - j, ATTN_BLOCK_);
+  for (int64_t j = j0, j1 = range[1], n; j < j1; j += n) {
+    n = attn_min64_(j1 - j, ATTN_BLOCK_);
     const int first = j == j0;
     attn_lsh_gather_(t, j, j + n);
     if (first) { /* the rows are among the keys, mostly */
@@ -28526,19 +28547,20 @@ ATTN_FUNC_ void attn_lsh_sweep_(attn_lsh_tile_ *t) {
     }
     for (int r = 0; r < ATTN_TILE_; r++) t->spare[r] = -INFINITY;
     attn_on_(tile, f)->score_block(t->s, t->qt, t->k, dk, n, dk, 0, t->groups, t->spare);
-    if (j + n == j1) attn_lsh_ask_next_(t, 0, ATTN_TILE_ / 2);
+    if (j + n == last) attn_lsh_ask_next_(t, 0, ATTN_TILE_ / 2);
     attn_lsh_mask_(t, j, n);
     if (t->careful) attn_lsh_clean_(t, n);
     attn_on_(tile, f)->softmax_block(t->s, n, 0, t->groups, t->m, t->l, t->alpha, t->top, NULL);
-    if (j + n == j1) attn_lsh_ask_next_(t, ATTN_TILE_ / 2, ATTN_TILE_);
+    if (j + n == last) attn_lsh_ask_next_(t, ATTN_TILE_ / 2, ATTN_TILE_);
     if (first && waits) attn_lsh_load_rows_(t);
     attn_on_(tile, f)->value_block(t->ot, t->s, t->v, dv, n, dv, 0, t->groups,
                                    started ? t->alpha : NULL, !started);
     if (t->careful) attn_lsh_patch_(t, j, n);
     started = 1;
     t->pairs += t->careful ? 0 : n * t->n;
+    if (j + n == range[1] && last != j1) j = range[2] - n, j1 = last; /* the other part */
   }
-  if (waits && j0 >= j1) attn_lsh_load_rows_(t);
+  if (waits && j0 >= range[1]) attn_lsh_load_rows_(t);
   if (!started) memset(t->ot, 0, (size_t)(dv * ATTN_TILE_) * sizeof *t->ot);
 }
 

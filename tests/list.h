@@ -942,6 +942,7 @@
   X(I8_rejects)                             \
   X(D3_hash)                                \
   X(D3_hash_scaling)                        \
+  X(D3_wrap)                                \
   X(D3_shared)                              \
   X(D3_apart)                               \
   X(D3_large)                               \
