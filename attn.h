@@ -100,7 +100,9 @@
  *   distance (factor, toeplitz, t5, alibi), a parabola, a Gaussian bump per query, an adaptive
  *   span, dense biases, a soft-cap. All may be combined with each other, with masks and with
  *   schedules; api/calls/score.h has their formulas, attn_sdpa_params their order. modify is yours: a
- *   function that changes a tile of scores in place, after all other terms.
+ *   function that changes a tile of scores in place, after all other terms (FlexAttention's score_mod);
+ *   modify_weights changes a tile of weights after the softmax (its prob_mod). params.map gives the
+ *   weights or, by map_stage, raw, capped or final scores (ONNX: qk_matmul_output_mode).
  *
  * 6. MEMORY
  *   A call without a workspace takes one block from ATTN_MALLOC and gives it back. With
@@ -3605,6 +3607,15 @@ typedef struct attn_score_tile {
  * handed over once or, near non-finite values, twice; in any order, from any worker. */
 typedef void (*attn_score_fn)(void *user, const attn_score_tile *tile);
 
+/* params.modify_weights is given the same tiles with normalised weights in place of scores: score[..]
+ * holds P_ij, which include sinks, softmax_one and an adaptive span, and what it leaves there multiplies
+ * the values, and is what a map of weights holds: O_i = sum_j P'_ij v_j, not normalised again. The LSE is
+ * that of P. A pair that is not allowed, or whose score is -inf, keeps weight 0 whatever is written.
+ * It is called as modify is. Costs: the scores twice, 12 bytes a row, and a class of many rows. For
+ * attn_sdpa, with ragged and schedules too, attn_cache_sdpa, and calls that are one attn_sdpa inside
+ * (attn_multihead, attn_collaborative, blocks, attn_lazyformer, attn_camtl); with a map of another stage than
+ * ATTN_MAP_WEIGHTS, and in calls whose weights are others, ATTN_E_RANGE. */
+
 /* Which keys of a row's allowed set R_i are selected. x_ij is the score that enters the softmax. */
 typedef enum attn_topk_mode {
   ATTN_TOPK_EXACT = 0, /* the first min(k, |R_i|) in the order (x descending, j ascending); Gupta et
@@ -4040,6 +4051,16 @@ typedef struct attn_ragged {
   const int64_t *kv; /* [n + 1], likewise, or null */
 } attn_ragged;
 
+/* What the cells of a map hold: a stage of each pair. In ONNX's terms, qk_matmul_output_mode. */
+typedef enum attn_map_stage {
+  ATTN_MAP_WEIGHTS = 0, /* after the softmax: P_ij, 0 where a pair is not allowed; ONNX 3 */
+  ATTN_MAP_RAW,    /* s q_i . k_j, no term, mask or window; -inf from kv_len and q_len on; ONNX 0 */
+  ATTN_MAP_CAPPED, /* cap(s q_i . k_j), likewise; no term inside the cap but that */
+  ATTN_MAP_SCORES, /* x_ij, what enters the softmax; -inf where a pair is not allowed; ONNX 1, and 2
+                         * where a call has either a softcap or no mask and bias */
+  ATTN_MAP_STAGES
+} attn_map_stage;
+
 /* Everything attn_sdpa can be told; {0} is plain attention. */
 typedef struct attn_sdpa_params {
   float scale;           /* 0 = 1/sqrt(dk); ATTN_ZERO = 0; any finite value */
@@ -4075,8 +4096,11 @@ typedef struct attn_sdpa_params {
   attn_span span;
   attn_score_fn modify;
   void *modify_user;
-  attn_tensor lse; /* out, optional: [B,H,Tq,1] f32, log of each row's denominator */
-  attn_tensor map; /* out, optional: [B,H,Tq,Tk] f32, the weights P */
+  attn_score_fn modify_weights; /* changes P after the softmax (FlexAttention's prob_mod) */
+  void *modify_weights_user;
+  attn_tensor lse;          /* out, optional: [B,H,Tq,1] f32, log of each row's denominator */
+  attn_tensor map;          /* out, optional: [B,H,Tq,Tk] f32, the weights P */
+  attn_map_stage map_stage; /* or what else map holds, in natural units */
 } attn_sdpa_params;
 
 #if ATTN_HAS_SDPA
@@ -4116,8 +4140,12 @@ typedef struct attn_sdpa_params {
  *   composition and division of the queries (at the same key positions) into calls of one class: with
  *   rows = gcd(H/Hk, H/Hv) Tq, up to 16 rows; 17 to 64 with Tq <= 16; more. With one_order = 1, into any
  *   parts. Terms and outputs that few queries are not served with (a map, relative, xl, labels, span,
- *   schedule) make a call one of the last class.
- * Cost: 2 (dk + dv) flops a pair over the tiles that causal, window and lengths leave.
+ *   modify_weights, schedule) make a call one of the last class.
+ * Map: WEIGHTS and SCORES are what the call computes; RAW and CAPPED are another pass over all keys,
+ *   and o has the bits that it has with a map of weights. An adaptive span, which multiplies weights,
+ *   is a score of log m in SCORES. A stored NaN is the default NaN.
+ * Cost: 2 (dk + dv) flops a pair over the tiles that causal, window and lengths leave; 2 dk a pair of
+ *   all for a map of RAW or CAPPED.
  * Source: Vaswani et al. 2017, arXiv 1706.03762; grouped heads: Shazeer 2019, arXiv 1911.02150,
  *   Ainslie et al. 2023, arXiv 2305.13245; free head width: Bhojanapalli et al. 2020, arXiv
  *   2002.07028; ALiBi: Press et al. 2021, arXiv 2108.12409; sinks: Xiao et al. 2023, arXiv
@@ -4331,6 +4359,12 @@ ATTN_DEF size_t attn_cache_size(const attn_cache_params *params);
  *   small), ISA, ENV, CTX; nothing written. */
 ATTN_DEF attn_status attn_cache_open(attn_cache *cache, void *memory, size_t size,
                                      const attn_cache_params *params, attn_ctx *ctx);
+
+/* An empty sequence with a table of table_len entries, which are not read: what {table, table_len} is.
+ * Errors: NULL, SHAPE (table_len < 1), ALIGN, OVERFLOW, OVERLAP (the sequence inside its table), ISA, ENV,
+ *   CTX; nothing written. */
+ATTN_DEF attn_status attn_sequence_init(attn_sequence *sequence, int32_t *table, int64_t table_len,
+                                        attn_ctx *ctx);
 
 /* Appends rows to n sequences: sequence b gets rows 0 .. rows[b]-1 (null = all) of k [n, Hk, T, dk]
  * and v [n, Hv, T, dv] (f32, f16, bf16), converted to the cache's types, to quantised ones as
@@ -4760,6 +4794,10 @@ typedef struct attn_multihead_params {
   attn_tensor w_v;                /* [1,1,dmv,Hkv dv] */
   attn_tensor w_o;                /* [1,1,H dv,dmo]; absent with y: `each` alone is wanted */
   attn_tensor b_q, b_k, b_v, b_o; /* [1,1,1,width of the weight], optional */
+  attn_tensor bias_k,
+      bias_v;              /* both or none: [1,1,1,Hkv dk] and [1,1,1,Hkv dv], one more key and its
+                               * value, which every row sees (nn.MultiheadAttention's add_bias_kv; its
+                               * add_zero_attn is attend.softmax_one) */
   attn_sdpa_params attend; /* scale, allowed set, terms, lse and map, as in attn_sdpa for q, k and v
                             * below; its messages call this params. No scales of quantised rows */
   attn_tensor each;        /* out, optional: [B,H,Tq,dv], the heads' outputs O_h */
@@ -4773,6 +4811,9 @@ typedef struct attn_multihead_params {
  *   O_h = attn_sdpa of q_h, k_g, v_g,  g = h Hkv / H (integer division)
  *   y = [O_0 ; .. ; O_{H-1}] w_o + b_o
  *
+ * bias_k and bias_v add a key of score s q_h . bias_k,g, which has no term and no place: no mask, window or
+ *   length forbids it to a row before q_len. The LSE and the map, of Tk columns, count it in.
+ *
  * Shapes: x [B,1,Tq,dm], x_k [B,1,Tk,dmk], x_v [B,1,Tk,dmv], y [B,1,Tq,dmo]. x_k absent (data
  *   null; with Tk = 0 any address will do): x itself; x_v absent: x_k. H dk need not be dm. Storage
  *   types are free; weights are [in, out]. With attend.ragged the rows of x and x_k lie as those of q
@@ -4783,7 +4824,8 @@ typedef struct attn_multihead_params {
  *   attn_sdpa. No Tq x Tk array but the map.
  * Empty: B = 0 or Tq = 0 is a no-op; a row without keys has O_h = 0 and y = b_o.
  * NaN: in a row of x reaches that row of y, in rows of x_k and x_v the rows that may see them.
- * Errors: those of attn_gemm and attn_sdpa; HEADS: Hkv does not divide H, or H and Hkv the widths.
+ * Errors: those of attn_gemm and attn_sdpa; NULL, RANGE: bias_k without bias_v, or with ragged or
+ *   modify_weights; HEADS: Hkv does not divide H, or H and Hkv the widths.
  * Determinism: the same bits on avx2, avx512 and neon, any number of workers, and each row of y
  *   wherever attn_sdpa says so of a row.
  * Cost: 2 B (Tq dm H dk + Tk Hkv (dmk dk + dmv dv) + Tq H dv dmo) flops beside attn_sdpa.
@@ -5228,12 +5270,13 @@ typedef struct attn_lsh_params {
   int64_t factor_count;  /* F */
   attn_tensor rotations; /* f32 [1 or H, rounds, dk, sum b / 2]; data null: drawn from seed */
   uint64_t seed;
-  int64_t heads;       /* H of attn_lsh_hash; 0 = x.heads. The attending calls take their own */
-  int64_t chunk;       /* m; 0 = max(1, ceil(2 T / n_b)), ATTN_LSH_NONE = whole buckets */
-  int64_t before;      /* chunks before the own one; 0 = 1, ATTN_LSH_NONE = 0 */
-  int64_t after;       /* and after */
-  int across;          /* 1: chunks see all of their window, not only their bucket */
-  int causal;          /* j <= i; attn_lsh_qk: j <= i + Tk - Tq */
+  int64_t heads;  /* H of attn_lsh_hash; 0 = x.heads. The attending calls take their own */
+  int64_t chunk;  /* m; 0 = max(1, ceil(2 T / n_b)), ATTN_LSH_NONE = whole buckets */
+  int64_t before; /* chunks before the own one; 0 = 1, ATTN_LSH_NONE = 0 */
+  int64_t after;  /* and after */
+  int across;     /* 1: chunks see all of their window, not only their bucket */
+  int wrap;       /* 1, with across: chunks stand in a ring, so the first looks back to the last */
+  int causal;     /* j <= i; attn_lsh_qk: j <= i + Tk - Tq */
   int keep_duplicates; /* 1: a pair counts once for each round that finds it, not once */
   attn_lsh_self self;
   float penalty;         /* P of ATTN_LSH_SELF_PENALTY, >= 0; 0 = 1e5, ATTN_ZERO = 0 */
@@ -5278,7 +5321,7 @@ ATTN_DEF size_t attn_lsh_hash_workspace(int32_t *buckets, attn_tensor x,
  *
  *   s_r(i): the rank of a token that exists in round r, by (bucket, position); c = floor(s_r / m)
  *   allowed in round r: j <= i if causal, the same bucket unless across, and, with chunks,
- *                       -before <= c(j) - c(i) <= after: no wrap from the first chunk to the last
+ *                       -before <= c(j) - c(i) <= after, with wrap modulo the number of chunks
  *   N_ij = rounds in which j is allowed, U_i = { j : N_ij >= 1 } without i unless it is alone
  *   o_i = softmax over j in U_i of (s x_i . k_j) v_j      (keep_duplicates: + ln N_ij for j != i)
  *
@@ -5300,7 +5343,7 @@ ATTN_DEF size_t attn_lsh_hash_workspace(int32_t *buckets, attn_tensor x,
  *   token. No sorted copies of x or v.
  * Empty: tokens that do not exist are zeros, LSE -inf. A token alone gets v_i. B = 0 and T = 0 do
  *   nothing.
- * Errors: those of attn_lsh_hash, STRIDE, INDEX (a negative bucket), RANGE (across without chunks; q_len);
+ * Errors: those of attn_lsh_hash, STRIDE, INDEX (a negative bucket), RANGE (across without chunks, wrap without across; q_len);
  *   outputs untouched.
  * NaN: in a token reaches exactly the rows that see it, infinite values too; a bucket made of it is some
  *   bucket.
@@ -5313,7 +5356,7 @@ ATTN_DEF size_t attn_lsh_hash_workspace(int32_t *buckets, attn_tensor x,
  * Causality: the mask is exact, but with chunks the ranks, so which earlier tokens are in reach, depend
  *   on later tokens, as in the paper. Without chunks outputs depend on earlier tokens alone.
  * The authors' program and ports of it: keys of unit length with s = 1 (scale = 1), across = 1 and
- *   keep_duplicates = 1 by default, a wrap to the last chunk and a finite self penalty, which this call
+ *   keep_duplicates = 1 by default, wrap = 1 and a finite self penalty, which this call
  *   replaces by the rule above. Source: Kitaev et al. 2020, arXiv 2001.04451, section 2, appendix A. */
 ATTN_DEF attn_status attn_lsh(attn_tensor o, attn_tensor x, attn_tensor v, const int32_t *buckets,
                               const attn_lsh_params *params, attn_ctx *ctx);
@@ -5929,6 +5972,10 @@ typedef struct attn_random_params {
   int unit_scale; /* of orthogonal rows: 0 = lengths of normal rows (chi), 1 = sqrt(dk) */
 } attn_random_params;
 
+/* max(1, floor(dk ln dk)), the usual number of directions of FAVOR+ for rows of width dk: 266 for 64.
+ * 0 for dk < 1 or above 2^48. */
+ATTN_DEF int64_t attn_random_feature_count(int64_t dk);
+
 /* Random directions w [1, H, m, dk], f32, a matrix of its own for each head h (stream: draw, h).
  *
  *   gaussian: w[R][c] = normal number R dk + c of which = 0
@@ -5938,7 +5985,7 @@ typedef struct attn_random_params {
  *
  * Rows of a matrix are those of a larger one: m may grow. Another seed, draw or head changes every
  *   number. RFA wants gaussian = 1, SOFTMAX and HYPERBOLIC orthogonal rows; params null = zeros.
- * A usual m for SOFTMAX is floor(dk ln dk), 266 for dk = 64.
+ * A usual m for SOFTMAX is attn_random_feature_count(dk).
  * Aliasing: w shares no memory with the workspace. Memory: attn_random_features_workspace bytes,
  *   8 dk (min(m, dk) + 1) a worker, not a function of T. Empty: H = 0 does nothing; m is at least 1.
  * Errors: ATTN_E_NULL, _DTYPE, _SHAPE, _STRIDE, _RANGE (draw, H above 2^24), _OVERLAP, _OVERFLOW,
@@ -6270,6 +6317,8 @@ typedef struct attn_probsparse_params {
   float scale;          /* 0 = 1/sqrt(dk), ATTN_ZERO = 0; any finite value */
   const int32_t *q_len; /* [B] or null */
   const int32_t *kv_len;
+  const int32_t
+      *samples; /* [Tq, U] keys x(i,t), U = attn_probsparse_samples(Tk); null: drawn from seed */
 } attn_probsparse_params;
 
 /* u of an item with this many queries: min(n, max(1, f ceil(ln n))), or min(n, params->rows). */
@@ -6281,14 +6330,14 @@ ATTN_DEF int64_t attn_probsparse_samples(int64_t keys, const attn_probsparse_par
  *
  *   M_i = max_t q_i . k_x(i,t) - (sum_t q_i . k_x(i,t)) / Tk        (by_samples: / U)
  *
- * U >= Tk: each key once; else with replacement, the same keys for all heads and for all items of as
+ * params->samples says them, for items that all have Tk keys. Else, U >= Tk: each key once; U < Tk: with replacement, the same keys for all heads and for all items of as
  * many keys. Unscaled, whatever params->scale; causal does not matter: M looks at all keys.
  * Shapes: m [B,H,Tq,1] f32, q [B,H,Tq,dk], k [B,Hk,Tk,dk], Hk divides H; any storage types and strides.
  *   Cut rows and items without keys: 0. Tq, Tk < 2^31.
  * Aliasing: m shares memory with nothing. Memory: attn_probsparse_measure_workspace bytes, 4 U + 4 dk
  *   and a little per worker.
- * Errors: NULL, DTYPE, SHAPE (factor < 0, rows < 0), HEADS, STRIDE, RANGE (lengths, q_off), VALUE,
- *   OVERLAP, OVERFLOW, ALIGN, WORKSPACE, MEMORY and those of ctx; m untouched.
+ * Errors: NULL, DTYPE, SHAPE (factor < 0, rows < 0), HEADS, STRIDE, RANGE (lengths, q_off; samples with
+ *   kv_len), INDEX (a sample that is no key), VALUE, OVERLAP, OVERFLOW, ALIGN, WORKSPACE, MEMORY and those of ctx; m untouched.
  * NaN: in a query or a sampled key makes M unspecified there; elsewhere it does nothing.
  * Determinism: the same bits on avx2, avx512 and neon, for any number of workers.
  * Cost: 2 Tq U dk flops a head, on key rows read from anywhere. Source: Zhou et al. 2020, arXiv
@@ -6813,6 +6862,8 @@ typedef struct attn_nystrom_params {
   int64_t iterations; /* of attn_pinv; 0 = 6, ATTN_NO_ITERATIONS = 0; beyond 10 see Accuracy */
   int always;         /* 0: entries with n_q, n_k <= m take exact attention; 1: no such shortcut */
   float scale;        /* s; 0 = 1/sqrt(dk), ATTN_ZERO = 0 */
+  int by_batch;       /* 1: attn_pinv starts from the largest sums of all matrices of the call (the
+                       * published code), 0: of each matrix */
   attn_tensor conv; /* [1, 1 or H, kernel, 1], odd kernel; absent = none. The paper's has 33 rows */
   const int32_t *kv_len, *q_len; /* [B], optional */
 } attn_nystrom_params;
@@ -6830,8 +6881,9 @@ typedef struct attn_nystrom_params {
  *   10 at most. With T = 1024, d = 8, m = 64, whose A is nearly singular, 24 are off by 0.54 of max |o|.
  *   How far the method itself is from exact attention is another matter: docs/approximations.md.
  * Cost: 2 (n_q + n_k) m (dk + dv) flops, 8 iterations m^3 and 2 n kernel dv a head.
- * Source: Xiong et al. 2021, arXiv 2102.03902; norms are of each matrix, not of the whole batch as in its
- *   code, and segments adapt in place of padding. */
+ * Source: Xiong et al. 2021, arXiv 2102.03902; norms are of each matrix unless by_batch is set, as in its
+ *   code: an output then depends, within the accuracy of the iteration, on what else the batch has, and NaN
+ *   in one head's map spoils all. Segments adapt in place of padding. */
 ATTN_DEF attn_status attn_nystrom(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
                                   const attn_nystrom_params *params, attn_ctx *ctx);
 ATTN_DEF size_t attn_nystrom_workspace(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
@@ -7732,6 +7784,7 @@ typedef struct attn_segment_layer_params {
   attn_tensor w_k;        /* [1,1,dm,kv_heads dk] */
   attn_tensor w_v;        /* [1,1,dm,kv_heads dv] */
   attn_tensor w_o; /* [1,1,H dv,dm]; optional for ATTN_SUBLAYER_PLAIN, which takes any width */
+  attn_tensor b_o; /* [1,1,1,width of w_o], optional: added to the product with w_o */
   attn_tensor w_r; /* [1,1,dm,H dk], of the distances; or attention.r; or neither */
   attn_sublayer sublayer;
   attn_norm norm;
@@ -7773,7 +7826,7 @@ ATTN_DEF size_t attn_segment_project_workspace(attn_tensor q, attn_tensor k, att
                                                const attn_ctx *ctx);
 
 /* The layer's last step alone: o from the heads x [B,H,L,dv] and the input h [B,1,L,dm]. Reads heads,
- * w_o (required), sublayer and norm. */
+ * w_o (required), b_o, sublayer and norm. */
 ATTN_DEF attn_status attn_segment_output(attn_tensor o, attn_tensor x, attn_tensor h,
                                          const attn_segment_layer_params *params, attn_ctx *ctx);
 ATTN_DEF size_t attn_segment_output_workspace(attn_tensor o, attn_tensor x, attn_tensor h,
@@ -8170,7 +8223,7 @@ typedef struct attn_gtrxl_params {
 
 /* A block of the Gated Transformer-XL behind a memory of earlier inputs. With c = [memory ; h]:
  *
- *   a = attention of LN1(h) over LN1(c) (attn_segment_layer, ATTN_SUBLAYER_PLAIN) w_o
+ *   a = attention of LN1(h) over LN1(c) (attn_segment_layer, ATTN_SUBLAYER_PLAIN) w_o + b_o
  *   Y = gate_1(h, relu(a)),   o = gate_2(Y, relu(ff(LN2(Y))))
  *
  * The skip stream is never normalised. The memory is neither copied nor changed: attn_memory_append of
@@ -8918,6 +8971,7 @@ ATTN_DEF size_t attn_mixer_workspace(attn_tensor o, attn_tensor x, const attn_mi
 #define attn_cache_sdpa(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_CACHE
 #define attn_cache_sdpa_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_CACHE
 #define attn_cache_size(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_CACHE
+#define attn_sequence_init(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_CACHE
 #endif
 #if !ATTN_HAS_COMPRESSION
 #define attn_cluster_queries(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_COMPRESSION
@@ -9073,6 +9127,7 @@ ATTN_DEF size_t attn_mixer_workspace(attn_tensor o, attn_tensor x, const attn_mi
 #define attn_linear_state_bytes(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LINEAR
 #define attn_linear_view(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LINEAR
 #define attn_linear_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LINEAR
+#define attn_random_feature_count(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LINEAR
 #define attn_random_features(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LINEAR
 #define attn_random_features_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LINEAR
 #endif
@@ -14344,6 +14399,9 @@ typedef struct attn_addend_ {
 typedef struct attn_softmax_ {
   const attn_table_ *table;
   attn_tensor o, q, k, v, lse, map; /* lse and map: data null = absent */
+  int map_scores;                   /* the map stays what entered the softmax */
+  attn_tensor raw;                  /* a map of scores without terms: engine/raw.h */
+  float raw_cap;                    /* but a soft-cap, natural; 0 = none */
   attn_mask mask, bias;
   const int32_t *kv_len, *q_len;
   attn_scales k_scales, v_scales; /* of quantised k and v */
@@ -14372,6 +14430,8 @@ typedef struct attn_softmax_ {
   int addend_count;
   attn_score_fn modify;
   void *modify_user;
+  attn_score_fn modify_weights;
+  void *modify_weights_user;
   attn_distance_terms_ by_distance;
   const float *factor, *distance; /* [distance_heads][distances], see engine/distance.h */
   int64_t distances, distance_heads, distance_zero;
@@ -14511,7 +14571,8 @@ ATTN_FUNC_ int64_t attn_scratch_plan_(attn_softmax_ *a) {
   if (gathers || a->k.dtype != ATTN_F32 || (a->seq && a->seq->cached))
     size[ATTN_P_K_] = attn_piece_(attn_mul_(a->k.dim, block), f);
   size[ATTN_P_V_] = attn_piece_(attn_mul_(a->v.dim, block), f);
-  if (gathers || a->bias.kind || ATTN_PART_(COMPOSED, a->addends)) size[ATTN_P_BIAS_] = cells;
+  if (gathers || a->bias.kind || a->modify_weights || ATTN_PART_(COMPOSED, a->addends))
+    size[ATTN_P_BIAS_] = cells;
   if (gathers || ATTN_PART_(TERMS, a->xl.table.data) || ATTN_PART_(COMPOSED, a->addends))
     size[ATTN_P_DOT_] = cells;
   size[ATTN_P_HIT_] = attn_piece_(block * tile, 1);
@@ -14617,6 +14678,8 @@ typedef struct attn_tile_ {
   const char *mask[ATTN_TILE_], *bias[ATTN_TILE_];  /* its mask rows */
   int64_t head[ATTN_TILE_], row[ATTN_TILE_];
   void *out[ATTN_TILE_];
+  float sum[ATTN_TILE_],
+      inverse[ATTN_TILE_]; /* of a row whose weights are changed: l of all keys, 1/l */
   float m[ATTN_TILE_], l[ATTN_TILE_], alpha[ATTN_TILE_], top[ATTN_TILE_], spare[ATTN_TILE_];
   float scale[ATTN_TILE_], slope[ATTN_TILE_], rel[ATTN_TILE_], from[ATTN_TILE_], to[ATTN_TILE_];
   float floor[ATTN_TILE_]; /* of what is chosen */
@@ -14961,6 +15024,8 @@ enum {
     ATTN_TAKES_MOST_ | ATTN_TAKES_HEADS_ | ATTN_TERM_ADDED_ | ATTN_TERM_PAIR_, NULL, 1, NULL)      \
   X(SPAN, span, span, p->span.z, ATTN_TAKES_HEADS_ | ATTN_TERM_PAIR_, NULL, 1, NULL)               \
   X(MODIFY, modify, modify, p->modify, ATTN_TERM_MODIFIES_ | ATTN_TERM_FUNCTION_, NULL, 1, NULL)   \
+  X(WEIGHTS, modify_weights, modify_weights, p->modify_weights,                                    \
+    ATTN_TAKES_RAGGED_ | ATTN_TAKES_HEADS_, NULL, 1, NULL)                                         \
   X(MASK, mask, mask, p->mask.kind != ATTN_MASK_NONE,                                              \
     ATTN_TAKES_MOST_ | ATTN_TAKES_HEADS_ | ATTN_TERM_PAIR_, NULL, 1, NULL)
 
@@ -15001,7 +15066,7 @@ ATTN_FUNC_ int attn_terms_take_(attn_error_ *e, attn_softmax_ *a, const attn_sdp
   a->field = p->from;
   ATTN_SCORE_TERMS_(ATTN_TERM_TAKE_)
 #undef ATTN_TERM_TAKE_
-  a->modify_user = p->modify_user;
+  a->modify_user = p->modify_user, a->modify_weights_user = p->modify_weights_user;
   return 1;
 }
 
@@ -15019,6 +15084,13 @@ ATTN_FUNC_ void attn_terms_drop_(attn_softmax_ *a) {
 ATTN_INLINE_ int attn_modifies_(const attn_softmax_ *a) {
   return ATTN_HAS_TERMS && (a->terms & attn_terms_with_(ATTN_TERM_FUNCTION_)) != 0;
 }
+
+/* Whether the caller changes weights: a first pass then finds maximum and sum of each row, a second one
+ * has normalised weights. */
+ATTN_INLINE_ int attn_weighs_(const attn_softmax_ *a) {
+  return ATTN_HAS_TERMS && (a->terms & ATTN_TERM_WEIGHTS_) != 0;
+}
+ATTN_INLINE_ int attn_reweighs_(const attn_softmax_ *a) { return attn_weighs_(a) && !a->counting; }
 
 /* Those on a tile of scores. */
 ATTN_FUNC_ void attn_terms_apply_(const attn_softmax_ *a, const attn_score_tile *tile) {
@@ -16231,15 +16303,19 @@ ATTN_FUNC_ void attn_tile_natural_(const attn_tile_ *t, float *s, int64_t n, int
   attn_on_(tile, t->a->table)->scale_block(s, n, g0, g1, by);
 }
 
-/* Hands scores [key][lane], in natural units, to the terms that are functions and the user's modifier. */
+/* Hands weights [key][lane] to the caller's function or, with weights = 0, scores in natural units to the
+ * terms that are functions and the user's modifier. */
 ATTN_FUNC_ void attn_tile_modify_(const attn_tile_ *t, float *s, const int64_t *key, int64_t n,
-                                  int r0, int r1) {
+                                  int r0, int r1, int weights) {
   attn_score_tile tile;
   memset(&tile, 0, sizeof tile);
   tile.score = s + r0, tile.key_stride = ATTN_TILE_, tile.query_stride = 1;
   tile.batch = t->batch, tile.keys = n, tile.queries = r1 - r0;
   tile.key = key, tile.query = t->row + r0, tile.position = t->pos + r0, tile.head = t->head + r0;
-  attn_terms_apply_(t->a, &tile);
+  if (weights)
+    t->a->modify_weights(t->a->modify_weights_user, &tile);
+  else
+    attn_terms_apply_(t->a, &tile);
 }
 
 ATTN_FUNC_ void attn_block_modify_(attn_tile_ *t, const attn_block_ *b, const attn_segment_ *seg) {
@@ -16248,7 +16324,7 @@ ATTN_FUNC_ void attn_block_modify_(attn_tile_ *t, const attn_block_ *b, const at
   for (int e = 0; e < seg->n; e++) key[e] = attn_block_key_(b, seg->at + e);
   float *s = t->w.s + seg->at * ATTN_TILE_;
   attn_tile_natural_(t, s, seg->n, seg->g0, seg->g1, 1);
-  attn_tile_modify_(t, s, key, seg->n, seg->g0 * ATTN_GROUP_, r1 < t->n ? r1 : t->n);
+  attn_tile_modify_(t, s, key, seg->n, seg->g0 * ATTN_GROUP_, r1 < t->n ? r1 : t->n, 0);
   attn_tile_natural_(t, s, seg->n, seg->g0, seg->g1, 0);
 }
 /* <<< attn/engine/terms.h */
@@ -16304,6 +16380,83 @@ ATTN_FUNC_ int attn_tile_stretch_(attn_tile_ *t, int64_t stretch, int started) {
   return started && !turns;
 }
 /* <<< attn/engine/stretch.h */
+/* >>> attn/engine/weights.h */
+/* engine/weights.h owns weights that the caller changes. The first of two passes leaves the maximum and
+ * the sum of each row; the second makes every weight what it is in the end, hands it over, and adds
+ * values with what it gets back. */
+
+/* The rows of a tile in the second pass: m and l of all keys, sinks included. */
+ATTN_FUNC_ void attn_tile_sinks_(attn_tile_ *t);
+ATTN_FUNC_ void attn_tile_known_(attn_tile_ *t) {
+  attn_tile_sinks_(t);
+  for (int r = 0; r < ATTN_TILE_; r++) {
+    t->sum[r] = t->l[r];
+    t->scale[r] = t->inverse[r] = 1.0f;
+  }
+  attn_on_(tile, t->a->table)->divide(t->inverse, t->sum);
+}
+
+/* Before scores of keys at .. at + n become weights: which of them are there. */
+ATTN_FUNC_ void attn_weights_note_(attn_tile_ *t, int at, int n, int r0, int r1) {
+  for (int e = at; e < at + n; e++)
+    for (int r = r0; r < r1; r++)
+      t->w.bias[e * ATTN_TILE_ + r] = t->w.s[e * ATTN_TILE_ + r] == -INFINITY ? 0.0f : 1.0f;
+}
+
+/* Afterwards: key[0 .. n - 1], whose weights are there, pass through the caller's hands, and the map gets
+ * what comes back. */
+ATTN_FUNC_ void attn_weights_hand_(attn_tile_ *t, int at, const int64_t *key, int n, int r0,
+                                   int r1) {
+  const attn_softmax_ *a = t->a;
+  float *s = t->w.s + at * ATTN_TILE_;
+  const float *there = t->w.bias + at * ATTN_TILE_;
+  attn_tile_modify_(t, s, key, n, r0, r1, 1);
+  for (int r = r0; r < r1; r++) {
+    float *row = NULL;
+    if (a->map.data) row = (float *)(void *)attn_at_(&a->map, t->batch, t->head[r], t->row[r]);
+    for (int e = 0; e < n; e++) {
+      float *x = &s[e * ATTN_TILE_ + r];
+      if (there[e * ATTN_TILE_ + r] == 0.0f) {
+        *x = 0.0f;
+        continue;
+      }
+      if (*x != *x) *x = attn_from_bits_(0x7fc00000u);
+      if (row) row[key[e]] = *x;
+    }
+  }
+}
+
+/* The segments of a block, before and after the softmax. */
+ATTN_FUNC_ void attn_block_note_(attn_tile_ *t, const attn_block_ *b) {
+  for (int i = 0; i < b->count; i++)
+    attn_weights_note_(t, (int)b->seg[i].at, (int)b->seg[i].n, b->seg[i].g0 * ATTN_GROUP_,
+                       b->seg[i].g1 * ATTN_GROUP_);
+}
+ATTN_FUNC_ void attn_block_hand_(attn_tile_ *t, const attn_block_ *b) {
+  int64_t key[ATTN_BLOCK_];
+  for (int i = 0; i < b->count; i++) {
+    const attn_segment_ *seg = &b->seg[i];
+    const int r1 = seg->g1 * ATTN_GROUP_;
+    for (int e = 0; e < seg->n; e++) key[e] = attn_block_key_(b, seg->at + e);
+    attn_on_(tile, t->a->table)
+        ->scale_block(t->w.s + seg->at * ATTN_TILE_, seg->n, seg->g0, seg->g1, t->inverse);
+    attn_weights_hand_(t, (int)seg->at, key, (int)seg->n, seg->g0 * ATTN_GROUP_,
+                       r1 < t->n ? r1 : t->n);
+  }
+}
+
+/* The same of lists: runs of the keys that the modifier of scores has left in them. */
+ATTN_FUNC_ void attn_list_hand_(attn_tile_ *t, int32_t *const *index, const int *count, int most) {
+  int64_t key[ATTN_BLOCK_];
+  attn_on_(tile, t->a->table)->scale_block(t->w.s, most, 0, t->groups, t->inverse);
+  for (int r = 0; r < t->n; r++)
+    for (int e = 0, n; e < count[r]; e += n) {
+      for (n = 0; e + n < count[r] && index[r][e + n] >= 0; n++) key[n] = index[r][e + n];
+      if (n > 0) attn_weights_hand_(t, e, key, n, r, r + 1);
+      if (n == 0) n = 1;
+    }
+}
+/* <<< attn/engine/weights.h */
 /* >>> attn/engine/lists.h */
 /* engine/lists.h owns tiles whose rows have key lists of their own: scattered keys, of which no two
  * rows share many. Scores are computed row by row from the picked keys; then they are transposed,
@@ -16475,7 +16628,7 @@ ATTN_FUNC_ void attn_list_modify_(attn_tile_ *t, int32_t *const *index, const in
   attn_tile_natural_(t, t->w.s, most, 0, t->groups, 1);
   for (int r = 0; r < t->n; r++) {
     for (int e = 0; e < count[r]; e++) key[e] = index[r][e];
-    if (count[r]) attn_tile_modify_(t, t->w.s, key, count[r], r, r + 1);
+    if (count[r]) attn_tile_modify_(t, t->w.s, key, count[r], r, r + 1, 0);
   }
   attn_tile_natural_(t, t->w.s, most, 0, t->groups, 0);
   for (int r = 0; r < t->n; r++)
@@ -16568,8 +16721,10 @@ ATTN_FUNC_ void attn_list_values_(attn_tile_ *t, int32_t *const *index, const in
     attn_tile_weigh_(t, t->w.s, most, 0, t->groups);
     for (int r = 0; r < ATTN_TILE_; r++) t->alpha[r] = 1.0f;
   } else {
+    if (attn_reweighs_(a)) attn_weights_note_(t, 0, most, 0, t->n);
     attn_on_(tile, f)->softmax_block(t->w.s, most, 0, t->groups, t->m, t->l, t->alpha, t->top,
                                      NULL);
+    if (attn_reweighs_(a)) attn_list_hand_(t, index, count, most);
   }
   if (a->counting) return;
   for (int r = 0; r < t->n; r++) row[r] = t->w.rows + r * ATTN_ROOM_;
@@ -16645,7 +16800,7 @@ ATTN_FUNC_ int attn_tile_lists_(attn_tile_ *t, int started) {
     attn_list_scores_(t, index, count, most);
     if (ATTN_PART_(CONTENT, a->choice) && !a->choice->on->lists(t, index, count, most)) continue;
     any = 1;
-    if (!a->counting)
+    if (!a->counting && !attn_weighs_(a))
       for (int r = 0; r < t->n && (a->map.data || ATTN_PART_(EDGES, a->edges)); r++)
         attn_list_emit_(t, &list[r], r, index[r], t->w.index + (ATTN_TILE_ + r) * ATTN_BLOCK_,
                         count[r]);
@@ -16763,7 +16918,7 @@ ATTN_FUNC_ void attn_segment_scores_(attn_tile_ *t, const attn_block_ *b,
   }
   /* scores that will change have no maximum yet */
   for (int r = 0; r < ATTN_TILE_; r++) t->spare[r] = -INFINITY;
-  if (a->counting && !attn_modifies_(a)) /* only which pairs there are is asked for */
+  if (a->relu && a->counting && !attn_modifies_(a)) /* only which pairs there are is asked for */
     for (int e = 0; e < seg->n; e++)
       memset(s + e * ATTN_TILE_ + g0 * ATTN_GROUP_, 0,
              (size_t)((g1 - g0) * ATTN_GROUP_) * sizeof(float));
@@ -16831,6 +16986,13 @@ ATTN_FUNC_ void attn_block_weights_(attn_tile_ *t, const attn_ramp_ *ramp, int f
       ->softmax_block(s, end - first, g0, g1, t->m, t->l, t->alpha, t->top, ramp);
 }
 
+/* The first lane group after g that has other keys. */
+ATTN_FUNC_ int attn_block_alike_(const attn_tile_ *t, const attn_block_ *b, int g) {
+  int to = g + 1;
+  while (to < t->groups && b->first[to] == b->first[g] && b->end[to] == b->end[g]) to++;
+  return to;
+}
+
 /* E8 and E9: scores become weights and values are added to the accumulator; started = it holds
  * earlier blocks. One segment for all rows, the usual case, rescales it in registers. */
 ATTN_FUNC_ void attn_block_values_(attn_tile_ *t, attn_block_ *b, int started) {
@@ -16848,8 +17010,11 @@ ATTN_FUNC_ void attn_block_values_(attn_tile_ *t, attn_block_ *b, int started) {
     zone.rate = (float)attn_clamp_f64_(rate);
     ramp = &zone;
   }
-  if (a->map.data) attn_block_emit_(t, b, ramp);
-  if (a->map.data && ramp) ramp = NULL; /* it is in the scores now */
+  if (a->map.data && !attn_weighs_(a)) {
+    attn_block_emit_(t, b, ramp);
+    ramp = NULL; /* it is in the scores now */
+  }
+  if (attn_reweighs_(a)) attn_block_note_(t, b);
   if (t->rel_careful) attn_block_relative_hits_(t, b);
   if (t->careful && b->partial && !f->finite(b->v, b->v_stride, b->n, dv)) {
     attn_tile_clean_(t, b);
@@ -16857,20 +17022,24 @@ ATTN_FUNC_ void attn_block_values_(attn_tile_ *t, attn_block_ *b, int started) {
   }
   if (b->whole) {
     attn_block_weights_(t, ramp, 0, b->n, 0, t->groups);
+    if (attn_reweighs_(a)) attn_block_hand_(t, b);
     if (!a->counting)
       attn_on_(tile, f)->value_block(t->w.ot, s, b->v, b->v_stride, b->n, dv, 0, t->groups, alpha,
                                      !started);
   } else {
     if (!started) memset(t->w.ot, 0, (size_t)(dv * ATTN_TILE_) * sizeof(float));
-    for (int g = 0, to; g < t->groups; g = to) { /* groups with the same keys together */
+    for (int g = 0, to; g < t->groups; g = to) {
+      to = attn_block_alike_(t, b, g);
+      if (b->end[g]) attn_block_weights_(t, ramp, b->first[g], b->end[g], g, to);
+    }
+    if (attn_reweighs_(a)) attn_block_hand_(t, b);
+    for (int g = 0, to; g < t->groups; g = to) {
       const int at = b->first[g], n = b->end[g] - at;
-      for (to = g + 1; to < t->groups && b->first[to] == at && b->end[to] == at + n;) to++;
-      if (n == 0) continue;
-      attn_block_weights_(t, ramp, at, at + n, g, to);
-      if (!a->counting && !b->gaps)
+      to = attn_block_alike_(t, b, g);
+      if (n > 0 && !a->counting && !b->gaps)
         attn_on_(tile, f)->value_block(t->w.ot, s + at * ATTN_TILE_, b->v + at * b->v_stride,
                                        b->v_stride, n, dv, g, to, alpha, 0);
-      else if (alpha)
+      else if (n > 0 && alpha)
         attn_on_(tile, f)->scale_block(t->w.ot, dv, g, to, alpha);
     }
     for (int i = 0; i < b->count && b->gaps && !a->counting; i++) {
@@ -16904,12 +17073,14 @@ ATTN_FUNC_ int attn_tile_load_(attn_tile_ *t) {
     t->m[r] = -INFINITY, t->l[r] = t->count[r] = 0.0f;
     t->alpha[r] = t->scale[r] = 1.0f;
   }
-  if (a->phase == 0 || attn_choice_blind_(a)) return 0;
+  if ((a->phase == 0 && !attn_reweighs_(a)) || attn_choice_blind_(a)) return 0;
   for (int r = 0; r < t->n; r++) {
     const int64_t at = attn_row_number_(a, t->batch, t->head[r], t->row[r]);
     t->m[r] = a->state_m[at], t->l[r] = a->state_l[at], t->count[r] = a->state_n[at];
   }
   if (a->counting) return 1;
+  if (attn_reweighs_(a)) attn_tile_known_(t);
+  if (a->phase == 0) return 0;
   attn_tile_state_rows_(t, rows);
   for (int r = 0; r < t->n; r++) from[r] = rows[r];
   a->table->pack(t->w.ot, from, t->n, a->v.dim, ATTN_F32, 1.0f, FLT_MIN);
@@ -16920,7 +17091,7 @@ ATTN_FUNC_ int attn_tile_load_(attn_tile_ *t) {
 ATTN_FUNC_ void attn_tile_store_(const attn_tile_ *t) {
   const attn_softmax_ *a = t->a;
   void *rows[ATTN_TILE_];
-  for (int r = 0; r < t->n; r++) {
+  for (int r = 0; r < t->n && !attn_reweighs_(a); r++) {
     const int64_t at = attn_row_number_(a, t->batch, t->head[r], t->row[r]);
     a->state_m[at] = t->m[r], a->state_l[at] = t->l[r];
     if (a->counting || !ATTN_PART_(WEIGHTS_, a->relu) || !a->relu->count_first)
@@ -16931,10 +17102,9 @@ ATTN_FUNC_ void attn_tile_store_(const attn_tile_ *t) {
   a->table->unpack(rows, t->w.ot, t->n, a->v.dim, ATTN_F32, NULL);
 }
 
-/* Sinks, the last division, and the LSE. */
-ATTN_FUNC_ void attn_tile_divide_(attn_tile_ *t) {
+/* Sinks join m and l. */
+ATTN_FUNC_ void attn_tile_sinks_(attn_tile_ *t) {
   const attn_softmax_ *a = t->a;
-  const attn_table_ *f = a->table;
   const int64_t queries = a->q_len ? a->q_len[t->batch] : a->q.len;
   float logit[ATTN_TILE_];
   for (int pass = 0; pass < 2; pass++) {
@@ -16944,9 +17114,19 @@ ATTN_FUNC_ void attn_tile_divide_(attn_tile_ *t) {
       if (r < t->n && t->row[r] < queries)
         logit[r] = pass == 0 ? attn_to_unit_(a, a->sinks[t->head[r]]) : 0.0f;
     }
-    attn_on_(tile, f)->join(t->m, t->l, t->scale, logit);
+    attn_on_(tile, a->table)->join(t->m, t->l, t->scale, logit);
   }
-  attn_on_(tile, f)->divide(t->scale, t->l);
+}
+
+/* Sinks, the last division, and the LSE. */
+ATTN_FUNC_ void attn_tile_divide_(attn_tile_ *t) {
+  const attn_softmax_ *a = t->a;
+  if (attn_reweighs_(a)) {
+    memcpy(t->l, t->sum, sizeof t->l);
+  } else {
+    attn_tile_sinks_(t);
+    attn_on_(tile, a->table)->divide(t->scale, t->l);
+  }
   if (!a->lse.data) return;
   for (int r = 0; r < t->n; r++) {
     float lse = -INFINITY;
@@ -16957,6 +17137,13 @@ ATTN_FUNC_ void attn_tile_divide_(attn_tile_ *t) {
       lse = attn_from_bits_(0x7fc00000u);
     memcpy(attn_at_(&a->lse, t->batch, t->head[r], t->row[r]), &lse, sizeof lse);
   }
+}
+
+/* Scores of a row of a map, in their unit, become natural ones. */
+ATTN_FUNC_ void attn_map_natural_(const attn_softmax_ *a, float *row) {
+  const float by = (float)(1.0 / a->unit);
+  for (int64_t c = 0; c < a->map.dim; c++)
+    row[c] = row[c] != row[c] ? attn_from_bits_(0x7fc00000u) : row[c] * by;
 }
 
 /* What leaves the tile (E10). */
@@ -16971,7 +17158,8 @@ ATTN_FUNC_ void attn_tile_finish_(attn_tile_ *t) {
     for (int r = 0; r < ATTN_TILE_; r++) t->scale[r] = 1.0f;
   }
   f->unpack(t->out, t->w.ot, t->n, a->v.dim, a->o.dtype, t->scale);
-  const int weights = a->map.data || (ATTN_PART_(EDGES, a->edges) && a->edges->weights);
+  const int weights =
+      (a->map.data && !attn_weighs_(a)) || (ATTN_PART_(EDGES, a->edges) && a->edges->weights);
   if (weights)
     for (int r = 0; r < t->n; r++) {
       /* m includes the sinks here: exp2(x - m) / l with what scale already holds */
@@ -16979,7 +17167,10 @@ ATTN_FUNC_ void attn_tile_finish_(attn_tile_ *t) {
       const float m = t->m[r] == -INFINITY ? 0.0f : t->m[r];
       if (a->map.data) {
         float *row = (float *)(void *)attn_at_(&a->map, t->batch, t->head[r], t->row[r]);
-        f->weights(row, row, a->map.dim, m, inv);
+        if (a->map_scores)
+          attn_map_natural_(a, row);
+        else
+          f->weights(row, row, a->map.dim, m, inv);
       }
       if (ATTN_PART_(EDGES, a->edges) && a->edges->weights) {
         attn_list_ list;
@@ -17163,17 +17354,22 @@ ATTN_FUNC_ void attn_tile_relative_(attn_tile_ *t) {
   }
 }
 
+/* The rows of the map before the first key. */
+ATTN_FUNC_ void attn_tile_no_map_(const attn_tile_ *t, float x) {
+  const attn_tensor *map = &t->a->map;
+  for (int r = 0; r < t->n; r++) {
+    float *row = (float *)(void *)attn_at_(map, t->batch, t->head[r], t->row[r]);
+    for (int64_t c = 0; c < map->dim; c++) row[c] = x;
+  }
+}
+
 /* A tile whose rows are in their lanes. */
 ATTN_FUNC_ void attn_tile_placed_(attn_tile_ *t, int last) {
   const attn_softmax_ *a = t->a;
   const int64_t pairs = *t->w.pairs;
   attn_tile_terms_(t);
   if (ATTN_PART_(WEIGHTS_, a->relu) && a->relu->count_first && !a->counting) attn_tile_by_count_(t);
-  if (a->map.data && a->phase == 0)
-    for (int r = 0; r < t->n; r++) {
-      float *row = (float *)(void *)attn_at_(&a->map, t->batch, t->head[r], t->row[r]);
-      for (int64_t c = 0; c < a->map.dim; c++) row[c] = -INFINITY;
-    }
+  if (a->map.data && a->phase == 0) attn_tile_no_map_(t, attn_weighs_(a) ? 0.0f : -INFINITY);
   t->careful = t->rel_careful = 0;
   if (ATTN_PART_(CONTENT, a->choice) && a->choice->on->skips(t)) return;
   if (attn_choice_blind_(a)) {
@@ -17254,6 +17450,56 @@ ATTN_FUNC_ void attn_softmax_item_(void *job, int worker, int64_t index) {
   attn_tile_run_(&t, a->phase == phases[variant[head]] - 1);
 }
 /* <<< attn/engine/softmax.h */
+/* >>> attn/engine/raw.h */
+/* engine/raw.h owns a map of scores as they are before any term: a pass of its own over all keys,
+ * since the softmax visits only pairs that are allowed. */
+
+/* The scores of a tile of rows, block by block. */
+ATTN_FUNC_ void attn_raw_item_(void *job, int worker, int64_t index) {
+  const attn_softmax_ *a = (const attn_softmax_ *)job;
+  attn_tile_ t;
+  attn_block_ b;
+  attn_tile_open_(&t, a, worker);
+  attn_tile_group_rows_(&t, index / a->tiles, index % a->tiles);
+  attn_tile_lanes_(&t);
+  attn_tile_no_map_(&t, -INFINITY);
+  const int64_t end = a->kv_len ? a->kv_len[t.batch] : a->k.len;
+  attn_block_terms_(&t, &b);
+  for (int64_t j = 0, next; j < end; j = next) {
+    next = end - j < ATTN_BLOCK_ ? end : j + ATTN_BLOCK_;
+    if (!attn_block_open_(&t, &b, j, next)) continue;
+    b.k = attn_block_rows_(a, &b, &a->k, &a->k_scales, t.batch, t.head_k, t.w.k, &b.k_stride);
+    attn_block_modifiers_(&t, &b);
+    attn_block_scores_(&t, &b);
+    attn_block_emit_(&t, &b, NULL);
+  }
+  for (int r = 0; r < t.n; r++)
+    attn_map_natural_(a, (float *)(void *)attn_at_(&a->map, t.batch, t.head[r], t.row[r]));
+}
+
+/* The map of a whole problem, whose memory serves this one too: many rows, no terms, natural units. */
+ATTN_FUNC_ void attn_raw_pass_(const attn_softmax_ *a, attn_ctx *ctx, int workers) {
+  attn_softmax_ raw = *a;
+  raw.map = a->raw, raw.lse.data = NULL, raw.phase = 0;
+  raw.terms = a->raw_cap > 0.0f ? (int)ATTN_TERM_SOFTCAP_ : 0, raw.alibi = NULL, raw.relu = NULL;
+  raw.addends = NULL, raw.addend_count = 0;
+  memset(&raw.mask, 0, sizeof raw.mask);
+  memset(&raw.bias, 0, sizeof raw.bias);
+  memset(&raw.relative, 0, sizeof raw.relative);
+  memset(&raw.xl, 0, sizeof raw.xl);
+  memset(&raw.labels, 0, sizeof raw.labels);
+  memset(&raw.gaussian, 0, sizeof raw.gaussian);
+  memset(&raw.span, 0, sizeof raw.span);
+  raw.factor = raw.distance = NULL, raw.plan = NULL;
+  raw.softcap = a->raw_cap, raw.unit = 1.0;
+  const double s = attn_clamp_f64_(a->scale);
+  raw.scale_hi = (float)s, raw.scale_lo = (float)(s - (double)raw.scale_hi);
+  raw.left = raw.right = INT64_MAX / 4, raw.keep = 0;
+  raw.tiles = attn_tiles_of_(raw.group * raw.q.len);
+  const int64_t items = raw.q.batch * (raw.q.heads / raw.group) * raw.tiles;
+  attn_for_(ctx, attn_pieces_(workers, items), items, attn_raw_item_, &raw);
+}
+/* <<< attn/engine/raw.h */
 /* >>> attn/engine/decode.h */
 /* engine/decode.h owns the few-query driver: rows that are too few to hide the reading of K and V.
  * The keys are split at fixed marks, so that work exists for every worker. A split is a work item
@@ -17291,8 +17537,8 @@ ATTN_FUNC_ const char *attn_few_plan_(attn_softmax_ *a, int one_order) {
   if (one_order) return "params.one_order is set";
   if (a->q.len < 1 || a->q.len > ATTN_FEW_QUERIES_ || rows > ATTN_FEW_ROWS_ || a->k.len < 1)
     return "more than 16 queries, or more than 64 rows to a key";
-  if (a->map.data || (a->terms & ~attn_terms_with_(ATTN_TAKES_FEW_)))
-    return "a map, relative vectors, labels or a span";
+  if (a->map.data || a->raw.data || (a->terms & ~attn_terms_with_(ATTN_TAKES_FEW_)))
+    return "a map, relative vectors, labels, a span or modify_weights";
   a->few = 1, a->by_row = rows <= ATTN_ROWS_;
   attn_few_splits_(a);
   return NULL;
@@ -17727,8 +17973,10 @@ typedef struct attn_shared_ {
 ATTN_FUNC_ void attn_shared_plan_(const attn_softmax_ *a, attn_shared_ *x) {
   const int64_t f = sizeof(float), rows = attn_mul_(attn_mul_(a->q.batch, a->q.heads), a->q.len);
   const int64_t table = attn_piece_(attn_mul_(a->distance_heads, a->distances), f);
-  const int state = a->phases > 1 || (ATTN_PART_(WEIGHTS_, a->relu) && a->relu->count_first);
-  const int64_t row = state ? attn_piece_(rows, f) : 0;
+  const int state =
+      a->phases > 1 || attn_weighs_(a) || (ATTN_PART_(WEIGHTS_, a->relu) && a->relu->count_first);
+  const int64_t numbered = a->seq && a->seq->q ? attn_mul_(a->q.heads, a->seq->rows) : rows;
+  const int64_t row = state ? attn_piece_(numbered, f) : 0; /* see attn_row_number_ */
   int64_t at = 0;
   x->distance = at, at = attn_add_(at, attn_has_distance_(&a->by_distance) ? table : 0);
   x->factor = at, at = attn_add_(at, a->by_distance.factor.alpha ? table : 0);
@@ -17841,7 +18089,7 @@ ATTN_FUNC_ int attn_softmax_run_(attn_error_ *e, attn_softmax_ *a, attn_ctx *ctx
     attn_scratch_cut_(a, i, &s);
     *s.pairs = 0, s.held->n = 0;
   }
-  if (ATTN_PART_(WEIGHTS_, a->relu) && a->relu->count_first) {
+  if ((ATTN_PART_(WEIGHTS_, a->relu) && a->relu->count_first) || attn_weighs_(a)) {
     a->counting = 1;
     attn_softmax_pass_(a, ctx, workers);
     a->counting = 0;
@@ -17863,6 +18111,7 @@ ATTN_FUNC_ int attn_softmax_run_(attn_error_ *e, attn_softmax_ *a, attn_ctx *ctx
   } else {
     attn_softmax_pass_(a, ctx, workers);
   }
+  if (a->raw.data) attn_raw_pass_(a, ctx, workers);
   if (ATTN_PART_(CONTENT, a->choice))
     attn_report_(ctx, a->table, workers,
                  a->choice->mode == ATTN_TOPK_EXACT ? "best keys of streamed scores"
@@ -19508,6 +19757,32 @@ ATTN_PUB_ attn_status attn_cache_open(attn_cache *cache, void *memory, size_t si
   memset(c->holders, 0, (size_t)c->k.batch * sizeof *c->holders);
   *cache = *c;
   attn_report_(ctx, table, 1, "cache pages", "the only path");
+  return attn_end_(ctx, &e);
+}
+
+ATTN_PUB_ attn_status attn_sequence_init(attn_sequence *sequence, int32_t *table, int64_t table_len,
+                                         attn_ctx *ctx) {
+  attn_error_ e = {ATTN_OK, NULL};
+  attn_span_ own, entries;
+  const attn_table_ *t;
+  int workers;
+  if (!attn_check_ctx_(&e, ctx, &t, &workers)) return attn_end_(ctx, &e);
+  if (!sequence || !table)
+    attn_reject_(&e, ATTN_E_NULL,
+                 sequence ? "table must not be null" : "sequence must not be null");
+  else if (table_len < 1)
+    attn_reject_(&e, ATTN_E_SHAPE, "table_len must be at least 1");
+  else if (attn_check_array_(&e, sequence, 1, sizeof(void *), "sequence must be aligned", &own) &&
+           attn_check_array_(&e, table, table_len, 4, "table must be aligned to its elements",
+                             &entries)) {
+    own.hi = own.lo + sizeof *sequence;
+    if (attn_overlap_(own, entries))
+      attn_reject_(&e, ATTN_E_OVERLAP, "sequence must not lie in its table");
+  }
+  if (e.status != ATTN_OK) return attn_end_(ctx, &e);
+  memset(sequence, 0, sizeof *sequence);
+  sequence->table = table, sequence->table_len = table_len;
+  attn_report_(ctx, t, 1, "cache pages", "the only path");
   return attn_end_(ctx, &e);
 }
 
@@ -21727,6 +22002,28 @@ ATTN_FUNC_ int attn_check_masks_(attn_error_ *e, const attn_mask *mask, const at
          attn_check_mask_(e, bias, &wbias, 1u << ATTN_MASK_ADD, full, bias_span);
 }
 
+/* What the map holds, and whether weights may be changed. */
+ATTN_FUNC_ int attn_map_stage_take_(attn_error_ *e, attn_softmax_ *a, const attn_sdpa_params *p) {
+  const int inside = ATTN_TERM_RELATIVE_ | ATTN_TERM_XL_ | ATTN_TERM_LABELS_ | ATTN_TERM_FACTOR_;
+  if ((int)p->map_stage < 0 || p->map_stage >= ATTN_MAP_STAGES)
+    return attn_reject_(e, ATTN_E_RANGE, "params.map_stage is no attn_map_stage");
+  if (p->map_stage == ATTN_MAP_CAPPED && (a->terms & inside))
+    return attn_reject_(
+        e, ATTN_E_RANGE,
+        "params.map_stage: ATTN_MAP_CAPPED has no relative.keys, xl, labels or factor");
+  if (p->modify_weights && (a->relu || a->choice || a->edges))
+    return attn_reject_(e, ATTN_E_RANGE, "params.modify_weights must be absent in this call");
+  if (p->modify_weights && a->map.data && p->map_stage != ATTN_MAP_WEIGHTS)
+    return attn_reject_(e, ATTN_E_RANGE,
+                        "params.modify_weights wants a map of ATTN_MAP_WEIGHTS, or none");
+  a->map_scores = p->map_stage == ATTN_MAP_SCORES;
+  if (p->map_stage != ATTN_MAP_RAW && p->map_stage != ATTN_MAP_CAPPED) return 1;
+  a->raw = a->map, a->map.data = NULL;
+  a->raw_cap = p->map_stage == ATTN_MAP_CAPPED ? p->softcap : 0.0f;
+  if (a->raw_cap > 0.0f && a->raw_cap < FLT_MIN) a->raw_cap = FLT_MIN;
+  return 1;
+}
+
 /* Every rule of attn_sdpa for a, which holds the four tensors, for rectified weights relu, and addends, and
  * the rest of the engine's problem. data = 0 leaves out what would read arrays (the workspace
  * query); data = -1 also what compares addresses, since some are not known yet. */
@@ -21819,6 +22116,7 @@ ATTN_FUNC_ int attn_sdpa_plan_(attn_error_ *e, attn_softmax_ *a, const attn_sdpa
       return attn_reject_(e, ATTN_E_SHAPE, "params.map must be [q.batch, q.heads, q.len, k.len]");
     if (!attn_check_rows_(e, map, wm)) return 0;
   }
+  if (!attn_map_stage_take_(e, a, p)) return 0;
   /* what the terms' checks need of the engine's problem */
   q->len = full[2], k->len = v->len = full[3];
   a->unit = a->relu ? 1.0 : ATTN_LOG2E_;
@@ -24193,6 +24491,7 @@ typedef struct attn_pinv_ {
   const attn_table_ *table;
   attn_tensor z, a;
   int64_t iters, width; /* floats of a row, in whole vectors */
+  double *sums;         /* the largest column and row sum that all start with, or null: their own */
   char *own;            /* of the workers: five matrices */
   int64_t each;
 } attn_pinv_;
@@ -24208,8 +24507,8 @@ ATTN_FUNC_ void attn_pinv_times_(const attn_pinv_ *p, float *y, const float *x, 
   }
 }
 
-/* z = a^T / (largest column sum times largest row sum of |a|) */
-ATTN_FUNC_ void attn_pinv_start_(float *z, const float *a, int64_t m, int64_t width) {
+/* The largest column sum and the largest row sum of |a|. */
+ATTN_FUNC_ void attn_pinv_sums_(double sums[2], const float *a, int64_t m, int64_t width) {
   double rows = 0.0, columns = 0.0;
   for (int64_t i = 0; i < m; i++) {
     double row = 0.0, column = 0.0;
@@ -24219,7 +24518,13 @@ ATTN_FUNC_ void attn_pinv_start_(float *z, const float *a, int64_t m, int64_t wi
     if (!(row <= rows)) rows = row; /* a NaN stays: what follows is one anyway */
     if (!(column <= columns)) columns = column;
   }
-  const double by = rows > 0.0 ? 1.0 / (rows * columns) : rows;
+  sums[0] = columns, sums[1] = rows;
+}
+
+/* z = a^T / their product */
+ATTN_FUNC_ void attn_pinv_start_(float *z, const float *a, int64_t m, int64_t width,
+                                 const double sums[2]) {
+  const double by = sums[1] > 0.0 ? 1.0 / (sums[1] * sums[0]) : sums[1];
   for (int64_t i = 0; i < m; i++)
     for (int64_t j = 0; j < m; j++) z[i * width + j] = (float)((double)a[j * width + i] * by);
 }
@@ -24232,7 +24537,9 @@ ATTN_FUNC_ void attn_pinv_item_(void *job, int worker, int64_t index) {
   memset(a, 0, (size_t)(5 * m * width) * sizeof *a);
   for (int64_t i = 0; i < m; i++)
     p->table->widen(a + i * width, attn_at_(&p->a, b, h, i), 0, NULL, 1, m, p->a.dtype, NULL);
-  attn_pinv_start_(z, a, m, width);
+  double own[2];
+  if (!p->sums) attn_pinv_sums_(own, a, m, width);
+  attn_pinv_start_(z, a, m, width, p->sums ? p->sums : own);
   for (int64_t it = 0; it < p->iters; it++) {
     float *old = z;
     attn_pinv_times_(p, y, a, z, 1.0f, 0.0f);
@@ -24250,11 +24557,23 @@ ATTN_FUNC_ void attn_pinv_item_(void *job, int worker, int64_t index) {
                     m, 1.0f, 0.0f);
 }
 
-/* attn_pinv as a step; its arguments have been judged. */
-ATTN_COLD_ int attn_stage_pinv_(attn_stage_ *s, attn_tensor z, attn_tensor a, int64_t iters) {
+/* sums becomes the largest of itself and of the sums of matrices a, f32 in memory; a NaN stays. */
+ATTN_COLD_ void attn_pinv_most_(double sums[2], attn_tensor a) {
+  for (int64_t u = 0; u < a.batch * a.heads; u++) {
+    double own[2];
+    const char *x = attn_at_(&a, u / a.heads, u % a.heads, 0);
+    attn_pinv_sums_(own, (const float *)(const void *)x, a.dim, a.stride_len);
+    for (int i = 0; i < 2; i++)
+      if (!(own[i] <= sums[i])) sums[i] = own[i] > sums[i] || own[i] != own[i] ? own[i] : sums[i];
+  }
+}
+
+/* attn_pinv as a step; its arguments have been judged. sums: null, or what all matrices start with. */
+ATTN_COLD_ int attn_stage_pinv_(attn_stage_ *s, attn_tensor z, attn_tensor a, int64_t iters,
+                                double *sums) {
   attn_pinv_ p;
   memset(&p, 0, sizeof p);
-  p.table = s->table, p.z = z, p.a = a, p.iters = iters;
+  p.table = s->table, p.z = z, p.a = a, p.iters = iters, p.sums = sums;
   p.width =
       attn_round_up_(a.dim, 16) | 16; /* rows a power of two apart share few sets of a cache */
   p.each = attn_piece_(attn_mul_(attn_mul_(5, a.dim), p.width), 4);
@@ -24394,7 +24713,7 @@ typedef struct attn_inverse_job_ {
 ATTN_COLD_ int attn_inverse_steps_(attn_stage_ *s, void *job) {
   const attn_inverse_job_ *j = (const attn_inverse_job_ *)job;
   return j->solve ? attn_stage_solve_(s, j->x, j->a, j->b, j->lambda)
-                  : attn_stage_pinv_(s, j->x, j->a, j->iters);
+                  : attn_stage_pinv_(s, j->x, j->a, j->iters, NULL);
 }
 
 ATTN_COLD_ int attn_inverse_check_(attn_error_ *e, attn_inverse_job_ *j, const attn_ctx *ctx) {
@@ -24693,10 +25012,9 @@ ATTN_COLD_ int attn_joint_plan_(attn_error_ *e, attn_joint_ *x, const attn_sdpa_
                         "params.scores: ragged, keep, schedule, map, sinks and softmax_one must be "
                         "absent");
   if (attn_terms_of_(&p) & ~attn_terms_with_(ATTN_TAKES_JOINT_))
-    return attn_reject_(
-        e, ATTN_E_RANGE,
-        "params.scores: softcap, relative, xl, labels, factor, span and modify must "
-        "be absent");
+    return attn_reject_(e, ATTN_E_RANGE,
+                        "params.scores: softcap, relative, xl, labels, factor, span, modify and "
+                        "modify_weights must be absent");
   if (p.k_scales.scale || p.k_scales.zero || p.v_scales.scale || p.v_scales.zero)
     return attn_reject_(e, ATTN_E_RANGE, "params.scores.k_scales and v_scales must be absent");
   p.lse.data = NULL;
@@ -25234,6 +25552,7 @@ typedef struct attn_close_ {
   const attn_table_ *table;
   attn_tensor o, x, h; /* [B,1,L,dout], [B,H,L,dv], [B,1,L,dout] */
   attn_matrix_ w;      /* [1,1,H dv,dout] */
+  attn_tensor bias;    /* [1,1,1,dout], or absent */
   attn_sublayer kind;
   const attn_norm *norm;
   int64_t tiles;
@@ -25254,6 +25573,9 @@ ATTN_FUNC_ void attn_close_item_(void *job, int worker, int64_t index) {
     attn_matrix_times_(f, &a->w, &part, rows, dout, attn_floats_of_(f, &a->x, b, h, first, n, wide),
                        h == 0);
   }
+  for (int64_t r = 0; a->bias.data && r < n; r++)
+    f->blend(rows + r * dout, rows + r * dout, a->bias.data, ATTN_F32, ATTN_F32, a->bias.dtype,
+             dout, 1.0f, 1.0f);
   if (a->kind != ATTN_SUBLAYER_PLAIN)
     for (int64_t r = 0; r < n; r++)
       f->blend(rows + r * dout, rows + r * dout, attn_at_(&a->h, b, 0, first + r), ATTN_F32,
@@ -25265,10 +25587,11 @@ ATTN_FUNC_ void attn_close_item_(void *job, int worker, int64_t index) {
 }
 
 ATTN_COLD_ int attn_stage_close_(attn_stage_ *s, attn_tensor o, attn_tensor x, attn_tensor h,
-                                 attn_tensor w, attn_sublayer kind, const attn_norm *norm) {
+                                 attn_tensor w, attn_tensor bias, attn_sublayer kind,
+                                 const attn_norm *norm) {
   attn_close_ a;
   memset(&a, 0, sizeof a);
-  a.table = s->table, a.o = o, a.x = x, a.h = h, a.kind = kind, a.norm = norm;
+  a.table = s->table, a.o = o, a.x = x, a.h = h, a.bias = bias, a.kind = kind, a.norm = norm;
   a.w = attn_matrix_of_(w, 0, o.len);
   a.tiles = attn_tiles_of_(o.len);
   a.at_in = attn_piece_(attn_mul_(o.dim, ATTN_TILE_), sizeof(float));
@@ -25315,12 +25638,12 @@ enum {
   ATTN_MULTIHEAD_XV_,
   ATTN_MULTIHEAD_Y_ = 13,
   ATTN_MULTIHEAD_EACH_,
-  ATTN_MULTIHEAD_OPERANDS_ = 17
+  ATTN_MULTIHEAD_OPERANDS_ = 19
 };
 
 /* Every rule about one of them; heads and widths are resolved. */
 ATTN_COLD_ int attn_multihead_operands_(attn_error_ *e, attn_multihead_job_ *j, attn_operand_ *op) {
-  enum { X, XK, XV, WQ, WK, WV, WO, BQ, BK, BV, BO, MIX, WC, Y, EACH, LSE, MAP };
+  enum { X, XK, XV, WQ, WK, WV, WO, BQ, BK, BV, BO, MIX, WC, Y, EACH, LSE, MAP, MORE_K, MORE_V };
   const int optional = ATTN_OPTIONAL_, output = ATTN_OUT_, either = ATTN_OUT_ | ATTN_OPTIONAL_;
   attn_multihead_params *p = &j->p;
   const int64_t any = ATTN_ANY_;
@@ -25378,7 +25701,16 @@ ATTN_COLD_ int attn_multihead_operands_(attn_error_ *e, attn_multihead_job_ *j, 
       ATTN_OPERAND_(&p->attend.lse, "params.lse", either | ATTN_IS_F32_, b, h, t, 1,
                     "params.lse must be f32 [x.batch, heads, x.len, 1]"),
       ATTN_OPERAND_(&p->attend.map, "params.map", either | ATTN_IS_F32_, b, h, t, any,
-                    "params.map must be f32 [x.batch, heads, x.len, x_k.len]")};
+                    "params.map must be f32 [x.batch, heads, x.len, x_k.len]"),
+      ATTN_OPERAND_(&p->bias_k, "params.bias_k", optional, 1, 1, 1, p->w_k.dim,
+                    "params.bias_k must be [1, 1, 1, w_k.dim]"),
+      ATTN_OPERAND_(&p->bias_v, "params.bias_v", optional, 1, 1, 1, p->w_v.dim,
+                    "params.bias_v must be [1, 1, 1, w_v.dim]")};
+  if (!p->bias_k.data != !p->bias_v.data)
+    return attn_reject_(e, ATTN_E_NULL, "params.bias_k and params.bias_v go together");
+  if (p->bias_k.data && (p->attend.ragged.sequences || p->attend.modify_weights))
+    return attn_reject_(e, ATTN_E_RANGE,
+                        "params.bias_k goes without attend.ragged and attend.modify_weights");
   if (j->x_k.len == 0) p->attend.map.data = NULL;
   memcpy(op, all, sizeof all);
   for (int i = 0; i < ATTN_MULTIHEAD_OPERANDS_; i++)
@@ -25437,6 +25769,66 @@ ATTN_FUNC_ void attn_round_item_(void *job, int worker, int64_t index) {
                     ATTN_F32, ATTN_F32, a->to.dim, 1.0f, 0.0f);
 }
 
+/* Which rows of a part of one key are there, and the maps of the others with it. */
+typedef struct attn_more_key_ {
+  const attn_table_ *table;
+  attn_tensor one, was, lse, map; /* its LSE, that of the others, of all */
+  const int32_t *q_len;
+} attn_more_key_;
+
+/* Rows from q_len on see nothing, this key neither. */
+ATTN_FUNC_ void attn_more_key_cut_(void *job, int worker, int64_t index) {
+  const attn_more_key_ *a = (const attn_more_key_ *)job;
+  const int64_t b = index / a->one.heads, h = index % a->one.heads;
+  const float none = -INFINITY;
+  (void)worker;
+  for (int64_t i = 0; i < a->one.len; i++) {
+    if (a->q_len && i >= a->q_len[b]) memcpy(attn_at_(&a->one, b, h, i), &none, sizeof none);
+    if (a->map.data) memcpy(attn_at_(&a->was, b, h, i), attn_at_(&a->lse, b, h, i), 4);
+  }
+}
+
+/* P = exp(x - LSE) of the others is exp(LSE of them - LSE of all) times what it was. */
+ATTN_FUNC_ void attn_more_key_map_(void *job, int worker, int64_t index) {
+  const attn_more_key_ *a = (const attn_more_key_ *)job;
+  const int64_t b = index / a->one.heads, h = index % a->one.heads;
+  (void)worker;
+  for (int64_t i = 0; i < a->one.len; i++) {
+    float was, lse;
+    float *row = (float *)(void *)attn_at_(&a->map, b, h, i);
+    memcpy(&was, attn_at_(&a->was, b, h, i), sizeof was);
+    memcpy(&lse, attn_at_(&a->lse, b, h, i), sizeof lse);
+    if (was == -INFINITY) continue;
+    float by = was - lse;
+    a->table->exp(&by, &by, 1);
+    a->table->blend(row, row, NULL, ATTN_F32, ATTN_F32, ATTN_F32, a->map.dim, by, 0.0f);
+  }
+}
+
+/* bias_k and bias_v join the heads' outputs o and their lse. */
+ATTN_COLD_ int attn_multihead_more_(attn_stage_ *s, const attn_multihead_job_ *j, attn_tensor o,
+                                    attn_tensor q, const attn_sdpa_params *attend) {
+  const attn_multihead_params *p = &j->p;
+  const int64_t b = j->x.batch, h = p->heads, rows = attn_mul_(b, h);
+  attn_more_key_ a;
+  attn_tensor k = attn_multihead_split_(p->bias_k, p->kv_heads);
+  attn_tensor v = attn_multihead_split_(p->bias_v, p->kv_heads);
+  memset(&a, 0, sizeof a);
+  a.table = s->table, a.q_len = attend->q_len, a.lse = attend->lse;
+  a.one = attn_stage_tensor_(s, b, h, j->x.len, 1);
+  if (attend->map.data && attend->map_stage == ATTN_MAP_WEIGHTS) {
+    a.map = attend->map;
+    a.was = attn_stage_tensor_(s, b, h, j->x.len, 1);
+  }
+  k.batch = v.batch = b, k.stride_batch = v.stride_batch = 0;
+  float scale = attend->scale;
+  if (attend->t5.table && scale == 0.0f && !attn_to_bits_(scale)) scale = 1.0f;
+  return attn_stage_own_(s, a.one, q, k, scale) &&
+         attn_stage_for_(s, rows, attn_more_key_cut_, &a, 0, NULL) &&
+         attn_stage_merge_(s, o, o, a.lse, v, a.one) &&
+         (!a.map.data || attn_stage_for_(s, rows, attn_more_key_map_, &a, 0, NULL));
+}
+
 /* The heads' attention and the way back. mix: null, or the factors of each head's queries. */
 ATTN_COLD_ int attn_multihead_join_(attn_stage_ *s, const attn_multihead_job_ *j, attn_tensor q,
                                     attn_tensor k, attn_tensor v, const attn_sdpa_params *attend,
@@ -25445,8 +25837,10 @@ ATTN_COLD_ int attn_multihead_join_(attn_stage_ *s, const attn_multihead_job_ *j
   const int64_t b = j->x.batch, t = j->x.len, h = p->heads, wide = attn_mul_(h, j->dv);
   const attn_tensor *each = &p->each;
   attn_tensor all = *each, o = *each; /* the heads side by side, so that one product joins them */
+  attn_sdpa_params own = *attend;
   int copy = 0;
-  if (j->y.data) {
+  if (p->bias_k.data && !own.lse.data) own.lse = attn_stage_tensor_(s, b, h, t, 1);
+  if (j->y.data || (p->bias_k.data && each->dtype != ATTN_F32)) {
     const int there =
         each->data && each->dtype == ATTN_F32 && (h == 1 || each->stride_head == j->dv);
     copy = each->data && !there;
@@ -25464,8 +25858,8 @@ ATTN_COLD_ int attn_multihead_join_(attn_stage_ *s, const attn_multihead_job_ *j
   attn_softmax_ a;
   memset(&a, 0, sizeof a);
   a.o = o, a.q = q, a.k = k, a.v = v, a.mix = mix;
-  if (mix ? !attn_stage_problem_(s, &a, attend) : !attn_stage_sdpa_(s, o, q, k, v, attend))
-    return 0;
+  if (mix ? !attn_stage_problem_(s, &a, &own) : !attn_stage_sdpa_(s, o, q, k, v, &own)) return 0;
+  if (p->bias_k.data && !attn_multihead_more_(s, j, o, q, &own)) return 0;
   attn_round_ round = {s->table, *each, o};
   if (copy && !attn_stage_for_(s, attn_mul_(b, h), attn_round_item_, &round, 0, NULL)) return 0;
   return !j->y.data || attn_multihead_project_(s, j->y, all, p->w_o, p->b_o);
@@ -28204,6 +28598,8 @@ ATTN_COLD_ int attn_lsh_params_(attn_error_ *e, attn_lsh_job_ *a, int64_t len) {
     return attn_reject_(e, ATTN_E_RANGE, "params.self must be an attn_lsh_self");
   if (!(p->penalty >= 0.0f && p->penalty <= FLT_MAX))
     return attn_reject_(e, ATTN_E_VALUE, "params.penalty must be finite and >= 0");
+  if (p->wrap && !p->across)
+    return attn_reject_(e, ATTN_E_RANGE, "params.wrap needs params.across");
   if (p->across && p->chunk == none)
     return attn_reject_(e, ATTN_E_RANGE, "params.across needs chunks: params.chunk >= 0");
   if (a->kind == ATTN_LSH_APART_ && p->chunk > 0)
@@ -28527,7 +28923,9 @@ ATTN_FUNC_ int64_t attn_lsh_run_(const int32_t *order, const int32_t *bucket, in
   return s;
 }
 
-/* Ranges of a unit's rows in one round; n rows, sorted, and as many keys. */
+/* Ranges of a unit's rows in one round; n rows, sorted, and as many keys. A range round the end of the
+ * ring, lo .. n - 1 and 0 .. hi - 1, is one of hi - lo + 2^32 numbers: those between n and 2^32 are no ranks,
+ * and unsigned differences go round there by themselves. */
 ATTN_FUNC_ void attn_lsh_ranges_(const attn_lsh_job_ *a, const int32_t *order,
                                  const int32_t *bucket, uint32_t *bound, int64_t n) {
   const attn_lsh_params *p = &a->p;
@@ -28539,12 +28937,19 @@ ATTN_FUNC_ void attn_lsh_ranges_(const attn_lsh_job_ *a, const int32_t *order,
       if (s == end) from = s, end = attn_lsh_run_(order, bucket, s, n);
       lo = from, hi = p->causal ? s + !alone : end;
     }
-    if (m > 0) {
+    const int64_t chunks = m > 0 ? attn_ceil_(n, m) : 0, c = m > 0 ? s / m : 0;
+    const int64_t back = c - p->before, ahead = c + p->after + 1;
+    if (p->wrap && p->before + p->after + 1 >= chunks) {
+      lo = 0, hi = n; /* all of the ring */
+    } else if (p->wrap && (back < 0 || ahead > chunks)) {
+      lo = (back < 0 ? back + chunks : back) * m;
+      hi = (ahead > chunks ? ahead - chunks : ahead) * m; /* below lo: round the end, see there */
+    } else if (m > 0) {
       lo = attn_max64_(lo, (s / m - p->before) * m);
       hi = attn_min64_(hi, (s / m + p->after + 1) * m);
     }
     uint32_t *to = bound + order[s] * step;
-    to[0] = (uint32_t)lo, to[1] = (uint32_t)attn_max64_(hi - lo, 0);
+    to[0] = (uint32_t)lo, to[1] = (uint32_t)(p->wrap ? hi - lo : attn_max64_(hi - lo, 0));
   }
 }
 
@@ -28697,14 +29102,14 @@ ATTN_FUNC_ void attn_lsh_gather_(attn_lsh_tile_ *t, int64_t j0, int64_t j1) {
 
 /* Who does not see whom, as ranges that lanes exclude: ranks of this round outside of their own, ranks
  * of earlier rounds inside of it, later positions. Lanes without a row see anything. The ranks that
- * the tile sees become *j0 .. *j1 - 1. */
-ATTN_FUNC_ void attn_lsh_tests_(attn_lsh_tile_ *t, int64_t *j0, int64_t *j1) {
+ * the tile sees become j[0] .. j[1] - 1 and, where the ring of chunks closes, j[2] .. j[3] - 1. */
+ATTN_FUNC_ void attn_lsh_tests_(attn_lsh_tile_ *t, int64_t j[4]) {
   const attn_lsh_job_ *a = t->a;
   const int64_t rounds = a->p.rounds, earlier = a->p.keep_duplicates ? 0 : a->round;
   const int64_t shift = a->kind == ATTN_LSH_APART_ ? a->k.len - a->q.len : 0;
   uint32_t *last_lo = t->lo + (earlier + 1) * ATTN_TILE_,
            *last = t->len + (earlier + 1) * ATTN_TILE_;
-  *j0 = t->keys, *j1 = 0;
+  j[0] = j[2] = t->keys, j[1] = j[3] = 0;
   for (int64_t r = 0; r < ATTN_TILE_; r++) {
     if (r >= t->n) {
       for (int64_t e = 0; e < earlier + 2; e++) t->lo[e * ATTN_TILE_ + r] = 0;
@@ -28715,13 +29120,21 @@ ATTN_FUNC_ void attn_lsh_tests_(attn_lsh_tile_ *t, int64_t *j0, int64_t *j1) {
     const uint32_t *bound = t->bound + i * rounds * 2, *own = bound + a->round * 2;
     t->lo[r] = own[1] ? own[0] + own[1] : 0; /* all numbers but the own */
     t->len[r] = own[1] ? 0u - own[1] : 0xffffffffu;
-    if (own[1] && own[0] < *j0) *j0 = own[0];
-    if (own[1] && own[0] + own[1] > *j1) *j1 = own[0] + own[1];
+    if (own[1]) {
+      const int64_t from = own[0], to = (int64_t)(own[0] + own[1]); /* modulo 2^32 */
+      const int round = to < from, late = a->p.wrap && from > t->keys / 2;
+      int64_t *part = late ? j + 2 : j;
+      part[0] = attn_min64_(part[0], from), part[1] = attn_max64_(part[1], round ? t->keys : to);
+      if (round) j[0] = 0, j[1] = attn_max64_(j[1], late ? to : t->keys);
+    }
     for (int64_t e = 0; e < earlier; e++)
       t->lo[(e + 1) * ATTN_TILE_ + r] = bound[2 * e],
                                    t->len[(e + 1) * ATTN_TILE_ + r] = bound[2 * e + 1];
     last_lo[r] = (uint32_t)(p < 0 ? 0 : p + 1), last[r] = 0x80000000u;
   }
+  if (j[1] > j[0] && j[3] > j[2] && j[2] <= j[1]) /* they meet */
+    j[1] = attn_max64_(j[1], j[3]), j[2] = t->keys, j[3] = 0;
+  if (j[1] <= j[0]) j[0] = j[2], j[1] = j[3], j[2] = t->keys, j[3] = 0;
 }
 
 /* Scores that the tests take out, of keys j0 .. j0 + n - 1; t->top becomes the maxima. */
@@ -28880,13 +29293,14 @@ ATTN_FUNC_ void attn_lsh_sweep_(attn_lsh_tile_ *t) {
   const attn_table_ *f = a->table;
   const int64_t dk = a->k.dim, dv = a->v.dim;
   const void *row[ATTN_TILE_];
-  int64_t j0, j1;
+  int64_t range[4];
   t->groups = (int)attn_ceil_(t->n, ATTN_GROUP_);
-  attn_lsh_tests_(t, &j0, &j1);
+  attn_lsh_tests_(t, range);
+  const int64_t j0 = range[0], last = range[3] > range[2] ? range[3] : range[1];
   int started = attn_lsh_load_(t);
   const int waits = started; /* sums that are not here yet */
-  for (int64_t j = j0; j < j1; j += ATTN_BLOCK_) {
-    const int64_t n = attn_min64_(j1 - j, ATTN_BLOCK_);
+  for (int64_t j = j0, j1 = range[1], n; j < j1; j += n) {
+    n = attn_min64_(j1 - j, ATTN_BLOCK_);
     const int first = j == j0;
     attn_lsh_gather_(t, j, j + n);
     if (first) { /* the rows are among the keys, mostly */
@@ -28897,19 +29311,20 @@ ATTN_FUNC_ void attn_lsh_sweep_(attn_lsh_tile_ *t) {
     }
     for (int r = 0; r < ATTN_TILE_; r++) t->spare[r] = -INFINITY;
     attn_on_(tile, f)->score_block(t->s, t->qt, t->k, dk, n, dk, 0, t->groups, t->spare);
-    if (j + n == j1) attn_lsh_ask_next_(t, 0, ATTN_TILE_ / 2);
+    if (j + n == last) attn_lsh_ask_next_(t, 0, ATTN_TILE_ / 2);
     attn_lsh_mask_(t, j, n);
     if (t->careful) attn_lsh_clean_(t, n);
     attn_on_(tile, f)->softmax_block(t->s, n, 0, t->groups, t->m, t->l, t->alpha, t->top, NULL);
-    if (j + n == j1) attn_lsh_ask_next_(t, ATTN_TILE_ / 2, ATTN_TILE_);
+    if (j + n == last) attn_lsh_ask_next_(t, ATTN_TILE_ / 2, ATTN_TILE_);
     if (first && waits) attn_lsh_load_rows_(t);
     attn_on_(tile, f)->value_block(t->ot, t->s, t->v, dv, n, dv, 0, t->groups,
                                    started ? t->alpha : NULL, !started);
     if (t->careful) attn_lsh_patch_(t, j, n);
     started = 1;
     t->pairs += t->careful ? 0 : n * t->n;
+    if (j + n == range[1] && last != j1) j = range[2] - n, j1 = last; /* the other part */
   }
-  if (waits && j0 >= j1) attn_lsh_load_rows_(t);
+  if (waits && j0 >= range[1]) attn_lsh_load_rows_(t);
   if (!started) memset(t->ot, 0, (size_t)(dv * ATTN_TILE_) * sizeof *t->ot);
 }
 
@@ -32444,6 +32859,8 @@ ATTN_COLD_ int attn_mixture_paths_(attn_error_ *e, const attn_mixture_job_ *a, c
     if (p->params && (p->params->map.data || p->params->ragged.sequences || p->params->ragged.q ||
                       p->params->ragged.kv))
       return attn_reject_(e, ATTN_E_RANGE, "params.map and .ragged must be absent in a path");
+    if (p->params && p->params->modify_weights)
+      return attn_reject_(e, ATTN_E_RANGE, "params.modify_weights must be absent in a path");
     if (p->q.batch != a->o.batch || p->q.heads != a->o.heads || p->q.len != a->o.len ||
         p->v.dim != a->o.dim)
       return attn_reject_(e, ATTN_E_SHAPE,
@@ -33272,6 +33689,12 @@ ATTN_CALL_(attn_random_features, (w, params), attn_tensor w, const attn_random_p
 #undef ATTN_F64_
 
 /* ---- feature maps ---------------------------------------------------------------------------*/
+
+ATTN_PUB_ int64_t attn_random_feature_count(int64_t dk) {
+  if (dk < 1 || dk > (int64_t)1 << 48) return 0;
+  const int64_t m = (int64_t)((double)dk * log((double)dk));
+  return m > 1 ? m : 1;
+}
 
 ATTN_PUB_ int64_t attn_feature_count(const attn_feature_map *map, int64_t dk) {
   attn_error_ e = {ATTN_OK, NULL};
@@ -35623,7 +36046,8 @@ ATTN_FUNC_ void attn_probsparse_measure_item_(void *job, int worker, int64_t ind
   for (int64_t r = 0, i = index % tiles * ATTN_PS_TILE_; r < ATTN_PS_TILE_ && i < q->len;
        r++, i++) {
     const int there = i < queries && keys > 0;
-    if (there && n < keys)
+    const int32_t *at = a->p.samples ? a->p.samples + i * n : sample;
+    if (there && n < keys && !a->p.samples)
       for (int64_t t = 0; t < n; t++)
         sample[t] = (int32_t)attn_random_below(a->p.seed, stream, (uint64_t)(i * n + t), keys);
     for (int64_t h = 0; h < q->heads; h++) {
@@ -35635,7 +36059,7 @@ ATTN_FUNC_ void attn_probsparse_measure_item_(void *job, int worker, int64_t ind
         for (int64_t t = 0; t < n; t += ATTN_BLOCK_) {
           const int64_t some = n - t < ATTN_BLOCK_ ? n - t : (int64_t)ATTN_BLOCK_;
           attn_on_(list, a->table)
-              ->dots(x, row, key, k->stride_len, sample + t, some, dk, k->dtype, ahead);
+              ->dots(x, row, key, k->stride_len, at + t, some, dk, k->dtype, ahead);
           for (int64_t e = 0; e < some; e++) top = x[e] > top ? x[e] : top, sum += (double)x[e];
         }
       if (there) m = attn_one_nan_((float)((double)top - sum / by));
@@ -35886,6 +36310,15 @@ ATTN_COLD_ int attn_probsparse_steps_(attn_stage_ *s, void *job) {
 
 /* ---- checks ---------------------------------------------------------------------------------*/
 
+/* The caller's samples are keys. */
+ATTN_COLD_ int attn_probsparse_given_(attn_error_ *e, const attn_probsparse_job_ *a) {
+  const int64_t n = a->p.samples && a->q.batch > 0 ? a->q.len * a->samples : 0;
+  for (int64_t i = 0; i < n; i++)
+    if (a->p.samples[i] < 0 || a->p.samples[i] >= a->k.len)
+      return attn_reject_(e, ATTN_E_INDEX, "params.samples must lie in 0..k.len - 1");
+  return 1;
+}
+
 /* Every rule of the three calls; data = 0: without those that read arrays. */
 ATTN_COLD_ int attn_probsparse_check_(attn_error_ *e, attn_probsparse_job_ *a, int call,
                                       const attn_probsparse_params *params, const attn_ctx *ctx,
@@ -35895,7 +36328,7 @@ ATTN_COLD_ int attn_probsparse_check_(attn_error_ *e, attn_probsparse_job_ *a, i
   const attn_tensor *lead = select ? &a->m : &a->q;
   const int64_t b = lead->batch, h = lead->heads, t = lead->len;
   attn_probsparse_params *p = &a->p;
-  attn_span_ more[2];
+  attn_span_ more[3];
   attn_operand_ op[6];
   int n = 0;
   if (!attn_check_ctx_(e, ctx, table, workers)) return 0;
@@ -35944,13 +36377,19 @@ ATTN_COLD_ int attn_probsparse_check_(attn_error_ *e, attn_probsparse_job_ *a, i
     op[n] = picks;
     if (!attn_check_operand_(e, &op[n++], h)) return 0;
   }
+  if (select || a->selection.data) p->samples = NULL; /* nothing is measured */
+  if (p->samples && p->kv_len)
+    return attn_reject_(e, ATTN_E_RANGE, "params.samples goes without params.kv_len");
   return attn_check_scale_(e, p->scale) &&
+         attn_check_array_(e, p->samples, attn_mul_(t, a->samples), 4,
+                           "params.samples must be aligned to its elements", &more[2]) &&
          attn_check_array_(e, p->q_len, b, 4, "params.q_len must be aligned to its elements",
                            &more[0]) &&
          attn_check_array_(e, p->kv_len, b, 4, "params.kv_len must be aligned to its elements",
                            &more[1]) &&
-         attn_check_apart_(e, ctx, op, n, more, 2) &&
-         (!data || (attn_check_lens_(e, p->q_len, b, t, "params.q_len must lie in 0..q.len") &&
+         attn_check_apart_(e, ctx, op, n, more, 3) &&
+         (!data || (attn_probsparse_given_(e, a) &&
+                    attn_check_lens_(e, p->q_len, b, t, "params.q_len must lie in 0..q.len") &&
                     (select || attn_check_lens_(e, p->kv_len, b, a->k.len,
                                                 "params.kv_len must lie in 0..k.len"))));
 }
@@ -38242,7 +38681,7 @@ typedef struct attn_landmark_job_ {
   const int32_t *kv_len, *q_len;
   int64_t landmarks, iterations;
   float scale, lambda;
-  int csalr, always, renormalise;
+  int csalr, always, renormalise, by_batch;
 } attn_landmark_job_;
 
 /* Every rule; the lengths are read for the workspace query as well. */
@@ -38336,32 +38775,40 @@ ATTN_COLD_ attn_tensor attn_landmark_view_(attn_tensor t, const attn_landmark_ru
   return attn_stage_rows_(t, i0, len);
 }
 
-/* Landmarks, the map A between them, and x = Z (B v) or (A + lambda I)^-1 (B v). */
-ATTN_COLD_ int attn_landmark_small_(attn_stage_ *s, const attn_landmark_job_ *j,
-                                    const attn_landmark_room_ *w, const attn_landmark_run_ *r) {
+/* Landmarks, the map A between them, and B v. */
+ATTN_COLD_ int attn_landmark_maps_(attn_stage_ *s, const attn_landmark_job_ *j,
+                                   const attn_landmark_room_ *w, const attn_landmark_run_ *r) {
   const int64_t m = r->landmarks;
   const attn_tensor q = attn_landmark_view_(j->q, r, 0, r->queries);
   const attn_tensor k = attn_landmark_view_(j->k, r, 0, r->keys);
   const attn_tensor v = attn_landmark_view_(j->v, r, 0, r->keys);
   const attn_tensor qt = attn_landmark_view_(w->qt, r, 0, m);
   const attn_tensor kt = attn_landmark_view_(w->kt, r, 0, m);
-  const attn_tensor x = attn_landmark_view_(w->x, r, 0, m);
   const attn_tensor bv = attn_landmark_view_(w->bv, r, 0, m);
   attn_tensor column = kt; /* values of no use beside the map */
   attn_sdpa_params plain, map;
   memset(&plain, 0, sizeof plain);
   plain.scale = j->scale, map = plain;
   map.map = attn_landmark_view_(w->a, r, 0, m), map.map.dim = m, column.dim = 1;
-  if (!attn_stage_pool_(s, qt, q, NULL) || !attn_stage_pool_(s, kt, k, NULL) ||
-      !attn_stage_sdpa_(s, attn_landmark_view_(w->sum, r, 0, m), qt, kt, column, &map) ||
-      !attn_stage_sdpa_(s, bv, qt, k, v, &plain))
-    return 0;
+  return attn_stage_pool_(s, qt, q, NULL) && attn_stage_pool_(s, kt, k, NULL) &&
+         attn_stage_sdpa_(s, attn_landmark_view_(w->sum, r, 0, m), qt, kt, column, &map) &&
+         attn_stage_sdpa_(s, bv, qt, k, v, &plain);
+}
+
+/* x = Z (B v) or (A + lambda I)^-1 (B v); sums as in attn_stage_pinv_. */
+ATTN_COLD_ int attn_landmark_small_(attn_stage_ *s, const attn_landmark_job_ *j,
+                                    const attn_landmark_room_ *w, const attn_landmark_run_ *r,
+                                    double *sums) {
+  const int64_t m = r->landmarks;
+  const attn_tensor x = attn_landmark_view_(w->x, r, 0, m);
+  const attn_tensor bv = attn_landmark_view_(w->bv, r, 0, m);
+  attn_tensor a = attn_landmark_view_(w->a, r, 0, m);
+  a.dim = m;
   if (!j->csalr)
-    return attn_stage_pinv_(s, map.map, map.map, j->iterations) &&
-           attn_stage_gemm_(s, x, map.map, bv, NULL);
+    return attn_stage_pinv_(s, a, a, j->iterations, sums) && attn_stage_gemm_(s, x, a, bv, NULL);
   const attn_share_ all = {x, j->renormalise ? 1.0f + j->lambda : 1.0f, NULL},
                     none = {x, 0.0f, NULL};
-  return attn_stage_solve_(s, x, map.map, bv, (double)j->lambda) &&
+  return attn_stage_solve_(s, x, a, bv, (double)j->lambda) &&
          (!j->renormalise || attn_stage_weigh_(s, x, all, none));
 }
 
@@ -38428,9 +38875,18 @@ ATTN_COLD_ int attn_landmark_steps_(attn_stage_ *s, void *job) {
   w.bv = attn_stage_tensor_(s, b, h, m, dv);
   w.sum = attn_stage_tensor_(s, b, h, m, 1);
   w.wide = j->conv.data ? attn_stage_part_(s, &j->o) : j->o;
+  double sums[2] = {0.0, 0.0};
   for (int64_t i = 0; i < b; i += r.count) {
     r = attn_landmark_run_of_(j, i);
-    if (!r.exact && !attn_landmark_small_(s, j, &w, &r)) return 0;
+    if (r.exact) continue;
+    if (!attn_landmark_maps_(s, j, &w, &r)) return 0;
+    attn_tensor a = attn_landmark_view_(w.a, &r, 0, r.landmarks);
+    a.dim = r.landmarks;
+    if (s->run && j->by_batch) attn_pinv_most_(sums, a);
+  }
+  for (int64_t i = 0; i < b; i += r.count) {
+    r = attn_landmark_run_of_(j, i);
+    if (!r.exact && !attn_landmark_small_(s, j, &w, &r, j->by_batch ? sums : NULL)) return 0;
   }
   for (int64_t i = 0; i < b; i += r.count) {
     r = attn_landmark_run_of_(j, i);
@@ -38464,6 +38920,7 @@ ATTN_COLD_ attn_landmark_job_ attn_nystrom_job_(attn_tensor o, attn_tensor q, at
   if (!p) return j;
   j.conv = p->conv, j.kv_len = p->kv_len, j.q_len = p->q_len, j.scale = p->scale;
   j.landmarks = p->landmarks, j.iterations = p->iterations, j.always = p->always;
+  j.by_batch = p->by_batch;
   return j;
 }
 ATTN_COLD_ attn_status attn_nystrom_call_(attn_tensor o, attn_tensor q, attn_tensor k,
@@ -39912,6 +40369,11 @@ ATTN_COLD_ int attn_maps_plan_(attn_error_ *e, attn_maps_job_ *a, const attn_sdp
   if (params->ragged.sequences || params->schedule || params->span.z)
     return attn_reject_(e, ATTN_E_RANGE,
                         "params.attention: ragged, schedule and span must be absent");
+  if (params->modify_weights)
+    return attn_reject_(e, ATTN_E_RANGE, "params.attention.modify_weights must be absent");
+  if (params->map_stage == ATTN_MAP_RAW || params->map_stage == ATTN_MAP_CAPPED)
+    return attn_reject_(e, ATTN_E_RANGE,
+                        "params.attention.map_stage: scores before the mixing are params.scores");
   all.one_order = after.one_order = 1;
   a->fresh = a->after;
   if (!attn_sdpa_plan_(e, &a->after, &after, ctx, workers, data)) return 0;
@@ -43013,6 +43475,8 @@ ATTN_COLD_ int attn_usage_plan_(attn_error_ *e, attn_columns_ *c, attn_tensor us
   attn_sdpa_params p = *params;
   if (p.schedule || p.span.z || p.map.data || p.ragged.sequences)
     return attn_reject_(e, ATTN_E_RANGE, "params.schedule, .span, .map and .ragged must be absent");
+  if (p.modify_weights)
+    return attn_reject_(e, ATTN_E_RANGE, "params.modify_weights must be absent");
   c->usage = usage, c->lse = p.lse;
   attn_operand_ op[COUNT] = {
       ATTN_OPERAND_(&q, "q", 0, any, any, any, any, "q"),
@@ -43220,7 +43684,7 @@ ATTN_COLD_ int attn_segment_layer_check_(attn_error_ *e, attn_segment_layer_job_
                                          int *workers) {
   static const attn_memory_words_ wm[] = {ATTN_MEMORY_WORDS_("params.memory"),
                                           ATTN_MEMORY_WORDS_("params.compressed")};
-  enum { H, WQ, WK, WV, WO, WR, R, X, O, Q, K, V, LSE, USAGE, MEM, CMEM, COUNT };
+  enum { H, WQ, WK, WV, WO, BO, WR, R, X, O, Q, K, V, LSE, USAGE, MEM, CMEM, COUNT };
   attn_segment_layer_params *p = &j->p;
   attn_segment_params *a = &p->attention;
   attn_span_ more[4];
@@ -43230,7 +43694,7 @@ ATTN_COLD_ int attn_segment_layer_check_(attn_error_ *e, attn_segment_layer_job_
   if (!attn_segment_numbers_(e, j, params)) return 0;
   const int optional = ATTN_OPTIONAL_, f32 = ATTN_IS_F32_, out = ATTN_OUT_ | ATTN_OPTIONAL_;
   /* what this step does not read is as if it were absent */
-  if (!j->output && !j->layer) p->w_o.data = NULL;
+  if (!j->output && !j->layer) p->w_o.data = p->b_o.data = NULL;
   if (j->output) p->w_q.data = p->w_k.data = p->w_v.data = NULL;
   if (!j->layer) {
     memset(&p->memory, 0, sizeof p->memory), memset(&p->compressed, 0, sizeof p->compressed);
@@ -43248,6 +43712,8 @@ ATTN_COLD_ int attn_segment_layer_check_(attn_error_ *e, attn_segment_layer_job_
   const int heads_out = p->sublayer == ATTN_SUBLAYER_PLAIN && !p->w_o.data && !j->output;
   if (!j->project && !heads_out && !p->w_o.data)
     return attn_reject_(e, ATTN_E_NULL, attn_says_(ATTN_WORDS_("params.w_o"), ATTN_SAYS_DATA_));
+  if (p->b_o.data && !p->w_o.data)
+    return attn_reject_(e, ATTN_E_NULL, "params.b_o needs params.w_o");
   attn_operand_ op[COUNT] = {
       ATTN_OPERAND_(&j->h, "h", 0, any, 1, any, any, "h must have one head"),
       ATTN_OPERAND_(&p->w_q, "params.w_q", j->layer || j->q.data ? 0 : optional, 1, 1, dm,
@@ -43259,6 +43725,8 @@ ATTN_COLD_ int attn_segment_layer_check_(attn_error_ *e, attn_segment_layer_job_
       ATTN_OPERAND_(&p->w_o, "params.w_o", j->project || heads_out ? optional : 0, 1, 1,
                     attn_mul_(hq, j->dv), p->sublayer == ATTN_SUBLAYER_PLAIN ? any : dm,
                     "params.w_o must be [1, 1, heads * dv, h.dim]"),
+      ATTN_OPERAND_(&p->b_o, "params.b_o", optional, 1, 1, 1, p->w_o.dim,
+                    "params.b_o must be [1, 1, 1, w_o.dim]"),
       ATTN_OPERAND_(&p->w_r, "params.w_r", optional, 1, 1, dm, attn_mul_(hq, j->dk),
                     "params.w_r must have the shape of w_q"),
       ATTN_OPERAND_(&a->r, "params.attention.r", optional | f32, 1, ATTN_ONE_OR_ALL_, any, j->dk,
@@ -43308,7 +43776,8 @@ ATTN_COLD_ int attn_segment_layer_steps_(attn_stage_ *s, void *job) {
   attn_lift_ lift;
   attn_segment_job_ core;
   attn_sinusoid_params pe;
-  if (j->output) return attn_stage_close_(s, j->o, j->x, j->h, p->w_o, p->sublayer, &p->norm);
+  if (j->output)
+    return attn_stage_close_(s, j->o, j->x, j->h, p->w_o, p->b_o, p->sublayer, &p->norm);
   memset(&lift, 0, sizeof lift);
   memset(&core, 0, sizeof core);
   memset(&pe, 0, sizeof pe);
@@ -43336,7 +43805,8 @@ ATTN_COLD_ int attn_segment_layer_steps_(attn_stage_ *s, void *job) {
                                          attn_segment_reach_(&core.p, attn_add_(m, t)), &pe))
     return 0;
   return attn_stage_lift_(s, &lift) && attn_segment_steps_(s, &core) &&
-         (!p->w_o.data || attn_stage_close_(s, j->o, core.o, j->h, p->w_o, p->sublayer, &p->norm));
+         (!p->w_o.data ||
+          attn_stage_close_(s, j->o, core.o, j->h, p->w_o, p->b_o, p->sublayer, &p->norm));
 }
 
 /* The call, or with bytes the workspace query. */
@@ -45495,7 +45965,7 @@ ATTN_COLD_ int attn_gtrxl_steps_(attn_stage_ *s, void *job) {
       const attn_tensor each = attn_stage_rows_(attn_stage_entry_(all, b), i, n);
       const attn_tensor x = attn_stage_rows_(skip, 0, n), y = attn_stage_rows_(side, 0, n);
       const attn_tensor mid = attn_stage_rows_(hidden, 0, n);
-      if (!attn_stage_laid_(s, y, each, &w_o, none, ATTN_ACT_RELU) ||
+      if (!attn_stage_laid_(s, y, each, &w_o, j->layer.p.b_o, ATTN_ACT_RELU) ||
           !attn_stage_gtrxl_(s, x, in, y, &p->gate_1) ||
           !attn_stage_norm_(s, y, x, none, &p->norm_ff) ||
           !attn_stage_laid_(s, mid, y, &w_1, ff->b_1, ff->activation) ||
@@ -47119,12 +47589,12 @@ ATTN_FUNC_ void attn_running_range_(const void *user, int64_t batch, int64_t row
 ATTN_COLD_ int attn_check_placeless_(attn_error_ *e, const attn_multihead_params *p) {
   const attn_sdpa_params *a = &p->attend;
   if (a->has_q_off || a->window_left || a->window_right || a->keep || a->kv_len || a->q_len ||
-      a->ragged.sequences || a->schedule || a->lse.data || a->map.data || p->each.data ||
-      (attn_terms_of_(a) & ~attn_terms_with_(ATTN_TAKES_PLACELESS_)))
+      p->bias_k.data || p->bias_v.data || a->ragged.sequences || a->schedule || a->lse.data ||
+      a->map.data || p->each.data || (attn_terms_of_(a) & ~attn_terms_with_(ATTN_TAKES_PLACELESS_)))
     return attn_reject_(
         e, ATTN_E_RANGE,
         "attend of params.self and .cross may have scale, causal, softcap, sinks and "
-        "softmax_one here, and no outputs");
+        "softmax_one here, and no outputs and no bias_k");
   return 1;
 }
 

@@ -98,7 +98,9 @@
  *   distance (factor, toeplitz, t5, alibi), a parabola, a Gaussian bump per query, an adaptive
  *   span, dense biases, a soft-cap. All may be combined with each other, with masks and with
  *   schedules; api/calls/score.h has their formulas, attn_sdpa_params their order. modify is yours: a
- *   function that changes a tile of scores in place, after all other terms.
+ *   function that changes a tile of scores in place, after all other terms (FlexAttention's score_mod);
+ *   modify_weights changes a tile of weights after the softmax (its prob_mod). params.map gives the
+ *   weights or, by map_stage, raw, capped or final scores (ONNX: qk_matmul_output_mode).
  *
  * 6. MEMORY
  *   A call without a workspace takes one block from ATTN_MALLOC and gives it back. With

@@ -33,12 +33,15 @@ static const uint64_t golden[] = {
     0xf41d75ffa962f728u, /* t5 */
     0x9ca587216669c72cu, /* parabola */
     0x3f2f188eb008612fu, /* gaussian */
-    0x7c246e5c3f48c2d8u, /* span */
+    0xa0f164a7a87f5b90u, /* span */
     0xb0ed4720c1aaffa6u, /* modify */
-    0x8b626ce52772425du, /* terms */
+    0x9485beb223cb081fu, /* terms */
     0x39f22b5f257989f9u, /* rows */
     0xe24d8451d2bab6dbu, /* rows terms */
     0x3c3a453884161fabu, /* splits */
+    0xed7d25f0d572ceb9u, /* weights */
+    0xe1f558c149d50be9u, /* map raw */
+    0x7dabfaa70f1061fcu, /* map scores */
     0x82e3be33c82ba536u, /* rope */
     0x636f72398b2f46f6u, /* merge */
     0xebd0b211a948b159u, /* exp */
@@ -71,8 +74,8 @@ static const uint64_t golden[] = {
     0x5d6a32d11661d5f0u, /* gemm */
     0x1b35f0ad5bfcdef4u, /* sets */
     0x68f3aea6228bbc38u, /* luna */
-    0x6fdae8d15b513d75u, /* luna causal */
-    0x429c9badbcb2ea0fu, /* topk */
+    0x15b334552296b14eu, /* luna causal */
+    0x4487ca2bb41dc10fu, /* topk */
     0x0eae91559d95b59eu, /* topk lists */
     0xa6a42083a38a3f06u, /* lsh */
     0x430f974c1563dcdau, /* lsh qk */
@@ -93,7 +96,7 @@ static const uint64_t golden[] = {
     0xd95e15b04a534eecu, /* synthesizer */
     0xba8f04827fd563ddu, /* multihead */
     0xbc8c7166d91d7345u, /* collaborative */
-    0x6a49f941a7c849d8u, /* capsules */
+    0x7e5a720d23318541u, /* capsules */
     0xd1ccb6f3e2ae8a03u, /* talking */
     0x5353c875ce0db2a1u, /* losses */
     0xee4306e252a2861cu, /* layer norm */
@@ -113,6 +116,6 @@ static const uint64_t golden[] = {
     0xfbdadac47766974du, /* universal */
     0x731dfa3f05ce3936u, /* exits */
     0xc94c461a9157a7b9u, /* exit targets */
-    0xcd1d536aeb73fb49u, /* confidence */
+    0xe15d5e719b332445u, /* confidence */
     0xcdad3d0aa0093b2du, /* exit decoder */
 };

@@ -56,6 +56,12 @@
   X(A1_no_keys)                             \
   X(A1_empty_extents)                       \
   X(A1_map)                                 \
+  X(A1_map_raw)                             \
+  X(A1_map_capped)                          \
+  X(A1_map_scores)                          \
+  X(A1_map_stage_promises)                  \
+  X(A1_map_stage_schedules)                 \
+  X(A1_map_stage_not_finite)                \
   X(A1_convex_hull)                         \
   X(A1_permuted_keys_and_queries)           \
   X(A1_shifted_keys)                        \
@@ -237,6 +243,13 @@
   X(A2_modify_empty_rows)                   \
   X(A2_modify_equals_alibi)                 \
   X(A2_modify_work)                         \
+  X(A2_weights_match_oracle)                \
+  X(A2_weights_with_terms)                  \
+  X(A2_weights_schedules)                   \
+  X(A2_weights_seen_once)                   \
+  X(A2_weights_special_values)              \
+  X(A2_weights_garbage)                     \
+  X(A2_weights_refused)                     \
   X(api_terms_combined)                     \
   X(api_terms_any_workers)                  \
   X(api_terms_any_chunks)                   \
@@ -589,6 +602,7 @@
   X(A1_cache_guard_pages)                   \
   X(A1_cache_rejects_rows)                  \
   X(A1_cache_rejects_structs)               \
+  X(A1_sequence_init)                       \
   X(A1_cache_rejects_doubles)               \
   X(A1_cache_rejects_attention)             \
   X(A1_cache_rejects_calls)                 \
@@ -714,6 +728,7 @@
   X(F1_promises)                            \
   X(F1_reject)                              \
   X(F2_counts)                              \
+  X(F2_given_samples)                       \
   X(F2_measure)                             \
   X(F2_select)                              \
   X(F2_random)                              \
@@ -726,6 +741,7 @@
   X(F2_promises)                            \
   X(F2_reject)                              \
   X(G2_random)                              \
+  X(G2_by_batch)                            \
   X(G2_defaults)                            \
   X(G2_full)                                \
   X(G2_identities)                          \
@@ -900,6 +916,8 @@
   X(H6_promises)                            \
   X(H6_rejects)                             \
   X(A3_random)                              \
+  X(A3_bias_kv)                             \
+  X(A3_bias_kv_rejects)                     \
   X(A3_options)                             \
   X(A3_by_hand)                             \
   X(A3_invariants)                          \
@@ -952,6 +970,7 @@
   X(I8_rejects)                             \
   X(D3_hash)                                \
   X(D3_hash_scaling)                        \
+  X(D3_wrap)                                \
   X(D3_shared)                              \
   X(D3_apart)                               \
   X(D3_large)                               \

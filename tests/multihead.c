@@ -57,6 +57,10 @@ multihead *multihead_build(const multihead_shape *x, test_rng *rng) {
   if (x->biases & BIAS_V) p->b_v = drawn(ATTN_F32, TEST_BHTD, 1, 1, 1, kv * x->dv, 0.5, rng);
   if (x->want & WANT_Y && x->biases & BIAS_O)
     p->b_o = drawn(x->w_type, TEST_BHTD, 1, 1, 1, x->dmo, 0.5, rng);
+  if (!x->shared && x->biases & BIAS_KV) {
+    p->bias_k = drawn(ATTN_F32, TEST_BHTD, 1, 1, 1, kh * x->dk, 0.9, rng);
+    p->bias_v = drawn(x->w_type, TEST_BHTD, 1, 1, 1, kv * x->dv, 0.9, rng);
+  }
   if (x->shared) s->mix = drawn(x->w_type, TEST_PADDED, 1, 1, h, x->dk, 0.7, rng);
   if (x->content) s->w_c = drawn(ATTN_F32, TEST_PADDED, 1, 1, dmk, h, size, rng);
   if (x->want & WANT_Y)
@@ -125,6 +129,24 @@ static attn_mask content_mask(const multihead *s, const attn_tensor *from, doubl
   return m;
 }
 
+/* A row with bias_k and bias_v as one more key. */
+static void one_more(const multihead *s, const attn_tensor *q, int64_t b, int64_t h, int64_t i,
+                     oracle_row *row, int64_t keys, int64_t dv) {
+  const attn_sdpa_params *p = &s->p.attend;
+  const int64_t heads = q->heads, g = h * (s->p.kv_heads ? s->p.kv_heads : heads) / heads;
+  if (p->q_len && i >= p->q_len[b]) return;
+  double x = 0;
+  for (int64_t c = 0; c < q->dim; c++)
+    x += oracle_get(q, b, h, i, c) * oracle_get(&s->p.bias_k, 0, 0, 0, g * q->dim + c);
+  x *= scale_of(p->scale, q->dim);
+  const double m = fmax(x, row->lse), all = m + log(exp(x - m) + exp(row->lse - m));
+  const double w = exp(row->lse - all);
+  for (int64_t j = 0; j < keys; j++) row->p[j] *= w;
+  for (int64_t c = 0; c < dv; c++)
+    row->o[c] = row->o[c] * w + exp(x - all) * oracle_get(&s->p.bias_v, 0, 0, 0, g * dv + c);
+  row->lse = all;
+}
+
 void multihead_check(multihead *s, double tolerance, const char *what) {
   const attn_tensor *x_k = s->x_k.data ? &s->x_k : &s->x, *x_v = s->x_v.data ? &s->x_v : x_k;
   const int shared = s->mix.data != NULL;
@@ -148,6 +170,7 @@ void multihead_check(multihead *s, double tolerance, const char *what) {
   for (int64_t r = 0; r < b * h * t; r++) {
     row.o = cube_at(&o, r / t / h, r / t % h, r % t), row.p = cube_at(&map, 0, 0, 0) + r * k.len;
     oracle_sdpa(&tq, &tk, &tv, &p, r / t / h, r / t % h, r % t, &row);
+    if (s->p.bias_k.data) one_more(s, &tq, r / t / h, r / t % h, r % t, &row, k.len, v.dim);
     *cube_at(&lse, r / t / h, r / t % h, r % t) = row.lse;
   }
   if (s->p.each.data) cube_check(&o, &s->p.each, tolerance, what);

@@ -14,7 +14,7 @@ typedef struct multihead {
 } multihead;
 
 enum { WANT_Y = 1, WANT_EACH = 2, WANT_LSE = 4, WANT_MAP = 8 };
-enum { BIAS_Q = 1, BIAS_K = 2, BIAS_V = 4, BIAS_O = 8 };
+enum { BIAS_Q = 1, BIAS_K = 2, BIAS_V = 4, BIAS_O = 8, BIAS_KV = 16 /* one more key */ };
 
 typedef struct multihead_shape {
   int64_t batch, queries, keys, dm, dmk, dmv, dmo, heads, kv_heads, dk, dv; /* keys 0: x itself */

@@ -42,6 +42,18 @@ void test_modify(void *user, const attn_score_tile *t) {
   }
 }
 
+void test_modify_weights(void *user, const attn_score_tile *t) {
+  const test_term_user *u = user;
+  for (int64_t r = 0; r < t->queries; r++) {
+    for (int64_t c = 0; c < t->keys; c++) {
+      float *x = t->score + c * t->key_stride + r * t->query_stride;
+      uint64_t random = mix(u->seed + 5, t->batch, t->head[r], t->position[r], t->key[c]);
+      *x *= (float)(random % 4) / 2;
+      if (random % 7 == 0) *x += 0.0078125f;
+    }
+  }
+}
+
 static float fraction(test_rng *rng, double scale) { return (float)(scale * test_exact(rng)); }
 
 static float *fractions(int64_t n, double scale, test_rng *rng) {
@@ -181,6 +193,10 @@ void test_add_terms(test_call *call, int terms, test_rng *rng) {
   if (terms & TERM_MODIFY) {
     p->modify = test_modify;
     p->modify_user = user_of(rng);
+  }
+  if (terms & TERM_WEIGHTS) {
+    p->modify_weights = test_modify_weights;
+    p->modify_weights_user = user_of(rng);
   }
 }
 

@@ -19,8 +19,10 @@ enum {
   TERM_GAUSSIAN = 256,
   TERM_SPAN = 512,
   TERM_MODIFY = 1024,
-  TERM_COUNT = 11,
-  TERM_ALL = 2047
+  TERM_WEIGHTS = 2048, /* changed after the softmax */
+  TERM_SCORES = 11,    /* those before it, */
+  TERM_ALL = 2047,     /* all together, */
+  TERM_COUNT = 12      /* and with it */
 };
 
 /* What test_label and test_modify read. Rows of a call that is part of another begin at row i0 of
@@ -37,6 +39,8 @@ int64_t test_label(void *user, int64_t batch, int64_t head, int64_t i, int64_t j
  * the scores of one key in five. All depend on batch, head, position and key alone. */
 enum { MODIFY_ADD, MODIFY_HALVE, MODIFY_FORBID, MODIFY_DOUBLE, MODIFY_KINDS };
 void test_modify(void *user, const attn_score_tile *tile);
+/* Drops a quarter of the weights, scales the rest and adds a little to some. */
+void test_modify_weights(void *user, const attn_score_tile *tile);
 
 /* Adds terms to a call whose other params are complete. */
 void test_add_terms(test_call *call, int terms, test_rng *rng);

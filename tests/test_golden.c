@@ -29,8 +29,10 @@ enum {
   SINKS = 512,
   ONE = 1024,
   MAP = 2048,
-  TIES = 4096, /* scores half-way between powers of two, where roundings may part */
-  TERMS = 8192 /* times the terms of tests/terms.h */
+  TIES = 4096,   /* scores half-way between powers of two, where roundings may part */
+  TERMS = 8192,  /* times the terms of tests/terms.h */
+  RAW = 1 << 26, /* stages of the map */
+  SCORED = 1 << 27
 };
 
 typedef struct golden_case {
@@ -82,6 +84,11 @@ static const golden_case cases[] = {
     {"rows terms", 2, 3, 1, 1, 2, 1300, 33, 17, ATTN_F16, ATTN_F32,
      CAUSAL | BIAS | ALIBI | CAP | SINKS | LENGTHS | TERMS *TERM_GAUSSIAN},
     {"splits", 1, 16, 1, 1, 3, 2300, 24, 20, ATTN_BF16, ATTN_F32, CAUSAL | MASK},
+    {"weights", 1, 4, 2, 2, 100, 141, 40, 24, ATTN_F32, ATTN_F32,
+     TERMS *TERM_WEIGHTS | CAUSAL | MAP | SINKS},
+    {"map raw", 1, 4, 2, 2, 70, 141, 40, 24, ATTN_BF16, ATTN_F32, RAW | CAUSAL | MAP | CAP},
+    {"map scores", 1, 4, 2, 2, 70, 141, 40, 24, ATTN_F32, ATTN_F32,
+     SCORED | CAUSAL | MAP | CAP | ALIBI},
 };
 enum { CASES = sizeof cases / sizeof *cases, EXTRAS = 16, GRAPHS = 5 };
 static const char *const extras[EXTRAS] = {"rope",      "merge",        "exp",      "relu raw",
@@ -147,7 +154,9 @@ static test_call build(const golden_case *g, int n) {
     p->q_len = test_lengths(g->batch, g->q_len, &rng);
   }
   if (g->features & CAP) p->softcap = 3;
-  test_add_terms(&call, g->features / TERMS, &rng);
+  if (g->features & RAW) p->map_stage = ATTN_MAP_RAW;
+  if (g->features & SCORED) p->map_stage = ATTN_MAP_SCORES;
+  test_add_terms(&call, g->features / TERMS & (2 * TERM_WEIGHTS - 1), &rng);
   p->softmax_one = g->features & ONE;
   return call;
 }

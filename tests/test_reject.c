@@ -64,6 +64,16 @@ RULE(map_heads, s->call.params.map.heads = 1;)
 RULE(o_rows_meet, s->call.o.stride_len = DV - 1;)
 RULE(o_broadcast, s->call.o.stride_head = 0;)
 RULE(lse_broadcast, s->call.params.lse.stride_len = 0;)
+RULE(map_stage_beyond, s->call.params.map_stage = ATTN_MAP_STAGES;)
+RULE(map_stage_below, s->call.params.map_stage = (attn_map_stage)-1;)
+static const float one_per_head[H];
+RULE(map_capped_factor, s->call.params.map_stage = ATTN_MAP_CAPPED; s->call.params.softcap = 1;
+     s->call.params.factor.alpha = s->call.params.factor.beta = one_per_head;)
+static void no_change(void *user, const attn_score_tile *tile) { (void)user, (void)tile; }
+RULE(weights_of_scores, s->call.params.map_stage = ATTN_MAP_SCORES;
+     s->call.params.modify_weights = no_change;)
+RULE(weights_of_raw, s->call.params.map_stage = ATTN_MAP_RAW;
+     s->call.params.modify_weights = no_change;)
 RULE(map_broadcast, s->call.params.map.stride_batch = 0;)
 RULE(q_misaligned, s->call.q.data = (char *)s->call.q.data + 1;)
 RULE(o_misaligned, s->call.o.data = (char *)s->call.o.data + 2;)
@@ -166,6 +176,11 @@ static const rule rules[] = {
     {ATTN_E_STRIDE, "o ", o_broadcast},
     {ATTN_E_STRIDE, "lse", lse_broadcast},
     {ATTN_E_STRIDE, "map", map_broadcast},
+    {ATTN_E_RANGE, "map_stage", map_stage_beyond},
+    {ATTN_E_RANGE, "map_stage", map_stage_below},
+    {ATTN_E_RANGE, "map_stage", map_capped_factor},
+    {ATTN_E_RANGE, "modify_weights", weights_of_scores},
+    {ATTN_E_RANGE, "modify_weights", weights_of_raw},
     {ATTN_E_ALIGN, "q.data", q_misaligned},
     {ATTN_E_ALIGN, "o.data", o_misaligned},
     {ATTN_E_RANGE, "q_off", q_off_far},

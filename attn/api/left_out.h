@@ -36,6 +36,7 @@
 #define attn_cache_sdpa(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_CACHE
 #define attn_cache_sdpa_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_CACHE
 #define attn_cache_size(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_CACHE
+#define attn_sequence_init(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_CACHE
 #endif
 #if !ATTN_HAS_COMPRESSION
 #define attn_cluster_queries(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_COMPRESSION
@@ -191,6 +192,7 @@
 #define attn_linear_state_bytes(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LINEAR
 #define attn_linear_view(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LINEAR
 #define attn_linear_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LINEAR
+#define attn_random_feature_count(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LINEAR
 #define attn_random_features(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LINEAR
 #define attn_random_features_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LINEAR
 #endif

@@ -130,6 +130,32 @@ ATTN_PUB_ attn_status attn_cache_open(attn_cache *cache, void *memory, size_t si
   return attn_end_(ctx, &e);
 }
 
+ATTN_PUB_ attn_status attn_sequence_init(attn_sequence *sequence, int32_t *table, int64_t table_len,
+                                         attn_ctx *ctx) {
+  attn_error_ e = {ATTN_OK, NULL};
+  attn_span_ own, entries;
+  const attn_table_ *t;
+  int workers;
+  if (!attn_check_ctx_(&e, ctx, &t, &workers)) return attn_end_(ctx, &e);
+  if (!sequence || !table)
+    attn_reject_(&e, ATTN_E_NULL,
+                 sequence ? "table must not be null" : "sequence must not be null");
+  else if (table_len < 1)
+    attn_reject_(&e, ATTN_E_SHAPE, "table_len must be at least 1");
+  else if (attn_check_array_(&e, sequence, 1, sizeof(void *), "sequence must be aligned", &own) &&
+           attn_check_array_(&e, table, table_len, 4, "table must be aligned to its elements",
+                             &entries)) {
+    own.hi = own.lo + sizeof *sequence;
+    if (attn_overlap_(own, entries))
+      attn_reject_(&e, ATTN_E_OVERLAP, "sequence must not lie in its table");
+  }
+  if (e.status != ATTN_OK) return attn_end_(ctx, &e);
+  memset(sequence, 0, sizeof *sequence);
+  sequence->table = table, sequence->table_len = table_len;
+  attn_report_(ctx, t, 1, "cache pages", "the only path");
+  return attn_end_(ctx, &e);
+}
+
 /* ---- holders ---------------------------------------------------------------------------------*/
 
 /* The next free page from next_free on, round the end; -1 = none. Pages that are given back move

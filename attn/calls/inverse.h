@@ -5,6 +5,7 @@ typedef struct attn_pinv_ {
   const attn_table_ *table;
   attn_tensor z, a;
   int64_t iters, width; /* floats of a row, in whole vectors */
+  double *sums;         /* the largest column and row sum that all start with, or null: their own */
   char *own;            /* of the workers: five matrices */
   int64_t each;
 } attn_pinv_;
@@ -20,8 +21,8 @@ ATTN_FUNC_ void attn_pinv_times_(const attn_pinv_ *p, float *y, const float *x, 
   }
 }
 
-/* z = a^T / (largest column sum times largest row sum of |a|) */
-ATTN_FUNC_ void attn_pinv_start_(float *z, const float *a, int64_t m, int64_t width) {
+/* The largest column sum and the largest row sum of |a|. */
+ATTN_FUNC_ void attn_pinv_sums_(double sums[2], const float *a, int64_t m, int64_t width) {
   double rows = 0.0, columns = 0.0;
   for (int64_t i = 0; i < m; i++) {
     double row = 0.0, column = 0.0;
@@ -31,7 +32,13 @@ ATTN_FUNC_ void attn_pinv_start_(float *z, const float *a, int64_t m, int64_t wi
     if (!(row <= rows)) rows = row; /* a NaN stays: what follows is one anyway */
     if (!(column <= columns)) columns = column;
   }
-  const double by = rows > 0.0 ? 1.0 / (rows * columns) : rows;
+  sums[0] = columns, sums[1] = rows;
+}
+
+/* z = a^T / their product */
+ATTN_FUNC_ void attn_pinv_start_(float *z, const float *a, int64_t m, int64_t width,
+                                 const double sums[2]) {
+  const double by = sums[1] > 0.0 ? 1.0 / (sums[1] * sums[0]) : sums[1];
   for (int64_t i = 0; i < m; i++)
     for (int64_t j = 0; j < m; j++) z[i * width + j] = (float)((double)a[j * width + i] * by);
 }
@@ -44,7 +51,9 @@ ATTN_FUNC_ void attn_pinv_item_(void *job, int worker, int64_t index) {
   memset(a, 0, (size_t)(5 * m * width) * sizeof *a);
   for (int64_t i = 0; i < m; i++)
     p->table->widen(a + i * width, attn_at_(&p->a, b, h, i), 0, NULL, 1, m, p->a.dtype, NULL);
-  attn_pinv_start_(z, a, m, width);
+  double own[2];
+  if (!p->sums) attn_pinv_sums_(own, a, m, width);
+  attn_pinv_start_(z, a, m, width, p->sums ? p->sums : own);
   for (int64_t it = 0; it < p->iters; it++) {
     float *old = z;
     attn_pinv_times_(p, y, a, z, 1.0f, 0.0f);
@@ -62,11 +71,23 @@ ATTN_FUNC_ void attn_pinv_item_(void *job, int worker, int64_t index) {
                     m, 1.0f, 0.0f);
 }
 
-/* attn_pinv as a step; its arguments have been judged. */
-ATTN_COLD_ int attn_stage_pinv_(attn_stage_ *s, attn_tensor z, attn_tensor a, int64_t iters) {
+/* sums becomes the largest of itself and of the sums of matrices a, f32 in memory; a NaN stays. */
+ATTN_COLD_ void attn_pinv_most_(double sums[2], attn_tensor a) {
+  for (int64_t u = 0; u < a.batch * a.heads; u++) {
+    double own[2];
+    const char *x = attn_at_(&a, u / a.heads, u % a.heads, 0);
+    attn_pinv_sums_(own, (const float *)(const void *)x, a.dim, a.stride_len);
+    for (int i = 0; i < 2; i++)
+      if (!(own[i] <= sums[i])) sums[i] = own[i] > sums[i] || own[i] != own[i] ? own[i] : sums[i];
+  }
+}
+
+/* attn_pinv as a step; its arguments have been judged. sums: null, or what all matrices start with. */
+ATTN_COLD_ int attn_stage_pinv_(attn_stage_ *s, attn_tensor z, attn_tensor a, int64_t iters,
+                                double *sums) {
   attn_pinv_ p;
   memset(&p, 0, sizeof p);
-  p.table = s->table, p.z = z, p.a = a, p.iters = iters;
+  p.table = s->table, p.z = z, p.a = a, p.iters = iters, p.sums = sums;
   p.width =
       attn_round_up_(a.dim, 16) | 16; /* rows a power of two apart share few sets of a cache */
   p.each = attn_piece_(attn_mul_(attn_mul_(5, a.dim), p.width), 4);
@@ -206,7 +227,7 @@ typedef struct attn_inverse_job_ {
 ATTN_COLD_ int attn_inverse_steps_(attn_stage_ *s, void *job) {
   const attn_inverse_job_ *j = (const attn_inverse_job_ *)job;
   return j->solve ? attn_stage_solve_(s, j->x, j->a, j->b, j->lambda)
-                  : attn_stage_pinv_(s, j->x, j->a, j->iters);
+                  : attn_stage_pinv_(s, j->x, j->a, j->iters, NULL);
 }
 
 ATTN_COLD_ int attn_inverse_check_(attn_error_ *e, attn_inverse_job_ *j, const attn_ctx *ctx) {

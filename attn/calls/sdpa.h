@@ -72,6 +72,28 @@ ATTN_FUNC_ int attn_check_masks_(attn_error_ *e, const attn_mask *mask, const at
          attn_check_mask_(e, bias, &wbias, 1u << ATTN_MASK_ADD, full, bias_span);
 }
 
+/* What the map holds, and whether weights may be changed. */
+ATTN_FUNC_ int attn_map_stage_take_(attn_error_ *e, attn_softmax_ *a, const attn_sdpa_params *p) {
+  const int inside = ATTN_TERM_RELATIVE_ | ATTN_TERM_XL_ | ATTN_TERM_LABELS_ | ATTN_TERM_FACTOR_;
+  if ((int)p->map_stage < 0 || p->map_stage >= ATTN_MAP_STAGES)
+    return attn_reject_(e, ATTN_E_RANGE, "params.map_stage is no attn_map_stage");
+  if (p->map_stage == ATTN_MAP_CAPPED && (a->terms & inside))
+    return attn_reject_(
+        e, ATTN_E_RANGE,
+        "params.map_stage: ATTN_MAP_CAPPED has no relative.keys, xl, labels or factor");
+  if (p->modify_weights && (a->relu || a->choice || a->edges))
+    return attn_reject_(e, ATTN_E_RANGE, "params.modify_weights must be absent in this call");
+  if (p->modify_weights && a->map.data && p->map_stage != ATTN_MAP_WEIGHTS)
+    return attn_reject_(e, ATTN_E_RANGE,
+                        "params.modify_weights wants a map of ATTN_MAP_WEIGHTS, or none");
+  a->map_scores = p->map_stage == ATTN_MAP_SCORES;
+  if (p->map_stage != ATTN_MAP_RAW && p->map_stage != ATTN_MAP_CAPPED) return 1;
+  a->raw = a->map, a->map.data = NULL;
+  a->raw_cap = p->map_stage == ATTN_MAP_CAPPED ? p->softcap : 0.0f;
+  if (a->raw_cap > 0.0f && a->raw_cap < FLT_MIN) a->raw_cap = FLT_MIN;
+  return 1;
+}
+
 /* Every rule of attn_sdpa for a, which holds the four tensors, for rectified weights relu, and addends, and
  * the rest of the engine's problem. data = 0 leaves out what would read arrays (the workspace
  * query); data = -1 also what compares addresses, since some are not known yet. */
@@ -164,6 +186,7 @@ ATTN_FUNC_ int attn_sdpa_plan_(attn_error_ *e, attn_softmax_ *a, const attn_sdpa
       return attn_reject_(e, ATTN_E_SHAPE, "params.map must be [q.batch, q.heads, q.len, k.len]");
     if (!attn_check_rows_(e, map, wm)) return 0;
   }
+  if (!attn_map_stage_take_(e, a, p)) return 0;
   /* what the terms' checks need of the engine's problem */
   q->len = full[2], k->len = v->len = full[3];
   a->unit = a->relu ? 1.0 : ATTN_LOG2E_;

@@ -129,6 +129,7 @@ typedef struct attn_close_ {
   const attn_table_ *table;
   attn_tensor o, x, h; /* [B,1,L,dout], [B,H,L,dv], [B,1,L,dout] */
   attn_matrix_ w;      /* [1,1,H dv,dout] */
+  attn_tensor bias;    /* [1,1,1,dout], or absent */
   attn_sublayer kind;
   const attn_norm *norm;
   int64_t tiles;
@@ -149,6 +150,9 @@ ATTN_FUNC_ void attn_close_item_(void *job, int worker, int64_t index) {
     attn_matrix_times_(f, &a->w, &part, rows, dout, attn_floats_of_(f, &a->x, b, h, first, n, wide),
                        h == 0);
   }
+  for (int64_t r = 0; a->bias.data && r < n; r++)
+    f->blend(rows + r * dout, rows + r * dout, a->bias.data, ATTN_F32, ATTN_F32, a->bias.dtype,
+             dout, 1.0f, 1.0f);
   if (a->kind != ATTN_SUBLAYER_PLAIN)
     for (int64_t r = 0; r < n; r++)
       f->blend(rows + r * dout, rows + r * dout, attn_at_(&a->h, b, 0, first + r), ATTN_F32,
@@ -160,10 +164,11 @@ ATTN_FUNC_ void attn_close_item_(void *job, int worker, int64_t index) {
 }
 
 ATTN_COLD_ int attn_stage_close_(attn_stage_ *s, attn_tensor o, attn_tensor x, attn_tensor h,
-                                 attn_tensor w, attn_sublayer kind, const attn_norm *norm) {
+                                 attn_tensor w, attn_tensor bias, attn_sublayer kind,
+                                 const attn_norm *norm) {
   attn_close_ a;
   memset(&a, 0, sizeof a);
-  a.table = s->table, a.o = o, a.x = x, a.h = h, a.kind = kind, a.norm = norm;
+  a.table = s->table, a.o = o, a.x = x, a.h = h, a.bias = bias, a.kind = kind, a.norm = norm;
   a.w = attn_matrix_of_(w, 0, o.len);
   a.tiles = attn_tiles_of_(o.len);
   a.at_in = attn_piece_(attn_mul_(o.dim, ATTN_TILE_), sizeof(float));

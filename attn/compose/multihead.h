@@ -32,12 +32,12 @@ enum {
   ATTN_MULTIHEAD_XV_,
   ATTN_MULTIHEAD_Y_ = 13,
   ATTN_MULTIHEAD_EACH_,
-  ATTN_MULTIHEAD_OPERANDS_ = 17
+  ATTN_MULTIHEAD_OPERANDS_ = 19
 };
 
 /* Every rule about one of them; heads and widths are resolved. */
 ATTN_COLD_ int attn_multihead_operands_(attn_error_ *e, attn_multihead_job_ *j, attn_operand_ *op) {
-  enum { X, XK, XV, WQ, WK, WV, WO, BQ, BK, BV, BO, MIX, WC, Y, EACH, LSE, MAP };
+  enum { X, XK, XV, WQ, WK, WV, WO, BQ, BK, BV, BO, MIX, WC, Y, EACH, LSE, MAP, MORE_K, MORE_V };
   const int optional = ATTN_OPTIONAL_, output = ATTN_OUT_, either = ATTN_OUT_ | ATTN_OPTIONAL_;
   attn_multihead_params *p = &j->p;
   const int64_t any = ATTN_ANY_;
@@ -95,7 +95,16 @@ ATTN_COLD_ int attn_multihead_operands_(attn_error_ *e, attn_multihead_job_ *j, 
       ATTN_OPERAND_(&p->attend.lse, "params.lse", either | ATTN_IS_F32_, b, h, t, 1,
                     "params.lse must be f32 [x.batch, heads, x.len, 1]"),
       ATTN_OPERAND_(&p->attend.map, "params.map", either | ATTN_IS_F32_, b, h, t, any,
-                    "params.map must be f32 [x.batch, heads, x.len, x_k.len]")};
+                    "params.map must be f32 [x.batch, heads, x.len, x_k.len]"),
+      ATTN_OPERAND_(&p->bias_k, "params.bias_k", optional, 1, 1, 1, p->w_k.dim,
+                    "params.bias_k must be [1, 1, 1, w_k.dim]"),
+      ATTN_OPERAND_(&p->bias_v, "params.bias_v", optional, 1, 1, 1, p->w_v.dim,
+                    "params.bias_v must be [1, 1, 1, w_v.dim]")};
+  if (!p->bias_k.data != !p->bias_v.data)
+    return attn_reject_(e, ATTN_E_NULL, "params.bias_k and params.bias_v go together");
+  if (p->bias_k.data && (p->attend.ragged.sequences || p->attend.modify_weights))
+    return attn_reject_(e, ATTN_E_RANGE,
+                        "params.bias_k goes without attend.ragged and attend.modify_weights");
   if (j->x_k.len == 0) p->attend.map.data = NULL;
   memcpy(op, all, sizeof all);
   for (int i = 0; i < ATTN_MULTIHEAD_OPERANDS_; i++)
@@ -154,6 +163,66 @@ ATTN_FUNC_ void attn_round_item_(void *job, int worker, int64_t index) {
                     ATTN_F32, ATTN_F32, a->to.dim, 1.0f, 0.0f);
 }
 
+/* Which rows of a part of one key are there, and the maps of the others with it. */
+typedef struct attn_more_key_ {
+  const attn_table_ *table;
+  attn_tensor one, was, lse, map; /* its LSE, that of the others, of all */
+  const int32_t *q_len;
+} attn_more_key_;
+
+/* Rows from q_len on see nothing, this key neither. */
+ATTN_FUNC_ void attn_more_key_cut_(void *job, int worker, int64_t index) {
+  const attn_more_key_ *a = (const attn_more_key_ *)job;
+  const int64_t b = index / a->one.heads, h = index % a->one.heads;
+  const float none = -INFINITY;
+  (void)worker;
+  for (int64_t i = 0; i < a->one.len; i++) {
+    if (a->q_len && i >= a->q_len[b]) memcpy(attn_at_(&a->one, b, h, i), &none, sizeof none);
+    if (a->map.data) memcpy(attn_at_(&a->was, b, h, i), attn_at_(&a->lse, b, h, i), 4);
+  }
+}
+
+/* P = exp(x - LSE) of the others is exp(LSE of them - LSE of all) times what it was. */
+ATTN_FUNC_ void attn_more_key_map_(void *job, int worker, int64_t index) {
+  const attn_more_key_ *a = (const attn_more_key_ *)job;
+  const int64_t b = index / a->one.heads, h = index % a->one.heads;
+  (void)worker;
+  for (int64_t i = 0; i < a->one.len; i++) {
+    float was, lse;
+    float *row = (float *)(void *)attn_at_(&a->map, b, h, i);
+    memcpy(&was, attn_at_(&a->was, b, h, i), sizeof was);
+    memcpy(&lse, attn_at_(&a->lse, b, h, i), sizeof lse);
+    if (was == -INFINITY) continue;
+    float by = was - lse;
+    a->table->exp(&by, &by, 1);
+    a->table->blend(row, row, NULL, ATTN_F32, ATTN_F32, ATTN_F32, a->map.dim, by, 0.0f);
+  }
+}
+
+/* bias_k and bias_v join the heads' outputs o and their lse. */
+ATTN_COLD_ int attn_multihead_more_(attn_stage_ *s, const attn_multihead_job_ *j, attn_tensor o,
+                                    attn_tensor q, const attn_sdpa_params *attend) {
+  const attn_multihead_params *p = &j->p;
+  const int64_t b = j->x.batch, h = p->heads, rows = attn_mul_(b, h);
+  attn_more_key_ a;
+  attn_tensor k = attn_multihead_split_(p->bias_k, p->kv_heads);
+  attn_tensor v = attn_multihead_split_(p->bias_v, p->kv_heads);
+  memset(&a, 0, sizeof a);
+  a.table = s->table, a.q_len = attend->q_len, a.lse = attend->lse;
+  a.one = attn_stage_tensor_(s, b, h, j->x.len, 1);
+  if (attend->map.data && attend->map_stage == ATTN_MAP_WEIGHTS) {
+    a.map = attend->map;
+    a.was = attn_stage_tensor_(s, b, h, j->x.len, 1);
+  }
+  k.batch = v.batch = b, k.stride_batch = v.stride_batch = 0;
+  float scale = attend->scale;
+  if (attend->t5.table && scale == 0.0f && !attn_to_bits_(scale)) scale = 1.0f;
+  return attn_stage_own_(s, a.one, q, k, scale) &&
+         attn_stage_for_(s, rows, attn_more_key_cut_, &a, 0, NULL) &&
+         attn_stage_merge_(s, o, o, a.lse, v, a.one) &&
+         (!a.map.data || attn_stage_for_(s, rows, attn_more_key_map_, &a, 0, NULL));
+}
+
 /* The heads' attention and the way back. mix: null, or the factors of each head's queries. */
 ATTN_COLD_ int attn_multihead_join_(attn_stage_ *s, const attn_multihead_job_ *j, attn_tensor q,
                                     attn_tensor k, attn_tensor v, const attn_sdpa_params *attend,
@@ -162,8 +231,10 @@ ATTN_COLD_ int attn_multihead_join_(attn_stage_ *s, const attn_multihead_job_ *j
   const int64_t b = j->x.batch, t = j->x.len, h = p->heads, wide = attn_mul_(h, j->dv);
   const attn_tensor *each = &p->each;
   attn_tensor all = *each, o = *each; /* the heads side by side, so that one product joins them */
+  attn_sdpa_params own = *attend;
   int copy = 0;
-  if (j->y.data) {
+  if (p->bias_k.data && !own.lse.data) own.lse = attn_stage_tensor_(s, b, h, t, 1);
+  if (j->y.data || (p->bias_k.data && each->dtype != ATTN_F32)) {
     const int there =
         each->data && each->dtype == ATTN_F32 && (h == 1 || each->stride_head == j->dv);
     copy = each->data && !there;
@@ -181,8 +252,8 @@ ATTN_COLD_ int attn_multihead_join_(attn_stage_ *s, const attn_multihead_job_ *j
   attn_softmax_ a;
   memset(&a, 0, sizeof a);
   a.o = o, a.q = q, a.k = k, a.v = v, a.mix = mix;
-  if (mix ? !attn_stage_problem_(s, &a, attend) : !attn_stage_sdpa_(s, o, q, k, v, attend))
-    return 0;
+  if (mix ? !attn_stage_problem_(s, &a, &own) : !attn_stage_sdpa_(s, o, q, k, v, &own)) return 0;
+  if (p->bias_k.data && !attn_multihead_more_(s, j, o, q, &own)) return 0;
   attn_round_ round = {s->table, *each, o};
   if (copy && !attn_stage_for_(s, attn_mul_(b, h), attn_round_item_, &round, 0, NULL)) return 0;
   return !j->y.data || attn_multihead_project_(s, j->y, all, p->w_o, p->b_o);

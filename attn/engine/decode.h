@@ -34,8 +34,8 @@ ATTN_FUNC_ const char *attn_few_plan_(attn_softmax_ *a, int one_order) {
   if (one_order) return "params.one_order is set";
   if (a->q.len < 1 || a->q.len > ATTN_FEW_QUERIES_ || rows > ATTN_FEW_ROWS_ || a->k.len < 1)
     return "more than 16 queries, or more than 64 rows to a key";
-  if (a->map.data || (a->terms & ~attn_terms_with_(ATTN_TAKES_FEW_)))
-    return "a map, relative vectors, labels or a span";
+  if (a->map.data || a->raw.data || (a->terms & ~attn_terms_with_(ATTN_TAKES_FEW_)))
+    return "a map, relative vectors, labels, a span or modify_weights";
   a->few = 1, a->by_row = rows <= ATTN_ROWS_;
   attn_few_splits_(a);
   return NULL;

@@ -168,7 +168,7 @@ ATTN_FUNC_ void attn_list_modify_(attn_tile_ *t, int32_t *const *index, const in
   attn_tile_natural_(t, t->w.s, most, 0, t->groups, 1);
   for (int r = 0; r < t->n; r++) {
     for (int e = 0; e < count[r]; e++) key[e] = index[r][e];
-    if (count[r]) attn_tile_modify_(t, t->w.s, key, count[r], r, r + 1);
+    if (count[r]) attn_tile_modify_(t, t->w.s, key, count[r], r, r + 1, 0);
   }
   attn_tile_natural_(t, t->w.s, most, 0, t->groups, 0);
   for (int r = 0; r < t->n; r++)
@@ -261,8 +261,10 @@ ATTN_FUNC_ void attn_list_values_(attn_tile_ *t, int32_t *const *index, const in
     attn_tile_weigh_(t, t->w.s, most, 0, t->groups);
     for (int r = 0; r < ATTN_TILE_; r++) t->alpha[r] = 1.0f;
   } else {
+    if (attn_reweighs_(a)) attn_weights_note_(t, 0, most, 0, t->n);
     attn_on_(tile, f)->softmax_block(t->w.s, most, 0, t->groups, t->m, t->l, t->alpha, t->top,
                                      NULL);
+    if (attn_reweighs_(a)) attn_list_hand_(t, index, count, most);
   }
   if (a->counting) return;
   for (int r = 0; r < t->n; r++) row[r] = t->w.rows + r * ATTN_ROOM_;
@@ -338,7 +340,7 @@ ATTN_FUNC_ int attn_tile_lists_(attn_tile_ *t, int started) {
     attn_list_scores_(t, index, count, most);
     if (ATTN_PART_(CONTENT, a->choice) && !a->choice->on->lists(t, index, count, most)) continue;
     any = 1;
-    if (!a->counting)
+    if (!a->counting && !attn_weighs_(a))
       for (int r = 0; r < t->n && (a->map.data || ATTN_PART_(EDGES, a->edges)); r++)
         attn_list_emit_(t, &list[r], r, index[r], t->w.index + (ATTN_TILE_ + r) * ATTN_BLOCK_,
                         count[r]);

@@ -70,8 +70,10 @@ typedef struct attn_shared_ {
 ATTN_FUNC_ void attn_shared_plan_(const attn_softmax_ *a, attn_shared_ *x) {
   const int64_t f = sizeof(float), rows = attn_mul_(attn_mul_(a->q.batch, a->q.heads), a->q.len);
   const int64_t table = attn_piece_(attn_mul_(a->distance_heads, a->distances), f);
-  const int state = a->phases > 1 || (ATTN_PART_(WEIGHTS_, a->relu) && a->relu->count_first);
-  const int64_t row = state ? attn_piece_(rows, f) : 0;
+  const int state =
+      a->phases > 1 || attn_weighs_(a) || (ATTN_PART_(WEIGHTS_, a->relu) && a->relu->count_first);
+  const int64_t numbered = a->seq && a->seq->q ? attn_mul_(a->q.heads, a->seq->rows) : rows;
+  const int64_t row = state ? attn_piece_(numbered, f) : 0; /* see attn_row_number_ */
   int64_t at = 0;
   x->distance = at, at = attn_add_(at, attn_has_distance_(&a->by_distance) ? table : 0);
   x->factor = at, at = attn_add_(at, a->by_distance.factor.alpha ? table : 0);
@@ -184,7 +186,7 @@ ATTN_FUNC_ int attn_softmax_run_(attn_error_ *e, attn_softmax_ *a, attn_ctx *ctx
     attn_scratch_cut_(a, i, &s);
     *s.pairs = 0, s.held->n = 0;
   }
-  if (ATTN_PART_(WEIGHTS_, a->relu) && a->relu->count_first) {
+  if ((ATTN_PART_(WEIGHTS_, a->relu) && a->relu->count_first) || attn_weighs_(a)) {
     a->counting = 1;
     attn_softmax_pass_(a, ctx, workers);
     a->counting = 0;
@@ -206,6 +208,7 @@ ATTN_FUNC_ int attn_softmax_run_(attn_error_ *e, attn_softmax_ *a, attn_ctx *ctx
   } else {
     attn_softmax_pass_(a, ctx, workers);
   }
+  if (a->raw.data) attn_raw_pass_(a, ctx, workers);
   if (ATTN_PART_(CONTENT, a->choice))
     attn_report_(ctx, a->table, workers,
                  a->choice->mode == ATTN_TOPK_EXACT ? "best keys of streamed scores"

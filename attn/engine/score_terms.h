@@ -53,6 +53,8 @@ enum {
     ATTN_TAKES_MOST_ | ATTN_TAKES_HEADS_ | ATTN_TERM_ADDED_ | ATTN_TERM_PAIR_, NULL, 1, NULL)      \
   X(SPAN, span, span, p->span.z, ATTN_TAKES_HEADS_ | ATTN_TERM_PAIR_, NULL, 1, NULL)               \
   X(MODIFY, modify, modify, p->modify, ATTN_TERM_MODIFIES_ | ATTN_TERM_FUNCTION_, NULL, 1, NULL)   \
+  X(WEIGHTS, modify_weights, modify_weights, p->modify_weights,                                    \
+    ATTN_TAKES_RAGGED_ | ATTN_TAKES_HEADS_, NULL, 1, NULL)                                         \
   X(MASK, mask, mask, p->mask.kind != ATTN_MASK_NONE,                                              \
     ATTN_TAKES_MOST_ | ATTN_TAKES_HEADS_ | ATTN_TERM_PAIR_, NULL, 1, NULL)
 
@@ -93,7 +95,7 @@ ATTN_FUNC_ int attn_terms_take_(attn_error_ *e, attn_softmax_ *a, const attn_sdp
   a->field = p->from;
   ATTN_SCORE_TERMS_(ATTN_TERM_TAKE_)
 #undef ATTN_TERM_TAKE_
-  a->modify_user = p->modify_user;
+  a->modify_user = p->modify_user, a->modify_weights_user = p->modify_weights_user;
   return 1;
 }
 
@@ -111,6 +113,13 @@ ATTN_FUNC_ void attn_terms_drop_(attn_softmax_ *a) {
 ATTN_INLINE_ int attn_modifies_(const attn_softmax_ *a) {
   return ATTN_HAS_TERMS && (a->terms & attn_terms_with_(ATTN_TERM_FUNCTION_)) != 0;
 }
+
+/* Whether the caller changes weights: a first pass then finds maximum and sum of each row, a second one
+ * has normalised weights. */
+ATTN_INLINE_ int attn_weighs_(const attn_softmax_ *a) {
+  return ATTN_HAS_TERMS && (a->terms & ATTN_TERM_WEIGHTS_) != 0;
+}
+ATTN_INLINE_ int attn_reweighs_(const attn_softmax_ *a) { return attn_weighs_(a) && !a->counting; }
 
 /* Those on a tile of scores. */
 ATTN_FUNC_ void attn_terms_apply_(const attn_softmax_ *a, const attn_score_tile *tile) {

@@ -105,7 +105,7 @@ ATTN_FUNC_ void attn_segment_scores_(attn_tile_ *t, const attn_block_ *b,
   }
   /* scores that will change have no maximum yet */
   for (int r = 0; r < ATTN_TILE_; r++) t->spare[r] = -INFINITY;
-  if (a->counting && !attn_modifies_(a)) /* only which pairs there are is asked for */
+  if (a->relu && a->counting && !attn_modifies_(a)) /* only which pairs there are is asked for */
     for (int e = 0; e < seg->n; e++)
       memset(s + e * ATTN_TILE_ + g0 * ATTN_GROUP_, 0,
              (size_t)((g1 - g0) * ATTN_GROUP_) * sizeof(float));
@@ -173,6 +173,13 @@ ATTN_FUNC_ void attn_block_weights_(attn_tile_ *t, const attn_ramp_ *ramp, int f
       ->softmax_block(s, end - first, g0, g1, t->m, t->l, t->alpha, t->top, ramp);
 }
 
+/* The first lane group after g that has other keys. */
+ATTN_FUNC_ int attn_block_alike_(const attn_tile_ *t, const attn_block_ *b, int g) {
+  int to = g + 1;
+  while (to < t->groups && b->first[to] == b->first[g] && b->end[to] == b->end[g]) to++;
+  return to;
+}
+
 /* E8 and E9: scores become weights and values are added to the accumulator; started = it holds
  * earlier blocks. One segment for all rows, the usual case, rescales it in registers. */
 ATTN_FUNC_ void attn_block_values_(attn_tile_ *t, attn_block_ *b, int started) {
@@ -190,8 +197,11 @@ ATTN_FUNC_ void attn_block_values_(attn_tile_ *t, attn_block_ *b, int started) {
     zone.rate = (float)attn_clamp_f64_(rate);
     ramp = &zone;
   }
-  if (a->map.data) attn_block_emit_(t, b, ramp);
-  if (a->map.data && ramp) ramp = NULL; /* it is in the scores now */
+  if (a->map.data && !attn_weighs_(a)) {
+    attn_block_emit_(t, b, ramp);
+    ramp = NULL; /* it is in the scores now */
+  }
+  if (attn_reweighs_(a)) attn_block_note_(t, b);
   if (t->rel_careful) attn_block_relative_hits_(t, b);
   if (t->careful && b->partial && !f->finite(b->v, b->v_stride, b->n, dv)) {
     attn_tile_clean_(t, b);
@@ -199,20 +209,24 @@ ATTN_FUNC_ void attn_block_values_(attn_tile_ *t, attn_block_ *b, int started) {
   }
   if (b->whole) {
     attn_block_weights_(t, ramp, 0, b->n, 0, t->groups);
+    if (attn_reweighs_(a)) attn_block_hand_(t, b);
     if (!a->counting)
       attn_on_(tile, f)->value_block(t->w.ot, s, b->v, b->v_stride, b->n, dv, 0, t->groups, alpha,
                                      !started);
   } else {
     if (!started) memset(t->w.ot, 0, (size_t)(dv * ATTN_TILE_) * sizeof(float));
-    for (int g = 0, to; g < t->groups; g = to) { /* groups with the same keys together */
+    for (int g = 0, to; g < t->groups; g = to) {
+      to = attn_block_alike_(t, b, g);
+      if (b->end[g]) attn_block_weights_(t, ramp, b->first[g], b->end[g], g, to);
+    }
+    if (attn_reweighs_(a)) attn_block_hand_(t, b);
+    for (int g = 0, to; g < t->groups; g = to) {
       const int at = b->first[g], n = b->end[g] - at;
-      for (to = g + 1; to < t->groups && b->first[to] == at && b->end[to] == at + n;) to++;
-      if (n == 0) continue;
-      attn_block_weights_(t, ramp, at, at + n, g, to);
-      if (!a->counting && !b->gaps)
+      to = attn_block_alike_(t, b, g);
+      if (n > 0 && !a->counting && !b->gaps)
         attn_on_(tile, f)->value_block(t->w.ot, s + at * ATTN_TILE_, b->v + at * b->v_stride,
                                        b->v_stride, n, dv, g, to, alpha, 0);
-      else if (alpha)
+      else if (n > 0 && alpha)
         attn_on_(tile, f)->scale_block(t->w.ot, dv, g, to, alpha);
     }
     for (int i = 0; i < b->count && b->gaps && !a->counting; i++) {
@@ -246,12 +260,14 @@ ATTN_FUNC_ int attn_tile_load_(attn_tile_ *t) {
     t->m[r] = -INFINITY, t->l[r] = t->count[r] = 0.0f;
     t->alpha[r] = t->scale[r] = 1.0f;
   }
-  if (a->phase == 0 || attn_choice_blind_(a)) return 0;
+  if ((a->phase == 0 && !attn_reweighs_(a)) || attn_choice_blind_(a)) return 0;
   for (int r = 0; r < t->n; r++) {
     const int64_t at = attn_row_number_(a, t->batch, t->head[r], t->row[r]);
     t->m[r] = a->state_m[at], t->l[r] = a->state_l[at], t->count[r] = a->state_n[at];
   }
   if (a->counting) return 1;
+  if (attn_reweighs_(a)) attn_tile_known_(t);
+  if (a->phase == 0) return 0;
   attn_tile_state_rows_(t, rows);
   for (int r = 0; r < t->n; r++) from[r] = rows[r];
   a->table->pack(t->w.ot, from, t->n, a->v.dim, ATTN_F32, 1.0f, FLT_MIN);
@@ -262,7 +278,7 @@ ATTN_FUNC_ int attn_tile_load_(attn_tile_ *t) {
 ATTN_FUNC_ void attn_tile_store_(const attn_tile_ *t) {
   const attn_softmax_ *a = t->a;
   void *rows[ATTN_TILE_];
-  for (int r = 0; r < t->n; r++) {
+  for (int r = 0; r < t->n && !attn_reweighs_(a); r++) {
     const int64_t at = attn_row_number_(a, t->batch, t->head[r], t->row[r]);
     a->state_m[at] = t->m[r], a->state_l[at] = t->l[r];
     if (a->counting || !ATTN_PART_(WEIGHTS_, a->relu) || !a->relu->count_first)
@@ -273,10 +289,9 @@ ATTN_FUNC_ void attn_tile_store_(const attn_tile_ *t) {
   a->table->unpack(rows, t->w.ot, t->n, a->v.dim, ATTN_F32, NULL);
 }
 
-/* Sinks, the last division, and the LSE. */
-ATTN_FUNC_ void attn_tile_divide_(attn_tile_ *t) {
+/* Sinks join m and l. */
+ATTN_FUNC_ void attn_tile_sinks_(attn_tile_ *t) {
   const attn_softmax_ *a = t->a;
-  const attn_table_ *f = a->table;
   const int64_t queries = a->q_len ? a->q_len[t->batch] : a->q.len;
   float logit[ATTN_TILE_];
   for (int pass = 0; pass < 2; pass++) {
@@ -286,9 +301,19 @@ ATTN_FUNC_ void attn_tile_divide_(attn_tile_ *t) {
       if (r < t->n && t->row[r] < queries)
         logit[r] = pass == 0 ? attn_to_unit_(a, a->sinks[t->head[r]]) : 0.0f;
     }
-    attn_on_(tile, f)->join(t->m, t->l, t->scale, logit);
+    attn_on_(tile, a->table)->join(t->m, t->l, t->scale, logit);
   }
-  attn_on_(tile, f)->divide(t->scale, t->l);
+}
+
+/* Sinks, the last division, and the LSE. */
+ATTN_FUNC_ void attn_tile_divide_(attn_tile_ *t) {
+  const attn_softmax_ *a = t->a;
+  if (attn_reweighs_(a)) {
+    memcpy(t->l, t->sum, sizeof t->l);
+  } else {
+    attn_tile_sinks_(t);
+    attn_on_(tile, a->table)->divide(t->scale, t->l);
+  }
   if (!a->lse.data) return;
   for (int r = 0; r < t->n; r++) {
     float lse = -INFINITY;
@@ -299,6 +324,13 @@ ATTN_FUNC_ void attn_tile_divide_(attn_tile_ *t) {
       lse = attn_from_bits_(0x7fc00000u);
     memcpy(attn_at_(&a->lse, t->batch, t->head[r], t->row[r]), &lse, sizeof lse);
   }
+}
+
+/* Scores of a row of a map, in their unit, become natural ones. */
+ATTN_FUNC_ void attn_map_natural_(const attn_softmax_ *a, float *row) {
+  const float by = (float)(1.0 / a->unit);
+  for (int64_t c = 0; c < a->map.dim; c++)
+    row[c] = row[c] != row[c] ? attn_from_bits_(0x7fc00000u) : row[c] * by;
 }
 
 /* What leaves the tile (E10). */
@@ -313,7 +345,8 @@ ATTN_FUNC_ void attn_tile_finish_(attn_tile_ *t) {
     for (int r = 0; r < ATTN_TILE_; r++) t->scale[r] = 1.0f;
   }
   f->unpack(t->out, t->w.ot, t->n, a->v.dim, a->o.dtype, t->scale);
-  const int weights = a->map.data || (ATTN_PART_(EDGES, a->edges) && a->edges->weights);
+  const int weights =
+      (a->map.data && !attn_weighs_(a)) || (ATTN_PART_(EDGES, a->edges) && a->edges->weights);
   if (weights)
     for (int r = 0; r < t->n; r++) {
       /* m includes the sinks here: exp2(x - m) / l with what scale already holds */
@@ -321,7 +354,10 @@ ATTN_FUNC_ void attn_tile_finish_(attn_tile_ *t) {
       const float m = t->m[r] == -INFINITY ? 0.0f : t->m[r];
       if (a->map.data) {
         float *row = (float *)(void *)attn_at_(&a->map, t->batch, t->head[r], t->row[r]);
-        f->weights(row, row, a->map.dim, m, inv);
+        if (a->map_scores)
+          attn_map_natural_(a, row);
+        else
+          f->weights(row, row, a->map.dim, m, inv);
       }
       if (ATTN_PART_(EDGES, a->edges) && a->edges->weights) {
         attn_list_ list;
@@ -505,17 +541,22 @@ ATTN_FUNC_ void attn_tile_relative_(attn_tile_ *t) {
   }
 }
 
+/* The rows of the map before the first key. */
+ATTN_FUNC_ void attn_tile_no_map_(const attn_tile_ *t, float x) {
+  const attn_tensor *map = &t->a->map;
+  for (int r = 0; r < t->n; r++) {
+    float *row = (float *)(void *)attn_at_(map, t->batch, t->head[r], t->row[r]);
+    for (int64_t c = 0; c < map->dim; c++) row[c] = x;
+  }
+}
+
 /* A tile whose rows are in their lanes. */
 ATTN_FUNC_ void attn_tile_placed_(attn_tile_ *t, int last) {
   const attn_softmax_ *a = t->a;
   const int64_t pairs = *t->w.pairs;
   attn_tile_terms_(t);
   if (ATTN_PART_(WEIGHTS_, a->relu) && a->relu->count_first && !a->counting) attn_tile_by_count_(t);
-  if (a->map.data && a->phase == 0)
-    for (int r = 0; r < t->n; r++) {
-      float *row = (float *)(void *)attn_at_(&a->map, t->batch, t->head[r], t->row[r]);
-      for (int64_t c = 0; c < a->map.dim; c++) row[c] = -INFINITY;
-    }
+  if (a->map.data && a->phase == 0) attn_tile_no_map_(t, attn_weighs_(a) ? 0.0f : -INFINITY);
   t->careful = t->rel_careful = 0;
   if (ATTN_PART_(CONTENT, a->choice) && a->choice->on->skips(t)) return;
   if (attn_choice_blind_(a)) {

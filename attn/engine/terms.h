@@ -298,15 +298,19 @@ ATTN_FUNC_ void attn_tile_natural_(const attn_tile_ *t, float *s, int64_t n, int
   attn_on_(tile, t->a->table)->scale_block(s, n, g0, g1, by);
 }
 
-/* Hands scores [key][lane], in natural units, to the terms that are functions and the user's modifier. */
+/* Hands weights [key][lane] to the caller's function or, with weights = 0, scores in natural units to the
+ * terms that are functions and the user's modifier. */
 ATTN_FUNC_ void attn_tile_modify_(const attn_tile_ *t, float *s, const int64_t *key, int64_t n,
-                                  int r0, int r1) {
+                                  int r0, int r1, int weights) {
   attn_score_tile tile;
   memset(&tile, 0, sizeof tile);
   tile.score = s + r0, tile.key_stride = ATTN_TILE_, tile.query_stride = 1;
   tile.batch = t->batch, tile.keys = n, tile.queries = r1 - r0;
   tile.key = key, tile.query = t->row + r0, tile.position = t->pos + r0, tile.head = t->head + r0;
-  attn_terms_apply_(t->a, &tile);
+  if (weights)
+    t->a->modify_weights(t->a->modify_weights_user, &tile);
+  else
+    attn_terms_apply_(t->a, &tile);
 }
 
 ATTN_FUNC_ void attn_block_modify_(attn_tile_ *t, const attn_block_ *b, const attn_segment_ *seg) {
@@ -315,6 +319,6 @@ ATTN_FUNC_ void attn_block_modify_(attn_tile_ *t, const attn_block_ *b, const at
   for (int e = 0; e < seg->n; e++) key[e] = attn_block_key_(b, seg->at + e);
   float *s = t->w.s + seg->at * ATTN_TILE_;
   attn_tile_natural_(t, s, seg->n, seg->g0, seg->g1, 1);
-  attn_tile_modify_(t, s, key, seg->n, seg->g0 * ATTN_GROUP_, r1 < t->n ? r1 : t->n);
+  attn_tile_modify_(t, s, key, seg->n, seg->g0 * ATTN_GROUP_, r1 < t->n ? r1 : t->n, 0);
   attn_tile_natural_(t, s, seg->n, seg->g0, seg->g1, 0);
 }

@@ -123,6 +123,9 @@ typedef struct attn_addend_ {
 typedef struct attn_softmax_ {
   const attn_table_ *table;
   attn_tensor o, q, k, v, lse, map; /* lse and map: data null = absent */
+  int map_scores;                   /* the map stays what entered the softmax */
+  attn_tensor raw;                  /* a map of scores without terms: engine/raw.h */
+  float raw_cap;                    /* but a soft-cap, natural; 0 = none */
   attn_mask mask, bias;
   const int32_t *kv_len, *q_len;
   attn_scales k_scales, v_scales; /* of quantised k and v */
@@ -151,6 +154,8 @@ typedef struct attn_softmax_ {
   int addend_count;
   attn_score_fn modify;
   void *modify_user;
+  attn_score_fn modify_weights;
+  void *modify_weights_user;
   attn_distance_terms_ by_distance;
   const float *factor, *distance; /* [distance_heads][distances], see engine/distance.h */
   int64_t distances, distance_heads, distance_zero;
@@ -290,7 +295,8 @@ ATTN_FUNC_ int64_t attn_scratch_plan_(attn_softmax_ *a) {
   if (gathers || a->k.dtype != ATTN_F32 || (a->seq && a->seq->cached))
     size[ATTN_P_K_] = attn_piece_(attn_mul_(a->k.dim, block), f);
   size[ATTN_P_V_] = attn_piece_(attn_mul_(a->v.dim, block), f);
-  if (gathers || a->bias.kind || ATTN_PART_(COMPOSED, a->addends)) size[ATTN_P_BIAS_] = cells;
+  if (gathers || a->bias.kind || a->modify_weights || ATTN_PART_(COMPOSED, a->addends))
+    size[ATTN_P_BIAS_] = cells;
   if (gathers || ATTN_PART_(TERMS, a->xl.table.data) || ATTN_PART_(COMPOSED, a->addends))
     size[ATTN_P_DOT_] = cells;
   size[ATTN_P_HIT_] = attn_piece_(block * tile, 1);
@@ -396,6 +402,8 @@ typedef struct attn_tile_ {
   const char *mask[ATTN_TILE_], *bias[ATTN_TILE_];  /* its mask rows */
   int64_t head[ATTN_TILE_], row[ATTN_TILE_];
   void *out[ATTN_TILE_];
+  float sum[ATTN_TILE_],
+      inverse[ATTN_TILE_]; /* of a row whose weights are changed: l of all keys, 1/l */
   float m[ATTN_TILE_], l[ATTN_TILE_], alpha[ATTN_TILE_], top[ATTN_TILE_], spare[ATTN_TILE_];
   float scale[ATTN_TILE_], slope[ATTN_TILE_], rel[ATTN_TILE_], from[ATTN_TILE_], to[ATTN_TILE_];
   float floor[ATTN_TILE_]; /* of what is chosen */

@@ -84,12 +84,15 @@ static const char *bert_linear_(bert *model, attn_tensor *w, attn_tensor *b, int
 }
 
 static const char *bert_norm_(bert *model, attn_norm *norm, int64_t layer, const char *rest) {
-  char part[96];
+  char part[96], name[128];
   norm->eps = 1e-12f; /* BERT's */
-  snprintf(part, sizeof part, "%s.weight", rest);
+  snprintf(part, sizeof part, "%s.gamma", rest);
+  bert_name_(model, name, layer, part);
+  const int tf = safetensors_find(&model->file, name) != NULL; /* from TensorFlow: gamma, beta */
+  snprintf(part, sizeof part, "%s.%s", rest, tf ? "gamma" : "weight");
   const char *error = bert_vector_(model, &norm->gain, layer, part, model->width);
   if (error) return error;
-  snprintf(part, sizeof part, "%s.bias", rest);
+  snprintf(part, sizeof part, "%s.%s", rest, tf ? "beta" : "bias");
   return bert_vector_(model, &norm->bias, layer, part, model->width);
 }
 

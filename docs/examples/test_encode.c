@@ -67,6 +67,7 @@ static uint16_t narrow(float x, int brain) {
 static safetensors_part *parts;
 static int count;
 static const char *prefix = "";
+static int gamma_beta; /* norms have the names of TensorFlow */
 
 static void add(const char *type, const char *name, int64_t rows, int64_t columns) {
   safetensors_part *part = &parts[count++];
@@ -82,6 +83,10 @@ static void add(const char *type, const char *name, int64_t rows, int64_t column
       ((uint16_t *)data)[i] = narrow(x, !strcmp(type, "BF16"));
   }
   snprintf(part->name, sizeof part->name, "%s%s", prefix, name);
+  if (gamma_beta && ends(name, "LayerNorm.weight"))
+    strcpy(part->name + strlen(part->name) - strlen("weight"), "gamma");
+  if (gamma_beta && ends(name, "LayerNorm.bias"))
+    strcpy(part->name + strlen(part->name) - strlen("bias"), "beta");
   part->type = type;
   part->rows = rows;
   part->columns = columns;
@@ -373,11 +378,12 @@ static void same(const char *a, const char *b) {
 int main(int argc, char **argv) {
   const int words = argc > 1 && !strcmp(argv[1], "check") ? 2 : 4;
   if (argc != words + SIZES)
-    stop("usage", "make|whole FOLDER TYPE SIZES, check SIZES, same A B SIZES");
+    stop("usage", "make|whole|gamma FOLDER TYPE SIZES, check SIZES, same A B SIZES");
   for (int i = 0; i < SIZES; i++) size[i] = strtol(argv[words + i], NULL, 10);
   if (size[WIDTH] < 1 || size[WIDTH] > 4096 || size[HEADS] < 1) stop("sizes", "out of range");
   if (!strcmp(argv[1], "whole")) prefix = "bert.";
-  if (*prefix || !strcmp(argv[1], "make"))
+  gamma_beta = !strcmp(argv[1], "gamma");
+  if (*prefix || gamma_beta || !strcmp(argv[1], "make"))
     make(argv[2], argv[3]);
   else if (!strcmp(argv[1], "check"))
     check();

@@ -93,6 +93,11 @@ mkdir -p "$out/whole"
 "$helper" whole "$out/whole" F32 $sizes
 run --vectors "$out/whole/model.safetensors" "$vocab" "$@" | cmp - "$out/batch" || fail "the names of a whole model"
 
+# ---- norms whose gains and biases are called gamma and beta
+mkdir -p "$out/gamma"
+"$helper" gamma "$out/gamma" F32 $sizes
+run --vectors "$out/gamma/model.safetensors" "$vocab" "$@" | cmp - "$out/batch" || fail "gamma and beta"
+
 # ---- what must be refused
 refuses() { # words of the message, then the arguments
   words=$1

@@ -344,3 +344,38 @@ void A1_cache_rejects_attention(void **state) {
     test_mem_release();
   }
 }
+
+/* An empty sequence is its table and zeros; a bad argument leaves it as it was. */
+void A1_sequence_init(void **state) {
+  (void)state;
+  attn_ctx ctx = test_ctx();
+  int32_t table[6];
+  memset(table, 0x5A, sizeof table);
+  attn_sequence s, before, want;
+  memset(&s, 0xA5, sizeof s);
+  memset(&want, 0, sizeof want);
+  want.table = table, want.table_len = 6;
+  before = s;
+  static const struct {
+    attn_status status;
+    const char *word;
+  } rule[] = {{ATTN_E_NULL, "sequence"},   {ATTN_E_NULL, "table"},  {ATTN_E_SHAPE, "table_len"},
+              {ATTN_E_SHAPE, "table_len"}, {ATTN_E_ALIGN, "table"}, {ATTN_E_OVERFLOW, "array"},
+              {ATTN_E_OVERLAP, "table"},   {ATTN_E_CTX, "workers"}};
+  for (int n = 0; n < 8; n++) {
+    const int64_t len = n == 2 ? 0 : n == 3 ? INT64_MIN : n == 5 ? INT64_MAX : 6;
+    int32_t *t = n == 1   ? NULL
+                 : n == 4 ? (int32_t *)(void *)((char *)table + 2)
+                 : n == 6 ? (int32_t *)(void *)&s
+                          : table;
+    ctx.workers = n == 7 ? -1 : 0;
+    assert_int_equal(attn_sequence_init(n ? &s : NULL, t, len, &ctx), rule[n].status);
+    assert_non_null(strstr(ctx.reason, rule[n].word));
+    assert_memory_equal(&s, &before, sizeof s);
+  }
+  ctx.workers = 0;
+  assert_int_equal(attn_sequence_init(&s, table, 6, &ctx), ATTN_OK);
+  assert_ptr_equal(s.table, table);
+  assert_true(s.table_len == 6 && s.len == 0 && s.high == 0);
+  for (int n = 0; n < 6; n++) assert_int_equal(table[n], 0x5A5A5A5A);
+}

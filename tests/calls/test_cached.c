@@ -166,6 +166,7 @@ void A2_keep_against_oracle(void **state) {
   for (int64_t n = 0; n < test_count(60, 12); n++) {
     test_rng rng = test_seed(902000 + (uint64_t)n);
     int terms = n % 3 ? 0 : (int)test_u64(&rng) & TERM_ALL & ~TERM_XL;
+    if (n % 5 == 1) terms |= TERM_WEIGHTS;
     test_call call = test_terms_call(terms, n & 1 ? 300 : 90, &rng);
     call.params.window_left = test_range(&rng, -1, 40);
     call.params.keep = test_range(&rng, 0, n % 4 ? 12 : 200);
@@ -321,7 +322,14 @@ void A1_cached_decode_bits(void **state) {
   }
 }
 
-/* Terms by distance, a bias by key, and the caller's modifier see tokens, not rows of pages. */
+/* A sequence has another batch index when it is alone. */
+static void weights_of_any(void *user, const attn_score_tile *tile) {
+  attn_score_tile same = *tile;
+  same.batch = 0;
+  test_modify_weights(user, &same);
+}
+
+/* Terms by distance, a bias by key, and the caller's change of weights see tokens, not rows of pages. */
 void A1_cached_terms(void **state) {
   (void)state;
   for (int64_t n = 0; n < test_count(40, 10); n++) {
@@ -338,6 +346,8 @@ void A1_cached_terms(void **state) {
     if (n % 3 == 0) {
       p->bias = test_mask(ATTN_MASK_ADD, ATTN_F32, z.n, x.call.q.heads, 1, x.c.longest, &rng);
     }
+    test_term_user user = {0, 0, 77, 0};
+    if (n % 4 > 1) p->modify_weights = weights_of_any, p->modify_weights_user = &user;
     char text[96];
     snprintf(text, sizeof text, "cached with terms, case %d", (int)n);
     run_cached(&x, text, n & 1);

@@ -108,6 +108,13 @@ static void modify(void *user, const attn_score_tile *tile) {
   test_modify(user, &same);
 }
 
+static void modify_weights(void *user, const attn_score_tile *tile) {
+  attn_score_tile same = *tile;
+  assert_in_range((uint64_t)tile->batch, 0, N - 1);
+  same.batch = 0;
+  test_modify_weights(user, &same);
+}
+
 void A2_ragged_terms(void **state) {
   (void)state;
   static const int terms[] = {0,
@@ -117,15 +124,18 @@ void A2_ragged_terms(void **state) {
                               TERM_T5,
                               TERM_PARABOLA,
                               TERM_MODIFY,
+                              TERM_WEIGHTS,
+                              TERM_MODIFY | TERM_WEIGHTS,
                               TERM_TOEPLITZ | TERM_T5,
                               TERM_FACTOR | TERM_PARABOLA};
-  for (int64_t n = 0; n < test_count(18, 9); n++) {
+  for (int64_t n = 0; n < test_count(22, 11); n++) {
     test_rng rng = test_seed(700 + (uint64_t)n);
     bundle *s = make(some_queries, some_keys, n & 1, &rng);
     attn_sdpa_params *p = &s->call.params;
     if (terms[n / 2]) test_add_terms(&s->call, terms[n / 2], &rng);
     if (p->labels.label) p->labels.label = label;
     if (p->modify) p->modify = modify;
+    if (p->modify_weights) p->modify_weights = modify_weights;
     p->causal = n % 3 == 0;
     p->window_left = n % 4 == 1 ? 30 : 0, p->keep = n % 8 == 1 ? 4 : 0;
     if (n % 5 == 2) p->has_q_off = 1, p->q_off = 3;

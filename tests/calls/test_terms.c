@@ -122,7 +122,7 @@ void api_terms_any_composition(void **state) {
     /* b stands for 0 in a call of its own, so these two may not depend on it */
     if (n == TERM_COUNT) p->modify = NULL, p->labels.label = NULL, p->labels.table.data = NULL;
     if (n == TERM_COUNT) p->labels.bias = NULL;
-    if (p->modify || p->labels.label) continue;
+    if (p->modify || p->modify_weights || p->labels.label) continue;
     test_run(&call);
     for (int64_t b = 0; b < 2; b++) {
       test_call one = call;

@@ -120,7 +120,7 @@ static test_call unscheduled(const test_call *call, const drawn *d) {
 /* Every pattern with a term, with several, and with masks, lengths and causal besides. */
 void api_terms_on_schedules(void **state) {
   (void)state;
-  for (int64_t n = 0; n < test_count(PATTERNS * 12, PATTERNS * 4); n++) {
+  for (int64_t n = 0; n < test_count(PATTERNS * 13, PATTERNS * 4); n++) {
     test_rng rng = test_seed(400000 + (uint64_t)n);
     int kind = (int)(n % PATTERNS), square = kind >= SEGMENTS && kind <= AXIAL,
         grid = square && kind > SEGMENTS;
@@ -147,7 +147,7 @@ void api_terms_on_schedules(void **state) {
     if (test_u64(&rng) % 4 == 0) p->alibi = test_floats(h, 0.1, &rng);
     if (test_u64(&rng) % 4 == 0) p->sinks = test_floats(h, 1, &rng);
     int terms = 1 << (n / PATTERNS % (TERM_COUNT + 1)); /* the last: none */
-    if (terms > TERM_ALL) terms = 0;
+    if (terms > TERM_WEIGHTS) terms = 0;
     for (int64_t more = test_range(&rng, 0, 2); more-- > 0;) {
       terms |= 1 << test_range(&rng, 0, TERM_COUNT - 1);
     }

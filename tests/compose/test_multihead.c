@@ -1,6 +1,7 @@
 /* tests/compose/test_multihead.c owns multi-head attention with projections. */
 
 #include "multihead.h"
+#include "terms.h"
 
 void A3_random(void **state) {
   (void)state;
@@ -30,10 +31,60 @@ void A3_random(void **state) {
   }
 }
 
+/* One more key with its value, beside every option, and where a row has no other key. */
+void A3_bias_kv(void **state) {
+  (void)state;
+  for (int64_t n = 0; n < test_count(40, 14); n++, test_mem_release()) {
+    test_rng rng = test_seed(3100 + (uint64_t)n);
+    multihead_shape x = multihead_plain(n % 2 ? 33 : 5, 4, 5, 6);
+    x.batch = 2, x.keys = n % 7 == 6 ? 1 : 40, x.kv_heads = 1 << n % 3;
+    x.biases |= BIAS_KV, x.w_type = (attn_dtype)(n % 3);
+    x.each_type = (attn_dtype)(n / 2 % 3);
+    x.want = (int)(n % 5 == 4 ? WANT_EACH : n % 3 ? 15 : WANT_Y);
+    multihead *s = multihead_build(&x, &rng);
+    attn_sdpa_params *a = &s->p.attend;
+    if (n % 7 == 0) a->causal = 1;
+    if (n % 7 == 1) a->kv_len = test_lengths(2, 40, &rng), a->q_len = test_lengths(2, 5, &rng);
+    if (n % 7 == 2) a->mask = test_mask(ATTN_MASK_BOOL, ATTN_F32, 2, 4, x.queries, 40, &rng);
+    if (n % 7 == 3) a->sinks = test_floats(4, 1, &rng), a->softmax_one = 1;
+    if (n % 7 == 4) a->scale = n % 2 ? 0.3f : ATTN_ZERO;
+    if (n % 7 == 5) a->has_q_off = 1, a->q_off = -100, a->causal = 1; /* no key of their own */
+    multihead_check(s, 4e-5, "bias_k and bias_v");
+  }
+}
+
+/* Rules of the same. */
+void A3_bias_kv_rejects(void **state) {
+  (void)state;
+  test_rng rng = test_seed(3190);
+  for (int n = 0; n < 7; n++, test_mem_release()) {
+    multihead_shape x = multihead_plain(9, 4, 5, 6);
+    x.keys = 8, x.kv_heads = 2, x.biases |= BIAS_KV;
+    multihead *s = multihead_build(&x, &rng);
+    attn_multihead_params *p = &s->p;
+    test_term_user user = {0, 0, 77, 0};
+    switch (n) {
+      case 0: p->bias_k.dim = 9, promise_reject(&s->does, ATTN_E_SHAPE, "bias_k"); break;
+      case 1: p->bias_v.dim = 11, promise_reject(&s->does, ATTN_E_SHAPE, "bias_v"); break;
+      case 2: p->bias_v.data = NULL, promise_reject(&s->does, ATTN_E_NULL, "bias_k"); break;
+      case 3: p->bias_k.data = NULL, promise_reject(&s->does, ATTN_E_NULL, "bias_k"); break;
+      case 4:
+        p->attend.modify_weights = test_modify_weights, p->attend.modify_weights_user = &user;
+        promise_reject(&s->does, ATTN_E_RANGE, "bias_k");
+        break;
+      case 5:
+        p->bias_v.dtype = ATTN_I8;
+        promise_reject(&s->does, ATTN_E_DTYPE, "bias_v");
+        break;
+      default: p->bias_k.data = s->y.data; promise_reject(&s->does, ATTN_E_OVERLAP, "y ");
+    }
+  }
+}
+
 /* Options of attn_sdpa pass through: each alone, then some together. */
 void A3_options(void **state) {
   (void)state;
-  for (int n = 0; n < 12; n++, test_mem_release()) {
+  for (int n = 0; n < 15; n++, test_mem_release()) {
     test_rng rng = test_seed(320 + (uint64_t)n);
     multihead_shape x = multihead_plain(n % 2 ? 33 : 7, 4, 5, 6);
     x.batch = 2, x.keys = 40, x.kv_heads = 2;
@@ -51,6 +102,9 @@ void A3_options(void **state) {
     if (n == 9)
       a->relative.keys = drawn(ATTN_F32, TEST_BHTD, 1, 4, 7, 5, 0.5, &rng),
       a->relative.values = drawn(ATTN_F32, TEST_BHTD, 1, 1, 7, 6, 0.5, &rng);
+    test_term_user user = {0, 0, 77, 0};
+    if (n > 11) a->modify_weights = test_modify_weights, a->modify_weights_user = &user;
+    if (n == 14) a->causal = 1, a->map.data = NULL;
     multihead_check(s, 4e-5, "options");
   }
 }

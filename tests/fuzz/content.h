@@ -107,6 +107,7 @@ static void make_lsh(input *in, job *j, store *s) {
     p->chunk = chance(in, 3) ? ATTN_LSH_NONE : some(in, 20);
     p->before = some(in, 4) - 1, p->after = some(in, 4);
     p->across = p->chunk != ATTN_LSH_NONE && below(in, 2);
+    p->wrap = p->across && p->after % 2 == 0;
     p->self = (attn_lsh_self)some(in, 2);
     p->penalty = chance(in, 12) ? nasty_float(in) : (float)below(in, 3);
   }

@@ -44,6 +44,7 @@ static void gate_tensors(job *j) {
   attn_segment_layer_params *l = &a->gtrxl.attention;
   l->memory.rows = b[T_MEMORY].view, l->compressed.rows = b[T_Y].view;
   l->w_q = b[T_WQ].view, l->w_k = b[T_WK].view, l->w_v = b[T_WV].view, l->w_o = b[T_WO].view;
+  if (l->w_o.len == 3) l->b_o = l->w_o, l->b_o.len = 1; /* any row will do */
   if (a->projected)
     l->w_r = b[T_WR].view;
   else

@@ -45,6 +45,10 @@ static void head_tensors(job *j) {
   a->multihead.w_q = a->collaborative.w_q = w_q, a->multihead.w_k = a->collaborative.w_k = w_k;
   a->multihead.w_v = a->collaborative.w_v = w_v, a->multihead.w_o = a->collaborative.w_o = w_o;
   a->multihead.b_o = a->collaborative.mix = more;
+  if (w_k.len % 2) { /* any row will do */
+    a->multihead.bias_k = w_k, a->multihead.bias_v = w_v;
+    a->multihead.bias_k.len = a->multihead.bias_v.len = 1;
+  }
   a->multihead.each = a->collaborative.each = each;
   a->capsules.w = a->em.w = w_q, a->em.activation = x_k;
   a->talking.w_l = w_k, a->talking.w_w = w_o;

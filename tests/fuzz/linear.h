@@ -198,10 +198,16 @@ static void fuzz_linear(input *in) {
       a.probsparse.fill_sum = below(in, 2), a.probsparse.by_samples = below(in, 2);
       a.probsparse.seed = take(in), a.probsparse.scale = scale;
       a.probsparse.q_len = q_len, a.probsparse.kv_len = kv_len;
+      if (!kv_len && a.probsparse.seed % 5 == 1) { /* one row of samples for all, and one beyond */
+        static int32_t samples[4096];
+        for (int i = 0; i < 4096; i++) samples[i] = a.probsparse.seed % 2 ? 0 : INT32_MAX;
+        if (a.probsparse.factor < 9 && a.probsparse.factor >= 0) a.probsparse.samples = samples;
+      }
       break;
     case NYSTROM:
       a.nystrom.landmarks = few, a.nystrom.iterations = chance(in, 8) ? -1 : below(in, 9);
       a.nystrom.always = below(in, 2), a.nystrom.scale = scale;
+      a.nystrom.by_batch = a.nystrom.always; /* both are options of what follows */
       a.nystrom.q_len = q_len, a.nystrom.kv_len = kv_len;
       break;
     case CSALR:

@@ -61,7 +61,8 @@ static void sane_row(const buffer *b, size_t place, void *user) {
     promise(x == x, j, "NaN from numbers");
     if (b == &j->b[O]) promise(fabsf(x) <= most, j, "an output beyond its values");
     if (b == &j->b[LSE]) promise(x < INFINITY, j, "an infinite denominator");
-    if (b == &j->b[MAP]) promise(x >= 0 && x <= 1.00001f, j, "a weight outside 0..1");
+    if (b == &j->b[MAP] && a->params.map_stage == ATTN_MAP_WEIGHTS)
+      promise(x >= 0 && x <= 1.00001f, j, "a weight outside 0..1");
   }
 }
 
@@ -222,6 +223,7 @@ static void fuzz_sdpa(input *in, int extras) {
   if (extras) make_extras(in, &j, view);
   misplace(in, &j);
   a.params.lse = j.b[LSE].view, a.params.map = j.b[MAP].view;
+  if (extras) make_outputs(in, &j, &a.params, &a.limits);
   j.runnable &= affordable(view);
   finish(in, &j);
 }

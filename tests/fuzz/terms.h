@@ -31,8 +31,8 @@ static int64_t label_of(void *user, int64_t batch, int64_t head, int64_t i, int6
   return (int64_t)(r % (uint32_t)(l->labels + 2)) - 1; /* also one too low, one too high */
 }
 
-static void change_scores(void *user, const attn_score_tile *t) {
-  const limits *l = (const limits *)user;
+/* A tile of scores or weights has what the call has. */
+static void promise_tile(const limits *l, const attn_score_tile *t) {
   promise(t->batch >= 0 && t->batch < l->batch, l->j, "modify: a batch entry");
   promise(t->keys > 0 && t->queries > 0, l->j, "modify: an empty tile");
   for (int64_t c = 0; c < t->keys; c++)
@@ -42,6 +42,20 @@ static void change_scores(void *user, const attn_score_tile *t) {
     promise(t->position[r] == t->query[r] + l->q_off, l->j, "modify: a position");
     promise(t->head[r] >= 0 && t->head[r] < l->heads, l->j, "modify: a head");
   }
+}
+
+static void change_weights(void *user, const attn_score_tile *t) {
+  const limits *l = (const limits *)user;
+  promise_tile(l, t);
+  for (int64_t c = 0; c < t->keys; c++)
+    for (int64_t r = 0; r < t->queries; r++)
+      if ((t->key[c] + t->query[r] + (int64_t)l->seed) % 3 == 0)
+        t->score[c * t->key_stride + r * t->query_stride] *= 0.5f;
+}
+
+static void change_scores(void *user, const attn_score_tile *t) {
+  const limits *l = (const limits *)user;
+  promise_tile(l, t);
   for (int64_t c = 0; c < t->keys; c++)
     for (int64_t r = 0; r < t->queries; r++) {
       float *x = t->score + c * t->key_stride + r * t->query_stride;
@@ -150,6 +164,14 @@ static void make_terms(input *in, job *j, store *s, attn_sdpa_params *p, limits 
   if (more & 1) make_span(in, j, s, &p->span, l);
   if (more & 2) p->modify = change_scores, p->modify_user = l;
   if (more & 4) j->unsteady = 1;
+}
+
+/* What is told of outputs: another stage of the map, changed weights. */
+static void make_outputs(input *in, job *j, attn_sdpa_params *p, limits *l) {
+  if (chance(in, 3)) p->map_stage = (attn_map_stage)below(in, ATTN_MAP_STAGES);
+  if (chance(in, 64)) p->map_stage = (attn_map_stage)(nasty_int(in) & 0xff);
+  if (chance(in, 4)) p->modify_weights = change_weights, p->modify_weights_user = l;
+  if (p->modify_weights) j->unsteady = 1;
 }
 
 #endif

@@ -55,6 +55,12 @@ ATTN_DEF size_t attn_cache_size(const attn_cache_params *params);
 ATTN_DEF attn_status attn_cache_open(attn_cache *cache, void *memory, size_t size,
                                      const attn_cache_params *params, attn_ctx *ctx);
 
+/* An empty sequence with a table of table_len entries, which are not read: what {table, table_len} is.
+ * Errors: NULL, SHAPE (table_len < 1), ALIGN, OVERFLOW, OVERLAP (the sequence inside its table), ISA, ENV,
+ *   CTX; nothing written. */
+ATTN_DEF attn_status attn_sequence_init(attn_sequence *sequence, int32_t *table, int64_t table_len,
+                                        attn_ctx *ctx);
+
 /* Appends rows to n sequences: sequence b gets rows 0 .. rows[b]-1 (null = all) of k [n, Hk, T, dk]
  * and v [n, Hv, T, dv] (f32, f16, bf16), converted to the cache's types, to quantised ones as
  * attn_quantize does; a latent cache wants v.data null. With indptr (from 0, and rows null), k and v

@@ -108,6 +108,15 @@ typedef struct attn_score_tile {
  * handed over once or, near non-finite values, twice; in any order, from any worker. */
 typedef void (*attn_score_fn)(void *user, const attn_score_tile *tile);
 
+/* params.modify_weights is given the same tiles with normalised weights in place of scores: score[..]
+ * holds P_ij, which include sinks, softmax_one and an adaptive span, and what it leaves there multiplies
+ * the values, and is what a map of weights holds: O_i = sum_j P'_ij v_j, not normalised again. The LSE is
+ * that of P. A pair that is not allowed, or whose score is -inf, keeps weight 0 whatever is written.
+ * It is called as modify is. Costs: the scores twice, 12 bytes a row, and a class of many rows. For
+ * attn_sdpa, with ragged and schedules too, attn_cache_sdpa, and calls that are one attn_sdpa inside
+ * (attn_multihead, attn_collaborative, blocks, attn_lazyformer, attn_camtl); with a map of another stage than
+ * ATTN_MAP_WEIGHTS, and in calls whose weights are others, ATTN_E_RANGE. */
+
 /* Which keys of a row's allowed set R_i are selected. x_ij is the score that enters the softmax. */
 typedef enum attn_topk_mode {
   ATTN_TOPK_EXACT = 0, /* the first min(k, |R_i|) in the order (x descending, j ascending); Gupta et

@@ -18,6 +18,16 @@ typedef struct attn_ragged {
   const int64_t *kv; /* [n + 1], likewise, or null */
 } attn_ragged;
 
+/* What the cells of a map hold: a stage of each pair. In ONNX's terms, qk_matmul_output_mode. */
+typedef enum attn_map_stage {
+  ATTN_MAP_WEIGHTS = 0, /* after the softmax: P_ij, 0 where a pair is not allowed; ONNX 3 */
+  ATTN_MAP_RAW,    /* s q_i . k_j, no term, mask or window; -inf from kv_len and q_len on; ONNX 0 */
+  ATTN_MAP_CAPPED, /* cap(s q_i . k_j), likewise; no term inside the cap but that */
+  ATTN_MAP_SCORES, /* x_ij, what enters the softmax; -inf where a pair is not allowed; ONNX 1, and 2
+                         * where a call has either a softcap or no mask and bias */
+  ATTN_MAP_STAGES
+} attn_map_stage;
+
 /* Everything attn_sdpa can be told; {0} is plain attention. */
 typedef struct attn_sdpa_params {
   float scale;           /* 0 = 1/sqrt(dk); ATTN_ZERO = 0; any finite value */
@@ -53,8 +63,11 @@ typedef struct attn_sdpa_params {
   attn_span span;
   attn_score_fn modify;
   void *modify_user;
-  attn_tensor lse; /* out, optional: [B,H,Tq,1] f32, log of each row's denominator */
-  attn_tensor map; /* out, optional: [B,H,Tq,Tk] f32, the weights P */
+  attn_score_fn modify_weights; /* changes P after the softmax (FlexAttention's prob_mod) */
+  void *modify_weights_user;
+  attn_tensor lse;          /* out, optional: [B,H,Tq,1] f32, log of each row's denominator */
+  attn_tensor map;          /* out, optional: [B,H,Tq,Tk] f32, the weights P */
+  attn_map_stage map_stage; /* or what else map holds, in natural units */
 } attn_sdpa_params;
 
 #if ATTN_HAS_SDPA
@@ -94,8 +107,12 @@ typedef struct attn_sdpa_params {
  *   composition and division of the queries (at the same key positions) into calls of one class: with
  *   rows = gcd(H/Hk, H/Hv) Tq, up to 16 rows; 17 to 64 with Tq <= 16; more. With one_order = 1, into any
  *   parts. Terms and outputs that few queries are not served with (a map, relative, xl, labels, span,
- *   schedule) make a call one of the last class.
- * Cost: 2 (dk + dv) flops a pair over the tiles that causal, window and lengths leave.
+ *   modify_weights, schedule) make a call one of the last class.
+ * Map: WEIGHTS and SCORES are what the call computes; RAW and CAPPED are another pass over all keys,
+ *   and o has the bits that it has with a map of weights. An adaptive span, which multiplies weights,
+ *   is a score of log m in SCORES. A stored NaN is the default NaN.
+ * Cost: 2 (dk + dv) flops a pair over the tiles that causal, window and lengths leave; 2 dk a pair of
+ *   all for a map of RAW or CAPPED.
  * Source: Vaswani et al. 2017, arXiv 1706.03762; grouped heads: Shazeer 2019, arXiv 1911.02150,
  *   Ainslie et al. 2023, arXiv 2305.13245; free head width: Bhojanapalli et al. 2020, arXiv
  *   2002.07028; ALiBi: Press et al. 2021, arXiv 2108.12409; sinks: Xiao et al. 2023, arXiv

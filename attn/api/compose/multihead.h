@@ -10,6 +10,10 @@ typedef struct attn_multihead_params {
   attn_tensor w_v;                /* [1,1,dmv,Hkv dv] */
   attn_tensor w_o;                /* [1,1,H dv,dmo]; absent with y: `each` alone is wanted */
   attn_tensor b_q, b_k, b_v, b_o; /* [1,1,1,width of the weight], optional */
+  attn_tensor bias_k,
+      bias_v;              /* both or none: [1,1,1,Hkv dk] and [1,1,1,Hkv dv], one more key and its
+                               * value, which every row sees (nn.MultiheadAttention's add_bias_kv; its
+                               * add_zero_attn is attend.softmax_one) */
   attn_sdpa_params attend; /* scale, allowed set, terms, lse and map, as in attn_sdpa for q, k and v
                             * below; its messages call this params. No scales of quantised rows */
   attn_tensor each;        /* out, optional: [B,H,Tq,dv], the heads' outputs O_h */
@@ -23,6 +27,9 @@ typedef struct attn_multihead_params {
  *   O_h = attn_sdpa of q_h, k_g, v_g,  g = h Hkv / H (integer division)
  *   y = [O_0 ; .. ; O_{H-1}] w_o + b_o
  *
+ * bias_k and bias_v add a key of score s q_h . bias_k,g, which has no term and no place: no mask, window or
+ *   length forbids it to a row before q_len. The LSE and the map, of Tk columns, count it in.
+ *
  * Shapes: x [B,1,Tq,dm], x_k [B,1,Tk,dmk], x_v [B,1,Tk,dmv], y [B,1,Tq,dmo]. x_k absent (data
  *   null; with Tk = 0 any address will do): x itself; x_v absent: x_k. H dk need not be dm. Storage
  *   types are free; weights are [in, out]. With attend.ragged the rows of x and x_k lie as those of q
@@ -33,7 +40,8 @@ typedef struct attn_multihead_params {
  *   attn_sdpa. No Tq x Tk array but the map.
  * Empty: B = 0 or Tq = 0 is a no-op; a row without keys has O_h = 0 and y = b_o.
  * NaN: in a row of x reaches that row of y, in rows of x_k and x_v the rows that may see them.
- * Errors: those of attn_gemm and attn_sdpa; HEADS: Hkv does not divide H, or H and Hkv the widths.
+ * Errors: those of attn_gemm and attn_sdpa; NULL, RANGE: bias_k without bias_v, or with ragged or
+ *   modify_weights; HEADS: Hkv does not divide H, or H and Hkv the widths.
  * Determinism: the same bits on avx2, avx512 and neon, any number of workers, and each row of y
  *   wherever attn_sdpa says so of a row.
  * Cost: 2 B (Tq dm H dk + Tk Hkv (dmk dk + dmv dv) + Tq H dv dmo) flops beside attn_sdpa.

@@ -61,7 +61,8 @@ ATTN_FUNC_ void attn_probsparse_measure_item_(void *job, int worker, int64_t ind
   for (int64_t r = 0, i = index % tiles * ATTN_PS_TILE_; r < ATTN_PS_TILE_ && i < q->len;
        r++, i++) {
     const int there = i < queries && keys > 0;
-    if (there && n < keys)
+    const int32_t *at = a->p.samples ? a->p.samples + i * n : sample;
+    if (there && n < keys && !a->p.samples)
       for (int64_t t = 0; t < n; t++)
         sample[t] = (int32_t)attn_random_below(a->p.seed, stream, (uint64_t)(i * n + t), keys);
     for (int64_t h = 0; h < q->heads; h++) {
@@ -73,7 +74,7 @@ ATTN_FUNC_ void attn_probsparse_measure_item_(void *job, int worker, int64_t ind
         for (int64_t t = 0; t < n; t += ATTN_BLOCK_) {
           const int64_t some = n - t < ATTN_BLOCK_ ? n - t : (int64_t)ATTN_BLOCK_;
           attn_on_(list, a->table)
-              ->dots(x, row, key, k->stride_len, sample + t, some, dk, k->dtype, ahead);
+              ->dots(x, row, key, k->stride_len, at + t, some, dk, k->dtype, ahead);
           for (int64_t e = 0; e < some; e++) top = x[e] > top ? x[e] : top, sum += (double)x[e];
         }
       if (there) m = attn_one_nan_((float)((double)top - sum / by));
@@ -324,6 +325,15 @@ ATTN_COLD_ int attn_probsparse_steps_(attn_stage_ *s, void *job) {
 
 /* ---- checks ---------------------------------------------------------------------------------*/
 
+/* The caller's samples are keys. */
+ATTN_COLD_ int attn_probsparse_given_(attn_error_ *e, const attn_probsparse_job_ *a) {
+  const int64_t n = a->p.samples && a->q.batch > 0 ? a->q.len * a->samples : 0;
+  for (int64_t i = 0; i < n; i++)
+    if (a->p.samples[i] < 0 || a->p.samples[i] >= a->k.len)
+      return attn_reject_(e, ATTN_E_INDEX, "params.samples must lie in 0..k.len - 1");
+  return 1;
+}
+
 /* Every rule of the three calls; data = 0: without those that read arrays. */
 ATTN_COLD_ int attn_probsparse_check_(attn_error_ *e, attn_probsparse_job_ *a, int call,
                                       const attn_probsparse_params *params, const attn_ctx *ctx,
@@ -333,7 +343,7 @@ ATTN_COLD_ int attn_probsparse_check_(attn_error_ *e, attn_probsparse_job_ *a, i
   const attn_tensor *lead = select ? &a->m : &a->q;
   const int64_t b = lead->batch, h = lead->heads, t = lead->len;
   attn_probsparse_params *p = &a->p;
-  attn_span_ more[2];
+  attn_span_ more[3];
   attn_operand_ op[6];
   int n = 0;
   if (!attn_check_ctx_(e, ctx, table, workers)) return 0;
@@ -382,13 +392,19 @@ ATTN_COLD_ int attn_probsparse_check_(attn_error_ *e, attn_probsparse_job_ *a, i
     op[n] = picks;
     if (!attn_check_operand_(e, &op[n++], h)) return 0;
   }
+  if (select || a->selection.data) p->samples = NULL; /* nothing is measured */
+  if (p->samples && p->kv_len)
+    return attn_reject_(e, ATTN_E_RANGE, "params.samples goes without params.kv_len");
   return attn_check_scale_(e, p->scale) &&
+         attn_check_array_(e, p->samples, attn_mul_(t, a->samples), 4,
+                           "params.samples must be aligned to its elements", &more[2]) &&
          attn_check_array_(e, p->q_len, b, 4, "params.q_len must be aligned to its elements",
                            &more[0]) &&
          attn_check_array_(e, p->kv_len, b, 4, "params.kv_len must be aligned to its elements",
                            &more[1]) &&
-         attn_check_apart_(e, ctx, op, n, more, 2) &&
-         (!data || (attn_check_lens_(e, p->q_len, b, t, "params.q_len must lie in 0..q.len") &&
+         attn_check_apart_(e, ctx, op, n, more, 3) &&
+         (!data || (attn_probsparse_given_(e, a) &&
+                    attn_check_lens_(e, p->q_len, b, t, "params.q_len must lie in 0..q.len") &&
                     (select || attn_check_lens_(e, p->kv_len, b, a->k.len,
                                                 "params.kv_len must lie in 0..k.len"))));
 }

@@ -67,14 +67,14 @@ ATTN_FUNC_ void attn_lsh_gather_(attn_lsh_tile_ *t, int64_t j0, int64_t j1) {
 
 /* Who does not see whom, as ranges that lanes exclude: ranks of this round outside of their own, ranks
  * of earlier rounds inside of it, later positions. Lanes without a row see anything. The ranks that
- * the tile sees become *j0 .. *j1 - 1. */
-ATTN_FUNC_ void attn_lsh_tests_(attn_lsh_tile_ *t, int64_t *j0, int64_t *j1) {
+ * the tile sees become j[0] .. j[1] - 1 and, where the ring of chunks closes, j[2] .. j[3] - 1. */
+ATTN_FUNC_ void attn_lsh_tests_(attn_lsh_tile_ *t, int64_t j[4]) {
   const attn_lsh_job_ *a = t->a;
   const int64_t rounds = a->p.rounds, earlier = a->p.keep_duplicates ? 0 : a->round;
   const int64_t shift = a->kind == ATTN_LSH_APART_ ? a->k.len - a->q.len : 0;
   uint32_t *last_lo = t->lo + (earlier + 1) * ATTN_TILE_,
            *last = t->len + (earlier + 1) * ATTN_TILE_;
-  *j0 = t->keys, *j1 = 0;
+  j[0] = j[2] = t->keys, j[1] = j[3] = 0;
   for (int64_t r = 0; r < ATTN_TILE_; r++) {
     if (r >= t->n) {
       for (int64_t e = 0; e < earlier + 2; e++) t->lo[e * ATTN_TILE_ + r] = 0;
@@ -85,13 +85,21 @@ ATTN_FUNC_ void attn_lsh_tests_(attn_lsh_tile_ *t, int64_t *j0, int64_t *j1) {
     const uint32_t *bound = t->bound + i * rounds * 2, *own = bound + a->round * 2;
     t->lo[r] = own[1] ? own[0] + own[1] : 0; /* all numbers but the own */
     t->len[r] = own[1] ? 0u - own[1] : 0xffffffffu;
-    if (own[1] && own[0] < *j0) *j0 = own[0];
-    if (own[1] && own[0] + own[1] > *j1) *j1 = own[0] + own[1];
+    if (own[1]) {
+      const int64_t from = own[0], to = (int64_t)(own[0] + own[1]); /* modulo 2^32 */
+      const int round = to < from, late = a->p.wrap && from > t->keys / 2;
+      int64_t *part = late ? j + 2 : j;
+      part[0] = attn_min64_(part[0], from), part[1] = attn_max64_(part[1], round ? t->keys : to);
+      if (round) j[0] = 0, j[1] = attn_max64_(j[1], late ? to : t->keys);
+    }
     for (int64_t e = 0; e < earlier; e++)
       t->lo[(e + 1) * ATTN_TILE_ + r] = bound[2 * e],
                                    t->len[(e + 1) * ATTN_TILE_ + r] = bound[2 * e + 1];
     last_lo[r] = (uint32_t)(p < 0 ? 0 : p + 1), last[r] = 0x80000000u;
   }
+  if (j[1] > j[0] && j[3] > j[2] && j[2] <= j[1]) /* they meet */
+    j[1] = attn_max64_(j[1], j[3]), j[2] = t->keys, j[3] = 0;
+  if (j[1] <= j[0]) j[0] = j[2], j[1] = j[3], j[2] = t->keys, j[3] = 0;
 }
 
 /* Scores that the tests take out, of keys j0 .. j0 + n - 1; t->top becomes the maxima. */
@@ -250,13 +258,14 @@ ATTN_FUNC_ void attn_lsh_sweep_(attn_lsh_tile_ *t) {
   const attn_table_ *f = a->table;
   const int64_t dk = a->k.dim, dv = a->v.dim;
   const void *row[ATTN_TILE_];
-  int64_t j0, j1;
+  int64_t range[4];
   t->groups = (int)attn_ceil_(t->n, ATTN_GROUP_);
-  attn_lsh_tests_(t, &j0, &j1);
+  attn_lsh_tests_(t, range);
+  const int64_t j0 = range[0], last = range[3] > range[2] ? range[3] : range[1];
   int started = attn_lsh_load_(t);
   const int waits = started; /* sums that are not here yet */
-  for (int64_t j = j0; j < j1; j += ATTN_BLOCK_) {
-    const int64_t n = attn_min64_(j1 - j, ATTN_BLOCK_);
+  for (int64_t j = j0, j1 = range[1], n; j < j1; j += n) {
+    n = attn_min64_(j1 - j, ATTN_BLOCK_);
     const int first = j == j0;
     attn_lsh_gather_(t, j, j + n);
     if (first) { /* the rows are among the keys, mostly */
@@ -267,19 +276,20 @@ ATTN_FUNC_ void attn_lsh_sweep_(attn_lsh_tile_ *t) {
     }
     for (int r = 0; r < ATTN_TILE_; r++) t->spare[r] = -INFINITY;
     attn_on_(tile, f)->score_block(t->s, t->qt, t->k, dk, n, dk, 0, t->groups, t->spare);
-    if (j + n == j1) attn_lsh_ask_next_(t, 0, ATTN_TILE_ / 2);
+    if (j + n == last) attn_lsh_ask_next_(t, 0, ATTN_TILE_ / 2);
     attn_lsh_mask_(t, j, n);
     if (t->careful) attn_lsh_clean_(t, n);
     attn_on_(tile, f)->softmax_block(t->s, n, 0, t->groups, t->m, t->l, t->alpha, t->top, NULL);
-    if (j + n == j1) attn_lsh_ask_next_(t, ATTN_TILE_ / 2, ATTN_TILE_);
+    if (j + n == last) attn_lsh_ask_next_(t, ATTN_TILE_ / 2, ATTN_TILE_);
     if (first && waits) attn_lsh_load_rows_(t);
     attn_on_(tile, f)->value_block(t->ot, t->s, t->v, dv, n, dv, 0, t->groups,
                                    started ? t->alpha : NULL, !started);
     if (t->careful) attn_lsh_patch_(t, j, n);
     started = 1;
     t->pairs += t->careful ? 0 : n * t->n;
+    if (j + n == range[1] && last != j1) j = range[2] - n, j1 = last; /* the other part */
   }
-  if (waits && j0 >= j1) attn_lsh_load_rows_(t);
+  if (waits && j0 >= range[1]) attn_lsh_load_rows_(t);
   if (!started) memset(t->ot, 0, (size_t)(dv * ATTN_TILE_) * sizeof *t->ot);
 }
 

@@ -81,6 +81,8 @@ ATTN_COLD_ int attn_lsh_params_(attn_error_ *e, attn_lsh_job_ *a, int64_t len) {
     return attn_reject_(e, ATTN_E_RANGE, "params.self must be an attn_lsh_self");
   if (!(p->penalty >= 0.0f && p->penalty <= FLT_MAX))
     return attn_reject_(e, ATTN_E_VALUE, "params.penalty must be finite and >= 0");
+  if (p->wrap && !p->across)
+    return attn_reject_(e, ATTN_E_RANGE, "params.wrap needs params.across");
   if (p->across && p->chunk == none)
     return attn_reject_(e, ATTN_E_RANGE, "params.across needs chunks: params.chunk >= 0");
   if (a->kind == ATTN_LSH_APART_ && p->chunk > 0)

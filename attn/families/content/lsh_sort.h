@@ -40,7 +40,9 @@ ATTN_FUNC_ int64_t attn_lsh_run_(const int32_t *order, const int32_t *bucket, in
   return s;
 }
 
-/* Ranges of a unit's rows in one round; n rows, sorted, and as many keys. */
+/* Ranges of a unit's rows in one round; n rows, sorted, and as many keys. A range round the end of the
+ * ring, lo .. n - 1 and 0 .. hi - 1, is one of hi - lo + 2^32 numbers: those between n and 2^32 are no ranks,
+ * and unsigned differences go round there by themselves. */
 ATTN_FUNC_ void attn_lsh_ranges_(const attn_lsh_job_ *a, const int32_t *order,
                                  const int32_t *bucket, uint32_t *bound, int64_t n) {
   const attn_lsh_params *p = &a->p;
@@ -52,12 +54,19 @@ ATTN_FUNC_ void attn_lsh_ranges_(const attn_lsh_job_ *a, const int32_t *order,
       if (s == end) from = s, end = attn_lsh_run_(order, bucket, s, n);
       lo = from, hi = p->causal ? s + !alone : end;
     }
-    if (m > 0) {
+    const int64_t chunks = m > 0 ? attn_ceil_(n, m) : 0, c = m > 0 ? s / m : 0;
+    const int64_t back = c - p->before, ahead = c + p->after + 1;
+    if (p->wrap && p->before + p->after + 1 >= chunks) {
+      lo = 0, hi = n; /* all of the ring */
+    } else if (p->wrap && (back < 0 || ahead > chunks)) {
+      lo = (back < 0 ? back + chunks : back) * m;
+      hi = (ahead > chunks ? ahead - chunks : ahead) * m; /* below lo: round the end, see there */
+    } else if (m > 0) {
       lo = attn_max64_(lo, (s / m - p->before) * m);
       hi = attn_min64_(hi, (s / m + p->after + 1) * m);
     }
     uint32_t *to = bound + order[s] * step;
-    to[0] = (uint32_t)lo, to[1] = (uint32_t)attn_max64_(hi - lo, 0);
+    to[0] = (uint32_t)lo, to[1] = (uint32_t)(p->wrap ? hi - lo : attn_max64_(hi - lo, 0));
   }
 }
 

@@ -79,12 +79,12 @@ ATTN_FUNC_ void attn_running_range_(const void *user, int64_t batch, int64_t row
 ATTN_COLD_ int attn_check_placeless_(attn_error_ *e, const attn_multihead_params *p) {
   const attn_sdpa_params *a = &p->attend;
   if (a->has_q_off || a->window_left || a->window_right || a->keep || a->kv_len || a->q_len ||
-      a->ragged.sequences || a->schedule || a->lse.data || a->map.data || p->each.data ||
-      (attn_terms_of_(a) & ~attn_terms_with_(ATTN_TAKES_PLACELESS_)))
+      p->bias_k.data || p->bias_v.data || a->ragged.sequences || a->schedule || a->lse.data ||
+      a->map.data || p->each.data || (attn_terms_of_(a) & ~attn_terms_with_(ATTN_TAKES_PLACELESS_)))
     return attn_reject_(
         e, ATTN_E_RANGE,
         "attend of params.self and .cross may have scale, causal, softcap, sinks and "
-        "softmax_one here, and no outputs");
+        "softmax_one here, and no outputs and no bias_k");
   return 1;
 }
 

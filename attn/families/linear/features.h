@@ -107,6 +107,12 @@ ATTN_CALL_(attn_random_features, (w, params), attn_tensor w, const attn_random_p
 
 /* ---- feature maps ---------------------------------------------------------------------------*/
 
+ATTN_PUB_ int64_t attn_random_feature_count(int64_t dk) {
+  if (dk < 1 || dk > (int64_t)1 << 48) return 0;
+  const int64_t m = (int64_t)((double)dk * log((double)dk));
+  return m > 1 ? m : 1;
+}
+
 ATTN_PUB_ int64_t attn_feature_count(const attn_feature_map *map, int64_t dk) {
   attn_error_ e = {ATTN_OK, NULL};
   attn_map_ a;

@@ -6,7 +6,7 @@ typedef struct attn_landmark_job_ {
   const int32_t *kv_len, *q_len;
   int64_t landmarks, iterations;
   float scale, lambda;
-  int csalr, always, renormalise;
+  int csalr, always, renormalise, by_batch;
 } attn_landmark_job_;
 
 /* Every rule; the lengths are read for the workspace query as well. */
@@ -100,32 +100,40 @@ ATTN_COLD_ attn_tensor attn_landmark_view_(attn_tensor t, const attn_landmark_ru
   return attn_stage_rows_(t, i0, len);
 }
 
-/* Landmarks, the map A between them, and x = Z (B v) or (A + lambda I)^-1 (B v). */
-ATTN_COLD_ int attn_landmark_small_(attn_stage_ *s, const attn_landmark_job_ *j,
-                                    const attn_landmark_room_ *w, const attn_landmark_run_ *r) {
+/* Landmarks, the map A between them, and B v. */
+ATTN_COLD_ int attn_landmark_maps_(attn_stage_ *s, const attn_landmark_job_ *j,
+                                   const attn_landmark_room_ *w, const attn_landmark_run_ *r) {
   const int64_t m = r->landmarks;
   const attn_tensor q = attn_landmark_view_(j->q, r, 0, r->queries);
   const attn_tensor k = attn_landmark_view_(j->k, r, 0, r->keys);
   const attn_tensor v = attn_landmark_view_(j->v, r, 0, r->keys);
   const attn_tensor qt = attn_landmark_view_(w->qt, r, 0, m);
   const attn_tensor kt = attn_landmark_view_(w->kt, r, 0, m);
-  const attn_tensor x = attn_landmark_view_(w->x, r, 0, m);
   const attn_tensor bv = attn_landmark_view_(w->bv, r, 0, m);
   attn_tensor column = kt; /* values of no use beside the map */
   attn_sdpa_params plain, map;
   memset(&plain, 0, sizeof plain);
   plain.scale = j->scale, map = plain;
   map.map = attn_landmark_view_(w->a, r, 0, m), map.map.dim = m, column.dim = 1;
-  if (!attn_stage_pool_(s, qt, q, NULL) || !attn_stage_pool_(s, kt, k, NULL) ||
-      !attn_stage_sdpa_(s, attn_landmark_view_(w->sum, r, 0, m), qt, kt, column, &map) ||
-      !attn_stage_sdpa_(s, bv, qt, k, v, &plain))
-    return 0;
+  return attn_stage_pool_(s, qt, q, NULL) && attn_stage_pool_(s, kt, k, NULL) &&
+         attn_stage_sdpa_(s, attn_landmark_view_(w->sum, r, 0, m), qt, kt, column, &map) &&
+         attn_stage_sdpa_(s, bv, qt, k, v, &plain);
+}
+
+/* x = Z (B v) or (A + lambda I)^-1 (B v); sums as in attn_stage_pinv_. */
+ATTN_COLD_ int attn_landmark_small_(attn_stage_ *s, const attn_landmark_job_ *j,
+                                    const attn_landmark_room_ *w, const attn_landmark_run_ *r,
+                                    double *sums) {
+  const int64_t m = r->landmarks;
+  const attn_tensor x = attn_landmark_view_(w->x, r, 0, m);
+  const attn_tensor bv = attn_landmark_view_(w->bv, r, 0, m);
+  attn_tensor a = attn_landmark_view_(w->a, r, 0, m);
+  a.dim = m;
   if (!j->csalr)
-    return attn_stage_pinv_(s, map.map, map.map, j->iterations) &&
-           attn_stage_gemm_(s, x, map.map, bv, NULL);
+    return attn_stage_pinv_(s, a, a, j->iterations, sums) && attn_stage_gemm_(s, x, a, bv, NULL);
   const attn_share_ all = {x, j->renormalise ? 1.0f + j->lambda : 1.0f, NULL},
                     none = {x, 0.0f, NULL};
-  return attn_stage_solve_(s, x, map.map, bv, (double)j->lambda) &&
+  return attn_stage_solve_(s, x, a, bv, (double)j->lambda) &&
          (!j->renormalise || attn_stage_weigh_(s, x, all, none));
 }
 
@@ -192,9 +200,18 @@ ATTN_COLD_ int attn_landmark_steps_(attn_stage_ *s, void *job) {
   w.bv = attn_stage_tensor_(s, b, h, m, dv);
   w.sum = attn_stage_tensor_(s, b, h, m, 1);
   w.wide = j->conv.data ? attn_stage_part_(s, &j->o) : j->o;
+  double sums[2] = {0.0, 0.0};
   for (int64_t i = 0; i < b; i += r.count) {
     r = attn_landmark_run_of_(j, i);
-    if (!r.exact && !attn_landmark_small_(s, j, &w, &r)) return 0;
+    if (r.exact) continue;
+    if (!attn_landmark_maps_(s, j, &w, &r)) return 0;
+    attn_tensor a = attn_landmark_view_(w.a, &r, 0, r.landmarks);
+    a.dim = r.landmarks;
+    if (s->run && j->by_batch) attn_pinv_most_(sums, a);
+  }
+  for (int64_t i = 0; i < b; i += r.count) {
+    r = attn_landmark_run_of_(j, i);
+    if (!r.exact && !attn_landmark_small_(s, j, &w, &r, j->by_batch ? sums : NULL)) return 0;
   }
   for (int64_t i = 0; i < b; i += r.count) {
     r = attn_landmark_run_of_(j, i);
@@ -228,6 +245,7 @@ ATTN_COLD_ attn_landmark_job_ attn_nystrom_job_(attn_tensor o, attn_tensor q, at
   if (!p) return j;
   j.conv = p->conv, j.kv_len = p->kv_len, j.q_len = p->q_len, j.scale = p->scale;
   j.landmarks = p->landmarks, j.iterations = p->iterations, j.always = p->always;
+  j.by_batch = p->by_batch;
   return j;
 }
 ATTN_COLD_ attn_status attn_nystrom_call_(attn_tensor o, attn_tensor q, attn_tensor k,

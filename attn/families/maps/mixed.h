@@ -26,6 +26,11 @@ ATTN_COLD_ int attn_maps_plan_(attn_error_ *e, attn_maps_job_ *a, const attn_sdp
   if (params->ragged.sequences || params->schedule || params->span.z)
     return attn_reject_(e, ATTN_E_RANGE,
                         "params.attention: ragged, schedule and span must be absent");
+  if (params->modify_weights)
+    return attn_reject_(e, ATTN_E_RANGE, "params.attention.modify_weights must be absent");
+  if (params->map_stage == ATTN_MAP_RAW || params->map_stage == ATTN_MAP_CAPPED)
+    return attn_reject_(e, ATTN_E_RANGE,
+                        "params.attention.map_stage: scores before the mixing are params.scores");
   all.one_order = after.one_order = 1;
   a->fresh = a->after;
   if (!attn_sdpa_plan_(e, &a->after, &after, ctx, workers, data)) return 0;

@@ -287,7 +287,7 @@ ATTN_COLD_ int attn_gtrxl_steps_(attn_stage_ *s, void *job) {
       const attn_tensor each = attn_stage_rows_(attn_stage_entry_(all, b), i, n);
       const attn_tensor x = attn_stage_rows_(skip, 0, n), y = attn_stage_rows_(side, 0, n);
       const attn_tensor mid = attn_stage_rows_(hidden, 0, n);
-      if (!attn_stage_laid_(s, y, each, &w_o, none, ATTN_ACT_RELU) ||
+      if (!attn_stage_laid_(s, y, each, &w_o, j->layer.p.b_o, ATTN_ACT_RELU) ||
           !attn_stage_gtrxl_(s, x, in, y, &p->gate_1) ||
           !attn_stage_norm_(s, y, x, none, &p->norm_ff) ||
           !attn_stage_laid_(s, mid, y, &w_1, ff->b_1, ff->activation) ||

@@ -138,7 +138,7 @@ ATTN_COLD_ int attn_segment_layer_check_(attn_error_ *e, attn_segment_layer_job_
                                          int *workers) {
   static const attn_memory_words_ wm[] = {ATTN_MEMORY_WORDS_("params.memory"),
                                           ATTN_MEMORY_WORDS_("params.compressed")};
-  enum { H, WQ, WK, WV, WO, WR, R, X, O, Q, K, V, LSE, USAGE, MEM, CMEM, COUNT };
+  enum { H, WQ, WK, WV, WO, BO, WR, R, X, O, Q, K, V, LSE, USAGE, MEM, CMEM, COUNT };
   attn_segment_layer_params *p = &j->p;
   attn_segment_params *a = &p->attention;
   attn_span_ more[4];
@@ -148,7 +148,7 @@ ATTN_COLD_ int attn_segment_layer_check_(attn_error_ *e, attn_segment_layer_job_
   if (!attn_segment_numbers_(e, j, params)) return 0;
   const int optional = ATTN_OPTIONAL_, f32 = ATTN_IS_F32_, out = ATTN_OUT_ | ATTN_OPTIONAL_;
   /* what this step does not read is as if it were absent */
-  if (!j->output && !j->layer) p->w_o.data = NULL;
+  if (!j->output && !j->layer) p->w_o.data = p->b_o.data = NULL;
   if (j->output) p->w_q.data = p->w_k.data = p->w_v.data = NULL;
   if (!j->layer) {
     memset(&p->memory, 0, sizeof p->memory), memset(&p->compressed, 0, sizeof p->compressed);
@@ -166,6 +166,8 @@ ATTN_COLD_ int attn_segment_layer_check_(attn_error_ *e, attn_segment_layer_job_
   const int heads_out = p->sublayer == ATTN_SUBLAYER_PLAIN && !p->w_o.data && !j->output;
   if (!j->project && !heads_out && !p->w_o.data)
     return attn_reject_(e, ATTN_E_NULL, attn_says_(ATTN_WORDS_("params.w_o"), ATTN_SAYS_DATA_));
+  if (p->b_o.data && !p->w_o.data)
+    return attn_reject_(e, ATTN_E_NULL, "params.b_o needs params.w_o");
   attn_operand_ op[COUNT] = {
       ATTN_OPERAND_(&j->h, "h", 0, any, 1, any, any, "h must have one head"),
       ATTN_OPERAND_(&p->w_q, "params.w_q", j->layer || j->q.data ? 0 : optional, 1, 1, dm,
@@ -177,6 +179,8 @@ ATTN_COLD_ int attn_segment_layer_check_(attn_error_ *e, attn_segment_layer_job_
       ATTN_OPERAND_(&p->w_o, "params.w_o", j->project || heads_out ? optional : 0, 1, 1,
                     attn_mul_(hq, j->dv), p->sublayer == ATTN_SUBLAYER_PLAIN ? any : dm,
                     "params.w_o must be [1, 1, heads * dv, h.dim]"),
+      ATTN_OPERAND_(&p->b_o, "params.b_o", optional, 1, 1, 1, p->w_o.dim,
+                    "params.b_o must be [1, 1, 1, w_o.dim]"),
       ATTN_OPERAND_(&p->w_r, "params.w_r", optional, 1, 1, dm, attn_mul_(hq, j->dk),
                     "params.w_r must have the shape of w_q"),
       ATTN_OPERAND_(&a->r, "params.attention.r", optional | f32, 1, ATTN_ONE_OR_ALL_, any, j->dk,
@@ -226,7 +230,8 @@ ATTN_COLD_ int attn_segment_layer_steps_(attn_stage_ *s, void *job) {
   attn_lift_ lift;
   attn_segment_job_ core;
   attn_sinusoid_params pe;
-  if (j->output) return attn_stage_close_(s, j->o, j->x, j->h, p->w_o, p->sublayer, &p->norm);
+  if (j->output)
+    return attn_stage_close_(s, j->o, j->x, j->h, p->w_o, p->b_o, p->sublayer, &p->norm);
   memset(&lift, 0, sizeof lift);
   memset(&core, 0, sizeof core);
   memset(&pe, 0, sizeof pe);
@@ -254,7 +259,8 @@ ATTN_COLD_ int attn_segment_layer_steps_(attn_stage_ *s, void *job) {
                                          attn_segment_reach_(&core.p, attn_add_(m, t)), &pe))
     return 0;
   return attn_stage_lift_(s, &lift) && attn_segment_steps_(s, &core) &&
-         (!p->w_o.data || attn_stage_close_(s, j->o, core.o, j->h, p->w_o, p->sublayer, &p->norm));
+         (!p->w_o.data ||
+          attn_stage_close_(s, j->o, core.o, j->h, p->w_o, p->b_o, p->sublayer, &p->norm));
 }
 
 /* The call, or with bytes the workspace query. */

@@ -190,6 +190,8 @@ ATTN_COLD_ int attn_usage_plan_(attn_error_ *e, attn_columns_ *c, attn_tensor us
   attn_sdpa_params p = *params;
   if (p.schedule || p.span.z || p.map.data || p.ragged.sequences)
     return attn_reject_(e, ATTN_E_RANGE, "params.schedule, .span, .map and .ragged must be absent");
+  if (p.modify_weights)
+    return attn_reject_(e, ATTN_E_RANGE, "params.modify_weights must be absent");
   c->usage = usage, c->lse = p.lse;
   attn_operand_ op[COUNT] = {
       ATTN_OPERAND_(&q, "q", 0, any, any, any, any, "q"),

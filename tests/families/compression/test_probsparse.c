@@ -87,11 +87,62 @@ static double measure_of(const scene *s, int64_t b, int64_t h, int64_t i, double
   *size = 0;
   if (i >= subset_length(s->p.q_len, b, s->q.len) || nk == 0) return 0;
   for (int64_t t = 0; t < samples; t++) {
-    int64_t j = samples < nk ? drawn_key(s->p.seed, i * samples + t, nk) : t;
+    int64_t j = s->p.samples   ? s->p.samples[i * samples + t]
+                : samples < nk ? drawn_key(s->p.seed, i * samples + t, nk)
+                               : t;
     double x = dot_rows(&s->q, &s->k, b, h, i, j);
     top = fmax(top, x), sum += x, *size = fmax(*size, fabs(x));
   }
   return top - sum / (double)(s->p.by_samples ? samples : nk);
+}
+
+/* Samples of the caller's. */
+static int32_t *give(scene *s, test_rng *rng) {
+  const int64_t n = s->q.len * count_of(s->k.len, s->p.factor);
+  int32_t *x = test_mem((size_t)(n + 1) * sizeof *x);
+  for (int64_t i = 0; i < n; i++) x[i] = (int32_t)test_range(rng, 0, s->k.len - 1);
+  s->p.samples = x, s->p.kv_len = NULL;
+  return x;
+}
+
+/* Given samples decide the selection of the whole call; what is wrong with them is told before a write. */
+void F2_given_samples(void **state) {
+  (void)state;
+  test_rng rng = test_seed(881);
+  for (int n = 0; n < 8; n++, test_mem_release()) {
+    subset_shape x = subset_any(60, 90, &rng);
+    scene *s = build(&x, &rng);
+    attn_ctx ctx = test_ctx();
+    s->p.factor = 2;
+    int32_t *given = give(s, &rng), keys[8];
+    const int64_t rows = attn_probsparse_rows(x.q_len, &s->p);
+    const int64_t samples = attn_probsparse_samples(x.k_len, &s->p);
+    attn_tensor m = test_tensor(ATTN_F32, TEST_BHTD, x.batch, x.heads, x.q_len, 1);
+    attn_tensor o = test_tensor(ATTN_F32, TEST_BHTD, x.batch, x.heads, x.q_len, s->v.dim);
+    attn_tensor other = test_tensor(ATTN_F32, TEST_BHTD, x.batch, x.heads, x.q_len, s->v.dim);
+    int32_t *pick = test_mem((size_t)(x.batch * x.heads * rows + 1) * sizeof *pick);
+    assert_int_equal(attn_probsparse_measure(m, s->q, s->k, &s->p, &ctx), ATTN_OK);
+    assert_int_equal(attn_probsparse_select(pick, m, &s->p, &ctx), ATTN_OK);
+    assert_int_equal(attn_probsparse(o, s->q, s->k, s->v, NULL, &s->p, &ctx), ATTN_OK);
+    assert_int_equal(attn_probsparse(other, s->q, s->k, s->v, pick, &s->p, &ctx), ATTN_OK);
+    test_assert_same(o, other, "in two steps");
+    test_fill_value(m, 7);
+    for (int i = 0; i < 8; i++) keys[i] = 1;
+    const int64_t at = test_range(&rng, 0, x.q_len * samples - 1);
+    const int32_t was = given[at];
+    for (int bad = 0; bad < 5; bad++) {
+      const attn_probsparse_params good = s->p;
+      attn_status want = ATTN_E_INDEX;
+      given[at] = bad == 0 ? (int32_t)x.k_len : bad == 1 ? INT32_MIN : was;
+      if (bad == 2) s->p.kv_len = keys, want = ATTN_E_RANGE;
+      if (bad == 3) s->p.samples = (int32_t *)(void *)((char *)given + 1), want = ATTN_E_ALIGN;
+      if (bad == 4) s->p.samples = (int32_t *)m.data, want = ATTN_E_OVERLAP;
+      assert_int_equal(attn_probsparse_measure(m, s->q, s->k, &s->p, &ctx), want);
+      if (bad < 4) assert_non_null(strstr(ctx.reason, "samples"));
+      for (int64_t i = 0; i < x.q_len; i++) assert_true(oracle_get(&m, 0, 0, i, 0) == 7);
+      s->p = good, given[at] = was;
+    }
+  }
 }
 
 void F2_measure(void **state) {
@@ -106,6 +157,7 @@ void F2_measure(void **state) {
     s->p.by_samples = (int)test_range(&rng, 0, 1), s->p.causal = (int)test_range(&rng, 0, 1);
     if (t % 9 == 0) s->p.factor = 70; /* all keys, in several blocks */
     if (t % 3 == 0) lengths(s, &rng);
+    if (t % 4 == 1) give(s, &rng);
     attn_tensor m = test_tensor(ATTN_F32, TEST_PADDED, x.batch, x.heads, x.q_len, 1);
     attn_ctx ctx = test_ctx();
     assert_int_equal(attn_probsparse_measure(m, s->q, s->k, &s->p, &ctx), ATTN_OK);

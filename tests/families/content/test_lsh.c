@@ -69,7 +69,7 @@ static int exists(const scene *s, int64_t b, int64_t j) {
 
 /* N_ij */
 static int64_t rounds_of(const scene *s, const int32_t *q_place, const int32_t *k_place,
-                         const int64_t *rank, int64_t m, int64_t i, int64_t j) {
+                         const int64_t *rank, int64_t m, int64_t chunks, int64_t i, int64_t j) {
   const attn_lsh_params *p = &s->p;
   const int64_t tq = s->q.len, tk = s->k.data ? s->k.len : tq;
   const int64_t before = p->before == 0 ? 1 : p->before < 0 ? 0 : p->before;
@@ -80,7 +80,10 @@ static int64_t rounds_of(const scene *s, const int32_t *q_place, const int32_t *
     if (!p->across && q_place[r * tq + i] != k_place[r * tk + j]) continue;
     if (m > 0) {
       const int64_t away = rank[r * tk + j] / m - rank[r * tk + i] / m;
-      if (away < -before || away > after) continue;
+      int near = away >= -before && away <= after;
+      for (int64_t d = -before; p->wrap && d <= after && d < 2 * chunks - before; d++)
+        near |= (away - d) % chunks == 0; /* round the ring */
+      if (!near) continue;
     }
     n++;
   }
@@ -116,12 +119,15 @@ static void check(const scene *s, double tolerance, const char *what) {
         rank[n] += exists(s, b, j) &&
                    (place[j] < place[n % tk] || (place[j] == place[n % tk] && j < n % tk));
     }
+    int64_t there = 0;
+    for (int64_t j = 0; j < tk; j++) there += exists(s, b, j);
+    const int64_t chunks = m > 0 ? (there - 1) / m + 1 : 0;
     for (int64_t i = 0; i < tq; i++) {
       const int row = shared ? exists(s, b, i) : !p->q_len || i < p->q_len[b];
       bag_empty(&a);
       for (int64_t j = 0; row && j < tk; j++) {
         if (!exists(s, b, j) || (shared && i == j)) continue;
-        const int64_t n = rounds_of(s, q_place, k_place, rank, m, i, j);
+        const int64_t n = rounds_of(s, q_place, k_place, rank, m, chunks, i, j);
         if (n == 0) continue;
         double x = scale * dot_rows(&s->q, k, b, h, i, j) / (shared ? norm[j] : 1);
         if (p->keep_duplicates) x += log((double)n);
@@ -171,10 +177,37 @@ static void any_rules(scene *s, int64_t t, test_rng *rng) {
     s->p.chunk = t % 4 == 0 ? ATTN_LSH_NONE : t % 4 == 1 ? 0 : test_range(rng, 1, 12);
     s->p.before = test_range(rng, -1, 3), s->p.after = test_range(rng, -1, 2);
     if (s->p.chunk >= 0) s->p.across = (int)test_range(rng, 0, 1);
+    s->p.wrap = s->p.across && s->p.after % 2 == 0;
   }
   if (t % 3 == 0) any_valid(s, rng);
   if (t % 5 == 0) s->p.kv_len = test_lengths(s->q.batch, s->k.data ? s->k.len : s->q.len, rng);
   if (t % 5 == 1 && s->k.data) s->p.q_len = test_lengths(s->q.batch, s->q.len, rng);
+}
+
+/* The ring of chunks: the first look back to the last, the last ahead to the first, whatever the tiles. */
+void D3_wrap(void **state) {
+  (void)state;
+  test_rng rng = test_seed(1391);
+  for (int64_t t = 0; t < test_count(24, 8); t++, test_mem_release()) {
+    shape x = any_shape(&rng);
+    x.q_len = t % 2 ? test_range(&rng, 150, 420) : test_range(&rng, 1, 40);
+    scene *s = build(&x, test_range(&rng, 1, 4), test_range(&rng, 1, 12), &rng);
+    s->p.across = s->p.wrap = 1,
+    s->p.chunk = t % 2 ? test_range(&rng, 1, 70) : test_range(&rng, 1, 9);
+    s->p.before = t % 5 == 4 ? ATTN_LSH_NONE : t % 3, s->p.after = t % 4;
+    s->p.causal = t % 6 == 5, s->p.keep_duplicates = t % 4 == 3;
+    if (t % 7 == 3) any_valid(s, &rng);
+    promise_run(&s->does);
+    check(s, 3e-5, "a ring of chunks");
+    if (t % 2 == 0 || s->p.before < 0 || s->p.causal) continue;
+    attn_tensor ring =
+        test_tensor(s->o.dtype, TEST_BHTD, s->o.batch, s->o.heads, s->o.len, s->o.dim);
+    test_copy(ring, s->o);
+    s->p.wrap = 0;
+    promise_run(&s->does);
+    if (s->p.chunk * (2 + s->p.before + s->p.after) < s->o.len && !s->p.valid)
+      assert_false(test_same(ring, s->o));
+  }
 }
 
 void D3_shared(void **state) {
@@ -510,7 +543,7 @@ void D3_nan_rows(void **state) {
     const int64_t m = s->p.chunk < 0 ? 0 : s->p.chunk;
     int64_t spoilt = 0;
     for (int64_t i = 0; i < 150; i++) {
-      int sees = rounds_of(s, q_place, s->k_place, rank, m, i, j) > 0;
+      int sees = rounds_of(s, q_place, s->k_place, rank, m, 1, i, j) > 0;
       if (i == j && !x.k_len && s->p.self == ATTN_LSH_SELF_ALONE) {
         if (value) continue; /* alone or not */
         sees = 1;
@@ -573,6 +606,7 @@ void D3_reject(void **state) {
   SHARED(s->p.before = -2, ATTN_E_RANGE, "before");
   SHARED(s->p.after = -2, ATTN_E_RANGE, "after");
   SHARED((s->p.across = 1, s->p.chunk = ATTN_LSH_NONE), ATTN_E_RANGE, "across");
+  SHARED((s->p.wrap = 1, s->p.across = 0), ATTN_E_RANGE, "wrap");
   SHARED(s->p.self = (attn_lsh_self)2, ATTN_E_RANGE, "self");
   SHARED(s->p.penalty = -1, ATTN_E_VALUE, "penalty");
   SHARED(s->p.penalty = (float)NAN, ATTN_E_VALUE, "penalty");

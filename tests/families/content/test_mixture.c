@@ -376,7 +376,7 @@ void D6_dispatch_terms(void **state) {
   (void)state;
   test_rng rng = test_seed(951);
   for (int64_t t = test_count(44, 11); t-- > 0;) {
-    int terms = 1 << (t % TERM_COUNT);
+    int terms = 1 << (t % TERM_SCORES);
     test_call base = test_terms_call(terms, t % 3 ? 40 : 150, &rng);
     base.params.map = absent(), base.params.one_order = 1;
     test_call whole = test_again(&base);

@@ -43,7 +43,7 @@ void D1_topk_terms(void **state) {
   (void)state;
   test_rng rng = test_seed(41200);
   for (int64_t n = test_count(33, 11); n-- > 0;) {
-    int term = 1 << (n % TERM_COUNT);
+    int term = 1 << (n % TERM_SCORES);
     if (term == TERM_VALUES || term == TERM_SPAN) term = TERM_KEYS | TERM_LABELS | TERM_MODIFY;
     test_call base = test_terms_call(term, 40, &rng);
     base.params.map = absent();

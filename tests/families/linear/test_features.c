@@ -260,6 +260,12 @@ void E4_map_counts(void **state) {
   (void)state;
   attn_feature_map f;
   memset(&f, 0, sizeof f);
+  static const int64_t usual[][2] = {
+      {1, 1},     {2, 1},       {3, 3}, {5, 8},  {64, 266},      {80, 350},     {96, 438},
+      {128, 621}, {1024, 7097}, {0, 0}, {-5, 0}, {INT64_MIN, 0}, {INT64_MAX, 0}};
+  for (int n = 0; n < 13; n++)
+    assert_int_equal(attn_random_feature_count(usual[n][0]), usual[n][1]);
+  assert_true(attn_random_feature_count((int64_t)1 << 48) > (int64_t)1 << 53);
   assert_int_equal(attn_feature_count(&f, 5), 5);
   assert_int_equal(attn_feature_count(&f, 0), 0);
   assert_int_equal(attn_feature_count(NULL, 5), 0);

@@ -94,6 +94,12 @@ static double *means(const double *x, int64_t n, int64_t m, int64_t d) {
   return y;
 }
 
+/* by_batch: the largest column and row sums are looked for, then given. */
+static struct {
+  int look, have;
+  double across, down;
+} batch;
+
 static void inverse(double *z, const double *a, int64_t m, int64_t iterations) {
   double across = 0, down = 0, *y = room(m * m), *t = room(m * m), *u = room(m * m);
   for (int64_t i = 0; i < m; i++) {
@@ -101,6 +107,8 @@ static void inverse(double *z, const double *a, int64_t m, int64_t iterations) {
     for (int64_t j = 0; j < m; j++) row += fabs(a[i * m + j]), column += fabs(a[j * m + i]);
     across = fmax(across, row), down = fmax(down, column);
   }
+  if (batch.look) batch.across = fmax(batch.across, across), batch.down = fmax(batch.down, down);
+  if (batch.have) across = batch.across, down = batch.down;
   for (int64_t i = 0; i < m * m; i++) z[i] = a[i % m * m + i / m] / (across * down);
   while (iterations-- > 0) {
     static const double steps[] = {15, 13};
@@ -183,6 +191,7 @@ static double head(const landmarks *s, int64_t b, int64_t h, double *o) {
       times(bv + i * dv, p, v, 1, nk, dv);
     }
     values(s, x, a, bv, m);
+    if (batch.look) return 0;
     for (int64_t i = 0; i < nq; i++) {
       weights(p, q + i * dk, kt, m, dk, scale);
       times(o + i * dv, p, x, 1, m, dv);
@@ -205,6 +214,11 @@ static double head(const landmarks *s, int64_t b, int64_t h, double *o) {
 
 void landmarks_check(const landmarks *s, const char *what) {
   double *o = room(s->q.len * s->v.dim);
+  memset(&batch, 0, sizeof batch);
+  batch.look = s->p.by_batch;
+  for (int64_t n = 0; batch.look && n < s->q.batch * s->q.heads; n++)
+    head(s, n / s->q.heads, n % s->q.heads, o);
+  batch.have = batch.look, batch.look = 0;
   for (int64_t n = 0; n < s->q.batch * s->q.heads; n++) {
     const int64_t b = n / s->q.heads, h = n % s->q.heads, dv = s->v.dim;
     const double tolerance = head(s, b, h, o);

@@ -28,11 +28,30 @@ void G2_random(void **state) {
                   n % 6 == 5 ? 0.4f : 0, n % 4 > 1 ? lens : NULL,
                   (conv ? n % 4 > 1 : n % 5 > 2) ? queries : NULL);
     s->p.iterations = iterations[n % 5], s->p.always = n % 7 < 4;
+    s->p.by_batch = n % 4 == 3;
     if (conv)
       s->p.conv = drawn(types[n / 3 % 3], TEST_PADDED, 1, n % 2 ? x.heads : 1,
                         2 * test_range(&rng, 0, 5) + 1, 1, 0.5, &rng);
     landmarks_run(s, "nystrom");
   }
+}
+
+/* Scaled by the whole batch: a head alone has another start, and without an iteration another result. */
+void G2_by_batch(void **state) {
+  (void)state;
+  test_rng rng = test_seed(7209);
+  landmarks_shape x = landmarks_plain(40, 40, 6, 5);
+  x.batch = 3;
+  landmarks *s = landmarks_build(&x, 0, &rng);
+  int32_t lens[3] = {40, 23, 40}; /* runs of several sizes share the sums */
+  attn_tensor each = test_tensor(ATTN_F32, TEST_BHTD, 3, 2, 40, 5);
+  landmarks_set(s, 8, 0, lens, lens);
+  s->p.iterations = ATTN_NO_ITERATIONS;
+  landmarks_run(s, "each by itself");
+  test_copy(each, s->o);
+  s->p.by_batch = 1;
+  landmarks_run(s, "the whole batch");
+  assert_false(test_same(s->o, each));
 }
 
 /* The paper's sizes, and one row more. */

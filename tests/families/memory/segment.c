@@ -219,6 +219,7 @@ void segment_check(const segment_scene *s, double tolerance, const char *what) {
       memcpy(side + h * dv, cube_at(&out, b, h, i), (size_t)dv * sizeof *side);
     for (int64_t d = 0; d < p->w_o.dim; d++) {
       y[d] = product(side, &p->w_o, d);
+      if (p->b_o.data) y[d] += oracle_get(&p->b_o, 0, 0, 0, d);
       if (p->sublayer != ATTN_SUBLAYER_PLAIN) y[d] += oracle_get(&s->h, b, 0, i, d);
     }
     if (p->sublayer == ATTN_SUBLAYER_POST) norm_row(y, dm, &p->norm);

@@ -318,6 +318,7 @@ static block_scene *block_build(const block_shape *x, test_rng *rng) {
   s->p.gate_2 = drawn_gate(ATTN_GTRXL_GRU, x->dm, 1, 1, ATTN_F32, rng);
   s->p.norm_ff = drawn_norm(x->dm, rng);
   s->p.ff = drawn_feed(x->dm, x->dff, x->dm, 1, x->type, rng);
+  if (x->dm % 4 == 2) s->p.attention.b_o = drawn(x->type, TEST_BHTD, 1, 1, 1, x->dm, 0.7, rng);
   s->o = output(x->type, TEST_PADDED, x->batch, 1, x->tokens, x->dm, &s->does.block[0]);
   s->does.call = block_call, s->does.ask = block_ask, s->does.scene = s;
   s->does.out[0] = &s->o, s->does.out[1] = &s->p.attention.attention.lse;
@@ -378,7 +379,7 @@ static void block_check(const block_scene *s, double tolerance, const char *what
       for (int64_t j = 0; j <= m + i; j++) o[c] += x[j] / sum * cube_at(&v, b, 0, j)[kv * dv + c];
     }
   }
-  cube y = rows_dense(&a, &p->w_o, &none);
+  cube y = rows_dense(&a, &p->w_o, &p->b_o);
   for (int64_t i = 0; i < b_all * t * dm; i++) y.data[i] = fmax(y.data[i], 0);
   const cube skip = gate_wanted(&h, &y, &s->p.gate_1);
   const cube inner = rows_norm(&skip, NULL, &s->p.norm_ff);

@@ -169,6 +169,8 @@ void J1_layer_random(void **state) {
   for (int64_t n = test_count(30, 8); n-- > 0;) {
     segment_shape x = segment_random(&rng);
     segment_scene *s = segment_build(&x, &rng);
+    if (n % 2 && s->p.w_o.data)
+      s->p.b_o = drawn(x.type, TEST_BHTD, 1, 1, 1, s->p.w_o.dim, 0.7, &rng);
     if (n % 5 == 1) s->p.attention.scale = 0.3f;
     if (n % 5 == 2) s->p.attention.scale = ATTN_ZERO;
     if (n % 2) s->p.norm.eps = 0.5f;
@@ -359,7 +361,7 @@ void J1_layer_guards(void **state) {
 void J1_layer_rejects(void **state) {
   (void)state;
   test_rng rng = test_seed(519);
-  for (int n = 0; n < 34; n++) {
+  for (int n = 0; n < 37; n++) {
     segment_shape x = {
         1, 9,       4, 3, 8, 4, 2, 4, 3, ATTN_SUBLAYER_POST, 0, 0, n == 26 || n == 27 ? 2 : 1,
         3, ATTN_F32};
@@ -407,6 +409,14 @@ void J1_layer_rejects(void **state) {
       case 31: p->memory.rows.data = NULL, want = ATTN_E_NULL, word = "params.memory.rows"; break;
       case 32:
         p->attention.usage.data = p->attention.lse.data, want = ATTN_E_OVERLAP, word = "lse";
+        break;
+      case 33:
+        p->b_o = drawn(ATTN_F32, TEST_BHTD, 1, 1, 1, p->w_o.dim + 1, 1, &rng), word = "b_o";
+        break;
+      case 34: p->b_o = p->w_o, word = "b_o"; break;
+      case 35:
+        p->b_o = p->w_o, p->b_o.len = 1, p->w_o.data = NULL, p->sublayer = ATTN_SUBLAYER_PLAIN;
+        want = ATTN_E_NULL, word = "b_o";
         break;
       default: { /* odd dm with the table */
         segment_shape odd = x;

@@ -90,6 +90,8 @@ typedef struct attn_probsparse_params {
   float scale;          /* 0 = 1/sqrt(dk), ATTN_ZERO = 0; any finite value */
   const int32_t *q_len; /* [B] or null */
   const int32_t *kv_len;
+  const int32_t
+      *samples; /* [Tq, U] keys x(i,t), U = attn_probsparse_samples(Tk); null: drawn from seed */
 } attn_probsparse_params;
 
 /* u of an item with this many queries: min(n, max(1, f ceil(ln n))), or min(n, params->rows). */
@@ -101,14 +103,14 @@ ATTN_DEF int64_t attn_probsparse_samples(int64_t keys, const attn_probsparse_par
  *
  *   M_i = max_t q_i . k_x(i,t) - (sum_t q_i . k_x(i,t)) / Tk        (by_samples: / U)
  *
- * U >= Tk: each key once; else with replacement, the same keys for all heads and for all items of as
+ * params->samples says them, for items that all have Tk keys. Else, U >= Tk: each key once; U < Tk: with replacement, the same keys for all heads and for all items of as
  * many keys. Unscaled, whatever params->scale; causal does not matter: M looks at all keys.
  * Shapes: m [B,H,Tq,1] f32, q [B,H,Tq,dk], k [B,Hk,Tk,dk], Hk divides H; any storage types and strides.
  *   Cut rows and items without keys: 0. Tq, Tk < 2^31.
  * Aliasing: m shares memory with nothing. Memory: attn_probsparse_measure_workspace bytes, 4 U + 4 dk
  *   and a little per worker.
- * Errors: NULL, DTYPE, SHAPE (factor < 0, rows < 0), HEADS, STRIDE, RANGE (lengths, q_off), VALUE,
- *   OVERLAP, OVERFLOW, ALIGN, WORKSPACE, MEMORY and those of ctx; m untouched.
+ * Errors: NULL, DTYPE, SHAPE (factor < 0, rows < 0), HEADS, STRIDE, RANGE (lengths, q_off; samples with
+ *   kv_len), INDEX (a sample that is no key), VALUE, OVERLAP, OVERFLOW, ALIGN, WORKSPACE, MEMORY and those of ctx; m untouched.
  * NaN: in a query or a sampled key makes M unspecified there; elsewhere it does nothing.
  * Determinism: the same bits on avx2, avx512 and neon, for any number of workers.
  * Cost: 2 Tq U dk flops a head, on key rows read from anywhere. Source: Zhou et al. 2020, arXiv

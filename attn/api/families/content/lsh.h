@@ -18,12 +18,13 @@ typedef struct attn_lsh_params {
   int64_t factor_count;  /* F */
   attn_tensor rotations; /* f32 [1 or H, rounds, dk, sum b / 2]; data null: drawn from seed */
   uint64_t seed;
-  int64_t heads;       /* H of attn_lsh_hash; 0 = x.heads. The attending calls take their own */
-  int64_t chunk;       /* m; 0 = max(1, ceil(2 T / n_b)), ATTN_LSH_NONE = whole buckets */
-  int64_t before;      /* chunks before the own one; 0 = 1, ATTN_LSH_NONE = 0 */
-  int64_t after;       /* and after */
-  int across;          /* 1: chunks see all of their window, not only their bucket */
-  int causal;          /* j <= i; attn_lsh_qk: j <= i + Tk - Tq */
+  int64_t heads;  /* H of attn_lsh_hash; 0 = x.heads. The attending calls take their own */
+  int64_t chunk;  /* m; 0 = max(1, ceil(2 T / n_b)), ATTN_LSH_NONE = whole buckets */
+  int64_t before; /* chunks before the own one; 0 = 1, ATTN_LSH_NONE = 0 */
+  int64_t after;  /* and after */
+  int across;     /* 1: chunks see all of their window, not only their bucket */
+  int wrap;       /* 1, with across: chunks stand in a ring, so the first looks back to the last */
+  int causal;     /* j <= i; attn_lsh_qk: j <= i + Tk - Tq */
   int keep_duplicates; /* 1: a pair counts once for each round that finds it, not once */
   attn_lsh_self self;
   float penalty;         /* P of ATTN_LSH_SELF_PENALTY, >= 0; 0 = 1e5, ATTN_ZERO = 0 */
@@ -68,7 +69,7 @@ ATTN_DEF size_t attn_lsh_hash_workspace(int32_t *buckets, attn_tensor x,
  *
  *   s_r(i): the rank of a token that exists in round r, by (bucket, position); c = floor(s_r / m)
  *   allowed in round r: j <= i if causal, the same bucket unless across, and, with chunks,
- *                       -before <= c(j) - c(i) <= after: no wrap from the first chunk to the last
+ *                       -before <= c(j) - c(i) <= after, with wrap modulo the number of chunks
  *   N_ij = rounds in which j is allowed, U_i = { j : N_ij >= 1 } without i unless it is alone
  *   o_i = softmax over j in U_i of (s x_i . k_j) v_j      (keep_duplicates: + ln N_ij for j != i)
  *
@@ -90,7 +91,7 @@ ATTN_DEF size_t attn_lsh_hash_workspace(int32_t *buckets, attn_tensor x,
  *   token. No sorted copies of x or v.
  * Empty: tokens that do not exist are zeros, LSE -inf. A token alone gets v_i. B = 0 and T = 0 do
  *   nothing.
- * Errors: those of attn_lsh_hash, STRIDE, INDEX (a negative bucket), RANGE (across without chunks; q_len);
+ * Errors: those of attn_lsh_hash, STRIDE, INDEX (a negative bucket), RANGE (across without chunks, wrap without across; q_len);
  *   outputs untouched.
  * NaN: in a token reaches exactly the rows that see it, infinite values too; a bucket made of it is some
  *   bucket.
@@ -103,7 +104,7 @@ ATTN_DEF size_t attn_lsh_hash_workspace(int32_t *buckets, attn_tensor x,
  * Causality: the mask is exact, but with chunks the ranks, so which earlier tokens are in reach, depend
  *   on later tokens, as in the paper. Without chunks outputs depend on earlier tokens alone.
  * The authors' program and ports of it: keys of unit length with s = 1 (scale = 1), across = 1 and
- *   keep_duplicates = 1 by default, a wrap to the last chunk and a finite self penalty, which this call
+ *   keep_duplicates = 1 by default, wrap = 1 and a finite self penalty, which this call
  *   replaces by the rule above. Source: Kitaev et al. 2020, arXiv 2001.04451, section 2, appendix A. */
 ATTN_DEF attn_status attn_lsh(attn_tensor o, attn_tensor x, attn_tensor v, const int32_t *buckets,
                               const attn_lsh_params *params, attn_ctx *ctx);

@@ -10,6 +10,10 @@ typedef struct attn_random_params {
   int unit_scale; /* of orthogonal rows: 0 = lengths of normal rows (chi), 1 = sqrt(dk) */
 } attn_random_params;
 
+/* max(1, floor(dk ln dk)), the usual number of directions of FAVOR+ for rows of width dk: 266 for 64.
+ * 0 for dk < 1 or above 2^48. */
+ATTN_DEF int64_t attn_random_feature_count(int64_t dk);
+
 /* Random directions w [1, H, m, dk], f32, a matrix of its own for each head h (stream: draw, h).
  *
  *   gaussian: w[R][c] = normal number R dk + c of which = 0
@@ -19,7 +23,7 @@ typedef struct attn_random_params {
  *
  * Rows of a matrix are those of a larger one: m may grow. Another seed, draw or head changes every
  *   number. RFA wants gaussian = 1, SOFTMAX and HYPERBOLIC orthogonal rows; params null = zeros.
- * A usual m for SOFTMAX is floor(dk ln dk), 266 for dk = 64.
+ * A usual m for SOFTMAX is attn_random_feature_count(dk).
  * Aliasing: w shares no memory with the workspace. Memory: attn_random_features_workspace bytes,
  *   8 dk (min(m, dk) + 1) a worker, not a function of T. Empty: H = 0 does nothing; m is at least 1.
  * Errors: ATTN_E_NULL, _DTYPE, _SHAPE, _STRIDE, _RANGE (draw, H above 2^24), _OVERLAP, _OVERFLOW,

@@ -71,6 +71,8 @@ typedef struct attn_nystrom_params {
   int64_t iterations; /* of attn_pinv; 0 = 6, ATTN_NO_ITERATIONS = 0; beyond 10 see Accuracy */
   int always;         /* 0: entries with n_q, n_k <= m take exact attention; 1: no such shortcut */
   float scale;        /* s; 0 = 1/sqrt(dk), ATTN_ZERO = 0 */
+  int by_batch;       /* 1: attn_pinv starts from the largest sums of all matrices of the call (the
+                       * published code), 0: of each matrix */
   attn_tensor conv; /* [1, 1 or H, kernel, 1], odd kernel; absent = none. The paper's has 33 rows */
   const int32_t *kv_len, *q_len; /* [B], optional */
 } attn_nystrom_params;
@@ -88,8 +90,9 @@ typedef struct attn_nystrom_params {
  *   10 at most. With T = 1024, d = 8, m = 64, whose A is nearly singular, 24 are off by 0.54 of max |o|.
  *   How far the method itself is from exact attention is another matter: docs/approximations.md.
  * Cost: 2 (n_q + n_k) m (dk + dv) flops, 8 iterations m^3 and 2 n kernel dv a head.
- * Source: Xiong et al. 2021, arXiv 2102.03902; norms are of each matrix, not of the whole batch as in its
- *   code, and segments adapt in place of padding. */
+ * Source: Xiong et al. 2021, arXiv 2102.03902; norms are of each matrix unless by_batch is set, as in its
+ *   code: an output then depends, within the accuracy of the iteration, on what else the batch has, and NaN
+ *   in one head's map spoils all. Segments adapt in place of padding. */
 ATTN_DEF attn_status attn_nystrom(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
                                   const attn_nystrom_params *params, attn_ctx *ctx);
 ATTN_DEF size_t attn_nystrom_workspace(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,

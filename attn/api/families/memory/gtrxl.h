@@ -56,7 +56,7 @@ typedef struct attn_gtrxl_params {
 
 /* A block of the Gated Transformer-XL behind a memory of earlier inputs. With c = [memory ; h]:
  *
- *   a = attention of LN1(h) over LN1(c) (attn_segment_layer, ATTN_SUBLAYER_PLAIN) w_o
+ *   a = attention of LN1(h) over LN1(c) (attn_segment_layer, ATTN_SUBLAYER_PLAIN) w_o + b_o
  *   Y = gate_1(h, relu(a)),   o = gate_2(Y, relu(ff(LN2(Y))))
  *
  * The skip stream is never normalised. The memory is neither copied nor changed: attn_memory_append of

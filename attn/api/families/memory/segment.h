@@ -73,6 +73,7 @@ typedef struct attn_segment_layer_params {
   attn_tensor w_k;        /* [1,1,dm,kv_heads dk] */
   attn_tensor w_v;        /* [1,1,dm,kv_heads dv] */
   attn_tensor w_o; /* [1,1,H dv,dm]; optional for ATTN_SUBLAYER_PLAIN, which takes any width */
+  attn_tensor b_o; /* [1,1,1,width of w_o], optional: added to the product with w_o */
   attn_tensor w_r; /* [1,1,dm,H dk], of the distances; or attention.r; or neither */
   attn_sublayer sublayer;
   attn_norm norm;
@@ -114,7 +115,7 @@ ATTN_DEF size_t attn_segment_project_workspace(attn_tensor q, attn_tensor k, att
                                                const attn_ctx *ctx);
 
 /* The layer's last step alone: o from the heads x [B,H,L,dv] and the input h [B,1,L,dm]. Reads heads,
- * w_o (required), sublayer and norm. */
+ * w_o (required), b_o, sublayer and norm. */
 ATTN_DEF attn_status attn_segment_output(attn_tensor o, attn_tensor x, attn_tensor h,
                                          const attn_segment_layer_params *params, attn_ctx *ctx);
 ATTN_DEF size_t attn_segment_output_workspace(attn_tensor o, attn_tensor x, attn_tensor h,
