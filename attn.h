@@ -10360,13 +10360,13 @@ ATTN_INLINE_ attn_v4_ attn_sleef_tanh_scalar_(attn_v4_ a) {
 #define ATTN_V_MUL_(a, b) vmulq_f32(a, b)
 #ifdef ATTN_ARM64_
 #define ATTN_V_DIV_(a, b) vdivq_f32(a, b)
-#define ATTN_V_SLIP_(a, b, p) ATTN_V_FMA_(a, b, ATTN_V_SUB_(ATTN_V_SET1_(0.0f), p))
 #define ATTN_V_SQRT_(a) vsqrtq_f32(a)
 #else
 #define ATTN_V_DIV_(a, b) attn_div_neon_(a, b)
 #define ATTN_V_SQRT_(a) attn_sqrt_neon_(a)
 #endif
 #define ATTN_V_FMA_(a, b, c) vfmaq_f32(c, a, b)
+#define ATTN_V_SLIP_(a, b, p) ATTN_V_FMA_(a, b, ATTN_V_SUB_(ATTN_V_SET1_(0.0f), p))
 #define ATTN_V_MAX_(a, b) attn_max_neon_(a, b)
 #define ATTN_V_ABS_(a) vabsq_f32(a)
 #define ATTN_V_EQ_(a, b) vceqq_f32(a, b)
@@ -34524,7 +34524,7 @@ ATTN_FUNC_ void attn_linear_steps_(attn_linear_chain_ *c, int64_t n, int64_t i0,
       if (c->s.sum) {
         const float weight = a->rule == ATTN_LINEAR_GATED ? 1.0f - c->rate[j] : 1.0f;
         const float left = a->decays ? c->rate[j] : 1.0f;
-        attn_on_(state, f)->accrue(s.sum, s.sum_rest, v, a->dv, left, weight);
+        attn_on_(state, f)->accrue(s.sum, s.sum_rest, v, a->dv, (double)left, weight);
         c->s.tail[ATTN_LINEAR_COUNT_KEYS_] = left * c->s.tail[ATTN_LINEAR_COUNT_KEYS_] + weight;
       }
     }
@@ -35023,7 +35023,7 @@ ATTN_FUNC_ void attn_linear_whole_(void *job, int worker, int64_t unit) {
   attn_linear_blank_(a, &r, b, head);
   attn_linear_absorb_(&c, 0, r.key0, 0);
   attn_linear_walk_(&c, &r, r.key0, r.end, 1);
-  attn_linear_flush_(&c, 1.0f);
+  attn_linear_flush_(&c, 1.0);
   attn_linear_rest_(&c, &r);
 }
 
@@ -35053,7 +35053,7 @@ ATTN_FUNC_ void attn_linear_slice_(void *job, int worker, int64_t index) {
   attn_linear_copy_z_(a, c.s.z, whole.z);
   c.s.s = whole.s, c.s.s_rest = whole.s_rest;
   attn_linear_absorb_(&c, 0, r.key0, 0);
-  attn_linear_flush_(&c, 1.0f);
+  attn_linear_flush_(&c, 1.0);
   for (int64_t n = 0; n <= marks; n++) {
     const int64_t j = r.key0 + n * run, to = j + run < r.end ? j + run : r.end;
     float *mark = attn_linear_mark_(a, unit, n < marks ? n : a->segments);
@@ -35093,7 +35093,7 @@ ATTN_FUNC_ void attn_linear_part_(attn_linear_chain_ *c, const attn_linear_range
   attn_linear_empty_(c->a, slot);
   c->s = attn_linear_slot_at_(c->a, slot);
   attn_linear_absorb_(c, j, to, 0);
-  attn_linear_flush_(c, 1.0f);
+  attn_linear_flush_(c, 1.0);
 }
 ATTN_FUNC_ void attn_linear_part_item_(void *job, int worker, int64_t index) {
   const attn_linear_ *a = (const attn_linear_ *)job;

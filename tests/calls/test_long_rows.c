@@ -129,7 +129,7 @@ static double row_error(const test_call *c, long_path path, int64_t h, int64_t i
 
 static void long_rows(long_path first, long_path last) {
   static const int64_t lengths[] = {300, 4096, 65536};
-  for (int path = first; path <= (int)last; path++)
+  for (int path = (int)first; path <= (int)last; path++)
     for (int n = 0; n < (test_fast ? 2 : 3); n++)
       for (int kind = 0; kind < VALUES; kind++) {
         test_rng rng = test_seed((uint64_t)(750000 + 100 * path + 10 * n + kind));

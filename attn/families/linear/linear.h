@@ -261,7 +261,7 @@ ATTN_FUNC_ void attn_linear_whole_(void *job, int worker, int64_t unit) {
   attn_linear_blank_(a, &r, b, head);
   attn_linear_absorb_(&c, 0, r.key0, 0);
   attn_linear_walk_(&c, &r, r.key0, r.end, 1);
-  attn_linear_flush_(&c, 1.0f);
+  attn_linear_flush_(&c, 1.0);
   attn_linear_rest_(&c, &r);
 }
 
@@ -291,7 +291,7 @@ ATTN_FUNC_ void attn_linear_slice_(void *job, int worker, int64_t index) {
   attn_linear_copy_z_(a, c.s.z, whole.z);
   c.s.s = whole.s, c.s.s_rest = whole.s_rest;
   attn_linear_absorb_(&c, 0, r.key0, 0);
-  attn_linear_flush_(&c, 1.0f);
+  attn_linear_flush_(&c, 1.0);
   for (int64_t n = 0; n <= marks; n++) {
     const int64_t j = r.key0 + n * run, to = j + run < r.end ? j + run : r.end;
     float *mark = attn_linear_mark_(a, unit, n < marks ? n : a->segments);
@@ -331,7 +331,7 @@ ATTN_FUNC_ void attn_linear_part_(attn_linear_chain_ *c, const attn_linear_range
   attn_linear_empty_(c->a, slot);
   c->s = attn_linear_slot_at_(c->a, slot);
   attn_linear_absorb_(c, j, to, 0);
-  attn_linear_flush_(c, 1.0f);
+  attn_linear_flush_(c, 1.0);
 }
 ATTN_FUNC_ void attn_linear_part_item_(void *job, int worker, int64_t index) {
   const attn_linear_ *a = (const attn_linear_ *)job;

@@ -54,7 +54,7 @@ ATTN_FUNC_ void attn_linear_steps_(attn_linear_chain_ *c, int64_t n, int64_t i0,
       if (c->s.sum) {
         const float weight = a->rule == ATTN_LINEAR_GATED ? 1.0f - c->rate[j] : 1.0f;
         const float left = a->decays ? c->rate[j] : 1.0f;
-        attn_on_(state, f)->accrue(s.sum, s.sum_rest, v, a->dv, left, weight);
+        attn_on_(state, f)->accrue(s.sum, s.sum_rest, v, a->dv, (double)left, weight);
         c->s.tail[ATTN_LINEAR_COUNT_KEYS_] = left * c->s.tail[ATTN_LINEAR_COUNT_KEYS_] + weight;
       }
     }
