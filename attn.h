@@ -36572,8 +36572,12 @@ ATTN_COLD_ attn_sdpa_params attn_short_params_(const attn_short_ *x) {
 
 /* ---- few rows of many -----------------------------------------------------------------------*/
 
-enum { ATTN_SHRINK_ROWS_ = 96, ATTN_SHRINK_DEEP_ = 128, ATTN_SHRINK_COLS_ = 64 };
-enum { ATTN_SHRINK_STEP_ = 6 }; /* rows of e between asking for some and reading them */
+enum {
+  ATTN_SHRINK_ROWS_ = 96,
+  ATTN_SHRINK_DEEP_ = 128,
+  ATTN_SHRINK_COLS_ = 64,
+  ATTN_SHRINK_STEP_ = 6 /* rows of e between asking for some and reading them */
+};
 
 /* y = e x: a row of y is made of all rows of x. */
 typedef struct attn_shrink_ {
