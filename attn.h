@@ -15371,6 +15371,18 @@ ATTN_FUNC_ void attn_tile_key_bias_(const attn_tile_ *t, float *key, int64_t fro
   for (int64_t j = 0; j < n; j++) key[j] = t->w.bias[j * step * ATTN_TILE_];
 }
 
+/* Whether the additive mask forbids keys from..from+n to all rows of the tile. Read only as far as it
+ * does: for an ordinary bias that is one number. */
+ATTN_FUNC_ int attn_tile_bias_forbids_(const attn_tile_ *t, int64_t from, int64_t n) {
+  const attn_mask *bias = &t->a->bias;
+  const int rows = attn_mask_per_key_(t->a, bias) ? 1 : t->n;
+  if (bias->k_len == 1) from = 0, n = 1;
+  for (int r = 0; r < rows; r++)
+    for (int64_t j = from; j < from + n; j++)
+      if (attn_number_(t->bias[r], j, bias->dtype, NULL) != -INFINITY) return 0;
+  return 1;
+}
+
 ATTN_FUNC_ void attn_tile_key_mask_(const attn_tile_ *t, float *key, int64_t from, int64_t n) {
   for (int64_t j = 0; j < n; j++) /* not an addition: NaN + -inf would let the key through */
     if (!attn_tile_sees_(t, 0, from + j)) key[j] = -INFINITY;
@@ -15843,6 +15855,15 @@ ATTN_FUNC_ int attn_block_mask_(const attn_tile_ *t, attn_block_ *b) {
   return some != 0;
 }
 
+/* Whether the additive mask forbids all of its keys to all rows. */
+ATTN_FUNC_ int attn_block_bias_forbids_(const attn_tile_ *t, const attn_block_ *b) {
+  for (int e = 0, n; e < b->n; e += n) {
+    n = attn_block_run_(b, e);
+    if (!attn_tile_bias_forbids_(t, attn_block_key_(b, e), n)) return 0;
+  }
+  return 1;
+}
+
 /* Opens a block: for keys j0..j1, or with j0 = j1 for those that attn_block_take_ has taken. 0 = no
  * row sees any of them. */
 ATTN_FUNC_ int attn_block_open_(const attn_tile_ *t, attn_block_ *b, int64_t j0, int64_t j1) {
@@ -15877,6 +15898,7 @@ ATTN_FUNC_ int attn_block_open_(const attn_tile_ *t, attn_block_ *b, int64_t j0,
     b->n = b->seg[b->count - 1].at + b->seg[b->count - 1].n;
     if (b->mask && !attn_block_mask_(t, b)) return 0;
   }
+  if (b->bias && attn_block_bias_forbids_(t, b)) return 0;
   b->base = b->j0 / ATTN_BLOCK_ * ATTN_BLOCK_;
   b->gaps = 0;
   for (int g = 0; g < ATTN_GROUPS_; g++) b->first[g] = b->end[g] = 0;

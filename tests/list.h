@@ -105,6 +105,7 @@
   X(A2_forbidden_garbage)                   \
   X(A2_garbage_on_the_diagonal)             \
   X(A2_work_follows_structure)              \
+  X(A2_bias_skips_blocks)                   \
   X(A4_matches_oracle)                      \
   X(A4_with_terms)                          \
   X(A4_nothing_to_see)                      \
