@@ -4128,6 +4128,7 @@ typedef struct attn_sdpa_params {
  * Quantised k and v: k or v may be ATTN_I8, ATTN_I4 or ATTN_E4M3, each by itself, with its scales;
  *   rows are converted on the way, never as a whole. A scale that is not finite makes NaN in the rows
  *   that read it; ctx->validate rejects it (ATTN_E_SCALE).
+ * Empty: B = 0, H = 0 (then Hk and Hv may be anything) and Tq = 0 do nothing; Tk = 0 makes empty rows.
  * Empty rows (no allowed key, or i >= q_len): O = 0, P = 0, LSE = -inf. A sink counts as a key
  *   that is always allowed and has value 0, so it makes the LSE of a row before q_len finite:
  *   when partial results are merged, give sinks and softmax_one to one part only.
@@ -22071,12 +22072,12 @@ ATTN_FUNC_ int attn_sdpa_plan_(attn_error_ *e, attn_softmax_ *a, const attn_sdpa
   if (!attn_check_tensor_(e, q, wq, &span[Q]) || !attn_check_stored_(e, k, wk, &span[K]) ||
       !attn_check_stored_(e, v, wv, &span[V]) || !attn_check_tensor_(e, o, wo, &span[O]))
     return 0;
-  if (q->heads < 1) return attn_reject_(e, ATTN_E_SHAPE, "q.heads must be at least 1");
   if (k->dim != q->dim) return attn_reject_(e, ATTN_E_SHAPE, "k.dim must equal q.dim");
   if (v->len != k->len) return attn_reject_(e, ATTN_E_SHAPE, "v.len must equal k.len");
-  if (k->heads < 1 || q->heads % k->heads)
+  /* 0 heads of queries: no rows, whatever k and v have */
+  if (q->heads > 0 && (k->heads < 1 || q->heads % k->heads))
     return attn_reject_(e, ATTN_E_HEADS, "k.heads must divide q.heads");
-  if (v->heads < 1 || q->heads % v->heads)
+  if (q->heads > 0 && (v->heads < 1 || q->heads % v->heads))
     return attn_reject_(e, ATTN_E_HEADS, "v.heads must divide q.heads");
   if (o->batch != q->batch || o->heads != q->heads || o->len != q->len)
     return attn_reject_(e, ATTN_E_SHAPE, "o.batch, .heads and .len must equal those of q");
@@ -22226,14 +22227,16 @@ ATTN_FUNC_ int attn_sdpa_plan_(attn_error_ *e, attn_softmax_ *a, const attn_sdpa
   /* tables of one head and rows of one head go together */
   const int by_head =
       p->schedule || (a->terms & ~attn_terms_with_(ATTN_TAKES_HEADS_)) || a->addends;
-  a->group = by_head ? 1 : attn_gcd_(q->heads / k->heads, q->heads / v->heads);
+  a->group =
+      by_head || q->heads == 0 ? 1 : attn_gcd_(q->heads / k->heads, q->heads / v->heads);
   a->one_order = p->one_order;
   a->why = attn_few_plan_(a, p->one_order);
   a->phases = a->plan ? (int)a->plan->phases : 1;
-  if (q->len > INT64_MAX / ATTN_TILE_ / q->heads)
+  const int64_t heads = attn_max64_(q->heads, 1);
+  if (q->len > INT64_MAX / ATTN_TILE_ / heads)
     return attn_reject_(e, ATTN_E_OVERFLOW, "q.heads * q.len is too large");
   a->tiles = (a->group * q->len + ATTN_TILE_ - 1) / ATTN_TILE_;
-  if (full[0] && a->tiles > INT64_MAX / full[0] / q->heads)
+  if (full[0] && a->tiles > INT64_MAX / full[0] / heads)
     return attn_reject_(e, ATTN_E_OVERFLOW, "q.batch * q.heads * q.len is too large");
   if (a->seq) attn_sequences_count_(a);
   return 1;
@@ -22241,7 +22244,7 @@ ATTN_FUNC_ int attn_sdpa_plan_(attn_error_ *e, attn_softmax_ *a, const attn_sdpa
 
 /* Whether a problem has no query. */
 ATTN_FUNC_ int attn_nothing_(const attn_softmax_ *a) {
-  return a->q.batch == 0 || a->q.len == 0 || (a->seq && a->seq->items == 0);
+  return a->q.batch == 0 || a->q.heads == 0 || a->q.len == 0 || (a->seq && a->seq->items == 0);
 }
 
 /* Bytes that the problem a would want, -1 when it would be rejected; data as in attn_sdpa_plan_, <= 0. */
@@ -22759,7 +22762,7 @@ ATTN_PUB_COLD_ attn_status attn_relu(attn_tensor o, attn_tensor q, attn_tensor k
       (rela && (!attn_check_finite_(&e, p->gain, q.heads * o.dim, "params.gain must be finite") ||
                 !attn_check_finite_(&e, p->gate, q.heads * o.dim, "params.gate must be finite"))))
     return attn_end_(ctx, &e);
-  if (q.batch == 0 || q.len == 0) {
+  if (attn_nothing_(&a)) {
     attn_report_(ctx, a.table, 1, "no-op", "no queries");
   } else if (attn_softmax_run_(&e, &a, ctx, workers) && rela) {
     attn_rela_ m = {a.table, p, a.o};
@@ -22881,7 +22884,7 @@ ATTN_PUB_COLD_ size_t attn_edges_workspace(attn_tensor o, attn_tensor q, attn_te
   memset(&a, 0, sizeof a);
   a.o = o, a.q = q, a.k = k, a.v = v;
   if (!attn_edges_plan_(&e, &a, params, &plain, &workers, 0)) return ATTN_WORKSPACE_REJECTED;
-  if (q.batch == 0 || q.len == 0) return 0;
+  if (attn_nothing_(&a)) return 0;
   if (ctx && ctx->workers > 1) workers = ctx->workers; /* parallel_for may be set later */
   const int64_t bytes = attn_softmax_bytes_(&a, workers);
   return attn_answer_(e.status, bytes);
@@ -22895,7 +22898,7 @@ ATTN_PUB_COLD_ attn_status attn_edges(attn_tensor o, attn_tensor q, attn_tensor 
   memset(&a, 0, sizeof a);
   a.o = o, a.q = q, a.k = k, a.v = v;
   if (attn_edges_plan_(&e, &a, params, ctx, &workers, 1)) {
-    if (q.batch == 0 || q.len == 0)
+    if (attn_nothing_(&a))
       attn_report_(ctx, a.table, 1, "no-op", "no queries");
     else
       attn_softmax_run_(&e, &a, ctx, workers);

@@ -55,6 +55,7 @@
   X(A1_extreme_logits)                      \
   X(A1_no_keys)                             \
   X(A1_empty_extents)                       \
+  X(A1_no_heads)                            \
   X(A1_map)                                 \
   X(A1_map_raw)                             \
   X(A1_map_capped)                          \
