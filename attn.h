@@ -22227,8 +22227,7 @@ ATTN_FUNC_ int attn_sdpa_plan_(attn_error_ *e, attn_softmax_ *a, const attn_sdpa
   /* tables of one head and rows of one head go together */
   const int by_head =
       p->schedule || (a->terms & ~attn_terms_with_(ATTN_TAKES_HEADS_)) || a->addends;
-  a->group =
-      by_head || q->heads == 0 ? 1 : attn_gcd_(q->heads / k->heads, q->heads / v->heads);
+  a->group = by_head || q->heads == 0 ? 1 : attn_gcd_(q->heads / k->heads, q->heads / v->heads);
   a->one_order = p->one_order;
   a->why = attn_few_plan_(a, p->one_order);
   a->phases = a->plan ? (int)a->plan->phases : 1;
