@@ -6183,7 +6183,7 @@ typedef struct attn_linear_params {
  * Empty: rows that see no key (i + q_off < 0; no keys and no state), rows beyond q_len, and rows whose
  *   denominator is 0 (or subnormal) are 0.
  * NaN and infinity reach the rows that see them, and no row before; a state keeps them, infinity as itself
- *   or as NaN. A running c does not follow them.
+ *   or as NaN, NaN as the one default NaN. A running c does not follow them.
  * Determinism: the same bits on avx2, avx512 and neon, for any number of workers and any batch; chunk,
  *   and how a stream is cut into calls, change the rounding. No bit of a causal row depends on a later
  *   token of the call, as long as 5 keys or more, or 5 rows, make it a call of chunks.
@@ -15179,7 +15179,7 @@ ATTN_FUNC_ const attn_softmax_ *attn_problem_(const attn_softmax_ *a, int64_t ba
 }
 /* <<< attn/engine/storage.h */
 /* >>> attn/engine/rows.h */
-/* engine/rows.h owns rows of any float type: copied, and moved by a constant. */
+/* engine/rows.h owns rows of any float type: copied, moved by a constant, and with one NaN. */
 
 /* y = x + c, a row */
 ATTN_FUNC_ void attn_row_add_(const attn_table_ *f, char *y, attn_dtype ty, const char *x,
@@ -15197,6 +15197,12 @@ ATTN_FUNC_ void attn_row_copy_(const attn_table_ *f, char *y, attn_dtype ty, con
     f->blend(y, x, NULL, ty, tx, tx, n, 1.0f, 0.0f);
   else if (y != x)
     memmove(y, x, (size_t)attn_bytes_(ty, n));
+}
+
+/* Numbers that a caller keeps: the NaNs among them become the one default NaN. */
+ATTN_FUNC_ void attn_row_one_nan_(const attn_table_ *f, float *x, int64_t n) {
+  if (f->finite(x, n, 1, n)) return;
+  for (int64_t i = 0; i < n; i++) x[i] = attn_one_nan_(x[i]);
 }
 /* <<< attn/engine/rows.h */
 /* >>> attn/engine/distance.h */
@@ -34770,8 +34776,10 @@ ATTN_PUB_ attn_status attn_linear_view(void *state, size_t bytes, attn_tensor *s
     attn_linear_ a;
     memset(&a, 0, sizeof a);
     a.m = b.m, a.wide = b.wide;
-    for (int64_t n = 0; n < b.batch * b.heads; n++)
+    for (int64_t n = 0; n < b.batch * b.heads; n++) {
       attn_linear_settle_(table, attn_linear_slot_at_(&a, slots + n * b.slot), b.m * b.wide);
+      attn_row_one_nan_(table, slots + n * b.slot, 2 * b.m * b.wide);
+    }
     const attn_tensor t[2] = {
         attn_bhtd(slots, ATTN_F32, b.batch, b.heads, b.m, b.dv),
         attn_bhtd(slots + 2 * b.m * b.wide, ATTN_F32, b.batch, b.heads, 1, b.m)};
@@ -35223,6 +35231,15 @@ ATTN_FUNC_ void attn_linear_slots_(const attn_linear_ *a, int after) {
   }
 }
 
+/* What the caller keeps of a state has one NaN; the numbers behind the sums hold -inf, so apart. */
+ATTN_FUNC_ void attn_linear_keep_(void *job, int worker, int64_t unit) {
+  const attn_linear_ *a = (const attn_linear_ *)job;
+  float *slot = a->slots + unit * a->slot, *tail = attn_linear_slot_at_(a, slot).tail;
+  (void)worker;
+  attn_row_one_nan_(a->table, slot, tail - slot);
+  attn_row_one_nan_(a->table, tail, slot + a->slot - tail);
+}
+
 ATTN_FUNC_ void attn_linear_run_(attn_linear_ *a, attn_ctx *ctx, int workers) {
   const int64_t units = a->q.batch * a->heads, rows = a->q.batch * a->q.heads * a->tiles;
   const int sliced = a->shares && (a->causal || a->delta);
@@ -35265,6 +35282,10 @@ ATTN_PUB_ attn_status attn_linear(attn_tensor o, attn_tensor q, attn_tensor k, a
     a.own = at + a.need_marks;
     attn_map_prepare_(&a.map, a.shared);
     attn_linear_run_(&a, ctx, workers);
+    if (a.kept) {
+      const int64_t units = a.q.batch * a.heads;
+      attn_for_(ctx, attn_pieces_(workers, units), units, attn_linear_keep_, &a);
+    }
     attn_workspace_drop_(&memory);
   }
   attn_report_(ctx, a.table, workers,
@@ -38447,6 +38468,7 @@ ATTN_FUNC_ void attn_luna_item_(void *job, int worker, int64_t index) {
     for (int64_t e = n > FEW ? attn_luna_chunk_(&u, i, (int)n) : 0; e < n; e++)
       attn_luna_token_(&u, i + e);
   }
+  if (a->floats) attn_row_one_nan_(f, u.ka, 2 * floats);
   for (int64_t i = end; i < a->q.len; i++)
     memset(attn_at_(&a->o, u.b, u.h, i), 0, (size_t)attn_bytes_(a->o.dtype, a->dv));
 }

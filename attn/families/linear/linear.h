@@ -435,6 +435,15 @@ ATTN_FUNC_ void attn_linear_slots_(const attn_linear_ *a, int after) {
   }
 }
 
+/* What the caller keeps of a state has one NaN; the numbers behind the sums hold -inf, so apart. */
+ATTN_FUNC_ void attn_linear_keep_(void *job, int worker, int64_t unit) {
+  const attn_linear_ *a = (const attn_linear_ *)job;
+  float *slot = a->slots + unit * a->slot, *tail = attn_linear_slot_at_(a, slot).tail;
+  (void)worker;
+  attn_row_one_nan_(a->table, slot, tail - slot);
+  attn_row_one_nan_(a->table, tail, slot + a->slot - tail);
+}
+
 ATTN_FUNC_ void attn_linear_run_(attn_linear_ *a, attn_ctx *ctx, int workers) {
   const int64_t units = a->q.batch * a->heads, rows = a->q.batch * a->q.heads * a->tiles;
   const int sliced = a->shares && (a->causal || a->delta);
@@ -477,6 +486,10 @@ ATTN_PUB_ attn_status attn_linear(attn_tensor o, attn_tensor q, attn_tensor k, a
     a.own = at + a.need_marks;
     attn_map_prepare_(&a.map, a.shared);
     attn_linear_run_(&a, ctx, workers);
+    if (a.kept) {
+      const int64_t units = a.q.batch * a.heads;
+      attn_for_(ctx, attn_pieces_(workers, units), units, attn_linear_keep_, &a);
+    }
     attn_workspace_drop_(&memory);
   }
   attn_report_(ctx, a.table, workers,
