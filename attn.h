@@ -34096,9 +34096,10 @@ typedef struct attn_linear_chain_ {
   int64_t next;      /* the first key behind the chunk */
   int n;             /* keys of the chunk */
   int finite;        /* the values are */
-  int falls;         /* the stabiliser grows inside of it */
-  int weighs;        /* last, and what is left of a key at a row, are not all 1 */
-  int scaled;        /* left is not all 1 */
+  int sound;  /* a row has read the state behind the last key, and was finite: so is the state */
+  int falls;  /* the stabiliser grows inside of it */
+  int weighs; /* last, and what is left of a key at a row, are not all 1 */
+  int scaled; /* left is not all 1 */
   double keep, fade; /* what is left of S over the chunk, by rates; by all that shrinks it */
   const float *v;    /* the first of its values, without col */
   int64_t v_stride;
@@ -34518,7 +34519,7 @@ ATTN_FUNC_ void attn_linear_steps_(attn_linear_chain_ *c, int64_t n, int64_t i0,
       attn_map_queries_(&a->map, w->map, w->p + g * rows * m,
                         attn_linear_rows_(f, w->x, &a->q, c->b, h0 + g, i0, rows), rows, h0 + g);
   const float *x = n > 0 ? attn_linear_rows_(f, w->x, &a->k, c->b, c->kv, 0, n) : NULL;
-  c->n = (int)n;
+  c->n = (int)n, c->sound = 0;
   if (n > 0) {
     float now[ATTN_LINEAR_CHUNK_];
     attn_map_keys_(&a->map, w->map, w->c, x, n, c->head, c->s.tail[ATTN_LINEAR_TOP_], now);
@@ -34576,6 +34577,8 @@ ATTN_FUNC_ void attn_linear_steps_(attn_linear_chain_ *c, int64_t n, int64_t i0,
         attn_on_(state, f)->step(w->y, row, &sums, m, wide, keep, joined ? NULL : p, v);
         const float den = attn_on_(state, f)->step_z(row, s.z, s.z_rest, m, 1.0f, NULL);
         joined = 1;
+        if (j >= n - 1 && !c->s.sum)
+          c->sound |= den - den == 0.0f && f->finite(w->y, wide, 1, a->dv);
         attn_linear_divide_(a, w->y, &den, c->b, h0 + g, i0 + i, 1);
       }
     }
@@ -35033,11 +35036,19 @@ ATTN_FUNC_ void attn_linear_rest_(attn_linear_chain_ *c, const attn_linear_range
     attn_linear_read_all_(a, &c->w, c->s, c->b, h, r->row0 + r->met, r->rows);
 }
 
+/* What the caller keeps of a state has one NaN; the numbers behind the sums hold -inf, so apart. */
+ATTN_FUNC_ void attn_linear_keep_(const attn_linear_ *a, float *slot) {
+  float *tail = attn_linear_slot_at_(a, slot).tail;
+  attn_row_one_nan_(a->table, slot, tail - slot);
+  attn_row_one_nan_(a->table, tail, slot + a->slot - tail);
+}
+
 /* A few keys and rows. */
 ATTN_FUNC_ void attn_linear_few_(attn_linear_chain_ *c, const attn_linear_range_ *r, float *slot) {
   c->s = attn_linear_slot_at_(c->a, slot);
   attn_linear_blank_(c->a, r, c->b, c->head);
   attn_linear_steps_(c, r->keys, r->row0, r->rows);
+  if (c->a->kept && !c->sound) attn_linear_keep_(c->a, slot);
 }
 
 /* All of a head in order. */
@@ -35231,13 +35242,12 @@ ATTN_FUNC_ void attn_linear_slots_(const attn_linear_ *a, int after) {
   }
 }
 
-/* What the caller keeps of a state has one NaN; the numbers behind the sums hold -inf, so apart. */
-ATTN_FUNC_ void attn_linear_keep_(void *job, int worker, int64_t unit) {
+/* The states of a call of many keys or rows. */
+ATTN_FUNC_ void attn_linear_keep_item_(void *job, int worker, int64_t unit) {
   const attn_linear_ *a = (const attn_linear_ *)job;
-  float *slot = a->slots + unit * a->slot, *tail = attn_linear_slot_at_(a, slot).tail;
   (void)worker;
-  attn_row_one_nan_(a->table, slot, tail - slot);
-  attn_row_one_nan_(a->table, tail, slot + a->slot - tail);
+  if (!attn_linear_range_of_(a, unit / a->heads).few)
+    attn_linear_keep_(a, a->slots + unit * a->slot);
 }
 
 ATTN_FUNC_ void attn_linear_run_(attn_linear_ *a, attn_ctx *ctx, int workers) {
@@ -35284,7 +35294,7 @@ ATTN_PUB_ attn_status attn_linear(attn_tensor o, attn_tensor q, attn_tensor k, a
     attn_linear_run_(&a, ctx, workers);
     if (a.kept) {
       const int64_t units = a.q.batch * a.heads;
-      attn_for_(ctx, attn_pieces_(workers, units), units, attn_linear_keep_, &a);
+      attn_for_(ctx, attn_pieces_(workers, units), units, attn_linear_keep_item_, &a);
     }
     attn_workspace_drop_(&memory);
   }
