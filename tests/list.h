@@ -736,6 +736,7 @@
   X(F2_random)                              \
   X(F2_long)                                \
   X(F2_chain)                               \
+  X(F2_no_keys)                             \
   X(F2_lengths)                             \
   X(F2_identities)                          \
   X(F2_edges)                               \
