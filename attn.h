@@ -4128,6 +4128,7 @@ typedef struct attn_sdpa_params {
  * Quantised k and v: k or v may be ATTN_I8, ATTN_I4 or ATTN_E4M3, each by itself, with its scales;
  *   rows are converted on the way, never as a whole. A scale that is not finite makes NaN in the rows
  *   that read it; ctx->validate rejects it (ATTN_E_SCALE).
+ * Empty: B = 0, H = 0 (then Hk and Hv may be anything) and Tq = 0 do nothing; Tk = 0 makes empty rows.
  * Empty rows (no allowed key, or i >= q_len): O = 0, P = 0, LSE = -inf. A sink counts as a key
  *   that is always allowed and has value 0, so it makes the LSE of a row before q_len finite:
  *   when partial results are merged, give sinks and softmax_one to one part only.
@@ -6182,7 +6183,7 @@ typedef struct attn_linear_params {
  * Empty: rows that see no key (i + q_off < 0; no keys and no state), rows beyond q_len, and rows whose
  *   denominator is 0 (or subnormal) are 0.
  * NaN and infinity reach the rows that see them, and no row before; a state keeps them, infinity as itself
- *   or as NaN. A running c does not follow them.
+ *   or as NaN, NaN as the one default NaN. A running c does not follow them.
  * Determinism: the same bits on avx2, avx512 and neon, for any number of workers and any batch; chunk,
  *   and how a stream is cut into calls, change the rounding. No bit of a causal row depends on a later
  *   token of the call, as long as 5 keys or more, or 5 rows, make it a call of chunks.
@@ -6281,7 +6282,9 @@ ATTN_DEF size_t attn_cluster_queries_workspace(int32_t *assignment, attn_tensor 
  *
  * Shapes: q [B,H,Tq,dk], k [B,Hk,Tk,dk], v [B,Hv,Tk,dv], o [B,H,Tq,dv]; Hk and Hv divide H; storage
  *   types are independent, strides any. Tq, Tk < 2^31. assignment [B,H,Tq] of entries 0..C-1 (those of
- *   cut rows are not read); null: the one that attn_cluster_queries makes. No causal form.
+ *   cut rows are not read); null: the one that attn_cluster_queries makes.
+ * No causal form: clusters and their means are those of all queries of an item, so that any mask on the
+ *   keys would leave rows that depend on later tokens, and the paper defines none.
  * Aliasing: o shares memory with nothing. Memory: attn_clustered_workspace bytes: 4 (Tq + C + 1) a
  *   head; with topk = 0 4 C (dk + dv) a head and attn_sdpa's, else per worker O(64 (dk + dv + topk));
  *   with assignment null 4 Tq a head and attn_cluster_queries's.
@@ -15176,7 +15179,7 @@ ATTN_FUNC_ const attn_softmax_ *attn_problem_(const attn_softmax_ *a, int64_t ba
 }
 /* <<< attn/engine/storage.h */
 /* >>> attn/engine/rows.h */
-/* engine/rows.h owns rows of any float type: copied, and moved by a constant. */
+/* engine/rows.h owns rows of any float type: copied, moved by a constant, and with one NaN. */
 
 /* y = x + c, a row */
 ATTN_FUNC_ void attn_row_add_(const attn_table_ *f, char *y, attn_dtype ty, const char *x,
@@ -15194,6 +15197,12 @@ ATTN_FUNC_ void attn_row_copy_(const attn_table_ *f, char *y, attn_dtype ty, con
     f->blend(y, x, NULL, ty, tx, tx, n, 1.0f, 0.0f);
   else if (y != x)
     memmove(y, x, (size_t)attn_bytes_(ty, n));
+}
+
+/* Numbers that a caller keeps: the NaNs among them become the one default NaN. */
+ATTN_FUNC_ void attn_row_one_nan_(const attn_table_ *f, float *x, int64_t n) {
+  if (f->finite(x, n, 1, n)) return;
+  for (int64_t i = 0; i < n; i++) x[i] = attn_one_nan_(x[i]);
 }
 /* <<< attn/engine/rows.h */
 /* >>> attn/engine/distance.h */
@@ -15369,6 +15378,18 @@ ATTN_FUNC_ void attn_tile_key_bias_(const attn_tile_ *t, float *key, int64_t fro
   /* as one lane, so that it rounds as a mask by pair does */
   attn_tile_bias_rows_(t, t->bias, 1, t->w.bias, from * step, step ? n : 1);
   for (int64_t j = 0; j < n; j++) key[j] = t->w.bias[j * step * ATTN_TILE_];
+}
+
+/* Whether the additive mask forbids keys from..from+n to all rows of the tile. Read only as far as it
+ * does: for an ordinary bias that is one number. */
+ATTN_FUNC_ int attn_tile_bias_forbids_(const attn_tile_ *t, int64_t from, int64_t n) {
+  const attn_mask *bias = &t->a->bias;
+  const int rows = attn_mask_per_key_(t->a, bias) ? 1 : t->n;
+  if (bias->k_len == 1) from = 0, n = 1;
+  for (int r = 0; r < rows; r++)
+    for (int64_t j = from; j < from + n; j++)
+      if (attn_number_(t->bias[r], j, bias->dtype, NULL) != -INFINITY) return 0;
+  return 1;
 }
 
 ATTN_FUNC_ void attn_tile_key_mask_(const attn_tile_ *t, float *key, int64_t from, int64_t n) {
@@ -15843,6 +15864,15 @@ ATTN_FUNC_ int attn_block_mask_(const attn_tile_ *t, attn_block_ *b) {
   return some != 0;
 }
 
+/* Whether the additive mask forbids all of its keys to all rows. */
+ATTN_FUNC_ int attn_block_bias_forbids_(const attn_tile_ *t, const attn_block_ *b) {
+  for (int e = 0, n; e < b->n; e += n) {
+    n = attn_block_run_(b, e);
+    if (!attn_tile_bias_forbids_(t, attn_block_key_(b, e), n)) return 0;
+  }
+  return 1;
+}
+
 /* Opens a block: for keys j0..j1, or with j0 = j1 for those that attn_block_take_ has taken. 0 = no
  * row sees any of them. */
 ATTN_FUNC_ int attn_block_open_(const attn_tile_ *t, attn_block_ *b, int64_t j0, int64_t j1) {
@@ -15877,6 +15907,7 @@ ATTN_FUNC_ int attn_block_open_(const attn_tile_ *t, attn_block_ *b, int64_t j0,
     b->n = b->seg[b->count - 1].at + b->seg[b->count - 1].n;
     if (b->mask && !attn_block_mask_(t, b)) return 0;
   }
+  if (b->bias && attn_block_bias_forbids_(t, b)) return 0;
   b->base = b->j0 / ATTN_BLOCK_ * ATTN_BLOCK_;
   b->gaps = 0;
   for (int g = 0; g < ATTN_GROUPS_; g++) b->first[g] = b->end[g] = 0;
@@ -22049,12 +22080,12 @@ ATTN_FUNC_ int attn_sdpa_plan_(attn_error_ *e, attn_softmax_ *a, const attn_sdpa
   if (!attn_check_tensor_(e, q, wq, &span[Q]) || !attn_check_stored_(e, k, wk, &span[K]) ||
       !attn_check_stored_(e, v, wv, &span[V]) || !attn_check_tensor_(e, o, wo, &span[O]))
     return 0;
-  if (q->heads < 1) return attn_reject_(e, ATTN_E_SHAPE, "q.heads must be at least 1");
   if (k->dim != q->dim) return attn_reject_(e, ATTN_E_SHAPE, "k.dim must equal q.dim");
   if (v->len != k->len) return attn_reject_(e, ATTN_E_SHAPE, "v.len must equal k.len");
-  if (k->heads < 1 || q->heads % k->heads)
+  /* 0 heads of queries: no rows, whatever k and v have */
+  if (q->heads > 0 && (k->heads < 1 || q->heads % k->heads))
     return attn_reject_(e, ATTN_E_HEADS, "k.heads must divide q.heads");
-  if (v->heads < 1 || q->heads % v->heads)
+  if (q->heads > 0 && (v->heads < 1 || q->heads % v->heads))
     return attn_reject_(e, ATTN_E_HEADS, "v.heads must divide q.heads");
   if (o->batch != q->batch || o->heads != q->heads || o->len != q->len)
     return attn_reject_(e, ATTN_E_SHAPE, "o.batch, .heads and .len must equal those of q");
@@ -22204,14 +22235,15 @@ ATTN_FUNC_ int attn_sdpa_plan_(attn_error_ *e, attn_softmax_ *a, const attn_sdpa
   /* tables of one head and rows of one head go together */
   const int by_head =
       p->schedule || (a->terms & ~attn_terms_with_(ATTN_TAKES_HEADS_)) || a->addends;
-  a->group = by_head ? 1 : attn_gcd_(q->heads / k->heads, q->heads / v->heads);
+  a->group = by_head || q->heads == 0 ? 1 : attn_gcd_(q->heads / k->heads, q->heads / v->heads);
   a->one_order = p->one_order;
   a->why = attn_few_plan_(a, p->one_order);
   a->phases = a->plan ? (int)a->plan->phases : 1;
-  if (q->len > INT64_MAX / ATTN_TILE_ / q->heads)
+  const int64_t heads = attn_max64_(q->heads, 1);
+  if (q->len > INT64_MAX / ATTN_TILE_ / heads)
     return attn_reject_(e, ATTN_E_OVERFLOW, "q.heads * q.len is too large");
   a->tiles = (a->group * q->len + ATTN_TILE_ - 1) / ATTN_TILE_;
-  if (full[0] && a->tiles > INT64_MAX / full[0] / q->heads)
+  if (full[0] && a->tiles > INT64_MAX / full[0] / heads)
     return attn_reject_(e, ATTN_E_OVERFLOW, "q.batch * q.heads * q.len is too large");
   if (a->seq) attn_sequences_count_(a);
   return 1;
@@ -22219,7 +22251,7 @@ ATTN_FUNC_ int attn_sdpa_plan_(attn_error_ *e, attn_softmax_ *a, const attn_sdpa
 
 /* Whether a problem has no query. */
 ATTN_FUNC_ int attn_nothing_(const attn_softmax_ *a) {
-  return a->q.batch == 0 || a->q.len == 0 || (a->seq && a->seq->items == 0);
+  return a->q.batch == 0 || a->q.heads == 0 || a->q.len == 0 || (a->seq && a->seq->items == 0);
 }
 
 /* Bytes that the problem a would want, -1 when it would be rejected; data as in attn_sdpa_plan_, <= 0. */
@@ -22737,7 +22769,7 @@ ATTN_PUB_COLD_ attn_status attn_relu(attn_tensor o, attn_tensor q, attn_tensor k
       (rela && (!attn_check_finite_(&e, p->gain, q.heads * o.dim, "params.gain must be finite") ||
                 !attn_check_finite_(&e, p->gate, q.heads * o.dim, "params.gate must be finite"))))
     return attn_end_(ctx, &e);
-  if (q.batch == 0 || q.len == 0) {
+  if (attn_nothing_(&a)) {
     attn_report_(ctx, a.table, 1, "no-op", "no queries");
   } else if (attn_softmax_run_(&e, &a, ctx, workers) && rela) {
     attn_rela_ m = {a.table, p, a.o};
@@ -22859,7 +22891,7 @@ ATTN_PUB_COLD_ size_t attn_edges_workspace(attn_tensor o, attn_tensor q, attn_te
   memset(&a, 0, sizeof a);
   a.o = o, a.q = q, a.k = k, a.v = v;
   if (!attn_edges_plan_(&e, &a, params, &plain, &workers, 0)) return ATTN_WORKSPACE_REJECTED;
-  if (q.batch == 0 || q.len == 0) return 0;
+  if (attn_nothing_(&a)) return 0;
   if (ctx && ctx->workers > 1) workers = ctx->workers; /* parallel_for may be set later */
   const int64_t bytes = attn_softmax_bytes_(&a, workers);
   return attn_answer_(e.status, bytes);
@@ -22873,7 +22905,7 @@ ATTN_PUB_COLD_ attn_status attn_edges(attn_tensor o, attn_tensor q, attn_tensor 
   memset(&a, 0, sizeof a);
   a.o = o, a.q = q, a.k = k, a.v = v;
   if (attn_edges_plan_(&e, &a, params, ctx, &workers, 1)) {
-    if (q.batch == 0 || q.len == 0)
+    if (attn_nothing_(&a))
       attn_report_(ctx, a.table, 1, "no-op", "no queries");
     else
       attn_softmax_run_(&e, &a, ctx, workers);
@@ -34064,9 +34096,10 @@ typedef struct attn_linear_chain_ {
   int64_t next;      /* the first key behind the chunk */
   int n;             /* keys of the chunk */
   int finite;        /* the values are */
-  int falls;         /* the stabiliser grows inside of it */
-  int weighs;        /* last, and what is left of a key at a row, are not all 1 */
-  int scaled;        /* left is not all 1 */
+  int sound;  /* a row has read the state behind the last key, and was finite: so is the state */
+  int falls;  /* the stabiliser grows inside of it */
+  int weighs; /* last, and what is left of a key at a row, are not all 1 */
+  int scaled; /* left is not all 1 */
   double keep, fade; /* what is left of S over the chunk, by rates; by all that shrinks it */
   const float *v;    /* the first of its values, without col */
   int64_t v_stride;
@@ -34486,7 +34519,7 @@ ATTN_FUNC_ void attn_linear_steps_(attn_linear_chain_ *c, int64_t n, int64_t i0,
       attn_map_queries_(&a->map, w->map, w->p + g * rows * m,
                         attn_linear_rows_(f, w->x, &a->q, c->b, h0 + g, i0, rows), rows, h0 + g);
   const float *x = n > 0 ? attn_linear_rows_(f, w->x, &a->k, c->b, c->kv, 0, n) : NULL;
-  c->n = (int)n;
+  c->n = (int)n, c->sound = 0;
   if (n > 0) {
     float now[ATTN_LINEAR_CHUNK_];
     attn_map_keys_(&a->map, w->map, w->c, x, n, c->head, c->s.tail[ATTN_LINEAR_TOP_], now);
@@ -34544,6 +34577,8 @@ ATTN_FUNC_ void attn_linear_steps_(attn_linear_chain_ *c, int64_t n, int64_t i0,
         attn_on_(state, f)->step(w->y, row, &sums, m, wide, keep, joined ? NULL : p, v);
         const float den = attn_on_(state, f)->step_z(row, s.z, s.z_rest, m, 1.0f, NULL);
         joined = 1;
+        if (j >= n - 1 && !c->s.sum)
+          c->sound |= den - den == 0.0f && f->finite(w->y, wide, 1, a->dv);
         attn_linear_divide_(a, w->y, &den, c->b, h0 + g, i0 + i, 1);
       }
     }
@@ -34744,8 +34779,10 @@ ATTN_PUB_ attn_status attn_linear_view(void *state, size_t bytes, attn_tensor *s
     attn_linear_ a;
     memset(&a, 0, sizeof a);
     a.m = b.m, a.wide = b.wide;
-    for (int64_t n = 0; n < b.batch * b.heads; n++)
+    for (int64_t n = 0; n < b.batch * b.heads; n++) {
       attn_linear_settle_(table, attn_linear_slot_at_(&a, slots + n * b.slot), b.m * b.wide);
+      attn_row_one_nan_(table, slots + n * b.slot, 2 * b.m * b.wide);
+    }
     const attn_tensor t[2] = {
         attn_bhtd(slots, ATTN_F32, b.batch, b.heads, b.m, b.dv),
         attn_bhtd(slots + 2 * b.m * b.wide, ATTN_F32, b.batch, b.heads, 1, b.m)};
@@ -34999,11 +35036,19 @@ ATTN_FUNC_ void attn_linear_rest_(attn_linear_chain_ *c, const attn_linear_range
     attn_linear_read_all_(a, &c->w, c->s, c->b, h, r->row0 + r->met, r->rows);
 }
 
+/* What the caller keeps of a state has one NaN; the numbers behind the sums hold -inf, so apart. */
+ATTN_FUNC_ void attn_linear_keep_(const attn_linear_ *a, float *slot) {
+  float *tail = attn_linear_slot_at_(a, slot).tail;
+  attn_row_one_nan_(a->table, slot, tail - slot);
+  attn_row_one_nan_(a->table, tail, slot + a->slot - tail);
+}
+
 /* A few keys and rows. */
 ATTN_FUNC_ void attn_linear_few_(attn_linear_chain_ *c, const attn_linear_range_ *r, float *slot) {
   c->s = attn_linear_slot_at_(c->a, slot);
   attn_linear_blank_(c->a, r, c->b, c->head);
   attn_linear_steps_(c, r->keys, r->row0, r->rows);
+  if (c->a->kept && !c->sound) attn_linear_keep_(c->a, slot);
 }
 
 /* All of a head in order. */
@@ -35197,6 +35242,14 @@ ATTN_FUNC_ void attn_linear_slots_(const attn_linear_ *a, int after) {
   }
 }
 
+/* The states of a call of many keys or rows. */
+ATTN_FUNC_ void attn_linear_keep_item_(void *job, int worker, int64_t unit) {
+  const attn_linear_ *a = (const attn_linear_ *)job;
+  (void)worker;
+  if (!attn_linear_range_of_(a, unit / a->heads).few)
+    attn_linear_keep_(a, a->slots + unit * a->slot);
+}
+
 ATTN_FUNC_ void attn_linear_run_(attn_linear_ *a, attn_ctx *ctx, int workers) {
   const int64_t units = a->q.batch * a->heads, rows = a->q.batch * a->q.heads * a->tiles;
   const int sliced = a->shares && (a->causal || a->delta);
@@ -35239,6 +35292,10 @@ ATTN_PUB_ attn_status attn_linear(attn_tensor o, attn_tensor q, attn_tensor k, a
     a.own = at + a.need_marks;
     attn_map_prepare_(&a.map, a.shared);
     attn_linear_run_(&a, ctx, workers);
+    if (a.kept) {
+      const int64_t units = a.q.batch * a.heads;
+      attn_for_(ctx, attn_pieces_(workers, units), units, attn_linear_keep_item_, &a);
+    }
     attn_workspace_drop_(&memory);
   }
   attn_report_(ctx, a.table, workers,
@@ -36051,7 +36108,7 @@ ATTN_FUNC_ void attn_probsparse_measure_item_(void *job, int worker, int64_t ind
       for (int64_t t = 0; t < n; t++)
         sample[t] = (int32_t)attn_random_below(a->p.seed, stream, (uint64_t)(i * n + t), keys);
     for (int64_t h = 0; h < q->heads; h++) {
-      const char *key = attn_at_(k, b, h / (q->heads / k->heads), 0);
+      const char *key = there ? attn_at_(k, b, h / (q->heads / k->heads), 0) : NULL;
       float top = -INFINITY, m = 0.0f;
       double sum = 0.0;
       if (there) a->table->widen(row, attn_at_(q, b, h, i), 0, NULL, 1, dk, q->dtype, NULL);
@@ -38425,6 +38482,7 @@ ATTN_FUNC_ void attn_luna_item_(void *job, int worker, int64_t index) {
     for (int64_t e = n > FEW ? attn_luna_chunk_(&u, i, (int)n) : 0; e < n; e++)
       attn_luna_token_(&u, i + e);
   }
+  if (a->floats) attn_row_one_nan_(f, u.ka, 2 * floats);
   for (int64_t i = end; i < a->q.len; i++)
     memset(attn_at_(&a->o, u.b, u.h, i), 0, (size_t)attn_bytes_(a->o.dtype, a->dv));
 }

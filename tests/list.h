@@ -55,6 +55,7 @@
   X(A1_extreme_logits)                      \
   X(A1_no_keys)                             \
   X(A1_empty_extents)                       \
+  X(A1_no_heads)                            \
   X(A1_map)                                 \
   X(A1_map_raw)                             \
   X(A1_map_capped)                          \
@@ -105,6 +106,7 @@
   X(A2_forbidden_garbage)                   \
   X(A2_garbage_on_the_diagonal)             \
   X(A2_work_follows_structure)              \
+  X(A2_bias_skips_blocks)                   \
   X(A4_matches_oracle)                      \
   X(A4_with_terms)                          \
   X(A4_nothing_to_see)                      \
@@ -734,6 +736,7 @@
   X(F2_random)                              \
   X(F2_long)                                \
   X(F2_chain)                               \
+  X(F2_no_keys)                             \
   X(F2_lengths)                             \
   X(F2_identities)                          \
   X(F2_edges)                               \

@@ -90,6 +90,49 @@ static void average(test_rng *rng) {
   }
 }
 
+/* Of attn_linear and attn_luna_causal: in one call and token by token. */
+static void states(test_rng *rng) {
+  attn_ctx ctx = test_ctx();
+  attn_tensor o = room(2, T, D), q = exact(2, T, D, rng), k = exact(2, T, D, rng);
+  attn_tensor v = exact(2, T, D, rng), slots = exact(2, 5, D, rng);
+  static const attn_feature_kind kinds[] = {ATTN_FEATURES_ACT, ATTN_FEATURES_SOFTMAX};
+  for (int n = 0; n < 8; n++) {
+    attn_linear_params p;
+    memset(&p, 0, sizeof p);
+    p.causal = n < 6, p.map.kind = kinds[n & 1];
+    if (n >= 4 && n < 6) p.rule = ATTN_LINEAR_DELTA, p.map.kind = ATTN_FEATURES_ACT;
+    const size_t size = attn_linear_state_bytes(&p, 1, 2, 2, D, D);
+    void *state = test_mem(size);
+    if (attn_linear_begin(state, size, &p, 1, 2, 2, D, D, &ctx) != ATTN_OK) continue;
+    attn_tensor s, z;
+    p.state = state, p.state_bytes = size;
+    for (int64_t i = 0, m; i < T; i += m) {
+      m = n & 2 ? T : i < 20 ? 1 : T - i;
+      if (attn_linear(test_rows(o, i, m), test_rows(q, i, m), test_rows(k, i, m),
+                      test_rows(v, i, m), &p, &ctx) != ATTN_OK)
+        break;
+      const float *end = (const float *)(const void *)((const char *)state + size);
+      assert_int_equal(attn_linear_view(state, size, &s, &z, &ctx), ATTN_OK);
+      one_nan(s.data, end - (const float *)s.data, 4, "linear state");
+    }
+  }
+  for (int n = 0; n < 2; n++) {
+    attn_luna_causal_params p;
+    memset(&p, 0, sizeof p);
+    const size_t size = attn_luna_state_bytes(1, 2, 5, D, D);
+    void *state = test_mem(size);
+    p.state = state, p.state_bytes = size;
+    assert_int_equal(attn_luna_begin(state, size, &p, 1, 2, 5, D, D, &ctx), ATTN_OK);
+    for (int64_t i = 0, m; i < T; i += m) {
+      m = n ? T : i < 20 ? 1 : T - i;
+      if (attn_luna_causal(test_rows(o, i, m), test_rows(q, i, m), test_rows(k, i, m),
+                           test_rows(v, i, m), slots, &p, &ctx) != ATTN_OK)
+        fail_msg("luna: %s", ctx.reason);
+      one_nan((char *)state + 64, (int64_t)(size - 64) / 4, 4, "luna state");
+    }
+  }
+}
+
 static void centroids(test_rng *rng) {
   attn_routing_params r = {.w = 20, .wk = 20};
   for (int n = 0; n < 6; n++) {
@@ -134,7 +177,7 @@ static void rows(test_rng *rng) {
 /* Every golden call, and the calls whose outputs are no rows. */
 void api_nan_is_the_one(void **state) {
   (void)state;
-  static void (*const more[])(test_rng *) = {measure, losses, average, centroids, rows};
+  static void (*const more[])(test_rng *) = {measure, losses, average, states, centroids, rows};
   const char *name;
   poisoned = 0;
   for (int round = 0; round < test_count(12, 3); round++) {

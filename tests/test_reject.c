@@ -43,7 +43,6 @@ RULE(q_len_negative, s->call.q.len = -1;)
 RULE(batch_negative, s->call.q.batch = -2;)
 RULE(dk_zero, s->call.q.dim = s->call.k.dim = 0;)
 RULE(dv_zero, s->call.v.dim = s->call.o.dim = 0;)
-RULE(no_heads, s->call.q.heads = s->call.o.heads = 0;)
 RULE(k_width, s->call.k.dim = DK - 1;)
 RULE(v_length, s->call.v.len = TK - 1;)
 RULE(o_length, s->call.o.len = TQ - 1;)
@@ -154,7 +153,6 @@ static const rule rules[] = {
     {ATTN_E_SHAPE, "q", batch_negative},
     {ATTN_E_SHAPE, ".dim", dk_zero},
     {ATTN_E_SHAPE, ".dim", dv_zero},
-    {ATTN_E_SHAPE, "q.heads", no_heads},
     {ATTN_E_SHAPE, "k.dim", k_width},
     {ATTN_E_SHAPE, "v.len", v_length},
     {ATTN_E_SHAPE, "o", o_length},

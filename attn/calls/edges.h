@@ -107,7 +107,7 @@ ATTN_PUB_COLD_ size_t attn_edges_workspace(attn_tensor o, attn_tensor q, attn_te
   memset(&a, 0, sizeof a);
   a.o = o, a.q = q, a.k = k, a.v = v;
   if (!attn_edges_plan_(&e, &a, params, &plain, &workers, 0)) return ATTN_WORKSPACE_REJECTED;
-  if (q.batch == 0 || q.len == 0) return 0;
+  if (attn_nothing_(&a)) return 0;
   if (ctx && ctx->workers > 1) workers = ctx->workers; /* parallel_for may be set later */
   const int64_t bytes = attn_softmax_bytes_(&a, workers);
   return attn_answer_(e.status, bytes);
@@ -121,7 +121,7 @@ ATTN_PUB_COLD_ attn_status attn_edges(attn_tensor o, attn_tensor q, attn_tensor 
   memset(&a, 0, sizeof a);
   a.o = o, a.q = q, a.k = k, a.v = v;
   if (attn_edges_plan_(&e, &a, params, ctx, &workers, 1)) {
-    if (q.batch == 0 || q.len == 0)
+    if (attn_nothing_(&a))
       attn_report_(ctx, a.table, 1, "no-op", "no queries");
     else
       attn_softmax_run_(&e, &a, ctx, workers);

@@ -190,7 +190,7 @@ ATTN_PUB_COLD_ attn_status attn_relu(attn_tensor o, attn_tensor q, attn_tensor k
       (rela && (!attn_check_finite_(&e, p->gain, q.heads * o.dim, "params.gain must be finite") ||
                 !attn_check_finite_(&e, p->gate, q.heads * o.dim, "params.gate must be finite"))))
     return attn_end_(ctx, &e);
-  if (q.batch == 0 || q.len == 0) {
+  if (attn_nothing_(&a)) {
     attn_report_(ctx, a.table, 1, "no-op", "no queries");
   } else if (attn_softmax_run_(&e, &a, ctx, workers) && rela) {
     attn_rela_ m = {a.table, p, a.o};

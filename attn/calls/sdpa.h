@@ -119,12 +119,12 @@ ATTN_FUNC_ int attn_sdpa_plan_(attn_error_ *e, attn_softmax_ *a, const attn_sdpa
   if (!attn_check_tensor_(e, q, wq, &span[Q]) || !attn_check_stored_(e, k, wk, &span[K]) ||
       !attn_check_stored_(e, v, wv, &span[V]) || !attn_check_tensor_(e, o, wo, &span[O]))
     return 0;
-  if (q->heads < 1) return attn_reject_(e, ATTN_E_SHAPE, "q.heads must be at least 1");
   if (k->dim != q->dim) return attn_reject_(e, ATTN_E_SHAPE, "k.dim must equal q.dim");
   if (v->len != k->len) return attn_reject_(e, ATTN_E_SHAPE, "v.len must equal k.len");
-  if (k->heads < 1 || q->heads % k->heads)
+  /* 0 heads of queries: no rows, whatever k and v have */
+  if (q->heads > 0 && (k->heads < 1 || q->heads % k->heads))
     return attn_reject_(e, ATTN_E_HEADS, "k.heads must divide q.heads");
-  if (v->heads < 1 || q->heads % v->heads)
+  if (q->heads > 0 && (v->heads < 1 || q->heads % v->heads))
     return attn_reject_(e, ATTN_E_HEADS, "v.heads must divide q.heads");
   if (o->batch != q->batch || o->heads != q->heads || o->len != q->len)
     return attn_reject_(e, ATTN_E_SHAPE, "o.batch, .heads and .len must equal those of q");
@@ -274,14 +274,15 @@ ATTN_FUNC_ int attn_sdpa_plan_(attn_error_ *e, attn_softmax_ *a, const attn_sdpa
   /* tables of one head and rows of one head go together */
   const int by_head =
       p->schedule || (a->terms & ~attn_terms_with_(ATTN_TAKES_HEADS_)) || a->addends;
-  a->group = by_head ? 1 : attn_gcd_(q->heads / k->heads, q->heads / v->heads);
+  a->group = by_head || q->heads == 0 ? 1 : attn_gcd_(q->heads / k->heads, q->heads / v->heads);
   a->one_order = p->one_order;
   a->why = attn_few_plan_(a, p->one_order);
   a->phases = a->plan ? (int)a->plan->phases : 1;
-  if (q->len > INT64_MAX / ATTN_TILE_ / q->heads)
+  const int64_t heads = attn_max64_(q->heads, 1);
+  if (q->len > INT64_MAX / ATTN_TILE_ / heads)
     return attn_reject_(e, ATTN_E_OVERFLOW, "q.heads * q.len is too large");
   a->tiles = (a->group * q->len + ATTN_TILE_ - 1) / ATTN_TILE_;
-  if (full[0] && a->tiles > INT64_MAX / full[0] / q->heads)
+  if (full[0] && a->tiles > INT64_MAX / full[0] / heads)
     return attn_reject_(e, ATTN_E_OVERFLOW, "q.batch * q.heads * q.len is too large");
   if (a->seq) attn_sequences_count_(a);
   return 1;
@@ -289,7 +290,7 @@ ATTN_FUNC_ int attn_sdpa_plan_(attn_error_ *e, attn_softmax_ *a, const attn_sdpa
 
 /* Whether a problem has no query. */
 ATTN_FUNC_ int attn_nothing_(const attn_softmax_ *a) {
-  return a->q.batch == 0 || a->q.len == 0 || (a->seq && a->seq->items == 0);
+  return a->q.batch == 0 || a->q.heads == 0 || a->q.len == 0 || (a->seq && a->seq->items == 0);
 }
 
 /* Bytes that the problem a would want, -1 when it would be rejected; data as in attn_sdpa_plan_, <= 0. */

@@ -372,6 +372,15 @@ ATTN_FUNC_ int attn_block_mask_(const attn_tile_ *t, attn_block_ *b) {
   return some != 0;
 }
 
+/* Whether the additive mask forbids all of its keys to all rows. */
+ATTN_FUNC_ int attn_block_bias_forbids_(const attn_tile_ *t, const attn_block_ *b) {
+  for (int e = 0, n; e < b->n; e += n) {
+    n = attn_block_run_(b, e);
+    if (!attn_tile_bias_forbids_(t, attn_block_key_(b, e), n)) return 0;
+  }
+  return 1;
+}
+
 /* Opens a block: for keys j0..j1, or with j0 = j1 for those that attn_block_take_ has taken. 0 = no
  * row sees any of them. */
 ATTN_FUNC_ int attn_block_open_(const attn_tile_ *t, attn_block_ *b, int64_t j0, int64_t j1) {
@@ -406,6 +415,7 @@ ATTN_FUNC_ int attn_block_open_(const attn_tile_ *t, attn_block_ *b, int64_t j0,
     b->n = b->seg[b->count - 1].at + b->seg[b->count - 1].n;
     if (b->mask && !attn_block_mask_(t, b)) return 0;
   }
+  if (b->bias && attn_block_bias_forbids_(t, b)) return 0;
   b->base = b->j0 / ATTN_BLOCK_ * ATTN_BLOCK_;
   b->gaps = 0;
   for (int g = 0; g < ATTN_GROUPS_; g++) b->first[g] = b->end[g] = 0;

@@ -103,6 +103,18 @@ ATTN_FUNC_ void attn_tile_key_bias_(const attn_tile_ *t, float *key, int64_t fro
   for (int64_t j = 0; j < n; j++) key[j] = t->w.bias[j * step * ATTN_TILE_];
 }
 
+/* Whether the additive mask forbids keys from..from+n to all rows of the tile. Read only as far as it
+ * does: for an ordinary bias that is one number. */
+ATTN_FUNC_ int attn_tile_bias_forbids_(const attn_tile_ *t, int64_t from, int64_t n) {
+  const attn_mask *bias = &t->a->bias;
+  const int rows = attn_mask_per_key_(t->a, bias) ? 1 : t->n;
+  if (bias->k_len == 1) from = 0, n = 1;
+  for (int r = 0; r < rows; r++)
+    for (int64_t j = from; j < from + n; j++)
+      if (attn_number_(t->bias[r], j, bias->dtype, NULL) != -INFINITY) return 0;
+  return 1;
+}
+
 ATTN_FUNC_ void attn_tile_key_mask_(const attn_tile_ *t, float *key, int64_t from, int64_t n) {
   for (int64_t j = 0; j < n; j++) /* not an addition: NaN + -inf would let the key through */
     if (!attn_tile_sees_(t, 0, from + j)) key[j] = -INFINITY;

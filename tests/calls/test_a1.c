@@ -252,6 +252,37 @@ void A1_empty_extents(void **state) {
   }
 }
 
+/* No heads of queries, whatever heads there are of keys and values: nothing to do. */
+void A1_no_heads(void **state) {
+  (void)state;
+  for (int n = 0; n < 6; n++, test_mem_release()) {
+    test_spec spec = test_plain(2, 13, 7, 8, 9);
+    test_rng rng = test_seed(12);
+    test_call call = test_build(&spec, &rng);
+    attn_tensor *rows[] = {&call.q, &call.o, &call.params.lse};
+    int64_t row_ptr[14] = {0};
+    attn_edges_params edges = {.row_ptr = row_ptr};
+    attn_topk_params topk = {.k = 3};
+    attn_relu_params relu = {.kind = ATTN_RELU_LEN};
+    attn_ctx ctx = test_ctx();
+    for (int t = 0; t < 3; t++) rows[t]->heads = 0;
+    call.k.heads = n % 3, call.v.heads = n % 2;
+    test_run(&call);
+    assert_int_equal(((unsigned char *)call.o.data)[0], 0xA5);
+    assert_int_equal(((unsigned char *)call.params.lse.data)[0], 0xA5);
+    call.params.schedule = NULL, call.params.causal = n & 1;
+    call.q.data = call.o.data = call.params.lse.data = NULL;
+    test_run(&call);
+    assert_int_equal(attn_edges(call.o, call.q, call.k, call.v, &edges, &ctx), ATTN_OK);
+    assert_int_equal(attn_topk_sdpa(call.o, call.q, call.k, call.v, &topk, &ctx), ATTN_OK);
+    assert_int_equal(attn_relu(call.o, call.q, call.k, call.v, &relu, &ctx), ATTN_OK);
+    assert_int_equal(attn_sdpa_workspace(call.o, call.q, call.k, call.v, NULL, NULL), 0);
+    assert_int_equal(attn_edges_workspace(call.o, call.q, call.k, call.v, &edges, NULL), 0);
+    assert_int_equal(attn_topk_sdpa_workspace(call.o, call.q, call.k, call.v, &topk, NULL), 0);
+    assert_int_equal(attn_relu_workspace(call.o, call.q, call.k, call.v, &relu, NULL), 0);
+  }
+}
+
 void A1_map(void **state) {
   (void)state;
   test_rng rng = test_seed(13);

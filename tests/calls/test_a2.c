@@ -577,3 +577,38 @@ void A2_work_follows_structure(void **state) {
   call.params.window_right = 64;
   assert_in_range(test_run(&call).pairs, 120 * t, 264 * t);
 }
+
+/* Keys that an additive mask forbids to a whole tile are skipped as those of a boolean one are: the same
+ * work and the same bits, whatever a forbidden key holds. */
+void A2_bias_skips_blocks(void **state) {
+  (void)state;
+  test_rng rng = test_seed(56);
+  for (int n = 0; n < 24; n++, test_mem_release()) {
+    const int64_t tq = n & 1 ? 200 : 3, tk = 700, per_key = n >> 1 & 1, heads = n >> 2 & 1 ? 2 : 1;
+    const attn_dtype types[] = {ATTN_F32, ATTN_F16, ATTN_BF16};
+    const attn_dtype dtype = types[n / 8];
+    const int64_t rows = per_key ? 1 : tq;
+    test_spec spec = test_plain(2, tq, tk, 10, 11);
+    spec.map = 1;
+    test_call call = test_build(&spec, &rng), add = test_again(&call);
+    uint8_t *allowed = test_mem((size_t)(heads * rows * tk));
+    float *bias = test_mem((size_t)(heads * rows * tk) * sizeof *bias);
+    uint16_t *half = test_mem((size_t)(heads * rows * tk) * sizeof *half);
+    const uint16_t minus = dtype == ATTN_F16 ? 0xfc00 : 0xff80;
+    for (int64_t i = 0; i < heads * rows * tk; i++) { /* blocks of 128 keys: some, none, none, .. */
+      const int64_t key = i % tk, block = key / 128;
+      const int ok = block == 0 ? test_u64(&rng) % 2 : block == 3 || (block == 5 && key % 3 == 0);
+      allowed[i] = (uint8_t)ok, bias[i] = ok ? 0 : -INFINITY, half[i] = ok ? 0 : minus;
+    }
+    for (int64_t j = 128; j < 256; j++)
+      oracle_set(&call.k, 0, 0, j, 1, NAN), oracle_set(&call.v, 0, 0, j, 1, NAN);
+    call.params.mask = attn_mask_bool(allowed, 1, heads, rows, tk);
+    add.params.bias =
+        attn_mask_add(dtype == ATTN_F32 ? (void *)bias : half, dtype, 1, heads, rows, tk);
+    const int64_t pairs = test_run(&call).pairs;
+    assert_true(pairs <= 2 * tq * (128 + 128 + 60));
+    assert_int_equal(test_run(&add).pairs, pairs);
+    test_compare(&call, "a boolean mask");
+    test_assert_same_outputs(&add, &call, "an additive mask with the same keys");
+  }
+}

@@ -95,6 +95,7 @@ typedef struct attn_sdpa_params {
  * Quantised k and v: k or v may be ATTN_I8, ATTN_I4 or ATTN_E4M3, each by itself, with its scales;
  *   rows are converted on the way, never as a whole. A scale that is not finite makes NaN in the rows
  *   that read it; ctx->validate rejects it (ATTN_E_SCALE).
+ * Empty: B = 0, H = 0 (then Hk and Hv may be anything) and Tq = 0 do nothing; Tk = 0 makes empty rows.
  * Empty rows (no allowed key, or i >= q_len): O = 0, P = 0, LSE = -inf. A sink counts as a key
  *   that is always allowed and has value 0, so it makes the LSE of a row before q_len finite:
  *   when partial results are merged, give sinks and softmax_one to one part only.

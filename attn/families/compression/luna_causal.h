@@ -428,6 +428,7 @@ ATTN_FUNC_ void attn_luna_item_(void *job, int worker, int64_t index) {
     for (int64_t e = n > FEW ? attn_luna_chunk_(&u, i, (int)n) : 0; e < n; e++)
       attn_luna_token_(&u, i + e);
   }
+  if (a->floats) attn_row_one_nan_(f, u.ka, 2 * floats);
   for (int64_t i = end; i < a->q.len; i++)
     memset(attn_at_(&a->o, u.b, u.h, i), 0, (size_t)attn_bytes_(a->o.dtype, a->dv));
 }

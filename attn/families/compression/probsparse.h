@@ -66,7 +66,7 @@ ATTN_FUNC_ void attn_probsparse_measure_item_(void *job, int worker, int64_t ind
       for (int64_t t = 0; t < n; t++)
         sample[t] = (int32_t)attn_random_below(a->p.seed, stream, (uint64_t)(i * n + t), keys);
     for (int64_t h = 0; h < q->heads; h++) {
-      const char *key = attn_at_(k, b, h / (q->heads / k->heads), 0);
+      const char *key = there ? attn_at_(k, b, h / (q->heads / k->heads), 0) : NULL;
       float top = -INFINITY, m = 0.0f;
       double sum = 0.0;
       if (there) a->table->widen(row, attn_at_(q, b, h, i), 0, NULL, 1, dk, q->dtype, NULL);

@@ -237,11 +237,19 @@ ATTN_FUNC_ void attn_linear_rest_(attn_linear_chain_ *c, const attn_linear_range
     attn_linear_read_all_(a, &c->w, c->s, c->b, h, r->row0 + r->met, r->rows);
 }
 
+/* What the caller keeps of a state has one NaN; the numbers behind the sums hold -inf, so apart. */
+ATTN_FUNC_ void attn_linear_keep_(const attn_linear_ *a, float *slot) {
+  float *tail = attn_linear_slot_at_(a, slot).tail;
+  attn_row_one_nan_(a->table, slot, tail - slot);
+  attn_row_one_nan_(a->table, tail, slot + a->slot - tail);
+}
+
 /* A few keys and rows. */
 ATTN_FUNC_ void attn_linear_few_(attn_linear_chain_ *c, const attn_linear_range_ *r, float *slot) {
   c->s = attn_linear_slot_at_(c->a, slot);
   attn_linear_blank_(c->a, r, c->b, c->head);
   attn_linear_steps_(c, r->keys, r->row0, r->rows);
+  if (c->a->kept && !c->sound) attn_linear_keep_(c->a, slot);
 }
 
 /* All of a head in order. */
@@ -435,6 +443,14 @@ ATTN_FUNC_ void attn_linear_slots_(const attn_linear_ *a, int after) {
   }
 }
 
+/* The states of a call of many keys or rows. */
+ATTN_FUNC_ void attn_linear_keep_item_(void *job, int worker, int64_t unit) {
+  const attn_linear_ *a = (const attn_linear_ *)job;
+  (void)worker;
+  if (!attn_linear_range_of_(a, unit / a->heads).few)
+    attn_linear_keep_(a, a->slots + unit * a->slot);
+}
+
 ATTN_FUNC_ void attn_linear_run_(attn_linear_ *a, attn_ctx *ctx, int workers) {
   const int64_t units = a->q.batch * a->heads, rows = a->q.batch * a->q.heads * a->tiles;
   const int sliced = a->shares && (a->causal || a->delta);
@@ -477,6 +493,10 @@ ATTN_PUB_ attn_status attn_linear(attn_tensor o, attn_tensor q, attn_tensor k, a
     a.own = at + a.need_marks;
     attn_map_prepare_(&a.map, a.shared);
     attn_linear_run_(&a, ctx, workers);
+    if (a.kept) {
+      const int64_t units = a.q.batch * a.heads;
+      attn_for_(ctx, attn_pieces_(workers, units), units, attn_linear_keep_item_, &a);
+    }
     attn_workspace_drop_(&memory);
   }
   attn_report_(ctx, a.table, workers,

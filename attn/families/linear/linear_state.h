@@ -189,8 +189,10 @@ ATTN_PUB_ attn_status attn_linear_view(void *state, size_t bytes, attn_tensor *s
     attn_linear_ a;
     memset(&a, 0, sizeof a);
     a.m = b.m, a.wide = b.wide;
-    for (int64_t n = 0; n < b.batch * b.heads; n++)
+    for (int64_t n = 0; n < b.batch * b.heads; n++) {
       attn_linear_settle_(table, attn_linear_slot_at_(&a, slots + n * b.slot), b.m * b.wide);
+      attn_row_one_nan_(table, slots + n * b.slot, 2 * b.m * b.wide);
+    }
     const attn_tensor t[2] = {
         attn_bhtd(slots, ATTN_F32, b.batch, b.heads, b.m, b.dv),
         attn_bhtd(slots + 2 * b.m * b.wide, ATTN_F32, b.batch, b.heads, 1, b.m)};

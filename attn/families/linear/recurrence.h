@@ -228,9 +228,10 @@ typedef struct attn_linear_chain_ {
   int64_t next;      /* the first key behind the chunk */
   int n;             /* keys of the chunk */
   int finite;        /* the values are */
-  int falls;         /* the stabiliser grows inside of it */
-  int weighs;        /* last, and what is left of a key at a row, are not all 1 */
-  int scaled;        /* left is not all 1 */
+  int sound;  /* a row has read the state behind the last key, and was finite: so is the state */
+  int falls;  /* the stabiliser grows inside of it */
+  int weighs; /* last, and what is left of a key at a row, are not all 1 */
+  int scaled; /* left is not all 1 */
   double keep, fade; /* what is left of S over the chunk, by rates; by all that shrinks it */
   const float *v;    /* the first of its values, without col */
   int64_t v_stride;

@@ -16,7 +16,7 @@ ATTN_FUNC_ void attn_linear_steps_(attn_linear_chain_ *c, int64_t n, int64_t i0,
       attn_map_queries_(&a->map, w->map, w->p + g * rows * m,
                         attn_linear_rows_(f, w->x, &a->q, c->b, h0 + g, i0, rows), rows, h0 + g);
   const float *x = n > 0 ? attn_linear_rows_(f, w->x, &a->k, c->b, c->kv, 0, n) : NULL;
-  c->n = (int)n;
+  c->n = (int)n, c->sound = 0;
   if (n > 0) {
     float now[ATTN_LINEAR_CHUNK_];
     attn_map_keys_(&a->map, w->map, w->c, x, n, c->head, c->s.tail[ATTN_LINEAR_TOP_], now);
@@ -74,6 +74,8 @@ ATTN_FUNC_ void attn_linear_steps_(attn_linear_chain_ *c, int64_t n, int64_t i0,
         attn_on_(state, f)->step(w->y, row, &sums, m, wide, keep, joined ? NULL : p, v);
         const float den = attn_on_(state, f)->step_z(row, s.z, s.z_rest, m, 1.0f, NULL);
         joined = 1;
+        if (j >= n - 1 && !c->s.sum)
+          c->sound |= den - den == 0.0f && f->finite(w->y, wide, 1, a->dv);
         attn_linear_divide_(a, w->y, &den, c->b, h0 + g, i0 + i, 1);
       }
     }

@@ -340,6 +340,24 @@ void F2_chain(void **state) {
   }
 }
 
+/* Without keys k and v may be null, whatever their strides: zeros (offsets from null are for UBSan). */
+void F2_no_keys(void **state) {
+  (void)state;
+  test_rng rng = test_seed(807);
+  subset_shape x = subset_plain(2, 20, 1, 6, 7);
+  scene *s = build(&x, &rng);
+  attn_ctx ctx = test_ctx();
+  attn_tensor m = test_tensor(ATTN_F32, TEST_BHTD, s->q.batch, 2, 20, 1);
+  s->k.len = s->v.len = 0, s->k.data = s->v.data = NULL;
+  s->k.stride_head = s->v.stride_head = 64;
+  assert_int_equal(attn_probsparse_measure(m, s->q, s->k, &s->p, &ctx), ATTN_OK);
+  promise_run(&s->does);
+  for (int64_t i = 0; i < 20; i++) {
+    assert_true(oracle_get(&m, 0, 1, i, 0) == 0);
+    assert_true(oracle_get(&s->o, 0, 1, i, 6) == 0);
+  }
+}
+
 /* An item is what it is when its tensors end where it does. */
 void F2_lengths(void **state) {
   (void)state;

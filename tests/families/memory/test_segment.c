@@ -316,6 +316,11 @@ void J1_layer_steps(void **state) {
     assert_int_equal(attn_segment_output(o, heads, s->h, &s->p, &ctx), ATTN_OK);
     assert_int_equal(ctx.report.isa, test_isa);
     test_assert_same(o, s->o, "steps");
+    for (int i = 0; i < 2; i++) { /* not onto what it reads */
+      attn_tensor on = o;
+      on.data = i ? s->h.data : heads.data;
+      assert_int_equal(attn_segment_output(on, heads, s->h, &s->p, &ctx), ATTN_E_OVERLAP);
+    }
   }
 }
 

@@ -54,7 +54,9 @@ ATTN_DEF size_t attn_cluster_queries_workspace(int32_t *assignment, attn_tensor 
  *
  * Shapes: q [B,H,Tq,dk], k [B,Hk,Tk,dk], v [B,Hv,Tk,dv], o [B,H,Tq,dv]; Hk and Hv divide H; storage
  *   types are independent, strides any. Tq, Tk < 2^31. assignment [B,H,Tq] of entries 0..C-1 (those of
- *   cut rows are not read); null: the one that attn_cluster_queries makes. No causal form.
+ *   cut rows are not read); null: the one that attn_cluster_queries makes.
+ * No causal form: clusters and their means are those of all queries of an item, so that any mask on the
+ *   keys would leave rows that depend on later tokens, and the paper defines none.
  * Aliasing: o shares memory with nothing. Memory: attn_clustered_workspace bytes: 4 (Tq + C + 1) a
  *   head; with topk = 0 4 C (dk + dv) a head and attn_sdpa's, else per worker O(64 (dk + dv + topk));
  *   with assignment null 4 Tq a head and attn_cluster_queries's.

@@ -220,7 +220,7 @@ typedef struct attn_linear_params {
  * Empty: rows that see no key (i + q_off < 0; no keys and no state), rows beyond q_len, and rows whose
  *   denominator is 0 (or subnormal) are 0.
  * NaN and infinity reach the rows that see them, and no row before; a state keeps them, infinity as itself
- *   or as NaN. A running c does not follow them.
+ *   or as NaN, NaN as the one default NaN. A running c does not follow them.
  * Determinism: the same bits on avx2, avx512 and neon, for any number of workers and any batch; chunk,
  *   and how a stream is cut into calls, change the rounding. No bit of a causal row depends on a later
  *   token of the call, as long as 5 keys or more, or 5 rows, make it a call of chunks.
