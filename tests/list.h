@@ -640,6 +640,7 @@
   X(A2_offsets_workers)                     \
   X(A2_offsets_reject)                      \
   X(A2_causal_start)                        \
+  X(A2_causal_start_within)                 \
   X(A2_ragged_masks)                        \
   X(A2_ragged_empty)                        \
   X(A2_ragged_workers)                      \

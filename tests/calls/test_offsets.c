@@ -186,6 +186,49 @@ void A2_causal_start(void **state) {
   }
 }
 
+/* One call of a family that has attn_sdpa_params within. */
+static void within(int kind, test_call *c, attn_tensor scores) {
+  attn_ctx ctx = test_ctx();
+  attn_relu_params relu;
+  attn_topk_params topk;
+  attn_realformer_params real;
+  attn_status status;
+  memset(&relu, 0, sizeof relu), memset(&topk, 0, sizeof topk), memset(&real, 0, sizeof real);
+  if (kind == 0) {
+    relu.scores = c->params;
+    status = attn_relu(c->o, c->q, c->k, c->v, &relu, &ctx);
+  } else if (kind == 1) {
+    topk.scores = c->params, topk.k = 7;
+    status = attn_topk_sdpa(c->o, c->q, c->k, c->v, &topk, &ctx);
+  } else { /* scores of all pairs are wanted */
+    real.attention = c->params, real.scores = scores;
+    status = attn_realformer(c->o, c->q, c->k, c->v, &real, &ctx);
+  }
+  assert_int_equal(status, ATTN_OK);
+}
+
+void A2_causal_start_within(void **state) {
+  (void)state;
+  for (int kind = 0; kind < 3; kind++) {
+    test_rng rng = test_seed(84100 + (uint64_t)kind);
+    test_spec spec = test_plain(2, 90, 150, 12, 7);
+    test_call start = test_build(&spec, &rng), want, end;
+    attn_tensor scores[3];
+    for (int n = 0; n < 3; n++) scores[n] = test_tensor(ATTN_F32, TEST_BHTD, 1, 2, 90, 150);
+    start.params.alibi = test_floats(2, 0.1, &rng);
+    start.params.causal = ATTN_CAUSAL_START;
+    start.params.lse.data = NULL;
+    want = test_again(&start), end = test_again(&start);
+    end.params.causal = want.params.causal = ATTN_CAUSAL_END, want.params.has_q_off = 1;
+    within(kind, &start, scores[0]), within(kind, &want, scores[1]), within(kind, &end, scores[2]);
+    test_assert_same_outputs(&start, &want, "starts aligned");
+    test_assert_same(scores[0], scores[1], "scores, starts aligned");
+    assert_memory_not_equal(oracle_address(&start.o, 0, 0, 80, 0),
+                            oracle_address(&end.o, 0, 0, 80, 0), 28);
+    test_mem_release();
+  }
+}
+
 /* The same bits for any workers, in exactly the memory that was asked for. */
 void A2_offsets_workers(void **state) {
   (void)state;
