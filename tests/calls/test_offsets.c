@@ -297,6 +297,20 @@ void A2_offsets_reject(void **state) {
     assert_non_null(strstr(ctx.reason, word));
     test_assert_same_outputs(&c, &untouched, "rejected");
   }
+  /* a table that must cover all distances: -8 .. 5 with offsets of 3 and 4 */
+  for (int n = 0; n < 3; n++) {
+    test_rng rng = test_seed(86002);
+    test_spec spec = test_plain(2, 5, 9, 4, 4);
+    spec.batch = 2;
+    test_call c = test_build(&spec, &rng);
+    attn_toeplitz *t = &c.params.toeplitz;
+    c.params.q_offs = good;
+    t->table = test_constant(14, 0.5), t->reject = 1;
+    t->first = n == 2 ? -7 : -8, t->len = n == 0 ? 14 : 13;
+    attn_ctx ctx = test_ctx();
+    assert_int_equal(attn_sdpa(c.o, c.q, c.k, c.v, &c.params, &ctx), n ? ATTN_E_RANGE : ATTN_OK);
+    if (n) assert_non_null(strstr(ctx.reason, "toeplitz"));
+  }
   /* calls that have one offset alone */
   test_rng rng = test_seed(86001);
   test_spec spec = test_plain(2, 5, 9, 4, 4);
