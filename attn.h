@@ -16,9 +16,14 @@
  *   attn_tensor v = attn_bhtd(v_data, ATTN_F32, batch, kv_heads, kv_len, v_dim);
  *   attn_tensor o = attn_bhtd(o_data, ATTN_F32, batch, heads,    q_len,  v_dim);
  *   attn_sdpa_params params = {0};
- *   params.causal = 1;
+ *   params.causal = ATTN_CAUSAL_END;
  *   attn_status st = attn_sdpa(o, q, k, v, &params, NULL);
  *   if (st != ATTN_OK) puts(attn_status_string(st));
+ *
+ *   causal = ATTN_CAUSAL_END (1) lets the last query see the last key, as FlashAttention does;
+ *   ATTN_CAUSAL_START lets query i see the keys j <= i, as PyTorch's is_causal and ONNX do. They
+ *   differ where q_len and kv_len do. A window is params.window = attn_window_of(left, right),
+ *   FlashAttention's window_size: -1 = unlimited, 0 = the own position only; {0} is no window.
  *
  *   Build with  cc app.c -lm . No flag asks for vector instructions: each kernel is compiled for
  *   every tier inside this header, and the fastest one that processor and operating system
@@ -54,7 +59,7 @@
  *   attention); attn_layer_norm, attn_activate (rows between products); attn_gemm, attn_pool*,
  *   attn_convolve*, attn_top_k, attn_kmeans_step, attn_pinv, attn_solve, attn_exp (parts of the
  *   above, by themselves); attn_quantize, attn_dequantize (int8, int4 and e4m3 rows); attn_bhtd,
- *   attn_bthd, attn_mask_*, attn_scales_dense (views); attn_isa_* (tiers), attn_status_string
+ *   attn_bthd, attn_mask_*, attn_window_of, attn_scales_dense (views); attn_isa_* (tiers), attn_status_string
  *   (errors), attn_parallel_openmp (threads); attn_<name>_workspace (memory). Each is documented
  *   where it is declared, below.
  *
@@ -149,9 +154,10 @@
  * 10. NUMBERS AND DETERMINISM
  *   Empty rows (no allowed key) give O = 0, LSE = -inf. A forbidden key never reaches an output,
  *   even if it holds NaN; keys from kv_len on are not read. NaN in an allowed key or in a query
- *   appears in exactly the rows that read it. LSE is a natural logarithm. Causal masks align the
- *   last query with key k.len - 1, whatever kv_len says, unless q_off (one number for the batch)
- *   says otherwise.
+ *   appears in exactly the rows that read it. LSE is a natural logarithm. Positions: query i
+ *   sits at key i + q_off, by default k.len - q.len, whatever kv_len says (ends aligned), with
+ *   ATTN_CAUSAL_START 0; q_off gives one for the batch, q_offs one an entry, align_lengths takes
+ *   kv_len[b] - q_len[b].
  *   avx2, avx512 and neon give the same bits, for any number of workers, any batch around a row
  *   and any division of the queries over calls: each score is one chain of fused multiply-adds
  *   in the order of the head dimension, each output a sum of sums over blocks of 128 keys, in
@@ -3300,6 +3306,16 @@ ATTN_DEF attn_mask attn_mask_bits(const uint8_t *data, int64_t batch, int64_t he
 ATTN_DEF attn_mask attn_mask_add(const void *data, attn_dtype dtype, int64_t batch, int64_t heads,
                                  int64_t q_len, int64_t k_len);
 
+/* How far a query sees from its own position, in keys: 0 = no key on that side but its own, -1 =
+ * unlimited; FlashAttention's window_size = (left, right). {0} is no window; else made by
+ * attn_window_of. */
+typedef struct attn_window {
+  int on;              /* 1: left and right hold; 0: they are 0 */
+  int64_t left, right; /* furthest key behind and ahead */
+} attn_window;
+
+ATTN_DEF attn_window attn_window_of(int64_t left, int64_t right);
+
 /* The tiers. Later ones are appended; see api/isa.h. */
 typedef enum attn_isa {
   ATTN_ISA_AUTO = 0, /* the fastest that runs here */
@@ -4033,15 +4049,20 @@ ATTN_DEF size_t attn_activate_workspace(attn_tensor y, attn_tensor x,
 /* >>> attn/api/calls/sdpa.h */
 /* api/calls/sdpa.h owns family A: exact softmax attention and the merging of partial results. */
 
-/* Keys a query sees behind and ahead of itself when a window field must say "none": 0 means
- * unlimited there. */
-#define ATTN_WINDOW_NONE (-1)
+/* Which keys causal leaves to query i, which sits at key position p_i = i + q_off: those j <= p_i. The
+ * value says what q_off is where no field gives it. */
+typedef enum attn_causal {
+  ATTN_CAUSAL_NONE = 0, /* all; q_off = Tk - Tq */
+  ATTN_CAUSAL_END,      /* ends aligned, q_off = Tk - Tq: FlashAttention, FlashInfer, a cache */
+  ATTN_CAUSAL_START,    /* starts aligned, q_off = 0: PyTorch's is_causal, ONNX */
+  ATTN_CAUSALS
+} attn_causal;
 
 /* Sequences of unequal length, rows end to end. With sequences = n > 0, B is n, q, o and lse have
  * batch 1 and sequence b is their rows q[b] .. q[b+1]-1; rows that no sequence has are not
  * written. With kv likewise, k and v have batch 1 and b's keys are rows kv[b] .. kv[b+1]-1; kv null:
  * k and v have batch n. A sequence is a call of its own: positions, causal, windows and q_off count
- * within it (q_off by default: ends aligned), and it has the bits of that call. A mask or bias has the
+ * within it (q_off by default: ends aligned; q_offs has one each), and it has the bits of that call. A mask or bias has the
  * extents of the padded call: [n, H, most queries, most keys], each that or 1; labels and modify get
  * the sequence as the batch. Absent then: q_len, kv_len (with kv null it is allowed), schedule, map,
  * relative, xl, gaussian and span (ATTN_E_RANGE). Memory: 16 bytes a sequence. */
@@ -4064,12 +4085,13 @@ typedef enum attn_map_stage {
 /* Everything attn_sdpa can be told; {0} is plain attention. */
 typedef struct attn_sdpa_params {
   float scale;           /* 0 = 1/sqrt(dk); ATTN_ZERO = 0; any finite value */
-  int causal;            /* key j only for queries with j <= i + q_off */
-  int has_q_off;         /* 1: q_off below holds; 0: q_off = Tk - Tq (ends aligned) */
+  int causal;            /* attn_causal: 1 = ends aligned, ATTN_CAUSAL_START = starts aligned */
+  int has_q_off;         /* 1: q_off below holds; 0: as causal says, ends aligned unless START */
   int64_t q_off;         /* query i sits at key position i + q_off; |q_off| < 2^40; else 0 */
-  int64_t window_left;   /* furthest key behind: 0 = any, n = up to n back, ATTN_WINDOW_NONE = 0 */
-  int64_t window_right;  /* furthest key ahead, likewise */
-  int64_t keep;          /* >= 0: window_left does not forbid the first `keep` keys; no schedule */
+  const int64_t *q_offs; /* or one each: [B], with ragged [sequences]; without has_q_off */
+  int align_lengths;     /* 1: or q_off = kv_len[b] - q_len[b], null = Tk, Tq; without those two */
+  attn_window window;    /* attn_window_of(left, right); {0} = none */
+  int64_t keep;          /* >= 0: window.left does not forbid the first `keep` keys; no schedule */
   const int32_t *kv_len; /* [B], 0..Tk: keys from kv_len[b] on are forbidden and never read */
   const int32_t *q_len;  /* [B], 0..Tq: rows from q_len[b] on are empty */
   attn_ragged ragged;    /* sequences of unequal length, end to end */
@@ -4114,6 +4136,9 @@ typedef struct attn_sdpa_params {
  *   H; query head h reads key head h*Hk/H and value head h*Hv/H (integer division). Any dk, dv
  *   >= 1. B, Tq, Tk may be 0. Storage types of q, k, v, o are independent.
  * Allowed keys: causal, window, mask, bias > -inf and kv_len combine by AND.
+ * Positions: causal, windows, keep, ALiBi and all terms by distance count from p_i. With q_offs or
+ *   align_lengths each batch entry has the bits of a call of its own with has_q_off = 1; then without
+ *   schedule (RANGE). A table of distances grows by how far q_offs differ.
  * Aliasing: inputs may share memory with each other; outputs with nothing. Rows of one output
  *   must not share memory with one another.
  * Memory: attn_sdpa_workspace bytes, O(tile * (dk + dv)) per worker whatever Tq and Tk, and more
@@ -4155,7 +4180,7 @@ ATTN_DEF attn_status attn_sdpa(attn_tensor o, attn_tensor q, attn_tensor k, attn
                                const attn_sdpa_params *params, attn_ctx *ctx);
 
 /* Bytes attn_sdpa wants in ctx->workspace for these arguments and ctx->workers; reads no data but
- * the offsets of params->ragged.
+ * the offsets of params->ragged, q_offs and, with align_lengths, the lengths.
  * 0 when there is nothing to do, ATTN_WORKSPACE_REJECTED when the call would be rejected. */
 ATTN_DEF size_t attn_sdpa_workspace(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
                                     const attn_sdpa_params *params, const attn_ctx *ctx);
@@ -4169,7 +4194,7 @@ ATTN_DEF size_t attn_sdpa_workspace(attn_tensor o, attn_tensor q, attn_tensor k,
  *   strides and types, otherwise they share memory with nothing.
  * Empty: a part with L = -inf contributes nothing, whatever its O holds, and the other part is
  *   copied bit for bit (exact identity, for equal storage types); both -inf give O = 0, L = -inf.
- * Parts: the one over keys from j0 on wants has_q_off = 1 and q_off - j0, kv_len counted from j0,
+ * Parts: the one over keys from j0 on wants has_q_off = 1 and q_off - j0 (q_offs likewise), kv_len counted from j0,
  *   and masks cut likewise.
  * NaN: a NaN or +inf in L1 or L2 makes the row NaN. A part with finite L is read even when its
  *   weight underflows, so a NaN in it shows. Memory: none. Cost: one pass over O1, O2, O.
@@ -4213,8 +4238,8 @@ typedef struct attn_relu_params {
   const float *gain;       /* RELA: [H dv] */
   const float *gate;       /* RELA: [H dv] */
   attn_tensor sum;         /* out, optional: [B,H,Tq,1] f32, sum_j w_ij */
-  attn_sdpa_params scores; /* scale, allowed set and terms as in attn_sdpa; without ragged, sinks,
-                            * softmax_one, span, relative.values, lse and map */
+  attn_sdpa_params scores; /* scale, allowed set and terms as in attn_sdpa; without ragged,
+                            * q_offs, align_lengths, sinks, softmax_one, span, relative.values, lse and map */
 } attn_relu_params;
 
 #if ATTN_HAS_RELU
@@ -4418,10 +4443,10 @@ ATTN_DEF attn_status attn_cache_release(attn_cache *cache, attn_sequence *sequen
  *
  * Shapes: q [n, H, Tq, dk], o [n, H, Tq, dv], params->q_len for fewer queries; or params->ragged with
  *   sequences = n and q (kv null) and batch 1. Keys never go past a sequence's length, whatever the
- *   pages hold there. In a ring the window and sinks of the cache hold: window_left and keep of
- *   params must be 0 and causal is implied.
- * params: as attn_sdpa, without kv_len, k_scales, v_scales, has_q_off, ragged.kv, schedule, map,
- *   relative, xl, gaussian and span (RANGE). A mask or bias has the extents [n, H, most queries, the
+ *   pages hold there. In a ring the window and sinks of the cache hold: window.left of
+ *   params must be -1, keep 0, and causal is implied.
+ * params: as attn_sdpa, without kv_len, k_scales, v_scales, has_q_off, q_offs, ATTN_CAUSAL_START,
+ *   ragged.kv, schedule, map, relative, xl, gaussian and span (RANGE). A mask or bias has the extents [n, H, most queries, the
  *   longest sequence's tokens], each that or 1.
  * Bits: those of attn_sdpa on the same keys in one piece, whatever the pages are, in a call of the same class
  *   (attn_sdpa, Determinism; Tq is the most queries that a sequence may have here).
@@ -5201,7 +5226,8 @@ typedef struct attn_topk_params {
   int64_t k;               /* EXACT, TIES: at least 1 */
   float bound;             /* ABS: not NaN; REL: >= 0, not NaN */
   attn_sdpa_params scores; /* scale, allowed set (schedule included), terms and sinks, lse as in
-                            * attn_sdpa; without ragged, span, relative.values and map */
+                            * attn_sdpa; without ragged, q_offs, align_lengths, span,
+                            * relative.values and map */
   int64_t *row_ptr; /* out, optional: [B,H,Tq+1], the selection as key lists: those of row i */
   int32_t *col;     /* are col[row_ptr[i]] .. col[row_ptr[i+1]-1] of its set, ascending; out, */
   int64_t edges;    /* optional: [B,H,edges], so that a set has room for so many */
@@ -5558,8 +5584,8 @@ ATTN_DEF size_t attn_routing_start_workspace(attn_tensor centroids, attn_tensor 
 /* A way of attending: attn_sdpa of its own queries, keys and values, with a pattern and scale of its own. */
 typedef struct attn_path {
   attn_tensor q, k, v; /* [B,H,Tq,dk], [B,Hk,Tk,dk], [B,Hv,Tk,dv]; Tq and dv are those of o */
-  const attn_sdpa_params
-      *params; /* null = defaults; map and ragged absent. lse is an output here too:
+  const attn_sdpa_params *
+      params; /* null = defaults; map, ragged, q_offs and align_lengths absent. lse is an output here too:
                                    * of rows that are not sent to the path it is -infinity */
 } attn_path;
 
@@ -6529,10 +6555,10 @@ typedef enum attn_poolingformer_align {
 } attn_poolingformer_align;
 
 typedef struct attn_poolingformer_params {
-  int64_t window_1; /* w1, keys on each side; 0 = 128, ATTN_WINDOW_NONE = 0 */
-  int64_t window_2; /* w2; 0 = 512, ATTN_WINDOW_NONE = 0 */
-  int64_t kernel;   /* kappa, rows that make one; 0 = 5 */
-  int64_t stride;   /* xi, from a block to the next, at most kappa; 0 = the lesser of 4 and kappa */
+  attn_window window_1; /* attn_window_of(w1, w1), keys on each side; {0}: w1 = 128 */
+  attn_window window_2; /* attn_window_of(w2, w2); {0}: w2 = 512 */
+  int64_t kernel;       /* kappa, rows that make one; 0 = 5 */
+  int64_t stride; /* xi, from a block to the next, at most kappa; 0 = the lesser of 4 and kappa */
   attn_pool_kind pool;
   attn_poolingformer_align align;
   int causal;
@@ -6571,7 +6597,7 @@ typedef struct attn_poolingformer_params {
  * Memory: attn_poolingformer_workspace bytes, all O(T): pooled k2 and v2 as f32, and what the second level
  *   gives; WINDOW pools with stride 1, beside one value row a query; behind the first level y, q2, k2, v2.
  * Errors: SHAPE: pool_k, pool_v not of kappa columns; NULL: without them; RANGE: kappa < xi, xi < 1,
- *   windows below ATTN_WINDOW_NONE, pool, align.
+ *   windows below -1 or of unequal sides, pool, align.
  * Cost: 2 (dk + dv) flops a pair, about T (2 w1 + 2 w2 / xi) of them; pooling kappa / xi (WINDOW: 2 kappa)
  *   sums a number of k2 and v2.
  * Source: Zhang et al. 2021, arXiv 2105.04371; dynamic kernels after Wu et al. 2019, arXiv 1901.10430. */
@@ -7110,8 +7136,8 @@ typedef struct attn_camtl_params {
  *
  * The prior is added last of all terms, before attention.modify; outside the blocks nothing is
  * masked.
- * Shapes, aliasing, memory, empty, NaN and determinism as attn_sdpa; no Tq x Tk array. ragged must
- *   be absent.
+ * Shapes, aliasing, memory, empty, NaN and determinism as attn_sdpa; no Tq x Tk array. ragged,
+ *   q_offs and align_lengths must be absent.
  * Errors: those of attn_sdpa; SHAPE (blocks not square, batch neither 1 nor B), RANGE (a position
  *   p_i or Tk beyond n, a negative q_off), VALUE (blocks not finite, with ctx->validate).
  * Cost: that of attn_sdpa and an addition a pair inside blocks. Source: Pilault et al. 2020, arXiv
@@ -7136,8 +7162,8 @@ ATTN_DEF size_t attn_camtl_workspace(attn_tensor o, attn_tensor q, attn_tensor k
  * In all these calls:
  * Shapes: o, q, k, v as in attn_sdpa; previous and scores [B, H, Tq, Tk], f32, f16 or bf16, any
  *   strides. The softmax goes on from the f32 scores, whatever they are stored as.
- * params.attention: as in attn_sdpa, lse and map included; ragged, schedule and span must be
- *   absent. With scores or a convolution the terms apply to every pair: a table by distance must
+ * params.attention: as in attn_sdpa, lse and map included; ragged, q_offs, align_lengths, schedule
+ *   and span must be absent. With scores or a convolution the terms apply to every pair: a table by distance must
  *   reach that far.
  *   modify may see a pair more than once.
  * Aliasing: outputs share memory with nothing, except that scores may be previous itself where it
@@ -7280,7 +7306,8 @@ typedef struct attn_lazyformer_params {
  * Aliasing: no o shares memory with anything. Memory: attn_lazyformer_workspace bytes: what
  *   attn_sdpa wants, and values and outputs of a period in f32, B (Hv Tk + H Tq) times their dv, if
  *   it has more than one layer.
- * Errors: those of attn_sdpa, RANGE (period or layers negative; lse, map, ragged given). Empty,
+ * Errors: those of attn_sdpa, RANGE (period or layers negative; lse, map, ragged, q_offs,
+ *   align_lengths given). Empty,
  *   NaN, determinism: as attn_sdpa. Cost: 2 (dk + sum of dv) flops a pair and period. Source: Ying
  *   et al. 2021, arXiv 2102.12702. */
 ATTN_DEF attn_status attn_lazyformer(const attn_tensor *o, const attn_tensor *q,
@@ -7343,10 +7370,10 @@ typedef struct attn_synthesizer_params {
   const float *alpha;  /* [count] weights of the mixture, >= 0 with sum 1; */
   const float *logits; /* or [count] finite numbers whose softmax they are */
   int64_t weights;     /* numbers that alpha or logits has: count. One source needs neither */
-  int causal;          /* these as in attn_sdpa_params */
+  int causal;          /* 0 or 1; these as in attn_sdpa_params */
   int has_q_off;
   int64_t q_off; /* p_i = i + q_off; default Tk - Tq: the last query is the last key's */
-  int64_t window_left, window_right;
+  attn_window window;
   const int32_t *kv_len, *q_len;
   attn_mask mask, bias; /* bias: added to the mixed scores */
   attn_tensor lse, map; /* out, optional: [B,H,Tq,1], [B,H,Tq,Tk], f32 */
@@ -7842,7 +7869,7 @@ ATTN_DEF size_t attn_segment_output_workspace(attn_tensor o, attn_tensor x, attn
  *
  * Shapes: usage [B,1,1,n] f32, of the last n <= Tk keys; q [B,H,Tq,dk], k [B,Hk,Tk,dk].
  * params: those of the attn_sdpa call, with lse, which it has written and this call reads. schedule,
- *   span, map, ragged and keep must be absent (RANGE). No queries: usage is 0. A NaN in lse may make any
+ *   span, map, ragged, q_offs, align_lengths and keep must be absent (RANGE). No queries: usage is 0. A NaN in lse may make any
  *   usage of its batch entry NaN.
  * Memory: O(tile (dk + keys of a block)) per worker; no Tq x Tk array. Cost: 2 dk flops a pair once
  *   more, and an exponential. Source: Rae et al. 2019, arXiv 1911.05507. */
@@ -14347,7 +14374,10 @@ typedef struct attn_sequences_ {
   int64_t n;
   int64_t rows;                /* of q: what the last query of all is below */
   const int64_t *q, *kv;       /* [n + 1] where their rows begin; null: each has a batch entry */
-  int aligned;                 /* each has its own q_off: the ends meet */
+  int aligned;                 /* each has its own q_off: the ends meet, */
+  int by_lengths;              /* those that kv_len and q_len say; */
+  const int64_t *offs;         /* or it is given */
+  int64_t off_lo, off_hi;      /* of these, the least and the greatest */
   const attn_sequence *cached; /* null: no pages */
   int64_t page, window, sinks; /* rows of a page; of a ring, else 0 */
   int64_t items, parts;        /* of all: work items, rows of parts (engine/decode.h) */
@@ -15165,7 +15195,7 @@ ATTN_FUNC_ const attn_softmax_ *attn_problem_(const attn_softmax_ *a, int64_t ba
     attn_skip_rows_(&own->o, s->q[batch], queries);
     attn_skip_rows_(&own->lse, s->q[batch], queries);
     own->tiles = (a->group * queries + ATTN_TILE_ - 1) / ATTN_TILE_;
-  } else if (s->cached && a->q_len) {
+  } else if ((s->cached || s->by_lengths) && a->q_len) {
     queries = a->q_len[batch];
   }
   if (s->kv) {
@@ -15174,7 +15204,9 @@ ATTN_FUNC_ const attn_softmax_ *attn_problem_(const attn_softmax_ *a, int64_t ba
     attn_skip_scales_(&own->k_scales, s->kv[batch]);
     attn_skip_scales_(&own->v_scales, s->kv[batch]);
   }
-  if (s->aligned) own->q_off = own->k.len - queries;
+  const int64_t keys = s->by_lengths && a->kv_len ? a->kv_len[batch] : own->k.len;
+  if (s->aligned) own->q_off = keys - queries;
+  if (s->offs) own->q_off = s->offs[batch];
   return own;
 }
 /* <<< attn/engine/storage.h */
@@ -18155,7 +18187,9 @@ ATTN_FUNC_ int attn_softmax_run_(attn_error_ *e, attn_softmax_ *a, attn_ctx *ctx
                  "the call has a schedule");
   else if (a->seq)
     attn_report_(ctx, a->table, workers,
-                 a->seq->cached ? "sequences of a cache" : "sequences end to end",
+                 a->seq->cached ? "sequences of a cache"
+                 : a->seq->q    ? "sequences end to end"
+                                : "entries at their own positions",
                  "each sequence as in a call of its own");
   else if (a->few)
     attn_report_(ctx, a->table, workers,
@@ -18318,6 +18352,13 @@ ATTN_PUB_ attn_mask attn_mask_bits(const uint8_t *data, int64_t batch, int64_t h
 ATTN_PUB_ attn_mask attn_mask_add(const void *data, attn_dtype dtype, int64_t batch, int64_t heads,
                                   int64_t q_len, int64_t k_len) {
   return attn_mask_view_(data, ATTN_MASK_ADD, dtype, batch, heads, q_len, k_len);
+}
+
+ATTN_PUB_ attn_window attn_window_of(int64_t left, int64_t right) {
+  attn_window w;
+  memset(&w, 0, sizeof w);
+  w.on = 1, w.left = left, w.right = right;
+  return w;
 }
 
 /* Rows of batch entry b that exist. */
@@ -21653,28 +21694,34 @@ ATTN_FUNC_ int attn_check_relative_(attn_error_ *e, attn_softmax_ *a, attn_span_
   return 1;
 }
 
-/* The distances j - p that causal and window leave to so many queries and keys. 0 = none. */
+/* The distances j - p that causal and window leave to so many queries and keys, at offsets lo to hi. 0 =
+ * none. */
 ATTN_FUNC_ int attn_distances_left_(const attn_softmax_ *a, int64_t queries, int64_t keys,
-                                    int64_t *first, int64_t *last) {
-  *first = -(a->q_off + queries - 1), *last = keys - 1 - a->q_off;
+                                    int64_t lo, int64_t hi, int64_t *first, int64_t *last) {
+  *first = -(hi + queries - 1), *last = keys - 1 - lo;
   if (*first < -a->left && !a->keep) *first = -a->left;
   if (*last > a->right) *last = a->right;
   return queries > 0 && keys > 0 && *first <= *last;
 }
 
 ATTN_FUNC_ int attn_distance_range_(const attn_softmax_ *a, int64_t *first, int64_t *last) {
-  return attn_distances_left_(a, a->q.len, a->k.len, first, last);
+  const int each = a->seq && a->seq->offs;
+  return attn_distances_left_(a, a->q.len, a->k.len, each ? a->seq->off_lo : a->q_off,
+                              each ? a->seq->off_hi : a->q_off, first, last);
 }
 
 /* Whether Transformer-XL's table has what every batch entry reads; reads the lengths. */
 ATTN_FUNC_ int attn_check_xl_covers_(attn_error_ *e, const attn_softmax_ *a) {
   const attn_xl *x = &a->xl;
   int64_t first, last;
-  for (int64_t b = 0; b < (a->kv_len || a->q_len ? a->q.batch : 1); b++)
+  for (int64_t b = 0; b < (a->kv_len || a->q_len || a->seq ? a->q.batch : 1); b++) {
+    attn_softmax_ own;
+    const int64_t off = attn_problem_(a, b, &own)->q_off;
     if (attn_distances_left_(a, a->q_len ? a->q_len[b] : a->q.len,
-                             a->kv_len ? a->kv_len[b] : a->k.len, &first, &last) &&
+                             a->kv_len ? a->kv_len[b] : a->k.len, off, off, &first, &last) &&
         (-last < x->first || -first >= x->first + x->table.len))
       return attn_reject_(e, ATTN_E_RANGE, "params.xl.table must cover every allowed distance");
+  }
   return 1;
 }
 
@@ -21805,9 +21852,13 @@ ATTN_FUNC_ int attn_check_terms_(attn_error_ *e, attn_softmax_ *a, const attn_sd
       !attn_check_span_(e, a, rows, &span[ATTN_T_SPAN_]))
     return 0;
   if (attn_has_distance_(&a->by_distance) || p->factor.alpha) {
-    /* padded queries of a cache's sequence sit behind its end, at most q.len of them */
+    /* padded queries sit behind the end of a sequence, at most q.len of them */
     a->distances = attn_distances_(attn_mul_(a->q.len, a->seq ? 2 : 1), a->k.len);
     a->distance_zero = a->k.len - 1 - a->q_off;
+    if (a->seq && a->seq->offs) {
+      a->distances = attn_add_(a->distances, a->seq->off_hi - a->seq->off_lo);
+      a->distance_zero = a->k.len - 1 - a->seq->off_lo;
+    }
     const int shared = !p->t5.table && !p->parabola.w && !p->factor.alpha && p->toeplitz.heads <= 1;
     a->distance_heads = shared ? 1 : a->q.heads;
     if (a->distances > INT32_MAX)
@@ -21851,7 +21902,7 @@ ATTN_FUNC_ int attn_check_term_values_(attn_error_ *e, const attn_softmax_ *a) {
 /* <<< attn/calls/terms.h */
 /* >>> attn/calls/sequences.h */
 /* calls/sequences.h owns the checks of sequences that are not alike: rows end to end
- * (attn_ragged), and what cannot be combined with them. */
+ * (attn_ragged) or positions of their own (q_offs), and what cannot be combined with them. */
 
 /* Offsets 0 = x[0] <= .. <= x[n] <= most. */
 ATTN_FUNC_ int attn_check_indptr_(attn_error_ *e, const int64_t *x, int64_t n, int64_t most,
@@ -21863,28 +21914,54 @@ ATTN_FUNC_ int attn_check_indptr_(attn_error_ *e, const int64_t *x, int64_t n, i
   return 1;
 }
 
+/* Whether batch entries are calls of their own: with lengths or with offsets that differ. */
+ATTN_FUNC_ int attn_unlike_(const attn_sdpa_params *p) {
+  return p->ragged.sequences || p->q_offs || p->align_lengths;
+}
+
 /* What sequences that are not alike go without. */
 ATTN_FUNC_ int attn_check_alike_(attn_error_ *e, const attn_softmax_ *a,
                                  const attn_sdpa_params *p) {
   static const char *const reason =
       "params.schedule, map, relative, xl, gaussian and span must be absent with sequences of "
       "unequal length";
-  if (a->relu) return attn_reject_(e, ATTN_E_RANGE, "params.scores.ragged is for attn_sdpa alone");
+  if (a->relu)
+    return attn_reject_(e, ATTN_E_RANGE,
+                        "params.scores.ragged, q_offs and align_lengths are for attn_sdpa alone");
+  if (!p->ragged.q && !a->seq) /* entries of one shape */
+    return !p->schedule || attn_reject_(e, ATTN_E_RANGE,
+                                        "params.schedule has one q_off: q_offs and align_lengths "
+                                        "must be absent");
   if (p->schedule || p->map.data || (attn_terms_of_(p) & ~attn_terms_with_(ATTN_TAKES_RAGGED_)))
     return attn_reject_(e, ATTN_E_RANGE, reason);
+  return 1;
+}
+
+/* params.q_offs of n entries. */
+ATTN_FUNC_ int attn_check_offs_(attn_error_ *e, attn_sequences_ *s, const int64_t *offs, int64_t n,
+                                attn_span_ *span) {
+  if (!attn_check_array_(e, offs, n, 8, "params.q_offs must be aligned to its elements", span))
+    return 0;
+  for (int64_t b = 0; offs && b < n; b++) {
+    if (offs[b] <= -((int64_t)1 << 40) || offs[b] >= (int64_t)1 << 40)
+      return attn_reject_(e, ATTN_E_RANGE, "params.q_offs must lie within 2^40 of 0");
+    if (b == 0 || offs[b] < s->off_lo) s->off_lo = offs[b];
+    if (b == 0 || offs[b] > s->off_hi) s->off_hi = offs[b];
+  }
+  s->offs = offs;
   return 1;
 }
 
 /* Batches of q, k and v, which have been checked, and what sequences they make: a->seq, and the extents
  * that masks broadcast to. Keys in the pages of a cache are there already. Reads the offsets. */
 ATTN_FUNC_ int attn_check_sequences_(attn_error_ *e, attn_softmax_ *a, const attn_sdpa_params *p,
-                                     attn_span_ span[2], int64_t full[4]) {
+                                     attn_span_ span[3], int64_t full[4]) {
   const attn_ragged *r = &p->ragged;
   attn_sequences_ *s = &a->sequences;
   const int ragged = r->sequences || r->q || r->kv, cached = a->seq != NULL;
   const int64_t n = ragged ? r->sequences : a->q.batch;
   full[0] = n, full[1] = a->q.heads, full[2] = a->q.len, full[3] = a->k.len;
-  if (!ragged && !cached) {
+  if (!ragged && !cached && !attn_unlike_(p)) {
     if (a->k.batch != n) return attn_reject_(e, ATTN_E_SHAPE, "k.batch must equal q.batch");
     if (a->v.batch != n) return attn_reject_(e, ATTN_E_SHAPE, "v.batch must equal q.batch");
     return 1;
@@ -21916,11 +21993,16 @@ ATTN_FUNC_ int attn_check_sequences_(attn_error_ *e, attn_softmax_ *a, const att
   if (!cached) {
     if (a->k.batch != (r->kv ? 1 : n))
       return attn_reject_(e, ATTN_E_SHAPE,
-                          "k.batch must be 1 with params.ragged.kv, else params.ragged.sequences");
+                          ragged ? "k.batch must be 1 with params.ragged.kv, else "
+                                   "params.ragged.sequences"
+                                 : "k.batch must equal q.batch");
     if (a->v.batch != a->k.batch)
       return attn_reject_(e, ATTN_E_SHAPE, "v.batch must equal k.batch");
   }
-  s->n = n, s->rows = a->q.len, s->aligned = !p->has_q_off;
+  if (!attn_check_offs_(e, s, p->q_offs, n, &span[2])) return 0;
+  s->n = n, s->rows = a->q.len;
+  s->aligned = !p->has_q_off && !p->q_offs && p->causal != ATTN_CAUSAL_START;
+  s->by_lengths = p->align_lengths != 0;
   a->seq = s;
   if (r->q) full[2] = 0;
   if (r->kv || cached) full[3] = 0;
@@ -21970,10 +22052,42 @@ ATTN_FUNC_ int64_t attn_gcd_(int64_t a, int64_t b) {
   return a;
 }
 
-/* A window field as a distance; a quarter of INT64_MAX is beyond every position. */
-ATTN_FUNC_ int64_t attn_reach_(int64_t window) {
+ATTN_FUNC_ int attn_check_window_(attn_error_ *e, const attn_window *w) {
+  if (!w->on && (w->left || w->right))
+    return attn_reject_(e, ATTN_E_RANGE,
+                        "params.window has left or right without on = 1: use attn_window_of");
+  if (w->left < -1 || w->right < -1)
+    return attn_reject_(e, ATTN_E_RANGE,
+                        "params.window.left and right must be -1 (unlimited) or not negative");
+  return 1;
+}
+
+/* A side of a window as a distance; a quarter of INT64_MAX is beyond every position. */
+ATTN_FUNC_ int64_t attn_reach_(const attn_window *w, int64_t side) {
   const int64_t far = INT64_MAX / 4;
-  return window == 0 ? far : window == ATTN_WINDOW_NONE ? 0 : window < far ? window : far;
+  return w->on && side >= 0 && side < far ? side : far;
+}
+
+/* Where queries sit: what the fields say about it. Reads no array. */
+ATTN_FUNC_ int attn_check_places_(attn_error_ *e, const attn_sdpa_params *p) {
+  if (p->causal < 0 || p->causal >= (int)ATTN_CAUSALS)
+    return attn_reject_(e, ATTN_E_RANGE, "params.causal must be an attn_causal: 0, 1 or 2");
+  if (!p->has_q_off && p->q_off)
+    return attn_reject_(e, ATTN_E_RANGE, "params.q_off needs params.has_q_off = 1");
+  if (p->has_q_off && attn_abs64_(p->q_off) >= (int64_t)1 << 40)
+    return attn_reject_(e, ATTN_E_RANGE, "params.q_off must lie within 2^40 of 0");
+  if (p->q_offs && p->has_q_off)
+    return attn_reject_(e, ATTN_E_RANGE, "params.q_offs must be null with params.has_q_off");
+  if (p->align_lengths && (p->has_q_off || p->q_offs || p->causal == ATTN_CAUSAL_START))
+    return attn_reject_(e, ATTN_E_RANGE,
+                        "params.align_lengths aligns ends: without has_q_off, q_offs and "
+                        "ATTN_CAUSAL_START");
+  return attn_check_window_(e, &p->window);
+}
+
+/* The q_off of a call that has one. */
+ATTN_FUNC_ int64_t attn_q_off_(const attn_sdpa_params *p, int64_t queries, int64_t keys) {
+  return p->has_q_off ? p->q_off : p->causal == ATTN_CAUSAL_START ? 0 : keys - queries;
 }
 
 /* An additive mask has no NaN and no +inf. Distinct entries are read once. */
@@ -22070,7 +22184,7 @@ ATTN_FUNC_ int attn_sdpa_plan_(attn_error_ *e, attn_softmax_ *a, const attn_sdpa
   const attn_sdpa_params *p = params ? params : &zero;
   const int has_lse = p->lse.data != NULL, has_map = p->map.data != NULL && a->k.len > 0;
   enum { O, LSE, MAP, Q, K, V, K_SCALES, V_SCALES = K_SCALES + 2, MASK = V_SCALES + 2 };
-  enum { BIAS = MASK + 1, ALIBI, SINKS, KV_LEN, Q_LEN, PLAN, RAGGED, TERMS = RAGGED + 2 };
+  enum { BIAS = MASK + 1, ALIBI, SINKS, KV_LEN, Q_LEN, PLAN, RAGGED, TERMS = RAGGED + 3 };
   enum { WORK = TERMS + (int)ATTN_TERMS_, SPANS };
   attn_span_ span[SPANS];
   attn_tensor *o = &a->o, *q = &a->q, *k = &a->k, *v = &a->v, *lse = &a->lse, *map = &a->map;
@@ -22101,19 +22215,9 @@ ATTN_FUNC_ int attn_sdpa_plan_(attn_error_ *e, attn_softmax_ *a, const attn_sdpa
   const float scale = p->scale;
   if (!(scale - scale == 0.0f)) return attn_reject_(e, ATTN_E_VALUE, "params.scale must be finite");
   if (!attn_terms_take_(e, a, p)) return 0;
-  if (!p->has_q_off && p->q_off)
-    return attn_reject_(e, ATTN_E_RANGE, "params.q_off needs params.has_q_off = 1");
-  if (p->has_q_off && attn_abs64_(p->q_off) >= (int64_t)1 << 40)
-    return attn_reject_(e, ATTN_E_RANGE, "params.q_off must lie within 2^40 of 0");
+  if (!attn_check_places_(e, p)) return 0;
   if (q->len >= (int64_t)1 << 40 || k->len >= (int64_t)1 << 40)
     return attn_reject_(e, ATTN_E_OVERFLOW, "q.len and k.len must be below 2^40");
-  if (p->window_left < ATTN_WINDOW_NONE)
-    return attn_reject_(e, ATTN_E_RANGE,
-                        "params.window_left must be 0, positive or ATTN_WINDOW_NONE");
-  if (p->window_right < ATTN_WINDOW_NONE)
-    return attn_reject_(e, ATTN_E_RANGE,
-                        "params.window_right must be 0, positive or ATTN_WINDOW_NONE");
-
   if (p->keep < 0) return attn_reject_(e, ATTN_E_RANGE, "params.keep must not be negative");
   if (p->keep > 0 && p->schedule)
     return attn_reject_(e, ATTN_E_RANGE, "params.keep must be 0 with params.schedule");
@@ -22154,11 +22258,11 @@ ATTN_FUNC_ int attn_sdpa_plan_(attn_error_ *e, attn_softmax_ *a, const attn_sdpa
   a->scale = (double)scale;
   if (scale == 0.0f && !attn_to_bits_(scale))
     a->scale = p->t5.table ? 1.0 : 1.0 / sqrt((double)q->dim);
-  a->q_off = p->has_q_off ? p->q_off : k->len - q->len;
+  a->q_off = attn_q_off_(p, q->len, k->len);
   a->kv_len = p->kv_len, a->q_len = p->q_len;
-  a->left = attn_reach_(p->window_left);
-  a->keep = p->window_left == 0 ? 0 : p->keep < k->len ? p->keep : k->len;
-  a->right = p->causal ? 0 : attn_reach_(p->window_right);
+  a->left = attn_reach_(&p->window, p->window.left);
+  a->keep = !p->window.on || p->window.left < 0 ? 0 : p->keep < k->len ? p->keep : k->len;
+  a->right = p->causal ? 0 : attn_reach_(&p->window, p->window.right);
   if (ATTN_HAS_TERMS && !attn_check_terms_(e, a, p, span + TERMS)) return 0;
   if (p->schedule && !ATTN_HAS_PATTERN)
     return attn_reject_(e, ATTN_E_SCHEDULE,
@@ -22451,25 +22555,27 @@ ATTN_FUNC_ int attn_cached_open_(attn_error_ *e, attn_cached_ *x, attn_tensor o,
   x->cache = *cache;
   if (params) *p = *params;
   if (p->kv_len || p->k_scales.scale || p->k_scales.zero || p->v_scales.scale || p->v_scales.zero ||
-      p->has_q_off || p->ragged.kv)
-    return attn_reject_(e, ATTN_E_RANGE,
-                        "params.kv_len, k_scales, v_scales, has_q_off and ragged.kv must be absent "
-                        "with a cache");
+      p->has_q_off || p->q_offs || p->causal == ATTN_CAUSAL_START || p->ragged.kv)
+    return attn_reject_(
+        e, ATTN_E_RANGE,
+        "params.kv_len, k_scales, v_scales, has_q_off, q_offs, ATTN_CAUSAL_START and "
+        "ragged.kv must be absent with a cache");
   if (p->map.data) /* also where there is no key */
     return attn_reject_(e, ATTN_E_RANGE, "params.map must be absent with a cache");
   if ((p->ragged.sequences || p->ragged.q) && p->ragged.sequences != n)
     return attn_reject_(e, ATTN_E_RANGE, "params.ragged.sequences must be n");
-  if (cache->window > 0 && (p->window_left || p->keep))
+  if (!attn_check_places_(e, p)) return 0;
+  if (cache->window > 0 && ((p->window.on && p->window.left != -1) || p->keep))
     return attn_reject_(
         e, ATTN_E_RANGE,
-        "params.window_left and keep must be 0 with cache.window: the ring has them");
+        "params.window.left must be -1 and keep 0 with cache.window: the ring has them");
   if (!attn_check_cache_(e, &x->cache, 0, span)) return 0;
   cache = &x->cache;
   for (int64_t b = 0; b < n; b++)
     if (!attn_check_sequence_(e, cache, &sequences[b], &table)) return 0;
   if (cache->window > 0) {
     p->causal = 1;
-    p->window_left = cache->window > 1 ? cache->window - 1 : ATTN_WINDOW_NONE;
+    p->window = attn_window_of(cache->window - 1, -1);
     p->keep = cache->sinks;
     a->sequences.window = cache->window, a->sequences.sinks = cache->sinks;
   }
@@ -22826,7 +22932,7 @@ ATTN_COLD_ int attn_edges_plan_(attn_error_ *e, attn_softmax_ *a, const attn_edg
   memset(span, 0, sizeof span);
   memset(&s, 0, sizeof s);
   if (!p) return attn_reject_(e, ATTN_E_NULL, "params must not be null");
-  s.scale = p->scale, s.causal = p->causal, s.has_q_off = p->has_q_off, s.q_off = p->q_off;
+  s.scale = p->scale, s.causal = p->causal != 0, s.has_q_off = p->has_q_off, s.q_off = p->q_off;
   s.one_order = 1;
   s.kv_len = p->kv_len, s.lse = p->lse;
   if (!attn_sdpa_plan_(e, a, &s, ctx, workers, data)) return 0;
@@ -25039,10 +25145,11 @@ ATTN_COLD_ int attn_joint_plan_(attn_error_ *e, attn_joint_ *x, const attn_sdpa_
   attn_softmax_ *a = &x->a;
   attn_sdpa_params p = *params;
   int workers;
-  if (p.ragged.sequences || p.keep || p.schedule || p.map.data || p.sinks || p.softmax_one)
-    return attn_reject_(e, ATTN_E_RANGE,
-                        "params.scores: ragged, keep, schedule, map, sinks and softmax_one must be "
-                        "absent");
+  if (attn_unlike_(&p) || p.keep || p.schedule || p.map.data || p.sinks || p.softmax_one)
+    return attn_reject_(
+        e, ATTN_E_RANGE,
+        "params.scores: ragged, q_offs, align_lengths, keep, schedule, map, sinks and "
+        "softmax_one must be absent");
   if (attn_terms_of_(&p) & ~attn_terms_with_(ATTN_TAKES_JOINT_))
     return attn_reject_(e, ATTN_E_RANGE,
                         "params.scores: softcap, relative, xl, labels, factor, span, modify and "
@@ -25056,7 +25163,8 @@ ATTN_COLD_ int attn_joint_plan_(attn_error_ *e, attn_joint_ *x, const attn_sdpa_
   if (x->map.data) {
     memset(&p, 0, sizeof p);
     p.kv_len = params->kv_len, p.q_len = params->q_len;
-    p.has_q_off = params->has_q_off, p.q_off = params->q_off; /* targets have positions */
+    p.q_off = params->q_off; /* targets have positions */
+    p.has_q_off = params->has_q_off || (params->causal == ATTN_CAUSAL_START && !p.q_off);
   }
   a->q.heads = heads, a->q.stride_head = 0;
   a->k.heads = 1, a->k.stride_head = 0;
@@ -26190,11 +26298,12 @@ ATTN_COLD_ int attn_coder_cache_(attn_error_ *e, attn_coder_job_ *j, attn_decode
 /* What a step decides by itself. */
 ATTN_COLD_ int attn_coder_step_(attn_error_ *e, const attn_block_params *p) {
   const attn_sdpa_params *a = &p->self.attend;
-  if (p->x_len || a->kv_len || a->q_len || a->has_q_off || a->schedule || a->ragged.sequences ||
-      p->cross.attend.ragged.sequences)
-    return attn_reject_(e, ATTN_E_RANGE,
-                        "params.x_len and self.attend's kv_len, q_len, has_q_off, schedule and "
-                        "ragged must be absent in a step, and cross.attend.ragged");
+  if (p->x_len || a->kv_len || a->q_len || a->has_q_off || a->schedule || attn_unlike_(a) ||
+      attn_unlike_(&p->cross.attend))
+    return attn_reject_(
+        e, ATTN_E_RANGE,
+        "params.x_len and self.attend's kv_len, q_len, has_q_off, schedule, ragged, "
+        "q_offs and align_lengths must be absent in a step, and cross.attend's last three");
   return 1;
 }
 
@@ -26236,7 +26345,7 @@ ATTN_COLD_ int attn_coder_check_(attn_error_ *e, attn_coder_job_ *j, int decoder
                         "params.x_len stands for kv_len and q_len of params.self.attend, which "
                         "must be null beside it"))
     return 0;
-  if (decoder) p->self.attend.causal = 1;
+  if (decoder && !p->self.attend.causal) p->self.attend.causal = 1;
   j->self.y = j->y, j->self.x = j->x, j->self.p = p->self;
   if (!attn_multihead_operands_(e, &j->self, op + ATTN_CODER_SELF_)) return 0;
   attn_coder_known_(op + ATTN_CODER_SELF_, 0);
@@ -26467,7 +26576,7 @@ ATTN_COLD_ int attn_star_steps_(attn_stage_ *s, void *job) {
   p.scale = j->p.scale;
   p.lse = j->p.lse.data ? j->p.lse : attn_stage_tensor_(s, b, h, t, 1);
   const attn_tensor lse = p.lse;
-  if (!whole) p.window_left = p.window_right = w > 0 ? w : ATTN_WINDOW_NONE;
+  if (!whole) p.window = attn_window_of(w, w);
   if (!attn_stage_sdpa_(s, part, j->q, j->k, j->v, &p)) return 0;
   for (int end = 0; end < 2 && ring && !whole; end++) {
     /* row r of the first w sees keys r.. of the last w; of the last w, keys ..r of the first */
@@ -26479,7 +26588,7 @@ ATTN_COLD_ int attn_star_steps_(attn_stage_ *s, void *job) {
     p.lse = attn_stage_rows_(one, 0, w);
     p.has_q_off = 1;
     p.causal = end;
-    p.window_left = end ? 0 : ATTN_WINDOW_NONE;
+    p.window = attn_window_of(end ? -1 : 0, -1);
     if (!attn_stage_sdpa_(s, corner, attn_stage_rows_(j->q, row, w), attn_stage_rows_(j->k, key, w),
                           attn_stage_rows_(j->v, key, w), &p) ||
         !attn_stage_merge_(s, to, to, sum, corner, p.lse))
@@ -26975,7 +27084,7 @@ ATTN_COLD_ int attn_longformer_global_(attn_stage_ *s, const attn_longformer_job
   for (int64_t r = 0; r < n; r += causal ? 1 : n) { /* causal rows end at different keys */
     const int64_t m = causal ? 1 : n;
     p.lse = attn_stage_rows_(rows->from_lse, r, m);
-    p.causal = causal, p.has_q_off = 1, p.q_off = causal ? rows->list[r] : 0;
+    p.causal = causal != 0, p.has_q_off = 1, p.q_off = causal ? rows->list[r] : 0;
     if (!attn_stage_sdpa_(s, attn_stage_rows_(rows->from, r, m), attn_stage_rows_(q, r, m), k, v,
                           &p))
       return 0;
@@ -27301,7 +27410,7 @@ ATTN_COLD_ int attn_etc_steps_(attn_stage_ *s, void *job) {
         p.labels.bias = side ? j->p.bias_global : j->p.bias_long;
       }
       if (view.piece == ATTN_ETC_L2L) {
-        p.window_left = p.window_right = j->p.radius;
+        p.window = attn_window_of(j->p.radius, j->p.radius);
         if (j->p.mask[view.piece].kind) p.modify = attn_etc_window_, p.modify_user = &view;
       } else {
         p.mask = j->p.mask[view.piece];
@@ -27698,7 +27807,7 @@ ATTN_COLD_ int attn_segmented_steps_(attn_stage_ *s, void *job) {
   const int pool = g->integrate == ATTN_INTEGRATE_POOL, rows = g->integrate == ATTN_INTEGRATE_TOKEN;
   attn_sdpa_params p;
   memset(&p, 0, sizeof p);
-  p.scale = g->scale, p.causal = g->causal, p.lse = g->lse, p.schedule = g->schedule;
+  p.scale = g->scale, p.causal = g->causal != 0, p.lse = g->lse, p.schedule = g->schedule;
   if (g->integrate == ATTN_INTEGRATE_NONE) return attn_stage_sdpa_(s, j->o, j->q, j->k, j->v, &p);
   const attn_tensor y = attn_stage_tensor_(s, b, h, t, j->v.dim);
   const attn_tensor z = attn_stage_tensor_(s, b, h, n, j->v.dim);
@@ -27953,7 +28062,7 @@ ATTN_COLD_ int attn_hierarchy_steps_(attn_stage_ *s, void *job) {
     }
     const int direct = j->y[l].data && j->y[l].dtype == ATTN_F32;
     j->row[l] = direct ? j->y[l] : attn_stage_tensor_(s, b, h, n, d);
-    p.scale = j->p.scale, p.causal = j->p.causal, p.schedule = j->schedule[l];
+    p.scale = j->p.scale, p.causal = j->p.causal != 0, p.schedule = j->schedule[l];
     if (!attn_stage_sdpa_(s, j->row[l], in[0], in[1], in[2], &p)) return 0;
     if (j->y[l].data && !direct) {
       attn_copy_ a = {s->table, j->y[l], j->row[l]};
@@ -28439,9 +28548,11 @@ ATTN_COLD_ int attn_choice_plan_(attn_error_ *e, attn_softmax_ *a, attn_choice_ 
     return attn_reject_(e, ATTN_E_VALUE, "params.bound must not be NaN");
   if (p->mode == ATTN_TOPK_REL && p->bound < 0.0f)
     return attn_reject_(e, ATTN_E_VALUE, "params.bound must not be negative with ATTN_TOPK_REL");
-  if (s.ragged.sequences || s.span.z || s.relative.values.data || s.map.data)
-    return attn_reject_(e, ATTN_E_RANGE,
-                        "params.scores: ragged, span, relative.values and map must be absent");
+  if (attn_unlike_(&s) || s.span.z || s.relative.values.data || s.map.data)
+    return attn_reject_(
+        e, ATTN_E_RANGE,
+        "params.scores: ragged, q_offs, align_lengths, span, relative.values and map "
+        "must be absent");
   if (!v && s.lse.data)
     return attn_reject_(e, ATTN_E_RANGE, "params.scores.lse must be absent without values");
   if (!p->row_ptr && (!v || p->col))
@@ -32252,7 +32363,7 @@ ATTN_COLD_ int attn_routing_inside_(attn_stage_ *s, const attn_routing_job_ *job
   a.at_runs = attn_add_(a.at_rows, attn_piece_(2 * ATTN_TILE_, 4));
   a.at_lanes = attn_add_(a.at_runs, attn_piece_(attn_mul_(2, a.most), sizeof(attn_plan_run_)));
   a.each = attn_add_(a.at_lanes, p->combine == ATTN_ROUTING_UNION ? attn_piece_(a.clusters, 8) : 0);
-  plain.scale = p->scale, plain.causal = p->causal, plain.one_order = 1;
+  plain.scale = p->scale, plain.causal = p->causal != 0, plain.one_order = 1;
   f->o = a.sum, f->q = q->x, f->k = k->x, f->v = job->v;
   if (!attn_sdpa_plan_(s->e, f, &plain, &s->ctx, &workers, -1)) return 0;
   f->plan = &a.blank;
@@ -32888,9 +32999,11 @@ ATTN_COLD_ int attn_mixture_paths_(attn_error_ *e, const attn_mixture_job_ *a, c
   attn_span_ span, other;
   for (int64_t x = 0; x < a->count; x++) {
     const attn_path *p = &a->paths[x];
-    if (p->params && (p->params->map.data || p->params->ragged.sequences || p->params->ragged.q ||
+    if (p->params && (p->params->map.data || attn_unlike_(p->params) || p->params->ragged.q ||
                       p->params->ragged.kv))
-      return attn_reject_(e, ATTN_E_RANGE, "params.map and .ragged must be absent in a path");
+      return attn_reject_(
+          e, ATTN_E_RANGE,
+          "params.map, .ragged, .q_offs and .align_lengths must be absent in a path");
     if (p->params && p->params->modify_weights)
       return attn_reject_(e, ATTN_E_RANGE, "params.modify_weights must be absent in a path");
     if (p->q.batch != a->o.batch || p->q.heads != a->o.heads || p->q.len != a->o.len ||
@@ -36320,7 +36433,7 @@ ATTN_COLD_ int attn_probsparse_exact_(attn_stage_ *s, attn_probsparse_job_ *a) {
   int workers;
   memset(&p, 0, sizeof p);
   memset(f, 0, sizeof *f);
-  p.scale = a->p.scale, p.causal = a->p.causal, p.kv_len = a->p.kv_len;
+  p.scale = a->p.scale, p.causal = a->p.causal != 0, p.kv_len = a->p.kv_len;
   p.has_q_off = a->p.has_q_off, p.q_off = a->p.q_off, p.one_order = 1;
   f->o = a->o, f->q = a->q, f->k = a->k, f->v = a->v;
   if (!attn_sdpa_plan_(s->e, f, &p, &s->ctx, &workers, -1)) return 0;
@@ -37142,11 +37255,14 @@ ATTN_COLD_ int attn_poolingformer_behind_(attn_error_ *e, attn_poolingformer_job
 ATTN_COLD_ int attn_poolingformer_numbers_(attn_error_ *e, attn_poolingformer_job_ *j) {
   const attn_poolingformer_params *p = &j->p;
   const int64_t far = (int64_t)1 << 41;
-  if (p->window_1 < ATTN_WINDOW_NONE || p->window_2 < ATTN_WINDOW_NONE)
-    return attn_reject_(e, ATTN_E_RANGE,
-                        "params.window_1 and window_2 must be 0, positive or ATTN_WINDOW_NONE");
-  j->w1 = p->window_1 == 0 ? 128 : p->window_1 < 0 ? 0 : attn_min64_(p->window_1, far);
-  j->w2 = p->window_2 == 0 ? 512 : p->window_2 < 0 ? 0 : attn_min64_(p->window_2, far);
+  for (int n = 0; n < 2; n++) {
+    const attn_window *w = n ? &p->window_2 : &p->window_1;
+    if (w->left != w->right || w->left < -1 || (!w->on && w->left))
+      return attn_reject_(e, ATTN_E_RANGE,
+                          "params.window_1 and window_2 must be {0} or attn_window_of(w, w)");
+  }
+  j->w1 = p->window_1.on ? attn_min64_(attn_reach_(&p->window_1, p->window_1.left), far) : 128;
+  j->w2 = p->window_2.on ? attn_min64_(attn_reach_(&p->window_2, p->window_2.left), far) : 512;
   if (p->kernel < 0) return attn_reject_(e, ATTN_E_RANGE, "params.kernel must not be negative");
   j->kernel = p->kernel ? p->kernel : 5;
   j->stride = p->stride ? p->stride : attn_min64_(j->kernel, 4);
@@ -37465,8 +37581,8 @@ ATTN_COLD_ int attn_poolingformer_steps_(attn_stage_ *s, void *job) {
   }
   attn_sdpa_params p = attn_short_params_(x);
   p.kv_len = x->kv_len, p.has_q_off = 1, p.q_off = x->q_off;
-  p.window_left = p.window_right = j->w1 ? j->w1 : ATTN_WINDOW_NONE;
-  p.causal = g->causal;
+  p.window = attn_window_of(j->w1, j->w1);
+  p.causal = g->causal != 0;
   return attn_stage_sdpa_(s, o1, x->q, x->k, x->v, &p) &&
          (!g->w_q.data || (attn_poolingformer_project_(s, &j->y.q, all, g->w_q, g->bias_q) &&
                            attn_poolingformer_project_(s, &j->y.k, all, g->w_k, g->bias_k) &&
@@ -38668,11 +38784,11 @@ ATTN_COLD_ int attn_low_rank_band_steps_(attn_stage_ *s, void *job) {
   const attn_low_rank_band_params *g = &j->p;
   attn_sdpa_params low, band;
   memset(&low, 0, sizeof low);
-  low.causal = g->causal, low.has_q_off = g->has_q_off, low.q_off = g->q_off;
+  low.causal = g->causal != 0, low.has_q_off = g->has_q_off, low.q_off = g->q_off;
   low.kv_len = g->kv_len, low.q_len = g->q_len;
   band = low;
   low.scale = g->scale_low, band.scale = g->scale_band;
-  band.window_left = band.window_right = g->half_width ? g->half_width : ATTN_WINDOW_NONE;
+  band.window = attn_window_of(g->half_width, g->half_width);
   band.toeplitz.table = g->band_bias, band.toeplitz.len = g->bias_len;
   band.toeplitz.first = -g->half_width, band.toeplitz.heads = g->bias_heads;
   if (g->concat) {
@@ -40106,15 +40222,16 @@ ATTN_COLD_ int attn_camtl_check_(attn_error_ *e, attn_block_prior *prior, attn_t
                                   ATTN_WORDS_("params.attention.map"),
                                   ATTN_WORDS_("params.blocks")};
   attn_tensor lse = p->lse, map = p->map, *x = &prior->blocks;
-  const int64_t any = ATTN_ANY_, off = p->has_q_off ? p->q_off : k.len - q.len;
+  const int64_t any = ATTN_ANY_, off = attn_q_off_(p, q.len, k.len);
   const char *square = "params.blocks must be f32 [1 or q.batch, m, w, w]";
   attn_operand_ op[4] = {
       ATTN_OPERAND_AS_(&o, w[0], ATTN_OUT_, any, any, any, any, ""),
       ATTN_OPERAND_AS_(&lse, w[1], ATTN_OUT_ | ATTN_OPTIONAL_, any, any, any, any, ""),
       ATTN_OPERAND_AS_(&map, w[2], ATTN_OUT_ | ATTN_OPTIONAL_, any, any, any, any, ""),
       {x, w[3], ATTN_IS_F32_, any, any, x->dim, any, square, {0, 0}}};
-  if (p->ragged.sequences)
-    return attn_reject_(e, ATTN_E_RANGE, "params.attention.ragged must be absent");
+  if (attn_unlike_(p))
+    return attn_reject_(e, ATTN_E_RANGE,
+                        "params.attention.ragged, q_offs and align_lengths must be absent");
   if (k.len == 0) op[2].t->data = NULL;
   for (int i = 0; i < 4; i++)
     if (!attn_check_operand_(e, &op[i], 1)) return 0;
@@ -40428,9 +40545,11 @@ ATTN_COLD_ int attn_maps_finite_(attn_error_ *e, const attn_table_ *f, const att
 ATTN_COLD_ int attn_maps_plan_(attn_error_ *e, attn_maps_job_ *a, const attn_sdpa_params *params,
                                const attn_ctx *ctx, int *workers, int data) {
   attn_sdpa_params all = *params, after = *params;
-  if (params->ragged.sequences || params->schedule || params->span.z)
-    return attn_reject_(e, ATTN_E_RANGE,
-                        "params.attention: ragged, schedule and span must be absent");
+  if (attn_unlike_(params) || params->schedule || params->span.z)
+    return attn_reject_(
+        e, ATTN_E_RANGE,
+        "params.attention: ragged, q_offs, align_lengths, schedule and span must be "
+        "absent");
   if (params->modify_weights)
     return attn_reject_(e, ATTN_E_RANGE, "params.attention.modify_weights must be absent");
   if (params->map_stage == ATTN_MAP_RAW || params->map_stage == ATTN_MAP_CAPPED)
@@ -40447,7 +40566,11 @@ ATTN_COLD_ int attn_maps_plan_(attn_error_ *e, attn_maps_job_ *a, const attn_sdp
   memset(&all.map, 0, sizeof all.map);
   memset(&all.relative.values, 0, sizeof all.relative.values);
   all.sinks = NULL, all.softmax_one = 0, all.q_len = NULL;
-  if (a->whole) all.causal = 0, all.window_left = all.window_right = all.keep = 0;
+  if (a->whole) { /* all pairs, at the same positions */
+    all.has_q_off = 1, all.q_off = a->after.q_off;
+    all.causal = ATTN_CAUSAL_NONE, all.keep = 0;
+    memset(&all.window, 0, sizeof all.window);
+  }
   a->fresh.relu = &attn_maps_natural_;
   if (!attn_sdpa_plan_(e, &a->fresh, &all, ctx, workers, data)) return 0;
   a->fresh.left = a->fresh.right = INT64_MAX / 4, a->fresh.keep = 0;
@@ -40988,8 +41111,10 @@ ATTN_COLD_ int attn_lazy_check_(attn_error_ *e, attn_lazy_job_ *a, const attn_ct
   if (a->period < 1) return attn_reject_(e, ATTN_E_RANGE, "params.period must be at least 1");
   if (a->layers && (!a->o || !a->q || !a->k || !a->v))
     return attn_reject_(e, ATTN_E_NULL, "o, q, k and v must not be null");
-  if (p->lse.data || p->map.data || p->ragged.sequences)
-    return attn_reject_(e, ATTN_E_RANGE, "params.attention: lse, map and ragged must be absent");
+  if (p->lse.data || p->map.data || attn_unlike_(p))
+    return attn_reject_(
+        e, ATTN_E_RANGE,
+        "params.attention: lse, map, ragged, q_offs and align_lengths must be absent");
   for (int64_t l = 0; l < a->layers; l++) {
     attn_softmax_ x;
     memset(&x, 0, sizeof x);
@@ -41550,8 +41675,8 @@ ATTN_COLD_ int attn_synthesizer_steps_(attn_stage_ *s, void *job) {
   attn_sdpa_params p;
   memset(&a, 0, sizeof a);
   memset(&p, 0, sizeof p);
-  p.causal = j->p.causal, p.has_q_off = 1, p.q_off = j->q_off, p.kv_len = j->p.kv_len;
-  p.window_left = j->p.window_left, p.window_right = j->p.window_right, p.q_len = j->p.q_len;
+  p.causal = j->p.causal != 0, p.has_q_off = 1, p.q_off = j->q_off, p.kv_len = j->p.kv_len;
+  p.window = j->p.window, p.q_len = j->p.q_len;
   p.mask = j->p.mask, p.bias = j->p.bias, p.lse = j->p.lse, p.map = j->p.map, p.scale = 1.0f;
   if (tk > 0)
     for (int64_t i = 0; i < j->p.count; i++) {
@@ -43535,8 +43660,10 @@ ATTN_COLD_ int attn_usage_plan_(attn_error_ *e, attn_columns_ *c, attn_tensor us
   if (!attn_check_ctx_(e, ctx, &table, workers)) return 0;
   if (!params) return attn_reject_(e, ATTN_E_NULL, "params must not be null: it has the lse");
   attn_sdpa_params p = *params;
-  if (p.schedule || p.span.z || p.map.data || p.ragged.sequences)
-    return attn_reject_(e, ATTN_E_RANGE, "params.schedule, .span, .map and .ragged must be absent");
+  if (p.schedule || p.span.z || p.map.data || attn_unlike_(&p))
+    return attn_reject_(e, ATTN_E_RANGE,
+                        "params.schedule, .span, .map, .ragged, .q_offs and .align_lengths must be "
+                        "absent");
   if (p.modify_weights)
     return attn_reject_(e, ATTN_E_RANGE, "params.modify_weights must be absent");
   c->usage = usage, c->lse = p.lse;
@@ -43672,7 +43799,7 @@ ATTN_COLD_ int attn_segment_steps_(attn_stage_ *s, void *job) {
   attn_sdpa_params p;
   memset(&p, 0, sizeof p);
   p.scale = j->p.scale, p.causal = 1;
-  if (j->p.window > 0) p.window_left = j->p.window > 1 ? j->p.window - 1 : ATTN_WINDOW_NONE;
+  if (j->p.window > 0) p.window = attn_window_of(j->p.window - 1, -1);
   if (j->p.r.data) p.xl.table = j->p.r, p.xl.content_bias = j->p.u, p.xl.distance_bias = j->p.v;
   p.lse = j->p.lse;
   if (j->p.usage.data && !p.lse.data)
@@ -47650,9 +47777,10 @@ ATTN_FUNC_ void attn_running_range_(const void *user, int64_t batch, int64_t row
 /* Score terms that the rows of a block may have when they are gathered: those without positions. */
 ATTN_COLD_ int attn_check_placeless_(attn_error_ *e, const attn_multihead_params *p) {
   const attn_sdpa_params *a = &p->attend;
-  if (a->has_q_off || a->window_left || a->window_right || a->keep || a->kv_len || a->q_len ||
-      p->bias_k.data || p->bias_v.data || a->ragged.sequences || a->schedule || a->lse.data ||
-      a->map.data || p->each.data || (attn_terms_of_(a) & ~attn_terms_with_(ATTN_TAKES_PLACELESS_)))
+  if (!attn_check_places_(e, a)) return 0;
+  if (a->has_q_off || a->window.on || a->keep || a->kv_len || a->q_len || p->bias_k.data ||
+      p->bias_v.data || attn_unlike_(a) || a->schedule || a->lse.data || a->map.data ||
+      p->each.data || (attn_terms_of_(a) & ~attn_terms_with_(ATTN_TAKES_PLACELESS_)))
     return attn_reject_(
         e, ATTN_E_RANGE,
         "attend of params.self and .cross may have scale, causal, softcap, sinks and "
@@ -49433,7 +49561,7 @@ ATTN_COLD_ int attn_gmlp_steps_(attn_stage_ *s, void *job) {
     if (p->w_qkv.data) {
       attn_sdpa_params attend;
       memset(&attend, 0, sizeof attend);
-      attend.causal = p->causal, attend.q_len = attend.kv_len = len;
+      attend.causal = p->causal != 0, attend.q_len = attend.kv_len = len;
       if (!attn_stage_dense_(s, qkv, n, p->w_qkv, p->b_qkv, ATTN_ACT_NONE) ||
           !attn_stage_sdpa_(s, each, attn_mixed_columns_(qkv, 0, a), attn_mixed_columns_(qkv, a, a),
                             attn_mixed_columns_(qkv, 2 * a, a), &attend))

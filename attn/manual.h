@@ -14,9 +14,14 @@
  *   attn_tensor v = attn_bhtd(v_data, ATTN_F32, batch, kv_heads, kv_len, v_dim);
  *   attn_tensor o = attn_bhtd(o_data, ATTN_F32, batch, heads,    q_len,  v_dim);
  *   attn_sdpa_params params = {0};
- *   params.causal = 1;
+ *   params.causal = ATTN_CAUSAL_END;
  *   attn_status st = attn_sdpa(o, q, k, v, &params, NULL);
  *   if (st != ATTN_OK) puts(attn_status_string(st));
+ *
+ *   causal = ATTN_CAUSAL_END (1) lets the last query see the last key, as FlashAttention does;
+ *   ATTN_CAUSAL_START lets query i see the keys j <= i, as PyTorch's is_causal and ONNX do. They
+ *   differ where q_len and kv_len do. A window is params.window = attn_window_of(left, right),
+ *   FlashAttention's window_size: -1 = unlimited, 0 = the own position only; {0} is no window.
  *
  *   Build with  cc app.c -lm . No flag asks for vector instructions: each kernel is compiled for
  *   every tier inside this header, and the fastest one that processor and operating system
@@ -52,7 +57,7 @@
  *   attention); attn_layer_norm, attn_activate (rows between products); attn_gemm, attn_pool*,
  *   attn_convolve*, attn_top_k, attn_kmeans_step, attn_pinv, attn_solve, attn_exp (parts of the
  *   above, by themselves); attn_quantize, attn_dequantize (int8, int4 and e4m3 rows); attn_bhtd,
- *   attn_bthd, attn_mask_*, attn_scales_dense (views); attn_isa_* (tiers), attn_status_string
+ *   attn_bthd, attn_mask_*, attn_window_of, attn_scales_dense (views); attn_isa_* (tiers), attn_status_string
  *   (errors), attn_parallel_openmp (threads); attn_<name>_workspace (memory). Each is documented
  *   where it is declared, below.
  *
@@ -147,9 +152,10 @@
  * 10. NUMBERS AND DETERMINISM
  *   Empty rows (no allowed key) give O = 0, LSE = -inf. A forbidden key never reaches an output,
  *   even if it holds NaN; keys from kv_len on are not read. NaN in an allowed key or in a query
- *   appears in exactly the rows that read it. LSE is a natural logarithm. Causal masks align the
- *   last query with key k.len - 1, whatever kv_len says, unless q_off (one number for the batch)
- *   says otherwise.
+ *   appears in exactly the rows that read it. LSE is a natural logarithm. Positions: query i
+ *   sits at key i + q_off, by default k.len - q.len, whatever kv_len says (ends aligned), with
+ *   ATTN_CAUSAL_START 0; q_off gives one for the batch, q_offs one an entry, align_lengths takes
+ *   kv_len[b] - q_len[b].
  *   avx2, avx512 and neon give the same bits, for any number of workers, any batch around a row
  *   and any division of the queries over calls: each score is one chain of fused multiply-adds
  *   in the order of the head dimension, each output a sum of sums over blocks of 128 keys, in

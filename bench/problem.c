@@ -107,7 +107,7 @@ static double extra_set(problem *p, char **at, uint64_t *seed) {
   int64_t distances = s->causal ? s->tk : s->tq + s->tk - 1; /* from the oldest key on */
   double masked = 0;
   switch (s->extra) {
-    case PROBLEM_WINDOW: a->window_left = WINDOW; break;
+    case PROBLEM_WINDOW: a->window = attn_window_of(WINDOW, -1); break;
     case PROBLEM_ALIBI: {
       float *slopes = numbers(at, heads, 0, 0, seed);
       attn_alibi_slopes(slopes, s->heads);

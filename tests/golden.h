@@ -42,6 +42,9 @@ static const uint64_t golden[] = {
     0xed7d25f0d572ceb9u, /* weights */
     0xe1f558c149d50be9u, /* map raw */
     0x7dabfaa70f1061fcu, /* map scores */
+    0xa685882b60729656u, /* start */
+    0x13199eaf786184c4u, /* offsets */
+    0x2fa2fcd990c05ef6u, /* aligned */
     0x82e3be33c82ba536u, /* rope */
     0x636f72398b2f46f6u, /* merge */
     0xebd0b211a948b159u, /* exp */

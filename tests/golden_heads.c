@@ -61,7 +61,7 @@ static attn_status map_apply(attn_tensor o, attn_tensor lse, test_rng *rng, attn
 static attn_status lazyformer(attn_tensor o, attn_tensor lse, test_rng *rng, attn_ctx *ctx) {
   attn_lazyformer_params p;
   memset(&p, 0, sizeof p);
-  p.attention.window_left = 30;
+  p.attention.window = attn_window_of(30, -1);
   attn_tensor out[2], v[2], q = golden_exact(rng, 1, T, DK), k = golden_exact(rng, 1, T, DK);
   for (int n = 0; n < 2; n++) out[n] = test_one(o, 0, 1, n, 1), v[n] = golden_exact(rng, 1, T, DV);
   test_fill_value(lse, 0);

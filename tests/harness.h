@@ -122,6 +122,14 @@ test_call test_build(const test_spec *spec, test_rng *rng);
 /* Fresh outputs for the same inputs. */
 test_call test_again(const test_call *call);
 
+/* One side of the window, the other as it was: unlimited where there was none. */
+static inline void test_left(attn_sdpa_params *p, int64_t n) {
+  p->window = attn_window_of(n, p->window.on ? p->window.right : -1);
+}
+static inline void test_right(attn_sdpa_params *p, int64_t n) {
+  p->window = attn_window_of(p->window.on ? p->window.left : -1, n);
+}
+
 /* Runs the call on the tier under test; fails the test unless it succeeds there. */
 attn_report test_run(test_call *call);
 /* Compares outputs with the oracle. */

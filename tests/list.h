@@ -636,6 +636,13 @@
   X(J5_append)                              \
   X(J5_reject)                              \
   X(A2_ragged_terms)                        \
+  X(A2_offsets_terms)                       \
+  X(A2_offsets_few)                         \
+  X(A2_offsets_ragged)                      \
+  X(A2_offsets_workers)                     \
+  X(A2_offsets_reject)                      \
+  X(A2_causal_start)                        \
+  X(A2_causal_start_within)                 \
   X(A2_ragged_masks)                        \
   X(A2_ragged_empty)                        \
   X(A2_ragged_workers)                      \

@@ -102,24 +102,24 @@ double oracle_mask(const attn_mask *m, int64_t b, int64_t h, int64_t i, int64_t 
 }
 
 int64_t oracle_position(const attn_tensor *q, const attn_tensor *k, const attn_sdpa_params *params,
-                        int64_t i) {
-  return i + (params->has_q_off ? params->q_off : k->len - q->len);
-}
-
-/* Whether delta keys in one direction lie inside a window field. */
-static int inside(int64_t window, int64_t delta) {
-  if (window == 0 || delta <= 0) return 1;
-  return delta <= (window == ATTN_WINDOW_NONE ? 0 : window);
+                        int64_t b, int64_t i) {
+  if (params->has_q_off) return i + params->q_off;
+  if (params->q_offs) return i + params->q_offs[b];
+  if (params->causal == ATTN_CAUSAL_START) return i;
+  if (!params->align_lengths) return i + k->len - q->len;
+  return i + (params->kv_len ? params->kv_len[b] : k->len) -
+         (params->q_len ? params->q_len[b] : q->len);
 }
 
 int oracle_allowed(const attn_tensor *q, const attn_tensor *k, const attn_sdpa_params *params,
                    int64_t b, int64_t h, int64_t i, int64_t j) {
-  int64_t delta = j - oracle_position(q, k, params, i);
+  const attn_window *w = &params->window;
+  int64_t delta = j - oracle_position(q, k, params, b, i);
   if (params->q_len && i >= params->q_len[b]) return 0;
   if (params->kv_len && j >= params->kv_len[b]) return 0;
   if (params->causal && delta > 0) return 0;
-  if (j >= params->keep && !inside(params->window_left, -delta)) return 0;
-  if (!inside(params->window_right, delta)) return 0;
+  if (w->on && w->left >= 0 && -delta > w->left && j >= params->keep) return 0;
+  if (w->on && w->right >= 0 && delta > w->right) return 0;
   if (oracle_mask(&params->mask, b, h, i, j) < 0) return 0;
   if (oracle_span(params, q, b, h, i, delta) == 0) return 0;
   return !(oracle_mask(&params->bias, b, h, i, j) == -(double)INFINITY);
@@ -145,7 +145,7 @@ static double oracle_changed(const attn_sdpa_params *p, int64_t b, int64_t h, in
 
 void oracle_sdpa(const attn_tensor *q, const attn_tensor *k, const attn_tensor *v,
                  const attn_sdpa_params *params, int64_t b, int64_t h, int64_t i, oracle_row *row) {
-  int64_t hv = h * v->heads / q->heads, position = oracle_position(q, k, params, i);
+  int64_t hv = h * v->heads / q->heads, position = oracle_position(q, k, params, b, i);
   double infinity = (double)INFINITY, m = -infinity, z = 0;
   double sink = params->sinks ? (double)params->sinks[h] : -infinity;
   double one = params->softmax_one ? 0 : -infinity;

@@ -44,9 +44,9 @@ typedef struct oracle_row {
   int64_t allowed; /* keys */
 } oracle_row;
 
-/* The key position of query i. */
+/* The key position of query i of batch entry b. */
 int64_t oracle_position(const attn_tensor *q, const attn_tensor *k, const attn_sdpa_params *params,
-                        int64_t i);
+                        int64_t b, int64_t i);
 
 /* 1 if query i may see key j, as far as anything but params->schedule and params->modify says. */
 int oracle_allowed(const attn_tensor *q, const attn_tensor *k, const attn_sdpa_params *params,

@@ -123,7 +123,7 @@ static void add_dot(oracle_pair *sum, const attn_tensor *x, const void *x_row, c
 /* q_i . (k_j + ...) with everything that stands inside the scale. */
 static oracle_pair inner(const attn_tensor *q, const attn_tensor *k, const attn_sdpa_params *p,
                          int64_t b, int64_t h, int64_t i, int64_t j) {
-  int64_t hk = h * k->heads / q->heads, delta = j - oracle_position(q, k, p, i);
+  int64_t hk = h * k->heads / q->heads, delta = j - oracle_position(q, k, p, b, i);
   const attn_tensor *keys = &p->relative.keys, *xl = &p->xl.table, *table = &p->labels.table;
   const void *query = oracle_address(q, b, h, i, 0), *key = oracle_address(k, b, hk, j, 0);
   oracle_pair sum = {0, 0};
@@ -215,7 +215,7 @@ static void modify(oracle_pair *sum, const attn_sdpa_params *p, int64_t b, int64
 
 oracle_pair oracle_score(const attn_tensor *q, const attn_tensor *k, const attn_sdpa_params *p,
                          int64_t b, int64_t h, int64_t i, int64_t j) {
-  int64_t position = oracle_position(q, k, p, i), delta = j - position;
+  int64_t position = oracle_position(q, k, p, b, i), delta = j - position;
   double scale = (double)p->scale, cap = (double)p->softcap;
   if (scale == 0 && !signbit(scale)) scale = p->t5.table ? 1 : 1 / sqrt((double)q->dim);
   oracle_pair sum = inner(q, k, p, b, h, i, j);

@@ -90,8 +90,12 @@ static void add_relative(test_call *call, int terms, test_rng *rng) {
 
 static void add_xl(test_call *call, test_rng *rng) {
   attn_sdpa_params *p = &call->params;
-  int64_t q_off = p->has_q_off ? p->q_off : call->k.len - call->q.len;
-  int64_t first = q_off - call->k.len + 1, last = q_off + call->q.len - 1;
+  int64_t first = 0, last = 0;
+  for (int64_t b = 0; b == 0 || b < call->q.batch; b++) {
+    int64_t q_off = oracle_position(&call->q, &call->k, p, b, 0);
+    if (b == 0 || q_off - call->k.len + 1 < first) first = q_off - call->k.len + 1;
+    if (b == 0 || q_off + call->q.len - 1 > last) last = q_off + call->q.len - 1;
+  }
   if (p->causal && first < 0) first = 0;
   if (last < first) last = first; /* no pair at all */
   first -= test_range(rng, 0, 3);
@@ -233,8 +237,8 @@ test_call test_terms_call(int terms, int64_t most, test_rng *rng) {
     p->has_q_off = 1;
     p->q_off = test_range(rng, -60, 200);
   }
-  if (test_u64(rng) % 3 == 0) p->window_left = test_range(rng, -1, 60);
-  if (test_u64(rng) % 3 == 0) p->window_right = test_range(rng, -1, 60);
+  if (test_u64(rng) % 3 == 0) test_left(p, test_range(rng, -1, 60));
+  if (test_u64(rng) % 3 == 0) test_right(p, test_range(rng, -1, 60));
   if (test_u64(rng) % 3 == 0) p->kv_len = test_lengths(spec.batch, spec.k_len, rng);
   if (test_u64(rng) % 5 == 0) p->q_len = test_lengths(spec.batch, spec.q_len, rng);
   if (test_u64(rng) % 3 == 0) p->scale = (float)test_exact(rng);

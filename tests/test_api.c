@@ -52,7 +52,7 @@ static test_call busy_call(int64_t tq, int64_t tk, int64_t dk, int64_t dv, test_
   test_call call = test_build(&spec, rng);
   attn_sdpa_params *p = &call.params;
   p->causal = 1;
-  p->window_left = tk;
+  test_left(p, tk);
   p->mask = test_mask(ATTN_MASK_BITS, ATTN_F32, 2, 4, tq, tk, rng);
   p->bias = test_mask(ATTN_MASK_ADD, ATTN_F32, 2, 4, tq, tk, rng);
   p->alibi = test_floats(4, 0.1, rng);
@@ -343,7 +343,7 @@ void api_bits_any_chunks(void **state) {
     spec.k_heads = spec.v_heads = n % 2 ? 2 : 4;
     test_call call = test_build(&spec, &rng);
     call.params.causal = n < 4;
-    call.params.window_left = n % 3 == 1 ? 50 : 0;
+    test_left(&call.params, n % 3 == 1 ? 50 : -1);
     call.params.has_q_off = 1;
     call.params.q_off = 150;
     float *bias = test_floats(140 * 333, 1, &rng);

@@ -129,7 +129,7 @@ static trio_of_tokens trio(play *s, int64_t rows, int64_t group, attn_dtype type
 /* Options of scores that many calls take. */
 static void scores(play *s, attn_sdpa_params *p, int n, int64_t heads) {
   p->causal = 1;
-  if (n == 1) p->window_left = 20, p->softcap = 5;
+  if (n == 1) test_left(p, 20), p->softcap = 5;
   if (n == 2) p->alibi = test_floats(heads, 0.1, &s->rng), p->softmax_one = 1;
   if (n == 3) p->sinks = test_floats(heads, 1, &s->rng), p->one_order = 1;
 }
@@ -529,7 +529,8 @@ static int poolingformer(play *s) {
   attn_poolingformer_params *p = params(s, sizeof *p);
   s->in[0] = token(s, ATTN_F32, 1, N, E), (void)token(s, ATTN_F32, 1, N, E);
   (void)token(s, ATTN_F32, 1, N, E), (void)rows_out(s, ATTN_F32, 1, N, E);
-  p->window_1 = 9, p->window_2 = 40, p->kernel = 5, p->stride = 4, p->causal = 1;
+  p->window_1 = attn_window_of(9, 9), p->window_2 = attn_window_of(40, 40), p->kernel = 5,
+  p->stride = 4, p->causal = 1;
   p->pool = s->n & 1 ? ATTN_POOL_MAX : ATTN_POOL_MEAN;
   p->align = (attn_poolingformer_align)(s->n >> 1);
   s->call = poolingformer_call;

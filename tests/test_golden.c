@@ -32,7 +32,10 @@ enum {
   TIES = 4096,   /* scores half-way between powers of two, where roundings may part */
   TERMS = 8192,  /* times the terms of tests/terms.h */
   RAW = 1 << 26, /* stages of the map */
-  SCORED = 1 << 27
+  SCORED = 1 << 27,
+  START = 1 << 28, /* starts aligned; an offset each; ends aligned to lengths */
+  EACH = 1 << 29,
+  ALIGNED = 1 << 30
 };
 
 typedef struct golden_case {
@@ -89,6 +92,11 @@ static const golden_case cases[] = {
     {"map raw", 1, 4, 2, 2, 70, 141, 40, 24, ATTN_BF16, ATTN_F32, RAW | CAUSAL | MAP | CAP},
     {"map scores", 1, 4, 2, 2, 70, 141, 40, 24, ATTN_F32, ATTN_F32,
      SCORED | CAUSAL | MAP | CAP | ALIBI},
+    {"start", 1, 2, 2, 2, 90, 140, 24, 24, ATTN_F32, ATTN_F32, START | WINDOW | ALIBI},
+    {"offsets", 3, 2, 2, 2, 90, 140, 24, 24, ATTN_F32, ATTN_F32,
+     CAUSAL | EACH | WINDOW | ALIBI | MAP | TERMS *TERM_T5},
+    {"aligned", 3, 4, 2, 2, 3, 1400, 24, 24, ATTN_F32, ATTN_F32,
+     CAUSAL | ALIGNED | LENGTHS | ALIBI},
 };
 enum { CASES = sizeof cases / sizeof *cases, EXTRAS = 16, GRAPHS = 5 };
 static const char *const extras[EXTRAS] = {"rope",      "merge",        "exp",      "relu raw",
@@ -122,12 +130,14 @@ static test_call build(const golden_case *g, int n) {
   }
   if (g->features & TIES) p->scale = 0.693147182f; /* ln 2: one unit of score is one power of 2 */
   int64_t cells = g->q_len * g->k_len, row = (g->k_len + 7) / 8;
-  p->causal = g->features & CAUSAL;
+  static const int64_t offs[3] = {40, -5, 200};
+  p->causal = g->features & START ? (int)ATTN_CAUSAL_START : g->features & CAUSAL;
+  if (g->features & EACH) p->q_offs = offs;
+  p->align_lengths = (g->features & ALIGNED) != 0;
   p->has_q_off = (g->features & OFFSET) != 0;
   p->q_off = p->has_q_off ? 17 : 0;
   if (g->features & WINDOW) {
-    p->window_left = 60;
-    p->window_right = 9;
+    p->window = attn_window_of(60, 9);
   }
   uint8_t *bytes = test_mem((size_t)cells);
   for (int64_t c = 0; c < cells; c++) bytes[c] = (uint8_t)(test_u64(&rng) & 3);

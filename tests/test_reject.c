@@ -79,8 +79,12 @@ RULE(o_misaligned, s->call.o.data = (char *)s->call.o.data + 2;)
 RULE(q_off_far, s->call.params.has_q_off = 1; s->call.params.q_off = (int64_t)1 << 40;)
 RULE(q_off_alone, s->call.params.q_off = 3;)
 RULE(q_off_min, s->call.params.has_q_off = 1; s->call.params.q_off = INT64_MIN;)
-RULE(left_negative, s->call.params.window_left = -2;)
-RULE(right_negative, s->call.params.window_right = INT64_MIN;)
+RULE(left_negative, s->call.params.window = attn_window_of(-2, 0);)
+RULE(right_negative, s->call.params.window = attn_window_of(0, INT64_MIN);)
+RULE(left_off, s->call.params.window.left = 3;)
+RULE(right_off, s->call.params.window.right = -1;)
+RULE(causal_value, s->call.params.causal = 3;)
+RULE(causal_negative, s->call.params.causal = -1;)
 RULE(kv_len_negative, s->kv_len[1] = -1;)
 RULE(kv_len_large, s->kv_len[1] = TK + 1;)
 RULE(q_length_negative, s->q_len[0] = -1;)
@@ -184,8 +188,12 @@ static const rule rules[] = {
     {ATTN_E_RANGE, "q_off", q_off_far},
     {ATTN_E_RANGE, "q_off", q_off_min},
     {ATTN_E_RANGE, "has_q_off", q_off_alone},
-    {ATTN_E_RANGE, "window_left", left_negative},
-    {ATTN_E_RANGE, "window_right", right_negative},
+    {ATTN_E_RANGE, "window", left_negative},
+    {ATTN_E_RANGE, "window", right_negative},
+    {ATTN_E_RANGE, "attn_window_of", left_off},
+    {ATTN_E_RANGE, "attn_window_of", right_off},
+    {ATTN_E_RANGE, "causal", causal_value},
+    {ATTN_E_RANGE, "causal", causal_negative},
     {ATTN_E_RANGE, "kv_len", kv_len_negative},
     {ATTN_E_RANGE, "kv_len", kv_len_large},
     {ATTN_E_RANGE, "q_len", q_length_negative},

@@ -137,6 +137,16 @@ ATTN_DEF attn_mask attn_mask_bits(const uint8_t *data, int64_t batch, int64_t he
 ATTN_DEF attn_mask attn_mask_add(const void *data, attn_dtype dtype, int64_t batch, int64_t heads,
                                  int64_t q_len, int64_t k_len);
 
+/* How far a query sees from its own position, in keys: 0 = no key on that side but its own, -1 =
+ * unlimited; FlashAttention's window_size = (left, right). {0} is no window; else made by
+ * attn_window_of. */
+typedef struct attn_window {
+  int on;              /* 1: left and right hold; 0: they are 0 */
+  int64_t left, right; /* furthest key behind and ahead */
+} attn_window;
+
+ATTN_DEF attn_window attn_window_of(int64_t left, int64_t right);
+
 /* The tiers. Later ones are appended; see api/isa.h. */
 typedef enum attn_isa {
   ATTN_ISA_AUTO = 0, /* the fastest that runs here */

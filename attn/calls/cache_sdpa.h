@@ -24,25 +24,27 @@ ATTN_FUNC_ int attn_cached_open_(attn_error_ *e, attn_cached_ *x, attn_tensor o,
   x->cache = *cache;
   if (params) *p = *params;
   if (p->kv_len || p->k_scales.scale || p->k_scales.zero || p->v_scales.scale || p->v_scales.zero ||
-      p->has_q_off || p->ragged.kv)
-    return attn_reject_(e, ATTN_E_RANGE,
-                        "params.kv_len, k_scales, v_scales, has_q_off and ragged.kv must be absent "
-                        "with a cache");
+      p->has_q_off || p->q_offs || p->causal == ATTN_CAUSAL_START || p->ragged.kv)
+    return attn_reject_(
+        e, ATTN_E_RANGE,
+        "params.kv_len, k_scales, v_scales, has_q_off, q_offs, ATTN_CAUSAL_START and "
+        "ragged.kv must be absent with a cache");
   if (p->map.data) /* also where there is no key */
     return attn_reject_(e, ATTN_E_RANGE, "params.map must be absent with a cache");
   if ((p->ragged.sequences || p->ragged.q) && p->ragged.sequences != n)
     return attn_reject_(e, ATTN_E_RANGE, "params.ragged.sequences must be n");
-  if (cache->window > 0 && (p->window_left || p->keep))
+  if (!attn_check_places_(e, p)) return 0;
+  if (cache->window > 0 && ((p->window.on && p->window.left != -1) || p->keep))
     return attn_reject_(
         e, ATTN_E_RANGE,
-        "params.window_left and keep must be 0 with cache.window: the ring has them");
+        "params.window.left must be -1 and keep 0 with cache.window: the ring has them");
   if (!attn_check_cache_(e, &x->cache, 0, span)) return 0;
   cache = &x->cache;
   for (int64_t b = 0; b < n; b++)
     if (!attn_check_sequence_(e, cache, &sequences[b], &table)) return 0;
   if (cache->window > 0) {
     p->causal = 1;
-    p->window_left = cache->window > 1 ? cache->window - 1 : ATTN_WINDOW_NONE;
+    p->window = attn_window_of(cache->window - 1, -1);
     p->keep = cache->sinks;
     a->sequences.window = cache->window, a->sequences.sinks = cache->sinks;
   }

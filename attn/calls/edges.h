@@ -42,7 +42,7 @@ ATTN_COLD_ int attn_edges_plan_(attn_error_ *e, attn_softmax_ *a, const attn_edg
   memset(span, 0, sizeof span);
   memset(&s, 0, sizeof s);
   if (!p) return attn_reject_(e, ATTN_E_NULL, "params must not be null");
-  s.scale = p->scale, s.causal = p->causal, s.has_q_off = p->has_q_off, s.q_off = p->q_off;
+  s.scale = p->scale, s.causal = p->causal != 0, s.has_q_off = p->has_q_off, s.q_off = p->q_off;
   s.one_order = 1;
   s.kv_len = p->kv_len, s.lse = p->lse;
   if (!attn_sdpa_plan_(e, a, &s, ctx, workers, data)) return 0;

@@ -9,10 +9,42 @@ ATTN_FUNC_ int64_t attn_gcd_(int64_t a, int64_t b) {
   return a;
 }
 
-/* A window field as a distance; a quarter of INT64_MAX is beyond every position. */
-ATTN_FUNC_ int64_t attn_reach_(int64_t window) {
+ATTN_FUNC_ int attn_check_window_(attn_error_ *e, const attn_window *w) {
+  if (!w->on && (w->left || w->right))
+    return attn_reject_(e, ATTN_E_RANGE,
+                        "params.window has left or right without on = 1: use attn_window_of");
+  if (w->left < -1 || w->right < -1)
+    return attn_reject_(e, ATTN_E_RANGE,
+                        "params.window.left and right must be -1 (unlimited) or not negative");
+  return 1;
+}
+
+/* A side of a window as a distance; a quarter of INT64_MAX is beyond every position. */
+ATTN_FUNC_ int64_t attn_reach_(const attn_window *w, int64_t side) {
   const int64_t far = INT64_MAX / 4;
-  return window == 0 ? far : window == ATTN_WINDOW_NONE ? 0 : window < far ? window : far;
+  return w->on && side >= 0 && side < far ? side : far;
+}
+
+/* Where queries sit: what the fields say about it. Reads no array. */
+ATTN_FUNC_ int attn_check_places_(attn_error_ *e, const attn_sdpa_params *p) {
+  if (p->causal < 0 || p->causal >= (int)ATTN_CAUSALS)
+    return attn_reject_(e, ATTN_E_RANGE, "params.causal must be an attn_causal: 0, 1 or 2");
+  if (!p->has_q_off && p->q_off)
+    return attn_reject_(e, ATTN_E_RANGE, "params.q_off needs params.has_q_off = 1");
+  if (p->has_q_off && attn_abs64_(p->q_off) >= (int64_t)1 << 40)
+    return attn_reject_(e, ATTN_E_RANGE, "params.q_off must lie within 2^40 of 0");
+  if (p->q_offs && p->has_q_off)
+    return attn_reject_(e, ATTN_E_RANGE, "params.q_offs must be null with params.has_q_off");
+  if (p->align_lengths && (p->has_q_off || p->q_offs || p->causal == ATTN_CAUSAL_START))
+    return attn_reject_(e, ATTN_E_RANGE,
+                        "params.align_lengths aligns ends: without has_q_off, q_offs and "
+                        "ATTN_CAUSAL_START");
+  return attn_check_window_(e, &p->window);
+}
+
+/* The q_off of a call that has one. */
+ATTN_FUNC_ int64_t attn_q_off_(const attn_sdpa_params *p, int64_t queries, int64_t keys) {
+  return p->has_q_off ? p->q_off : p->causal == ATTN_CAUSAL_START ? 0 : keys - queries;
 }
 
 /* An additive mask has no NaN and no +inf. Distinct entries are read once. */
@@ -109,7 +141,7 @@ ATTN_FUNC_ int attn_sdpa_plan_(attn_error_ *e, attn_softmax_ *a, const attn_sdpa
   const attn_sdpa_params *p = params ? params : &zero;
   const int has_lse = p->lse.data != NULL, has_map = p->map.data != NULL && a->k.len > 0;
   enum { O, LSE, MAP, Q, K, V, K_SCALES, V_SCALES = K_SCALES + 2, MASK = V_SCALES + 2 };
-  enum { BIAS = MASK + 1, ALIBI, SINKS, KV_LEN, Q_LEN, PLAN, RAGGED, TERMS = RAGGED + 2 };
+  enum { BIAS = MASK + 1, ALIBI, SINKS, KV_LEN, Q_LEN, PLAN, RAGGED, TERMS = RAGGED + 3 };
   enum { WORK = TERMS + (int)ATTN_TERMS_, SPANS };
   attn_span_ span[SPANS];
   attn_tensor *o = &a->o, *q = &a->q, *k = &a->k, *v = &a->v, *lse = &a->lse, *map = &a->map;
@@ -140,19 +172,9 @@ ATTN_FUNC_ int attn_sdpa_plan_(attn_error_ *e, attn_softmax_ *a, const attn_sdpa
   const float scale = p->scale;
   if (!(scale - scale == 0.0f)) return attn_reject_(e, ATTN_E_VALUE, "params.scale must be finite");
   if (!attn_terms_take_(e, a, p)) return 0;
-  if (!p->has_q_off && p->q_off)
-    return attn_reject_(e, ATTN_E_RANGE, "params.q_off needs params.has_q_off = 1");
-  if (p->has_q_off && attn_abs64_(p->q_off) >= (int64_t)1 << 40)
-    return attn_reject_(e, ATTN_E_RANGE, "params.q_off must lie within 2^40 of 0");
+  if (!attn_check_places_(e, p)) return 0;
   if (q->len >= (int64_t)1 << 40 || k->len >= (int64_t)1 << 40)
     return attn_reject_(e, ATTN_E_OVERFLOW, "q.len and k.len must be below 2^40");
-  if (p->window_left < ATTN_WINDOW_NONE)
-    return attn_reject_(e, ATTN_E_RANGE,
-                        "params.window_left must be 0, positive or ATTN_WINDOW_NONE");
-  if (p->window_right < ATTN_WINDOW_NONE)
-    return attn_reject_(e, ATTN_E_RANGE,
-                        "params.window_right must be 0, positive or ATTN_WINDOW_NONE");
-
   if (p->keep < 0) return attn_reject_(e, ATTN_E_RANGE, "params.keep must not be negative");
   if (p->keep > 0 && p->schedule)
     return attn_reject_(e, ATTN_E_RANGE, "params.keep must be 0 with params.schedule");
@@ -193,11 +215,11 @@ ATTN_FUNC_ int attn_sdpa_plan_(attn_error_ *e, attn_softmax_ *a, const attn_sdpa
   a->scale = (double)scale;
   if (scale == 0.0f && !attn_to_bits_(scale))
     a->scale = p->t5.table ? 1.0 : 1.0 / sqrt((double)q->dim);
-  a->q_off = p->has_q_off ? p->q_off : k->len - q->len;
+  a->q_off = attn_q_off_(p, q->len, k->len);
   a->kv_len = p->kv_len, a->q_len = p->q_len;
-  a->left = attn_reach_(p->window_left);
-  a->keep = p->window_left == 0 ? 0 : p->keep < k->len ? p->keep : k->len;
-  a->right = p->causal ? 0 : attn_reach_(p->window_right);
+  a->left = attn_reach_(&p->window, p->window.left);
+  a->keep = !p->window.on || p->window.left < 0 ? 0 : p->keep < k->len ? p->keep : k->len;
+  a->right = p->causal ? 0 : attn_reach_(&p->window, p->window.right);
   if (ATTN_HAS_TERMS && !attn_check_terms_(e, a, p, span + TERMS)) return 0;
   if (p->schedule && !ATTN_HAS_PATTERN)
     return attn_reject_(e, ATTN_E_SCHEDULE,

@@ -1,5 +1,5 @@
 /* calls/sequences.h owns the checks of sequences that are not alike: rows end to end
- * (attn_ragged), and what cannot be combined with them. */
+ * (attn_ragged) or positions of their own (q_offs), and what cannot be combined with them. */
 
 /* Offsets 0 = x[0] <= .. <= x[n] <= most. */
 ATTN_FUNC_ int attn_check_indptr_(attn_error_ *e, const int64_t *x, int64_t n, int64_t most,
@@ -11,28 +11,54 @@ ATTN_FUNC_ int attn_check_indptr_(attn_error_ *e, const int64_t *x, int64_t n, i
   return 1;
 }
 
+/* Whether batch entries are calls of their own: with lengths or with offsets that differ. */
+ATTN_FUNC_ int attn_unlike_(const attn_sdpa_params *p) {
+  return p->ragged.sequences || p->q_offs || p->align_lengths;
+}
+
 /* What sequences that are not alike go without. */
 ATTN_FUNC_ int attn_check_alike_(attn_error_ *e, const attn_softmax_ *a,
                                  const attn_sdpa_params *p) {
   static const char *const reason =
       "params.schedule, map, relative, xl, gaussian and span must be absent with sequences of "
       "unequal length";
-  if (a->relu) return attn_reject_(e, ATTN_E_RANGE, "params.scores.ragged is for attn_sdpa alone");
+  if (a->relu)
+    return attn_reject_(e, ATTN_E_RANGE,
+                        "params.scores.ragged, q_offs and align_lengths are for attn_sdpa alone");
+  if (!p->ragged.q && !a->seq) /* entries of one shape */
+    return !p->schedule || attn_reject_(e, ATTN_E_RANGE,
+                                        "params.schedule has one q_off: q_offs and align_lengths "
+                                        "must be absent");
   if (p->schedule || p->map.data || (attn_terms_of_(p) & ~attn_terms_with_(ATTN_TAKES_RAGGED_)))
     return attn_reject_(e, ATTN_E_RANGE, reason);
+  return 1;
+}
+
+/* params.q_offs of n entries. */
+ATTN_FUNC_ int attn_check_offs_(attn_error_ *e, attn_sequences_ *s, const int64_t *offs, int64_t n,
+                                attn_span_ *span) {
+  if (!attn_check_array_(e, offs, n, 8, "params.q_offs must be aligned to its elements", span))
+    return 0;
+  for (int64_t b = 0; offs && b < n; b++) {
+    if (offs[b] <= -((int64_t)1 << 40) || offs[b] >= (int64_t)1 << 40)
+      return attn_reject_(e, ATTN_E_RANGE, "params.q_offs must lie within 2^40 of 0");
+    if (b == 0 || offs[b] < s->off_lo) s->off_lo = offs[b];
+    if (b == 0 || offs[b] > s->off_hi) s->off_hi = offs[b];
+  }
+  s->offs = offs;
   return 1;
 }
 
 /* Batches of q, k and v, which have been checked, and what sequences they make: a->seq, and the extents
  * that masks broadcast to. Keys in the pages of a cache are there already. Reads the offsets. */
 ATTN_FUNC_ int attn_check_sequences_(attn_error_ *e, attn_softmax_ *a, const attn_sdpa_params *p,
-                                     attn_span_ span[2], int64_t full[4]) {
+                                     attn_span_ span[3], int64_t full[4]) {
   const attn_ragged *r = &p->ragged;
   attn_sequences_ *s = &a->sequences;
   const int ragged = r->sequences || r->q || r->kv, cached = a->seq != NULL;
   const int64_t n = ragged ? r->sequences : a->q.batch;
   full[0] = n, full[1] = a->q.heads, full[2] = a->q.len, full[3] = a->k.len;
-  if (!ragged && !cached) {
+  if (!ragged && !cached && !attn_unlike_(p)) {
     if (a->k.batch != n) return attn_reject_(e, ATTN_E_SHAPE, "k.batch must equal q.batch");
     if (a->v.batch != n) return attn_reject_(e, ATTN_E_SHAPE, "v.batch must equal q.batch");
     return 1;
@@ -64,11 +90,16 @@ ATTN_FUNC_ int attn_check_sequences_(attn_error_ *e, attn_softmax_ *a, const att
   if (!cached) {
     if (a->k.batch != (r->kv ? 1 : n))
       return attn_reject_(e, ATTN_E_SHAPE,
-                          "k.batch must be 1 with params.ragged.kv, else params.ragged.sequences");
+                          ragged ? "k.batch must be 1 with params.ragged.kv, else "
+                                   "params.ragged.sequences"
+                                 : "k.batch must equal q.batch");
     if (a->v.batch != a->k.batch)
       return attn_reject_(e, ATTN_E_SHAPE, "v.batch must equal k.batch");
   }
-  s->n = n, s->rows = a->q.len, s->aligned = !p->has_q_off;
+  if (!attn_check_offs_(e, s, p->q_offs, n, &span[2])) return 0;
+  s->n = n, s->rows = a->q.len;
+  s->aligned = !p->has_q_off && !p->q_offs && p->causal != ATTN_CAUSAL_START;
+  s->by_lengths = p->align_lengths != 0;
   a->seq = s;
   if (r->q) full[2] = 0;
   if (r->kv || cached) full[3] = 0;

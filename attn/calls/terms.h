@@ -58,28 +58,34 @@ ATTN_FUNC_ int attn_check_relative_(attn_error_ *e, attn_softmax_ *a, attn_span_
   return 1;
 }
 
-/* The distances j - p that causal and window leave to so many queries and keys. 0 = none. */
+/* The distances j - p that causal and window leave to so many queries and keys, at offsets lo to hi. 0 =
+ * none. */
 ATTN_FUNC_ int attn_distances_left_(const attn_softmax_ *a, int64_t queries, int64_t keys,
-                                    int64_t *first, int64_t *last) {
-  *first = -(a->q_off + queries - 1), *last = keys - 1 - a->q_off;
+                                    int64_t lo, int64_t hi, int64_t *first, int64_t *last) {
+  *first = -(hi + queries - 1), *last = keys - 1 - lo;
   if (*first < -a->left && !a->keep) *first = -a->left;
   if (*last > a->right) *last = a->right;
   return queries > 0 && keys > 0 && *first <= *last;
 }
 
 ATTN_FUNC_ int attn_distance_range_(const attn_softmax_ *a, int64_t *first, int64_t *last) {
-  return attn_distances_left_(a, a->q.len, a->k.len, first, last);
+  const int each = a->seq && a->seq->offs;
+  return attn_distances_left_(a, a->q.len, a->k.len, each ? a->seq->off_lo : a->q_off,
+                              each ? a->seq->off_hi : a->q_off, first, last);
 }
 
 /* Whether Transformer-XL's table has what every batch entry reads; reads the lengths. */
 ATTN_FUNC_ int attn_check_xl_covers_(attn_error_ *e, const attn_softmax_ *a) {
   const attn_xl *x = &a->xl;
   int64_t first, last;
-  for (int64_t b = 0; b < (a->kv_len || a->q_len ? a->q.batch : 1); b++)
+  for (int64_t b = 0; b < (a->kv_len || a->q_len || a->seq ? a->q.batch : 1); b++) {
+    attn_softmax_ own;
+    const int64_t off = attn_problem_(a, b, &own)->q_off;
     if (attn_distances_left_(a, a->q_len ? a->q_len[b] : a->q.len,
-                             a->kv_len ? a->kv_len[b] : a->k.len, &first, &last) &&
+                             a->kv_len ? a->kv_len[b] : a->k.len, off, off, &first, &last) &&
         (-last < x->first || -first >= x->first + x->table.len))
       return attn_reject_(e, ATTN_E_RANGE, "params.xl.table must cover every allowed distance");
+  }
   return 1;
 }
 
@@ -210,9 +216,13 @@ ATTN_FUNC_ int attn_check_terms_(attn_error_ *e, attn_softmax_ *a, const attn_sd
       !attn_check_span_(e, a, rows, &span[ATTN_T_SPAN_]))
     return 0;
   if (attn_has_distance_(&a->by_distance) || p->factor.alpha) {
-    /* padded queries of a cache's sequence sit behind its end, at most q.len of them */
+    /* padded queries sit behind the end of a sequence, at most q.len of them */
     a->distances = attn_distances_(attn_mul_(a->q.len, a->seq ? 2 : 1), a->k.len);
     a->distance_zero = a->k.len - 1 - a->q_off;
+    if (a->seq && a->seq->offs) {
+      a->distances = attn_add_(a->distances, a->seq->off_hi - a->seq->off_lo);
+      a->distance_zero = a->k.len - 1 - a->seq->off_lo;
+    }
     const int shared = !p->t5.table && !p->parabola.w && !p->factor.alpha && p->toeplitz.heads <= 1;
     a->distance_heads = shared ? 1 : a->q.heads;
     if (a->distances > INT32_MAX)

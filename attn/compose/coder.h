@@ -64,11 +64,12 @@ ATTN_COLD_ int attn_coder_cache_(attn_error_ *e, attn_coder_job_ *j, attn_decode
 /* What a step decides by itself. */
 ATTN_COLD_ int attn_coder_step_(attn_error_ *e, const attn_block_params *p) {
   const attn_sdpa_params *a = &p->self.attend;
-  if (p->x_len || a->kv_len || a->q_len || a->has_q_off || a->schedule || a->ragged.sequences ||
-      p->cross.attend.ragged.sequences)
-    return attn_reject_(e, ATTN_E_RANGE,
-                        "params.x_len and self.attend's kv_len, q_len, has_q_off, schedule and "
-                        "ragged must be absent in a step, and cross.attend.ragged");
+  if (p->x_len || a->kv_len || a->q_len || a->has_q_off || a->schedule || attn_unlike_(a) ||
+      attn_unlike_(&p->cross.attend))
+    return attn_reject_(
+        e, ATTN_E_RANGE,
+        "params.x_len and self.attend's kv_len, q_len, has_q_off, schedule, ragged, "
+        "q_offs and align_lengths must be absent in a step, and cross.attend's last three");
   return 1;
 }
 
@@ -110,7 +111,7 @@ ATTN_COLD_ int attn_coder_check_(attn_error_ *e, attn_coder_job_ *j, int decoder
                         "params.x_len stands for kv_len and q_len of params.self.attend, which "
                         "must be null beside it"))
     return 0;
-  if (decoder) p->self.attend.causal = 1;
+  if (decoder && !p->self.attend.causal) p->self.attend.causal = 1;
   j->self.y = j->y, j->self.x = j->x, j->self.p = p->self;
   if (!attn_multihead_operands_(e, &j->self, op + ATTN_CODER_SELF_)) return 0;
   attn_coder_known_(op + ATTN_CODER_SELF_, 0);

@@ -69,10 +69,11 @@ ATTN_COLD_ int attn_joint_plan_(attn_error_ *e, attn_joint_ *x, const attn_sdpa_
   attn_softmax_ *a = &x->a;
   attn_sdpa_params p = *params;
   int workers;
-  if (p.ragged.sequences || p.keep || p.schedule || p.map.data || p.sinks || p.softmax_one)
-    return attn_reject_(e, ATTN_E_RANGE,
-                        "params.scores: ragged, keep, schedule, map, sinks and softmax_one must be "
-                        "absent");
+  if (attn_unlike_(&p) || p.keep || p.schedule || p.map.data || p.sinks || p.softmax_one)
+    return attn_reject_(
+        e, ATTN_E_RANGE,
+        "params.scores: ragged, q_offs, align_lengths, keep, schedule, map, sinks and "
+        "softmax_one must be absent");
   if (attn_terms_of_(&p) & ~attn_terms_with_(ATTN_TAKES_JOINT_))
     return attn_reject_(e, ATTN_E_RANGE,
                         "params.scores: softcap, relative, xl, labels, factor, span, modify and "
@@ -86,7 +87,8 @@ ATTN_COLD_ int attn_joint_plan_(attn_error_ *e, attn_joint_ *x, const attn_sdpa_
   if (x->map.data) {
     memset(&p, 0, sizeof p);
     p.kv_len = params->kv_len, p.q_len = params->q_len;
-    p.has_q_off = params->has_q_off, p.q_off = params->q_off; /* targets have positions */
+    p.q_off = params->q_off; /* targets have positions */
+    p.has_q_off = params->has_q_off || (params->causal == ATTN_CAUSAL_START && !p.q_off);
   }
   a->q.heads = heads, a->q.stride_head = 0;
   a->k.heads = 1, a->k.stride_head = 0;

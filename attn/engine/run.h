@@ -221,7 +221,9 @@ ATTN_FUNC_ int attn_softmax_run_(attn_error_ *e, attn_softmax_ *a, attn_ctx *ctx
                  "the call has a schedule");
   else if (a->seq)
     attn_report_(ctx, a->table, workers,
-                 a->seq->cached ? "sequences of a cache" : "sequences end to end",
+                 a->seq->cached ? "sequences of a cache"
+                 : a->seq->q    ? "sequences end to end"
+                                : "entries at their own positions",
                  "each sequence as in a call of its own");
   else if (a->few)
     attn_report_(ctx, a->table, workers,

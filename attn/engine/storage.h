@@ -50,7 +50,7 @@ ATTN_FUNC_ const attn_softmax_ *attn_problem_(const attn_softmax_ *a, int64_t ba
     attn_skip_rows_(&own->o, s->q[batch], queries);
     attn_skip_rows_(&own->lse, s->q[batch], queries);
     own->tiles = (a->group * queries + ATTN_TILE_ - 1) / ATTN_TILE_;
-  } else if (s->cached && a->q_len) {
+  } else if ((s->cached || s->by_lengths) && a->q_len) {
     queries = a->q_len[batch];
   }
   if (s->kv) {
@@ -59,6 +59,8 @@ ATTN_FUNC_ const attn_softmax_ *attn_problem_(const attn_softmax_ *a, int64_t ba
     attn_skip_scales_(&own->k_scales, s->kv[batch]);
     attn_skip_scales_(&own->v_scales, s->kv[batch]);
   }
-  if (s->aligned) own->q_off = own->k.len - queries;
+  const int64_t keys = s->by_lengths && a->kv_len ? a->kv_len[batch] : own->k.len;
+  if (s->aligned) own->q_off = keys - queries;
+  if (s->offs) own->q_off = s->offs[batch];
   return own;
 }

@@ -68,7 +68,10 @@ typedef struct attn_sequences_ {
   int64_t n;
   int64_t rows;                /* of q: what the last query of all is below */
   const int64_t *q, *kv;       /* [n + 1] where their rows begin; null: each has a batch entry */
-  int aligned;                 /* each has its own q_off: the ends meet */
+  int aligned;                 /* each has its own q_off: the ends meet, */
+  int by_lengths;              /* those that kv_len and q_len say; */
+  const int64_t *offs;         /* or it is given */
+  int64_t off_lo, off_hi;      /* of these, the least and the greatest */
   const attn_sequence *cached; /* null: no pages */
   int64_t page, window, sinks; /* rows of a page; of a ring, else 0 */
   int64_t items, parts;        /* of all: work items, rows of parts (engine/decode.h) */

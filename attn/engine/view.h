@@ -88,6 +88,13 @@ ATTN_PUB_ attn_mask attn_mask_add(const void *data, attn_dtype dtype, int64_t ba
   return attn_mask_view_(data, ATTN_MASK_ADD, dtype, batch, heads, q_len, k_len);
 }
 
+ATTN_PUB_ attn_window attn_window_of(int64_t left, int64_t right) {
+  attn_window w;
+  memset(&w, 0, sizeof w);
+  w.on = 1, w.left = left, w.right = right;
+  return w;
+}
+
 /* Rows of batch entry b that exist. */
 ATTN_FUNC_ int64_t attn_len_of_(const int32_t *len, int64_t b, int64_t n) {
   return len ? len[b] : n;

@@ -32,8 +32,8 @@ static void add_bounds(test_call *c, test_rng *rng) {
     p->has_q_off = 1;
     p->q_off = test_range(rng, -20, tk + 20);
   }
-  if (test_u64(rng) % 3 == 0) p->window_left = test_range(rng, -1, far);
-  if (test_u64(rng) % 3 == 0) p->window_right = test_range(rng, -1, far);
+  if (test_u64(rng) % 3 == 0) test_left(p, test_range(rng, -1, far));
+  if (test_u64(rng) % 3 == 0) test_right(p, test_range(rng, -1, far));
   if (test_u64(rng) % 3 == 0) p->keep = test_range(rng, 0, test_u64(rng) % 2 ? 8 : tk + 2);
   if (test_u64(rng) % 3 == 0) p->kv_len = test_lengths(c->q.batch, tk, rng);
   if (test_u64(rng) % 5 == 0) p->q_len = test_lengths(c->q.batch, c->q.len, rng);

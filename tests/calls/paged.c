@@ -349,7 +349,7 @@ void paged_attend(const paged *m, int64_t most, test_rng *rng) {
     k.len = v.len = r->len, v.dim = dv;
     params.q_len = q_len + a, params.has_q_off = 1, params.q_off = r->len - q_len[a];
     params.k_scales = r->k_scales, params.v_scales = p->latent ? r->k_scales : r->v_scales;
-    params.window_left = !p->window ? 0 : p->window == 1 ? ATTN_WINDOW_NONE : p->window - 1;
+    test_left(&params, p->window - 1);
     params.keep = p->sinks;
     const attn_status one = attn_sdpa(test_one(dense, a, 1, 0, heads), test_one(q, a, 1, 0, heads),
                                       k, v, &params, &ctx);

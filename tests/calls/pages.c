@@ -165,7 +165,7 @@ kept_call pages_dense(const pages *c, const test_call *call, int64_t b, attn_ten
   if (c->cache.window) {
     int64_t w = c->cache.window;
     d.call.params.causal = 1;
-    d.call.params.window_left = w == 1 ? ATTN_WINDOW_NONE : w - 1;
+    test_left(&d.call.params, w - 1);
     d.call.params.keep = c->cache.sinks;
   }
   return d;

@@ -545,7 +545,7 @@ void A1_sinks(void **state) {
     spec.map = n & 1;
     test_rng rng = test_seed(24);
     test_call call = test_build(&spec, &rng);
-    call.params.causal = n & 2;
+    call.params.causal = (n & 2) != 0;
     call.params.has_q_off = 1;
     call.params.q_off = -5; /* rows without keys keep their sink */
     call.params.q_len = test_lengths(2, 66, &rng);

@@ -57,7 +57,7 @@ void A2_bits_from_anywhere(void **state) {
       continue;
     }
     call.params.has_q_off = 1, call.params.q_off = 100 + n / 2 % 8;
-    call.params.window_left = 60 + wide, call.params.window_right = 70;
+    call.params.window = attn_window_of(60 + wide, 70);
     test_run(&call);
     test_compare(&call, "bits in a window");
     if (!scheduled) continue;
@@ -121,8 +121,8 @@ void A2_window(void **state) {
     test_spec spec = test_plain(1, some_length(&rng, 260), some_length(&rng, 260), 5, 6);
     test_call call = test_build(&spec, &rng);
     int64_t left = test_range(&rng, -1, 3), right = test_range(&rng, -1, 3);
-    call.params.window_left = left == 3 ? test_range(&rng, 1, 300) : left;
-    call.params.window_right = right == 3 ? test_range(&rng, 1, 300) : right;
+    test_left(&call.params, left == 3 ? test_range(&rng, 1, 300) : left);
+    test_right(&call.params, right == 3 ? test_range(&rng, 1, 300) : right);
     call.params.causal = test_u64(&rng) % 3 == 0;
     call.params.has_q_off = test_u64(&rng) & 1;
     call.params.q_off = test_range(&rng, -100, 100) * call.params.has_q_off;
@@ -141,8 +141,8 @@ void A2_huge_offset_and_window(void **state) {
     call.params.causal = n & 1;
     call.params.has_q_off = 1;
     call.params.q_off = n < 2 ? far : n < 4 ? -far : 0;
-    call.params.window_left = n < 2 ? far : n < 4 ? 5 : INT64_MAX;
-    call.params.window_right = n < 2 ? ATTN_WINDOW_NONE : n < 4 ? 0 : INT64_MAX;
+    test_left(&call.params, n < 2 ? far : n < 4 ? 5 : INT64_MAX);
+    test_right(&call.params, n < 2 ? 0 : n < 4 ? -1 : INT64_MAX);
     attn_ctx ctx = test_ctx();
     attn_status status = attn_sdpa(call.o, call.q, call.k, call.v, &call.params, &ctx);
     if (n >= 4 && status == ATTN_E_RANGE) continue; /* a window has a range as well */
@@ -251,8 +251,8 @@ void A2_everything_combined(void **state) {
     p->causal = pick & 1;
     p->has_q_off = pick >> 1 & 1;
     p->q_off = test_range(&rng, -20, 300) * p->has_q_off;
-    if (pick & 4) p->window_left = test_range(&rng, -1, 200);
-    if (pick & 8) p->window_right = test_range(&rng, -1, 200);
+    if (pick & 4) test_left(p, test_range(&rng, -1, 200));
+    if (pick & 8) test_right(p, test_range(&rng, -1, 200));
     if (pick & 16) p->kv_len = test_lengths(spec.batch, spec.k_len, &rng);
     if (pick & 32) p->q_len = test_lengths(spec.batch, spec.q_len, &rng);
     if (pick & 64) {
@@ -481,7 +481,7 @@ static void check_garbage(int kind, int last_column) {
   if (kind == 4) {
     p->has_q_off = 1; /* keys 0..49 lie behind every window */
     p->q_off = 60;
-    p->window_left = 10;
+    test_left(p, 10);
     last_bad = 49;
   }
   test_run(&clean);
@@ -521,9 +521,9 @@ void A2_garbage_on_the_diagonal(void **state) {
     uint8_t *allowed = test_mem(130 * 130);
     for (int n = 0; n < 130 * 130; n++) allowed[n] = n % 130 <= n / 130;
     p->causal = kind <= 1;
-    if (kind == 1) p->window_left = 20;
+    if (kind == 1) test_left(p, 20);
     if (kind == 2) p->mask = attn_mask_bool(allowed, 1, 1, 130, 130);
-    if (kind == 3) p->window_right = ATTN_WINDOW_NONE;
+    if (kind == 3) test_right(p, 0);
     test_run(&clean);
     for (int in_value = 0; in_value < 2; in_value++) {
       test_call call = test_again(&clean);
@@ -571,10 +571,10 @@ void A2_work_follows_structure(void **state) {
   spec = test_plain(1, t, t, 8, 8);
   call = test_build(&spec, &rng);
   call.params.causal = 1;
-  call.params.window_left = 64;
+  test_left(&call.params, 64);
   assert_in_range(test_run(&call).pairs, 60 * t, 200 * t);
   call.params.causal = 0;
-  call.params.window_right = 64;
+  test_right(&call.params, 64);
   assert_in_range(test_run(&call).pairs, 120 * t, 264 * t);
 }
 

@@ -390,7 +390,7 @@ void A4_row_counts(void **state) {
     if (n / 3 == 4) { /* the query decides: 60 keys for each */
       p->has_q_off = 1;
       p->q_off = -500;
-      p->window_right = 0;
+      test_right(p, -1);
       p->kv_len = &length;
     }
     c.params.by_keys = by_keys;

@@ -126,8 +126,8 @@ void C19_run_combined(void **state) {
     if (pick & 256) p->sinks = test_floats(h, 1, &rng);
     p->softmax_one = pick >> 9 & 1;
     p->causal = (pick >> 10 & 3) == 0;
-    if ((pick >> 12 & 3) == 0) p->window_left = test_range(&rng, -1, 100);
-    if ((pick >> 14 & 3) == 0) p->window_right = test_range(&rng, -1, 100);
+    if ((pick >> 12 & 3) == 0) test_left(p, test_range(&rng, -1, 100));
+    if ((pick >> 14 & 3) == 0) test_right(p, test_range(&rng, -1, 100));
     char what[64];
     snprintf(what, sizeof what, "combination %d (features %x)", (int)n, (unsigned)(pick & 0xffff));
     test_graph_run(&call, &g, what);
@@ -168,8 +168,8 @@ void C2_wide_equals_dense(void **state) {
       test_call dense = test_again(&call);
       dense.params.one_order = 1;
       dense.params.causal = k == 2;
-      dense.params.window_left = k == 3 ? 37 : 0;
-      dense.params.window_right = k == 3 ? 5 : 0;
+      test_left(&dense.params, k == 3 ? 37 : -1);
+      test_right(&dense.params, k == 3 ? 5 : -1);
       test_run(&dense);
       test_call scheduled = rerun(&call, k == 0   ? attn_pattern_full()
                                          : k == 1 ? attn_pattern_band(tq + tk, tq + tk)
@@ -205,8 +205,8 @@ void C2_band_and_distances(void **state) {
       call.params.parabola.w = w;
     }
     test_call dense = test_again(&call);
-    dense.params.window_left = left;
-    dense.params.window_right = right;
+    test_left(&dense.params, left);
+    test_right(&dense.params, right);
     test_run(&dense);
     test_call scheduled = rerun(&call, attn_pattern_band(left, right));
     test_assert_near(scheduled.o, dense.o, 1e-5, "distances");

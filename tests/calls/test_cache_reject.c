@@ -297,7 +297,7 @@ void A1_cache_rejects_attention(void **state) {
                    {ATTN_E_PAGE, "table"},
                    {ATTN_E_RANGE, "kv_len"},
                    {ATTN_E_RANGE, "has_q_off"},
-                   {ATTN_E_RANGE, "window_left"},
+                   {ATTN_E_RANGE, "window"},
                    {ATTN_E_SCALE, "scale"},
                    {ATTN_E_SCALE, "scale"},
                    {ATTN_E_RANGE, "len"}};
@@ -325,7 +325,7 @@ void A1_cache_rejects_attention(void **state) {
     if (rule == NAN_SCALE) cache.v_scales.scale[x->table[2] * cache.v_scales.stride_batch] = NAN;
     if (rule == KV_LEN) p.kv_len = keys;
     if (rule == Q_OFF) p.has_q_off = 1;
-    if (rule == WINDOW) p.window_left = 3;
+    if (rule == WINDOW) p.window = attn_window_of(3, -1);
     if (rule == LENGTH) x->len = x->high = 16;
     paged_remember(s.m);
     attn_status got = attn_cache_sdpa(o, q, rule == NO_CACHE ? NULL : &cache,

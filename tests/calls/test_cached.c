@@ -122,8 +122,8 @@ static void add_common(attn_sdpa_params *p, int64_t heads, int64_t reach, int ow
                        test_rng *rng) {
   p->causal = test_u64(rng) % 3 != 0;
   if (own_off && test_u64(rng) % 4 == 0) p->has_q_off = 1, p->q_off = test_range(rng, -9, reach);
-  if (test_u64(rng) % 3 == 0) p->window_left = test_range(rng, -1, reach);
-  if (test_u64(rng) % 4 == 0) p->window_right = test_range(rng, -1, 40);
+  if (test_u64(rng) % 3 == 0) test_left(p, test_range(rng, -1, reach));
+  if (test_u64(rng) % 4 == 0) test_right(p, test_range(rng, -1, 40));
   if (test_u64(rng) % 3 == 0) p->keep = test_range(rng, 0, 20);
   if (test_u64(rng) % 3 == 0) p->alibi = test_floats(heads, 0.1, rng);
   if (test_u64(rng) % 4 == 0) p->softcap = 2;
@@ -168,7 +168,7 @@ void A2_keep_against_oracle(void **state) {
     int terms = n % 3 ? 0 : (int)test_u64(&rng) & TERM_ALL & ~TERM_XL;
     if (n % 5 == 1) terms |= TERM_WEIGHTS;
     test_call call = test_terms_call(terms, n & 1 ? 300 : 90, &rng);
-    call.params.window_left = test_range(&rng, -1, 40);
+    test_left(&call.params, test_range(&rng, -1, 40));
     call.params.keep = test_range(&rng, 0, n % 4 ? 12 : 200);
     char text[48];
     snprintf(text, sizeof text, "keep, case %d", (int)n);
@@ -283,7 +283,7 @@ static void check_cached(int ragged, uint64_t seed, int64_t count) {
     cached x = make(&z, ragged, &rng);
     attn_sdpa_params *p = &x.call.params;
     add_common(p, x.call.q.heads, 150, 0, &rng);
-    if (z.window) p->window_left = p->keep = 0, p->causal = n & 1;
+    if (z.window) test_left(p, -1), p->keep = 0, p->causal = n & 1;
     p->one_order = n % 3 == 0;
     char text[96];
     snprintf(text, sizeof text, "cached, case %d: pages of %d, %s%s", (int)n, (int)z.page,
@@ -314,7 +314,7 @@ void A1_cached_decode_bits(void **state) {
     cached x = make(&z, 0, &rng);
     attn_sdpa_params *p = &x.call.params;
     add_common(p, x.call.q.heads, 150, 0, &rng);
-    if (z.window) p->window_left = p->keep = 0;
+    if (z.window) test_left(p, -1), p->keep = 0;
     char text[96];
     snprintf(text, sizeof text, "cached, one token, case %d", (int)n);
     run_cached(&x, text, 1);
@@ -339,7 +339,7 @@ void A1_cached_terms(void **state) {
     cached x = make(&z, 0, &rng);
     attn_sdpa_params *p = &x.call.params;
     add_common(p, x.call.q.heads, 150, 0, &rng);
-    if (z.window) p->window_left = p->keep = 0, p->causal = 1;
+    if (z.window) test_left(p, -1), p->keep = 0, p->causal = 1;
     int terms = TERM_FACTOR | TERM_TOEPLITZ | TERM_T5 | TERM_PARABOLA;
     x.call.k.len = x.c.longest;
     test_add_terms(&x.call, (int)test_u64(&rng) & terms, &rng);

@@ -100,10 +100,10 @@ void A1_decode_edges(void **state) {
     *length = (int32_t)mark;
     call.params.has_q_off = 1;
     switch (limit) {
-      case WINDOW: call.params.window_left = off - mark; break;
+      case WINDOW: test_left(&call.params, off - mark); break;
       case CAUSAL: call.params.causal = 1, off = mark - queries; break;
-      case RIGHT: call.params.window_right = 5, off = mark - queries - 5; break;
-      case KEEP: call.params.window_left = 40, call.params.keep = mark; break;
+      case RIGHT: test_right(&call.params, 5), off = mark - queries - 5; break;
+      case KEEP: test_left(&call.params, 40), call.params.keep = mark; break;
       default: call.params.kv_len = length; break;
     }
     call.params.q_off = off;
@@ -275,7 +275,7 @@ void A1_decode_split_and_merge(void **state) {
     whole.params.alibi = test_floats(4, 0.01, &rng);
     whole.params.has_q_off = 1;
     whole.params.q_off = keys - 3;
-    whole.params.window_left = keys / 2;
+    test_left(&whole.params, keys / 2);
     test_check(&whole, "both halves");
     for (int k = 0; k < 2; k++) {
       attn_tensor lse = part[k].params.lse;

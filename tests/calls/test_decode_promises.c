@@ -126,7 +126,7 @@ void A1_decode_composition(void **state) {
     p->kv_len = lengths;
     p->causal = p->has_q_off = 1;
     p->q_off = tk - tq;
-    p->window_left = n & 4 ? tk / 3 : 0;
+    test_left(p, n & 4 ? tk / 3 : -1);
     p->alibi = test_floats(4, 0.01, &rng);
     if (n & 4) p->bias = test_mask(ATTN_MASK_ADD, ATTN_F32, 1, 1, 1, tk, &rng);
     test_run(&call);
@@ -195,7 +195,7 @@ void A1_decode_one_order(void **state) {
     call.params.causal = n % 4 < 2;
     call.params.has_q_off = 1;
     call.params.q_off = z.k_len - 140;
-    call.params.window_left = n % 3 == 1 ? 50 : 0;
+    test_left(&call.params, n % 3 == 1 ? 50 : -1);
     if (n % 3 == 2) call.params.alibi = test_floats(4, 0.1, &rng);
     test_run(&call);
     for (int k = 0; k < 3; k++) {
@@ -240,7 +240,7 @@ void A1_decode_masks_agree(void **state) {
     add.params.bias = attn_mask_add(bias, ATTN_F32, 1, 1, tq, tk);
     call.params.causal = call.params.has_q_off = 1;
     call.params.q_off = off;
-    call.params.window_left = left;
+    test_left(&call.params, left);
     test_run(&bytes);
     test_run(&bits);
     test_run(&add);
@@ -279,7 +279,7 @@ void A1_decode_forbidden_garbage(void **state) {
     if (kind == 2) p->bias = attn_mask_add(bias, ATTN_F32, 1, 1, tq, tk);
     if (kind >= 3) p->has_q_off = 1, p->q_off = tk - 40;
     if (kind == 3) p->causal = 1;
-    if (kind >= 4) p->window_left = 100;
+    if (kind >= 4) test_left(p, 100);
     if (kind == 5) {
       p->modify = test_modify;
       p->modify_user = &user;
@@ -349,7 +349,7 @@ void A1_decode_nan_in_query(void **state) {
     test_spec z = test_plain(n & 1 ? 2 : 12, 3, n & 2 ? 1500 : 100, 20, 10);
     z.k_heads = z.v_heads = 1;
     test_call clean = test_build(&z, &rng);
-    clean.params.causal = n & 4;
+    clean.params.causal = (n & 4) != 0;
     test_run(&clean);
     test_call call = test_again(&clean);
     oracle_set(&call.q, 0, 1, 1, 19, (double)NAN);
@@ -446,7 +446,7 @@ void A1_decode_unread_keys(void **state) {
       int64_t size = oracle_size(z.k_type);
       whole.k.data = (char *)whole.k.data - more * whole.k.stride_len * size;
       whole.v.data = (char *)whole.v.data - more * whole.v.stride_len * size;
-      p->window_left = length == 1 ? ATTN_WINDOW_NONE : length - 1;
+      test_left(p, length - 1);
     }
     test_run(&whole);
     test_compare(&call, "keys in unreadable pages");
@@ -490,9 +490,8 @@ void A1_decode_window_of_a_stream(void **state) {
     test_call call = test_build(&z, &rng);
     attn_sdpa_params *p = &call.params;
     p->causal = n & 1;
-    p->window_left = test_range(&rng, 1, 1200);
-    p->window_right = n & 1 ? 0 : test_range(&rng, -1, 50);
-    if (p->window_right == 0 && !p->causal) p->window_right = ATTN_WINDOW_NONE;
+    test_left(p, test_range(&rng, 1, 1200));
+    test_right(p, n & 1 ? p->causal ? -1 : 0 : test_range(&rng, 0, 50));
     p->keep = keep;
     p->has_q_off = 1;
     p->q_off = n % 5 == 4 ? -2 : tk - test_range(&rng, 3, tk / 2);
@@ -504,7 +503,7 @@ void A1_decode_window_of_a_stream(void **state) {
       allowed[c] = (uint8_t)oracle_allowed(&call.q, &call.k, p, 0, 0, c / tk, c % tk);
     }
     mask.params.causal = 0;
-    mask.params.window_left = mask.params.window_right = mask.params.keep = 0;
+    mask.params.keep = 0, mask.params.window = (attn_window){0, 0, 0};
     mask.params.mask = attn_mask_bool(allowed, 1, 1, z.q_len, tk);
     test_run(&mask);
     test_assert_same_outputs(&call, &mask, "a window and its mask");
@@ -530,9 +529,9 @@ void A1_decode_work(void **state) {
   test_call call = test_build(&z, &rng);
   int32_t length = 1500;
   assert_in_range(test_run(&call).pairs, 4 * 20000, 4 * 20000 + 2000);
-  call.params.window_left = 700;
+  test_left(&call.params, 700);
   assert_in_range(test_run(&call).pairs, 4 * 700, 4 * 2000);
-  call.params.window_left = 0;
+  test_left(&call.params, -1);
   call.params.causal = call.params.has_q_off = 1;
   call.params.q_off = 900;
   assert_in_range(test_run(&call).pairs, 4 * 900, 4 * 2000);

@@ -52,7 +52,7 @@ static test_call build(long_path path, int64_t keys, test_rng *rng) {
   call.params.one_order = path == ONE_ORDER;
   if (path == KEEP) {
     call.params.keep = keys / 4 + 5;
-    call.params.window_left = keys / 2 + 11;
+    call.params.window = attn_window_of(keys / 2 + 11, -1);
     call.params.causal = 1;
   }
   return call;
@@ -96,7 +96,7 @@ static void run(test_call *c, long_path path) {
 
 static int seen(const test_call *c, long_path path, int64_t i, int64_t j) {
   const int64_t at = c->k.len - c->q.len + i;
-  if (path == KEEP) return j <= at && (j < c->params.keep || j >= at - c->params.window_left);
+  if (path == KEEP) return j <= at && (j < c->params.keep || j >= at - c->params.window.left);
   if (path == SCHEDULE) return (at - j) % 2 == 0;
   return 1;
 }

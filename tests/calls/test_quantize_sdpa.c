@@ -75,7 +75,7 @@ void A1_quantize_sdpa_random(void **state) {
     spec.q_type = (attn_dtype)(n % 3), spec.o_layout = TEST_PADDED;
     test_call call = test_build(&spec, &rng);
     call.params.causal = test_u64(&rng) % 3 == 0;
-    if (test_u64(&rng) % 4 == 0) call.params.window_left = test_range(&rng, 1, 150);
+    if (test_u64(&rng) % 4 == 0) test_left(&call.params, test_range(&rng, 1, 150));
     if (test_u64(&rng) % 3 == 0) call.params.kv_len = test_lengths(spec.batch, spec.k_len, &rng);
     if (test_u64(&rng) % 3 == 0)
       call.params.mask = test_mask(test_u64(&rng) & 1 ? ATTN_MASK_BOOL : ATTN_MASK_BITS, ATTN_F32,

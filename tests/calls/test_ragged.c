@@ -137,7 +137,7 @@ void A2_ragged_terms(void **state) {
     if (p->modify) p->modify = modify;
     if (p->modify_weights) p->modify_weights = modify_weights;
     p->causal = n % 3 == 0;
-    p->window_left = n % 4 == 1 ? 30 : 0, p->keep = n % 8 == 1 ? 4 : 0;
+    test_left(p, n % 4 == 1 ? 30 : -1), p->keep = n % 8 == 1 ? 4 : 0;
     if (n % 5 == 2) p->has_q_off = 1, p->q_off = 3;
     p->alibi = n % 4 == 2 ? test_floats(HEADS, 0.1, &rng) : NULL;
     p->sinks = n % 4 == 3 ? test_floats(HEADS, 1.0, &rng) : NULL;
@@ -317,8 +317,8 @@ void A2_keep_judged(void **state) {
     test_call call = test_build(&spec, &rng);
     attn_sdpa_params *p = &call.params;
     p->keep = test_u64(&rng) & 1 ? test_range(&rng, 1, 5) : test_range(&rng, 1, 300);
-    p->window_left = test_u64(&rng) % 5 ? test_range(&rng, 1, 200) : ATTN_WINDOW_NONE;
-    p->window_right = test_u64(&rng) % 3 ? 0 : test_range(&rng, 1, 40);
+    test_left(p, test_u64(&rng) % 5 ? test_range(&rng, 1, 200) : 0);
+    test_right(p, test_u64(&rng) % 3 ? -1 : test_range(&rng, 1, 40));
     p->causal = n % 7 < 4;
     if (n % 6 == 1) p->has_q_off = 1, p->q_off = test_range(&rng, -50, 300);
     if (n % 4 == 1) p->mask = test_mask(ATTN_MASK_BOOL, ATTN_F32, 1, 2, rows, spec.k_len, &rng);
@@ -341,7 +341,7 @@ void A2_keep_reads_no_more(void **state) {
     test_rng rng = test_seed(900);
     test_spec spec = test_plain(2, n ? 4 : 90, 3000, 16, 8);
     test_call call = test_build(&spec, &rng);
-    call.params.causal = 1, call.params.window_left = 127, call.params.keep = 4;
+    call.params.causal = 1, test_left(&call.params, 127), call.params.keep = 4;
     for (int64_t j = 4; j < 3000 - spec.q_len - 127; j++) {
       for (int64_t h = 0; h < 2; h++) {
         test_fill_row(call.k, 0, h, j, NAN);

@@ -65,8 +65,8 @@ void A1_stored_masks_and_windows(void **state) {
     attn_sdpa_params *p = &c.call.params;
     int64_t b = c.call.q.batch, h = c.call.q.heads, tq = c.call.q.len, tk = c.call.k.len;
     if (n % 2) p->causal = 1;
-    if (n % 3) p->window_left = test_range(&rng, -1, 90);
-    if (n % 5 == 1) p->window_right = test_range(&rng, -1, 90);
+    if (n % 3) test_left(p, test_range(&rng, -1, 90));
+    if (n % 5 == 1) test_right(p, test_range(&rng, -1, 90));
     if (n % 3 == 1) p->kv_len = test_lengths(b, tk, &rng);
     if (n % 4 == 1) p->mask = test_mask(ATTN_MASK_BITS, ATTN_F32, b, h, tq, tk, &rng);
     if (n % 4 == 2) p->bias = test_mask(ATTN_MASK_ADD, ATTN_F16, b, h, tq, tk, &rng);

@@ -249,9 +249,9 @@ void B8_reject_is_exact(void **state) {
     attn_sdpa_params *p = &two.a.params;
     int64_t low = -59, high = 39; /* q_off 20: d = j - i - 20 */
     if (n == 1) p->causal = 1, high = 0;
-    if (n == 2) p->window_left = 7, low = -7;
-    if (n == 3) p->window_right = 5, high = 5;
-    if (n == 4) p->window_left = ATTN_WINDOW_NONE, low = 0;
+    if (n == 2) test_left(p, 7), low = -7;
+    if (n == 3) test_right(p, 5), high = 5;
+    if (n == 4) test_left(p, 0), low = 0;
     if (n == 5) p->has_q_off = 1, p->q_off = -10, low = -29, high = 69;
     float *table = test_constant(200, 0.5);
     attn_toeplitz t = {table, high - low + 1, low, 1, 1, 0};

@@ -159,14 +159,14 @@ void I5_hard_window(void **state) {
     call.params.span.z = test_constant(2, n % 3 == 0 ? 20 : n % 3 == 1 ? 20.5 : 1000);
     call.params.span.ramp = 1e-6f;
     call.params.span.include_self = n >= 3;
-    if (n % 3 < 2) plain.params.window_left = 20;
+    if (n % 3 < 2) test_left(&plain.params, 20);
     if (n >= 3) {
       plain.params.causal = 1;
     } else { /* j <= p - 1 */
       plain.params.causal = 1;
       plain.params.has_q_off = 1;
       plain.params.q_off = 49;
-      if (n % 3 < 2) plain.params.window_left = 19;
+      if (n % 3 < 2) test_left(&plain.params, 19);
     }
     test_run(&call);
     test_run(&plain);

@@ -156,7 +156,7 @@ void B3_nan_in_tables(void **state) {
     test_call clean = test_build(&spec, &rng);
     attn_sdpa_params *p = &clean.params;
     p->causal = n >> 1 & 1;
-    p->window_left = n & 4 ? 30 : 0;
+    test_left(p, n & 4 ? 30 : -1);
     p->relative.keys = test_table(2, 2 * 40 + 1, 9, TEST_BHTD, &rng);
     p->relative.values = test_table(1, 2 * 40 + 1, 7, TEST_BHTD, &rng);
     test_run(&clean);
@@ -356,7 +356,7 @@ void B4_nan_in_table(void **state) {
     test_spec spec = test_plain(2, 100, 140, 9, 7);
     test_call clean = test_build(&spec, &rng);
     clean.params.causal = n & 1;
-    clean.params.window_left = n & 2 ? 50 : 0;
+    test_left(&clean.params, n & 2 ? 50 : -1);
     attn_tensor table = test_table(2, 240, 9, TEST_BHTD, &rng);
     clean.params.xl.table = table;
     clean.params.xl.first = -99;

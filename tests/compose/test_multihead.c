@@ -97,7 +97,7 @@ void A3_options(void **state) {
     if (n == 4 || n == 10) a->bias = test_mask(ATTN_MASK_ADD, ATTN_F16, 1, 4, x.queries, 40, &rng);
     if (n == 5 || n == 11) a->alibi = test_floats(4, 0.1, &rng);
     if (n == 6) a->sinks = test_floats(4, 1, &rng);
-    if (n == 7) a->window_left = 9, a->window_right = 3, a->has_q_off = 1, a->q_off = 2;
+    if (n == 7) a->window = attn_window_of(9, 3), a->has_q_off = 1, a->q_off = 2;
     if (n == 8) a->softcap = 2, a->softmax_one = 1;
     if (n == 9)
       a->relative.keys = drawn(ATTN_F32, TEST_BHTD, 1, 4, 7, 5, 0.5, &rng),

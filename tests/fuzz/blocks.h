@@ -275,6 +275,7 @@ static void fuzz_block(input *in) {
   if (ragged) {
     make_ragged(in, &s, &a.p.self.attend.ragged, q.len, q.len);
     if (!chance(in, 8)) a.p.self.attend.ragged.kv = a.p.self.attend.ragged.q;
+    a.p.self.attend.q_offs = a.p.cross.attend.q_offs = NULL; /* one for each sequence */
     if (a.cross) make_ragged(in, &s, &a.p.cross.attend.ragged, q.len, e->len);
     if (!chance(in, 8)) a.p.x_len = a.p.e_len = NULL;
   }

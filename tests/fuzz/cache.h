@@ -267,7 +267,7 @@ static void cache_attend(cache_model *m, input *in, attn_ctx *ctx, int spoilt) {
     v.t.dim = dv;
     params.k_scales = k.s, params.v_scales = v.s;
     if (m->p.window) {
-      params.window_left = m->p.window == 1 ? ATTN_WINDOW_NONE : m->p.window - 1;
+      params.window = attn_window_of(m->p.window - 1, -1);
       params.keep = m->p.sinks;
     }
     promise(attn_sdpa(attn_bhtd(dense, ATTN_F32, 1, heads, n, dv), qt, k.t, v.t, &params, ctx) ==

@@ -191,7 +191,7 @@ static void fuzz_depth(input *in) {
   attend->scale = some_scale(in), attend->softmax_one = chance(in, 4);
   if (chance(in, 4)) attend->softcap = (float)below(in, 33) / 2.0f;
   if (chance(in, 3)) attend->sinks = make_per_head(in, &s, heads ? heads : 1, &j.tame);
-  if (chance(in, 24)) attend->window_left = 3;
+  if (chance(in, 24)) attend->window = attn_window_of(3, -1);
   if (chance(in, 24)) attend->kv_len = make_lengths(in, &s, x->batch, x->len);
   for (int m = 1; m < DEPTH_LAYERS; m++) {
     a.layer[m] = a.layer[0];

@@ -221,8 +221,11 @@ static void fuzz_linear(input *in) {
       a.linformer.q_len = q_len, a.linformer.kv_len = kv_len;
       break;
     case POOLINGFORMER:
-      a.poolingformer.window_1 = chance(in, 12) ? nasty_int(in) : below(in, 40);
-      a.poolingformer.window_2 = chance(in, 12) ? nasty_int(in) : below(in, 80);
+      a.poolingformer.window_1.left = chance(in, 12) ? nasty_int(in) : below(in, 40);
+      a.poolingformer.window_2.left = chance(in, 12) ? nasty_int(in) : below(in, 80);
+      a.poolingformer.window_1.right = a.poolingformer.window_1.left;
+      a.poolingformer.window_2.right = a.poolingformer.window_2.left;
+      a.poolingformer.window_1.on = !chance(in, 12), a.poolingformer.window_2.on = !chance(in, 12);
       a.poolingformer.stride = chance(in, 12) ? nasty_int(in) : below(in, (int)rate + 1);
       a.poolingformer.pool = (attn_pool_kind)below(in, 3);
       a.poolingformer.align = (attn_poolingformer_align)below(in, ATTN_POOLINGFORMER_COUNT);

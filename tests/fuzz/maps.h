@@ -51,7 +51,7 @@ static void map_tensors(job *j) {
   a->film.b_f = a->given ? none : w2;
   attn_synthesizer_params *y = &a->synthesizer;
   y->causal = p.causal, y->has_q_off = p.has_q_off, y->q_off = p.q_off;
-  y->window_left = p.window_left, y->window_right = p.window_right;
+  y->window = p.window;
   y->kv_len = p.kv_len, y->q_len = p.q_len, y->mask = p.mask, y->bias = p.bias;
   y->lse = p.lse, y->map = p.map, y->sources = a->source;
   for (int n = 0; n < SOURCES; n++) {

@@ -77,13 +77,24 @@ static int make_mask(input *in, store *s, attn_mask *m, attn_mask_kind kind, con
 /* view: the tensors of the call as they were planned, flaws included. */
 static void make_params(input *in, job *j, store *s, attn_sdpa_params *p, const attn_tensor *q,
                         int64_t keys) {
-  p->causal = below(in, 2);
+  p->causal = chance(in, 32) ? (int)(nasty_int(in) & 0xff) : below(in, 3);
   if (chance(in, 4)) {
     p->has_q_off = 1;
     p->q_off = chance(in, 8) ? nasty_int(in) : below(in, 200) - 100;
   }
-  if (chance(in, 4)) p->window_left = chance(in, 8) ? nasty_int(in) : below(in, 90) - 1;
-  if (chance(in, 4)) p->window_right = chance(in, 8) ? nasty_int(in) : below(in, 90) - 1;
+  if (chance(in, 4))
+    p->window = attn_window_of(chance(in, 8) ? nasty_int(in) : below(in, 90) - 1,
+                               chance(in, 8) ? nasty_int(in) : below(in, 90) - 1);
+  if (chance(in, 32)) p->window.on = 0;
+  if (chance(in, 12) && q->batch >= 0 && q->batch <= ROWS_MAX) {
+    int64_t *offs = (int64_t *)store_take(s, (size_t)(q->batch + 1) * sizeof *offs);
+    for (int64_t b = 0; b < q->batch; b++)
+      offs[b] = chance(in, 32) ? nasty_int(in) : below(in, 200) - 100;
+    p->q_offs = offs;
+    if (!chance(in, 8)) p->has_q_off = 0, p->q_off = 0;
+    j->tame = 0;
+  }
+  p->align_lengths = chance(in, 12);
   if (chance(in, 4)) p->kv_len = make_lengths(in, s, q->batch, keys);
   if (chance(in, 4)) p->q_len = make_lengths(in, s, q->batch, q->len);
   if (chance(in, 4)) p->scale = below(in, 2) ? ATTN_ZERO : (float)(below(in, 65) - 32) / 32.0f;

@@ -144,7 +144,7 @@ static void run_plan(input *in, const attn_schedule *schedule, const attn_schedu
   for (int i = P_Q; i <= P_V; i++) buffer_fill(&j.b[i], &f);
   if (!p) {
     a.params.causal = below(in, 2);
-    if (chance(in, 2)) a.params.window_left = below(in, 90) - 1;
+    if (chance(in, 2)) a.params.window = attn_window_of(below(in, 90) - 1, -1);
   }
   job_run(&j, in);
 }

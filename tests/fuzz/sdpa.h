@@ -179,7 +179,10 @@ static void make_extras(input *in, job *j, const attn_tensor *view) {
   l->queries = view[Q].len, l->keys = view[K].len;
   if (!usual(view[Q].dim) || !usual(view[V].dim)) return;
   if (!usual(l->batch) || !usual(l->heads) || !usual(l->queries) || !usual(l->keys)) return;
-  l->q_off = a->params.has_q_off ? a->params.q_off : l->keys - l->queries;
+  l->params = &a->params;
+  l->q_off = a->params.has_q_off                     ? a->params.q_off
+             : a->params.causal == ATTN_CAUSAL_START ? 0
+                                                     : l->keys - l->queries;
   if (l->q_off < -((int64_t)1 << 40) || l->q_off > (int64_t)1 << 40) return;
   if (below(in, 4)) make_terms(in, j, &a->store, &a->params, l);
   /* distances whose squares or products leave the range of float are no tame input */
@@ -251,6 +254,7 @@ static void fuzz_relu(input *in) {
   if (!chance(in, 32)) a.params.softmax_one = 0;
   if (!chance(in, 32)) a.params.span.z = NULL;
   if (!chance(in, 32)) a.params.relative.values.data = NULL;
+  if (!chance(in, 32)) a.params.q_offs = NULL, a.params.align_lengths = 0;
   p->kind = (attn_relu_kind)below(in, 6);
   if (chance(in, 32)) p->kind = (attn_relu_kind)(nasty_int(in) & 0xff);
   p->power = p->kind == ATTN_RELU_VAR || p->kind == ATTN_RELU_RELA ? below(in, 2) : below(in, 3);

@@ -15,6 +15,7 @@ typedef struct limits {
   job *j;
   int64_t batch, heads, queries, keys, q_off, labels;
   unsigned seed;
+  const attn_sdpa_params *params;
 } limits;
 
 static uint32_t mix(uint32_t x) {
@@ -31,6 +32,14 @@ static int64_t label_of(void *user, int64_t batch, int64_t head, int64_t i, int6
   return (int64_t)(r % (uint32_t)(l->labels + 2)) - 1; /* also one too low, one too high */
 }
 
+/* Where query 0 of an entry sits. */
+static int64_t offset_of(const limits *l, int64_t batch) {
+  const attn_sdpa_params *p = l->params;
+  if (p->q_offs) return p->q_offs[batch];
+  if (!p->align_lengths) return l->q_off;
+  return (p->kv_len ? p->kv_len[batch] : l->keys) - (p->q_len ? p->q_len[batch] : l->queries);
+}
+
 /* A tile of scores or weights has what the call has. */
 static void promise_tile(const limits *l, const attn_score_tile *t) {
   promise(t->batch >= 0 && t->batch < l->batch, l->j, "modify: a batch entry");
@@ -39,7 +48,7 @@ static void promise_tile(const limits *l, const attn_score_tile *t) {
     promise(t->key[c] >= 0 && t->key[c] < l->keys, l->j, "modify: a key");
   for (int64_t r = 0; r < t->queries; r++) {
     promise(t->query[r] >= 0 && t->query[r] < l->queries, l->j, "modify: a query");
-    promise(t->position[r] == t->query[r] + l->q_off, l->j, "modify: a position");
+    promise(t->position[r] == t->query[r] + offset_of(l, t->batch), l->j, "modify: a position");
     promise(t->head[r] >= 0 && t->head[r] < l->heads, l->j, "modify: a head");
   }
 }

@@ -56,7 +56,7 @@ int main(void) {
       static const char *const name[] = {"plain", "causal", "window", "mask", "bias",
                                          "alibi", "length", "f16",    "bf16"};
       memset(&p, 0, sizeof p);
-      p.causal = n == 1, p.window_left = n == 2 ? 20 : 0;
+      p.causal = n == 1, p.window = attn_window_of(n == 2 ? 20 : -1, -1);
       if (n == 3) p.mask = attn_mask_bool(mask, 1, 1, TQ, TK);
       if (n == 4) p.bias = attn_mask_add(bias, ATTN_F32, 1, 1, TQ, TK);
       if (n == 5) p.alibi = slope;

@@ -84,7 +84,7 @@ static int patterns_wrong(attn_isa isa) {
   memset(&by_edges, 0, sizeof by_edges);
   memset(&rectified, 0, sizeof rectified);
   ctx.isa = isa;
-  by_window.causal = 1, by_window.window_left = 2;
+  by_window.causal = 1, by_window.window = attn_window_of(2, -1);
   by_schedule.schedule = &schedule;
   by_edges.row_ptr = row_ptr, by_edges.col = col;
   rectified.kind = ATTN_RELU_NORM;

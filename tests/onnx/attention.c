@@ -1,25 +1,10 @@
 /* attention.c owns how Attention and FlexAttention of ONNX are said to attn_sdpa. Nothing here computes
- * attention: what no parameter says takes a detour (node.h), and the runner counts those. */
+ * attention. */
 #include "node.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-
-/* Where the scores of a call go: a callback of the score that only reads. */
-typedef struct recorder {
-  float *score; /* [B, H, Tq, Tk] */
-  int64_t heads, q_len, k_len, batch;
-} recorder;
-
-static void record(void *user, const attn_score_tile *t) {
-  recorder *r = user;
-  for (int64_t c = 0; c < t->keys; c++)
-    for (int64_t i = 0; i < t->queries; i++) {
-      int64_t row = ((r->batch + t->batch) * r->heads + t->head[i]) * r->q_len + t->query[i];
-      r->score[row * r->k_len + t->key[c]] = t->score[c * t->key_stride + i * t->query_stride];
-    }
-}
 
 /* A [B, T, H d] array (ONNX's 3-D form) or a [B, H, T, d] one. */
 static attn_tensor view(const node_array *a, const void *data, double heads) {
@@ -40,37 +25,6 @@ static attn_mask mask_view(const node_array *a) {
 
 static void *entry(const void *data, attn_dtype dtype, int64_t elements) {
   return (char *)(uintptr_t)data + elements * (dtype == ATTN_F32 ? 4 : 2);
-}
-
-static attn_tensor one_entry(attn_tensor t, int64_t b) {
-  if (t.data) t.data = entry(t.data, t.dtype, b * t.stride_batch), t.batch = 1;
-  return t;
-}
-
-static attn_mask one_entry_mask(attn_mask m, int64_t b) {
-  if (!m.data || m.batch == 1) return m;
-  m.data = m.kind == ATTN_MASK_BOOL ? (const char *)m.data + b * m.stride_batch
-                                    : entry(m.data, m.dtype, b * m.stride_batch);
-  m.batch = 1;
-  return m;
-}
-
-/* One call for all entries, or one each where their queries end at different keys. */
-static attn_status attend(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
-                          const attn_sdpa_params *params, const int64_t *q_off, attn_ctx *ctx) {
-  if (!q_off) return attn_sdpa(o, q, k, v, params, ctx);
-  attn_status status = ATTN_OK;
-  for (int64_t b = 0; b < q.batch && status == ATTN_OK; b++) {
-    attn_sdpa_params p = *params;
-    p.q_off = q_off[b];
-    if (p.kv_len) p.kv_len += b;
-    p.mask = one_entry_mask(p.mask, b);
-    p.bias = one_entry_mask(p.bias, b);
-    p.map = one_entry(p.map, b);
-    if (p.modify == record) ((recorder *)p.modify_user)->batch = b;
-    status = attn_sdpa(one_entry(o, b), one_entry(q, b), one_entry(k, b), one_entry(v, b), &p, ctx);
-  }
-  return status;
 }
 
 /* present = past, then the new rows. An attn_activate without parameters copies rows. */
@@ -103,14 +57,21 @@ static void add_distance(void *user, const attn_score_tile *t) {
       t->score[c * t->key_stride + i * t->query_stride] += (float)(t->query[i] - t->key[c]);
 }
 
+/* P *= c likewise. */
+static void multiply(void *user, const attn_score_tile *t) {
+  for (int64_t c = 0; c < t->keys; c++)
+    for (int64_t i = 0; i < t->queries; i++)
+      t->score[c * t->key_stride + i * t->query_stride] *= *(const float *)user;
+}
+
 /* FlexAttention's subgraphs: the parameter that says the same. 0 for one that is not known. */
 static int subgraphs(const node_case *node, attn_sdpa_params *p, float *number, float *weight) {
   const node_graph *score = node_subgraph(node, "score_mod"),
                    *weights = node_subgraph(node, "prob_mod");
-  *weight = 0;
   if (weights) {
     if (strcmp(weights->operators, "Mul")) return 0;
     *weight = (float)weights->number[0];
+    p->modify_weights = multiply, p->modify_weights_user = weight;
   }
   if (!score) return 1;
   *number = (float)score->number[0];
@@ -121,7 +82,7 @@ static int subgraphs(const node_case *node, attn_sdpa_params *p, float *number, 
   } else if (!strcmp(score->operators, "Div,Tanh,Mul")) {
     p->softcap = *number;
   } else if (!strcmp(score->operators, "GreaterOrEqual,Where")) {
-    p->causal = 1, p->has_q_off = 1, p->q_off = 0; /* starts aligned */
+    p->causal = ATTN_CAUSAL_START;
   } else {
     return 0;
   }
@@ -129,9 +90,11 @@ static int subgraphs(const node_case *node, attn_sdpa_params *p, float *number, 
 }
 
 /* qk_matmul_output: 0 scaled products, 1 after the soft-cap, 2 after masks and bias, 3 weights. The first
- * two are those of a call without masks. */
+ * two are those of all pairs, whatever the lengths. */
 static int scores(node_case *node, attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
-                  attn_sdpa_params p, const int64_t *q_off, attn_ctx *ctx) {
+                  attn_sdpa_params p, attn_ctx *ctx) {
+  static const attn_map_stage stage[] = {ATTN_MAP_RAW, ATTN_MAP_CAPPED, ATTN_MAP_SCORES,
+                                         ATTN_MAP_WEIGHTS};
   const node_array *want = node_output(node, "qk_matmul_output");
   if (!want) return 1;
   if (want->count != q.batch * q.heads * q.len * k.len) {
@@ -139,24 +102,12 @@ static int scores(node_case *node, attn_tensor o, attn_tensor q, attn_tensor k, 
     return 0;
   }
   int mode = (int)node_number(node, "qk_matmul_output_mode", 0), ok;
-  int64_t n = want->count;
-  float *map = node_new(ATTN_F32, n), *score = node_new(ATTN_F32, n);
-  recorder r = {score, q.heads, q.len, k.len, 0};
-  p.map = attn_bhtd(map, ATTN_F32, q.batch, q.heads, q.len, k.len);
-  if (mode != 3) p.modify = record, p.modify_user = &r, node->detours |= NODE_SCORES;
-  if (mode < 2) {
-    attn_sdpa_params plain = {0};
-    plain.scale = p.scale;
-    plain.softcap = mode == 1 ? p.softcap : 0;
-    plain.modify = p.modify, plain.modify_user = p.modify_user;
-    p = plain, q_off = NULL;
-  }
-  ok = node_called(node, attend(o, q, k, v, &p, q_off, ctx), ctx);
-  for (int64_t i = 0; mode == 2 && i < n; i++) /* a forbidden pair has no score */
-    if (map[i] == 0) score[i] = -INFINITY;
-  ok = ok && node_close(node, want, mode == 3 ? map : score, ATTN_F32);
+  float *map = node_new(ATTN_F32, want->count);
+  p.map = attn_bhtd(map, ATTN_F32, q.batch, q.heads, q.len, k.len), p.map_stage = stage[mode];
+  if (mode < 2) p.kv_len = NULL, p.align_lengths = 0;
+  ok = node_called(node, attn_sdpa(o, q, k, v, &p, ctx), ctx) &&
+       node_close(node, want, map, ATTN_F32);
   free(map);
-  free(score);
   return ok;
 }
 
@@ -171,10 +122,10 @@ node_result node_attention(node_case *node, attn_ctx *ctx) {
   attn_tensor v = view(v_in, v_in->data, k_heads);
   attn_tensor o = view(want, node_new(node_dtype(want), want->count), q_heads);
   void *present_k = NULL, *present_v = NULL;
-  int64_t past = 0, q_off[16];
+  int64_t past = 0, q_offs[16];
   int32_t kv_len[16];
   float number = 0, weight = 0;
-  int per_entry = 0, ok = 1;
+  int ok = 1;
 
   if (past_k) {
     past = past_k->extent[2];
@@ -185,23 +136,21 @@ node_result node_attention(node_case *node, attn_ctx *ctx) {
   attn_sdpa_params p = {0};
   p.scale = (float)node_number(node, "scale", 0);
   p.softcap = (float)node_number(node, "softcap", 0);
-  p.causal = node_number(node, "is_causal", 0) != 0;
+  p.causal = node_number(node, "is_causal", 0) != 0 ? ATTN_CAUSAL_START : ATTN_CAUSAL_NONE;
   p.has_q_off = 1;
   p.q_off = past; /* starts aligned, behind the past */
   double left = node_number(node, "left_window_size", -1),
          right = node_number(node, "right_window_size", -1);
-  p.window_left = left < 0 ? 0 : left > 0 ? (int64_t)left : ATTN_WINDOW_NONE;
-  p.window_right = right < 0 ? 0 : right > 0 ? (int64_t)right : ATTN_WINDOW_NONE;
+  p.window = attn_window_of((int64_t)left, (int64_t)right);
   if (lengths && lengths->count <= 16) {
     for (int64_t b = 0; b < lengths->count; b++) {
       int64_t length = ((const int64_t *)lengths->data)[b];
       if (mask && mask->extent[mask->rank - 1] < length) length = mask->extent[mask->rank - 1];
       kv_len[b] = (int32_t)length;
-      q_off[b] = ((const int64_t *)lengths->data)[b] - q.len;
+      q_offs[b] = ((const int64_t *)lengths->data)[b] - q.len;
     }
     p.kv_len = kv_len;
-    per_entry = p.causal || left >= 0 || right >= 0;
-    if (per_entry) node->detours |= NODE_PER_ENTRY;
+    p.q_offs = q_offs, p.has_q_off = 0, p.q_off = 0;
   }
   if (mask) {
     attn_mask m = mask_view(mask);
@@ -216,23 +165,14 @@ node_result node_attention(node_case *node, attn_ctx *ctx) {
   if (!subgraphs(node, &p, &number, &weight)) {
     snprintf(node->why, sizeof node->why, "a subgraph that no parameter says");
     result = NODE_NOT_EXPRESSED;
-  } else if (ok && weight != 0) {
-    float *map = node_new(ATTN_F32, q.batch * q.heads * q.len * k.len);
-    p.map = attn_bhtd(map, ATTN_F32, q.batch, q.heads, q.len, k.len);
-    attn_gemm_params product = {0};
-    product.scale = weight;
-    node->detours |= NODE_WEIGHTS;
-    ok = node_called(node, attend(o, q, k, v, &p, NULL, ctx), ctx) &&
-         node_called(node, attn_gemm(o, p.map, v, &product, ctx), ctx);
-    free(map);
   } else if (ok) {
-    ok = node_called(node, attend(o, q, k, v, &p, per_entry ? q_off : NULL, ctx), ctx);
+    ok = node_called(node, attn_sdpa(o, q, k, v, &p, ctx), ctx);
   }
   if (result == NODE_FAILED && ok && node_close(node, want, o.data, o.dtype) &&
       (!node_output(node, "present_key") ||
        (node_close(node, node_output(node, "present_key"), present_k, k.dtype) &&
         node_close(node, node_output(node, "present_value"), present_v, v.dtype))) &&
-      scores(node, o, q, k, v, p, per_entry ? q_off : NULL, ctx))
+      scores(node, o, q, k, v, p, ctx))
     result = NODE_PASSED;
   free(o.data);
   free(present_k);

@@ -45,19 +45,10 @@ typedef struct node_case {
   node_graph graph[2];
   node_array input[NODE_LIST], output[NODE_LIST];
   /* what a mapping says of itself */
-  char why[256];    /* why it failed, or cannot be expressed */
-  unsigned detours; /* bits of node_detour */
+  char why[256]; /* why it failed, or cannot be expressed */
 } node_case;
 
 typedef enum node_result { NODE_PASSED, NODE_FAILED, NODE_NOT_EXPRESSED } node_result;
-
-/* Ways around what attn.h does not say in one call. */
-enum {
-  NODE_PER_ENTRY = 1, /* one call a batch entry, since q_off is one number for all */
-  NODE_SCORES = 2,    /* scores read by a modify callback, since they are no output */
-  NODE_WEIGHTS = 4,   /* the map, then a product, since nothing changes weights in between */
-  NODE_DETOURS = 3
-};
 
 /* 1 for a case, 0 at the end of the file; ends the program where the file is not understood. */
 int node_read(FILE *file, node_case *node);

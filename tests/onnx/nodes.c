@@ -27,13 +27,8 @@ static const struct {
                  {"TopK", node_selection, 7, 4}};
 enum { OPERATORS = sizeof operators / sizeof *operators };
 
-static const char *const detours[NODE_DETOURS] = {
-    "a call for each batch entry, as their queries end at different keys",
-    "scores by a callback, as they are no output",
-    "weights by the map and a product, as nothing changes them in between"};
-
 static int run_tier(FILE *file, attn_isa isa, int loud) {
-  int count[OPERATORS][3] = {{0}}, ways[NODE_DETOURS] = {0}, bad = 0;
+  int count[OPERATORS][3] = {{0}}, bad = 0;
   node_case node;
   rewind(file);
   while (node_read(file, &node)) {
@@ -47,7 +42,6 @@ static int run_tier(FILE *file, attn_isa isa, int loud) {
       ctx.isa = isa;
       node_result result = operators[which].run(&node, &ctx);
       count[which][result]++;
-      for (int i = 0; i < NODE_DETOURS; i++) ways[i] += (node.detours >> i & 1) != 0;
       if (result == NODE_FAILED)
         printf("FAIL %s on %s: %s\n", node.name, attn_isa_name(isa), node.why);
       if (result == NODE_NOT_EXPRESSED && loud)
@@ -66,8 +60,6 @@ static int run_tier(FILE *file, attn_isa isa, int loud) {
            c[NODE_NOT_EXPRESSED], operators[i].least, operators[i].gaps);
     bad++;
   }
-  for (int i = 0; i < NODE_DETOURS && loud; i++)
-    if (ways[i]) printf("by a detour: %d cases: %s\n", ways[i], detours[i]);
   return bad;
 }
 

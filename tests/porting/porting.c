@@ -77,8 +77,8 @@ static const int parents[Q_LEN] = {-1, 0, 0, 1, 2};
 
 typedef enum layout { BHTD, BTHD, PACKED } layout;
 typedef enum lens { EQUAL, RAGGED, CACHED } lens;
-enum { NONE, START, END };     /* how a causal mask is aligned */
-enum { OUTPUT, LSE, WEIGHTS }; /* what is compared */
+enum { NONE, START, END, LENGTH }; /* how a causal mask is aligned */
+enum { OUTPUT, LSE, WEIGHTS };     /* what is compared */
 typedef struct section {
   const char *name; /* how it begins */
   layout in, out, lse;
@@ -162,6 +162,7 @@ static const want wants[] = {
     {"ONNX", "attn_mask (bool)", .mask = 1},
     {"ONNX", "attn_mask (float)", .bias = 1},
     {"ONNX", "nonpad_kv_seqlen", .lengths = 1},
+    {"ONNX", "nonpad_kv_seqlen with is_causal=1", .causal = LENGTH, .lengths = 1},
     {"ONNX", "scale=0.3", .scale = 0.3},
     {"ONNX", "softcap=0.7", .cap = 0.7},
     {"ONNX", "left_window_size=2, right_window_size=1", .window = 1, .left = 2, .right = 1},
@@ -229,7 +230,8 @@ static double slope(int64_t h) { return pow(2, -8.0 * (double)(h + 1) / HEADS); 
 
 static int sees(const section *s, const want *t, int64_t b, int64_t h, int64_t i, int64_t j) {
   int64_t ends = kv_len_of(s, t, b) - q_len_of(s, b);
-  int64_t causal_at = i + (t->causal == END ? ends : t->past);
+  int64_t own = lengths_of[b] - q_len_of(s, b);
+  int64_t causal_at = i + (t->causal == END ? ends : t->causal == LENGTH ? own : t->past);
   int64_t window_at = i + (s->start ? t->past : ends);
   if (t->causal != NONE && j > causal_at) return 0;
   if (t->window && t->left >= 0 && j < window_at - t->left && j >= t->keep) return 0;

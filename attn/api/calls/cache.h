@@ -112,10 +112,10 @@ ATTN_DEF attn_status attn_cache_release(attn_cache *cache, attn_sequence *sequen
  *
  * Shapes: q [n, H, Tq, dk], o [n, H, Tq, dv], params->q_len for fewer queries; or params->ragged with
  *   sequences = n and q (kv null) and batch 1. Keys never go past a sequence's length, whatever the
- *   pages hold there. In a ring the window and sinks of the cache hold: window_left and keep of
- *   params must be 0 and causal is implied.
- * params: as attn_sdpa, without kv_len, k_scales, v_scales, has_q_off, ragged.kv, schedule, map,
- *   relative, xl, gaussian and span (RANGE). A mask or bias has the extents [n, H, most queries, the
+ *   pages hold there. In a ring the window and sinks of the cache hold: window.left of
+ *   params must be -1, keep 0, and causal is implied.
+ * params: as attn_sdpa, without kv_len, k_scales, v_scales, has_q_off, q_offs, ATTN_CAUSAL_START,
+ *   ragged.kv, schedule, map, relative, xl, gaussian and span (RANGE). A mask or bias has the extents [n, H, most queries, the
  *   longest sequence's tokens], each that or 1.
  * Bits: those of attn_sdpa on the same keys in one piece, whatever the pages are, in a call of the same class
  *   (attn_sdpa, Determinism; Tq is the most queries that a sequence may have here).

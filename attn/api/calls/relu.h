@@ -25,8 +25,8 @@ typedef struct attn_relu_params {
   const float *gain;       /* RELA: [H dv] */
   const float *gate;       /* RELA: [H dv] */
   attn_tensor sum;         /* out, optional: [B,H,Tq,1] f32, sum_j w_ij */
-  attn_sdpa_params scores; /* scale, allowed set and terms as in attn_sdpa; without ragged, sinks,
-                            * softmax_one, span, relative.values, lse and map */
+  attn_sdpa_params scores; /* scale, allowed set and terms as in attn_sdpa; without ragged,
+                            * q_offs, align_lengths, sinks, softmax_one, span, relative.values, lse and map */
 } attn_relu_params;
 
 #if ATTN_HAS_RELU

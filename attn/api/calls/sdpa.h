@@ -1,14 +1,19 @@
 /* api/calls/sdpa.h owns family A: exact softmax attention and the merging of partial results. */
 
-/* Keys a query sees behind and ahead of itself when a window field must say "none": 0 means
- * unlimited there. */
-#define ATTN_WINDOW_NONE (-1)
+/* Which keys causal leaves to query i, which sits at key position p_i = i + q_off: those j <= p_i. The
+ * value says what q_off is where no field gives it. */
+typedef enum attn_causal {
+  ATTN_CAUSAL_NONE = 0, /* all; q_off = Tk - Tq */
+  ATTN_CAUSAL_END,      /* ends aligned, q_off = Tk - Tq: FlashAttention, FlashInfer, a cache */
+  ATTN_CAUSAL_START,    /* starts aligned, q_off = 0: PyTorch's is_causal, ONNX */
+  ATTN_CAUSALS
+} attn_causal;
 
 /* Sequences of unequal length, rows end to end. With sequences = n > 0, B is n, q, o and lse have
  * batch 1 and sequence b is their rows q[b] .. q[b+1]-1; rows that no sequence has are not
  * written. With kv likewise, k and v have batch 1 and b's keys are rows kv[b] .. kv[b+1]-1; kv null:
  * k and v have batch n. A sequence is a call of its own: positions, causal, windows and q_off count
- * within it (q_off by default: ends aligned), and it has the bits of that call. A mask or bias has the
+ * within it (q_off by default: ends aligned; q_offs has one each), and it has the bits of that call. A mask or bias has the
  * extents of the padded call: [n, H, most queries, most keys], each that or 1; labels and modify get
  * the sequence as the batch. Absent then: q_len, kv_len (with kv null it is allowed), schedule, map,
  * relative, xl, gaussian and span (ATTN_E_RANGE). Memory: 16 bytes a sequence. */
@@ -31,12 +36,13 @@ typedef enum attn_map_stage {
 /* Everything attn_sdpa can be told; {0} is plain attention. */
 typedef struct attn_sdpa_params {
   float scale;           /* 0 = 1/sqrt(dk); ATTN_ZERO = 0; any finite value */
-  int causal;            /* key j only for queries with j <= i + q_off */
-  int has_q_off;         /* 1: q_off below holds; 0: q_off = Tk - Tq (ends aligned) */
+  int causal;            /* attn_causal: 1 = ends aligned, ATTN_CAUSAL_START = starts aligned */
+  int has_q_off;         /* 1: q_off below holds; 0: as causal says, ends aligned unless START */
   int64_t q_off;         /* query i sits at key position i + q_off; |q_off| < 2^40; else 0 */
-  int64_t window_left;   /* furthest key behind: 0 = any, n = up to n back, ATTN_WINDOW_NONE = 0 */
-  int64_t window_right;  /* furthest key ahead, likewise */
-  int64_t keep;          /* >= 0: window_left does not forbid the first `keep` keys; no schedule */
+  const int64_t *q_offs; /* or one each: [B], with ragged [sequences]; without has_q_off */
+  int align_lengths;     /* 1: or q_off = kv_len[b] - q_len[b], null = Tk, Tq; without those two */
+  attn_window window;    /* attn_window_of(left, right); {0} = none */
+  int64_t keep;          /* >= 0: window.left does not forbid the first `keep` keys; no schedule */
   const int32_t *kv_len; /* [B], 0..Tk: keys from kv_len[b] on are forbidden and never read */
   const int32_t *q_len;  /* [B], 0..Tq: rows from q_len[b] on are empty */
   attn_ragged ragged;    /* sequences of unequal length, end to end */
@@ -81,6 +87,9 @@ typedef struct attn_sdpa_params {
  *   H; query head h reads key head h*Hk/H and value head h*Hv/H (integer division). Any dk, dv
  *   >= 1. B, Tq, Tk may be 0. Storage types of q, k, v, o are independent.
  * Allowed keys: causal, window, mask, bias > -inf and kv_len combine by AND.
+ * Positions: causal, windows, keep, ALiBi and all terms by distance count from p_i. With q_offs or
+ *   align_lengths each batch entry has the bits of a call of its own with has_q_off = 1; then without
+ *   schedule (RANGE). A table of distances grows by how far q_offs differ.
  * Aliasing: inputs may share memory with each other; outputs with nothing. Rows of one output
  *   must not share memory with one another.
  * Memory: attn_sdpa_workspace bytes, O(tile * (dk + dv)) per worker whatever Tq and Tk, and more
@@ -122,7 +131,7 @@ ATTN_DEF attn_status attn_sdpa(attn_tensor o, attn_tensor q, attn_tensor k, attn
                                const attn_sdpa_params *params, attn_ctx *ctx);
 
 /* Bytes attn_sdpa wants in ctx->workspace for these arguments and ctx->workers; reads no data but
- * the offsets of params->ragged.
+ * the offsets of params->ragged, q_offs and, with align_lengths, the lengths.
  * 0 when there is nothing to do, ATTN_WORKSPACE_REJECTED when the call would be rejected. */
 ATTN_DEF size_t attn_sdpa_workspace(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
                                     const attn_sdpa_params *params, const attn_ctx *ctx);
@@ -136,7 +145,7 @@ ATTN_DEF size_t attn_sdpa_workspace(attn_tensor o, attn_tensor q, attn_tensor k,
  *   strides and types, otherwise they share memory with nothing.
  * Empty: a part with L = -inf contributes nothing, whatever its O holds, and the other part is
  *   copied bit for bit (exact identity, for equal storage types); both -inf give O = 0, L = -inf.
- * Parts: the one over keys from j0 on wants has_q_off = 1 and q_off - j0, kv_len counted from j0,
+ * Parts: the one over keys from j0 on wants has_q_off = 1 and q_off - j0 (q_offs likewise), kv_len counted from j0,
  *   and masks cut likewise.
  * NaN: a NaN or +inf in L1 or L2 makes the row NaN. A part with finite L is read even when its
  *   weight underflows, so a NaN in it shows. Memory: none. Cost: one pass over O1, O2, O.

@@ -77,11 +77,14 @@ ATTN_COLD_ int attn_poolingformer_behind_(attn_error_ *e, attn_poolingformer_job
 ATTN_COLD_ int attn_poolingformer_numbers_(attn_error_ *e, attn_poolingformer_job_ *j) {
   const attn_poolingformer_params *p = &j->p;
   const int64_t far = (int64_t)1 << 41;
-  if (p->window_1 < ATTN_WINDOW_NONE || p->window_2 < ATTN_WINDOW_NONE)
-    return attn_reject_(e, ATTN_E_RANGE,
-                        "params.window_1 and window_2 must be 0, positive or ATTN_WINDOW_NONE");
-  j->w1 = p->window_1 == 0 ? 128 : p->window_1 < 0 ? 0 : attn_min64_(p->window_1, far);
-  j->w2 = p->window_2 == 0 ? 512 : p->window_2 < 0 ? 0 : attn_min64_(p->window_2, far);
+  for (int n = 0; n < 2; n++) {
+    const attn_window *w = n ? &p->window_2 : &p->window_1;
+    if (w->left != w->right || w->left < -1 || (!w->on && w->left))
+      return attn_reject_(e, ATTN_E_RANGE,
+                          "params.window_1 and window_2 must be {0} or attn_window_of(w, w)");
+  }
+  j->w1 = p->window_1.on ? attn_min64_(attn_reach_(&p->window_1, p->window_1.left), far) : 128;
+  j->w2 = p->window_2.on ? attn_min64_(attn_reach_(&p->window_2, p->window_2.left), far) : 512;
   if (p->kernel < 0) return attn_reject_(e, ATTN_E_RANGE, "params.kernel must not be negative");
   j->kernel = p->kernel ? p->kernel : 5;
   j->stride = p->stride ? p->stride : attn_min64_(j->kernel, 4);
@@ -400,8 +403,8 @@ ATTN_COLD_ int attn_poolingformer_steps_(attn_stage_ *s, void *job) {
   }
   attn_sdpa_params p = attn_short_params_(x);
   p.kv_len = x->kv_len, p.has_q_off = 1, p.q_off = x->q_off;
-  p.window_left = p.window_right = j->w1 ? j->w1 : ATTN_WINDOW_NONE;
-  p.causal = g->causal;
+  p.window = attn_window_of(j->w1, j->w1);
+  p.causal = g->causal != 0;
   return attn_stage_sdpa_(s, o1, x->q, x->k, x->v, &p) &&
          (!g->w_q.data || (attn_poolingformer_project_(s, &j->y.q, all, g->w_q, g->bias_q) &&
                            attn_poolingformer_project_(s, &j->y.k, all, g->w_k, g->bias_k) &&

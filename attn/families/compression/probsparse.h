@@ -278,7 +278,7 @@ ATTN_COLD_ int attn_probsparse_exact_(attn_stage_ *s, attn_probsparse_job_ *a) {
   int workers;
   memset(&p, 0, sizeof p);
   memset(f, 0, sizeof *f);
-  p.scale = a->p.scale, p.causal = a->p.causal, p.kv_len = a->p.kv_len;
+  p.scale = a->p.scale, p.causal = a->p.causal != 0, p.kv_len = a->p.kv_len;
   p.has_q_off = a->p.has_q_off, p.q_off = a->p.q_off, p.one_order = 1;
   f->o = a->o, f->q = a->q, f->k = a->k, f->v = a->v;
   if (!attn_sdpa_plan_(s->e, f, &p, &s->ctx, &workers, -1)) return 0;

@@ -22,9 +22,11 @@ ATTN_COLD_ int attn_mixture_paths_(attn_error_ *e, const attn_mixture_job_ *a, c
   attn_span_ span, other;
   for (int64_t x = 0; x < a->count; x++) {
     const attn_path *p = &a->paths[x];
-    if (p->params && (p->params->map.data || p->params->ragged.sequences || p->params->ragged.q ||
+    if (p->params && (p->params->map.data || attn_unlike_(p->params) || p->params->ragged.q ||
                       p->params->ragged.kv))
-      return attn_reject_(e, ATTN_E_RANGE, "params.map and .ragged must be absent in a path");
+      return attn_reject_(
+          e, ATTN_E_RANGE,
+          "params.map, .ragged, .q_offs and .align_lengths must be absent in a path");
     if (p->params && p->params->modify_weights)
       return attn_reject_(e, ATTN_E_RANGE, "params.modify_weights must be absent in a path");
     if (p->q.batch != a->o.batch || p->q.heads != a->o.heads || p->q.len != a->o.len ||

@@ -324,7 +324,7 @@ ATTN_COLD_ int attn_routing_inside_(attn_stage_ *s, const attn_routing_job_ *job
   a.at_runs = attn_add_(a.at_rows, attn_piece_(2 * ATTN_TILE_, 4));
   a.at_lanes = attn_add_(a.at_runs, attn_piece_(attn_mul_(2, a.most), sizeof(attn_plan_run_)));
   a.each = attn_add_(a.at_lanes, p->combine == ATTN_ROUTING_UNION ? attn_piece_(a.clusters, 8) : 0);
-  plain.scale = p->scale, plain.causal = p->causal, plain.one_order = 1;
+  plain.scale = p->scale, plain.causal = p->causal != 0, plain.one_order = 1;
   f->o = a.sum, f->q = q->x, f->k = k->x, f->v = job->v;
   if (!attn_sdpa_plan_(s->e, f, &plain, &s->ctx, &workers, -1)) return 0;
   f->plan = &a.blank;

@@ -28,9 +28,11 @@ ATTN_COLD_ int attn_choice_plan_(attn_error_ *e, attn_softmax_ *a, attn_choice_ 
     return attn_reject_(e, ATTN_E_VALUE, "params.bound must not be NaN");
   if (p->mode == ATTN_TOPK_REL && p->bound < 0.0f)
     return attn_reject_(e, ATTN_E_VALUE, "params.bound must not be negative with ATTN_TOPK_REL");
-  if (s.ragged.sequences || s.span.z || s.relative.values.data || s.map.data)
-    return attn_reject_(e, ATTN_E_RANGE,
-                        "params.scores: ragged, span, relative.values and map must be absent");
+  if (attn_unlike_(&s) || s.span.z || s.relative.values.data || s.map.data)
+    return attn_reject_(
+        e, ATTN_E_RANGE,
+        "params.scores: ragged, q_offs, align_lengths, span, relative.values and map "
+        "must be absent");
   if (!v && s.lse.data)
     return attn_reject_(e, ATTN_E_RANGE, "params.scores.lse must be absent without values");
   if (!p->row_ptr && (!v || p->col))

@@ -78,9 +78,10 @@ ATTN_FUNC_ void attn_running_range_(const void *user, int64_t batch, int64_t row
 /* Score terms that the rows of a block may have when they are gathered: those without positions. */
 ATTN_COLD_ int attn_check_placeless_(attn_error_ *e, const attn_multihead_params *p) {
   const attn_sdpa_params *a = &p->attend;
-  if (a->has_q_off || a->window_left || a->window_right || a->keep || a->kv_len || a->q_len ||
-      p->bias_k.data || p->bias_v.data || a->ragged.sequences || a->schedule || a->lse.data ||
-      a->map.data || p->each.data || (attn_terms_of_(a) & ~attn_terms_with_(ATTN_TAKES_PLACELESS_)))
+  if (!attn_check_places_(e, a)) return 0;
+  if (a->has_q_off || a->window.on || a->keep || a->kv_len || a->q_len || p->bias_k.data ||
+      p->bias_v.data || attn_unlike_(a) || a->schedule || a->lse.data || a->map.data ||
+      p->each.data || (attn_terms_of_(a) & ~attn_terms_with_(ATTN_TAKES_PLACELESS_)))
     return attn_reject_(
         e, ATTN_E_RANGE,
         "attend of params.self and .cross may have scale, causal, softcap, sinks and "

@@ -137,11 +137,11 @@ ATTN_COLD_ int attn_low_rank_band_steps_(attn_stage_ *s, void *job) {
   const attn_low_rank_band_params *g = &j->p;
   attn_sdpa_params low, band;
   memset(&low, 0, sizeof low);
-  low.causal = g->causal, low.has_q_off = g->has_q_off, low.q_off = g->q_off;
+  low.causal = g->causal != 0, low.has_q_off = g->has_q_off, low.q_off = g->q_off;
   low.kv_len = g->kv_len, low.q_len = g->q_len;
   band = low;
   low.scale = g->scale_low, band.scale = g->scale_band;
-  band.window_left = band.window_right = g->half_width ? g->half_width : ATTN_WINDOW_NONE;
+  band.window = attn_window_of(g->half_width, g->half_width);
   band.toeplitz.table = g->band_bias, band.toeplitz.len = g->bias_len;
   band.toeplitz.first = -g->half_width, band.toeplitz.heads = g->bias_heads;
   if (g->concat) {

@@ -241,8 +241,10 @@ ATTN_COLD_ int attn_lazy_check_(attn_error_ *e, attn_lazy_job_ *a, const attn_ct
   if (a->period < 1) return attn_reject_(e, ATTN_E_RANGE, "params.period must be at least 1");
   if (a->layers && (!a->o || !a->q || !a->k || !a->v))
     return attn_reject_(e, ATTN_E_NULL, "o, q, k and v must not be null");
-  if (p->lse.data || p->map.data || p->ragged.sequences)
-    return attn_reject_(e, ATTN_E_RANGE, "params.attention: lse, map and ragged must be absent");
+  if (p->lse.data || p->map.data || attn_unlike_(p))
+    return attn_reject_(
+        e, ATTN_E_RANGE,
+        "params.attention: lse, map, ragged, q_offs and align_lengths must be absent");
   for (int64_t l = 0; l < a->layers; l++) {
     attn_softmax_ x;
     memset(&x, 0, sizeof x);

@@ -23,9 +23,11 @@ ATTN_COLD_ int attn_maps_finite_(attn_error_ *e, const attn_table_ *f, const att
 ATTN_COLD_ int attn_maps_plan_(attn_error_ *e, attn_maps_job_ *a, const attn_sdpa_params *params,
                                const attn_ctx *ctx, int *workers, int data) {
   attn_sdpa_params all = *params, after = *params;
-  if (params->ragged.sequences || params->schedule || params->span.z)
-    return attn_reject_(e, ATTN_E_RANGE,
-                        "params.attention: ragged, schedule and span must be absent");
+  if (attn_unlike_(params) || params->schedule || params->span.z)
+    return attn_reject_(
+        e, ATTN_E_RANGE,
+        "params.attention: ragged, q_offs, align_lengths, schedule and span must be "
+        "absent");
   if (params->modify_weights)
     return attn_reject_(e, ATTN_E_RANGE, "params.attention.modify_weights must be absent");
   if (params->map_stage == ATTN_MAP_RAW || params->map_stage == ATTN_MAP_CAPPED)
@@ -42,7 +44,11 @@ ATTN_COLD_ int attn_maps_plan_(attn_error_ *e, attn_maps_job_ *a, const attn_sdp
   memset(&all.map, 0, sizeof all.map);
   memset(&all.relative.values, 0, sizeof all.relative.values);
   all.sinks = NULL, all.softmax_one = 0, all.q_len = NULL;
-  if (a->whole) all.causal = 0, all.window_left = all.window_right = all.keep = 0;
+  if (a->whole) { /* all pairs, at the same positions */
+    all.has_q_off = 1, all.q_off = a->after.q_off;
+    all.causal = ATTN_CAUSAL_NONE, all.keep = 0;
+    memset(&all.window, 0, sizeof all.window);
+  }
   a->fresh.relu = &attn_maps_natural_;
   if (!attn_sdpa_plan_(e, &a->fresh, &all, ctx, workers, data)) return 0;
   a->fresh.left = a->fresh.right = INT64_MAX / 4, a->fresh.keep = 0;

@@ -494,8 +494,8 @@ ATTN_COLD_ int attn_synthesizer_steps_(attn_stage_ *s, void *job) {
   attn_sdpa_params p;
   memset(&a, 0, sizeof a);
   memset(&p, 0, sizeof p);
-  p.causal = j->p.causal, p.has_q_off = 1, p.q_off = j->q_off, p.kv_len = j->p.kv_len;
-  p.window_left = j->p.window_left, p.window_right = j->p.window_right, p.q_len = j->p.q_len;
+  p.causal = j->p.causal != 0, p.has_q_off = 1, p.q_off = j->q_off, p.kv_len = j->p.kv_len;
+  p.window = j->p.window, p.q_len = j->p.q_len;
   p.mask = j->p.mask, p.bias = j->p.bias, p.lse = j->p.lse, p.map = j->p.map, p.scale = 1.0f;
   if (tk > 0)
     for (int64_t i = 0; i < j->p.count; i++) {

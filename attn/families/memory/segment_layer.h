@@ -64,7 +64,7 @@ ATTN_COLD_ int attn_segment_steps_(attn_stage_ *s, void *job) {
   attn_sdpa_params p;
   memset(&p, 0, sizeof p);
   p.scale = j->p.scale, p.causal = 1;
-  if (j->p.window > 0) p.window_left = j->p.window > 1 ? j->p.window - 1 : ATTN_WINDOW_NONE;
+  if (j->p.window > 0) p.window = attn_window_of(j->p.window - 1, -1);
   if (j->p.r.data) p.xl.table = j->p.r, p.xl.content_bias = j->p.u, p.xl.distance_bias = j->p.v;
   p.lse = j->p.lse;
   if (j->p.usage.data && !p.lse.data)

@@ -188,8 +188,10 @@ ATTN_COLD_ int attn_usage_plan_(attn_error_ *e, attn_columns_ *c, attn_tensor us
   if (!attn_check_ctx_(e, ctx, &table, workers)) return 0;
   if (!params) return attn_reject_(e, ATTN_E_NULL, "params must not be null: it has the lse");
   attn_sdpa_params p = *params;
-  if (p.schedule || p.span.z || p.map.data || p.ragged.sequences)
-    return attn_reject_(e, ATTN_E_RANGE, "params.schedule, .span, .map and .ragged must be absent");
+  if (p.schedule || p.span.z || p.map.data || attn_unlike_(&p))
+    return attn_reject_(e, ATTN_E_RANGE,
+                        "params.schedule, .span, .map, .ragged, .q_offs and .align_lengths must be "
+                        "absent");
   if (p.modify_weights)
     return attn_reject_(e, ATTN_E_RANGE, "params.modify_weights must be absent");
   c->usage = usage, c->lse = p.lse;

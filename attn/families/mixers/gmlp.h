@@ -159,7 +159,7 @@ ATTN_COLD_ int attn_gmlp_steps_(attn_stage_ *s, void *job) {
     if (p->w_qkv.data) {
       attn_sdpa_params attend;
       memset(&attend, 0, sizeof attend);
-      attend.causal = p->causal, attend.q_len = attend.kv_len = len;
+      attend.causal = p->causal != 0, attend.q_len = attend.kv_len = len;
       if (!attn_stage_dense_(s, qkv, n, p->w_qkv, p->b_qkv, ATTN_ACT_NONE) ||
           !attn_stage_sdpa_(s, each, attn_mixed_columns_(qkv, 0, a), attn_mixed_columns_(qkv, a, a),
                             attn_mixed_columns_(qkv, 2 * a, a), &attend))

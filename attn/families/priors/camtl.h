@@ -156,15 +156,16 @@ ATTN_COLD_ int attn_camtl_check_(attn_error_ *e, attn_block_prior *prior, attn_t
                                   ATTN_WORDS_("params.attention.map"),
                                   ATTN_WORDS_("params.blocks")};
   attn_tensor lse = p->lse, map = p->map, *x = &prior->blocks;
-  const int64_t any = ATTN_ANY_, off = p->has_q_off ? p->q_off : k.len - q.len;
+  const int64_t any = ATTN_ANY_, off = attn_q_off_(p, q.len, k.len);
   const char *square = "params.blocks must be f32 [1 or q.batch, m, w, w]";
   attn_operand_ op[4] = {
       ATTN_OPERAND_AS_(&o, w[0], ATTN_OUT_, any, any, any, any, ""),
       ATTN_OPERAND_AS_(&lse, w[1], ATTN_OUT_ | ATTN_OPTIONAL_, any, any, any, any, ""),
       ATTN_OPERAND_AS_(&map, w[2], ATTN_OUT_ | ATTN_OPTIONAL_, any, any, any, any, ""),
       {x, w[3], ATTN_IS_F32_, any, any, x->dim, any, square, {0, 0}}};
-  if (p->ragged.sequences)
-    return attn_reject_(e, ATTN_E_RANGE, "params.attention.ragged must be absent");
+  if (attn_unlike_(p))
+    return attn_reject_(e, ATTN_E_RANGE,
+                        "params.attention.ragged, q_offs and align_lengths must be absent");
   if (k.len == 0) op[2].t->data = NULL;
   for (int i = 0; i < 4; i++)
     if (!attn_check_operand_(e, &op[i], 1)) return 0;

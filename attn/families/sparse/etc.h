@@ -235,7 +235,7 @@ ATTN_COLD_ int attn_etc_steps_(attn_stage_ *s, void *job) {
         p.labels.bias = side ? j->p.bias_global : j->p.bias_long;
       }
       if (view.piece == ATTN_ETC_L2L) {
-        p.window_left = p.window_right = j->p.radius;
+        p.window = attn_window_of(j->p.radius, j->p.radius);
         if (j->p.mask[view.piece].kind) p.modify = attn_etc_window_, p.modify_user = &view;
       } else {
         p.mask = j->p.mask[view.piece];

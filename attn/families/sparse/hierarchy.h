@@ -175,7 +175,7 @@ ATTN_COLD_ int attn_hierarchy_steps_(attn_stage_ *s, void *job) {
     }
     const int direct = j->y[l].data && j->y[l].dtype == ATTN_F32;
     j->row[l] = direct ? j->y[l] : attn_stage_tensor_(s, b, h, n, d);
-    p.scale = j->p.scale, p.causal = j->p.causal, p.schedule = j->schedule[l];
+    p.scale = j->p.scale, p.causal = j->p.causal != 0, p.schedule = j->schedule[l];
     if (!attn_stage_sdpa_(s, j->row[l], in[0], in[1], in[2], &p)) return 0;
     if (j->y[l].data && !direct) {
       attn_copy_ a = {s->table, j->y[l], j->row[l]};

@@ -256,7 +256,7 @@ ATTN_COLD_ int attn_longformer_global_(attn_stage_ *s, const attn_longformer_job
   for (int64_t r = 0; r < n; r += causal ? 1 : n) { /* causal rows end at different keys */
     const int64_t m = causal ? 1 : n;
     p.lse = attn_stage_rows_(rows->from_lse, r, m);
-    p.causal = causal, p.has_q_off = 1, p.q_off = causal ? rows->list[r] : 0;
+    p.causal = causal != 0, p.has_q_off = 1, p.q_off = causal ? rows->list[r] : 0;
     if (!attn_stage_sdpa_(s, attn_stage_rows_(rows->from, r, m), attn_stage_rows_(q, r, m), k, v,
                           &p))
       return 0;

@@ -268,7 +268,7 @@ ATTN_COLD_ int attn_segmented_steps_(attn_stage_ *s, void *job) {
   const int pool = g->integrate == ATTN_INTEGRATE_POOL, rows = g->integrate == ATTN_INTEGRATE_TOKEN;
   attn_sdpa_params p;
   memset(&p, 0, sizeof p);
-  p.scale = g->scale, p.causal = g->causal, p.lse = g->lse, p.schedule = g->schedule;
+  p.scale = g->scale, p.causal = g->causal != 0, p.lse = g->lse, p.schedule = g->schedule;
   if (g->integrate == ATTN_INTEGRATE_NONE) return attn_stage_sdpa_(s, j->o, j->q, j->k, j->v, &p);
   const attn_tensor y = attn_stage_tensor_(s, b, h, t, j->v.dim);
   const attn_tensor z = attn_stage_tensor_(s, b, h, n, j->v.dim);

@@ -78,7 +78,7 @@ ATTN_COLD_ int attn_star_steps_(attn_stage_ *s, void *job) {
   p.scale = j->p.scale;
   p.lse = j->p.lse.data ? j->p.lse : attn_stage_tensor_(s, b, h, t, 1);
   const attn_tensor lse = p.lse;
-  if (!whole) p.window_left = p.window_right = w > 0 ? w : ATTN_WINDOW_NONE;
+  if (!whole) p.window = attn_window_of(w, w);
   if (!attn_stage_sdpa_(s, part, j->q, j->k, j->v, &p)) return 0;
   for (int end = 0; end < 2 && ring && !whole; end++) {
     /* row r of the first w sees keys r.. of the last w; of the last w, keys ..r of the first */
@@ -90,7 +90,7 @@ ATTN_COLD_ int attn_star_steps_(attn_stage_ *s, void *job) {
     p.lse = attn_stage_rows_(one, 0, w);
     p.has_q_off = 1;
     p.causal = end;
-    p.window_left = end ? 0 : ATTN_WINDOW_NONE;
+    p.window = attn_window_of(end ? -1 : 0, -1);
     if (!attn_stage_sdpa_(s, corner, attn_stage_rows_(j->q, row, w), attn_stage_rows_(j->k, key, w),
                           attn_stage_rows_(j->v, key, w), &p) ||
         !attn_stage_merge_(s, to, to, sum, corner, p.lse))

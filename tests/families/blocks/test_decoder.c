@@ -19,7 +19,7 @@ void K7_decode(void **state) {
     block *s = block_build(&x, &rng);
     s->p.self.attend.one_order = s->p.cross.attend.one_order = exact;
     if (x.e_rows > 0 && n % 8 > 3) s->p.e_len = e_len;
-    if (n % 8 == 6) s->p.self.attend.window_left = 3;
+    if (n % 8 == 6) test_left(&s->p.self.attend, 3);
     attn_tensor y = test_tensor(ATTN_F32, TEST_PADDED, 2, 1, x.rows, x.dm);
     attn_decoder_cache c =
         block_cache(s, x.rows + n % 2, type, n / 2 % 2 ? TEST_BTHD : TEST_PADDED);

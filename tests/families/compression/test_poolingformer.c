@@ -37,7 +37,7 @@ static form form_of(int64_t w1, int64_t w2, int64_t kernel, int64_t stride, int6
   return f;
 }
 
-static int64_t field(int64_t w) { return w ? w : ATTN_WINDOW_NONE; }
+static attn_window field(int64_t w) { return attn_window_of(w, w); }
 
 static scene *build(const trio_shape *x, const form *f, test_rng *rng) {
   scene *s = test_mem(sizeof *s);
@@ -142,8 +142,8 @@ static void second_keys(const scene *s, const level *l, keys *list, int64_t b, i
 /* One level into y [B,H,Tq,dv], added to what it holds. */
 static void attend(const scene *s, const level *l, cube *y, int second) {
   const int64_t heads = l->q.heads;
-  const int64_t w1 = s->p.window_1 < 0 ? 0 : s->p.window_1 ? s->p.window_1 : 128;
-  const int64_t w2 = s->p.window_2 < 0 ? 0 : s->p.window_2 ? s->p.window_2 : 512;
+  const int64_t w1 = s->p.window_1.on ? s->p.window_1.left : 128;
+  const int64_t w2 = s->p.window_2.on ? s->p.window_2.left : 512;
   double *o = test_mem((size_t)y->dim * sizeof *o), size;
   keys list = keys_of(l->k.len + 1);
   for (int64_t r = 0; r < l->q.batch * heads * l->q.len; r++) {
@@ -255,7 +255,7 @@ void F7_twice(void **state) {
     memset(&p, 0, sizeof p);
     attn_tensor o = test_tensor(ATTN_F32, TEST_BHTD, 1, 2, 70, x.dv);
     p.causal = f.causal;
-    if (!whole) p.window_left = p.window_right = 9;
+    if (!whole) p.window = attn_window_of(9, 9);
     attn_ctx ctx = test_ctx();
     assert_int_equal(attn_sdpa(o, s->x.q, s->x.k, s->x.v, &p, &ctx), ATTN_OK);
     for (int64_t i = 0; i < 70; i++) {
@@ -434,8 +434,8 @@ void F7_rejects(void **state) {
     attn_status want = ATTN_E_SHAPE;
     const char *word = "";
     switch (n) {
-      case 0: p->window_1 = -2, want = ATTN_E_RANGE, word = "window_1"; break;
-      case 1: p->window_2 = -2, want = ATTN_E_RANGE, word = "window_2"; break;
+      case 0: p->window_1 = field(-2), want = ATTN_E_RANGE, word = "window_1"; break;
+      case 1: p->window_2 = attn_window_of(2, 3), want = ATTN_E_RANGE, word = "window_2"; break;
       case 2: p->stride = 4, want = ATTN_E_RANGE, word = "stride"; break;
       case 3: p->stride = -1, want = ATTN_E_RANGE, word = "stride"; break;
       case 4: p->kernel = -1, want = ATTN_E_RANGE, word = "params.kernel must"; break;

@@ -88,7 +88,7 @@ static void make_path(scene *s, int64_t n, const shape *x, sight sees, int lse, 
   s->sees[n] = sees;
   if (test_range(rng, 0, 1)) a->scale = 0.7f;
   if (sees == CAUSAL) a->causal = 1;
-  if (sees == WINDOW) a->window_left = 5, a->window_right = 3;
+  if (sees == WINDOW) a->window = attn_window_of(5, 3);
   if (sees == LENGTHS)
     a->kv_len = test_lengths(x->batch, tk, rng), a->q_len = test_lengths(x->batch, x->len, rng);
   if (lse) a->lse = test_tensor(ATTN_F32, TEST_BHTD, x->batch, x->heads, x->len, 1);

@@ -32,7 +32,7 @@ void D1_topk_long(void **state) {
     spec.k_heads = spec.v_heads = 1;
     test_call base = test_build(&spec, &rng);
     if (n == 1) base.params.causal = 1, base.params.has_q_off = 1, base.params.q_off = 500;
-    if (n == 2) base.params.window_left = 150, base.params.window_right = 20, base.params.keep = 7;
+    if (n == 2) base.params.window = attn_window_of(150, 20), base.params.keep = 7;
     best_call c = best_of(&base, ATTN_TOPK_EXACT, n == 3 ? 150 : 20, 0);
     best_check(&c, 0, "long");
     test_mem_release();

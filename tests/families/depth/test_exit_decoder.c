@@ -347,7 +347,7 @@ void K2_decode_rejects(void **state) {
          s->keys[4].e_v = s->keys[4].e_k, ATTN_E_OVERLAP, "cache");
   REJECT(s->y.len = 4, ATTN_E_SHAPE, "y must");
   REJECT(s->y.data = s->layers[2].ff.w_1.data, ATTN_E_OVERLAP, "y ");
-  REJECT(s->layers[1].self.attend.window_left = 1, ATTN_E_RANGE, "attend");
+  REJECT(s->layers[1].self.attend.window = attn_window_of(1, -1), ATTN_E_RANGE, "attend");
   REJECT(s->layers[1].cross.attend.map = s->y, ATTN_E_RANGE, "attend");
   REJECT(s->layers[1].cross.attend.causal = 1, ATTN_E_RANGE, "causal");
   REJECT(s->layers[1].self.attend.sinks = s->cache.last.data, ATTN_E_OVERLAP, "");

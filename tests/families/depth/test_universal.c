@@ -318,7 +318,7 @@ void K1_rejects(void **state) {
   REJECT(s->p.has_start = 1; s->p.pos0 = INT64_MIN, ATTN_E_RANGE, "pos0");
   REJECT(s->p.block.sublayer = ATTN_SUBLAYER_PRE, ATTN_E_RANGE, "sublayer");
   REJECT(s->p.block.x_len = bad, ATTN_E_RANGE, "x_len");
-  REJECT(s->p.block.self.attend.window_left = 3, ATTN_E_RANGE, "attend");
+  REJECT(s->p.block.self.attend.window = attn_window_of(3, -1), ATTN_E_RANGE, "attend");
   REJECT(s->p.block.self.attend.alibi = s->rest.data, ATTN_E_RANGE, "attend");
   REJECT(s->p.block.self.heads = 3, ATTN_E_HEADS, "heads");
   REJECT(s->p.block.self.w_o.data = NULL, ATTN_E_NULL, "w_o");

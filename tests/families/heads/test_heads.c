@@ -17,7 +17,7 @@ void A5_grouped_heads(void **state) {
     spec.v_heads = divisors[n / 6];
     spec.map = n & 1;
     test_call call = test_build(&spec, &rng);
-    call.params.causal = n & 2;
+    call.params.causal = (n & 2) != 0;
     char what[40];
     snprintf(what, sizeof what, "Hk=%d Hv=%d", (int)spec.k_heads, (int)spec.v_heads);
     test_check(&call, what);

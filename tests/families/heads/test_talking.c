@@ -137,7 +137,7 @@ void I3_random(void **state) {
     if (n % 3 == 0) p->causal = 1;
     if (n % 6 == 5) p->has_q_off = 1, p->q_off = test_range(&rng, -5, 5);
     if (n % 7 == 2) p->scale = 0.3f;
-    if (n % 4 == 3) p->window_left = test_range(&rng, 1, 9), p->window_right = ATTN_WINDOW_NONE;
+    if (n % 4 == 3) p->window = attn_window_of(test_range(&rng, 1, 9), 0);
     if (n % 5 == 2) p->kv_len = test_lengths(x.batch, tk, &rng);
     if (n % 5 == 3) p->q_len = test_lengths(x.batch, tq, &rng);
     if (n % 4 == 2) p->mask = test_mask(ATTN_MASK_BOOL, ATTN_F32, x.batch, x.h, tq, tk, &rng);
@@ -160,7 +160,7 @@ void I3_long(void **state) {
   for (int causal = 0; causal < 2; causal++) {
     scene *s = build(&x, &rng);
     s->p.scores.causal = causal;
-    if (causal) s->p.scores.window_left = 200;
+    if (causal) test_left(&s->p.scores, 200);
     run(s, "long");
   }
 }

@@ -155,7 +155,7 @@ static void check(const synth_scene *s, const char *what) {
   attn_sdpa_params see;
   memset(&see, 0, sizeof see);
   see.causal = s->p.causal, see.has_q_off = s->p.has_q_off, see.q_off = s->p.q_off;
-  see.window_left = s->p.window_left, see.window_right = s->p.window_right;
+  see.window = s->p.window;
   see.kv_len = s->p.kv_len, see.q_len = s->p.q_len, see.mask = s->p.mask, see.bias = s->p.bias;
   bag all = bag_of(tk, s->v.dim);
   double w[ATTN_SYNTHESIZER_MOST];

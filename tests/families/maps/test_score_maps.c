@@ -158,7 +158,7 @@ static void check_row(const scene *s, const double *x, int64_t b, int64_t h, int
   const test_call *c = &s->at;
   const attn_sdpa_params *p = &c->params;
   int64_t tk = c->k.len, hv = h * c->v.heads / c->q.heads,
-          position = oracle_position(&c->q, &c->k, p, i);
+          position = oracle_position(&c->q, &c->k, p, b, i);
   double by = s->kind == REAL && s->real.mean ? 1.0 / (double)(s->real.layers_below + 1) : 1;
   double top = -(double)INFINITY, sum = 0, value = 0, spread = 1;
   double *w = test_mem((size_t)(tk + 1) * sizeof *w);
@@ -555,7 +555,7 @@ void SM_terms(void **state) {
     scene *s = simple(n % 3, 2, 90, 200, 7710 + (uint64_t)n);
     test_add_terms(&s->at, TERM_XL | TERM_MODIFY, &rng);
     ((test_term_user *)s->at.params.modify_user)->kind = n % 2 ? MODIFY_ADD : MODIFY_DOUBLE;
-    s->at.params.causal = 1, s->at.params.window_left = 37;
+    s->at.params.causal = 1, test_left(&s->at.params, 37);
     if (n < 3) s->scores = absent();
     run(s, 3e-5, "terms");
     s->scores = map_tensor(s, ATTN_F32, TEST_BHTD);

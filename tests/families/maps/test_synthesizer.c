@@ -25,8 +25,8 @@ static void random_calls(uint64_t seed, int64_t times, int kinds, int sources) {
     synth_scene *s = synth_build(&x, count, kind, &rng);
     test_where = TEST_HEAP;
     s->p.causal = n % 4 == 1;
-    if (n % 5 == 1) s->p.window_left = test_range(&rng, -1, 9);
-    if (n % 5 == 2) s->p.window_right = test_range(&rng, -1, 9);
+    if (n % 5 == 1) s->p.window = attn_window_of(test_range(&rng, -1, 9), -1);
+    if (n % 5 == 2) s->p.window = attn_window_of(-1, test_range(&rng, -1, 9));
     if (n % 5 == 3) s->p.kv_len = test_lengths(x.batch, keys, &rng);
     if (n % 7 == 3) s->p.q_len = test_lengths(x.batch, x.queries, &rng);
     if (n % 3 == 2)
@@ -460,7 +460,7 @@ void H9_reject(void **state) {
       case 13: s->v.heads = 3, want = ATTN_E_HEADS, word = "v must"; break;
       case 14: s->v.dim = 4, word = "v must"; break;
       case 15: s->p.q_off = 2, want = ATTN_E_RANGE, word = "has_q_off"; break;
-      case 16: s->p.window_left = -2, want = ATTN_E_RANGE, word = "window_left"; break;
+      case 16: s->p.window = attn_window_of(-2, 0), want = ATTN_E_RANGE, word = "window"; break;
       case 17: s->p.lse.len = 5, word = "lse"; break;
       case 18: s->p.map.dim = 8, word = "map"; break;
       case 19: s->p.lse.dtype = ATTN_F16, want = ATTN_E_DTYPE, word = "lse"; break;

@@ -450,7 +450,7 @@ void J2_usage_random(void **state) {
     test_call call = test_build(&spec, &rng);
     attn_sdpa_params *p = &call.params;
     p->causal = (int)(n % 2);
-    if (n % 5 == 1) p->window_left = test_range(&rng, 1, 30);
+    if (n % 5 == 1) test_left(p, test_range(&rng, 1, 30));
     if (n % 5 == 2)
       p->mask = test_mask(n % 4 ? ATTN_MASK_BOOL : ATTN_MASK_BITS, ATTN_F32, spec.batch, heads,
                           spec.q_len, spec.k_len, &rng);
@@ -523,7 +523,7 @@ void J2_usage_nan(void **state) {
   (void)state;
   test_rng rng = test_seed(562);
   asked *s = asked_build(&rng);
-  s->p.window_left = 50; /* the first query sits at 200 */
+  test_left(&s->p, 50); /* the first query sits at 200 */
   test_fill_row(s->k, 0, 1, 149, NAN);
   promise_run(&s->does);
   for (int64_t j = 0; j < 270; j++) {
@@ -551,7 +551,7 @@ void J2_usage_rejects(void **state) {
       case 6: s->k.dim = 5, word = "k must"; break;
       case 7: s->k.heads = 3, s->k.stride_head = 0, want = ATTN_E_HEADS, word = "k must"; break;
       case 8: s->usage.data = s->p.lse.data, want = ATTN_E_OVERLAP, word = "usage is"; break;
-      case 9: s->p.window_left = -3, want = ATTN_E_RANGE, word = "window_left"; break;
+      case 9: s->p.window = attn_window_of(-3, 0), want = ATTN_E_RANGE, word = "window"; break;
       default: s->p.span.z = test_floats(4, 1, &rng), want = ATTN_E_RANGE, word = "span"; break;
     }
     promise_reject(&s->does, want, word);

@@ -163,7 +163,7 @@ static attn_mask dense(const scene *s) {
   int64_t b = q->batch, tq = q->len, tk = k->len, w = x->dim;
   float *m = test_mem((size_t)(b * tq * tk + 1) * sizeof *m);
   for (int64_t n = 0; n < b * tq * tk; n++) {
-    int64_t p = oracle_position(q, k, &s->at.params, n / tk % tq), j = n % tk;
+    int64_t p = oracle_position(q, k, &s->at.params, n / tk / tq, n / tk % tq), j = n % tk;
     m[n] = 0;
     for (int64_t block = 0; block < x->heads; block++)
       if (p >= block * w && p < block * w + w && j >= block * w && j < block * w + w)

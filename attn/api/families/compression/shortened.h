@@ -135,10 +135,10 @@ typedef enum attn_poolingformer_align {
 } attn_poolingformer_align;
 
 typedef struct attn_poolingformer_params {
-  int64_t window_1; /* w1, keys on each side; 0 = 128, ATTN_WINDOW_NONE = 0 */
-  int64_t window_2; /* w2; 0 = 512, ATTN_WINDOW_NONE = 0 */
-  int64_t kernel;   /* kappa, rows that make one; 0 = 5 */
-  int64_t stride;   /* xi, from a block to the next, at most kappa; 0 = the lesser of 4 and kappa */
+  attn_window window_1; /* attn_window_of(w1, w1), keys on each side; {0}: w1 = 128 */
+  attn_window window_2; /* attn_window_of(w2, w2); {0}: w2 = 512 */
+  int64_t kernel;       /* kappa, rows that make one; 0 = 5 */
+  int64_t stride; /* xi, from a block to the next, at most kappa; 0 = the lesser of 4 and kappa */
   attn_pool_kind pool;
   attn_poolingformer_align align;
   int causal;
@@ -177,7 +177,7 @@ typedef struct attn_poolingformer_params {
  * Memory: attn_poolingformer_workspace bytes, all O(T): pooled k2 and v2 as f32, and what the second level
  *   gives; WINDOW pools with stride 1, beside one value row a query; behind the first level y, q2, k2, v2.
  * Errors: SHAPE: pool_k, pool_v not of kappa columns; NULL: without them; RANGE: kappa < xi, xi < 1,
- *   windows below ATTN_WINDOW_NONE, pool, align.
+ *   windows below -1 or of unequal sides, pool, align.
  * Cost: 2 (dk + dv) flops a pair, about T (2 w1 + 2 w2 / xi) of them; pooling kappa / xi (WINDOW: 2 kappa)
  *   sums a number of k2 and v2.
  * Source: Zhang et al. 2021, arXiv 2105.04371; dynamic kernels after Wu et al. 2019, arXiv 1901.10430. */

@@ -175,8 +175,8 @@ ATTN_DEF size_t attn_routing_start_workspace(attn_tensor centroids, attn_tensor 
 /* A way of attending: attn_sdpa of its own queries, keys and values, with a pattern and scale of its own. */
 typedef struct attn_path {
   attn_tensor q, k, v; /* [B,H,Tq,dk], [B,Hk,Tk,dk], [B,Hv,Tk,dv]; Tq and dv are those of o */
-  const attn_sdpa_params
-      *params; /* null = defaults; map and ragged absent. lse is an output here too:
+  const attn_sdpa_params *
+      params; /* null = defaults; map, ragged, q_offs and align_lengths absent. lse is an output here too:
                                    * of rows that are not sent to the path it is -infinity */
 } attn_path;
 

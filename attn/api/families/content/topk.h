@@ -6,7 +6,8 @@ typedef struct attn_topk_params {
   int64_t k;               /* EXACT, TIES: at least 1 */
   float bound;             /* ABS: not NaN; REL: >= 0, not NaN */
   attn_sdpa_params scores; /* scale, allowed set (schedule included), terms and sinks, lse as in
-                            * attn_sdpa; without ragged, span, relative.values and map */
+                            * attn_sdpa; without ragged, q_offs, align_lengths, span,
+                            * relative.values and map */
   int64_t *row_ptr; /* out, optional: [B,H,Tq+1], the selection as key lists: those of row i */
   int32_t *col;     /* are col[row_ptr[i]] .. col[row_ptr[i+1]-1] of its set, ascending; out, */
   int64_t edges;    /* optional: [B,H,edges], so that a set has room for so many */

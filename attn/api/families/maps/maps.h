@@ -10,8 +10,8 @@
  * In all these calls:
  * Shapes: o, q, k, v as in attn_sdpa; previous and scores [B, H, Tq, Tk], f32, f16 or bf16, any
  *   strides. The softmax goes on from the f32 scores, whatever they are stored as.
- * params.attention: as in attn_sdpa, lse and map included; ragged, schedule and span must be
- *   absent. With scores or a convolution the terms apply to every pair: a table by distance must
+ * params.attention: as in attn_sdpa, lse and map included; ragged, q_offs, align_lengths, schedule
+ *   and span must be absent. With scores or a convolution the terms apply to every pair: a table by distance must
  *   reach that far.
  *   modify may see a pair more than once.
  * Aliasing: outputs share memory with nothing, except that scores may be previous itself where it
@@ -154,7 +154,8 @@ typedef struct attn_lazyformer_params {
  * Aliasing: no o shares memory with anything. Memory: attn_lazyformer_workspace bytes: what
  *   attn_sdpa wants, and values and outputs of a period in f32, B (Hv Tk + H Tq) times their dv, if
  *   it has more than one layer.
- * Errors: those of attn_sdpa, RANGE (period or layers negative; lse, map, ragged given). Empty,
+ * Errors: those of attn_sdpa, RANGE (period or layers negative; lse, map, ragged, q_offs,
+ *   align_lengths given). Empty,
  *   NaN, determinism: as attn_sdpa. Cost: 2 (dk + sum of dv) flops a pair and period. Source: Ying
  *   et al. 2021, arXiv 2102.12702. */
 ATTN_DEF attn_status attn_lazyformer(const attn_tensor *o, const attn_tensor *q,

@@ -49,10 +49,10 @@ typedef struct attn_synthesizer_params {
   const float *alpha;  /* [count] weights of the mixture, >= 0 with sum 1; */
   const float *logits; /* or [count] finite numbers whose softmax they are */
   int64_t weights;     /* numbers that alpha or logits has: count. One source needs neither */
-  int causal;          /* these as in attn_sdpa_params */
+  int causal;          /* 0 or 1; these as in attn_sdpa_params */
   int has_q_off;
   int64_t q_off; /* p_i = i + q_off; default Tk - Tq: the last query is the last key's */
-  int64_t window_left, window_right;
+  attn_window window;
   const int32_t *kv_len, *q_len;
   attn_mask mask, bias; /* bias: added to the mixed scores */
   attn_tensor lse, map; /* out, optional: [B,H,Tq,1], [B,H,Tq,Tk], f32 */

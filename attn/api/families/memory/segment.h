@@ -128,7 +128,7 @@ ATTN_DEF size_t attn_segment_output_workspace(attn_tensor o, attn_tensor x, attn
  *
  * Shapes: usage [B,1,1,n] f32, of the last n <= Tk keys; q [B,H,Tq,dk], k [B,Hk,Tk,dk].
  * params: those of the attn_sdpa call, with lse, which it has written and this call reads. schedule,
- *   span, map, ragged and keep must be absent (RANGE). No queries: usage is 0. A NaN in lse may make any
+ *   span, map, ragged, q_offs, align_lengths and keep must be absent (RANGE). No queries: usage is 0. A NaN in lse may make any
  *   usage of its batch entry NaN.
  * Memory: O(tile (dk + keys of a block)) per worker; no Tq x Tk array. Cost: 2 dk flops a pair once
  *   more, and an exponential. Source: Rae et al. 2019, arXiv 1911.05507. */

@@ -50,8 +50,8 @@ typedef struct attn_camtl_params {
  *
  * The prior is added last of all terms, before attention.modify; outside the blocks nothing is
  * masked.
- * Shapes, aliasing, memory, empty, NaN and determinism as attn_sdpa; no Tq x Tk array. ragged must
- *   be absent.
+ * Shapes, aliasing, memory, empty, NaN and determinism as attn_sdpa; no Tq x Tk array. ragged,
+ *   q_offs and align_lengths must be absent.
  * Errors: those of attn_sdpa; SHAPE (blocks not square, batch neither 1 nor B), RANGE (a position
  *   p_i or Tk beyond n, a negative q_off), VALUE (blocks not finite, with ctx->validate).
  * Cost: that of attn_sdpa and an addition a pair inside blocks. Source: Pilault et al. 2020, arXiv
