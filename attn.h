@@ -42329,13 +42329,13 @@ ATTN_COLD_ int attn_disagreement_check_(attn_error_ *e, attn_disagreement_ *a,
          !attn_check_array_(e, a->out.len, o->batch, 4,
                             "params.scores.q_len must be aligned to its elements", &span[1])))
       return 0;
-    if (!query && ((v->data && !attn_check_lens_(e, a->sub.len, v->batch, v->len,
-                                                 "params.scores.kv_len must lie in 0..v.len")) ||
-                   (o->data && !attn_check_lens_(e, a->out.len, o->batch, o->len,
-                                                 "params.scores.q_len must lie in 0..o.len"))))
-      return 0;
   }
-  return attn_loss_apart_(e, ctx, a->d, 3, op, COUNT, span, ATTN_JOINT_SPANS_);
+  if (!attn_loss_apart_(e, ctx, a->d, 3, op, COUNT, span, ATTN_JOINT_SPANS_)) return 0;
+  if (a->by_map || query) return 1;
+  return (!v->data || attn_check_lens_(e, a->sub.len, v->batch, v->len,
+                                       "params.scores.kv_len must lie in 0..v.len")) &&
+         (!o->data || attn_check_lens_(e, a->out.len, o->batch, o->len,
+                                       "params.scores.q_len must lie in 0..o.len"));
 }
 
 ATTN_COLD_ attn_status attn_disagreement_call_(double *d, const attn_disagreement_params *params,
