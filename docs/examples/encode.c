@@ -106,6 +106,8 @@ static void forward(const bert *model, float *x, const batch *in, const options 
 static void workspace(attn_ctx *ctx, const bert *model, float *x, const batch *in) {
   ctx->workspace = NULL;
   ctx->workspace_size = bert_workspace(model, x, in->count, in->len, ctx);
+  if (ctx->workspace_size == ATTN_WORKSPACE_REJECTED)
+    ctx->workspace_size = 0; /* the call says why */
   if (ctx->workspace_size > PTRDIFF_MAX) stop("memory", "too much of it would be needed");
   if (ctx->workspace_size) ctx->workspace = take((int64_t)ctx->workspace_size, 1);
 }
