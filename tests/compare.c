@@ -149,7 +149,9 @@ static void compare(const test_call *call, int roundings, const char *what) {
           double got = oracle_get(&params->map, b, h, i, j), want = row.p[j];
           double unsure = 2e-6 + 2 * score;
           if (want > 0) unsure += EPSILON * (fabs(row.lse) * 4 + row.size[j] * 8);
-          if (close(got, want, unsure * want + least * (want > 0))) continue;
+          /* the oracle hands floats to the function too: a subnormal one may be 0 there */
+          const int lost = params->modify_weights && test_other_bits;
+          if (close(got, want, unsure * want + least * (want > 0 || lost))) continue;
           fail_msg("%s: map[%d,%d,%d,%d] is %.9g, not %.9g", what, (int)b, (int)h, (int)i, (int)j,
                    got, want);
         }
