@@ -125,24 +125,6 @@ int oracle_allowed(const attn_tensor *q, const attn_tensor *k, const attn_sdpa_p
   return !(oracle_mask(&params->bias, b, h, i, j) == -(double)INFINITY);
 }
 
-/* What the caller's function makes of one weight, as a tile of one pair. */
-static double oracle_changed(const attn_sdpa_params *p, int64_t b, int64_t h, int64_t i, int64_t j,
-                             int64_t position, double weight) {
-  float x = (float)weight;
-  attn_score_tile tile;
-  memset(&tile, 0, sizeof tile);
-  tile.score = &x;
-  tile.key_stride = tile.query_stride = 1;
-  tile.batch = b;
-  tile.keys = tile.queries = 1;
-  tile.key = &j;
-  tile.query = &i;
-  tile.position = &position;
-  tile.head = &h;
-  p->modify_weights(p->modify_weights_user, &tile);
-  return (double)x;
-}
-
 void oracle_sdpa(const attn_tensor *q, const attn_tensor *k, const attn_tensor *v,
                  const attn_sdpa_params *params, int64_t b, int64_t h, int64_t i, oracle_row *row) {
   int64_t hv = h * v->heads / q->heads, position = oracle_position(q, k, params, b, i);
@@ -181,7 +163,9 @@ void oracle_sdpa(const attn_tensor *q, const attn_tensor *k, const attn_tensor *
     row->p[j] = x == -infinity ? 0 : exp(x - m) / z;
     if (x == -infinity) continue;
     row->noise += row->p[j] * row->size[j];
-    if (params->modify_weights) row->p[j] = oracle_changed(params, b, h, i, j, position, row->p[j]);
+    if (params->modify_weights)
+      row->p[j] = oracle_hand(params->modify_weights, params->modify_weights_user, b, h, i, j,
+                              position, row->p[j]);
     const void *values = oracle_address(v, b, hv, j, 0);
     for (int64_t c = 0; c < v->dim; c++) {
       double value = oracle_number(values, v->dtype, c), more = 0;

@@ -52,6 +52,10 @@ int64_t oracle_position(const attn_tensor *q, const attn_tensor *k, const attn_s
 int oracle_allowed(const attn_tensor *q, const attn_tensor *k, const attn_sdpa_params *params,
                    int64_t b, int64_t h, int64_t i, int64_t j);
 
+/* What a caller's function makes of the score or the weight of one pair, as a tile of one pair. */
+double oracle_hand(attn_score_fn function, void *user, int64_t b, int64_t h, int64_t i, int64_t j,
+                   int64_t position, double x);
+
 /* The score of one pair after every term, and the sum of the absolute terms in it. */
 typedef struct oracle_pair {
   double x, size;

@@ -193,14 +193,12 @@ static void add_span(oracle_pair *sum, const attn_tensor *q, const attn_sdpa_par
   add(sum, log(m), fabs(log(m)) + (m < 1 && m > 0 ? 2 : 0));
 }
 
-/* What the user's function makes of one score, as a tile of one pair. Functions of the tests have a
- * slope of at most 2. */
-static void modify(oracle_pair *sum, const attn_sdpa_params *p, int64_t b, int64_t h, int64_t i,
-                   int64_t j, int64_t position) {
-  float x = (float)sum->x;
+double oracle_hand(attn_score_fn function, void *user, int64_t b, int64_t h, int64_t i, int64_t j,
+                   int64_t position, double x) {
+  float value = (float)x;
   attn_score_tile tile;
   memset(&tile, 0, sizeof tile);
-  tile.score = &x;
+  tile.score = &value;
   tile.key_stride = tile.query_stride = 1;
   tile.batch = b;
   tile.keys = tile.queries = 1;
@@ -208,9 +206,16 @@ static void modify(oracle_pair *sum, const attn_sdpa_params *p, int64_t b, int64
   tile.query = &i;
   tile.position = &position;
   tile.head = &h;
-  p->modify(p->modify_user, &tile);
-  sum->size = 2 * sum->size + 2 * fabs(sum->x) + fabs((double)x);
-  sum->x = (double)x;
+  function(user, &tile);
+  return (double)value;
+}
+
+/* What the user's function makes of one score. Functions of the tests have a slope of at most 2. */
+static void modify(oracle_pair *sum, const attn_sdpa_params *p, int64_t b, int64_t h, int64_t i,
+                   int64_t j, int64_t position) {
+  const double x = oracle_hand(p->modify, p->modify_user, b, h, i, j, position, sum->x);
+  sum->size = 2 * sum->size + 2 * fabs(sum->x) + fabs(x);
+  sum->x = x;
 }
 
 oracle_pair oracle_score(const attn_tensor *q, const attn_tensor *k, const attn_sdpa_params *p,
