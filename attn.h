@@ -33,8 +33,8 @@
  *   attn_merge (partial results), attn_relu (rectified weights), attn_edges (key lists);
  *   attn_multihead, attn_collaborative (with projections), attn_capsules* (routing of heads);
  *   attn_pattern_*, attn_block_permutations, attn_schedule_* (sparse patterns); attn_star_*,
- *   attn_longformer*, attn_etc*, attn_tree*, attn_segmented, attn_hierarchy, attn_xl_layer,
- *   attn_recursive (whole mechanisms); attn_segment*, attn_memory_*, attn_usage, attn_compress*,
+ *   attn_longformer*, attn_etc*, attn_tree*, attn_segmented, attn_hierarchy, attn_recursive
+ *   (whole mechanisms); attn_segment*, attn_memory_*, attn_usage, attn_compress*,
  *   attn_attention_loss, attn_rebuild_loss (memories of earlier segments); attn_knn_search,
  *   attn_knn_lm, attn_spalm, attn_memorizing, attn_recall_append (memories that are searched);
  *   attn_topk_* (best keys), attn_lsh, attn_lsh_* (buckets of hashed tokens), attn_routing*
@@ -7706,38 +7706,6 @@ ATTN_DEF size_t attn_capsules_em_workspace(attn_tensor y, attn_tensor x,
 /* <<< attn/api/families/heads/capsules.h */
 #endif
 #if ATTN_HAS_MEMORY
-/* >>> attn/api/families/memory/xl_layer.h */
-/* api/families/memory/xl_layer.h owns one attention layer of Transformer-XL, whole (B4). */
-
-typedef struct attn_xl_layer_params {
-  int64_t heads;      /* H; 0 = 1 */
-  attn_tensor mem;    /* optional [B,1,M,dm]: earlier hidden states */
-  attn_tensor w_q;    /* [1,1,dm,H dk] */
-  attn_tensor w_k;    /* [1,1,dm,H dk], of the content */
-  attn_tensor w_r;    /* [1,1,dm,H dk], of the distances */
-  attn_tensor w_v;    /* [1,1,dm,H dv] */
-  attn_tensor w_o;    /* optional [1,1,H dv,dm] */
-  const float *u, *v; /* [H, dk] content and distance bias; null = 0 */
-  int bidirectional;  /* 1: not causal */
-  double base;        /* of the sinusoids; 0 = 10000 */
-  int interleaved;    /* 1: (sin, cos) pairs; 0: sines first, then cosines, as the source's code */
-  float scale;
-  attn_tensor lse; /* out, optional: [B,H,L,1] */
-} attn_xl_layer_params;
-
-/* One attention layer of Transformer-XL, with c = [mem ; x] along time:
- *
- *   q = x w_q,  k = c w_k,  v = c w_v,  r_t = PE(t) w_r   (attn_sinusoid)
- *   x_ij = s ((q_i + u_h) . k_j + (q_i + v_h) . r_{p_i - j}),  p_i = M + i,  causal
- *   o = [O_0 .. O_{H-1}] w_o, or the O_h themselves
- *
- * Shapes: x [B,1,L,dm]; o [B,1,L,dm] with w_o, else [B,H,L,dv]. Cost: the projections, and 2 (2 dk
- *   + dv) flops a pair. Source: Dai et al. 2019, arXiv 1901.02860. */
-ATTN_DEF attn_status attn_xl_layer(attn_tensor o, attn_tensor x, const attn_xl_layer_params *params,
-                                   attn_ctx *ctx);
-ATTN_DEF size_t attn_xl_layer_workspace(attn_tensor o, attn_tensor x,
-                                        const attn_xl_layer_params *params, const attn_ctx *ctx);
-/* <<< attn/api/families/memory/xl_layer.h */
 /* >>> attn/api/families/memory/segment.h */
 /* api/families/memory/segment.h owns memories of earlier segments: the hidden states that a layer keeps (Transformer-XL,
  * J1), the compressed ones behind them (Compressive Transformer, J2), and the layer that reads both.
@@ -7785,19 +7753,22 @@ typedef struct attn_segment_params {
   float scale;    /* 0 = 1/sqrt(dk), ATTN_ZERO = 0 */
   int64_t window; /* keys a query sees, its own among them; 0 = all. The memory's length makes the
                        * "same length" of the source's code */
-  attn_tensor r;  /* optional [1, 1 or H, n, dk] f32: row t is the projected encoding of distance
-                       * t; n >= the keys a query may see */
-  const float *u, *v; /* [H, dk] content and distance bias; r, u and v go together */
+  int bidirectional; /* 1: a query sees later keys too, whatever the window */
+  attn_tensor r;     /* optional [1, 1 or H, n, dk] f32: row t is the projected encoding of distance
+                          * t, bidirectional of distance t - (L-1); it ends no sooner than the keys
+                          * that the last query may see */
+  const float *u, *v; /* [H, dk] content and distance bias of r; null = 0 */
   attn_tensor lse;    /* out, optional: [B,H,L,1] f32 */
   attn_tensor usage;  /* out, optional: [B,1,1,n] f32, attn_usage of the last n keys */
 } attn_segment_params;
 
 /* Attention of a segment over [memory ; segment], everything projected: with M = keys - L,
  *
- *   x_ij = s q_i . k_j, or s ((q_i + u_h) . k_j + (q_i + v_h) . r_{i+M-j}),  i+M-window < j <= i+M
+ *   x_ij = s q_i . k_j, or s ((q_i + u_h) . k_j + (q_i + v_h) . r_{i+M-j}),
+ *   i+M-window < j <= i+M, bidirectional j < M+L
  *
  * Shapes: q [B,H,L,dk], k [B,Hk,M+L,dk], v [B,Hv,M+L,dv], o [B,H,L,dv]; Hk and Hv divide H.
- * Errors also: SHAPE: fewer keys than queries. RANGE: window < 0, r too short.
+ * Errors also: SHAPE: fewer keys than queries. RANGE: window < 0, r too short. NULL: u or v without r.
  * Cost: 2 L (M+L) (dk + dv) flops a head, 2 L (M+L) dk more with r; no L x (M+L) array. Otherwise
  *   as attn_sdpa. Source: Dai et al. 2019, arXiv 1901.02860. */
 ATTN_DEF attn_status attn_segment(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
@@ -7816,26 +7787,30 @@ typedef struct attn_segment_layer_params {
   attn_tensor w_o; /* [1,1,H dv,dm]; optional for ATTN_SUBLAYER_PLAIN, which takes any width */
   attn_tensor b_o; /* [1,1,1,width of w_o], optional: added to the product with w_o */
   attn_tensor w_r; /* [1,1,dm,H dk], of the distances; or attention.r; or neither */
+  double base;     /* of the sinusoids before w_r; 0 = 10000 */
+  int interleaved; /* their columns, 1: (sin, cos) pairs; 0: sines first, then cosines, as the
+                        * source's code */
   attn_sublayer sublayer;
   attn_norm norm;
   attn_segment_params attention;
 } attn_segment_layer_params;
 
-/* One attention layer behind a memory: Transformer-XL, and with `compressed` the Compressive
- * Transformer. With c = [compressed ; memory ; h], M = its rows before h:
+/* One attention layer behind a memory: Transformer-XL, bidirectional XLNet's encoder, and with
+ * `compressed` the Compressive Transformer. A plain tensor of M earlier rows is the memory
+ * {tensor, M, 0}. With c = [compressed ; memory ; h], M = its rows before h:
  *
  *   q = h w_q,  k = c w_k,  v = c w_v   (ATTN_SUBLAYER_PRE: LN(h), LN(c))
- *   r_t = [sin(t f_0) .. sin(t f_{dm/2-1}), cos(t f_0) .. ] w_r,  f_n = 10000^(-2n/dm)
+ *   r_t = PE(t) w_r   (attn_sinusoid)
  *   O = attn_segment of them,  o = what the sublayer makes of it
  *
  * Shapes: h [B,1,L,dm], o [B,1,L,dm], with ATTN_SUBLAYER_PLAIN [B,1,L,w_o.dim] or, without w_o,
  *   [B,H,L,dv]. The memories are read where they lie, wrapped around or not, and neither copied nor
  *   changed: call attn_memory_append or attn_compressive_update next.
- * Errors also: SHAPE: odd dm with w_r. NULL: only some of w_r (or r), u and v; both w_r and r.
+ * Errors also: NULL: u or v without w_r or r; both w_r and r. VALUE: base.
  * Memory: q, k, v and r of the call in f32, attn_segment's, and the weights as attn_gemm lays them
  *   out.
  * Cost: attn_segment's, 2 (M+L) dm (dk + dv) kv_heads + 2 L dm H (dk + dv) for the projections and 2
- *   min(M+L, window) dm H dk for r. A caller who projects each row once (attn_segment_project) and keeps
+ *   min(M+L, window) dm H dk for r, bidirectional L rows more. A caller who projects each row once (attn_segment_project) and keeps
  *   k and v, in an attn_cache say, has the same results without projecting the memory again.
  * Source: Dai et al. 2019, arXiv 1901.02860; Rae et al. 2019, arXiv 1911.05507. */
 ATTN_DEF attn_status attn_segment_layer(attn_tensor o, attn_tensor h,
@@ -8259,7 +8234,7 @@ typedef struct attn_gtrxl_params {
  * The skip stream is never normalised. The memory is neither copied nor changed: attn_memory_append of
  * h, the block's input, comes next.
  * Shapes: h, o [B,1,L,dm]. attention.w_r, or attention.attention.r, gives relative positions
- *   (Transformer-XL) and goes together with attention.attention.u and .v: all or none.
+ *   (Transformer-XL), with attention.attention.u and .v.
  * Aliasing: outputs share memory with nothing.
  * Memory: attn_gtrxl_workspace bytes: the heads in f32; q, k and v and attn_segment's, or after them
  *   what lies between the steps of 1024 rows, 4 (2 dm + dff) bytes each; the weights as attn_gemm lays
@@ -9224,8 +9199,6 @@ ATTN_DEF size_t attn_mixer_workspace(attn_tensor o, attn_tensor x, const attn_mi
 #define attn_spalm_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_MEMORY
 #define attn_usage(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_MEMORY
 #define attn_usage_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_MEMORY
-#define attn_xl_layer(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_MEMORY
-#define attn_xl_layer_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_MEMORY
 #endif
 #if !ATTN_HAS_MIXERS
 #define attn_fnet(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_MIXERS
@@ -43321,154 +43294,6 @@ ATTN_CALL_(attn_capsules_em, (y, x, params), attn_tensor y, attn_tensor x,
 /* <<< attn/families/heads/capsules_em.h */
 #endif
 #if ATTN_HAS_MEMORY
-/* >>> attn/families/memory/xl_layer.h */
-/* families/memory/xl_layer.h owns the layer of Transformer-XL: its projections around one attn_sdpa with
- * the xl term. */
-
-/* Encodings of positions, by themselves. */
-ATTN_COLD_ int attn_stage_sinusoid_(attn_stage_ *s, attn_tensor y,
-                                    const attn_sinusoid_params *params) {
-  attn_tensor none;
-  memset(&none, 0, sizeof none);
-  if (!s->run) {
-    attn_stage_spare_(s, (int64_t)attn_sinusoid_workspace(y, none, params, &s->ctx));
-    return 1;
-  }
-  s->ctx.workspace = attn_stage_spare_(s, 0), s->ctx.workspace_size = (size_t)s->spare;
-  attn_status status = attn_sinusoid(y, none, params, &s->ctx);
-  s->ctx.report.pairs = 0;
-  return attn_stage_done_(s, status);
-}
-
-typedef struct attn_xl_job_ {
-  attn_tensor o, x;
-  attn_xl_layer_params p;
-  int64_t dk, dv;
-} attn_xl_job_;
-
-ATTN_COLD_ int attn_xl_check_(attn_error_ *e, attn_xl_job_ *j, const attn_xl_layer_params *params,
-                              const attn_ctx *ctx, const attn_table_ **table, int *workers) {
-  enum { X, MEM, WQ, WK, WR, WV, WO, O, LSE, COUNT };
-  attn_xl_layer_params *p = &j->p;
-  const int64_t any = ATTN_ANY_;
-  attn_span_ more[2];
-  if (!attn_check_ctx_(e, ctx, table, workers)) return 0;
-  if (!params) return attn_reject_(e, ATTN_E_NULL, "params must not be null: it has the weights");
-  *p = *params;
-  if (p->heads == 0) p->heads = 1;
-  if (p->heads < 1) return attn_reject_(e, ATTN_E_SHAPE, "params.heads must not be negative");
-  const int64_t b = j->x.batch, t = j->x.len, dm = j->x.dim, h = p->heads;
-  const int out = p->w_o.data != NULL;
-  if (p->w_q.dim % h || p->w_v.dim % h)
-    return attn_reject_(e, ATTN_E_HEADS, "params.heads must divide w_q.dim and w_v.dim");
-  j->dk = p->w_q.dim / h, j->dv = p->w_v.dim / h;
-  attn_operand_ op[COUNT] = {
-      ATTN_OPERAND_(&j->x, "x", 0, any, 1, any, any, "x must have one head"),
-      ATTN_OPERAND_(&p->mem, "params.mem", ATTN_OPTIONAL_, b, 1, any, dm,
-                    "params.mem must be [x.batch, 1, M, x.dim]"),
-      ATTN_OPERAND_(&p->w_q, "params.w_q", 0, 1, 1, dm, any,
-                    "params.w_q must be [1, 1, x.dim, heads * dk]"),
-      ATTN_OPERAND_(&p->w_k, "params.w_k", 0, 1, 1, dm, p->w_q.dim,
-                    "params.w_k must have the shape of w_q"),
-      ATTN_OPERAND_(&p->w_r, "params.w_r", 0, 1, 1, dm, p->w_q.dim,
-                    "params.w_r must have the shape of w_q"),
-      ATTN_OPERAND_(&p->w_v, "params.w_v", 0, 1, 1, dm, any,
-                    "params.w_v must be [1, 1, x.dim, heads * dv]"),
-      ATTN_OPERAND_(&p->w_o, "params.w_o", ATTN_OPTIONAL_, 1, 1, p->w_v.dim, any,
-                    "params.w_o must be [1, 1, heads * dv, .]"),
-      ATTN_OPERAND_(
-          &j->o, "o", ATTN_OUT_, b, out ? 1 : h, t, out ? p->w_o.dim : j->dv,
-          "o must be [x.batch, 1, x.len, w_o.dim], without w_o [x.batch, heads, x.len, dv]"),
-      ATTN_OPERAND_(&p->lse, "params.lse", ATTN_OUT_ | ATTN_OPTIONAL_ | ATTN_IS_F32_, b, h, t, 1,
-                    "params.lse must be f32 [x.batch, heads, x.len, 1]")};
-  for (int i = 0; i < COUNT; i++)
-    if (!attn_check_operand_(e, &op[i], h)) return 0;
-  if (!p->mem.data) p->mem.len = 0;
-  if (t >= (int64_t)1 << 39 || p->mem.len >= (int64_t)1 << 39)
-    return attn_reject_(e, ATTN_E_OVERFLOW, "x.len and params.mem.len must be below 2^39");
-  if (p->base == 0.0) p->base = 10000.0;
-  if (!(p->base > 0.0 && p->base < HUGE_VAL))
-    return attn_reject_(e, ATTN_E_VALUE, "params.base must be positive and finite");
-  const char *align = "params.u and .v must be aligned to their elements";
-  return attn_check_scale_(e, p->scale) &&
-         attn_check_array_(e, p->u, p->w_q.dim, 4, align, &more[0]) &&
-         attn_check_array_(e, p->v, p->w_q.dim, 4, align, &more[1]) &&
-         attn_check_apart_(e, ctx, op, COUNT, more, 2);
-}
-
-/* Columns of a weight as one matrix per head. */
-ATTN_COLD_ attn_tensor attn_xl_heads_(attn_tensor w, int64_t heads) {
-  w.dim /= heads, w.heads = heads, w.stride_head = w.dim;
-  return w;
-}
-
-/* r = w_r times the encodings of n positions, matrices of a head each. */
-ATTN_COLD_ int attn_xl_distances_(attn_stage_ *s, attn_tensor *r, attn_tensor w_r, int64_t heads,
-                                  int64_t n, const attn_sinusoid_params *pe) {
-  const attn_tensor sines = attn_stage_tensor_(s, 1, 1, n, w_r.len);
-  *r = attn_stage_tensor_(s, 1, heads, n, w_r.dim / heads);
-  return attn_stage_sinusoid_(s, sines, pe) &&
-         attn_stage_gemm_(s, *r, sines, attn_xl_heads_(w_r, heads), NULL);
-}
-
-ATTN_COLD_ int attn_xl_steps_(attn_stage_ *s, void *job) {
-  const attn_xl_job_ *j = (const attn_xl_job_ *)job;
-  const attn_xl_layer_params *g = &j->p;
-  const int64_t b = j->x.batch, h = g->heads, t = j->x.len, m = g->mem.len, keys = m + t;
-  const attn_tensor w_q = attn_xl_heads_(g->w_q, h), w_k = attn_xl_heads_(g->w_k, h);
-  const attn_tensor w_v = attn_xl_heads_(g->w_v, h);
-  const int64_t first = g->bidirectional && t > 0 ? 1 - t : 0;
-  const attn_tensor q = attn_stage_tensor_(s, b, h, t, j->dk);
-  const attn_tensor k = attn_stage_tensor_(s, b, h, keys, j->dk);
-  const attn_tensor v = attn_stage_tensor_(s, b, h, keys, j->dv);
-  attn_tensor r;
-  attn_sinusoid_params pe;
-  attn_sdpa_params p;
-  memset(&pe, 0, sizeof pe);
-  memset(&p, 0, sizeof p);
-  pe.start = first, pe.base = g->base;
-  pe.layout = g->interleaved ? ATTN_SINUSOID_INTERLEAVED : ATTN_SINUSOID_HALVES;
-  if (!attn_xl_distances_(s, &r, g->w_r, h, keys - first, &pe) ||
-      !attn_stage_gemm_(s, q, j->x, w_q, NULL) ||
-      !attn_stage_gemm_(s, attn_stage_rows_(k, m, t), j->x, w_k, NULL) ||
-      !attn_stage_gemm_(s, attn_stage_rows_(v, m, t), j->x, w_v, NULL))
-    return 0;
-  if (m > 0 && (!attn_stage_gemm_(s, attn_stage_rows_(k, 0, m), g->mem, w_k, NULL) ||
-                !attn_stage_gemm_(s, attn_stage_rows_(v, 0, m), g->mem, w_v, NULL)))
-    return 0;
-  p.scale = g->scale, p.causal = !g->bidirectional, p.lse = g->lse;
-  p.xl.table = r, p.xl.first = first;
-  p.xl.content_bias = g->u, p.xl.distance_bias = g->v;
-  if (!g->w_o.data) return attn_stage_sdpa_(s, j->o, q, k, v, &p);
-  /* the heads side by side, so that one product joins them */
-  const int64_t wide = attn_mul_(h, j->dv);
-  attn_tensor all = attn_stage_tensor_(s, b, 1, t, wide);
-  attn_tensor o = attn_bthd(all.data, ATTN_F32, b, t, h, j->dv);
-  return attn_stage_sdpa_(s, o, q, k, v, &p) && attn_stage_gemm_(s, j->o, all, g->w_o, NULL);
-}
-
-/* The call, or with bytes the workspace query. */
-ATTN_COLD_ attn_status attn_xl_call_(attn_xl_job_ *j, const attn_xl_layer_params *params,
-                                     attn_ctx *ctx, size_t *bytes) {
-  attn_error_ e = {ATTN_OK, NULL};
-  const attn_table_ *table = NULL;
-  int workers = 1;
-  (void)attn_xl_check_(&e, j, params, ctx, &table, &workers);
-  return attn_step_call_or_(&e, table, workers, ctx, attn_xl_steps_, j, "projections, xl scores",
-                            j->x.len == 0 || j->x.batch == 0 ? "no queries" : NULL, bytes);
-}
-
-ATTN_COLD_ attn_status attn_xl_layer_call_(attn_tensor o, attn_tensor x,
-                                           const attn_xl_layer_params *params, attn_ctx *ctx,
-                                           size_t *bytes) {
-  attn_xl_job_ j;
-  memset(&j, 0, sizeof j);
-  j.o = o, j.x = x;
-  return attn_xl_call_(&j, params, ctx, bytes);
-}
-ATTN_CALL_(attn_xl_layer, (o, x, params), attn_tensor o, attn_tensor x,
-           const attn_xl_layer_params *params)
-/* <<< attn/families/memory/xl_layer.h */
 /* >>> attn/families/memory/segment_memory.h */
 /* families/memory/segment_memory.h owns memories of hidden states as rings, and the usage of keys. The
  * layer that reads them is in segment_layer.h. */
@@ -43743,16 +43568,21 @@ typedef struct attn_segment_job_ {
   attn_segment_params p;
 } attn_segment_job_;
 
-/* Keys that a query of the last row may see. */
-ATTN_COLD_ int64_t attn_segment_reach_(const attn_segment_params *p, int64_t keys) {
-  return p->window > 0 && p->window < keys ? p->window : keys;
+/* The first distance that t queries may need. */
+ATTN_COLD_ int64_t attn_segment_first_(const attn_segment_params *p, int64_t t) {
+  return p->bidirectional && t > 0 ? 1 - t : 0;
+}
+
+/* Distances from there to the furthest key that the last of them sees. */
+ATTN_COLD_ int64_t attn_segment_reach_(const attn_segment_params *p, int64_t t, int64_t keys) {
+  return attn_sub_(p->window > 0 && p->window < keys ? p->window : keys, attn_segment_first_(p, t));
 }
 
 /* Rules that a layer shares; w_r stands for r there. */
 ATTN_COLD_ int attn_segment_params_(attn_error_ *e, const attn_segment_params *p, int r,
-                                    const char *together) {
+                                    const char *without) {
   if (p->window < 0) return attn_reject_(e, ATTN_E_RANGE, "window must be 0 (none) or at least 1");
-  if (r != (p->u != NULL) || r != (p->v != NULL)) return attn_reject_(e, ATTN_E_NULL, together);
+  if (!r && (p->u || p->v)) return attn_reject_(e, ATTN_E_NULL, without);
   return attn_check_scale_(e, p->scale);
 }
 
@@ -43765,7 +43595,7 @@ ATTN_COLD_ int attn_segment_check_(attn_error_ *e, attn_segment_job_ *j,
   const int64_t any = ATTN_ANY_, in = ATTN_DIVIDES_;
   if (!attn_check_ctx_(e, ctx, table, workers)) return 0;
   if (params) *p = *params;
-  if (!attn_segment_params_(e, p, p->r.data != NULL, "params.r, .u and .v go together")) return 0;
+  if (!attn_segment_params_(e, p, p->r.data != NULL, "params.u and .v need params.r")) return 0;
   const int64_t b = j->q.batch, h = j->q.heads, t = j->q.len, dk = j->q.dim, dv = j->v.dim;
   attn_operand_ op[COUNT] = {
       ATTN_OPERAND_(&j->q, "q", 0, any, any, any, any, "q"),
@@ -43784,7 +43614,7 @@ ATTN_COLD_ int attn_segment_check_(attn_error_ *e, attn_segment_job_ *j,
     if (!attn_check_operand_(e, &op[i], h)) return 0;
   }
   if (j->k.len < t) return attn_reject_(e, ATTN_E_SHAPE, "k.len must not be less than q.len");
-  if (p->r.data && p->r.len < attn_segment_reach_(p, j->k.len))
+  if (p->r.data && p->r.len < attn_segment_reach_(p, t, j->k.len))
     return attn_reject_(e, ATTN_E_RANGE, "params.r must have a row for every distance in sight");
   if (p->usage.data && p->usage.dim > j->k.len)
     return attn_reject_(e, ATTN_E_SHAPE, "params.usage.dim must not pass k.len");
@@ -43798,9 +43628,12 @@ ATTN_COLD_ int attn_segment_steps_(attn_stage_ *s, void *job) {
   const attn_segment_job_ *j = (const attn_segment_job_ *)job;
   attn_sdpa_params p;
   memset(&p, 0, sizeof p);
-  p.scale = j->p.scale, p.causal = 1;
+  p.scale = j->p.scale, p.causal = !j->p.bidirectional;
   if (j->p.window > 0) p.window = attn_window_of(j->p.window - 1, -1);
-  if (j->p.r.data) p.xl.table = j->p.r, p.xl.content_bias = j->p.u, p.xl.distance_bias = j->p.v;
+  if (j->p.r.data) {
+    p.xl.table = j->p.r, p.xl.first = attn_segment_first_(&j->p, j->q.len);
+    p.xl.content_bias = j->p.u, p.xl.distance_bias = j->p.v;
+  }
   p.lse = j->p.lse;
   if (j->p.usage.data && !p.lse.data)
     p.lse = attn_stage_tensor_(s, j->q.batch, j->q.heads, j->q.len, 1);
@@ -43820,7 +43653,7 @@ ATTN_COLD_ attn_status attn_segment_call_(attn_tensor o, attn_tensor q, attn_ten
   j.o = o, j.q = q, j.k = k, j.v = v;
   if (attn_segment_check_(&e, &j, params, ctx, &table, &workers)) {
     attn_stage_ s = attn_stage_open_(&e, table, workers, ctx, bytes != NULL);
-    attn_stage_call_(&s, ctx, attn_segment_steps_, &j, "causal attention behind a memory", bytes);
+    attn_stage_call_(&s, ctx, attn_segment_steps_, &j, "attention behind a memory", bytes);
   }
   return attn_end_(bytes ? NULL : ctx, &e);
 }
@@ -43829,6 +43662,21 @@ ATTN_CALL_(attn_segment, (o, q, k, v, params), attn_tensor o, attn_tensor q, att
            attn_tensor v, const attn_segment_params *params)
 
 /* ---- the layer ------------------------------------------------------------------------------*/
+
+/* Encodings of positions, by themselves. */
+ATTN_COLD_ int attn_stage_sinusoid_(attn_stage_ *s, attn_tensor y,
+                                    const attn_sinusoid_params *params) {
+  attn_tensor none;
+  memset(&none, 0, sizeof none);
+  if (!s->run) {
+    attn_stage_spare_(s, (int64_t)attn_sinusoid_workspace(y, none, params, &s->ctx));
+    return 1;
+  }
+  s->ctx.workspace = attn_stage_spare_(s, 0), s->ctx.workspace_size = (size_t)s->spare;
+  attn_status status = attn_sinusoid(y, none, params, &s->ctx);
+  s->ctx.report.pairs = 0;
+  return attn_stage_done_(s, status);
+}
 
 /* One job for the layer and its two ends; absent tensors have no data. */
 typedef struct attn_segment_layer_job_ {
@@ -43862,9 +43710,11 @@ ATTN_COLD_ int attn_segment_numbers_(attn_error_ *e, attn_segment_layer_job_ *j,
   const int r = p->w_r.data || p->attention.r.data;
   if (p->w_r.data && p->attention.r.data)
     return attn_reject_(e, ATTN_E_NULL, "params.w_r and params.attention.r exclude each other");
+  if (p->base == 0.0) p->base = 10000.0;
+  if (!(p->base > 0.0 && p->base < HUGE_VAL))
+    return attn_reject_(e, ATTN_E_VALUE, "params.base must be positive and finite");
   return attn_segment_params_(e, &p->attention, r,
-                              "params.w_r (or attention.r), attention.u and attention.v go "
-                              "together");
+                              "params.attention.u and .v need params.w_r or params.attention.r");
 }
 
 ATTN_COLD_ int attn_segment_layer_check_(attn_error_ *e, attn_segment_layer_job_ *j,
@@ -43938,14 +43788,11 @@ ATTN_COLD_ int attn_segment_layer_check_(attn_error_ *e, attn_segment_layer_job_
   if (!attn_check_memory_(e, &p->memory, &wm[0], b, dm, 0, &op[MEM]) ||
       !attn_check_memory_(e, &p->compressed, &wm[1], b, dm, 0, &op[CMEM]))
     return 0;
-  if (p->w_r.data && dm % 2)
-    return attn_reject_(e, ATTN_E_SHAPE,
-                        "h.dim must be even with params.w_r: half sines, half cosines");
   const int64_t far = (int64_t)1 << 38;
   if (t >= far || p->memory.len >= far || p->compressed.len >= far)
     return attn_reject_(e, ATTN_E_OVERFLOW, "h.len and the memories' len must be below 2^38");
   const int64_t keys = p->compressed.len + p->memory.len + t;
-  if (a->r.data && a->r.len < attn_segment_reach_(a, keys))
+  if (a->r.data && a->r.len < attn_segment_reach_(a, t, keys))
     return attn_reject_(e, ATTN_E_RANGE,
                         "params.attention.r must have a row for every distance in sight");
   if (a->usage.data && a->usage.dim > keys)
@@ -43959,18 +43806,30 @@ ATTN_COLD_ int attn_segment_layer_check_(attn_error_ *e, attn_segment_layer_job_
          attn_check_apart_(e, ctx, op, COUNT, more, 4);
 }
 
+/* r = w_r times the encodings of the distances, matrices of a head each. */
+ATTN_COLD_ int attn_segment_distances_(attn_stage_ *s, attn_tensor *r,
+                                       const attn_segment_layer_params *p, int64_t t,
+                                       int64_t keys) {
+  const int64_t n = attn_segment_reach_(&p->attention, t, keys);
+  const attn_tensor sines = attn_stage_tensor_(s, 1, 1, n, p->w_r.len);
+  attn_sinusoid_params pe;
+  memset(&pe, 0, sizeof pe);
+  pe.start = attn_segment_first_(&p->attention, t), pe.base = p->base;
+  pe.layout = p->interleaved ? ATTN_SINUSOID_INTERLEAVED : ATTN_SINUSOID_HALVES;
+  *r = attn_stage_tensor_(s, 1, p->heads, n, p->w_r.dim / p->heads);
+  return attn_stage_sinusoid_(s, sines, &pe) &&
+         attn_stage_gemm_(s, *r, sines, attn_split_(p->w_r, p->heads), NULL);
+}
+
 ATTN_COLD_ int attn_segment_layer_steps_(attn_stage_ *s, void *job) {
   const attn_segment_layer_job_ *j = (const attn_segment_layer_job_ *)job;
   const attn_segment_layer_params *p = &j->p;
   attn_lift_ lift;
   attn_segment_job_ core;
-  attn_sinusoid_params pe;
   if (j->output)
     return attn_stage_close_(s, j->o, j->x, j->h, p->w_o, p->b_o, p->sublayer, &p->norm);
   memset(&lift, 0, sizeof lift);
   memset(&core, 0, sizeof core);
-  memset(&pe, 0, sizeof pe);
-  pe.layout = ATTN_SINUSOID_HALVES;
   lift.norm = attn_segment_norm_(p);
   attn_memory_take_(&lift.x, &p->compressed, 0, p->compressed.len);
   attn_memory_take_(&lift.x, &p->memory, 0, p->memory.len);
@@ -43990,9 +43849,7 @@ ATTN_COLD_ int attn_segment_layer_steps_(attn_stage_ *s, void *job) {
   attn_lift_add_(&lift, core.q, p->w_q, m);
   attn_lift_add_(&lift, core.k, p->w_k, 0);
   attn_lift_add_(&lift, core.v, p->w_v, 0);
-  if (p->w_r.data && !attn_xl_distances_(s, &core.p.r, p->w_r, h,
-                                         attn_segment_reach_(&core.p, attn_add_(m, t)), &pe))
-    return 0;
+  if (p->w_r.data && !attn_segment_distances_(s, &core.p.r, p, t, attn_add_(m, t))) return 0;
   return attn_stage_lift_(s, &lift) && attn_segment_steps_(s, &core) &&
          (!p->w_o.data ||
           attn_stage_close_(s, j->o, core.o, j->h, p->w_o, p->b_o, p->sublayer, &p->norm));

@@ -64,7 +64,6 @@
 #include "api/families/heads/capsules.h"
 #endif
 #if ATTN_HAS_MEMORY
-#include "api/families/memory/xl_layer.h"
 #include "api/families/memory/segment.h"
 #include "api/families/memory/recursive.h"
 #include "api/families/memory/recall.h"
@@ -267,7 +266,6 @@ ATTN_BEGIN_STRICT_
 #include "families/heads/capsules_em.h"
 #endif
 #if ATTN_HAS_MEMORY
-#include "families/memory/xl_layer.h"
 #include "families/memory/segment_memory.h"
 #include "families/memory/segment_layer.h"
 #include "families/memory/compressive.h"

@@ -108,12 +108,13 @@ static attn_status hierarchy(attn_tensor o, attn_tensor lse, test_rng *rng, attn
 }
 
 static attn_status xl(attn_tensor o, attn_tensor lse, test_rng *rng, attn_ctx *ctx) {
-  attn_xl_layer_params p;
+  attn_segment_layer_params p;
   memset(&p, 0, sizeof p);
-  p.lse = lse, p.heads = 2, p.mem = golden_exact(rng, 1, 40, 150), p.scale = 0.01f;
+  p.sublayer = ATTN_SUBLAYER_PLAIN, p.attention.lse = lse, p.attention.scale = 0.01f;
+  p.heads = 2, p.memory.rows = golden_exact(rng, 1, 40, 150), p.memory.len = 40;
   p.w_q = golden_exact(rng, 1, 150, 2 * DK), p.w_k = golden_exact(rng, 1, 150, 2 * DK);
   p.w_r = golden_exact(rng, 1, 150, 2 * DK), p.w_v = golden_exact(rng, 1, 150, 2 * DV);
-  return attn_xl_layer(o, golden_exact(rng, 1, T, 150), &p, ctx);
+  return attn_segment_layer(o, golden_exact(rng, 1, T, 150), &p, ctx);
 }
 
 static attn_status recursive(attn_tensor o, attn_tensor lse, test_rng *rng, attn_ctx *ctx) {

@@ -421,9 +421,9 @@
   X(C2_schedule_far_offsets)                \
   X(B4_layer_random)                        \
   X(B4_layer_memory)                        \
+  X(B4_layer_mirror)                        \
   X(B4_layer_empty)                         \
   X(B4_layer_promises)                      \
-  X(B4_layer_rejects)                       \
   X(C6_star_satellites)                     \
   X(C6_star_relay)                          \
   X(C6_star_is_a_mask)                      \

@@ -700,20 +700,6 @@ static int average(play *s) {
   return 1;
 }
 
-static attn_status xl_layer_call(play *s, attn_ctx *ctx) {
-  return attn_xl_layer(s->out[0], s->in[0], s->p, ctx);
-}
-static int xl_layer(play *s) {
-  if (s->n) return 0;
-  attn_xl_layer_params *p = params(s, sizeof *p);
-  (void)token(s, ATTN_F32, 1, N, E), (void)rows_out(s, ATTN_F32, 1, N, E);
-  p->heads = 1, p->mem = fixed(s, 1, 20, E);
-  p->w_q = fixed(s, 1, E, D), p->w_k = fixed(s, 1, E, D), p->w_r = fixed(s, 1, E, D);
-  p->w_v = fixed(s, 1, E, E), p->w_o = fixed(s, 1, E, E);
-  s->call = xl_layer_call;
-  return 1;
-}
-
 static void segment_params(play *s, attn_segment_layer_params *p) {
   p->heads = 2, p->memory.rows = fixed(s, 1, 20, E), p->memory.len = 20;
   p->w_q = fixed(s, 1, E, E), p->w_k = fixed(s, 1, E, E), p->w_v = fixed(s, 1, E, E);
@@ -813,7 +799,6 @@ static const entry entries[] = {
     {"attn_universal ", universal, NULL},
     {"attn_gmlp ", gmlp, NULL},
     {"attn_average ", average, NULL},
-    {"attn_xl_layer ", xl_layer, NULL},
     {"attn_segment_layer attn_gtrxl ", segment, NULL},
     {"attn_recursive ", recursive, NULL},
     {"attn_convolve attn_convolve_depthwise ", convolve, NULL},

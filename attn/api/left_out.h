@@ -259,8 +259,6 @@
 #define attn_spalm_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_MEMORY
 #define attn_usage(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_MEMORY
 #define attn_usage_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_MEMORY
-#define attn_xl_layer(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_MEMORY
-#define attn_xl_layer_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_MEMORY
 #endif
 #if !ATTN_HAS_MIXERS
 #define attn_fnet(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_MIXERS

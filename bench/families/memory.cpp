@@ -5,22 +5,6 @@
 
 namespace {
 
-/* A segment behind a memory of the same length; all multiply-adds of the layer count. */
-void xl_layer(Call &c) {
-  constexpr int64_t len = 512, wide = 512, heads = 8;
-  attn_tensor x = c.rows(1, len, wide), o = c.rows(1, len, wide);
-  attn_xl_layer_params p = {};
-  p.heads = heads;
-  p.mem = c.rows(1, len, wide);
-  for (attn_tensor *w : {&p.w_q, &p.w_k, &p.w_r, &p.w_v, &p.w_o}) *w = c.rows(1, wide, wide, 0.04f);
-  p.u = c.numbers(wide, 0.1f);
-  p.v = c.numbers(wide, 0.1f);
-  double pairs = (double)(heads * len) * ((double)len + (double)(len + 1) / 2);
-  c.flops = 2.0 * (double)(wide * wide) * (double)(8 * len) + 6.0 * pairs * (double)kDim;
-  c.run = [=](attn_ctx *ctx) { return attn_xl_layer(o, x, &p, ctx); };
-  c.size = [=](const attn_ctx *ctx) { return attn_xl_layer_workspace(o, x, &p, ctx); };
-}
-
 /* A ring that is full and has come round. */
 attn_memory ring(Call &c, int64_t room, int64_t dim) {
   attn_memory m = {};
@@ -240,7 +224,6 @@ void memorizing(Call &c) {
 }
 
 const CallEntry entries[] = {
-    {"xl_layer", "T:512/mem:512/d:64/h:8", xl_layer},
     {"segment_layer", "T:512/mem:0/d:64/h:8",
      [](Call &c) { segment_layer(c, 0, 0, false, false); }},
     {"segment_layer", "T:512/mem:512/d:64/h:8",

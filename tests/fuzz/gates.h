@@ -180,6 +180,8 @@ static void make_gtrxl(input *in, gate_args *a, job *j, store *s) {
     t->v = store_floats(in, s, biases, -1, 1, &j->tame);
     if (chance(in, 24)) t->v = NULL;
   }
+  t->bidirectional = chance(in, 4), p->attention.interleaved = chance(in, 4);
+  if (chance(in, 12)) p->attention.base = nasty_float(in);
   p->attention.norm = make_norm(in, s, dim, &j->tame);
   p->norm_ff = make_norm(in, s, dim, &j->tame);
   p->ff.activation = (attn_activation)some(in, ATTN_ACT_COUNT);

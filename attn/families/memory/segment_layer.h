@@ -8,16 +8,21 @@ typedef struct attn_segment_job_ {
   attn_segment_params p;
 } attn_segment_job_;
 
-/* Keys that a query of the last row may see. */
-ATTN_COLD_ int64_t attn_segment_reach_(const attn_segment_params *p, int64_t keys) {
-  return p->window > 0 && p->window < keys ? p->window : keys;
+/* The first distance that t queries may need. */
+ATTN_COLD_ int64_t attn_segment_first_(const attn_segment_params *p, int64_t t) {
+  return p->bidirectional && t > 0 ? 1 - t : 0;
+}
+
+/* Distances from there to the furthest key that the last of them sees. */
+ATTN_COLD_ int64_t attn_segment_reach_(const attn_segment_params *p, int64_t t, int64_t keys) {
+  return attn_sub_(p->window > 0 && p->window < keys ? p->window : keys, attn_segment_first_(p, t));
 }
 
 /* Rules that a layer shares; w_r stands for r there. */
 ATTN_COLD_ int attn_segment_params_(attn_error_ *e, const attn_segment_params *p, int r,
-                                    const char *together) {
+                                    const char *without) {
   if (p->window < 0) return attn_reject_(e, ATTN_E_RANGE, "window must be 0 (none) or at least 1");
-  if (r != (p->u != NULL) || r != (p->v != NULL)) return attn_reject_(e, ATTN_E_NULL, together);
+  if (!r && (p->u || p->v)) return attn_reject_(e, ATTN_E_NULL, without);
   return attn_check_scale_(e, p->scale);
 }
 
@@ -30,7 +35,7 @@ ATTN_COLD_ int attn_segment_check_(attn_error_ *e, attn_segment_job_ *j,
   const int64_t any = ATTN_ANY_, in = ATTN_DIVIDES_;
   if (!attn_check_ctx_(e, ctx, table, workers)) return 0;
   if (params) *p = *params;
-  if (!attn_segment_params_(e, p, p->r.data != NULL, "params.r, .u and .v go together")) return 0;
+  if (!attn_segment_params_(e, p, p->r.data != NULL, "params.u and .v need params.r")) return 0;
   const int64_t b = j->q.batch, h = j->q.heads, t = j->q.len, dk = j->q.dim, dv = j->v.dim;
   attn_operand_ op[COUNT] = {
       ATTN_OPERAND_(&j->q, "q", 0, any, any, any, any, "q"),
@@ -49,7 +54,7 @@ ATTN_COLD_ int attn_segment_check_(attn_error_ *e, attn_segment_job_ *j,
     if (!attn_check_operand_(e, &op[i], h)) return 0;
   }
   if (j->k.len < t) return attn_reject_(e, ATTN_E_SHAPE, "k.len must not be less than q.len");
-  if (p->r.data && p->r.len < attn_segment_reach_(p, j->k.len))
+  if (p->r.data && p->r.len < attn_segment_reach_(p, t, j->k.len))
     return attn_reject_(e, ATTN_E_RANGE, "params.r must have a row for every distance in sight");
   if (p->usage.data && p->usage.dim > j->k.len)
     return attn_reject_(e, ATTN_E_SHAPE, "params.usage.dim must not pass k.len");
@@ -63,9 +68,12 @@ ATTN_COLD_ int attn_segment_steps_(attn_stage_ *s, void *job) {
   const attn_segment_job_ *j = (const attn_segment_job_ *)job;
   attn_sdpa_params p;
   memset(&p, 0, sizeof p);
-  p.scale = j->p.scale, p.causal = 1;
+  p.scale = j->p.scale, p.causal = !j->p.bidirectional;
   if (j->p.window > 0) p.window = attn_window_of(j->p.window - 1, -1);
-  if (j->p.r.data) p.xl.table = j->p.r, p.xl.content_bias = j->p.u, p.xl.distance_bias = j->p.v;
+  if (j->p.r.data) {
+    p.xl.table = j->p.r, p.xl.first = attn_segment_first_(&j->p, j->q.len);
+    p.xl.content_bias = j->p.u, p.xl.distance_bias = j->p.v;
+  }
   p.lse = j->p.lse;
   if (j->p.usage.data && !p.lse.data)
     p.lse = attn_stage_tensor_(s, j->q.batch, j->q.heads, j->q.len, 1);
@@ -85,7 +93,7 @@ ATTN_COLD_ attn_status attn_segment_call_(attn_tensor o, attn_tensor q, attn_ten
   j.o = o, j.q = q, j.k = k, j.v = v;
   if (attn_segment_check_(&e, &j, params, ctx, &table, &workers)) {
     attn_stage_ s = attn_stage_open_(&e, table, workers, ctx, bytes != NULL);
-    attn_stage_call_(&s, ctx, attn_segment_steps_, &j, "causal attention behind a memory", bytes);
+    attn_stage_call_(&s, ctx, attn_segment_steps_, &j, "attention behind a memory", bytes);
   }
   return attn_end_(bytes ? NULL : ctx, &e);
 }
@@ -94,6 +102,21 @@ ATTN_CALL_(attn_segment, (o, q, k, v, params), attn_tensor o, attn_tensor q, att
            attn_tensor v, const attn_segment_params *params)
 
 /* ---- the layer ------------------------------------------------------------------------------*/
+
+/* Encodings of positions, by themselves. */
+ATTN_COLD_ int attn_stage_sinusoid_(attn_stage_ *s, attn_tensor y,
+                                    const attn_sinusoid_params *params) {
+  attn_tensor none;
+  memset(&none, 0, sizeof none);
+  if (!s->run) {
+    attn_stage_spare_(s, (int64_t)attn_sinusoid_workspace(y, none, params, &s->ctx));
+    return 1;
+  }
+  s->ctx.workspace = attn_stage_spare_(s, 0), s->ctx.workspace_size = (size_t)s->spare;
+  attn_status status = attn_sinusoid(y, none, params, &s->ctx);
+  s->ctx.report.pairs = 0;
+  return attn_stage_done_(s, status);
+}
 
 /* One job for the layer and its two ends; absent tensors have no data. */
 typedef struct attn_segment_layer_job_ {
@@ -127,9 +150,11 @@ ATTN_COLD_ int attn_segment_numbers_(attn_error_ *e, attn_segment_layer_job_ *j,
   const int r = p->w_r.data || p->attention.r.data;
   if (p->w_r.data && p->attention.r.data)
     return attn_reject_(e, ATTN_E_NULL, "params.w_r and params.attention.r exclude each other");
+  if (p->base == 0.0) p->base = 10000.0;
+  if (!(p->base > 0.0 && p->base < HUGE_VAL))
+    return attn_reject_(e, ATTN_E_VALUE, "params.base must be positive and finite");
   return attn_segment_params_(e, &p->attention, r,
-                              "params.w_r (or attention.r), attention.u and attention.v go "
-                              "together");
+                              "params.attention.u and .v need params.w_r or params.attention.r");
 }
 
 ATTN_COLD_ int attn_segment_layer_check_(attn_error_ *e, attn_segment_layer_job_ *j,
@@ -203,14 +228,11 @@ ATTN_COLD_ int attn_segment_layer_check_(attn_error_ *e, attn_segment_layer_job_
   if (!attn_check_memory_(e, &p->memory, &wm[0], b, dm, 0, &op[MEM]) ||
       !attn_check_memory_(e, &p->compressed, &wm[1], b, dm, 0, &op[CMEM]))
     return 0;
-  if (p->w_r.data && dm % 2)
-    return attn_reject_(e, ATTN_E_SHAPE,
-                        "h.dim must be even with params.w_r: half sines, half cosines");
   const int64_t far = (int64_t)1 << 38;
   if (t >= far || p->memory.len >= far || p->compressed.len >= far)
     return attn_reject_(e, ATTN_E_OVERFLOW, "h.len and the memories' len must be below 2^38");
   const int64_t keys = p->compressed.len + p->memory.len + t;
-  if (a->r.data && a->r.len < attn_segment_reach_(a, keys))
+  if (a->r.data && a->r.len < attn_segment_reach_(a, t, keys))
     return attn_reject_(e, ATTN_E_RANGE,
                         "params.attention.r must have a row for every distance in sight");
   if (a->usage.data && a->usage.dim > keys)
@@ -224,18 +246,30 @@ ATTN_COLD_ int attn_segment_layer_check_(attn_error_ *e, attn_segment_layer_job_
          attn_check_apart_(e, ctx, op, COUNT, more, 4);
 }
 
+/* r = w_r times the encodings of the distances, matrices of a head each. */
+ATTN_COLD_ int attn_segment_distances_(attn_stage_ *s, attn_tensor *r,
+                                       const attn_segment_layer_params *p, int64_t t,
+                                       int64_t keys) {
+  const int64_t n = attn_segment_reach_(&p->attention, t, keys);
+  const attn_tensor sines = attn_stage_tensor_(s, 1, 1, n, p->w_r.len);
+  attn_sinusoid_params pe;
+  memset(&pe, 0, sizeof pe);
+  pe.start = attn_segment_first_(&p->attention, t), pe.base = p->base;
+  pe.layout = p->interleaved ? ATTN_SINUSOID_INTERLEAVED : ATTN_SINUSOID_HALVES;
+  *r = attn_stage_tensor_(s, 1, p->heads, n, p->w_r.dim / p->heads);
+  return attn_stage_sinusoid_(s, sines, &pe) &&
+         attn_stage_gemm_(s, *r, sines, attn_split_(p->w_r, p->heads), NULL);
+}
+
 ATTN_COLD_ int attn_segment_layer_steps_(attn_stage_ *s, void *job) {
   const attn_segment_layer_job_ *j = (const attn_segment_layer_job_ *)job;
   const attn_segment_layer_params *p = &j->p;
   attn_lift_ lift;
   attn_segment_job_ core;
-  attn_sinusoid_params pe;
   if (j->output)
     return attn_stage_close_(s, j->o, j->x, j->h, p->w_o, p->b_o, p->sublayer, &p->norm);
   memset(&lift, 0, sizeof lift);
   memset(&core, 0, sizeof core);
-  memset(&pe, 0, sizeof pe);
-  pe.layout = ATTN_SINUSOID_HALVES;
   lift.norm = attn_segment_norm_(p);
   attn_memory_take_(&lift.x, &p->compressed, 0, p->compressed.len);
   attn_memory_take_(&lift.x, &p->memory, 0, p->memory.len);
@@ -255,9 +289,7 @@ ATTN_COLD_ int attn_segment_layer_steps_(attn_stage_ *s, void *job) {
   attn_lift_add_(&lift, core.q, p->w_q, m);
   attn_lift_add_(&lift, core.k, p->w_k, 0);
   attn_lift_add_(&lift, core.v, p->w_v, 0);
-  if (p->w_r.data && !attn_xl_distances_(s, &core.p.r, p->w_r, h,
-                                         attn_segment_reach_(&core.p, attn_add_(m, t)), &pe))
-    return 0;
+  if (p->w_r.data && !attn_segment_distances_(s, &core.p.r, p, t, attn_add_(m, t))) return 0;
   return attn_stage_lift_(s, &lift) && attn_segment_steps_(s, &core) &&
          (!p->w_o.data ||
           attn_stage_close_(s, j->o, core.o, j->h, p->w_o, p->b_o, p->sublayer, &p->norm));

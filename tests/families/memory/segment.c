@@ -24,7 +24,7 @@ segment_shape segment_random(test_rng *rng) {
   x.batch = test_range(rng, 1, 2);
   x.tokens = test_range(rng, 1, test_range(rng, 0, 3) ? 24 : 90);
   x.memory = test_range(rng, 0, 2) ? test_range(rng, 0, 50) : 0;
-  x.dm = 2 * test_range(rng, 1, 12);
+  x.dm = test_range(rng, 1, 24);
   x.kv_heads = test_range(rng, 1, 2);
   x.heads = x.kv_heads * test_range(rng, 1, 2);
   x.dk = test_range(rng, 1, 10), x.dv = test_range(rng, 1, 10);
@@ -34,6 +34,8 @@ segment_shape segment_random(test_rng *rng) {
   x.relative = (int)test_range(rng, 0, 2);
   x.norm = (int)test_range(rng, 0, 3);
   x.type = test_range(rng, 0, 4) ? ATTN_F32 : (attn_dtype)test_range(rng, 1, 2);
+  x.bidirectional = test_range(rng, 0, 3) == 0;
+  x.bare = test_range(rng, 0, 2) ? 0 : (int)test_range(rng, 1, 3);
   return x;
 }
 
@@ -58,12 +60,18 @@ static size_t ask(void *at, const attn_ctx *ctx) {
   return attn_segment_layer_workspace(s->o, s->h, &s->p, ctx);
 }
 
+/* Distances below 0. */
+static int64_t segment_ahead(const segment_scene *s) {
+  return s->p.attention.bidirectional && s->h.len ? s->h.len - 1 : 0;
+}
+
 segment_scene *segment_build(const segment_shape *x, test_rng *rng) {
   segment_scene *s = test_mem(sizeof *s);
   attn_segment_layer_params *p = &s->p;
   double size = 1 / sqrt((double)x->dm);
   memset(s, 0, sizeof *s);
   s->h = drawn(x->type, TEST_PADDED, x->batch, 1, x->tokens, x->dm, 1, rng);
+  p->attention.bidirectional = x->bidirectional;
   p->heads = x->heads, p->kv_heads = x->kv_heads, p->sublayer = x->sublayer;
   p->memory = ring_drawn(ATTN_F32, TEST_NEGATIVE, x->batch, x->memory + test_range(rng, 0, 9),
                          x->memory, x->dm, rng);
@@ -79,12 +87,13 @@ segment_scene *segment_build(const segment_shape *x, test_rng *rng) {
     p->w_r = drawn(x->type, TEST_NEGATIVE, 1, 1, x->dm, x->heads * x->dk, size, rng);
   if (x->relative == 2) {
     int64_t keys = x->compressed + x->memory + x->tokens;
-    p->attention.r = drawn(ATTN_F32, TEST_PADDED, 1, test_range(rng, 0, 1) ? x->heads : 1,
-                           x->window && x->window < keys ? x->window : keys, x->dk, 1, rng);
+    p->attention.r =
+        drawn(ATTN_F32, TEST_PADDED, 1, test_range(rng, 0, 1) ? x->heads : 1,
+              (x->window && x->window < keys ? x->window : keys) + segment_ahead(s), x->dk, 1, rng);
   }
-  if (x->relative) {
-    p->attention.u = test_floats(x->heads * x->dk, 0.5, rng);
-    p->attention.v = test_floats(x->heads * x->dk, 0.5, rng);
+  if (x->relative & 3) {
+    if (!(x->bare & 1)) p->attention.u = test_floats(x->heads * x->dk, 0.5, rng);
+    if (!(x->bare & 2)) p->attention.v = test_floats(x->heads * x->dk, 0.5, rng);
   }
   p->attention.window = x->window;
   if (x->norm & 1) p->norm.gain = test_floats(x->dm, 1, rng);
@@ -112,10 +121,12 @@ static double product(const double *x, const attn_tensor *w, int64_t column) {
   return sum;
 }
 
-static double encoding(int64_t distance, int64_t c, int64_t dm) {
-  int64_t half = dm / 2, t = c % half;
-  double phi = (double)distance * pow(10000, -2.0 * (double)t / (double)dm);
-  return c < half ? sin(phi) : cos(phi);
+static double encoding(const attn_segment_layer_params *p, int64_t distance, int64_t c,
+                       int64_t dm) {
+  int64_t half = (dm + 1) / 2, t = p->interleaved ? c / 2 : c % half;
+  double base = p->base == 0 ? 10000 : p->base;
+  double phi = (double)distance * pow(base, -2.0 * (double)t / (double)dm);
+  return (p->interleaved ? c % 2 == 0 : c < half) ? sin(phi) : cos(phi);
 }
 
 /* [compressed ; memory ; h], normalised where the layer does it. */
@@ -144,7 +155,8 @@ void segment_check(const segment_scene *s, double tolerance, const char *what) {
   cube c = everything(s);
   int64_t keys = c.len, m = keys - t, batch = c.batch;
   cube k = cube_of(batch, kv, keys, dk), v = cube_of(batch, kv, keys, dv);
-  cube r = cube_of(1, heads, keys, dk), out = cube_of(batch, heads, t, dv);
+  int64_t ahead = segment_ahead(s); /* row j of r: distance j - ahead */
+  cube r = cube_of(1, heads, keys + ahead, dk), out = cube_of(batch, heads, t, dv);
   cube lse = cube_of(batch, heads, t, 1), usage = cube_of(batch, 1, 1, keys);
   double *q = test_mem((size_t)dk * sizeof *q), *x = test_mem((size_t)keys * sizeof *x);
   double scale = scale_of(p->attention.scale, dk);
@@ -161,8 +173,8 @@ void segment_check(const segment_scene *s, double tolerance, const char *what) {
     }
   }
   double *pe = test_mem((size_t)dm * sizeof *pe);
-  for (int64_t j = 0; j < keys && relative; j++) {
-    for (int64_t e = 0; e < dm; e++) pe[e] = dm % 2 ? 0 : encoding(j, e, dm);
+  for (int64_t j = 0; j < r.len && relative; j++) {
+    for (int64_t e = 0; e < dm; e++) pe[e] = encoding(p, j - ahead, e, dm);
     for (int64_t h = 0; h < heads; h++) {
       for (int64_t d = 0; d < dk; d++) {
         const attn_tensor *given = &p->attention.r;
@@ -175,24 +187,26 @@ void segment_check(const segment_scene *s, double tolerance, const char *what) {
   }
   for (int64_t n = 0; n < batch * heads * t; n++) {
     int64_t b = n / t / heads, h = n / t % heads, i = n % t, g = h / (heads / kv);
+    int64_t end = p->attention.bidirectional ? keys : i + m + 1;
     double top = -(double)INFINITY, sum = 0, *o = cube_at(&out, b, h, i);
     int64_t from = p->attention.window ? i + m - p->attention.window + 1 : 0;
     if (from < 0) from = 0;
     for (int64_t d = 0; d < dk; d++) q[d] = product(cube_at(&c, b, 0, m + i), &p->w_q, h * dk + d);
-    for (int64_t j = from; j <= i + m; j++) {
+    for (int64_t j = from; j < end; j++) {
       x[j] = 0;
       for (int64_t d = 0; d < dk; d++) {
-        double content = relative ? q[d] + (double)p->attention.u[h * dk + d] : q[d];
-        x[j] += content * cube_at(&k, b, g, j)[d];
+        const float *u = p->attention.u, *w = p->attention.v;
+        x[j] += (q[d] + (u ? (double)u[h * dk + d] : 0)) * cube_at(&k, b, g, j)[d];
         if (relative)
-          x[j] += (q[d] + (double)p->attention.v[h * dk + d]) * cube_at(&r, 0, h, i + m - j)[d];
+          x[j] +=
+              (q[d] + (w ? (double)w[h * dk + d] : 0)) * cube_at(&r, 0, h, i + m - j + ahead)[d];
       }
       x[j] *= scale;
       top = fmax(top, x[j]);
     }
-    for (int64_t j = from; j <= i + m; j++) sum += exp(x[j] - top);
+    for (int64_t j = from; j < end; j++) sum += exp(x[j] - top);
     for (int64_t d = 0; d < dv; d++) o[d] = 0;
-    for (int64_t j = from; j <= i + m; j++) {
+    for (int64_t j = from; j < end; j++) {
       double weight = exp(x[j] - top) / sum;
       cube_at(&usage, b, 0, 0)[j] += weight / (double)(heads * t);
       for (int64_t d = 0; d < dv; d++) o[d] += weight * cube_at(&v, b, g, j)[d];
@@ -210,11 +224,11 @@ void segment_check(const segment_scene *s, double tolerance, const char *what) {
     cube_check(&out, &s->o, tolerance, what);
     return;
   }
-  cube end = cube_of(batch, 1, t, p->w_o.dim);
+  cube all = cube_of(batch, 1, t, p->w_o.dim);
   double *side = test_mem((size_t)(heads * dv) * sizeof *side);
   for (int64_t n = 0; n < batch * t; n++) {
     int64_t b = n / t, i = n % t;
-    double *y = cube_at(&end, b, 0, i);
+    double *y = cube_at(&all, b, 0, i);
     for (int64_t h = 0; h < heads; h++)
       memcpy(side + h * dv, cube_at(&out, b, h, i), (size_t)dv * sizeof *side);
     for (int64_t d = 0; d < p->w_o.dim; d++) {
@@ -224,5 +238,5 @@ void segment_check(const segment_scene *s, double tolerance, const char *what) {
     }
     if (p->sublayer == ATTN_SUBLAYER_POST) norm_row(y, dm, &p->norm);
   }
-  cube_check(&end, &s->o, tolerance, what);
+  cube_check(&all, &s->o, tolerance, what);
 }

@@ -20,6 +20,8 @@ typedef struct segment_shape {
   int relative;   /* 1: w_r, 2: r */
   int norm;       /* bits: gain, bias */
   attn_dtype type;
+  int bidirectional;
+  int bare; /* bits: no u, no v */
 } segment_shape;
 
 typedef struct segment_scene {

@@ -367,7 +367,7 @@ void J2_layer_random(void **state) {
 void J2_layer_fifo(void **state) {
   (void)state;
   test_rng rng = test_seed(551);
-  segment_shape x = {2, 80, 0, 0, 12, 4, 2, 5, 4, ATTN_SUBLAYER_PRE, 0, 0, 1, 3, ATTN_F32};
+  segment_shape x = {2, 80, 0, 0, 12, 4, 2, 5, 4, ATTN_SUBLAYER_PRE, 0, 0, 1, 3, ATTN_F32, 0, 0};
   segment_scene *s = segment_build(&x, &rng);
   s->p.attention.lse = s->p.attention.usage = absent();
   attn_tensor all = s->h, none = absent();
@@ -397,7 +397,7 @@ void J2_layer_fifo(void **state) {
 void J2_layer_most_used(void **state) {
   (void)state;
   test_rng rng = test_seed(552);
-  segment_shape x = {1, 18, 0, 0, 8, 2, 2, 4, 4, ATTN_SUBLAYER_POST, 0, 0, 1, 0, ATTN_F32};
+  segment_shape x = {1, 18, 0, 0, 8, 2, 2, 4, 4, ATTN_SUBLAYER_POST, 0, 0, 1, 0, ATTN_F32, 0, 0};
   segment_scene *s = segment_build(&x, &rng);
   s->p.attention.lse = absent();
   attn_memory m = ring_drawn(ATTN_F32, TEST_BHTD, 1, 13, 0, 8, &rng);

@@ -305,9 +305,10 @@ typedef struct block_shape {
 } block_shape;
 
 static block_scene *block_build(const block_shape *x, test_rng *rng) {
-  const segment_shape part = {x->batch, x->tokens,   x->memory,   0,        x->dm,
-                              x->heads, x->kv_heads, x->width,    x->width, ATTN_SUBLAYER_PRE,
-                              0,        0,           x->relative, 3,        x->type};
+  const segment_shape part = {
+      x->batch, x->tokens,         x->memory, 0, x->dm,       x->heads, x->kv_heads, x->width,
+      x->width, ATTN_SUBLAYER_PRE, 0,         0, x->relative, 3,        x->type,     0,
+      0};
   segment_scene *layer = segment_build(&part, rng);
   block_scene *s = test_mem(sizeof *s);
   memset(s, 0, sizeof *s);

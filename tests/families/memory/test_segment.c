@@ -174,6 +174,7 @@ void J1_layer_random(void **state) {
     if (n % 5 == 1) s->p.attention.scale = 0.3f;
     if (n % 5 == 2) s->p.attention.scale = ATTN_ZERO;
     if (n % 2) s->p.norm.eps = 0.5f;
+    s->p.interleaved = n % 3 == 1, s->p.base = n % 4 == 3 ? 100 : 0;
     if (n % 7 == 3) s->p.attention.lse = absent(), s->does.out[1] = NULL;
     if (n % 7 == 4) s->p.attention.usage = absent(), s->does.out[2] = NULL;
     promise_run(&s->does);
@@ -200,7 +201,7 @@ static attn_tensor stream(segment_scene *s, attn_tensor all, const int64_t *cuts
 
 static segment_scene *streamed(int relative, attn_sublayer sublayer, int64_t tokens,
                                test_rng *rng) {
-  segment_shape x = {2, tokens, 0, 0, 16, 4, 2, 8, 6, sublayer, 0, 0, relative, 3, ATTN_F32};
+  segment_shape x = {2, tokens, 0, 0, 16, 4, 2, 8, 6, sublayer, 0, 0, relative, 3, ATTN_F32, 0, 0};
   if (sublayer == ATTN_SUBLAYER_PLAIN) x.out = 16;
   segment_scene *s = segment_build(&x, rng);
   s->p.memory = ring_empty(ATTN_F32, 2, 0, 16), s->p.compressed = s->p.memory;
@@ -266,7 +267,7 @@ void J1_layer_reach(void **state) {
 void J1_layer_same_length(void **state) {
   (void)state;
   test_rng rng = test_seed(514);
-  segment_shape x = {1, 12, 30, 0, 8, 2, 2, 4, 4, ATTN_SUBLAYER_POST, 0, 30, 1, 0, ATTN_F32};
+  segment_shape x = {1, 12, 30, 0, 8, 2, 2, 4, 4, ATTN_SUBLAYER_POST, 0, 30, 1, 0, ATTN_F32, 0, 0};
   segment_scene *s = segment_build(&x, &rng);
   promise_run(&s->does);
   segment_check(s, 4e-5, "same length");
@@ -285,9 +286,23 @@ void J1_layer_steps(void **state) {
   (void)state;
   test_rng rng = test_seed(515);
   for (int n = 0; n < 6; n++) {
-    segment_shape x = {
-        2, 40,      30, 0, 12, 4, 2, 5, 7, (attn_sublayer)(n % 3), 9, n % 2 ? 25 : 0, n < 3 ? 2 : 0,
-        3, ATTN_F32};
+    segment_shape x = {2,
+                       40,
+                       30,
+                       0,
+                       12,
+                       4,
+                       2,
+                       5,
+                       7,
+                       (attn_sublayer)(n % 3),
+                       9,
+                       n % 2 ? 25 : 0,
+                       n < 3 ? 2 : 0,
+                       3,
+                       ATTN_F32,
+                       0,
+                       0};
     segment_scene *s = segment_build(&x, &rng);
     attn_tensor q = test_tensor(ATTN_F32, TEST_BTHD, 2, 4, 40, 5), none = absent();
     attn_tensor k = test_tensor(ATTN_F32, TEST_BTHD, 2, 2, 70, 5);
@@ -328,9 +343,23 @@ void J1_layer_empty(void **state) {
   (void)state;
   test_rng rng = test_seed(516);
   for (int n = 0; n < 3; n++) {
-    segment_shape x = {
-        n == 0 ? 0 : 2, n == 1 ? 0 : 3, 5, 4, 8, 2, 2, 4, 4, ATTN_SUBLAYER_POST, 0, 0, 1, 0,
-        ATTN_F32};
+    segment_shape x = {n == 0 ? 0 : 2,
+                       n == 1 ? 0 : 3,
+                       5,
+                       4,
+                       8,
+                       2,
+                       2,
+                       4,
+                       4,
+                       ATTN_SUBLAYER_POST,
+                       0,
+                       0,
+                       1,
+                       0,
+                       ATTN_F32,
+                       0,
+                       0};
     segment_scene *s = segment_build(&x, &rng);
     promise_run(&s->does);
     if (n) segment_check(s, 4e-5, "empty");
@@ -342,7 +371,8 @@ void J1_layer_promises(void **state) {
   test_rng rng = test_seed(517);
   for (int n = 0; n < 3; n++) {
     segment_shape x = {
-        2, 70, 90, 40, 24, 4, 2, 8, 6, (attn_sublayer)n, 10, 0, n % 2, 3, n ? ATTN_F32 : ATTN_F16};
+        2, 70, 90, 40, 24, 4, 2, 8, 6, (attn_sublayer)n, 10, 0, n % 2, 3, n ? ATTN_F32 : ATTN_F16,
+        0, 0};
     segment_scene *s = segment_build(&x, &rng);
     promise_keep(&s->does);
   }
@@ -355,7 +385,8 @@ void J1_layer_guards(void **state) {
   for (int n = 0; n < 4; n++) {
     segment_shape x = {1, 21, 17,        5, 6,
                        2, 1,  5,         3, (attn_sublayer)(n % 3),
-                       7, 0,  1 + n % 2, 3, (attn_dtype)(n % 3)};
+                       7, 0,  1 + n % 2, 3, (attn_dtype)(n % 3),
+                       0, 0};
     test_where = n % 2 ? TEST_BEFORE_GUARD : TEST_AFTER_GUARD;
     segment_scene *s = segment_build(&x, &rng);
     promise_run(&s->does);
@@ -366,10 +397,24 @@ void J1_layer_guards(void **state) {
 void J1_layer_rejects(void **state) {
   (void)state;
   test_rng rng = test_seed(519);
-  for (int n = 0; n < 37; n++) {
-    segment_shape x = {
-        1, 9,       4, 3, 8, 4, 2, 4, 3, ATTN_SUBLAYER_POST, 0, 0, n == 26 || n == 27 ? 2 : 1,
-        3, ATTN_F32};
+  for (int n = 0; n < 38; n++) {
+    segment_shape x = {1,
+                       9,
+                       4,
+                       3,
+                       8,
+                       4,
+                       2,
+                       4,
+                       3,
+                       ATTN_SUBLAYER_POST,
+                       0,
+                       0,
+                       n == 26 || n == 27 || n == 37 ? 2 : 1,
+                       3,
+                       ATTN_F32,
+                       0,
+                       0};
     segment_scene *s = segment_build(&x, &rng);
     attn_segment_layer_params *p = &s->p;
     attn_status want = ATTN_E_SHAPE;
@@ -395,9 +440,9 @@ void J1_layer_rejects(void **state) {
       case 15: p->heads = -1, word = "heads"; break;
       case 16: p->attention.scale = (float)NAN, want = ATTN_E_VALUE, word = "scale"; break;
       case 17: p->attention.window = -1, want = ATTN_E_RANGE, word = "window"; break;
-      case 18: p->attention.u = NULL, want = ATTN_E_NULL, word = "together"; break;
-      case 19: p->attention.v = NULL, want = ATTN_E_NULL, word = "together"; break;
-      case 20: p->w_r.data = NULL, want = ATTN_E_NULL, word = "together"; break;
+      case 18: p->base = -1, want = ATTN_E_VALUE, word = "params.base"; break;
+      case 19: p->base = HUGE_VAL, want = ATTN_E_VALUE, word = "params.base"; break;
+      case 20: p->w_r.data = NULL, want = ATTN_E_NULL, word = "u and .v need"; break;
       case 21: p->norm.eps = -1, want = ATTN_E_VALUE, word = "eps"; break;
       case 22: p->sublayer = (attn_sublayer)5, want = ATTN_E_RANGE, word = "sublayer"; break;
       case 23: p->attention.lse.len = 8, word = "lse"; break;
@@ -423,17 +468,14 @@ void J1_layer_rejects(void **state) {
         p->b_o = p->w_o, p->b_o.len = 1, p->w_o.data = NULL, p->sublayer = ATTN_SUBLAYER_PLAIN;
         want = ATTN_E_NULL, word = "b_o";
         break;
-      default: { /* odd dm with the table */
-        segment_shape odd = x;
-        odd.dm = 7;
-        s = segment_build(&odd, &rng);
-        word = "even";
-      }
+      case 36:
+        p->w_r.data = NULL, p->attention.u = NULL, want = ATTN_E_NULL, word = "u and .v need";
+        break;
+      default: /* a table that is long enough without later keys */
+        p->attention.bidirectional = 1, want = ATTN_E_RANGE, word = "distance in sight";
     }
     promise_reject(&s->does, want, word);
   }
-  segment_shape x = {1, 9, 4, 3, 7, 4, 2, 4, 3, ATTN_SUBLAYER_POST, 0, 0, 2, 3, ATTN_F32};
-  promise_run(&segment_build(&x, &rng)->does); /* odd dm is legal without w_r */
   attn_ctx ctx = test_ctx();
   assert_int_equal(attn_segment_layer(absent(), absent(), NULL, &ctx), ATTN_E_NULL);
 }
@@ -481,7 +523,11 @@ void J1_core_random(void **state) {
     int64_t kv = test_range(&rng, 1, 2), heads = kv * test_range(&rng, 1, 2);
     int64_t t = test_range(&rng, 1, 80), m = test_range(&rng, 0, 150), dk = test_range(&rng, 1, 9);
     core *s = core_build(test_range(&rng, 1, 2), heads, kv, t, m, dk, 4, (int)(n % 2), &rng);
-    int64_t window = s->p.window = n % 3 ? 0 : test_range(&rng, 1, 100);
+    int64_t window = s->p.window = n % 3 ? 0 : test_range(&rng, 1, 100), ahead = 0;
+    if (n % 4 > 1) { /* row 0 of r is distance -ahead */
+      s->p.bidirectional = 1, ahead = t - 1;
+      if (s->p.r.data) s->p.r = drawn(ATTN_F32, TEST_BHTD, 1, 1, m + t + ahead, dk, 1, &rng);
+    }
     promise_run(&s->does);
     bag a = bag_of(m + t, 4);
     double *usage = test_mem((size_t)(m + t) * sizeof *usage);
@@ -491,14 +537,15 @@ void J1_core_random(void **state) {
         for (int64_t i = 0; i < t; i++) {
           bag_empty(&a);
           int64_t from = window && i + m - window + 1 > 0 ? i + m - window + 1 : 0;
-          for (int64_t j = from; j <= i + m; j++) {
+          for (int64_t j = from; j < (s->p.bidirectional ? m + t : i + m + 1); j++) {
             double x = 0;
             for (int64_t c = 0; c < dk; c++) {
               double q = oracle_get(&s->q, b, h, i, c);
               double k = oracle_get(&s->k, b, head_of(&s->k, h, heads), j, c);
               x += (s->p.u ? q + (double)s->p.u[h * dk + c] : q) * k;
               if (s->p.u)
-                x += (q + (double)s->p.v[h * dk + c]) * oracle_get(&s->p.r, 0, h, i + m - j, c);
+                x += (q + (double)s->p.v[h * dk + c]) *
+                     oracle_get(&s->p.r, 0, s->p.r.heads > 1 ? h : 0, i + m - j + ahead, c);
             }
             bag_add(&a, x / sqrt((double)dk), &s->v, b, head_of(&s->v, h, heads), j);
           }
@@ -532,9 +579,9 @@ void J1_core_rejects(void **state) {
     switch (n) {
       case 0: s->k.len = s->v.len = 8, s->p.usage.dim = 8, word = "k.len"; break;
       case 1: s->p.window = -2, want = ATTN_E_RANGE, word = "window"; break;
-      case 2: s->p.r.data = NULL, want = ATTN_E_NULL, word = "together"; break;
-      case 3: s->p.u = NULL, want = ATTN_E_NULL, word = "together"; break;
-      case 4: s->p.v = NULL, want = ATTN_E_NULL, word = "together"; break;
+      case 2: s->p.r.data = NULL, want = ATTN_E_NULL, word = "u and .v need"; break;
+      case 3: s->p.r.data = NULL, s->p.u = NULL, want = ATTN_E_NULL, word = "u and .v need"; break;
+      case 4: s->p.bidirectional = 1, want = ATTN_E_RANGE, word = "params.r"; break;
       case 5: s->p.r.len = 13, want = ATTN_E_RANGE, word = "params.r"; break;
       case 6: s->p.r.dim = 3, word = "params.r"; break;
       case 7: s->k.heads = 3, s->k.stride_head = 0, want = ATTN_E_HEADS, word = "k must"; break;

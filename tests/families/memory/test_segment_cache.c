@@ -25,8 +25,8 @@ static attn_cache cache_of(int64_t window, int64_t pages_each, attn_sequence seq
 
 static void compare(attn_sublayer sublayer, int64_t window, int same) {
   test_rng rng = test_seed(580 + (uint64_t)window);
-  segment_shape x = {2,  SEGMENT * SEGMENTS, 0,  0,      DM, HEADS, KV,      DK,
-                     DV, sublayer,           DM, window, 0,  3,     ATTN_F32};
+  segment_shape x = {2, SEGMENT * SEGMENTS, 0, 0, DM, HEADS, KV, DK, DV, sublayer, DM, window, 0,
+                     3, ATTN_F32,           0, 0};
   segment_scene *s = segment_build(&x, &rng);
   s->p.attention.lse = s->p.attention.usage = absent(), s->does.out[1] = s->does.out[2] = NULL;
   int64_t room = window ? window - 1 : SEGMENT * SEGMENTS, pages = window ? 5 : 8;

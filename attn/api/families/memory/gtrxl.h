@@ -62,7 +62,7 @@ typedef struct attn_gtrxl_params {
  * The skip stream is never normalised. The memory is neither copied nor changed: attn_memory_append of
  * h, the block's input, comes next.
  * Shapes: h, o [B,1,L,dm]. attention.w_r, or attention.attention.r, gives relative positions
- *   (Transformer-XL) and goes together with attention.attention.u and .v: all or none.
+ *   (Transformer-XL), with attention.attention.u and .v.
  * Aliasing: outputs share memory with nothing.
  * Memory: attn_gtrxl_workspace bytes: the heads in f32; q, k and v and attn_segment's, or after them
  *   what lies between the steps of 1024 rows, 4 (2 dm + dff) bytes each; the weights as attn_gemm lays

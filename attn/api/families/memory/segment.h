@@ -44,19 +44,22 @@ typedef struct attn_segment_params {
   float scale;    /* 0 = 1/sqrt(dk), ATTN_ZERO = 0 */
   int64_t window; /* keys a query sees, its own among them; 0 = all. The memory's length makes the
                        * "same length" of the source's code */
-  attn_tensor r;  /* optional [1, 1 or H, n, dk] f32: row t is the projected encoding of distance
-                       * t; n >= the keys a query may see */
-  const float *u, *v; /* [H, dk] content and distance bias; r, u and v go together */
+  int bidirectional; /* 1: a query sees later keys too, whatever the window */
+  attn_tensor r;     /* optional [1, 1 or H, n, dk] f32: row t is the projected encoding of distance
+                          * t, bidirectional of distance t - (L-1); it ends no sooner than the keys
+                          * that the last query may see */
+  const float *u, *v; /* [H, dk] content and distance bias of r; null = 0 */
   attn_tensor lse;    /* out, optional: [B,H,L,1] f32 */
   attn_tensor usage;  /* out, optional: [B,1,1,n] f32, attn_usage of the last n keys */
 } attn_segment_params;
 
 /* Attention of a segment over [memory ; segment], everything projected: with M = keys - L,
  *
- *   x_ij = s q_i . k_j, or s ((q_i + u_h) . k_j + (q_i + v_h) . r_{i+M-j}),  i+M-window < j <= i+M
+ *   x_ij = s q_i . k_j, or s ((q_i + u_h) . k_j + (q_i + v_h) . r_{i+M-j}),
+ *   i+M-window < j <= i+M, bidirectional j < M+L
  *
  * Shapes: q [B,H,L,dk], k [B,Hk,M+L,dk], v [B,Hv,M+L,dv], o [B,H,L,dv]; Hk and Hv divide H.
- * Errors also: SHAPE: fewer keys than queries. RANGE: window < 0, r too short.
+ * Errors also: SHAPE: fewer keys than queries. RANGE: window < 0, r too short. NULL: u or v without r.
  * Cost: 2 L (M+L) (dk + dv) flops a head, 2 L (M+L) dk more with r; no L x (M+L) array. Otherwise
  *   as attn_sdpa. Source: Dai et al. 2019, arXiv 1901.02860. */
 ATTN_DEF attn_status attn_segment(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
@@ -75,26 +78,30 @@ typedef struct attn_segment_layer_params {
   attn_tensor w_o; /* [1,1,H dv,dm]; optional for ATTN_SUBLAYER_PLAIN, which takes any width */
   attn_tensor b_o; /* [1,1,1,width of w_o], optional: added to the product with w_o */
   attn_tensor w_r; /* [1,1,dm,H dk], of the distances; or attention.r; or neither */
+  double base;     /* of the sinusoids before w_r; 0 = 10000 */
+  int interleaved; /* their columns, 1: (sin, cos) pairs; 0: sines first, then cosines, as the
+                        * source's code */
   attn_sublayer sublayer;
   attn_norm norm;
   attn_segment_params attention;
 } attn_segment_layer_params;
 
-/* One attention layer behind a memory: Transformer-XL, and with `compressed` the Compressive
- * Transformer. With c = [compressed ; memory ; h], M = its rows before h:
+/* One attention layer behind a memory: Transformer-XL, bidirectional XLNet's encoder, and with
+ * `compressed` the Compressive Transformer. A plain tensor of M earlier rows is the memory
+ * {tensor, M, 0}. With c = [compressed ; memory ; h], M = its rows before h:
  *
  *   q = h w_q,  k = c w_k,  v = c w_v   (ATTN_SUBLAYER_PRE: LN(h), LN(c))
- *   r_t = [sin(t f_0) .. sin(t f_{dm/2-1}), cos(t f_0) .. ] w_r,  f_n = 10000^(-2n/dm)
+ *   r_t = PE(t) w_r   (attn_sinusoid)
  *   O = attn_segment of them,  o = what the sublayer makes of it
  *
  * Shapes: h [B,1,L,dm], o [B,1,L,dm], with ATTN_SUBLAYER_PLAIN [B,1,L,w_o.dim] or, without w_o,
  *   [B,H,L,dv]. The memories are read where they lie, wrapped around or not, and neither copied nor
  *   changed: call attn_memory_append or attn_compressive_update next.
- * Errors also: SHAPE: odd dm with w_r. NULL: only some of w_r (or r), u and v; both w_r and r.
+ * Errors also: NULL: u or v without w_r or r; both w_r and r. VALUE: base.
  * Memory: q, k, v and r of the call in f32, attn_segment's, and the weights as attn_gemm lays them
  *   out.
  * Cost: attn_segment's, 2 (M+L) dm (dk + dv) kv_heads + 2 L dm H (dk + dv) for the projections and 2
- *   min(M+L, window) dm H dk for r. A caller who projects each row once (attn_segment_project) and keeps
+ *   min(M+L, window) dm H dk for r, bidirectional L rows more. A caller who projects each row once (attn_segment_project) and keeps
  *   k and v, in an attn_cache say, has the same results without projecting the memory again.
  * Source: Dai et al. 2019, arXiv 1901.02860; Rae et al. 2019, arXiv 1911.05507. */
 ATTN_DEF attn_status attn_segment_layer(attn_tensor o, attn_tensor h,
