@@ -5448,6 +5448,9 @@ typedef struct attn_routing_params {
   attn_tensor lse;  /* out, optional, UNION only: [B,H,Tq,1] f32 */
   const int32_t *q_len, *kv_len; /* [B] rows from there on are in no cluster, and q and k never read
                                   * there; shared: q_len alone */
+  /* optional, together, any float types: n = len / C learned keys and values a cluster, those of cluster c
+   * are rows c n .. c n + n - 1; every query in the cluster sees them, causal or not. No norm of theirs */
+  attn_tensor mem_k, mem_v; /* [1,H,C n,dk], [1,H,C n,dv] */
 } attn_routing_params;
 
 /* The members of each head's clusters, ascending in each: those of cluster c are index[start[c]] ..
@@ -5470,7 +5473,8 @@ ATTN_DEF int64_t attn_routing_entries(int64_t n, int64_t clusters, int64_t w,
  * Shapes: q [B,H,Tq,dk], k [B,Hk,Tk,dk] (Hk divides H; head h routes its key head by its own centroids),
  *   f32, f16 or bf16, any strides; centroids f32 [1,H,C,dk], C >= 1. queries and keys: entries at least
  *   attn_routing_entries, clusters = C; Tq, Tk and entries below 2^31. shared: k.data null and
- *   keys.index null. combine, causal, exclude_self, scale and lse only have to be legal.
+ *   keys.index null. combine, causal, exclude_self, scale and lse only have to be legal,
+ *   mem_k and mem_v are not looked at.
  * TOPW looks at all rows: who is in a cluster depends on later ones, though no pair does. ARGMAX depends
  *   on the row alone.
  * Aliasing: outputs share memory with nothing.
@@ -5495,24 +5499,27 @@ ATTN_DEF size_t attn_routing_select_workspace(attn_members queries, attn_members
 /* Attention inside clusters (ATTEND):
  *
  *   in cluster c, row i of its queries sees the keys j of its keys with j <= i + Tk - Tq if causal;
- *   scores scale <norm(q_i), norm(k_j)>, values v_j;  then combine
+ *   scores scale <norm(q_i), norm(k_j)>, values v_j;  and mem_k and mem_v of the cluster;  then combine
  *
  * Shapes: o [B,H,Tq,dv], q, k as above, v [B,Hv,Tk,dv]. queries and keys have the same number of clusters;
  *   membership, w and wk are not looked at. Members of batch entry b are below q_len[b] and kv_len[b].
  * causal hides the keys after i; but a cluster takes the w nearest of all tokens, as the paper does, so which
  * earlier keys a row meets depends on later tokens.
- * A row in no cluster, or without a key, is 0 and its lse -infinity. With one cluster for each row MEAN and
+ * A row in no cluster, or without a key, is 0 and its lse -infinity; exclude_self counts mem_k as other keys. With one cluster for each row MEAN and
  *   UNION agree.
  * Aliasing: o and lse share memory with nothing.
  * Memory: attn_routing_attend_workspace bytes: normalised rows; 4 dv a member of the queries, of at most
  *   Tq + C of them at a time; 4 dv a row unless o is f32; 4 a row and a member; UNION 8 a row more, and the
- *   same of the keys; a worker that of attn_sdpa with a schedule, and 32 for each key a cluster may have.
+ *   same of the keys; a worker that of attn_sdpa with a schedule, and 32 for each key a cluster may have;
+ *   with mem_k 4 (dk + dv) a row of them and of the keys, for each head.
  *   No array of C w rows of keys, or of Tq Tk.
- * Errors: as above, ATTN_E_INDEX for members out of range, out of order or doubled in a cluster.
+ * Errors: as above, ATTN_E_INDEX for members out of range, out of order or doubled in a cluster; ATTN_E_NULL
+ *   for mem_k without mem_v, ATTN_E_SHAPE for theirs.
  * NaN: in q_i, k_j or v_j it reaches the rows that read it, as in attn_sdpa.
  * Determinism: the same bits on avx2, avx512 and neon, for any number of workers.
  * Cost: 2 (dk + dv) flops for each pair of a query and a key of a cluster.
- * Source: Roy et al. 2020, arXiv 2003.05997 (MEAN without the 0.01 in the divisor of their program). */
+ * Source: Roy et al. 2020, arXiv 2003.05997 (MEAN without the 0.01 in the divisor of their program); mem_k
+ *   and mem_v as in the program routing-transformer by Phil Wang. */
 ATTN_DEF attn_status attn_routing_attend(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
                                          attn_members queries, attn_members keys,
                                          const attn_routing_params *params, attn_ctx *ctx);
@@ -5717,8 +5724,11 @@ typedef struct attn_sinkhorn_params {
   const int32_t *choice; /* with hard: the source block of each place, in place of P */
   int64_t cut;           /* attn_sortcut: n in 1..NB */
   int local;             /* attn_sortcut: 1: and the query's own block */
-  float scale;           /* 0 = 1/sqrt(dk), ATTN_ZERO = 0 */
-  attn_tensor lse;       /* out, optional: [B,H,Tq,1] f32; not with MIXTURE */
+  attn_tensor
+      null_k; /* [1, 1 or H, 1, dk], optional: every row of the null block; not in attn_sortcut */
+  attn_tensor null_v; /* [1, 1 or H, 1, dv]; together with null_k */
+  float scale;        /* 0 = 1/sqrt(dk), ATTN_ZERO = 0 */
+  attn_tensor lse;    /* out, optional: [B,H,Tq,1] f32; not with MIXTURE */
 } attn_sinkhorn_params;
 
 /* Block descriptors: y_i = sum of the rows of block i; causal: of rows 0 .. i b, the last of which is
@@ -5790,7 +5800,8 @@ ATTN_DEF size_t attn_sinkhorn_choose_workspace(int32_t *choice, attn_tensor p,
  *   MIXTURE  alpha_sorted O_sorted + alpha_local O_own, each a softmax by itself
  *   causal   own keys t <= offset of the query; sorted ones likewise with diag or SUM, else all b
  *
- * A place whose row of P is 0 (choice -1) has no sorted keys.
+ * A place whose row of P is 0 (choice -1; causal without diag: place 0) has no sorted keys; with null_k its
+ * sorted block is the null block, k'_it = null_k and v'_it = null_v for all b rows t, under the rules above.
  * Shapes: q [B,H,T,dk], k [B,Hk,T,dk], v [B,Hv,T,dv], o [B,H,T,dv]; Hk and Hv divide H; storage types are
  *   independent, strides any. sort: P [1 or B, 1 or H, NB, NB] f32, of which entries that causal forbids
  *   count as 0. sort.data null: P is made here, from params->logits or by the network, with the calls
@@ -5799,10 +5810,12 @@ ATTN_DEF size_t attn_sinkhorn_choose_workspace(int32_t *choice, attn_tensor p,
  *   at most 256 KB, or one: 4 b (dk + dv); hard copies no block (16-bit rows are converted, 128 at a
  *   time; SUM adds two). P made here: 4 NB^2 a head, with the network 4 NB (NB + dx + m) more, and what
  *   the calls above want.
+ * Errors also: NULL: null_k without null_v, or null_v without null_k.
  * Empty rows: zeros, LSE -inf. A soft P = 1 on the diagonal counts each own pair twice: LSE + ln 2.
  * NaN: in a query reaches its row, in a key or value every row that reads it or, soft, a row it is mixed
  *   into (a P of 0 does not hide it, causal does); so do infinite values.
  * Precision: attn_sdpa's, over K' and V' rounded to f32 after sums in f32.
+ * Source: Tay et al. 2020; the null block as in the program sinkhorn-transformer by Phil Wang.
  * Cost: soft 2 NB T (dk + dv) flops a head for the mixing (causal half), 4 b T (dk + dv) for attention. */
 ATTN_DEF attn_status attn_sinkhorn(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
                                    attn_tensor sort, const attn_sinkhorn_params *params,
@@ -30012,17 +30025,18 @@ ATTN_FUNC_ int64_t attn_sink_cut_(attn_sink_tile_ *x, char *memory, const attn_s
   const int64_t dk = a->q.dim, dv = a->v.dim, tile = 4 * ATTN_TILE_, block = 4 * ATTN_BLOCK_;
   const int soft = !a->p.hard, sum = a->p.combine == ATTN_SINKHORN_SUM;
   const int64_t b = attn_mul_(a->p.block, a->what == ATTN_SINK_CUT_ ? 0 : 4);
-  const int64_t n[] = {8,
-                       attn_mul_(dk, tile),
-                       block * ATTN_TILE_,
-                       attn_mul_(dv, tile),
-                       a->p.combine == ATTN_SINKHORN_MIXTURE ? attn_mul_(dv, tile) : 0,
-                       a->k.dtype != ATTN_F32 || sum ? attn_mul_(dk, block) : 0,
-                       a->v.dtype != ATTN_F32 || a->p.causal ? attn_mul_(dv, block) : 0,
-                       soft || sum ? attn_mul_(attn_mul_(dk, b), a->together) : 0,
-                       soft ? attn_mul_(attn_mul_(dv, b), a->together) : 0,
-                       soft ? attn_add_(attn_mul_(dk > dv ? dk : dv, block), 64) : 0,
-                       soft ? attn_mul_(attn_mul_(a->blocks, 4), a->together) : 0};
+  const int64_t n[] = {
+      8,
+      attn_mul_(dk, tile),
+      block * ATTN_TILE_,
+      attn_mul_(dv, tile),
+      a->p.combine == ATTN_SINKHORN_MIXTURE ? attn_mul_(dv, tile) : 0,
+      a->k.dtype != ATTN_F32 || a->p.null_k.data || sum ? attn_mul_(dk, block) : 0,
+      a->v.dtype != ATTN_F32 || a->p.null_v.data || a->p.causal ? attn_mul_(dv, block) : 0,
+      soft || sum ? attn_mul_(attn_mul_(dk, b), a->together) : 0,
+      soft ? attn_mul_(attn_mul_(dv, b), a->together) : 0,
+      soft ? attn_add_(attn_mul_(dk > dv ? dk : dv, block), 64) : 0,
+      soft ? attn_mul_(attn_mul_(a->blocks, 4), a->together) : 0};
   enum { PARTS = 11 };
   int64_t at[PARTS], bytes = 0;
   for (int i = 0; i < PARTS; i++) at[i] = bytes, bytes = attn_add_(bytes, attn_piece_(n[i], 1));
@@ -30251,18 +30265,25 @@ ATTN_FUNC_ void attn_sink_block_(attn_sink_tile_ *x, int64_t i, attn_tensor sort
   }
 }
 
-/* k'_t + k_t of a block, in the place of k' or beside chosen keys. */
-ATTN_FUNC_ void attn_sink_sum_(attn_sink_tile_ *x, float *to, const float *soft, int64_t i,
-                               int64_t j) {
+/* k'_t + k_t of block i; to may be where k' lies. */
+ATTN_FUNC_ attn_tensor attn_sink_sum_(attn_sink_tile_ *x, float *to, const attn_tensor *sorted,
+                                      int64_t i) {
   const attn_tensor *k = &x->a->k;
   const int64_t size = x->a->p.block, dk = k->dim;
   float *wide = x->k;
   for (int64_t t = 0; t < size; t++) {
     const float *own = attn_row_wide_(x->f, k, x->b, x->hk, i * size + t, wide);
-    const float *other =
-        soft ? soft + t * dk : attn_row_wide_(x->f, k, x->b, x->hk, j * size + t, wide + dk);
+    const float *other = attn_row_wide_(x->f, sorted, 0, 0, t, wide + dk);
     for (int64_t c = 0; c < dk; c++) to[t * dk + c] = own[c] + other[c];
   }
+  return attn_bhtd(to, ATTN_F32, 1, 1, size, dk);
+}
+
+/* One row as all rows of a block. */
+ATTN_FUNC_ attn_tensor attn_sink_null_(const attn_sink_tile_ *x, const attn_tensor *row) {
+  attn_tensor y = attn_sink_view_(row, 0, row->heads > 1 ? x->h : 0, 0, x->a->p.block);
+  y.stride_len = 0;
+  return y;
 }
 
 /* A few blocks of a head. */
@@ -30273,30 +30294,20 @@ ATTN_FUNC_ void attn_sink_blocks_at_(attn_sink_tile_ *x, int64_t unit, int64_t i
   int has[ATTN_SINK_MOST_];
   if (!a->p.hard) attn_sink_places_(x, x->mixed_k, x->mixed_v, i0, n, has);
   for (int r = 0; r < n; r++) {
-    const int64_t i = i0 + r;
-    attn_tensor k = attn_bhtd(x->mixed_k + (a->p.hard ? 0 : r * size * a->k.dim), ATTN_F32, 1, 1,
-                              size, a->k.dim);
-    attn_tensor v = attn_bhtd(NULL, ATTN_F32, 1, 1, size, a->v.dim);
-    int own = 0;
-    if (a->p.hard) {
-      const int64_t j = a->choice[unit * a->places + i];
-      own = j == i;
-      if (j < 0) {
-        k.data = NULL;
-      } else {
-        if (sum)
-          attn_sink_sum_(x, x->mixed_k, NULL, i, j);
-        else
-          k = attn_sink_view_(&a->k, x->b, x->hk, j * size, size);
-        v = attn_sink_view_(&a->v, x->b, x->hv, j * size, size);
-      }
-    } else if (has[r]) {
-      v.data = x->mixed_v + r * size * a->v.dim;
-      if (sum) attn_sink_sum_(x, (float *)k.data, (const float *)k.data, i, i);
-    } else {
-      k.data = NULL;
+    const int64_t i = i0 + r, j = a->p.hard ? a->choice[unit * a->places + i] : -1;
+    float *mixed = a->p.hard ? x->mixed_k : x->mixed_k + r * size * a->k.dim;
+    attn_tensor k = attn_view_(NULL, ATTN_F32, 0, 0, 0, 0), v = k;
+    if (j >= 0) {
+      k = attn_sink_view_(&a->k, x->b, x->hk, j * size, size);
+      v = attn_sink_view_(&a->v, x->b, x->hv, j * size, size);
+    } else if (!a->p.hard && has[r]) {
+      k = attn_bhtd(mixed, ATTN_F32, 1, 1, size, a->k.dim);
+      v = attn_bhtd(x->mixed_v + r * size * a->v.dim, ATTN_F32, 1, 1, size, a->v.dim);
+    } else if (a->p.null_k.data) {
+      k = attn_sink_null_(x, &a->p.null_k), v = attn_sink_null_(x, &a->p.null_v);
     }
-    attn_sink_block_(x, i, k, v, own);
+    if (sum && k.data) k = attn_sink_sum_(x, mixed, &k, i);
+    attn_sink_block_(x, i, k, v, j == i);
   }
 }
 
@@ -30482,6 +30493,8 @@ ATTN_COLD_ int attn_sink_check_options_(attn_error_ *e, attn_sink_job_ *j) {
       return attn_reject_(e, ATTN_E_RANGE, "params.cut must lie in 1..k.len / block");
     if (p->local && j->q.len != j->k.len)
       return attn_reject_(e, ATTN_E_SHAPE, "q.len must equal k.len with params.local");
+    if (p->null_k.data || p->null_v.data)
+      return attn_reject_(e, ATTN_E_RANGE, "params.null_k and .null_v are not for attn_sortcut");
     j->places = p->cut;
   } else if (j->q.len != j->k.len) {
     return attn_reject_(e, ATTN_E_SHAPE, "q.len must equal k.len");
@@ -30522,6 +30535,12 @@ ATTN_COLD_ int attn_sink_check_call_(attn_error_ *e, attn_sink_job_ *j, attn_arg
   if (b > 0 && q->len > 0) {
     const int64_t nb = j->blocks;
     if (!attn_sink_check_options_(e, j)) return 0;
+    if ((p->null_k.data || p->null_v.data) &&
+        (!attn_check_argument_(e, l, &p->null_k, ATTN_WORDS_("params.null_k"), 0, 1, one, 1, q->dim,
+                               "params.null_k must be [1, 1 or q.heads, 1, q.dim]") ||
+         !attn_check_argument_(e, l, &p->null_v, ATTN_WORDS_("params.null_v"), 0, 1, one, 1,
+                               j->v.dim, "params.null_v must be [1, 1 or q.heads, 1, v.dim]")))
+      return 0;
     j->made = !j->sort.data && !(p->hard && p->choice);
     if (j->sort.data && p->hard && p->choice)
       return attn_reject_(e, ATTN_E_RANGE, "sort and params.choice exclude each other");
@@ -31524,8 +31543,9 @@ typedef struct attn_routing_job_ {
   int sides;                            /* that are routed: 1 when shared */
   attn_routing_params p;
   attn_routing_update_params u;
-  int64_t tiles; /* items of a head and side */
-  char *memory;  /* of the workers */
+  int64_t learned; /* rows of mem_k of a head */
+  int64_t tiles;   /* items of a head and side */
+  char *memory;    /* of the workers */
   int64_t each;
 } attn_routing_job_;
 
@@ -31609,8 +31629,10 @@ ATTN_COLD_ int attn_routing_check_(attn_error_ *e, attn_routing_job_ *a, int cal
                                   ATTN_WORDS_("queries.index"),
                                   ATTN_WORDS_("queries.start"),
                                   ATTN_WORDS_("keys.index"),
-                                  ATTN_WORDS_("keys.start")};
-  enum { Q, K, V, MU, O, LSE, NEXT, COUNTS, SUMS, QI, QS, KI, KS, COUNT };
+                                  ATTN_WORDS_("keys.start"),
+                                  ATTN_WORDS_("params.mem_k"),
+                                  ATTN_WORDS_("params.mem_v")};
+  enum { Q, K, V, MU, O, LSE, NEXT, COUNTS, SUMS, QI, QS, KI, KS, MK, MV, COUNT };
   const int64_t any = ATTN_ANY_;
   const int select = call == ATTN_RT_SELECT_, update = call == ATTN_RT_UPDATE_;
   const int attends = call == ATTN_RT_ATTEND_ || call == ATTN_RT_BOTH_;
@@ -31658,10 +31680,14 @@ ATTN_COLD_ int attn_routing_check_(attn_error_ *e, attn_routing_job_ *a, int cal
       ATTN_OPERAND_AS_(&list[0], w[QI], is_list, any, any, any, any, ""),
       ATTN_OPERAND_AS_(&list[1], w[QS], is_list, any, any, any, any, ""),
       ATTN_OPERAND_AS_(&list[2], w[KI], is_list, any, any, any, any, ""),
-      ATTN_OPERAND_AS_(&list[3], w[KS], is_list, any, any, any, any, "")};
-  const int keys = !p->shared;
-  const int used[COUNT] = {1,       keys,    attends, routes, attends,        attends,       update,
-                           running, running, listed,  listed, listed && keys, listed && keys};
+      ATTN_OPERAND_AS_(&list[3], w[KS], is_list, any, any, any, any, ""),
+      ATTN_OPERAND_AS_(&p->mem_k, w[MK], 0, 1, h, any, dk, "params.mem_k must be [1, H, C n, dk]"),
+      ATTN_OPERAND_AS_(&p->mem_v, w[MV], 0, 1, h, p->mem_k.len, a->v.dim,
+                       "params.mem_v must be [1, H, C n, dv]")};
+  const int keys = !p->shared, learned = attends && (p->mem_k.data || p->mem_v.data);
+  const int used[COUNT] = {1,       keys,           attends,        routes,  attends,
+                           attends, update,         running,        running, listed,
+                           listed,  listed && keys, listed && keys, learned, learned};
   for (int i = 0; i < COUNT; i++) {
     if (!used[i]) {
       op[i].t = &none, op[i].role = ATTN_OPTIONAL_; /* says nothing */
@@ -31673,8 +31699,13 @@ ATTN_COLD_ int attn_routing_check_(attn_error_ *e, attn_routing_job_ *a, int cal
     }
   }
   if (c < 1) return attn_reject_(e, ATTN_E_SHAPE, "there must be at least 1 cluster");
-  if (c >= INT32_MAX || tq > INT32_MAX || tk > INT32_MAX)
-    return attn_reject_(e, ATTN_E_OVERFLOW, "clusters and lengths must be below 2^31");
+  if (learned && p->mem_k.len % c)
+    return attn_reject_(e, ATTN_E_SHAPE,
+                        "params.mem_k.len must be a multiple of the number of clusters");
+  a->learned = learned ? p->mem_k.len : 0;
+  if (c >= INT32_MAX || tq > INT32_MAX || attn_add_(tk, a->learned) > INT32_MAX)
+    return attn_reject_(e, ATTN_E_OVERFLOW,
+                        "clusters and lengths, with those of params.mem_k, must be below 2^31");
   for (int i = 0; i < a->sides; i++) {
     attn_routed_ *s = &a->side[i];
     const int64_t n = s->x.len, given = i ? p->wk : p->w;
@@ -31749,7 +31780,7 @@ ATTN_FUNC_ void attn_routing_norm_(const attn_table_ *f, float *x, int64_t n, in
   }
 }
 
-/* y = norm(x), 64 rows, of those below len. */
+/* y = norm(x), 64 rows, of those below len; several heads of y may have one of x. */
 typedef struct attn_routing_rows_ {
   const attn_table_ *table;
   attn_tensor y, x;
@@ -31762,26 +31793,31 @@ ATTN_FUNC_ void attn_routing_rows_item_(void *job, int worker, int64_t index) {
   const attn_tensor *x = &a->x;
   const int64_t tiles = attn_tiles_of_(x->len), unit = index / tiles,
                 i0 = index % tiles * ATTN_TILE_;
-  const int64_t b = unit / x->heads, h = unit % x->heads;
+  const int64_t heads = a->y.heads, b = unit / heads, h = unit % heads;
   const int64_t left = attn_len_of_(a->len, b, x->len) - i0;
   const int64_t n = left < ATTN_TILE_ ? left : (int64_t)ATTN_TILE_;
   float *y = (float *)(void *)attn_at_(&a->y, b, h, i0);
   (void)worker;
   if (n <= 0) return;
-  a->table->widen(y, attn_at_(x, b, h, i0), x->stride_len, NULL, n, x->dim, x->dtype, NULL);
+  a->table->widen(y, attn_at_(x, b, h / (heads / x->heads), i0), x->stride_len, NULL, n, x->dim,
+                  x->dtype, NULL);
   attn_routing_norm_(a->table, y, x->dim, (int)n, a->norm);
+}
+
+ATTN_COLD_ int attn_routing_rows_of_(attn_stage_ *s, attn_tensor y, attn_tensor x,
+                                     attn_routing_norm norm, const int32_t *len) {
+  attn_routing_rows_ rows = {s->table, y, x, norm, len};
+  return attn_stage_for_(s, attn_mul_(attn_mul_(y.batch, y.heads), attn_tiles_of_(x.len)),
+                         attn_routing_rows_item_, &rows, 0, NULL);
 }
 
 /* The rows that are routed and scored: f32, or the caller's own without a norm. */
 ATTN_COLD_ int attn_routing_normalise_(attn_stage_ *s, attn_routing_job_ *a) {
   for (int i = 0; i < a->sides && a->p.norm != ATTN_ROUTING_NONE; i++) {
     attn_tensor *x = &a->side[i].x;
-    attn_routing_rows_ rows = {s->table, *x, *x, a->p.norm, a->side[i].len};
-    rows.y = attn_stage_tensor_(s, x->batch, x->heads, x->len, x->dim);
-    if (!attn_stage_for_(s, attn_mul_(attn_mul_(x->batch, x->heads), attn_tiles_of_(x->len)),
-                         attn_routing_rows_item_, &rows, 0, NULL))
-      return 0;
-    *x = rows.y;
+    const attn_tensor y = attn_stage_tensor_(s, x->batch, x->heads, x->len, x->dim);
+    if (!attn_routing_rows_of_(s, y, *x, a->p.norm, a->side[i].len)) return 0;
+    *x = y;
   }
   return 1;
 }
@@ -32019,6 +32055,7 @@ typedef struct attn_inside_ {
   attn_softmax_ engine;
   attn_plan_ blank;        /* stands for a schedule until an item makes its own */
   int64_t clusters, heads; /* C, H */
+  int64_t learned;         /* rows of mem_k, which stand before the keys in engine.k */
   /* Which entries of the members each query, and key, is: of row i those of at[first[i]] ..
    * at[first[i + 1] - 1], ascending, hence by cluster. */
   int32_t *first[2], *at[2]; /* [B][H][n + 1], [B][H][entries] */
@@ -32070,7 +32107,7 @@ ATTN_FUNC_ int64_t attn_inside_cluster_(const int32_t *start, int64_t clusters, 
 /* How many keys of a cluster row i may see by position, itself included. */
 ATTN_FUNC_ int64_t attn_inside_seen_(const attn_inside_ *a, const int32_t *key, int64_t n,
                                      int64_t i) {
-  const int64_t p = i + a->engine.q_off;
+  const int64_t p = i + a->engine.q_off - a->learned;
   int64_t lo = 0;
   if (!a->job->p.causal) return n;
   while (lo < n) {
@@ -32090,6 +32127,7 @@ ATTN_FUNC_ int attn_inside_others_(const attn_inside_ *a, int64_t unit, int64_t 
   const int32_t *first = a->first[0] + unit * (a->q->x.len + 1) + i;
   const int32_t *at = a->at[0] + unit * a->q->m.entries;
   const int one = a->job->p.combine == ATTN_ROUTING_MEAN;
+  if (a->learned) return 1;
   const int32_t *begin = a->q->m.start + unit * (a->clusters + 1);
   for (int32_t e = one ? 0 : first[0]; e < (one ? 1 : first[1]); e++) {
     if (!one) c = attn_inside_cluster_(begin, a->clusters, at[e]);
@@ -32122,8 +32160,10 @@ ATTN_FUNC_ int64_t attn_inside_runs_(const attn_inside_ *a, const int32_t *row, 
   const attn_routing_params *p = &a->job->p;
   const uint64_t all = attn_low_bits_(rows);
   const int apart = p->combine == ATTN_ROUTING_UNION && c > 0;
+  const int64_t own = a->learned / a->clusters;
   int64_t n = 0;
   int r = 0;
+  if (own) run[n].key = (int32_t)(c * own), run[n].n = (int32_t)own, run[n++].lanes = all;
   if (apart) attn_inside_earlier_(a, row, rows, earlier, unit, c, 1);
   for (int64_t e = start[c]; e < start[c + 1]; e++) {
     uint64_t lanes = all;
@@ -32139,11 +32179,12 @@ ATTN_FUNC_ int64_t attn_inside_runs_(const attn_inside_ *a, const int32_t *row, 
         lanes &= ~attn_bit_(r);
     }
     if (!lanes) continue;
-    if (n > 0 && run[n - 1].lanes == lanes && run[n - 1].key + run[n - 1].n == key[e]) {
+    const int32_t at = (int32_t)(a->learned + key[e]);
+    if (n > 0 && run[n - 1].lanes == lanes && run[n - 1].key + run[n - 1].n == at) {
       run[n - 1].n++;
       continue;
     }
-    run[n].key = key[e], run[n].n = 1, run[n].lanes = lanes;
+    run[n].key = at, run[n].n = 1, run[n].lanes = lanes;
     n++;
   }
   if (apart) attn_inside_earlier_(a, row, rows, earlier, unit, c, 0);
@@ -32230,7 +32271,7 @@ ATTN_FUNC_ int64_t attn_inside_count_(const attn_inside_ *a, int64_t unit, int64
   const int32_t *begin = a->q->m.start + unit * (a->clusters + 1);
   const int32_t *at = a->at[0] + unit * a->q->m.entries;
   int64_t n = 0;
-  if (a->k == a->q) return first[1] - first[0];
+  if (a->k == a->q || a->learned) return first[1] - first[0];
   for (int32_t e = first[0]; e < first[1]; e++) {
     const int64_t c = attn_inside_cluster_(begin, a->clusters, at[e]);
     n += attn_inside_seen_(a, key + start[c], start[c + 1] - start[c], i) > 0;
@@ -32288,6 +32329,25 @@ ATTN_FUNC_ void attn_inside_join_(void *job, int worker, int64_t index) {
   }
 }
 
+/* Rows of mem_k or mem_v and, after them, those of x, as f32 for each head. */
+ATTN_COLD_ int attn_inside_keys_(attn_stage_ *s, attn_tensor *y, attn_tensor learned,
+                                 const attn_tensor *x, int64_t heads, const int32_t *len) {
+  const int64_t n = learned.len;
+  *y = attn_stage_tensor_(s, x->batch, heads, attn_add_(n, x->len), x->dim);
+  learned.batch = x->batch, learned.stride_batch = 0;
+  return attn_routing_rows_of_(s, attn_stage_rows_(*y, 0, n), learned, ATTN_ROUTING_NONE, NULL) &&
+         attn_routing_rows_of_(s, attn_stage_rows_(*y, n, x->len), *x, ATTN_ROUTING_NONE, len);
+}
+
+/* Behind learned keys, which every row sees, those up to its own. */
+ATTN_FUNC_ void attn_inside_range_(const void *user, int64_t b, int64_t i, int64_t *lo,
+                                   int64_t *hi) {
+  const attn_inside_ *a = (const attn_inside_ *)user;
+  const int64_t end = i + a->engine.q_off + 1;
+  (void)b;
+  *lo = 0, *hi = end < a->learned ? a->learned : end;
+}
+
 /* The clusters of the next round. 0 = there are none. */
 ATTN_COLD_ int attn_inside_round_(attn_inside_ *a, int64_t units) {
   int some = a->begins;
@@ -32331,14 +32391,19 @@ ATTN_COLD_ int attn_routing_inside_(attn_stage_ *s, const attn_routing_job_ *job
     a.part_lse = (float *)attn_stage_take_(s, attn_mul_(units, a.room), 4);
     a.lse = (float *)attn_stage_take_(s, attn_mul_(units, tq), 4);
   }
-  a.most = k->m.entries < tk ? k->m.entries : tk;
+  a.learned = job->learned;
+  a.most = attn_add_(k->m.entries < tk ? k->m.entries : tk, a.learned > 0);
   a.at_rows = attn_piece_(1, sizeof(attn_plan_));
   a.at_runs = attn_add_(a.at_rows, attn_piece_(2 * ATTN_TILE_, 4));
   a.at_lanes = attn_add_(a.at_runs, attn_piece_(attn_mul_(2, a.most), sizeof(attn_plan_run_)));
   a.each = attn_add_(a.at_lanes, p->combine == ATTN_ROUTING_UNION ? attn_piece_(a.clusters, 8) : 0);
-  plain.scale = p->scale, plain.causal = p->causal != 0, plain.one_order = 1;
+  plain.scale = p->scale, plain.causal = p->causal && !a.learned, plain.one_order = 1;
   f->o = a.sum, f->q = q->x, f->k = k->x, f->v = job->v;
+  if (a.learned && (!attn_inside_keys_(s, &f->k, p->mem_k, &k->x, h, k->len) ||
+                    !attn_inside_keys_(s, &f->v, p->mem_v, &job->v, h, k->len)))
+    return 0;
   if (!attn_sdpa_plan_(s->e, f, &plain, &s->ctx, &workers, -1)) return 0;
+  if (p->causal && a.learned) f->range = attn_inside_range_, f->range_user = &a;
   f->plan = &a.blank;
   f->bytes = attn_scratch_plan_(f);
   workers = attn_pieces_(s->workers, items);

@@ -998,6 +998,7 @@
   X(D2_example)                             \
   X(D2_attend)                              \
   X(D2_attend_large)                        \
+  X(D2_learned)                             \
   X(D2_chain)                               \
   X(D2_identities)                          \
   X(D2_edges)                               \
@@ -1026,6 +1027,7 @@
   X(SM_terms)                               \
   X(D5_random)                              \
   X(D5_cut_random)                          \
+  X(D5_null_block)                          \
   X(D5_stages)                              \
   X(D5_balance)                             \
   X(D5_balance_examples)                    \

@@ -7,7 +7,7 @@
 #include "arrays.h"
 
 /* LIST is an array of integers; the first outputs are written. */
-enum { X_O, X_LSE, X_LIST, X_Q, X_K, X_V, X_P, X_X, X_W, X_W2, X_TENSORS };
+enum { X_O, X_LSE, X_LIST, X_Q, X_K, X_V, X_P, X_X, X_W, X_W2, X_NK, X_NV, X_TENSORS };
 enum {
   GATE,
   MIXTURE,
@@ -53,6 +53,7 @@ static attn_status choice(job *j, attn_ctx *ctx, const attn_ctx *query, size_t *
                     k = j->b[X_K].view, v = j->b[X_V].view, p = j->b[X_P].view, x = j->b[X_X].view,
                     w = j->b[X_W].view, w2 = j->b[X_W2].view;
   int32_t *list = (int32_t *)j->b[X_LIST].view.data;
+  a->sinkhorn.null_k = j->b[X_NK].view, a->sinkhorn.null_v = j->b[X_NV].view;
   a->sinkhorn.w_1 = a->sac.lstm.w_ih = w, a->sinkhorn.w_2 = a->sac.lstm.w_hh = w2;
   if (a->kind == SINKHORN || a->kind == SORTCUT) a->sinkhorn.lse = lse;
   if (a->kind == SAC) a->sac.lse = lse;
@@ -178,6 +179,10 @@ static void fuzz_sinkhorn(input *in, job *j) {
     view[X_K] = any_view(in, batch, kv, t, dk, 0);
     view[X_V] = any_view(in, batch, kv, t, dv, 0);
     if (below(in, 2)) view[X_LSE] = f32_view(in, batch, heads, tq, 1, 1);
+    if (a->kind == SINKHORN && chance(in, 3)) {
+      view[X_NK] = any_view(in, 1, below(in, 2) ? heads : 1, 1, dk, 0);
+      view[X_NV] = any_view(in, 1, below(in, 2) ? heads : 1, 1, dv, 0);
+    }
   }
   const int64_t wide = below(in, 2) ? batch : 1, high = below(in, 2) ? heads : 1;
   const int given = p->hard && whole && below(in, 2);

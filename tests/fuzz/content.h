@@ -7,7 +7,7 @@
 #include "arrays.h"
 
 /* A to D are lists of integers; outputs come first, as many as the kind writes. */
-enum { C_O, C_LSE, C_A, C_B, C_C, C_D, C_Q, C_K, C_V, C_MU, C_TENSORS };
+enum { C_O, C_LSE, C_A, C_B, C_C, C_D, C_Q, C_K, C_V, C_MU, C_MK, C_MV, C_TENSORS };
 enum {
   TOPK,
   TOPK_SELECT,
@@ -39,6 +39,7 @@ static attn_status content(job *j, attn_ctx *ctx, const attn_ctx *query, size_t 
   const attn_tensor o = j->b[C_O].view, lse = j->b[C_LSE].view, q = j->b[C_Q].view,
                     k = j->b[C_K].view, v = j->b[C_V].view, mu = j->b[C_MU].view;
   int32_t *list = (int32_t *)j->b[C_A].view.data, *other = (int32_t *)j->b[C_B].view.data;
+  a->routing.mem_k = j->b[C_MK].view, a->routing.mem_v = j->b[C_MV].view;
   a->topk.scores.lse = a->lsh.lse = a->routing.lse = lse;
   switch (a->kind) {
     case TOPK:
@@ -224,6 +225,11 @@ static void fuzz_content(input *in) {
     view[C_V] = any_view(in, batch, kv, tk, dv, 0);
     view[C_O] = any_view(in, batch, heads, tq, dv, 1);
     if (lse) view[C_LSE] = f32_view(in, batch, heads, tq, 1, 1);
+  }
+  if (a.kind <= ROUTING_ATTEND && routing && chance(in, 3)) {
+    const int64_t rows = clusters * below(in, 4);
+    view[C_MK] = any_view(in, 1, heads, rows, dk, 0);
+    view[C_MV] = any_view(in, 1, heads, rows, dv, 0);
   }
   if (routing && a.kind != ROUTING_ATTEND && a.kind != ROUTING_START)
     view[C_MU] = f32_view(in, 1, heads, clusters, dk, 0);

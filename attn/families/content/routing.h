@@ -20,8 +20,9 @@ typedef struct attn_routing_job_ {
   int sides;                            /* that are routed: 1 when shared */
   attn_routing_params p;
   attn_routing_update_params u;
-  int64_t tiles; /* items of a head and side */
-  char *memory;  /* of the workers */
+  int64_t learned; /* rows of mem_k of a head */
+  int64_t tiles;   /* items of a head and side */
+  char *memory;    /* of the workers */
   int64_t each;
 } attn_routing_job_;
 
@@ -105,8 +106,10 @@ ATTN_COLD_ int attn_routing_check_(attn_error_ *e, attn_routing_job_ *a, int cal
                                   ATTN_WORDS_("queries.index"),
                                   ATTN_WORDS_("queries.start"),
                                   ATTN_WORDS_("keys.index"),
-                                  ATTN_WORDS_("keys.start")};
-  enum { Q, K, V, MU, O, LSE, NEXT, COUNTS, SUMS, QI, QS, KI, KS, COUNT };
+                                  ATTN_WORDS_("keys.start"),
+                                  ATTN_WORDS_("params.mem_k"),
+                                  ATTN_WORDS_("params.mem_v")};
+  enum { Q, K, V, MU, O, LSE, NEXT, COUNTS, SUMS, QI, QS, KI, KS, MK, MV, COUNT };
   const int64_t any = ATTN_ANY_;
   const int select = call == ATTN_RT_SELECT_, update = call == ATTN_RT_UPDATE_;
   const int attends = call == ATTN_RT_ATTEND_ || call == ATTN_RT_BOTH_;
@@ -154,10 +157,14 @@ ATTN_COLD_ int attn_routing_check_(attn_error_ *e, attn_routing_job_ *a, int cal
       ATTN_OPERAND_AS_(&list[0], w[QI], is_list, any, any, any, any, ""),
       ATTN_OPERAND_AS_(&list[1], w[QS], is_list, any, any, any, any, ""),
       ATTN_OPERAND_AS_(&list[2], w[KI], is_list, any, any, any, any, ""),
-      ATTN_OPERAND_AS_(&list[3], w[KS], is_list, any, any, any, any, "")};
-  const int keys = !p->shared;
-  const int used[COUNT] = {1,       keys,    attends, routes, attends,        attends,       update,
-                           running, running, listed,  listed, listed && keys, listed && keys};
+      ATTN_OPERAND_AS_(&list[3], w[KS], is_list, any, any, any, any, ""),
+      ATTN_OPERAND_AS_(&p->mem_k, w[MK], 0, 1, h, any, dk, "params.mem_k must be [1, H, C n, dk]"),
+      ATTN_OPERAND_AS_(&p->mem_v, w[MV], 0, 1, h, p->mem_k.len, a->v.dim,
+                       "params.mem_v must be [1, H, C n, dv]")};
+  const int keys = !p->shared, learned = attends && (p->mem_k.data || p->mem_v.data);
+  const int used[COUNT] = {1,       keys,           attends,        routes,  attends,
+                           attends, update,         running,        running, listed,
+                           listed,  listed && keys, listed && keys, learned, learned};
   for (int i = 0; i < COUNT; i++) {
     if (!used[i]) {
       op[i].t = &none, op[i].role = ATTN_OPTIONAL_; /* says nothing */
@@ -169,8 +176,13 @@ ATTN_COLD_ int attn_routing_check_(attn_error_ *e, attn_routing_job_ *a, int cal
     }
   }
   if (c < 1) return attn_reject_(e, ATTN_E_SHAPE, "there must be at least 1 cluster");
-  if (c >= INT32_MAX || tq > INT32_MAX || tk > INT32_MAX)
-    return attn_reject_(e, ATTN_E_OVERFLOW, "clusters and lengths must be below 2^31");
+  if (learned && p->mem_k.len % c)
+    return attn_reject_(e, ATTN_E_SHAPE,
+                        "params.mem_k.len must be a multiple of the number of clusters");
+  a->learned = learned ? p->mem_k.len : 0;
+  if (c >= INT32_MAX || tq > INT32_MAX || attn_add_(tk, a->learned) > INT32_MAX)
+    return attn_reject_(e, ATTN_E_OVERFLOW,
+                        "clusters and lengths, with those of params.mem_k, must be below 2^31");
   for (int i = 0; i < a->sides; i++) {
     attn_routed_ *s = &a->side[i];
     const int64_t n = s->x.len, given = i ? p->wk : p->w;
@@ -245,7 +257,7 @@ ATTN_FUNC_ void attn_routing_norm_(const attn_table_ *f, float *x, int64_t n, in
   }
 }
 
-/* y = norm(x), 64 rows, of those below len. */
+/* y = norm(x), 64 rows, of those below len; several heads of y may have one of x. */
 typedef struct attn_routing_rows_ {
   const attn_table_ *table;
   attn_tensor y, x;
@@ -258,26 +270,31 @@ ATTN_FUNC_ void attn_routing_rows_item_(void *job, int worker, int64_t index) {
   const attn_tensor *x = &a->x;
   const int64_t tiles = attn_tiles_of_(x->len), unit = index / tiles,
                 i0 = index % tiles * ATTN_TILE_;
-  const int64_t b = unit / x->heads, h = unit % x->heads;
+  const int64_t heads = a->y.heads, b = unit / heads, h = unit % heads;
   const int64_t left = attn_len_of_(a->len, b, x->len) - i0;
   const int64_t n = left < ATTN_TILE_ ? left : (int64_t)ATTN_TILE_;
   float *y = (float *)(void *)attn_at_(&a->y, b, h, i0);
   (void)worker;
   if (n <= 0) return;
-  a->table->widen(y, attn_at_(x, b, h, i0), x->stride_len, NULL, n, x->dim, x->dtype, NULL);
+  a->table->widen(y, attn_at_(x, b, h / (heads / x->heads), i0), x->stride_len, NULL, n, x->dim,
+                  x->dtype, NULL);
   attn_routing_norm_(a->table, y, x->dim, (int)n, a->norm);
+}
+
+ATTN_COLD_ int attn_routing_rows_of_(attn_stage_ *s, attn_tensor y, attn_tensor x,
+                                     attn_routing_norm norm, const int32_t *len) {
+  attn_routing_rows_ rows = {s->table, y, x, norm, len};
+  return attn_stage_for_(s, attn_mul_(attn_mul_(y.batch, y.heads), attn_tiles_of_(x.len)),
+                         attn_routing_rows_item_, &rows, 0, NULL);
 }
 
 /* The rows that are routed and scored: f32, or the caller's own without a norm. */
 ATTN_COLD_ int attn_routing_normalise_(attn_stage_ *s, attn_routing_job_ *a) {
   for (int i = 0; i < a->sides && a->p.norm != ATTN_ROUTING_NONE; i++) {
     attn_tensor *x = &a->side[i].x;
-    attn_routing_rows_ rows = {s->table, *x, *x, a->p.norm, a->side[i].len};
-    rows.y = attn_stage_tensor_(s, x->batch, x->heads, x->len, x->dim);
-    if (!attn_stage_for_(s, attn_mul_(attn_mul_(x->batch, x->heads), attn_tiles_of_(x->len)),
-                         attn_routing_rows_item_, &rows, 0, NULL))
-      return 0;
-    *x = rows.y;
+    const attn_tensor y = attn_stage_tensor_(s, x->batch, x->heads, x->len, x->dim);
+    if (!attn_routing_rows_of_(s, y, *x, a->p.norm, a->side[i].len)) return 0;
+    *x = y;
   }
   return 1;
 }

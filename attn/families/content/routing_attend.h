@@ -7,6 +7,7 @@ typedef struct attn_inside_ {
   attn_softmax_ engine;
   attn_plan_ blank;        /* stands for a schedule until an item makes its own */
   int64_t clusters, heads; /* C, H */
+  int64_t learned;         /* rows of mem_k, which stand before the keys in engine.k */
   /* Which entries of the members each query, and key, is: of row i those of at[first[i]] ..
    * at[first[i + 1] - 1], ascending, hence by cluster. */
   int32_t *first[2], *at[2]; /* [B][H][n + 1], [B][H][entries] */
@@ -58,7 +59,7 @@ ATTN_FUNC_ int64_t attn_inside_cluster_(const int32_t *start, int64_t clusters, 
 /* How many keys of a cluster row i may see by position, itself included. */
 ATTN_FUNC_ int64_t attn_inside_seen_(const attn_inside_ *a, const int32_t *key, int64_t n,
                                      int64_t i) {
-  const int64_t p = i + a->engine.q_off;
+  const int64_t p = i + a->engine.q_off - a->learned;
   int64_t lo = 0;
   if (!a->job->p.causal) return n;
   while (lo < n) {
@@ -78,6 +79,7 @@ ATTN_FUNC_ int attn_inside_others_(const attn_inside_ *a, int64_t unit, int64_t 
   const int32_t *first = a->first[0] + unit * (a->q->x.len + 1) + i;
   const int32_t *at = a->at[0] + unit * a->q->m.entries;
   const int one = a->job->p.combine == ATTN_ROUTING_MEAN;
+  if (a->learned) return 1;
   const int32_t *begin = a->q->m.start + unit * (a->clusters + 1);
   for (int32_t e = one ? 0 : first[0]; e < (one ? 1 : first[1]); e++) {
     if (!one) c = attn_inside_cluster_(begin, a->clusters, at[e]);
@@ -110,8 +112,10 @@ ATTN_FUNC_ int64_t attn_inside_runs_(const attn_inside_ *a, const int32_t *row, 
   const attn_routing_params *p = &a->job->p;
   const uint64_t all = attn_low_bits_(rows);
   const int apart = p->combine == ATTN_ROUTING_UNION && c > 0;
+  const int64_t own = a->learned / a->clusters;
   int64_t n = 0;
   int r = 0;
+  if (own) run[n].key = (int32_t)(c * own), run[n].n = (int32_t)own, run[n++].lanes = all;
   if (apart) attn_inside_earlier_(a, row, rows, earlier, unit, c, 1);
   for (int64_t e = start[c]; e < start[c + 1]; e++) {
     uint64_t lanes = all;
@@ -127,11 +131,12 @@ ATTN_FUNC_ int64_t attn_inside_runs_(const attn_inside_ *a, const int32_t *row, 
         lanes &= ~attn_bit_(r);
     }
     if (!lanes) continue;
-    if (n > 0 && run[n - 1].lanes == lanes && run[n - 1].key + run[n - 1].n == key[e]) {
+    const int32_t at = (int32_t)(a->learned + key[e]);
+    if (n > 0 && run[n - 1].lanes == lanes && run[n - 1].key + run[n - 1].n == at) {
       run[n - 1].n++;
       continue;
     }
-    run[n].key = key[e], run[n].n = 1, run[n].lanes = lanes;
+    run[n].key = at, run[n].n = 1, run[n].lanes = lanes;
     n++;
   }
   if (apart) attn_inside_earlier_(a, row, rows, earlier, unit, c, 0);
@@ -218,7 +223,7 @@ ATTN_FUNC_ int64_t attn_inside_count_(const attn_inside_ *a, int64_t unit, int64
   const int32_t *begin = a->q->m.start + unit * (a->clusters + 1);
   const int32_t *at = a->at[0] + unit * a->q->m.entries;
   int64_t n = 0;
-  if (a->k == a->q) return first[1] - first[0];
+  if (a->k == a->q || a->learned) return first[1] - first[0];
   for (int32_t e = first[0]; e < first[1]; e++) {
     const int64_t c = attn_inside_cluster_(begin, a->clusters, at[e]);
     n += attn_inside_seen_(a, key + start[c], start[c + 1] - start[c], i) > 0;
@@ -276,6 +281,25 @@ ATTN_FUNC_ void attn_inside_join_(void *job, int worker, int64_t index) {
   }
 }
 
+/* Rows of mem_k or mem_v and, after them, those of x, as f32 for each head. */
+ATTN_COLD_ int attn_inside_keys_(attn_stage_ *s, attn_tensor *y, attn_tensor learned,
+                                 const attn_tensor *x, int64_t heads, const int32_t *len) {
+  const int64_t n = learned.len;
+  *y = attn_stage_tensor_(s, x->batch, heads, attn_add_(n, x->len), x->dim);
+  learned.batch = x->batch, learned.stride_batch = 0;
+  return attn_routing_rows_of_(s, attn_stage_rows_(*y, 0, n), learned, ATTN_ROUTING_NONE, NULL) &&
+         attn_routing_rows_of_(s, attn_stage_rows_(*y, n, x->len), *x, ATTN_ROUTING_NONE, len);
+}
+
+/* Behind learned keys, which every row sees, those up to its own. */
+ATTN_FUNC_ void attn_inside_range_(const void *user, int64_t b, int64_t i, int64_t *lo,
+                                   int64_t *hi) {
+  const attn_inside_ *a = (const attn_inside_ *)user;
+  const int64_t end = i + a->engine.q_off + 1;
+  (void)b;
+  *lo = 0, *hi = end < a->learned ? a->learned : end;
+}
+
 /* The clusters of the next round. 0 = there are none. */
 ATTN_COLD_ int attn_inside_round_(attn_inside_ *a, int64_t units) {
   int some = a->begins;
@@ -319,14 +343,19 @@ ATTN_COLD_ int attn_routing_inside_(attn_stage_ *s, const attn_routing_job_ *job
     a.part_lse = (float *)attn_stage_take_(s, attn_mul_(units, a.room), 4);
     a.lse = (float *)attn_stage_take_(s, attn_mul_(units, tq), 4);
   }
-  a.most = k->m.entries < tk ? k->m.entries : tk;
+  a.learned = job->learned;
+  a.most = attn_add_(k->m.entries < tk ? k->m.entries : tk, a.learned > 0);
   a.at_rows = attn_piece_(1, sizeof(attn_plan_));
   a.at_runs = attn_add_(a.at_rows, attn_piece_(2 * ATTN_TILE_, 4));
   a.at_lanes = attn_add_(a.at_runs, attn_piece_(attn_mul_(2, a.most), sizeof(attn_plan_run_)));
   a.each = attn_add_(a.at_lanes, p->combine == ATTN_ROUTING_UNION ? attn_piece_(a.clusters, 8) : 0);
-  plain.scale = p->scale, plain.causal = p->causal != 0, plain.one_order = 1;
+  plain.scale = p->scale, plain.causal = p->causal && !a.learned, plain.one_order = 1;
   f->o = a.sum, f->q = q->x, f->k = k->x, f->v = job->v;
+  if (a.learned && (!attn_inside_keys_(s, &f->k, p->mem_k, &k->x, h, k->len) ||
+                    !attn_inside_keys_(s, &f->v, p->mem_v, &job->v, h, k->len)))
+    return 0;
   if (!attn_sdpa_plan_(s->e, f, &plain, &s->ctx, &workers, -1)) return 0;
+  if (p->causal && a.learned) f->range = attn_inside_range_, f->range_user = &a;
   f->plan = &a.blank;
   f->bytes = attn_scratch_plan_(f);
   workers = attn_pieces_(s->workers, items);

@@ -26,17 +26,18 @@ ATTN_FUNC_ int64_t attn_sink_cut_(attn_sink_tile_ *x, char *memory, const attn_s
   const int64_t dk = a->q.dim, dv = a->v.dim, tile = 4 * ATTN_TILE_, block = 4 * ATTN_BLOCK_;
   const int soft = !a->p.hard, sum = a->p.combine == ATTN_SINKHORN_SUM;
   const int64_t b = attn_mul_(a->p.block, a->what == ATTN_SINK_CUT_ ? 0 : 4);
-  const int64_t n[] = {8,
-                       attn_mul_(dk, tile),
-                       block * ATTN_TILE_,
-                       attn_mul_(dv, tile),
-                       a->p.combine == ATTN_SINKHORN_MIXTURE ? attn_mul_(dv, tile) : 0,
-                       a->k.dtype != ATTN_F32 || sum ? attn_mul_(dk, block) : 0,
-                       a->v.dtype != ATTN_F32 || a->p.causal ? attn_mul_(dv, block) : 0,
-                       soft || sum ? attn_mul_(attn_mul_(dk, b), a->together) : 0,
-                       soft ? attn_mul_(attn_mul_(dv, b), a->together) : 0,
-                       soft ? attn_add_(attn_mul_(dk > dv ? dk : dv, block), 64) : 0,
-                       soft ? attn_mul_(attn_mul_(a->blocks, 4), a->together) : 0};
+  const int64_t n[] = {
+      8,
+      attn_mul_(dk, tile),
+      block * ATTN_TILE_,
+      attn_mul_(dv, tile),
+      a->p.combine == ATTN_SINKHORN_MIXTURE ? attn_mul_(dv, tile) : 0,
+      a->k.dtype != ATTN_F32 || a->p.null_k.data || sum ? attn_mul_(dk, block) : 0,
+      a->v.dtype != ATTN_F32 || a->p.null_v.data || a->p.causal ? attn_mul_(dv, block) : 0,
+      soft || sum ? attn_mul_(attn_mul_(dk, b), a->together) : 0,
+      soft ? attn_mul_(attn_mul_(dv, b), a->together) : 0,
+      soft ? attn_add_(attn_mul_(dk > dv ? dk : dv, block), 64) : 0,
+      soft ? attn_mul_(attn_mul_(a->blocks, 4), a->together) : 0};
   enum { PARTS = 11 };
   int64_t at[PARTS], bytes = 0;
   for (int i = 0; i < PARTS; i++) at[i] = bytes, bytes = attn_add_(bytes, attn_piece_(n[i], 1));
@@ -265,18 +266,25 @@ ATTN_FUNC_ void attn_sink_block_(attn_sink_tile_ *x, int64_t i, attn_tensor sort
   }
 }
 
-/* k'_t + k_t of a block, in the place of k' or beside chosen keys. */
-ATTN_FUNC_ void attn_sink_sum_(attn_sink_tile_ *x, float *to, const float *soft, int64_t i,
-                               int64_t j) {
+/* k'_t + k_t of block i; to may be where k' lies. */
+ATTN_FUNC_ attn_tensor attn_sink_sum_(attn_sink_tile_ *x, float *to, const attn_tensor *sorted,
+                                      int64_t i) {
   const attn_tensor *k = &x->a->k;
   const int64_t size = x->a->p.block, dk = k->dim;
   float *wide = x->k;
   for (int64_t t = 0; t < size; t++) {
     const float *own = attn_row_wide_(x->f, k, x->b, x->hk, i * size + t, wide);
-    const float *other =
-        soft ? soft + t * dk : attn_row_wide_(x->f, k, x->b, x->hk, j * size + t, wide + dk);
+    const float *other = attn_row_wide_(x->f, sorted, 0, 0, t, wide + dk);
     for (int64_t c = 0; c < dk; c++) to[t * dk + c] = own[c] + other[c];
   }
+  return attn_bhtd(to, ATTN_F32, 1, 1, size, dk);
+}
+
+/* One row as all rows of a block. */
+ATTN_FUNC_ attn_tensor attn_sink_null_(const attn_sink_tile_ *x, const attn_tensor *row) {
+  attn_tensor y = attn_sink_view_(row, 0, row->heads > 1 ? x->h : 0, 0, x->a->p.block);
+  y.stride_len = 0;
+  return y;
 }
 
 /* A few blocks of a head. */
@@ -287,30 +295,20 @@ ATTN_FUNC_ void attn_sink_blocks_at_(attn_sink_tile_ *x, int64_t unit, int64_t i
   int has[ATTN_SINK_MOST_];
   if (!a->p.hard) attn_sink_places_(x, x->mixed_k, x->mixed_v, i0, n, has);
   for (int r = 0; r < n; r++) {
-    const int64_t i = i0 + r;
-    attn_tensor k = attn_bhtd(x->mixed_k + (a->p.hard ? 0 : r * size * a->k.dim), ATTN_F32, 1, 1,
-                              size, a->k.dim);
-    attn_tensor v = attn_bhtd(NULL, ATTN_F32, 1, 1, size, a->v.dim);
-    int own = 0;
-    if (a->p.hard) {
-      const int64_t j = a->choice[unit * a->places + i];
-      own = j == i;
-      if (j < 0) {
-        k.data = NULL;
-      } else {
-        if (sum)
-          attn_sink_sum_(x, x->mixed_k, NULL, i, j);
-        else
-          k = attn_sink_view_(&a->k, x->b, x->hk, j * size, size);
-        v = attn_sink_view_(&a->v, x->b, x->hv, j * size, size);
-      }
-    } else if (has[r]) {
-      v.data = x->mixed_v + r * size * a->v.dim;
-      if (sum) attn_sink_sum_(x, (float *)k.data, (const float *)k.data, i, i);
-    } else {
-      k.data = NULL;
+    const int64_t i = i0 + r, j = a->p.hard ? a->choice[unit * a->places + i] : -1;
+    float *mixed = a->p.hard ? x->mixed_k : x->mixed_k + r * size * a->k.dim;
+    attn_tensor k = attn_view_(NULL, ATTN_F32, 0, 0, 0, 0), v = k;
+    if (j >= 0) {
+      k = attn_sink_view_(&a->k, x->b, x->hk, j * size, size);
+      v = attn_sink_view_(&a->v, x->b, x->hv, j * size, size);
+    } else if (!a->p.hard && has[r]) {
+      k = attn_bhtd(mixed, ATTN_F32, 1, 1, size, a->k.dim);
+      v = attn_bhtd(x->mixed_v + r * size * a->v.dim, ATTN_F32, 1, 1, size, a->v.dim);
+    } else if (a->p.null_k.data) {
+      k = attn_sink_null_(x, &a->p.null_k), v = attn_sink_null_(x, &a->p.null_v);
     }
-    attn_sink_block_(x, i, k, v, own);
+    if (sum && k.data) k = attn_sink_sum_(x, mixed, &k, i);
+    attn_sink_block_(x, i, k, v, j == i);
   }
 }
 
@@ -496,6 +494,8 @@ ATTN_COLD_ int attn_sink_check_options_(attn_error_ *e, attn_sink_job_ *j) {
       return attn_reject_(e, ATTN_E_RANGE, "params.cut must lie in 1..k.len / block");
     if (p->local && j->q.len != j->k.len)
       return attn_reject_(e, ATTN_E_SHAPE, "q.len must equal k.len with params.local");
+    if (p->null_k.data || p->null_v.data)
+      return attn_reject_(e, ATTN_E_RANGE, "params.null_k and .null_v are not for attn_sortcut");
     j->places = p->cut;
   } else if (j->q.len != j->k.len) {
     return attn_reject_(e, ATTN_E_SHAPE, "q.len must equal k.len");
@@ -536,6 +536,12 @@ ATTN_COLD_ int attn_sink_check_call_(attn_error_ *e, attn_sink_job_ *j, attn_arg
   if (b > 0 && q->len > 0) {
     const int64_t nb = j->blocks;
     if (!attn_sink_check_options_(e, j)) return 0;
+    if ((p->null_k.data || p->null_v.data) &&
+        (!attn_check_argument_(e, l, &p->null_k, ATTN_WORDS_("params.null_k"), 0, 1, one, 1, q->dim,
+                               "params.null_k must be [1, 1 or q.heads, 1, q.dim]") ||
+         !attn_check_argument_(e, l, &p->null_v, ATTN_WORDS_("params.null_v"), 0, 1, one, 1,
+                               j->v.dim, "params.null_v must be [1, 1 or q.heads, 1, v.dim]")))
+      return 0;
     j->made = !j->sort.data && !(p->hard && p->choice);
     if (j->sort.data && p->hard && p->choice)
       return attn_reject_(e, ATTN_E_RANGE, "sort and params.choice exclude each other");

@@ -82,6 +82,12 @@ void routing_want_lse(scene *s) {
   s->does.out[1] = &s->p.lse;
 }
 
+void routing_learn(scene *s, int64_t clusters, int64_t n, test_rng *rng) {
+  const int64_t rows = clusters * n, heads = s->q.heads;
+  s->p.mem_k = drawn(s->q.dtype, TEST_NEGATIVE, 1, heads, rows, s->q.dim, 1, rng);
+  s->p.mem_v = drawn(ATTN_BF16, TEST_PADDED, 1, heads, rows, s->v.dim, 1, rng);
+}
+
 int64_t routing_length(const int32_t *len, int64_t b, int64_t all) { return len ? len[b] : all; }
 
 /* Arrays for the members, of the size the selection wants. */
@@ -208,7 +214,10 @@ void routing_check_attend(const scene *s, double tolerance, const char *what) {
   double scale = scale_of(p->scale, dk), *sum = test_mem((size_t)dv * sizeof *sum);
   cube q = routing_normal(&s->q, p->norm), k = p->shared ? q : routing_normal(&s->k, p->norm);
   char *key = test_mem((size_t)tk + 1);
-  bag a = bag_of(tk, dv);
+  const int64_t own = p->mem_k.data ? p->mem_k.len / mq->clusters : 0;
+  cube mem_k = cube_of(1, heads, own * mq->clusters, dk);
+  if (own) mem_k = cube_from(&p->mem_k);
+  bag a = bag_of(tk + own * mq->clusters, dv);
   for (int64_t r = 0; r < s->q.batch * heads * tq; r++) {
     int64_t u = r / tq, i = r % tq, b = u / heads, h = u % heads;
     int64_t hk = k.heads * h / heads, hv = head_of(&s->v, h, heads), count = 0;
@@ -226,9 +235,13 @@ void routing_check_attend(const scene *s, double tolerance, const char *what) {
       for (int64_t j = 0; j < tk; j++) n += key[j];
       bag_empty(&a);
       for (int64_t j = 0; j < tk; j++)
-        if (key[j] && !(p->exclude_self && j == i && n > 1))
+        if (key[j] && !(p->exclude_self && j == i && (n > 1 || own)))
           bag_add(&a, scale * routing_dots(cube_at(&q, b, h, i), cube_at(&k, b, hk, j), dk), &s->v,
                   b, hv, j);
+      for (int64_t j = 0; j < own * mq->clusters; j++)
+        if (last ? routing_has(mq, u, j / own, i) : j / own == c)
+          bag_add(&a, scale * routing_dots(cube_at(&q, b, h, i), cube_at(&mem_k, 0, h, j), dk),
+                  &p->mem_v, 0, h, j);
       bag_close(&a);
       for (int64_t e = 0; e < dv; e++) sum[e] += a.o[e];
       if (a.n) count++, value = fmax(value, a.value);

@@ -37,6 +37,8 @@ shape routing_plain(int64_t heads, int64_t q_len, int64_t k_len, int64_t dk, int
 shape routing_any_shape(test_rng *rng);
 scene *routing_build(const shape *x, test_rng *rng);
 void routing_any_params(scene *s, test_rng *rng);
+/* n learned keys and values for each of some clusters. */
+void routing_learn(scene *s, int64_t clusters, int64_t n, test_rng *rng);
 /* An LSE, with the union that it needs. */
 void routing_want_lse(scene *s);
 /* Arrays for the members, of the size the selection wants; and as outputs of the selection. */

@@ -165,6 +165,8 @@ void sinkhorn_attend(cube *o, cube *lse, const attn_tensor *q, const attn_tensor
   /* rows of all places of a head */
   double *sk = test_mem((size_t)(k->len * dk + 1) * sizeof(double));
   double *sv = test_mem((size_t)(k->len * dv + 1) * sizeof(double));
+  cube nk, nv;
+  if (p->null_k.data) nk = cube_from(&p->null_k), nv = cube_from(&p->null_v);
   int *has = test_mem((size_t)(nb + 1) * sizeof(int));
   int64_t *pick = test_mem((size_t)(nb + 1) * sizeof(int64_t));
   for (int64_t b = 0; b < q->batch; b++)
@@ -177,6 +179,13 @@ void sinkhorn_attend(cube *o, cube *lse, const attn_tensor *q, const attn_tensor
           has[i] = sorted_row(sk + (i * size + t) * dk, &ks, b, hk, row, i, t, nb, p);
           sorted_row(sv + (i * size + t) * dv, &vs, b, hv, row, i, t, nb, p);
         }
+        for (int64_t t = 0; t < size && !has[i] && p->null_k.data; t++) {
+          memcpy(sk + (i * size + t) * dk, cube_at(&nk, 0, nk.heads > 1 ? h : 0, 0),
+                 (size_t)dk * sizeof *sk);
+          memcpy(sv + (i * size + t) * dv, cube_at(&nv, 0, nv.heads > 1 ? h : 0, 0),
+                 (size_t)dv * sizeof *sv);
+        }
+        has[i] |= p->null_k.data != NULL;
       }
       for (int64_t n = 0; n < q->len; n++) {
         const double *query = cube_at(&qs, b, h, n);

@@ -164,6 +164,50 @@ void D2_chain(void **state) {
   }
 }
 
+/* Learned keys and values of each cluster. */
+void D2_learned(void **state) {
+  (void)state;
+  test_rng rng = test_seed(937);
+  int64_t count = test_count(80, 12);
+  for (int64_t t = 0; t < count; t++) {
+    shape x = routing_any_shape(&rng);
+    if (t % 8 == 0) x.k_len = x.shared ? x.k_len : 0;
+    if (t % 8 == 1) x = routing_plain(1, 200, 300, 9, 7, 4);
+    scene *s = routing_build(&x, &rng);
+    routing_any_params(s, &rng);
+    routing_learn(s, x.clusters, t % 5 ? test_range(&rng, 0, 9) : 130, &rng);
+    routing_attends(s, x.clusters, t % 4 == 0 ? 90 : t % 4 == 1 ? 10 : 40, &rng);
+    promise_run(&s->does);
+    routing_check_attend(s, 4e-6, "learned");
+    if (s->q.len == 0) continue;
+    s->does.call = routing_call, s->does.ask = routing_ask;
+    promise_run(&s->does);
+    routing_room(s);
+    attn_ctx ctx = test_ctx();
+    assert_int_equal(routing_select_call(s, &ctx), ATTN_OK);
+    routing_check_attend(s, 4e-6, "learned, chained");
+  }
+  /* one cluster of everything: keys that stand before the others */
+  for (int causal = 0; causal < 2; causal++) {
+    shape x = routing_plain(2, 90, 150, 8, 6, 1);
+    scene *s = routing_build(&x, &rng);
+    s->p.norm = ATTN_ROUTING_NONE, s->p.causal = causal;
+    attn_tensor k = drawn(ATTN_F32, TEST_BHTD, 1, 2, 157, 8, 1, &rng);
+    attn_tensor v = drawn(ATTN_F32, TEST_BHTD, 1, 2, 157, 6, 1, &rng);
+    s->p.w = 90, s->p.wk = 150;
+    s->p.mem_k = test_rows(k, 0, 7), s->p.mem_v = test_rows(v, 0, 7);
+    s->k = test_rows(k, 7, 150), s->v = test_rows(v, 7, 150);
+    promise_run(&s->does);
+    attn_tensor o = test_tensor(ATTN_F32, TEST_BHTD, 1, 2, 90, 6);
+    attn_sdpa_params p;
+    memset(&p, 0, sizeof p);
+    p.causal = causal ? ATTN_CAUSAL_END : ATTN_CAUSAL_NONE;
+    attn_ctx ctx = test_ctx();
+    assert_int_equal(attn_sdpa(o, s->q, k, v, &p, &ctx), ATTN_OK);
+    test_assert_near(s->o, o, 1e-5, "learned keys are keys");
+  }
+}
+
 static void near_sdpa(scene *s, const attn_mask *mask, const char *what) {
   attn_tensor o = test_tensor(ATTN_F32, TEST_BHTD, s->o.batch, s->o.heads, s->o.len, s->o.dim);
   attn_tensor x[2];

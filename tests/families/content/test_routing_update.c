@@ -177,6 +177,7 @@ void D2_promises(void **state) {
     s->p.membership = (attn_routing_membership)(t / 2 % 2), s->p.causal = t % 3 == 0;
     s->p.exclude_self = s->p.shared, s->p.w = 50, s->p.wk = 60;
     if (t % 4 < 2) routing_want_lse(s);
+    if (t % 4 == 1) routing_learn(s, 4, 6, &rng);
     if (t / 4 == 1) routing_selects(s);
     if (t / 4 == 2) updates(s);
     promise_keep(&s->does);
@@ -232,6 +233,17 @@ void D2_rejects(void **state) {
       BAD(which, routing_want_lse(s); s->p.combine = ATTN_ROUTING_MEAN, ATTN_E_RANGE, "UNION");
       BAD(which, routing_want_lse(s); s->p.lse.len = 4, ATTN_E_SHAPE, "params.lse");
       BAD(which, s->o.data = s->q.data, ATTN_E_OVERLAP, "o is an output");
+      BAD(which, routing_learn(s, 3, 2, &rng);
+          s->p.mem_k.len = s->p.mem_v.len = 5, ATTN_E_SHAPE, "mem_k.len must be a multiple");
+      BAD(which, routing_learn(s, 3, 2, &rng);
+          s->p.mem_v.len = 5, ATTN_E_SHAPE, "params.mem_v must");
+      BAD(which, routing_learn(s, 3, 2, &rng);
+          s->p.mem_k.dim = 3, ATTN_E_SHAPE, "params.mem_k must");
+      BAD(which, routing_learn(s, 3, 2, &rng);
+          s->p.mem_v.dim = 2, ATTN_E_SHAPE, "params.mem_v must");
+      BAD(which, routing_learn(s, 3, 2, &rng); s->p.mem_k.data = NULL, ATTN_E_NULL, "params.mem_k");
+      BAD(which, routing_learn(s, 3, 2, &rng); s->p.mem_v.data = NULL, ATTN_E_NULL, "params.mem_v");
+      BAD(which, routing_learn(s, 3, 2, &rng); s->p.mem_v.data = s->o.data, ATTN_E_OVERLAP, "o is");
     }
     if (which == 1 || which == 2) {
       BAD(which, s->mq.clusters = 2, ATTN_E_SHAPE, "clusters");

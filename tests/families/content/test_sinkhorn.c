@@ -156,6 +156,56 @@ void D5_random(void **state) {
   }
 }
 
+/* The null block: what place 0 of a causal call reads, and any other whose row of P is 0. */
+static void null_block(scene *s, test_rng *rng) {
+  const int64_t h = s->q.heads;
+  s->p.null_k =
+      drawn(some_type(rng), TEST_BHTD, 1, test_range(rng, 0, 1) ? h : 1, 1, s->q.dim, 1, rng);
+  s->p.null_v =
+      drawn(some_type(rng), TEST_BHTD, 1, test_range(rng, 0, 1) ? h : 1, 1, s->v.dim, 1, rng);
+}
+
+void D5_null_block(void **state) {
+  (void)state;
+  test_rng rng = test_seed(5512);
+  for (int64_t n = test_count(48, 12); n-- > 0; test_mem_release()) {
+    shape x = random_shape(&rng, n);
+    x.from = x.blocks > 100 ? GIVEN : (int)(n % 3);
+    test_where = n % 5 == 1 ? TEST_AFTER_GUARD : n % 5 == 2 ? TEST_BEFORE_GUARD : TEST_HEAP;
+    scene *s = build(&x, &rng);
+    null_block(s, &rng);
+    test_where = TEST_HEAP;
+    s->p.combine = (attn_sinkhorn_combine)(n % 4);
+    s->p.causal = n % 5 != 4, s->p.diag = n % 7 == 6;
+    s->p.hard = x.from != NETWORK && test_range(&rng, 0, 1);
+    if (s->sort.data) test_fill_row(s->sort, 0, 0, x.blocks / 2, 0);
+    if (s->p.combine == ATTN_SINKHORN_MIXTURE) s->p.lse = absent();
+    run(s, 5e-5, "null block");
+  }
+  /* by number: place 1 reads the null block, b times the same key and value */
+  shape x = plain(3, 4);
+  scene *s = build(&x, &rng);
+  static const int32_t choice[6] = {2, -1, 0, 2, -1, 0};
+  null_block(s, &rng);
+  s->sort.data = NULL, s->p.hard = 1, s->p.choice = choice, s->p.combine = ATTN_SINKHORN_SORTED;
+  promise_run(&s->does);
+  for (int64_t h = 0; h < 2; h++)
+    for (int64_t i = 4; i < 8; i++)
+      for (int64_t c = 0; c < s->v.dim; c++)
+        value_check(oracle_get(&s->o, 0, h, i, c),
+                    oracle_get(&s->p.null_v, 0, s->p.null_v.heads > 1 ? h : 0, 0, c), 1e-6,
+                    s->o.dtype, "null value", 0, h, i, c);
+  shape large = plain(5, 40);
+  large.batch = 2;
+  for (int n = 0; n < 4; n++) {
+    scene *t = build(&large, &rng);
+    null_block(t, &rng);
+    t->p.causal = 1, t->p.hard = n % 2;
+    t->p.combine = n < 2 ? ATTN_SINKHORN_CONCAT : ATTN_SINKHORN_SUM;
+    promise_keep(&t->does);
+  }
+}
+
 void D5_cut_random(void **state) {
   (void)state;
   test_rng rng = test_seed(5501);
@@ -399,7 +449,7 @@ void D5_promises(void **state) {
 void D5_rejects(void **state) {
   (void)state;
   test_rng rng = test_seed(5511);
-  for (int n = 0; n < 46; n++, test_mem_release()) {
+  for (int n = 0; n < 52; n++, test_mem_release()) {
     shape x = plain(4, 3);
     x.from = n < 20 ? GIVEN : n < 32 ? LOGITS : NETWORK;
     scene *s = build(&x, &rng);
@@ -477,6 +527,20 @@ void D5_rejects(void **state) {
       case 41: s->o.dim = 6, word = "o must"; break;
       case 42: s->p.lse.dim = 2, s->p.lse.stride_len = 2, word = "lse"; break;
       case 43: s->p.lse.dtype = ATTN_BF16, want = ATTN_E_DTYPE, word = "lse"; break;
+      case 45:
+        s->p.null_k = test_rows(s->q, 0, 1), want = ATTN_E_NULL, word = "params.null_v";
+        break;
+      case 46:
+        s->p.null_v = test_rows(s->v, 0, 1), want = ATTN_E_NULL, word = "params.null_k";
+        break;
+      case 47: null_block(s, &rng), s->p.null_k.len = 2, word = "params.null_k must"; break;
+      case 48: null_block(s, &rng), s->p.null_v.dim = 6, word = "params.null_v must"; break;
+      case 49:
+        null_block(s, &rng), s->p.null_v.data = s->o.data, want = ATTN_E_OVERLAP, word = "o ";
+        break;
+      case 50:
+        null_block(s, &rng), s->cut = 1, s->p.cut = 1, want = ATTN_E_RANGE, word = "null_k";
+        break;
       case 44: s->q.dim = 4, word = "k must"; break;
       default: s->k.dtype = (attn_dtype)9, want = ATTN_E_DTYPE, word = "k.dtype"; break;
     }

@@ -39,6 +39,9 @@ typedef struct attn_routing_params {
   attn_tensor lse;  /* out, optional, UNION only: [B,H,Tq,1] f32 */
   const int32_t *q_len, *kv_len; /* [B] rows from there on are in no cluster, and q and k never read
                                   * there; shared: q_len alone */
+  /* optional, together, any float types: n = len / C learned keys and values a cluster, those of cluster c
+   * are rows c n .. c n + n - 1; every query in the cluster sees them, causal or not. No norm of theirs */
+  attn_tensor mem_k, mem_v; /* [1,H,C n,dk], [1,H,C n,dv] */
 } attn_routing_params;
 
 /* The members of each head's clusters, ascending in each: those of cluster c are index[start[c]] ..
@@ -61,7 +64,8 @@ ATTN_DEF int64_t attn_routing_entries(int64_t n, int64_t clusters, int64_t w,
  * Shapes: q [B,H,Tq,dk], k [B,Hk,Tk,dk] (Hk divides H; head h routes its key head by its own centroids),
  *   f32, f16 or bf16, any strides; centroids f32 [1,H,C,dk], C >= 1. queries and keys: entries at least
  *   attn_routing_entries, clusters = C; Tq, Tk and entries below 2^31. shared: k.data null and
- *   keys.index null. combine, causal, exclude_self, scale and lse only have to be legal.
+ *   keys.index null. combine, causal, exclude_self, scale and lse only have to be legal,
+ *   mem_k and mem_v are not looked at.
  * TOPW looks at all rows: who is in a cluster depends on later ones, though no pair does. ARGMAX depends
  *   on the row alone.
  * Aliasing: outputs share memory with nothing.
@@ -86,24 +90,27 @@ ATTN_DEF size_t attn_routing_select_workspace(attn_members queries, attn_members
 /* Attention inside clusters (ATTEND):
  *
  *   in cluster c, row i of its queries sees the keys j of its keys with j <= i + Tk - Tq if causal;
- *   scores scale <norm(q_i), norm(k_j)>, values v_j;  then combine
+ *   scores scale <norm(q_i), norm(k_j)>, values v_j;  and mem_k and mem_v of the cluster;  then combine
  *
  * Shapes: o [B,H,Tq,dv], q, k as above, v [B,Hv,Tk,dv]. queries and keys have the same number of clusters;
  *   membership, w and wk are not looked at. Members of batch entry b are below q_len[b] and kv_len[b].
  * causal hides the keys after i; but a cluster takes the w nearest of all tokens, as the paper does, so which
  * earlier keys a row meets depends on later tokens.
- * A row in no cluster, or without a key, is 0 and its lse -infinity. With one cluster for each row MEAN and
+ * A row in no cluster, or without a key, is 0 and its lse -infinity; exclude_self counts mem_k as other keys. With one cluster for each row MEAN and
  *   UNION agree.
  * Aliasing: o and lse share memory with nothing.
  * Memory: attn_routing_attend_workspace bytes: normalised rows; 4 dv a member of the queries, of at most
  *   Tq + C of them at a time; 4 dv a row unless o is f32; 4 a row and a member; UNION 8 a row more, and the
- *   same of the keys; a worker that of attn_sdpa with a schedule, and 32 for each key a cluster may have.
+ *   same of the keys; a worker that of attn_sdpa with a schedule, and 32 for each key a cluster may have;
+ *   with mem_k 4 (dk + dv) a row of them and of the keys, for each head.
  *   No array of C w rows of keys, or of Tq Tk.
- * Errors: as above, ATTN_E_INDEX for members out of range, out of order or doubled in a cluster.
+ * Errors: as above, ATTN_E_INDEX for members out of range, out of order or doubled in a cluster; ATTN_E_NULL
+ *   for mem_k without mem_v, ATTN_E_SHAPE for theirs.
  * NaN: in q_i, k_j or v_j it reaches the rows that read it, as in attn_sdpa.
  * Determinism: the same bits on avx2, avx512 and neon, for any number of workers.
  * Cost: 2 (dk + dv) flops for each pair of a query and a key of a cluster.
- * Source: Roy et al. 2020, arXiv 2003.05997 (MEAN without the 0.01 in the divisor of their program). */
+ * Source: Roy et al. 2020, arXiv 2003.05997 (MEAN without the 0.01 in the divisor of their program); mem_k
+ *   and mem_v as in the program routing-transformer by Phil Wang. */
 ATTN_DEF attn_status attn_routing_attend(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
                                          attn_members queries, attn_members keys,
                                          const attn_routing_params *params, attn_ctx *ctx);

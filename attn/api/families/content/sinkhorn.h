@@ -49,8 +49,11 @@ typedef struct attn_sinkhorn_params {
   const int32_t *choice; /* with hard: the source block of each place, in place of P */
   int64_t cut;           /* attn_sortcut: n in 1..NB */
   int local;             /* attn_sortcut: 1: and the query's own block */
-  float scale;           /* 0 = 1/sqrt(dk), ATTN_ZERO = 0 */
-  attn_tensor lse;       /* out, optional: [B,H,Tq,1] f32; not with MIXTURE */
+  attn_tensor
+      null_k; /* [1, 1 or H, 1, dk], optional: every row of the null block; not in attn_sortcut */
+  attn_tensor null_v; /* [1, 1 or H, 1, dv]; together with null_k */
+  float scale;        /* 0 = 1/sqrt(dk), ATTN_ZERO = 0 */
+  attn_tensor lse;    /* out, optional: [B,H,Tq,1] f32; not with MIXTURE */
 } attn_sinkhorn_params;
 
 /* Block descriptors: y_i = sum of the rows of block i; causal: of rows 0 .. i b, the last of which is
@@ -122,7 +125,8 @@ ATTN_DEF size_t attn_sinkhorn_choose_workspace(int32_t *choice, attn_tensor p,
  *   MIXTURE  alpha_sorted O_sorted + alpha_local O_own, each a softmax by itself
  *   causal   own keys t <= offset of the query; sorted ones likewise with diag or SUM, else all b
  *
- * A place whose row of P is 0 (choice -1) has no sorted keys.
+ * A place whose row of P is 0 (choice -1; causal without diag: place 0) has no sorted keys; with null_k its
+ * sorted block is the null block, k'_it = null_k and v'_it = null_v for all b rows t, under the rules above.
  * Shapes: q [B,H,T,dk], k [B,Hk,T,dk], v [B,Hv,T,dv], o [B,H,T,dv]; Hk and Hv divide H; storage types are
  *   independent, strides any. sort: P [1 or B, 1 or H, NB, NB] f32, of which entries that causal forbids
  *   count as 0. sort.data null: P is made here, from params->logits or by the network, with the calls
@@ -131,10 +135,12 @@ ATTN_DEF size_t attn_sinkhorn_choose_workspace(int32_t *choice, attn_tensor p,
  *   at most 256 KB, or one: 4 b (dk + dv); hard copies no block (16-bit rows are converted, 128 at a
  *   time; SUM adds two). P made here: 4 NB^2 a head, with the network 4 NB (NB + dx + m) more, and what
  *   the calls above want.
+ * Errors also: NULL: null_k without null_v, or null_v without null_k.
  * Empty rows: zeros, LSE -inf. A soft P = 1 on the diagonal counts each own pair twice: LSE + ln 2.
  * NaN: in a query reaches its row, in a key or value every row that reads it or, soft, a row it is mixed
  *   into (a P of 0 does not hide it, causal does); so do infinite values.
  * Precision: attn_sdpa's, over K' and V' rounded to f32 after sums in f32.
+ * Source: Tay et al. 2020; the null block as in the program sinkhorn-transformer by Phil Wang.
  * Cost: soft 2 NB T (dk + dv) flops a head for the mixing (causal half), 4 b T (dk + dv) for attention. */
 ATTN_DEF attn_status attn_sinkhorn(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
                                    attn_tensor sort, const attn_sinkhorn_params *params,
