@@ -6908,6 +6908,8 @@ typedef struct attn_nystrom_params {
                        * published code), 0: of each matrix */
   attn_tensor conv; /* [1, 1 or H, kernel, 1], odd kernel; absent = none. The paper's has 33 rows */
   const int32_t *kv_len, *q_len; /* [B], optional */
+  const uint8_t
+      *valid; /* [B,T] or null, Tq = Tk = T: tokens with 0 do not exist, as keys or as queries */
 } attn_nystrom_params;
 
 /* Nystromformer: softmax attention through landmarks,
@@ -6915,8 +6917,13 @@ typedef struct attn_nystrom_params {
  *   o = F (Z (B v)),  Z = attn_pinv(A, iterations),  with conv  o_t += sum_r conv[r] v_(t + r - floor(kernel / 2))
  *
  * where rows of v outside 0 .. n_k - 1 are zeros; conv wants n_q = n_k.
- * Memory: with conv and an o that is not f32 also 4 B H Tq dv.
- * Errors: those of attn_sdpa; RANGE: landmarks, iterations, lengths; SHAPE: conv; outputs untouched.
+ * valid: segments are cut as without it; their means are over the tokens that exist, and a segment of none
+ *   is no landmark (its rows and columns of F, A and B are 0). Other tokens are in no softmax, are zeros
+ *   to conv, and have zeros in o. No number of theirs is used.
+ * Memory: with conv and an o that is not f32 also 4 B H Tq dv; with valid B m (m + 1), with conv beside it 4
+ *   B Hv T dv.
+ * Errors: those of attn_sdpa; RANGE: landmarks, iterations, lengths; SHAPE: conv, valid with Tq != Tk;
+ *   outputs untouched.
  * Accuracy, against float64 at T = 1024, m = d = 64, each of its largest number: means 3e-7, A and B v
  *   1e-6 (2e-6 with scores of 100), Z 1e-5, o 1e-6 (6e-6). The iteration is f32: it stops before it has
  *   inverted small singular values of A, so that they magnify little. More iterations magnify more: take
@@ -6925,7 +6932,8 @@ typedef struct attn_nystrom_params {
  * Cost: 2 (n_q + n_k) m (dk + dv) flops, 8 iterations m^3 and 2 n kernel dv a head.
  * Source: Xiong et al. 2021, arXiv 2102.03902; norms are of each matrix unless by_batch is set, as in its
  *   code: an output then depends, within the accuracy of the iteration, on what else the batch has, and NaN
- *   in one head's map spoils all. Segments adapt in place of padding. */
+ *   in one head's map spoils all. Segments adapt in place of padding. valid as in the program nystrom-attention
+ *   by Phil Wang; the published code divides by the whole segment. */
 ATTN_DEF attn_status attn_nystrom(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
                                   const attn_nystrom_params *params, attn_ctx *ctx);
 ATTN_DEF size_t attn_nystrom_workspace(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
@@ -23631,11 +23639,14 @@ typedef struct attn_pooled_ {
   const attn_table_ *table;
   attn_tensor y, x;
   attn_pool_params p; /* stride resolved */
-  int64_t run, runs;  /* blocks of an item, items of a head */
-  int64_t columns;    /* of a block's weights, in whole vectors */
-  float *packed;      /* DYNAMIC: [w.heads][d][columns] */
-  int64_t one;        /* floats of one of them */
-  char *own;          /* of the workers */
+  const uint8_t
+      *valid; /* MEAN, optional: rows of entry b with valid[b valid_stride + i] = 0 are left out */
+  int64_t valid_stride;
+  int64_t run, runs; /* blocks of an item, items of a head */
+  int64_t columns;   /* of a block's weights, in whole vectors */
+  float *packed;     /* DYNAMIC: [w.heads][d][columns] */
+  int64_t one;       /* floats of one of them */
+  char *own;         /* of the workers */
   int64_t each, at_total, at_wide, at_z, at_bias;
 } attn_pooled_;
 
@@ -23664,18 +23675,23 @@ ATTN_FUNC_ void attn_pooled_range_(const attn_pooled_ *a, int64_t m, int64_t blo
   }
 }
 
-/* sum = sum_r p[r] x_(i0 + r) of n rows, p null = 1: f32 over 128 rows, double beyond. Returns the sum of
- * p, in the same order. */
+/* sum = sum_r p[r] x_(i0 + r) of n rows, p null = 1 (0 for rows left out): f32 over 128 rows, double beyond.
+ * Returns the sum of p, in the same order. */
 ATTN_FUNC_ float attn_pooled_sum_(const attn_pooled_ *a, char *own, float *sum, int64_t b,
                                   int64_t h, int64_t i0, int64_t n, const float *p) {
   const int64_t d = a->x.dim;
+  const uint8_t *valid = a->valid ? a->valid + b * a->valid_stride + i0 : NULL;
   double *total = (double *)(void *)(own + a->at_total), all = 0.0;
   float ones[ATTN_BLOCK_], part;
   int32_t index[ATTN_BLOCK_];
   const int64_t most = n < ATTN_BLOCK_ ? n : ATTN_BLOCK_;
   for (int i = 0; i < most; i++) ones[i] = 1.0f, index[i] = i;
   for (int64_t r = 0; r < n; r += ATTN_BLOCK_) {
-    const int64_t m = n - r < ATTN_BLOCK_ ? n - r : ATTN_BLOCK_;
+    const int64_t here = n - r < ATTN_BLOCK_ ? n - r : ATTN_BLOCK_;
+    int64_t m = here;
+    if (valid) m = 0;
+    for (int i = 0; valid && i < here; i++)
+      if (valid[r + i]) index[m++] = i;
     memset(sum, 0, (size_t)d * sizeof *sum);
     attn_on_(sum, a->table)
         ->axpys(sum, p ? p + r : ones, attn_at_(&a->x, b, h, i0 + r), a->x.stride_len, index, m, d,
@@ -23776,7 +23792,7 @@ ATTN_FUNC_ void attn_pooled_item_(void *job, int worker, int64_t index) {
       if (weighted) attn_pooled_weights_(a, own, z, row, b, h, start, end - start);
       sum = attn_pooled_sum_(a, own, row, b, h, start, end - start, weighted ? z : NULL);
       for (int i = 0; i < ATTN_TILE_; i++) by[i] = sum;
-      if (sum != 1.0f)
+      if (sum != 1.0f && sum != 0.0f)
         for (int64_t c = 0; c < d; c += ATTN_TILE_) attn_on_(tile, f)->divide(row + c, by);
     }
     f->blend(attn_at_(&a->y, b, h, m), row, NULL, a->y.dtype, ATTN_F32, ATTN_F32, d, 1.0f, 0.0f);
@@ -23792,13 +23808,10 @@ ATTN_COLD_ void attn_pooled_pack_(const attn_pooled_ *a) {
                       w->dim, w->dtype, NULL);
 }
 
-/* attn_pool as a step; its arguments have been judged. */
-ATTN_COLD_ int attn_stage_pool_(attn_stage_ *s, attn_tensor y, attn_tensor x,
-                                const attn_pool_params *params) {
-  attn_pooled_ a;
-  memset(&a, 0, sizeof a);
-  a.table = s->table, a.y = y, a.x = x;
-  if (params) a.p = *params;
+/* A step; y, x and p have been judged. */
+ATTN_COLD_ int attn_stage_pooled_(attn_stage_ *s, attn_pooled_ a) {
+  const attn_tensor y = a.y, x = a.x;
+  a.table = s->table;
   if (a.p.stride == 0) a.p.stride = a.p.kernel;
   const int dynamic = a.p.kind == ATTN_POOL_DYNAMIC;
   if (!dynamic) a.p.w.data = a.p.bias.data = NULL;
@@ -23824,6 +23837,16 @@ ATTN_COLD_ int attn_stage_pool_(attn_stage_ *s, attn_tensor y, attn_tensor x,
   if (dynamic) attn_pooled_pack_(&a);
   attn_for_(&s->ctx, pieces, items, attn_pooled_item_, &a);
   return 1;
+}
+
+/* attn_pool as a step. */
+ATTN_COLD_ int attn_stage_pool_(attn_stage_ *s, attn_tensor y, attn_tensor x,
+                                const attn_pool_params *params) {
+  attn_pooled_ a;
+  memset(&a, 0, sizeof a);
+  a.y = y, a.x = x;
+  if (params) a.p = *params;
+  return attn_stage_pooled_(s, a);
 }
 
 /* ---- the call -------------------------------------------------------------------------------*/
@@ -38895,6 +38918,7 @@ ATTN_CALL_(attn_low_rank_band, (o, q_low, k_low, q_band, k_band, v, params), att
 typedef struct attn_landmark_job_ {
   attn_tensor o, q, k, v, conv;
   const int32_t *kv_len, *q_len;
+  const uint8_t *valid; /* [B][Tk], Tq = Tk */
   int64_t landmarks, iterations;
   float scale, lambda;
   int csalr, always, renormalise, by_batch;
@@ -38904,7 +38928,7 @@ typedef struct attn_landmark_job_ {
 ATTN_COLD_ int attn_landmark_check_(attn_error_ *e, attn_landmark_job_ *j, const attn_ctx *ctx,
                                     const attn_table_ **table, int *workers) {
   enum { Q, K, V, O, CONV, COUNT };
-  attn_span_ lens[2];
+  attn_span_ more[3];
   if (!attn_check_ctx_(e, ctx, table, workers)) return 0;
   const int64_t b = j->q.batch, h = j->q.heads, tq = j->q.len, tk = j->k.len;
   const int64_t any = ATTN_ANY_, in = ATTN_DIVIDES_;
@@ -38938,12 +38962,15 @@ ATTN_COLD_ int attn_landmark_check_(attn_error_ *e, attn_landmark_job_ *j, const
     return attn_reject_(e, ATTN_E_OVERFLOW, "params.conv.len must be below 2^31");
   if (j->conv.data && j->conv.len % 2 == 0)
     return attn_reject_(e, ATTN_E_SHAPE, "params.conv must have an odd number of rows");
+  if (j->valid && tq != tk)
+    return attn_reject_(e, ATTN_E_SHAPE, "params.valid needs q.len = k.len");
   if (!attn_check_scale_(e, j->scale) ||
       !attn_check_array_(e, j->kv_len, b, 4, "params.kv_len must be aligned to its elements",
-                         &lens[0]) ||
+                         &more[0]) ||
       !attn_check_array_(e, j->q_len, b, 4, "params.q_len must be aligned to its elements",
-                         &lens[1]) ||
-      !attn_check_apart_(e, ctx, op, COUNT, lens, 2) ||
+                         &more[1]) ||
+      !attn_check_array_(e, j->valid, attn_mul_(b, tk), 1, "", &more[2]) ||
+      !attn_check_apart_(e, ctx, op, COUNT, more, 3) ||
       !attn_check_lens_(e, j->kv_len, b, tk, "params.kv_len must lie in 0..k.len") ||
       !attn_check_lens_(e, j->q_len, b, tq, "params.q_len must lie in 0..q.len"))
     return 0;
@@ -38961,6 +38988,9 @@ typedef struct attn_landmark_room_ {
   attn_tensor kt, x;          /* [B,Hk,m,dk] mean keys, [B,H,m,dv] their values */
   attn_tensor qt, a, bv, sum; /* [B,H,m,dk], [B,H,m,m], [B,H,m,dv], [B,H,m,1] */
   attn_tensor wide;           /* [B,H,Tq,dv] f32: o, or its place until it is rounded */
+  attn_tensor v;              /* for conv; with valid a copy that is 0 where tokens do not exist */
+  uint8_t *marks,
+      *map; /* with valid: [B][m] segments of keys that have tokens, [B][m][m] and of queries */
 } attn_landmark_room_;
 
 /* Neighbouring batch entries of the same lengths; exact: without landmarks. */
@@ -38991,6 +39021,74 @@ ATTN_COLD_ attn_tensor attn_landmark_view_(attn_tensor t, const attn_landmark_ru
   return attn_stage_rows_(t, i0, len);
 }
 
+/* A mask of some bytes an entry, those of the run's, for `rows` rows or for all alike (1). */
+ATTN_COLD_ attn_mask attn_landmark_mask_(const uint8_t *of, const attn_landmark_run_ *r,
+                                         int64_t stride, int64_t rows, int64_t keys) {
+  attn_mask m = attn_mask_bool(of + r->first * stride, r->count, 1, rows, keys);
+  m.stride_batch = stride;
+  return m;
+}
+
+/* seen[a] = whether segment a of n rows has a token. */
+ATTN_COLD_ void attn_landmark_seen_(uint8_t *seen, const uint8_t *valid, int64_t n, int64_t m) {
+  for (int64_t a = 0; a < m; a++) {
+    seen[a] = 0;
+    for (int64_t i = a * n / m; i < (a + 1) * n / m; i++) seen[a] |= valid[i] != 0;
+  }
+}
+
+/* Which landmarks there are, entry by entry. */
+ATTN_COLD_ void attn_landmark_mark_(const attn_landmark_job_ *j, const attn_landmark_room_ *w,
+                                    const attn_landmark_run_ *r) {
+  const int64_t m = r->landmarks, most = w->kt.len;
+  for (int64_t b = r->first; b < r->first + r->count; b++) {
+    const uint8_t *valid = j->valid + b * j->k.len;
+    uint8_t *keys = w->marks + b * most, *map = w->map + b * most * most;
+    attn_landmark_seen_(keys, valid, r->queries, m); /* of queries, until they are in the map */
+    for (int64_t a = 0; a < m; a++) memset(map + a * m, keys[a], (size_t)m);
+    attn_landmark_seen_(keys, valid, r->keys, m);
+    for (int64_t a = 0; a < m * m; a++) map[a] &= keys[a % m];
+  }
+}
+
+/* Means of segments, over the tokens that exist. */
+ATTN_COLD_ int attn_landmark_means_(attn_stage_ *s, const attn_landmark_job_ *j, attn_tensor y,
+                                    attn_tensor x, const attn_landmark_run_ *r) {
+  attn_pooled_ a;
+  memset(&a, 0, sizeof a);
+  a.y = y, a.x = x;
+  if (j->valid) a.valid = j->valid + r->first * j->k.len, a.valid_stride = j->k.len;
+  return attn_stage_pooled_(s, a);
+}
+
+/* y = x where tokens exist, else 0; without x the others stay as they are. One row. */
+typedef struct attn_landmark_rows_ {
+  const attn_table_ *table;
+  attn_tensor y, x;
+  const uint8_t *valid;
+} attn_landmark_rows_;
+
+ATTN_FUNC_ void attn_landmark_rows_item_(void *job, int worker, int64_t index) {
+  const attn_landmark_rows_ *a = (const attn_landmark_rows_ *)job;
+  const int64_t i0 = index % attn_tiles_of_(a->y.len) * ATTN_TILE_;
+  const int64_t unit = index / attn_tiles_of_(a->y.len), h = unit % a->y.heads;
+  const int64_t b = unit / a->y.heads;
+  (void)worker;
+  for (int64_t i = i0; i < a->y.len && i < i0 + ATTN_TILE_; i++) {
+    const int keep = a->valid[b * a->y.len + i] != 0;
+    if (keep && !a->x.data) continue;
+    a->table->blend(attn_at_(&a->y, b, h, i), keep ? attn_at_(&a->x, b, h, i) : NULL, NULL,
+                    a->y.dtype, keep ? a->x.dtype : ATTN_F32, ATTN_F32, a->y.dim, 1.0f, 0.0f);
+  }
+}
+
+ATTN_COLD_ int attn_landmark_rows_of_(attn_stage_ *s, const attn_landmark_job_ *j, attn_tensor y,
+                                      attn_tensor x) {
+  attn_landmark_rows_ a = {s->table, y, x, j->valid};
+  return attn_stage_for_(s, attn_mul_(attn_mul_(y.batch, y.heads), attn_tiles_of_(y.len)),
+                         attn_landmark_rows_item_, &a, 0, NULL);
+}
+
 /* Landmarks, the map A between them, and B v. */
 ATTN_COLD_ int attn_landmark_maps_(attn_stage_ *s, const attn_landmark_job_ *j,
                                    const attn_landmark_room_ *w, const attn_landmark_run_ *r) {
@@ -39006,7 +39104,12 @@ ATTN_COLD_ int attn_landmark_maps_(attn_stage_ *s, const attn_landmark_job_ *j,
   memset(&plain, 0, sizeof plain);
   plain.scale = j->scale, map = plain;
   map.map = attn_landmark_view_(w->a, r, 0, m), map.map.dim = m, column.dim = 1;
-  return attn_stage_pool_(s, qt, q, NULL) && attn_stage_pool_(s, kt, k, NULL) &&
+  if (j->valid) {
+    if (s->run) attn_landmark_mark_(j, w, r);
+    map.mask = attn_landmark_mask_(w->map, r, w->kt.len * w->kt.len, m, m);
+    plain.mask = attn_landmark_mask_(j->valid, r, j->k.len, 1, r->keys);
+  }
+  return attn_landmark_means_(s, j, qt, q, r) && attn_landmark_means_(s, j, kt, k, r) &&
          attn_stage_sdpa_(s, attn_landmark_view_(w->sum, r, 0, m), qt, kt, column, &map) &&
          attn_stage_sdpa_(s, bv, qt, k, v, &plain);
 }
@@ -39056,17 +39159,20 @@ ATTN_COLD_ int attn_landmark_large_(attn_stage_ *s, const attn_landmark_job_ *j,
   attn_sdpa_params p;
   memset(&p, 0, sizeof p);
   p.scale = j->scale;
+  if (j->valid)
+    p.mask = r->exact ? attn_landmark_mask_(j->valid, r, j->k.len, 1, m)
+                      : attn_landmark_mask_(w->marks, r, w->kt.len, 1, m);
   if (!attn_stage_sdpa_(s, wide, q, attn_landmark_view_(r->exact ? j->k : w->kt, r, 0, m),
                         attn_landmark_view_(r->exact ? j->v : w->x, r, 0, m), &p))
     return 0;
   if (j->conv.data &&
-      !attn_landmark_conv_(s, wide, attn_landmark_view_(j->v, r, 0, r->keys), j->conv))
+      !attn_landmark_conv_(s, wide, attn_landmark_view_(w->v, r, 0, r->keys), j->conv))
     return 0;
   if (j->conv.data && j->o.dtype != ATTN_F32) {
     const attn_share_ all = {wide, 1.0f, NULL}, none = {wide, 0.0f, NULL};
     if (!attn_stage_weigh_(s, o, all, none)) return 0;
   }
-  /* rows that see no key are zeros */
+  p.mask.kind = ATTN_MASK_NONE; /* rows that see no key are zeros */
   return rest == 0 ||
          attn_stage_sdpa_(s, attn_landmark_view_(j->o, r, n, rest),
                           attn_landmark_view_(j->q, r, n, rest), attn_landmark_view_(j->k, r, 0, 0),
@@ -39091,6 +39197,15 @@ ATTN_COLD_ int attn_landmark_steps_(attn_stage_ *s, void *job) {
   w.bv = attn_stage_tensor_(s, b, h, m, dv);
   w.sum = attn_stage_tensor_(s, b, h, m, 1);
   w.wide = j->conv.data ? attn_stage_part_(s, &j->o) : j->o;
+  w.v = j->v, w.marks = w.map = NULL;
+  if (j->valid) {
+    w.marks = (uint8_t *)attn_stage_take_(s, attn_mul_(b, m), 1);
+    w.map = (uint8_t *)attn_stage_take_(s, attn_mul_(b, attn_mul_(m, m)), 1);
+    if (j->conv.data) {
+      w.v = attn_stage_tensor_(s, b, j->v.heads, j->v.len, dv);
+      if (!attn_landmark_rows_of_(s, j, w.v, j->v)) return 0;
+    }
+  }
   double sums[2] = {0.0, 0.0};
   for (int64_t i = 0; i < b; i += r.count) {
     r = attn_landmark_run_of_(j, i);
@@ -39108,7 +39223,8 @@ ATTN_COLD_ int attn_landmark_steps_(attn_stage_ *s, void *job) {
     r = attn_landmark_run_of_(j, i);
     if (!attn_landmark_large_(s, j, &w, &r)) return 0;
   }
-  return 1;
+  const attn_tensor none = attn_view_(NULL, ATTN_F32, 0, 0, 0, 0);
+  return !j->valid || attn_landmark_rows_of_(s, j, j->o, none);
 }
 
 /* The call, or with bytes the workspace query. */
@@ -39136,7 +39252,7 @@ ATTN_COLD_ attn_landmark_job_ attn_nystrom_job_(attn_tensor o, attn_tensor q, at
   if (!p) return j;
   j.conv = p->conv, j.kv_len = p->kv_len, j.q_len = p->q_len, j.scale = p->scale;
   j.landmarks = p->landmarks, j.iterations = p->iterations, j.always = p->always;
-  j.by_batch = p->by_batch;
+  j.by_batch = p->by_batch, j.valid = p->valid;
   return j;
 }
 ATTN_COLD_ attn_status attn_nystrom_call_(attn_tensor o, attn_tensor q, attn_tensor k,

@@ -752,6 +752,7 @@
   X(F2_reject)                              \
   X(G2_random)                              \
   X(G2_by_batch)                            \
+  X(G2_valid)                               \
   X(G2_defaults)                            \
   X(G2_full)                                \
   X(G2_identities)                          \

@@ -6,11 +6,14 @@ typedef struct attn_pooled_ {
   const attn_table_ *table;
   attn_tensor y, x;
   attn_pool_params p; /* stride resolved */
-  int64_t run, runs;  /* blocks of an item, items of a head */
-  int64_t columns;    /* of a block's weights, in whole vectors */
-  float *packed;      /* DYNAMIC: [w.heads][d][columns] */
-  int64_t one;        /* floats of one of them */
-  char *own;          /* of the workers */
+  const uint8_t
+      *valid; /* MEAN, optional: rows of entry b with valid[b valid_stride + i] = 0 are left out */
+  int64_t valid_stride;
+  int64_t run, runs; /* blocks of an item, items of a head */
+  int64_t columns;   /* of a block's weights, in whole vectors */
+  float *packed;     /* DYNAMIC: [w.heads][d][columns] */
+  int64_t one;       /* floats of one of them */
+  char *own;         /* of the workers */
   int64_t each, at_total, at_wide, at_z, at_bias;
 } attn_pooled_;
 
@@ -39,18 +42,23 @@ ATTN_FUNC_ void attn_pooled_range_(const attn_pooled_ *a, int64_t m, int64_t blo
   }
 }
 
-/* sum = sum_r p[r] x_(i0 + r) of n rows, p null = 1: f32 over 128 rows, double beyond. Returns the sum of
- * p, in the same order. */
+/* sum = sum_r p[r] x_(i0 + r) of n rows, p null = 1 (0 for rows left out): f32 over 128 rows, double beyond.
+ * Returns the sum of p, in the same order. */
 ATTN_FUNC_ float attn_pooled_sum_(const attn_pooled_ *a, char *own, float *sum, int64_t b,
                                   int64_t h, int64_t i0, int64_t n, const float *p) {
   const int64_t d = a->x.dim;
+  const uint8_t *valid = a->valid ? a->valid + b * a->valid_stride + i0 : NULL;
   double *total = (double *)(void *)(own + a->at_total), all = 0.0;
   float ones[ATTN_BLOCK_], part;
   int32_t index[ATTN_BLOCK_];
   const int64_t most = n < ATTN_BLOCK_ ? n : ATTN_BLOCK_;
   for (int i = 0; i < most; i++) ones[i] = 1.0f, index[i] = i;
   for (int64_t r = 0; r < n; r += ATTN_BLOCK_) {
-    const int64_t m = n - r < ATTN_BLOCK_ ? n - r : ATTN_BLOCK_;
+    const int64_t here = n - r < ATTN_BLOCK_ ? n - r : ATTN_BLOCK_;
+    int64_t m = here;
+    if (valid) m = 0;
+    for (int i = 0; valid && i < here; i++)
+      if (valid[r + i]) index[m++] = i;
     memset(sum, 0, (size_t)d * sizeof *sum);
     attn_on_(sum, a->table)
         ->axpys(sum, p ? p + r : ones, attn_at_(&a->x, b, h, i0 + r), a->x.stride_len, index, m, d,
@@ -151,7 +159,7 @@ ATTN_FUNC_ void attn_pooled_item_(void *job, int worker, int64_t index) {
       if (weighted) attn_pooled_weights_(a, own, z, row, b, h, start, end - start);
       sum = attn_pooled_sum_(a, own, row, b, h, start, end - start, weighted ? z : NULL);
       for (int i = 0; i < ATTN_TILE_; i++) by[i] = sum;
-      if (sum != 1.0f)
+      if (sum != 1.0f && sum != 0.0f)
         for (int64_t c = 0; c < d; c += ATTN_TILE_) attn_on_(tile, f)->divide(row + c, by);
     }
     f->blend(attn_at_(&a->y, b, h, m), row, NULL, a->y.dtype, ATTN_F32, ATTN_F32, d, 1.0f, 0.0f);
@@ -167,13 +175,10 @@ ATTN_COLD_ void attn_pooled_pack_(const attn_pooled_ *a) {
                       w->dim, w->dtype, NULL);
 }
 
-/* attn_pool as a step; its arguments have been judged. */
-ATTN_COLD_ int attn_stage_pool_(attn_stage_ *s, attn_tensor y, attn_tensor x,
-                                const attn_pool_params *params) {
-  attn_pooled_ a;
-  memset(&a, 0, sizeof a);
-  a.table = s->table, a.y = y, a.x = x;
-  if (params) a.p = *params;
+/* A step; y, x and p have been judged. */
+ATTN_COLD_ int attn_stage_pooled_(attn_stage_ *s, attn_pooled_ a) {
+  const attn_tensor y = a.y, x = a.x;
+  a.table = s->table;
   if (a.p.stride == 0) a.p.stride = a.p.kernel;
   const int dynamic = a.p.kind == ATTN_POOL_DYNAMIC;
   if (!dynamic) a.p.w.data = a.p.bias.data = NULL;
@@ -199,6 +204,16 @@ ATTN_COLD_ int attn_stage_pool_(attn_stage_ *s, attn_tensor y, attn_tensor x,
   if (dynamic) attn_pooled_pack_(&a);
   attn_for_(&s->ctx, pieces, items, attn_pooled_item_, &a);
   return 1;
+}
+
+/* attn_pool as a step. */
+ATTN_COLD_ int attn_stage_pool_(attn_stage_ *s, attn_tensor y, attn_tensor x,
+                                const attn_pool_params *params) {
+  attn_pooled_ a;
+  memset(&a, 0, sizeof a);
+  a.y = y, a.x = x;
+  if (params) a.p = *params;
+  return attn_stage_pooled_(s, a);
 }
 
 /* ---- the call -------------------------------------------------------------------------------*/

@@ -285,12 +285,7 @@ static void fuzz_sac(input *in, job *j, store *s) {
     const int64_t nodes = e->len, b = a->kind == SAC ? q->batch : e->batch;
     const int64_t n = attn_sac_count(nodes, p), sets = array_size(b, some_heads, 1);
     const int64_t valid = array_size(b, nodes, 1), sources = array_size(sets, n, 1);
-    if (chance(in, 3) && valid >= 0) {
-      uint8_t *on = (uint8_t *)store_take(s, (size_t)valid);
-      filler f = {take(in), 0};
-      for (int64_t i = 0; i < valid; i++) on[i] = filler_next(&f) % 5 != 0;
-      p->valid = on;
-    }
+    if (chance(in, 3)) p->valid = store_valid(in, s, valid);
     /* with sources of its own the count of edges is another */
     if (p->forced && chance(in, 3)) {
       static const int32_t none;

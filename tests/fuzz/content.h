@@ -116,12 +116,7 @@ static void make_lsh(input *in, job *j, store *s) {
   const int64_t sets = array_size(q->batch, q->heads, p->rounds);
   const int64_t nodes = a->kind == LSH_QK ? k->len : q->len, n = array_size(sets, q->len, 1),
                 m = array_size(sets, k->len, 1), valid = array_size(q->batch, nodes, 1);
-  if (chance(in, 4) && valid >= 0) {
-    uint8_t *on = (uint8_t *)store_take(s, (size_t)valid);
-    filler f = {take(in), 0};
-    for (int64_t i = 0; i < valid; i++) on[i] = filler_next(&f) % 5 != 0;
-    p->valid = on;
-  }
+  if (chance(in, 4)) p->valid = store_valid(in, s, valid);
   if (chance(in, 4)) p->kv_len = make_lengths(in, s, q->batch, nodes);
   if (a->kind == LSH_QK && chance(in, 4)) p->q_len = make_lengths(in, s, q->batch, q->len);
   const int given = below(in, 2) || a->kind == LSH_HASH;

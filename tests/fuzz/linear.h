@@ -209,6 +209,9 @@ static void fuzz_linear(input *in) {
       a.nystrom.always = below(in, 2), a.nystrom.scale = scale;
       a.nystrom.by_batch = a.nystrom.always; /* both are options of what follows */
       a.nystrom.q_len = q_len, a.nystrom.kv_len = kv_len;
+      if (chance(in, 3))
+        a.nystrom.valid =
+            store_valid(in, &s, array_size(j.b[L_Q].view.batch, j.b[L_K].view.len, 1));
       break;
     case CSALR:
       a.csalr.landmarks = few,

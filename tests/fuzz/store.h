@@ -59,6 +59,15 @@ static int32_t *store_ints(input *in, store *s, int64_t n, int64_t low, int64_t 
   return x;
 }
 
+/* n bytes, four of five not 0. */
+static const uint8_t *store_valid(input *in, store *s, int64_t n) {
+  if (n < 0) return NULL;
+  uint8_t *on = (uint8_t *)store_take(s, (size_t)n);
+  filler f = {take(in), 0};
+  for (int64_t i = 0; i < n; i++) on[i] = filler_next(&f) % 5 != 0;
+  return on;
+}
+
 /* n ascending integers below limit, or fewer when there are not so many; *n says how many. */
 static int32_t *store_ascending(input *in, store *s, int64_t *n, int64_t limit) {
   filler f = {take(in), 0};

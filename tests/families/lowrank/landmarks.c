@@ -61,16 +61,18 @@ static void times(double *y, const double *x, const double *w, int64_t n, int64_
     }
 }
 
-/* p[n] = softmax of s q . k_j for keys [n][dk] */
-static void weights(double *p, const double *q, const double *k, int64_t n, int64_t dk, double s) {
+/* p[n] = softmax of s q . k_j for keys [n][dk], of those that exist */
+static void weights(double *p, const double *q, const double *k, const uint8_t *there, int64_t n,
+                    int64_t dk, double s) {
   double top = -(double)INFINITY, sum = 0;
   for (int64_t j = 0; j < n; j++) {
     p[j] = 0;
     for (int64_t c = 0; c < dk; c++) p[j] += s * q[c] * k[j * dk + c];
+    if (there && !there[j]) p[j] = -(double)INFINITY;
     top = fmax(top, p[j]);
   }
-  for (int64_t j = 0; j < n; j++) sum += p[j] = exp(p[j] - top);
-  for (int64_t j = 0; j < n; j++) p[j] /= sum;
+  for (int64_t j = 0; j < n; j++) sum += p[j] = p[j] > -(double)INFINITY ? exp(p[j] - top) : 0;
+  for (int64_t j = 0; j < n && sum > 0; j++) p[j] /= sum;
 }
 
 static double *room(int64_t n) { return test_mem((size_t)(n + 1) * sizeof(double)); }
@@ -82,14 +84,17 @@ static double *rows(const attn_tensor *t, int64_t b, int64_t h, int64_t n) {
   return x;
 }
 
-static double *means(const double *x, int64_t n, int64_t m, int64_t d) {
+/* Of the rows that exist; some[a]: segment a has one. */
+static double *means(const double *x, const uint8_t *there, uint8_t *some, int64_t n, int64_t m,
+                     int64_t d) {
   double *y = room(m * d);
   for (int64_t a = 0; a < m; a++)
     for (int64_t c = 0; c < d; c++) {
       const int64_t from = a * n / m, to = (a + 1) * n / m;
-      double sum = 0;
-      for (int64_t i = from; i < to; i++) sum += x[i * d + c];
-      y[a * d + c] = sum / (double)(to - from);
+      double sum = 0, count = 0;
+      for (int64_t i = from; i < to; i++)
+        if (!there || there[i]) sum += x[i * d + c], count++;
+      y[a * d + c] = count > 0 ? sum / count : 0, some[a] = count > 0;
     }
   return y;
 }
@@ -109,7 +114,8 @@ static void inverse(double *z, const double *a, int64_t m, int64_t iterations) {
   }
   if (batch.look) batch.across = fmax(batch.across, across), batch.down = fmax(batch.down, down);
   if (batch.have) across = batch.across, down = batch.down;
-  for (int64_t i = 0; i < m * m; i++) z[i] = a[i % m * m + i / m] / (across * down);
+  for (int64_t i = 0; i < m * m; i++)
+    z[i] = across > 0 ? a[i % m * m + i / m] / (across * down) : 0;
   while (iterations-- > 0) {
     static const double steps[] = {15, 13};
     times(y, a, z, m, m, m);
@@ -176,24 +182,28 @@ static double head(const landmarks *s, int64_t b, int64_t h, double *o) {
   if (m == 0) return 0;
   const double *q = rows(&s->q, b, h, nq), *k = rows(&s->k, b, head_of(&s->k, h, s->q.heads), nk);
   const double *v = rows(&s->v, b, head_of(&s->v, h, s->q.heads), nk);
+  const uint8_t *there = s->p.valid && !s->solve ? s->p.valid + b * s->k.len : NULL;
   double *p = room(nk), moved = 0, size = 1;
   if (!s->solve && !s->p.always && wanted >= most) {
     for (int64_t i = 0; i < nq; i++) {
-      weights(p, q + i * dk, k, nk, dk, scale);
+      weights(p, q + i * dk, k, there, nk, dk, scale);
       times(o + i * dv, p, v, 1, nk, dv);
     }
   } else {
-    const double *qt = means(q, nq, m, dk), *kt = means(k, nk, m, dk);
+    uint8_t *seen_q = test_mem((size_t)m), *seen_k = test_mem((size_t)m);
+    const double *qt = means(q, there, seen_q, nq, m, dk);
+    const double *kt = means(k, there, seen_k, nk, m, dk);
     double *a = room(m * m), *bv = room(m * dv), *x = room(m * dv), *y = room(m * dv);
     for (int64_t i = 0; i < m; i++) {
-      weights(a + i * m, qt + i * dk, kt, m, dk, scale);
-      weights(p, qt + i * dk, k, nk, dk, scale);
+      weights(a + i * m, qt + i * dk, kt, seen_k, m, dk, scale);
+      for (int64_t e = 0; e < m && !seen_q[i]; e++) a[i * m + e] = 0;
+      weights(p, qt + i * dk, k, there, nk, dk, scale);
       times(bv + i * dv, p, v, 1, nk, dv);
     }
     values(s, x, a, bv, m);
     if (batch.look) return 0;
     for (int64_t i = 0; i < nq; i++) {
-      weights(p, q + i * dk, kt, m, dk, scale);
+      weights(p, q + i * dk, kt, seen_k, m, dk, scale);
       times(o + i * dv, p, x, 1, m, dv);
     }
     for (int64_t i = 0; i < m * m; i++) a[i] *= 1 + (i * 7 % 5 < 2 ? 5e-7 : -5e-7);
@@ -206,9 +216,11 @@ static double head(const landmarks *s, int64_t b, int64_t h, double *o) {
   for (int64_t i = 0; i < nq * dv && conv->data && !s->solve; i++)
     for (int64_t r = 0; r < conv->len; r++) {
       const int64_t t = i / dv + r - conv->len / 2;
-      if (t < 0 || t >= nk) continue;
+      if (t < 0 || t >= nk || (there && !there[t])) continue;
       o[i] += oracle_get(conv, 0, conv->heads > 1 ? h : 0, r, 0) * v[t * dv + i % dv];
     }
+  for (int64_t i = 0; i < nq * dv && there; i++)
+    if (!there[i / dv]) o[i] = 0;
   return 1e-5 * size + 4 * moved;
 }
 

@@ -54,6 +54,77 @@ void G2_by_batch(void **state) {
   assert_false(test_same(s->o, each));
 }
 
+/* n tokens of some entries, `percent` of which exist; entry `none` has none, entry `all` has all. */
+static uint8_t *tokens(int64_t batch, int64_t n, int percent, int64_t none, int64_t all,
+                       test_rng *rng) {
+  uint8_t *valid = test_mem((size_t)(batch * n + 1));
+  for (int64_t i = 0; i < batch * n; i++)
+    valid[i] = i / n == none  ? 0
+               : i / n == all ? 255
+                              : (uint8_t)(test_range(rng, 1, 100) <= percent ? 1 + i % 3 : 0);
+  return valid;
+}
+
+/* Rows that do not exist, as NaN. */
+static void spoil(attn_tensor t, const uint8_t *valid) {
+  for (int64_t n = 0; n < t.batch * t.heads * t.len; n++)
+    if (!valid[n / t.len / t.heads * t.len + n % t.len])
+      test_fill_row(t, n / t.len / t.heads, n / t.len % t.heads, n % t.len, (double)NAN);
+}
+
+void G2_valid(void **state) {
+  (void)state;
+  test_rng rng = test_seed(7210);
+  for (int64_t n = test_count(48, 14); n-- > 0; test_mem_release()) {
+    const int64_t len = test_range(&rng, 1, n % 8 == 7 ? 300 : 40), conv = n % 3 == 1;
+    landmarks_shape x = landmarks_plain(len, len, test_range(&rng, 1, 9), test_range(&rng, 1, 9));
+    x.batch = test_range(&rng, 1, 4), x.heads = 2, x.v_heads = 1 + n % 2;
+    x.q_type = types[n % 3], x.v_type = types[n / 3 % 3], x.o_type = types[n / 2 % 4 % 3];
+    landmarks *s = landmarks_build(&x, 0, &rng);
+    const int32_t *lens = test_lengths(x.batch, len, &rng);
+    landmarks_set(s, test_range(&rng, 1, n % 8 == 7 ? 5 : 12), 0, n % 4 > 1 ? lens : NULL,
+                  (conv ? n % 4 > 1 : n % 5 > 2) ? lens : NULL);
+    s->p.always = n % 7 < 4, s->p.by_batch = n % 4 == 3;
+    if (conv)
+      s->p.conv = drawn(ATTN_F32, TEST_BHTD, 1, 2, 2 * test_range(&rng, 0, 5) + 1, 1, 0.5, &rng);
+    s->p.valid = tokens(x.batch, len, n % 2 ? 30 : 80, n % 5 - 1, n % 3 - 1, &rng);
+    landmarks_run(s, "valid");
+    attn_tensor before = test_tensor(s->o.dtype, TEST_BHTD, x.batch, 2, len, x.dv);
+    test_copy(before, s->o);
+    spoil(s->q, s->p.valid), spoil(s->k, s->p.valid), spoil(s->v, s->p.valid);
+    promise_run(&s->does);
+    test_assert_same(s->o, before, "what does not exist is not used");
+  }
+  /* all of them: the call without */
+  landmarks_shape x = landmarks_plain(50, 50, 6, 5);
+  landmarks *s = landmarks_build(&x, 0, &rng);
+  landmarks_set(s, 7, 0, NULL, NULL);
+  promise_run(&s->does);
+  attn_tensor plain = test_tensor(ATTN_F32, TEST_BHTD, 1, 2, 50, 5);
+  test_copy(plain, s->o);
+  s->p.valid = tokens(1, 50, 100, -1, 0, &rng);
+  promise_run(&s->does);
+  test_assert_same(s->o, plain, "all valid");
+  /* whole segments: the call on the others */
+  uint8_t *valid = tokens(1, 50, 100, -1, 0, &rng);
+  memset(valid + 10, 0, 10);
+  s->p.landmarks = 5, s->p.valid = valid;
+  promise_run(&s->does);
+  landmarks *t = landmarks_build(&x, 0, &rng);
+  attn_tensor cut[3], *from[] = {&s->q, &s->k, &s->v};
+  for (int i = 0; i < 3; i++) {
+    cut[i] = test_tensor(ATTN_F32, TEST_BHTD, 1, 2, 40, from[i]->dim);
+    test_copy(test_rows(cut[i], 0, 10), test_rows(*from[i], 0, 10));
+    test_copy(test_rows(cut[i], 10, 30), test_rows(*from[i], 20, 30));
+  }
+  t->q = cut[0], t->k = cut[1], t->v = cut[2];
+  t->o = output(ATTN_F32, TEST_BHTD, 1, 2, 40, 5, &t->does.block[0]);
+  landmarks_set(t, 4, 0, NULL, NULL);
+  promise_run(&t->does);
+  test_assert_near(test_rows(s->o, 0, 10), test_rows(t->o, 0, 10), 1e-5, "cut");
+  test_assert_near(test_rows(s->o, 20, 30), test_rows(t->o, 10, 30), 1e-5, "cut");
+}
+
 /* The paper's sizes, and one row more. */
 void G2_defaults(void **state) {
   (void)state;
@@ -219,13 +290,15 @@ void G2_promises(void **state) {
   s->p.conv = drawn(ATTN_F32, TEST_BHTD, 1, 4, 5, 1, 1, &rng);
   landmarks_run(s, "before the promises");
   promise_keep(&s->does);
+  s->p.valid = tokens(3, 170, 60, -1, 2, &rng);
+  promise_keep(&s->does);
 }
 
 void G2_reject(void **state) {
   (void)state;
   test_rng rng = test_seed(7208);
   static const int32_t many[] = {10}, few[] = {8};
-  for (int n = 0; n < 27; n++, test_mem_release()) {
+  for (int n = 0; n < 29; n++, test_mem_release()) {
     landmarks_shape x = landmarks_plain(9, 9, 4, 3);
     landmarks *s = landmarks_build(&x, 0, &rng);
     attn_status want = ATTN_E_SHAPE;
@@ -257,6 +330,11 @@ void G2_reject(void **state) {
       case 21: s->k.dtype = ATTN_I8, want = ATTN_E_DTYPE, word = "k.dtype"; break;
       case 22: s->o.stride_len = 0, want = ATTN_E_STRIDE, word = "o "; break;
       case 23: s->v = s->o, want = ATTN_E_OVERLAP, word = "o "; break;
+      case 26:
+        s->q.len = s->o.len = 8, s->p.conv.data = NULL, s->p.valid = (const uint8_t *)"12345678";
+        word = "valid";
+        break;
+      case 27: s->p.valid = s->o.data, want = ATTN_E_OVERLAP, word = "o "; break;
       case 24:
         s->p.kv_len = (const int32_t *)((const char *)few + 1);
         want = ATTN_E_ALIGN, word = "kv_len";

@@ -75,6 +75,8 @@ typedef struct attn_nystrom_params {
                        * published code), 0: of each matrix */
   attn_tensor conv; /* [1, 1 or H, kernel, 1], odd kernel; absent = none. The paper's has 33 rows */
   const int32_t *kv_len, *q_len; /* [B], optional */
+  const uint8_t
+      *valid; /* [B,T] or null, Tq = Tk = T: tokens with 0 do not exist, as keys or as queries */
 } attn_nystrom_params;
 
 /* Nystromformer: softmax attention through landmarks,
@@ -82,8 +84,13 @@ typedef struct attn_nystrom_params {
  *   o = F (Z (B v)),  Z = attn_pinv(A, iterations),  with conv  o_t += sum_r conv[r] v_(t + r - floor(kernel / 2))
  *
  * where rows of v outside 0 .. n_k - 1 are zeros; conv wants n_q = n_k.
- * Memory: with conv and an o that is not f32 also 4 B H Tq dv.
- * Errors: those of attn_sdpa; RANGE: landmarks, iterations, lengths; SHAPE: conv; outputs untouched.
+ * valid: segments are cut as without it; their means are over the tokens that exist, and a segment of none
+ *   is no landmark (its rows and columns of F, A and B are 0). Other tokens are in no softmax, are zeros
+ *   to conv, and have zeros in o. No number of theirs is used.
+ * Memory: with conv and an o that is not f32 also 4 B H Tq dv; with valid B m (m + 1), with conv beside it 4
+ *   B Hv T dv.
+ * Errors: those of attn_sdpa; RANGE: landmarks, iterations, lengths; SHAPE: conv, valid with Tq != Tk;
+ *   outputs untouched.
  * Accuracy, against float64 at T = 1024, m = d = 64, each of its largest number: means 3e-7, A and B v
  *   1e-6 (2e-6 with scores of 100), Z 1e-5, o 1e-6 (6e-6). The iteration is f32: it stops before it has
  *   inverted small singular values of A, so that they magnify little. More iterations magnify more: take
@@ -92,7 +99,8 @@ typedef struct attn_nystrom_params {
  * Cost: 2 (n_q + n_k) m (dk + dv) flops, 8 iterations m^3 and 2 n kernel dv a head.
  * Source: Xiong et al. 2021, arXiv 2102.03902; norms are of each matrix unless by_batch is set, as in its
  *   code: an output then depends, within the accuracy of the iteration, on what else the batch has, and NaN
- *   in one head's map spoils all. Segments adapt in place of padding. */
+ *   in one head's map spoils all. Segments adapt in place of padding. valid as in the program nystrom-attention
+ *   by Phil Wang; the published code divides by the whole segment. */
 ATTN_DEF attn_status attn_nystrom(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
                                   const attn_nystrom_params *params, attn_ctx *ctx);
 ATTN_DEF size_t attn_nystrom_workspace(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
