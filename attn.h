@@ -6281,6 +6281,7 @@ typedef struct attn_cluster_params {
   int no_hash_bias; /* 1: codes depend on the directions of queries alone */
   uint64_t seed;
   int64_t topk;         /* keys that each query reads by itself: 0 = none, 32 in the paper */
+  int causal;           /* 1: of those, the ones up to the query, and no others; needs topk */
   float scale;          /* 0 = 1/sqrt(dk), ATTN_ZERO = 0; any finite value */
   const int32_t *q_len; /* [B] or null */
   const int32_t *kv_len;
@@ -6294,7 +6295,7 @@ typedef struct attn_cluster_params {
  *   members' bits, ties to 0. A cluster without members gets a random code.
  *
  * Shapes: q [B,H,Tq,dk] f32, f16 or bf16, any strides; assignment [B,H,Tq] dense, -1 for cut rows.
- *   Tq < 2^31. params is required; topk, scale and kv_len only have to be legal.
+ *   Tq < 2^31. params is required; topk, causal, scale and kv_len only have to be legal.
  * Aliasing: assignment shares memory with nothing.
  * Memory: attn_cluster_queries_workspace bytes: 8 a query, and per worker 4 a query and some 460 a
  *   cluster (590 with more than 32 bits), or 16 KB and for 16-bit q 256 dk; 256 dk once.
@@ -6318,25 +6319,30 @@ ATTN_DEF size_t attn_cluster_queries_workspace(int32_t *assignment, attn_tensor 
  *   A = softmax_j(s qc . k_j),   o_i = sum_j A_j v_j for i in G                       (topk = 0)
  *   T = the min(topk, Tk) keys of largest s qc . k_j, equal ones by index, m = sum of A over T:
  *   o_i = m sum_{l in T} softmax_{l in T}(s q_i . k_l) v_l + sum_{l not in T} A_l v_l   (topk > 0)
+ *   o_i = sum_{l in T, l <= p_i} softmax_{l in T, l <= p_i}(s q_i . k_l) v_l,  p_i = i + Tk - Tq  (causal)
  *
  * Shapes: q [B,H,Tq,dk], k [B,Hk,Tk,dk], v [B,Hv,Tk,dv], o [B,H,Tq,dv]; Hk and Hv divide H; storage
  *   types are independent, strides any. Tq, Tk < 2^31. assignment [B,H,Tq] of entries 0..C-1 (those of
  *   cut rows are not read); null: the one that attn_cluster_queries makes.
- * No causal form: clusters and their means are those of all queries of an item, so that any mask on the
- *   keys would leave rows that depend on later tokens, and the paper defines none.
+ * causal is that of the reference library: no later key is in a row's softmax, nor any number of its value.
+ *   But clusters, their means and T are those of all queries and keys of an item, so that which earlier keys
+ *   a row meets depends on later tokens: it is no form for generating text token by token.
  * Aliasing: o shares memory with nothing. Memory: attn_clustered_workspace bytes: 4 (Tq + C + 1) a
- *   head; with topk = 0 4 C (dk + dv) a head and attn_sdpa's, else per worker O(64 (dk + dv + topk));
+ *   head; with topk = 0 4 C (dk + dv) a head and attn_sdpa's, else per worker O(64 (dk + dv + topk)), causal
+ *   also 4 C topk a head and attn_sdpa's with a schedule;
  *   with assignment null 4 Tq a head and attn_cluster_queries's.
- * Empty: clusters without members cost nothing; Tk = 0 gives zeros; B = 0 and Tq = 0 do nothing.
- * Errors: those of attn_cluster_queries, HEADS, STRIDE, INDEX (an entry outside 0..C-1); o untouched.
- * NaN: in a query reaches its cluster, its own row alone where topk takes in all keys; in a key or
- *   value, all rows of the heads that read it.
+ * Empty: clusters without members cost nothing; Tk = 0 gives zeros, and so does causal where all of T comes
+ *   later; B = 0 and Tq = 0 do nothing.
+ * Errors: those of attn_cluster_queries, HEADS, STRIDE, INDEX (an entry outside 0..C-1), RANGE (causal
+ *   without topk); o untouched.
+ * NaN: in a query reaches its cluster, its own row alone where topk takes in all keys or causal; in a key or
+ *   value, all rows of the heads that read it. Causal: a NaN score of a centroid is the least of all.
  * Determinism: the same bits on avx2, avx512 and neon, for any number of workers. Equal queries of a
  *   cluster get equal outputs; with topk = 0 all members do.
  * Precision: m is summed over T in double; the rest is the centroid's sum less T's part, with an error
  *   of some 2^-23 of sum A |v|, and exactly 0 when topk >= Tk, where every row is full attention.
- * Cost: 2 C Tk (dk + dv) flops a head, with topk 2 Tq topk (dk + dv) more. Source: Vyas et al. 2020,
- *   arXiv 2007.04825. */
+ * Cost: 2 C Tk (dk + dv) flops a head, with topk 2 Tq topk (dk + dv) more; causal 2 C Tk dk and at most
+ *   that. Source: Vyas et al. 2020, arXiv 2007.04825; causal its reference library, fast-transformers. */
 ATTN_DEF attn_status attn_clustered(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
                                     const int32_t *assignment, const attn_cluster_params *params,
                                     attn_ctx *ctx);
@@ -35807,6 +35813,8 @@ ATTN_COLD_ int attn_cluster_check_(attn_error_ *e, attn_cluster_job_ *a,
     return attn_reject_(e, ATTN_E_RANGE, "params.bits must lie in 1..63, or be 0");
   if (p->iters < 0) return attn_reject_(e, ATTN_E_SHAPE, "params.iters must not be negative");
   if (p->topk < 0) return attn_reject_(e, ATTN_E_SHAPE, "params.topk must not be negative");
+  if (a->attend && p->causal && p->topk == 0)
+    return attn_reject_(e, ATTN_E_RANGE, "params.causal needs params.topk");
   if (p->bits == 0) p->bits = 32;
   if (p->iters == 0) p->iters = 10;
   return attn_check_scale_(e, p->scale) &&
@@ -35856,7 +35864,8 @@ ATTN_CALL_(attn_cluster_queries, (assignment, q, params), int32_t *assignment, a
 /* >>> attn/families/compression/clustered.h */
 /* families/compression/clustered.h owns attention by the centroids of clusters. Plain: the centroids are the
  * queries of one exact softmax. Improved: a tile of 64 centroids meets all keys, noting the best few of
- * each; then the members of a cluster are queries in lanes over those, which are gathered once. */
+ * each; then the members of a cluster are queries in lanes over those, which are gathered once. Causal: the
+ * members of a cluster and its best keys are a few tiles of a schedule that exists only while they run. */
 
 /* ---- clusters -------------------------------------------------------------------------------*/
 
@@ -36153,12 +36162,7 @@ ATTN_FUNC_ void attn_centroid_item_(void *job, int worker, int64_t index) {
 
 ATTN_COLD_ int attn_clustered_improved_(attn_stage_ *s, attn_cluster_job_ *a) {
   const int64_t units = attn_mul_(a->q.batch, a->q.heads), c = a->p.clusters;
-  const double scale = a->p.scale != 0.0f || attn_to_bits_(a->p.scale)
-                           ? (double)a->p.scale
-                           : 1.0 / sqrt((double)a->q.dim);
-  const double unit = attn_clamp_f64_(scale * ATTN_LOG2E_);
   const int64_t most = a->p.topk < a->k.len ? a->p.topk : 1; /* else nothing is ever selected */
-  a->scale_hi = (float)unit, a->scale_lo = (float)(unit - (double)a->scale_hi);
   attn_topk_plan_(&a->plan, s->table, a->q.dim, most, ATTN_F32, 0);
   a->each = attn_centroid_cut_(NULL, NULL, a);
   if (!attn_stage_for_(s, attn_mul_(units, (c + ATTN_TILE_ - 1) / ATTN_TILE_), attn_centroid_item_,
@@ -36172,12 +36176,138 @@ ATTN_COLD_ int attn_clustered_improved_(attn_stage_ *s, attn_cluster_job_ *a) {
   return 1;
 }
 
+/* ---- causal ---------------------------------------------------------------------------------*/
+
+typedef struct attn_clustered_causal_ {
+  attn_cluster_job_ *job;
+  attn_softmax_ engine;
+  attn_plan_ blank; /* stands for a schedule until an item makes its own */
+  int64_t most;     /* keys that a cluster picks */
+  int32_t *pick;    /* [B,H,C][most] ascending */
+  char *memory;     /* of the workers: a schedule */
+  int64_t each, at_rows, at_runs;
+} attn_clustered_causal_;
+
+/* The best keys of 64 centroids. */
+ATTN_FUNC_ void attn_clustered_pick_(void *job, int worker, int64_t index) {
+  const attn_clustered_causal_ *j = (const attn_clustered_causal_ *)job;
+  const attn_cluster_job_ *a = j->job;
+  const int64_t c = a->p.clusters, tiles = (c + ATTN_TILE_ - 1) / ATTN_TILE_, unit = index / tiles;
+  const int64_t first = index % tiles * ATTN_TILE_, left = a->used[unit] - first, dk = a->q.dim;
+  const int64_t b = unit / a->q.heads, h = unit % a->q.heads;
+  const int64_t keys = attn_cluster_len_(a->p.kv_len, b, a->k.len);
+  const int n = left < ATTN_TILE_ ? (int)left : (int)ATTN_TILE_;
+  const void *from[ATTN_TILE_];
+  attn_topk_ best = a->plan;
+  attn_centroid_ x;
+  if (n <= 0 || keys <= a->p.topk) return; /* all keys are among the best */
+  attn_centroid_cut_(&x, a->memory + worker * a->each, a);
+  for (int r = 0; r < n; r++) {
+    from[r] = x.mean + r * dk;
+    attn_cluster_mean_(a, unit, first + r, x.mean + r * dk, x.sum, x.row);
+  }
+  attn_topk_open_(&best, x.topk, from, n, ATTN_F32, 1.0f);
+  a->table->pack(best.qt, from, n, dk, ATTN_F32, a->scale_hi, a->scale_lo);
+  attn_topk_scan_(&best, attn_at_(&a->k, b, h / (a->q.heads / a->k.heads), 0), a->k.stride_len,
+                  a->k.dtype, keys, 0);
+  for (int r = 0; r < n; r++) {
+    int64_t count;
+    const uint64_t *list = attn_topk_list_(&best, r, &count);
+    int32_t *pick = j->pick + (unit * c + first + r) * j->most;
+    for (int64_t e = 0; e < count; e++) pick[e] = (int32_t)attn_candidate_index_(list[e]);
+    attn_sort_keys_(pick, count);
+  }
+}
+
+/* A cluster of a head: its members, 64 at a time, over its keys. */
+ATTN_FUNC_ void attn_clustered_causal_item_(void *job, int worker, int64_t index) {
+  const attn_clustered_causal_ *j = (const attn_clustered_causal_ *)job;
+  const attn_cluster_job_ *a = j->job;
+  const int64_t unit = index / a->p.clusters, c = index % a->p.clusters;
+  const int64_t b = unit / a->q.heads, keys = attn_cluster_len_(a->p.kv_len, b, a->k.len);
+  const int32_t *pick = j->pick + index * j->most, *member;
+  char *memory = j->memory + worker * j->each;
+  attn_plan_ *plan = (attn_plan_ *)(void *)memory;
+  attn_plan_run_ *run = (attn_plan_run_ *)(void *)(memory + j->at_runs);
+  attn_softmax_ own = j->engine;
+  attn_plan_tile_ tile = {0, 1, 0, 0, 0};
+  if (c >= a->used[unit]) return;
+  const int64_t n = attn_cluster_members_(a, unit, c, &member);
+  own.q_off = keys - attn_cluster_len_(a->p.q_len, b, a->q.len);
+  plan->at_row = j->at_rows, plan->at_run = j->at_runs, own.plan = plan;
+  if (keys <= a->p.topk && keys > 0) run[0].key = 0, run[0].n = (int32_t)keys, tile.count = 1;
+  for (int64_t e = 0; keys > a->p.topk && e < a->p.topk; e++) {
+    if (tile.count > 0 && run[tile.count - 1].key + run[tile.count - 1].n == pick[e])
+      run[tile.count - 1].n++;
+    else
+      run[tile.count].key = pick[e], run[tile.count++].n = 1;
+  }
+  for (int64_t i = 0; i < n; i += ATTN_TILE_) {
+    attn_tile_ t;
+    tile.n = n - i < ATTN_TILE_ ? (int32_t)(n - i) : ATTN_TILE_;
+    memcpy(memory + j->at_rows, member + i, (size_t)tile.n * sizeof *member);
+    for (int64_t e = 0; e < tile.count; e++) run[e].lanes = attn_low_bits_(tile.n);
+    attn_tile_open_(&t, &own, worker);
+    attn_tile_plan_rows_(&t, b, unit % a->q.heads, &tile);
+    attn_tile_run_(&t, 1);
+  }
+}
+
+ATTN_COLD_ int attn_clustered_causal_steps_(attn_stage_ *s, attn_cluster_job_ *a) {
+  const int64_t units = attn_mul_(a->q.batch, a->q.heads), items = attn_mul_(units, a->p.clusters);
+  const int64_t tiles = attn_mul_(units, attn_tiles_of_(a->p.clusters));
+  attn_clustered_causal_ j;
+  attn_softmax_ *f = &j.engine;
+  attn_sdpa_params plain;
+  attn_scratch_ w;
+  int workers;
+  memset(&j, 0, sizeof j);
+  memset(&plain, 0, sizeof plain);
+  j.job = a, j.most = a->p.topk < a->k.len ? a->p.topk : 1;
+  j.pick = (int32_t *)attn_stage_take_(s, attn_mul_(items, j.most), 4);
+  attn_topk_plan_(&a->plan, s->table, a->q.dim, j.most, a->k.dtype, 0);
+  a->each = attn_centroid_cut_(NULL, NULL, a);
+  if (!attn_stage_for_(s, tiles, attn_clustered_pick_, &j, a->each, &a->memory)) return 0;
+  j.at_rows = attn_piece_(1, sizeof(attn_plan_));
+  j.at_runs = attn_add_(j.at_rows, attn_piece_(ATTN_TILE_, 4));
+  j.each = attn_add_(j.at_runs, attn_piece_(j.most, sizeof(attn_plan_run_)));
+  plain.scale = a->p.scale, plain.causal = 1, plain.one_order = 1;
+  f->o = a->o, f->q = a->q, f->k = a->k, f->v = a->v;
+  if (!attn_sdpa_plan_(s->e, f, &plain, &s->ctx, &workers, -1)) return 0;
+  f->plan = &j.blank;
+  f->bytes = attn_scratch_plan_(f);
+  workers = attn_pieces_(s->workers, items);
+  const int64_t own = attn_mul_(j.each, workers);
+  char *spare = attn_stage_spare_(s, attn_add_(own, attn_mul_(f->bytes, workers)));
+  if (!s->run) return 1;
+  j.memory = spare, f->workspace = spare + own;
+  for (int i = 0; i < workers; i++) {
+    attn_scratch_cut_(f, i, &w);
+    *w.pairs = 0, w.held->n = 0;
+  }
+  attn_for_(&s->ctx, workers, items, attn_clustered_causal_item_, &j);
+  for (int i = 0; i < workers; i++) {
+    attn_scratch_cut_(f, i, &w);
+    s->pairs += *w.pairs;
+  }
+  for (int64_t u = 0; u < units; u++) {
+    const int64_t keys = attn_cluster_len_(a->p.kv_len, u / a->q.heads, a->k.len);
+    if (keys > a->p.topk) s->pairs += a->used[u] * keys;
+  }
+  return 1;
+}
+
 /* ---- the call -------------------------------------------------------------------------------*/
 
 ATTN_COLD_ int attn_clustered_steps_(attn_stage_ *s, void *job) {
   attn_cluster_job_ *a = (attn_cluster_job_ *)job;
   const int64_t b = a->q.batch, h = a->q.heads, units = attn_mul_(b, h);
   void *made = NULL;
+  const double scale = a->p.scale != 0.0f || attn_to_bits_(a->p.scale)
+                           ? (double)a->p.scale
+                           : 1.0 / sqrt((double)a->q.dim);
+  const double unit = attn_clamp_f64_(scale * ATTN_LOG2E_);
+  a->scale_hi = (float)unit, a->scale_lo = (float)(unit - (double)a->scale_hi);
   a->table = s->table;
   if (!a->assignment.data) {
     attn_cluster_job_ own = *a;
@@ -36191,7 +36321,9 @@ ATTN_COLD_ int attn_clustered_steps_(attn_stage_ *s, void *job) {
   a->used = (int32_t *)attn_stage_take_(s, units, 4);
   a->each = attn_piece_(a->p.clusters, 4);
   return attn_stage_for_(s, units, attn_cluster_sort_, a, a->each, &a->memory) &&
-         (a->p.topk > 0 ? attn_clustered_improved_(s, a) : attn_clustered_plain_(s, a));
+         (a->p.causal     ? attn_clustered_causal_steps_(s, a)
+          : a->p.topk > 0 ? attn_clustered_improved_(s, a)
+                          : attn_clustered_plain_(s, a));
 }
 
 ATTN_COLD_ attn_cluster_job_ attn_clustered_job_of_(attn_tensor o, attn_tensor q, attn_tensor k,

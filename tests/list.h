@@ -726,6 +726,8 @@
   X(F1_clusters_directions)                 \
   X(F1_plain)                               \
   X(F1_improved)                            \
+  X(F1_causal)                              \
+  X(F1_causal_values)                       \
   X(F1_large)                               \
   X(F1_ties)                                \
   X(F1_mass)                                \

@@ -812,6 +812,9 @@ static const entry entries[] = {
     {"attn_routing attn_routing_select attn_routing_attend attn_routing_update ", NULL,
      "a cluster takes the nearest of all tokens: Routing Transformer looks ahead by its "
      "definition"},
+    {"attn_clustered attn_cluster_queries ", NULL,
+     "clusters and their best keys are those of all tokens: clustered attention looks ahead by its "
+     "definition"},
     {"attn_probsparse attn_probsparse_measure attn_probsparse_select ", NULL,
      "rows are chosen among all by a measure over all keys: ProbSparse looks ahead by its "
      "definition"},

@@ -188,6 +188,7 @@ static void fuzz_linear(input *in) {
       a.cluster.iters = below(in, 5),
       a.cluster.topk = chance(in, 8) ? nasty_int(in) : below(in, 40);
       a.cluster.no_hash_bias = below(in, 2), a.cluster.seed = take(in), a.cluster.scale = scale;
+      a.cluster.causal = a.cluster.seed % 3 == 0;
       a.cluster.q_len = q_len, a.cluster.kv_len = kv_len;
       break;
     case PROBSPARSE:

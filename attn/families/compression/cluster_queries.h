@@ -308,6 +308,8 @@ ATTN_COLD_ int attn_cluster_check_(attn_error_ *e, attn_cluster_job_ *a,
     return attn_reject_(e, ATTN_E_RANGE, "params.bits must lie in 1..63, or be 0");
   if (p->iters < 0) return attn_reject_(e, ATTN_E_SHAPE, "params.iters must not be negative");
   if (p->topk < 0) return attn_reject_(e, ATTN_E_SHAPE, "params.topk must not be negative");
+  if (a->attend && p->causal && p->topk == 0)
+    return attn_reject_(e, ATTN_E_RANGE, "params.causal needs params.topk");
   if (p->bits == 0) p->bits = 32;
   if (p->iters == 0) p->iters = 10;
   return attn_check_scale_(e, p->scale) &&

@@ -1,6 +1,7 @@
 /* families/compression/clustered.h owns attention by the centroids of clusters. Plain: the centroids are the
  * queries of one exact softmax. Improved: a tile of 64 centroids meets all keys, noting the best few of
- * each; then the members of a cluster are queries in lanes over those, which are gathered once. */
+ * each; then the members of a cluster are queries in lanes over those, which are gathered once. Causal: the
+ * members of a cluster and its best keys are a few tiles of a schedule that exists only while they run. */
 
 /* ---- clusters -------------------------------------------------------------------------------*/
 
@@ -297,12 +298,7 @@ ATTN_FUNC_ void attn_centroid_item_(void *job, int worker, int64_t index) {
 
 ATTN_COLD_ int attn_clustered_improved_(attn_stage_ *s, attn_cluster_job_ *a) {
   const int64_t units = attn_mul_(a->q.batch, a->q.heads), c = a->p.clusters;
-  const double scale = a->p.scale != 0.0f || attn_to_bits_(a->p.scale)
-                           ? (double)a->p.scale
-                           : 1.0 / sqrt((double)a->q.dim);
-  const double unit = attn_clamp_f64_(scale * ATTN_LOG2E_);
   const int64_t most = a->p.topk < a->k.len ? a->p.topk : 1; /* else nothing is ever selected */
-  a->scale_hi = (float)unit, a->scale_lo = (float)(unit - (double)a->scale_hi);
   attn_topk_plan_(&a->plan, s->table, a->q.dim, most, ATTN_F32, 0);
   a->each = attn_centroid_cut_(NULL, NULL, a);
   if (!attn_stage_for_(s, attn_mul_(units, (c + ATTN_TILE_ - 1) / ATTN_TILE_), attn_centroid_item_,
@@ -316,12 +312,138 @@ ATTN_COLD_ int attn_clustered_improved_(attn_stage_ *s, attn_cluster_job_ *a) {
   return 1;
 }
 
+/* ---- causal ---------------------------------------------------------------------------------*/
+
+typedef struct attn_clustered_causal_ {
+  attn_cluster_job_ *job;
+  attn_softmax_ engine;
+  attn_plan_ blank; /* stands for a schedule until an item makes its own */
+  int64_t most;     /* keys that a cluster picks */
+  int32_t *pick;    /* [B,H,C][most] ascending */
+  char *memory;     /* of the workers: a schedule */
+  int64_t each, at_rows, at_runs;
+} attn_clustered_causal_;
+
+/* The best keys of 64 centroids. */
+ATTN_FUNC_ void attn_clustered_pick_(void *job, int worker, int64_t index) {
+  const attn_clustered_causal_ *j = (const attn_clustered_causal_ *)job;
+  const attn_cluster_job_ *a = j->job;
+  const int64_t c = a->p.clusters, tiles = (c + ATTN_TILE_ - 1) / ATTN_TILE_, unit = index / tiles;
+  const int64_t first = index % tiles * ATTN_TILE_, left = a->used[unit] - first, dk = a->q.dim;
+  const int64_t b = unit / a->q.heads, h = unit % a->q.heads;
+  const int64_t keys = attn_cluster_len_(a->p.kv_len, b, a->k.len);
+  const int n = left < ATTN_TILE_ ? (int)left : (int)ATTN_TILE_;
+  const void *from[ATTN_TILE_];
+  attn_topk_ best = a->plan;
+  attn_centroid_ x;
+  if (n <= 0 || keys <= a->p.topk) return; /* all keys are among the best */
+  attn_centroid_cut_(&x, a->memory + worker * a->each, a);
+  for (int r = 0; r < n; r++) {
+    from[r] = x.mean + r * dk;
+    attn_cluster_mean_(a, unit, first + r, x.mean + r * dk, x.sum, x.row);
+  }
+  attn_topk_open_(&best, x.topk, from, n, ATTN_F32, 1.0f);
+  a->table->pack(best.qt, from, n, dk, ATTN_F32, a->scale_hi, a->scale_lo);
+  attn_topk_scan_(&best, attn_at_(&a->k, b, h / (a->q.heads / a->k.heads), 0), a->k.stride_len,
+                  a->k.dtype, keys, 0);
+  for (int r = 0; r < n; r++) {
+    int64_t count;
+    const uint64_t *list = attn_topk_list_(&best, r, &count);
+    int32_t *pick = j->pick + (unit * c + first + r) * j->most;
+    for (int64_t e = 0; e < count; e++) pick[e] = (int32_t)attn_candidate_index_(list[e]);
+    attn_sort_keys_(pick, count);
+  }
+}
+
+/* A cluster of a head: its members, 64 at a time, over its keys. */
+ATTN_FUNC_ void attn_clustered_causal_item_(void *job, int worker, int64_t index) {
+  const attn_clustered_causal_ *j = (const attn_clustered_causal_ *)job;
+  const attn_cluster_job_ *a = j->job;
+  const int64_t unit = index / a->p.clusters, c = index % a->p.clusters;
+  const int64_t b = unit / a->q.heads, keys = attn_cluster_len_(a->p.kv_len, b, a->k.len);
+  const int32_t *pick = j->pick + index * j->most, *member;
+  char *memory = j->memory + worker * j->each;
+  attn_plan_ *plan = (attn_plan_ *)(void *)memory;
+  attn_plan_run_ *run = (attn_plan_run_ *)(void *)(memory + j->at_runs);
+  attn_softmax_ own = j->engine;
+  attn_plan_tile_ tile = {0, 1, 0, 0, 0};
+  if (c >= a->used[unit]) return;
+  const int64_t n = attn_cluster_members_(a, unit, c, &member);
+  own.q_off = keys - attn_cluster_len_(a->p.q_len, b, a->q.len);
+  plan->at_row = j->at_rows, plan->at_run = j->at_runs, own.plan = plan;
+  if (keys <= a->p.topk && keys > 0) run[0].key = 0, run[0].n = (int32_t)keys, tile.count = 1;
+  for (int64_t e = 0; keys > a->p.topk && e < a->p.topk; e++) {
+    if (tile.count > 0 && run[tile.count - 1].key + run[tile.count - 1].n == pick[e])
+      run[tile.count - 1].n++;
+    else
+      run[tile.count].key = pick[e], run[tile.count++].n = 1;
+  }
+  for (int64_t i = 0; i < n; i += ATTN_TILE_) {
+    attn_tile_ t;
+    tile.n = n - i < ATTN_TILE_ ? (int32_t)(n - i) : ATTN_TILE_;
+    memcpy(memory + j->at_rows, member + i, (size_t)tile.n * sizeof *member);
+    for (int64_t e = 0; e < tile.count; e++) run[e].lanes = attn_low_bits_(tile.n);
+    attn_tile_open_(&t, &own, worker);
+    attn_tile_plan_rows_(&t, b, unit % a->q.heads, &tile);
+    attn_tile_run_(&t, 1);
+  }
+}
+
+ATTN_COLD_ int attn_clustered_causal_steps_(attn_stage_ *s, attn_cluster_job_ *a) {
+  const int64_t units = attn_mul_(a->q.batch, a->q.heads), items = attn_mul_(units, a->p.clusters);
+  const int64_t tiles = attn_mul_(units, attn_tiles_of_(a->p.clusters));
+  attn_clustered_causal_ j;
+  attn_softmax_ *f = &j.engine;
+  attn_sdpa_params plain;
+  attn_scratch_ w;
+  int workers;
+  memset(&j, 0, sizeof j);
+  memset(&plain, 0, sizeof plain);
+  j.job = a, j.most = a->p.topk < a->k.len ? a->p.topk : 1;
+  j.pick = (int32_t *)attn_stage_take_(s, attn_mul_(items, j.most), 4);
+  attn_topk_plan_(&a->plan, s->table, a->q.dim, j.most, a->k.dtype, 0);
+  a->each = attn_centroid_cut_(NULL, NULL, a);
+  if (!attn_stage_for_(s, tiles, attn_clustered_pick_, &j, a->each, &a->memory)) return 0;
+  j.at_rows = attn_piece_(1, sizeof(attn_plan_));
+  j.at_runs = attn_add_(j.at_rows, attn_piece_(ATTN_TILE_, 4));
+  j.each = attn_add_(j.at_runs, attn_piece_(j.most, sizeof(attn_plan_run_)));
+  plain.scale = a->p.scale, plain.causal = 1, plain.one_order = 1;
+  f->o = a->o, f->q = a->q, f->k = a->k, f->v = a->v;
+  if (!attn_sdpa_plan_(s->e, f, &plain, &s->ctx, &workers, -1)) return 0;
+  f->plan = &j.blank;
+  f->bytes = attn_scratch_plan_(f);
+  workers = attn_pieces_(s->workers, items);
+  const int64_t own = attn_mul_(j.each, workers);
+  char *spare = attn_stage_spare_(s, attn_add_(own, attn_mul_(f->bytes, workers)));
+  if (!s->run) return 1;
+  j.memory = spare, f->workspace = spare + own;
+  for (int i = 0; i < workers; i++) {
+    attn_scratch_cut_(f, i, &w);
+    *w.pairs = 0, w.held->n = 0;
+  }
+  attn_for_(&s->ctx, workers, items, attn_clustered_causal_item_, &j);
+  for (int i = 0; i < workers; i++) {
+    attn_scratch_cut_(f, i, &w);
+    s->pairs += *w.pairs;
+  }
+  for (int64_t u = 0; u < units; u++) {
+    const int64_t keys = attn_cluster_len_(a->p.kv_len, u / a->q.heads, a->k.len);
+    if (keys > a->p.topk) s->pairs += a->used[u] * keys;
+  }
+  return 1;
+}
+
 /* ---- the call -------------------------------------------------------------------------------*/
 
 ATTN_COLD_ int attn_clustered_steps_(attn_stage_ *s, void *job) {
   attn_cluster_job_ *a = (attn_cluster_job_ *)job;
   const int64_t b = a->q.batch, h = a->q.heads, units = attn_mul_(b, h);
   void *made = NULL;
+  const double scale = a->p.scale != 0.0f || attn_to_bits_(a->p.scale)
+                           ? (double)a->p.scale
+                           : 1.0 / sqrt((double)a->q.dim);
+  const double unit = attn_clamp_f64_(scale * ATTN_LOG2E_);
+  a->scale_hi = (float)unit, a->scale_lo = (float)(unit - (double)a->scale_hi);
   a->table = s->table;
   if (!a->assignment.data) {
     attn_cluster_job_ own = *a;
@@ -335,7 +457,9 @@ ATTN_COLD_ int attn_clustered_steps_(attn_stage_ *s, void *job) {
   a->used = (int32_t *)attn_stage_take_(s, units, 4);
   a->each = attn_piece_(a->p.clusters, 4);
   return attn_stage_for_(s, units, attn_cluster_sort_, a, a->each, &a->memory) &&
-         (a->p.topk > 0 ? attn_clustered_improved_(s, a) : attn_clustered_plain_(s, a));
+         (a->p.causal     ? attn_clustered_causal_steps_(s, a)
+          : a->p.topk > 0 ? attn_clustered_improved_(s, a)
+                          : attn_clustered_plain_(s, a));
 }
 
 ATTN_COLD_ attn_cluster_job_ attn_clustered_job_of_(attn_tensor o, attn_tensor q, attn_tensor k,

@@ -281,6 +281,16 @@ static void check(const scene *s, double tolerance, const char *what) {
       cube ck = cube_from(&one_k), cv = cube_from(&one_v);
       for (int64_t i = 0; i < n; i++) {
         if (place[i] != g) continue;
+        if (p->causal) {
+          int64_t seen = 0, *some = test_mem((size_t)(top + 1) * sizeof *some);
+          for (int64_t e = 0; e < top; e++)
+            if (keys[e] <= i + nk - n) some[seen++] = keys[e];
+          cube_row(o, NULL, cube_at(&q, b, h, i), &ck, &cv, 0, 0, some, seen, scale);
+          for (int64_t c = 0; c < dv; c++)
+            value_check(oracle_get(&s->o, b, h, i, c), seen ? o[c] : 0, tolerance * size,
+                        s->o.dtype, what, b, h, i, c);
+          continue;
+        }
         cube_row(o, NULL, cube_at(&q, b, h, i), &ck, &cv, 0, 0, keys, top, scale);
         for (int64_t c = 0; c < dv; c++) {
           value_check(oracle_get(&s->o, b, h, i, c), mass * o[c] + rest[c], tolerance * size,
@@ -309,6 +319,7 @@ static void random_calls(uint64_t seed, int improved) {
     int64_t clusters = test_range(&rng, 1, x.q_len);
     scene *s = build(&x, clusters, &rng);
     if (improved) s->p.topk = test_range(&rng, 1, t % 3 ? 8 : 60);
+    s->p.causal = improved > 1;
     s->p.scale = scale[test_range(&rng, 0, improved ? 3 : 4)];
     if (t % 3 == 1) lengths(s, clusters, &rng);
     promise_run(&s->does);
@@ -323,6 +334,49 @@ void F1_plain(void **state) {
 void F1_improved(void **state) {
   (void)state;
   random_calls(711, 1);
+}
+
+void F1_causal(void **state) {
+  (void)state;
+  random_calls(712, 2);
+  test_rng rng = test_seed(713);
+  for (int t = 0; t < 4;
+       t++) { /* more than a tile of members and of clusters, a block of best keys */
+    subset_shape x = subset_plain(2, 300, t % 2 ? 400 : 300, 6, 5);
+    scene *s = build(&x, t < 2 ? 3 : 90, &rng);
+    s->p.causal = 1, s->p.topk = t < 2 ? 150 : 20;
+    promise_run(&s->does);
+    check(s, 2e-6, "causal, large");
+    promise_keep(&s->does);
+  }
+  /* the best are all keys: causal attention */
+  subset_shape x = subset_plain(2, 70, 70, 6, 5);
+  scene *s = build(&x, 4, &rng);
+  s->p.causal = 1, s->p.topk = 70;
+  promise_run(&s->does);
+  attn_tensor o = test_tensor(ATTN_F32, TEST_BHTD, 1, 2, 70, 5);
+  attn_sdpa_params p;
+  memset(&p, 0, sizeof p);
+  p.causal = ATTN_CAUSAL_END;
+  attn_ctx ctx = test_ctx();
+  assert_int_equal(attn_sdpa(o, s->q, s->k, s->v, &p, &ctx), ATTN_OK);
+  test_assert_near(s->o, o, 2e-6, "all keys");
+}
+
+/* With clusters that are given and keys as they are, no number of a later value is in a row: not even NaN. */
+void F1_causal_values(void **state) {
+  (void)state;
+  test_rng rng = test_seed(714);
+  subset_shape x = subset_plain(2, 90, 90, 6, 5);
+  scene *s = build(&x, 3, &rng);
+  s->p.causal = 1, s->p.topk = 40;
+  promise_run(&s->does);
+  attn_tensor before = test_tensor(ATTN_F32, TEST_BHTD, 1, 2, 90, 5);
+  test_copy(before, s->o);
+  for (int64_t i = 31; i < 90; i++)
+    for (int64_t h = 0; h < 2; h++) test_fill_row(s->v, 0, h, i, i % 2 ? (double)NAN : 1e30);
+  promise_run(&s->does);
+  test_assert_same(test_rows(s->o, 0, 31), test_rows(before, 0, 31), "later values");
 }
 
 /* More than a tile of clusters, of members, and than a block of best keys. */
@@ -615,6 +669,7 @@ void F1_reject(void **state) {
   REJECTED(s->p.kv_len = less, ATTN_E_RANGE, "kv_len");
   REJECTED(s->p.kv_len = more, ATTN_E_RANGE, "kv_len");
   REJECTED(s->p.bits = -1, ATTN_E_RANGE, "bits");
+  REJECTED(s->p.causal = 1; s->p.topk = 0, ATTN_E_RANGE, "params.causal needs");
   REJECTED(s->p.bits = 64, ATTN_E_RANGE, "bits");
   REJECTED(s->p.iters = -1, ATTN_E_SHAPE, "iters");
   REJECTED(s->p.topk = -1, ATTN_E_SHAPE, "topk");
