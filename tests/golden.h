@@ -121,4 +121,13 @@ static const uint64_t golden[] = {
     0xc94c461a9157a7b9u, /* exit targets */
     0xe15d5e719b332445u, /* confidence */
     0xcdad3d0aa0093b2du, /* exit decoder */
+    0x3b48c3acdb831dd0u, /* lsh wrap */
+    0x2d667fe3588ccd7fu, /* routing learned */
+    0x4955f130b74d0e2eu, /* sinkhorn null */
+    0xe3de3099d095fa8au, /* clustered causal */
+    0x6473d609be8ada5du, /* probsparse samples */
+    0x1b93a51e24dda68au, /* nystrom by batch */
+    0xa60532a8e22a6bd1u, /* nystrom valid */
+    0x4a740023960496c9u, /* multihead bias_kv */
+    0x8f684bb4daa0f138u, /* segment bias */
 };

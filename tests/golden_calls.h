@@ -22,6 +22,7 @@ attn_feed_forward golden_feed(test_rng *rng, int64_t dim, int64_t hidden, attn_a
 /* The numbers of head h of o as rows [1,1,len,dim], len dim <= T DV; those left over are 0. */
 attn_tensor golden_rows(attn_tensor o, int64_t h, int64_t len, int64_t dim);
 
-extern const golden_call golden_content[], golden_heads[], golden_blocks[], golden_depth[];
+extern const golden_call golden_content[], golden_heads[], golden_blocks[], golden_depth[],
+    golden_options[];
 
 #endif

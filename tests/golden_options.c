@@ -1,0 +1,114 @@
+/* tests/golden_options.c owns the golden calls of options that the calls in the other lists leave alone. */
+
+#include "golden_calls.h"
+
+static attn_status lsh_wrap(attn_tensor o, attn_tensor lse, test_rng *rng, attn_ctx *ctx) {
+  attn_lsh_params p;
+  memset(&p, 0, sizeof p);
+  p.rounds = 2, p.lse = lse, p.chunk = 8, p.across = p.wrap = 1, p.causal = 1;
+  return attn_lsh(o, golden_exact(rng, 2, T, DK), golden_exact(rng, 1, T, DV), NULL, &p, ctx);
+}
+
+static attn_status routing_learned(attn_tensor o, attn_tensor lse, test_rng *rng, attn_ctx *ctx) {
+  attn_routing_params p;
+  memset(&p, 0, sizeof p);
+  p.w = p.wk = 20, p.causal = 1, p.combine = ATTN_ROUTING_UNION, p.lse = lse;
+  p.mem_k = golden_exact(rng, 2, 15, DK), p.mem_v = golden_exact(rng, 2, 15, DV);
+  attn_tensor q = golden_exact(rng, 2, T, DK), k = golden_exact(rng, 1, T, DK);
+  attn_tensor v = golden_exact(rng, 1, T, DV), mu = golden_exact(rng, 2, 5, DK);
+  return attn_routing(o, q, k, v, mu, &p, ctx);
+}
+
+static attn_status sinkhorn_null(attn_tensor o, attn_tensor lse, test_rng *rng, attn_ctx *ctx) {
+  attn_sinkhorn_params p;
+  memset(&p, 0, sizeof p);
+  p.block = 10, p.causal = 1, p.hard = 1, p.lse = lse, p.logits = golden_exact(rng, 1, 7, 7);
+  p.null_k = golden_exact(rng, 2, 1, DK), p.null_v = golden_exact(rng, 1, 1, DV);
+  attn_tensor q = golden_exact(rng, 2, T, DK), k = golden_exact(rng, 2, T, DK);
+  return attn_sinkhorn(o, q, k, golden_exact(rng, 1, T, DV), absent(), &p, ctx);
+}
+
+static attn_status clustered_causal(attn_tensor o, attn_tensor lse, test_rng *rng, attn_ctx *ctx) {
+  attn_cluster_params p;
+  memset(&p, 0, sizeof p);
+  test_fill_value(lse, 0);
+  p.clusters = 5, p.topk = 30, p.causal = 1;
+  attn_tensor q = golden_exact(rng, 2, T, DK), k = golden_exact(rng, 1, T, DK);
+  return attn_clustered(o, q, k, golden_exact(rng, 2, T, DV), NULL, &p, ctx);
+}
+
+static attn_status probsparse_samples(attn_tensor o, attn_tensor lse, test_rng *rng,
+                                      attn_ctx *ctx) {
+  int32_t samples[T * T];
+  attn_probsparse_params p;
+  memset(&p, 0, sizeof p);
+  test_fill_value(lse, 0);
+  for (int32_t i = 0; i < T * T; i++) samples[i] = i * 29 % T;
+  p.factor = 3, p.causal = 1, p.samples = samples;
+  attn_tensor q = golden_exact(rng, 2, T, DK), k = golden_exact(rng, 1, T, DK);
+  return attn_probsparse(o, q, k, golden_exact(rng, 2, T, DV), NULL, &p, ctx);
+}
+
+static attn_status nystrom(attn_tensor o, test_rng *rng, attn_nystrom_params *p, attn_ctx *ctx) {
+  p->landmarks = 9, p->scale = 0.01f;
+  attn_tensor q = golden_exact(rng, 2, T, DK), k = golden_exact(rng, 1, T, DK);
+  return attn_nystrom(o, q, k, golden_exact(rng, 2, T, DV), p, ctx);
+}
+
+static attn_status nystrom_by_batch(attn_tensor o, attn_tensor lse, test_rng *rng, attn_ctx *ctx) {
+  attn_nystrom_params p;
+  memset(&p, 0, sizeof p);
+  test_fill_value(lse, 0);
+  p.by_batch = 1;
+  return nystrom(o, rng, &p, ctx);
+}
+
+static attn_status nystrom_valid(attn_tensor o, attn_tensor lse, test_rng *rng, attn_ctx *ctx) {
+  uint8_t valid[T];
+  attn_nystrom_params p;
+  memset(&p, 0, sizeof p);
+  test_fill_value(lse, 0);
+  for (int i = 0; i < T; i++) valid[i] = i % 5 != 2 && i / 8 != 4; /* a segment has none */
+  p.valid = valid, p.conv = golden_weight(rng, 5, 1);
+  return nystrom(o, rng, &p, ctx);
+}
+
+static attn_status multihead_bias_kv(attn_tensor o, attn_tensor lse, test_rng *rng, attn_ctx *ctx) {
+  attn_multihead_params p;
+  attn_tensor none = absent();
+  memset(&p, 0, sizeof p);
+  p.heads = 2, p.kv_heads = 1, p.attend.lse = lse, p.attend.causal = 1;
+  p.w_q = golden_weight(rng, DV, 2 * DK), p.w_k = golden_weight(rng, DV, DK);
+  p.w_v = golden_weight(rng, DV, DV), p.w_o = golden_weight(rng, 2 * DV, DV);
+  p.bias_k = golden_weight(rng, 1, DK), p.bias_v = golden_weight(rng, 1, DV);
+  attn_tensor x = golden_exact(rng, 1, T, DV);
+  attn_status status = attn_multihead(test_one(o, 0, 1, 0, 1), x, none, none, &p, ctx);
+  test_copy(test_one(o, 0, 1, 1, 1), test_one(o, 0, 1, 0, 1));
+  return status;
+}
+
+/* Both ways, with a bias behind the heads. */
+static attn_status segment_bias(attn_tensor o, attn_tensor lse, test_rng *rng, attn_ctx *ctx) {
+  attn_segment_layer_params p;
+  memset(&p, 0, sizeof p);
+  p.heads = 2, p.memory.rows = golden_exact(rng, 1, 40, DV), p.memory.len = 40;
+  p.attention.bidirectional = p.interleaved = 1, p.base = 500, p.attention.lse = lse;
+  p.w_q = golden_weight(rng, DV, 2 * DK), p.w_k = golden_weight(rng, DV, 2 * DK);
+  p.w_r = golden_weight(rng, DV, 2 * DK), p.w_v = golden_weight(rng, DV, 2 * DV);
+  p.w_o = golden_weight(rng, 2 * DV, DV), p.b_o = golden_weight(rng, 1, DV);
+  attn_tensor h = golden_exact(rng, 1, T, DV);
+  attn_status status = attn_segment_layer(test_one(o, 0, 1, 0, 1), h, &p, ctx);
+  test_copy(test_one(o, 0, 1, 1, 1), test_one(o, 0, 1, 0, 1));
+  return status;
+}
+
+const golden_call golden_options[] = {{"lsh wrap", lsh_wrap},
+                                      {"routing learned", routing_learned},
+                                      {"sinkhorn null", sinkhorn_null},
+                                      {"clustered causal", clustered_causal},
+                                      {"probsparse samples", probsparse_samples},
+                                      {"nystrom by batch", nystrom_by_batch},
+                                      {"nystrom valid", nystrom_valid},
+                                      {"multihead bias_kv", multihead_bias_kv},
+                                      {"segment bias", segment_bias},
+                                      {NULL, NULL}};
