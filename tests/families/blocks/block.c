@@ -35,6 +35,10 @@ static attn_multihead_params attention(const block_shape *x, int64_t de, test_rn
   p.w_k = drawn(ATTN_F32, TEST_NEGATIVE, 1, 1, de, kv * x->dk, size, rng);
   p.w_v = drawn(x->w_type, TEST_BHTD, 1, 1, de, kv * x->dv, size, rng);
   p.w_o = drawn(ATTN_F32, TEST_PADDED, 1, 1, h * x->dv, x->dm, size, rng);
+  if (x->bias_kv) {
+    p.bias_k = drawn(x->w_type, TEST_BHTD, 1, 1, 1, kv * x->dk, 0.9, rng);
+    p.bias_v = drawn(ATTN_F32, TEST_BHTD, 1, 1, 1, kv * x->dv, 0.9, rng);
+  }
   if (!x->biases) return p;
   p.b_q = drawn(ATTN_F32, TEST_BHTD, 1, 1, 1, h * x->dk, 0.5, rng);
   p.b_k = drawn(x->w_type, TEST_BHTD, 1, 1, 1, kv * x->dk, 0.5, rng);
@@ -97,7 +101,7 @@ cube block_feed(const cube *x, const attn_feed_forward *ff) {
   return ff->w_2.data ? rows_dense(&y, &ff->w_2, &ff->b_2) : y;
 }
 
-/* MHA of rows x over rows e, which exist up to len[b]. */
+/* MHA of rows x over rows e, which exist up to len[b], and over bias_k and bias_v. */
 static cube attend(const cube *x, const cube *e, const attn_multihead_params *p, int causal,
                    const int32_t *len) {
   const int64_t h = p->heads ? p->heads : 1, kv = p->kv_heads ? p->kv_heads : h;
@@ -105,22 +109,25 @@ static cube attend(const cube *x, const cube *e, const attn_multihead_params *p,
   const cube q = rows_dense(x, &p->w_q, &p->b_q), k = rows_dense(e, &p->w_k, &p->b_k);
   const cube v = rows_dense(e, &p->w_v, &p->b_v);
   cube a = cube_of(x->batch, 1, x->len, h * dv);
-  double *w = test_mem((size_t)(e->len + 1) * sizeof *w);
+  double *w = test_mem((size_t)(e->len + 2) * sizeof *w);
+  const int more = p->bias_k.data != NULL;
   for (int64_t r = 0; r < x->batch * x->len * h; r++) {
     const int64_t b = r / h / x->len, i = r / h % x->len, n = r % h, g = n * kv / h;
     int64_t keys = len ? len[b] : e->len;
     if (causal && keys > i + 1) keys = i + 1;
     double top = -(double)INFINITY, sum = 0;
-    for (int64_t j = 0; j < keys; j++) {
+    for (int64_t j = 0; j < keys + more; j++) {
       w[j] = 0;
-      for (int64_t c = 0; c < dk; c++)
-        w[j] += cube_at(&q, b, 0, i)[n * dk + c] * cube_at(&k, b, 0, j)[g * dk + c];
+      for (int64_t c = g * dk; c < (g + 1) * dk; c++)
+        w[j] += cube_at(&q, b, 0, i)[n * dk + c - g * dk] *
+                (j < keys ? cube_at(&k, b, 0, j)[c] : oracle_get(&p->bias_k, 0, 0, 0, c));
       w[j] /= sqrt((double)dk), top = fmax(top, w[j]);
     }
-    for (int64_t j = 0; j < keys; j++) sum += w[j] = exp(w[j] - top);
+    for (int64_t j = 0; j < keys + more; j++) sum += w[j] = exp(w[j] - top);
     for (int64_t c = 0; c < dv; c++) {
       double o = 0;
       for (int64_t j = 0; j < keys; j++) o += w[j] / sum * cube_at(&v, b, 0, j)[g * dv + c];
+      if (more) o += w[keys] / sum * oracle_get(&p->bias_v, 0, 0, 0, g * dv + c);
       cube_at(&a, b, 0, i)[n * dv + c] = o;
     }
   }

@@ -22,7 +22,7 @@ typedef struct block_shape {
   attn_sublayer sublayer;
   attn_activation act;
   attn_dtype x_type, w_type, y_type;
-  int biases;
+  int biases, bias_kv;
 } block_shape;
 
 block_shape block_plain(block_kind kind, int64_t batch, int64_t rows);

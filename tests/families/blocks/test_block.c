@@ -132,7 +132,7 @@ static void random_blocks(block_kind kind, uint64_t seed) {
     x.dm = test_range(&rng, 2, n % 7 ? 24 : 140), x.dk = test_range(&rng, 1, 9);
     x.dv = test_range(&rng, 1, 9), x.dff = n % 5 == 4 ? 0 : test_range(&rng, 1, 40);
     x.sublayer = n % 2 ? ATTN_SUBLAYER_PRE : ATTN_SUBLAYER_POST;
-    x.act = acts[n / 2 % 4], x.biases = n % 5 != 3;
+    x.act = acts[n / 2 % 4], x.biases = n % 5 != 3, x.bias_kv = n % 3 == 0;
     x.x_type = (attn_dtype)(n % 3), x.w_type = (attn_dtype)(n / 3 % 3);
     x.y_type = (attn_dtype)(n / 2 % 3);
     if (kind == BLOCK_DECODER)
@@ -326,7 +326,7 @@ void K7_promises(void **state) {
   for (int n = 0; n < 3; n++, test_mem_release()) {
     block_shape x = block_plain((block_kind)(n == 2 ? BLOCK_STEP : n), 2, n == 2 ? 3 : 100);
     x.dm = 40, x.dff = 300, x.y_type = n ? ATTN_F32 : ATTN_F16, x.w_type = ATTN_F16;
-    x.sublayer = n ? ATTN_SUBLAYER_PRE : ATTN_SUBLAYER_POST;
+    x.sublayer = n ? ATTN_SUBLAYER_PRE : ATTN_SUBLAYER_POST, x.bias_kv = n > 0;
     block *s = block_build(&x, &rng);
     if (n == 2) {
       s->cache = block_cache(s, 9, ATTN_F32, TEST_BTHD), s->cache.len = 4;

@@ -13,7 +13,7 @@ void K7_decode(void **state) {
     x.sublayer = n % 2 ? ATTN_SUBLAYER_PRE : ATTN_SUBLAYER_POST;
     if (n % 4 == 2) x.e_rows = -1;
     if (n % 8 == 5) x.e_rows = 0;
-    x.x_type = (attn_dtype)(n % 3), x.biases = n % 5 != 1;
+    x.x_type = (attn_dtype)(n % 3), x.biases = n % 5 != 1, x.bias_kv = n % 4 != 1;
     const attn_dtype type = n % 4 == 3 ? ATTN_BF16 : ATTN_F32;
     const int exact = n % 3 != 1 && type == ATTN_F32;
     block *s = block_build(&x, &rng);
