@@ -3971,8 +3971,8 @@ typedef struct attn_gemm_params {
  * Memory: attn_gemm_workspace bytes: w as f32 in panels, 4 k n' bytes for each of its matrices, n'
  *   being n in whole 64s; nothing like it when w is f32, not transposed and m < 192, which reads w in
  *   place. f16 and bf16 x or y add up to 300 KB a worker.
- * Errors: ATTN_E_NULL, _DTYPE, _SHAPE, _STRIDE, _OVERLAP, _OVERFLOW, _VALUE (scale NaN or infinite, an
- *   unknown activation), _WORKSPACE, _MEMORY, and those of ctx.
+ * Errors: ATTN_E_NULL, _DTYPE, _SHAPE, _STRIDE, _OVERLAP, _OVERFLOW, _VALUE (scale NaN or infinite), _RANGE
+ *   (activation), _WORKSPACE, _MEMORY, and those of ctx.
  * Empty: m = 0, B = 0 or H = 0 does nothing; k and n are at least 1.
  * NaN and infinity: as IEEE arithmetic has it; a NaN is stored as the one default NaN.
  * Determinism: each sum is one chain of fused multiply-adds in the order of c. The same bits on avx2,
@@ -3997,7 +3997,7 @@ ATTN_DEF size_t attn_gemm_workspace(attn_tensor y, attn_tensor x, attn_tensor w,
  * inputs may have batch 1 and heads 1, which stand for all. Aliasing: an output may be one of the inputs
  * (the same view, type and extents: in place), else it shares memory with nothing. Empty: B, H or T = 0 is
  * a no-op; n is at least 1. Memory: attn_<name>_workspace bytes, a few rows a worker where a tensor is not
- * f32, else none. Errors: NULL, DTYPE, SHAPE, STRIDE, VALUE, OVERLAP, OVERFLOW, WORKSPACE, MEMORY, ISA,
+ * f32, else none. Errors: NULL, DTYPE, SHAPE, STRIDE, RANGE, VALUE, OVERLAP, OVERFLOW, WORKSPACE, MEMORY, ISA,
  * ENV, CTX, ALIGN; outputs untouched. NaN is stored as the one default NaN. Determinism: the same bits on
  * avx2, avx512 and neon and for any number of workers; a row's bits depend on nothing but the row. */
 
@@ -6667,8 +6667,8 @@ typedef struct attn_mab_params {
  * Memory: attn_mab_workspace bytes, f32: what lies between the steps of 1024 rows of X (2 dm a row, with
  *   w_2 dff more); K and V, 2 B m dm, but where n <= 1024 those of 1024 rows of Y, whose parts are joined
  *   by their LSE; a weight in panels. No n x m array.
- * Errors: NULL, DTYPE, SHAPE, HEADS (heads does not divide dm), STRIDE, RANGE (form, y_len), VALUE
- *   (scale, eps, activation), OVERLAP, OVERFLOW, WORKSPACE, MEMORY, ALIGN, ISA, ENV, CTX; o untouched.
+ * Errors: NULL, DTYPE, SHAPE, HEADS (heads does not divide dm), STRIDE, RANGE (form, y_len,
+ *   activation), VALUE (scale, eps), OVERLAP, OVERFLOW, WORKSPACE, MEMORY, ALIGN, ISA, ENV, CTX; o untouched.
  * Determinism: the same bits on avx2, avx512 and neon, any number of workers; the norms' sums are f64.
  * Cost: 2 (2 n + 2 m) dm^2 flops of projections, 4 n m dm, and the feed-forward's.
  * Source: Lee et al. 2018, arXiv 1810.00825, and its authors' code. */
@@ -8846,8 +8846,8 @@ typedef struct attn_fourier_params {
  * Empty: B = 0 does nothing; an entry of length 0 is all 0.
  * NaN and infinity: in a row of x make results of its entry NaN or infinite, but not all that the
  *   formula has: where a transform needs no product, 0 times NaN is left out. Other entries stay clean.
- * Errors: NULL, DTYPE, SHAPE (T or dm < 1, extents that differ, heads), STRIDE, RANGE (x_len), VALUE
- *   (form), OVERLAP, OVERFLOW, WORKSPACE, MEMORY, ISA, ENV, CTX, ALIGN; y untouched.
+ * Errors: NULL, DTYPE, SHAPE (T or dm < 1, extents that differ, heads), STRIDE, RANGE (x_len,
+ *   form), OVERLAP, OVERFLOW, WORKSPACE, MEMORY, ISA, ENV, CTX, ALIGN; y untouched.
  * Error, measured over all small sizes, with s the root of the sum of squares of x's entry, which is the root
  *   mean square of a complex result: FFT: below 1e-7 sqrt(log2(N dm)) s in the root mean square; of one number
  *   below three times that of s + |y| for numbers of mean 0, of s + the largest |y| for any. GEMM: below 5e-8
@@ -18868,7 +18868,7 @@ ATTN_FUNC_ int attn_gemm_plan_(attn_error_ *e, attn_gemm_ *a, attn_tensor y, att
     if (!(a->scale - a->scale == 0.0f))
       return attn_reject_(e, ATTN_E_VALUE, "params.scale must be finite");
     if ((int)params->activation < 0 || params->activation >= ATTN_ACT_COUNT)
-      return attn_reject_(e, ATTN_E_VALUE, "params.activation is none of attn_activation");
+      return attn_reject_(e, ATTN_E_RANGE, "params.activation must be an attn_activation");
     a->act = (int)params->activation, a->bias = params->bias;
     if (a->bias.data) {
       if (!attn_check_tensor_(e, &a->bias, wb, &sb)) return 0;
@@ -19271,7 +19271,7 @@ ATTN_FUNC_ attn_status attn_activate_call_(attn_tensor y, attn_tensor x,
   }
   if (attn_check_ctx_(&e, ctx, &a.table, &workers) && attn_between_check_(&e, &a, ctx, 0) &&
       ((int)a.act < 0 || a.act >= ATTN_ACT_COUNT))
-    attn_reject_(&e, ATTN_E_VALUE, "params.activation is none of attn_activation");
+    attn_reject_(&e, ATTN_E_RANGE, "params.activation must be an attn_activation");
   return attn_step_call_(&e, a.table, workers, ctx, attn_activate_steps_, &a, "element by element",
                          bytes);
 }
@@ -20385,7 +20385,7 @@ ATTN_COLD_ int attn_check_count_(attn_tree_ *c, const attn_pattern *p, int64_t l
 
 ATTN_COLD_ int attn_check_use_(attn_tree_ *c, const attn_pattern *p) {
   if (!ATTN_RULE_((int)p->use >= 0 && p->use <= ATTN_SPARSE_HEADS, RANGE,
-                  "pattern.use must be one of attn_sparse_use") ||
+                  "pattern.use must be an attn_sparse_use") ||
       !ATTN_RULE_(p->layer >= 0, RANGE, "pattern.layer must not be negative"))
     return 0;
   if (p->use != ATTN_SPARSE_HEADS || !p->index) return 1;
@@ -20434,7 +20434,7 @@ ATTN_COLD_ int attn_check_image_(attn_tree_ *c, const attn_pattern *p, const att
          ATTN_RULE_(p->top >= 0 && p->bottom >= 0 && p->left >= 0 && p->right >= 0, RANGE,
                     "pattern.top, bottom, left and right must not be negative") &&
          ATTN_RULE_((int)p->order >= 0 && p->order <= ATTN_IMAGE_NONE, RANGE,
-                    "pattern.order must be one of attn_image_order");
+                    "pattern.order must be an attn_image_order");
 }
 
 ATTN_COLD_ int attn_check_axial_(attn_tree_ *c, const attn_pattern *p, const attn_field_ *f) {
@@ -20626,8 +20626,7 @@ ATTN_COLD_ int attn_check_pattern_(attn_tree_ *c, const attn_pattern *p, const a
       c->depends = 1;
       return ATTN_RULE_(p->part_count == c->heads, HEADS, "pattern.part_count must equal heads") &&
              attn_check_parts_(c, p, f, p->part_count, depth);
-    default:
-      return attn_reject_(c->e, ATTN_E_PATTERN, "pattern.kind must be one of attn_pattern_kind");
+    default: return attn_reject_(c->e, ATTN_E_PATTERN, "pattern.kind must be an attn_pattern_kind");
   }
 }
 #undef ATTN_RULE_
@@ -22151,7 +22150,7 @@ ATTN_FUNC_ int attn_check_masks_(attn_error_ *e, const attn_mask *mask, const at
 ATTN_FUNC_ int attn_map_stage_take_(attn_error_ *e, attn_softmax_ *a, const attn_sdpa_params *p) {
   const int inside = ATTN_TERM_RELATIVE_ | ATTN_TERM_XL_ | ATTN_TERM_LABELS_ | ATTN_TERM_FACTOR_;
   if ((int)p->map_stage < 0 || p->map_stage >= ATTN_MAP_STAGES)
-    return attn_reject_(e, ATTN_E_RANGE, "params.map_stage is no attn_map_stage");
+    return attn_reject_(e, ATTN_E_RANGE, "params.map_stage must be an attn_map_stage");
   if (p->map_stage == ATTN_MAP_CAPPED && (a->terms & inside))
     return attn_reject_(
         e, ATTN_E_RANGE,
@@ -22728,7 +22727,7 @@ ATTN_COLD_ int attn_relu_plan_(attn_error_ *e, attn_relu_ *r, const attn_tensor 
                                attn_sdpa_params *scores) {
   const attn_sdpa_params *s = &p->scores;
   if ((int)p->kind < 0 || p->kind > ATTN_RELU_RELA)
-    return attn_reject_(e, ATTN_E_RANGE, "params.kind is no attn_relu_kind");
+    return attn_reject_(e, ATTN_E_RANGE, "params.kind must be an attn_relu_kind");
   if (p->power < 0 || p->power > 2)
     return attn_reject_(e, ATTN_E_RANGE, "params.power must be 0, 1 or 2");
   if (p->power == 2 && (p->kind == ATTN_RELU_VAR || p->kind == ATTN_RELU_RELA))
@@ -23070,7 +23069,7 @@ ATTN_FUNC_ int attn_rope_plan_(attn_error_ *e, attn_rope_job_ *j, const attn_rop
   if (!(p->base > 0.0 && p->base < HUGE_VAL))
     return attn_reject_(e, ATTN_E_VALUE, "params.base must be positive and finite");
   if (p->layout != ATTN_ROPE_INTERLEAVED && p->layout != ATTN_ROPE_HALF)
-    return attn_reject_(e, ATTN_E_RANGE, "params.layout must be one of attn_rope_layout");
+    return attn_reject_(e, ATTN_E_RANGE, "params.layout must be an attn_rope_layout");
   if (attn_abs64_(p->start) > INT64_MAX / 4)
     return attn_reject_(e, ATTN_E_RANGE, "params.start must lie within 2^61 of 0");
   int64_t count = attn_mul_(p->positions_per_batch ? j->x.batch : 1, j->x.len);
@@ -23303,7 +23302,7 @@ ATTN_COLD_ int attn_sinusoid_plan_(attn_error_ *e, attn_sinusoid_job_ *j,
   if (!(p->base > 0.0 && p->base < HUGE_VAL))
     return attn_reject_(e, ATTN_E_VALUE, "params.base must be positive and finite");
   if ((int)p->layout < 0 || p->layout > ATTN_SINUSOID_T2T)
-    return attn_reject_(e, ATTN_E_RANGE, "params.layout must be one of attn_sinusoid_layout");
+    return attn_reject_(e, ATTN_E_RANGE, "params.layout must be an attn_sinusoid_layout");
   if (p->x_scale - p->x_scale != 0.0f)
     return attn_reject_(e, ATTN_E_VALUE, "params.x_scale must be finite");
   if (p->x_scale == 0.0f && attn_to_bits_(p->x_scale) == 0) p->x_scale = 1.0f;
@@ -23882,7 +23881,7 @@ ATTN_COLD_ int attn_pooled_check_(attn_error_ *e, attn_pooled_job_ *j, const att
                         ATTN_OPERAND_AS_(&p->bias, w[3], ATTN_OPTIONAL_, 1, few, 1, p->kernel,
                                          "params.bias must be [1, 1 or H, 1, kernel]")};
   if ((int)p->kind < 0 || p->kind >= ATTN_POOL_COUNT)
-    return attn_reject_(e, ATTN_E_RANGE, "params.kind is none of attn_pool_kind");
+    return attn_reject_(e, ATTN_E_RANGE, "params.kind must be an attn_pool_kind");
   const int dynamic = p->kind == ATTN_POOL_DYNAMIC;
   if (!attn_check_operand_(e, &op[0], heads) || !attn_check_operand_(e, &op[1], heads)) return 0;
   if (p->kernel < 0) return attn_reject_(e, ATTN_E_RANGE, "params.kernel must not be negative");
@@ -24118,7 +24117,7 @@ ATTN_COLD_ int attn_convolve_check_(attn_error_ *e, attn_convolve_job_ *j, const
                                   : "params.accumulate is for attn_convolve_depthwise alone");
   if (!depthwise && !attn_check_operand_(e, &op[3], heads)) return 0;
   if ((int)p->pad < 0 || p->pad >= ATTN_PAD_COUNT)
-    return attn_reject_(e, ATTN_E_RANGE, "params.pad is none of attn_pad");
+    return attn_reject_(e, ATTN_E_RANGE, "params.pad must be an attn_pad");
   if (!attn_taps_of_(&taps, depthwise ? j->w.len : j->w.len / j->x.dim, p, depthwise))
     return attn_reject_(e, ATTN_E_RANGE,
                         "kernel, params.stride and params.dilation must lie in 1..2^31 - 1");
@@ -26134,7 +26133,7 @@ ATTN_COLD_ int attn_check_feed_(attn_error_ *e, attn_feed_forward *ff, attn_plac
   if (ff->b_2.data && !ff->w_2.data) return attn_reject_(e, ATTN_E_NULL, say[at].alone);
   if (ff->activation == ATTN_ACT_NONE) ff->activation = ATTN_ACT_RELU;
   if ((int)ff->activation < 0 || ff->activation >= ATTN_ACT_COUNT)
-    return attn_reject_(e, ATTN_E_VALUE, say[at].activation);
+    return attn_reject_(e, ATTN_E_RANGE, say[at].activation);
   return 1;
 }
 
@@ -28557,7 +28556,7 @@ ATTN_COLD_ int attn_choice_plan_(attn_error_ *e, attn_softmax_ *a, attn_choice_ 
   memset(c, 0, sizeof *c);
   c->on = &attn_choice_on_;
   if ((int)p->mode < 0 || p->mode >= ATTN_TOPK_MODES)
-    return attn_reject_(e, ATTN_E_RANGE, "params.mode is no attn_topk_mode");
+    return attn_reject_(e, ATTN_E_RANGE, "params.mode must be an attn_topk_mode");
   if (best && p->k < 1) return attn_reject_(e, ATTN_E_RANGE, "params.k must be at least 1");
   if (!best && p->bound != p->bound)
     return attn_reject_(e, ATTN_E_VALUE, "params.bound must not be NaN");
@@ -33407,7 +33406,7 @@ ATTN_COLD_ int attn_map_check_(attn_error_ *e, attn_map_ *a, const attn_feature_
   switch (a->kind) {
     case ATTN_FEATURES_ACT:
       if ((int)p->activation < 0 || p->activation >= ATTN_ACT_COUNT)
-        return attn_reject_(e, ATTN_E_VALUE, "map.activation is none of attn_activation");
+        return attn_reject_(e, ATTN_E_RANGE, "map.activation must be an attn_activation");
       if (!(p->kernel_eps >= 0.0f) || !attn_map_finite_(p->kernel_eps))
         return attn_reject_(e, ATTN_E_VALUE, "map.kernel_eps must be finite and not negative");
       p->kernel_eps = attn_map_default_(p->kernel_eps, a->directions ? 1e-3f : 0.0f);
@@ -39489,7 +39488,7 @@ ATTN_COLD_ int attn_gaussian_plan_(attn_error_ *e, attn_gaussian_job_ *j,
                          &span[PRECISION]))
     return 0;
   if ((int)p->mode < 0 || p->mode > ATTN_GAUSSIAN_FIXED)
-    return attn_reject_(e, ATTN_E_RANGE, "params.mode must be one of attn_gaussian_mode");
+    return attn_reject_(e, ATTN_E_RANGE, "params.mode must be an attn_gaussian_mode");
   if (p->hidden < 0) return attn_reject_(e, ATTN_E_RANGE, "params.hidden must not be negative");
   if (p->hidden == 0) p->hidden = j->q.dim;
   if (p->index_base != 0 && p->index_base != 1)
@@ -40300,7 +40299,7 @@ ATTN_COLD_ int attn_average_check_(attn_error_ *e, attn_average_ *a, const attn_
   for (int i = WG; i < COUNT; i++)
     if (!attn_check_operand_(e, &op[i], 1)) return 0;
   if ((int)p->out < 0 || p->out >= ATTN_AVERAGE_COUNT)
-    return attn_reject_(e, ATTN_E_RANGE, "params.out is none of attn_average_out");
+    return attn_reject_(e, ATTN_E_RANGE, "params.out must be an attn_average_out");
   if (p->eps == 0.0f && !signbit(p->eps)) p->eps = 1e-6f;
   if (!(p->eps > 0.0f && p->eps < INFINITY))
     return attn_reject_(e, ATTN_E_VALUE, "params.eps must be positive and finite");
@@ -42814,7 +42813,7 @@ ATTN_COLD_ int attn_target_check_(attn_error_ *e, const attn_guided_ *a, const a
   const int64_t keys = a->x.a.k.len, batch = t->per_batch ? a->x.a.q.batch : 1;
   span->lo = span->hi = 0;
   if ((int)t->kind < 0 || t->kind >= ATTN_TARGET_COUNT)
-    return attn_reject_(e, ATTN_E_RANGE, "params.group.target.kind is no attn_target_kind");
+    return attn_reject_(e, ATTN_E_RANGE, "params.group.target.kind must be an attn_target_kind");
   if (t->raw && t->kind != ATTN_TARGET_TOKENS)
     return attn_reject_(e, ATTN_E_RANGE, "params.group.target.raw is of TOKENS alone");
   if (!(t->weight >= 0.0f && t->weight < INFINITY))
@@ -42873,7 +42872,7 @@ ATTN_COLD_ int attn_guided_check_(attn_error_ *e, attn_guided_ *a, const attn_gu
   if (!params) return attn_reject_(e, ATTN_E_NULL, "params must not be null: it has the maps");
   a->p = *params, a->x.q = a->p.q, a->x.k = a->p.k, a->x.map = a->p.map;
   if ((int)a->p.reduction < 0 || a->p.reduction >= ATTN_GUIDED_COUNT)
-    return attn_reject_(e, ATTN_E_RANGE, "params.reduction is no attn_guided_reduction");
+    return attn_reject_(e, ATTN_E_RANGE, "params.reduction must be an attn_guided_reduction");
   if (a->p.groups < 0) return attn_reject_(e, ATTN_E_SHAPE, "params.groups must not be negative");
   if (a->p.groups > 0 && !a->p.group)
     return attn_reject_(e, ATTN_E_NULL, "params.group must not be null");
@@ -45241,7 +45240,7 @@ ATTN_COLD_ int attn_knn_check_(attn_error_ *e, attn_knn_job_ *a, const attn_knn_
   }
   if (a->k < 1) return attn_reject_(e, ATTN_E_SHAPE, "params.k must not be negative");
   if ((int)a->metric < 0 || (int)a->metric > (int)ATTN_KNN_IP)
-    return attn_reject_(e, ATTN_E_RANGE, "params.metric must be one of attn_knn_metric");
+    return attn_reject_(e, ATTN_E_RANGE, "params.metric must be an attn_knn_metric");
   if (a->keys.len > INT32_MAX)
     return attn_reject_(e, ATTN_E_OVERFLOW, "keys.len must be below 2^31");
   if (a->q.len > INT64_MAX / 64 || a->k > INT64_MAX / 64)
@@ -48145,7 +48144,7 @@ ATTN_COLD_ int attn_universal_values_(attn_error_ *e, attn_universal_ *a) {
   if ((int)p->copy_halted < 0 || p->copy_halted > ATTN_SWITCH_OFF || (int)p->force_last < 0 ||
       p->force_last > ATTN_SWITCH_OFF)
     return attn_reject_(e, ATTN_E_RANGE,
-                        "params.copy_halted and .force_last must be of attn_switch");
+                        "params.copy_halted and .force_last must be an attn_switch");
   a->copy = attn_switch_(p->copy_halted, p->output == ATTN_UNIVERSAL_LAST);
   a->force = attn_switch_(p->force_last, p->output == ATTN_UNIVERSAL_ACCUM);
   if (p->output == ATTN_UNIVERSAL_LAST && !a->copy)
@@ -49190,7 +49189,7 @@ ATTN_COLD_ int attn_fourier_check_(attn_error_ *e, attn_fourier_job_ *j, const a
   if (t > most || dm > most)
     return attn_reject_(e, ATTN_E_OVERFLOW, "x.len and x.dim must be at most 2^27");
   if ((int)p->form < 0 || p->form >= ATTN_FOURIER_COUNT)
-    return attn_reject_(e, ATTN_E_VALUE, "params.form must be an attn_fourier_form");
+    return attn_reject_(e, ATTN_E_RANGE, "params.form must be an attn_fourier_form");
   if (!attn_check_cut_(e, p->x_len, b, t, "params.x_len must be aligned to its elements",
                        "params.x_len must lie in 0..x.len", &more))
     return 0;
@@ -49600,7 +49599,7 @@ ATTN_COLD_ attn_tensor attn_mixed_columns_(attn_tensor t, int64_t c, int64_t n) 
 /* ATTN_ACT_NONE is GELU in these blocks. */
 ATTN_COLD_ int attn_mixed_activation_(attn_error_ *e, attn_activation *act, const char *rule) {
   if (*act == ATTN_ACT_NONE) *act = ATTN_ACT_GELU;
-  return ((int)*act >= 0 && *act < ATTN_ACT_COUNT) || attn_reject_(e, ATTN_E_VALUE, rule);
+  return ((int)*act >= 0 && *act < ATTN_ACT_COUNT) || attn_reject_(e, ATTN_E_RANGE, rule);
 }
 
 /* y = x + rows w + bias; y may be x. */

@@ -188,7 +188,7 @@ ATTN_COLD_ int attn_convolve_check_(attn_error_ *e, attn_convolve_job_ *j, const
                                   : "params.accumulate is for attn_convolve_depthwise alone");
   if (!depthwise && !attn_check_operand_(e, &op[3], heads)) return 0;
   if ((int)p->pad < 0 || p->pad >= ATTN_PAD_COUNT)
-    return attn_reject_(e, ATTN_E_RANGE, "params.pad is none of attn_pad");
+    return attn_reject_(e, ATTN_E_RANGE, "params.pad must be an attn_pad");
   if (!attn_taps_of_(&taps, depthwise ? j->w.len : j->w.len / j->x.dim, p, depthwise))
     return attn_reject_(e, ATTN_E_RANGE,
                         "kernel, params.stride and params.dilation must lie in 1..2^31 - 1");

@@ -81,7 +81,7 @@ ATTN_FUNC_ int attn_gemm_plan_(attn_error_ *e, attn_gemm_ *a, attn_tensor y, att
     if (!(a->scale - a->scale == 0.0f))
       return attn_reject_(e, ATTN_E_VALUE, "params.scale must be finite");
     if ((int)params->activation < 0 || params->activation >= ATTN_ACT_COUNT)
-      return attn_reject_(e, ATTN_E_VALUE, "params.activation is none of attn_activation");
+      return attn_reject_(e, ATTN_E_RANGE, "params.activation must be an attn_activation");
     a->act = (int)params->activation, a->bias = params->bias;
     if (a->bias.data) {
       if (!attn_check_tensor_(e, &a->bias, wb, &sb)) return 0;

@@ -110,7 +110,7 @@ ATTN_COLD_ int attn_check_count_(attn_tree_ *c, const attn_pattern *p, int64_t l
 
 ATTN_COLD_ int attn_check_use_(attn_tree_ *c, const attn_pattern *p) {
   if (!ATTN_RULE_((int)p->use >= 0 && p->use <= ATTN_SPARSE_HEADS, RANGE,
-                  "pattern.use must be one of attn_sparse_use") ||
+                  "pattern.use must be an attn_sparse_use") ||
       !ATTN_RULE_(p->layer >= 0, RANGE, "pattern.layer must not be negative"))
     return 0;
   if (p->use != ATTN_SPARSE_HEADS || !p->index) return 1;
@@ -159,7 +159,7 @@ ATTN_COLD_ int attn_check_image_(attn_tree_ *c, const attn_pattern *p, const att
          ATTN_RULE_(p->top >= 0 && p->bottom >= 0 && p->left >= 0 && p->right >= 0, RANGE,
                     "pattern.top, bottom, left and right must not be negative") &&
          ATTN_RULE_((int)p->order >= 0 && p->order <= ATTN_IMAGE_NONE, RANGE,
-                    "pattern.order must be one of attn_image_order");
+                    "pattern.order must be an attn_image_order");
 }
 
 ATTN_COLD_ int attn_check_axial_(attn_tree_ *c, const attn_pattern *p, const attn_field_ *f) {
@@ -351,8 +351,7 @@ ATTN_COLD_ int attn_check_pattern_(attn_tree_ *c, const attn_pattern *p, const a
       c->depends = 1;
       return ATTN_RULE_(p->part_count == c->heads, HEADS, "pattern.part_count must equal heads") &&
              attn_check_parts_(c, p, f, p->part_count, depth);
-    default:
-      return attn_reject_(c->e, ATTN_E_PATTERN, "pattern.kind must be one of attn_pattern_kind");
+    default: return attn_reject_(c->e, ATTN_E_PATTERN, "pattern.kind must be an attn_pattern_kind");
   }
 }
 #undef ATTN_RULE_

@@ -243,7 +243,7 @@ ATTN_COLD_ int attn_pooled_check_(attn_error_ *e, attn_pooled_job_ *j, const att
                         ATTN_OPERAND_AS_(&p->bias, w[3], ATTN_OPTIONAL_, 1, few, 1, p->kernel,
                                          "params.bias must be [1, 1 or H, 1, kernel]")};
   if ((int)p->kind < 0 || p->kind >= ATTN_POOL_COUNT)
-    return attn_reject_(e, ATTN_E_RANGE, "params.kind is none of attn_pool_kind");
+    return attn_reject_(e, ATTN_E_RANGE, "params.kind must be an attn_pool_kind");
   const int dynamic = p->kind == ATTN_POOL_DYNAMIC;
   if (!attn_check_operand_(e, &op[0], heads) || !attn_check_operand_(e, &op[1], heads)) return 0;
   if (p->kernel < 0) return attn_reject_(e, ATTN_E_RANGE, "params.kernel must not be negative");

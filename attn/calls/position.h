@@ -46,7 +46,7 @@ ATTN_FUNC_ int attn_rope_plan_(attn_error_ *e, attn_rope_job_ *j, const attn_rop
   if (!(p->base > 0.0 && p->base < HUGE_VAL))
     return attn_reject_(e, ATTN_E_VALUE, "params.base must be positive and finite");
   if (p->layout != ATTN_ROPE_INTERLEAVED && p->layout != ATTN_ROPE_HALF)
-    return attn_reject_(e, ATTN_E_RANGE, "params.layout must be one of attn_rope_layout");
+    return attn_reject_(e, ATTN_E_RANGE, "params.layout must be an attn_rope_layout");
   if (attn_abs64_(p->start) > INT64_MAX / 4)
     return attn_reject_(e, ATTN_E_RANGE, "params.start must lie within 2^61 of 0");
   int64_t count = attn_mul_(p->positions_per_batch ? j->x.batch : 1, j->x.len);

@@ -59,7 +59,7 @@ ATTN_COLD_ int attn_sinusoid_plan_(attn_error_ *e, attn_sinusoid_job_ *j,
   if (!(p->base > 0.0 && p->base < HUGE_VAL))
     return attn_reject_(e, ATTN_E_VALUE, "params.base must be positive and finite");
   if ((int)p->layout < 0 || p->layout > ATTN_SINUSOID_T2T)
-    return attn_reject_(e, ATTN_E_RANGE, "params.layout must be one of attn_sinusoid_layout");
+    return attn_reject_(e, ATTN_E_RANGE, "params.layout must be an attn_sinusoid_layout");
   if (p->x_scale - p->x_scale != 0.0f)
     return attn_reject_(e, ATTN_E_VALUE, "params.x_scale must be finite");
   if (p->x_scale == 0.0f && attn_to_bits_(p->x_scale) == 0) p->x_scale = 1.0f;

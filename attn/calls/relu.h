@@ -43,7 +43,7 @@ ATTN_COLD_ int attn_relu_plan_(attn_error_ *e, attn_relu_ *r, const attn_tensor 
                                attn_sdpa_params *scores) {
   const attn_sdpa_params *s = &p->scores;
   if ((int)p->kind < 0 || p->kind > ATTN_RELU_RELA)
-    return attn_reject_(e, ATTN_E_RANGE, "params.kind is no attn_relu_kind");
+    return attn_reject_(e, ATTN_E_RANGE, "params.kind must be an attn_relu_kind");
   if (p->power < 0 || p->power > 2)
     return attn_reject_(e, ATTN_E_RANGE, "params.power must be 0, 1 or 2");
   if (p->power == 2 && (p->kind == ATTN_RELU_VAR || p->kind == ATTN_RELU_RELA))

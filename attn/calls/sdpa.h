@@ -108,7 +108,7 @@ ATTN_FUNC_ int attn_check_masks_(attn_error_ *e, const attn_mask *mask, const at
 ATTN_FUNC_ int attn_map_stage_take_(attn_error_ *e, attn_softmax_ *a, const attn_sdpa_params *p) {
   const int inside = ATTN_TERM_RELATIVE_ | ATTN_TERM_XL_ | ATTN_TERM_LABELS_ | ATTN_TERM_FACTOR_;
   if ((int)p->map_stage < 0 || p->map_stage >= ATTN_MAP_STAGES)
-    return attn_reject_(e, ATTN_E_RANGE, "params.map_stage is no attn_map_stage");
+    return attn_reject_(e, ATTN_E_RANGE, "params.map_stage must be an attn_map_stage");
   if (p->map_stage == ATTN_MAP_CAPPED && (a->terms & inside))
     return attn_reject_(
         e, ATTN_E_RANGE,

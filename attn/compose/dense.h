@@ -63,7 +63,7 @@ ATTN_COLD_ int attn_check_feed_(attn_error_ *e, attn_feed_forward *ff, attn_plac
   if (ff->b_2.data && !ff->w_2.data) return attn_reject_(e, ATTN_E_NULL, say[at].alone);
   if (ff->activation == ATTN_ACT_NONE) ff->activation = ATTN_ACT_RELU;
   if ((int)ff->activation < 0 || ff->activation >= ATTN_ACT_COUNT)
-    return attn_reject_(e, ATTN_E_VALUE, say[at].activation);
+    return attn_reject_(e, ATTN_E_RANGE, say[at].activation);
   return 1;
 }
 

@@ -205,9 +205,9 @@ void K7_activate_rejects(void **state) {
     const char *word = "";
     attn_status want = ATTN_E_SHAPE;
     switch (n) {
-      case 0: s->p.activation = ATTN_ACT_COUNT, want = ATTN_E_VALUE, word = "activation"; break;
+      case 0: s->p.activation = ATTN_ACT_COUNT, want = ATTN_E_RANGE, word = "activation"; break;
       case 1:
-        s->p.activation = (attn_activation)-1, want = ATTN_E_VALUE, word = "activation";
+        s->p.activation = (attn_activation)-1, want = ATTN_E_RANGE, word = "activation";
         break;
       case 2: s->x.dim++, word = "x must"; break;
       case 3: s->p.gate.len--, word = "params.gate must"; break;

@@ -294,9 +294,9 @@ void MM_gemm_rejects(void **state) {
       case 9: s->p.bias.heads = 3, s->p.bias.stride_head = 0, word = "params.bias"; break;
       case 10: s->p.scale = NAN, want = ATTN_E_VALUE, word = "params.scale"; break;
       case 11: s->p.scale = -INFINITY, want = ATTN_E_VALUE, word = "params.scale"; break;
-      case 12: s->p.activation = ATTN_ACT_COUNT, want = ATTN_E_VALUE, word = "activation"; break;
+      case 12: s->p.activation = ATTN_ACT_COUNT, want = ATTN_E_RANGE, word = "activation"; break;
       case 13:
-        s->p.activation = (attn_activation)-1, want = ATTN_E_VALUE, word = "activation";
+        s->p.activation = (attn_activation)-1, want = ATTN_E_RANGE, word = "activation";
         break;
       case 14: s->x.data = NULL, want = ATTN_E_NULL, word = "x.data"; break;
       case 15: s->w.data = NULL, want = ATTN_E_NULL, word = "w.data"; break;

@@ -5,7 +5,7 @@
  * inputs may have batch 1 and heads 1, which stand for all. Aliasing: an output may be one of the inputs
  * (the same view, type and extents: in place), else it shares memory with nothing. Empty: B, H or T = 0 is
  * a no-op; n is at least 1. Memory: attn_<name>_workspace bytes, a few rows a worker where a tensor is not
- * f32, else none. Errors: NULL, DTYPE, SHAPE, STRIDE, VALUE, OVERLAP, OVERFLOW, WORKSPACE, MEMORY, ISA,
+ * f32, else none. Errors: NULL, DTYPE, SHAPE, STRIDE, RANGE, VALUE, OVERLAP, OVERFLOW, WORKSPACE, MEMORY, ISA,
  * ENV, CTX, ALIGN; outputs untouched. NaN is stored as the one default NaN. Determinism: the same bits on
  * avx2, avx512 and neon and for any number of workers; a row's bits depend on nothing but the row. */
 

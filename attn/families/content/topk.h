@@ -22,7 +22,7 @@ ATTN_COLD_ int attn_choice_plan_(attn_error_ *e, attn_softmax_ *a, attn_choice_ 
   memset(c, 0, sizeof *c);
   c->on = &attn_choice_on_;
   if ((int)p->mode < 0 || p->mode >= ATTN_TOPK_MODES)
-    return attn_reject_(e, ATTN_E_RANGE, "params.mode is no attn_topk_mode");
+    return attn_reject_(e, ATTN_E_RANGE, "params.mode must be an attn_topk_mode");
   if (best && p->k < 1) return attn_reject_(e, ATTN_E_RANGE, "params.k must be at least 1");
   if (!best && p->bound != p->bound)
     return attn_reject_(e, ATTN_E_VALUE, "params.bound must not be NaN");

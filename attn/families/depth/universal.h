@@ -36,7 +36,7 @@ ATTN_COLD_ int attn_universal_values_(attn_error_ *e, attn_universal_ *a) {
   if ((int)p->copy_halted < 0 || p->copy_halted > ATTN_SWITCH_OFF || (int)p->force_last < 0 ||
       p->force_last > ATTN_SWITCH_OFF)
     return attn_reject_(e, ATTN_E_RANGE,
-                        "params.copy_halted and .force_last must be of attn_switch");
+                        "params.copy_halted and .force_last must be an attn_switch");
   a->copy = attn_switch_(p->copy_halted, p->output == ATTN_UNIVERSAL_LAST);
   a->force = attn_switch_(p->force_last, p->output == ATTN_UNIVERSAL_ACCUM);
   if (p->output == ATTN_UNIVERSAL_LAST && !a->copy)

@@ -171,7 +171,7 @@ ATTN_COLD_ int attn_target_check_(attn_error_ *e, const attn_guided_ *a, const a
   const int64_t keys = a->x.a.k.len, batch = t->per_batch ? a->x.a.q.batch : 1;
   span->lo = span->hi = 0;
   if ((int)t->kind < 0 || t->kind >= ATTN_TARGET_COUNT)
-    return attn_reject_(e, ATTN_E_RANGE, "params.group.target.kind is no attn_target_kind");
+    return attn_reject_(e, ATTN_E_RANGE, "params.group.target.kind must be an attn_target_kind");
   if (t->raw && t->kind != ATTN_TARGET_TOKENS)
     return attn_reject_(e, ATTN_E_RANGE, "params.group.target.raw is of TOKENS alone");
   if (!(t->weight >= 0.0f && t->weight < INFINITY))
@@ -230,7 +230,7 @@ ATTN_COLD_ int attn_guided_check_(attn_error_ *e, attn_guided_ *a, const attn_gu
   if (!params) return attn_reject_(e, ATTN_E_NULL, "params must not be null: it has the maps");
   a->p = *params, a->x.q = a->p.q, a->x.k = a->p.k, a->x.map = a->p.map;
   if ((int)a->p.reduction < 0 || a->p.reduction >= ATTN_GUIDED_COUNT)
-    return attn_reject_(e, ATTN_E_RANGE, "params.reduction is no attn_guided_reduction");
+    return attn_reject_(e, ATTN_E_RANGE, "params.reduction must be an attn_guided_reduction");
   if (a->p.groups < 0) return attn_reject_(e, ATTN_E_SHAPE, "params.groups must not be negative");
   if (a->p.groups > 0 && !a->p.group)
     return attn_reject_(e, ATTN_E_NULL, "params.group must not be null");

@@ -197,7 +197,7 @@ ATTN_COLD_ int attn_knn_check_(attn_error_ *e, attn_knn_job_ *a, const attn_knn_
   }
   if (a->k < 1) return attn_reject_(e, ATTN_E_SHAPE, "params.k must not be negative");
   if ((int)a->metric < 0 || (int)a->metric > (int)ATTN_KNN_IP)
-    return attn_reject_(e, ATTN_E_RANGE, "params.metric must be one of attn_knn_metric");
+    return attn_reject_(e, ATTN_E_RANGE, "params.metric must be an attn_knn_metric");
   if (a->keys.len > INT32_MAX)
     return attn_reject_(e, ATTN_E_OVERFLOW, "keys.len must be below 2^31");
   if (a->q.len > INT64_MAX / 64 || a->k > INT64_MAX / 64)

@@ -333,7 +333,7 @@ ATTN_COLD_ int attn_fourier_check_(attn_error_ *e, attn_fourier_job_ *j, const a
   if (t > most || dm > most)
     return attn_reject_(e, ATTN_E_OVERFLOW, "x.len and x.dim must be at most 2^27");
   if ((int)p->form < 0 || p->form >= ATTN_FOURIER_COUNT)
-    return attn_reject_(e, ATTN_E_VALUE, "params.form must be an attn_fourier_form");
+    return attn_reject_(e, ATTN_E_RANGE, "params.form must be an attn_fourier_form");
   if (!attn_check_cut_(e, p->x_len, b, t, "params.x_len must be aligned to its elements",
                        "params.x_len must lie in 0..x.len", &more))
     return 0;

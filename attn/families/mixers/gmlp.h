@@ -28,7 +28,7 @@ ATTN_COLD_ attn_tensor attn_mixed_columns_(attn_tensor t, int64_t c, int64_t n) 
 /* ATTN_ACT_NONE is GELU in these blocks. */
 ATTN_COLD_ int attn_mixed_activation_(attn_error_ *e, attn_activation *act, const char *rule) {
   if (*act == ATTN_ACT_NONE) *act = ATTN_ACT_GELU;
-  return ((int)*act >= 0 && *act < ATTN_ACT_COUNT) || attn_reject_(e, ATTN_E_VALUE, rule);
+  return ((int)*act >= 0 && *act < ATTN_ACT_COUNT) || attn_reject_(e, ATTN_E_RANGE, rule);
 }
 
 /* y = x + rows w + bias; y may be x. */

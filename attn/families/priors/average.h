@@ -196,7 +196,7 @@ ATTN_COLD_ int attn_average_check_(attn_error_ *e, attn_average_ *a, const attn_
   for (int i = WG; i < COUNT; i++)
     if (!attn_check_operand_(e, &op[i], 1)) return 0;
   if ((int)p->out < 0 || p->out >= ATTN_AVERAGE_COUNT)
-    return attn_reject_(e, ATTN_E_RANGE, "params.out is none of attn_average_out");
+    return attn_reject_(e, ATTN_E_RANGE, "params.out must be an attn_average_out");
   if (p->eps == 0.0f && !signbit(p->eps)) p->eps = 1e-6f;
   if (!(p->eps > 0.0f && p->eps < INFINITY))
     return attn_reject_(e, ATTN_E_VALUE, "params.eps must be positive and finite");

@@ -69,7 +69,7 @@ ATTN_COLD_ int attn_gaussian_plan_(attn_error_ *e, attn_gaussian_job_ *j,
                          &span[PRECISION]))
     return 0;
   if ((int)p->mode < 0 || p->mode > ATTN_GAUSSIAN_FIXED)
-    return attn_reject_(e, ATTN_E_RANGE, "params.mode must be one of attn_gaussian_mode");
+    return attn_reject_(e, ATTN_E_RANGE, "params.mode must be an attn_gaussian_mode");
   if (p->hidden < 0) return attn_reject_(e, ATTN_E_RANGE, "params.hidden must not be negative");
   if (p->hidden == 0) p->hidden = j->q.dim;
   if (p->index_base != 0 && p->index_base != 1)

@@ -103,7 +103,7 @@ void K7_feed_forward_rejects(void **state) {
       case 6: s->chunks = -1, want = ATTN_E_RANGE, word = "chunks"; break;
       case 7: s->x.len = 5, word = "x must"; break;
       case 8: s->x.dtype = ATTN_I8, want = ATTN_E_DTYPE, word = "x.dtype"; break;
-      case 9: s->ff.activation = ATTN_ACT_COUNT, want = ATTN_E_VALUE, word = "activation"; break;
+      case 9: s->ff.activation = ATTN_ACT_COUNT, want = ATTN_E_RANGE, word = "activation"; break;
       case 10:
         s->x = s->y, s->x.data = (char *)s->y.data + 4, want = ATTN_E_OVERLAP, word = "y ";
         break;
@@ -390,7 +390,7 @@ void K7_rejects(void **state) {
         break;
       case 29: s->x.dtype = ATTN_I8, want = ATTN_E_DTYPE, word = "x.dtype"; break;
       case 30: s->e.batch = 2, s->e.stride_batch = 0, word = "e must"; break;
-      case 31: p->ff.activation = ATTN_ACT_COUNT, want = ATTN_E_VALUE, word = "activation"; break;
+      case 31: p->ff.activation = ATTN_ACT_COUNT, want = ATTN_E_RANGE, word = "activation"; break;
       case 32: /* in place, but not quite */
         s->y = s->x, s->y.stride_len++, want = ATTN_E_OVERLAP, word = "y ";
         break;

@@ -330,7 +330,7 @@ void F5_luna_rejects(void **state) {
       case 25: s->c = absent(), a->w_pk.len = 11, word = "w_pk"; break;
       case 26: s->par.ff.w_1.data = NULL, want = ATTN_E_NULL, word = "ff.w_1"; break;
       case 27: s->par.ff.w_2.dim = 11, word = "ff.w_2"; break;
-      case 28: s->par.ff.activation = (attn_activation)-1, want = ATTN_E_VALUE, word = "act"; break;
+      case 28: s->par.ff.activation = (attn_activation)-1, want = ATTN_E_RANGE, word = "act"; break;
       case 29: s->par.norm_x.eps = (float)NAN, want = ATTN_E_VALUE, word = "eps"; break;
       case 30: s->par.norm_p.eps = (float)INFINITY, want = ATTN_E_VALUE, word = "eps"; break;
       case 31:

@@ -419,7 +419,7 @@ void F4_rejects(void **state) {
       case 25: s->x = test_rows(s->o, 0, 9), want = ATTN_E_OVERLAP, word = "o "; break;
       case 26: s->o.stride_len = 0, want = ATTN_E_STRIDE, word = "o "; break;
       case 27: p->ff.w_1.data = NULL, want = ATTN_E_NULL, word = "ff.w_1"; break;
-      case 28: p->ff.activation = ATTN_ACT_COUNT, want = ATTN_E_VALUE, word = "activation"; break;
+      case 28: p->ff.activation = ATTN_ACT_COUNT, want = ATTN_E_RANGE, word = "activation"; break;
       case 29:
         p->ff.w_2.data = NULL, p->ff.w_1.dim = 12, p->ff.b_1.data = NULL;
         want = ATTN_E_NULL, word = "ff.b_2";
@@ -440,7 +440,7 @@ void F4_rejects(void **state) {
       case 43: s->y.dtype = ATTN_I8, want = ATTN_E_DTYPE, word = "z.dtype"; break;
       case 44: s->before.w_2.len = 7, word = "params.before.w_2"; break;
       case 45:
-        s->before.activation = ATTN_ACT_COUNT, want = ATTN_E_VALUE;
+        s->before.activation = ATTN_ACT_COUNT, want = ATTN_E_RANGE;
         word = "params.before.activation";
         break;
       case 46:

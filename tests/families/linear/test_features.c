@@ -563,7 +563,7 @@ void E4_map_rejects(void **state) {
       case 0: p->kind = ATTN_FEATURES_COUNT, want = ATTN_E_RANGE, word = "map.kind"; break;
       case 1: p->norm = (attn_feature_norm)-1, want = ATTN_E_RANGE, word = "map.norm"; break;
       case 2: p->scale = NAN, word = "map.scale"; break;
-      case 3: p->activation = ATTN_ACT_COUNT, word = "map.activation"; break;
+      case 3: p->activation = ATTN_ACT_COUNT, want = ATTN_E_RANGE, word = "map.activation"; break;
       case 4: p->kernel_eps = -1, word = "map.kernel_eps"; break;
       case 5: p->order = 12, want = ATTN_E_RANGE, word = "map.order"; break;
       case 6: p->order = -1, want = ATTN_E_RANGE, word = "map.order"; break;

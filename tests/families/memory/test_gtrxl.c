@@ -539,7 +539,7 @@ void K5_block_rejects(void **state) {
       case 10: p->ff.w_1.len = 7, word = "ff.w_1"; break;
       case 11: p->ff.w_2.dim = 7, word = "ff.w_2"; break;
       case 12: p->ff.w_2.data = NULL, want = ATTN_E_NULL, word = "ff.w_2"; break;
-      case 13: p->ff.activation = ATTN_ACT_COUNT, want = ATTN_E_VALUE, word = "activation"; break;
+      case 13: p->ff.activation = ATTN_ACT_COUNT, want = ATTN_E_RANGE, word = "activation"; break;
       case 14: p->gate_1.w_g.data = s->o.data, want = ATTN_E_OVERLAP, word = "o is"; break;
       case 15:
         p->ff.w_1.data = p->attention.attention.lse.data, want = ATTN_E_OVERLAP, word = "lse is";
@@ -547,7 +547,7 @@ void K5_block_rejects(void **state) {
       case 16: p->norm_ff.gain = s->o.data, want = ATTN_E_OVERLAP, word = "o is"; break;
       case 17: s->h = s->o, want = ATTN_E_OVERLAP, word = "o is"; break;
       case 18: p->attention.heads = 5, want = ATTN_E_HEADS, word = "heads"; break;
-      default: p->attention.attention.u = NULL, want = ATTN_E_NULL, word = "together"; break;
+      default: p->attention.w_r.data = NULL, want = ATTN_E_NULL, word = "u and .v need"; break;
     }
     promise_reject(&s->does, want, word);
   }

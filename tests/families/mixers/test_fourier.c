@@ -361,7 +361,7 @@ void L1_rejects(void **state) {
       case 3: s->y.len = 8, word = "y must"; break;
       case 4: s->y.dim = 5, word = "y must"; break;
       case 5: s->x.batch = 1, word = "y must"; break;
-      case 6: p->mix.form = ATTN_FOURIER_COUNT, want = ATTN_E_VALUE, word = "form"; break;
+      case 6: p->mix.form = ATTN_FOURIER_COUNT, want = ATTN_E_RANGE, word = "form"; break;
       case 7: p->mix.x_len = over, want = ATTN_E_RANGE, word = "x_len"; break;
       case 8: p->mix.x_len = under, want = ATTN_E_RANGE, word = "x_len"; break;
       case 9: s->y = s->x, want = ATTN_E_OVERLAP, word = "y "; break;

@@ -364,7 +364,7 @@ void L2_rejects(void **state) {
       case 15: p->b_1.dim = 11, word = "b_1"; break;
       case 16: p->b_2.dim = 11, word = "b_2"; break;
       case 17: p->x_len = bad, want = ATTN_E_RANGE, word = "x_len"; break;
-      case 18: p->activation = (attn_activation)99, want = ATTN_E_VALUE, word = "activation"; break;
+      case 18: p->activation = (attn_activation)99, want = ATTN_E_RANGE, word = "activation"; break;
       case 19: p->norm_gate.eps = -1, want = ATTN_E_VALUE, word = "eps"; break;
       case 20: s->o.len = 8, word = "x must"; break;
       case 21: s->x.dtype = ATTN_I8, want = ATTN_E_DTYPE, word = "x.dtype"; break;

@@ -278,10 +278,10 @@ void L3_rejects(void **state) {
       case 14: s->x.len = s->o.len = 8, word = "token.w_1"; break;
       case 15: s->o.dim = 7, word = "x must"; break;
       case 16:
-        token->activation = (attn_activation)-1, want = ATTN_E_VALUE, word = "token.activation";
+        token->activation = (attn_activation)-1, want = ATTN_E_RANGE, word = "token.activation";
         break;
       case 17:
-        channel->activation = ATTN_ACT_COUNT, want = ATTN_E_VALUE, word = "channel.activation";
+        channel->activation = ATTN_ACT_COUNT, want = ATTN_E_RANGE, word = "channel.activation";
         break;
       case 18: s->p.norm_token.eps = (float)NAN, want = ATTN_E_VALUE, word = "eps"; break;
       case 19: s->o = s->x, s->o.stride_len--, want = ATTN_E_OVERLAP, word = "o "; break;

@@ -38,8 +38,8 @@ typedef struct attn_mab_params {
  * Memory: attn_mab_workspace bytes, f32: what lies between the steps of 1024 rows of X (2 dm a row, with
  *   w_2 dff more); K and V, 2 B m dm, but where n <= 1024 those of 1024 rows of Y, whose parts are joined
  *   by their LSE; a weight in panels. No n x m array.
- * Errors: NULL, DTYPE, SHAPE, HEADS (heads does not divide dm), STRIDE, RANGE (form, y_len), VALUE
- *   (scale, eps, activation), OVERLAP, OVERFLOW, WORKSPACE, MEMORY, ALIGN, ISA, ENV, CTX; o untouched.
+ * Errors: NULL, DTYPE, SHAPE, HEADS (heads does not divide dm), STRIDE, RANGE (form, y_len,
+ *   activation), VALUE (scale, eps), OVERLAP, OVERFLOW, WORKSPACE, MEMORY, ALIGN, ISA, ENV, CTX; o untouched.
  * Determinism: the same bits on avx2, avx512 and neon, any number of workers; the norms' sums are f64.
  * Cost: 2 (2 n + 2 m) dm^2 flops of projections, 4 n m dm, and the feed-forward's.
  * Source: Lee et al. 2018, arXiv 1810.00825, and its authors' code. */

@@ -32,8 +32,8 @@ typedef struct attn_fourier_params {
  * Empty: B = 0 does nothing; an entry of length 0 is all 0.
  * NaN and infinity: in a row of x make results of its entry NaN or infinite, but not all that the
  *   formula has: where a transform needs no product, 0 times NaN is left out. Other entries stay clean.
- * Errors: NULL, DTYPE, SHAPE (T or dm < 1, extents that differ, heads), STRIDE, RANGE (x_len), VALUE
- *   (form), OVERLAP, OVERFLOW, WORKSPACE, MEMORY, ISA, ENV, CTX, ALIGN; y untouched.
+ * Errors: NULL, DTYPE, SHAPE (T or dm < 1, extents that differ, heads), STRIDE, RANGE (x_len,
+ *   form), OVERLAP, OVERFLOW, WORKSPACE, MEMORY, ISA, ENV, CTX, ALIGN; y untouched.
  * Error, measured over all small sizes, with s the root of the sum of squares of x's entry, which is the root
  *   mean square of a complex result: FFT: below 1e-7 sqrt(log2(N dm)) s in the root mean square; of one number
  *   below three times that of s + |y| for numbers of mean 0, of s + the largest |y| for any. GEMM: below 5e-8
