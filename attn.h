@@ -5505,8 +5505,8 @@ ATTN_DEF size_t attn_routing_select_workspace(attn_members queries, attn_members
  *   membership, w and wk are not looked at. Members of batch entry b are below q_len[b] and kv_len[b].
  * causal hides the keys after i; but a cluster takes the w nearest of all tokens, as the paper does, so which
  * earlier keys a row meets depends on later tokens.
- * A row in no cluster, or without a key, is 0 and its lse -infinity; exclude_self counts mem_k as other keys. With one cluster for each row MEAN and
- *   UNION agree.
+ * A row in no cluster, or without a key, is 0 and its lse -infinity; exclude_self counts mem_k as other keys.
+ *   With one cluster for each row MEAN and UNION agree.
  * Aliasing: o and lse share memory with nothing.
  * Memory: attn_routing_attend_workspace bytes: normalised rows; 4 dv a member of the queries, of at most
  *   Tq + C of them at a time; 4 dv a row unless o is f32; 4 a row and a member; UNION 8 a row more, and the
@@ -7782,8 +7782,8 @@ typedef struct attn_segment_params {
                        * "same length" of the source's code */
   int bidirectional; /* 1: a query sees later keys too, whatever the window */
   attn_tensor r;     /* optional [1, 1 or H, n, dk] f32: row t is the projected encoding of distance
-                          * t, bidirectional of distance t - (L-1); it ends no sooner than the keys
-                          * that the last query may see */
+                          * t; n >= the keys a query may see. Bidirectional: of distance t - (L-1),
+                          * L - 1 rows more */
   const float *u, *v; /* [H, dk] content and distance bias of r; null = 0 */
   attn_tensor lse;    /* out, optional: [B,H,L,1] f32 */
   attn_tensor usage;  /* out, optional: [B,1,1,n] f32, attn_usage of the last n keys */

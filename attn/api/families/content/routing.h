@@ -96,8 +96,8 @@ ATTN_DEF size_t attn_routing_select_workspace(attn_members queries, attn_members
  *   membership, w and wk are not looked at. Members of batch entry b are below q_len[b] and kv_len[b].
  * causal hides the keys after i; but a cluster takes the w nearest of all tokens, as the paper does, so which
  * earlier keys a row meets depends on later tokens.
- * A row in no cluster, or without a key, is 0 and its lse -infinity; exclude_self counts mem_k as other keys. With one cluster for each row MEAN and
- *   UNION agree.
+ * A row in no cluster, or without a key, is 0 and its lse -infinity; exclude_self counts mem_k as other keys.
+ *   With one cluster for each row MEAN and UNION agree.
  * Aliasing: o and lse share memory with nothing.
  * Memory: attn_routing_attend_workspace bytes: normalised rows; 4 dv a member of the queries, of at most
  *   Tq + C of them at a time; 4 dv a row unless o is f32; 4 a row and a member; UNION 8 a row more, and the

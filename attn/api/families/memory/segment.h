@@ -46,8 +46,8 @@ typedef struct attn_segment_params {
                        * "same length" of the source's code */
   int bidirectional; /* 1: a query sees later keys too, whatever the window */
   attn_tensor r;     /* optional [1, 1 or H, n, dk] f32: row t is the projected encoding of distance
-                          * t, bidirectional of distance t - (L-1); it ends no sooner than the keys
-                          * that the last query may see */
+                          * t; n >= the keys a query may see. Bidirectional: of distance t - (L-1),
+                          * L - 1 rows more */
   const float *u, *v; /* [H, dk] content and distance bias of r; null = 0 */
   attn_tensor lse;    /* out, optional: [B,H,L,1] f32 */
   attn_tensor usage;  /* out, optional: [B,1,1,n] f32, attn_usage of the last n keys */
