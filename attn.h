@@ -2223,6 +2223,130 @@ ATTN_FUNC_ void ATTN_FN_(gemm)(float *y, int64_t y_stride, int64_t rows, const f
 }
 #undef ATTN_GEMM_VECS_
 /* <<< attn/kernels/gemm.h */
+/* >>> attn/kernels/turned.h */
+/* kernels/turned.h owns products with a matrix whose columns lie in memory as rows: squares of it are turned in
+ * registers. So it is read once, and each sum is the chain that kernels/gemm.h has. */
+
+/* A square: elements k .. of W rows. */
+ATTN_INLINE_ void ATTN_FN_(square)(ATTN_VF_ *r, const void *const *w, int64_t k, int kind) {
+  switch (kind) {
+#define ATTN_CASE_(type) \
+  ATTN_UNROLL_           \
+  for (int i = 0; i < ATTN_W_; i++) r[i] = ATTN_FN_(load)(w[i], k, ATTN_W_, type);
+    case ATTN_F32: ATTN_CASE_(ATTN_F32) break;
+    case ATTN_F16: ATTN_CASE_(ATTN_F16) break;
+    default: ATTN_CASE_(ATTN_BF16)
+#undef ATTN_CASE_
+  }
+  ATTN_V_TRANSPOSE_(r);
+}
+
+/* What is no whole square: `deep` elements of `cols` rows, the rest 0. */
+ATTN_OUTLINE_ void ATTN_FN_(square_part)(ATTN_VF_ *r, const void *const *w, int cols, int64_t k,
+                                         int deep, int kind) {
+  for (int i = 0; i < ATTN_W_; i++)
+    r[i] = i < cols ? ATTN_FN_(load_any)(w[i], k, deep, kind) : ATTN_V_ZERO_();
+  ATTN_V_TRANSPOSE_(r);
+}
+
+/* to[k][c] = w[c][k] for c < cols, in whole vectors */
+ATTN_FUNC_ void ATTN_FN_(turn)(float *to, int64_t stride, const void *const *w, int kind, int64_t n,
+                               int cols) {
+  for (int c = 0; c < cols; c += ATTN_W_)
+    for (int64_t k = 0; k < n; k += ATTN_W_) {
+      const int some = ATTN_FN_(lanes_left)(cols, c), deep = ATTN_FN_(lanes_left)(n, k);
+      float *at = to + k * stride + c;
+      if (some == ATTN_W_ && deep == ATTN_W_) {
+        ATTN_VF_ r[ATTN_W_];
+        ATTN_FN_(square)(r, w + c, k, kind);
+        ATTN_UNROLL_
+        for (int i = 0; i < ATTN_W_; i++) ATTN_V_STORE_(at + i * stride, r[i]);
+      } else {
+        ATTN_VF_ r[ATTN_W_];
+        ATTN_FN_(square_part)(r, w + c, some, k, deep, kind);
+        for (int i = 0; i < deep; i++) ATTN_V_STORE_(at + i * stride, r[i]);
+      }
+    }
+}
+
+/* Sums of `cols` columns from c on, a square's at most, over elements k .. */
+ATTN_OUTLINE_ void ATTN_FN_(turned_part)(const attn_turned_product_ *p, int c, int cols,
+                                         int64_t k) {
+  for (; k < p->n; k += ATTN_W_) {
+    const int deep = ATTN_FN_(lanes_left)(p->n, k);
+    ATTN_VF_ t[ATTN_W_];
+    ATTN_FN_(square_part)(t, p->w + c, cols, k, deep, p->kind);
+    for (int64_t r = 0; r < p->rows; r++) {
+      const float *x = p->x + r * p->x_stride + k;
+      float *y = p->y + r * p->y_stride + c;
+      ATTN_VF_ a = p->start && k == 0 ? ATTN_V_ZERO_() : ATTN_FN_(load)(y, 0, cols, ATTN_F32);
+      for (int i = 0; i < deep; i++) a = ATTN_V_FMA_(ATTN_V_SET1_(x[i]), t[i], a);
+      ATTN_FN_(store)(y, 0, ATTN_FN_(quiet)(a), cols, ATTN_F32);
+    }
+  }
+}
+
+/* One row by two squares of columns, their first n elements. */
+ATTN_INLINE_ void ATTN_FN_(turned_one)(const attn_turned_product_ *p, int c, int64_t n) {
+  const void *const *w = p->w + c;
+  const float *x = p->x;
+  float *y = p->y + c;
+  ATTN_VF_ a = p->start ? ATTN_V_ZERO_() : ATTN_V_LOAD_(y);
+  ATTN_VF_ b = p->start ? ATTN_V_ZERO_() : ATTN_V_LOAD_(y + ATTN_W_);
+  for (int64_t k = 0; k < n; k += ATTN_W_) {
+    ATTN_VF_ t[ATTN_W_];
+    ATTN_FN_(square)(t, w, k, p->kind);
+    ATTN_UNROLL_
+    for (int i = 0; i < ATTN_W_; i++) a = ATTN_V_FMA_(ATTN_V_SET1_(x[k + i]), t[i], a);
+    ATTN_FN_(square)(t, w + ATTN_W_, k, p->kind);
+    ATTN_UNROLL_
+    for (int i = 0; i < ATTN_W_; i++) b = ATTN_V_FMA_(ATTN_V_SET1_(x[k + i]), t[i], b);
+  }
+  ATTN_V_STORE_(y, ATTN_FN_(quiet)(a));
+  ATTN_V_STORE_(y + ATTN_W_, ATTN_FN_(quiet)(b));
+}
+
+/* Up to four rows from row0 on by one square of columns. */
+ATTN_INLINE_ void ATTN_FN_(turned_four)(const attn_turned_product_ *p, int64_t row0, int c,
+                                        int64_t n) {
+#define ATTN_EACH_ROW_(f) f(0) f(1) f(2) f(3)
+#define ATTN_OPEN_ROW_(r)                                            \
+  const int64_t at##r = row0 + r < p->rows ? row0 + r : p->rows - 1; \
+  const float *x##r = p->x + at##r * p->x_stride;                    \
+  float *y##r = p->y + at##r * p->y_stride + c;                      \
+  ATTN_VF_ a##r = p->start ? ATTN_V_ZERO_() : ATTN_V_LOAD_(y##r);
+#define ATTN_ADD_ROW_(r) a##r = ATTN_V_FMA_(ATTN_V_SET1_(x##r[k + i]), t[i], a##r);
+#define ATTN_PUT_ROW_(r) ATTN_V_STORE_(y##r, ATTN_FN_(quiet)(a##r));
+  ATTN_EACH_ROW_(ATTN_OPEN_ROW_)
+  for (int64_t k = 0; k < n; k += ATTN_W_) {
+    ATTN_VF_ t[ATTN_W_];
+    ATTN_FN_(square)(t, p->w + c, k, p->kind);
+    ATTN_UNROLL_
+    for (int i = 0; i < ATTN_W_; i++) {
+      ATTN_EACH_ROW_(ATTN_ADD_ROW_)
+    }
+  }
+  ATTN_EACH_ROW_(ATTN_PUT_ROW_)
+#undef ATTN_EACH_ROW_
+#undef ATTN_OPEN_ROW_
+#undef ATTN_ADD_ROW_
+#undef ATTN_PUT_ROW_
+}
+
+/* y += x w for few rows: the columns are turned for each four of them. */
+ATTN_FUNC_ void ATTN_FN_(gemm_turned)(const attn_turned_product_ *p) {
+  const int64_t n = p->n / ATTN_W_ * ATTN_W_; /* in whole squares */
+  for (int c = 0, cols; c < p->cols; c += cols) {
+    const int left = p->cols - c, two = p->rows == 1 && left >= 2 * ATTN_W_;
+    cols = two ? 2 * ATTN_W_ : left < ATTN_W_ ? left : ATTN_W_;
+    const int64_t done = cols < ATTN_W_ ? 0 : n;
+    if (done && two) ATTN_FN_(turned_one)(p, c, done);
+    for (int64_t r = 0; done && !two && r < p->rows; r += 4) ATTN_FN_(turned_four)(p, r, c, done);
+    for (int i = 0; done < p->n && i < cols; i += ATTN_W_)
+      ATTN_FN_(turned_part)(p, c + i, cols - i < ATTN_W_ ? cols - i : ATTN_W_, done);
+  }
+}
+/* <<< attn/kernels/turned.h */
 /* >>> attn/kernels/activate.h */
 /* kernels/activate.h owns what follows a dense product: scale, bias, activation. */
 
@@ -3969,8 +4093,8 @@ typedef struct attn_gemm_params {
  *
  * Aliasing: y shares no memory with x, w and bias; these may overlap.
  * Memory: attn_gemm_workspace bytes: w as f32 in panels, 4 k n' bytes for each of its matrices, n'
- *   being n in whole 64s; nothing like it when w is f32, not transposed and m < 192, which reads w in
- *   place. f16 and bf16 x or y add up to 300 KB a worker.
+ *   being n in whole 64s; nothing like it for less than 192 rows when w is f32 or transposed, which reads w
+ *   in place (of a transposed w all rows that share a matrix count). f16 and bf16 x or y add up to 300 KB a worker.
  * Errors: ATTN_E_NULL, _DTYPE, _SHAPE, _STRIDE, _OVERLAP, _OVERFLOW, _VALUE (scale NaN or infinite, an
  *   unknown activation), _WORKSPACE, _MEMORY, and those of ctx.
  * Empty: m = 0, B = 0 or H = 0 does nothing; k and n are at least 1.
@@ -4819,6 +4943,7 @@ typedef struct attn_multihead_params {
   attn_tensor w_k;                /* [1,1,dmk,Hkv dk] */
   attn_tensor w_v;                /* [1,1,dmv,Hkv dv] */
   attn_tensor w_o;                /* [1,1,H dv,dmo]; absent with y: `each` alone is wanted */
+  int w_transposed;               /* 1: these four are [1,1,out,in], as in PyTorch checkpoints */
   attn_tensor b_q, b_k, b_v, b_o; /* [1,1,1,width of the weight], optional */
   attn_tensor bias_k,
       bias_v;              /* both or none: [1,1,1,Hkv dk] and [1,1,1,Hkv dv], one more key and its
@@ -4842,7 +4967,7 @@ typedef struct attn_multihead_params {
  *
  * Shapes: x [B,1,Tq,dm], x_k [B,1,Tk,dmk], x_v [B,1,Tk,dmv], y [B,1,Tq,dmo]. x_k absent (data
  *   null; with Tk = 0 any address will do): x itself; x_v absent: x_k. H dk need not be dm. Storage
- *   types are free; weights are [in, out]. With attend.ragged the rows of x and x_k lie as those of q
+ *   types are free; weights are [in, out], with w_transposed [out, in], at the same speed. With attend.ragged the rows of x and x_k lie as those of q
  *   and k; rows of x that no sequence has attend to nothing: O_h = 0, y = b_o, lse is not written.
  * Aliasing: y, each, lse and map share memory with nothing; inputs may overlap.
  * Memory: attn_multihead_workspace bytes: f32 q, k and v, the heads' outputs unless `each` is f32
@@ -4872,6 +4997,7 @@ typedef struct attn_feed_forward {
   attn_tensor w_1, b_1; /* [1,1,din,dff], [1,1,1,dff]; biases are optional, as everywhere here */
   attn_tensor w_2, b_2; /* optional: [1,1,dff,dout], [1,1,1,dout] */
   attn_activation activation; /* f; ATTN_ACT_NONE = ATTN_ACT_RELU */
+  int w_transposed;           /* 1: w_1 and w_2 are [1,1,out,in], as in PyTorch checkpoints */
 } attn_feed_forward;
 
 /* What stands around the attention of a layer. */
@@ -5131,9 +5257,10 @@ typedef enum attn_aggregate_kind {
 
 typedef struct attn_aggregate {
   attn_aggregate_kind kind;
-  attn_tensor w;  /* of ATTENTION: [1, 1 or H, dv, dh] */
-  const float *b; /* [dh]; null = 0 */
-  const float *u; /* [dh] */
+  attn_tensor w;    /* of ATTENTION: [1, 1 or H, dv, dh] */
+  int w_transposed; /* 1: w is [1, 1 or H, dh, dv], as in PyTorch checkpoints */
+  const float *b;   /* [dh]; null = 0 */
+  const float *u;   /* [dh] */
 } attn_aggregate;
 
 typedef enum attn_integrate {
@@ -5153,6 +5280,7 @@ typedef struct attn_segmented_params {
   attn_aggregate aggregate;
   attn_tensor w_q, w_k; /* optional [1, 1 or H, dv, d']; identity by default */
   attn_tensor w_v;      /* optional [1, 1 or H, dv, d''] */
+  int w_transposed;     /* 1: these three are [.., out, in], as in PyTorch checkpoints */
   int concat;           /* 0: o = y + gain u; 1: o = [y ; u] */
   float gain;           /* 0 = 1, ATTN_ZERO = 0 */
   float scale;
@@ -5189,6 +5317,7 @@ typedef struct attn_hierarchy_params {
   const attn_tensor *w_q,
       *w_k;               /* optional [levels] of [1, 1 or H, d_l, d'_l]; data null = identity */
   const attn_tensor *w_v; /* optional [levels] of [1, 1 or H, d_l, d_{l+1}] */
+  int w_transposed;       /* 1: all of these are [.., out, in], as in PyTorch checkpoints */
   const attn_aggregate *aggregates; /* optional [levels - 1]; null = means */
   int causal;
   const float *gains; /* optional [levels], finite; null = 1 */
@@ -5592,6 +5721,7 @@ typedef struct attn_path {
 typedef struct attn_mixture_params {
   float temperature; /* of the gate, above 0; 0 = 1 */
   attn_tensor bias;  /* [1, 1 or Hg, 1, P], any float type; absent = 0 */
+  int w_transposed;  /* 1: the gate's w is [1, 1 or Hg, P, dx], as in PyTorch checkpoints */
   int64_t k;         /* paths a row is sent to, 1..P */
   int no_renorm;     /* 1: weights of the k paths are not made to sum to 1 */
   int64_t capacity;  /* rows that a path serves in each (batch, head), the first ones; 0 = all */
@@ -5602,7 +5732,7 @@ typedef struct attn_mixture_params {
  *   pi[b,h,i,.] = softmax((x[b,h,i,.] w[h] + bias[h]) / temperature)
  *
  * pi f32 [B,Hg,Tq,P], Hg = 1 for all heads alike; x [B, 1 or Hg, Tq, dx], w [1, 1 or Hg, dx, P], each f32,
- * f16 or bf16. Of params temperature and bias count. A path of logit -infinity has pi = 0, and so has
+ * f16 or bf16. Of params temperature, bias and w_transposed count. A path of logit -infinity has pi = 0, and so has
  * every path of a row that has no other logits.
  * What holds for all calls here. Aliasing: outputs share memory with nothing. Errors: ATTN_E_NULL, _DTYPE,
  *   _SHAPE, _STRIDE, _RANGE (k, capacity), _VALUE (temperature), _INDEX, _OVERLAP, _OVERFLOW, _ALIGN,
@@ -5700,7 +5830,8 @@ typedef struct attn_sinkhorn_params {
   /* the sorting network */
   attn_tensor x; /* chained: [B, a divisor of H, T, dx]; absent: k */
   attn_tensor w_1, b_1, w_2,
-      b_2; /* [1, 1 or H, dx, m], [.., 1, m] or absent, [.., m, NB], [.., 1, NB] */
+      b_2;          /* [1, 1 or H, dx, m], [.., 1, m] or absent, [.., m, NB], [.., 1, NB] */
+  int w_transposed; /* 1: w_1 and w_2 are [.., out, in], as in PyTorch checkpoints */
   /* balancing */
   attn_tensor logits; /* chained: R, in place of the network */
   attn_sinkhorn_balancing balance;
@@ -6568,9 +6699,10 @@ typedef struct attn_poolingformer_params {
   /* The second level, side by side with the first: its own tensors; absent = those of the first. */
   attn_tensor q2, k2, v2; /* [B,H,Tq,d2], [B,Hk2,Tk,d2], [B,Hv2,Tk,dv] */
   /* Or behind the first, of whose output y [B,Tq,H dv] it is made: */
-  attn_tensor w_q;                    /* [1,1,H dv,H d2]; present = this form */
-  attn_tensor w_k;                    /* [1,1,H dv,Hk2 d2] */
-  attn_tensor w_v;                    /* [1,1,H dv,Hv2 dv] */
+  attn_tensor w_q;  /* [1,1,H dv,H d2]; present = this form */
+  attn_tensor w_k;  /* [1,1,H dv,Hk2 d2] */
+  attn_tensor w_v;  /* [1,1,H dv,Hv2 dv] */
+  int w_transposed; /* 1: these three are [1,1,out,in], as in PyTorch checkpoints */
   attn_tensor bias_q, bias_k, bias_v; /* [1,1,1,columns], optional */
   float scale;                        /* of both levels; 0 = 1/sqrt(width), ATTN_ZERO = 0 */
   int has_q_off;
@@ -6625,8 +6757,9 @@ typedef struct attn_mab_params {
   attn_set_form form;
   attn_tensor w_q, w_k, w_v;      /* [1,1,x.dim,dm], [1,1,y.dim,dm], [1,1,y.dim,dm] */
   attn_tensor w_o;                /* [1,1,dm,dm]; PAPER only */
+  int w_transposed;               /* 1: these four are [1,1,out,in], as in PyTorch checkpoints */
   attn_tensor b_q, b_k, b_v, b_o; /* [1,1,1,dm], optional */
-  attn_feed_forward ff;           /* dm to dm */
+  attn_feed_forward ff;           /* dm to dm; has a w_transposed of its own */
   int no_norm;                    /* 1: LN_0 and LN_1 are dropped */
   attn_norm norm_0, norm_1;
   float scale; /* 0 = 1/sqrt(dm), the width of the model also inside heads; ATTN_ZERO = 0 */
@@ -6701,6 +6834,7 @@ typedef struct attn_luna_params {
   attn_tensor b_pq, b_pk, b_pv;   /* [1,1,1,dm], optional */
   attn_tensor w_q, w_k, w_v, w_o; /* unpack: [1,1,dm,dm] */
   attn_tensor b_q, b_k, b_v, b_o; /* [1,1,1,dm], optional */
+  int w_transposed;               /* 1: all w are [1,1,out,in], as in PyTorch checkpoints */
   const int32_t *c_len;           /* [B], 0..c.len: rows of c from c_len[b] on do not exist */
 } attn_luna_params;
 
@@ -7042,6 +7176,7 @@ typedef enum attn_average_out {
 typedef struct attn_average_params {
   attn_tensor w_g, b_g;       /* [1,1,2d,2d], [1,1,1,2d]; w_g absent: no gate, b_g absent: 0 */
   attn_tensor w1, b1, w2, b2; /* [1,1,d,f], [1,1,1,f], [1,1,f,d], [1,1,1,d]; w1 and w2 or neither */
+  int w_transposed;           /* 1: w_g, w1 and w2 are [1,1,out,in], as in PyTorch checkpoints */
   const uint8_t *real;        /* [B, T] dense: 0 = padding; null: every token is real */
   attn_average_out out;
   const float *gain, *bias; /* NORM: [d]; null = 1, 0 */
@@ -7091,6 +7226,7 @@ ATTN_DEF attn_status attn_average_begin(void *state, size_t bytes, int64_t batch
 typedef struct attn_film_params {
   attn_tensor z;           /* [B, 1, 1, Dz], the task vectors */
   attn_tensor w_f, b_f;    /* [1, 1, Dz, 2F], [1, 1, 1, 2F]; b_f absent = 0 */
+  int w_transposed;        /* 1: w_f is [1, 1, 2F, Dz], as in PyTorch checkpoints */
   attn_tensor gamma, beta; /* in place of z, w_f, b_f: [1 or B, 1, 1, F]; taken as they are */
   int plain;               /* 1: gamma of z is not raised by 1 */
 } attn_film_params;
@@ -7341,11 +7477,12 @@ typedef enum attn_synthesizer_tiling {
 
 /* F(x) = relu(x w1 + b1) w2 + b2, a vector of n numbers. */
 typedef struct attn_synthesizer_net {
-  attn_tensor w1;    /* [1, 1 or H, din, e] */
-  attn_tensor b1;    /* [1, 1 or H, 1, e]; absent = 0 */
-  attn_tensor w2;    /* [1, 1 or H, e, n] */
-  attn_tensor b2;    /* [1, 1 or H, 1, n]; absent = 0 */
-  int w2_transposed; /* w2 is [.., n, e], as linear layers store it: read in place, not copied */
+  attn_tensor w1; /* [1, 1 or H, din, e] */
+  attn_tensor b1; /* [1, 1 or H, 1, e]; absent = 0 */
+  attn_tensor w2; /* [1, 1 or H, e, n] */
+  attn_tensor b2; /* [1, 1 or H, 1, n]; absent = 0 */
+  /* 1: w1 is [.., e, din] and w2 [.., n, e], as in PyTorch checkpoints; such a w2 is read in place, not copied */
+  int w_transposed;
 } attn_synthesizer_net;
 
 /* One source of scores: the fields of its kind, the others are not looked at. */
@@ -7593,6 +7730,7 @@ typedef struct attn_collaborative_params {
   attn_tensor mix;         /* [1,1,H,Dk], the channels of each head, any sign */
   attn_tensor w_c;         /* [1,1,dmk,H], the content bias, optional */
   attn_tensor w_v, w_o;    /* [1,1,dmk,H dv], [1,1,H dv,dmo] */
+  int w_transposed;        /* 1: these five w are [1,1,out,in], as in PyTorch checkpoints */
   attn_tensor b_v, b_o;    /* [1,1,1,H dv], [1,1,1,dmo], optional */
   attn_sdpa_params attend; /* as in attn_multihead, but a scale of 0 is 1/sqrt(Dk/H). With w_c no
                             * relative.keys, xl and labels */
@@ -7813,9 +7951,10 @@ typedef struct attn_segment_layer_params {
   attn_tensor w_q;        /* [1,1,dm,H dk] */
   attn_tensor w_k;        /* [1,1,dm,kv_heads dk] */
   attn_tensor w_v;        /* [1,1,dm,kv_heads dv] */
-  attn_tensor w_o; /* [1,1,H dv,dm]; optional for ATTN_SUBLAYER_PLAIN, which takes any width */
-  attn_tensor b_o; /* [1,1,1,width of w_o], optional: added to the product with w_o */
-  attn_tensor w_r; /* [1,1,dm,H dk], of the distances; or attention.r; or neither */
+  attn_tensor w_o;  /* [1,1,H dv,dm]; optional for ATTN_SUBLAYER_PLAIN, which takes any width */
+  attn_tensor b_o;  /* [1,1,1,width of w_o], optional: added to the product with w_o */
+  attn_tensor w_r;  /* [1,1,dm,H dk], of the distances; or attention.r; or neither */
+  int w_transposed; /* 1: all w are [1,1,out,in], as in PyTorch checkpoints */
   attn_sublayer sublayer;
   attn_norm norm;
   attn_segment_params attention;
@@ -7828,7 +7967,7 @@ typedef struct attn_segment_layer_params {
  *   r_t = [sin(t f_0) .. sin(t f_{dm/2-1}), cos(t f_0) .. ] w_r,  f_n = 10000^(-2n/dm)
  *   O = attn_segment of them,  o = what the sublayer makes of it
  *
- * Shapes: h [B,1,L,dm], o [B,1,L,dm], with ATTN_SUBLAYER_PLAIN [B,1,L,w_o.dim] or, without w_o,
+ * Shapes: h [B,1,L,dm], o [B,1,L,dm], with ATTN_SUBLAYER_PLAIN [B,1,L,width of w_o] or, without w_o,
  *   [B,H,L,dv]. The memories are read where they lie, wrapped around or not, and neither copied nor
  *   changed: call attn_memory_append or attn_compressive_update next.
  * Errors also: SHAPE: odd dm with w_r. NULL: only some of w_r (or r), u and v; both w_r and r.
@@ -7846,7 +7985,7 @@ ATTN_DEF size_t attn_segment_layer_workspace(attn_tensor o, attn_tensor h,
 
 /* The layer's first step alone: q = h w_q, k = h w_k, v = h w_v of normalised rows with
  * ATTN_SUBLAYER_PRE. q [B,H,L,dk], k [B,kv_heads,L,dk], v [B,kv_heads,L,dv], any types; data null:
- * not wanted. Reads heads, kv_heads, w_q, w_k, w_v (those of the outputs), sublayer and norm. */
+ * not wanted. Reads heads, kv_heads, w_q, w_k, w_v (those of the outputs), w_transposed, sublayer and norm. */
 ATTN_DEF attn_status attn_segment_project(attn_tensor q, attn_tensor k, attn_tensor v,
                                           attn_tensor h, const attn_segment_layer_params *params,
                                           attn_ctx *ctx);
@@ -7945,6 +8084,7 @@ typedef struct attn_attention_loss_params {
   int64_t heads;             /* H; 0 = 1 */
   int64_t kv_heads;          /* 0 = H */
   attn_tensor w_q, w_k, w_v; /* as in attn_segment_layer */
+  int w_transposed;          /* likewise */
   float scale;
 } attn_attention_loss_params;
 
@@ -7993,6 +8133,7 @@ typedef struct attn_recursive_params {
   attn_tensor w_k;  /* [1,1,dm,kv_heads dk] */
   attn_tensor w_v;  /* [1,1,dm,kv_heads dv] */
   attn_tensor w_o;  /* [1,1,H dv,dm] */
+  int w_transposed; /* 1: these four are [1,1,out,in], as in PyTorch checkpoints */
   attn_recursive_rule rule;
   float alpha;     /* of EMA, 0..1; 0 = 0.5, ATTN_ZERO = 0 */
   float scale;     /* 0 = 1/sqrt(dk), ATTN_ZERO = 0 */
@@ -8215,8 +8356,9 @@ typedef enum attn_gtrxl_kind {
 typedef struct attn_gtrxl_gate_params {
   attn_gtrxl_kind kind;
   attn_tensor w_r, u_r, w_z, u_z, w_g, u_g;
-  float b;         /* finite; 0 = 2, ATTN_ZERO = 0. The larger, the more of x passes */
-  attn_tensor b_g; /* optional: [1,1,1,dm], the bias in place of b */
+  int w_transposed; /* 1: they are [1,1,out,in], as in PyTorch checkpoints */
+  float b;          /* finite; 0 = 2, ATTN_ZERO = 0. The larger, the more of x passes */
+  attn_tensor b_g;  /* optional: [1,1,1,dm], the bias in place of b */
 } attn_gtrxl_gate_params;
 
 /* o = gate(x, y), row by row.
@@ -8454,6 +8596,7 @@ typedef struct attn_trajectory_params {
   attn_tensor w_return, b_return; /* [1,1,1,dm], [1,1,1,dm]; biases are optional */
   attn_tensor w_state, b_state;   /* [1,1,ds,dm], [1,1,1,dm] */
   attn_tensor w_action, b_action; /* [1,1,da,dm], [1,1,1,dm] */
+  int w_transposed;               /* 1: these three w are [1,1,out,in], as in PyTorch checkpoints */
   attn_tensor times;              /* [1,1,E,dm], a row for each time of an episode */
   const int32_t *timesteps;       /* [B,T], 0 .. E-1; any of them for steps of padding */
   attn_norm norm;                 /* LN, one for the three kinds of tokens */
@@ -8499,6 +8642,7 @@ typedef enum attn_trajectory_head {
 typedef struct attn_trajectory_predict_params {
   attn_trajectory_head head;
   attn_tensor w, bias; /* [1,1,dm,d], optional [1,1,1,d] */
+  int w_transposed;    /* 1: w is [1,1,d,dm], as in PyTorch checkpoints */
   int linear;          /* 1: actions without the tanh */
 } attn_trajectory_predict_params;
 
@@ -8539,6 +8683,7 @@ typedef struct attn_exits_params {
   attn_exit_kind kind;
   int64_t layers;       /* N >= 1 */
   attn_tensor w;        /* [1,1,dm,N]; GEOMETRIC: [1, 1 or N-1, 1, dm] */
+  int w_transposed;     /* 1: w is [1,1,N,dm], as in PyTorch checkpoints; GEOMETRIC: not read */
   attn_tensor bias;     /* [1,1,1,N]; GEOMETRIC: [1, 1 or N-1, 1, 1]; optional */
   const int32_t *x_len; /* SEQUENCE: [B], 1..Ts: later rows do not exist; or null */
   float tau;            /* GEOMETRIC: 0..1; 0 = 0.5, ATTN_ZERO = 0 */
@@ -8889,7 +9034,7 @@ ATTN_DEF size_t attn_fnet_workspace(attn_tensor y, attn_tensor x, const attn_fne
  * (L3).
  *
  * Rules they share. x and o are [B,1,T,dm], f32, f16 or bf16, each tensor by itself and of any strides;
- * weights are [1,1,in,out], biases [1,1,1,out] and optional, absent = 0. Aliasing: o may be x (the same
+ * weights are [1,1,in,out], with w_transposed [1,1,out,in], biases [1,1,1,out] and optional, absent = 0. Aliasing: o may be x (the same
  * view: in place), else it shares memory with nothing. Memory: attn_<name>_workspace bytes, f32, for
  * entries of the batch that have 2048 rows together, or for one; rows lie apart by up to 47 numbers more
  * than a call says, each kind of them. Errors: NULL, DTYPE, SHAPE, HEADS, STRIDE,
@@ -8908,6 +9053,7 @@ typedef struct attn_gmlp_params {
   attn_tensor w_qkv, b_qkv;   /* [1,1,dm,3a], optional: the tiny attention of aMLP */
   attn_tensor w_o, b_o;       /* [1,1,a,e], with w_qkv only */
   attn_tensor w_2, b_2;       /* V [1,1,e,dm] */
+  int w_transposed; /* 1: w_1, w_2, w_qkv and w_o are [1,1,out,in], as in PyTorch checkpoints; w_s stays */
   const int32_t *x_len; /* [B], 0..T, optional: rows from x_len[b] on do not exist, their o is 0 */
 } attn_gmlp_params;
 
@@ -8926,7 +9072,7 @@ typedef struct attn_gmlp_params {
  * Memory: a row dm + 3e numbers, with w_qkv 4a more, one e rounded up to 64 a head; weights as attn_gemm
  *   lays them out, 150 KB a worker.
  *   W is read where it lies: no masked copy, no T x T array.
- * Errors also: SHAPE: odd w_1.dim, w_qkv.dim not 3a, N < T. HEADS: S does not divide e. NULL: only one
+ * Errors also: SHAPE: w_1 not 2e wide, w_qkv not 3a, N < T. HEADS: S does not divide e. NULL: only one
  *   of w_qkv and w_o, or their biases alone. RANGE: x_len.
  * Cost: 6 T dm e + 2 T^2 e flops an entry, causal half of the last; aMLP 6 T dm a + 2 T a e + 4 T^2 a more.
  * Source: Liu et al. 2021, arXiv 2105.08050. Its training starts from W near 0 and b = 1. */
@@ -9967,12 +10113,25 @@ typedef struct attn_select_table_ { /* selection */
                 const float *floor);
 } attn_select_table_;
 
+/* Few rows of x times the columns of w, which lie in memory as rows. */
+typedef struct attn_turned_product_ {
+  float *y;       /* [rows][cols] */
+  const float *x; /* [rows][n] */
+  int64_t y_stride, x_stride, rows, n;
+  const void *const *w; /* [cols], rows of n elements of type kind */
+  int kind, cols, start;
+} attn_turned_product_;
+
 typedef struct attn_dense_table_ { /* dense products */
   /* y[r][c] = (start ? 0 : y[r][c]) + sum_k x[r x_stride + k x_step] w[k][c] for c < cols: a chain in
    * the order of k; rows of w are w_stride apart and readable to the end of a vector */
   void (*gemm)(float *y, int64_t y_stride, int64_t rows, const float *x, int64_t x_stride,
                int64_t x_step, const float *w, int64_t w_stride, int64_t n, int64_t cols,
                int start);
+  /* y[r][c] = (start ? 0 : y[r][c]) + sum_k x[r][k] w[c][k], the same chain */
+  void (*gemm_turned)(const attn_turned_product_ *p);
+  /* to[k][c] = w[c][k] for c < cols, rows of n elements; rows of `to` have whole vectors, stride apart */
+  void (*turn)(float *to, int64_t stride, const void *const *w, int kind, int64_t n, int cols);
   /* y[i] = act(y[i] scale + bias[i]); bias null = 0; act: an attn_activation or
    * ATTN_ACT_SOFTPLUS2_ */
   void (*activate)(float *y, int64_t n, const float *bias, float scale, int act);
@@ -11260,7 +11419,7 @@ ATTN_PUB_ attn_status attn_isa_limit(attn_isa isa) {
 #define ATTN_LIST_TABLE_(on) on(dots)
 #define ATTN_SUM_TABLE_(on) on(axpys)
 #define ATTN_SELECT_TABLE_(on) on(squares), on(above)
-#define ATTN_DENSE_TABLE_(on) on(gemm), on(activate), on(act)
+#define ATTN_DENSE_TABLE_(on) on(gemm), on(gemm_turned), on(turn), on(activate), on(act)
 #define ATTN_NORM_TABLE_(on) on(moments), on(normalise), on(norm)
 #define ATTN_ROPE_TABLE_(on) on(rope)
 #define ATTN_GATE_TABLE_(on) on(gate)
@@ -18383,13 +18542,55 @@ ATTN_PUB_ attn_scales attn_scales_dense(float *scale, float *zero, int64_t group
   return s;
 }
 /* <<< attn/engine/view.h */
-/* >>> attn/engine/product.h */
-/* engine/product.h owns products of a few rows with a matrix, which is read in place or lies in panels
- * of 64 columns. A sum over more than 128 elements goes on where Y is: one chain all the same. */
+/* >>> attn/engine/turned.h */
+/* engine/turned.h owns weights that lie in memory as [out, in], the way linear layers of PyTorch keep them.
+ * From a call's checks to its products such a weight is a view that is [in, out] by its extents, and a mark
+ * says how it lies: what stands between need not know. */
 
-enum { ATTN_PANEL_ = 64, ATTN_DEEP_ = 128 };
-/* Rows from which on copying W pays; measured. */
-enum { ATTN_COPY_ROWS_ = 192 };
+/* The mark, where a weight, of one batch entry, has no other use for a number. */
+#define ATTN_TURNED_ INT64_MIN
+
+ATTN_FUNC_ int attn_is_turned_(const attn_tensor *w) { return w->stride_batch == ATTN_TURNED_; }
+
+ATTN_FUNC_ void attn_turn_over_(attn_tensor *w, int64_t mark) {
+  const int64_t len = w->len;
+  w->len = w->dim, w->dim = len, w->stride_batch = mark;
+}
+
+/* A weight as the caller gives it becomes the view. */
+ATTN_FUNC_ void attn_turn_(attn_tensor *w, int transposed) {
+  w->stride_batch = 0;
+  if (transposed) attn_turn_over_(w, ATTN_TURNED_);
+}
+
+/* The view becomes what lies in memory; whether that is transposed. */
+ATTN_FUNC_ int attn_turn_back_(attn_tensor *w) {
+  const int turned = attn_is_turned_(w);
+  if (turned) attn_turn_over_(w, 0);
+  return turned;
+}
+
+/* The inputs of a weight that lies in memory so. */
+ATTN_FUNC_ int64_t attn_inputs_(const attn_tensor *w, int transposed) {
+  return transposed ? w->dim : w->len;
+}
+
+/* The columns of a weight cut into heads. */
+ATTN_FUNC_ attn_tensor attn_weight_heads_(attn_tensor w, int64_t heads) {
+  w.dim /= heads, w.heads = heads;
+  w.stride_head = attn_is_turned_(&w) ? w.dim * w.stride_len : w.dim;
+  return w;
+}
+/* <<< attn/engine/turned.h */
+/* >>> attn/engine/product.h */
+/* engine/product.h owns products of a few rows with a matrix, which is read in place, lies in panels of 64
+ * columns or, transposed, is turned while few rows read it. A sum over more than 128 elements goes on where Y
+ * is: one chain all the same, so that all three ways give the same bits. */
+
+/* TURN_COLS: of a strip of 128 rows; few, so that rows of memory are read in long runs. */
+enum { ATTN_PANEL_ = 64, ATTN_DEEP_ = 128, ATTN_TURN_COLS_ = 16 };
+/* Rows from which on copying W pays, and turning a strip of it once for all of them; measured. */
+enum { ATTN_COPY_ROWS_ = 192, ATTN_TURN_ROWS_ = 9 };
 
 /* Rows of floats that are read. */
 typedef struct attn_floats_ {
@@ -18416,18 +18617,30 @@ typedef struct attn_matrix_ {
   int transposed;
   int64_t k, n;
   int64_t direct;      /* columns that are read in place */
+  int in_turn;         /* all columns are read in place and turned */
   int64_t panels, one; /* of the others; floats of a matrix of them */
   float *packed;       /* [w.batch][w.heads][panels][k][64] */
 } attn_matrix_;
 
-/* W for products with so many rows; packed is still to be set. */
-ATTN_FUNC_ attn_matrix_ attn_matrix_of_(attn_tensor w, int transposed, int64_t rows) {
-  attn_matrix_ m = {w, transposed, transposed ? w.dim : w.len, transposed ? w.len : w.dim, 0, 0,
-                    0, NULL};
+/* W for so many products, each with so many rows; packed is still to be set. */
+ATTN_FUNC_ attn_matrix_ attn_matrix_of_(attn_tensor w, int transposed, int64_t rows,
+                                        int64_t products) {
+  attn_matrix_ m;
+  memset(&m, 0, sizeof m);
+  m.w = w, m.transposed = transposed;
+  m.k = transposed ? w.dim : w.len, m.n = transposed ? w.len : w.dim;
+  m.in_turn = transposed && attn_mul_(rows, products) < ATTN_COPY_ROWS_;
+  if (m.in_turn) return m;
   if (w.dtype == ATTN_F32 && !transposed && rows < ATTN_COPY_ROWS_) m.direct = m.n / 16 * 16;
   m.panels = attn_add_(attn_sub_(m.n, m.direct), ATTN_PANEL_ - 1) / ATTN_PANEL_;
   m.one = attn_mul_(m.panels, attn_mul_(m.k, ATTN_PANEL_));
   return m;
+}
+
+/* The same of a weight that attn_turn_ has seen. */
+ATTN_FUNC_ attn_matrix_ attn_weight_matrix_(attn_tensor w, int64_t rows, int64_t products) {
+  const int transposed = attn_turn_back_(&w);
+  return attn_matrix_of_(w, transposed, rows, products);
 }
 
 ATTN_FUNC_ int64_t attn_matrix_bytes_(const attn_matrix_ *m) {
@@ -18453,7 +18666,7 @@ ATTN_FUNC_ void attn_lay_item_(void *job, int worker, int64_t index) {
   if (m->transposed) {
     const void *rows[ATTN_PANEL_];
     for (int i = 0; i < cols; i++) rows[i] = attn_at_(&m->w, b, h, c + i);
-    a->table->pack(to, rows, cols, m->k, (int)m->w.dtype, 1.0f, FLT_MIN);
+    attn_on_(dense, a->table)->turn(to, ATTN_PANEL_, rows, (int)m->w.dtype, m->k, cols);
     return;
   }
   const int64_t at_once = cols == ATTN_PANEL_ ? m->k : 1;
@@ -18477,12 +18690,45 @@ typedef struct attn_matrix_part_ {
   int64_t b, h, k0, depth, c0, c1;
 } attn_matrix_part_;
 
+/* The same for a matrix that is turned while it is read. */
+ATTN_FUNC_ void attn_matrix_turn_(const attn_table_ *f, const attn_matrix_ *m,
+                                  const attn_matrix_part_ *part, float *y, int64_t y_stride,
+                                  attn_floats_ x, int start) {
+  float strip[ATTN_DEEP_ * ATTN_TURN_COLS_];
+  const void *w[ATTN_TURN_COLS_];
+  const int deep = x.rows < ATTN_TURN_ROWS_ ? 0 : ATTN_DEEP_;
+  const attn_dense_table_ *d = attn_on_(dense, f);
+  attn_turned_product_ p = {y,           x.p, y_stride,        x.stride, x.rows,
+                            part->depth, w,   (int)m->w.dtype, 0,        start};
+  for (int64_t c = part->c0; c < part->c1; c += p.cols, p.y += p.cols) {
+    p.cols = part->c1 - c < ATTN_TURN_COLS_ ? (int)(part->c1 - c) : (int)ATTN_TURN_COLS_;
+    if (!deep) {
+      for (int i = 0; i < p.cols; i++)
+        w[i] = attn_at_(&m->w, part->b, part->h, c + i) + attn_bytes_(m->w.dtype, part->k0);
+      d->gemm_turned(&p);
+    }
+    for (int64_t k = 0, n; deep && k < part->depth; k += n) {
+      n = part->depth - k < deep ? part->depth - k : deep;
+      for (int i = 0; i < p.cols; i++)
+        w[i] = attn_at_(&m->w, part->b, part->h, c + i) + attn_bytes_(m->w.dtype, part->k0 + k);
+      d->turn(strip, ATTN_TURN_COLS_, w, p.kind, n, p.cols);
+      d->gemm(p.y, y_stride, x.rows, x.p + k, x.stride, 1, strip, ATTN_TURN_COLS_, n, p.cols,
+              start && k == 0);
+    }
+  }
+}
+
 /* y[r][c - c0] = (start ? 0 : y) + sum_k x[r][k] w[k0 + k][c] */
 ATTN_FUNC_ void attn_matrix_times_(const attn_table_ *f, const attn_matrix_ *m,
                                    const attn_matrix_part_ *part, float *y, int64_t y_stride,
                                    attn_floats_ x, int start) {
   const int64_t wb = m->w.batch > 1 ? part->b : 0, wh = m->w.heads > 1 ? part->h : 0;
   const int64_t k0 = part->k0, depth = part->depth, c0 = part->c0, c1 = part->c1;
+  if (m->in_turn) {
+    const attn_matrix_part_ at = {wb, wh, k0, depth, c0, c1};
+    attn_matrix_turn_(f, m, &at, y, y_stride, x, start);
+    return;
+  }
   for (int64_t k = 0; k < depth; k += ATTN_DEEP_) {
     const int64_t n = depth - k < ATTN_DEEP_ ? depth - k : (int64_t)ATTN_DEEP_;
     for (int64_t c = c0, cols; c < c1; c += cols) {
@@ -18693,7 +18939,8 @@ ATTN_COLD_ attn_status attn_step_call_or_(attn_error_ *e, const attn_table_ *tab
 
 /* What an extent of an operand may be, beside a number. */
 enum { ATTN_ANY_ = -1, ATTN_DIVIDES_ = -2, ATTN_ONE_OR_ALL_ = -3 };
-enum { ATTN_OUT_ = 1, ATTN_OPTIONAL_ = 2, ATTN_IS_F32_ = 4 };
+/* A MATRIX is a weight that attn_turn_ has seen. */
+enum { ATTN_OUT_ = 1, ATTN_OPTIONAL_ = 2, ATTN_IS_F32_ = 4, ATTN_MATRIX_ = 8 };
 
 /* One tensor argument: DIVIDES and ONE_OR_ALL are said of .heads, against the query heads. */
 typedef struct attn_operand_ {
@@ -18701,7 +18948,8 @@ typedef struct attn_operand_ {
   const char *w;
   int role;
   int64_t batch, heads, len, dim;
-  const char *rule; /* the sentence about its shape, and type if that is fixed */
+  /* the sentence about its shape, and type if that is fixed; of a matrix a second one, where it is turned */
+  const char *rule;
   attn_span_ span;
 } attn_operand_;
 /* As an element of a list: the argument by its name, or with sentences of its own. */
@@ -18712,11 +18960,30 @@ typedef struct attn_operand_ {
     t, words, role, batch, heads, len, dim, rule, { 0, 0 }             \
   }
 
+/* The two sentences about the shape of a matrix. */
+#define ATTN_IN_OUT_(name, in, out) ATTN_HEADS_IN_OUT_(name, "1", in, out)
+#define ATTN_HEADS_IN_OUT_(name, heads, in, out)                                                \
+  name " must be [1, " heads ", " in ", " out "]\0" name " must be [1, " heads ", " out ", " in \
+       "] with w_transposed"
+
+/* A matrix is judged as it lies in memory. */
+ATTN_COLD_ int attn_check_matrix_(attn_error_ *e, attn_operand_ *p) {
+  const int turned = attn_turn_back_(p->t), fine = attn_check_tensor_(e, p->t, p->w, &p->span);
+  if (!turned) return fine;
+  attn_turn_(p->t, 1);
+  p->rule = attn_says_(p->rule, 1);
+  return !fine || p->t->dim > 0 ? fine : attn_reject_(e, ATTN_E_SHAPE, p->rule);
+}
+
 ATTN_COLD_ int attn_check_operand_(attn_error_ *e, attn_operand_ *p, int64_t heads) {
   attn_tensor *t = p->t;
   p->span.lo = p->span.hi = 0;
   if ((p->role & ATTN_OPTIONAL_) && !t->data) return 1;
-  if (!attn_check_tensor_(e, t, p->w, &p->span)) return 0;
+  if (p->role & ATTN_MATRIX_) {
+    if (!attn_check_matrix_(e, p)) return 0;
+  } else if (!attn_check_tensor_(e, t, p->w, &p->span)) {
+    return 0;
+  }
   if ((p->role & ATTN_IS_F32_) && t->dtype != ATTN_F32)
     return attn_reject_(e, ATTN_E_DTYPE, p->rule);
   if ((p->batch != ATTN_ANY_ && t->batch != p->batch) ||
@@ -18807,6 +19074,11 @@ ATTN_FUNC_ int attn_gemm_fits_(const attn_tensor *t, const attn_tensor *y) {
   return (t->batch == 1 || t->batch == y->batch) && (t->heads == 1 || t->heads == y->heads);
 }
 
+/* Products that read the same matrix of w. */
+ATTN_FUNC_ int64_t attn_gemm_products_(const attn_tensor *w, const attn_tensor *y) {
+  return attn_mul_(w->batch == y->batch ? 1 : y->batch, w->heads == y->heads ? 1 : y->heads);
+}
+
 /* Whether the rows of all entries lie at equal steps; they become those of one entry. */
 ATTN_FUNC_ int attn_gemm_flat_(const attn_tensor *t) {
   return t->heads == 1 && (t->len == 1 || t->stride_batch == t->len * t->stride_len);
@@ -18849,7 +19121,7 @@ ATTN_FUNC_ int attn_gemm_plan_(attn_error_ *e, attn_gemm_ *a, attn_tensor y, att
       !attn_check_tensor_(e, &w, ww, &sw))
     return 0;
   const int turned = params && params->w_transposed;
-  a->w = attn_matrix_of_(w, turned, y.len);
+  a->w = attn_matrix_of_(w, turned, y.len, attn_gemm_products_(&w, &y));
   if (x.len != y.len) return attn_reject_(e, ATTN_E_SHAPE, "x.len must equal y.len");
   if (a->w.k != x.dim)
     return attn_reject_(
@@ -18886,7 +19158,7 @@ ATTN_FUNC_ int attn_gemm_plan_(attn_error_ *e, attn_gemm_ *a, attn_tensor y, att
   if (y.batch > 1 && w.batch == 1 && a->x.batch == y.batch &&
       (!a->bias.data || a->bias.batch == 1) && attn_gemm_flat_(&a->x) && attn_gemm_flat_(&a->y)) {
     a->y = attn_gemm_flatten_(a->y), a->x = attn_gemm_flatten_(a->x);
-    a->w = attn_matrix_of_(w, turned, a->y.len);
+    a->w = attn_matrix_of_(w, turned, a->y.len, 1);
   }
   attn_gemm_cut_(a, *workers);
   *workers = attn_pieces_(*workers, a->items);
@@ -18917,8 +19189,9 @@ ATTN_FUNC_ void attn_gemm_item_(void *job, int worker, int64_t index) {
     y += c0;
   else
     y = (float *)(void *)(own + a->own_y), stride = ATTN_GEMM_COLS_;
-  for (int64_t k = 0; k < a->x.dim; k += ATTN_DEEP_) {
-    const int64_t n = a->x.dim - k < ATTN_DEEP_ ? a->x.dim - k : (int64_t)ATTN_DEEP_;
+  const int64_t deep = a->x.dtype == ATTN_F32 ? a->x.dim : (int64_t)ATTN_DEEP_;
+  for (int64_t k = 0; k < a->x.dim; k += deep) {
+    const int64_t n = a->x.dim - k < deep ? a->x.dim - k : deep;
     const attn_matrix_part_ part = {b, h, k, n, c0, c1};
     attn_floats_ x = {(const float *)(const void *)in + k, a->x.stride_len, rows};
     if (a->x.dtype != ATTN_F32) {
@@ -18961,8 +19234,12 @@ ATTN_PUB_ attn_status attn_gemm(attn_tensor y, attn_tensor x, attn_tensor w,
     attn_workspace_drop_(&memory);
   }
   attn_report_(ctx, a.table, workers,
-               a.w.direct ? "dense product, w in place" : "dense product, panels",
-               a.w.direct ? "few rows of x, f32 w" : "many rows of x, or w not f32, or transposed");
+               a.w.direct    ? "dense product, w in place"
+               : a.w.in_turn ? "dense product, w turned in place"
+                             : "dense product, panels",
+               a.w.direct    ? "few rows of x, f32 w"
+               : a.w.in_turn ? "few rows of x, w transposed"
+                             : "many rows of x, or w not f32");
   return attn_end_(ctx, &e);
 }
 
@@ -24044,7 +24321,7 @@ ATTN_COLD_ int attn_stage_convolve_(attn_stage_ *s, attn_tensor y, attn_tensor x
   a.table = s->table, a.y = y, a.x = x;
   if (params) a.bias = params->bias, a.len = params->len;
   (void)attn_taps_of_(&a.taps, w.len / x.dim, params, 0);
-  a.w = attn_matrix_of_(w, 0, y.len);
+  a.w = attn_matrix_of_(w, 0, y.len, y.batch);
   a.row_runs = y.len / ATTN_GEMM_ROWS_ + (y.len % ATTN_GEMM_ROWS_ != 0);
   a.col_runs = y.dim / ATTN_GEMM_COLS_ + (y.dim % ATTN_GEMM_COLS_ != 0);
   a.at_y = x.dtype != ATTN_F32 ? attn_piece_((int64_t)ATTN_GEMM_ROWS_ * (int64_t)ATTN_DEEP_, 4) : 0;
@@ -24969,16 +25246,20 @@ ATTN_COLD_ int attn_stage_ranged_(attn_stage_ *s, attn_tensor o, attn_tensor q, 
   return attn_stage_problem_(s, &a, params);
 }
 
-/* y = act(scale x w + bias): attn_gemm. */
+/* y = act(scale x w + bias): attn_gemm. w says itself whether it is transposed. */
 ATTN_COLD_ int attn_stage_gemm_(attn_stage_ *s, attn_tensor y, attn_tensor x, attn_tensor w,
                                 const attn_gemm_params *params) {
+  attn_gemm_params p;
+  memset(&p, 0, sizeof p);
+  if (params) p = *params;
+  p.w_transposed = attn_turn_back_(&w);
   if (!s->run) {
-    const int64_t bytes = attn_gemm_need_(s->e, y, x, w, params, &s->ctx, 0);
+    const int64_t bytes = attn_gemm_need_(s->e, y, x, w, &p, &s->ctx, 0);
     if (bytes >= 0) attn_stage_spare_(s, bytes);
     return bytes >= 0;
   }
   s->ctx.workspace = attn_stage_spare_(s, 0), s->ctx.workspace_size = (size_t)s->spare;
-  return attn_stage_done_(s, attn_gemm(y, x, w, params, &s->ctx));
+  return attn_stage_done_(s, attn_gemm(y, x, w, &p, &s->ctx));
 }
 
 /* Joins a second part (v2, lse2) to (part, lse) into o, which is part or another tensor. v2 may
@@ -25664,8 +25945,8 @@ ATTN_FUNC_ void attn_lift_item_(void *job, int worker, int64_t index) {
 
 /* One more product of the rows from `from` on; w [1,1,dm,heads d] is cut into heads. */
 ATTN_COLD_ void attn_lift_add_(attn_lift_ *a, attn_tensor y, attn_tensor w, int64_t from) {
-  w.dim /= y.heads, w.stride_head = w.dim, w.heads = y.heads;
-  a->w[a->count] = attn_matrix_of_(w, 0, attn_parts_len_(&a->x) - from);
+  a->w[a->count] =
+      attn_weight_matrix_(attn_weight_heads_(w, y.heads), attn_parts_len_(&a->x) - from, y.batch);
   a->y[a->count] = y, a->from[a->count] = from;
   a->count++;
 }
@@ -25732,7 +26013,7 @@ ATTN_COLD_ int attn_stage_close_(attn_stage_ *s, attn_tensor o, attn_tensor x, a
   attn_close_ a;
   memset(&a, 0, sizeof a);
   a.table = s->table, a.o = o, a.x = x, a.h = h, a.bias = bias, a.kind = kind, a.norm = norm;
-  a.w = attn_matrix_of_(w, 0, o.len);
+  a.w = attn_weight_matrix_(w, o.len, o.batch);
   a.tiles = attn_tiles_of_(o.len);
   a.at_in = attn_piece_(attn_mul_(o.dim, ATTN_TILE_), sizeof(float));
   const int64_t wide = x.dtype == ATTN_F32 ? 0 : attn_mul_(x.dim, ATTN_TILE_);
@@ -25753,6 +26034,11 @@ typedef struct attn_multihead_job_ {
   attn_tensor mix, w_c;    /* collaborative heads: q and k have one head */
   int64_t dk, dv;
 } attn_multihead_job_;
+
+ATTN_COLD_ void attn_multihead_turn_(attn_multihead_params *p) {
+  attn_tensor *const w[] = {&p->w_q, &p->w_k, &p->w_v, &p->w_o};
+  for (int i = 0; i < 4; i++) attn_turn_(w[i], p->w_transposed);
+}
 
 /* What attn_sdpa will see, before there is any of it: outer = y and each. */
 ATTN_COLD_ int attn_multihead_attend_ok_(attn_error_ *e, const attn_multihead_job_ *j,
@@ -25785,6 +26071,7 @@ enum {
 ATTN_COLD_ int attn_multihead_operands_(attn_error_ *e, attn_multihead_job_ *j, attn_operand_ *op) {
   enum { X, XK, XV, WQ, WK, WV, WO, BQ, BK, BV, BO, MIX, WC, Y, EACH, LSE, MAP, MORE_K, MORE_V };
   const int optional = ATTN_OPTIONAL_, output = ATTN_OUT_, either = ATTN_OUT_ | ATTN_OPTIONAL_;
+  const int matrix = ATTN_MATRIX_, maybe = ATTN_MATRIX_ | ATTN_OPTIONAL_;
   attn_multihead_params *p = &j->p;
   const int64_t any = ATTN_ANY_;
   if (p->heads == 0) p->heads = 1;
@@ -25795,15 +26082,17 @@ ATTN_COLD_ int attn_multihead_operands_(attn_error_ *e, attn_multihead_job_ *j, 
                                     : "params.heads and .kv_heads must not be negative");
   if (p->heads % p->kv_heads)
     return attn_reject_(e, ATTN_E_HEADS, "params.kv_heads must divide params.heads");
+  attn_multihead_turn_(p), attn_turn_(&j->w_c, p->w_transposed);
   if (!j->x_k.data) j->x_k = j->x;
   if (!j->x_v.data) j->x_v = j->x_k;
   const int shared = j->mix.data != NULL;
   const int64_t h = p->heads, kv = p->kv_heads, b = j->x.batch, t = j->x.len, dm = j->x.dim;
   const int64_t qh = shared ? 1 : h, kh = shared ? 1 : kv;
   if (p->w_q.dim % qh || p->w_v.dim % kv)
-    return attn_reject_(e, ATTN_E_HEADS,
-                        shared ? "params.heads must divide w_v.dim"
-                               : "params.heads must divide w_q.dim, and params.kv_heads w_v.dim");
+    return attn_reject_(
+        e, ATTN_E_HEADS,
+        shared ? "params.heads must divide the width of w_v"
+               : "params.heads must divide the width of w_q, and params.kv_heads that of w_v");
   j->dk = p->w_q.dim / qh, j->dv = p->w_v.dim / kv;
   const int64_t bk = p->attend.ragged.sequences ? any : b, wide = attn_mul_(j->dv, h);
   const int64_t dmk = j->x_k.dim, dmv = j->x_v.dim, dmo = p->w_o.data ? p->w_o.dim : any;
@@ -25812,30 +26101,30 @@ ATTN_COLD_ int attn_multihead_operands_(attn_error_ *e, attn_multihead_job_ *j, 
       ATTN_OPERAND_(&j->x_k, "x_k", 0, bk, 1, any, any, "x_k must be [x.batch, 1, Tk, .]"),
       ATTN_OPERAND_(&j->x_v, "x_v", 0, j->x_k.batch, 1, j->x_k.len, any,
                     "x_v must be [x.batch, 1, x_k.len, .]"),
-      ATTN_OPERAND_(&p->w_q, "params.w_q", 0, 1, 1, dm, any, "params.w_q must be [1, 1, x.dim, .]"),
-      ATTN_OPERAND_(
-          &p->w_k, "params.w_k", 0, 1, 1, dmk, attn_mul_(j->dk, kh),
-          shared ? "params.w_k must be [1, 1, x_k.dim, w_q.dim]"
-                 : "params.w_k must be [1, 1, x_k.dim, kv_heads * dk], dk the head width of w_q"),
-      ATTN_OPERAND_(&p->w_v, "params.w_v", 0, 1, 1, dmv, any,
-                    shared ? "params.w_v must be [1, 1, x_k.dim, .]"
-                           : "params.w_v must be [1, 1, x_v.dim, .]"),
-      ATTN_OPERAND_(&p->w_o, "params.w_o", j->y.data ? 0 : optional, 1, 1, wide, any,
-                    "params.w_o must be [1, 1, heads * dv, .], dv the head width of w_v"),
+      ATTN_OPERAND_(&p->w_q, "params.w_q", matrix, 1, 1, dm, any,
+                    ATTN_IN_OUT_("params.w_q", "x.dim", "heads * dk")),
+      ATTN_OPERAND_(&p->w_k, "params.w_k", matrix, 1, 1, dmk, attn_mul_(j->dk, kh),
+                    shared ? ATTN_IN_OUT_("params.w_k", "x_k.dim", "the width of w_q")
+                           : ATTN_IN_OUT_("params.w_k", "x_k.dim", "kv_heads * dk (dk of w_q)")),
+      ATTN_OPERAND_(&p->w_v, "params.w_v", matrix, 1, 1, dmv, any,
+                    shared ? ATTN_IN_OUT_("params.w_v", "x_k.dim", "heads * dv")
+                           : ATTN_IN_OUT_("params.w_v", "x_v.dim", "kv_heads * dv")),
+      ATTN_OPERAND_(&p->w_o, "params.w_o", j->y.data ? matrix : maybe, 1, 1, wide, any,
+                    ATTN_IN_OUT_("params.w_o", "heads * dv (dv of w_v)", "y.dim")),
       ATTN_OPERAND_(&p->b_q, "params.b_q", optional, 1, 1, 1, p->w_q.dim,
-                    "params.b_q must be [1, 1, 1, w_q.dim]"),
+                    "params.b_q must be [1, 1, 1, the width of w_q]"),
       ATTN_OPERAND_(&p->b_k, "params.b_k", optional, 1, 1, 1, p->w_k.dim,
-                    "params.b_k must be [1, 1, 1, w_k.dim]"),
+                    "params.b_k must be [1, 1, 1, the width of w_k]"),
       ATTN_OPERAND_(&p->b_v, "params.b_v", optional, 1, 1, 1, p->w_v.dim,
-                    "params.b_v must be [1, 1, 1, w_v.dim]"),
+                    "params.b_v must be [1, 1, 1, the width of w_v]"),
       ATTN_OPERAND_(&p->b_o, "params.b_o", optional, 1, 1, 1, dmo,
-                    "params.b_o must be [1, 1, 1, w_o.dim]"),
+                    "params.b_o must be [1, 1, 1, the width of w_o]"),
       ATTN_OPERAND_(&j->mix, "params.mix", optional, 1, 1, h, j->dk,
-                    "params.mix must be [1, 1, heads, w_q.dim]"),
-      ATTN_OPERAND_(&j->w_c, "params.w_c", optional, 1, 1, dmk, h,
-                    "params.w_c must be [1, 1, x_k.dim, heads]"),
+                    "params.mix must be [1, 1, heads, the width of w_q]"),
+      ATTN_OPERAND_(&j->w_c, "params.w_c", maybe, 1, 1, dmk, h,
+                    ATTN_IN_OUT_("params.w_c", "x_k.dim", "heads")),
       ATTN_OPERAND_(&j->y, "y", p->w_o.data ? output : either, b, 1, t, dmo,
-                    "y must be [x.batch, 1, x.len, w_o.dim]"),
+                    "y must be [x.batch, 1, x.len, the width of w_o]"),
       ATTN_OPERAND_(&p->each, "params.each", j->y.data ? either : output, b, h, t, j->dv,
                     "params.each must be [x.batch, heads, x.len, dv]"),
       ATTN_OPERAND_(&p->attend.lse, "params.lse", either | ATTN_IS_F32_, b, h, t, 1,
@@ -25843,9 +26132,9 @@ ATTN_COLD_ int attn_multihead_operands_(attn_error_ *e, attn_multihead_job_ *j, 
       ATTN_OPERAND_(&p->attend.map, "params.map", either | ATTN_IS_F32_, b, h, t, any,
                     "params.map must be f32 [x.batch, heads, x.len, x_k.len]"),
       ATTN_OPERAND_(&p->bias_k, "params.bias_k", optional, 1, 1, 1, p->w_k.dim,
-                    "params.bias_k must be [1, 1, 1, w_k.dim]"),
+                    "params.bias_k must be [1, 1, 1, the width of w_k]"),
       ATTN_OPERAND_(&p->bias_v, "params.bias_v", optional, 1, 1, 1, p->w_v.dim,
-                    "params.bias_v must be [1, 1, 1, w_v.dim]")};
+                    "params.bias_v must be [1, 1, 1, the width of w_v]")};
   if (!p->bias_k.data != !p->bias_v.data)
     return attn_reject_(e, ATTN_E_NULL, "params.bias_k and params.bias_v go together");
   if (p->bias_k.data && (p->attend.ragged.sequences || p->attend.modify_weights))
@@ -26064,11 +26353,20 @@ typedef struct attn_said_ {
 } attn_said_;
 #define ATTN_SAID_(name, shape) \
   { ATTN_WORDS_IN_(name), name " must be " shape }
+#define ATTN_SAID_IN_OUT_(name, in, out) \
+  { ATTN_WORDS_IN_(name), ATTN_IN_OUT_(name, in, out) }
 
-/* A weight [1,1,in,out], or a bias: in = 1. */
+/* A weight [1,1,in,out] that attn_turn_ has seen. */
 ATTN_COLD_ attn_operand_ attn_weight_(attn_tensor *t, const attn_said_ *rule, int role, int64_t in,
                                       int64_t out) {
-  attn_operand_ p = ATTN_OPERAND_AS_(t, rule->words, role, 1, 1, in, out, rule->shape);
+  const attn_operand_ p =
+      ATTN_OPERAND_AS_(t, rule->words, role | (int)ATTN_MATRIX_, 1, 1, in, out, rule->shape);
+  return p;
+}
+
+/* A bias [1,1,1,out], or a weight of one output. */
+ATTN_COLD_ attn_operand_ attn_bias_(attn_tensor *t, const attn_said_ *rule, int role, int64_t out) {
+  const attn_operand_ p = ATTN_OPERAND_AS_(t, rule->words, role, 1, 1, 1, out, rule->shape);
   return p;
 }
 
@@ -26091,16 +26389,20 @@ ATTN_COLD_ int attn_check_cut_(attn_error_ *e, const int32_t *len, int64_t b, in
 
 enum { ATTN_FEED_OPERANDS_ = 4 };
 
+ATTN_COLD_ void attn_feed_turn_(attn_feed_forward *ff) {
+  attn_turn_(&ff->w_1, ff->w_transposed), attn_turn_(&ff->w_2, ff->w_transposed);
+}
+
 /* Feed-forward from din to dout columns. */
 ATTN_COLD_ int attn_check_feed_(attn_error_ *e, attn_feed_forward *ff, attn_place_ at, int64_t din,
                                 int64_t dout, attn_operand_ *op) {
-#define ATTN_FEED_(at)                                                                  \
-  {                                                                                     \
-    {ATTN_SAID_(at "w_1", "[1, 1, din, dff], dff = dout without w_2"),                  \
-     ATTN_SAID_(at "b_1", "[1, 1, 1, dff]"), ATTN_SAID_(at "w_2", "[1, 1, dff, dout]"), \
-     ATTN_SAID_(at "b_2", "[1, 1, 1, dout]")},                                          \
-        at "w_2 must not be null where " at "b_2 is there",                             \
-        at "activation must be an attn_activation"                                      \
+#define ATTN_FEED_(at)                                                                   \
+  {                                                                                      \
+    {ATTN_SAID_IN_OUT_(at "w_1", "din", "dff (dout without w_2)"),                       \
+     ATTN_SAID_(at "b_1", "[1, 1, 1, dff]"), ATTN_SAID_IN_OUT_(at "w_2", "dff", "dout"), \
+     ATTN_SAID_(at "b_2", "[1, 1, 1, dout]")},                                           \
+        at "w_2 must not be null where " at "b_2 is there",                              \
+        at "activation must be an attn_activation"                                       \
   }
   static const struct {
     attn_said_ rule[ATTN_FEED_OPERANDS_];
@@ -26109,11 +26411,12 @@ ATTN_COLD_ int attn_check_feed_(attn_error_ *e, attn_feed_forward *ff, attn_plac
                          ATTN_FEED_("params.restore.ff."), ATTN_FEED_("params.block.ff."),
                          ATTN_FEED_("params.before.")};
 #undef ATTN_FEED_
+  attn_feed_turn_(ff);
   const int64_t dff = ff->w_2.data ? ff->w_1.dim : dout;
   op[0] = attn_weight_(&ff->w_1, &say[at].rule[0], 0, din, dff);
-  op[1] = attn_weight_(&ff->b_1, &say[at].rule[1], ATTN_OPTIONAL_, 1, dff);
+  op[1] = attn_bias_(&ff->b_1, &say[at].rule[1], ATTN_OPTIONAL_, dff);
   op[2] = attn_weight_(&ff->w_2, &say[at].rule[2], ATTN_OPTIONAL_, dff, dout);
-  op[3] = attn_weight_(&ff->b_2, &say[at].rule[3], ATTN_OPTIONAL_, 1, dout);
+  op[3] = attn_bias_(&ff->b_2, &say[at].rule[3], ATTN_OPTIONAL_, dout);
   for (int i = 0; i < ATTN_FEED_OPERANDS_; i++)
     if (!attn_check_operand_(e, &op[i], 1)) return 0;
   if (ff->b_2.data && !ff->w_2.data) return attn_reject_(e, ATTN_E_NULL, say[at].alone);
@@ -26178,7 +26481,7 @@ ATTN_COLD_ int attn_stage_laid_(attn_stage_ *s, attn_tensor y, attn_tensor x, co
 
 /* A matrix for products with so many rows in all, laid out until `used` goes back. */
 ATTN_COLD_ attn_matrix_ attn_stage_lay_(attn_stage_ *s, attn_tensor w, int64_t rows) {
-  attn_matrix_ m = attn_matrix_of_(w, 0, rows);
+  attn_matrix_ m = attn_weight_matrix_(w, rows, 1);
   void *memory = attn_stage_take_(s, attn_matrix_bytes_(&m), 1);
   if (s->run) attn_matrix_lay_(&m, s->table, memory, &s->ctx, s->workers);
   return m;
@@ -26399,7 +26702,7 @@ ATTN_COLD_ int attn_stage_to_heads_(attn_stage_ *s, attn_tensor y, attn_tensor x
   if (h == 1 || y.stride_head == y.dim) {
     y.dim *= h, y.heads = 1, y.stride_head = 0;
   } else {
-    w = attn_multihead_split_(w, h);
+    w = attn_weight_heads_(w, h);
     if (bias.data) bias = attn_multihead_split_(bias, h);
   }
   return attn_multihead_project_(s, y, x, w, bias);
@@ -27643,12 +27946,14 @@ ATTN_COLD_ int attn_stage_gather_(attn_stage_ *s, attn_tensor z, attn_tensor y, 
 ATTN_COLD_ int attn_check_aggregate_(attn_error_ *e, attn_aggregate *a, int64_t heads, int64_t dv,
                                      attn_span_ span[3]) {
   static const char w[] = ATTN_WORDS_("params.aggregate.w");
-  attn_operand_ op = ATTN_OPERAND_AS_(&a->w, w, 0, 1, ATTN_ONE_OR_ALL_, dv, ATTN_ANY_,
-                                      "params.aggregate.w must be [1, 1 or H, dv, dh]");
+  attn_operand_ op =
+      ATTN_OPERAND_AS_(&a->w, w, ATTN_MATRIX_, 1, ATTN_ONE_OR_ALL_, dv, ATTN_ANY_,
+                       ATTN_HEADS_IN_OUT_("params.aggregate.w", "1 or H", "dv", "dh"));
   memset(span, 0, 3 * sizeof *span);
   if ((int)a->kind < 0 || a->kind >= ATTN_AGGREGATE_COUNT)
     return attn_reject_(e, ATTN_E_RANGE, "params.aggregate.kind must be an attn_aggregate_kind");
   if (a->kind != ATTN_AGGREGATE_ATTENTION) return 1;
+  attn_turn_(&a->w, a->w_transposed);
   const char *align = "params.aggregate.b and .u must be aligned to their elements";
   if (!attn_check_operand_(e, &op, heads)) return 0;
   span[0] = op.span;
@@ -27684,6 +27989,7 @@ ATTN_COLD_ int attn_segmented_check_(attn_error_ *e, attn_segmented_job_ *j,
   attn_segmented_params *p = &j->p;
   attn_span_ more[4];
   const int64_t any = ATTN_ANY_, in = ATTN_DIVIDES_, some = ATTN_ONE_OR_ALL_;
+  const int matrix = ATTN_MATRIX_ | ATTN_OPTIONAL_;
   if (!attn_check_ctx_(e, ctx, table, workers)) return 0;
   if (!params) return attn_reject_(e, ATTN_E_NULL, "params must not be null: it says the segments");
   *p = *params;
@@ -27695,6 +28001,8 @@ ATTN_COLD_ int attn_segmented_check_(attn_error_ *e, attn_segmented_job_ *j,
   if (!on || pool) p->w_q.data = p->w_k.data = NULL;
   if (!on) p->w_v.data = NULL;
   const int64_t b = j->q.batch, h = j->q.heads, t = j->q.len, dk = j->q.dim, dv = j->v.dim;
+  attn_turn_(&p->w_q, p->w_transposed), attn_turn_(&p->w_k, p->w_transposed);
+  attn_turn_(&p->w_v, p->w_transposed);
   j->key = p->w_q.data ? p->w_q.dim : dv;
   j->value = p->w_v.data ? p->w_v.dim : dv;
   attn_operand_ op[COUNT] = {
@@ -27703,12 +28011,13 @@ ATTN_COLD_ int attn_segmented_check_(attn_error_ *e, attn_segmented_job_ *j,
                     "k must be [q.batch, a divisor of q.heads, q.len, q.dim]"),
       ATTN_OPERAND_(&j->v, "v", 0, b, in, t, any,
                     "v must be [q.batch, a divisor of q.heads, q.len, dv]"),
-      ATTN_OPERAND_(&p->w_q, "params.w_q", ATTN_OPTIONAL_, 1, some, dv, any,
-                    "params.w_q must be [1, 1 or q.heads, v.dim, d']"),
-      ATTN_OPERAND_(&p->w_k, "params.w_k", ATTN_OPTIONAL_, 1, some, dv, j->key,
-                    "params.w_k must be [1, 1 or q.heads, v.dim, width of the inner queries]"),
-      ATTN_OPERAND_(&p->w_v, "params.w_v", ATTN_OPTIONAL_, 1, some, dv, any,
-                    "params.w_v must be [1, 1 or q.heads, v.dim, d'']"),
+      ATTN_OPERAND_(&p->w_q, "params.w_q", matrix, 1, some, dv, any,
+                    ATTN_HEADS_IN_OUT_("params.w_q", "1 or q.heads", "v.dim", "d'")),
+      ATTN_OPERAND_(
+          &p->w_k, "params.w_k", matrix, 1, some, dv, j->key,
+          ATTN_HEADS_IN_OUT_("params.w_k", "1 or q.heads", "v.dim", "width of the inner queries")),
+      ATTN_OPERAND_(&p->w_v, "params.w_v", matrix, 1, some, dv, any,
+                    ATTN_HEADS_IN_OUT_("params.w_v", "1 or q.heads", "v.dim", "d''")),
       ATTN_OPERAND_(&j->o, "o", ATTN_OUT_, b, h, t, any, "o must be [q.batch, q.heads, q.len, .]"),
       ATTN_OPERAND_(&p->lse, "params.lse", ATTN_OUT_ | ATTN_OPTIONAL_ | ATTN_IS_F32_, b, h, t, 1,
                     "params.lse must be f32 [q.batch, q.heads, q.len, 1]")};
@@ -27943,9 +28252,9 @@ ATTN_COLD_ int attn_hierarchy_check_(attn_error_ *e, attn_hierarchy_job_ *j,
                                   ATTN_WORDS_("params.w_q"), ATTN_WORDS_("params.w_k"),
                                   ATTN_WORDS_("params.w_v"), ATTN_WORDS_("params.y")};
   static const char *const rule[] = {
-      "params.w_q must be [1, 1 or x.heads, width of the level, width of its queries]",
-      "params.w_k must be [1, 1 or x.heads, width of the level, width of its queries]",
-      "params.w_v must be [1, 1 or x.heads, width of the level, width of the next]",
+      ATTN_HEADS_IN_OUT_("params.w_q", "1 or x.heads", "width of the level", "of its queries"),
+      ATTN_HEADS_IN_OUT_("params.w_k", "1 or x.heads", "width of the level", "of its queries"),
+      ATTN_HEADS_IN_OUT_("params.w_v", "1 or x.heads", "width of the level", "of the next"),
       "params.y must be [x.batch, x.heads, units of the level, its width]"};
   enum { LEVELS = ATTN_HIERARCHY_LEVELS };
   attn_operand_ op[2 + 4 * LEVELS];
@@ -27965,6 +28274,7 @@ ATTN_COLD_ int attn_hierarchy_check_(attn_error_ *e, attn_hierarchy_job_ *j,
   attn_hierarchy_copy_(j->w[1], p->w_k, p->levels);
   attn_hierarchy_copy_(j->w[2], p->w_v, p->levels);
   attn_hierarchy_copy_(j->y, p->y, p->levels);
+  for (int64_t l = 0; l < 3 * p->levels; l++) attn_turn_(&j->w[l % 3][l / 3], p->w_transposed);
   const int64_t b = j->x.batch, h = j->x.heads;
   const int optional = ATTN_OPTIONAL_;
   op[1].t = &j->o, op[1].w = w[1], op[1].role = ATTN_OUT_ | optional;
@@ -27976,12 +28286,13 @@ ATTN_COLD_ int attn_hierarchy_check_(attn_error_ *e, attn_hierarchy_job_ *j,
     const int64_t key = j->w[0][l].data ? j->w[0][l].dim : d;
     for (int i = 0; i < 4; i++, n++) {
       op[n].t = i < 3 ? &j->w[i][l] : &j->y[l], op[n].w = w[2 + i], op[n].rule = rule[i];
-      op[n].role = i < 3 ? optional : ATTN_OUT_ | optional;
+      op[n].role = i < 3 ? ATTN_MATRIX_ | optional : ATTN_OUT_ | optional;
       op[n].batch = i < 3 ? 1 : b, op[n].heads = i < 3 ? (int64_t)ATTN_ONE_OR_ALL_ : h;
       op[n].len = i < 3 ? d : j->units[l], op[n].dim = i == 1 ? key : (int64_t)ATTN_ANY_;
       if (!attn_check_operand_(e, &op[n], h)) return 0;
     }
-    if (!j->w[1][l].data && key != d) return attn_reject_(e, ATTN_E_SHAPE, rule[1]);
+    if (!j->w[1][l].data && key != d)
+      return attn_reject_(e, ATTN_E_SHAPE, attn_says_(rule[1], p->w_transposed != 0));
     if (j->w[2][l].data) d = j->w[2][l].dim;
     if (j->y[l].data && j->y[l].dim != d) return attn_reject_(e, ATTN_E_SHAPE, rule[3]);
     if (j->o.data && j->o.dim != d) return attn_reject_(e, ATTN_E_SHAPE, op[1].rule);
@@ -29848,12 +30159,15 @@ ATTN_COLD_ int attn_sink_check_network_(attn_error_ *e, attn_sink_job_ *j, attn_
                                         int64_t dx) {
   attn_sinkhorn_params *p = &j->p;
   const int64_t one = ATTN_ONE_OR_ALL_;
-  return attn_check_argument_(e, l, &p->w_1, ATTN_WORDS_("params.w_1"), 0, 1, one, dx, ATTN_ANY_,
-                              "params.w_1 must be [1, 1 or heads, dx, m]") &&
+  attn_turn_(&p->w_1, p->w_transposed), attn_turn_(&p->w_2, p->w_transposed);
+  return attn_check_argument_(e, l, &p->w_1, ATTN_WORDS_("params.w_1"), ATTN_MATRIX_, 1, one, dx,
+                              ATTN_ANY_,
+                              ATTN_HEADS_IN_OUT_("params.w_1", "1 or heads", "dx", "m")) &&
          attn_check_argument_(e, l, &p->b_1, ATTN_WORDS_("params.b_1"), ATTN_OPTIONAL_, 1, one, 1,
-                              p->w_1.dim, "params.b_1 must be [1, 1 or heads, 1, w_1.dim]") &&
-         attn_check_argument_(e, l, &p->w_2, ATTN_WORDS_("params.w_2"), 0, 1, one, p->w_1.dim,
-                              j->blocks, "params.w_2 must be [1, 1 or heads, w_1.dim, blocks]") &&
+                              p->w_1.dim, "params.b_1 must be [1, 1 or heads, 1, m]") &&
+         attn_check_argument_(e, l, &p->w_2, ATTN_WORDS_("params.w_2"), ATTN_MATRIX_, 1, one,
+                              p->w_1.dim, j->blocks,
+                              ATTN_HEADS_IN_OUT_("params.w_2", "1 or heads", "m", "blocks")) &&
          attn_check_argument_(e, l, &p->b_2, ATTN_WORDS_("params.b_2"), ATTN_OPTIONAL_, 1, one, 1,
                               j->blocks, "params.b_2 must be [1, 1 or heads, 1, blocks]");
 }
@@ -33048,6 +33362,7 @@ ATTN_COLD_ int attn_mixture_check_(attn_error_ *e, attn_mixture_job_ *a, int cal
   attn_mixture_params *p = &a->p;
   if (!attn_check_ctx_(e, ctx, table, workers)) return 0;
   if (params) *p = *params;
+  attn_turn_(&a->w, p->w_transposed);
   if (p->temperature == 0.0f && !attn_to_bits_(p->temperature)) p->temperature = 1.0f;
   if (!(p->temperature > 0.0f && p->temperature < INFINITY))
     return attn_reject_(e, ATTN_E_VALUE, "params.temperature must be positive and finite");
@@ -33084,7 +33399,8 @@ ATTN_COLD_ int attn_mixture_check_(attn_error_ *e, attn_mixture_job_ *a, int cal
       ATTN_OPERAND_AS_(&a->pi, w[PI], gate ? ATTN_OUT_ | ATTN_IS_F32_ : 0, b, any, n, paths,
                        "pi must be [B, 1 or H, Tq, P], and f32 as an output"),
       ATTN_OPERAND_AS_(&a->x, w[X], 0, b, some, n, any, "x must be [B, 1 or Hg, Tq, dx]"),
-      ATTN_OPERAND_AS_(&a->w, w[W], 0, 1, some, a->x.dim, paths, "w must be [1, 1 or Hg, dx, P]"),
+      ATTN_OPERAND_AS_(&a->w, w[W], ATTN_MATRIX_, 1, some, a->x.dim, paths,
+                       ATTN_HEADS_IN_OUT_("w", "1 or Hg", "dx", "P")),
       ATTN_OPERAND_AS_(&p->bias, w[BIAS], ATTN_OPTIONAL_, 1, some, 1, paths,
                        "params.bias must be [1, 1 or Hg, 1, P]"),
       ATTN_OPERAND_AS_(&path, w[PATH], select ? ATTN_OUT_ : 0, any, any, any, any, ""),
@@ -37222,20 +37538,21 @@ ATTN_COLD_ int attn_poolingformer_behind_(attn_error_ *e, attn_poolingformer_job
                                   ATTN_WORDS_("params.w_v"),    ATTN_WORDS_("params.bias_q"),
                                   ATTN_WORDS_("params.bias_k"), ATTN_WORDS_("params.bias_v")};
   static const char *const rule[] = {
-      "params.w_q must be [1, 1, q.heads * v.dim, q.heads * d2]",
-      "params.w_k must be [1, 1, q.heads * v.dim, heads * d2], heads a divisor of q.heads",
-      "params.w_v must be [1, 1, q.heads * v.dim, heads * v.dim], heads a divisor of q.heads",
-      "params.bias_q must be [1, 1, 1, w_q.dim]",
-      "params.bias_k must be [1, 1, 1, w_k.dim]",
-      "params.bias_v must be [1, 1, 1, w_v.dim]"};
+      ATTN_IN_OUT_("params.w_q", "q.heads * v.dim", "q.heads * d2"),
+      ATTN_IN_OUT_("params.w_k", "q.heads * v.dim", "(a divisor of q.heads) * d2"),
+      ATTN_IN_OUT_("params.w_v", "q.heads * v.dim", "(a divisor of q.heads) * v.dim"),
+      "params.bias_q must be [1, 1, 1, the width of w_q]",
+      "params.bias_k must be [1, 1, 1, the width of w_k]",
+      "params.bias_v must be [1, 1, 1, the width of w_v]"};
   attn_poolingformer_params *p = &j->p;
   attn_tensor *const t[] = {&p->w_q, &p->w_k, &p->w_v, &p->bias_q, &p->bias_k, &p->bias_v};
   attn_tensor *const made[] = {&j->y.q, &j->y.k, &j->y.v};
   const int64_t h = j->x.q.heads, dv = j->x.v.dim;
   if (p->q2.data || p->k2.data || p->v2.data)
     return attn_reject_(e, ATTN_E_RANGE, "params.q2, k2 and v2 must be absent with params.w_q");
+  for (int i = 0; i < 3; i++) attn_turn_(t[i], p->w_transposed);
   for (int i = 0; i < 6; i++) {
-    if (!attn_short_operand_(e, &op[i], t[i], w[i], i < 3 ? 0 : ATTN_OPTIONAL_, 1,
+    if (!attn_short_operand_(e, &op[i], t[i], w[i], i < 3 ? ATTN_MATRIX_ : ATTN_OPTIONAL_, 1,
                              i < 3 ? attn_mul_(h, dv) : 1,
                              i < 3 ? (int64_t)ATTN_ANY_ : t[i - 3]->dim, rule[i]))
       return 0;
@@ -37243,7 +37560,7 @@ ATTN_COLD_ int attn_poolingformer_behind_(attn_error_ *e, attn_poolingformer_job
     const int64_t width = i == 0 ? t[0]->dim / h : i == 1 ? j->y.q.dim : dv;
     const int64_t heads = width ? t[i]->dim / width : 0;
     if (heads < 1 || t[i]->dim != heads * width || h % heads || (i == 0 && heads != h))
-      return attn_reject_(e, ATTN_E_SHAPE, rule[i]);
+      return attn_reject_(e, ATTN_E_SHAPE, op[i].rule);
     *made[i] = attn_bhtd(NULL, ATTN_F32, j->x.q.batch, heads, j->x.q.len, width);
   }
   j->y.kv_len = j->y.q_len = j->x.q_len;
@@ -37563,7 +37880,7 @@ ATTN_COLD_ int attn_poolingformer_project_(attn_stage_ *s, attn_tensor *y, attn_
   memset(&p, 0, sizeof p);
   if (bias.data) p.bias = attn_poolingformer_heads_(bias, y->heads);
   *y = attn_stage_tensor_(s, y->batch, y->heads, y->len, y->dim);
-  return attn_stage_gemm_(s, *y, x, attn_poolingformer_heads_(w, y->heads), &p);
+  return attn_stage_gemm_(s, *y, x, attn_weight_heads_(w, y->heads), &p);
 }
 
 ATTN_COLD_ int attn_poolingformer_steps_(attn_stage_ *s, void *job) {
@@ -37638,17 +37955,17 @@ typedef struct attn_mab_said_ {
 ATTN_COLD_ int attn_mab_check_(attn_error_ *e, attn_mab_params *p, attn_place_ at, int64_t batch,
                                int64_t dx, int64_t m, int64_t dy, int64_t dm, attn_operand_ *op,
                                attn_arrays_ *more) {
-#define ATTN_MAB_(at, x, y, read)                                                                \
-  {                                                                                              \
-    {ATTN_SAID_(at "w_q", "[1, 1, " x ", o.dim]"), ATTN_SAID_(at "w_k", "[1, 1, " y ", o.dim]"), \
-     ATTN_SAID_(at "w_v", "[1, 1, " y ", o.dim]"), ATTN_SAID_(at "w_o", "[1, 1, o.dim, o.dim]"), \
-     ATTN_SAID_(at "b_q", "[1, 1, 1, o.dim]"),     ATTN_SAID_(at "b_k", "[1, 1, 1, o.dim]"),     \
-     ATTN_SAID_(at "b_v", "[1, 1, 1, o.dim]"),     ATTN_SAID_(at "b_o", "[1, 1, 1, o.dim]")},    \
-        at "heads must not be negative", at "heads must divide o.dim",                           \
-        at "form must be an attn_set_form",                                                      \
-        at "w_o, b_o and ff.w_2 must be absent with ATTN_SET_REFERENCE",                         \
-        read ".len must be below 2^31", at "y_len must be aligned to its elements",              \
-        at "y_len must lie in 0.." read ".len"                                                   \
+#define ATTN_MAB_(at, x, y, read)                                                             \
+  {                                                                                           \
+    {ATTN_SAID_IN_OUT_(at "w_q", x, "o.dim"),  ATTN_SAID_IN_OUT_(at "w_k", y, "o.dim"),       \
+     ATTN_SAID_IN_OUT_(at "w_v", y, "o.dim"),  ATTN_SAID_IN_OUT_(at "w_o", "o.dim", "o.dim"), \
+     ATTN_SAID_(at "b_q", "[1, 1, 1, o.dim]"), ATTN_SAID_(at "b_k", "[1, 1, 1, o.dim]"),      \
+     ATTN_SAID_(at "b_v", "[1, 1, 1, o.dim]"), ATTN_SAID_(at "b_o", "[1, 1, 1, o.dim]")},     \
+        at "heads must not be negative", at "heads must divide o.dim",                        \
+        at "form must be an attn_set_form",                                                   \
+        at "w_o, b_o and ff.w_2 must be absent with ATTN_SET_REFERENCE",                      \
+        read ".len must be below 2^31", at "y_len must be aligned to its elements",           \
+        at "y_len must lie in 0.." read ".len"                                                \
   }
   static const attn_mab_said_ said[] = {
       ATTN_MAB_("", "x.dim", "y.dim", "y"), ATTN_MAB_("params.induce.", "o.dim", "x.dim", "x"),
@@ -37666,14 +37983,16 @@ ATTN_COLD_ int attn_mab_check_(attn_error_ *e, attn_mab_params *p, attn_place_ a
     return attn_reject_(e, ATTN_E_RANGE, say->reference);
   if (paper && dx != dm)
     return attn_reject_(e, ATTN_E_SHAPE, "x.dim must equal o.dim with ATTN_SET_PAPER");
+  attn_tensor *const w[] = {&p->w_q, &p->w_k, &p->w_v, &p->w_o};
+  for (int i = 0; i < 4; i++) attn_turn_(w[i], p->w_transposed);
   op[0] = attn_weight_(&p->w_q, &say->rule[0], 0, dx, dm);
   op[1] = attn_weight_(&p->w_k, &say->rule[1], 0, dy, dm);
   op[2] = attn_weight_(&p->w_v, &say->rule[2], 0, dy, dm);
   op[3] = attn_weight_(&p->w_o, &say->rule[3], o, dm, dm);
-  op[4] = attn_weight_(&p->b_q, &say->rule[4], ATTN_OPTIONAL_, 1, dm);
-  op[5] = attn_weight_(&p->b_k, &say->rule[5], ATTN_OPTIONAL_, 1, dm);
-  op[6] = attn_weight_(&p->b_v, &say->rule[6], ATTN_OPTIONAL_, 1, dm);
-  op[7] = attn_weight_(&p->b_o, &say->rule[7], ATTN_OPTIONAL_, 1, dm);
+  op[4] = attn_bias_(&p->b_q, &say->rule[4], ATTN_OPTIONAL_, dm);
+  op[5] = attn_bias_(&p->b_k, &say->rule[5], ATTN_OPTIONAL_, dm);
+  op[6] = attn_bias_(&p->b_v, &say->rule[6], ATTN_OPTIONAL_, dm);
+  op[7] = attn_bias_(&p->b_o, &say->rule[7], ATTN_OPTIONAL_, dm);
   for (int i = 0; i < 8; i++)
     if (!attn_check_operand_(e, &op[i], 1)) return 0;
   if (m > INT32_MAX) return attn_reject_(e, ATTN_E_OVERFLOW, say->len);
@@ -37866,8 +38185,9 @@ ATTN_COLD_ int attn_set_check_(attn_error_ *e, attn_set_job_ *j, const attn_ctx 
     return attn_reject_(e, ATTN_E_NULL,
                         "params.before.w_1 must not be null where another part of before is there");
   if (pma && j->before.w_1.data) {
+    const attn_tensor *last = j->before.w_2.data ? &j->before.w_2 : &j->before.w_1;
     const int64_t din = dy;
-    dy = j->before.w_2.data ? j->before.w_2.dim : j->before.w_1.dim;
+    dy = j->before.w_transposed ? last->len : last->dim;
     if (!attn_check_feed_(e, &j->before, ATTN_PLACE_BEFORE_, din, dy, op + n)) return 0;
     n += ATTN_FEED_OPERANDS_;
   }
@@ -37987,13 +38307,13 @@ typedef struct attn_luna_job_ {
 ATTN_COLD_ int attn_luna_check_(attn_error_ *e, attn_luna_job_ *j, const attn_ctx *ctx,
                                 const attn_table_ **table, int *workers) {
   static const attn_said_ part[] = {
-      ATTN_SAID_("w_pq", "[1, 1, x.dim, x.dim]"), ATTN_SAID_("w_pk", "[1, 1, c.dim, x.dim]"),
-      ATTN_SAID_("w_pv", "[1, 1, c.dim, x.dim]"), ATTN_SAID_("w_q", "[1, 1, x.dim, x.dim]"),
-      ATTN_SAID_("w_k", "[1, 1, x.dim, x.dim]"),  ATTN_SAID_("w_v", "[1, 1, x.dim, x.dim]"),
-      ATTN_SAID_("w_o", "[1, 1, x.dim, x.dim]"),  ATTN_SAID_("b_pq", "[1, 1, 1, x.dim]"),
-      ATTN_SAID_("b_pk", "[1, 1, 1, x.dim]"),     ATTN_SAID_("b_pv", "[1, 1, 1, x.dim]"),
-      ATTN_SAID_("b_q", "[1, 1, 1, x.dim]"),      ATTN_SAID_("b_k", "[1, 1, 1, x.dim]"),
-      ATTN_SAID_("b_v", "[1, 1, 1, x.dim]"),      ATTN_SAID_("b_o", "[1, 1, 1, x.dim]")};
+      ATTN_SAID_IN_OUT_("w_pq", "x.dim", "x.dim"), ATTN_SAID_IN_OUT_("w_pk", "c.dim", "x.dim"),
+      ATTN_SAID_IN_OUT_("w_pv", "c.dim", "x.dim"), ATTN_SAID_IN_OUT_("w_q", "x.dim", "x.dim"),
+      ATTN_SAID_IN_OUT_("w_k", "x.dim", "x.dim"),  ATTN_SAID_IN_OUT_("w_v", "x.dim", "x.dim"),
+      ATTN_SAID_IN_OUT_("w_o", "x.dim", "x.dim"),  ATTN_SAID_("b_pq", "[1, 1, 1, x.dim]"),
+      ATTN_SAID_("b_pk", "[1, 1, 1, x.dim]"),      ATTN_SAID_("b_pv", "[1, 1, 1, x.dim]"),
+      ATTN_SAID_("b_q", "[1, 1, 1, x.dim]"),       ATTN_SAID_("b_k", "[1, 1, 1, x.dim]"),
+      ATTN_SAID_("b_v", "[1, 1, 1, x.dim]"),       ATTN_SAID_("b_o", "[1, 1, 1, x.dim]")};
   enum { X, P, C, YX, YP, W, PARTS = 7, COUNT = W + 2 * PARTS };
   attn_luna_params *a = &j->par.attention;
   const int64_t any = ATTN_ANY_, b = j->x.batch, n = j->x.len, dm = j->x.dim;
@@ -38026,8 +38346,9 @@ ATTN_COLD_ int attn_luna_check_(attn_error_ *e, attn_luna_job_ *j, const attn_ct
   if (dm % a->heads || dm % a->pack_heads)
     return attn_reject_(e, ATTN_E_HEADS, "heads and pack_heads must divide x.dim");
   for (int i = 0; i < PARTS; i++) {
+    attn_turn_(weight[i], a->w_transposed);
     op[W + i] = attn_weight_(weight[i], &part[i], 0, i == 1 || i == 2 ? dc : dm, dm);
-    op[W + PARTS + i] = attn_weight_(bias[i], &part[PARTS + i], ATTN_OPTIONAL_, 1, dm);
+    op[W + PARTS + i] = attn_bias_(bias[i], &part[PARTS + i], ATTN_OPTIONAL_, dm);
   }
   for (int i = W; i < COUNT; i++)
     if (!attn_check_operand_(e, &op[i], 1)) return 0;
@@ -39993,18 +40314,20 @@ ATTN_COLD_ int attn_average_check_(attn_error_ *e, attn_average_ *a, const attn_
   attn_average_params *p = &a->p;
   attn_span_ array[ARRAYS], work;
   const int64_t any = ATTN_ANY_, b = a->y.batch, d = a->y.dim, twice = attn_mul_(2, d);
+  attn_tensor *const w[] = {&p->w_g, &p->w1, &p->w2};
+  for (int i = 0; i < 3; i++) attn_turn_(w[i], p->w_transposed);
   const int64_t f = p->w1.data ? p->w1.dim : 0;
-  const int maybe = ATTN_OPTIONAL_;
+  const int maybe = ATTN_OPTIONAL_, matrix = ATTN_OPTIONAL_ | ATTN_MATRIX_;
   attn_operand_ op[COUNT] = {
       ATTN_OPERAND_(&a->o, "o", ATTN_OUT_, b, 1, a->y.len, d, "o must have the shape of y"),
       ATTN_OPERAND_(&a->y, "y", 0, any, 1, any, any, "y must have one head"),
-      ATTN_OPERAND_(&p->w_g, "params.w_g", maybe, 1, 1, twice, twice,
-                    "params.w_g must be [1, 1, 2 d, 2 d]"),
+      ATTN_OPERAND_(&p->w_g, "params.w_g", matrix, 1, 1, twice, twice,
+                    ATTN_IN_OUT_("params.w_g", "2 d", "2 d")),
       ATTN_OPERAND_(&p->b_g, "params.b_g", maybe, 1, 1, 1, twice,
                     "params.b_g must be [1, 1, 1, 2 d]"),
-      ATTN_OPERAND_(&p->w1, "params.w1", maybe, 1, 1, d, any, "params.w1 must be [1, 1, d, f]"),
+      ATTN_OPERAND_(&p->w1, "params.w1", matrix, 1, 1, d, any, ATTN_IN_OUT_("params.w1", "d", "f")),
       ATTN_OPERAND_(&p->b1, "params.b1", maybe, 1, 1, 1, f, "params.b1 must be [1, 1, 1, f]"),
-      ATTN_OPERAND_(&p->w2, "params.w2", maybe, 1, 1, f, d, "params.w2 must be [1, 1, f, d]"),
+      ATTN_OPERAND_(&p->w2, "params.w2", matrix, 1, 1, f, d, ATTN_IN_OUT_("params.w2", "f", "d")),
       ATTN_OPERAND_(&p->b2, "params.b2", maybe, 1, 1, 1, d, "params.b2 must be [1, 1, 1, d]")};
   if (!attn_check_operand_(e, &op[Y], 1) || !attn_check_operand_(e, &op[O], 1)) return 0;
   if (!p->w1.data != !p->w2.data)
@@ -40090,12 +40413,15 @@ ATTN_FUNC_ void attn_film_vectors_(const attn_film_job_ *a, int64_t b, float *to
     return;
   }
   const char *z = attn_at_(&p->z, b, 0, 0);
+  attn_tensor w = p->w_f;
+  const int turned = attn_turn_back_(&w);
   for (int64_t c = 0; c < 2 * n; c++) {
     double sum = 0.0;
     if (p->b_f.data) sum = (double)attn_number_(attn_at_(&p->b_f, 0, 0, 0), c, p->b_f.dtype, NULL);
     for (int64_t i = 0; i < p->z.dim; i++)
-      sum += (double)attn_number_(z, i, p->z.dtype, NULL) *
-             (double)attn_number_(attn_at_(&p->w_f, 0, 0, i), c, p->w_f.dtype, NULL);
+      sum +=
+          (double)attn_number_(z, i, p->z.dtype, NULL) *
+          (double)attn_number_(attn_at_(&w, 0, 0, turned ? c : i), turned ? i : c, w.dtype, NULL);
     to[c] = (float)(c < n && !p->plain ? sum + 1.0 : sum);
   }
 }
@@ -40132,12 +40458,14 @@ ATTN_COLD_ int attn_film_check_(attn_error_ *e, attn_film_job_ *a, const attn_fi
   const int direct = p->gamma.data != NULL || p->beta.data != NULL;
   if (direct && (p->z.data || p->w_f.data || p->b_f.data))
     return attn_reject_(e, ATTN_E_RANGE, "params: z, w_f and b_f, or gamma and beta");
+  attn_turn_(&p->w_f, p->w_transposed);
   attn_operand_ op[7] = {
       ATTN_OPERAND_AS_(&a->y, w[0], ATTN_OUT_, any, m, side, side,
                        "y must be [., m, w, w] as a is"),
       ATTN_OPERAND_AS_(&a->a, w[1], 0, 1, any, side, any, "a must be [1, m, w, w]"),
       ATTN_OPERAND_AS_(&p->z, w[2], 0, b, 1, 1, any, "params.z must be [y.batch, 1, 1, Dz]"),
-      ATTN_OPERAND_AS_(&p->w_f, w[3], 0, 1, 1, p->z.dim, any, "params.w_f must be [1, 1, Dz, 2F]"),
+      ATTN_OPERAND_AS_(&p->w_f, w[3], ATTN_MATRIX_, 1, 1, p->z.dim, any,
+                       ATTN_IN_OUT_("params.w_f", "Dz", "2F")),
       ATTN_OPERAND_AS_(&p->b_f, w[4], ATTN_OPTIONAL_, 1, 1, 1, p->w_f.dim,
                        "params.b_f must be [1, 1, 1, 2F]"),
       ATTN_OPERAND_AS_(&p->gamma, w[5], 0, any, 1, 1, any,
@@ -40152,8 +40480,7 @@ ATTN_COLD_ int attn_film_check_(attn_error_ *e, attn_film_job_ *a, const attn_fi
       return attn_reject_(e, ATTN_E_SHAPE, op[i].rule);
   }
   const int64_t width = direct ? p->gamma.dim : p->w_f.dim / 2;
-  if (!direct && p->w_f.dim % 2)
-    return attn_reject_(e, ATTN_E_SHAPE, "params.w_f must be [1, 1, Dz, 2F]");
+  if (!direct && p->w_f.dim % 2) return attn_reject_(e, ATTN_E_SHAPE, op[3].rule);
   if (width != side && width != attn_mul_(m, side) && width != attn_mul_(m, attn_mul_(side, side)))
     return attn_reject_(e, ATTN_E_SHAPE, "F must be w, m w or m w w");
   a->width = width;
@@ -41208,29 +41535,22 @@ ATTN_COLD_ int attn_operands_add_(attn_error_ *e, attn_operands_ *all, attn_tens
   return attn_check_operand_(e, &all->at[all->n++], all->heads);
 }
 
-/* The numbers that a network makes. */
-ATTN_COLD_ int64_t attn_synthesizer_width_(const attn_synthesizer_net *net) {
-  return net->w2_transposed ? net->w2.len : net->w2.dim;
-}
-
 ATTN_COLD_ int attn_synthesizer_net_check_(attn_error_ *e, attn_operands_ *all,
                                            attn_synthesizer_net *net, int64_t din) {
   static const char *const w[] = {
       ATTN_WORDS_("a source's net w1"), ATTN_WORDS_("a source's net b1"),
       ATTN_WORDS_("a source's net w2"), ATTN_WORDS_("a source's net b2")};
+  attn_turn_(&net->w1, net->w_transposed), attn_turn_(&net->w2, net->w_transposed);
   const int64_t some = ATTN_ONE_OR_ALL_, any = ATTN_ANY_, wide = net->w1.dim;
-  const int turned = net->w2_transposed != 0;
-  if (!attn_operands_add_(e, all, &net->w1, w[0], 0, 1, some, din, any,
-                          "a source's net w1 must be [1, 1 or o.heads, x.dim, e]") ||
+  if (!attn_operands_add_(e, all, &net->w1, w[0], ATTN_MATRIX_, 1, some, din, any,
+                          ATTN_HEADS_IN_OUT_("a source's net w1", "1 or o.heads", "x.dim", "e")) ||
       !attn_operands_add_(e, all, &net->b1, w[1], ATTN_OPTIONAL_, 1, some, 1, wide,
-                          "a source's net b1 must be [1, 1 or o.heads, 1, w1.dim]") ||
+                          "a source's net b1 must be [1, 1 or o.heads, 1, e], e of w1") ||
       !attn_operands_add_(
-          e, all, &net->w2, w[2], 0, 1, some, turned ? any : wide, turned ? wide : any,
-          turned ? "a source's net w2 must be [1, 1 or o.heads, n, w1.dim] with w2_transposed"
-                 : "a source's net w2 must be [1, 1 or o.heads, w1.dim, n]"))
+          e, all, &net->w2, w[2], ATTN_MATRIX_, 1, some, wide, any,
+          ATTN_HEADS_IN_OUT_("a source's net w2", "1 or o.heads", "e (of w1)", "n")))
     return 0;
-  return attn_operands_add_(e, all, &net->b2, w[3], ATTN_OPTIONAL_, 1, some, 1,
-                            attn_synthesizer_width_(net),
+  return attn_operands_add_(e, all, &net->b2, w[3], ATTN_OPTIONAL_, 1, some, 1, net->w2.dim,
                             "a source's net b2 must be [1, 1 or o.heads, 1, n], n of w2");
 }
 
@@ -41273,8 +41593,8 @@ ATTN_COLD_ int attn_synthesizer_source_check_(attn_error_ *e, attn_operands_ *al
         !attn_synthesizer_net_check_(e, all, &s->net, s->x.dim) ||
         (factored && !attn_synthesizer_net_check_(e, all, &s->net_b, s->x.dim)))
       return 0;
-    n = attn_synthesizer_width_(&s->net);
-    if (factored) n = attn_mul_(n, attn_synthesizer_width_(&s->net_b));
+    n = s->net.w2.dim;
+    if (factored) n = attn_mul_(n, s->net_b.w2.dim);
     if (factored && ((int)s->tiling < 0 || s->tiling >= ATTN_SYNTHESIZER_TILING_COUNT))
       return attn_reject_(e, ATTN_E_RANGE, "a source's tiling must be an attn_synthesizer_tiling");
   }
@@ -41445,9 +41765,9 @@ ATTN_COLD_ int attn_synthesizer_factors_(attn_stage_ *s, const attn_synthesizer_
   heads = attn_synthesizer_heads_(heads, &net->b2);
   attn_factors_ a;
   a.table = s->table, a.by = (float)by, a.tiles = x.len / ATTN_TILE_ + (x.len % ATTN_TILE_ != 0);
-  a.x = attn_stage_tensor_(s, x.batch, heads, x.len, attn_synthesizer_width_(net));
+  a.x = attn_stage_tensor_(s, x.batch, heads, x.len, net->w2.dim);
   a.y = attn_stage_tensor_(s, x.batch, heads, attn_mul_(a.tiles, a.x.dim), ATTN_TILE_);
-  g.bias = net->b2, g.w_transposed = net->w2_transposed;
+  g.bias = net->b2;
   if (!attn_stage_gemm_(s, a.x, hidden, net->w2, &g)) return 0;
   *y = attn_synthesizer_spread_(a.y, x.batch, all);
   return attn_stage_for_(s, attn_mul_(attn_mul_(x.batch, heads), a.tiles), attn_factors_item_, &a,
@@ -41544,8 +41864,10 @@ ATTN_COLD_ int attn_synthesizer_alone_(attn_stage_ *s, const attn_synthesizer_jo
     *q = attn_stage_rows_(c->r1, j->q_off, j->o.len), *k = attn_stage_rows_(c->r2, 0, tk);
   } else {
     if (!attn_synthesizer_hidden_(s, &c->net, c->x, q)) return 0;
-    *k = attn_stage_rows_(c->net.w2, 0, tk);
-    if (!c->net.w2_transposed) {
+    *k = c->net.w2;
+    if (attn_turn_back_(k)) {
+      *k = attn_stage_rows_(*k, 0, tk);
+    } else {
       *k = attn_stage_tensor_(s, 1, c->net.w2.heads, tk, c->net.w1.dim);
       if (!attn_synthesizer_turn_(s, *k, c->net.w2, 1.0)) return 0;
     }
@@ -41570,9 +41892,11 @@ ATTN_COLD_ int attn_synthesizer_join_(attn_stage_ *s, const attn_synthesizer_job
     int done;
     at += n;
     if (c->kind == ATTN_SYNTHESIZER_DENSE) {
+      attn_tensor w2 = c->net.w2;
+      const int turned = attn_turn_back_(&w2);
       done = attn_synthesizer_hidden_(s, &c->net, c->x, &qc) &&
-             (c->net.w2_transposed ? attn_synthesizer_copy_(s, kc, c->net.w2, j->p.kv_len, by)
-                                   : attn_synthesizer_turn_(s, kc, c->net.w2, by));
+             (turned ? attn_synthesizer_copy_(s, kc, w2, j->p.kv_len, by)
+                     : attn_synthesizer_turn_(s, kc, w2, by));
     } else {
       const int dot = c->kind == ATTN_SYNTHESIZER_DOT;
       const attn_tensor from = dot ? c->q : attn_stage_rows_(c->r1, j->q_off, j->o.len);
@@ -41599,7 +41923,7 @@ ATTN_COLD_ int attn_synthesizer_addends_(attn_stage_ *s, const attn_synthesizer_
     a.x = attn_synthesizer_spread_(c->r, b, h);
   } else if (c->kind == ATTN_SYNTHESIZER_DENSE_FACTORED) {
     a.kind = c->tiling == ATTN_SYNTHESIZER_OUTER ? ATTN_ADD_OUTER_ : ATTN_ADD_TILE_;
-    a.na = attn_synthesizer_width_(&c->net), a.nb = attn_synthesizer_width_(&c->net_b);
+    a.na = c->net.w2.dim, a.nb = c->net_b.w2.dim;
     if (!attn_synthesizer_factors_(s, &c->net, c->x, h, a.weight, &a.x) ||
         !attn_synthesizer_factors_(s, &c->net_b, c->x, h, 1.0, &a.y))
       return 0;
@@ -42671,7 +42995,8 @@ ATTN_COLD_ attn_status attn_collaborative_call_(attn_tensor y, attn_tensor x, at
   if (g) {
     const attn_sdpa_params *a = &g->attend;
     j.p.heads = g->heads, j.p.w_q = g->w_q, j.p.w_k = g->w_k, j.p.w_v = g->w_v, j.p.w_o = g->w_o;
-    j.p.b_v = g->b_v, j.p.b_o = g->b_o, j.p.attend = *a, j.p.each = g->each;
+    j.p.w_transposed = g->w_transposed, j.p.b_v = g->b_v, j.p.b_o = g->b_o, j.p.attend = *a,
+    j.p.each = g->each;
     j.mix = g->mix, j.w_c = g->w_c;
     if (!g->mix.data) attn_reject_(&e, ATTN_E_NULL, "params.mix.data must not be null");
     if (g->w_c.data && (a->relative.keys.data || a->xl.table.data || a->labels.label))
@@ -43408,7 +43733,7 @@ ATTN_COLD_ int attn_xl_distances_(attn_stage_ *s, attn_tensor *r, attn_tensor w_
   const attn_tensor sines = attn_stage_tensor_(s, 1, 1, n, w_r.len);
   *r = attn_stage_tensor_(s, 1, heads, n, w_r.dim / heads);
   return attn_stage_sinusoid_(s, sines, pe) &&
-         attn_stage_gemm_(s, *r, sines, attn_xl_heads_(w_r, heads), NULL);
+         attn_stage_gemm_(s, *r, sines, attn_weight_heads_(w_r, heads), NULL);
 }
 
 ATTN_COLD_ int attn_xl_steps_(attn_stage_ *s, void *job) {
@@ -43882,6 +44207,7 @@ ATTN_COLD_ int attn_segment_layer_check_(attn_error_ *e, attn_segment_layer_job_
   if (!attn_check_ctx_(e, ctx, table, workers)) return 0;
   if (!attn_segment_numbers_(e, j, params)) return 0;
   const int optional = ATTN_OPTIONAL_, f32 = ATTN_IS_F32_, out = ATTN_OUT_ | ATTN_OPTIONAL_;
+  const int matrix = ATTN_MATRIX_, maybe = ATTN_MATRIX_ | ATTN_OPTIONAL_;
   /* what this step does not read is as if it were absent */
   if (!j->output && !j->layer) p->w_o.data = p->b_o.data = NULL;
   if (j->output) p->w_q.data = p->w_k.data = p->w_v.data = NULL;
@@ -43889,11 +44215,13 @@ ATTN_COLD_ int attn_segment_layer_check_(attn_error_ *e, attn_segment_layer_job_
     memset(&p->memory, 0, sizeof p->memory), memset(&p->compressed, 0, sizeof p->compressed);
     memset(a, 0, sizeof *a), p->w_r.data = NULL;
   }
+  attn_tensor *const w[] = {&p->w_q, &p->w_k, &p->w_v, &p->w_o, &p->w_r};
+  for (int i = 0; i < 5; i++) attn_turn_(w[i], p->w_transposed);
   const int64_t hq = p->heads, hk = p->kv_heads, dm = j->h.dim, b = j->h.batch, t = j->h.len;
   if ((p->w_q.data && p->w_q.dim % hq) || (p->w_k.data && p->w_k.dim % hk) ||
       (p->w_v.data && p->w_v.dim % hk))
     return attn_reject_(e, ATTN_E_HEADS,
-                        "params.heads must divide w_q.dim, kv_heads w_k.dim and w_v.dim");
+                        "params.heads must divide the width of w_q, kv_heads those of w_k and w_v");
   j->dk = p->w_q.data ? p->w_q.dim / hq : p->w_k.dim / hk;
   static const char wx[] = ATTN_WORDS_("x");
   if (j->output && !attn_check_set_(e, &j->x, wx)) return 0;
@@ -43905,27 +44233,27 @@ ATTN_COLD_ int attn_segment_layer_check_(attn_error_ *e, attn_segment_layer_job_
     return attn_reject_(e, ATTN_E_NULL, "params.b_o needs params.w_o");
   attn_operand_ op[COUNT] = {
       ATTN_OPERAND_(&j->h, "h", 0, any, 1, any, any, "h must have one head"),
-      ATTN_OPERAND_(&p->w_q, "params.w_q", j->layer || j->q.data ? 0 : optional, 1, 1, dm,
-                    attn_mul_(hq, j->dk), "params.w_q must be [1, 1, h.dim, heads * dk]"),
-      ATTN_OPERAND_(&p->w_k, "params.w_k", j->layer || j->k.data ? 0 : optional, 1, 1, dm,
-                    attn_mul_(hk, j->dk), "params.w_k must be [1, 1, h.dim, kv_heads * dk]"),
-      ATTN_OPERAND_(&p->w_v, "params.w_v", j->layer || j->v.data ? 0 : optional, 1, 1, dm, any,
-                    "params.w_v must be [1, 1, h.dim, kv_heads * dv]"),
-      ATTN_OPERAND_(&p->w_o, "params.w_o", j->project || heads_out ? optional : 0, 1, 1,
+      ATTN_OPERAND_(&p->w_q, "params.w_q", j->layer || j->q.data ? matrix : maybe, 1, 1, dm,
+                    attn_mul_(hq, j->dk), ATTN_IN_OUT_("params.w_q", "h.dim", "heads * dk")),
+      ATTN_OPERAND_(&p->w_k, "params.w_k", j->layer || j->k.data ? matrix : maybe, 1, 1, dm,
+                    attn_mul_(hk, j->dk), ATTN_IN_OUT_("params.w_k", "h.dim", "kv_heads * dk")),
+      ATTN_OPERAND_(&p->w_v, "params.w_v", j->layer || j->v.data ? matrix : maybe, 1, 1, dm, any,
+                    ATTN_IN_OUT_("params.w_v", "h.dim", "kv_heads * dv")),
+      ATTN_OPERAND_(&p->w_o, "params.w_o", j->project || heads_out ? maybe : matrix, 1, 1,
                     attn_mul_(hq, j->dv), p->sublayer == ATTN_SUBLAYER_PLAIN ? any : dm,
-                    "params.w_o must be [1, 1, heads * dv, h.dim]"),
+                    ATTN_IN_OUT_("params.w_o", "heads * dv", "h.dim")),
       ATTN_OPERAND_(&p->b_o, "params.b_o", optional, 1, 1, 1, p->w_o.dim,
-                    "params.b_o must be [1, 1, 1, w_o.dim]"),
-      ATTN_OPERAND_(&p->w_r, "params.w_r", optional, 1, 1, dm, attn_mul_(hq, j->dk),
-                    "params.w_r must have the shape of w_q"),
+                    "params.b_o must be [1, 1, 1, the width of w_o]"),
+      ATTN_OPERAND_(&p->w_r, "params.w_r", maybe, 1, 1, dm, attn_mul_(hq, j->dk),
+                    ATTN_IN_OUT_("params.w_r", "h.dim", "heads * dk")),
       ATTN_OPERAND_(&a->r, "params.attention.r", optional | f32, 1, ATTN_ONE_OR_ALL_, any, j->dk,
                     "params.attention.r must be f32 [1, 1 or heads, n, dk]"),
       ATTN_OPERAND_(&j->x, "x", j->output ? 0 : optional, b, hq, t, any,
                     "x must be [B, heads, L, dv]"),
-      ATTN_OPERAND_(
-          &j->o, "o", j->project ? out : ATTN_OUT_, b, heads_out ? hq : 1, t,
-          heads_out ? j->dv : p->w_o.dim,
-          "o must be [h.batch, 1, h.len, w_o.dim], without w_o [h.batch, heads, h.len, dv]"),
+      ATTN_OPERAND_(&j->o, "o", j->project ? out : ATTN_OUT_, b, heads_out ? hq : 1, t,
+                    heads_out ? j->dv : p->w_o.dim,
+                    "o must be [h.batch, 1, h.len, the width of w_o], without w_o [h.batch, heads, "
+                    "h.len, dv]"),
       ATTN_OPERAND_(&j->q, "q", out, b, hq, t, j->dk, "q must be [h.batch, heads, h.len, dk]"),
       ATTN_OPERAND_(&j->k, "k", out, b, hk, t, j->dk, "k must be [h.batch, kv_heads, h.len, dk]"),
       ATTN_OPERAND_(&j->v, "v", out, b, hk, t, j->dv, "v must be [h.batch, kv_heads, h.len, dv]"),
@@ -44200,6 +44528,7 @@ ATTN_COLD_ int attn_stage_squeeze_(attn_stage_ *s, const attn_parts_ *y, const a
   a.batch = x->part[0].batch, a.dim = x->part[0].dim, a.tiles = attn_tiles_of_(a.rows);
   const int64_t tile = attn_piece_(attn_mul_(a.dim, ATTN_TILE_), f);
   const int most = p->kind == ATTN_COMPRESS_MOST_USED;
+  int matrices = 0;
   if (most) {
     a.at_sum = attn_piece_(a.blocks, sizeof(int32_t));
     a.at_rows = attn_add_(a.at_sum, attn_piece_(old, 1));
@@ -44208,12 +44537,12 @@ ATTN_COLD_ int attn_stage_squeeze_(attn_stage_ *s, const attn_parts_ *y, const a
     a.at_rows = attn_piece_(a.dim, sizeof(double));
     a.each = attn_add_(a.at_rows, attn_piece_(a.dim, f));
   } else {
-    a.w = attn_matrix_of_(p->w, 0, a.rows);
+    a.w = attn_matrix_of_(p->w, 0, a.rows, a.batch);
     a.at_sum = tile, a.each = attn_add_(tile, tile);
+    matrices = 1;
   }
-  return attn_stage_products_(s, &a.w, a.w.panels || a.w.direct,
-                              attn_mul_(a.batch, most ? 1 : a.tiles), attn_squeeze_item_, &a,
-                              a.each, &a.memory);
+  return attn_stage_products_(s, &a.w, matrices, attn_mul_(a.batch, most ? 1 : a.tiles),
+                              attn_squeeze_item_, &a, a.each, &a.memory);
 }
 
 /* The rules of p for rows [batch,1,rows,dim]; what the kind does not read becomes absent. op[2] and
@@ -44500,7 +44829,7 @@ ATTN_COLD_ int attn_stage_loss_(attn_stage_ *s, attn_loss_ *a) {
   const int64_t items = attn_mul_(a->batch, a->tiles);
   a->part = (double *)attn_stage_take_(s, items, sizeof(double));
   if (rebuilt) {
-    a->w = attn_matrix_of_(a->g, 0, a->b.len);
+    a->w = attn_matrix_of_(a->g, 0, a->b.len, a->batch);
     a->at_rows = attn_piece_(attn_mul_(dim, ATTN_TILE_ + 1), f);
     a->each = attn_add_(a->at_rows,
                         a->b.dtype == ATTN_F32 ? 0 : attn_piece_(attn_mul_(dim, ATTN_TILE_), f));
@@ -44554,23 +44883,26 @@ ATTN_COLD_ int attn_attention_loss_check_(attn_error_ *e, attn_attention_loss_jo
   *p = *params;
   if (p->heads == 0) p->heads = 1;
   if (p->kv_heads == 0) p->kv_heads = p->heads;
+  attn_tensor *const w[] = {&p->w_q, &p->w_k, &p->w_v};
+  for (int i = 0; i < 3; i++) attn_turn_(w[i], p->w_transposed);
   const int64_t hq = p->heads, hk = p->kv_heads, b = j->h.batch, dm = j->h.dim;
   if (hq < 1 || hk < 1)
     return attn_reject_(e, ATTN_E_SHAPE, "params.heads and .kv_heads must not be negative");
   if (hq % hk || p->w_q.dim % hq || p->w_v.dim % hk)
-    return attn_reject_(e, ATTN_E_HEADS,
-                        "params.kv_heads must divide heads and w_v.dim, heads w_q.dim");
+    return attn_reject_(
+        e, ATTN_E_HEADS,
+        "params.kv_heads must divide heads and the width of w_v, heads that of w_q");
   j->dk = p->w_q.dim / hq, j->dv = p->w_v.dim / hk;
   attn_operand_ op[COUNT] = {
       ATTN_OPERAND_AS_(&j->h, attn_h_is_, 0, any, 1, any, any, "h must have one head"),
       ATTN_OPERAND_(&j->old, "old", 0, b, 1, any, dm, "old must be [h.batch, 1, ., h.dim]"),
       ATTN_OPERAND_(&j->made, "made", 0, b, 1, any, dm, "made must be [h.batch, 1, ., h.dim]"),
-      ATTN_OPERAND_(&p->w_q, "params.w_q", 0, 1, 1, dm, any,
-                    "params.w_q must be [1, 1, h.dim, heads * dk]"),
-      ATTN_OPERAND_(&p->w_k, "params.w_k", 0, 1, 1, dm, attn_mul_(hk, j->dk),
-                    "params.w_k must be [1, 1, h.dim, kv_heads * dk]"),
-      ATTN_OPERAND_(&p->w_v, "params.w_v", 0, 1, 1, dm, any,
-                    "params.w_v must be [1, 1, h.dim, kv_heads * dv]")};
+      ATTN_OPERAND_(&p->w_q, "params.w_q", ATTN_MATRIX_, 1, 1, dm, any,
+                    ATTN_IN_OUT_("params.w_q", "h.dim", "heads * dk")),
+      ATTN_OPERAND_(&p->w_k, "params.w_k", ATTN_MATRIX_, 1, 1, dm, attn_mul_(hk, j->dk),
+                    ATTN_IN_OUT_("params.w_k", "h.dim", "kv_heads * dk")),
+      ATTN_OPERAND_(&p->w_v, "params.w_v", ATTN_MATRIX_, 1, 1, dm, any,
+                    ATTN_IN_OUT_("params.w_v", "h.dim", "kv_heads * dv"))};
   for (int i = 0; i < NORM; i++)
     if (!attn_check_operand_(e, &op[i], hq)) return 0;
   return attn_check_losses_(e, out, &op[NORM], norm, mean, b) && attn_check_scale_(e, p->scale) &&
@@ -44700,22 +45032,25 @@ ATTN_COLD_ int attn_recursive_check_(attn_error_ *e, attn_recursive_job_ *j,
     return attn_reject_(e, ATTN_E_SHAPE, "params.heads and .kv_heads must not be negative");
   const int64_t b = j->x.batch, t = j->x.len, dm = j->x.dim, h = p->heads, kv = p->kv_heads;
   if (h % kv) return attn_reject_(e, ATTN_E_HEADS, "params.kv_heads must divide params.heads");
+  attn_tensor *const w[] = {&p->w_q, &p->w_k, &p->w_v, &p->w_o};
+  for (int i = 0; i < 4; i++) attn_turn_(w[i], p->w_transposed);
   if (p->w_q.dim % h || p->w_v.dim % kv)
-    return attn_reject_(e, ATTN_E_HEADS,
-                        "params.heads must divide w_q.dim, and params.kv_heads w_v.dim");
+    return attn_reject_(
+        e, ATTN_E_HEADS,
+        "params.heads must divide the width of w_q, and params.kv_heads that of w_v");
   j->dk = p->w_q.dim / h, j->dv = p->w_v.dim / kv;
   attn_operand_ op[COUNT] = {
       ATTN_OPERAND_(&j->x, "x", 0, any, 1, any, any, "x must have one head"),
       ATTN_OPERAND_(&j->memory, "memory", ATTN_OPTIONAL_, b, 1, any, dm,
                     "memory must be [x.batch, 1, n, x.dim]"),
-      ATTN_OPERAND_(&p->w_q, "params.w_q", 0, 1, 1, dm, any,
-                    "params.w_q must be [1, 1, x.dim, heads * dk]"),
-      ATTN_OPERAND_(&p->w_k, "params.w_k", 0, 1, 1, dm, attn_mul_(j->dk, kv),
-                    "params.w_k must be [1, 1, x.dim, kv_heads * dk]"),
-      ATTN_OPERAND_(&p->w_v, "params.w_v", 0, 1, 1, dm, any,
-                    "params.w_v must be [1, 1, x.dim, kv_heads * dv]"),
-      ATTN_OPERAND_(&p->w_o, "params.w_o", 0, 1, 1, attn_mul_(j->dv, h), dm,
-                    "params.w_o must be [1, 1, heads * dv, x.dim]"),
+      ATTN_OPERAND_(&p->w_q, "params.w_q", ATTN_MATRIX_, 1, 1, dm, any,
+                    ATTN_IN_OUT_("params.w_q", "x.dim", "heads * dk")),
+      ATTN_OPERAND_(&p->w_k, "params.w_k", ATTN_MATRIX_, 1, 1, dm, attn_mul_(j->dk, kv),
+                    ATTN_IN_OUT_("params.w_k", "x.dim", "kv_heads * dk")),
+      ATTN_OPERAND_(&p->w_v, "params.w_v", ATTN_MATRIX_, 1, 1, dm, any,
+                    ATTN_IN_OUT_("params.w_v", "x.dim", "kv_heads * dv")),
+      ATTN_OPERAND_(&p->w_o, "params.w_o", ATTN_MATRIX_, 1, 1, attn_mul_(j->dv, h), dm,
+                    ATTN_IN_OUT_("params.w_o", "heads * dv", "x.dim")),
       ATTN_OPERAND_(&j->o, "o", ATTN_OUT_, b, 1, t, dm, "o must have the shape of x"),
       ATTN_OPERAND_(&j->next, "next", ATTN_OUT_ | ATTN_OPTIONAL_, b, 1, any, dm,
                     "next must be [x.batch, 1, ., x.dim]"),
@@ -44785,12 +45120,6 @@ ATTN_FUNC_ void attn_renew_last_(void *job, int worker, int64_t b) {
   }
 }
 
-/* Columns of a weight as one matrix per head. */
-ATTN_COLD_ attn_tensor attn_recursive_heads_(attn_tensor w, int64_t heads) {
-  w.dim /= heads, w.heads = heads, w.stride_head = w.dim;
-  return w;
-}
-
 /* y = attention of the rows of x over k and v, times w_o. */
 ATTN_COLD_ int attn_recursive_attend_(attn_stage_ *s, const attn_recursive_job_ *j, attn_tensor y,
                                       attn_tensor x, attn_tensor k, attn_tensor v,
@@ -44800,7 +45129,7 @@ ATTN_COLD_ int attn_recursive_attend_(attn_stage_ *s, const attn_recursive_job_ 
   /* the heads side by side, so that one product joins them */
   const attn_tensor all = attn_stage_tensor_(s, b, 1, t, attn_mul_(h, j->dv));
   const attn_tensor o = attn_bthd(all.data, ATTN_F32, b, t, h, j->dv);
-  return attn_stage_gemm_(s, q, x, attn_recursive_heads_(j->p.w_q, h), NULL) &&
+  return attn_stage_gemm_(s, q, x, attn_weight_heads_(j->p.w_q, h), NULL) &&
          attn_stage_sdpa_(s, o, q, k, v, p) && attn_stage_gemm_(s, y, all, j->p.w_o, NULL);
 }
 
@@ -44809,8 +45138,8 @@ ATTN_COLD_ int attn_recursive_steps_(attn_stage_ *s, void *job) {
   const attn_recursive_params *g = &j->p;
   const int64_t b = j->x.batch, t = j->x.len, n = j->memory.len, kv = g->kv_heads;
   const int by_attention = g->rule == ATTN_RECURSIVE_ATTEND, renew = j->next.data != NULL;
-  const attn_tensor w_k = attn_recursive_heads_(g->w_k, kv);
-  const attn_tensor w_v = attn_recursive_heads_(g->w_v, kv);
+  const attn_tensor w_k = attn_weight_heads_(g->w_k, kv);
+  const attn_tensor w_v = attn_weight_heads_(g->w_v, kv);
   const attn_tensor k = attn_stage_tensor_(s, b, kv, n + t, j->dk);
   const attn_tensor v = attn_stage_tensor_(s, b, kv, n + t, j->dv);
   attn_renew_ a = {s->table, j->next, j->memory, j->o, g->alpha, NULL, 0};
@@ -45884,13 +46213,13 @@ enum { ATTN_GTRXL_WEIGHTS_ = 6, ATTN_GTRXL_OPERANDS_ = ATTN_GTRXL_WEIGHTS_ + 1 }
  * stands for. */
 ATTN_COLD_ int attn_gtrxl_gate_check_(attn_error_ *e, attn_gtrxl_gate_params *p,
                                       attn_gtrxl_place_ at, int64_t dm, attn_operand_ *op) {
-#define ATTN_GTRXL_(at)                                                              \
-  {                                                                                  \
-    {ATTN_SAID_(at "w_r", "[1, 1, dm, dm]"), ATTN_SAID_(at "u_r", "[1, 1, dm, dm]"), \
-     ATTN_SAID_(at "w_z", "[1, 1, dm, dm]"), ATTN_SAID_(at "u_z", "[1, 1, dm, dm]"), \
-     ATTN_SAID_(at "w_g", "[1, 1, dm, dm]"), ATTN_SAID_(at "u_g", "[1, 1, dm, dm]"), \
-     ATTN_SAID_(at "b_g", "[1, 1, 1, dm]")},                                         \
-        at "kind must be an attn_gtrxl_kind", at "b must be finite"                  \
+#define ATTN_GTRXL_(at)                                                                \
+  {                                                                                    \
+    {ATTN_SAID_IN_OUT_(at "w_r", "dm", "dm"), ATTN_SAID_IN_OUT_(at "u_r", "dm", "dm"), \
+     ATTN_SAID_IN_OUT_(at "w_z", "dm", "dm"), ATTN_SAID_IN_OUT_(at "u_z", "dm", "dm"), \
+     ATTN_SAID_IN_OUT_(at "w_g", "dm", "dm"), ATTN_SAID_IN_OUT_(at "u_g", "dm", "dm"), \
+     ATTN_SAID_(at "b_g", "[1, 1, 1, dm]")},                                           \
+        at "kind must be an attn_gtrxl_kind", at "b must be finite"                    \
   }
   static const struct {
     attn_said_ rule[ATTN_GTRXL_OPERANDS_];
@@ -45908,8 +46237,12 @@ ATTN_COLD_ int attn_gtrxl_gate_check_(attn_error_ *e, attn_gtrxl_gate_params *p,
   for (int i = 0; i < ATTN_GTRXL_OPERANDS_; i++) {
     const int read = (int)(reads[p->kind] >> i & 1u), bias = i == ATTN_GTRXL_WEIGHTS_;
     if (!read) t[i]->data = NULL;
-    op[i] = attn_weight_(t[i], &said[at].rule[i], read && !bias ? 0 : (int)ATTN_OPTIONAL_,
-                         bias ? 1 : dm, dm);
+    if (bias) {
+      op[i] = attn_bias_(t[i], &said[at].rule[i], ATTN_OPTIONAL_, dm);
+    } else {
+      attn_turn_(t[i], p->w_transposed);
+      op[i] = attn_weight_(t[i], &said[at].rule[i], read ? 0 : (int)ATTN_OPTIONAL_, dm, dm);
+    }
     if (!attn_check_operand_(e, &op[i], 1)) return 0;
   }
   return 1;
@@ -46019,7 +46352,7 @@ ATTN_COLD_ int attn_stage_gtrxl_(attn_stage_ *s, attn_tensor o, attn_tensor x, a
   if (p->kind == ATTN_GTRXL_RESIDUAL)
     return attn_stage_for_(s, count, attn_gtrxl_sum_item_, &a, 0, NULL);
   int first = p->kind == ATTN_GTRXL_GRU ? 0 : 4, last = p->u_g.data ? 5 : 4;
-  for (int i = first; i <= last; i++) a.w[i] = attn_matrix_of_(w[i], 0, a.o.len);
+  for (int i = first; i <= last; i++) a.w[i] = attn_weight_matrix_(w[i], a.o.len, a.o.batch);
   const int64_t whole = attn_piece_(attn_mul_(rows, dm), sizeof(float));
   const int64_t part = attn_piece_(rows * ATTN_GTRXL_COLS_, sizeof(float));
   a.at_y = x.dtype == ATTN_F32 ? 0 : whole;
@@ -46290,7 +46623,8 @@ ATTN_COLD_ attn_status attn_decoder_step_call_(attn_tensor y, attn_tensor x,
   if (e.status != ATTN_OK) return attn_end_(bytes ? NULL : ctx, &e);
   own = *cache;
   if (own.e_k.data && params) /* of what cross attention has read, extents alone are left */
-    j.e = attn_bhtd(there, ATTN_F32, x.batch, 1, own.e_k.len, params->cross.w_k.len);
+    j.e = attn_bhtd(there, ATTN_F32, x.batch, 1, own.e_k.len,
+                    attn_inputs_(&params->cross.w_k, params->cross.w_transposed));
   return attn_coder_call_(&j, params, 1, &own, "decoder step", ctx, bytes);
 }
 ATTN_PUB_COLD_ attn_status attn_decoder_step(attn_tensor y, attn_tensor x,
@@ -46322,19 +46656,21 @@ ATTN_COLD_ int attn_start_check_(attn_error_ *e, attn_start_job_ *j, const attn_
   const int64_t b = j->e.batch, t = j->e.len, d = j->e.dim, any = ATTN_ANY_;
   const int64_t h = j->e_k.heads, k = attn_mul_(h, j->e_k.dim), v = attn_mul_(h, j->e_v.dim);
   attn_multihead_params *p = &j->cross;
+  const int matrix = ATTN_MATRIX_;
+  attn_turn_(&p->w_k, p->w_transposed), attn_turn_(&p->w_v, p->w_transposed);
   attn_operand_ op[] = {ATTN_OPERAND_(&j->e_k, "cache.e_k", ATTN_OUT_, b, any, t, any,
                                       "cache.e_k must be [e.batch, kv_heads, e.len, dk]"),
                         ATTN_OPERAND_(&j->e_v, "cache.e_v", ATTN_OUT_, b, h, t, any,
                                       "cache.e_v must be [e.batch, kv_heads, e.len, dv]"),
                         ATTN_OPERAND_(&j->e, "e", 0, any, 1, any, any, "e must have one head"),
-                        ATTN_OPERAND_(&p->w_k, "params.cross.w_k", 0, 1, 1, d, k,
-                                      "params.cross.w_k must be [1, 1, e.dim, kv_heads * dk]"),
-                        ATTN_OPERAND_(&p->w_v, "params.cross.w_v", 0, 1, 1, d, v,
-                                      "params.cross.w_v must be [1, 1, e.dim, kv_heads * dv]"),
+                        ATTN_OPERAND_(&p->w_k, "params.cross.w_k", matrix, 1, 1, d, k,
+                                      ATTN_IN_OUT_("params.cross.w_k", "e.dim", "kv_heads * dk")),
+                        ATTN_OPERAND_(&p->w_v, "params.cross.w_v", matrix, 1, 1, d, v,
+                                      ATTN_IN_OUT_("params.cross.w_v", "e.dim", "kv_heads * dv")),
                         ATTN_OPERAND_(&p->b_k, "params.cross.b_k", ATTN_OPTIONAL_, 1, 1, 1, k,
-                                      "params.cross.b_k must be [1, 1, 1, w_k.dim]"),
+                                      "params.cross.b_k must be [1, 1, 1, the width of w_k]"),
                         ATTN_OPERAND_(&p->b_v, "params.cross.b_v", ATTN_OPTIONAL_, 1, 1, 1, v,
-                                      "params.cross.b_v must be [1, 1, 1, w_v.dim]")};
+                                      "params.cross.b_v must be [1, 1, 1, the width of w_v]")};
   const int n = (int)(sizeof op / sizeof *op);
   const int64_t kv = p->kv_heads ? p->kv_heads : p->heads ? p->heads : 1;
   if (!attn_check_ctx_(e, ctx, table, workers)) return 0;
@@ -46692,9 +47028,9 @@ ATTN_COLD_ int attn_trajectory_check_(attn_error_ *e, attn_trajectory_job_ *j,
                                       int *workers) {
   static const char *const w[] = {ATTN_WORDS_("y"), ATTN_WORDS_("returns"), ATTN_WORDS_("states"),
                                   ATTN_WORDS_("actions")};
-  static const attn_said_ said[] = {ATTN_SAID_("params.w_return", "[1, 1, 1, y.dim]"),
-                                    ATTN_SAID_("params.w_state", "[1, 1, states.dim, y.dim]"),
-                                    ATTN_SAID_("params.w_action", "[1, 1, actions.dim, y.dim]"),
+  static const attn_said_ said[] = {ATTN_SAID_IN_OUT_("params.w_return", "1", "y.dim"),
+                                    ATTN_SAID_IN_OUT_("params.w_state", "states.dim", "y.dim"),
+                                    ATTN_SAID_IN_OUT_("params.w_action", "actions.dim", "y.dim"),
                                     ATTN_SAID_("params.b_return", "[1, 1, 1, y.dim]"),
                                     ATTN_SAID_("params.b_state", "[1, 1, 1, y.dim]"),
                                     ATTN_SAID_("params.b_action", "[1, 1, 1, y.dim]"),
@@ -46713,13 +47049,15 @@ ATTN_COLD_ int attn_trajectory_check_(attn_error_ *e, attn_trajectory_job_ *j,
                        "states must be [y.batch, 1, returns.len, .]"),
       ATTN_OPERAND_AS_(&j->x[2], w[X + 2], 0, b, 1, n, any,
                        "actions must be [y.batch, 1, returns.len, .]")};
+  attn_turn_(&p->w_return, p->w_transposed), attn_turn_(&p->w_state, p->w_transposed);
+  attn_turn_(&p->w_action, p->w_transposed);
   op[W] = attn_weight_(&p->w_return, &said[0], 0, 1, dm);
   op[W + 1] = attn_weight_(&p->w_state, &said[1], 0, j->x[1].dim, dm);
   op[W + 2] = attn_weight_(&p->w_action, &said[2], 0, j->x[2].dim, dm);
-  op[B] = attn_weight_(&p->b_return, &said[3], ATTN_OPTIONAL_, 1, dm);
-  op[B + 1] = attn_weight_(&p->b_state, &said[4], ATTN_OPTIONAL_, 1, dm);
-  op[B + 2] = attn_weight_(&p->b_action, &said[5], ATTN_OPTIONAL_, 1, dm);
-  op[TIMES] = attn_weight_(&p->times, &said[6], 0, any, dm);
+  op[B] = attn_bias_(&p->b_return, &said[3], ATTN_OPTIONAL_, dm);
+  op[B + 1] = attn_bias_(&p->b_state, &said[4], ATTN_OPTIONAL_, dm);
+  op[B + 2] = attn_bias_(&p->b_action, &said[5], ATTN_OPTIONAL_, dm);
+  op[TIMES] = attn_bias_(&p->times, &said[6], 0, dm), op[TIMES].len = any;
   for (int i = 0; i < COUNT; i++)
     if (!attn_check_operand_(e, &op[i], 1)) return 0;
   if (j->y.len % 3 || j->y.len / 3 != n)
@@ -46743,7 +47081,7 @@ ATTN_COLD_ int attn_trajectory_steps_(attn_stage_ *s, void *job) {
   const int64_t dm = j->y.dim, n = j->x[0].len, steps = ATTN_TRAJECTORY_STEPS_;
   int64_t widest = 0;
   for (int i = 0; i < 3; i++) {
-    j->w[i] = attn_matrix_of_(w[i], 0, n);
+    j->w[i] = attn_weight_matrix_(w[i], n, j->y.batch);
     if (j->x[i].dtype != ATTN_F32 && j->x[i].dim > widest) widest = j->x[i].dim;
   }
   j->tiles = n / steps + (n % steps != 0);
@@ -46833,7 +47171,7 @@ ATTN_COLD_ attn_status attn_trajectory_predict_call_(attn_tensor o, attn_tensor 
                                                      const attn_trajectory_predict_params *params,
                                                      attn_ctx *ctx, size_t *bytes) {
   static const char *const w[] = {ATTN_WORDS_("o"), ATTN_WORDS_("y")};
-  static const attn_said_ said[] = {ATTN_SAID_("params.w", "[1, 1, y.dim, o.dim]"),
+  static const attn_said_ said[] = {ATTN_SAID_IN_OUT_("params.w", "y.dim", "o.dim"),
                                     ATTN_SAID_("params.bias", "[1, 1, 1, o.dim]")};
   attn_error_ e = {ATTN_OK, NULL};
   const attn_table_ *table;
@@ -46841,12 +47179,13 @@ ATTN_COLD_ attn_status attn_trajectory_predict_call_(attn_tensor o, attn_tensor 
   memset(&j, 0, sizeof j);
   j.o = o, j.y = y;
   if (params) j.p = *params;
+  attn_turn_(&j.p.w, j.p.w_transposed);
   attn_operand_ op[4] = {ATTN_OPERAND_AS_(&j.o, w[0], ATTN_OUT_, ATTN_ANY_, 1, ATTN_ANY_, ATTN_ANY_,
                                           "o must have one head"),
                          ATTN_OPERAND_AS_(&j.y, w[1], 0, o.batch, 1, ATTN_ANY_, ATTN_ANY_,
                                           "y must be [o.batch, 1, 3 T, .]"),
                          attn_weight_(&j.p.w, &said[0], 0, y.dim, o.dim),
-                         attn_weight_(&j.p.bias, &said[1], ATTN_OPTIONAL_, 1, o.dim)};
+                         attn_bias_(&j.p.bias, &said[1], ATTN_OPTIONAL_, o.dim)};
   int workers, ok = attn_check_ctx_(&e, ctx, &table, &workers);
   if (ok && !params)
     ok = attn_reject_(&e, ATTN_E_NULL, "params must not be null: it has the weights");
@@ -47039,7 +47378,7 @@ ATTN_COLD_ int attn_exits_steps_(attn_stage_ *s, void *job) {
 ATTN_COLD_ int attn_exits_shapes_(attn_error_ *e, attn_exits_ *a, attn_operand_ op[5],
                                   attn_arrays_ *more, int query) {
   static const char *const words[] = {ATTN_WORDS_("exits"), ATTN_WORDS_("q"), ATTN_WORDS_("x")};
-  static const attn_said_ flat[] = {ATTN_SAID_("params.w", "[1, 1, x.dim, layers]"),
+  static const attn_said_ flat[] = {ATTN_SAID_IN_OUT_("params.w", "x.dim", "layers"),
                                     ATTN_SAID_("params.bias", "[1, 1, 1, layers]")};
   static const attn_said_ deep[] = {
       ATTN_SAID_("params.w", "[1, 1 or layers - 1, 1, x.dim] with ATTN_EXIT_GEOMETRIC"),
@@ -47067,11 +47406,12 @@ ATTN_COLD_ int attn_exits_shapes_(attn_error_ *e, attn_exits_ *a, attn_operand_ 
   op[1] = q;
   if (!attn_check_operand_(e, &op[1], 1)) return 0;
   if (!layered) {
+    attn_turn_(&p->w, p->w_transposed);
     op[2] = attn_weight_(&p->w, &flat[0], 0, a->x.dim, n);
-    op[3] = attn_weight_(&p->bias, &flat[1], ATTN_OPTIONAL_, 1, n);
+    op[3] = attn_bias_(&p->bias, &flat[1], ATTN_OPTIONAL_, n);
   } else {
-    op[2] = attn_weight_(&p->w, &deep[0], n == 1 ? (int)ATTN_OPTIONAL_ : 0, 1, a->x.dim);
-    op[3] = attn_weight_(&p->bias, &deep[1], ATTN_OPTIONAL_, 1, 1);
+    op[2] = attn_bias_(&p->w, &deep[0], n == 1 ? (int)ATTN_OPTIONAL_ : 0, a->x.dim);
+    op[3] = attn_bias_(&p->bias, &deep[1], ATTN_OPTIONAL_, 1);
     op[2].heads = op[3].heads = ATTN_ONE_OR_ALL_;
   }
   if (!attn_check_operand_(e, &op[2], n - 1) || !attn_check_operand_(e, &op[3], n - 1) ||
@@ -47484,8 +47824,8 @@ ATTN_COLD_ int attn_confidence_check_(attn_error_ *e, attn_confidence_ *a, attn_
       ATTN_OPERAND_(&p->before, "params.before", cosine ? 0 : (int)ATTN_OPTIONAL_, a->x.batch,
                     a->x.heads, a->x.len, a->x.dim, "params.before must have the shape of x");
   op[1] = y, op[2] = before;
-  op[3] = attn_weight_(&p->w, &rule[0], classify ? 0 : (int)ATTN_OPTIONAL_, 1, a->x.dim);
-  op[4] = attn_weight_(&p->bias, &rule[1], ATTN_OPTIONAL_, 1, 1);
+  op[3] = attn_bias_(&p->w, &rule[0], classify ? 0 : (int)ATTN_OPTIONAL_, a->x.dim);
+  op[4] = attn_bias_(&p->bias, &rule[1], ATTN_OPTIONAL_, 1);
   op[3].heads = op[4].heads = ATTN_ONE_OR_ALL_;
   for (int i = 1; i < 5; i++)
     if (!attn_check_operand_(e, &op[i], a->x.heads)) return 0;
@@ -47810,7 +48150,8 @@ ATTN_COLD_ int attn_block_spans_(attn_error_ *e, const attn_block_params *p, int
     if (t[i].data && !attn_check_tensor_(e, &t[i], w, &span[i])) return 0;
   }
   for (int i = 0; i < 3; i++)
-    if (!attn_check_norm_(e, norm[i], p->self.w_q.len, &more)) return 0;
+    if (!attn_check_norm_(e, norm[i], attn_inputs_(&p->self.w_q, p->self.w_transposed), &more))
+      return 0;
   memcpy(span + n, more.span, 6 * sizeof *span);
   n += 6;
   for (int i = 0; i < 2; i++) {
@@ -48007,7 +48348,7 @@ ATTN_COLD_ int attn_universal_check_(attn_error_ *e, attn_universal_ *a, const a
   if (rows > INT32_MAX)
     return attn_reject_(e, ATTN_E_OVERFLOW, "x.batch * x.len must be below 2^31");
   op[0].w = word[0], op[0].role = ATTN_OUT_, op[1].w = word[1];
-  op[2] = attn_weight_(&p->w_p, &rule, ATTN_OPTIONAL_, 1, a->b.x.dim);
+  op[2] = attn_bias_(&p->w_p, &rule, ATTN_OPTIONAL_, a->b.x.dim);
   if (!attn_check_tensor_(e, &a->b.y, word[0], &op[0].span) ||
       !attn_check_tensor_(e, &a->b.x, word[1], &op[1].span) || !attn_check_operand_(e, &op[2], 1) ||
       !attn_check_written_(e, &op[3], p->ran, rows, 4, word[2],
@@ -48265,7 +48606,8 @@ ATTN_COLD_ attn_coder_job_ attn_exit_layer_(const attn_exit_stack_ *a, int64_t m
   *own = a->cache->layer[m];
   own->len = a->cache->len;
   if (own->e_k.data) /* of what cross attention has read, extents alone are left */
-    j.e = attn_bhtd(there, ATTN_F32, a->x.batch, 1, own->e_k.len, j.p.cross.w_k.len);
+    j.e = attn_bhtd(there, ATTN_F32, a->x.batch, 1, own->e_k.len,
+                    attn_inputs_(&j.p.cross.w_k, j.p.cross.w_transposed));
   j.cache = own;
   return j;
 }
@@ -48424,6 +48766,7 @@ ATTN_COLD_ int attn_exit_run_(attn_stage_ *s, attn_exit_stack_ *a, int64_t m) {
   const int pre = j.p.sublayer == ATTN_SUBLAYER_PRE;
   j.cache = &own;
   *self = j.p.self, *cross = j.p.cross;
+  attn_multihead_turn_(self), attn_multihead_turn_(cross), attn_feed_turn_(&j.p.ff);
   if (self->heads == 0) self->heads = 1;
   if (cross->heads == 0) cross->heads = 1;
   const int64_t keys = own.len + a->x.len;
@@ -48447,8 +48790,10 @@ ATTN_COLD_ int attn_exit_stack_steps_(attn_stage_ *s, void *job) {
   a->room.wide_q = a->room.wide_o = 1;
   for (int64_t m = 0; m < a->p.count; m++) {
     const attn_block_params *p = &a->p.layers[m];
-    const int64_t q[2] = {p->self.w_q.dim, p->cross.w_q.data ? p->cross.w_q.dim : 1};
-    const int64_t o[2] = {p->self.w_o.len, p->cross.w_q.data ? p->cross.w_o.len : 1};
+    attn_multihead_params self = p->self, cross = p->cross;
+    attn_multihead_turn_(&self), attn_multihead_turn_(&cross);
+    const int64_t q[2] = {self.w_q.dim, cross.w_q.data ? cross.w_q.dim : 1};
+    const int64_t o[2] = {self.w_o.len, cross.w_q.data ? cross.w_o.len : 1};
     pre |= p->sublayer == ATTN_SUBLAYER_PRE;
     for (int i = 0; i < 2; i++) {
       if (q[i] > a->room.wide_q) a->room.wide_q = q[i];
@@ -49332,7 +49677,7 @@ ATTN_COLD_ int attn_stage_spatial_(attn_stage_ *s, attn_spatial_ *a, int64_t bat
 
 /* t as a right factor that is always in panels. */
 ATTN_COLD_ attn_matrix_ attn_spatial_matrix_(attn_tensor t) {
-  return attn_matrix_of_(t, 0, INT64_MAX);
+  return attn_weight_matrix_(t, INT64_MAX, 1);
 }
 
 /* ---- rows that are normalised on their way into panels --------------------------------------*/
@@ -49457,10 +49802,12 @@ ATTN_COLD_ int attn_gmlp_check_(attn_error_ *e, attn_gmlp_job_ *j, const attn_ct
   enum { O, X, W1, B1, WS, BS, W2, B2, WQKV, BQKV, WO, BO };
   attn_gmlp_params *p = &j->p;
   const int64_t any = ATTN_ANY_;
-  const int out = ATTN_OUT_, optional = ATTN_OPTIONAL_;
+  const int out = ATTN_OUT_, optional = ATTN_OPTIONAL_, matrix = ATTN_MATRIX_;
   attn_arguments_ l;
   attn_arrays_ more = {0, {{0, 0}}};
   memset(&l, 0, sizeof l);
+  attn_tensor *const w[] = {&p->w_1, &p->w_2, &p->w_qkv, &p->w_o};
+  for (int i = 0; i < 4; i++) attn_turn_(w[i], p->w_transposed);
   if (!attn_check_ctx_(e, ctx, table, workers)) return 0;
   if (!attn_check_argument_(e, &l, &j->o, ATTN_WORDS_("o"), out, any, 1, any, any,
                             "o must have one head"))
@@ -49468,25 +49815,26 @@ ATTN_COLD_ int attn_gmlp_check_(attn_error_ *e, attn_gmlp_job_ *j, const attn_ct
   const int64_t b = j->o.batch, t = j->o.len, dm = j->o.dim, hidden = p->w_2.len;
   if (!attn_check_argument_(e, &l, &j->x, ATTN_WORDS_("x"), 0, b, 1, t, dm,
                             "x must have the shape of o") ||
-      !attn_check_argument_(e, &l, &p->w_2, ATTN_WORDS_("params.w_2"), 0, 1, 1, any, dm,
-                            "params.w_2 must be [1, 1, e, o.dim]"))
+      !attn_check_argument_(e, &l, &p->w_2, ATTN_WORDS_("params.w_2"), matrix, 1, 1, any, dm,
+                            ATTN_IN_OUT_("params.w_2", "e", "o.dim")))
     return 0;
-  if (hidden < 1) return attn_reject_(e, ATTN_E_SHAPE, "params.w_2.len must be at least 1");
+  if (hidden < 1)
+    return attn_reject_(e, ATTN_E_SHAPE,
+                        "e, the columns that params.w_2 reads, must be at least 1");
   if (!attn_check_argument_(e, &l, &p->b_2, ATTN_WORDS_("params.b_2"), optional, 1, 1, 1, dm,
                             "params.b_2 must be [1, 1, 1, o.dim]") ||
-      !attn_check_argument_(e, &l, &p->w_1, ATTN_WORDS_("params.w_1"), 0, 1, 1, dm,
+      !attn_check_argument_(e, &l, &p->w_1, ATTN_WORDS_("params.w_1"), matrix, 1, 1, dm,
                             attn_mul_(2, hidden),
-                            "params.w_1 must be [1, 1, x.dim, 2 e], e = w_2.len") ||
+                            ATTN_IN_OUT_("params.w_1", "x.dim", "2 e (e of w_2)")) ||
       !attn_check_argument_(e, &l, &p->b_1, ATTN_WORDS_("params.b_1"), optional, 1, 1, 1,
-                            attn_mul_(2, hidden),
-                            "params.b_1 must be [1, 1, 1, 2 e], e = w_2.len") ||
+                            attn_mul_(2, hidden), "params.b_1 must be [1, 1, 1, 2 e]") ||
       !attn_check_argument_(e, &l, &p->w_s, ATTN_WORDS_("params.w_s"), 0, 1, any, any, any,
                             "params.w_s must have batch 1"))
     return 0;
   if (p->w_s.len != p->w_s.dim || p->w_s.len < t)
     return attn_reject_(e, ATTN_E_SHAPE, "params.w_s must be [1, S, N, N] with N >= x.len");
   if (p->w_s.heads < 1 || hidden % p->w_s.heads)
-    return attn_reject_(e, ATTN_E_HEADS, "params.w_s.heads must divide e = w_2.len");
+    return attn_reject_(e, ATTN_E_HEADS, "params.w_s.heads must divide e");
   l.heads = p->w_s.heads;
   if (p->b_s.data && p->b_s.heads != 1 && p->b_s.heads != l.heads)
     return attn_reject_(e, ATTN_E_SHAPE, "params.b_s.heads must be 1 or those of w_s");
@@ -49498,16 +49846,18 @@ ATTN_COLD_ int attn_gmlp_check_(attn_error_ *e, attn_gmlp_job_ *j, const attn_ct
                         "params.w_qkv must not be null where w_o, b_qkv or b_o is there");
   if (p->w_qkv.data) {
     const int64_t a = p->w_o.len, wide = attn_mul_(3, a);
-    if (!attn_check_argument_(e, &l, &p->w_o, ATTN_WORDS_("params.w_o"), 0, 1, 1, any, hidden,
-                              "params.w_o must be [1, 1, a, e], e = w_2.len"))
+    if (!attn_check_argument_(e, &l, &p->w_o, ATTN_WORDS_("params.w_o"), matrix, 1, 1, any, hidden,
+                              ATTN_IN_OUT_("params.w_o", "a", "e")))
       return 0;
-    if (a < 1) return attn_reject_(e, ATTN_E_SHAPE, "params.w_o.len must be at least 1");
-    if (!attn_check_argument_(e, &l, &p->w_qkv, ATTN_WORDS_("params.w_qkv"), 0, 1, 1, dm, wide,
-                              "params.w_qkv must be [1, 1, x.dim, 3 a] for a w_o of a rows") ||
+    if (a < 1)
+      return attn_reject_(e, ATTN_E_SHAPE,
+                          "a, the columns that params.w_o reads, must be at least 1");
+    if (!attn_check_argument_(e, &l, &p->w_qkv, ATTN_WORDS_("params.w_qkv"), matrix, 1, 1, dm, wide,
+                              ATTN_IN_OUT_("params.w_qkv", "x.dim", "3 a (a of w_o)")) ||
         !attn_check_argument_(e, &l, &p->b_qkv, ATTN_WORDS_("params.b_qkv"), optional, 1, 1, 1,
-                              wide, "params.b_qkv must be [1, 1, 1, w_qkv.dim]") ||
+                              wide, "params.b_qkv must be [1, 1, 1, 3 a]") ||
         !attn_check_argument_(e, &l, &p->b_o, ATTN_WORDS_("params.b_o"), optional, 1, 1, 1, hidden,
-                              "params.b_o must be [1, 1, 1, e], e = w_2.len"))
+                              "params.b_o must be [1, 1, 1, e]"))
       return 0;
   }
   return attn_mixed_activation_(e, &p->activation,
@@ -49530,7 +49880,7 @@ ATTN_COLD_ int attn_gmlp_gate_(attn_stage_ *s, const attn_gmlp_params *p, attn_t
   a.gate = attn_mixed_columns_(z, 0, e);
   if (each.data) {
     a.more = each, a.col_bias = p->b_o;
-    a.m[1] = attn_spatial_matrix_(attn_multihead_split_(p->w_o, heads));
+    a.m[1] = attn_spatial_matrix_(attn_weight_heads_(p->w_o, heads));
   }
   return attn_stage_norm_panels_(s, &a.m[0], attn_mixed_columns_(z, e, e), heads, &p->norm_gate,
                                  panels) &&
@@ -49613,8 +49963,8 @@ ATTN_COLD_ int attn_mixer_check_net_(attn_error_ *e, attn_arguments_ *l, attn_fe
 #define ATTN_NET_(at, n)                                                                          \
   {                                                                                               \
     {ATTN_WORDS_(at "w_1"), ATTN_WORDS_(at "b_1"), ATTN_WORDS_(at "w_2"), ATTN_WORDS_(at "b_2")}, \
-        {at "w_1 must be [1, 1, " n ", .]", at "b_1 must be [1, 1, 1, w_1.dim]",                  \
-         at "w_2 must be [1, 1, w_1.dim, " n "]", at "b_2 must be [1, 1, 1, " n "]"},             \
+        {ATTN_IN_OUT_(at "w_1", n, "."), at "b_1 must be [1, 1, 1, the width of w_1]",            \
+         ATTN_IN_OUT_(at "w_2", "the width of w_1", n), at "b_2 must be [1, 1, 1, " n "]"},       \
         at "activation must be an attn_activation"                                                \
   }
   static const struct {
@@ -49623,12 +49973,13 @@ ATTN_COLD_ int attn_mixer_check_net_(attn_error_ *e, attn_arguments_ *l, attn_fe
   } said[] = {ATTN_NET_("params.token.", "x.len"), ATTN_NET_("params.channel.", "x.dim")};
 #undef ATTN_NET_
   const int at = channel != 0;
+  attn_turn_(&f->w_1, f->w_transposed), attn_turn_(&f->w_2, f->w_transposed);
   const int64_t hidden = f->w_1.dim;
-  return attn_check_argument_(e, l, &f->w_1, said[at].words[0], 0, 1, 1, in, ATTN_ANY_,
+  return attn_check_argument_(e, l, &f->w_1, said[at].words[0], ATTN_MATRIX_, 1, 1, in, ATTN_ANY_,
                               said[at].rule[0]) &&
          attn_check_argument_(e, l, &f->b_1, said[at].words[1], ATTN_OPTIONAL_, 1, 1, 1, hidden,
                               said[at].rule[1]) &&
-         attn_check_argument_(e, l, &f->w_2, said[at].words[2], 0, 1, 1, hidden, in,
+         attn_check_argument_(e, l, &f->w_2, said[at].words[2], ATTN_MATRIX_, 1, 1, hidden, in,
                               said[at].rule[2]) &&
          attn_check_argument_(e, l, &f->b_2, said[at].words[3], ATTN_OPTIONAL_, 1, 1, 1, in,
                               said[at].rule[3]) &&
@@ -49659,11 +50010,11 @@ ATTN_COLD_ int attn_mixer_tokens_(attn_stage_ *s, const attn_mixer_params *p, at
   const attn_feed_forward *f = &p->token;
   attn_spatial_ up, down;
   memset(&up, 0, sizeof up);
-  up.w = f->w_1, up.row_bias = f->b_1, up.turned = 1;
+  up.w = f->w_1, up.row_bias = f->b_1, up.turned = !attn_turn_back_(&up.w);
   up.heads = 1, up.rows = f->w_1.dim, up.k = x.len, up.n = x.dim;
   up.panels = hidden, up.act = f->activation;
   memset(&down, 0, sizeof down);
-  down.w = f->w_2, down.row_bias = f->b_2, down.turned = 1;
+  down.w = f->w_2, down.row_bias = f->b_2, down.turned = !attn_turn_back_(&down.w);
   down.heads = 1, down.rows = x.len, down.k = f->w_1.dim, down.n = x.dim;
   down.m[0] = attn_spatial_matrix_(attn_bhtd(hidden, ATTN_F32, x.batch, 1, down.k, x.dim));
   down.m[0].packed = hidden;
@@ -49772,7 +50123,9 @@ ATTN_END_STRICT_
 #undef ATTN_HAS_AVX512_
 #undef ATTN_HAS_NEON_
 #undef ATTN_HAS_WEIGHTS_
+#undef ATTN_HEADS_IN_OUT_
 #undef ATTN_INLINE_
+#undef ATTN_IN_OUT_
 #undef ATTN_IS_I4_
 #undef ATTN_IS_SMALL_
 #undef ATTN_KIND_BIAS_
@@ -49812,6 +50165,7 @@ ATTN_END_STRICT_
 #undef ATTN_ROWS_
 #undef ATTN_ROWS_ROOM_
 #undef ATTN_SAID_
+#undef ATTN_SAID_IN_OUT_
 #undef ATTN_SCALES_WORDS_
 #undef ATTN_SCORE_TERMS_
 #undef ATTN_SLEEF_HAS_AVX2_
@@ -49825,6 +50179,7 @@ ATTN_END_STRICT_
 #undef ATTN_TERM_MODIFIES_
 #undef ATTN_TERM_NUMBER_
 #undef ATTN_TILE_
+#undef ATTN_TURNED_
 #undef ATTN_UNROLL_
 #undef ATTN_UNUSED_
 #undef ATTN_VECTOR_

@@ -95,7 +95,7 @@ static void make_sources(input *in, map_args *a, store *s, int *tame, int first)
   for (int n = 0; n < SOURCES; n++) {
     a->source[n].kind = (attn_synthesizer_kind)(n ? some(in, ATTN_SYNTHESIZER_COUNT) : first);
     a->source[n].tiling = (attn_synthesizer_tiling)some(in, ATTN_SYNTHESIZER_TILING_COUNT);
-    a->source[n].net.w2_transposed = chance(in, 4), a->source[n].scale = some_scale(in);
+    a->source[n].net.w_transposed = chance(in, 4), a->source[n].scale = some_scale(in);
   }
   if (p->count > 1 || chance(in, 4)) {
     p->weights = p->count;

@@ -84,7 +84,7 @@ ATTN_COLD_ int attn_xl_distances_(attn_stage_ *s, attn_tensor *r, attn_tensor w_
   const attn_tensor sines = attn_stage_tensor_(s, 1, 1, n, w_r.len);
   *r = attn_stage_tensor_(s, 1, heads, n, w_r.dim / heads);
   return attn_stage_sinusoid_(s, sines, pe) &&
-         attn_stage_gemm_(s, *r, sines, attn_xl_heads_(w_r, heads), NULL);
+         attn_stage_gemm_(s, *r, sines, attn_weight_heads_(w_r, heads), NULL);
 }
 
 ATTN_COLD_ int attn_xl_steps_(attn_stage_ *s, void *job) {

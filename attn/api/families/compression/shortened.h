@@ -148,9 +148,10 @@ typedef struct attn_poolingformer_params {
   /* The second level, side by side with the first: its own tensors; absent = those of the first. */
   attn_tensor q2, k2, v2; /* [B,H,Tq,d2], [B,Hk2,Tk,d2], [B,Hv2,Tk,dv] */
   /* Or behind the first, of whose output y [B,Tq,H dv] it is made: */
-  attn_tensor w_q;                    /* [1,1,H dv,H d2]; present = this form */
-  attn_tensor w_k;                    /* [1,1,H dv,Hk2 d2] */
-  attn_tensor w_v;                    /* [1,1,H dv,Hv2 dv] */
+  attn_tensor w_q;  /* [1,1,H dv,H d2]; present = this form */
+  attn_tensor w_k;  /* [1,1,H dv,Hk2 d2] */
+  attn_tensor w_v;  /* [1,1,H dv,Hv2 dv] */
+  int w_transposed; /* 1: these three are [1,1,out,in], as in PyTorch checkpoints */
   attn_tensor bias_q, bias_k, bias_v; /* [1,1,1,columns], optional */
   float scale;                        /* of both levels; 0 = 1/sqrt(width), ATTN_ZERO = 0 */
   int has_q_off;

@@ -72,9 +72,10 @@ typedef struct attn_segment_layer_params {
   attn_tensor w_q;        /* [1,1,dm,H dk] */
   attn_tensor w_k;        /* [1,1,dm,kv_heads dk] */
   attn_tensor w_v;        /* [1,1,dm,kv_heads dv] */
-  attn_tensor w_o; /* [1,1,H dv,dm]; optional for ATTN_SUBLAYER_PLAIN, which takes any width */
-  attn_tensor b_o; /* [1,1,1,width of w_o], optional: added to the product with w_o */
-  attn_tensor w_r; /* [1,1,dm,H dk], of the distances; or attention.r; or neither */
+  attn_tensor w_o;  /* [1,1,H dv,dm]; optional for ATTN_SUBLAYER_PLAIN, which takes any width */
+  attn_tensor b_o;  /* [1,1,1,width of w_o], optional: added to the product with w_o */
+  attn_tensor w_r;  /* [1,1,dm,H dk], of the distances; or attention.r; or neither */
+  int w_transposed; /* 1: all w are [1,1,out,in], as in PyTorch checkpoints */
   attn_sublayer sublayer;
   attn_norm norm;
   attn_segment_params attention;
@@ -87,7 +88,7 @@ typedef struct attn_segment_layer_params {
  *   r_t = [sin(t f_0) .. sin(t f_{dm/2-1}), cos(t f_0) .. ] w_r,  f_n = 10000^(-2n/dm)
  *   O = attn_segment of them,  o = what the sublayer makes of it
  *
- * Shapes: h [B,1,L,dm], o [B,1,L,dm], with ATTN_SUBLAYER_PLAIN [B,1,L,w_o.dim] or, without w_o,
+ * Shapes: h [B,1,L,dm], o [B,1,L,dm], with ATTN_SUBLAYER_PLAIN [B,1,L,width of w_o] or, without w_o,
  *   [B,H,L,dv]. The memories are read where they lie, wrapped around or not, and neither copied nor
  *   changed: call attn_memory_append or attn_compressive_update next.
  * Errors also: SHAPE: odd dm with w_r. NULL: only some of w_r (or r), u and v; both w_r and r.
@@ -105,7 +106,7 @@ ATTN_DEF size_t attn_segment_layer_workspace(attn_tensor o, attn_tensor h,
 
 /* The layer's first step alone: q = h w_q, k = h w_k, v = h w_v of normalised rows with
  * ATTN_SUBLAYER_PRE. q [B,H,L,dk], k [B,kv_heads,L,dk], v [B,kv_heads,L,dv], any types; data null:
- * not wanted. Reads heads, kv_heads, w_q, w_k, w_v (those of the outputs), sublayer and norm. */
+ * not wanted. Reads heads, kv_heads, w_q, w_k, w_v (those of the outputs), w_transposed, sublayer and norm. */
 ATTN_DEF attn_status attn_segment_project(attn_tensor q, attn_tensor k, attn_tensor v,
                                           attn_tensor h, const attn_segment_layer_params *params,
                                           attn_ctx *ctx);
@@ -204,6 +205,7 @@ typedef struct attn_attention_loss_params {
   int64_t heads;             /* H; 0 = 1 */
   int64_t kv_heads;          /* 0 = H */
   attn_tensor w_q, w_k, w_v; /* as in attn_segment_layer */
+  int w_transposed;          /* likewise */
   float scale;
 } attn_attention_loss_params;
 
