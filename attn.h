@@ -74,6 +74,9 @@
  *   judged by the range of addresses from a view's first to its last element, so an output
  *   interleaved with an input in one buffer is rejected too. A plain cache is a view of the whole
  *   buffer whose .len is then lowered to the keys it holds; a slice also moves .data.
+ *   Weights are [in, out], y = x w; where the struct that has them says w_transposed = 1 they are
+ *   [out, in], as nn.Linear and checkpoints of PyTorch have them (nn.MultiheadAttention's
+ *   in_proj_weight: its rows are those of w_q, w_k and w_v). Results have the same bits.
  *
  * 3. OPTIONS
  *   Every call takes a params struct; NULL or {0} means the paper's defaults. Where 0 itself is
@@ -4967,7 +4970,7 @@ typedef struct attn_multihead_params {
  *
  * Shapes: x [B,1,Tq,dm], x_k [B,1,Tk,dmk], x_v [B,1,Tk,dmv], y [B,1,Tq,dmo]. x_k absent (data
  *   null; with Tk = 0 any address will do): x itself; x_v absent: x_k. H dk need not be dm. Storage
- *   types are free; weights are [in, out], with w_transposed [out, in], at the same speed. With attend.ragged the rows of x and x_k lie as those of q
+ *   types are free; weights are [in, out], with w_transposed [out, in]: the same bits. With attend.ragged the rows of x and x_k lie as those of q
  *   and k; rows of x that no sequence has attend to nothing: O_h = 0, y = b_o, lse is not written.
  * Aliasing: y, each, lse and map share memory with nothing; inputs may overlap.
  * Memory: attn_multihead_workspace bytes: f32 q, k and v, the heads' outputs unless `each` is f32
@@ -6575,7 +6578,7 @@ typedef enum attn_slot {
 
 typedef struct attn_memory_compressed_params {
   int64_t kernel;     /* c, rows that make one; 0 = 3 */
-  attn_tensor w_k;    /* [1, 1 or Hk, c dk, dk], W[r] in rows r dk .. */
+  attn_tensor w_k;    /* [1, 1 or Hk, c dk, dk], W[r] [in,out] in rows r dk .. */
   attn_tensor w_v;    /* [1, 1 or Hv, c dv, dv]; may be w_k */
   attn_tensor bias_k; /* [1, 1 or Hk, 1, dk], optional */
   attn_tensor bias_v; /* [1, 1 or Hv, 1, dv], optional */
@@ -6650,7 +6653,7 @@ typedef struct attn_linformer_params {
   attn_tensor e;      /* MATRIX: [1, 1 or Hk, r, N], N >= Tk: columns 0 .. Tk - 1 are used */
   attn_tensor f;      /* MATRIX: [1, 1 or Hv, r, N]; absent = e */
   int64_t rank;       /* MEAN, MAX: r; 0 = 256 */
-  attn_tensor w_k;    /* CONV: [1, 1 or Hk, w dk, dk], W[r] in rows r dk .. */
+  attn_tensor w_k;    /* CONV: [1, 1 or Hk, w dk, dk], W[r] [in,out] in rows r dk .. */
   attn_tensor w_v;    /* CONV: [1, 1 or Hv, w dv, dv] */
   attn_tensor bias_k; /* CONV: [1, 1 or Hk, 1, dk], optional */
   attn_tensor bias_v; /* CONV: [1, 1 or Hv, 1, dv], optional */
@@ -7591,6 +7594,7 @@ typedef struct attn_talking_params {
   /* Of the H softmax heads: scale, causal, q_off, windows, lengths, mask, bias, alibi, toeplitz, t5,
    * parabola, gaussian and lse [B,H,Tq,1]; arrays a head are [H]. The rest must be absent. */
   attn_sdpa_params scores;
+  int w_transposed; /* 1: w_l is [1,1,H,hk] and w_w [1,1,hv,H], as in PyTorch checkpoints */
 } attn_talking_params;
 
 /* Talking heads: linear maps across heads before and after the softmax.
@@ -8032,7 +8036,7 @@ typedef enum attn_compress_kind {
 typedef struct attn_compress_params {
   attn_compress_kind kind;
   int64_t rate;      /* c >= 1 */
-  attn_tensor w;     /* CONV [1,rate,dm,dm], DILATED [1,K,dm,dm]: head t is w[t] */
+  attn_tensor w;     /* CONV [1,rate,dm,dm], DILATED [1,K,dm,dm]: head t is w[t], a tap [in,out] */
   const float *bias; /* CONV and DILATED: [dm]; null = 0 */
   int64_t dilation;  /* DILATED: >= 1; 0 = 1 */
   attn_tensor usage; /* MOST_USED: [B,1,1,rows] f32, one number a row (attn_usage); NaN counts as
@@ -42317,10 +42321,15 @@ ATTN_COLD_ int attn_talking_steps_(attn_stage_ *s, void *job) {
   float **mix[2] = {&a->mix_l, &a->mix_w};
   if (attn_nothing_(&a->x.a)) return 1;
   for (int i = 0; i < 2; i++) {
-    *mix[i] = (float *)attn_stage_take_(s, attn_mul_(w[i]->len, w[i]->dim), f);
-    if (s->run)
-      s->table->widen(*mix[i], w[i]->data, w[i]->stride_len, NULL, w[i]->len, w[i]->dim,
-                      w[i]->dtype, NULL);
+    attn_tensor at = *w[i];
+    const int64_t n = at.len, dim = at.dim;
+    const int turned = attn_turn_back_(&at);
+    *mix[i] = (float *)attn_stage_take_(s, attn_mul_(n, dim), f);
+    for (int64_t k = 0; s->run && turned && k < n; k++)
+      for (int64_t c = 0; c < dim; c++)
+        (*mix[i])[k * dim + c] = attn_number_(attn_at_(&at, 0, 0, c), k, at.dtype, NULL);
+    if (s->run && !turned)
+      s->table->widen(*mix[i], at.data, at.stride_len, NULL, n, dim, at.dtype, NULL);
   }
   a->x.mix = a->mix_l;
   a->at_ot = attn_piece_(attn_mul_(hv, ATTN_JOINT_STEP_), f);
@@ -42339,6 +42348,7 @@ ATTN_COLD_ int attn_talking_check_(attn_error_ *e, attn_talking_ *a,
   attn_span_ span[ATTN_JOINT_SPANS_];
   if (!params) return attn_reject_(e, ATTN_E_NULL, "params must not be null: it has w_l and w_w");
   a->w_l = params->w_l, a->w_w = params->w_w, a->x.lse = params->scores.lse;
+  attn_turn_(&a->w_l, params->w_transposed), attn_turn_(&a->w_w, params->w_transposed);
   const int64_t heads = a->w_l.dim;
   attn_operand_ op[COUNT] = {
       ATTN_OPERAND_(&a->o, "o", ATTN_OUT_, b, any, tq, a->v.dim,
@@ -42348,10 +42358,10 @@ ATTN_COLD_ int attn_talking_check_(attn_error_ *e, attn_talking_ *a,
                     "k must be [q.batch, a divisor of q.heads, ., q.dim]"),
       ATTN_OPERAND_(&a->v, "v", 0, b, ATTN_DIVIDES_, tk, any,
                     "v must be [q.batch, a divisor of o.heads, k.len, .]"),
-      ATTN_OPERAND_(&a->w_l, "params.w_l", 0, 1, 1, hk, any,
-                    "params.w_l must be [1, 1, q.heads, H]"),
-      ATTN_OPERAND_(&a->w_w, "params.w_w", 0, 1, 1, heads, hv,
-                    "params.w_w must be [1, 1, H, o.heads]"),
+      ATTN_OPERAND_(&a->w_l, "params.w_l", ATTN_MATRIX_, 1, 1, hk, any,
+                    ATTN_IN_OUT_("params.w_l", "q.heads", "H")),
+      ATTN_OPERAND_(&a->w_w, "params.w_w", ATTN_MATRIX_, 1, 1, heads, hv,
+                    ATTN_IN_OUT_("params.w_w", "H", "o.heads")),
       ATTN_OPERAND_(&a->x.lse, "params.scores.lse", ATTN_OUT_ | ATTN_OPTIONAL_ | ATTN_IS_F32_, b,
                     heads, tq, 1, "params.scores.lse must be f32 [q.batch, H, q.len, 1]")};
   if (!attn_check_given_(e, op, COUNT)) return 0;

@@ -428,6 +428,19 @@ static void of_gate(int64_t n) {
   s.o = output(ATTN_F32, TEST_BHTD, B, H, n, 5, &s.does.block[0]);
 }
 
+static attn_talking_params talking_p;
+static attn_status talking(int64_t n, attn_ctx *ctx) {
+  (void)n;
+  return attn_talking(s.o, x, e, e, &talking_p, ctx);
+}
+static void of_talking(int64_t n) {
+  memset(&talking_p, 0, sizeof talking_p);
+  weight(&talking_p.w_l, H, 3), weight(&talking_p.w_w, 3, 4), flag(&talking_p.w_transposed);
+  x = drawn(ATTN_F32, TEST_BHTD, B, H, n, 6, 1, &rng);
+  e = drawn(ATTN_F32, TEST_BHTD, B, H, TK, 6, 1, &rng);
+  s.o = output(ATTN_F32, TEST_BHTD, B, 4, n, 6, &s.does.block[0]);
+}
+
 /* ---- the promise ----------------------------------------------------------------------------*/
 
 static const struct {
@@ -458,7 +471,8 @@ static const struct {
                 {"segmented", of_segmented, segmented},
                 {"hierarchy", of_hierarchy, hierarchy},
                 {"sinkhorn", of_sinkhorn, sinkhorn},
-                {"gate", of_gate, gate}};
+                {"gate", of_gate, gate},
+                {"talking", of_talking, talking}};
 enum { SUBJECTS = sizeof subjects / sizeof *subjects };
 
 /* Subject n with so many rows, by weights [in, out]. */

@@ -155,7 +155,9 @@ static void fuzz_map(input *in) {
       memset(&view[S_V], 0, sizeof view[S_V]);
       view[S_LSE] = view[S_MAP] = view[S_V];
       view[S_K] = any_view(in, batch, 1, 1, dk, 0);
-      view[S_W] = any_view(in, a.given ? batch : 1, 1, a.given ? 1 : dk, a.given ? f : 2 * f, 0);
+      a.film.w_transposed = !a.given && chance(in, 3);
+      view[S_W] = a.given ? any_view(in, batch, 1, 1, f, 0)
+                          : weight_view(in, dk, 2 * f, a.film.w_transposed);
       view[S_W2] = any_view(in, a.given ? batch : 1, 1, 1, a.given ? f : 2 * f, 0);
       break;
     }

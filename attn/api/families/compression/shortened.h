@@ -24,7 +24,7 @@ typedef enum attn_slot {
 
 typedef struct attn_memory_compressed_params {
   int64_t kernel;     /* c, rows that make one; 0 = 3 */
-  attn_tensor w_k;    /* [1, 1 or Hk, c dk, dk], W[r] in rows r dk .. */
+  attn_tensor w_k;    /* [1, 1 or Hk, c dk, dk], W[r] [in,out] in rows r dk .. */
   attn_tensor w_v;    /* [1, 1 or Hv, c dv, dv]; may be w_k */
   attn_tensor bias_k; /* [1, 1 or Hk, 1, dk], optional */
   attn_tensor bias_v; /* [1, 1 or Hv, 1, dv], optional */
@@ -99,7 +99,7 @@ typedef struct attn_linformer_params {
   attn_tensor e;      /* MATRIX: [1, 1 or Hk, r, N], N >= Tk: columns 0 .. Tk - 1 are used */
   attn_tensor f;      /* MATRIX: [1, 1 or Hv, r, N]; absent = e */
   int64_t rank;       /* MEAN, MAX: r; 0 = 256 */
-  attn_tensor w_k;    /* CONV: [1, 1 or Hk, w dk, dk], W[r] in rows r dk .. */
+  attn_tensor w_k;    /* CONV: [1, 1 or Hk, w dk, dk], W[r] [in,out] in rows r dk .. */
   attn_tensor w_v;    /* CONV: [1, 1 or Hv, w dv, dv] */
   attn_tensor bias_k; /* CONV: [1, 1 or Hk, 1, dk], optional */
   attn_tensor bias_v; /* CONV: [1, 1 or Hv, 1, dv], optional */

@@ -153,7 +153,7 @@ typedef enum attn_compress_kind {
 typedef struct attn_compress_params {
   attn_compress_kind kind;
   int64_t rate;      /* c >= 1 */
-  attn_tensor w;     /* CONV [1,rate,dm,dm], DILATED [1,K,dm,dm]: head t is w[t] */
+  attn_tensor w;     /* CONV [1,rate,dm,dm], DILATED [1,K,dm,dm]: head t is w[t], a tap [in,out] */
   const float *bias; /* CONV and DILATED: [dm]; null = 0 */
   int64_t dilation;  /* DILATED: >= 1; 0 = 1 */
   attn_tensor usage; /* MOST_USED: [B,1,1,rows] f32, one number a row (attn_usage); NaN counts as
