@@ -33,8 +33,8 @@
  *   attn_merge (partial results), attn_relu (rectified weights), attn_edges (key lists);
  *   attn_multihead, attn_collaborative (with projections), attn_capsules* (routing of heads);
  *   attn_pattern_*, attn_block_permutations, attn_schedule_* (sparse patterns); attn_star_*,
- *   attn_longformer*, attn_etc*, attn_tree*, attn_segmented, attn_hierarchy, attn_recursive
- *   (whole mechanisms); attn_segment*, attn_memory_*, attn_usage, attn_compress*,
+ *   attn_longformer*, attn_etc*, attn_tree*, attn_segmented, attn_hierarchy, attn_xl_layer,
+ *   attn_recursive (whole mechanisms); attn_segment*, attn_memory_*, attn_usage, attn_compress*,
  *   attn_attention_loss, attn_rebuild_loss (memories of earlier segments); attn_knn_search,
  *   attn_knn_lm, attn_spalm, attn_memorizing, attn_recall_append (memories that are searched);
  *   attn_topk_* (best keys), attn_lsh, attn_lsh_* (buckets of hashed tokens), attn_routing*
@@ -74,6 +74,9 @@
  *   judged by the range of addresses from a view's first to its last element, so an output
  *   interleaved with an input in one buffer is rejected too. A plain cache is a view of the whole
  *   buffer whose .len is then lowered to the keys it holds; a slice also moves .data.
+ *   Weights are [in, out], y = x w; where the struct that has them says w_transposed = 1 they are
+ *   [out, in], as nn.Linear and checkpoints of PyTorch have them (nn.MultiheadAttention's
+ *   in_proj_weight: its rows are those of w_q, w_k and w_v). Results have the same bits.
  *
  * 3. OPTIONS
  *   Every call takes a params struct; NULL or {0} means the paper's defaults. Where 0 itself is
@@ -2223,6 +2226,130 @@ ATTN_FUNC_ void ATTN_FN_(gemm)(float *y, int64_t y_stride, int64_t rows, const f
 }
 #undef ATTN_GEMM_VECS_
 /* <<< attn/kernels/gemm.h */
+/* >>> attn/kernels/turned.h */
+/* kernels/turned.h owns products with a matrix whose columns lie in memory as rows: squares of it are turned in
+ * registers. So it is read once, and each sum is the chain that kernels/gemm.h has. */
+
+/* A square: elements k .. of W rows. */
+ATTN_INLINE_ void ATTN_FN_(square)(ATTN_VF_ *r, const void *const *w, int64_t k, int kind) {
+  switch (kind) {
+#define ATTN_CASE_(type) \
+  ATTN_UNROLL_           \
+  for (int i = 0; i < ATTN_W_; i++) r[i] = ATTN_FN_(load)(w[i], k, ATTN_W_, type);
+    case ATTN_F32: ATTN_CASE_(ATTN_F32) break;
+    case ATTN_F16: ATTN_CASE_(ATTN_F16) break;
+    default: ATTN_CASE_(ATTN_BF16)
+#undef ATTN_CASE_
+  }
+  ATTN_V_TRANSPOSE_(r);
+}
+
+/* What is no whole square: `deep` elements of `cols` rows, the rest 0. */
+ATTN_OUTLINE_ void ATTN_FN_(square_part)(ATTN_VF_ *r, const void *const *w, int cols, int64_t k,
+                                         int deep, int kind) {
+  for (int i = 0; i < ATTN_W_; i++)
+    r[i] = i < cols ? ATTN_FN_(load_any)(w[i], k, deep, kind) : ATTN_V_ZERO_();
+  ATTN_V_TRANSPOSE_(r);
+}
+
+/* to[k][c] = w[c][k] for c < cols, in whole vectors */
+ATTN_FUNC_ void ATTN_FN_(turn)(float *to, int64_t stride, const void *const *w, int kind, int64_t n,
+                               int cols) {
+  for (int c = 0; c < cols; c += ATTN_W_)
+    for (int64_t k = 0; k < n; k += ATTN_W_) {
+      const int some = ATTN_FN_(lanes_left)(cols, c), deep = ATTN_FN_(lanes_left)(n, k);
+      float *at = to + k * stride + c;
+      if (some == ATTN_W_ && deep == ATTN_W_) {
+        ATTN_VF_ r[ATTN_W_];
+        ATTN_FN_(square)(r, w + c, k, kind);
+        ATTN_UNROLL_
+        for (int i = 0; i < ATTN_W_; i++) ATTN_V_STORE_(at + i * stride, r[i]);
+      } else {
+        ATTN_VF_ r[ATTN_W_];
+        ATTN_FN_(square_part)(r, w + c, some, k, deep, kind);
+        for (int i = 0; i < deep; i++) ATTN_V_STORE_(at + i * stride, r[i]);
+      }
+    }
+}
+
+/* Sums of `cols` columns from c on, a square's at most, over elements k .. */
+ATTN_OUTLINE_ void ATTN_FN_(turned_part)(const attn_turned_product_ *p, int c, int cols,
+                                         int64_t k) {
+  for (; k < p->n; k += ATTN_W_) {
+    const int deep = ATTN_FN_(lanes_left)(p->n, k);
+    ATTN_VF_ t[ATTN_W_];
+    ATTN_FN_(square_part)(t, p->w + c, cols, k, deep, p->kind);
+    for (int64_t r = 0; r < p->rows; r++) {
+      const float *x = p->x + r * p->x_stride + k;
+      float *y = p->y + r * p->y_stride + c;
+      ATTN_VF_ a = p->start && k == 0 ? ATTN_V_ZERO_() : ATTN_FN_(load)(y, 0, cols, ATTN_F32);
+      for (int i = 0; i < deep; i++) a = ATTN_V_FMA_(ATTN_V_SET1_(x[i]), t[i], a);
+      ATTN_FN_(store)(y, 0, ATTN_FN_(quiet)(a), cols, ATTN_F32);
+    }
+  }
+}
+
+/* One row by two squares of columns, their first n elements. */
+ATTN_INLINE_ void ATTN_FN_(turned_one)(const attn_turned_product_ *p, int c, int64_t n) {
+  const void *const *w = p->w + c;
+  const float *x = p->x;
+  float *y = p->y + c;
+  ATTN_VF_ a = p->start ? ATTN_V_ZERO_() : ATTN_V_LOAD_(y);
+  ATTN_VF_ b = p->start ? ATTN_V_ZERO_() : ATTN_V_LOAD_(y + ATTN_W_);
+  for (int64_t k = 0; k < n; k += ATTN_W_) {
+    ATTN_VF_ t[ATTN_W_];
+    ATTN_FN_(square)(t, w, k, p->kind);
+    ATTN_UNROLL_
+    for (int i = 0; i < ATTN_W_; i++) a = ATTN_V_FMA_(ATTN_V_SET1_(x[k + i]), t[i], a);
+    ATTN_FN_(square)(t, w + ATTN_W_, k, p->kind);
+    ATTN_UNROLL_
+    for (int i = 0; i < ATTN_W_; i++) b = ATTN_V_FMA_(ATTN_V_SET1_(x[k + i]), t[i], b);
+  }
+  ATTN_V_STORE_(y, ATTN_FN_(quiet)(a));
+  ATTN_V_STORE_(y + ATTN_W_, ATTN_FN_(quiet)(b));
+}
+
+/* Up to four rows from row0 on by one square of columns. */
+ATTN_INLINE_ void ATTN_FN_(turned_four)(const attn_turned_product_ *p, int64_t row0, int c,
+                                        int64_t n) {
+#define ATTN_EACH_ROW_(f) f(0) f(1) f(2) f(3)
+#define ATTN_OPEN_ROW_(r)                                            \
+  const int64_t at##r = row0 + r < p->rows ? row0 + r : p->rows - 1; \
+  const float *x##r = p->x + at##r * p->x_stride;                    \
+  float *y##r = p->y + at##r * p->y_stride + c;                      \
+  ATTN_VF_ a##r = p->start ? ATTN_V_ZERO_() : ATTN_V_LOAD_(y##r);
+#define ATTN_ADD_ROW_(r) a##r = ATTN_V_FMA_(ATTN_V_SET1_(x##r[k + i]), t[i], a##r);
+#define ATTN_PUT_ROW_(r) ATTN_V_STORE_(y##r, ATTN_FN_(quiet)(a##r));
+  ATTN_EACH_ROW_(ATTN_OPEN_ROW_)
+  for (int64_t k = 0; k < n; k += ATTN_W_) {
+    ATTN_VF_ t[ATTN_W_];
+    ATTN_FN_(square)(t, p->w + c, k, p->kind);
+    ATTN_UNROLL_
+    for (int i = 0; i < ATTN_W_; i++) {
+      ATTN_EACH_ROW_(ATTN_ADD_ROW_)
+    }
+  }
+  ATTN_EACH_ROW_(ATTN_PUT_ROW_)
+#undef ATTN_EACH_ROW_
+#undef ATTN_OPEN_ROW_
+#undef ATTN_ADD_ROW_
+#undef ATTN_PUT_ROW_
+}
+
+/* y += x w for few rows: the columns are turned for each four of them. */
+ATTN_FUNC_ void ATTN_FN_(gemm_turned)(const attn_turned_product_ *p) {
+  const int64_t n = p->n / ATTN_W_ * ATTN_W_; /* in whole squares */
+  for (int c = 0, cols; c < p->cols; c += cols) {
+    const int left = p->cols - c, two = p->rows == 1 && left >= 2 * ATTN_W_;
+    cols = two ? 2 * ATTN_W_ : left < ATTN_W_ ? left : ATTN_W_;
+    const int64_t done = cols < ATTN_W_ ? 0 : n;
+    if (done && two) ATTN_FN_(turned_one)(p, c, done);
+    for (int64_t r = 0; done && !two && r < p->rows; r += 4) ATTN_FN_(turned_four)(p, r, c, done);
+    for (int i = 0; done < p->n && i < cols; i += ATTN_W_)
+      ATTN_FN_(turned_part)(p, c + i, cols - i < ATTN_W_ ? cols - i : ATTN_W_, done);
+  }
+}
+/* <<< attn/kernels/turned.h */
 /* >>> attn/kernels/activate.h */
 /* kernels/activate.h owns what follows a dense product: scale, bias, activation. */
 
@@ -3969,10 +4096,10 @@ typedef struct attn_gemm_params {
  *
  * Aliasing: y shares no memory with x, w and bias; these may overlap.
  * Memory: attn_gemm_workspace bytes: w as f32 in panels, 4 k n' bytes for each of its matrices, n'
- *   being n in whole 64s; nothing like it when w is f32, not transposed and m < 192, which reads w in
- *   place. f16 and bf16 x or y add up to 300 KB a worker.
- * Errors: ATTN_E_NULL, _DTYPE, _SHAPE, _STRIDE, _OVERLAP, _OVERFLOW, _VALUE (scale NaN or infinite), _RANGE
- *   (activation), _WORKSPACE, _MEMORY, and those of ctx.
+ *   being n in whole 64s; nothing like it for less than 192 rows when w is f32 or transposed, which reads w
+ *   in place (of a transposed w all rows that share a matrix count). f16 and bf16 x or y add up to 300 KB a worker.
+ * Errors: ATTN_E_NULL, _DTYPE, _SHAPE, _STRIDE, _OVERLAP, _OVERFLOW, _VALUE (scale NaN or infinite, an
+ *   unknown activation), _WORKSPACE, _MEMORY, and those of ctx.
  * Empty: m = 0, B = 0 or H = 0 does nothing; k and n are at least 1.
  * NaN and infinity: as IEEE arithmetic has it; a NaN is stored as the one default NaN.
  * Determinism: each sum is one chain of fused multiply-adds in the order of c. The same bits on avx2,
@@ -3997,7 +4124,7 @@ ATTN_DEF size_t attn_gemm_workspace(attn_tensor y, attn_tensor x, attn_tensor w,
  * inputs may have batch 1 and heads 1, which stand for all. Aliasing: an output may be one of the inputs
  * (the same view, type and extents: in place), else it shares memory with nothing. Empty: B, H or T = 0 is
  * a no-op; n is at least 1. Memory: attn_<name>_workspace bytes, a few rows a worker where a tensor is not
- * f32, else none. Errors: NULL, DTYPE, SHAPE, STRIDE, RANGE, VALUE, OVERLAP, OVERFLOW, WORKSPACE, MEMORY, ISA,
+ * f32, else none. Errors: NULL, DTYPE, SHAPE, STRIDE, VALUE, OVERLAP, OVERFLOW, WORKSPACE, MEMORY, ISA,
  * ENV, CTX, ALIGN; outputs untouched. NaN is stored as the one default NaN. Determinism: the same bits on
  * avx2, avx512 and neon and for any number of workers; a row's bits depend on nothing but the row. */
 
@@ -4819,6 +4946,7 @@ typedef struct attn_multihead_params {
   attn_tensor w_k;                /* [1,1,dmk,Hkv dk] */
   attn_tensor w_v;                /* [1,1,dmv,Hkv dv] */
   attn_tensor w_o;                /* [1,1,H dv,dmo]; absent with y: `each` alone is wanted */
+  int w_transposed;               /* 1: these four are [1,1,out,in], as in PyTorch checkpoints */
   attn_tensor b_q, b_k, b_v, b_o; /* [1,1,1,width of the weight], optional */
   attn_tensor bias_k,
       bias_v;              /* both or none: [1,1,1,Hkv dk] and [1,1,1,Hkv dv], one more key and its
@@ -4842,7 +4970,7 @@ typedef struct attn_multihead_params {
  *
  * Shapes: x [B,1,Tq,dm], x_k [B,1,Tk,dmk], x_v [B,1,Tk,dmv], y [B,1,Tq,dmo]. x_k absent (data
  *   null; with Tk = 0 any address will do): x itself; x_v absent: x_k. H dk need not be dm. Storage
- *   types are free; weights are [in, out]. With attend.ragged the rows of x and x_k lie as those of q
+ *   types are free; weights are [in, out], with w_transposed [out, in]: the same bits. With attend.ragged the rows of x and x_k lie as those of q
  *   and k; rows of x that no sequence has attend to nothing: O_h = 0, y = b_o, lse is not written.
  * Aliasing: y, each, lse and map share memory with nothing; inputs may overlap.
  * Memory: attn_multihead_workspace bytes: f32 q, k and v, the heads' outputs unless `each` is f32
@@ -4872,6 +5000,7 @@ typedef struct attn_feed_forward {
   attn_tensor w_1, b_1; /* [1,1,din,dff], [1,1,1,dff]; biases are optional, as everywhere here */
   attn_tensor w_2, b_2; /* optional: [1,1,dff,dout], [1,1,1,dout] */
   attn_activation activation; /* f; ATTN_ACT_NONE = ATTN_ACT_RELU */
+  int w_transposed;           /* 1: w_1 and w_2 are [1,1,out,in], as in PyTorch checkpoints */
 } attn_feed_forward;
 
 /* What stands around the attention of a layer. */
@@ -5131,9 +5260,10 @@ typedef enum attn_aggregate_kind {
 
 typedef struct attn_aggregate {
   attn_aggregate_kind kind;
-  attn_tensor w;  /* of ATTENTION: [1, 1 or H, dv, dh] */
-  const float *b; /* [dh]; null = 0 */
-  const float *u; /* [dh] */
+  attn_tensor w;    /* of ATTENTION: [1, 1 or H, dv, dh] */
+  int w_transposed; /* 1: w is [1, 1 or H, dh, dv], as in PyTorch checkpoints */
+  const float *b;   /* [dh]; null = 0 */
+  const float *u;   /* [dh] */
 } attn_aggregate;
 
 typedef enum attn_integrate {
@@ -5153,6 +5283,7 @@ typedef struct attn_segmented_params {
   attn_aggregate aggregate;
   attn_tensor w_q, w_k; /* optional [1, 1 or H, dv, d']; identity by default */
   attn_tensor w_v;      /* optional [1, 1 or H, dv, d''] */
+  int w_transposed;     /* 1: these three are [.., out, in], as in PyTorch checkpoints */
   int concat;           /* 0: o = y + gain u; 1: o = [y ; u] */
   float gain;           /* 0 = 1, ATTN_ZERO = 0 */
   float scale;
@@ -5189,6 +5320,7 @@ typedef struct attn_hierarchy_params {
   const attn_tensor *w_q,
       *w_k;               /* optional [levels] of [1, 1 or H, d_l, d'_l]; data null = identity */
   const attn_tensor *w_v; /* optional [levels] of [1, 1 or H, d_l, d_{l+1}] */
+  int w_transposed;       /* 1: all of these are [.., out, in], as in PyTorch checkpoints */
   const attn_aggregate *aggregates; /* optional [levels - 1]; null = means */
   int causal;
   const float *gains; /* optional [levels], finite; null = 1 */
@@ -5448,9 +5580,6 @@ typedef struct attn_routing_params {
   attn_tensor lse;  /* out, optional, UNION only: [B,H,Tq,1] f32 */
   const int32_t *q_len, *kv_len; /* [B] rows from there on are in no cluster, and q and k never read
                                   * there; shared: q_len alone */
-  /* optional, together, any float types: n = len / C learned keys and values a cluster, those of cluster c
-   * are rows c n .. c n + n - 1; every query in the cluster sees them, causal or not. No norm of theirs */
-  attn_tensor mem_k, mem_v; /* [1,H,C n,dk], [1,H,C n,dv] */
 } attn_routing_params;
 
 /* The members of each head's clusters, ascending in each: those of cluster c are index[start[c]] ..
@@ -5473,8 +5602,7 @@ ATTN_DEF int64_t attn_routing_entries(int64_t n, int64_t clusters, int64_t w,
  * Shapes: q [B,H,Tq,dk], k [B,Hk,Tk,dk] (Hk divides H; head h routes its key head by its own centroids),
  *   f32, f16 or bf16, any strides; centroids f32 [1,H,C,dk], C >= 1. queries and keys: entries at least
  *   attn_routing_entries, clusters = C; Tq, Tk and entries below 2^31. shared: k.data null and
- *   keys.index null. combine, causal, exclude_self, scale and lse only have to be legal,
- *   mem_k and mem_v are not looked at.
+ *   keys.index null. combine, causal, exclude_self, scale and lse only have to be legal.
  * TOPW looks at all rows: who is in a cluster depends on later ones, though no pair does. ARGMAX depends
  *   on the row alone.
  * Aliasing: outputs share memory with nothing.
@@ -5499,27 +5627,24 @@ ATTN_DEF size_t attn_routing_select_workspace(attn_members queries, attn_members
 /* Attention inside clusters (ATTEND):
  *
  *   in cluster c, row i of its queries sees the keys j of its keys with j <= i + Tk - Tq if causal;
- *   scores scale <norm(q_i), norm(k_j)>, values v_j;  and mem_k and mem_v of the cluster;  then combine
+ *   scores scale <norm(q_i), norm(k_j)>, values v_j;  then combine
  *
  * Shapes: o [B,H,Tq,dv], q, k as above, v [B,Hv,Tk,dv]. queries and keys have the same number of clusters;
  *   membership, w and wk are not looked at. Members of batch entry b are below q_len[b] and kv_len[b].
  * causal hides the keys after i; but a cluster takes the w nearest of all tokens, as the paper does, so which
  * earlier keys a row meets depends on later tokens.
- * A row in no cluster, or without a key, is 0 and its lse -infinity; exclude_self counts mem_k as other keys.
- *   With one cluster for each row MEAN and UNION agree.
+ * A row in no cluster, or without a key, is 0 and its lse -infinity. With one cluster for each row MEAN and
+ *   UNION agree.
  * Aliasing: o and lse share memory with nothing.
  * Memory: attn_routing_attend_workspace bytes: normalised rows; 4 dv a member of the queries, of at most
  *   Tq + C of them at a time; 4 dv a row unless o is f32; 4 a row and a member; UNION 8 a row more, and the
- *   same of the keys; a worker that of attn_sdpa with a schedule, and 32 for each key a cluster may have;
- *   with mem_k 4 (dk + dv) a row of them and of the keys, for each head.
+ *   same of the keys; a worker that of attn_sdpa with a schedule, and 32 for each key a cluster may have.
  *   No array of C w rows of keys, or of Tq Tk.
- * Errors: as above, ATTN_E_INDEX for members out of range, out of order or doubled in a cluster; ATTN_E_NULL
- *   for mem_k without mem_v, ATTN_E_SHAPE for theirs.
+ * Errors: as above, ATTN_E_INDEX for members out of range, out of order or doubled in a cluster.
  * NaN: in q_i, k_j or v_j it reaches the rows that read it, as in attn_sdpa.
  * Determinism: the same bits on avx2, avx512 and neon, for any number of workers.
  * Cost: 2 (dk + dv) flops for each pair of a query and a key of a cluster.
- * Source: Roy et al. 2020, arXiv 2003.05997 (MEAN without the 0.01 in the divisor of their program); mem_k
- *   and mem_v as in the program routing-transformer by Phil Wang. */
+ * Source: Roy et al. 2020, arXiv 2003.05997 (MEAN without the 0.01 in the divisor of their program). */
 ATTN_DEF attn_status attn_routing_attend(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
                                          attn_members queries, attn_members keys,
                                          const attn_routing_params *params, attn_ctx *ctx);
@@ -5599,6 +5724,7 @@ typedef struct attn_path {
 typedef struct attn_mixture_params {
   float temperature; /* of the gate, above 0; 0 = 1 */
   attn_tensor bias;  /* [1, 1 or Hg, 1, P], any float type; absent = 0 */
+  int w_transposed;  /* 1: the gate's w is [1, 1 or Hg, P, dx], as in PyTorch checkpoints */
   int64_t k;         /* paths a row is sent to, 1..P */
   int no_renorm;     /* 1: weights of the k paths are not made to sum to 1 */
   int64_t capacity;  /* rows that a path serves in each (batch, head), the first ones; 0 = all */
@@ -5609,7 +5735,7 @@ typedef struct attn_mixture_params {
  *   pi[b,h,i,.] = softmax((x[b,h,i,.] w[h] + bias[h]) / temperature)
  *
  * pi f32 [B,Hg,Tq,P], Hg = 1 for all heads alike; x [B, 1 or Hg, Tq, dx], w [1, 1 or Hg, dx, P], each f32,
- * f16 or bf16. Of params temperature and bias count. A path of logit -infinity has pi = 0, and so has
+ * f16 or bf16. Of params temperature, bias and w_transposed count. A path of logit -infinity has pi = 0, and so has
  * every path of a row that has no other logits.
  * What holds for all calls here. Aliasing: outputs share memory with nothing. Errors: ATTN_E_NULL, _DTYPE,
  *   _SHAPE, _STRIDE, _RANGE (k, capacity), _VALUE (temperature), _INDEX, _OVERLAP, _OVERFLOW, _ALIGN,
@@ -5707,7 +5833,8 @@ typedef struct attn_sinkhorn_params {
   /* the sorting network */
   attn_tensor x; /* chained: [B, a divisor of H, T, dx]; absent: k */
   attn_tensor w_1, b_1, w_2,
-      b_2; /* [1, 1 or H, dx, m], [.., 1, m] or absent, [.., m, NB], [.., 1, NB] */
+      b_2;          /* [1, 1 or H, dx, m], [.., 1, m] or absent, [.., m, NB], [.., 1, NB] */
+  int w_transposed; /* 1: w_1 and w_2 are [.., out, in], as in PyTorch checkpoints */
   /* balancing */
   attn_tensor logits; /* chained: R, in place of the network */
   attn_sinkhorn_balancing balance;
@@ -5724,11 +5851,8 @@ typedef struct attn_sinkhorn_params {
   const int32_t *choice; /* with hard: the source block of each place, in place of P */
   int64_t cut;           /* attn_sortcut: n in 1..NB */
   int local;             /* attn_sortcut: 1: and the query's own block */
-  attn_tensor
-      null_k; /* [1, 1 or H, 1, dk], optional: every row of the null block; not in attn_sortcut */
-  attn_tensor null_v; /* [1, 1 or H, 1, dv]; together with null_k */
-  float scale;        /* 0 = 1/sqrt(dk), ATTN_ZERO = 0 */
-  attn_tensor lse;    /* out, optional: [B,H,Tq,1] f32; not with MIXTURE */
+  float scale;           /* 0 = 1/sqrt(dk), ATTN_ZERO = 0 */
+  attn_tensor lse;       /* out, optional: [B,H,Tq,1] f32; not with MIXTURE */
 } attn_sinkhorn_params;
 
 /* Block descriptors: y_i = sum of the rows of block i; causal: of rows 0 .. i b, the last of which is
@@ -5800,8 +5924,7 @@ ATTN_DEF size_t attn_sinkhorn_choose_workspace(int32_t *choice, attn_tensor p,
  *   MIXTURE  alpha_sorted O_sorted + alpha_local O_own, each a softmax by itself
  *   causal   own keys t <= offset of the query; sorted ones likewise with diag or SUM, else all b
  *
- * A place whose row of P is 0 (choice -1; causal without diag: place 0) has no sorted keys; with null_k its
- * sorted block is the null block, k'_it = null_k and v'_it = null_v for all b rows t, under the rules above.
+ * A place whose row of P is 0 (choice -1) has no sorted keys.
  * Shapes: q [B,H,T,dk], k [B,Hk,T,dk], v [B,Hv,T,dv], o [B,H,T,dv]; Hk and Hv divide H; storage types are
  *   independent, strides any. sort: P [1 or B, 1 or H, NB, NB] f32, of which entries that causal forbids
  *   count as 0. sort.data null: P is made here, from params->logits or by the network, with the calls
@@ -5810,12 +5933,10 @@ ATTN_DEF size_t attn_sinkhorn_choose_workspace(int32_t *choice, attn_tensor p,
  *   at most 256 KB, or one: 4 b (dk + dv); hard copies no block (16-bit rows are converted, 128 at a
  *   time; SUM adds two). P made here: 4 NB^2 a head, with the network 4 NB (NB + dx + m) more, and what
  *   the calls above want.
- * Errors also: NULL: null_k without null_v, or null_v without null_k.
  * Empty rows: zeros, LSE -inf. A soft P = 1 on the diagonal counts each own pair twice: LSE + ln 2.
  * NaN: in a query reaches its row, in a key or value every row that reads it or, soft, a row it is mixed
  *   into (a P of 0 does not hide it, causal does); so do infinite values.
  * Precision: attn_sdpa's, over K' and V' rounded to f32 after sums in f32.
- * Source: Tay et al. 2020; the null block as in the program sinkhorn-transformer by Phil Wang.
  * Cost: soft 2 NB T (dk + dv) flops a head for the mixing (causal half), 4 b T (dk + dv) for attention. */
 ATTN_DEF attn_status attn_sinkhorn(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
                                    attn_tensor sort, const attn_sinkhorn_params *params,
@@ -6281,7 +6402,6 @@ typedef struct attn_cluster_params {
   int no_hash_bias; /* 1: codes depend on the directions of queries alone */
   uint64_t seed;
   int64_t topk;         /* keys that each query reads by itself: 0 = none, 32 in the paper */
-  int causal;           /* 1: of those, the ones up to the query, and no others; needs topk */
   float scale;          /* 0 = 1/sqrt(dk), ATTN_ZERO = 0; any finite value */
   const int32_t *q_len; /* [B] or null */
   const int32_t *kv_len;
@@ -6295,7 +6415,7 @@ typedef struct attn_cluster_params {
  *   members' bits, ties to 0. A cluster without members gets a random code.
  *
  * Shapes: q [B,H,Tq,dk] f32, f16 or bf16, any strides; assignment [B,H,Tq] dense, -1 for cut rows.
- *   Tq < 2^31. params is required; topk, causal, scale and kv_len only have to be legal.
+ *   Tq < 2^31. params is required; topk, scale and kv_len only have to be legal.
  * Aliasing: assignment shares memory with nothing.
  * Memory: attn_cluster_queries_workspace bytes: 8 a query, and per worker 4 a query and some 460 a
  *   cluster (590 with more than 32 bits), or 16 KB and for 16-bit q 256 dk; 256 dk once.
@@ -6319,30 +6439,25 @@ ATTN_DEF size_t attn_cluster_queries_workspace(int32_t *assignment, attn_tensor 
  *   A = softmax_j(s qc . k_j),   o_i = sum_j A_j v_j for i in G                       (topk = 0)
  *   T = the min(topk, Tk) keys of largest s qc . k_j, equal ones by index, m = sum of A over T:
  *   o_i = m sum_{l in T} softmax_{l in T}(s q_i . k_l) v_l + sum_{l not in T} A_l v_l   (topk > 0)
- *   o_i = sum_{l in T, l <= p_i} softmax_{l in T, l <= p_i}(s q_i . k_l) v_l,  p_i = i + Tk - Tq  (causal)
  *
  * Shapes: q [B,H,Tq,dk], k [B,Hk,Tk,dk], v [B,Hv,Tk,dv], o [B,H,Tq,dv]; Hk and Hv divide H; storage
  *   types are independent, strides any. Tq, Tk < 2^31. assignment [B,H,Tq] of entries 0..C-1 (those of
  *   cut rows are not read); null: the one that attn_cluster_queries makes.
- * causal is that of the reference library: no later key is in a row's softmax, nor any number of its value.
- *   But clusters, their means and T are those of all queries and keys of an item, so that which earlier keys
- *   a row meets depends on later tokens: it is no form for generating text token by token.
+ * No causal form: clusters and their means are those of all queries of an item, so that any mask on the
+ *   keys would leave rows that depend on later tokens, and the paper defines none.
  * Aliasing: o shares memory with nothing. Memory: attn_clustered_workspace bytes: 4 (Tq + C + 1) a
- *   head; with topk = 0 4 C (dk + dv) a head and attn_sdpa's, else per worker O(64 (dk + dv + topk)), causal
- *   also 4 C topk a head and attn_sdpa's with a schedule;
+ *   head; with topk = 0 4 C (dk + dv) a head and attn_sdpa's, else per worker O(64 (dk + dv + topk));
  *   with assignment null 4 Tq a head and attn_cluster_queries's.
- * Empty: clusters without members cost nothing; Tk = 0 gives zeros, and so does causal where all of T comes
- *   later; B = 0 and Tq = 0 do nothing.
- * Errors: those of attn_cluster_queries, HEADS, STRIDE, INDEX (an entry outside 0..C-1), RANGE (causal
- *   without topk); o untouched.
- * NaN: in a query reaches its cluster, its own row alone where topk takes in all keys or causal; in a key or
- *   value, all rows of the heads that read it. Causal: a NaN score of a centroid is the least of all.
+ * Empty: clusters without members cost nothing; Tk = 0 gives zeros; B = 0 and Tq = 0 do nothing.
+ * Errors: those of attn_cluster_queries, HEADS, STRIDE, INDEX (an entry outside 0..C-1); o untouched.
+ * NaN: in a query reaches its cluster, its own row alone where topk takes in all keys; in a key or
+ *   value, all rows of the heads that read it.
  * Determinism: the same bits on avx2, avx512 and neon, for any number of workers. Equal queries of a
  *   cluster get equal outputs; with topk = 0 all members do.
  * Precision: m is summed over T in double; the rest is the centroid's sum less T's part, with an error
  *   of some 2^-23 of sum A |v|, and exactly 0 when topk >= Tk, where every row is full attention.
- * Cost: 2 C Tk (dk + dv) flops a head, with topk 2 Tq topk (dk + dv) more; causal 2 C Tk dk and at most
- *   that. Source: Vyas et al. 2020, arXiv 2007.04825; causal its reference library, fast-transformers. */
+ * Cost: 2 C Tk (dk + dv) flops a head, with topk 2 Tq topk (dk + dv) more. Source: Vyas et al. 2020,
+ *   arXiv 2007.04825. */
 ATTN_DEF attn_status attn_clustered(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
                                     const int32_t *assignment, const attn_cluster_params *params,
                                     attn_ctx *ctx);
@@ -6463,7 +6578,7 @@ typedef enum attn_slot {
 
 typedef struct attn_memory_compressed_params {
   int64_t kernel;     /* c, rows that make one; 0 = 3 */
-  attn_tensor w_k;    /* [1, 1 or Hk, c dk, dk], W[r] in rows r dk .. */
+  attn_tensor w_k;    /* [1, 1 or Hk, c dk, dk], W[r] [in,out] in rows r dk .. */
   attn_tensor w_v;    /* [1, 1 or Hv, c dv, dv]; may be w_k */
   attn_tensor bias_k; /* [1, 1 or Hk, 1, dk], optional */
   attn_tensor bias_v; /* [1, 1 or Hv, 1, dv], optional */
@@ -6538,7 +6653,7 @@ typedef struct attn_linformer_params {
   attn_tensor e;      /* MATRIX: [1, 1 or Hk, r, N], N >= Tk: columns 0 .. Tk - 1 are used */
   attn_tensor f;      /* MATRIX: [1, 1 or Hv, r, N]; absent = e */
   int64_t rank;       /* MEAN, MAX: r; 0 = 256 */
-  attn_tensor w_k;    /* CONV: [1, 1 or Hk, w dk, dk], W[r] in rows r dk .. */
+  attn_tensor w_k;    /* CONV: [1, 1 or Hk, w dk, dk], W[r] [in,out] in rows r dk .. */
   attn_tensor w_v;    /* CONV: [1, 1 or Hv, w dv, dv] */
   attn_tensor bias_k; /* CONV: [1, 1 or Hk, 1, dk], optional */
   attn_tensor bias_v; /* CONV: [1, 1 or Hv, 1, dv], optional */
@@ -6587,9 +6702,10 @@ typedef struct attn_poolingformer_params {
   /* The second level, side by side with the first: its own tensors; absent = those of the first. */
   attn_tensor q2, k2, v2; /* [B,H,Tq,d2], [B,Hk2,Tk,d2], [B,Hv2,Tk,dv] */
   /* Or behind the first, of whose output y [B,Tq,H dv] it is made: */
-  attn_tensor w_q;                    /* [1,1,H dv,H d2]; present = this form */
-  attn_tensor w_k;                    /* [1,1,H dv,Hk2 d2] */
-  attn_tensor w_v;                    /* [1,1,H dv,Hv2 dv] */
+  attn_tensor w_q;  /* [1,1,H dv,H d2]; present = this form */
+  attn_tensor w_k;  /* [1,1,H dv,Hk2 d2] */
+  attn_tensor w_v;  /* [1,1,H dv,Hv2 dv] */
+  int w_transposed; /* 1: these three are [1,1,out,in], as in PyTorch checkpoints */
   attn_tensor bias_q, bias_k, bias_v; /* [1,1,1,columns], optional */
   float scale;                        /* of both levels; 0 = 1/sqrt(width), ATTN_ZERO = 0 */
   int has_q_off;
@@ -6644,8 +6760,9 @@ typedef struct attn_mab_params {
   attn_set_form form;
   attn_tensor w_q, w_k, w_v;      /* [1,1,x.dim,dm], [1,1,y.dim,dm], [1,1,y.dim,dm] */
   attn_tensor w_o;                /* [1,1,dm,dm]; PAPER only */
+  int w_transposed;               /* 1: these four are [1,1,out,in], as in PyTorch checkpoints */
   attn_tensor b_q, b_k, b_v, b_o; /* [1,1,1,dm], optional */
-  attn_feed_forward ff;           /* dm to dm */
+  attn_feed_forward ff;           /* dm to dm; has a w_transposed of its own */
   int no_norm;                    /* 1: LN_0 and LN_1 are dropped */
   attn_norm norm_0, norm_1;
   float scale; /* 0 = 1/sqrt(dm), the width of the model also inside heads; ATTN_ZERO = 0 */
@@ -6667,8 +6784,8 @@ typedef struct attn_mab_params {
  * Memory: attn_mab_workspace bytes, f32: what lies between the steps of 1024 rows of X (2 dm a row, with
  *   w_2 dff more); K and V, 2 B m dm, but where n <= 1024 those of 1024 rows of Y, whose parts are joined
  *   by their LSE; a weight in panels. No n x m array.
- * Errors: NULL, DTYPE, SHAPE, HEADS (heads does not divide dm), STRIDE, RANGE (form, y_len,
- *   activation), VALUE (scale, eps), OVERLAP, OVERFLOW, WORKSPACE, MEMORY, ALIGN, ISA, ENV, CTX; o untouched.
+ * Errors: NULL, DTYPE, SHAPE, HEADS (heads does not divide dm), STRIDE, RANGE (form, y_len), VALUE
+ *   (scale, eps, activation), OVERLAP, OVERFLOW, WORKSPACE, MEMORY, ALIGN, ISA, ENV, CTX; o untouched.
  * Determinism: the same bits on avx2, avx512 and neon, any number of workers; the norms' sums are f64.
  * Cost: 2 (2 n + 2 m) dm^2 flops of projections, 4 n m dm, and the feed-forward's.
  * Source: Lee et al. 2018, arXiv 1810.00825, and its authors' code. */
@@ -6720,6 +6837,7 @@ typedef struct attn_luna_params {
   attn_tensor b_pq, b_pk, b_pv;   /* [1,1,1,dm], optional */
   attn_tensor w_q, w_k, w_v, w_o; /* unpack: [1,1,dm,dm] */
   attn_tensor b_q, b_k, b_v, b_o; /* [1,1,1,dm], optional */
+  int w_transposed;               /* 1: all w are [1,1,out,in], as in PyTorch checkpoints */
   const int32_t *c_len;           /* [B], 0..c.len: rows of c from c_len[b] on do not exist */
 } attn_luna_params;
 
@@ -6914,8 +7032,6 @@ typedef struct attn_nystrom_params {
                        * published code), 0: of each matrix */
   attn_tensor conv; /* [1, 1 or H, kernel, 1], odd kernel; absent = none. The paper's has 33 rows */
   const int32_t *kv_len, *q_len; /* [B], optional */
-  const uint8_t
-      *valid; /* [B,T] or null, Tq = Tk = T: tokens with 0 do not exist, as keys or as queries */
 } attn_nystrom_params;
 
 /* Nystromformer: softmax attention through landmarks,
@@ -6923,13 +7039,8 @@ typedef struct attn_nystrom_params {
  *   o = F (Z (B v)),  Z = attn_pinv(A, iterations),  with conv  o_t += sum_r conv[r] v_(t + r - floor(kernel / 2))
  *
  * where rows of v outside 0 .. n_k - 1 are zeros; conv wants n_q = n_k.
- * valid: segments are cut as without it; their means are over the tokens that exist, and a segment of none
- *   is no landmark (its rows and columns of F, A and B are 0). Other tokens are in no softmax, are zeros
- *   to conv, and have zeros in o. No number of theirs is used.
- * Memory: with conv and an o that is not f32 also 4 B H Tq dv; with valid B m (m + 1), with conv beside it 4
- *   B Hv T dv.
- * Errors: those of attn_sdpa; RANGE: landmarks, iterations, lengths; SHAPE: conv, valid with Tq != Tk;
- *   outputs untouched.
+ * Memory: with conv and an o that is not f32 also 4 B H Tq dv.
+ * Errors: those of attn_sdpa; RANGE: landmarks, iterations, lengths; SHAPE: conv; outputs untouched.
  * Accuracy, against float64 at T = 1024, m = d = 64, each of its largest number: means 3e-7, A and B v
  *   1e-6 (2e-6 with scores of 100), Z 1e-5, o 1e-6 (6e-6). The iteration is f32: it stops before it has
  *   inverted small singular values of A, so that they magnify little. More iterations magnify more: take
@@ -6938,8 +7049,7 @@ typedef struct attn_nystrom_params {
  * Cost: 2 (n_q + n_k) m (dk + dv) flops, 8 iterations m^3 and 2 n kernel dv a head.
  * Source: Xiong et al. 2021, arXiv 2102.03902; norms are of each matrix unless by_batch is set, as in its
  *   code: an output then depends, within the accuracy of the iteration, on what else the batch has, and NaN
- *   in one head's map spoils all. Segments adapt in place of padding. valid as in the program nystrom-attention
- *   by Phil Wang; the published code divides by the whole segment. */
+ *   in one head's map spoils all. Segments adapt in place of padding. */
 ATTN_DEF attn_status attn_nystrom(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
                                   const attn_nystrom_params *params, attn_ctx *ctx);
 ATTN_DEF size_t attn_nystrom_workspace(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
@@ -7069,6 +7179,7 @@ typedef enum attn_average_out {
 typedef struct attn_average_params {
   attn_tensor w_g, b_g;       /* [1,1,2d,2d], [1,1,1,2d]; w_g absent: no gate, b_g absent: 0 */
   attn_tensor w1, b1, w2, b2; /* [1,1,d,f], [1,1,1,f], [1,1,f,d], [1,1,1,d]; w1 and w2 or neither */
+  int w_transposed;           /* 1: w_g, w1 and w2 are [1,1,out,in], as in PyTorch checkpoints */
   const uint8_t *real;        /* [B, T] dense: 0 = padding; null: every token is real */
   attn_average_out out;
   const float *gain, *bias; /* NORM: [d]; null = 1, 0 */
@@ -7118,6 +7229,7 @@ ATTN_DEF attn_status attn_average_begin(void *state, size_t bytes, int64_t batch
 typedef struct attn_film_params {
   attn_tensor z;           /* [B, 1, 1, Dz], the task vectors */
   attn_tensor w_f, b_f;    /* [1, 1, Dz, 2F], [1, 1, 1, 2F]; b_f absent = 0 */
+  int w_transposed;        /* 1: w_f is [1, 1, 2F, Dz], as in PyTorch checkpoints */
   attn_tensor gamma, beta; /* in place of z, w_f, b_f: [1 or B, 1, 1, F]; taken as they are */
   int plain;               /* 1: gamma of z is not raised by 1 */
 } attn_film_params;
@@ -7368,11 +7480,12 @@ typedef enum attn_synthesizer_tiling {
 
 /* F(x) = relu(x w1 + b1) w2 + b2, a vector of n numbers. */
 typedef struct attn_synthesizer_net {
-  attn_tensor w1;    /* [1, 1 or H, din, e] */
-  attn_tensor b1;    /* [1, 1 or H, 1, e]; absent = 0 */
-  attn_tensor w2;    /* [1, 1 or H, e, n] */
-  attn_tensor b2;    /* [1, 1 or H, 1, n]; absent = 0 */
-  int w2_transposed; /* w2 is [.., n, e], as linear layers store it: read in place, not copied */
+  attn_tensor w1; /* [1, 1 or H, din, e] */
+  attn_tensor b1; /* [1, 1 or H, 1, e]; absent = 0 */
+  attn_tensor w2; /* [1, 1 or H, e, n] */
+  attn_tensor b2; /* [1, 1 or H, 1, n]; absent = 0 */
+  /* 1: w1 is [.., e, din] and w2 [.., n, e], as in PyTorch checkpoints; such a w2 is read in place, not copied */
+  int w_transposed;
 } attn_synthesizer_net;
 
 /* One source of scores: the fields of its kind, the others are not looked at. */
@@ -7481,6 +7594,7 @@ typedef struct attn_talking_params {
   /* Of the H softmax heads: scale, causal, q_off, windows, lengths, mask, bias, alibi, toeplitz, t5,
    * parabola, gaussian and lse [B,H,Tq,1]; arrays a head are [H]. The rest must be absent. */
   attn_sdpa_params scores;
+  int w_transposed; /* 1: w_l is [1,1,H,hk] and w_w [1,1,hv,H], as in PyTorch checkpoints */
 } attn_talking_params;
 
 /* Talking heads: linear maps across heads before and after the softmax.
@@ -7620,6 +7734,7 @@ typedef struct attn_collaborative_params {
   attn_tensor mix;         /* [1,1,H,Dk], the channels of each head, any sign */
   attn_tensor w_c;         /* [1,1,dmk,H], the content bias, optional */
   attn_tensor w_v, w_o;    /* [1,1,dmk,H dv], [1,1,H dv,dmo] */
+  int w_transposed;        /* 1: these five w are [1,1,out,in], as in PyTorch checkpoints */
   attn_tensor b_v, b_o;    /* [1,1,1,H dv], [1,1,1,dmo], optional */
   attn_sdpa_params attend; /* as in attn_multihead, but a scale of 0 is 1/sqrt(Dk/H). With w_c no
                             * relative.keys, xl and labels */
@@ -7733,6 +7848,38 @@ ATTN_DEF size_t attn_capsules_em_workspace(attn_tensor y, attn_tensor x,
 /* <<< attn/api/families/heads/capsules.h */
 #endif
 #if ATTN_HAS_MEMORY
+/* >>> attn/api/families/memory/xl_layer.h */
+/* api/families/memory/xl_layer.h owns one attention layer of Transformer-XL, whole (B4). */
+
+typedef struct attn_xl_layer_params {
+  int64_t heads;      /* H; 0 = 1 */
+  attn_tensor mem;    /* optional [B,1,M,dm]: earlier hidden states */
+  attn_tensor w_q;    /* [1,1,dm,H dk] */
+  attn_tensor w_k;    /* [1,1,dm,H dk], of the content */
+  attn_tensor w_r;    /* [1,1,dm,H dk], of the distances */
+  attn_tensor w_v;    /* [1,1,dm,H dv] */
+  attn_tensor w_o;    /* optional [1,1,H dv,dm] */
+  const float *u, *v; /* [H, dk] content and distance bias; null = 0 */
+  int bidirectional;  /* 1: not causal */
+  double base;        /* of the sinusoids; 0 = 10000 */
+  int interleaved;    /* 1: (sin, cos) pairs; 0: sines first, then cosines, as the source's code */
+  float scale;
+  attn_tensor lse; /* out, optional: [B,H,L,1] */
+} attn_xl_layer_params;
+
+/* One attention layer of Transformer-XL, with c = [mem ; x] along time:
+ *
+ *   q = x w_q,  k = c w_k,  v = c w_v,  r_t = PE(t) w_r   (attn_sinusoid)
+ *   x_ij = s ((q_i + u_h) . k_j + (q_i + v_h) . r_{p_i - j}),  p_i = M + i,  causal
+ *   o = [O_0 .. O_{H-1}] w_o, or the O_h themselves
+ *
+ * Shapes: x [B,1,L,dm]; o [B,1,L,dm] with w_o, else [B,H,L,dv]. Cost: the projections, and 2 (2 dk
+ *   + dv) flops a pair. Source: Dai et al. 2019, arXiv 1901.02860. */
+ATTN_DEF attn_status attn_xl_layer(attn_tensor o, attn_tensor x, const attn_xl_layer_params *params,
+                                   attn_ctx *ctx);
+ATTN_DEF size_t attn_xl_layer_workspace(attn_tensor o, attn_tensor x,
+                                        const attn_xl_layer_params *params, const attn_ctx *ctx);
+/* <<< attn/api/families/memory/xl_layer.h */
 /* >>> attn/api/families/memory/segment.h */
 /* api/families/memory/segment.h owns memories of earlier segments: the hidden states that a layer keeps (Transformer-XL,
  * J1), the compressed ones behind them (Compressive Transformer, J2), and the layer that reads both.
@@ -7780,22 +7927,19 @@ typedef struct attn_segment_params {
   float scale;    /* 0 = 1/sqrt(dk), ATTN_ZERO = 0 */
   int64_t window; /* keys a query sees, its own among them; 0 = all. The memory's length makes the
                        * "same length" of the source's code */
-  int bidirectional; /* 1: a query sees later keys too, whatever the window */
-  attn_tensor r;     /* optional [1, 1 or H, n, dk] f32: row t is the projected encoding of distance
-                          * t; n >= the keys a query may see. Bidirectional: of distance t - (L-1),
-                          * L - 1 rows more */
-  const float *u, *v; /* [H, dk] content and distance bias of r; null = 0 */
+  attn_tensor r;  /* optional [1, 1 or H, n, dk] f32: row t is the projected encoding of distance
+                       * t; n >= the keys a query may see */
+  const float *u, *v; /* [H, dk] content and distance bias; r, u and v go together */
   attn_tensor lse;    /* out, optional: [B,H,L,1] f32 */
   attn_tensor usage;  /* out, optional: [B,1,1,n] f32, attn_usage of the last n keys */
 } attn_segment_params;
 
 /* Attention of a segment over [memory ; segment], everything projected: with M = keys - L,
  *
- *   x_ij = s q_i . k_j, or s ((q_i + u_h) . k_j + (q_i + v_h) . r_{i+M-j}),
- *   i+M-window < j <= i+M, bidirectional j < M+L
+ *   x_ij = s q_i . k_j, or s ((q_i + u_h) . k_j + (q_i + v_h) . r_{i+M-j}),  i+M-window < j <= i+M
  *
  * Shapes: q [B,H,L,dk], k [B,Hk,M+L,dk], v [B,Hv,M+L,dv], o [B,H,L,dv]; Hk and Hv divide H.
- * Errors also: SHAPE: fewer keys than queries. RANGE: window < 0, r too short. NULL: u or v without r.
+ * Errors also: SHAPE: fewer keys than queries. RANGE: window < 0, r too short.
  * Cost: 2 L (M+L) (dk + dv) flops a head, 2 L (M+L) dk more with r; no L x (M+L) array. Otherwise
  *   as attn_sdpa. Source: Dai et al. 2019, arXiv 1901.02860. */
 ATTN_DEF attn_status attn_segment(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
@@ -7811,33 +7955,30 @@ typedef struct attn_segment_layer_params {
   attn_tensor w_q;        /* [1,1,dm,H dk] */
   attn_tensor w_k;        /* [1,1,dm,kv_heads dk] */
   attn_tensor w_v;        /* [1,1,dm,kv_heads dv] */
-  attn_tensor w_o; /* [1,1,H dv,dm]; optional for ATTN_SUBLAYER_PLAIN, which takes any width */
-  attn_tensor b_o; /* [1,1,1,width of w_o], optional: added to the product with w_o */
-  attn_tensor w_r; /* [1,1,dm,H dk], of the distances; or attention.r; or neither */
-  double base;     /* of the sinusoids before w_r; 0 = 10000 */
-  int interleaved; /* their columns, 1: (sin, cos) pairs; 0: sines first, then cosines, as the
-                        * source's code */
+  attn_tensor w_o;  /* [1,1,H dv,dm]; optional for ATTN_SUBLAYER_PLAIN, which takes any width */
+  attn_tensor b_o;  /* [1,1,1,width of w_o], optional: added to the product with w_o */
+  attn_tensor w_r;  /* [1,1,dm,H dk], of the distances; or attention.r; or neither */
+  int w_transposed; /* 1: all w are [1,1,out,in], as in PyTorch checkpoints */
   attn_sublayer sublayer;
   attn_norm norm;
   attn_segment_params attention;
 } attn_segment_layer_params;
 
-/* One attention layer behind a memory: Transformer-XL, bidirectional XLNet's encoder, and with
- * `compressed` the Compressive Transformer. A plain tensor of M earlier rows is the memory
- * {tensor, M, 0}. With c = [compressed ; memory ; h], M = its rows before h:
+/* One attention layer behind a memory: Transformer-XL, and with `compressed` the Compressive
+ * Transformer. With c = [compressed ; memory ; h], M = its rows before h:
  *
  *   q = h w_q,  k = c w_k,  v = c w_v   (ATTN_SUBLAYER_PRE: LN(h), LN(c))
- *   r_t = PE(t) w_r   (attn_sinusoid)
+ *   r_t = [sin(t f_0) .. sin(t f_{dm/2-1}), cos(t f_0) .. ] w_r,  f_n = 10000^(-2n/dm)
  *   O = attn_segment of them,  o = what the sublayer makes of it
  *
- * Shapes: h [B,1,L,dm], o [B,1,L,dm], with ATTN_SUBLAYER_PLAIN [B,1,L,w_o.dim] or, without w_o,
+ * Shapes: h [B,1,L,dm], o [B,1,L,dm], with ATTN_SUBLAYER_PLAIN [B,1,L,width of w_o] or, without w_o,
  *   [B,H,L,dv]. The memories are read where they lie, wrapped around or not, and neither copied nor
  *   changed: call attn_memory_append or attn_compressive_update next.
- * Errors also: NULL: u or v without w_r or r; both w_r and r. VALUE: base.
+ * Errors also: SHAPE: odd dm with w_r. NULL: only some of w_r (or r), u and v; both w_r and r.
  * Memory: q, k, v and r of the call in f32, attn_segment's, and the weights as attn_gemm lays them
  *   out.
  * Cost: attn_segment's, 2 (M+L) dm (dk + dv) kv_heads + 2 L dm H (dk + dv) for the projections and 2
- *   min(M+L, window) dm H dk for r, bidirectional L rows more. A caller who projects each row once (attn_segment_project) and keeps
+ *   min(M+L, window) dm H dk for r. A caller who projects each row once (attn_segment_project) and keeps
  *   k and v, in an attn_cache say, has the same results without projecting the memory again.
  * Source: Dai et al. 2019, arXiv 1901.02860; Rae et al. 2019, arXiv 1911.05507. */
 ATTN_DEF attn_status attn_segment_layer(attn_tensor o, attn_tensor h,
@@ -7848,7 +7989,7 @@ ATTN_DEF size_t attn_segment_layer_workspace(attn_tensor o, attn_tensor h,
 
 /* The layer's first step alone: q = h w_q, k = h w_k, v = h w_v of normalised rows with
  * ATTN_SUBLAYER_PRE. q [B,H,L,dk], k [B,kv_heads,L,dk], v [B,kv_heads,L,dv], any types; data null:
- * not wanted. Reads heads, kv_heads, w_q, w_k, w_v (those of the outputs), sublayer and norm. */
+ * not wanted. Reads heads, kv_heads, w_q, w_k, w_v (those of the outputs), w_transposed, sublayer and norm. */
 ATTN_DEF attn_status attn_segment_project(attn_tensor q, attn_tensor k, attn_tensor v,
                                           attn_tensor h, const attn_segment_layer_params *params,
                                           attn_ctx *ctx);
@@ -7895,7 +8036,7 @@ typedef enum attn_compress_kind {
 typedef struct attn_compress_params {
   attn_compress_kind kind;
   int64_t rate;      /* c >= 1 */
-  attn_tensor w;     /* CONV [1,rate,dm,dm], DILATED [1,K,dm,dm]: head t is w[t] */
+  attn_tensor w;     /* CONV [1,rate,dm,dm], DILATED [1,K,dm,dm]: head t is w[t], a tap [in,out] */
   const float *bias; /* CONV and DILATED: [dm]; null = 0 */
   int64_t dilation;  /* DILATED: >= 1; 0 = 1 */
   attn_tensor usage; /* MOST_USED: [B,1,1,rows] f32, one number a row (attn_usage); NaN counts as
@@ -7947,6 +8088,7 @@ typedef struct attn_attention_loss_params {
   int64_t heads;             /* H; 0 = 1 */
   int64_t kv_heads;          /* 0 = H */
   attn_tensor w_q, w_k, w_v; /* as in attn_segment_layer */
+  int w_transposed;          /* likewise */
   float scale;
 } attn_attention_loss_params;
 
@@ -7995,6 +8137,7 @@ typedef struct attn_recursive_params {
   attn_tensor w_k;  /* [1,1,dm,kv_heads dk] */
   attn_tensor w_v;  /* [1,1,dm,kv_heads dv] */
   attn_tensor w_o;  /* [1,1,H dv,dm] */
+  int w_transposed; /* 1: these four are [1,1,out,in], as in PyTorch checkpoints */
   attn_recursive_rule rule;
   float alpha;     /* of EMA, 0..1; 0 = 0.5, ATTN_ZERO = 0 */
   float scale;     /* 0 = 1/sqrt(dk), ATTN_ZERO = 0 */
@@ -8217,8 +8360,9 @@ typedef enum attn_gtrxl_kind {
 typedef struct attn_gtrxl_gate_params {
   attn_gtrxl_kind kind;
   attn_tensor w_r, u_r, w_z, u_z, w_g, u_g;
-  float b;         /* finite; 0 = 2, ATTN_ZERO = 0. The larger, the more of x passes */
-  attn_tensor b_g; /* optional: [1,1,1,dm], the bias in place of b */
+  int w_transposed; /* 1: they are [1,1,out,in], as in PyTorch checkpoints */
+  float b;          /* finite; 0 = 2, ATTN_ZERO = 0. The larger, the more of x passes */
+  attn_tensor b_g;  /* optional: [1,1,1,dm], the bias in place of b */
 } attn_gtrxl_gate_params;
 
 /* o = gate(x, y), row by row.
@@ -8261,7 +8405,7 @@ typedef struct attn_gtrxl_params {
  * The skip stream is never normalised. The memory is neither copied nor changed: attn_memory_append of
  * h, the block's input, comes next.
  * Shapes: h, o [B,1,L,dm]. attention.w_r, or attention.attention.r, gives relative positions
- *   (Transformer-XL), with attention.attention.u and .v.
+ *   (Transformer-XL) and goes together with attention.attention.u and .v: all or none.
  * Aliasing: outputs share memory with nothing.
  * Memory: attn_gtrxl_workspace bytes: the heads in f32; q, k and v and attn_segment's, or after them
  *   what lies between the steps of 1024 rows, 4 (2 dm + dff) bytes each; the weights as attn_gemm lays
@@ -8456,6 +8600,7 @@ typedef struct attn_trajectory_params {
   attn_tensor w_return, b_return; /* [1,1,1,dm], [1,1,1,dm]; biases are optional */
   attn_tensor w_state, b_state;   /* [1,1,ds,dm], [1,1,1,dm] */
   attn_tensor w_action, b_action; /* [1,1,da,dm], [1,1,1,dm] */
+  int w_transposed;               /* 1: these three w are [1,1,out,in], as in PyTorch checkpoints */
   attn_tensor times;              /* [1,1,E,dm], a row for each time of an episode */
   const int32_t *timesteps;       /* [B,T], 0 .. E-1; any of them for steps of padding */
   attn_norm norm;                 /* LN, one for the three kinds of tokens */
@@ -8501,6 +8646,7 @@ typedef enum attn_trajectory_head {
 typedef struct attn_trajectory_predict_params {
   attn_trajectory_head head;
   attn_tensor w, bias; /* [1,1,dm,d], optional [1,1,1,d] */
+  int w_transposed;    /* 1: w is [1,1,d,dm], as in PyTorch checkpoints */
   int linear;          /* 1: actions without the tanh */
 } attn_trajectory_predict_params;
 
@@ -8541,6 +8687,7 @@ typedef struct attn_exits_params {
   attn_exit_kind kind;
   int64_t layers;       /* N >= 1 */
   attn_tensor w;        /* [1,1,dm,N]; GEOMETRIC: [1, 1 or N-1, 1, dm] */
+  int w_transposed;     /* 1: w is [1,1,N,dm], as in PyTorch checkpoints; GEOMETRIC: not read */
   attn_tensor bias;     /* [1,1,1,N]; GEOMETRIC: [1, 1 or N-1, 1, 1]; optional */
   const int32_t *x_len; /* SEQUENCE: [B], 1..Ts: later rows do not exist; or null */
   float tau;            /* GEOMETRIC: 0..1; 0 = 0.5, ATTN_ZERO = 0 */
@@ -8846,8 +8993,8 @@ typedef struct attn_fourier_params {
  * Empty: B = 0 does nothing; an entry of length 0 is all 0.
  * NaN and infinity: in a row of x make results of its entry NaN or infinite, but not all that the
  *   formula has: where a transform needs no product, 0 times NaN is left out. Other entries stay clean.
- * Errors: NULL, DTYPE, SHAPE (T or dm < 1, extents that differ, heads), STRIDE, RANGE (x_len,
- *   form), OVERLAP, OVERFLOW, WORKSPACE, MEMORY, ISA, ENV, CTX, ALIGN; y untouched.
+ * Errors: NULL, DTYPE, SHAPE (T or dm < 1, extents that differ, heads), STRIDE, RANGE (x_len), VALUE
+ *   (form), OVERLAP, OVERFLOW, WORKSPACE, MEMORY, ISA, ENV, CTX, ALIGN; y untouched.
  * Error, measured over all small sizes, with s the root of the sum of squares of x's entry, which is the root
  *   mean square of a complex result: FFT: below 1e-7 sqrt(log2(N dm)) s in the root mean square; of one number
  *   below three times that of s + |y| for numbers of mean 0, of s + the largest |y| for any. GEMM: below 5e-8
@@ -8891,7 +9038,7 @@ ATTN_DEF size_t attn_fnet_workspace(attn_tensor y, attn_tensor x, const attn_fne
  * (L3).
  *
  * Rules they share. x and o are [B,1,T,dm], f32, f16 or bf16, each tensor by itself and of any strides;
- * weights are [1,1,in,out], biases [1,1,1,out] and optional, absent = 0. Aliasing: o may be x (the same
+ * weights are [1,1,in,out], with w_transposed [1,1,out,in], biases [1,1,1,out] and optional, absent = 0. Aliasing: o may be x (the same
  * view: in place), else it shares memory with nothing. Memory: attn_<name>_workspace bytes, f32, for
  * entries of the batch that have 2048 rows together, or for one; rows lie apart by up to 47 numbers more
  * than a call says, each kind of them. Errors: NULL, DTYPE, SHAPE, HEADS, STRIDE,
@@ -8910,6 +9057,7 @@ typedef struct attn_gmlp_params {
   attn_tensor w_qkv, b_qkv;   /* [1,1,dm,3a], optional: the tiny attention of aMLP */
   attn_tensor w_o, b_o;       /* [1,1,a,e], with w_qkv only */
   attn_tensor w_2, b_2;       /* V [1,1,e,dm] */
+  int w_transposed; /* 1: w_1, w_2, w_qkv and w_o are [1,1,out,in], as in PyTorch checkpoints; w_s stays */
   const int32_t *x_len; /* [B], 0..T, optional: rows from x_len[b] on do not exist, their o is 0 */
 } attn_gmlp_params;
 
@@ -8928,7 +9076,7 @@ typedef struct attn_gmlp_params {
  * Memory: a row dm + 3e numbers, with w_qkv 4a more, one e rounded up to 64 a head; weights as attn_gemm
  *   lays them out, 150 KB a worker.
  *   W is read where it lies: no masked copy, no T x T array.
- * Errors also: SHAPE: odd w_1.dim, w_qkv.dim not 3a, N < T. HEADS: S does not divide e. NULL: only one
+ * Errors also: SHAPE: w_1 not 2e wide, w_qkv not 3a, N < T. HEADS: S does not divide e. NULL: only one
  *   of w_qkv and w_o, or their biases alone. RANGE: x_len.
  * Cost: 6 T dm e + 2 T^2 e flops an entry, causal half of the last; aMLP 6 T dm a + 2 T a e + 4 T^2 a more.
  * Source: Liu et al. 2021, arXiv 2105.08050. Its training starts from W near 0 and b = 1. */
@@ -9226,6 +9374,8 @@ ATTN_DEF size_t attn_mixer_workspace(attn_tensor o, attn_tensor x, const attn_mi
 #define attn_spalm_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_MEMORY
 #define attn_usage(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_MEMORY
 #define attn_usage_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_MEMORY
+#define attn_xl_layer(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_MEMORY
+#define attn_xl_layer_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_MEMORY
 #endif
 #if !ATTN_HAS_MIXERS
 #define attn_fnet(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_MIXERS
@@ -9967,12 +10117,25 @@ typedef struct attn_select_table_ { /* selection */
                 const float *floor);
 } attn_select_table_;
 
+/* Few rows of x times the columns of w, which lie in memory as rows. */
+typedef struct attn_turned_product_ {
+  float *y;       /* [rows][cols] */
+  const float *x; /* [rows][n] */
+  int64_t y_stride, x_stride, rows, n;
+  const void *const *w; /* [cols], rows of n elements of type kind */
+  int kind, cols, start;
+} attn_turned_product_;
+
 typedef struct attn_dense_table_ { /* dense products */
   /* y[r][c] = (start ? 0 : y[r][c]) + sum_k x[r x_stride + k x_step] w[k][c] for c < cols: a chain in
    * the order of k; rows of w are w_stride apart and readable to the end of a vector */
   void (*gemm)(float *y, int64_t y_stride, int64_t rows, const float *x, int64_t x_stride,
                int64_t x_step, const float *w, int64_t w_stride, int64_t n, int64_t cols,
                int start);
+  /* y[r][c] = (start ? 0 : y[r][c]) + sum_k x[r][k] w[c][k], the same chain */
+  void (*gemm_turned)(const attn_turned_product_ *p);
+  /* to[k][c] = w[c][k] for c < cols, rows of n elements; rows of `to` have whole vectors, stride apart */
+  void (*turn)(float *to, int64_t stride, const void *const *w, int kind, int64_t n, int cols);
   /* y[i] = act(y[i] scale + bias[i]); bias null = 0; act: an attn_activation or
    * ATTN_ACT_SOFTPLUS2_ */
   void (*activate)(float *y, int64_t n, const float *bias, float scale, int act);
@@ -11260,7 +11423,7 @@ ATTN_PUB_ attn_status attn_isa_limit(attn_isa isa) {
 #define ATTN_LIST_TABLE_(on) on(dots)
 #define ATTN_SUM_TABLE_(on) on(axpys)
 #define ATTN_SELECT_TABLE_(on) on(squares), on(above)
-#define ATTN_DENSE_TABLE_(on) on(gemm), on(activate), on(act)
+#define ATTN_DENSE_TABLE_(on) on(gemm), on(gemm_turned), on(turn), on(activate), on(act)
 #define ATTN_NORM_TABLE_(on) on(moments), on(normalise), on(norm)
 #define ATTN_ROPE_TABLE_(on) on(rope)
 #define ATTN_GATE_TABLE_(on) on(gate)
@@ -18383,13 +18546,55 @@ ATTN_PUB_ attn_scales attn_scales_dense(float *scale, float *zero, int64_t group
   return s;
 }
 /* <<< attn/engine/view.h */
-/* >>> attn/engine/product.h */
-/* engine/product.h owns products of a few rows with a matrix, which is read in place or lies in panels
- * of 64 columns. A sum over more than 128 elements goes on where Y is: one chain all the same. */
+/* >>> attn/engine/turned.h */
+/* engine/turned.h owns weights that lie in memory as [out, in], the way linear layers of PyTorch keep them.
+ * From a call's checks to its products such a weight is a view that is [in, out] by its extents, and a mark
+ * says how it lies: what stands between need not know. */
 
-enum { ATTN_PANEL_ = 64, ATTN_DEEP_ = 128 };
-/* Rows from which on copying W pays; measured. */
-enum { ATTN_COPY_ROWS_ = 192 };
+/* The mark, where a weight, of one batch entry, has no other use for a number. */
+#define ATTN_TURNED_ INT64_MIN
+
+ATTN_FUNC_ int attn_is_turned_(const attn_tensor *w) { return w->stride_batch == ATTN_TURNED_; }
+
+ATTN_FUNC_ void attn_turn_over_(attn_tensor *w, int64_t mark) {
+  const int64_t len = w->len;
+  w->len = w->dim, w->dim = len, w->stride_batch = mark;
+}
+
+/* A weight as the caller gives it becomes the view. */
+ATTN_FUNC_ void attn_turn_(attn_tensor *w, int transposed) {
+  w->stride_batch = 0;
+  if (transposed) attn_turn_over_(w, ATTN_TURNED_);
+}
+
+/* The view becomes what lies in memory; whether that is transposed. */
+ATTN_FUNC_ int attn_turn_back_(attn_tensor *w) {
+  const int turned = attn_is_turned_(w);
+  if (turned) attn_turn_over_(w, 0);
+  return turned;
+}
+
+/* The inputs of a weight that lies in memory so. */
+ATTN_FUNC_ int64_t attn_inputs_(const attn_tensor *w, int transposed) {
+  return transposed ? w->dim : w->len;
+}
+
+/* The columns of a weight cut into heads. */
+ATTN_FUNC_ attn_tensor attn_weight_heads_(attn_tensor w, int64_t heads) {
+  w.dim /= heads, w.heads = heads;
+  w.stride_head = attn_is_turned_(&w) ? w.dim * w.stride_len : w.dim;
+  return w;
+}
+/* <<< attn/engine/turned.h */
+/* >>> attn/engine/product.h */
+/* engine/product.h owns products of a few rows with a matrix, which is read in place, lies in panels of 64
+ * columns or, transposed, is turned while few rows read it. A sum over more than 128 elements goes on where Y
+ * is: one chain all the same, so that all three ways give the same bits. */
+
+/* TURN_COLS: of a strip of 128 rows; few, so that rows of memory are read in long runs. */
+enum { ATTN_PANEL_ = 64, ATTN_DEEP_ = 128, ATTN_TURN_COLS_ = 16 };
+/* Rows from which on copying W pays, and turning a strip of it once for all of them; measured. */
+enum { ATTN_COPY_ROWS_ = 192, ATTN_TURN_ROWS_ = 9 };
 
 /* Rows of floats that are read. */
 typedef struct attn_floats_ {
@@ -18416,18 +18621,30 @@ typedef struct attn_matrix_ {
   int transposed;
   int64_t k, n;
   int64_t direct;      /* columns that are read in place */
+  int in_turn;         /* all columns are read in place and turned */
   int64_t panels, one; /* of the others; floats of a matrix of them */
   float *packed;       /* [w.batch][w.heads][panels][k][64] */
 } attn_matrix_;
 
-/* W for products with so many rows; packed is still to be set. */
-ATTN_FUNC_ attn_matrix_ attn_matrix_of_(attn_tensor w, int transposed, int64_t rows) {
-  attn_matrix_ m = {w, transposed, transposed ? w.dim : w.len, transposed ? w.len : w.dim, 0, 0,
-                    0, NULL};
+/* W for so many products, each with so many rows; packed is still to be set. */
+ATTN_FUNC_ attn_matrix_ attn_matrix_of_(attn_tensor w, int transposed, int64_t rows,
+                                        int64_t products) {
+  attn_matrix_ m;
+  memset(&m, 0, sizeof m);
+  m.w = w, m.transposed = transposed;
+  m.k = transposed ? w.dim : w.len, m.n = transposed ? w.len : w.dim;
+  m.in_turn = transposed && attn_mul_(rows, products) < ATTN_COPY_ROWS_;
+  if (m.in_turn) return m;
   if (w.dtype == ATTN_F32 && !transposed && rows < ATTN_COPY_ROWS_) m.direct = m.n / 16 * 16;
   m.panels = attn_add_(attn_sub_(m.n, m.direct), ATTN_PANEL_ - 1) / ATTN_PANEL_;
   m.one = attn_mul_(m.panels, attn_mul_(m.k, ATTN_PANEL_));
   return m;
+}
+
+/* The same of a weight that attn_turn_ has seen. */
+ATTN_FUNC_ attn_matrix_ attn_weight_matrix_(attn_tensor w, int64_t rows, int64_t products) {
+  const int transposed = attn_turn_back_(&w);
+  return attn_matrix_of_(w, transposed, rows, products);
 }
 
 ATTN_FUNC_ int64_t attn_matrix_bytes_(const attn_matrix_ *m) {
@@ -18453,7 +18670,7 @@ ATTN_FUNC_ void attn_lay_item_(void *job, int worker, int64_t index) {
   if (m->transposed) {
     const void *rows[ATTN_PANEL_];
     for (int i = 0; i < cols; i++) rows[i] = attn_at_(&m->w, b, h, c + i);
-    a->table->pack(to, rows, cols, m->k, (int)m->w.dtype, 1.0f, FLT_MIN);
+    attn_on_(dense, a->table)->turn(to, ATTN_PANEL_, rows, (int)m->w.dtype, m->k, cols);
     return;
   }
   const int64_t at_once = cols == ATTN_PANEL_ ? m->k : 1;
@@ -18477,12 +18694,45 @@ typedef struct attn_matrix_part_ {
   int64_t b, h, k0, depth, c0, c1;
 } attn_matrix_part_;
 
+/* The same for a matrix that is turned while it is read. */
+ATTN_FUNC_ void attn_matrix_turn_(const attn_table_ *f, const attn_matrix_ *m,
+                                  const attn_matrix_part_ *part, float *y, int64_t y_stride,
+                                  attn_floats_ x, int start) {
+  float strip[ATTN_DEEP_ * ATTN_TURN_COLS_];
+  const void *w[ATTN_TURN_COLS_];
+  const int deep = x.rows < ATTN_TURN_ROWS_ ? 0 : ATTN_DEEP_;
+  const attn_dense_table_ *d = attn_on_(dense, f);
+  attn_turned_product_ p = {y,           x.p, y_stride,        x.stride, x.rows,
+                            part->depth, w,   (int)m->w.dtype, 0,        start};
+  for (int64_t c = part->c0; c < part->c1; c += p.cols, p.y += p.cols) {
+    p.cols = part->c1 - c < ATTN_TURN_COLS_ ? (int)(part->c1 - c) : (int)ATTN_TURN_COLS_;
+    if (!deep) {
+      for (int i = 0; i < p.cols; i++)
+        w[i] = attn_at_(&m->w, part->b, part->h, c + i) + attn_bytes_(m->w.dtype, part->k0);
+      d->gemm_turned(&p);
+    }
+    for (int64_t k = 0, n; deep && k < part->depth; k += n) {
+      n = part->depth - k < deep ? part->depth - k : deep;
+      for (int i = 0; i < p.cols; i++)
+        w[i] = attn_at_(&m->w, part->b, part->h, c + i) + attn_bytes_(m->w.dtype, part->k0 + k);
+      d->turn(strip, ATTN_TURN_COLS_, w, p.kind, n, p.cols);
+      d->gemm(p.y, y_stride, x.rows, x.p + k, x.stride, 1, strip, ATTN_TURN_COLS_, n, p.cols,
+              start && k == 0);
+    }
+  }
+}
+
 /* y[r][c - c0] = (start ? 0 : y) + sum_k x[r][k] w[k0 + k][c] */
 ATTN_FUNC_ void attn_matrix_times_(const attn_table_ *f, const attn_matrix_ *m,
                                    const attn_matrix_part_ *part, float *y, int64_t y_stride,
                                    attn_floats_ x, int start) {
   const int64_t wb = m->w.batch > 1 ? part->b : 0, wh = m->w.heads > 1 ? part->h : 0;
   const int64_t k0 = part->k0, depth = part->depth, c0 = part->c0, c1 = part->c1;
+  if (m->in_turn) {
+    const attn_matrix_part_ at = {wb, wh, k0, depth, c0, c1};
+    attn_matrix_turn_(f, m, &at, y, y_stride, x, start);
+    return;
+  }
   for (int64_t k = 0; k < depth; k += ATTN_DEEP_) {
     const int64_t n = depth - k < ATTN_DEEP_ ? depth - k : (int64_t)ATTN_DEEP_;
     for (int64_t c = c0, cols; c < c1; c += cols) {
@@ -18693,7 +18943,8 @@ ATTN_COLD_ attn_status attn_step_call_or_(attn_error_ *e, const attn_table_ *tab
 
 /* What an extent of an operand may be, beside a number. */
 enum { ATTN_ANY_ = -1, ATTN_DIVIDES_ = -2, ATTN_ONE_OR_ALL_ = -3 };
-enum { ATTN_OUT_ = 1, ATTN_OPTIONAL_ = 2, ATTN_IS_F32_ = 4 };
+/* A MATRIX is a weight that attn_turn_ has seen. */
+enum { ATTN_OUT_ = 1, ATTN_OPTIONAL_ = 2, ATTN_IS_F32_ = 4, ATTN_MATRIX_ = 8 };
 
 /* One tensor argument: DIVIDES and ONE_OR_ALL are said of .heads, against the query heads. */
 typedef struct attn_operand_ {
@@ -18701,7 +18952,8 @@ typedef struct attn_operand_ {
   const char *w;
   int role;
   int64_t batch, heads, len, dim;
-  const char *rule; /* the sentence about its shape, and type if that is fixed */
+  /* the sentence about its shape, and type if that is fixed; of a matrix a second one, where it is turned */
+  const char *rule;
   attn_span_ span;
 } attn_operand_;
 /* As an element of a list: the argument by its name, or with sentences of its own. */
@@ -18712,11 +18964,30 @@ typedef struct attn_operand_ {
     t, words, role, batch, heads, len, dim, rule, { 0, 0 }             \
   }
 
+/* The two sentences about the shape of a matrix. */
+#define ATTN_IN_OUT_(name, in, out) ATTN_HEADS_IN_OUT_(name, "1", in, out)
+#define ATTN_HEADS_IN_OUT_(name, heads, in, out)                                                \
+  name " must be [1, " heads ", " in ", " out "]\0" name " must be [1, " heads ", " out ", " in \
+       "] with w_transposed"
+
+/* A matrix is judged as it lies in memory. */
+ATTN_COLD_ int attn_check_matrix_(attn_error_ *e, attn_operand_ *p) {
+  const int turned = attn_turn_back_(p->t), fine = attn_check_tensor_(e, p->t, p->w, &p->span);
+  if (!turned) return fine;
+  attn_turn_(p->t, 1);
+  p->rule = attn_says_(p->rule, 1);
+  return !fine || p->t->dim > 0 ? fine : attn_reject_(e, ATTN_E_SHAPE, p->rule);
+}
+
 ATTN_COLD_ int attn_check_operand_(attn_error_ *e, attn_operand_ *p, int64_t heads) {
   attn_tensor *t = p->t;
   p->span.lo = p->span.hi = 0;
   if ((p->role & ATTN_OPTIONAL_) && !t->data) return 1;
-  if (!attn_check_tensor_(e, t, p->w, &p->span)) return 0;
+  if (p->role & ATTN_MATRIX_) {
+    if (!attn_check_matrix_(e, p)) return 0;
+  } else if (!attn_check_tensor_(e, t, p->w, &p->span)) {
+    return 0;
+  }
   if ((p->role & ATTN_IS_F32_) && t->dtype != ATTN_F32)
     return attn_reject_(e, ATTN_E_DTYPE, p->rule);
   if ((p->batch != ATTN_ANY_ && t->batch != p->batch) ||
@@ -18807,6 +19078,11 @@ ATTN_FUNC_ int attn_gemm_fits_(const attn_tensor *t, const attn_tensor *y) {
   return (t->batch == 1 || t->batch == y->batch) && (t->heads == 1 || t->heads == y->heads);
 }
 
+/* Products that read the same matrix of w. */
+ATTN_FUNC_ int64_t attn_gemm_products_(const attn_tensor *w, const attn_tensor *y) {
+  return attn_mul_(w->batch == y->batch ? 1 : y->batch, w->heads == y->heads ? 1 : y->heads);
+}
+
 /* Whether the rows of all entries lie at equal steps; they become those of one entry. */
 ATTN_FUNC_ int attn_gemm_flat_(const attn_tensor *t) {
   return t->heads == 1 && (t->len == 1 || t->stride_batch == t->len * t->stride_len);
@@ -18849,7 +19125,7 @@ ATTN_FUNC_ int attn_gemm_plan_(attn_error_ *e, attn_gemm_ *a, attn_tensor y, att
       !attn_check_tensor_(e, &w, ww, &sw))
     return 0;
   const int turned = params && params->w_transposed;
-  a->w = attn_matrix_of_(w, turned, y.len);
+  a->w = attn_matrix_of_(w, turned, y.len, attn_gemm_products_(&w, &y));
   if (x.len != y.len) return attn_reject_(e, ATTN_E_SHAPE, "x.len must equal y.len");
   if (a->w.k != x.dim)
     return attn_reject_(
@@ -18868,7 +19144,7 @@ ATTN_FUNC_ int attn_gemm_plan_(attn_error_ *e, attn_gemm_ *a, attn_tensor y, att
     if (!(a->scale - a->scale == 0.0f))
       return attn_reject_(e, ATTN_E_VALUE, "params.scale must be finite");
     if ((int)params->activation < 0 || params->activation >= ATTN_ACT_COUNT)
-      return attn_reject_(e, ATTN_E_RANGE, "params.activation must be an attn_activation");
+      return attn_reject_(e, ATTN_E_VALUE, "params.activation is none of attn_activation");
     a->act = (int)params->activation, a->bias = params->bias;
     if (a->bias.data) {
       if (!attn_check_tensor_(e, &a->bias, wb, &sb)) return 0;
@@ -18886,7 +19162,7 @@ ATTN_FUNC_ int attn_gemm_plan_(attn_error_ *e, attn_gemm_ *a, attn_tensor y, att
   if (y.batch > 1 && w.batch == 1 && a->x.batch == y.batch &&
       (!a->bias.data || a->bias.batch == 1) && attn_gemm_flat_(&a->x) && attn_gemm_flat_(&a->y)) {
     a->y = attn_gemm_flatten_(a->y), a->x = attn_gemm_flatten_(a->x);
-    a->w = attn_matrix_of_(w, turned, a->y.len);
+    a->w = attn_matrix_of_(w, turned, a->y.len, 1);
   }
   attn_gemm_cut_(a, *workers);
   *workers = attn_pieces_(*workers, a->items);
@@ -18917,8 +19193,9 @@ ATTN_FUNC_ void attn_gemm_item_(void *job, int worker, int64_t index) {
     y += c0;
   else
     y = (float *)(void *)(own + a->own_y), stride = ATTN_GEMM_COLS_;
-  for (int64_t k = 0; k < a->x.dim; k += ATTN_DEEP_) {
-    const int64_t n = a->x.dim - k < ATTN_DEEP_ ? a->x.dim - k : (int64_t)ATTN_DEEP_;
+  const int64_t deep = a->x.dtype == ATTN_F32 ? a->x.dim : (int64_t)ATTN_DEEP_;
+  for (int64_t k = 0; k < a->x.dim; k += deep) {
+    const int64_t n = a->x.dim - k < deep ? a->x.dim - k : deep;
     const attn_matrix_part_ part = {b, h, k, n, c0, c1};
     attn_floats_ x = {(const float *)(const void *)in + k, a->x.stride_len, rows};
     if (a->x.dtype != ATTN_F32) {
@@ -18961,8 +19238,12 @@ ATTN_PUB_ attn_status attn_gemm(attn_tensor y, attn_tensor x, attn_tensor w,
     attn_workspace_drop_(&memory);
   }
   attn_report_(ctx, a.table, workers,
-               a.w.direct ? "dense product, w in place" : "dense product, panels",
-               a.w.direct ? "few rows of x, f32 w" : "many rows of x, or w not f32, or transposed");
+               a.w.direct    ? "dense product, w in place"
+               : a.w.in_turn ? "dense product, w turned in place"
+                             : "dense product, panels",
+               a.w.direct    ? "few rows of x, f32 w"
+               : a.w.in_turn ? "few rows of x, w transposed"
+                             : "many rows of x, or w not f32");
   return attn_end_(ctx, &e);
 }
 
@@ -19271,7 +19552,7 @@ ATTN_FUNC_ attn_status attn_activate_call_(attn_tensor y, attn_tensor x,
   }
   if (attn_check_ctx_(&e, ctx, &a.table, &workers) && attn_between_check_(&e, &a, ctx, 0) &&
       ((int)a.act < 0 || a.act >= ATTN_ACT_COUNT))
-    attn_reject_(&e, ATTN_E_RANGE, "params.activation must be an attn_activation");
+    attn_reject_(&e, ATTN_E_VALUE, "params.activation is none of attn_activation");
   return attn_step_call_(&e, a.table, workers, ctx, attn_activate_steps_, &a, "element by element",
                          bytes);
 }
@@ -20385,7 +20666,7 @@ ATTN_COLD_ int attn_check_count_(attn_tree_ *c, const attn_pattern *p, int64_t l
 
 ATTN_COLD_ int attn_check_use_(attn_tree_ *c, const attn_pattern *p) {
   if (!ATTN_RULE_((int)p->use >= 0 && p->use <= ATTN_SPARSE_HEADS, RANGE,
-                  "pattern.use must be an attn_sparse_use") ||
+                  "pattern.use must be one of attn_sparse_use") ||
       !ATTN_RULE_(p->layer >= 0, RANGE, "pattern.layer must not be negative"))
     return 0;
   if (p->use != ATTN_SPARSE_HEADS || !p->index) return 1;
@@ -20434,7 +20715,7 @@ ATTN_COLD_ int attn_check_image_(attn_tree_ *c, const attn_pattern *p, const att
          ATTN_RULE_(p->top >= 0 && p->bottom >= 0 && p->left >= 0 && p->right >= 0, RANGE,
                     "pattern.top, bottom, left and right must not be negative") &&
          ATTN_RULE_((int)p->order >= 0 && p->order <= ATTN_IMAGE_NONE, RANGE,
-                    "pattern.order must be an attn_image_order");
+                    "pattern.order must be one of attn_image_order");
 }
 
 ATTN_COLD_ int attn_check_axial_(attn_tree_ *c, const attn_pattern *p, const attn_field_ *f) {
@@ -20626,7 +20907,8 @@ ATTN_COLD_ int attn_check_pattern_(attn_tree_ *c, const attn_pattern *p, const a
       c->depends = 1;
       return ATTN_RULE_(p->part_count == c->heads, HEADS, "pattern.part_count must equal heads") &&
              attn_check_parts_(c, p, f, p->part_count, depth);
-    default: return attn_reject_(c->e, ATTN_E_PATTERN, "pattern.kind must be an attn_pattern_kind");
+    default:
+      return attn_reject_(c->e, ATTN_E_PATTERN, "pattern.kind must be one of attn_pattern_kind");
   }
 }
 #undef ATTN_RULE_
@@ -22150,7 +22432,7 @@ ATTN_FUNC_ int attn_check_masks_(attn_error_ *e, const attn_mask *mask, const at
 ATTN_FUNC_ int attn_map_stage_take_(attn_error_ *e, attn_softmax_ *a, const attn_sdpa_params *p) {
   const int inside = ATTN_TERM_RELATIVE_ | ATTN_TERM_XL_ | ATTN_TERM_LABELS_ | ATTN_TERM_FACTOR_;
   if ((int)p->map_stage < 0 || p->map_stage >= ATTN_MAP_STAGES)
-    return attn_reject_(e, ATTN_E_RANGE, "params.map_stage must be an attn_map_stage");
+    return attn_reject_(e, ATTN_E_RANGE, "params.map_stage is no attn_map_stage");
   if (p->map_stage == ATTN_MAP_CAPPED && (a->terms & inside))
     return attn_reject_(
         e, ATTN_E_RANGE,
@@ -22727,7 +23009,7 @@ ATTN_COLD_ int attn_relu_plan_(attn_error_ *e, attn_relu_ *r, const attn_tensor 
                                attn_sdpa_params *scores) {
   const attn_sdpa_params *s = &p->scores;
   if ((int)p->kind < 0 || p->kind > ATTN_RELU_RELA)
-    return attn_reject_(e, ATTN_E_RANGE, "params.kind must be an attn_relu_kind");
+    return attn_reject_(e, ATTN_E_RANGE, "params.kind is no attn_relu_kind");
   if (p->power < 0 || p->power > 2)
     return attn_reject_(e, ATTN_E_RANGE, "params.power must be 0, 1 or 2");
   if (p->power == 2 && (p->kind == ATTN_RELU_VAR || p->kind == ATTN_RELU_RELA))
@@ -23069,7 +23351,7 @@ ATTN_FUNC_ int attn_rope_plan_(attn_error_ *e, attn_rope_job_ *j, const attn_rop
   if (!(p->base > 0.0 && p->base < HUGE_VAL))
     return attn_reject_(e, ATTN_E_VALUE, "params.base must be positive and finite");
   if (p->layout != ATTN_ROPE_INTERLEAVED && p->layout != ATTN_ROPE_HALF)
-    return attn_reject_(e, ATTN_E_RANGE, "params.layout must be an attn_rope_layout");
+    return attn_reject_(e, ATTN_E_RANGE, "params.layout must be one of attn_rope_layout");
   if (attn_abs64_(p->start) > INT64_MAX / 4)
     return attn_reject_(e, ATTN_E_RANGE, "params.start must lie within 2^61 of 0");
   int64_t count = attn_mul_(p->positions_per_batch ? j->x.batch : 1, j->x.len);
@@ -23302,7 +23584,7 @@ ATTN_COLD_ int attn_sinusoid_plan_(attn_error_ *e, attn_sinusoid_job_ *j,
   if (!(p->base > 0.0 && p->base < HUGE_VAL))
     return attn_reject_(e, ATTN_E_VALUE, "params.base must be positive and finite");
   if ((int)p->layout < 0 || p->layout > ATTN_SINUSOID_T2T)
-    return attn_reject_(e, ATTN_E_RANGE, "params.layout must be an attn_sinusoid_layout");
+    return attn_reject_(e, ATTN_E_RANGE, "params.layout must be one of attn_sinusoid_layout");
   if (p->x_scale - p->x_scale != 0.0f)
     return attn_reject_(e, ATTN_E_VALUE, "params.x_scale must be finite");
   if (p->x_scale == 0.0f && attn_to_bits_(p->x_scale) == 0) p->x_scale = 1.0f;
@@ -23644,14 +23926,11 @@ typedef struct attn_pooled_ {
   const attn_table_ *table;
   attn_tensor y, x;
   attn_pool_params p; /* stride resolved */
-  const uint8_t
-      *valid; /* MEAN, optional: rows of entry b with valid[b valid_stride + i] = 0 are left out */
-  int64_t valid_stride;
-  int64_t run, runs; /* blocks of an item, items of a head */
-  int64_t columns;   /* of a block's weights, in whole vectors */
-  float *packed;     /* DYNAMIC: [w.heads][d][columns] */
-  int64_t one;       /* floats of one of them */
-  char *own;         /* of the workers */
+  int64_t run, runs;  /* blocks of an item, items of a head */
+  int64_t columns;    /* of a block's weights, in whole vectors */
+  float *packed;      /* DYNAMIC: [w.heads][d][columns] */
+  int64_t one;        /* floats of one of them */
+  char *own;          /* of the workers */
   int64_t each, at_total, at_wide, at_z, at_bias;
 } attn_pooled_;
 
@@ -23680,23 +23959,18 @@ ATTN_FUNC_ void attn_pooled_range_(const attn_pooled_ *a, int64_t m, int64_t blo
   }
 }
 
-/* sum = sum_r p[r] x_(i0 + r) of n rows, p null = 1 (0 for rows left out): f32 over 128 rows, double beyond.
- * Returns the sum of p, in the same order. */
+/* sum = sum_r p[r] x_(i0 + r) of n rows, p null = 1: f32 over 128 rows, double beyond. Returns the sum of
+ * p, in the same order. */
 ATTN_FUNC_ float attn_pooled_sum_(const attn_pooled_ *a, char *own, float *sum, int64_t b,
                                   int64_t h, int64_t i0, int64_t n, const float *p) {
   const int64_t d = a->x.dim;
-  const uint8_t *valid = a->valid ? a->valid + b * a->valid_stride + i0 : NULL;
   double *total = (double *)(void *)(own + a->at_total), all = 0.0;
   float ones[ATTN_BLOCK_], part;
   int32_t index[ATTN_BLOCK_];
   const int64_t most = n < ATTN_BLOCK_ ? n : ATTN_BLOCK_;
   for (int i = 0; i < most; i++) ones[i] = 1.0f, index[i] = i;
   for (int64_t r = 0; r < n; r += ATTN_BLOCK_) {
-    const int64_t here = n - r < ATTN_BLOCK_ ? n - r : ATTN_BLOCK_;
-    int64_t m = here;
-    if (valid) m = 0;
-    for (int i = 0; valid && i < here; i++)
-      if (valid[r + i]) index[m++] = i;
+    const int64_t m = n - r < ATTN_BLOCK_ ? n - r : ATTN_BLOCK_;
     memset(sum, 0, (size_t)d * sizeof *sum);
     attn_on_(sum, a->table)
         ->axpys(sum, p ? p + r : ones, attn_at_(&a->x, b, h, i0 + r), a->x.stride_len, index, m, d,
@@ -23797,7 +24071,7 @@ ATTN_FUNC_ void attn_pooled_item_(void *job, int worker, int64_t index) {
       if (weighted) attn_pooled_weights_(a, own, z, row, b, h, start, end - start);
       sum = attn_pooled_sum_(a, own, row, b, h, start, end - start, weighted ? z : NULL);
       for (int i = 0; i < ATTN_TILE_; i++) by[i] = sum;
-      if (sum != 1.0f && sum != 0.0f)
+      if (sum != 1.0f)
         for (int64_t c = 0; c < d; c += ATTN_TILE_) attn_on_(tile, f)->divide(row + c, by);
     }
     f->blend(attn_at_(&a->y, b, h, m), row, NULL, a->y.dtype, ATTN_F32, ATTN_F32, d, 1.0f, 0.0f);
@@ -23813,10 +24087,13 @@ ATTN_COLD_ void attn_pooled_pack_(const attn_pooled_ *a) {
                       w->dim, w->dtype, NULL);
 }
 
-/* A step; y, x and p have been judged. */
-ATTN_COLD_ int attn_stage_pooled_(attn_stage_ *s, attn_pooled_ a) {
-  const attn_tensor y = a.y, x = a.x;
-  a.table = s->table;
+/* attn_pool as a step; its arguments have been judged. */
+ATTN_COLD_ int attn_stage_pool_(attn_stage_ *s, attn_tensor y, attn_tensor x,
+                                const attn_pool_params *params) {
+  attn_pooled_ a;
+  memset(&a, 0, sizeof a);
+  a.table = s->table, a.y = y, a.x = x;
+  if (params) a.p = *params;
   if (a.p.stride == 0) a.p.stride = a.p.kernel;
   const int dynamic = a.p.kind == ATTN_POOL_DYNAMIC;
   if (!dynamic) a.p.w.data = a.p.bias.data = NULL;
@@ -23842,16 +24119,6 @@ ATTN_COLD_ int attn_stage_pooled_(attn_stage_ *s, attn_pooled_ a) {
   if (dynamic) attn_pooled_pack_(&a);
   attn_for_(&s->ctx, pieces, items, attn_pooled_item_, &a);
   return 1;
-}
-
-/* attn_pool as a step. */
-ATTN_COLD_ int attn_stage_pool_(attn_stage_ *s, attn_tensor y, attn_tensor x,
-                                const attn_pool_params *params) {
-  attn_pooled_ a;
-  memset(&a, 0, sizeof a);
-  a.y = y, a.x = x;
-  if (params) a.p = *params;
-  return attn_stage_pooled_(s, a);
 }
 
 /* ---- the call -------------------------------------------------------------------------------*/
@@ -23881,7 +24148,7 @@ ATTN_COLD_ int attn_pooled_check_(attn_error_ *e, attn_pooled_job_ *j, const att
                         ATTN_OPERAND_AS_(&p->bias, w[3], ATTN_OPTIONAL_, 1, few, 1, p->kernel,
                                          "params.bias must be [1, 1 or H, 1, kernel]")};
   if ((int)p->kind < 0 || p->kind >= ATTN_POOL_COUNT)
-    return attn_reject_(e, ATTN_E_RANGE, "params.kind must be an attn_pool_kind");
+    return attn_reject_(e, ATTN_E_RANGE, "params.kind is none of attn_pool_kind");
   const int dynamic = p->kind == ATTN_POOL_DYNAMIC;
   if (!attn_check_operand_(e, &op[0], heads) || !attn_check_operand_(e, &op[1], heads)) return 0;
   if (p->kernel < 0) return attn_reject_(e, ATTN_E_RANGE, "params.kernel must not be negative");
@@ -24058,7 +24325,7 @@ ATTN_COLD_ int attn_stage_convolve_(attn_stage_ *s, attn_tensor y, attn_tensor x
   a.table = s->table, a.y = y, a.x = x;
   if (params) a.bias = params->bias, a.len = params->len;
   (void)attn_taps_of_(&a.taps, w.len / x.dim, params, 0);
-  a.w = attn_matrix_of_(w, 0, y.len);
+  a.w = attn_matrix_of_(w, 0, y.len, y.batch);
   a.row_runs = y.len / ATTN_GEMM_ROWS_ + (y.len % ATTN_GEMM_ROWS_ != 0);
   a.col_runs = y.dim / ATTN_GEMM_COLS_ + (y.dim % ATTN_GEMM_COLS_ != 0);
   a.at_y = x.dtype != ATTN_F32 ? attn_piece_((int64_t)ATTN_GEMM_ROWS_ * (int64_t)ATTN_DEEP_, 4) : 0;
@@ -24117,7 +24384,7 @@ ATTN_COLD_ int attn_convolve_check_(attn_error_ *e, attn_convolve_job_ *j, const
                                   : "params.accumulate is for attn_convolve_depthwise alone");
   if (!depthwise && !attn_check_operand_(e, &op[3], heads)) return 0;
   if ((int)p->pad < 0 || p->pad >= ATTN_PAD_COUNT)
-    return attn_reject_(e, ATTN_E_RANGE, "params.pad must be an attn_pad");
+    return attn_reject_(e, ATTN_E_RANGE, "params.pad is none of attn_pad");
   if (!attn_taps_of_(&taps, depthwise ? j->w.len : j->w.len / j->x.dim, p, depthwise))
     return attn_reject_(e, ATTN_E_RANGE,
                         "kernel, params.stride and params.dilation must lie in 1..2^31 - 1");
@@ -24983,16 +25250,20 @@ ATTN_COLD_ int attn_stage_ranged_(attn_stage_ *s, attn_tensor o, attn_tensor q, 
   return attn_stage_problem_(s, &a, params);
 }
 
-/* y = act(scale x w + bias): attn_gemm. */
+/* y = act(scale x w + bias): attn_gemm. w says itself whether it is transposed. */
 ATTN_COLD_ int attn_stage_gemm_(attn_stage_ *s, attn_tensor y, attn_tensor x, attn_tensor w,
                                 const attn_gemm_params *params) {
+  attn_gemm_params p;
+  memset(&p, 0, sizeof p);
+  if (params) p = *params;
+  p.w_transposed = attn_turn_back_(&w);
   if (!s->run) {
-    const int64_t bytes = attn_gemm_need_(s->e, y, x, w, params, &s->ctx, 0);
+    const int64_t bytes = attn_gemm_need_(s->e, y, x, w, &p, &s->ctx, 0);
     if (bytes >= 0) attn_stage_spare_(s, bytes);
     return bytes >= 0;
   }
   s->ctx.workspace = attn_stage_spare_(s, 0), s->ctx.workspace_size = (size_t)s->spare;
-  return attn_stage_done_(s, attn_gemm(y, x, w, params, &s->ctx));
+  return attn_stage_done_(s, attn_gemm(y, x, w, &p, &s->ctx));
 }
 
 /* Joins a second part (v2, lse2) to (part, lse) into o, which is part or another tensor. v2 may
@@ -25678,8 +25949,8 @@ ATTN_FUNC_ void attn_lift_item_(void *job, int worker, int64_t index) {
 
 /* One more product of the rows from `from` on; w [1,1,dm,heads d] is cut into heads. */
 ATTN_COLD_ void attn_lift_add_(attn_lift_ *a, attn_tensor y, attn_tensor w, int64_t from) {
-  w.dim /= y.heads, w.stride_head = w.dim, w.heads = y.heads;
-  a->w[a->count] = attn_matrix_of_(w, 0, attn_parts_len_(&a->x) - from);
+  a->w[a->count] =
+      attn_weight_matrix_(attn_weight_heads_(w, y.heads), attn_parts_len_(&a->x) - from, y.batch);
   a->y[a->count] = y, a->from[a->count] = from;
   a->count++;
 }
@@ -25746,7 +26017,7 @@ ATTN_COLD_ int attn_stage_close_(attn_stage_ *s, attn_tensor o, attn_tensor x, a
   attn_close_ a;
   memset(&a, 0, sizeof a);
   a.table = s->table, a.o = o, a.x = x, a.h = h, a.bias = bias, a.kind = kind, a.norm = norm;
-  a.w = attn_matrix_of_(w, 0, o.len);
+  a.w = attn_weight_matrix_(w, o.len, o.batch);
   a.tiles = attn_tiles_of_(o.len);
   a.at_in = attn_piece_(attn_mul_(o.dim, ATTN_TILE_), sizeof(float));
   const int64_t wide = x.dtype == ATTN_F32 ? 0 : attn_mul_(x.dim, ATTN_TILE_);
@@ -25767,6 +26038,11 @@ typedef struct attn_multihead_job_ {
   attn_tensor mix, w_c;    /* collaborative heads: q and k have one head */
   int64_t dk, dv;
 } attn_multihead_job_;
+
+ATTN_COLD_ void attn_multihead_turn_(attn_multihead_params *p) {
+  attn_tensor *const w[] = {&p->w_q, &p->w_k, &p->w_v, &p->w_o};
+  for (int i = 0; i < 4; i++) attn_turn_(w[i], p->w_transposed);
+}
 
 /* What attn_sdpa will see, before there is any of it: outer = y and each. */
 ATTN_COLD_ int attn_multihead_attend_ok_(attn_error_ *e, const attn_multihead_job_ *j,
@@ -25799,6 +26075,7 @@ enum {
 ATTN_COLD_ int attn_multihead_operands_(attn_error_ *e, attn_multihead_job_ *j, attn_operand_ *op) {
   enum { X, XK, XV, WQ, WK, WV, WO, BQ, BK, BV, BO, MIX, WC, Y, EACH, LSE, MAP, MORE_K, MORE_V };
   const int optional = ATTN_OPTIONAL_, output = ATTN_OUT_, either = ATTN_OUT_ | ATTN_OPTIONAL_;
+  const int matrix = ATTN_MATRIX_, maybe = ATTN_MATRIX_ | ATTN_OPTIONAL_;
   attn_multihead_params *p = &j->p;
   const int64_t any = ATTN_ANY_;
   if (p->heads == 0) p->heads = 1;
@@ -25809,15 +26086,17 @@ ATTN_COLD_ int attn_multihead_operands_(attn_error_ *e, attn_multihead_job_ *j, 
                                     : "params.heads and .kv_heads must not be negative");
   if (p->heads % p->kv_heads)
     return attn_reject_(e, ATTN_E_HEADS, "params.kv_heads must divide params.heads");
+  attn_multihead_turn_(p), attn_turn_(&j->w_c, p->w_transposed);
   if (!j->x_k.data) j->x_k = j->x;
   if (!j->x_v.data) j->x_v = j->x_k;
   const int shared = j->mix.data != NULL;
   const int64_t h = p->heads, kv = p->kv_heads, b = j->x.batch, t = j->x.len, dm = j->x.dim;
   const int64_t qh = shared ? 1 : h, kh = shared ? 1 : kv;
   if (p->w_q.dim % qh || p->w_v.dim % kv)
-    return attn_reject_(e, ATTN_E_HEADS,
-                        shared ? "params.heads must divide w_v.dim"
-                               : "params.heads must divide w_q.dim, and params.kv_heads w_v.dim");
+    return attn_reject_(
+        e, ATTN_E_HEADS,
+        shared ? "params.heads must divide the width of w_v"
+               : "params.heads must divide the width of w_q, and params.kv_heads that of w_v");
   j->dk = p->w_q.dim / qh, j->dv = p->w_v.dim / kv;
   const int64_t bk = p->attend.ragged.sequences ? any : b, wide = attn_mul_(j->dv, h);
   const int64_t dmk = j->x_k.dim, dmv = j->x_v.dim, dmo = p->w_o.data ? p->w_o.dim : any;
@@ -25826,30 +26105,30 @@ ATTN_COLD_ int attn_multihead_operands_(attn_error_ *e, attn_multihead_job_ *j, 
       ATTN_OPERAND_(&j->x_k, "x_k", 0, bk, 1, any, any, "x_k must be [x.batch, 1, Tk, .]"),
       ATTN_OPERAND_(&j->x_v, "x_v", 0, j->x_k.batch, 1, j->x_k.len, any,
                     "x_v must be [x.batch, 1, x_k.len, .]"),
-      ATTN_OPERAND_(&p->w_q, "params.w_q", 0, 1, 1, dm, any, "params.w_q must be [1, 1, x.dim, .]"),
-      ATTN_OPERAND_(
-          &p->w_k, "params.w_k", 0, 1, 1, dmk, attn_mul_(j->dk, kh),
-          shared ? "params.w_k must be [1, 1, x_k.dim, w_q.dim]"
-                 : "params.w_k must be [1, 1, x_k.dim, kv_heads * dk], dk the head width of w_q"),
-      ATTN_OPERAND_(&p->w_v, "params.w_v", 0, 1, 1, dmv, any,
-                    shared ? "params.w_v must be [1, 1, x_k.dim, .]"
-                           : "params.w_v must be [1, 1, x_v.dim, .]"),
-      ATTN_OPERAND_(&p->w_o, "params.w_o", j->y.data ? 0 : optional, 1, 1, wide, any,
-                    "params.w_o must be [1, 1, heads * dv, .], dv the head width of w_v"),
+      ATTN_OPERAND_(&p->w_q, "params.w_q", matrix, 1, 1, dm, any,
+                    ATTN_IN_OUT_("params.w_q", "x.dim", "heads * dk")),
+      ATTN_OPERAND_(&p->w_k, "params.w_k", matrix, 1, 1, dmk, attn_mul_(j->dk, kh),
+                    shared ? ATTN_IN_OUT_("params.w_k", "x_k.dim", "the width of w_q")
+                           : ATTN_IN_OUT_("params.w_k", "x_k.dim", "kv_heads * dk (dk of w_q)")),
+      ATTN_OPERAND_(&p->w_v, "params.w_v", matrix, 1, 1, dmv, any,
+                    shared ? ATTN_IN_OUT_("params.w_v", "x_k.dim", "heads * dv")
+                           : ATTN_IN_OUT_("params.w_v", "x_v.dim", "kv_heads * dv")),
+      ATTN_OPERAND_(&p->w_o, "params.w_o", j->y.data ? matrix : maybe, 1, 1, wide, any,
+                    ATTN_IN_OUT_("params.w_o", "heads * dv (dv of w_v)", "y.dim")),
       ATTN_OPERAND_(&p->b_q, "params.b_q", optional, 1, 1, 1, p->w_q.dim,
-                    "params.b_q must be [1, 1, 1, w_q.dim]"),
+                    "params.b_q must be [1, 1, 1, the width of w_q]"),
       ATTN_OPERAND_(&p->b_k, "params.b_k", optional, 1, 1, 1, p->w_k.dim,
-                    "params.b_k must be [1, 1, 1, w_k.dim]"),
+                    "params.b_k must be [1, 1, 1, the width of w_k]"),
       ATTN_OPERAND_(&p->b_v, "params.b_v", optional, 1, 1, 1, p->w_v.dim,
-                    "params.b_v must be [1, 1, 1, w_v.dim]"),
+                    "params.b_v must be [1, 1, 1, the width of w_v]"),
       ATTN_OPERAND_(&p->b_o, "params.b_o", optional, 1, 1, 1, dmo,
-                    "params.b_o must be [1, 1, 1, w_o.dim]"),
+                    "params.b_o must be [1, 1, 1, the width of w_o]"),
       ATTN_OPERAND_(&j->mix, "params.mix", optional, 1, 1, h, j->dk,
-                    "params.mix must be [1, 1, heads, w_q.dim]"),
-      ATTN_OPERAND_(&j->w_c, "params.w_c", optional, 1, 1, dmk, h,
-                    "params.w_c must be [1, 1, x_k.dim, heads]"),
+                    "params.mix must be [1, 1, heads, the width of w_q]"),
+      ATTN_OPERAND_(&j->w_c, "params.w_c", maybe, 1, 1, dmk, h,
+                    ATTN_IN_OUT_("params.w_c", "x_k.dim", "heads")),
       ATTN_OPERAND_(&j->y, "y", p->w_o.data ? output : either, b, 1, t, dmo,
-                    "y must be [x.batch, 1, x.len, w_o.dim]"),
+                    "y must be [x.batch, 1, x.len, the width of w_o]"),
       ATTN_OPERAND_(&p->each, "params.each", j->y.data ? either : output, b, h, t, j->dv,
                     "params.each must be [x.batch, heads, x.len, dv]"),
       ATTN_OPERAND_(&p->attend.lse, "params.lse", either | ATTN_IS_F32_, b, h, t, 1,
@@ -25857,9 +26136,9 @@ ATTN_COLD_ int attn_multihead_operands_(attn_error_ *e, attn_multihead_job_ *j, 
       ATTN_OPERAND_(&p->attend.map, "params.map", either | ATTN_IS_F32_, b, h, t, any,
                     "params.map must be f32 [x.batch, heads, x.len, x_k.len]"),
       ATTN_OPERAND_(&p->bias_k, "params.bias_k", optional, 1, 1, 1, p->w_k.dim,
-                    "params.bias_k must be [1, 1, 1, w_k.dim]"),
+                    "params.bias_k must be [1, 1, 1, the width of w_k]"),
       ATTN_OPERAND_(&p->bias_v, "params.bias_v", optional, 1, 1, 1, p->w_v.dim,
-                    "params.bias_v must be [1, 1, 1, w_v.dim]")};
+                    "params.bias_v must be [1, 1, 1, the width of w_v]")};
   if (!p->bias_k.data != !p->bias_v.data)
     return attn_reject_(e, ATTN_E_NULL, "params.bias_k and params.bias_v go together");
   if (p->bias_k.data && (p->attend.ragged.sequences || p->attend.modify_weights))
@@ -26078,11 +26357,20 @@ typedef struct attn_said_ {
 } attn_said_;
 #define ATTN_SAID_(name, shape) \
   { ATTN_WORDS_IN_(name), name " must be " shape }
+#define ATTN_SAID_IN_OUT_(name, in, out) \
+  { ATTN_WORDS_IN_(name), ATTN_IN_OUT_(name, in, out) }
 
-/* A weight [1,1,in,out], or a bias: in = 1. */
+/* A weight [1,1,in,out] that attn_turn_ has seen. */
 ATTN_COLD_ attn_operand_ attn_weight_(attn_tensor *t, const attn_said_ *rule, int role, int64_t in,
                                       int64_t out) {
-  attn_operand_ p = ATTN_OPERAND_AS_(t, rule->words, role, 1, 1, in, out, rule->shape);
+  const attn_operand_ p =
+      ATTN_OPERAND_AS_(t, rule->words, role | (int)ATTN_MATRIX_, 1, 1, in, out, rule->shape);
+  return p;
+}
+
+/* A bias [1,1,1,out], or a weight of one output. */
+ATTN_COLD_ attn_operand_ attn_bias_(attn_tensor *t, const attn_said_ *rule, int role, int64_t out) {
+  const attn_operand_ p = ATTN_OPERAND_AS_(t, rule->words, role, 1, 1, 1, out, rule->shape);
   return p;
 }
 
@@ -26105,16 +26393,20 @@ ATTN_COLD_ int attn_check_cut_(attn_error_ *e, const int32_t *len, int64_t b, in
 
 enum { ATTN_FEED_OPERANDS_ = 4 };
 
+ATTN_COLD_ void attn_feed_turn_(attn_feed_forward *ff) {
+  attn_turn_(&ff->w_1, ff->w_transposed), attn_turn_(&ff->w_2, ff->w_transposed);
+}
+
 /* Feed-forward from din to dout columns. */
 ATTN_COLD_ int attn_check_feed_(attn_error_ *e, attn_feed_forward *ff, attn_place_ at, int64_t din,
                                 int64_t dout, attn_operand_ *op) {
-#define ATTN_FEED_(at)                                                                  \
-  {                                                                                     \
-    {ATTN_SAID_(at "w_1", "[1, 1, din, dff], dff = dout without w_2"),                  \
-     ATTN_SAID_(at "b_1", "[1, 1, 1, dff]"), ATTN_SAID_(at "w_2", "[1, 1, dff, dout]"), \
-     ATTN_SAID_(at "b_2", "[1, 1, 1, dout]")},                                          \
-        at "w_2 must not be null where " at "b_2 is there",                             \
-        at "activation must be an attn_activation"                                      \
+#define ATTN_FEED_(at)                                                                   \
+  {                                                                                      \
+    {ATTN_SAID_IN_OUT_(at "w_1", "din", "dff (dout without w_2)"),                       \
+     ATTN_SAID_(at "b_1", "[1, 1, 1, dff]"), ATTN_SAID_IN_OUT_(at "w_2", "dff", "dout"), \
+     ATTN_SAID_(at "b_2", "[1, 1, 1, dout]")},                                           \
+        at "w_2 must not be null where " at "b_2 is there",                              \
+        at "activation must be an attn_activation"                                       \
   }
   static const struct {
     attn_said_ rule[ATTN_FEED_OPERANDS_];
@@ -26123,17 +26415,18 @@ ATTN_COLD_ int attn_check_feed_(attn_error_ *e, attn_feed_forward *ff, attn_plac
                          ATTN_FEED_("params.restore.ff."), ATTN_FEED_("params.block.ff."),
                          ATTN_FEED_("params.before.")};
 #undef ATTN_FEED_
+  attn_feed_turn_(ff);
   const int64_t dff = ff->w_2.data ? ff->w_1.dim : dout;
   op[0] = attn_weight_(&ff->w_1, &say[at].rule[0], 0, din, dff);
-  op[1] = attn_weight_(&ff->b_1, &say[at].rule[1], ATTN_OPTIONAL_, 1, dff);
+  op[1] = attn_bias_(&ff->b_1, &say[at].rule[1], ATTN_OPTIONAL_, dff);
   op[2] = attn_weight_(&ff->w_2, &say[at].rule[2], ATTN_OPTIONAL_, dff, dout);
-  op[3] = attn_weight_(&ff->b_2, &say[at].rule[3], ATTN_OPTIONAL_, 1, dout);
+  op[3] = attn_bias_(&ff->b_2, &say[at].rule[3], ATTN_OPTIONAL_, dout);
   for (int i = 0; i < ATTN_FEED_OPERANDS_; i++)
     if (!attn_check_operand_(e, &op[i], 1)) return 0;
   if (ff->b_2.data && !ff->w_2.data) return attn_reject_(e, ATTN_E_NULL, say[at].alone);
   if (ff->activation == ATTN_ACT_NONE) ff->activation = ATTN_ACT_RELU;
   if ((int)ff->activation < 0 || ff->activation >= ATTN_ACT_COUNT)
-    return attn_reject_(e, ATTN_E_RANGE, say[at].activation);
+    return attn_reject_(e, ATTN_E_VALUE, say[at].activation);
   return 1;
 }
 
@@ -26192,7 +26485,7 @@ ATTN_COLD_ int attn_stage_laid_(attn_stage_ *s, attn_tensor y, attn_tensor x, co
 
 /* A matrix for products with so many rows in all, laid out until `used` goes back. */
 ATTN_COLD_ attn_matrix_ attn_stage_lay_(attn_stage_ *s, attn_tensor w, int64_t rows) {
-  attn_matrix_ m = attn_matrix_of_(w, 0, rows);
+  attn_matrix_ m = attn_weight_matrix_(w, rows, 1);
   void *memory = attn_stage_take_(s, attn_matrix_bytes_(&m), 1);
   if (s->run) attn_matrix_lay_(&m, s->table, memory, &s->ctx, s->workers);
   return m;
@@ -26413,7 +26706,7 @@ ATTN_COLD_ int attn_stage_to_heads_(attn_stage_ *s, attn_tensor y, attn_tensor x
   if (h == 1 || y.stride_head == y.dim) {
     y.dim *= h, y.heads = 1, y.stride_head = 0;
   } else {
-    w = attn_multihead_split_(w, h);
+    w = attn_weight_heads_(w, h);
     if (bias.data) bias = attn_multihead_split_(bias, h);
   }
   return attn_multihead_project_(s, y, x, w, bias);
@@ -27657,12 +27950,14 @@ ATTN_COLD_ int attn_stage_gather_(attn_stage_ *s, attn_tensor z, attn_tensor y, 
 ATTN_COLD_ int attn_check_aggregate_(attn_error_ *e, attn_aggregate *a, int64_t heads, int64_t dv,
                                      attn_span_ span[3]) {
   static const char w[] = ATTN_WORDS_("params.aggregate.w");
-  attn_operand_ op = ATTN_OPERAND_AS_(&a->w, w, 0, 1, ATTN_ONE_OR_ALL_, dv, ATTN_ANY_,
-                                      "params.aggregate.w must be [1, 1 or H, dv, dh]");
+  attn_operand_ op =
+      ATTN_OPERAND_AS_(&a->w, w, ATTN_MATRIX_, 1, ATTN_ONE_OR_ALL_, dv, ATTN_ANY_,
+                       ATTN_HEADS_IN_OUT_("params.aggregate.w", "1 or H", "dv", "dh"));
   memset(span, 0, 3 * sizeof *span);
   if ((int)a->kind < 0 || a->kind >= ATTN_AGGREGATE_COUNT)
     return attn_reject_(e, ATTN_E_RANGE, "params.aggregate.kind must be an attn_aggregate_kind");
   if (a->kind != ATTN_AGGREGATE_ATTENTION) return 1;
+  attn_turn_(&a->w, a->w_transposed);
   const char *align = "params.aggregate.b and .u must be aligned to their elements";
   if (!attn_check_operand_(e, &op, heads)) return 0;
   span[0] = op.span;
@@ -27698,6 +27993,7 @@ ATTN_COLD_ int attn_segmented_check_(attn_error_ *e, attn_segmented_job_ *j,
   attn_segmented_params *p = &j->p;
   attn_span_ more[4];
   const int64_t any = ATTN_ANY_, in = ATTN_DIVIDES_, some = ATTN_ONE_OR_ALL_;
+  const int matrix = ATTN_MATRIX_ | ATTN_OPTIONAL_;
   if (!attn_check_ctx_(e, ctx, table, workers)) return 0;
   if (!params) return attn_reject_(e, ATTN_E_NULL, "params must not be null: it says the segments");
   *p = *params;
@@ -27709,6 +28005,8 @@ ATTN_COLD_ int attn_segmented_check_(attn_error_ *e, attn_segmented_job_ *j,
   if (!on || pool) p->w_q.data = p->w_k.data = NULL;
   if (!on) p->w_v.data = NULL;
   const int64_t b = j->q.batch, h = j->q.heads, t = j->q.len, dk = j->q.dim, dv = j->v.dim;
+  attn_turn_(&p->w_q, p->w_transposed), attn_turn_(&p->w_k, p->w_transposed);
+  attn_turn_(&p->w_v, p->w_transposed);
   j->key = p->w_q.data ? p->w_q.dim : dv;
   j->value = p->w_v.data ? p->w_v.dim : dv;
   attn_operand_ op[COUNT] = {
@@ -27717,12 +28015,13 @@ ATTN_COLD_ int attn_segmented_check_(attn_error_ *e, attn_segmented_job_ *j,
                     "k must be [q.batch, a divisor of q.heads, q.len, q.dim]"),
       ATTN_OPERAND_(&j->v, "v", 0, b, in, t, any,
                     "v must be [q.batch, a divisor of q.heads, q.len, dv]"),
-      ATTN_OPERAND_(&p->w_q, "params.w_q", ATTN_OPTIONAL_, 1, some, dv, any,
-                    "params.w_q must be [1, 1 or q.heads, v.dim, d']"),
-      ATTN_OPERAND_(&p->w_k, "params.w_k", ATTN_OPTIONAL_, 1, some, dv, j->key,
-                    "params.w_k must be [1, 1 or q.heads, v.dim, width of the inner queries]"),
-      ATTN_OPERAND_(&p->w_v, "params.w_v", ATTN_OPTIONAL_, 1, some, dv, any,
-                    "params.w_v must be [1, 1 or q.heads, v.dim, d'']"),
+      ATTN_OPERAND_(&p->w_q, "params.w_q", matrix, 1, some, dv, any,
+                    ATTN_HEADS_IN_OUT_("params.w_q", "1 or q.heads", "v.dim", "d'")),
+      ATTN_OPERAND_(
+          &p->w_k, "params.w_k", matrix, 1, some, dv, j->key,
+          ATTN_HEADS_IN_OUT_("params.w_k", "1 or q.heads", "v.dim", "width of the inner queries")),
+      ATTN_OPERAND_(&p->w_v, "params.w_v", matrix, 1, some, dv, any,
+                    ATTN_HEADS_IN_OUT_("params.w_v", "1 or q.heads", "v.dim", "d''")),
       ATTN_OPERAND_(&j->o, "o", ATTN_OUT_, b, h, t, any, "o must be [q.batch, q.heads, q.len, .]"),
       ATTN_OPERAND_(&p->lse, "params.lse", ATTN_OUT_ | ATTN_OPTIONAL_ | ATTN_IS_F32_, b, h, t, 1,
                     "params.lse must be f32 [q.batch, q.heads, q.len, 1]")};
@@ -27957,9 +28256,9 @@ ATTN_COLD_ int attn_hierarchy_check_(attn_error_ *e, attn_hierarchy_job_ *j,
                                   ATTN_WORDS_("params.w_q"), ATTN_WORDS_("params.w_k"),
                                   ATTN_WORDS_("params.w_v"), ATTN_WORDS_("params.y")};
   static const char *const rule[] = {
-      "params.w_q must be [1, 1 or x.heads, width of the level, width of its queries]",
-      "params.w_k must be [1, 1 or x.heads, width of the level, width of its queries]",
-      "params.w_v must be [1, 1 or x.heads, width of the level, width of the next]",
+      ATTN_HEADS_IN_OUT_("params.w_q", "1 or x.heads", "width of the level", "of its queries"),
+      ATTN_HEADS_IN_OUT_("params.w_k", "1 or x.heads", "width of the level", "of its queries"),
+      ATTN_HEADS_IN_OUT_("params.w_v", "1 or x.heads", "width of the level", "of the next"),
       "params.y must be [x.batch, x.heads, units of the level, its width]"};
   enum { LEVELS = ATTN_HIERARCHY_LEVELS };
   attn_operand_ op[2 + 4 * LEVELS];
@@ -27979,6 +28278,7 @@ ATTN_COLD_ int attn_hierarchy_check_(attn_error_ *e, attn_hierarchy_job_ *j,
   attn_hierarchy_copy_(j->w[1], p->w_k, p->levels);
   attn_hierarchy_copy_(j->w[2], p->w_v, p->levels);
   attn_hierarchy_copy_(j->y, p->y, p->levels);
+  for (int64_t l = 0; l < 3 * p->levels; l++) attn_turn_(&j->w[l % 3][l / 3], p->w_transposed);
   const int64_t b = j->x.batch, h = j->x.heads;
   const int optional = ATTN_OPTIONAL_;
   op[1].t = &j->o, op[1].w = w[1], op[1].role = ATTN_OUT_ | optional;
@@ -27990,12 +28290,13 @@ ATTN_COLD_ int attn_hierarchy_check_(attn_error_ *e, attn_hierarchy_job_ *j,
     const int64_t key = j->w[0][l].data ? j->w[0][l].dim : d;
     for (int i = 0; i < 4; i++, n++) {
       op[n].t = i < 3 ? &j->w[i][l] : &j->y[l], op[n].w = w[2 + i], op[n].rule = rule[i];
-      op[n].role = i < 3 ? optional : ATTN_OUT_ | optional;
+      op[n].role = i < 3 ? ATTN_MATRIX_ | optional : ATTN_OUT_ | optional;
       op[n].batch = i < 3 ? 1 : b, op[n].heads = i < 3 ? (int64_t)ATTN_ONE_OR_ALL_ : h;
       op[n].len = i < 3 ? d : j->units[l], op[n].dim = i == 1 ? key : (int64_t)ATTN_ANY_;
       if (!attn_check_operand_(e, &op[n], h)) return 0;
     }
-    if (!j->w[1][l].data && key != d) return attn_reject_(e, ATTN_E_SHAPE, rule[1]);
+    if (!j->w[1][l].data && key != d)
+      return attn_reject_(e, ATTN_E_SHAPE, attn_says_(rule[1], p->w_transposed != 0));
     if (j->w[2][l].data) d = j->w[2][l].dim;
     if (j->y[l].data && j->y[l].dim != d) return attn_reject_(e, ATTN_E_SHAPE, rule[3]);
     if (j->o.data && j->o.dim != d) return attn_reject_(e, ATTN_E_SHAPE, op[1].rule);
@@ -28556,7 +28857,7 @@ ATTN_COLD_ int attn_choice_plan_(attn_error_ *e, attn_softmax_ *a, attn_choice_ 
   memset(c, 0, sizeof *c);
   c->on = &attn_choice_on_;
   if ((int)p->mode < 0 || p->mode >= ATTN_TOPK_MODES)
-    return attn_reject_(e, ATTN_E_RANGE, "params.mode must be an attn_topk_mode");
+    return attn_reject_(e, ATTN_E_RANGE, "params.mode is no attn_topk_mode");
   if (best && p->k < 1) return attn_reject_(e, ATTN_E_RANGE, "params.k must be at least 1");
   if (!best && p->bound != p->bound)
     return attn_reject_(e, ATTN_E_VALUE, "params.bound must not be NaN");
@@ -29862,12 +30163,15 @@ ATTN_COLD_ int attn_sink_check_network_(attn_error_ *e, attn_sink_job_ *j, attn_
                                         int64_t dx) {
   attn_sinkhorn_params *p = &j->p;
   const int64_t one = ATTN_ONE_OR_ALL_;
-  return attn_check_argument_(e, l, &p->w_1, ATTN_WORDS_("params.w_1"), 0, 1, one, dx, ATTN_ANY_,
-                              "params.w_1 must be [1, 1 or heads, dx, m]") &&
+  attn_turn_(&p->w_1, p->w_transposed), attn_turn_(&p->w_2, p->w_transposed);
+  return attn_check_argument_(e, l, &p->w_1, ATTN_WORDS_("params.w_1"), ATTN_MATRIX_, 1, one, dx,
+                              ATTN_ANY_,
+                              ATTN_HEADS_IN_OUT_("params.w_1", "1 or heads", "dx", "m")) &&
          attn_check_argument_(e, l, &p->b_1, ATTN_WORDS_("params.b_1"), ATTN_OPTIONAL_, 1, one, 1,
-                              p->w_1.dim, "params.b_1 must be [1, 1 or heads, 1, w_1.dim]") &&
-         attn_check_argument_(e, l, &p->w_2, ATTN_WORDS_("params.w_2"), 0, 1, one, p->w_1.dim,
-                              j->blocks, "params.w_2 must be [1, 1 or heads, w_1.dim, blocks]") &&
+                              p->w_1.dim, "params.b_1 must be [1, 1 or heads, 1, m]") &&
+         attn_check_argument_(e, l, &p->w_2, ATTN_WORDS_("params.w_2"), ATTN_MATRIX_, 1, one,
+                              p->w_1.dim, j->blocks,
+                              ATTN_HEADS_IN_OUT_("params.w_2", "1 or heads", "m", "blocks")) &&
          attn_check_argument_(e, l, &p->b_2, ATTN_WORDS_("params.b_2"), ATTN_OPTIONAL_, 1, one, 1,
                               j->blocks, "params.b_2 must be [1, 1 or heads, 1, blocks]");
 }
@@ -30053,18 +30357,17 @@ ATTN_FUNC_ int64_t attn_sink_cut_(attn_sink_tile_ *x, char *memory, const attn_s
   const int64_t dk = a->q.dim, dv = a->v.dim, tile = 4 * ATTN_TILE_, block = 4 * ATTN_BLOCK_;
   const int soft = !a->p.hard, sum = a->p.combine == ATTN_SINKHORN_SUM;
   const int64_t b = attn_mul_(a->p.block, a->what == ATTN_SINK_CUT_ ? 0 : 4);
-  const int64_t n[] = {
-      8,
-      attn_mul_(dk, tile),
-      block * ATTN_TILE_,
-      attn_mul_(dv, tile),
-      a->p.combine == ATTN_SINKHORN_MIXTURE ? attn_mul_(dv, tile) : 0,
-      a->k.dtype != ATTN_F32 || a->p.null_k.data || sum ? attn_mul_(dk, block) : 0,
-      a->v.dtype != ATTN_F32 || a->p.null_v.data || a->p.causal ? attn_mul_(dv, block) : 0,
-      soft || sum ? attn_mul_(attn_mul_(dk, b), a->together) : 0,
-      soft ? attn_mul_(attn_mul_(dv, b), a->together) : 0,
-      soft ? attn_add_(attn_mul_(dk > dv ? dk : dv, block), 64) : 0,
-      soft ? attn_mul_(attn_mul_(a->blocks, 4), a->together) : 0};
+  const int64_t n[] = {8,
+                       attn_mul_(dk, tile),
+                       block * ATTN_TILE_,
+                       attn_mul_(dv, tile),
+                       a->p.combine == ATTN_SINKHORN_MIXTURE ? attn_mul_(dv, tile) : 0,
+                       a->k.dtype != ATTN_F32 || sum ? attn_mul_(dk, block) : 0,
+                       a->v.dtype != ATTN_F32 || a->p.causal ? attn_mul_(dv, block) : 0,
+                       soft || sum ? attn_mul_(attn_mul_(dk, b), a->together) : 0,
+                       soft ? attn_mul_(attn_mul_(dv, b), a->together) : 0,
+                       soft ? attn_add_(attn_mul_(dk > dv ? dk : dv, block), 64) : 0,
+                       soft ? attn_mul_(attn_mul_(a->blocks, 4), a->together) : 0};
   enum { PARTS = 11 };
   int64_t at[PARTS], bytes = 0;
   for (int i = 0; i < PARTS; i++) at[i] = bytes, bytes = attn_add_(bytes, attn_piece_(n[i], 1));
@@ -30293,25 +30596,18 @@ ATTN_FUNC_ void attn_sink_block_(attn_sink_tile_ *x, int64_t i, attn_tensor sort
   }
 }
 
-/* k'_t + k_t of block i; to may be where k' lies. */
-ATTN_FUNC_ attn_tensor attn_sink_sum_(attn_sink_tile_ *x, float *to, const attn_tensor *sorted,
-                                      int64_t i) {
+/* k'_t + k_t of a block, in the place of k' or beside chosen keys. */
+ATTN_FUNC_ void attn_sink_sum_(attn_sink_tile_ *x, float *to, const float *soft, int64_t i,
+                               int64_t j) {
   const attn_tensor *k = &x->a->k;
   const int64_t size = x->a->p.block, dk = k->dim;
   float *wide = x->k;
   for (int64_t t = 0; t < size; t++) {
     const float *own = attn_row_wide_(x->f, k, x->b, x->hk, i * size + t, wide);
-    const float *other = attn_row_wide_(x->f, sorted, 0, 0, t, wide + dk);
+    const float *other =
+        soft ? soft + t * dk : attn_row_wide_(x->f, k, x->b, x->hk, j * size + t, wide + dk);
     for (int64_t c = 0; c < dk; c++) to[t * dk + c] = own[c] + other[c];
   }
-  return attn_bhtd(to, ATTN_F32, 1, 1, size, dk);
-}
-
-/* One row as all rows of a block. */
-ATTN_FUNC_ attn_tensor attn_sink_null_(const attn_sink_tile_ *x, const attn_tensor *row) {
-  attn_tensor y = attn_sink_view_(row, 0, row->heads > 1 ? x->h : 0, 0, x->a->p.block);
-  y.stride_len = 0;
-  return y;
 }
 
 /* A few blocks of a head. */
@@ -30322,20 +30618,30 @@ ATTN_FUNC_ void attn_sink_blocks_at_(attn_sink_tile_ *x, int64_t unit, int64_t i
   int has[ATTN_SINK_MOST_];
   if (!a->p.hard) attn_sink_places_(x, x->mixed_k, x->mixed_v, i0, n, has);
   for (int r = 0; r < n; r++) {
-    const int64_t i = i0 + r, j = a->p.hard ? a->choice[unit * a->places + i] : -1;
-    float *mixed = a->p.hard ? x->mixed_k : x->mixed_k + r * size * a->k.dim;
-    attn_tensor k = attn_view_(NULL, ATTN_F32, 0, 0, 0, 0), v = k;
-    if (j >= 0) {
-      k = attn_sink_view_(&a->k, x->b, x->hk, j * size, size);
-      v = attn_sink_view_(&a->v, x->b, x->hv, j * size, size);
-    } else if (!a->p.hard && has[r]) {
-      k = attn_bhtd(mixed, ATTN_F32, 1, 1, size, a->k.dim);
-      v = attn_bhtd(x->mixed_v + r * size * a->v.dim, ATTN_F32, 1, 1, size, a->v.dim);
-    } else if (a->p.null_k.data) {
-      k = attn_sink_null_(x, &a->p.null_k), v = attn_sink_null_(x, &a->p.null_v);
+    const int64_t i = i0 + r;
+    attn_tensor k = attn_bhtd(x->mixed_k + (a->p.hard ? 0 : r * size * a->k.dim), ATTN_F32, 1, 1,
+                              size, a->k.dim);
+    attn_tensor v = attn_bhtd(NULL, ATTN_F32, 1, 1, size, a->v.dim);
+    int own = 0;
+    if (a->p.hard) {
+      const int64_t j = a->choice[unit * a->places + i];
+      own = j == i;
+      if (j < 0) {
+        k.data = NULL;
+      } else {
+        if (sum)
+          attn_sink_sum_(x, x->mixed_k, NULL, i, j);
+        else
+          k = attn_sink_view_(&a->k, x->b, x->hk, j * size, size);
+        v = attn_sink_view_(&a->v, x->b, x->hv, j * size, size);
+      }
+    } else if (has[r]) {
+      v.data = x->mixed_v + r * size * a->v.dim;
+      if (sum) attn_sink_sum_(x, (float *)k.data, (const float *)k.data, i, i);
+    } else {
+      k.data = NULL;
     }
-    if (sum && k.data) k = attn_sink_sum_(x, mixed, &k, i);
-    attn_sink_block_(x, i, k, v, j == i);
+    attn_sink_block_(x, i, k, v, own);
   }
 }
 
@@ -30521,8 +30827,6 @@ ATTN_COLD_ int attn_sink_check_options_(attn_error_ *e, attn_sink_job_ *j) {
       return attn_reject_(e, ATTN_E_RANGE, "params.cut must lie in 1..k.len / block");
     if (p->local && j->q.len != j->k.len)
       return attn_reject_(e, ATTN_E_SHAPE, "q.len must equal k.len with params.local");
-    if (p->null_k.data || p->null_v.data)
-      return attn_reject_(e, ATTN_E_RANGE, "params.null_k and .null_v are not for attn_sortcut");
     j->places = p->cut;
   } else if (j->q.len != j->k.len) {
     return attn_reject_(e, ATTN_E_SHAPE, "q.len must equal k.len");
@@ -30563,12 +30867,6 @@ ATTN_COLD_ int attn_sink_check_call_(attn_error_ *e, attn_sink_job_ *j, attn_arg
   if (b > 0 && q->len > 0) {
     const int64_t nb = j->blocks;
     if (!attn_sink_check_options_(e, j)) return 0;
-    if ((p->null_k.data || p->null_v.data) &&
-        (!attn_check_argument_(e, l, &p->null_k, ATTN_WORDS_("params.null_k"), 0, 1, one, 1, q->dim,
-                               "params.null_k must be [1, 1 or q.heads, 1, q.dim]") ||
-         !attn_check_argument_(e, l, &p->null_v, ATTN_WORDS_("params.null_v"), 0, 1, one, 1,
-                               j->v.dim, "params.null_v must be [1, 1 or q.heads, 1, v.dim]")))
-      return 0;
     j->made = !j->sort.data && !(p->hard && p->choice);
     if (j->sort.data && p->hard && p->choice)
       return attn_reject_(e, ATTN_E_RANGE, "sort and params.choice exclude each other");
@@ -31571,9 +31869,8 @@ typedef struct attn_routing_job_ {
   int sides;                            /* that are routed: 1 when shared */
   attn_routing_params p;
   attn_routing_update_params u;
-  int64_t learned; /* rows of mem_k of a head */
-  int64_t tiles;   /* items of a head and side */
-  char *memory;    /* of the workers */
+  int64_t tiles; /* items of a head and side */
+  char *memory;  /* of the workers */
   int64_t each;
 } attn_routing_job_;
 
@@ -31657,10 +31954,8 @@ ATTN_COLD_ int attn_routing_check_(attn_error_ *e, attn_routing_job_ *a, int cal
                                   ATTN_WORDS_("queries.index"),
                                   ATTN_WORDS_("queries.start"),
                                   ATTN_WORDS_("keys.index"),
-                                  ATTN_WORDS_("keys.start"),
-                                  ATTN_WORDS_("params.mem_k"),
-                                  ATTN_WORDS_("params.mem_v")};
-  enum { Q, K, V, MU, O, LSE, NEXT, COUNTS, SUMS, QI, QS, KI, KS, MK, MV, COUNT };
+                                  ATTN_WORDS_("keys.start")};
+  enum { Q, K, V, MU, O, LSE, NEXT, COUNTS, SUMS, QI, QS, KI, KS, COUNT };
   const int64_t any = ATTN_ANY_;
   const int select = call == ATTN_RT_SELECT_, update = call == ATTN_RT_UPDATE_;
   const int attends = call == ATTN_RT_ATTEND_ || call == ATTN_RT_BOTH_;
@@ -31708,14 +32003,10 @@ ATTN_COLD_ int attn_routing_check_(attn_error_ *e, attn_routing_job_ *a, int cal
       ATTN_OPERAND_AS_(&list[0], w[QI], is_list, any, any, any, any, ""),
       ATTN_OPERAND_AS_(&list[1], w[QS], is_list, any, any, any, any, ""),
       ATTN_OPERAND_AS_(&list[2], w[KI], is_list, any, any, any, any, ""),
-      ATTN_OPERAND_AS_(&list[3], w[KS], is_list, any, any, any, any, ""),
-      ATTN_OPERAND_AS_(&p->mem_k, w[MK], 0, 1, h, any, dk, "params.mem_k must be [1, H, C n, dk]"),
-      ATTN_OPERAND_AS_(&p->mem_v, w[MV], 0, 1, h, p->mem_k.len, a->v.dim,
-                       "params.mem_v must be [1, H, C n, dv]")};
-  const int keys = !p->shared, learned = attends && (p->mem_k.data || p->mem_v.data);
-  const int used[COUNT] = {1,       keys,           attends,        routes,  attends,
-                           attends, update,         running,        running, listed,
-                           listed,  listed && keys, listed && keys, learned, learned};
+      ATTN_OPERAND_AS_(&list[3], w[KS], is_list, any, any, any, any, "")};
+  const int keys = !p->shared;
+  const int used[COUNT] = {1,       keys,    attends, routes, attends,        attends,       update,
+                           running, running, listed,  listed, listed && keys, listed && keys};
   for (int i = 0; i < COUNT; i++) {
     if (!used[i]) {
       op[i].t = &none, op[i].role = ATTN_OPTIONAL_; /* says nothing */
@@ -31727,13 +32018,8 @@ ATTN_COLD_ int attn_routing_check_(attn_error_ *e, attn_routing_job_ *a, int cal
     }
   }
   if (c < 1) return attn_reject_(e, ATTN_E_SHAPE, "there must be at least 1 cluster");
-  if (learned && p->mem_k.len % c)
-    return attn_reject_(e, ATTN_E_SHAPE,
-                        "params.mem_k.len must be a multiple of the number of clusters");
-  a->learned = learned ? p->mem_k.len : 0;
-  if (c >= INT32_MAX || tq > INT32_MAX || attn_add_(tk, a->learned) > INT32_MAX)
-    return attn_reject_(e, ATTN_E_OVERFLOW,
-                        "clusters and lengths, with those of params.mem_k, must be below 2^31");
+  if (c >= INT32_MAX || tq > INT32_MAX || tk > INT32_MAX)
+    return attn_reject_(e, ATTN_E_OVERFLOW, "clusters and lengths must be below 2^31");
   for (int i = 0; i < a->sides; i++) {
     attn_routed_ *s = &a->side[i];
     const int64_t n = s->x.len, given = i ? p->wk : p->w;
@@ -31808,7 +32094,7 @@ ATTN_FUNC_ void attn_routing_norm_(const attn_table_ *f, float *x, int64_t n, in
   }
 }
 
-/* y = norm(x), 64 rows, of those below len; several heads of y may have one of x. */
+/* y = norm(x), 64 rows, of those below len. */
 typedef struct attn_routing_rows_ {
   const attn_table_ *table;
   attn_tensor y, x;
@@ -31821,31 +32107,26 @@ ATTN_FUNC_ void attn_routing_rows_item_(void *job, int worker, int64_t index) {
   const attn_tensor *x = &a->x;
   const int64_t tiles = attn_tiles_of_(x->len), unit = index / tiles,
                 i0 = index % tiles * ATTN_TILE_;
-  const int64_t heads = a->y.heads, b = unit / heads, h = unit % heads;
+  const int64_t b = unit / x->heads, h = unit % x->heads;
   const int64_t left = attn_len_of_(a->len, b, x->len) - i0;
   const int64_t n = left < ATTN_TILE_ ? left : (int64_t)ATTN_TILE_;
   float *y = (float *)(void *)attn_at_(&a->y, b, h, i0);
   (void)worker;
   if (n <= 0) return;
-  a->table->widen(y, attn_at_(x, b, h / (heads / x->heads), i0), x->stride_len, NULL, n, x->dim,
-                  x->dtype, NULL);
+  a->table->widen(y, attn_at_(x, b, h, i0), x->stride_len, NULL, n, x->dim, x->dtype, NULL);
   attn_routing_norm_(a->table, y, x->dim, (int)n, a->norm);
-}
-
-ATTN_COLD_ int attn_routing_rows_of_(attn_stage_ *s, attn_tensor y, attn_tensor x,
-                                     attn_routing_norm norm, const int32_t *len) {
-  attn_routing_rows_ rows = {s->table, y, x, norm, len};
-  return attn_stage_for_(s, attn_mul_(attn_mul_(y.batch, y.heads), attn_tiles_of_(x.len)),
-                         attn_routing_rows_item_, &rows, 0, NULL);
 }
 
 /* The rows that are routed and scored: f32, or the caller's own without a norm. */
 ATTN_COLD_ int attn_routing_normalise_(attn_stage_ *s, attn_routing_job_ *a) {
   for (int i = 0; i < a->sides && a->p.norm != ATTN_ROUTING_NONE; i++) {
     attn_tensor *x = &a->side[i].x;
-    const attn_tensor y = attn_stage_tensor_(s, x->batch, x->heads, x->len, x->dim);
-    if (!attn_routing_rows_of_(s, y, *x, a->p.norm, a->side[i].len)) return 0;
-    *x = y;
+    attn_routing_rows_ rows = {s->table, *x, *x, a->p.norm, a->side[i].len};
+    rows.y = attn_stage_tensor_(s, x->batch, x->heads, x->len, x->dim);
+    if (!attn_stage_for_(s, attn_mul_(attn_mul_(x->batch, x->heads), attn_tiles_of_(x->len)),
+                         attn_routing_rows_item_, &rows, 0, NULL))
+      return 0;
+    *x = rows.y;
   }
   return 1;
 }
@@ -32083,7 +32364,6 @@ typedef struct attn_inside_ {
   attn_softmax_ engine;
   attn_plan_ blank;        /* stands for a schedule until an item makes its own */
   int64_t clusters, heads; /* C, H */
-  int64_t learned;         /* rows of mem_k, which stand before the keys in engine.k */
   /* Which entries of the members each query, and key, is: of row i those of at[first[i]] ..
    * at[first[i + 1] - 1], ascending, hence by cluster. */
   int32_t *first[2], *at[2]; /* [B][H][n + 1], [B][H][entries] */
@@ -32135,7 +32415,7 @@ ATTN_FUNC_ int64_t attn_inside_cluster_(const int32_t *start, int64_t clusters, 
 /* How many keys of a cluster row i may see by position, itself included. */
 ATTN_FUNC_ int64_t attn_inside_seen_(const attn_inside_ *a, const int32_t *key, int64_t n,
                                      int64_t i) {
-  const int64_t p = i + a->engine.q_off - a->learned;
+  const int64_t p = i + a->engine.q_off;
   int64_t lo = 0;
   if (!a->job->p.causal) return n;
   while (lo < n) {
@@ -32155,7 +32435,6 @@ ATTN_FUNC_ int attn_inside_others_(const attn_inside_ *a, int64_t unit, int64_t 
   const int32_t *first = a->first[0] + unit * (a->q->x.len + 1) + i;
   const int32_t *at = a->at[0] + unit * a->q->m.entries;
   const int one = a->job->p.combine == ATTN_ROUTING_MEAN;
-  if (a->learned) return 1;
   const int32_t *begin = a->q->m.start + unit * (a->clusters + 1);
   for (int32_t e = one ? 0 : first[0]; e < (one ? 1 : first[1]); e++) {
     if (!one) c = attn_inside_cluster_(begin, a->clusters, at[e]);
@@ -32188,10 +32467,8 @@ ATTN_FUNC_ int64_t attn_inside_runs_(const attn_inside_ *a, const int32_t *row, 
   const attn_routing_params *p = &a->job->p;
   const uint64_t all = attn_low_bits_(rows);
   const int apart = p->combine == ATTN_ROUTING_UNION && c > 0;
-  const int64_t own = a->learned / a->clusters;
   int64_t n = 0;
   int r = 0;
-  if (own) run[n].key = (int32_t)(c * own), run[n].n = (int32_t)own, run[n++].lanes = all;
   if (apart) attn_inside_earlier_(a, row, rows, earlier, unit, c, 1);
   for (int64_t e = start[c]; e < start[c + 1]; e++) {
     uint64_t lanes = all;
@@ -32207,12 +32484,11 @@ ATTN_FUNC_ int64_t attn_inside_runs_(const attn_inside_ *a, const int32_t *row, 
         lanes &= ~attn_bit_(r);
     }
     if (!lanes) continue;
-    const int32_t at = (int32_t)(a->learned + key[e]);
-    if (n > 0 && run[n - 1].lanes == lanes && run[n - 1].key + run[n - 1].n == at) {
+    if (n > 0 && run[n - 1].lanes == lanes && run[n - 1].key + run[n - 1].n == key[e]) {
       run[n - 1].n++;
       continue;
     }
-    run[n].key = at, run[n].n = 1, run[n].lanes = lanes;
+    run[n].key = key[e], run[n].n = 1, run[n].lanes = lanes;
     n++;
   }
   if (apart) attn_inside_earlier_(a, row, rows, earlier, unit, c, 0);
@@ -32299,7 +32575,7 @@ ATTN_FUNC_ int64_t attn_inside_count_(const attn_inside_ *a, int64_t unit, int64
   const int32_t *begin = a->q->m.start + unit * (a->clusters + 1);
   const int32_t *at = a->at[0] + unit * a->q->m.entries;
   int64_t n = 0;
-  if (a->k == a->q || a->learned) return first[1] - first[0];
+  if (a->k == a->q) return first[1] - first[0];
   for (int32_t e = first[0]; e < first[1]; e++) {
     const int64_t c = attn_inside_cluster_(begin, a->clusters, at[e]);
     n += attn_inside_seen_(a, key + start[c], start[c + 1] - start[c], i) > 0;
@@ -32357,25 +32633,6 @@ ATTN_FUNC_ void attn_inside_join_(void *job, int worker, int64_t index) {
   }
 }
 
-/* Rows of mem_k or mem_v and, after them, those of x, as f32 for each head. */
-ATTN_COLD_ int attn_inside_keys_(attn_stage_ *s, attn_tensor *y, attn_tensor learned,
-                                 const attn_tensor *x, int64_t heads, const int32_t *len) {
-  const int64_t n = learned.len;
-  *y = attn_stage_tensor_(s, x->batch, heads, attn_add_(n, x->len), x->dim);
-  learned.batch = x->batch, learned.stride_batch = 0;
-  return attn_routing_rows_of_(s, attn_stage_rows_(*y, 0, n), learned, ATTN_ROUTING_NONE, NULL) &&
-         attn_routing_rows_of_(s, attn_stage_rows_(*y, n, x->len), *x, ATTN_ROUTING_NONE, len);
-}
-
-/* Behind learned keys, which every row sees, those up to its own. */
-ATTN_FUNC_ void attn_inside_range_(const void *user, int64_t b, int64_t i, int64_t *lo,
-                                   int64_t *hi) {
-  const attn_inside_ *a = (const attn_inside_ *)user;
-  const int64_t end = i + a->engine.q_off + 1;
-  (void)b;
-  *lo = 0, *hi = end < a->learned ? a->learned : end;
-}
-
 /* The clusters of the next round. 0 = there are none. */
 ATTN_COLD_ int attn_inside_round_(attn_inside_ *a, int64_t units) {
   int some = a->begins;
@@ -32419,19 +32676,14 @@ ATTN_COLD_ int attn_routing_inside_(attn_stage_ *s, const attn_routing_job_ *job
     a.part_lse = (float *)attn_stage_take_(s, attn_mul_(units, a.room), 4);
     a.lse = (float *)attn_stage_take_(s, attn_mul_(units, tq), 4);
   }
-  a.learned = job->learned;
-  a.most = attn_add_(k->m.entries < tk ? k->m.entries : tk, a.learned > 0);
+  a.most = k->m.entries < tk ? k->m.entries : tk;
   a.at_rows = attn_piece_(1, sizeof(attn_plan_));
   a.at_runs = attn_add_(a.at_rows, attn_piece_(2 * ATTN_TILE_, 4));
   a.at_lanes = attn_add_(a.at_runs, attn_piece_(attn_mul_(2, a.most), sizeof(attn_plan_run_)));
   a.each = attn_add_(a.at_lanes, p->combine == ATTN_ROUTING_UNION ? attn_piece_(a.clusters, 8) : 0);
-  plain.scale = p->scale, plain.causal = p->causal && !a.learned, plain.one_order = 1;
+  plain.scale = p->scale, plain.causal = p->causal != 0, plain.one_order = 1;
   f->o = a.sum, f->q = q->x, f->k = k->x, f->v = job->v;
-  if (a.learned && (!attn_inside_keys_(s, &f->k, p->mem_k, &k->x, h, k->len) ||
-                    !attn_inside_keys_(s, &f->v, p->mem_v, &job->v, h, k->len)))
-    return 0;
   if (!attn_sdpa_plan_(s->e, f, &plain, &s->ctx, &workers, -1)) return 0;
-  if (p->causal && a.learned) f->range = attn_inside_range_, f->range_user = &a;
   f->plan = &a.blank;
   f->bytes = attn_scratch_plan_(f);
   workers = attn_pieces_(s->workers, items);
@@ -33114,6 +33366,7 @@ ATTN_COLD_ int attn_mixture_check_(attn_error_ *e, attn_mixture_job_ *a, int cal
   attn_mixture_params *p = &a->p;
   if (!attn_check_ctx_(e, ctx, table, workers)) return 0;
   if (params) *p = *params;
+  attn_turn_(&a->w, p->w_transposed);
   if (p->temperature == 0.0f && !attn_to_bits_(p->temperature)) p->temperature = 1.0f;
   if (!(p->temperature > 0.0f && p->temperature < INFINITY))
     return attn_reject_(e, ATTN_E_VALUE, "params.temperature must be positive and finite");
@@ -33150,7 +33403,8 @@ ATTN_COLD_ int attn_mixture_check_(attn_error_ *e, attn_mixture_job_ *a, int cal
       ATTN_OPERAND_AS_(&a->pi, w[PI], gate ? ATTN_OUT_ | ATTN_IS_F32_ : 0, b, any, n, paths,
                        "pi must be [B, 1 or H, Tq, P], and f32 as an output"),
       ATTN_OPERAND_AS_(&a->x, w[X], 0, b, some, n, any, "x must be [B, 1 or Hg, Tq, dx]"),
-      ATTN_OPERAND_AS_(&a->w, w[W], 0, 1, some, a->x.dim, paths, "w must be [1, 1 or Hg, dx, P]"),
+      ATTN_OPERAND_AS_(&a->w, w[W], ATTN_MATRIX_, 1, some, a->x.dim, paths,
+                       ATTN_HEADS_IN_OUT_("w", "1 or Hg", "dx", "P")),
       ATTN_OPERAND_AS_(&p->bias, w[BIAS], ATTN_OPTIONAL_, 1, some, 1, paths,
                        "params.bias must be [1, 1 or Hg, 1, P]"),
       ATTN_OPERAND_AS_(&path, w[PATH], select ? ATTN_OUT_ : 0, any, any, any, any, ""),
@@ -33406,7 +33660,7 @@ ATTN_COLD_ int attn_map_check_(attn_error_ *e, attn_map_ *a, const attn_feature_
   switch (a->kind) {
     case ATTN_FEATURES_ACT:
       if ((int)p->activation < 0 || p->activation >= ATTN_ACT_COUNT)
-        return attn_reject_(e, ATTN_E_RANGE, "map.activation must be an attn_activation");
+        return attn_reject_(e, ATTN_E_VALUE, "map.activation is none of attn_activation");
       if (!(p->kernel_eps >= 0.0f) || !attn_map_finite_(p->kernel_eps))
         return attn_reject_(e, ATTN_E_VALUE, "map.kernel_eps must be finite and not negative");
       p->kernel_eps = attn_map_default_(p->kernel_eps, a->directions ? 1e-3f : 0.0f);
@@ -35812,8 +36066,6 @@ ATTN_COLD_ int attn_cluster_check_(attn_error_ *e, attn_cluster_job_ *a,
     return attn_reject_(e, ATTN_E_RANGE, "params.bits must lie in 1..63, or be 0");
   if (p->iters < 0) return attn_reject_(e, ATTN_E_SHAPE, "params.iters must not be negative");
   if (p->topk < 0) return attn_reject_(e, ATTN_E_SHAPE, "params.topk must not be negative");
-  if (a->attend && p->causal && p->topk == 0)
-    return attn_reject_(e, ATTN_E_RANGE, "params.causal needs params.topk");
   if (p->bits == 0) p->bits = 32;
   if (p->iters == 0) p->iters = 10;
   return attn_check_scale_(e, p->scale) &&
@@ -35863,8 +36115,7 @@ ATTN_CALL_(attn_cluster_queries, (assignment, q, params), int32_t *assignment, a
 /* >>> attn/families/compression/clustered.h */
 /* families/compression/clustered.h owns attention by the centroids of clusters. Plain: the centroids are the
  * queries of one exact softmax. Improved: a tile of 64 centroids meets all keys, noting the best few of
- * each; then the members of a cluster are queries in lanes over those, which are gathered once. Causal: the
- * members of a cluster and its best keys are a few tiles of a schedule that exists only while they run. */
+ * each; then the members of a cluster are queries in lanes over those, which are gathered once. */
 
 /* ---- clusters -------------------------------------------------------------------------------*/
 
@@ -36161,7 +36412,12 @@ ATTN_FUNC_ void attn_centroid_item_(void *job, int worker, int64_t index) {
 
 ATTN_COLD_ int attn_clustered_improved_(attn_stage_ *s, attn_cluster_job_ *a) {
   const int64_t units = attn_mul_(a->q.batch, a->q.heads), c = a->p.clusters;
+  const double scale = a->p.scale != 0.0f || attn_to_bits_(a->p.scale)
+                           ? (double)a->p.scale
+                           : 1.0 / sqrt((double)a->q.dim);
+  const double unit = attn_clamp_f64_(scale * ATTN_LOG2E_);
   const int64_t most = a->p.topk < a->k.len ? a->p.topk : 1; /* else nothing is ever selected */
+  a->scale_hi = (float)unit, a->scale_lo = (float)(unit - (double)a->scale_hi);
   attn_topk_plan_(&a->plan, s->table, a->q.dim, most, ATTN_F32, 0);
   a->each = attn_centroid_cut_(NULL, NULL, a);
   if (!attn_stage_for_(s, attn_mul_(units, (c + ATTN_TILE_ - 1) / ATTN_TILE_), attn_centroid_item_,
@@ -36175,138 +36431,12 @@ ATTN_COLD_ int attn_clustered_improved_(attn_stage_ *s, attn_cluster_job_ *a) {
   return 1;
 }
 
-/* ---- causal ---------------------------------------------------------------------------------*/
-
-typedef struct attn_clustered_causal_ {
-  attn_cluster_job_ *job;
-  attn_softmax_ engine;
-  attn_plan_ blank; /* stands for a schedule until an item makes its own */
-  int64_t most;     /* keys that a cluster picks */
-  int32_t *pick;    /* [B,H,C][most] ascending */
-  char *memory;     /* of the workers: a schedule */
-  int64_t each, at_rows, at_runs;
-} attn_clustered_causal_;
-
-/* The best keys of 64 centroids. */
-ATTN_FUNC_ void attn_clustered_pick_(void *job, int worker, int64_t index) {
-  const attn_clustered_causal_ *j = (const attn_clustered_causal_ *)job;
-  const attn_cluster_job_ *a = j->job;
-  const int64_t c = a->p.clusters, tiles = (c + ATTN_TILE_ - 1) / ATTN_TILE_, unit = index / tiles;
-  const int64_t first = index % tiles * ATTN_TILE_, left = a->used[unit] - first, dk = a->q.dim;
-  const int64_t b = unit / a->q.heads, h = unit % a->q.heads;
-  const int64_t keys = attn_cluster_len_(a->p.kv_len, b, a->k.len);
-  const int n = left < ATTN_TILE_ ? (int)left : (int)ATTN_TILE_;
-  const void *from[ATTN_TILE_];
-  attn_topk_ best = a->plan;
-  attn_centroid_ x;
-  if (n <= 0 || keys <= a->p.topk) return; /* all keys are among the best */
-  attn_centroid_cut_(&x, a->memory + worker * a->each, a);
-  for (int r = 0; r < n; r++) {
-    from[r] = x.mean + r * dk;
-    attn_cluster_mean_(a, unit, first + r, x.mean + r * dk, x.sum, x.row);
-  }
-  attn_topk_open_(&best, x.topk, from, n, ATTN_F32, 1.0f);
-  a->table->pack(best.qt, from, n, dk, ATTN_F32, a->scale_hi, a->scale_lo);
-  attn_topk_scan_(&best, attn_at_(&a->k, b, h / (a->q.heads / a->k.heads), 0), a->k.stride_len,
-                  a->k.dtype, keys, 0);
-  for (int r = 0; r < n; r++) {
-    int64_t count;
-    const uint64_t *list = attn_topk_list_(&best, r, &count);
-    int32_t *pick = j->pick + (unit * c + first + r) * j->most;
-    for (int64_t e = 0; e < count; e++) pick[e] = (int32_t)attn_candidate_index_(list[e]);
-    attn_sort_keys_(pick, count);
-  }
-}
-
-/* A cluster of a head: its members, 64 at a time, over its keys. */
-ATTN_FUNC_ void attn_clustered_causal_item_(void *job, int worker, int64_t index) {
-  const attn_clustered_causal_ *j = (const attn_clustered_causal_ *)job;
-  const attn_cluster_job_ *a = j->job;
-  const int64_t unit = index / a->p.clusters, c = index % a->p.clusters;
-  const int64_t b = unit / a->q.heads, keys = attn_cluster_len_(a->p.kv_len, b, a->k.len);
-  const int32_t *pick = j->pick + index * j->most, *member;
-  char *memory = j->memory + worker * j->each;
-  attn_plan_ *plan = (attn_plan_ *)(void *)memory;
-  attn_plan_run_ *run = (attn_plan_run_ *)(void *)(memory + j->at_runs);
-  attn_softmax_ own = j->engine;
-  attn_plan_tile_ tile = {0, 1, 0, 0, 0};
-  if (c >= a->used[unit]) return;
-  const int64_t n = attn_cluster_members_(a, unit, c, &member);
-  own.q_off = keys - attn_cluster_len_(a->p.q_len, b, a->q.len);
-  plan->at_row = j->at_rows, plan->at_run = j->at_runs, own.plan = plan;
-  if (keys <= a->p.topk && keys > 0) run[0].key = 0, run[0].n = (int32_t)keys, tile.count = 1;
-  for (int64_t e = 0; keys > a->p.topk && e < a->p.topk; e++) {
-    if (tile.count > 0 && run[tile.count - 1].key + run[tile.count - 1].n == pick[e])
-      run[tile.count - 1].n++;
-    else
-      run[tile.count].key = pick[e], run[tile.count++].n = 1;
-  }
-  for (int64_t i = 0; i < n; i += ATTN_TILE_) {
-    attn_tile_ t;
-    tile.n = n - i < ATTN_TILE_ ? (int32_t)(n - i) : ATTN_TILE_;
-    memcpy(memory + j->at_rows, member + i, (size_t)tile.n * sizeof *member);
-    for (int64_t e = 0; e < tile.count; e++) run[e].lanes = attn_low_bits_(tile.n);
-    attn_tile_open_(&t, &own, worker);
-    attn_tile_plan_rows_(&t, b, unit % a->q.heads, &tile);
-    attn_tile_run_(&t, 1);
-  }
-}
-
-ATTN_COLD_ int attn_clustered_causal_steps_(attn_stage_ *s, attn_cluster_job_ *a) {
-  const int64_t units = attn_mul_(a->q.batch, a->q.heads), items = attn_mul_(units, a->p.clusters);
-  const int64_t tiles = attn_mul_(units, attn_tiles_of_(a->p.clusters));
-  attn_clustered_causal_ j;
-  attn_softmax_ *f = &j.engine;
-  attn_sdpa_params plain;
-  attn_scratch_ w;
-  int workers;
-  memset(&j, 0, sizeof j);
-  memset(&plain, 0, sizeof plain);
-  j.job = a, j.most = a->p.topk < a->k.len ? a->p.topk : 1;
-  j.pick = (int32_t *)attn_stage_take_(s, attn_mul_(items, j.most), 4);
-  attn_topk_plan_(&a->plan, s->table, a->q.dim, j.most, a->k.dtype, 0);
-  a->each = attn_centroid_cut_(NULL, NULL, a);
-  if (!attn_stage_for_(s, tiles, attn_clustered_pick_, &j, a->each, &a->memory)) return 0;
-  j.at_rows = attn_piece_(1, sizeof(attn_plan_));
-  j.at_runs = attn_add_(j.at_rows, attn_piece_(ATTN_TILE_, 4));
-  j.each = attn_add_(j.at_runs, attn_piece_(j.most, sizeof(attn_plan_run_)));
-  plain.scale = a->p.scale, plain.causal = 1, plain.one_order = 1;
-  f->o = a->o, f->q = a->q, f->k = a->k, f->v = a->v;
-  if (!attn_sdpa_plan_(s->e, f, &plain, &s->ctx, &workers, -1)) return 0;
-  f->plan = &j.blank;
-  f->bytes = attn_scratch_plan_(f);
-  workers = attn_pieces_(s->workers, items);
-  const int64_t own = attn_mul_(j.each, workers);
-  char *spare = attn_stage_spare_(s, attn_add_(own, attn_mul_(f->bytes, workers)));
-  if (!s->run) return 1;
-  j.memory = spare, f->workspace = spare + own;
-  for (int i = 0; i < workers; i++) {
-    attn_scratch_cut_(f, i, &w);
-    *w.pairs = 0, w.held->n = 0;
-  }
-  attn_for_(&s->ctx, workers, items, attn_clustered_causal_item_, &j);
-  for (int i = 0; i < workers; i++) {
-    attn_scratch_cut_(f, i, &w);
-    s->pairs += *w.pairs;
-  }
-  for (int64_t u = 0; u < units; u++) {
-    const int64_t keys = attn_cluster_len_(a->p.kv_len, u / a->q.heads, a->k.len);
-    if (keys > a->p.topk) s->pairs += a->used[u] * keys;
-  }
-  return 1;
-}
-
 /* ---- the call -------------------------------------------------------------------------------*/
 
 ATTN_COLD_ int attn_clustered_steps_(attn_stage_ *s, void *job) {
   attn_cluster_job_ *a = (attn_cluster_job_ *)job;
   const int64_t b = a->q.batch, h = a->q.heads, units = attn_mul_(b, h);
   void *made = NULL;
-  const double scale = a->p.scale != 0.0f || attn_to_bits_(a->p.scale)
-                           ? (double)a->p.scale
-                           : 1.0 / sqrt((double)a->q.dim);
-  const double unit = attn_clamp_f64_(scale * ATTN_LOG2E_);
-  a->scale_hi = (float)unit, a->scale_lo = (float)(unit - (double)a->scale_hi);
   a->table = s->table;
   if (!a->assignment.data) {
     attn_cluster_job_ own = *a;
@@ -36320,9 +36450,7 @@ ATTN_COLD_ int attn_clustered_steps_(attn_stage_ *s, void *job) {
   a->used = (int32_t *)attn_stage_take_(s, units, 4);
   a->each = attn_piece_(a->p.clusters, 4);
   return attn_stage_for_(s, units, attn_cluster_sort_, a, a->each, &a->memory) &&
-         (a->p.causal     ? attn_clustered_causal_steps_(s, a)
-          : a->p.topk > 0 ? attn_clustered_improved_(s, a)
-                          : attn_clustered_plain_(s, a));
+         (a->p.topk > 0 ? attn_clustered_improved_(s, a) : attn_clustered_plain_(s, a));
 }
 
 ATTN_COLD_ attn_cluster_job_ attn_clustered_job_of_(attn_tensor o, attn_tensor q, attn_tensor k,
@@ -37414,20 +37542,21 @@ ATTN_COLD_ int attn_poolingformer_behind_(attn_error_ *e, attn_poolingformer_job
                                   ATTN_WORDS_("params.w_v"),    ATTN_WORDS_("params.bias_q"),
                                   ATTN_WORDS_("params.bias_k"), ATTN_WORDS_("params.bias_v")};
   static const char *const rule[] = {
-      "params.w_q must be [1, 1, q.heads * v.dim, q.heads * d2]",
-      "params.w_k must be [1, 1, q.heads * v.dim, heads * d2], heads a divisor of q.heads",
-      "params.w_v must be [1, 1, q.heads * v.dim, heads * v.dim], heads a divisor of q.heads",
-      "params.bias_q must be [1, 1, 1, w_q.dim]",
-      "params.bias_k must be [1, 1, 1, w_k.dim]",
-      "params.bias_v must be [1, 1, 1, w_v.dim]"};
+      ATTN_IN_OUT_("params.w_q", "q.heads * v.dim", "q.heads * d2"),
+      ATTN_IN_OUT_("params.w_k", "q.heads * v.dim", "(a divisor of q.heads) * d2"),
+      ATTN_IN_OUT_("params.w_v", "q.heads * v.dim", "(a divisor of q.heads) * v.dim"),
+      "params.bias_q must be [1, 1, 1, the width of w_q]",
+      "params.bias_k must be [1, 1, 1, the width of w_k]",
+      "params.bias_v must be [1, 1, 1, the width of w_v]"};
   attn_poolingformer_params *p = &j->p;
   attn_tensor *const t[] = {&p->w_q, &p->w_k, &p->w_v, &p->bias_q, &p->bias_k, &p->bias_v};
   attn_tensor *const made[] = {&j->y.q, &j->y.k, &j->y.v};
   const int64_t h = j->x.q.heads, dv = j->x.v.dim;
   if (p->q2.data || p->k2.data || p->v2.data)
     return attn_reject_(e, ATTN_E_RANGE, "params.q2, k2 and v2 must be absent with params.w_q");
+  for (int i = 0; i < 3; i++) attn_turn_(t[i], p->w_transposed);
   for (int i = 0; i < 6; i++) {
-    if (!attn_short_operand_(e, &op[i], t[i], w[i], i < 3 ? 0 : ATTN_OPTIONAL_, 1,
+    if (!attn_short_operand_(e, &op[i], t[i], w[i], i < 3 ? ATTN_MATRIX_ : ATTN_OPTIONAL_, 1,
                              i < 3 ? attn_mul_(h, dv) : 1,
                              i < 3 ? (int64_t)ATTN_ANY_ : t[i - 3]->dim, rule[i]))
       return 0;
@@ -37435,7 +37564,7 @@ ATTN_COLD_ int attn_poolingformer_behind_(attn_error_ *e, attn_poolingformer_job
     const int64_t width = i == 0 ? t[0]->dim / h : i == 1 ? j->y.q.dim : dv;
     const int64_t heads = width ? t[i]->dim / width : 0;
     if (heads < 1 || t[i]->dim != heads * width || h % heads || (i == 0 && heads != h))
-      return attn_reject_(e, ATTN_E_SHAPE, rule[i]);
+      return attn_reject_(e, ATTN_E_SHAPE, op[i].rule);
     *made[i] = attn_bhtd(NULL, ATTN_F32, j->x.q.batch, heads, j->x.q.len, width);
   }
   j->y.kv_len = j->y.q_len = j->x.q_len;
@@ -37755,7 +37884,7 @@ ATTN_COLD_ int attn_poolingformer_project_(attn_stage_ *s, attn_tensor *y, attn_
   memset(&p, 0, sizeof p);
   if (bias.data) p.bias = attn_poolingformer_heads_(bias, y->heads);
   *y = attn_stage_tensor_(s, y->batch, y->heads, y->len, y->dim);
-  return attn_stage_gemm_(s, *y, x, attn_poolingformer_heads_(w, y->heads), &p);
+  return attn_stage_gemm_(s, *y, x, attn_weight_heads_(w, y->heads), &p);
 }
 
 ATTN_COLD_ int attn_poolingformer_steps_(attn_stage_ *s, void *job) {
@@ -37830,17 +37959,17 @@ typedef struct attn_mab_said_ {
 ATTN_COLD_ int attn_mab_check_(attn_error_ *e, attn_mab_params *p, attn_place_ at, int64_t batch,
                                int64_t dx, int64_t m, int64_t dy, int64_t dm, attn_operand_ *op,
                                attn_arrays_ *more) {
-#define ATTN_MAB_(at, x, y, read)                                                                \
-  {                                                                                              \
-    {ATTN_SAID_(at "w_q", "[1, 1, " x ", o.dim]"), ATTN_SAID_(at "w_k", "[1, 1, " y ", o.dim]"), \
-     ATTN_SAID_(at "w_v", "[1, 1, " y ", o.dim]"), ATTN_SAID_(at "w_o", "[1, 1, o.dim, o.dim]"), \
-     ATTN_SAID_(at "b_q", "[1, 1, 1, o.dim]"),     ATTN_SAID_(at "b_k", "[1, 1, 1, o.dim]"),     \
-     ATTN_SAID_(at "b_v", "[1, 1, 1, o.dim]"),     ATTN_SAID_(at "b_o", "[1, 1, 1, o.dim]")},    \
-        at "heads must not be negative", at "heads must divide o.dim",                           \
-        at "form must be an attn_set_form",                                                      \
-        at "w_o, b_o and ff.w_2 must be absent with ATTN_SET_REFERENCE",                         \
-        read ".len must be below 2^31", at "y_len must be aligned to its elements",              \
-        at "y_len must lie in 0.." read ".len"                                                   \
+#define ATTN_MAB_(at, x, y, read)                                                             \
+  {                                                                                           \
+    {ATTN_SAID_IN_OUT_(at "w_q", x, "o.dim"),  ATTN_SAID_IN_OUT_(at "w_k", y, "o.dim"),       \
+     ATTN_SAID_IN_OUT_(at "w_v", y, "o.dim"),  ATTN_SAID_IN_OUT_(at "w_o", "o.dim", "o.dim"), \
+     ATTN_SAID_(at "b_q", "[1, 1, 1, o.dim]"), ATTN_SAID_(at "b_k", "[1, 1, 1, o.dim]"),      \
+     ATTN_SAID_(at "b_v", "[1, 1, 1, o.dim]"), ATTN_SAID_(at "b_o", "[1, 1, 1, o.dim]")},     \
+        at "heads must not be negative", at "heads must divide o.dim",                        \
+        at "form must be an attn_set_form",                                                   \
+        at "w_o, b_o and ff.w_2 must be absent with ATTN_SET_REFERENCE",                      \
+        read ".len must be below 2^31", at "y_len must be aligned to its elements",           \
+        at "y_len must lie in 0.." read ".len"                                                \
   }
   static const attn_mab_said_ said[] = {
       ATTN_MAB_("", "x.dim", "y.dim", "y"), ATTN_MAB_("params.induce.", "o.dim", "x.dim", "x"),
@@ -37858,14 +37987,16 @@ ATTN_COLD_ int attn_mab_check_(attn_error_ *e, attn_mab_params *p, attn_place_ a
     return attn_reject_(e, ATTN_E_RANGE, say->reference);
   if (paper && dx != dm)
     return attn_reject_(e, ATTN_E_SHAPE, "x.dim must equal o.dim with ATTN_SET_PAPER");
+  attn_tensor *const w[] = {&p->w_q, &p->w_k, &p->w_v, &p->w_o};
+  for (int i = 0; i < 4; i++) attn_turn_(w[i], p->w_transposed);
   op[0] = attn_weight_(&p->w_q, &say->rule[0], 0, dx, dm);
   op[1] = attn_weight_(&p->w_k, &say->rule[1], 0, dy, dm);
   op[2] = attn_weight_(&p->w_v, &say->rule[2], 0, dy, dm);
   op[3] = attn_weight_(&p->w_o, &say->rule[3], o, dm, dm);
-  op[4] = attn_weight_(&p->b_q, &say->rule[4], ATTN_OPTIONAL_, 1, dm);
-  op[5] = attn_weight_(&p->b_k, &say->rule[5], ATTN_OPTIONAL_, 1, dm);
-  op[6] = attn_weight_(&p->b_v, &say->rule[6], ATTN_OPTIONAL_, 1, dm);
-  op[7] = attn_weight_(&p->b_o, &say->rule[7], ATTN_OPTIONAL_, 1, dm);
+  op[4] = attn_bias_(&p->b_q, &say->rule[4], ATTN_OPTIONAL_, dm);
+  op[5] = attn_bias_(&p->b_k, &say->rule[5], ATTN_OPTIONAL_, dm);
+  op[6] = attn_bias_(&p->b_v, &say->rule[6], ATTN_OPTIONAL_, dm);
+  op[7] = attn_bias_(&p->b_o, &say->rule[7], ATTN_OPTIONAL_, dm);
   for (int i = 0; i < 8; i++)
     if (!attn_check_operand_(e, &op[i], 1)) return 0;
   if (m > INT32_MAX) return attn_reject_(e, ATTN_E_OVERFLOW, say->len);
@@ -38058,8 +38189,9 @@ ATTN_COLD_ int attn_set_check_(attn_error_ *e, attn_set_job_ *j, const attn_ctx 
     return attn_reject_(e, ATTN_E_NULL,
                         "params.before.w_1 must not be null where another part of before is there");
   if (pma && j->before.w_1.data) {
+    const attn_tensor *last = j->before.w_2.data ? &j->before.w_2 : &j->before.w_1;
     const int64_t din = dy;
-    dy = j->before.w_2.data ? j->before.w_2.dim : j->before.w_1.dim;
+    dy = j->before.w_transposed ? last->len : last->dim;
     if (!attn_check_feed_(e, &j->before, ATTN_PLACE_BEFORE_, din, dy, op + n)) return 0;
     n += ATTN_FEED_OPERANDS_;
   }
@@ -38179,13 +38311,13 @@ typedef struct attn_luna_job_ {
 ATTN_COLD_ int attn_luna_check_(attn_error_ *e, attn_luna_job_ *j, const attn_ctx *ctx,
                                 const attn_table_ **table, int *workers) {
   static const attn_said_ part[] = {
-      ATTN_SAID_("w_pq", "[1, 1, x.dim, x.dim]"), ATTN_SAID_("w_pk", "[1, 1, c.dim, x.dim]"),
-      ATTN_SAID_("w_pv", "[1, 1, c.dim, x.dim]"), ATTN_SAID_("w_q", "[1, 1, x.dim, x.dim]"),
-      ATTN_SAID_("w_k", "[1, 1, x.dim, x.dim]"),  ATTN_SAID_("w_v", "[1, 1, x.dim, x.dim]"),
-      ATTN_SAID_("w_o", "[1, 1, x.dim, x.dim]"),  ATTN_SAID_("b_pq", "[1, 1, 1, x.dim]"),
-      ATTN_SAID_("b_pk", "[1, 1, 1, x.dim]"),     ATTN_SAID_("b_pv", "[1, 1, 1, x.dim]"),
-      ATTN_SAID_("b_q", "[1, 1, 1, x.dim]"),      ATTN_SAID_("b_k", "[1, 1, 1, x.dim]"),
-      ATTN_SAID_("b_v", "[1, 1, 1, x.dim]"),      ATTN_SAID_("b_o", "[1, 1, 1, x.dim]")};
+      ATTN_SAID_IN_OUT_("w_pq", "x.dim", "x.dim"), ATTN_SAID_IN_OUT_("w_pk", "c.dim", "x.dim"),
+      ATTN_SAID_IN_OUT_("w_pv", "c.dim", "x.dim"), ATTN_SAID_IN_OUT_("w_q", "x.dim", "x.dim"),
+      ATTN_SAID_IN_OUT_("w_k", "x.dim", "x.dim"),  ATTN_SAID_IN_OUT_("w_v", "x.dim", "x.dim"),
+      ATTN_SAID_IN_OUT_("w_o", "x.dim", "x.dim"),  ATTN_SAID_("b_pq", "[1, 1, 1, x.dim]"),
+      ATTN_SAID_("b_pk", "[1, 1, 1, x.dim]"),      ATTN_SAID_("b_pv", "[1, 1, 1, x.dim]"),
+      ATTN_SAID_("b_q", "[1, 1, 1, x.dim]"),       ATTN_SAID_("b_k", "[1, 1, 1, x.dim]"),
+      ATTN_SAID_("b_v", "[1, 1, 1, x.dim]"),       ATTN_SAID_("b_o", "[1, 1, 1, x.dim]")};
   enum { X, P, C, YX, YP, W, PARTS = 7, COUNT = W + 2 * PARTS };
   attn_luna_params *a = &j->par.attention;
   const int64_t any = ATTN_ANY_, b = j->x.batch, n = j->x.len, dm = j->x.dim;
@@ -38218,8 +38350,9 @@ ATTN_COLD_ int attn_luna_check_(attn_error_ *e, attn_luna_job_ *j, const attn_ct
   if (dm % a->heads || dm % a->pack_heads)
     return attn_reject_(e, ATTN_E_HEADS, "heads and pack_heads must divide x.dim");
   for (int i = 0; i < PARTS; i++) {
+    attn_turn_(weight[i], a->w_transposed);
     op[W + i] = attn_weight_(weight[i], &part[i], 0, i == 1 || i == 2 ? dc : dm, dm);
-    op[W + PARTS + i] = attn_weight_(bias[i], &part[PARTS + i], ATTN_OPTIONAL_, 1, dm);
+    op[W + PARTS + i] = attn_bias_(bias[i], &part[PARTS + i], ATTN_OPTIONAL_, dm);
   }
   for (int i = W; i < COUNT; i++)
     if (!attn_check_operand_(e, &op[i], 1)) return 0;
@@ -39049,7 +39182,6 @@ ATTN_CALL_(attn_low_rank_band, (o, q_low, k_low, q_band, k_band, v, params), att
 typedef struct attn_landmark_job_ {
   attn_tensor o, q, k, v, conv;
   const int32_t *kv_len, *q_len;
-  const uint8_t *valid; /* [B][Tk], Tq = Tk */
   int64_t landmarks, iterations;
   float scale, lambda;
   int csalr, always, renormalise, by_batch;
@@ -39059,7 +39191,7 @@ typedef struct attn_landmark_job_ {
 ATTN_COLD_ int attn_landmark_check_(attn_error_ *e, attn_landmark_job_ *j, const attn_ctx *ctx,
                                     const attn_table_ **table, int *workers) {
   enum { Q, K, V, O, CONV, COUNT };
-  attn_span_ more[3];
+  attn_span_ lens[2];
   if (!attn_check_ctx_(e, ctx, table, workers)) return 0;
   const int64_t b = j->q.batch, h = j->q.heads, tq = j->q.len, tk = j->k.len;
   const int64_t any = ATTN_ANY_, in = ATTN_DIVIDES_;
@@ -39093,15 +39225,12 @@ ATTN_COLD_ int attn_landmark_check_(attn_error_ *e, attn_landmark_job_ *j, const
     return attn_reject_(e, ATTN_E_OVERFLOW, "params.conv.len must be below 2^31");
   if (j->conv.data && j->conv.len % 2 == 0)
     return attn_reject_(e, ATTN_E_SHAPE, "params.conv must have an odd number of rows");
-  if (j->valid && tq != tk)
-    return attn_reject_(e, ATTN_E_SHAPE, "params.valid needs q.len = k.len");
   if (!attn_check_scale_(e, j->scale) ||
       !attn_check_array_(e, j->kv_len, b, 4, "params.kv_len must be aligned to its elements",
-                         &more[0]) ||
+                         &lens[0]) ||
       !attn_check_array_(e, j->q_len, b, 4, "params.q_len must be aligned to its elements",
-                         &more[1]) ||
-      !attn_check_array_(e, j->valid, attn_mul_(b, tk), 1, "", &more[2]) ||
-      !attn_check_apart_(e, ctx, op, COUNT, more, 3) ||
+                         &lens[1]) ||
+      !attn_check_apart_(e, ctx, op, COUNT, lens, 2) ||
       !attn_check_lens_(e, j->kv_len, b, tk, "params.kv_len must lie in 0..k.len") ||
       !attn_check_lens_(e, j->q_len, b, tq, "params.q_len must lie in 0..q.len"))
     return 0;
@@ -39119,9 +39248,6 @@ typedef struct attn_landmark_room_ {
   attn_tensor kt, x;          /* [B,Hk,m,dk] mean keys, [B,H,m,dv] their values */
   attn_tensor qt, a, bv, sum; /* [B,H,m,dk], [B,H,m,m], [B,H,m,dv], [B,H,m,1] */
   attn_tensor wide;           /* [B,H,Tq,dv] f32: o, or its place until it is rounded */
-  attn_tensor v;              /* for conv; with valid a copy that is 0 where tokens do not exist */
-  uint8_t *marks,
-      *map; /* with valid: [B][m] segments of keys that have tokens, [B][m][m] and of queries */
 } attn_landmark_room_;
 
 /* Neighbouring batch entries of the same lengths; exact: without landmarks. */
@@ -39152,74 +39278,6 @@ ATTN_COLD_ attn_tensor attn_landmark_view_(attn_tensor t, const attn_landmark_ru
   return attn_stage_rows_(t, i0, len);
 }
 
-/* A mask of some bytes an entry, those of the run's, for `rows` rows or for all alike (1). */
-ATTN_COLD_ attn_mask attn_landmark_mask_(const uint8_t *of, const attn_landmark_run_ *r,
-                                         int64_t stride, int64_t rows, int64_t keys) {
-  attn_mask m = attn_mask_bool(of + r->first * stride, r->count, 1, rows, keys);
-  m.stride_batch = stride;
-  return m;
-}
-
-/* seen[a] = whether segment a of n rows has a token. */
-ATTN_COLD_ void attn_landmark_seen_(uint8_t *seen, const uint8_t *valid, int64_t n, int64_t m) {
-  for (int64_t a = 0; a < m; a++) {
-    seen[a] = 0;
-    for (int64_t i = a * n / m; i < (a + 1) * n / m; i++) seen[a] |= valid[i] != 0;
-  }
-}
-
-/* Which landmarks there are, entry by entry. */
-ATTN_COLD_ void attn_landmark_mark_(const attn_landmark_job_ *j, const attn_landmark_room_ *w,
-                                    const attn_landmark_run_ *r) {
-  const int64_t m = r->landmarks, most = w->kt.len;
-  for (int64_t b = r->first; b < r->first + r->count; b++) {
-    const uint8_t *valid = j->valid + b * j->k.len;
-    uint8_t *keys = w->marks + b * most, *map = w->map + b * most * most;
-    attn_landmark_seen_(keys, valid, r->queries, m); /* of queries, until they are in the map */
-    for (int64_t a = 0; a < m; a++) memset(map + a * m, keys[a], (size_t)m);
-    attn_landmark_seen_(keys, valid, r->keys, m);
-    for (int64_t a = 0; a < m * m; a++) map[a] &= keys[a % m];
-  }
-}
-
-/* Means of segments, over the tokens that exist. */
-ATTN_COLD_ int attn_landmark_means_(attn_stage_ *s, const attn_landmark_job_ *j, attn_tensor y,
-                                    attn_tensor x, const attn_landmark_run_ *r) {
-  attn_pooled_ a;
-  memset(&a, 0, sizeof a);
-  a.y = y, a.x = x;
-  if (j->valid) a.valid = j->valid + r->first * j->k.len, a.valid_stride = j->k.len;
-  return attn_stage_pooled_(s, a);
-}
-
-/* y = x where tokens exist, else 0; without x the others stay as they are. One row. */
-typedef struct attn_landmark_rows_ {
-  const attn_table_ *table;
-  attn_tensor y, x;
-  const uint8_t *valid;
-} attn_landmark_rows_;
-
-ATTN_FUNC_ void attn_landmark_rows_item_(void *job, int worker, int64_t index) {
-  const attn_landmark_rows_ *a = (const attn_landmark_rows_ *)job;
-  const int64_t i0 = index % attn_tiles_of_(a->y.len) * ATTN_TILE_;
-  const int64_t unit = index / attn_tiles_of_(a->y.len), h = unit % a->y.heads;
-  const int64_t b = unit / a->y.heads;
-  (void)worker;
-  for (int64_t i = i0; i < a->y.len && i < i0 + ATTN_TILE_; i++) {
-    const int keep = a->valid[b * a->y.len + i] != 0;
-    if (keep && !a->x.data) continue;
-    a->table->blend(attn_at_(&a->y, b, h, i), keep ? attn_at_(&a->x, b, h, i) : NULL, NULL,
-                    a->y.dtype, keep ? a->x.dtype : ATTN_F32, ATTN_F32, a->y.dim, 1.0f, 0.0f);
-  }
-}
-
-ATTN_COLD_ int attn_landmark_rows_of_(attn_stage_ *s, const attn_landmark_job_ *j, attn_tensor y,
-                                      attn_tensor x) {
-  attn_landmark_rows_ a = {s->table, y, x, j->valid};
-  return attn_stage_for_(s, attn_mul_(attn_mul_(y.batch, y.heads), attn_tiles_of_(y.len)),
-                         attn_landmark_rows_item_, &a, 0, NULL);
-}
-
 /* Landmarks, the map A between them, and B v. */
 ATTN_COLD_ int attn_landmark_maps_(attn_stage_ *s, const attn_landmark_job_ *j,
                                    const attn_landmark_room_ *w, const attn_landmark_run_ *r) {
@@ -39235,12 +39293,7 @@ ATTN_COLD_ int attn_landmark_maps_(attn_stage_ *s, const attn_landmark_job_ *j,
   memset(&plain, 0, sizeof plain);
   plain.scale = j->scale, map = plain;
   map.map = attn_landmark_view_(w->a, r, 0, m), map.map.dim = m, column.dim = 1;
-  if (j->valid) {
-    if (s->run) attn_landmark_mark_(j, w, r);
-    map.mask = attn_landmark_mask_(w->map, r, w->kt.len * w->kt.len, m, m);
-    plain.mask = attn_landmark_mask_(j->valid, r, j->k.len, 1, r->keys);
-  }
-  return attn_landmark_means_(s, j, qt, q, r) && attn_landmark_means_(s, j, kt, k, r) &&
+  return attn_stage_pool_(s, qt, q, NULL) && attn_stage_pool_(s, kt, k, NULL) &&
          attn_stage_sdpa_(s, attn_landmark_view_(w->sum, r, 0, m), qt, kt, column, &map) &&
          attn_stage_sdpa_(s, bv, qt, k, v, &plain);
 }
@@ -39290,20 +39343,17 @@ ATTN_COLD_ int attn_landmark_large_(attn_stage_ *s, const attn_landmark_job_ *j,
   attn_sdpa_params p;
   memset(&p, 0, sizeof p);
   p.scale = j->scale;
-  if (j->valid)
-    p.mask = r->exact ? attn_landmark_mask_(j->valid, r, j->k.len, 1, m)
-                      : attn_landmark_mask_(w->marks, r, w->kt.len, 1, m);
   if (!attn_stage_sdpa_(s, wide, q, attn_landmark_view_(r->exact ? j->k : w->kt, r, 0, m),
                         attn_landmark_view_(r->exact ? j->v : w->x, r, 0, m), &p))
     return 0;
   if (j->conv.data &&
-      !attn_landmark_conv_(s, wide, attn_landmark_view_(w->v, r, 0, r->keys), j->conv))
+      !attn_landmark_conv_(s, wide, attn_landmark_view_(j->v, r, 0, r->keys), j->conv))
     return 0;
   if (j->conv.data && j->o.dtype != ATTN_F32) {
     const attn_share_ all = {wide, 1.0f, NULL}, none = {wide, 0.0f, NULL};
     if (!attn_stage_weigh_(s, o, all, none)) return 0;
   }
-  p.mask.kind = ATTN_MASK_NONE; /* rows that see no key are zeros */
+  /* rows that see no key are zeros */
   return rest == 0 ||
          attn_stage_sdpa_(s, attn_landmark_view_(j->o, r, n, rest),
                           attn_landmark_view_(j->q, r, n, rest), attn_landmark_view_(j->k, r, 0, 0),
@@ -39328,15 +39378,6 @@ ATTN_COLD_ int attn_landmark_steps_(attn_stage_ *s, void *job) {
   w.bv = attn_stage_tensor_(s, b, h, m, dv);
   w.sum = attn_stage_tensor_(s, b, h, m, 1);
   w.wide = j->conv.data ? attn_stage_part_(s, &j->o) : j->o;
-  w.v = j->v, w.marks = w.map = NULL;
-  if (j->valid) {
-    w.marks = (uint8_t *)attn_stage_take_(s, attn_mul_(b, m), 1);
-    w.map = (uint8_t *)attn_stage_take_(s, attn_mul_(b, attn_mul_(m, m)), 1);
-    if (j->conv.data) {
-      w.v = attn_stage_tensor_(s, b, j->v.heads, j->v.len, dv);
-      if (!attn_landmark_rows_of_(s, j, w.v, j->v)) return 0;
-    }
-  }
   double sums[2] = {0.0, 0.0};
   for (int64_t i = 0; i < b; i += r.count) {
     r = attn_landmark_run_of_(j, i);
@@ -39354,8 +39395,7 @@ ATTN_COLD_ int attn_landmark_steps_(attn_stage_ *s, void *job) {
     r = attn_landmark_run_of_(j, i);
     if (!attn_landmark_large_(s, j, &w, &r)) return 0;
   }
-  const attn_tensor none = attn_view_(NULL, ATTN_F32, 0, 0, 0, 0);
-  return !j->valid || attn_landmark_rows_of_(s, j, j->o, none);
+  return 1;
 }
 
 /* The call, or with bytes the workspace query. */
@@ -39383,7 +39423,7 @@ ATTN_COLD_ attn_landmark_job_ attn_nystrom_job_(attn_tensor o, attn_tensor q, at
   if (!p) return j;
   j.conv = p->conv, j.kv_len = p->kv_len, j.q_len = p->q_len, j.scale = p->scale;
   j.landmarks = p->landmarks, j.iterations = p->iterations, j.always = p->always;
-  j.by_batch = p->by_batch, j.valid = p->valid;
+  j.by_batch = p->by_batch;
   return j;
 }
 ATTN_COLD_ attn_status attn_nystrom_call_(attn_tensor o, attn_tensor q, attn_tensor k,
@@ -39488,7 +39528,7 @@ ATTN_COLD_ int attn_gaussian_plan_(attn_error_ *e, attn_gaussian_job_ *j,
                          &span[PRECISION]))
     return 0;
   if ((int)p->mode < 0 || p->mode > ATTN_GAUSSIAN_FIXED)
-    return attn_reject_(e, ATTN_E_RANGE, "params.mode must be an attn_gaussian_mode");
+    return attn_reject_(e, ATTN_E_RANGE, "params.mode must be one of attn_gaussian_mode");
   if (p->hidden < 0) return attn_reject_(e, ATTN_E_RANGE, "params.hidden must not be negative");
   if (p->hidden == 0) p->hidden = j->q.dim;
   if (p->index_base != 0 && p->index_base != 1)
@@ -40278,18 +40318,20 @@ ATTN_COLD_ int attn_average_check_(attn_error_ *e, attn_average_ *a, const attn_
   attn_average_params *p = &a->p;
   attn_span_ array[ARRAYS], work;
   const int64_t any = ATTN_ANY_, b = a->y.batch, d = a->y.dim, twice = attn_mul_(2, d);
+  attn_tensor *const w[] = {&p->w_g, &p->w1, &p->w2};
+  for (int i = 0; i < 3; i++) attn_turn_(w[i], p->w_transposed);
   const int64_t f = p->w1.data ? p->w1.dim : 0;
-  const int maybe = ATTN_OPTIONAL_;
+  const int maybe = ATTN_OPTIONAL_, matrix = ATTN_OPTIONAL_ | ATTN_MATRIX_;
   attn_operand_ op[COUNT] = {
       ATTN_OPERAND_(&a->o, "o", ATTN_OUT_, b, 1, a->y.len, d, "o must have the shape of y"),
       ATTN_OPERAND_(&a->y, "y", 0, any, 1, any, any, "y must have one head"),
-      ATTN_OPERAND_(&p->w_g, "params.w_g", maybe, 1, 1, twice, twice,
-                    "params.w_g must be [1, 1, 2 d, 2 d]"),
+      ATTN_OPERAND_(&p->w_g, "params.w_g", matrix, 1, 1, twice, twice,
+                    ATTN_IN_OUT_("params.w_g", "2 d", "2 d")),
       ATTN_OPERAND_(&p->b_g, "params.b_g", maybe, 1, 1, 1, twice,
                     "params.b_g must be [1, 1, 1, 2 d]"),
-      ATTN_OPERAND_(&p->w1, "params.w1", maybe, 1, 1, d, any, "params.w1 must be [1, 1, d, f]"),
+      ATTN_OPERAND_(&p->w1, "params.w1", matrix, 1, 1, d, any, ATTN_IN_OUT_("params.w1", "d", "f")),
       ATTN_OPERAND_(&p->b1, "params.b1", maybe, 1, 1, 1, f, "params.b1 must be [1, 1, 1, f]"),
-      ATTN_OPERAND_(&p->w2, "params.w2", maybe, 1, 1, f, d, "params.w2 must be [1, 1, f, d]"),
+      ATTN_OPERAND_(&p->w2, "params.w2", matrix, 1, 1, f, d, ATTN_IN_OUT_("params.w2", "f", "d")),
       ATTN_OPERAND_(&p->b2, "params.b2", maybe, 1, 1, 1, d, "params.b2 must be [1, 1, 1, d]")};
   if (!attn_check_operand_(e, &op[Y], 1) || !attn_check_operand_(e, &op[O], 1)) return 0;
   if (!p->w1.data != !p->w2.data)
@@ -40299,7 +40341,7 @@ ATTN_COLD_ int attn_average_check_(attn_error_ *e, attn_average_ *a, const attn_
   for (int i = WG; i < COUNT; i++)
     if (!attn_check_operand_(e, &op[i], 1)) return 0;
   if ((int)p->out < 0 || p->out >= ATTN_AVERAGE_COUNT)
-    return attn_reject_(e, ATTN_E_RANGE, "params.out must be an attn_average_out");
+    return attn_reject_(e, ATTN_E_RANGE, "params.out is none of attn_average_out");
   if (p->eps == 0.0f && !signbit(p->eps)) p->eps = 1e-6f;
   if (!(p->eps > 0.0f && p->eps < INFINITY))
     return attn_reject_(e, ATTN_E_VALUE, "params.eps must be positive and finite");
@@ -40375,12 +40417,15 @@ ATTN_FUNC_ void attn_film_vectors_(const attn_film_job_ *a, int64_t b, float *to
     return;
   }
   const char *z = attn_at_(&p->z, b, 0, 0);
+  attn_tensor w = p->w_f;
+  const int turned = attn_turn_back_(&w);
   for (int64_t c = 0; c < 2 * n; c++) {
     double sum = 0.0;
     if (p->b_f.data) sum = (double)attn_number_(attn_at_(&p->b_f, 0, 0, 0), c, p->b_f.dtype, NULL);
     for (int64_t i = 0; i < p->z.dim; i++)
-      sum += (double)attn_number_(z, i, p->z.dtype, NULL) *
-             (double)attn_number_(attn_at_(&p->w_f, 0, 0, i), c, p->w_f.dtype, NULL);
+      sum +=
+          (double)attn_number_(z, i, p->z.dtype, NULL) *
+          (double)attn_number_(attn_at_(&w, 0, 0, turned ? c : i), turned ? i : c, w.dtype, NULL);
     to[c] = (float)(c < n && !p->plain ? sum + 1.0 : sum);
   }
 }
@@ -40417,12 +40462,14 @@ ATTN_COLD_ int attn_film_check_(attn_error_ *e, attn_film_job_ *a, const attn_fi
   const int direct = p->gamma.data != NULL || p->beta.data != NULL;
   if (direct && (p->z.data || p->w_f.data || p->b_f.data))
     return attn_reject_(e, ATTN_E_RANGE, "params: z, w_f and b_f, or gamma and beta");
+  attn_turn_(&p->w_f, p->w_transposed);
   attn_operand_ op[7] = {
       ATTN_OPERAND_AS_(&a->y, w[0], ATTN_OUT_, any, m, side, side,
                        "y must be [., m, w, w] as a is"),
       ATTN_OPERAND_AS_(&a->a, w[1], 0, 1, any, side, any, "a must be [1, m, w, w]"),
       ATTN_OPERAND_AS_(&p->z, w[2], 0, b, 1, 1, any, "params.z must be [y.batch, 1, 1, Dz]"),
-      ATTN_OPERAND_AS_(&p->w_f, w[3], 0, 1, 1, p->z.dim, any, "params.w_f must be [1, 1, Dz, 2F]"),
+      ATTN_OPERAND_AS_(&p->w_f, w[3], ATTN_MATRIX_, 1, 1, p->z.dim, any,
+                       ATTN_IN_OUT_("params.w_f", "Dz", "2F")),
       ATTN_OPERAND_AS_(&p->b_f, w[4], ATTN_OPTIONAL_, 1, 1, 1, p->w_f.dim,
                        "params.b_f must be [1, 1, 1, 2F]"),
       ATTN_OPERAND_AS_(&p->gamma, w[5], 0, any, 1, 1, any,
@@ -40437,8 +40484,7 @@ ATTN_COLD_ int attn_film_check_(attn_error_ *e, attn_film_job_ *a, const attn_fi
       return attn_reject_(e, ATTN_E_SHAPE, op[i].rule);
   }
   const int64_t width = direct ? p->gamma.dim : p->w_f.dim / 2;
-  if (!direct && p->w_f.dim % 2)
-    return attn_reject_(e, ATTN_E_SHAPE, "params.w_f must be [1, 1, Dz, 2F]");
+  if (!direct && p->w_f.dim % 2) return attn_reject_(e, ATTN_E_SHAPE, op[3].rule);
   if (width != side && width != attn_mul_(m, side) && width != attn_mul_(m, attn_mul_(side, side)))
     return attn_reject_(e, ATTN_E_SHAPE, "F must be w, m w or m w w");
   a->width = width;
@@ -41493,29 +41539,22 @@ ATTN_COLD_ int attn_operands_add_(attn_error_ *e, attn_operands_ *all, attn_tens
   return attn_check_operand_(e, &all->at[all->n++], all->heads);
 }
 
-/* The numbers that a network makes. */
-ATTN_COLD_ int64_t attn_synthesizer_width_(const attn_synthesizer_net *net) {
-  return net->w2_transposed ? net->w2.len : net->w2.dim;
-}
-
 ATTN_COLD_ int attn_synthesizer_net_check_(attn_error_ *e, attn_operands_ *all,
                                            attn_synthesizer_net *net, int64_t din) {
   static const char *const w[] = {
       ATTN_WORDS_("a source's net w1"), ATTN_WORDS_("a source's net b1"),
       ATTN_WORDS_("a source's net w2"), ATTN_WORDS_("a source's net b2")};
+  attn_turn_(&net->w1, net->w_transposed), attn_turn_(&net->w2, net->w_transposed);
   const int64_t some = ATTN_ONE_OR_ALL_, any = ATTN_ANY_, wide = net->w1.dim;
-  const int turned = net->w2_transposed != 0;
-  if (!attn_operands_add_(e, all, &net->w1, w[0], 0, 1, some, din, any,
-                          "a source's net w1 must be [1, 1 or o.heads, x.dim, e]") ||
+  if (!attn_operands_add_(e, all, &net->w1, w[0], ATTN_MATRIX_, 1, some, din, any,
+                          ATTN_HEADS_IN_OUT_("a source's net w1", "1 or o.heads", "x.dim", "e")) ||
       !attn_operands_add_(e, all, &net->b1, w[1], ATTN_OPTIONAL_, 1, some, 1, wide,
-                          "a source's net b1 must be [1, 1 or o.heads, 1, w1.dim]") ||
+                          "a source's net b1 must be [1, 1 or o.heads, 1, e], e of w1") ||
       !attn_operands_add_(
-          e, all, &net->w2, w[2], 0, 1, some, turned ? any : wide, turned ? wide : any,
-          turned ? "a source's net w2 must be [1, 1 or o.heads, n, w1.dim] with w2_transposed"
-                 : "a source's net w2 must be [1, 1 or o.heads, w1.dim, n]"))
+          e, all, &net->w2, w[2], ATTN_MATRIX_, 1, some, wide, any,
+          ATTN_HEADS_IN_OUT_("a source's net w2", "1 or o.heads", "e (of w1)", "n")))
     return 0;
-  return attn_operands_add_(e, all, &net->b2, w[3], ATTN_OPTIONAL_, 1, some, 1,
-                            attn_synthesizer_width_(net),
+  return attn_operands_add_(e, all, &net->b2, w[3], ATTN_OPTIONAL_, 1, some, 1, net->w2.dim,
                             "a source's net b2 must be [1, 1 or o.heads, 1, n], n of w2");
 }
 
@@ -41558,8 +41597,8 @@ ATTN_COLD_ int attn_synthesizer_source_check_(attn_error_ *e, attn_operands_ *al
         !attn_synthesizer_net_check_(e, all, &s->net, s->x.dim) ||
         (factored && !attn_synthesizer_net_check_(e, all, &s->net_b, s->x.dim)))
       return 0;
-    n = attn_synthesizer_width_(&s->net);
-    if (factored) n = attn_mul_(n, attn_synthesizer_width_(&s->net_b));
+    n = s->net.w2.dim;
+    if (factored) n = attn_mul_(n, s->net_b.w2.dim);
     if (factored && ((int)s->tiling < 0 || s->tiling >= ATTN_SYNTHESIZER_TILING_COUNT))
       return attn_reject_(e, ATTN_E_RANGE, "a source's tiling must be an attn_synthesizer_tiling");
   }
@@ -41730,9 +41769,9 @@ ATTN_COLD_ int attn_synthesizer_factors_(attn_stage_ *s, const attn_synthesizer_
   heads = attn_synthesizer_heads_(heads, &net->b2);
   attn_factors_ a;
   a.table = s->table, a.by = (float)by, a.tiles = x.len / ATTN_TILE_ + (x.len % ATTN_TILE_ != 0);
-  a.x = attn_stage_tensor_(s, x.batch, heads, x.len, attn_synthesizer_width_(net));
+  a.x = attn_stage_tensor_(s, x.batch, heads, x.len, net->w2.dim);
   a.y = attn_stage_tensor_(s, x.batch, heads, attn_mul_(a.tiles, a.x.dim), ATTN_TILE_);
-  g.bias = net->b2, g.w_transposed = net->w2_transposed;
+  g.bias = net->b2;
   if (!attn_stage_gemm_(s, a.x, hidden, net->w2, &g)) return 0;
   *y = attn_synthesizer_spread_(a.y, x.batch, all);
   return attn_stage_for_(s, attn_mul_(attn_mul_(x.batch, heads), a.tiles), attn_factors_item_, &a,
@@ -41829,8 +41868,10 @@ ATTN_COLD_ int attn_synthesizer_alone_(attn_stage_ *s, const attn_synthesizer_jo
     *q = attn_stage_rows_(c->r1, j->q_off, j->o.len), *k = attn_stage_rows_(c->r2, 0, tk);
   } else {
     if (!attn_synthesizer_hidden_(s, &c->net, c->x, q)) return 0;
-    *k = attn_stage_rows_(c->net.w2, 0, tk);
-    if (!c->net.w2_transposed) {
+    *k = c->net.w2;
+    if (attn_turn_back_(k)) {
+      *k = attn_stage_rows_(*k, 0, tk);
+    } else {
       *k = attn_stage_tensor_(s, 1, c->net.w2.heads, tk, c->net.w1.dim);
       if (!attn_synthesizer_turn_(s, *k, c->net.w2, 1.0)) return 0;
     }
@@ -41855,9 +41896,11 @@ ATTN_COLD_ int attn_synthesizer_join_(attn_stage_ *s, const attn_synthesizer_job
     int done;
     at += n;
     if (c->kind == ATTN_SYNTHESIZER_DENSE) {
+      attn_tensor w2 = c->net.w2;
+      const int turned = attn_turn_back_(&w2);
       done = attn_synthesizer_hidden_(s, &c->net, c->x, &qc) &&
-             (c->net.w2_transposed ? attn_synthesizer_copy_(s, kc, c->net.w2, j->p.kv_len, by)
-                                   : attn_synthesizer_turn_(s, kc, c->net.w2, by));
+             (turned ? attn_synthesizer_copy_(s, kc, w2, j->p.kv_len, by)
+                     : attn_synthesizer_turn_(s, kc, w2, by));
     } else {
       const int dot = c->kind == ATTN_SYNTHESIZER_DOT;
       const attn_tensor from = dot ? c->q : attn_stage_rows_(c->r1, j->q_off, j->o.len);
@@ -41884,7 +41927,7 @@ ATTN_COLD_ int attn_synthesizer_addends_(attn_stage_ *s, const attn_synthesizer_
     a.x = attn_synthesizer_spread_(c->r, b, h);
   } else if (c->kind == ATTN_SYNTHESIZER_DENSE_FACTORED) {
     a.kind = c->tiling == ATTN_SYNTHESIZER_OUTER ? ATTN_ADD_OUTER_ : ATTN_ADD_TILE_;
-    a.na = attn_synthesizer_width_(&c->net), a.nb = attn_synthesizer_width_(&c->net_b);
+    a.na = c->net.w2.dim, a.nb = c->net_b.w2.dim;
     if (!attn_synthesizer_factors_(s, &c->net, c->x, h, a.weight, &a.x) ||
         !attn_synthesizer_factors_(s, &c->net_b, c->x, h, 1.0, &a.y))
       return 0;
@@ -42278,10 +42321,15 @@ ATTN_COLD_ int attn_talking_steps_(attn_stage_ *s, void *job) {
   float **mix[2] = {&a->mix_l, &a->mix_w};
   if (attn_nothing_(&a->x.a)) return 1;
   for (int i = 0; i < 2; i++) {
-    *mix[i] = (float *)attn_stage_take_(s, attn_mul_(w[i]->len, w[i]->dim), f);
-    if (s->run)
-      s->table->widen(*mix[i], w[i]->data, w[i]->stride_len, NULL, w[i]->len, w[i]->dim,
-                      w[i]->dtype, NULL);
+    attn_tensor at = *w[i];
+    const int64_t n = at.len, dim = at.dim;
+    const int turned = attn_turn_back_(&at);
+    *mix[i] = (float *)attn_stage_take_(s, attn_mul_(n, dim), f);
+    for (int64_t k = 0; s->run && turned && k < n; k++)
+      for (int64_t c = 0; c < dim; c++)
+        (*mix[i])[k * dim + c] = attn_number_(attn_at_(&at, 0, 0, c), k, at.dtype, NULL);
+    if (s->run && !turned)
+      s->table->widen(*mix[i], at.data, at.stride_len, NULL, n, dim, at.dtype, NULL);
   }
   a->x.mix = a->mix_l;
   a->at_ot = attn_piece_(attn_mul_(hv, ATTN_JOINT_STEP_), f);
@@ -42300,6 +42348,7 @@ ATTN_COLD_ int attn_talking_check_(attn_error_ *e, attn_talking_ *a,
   attn_span_ span[ATTN_JOINT_SPANS_];
   if (!params) return attn_reject_(e, ATTN_E_NULL, "params must not be null: it has w_l and w_w");
   a->w_l = params->w_l, a->w_w = params->w_w, a->x.lse = params->scores.lse;
+  attn_turn_(&a->w_l, params->w_transposed), attn_turn_(&a->w_w, params->w_transposed);
   const int64_t heads = a->w_l.dim;
   attn_operand_ op[COUNT] = {
       ATTN_OPERAND_(&a->o, "o", ATTN_OUT_, b, any, tq, a->v.dim,
@@ -42309,10 +42358,10 @@ ATTN_COLD_ int attn_talking_check_(attn_error_ *e, attn_talking_ *a,
                     "k must be [q.batch, a divisor of q.heads, ., q.dim]"),
       ATTN_OPERAND_(&a->v, "v", 0, b, ATTN_DIVIDES_, tk, any,
                     "v must be [q.batch, a divisor of o.heads, k.len, .]"),
-      ATTN_OPERAND_(&a->w_l, "params.w_l", 0, 1, 1, hk, any,
-                    "params.w_l must be [1, 1, q.heads, H]"),
-      ATTN_OPERAND_(&a->w_w, "params.w_w", 0, 1, 1, heads, hv,
-                    "params.w_w must be [1, 1, H, o.heads]"),
+      ATTN_OPERAND_(&a->w_l, "params.w_l", ATTN_MATRIX_, 1, 1, hk, any,
+                    ATTN_IN_OUT_("params.w_l", "q.heads", "H")),
+      ATTN_OPERAND_(&a->w_w, "params.w_w", ATTN_MATRIX_, 1, 1, heads, hv,
+                    ATTN_IN_OUT_("params.w_w", "H", "o.heads")),
       ATTN_OPERAND_(&a->x.lse, "params.scores.lse", ATTN_OUT_ | ATTN_OPTIONAL_ | ATTN_IS_F32_, b,
                     heads, tq, 1, "params.scores.lse must be f32 [q.batch, H, q.len, 1]")};
   if (!attn_check_given_(e, op, COUNT)) return 0;
@@ -42813,7 +42862,7 @@ ATTN_COLD_ int attn_target_check_(attn_error_ *e, const attn_guided_ *a, const a
   const int64_t keys = a->x.a.k.len, batch = t->per_batch ? a->x.a.q.batch : 1;
   span->lo = span->hi = 0;
   if ((int)t->kind < 0 || t->kind >= ATTN_TARGET_COUNT)
-    return attn_reject_(e, ATTN_E_RANGE, "params.group.target.kind must be an attn_target_kind");
+    return attn_reject_(e, ATTN_E_RANGE, "params.group.target.kind is no attn_target_kind");
   if (t->raw && t->kind != ATTN_TARGET_TOKENS)
     return attn_reject_(e, ATTN_E_RANGE, "params.group.target.raw is of TOKENS alone");
   if (!(t->weight >= 0.0f && t->weight < INFINITY))
@@ -42872,7 +42921,7 @@ ATTN_COLD_ int attn_guided_check_(attn_error_ *e, attn_guided_ *a, const attn_gu
   if (!params) return attn_reject_(e, ATTN_E_NULL, "params must not be null: it has the maps");
   a->p = *params, a->x.q = a->p.q, a->x.k = a->p.k, a->x.map = a->p.map;
   if ((int)a->p.reduction < 0 || a->p.reduction >= ATTN_GUIDED_COUNT)
-    return attn_reject_(e, ATTN_E_RANGE, "params.reduction must be an attn_guided_reduction");
+    return attn_reject_(e, ATTN_E_RANGE, "params.reduction is no attn_guided_reduction");
   if (a->p.groups < 0) return attn_reject_(e, ATTN_E_SHAPE, "params.groups must not be negative");
   if (a->p.groups > 0 && !a->p.group)
     return attn_reject_(e, ATTN_E_NULL, "params.group must not be null");
@@ -42956,7 +43005,8 @@ ATTN_COLD_ attn_status attn_collaborative_call_(attn_tensor y, attn_tensor x, at
   if (g) {
     const attn_sdpa_params *a = &g->attend;
     j.p.heads = g->heads, j.p.w_q = g->w_q, j.p.w_k = g->w_k, j.p.w_v = g->w_v, j.p.w_o = g->w_o;
-    j.p.b_v = g->b_v, j.p.b_o = g->b_o, j.p.attend = *a, j.p.each = g->each;
+    j.p.w_transposed = g->w_transposed, j.p.b_v = g->b_v, j.p.b_o = g->b_o, j.p.attend = *a,
+    j.p.each = g->each;
     j.mix = g->mix, j.w_c = g->w_c;
     if (!g->mix.data) attn_reject_(&e, ATTN_E_NULL, "params.mix.data must not be null");
     if (g->w_c.data && (a->relative.keys.data || a->xl.table.data || a->labels.label))
@@ -43606,6 +43656,154 @@ ATTN_CALL_(attn_capsules_em, (y, x, params), attn_tensor y, attn_tensor x,
 /* <<< attn/families/heads/capsules_em.h */
 #endif
 #if ATTN_HAS_MEMORY
+/* >>> attn/families/memory/xl_layer.h */
+/* families/memory/xl_layer.h owns the layer of Transformer-XL: its projections around one attn_sdpa with
+ * the xl term. */
+
+/* Encodings of positions, by themselves. */
+ATTN_COLD_ int attn_stage_sinusoid_(attn_stage_ *s, attn_tensor y,
+                                    const attn_sinusoid_params *params) {
+  attn_tensor none;
+  memset(&none, 0, sizeof none);
+  if (!s->run) {
+    attn_stage_spare_(s, (int64_t)attn_sinusoid_workspace(y, none, params, &s->ctx));
+    return 1;
+  }
+  s->ctx.workspace = attn_stage_spare_(s, 0), s->ctx.workspace_size = (size_t)s->spare;
+  attn_status status = attn_sinusoid(y, none, params, &s->ctx);
+  s->ctx.report.pairs = 0;
+  return attn_stage_done_(s, status);
+}
+
+typedef struct attn_xl_job_ {
+  attn_tensor o, x;
+  attn_xl_layer_params p;
+  int64_t dk, dv;
+} attn_xl_job_;
+
+ATTN_COLD_ int attn_xl_check_(attn_error_ *e, attn_xl_job_ *j, const attn_xl_layer_params *params,
+                              const attn_ctx *ctx, const attn_table_ **table, int *workers) {
+  enum { X, MEM, WQ, WK, WR, WV, WO, O, LSE, COUNT };
+  attn_xl_layer_params *p = &j->p;
+  const int64_t any = ATTN_ANY_;
+  attn_span_ more[2];
+  if (!attn_check_ctx_(e, ctx, table, workers)) return 0;
+  if (!params) return attn_reject_(e, ATTN_E_NULL, "params must not be null: it has the weights");
+  *p = *params;
+  if (p->heads == 0) p->heads = 1;
+  if (p->heads < 1) return attn_reject_(e, ATTN_E_SHAPE, "params.heads must not be negative");
+  const int64_t b = j->x.batch, t = j->x.len, dm = j->x.dim, h = p->heads;
+  const int out = p->w_o.data != NULL;
+  if (p->w_q.dim % h || p->w_v.dim % h)
+    return attn_reject_(e, ATTN_E_HEADS, "params.heads must divide w_q.dim and w_v.dim");
+  j->dk = p->w_q.dim / h, j->dv = p->w_v.dim / h;
+  attn_operand_ op[COUNT] = {
+      ATTN_OPERAND_(&j->x, "x", 0, any, 1, any, any, "x must have one head"),
+      ATTN_OPERAND_(&p->mem, "params.mem", ATTN_OPTIONAL_, b, 1, any, dm,
+                    "params.mem must be [x.batch, 1, M, x.dim]"),
+      ATTN_OPERAND_(&p->w_q, "params.w_q", 0, 1, 1, dm, any,
+                    "params.w_q must be [1, 1, x.dim, heads * dk]"),
+      ATTN_OPERAND_(&p->w_k, "params.w_k", 0, 1, 1, dm, p->w_q.dim,
+                    "params.w_k must have the shape of w_q"),
+      ATTN_OPERAND_(&p->w_r, "params.w_r", 0, 1, 1, dm, p->w_q.dim,
+                    "params.w_r must have the shape of w_q"),
+      ATTN_OPERAND_(&p->w_v, "params.w_v", 0, 1, 1, dm, any,
+                    "params.w_v must be [1, 1, x.dim, heads * dv]"),
+      ATTN_OPERAND_(&p->w_o, "params.w_o", ATTN_OPTIONAL_, 1, 1, p->w_v.dim, any,
+                    "params.w_o must be [1, 1, heads * dv, .]"),
+      ATTN_OPERAND_(
+          &j->o, "o", ATTN_OUT_, b, out ? 1 : h, t, out ? p->w_o.dim : j->dv,
+          "o must be [x.batch, 1, x.len, w_o.dim], without w_o [x.batch, heads, x.len, dv]"),
+      ATTN_OPERAND_(&p->lse, "params.lse", ATTN_OUT_ | ATTN_OPTIONAL_ | ATTN_IS_F32_, b, h, t, 1,
+                    "params.lse must be f32 [x.batch, heads, x.len, 1]")};
+  for (int i = 0; i < COUNT; i++)
+    if (!attn_check_operand_(e, &op[i], h)) return 0;
+  if (!p->mem.data) p->mem.len = 0;
+  if (t >= (int64_t)1 << 39 || p->mem.len >= (int64_t)1 << 39)
+    return attn_reject_(e, ATTN_E_OVERFLOW, "x.len and params.mem.len must be below 2^39");
+  if (p->base == 0.0) p->base = 10000.0;
+  if (!(p->base > 0.0 && p->base < HUGE_VAL))
+    return attn_reject_(e, ATTN_E_VALUE, "params.base must be positive and finite");
+  const char *align = "params.u and .v must be aligned to their elements";
+  return attn_check_scale_(e, p->scale) &&
+         attn_check_array_(e, p->u, p->w_q.dim, 4, align, &more[0]) &&
+         attn_check_array_(e, p->v, p->w_q.dim, 4, align, &more[1]) &&
+         attn_check_apart_(e, ctx, op, COUNT, more, 2);
+}
+
+/* Columns of a weight as one matrix per head. */
+ATTN_COLD_ attn_tensor attn_xl_heads_(attn_tensor w, int64_t heads) {
+  w.dim /= heads, w.heads = heads, w.stride_head = w.dim;
+  return w;
+}
+
+/* r = w_r times the encodings of n positions, matrices of a head each. */
+ATTN_COLD_ int attn_xl_distances_(attn_stage_ *s, attn_tensor *r, attn_tensor w_r, int64_t heads,
+                                  int64_t n, const attn_sinusoid_params *pe) {
+  const attn_tensor sines = attn_stage_tensor_(s, 1, 1, n, w_r.len);
+  *r = attn_stage_tensor_(s, 1, heads, n, w_r.dim / heads);
+  return attn_stage_sinusoid_(s, sines, pe) &&
+         attn_stage_gemm_(s, *r, sines, attn_weight_heads_(w_r, heads), NULL);
+}
+
+ATTN_COLD_ int attn_xl_steps_(attn_stage_ *s, void *job) {
+  const attn_xl_job_ *j = (const attn_xl_job_ *)job;
+  const attn_xl_layer_params *g = &j->p;
+  const int64_t b = j->x.batch, h = g->heads, t = j->x.len, m = g->mem.len, keys = m + t;
+  const attn_tensor w_q = attn_xl_heads_(g->w_q, h), w_k = attn_xl_heads_(g->w_k, h);
+  const attn_tensor w_v = attn_xl_heads_(g->w_v, h);
+  const int64_t first = g->bidirectional && t > 0 ? 1 - t : 0;
+  const attn_tensor q = attn_stage_tensor_(s, b, h, t, j->dk);
+  const attn_tensor k = attn_stage_tensor_(s, b, h, keys, j->dk);
+  const attn_tensor v = attn_stage_tensor_(s, b, h, keys, j->dv);
+  attn_tensor r;
+  attn_sinusoid_params pe;
+  attn_sdpa_params p;
+  memset(&pe, 0, sizeof pe);
+  memset(&p, 0, sizeof p);
+  pe.start = first, pe.base = g->base;
+  pe.layout = g->interleaved ? ATTN_SINUSOID_INTERLEAVED : ATTN_SINUSOID_HALVES;
+  if (!attn_xl_distances_(s, &r, g->w_r, h, keys - first, &pe) ||
+      !attn_stage_gemm_(s, q, j->x, w_q, NULL) ||
+      !attn_stage_gemm_(s, attn_stage_rows_(k, m, t), j->x, w_k, NULL) ||
+      !attn_stage_gemm_(s, attn_stage_rows_(v, m, t), j->x, w_v, NULL))
+    return 0;
+  if (m > 0 && (!attn_stage_gemm_(s, attn_stage_rows_(k, 0, m), g->mem, w_k, NULL) ||
+                !attn_stage_gemm_(s, attn_stage_rows_(v, 0, m), g->mem, w_v, NULL)))
+    return 0;
+  p.scale = g->scale, p.causal = !g->bidirectional, p.lse = g->lse;
+  p.xl.table = r, p.xl.first = first;
+  p.xl.content_bias = g->u, p.xl.distance_bias = g->v;
+  if (!g->w_o.data) return attn_stage_sdpa_(s, j->o, q, k, v, &p);
+  /* the heads side by side, so that one product joins them */
+  const int64_t wide = attn_mul_(h, j->dv);
+  attn_tensor all = attn_stage_tensor_(s, b, 1, t, wide);
+  attn_tensor o = attn_bthd(all.data, ATTN_F32, b, t, h, j->dv);
+  return attn_stage_sdpa_(s, o, q, k, v, &p) && attn_stage_gemm_(s, j->o, all, g->w_o, NULL);
+}
+
+/* The call, or with bytes the workspace query. */
+ATTN_COLD_ attn_status attn_xl_call_(attn_xl_job_ *j, const attn_xl_layer_params *params,
+                                     attn_ctx *ctx, size_t *bytes) {
+  attn_error_ e = {ATTN_OK, NULL};
+  const attn_table_ *table = NULL;
+  int workers = 1;
+  (void)attn_xl_check_(&e, j, params, ctx, &table, &workers);
+  return attn_step_call_or_(&e, table, workers, ctx, attn_xl_steps_, j, "projections, xl scores",
+                            j->x.len == 0 || j->x.batch == 0 ? "no queries" : NULL, bytes);
+}
+
+ATTN_COLD_ attn_status attn_xl_layer_call_(attn_tensor o, attn_tensor x,
+                                           const attn_xl_layer_params *params, attn_ctx *ctx,
+                                           size_t *bytes) {
+  attn_xl_job_ j;
+  memset(&j, 0, sizeof j);
+  j.o = o, j.x = x;
+  return attn_xl_call_(&j, params, ctx, bytes);
+}
+ATTN_CALL_(attn_xl_layer, (o, x, params), attn_tensor o, attn_tensor x,
+           const attn_xl_layer_params *params)
+/* <<< attn/families/memory/xl_layer.h */
 /* >>> attn/families/memory/segment_memory.h */
 /* families/memory/segment_memory.h owns memories of hidden states as rings, and the usage of keys. The
  * layer that reads them is in segment_layer.h. */
@@ -43880,21 +44078,16 @@ typedef struct attn_segment_job_ {
   attn_segment_params p;
 } attn_segment_job_;
 
-/* The first distance that t queries may need. */
-ATTN_COLD_ int64_t attn_segment_first_(const attn_segment_params *p, int64_t t) {
-  return p->bidirectional && t > 0 ? 1 - t : 0;
-}
-
-/* Distances from there to the furthest key that the last of them sees. */
-ATTN_COLD_ int64_t attn_segment_reach_(const attn_segment_params *p, int64_t t, int64_t keys) {
-  return attn_sub_(p->window > 0 && p->window < keys ? p->window : keys, attn_segment_first_(p, t));
+/* Keys that a query of the last row may see. */
+ATTN_COLD_ int64_t attn_segment_reach_(const attn_segment_params *p, int64_t keys) {
+  return p->window > 0 && p->window < keys ? p->window : keys;
 }
 
 /* Rules that a layer shares; w_r stands for r there. */
 ATTN_COLD_ int attn_segment_params_(attn_error_ *e, const attn_segment_params *p, int r,
-                                    const char *without) {
+                                    const char *together) {
   if (p->window < 0) return attn_reject_(e, ATTN_E_RANGE, "window must be 0 (none) or at least 1");
-  if (!r && (p->u || p->v)) return attn_reject_(e, ATTN_E_NULL, without);
+  if (r != (p->u != NULL) || r != (p->v != NULL)) return attn_reject_(e, ATTN_E_NULL, together);
   return attn_check_scale_(e, p->scale);
 }
 
@@ -43907,7 +44100,7 @@ ATTN_COLD_ int attn_segment_check_(attn_error_ *e, attn_segment_job_ *j,
   const int64_t any = ATTN_ANY_, in = ATTN_DIVIDES_;
   if (!attn_check_ctx_(e, ctx, table, workers)) return 0;
   if (params) *p = *params;
-  if (!attn_segment_params_(e, p, p->r.data != NULL, "params.u and .v need params.r")) return 0;
+  if (!attn_segment_params_(e, p, p->r.data != NULL, "params.r, .u and .v go together")) return 0;
   const int64_t b = j->q.batch, h = j->q.heads, t = j->q.len, dk = j->q.dim, dv = j->v.dim;
   attn_operand_ op[COUNT] = {
       ATTN_OPERAND_(&j->q, "q", 0, any, any, any, any, "q"),
@@ -43926,7 +44119,7 @@ ATTN_COLD_ int attn_segment_check_(attn_error_ *e, attn_segment_job_ *j,
     if (!attn_check_operand_(e, &op[i], h)) return 0;
   }
   if (j->k.len < t) return attn_reject_(e, ATTN_E_SHAPE, "k.len must not be less than q.len");
-  if (p->r.data && p->r.len < attn_segment_reach_(p, t, j->k.len))
+  if (p->r.data && p->r.len < attn_segment_reach_(p, j->k.len))
     return attn_reject_(e, ATTN_E_RANGE, "params.r must have a row for every distance in sight");
   if (p->usage.data && p->usage.dim > j->k.len)
     return attn_reject_(e, ATTN_E_SHAPE, "params.usage.dim must not pass k.len");
@@ -43940,12 +44133,9 @@ ATTN_COLD_ int attn_segment_steps_(attn_stage_ *s, void *job) {
   const attn_segment_job_ *j = (const attn_segment_job_ *)job;
   attn_sdpa_params p;
   memset(&p, 0, sizeof p);
-  p.scale = j->p.scale, p.causal = !j->p.bidirectional;
+  p.scale = j->p.scale, p.causal = 1;
   if (j->p.window > 0) p.window = attn_window_of(j->p.window - 1, -1);
-  if (j->p.r.data) {
-    p.xl.table = j->p.r, p.xl.first = attn_segment_first_(&j->p, j->q.len);
-    p.xl.content_bias = j->p.u, p.xl.distance_bias = j->p.v;
-  }
+  if (j->p.r.data) p.xl.table = j->p.r, p.xl.content_bias = j->p.u, p.xl.distance_bias = j->p.v;
   p.lse = j->p.lse;
   if (j->p.usage.data && !p.lse.data)
     p.lse = attn_stage_tensor_(s, j->q.batch, j->q.heads, j->q.len, 1);
@@ -43965,7 +44155,7 @@ ATTN_COLD_ attn_status attn_segment_call_(attn_tensor o, attn_tensor q, attn_ten
   j.o = o, j.q = q, j.k = k, j.v = v;
   if (attn_segment_check_(&e, &j, params, ctx, &table, &workers)) {
     attn_stage_ s = attn_stage_open_(&e, table, workers, ctx, bytes != NULL);
-    attn_stage_call_(&s, ctx, attn_segment_steps_, &j, "attention behind a memory", bytes);
+    attn_stage_call_(&s, ctx, attn_segment_steps_, &j, "causal attention behind a memory", bytes);
   }
   return attn_end_(bytes ? NULL : ctx, &e);
 }
@@ -43974,21 +44164,6 @@ ATTN_CALL_(attn_segment, (o, q, k, v, params), attn_tensor o, attn_tensor q, att
            attn_tensor v, const attn_segment_params *params)
 
 /* ---- the layer ------------------------------------------------------------------------------*/
-
-/* Encodings of positions, by themselves. */
-ATTN_COLD_ int attn_stage_sinusoid_(attn_stage_ *s, attn_tensor y,
-                                    const attn_sinusoid_params *params) {
-  attn_tensor none;
-  memset(&none, 0, sizeof none);
-  if (!s->run) {
-    attn_stage_spare_(s, (int64_t)attn_sinusoid_workspace(y, none, params, &s->ctx));
-    return 1;
-  }
-  s->ctx.workspace = attn_stage_spare_(s, 0), s->ctx.workspace_size = (size_t)s->spare;
-  attn_status status = attn_sinusoid(y, none, params, &s->ctx);
-  s->ctx.report.pairs = 0;
-  return attn_stage_done_(s, status);
-}
 
 /* One job for the layer and its two ends; absent tensors have no data. */
 typedef struct attn_segment_layer_job_ {
@@ -44022,11 +44197,9 @@ ATTN_COLD_ int attn_segment_numbers_(attn_error_ *e, attn_segment_layer_job_ *j,
   const int r = p->w_r.data || p->attention.r.data;
   if (p->w_r.data && p->attention.r.data)
     return attn_reject_(e, ATTN_E_NULL, "params.w_r and params.attention.r exclude each other");
-  if (p->base == 0.0) p->base = 10000.0;
-  if (!(p->base > 0.0 && p->base < HUGE_VAL))
-    return attn_reject_(e, ATTN_E_VALUE, "params.base must be positive and finite");
   return attn_segment_params_(e, &p->attention, r,
-                              "params.attention.u and .v need params.w_r or params.attention.r");
+                              "params.w_r (or attention.r), attention.u and attention.v go "
+                              "together");
 }
 
 ATTN_COLD_ int attn_segment_layer_check_(attn_error_ *e, attn_segment_layer_job_ *j,
@@ -44044,6 +44217,7 @@ ATTN_COLD_ int attn_segment_layer_check_(attn_error_ *e, attn_segment_layer_job_
   if (!attn_check_ctx_(e, ctx, table, workers)) return 0;
   if (!attn_segment_numbers_(e, j, params)) return 0;
   const int optional = ATTN_OPTIONAL_, f32 = ATTN_IS_F32_, out = ATTN_OUT_ | ATTN_OPTIONAL_;
+  const int matrix = ATTN_MATRIX_, maybe = ATTN_MATRIX_ | ATTN_OPTIONAL_;
   /* what this step does not read is as if it were absent */
   if (!j->output && !j->layer) p->w_o.data = p->b_o.data = NULL;
   if (j->output) p->w_q.data = p->w_k.data = p->w_v.data = NULL;
@@ -44051,11 +44225,13 @@ ATTN_COLD_ int attn_segment_layer_check_(attn_error_ *e, attn_segment_layer_job_
     memset(&p->memory, 0, sizeof p->memory), memset(&p->compressed, 0, sizeof p->compressed);
     memset(a, 0, sizeof *a), p->w_r.data = NULL;
   }
+  attn_tensor *const w[] = {&p->w_q, &p->w_k, &p->w_v, &p->w_o, &p->w_r};
+  for (int i = 0; i < 5; i++) attn_turn_(w[i], p->w_transposed);
   const int64_t hq = p->heads, hk = p->kv_heads, dm = j->h.dim, b = j->h.batch, t = j->h.len;
   if ((p->w_q.data && p->w_q.dim % hq) || (p->w_k.data && p->w_k.dim % hk) ||
       (p->w_v.data && p->w_v.dim % hk))
     return attn_reject_(e, ATTN_E_HEADS,
-                        "params.heads must divide w_q.dim, kv_heads w_k.dim and w_v.dim");
+                        "params.heads must divide the width of w_q, kv_heads those of w_k and w_v");
   j->dk = p->w_q.data ? p->w_q.dim / hq : p->w_k.dim / hk;
   static const char wx[] = ATTN_WORDS_("x");
   if (j->output && !attn_check_set_(e, &j->x, wx)) return 0;
@@ -44067,27 +44243,27 @@ ATTN_COLD_ int attn_segment_layer_check_(attn_error_ *e, attn_segment_layer_job_
     return attn_reject_(e, ATTN_E_NULL, "params.b_o needs params.w_o");
   attn_operand_ op[COUNT] = {
       ATTN_OPERAND_(&j->h, "h", 0, any, 1, any, any, "h must have one head"),
-      ATTN_OPERAND_(&p->w_q, "params.w_q", j->layer || j->q.data ? 0 : optional, 1, 1, dm,
-                    attn_mul_(hq, j->dk), "params.w_q must be [1, 1, h.dim, heads * dk]"),
-      ATTN_OPERAND_(&p->w_k, "params.w_k", j->layer || j->k.data ? 0 : optional, 1, 1, dm,
-                    attn_mul_(hk, j->dk), "params.w_k must be [1, 1, h.dim, kv_heads * dk]"),
-      ATTN_OPERAND_(&p->w_v, "params.w_v", j->layer || j->v.data ? 0 : optional, 1, 1, dm, any,
-                    "params.w_v must be [1, 1, h.dim, kv_heads * dv]"),
-      ATTN_OPERAND_(&p->w_o, "params.w_o", j->project || heads_out ? optional : 0, 1, 1,
+      ATTN_OPERAND_(&p->w_q, "params.w_q", j->layer || j->q.data ? matrix : maybe, 1, 1, dm,
+                    attn_mul_(hq, j->dk), ATTN_IN_OUT_("params.w_q", "h.dim", "heads * dk")),
+      ATTN_OPERAND_(&p->w_k, "params.w_k", j->layer || j->k.data ? matrix : maybe, 1, 1, dm,
+                    attn_mul_(hk, j->dk), ATTN_IN_OUT_("params.w_k", "h.dim", "kv_heads * dk")),
+      ATTN_OPERAND_(&p->w_v, "params.w_v", j->layer || j->v.data ? matrix : maybe, 1, 1, dm, any,
+                    ATTN_IN_OUT_("params.w_v", "h.dim", "kv_heads * dv")),
+      ATTN_OPERAND_(&p->w_o, "params.w_o", j->project || heads_out ? maybe : matrix, 1, 1,
                     attn_mul_(hq, j->dv), p->sublayer == ATTN_SUBLAYER_PLAIN ? any : dm,
-                    "params.w_o must be [1, 1, heads * dv, h.dim]"),
+                    ATTN_IN_OUT_("params.w_o", "heads * dv", "h.dim")),
       ATTN_OPERAND_(&p->b_o, "params.b_o", optional, 1, 1, 1, p->w_o.dim,
-                    "params.b_o must be [1, 1, 1, w_o.dim]"),
-      ATTN_OPERAND_(&p->w_r, "params.w_r", optional, 1, 1, dm, attn_mul_(hq, j->dk),
-                    "params.w_r must have the shape of w_q"),
+                    "params.b_o must be [1, 1, 1, the width of w_o]"),
+      ATTN_OPERAND_(&p->w_r, "params.w_r", maybe, 1, 1, dm, attn_mul_(hq, j->dk),
+                    ATTN_IN_OUT_("params.w_r", "h.dim", "heads * dk")),
       ATTN_OPERAND_(&a->r, "params.attention.r", optional | f32, 1, ATTN_ONE_OR_ALL_, any, j->dk,
                     "params.attention.r must be f32 [1, 1 or heads, n, dk]"),
       ATTN_OPERAND_(&j->x, "x", j->output ? 0 : optional, b, hq, t, any,
                     "x must be [B, heads, L, dv]"),
-      ATTN_OPERAND_(
-          &j->o, "o", j->project ? out : ATTN_OUT_, b, heads_out ? hq : 1, t,
-          heads_out ? j->dv : p->w_o.dim,
-          "o must be [h.batch, 1, h.len, w_o.dim], without w_o [h.batch, heads, h.len, dv]"),
+      ATTN_OPERAND_(&j->o, "o", j->project ? out : ATTN_OUT_, b, heads_out ? hq : 1, t,
+                    heads_out ? j->dv : p->w_o.dim,
+                    "o must be [h.batch, 1, h.len, the width of w_o], without w_o [h.batch, heads, "
+                    "h.len, dv]"),
       ATTN_OPERAND_(&j->q, "q", out, b, hq, t, j->dk, "q must be [h.batch, heads, h.len, dk]"),
       ATTN_OPERAND_(&j->k, "k", out, b, hk, t, j->dk, "k must be [h.batch, kv_heads, h.len, dk]"),
       ATTN_OPERAND_(&j->v, "v", out, b, hk, t, j->dv, "v must be [h.batch, kv_heads, h.len, dv]"),
@@ -44100,11 +44276,14 @@ ATTN_COLD_ int attn_segment_layer_check_(attn_error_ *e, attn_segment_layer_job_
   if (!attn_check_memory_(e, &p->memory, &wm[0], b, dm, 0, &op[MEM]) ||
       !attn_check_memory_(e, &p->compressed, &wm[1], b, dm, 0, &op[CMEM]))
     return 0;
+  if (p->w_r.data && dm % 2)
+    return attn_reject_(e, ATTN_E_SHAPE,
+                        "h.dim must be even with params.w_r: half sines, half cosines");
   const int64_t far = (int64_t)1 << 38;
   if (t >= far || p->memory.len >= far || p->compressed.len >= far)
     return attn_reject_(e, ATTN_E_OVERFLOW, "h.len and the memories' len must be below 2^38");
   const int64_t keys = p->compressed.len + p->memory.len + t;
-  if (a->r.data && a->r.len < attn_segment_reach_(a, t, keys))
+  if (a->r.data && a->r.len < attn_segment_reach_(a, keys))
     return attn_reject_(e, ATTN_E_RANGE,
                         "params.attention.r must have a row for every distance in sight");
   if (a->usage.data && a->usage.dim > keys)
@@ -44118,30 +44297,18 @@ ATTN_COLD_ int attn_segment_layer_check_(attn_error_ *e, attn_segment_layer_job_
          attn_check_apart_(e, ctx, op, COUNT, more, 4);
 }
 
-/* r = w_r times the encodings of the distances, matrices of a head each. */
-ATTN_COLD_ int attn_segment_distances_(attn_stage_ *s, attn_tensor *r,
-                                       const attn_segment_layer_params *p, int64_t t,
-                                       int64_t keys) {
-  const int64_t n = attn_segment_reach_(&p->attention, t, keys);
-  const attn_tensor sines = attn_stage_tensor_(s, 1, 1, n, p->w_r.len);
-  attn_sinusoid_params pe;
-  memset(&pe, 0, sizeof pe);
-  pe.start = attn_segment_first_(&p->attention, t), pe.base = p->base;
-  pe.layout = p->interleaved ? ATTN_SINUSOID_INTERLEAVED : ATTN_SINUSOID_HALVES;
-  *r = attn_stage_tensor_(s, 1, p->heads, n, p->w_r.dim / p->heads);
-  return attn_stage_sinusoid_(s, sines, &pe) &&
-         attn_stage_gemm_(s, *r, sines, attn_split_(p->w_r, p->heads), NULL);
-}
-
 ATTN_COLD_ int attn_segment_layer_steps_(attn_stage_ *s, void *job) {
   const attn_segment_layer_job_ *j = (const attn_segment_layer_job_ *)job;
   const attn_segment_layer_params *p = &j->p;
   attn_lift_ lift;
   attn_segment_job_ core;
+  attn_sinusoid_params pe;
   if (j->output)
     return attn_stage_close_(s, j->o, j->x, j->h, p->w_o, p->b_o, p->sublayer, &p->norm);
   memset(&lift, 0, sizeof lift);
   memset(&core, 0, sizeof core);
+  memset(&pe, 0, sizeof pe);
+  pe.layout = ATTN_SINUSOID_HALVES;
   lift.norm = attn_segment_norm_(p);
   attn_memory_take_(&lift.x, &p->compressed, 0, p->compressed.len);
   attn_memory_take_(&lift.x, &p->memory, 0, p->memory.len);
@@ -44161,7 +44328,9 @@ ATTN_COLD_ int attn_segment_layer_steps_(attn_stage_ *s, void *job) {
   attn_lift_add_(&lift, core.q, p->w_q, m);
   attn_lift_add_(&lift, core.k, p->w_k, 0);
   attn_lift_add_(&lift, core.v, p->w_v, 0);
-  if (p->w_r.data && !attn_segment_distances_(s, &core.p.r, p, t, attn_add_(m, t))) return 0;
+  if (p->w_r.data && !attn_xl_distances_(s, &core.p.r, p->w_r, h,
+                                         attn_segment_reach_(&core.p, attn_add_(m, t)), &pe))
+    return 0;
   return attn_stage_lift_(s, &lift) && attn_segment_steps_(s, &core) &&
          (!p->w_o.data ||
           attn_stage_close_(s, j->o, core.o, j->h, p->w_o, p->b_o, p->sublayer, &p->norm));
@@ -44369,6 +44538,7 @@ ATTN_COLD_ int attn_stage_squeeze_(attn_stage_ *s, const attn_parts_ *y, const a
   a.batch = x->part[0].batch, a.dim = x->part[0].dim, a.tiles = attn_tiles_of_(a.rows);
   const int64_t tile = attn_piece_(attn_mul_(a.dim, ATTN_TILE_), f);
   const int most = p->kind == ATTN_COMPRESS_MOST_USED;
+  int matrices = 0;
   if (most) {
     a.at_sum = attn_piece_(a.blocks, sizeof(int32_t));
     a.at_rows = attn_add_(a.at_sum, attn_piece_(old, 1));
@@ -44377,12 +44547,12 @@ ATTN_COLD_ int attn_stage_squeeze_(attn_stage_ *s, const attn_parts_ *y, const a
     a.at_rows = attn_piece_(a.dim, sizeof(double));
     a.each = attn_add_(a.at_rows, attn_piece_(a.dim, f));
   } else {
-    a.w = attn_matrix_of_(p->w, 0, a.rows);
+    a.w = attn_matrix_of_(p->w, 0, a.rows, a.batch);
     a.at_sum = tile, a.each = attn_add_(tile, tile);
+    matrices = 1;
   }
-  return attn_stage_products_(s, &a.w, a.w.panels || a.w.direct,
-                              attn_mul_(a.batch, most ? 1 : a.tiles), attn_squeeze_item_, &a,
-                              a.each, &a.memory);
+  return attn_stage_products_(s, &a.w, matrices, attn_mul_(a.batch, most ? 1 : a.tiles),
+                              attn_squeeze_item_, &a, a.each, &a.memory);
 }
 
 /* The rules of p for rows [batch,1,rows,dim]; what the kind does not read becomes absent. op[2] and
@@ -44669,7 +44839,7 @@ ATTN_COLD_ int attn_stage_loss_(attn_stage_ *s, attn_loss_ *a) {
   const int64_t items = attn_mul_(a->batch, a->tiles);
   a->part = (double *)attn_stage_take_(s, items, sizeof(double));
   if (rebuilt) {
-    a->w = attn_matrix_of_(a->g, 0, a->b.len);
+    a->w = attn_matrix_of_(a->g, 0, a->b.len, a->batch);
     a->at_rows = attn_piece_(attn_mul_(dim, ATTN_TILE_ + 1), f);
     a->each = attn_add_(a->at_rows,
                         a->b.dtype == ATTN_F32 ? 0 : attn_piece_(attn_mul_(dim, ATTN_TILE_), f));
@@ -44723,23 +44893,26 @@ ATTN_COLD_ int attn_attention_loss_check_(attn_error_ *e, attn_attention_loss_jo
   *p = *params;
   if (p->heads == 0) p->heads = 1;
   if (p->kv_heads == 0) p->kv_heads = p->heads;
+  attn_tensor *const w[] = {&p->w_q, &p->w_k, &p->w_v};
+  for (int i = 0; i < 3; i++) attn_turn_(w[i], p->w_transposed);
   const int64_t hq = p->heads, hk = p->kv_heads, b = j->h.batch, dm = j->h.dim;
   if (hq < 1 || hk < 1)
     return attn_reject_(e, ATTN_E_SHAPE, "params.heads and .kv_heads must not be negative");
   if (hq % hk || p->w_q.dim % hq || p->w_v.dim % hk)
-    return attn_reject_(e, ATTN_E_HEADS,
-                        "params.kv_heads must divide heads and w_v.dim, heads w_q.dim");
+    return attn_reject_(
+        e, ATTN_E_HEADS,
+        "params.kv_heads must divide heads and the width of w_v, heads that of w_q");
   j->dk = p->w_q.dim / hq, j->dv = p->w_v.dim / hk;
   attn_operand_ op[COUNT] = {
       ATTN_OPERAND_AS_(&j->h, attn_h_is_, 0, any, 1, any, any, "h must have one head"),
       ATTN_OPERAND_(&j->old, "old", 0, b, 1, any, dm, "old must be [h.batch, 1, ., h.dim]"),
       ATTN_OPERAND_(&j->made, "made", 0, b, 1, any, dm, "made must be [h.batch, 1, ., h.dim]"),
-      ATTN_OPERAND_(&p->w_q, "params.w_q", 0, 1, 1, dm, any,
-                    "params.w_q must be [1, 1, h.dim, heads * dk]"),
-      ATTN_OPERAND_(&p->w_k, "params.w_k", 0, 1, 1, dm, attn_mul_(hk, j->dk),
-                    "params.w_k must be [1, 1, h.dim, kv_heads * dk]"),
-      ATTN_OPERAND_(&p->w_v, "params.w_v", 0, 1, 1, dm, any,
-                    "params.w_v must be [1, 1, h.dim, kv_heads * dv]")};
+      ATTN_OPERAND_(&p->w_q, "params.w_q", ATTN_MATRIX_, 1, 1, dm, any,
+                    ATTN_IN_OUT_("params.w_q", "h.dim", "heads * dk")),
+      ATTN_OPERAND_(&p->w_k, "params.w_k", ATTN_MATRIX_, 1, 1, dm, attn_mul_(hk, j->dk),
+                    ATTN_IN_OUT_("params.w_k", "h.dim", "kv_heads * dk")),
+      ATTN_OPERAND_(&p->w_v, "params.w_v", ATTN_MATRIX_, 1, 1, dm, any,
+                    ATTN_IN_OUT_("params.w_v", "h.dim", "kv_heads * dv"))};
   for (int i = 0; i < NORM; i++)
     if (!attn_check_operand_(e, &op[i], hq)) return 0;
   return attn_check_losses_(e, out, &op[NORM], norm, mean, b) && attn_check_scale_(e, p->scale) &&
@@ -44869,22 +45042,25 @@ ATTN_COLD_ int attn_recursive_check_(attn_error_ *e, attn_recursive_job_ *j,
     return attn_reject_(e, ATTN_E_SHAPE, "params.heads and .kv_heads must not be negative");
   const int64_t b = j->x.batch, t = j->x.len, dm = j->x.dim, h = p->heads, kv = p->kv_heads;
   if (h % kv) return attn_reject_(e, ATTN_E_HEADS, "params.kv_heads must divide params.heads");
+  attn_tensor *const w[] = {&p->w_q, &p->w_k, &p->w_v, &p->w_o};
+  for (int i = 0; i < 4; i++) attn_turn_(w[i], p->w_transposed);
   if (p->w_q.dim % h || p->w_v.dim % kv)
-    return attn_reject_(e, ATTN_E_HEADS,
-                        "params.heads must divide w_q.dim, and params.kv_heads w_v.dim");
+    return attn_reject_(
+        e, ATTN_E_HEADS,
+        "params.heads must divide the width of w_q, and params.kv_heads that of w_v");
   j->dk = p->w_q.dim / h, j->dv = p->w_v.dim / kv;
   attn_operand_ op[COUNT] = {
       ATTN_OPERAND_(&j->x, "x", 0, any, 1, any, any, "x must have one head"),
       ATTN_OPERAND_(&j->memory, "memory", ATTN_OPTIONAL_, b, 1, any, dm,
                     "memory must be [x.batch, 1, n, x.dim]"),
-      ATTN_OPERAND_(&p->w_q, "params.w_q", 0, 1, 1, dm, any,
-                    "params.w_q must be [1, 1, x.dim, heads * dk]"),
-      ATTN_OPERAND_(&p->w_k, "params.w_k", 0, 1, 1, dm, attn_mul_(j->dk, kv),
-                    "params.w_k must be [1, 1, x.dim, kv_heads * dk]"),
-      ATTN_OPERAND_(&p->w_v, "params.w_v", 0, 1, 1, dm, any,
-                    "params.w_v must be [1, 1, x.dim, kv_heads * dv]"),
-      ATTN_OPERAND_(&p->w_o, "params.w_o", 0, 1, 1, attn_mul_(j->dv, h), dm,
-                    "params.w_o must be [1, 1, heads * dv, x.dim]"),
+      ATTN_OPERAND_(&p->w_q, "params.w_q", ATTN_MATRIX_, 1, 1, dm, any,
+                    ATTN_IN_OUT_("params.w_q", "x.dim", "heads * dk")),
+      ATTN_OPERAND_(&p->w_k, "params.w_k", ATTN_MATRIX_, 1, 1, dm, attn_mul_(j->dk, kv),
+                    ATTN_IN_OUT_("params.w_k", "x.dim", "kv_heads * dk")),
+      ATTN_OPERAND_(&p->w_v, "params.w_v", ATTN_MATRIX_, 1, 1, dm, any,
+                    ATTN_IN_OUT_("params.w_v", "x.dim", "kv_heads * dv")),
+      ATTN_OPERAND_(&p->w_o, "params.w_o", ATTN_MATRIX_, 1, 1, attn_mul_(j->dv, h), dm,
+                    ATTN_IN_OUT_("params.w_o", "heads * dv", "x.dim")),
       ATTN_OPERAND_(&j->o, "o", ATTN_OUT_, b, 1, t, dm, "o must have the shape of x"),
       ATTN_OPERAND_(&j->next, "next", ATTN_OUT_ | ATTN_OPTIONAL_, b, 1, any, dm,
                     "next must be [x.batch, 1, ., x.dim]"),
@@ -44954,12 +45130,6 @@ ATTN_FUNC_ void attn_renew_last_(void *job, int worker, int64_t b) {
   }
 }
 
-/* Columns of a weight as one matrix per head. */
-ATTN_COLD_ attn_tensor attn_recursive_heads_(attn_tensor w, int64_t heads) {
-  w.dim /= heads, w.heads = heads, w.stride_head = w.dim;
-  return w;
-}
-
 /* y = attention of the rows of x over k and v, times w_o. */
 ATTN_COLD_ int attn_recursive_attend_(attn_stage_ *s, const attn_recursive_job_ *j, attn_tensor y,
                                       attn_tensor x, attn_tensor k, attn_tensor v,
@@ -44969,7 +45139,7 @@ ATTN_COLD_ int attn_recursive_attend_(attn_stage_ *s, const attn_recursive_job_ 
   /* the heads side by side, so that one product joins them */
   const attn_tensor all = attn_stage_tensor_(s, b, 1, t, attn_mul_(h, j->dv));
   const attn_tensor o = attn_bthd(all.data, ATTN_F32, b, t, h, j->dv);
-  return attn_stage_gemm_(s, q, x, attn_recursive_heads_(j->p.w_q, h), NULL) &&
+  return attn_stage_gemm_(s, q, x, attn_weight_heads_(j->p.w_q, h), NULL) &&
          attn_stage_sdpa_(s, o, q, k, v, p) && attn_stage_gemm_(s, y, all, j->p.w_o, NULL);
 }
 
@@ -44978,8 +45148,8 @@ ATTN_COLD_ int attn_recursive_steps_(attn_stage_ *s, void *job) {
   const attn_recursive_params *g = &j->p;
   const int64_t b = j->x.batch, t = j->x.len, n = j->memory.len, kv = g->kv_heads;
   const int by_attention = g->rule == ATTN_RECURSIVE_ATTEND, renew = j->next.data != NULL;
-  const attn_tensor w_k = attn_recursive_heads_(g->w_k, kv);
-  const attn_tensor w_v = attn_recursive_heads_(g->w_v, kv);
+  const attn_tensor w_k = attn_weight_heads_(g->w_k, kv);
+  const attn_tensor w_v = attn_weight_heads_(g->w_v, kv);
   const attn_tensor k = attn_stage_tensor_(s, b, kv, n + t, j->dk);
   const attn_tensor v = attn_stage_tensor_(s, b, kv, n + t, j->dv);
   attn_renew_ a = {s->table, j->next, j->memory, j->o, g->alpha, NULL, 0};
@@ -45240,7 +45410,7 @@ ATTN_COLD_ int attn_knn_check_(attn_error_ *e, attn_knn_job_ *a, const attn_knn_
   }
   if (a->k < 1) return attn_reject_(e, ATTN_E_SHAPE, "params.k must not be negative");
   if ((int)a->metric < 0 || (int)a->metric > (int)ATTN_KNN_IP)
-    return attn_reject_(e, ATTN_E_RANGE, "params.metric must be an attn_knn_metric");
+    return attn_reject_(e, ATTN_E_RANGE, "params.metric must be one of attn_knn_metric");
   if (a->keys.len > INT32_MAX)
     return attn_reject_(e, ATTN_E_OVERFLOW, "keys.len must be below 2^31");
   if (a->q.len > INT64_MAX / 64 || a->k > INT64_MAX / 64)
@@ -46053,13 +46223,13 @@ enum { ATTN_GTRXL_WEIGHTS_ = 6, ATTN_GTRXL_OPERANDS_ = ATTN_GTRXL_WEIGHTS_ + 1 }
  * stands for. */
 ATTN_COLD_ int attn_gtrxl_gate_check_(attn_error_ *e, attn_gtrxl_gate_params *p,
                                       attn_gtrxl_place_ at, int64_t dm, attn_operand_ *op) {
-#define ATTN_GTRXL_(at)                                                              \
-  {                                                                                  \
-    {ATTN_SAID_(at "w_r", "[1, 1, dm, dm]"), ATTN_SAID_(at "u_r", "[1, 1, dm, dm]"), \
-     ATTN_SAID_(at "w_z", "[1, 1, dm, dm]"), ATTN_SAID_(at "u_z", "[1, 1, dm, dm]"), \
-     ATTN_SAID_(at "w_g", "[1, 1, dm, dm]"), ATTN_SAID_(at "u_g", "[1, 1, dm, dm]"), \
-     ATTN_SAID_(at "b_g", "[1, 1, 1, dm]")},                                         \
-        at "kind must be an attn_gtrxl_kind", at "b must be finite"                  \
+#define ATTN_GTRXL_(at)                                                                \
+  {                                                                                    \
+    {ATTN_SAID_IN_OUT_(at "w_r", "dm", "dm"), ATTN_SAID_IN_OUT_(at "u_r", "dm", "dm"), \
+     ATTN_SAID_IN_OUT_(at "w_z", "dm", "dm"), ATTN_SAID_IN_OUT_(at "u_z", "dm", "dm"), \
+     ATTN_SAID_IN_OUT_(at "w_g", "dm", "dm"), ATTN_SAID_IN_OUT_(at "u_g", "dm", "dm"), \
+     ATTN_SAID_(at "b_g", "[1, 1, 1, dm]")},                                           \
+        at "kind must be an attn_gtrxl_kind", at "b must be finite"                    \
   }
   static const struct {
     attn_said_ rule[ATTN_GTRXL_OPERANDS_];
@@ -46077,8 +46247,12 @@ ATTN_COLD_ int attn_gtrxl_gate_check_(attn_error_ *e, attn_gtrxl_gate_params *p,
   for (int i = 0; i < ATTN_GTRXL_OPERANDS_; i++) {
     const int read = (int)(reads[p->kind] >> i & 1u), bias = i == ATTN_GTRXL_WEIGHTS_;
     if (!read) t[i]->data = NULL;
-    op[i] = attn_weight_(t[i], &said[at].rule[i], read && !bias ? 0 : (int)ATTN_OPTIONAL_,
-                         bias ? 1 : dm, dm);
+    if (bias) {
+      op[i] = attn_bias_(t[i], &said[at].rule[i], ATTN_OPTIONAL_, dm);
+    } else {
+      attn_turn_(t[i], p->w_transposed);
+      op[i] = attn_weight_(t[i], &said[at].rule[i], read ? 0 : (int)ATTN_OPTIONAL_, dm, dm);
+    }
     if (!attn_check_operand_(e, &op[i], 1)) return 0;
   }
   return 1;
@@ -46188,7 +46362,7 @@ ATTN_COLD_ int attn_stage_gtrxl_(attn_stage_ *s, attn_tensor o, attn_tensor x, a
   if (p->kind == ATTN_GTRXL_RESIDUAL)
     return attn_stage_for_(s, count, attn_gtrxl_sum_item_, &a, 0, NULL);
   int first = p->kind == ATTN_GTRXL_GRU ? 0 : 4, last = p->u_g.data ? 5 : 4;
-  for (int i = first; i <= last; i++) a.w[i] = attn_matrix_of_(w[i], 0, a.o.len);
+  for (int i = first; i <= last; i++) a.w[i] = attn_weight_matrix_(w[i], a.o.len, a.o.batch);
   const int64_t whole = attn_piece_(attn_mul_(rows, dm), sizeof(float));
   const int64_t part = attn_piece_(rows * ATTN_GTRXL_COLS_, sizeof(float));
   a.at_y = x.dtype == ATTN_F32 ? 0 : whole;
@@ -46459,7 +46633,8 @@ ATTN_COLD_ attn_status attn_decoder_step_call_(attn_tensor y, attn_tensor x,
   if (e.status != ATTN_OK) return attn_end_(bytes ? NULL : ctx, &e);
   own = *cache;
   if (own.e_k.data && params) /* of what cross attention has read, extents alone are left */
-    j.e = attn_bhtd(there, ATTN_F32, x.batch, 1, own.e_k.len, params->cross.w_k.len);
+    j.e = attn_bhtd(there, ATTN_F32, x.batch, 1, own.e_k.len,
+                    attn_inputs_(&params->cross.w_k, params->cross.w_transposed));
   return attn_coder_call_(&j, params, 1, &own, "decoder step", ctx, bytes);
 }
 ATTN_PUB_COLD_ attn_status attn_decoder_step(attn_tensor y, attn_tensor x,
@@ -46491,19 +46666,21 @@ ATTN_COLD_ int attn_start_check_(attn_error_ *e, attn_start_job_ *j, const attn_
   const int64_t b = j->e.batch, t = j->e.len, d = j->e.dim, any = ATTN_ANY_;
   const int64_t h = j->e_k.heads, k = attn_mul_(h, j->e_k.dim), v = attn_mul_(h, j->e_v.dim);
   attn_multihead_params *p = &j->cross;
+  const int matrix = ATTN_MATRIX_;
+  attn_turn_(&p->w_k, p->w_transposed), attn_turn_(&p->w_v, p->w_transposed);
   attn_operand_ op[] = {ATTN_OPERAND_(&j->e_k, "cache.e_k", ATTN_OUT_, b, any, t, any,
                                       "cache.e_k must be [e.batch, kv_heads, e.len, dk]"),
                         ATTN_OPERAND_(&j->e_v, "cache.e_v", ATTN_OUT_, b, h, t, any,
                                       "cache.e_v must be [e.batch, kv_heads, e.len, dv]"),
                         ATTN_OPERAND_(&j->e, "e", 0, any, 1, any, any, "e must have one head"),
-                        ATTN_OPERAND_(&p->w_k, "params.cross.w_k", 0, 1, 1, d, k,
-                                      "params.cross.w_k must be [1, 1, e.dim, kv_heads * dk]"),
-                        ATTN_OPERAND_(&p->w_v, "params.cross.w_v", 0, 1, 1, d, v,
-                                      "params.cross.w_v must be [1, 1, e.dim, kv_heads * dv]"),
+                        ATTN_OPERAND_(&p->w_k, "params.cross.w_k", matrix, 1, 1, d, k,
+                                      ATTN_IN_OUT_("params.cross.w_k", "e.dim", "kv_heads * dk")),
+                        ATTN_OPERAND_(&p->w_v, "params.cross.w_v", matrix, 1, 1, d, v,
+                                      ATTN_IN_OUT_("params.cross.w_v", "e.dim", "kv_heads * dv")),
                         ATTN_OPERAND_(&p->b_k, "params.cross.b_k", ATTN_OPTIONAL_, 1, 1, 1, k,
-                                      "params.cross.b_k must be [1, 1, 1, w_k.dim]"),
+                                      "params.cross.b_k must be [1, 1, 1, the width of w_k]"),
                         ATTN_OPERAND_(&p->b_v, "params.cross.b_v", ATTN_OPTIONAL_, 1, 1, 1, v,
-                                      "params.cross.b_v must be [1, 1, 1, w_v.dim]")};
+                                      "params.cross.b_v must be [1, 1, 1, the width of w_v]")};
   const int n = (int)(sizeof op / sizeof *op);
   const int64_t kv = p->kv_heads ? p->kv_heads : p->heads ? p->heads : 1;
   if (!attn_check_ctx_(e, ctx, table, workers)) return 0;
@@ -46861,9 +47038,9 @@ ATTN_COLD_ int attn_trajectory_check_(attn_error_ *e, attn_trajectory_job_ *j,
                                       int *workers) {
   static const char *const w[] = {ATTN_WORDS_("y"), ATTN_WORDS_("returns"), ATTN_WORDS_("states"),
                                   ATTN_WORDS_("actions")};
-  static const attn_said_ said[] = {ATTN_SAID_("params.w_return", "[1, 1, 1, y.dim]"),
-                                    ATTN_SAID_("params.w_state", "[1, 1, states.dim, y.dim]"),
-                                    ATTN_SAID_("params.w_action", "[1, 1, actions.dim, y.dim]"),
+  static const attn_said_ said[] = {ATTN_SAID_IN_OUT_("params.w_return", "1", "y.dim"),
+                                    ATTN_SAID_IN_OUT_("params.w_state", "states.dim", "y.dim"),
+                                    ATTN_SAID_IN_OUT_("params.w_action", "actions.dim", "y.dim"),
                                     ATTN_SAID_("params.b_return", "[1, 1, 1, y.dim]"),
                                     ATTN_SAID_("params.b_state", "[1, 1, 1, y.dim]"),
                                     ATTN_SAID_("params.b_action", "[1, 1, 1, y.dim]"),
@@ -46882,13 +47059,15 @@ ATTN_COLD_ int attn_trajectory_check_(attn_error_ *e, attn_trajectory_job_ *j,
                        "states must be [y.batch, 1, returns.len, .]"),
       ATTN_OPERAND_AS_(&j->x[2], w[X + 2], 0, b, 1, n, any,
                        "actions must be [y.batch, 1, returns.len, .]")};
+  attn_turn_(&p->w_return, p->w_transposed), attn_turn_(&p->w_state, p->w_transposed);
+  attn_turn_(&p->w_action, p->w_transposed);
   op[W] = attn_weight_(&p->w_return, &said[0], 0, 1, dm);
   op[W + 1] = attn_weight_(&p->w_state, &said[1], 0, j->x[1].dim, dm);
   op[W + 2] = attn_weight_(&p->w_action, &said[2], 0, j->x[2].dim, dm);
-  op[B] = attn_weight_(&p->b_return, &said[3], ATTN_OPTIONAL_, 1, dm);
-  op[B + 1] = attn_weight_(&p->b_state, &said[4], ATTN_OPTIONAL_, 1, dm);
-  op[B + 2] = attn_weight_(&p->b_action, &said[5], ATTN_OPTIONAL_, 1, dm);
-  op[TIMES] = attn_weight_(&p->times, &said[6], 0, any, dm);
+  op[B] = attn_bias_(&p->b_return, &said[3], ATTN_OPTIONAL_, dm);
+  op[B + 1] = attn_bias_(&p->b_state, &said[4], ATTN_OPTIONAL_, dm);
+  op[B + 2] = attn_bias_(&p->b_action, &said[5], ATTN_OPTIONAL_, dm);
+  op[TIMES] = attn_bias_(&p->times, &said[6], 0, dm), op[TIMES].len = any;
   for (int i = 0; i < COUNT; i++)
     if (!attn_check_operand_(e, &op[i], 1)) return 0;
   if (j->y.len % 3 || j->y.len / 3 != n)
@@ -46912,7 +47091,7 @@ ATTN_COLD_ int attn_trajectory_steps_(attn_stage_ *s, void *job) {
   const int64_t dm = j->y.dim, n = j->x[0].len, steps = ATTN_TRAJECTORY_STEPS_;
   int64_t widest = 0;
   for (int i = 0; i < 3; i++) {
-    j->w[i] = attn_matrix_of_(w[i], 0, n);
+    j->w[i] = attn_weight_matrix_(w[i], n, j->y.batch);
     if (j->x[i].dtype != ATTN_F32 && j->x[i].dim > widest) widest = j->x[i].dim;
   }
   j->tiles = n / steps + (n % steps != 0);
@@ -47002,7 +47181,7 @@ ATTN_COLD_ attn_status attn_trajectory_predict_call_(attn_tensor o, attn_tensor 
                                                      const attn_trajectory_predict_params *params,
                                                      attn_ctx *ctx, size_t *bytes) {
   static const char *const w[] = {ATTN_WORDS_("o"), ATTN_WORDS_("y")};
-  static const attn_said_ said[] = {ATTN_SAID_("params.w", "[1, 1, y.dim, o.dim]"),
+  static const attn_said_ said[] = {ATTN_SAID_IN_OUT_("params.w", "y.dim", "o.dim"),
                                     ATTN_SAID_("params.bias", "[1, 1, 1, o.dim]")};
   attn_error_ e = {ATTN_OK, NULL};
   const attn_table_ *table;
@@ -47010,12 +47189,13 @@ ATTN_COLD_ attn_status attn_trajectory_predict_call_(attn_tensor o, attn_tensor 
   memset(&j, 0, sizeof j);
   j.o = o, j.y = y;
   if (params) j.p = *params;
+  attn_turn_(&j.p.w, j.p.w_transposed);
   attn_operand_ op[4] = {ATTN_OPERAND_AS_(&j.o, w[0], ATTN_OUT_, ATTN_ANY_, 1, ATTN_ANY_, ATTN_ANY_,
                                           "o must have one head"),
                          ATTN_OPERAND_AS_(&j.y, w[1], 0, o.batch, 1, ATTN_ANY_, ATTN_ANY_,
                                           "y must be [o.batch, 1, 3 T, .]"),
                          attn_weight_(&j.p.w, &said[0], 0, y.dim, o.dim),
-                         attn_weight_(&j.p.bias, &said[1], ATTN_OPTIONAL_, 1, o.dim)};
+                         attn_bias_(&j.p.bias, &said[1], ATTN_OPTIONAL_, o.dim)};
   int workers, ok = attn_check_ctx_(&e, ctx, &table, &workers);
   if (ok && !params)
     ok = attn_reject_(&e, ATTN_E_NULL, "params must not be null: it has the weights");
@@ -47208,7 +47388,7 @@ ATTN_COLD_ int attn_exits_steps_(attn_stage_ *s, void *job) {
 ATTN_COLD_ int attn_exits_shapes_(attn_error_ *e, attn_exits_ *a, attn_operand_ op[5],
                                   attn_arrays_ *more, int query) {
   static const char *const words[] = {ATTN_WORDS_("exits"), ATTN_WORDS_("q"), ATTN_WORDS_("x")};
-  static const attn_said_ flat[] = {ATTN_SAID_("params.w", "[1, 1, x.dim, layers]"),
+  static const attn_said_ flat[] = {ATTN_SAID_IN_OUT_("params.w", "x.dim", "layers"),
                                     ATTN_SAID_("params.bias", "[1, 1, 1, layers]")};
   static const attn_said_ deep[] = {
       ATTN_SAID_("params.w", "[1, 1 or layers - 1, 1, x.dim] with ATTN_EXIT_GEOMETRIC"),
@@ -47236,11 +47416,12 @@ ATTN_COLD_ int attn_exits_shapes_(attn_error_ *e, attn_exits_ *a, attn_operand_ 
   op[1] = q;
   if (!attn_check_operand_(e, &op[1], 1)) return 0;
   if (!layered) {
+    attn_turn_(&p->w, p->w_transposed);
     op[2] = attn_weight_(&p->w, &flat[0], 0, a->x.dim, n);
-    op[3] = attn_weight_(&p->bias, &flat[1], ATTN_OPTIONAL_, 1, n);
+    op[3] = attn_bias_(&p->bias, &flat[1], ATTN_OPTIONAL_, n);
   } else {
-    op[2] = attn_weight_(&p->w, &deep[0], n == 1 ? (int)ATTN_OPTIONAL_ : 0, 1, a->x.dim);
-    op[3] = attn_weight_(&p->bias, &deep[1], ATTN_OPTIONAL_, 1, 1);
+    op[2] = attn_bias_(&p->w, &deep[0], n == 1 ? (int)ATTN_OPTIONAL_ : 0, a->x.dim);
+    op[3] = attn_bias_(&p->bias, &deep[1], ATTN_OPTIONAL_, 1);
     op[2].heads = op[3].heads = ATTN_ONE_OR_ALL_;
   }
   if (!attn_check_operand_(e, &op[2], n - 1) || !attn_check_operand_(e, &op[3], n - 1) ||
@@ -47653,8 +47834,8 @@ ATTN_COLD_ int attn_confidence_check_(attn_error_ *e, attn_confidence_ *a, attn_
       ATTN_OPERAND_(&p->before, "params.before", cosine ? 0 : (int)ATTN_OPTIONAL_, a->x.batch,
                     a->x.heads, a->x.len, a->x.dim, "params.before must have the shape of x");
   op[1] = y, op[2] = before;
-  op[3] = attn_weight_(&p->w, &rule[0], classify ? 0 : (int)ATTN_OPTIONAL_, 1, a->x.dim);
-  op[4] = attn_weight_(&p->bias, &rule[1], ATTN_OPTIONAL_, 1, 1);
+  op[3] = attn_bias_(&p->w, &rule[0], classify ? 0 : (int)ATTN_OPTIONAL_, a->x.dim);
+  op[4] = attn_bias_(&p->bias, &rule[1], ATTN_OPTIONAL_, 1);
   op[3].heads = op[4].heads = ATTN_ONE_OR_ALL_;
   for (int i = 1; i < 5; i++)
     if (!attn_check_operand_(e, &op[i], a->x.heads)) return 0;
@@ -47979,7 +48160,8 @@ ATTN_COLD_ int attn_block_spans_(attn_error_ *e, const attn_block_params *p, int
     if (t[i].data && !attn_check_tensor_(e, &t[i], w, &span[i])) return 0;
   }
   for (int i = 0; i < 3; i++)
-    if (!attn_check_norm_(e, norm[i], p->self.w_q.len, &more)) return 0;
+    if (!attn_check_norm_(e, norm[i], attn_inputs_(&p->self.w_q, p->self.w_transposed), &more))
+      return 0;
   memcpy(span + n, more.span, 6 * sizeof *span);
   n += 6;
   for (int i = 0; i < 2; i++) {
@@ -48144,7 +48326,7 @@ ATTN_COLD_ int attn_universal_values_(attn_error_ *e, attn_universal_ *a) {
   if ((int)p->copy_halted < 0 || p->copy_halted > ATTN_SWITCH_OFF || (int)p->force_last < 0 ||
       p->force_last > ATTN_SWITCH_OFF)
     return attn_reject_(e, ATTN_E_RANGE,
-                        "params.copy_halted and .force_last must be an attn_switch");
+                        "params.copy_halted and .force_last must be of attn_switch");
   a->copy = attn_switch_(p->copy_halted, p->output == ATTN_UNIVERSAL_LAST);
   a->force = attn_switch_(p->force_last, p->output == ATTN_UNIVERSAL_ACCUM);
   if (p->output == ATTN_UNIVERSAL_LAST && !a->copy)
@@ -48176,7 +48358,7 @@ ATTN_COLD_ int attn_universal_check_(attn_error_ *e, attn_universal_ *a, const a
   if (rows > INT32_MAX)
     return attn_reject_(e, ATTN_E_OVERFLOW, "x.batch * x.len must be below 2^31");
   op[0].w = word[0], op[0].role = ATTN_OUT_, op[1].w = word[1];
-  op[2] = attn_weight_(&p->w_p, &rule, ATTN_OPTIONAL_, 1, a->b.x.dim);
+  op[2] = attn_bias_(&p->w_p, &rule, ATTN_OPTIONAL_, a->b.x.dim);
   if (!attn_check_tensor_(e, &a->b.y, word[0], &op[0].span) ||
       !attn_check_tensor_(e, &a->b.x, word[1], &op[1].span) || !attn_check_operand_(e, &op[2], 1) ||
       !attn_check_written_(e, &op[3], p->ran, rows, 4, word[2],
@@ -48434,7 +48616,8 @@ ATTN_COLD_ attn_coder_job_ attn_exit_layer_(const attn_exit_stack_ *a, int64_t m
   *own = a->cache->layer[m];
   own->len = a->cache->len;
   if (own->e_k.data) /* of what cross attention has read, extents alone are left */
-    j.e = attn_bhtd(there, ATTN_F32, a->x.batch, 1, own->e_k.len, j.p.cross.w_k.len);
+    j.e = attn_bhtd(there, ATTN_F32, a->x.batch, 1, own->e_k.len,
+                    attn_inputs_(&j.p.cross.w_k, j.p.cross.w_transposed));
   j.cache = own;
   return j;
 }
@@ -48593,6 +48776,7 @@ ATTN_COLD_ int attn_exit_run_(attn_stage_ *s, attn_exit_stack_ *a, int64_t m) {
   const int pre = j.p.sublayer == ATTN_SUBLAYER_PRE;
   j.cache = &own;
   *self = j.p.self, *cross = j.p.cross;
+  attn_multihead_turn_(self), attn_multihead_turn_(cross), attn_feed_turn_(&j.p.ff);
   if (self->heads == 0) self->heads = 1;
   if (cross->heads == 0) cross->heads = 1;
   const int64_t keys = own.len + a->x.len;
@@ -48616,8 +48800,10 @@ ATTN_COLD_ int attn_exit_stack_steps_(attn_stage_ *s, void *job) {
   a->room.wide_q = a->room.wide_o = 1;
   for (int64_t m = 0; m < a->p.count; m++) {
     const attn_block_params *p = &a->p.layers[m];
-    const int64_t q[2] = {p->self.w_q.dim, p->cross.w_q.data ? p->cross.w_q.dim : 1};
-    const int64_t o[2] = {p->self.w_o.len, p->cross.w_q.data ? p->cross.w_o.len : 1};
+    attn_multihead_params self = p->self, cross = p->cross;
+    attn_multihead_turn_(&self), attn_multihead_turn_(&cross);
+    const int64_t q[2] = {self.w_q.dim, cross.w_q.data ? cross.w_q.dim : 1};
+    const int64_t o[2] = {self.w_o.len, cross.w_q.data ? cross.w_o.len : 1};
     pre |= p->sublayer == ATTN_SUBLAYER_PRE;
     for (int i = 0; i < 2; i++) {
       if (q[i] > a->room.wide_q) a->room.wide_q = q[i];
@@ -49189,7 +49375,7 @@ ATTN_COLD_ int attn_fourier_check_(attn_error_ *e, attn_fourier_job_ *j, const a
   if (t > most || dm > most)
     return attn_reject_(e, ATTN_E_OVERFLOW, "x.len and x.dim must be at most 2^27");
   if ((int)p->form < 0 || p->form >= ATTN_FOURIER_COUNT)
-    return attn_reject_(e, ATTN_E_RANGE, "params.form must be an attn_fourier_form");
+    return attn_reject_(e, ATTN_E_VALUE, "params.form must be an attn_fourier_form");
   if (!attn_check_cut_(e, p->x_len, b, t, "params.x_len must be aligned to its elements",
                        "params.x_len must lie in 0..x.len", &more))
     return 0;
@@ -49501,7 +49687,7 @@ ATTN_COLD_ int attn_stage_spatial_(attn_stage_ *s, attn_spatial_ *a, int64_t bat
 
 /* t as a right factor that is always in panels. */
 ATTN_COLD_ attn_matrix_ attn_spatial_matrix_(attn_tensor t) {
-  return attn_matrix_of_(t, 0, INT64_MAX);
+  return attn_weight_matrix_(t, INT64_MAX, 1);
 }
 
 /* ---- rows that are normalised on their way into panels --------------------------------------*/
@@ -49599,7 +49785,7 @@ ATTN_COLD_ attn_tensor attn_mixed_columns_(attn_tensor t, int64_t c, int64_t n) 
 /* ATTN_ACT_NONE is GELU in these blocks. */
 ATTN_COLD_ int attn_mixed_activation_(attn_error_ *e, attn_activation *act, const char *rule) {
   if (*act == ATTN_ACT_NONE) *act = ATTN_ACT_GELU;
-  return ((int)*act >= 0 && *act < ATTN_ACT_COUNT) || attn_reject_(e, ATTN_E_RANGE, rule);
+  return ((int)*act >= 0 && *act < ATTN_ACT_COUNT) || attn_reject_(e, ATTN_E_VALUE, rule);
 }
 
 /* y = x + rows w + bias; y may be x. */
@@ -49626,10 +49812,12 @@ ATTN_COLD_ int attn_gmlp_check_(attn_error_ *e, attn_gmlp_job_ *j, const attn_ct
   enum { O, X, W1, B1, WS, BS, W2, B2, WQKV, BQKV, WO, BO };
   attn_gmlp_params *p = &j->p;
   const int64_t any = ATTN_ANY_;
-  const int out = ATTN_OUT_, optional = ATTN_OPTIONAL_;
+  const int out = ATTN_OUT_, optional = ATTN_OPTIONAL_, matrix = ATTN_MATRIX_;
   attn_arguments_ l;
   attn_arrays_ more = {0, {{0, 0}}};
   memset(&l, 0, sizeof l);
+  attn_tensor *const w[] = {&p->w_1, &p->w_2, &p->w_qkv, &p->w_o};
+  for (int i = 0; i < 4; i++) attn_turn_(w[i], p->w_transposed);
   if (!attn_check_ctx_(e, ctx, table, workers)) return 0;
   if (!attn_check_argument_(e, &l, &j->o, ATTN_WORDS_("o"), out, any, 1, any, any,
                             "o must have one head"))
@@ -49637,25 +49825,26 @@ ATTN_COLD_ int attn_gmlp_check_(attn_error_ *e, attn_gmlp_job_ *j, const attn_ct
   const int64_t b = j->o.batch, t = j->o.len, dm = j->o.dim, hidden = p->w_2.len;
   if (!attn_check_argument_(e, &l, &j->x, ATTN_WORDS_("x"), 0, b, 1, t, dm,
                             "x must have the shape of o") ||
-      !attn_check_argument_(e, &l, &p->w_2, ATTN_WORDS_("params.w_2"), 0, 1, 1, any, dm,
-                            "params.w_2 must be [1, 1, e, o.dim]"))
+      !attn_check_argument_(e, &l, &p->w_2, ATTN_WORDS_("params.w_2"), matrix, 1, 1, any, dm,
+                            ATTN_IN_OUT_("params.w_2", "e", "o.dim")))
     return 0;
-  if (hidden < 1) return attn_reject_(e, ATTN_E_SHAPE, "params.w_2.len must be at least 1");
+  if (hidden < 1)
+    return attn_reject_(e, ATTN_E_SHAPE,
+                        "e, the columns that params.w_2 reads, must be at least 1");
   if (!attn_check_argument_(e, &l, &p->b_2, ATTN_WORDS_("params.b_2"), optional, 1, 1, 1, dm,
                             "params.b_2 must be [1, 1, 1, o.dim]") ||
-      !attn_check_argument_(e, &l, &p->w_1, ATTN_WORDS_("params.w_1"), 0, 1, 1, dm,
+      !attn_check_argument_(e, &l, &p->w_1, ATTN_WORDS_("params.w_1"), matrix, 1, 1, dm,
                             attn_mul_(2, hidden),
-                            "params.w_1 must be [1, 1, x.dim, 2 e], e = w_2.len") ||
+                            ATTN_IN_OUT_("params.w_1", "x.dim", "2 e (e of w_2)")) ||
       !attn_check_argument_(e, &l, &p->b_1, ATTN_WORDS_("params.b_1"), optional, 1, 1, 1,
-                            attn_mul_(2, hidden),
-                            "params.b_1 must be [1, 1, 1, 2 e], e = w_2.len") ||
+                            attn_mul_(2, hidden), "params.b_1 must be [1, 1, 1, 2 e]") ||
       !attn_check_argument_(e, &l, &p->w_s, ATTN_WORDS_("params.w_s"), 0, 1, any, any, any,
                             "params.w_s must have batch 1"))
     return 0;
   if (p->w_s.len != p->w_s.dim || p->w_s.len < t)
     return attn_reject_(e, ATTN_E_SHAPE, "params.w_s must be [1, S, N, N] with N >= x.len");
   if (p->w_s.heads < 1 || hidden % p->w_s.heads)
-    return attn_reject_(e, ATTN_E_HEADS, "params.w_s.heads must divide e = w_2.len");
+    return attn_reject_(e, ATTN_E_HEADS, "params.w_s.heads must divide e");
   l.heads = p->w_s.heads;
   if (p->b_s.data && p->b_s.heads != 1 && p->b_s.heads != l.heads)
     return attn_reject_(e, ATTN_E_SHAPE, "params.b_s.heads must be 1 or those of w_s");
@@ -49667,16 +49856,18 @@ ATTN_COLD_ int attn_gmlp_check_(attn_error_ *e, attn_gmlp_job_ *j, const attn_ct
                         "params.w_qkv must not be null where w_o, b_qkv or b_o is there");
   if (p->w_qkv.data) {
     const int64_t a = p->w_o.len, wide = attn_mul_(3, a);
-    if (!attn_check_argument_(e, &l, &p->w_o, ATTN_WORDS_("params.w_o"), 0, 1, 1, any, hidden,
-                              "params.w_o must be [1, 1, a, e], e = w_2.len"))
+    if (!attn_check_argument_(e, &l, &p->w_o, ATTN_WORDS_("params.w_o"), matrix, 1, 1, any, hidden,
+                              ATTN_IN_OUT_("params.w_o", "a", "e")))
       return 0;
-    if (a < 1) return attn_reject_(e, ATTN_E_SHAPE, "params.w_o.len must be at least 1");
-    if (!attn_check_argument_(e, &l, &p->w_qkv, ATTN_WORDS_("params.w_qkv"), 0, 1, 1, dm, wide,
-                              "params.w_qkv must be [1, 1, x.dim, 3 a] for a w_o of a rows") ||
+    if (a < 1)
+      return attn_reject_(e, ATTN_E_SHAPE,
+                          "a, the columns that params.w_o reads, must be at least 1");
+    if (!attn_check_argument_(e, &l, &p->w_qkv, ATTN_WORDS_("params.w_qkv"), matrix, 1, 1, dm, wide,
+                              ATTN_IN_OUT_("params.w_qkv", "x.dim", "3 a (a of w_o)")) ||
         !attn_check_argument_(e, &l, &p->b_qkv, ATTN_WORDS_("params.b_qkv"), optional, 1, 1, 1,
-                              wide, "params.b_qkv must be [1, 1, 1, w_qkv.dim]") ||
+                              wide, "params.b_qkv must be [1, 1, 1, 3 a]") ||
         !attn_check_argument_(e, &l, &p->b_o, ATTN_WORDS_("params.b_o"), optional, 1, 1, 1, hidden,
-                              "params.b_o must be [1, 1, 1, e], e = w_2.len"))
+                              "params.b_o must be [1, 1, 1, e]"))
       return 0;
   }
   return attn_mixed_activation_(e, &p->activation,
@@ -49699,7 +49890,7 @@ ATTN_COLD_ int attn_gmlp_gate_(attn_stage_ *s, const attn_gmlp_params *p, attn_t
   a.gate = attn_mixed_columns_(z, 0, e);
   if (each.data) {
     a.more = each, a.col_bias = p->b_o;
-    a.m[1] = attn_spatial_matrix_(attn_multihead_split_(p->w_o, heads));
+    a.m[1] = attn_spatial_matrix_(attn_weight_heads_(p->w_o, heads));
   }
   return attn_stage_norm_panels_(s, &a.m[0], attn_mixed_columns_(z, e, e), heads, &p->norm_gate,
                                  panels) &&
@@ -49782,8 +49973,8 @@ ATTN_COLD_ int attn_mixer_check_net_(attn_error_ *e, attn_arguments_ *l, attn_fe
 #define ATTN_NET_(at, n)                                                                          \
   {                                                                                               \
     {ATTN_WORDS_(at "w_1"), ATTN_WORDS_(at "b_1"), ATTN_WORDS_(at "w_2"), ATTN_WORDS_(at "b_2")}, \
-        {at "w_1 must be [1, 1, " n ", .]", at "b_1 must be [1, 1, 1, w_1.dim]",                  \
-         at "w_2 must be [1, 1, w_1.dim, " n "]", at "b_2 must be [1, 1, 1, " n "]"},             \
+        {ATTN_IN_OUT_(at "w_1", n, "."), at "b_1 must be [1, 1, 1, the width of w_1]",            \
+         ATTN_IN_OUT_(at "w_2", "the width of w_1", n), at "b_2 must be [1, 1, 1, " n "]"},       \
         at "activation must be an attn_activation"                                                \
   }
   static const struct {
@@ -49792,12 +49983,13 @@ ATTN_COLD_ int attn_mixer_check_net_(attn_error_ *e, attn_arguments_ *l, attn_fe
   } said[] = {ATTN_NET_("params.token.", "x.len"), ATTN_NET_("params.channel.", "x.dim")};
 #undef ATTN_NET_
   const int at = channel != 0;
+  attn_turn_(&f->w_1, f->w_transposed), attn_turn_(&f->w_2, f->w_transposed);
   const int64_t hidden = f->w_1.dim;
-  return attn_check_argument_(e, l, &f->w_1, said[at].words[0], 0, 1, 1, in, ATTN_ANY_,
+  return attn_check_argument_(e, l, &f->w_1, said[at].words[0], ATTN_MATRIX_, 1, 1, in, ATTN_ANY_,
                               said[at].rule[0]) &&
          attn_check_argument_(e, l, &f->b_1, said[at].words[1], ATTN_OPTIONAL_, 1, 1, 1, hidden,
                               said[at].rule[1]) &&
-         attn_check_argument_(e, l, &f->w_2, said[at].words[2], 0, 1, 1, hidden, in,
+         attn_check_argument_(e, l, &f->w_2, said[at].words[2], ATTN_MATRIX_, 1, 1, hidden, in,
                               said[at].rule[2]) &&
          attn_check_argument_(e, l, &f->b_2, said[at].words[3], ATTN_OPTIONAL_, 1, 1, 1, in,
                               said[at].rule[3]) &&
@@ -49828,11 +50020,11 @@ ATTN_COLD_ int attn_mixer_tokens_(attn_stage_ *s, const attn_mixer_params *p, at
   const attn_feed_forward *f = &p->token;
   attn_spatial_ up, down;
   memset(&up, 0, sizeof up);
-  up.w = f->w_1, up.row_bias = f->b_1, up.turned = 1;
+  up.w = f->w_1, up.row_bias = f->b_1, up.turned = !attn_turn_back_(&up.w);
   up.heads = 1, up.rows = f->w_1.dim, up.k = x.len, up.n = x.dim;
   up.panels = hidden, up.act = f->activation;
   memset(&down, 0, sizeof down);
-  down.w = f->w_2, down.row_bias = f->b_2, down.turned = 1;
+  down.w = f->w_2, down.row_bias = f->b_2, down.turned = !attn_turn_back_(&down.w);
   down.heads = 1, down.rows = x.len, down.k = f->w_1.dim, down.n = x.dim;
   down.m[0] = attn_spatial_matrix_(attn_bhtd(hidden, ATTN_F32, x.batch, 1, down.k, x.dim));
   down.m[0].packed = hidden;
@@ -49941,7 +50133,9 @@ ATTN_END_STRICT_
 #undef ATTN_HAS_AVX512_
 #undef ATTN_HAS_NEON_
 #undef ATTN_HAS_WEIGHTS_
+#undef ATTN_HEADS_IN_OUT_
 #undef ATTN_INLINE_
+#undef ATTN_IN_OUT_
 #undef ATTN_IS_I4_
 #undef ATTN_IS_SMALL_
 #undef ATTN_KIND_BIAS_
@@ -49981,6 +50175,7 @@ ATTN_END_STRICT_
 #undef ATTN_ROWS_
 #undef ATTN_ROWS_ROOM_
 #undef ATTN_SAID_
+#undef ATTN_SAID_IN_OUT_
 #undef ATTN_SCALES_WORDS_
 #undef ATTN_SCORE_TERMS_
 #undef ATTN_SLEEF_HAS_AVX2_
@@ -49994,6 +50189,7 @@ ATTN_END_STRICT_
 #undef ATTN_TERM_MODIFIES_
 #undef ATTN_TERM_NUMBER_
 #undef ATTN_TILE_
+#undef ATTN_TURNED_
 #undef ATTN_UNROLL_
 #undef ATTN_UNUSED_
 #undef ATTN_VECTOR_

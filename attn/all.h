@@ -132,6 +132,7 @@ ATTN_BEGIN_STRICT_
 #include "engine/run.h"
 #include "engine/norm.h"
 #include "engine/view.h"
+#include "engine/turned.h"
 #include "engine/product.h"
 #include "engine/stage.h"
 #include "calls/exp.h"

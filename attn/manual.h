@@ -72,6 +72,9 @@
  *   judged by the range of addresses from a view's first to its last element, so an output
  *   interleaved with an input in one buffer is rejected too. A plain cache is a view of the whole
  *   buffer whose .len is then lowered to the keys it holds; a slice also moves .data.
+ *   Weights are [in, out], y = x w; where the struct that has them says w_transposed = 1 they are
+ *   [out, in], as nn.Linear and checkpoints of PyTorch have them (nn.MultiheadAttention's
+ *   in_proj_weight: its rows are those of w_q, w_k and w_v). Results have the same bits.
  *
  * 3. OPTIONS
  *   Every call takes a params struct; NULL or {0} means the paper's defaults. Where 0 itself is

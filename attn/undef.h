@@ -38,7 +38,9 @@
 #undef ATTN_HAS_AVX512_
 #undef ATTN_HAS_NEON_
 #undef ATTN_HAS_WEIGHTS_
+#undef ATTN_HEADS_IN_OUT_
 #undef ATTN_INLINE_
+#undef ATTN_IN_OUT_
 #undef ATTN_IS_I4_
 #undef ATTN_IS_SMALL_
 #undef ATTN_KIND_BIAS_
@@ -78,6 +80,7 @@
 #undef ATTN_ROWS_
 #undef ATTN_ROWS_ROOM_
 #undef ATTN_SAID_
+#undef ATTN_SAID_IN_OUT_
 #undef ATTN_SCALES_WORDS_
 #undef ATTN_SCORE_TERMS_
 #undef ATTN_SLEEF_HAS_AVX2_
@@ -91,6 +94,7 @@
 #undef ATTN_TERM_MODIFIES_
 #undef ATTN_TERM_NUMBER_
 #undef ATTN_TILE_
+#undef ATTN_TURNED_
 #undef ATTN_UNROLL_
 #undef ATTN_UNUSED_
 #undef ATTN_VECTOR_

@@ -585,6 +585,8 @@
   X(MM_gemm_nan)                            \
   X(MM_gemm_promises)                       \
   X(MM_gemm_rejects)                        \
+  X(MM_gemm_transposed_everywhere)          \
+  X(MM_gemm_transposed_rejects)             \
   X(A2_ragged_judged)                       \
   X(A2_ragged_judged_terms)                 \
   X(A1_cached_padded)                       \

@@ -129,7 +129,7 @@ ATTN_COLD_ int attn_stage_convolve_(attn_stage_ *s, attn_tensor y, attn_tensor x
   a.table = s->table, a.y = y, a.x = x;
   if (params) a.bias = params->bias, a.len = params->len;
   (void)attn_taps_of_(&a.taps, w.len / x.dim, params, 0);
-  a.w = attn_matrix_of_(w, 0, y.len);
+  a.w = attn_matrix_of_(w, 0, y.len, y.batch);
   a.row_runs = y.len / ATTN_GEMM_ROWS_ + (y.len % ATTN_GEMM_ROWS_ != 0);
   a.col_runs = y.dim / ATTN_GEMM_COLS_ + (y.dim % ATTN_GEMM_COLS_ != 0);
   a.at_y = x.dtype != ATTN_F32 ? attn_piece_((int64_t)ATTN_GEMM_ROWS_ * (int64_t)ATTN_DEEP_, 4) : 0;

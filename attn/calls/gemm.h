@@ -20,6 +20,11 @@ ATTN_FUNC_ int attn_gemm_fits_(const attn_tensor *t, const attn_tensor *y) {
   return (t->batch == 1 || t->batch == y->batch) && (t->heads == 1 || t->heads == y->heads);
 }
 
+/* Products that read the same matrix of w. */
+ATTN_FUNC_ int64_t attn_gemm_products_(const attn_tensor *w, const attn_tensor *y) {
+  return attn_mul_(w->batch == y->batch ? 1 : y->batch, w->heads == y->heads ? 1 : y->heads);
+}
+
 /* Whether the rows of all entries lie at equal steps; they become those of one entry. */
 ATTN_FUNC_ int attn_gemm_flat_(const attn_tensor *t) {
   return t->heads == 1 && (t->len == 1 || t->stride_batch == t->len * t->stride_len);
@@ -62,7 +67,7 @@ ATTN_FUNC_ int attn_gemm_plan_(attn_error_ *e, attn_gemm_ *a, attn_tensor y, att
       !attn_check_tensor_(e, &w, ww, &sw))
     return 0;
   const int turned = params && params->w_transposed;
-  a->w = attn_matrix_of_(w, turned, y.len);
+  a->w = attn_matrix_of_(w, turned, y.len, attn_gemm_products_(&w, &y));
   if (x.len != y.len) return attn_reject_(e, ATTN_E_SHAPE, "x.len must equal y.len");
   if (a->w.k != x.dim)
     return attn_reject_(
@@ -99,7 +104,7 @@ ATTN_FUNC_ int attn_gemm_plan_(attn_error_ *e, attn_gemm_ *a, attn_tensor y, att
   if (y.batch > 1 && w.batch == 1 && a->x.batch == y.batch &&
       (!a->bias.data || a->bias.batch == 1) && attn_gemm_flat_(&a->x) && attn_gemm_flat_(&a->y)) {
     a->y = attn_gemm_flatten_(a->y), a->x = attn_gemm_flatten_(a->x);
-    a->w = attn_matrix_of_(w, turned, a->y.len);
+    a->w = attn_matrix_of_(w, turned, a->y.len, 1);
   }
   attn_gemm_cut_(a, *workers);
   *workers = attn_pieces_(*workers, a->items);
@@ -130,8 +135,9 @@ ATTN_FUNC_ void attn_gemm_item_(void *job, int worker, int64_t index) {
     y += c0;
   else
     y = (float *)(void *)(own + a->own_y), stride = ATTN_GEMM_COLS_;
-  for (int64_t k = 0; k < a->x.dim; k += ATTN_DEEP_) {
-    const int64_t n = a->x.dim - k < ATTN_DEEP_ ? a->x.dim - k : (int64_t)ATTN_DEEP_;
+  const int64_t deep = a->x.dtype == ATTN_F32 ? a->x.dim : (int64_t)ATTN_DEEP_;
+  for (int64_t k = 0; k < a->x.dim; k += deep) {
+    const int64_t n = a->x.dim - k < deep ? a->x.dim - k : deep;
     const attn_matrix_part_ part = {b, h, k, n, c0, c1};
     attn_floats_ x = {(const float *)(const void *)in + k, a->x.stride_len, rows};
     if (a->x.dtype != ATTN_F32) {
@@ -174,8 +180,12 @@ ATTN_PUB_ attn_status attn_gemm(attn_tensor y, attn_tensor x, attn_tensor w,
     attn_workspace_drop_(&memory);
   }
   attn_report_(ctx, a.table, workers,
-               a.w.direct ? "dense product, w in place" : "dense product, panels",
-               a.w.direct ? "few rows of x, f32 w" : "many rows of x, or w not f32, or transposed");
+               a.w.direct    ? "dense product, w in place"
+               : a.w.in_turn ? "dense product, w turned in place"
+                             : "dense product, panels",
+               a.w.direct    ? "few rows of x, f32 w"
+               : a.w.in_turn ? "few rows of x, w transposed"
+                             : "many rows of x, or w not f32");
   return attn_end_(ctx, &e);
 }
 

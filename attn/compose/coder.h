@@ -165,7 +165,7 @@ ATTN_COLD_ int attn_stage_to_heads_(attn_stage_ *s, attn_tensor y, attn_tensor x
   if (h == 1 || y.stride_head == y.dim) {
     y.dim *= h, y.heads = 1, y.stride_head = 0;
   } else {
-    w = attn_multihead_split_(w, h);
+    w = attn_weight_heads_(w, h);
     if (bias.data) bias = attn_multihead_split_(bias, h);
   }
   return attn_multihead_project_(s, y, x, w, bias);

@@ -8,11 +8,20 @@ typedef struct attn_said_ {
 } attn_said_;
 #define ATTN_SAID_(name, shape) \
   { ATTN_WORDS_IN_(name), name " must be " shape }
+#define ATTN_SAID_IN_OUT_(name, in, out) \
+  { ATTN_WORDS_IN_(name), ATTN_IN_OUT_(name, in, out) }
 
-/* A weight [1,1,in,out], or a bias: in = 1. */
+/* A weight [1,1,in,out] that attn_turn_ has seen. */
 ATTN_COLD_ attn_operand_ attn_weight_(attn_tensor *t, const attn_said_ *rule, int role, int64_t in,
                                       int64_t out) {
-  attn_operand_ p = ATTN_OPERAND_AS_(t, rule->words, role, 1, 1, in, out, rule->shape);
+  const attn_operand_ p =
+      ATTN_OPERAND_AS_(t, rule->words, role | (int)ATTN_MATRIX_, 1, 1, in, out, rule->shape);
+  return p;
+}
+
+/* A bias [1,1,1,out], or a weight of one output. */
+ATTN_COLD_ attn_operand_ attn_bias_(attn_tensor *t, const attn_said_ *rule, int role, int64_t out) {
+  const attn_operand_ p = ATTN_OPERAND_AS_(t, rule->words, role, 1, 1, 1, out, rule->shape);
   return p;
 }
 
@@ -35,16 +44,20 @@ ATTN_COLD_ int attn_check_cut_(attn_error_ *e, const int32_t *len, int64_t b, in
 
 enum { ATTN_FEED_OPERANDS_ = 4 };
 
+ATTN_COLD_ void attn_feed_turn_(attn_feed_forward *ff) {
+  attn_turn_(&ff->w_1, ff->w_transposed), attn_turn_(&ff->w_2, ff->w_transposed);
+}
+
 /* Feed-forward from din to dout columns. */
 ATTN_COLD_ int attn_check_feed_(attn_error_ *e, attn_feed_forward *ff, attn_place_ at, int64_t din,
                                 int64_t dout, attn_operand_ *op) {
-#define ATTN_FEED_(at)                                                                  \
-  {                                                                                     \
-    {ATTN_SAID_(at "w_1", "[1, 1, din, dff], dff = dout without w_2"),                  \
-     ATTN_SAID_(at "b_1", "[1, 1, 1, dff]"), ATTN_SAID_(at "w_2", "[1, 1, dff, dout]"), \
-     ATTN_SAID_(at "b_2", "[1, 1, 1, dout]")},                                          \
-        at "w_2 must not be null where " at "b_2 is there",                             \
-        at "activation must be an attn_activation"                                      \
+#define ATTN_FEED_(at)                                                                   \
+  {                                                                                      \
+    {ATTN_SAID_IN_OUT_(at "w_1", "din", "dff (dout without w_2)"),                       \
+     ATTN_SAID_(at "b_1", "[1, 1, 1, dff]"), ATTN_SAID_IN_OUT_(at "w_2", "dff", "dout"), \
+     ATTN_SAID_(at "b_2", "[1, 1, 1, dout]")},                                           \
+        at "w_2 must not be null where " at "b_2 is there",                              \
+        at "activation must be an attn_activation"                                       \
   }
   static const struct {
     attn_said_ rule[ATTN_FEED_OPERANDS_];
@@ -53,11 +66,12 @@ ATTN_COLD_ int attn_check_feed_(attn_error_ *e, attn_feed_forward *ff, attn_plac
                          ATTN_FEED_("params.restore.ff."), ATTN_FEED_("params.block.ff."),
                          ATTN_FEED_("params.before.")};
 #undef ATTN_FEED_
+  attn_feed_turn_(ff);
   const int64_t dff = ff->w_2.data ? ff->w_1.dim : dout;
   op[0] = attn_weight_(&ff->w_1, &say[at].rule[0], 0, din, dff);
-  op[1] = attn_weight_(&ff->b_1, &say[at].rule[1], ATTN_OPTIONAL_, 1, dff);
+  op[1] = attn_bias_(&ff->b_1, &say[at].rule[1], ATTN_OPTIONAL_, dff);
   op[2] = attn_weight_(&ff->w_2, &say[at].rule[2], ATTN_OPTIONAL_, dff, dout);
-  op[3] = attn_weight_(&ff->b_2, &say[at].rule[3], ATTN_OPTIONAL_, 1, dout);
+  op[3] = attn_bias_(&ff->b_2, &say[at].rule[3], ATTN_OPTIONAL_, dout);
   for (int i = 0; i < ATTN_FEED_OPERANDS_; i++)
     if (!attn_check_operand_(e, &op[i], 1)) return 0;
   if (ff->b_2.data && !ff->w_2.data) return attn_reject_(e, ATTN_E_NULL, say[at].alone);

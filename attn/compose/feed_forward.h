@@ -13,7 +13,7 @@ ATTN_COLD_ int attn_stage_laid_(attn_stage_ *s, attn_tensor y, attn_tensor x, co
 
 /* A matrix for products with so many rows in all, laid out until `used` goes back. */
 ATTN_COLD_ attn_matrix_ attn_stage_lay_(attn_stage_ *s, attn_tensor w, int64_t rows) {
-  attn_matrix_ m = attn_matrix_of_(w, 0, rows);
+  attn_matrix_ m = attn_weight_matrix_(w, rows, 1);
   void *memory = attn_stage_take_(s, attn_matrix_bytes_(&m), 1);
   if (s->run) attn_matrix_lay_(&m, s->table, memory, &s->ctx, s->workers);
   return m;

@@ -101,8 +101,8 @@ ATTN_FUNC_ void attn_lift_item_(void *job, int worker, int64_t index) {
 
 /* One more product of the rows from `from` on; w [1,1,dm,heads d] is cut into heads. */
 ATTN_COLD_ void attn_lift_add_(attn_lift_ *a, attn_tensor y, attn_tensor w, int64_t from) {
-  w.dim /= y.heads, w.stride_head = w.dim, w.heads = y.heads;
-  a->w[a->count] = attn_matrix_of_(w, 0, attn_parts_len_(&a->x) - from);
+  a->w[a->count] =
+      attn_weight_matrix_(attn_weight_heads_(w, y.heads), attn_parts_len_(&a->x) - from, y.batch);
   a->y[a->count] = y, a->from[a->count] = from;
   a->count++;
 }
@@ -169,7 +169,7 @@ ATTN_COLD_ int attn_stage_close_(attn_stage_ *s, attn_tensor o, attn_tensor x, a
   attn_close_ a;
   memset(&a, 0, sizeof a);
   a.table = s->table, a.o = o, a.x = x, a.h = h, a.bias = bias, a.kind = kind, a.norm = norm;
-  a.w = attn_matrix_of_(w, 0, o.len);
+  a.w = attn_weight_matrix_(w, o.len, o.batch);
   a.tiles = attn_tiles_of_(o.len);
   a.at_in = attn_piece_(attn_mul_(o.dim, ATTN_TILE_), sizeof(float));
   const int64_t wide = x.dtype == ATTN_F32 ? 0 : attn_mul_(x.dim, ATTN_TILE_);

@@ -8,6 +8,11 @@ typedef struct attn_multihead_job_ {
   int64_t dk, dv;
 } attn_multihead_job_;
 
+ATTN_COLD_ void attn_multihead_turn_(attn_multihead_params *p) {
+  attn_tensor *const w[] = {&p->w_q, &p->w_k, &p->w_v, &p->w_o};
+  for (int i = 0; i < 4; i++) attn_turn_(w[i], p->w_transposed);
+}
+
 /* What attn_sdpa will see, before there is any of it: outer = y and each. */
 ATTN_COLD_ int attn_multihead_attend_ok_(attn_error_ *e, const attn_multihead_job_ *j,
                                          const attn_span_ outer[2], const attn_ctx *ctx) {
@@ -39,6 +44,7 @@ enum {
 ATTN_COLD_ int attn_multihead_operands_(attn_error_ *e, attn_multihead_job_ *j, attn_operand_ *op) {
   enum { X, XK, XV, WQ, WK, WV, WO, BQ, BK, BV, BO, MIX, WC, Y, EACH, LSE, MAP, MORE_K, MORE_V };
   const int optional = ATTN_OPTIONAL_, output = ATTN_OUT_, either = ATTN_OUT_ | ATTN_OPTIONAL_;
+  const int matrix = ATTN_MATRIX_, maybe = ATTN_MATRIX_ | ATTN_OPTIONAL_;
   attn_multihead_params *p = &j->p;
   const int64_t any = ATTN_ANY_;
   if (p->heads == 0) p->heads = 1;
@@ -49,15 +55,17 @@ ATTN_COLD_ int attn_multihead_operands_(attn_error_ *e, attn_multihead_job_ *j, 
                                     : "params.heads and .kv_heads must not be negative");
   if (p->heads % p->kv_heads)
     return attn_reject_(e, ATTN_E_HEADS, "params.kv_heads must divide params.heads");
+  attn_multihead_turn_(p), attn_turn_(&j->w_c, p->w_transposed);
   if (!j->x_k.data) j->x_k = j->x;
   if (!j->x_v.data) j->x_v = j->x_k;
   const int shared = j->mix.data != NULL;
   const int64_t h = p->heads, kv = p->kv_heads, b = j->x.batch, t = j->x.len, dm = j->x.dim;
   const int64_t qh = shared ? 1 : h, kh = shared ? 1 : kv;
   if (p->w_q.dim % qh || p->w_v.dim % kv)
-    return attn_reject_(e, ATTN_E_HEADS,
-                        shared ? "params.heads must divide w_v.dim"
-                               : "params.heads must divide w_q.dim, and params.kv_heads w_v.dim");
+    return attn_reject_(
+        e, ATTN_E_HEADS,
+        shared ? "params.heads must divide the width of w_v"
+               : "params.heads must divide the width of w_q, and params.kv_heads that of w_v");
   j->dk = p->w_q.dim / qh, j->dv = p->w_v.dim / kv;
   const int64_t bk = p->attend.ragged.sequences ? any : b, wide = attn_mul_(j->dv, h);
   const int64_t dmk = j->x_k.dim, dmv = j->x_v.dim, dmo = p->w_o.data ? p->w_o.dim : any;
@@ -66,30 +74,30 @@ ATTN_COLD_ int attn_multihead_operands_(attn_error_ *e, attn_multihead_job_ *j, 
       ATTN_OPERAND_(&j->x_k, "x_k", 0, bk, 1, any, any, "x_k must be [x.batch, 1, Tk, .]"),
       ATTN_OPERAND_(&j->x_v, "x_v", 0, j->x_k.batch, 1, j->x_k.len, any,
                     "x_v must be [x.batch, 1, x_k.len, .]"),
-      ATTN_OPERAND_(&p->w_q, "params.w_q", 0, 1, 1, dm, any, "params.w_q must be [1, 1, x.dim, .]"),
-      ATTN_OPERAND_(
-          &p->w_k, "params.w_k", 0, 1, 1, dmk, attn_mul_(j->dk, kh),
-          shared ? "params.w_k must be [1, 1, x_k.dim, w_q.dim]"
-                 : "params.w_k must be [1, 1, x_k.dim, kv_heads * dk], dk the head width of w_q"),
-      ATTN_OPERAND_(&p->w_v, "params.w_v", 0, 1, 1, dmv, any,
-                    shared ? "params.w_v must be [1, 1, x_k.dim, .]"
-                           : "params.w_v must be [1, 1, x_v.dim, .]"),
-      ATTN_OPERAND_(&p->w_o, "params.w_o", j->y.data ? 0 : optional, 1, 1, wide, any,
-                    "params.w_o must be [1, 1, heads * dv, .], dv the head width of w_v"),
+      ATTN_OPERAND_(&p->w_q, "params.w_q", matrix, 1, 1, dm, any,
+                    ATTN_IN_OUT_("params.w_q", "x.dim", "heads * dk")),
+      ATTN_OPERAND_(&p->w_k, "params.w_k", matrix, 1, 1, dmk, attn_mul_(j->dk, kh),
+                    shared ? ATTN_IN_OUT_("params.w_k", "x_k.dim", "the width of w_q")
+                           : ATTN_IN_OUT_("params.w_k", "x_k.dim", "kv_heads * dk (dk of w_q)")),
+      ATTN_OPERAND_(&p->w_v, "params.w_v", matrix, 1, 1, dmv, any,
+                    shared ? ATTN_IN_OUT_("params.w_v", "x_k.dim", "heads * dv")
+                           : ATTN_IN_OUT_("params.w_v", "x_v.dim", "kv_heads * dv")),
+      ATTN_OPERAND_(&p->w_o, "params.w_o", j->y.data ? matrix : maybe, 1, 1, wide, any,
+                    ATTN_IN_OUT_("params.w_o", "heads * dv (dv of w_v)", "y.dim")),
       ATTN_OPERAND_(&p->b_q, "params.b_q", optional, 1, 1, 1, p->w_q.dim,
-                    "params.b_q must be [1, 1, 1, w_q.dim]"),
+                    "params.b_q must be [1, 1, 1, the width of w_q]"),
       ATTN_OPERAND_(&p->b_k, "params.b_k", optional, 1, 1, 1, p->w_k.dim,
-                    "params.b_k must be [1, 1, 1, w_k.dim]"),
+                    "params.b_k must be [1, 1, 1, the width of w_k]"),
       ATTN_OPERAND_(&p->b_v, "params.b_v", optional, 1, 1, 1, p->w_v.dim,
-                    "params.b_v must be [1, 1, 1, w_v.dim]"),
+                    "params.b_v must be [1, 1, 1, the width of w_v]"),
       ATTN_OPERAND_(&p->b_o, "params.b_o", optional, 1, 1, 1, dmo,
-                    "params.b_o must be [1, 1, 1, w_o.dim]"),
+                    "params.b_o must be [1, 1, 1, the width of w_o]"),
       ATTN_OPERAND_(&j->mix, "params.mix", optional, 1, 1, h, j->dk,
-                    "params.mix must be [1, 1, heads, w_q.dim]"),
-      ATTN_OPERAND_(&j->w_c, "params.w_c", optional, 1, 1, dmk, h,
-                    "params.w_c must be [1, 1, x_k.dim, heads]"),
+                    "params.mix must be [1, 1, heads, the width of w_q]"),
+      ATTN_OPERAND_(&j->w_c, "params.w_c", maybe, 1, 1, dmk, h,
+                    ATTN_IN_OUT_("params.w_c", "x_k.dim", "heads")),
       ATTN_OPERAND_(&j->y, "y", p->w_o.data ? output : either, b, 1, t, dmo,
-                    "y must be [x.batch, 1, x.len, w_o.dim]"),
+                    "y must be [x.batch, 1, x.len, the width of w_o]"),
       ATTN_OPERAND_(&p->each, "params.each", j->y.data ? either : output, b, h, t, j->dv,
                     "params.each must be [x.batch, heads, x.len, dv]"),
       ATTN_OPERAND_(&p->attend.lse, "params.lse", either | ATTN_IS_F32_, b, h, t, 1,
@@ -97,9 +105,9 @@ ATTN_COLD_ int attn_multihead_operands_(attn_error_ *e, attn_multihead_job_ *j, 
       ATTN_OPERAND_(&p->attend.map, "params.map", either | ATTN_IS_F32_, b, h, t, any,
                     "params.map must be f32 [x.batch, heads, x.len, x_k.len]"),
       ATTN_OPERAND_(&p->bias_k, "params.bias_k", optional, 1, 1, 1, p->w_k.dim,
-                    "params.bias_k must be [1, 1, 1, w_k.dim]"),
+                    "params.bias_k must be [1, 1, 1, the width of w_k]"),
       ATTN_OPERAND_(&p->bias_v, "params.bias_v", optional, 1, 1, 1, p->w_v.dim,
-                    "params.bias_v must be [1, 1, 1, w_v.dim]")};
+                    "params.bias_v must be [1, 1, 1, the width of w_v]")};
   if (!p->bias_k.data != !p->bias_v.data)
     return attn_reject_(e, ATTN_E_NULL, "params.bias_k and params.bias_v go together");
   if (p->bias_k.data && (p->attend.ragged.sequences || p->attend.modify_weights))

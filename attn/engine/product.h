@@ -1,9 +1,11 @@
-/* engine/product.h owns products of a few rows with a matrix, which is read in place or lies in panels
- * of 64 columns. A sum over more than 128 elements goes on where Y is: one chain all the same. */
+/* engine/product.h owns products of a few rows with a matrix, which is read in place, lies in panels of 64
+ * columns or, transposed, is turned while few rows read it. A sum over more than 128 elements goes on where Y
+ * is: one chain all the same, so that all three ways give the same bits. */
 
-enum { ATTN_PANEL_ = 64, ATTN_DEEP_ = 128 };
-/* Rows from which on copying W pays; measured. */
-enum { ATTN_COPY_ROWS_ = 192 };
+/* TURN_COLS: of a strip of 128 rows; few, so that rows of memory are read in long runs. */
+enum { ATTN_PANEL_ = 64, ATTN_DEEP_ = 128, ATTN_TURN_COLS_ = 16 };
+/* Rows from which on copying W pays, and turning a strip of it once for all of them; measured. */
+enum { ATTN_COPY_ROWS_ = 192, ATTN_TURN_ROWS_ = 9 };
 
 /* Rows of floats that are read. */
 typedef struct attn_floats_ {
@@ -30,18 +32,30 @@ typedef struct attn_matrix_ {
   int transposed;
   int64_t k, n;
   int64_t direct;      /* columns that are read in place */
+  int in_turn;         /* all columns are read in place and turned */
   int64_t panels, one; /* of the others; floats of a matrix of them */
   float *packed;       /* [w.batch][w.heads][panels][k][64] */
 } attn_matrix_;
 
-/* W for products with so many rows; packed is still to be set. */
-ATTN_FUNC_ attn_matrix_ attn_matrix_of_(attn_tensor w, int transposed, int64_t rows) {
-  attn_matrix_ m = {w, transposed, transposed ? w.dim : w.len, transposed ? w.len : w.dim, 0, 0,
-                    0, NULL};
+/* W for so many products, each with so many rows; packed is still to be set. */
+ATTN_FUNC_ attn_matrix_ attn_matrix_of_(attn_tensor w, int transposed, int64_t rows,
+                                        int64_t products) {
+  attn_matrix_ m;
+  memset(&m, 0, sizeof m);
+  m.w = w, m.transposed = transposed;
+  m.k = transposed ? w.dim : w.len, m.n = transposed ? w.len : w.dim;
+  m.in_turn = transposed && attn_mul_(rows, products) < ATTN_COPY_ROWS_;
+  if (m.in_turn) return m;
   if (w.dtype == ATTN_F32 && !transposed && rows < ATTN_COPY_ROWS_) m.direct = m.n / 16 * 16;
   m.panels = attn_add_(attn_sub_(m.n, m.direct), ATTN_PANEL_ - 1) / ATTN_PANEL_;
   m.one = attn_mul_(m.panels, attn_mul_(m.k, ATTN_PANEL_));
   return m;
+}
+
+/* The same of a weight that attn_turn_ has seen. */
+ATTN_FUNC_ attn_matrix_ attn_weight_matrix_(attn_tensor w, int64_t rows, int64_t products) {
+  const int transposed = attn_turn_back_(&w);
+  return attn_matrix_of_(w, transposed, rows, products);
 }
 
 ATTN_FUNC_ int64_t attn_matrix_bytes_(const attn_matrix_ *m) {
@@ -67,7 +81,7 @@ ATTN_FUNC_ void attn_lay_item_(void *job, int worker, int64_t index) {
   if (m->transposed) {
     const void *rows[ATTN_PANEL_];
     for (int i = 0; i < cols; i++) rows[i] = attn_at_(&m->w, b, h, c + i);
-    a->table->pack(to, rows, cols, m->k, (int)m->w.dtype, 1.0f, FLT_MIN);
+    attn_on_(dense, a->table)->turn(to, ATTN_PANEL_, rows, (int)m->w.dtype, m->k, cols);
     return;
   }
   const int64_t at_once = cols == ATTN_PANEL_ ? m->k : 1;
@@ -91,12 +105,45 @@ typedef struct attn_matrix_part_ {
   int64_t b, h, k0, depth, c0, c1;
 } attn_matrix_part_;
 
+/* The same for a matrix that is turned while it is read. */
+ATTN_FUNC_ void attn_matrix_turn_(const attn_table_ *f, const attn_matrix_ *m,
+                                  const attn_matrix_part_ *part, float *y, int64_t y_stride,
+                                  attn_floats_ x, int start) {
+  float strip[ATTN_DEEP_ * ATTN_TURN_COLS_];
+  const void *w[ATTN_TURN_COLS_];
+  const int deep = x.rows < ATTN_TURN_ROWS_ ? 0 : ATTN_DEEP_;
+  const attn_dense_table_ *d = attn_on_(dense, f);
+  attn_turned_product_ p = {y,           x.p, y_stride,        x.stride, x.rows,
+                            part->depth, w,   (int)m->w.dtype, 0,        start};
+  for (int64_t c = part->c0; c < part->c1; c += p.cols, p.y += p.cols) {
+    p.cols = part->c1 - c < ATTN_TURN_COLS_ ? (int)(part->c1 - c) : (int)ATTN_TURN_COLS_;
+    if (!deep) {
+      for (int i = 0; i < p.cols; i++)
+        w[i] = attn_at_(&m->w, part->b, part->h, c + i) + attn_bytes_(m->w.dtype, part->k0);
+      d->gemm_turned(&p);
+    }
+    for (int64_t k = 0, n; deep && k < part->depth; k += n) {
+      n = part->depth - k < deep ? part->depth - k : deep;
+      for (int i = 0; i < p.cols; i++)
+        w[i] = attn_at_(&m->w, part->b, part->h, c + i) + attn_bytes_(m->w.dtype, part->k0 + k);
+      d->turn(strip, ATTN_TURN_COLS_, w, p.kind, n, p.cols);
+      d->gemm(p.y, y_stride, x.rows, x.p + k, x.stride, 1, strip, ATTN_TURN_COLS_, n, p.cols,
+              start && k == 0);
+    }
+  }
+}
+
 /* y[r][c - c0] = (start ? 0 : y) + sum_k x[r][k] w[k0 + k][c] */
 ATTN_FUNC_ void attn_matrix_times_(const attn_table_ *f, const attn_matrix_ *m,
                                    const attn_matrix_part_ *part, float *y, int64_t y_stride,
                                    attn_floats_ x, int start) {
   const int64_t wb = m->w.batch > 1 ? part->b : 0, wh = m->w.heads > 1 ? part->h : 0;
   const int64_t k0 = part->k0, depth = part->depth, c0 = part->c0, c1 = part->c1;
+  if (m->in_turn) {
+    const attn_matrix_part_ at = {wb, wh, k0, depth, c0, c1};
+    attn_matrix_turn_(f, m, &at, y, y_stride, x, start);
+    return;
+  }
   for (int64_t k = 0; k < depth; k += ATTN_DEEP_) {
     const int64_t n = depth - k < ATTN_DEEP_ ? depth - k : (int64_t)ATTN_DEEP_;
     for (int64_t c = c0, cols; c < c1; c += cols) {

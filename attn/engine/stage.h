@@ -187,7 +187,8 @@ ATTN_COLD_ attn_status attn_step_call_or_(attn_error_ *e, const attn_table_ *tab
 
 /* What an extent of an operand may be, beside a number. */
 enum { ATTN_ANY_ = -1, ATTN_DIVIDES_ = -2, ATTN_ONE_OR_ALL_ = -3 };
-enum { ATTN_OUT_ = 1, ATTN_OPTIONAL_ = 2, ATTN_IS_F32_ = 4 };
+/* A MATRIX is a weight that attn_turn_ has seen. */
+enum { ATTN_OUT_ = 1, ATTN_OPTIONAL_ = 2, ATTN_IS_F32_ = 4, ATTN_MATRIX_ = 8 };
 
 /* One tensor argument: DIVIDES and ONE_OR_ALL are said of .heads, against the query heads. */
 typedef struct attn_operand_ {
@@ -195,7 +196,8 @@ typedef struct attn_operand_ {
   const char *w;
   int role;
   int64_t batch, heads, len, dim;
-  const char *rule; /* the sentence about its shape, and type if that is fixed */
+  /* the sentence about its shape, and type if that is fixed; of a matrix a second one, where it is turned */
+  const char *rule;
   attn_span_ span;
 } attn_operand_;
 /* As an element of a list: the argument by its name, or with sentences of its own. */
@@ -206,11 +208,30 @@ typedef struct attn_operand_ {
     t, words, role, batch, heads, len, dim, rule, { 0, 0 }             \
   }
 
+/* The two sentences about the shape of a matrix. */
+#define ATTN_IN_OUT_(name, in, out) ATTN_HEADS_IN_OUT_(name, "1", in, out)
+#define ATTN_HEADS_IN_OUT_(name, heads, in, out)                                                \
+  name " must be [1, " heads ", " in ", " out "]\0" name " must be [1, " heads ", " out ", " in \
+       "] with w_transposed"
+
+/* A matrix is judged as it lies in memory. */
+ATTN_COLD_ int attn_check_matrix_(attn_error_ *e, attn_operand_ *p) {
+  const int turned = attn_turn_back_(p->t), fine = attn_check_tensor_(e, p->t, p->w, &p->span);
+  if (!turned) return fine;
+  attn_turn_(p->t, 1);
+  p->rule = attn_says_(p->rule, 1);
+  return !fine || p->t->dim > 0 ? fine : attn_reject_(e, ATTN_E_SHAPE, p->rule);
+}
+
 ATTN_COLD_ int attn_check_operand_(attn_error_ *e, attn_operand_ *p, int64_t heads) {
   attn_tensor *t = p->t;
   p->span.lo = p->span.hi = 0;
   if ((p->role & ATTN_OPTIONAL_) && !t->data) return 1;
-  if (!attn_check_tensor_(e, t, p->w, &p->span)) return 0;
+  if (p->role & ATTN_MATRIX_) {
+    if (!attn_check_matrix_(e, p)) return 0;
+  } else if (!attn_check_tensor_(e, t, p->w, &p->span)) {
+    return 0;
+  }
   if ((p->role & ATTN_IS_F32_) && t->dtype != ATTN_F32)
     return attn_reject_(e, ATTN_E_DTYPE, p->rule);
   if ((p->batch != ATTN_ANY_ && t->batch != p->batch) ||

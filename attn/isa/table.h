@@ -241,12 +241,25 @@ typedef struct attn_select_table_ { /* selection */
                 const float *floor);
 } attn_select_table_;
 
+/* Few rows of x times the columns of w, which lie in memory as rows. */
+typedef struct attn_turned_product_ {
+  float *y;       /* [rows][cols] */
+  const float *x; /* [rows][n] */
+  int64_t y_stride, x_stride, rows, n;
+  const void *const *w; /* [cols], rows of n elements of type kind */
+  int kind, cols, start;
+} attn_turned_product_;
+
 typedef struct attn_dense_table_ { /* dense products */
   /* y[r][c] = (start ? 0 : y[r][c]) + sum_k x[r x_stride + k x_step] w[k][c] for c < cols: a chain in
    * the order of k; rows of w are w_stride apart and readable to the end of a vector */
   void (*gemm)(float *y, int64_t y_stride, int64_t rows, const float *x, int64_t x_stride,
                int64_t x_step, const float *w, int64_t w_stride, int64_t n, int64_t cols,
                int start);
+  /* y[r][c] = (start ? 0 : y[r][c]) + sum_k x[r][k] w[c][k], the same chain */
+  void (*gemm_turned)(const attn_turned_product_ *p);
+  /* to[k][c] = w[c][k] for c < cols, rows of n elements; rows of `to` have whole vectors, stride apart */
+  void (*turn)(float *to, int64_t stride, const void *const *w, int kind, int64_t n, int cols);
   /* y[i] = act(y[i] scale + bias[i]); bias null = 0; act: an attn_activation or
    * ATTN_ACT_SOFTPLUS2_ */
   void (*activate)(float *y, int64_t n, const float *bias, float scale, int act);

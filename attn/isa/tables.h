@@ -12,7 +12,7 @@
 #define ATTN_LIST_TABLE_(on) on(dots)
 #define ATTN_SUM_TABLE_(on) on(axpys)
 #define ATTN_SELECT_TABLE_(on) on(squares), on(above)
-#define ATTN_DENSE_TABLE_(on) on(gemm), on(activate), on(act)
+#define ATTN_DENSE_TABLE_(on) on(gemm), on(gemm_turned), on(turn), on(activate), on(act)
 #define ATTN_NORM_TABLE_(on) on(moments), on(normalise), on(norm)
 #define ATTN_ROPE_TABLE_(on) on(rope)
 #define ATTN_GATE_TABLE_(on) on(gate)

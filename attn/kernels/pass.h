@@ -22,6 +22,7 @@
 #include "decode.h"
 #include "topk.h"
 #include "gemm.h"
+#include "turned.h"
 #include "activate.h"
 #include "gate.h"
 #include "features.h"

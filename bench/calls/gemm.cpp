@@ -18,15 +18,16 @@ void gemm(Call &c, int64_t m, int64_t k, int64_t n, attn_gemm_params p) {
   c.peer = [=] { peer_gemm(other, (float *)x.data, (float *)w.data, m, k, n, p.w_transposed); };
 }
 
+void transposed(Call &c, int64_t m, int64_t k, int64_t n) {
+  attn_gemm_params p = {};
+  p.w_transposed = 1;
+  gemm(c, m, k, n, p);
+}
+
 const CallEntry entries[] = {
     {"gemm", "m:512/n:512/k:64", [](Call &c) { gemm(c, 512, 64, 512, {}); }},
     {"gemm", "m:2048/n:256/k:128", [](Call &c) { gemm(c, 2048, 128, 256, {}); }},
-    {"gemm", "m:2048/n:256/k:128/transposed",
-     [](Call &c) {
-       attn_gemm_params p = {};
-       p.w_transposed = 1;
-       gemm(c, 2048, 128, 256, p);
-     }},
+    {"gemm", "m:2048/n:256/k:128/transposed", [](Call &c) { transposed(c, 2048, 128, 256); }},
     {"gemm", "m:512/n:2048/k:512/gelu",
      [](Call &c) {
        attn_gemm_params p = {};
@@ -34,6 +35,9 @@ const CallEntry entries[] = {
        gemm(c, 512, 512, 2048, p);
      }},
     {"gemm", "m:1/n:512/k:512", [](Call &c) { gemm(c, 1, 512, 512, {}); }},
+    {"gemm", "m:1/n:768/k:768/transposed", [](Call &c) { transposed(c, 1, 768, 768); }},
+    {"gemm", "m:4/n:768/k:768/transposed", [](Call &c) { transposed(c, 4, 768, 768); }},
+    {"gemm", "m:16/n:768/k:768/transposed", [](Call &c) { transposed(c, 16, 768, 768); }},
 };
 
 }  // namespace

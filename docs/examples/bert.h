@@ -28,7 +28,7 @@ typedef struct bert {
   attn_block_params *blocks; /* one a layer */
   safetensors file;
   const char *prefix_; /* of every name */
-  float *floats_;      /* weights in f32, [in, out] as attn.h wants them */
+  float *floats_;      /* weights in f32, [out, in] as in the file */
   size_t used_;
 } bert;
 
@@ -69,14 +69,9 @@ static const char *bert_linear_(bert *model, attn_tensor *w, attn_tensor *b, int
   bert_name_(model, name, layer, part);
   const char *error = safetensors_matrix(&model->file, &stored, name, out, in);
   if (error) return error;
-  float *turned = bert_take_(model, in * out), *row = malloc((size_t)in * sizeof *row);
-  if (!row) return "out of memory";
-  for (int64_t i = 0; i < out; i++) {
-    safetensors_row(row, stored, i);
-    for (int64_t j = 0; j < in; j++) turned[j * out + i] = row[j];
-  }
-  free(row);
-  *w = attn_bhtd(turned, ATTN_F32, 1, 1, in, out);
+  float *rows = bert_take_(model, in * out);
+  for (int64_t i = 0; i < out; i++) safetensors_row(rows + i * in, stored, i);
+  *w = attn_bhtd(rows, ATTN_F32, 1, 1, out, in);
   snprintf(part, sizeof part, "%s.bias", rest);
   error = bert_vector_(model, &bias, layer, part, out);
   *b = attn_bhtd(bias, ATTN_F32, 1, 1, 1, out);
@@ -103,6 +98,7 @@ static const char *bert_layer_(bert *model, int64_t l, int64_t heads) {
   attn_feed_forward *ff = &block->ff;
   const char *error = NULL;
   self->heads = heads;
+  self->w_transposed = ff->w_transposed = 1; /* as linear layers of PyTorch are */
   ff->activation = ATTN_ACT_GELU;
 #define BERT_TRY_(call) \
   if ((error = (call)) != NULL) return error

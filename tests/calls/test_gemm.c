@@ -122,21 +122,21 @@ void MM_gemm_random(void **state) {
   }
 }
 
-/* Every residue of rows and columns, in place and in panels. */
+/* Every residue of rows and columns, in panels, in place and turned. */
 void MM_gemm_tails(void **state) {
   (void)state;
   test_rng rng = test_seed(4001);
   for (int64_t m = 1; m <= 13; m++)
     for (int64_t n = m % 3 + 1; n <= 70; n += test_fast ? 11 : 3, test_mem_release())
-      for (int in_place = 0; in_place < 2; in_place++) {
-        shape z = plain(m, 1 + (m * n) % 19, n);
-        if (!in_place) z.w_type = ATTN_BF16;
+      for (int way = 0; way < 4; way++) {
+        shape z = plain(m, 1 + (m * n) % (way < 2 ? 19 : 47), n);
+        z.w_type = floats[way == 0 ? 2 : way == 3 ? m % 3 : 0], z.transposed = way >= 2;
         z.bias = n % 2 != 0;
         test_where = n % 2 ? TEST_AFTER_GUARD : TEST_BEFORE_GUARD;
         scene *s = build(&z, &rng);
         test_where = TEST_HEAP;
         promise_run(&s->does);
-        check(s, in_place ? "in place" : "panels");
+        check(s, way == 0 ? "panels" : way == 1 ? "in place" : "turned");
       }
 }
 
@@ -184,6 +184,15 @@ void MM_gemm_bits(void **state) {
     some.x = test_rows(s->x, i, 2), some.y = test_tensor(ATTN_F32, TEST_BHTD, 1, 1, 2, 171);
     assert_int_equal(call(&some, &ctx), ATTN_OK);
     test_assert_same(some.y, test_rows(s->y, i, 2), "two rows");
+  }
+  static const int64_t few[] = {1, 2, 8, 9, 40, 190};
+  for (size_t n = 0; n < sizeof few / sizeof *few; n++) { /* few rows: w turned in place */
+    scene some = other;
+    some.x = test_rows(s->x, 11, few[n]);
+    some.y = test_tensor(ATTN_F32, TEST_BHTD, 1, 1, few[n], 171);
+    assert_int_equal(attn_gemm_workspace(some.y, some.x, some.w, &some.p, &ctx), 0);
+    assert_int_equal(call(&some, &ctx), ATTN_OK);
+    test_assert_same(some.y, test_rows(s->y, 11, few[n]), "few rows, w transposed");
   }
   if (test_isa == ATTN_ISA_AVX512) {
     ctx.isa = ATTN_ISA_AVX2;
@@ -255,9 +264,9 @@ void MM_gemm_nan(void **state) {
 void MM_gemm_promises(void **state) {
   (void)state;
   test_rng rng = test_seed(4005);
-  for (int n = 0; n < 4; n++) {
+  for (int n = 0; n < 6; n++) {
     shape z = plain(n % 2 ? 230 : 20, 150, 330);
-    z.batch = 2, z.heads = 2, z.bias = 1, z.shared_w = n == 2;
+    z.batch = 2, z.heads = 2, z.bias = 1, z.shared_w = n == 2, z.transposed = n > 3;
     if (n > 1) z.x_type = ATTN_F16, z.y_type = ATTN_BF16;
     promise_keep(&build(&z, &rng)->does);
   }

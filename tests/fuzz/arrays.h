@@ -39,6 +39,14 @@ static attn_tensor any_view(input *in, int64_t batch, int64_t heads, int64_t len
   return make_view(in, (attn_dtype)below(in, 3), batch, heads, len, dim, output);
 }
 
+/* Weights [1,heads,n,dim], or turned [1,heads,dim,n]. */
+static attn_tensor weights_view(input *in, int64_t heads, int64_t n, int64_t dim, int turned) {
+  return any_view(in, 1, heads, turned ? dim : n, turned ? n : dim, 0);
+}
+static attn_tensor weight_view(input *in, int64_t n, int64_t dim, int turned) {
+  return weights_view(in, 1, n, dim, turned);
+}
+
 /* f32, as outputs beside the rows are. */
 static attn_tensor f32_view(input *in, int64_t batch, int64_t heads, int64_t len, int64_t dim,
                             int output) {

@@ -21,11 +21,12 @@ typedef struct block_args {
 
 typedef struct block_size {
   int64_t batch, rows, keys, dm, de, heads, kv, width, dff;
+  int turned; /* its weights are [out, in] */
 } block_size;
 
 static block_size make_block_size(input *in) {
-  block_size n = {below(in, 3),     below(in, 70),    below(in, 40),    1 + below(in, 20), 0, 0,
-                  1 + below(in, 2), 1 + below(in, 9), 1 + below(in, 40)};
+  block_size n = {below(in, 3),     below(in, 70),    below(in, 40),     1 + below(in, 20), 0, 0,
+                  1 + below(in, 2), 1 + below(in, 9), 1 + below(in, 40), chance(in, 3)};
   n.heads = n.kv * (1 + below(in, 2));
   n.de = below(in, 2) ? n.dm : 1 + below(in, 20);
   return n;
@@ -33,12 +34,12 @@ static block_size make_block_size(input *in) {
 
 static void block_weight_views(input *in, attn_tensor *view, const block_size *n, int cross,
                                int bias) {
-  view[W_Q] = any_view(in, 1, 1, n->dm, n->heads * n->width, 0);
-  view[W_KV] = any_view(in, 1, 1, n->dm, n->kv * n->width, 0);
-  if (cross) view[W_CROSS] = any_view(in, 1, 1, n->de, n->kv * n->width, 0);
-  view[W_O] = any_view(in, 1, 1, n->heads * n->width, n->dm, 0);
-  view[W_1] = any_view(in, 1, 1, n->dm, n->dff, 0);
-  view[W_2] = any_view(in, 1, 1, n->dff, n->dm, 0);
+  view[W_Q] = weight_view(in, n->dm, n->heads * n->width, n->turned);
+  view[W_KV] = weight_view(in, n->dm, n->kv * n->width, n->turned);
+  if (cross) view[W_CROSS] = weight_view(in, n->de, n->kv * n->width, n->turned);
+  view[W_O] = weight_view(in, n->heads * n->width, n->dm, n->turned);
+  view[W_1] = weight_view(in, n->dm, n->dff, n->turned);
+  view[W_2] = weight_view(in, n->dff, n->dm, n->turned);
   if (bias) view[W_BIAS] = any_view(in, 1, 1, 1, n->dm, 0);
 }
 
@@ -58,6 +59,7 @@ static void make_block_params(input *in, store *s, attn_block_params *p, const b
   const int64_t dm = array_size(x->dim, 1, 1);
   p->self.heads = p->cross.heads = some(in, 20) > 17 ? nasty_int(in) : n->heads;
   p->self.kv_heads = p->cross.kv_heads = n->kv;
+  p->self.w_transposed = p->cross.w_transposed = p->ff.w_transposed = n->turned;
   p->ff.activation = (attn_activation)some(in, ATTN_ACT_COUNT);
   p->chunks = some(in, 9);
   p->sublayer = (attn_sublayer)(chance(in, 16) ? some(in, 4) : below(in, 2));

@@ -133,7 +133,8 @@ static void fuzz_mixture(input *in, job *j, store *s) {
   if (a->kind == DISPATCH) view[X_P] = f32_view(in, batch, gates, t, k, 0);
   if (a->kind == GATE || a->kind == GATED) {
     view[X_X] = any_view(in, batch, below(in, 2) ? gates : 1, t, dx, 0);
-    view[X_W] = any_view(in, 1, gates, dx, paths, 0);
+    a->mixture.w_transposed = chance(in, 3);
+    view[X_W] = weights_view(in, gates, dx, paths, a->mixture.w_transposed);
   }
   make_buffers(in, j, view, X_TENSORS);
   if (a->kind == DISPATCH || a->kind == DISPATCH_SELECT) {
@@ -190,8 +191,9 @@ static void fuzz_sinkhorn(input *in, job *j) {
   if (a->kind == SINKHORN_BALANCE || (whole && !chained && !given))
     view[X_P] = f32_view(in, wide, high, nb, nb, 0);
   if (chained || a->kind == SINKHORN_LOGITS) {
-    view[X_W] = any_view(in, 1, high, dk, m, 0);
-    view[X_W2] = any_view(in, 1, high, m, nb, 0);
+    p->w_transposed = chance(in, 3);
+    view[X_W] = weights_view(in, high, dk, m, p->w_transposed);
+    view[X_W2] = weights_view(in, high, m, nb, p->w_transposed);
   }
   if (a->kind == SINKHORN_LOGITS) view[X_X] = any_view(in, batch, heads, nb, dk, 0);
   if (a->kind == SINKHORN_BLOCKS) view[X_X] = any_view(in, batch, heads, t, dk, 0);

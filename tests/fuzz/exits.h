@@ -87,7 +87,8 @@ static void exit_views(input *in, exit_args *a, attn_tensor *view) {
         if (with & 2) view[Q_BIAS] = any_view(in, 1, each, 1, 1, 0);
       } else {
         view[Q_X] = any_view(in, batch, 1, rows, dim, 0);
-        view[Q_W] = any_view(in, 1, 1, dim, n, 0);
+        a->predict.w_transposed = chance(in, 3);
+        view[Q_W] = weight_view(in, dim, n, a->predict.w_transposed);
         if (with & 2) view[Q_BIAS] = any_view(in, 1, 1, 1, n, 0);
       }
       if (with & 4)

@@ -30,7 +30,7 @@ enum { GTRXL_GATE, GTRXL, RETURNS, TRAJECTORY, TRAJECTORY_PREDICT, GATE_KINDS };
 
 typedef struct gate_args {
   int kind, bare; /* bare: params are null */
-  int projected, wide_bias;
+  int projected, wide_bias, turned;
   attn_gtrxl_params gtrxl;
   attn_returns_params returns;
   attn_trajectory_params tokens;
@@ -52,8 +52,11 @@ static void gate_tensors(job *j) {
   l->attention.lse = b[T_LSE].view, l->attention.usage = b[T_USAGE].view;
   for (int i = 0; i < 2; i++) {
     attn_gtrxl_gate_params *g = i ? &a->gtrxl.gate_2 : &a->gtrxl.gate_1;
+    g->w_transposed = a->turned;
     g->w_r = g->w_z = g->w_g = w, g->u_r = g->u_z = g->u_g = u, g->b_g = bias;
   }
+  l->w_transposed = a->gtrxl.ff.w_transposed = a->tokens.w_transposed = a->turned;
+  a->predict.w_transposed = a->turned;
   a->gtrxl.ff.w_1 = b[T_F1].view, a->gtrxl.ff.w_2 = b[T_F2].view, a->gtrxl.ff.b_2 = bias;
   if (a->wide_bias) a->gtrxl.ff.b_1 = bias;
   attn_trajectory_params *t = &a->tokens;
@@ -110,18 +113,18 @@ static void gtrxl_views(input *in, gate_args *a, attn_tensor *view, int64_t batc
   if (with & 2) l->compressed = make_memory(in, &view[T_Y], batch, dim);
   if (with & 4) view[T_LSE] = f32_view(in, batch, heads, rows, 1, 1);
   if (with & 8) view[T_USAGE] = f32_view(in, batch, 1, 1, below(in, (int)rows + 20), 1);
-  view[T_WQ] = any_view(in, 1, 1, dim, heads * dk, 0);
-  view[T_WK] = any_view(in, 1, 1, dim, kv * dk, 0);
-  view[T_WV] = any_view(in, 1, 1, dim, kv * dv, 0);
-  view[T_WO] = any_view(in, 1, 1, heads * dv, dim, 0);
+  view[T_WQ] = weight_view(in, dim, heads * dk, a->turned);
+  view[T_WK] = weight_view(in, dim, kv * dk, a->turned);
+  view[T_WV] = weight_view(in, dim, kv * dv, a->turned);
+  view[T_WO] = weight_view(in, heads * dv, dim, a->turned);
   a->projected = below(in, 2);
   if (with & 16)
     view[T_WR] = a->projected
-                     ? any_view(in, 1, 1, dim, heads * dk, 0)
+                     ? weight_view(in, dim, heads * dk, a->turned)
                      : f32_view(in, 1, below(in, 2) ? heads : 1, rows + below(in, 40), dk, 0);
   a->wide_bias = below(in, 2);
-  view[T_F1] = any_view(in, 1, 1, dim, a->wide_bias ? dim : hidden, 0);
-  view[T_F2] = any_view(in, 1, 1, a->wide_bias ? dim : hidden, dim, 0);
+  view[T_F1] = weight_view(in, dim, a->wide_bias ? dim : hidden, a->turned);
+  view[T_F2] = weight_view(in, a->wide_bias ? dim : hidden, dim, a->turned);
 }
 
 static void gate_views(input *in, gate_args *a, attn_tensor *view) {
@@ -130,6 +133,7 @@ static void gate_views(input *in, gate_args *a, attn_tensor *view) {
       a->kind == GTRXL ? below(in, 40) : below(in, a->kind == GTRXL_GATE ? 250 : 70);
   const int64_t wide = 1 + below(in, 30), other = 1 + below(in, 30);
   const int with = below(in, 2);
+  a->turned = chance(in, 3);
   switch (a->kind) {
     case GTRXL_GATE: view[T_Y] = any_view(in, batch, 1, rows, dim, 0); /* fall through */
     case GTRXL:
@@ -148,16 +152,16 @@ static void gate_views(input *in, gate_args *a, attn_tensor *view) {
       view[T_X] = any_view(in, batch, 1, rows, 1, 0);
       view[T_Y] = any_view(in, batch, 1, rows, wide, 0);
       view[T_MEMORY] = any_view(in, batch, 1, rows, other, 0);
-      view[T_W] = any_view(in, 1, 1, 1, dim, 0);
-      view[T_WQ] = any_view(in, 1, 1, wide, dim, 0);
-      view[T_WK] = any_view(in, 1, 1, other, dim, 0);
+      view[T_W] = weight_view(in, 1, dim, a->turned);
+      view[T_WQ] = weight_view(in, wide, dim, a->turned);
+      view[T_WK] = weight_view(in, other, dim, a->turned);
       view[T_F1] = any_view(in, 1, 1, 1 + below(in, 20), dim, 0);
       if (with) view[T_BIAS] = any_view(in, 1, 1, 1, dim, 0);
       break;
     default:
       view[T_O] = any_view(in, batch, 1, rows, wide, 1);
       view[T_Y] = any_view(in, batch, 1, 3 * rows, dim, 0);
-      view[T_W] = any_view(in, 1, 1, dim, wide, 0);
+      view[T_W] = weight_view(in, dim, wide, a->turned);
       if (with) view[T_BIAS] = any_view(in, 1, 1, 1, wide, 0);
       break;
   }
@@ -172,7 +176,8 @@ static void make_gate(input *in, attn_gtrxl_gate_params *p, int *tame) {
 static void make_gtrxl(input *in, gate_args *a, job *j, store *s) {
   attn_gtrxl_params *p = &a->gtrxl;
   attn_segment_params *t = &p->attention.attention;
-  const int64_t dim = j->b[T_X].view.dim, biases = array_size(1, j->b[T_WQ].view.dim, 1);
+  const int64_t dim = j->b[T_X].view.dim,
+                biases = array_size(1, a->turned ? j->b[T_WQ].view.len : j->b[T_WQ].view.dim, 1);
   t->scale = some_scale(in);
   t->window = chance(in, 3) ? some(in, 30) : 0;
   if (j->b[T_WR].base || chance(in, 24)) {

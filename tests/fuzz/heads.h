@@ -141,12 +141,13 @@ static void fuzz_head(input *in) {
       a.multihead.kv_heads = kv;
       view[H_X] = any_view(in, batch, 1, tq, wide, 0);
       if (with & 1) view[H_XK] = any_view(in, batch, 1, tk, wide, 0);
-      view[H_WQ] = any_view(in, 1, 1, wide, shared, 0);
-      view[H_WK] = any_view(in, 1, 1, wide, a.kind == MULTIHEAD ? kv * dk : dk, 0);
-      view[H_WV] = any_view(in, 1, 1, wide, groups * dv, 0);
+      const int turned = a.multihead.w_transposed = a.collaborative.w_transposed = chance(in, 3);
+      view[H_WQ] = weight_view(in, wide, shared, turned);
+      view[H_WK] = weight_view(in, wide, a.kind == MULTIHEAD ? kv * dk : dk, turned);
+      view[H_WV] = weight_view(in, wide, groups * dv, turned);
       if (with & 2) view[H_EACH] = any_view(in, batch, heads, tq, dv, 1);
       if (!(with & 2) || with & 4) {
-        view[H_WO] = any_view(in, 1, 1, heads * dv, back, 0);
+        view[H_WO] = weight_view(in, heads * dv, back, turned);
         view[H_Y] = any_view(in, batch, 1, tq, back, 1);
       }
       if (with & 8) view[H_LSE] = f32_view(in, batch, heads, tq, 1, 1);

@@ -148,6 +148,10 @@ static void fuzz_layer(input *in) {
   a.isab.restore.heads = a.luna.heads = below(in, 3);
   a.isab.induce.no_norm = below(in, 2);
   a.isab.restore.scale = chance(in, 12) ? nasty_float(in) : 0;
+  if (chance(in, 3)) { /* the weights are square */
+    a.isab.induce.w_transposed = a.isab.induce.ff.w_transposed = a.luna.w_transposed = 1;
+    a.isab.restore.w_transposed = below(in, 2);
+  }
   a.causal.omega = (attn_luna_omega)below(in, ATTN_LUNA_COUNT);
   a.causal.scale = chance(in, 12) ? nasty_float(in) : 0;
   attn_tensor view[Y_TENSORS];

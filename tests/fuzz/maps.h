@@ -95,7 +95,7 @@ static void make_sources(input *in, map_args *a, store *s, int *tame, int first)
   for (int n = 0; n < SOURCES; n++) {
     a->source[n].kind = (attn_synthesizer_kind)(n ? some(in, ATTN_SYNTHESIZER_COUNT) : first);
     a->source[n].tiling = (attn_synthesizer_tiling)some(in, ATTN_SYNTHESIZER_TILING_COUNT);
-    a->source[n].net.w2_transposed = chance(in, 4), a->source[n].scale = some_scale(in);
+    a->source[n].net.w_transposed = chance(in, 4), a->source[n].scale = some_scale(in);
   }
   if (p->count > 1 || chance(in, 4)) {
     p->weights = p->count;
@@ -155,7 +155,9 @@ static void fuzz_map(input *in) {
       memset(&view[S_V], 0, sizeof view[S_V]);
       view[S_LSE] = view[S_MAP] = view[S_V];
       view[S_K] = any_view(in, batch, 1, 1, dk, 0);
-      view[S_W] = any_view(in, a.given ? batch : 1, 1, a.given ? 1 : dk, a.given ? f : 2 * f, 0);
+      a.film.w_transposed = !a.given && chance(in, 3);
+      view[S_W] = a.given ? any_view(in, batch, 1, 1, f, 0)
+                          : weight_view(in, dk, 2 * f, a.film.w_transposed);
       view[S_W2] = any_view(in, a.given ? batch : 1, 1, 1, a.given ? f : 2 * f, 0);
       break;
     }

@@ -27,7 +27,7 @@ enum {
 enum { LAYER_NORM, ACTIVATE, FOURIER, FNET, GMLP, MIXER, MIXER_KINDS };
 
 typedef struct mixer_args {
-  int kind, bare; /* bare: params are null */
+  int kind, bare, turned; /* bare: params are null */
   const int32_t *x_len;
   attn_layer_norm_params norm;
   attn_activate_params activate;
@@ -45,6 +45,7 @@ static void mixer_tensors(job *j) {
   second.w_1 = b[N_V1].view, second.b_1 = b[N_C1].view;
   second.w_2 = b[N_V2].view, second.b_2 = b[N_C2].view;
   a->norm.residual = a->activate.gate = b[N_MORE].view, a->norm.sum = b[N_SUM].view;
+  first.w_transposed = second.w_transposed = a->gmlp.w_transposed = a->turned;
   a->fnet.ff = a->mixer.token = first, a->mixer.channel = second;
   attn_gmlp_params *g = &a->gmlp;
   g->w_1 = first.w_1, g->b_1 = first.b_1, g->w_2 = first.w_2, g->b_2 = first.b_2;
@@ -125,8 +126,9 @@ static void same_view(job *j, int a, int b) {
 }
 
 /* [1,1,in,out], a bias [1,1,1,out] */
-static void weight_views(input *in, attn_tensor *w, attn_tensor *bias, int64_t len, int64_t dim) {
-  *w = any_view(in, 1, 1, len, dim, 0);
+static void weight_views(input *in, attn_tensor *w, attn_tensor *bias, int64_t len, int64_t dim,
+                         int turned) {
+  *w = weight_view(in, len, dim, turned);
   if (below(in, 2)) *bias = any_view(in, 1, 1, 1, dim, 0);
 }
 
@@ -150,27 +152,27 @@ static void mixer_views(input *in, const mixer_args *a, attn_tensor *view) {
       break;
     }
     case FNET:
-      weight_views(in, &view[N_W1], &view[N_B1], dim, e);
-      weight_views(in, &view[N_W2], &view[N_B2], e, dim);
+      weight_views(in, &view[N_W1], &view[N_B1], dim, e, a->turned);
+      weight_views(in, &view[N_W2], &view[N_B2], e, dim, a->turned);
       break;
     case GMLP: {
       const int64_t n = rows + below(in, 4);
-      weight_views(in, &view[N_W1], &view[N_B1], dim, 2 * e);
-      weight_views(in, &view[N_W2], &view[N_B2], e, dim);
+      weight_views(in, &view[N_W1], &view[N_B1], dim, 2 * e, a->turned);
+      weight_views(in, &view[N_W2], &view[N_B2], e, dim, a->turned);
       view[N_WS] = any_view(in, 1, split, n, n, 0);
       if (below(in, 2)) view[N_BS] = any_view(in, 1, below(in, 2) ? split : 1, 1, n, 0);
       if (below(in, 2)) {
         const int64_t tiny = 1 + below(in, 12);
-        weight_views(in, &view[N_V1], &view[N_C1], dim, 3 * tiny);
-        weight_views(in, &view[N_V2], &view[N_C2], tiny, e);
+        weight_views(in, &view[N_V1], &view[N_C1], dim, 3 * tiny, a->turned);
+        weight_views(in, &view[N_V2], &view[N_C2], tiny, e, a->turned);
       }
       break;
     }
     case MIXER:
-      weight_views(in, &view[N_W1], &view[N_B1], rows, e);
-      weight_views(in, &view[N_W2], &view[N_B2], e, rows);
-      weight_views(in, &view[N_V1], &view[N_C1], dim, wide);
-      weight_views(in, &view[N_V2], &view[N_C2], wide, dim);
+      weight_views(in, &view[N_W1], &view[N_B1], rows, e, a->turned);
+      weight_views(in, &view[N_W2], &view[N_B2], e, rows, a->turned);
+      weight_views(in, &view[N_V1], &view[N_C1], dim, wide, a->turned);
+      weight_views(in, &view[N_V2], &view[N_C2], wide, dim, a->turned);
       break;
     default: break;
   }
@@ -182,7 +184,7 @@ static void fuzz_mixer(input *in) {
   attn_tensor view[N_TENSORS];
   memset(&a, 0, sizeof a);
   memset(view, 0, sizeof view);
-  a.kind = below(in, MIXER_KINDS);
+  a.kind = below(in, MIXER_KINDS), a.turned = chance(in, 3);
   job j = {.name = "a mixer",
            .outputs = 2,
            .runnable = 1,
@@ -205,7 +207,8 @@ static void fuzz_mixer(input *in) {
   const attn_norm norm = make_norm(in, &s, x->dim, &j.tame);
   a.norm.norm = a.fnet.norm_1 = a.gmlp.norm = a.mixer.norm_token = norm;
   if (a.kind > FOURIER) {
-    const int64_t gated = a.kind == GMLP ? j.b[N_W2].view.len : x->dim;
+    const attn_tensor *w = &j.b[N_W2].view;
+    const int64_t gated = a.kind != GMLP ? x->dim : a.turned ? w->dim : w->len;
     const attn_norm other = make_norm(in, &s, gated, &j.tame);
     a.fnet.norm_2 = a.gmlp.norm_gate = a.mixer.norm_channel = other;
   }

@@ -33,8 +33,8 @@ typedef struct attn_gemm_params {
  *
  * Aliasing: y shares no memory with x, w and bias; these may overlap.
  * Memory: attn_gemm_workspace bytes: w as f32 in panels, 4 k n' bytes for each of its matrices, n'
- *   being n in whole 64s; nothing like it when w is f32, not transposed and m < 192, which reads w in
- *   place. f16 and bf16 x or y add up to 300 KB a worker.
+ *   being n in whole 64s; nothing like it for less than 192 rows when w is f32 or transposed, which reads w
+ *   in place (of a transposed w all rows that share a matrix count). f16 and bf16 x or y add up to 300 KB a worker.
  * Errors: ATTN_E_NULL, _DTYPE, _SHAPE, _STRIDE, _OVERLAP, _OVERFLOW, _VALUE (scale NaN or infinite), _RANGE
  *   (activation), _WORKSPACE, _MEMORY, and those of ctx.
  * Empty: m = 0, B = 0 or H = 0 does nothing; k and n are at least 1.

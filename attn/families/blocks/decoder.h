@@ -30,7 +30,8 @@ ATTN_COLD_ attn_status attn_decoder_step_call_(attn_tensor y, attn_tensor x,
   if (e.status != ATTN_OK) return attn_end_(bytes ? NULL : ctx, &e);
   own = *cache;
   if (own.e_k.data && params) /* of what cross attention has read, extents alone are left */
-    j.e = attn_bhtd(there, ATTN_F32, x.batch, 1, own.e_k.len, params->cross.w_k.len);
+    j.e = attn_bhtd(there, ATTN_F32, x.batch, 1, own.e_k.len,
+                    attn_inputs_(&params->cross.w_k, params->cross.w_transposed));
   return attn_coder_call_(&j, params, 1, &own, "decoder step", ctx, bytes);
 }
 ATTN_PUB_COLD_ attn_status attn_decoder_step(attn_tensor y, attn_tensor x,
@@ -62,19 +63,21 @@ ATTN_COLD_ int attn_start_check_(attn_error_ *e, attn_start_job_ *j, const attn_
   const int64_t b = j->e.batch, t = j->e.len, d = j->e.dim, any = ATTN_ANY_;
   const int64_t h = j->e_k.heads, k = attn_mul_(h, j->e_k.dim), v = attn_mul_(h, j->e_v.dim);
   attn_multihead_params *p = &j->cross;
+  const int matrix = ATTN_MATRIX_;
+  attn_turn_(&p->w_k, p->w_transposed), attn_turn_(&p->w_v, p->w_transposed);
   attn_operand_ op[] = {ATTN_OPERAND_(&j->e_k, "cache.e_k", ATTN_OUT_, b, any, t, any,
                                       "cache.e_k must be [e.batch, kv_heads, e.len, dk]"),
                         ATTN_OPERAND_(&j->e_v, "cache.e_v", ATTN_OUT_, b, h, t, any,
                                       "cache.e_v must be [e.batch, kv_heads, e.len, dv]"),
                         ATTN_OPERAND_(&j->e, "e", 0, any, 1, any, any, "e must have one head"),
-                        ATTN_OPERAND_(&p->w_k, "params.cross.w_k", 0, 1, 1, d, k,
-                                      "params.cross.w_k must be [1, 1, e.dim, kv_heads * dk]"),
-                        ATTN_OPERAND_(&p->w_v, "params.cross.w_v", 0, 1, 1, d, v,
-                                      "params.cross.w_v must be [1, 1, e.dim, kv_heads * dv]"),
+                        ATTN_OPERAND_(&p->w_k, "params.cross.w_k", matrix, 1, 1, d, k,
+                                      ATTN_IN_OUT_("params.cross.w_k", "e.dim", "kv_heads * dk")),
+                        ATTN_OPERAND_(&p->w_v, "params.cross.w_v", matrix, 1, 1, d, v,
+                                      ATTN_IN_OUT_("params.cross.w_v", "e.dim", "kv_heads * dv")),
                         ATTN_OPERAND_(&p->b_k, "params.cross.b_k", ATTN_OPTIONAL_, 1, 1, 1, k,
-                                      "params.cross.b_k must be [1, 1, 1, w_k.dim]"),
+                                      "params.cross.b_k must be [1, 1, 1, the width of w_k]"),
                         ATTN_OPERAND_(&p->b_v, "params.cross.b_v", ATTN_OPTIONAL_, 1, 1, 1, v,
-                                      "params.cross.b_v must be [1, 1, 1, w_v.dim]")};
+                                      "params.cross.b_v must be [1, 1, 1, the width of w_v]")};
   const int n = (int)(sizeof op / sizeof *op);
   const int64_t kv = p->kv_heads ? p->kv_heads : p->heads ? p->heads : 1;
   if (!attn_check_ctx_(e, ctx, table, workers)) return 0;

@@ -141,9 +141,9 @@ ATTN_COLD_ int attn_trajectory_check_(attn_error_ *e, attn_trajectory_job_ *j,
                                       int *workers) {
   static const char *const w[] = {ATTN_WORDS_("y"), ATTN_WORDS_("returns"), ATTN_WORDS_("states"),
                                   ATTN_WORDS_("actions")};
-  static const attn_said_ said[] = {ATTN_SAID_("params.w_return", "[1, 1, 1, y.dim]"),
-                                    ATTN_SAID_("params.w_state", "[1, 1, states.dim, y.dim]"),
-                                    ATTN_SAID_("params.w_action", "[1, 1, actions.dim, y.dim]"),
+  static const attn_said_ said[] = {ATTN_SAID_IN_OUT_("params.w_return", "1", "y.dim"),
+                                    ATTN_SAID_IN_OUT_("params.w_state", "states.dim", "y.dim"),
+                                    ATTN_SAID_IN_OUT_("params.w_action", "actions.dim", "y.dim"),
                                     ATTN_SAID_("params.b_return", "[1, 1, 1, y.dim]"),
                                     ATTN_SAID_("params.b_state", "[1, 1, 1, y.dim]"),
                                     ATTN_SAID_("params.b_action", "[1, 1, 1, y.dim]"),
@@ -162,13 +162,15 @@ ATTN_COLD_ int attn_trajectory_check_(attn_error_ *e, attn_trajectory_job_ *j,
                        "states must be [y.batch, 1, returns.len, .]"),
       ATTN_OPERAND_AS_(&j->x[2], w[X + 2], 0, b, 1, n, any,
                        "actions must be [y.batch, 1, returns.len, .]")};
+  attn_turn_(&p->w_return, p->w_transposed), attn_turn_(&p->w_state, p->w_transposed);
+  attn_turn_(&p->w_action, p->w_transposed);
   op[W] = attn_weight_(&p->w_return, &said[0], 0, 1, dm);
   op[W + 1] = attn_weight_(&p->w_state, &said[1], 0, j->x[1].dim, dm);
   op[W + 2] = attn_weight_(&p->w_action, &said[2], 0, j->x[2].dim, dm);
-  op[B] = attn_weight_(&p->b_return, &said[3], ATTN_OPTIONAL_, 1, dm);
-  op[B + 1] = attn_weight_(&p->b_state, &said[4], ATTN_OPTIONAL_, 1, dm);
-  op[B + 2] = attn_weight_(&p->b_action, &said[5], ATTN_OPTIONAL_, 1, dm);
-  op[TIMES] = attn_weight_(&p->times, &said[6], 0, any, dm);
+  op[B] = attn_bias_(&p->b_return, &said[3], ATTN_OPTIONAL_, dm);
+  op[B + 1] = attn_bias_(&p->b_state, &said[4], ATTN_OPTIONAL_, dm);
+  op[B + 2] = attn_bias_(&p->b_action, &said[5], ATTN_OPTIONAL_, dm);
+  op[TIMES] = attn_bias_(&p->times, &said[6], 0, dm), op[TIMES].len = any;
   for (int i = 0; i < COUNT; i++)
     if (!attn_check_operand_(e, &op[i], 1)) return 0;
   if (j->y.len % 3 || j->y.len / 3 != n)
@@ -192,7 +194,7 @@ ATTN_COLD_ int attn_trajectory_steps_(attn_stage_ *s, void *job) {
   const int64_t dm = j->y.dim, n = j->x[0].len, steps = ATTN_TRAJECTORY_STEPS_;
   int64_t widest = 0;
   for (int i = 0; i < 3; i++) {
-    j->w[i] = attn_matrix_of_(w[i], 0, n);
+    j->w[i] = attn_weight_matrix_(w[i], n, j->y.batch);
     if (j->x[i].dtype != ATTN_F32 && j->x[i].dim > widest) widest = j->x[i].dim;
   }
   j->tiles = n / steps + (n % steps != 0);
@@ -282,7 +284,7 @@ ATTN_COLD_ attn_status attn_trajectory_predict_call_(attn_tensor o, attn_tensor 
                                                      const attn_trajectory_predict_params *params,
                                                      attn_ctx *ctx, size_t *bytes) {
   static const char *const w[] = {ATTN_WORDS_("o"), ATTN_WORDS_("y")};
-  static const attn_said_ said[] = {ATTN_SAID_("params.w", "[1, 1, y.dim, o.dim]"),
+  static const attn_said_ said[] = {ATTN_SAID_IN_OUT_("params.w", "y.dim", "o.dim"),
                                     ATTN_SAID_("params.bias", "[1, 1, 1, o.dim]")};
   attn_error_ e = {ATTN_OK, NULL};
   const attn_table_ *table;
@@ -290,12 +292,13 @@ ATTN_COLD_ attn_status attn_trajectory_predict_call_(attn_tensor o, attn_tensor 
   memset(&j, 0, sizeof j);
   j.o = o, j.y = y;
   if (params) j.p = *params;
+  attn_turn_(&j.p.w, j.p.w_transposed);
   attn_operand_ op[4] = {ATTN_OPERAND_AS_(&j.o, w[0], ATTN_OUT_, ATTN_ANY_, 1, ATTN_ANY_, ATTN_ANY_,
                                           "o must have one head"),
                          ATTN_OPERAND_AS_(&j.y, w[1], 0, o.batch, 1, ATTN_ANY_, ATTN_ANY_,
                                           "y must be [o.batch, 1, 3 T, .]"),
                          attn_weight_(&j.p.w, &said[0], 0, y.dim, o.dim),
-                         attn_weight_(&j.p.bias, &said[1], ATTN_OPTIONAL_, 1, o.dim)};
+                         attn_bias_(&j.p.bias, &said[1], ATTN_OPTIONAL_, o.dim)};
   int workers, ok = attn_check_ctx_(&e, ctx, &table, &workers);
   if (ok && !params)
     ok = attn_reject_(&e, ATTN_E_NULL, "params must not be null: it has the weights");

@@ -10,13 +10,13 @@ typedef struct attn_luna_job_ {
 ATTN_COLD_ int attn_luna_check_(attn_error_ *e, attn_luna_job_ *j, const attn_ctx *ctx,
                                 const attn_table_ **table, int *workers) {
   static const attn_said_ part[] = {
-      ATTN_SAID_("w_pq", "[1, 1, x.dim, x.dim]"), ATTN_SAID_("w_pk", "[1, 1, c.dim, x.dim]"),
-      ATTN_SAID_("w_pv", "[1, 1, c.dim, x.dim]"), ATTN_SAID_("w_q", "[1, 1, x.dim, x.dim]"),
-      ATTN_SAID_("w_k", "[1, 1, x.dim, x.dim]"),  ATTN_SAID_("w_v", "[1, 1, x.dim, x.dim]"),
-      ATTN_SAID_("w_o", "[1, 1, x.dim, x.dim]"),  ATTN_SAID_("b_pq", "[1, 1, 1, x.dim]"),
-      ATTN_SAID_("b_pk", "[1, 1, 1, x.dim]"),     ATTN_SAID_("b_pv", "[1, 1, 1, x.dim]"),
-      ATTN_SAID_("b_q", "[1, 1, 1, x.dim]"),      ATTN_SAID_("b_k", "[1, 1, 1, x.dim]"),
-      ATTN_SAID_("b_v", "[1, 1, 1, x.dim]"),      ATTN_SAID_("b_o", "[1, 1, 1, x.dim]")};
+      ATTN_SAID_IN_OUT_("w_pq", "x.dim", "x.dim"), ATTN_SAID_IN_OUT_("w_pk", "c.dim", "x.dim"),
+      ATTN_SAID_IN_OUT_("w_pv", "c.dim", "x.dim"), ATTN_SAID_IN_OUT_("w_q", "x.dim", "x.dim"),
+      ATTN_SAID_IN_OUT_("w_k", "x.dim", "x.dim"),  ATTN_SAID_IN_OUT_("w_v", "x.dim", "x.dim"),
+      ATTN_SAID_IN_OUT_("w_o", "x.dim", "x.dim"),  ATTN_SAID_("b_pq", "[1, 1, 1, x.dim]"),
+      ATTN_SAID_("b_pk", "[1, 1, 1, x.dim]"),      ATTN_SAID_("b_pv", "[1, 1, 1, x.dim]"),
+      ATTN_SAID_("b_q", "[1, 1, 1, x.dim]"),       ATTN_SAID_("b_k", "[1, 1, 1, x.dim]"),
+      ATTN_SAID_("b_v", "[1, 1, 1, x.dim]"),       ATTN_SAID_("b_o", "[1, 1, 1, x.dim]")};
   enum { X, P, C, YX, YP, W, PARTS = 7, COUNT = W + 2 * PARTS };
   attn_luna_params *a = &j->par.attention;
   const int64_t any = ATTN_ANY_, b = j->x.batch, n = j->x.len, dm = j->x.dim;
@@ -49,8 +49,9 @@ ATTN_COLD_ int attn_luna_check_(attn_error_ *e, attn_luna_job_ *j, const attn_ct
   if (dm % a->heads || dm % a->pack_heads)
     return attn_reject_(e, ATTN_E_HEADS, "heads and pack_heads must divide x.dim");
   for (int i = 0; i < PARTS; i++) {
+    attn_turn_(weight[i], a->w_transposed);
     op[W + i] = attn_weight_(weight[i], &part[i], 0, i == 1 || i == 2 ? dc : dm, dm);
-    op[W + PARTS + i] = attn_weight_(bias[i], &part[PARTS + i], ATTN_OPTIONAL_, 1, dm);
+    op[W + PARTS + i] = attn_bias_(bias[i], &part[PARTS + i], ATTN_OPTIONAL_, dm);
   }
   for (int i = W; i < COUNT; i++)
     if (!attn_check_operand_(e, &op[i], 1)) return 0;

@@ -44,20 +44,21 @@ ATTN_COLD_ int attn_poolingformer_behind_(attn_error_ *e, attn_poolingformer_job
                                   ATTN_WORDS_("params.w_v"),    ATTN_WORDS_("params.bias_q"),
                                   ATTN_WORDS_("params.bias_k"), ATTN_WORDS_("params.bias_v")};
   static const char *const rule[] = {
-      "params.w_q must be [1, 1, q.heads * v.dim, q.heads * d2]",
-      "params.w_k must be [1, 1, q.heads * v.dim, heads * d2], heads a divisor of q.heads",
-      "params.w_v must be [1, 1, q.heads * v.dim, heads * v.dim], heads a divisor of q.heads",
-      "params.bias_q must be [1, 1, 1, w_q.dim]",
-      "params.bias_k must be [1, 1, 1, w_k.dim]",
-      "params.bias_v must be [1, 1, 1, w_v.dim]"};
+      ATTN_IN_OUT_("params.w_q", "q.heads * v.dim", "q.heads * d2"),
+      ATTN_IN_OUT_("params.w_k", "q.heads * v.dim", "(a divisor of q.heads) * d2"),
+      ATTN_IN_OUT_("params.w_v", "q.heads * v.dim", "(a divisor of q.heads) * v.dim"),
+      "params.bias_q must be [1, 1, 1, the width of w_q]",
+      "params.bias_k must be [1, 1, 1, the width of w_k]",
+      "params.bias_v must be [1, 1, 1, the width of w_v]"};
   attn_poolingformer_params *p = &j->p;
   attn_tensor *const t[] = {&p->w_q, &p->w_k, &p->w_v, &p->bias_q, &p->bias_k, &p->bias_v};
   attn_tensor *const made[] = {&j->y.q, &j->y.k, &j->y.v};
   const int64_t h = j->x.q.heads, dv = j->x.v.dim;
   if (p->q2.data || p->k2.data || p->v2.data)
     return attn_reject_(e, ATTN_E_RANGE, "params.q2, k2 and v2 must be absent with params.w_q");
+  for (int i = 0; i < 3; i++) attn_turn_(t[i], p->w_transposed);
   for (int i = 0; i < 6; i++) {
-    if (!attn_short_operand_(e, &op[i], t[i], w[i], i < 3 ? 0 : ATTN_OPTIONAL_, 1,
+    if (!attn_short_operand_(e, &op[i], t[i], w[i], i < 3 ? ATTN_MATRIX_ : ATTN_OPTIONAL_, 1,
                              i < 3 ? attn_mul_(h, dv) : 1,
                              i < 3 ? (int64_t)ATTN_ANY_ : t[i - 3]->dim, rule[i]))
       return 0;
@@ -65,7 +66,7 @@ ATTN_COLD_ int attn_poolingformer_behind_(attn_error_ *e, attn_poolingformer_job
     const int64_t width = i == 0 ? t[0]->dim / h : i == 1 ? j->y.q.dim : dv;
     const int64_t heads = width ? t[i]->dim / width : 0;
     if (heads < 1 || t[i]->dim != heads * width || h % heads || (i == 0 && heads != h))
-      return attn_reject_(e, ATTN_E_SHAPE, rule[i]);
+      return attn_reject_(e, ATTN_E_SHAPE, op[i].rule);
     *made[i] = attn_bhtd(NULL, ATTN_F32, j->x.q.batch, heads, j->x.q.len, width);
   }
   j->y.kv_len = j->y.q_len = j->x.q_len;
@@ -385,7 +386,7 @@ ATTN_COLD_ int attn_poolingformer_project_(attn_stage_ *s, attn_tensor *y, attn_
   memset(&p, 0, sizeof p);
   if (bias.data) p.bias = attn_poolingformer_heads_(bias, y->heads);
   *y = attn_stage_tensor_(s, y->batch, y->heads, y->len, y->dim);
-  return attn_stage_gemm_(s, *y, x, attn_poolingformer_heads_(w, y->heads), &p);
+  return attn_stage_gemm_(s, *y, x, attn_weight_heads_(w, y->heads), &p);
 }
 
 ATTN_COLD_ int attn_poolingformer_steps_(attn_stage_ *s, void *job) {

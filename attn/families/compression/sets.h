@@ -14,17 +14,17 @@ typedef struct attn_mab_said_ {
 ATTN_COLD_ int attn_mab_check_(attn_error_ *e, attn_mab_params *p, attn_place_ at, int64_t batch,
                                int64_t dx, int64_t m, int64_t dy, int64_t dm, attn_operand_ *op,
                                attn_arrays_ *more) {
-#define ATTN_MAB_(at, x, y, read)                                                                \
-  {                                                                                              \
-    {ATTN_SAID_(at "w_q", "[1, 1, " x ", o.dim]"), ATTN_SAID_(at "w_k", "[1, 1, " y ", o.dim]"), \
-     ATTN_SAID_(at "w_v", "[1, 1, " y ", o.dim]"), ATTN_SAID_(at "w_o", "[1, 1, o.dim, o.dim]"), \
-     ATTN_SAID_(at "b_q", "[1, 1, 1, o.dim]"),     ATTN_SAID_(at "b_k", "[1, 1, 1, o.dim]"),     \
-     ATTN_SAID_(at "b_v", "[1, 1, 1, o.dim]"),     ATTN_SAID_(at "b_o", "[1, 1, 1, o.dim]")},    \
-        at "heads must not be negative", at "heads must divide o.dim",                           \
-        at "form must be an attn_set_form",                                                      \
-        at "w_o, b_o and ff.w_2 must be absent with ATTN_SET_REFERENCE",                         \
-        read ".len must be below 2^31", at "y_len must be aligned to its elements",              \
-        at "y_len must lie in 0.." read ".len"                                                   \
+#define ATTN_MAB_(at, x, y, read)                                                             \
+  {                                                                                           \
+    {ATTN_SAID_IN_OUT_(at "w_q", x, "o.dim"),  ATTN_SAID_IN_OUT_(at "w_k", y, "o.dim"),       \
+     ATTN_SAID_IN_OUT_(at "w_v", y, "o.dim"),  ATTN_SAID_IN_OUT_(at "w_o", "o.dim", "o.dim"), \
+     ATTN_SAID_(at "b_q", "[1, 1, 1, o.dim]"), ATTN_SAID_(at "b_k", "[1, 1, 1, o.dim]"),      \
+     ATTN_SAID_(at "b_v", "[1, 1, 1, o.dim]"), ATTN_SAID_(at "b_o", "[1, 1, 1, o.dim]")},     \
+        at "heads must not be negative", at "heads must divide o.dim",                        \
+        at "form must be an attn_set_form",                                                   \
+        at "w_o, b_o and ff.w_2 must be absent with ATTN_SET_REFERENCE",                      \
+        read ".len must be below 2^31", at "y_len must be aligned to its elements",           \
+        at "y_len must lie in 0.." read ".len"                                                \
   }
   static const attn_mab_said_ said[] = {
       ATTN_MAB_("", "x.dim", "y.dim", "y"), ATTN_MAB_("params.induce.", "o.dim", "x.dim", "x"),
@@ -42,14 +42,16 @@ ATTN_COLD_ int attn_mab_check_(attn_error_ *e, attn_mab_params *p, attn_place_ a
     return attn_reject_(e, ATTN_E_RANGE, say->reference);
   if (paper && dx != dm)
     return attn_reject_(e, ATTN_E_SHAPE, "x.dim must equal o.dim with ATTN_SET_PAPER");
+  attn_tensor *const w[] = {&p->w_q, &p->w_k, &p->w_v, &p->w_o};
+  for (int i = 0; i < 4; i++) attn_turn_(w[i], p->w_transposed);
   op[0] = attn_weight_(&p->w_q, &say->rule[0], 0, dx, dm);
   op[1] = attn_weight_(&p->w_k, &say->rule[1], 0, dy, dm);
   op[2] = attn_weight_(&p->w_v, &say->rule[2], 0, dy, dm);
   op[3] = attn_weight_(&p->w_o, &say->rule[3], o, dm, dm);
-  op[4] = attn_weight_(&p->b_q, &say->rule[4], ATTN_OPTIONAL_, 1, dm);
-  op[5] = attn_weight_(&p->b_k, &say->rule[5], ATTN_OPTIONAL_, 1, dm);
-  op[6] = attn_weight_(&p->b_v, &say->rule[6], ATTN_OPTIONAL_, 1, dm);
-  op[7] = attn_weight_(&p->b_o, &say->rule[7], ATTN_OPTIONAL_, 1, dm);
+  op[4] = attn_bias_(&p->b_q, &say->rule[4], ATTN_OPTIONAL_, dm);
+  op[5] = attn_bias_(&p->b_k, &say->rule[5], ATTN_OPTIONAL_, dm);
+  op[6] = attn_bias_(&p->b_v, &say->rule[6], ATTN_OPTIONAL_, dm);
+  op[7] = attn_bias_(&p->b_o, &say->rule[7], ATTN_OPTIONAL_, dm);
   for (int i = 0; i < 8; i++)
     if (!attn_check_operand_(e, &op[i], 1)) return 0;
   if (m > INT32_MAX) return attn_reject_(e, ATTN_E_OVERFLOW, say->len);
@@ -242,8 +244,9 @@ ATTN_COLD_ int attn_set_check_(attn_error_ *e, attn_set_job_ *j, const attn_ctx 
     return attn_reject_(e, ATTN_E_NULL,
                         "params.before.w_1 must not be null where another part of before is there");
   if (pma && j->before.w_1.data) {
+    const attn_tensor *last = j->before.w_2.data ? &j->before.w_2 : &j->before.w_1;
     const int64_t din = dy;
-    dy = j->before.w_2.data ? j->before.w_2.dim : j->before.w_1.dim;
+    dy = j->before.w_transposed ? last->len : last->dim;
     if (!attn_check_feed_(e, &j->before, ATTN_PLACE_BEFORE_, din, dy, op + n)) return 0;
     n += ATTN_FEED_OPERANDS_;
   }

@@ -71,6 +71,7 @@ ATTN_COLD_ int attn_mixture_check_(attn_error_ *e, attn_mixture_job_ *a, int cal
   attn_mixture_params *p = &a->p;
   if (!attn_check_ctx_(e, ctx, table, workers)) return 0;
   if (params) *p = *params;
+  attn_turn_(&a->w, p->w_transposed);
   if (p->temperature == 0.0f && !attn_to_bits_(p->temperature)) p->temperature = 1.0f;
   if (!(p->temperature > 0.0f && p->temperature < INFINITY))
     return attn_reject_(e, ATTN_E_VALUE, "params.temperature must be positive and finite");
@@ -107,7 +108,8 @@ ATTN_COLD_ int attn_mixture_check_(attn_error_ *e, attn_mixture_job_ *a, int cal
       ATTN_OPERAND_AS_(&a->pi, w[PI], gate ? ATTN_OUT_ | ATTN_IS_F32_ : 0, b, any, n, paths,
                        "pi must be [B, 1 or H, Tq, P], and f32 as an output"),
       ATTN_OPERAND_AS_(&a->x, w[X], 0, b, some, n, any, "x must be [B, 1 or Hg, Tq, dx]"),
-      ATTN_OPERAND_AS_(&a->w, w[W], 0, 1, some, a->x.dim, paths, "w must be [1, 1 or Hg, dx, P]"),
+      ATTN_OPERAND_AS_(&a->w, w[W], ATTN_MATRIX_, 1, some, a->x.dim, paths,
+                       ATTN_HEADS_IN_OUT_("w", "1 or Hg", "dx", "P")),
       ATTN_OPERAND_AS_(&p->bias, w[BIAS], ATTN_OPTIONAL_, 1, some, 1, paths,
                        "params.bias must be [1, 1 or Hg, 1, P]"),
       ATTN_OPERAND_AS_(&path, w[PATH], select ? ATTN_OUT_ : 0, any, any, any, any, ""),

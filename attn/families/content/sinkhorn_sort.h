@@ -260,12 +260,15 @@ ATTN_COLD_ int attn_sink_check_network_(attn_error_ *e, attn_sink_job_ *j, attn_
                                         int64_t dx) {
   attn_sinkhorn_params *p = &j->p;
   const int64_t one = ATTN_ONE_OR_ALL_;
-  return attn_check_argument_(e, l, &p->w_1, ATTN_WORDS_("params.w_1"), 0, 1, one, dx, ATTN_ANY_,
-                              "params.w_1 must be [1, 1 or heads, dx, m]") &&
+  attn_turn_(&p->w_1, p->w_transposed), attn_turn_(&p->w_2, p->w_transposed);
+  return attn_check_argument_(e, l, &p->w_1, ATTN_WORDS_("params.w_1"), ATTN_MATRIX_, 1, one, dx,
+                              ATTN_ANY_,
+                              ATTN_HEADS_IN_OUT_("params.w_1", "1 or heads", "dx", "m")) &&
          attn_check_argument_(e, l, &p->b_1, ATTN_WORDS_("params.b_1"), ATTN_OPTIONAL_, 1, one, 1,
-                              p->w_1.dim, "params.b_1 must be [1, 1 or heads, 1, w_1.dim]") &&
-         attn_check_argument_(e, l, &p->w_2, ATTN_WORDS_("params.w_2"), 0, 1, one, p->w_1.dim,
-                              j->blocks, "params.w_2 must be [1, 1 or heads, w_1.dim, blocks]") &&
+                              p->w_1.dim, "params.b_1 must be [1, 1 or heads, 1, m]") &&
+         attn_check_argument_(e, l, &p->w_2, ATTN_WORDS_("params.w_2"), ATTN_MATRIX_, 1, one,
+                              p->w_1.dim, j->blocks,
+                              ATTN_HEADS_IN_OUT_("params.w_2", "1 or heads", "m", "blocks")) &&
          attn_check_argument_(e, l, &p->b_2, ATTN_WORDS_("params.b_2"), ATTN_OPTIONAL_, 1, one, 1,
                               j->blocks, "params.b_2 must be [1, 1 or heads, 1, blocks]");
 }

@@ -170,8 +170,8 @@ ATTN_COLD_ int attn_confidence_check_(attn_error_ *e, attn_confidence_ *a, attn_
       ATTN_OPERAND_(&p->before, "params.before", cosine ? 0 : (int)ATTN_OPTIONAL_, a->x.batch,
                     a->x.heads, a->x.len, a->x.dim, "params.before must have the shape of x");
   op[1] = y, op[2] = before;
-  op[3] = attn_weight_(&p->w, &rule[0], classify ? 0 : (int)ATTN_OPTIONAL_, 1, a->x.dim);
-  op[4] = attn_weight_(&p->bias, &rule[1], ATTN_OPTIONAL_, 1, 1);
+  op[3] = attn_bias_(&p->w, &rule[0], classify ? 0 : (int)ATTN_OPTIONAL_, a->x.dim);
+  op[4] = attn_bias_(&p->bias, &rule[1], ATTN_OPTIONAL_, 1);
   op[3].heads = op[4].heads = ATTN_ONE_OR_ALL_;
   for (int i = 1; i < 5; i++)
     if (!attn_check_operand_(e, &op[i], a->x.heads)) return 0;

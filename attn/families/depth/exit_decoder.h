@@ -29,7 +29,8 @@ ATTN_COLD_ attn_coder_job_ attn_exit_layer_(const attn_exit_stack_ *a, int64_t m
   *own = a->cache->layer[m];
   own->len = a->cache->len;
   if (own->e_k.data) /* of what cross attention has read, extents alone are left */
-    j.e = attn_bhtd(there, ATTN_F32, a->x.batch, 1, own->e_k.len, j.p.cross.w_k.len);
+    j.e = attn_bhtd(there, ATTN_F32, a->x.batch, 1, own->e_k.len,
+                    attn_inputs_(&j.p.cross.w_k, j.p.cross.w_transposed));
   j.cache = own;
   return j;
 }
@@ -188,6 +189,7 @@ ATTN_COLD_ int attn_exit_run_(attn_stage_ *s, attn_exit_stack_ *a, int64_t m) {
   const int pre = j.p.sublayer == ATTN_SUBLAYER_PRE;
   j.cache = &own;
   *self = j.p.self, *cross = j.p.cross;
+  attn_multihead_turn_(self), attn_multihead_turn_(cross), attn_feed_turn_(&j.p.ff);
   if (self->heads == 0) self->heads = 1;
   if (cross->heads == 0) cross->heads = 1;
   const int64_t keys = own.len + a->x.len;
@@ -211,8 +213,10 @@ ATTN_COLD_ int attn_exit_stack_steps_(attn_stage_ *s, void *job) {
   a->room.wide_q = a->room.wide_o = 1;
   for (int64_t m = 0; m < a->p.count; m++) {
     const attn_block_params *p = &a->p.layers[m];
-    const int64_t q[2] = {p->self.w_q.dim, p->cross.w_q.data ? p->cross.w_q.dim : 1};
-    const int64_t o[2] = {p->self.w_o.len, p->cross.w_q.data ? p->cross.w_o.len : 1};
+    attn_multihead_params self = p->self, cross = p->cross;
+    attn_multihead_turn_(&self), attn_multihead_turn_(&cross);
+    const int64_t q[2] = {self.w_q.dim, cross.w_q.data ? cross.w_q.dim : 1};
+    const int64_t o[2] = {self.w_o.len, cross.w_q.data ? cross.w_o.len : 1};
     pre |= p->sublayer == ATTN_SUBLAYER_PRE;
     for (int i = 0; i < 2; i++) {
       if (q[i] > a->room.wide_q) a->room.wide_q = q[i];

@@ -165,7 +165,7 @@ ATTN_COLD_ int attn_exits_steps_(attn_stage_ *s, void *job) {
 ATTN_COLD_ int attn_exits_shapes_(attn_error_ *e, attn_exits_ *a, attn_operand_ op[5],
                                   attn_arrays_ *more, int query) {
   static const char *const words[] = {ATTN_WORDS_("exits"), ATTN_WORDS_("q"), ATTN_WORDS_("x")};
-  static const attn_said_ flat[] = {ATTN_SAID_("params.w", "[1, 1, x.dim, layers]"),
+  static const attn_said_ flat[] = {ATTN_SAID_IN_OUT_("params.w", "x.dim", "layers"),
                                     ATTN_SAID_("params.bias", "[1, 1, 1, layers]")};
   static const attn_said_ deep[] = {
       ATTN_SAID_("params.w", "[1, 1 or layers - 1, 1, x.dim] with ATTN_EXIT_GEOMETRIC"),
@@ -193,11 +193,12 @@ ATTN_COLD_ int attn_exits_shapes_(attn_error_ *e, attn_exits_ *a, attn_operand_ 
   op[1] = q;
   if (!attn_check_operand_(e, &op[1], 1)) return 0;
   if (!layered) {
+    attn_turn_(&p->w, p->w_transposed);
     op[2] = attn_weight_(&p->w, &flat[0], 0, a->x.dim, n);
-    op[3] = attn_weight_(&p->bias, &flat[1], ATTN_OPTIONAL_, 1, n);
+    op[3] = attn_bias_(&p->bias, &flat[1], ATTN_OPTIONAL_, n);
   } else {
-    op[2] = attn_weight_(&p->w, &deep[0], n == 1 ? (int)ATTN_OPTIONAL_ : 0, 1, a->x.dim);
-    op[3] = attn_weight_(&p->bias, &deep[1], ATTN_OPTIONAL_, 1, 1);
+    op[2] = attn_bias_(&p->w, &deep[0], n == 1 ? (int)ATTN_OPTIONAL_ : 0, a->x.dim);
+    op[3] = attn_bias_(&p->bias, &deep[1], ATTN_OPTIONAL_, 1);
     op[2].heads = op[3].heads = ATTN_ONE_OR_ALL_;
   }
   if (!attn_check_operand_(e, &op[2], n - 1) || !attn_check_operand_(e, &op[3], n - 1) ||

@@ -111,7 +111,8 @@ ATTN_COLD_ int attn_block_spans_(attn_error_ *e, const attn_block_params *p, int
     if (t[i].data && !attn_check_tensor_(e, &t[i], w, &span[i])) return 0;
   }
   for (int i = 0; i < 3; i++)
-    if (!attn_check_norm_(e, norm[i], p->self.w_q.len, &more)) return 0;
+    if (!attn_check_norm_(e, norm[i], attn_inputs_(&p->self.w_q, p->self.w_transposed), &more))
+      return 0;
   memcpy(span + n, more.span, 6 * sizeof *span);
   n += 6;
   for (int i = 0; i < 2; i++) {

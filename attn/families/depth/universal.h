@@ -68,7 +68,7 @@ ATTN_COLD_ int attn_universal_check_(attn_error_ *e, attn_universal_ *a, const a
   if (rows > INT32_MAX)
     return attn_reject_(e, ATTN_E_OVERFLOW, "x.batch * x.len must be below 2^31");
   op[0].w = word[0], op[0].role = ATTN_OUT_, op[1].w = word[1];
-  op[2] = attn_weight_(&p->w_p, &rule, ATTN_OPTIONAL_, 1, a->b.x.dim);
+  op[2] = attn_bias_(&p->w_p, &rule, ATTN_OPTIONAL_, a->b.x.dim);
   if (!attn_check_tensor_(e, &a->b.y, word[0], &op[0].span) ||
       !attn_check_tensor_(e, &a->b.x, word[1], &op[1].span) || !attn_check_operand_(e, &op[2], 1) ||
       !attn_check_written_(e, &op[3], p->ran, rows, 4, word[2],

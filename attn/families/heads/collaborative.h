@@ -53,7 +53,8 @@ ATTN_COLD_ attn_status attn_collaborative_call_(attn_tensor y, attn_tensor x, at
   if (g) {
     const attn_sdpa_params *a = &g->attend;
     j.p.heads = g->heads, j.p.w_q = g->w_q, j.p.w_k = g->w_k, j.p.w_v = g->w_v, j.p.w_o = g->w_o;
-    j.p.b_v = g->b_v, j.p.b_o = g->b_o, j.p.attend = *a, j.p.each = g->each;
+    j.p.w_transposed = g->w_transposed, j.p.b_v = g->b_v, j.p.b_o = g->b_o, j.p.attend = *a,
+    j.p.each = g->each;
     j.mix = g->mix, j.w_c = g->w_c;
     if (!g->mix.data) attn_reject_(&e, ATTN_E_NULL, "params.mix.data must not be null");
     if (g->w_c.data && (a->relative.keys.data || a->xl.table.data || a->labels.label))

@@ -118,10 +118,15 @@ ATTN_COLD_ int attn_talking_steps_(attn_stage_ *s, void *job) {
   float **mix[2] = {&a->mix_l, &a->mix_w};
   if (attn_nothing_(&a->x.a)) return 1;
   for (int i = 0; i < 2; i++) {
-    *mix[i] = (float *)attn_stage_take_(s, attn_mul_(w[i]->len, w[i]->dim), f);
-    if (s->run)
-      s->table->widen(*mix[i], w[i]->data, w[i]->stride_len, NULL, w[i]->len, w[i]->dim,
-                      w[i]->dtype, NULL);
+    attn_tensor at = *w[i];
+    const int64_t n = at.len, dim = at.dim;
+    const int turned = attn_turn_back_(&at);
+    *mix[i] = (float *)attn_stage_take_(s, attn_mul_(n, dim), f);
+    for (int64_t k = 0; s->run && turned && k < n; k++)
+      for (int64_t c = 0; c < dim; c++)
+        (*mix[i])[k * dim + c] = attn_number_(attn_at_(&at, 0, 0, c), k, at.dtype, NULL);
+    if (s->run && !turned)
+      s->table->widen(*mix[i], at.data, at.stride_len, NULL, n, dim, at.dtype, NULL);
   }
   a->x.mix = a->mix_l;
   a->at_ot = attn_piece_(attn_mul_(hv, ATTN_JOINT_STEP_), f);
@@ -140,6 +145,7 @@ ATTN_COLD_ int attn_talking_check_(attn_error_ *e, attn_talking_ *a,
   attn_span_ span[ATTN_JOINT_SPANS_];
   if (!params) return attn_reject_(e, ATTN_E_NULL, "params must not be null: it has w_l and w_w");
   a->w_l = params->w_l, a->w_w = params->w_w, a->x.lse = params->scores.lse;
+  attn_turn_(&a->w_l, params->w_transposed), attn_turn_(&a->w_w, params->w_transposed);
   const int64_t heads = a->w_l.dim;
   attn_operand_ op[COUNT] = {
       ATTN_OPERAND_(&a->o, "o", ATTN_OUT_, b, any, tq, a->v.dim,
@@ -149,10 +155,10 @@ ATTN_COLD_ int attn_talking_check_(attn_error_ *e, attn_talking_ *a,
                     "k must be [q.batch, a divisor of q.heads, ., q.dim]"),
       ATTN_OPERAND_(&a->v, "v", 0, b, ATTN_DIVIDES_, tk, any,
                     "v must be [q.batch, a divisor of o.heads, k.len, .]"),
-      ATTN_OPERAND_(&a->w_l, "params.w_l", 0, 1, 1, hk, any,
-                    "params.w_l must be [1, 1, q.heads, H]"),
-      ATTN_OPERAND_(&a->w_w, "params.w_w", 0, 1, 1, heads, hv,
-                    "params.w_w must be [1, 1, H, o.heads]"),
+      ATTN_OPERAND_(&a->w_l, "params.w_l", ATTN_MATRIX_, 1, 1, hk, any,
+                    ATTN_IN_OUT_("params.w_l", "q.heads", "H")),
+      ATTN_OPERAND_(&a->w_w, "params.w_w", ATTN_MATRIX_, 1, 1, heads, hv,
+                    ATTN_IN_OUT_("params.w_w", "H", "o.heads")),
       ATTN_OPERAND_(&a->x.lse, "params.scores.lse", ATTN_OUT_ | ATTN_OPTIONAL_ | ATTN_IS_F32_, b,
                     heads, tq, 1, "params.scores.lse must be f32 [q.batch, H, q.len, 1]")};
   if (!attn_check_given_(e, op, COUNT)) return 0;

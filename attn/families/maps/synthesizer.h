@@ -27,29 +27,22 @@ ATTN_COLD_ int attn_operands_add_(attn_error_ *e, attn_operands_ *all, attn_tens
   return attn_check_operand_(e, &all->at[all->n++], all->heads);
 }
 
-/* The numbers that a network makes. */
-ATTN_COLD_ int64_t attn_synthesizer_width_(const attn_synthesizer_net *net) {
-  return net->w2_transposed ? net->w2.len : net->w2.dim;
-}
-
 ATTN_COLD_ int attn_synthesizer_net_check_(attn_error_ *e, attn_operands_ *all,
                                            attn_synthesizer_net *net, int64_t din) {
   static const char *const w[] = {
       ATTN_WORDS_("a source's net w1"), ATTN_WORDS_("a source's net b1"),
       ATTN_WORDS_("a source's net w2"), ATTN_WORDS_("a source's net b2")};
+  attn_turn_(&net->w1, net->w_transposed), attn_turn_(&net->w2, net->w_transposed);
   const int64_t some = ATTN_ONE_OR_ALL_, any = ATTN_ANY_, wide = net->w1.dim;
-  const int turned = net->w2_transposed != 0;
-  if (!attn_operands_add_(e, all, &net->w1, w[0], 0, 1, some, din, any,
-                          "a source's net w1 must be [1, 1 or o.heads, x.dim, e]") ||
+  if (!attn_operands_add_(e, all, &net->w1, w[0], ATTN_MATRIX_, 1, some, din, any,
+                          ATTN_HEADS_IN_OUT_("a source's net w1", "1 or o.heads", "x.dim", "e")) ||
       !attn_operands_add_(e, all, &net->b1, w[1], ATTN_OPTIONAL_, 1, some, 1, wide,
-                          "a source's net b1 must be [1, 1 or o.heads, 1, w1.dim]") ||
+                          "a source's net b1 must be [1, 1 or o.heads, 1, e], e of w1") ||
       !attn_operands_add_(
-          e, all, &net->w2, w[2], 0, 1, some, turned ? any : wide, turned ? wide : any,
-          turned ? "a source's net w2 must be [1, 1 or o.heads, n, w1.dim] with w2_transposed"
-                 : "a source's net w2 must be [1, 1 or o.heads, w1.dim, n]"))
+          e, all, &net->w2, w[2], ATTN_MATRIX_, 1, some, wide, any,
+          ATTN_HEADS_IN_OUT_("a source's net w2", "1 or o.heads", "e (of w1)", "n")))
     return 0;
-  return attn_operands_add_(e, all, &net->b2, w[3], ATTN_OPTIONAL_, 1, some, 1,
-                            attn_synthesizer_width_(net),
+  return attn_operands_add_(e, all, &net->b2, w[3], ATTN_OPTIONAL_, 1, some, 1, net->w2.dim,
                             "a source's net b2 must be [1, 1 or o.heads, 1, n], n of w2");
 }
 
@@ -92,8 +85,8 @@ ATTN_COLD_ int attn_synthesizer_source_check_(attn_error_ *e, attn_operands_ *al
         !attn_synthesizer_net_check_(e, all, &s->net, s->x.dim) ||
         (factored && !attn_synthesizer_net_check_(e, all, &s->net_b, s->x.dim)))
       return 0;
-    n = attn_synthesizer_width_(&s->net);
-    if (factored) n = attn_mul_(n, attn_synthesizer_width_(&s->net_b));
+    n = s->net.w2.dim;
+    if (factored) n = attn_mul_(n, s->net_b.w2.dim);
     if (factored && ((int)s->tiling < 0 || s->tiling >= ATTN_SYNTHESIZER_TILING_COUNT))
       return attn_reject_(e, ATTN_E_RANGE, "a source's tiling must be an attn_synthesizer_tiling");
   }
@@ -264,9 +257,9 @@ ATTN_COLD_ int attn_synthesizer_factors_(attn_stage_ *s, const attn_synthesizer_
   heads = attn_synthesizer_heads_(heads, &net->b2);
   attn_factors_ a;
   a.table = s->table, a.by = (float)by, a.tiles = x.len / ATTN_TILE_ + (x.len % ATTN_TILE_ != 0);
-  a.x = attn_stage_tensor_(s, x.batch, heads, x.len, attn_synthesizer_width_(net));
+  a.x = attn_stage_tensor_(s, x.batch, heads, x.len, net->w2.dim);
   a.y = attn_stage_tensor_(s, x.batch, heads, attn_mul_(a.tiles, a.x.dim), ATTN_TILE_);
-  g.bias = net->b2, g.w_transposed = net->w2_transposed;
+  g.bias = net->b2;
   if (!attn_stage_gemm_(s, a.x, hidden, net->w2, &g)) return 0;
   *y = attn_synthesizer_spread_(a.y, x.batch, all);
   return attn_stage_for_(s, attn_mul_(attn_mul_(x.batch, heads), a.tiles), attn_factors_item_, &a,
@@ -363,8 +356,10 @@ ATTN_COLD_ int attn_synthesizer_alone_(attn_stage_ *s, const attn_synthesizer_jo
     *q = attn_stage_rows_(c->r1, j->q_off, j->o.len), *k = attn_stage_rows_(c->r2, 0, tk);
   } else {
     if (!attn_synthesizer_hidden_(s, &c->net, c->x, q)) return 0;
-    *k = attn_stage_rows_(c->net.w2, 0, tk);
-    if (!c->net.w2_transposed) {
+    *k = c->net.w2;
+    if (attn_turn_back_(k)) {
+      *k = attn_stage_rows_(*k, 0, tk);
+    } else {
       *k = attn_stage_tensor_(s, 1, c->net.w2.heads, tk, c->net.w1.dim);
       if (!attn_synthesizer_turn_(s, *k, c->net.w2, 1.0)) return 0;
     }
@@ -389,9 +384,11 @@ ATTN_COLD_ int attn_synthesizer_join_(attn_stage_ *s, const attn_synthesizer_job
     int done;
     at += n;
     if (c->kind == ATTN_SYNTHESIZER_DENSE) {
+      attn_tensor w2 = c->net.w2;
+      const int turned = attn_turn_back_(&w2);
       done = attn_synthesizer_hidden_(s, &c->net, c->x, &qc) &&
-             (c->net.w2_transposed ? attn_synthesizer_copy_(s, kc, c->net.w2, j->p.kv_len, by)
-                                   : attn_synthesizer_turn_(s, kc, c->net.w2, by));
+             (turned ? attn_synthesizer_copy_(s, kc, w2, j->p.kv_len, by)
+                     : attn_synthesizer_turn_(s, kc, w2, by));
     } else {
       const int dot = c->kind == ATTN_SYNTHESIZER_DOT;
       const attn_tensor from = dot ? c->q : attn_stage_rows_(c->r1, j->q_off, j->o.len);
@@ -418,7 +415,7 @@ ATTN_COLD_ int attn_synthesizer_addends_(attn_stage_ *s, const attn_synthesizer_
     a.x = attn_synthesizer_spread_(c->r, b, h);
   } else if (c->kind == ATTN_SYNTHESIZER_DENSE_FACTORED) {
     a.kind = c->tiling == ATTN_SYNTHESIZER_OUTER ? ATTN_ADD_OUTER_ : ATTN_ADD_TILE_;
-    a.na = attn_synthesizer_width_(&c->net), a.nb = attn_synthesizer_width_(&c->net_b);
+    a.na = c->net.w2.dim, a.nb = c->net_b.w2.dim;
     if (!attn_synthesizer_factors_(s, &c->net, c->x, h, a.weight, &a.x) ||
         !attn_synthesizer_factors_(s, &c->net_b, c->x, h, 1.0, &a.y))
       return 0;

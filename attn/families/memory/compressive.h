@@ -140,6 +140,7 @@ ATTN_COLD_ int attn_stage_squeeze_(attn_stage_ *s, const attn_parts_ *y, const a
   a.batch = x->part[0].batch, a.dim = x->part[0].dim, a.tiles = attn_tiles_of_(a.rows);
   const int64_t tile = attn_piece_(attn_mul_(a.dim, ATTN_TILE_), f);
   const int most = p->kind == ATTN_COMPRESS_MOST_USED;
+  int matrices = 0;
   if (most) {
     a.at_sum = attn_piece_(a.blocks, sizeof(int32_t));
     a.at_rows = attn_add_(a.at_sum, attn_piece_(old, 1));
@@ -148,12 +149,12 @@ ATTN_COLD_ int attn_stage_squeeze_(attn_stage_ *s, const attn_parts_ *y, const a
     a.at_rows = attn_piece_(a.dim, sizeof(double));
     a.each = attn_add_(a.at_rows, attn_piece_(a.dim, f));
   } else {
-    a.w = attn_matrix_of_(p->w, 0, a.rows);
+    a.w = attn_matrix_of_(p->w, 0, a.rows, a.batch);
     a.at_sum = tile, a.each = attn_add_(tile, tile);
+    matrices = 1;
   }
-  return attn_stage_products_(s, &a.w, a.w.panels || a.w.direct,
-                              attn_mul_(a.batch, most ? 1 : a.tiles), attn_squeeze_item_, &a,
-                              a.each, &a.memory);
+  return attn_stage_products_(s, &a.w, matrices, attn_mul_(a.batch, most ? 1 : a.tiles),
+                              attn_squeeze_item_, &a, a.each, &a.memory);
 }
 
 /* The rules of p for rows [batch,1,rows,dim]; what the kind does not read becomes absent. op[2] and

@@ -74,7 +74,7 @@ ATTN_COLD_ int attn_stage_loss_(attn_stage_ *s, attn_loss_ *a) {
   const int64_t items = attn_mul_(a->batch, a->tiles);
   a->part = (double *)attn_stage_take_(s, items, sizeof(double));
   if (rebuilt) {
-    a->w = attn_matrix_of_(a->g, 0, a->b.len);
+    a->w = attn_matrix_of_(a->g, 0, a->b.len, a->batch);
     a->at_rows = attn_piece_(attn_mul_(dim, ATTN_TILE_ + 1), f);
     a->each = attn_add_(a->at_rows,
                         a->b.dtype == ATTN_F32 ? 0 : attn_piece_(attn_mul_(dim, ATTN_TILE_), f));
@@ -128,23 +128,26 @@ ATTN_COLD_ int attn_attention_loss_check_(attn_error_ *e, attn_attention_loss_jo
   *p = *params;
   if (p->heads == 0) p->heads = 1;
   if (p->kv_heads == 0) p->kv_heads = p->heads;
+  attn_tensor *const w[] = {&p->w_q, &p->w_k, &p->w_v};
+  for (int i = 0; i < 3; i++) attn_turn_(w[i], p->w_transposed);
   const int64_t hq = p->heads, hk = p->kv_heads, b = j->h.batch, dm = j->h.dim;
   if (hq < 1 || hk < 1)
     return attn_reject_(e, ATTN_E_SHAPE, "params.heads and .kv_heads must not be negative");
   if (hq % hk || p->w_q.dim % hq || p->w_v.dim % hk)
-    return attn_reject_(e, ATTN_E_HEADS,
-                        "params.kv_heads must divide heads and w_v.dim, heads w_q.dim");
+    return attn_reject_(
+        e, ATTN_E_HEADS,
+        "params.kv_heads must divide heads and the width of w_v, heads that of w_q");
   j->dk = p->w_q.dim / hq, j->dv = p->w_v.dim / hk;
   attn_operand_ op[COUNT] = {
       ATTN_OPERAND_AS_(&j->h, attn_h_is_, 0, any, 1, any, any, "h must have one head"),
       ATTN_OPERAND_(&j->old, "old", 0, b, 1, any, dm, "old must be [h.batch, 1, ., h.dim]"),
       ATTN_OPERAND_(&j->made, "made", 0, b, 1, any, dm, "made must be [h.batch, 1, ., h.dim]"),
-      ATTN_OPERAND_(&p->w_q, "params.w_q", 0, 1, 1, dm, any,
-                    "params.w_q must be [1, 1, h.dim, heads * dk]"),
-      ATTN_OPERAND_(&p->w_k, "params.w_k", 0, 1, 1, dm, attn_mul_(hk, j->dk),
-                    "params.w_k must be [1, 1, h.dim, kv_heads * dk]"),
-      ATTN_OPERAND_(&p->w_v, "params.w_v", 0, 1, 1, dm, any,
-                    "params.w_v must be [1, 1, h.dim, kv_heads * dv]")};
+      ATTN_OPERAND_(&p->w_q, "params.w_q", ATTN_MATRIX_, 1, 1, dm, any,
+                    ATTN_IN_OUT_("params.w_q", "h.dim", "heads * dk")),
+      ATTN_OPERAND_(&p->w_k, "params.w_k", ATTN_MATRIX_, 1, 1, dm, attn_mul_(hk, j->dk),
+                    ATTN_IN_OUT_("params.w_k", "h.dim", "kv_heads * dk")),
+      ATTN_OPERAND_(&p->w_v, "params.w_v", ATTN_MATRIX_, 1, 1, dm, any,
+                    ATTN_IN_OUT_("params.w_v", "h.dim", "kv_heads * dv"))};
   for (int i = 0; i < NORM; i++)
     if (!attn_check_operand_(e, &op[i], hq)) return 0;
   return attn_check_losses_(e, out, &op[NORM], norm, mean, b) && attn_check_scale_(e, p->scale) &&

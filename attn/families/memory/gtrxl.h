@@ -17,13 +17,13 @@ enum { ATTN_GTRXL_WEIGHTS_ = 6, ATTN_GTRXL_OPERANDS_ = ATTN_GTRXL_WEIGHTS_ + 1 }
  * stands for. */
 ATTN_COLD_ int attn_gtrxl_gate_check_(attn_error_ *e, attn_gtrxl_gate_params *p,
                                       attn_gtrxl_place_ at, int64_t dm, attn_operand_ *op) {
-#define ATTN_GTRXL_(at)                                                              \
-  {                                                                                  \
-    {ATTN_SAID_(at "w_r", "[1, 1, dm, dm]"), ATTN_SAID_(at "u_r", "[1, 1, dm, dm]"), \
-     ATTN_SAID_(at "w_z", "[1, 1, dm, dm]"), ATTN_SAID_(at "u_z", "[1, 1, dm, dm]"), \
-     ATTN_SAID_(at "w_g", "[1, 1, dm, dm]"), ATTN_SAID_(at "u_g", "[1, 1, dm, dm]"), \
-     ATTN_SAID_(at "b_g", "[1, 1, 1, dm]")},                                         \
-        at "kind must be an attn_gtrxl_kind", at "b must be finite"                  \
+#define ATTN_GTRXL_(at)                                                                \
+  {                                                                                    \
+    {ATTN_SAID_IN_OUT_(at "w_r", "dm", "dm"), ATTN_SAID_IN_OUT_(at "u_r", "dm", "dm"), \
+     ATTN_SAID_IN_OUT_(at "w_z", "dm", "dm"), ATTN_SAID_IN_OUT_(at "u_z", "dm", "dm"), \
+     ATTN_SAID_IN_OUT_(at "w_g", "dm", "dm"), ATTN_SAID_IN_OUT_(at "u_g", "dm", "dm"), \
+     ATTN_SAID_(at "b_g", "[1, 1, 1, dm]")},                                           \
+        at "kind must be an attn_gtrxl_kind", at "b must be finite"                    \
   }
   static const struct {
     attn_said_ rule[ATTN_GTRXL_OPERANDS_];
@@ -41,8 +41,12 @@ ATTN_COLD_ int attn_gtrxl_gate_check_(attn_error_ *e, attn_gtrxl_gate_params *p,
   for (int i = 0; i < ATTN_GTRXL_OPERANDS_; i++) {
     const int read = (int)(reads[p->kind] >> i & 1u), bias = i == ATTN_GTRXL_WEIGHTS_;
     if (!read) t[i]->data = NULL;
-    op[i] = attn_weight_(t[i], &said[at].rule[i], read && !bias ? 0 : (int)ATTN_OPTIONAL_,
-                         bias ? 1 : dm, dm);
+    if (bias) {
+      op[i] = attn_bias_(t[i], &said[at].rule[i], ATTN_OPTIONAL_, dm);
+    } else {
+      attn_turn_(t[i], p->w_transposed);
+      op[i] = attn_weight_(t[i], &said[at].rule[i], read ? 0 : (int)ATTN_OPTIONAL_, dm, dm);
+    }
     if (!attn_check_operand_(e, &op[i], 1)) return 0;
   }
   return 1;
@@ -152,7 +156,7 @@ ATTN_COLD_ int attn_stage_gtrxl_(attn_stage_ *s, attn_tensor o, attn_tensor x, a
   if (p->kind == ATTN_GTRXL_RESIDUAL)
     return attn_stage_for_(s, count, attn_gtrxl_sum_item_, &a, 0, NULL);
   int first = p->kind == ATTN_GTRXL_GRU ? 0 : 4, last = p->u_g.data ? 5 : 4;
-  for (int i = first; i <= last; i++) a.w[i] = attn_matrix_of_(w[i], 0, a.o.len);
+  for (int i = first; i <= last; i++) a.w[i] = attn_weight_matrix_(w[i], a.o.len, a.o.batch);
   const int64_t whole = attn_piece_(attn_mul_(rows, dm), sizeof(float));
   const int64_t part = attn_piece_(rows * ATTN_GTRXL_COLS_, sizeof(float));
   a.at_y = x.dtype == ATTN_F32 ? 0 : whole;

@@ -22,22 +22,25 @@ ATTN_COLD_ int attn_recursive_check_(attn_error_ *e, attn_recursive_job_ *j,
     return attn_reject_(e, ATTN_E_SHAPE, "params.heads and .kv_heads must not be negative");
   const int64_t b = j->x.batch, t = j->x.len, dm = j->x.dim, h = p->heads, kv = p->kv_heads;
   if (h % kv) return attn_reject_(e, ATTN_E_HEADS, "params.kv_heads must divide params.heads");
+  attn_tensor *const w[] = {&p->w_q, &p->w_k, &p->w_v, &p->w_o};
+  for (int i = 0; i < 4; i++) attn_turn_(w[i], p->w_transposed);
   if (p->w_q.dim % h || p->w_v.dim % kv)
-    return attn_reject_(e, ATTN_E_HEADS,
-                        "params.heads must divide w_q.dim, and params.kv_heads w_v.dim");
+    return attn_reject_(
+        e, ATTN_E_HEADS,
+        "params.heads must divide the width of w_q, and params.kv_heads that of w_v");
   j->dk = p->w_q.dim / h, j->dv = p->w_v.dim / kv;
   attn_operand_ op[COUNT] = {
       ATTN_OPERAND_(&j->x, "x", 0, any, 1, any, any, "x must have one head"),
       ATTN_OPERAND_(&j->memory, "memory", ATTN_OPTIONAL_, b, 1, any, dm,
                     "memory must be [x.batch, 1, n, x.dim]"),
-      ATTN_OPERAND_(&p->w_q, "params.w_q", 0, 1, 1, dm, any,
-                    "params.w_q must be [1, 1, x.dim, heads * dk]"),
-      ATTN_OPERAND_(&p->w_k, "params.w_k", 0, 1, 1, dm, attn_mul_(j->dk, kv),
-                    "params.w_k must be [1, 1, x.dim, kv_heads * dk]"),
-      ATTN_OPERAND_(&p->w_v, "params.w_v", 0, 1, 1, dm, any,
-                    "params.w_v must be [1, 1, x.dim, kv_heads * dv]"),
-      ATTN_OPERAND_(&p->w_o, "params.w_o", 0, 1, 1, attn_mul_(j->dv, h), dm,
-                    "params.w_o must be [1, 1, heads * dv, x.dim]"),
+      ATTN_OPERAND_(&p->w_q, "params.w_q", ATTN_MATRIX_, 1, 1, dm, any,
+                    ATTN_IN_OUT_("params.w_q", "x.dim", "heads * dk")),
+      ATTN_OPERAND_(&p->w_k, "params.w_k", ATTN_MATRIX_, 1, 1, dm, attn_mul_(j->dk, kv),
+                    ATTN_IN_OUT_("params.w_k", "x.dim", "kv_heads * dk")),
+      ATTN_OPERAND_(&p->w_v, "params.w_v", ATTN_MATRIX_, 1, 1, dm, any,
+                    ATTN_IN_OUT_("params.w_v", "x.dim", "kv_heads * dv")),
+      ATTN_OPERAND_(&p->w_o, "params.w_o", ATTN_MATRIX_, 1, 1, attn_mul_(j->dv, h), dm,
+                    ATTN_IN_OUT_("params.w_o", "heads * dv", "x.dim")),
       ATTN_OPERAND_(&j->o, "o", ATTN_OUT_, b, 1, t, dm, "o must have the shape of x"),
       ATTN_OPERAND_(&j->next, "next", ATTN_OUT_ | ATTN_OPTIONAL_, b, 1, any, dm,
                     "next must be [x.batch, 1, ., x.dim]"),
@@ -107,12 +110,6 @@ ATTN_FUNC_ void attn_renew_last_(void *job, int worker, int64_t b) {
   }
 }
 
-/* Columns of a weight as one matrix per head. */
-ATTN_COLD_ attn_tensor attn_recursive_heads_(attn_tensor w, int64_t heads) {
-  w.dim /= heads, w.heads = heads, w.stride_head = w.dim;
-  return w;
-}
-
 /* y = attention of the rows of x over k and v, times w_o. */
 ATTN_COLD_ int attn_recursive_attend_(attn_stage_ *s, const attn_recursive_job_ *j, attn_tensor y,
                                       attn_tensor x, attn_tensor k, attn_tensor v,
@@ -122,7 +119,7 @@ ATTN_COLD_ int attn_recursive_attend_(attn_stage_ *s, const attn_recursive_job_ 
   /* the heads side by side, so that one product joins them */
   const attn_tensor all = attn_stage_tensor_(s, b, 1, t, attn_mul_(h, j->dv));
   const attn_tensor o = attn_bthd(all.data, ATTN_F32, b, t, h, j->dv);
-  return attn_stage_gemm_(s, q, x, attn_recursive_heads_(j->p.w_q, h), NULL) &&
+  return attn_stage_gemm_(s, q, x, attn_weight_heads_(j->p.w_q, h), NULL) &&
          attn_stage_sdpa_(s, o, q, k, v, p) && attn_stage_gemm_(s, y, all, j->p.w_o, NULL);
 }
 
@@ -131,8 +128,8 @@ ATTN_COLD_ int attn_recursive_steps_(attn_stage_ *s, void *job) {
   const attn_recursive_params *g = &j->p;
   const int64_t b = j->x.batch, t = j->x.len, n = j->memory.len, kv = g->kv_heads;
   const int by_attention = g->rule == ATTN_RECURSIVE_ATTEND, renew = j->next.data != NULL;
-  const attn_tensor w_k = attn_recursive_heads_(g->w_k, kv);
-  const attn_tensor w_v = attn_recursive_heads_(g->w_v, kv);
+  const attn_tensor w_k = attn_weight_heads_(g->w_k, kv);
+  const attn_tensor w_v = attn_weight_heads_(g->w_v, kv);
   const attn_tensor k = attn_stage_tensor_(s, b, kv, n + t, j->dk);
   const attn_tensor v = attn_stage_tensor_(s, b, kv, n + t, j->dv);
   attn_renew_ a = {s->table, j->next, j->memory, j->o, g->alpha, NULL, 0};

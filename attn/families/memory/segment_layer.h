@@ -172,6 +172,7 @@ ATTN_COLD_ int attn_segment_layer_check_(attn_error_ *e, attn_segment_layer_job_
   if (!attn_check_ctx_(e, ctx, table, workers)) return 0;
   if (!attn_segment_numbers_(e, j, params)) return 0;
   const int optional = ATTN_OPTIONAL_, f32 = ATTN_IS_F32_, out = ATTN_OUT_ | ATTN_OPTIONAL_;
+  const int matrix = ATTN_MATRIX_, maybe = ATTN_MATRIX_ | ATTN_OPTIONAL_;
   /* what this step does not read is as if it were absent */
   if (!j->output && !j->layer) p->w_o.data = p->b_o.data = NULL;
   if (j->output) p->w_q.data = p->w_k.data = p->w_v.data = NULL;
@@ -179,11 +180,13 @@ ATTN_COLD_ int attn_segment_layer_check_(attn_error_ *e, attn_segment_layer_job_
     memset(&p->memory, 0, sizeof p->memory), memset(&p->compressed, 0, sizeof p->compressed);
     memset(a, 0, sizeof *a), p->w_r.data = NULL;
   }
+  attn_tensor *const w[] = {&p->w_q, &p->w_k, &p->w_v, &p->w_o, &p->w_r};
+  for (int i = 0; i < 5; i++) attn_turn_(w[i], p->w_transposed);
   const int64_t hq = p->heads, hk = p->kv_heads, dm = j->h.dim, b = j->h.batch, t = j->h.len;
   if ((p->w_q.data && p->w_q.dim % hq) || (p->w_k.data && p->w_k.dim % hk) ||
       (p->w_v.data && p->w_v.dim % hk))
     return attn_reject_(e, ATTN_E_HEADS,
-                        "params.heads must divide w_q.dim, kv_heads w_k.dim and w_v.dim");
+                        "params.heads must divide the width of w_q, kv_heads those of w_k and w_v");
   j->dk = p->w_q.data ? p->w_q.dim / hq : p->w_k.dim / hk;
   static const char wx[] = ATTN_WORDS_("x");
   if (j->output && !attn_check_set_(e, &j->x, wx)) return 0;
@@ -195,27 +198,27 @@ ATTN_COLD_ int attn_segment_layer_check_(attn_error_ *e, attn_segment_layer_job_
     return attn_reject_(e, ATTN_E_NULL, "params.b_o needs params.w_o");
   attn_operand_ op[COUNT] = {
       ATTN_OPERAND_(&j->h, "h", 0, any, 1, any, any, "h must have one head"),
-      ATTN_OPERAND_(&p->w_q, "params.w_q", j->layer || j->q.data ? 0 : optional, 1, 1, dm,
-                    attn_mul_(hq, j->dk), "params.w_q must be [1, 1, h.dim, heads * dk]"),
-      ATTN_OPERAND_(&p->w_k, "params.w_k", j->layer || j->k.data ? 0 : optional, 1, 1, dm,
-                    attn_mul_(hk, j->dk), "params.w_k must be [1, 1, h.dim, kv_heads * dk]"),
-      ATTN_OPERAND_(&p->w_v, "params.w_v", j->layer || j->v.data ? 0 : optional, 1, 1, dm, any,
-                    "params.w_v must be [1, 1, h.dim, kv_heads * dv]"),
-      ATTN_OPERAND_(&p->w_o, "params.w_o", j->project || heads_out ? optional : 0, 1, 1,
+      ATTN_OPERAND_(&p->w_q, "params.w_q", j->layer || j->q.data ? matrix : maybe, 1, 1, dm,
+                    attn_mul_(hq, j->dk), ATTN_IN_OUT_("params.w_q", "h.dim", "heads * dk")),
+      ATTN_OPERAND_(&p->w_k, "params.w_k", j->layer || j->k.data ? matrix : maybe, 1, 1, dm,
+                    attn_mul_(hk, j->dk), ATTN_IN_OUT_("params.w_k", "h.dim", "kv_heads * dk")),
+      ATTN_OPERAND_(&p->w_v, "params.w_v", j->layer || j->v.data ? matrix : maybe, 1, 1, dm, any,
+                    ATTN_IN_OUT_("params.w_v", "h.dim", "kv_heads * dv")),
+      ATTN_OPERAND_(&p->w_o, "params.w_o", j->project || heads_out ? maybe : matrix, 1, 1,
                     attn_mul_(hq, j->dv), p->sublayer == ATTN_SUBLAYER_PLAIN ? any : dm,
-                    "params.w_o must be [1, 1, heads * dv, h.dim]"),
+                    ATTN_IN_OUT_("params.w_o", "heads * dv", "h.dim")),
       ATTN_OPERAND_(&p->b_o, "params.b_o", optional, 1, 1, 1, p->w_o.dim,
-                    "params.b_o must be [1, 1, 1, w_o.dim]"),
-      ATTN_OPERAND_(&p->w_r, "params.w_r", optional, 1, 1, dm, attn_mul_(hq, j->dk),
-                    "params.w_r must have the shape of w_q"),
+                    "params.b_o must be [1, 1, 1, the width of w_o]"),
+      ATTN_OPERAND_(&p->w_r, "params.w_r", maybe, 1, 1, dm, attn_mul_(hq, j->dk),
+                    ATTN_IN_OUT_("params.w_r", "h.dim", "heads * dk")),
       ATTN_OPERAND_(&a->r, "params.attention.r", optional | f32, 1, ATTN_ONE_OR_ALL_, any, j->dk,
                     "params.attention.r must be f32 [1, 1 or heads, n, dk]"),
       ATTN_OPERAND_(&j->x, "x", j->output ? 0 : optional, b, hq, t, any,
                     "x must be [B, heads, L, dv]"),
-      ATTN_OPERAND_(
-          &j->o, "o", j->project ? out : ATTN_OUT_, b, heads_out ? hq : 1, t,
-          heads_out ? j->dv : p->w_o.dim,
-          "o must be [h.batch, 1, h.len, w_o.dim], without w_o [h.batch, heads, h.len, dv]"),
+      ATTN_OPERAND_(&j->o, "o", j->project ? out : ATTN_OUT_, b, heads_out ? hq : 1, t,
+                    heads_out ? j->dv : p->w_o.dim,
+                    "o must be [h.batch, 1, h.len, the width of w_o], without w_o [h.batch, heads, "
+                    "h.len, dv]"),
       ATTN_OPERAND_(&j->q, "q", out, b, hq, t, j->dk, "q must be [h.batch, heads, h.len, dk]"),
       ATTN_OPERAND_(&j->k, "k", out, b, hk, t, j->dk, "k must be [h.batch, kv_heads, h.len, dk]"),
       ATTN_OPERAND_(&j->v, "v", out, b, hk, t, j->dv, "v must be [h.batch, kv_heads, h.len, dv]"),
@@ -258,7 +261,7 @@ ATTN_COLD_ int attn_segment_distances_(attn_stage_ *s, attn_tensor *r,
   pe.layout = p->interleaved ? ATTN_SINUSOID_INTERLEAVED : ATTN_SINUSOID_HALVES;
   *r = attn_stage_tensor_(s, 1, p->heads, n, p->w_r.dim / p->heads);
   return attn_stage_sinusoid_(s, sines, &pe) &&
-         attn_stage_gemm_(s, *r, sines, attn_split_(p->w_r, p->heads), NULL);
+         attn_stage_gemm_(s, *r, sines, attn_weight_heads_(p->w_r, p->heads), NULL);
 }
 
 ATTN_COLD_ int attn_segment_layer_steps_(attn_stage_ *s, void *job) {

@@ -55,10 +55,12 @@ ATTN_COLD_ int attn_gmlp_check_(attn_error_ *e, attn_gmlp_job_ *j, const attn_ct
   enum { O, X, W1, B1, WS, BS, W2, B2, WQKV, BQKV, WO, BO };
   attn_gmlp_params *p = &j->p;
   const int64_t any = ATTN_ANY_;
-  const int out = ATTN_OUT_, optional = ATTN_OPTIONAL_;
+  const int out = ATTN_OUT_, optional = ATTN_OPTIONAL_, matrix = ATTN_MATRIX_;
   attn_arguments_ l;
   attn_arrays_ more = {0, {{0, 0}}};
   memset(&l, 0, sizeof l);
+  attn_tensor *const w[] = {&p->w_1, &p->w_2, &p->w_qkv, &p->w_o};
+  for (int i = 0; i < 4; i++) attn_turn_(w[i], p->w_transposed);
   if (!attn_check_ctx_(e, ctx, table, workers)) return 0;
   if (!attn_check_argument_(e, &l, &j->o, ATTN_WORDS_("o"), out, any, 1, any, any,
                             "o must have one head"))
@@ -66,25 +68,26 @@ ATTN_COLD_ int attn_gmlp_check_(attn_error_ *e, attn_gmlp_job_ *j, const attn_ct
   const int64_t b = j->o.batch, t = j->o.len, dm = j->o.dim, hidden = p->w_2.len;
   if (!attn_check_argument_(e, &l, &j->x, ATTN_WORDS_("x"), 0, b, 1, t, dm,
                             "x must have the shape of o") ||
-      !attn_check_argument_(e, &l, &p->w_2, ATTN_WORDS_("params.w_2"), 0, 1, 1, any, dm,
-                            "params.w_2 must be [1, 1, e, o.dim]"))
+      !attn_check_argument_(e, &l, &p->w_2, ATTN_WORDS_("params.w_2"), matrix, 1, 1, any, dm,
+                            ATTN_IN_OUT_("params.w_2", "e", "o.dim")))
     return 0;
-  if (hidden < 1) return attn_reject_(e, ATTN_E_SHAPE, "params.w_2.len must be at least 1");
+  if (hidden < 1)
+    return attn_reject_(e, ATTN_E_SHAPE,
+                        "e, the columns that params.w_2 reads, must be at least 1");
   if (!attn_check_argument_(e, &l, &p->b_2, ATTN_WORDS_("params.b_2"), optional, 1, 1, 1, dm,
                             "params.b_2 must be [1, 1, 1, o.dim]") ||
-      !attn_check_argument_(e, &l, &p->w_1, ATTN_WORDS_("params.w_1"), 0, 1, 1, dm,
+      !attn_check_argument_(e, &l, &p->w_1, ATTN_WORDS_("params.w_1"), matrix, 1, 1, dm,
                             attn_mul_(2, hidden),
-                            "params.w_1 must be [1, 1, x.dim, 2 e], e = w_2.len") ||
+                            ATTN_IN_OUT_("params.w_1", "x.dim", "2 e (e of w_2)")) ||
       !attn_check_argument_(e, &l, &p->b_1, ATTN_WORDS_("params.b_1"), optional, 1, 1, 1,
-                            attn_mul_(2, hidden),
-                            "params.b_1 must be [1, 1, 1, 2 e], e = w_2.len") ||
+                            attn_mul_(2, hidden), "params.b_1 must be [1, 1, 1, 2 e]") ||
       !attn_check_argument_(e, &l, &p->w_s, ATTN_WORDS_("params.w_s"), 0, 1, any, any, any,
                             "params.w_s must have batch 1"))
     return 0;
   if (p->w_s.len != p->w_s.dim || p->w_s.len < t)
     return attn_reject_(e, ATTN_E_SHAPE, "params.w_s must be [1, S, N, N] with N >= x.len");
   if (p->w_s.heads < 1 || hidden % p->w_s.heads)
-    return attn_reject_(e, ATTN_E_HEADS, "params.w_s.heads must divide e = w_2.len");
+    return attn_reject_(e, ATTN_E_HEADS, "params.w_s.heads must divide e");
   l.heads = p->w_s.heads;
   if (p->b_s.data && p->b_s.heads != 1 && p->b_s.heads != l.heads)
     return attn_reject_(e, ATTN_E_SHAPE, "params.b_s.heads must be 1 or those of w_s");
@@ -96,16 +99,18 @@ ATTN_COLD_ int attn_gmlp_check_(attn_error_ *e, attn_gmlp_job_ *j, const attn_ct
                         "params.w_qkv must not be null where w_o, b_qkv or b_o is there");
   if (p->w_qkv.data) {
     const int64_t a = p->w_o.len, wide = attn_mul_(3, a);
-    if (!attn_check_argument_(e, &l, &p->w_o, ATTN_WORDS_("params.w_o"), 0, 1, 1, any, hidden,
-                              "params.w_o must be [1, 1, a, e], e = w_2.len"))
+    if (!attn_check_argument_(e, &l, &p->w_o, ATTN_WORDS_("params.w_o"), matrix, 1, 1, any, hidden,
+                              ATTN_IN_OUT_("params.w_o", "a", "e")))
       return 0;
-    if (a < 1) return attn_reject_(e, ATTN_E_SHAPE, "params.w_o.len must be at least 1");
-    if (!attn_check_argument_(e, &l, &p->w_qkv, ATTN_WORDS_("params.w_qkv"), 0, 1, 1, dm, wide,
-                              "params.w_qkv must be [1, 1, x.dim, 3 a] for a w_o of a rows") ||
+    if (a < 1)
+      return attn_reject_(e, ATTN_E_SHAPE,
+                          "a, the columns that params.w_o reads, must be at least 1");
+    if (!attn_check_argument_(e, &l, &p->w_qkv, ATTN_WORDS_("params.w_qkv"), matrix, 1, 1, dm, wide,
+                              ATTN_IN_OUT_("params.w_qkv", "x.dim", "3 a (a of w_o)")) ||
         !attn_check_argument_(e, &l, &p->b_qkv, ATTN_WORDS_("params.b_qkv"), optional, 1, 1, 1,
-                              wide, "params.b_qkv must be [1, 1, 1, w_qkv.dim]") ||
+                              wide, "params.b_qkv must be [1, 1, 1, 3 a]") ||
         !attn_check_argument_(e, &l, &p->b_o, ATTN_WORDS_("params.b_o"), optional, 1, 1, 1, hidden,
-                              "params.b_o must be [1, 1, 1, e], e = w_2.len"))
+                              "params.b_o must be [1, 1, 1, e]"))
       return 0;
   }
   return attn_mixed_activation_(e, &p->activation,
@@ -128,7 +133,7 @@ ATTN_COLD_ int attn_gmlp_gate_(attn_stage_ *s, const attn_gmlp_params *p, attn_t
   a.gate = attn_mixed_columns_(z, 0, e);
   if (each.data) {
     a.more = each, a.col_bias = p->b_o;
-    a.m[1] = attn_spatial_matrix_(attn_multihead_split_(p->w_o, heads));
+    a.m[1] = attn_spatial_matrix_(attn_weight_heads_(p->w_o, heads));
   }
   return attn_stage_norm_panels_(s, &a.m[0], attn_mixed_columns_(z, e, e), heads, &p->norm_gate,
                                  panels) &&

@@ -12,8 +12,8 @@ ATTN_COLD_ int attn_mixer_check_net_(attn_error_ *e, attn_arguments_ *l, attn_fe
 #define ATTN_NET_(at, n)                                                                          \
   {                                                                                               \
     {ATTN_WORDS_(at "w_1"), ATTN_WORDS_(at "b_1"), ATTN_WORDS_(at "w_2"), ATTN_WORDS_(at "b_2")}, \
-        {at "w_1 must be [1, 1, " n ", .]", at "b_1 must be [1, 1, 1, w_1.dim]",                  \
-         at "w_2 must be [1, 1, w_1.dim, " n "]", at "b_2 must be [1, 1, 1, " n "]"},             \
+        {ATTN_IN_OUT_(at "w_1", n, "."), at "b_1 must be [1, 1, 1, the width of w_1]",            \
+         ATTN_IN_OUT_(at "w_2", "the width of w_1", n), at "b_2 must be [1, 1, 1, " n "]"},       \
         at "activation must be an attn_activation"                                                \
   }
   static const struct {
@@ -22,12 +22,13 @@ ATTN_COLD_ int attn_mixer_check_net_(attn_error_ *e, attn_arguments_ *l, attn_fe
   } said[] = {ATTN_NET_("params.token.", "x.len"), ATTN_NET_("params.channel.", "x.dim")};
 #undef ATTN_NET_
   const int at = channel != 0;
+  attn_turn_(&f->w_1, f->w_transposed), attn_turn_(&f->w_2, f->w_transposed);
   const int64_t hidden = f->w_1.dim;
-  return attn_check_argument_(e, l, &f->w_1, said[at].words[0], 0, 1, 1, in, ATTN_ANY_,
+  return attn_check_argument_(e, l, &f->w_1, said[at].words[0], ATTN_MATRIX_, 1, 1, in, ATTN_ANY_,
                               said[at].rule[0]) &&
          attn_check_argument_(e, l, &f->b_1, said[at].words[1], ATTN_OPTIONAL_, 1, 1, 1, hidden,
                               said[at].rule[1]) &&
-         attn_check_argument_(e, l, &f->w_2, said[at].words[2], 0, 1, 1, hidden, in,
+         attn_check_argument_(e, l, &f->w_2, said[at].words[2], ATTN_MATRIX_, 1, 1, hidden, in,
                               said[at].rule[2]) &&
          attn_check_argument_(e, l, &f->b_2, said[at].words[3], ATTN_OPTIONAL_, 1, 1, 1, in,
                               said[at].rule[3]) &&
@@ -58,11 +59,11 @@ ATTN_COLD_ int attn_mixer_tokens_(attn_stage_ *s, const attn_mixer_params *p, at
   const attn_feed_forward *f = &p->token;
   attn_spatial_ up, down;
   memset(&up, 0, sizeof up);
-  up.w = f->w_1, up.row_bias = f->b_1, up.turned = 1;
+  up.w = f->w_1, up.row_bias = f->b_1, up.turned = !attn_turn_back_(&up.w);
   up.heads = 1, up.rows = f->w_1.dim, up.k = x.len, up.n = x.dim;
   up.panels = hidden, up.act = f->activation;
   memset(&down, 0, sizeof down);
-  down.w = f->w_2, down.row_bias = f->b_2, down.turned = 1;
+  down.w = f->w_2, down.row_bias = f->b_2, down.turned = !attn_turn_back_(&down.w);
   down.heads = 1, down.rows = x.len, down.k = f->w_1.dim, down.n = x.dim;
   down.m[0] = attn_spatial_matrix_(attn_bhtd(hidden, ATTN_F32, x.batch, 1, down.k, x.dim));
   down.m[0].packed = hidden;

@@ -219,7 +219,7 @@ ATTN_COLD_ int attn_stage_spatial_(attn_stage_ *s, attn_spatial_ *a, int64_t bat
 
 /* t as a right factor that is always in panels. */
 ATTN_COLD_ attn_matrix_ attn_spatial_matrix_(attn_tensor t) {
-  return attn_matrix_of_(t, 0, INT64_MAX);
+  return attn_weight_matrix_(t, INT64_MAX, 1);
 }
 
 /* ---- rows that are normalised on their way into panels --------------------------------------*/

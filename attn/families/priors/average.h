@@ -175,18 +175,20 @@ ATTN_COLD_ int attn_average_check_(attn_error_ *e, attn_average_ *a, const attn_
   attn_average_params *p = &a->p;
   attn_span_ array[ARRAYS], work;
   const int64_t any = ATTN_ANY_, b = a->y.batch, d = a->y.dim, twice = attn_mul_(2, d);
+  attn_tensor *const w[] = {&p->w_g, &p->w1, &p->w2};
+  for (int i = 0; i < 3; i++) attn_turn_(w[i], p->w_transposed);
   const int64_t f = p->w1.data ? p->w1.dim : 0;
-  const int maybe = ATTN_OPTIONAL_;
+  const int maybe = ATTN_OPTIONAL_, matrix = ATTN_OPTIONAL_ | ATTN_MATRIX_;
   attn_operand_ op[COUNT] = {
       ATTN_OPERAND_(&a->o, "o", ATTN_OUT_, b, 1, a->y.len, d, "o must have the shape of y"),
       ATTN_OPERAND_(&a->y, "y", 0, any, 1, any, any, "y must have one head"),
-      ATTN_OPERAND_(&p->w_g, "params.w_g", maybe, 1, 1, twice, twice,
-                    "params.w_g must be [1, 1, 2 d, 2 d]"),
+      ATTN_OPERAND_(&p->w_g, "params.w_g", matrix, 1, 1, twice, twice,
+                    ATTN_IN_OUT_("params.w_g", "2 d", "2 d")),
       ATTN_OPERAND_(&p->b_g, "params.b_g", maybe, 1, 1, 1, twice,
                     "params.b_g must be [1, 1, 1, 2 d]"),
-      ATTN_OPERAND_(&p->w1, "params.w1", maybe, 1, 1, d, any, "params.w1 must be [1, 1, d, f]"),
+      ATTN_OPERAND_(&p->w1, "params.w1", matrix, 1, 1, d, any, ATTN_IN_OUT_("params.w1", "d", "f")),
       ATTN_OPERAND_(&p->b1, "params.b1", maybe, 1, 1, 1, f, "params.b1 must be [1, 1, 1, f]"),
-      ATTN_OPERAND_(&p->w2, "params.w2", maybe, 1, 1, f, d, "params.w2 must be [1, 1, f, d]"),
+      ATTN_OPERAND_(&p->w2, "params.w2", matrix, 1, 1, f, d, ATTN_IN_OUT_("params.w2", "f", "d")),
       ATTN_OPERAND_(&p->b2, "params.b2", maybe, 1, 1, 1, d, "params.b2 must be [1, 1, 1, d]")};
   if (!attn_check_operand_(e, &op[Y], 1) || !attn_check_operand_(e, &op[O], 1)) return 0;
   if (!p->w1.data != !p->w2.data)

@@ -24,12 +24,15 @@ ATTN_FUNC_ void attn_film_vectors_(const attn_film_job_ *a, int64_t b, float *to
     return;
   }
   const char *z = attn_at_(&p->z, b, 0, 0);
+  attn_tensor w = p->w_f;
+  const int turned = attn_turn_back_(&w);
   for (int64_t c = 0; c < 2 * n; c++) {
     double sum = 0.0;
     if (p->b_f.data) sum = (double)attn_number_(attn_at_(&p->b_f, 0, 0, 0), c, p->b_f.dtype, NULL);
     for (int64_t i = 0; i < p->z.dim; i++)
-      sum += (double)attn_number_(z, i, p->z.dtype, NULL) *
-             (double)attn_number_(attn_at_(&p->w_f, 0, 0, i), c, p->w_f.dtype, NULL);
+      sum +=
+          (double)attn_number_(z, i, p->z.dtype, NULL) *
+          (double)attn_number_(attn_at_(&w, 0, 0, turned ? c : i), turned ? i : c, w.dtype, NULL);
     to[c] = (float)(c < n && !p->plain ? sum + 1.0 : sum);
   }
 }
@@ -66,12 +69,14 @@ ATTN_COLD_ int attn_film_check_(attn_error_ *e, attn_film_job_ *a, const attn_fi
   const int direct = p->gamma.data != NULL || p->beta.data != NULL;
   if (direct && (p->z.data || p->w_f.data || p->b_f.data))
     return attn_reject_(e, ATTN_E_RANGE, "params: z, w_f and b_f, or gamma and beta");
+  attn_turn_(&p->w_f, p->w_transposed);
   attn_operand_ op[7] = {
       ATTN_OPERAND_AS_(&a->y, w[0], ATTN_OUT_, any, m, side, side,
                        "y must be [., m, w, w] as a is"),
       ATTN_OPERAND_AS_(&a->a, w[1], 0, 1, any, side, any, "a must be [1, m, w, w]"),
       ATTN_OPERAND_AS_(&p->z, w[2], 0, b, 1, 1, any, "params.z must be [y.batch, 1, 1, Dz]"),
-      ATTN_OPERAND_AS_(&p->w_f, w[3], 0, 1, 1, p->z.dim, any, "params.w_f must be [1, 1, Dz, 2F]"),
+      ATTN_OPERAND_AS_(&p->w_f, w[3], ATTN_MATRIX_, 1, 1, p->z.dim, any,
+                       ATTN_IN_OUT_("params.w_f", "Dz", "2F")),
       ATTN_OPERAND_AS_(&p->b_f, w[4], ATTN_OPTIONAL_, 1, 1, 1, p->w_f.dim,
                        "params.b_f must be [1, 1, 1, 2F]"),
       ATTN_OPERAND_AS_(&p->gamma, w[5], 0, any, 1, 1, any,
@@ -86,8 +91,7 @@ ATTN_COLD_ int attn_film_check_(attn_error_ *e, attn_film_job_ *a, const attn_fi
       return attn_reject_(e, ATTN_E_SHAPE, op[i].rule);
   }
   const int64_t width = direct ? p->gamma.dim : p->w_f.dim / 2;
-  if (!direct && p->w_f.dim % 2)
-    return attn_reject_(e, ATTN_E_SHAPE, "params.w_f must be [1, 1, Dz, 2F]");
+  if (!direct && p->w_f.dim % 2) return attn_reject_(e, ATTN_E_SHAPE, op[3].rule);
   if (width != side && width != attn_mul_(m, side) && width != attn_mul_(m, attn_mul_(side, side)))
     return attn_reject_(e, ATTN_E_SHAPE, "F must be w, m w or m w w");
   a->width = width;

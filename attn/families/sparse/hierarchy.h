@@ -56,9 +56,9 @@ ATTN_COLD_ int attn_hierarchy_check_(attn_error_ *e, attn_hierarchy_job_ *j,
                                   ATTN_WORDS_("params.w_q"), ATTN_WORDS_("params.w_k"),
                                   ATTN_WORDS_("params.w_v"), ATTN_WORDS_("params.y")};
   static const char *const rule[] = {
-      "params.w_q must be [1, 1 or x.heads, width of the level, width of its queries]",
-      "params.w_k must be [1, 1 or x.heads, width of the level, width of its queries]",
-      "params.w_v must be [1, 1 or x.heads, width of the level, width of the next]",
+      ATTN_HEADS_IN_OUT_("params.w_q", "1 or x.heads", "width of the level", "of its queries"),
+      ATTN_HEADS_IN_OUT_("params.w_k", "1 or x.heads", "width of the level", "of its queries"),
+      ATTN_HEADS_IN_OUT_("params.w_v", "1 or x.heads", "width of the level", "of the next"),
       "params.y must be [x.batch, x.heads, units of the level, its width]"};
   enum { LEVELS = ATTN_HIERARCHY_LEVELS };
   attn_operand_ op[2 + 4 * LEVELS];
@@ -78,6 +78,7 @@ ATTN_COLD_ int attn_hierarchy_check_(attn_error_ *e, attn_hierarchy_job_ *j,
   attn_hierarchy_copy_(j->w[1], p->w_k, p->levels);
   attn_hierarchy_copy_(j->w[2], p->w_v, p->levels);
   attn_hierarchy_copy_(j->y, p->y, p->levels);
+  for (int64_t l = 0; l < 3 * p->levels; l++) attn_turn_(&j->w[l % 3][l / 3], p->w_transposed);
   const int64_t b = j->x.batch, h = j->x.heads;
   const int optional = ATTN_OPTIONAL_;
   op[1].t = &j->o, op[1].w = w[1], op[1].role = ATTN_OUT_ | optional;
@@ -89,12 +90,13 @@ ATTN_COLD_ int attn_hierarchy_check_(attn_error_ *e, attn_hierarchy_job_ *j,
     const int64_t key = j->w[0][l].data ? j->w[0][l].dim : d;
     for (int i = 0; i < 4; i++, n++) {
       op[n].t = i < 3 ? &j->w[i][l] : &j->y[l], op[n].w = w[2 + i], op[n].rule = rule[i];
-      op[n].role = i < 3 ? optional : ATTN_OUT_ | optional;
+      op[n].role = i < 3 ? ATTN_MATRIX_ | optional : ATTN_OUT_ | optional;
       op[n].batch = i < 3 ? 1 : b, op[n].heads = i < 3 ? (int64_t)ATTN_ONE_OR_ALL_ : h;
       op[n].len = i < 3 ? d : j->units[l], op[n].dim = i == 1 ? key : (int64_t)ATTN_ANY_;
       if (!attn_check_operand_(e, &op[n], h)) return 0;
     }
-    if (!j->w[1][l].data && key != d) return attn_reject_(e, ATTN_E_SHAPE, rule[1]);
+    if (!j->w[1][l].data && key != d)
+      return attn_reject_(e, ATTN_E_SHAPE, attn_says_(rule[1], p->w_transposed != 0));
     if (j->w[2][l].data) d = j->w[2][l].dim;
     if (j->y[l].data && j->y[l].dim != d) return attn_reject_(e, ATTN_E_SHAPE, rule[3]);
     if (j->o.data && j->o.dim != d) return attn_reject_(e, ATTN_E_SHAPE, op[1].rule);

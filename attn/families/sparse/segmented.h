@@ -104,12 +104,14 @@ ATTN_COLD_ int attn_stage_gather_(attn_stage_ *s, attn_tensor z, attn_tensor y, 
 ATTN_COLD_ int attn_check_aggregate_(attn_error_ *e, attn_aggregate *a, int64_t heads, int64_t dv,
                                      attn_span_ span[3]) {
   static const char w[] = ATTN_WORDS_("params.aggregate.w");
-  attn_operand_ op = ATTN_OPERAND_AS_(&a->w, w, 0, 1, ATTN_ONE_OR_ALL_, dv, ATTN_ANY_,
-                                      "params.aggregate.w must be [1, 1 or H, dv, dh]");
+  attn_operand_ op =
+      ATTN_OPERAND_AS_(&a->w, w, ATTN_MATRIX_, 1, ATTN_ONE_OR_ALL_, dv, ATTN_ANY_,
+                       ATTN_HEADS_IN_OUT_("params.aggregate.w", "1 or H", "dv", "dh"));
   memset(span, 0, 3 * sizeof *span);
   if ((int)a->kind < 0 || a->kind >= ATTN_AGGREGATE_COUNT)
     return attn_reject_(e, ATTN_E_RANGE, "params.aggregate.kind must be an attn_aggregate_kind");
   if (a->kind != ATTN_AGGREGATE_ATTENTION) return 1;
+  attn_turn_(&a->w, a->w_transposed);
   const char *align = "params.aggregate.b and .u must be aligned to their elements";
   if (!attn_check_operand_(e, &op, heads)) return 0;
   span[0] = op.span;
@@ -145,6 +147,7 @@ ATTN_COLD_ int attn_segmented_check_(attn_error_ *e, attn_segmented_job_ *j,
   attn_segmented_params *p = &j->p;
   attn_span_ more[4];
   const int64_t any = ATTN_ANY_, in = ATTN_DIVIDES_, some = ATTN_ONE_OR_ALL_;
+  const int matrix = ATTN_MATRIX_ | ATTN_OPTIONAL_;
   if (!attn_check_ctx_(e, ctx, table, workers)) return 0;
   if (!params) return attn_reject_(e, ATTN_E_NULL, "params must not be null: it says the segments");
   *p = *params;
@@ -156,6 +159,8 @@ ATTN_COLD_ int attn_segmented_check_(attn_error_ *e, attn_segmented_job_ *j,
   if (!on || pool) p->w_q.data = p->w_k.data = NULL;
   if (!on) p->w_v.data = NULL;
   const int64_t b = j->q.batch, h = j->q.heads, t = j->q.len, dk = j->q.dim, dv = j->v.dim;
+  attn_turn_(&p->w_q, p->w_transposed), attn_turn_(&p->w_k, p->w_transposed);
+  attn_turn_(&p->w_v, p->w_transposed);
   j->key = p->w_q.data ? p->w_q.dim : dv;
   j->value = p->w_v.data ? p->w_v.dim : dv;
   attn_operand_ op[COUNT] = {
@@ -164,12 +169,13 @@ ATTN_COLD_ int attn_segmented_check_(attn_error_ *e, attn_segmented_job_ *j,
                     "k must be [q.batch, a divisor of q.heads, q.len, q.dim]"),
       ATTN_OPERAND_(&j->v, "v", 0, b, in, t, any,
                     "v must be [q.batch, a divisor of q.heads, q.len, dv]"),
-      ATTN_OPERAND_(&p->w_q, "params.w_q", ATTN_OPTIONAL_, 1, some, dv, any,
-                    "params.w_q must be [1, 1 or q.heads, v.dim, d']"),
-      ATTN_OPERAND_(&p->w_k, "params.w_k", ATTN_OPTIONAL_, 1, some, dv, j->key,
-                    "params.w_k must be [1, 1 or q.heads, v.dim, width of the inner queries]"),
-      ATTN_OPERAND_(&p->w_v, "params.w_v", ATTN_OPTIONAL_, 1, some, dv, any,
-                    "params.w_v must be [1, 1 or q.heads, v.dim, d'']"),
+      ATTN_OPERAND_(&p->w_q, "params.w_q", matrix, 1, some, dv, any,
+                    ATTN_HEADS_IN_OUT_("params.w_q", "1 or q.heads", "v.dim", "d'")),
+      ATTN_OPERAND_(
+          &p->w_k, "params.w_k", matrix, 1, some, dv, j->key,
+          ATTN_HEADS_IN_OUT_("params.w_k", "1 or q.heads", "v.dim", "width of the inner queries")),
+      ATTN_OPERAND_(&p->w_v, "params.w_v", matrix, 1, some, dv, any,
+                    ATTN_HEADS_IN_OUT_("params.w_v", "1 or q.heads", "v.dim", "d''")),
       ATTN_OPERAND_(&j->o, "o", ATTN_OUT_, b, h, t, any, "o must be [q.batch, q.heads, q.len, .]"),
       ATTN_OPERAND_(&p->lse, "params.lse", ATTN_OUT_ | ATTN_OPTIONAL_ | ATTN_IS_F32_, b, h, t, 1,
                     "params.lse must be f32 [q.batch, q.heads, q.len, 1]")};

@@ -200,17 +200,17 @@ void I4_rejects(void **state) {
     switch (n) {
       case 0: s->mix.len = 3, word = "mix"; break;
       case 1: s->mix.dim = 5, word = "mix"; break;
-      case 2: s->p.w_k.dim = 5, word = "w_k must be [1, 1, x_k.dim, w_q.dim]"; break;
+      case 2: s->p.w_k.dim = 5, word = "w_k must be [1, 1, x_k.dim, the width of w_q]"; break;
       case 3: s->w_c.dim = 3, word = "w_c"; break;
       case 4: s->w_c.len = 8, word = "w_c"; break;
-      case 5: s->p.w_v.dim = 19, want = ATTN_E_HEADS, word = "must divide w_v.dim"; break;
+      case 5: s->p.w_v.dim = 19, want = ATTN_E_HEADS, word = "must divide the width of w_v"; break;
       case 6: s->p.w_o.len = 19, word = "w_o"; break;
       case 7: s->y = s->mix, s->y.len = 9, want = ATTN_E_SHAPE, word = "y"; break;
       case 8:
         s->p.attend.relative.keys = drawn(ATTN_F32, TEST_BHTD, 1, 1, 3, 6, 1, &rng);
         want = ATTN_E_RANGE, word = "w_c";
         break;
-      case 9: s->p.w_v.len = 8, word = "w_v must be [1, 1, x_k.dim, .]"; break;
+      case 9: s->p.w_v.len = 8, word = "w_v must be [1, 1, x_k.dim, heads * dv]"; break;
       case 10: s->p.heads = -1, word = "params.heads must"; break;
       default: s->p.attend.softcap = -1, want = ATTN_E_VALUE, word = "softcap"; break;
     }

@@ -250,15 +250,19 @@ void H10_dense(void **state) {
     test_fill_row(s->source[0].x, 0, 1, 66, 1);
     promise_run(&s->does);
     test_copy(first, s->o);
-    attn_tensor *w2 = &s->source[0].net.w2;
-    attn_tensor turned = test_tensor(ATTN_F32, TEST_PADDED, 1, w2->heads, w2->dim, w2->len);
-    for (int64_t h = 0; h < w2->heads; h++)
-      for (int64_t d = 0; d < w2->len; d++)
-        for (int64_t j = 0; j < w2->dim; j++)
-          oracle_set(&turned, 0, h, j, d, synth_get(w2, 0, h, d, j));
-    s->source[0].net.w2 = turned, s->source[0].net.w2_transposed = 1;
+    attn_tensor *const w[] = {&s->source[0].net.w1, &s->source[0].net.w2};
+    attn_tensor turned = absent();
+    for (int n = 0; n < 2; n++) {
+      turned = test_tensor(ATTN_F32, TEST_PADDED, 1, w[n]->heads, w[n]->dim, w[n]->len);
+      for (int64_t h = 0; h < turned.heads; h++)
+        for (int64_t i = 0; i < turned.len; i++)
+          for (int64_t c = 0; c < turned.dim; c++)
+            oracle_set(&turned, 0, h, i, c, synth_get(w[n], 0, h, c, i));
+      *w[n] = turned;
+    }
+    s->source[0].net.w_transposed = 1;
     promise_run(&s->does);
-    test_assert_same(s->o, first, "w2 transposed");
+    test_assert_same(s->o, first, "w1 and w2 transposed");
     test_fill_value(turned, 0);
     if (kind == ATTN_SYNTHESIZER_DENSE_FACTORED) test_fill_value(s->source[0].net_b.w2, 0);
     synth_run(s, "w2 = 0");
@@ -507,7 +511,7 @@ void H10_reject(void **state) {
         break;
       case 2: d->net.w1.len++, word = "w1"; break;
       case 3: d->net.w2.len++, word = "w2"; break;
-      case 4: f->net.w2_transposed = 1, f->net.w2.dim = f->net.w1.dim + 1, word = "w2"; break;
+      case 4: f->net.w_transposed = 1, word = "w1"; break;
       case 5: d->net.b2.dim++, word = "b2"; break;
       case 6: f->net_b.b2.dim++, word = "b2"; break;
       case 7: d->x.len = 5, word = "x must"; break;

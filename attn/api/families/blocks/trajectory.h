@@ -37,6 +37,7 @@ typedef struct attn_trajectory_params {
   attn_tensor w_return, b_return; /* [1,1,1,dm], [1,1,1,dm]; biases are optional */
   attn_tensor w_state, b_state;   /* [1,1,ds,dm], [1,1,1,dm] */
   attn_tensor w_action, b_action; /* [1,1,da,dm], [1,1,1,dm] */
+  int w_transposed;               /* 1: these three w are [1,1,out,in], as in PyTorch checkpoints */
   attn_tensor times;              /* [1,1,E,dm], a row for each time of an episode */
   const int32_t *timesteps;       /* [B,T], 0 .. E-1; any of them for steps of padding */
   attn_norm norm;                 /* LN, one for the three kinds of tokens */
@@ -82,6 +83,7 @@ typedef enum attn_trajectory_head {
 typedef struct attn_trajectory_predict_params {
   attn_trajectory_head head;
   attn_tensor w, bias; /* [1,1,dm,d], optional [1,1,1,d] */
+  int w_transposed;    /* 1: w is [1,1,d,dm], as in PyTorch checkpoints */
   int linear;          /* 1: actions without the tanh */
 } attn_trajectory_predict_params;
 

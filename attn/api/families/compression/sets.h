@@ -15,8 +15,9 @@ typedef struct attn_mab_params {
   attn_set_form form;
   attn_tensor w_q, w_k, w_v;      /* [1,1,x.dim,dm], [1,1,y.dim,dm], [1,1,y.dim,dm] */
   attn_tensor w_o;                /* [1,1,dm,dm]; PAPER only */
+  int w_transposed;               /* 1: these four are [1,1,out,in], as in PyTorch checkpoints */
   attn_tensor b_q, b_k, b_v, b_o; /* [1,1,1,dm], optional */
-  attn_feed_forward ff;           /* dm to dm */
+  attn_feed_forward ff;           /* dm to dm; has a w_transposed of its own */
   int no_norm;                    /* 1: LN_0 and LN_1 are dropped */
   attn_norm norm_0, norm_1;
   float scale; /* 0 = 1/sqrt(dm), the width of the model also inside heads; ATTN_ZERO = 0 */
@@ -91,6 +92,7 @@ typedef struct attn_luna_params {
   attn_tensor b_pq, b_pk, b_pv;   /* [1,1,1,dm], optional */
   attn_tensor w_q, w_k, w_v, w_o; /* unpack: [1,1,dm,dm] */
   attn_tensor b_q, b_k, b_v, b_o; /* [1,1,1,dm], optional */
+  int w_transposed;               /* 1: all w are [1,1,out,in], as in PyTorch checkpoints */
   const int32_t *c_len;           /* [B], 0..c.len: rows of c from c_len[b] on do not exist */
 } attn_luna_params;
 

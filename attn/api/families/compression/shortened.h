@@ -24,7 +24,7 @@ typedef enum attn_slot {
 
 typedef struct attn_memory_compressed_params {
   int64_t kernel;     /* c, rows that make one; 0 = 3 */
-  attn_tensor w_k;    /* [1, 1 or Hk, c dk, dk], W[r] in rows r dk .. */
+  attn_tensor w_k;    /* [1, 1 or Hk, c dk, dk], W[r] [in,out] in rows r dk .. */
   attn_tensor w_v;    /* [1, 1 or Hv, c dv, dv]; may be w_k */
   attn_tensor bias_k; /* [1, 1 or Hk, 1, dk], optional */
   attn_tensor bias_v; /* [1, 1 or Hv, 1, dv], optional */
@@ -99,7 +99,7 @@ typedef struct attn_linformer_params {
   attn_tensor e;      /* MATRIX: [1, 1 or Hk, r, N], N >= Tk: columns 0 .. Tk - 1 are used */
   attn_tensor f;      /* MATRIX: [1, 1 or Hv, r, N]; absent = e */
   int64_t rank;       /* MEAN, MAX: r; 0 = 256 */
-  attn_tensor w_k;    /* CONV: [1, 1 or Hk, w dk, dk], W[r] in rows r dk .. */
+  attn_tensor w_k;    /* CONV: [1, 1 or Hk, w dk, dk], W[r] [in,out] in rows r dk .. */
   attn_tensor w_v;    /* CONV: [1, 1 or Hv, w dv, dv] */
   attn_tensor bias_k; /* CONV: [1, 1 or Hk, 1, dk], optional */
   attn_tensor bias_v; /* CONV: [1, 1 or Hv, 1, dv], optional */
@@ -148,9 +148,10 @@ typedef struct attn_poolingformer_params {
   /* The second level, side by side with the first: its own tensors; absent = those of the first. */
   attn_tensor q2, k2, v2; /* [B,H,Tq,d2], [B,Hk2,Tk,d2], [B,Hv2,Tk,dv] */
   /* Or behind the first, of whose output y [B,Tq,H dv] it is made: */
-  attn_tensor w_q;                    /* [1,1,H dv,H d2]; present = this form */
-  attn_tensor w_k;                    /* [1,1,H dv,Hk2 d2] */
-  attn_tensor w_v;                    /* [1,1,H dv,Hv2 dv] */
+  attn_tensor w_q;  /* [1,1,H dv,H d2]; present = this form */
+  attn_tensor w_k;  /* [1,1,H dv,Hk2 d2] */
+  attn_tensor w_v;  /* [1,1,H dv,Hv2 dv] */
+  int w_transposed; /* 1: these three are [1,1,out,in], as in PyTorch checkpoints */
   attn_tensor bias_q, bias_k, bias_v; /* [1,1,1,columns], optional */
   float scale;                        /* of both levels; 0 = 1/sqrt(width), ATTN_ZERO = 0 */
   int has_q_off;

@@ -190,6 +190,7 @@ typedef struct attn_path {
 typedef struct attn_mixture_params {
   float temperature; /* of the gate, above 0; 0 = 1 */
   attn_tensor bias;  /* [1, 1 or Hg, 1, P], any float type; absent = 0 */
+  int w_transposed;  /* 1: the gate's w is [1, 1 or Hg, P, dx], as in PyTorch checkpoints */
   int64_t k;         /* paths a row is sent to, 1..P */
   int no_renorm;     /* 1: weights of the k paths are not made to sum to 1 */
   int64_t capacity;  /* rows that a path serves in each (batch, head), the first ones; 0 = all */
@@ -200,7 +201,7 @@ typedef struct attn_mixture_params {
  *   pi[b,h,i,.] = softmax((x[b,h,i,.] w[h] + bias[h]) / temperature)
  *
  * pi f32 [B,Hg,Tq,P], Hg = 1 for all heads alike; x [B, 1 or Hg, Tq, dx], w [1, 1 or Hg, dx, P], each f32,
- * f16 or bf16. Of params temperature and bias count. A path of logit -infinity has pi = 0, and so has
+ * f16 or bf16. Of params temperature, bias and w_transposed count. A path of logit -infinity has pi = 0, and so has
  * every path of a row that has no other logits.
  * What holds for all calls here. Aliasing: outputs share memory with nothing. Errors: ATTN_E_NULL, _DTYPE,
  *   _SHAPE, _STRIDE, _RANGE (k, capacity), _VALUE (temperature), _INDEX, _OVERLAP, _OVERFLOW, _ALIGN,

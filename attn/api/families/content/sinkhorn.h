@@ -32,7 +32,8 @@ typedef struct attn_sinkhorn_params {
   /* the sorting network */
   attn_tensor x; /* chained: [B, a divisor of H, T, dx]; absent: k */
   attn_tensor w_1, b_1, w_2,
-      b_2; /* [1, 1 or H, dx, m], [.., 1, m] or absent, [.., m, NB], [.., 1, NB] */
+      b_2;          /* [1, 1 or H, dx, m], [.., 1, m] or absent, [.., m, NB], [.., 1, NB] */
+  int w_transposed; /* 1: w_1 and w_2 are [.., out, in], as in PyTorch checkpoints */
   /* balancing */
   attn_tensor logits; /* chained: R, in place of the network */
   attn_sinkhorn_balancing balance;

@@ -22,6 +22,7 @@ typedef struct attn_exits_params {
   attn_exit_kind kind;
   int64_t layers;       /* N >= 1 */
   attn_tensor w;        /* [1,1,dm,N]; GEOMETRIC: [1, 1 or N-1, 1, dm] */
+  int w_transposed;     /* 1: w is [1,1,N,dm], as in PyTorch checkpoints; GEOMETRIC: not read */
   attn_tensor bias;     /* [1,1,1,N]; GEOMETRIC: [1, 1 or N-1, 1, 1]; optional */
   const int32_t *x_len; /* SEQUENCE: [B], 1..Ts: later rows do not exist; or null */
   float tau;            /* GEOMETRIC: 0..1; 0 = 0.5, ATTN_ZERO = 0 */

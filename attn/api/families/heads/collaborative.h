@@ -6,6 +6,7 @@ typedef struct attn_collaborative_params {
   attn_tensor mix;         /* [1,1,H,Dk], the channels of each head, any sign */
   attn_tensor w_c;         /* [1,1,dmk,H], the content bias, optional */
   attn_tensor w_v, w_o;    /* [1,1,dmk,H dv], [1,1,H dv,dmo] */
+  int w_transposed;        /* 1: these five w are [1,1,out,in], as in PyTorch checkpoints */
   attn_tensor b_v, b_o;    /* [1,1,1,H dv], [1,1,1,dmo], optional */
   attn_sdpa_params attend; /* as in attn_multihead, but a scale of 0 is 1/sqrt(Dk/H). With w_c no
                             * relative.keys, xl and labels */

@@ -7,6 +7,7 @@ typedef struct attn_talking_params {
   /* Of the H softmax heads: scale, causal, q_off, windows, lengths, mask, bias, alibi, toeplitz, t5,
    * parabola, gaussian and lse [B,H,Tq,1]; arrays a head are [H]. The rest must be absent. */
   attn_sdpa_params scores;
+  int w_transposed; /* 1: w_l is [1,1,H,hk] and w_w [1,1,hv,H], as in PyTorch checkpoints */
 } attn_talking_params;
 
 /* Talking heads: linear maps across heads before and after the softmax.

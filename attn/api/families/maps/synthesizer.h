@@ -20,11 +20,12 @@ typedef enum attn_synthesizer_tiling {
 
 /* F(x) = relu(x w1 + b1) w2 + b2, a vector of n numbers. */
 typedef struct attn_synthesizer_net {
-  attn_tensor w1;    /* [1, 1 or H, din, e] */
-  attn_tensor b1;    /* [1, 1 or H, 1, e]; absent = 0 */
-  attn_tensor w2;    /* [1, 1 or H, e, n] */
-  attn_tensor b2;    /* [1, 1 or H, 1, n]; absent = 0 */
-  int w2_transposed; /* w2 is [.., n, e], as linear layers store it: read in place, not copied */
+  attn_tensor w1; /* [1, 1 or H, din, e] */
+  attn_tensor b1; /* [1, 1 or H, 1, e]; absent = 0 */
+  attn_tensor w2; /* [1, 1 or H, e, n] */
+  attn_tensor b2; /* [1, 1 or H, 1, n]; absent = 0 */
+  /* 1: w1 is [.., e, din] and w2 [.., n, e], as in PyTorch checkpoints; such a w2 is read in place, not copied */
+  int w_transposed;
 } attn_synthesizer_net;
 
 /* One source of scores: the fields of its kind, the others are not looked at. */

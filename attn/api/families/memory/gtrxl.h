@@ -18,8 +18,9 @@ typedef enum attn_gtrxl_kind {
 typedef struct attn_gtrxl_gate_params {
   attn_gtrxl_kind kind;
   attn_tensor w_r, u_r, w_z, u_z, w_g, u_g;
-  float b;         /* finite; 0 = 2, ATTN_ZERO = 0. The larger, the more of x passes */
-  attn_tensor b_g; /* optional: [1,1,1,dm], the bias in place of b */
+  int w_transposed; /* 1: they are [1,1,out,in], as in PyTorch checkpoints */
+  float b;          /* finite; 0 = 2, ATTN_ZERO = 0. The larger, the more of x passes */
+  attn_tensor b_g;  /* optional: [1,1,1,dm], the bias in place of b */
 } attn_gtrxl_gate_params;
 
 /* o = gate(x, y), row by row.

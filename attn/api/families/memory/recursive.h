@@ -15,6 +15,7 @@ typedef struct attn_recursive_params {
   attn_tensor w_k;  /* [1,1,dm,kv_heads dk] */
   attn_tensor w_v;  /* [1,1,dm,kv_heads dv] */
   attn_tensor w_o;  /* [1,1,H dv,dm] */
+  int w_transposed; /* 1: these four are [1,1,out,in], as in PyTorch checkpoints */
   attn_recursive_rule rule;
   float alpha;     /* of EMA, 0..1; 0 = 0.5, ATTN_ZERO = 0 */
   float scale;     /* 0 = 1/sqrt(dk), ATTN_ZERO = 0 */

@@ -81,6 +81,7 @@ typedef struct attn_segment_layer_params {
   double base;     /* of the sinusoids before w_r; 0 = 10000 */
   int interleaved; /* their columns, 1: (sin, cos) pairs; 0: sines first, then cosines, as the
                         * source's code */
+  int w_transposed; /* 1: all w are [1,1,out,in], as in PyTorch checkpoints */
   attn_sublayer sublayer;
   attn_norm norm;
   attn_segment_params attention;
@@ -94,7 +95,7 @@ typedef struct attn_segment_layer_params {
  *   r_t = PE(t) w_r   (attn_sinusoid)
  *   O = attn_segment of them,  o = what the sublayer makes of it
  *
- * Shapes: h [B,1,L,dm], o [B,1,L,dm], with ATTN_SUBLAYER_PLAIN [B,1,L,w_o.dim] or, without w_o,
+ * Shapes: h [B,1,L,dm], o [B,1,L,dm], with ATTN_SUBLAYER_PLAIN [B,1,L,width of w_o] or, without w_o,
  *   [B,H,L,dv]. The memories are read where they lie, wrapped around or not, and neither copied nor
  *   changed: call attn_memory_append or attn_compressive_update next.
  * Errors also: NULL: u or v without w_r or r; both w_r and r. VALUE: base.
@@ -112,7 +113,7 @@ ATTN_DEF size_t attn_segment_layer_workspace(attn_tensor o, attn_tensor h,
 
 /* The layer's first step alone: q = h w_q, k = h w_k, v = h w_v of normalised rows with
  * ATTN_SUBLAYER_PRE. q [B,H,L,dk], k [B,kv_heads,L,dk], v [B,kv_heads,L,dv], any types; data null:
- * not wanted. Reads heads, kv_heads, w_q, w_k, w_v (those of the outputs), sublayer and norm. */
+ * not wanted. Reads heads, kv_heads, w_q, w_k, w_v (those of the outputs), w_transposed, sublayer and norm. */
 ATTN_DEF attn_status attn_segment_project(attn_tensor q, attn_tensor k, attn_tensor v,
                                           attn_tensor h, const attn_segment_layer_params *params,
                                           attn_ctx *ctx);
@@ -159,7 +160,7 @@ typedef enum attn_compress_kind {
 typedef struct attn_compress_params {
   attn_compress_kind kind;
   int64_t rate;      /* c >= 1 */
-  attn_tensor w;     /* CONV [1,rate,dm,dm], DILATED [1,K,dm,dm]: head t is w[t] */
+  attn_tensor w;     /* CONV [1,rate,dm,dm], DILATED [1,K,dm,dm]: head t is w[t], a tap [in,out] */
   const float *bias; /* CONV and DILATED: [dm]; null = 0 */
   int64_t dilation;  /* DILATED: >= 1; 0 = 1 */
   attn_tensor usage; /* MOST_USED: [B,1,1,rows] f32, one number a row (attn_usage); NaN counts as
@@ -211,6 +212,7 @@ typedef struct attn_attention_loss_params {
   int64_t heads;             /* H; 0 = 1 */
   int64_t kv_heads;          /* 0 = H */
   attn_tensor w_q, w_k, w_v; /* as in attn_segment_layer */
+  int w_transposed;          /* likewise */
   float scale;
 } attn_attention_loss_params;
 

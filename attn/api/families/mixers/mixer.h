@@ -3,7 +3,7 @@
  * (L3).
  *
  * Rules they share. x and o are [B,1,T,dm], f32, f16 or bf16, each tensor by itself and of any strides;
- * weights are [1,1,in,out], biases [1,1,1,out] and optional, absent = 0. Aliasing: o may be x (the same
+ * weights are [1,1,in,out], with w_transposed [1,1,out,in], biases [1,1,1,out] and optional, absent = 0. Aliasing: o may be x (the same
  * view: in place), else it shares memory with nothing. Memory: attn_<name>_workspace bytes, f32, for
  * entries of the batch that have 2048 rows together, or for one; rows lie apart by up to 47 numbers more
  * than a call says, each kind of them. Errors: NULL, DTYPE, SHAPE, HEADS, STRIDE,
@@ -22,6 +22,7 @@ typedef struct attn_gmlp_params {
   attn_tensor w_qkv, b_qkv;   /* [1,1,dm,3a], optional: the tiny attention of aMLP */
   attn_tensor w_o, b_o;       /* [1,1,a,e], with w_qkv only */
   attn_tensor w_2, b_2;       /* V [1,1,e,dm] */
+  int w_transposed; /* 1: w_1, w_2, w_qkv and w_o are [1,1,out,in], as in PyTorch checkpoints; w_s stays */
   const int32_t *x_len; /* [B], 0..T, optional: rows from x_len[b] on do not exist, their o is 0 */
 } attn_gmlp_params;
 
@@ -40,7 +41,7 @@ typedef struct attn_gmlp_params {
  * Memory: a row dm + 3e numbers, with w_qkv 4a more, one e rounded up to 64 a head; weights as attn_gemm
  *   lays them out, 150 KB a worker.
  *   W is read where it lies: no masked copy, no T x T array.
- * Errors also: SHAPE: odd w_1.dim, w_qkv.dim not 3a, N < T. HEADS: S does not divide e. NULL: only one
+ * Errors also: SHAPE: w_1 not 2e wide, w_qkv not 3a, N < T. HEADS: S does not divide e. NULL: only one
  *   of w_qkv and w_o, or their biases alone. RANGE: x_len.
  * Cost: 6 T dm e + 2 T^2 e flops an entry, causal half of the last; aMLP 6 T dm a + 2 T a e + 4 T^2 a more.
  * Source: Liu et al. 2021, arXiv 2105.08050. Its training starts from W near 0 and b = 1. */

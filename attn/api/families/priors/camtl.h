@@ -5,6 +5,7 @@
 typedef struct attn_film_params {
   attn_tensor z;           /* [B, 1, 1, Dz], the task vectors */
   attn_tensor w_f, b_f;    /* [1, 1, Dz, 2F], [1, 1, 1, 2F]; b_f absent = 0 */
+  int w_transposed;        /* 1: w_f is [1, 1, 2F, Dz], as in PyTorch checkpoints */
   attn_tensor gamma, beta; /* in place of z, w_f, b_f: [1 or B, 1, 1, F]; taken as they are */
   int plain;               /* 1: gamma of z is not raised by 1 */
 } attn_film_params;

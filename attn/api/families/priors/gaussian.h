@@ -98,6 +98,7 @@ typedef enum attn_average_out {
 typedef struct attn_average_params {
   attn_tensor w_g, b_g;       /* [1,1,2d,2d], [1,1,1,2d]; w_g absent: no gate, b_g absent: 0 */
   attn_tensor w1, b1, w2, b2; /* [1,1,d,f], [1,1,1,f], [1,1,f,d], [1,1,1,d]; w1 and w2 or neither */
+  int w_transposed;           /* 1: w_g, w1 and w2 are [1,1,out,in], as in PyTorch checkpoints */
   const uint8_t *real;        /* [B, T] dense: 0 = padding; null: every token is real */
   attn_average_out out;
   const float *gain, *bias; /* NORM: [d]; null = 1, 0 */

@@ -218,9 +218,10 @@ typedef enum attn_aggregate_kind {
 
 typedef struct attn_aggregate {
   attn_aggregate_kind kind;
-  attn_tensor w;  /* of ATTENTION: [1, 1 or H, dv, dh] */
-  const float *b; /* [dh]; null = 0 */
-  const float *u; /* [dh] */
+  attn_tensor w;    /* of ATTENTION: [1, 1 or H, dv, dh] */
+  int w_transposed; /* 1: w is [1, 1 or H, dh, dv], as in PyTorch checkpoints */
+  const float *b;   /* [dh]; null = 0 */
+  const float *u;   /* [dh] */
 } attn_aggregate;
 
 typedef enum attn_integrate {
@@ -240,6 +241,7 @@ typedef struct attn_segmented_params {
   attn_aggregate aggregate;
   attn_tensor w_q, w_k; /* optional [1, 1 or H, dv, d']; identity by default */
   attn_tensor w_v;      /* optional [1, 1 or H, dv, d''] */
+  int w_transposed;     /* 1: these three are [.., out, in], as in PyTorch checkpoints */
   int concat;           /* 0: o = y + gain u; 1: o = [y ; u] */
   float gain;           /* 0 = 1, ATTN_ZERO = 0 */
   float scale;
@@ -276,6 +278,7 @@ typedef struct attn_hierarchy_params {
   const attn_tensor *w_q,
       *w_k;               /* optional [levels] of [1, 1 or H, d_l, d'_l]; data null = identity */
   const attn_tensor *w_v; /* optional [levels] of [1, 1 or H, d_l, d_{l+1}] */
+  int w_transposed;       /* 1: all of these are [.., out, in], as in PyTorch checkpoints */
   const attn_aggregate *aggregates; /* optional [levels - 1]; null = means */
   int causal;
   const float *gains; /* optional [levels], finite; null = 1 */
