@@ -103,7 +103,8 @@
  *   Terms beyond the scaled dot product are fields of attn_sdpa_params, absent when zero: vectors
  *   by clipped distance (relative), Transformer-XL (xl), labels of pairs, a factor or a table by
  *   distance (factor, toeplitz, t5, alibi), a parabola, a Gaussian bump per query, an adaptive
- *   span, dense biases, a soft-cap. All may be combined with each other, with masks and with
+ *   span, dense biases, a soft-cap. A signed distance is j - p_i in all of them, key minus query:
+ *   negative for the past. All may be combined with each other, with masks and with
  *   schedules; api/calls/score.h has their formulas, attn_sdpa_params their order. modify is yours: a
  *   function that changes a tile of scores in place, after all other terms (FlexAttention's score_mod);
  *   modify_weights changes a tile of weights after the softmax (its prob_mod). params.map gives the
@@ -3517,10 +3518,10 @@ ATTN_DEF attn_status attn_exp(float *y, const float *x, int64_t n, attn_ctx *ctx
  * of attn_sdpa_params; all zero is absent. Terms of several mechanisms may be combined: the order
  * in which they apply is that of attn_sdpa_params.
  *
- * Query i sits at key position p_i = i + q_off; d = j - p_i is the signed distance, 0 for the
- * query's own position and negative for the past. Arrays per head are [H], H the query heads. */
+ * Query i sits at key position p_i = i + q_off; d = j - p_i is the signed distance of all of them: 0 for
+ * the query's own position, negative for the past, positive for keys ahead. Arrays per head are [H], H the query heads. */
 
-/* Relative position vectors, by clipped distance: with c = (len - 1)/2 and e = clip(d, -c, c) + c
+/* Relative position vectors, by clipped d (row 0 is the furthest past): with c = (len - 1)/2 and e = clip(d, -c, c) + c
  *   x_ij = s q_i . (k_j + keys[e]),   O_i = sum_j P_ij (v_j + values[e])
  * keys [1, 1 or H, 2c+1, dk], values [1, 1 or H, 2c+1, dv], f32; either may be absent. Costs one
  * short row of dot products per query and an addition per pair. Source: Shaw et al. 2018, arXiv
@@ -3529,10 +3530,13 @@ typedef struct attn_relative {
   attn_tensor keys, values;
 } attn_relative;
 
-/* Transformer-XL scores: x_ij = s ((q_i + u_h) . k_j + (q_i + v_h) . table[p_i - j - first])
+/* Transformer-XL scores: x_ij = s ((q_i + u_h) . k_j + (q_i + v_h) . table[d - first])
  * table [1, 1 or H, n, dk] f32 holds the projected encodings of the distances first ..
- * first + n - 1 (p_i - j, so the past is positive) and must cover every pair that causal, window
- * and lengths allow. u and v may be null. Source: Dai et al. 2019, arXiv 1901.02860. */
+ * first + n - 1 and must cover every pair that causal, window and lengths allow: from the furthest
+ * past on (first = 1 - n where the last row is the query's own position), the order in which
+ * Transformer-XL and XLNet make them. d is negative for the past, theirs is -d: the encoding of
+ * their distance t stands in row -t - first. u and v may be null. Source: Dai et al. 2019, arXiv
+ * 1901.02860. */
 typedef struct attn_xl {
   attn_tensor table;
   int64_t first;
@@ -3543,7 +3547,7 @@ typedef struct attn_xl {
 /* Relative labels: the label of a pair chooses a vector that is added to the key and a number that
  * is added to the dot product, both inside the scale:
  *   x_ij = s (q_i . (k_j + table[label]) + bias[label, h])
- * label(user, batch, head, i, j) returns 0 .. table.len - 1 or a negative number for none; it must
+ * A label by distance is one of d, i and j being indices: d = j - i - q_off. label(user, batch, head, i, j) returns 0 .. table.len - 1 or a negative number for none; it must
  * depend on its arguments alone. Anything else counts as none. table [1, 1 or H, n, dk] f32, bias
  * [n, H] or null. Sources: Ainslie et al. 2020, arXiv 2004.08483; Ye et al. 2019, arXiv
  * 1911.04070. */
@@ -3561,7 +3565,7 @@ typedef struct attn_distance_factor {
   const float *alpha, *beta;
 } attn_distance_factor;
 
-/* A number for each distance: x += T_h[d], T_h[d] = table[h][d - first]. Outside the table its
+/* A number for each distance d (entry 0 is the furthest past): x += T_h[d], T_h[d] = table[h][d - first]. Outside the table its
  * nearest end holds, or, with reject, no allowed pair may lie there (ATTN_E_RANGE; judged by
  * causal, window, q_off and the extents). inside = 1 multiplies the term by s as well. Sources:
  * Raffel et al. 2019, arXiv 1910.10683; Huang et al. 2018, arXiv 1809.04281 (inside). */
@@ -3572,7 +3576,7 @@ typedef struct attn_toeplitz {
   int reject, inside;
 } attn_toeplitz;
 
-/* T5's bucketed distances: x += table[bucket(d), h] with attn_t5_bucket. With this term a scale of
+/* T5's bucketed distances: x += table[bucket(d), h] with attn_t5_bucket, where d > 0 is a key ahead. With this term a scale of
  * 0 means 1, as the T5 models want. Source: Raffel et al. 2019, arXiv 1910.10683. */
 typedef struct attn_t5 {
   const float *table;   /* [buckets, H] */
@@ -16289,18 +16293,17 @@ ATTN_FUNC_ void attn_block_labels_(attn_tile_ *t, const attn_block_ *b, const at
     }
 }
 
-/* t->w.dot = (q + v) . table[p - j] for a tile of consecutive rows and consecutive keys. Between
- * them only n + 63 distances occur: they are computed once, as scores of table rows in falling order,
- * and read along diagonals by transposing, shifting each row and transposing back. The next block's
+/* t->w.dot = (q + v) . table[j - p] for a tile of consecutive rows and consecutive keys. Between
+ * them only n + 63 distances occur: they are computed once, as scores of table rows, and read along diagonals by transposing, shifting each row and transposing back. The next block's
  * first 63 are this one's last. */
 ATTN_FUNC_ void attn_block_xl_lined_(attn_tile_ *t, const attn_block_ *b) {
   const attn_softmax_ *a = t->a;
   const attn_table_ *f = a->table;
   const int64_t more = t->n - 1, far = t->pos[t->n - 1], stride = a->xl.table.stride_len;
-  const int64_t most = far - b->j0 - a->xl.first; /* row of entry 0 */
+  const int64_t row0 = b->j0 - far - a->xl.first; /* of entry 0 */
   const int64_t count = b->n + more, done = t->xl_next == b->j0 ? more : 0;
-  const int64_t from = attn_clamp_(most - (a->xl.table.len - 1), done, count);
-  const int64_t to = attn_clamp_(most + 1, from, count);
+  const int64_t from = attn_clamp_(-row0, done, count);
+  const int64_t to = attn_clamp_(a->xl.table.len - row0, from, count);
   void *row[ATTN_GROUP_];
   const void *src[ATTN_GROUP_];
   float *dots = t->w.xl_dots;
@@ -16308,7 +16311,7 @@ ATTN_FUNC_ void attn_block_xl_lined_(attn_tile_ *t, const attn_block_ *b) {
     if (e < from || e >= to) memset(dots + e * ATTN_TILE_, 0, ATTN_TILE_ * sizeof(float));
   if (to > from)
     attn_on_(tile, f)->score_block(dots + from * ATTN_TILE_, t->w.xl_qt,
-                                   attn_table_row_(&a->xl.table, t->head[0], most - from), -stride,
+                                   attn_table_row_(&a->xl.table, t->head[0], row0 + from), stride,
                                    to - from, a->q.dim, 0, t->groups, t->spare);
   for (int g = 0; g < t->groups; g++) {
     const int r0 = g * ATTN_GROUP_, n = t->n - r0 < ATTN_GROUP_ ? t->n - r0 : ATTN_GROUP_;
@@ -16330,7 +16333,7 @@ ATTN_FUNC_ void attn_xl_row_(const attn_tile_ *t, float *out, const float *q, in
   const attn_xl *z = &t->a->xl;
   int32_t row[ATTN_BLOCK_];
   for (int e = 0; e < n; e++)
-    row[e] = (int32_t)attn_clamp_(t->pos[r] - key[e] - z->first, 0, z->table.len - 1);
+    row[e] = (int32_t)attn_clamp_(key[e] - t->pos[r] - z->first, 0, z->table.len - 1);
   attn_on_(list, t->a->table)
       ->dots(out, q, attn_table_row_(&z->table, t->head[0], 0), z->table.stride_len, row, n,
              t->a->q.dim, ATTN_F32, 0);
@@ -18562,7 +18565,7 @@ ATTN_COLD_ int attn_stage_done_(attn_stage_ *s, attn_status status) {
   return status == ATTN_OK ? 1 : attn_reject_(s->e, status, s->ctx.reason);
 }
 
-/* Rows i0 .. i0 + len - 1, and heads h0 .. h0 + heads - 1, and one batch entry. */
+/* Rows i0 .. i0 + len - 1, heads h0 .. h0 + heads - 1, one batch entry. */
 ATTN_COLD_ attn_tensor attn_stage_shift_(attn_tensor t, int64_t elements) {
   if (t.data) t.data = (char *)t.data + attn_bytes_(t.dtype, elements);
   return t;
@@ -18570,6 +18573,12 @@ ATTN_COLD_ attn_tensor attn_stage_shift_(attn_tensor t, int64_t elements) {
 ATTN_COLD_ attn_tensor attn_stage_rows_(attn_tensor t, int64_t i0, int64_t len) {
   if (len > 0 && i0 > 0) t = attn_stage_shift_(t, i0 * t.stride_len);
   t.len = len;
+  return t;
+}
+/* The same rows, the last one first. */
+ATTN_COLD_ attn_tensor attn_stage_backwards_(attn_tensor t) {
+  if (t.len > 1) t = attn_stage_shift_(t, (t.len - 1) * t.stride_len);
+  t.stride_len = -t.stride_len;
   return t;
 }
 ATTN_COLD_ attn_tensor attn_stage_heads_(attn_tensor t, int64_t h0, int64_t heads) {
@@ -21719,8 +21728,9 @@ ATTN_FUNC_ int attn_check_xl_covers_(attn_error_ *e, const attn_softmax_ *a) {
     const int64_t off = attn_problem_(a, b, &own)->q_off;
     if (attn_distances_left_(a, a->q_len ? a->q_len[b] : a->q.len,
                              a->kv_len ? a->kv_len[b] : a->k.len, off, off, &first, &last) &&
-        (-last < x->first || -first >= x->first + x->table.len))
-      return attn_reject_(e, ATTN_E_RANGE, "params.xl.table must cover every allowed distance");
+        (first < x->first || last >= x->first + x->table.len))
+      return attn_reject_(e, ATTN_E_RANGE,
+                          "params.xl.table must cover every allowed distance, from xl.first on");
   }
   return 1;
 }
@@ -43437,7 +43447,7 @@ ATTN_COLD_ int attn_xl_steps_(attn_stage_ *s, void *job) {
                 !attn_stage_gemm_(s, attn_stage_rows_(v, 0, m), g->mem, w_v, NULL)))
     return 0;
   p.scale = g->scale, p.causal = !g->bidirectional, p.lse = g->lse;
-  p.xl.table = r, p.xl.first = first;
+  p.xl.table = attn_stage_backwards_(r), p.xl.first = 1 - keys; /* r goes back in time */
   p.xl.content_bias = g->u, p.xl.distance_bias = g->v;
   if (!g->w_o.data) return attn_stage_sdpa_(s, j->o, q, k, v, &p);
   /* the heads side by side, so that one product joins them */
@@ -43800,7 +43810,10 @@ ATTN_COLD_ int attn_segment_steps_(attn_stage_ *s, void *job) {
   memset(&p, 0, sizeof p);
   p.scale = j->p.scale, p.causal = 1;
   if (j->p.window > 0) p.window = attn_window_of(j->p.window - 1, -1);
-  if (j->p.r.data) p.xl.table = j->p.r, p.xl.content_bias = j->p.u, p.xl.distance_bias = j->p.v;
+  if (j->p.r.data) { /* row t of r is t keys back */
+    p.xl.table = attn_stage_backwards_(j->p.r), p.xl.first = 1 - j->p.r.len;
+    p.xl.content_bias = j->p.u, p.xl.distance_bias = j->p.v;
+  }
   p.lse = j->p.lse;
   if (j->p.usage.data && !p.lse.data)
     p.lse = attn_stage_tensor_(s, j->q.batch, j->q.heads, j->q.len, 1);

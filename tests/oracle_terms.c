@@ -138,7 +138,7 @@ static oracle_pair inner(const attn_tensor *q, const attn_tensor *k, const attn_
     }
   }
   if (xl->data) { /* (q + v) . r, and u . k */
-    const void *r = table_row(xl, h, -delta - p->xl.first);
+    const void *r = table_row(xl, h, delta - p->xl.first);
     attn_tensor bias = attn_bhtd(p->xl.content_bias, ATTN_F32, 1, 1, q->heads, q->dim);
     add_dot(&sum, q, query, xl, r);
     if (bias.data) add_dot(&sum, &bias, oracle_address(&bias, 0, 0, h, 0), k, key);

@@ -220,11 +220,11 @@ void B4_xl_covers_lengths(void **state) {
     spec.batch = 2;
     test_call call = test_build(&spec, &rng);
     attn_sdpa_params *p = &call.params;
-    /* p - j of query i is i + 20 - j */
-    int64_t low = n & 1 ? -29 : -39, high = n & 2 ? 49 : 59;
+    /* j - p of query i is j - i - 20 */
+    int64_t low = n & 2 ? -49 : -59, high = n & 1 ? 29 : 39;
     if (n & 1) p->kv_len = keys;
     if (n & 2) p->q_len = queries;
-    if (n & 4) p->causal = 1, low = 0;
+    if (n & 4) p->causal = 1, high = 0;
     if (n >= 8) p->kv_len = none, low = high = 0;
     p->xl.table =
         attn_bhtd(test_floats((high - low + 1) * 8, 1, &rng), ATTN_F32, 1, 1, high - low + 1, 8);

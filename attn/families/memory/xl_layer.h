@@ -113,7 +113,7 @@ ATTN_COLD_ int attn_xl_steps_(attn_stage_ *s, void *job) {
                 !attn_stage_gemm_(s, attn_stage_rows_(v, 0, m), g->mem, w_v, NULL)))
     return 0;
   p.scale = g->scale, p.causal = !g->bidirectional, p.lse = g->lse;
-  p.xl.table = r, p.xl.first = first;
+  p.xl.table = attn_stage_backwards_(r), p.xl.first = 1 - keys; /* r goes back in time */
   p.xl.content_bias = g->u, p.xl.distance_bias = g->v;
   if (!g->w_o.data) return attn_stage_sdpa_(s, j->o, q, k, v, &p);
   /* the heads side by side, so that one product joins them */

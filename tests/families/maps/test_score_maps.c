@@ -559,7 +559,7 @@ void SM_terms(void **state) {
     if (n < 3) s->scores = absent();
     run(s, 3e-5, "terms");
     s->scores = map_tensor(s, ATTN_F32, TEST_BHTD);
-    s->at.params.xl.table.len = 38, s->at.params.xl.first = 0;
+    s->at.params.xl.table.len = 38, s->at.params.xl.first = -37;
     promise_reject(&s->does, ATTN_E_RANGE, "xl");
   }
 }
