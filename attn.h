@@ -104,7 +104,7 @@
  *   by clipped distance (relative), Transformer-XL (xl), labels of pairs, a factor or a table by
  *   distance (factor, toeplitz, t5, alibi), a parabola, a Gaussian bump per query, an adaptive
  *   span, dense biases, a soft-cap. A signed distance is j - p_i in all of them, key minus query:
- *   negative for the past. All may be combined with each other, with masks and with
+ *   negative for the past. (T5's models have no scale: t5 with scale = 1.) All may be combined with each other, with masks and with
  *   schedules; api/calls/score.h has their formulas, attn_sdpa_params their order. modify is yours: a
  *   function that changes a tile of scores in place, after all other terms (FlexAttention's score_mod);
  *   modify_weights changes a tile of weights after the softmax (its prob_mod). params.map gives the
@@ -3576,8 +3576,9 @@ typedef struct attn_toeplitz {
   int reject, inside;
 } attn_toeplitz;
 
-/* T5's bucketed distances: x += table[bucket(d), h] with attn_t5_bucket, where d > 0 is a key ahead. With this term a scale of
- * 0 means 1, as the T5 models want. Source: Raffel et al. 2019, arXiv 1910.10683. */
+/* T5's bucketed distances: x += table[bucket(d), h] with attn_t5_bucket, where d > 0 is a key ahead.
+ * The T5 models do not scale their scores: scale = 1 goes with their tables (0 is 1/sqrt(dk) here as
+ * anywhere). Source: Raffel et al. 2019, arXiv 1910.10683. */
 typedef struct attn_t5 {
   const float *table;   /* [buckets, H] */
   int64_t buckets;      /* 0 = 32 */
@@ -4223,7 +4224,7 @@ typedef enum attn_relu_kind {
   ATTN_RELU_RAW = 0, /* relu(x)^power */
   ATTN_RELU_LEN,     /* n_i^-alpha relu(x)^power; Wortsman et al. 2023, arXiv 2309.08586 */
   ATTN_RELU_VAR,     /* relu(x) / (gamma sqrt(n_i/2)); Shen et al. 2023, arXiv 2302.06461 */
-  ATTN_RELU_GAU,     /* relu(x)^2; without a scale it is 1/n_i, t5 or not, and toeplitz.inside
+  ATTN_RELU_GAU,     /* relu(x)^2; without a scale it is 1/n_i, and toeplitz.inside
                       * needs one; Hua et al. 2022, arXiv 2202.10447 */
   ATTN_RELU_NORM,    /* relu(x)^power / (eps + sum_j relu(x_ij)^power) */
   ATTN_RELU_RELA     /* RAW with power 1, then a gated RMSNorm over all heads of a query:
@@ -22266,8 +22267,7 @@ ATTN_FUNC_ int attn_sdpa_plan_(attn_error_ *e, attn_softmax_ *a, const attn_sdpa
   q->len = full[2], k->len = v->len = full[3];
   a->unit = a->relu ? 1.0 : ATTN_LOG2E_;
   a->scale = (double)scale;
-  if (scale == 0.0f && !attn_to_bits_(scale))
-    a->scale = p->t5.table ? 1.0 : 1.0 / sqrt((double)q->dim);
+  if (scale == 0.0f && !attn_to_bits_(scale)) a->scale = 1.0 / sqrt((double)q->dim);
   a->q_off = attn_q_off_(p, q->len, k->len);
   a->kv_len = p->kv_len, a->q_len = p->q_len;
   a->left = attn_reach_(&p->window, p->window.left);
@@ -25971,9 +25971,7 @@ ATTN_COLD_ int attn_multihead_more_(attn_stage_ *s, const attn_multihead_job_ *j
     a.was = attn_stage_tensor_(s, b, h, j->x.len, 1);
   }
   k.batch = v.batch = b, k.stride_batch = v.stride_batch = 0;
-  float scale = attend->scale;
-  if (attend->t5.table && scale == 0.0f && !attn_to_bits_(scale)) scale = 1.0f;
-  return attn_stage_own_(s, a.one, q, k, scale) &&
+  return attn_stage_own_(s, a.one, q, k, attend->scale) &&
          attn_stage_for_(s, rows, attn_more_key_cut_, &a, 0, NULL) &&
          attn_stage_merge_(s, o, o, a.lse, v, a.one) &&
          (!a.map.data || attn_stage_for_(s, rows, attn_more_key_map_, &a, 0, NULL));

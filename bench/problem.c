@@ -136,7 +136,6 @@ static double extra_set(problem *p, char **at, uint64_t *seed) {
     case PROBLEM_T5:
       a->t5.table = numbers(at, 32 * heads, 1, 0, seed);
       a->t5.bidirectional = !s->causal;
-      a->scale = 0.125f; /* its own default, 1, fits T5's weights alone */
       break;
     case PROBLEM_PARABOLA:
       a->parabola.w = numbers(at, heads, 0, 1e-5f, seed);

@@ -89,7 +89,6 @@ static void compare_scores(const test_call *call, int roundings, int64_t b, int6
   attn_sdpa_params bare;
   memset(&bare, 0, sizeof bare);
   bare.scale = p->scale;
-  if (p->t5.table && p->scale == 0 && !signbit(p->scale)) bare.scale = 1;
   if (p->map_stage == ATTN_MAP_CAPPED) bare.softcap = p->softcap;
   for (int64_t j = 0; j < call->k.len; j++) {
     const int there = (!p->kv_len || j < p->kv_len[b]) && (!p->q_len || i < p->q_len[b]);

@@ -222,7 +222,7 @@ oracle_pair oracle_score(const attn_tensor *q, const attn_tensor *k, const attn_
                          int64_t b, int64_t h, int64_t i, int64_t j) {
   int64_t position = oracle_position(q, k, p, b, i), delta = j - position;
   double scale = (double)p->scale, cap = (double)p->softcap;
-  if (scale == 0 && !signbit(scale)) scale = p->t5.table ? 1 : 1 / sqrt((double)q->dim);
+  if (scale == 0 && !signbit(scale)) scale = 1 / sqrt((double)q->dim);
   oracle_pair sum = inner(q, k, p, b, h, i, j);
   sum.x *= scale;
   sum.size *= fabs(scale);

@@ -213,8 +213,7 @@ ATTN_FUNC_ int attn_sdpa_plan_(attn_error_ *e, attn_softmax_ *a, const attn_sdpa
   q->len = full[2], k->len = v->len = full[3];
   a->unit = a->relu ? 1.0 : ATTN_LOG2E_;
   a->scale = (double)scale;
-  if (scale == 0.0f && !attn_to_bits_(scale))
-    a->scale = p->t5.table ? 1.0 : 1.0 / sqrt((double)q->dim);
+  if (scale == 0.0f && !attn_to_bits_(scale)) a->scale = 1.0 / sqrt((double)q->dim);
   a->q_off = attn_q_off_(p, q->len, k->len);
   a->kv_len = p->kv_len, a->q_len = p->q_len;
   a->left = attn_reach_(&p->window, p->window.left);

@@ -60,8 +60,9 @@ typedef struct attn_toeplitz {
   int reject, inside;
 } attn_toeplitz;
 
-/* T5's bucketed distances: x += table[bucket(d), h] with attn_t5_bucket, where d > 0 is a key ahead. With this term a scale of
- * 0 means 1, as the T5 models want. Source: Raffel et al. 2019, arXiv 1910.10683. */
+/* T5's bucketed distances: x += table[bucket(d), h] with attn_t5_bucket, where d > 0 is a key ahead.
+ * The T5 models do not scale their scores: scale = 1 goes with their tables (0 is 1/sqrt(dk) here as
+ * anywhere). Source: Raffel et al. 2019, arXiv 1910.10683. */
 typedef struct attn_t5 {
   const float *table;   /* [buckets, H] */
   int64_t buckets;      /* 0 = 32 */
