@@ -4077,11 +4077,22 @@ typedef struct attn_ragged {
   const int64_t *kv; /* [n + 1], likewise, or null */
 } attn_ragged;
 
+/* Which scores params.softcap caps, c tanh(x / c). */
+typedef enum attn_softcap_at {
+  ATTN_SOFTCAP_SCORES =
+      0, /* s q_i . k_j and what stands inside the scale, before any added term: Gemma 2,
+                            * FlashAttention, ONNX */
+  ATTN_SOFTCAP_BIASED, /* with all that is added, from toeplitz to bias; what -inf in a bias forbids stays
+                        * forbidden, and a modifier or span comes after */
+  ATTN_SOFTCAP_COUNT
+} attn_softcap_at;
+
 /* What the cells of a map hold: a stage of each pair. In ONNX's terms, qk_matmul_output_mode. */
 typedef enum attn_map_stage {
   ATTN_MAP_WEIGHTS = 0, /* after the softmax: P_ij, 0 where a pair is not allowed; ONNX 3 */
   ATTN_MAP_RAW,    /* s q_i . k_j, no term, mask or window; -inf from kv_len and q_len on; ONNX 0 */
-  ATTN_MAP_CAPPED, /* cap(s q_i . k_j), likewise; no term inside the cap but that */
+  ATTN_MAP_CAPPED, /* after the soft-cap. cap(s q_i . k_j), likewise, no term inside the cap but that;
+                    * with ATTN_SOFTCAP_BIASED as SCORES, without modify and span */
   ATTN_MAP_SCORES, /* x_ij, what enters the softmax; -inf where a pair is not allowed; ONNX 1, and 2
                          * where a call has either a softcap or no mask and bias */
   ATTN_MAP_STAGES
@@ -4106,12 +4117,13 @@ typedef struct attn_sdpa_params {
   attn_mask mask;     /* ATTN_MASK_BOOL or ATTN_MASK_BITS */
   attn_mask bias;     /* ATTN_MASK_ADD; not multiplied by the scale */
   const float *alibi; /* [H] slopes m_h: adds -m_h |j - i - q_off| (attn_alibi_slopes) */
-  float softcap;      /* c > 0: scores become c tanh(score / c), before any bias; 0 = off */
-  const float *sinks; /* [H] logits that join each row's denominator, without a value */
-  int softmax_one;    /* 1: one more exp(0) in each denominator (softmax off by one) */
+  float softcap;      /* c > 0: scores become c tanh(score / c); 0 = off */
+  attn_softcap_at softcap_at;    /* before any bias, or ATTN_SOFTCAP_BIASED */
+  const float *sinks;            /* [H] logits that join each row's denominator, without a value */
+  int softmax_one;               /* 1: one more exp(0) in each denominator (softmax off by one) */
   const attn_schedule *schedule; /* which pairs exist; null = all. Built for these lengths */
-  /* Terms of the score, in the order in which they apply (api/calls/score.h). softcap follows factor,
-   * bias and alibi stand among the additive ones; modify is last before the allowed set. */
+  /* Terms of the score, in the order in which they apply (api/calls/score.h). softcap follows factor
+   * (ATTN_SOFTCAP_BIASED: gaussian and bias), bias and alibi stand among the additive ones; modify is last before the allowed set. */
   attn_relative relative;
   attn_xl xl;
   attn_labels labels;
@@ -4134,6 +4146,7 @@ typedef struct attn_sdpa_params {
 /* Scaled dot-product attention: self or cross, multi-head, multi-query and grouped-query.
  *
  *   x_ij = cap(s q_i . k_j) + bias_ij - m_h |j - p_i|   for allowed j,  p_i = i + q_off
+ *          (ATTN_SOFTCAP_BIASED: cap of the sum)
  *   LSE_i = log(sum_j exp(x_ij) + exp(sink_h) + [softmax_one])
  *   P_ij  = exp(x_ij - LSE_i),   O_i = sum_j P_ij v_j
  *
@@ -9764,7 +9777,8 @@ ATTN_INLINE_ float attn_from_i4_(const unsigned char *row, int64_t i) {
  *   E4  multiplicative                 factor (with a rectifier), softcap
  *   E5  additive                       a table by distance; b slope; c center, precision; d bias;
  *                                      e key; f ramp, in softmax_block
- *   E6  maps                           the driver emits the scores; a user's modifier
+ *   E6  maps                           softcap, if it comes last; a user's modifier; the driver
+ *                                      emits the scores
  *   E7  allowed set                    lanes, lo and hi; -inf in bias and key
  *   E8  softmax                        softmax_block, relu_block
  *   E9  value sum                      value_block, axpys
@@ -14448,6 +14462,7 @@ typedef struct attn_softmax_ {
   double unit;                    /* of a score: log2 e, or 1 for rectified weights */
   double scale;                   /* the caller's, natural */
   float softcap;                  /* score units, 0 = off */
+  int cap_last;                   /* it comes after the additive terms */
   float scale_hi, scale_lo;       /* scale * unit, folded into the packed queries (E3) */
   int64_t q_off, left, right;     /* row i sees keys i+q_off-left .. i+q_off+right */
   int64_t keep;                   /* and those before `keep`; 0 with left unlimited */
@@ -15104,6 +15119,9 @@ ATTN_FUNC_ int attn_terms_take_(attn_error_ *e, attn_softmax_ *a, const attn_sdp
   a->field = p->from;
   ATTN_SCORE_TERMS_(ATTN_TERM_TAKE_)
 #undef ATTN_TERM_TAKE_
+  if ((int)p->softcap_at < 0 || p->softcap_at >= ATTN_SOFTCAP_COUNT)
+    return attn_reject_(e, ATTN_E_RANGE, "params.softcap_at is no attn_softcap_at");
+  a->cap_last = p->softcap_at == ATTN_SOFTCAP_BIASED;
   a->modify_user = p->modify_user, a->modify_weights_user = p->modify_weights_user;
   return 1;
 }
@@ -15121,6 +15139,16 @@ ATTN_FUNC_ void attn_terms_drop_(attn_softmax_ *a) {
 /* Whether some are functions, or the caller's modifier is there. */
 ATTN_INLINE_ int attn_modifies_(const attn_softmax_ *a) {
   return ATTN_HAS_TERMS && (a->terms & attn_terms_with_(ATTN_TERM_FUNCTION_)) != 0;
+}
+
+/* Whether the soft-cap comes after the additive terms. */
+ATTN_INLINE_ int attn_caps_last_(const attn_softmax_ *a) {
+  return ATTN_HAS_TERMS && a->cap_last && a->softcap > 0.0f;
+}
+
+/* Whether anything follows the additive terms: what these forbid must then be known besides. */
+ATTN_INLINE_ int attn_goes_on_(const attn_softmax_ *a) {
+  return attn_modifies_(a) || attn_caps_last_(a);
 }
 
 /* Whether the caller changes weights: a first pass then finds maximum and sum of each row, a second one
@@ -15993,7 +16021,7 @@ ATTN_FUNC_ void attn_block_fetch_(const attn_tile_ *t, attn_block_ *b) {
 ATTN_FUNC_ void attn_block_terms_(const attn_tile_ *t, attn_block_ *b) {
   memset(&b->mod, 0, sizeof b->mod);
   memset(&b->set, 0, sizeof b->set);
-  b->mod.softcap = t->a->softcap;
+  b->mod.softcap = attn_caps_last_(t->a) ? 0.0f : t->a->softcap;
 }
 
 /* Fills in what is done to the scores. Distances and bounds count from the block's fixed base, so
@@ -16045,8 +16073,8 @@ ATTN_FUNC_ void attn_block_modifiers_(attn_tile_ *t, attn_block_ *b) {
   }
   b->mod.key = by_key ? b->key : NULL;
   if ((b->bias && !key_bias) || added > 1) b->mod.bias = t->w.bias;
-  if (attn_modifies_(a) &&
-      (b->mod.key || b->mod.bias)) { /* what they forbid stays so, whatever it does */
+  if (attn_goes_on_(a) &&
+      (b->mod.key || b->mod.bias)) { /* what they forbid stays so, whatever comes */
     attn_block_lanes_(t, b);
     for (int e = 0; e < b->n; e++) {
       if (b->mod.key && b->key[e] == -INFINITY) b->lanes[e] = 0;
@@ -16358,6 +16386,15 @@ ATTN_FUNC_ void attn_block_xl_(attn_tile_ *t, const attn_block_ *b) {
     src[r] = x;
   }
   a->table->pack(t->w.dot, src, t->n, b->n, ATTN_F32, 1.0f, FLT_MIN);
+}
+
+/* The soft-cap by itself. */
+ATTN_FUNC_ void attn_tile_cap_(const attn_tile_ *t, float *s, int64_t n, int g0, int g1) {
+  attn_modifiers_ cap;
+  float top[ATTN_TILE_] = {0};
+  memset(&cap, 0, sizeof cap);
+  cap.softcap = t->a->softcap;
+  attn_on_(tile, t->a->table)->modify_block(s, n, g0, g1, &cap, top);
 }
 
 /* Scores to natural units, or back from them. */
@@ -16756,13 +16793,14 @@ ATTN_FUNC_ void attn_list_scores_(attn_tile_ *t, int32_t *const *index, const in
   f->pack(t->w.s, row, t->n, most, ATTN_F32, 1.0f, FLT_MIN);
   memset(&mod, 0, sizeof mod);
   set = mod;
-  mod.softcap = a->softcap;
+  mod.softcap = attn_caps_last_(a) ? 0.0f : a->softcap;
   if (!attn_list_plain_(a)) mod.bias = t->w.bias;
   if (ATTN_PART_(TERMS, a->factor)) mod.factor = t->w.dot;
   set.lanes = lanes;
   for (int r = 0; r < ATTN_TILE_; r++) t->top[r] = -INFINITY;
-  if (attn_modifies_(a) || ATTN_PART_(TERMS, a->span.z)) {
+  if (attn_goes_on_(a) || ATTN_PART_(TERMS, a->span.z)) {
     attn_on_(tile, f)->modify_block(t->w.s, most, 0, t->groups, &mod, t->spare);
+    if (attn_caps_last_(a)) attn_tile_cap_(t, t->w.s, most, 0, t->groups);
     if (attn_modifies_(a)) attn_list_modify_(t, index, count, most);
     for (int r = 0; ATTN_PART_(TERMS, a->span.z) && r < t->n; r++)
       for (int e = 0; e < count[r]; e++)
@@ -17007,9 +17045,10 @@ ATTN_FUNC_ void attn_segment_scores_(attn_tile_ *t, const attn_block_ *b,
   if (mod.back) mod.back += seg->at;
   if (mod.bias) mod.bias += seg->at * ATTN_TILE_;
   if (mod.dot) mod.dot += seg->at * ATTN_TILE_;
-  if (attn_modifies_(a)) {
+  if (attn_goes_on_(a)) {
     attn_on_(tile, f)->modify_block(s, seg->n, g0, g1, &mod, t->spare);
-    attn_block_modify_(t, b, seg);
+    if (attn_caps_last_(a)) attn_tile_cap_(t, s, seg->n, g0, g1);
+    if (attn_modifies_(a)) attn_block_modify_(t, b, seg);
     attn_on_(tile, f)->modify_block(s, seg->n, g0, g1, &only, t->top);
     return;
   }
@@ -17558,7 +17597,7 @@ ATTN_FUNC_ void attn_raw_pass_(const attn_softmax_ *a, attn_ctx *ctx, int worker
   memset(&raw.gaussian, 0, sizeof raw.gaussian);
   memset(&raw.span, 0, sizeof raw.span);
   raw.factor = raw.distance = NULL, raw.plan = NULL;
-  raw.softcap = a->raw_cap, raw.unit = 1.0;
+  raw.softcap = a->raw_cap, raw.cap_last = 0, raw.unit = 1.0;
   const double s = attn_clamp_f64_(a->scale);
   raw.scale_hi = (float)s, raw.scale_lo = (float)(s - (double)raw.scale_hi);
   raw.left = raw.right = INT64_MAX / 4, raw.keep = 0;
@@ -22163,7 +22202,12 @@ ATTN_FUNC_ int attn_map_stage_take_(attn_error_ *e, attn_softmax_ *a, const attn
   const int inside = ATTN_TERM_RELATIVE_ | ATTN_TERM_XL_ | ATTN_TERM_LABELS_ | ATTN_TERM_FACTOR_;
   if ((int)p->map_stage < 0 || p->map_stage >= ATTN_MAP_STAGES)
     return attn_reject_(e, ATTN_E_RANGE, "params.map_stage is no attn_map_stage");
-  if (p->map_stage == ATTN_MAP_CAPPED && (a->terms & inside))
+  const int last = p->map_stage == ATTN_MAP_CAPPED && a->cap_last;
+  if (last && (a->terms & (ATTN_TERM_MODIFY_ | ATTN_TERM_SPAN_)))
+    return attn_reject_(
+        e, ATTN_E_RANGE,
+        "params.map_stage: ATTN_MAP_CAPPED has no modify or span with ATTN_SOFTCAP_BIASED");
+  if (p->map_stage == ATTN_MAP_CAPPED && !last && (a->terms & inside))
     return attn_reject_(
         e, ATTN_E_RANGE,
         "params.map_stage: ATTN_MAP_CAPPED has no relative.keys, xl, labels or factor");
@@ -22172,8 +22216,8 @@ ATTN_FUNC_ int attn_map_stage_take_(attn_error_ *e, attn_softmax_ *a, const attn
   if (p->modify_weights && a->map.data && p->map_stage != ATTN_MAP_WEIGHTS)
     return attn_reject_(e, ATTN_E_RANGE,
                         "params.modify_weights wants a map of ATTN_MAP_WEIGHTS, or none");
-  a->map_scores = p->map_stage == ATTN_MAP_SCORES;
-  if (p->map_stage != ATTN_MAP_RAW && p->map_stage != ATTN_MAP_CAPPED) return 1;
+  a->map_scores = p->map_stage == ATTN_MAP_SCORES || last;
+  if (a->map_scores || p->map_stage == ATTN_MAP_WEIGHTS) return 1;
   a->raw = a->map, a->map.data = NULL;
   a->raw_cap = p->map_stage == ATTN_MAP_CAPPED ? p->softcap : 0.0f;
   if (a->raw_cap > 0.0f && a->raw_cap < FLT_MIN) a->raw_cap = FLT_MIN;

@@ -73,6 +73,10 @@
   X(A1_nan_payloads)                        \
   X(A1_infinite_scores)                     \
   X(A1_softcap)                             \
+  X(A1_softcap_biased)                      \
+  X(A1_softcap_places_agree)                \
+  X(A1_softcap_biased_forbids)              \
+  X(A1_softcap_biased_map)                  \
   X(A1_softcap_saturates)                   \
   X(A1_softcap_tiny)                        \
   X(A1_sinks)                               \

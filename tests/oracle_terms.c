@@ -218,6 +218,12 @@ static void modify(oracle_pair *sum, const attn_sdpa_params *p, int64_t b, int64
   sum->x = x;
 }
 
+static void cap_score(oracle_pair *sum, double cap) {
+  double t = tanh(sum->x / cap); /* its slope is 1 - t^2 */
+  sum->x = cap * t;
+  sum->size = sum->size * (1 - t * t) + 2 * fabs(sum->x);
+}
+
 oracle_pair oracle_score(const attn_tensor *q, const attn_tensor *k, const attn_sdpa_params *p,
                          int64_t b, int64_t h, int64_t i, int64_t j) {
   int64_t position = oracle_position(q, k, p, b, i), delta = j - position;
@@ -232,12 +238,9 @@ oracle_pair oracle_score(const attn_tensor *q, const attn_tensor *k, const attn_
     sum.x = (sum.x < 0 ? 0 : sum.x) * f;
     sum.size = sum.size * f + (f > 0 ? fabs(sum.x) * (2 + fabs(log(f))) : 0);
   }
-  if (cap > 0) {
-    double t = tanh(sum.x / cap); /* its slope is 1 - t^2 */
-    sum.x = cap * t;
-    sum.size = sum.size * (1 - t * t) + 2 * fabs(sum.x);
-  }
+  if (cap > 0 && p->softcap_at == ATTN_SOFTCAP_SCORES) cap_score(&sum, cap);
   additive(&sum, q, p, scale, b, h, i, j, delta);
+  if (cap > 0 && p->softcap_at == ATTN_SOFTCAP_BIASED) cap_score(&sum, cap);
   if (p->modify) modify(&sum, p, b, h, i, j, position);
   if (p->span.z) add_span(&sum, q, p, b, h, i, delta);
   return sum;

@@ -252,6 +252,7 @@ test_call test_terms_call(int terms, int64_t most, test_rng *rng) {
   }
   if (test_u64(rng) % 4 == 0) p->alibi = test_floats(h, 0.1, rng);
   if (test_u64(rng) % 4 == 0) p->softcap = 2;
+  if (spec.k_len % 2) p->softcap_at = ATTN_SOFTCAP_BIASED;
   if (test_u64(rng) % 5 == 0) p->sinks = test_floats(h, 1, rng);
   p->softmax_one = test_u64(rng) % 8 == 0;
   test_add_terms(&call, terms, rng);

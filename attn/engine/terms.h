@@ -287,6 +287,15 @@ ATTN_FUNC_ void attn_block_xl_(attn_tile_ *t, const attn_block_ *b) {
   a->table->pack(t->w.dot, src, t->n, b->n, ATTN_F32, 1.0f, FLT_MIN);
 }
 
+/* The soft-cap by itself. */
+ATTN_FUNC_ void attn_tile_cap_(const attn_tile_ *t, float *s, int64_t n, int g0, int g1) {
+  attn_modifiers_ cap;
+  float top[ATTN_TILE_] = {0};
+  memset(&cap, 0, sizeof cap);
+  cap.softcap = t->a->softcap;
+  attn_on_(tile, t->a->table)->modify_block(s, n, g0, g1, &cap, top);
+}
+
 /* Scores to natural units, or back from them. */
 ATTN_FUNC_ void attn_tile_natural_(const attn_tile_ *t, float *s, int64_t n, int g0, int g1,
                                    int natural) {

@@ -265,6 +265,7 @@ void A2_everything_combined(void **state) {
     }
     if (pick & 1024) p->alibi = test_floats(h, 0.3, &rng);
     if (pick & 2048) p->softcap = 4;
+    if (n % 3 == 0) p->softcap_at = ATTN_SOFTCAP_BIASED;
     if (pick & 4096) p->sinks = test_floats(h, 1, &rng);
     p->softmax_one = pick >> 13 & 1;
     if (pick & 16384) p->scale = 0.5f;

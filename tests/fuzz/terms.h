@@ -179,6 +179,7 @@ static void make_terms(input *in, job *j, store *s, attn_sdpa_params *p, limits 
 static void make_outputs(input *in, job *j, attn_sdpa_params *p, limits *l) {
   if (chance(in, 3)) p->map_stage = (attn_map_stage)below(in, ATTN_MAP_STAGES);
   if (chance(in, 64)) p->map_stage = (attn_map_stage)(nasty_int(in) & 0xff);
+  if (chance(in, 4)) p->softcap_at = (attn_softcap_at)below(in, ATTN_SOFTCAP_COUNT + 1);
   if (chance(in, 4)) p->modify_weights = change_weights, p->modify_weights_user = l;
   if (p->modify_weights) j->unsteady = 1;
 }
