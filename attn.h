@@ -3942,9 +3942,10 @@ ATTN_DEF attn_status attn_pattern_render(uint8_t *pixels, int64_t width, int64_t
 /* --- dense products ------------------------------------------------------------------------------
  * What layers around attention are made of. */
 
-/* y = f(x), element by element. Errors are of the vector tiers, beside those of x. */
+/* y = f(x), element by element. 0 is what a call's paper has, which the call says: NONE where nothing is
+ * said. Errors are of the vector tiers, beside those of x. */
 typedef enum attn_activation {
-  ATTN_ACT_NONE = 0,
+  ATTN_ACT_DEFAULT = 0,
   ATTN_ACT_RELU,  /* max(x, 0) */
   ATTN_ACT_RELU2, /* max(x, 0)^2 */
   ATTN_ACT_GELU, /* x Phi(x) = x erfc(-x / sqrt 2) / 2; Hendrycks and Gimpel 2016, arXiv 1606.08415 */
@@ -3954,6 +3955,7 @@ typedef enum attn_activation {
   ATTN_ACT_TANH,
   ATTN_ACT_EXP,
   ATTN_ACT_ELU1, /* elu(x) + 1: x + 1 where x > 0, else e^x */
+  ATTN_ACT_NONE, /* x */
   ATTN_ACT_COUNT
 } attn_activation;
 
@@ -4043,7 +4045,7 @@ typedef struct attn_activate_params {
 } attn_activate_params;
 
 /* y = act(x), with a gate y = act(x) gate, element by element: GLU, SwiGLU and the like; with
- * ATTN_ACT_NONE the product of x and gate. Errors of the functions are those of attn_gemm. params null: y =
+ * ATTN_ACT_DEFAULT or _NONE the product of x and gate. Errors of the functions are those of attn_gemm. params null: y =
  * x. Source of gated products: Dauphin et al. 2016, arXiv 1612.08083; Shazeer 2020, arXiv 2002.05202. */
 ATTN_DEF attn_status attn_activate(attn_tensor y, attn_tensor x, const attn_activate_params *params,
                                    attn_ctx *ctx);
@@ -4889,7 +4891,7 @@ ATTN_DEF size_t attn_multihead_workspace(attn_tensor y, attn_tensor x, attn_tens
 typedef struct attn_feed_forward {
   attn_tensor w_1, b_1; /* [1,1,din,dff], [1,1,1,dff]; biases are optional, as everywhere here */
   attn_tensor w_2, b_2; /* optional: [1,1,dff,dout], [1,1,1,dout] */
-  attn_activation activation; /* f; ATTN_ACT_NONE = ATTN_ACT_RELU */
+  attn_activation activation; /* f; 0 = ATTN_ACT_RELU */
 } attn_feed_forward;
 
 /* What stands around the attention of a layer. */
@@ -6117,7 +6119,7 @@ typedef struct attn_feature_map {
   uint64_t seed; /* w came from (kept in a state, which rejects others) */
   int64_t draw;
   float scale; /* 0 = 1, of SOFTMAX and HYPERBOLIC dk^-1/4, and then it must be positive */
-  attn_activation activation; /* ACT; ATTN_ACT_NONE = identity */
+  attn_activation activation; /* ACT; 0 = ATTN_ACT_NONE */
   float kernel_eps;           /* ACT with w: 0 = 1e-3, ATTN_ZERO = 0; without w: 0 = 0 */
   int64_t order;              /* DPFP: 1 .. 2 dk - 1, 0 = 1 */
   float sigma;                /* RFA: 0 = 1 */
@@ -7251,7 +7253,7 @@ typedef struct attn_predictive_params {
       kernel; /* [H, H, kh, kw] as [batch, heads, len, dim]: out, in, row, column; any type */
   const float *bias;          /* [H]; null = 0 */
   float alpha;                /* share of A, 0..1; 0 = 0.5, ATTN_ZERO = 0 */
-  attn_activation activation; /* after the convolution: ATTN_ACT_NONE or ATTN_ACT_RELU */
+  attn_activation activation; /* after the convolution: ATTN_ACT_RELU, or ATTN_ACT_NONE = 0's */
   attn_predictive_rule rule;
   int evolving;          /* 1: the residual form below, in place of alpha */
   float previous_share;  /* evolving: mp, 0..1; 0 = 0.5, ATTN_ZERO = 0 */
@@ -8883,7 +8885,7 @@ ATTN_DEF size_t attn_fourier_workspace(attn_tensor y, attn_tensor x,
 typedef struct attn_fnet_params {
   attn_fourier_params mix;
   attn_norm norm_1, norm_2; /* eps 0 = 1e-5; checkpoints in the style of BERT have 1e-12 */
-  attn_feed_forward ff;     /* dm to dm; ATTN_ACT_NONE = ATTN_ACT_GELU here */
+  attn_feed_forward ff;     /* dm to dm; activation 0 = ATTN_ACT_GELU here */
 } attn_fnet_params;
 
 /* A block of FNet: an encoder block whose attention is attn_fourier.
@@ -8918,7 +8920,7 @@ ATTN_DEF size_t attn_fnet_workspace(attn_tensor y, attn_tensor x, const attn_fne
 typedef struct attn_gmlp_params {
   attn_norm norm;       /* LN_0, of the block's input */
   attn_tensor w_1, b_1; /* U [1,1,dm,2e]: its first half is gated, its second makes the gate */
-  attn_activation activation; /* f; ATTN_ACT_NONE = ATTN_ACT_GELU */
+  attn_activation activation; /* f; 0 = ATTN_ACT_GELU */
   attn_norm norm_gate;        /* LN_s, over the e channels of the second half */
   attn_tensor w_s;            /* W [1,S,N,N], N >= T: row i of head s makes position i */
   attn_tensor b_s;            /* b [1, 1 or S, 1, N], a number a position; optional */
@@ -8953,7 +8955,7 @@ ATTN_DEF attn_status attn_gmlp(attn_tensor o, attn_tensor x, const attn_gmlp_par
 ATTN_DEF size_t attn_gmlp_workspace(attn_tensor o, attn_tensor x, const attn_gmlp_params *params,
                                     const attn_ctx *ctx);
 
-/* An activation of ATTN_ACT_NONE is ATTN_ACT_GELU here; the authors' code has ATTN_ACT_GELU_TANH. */
+/* An activation of 0 is ATTN_ACT_GELU here; the authors' code has ATTN_ACT_GELU_TANH. */
 typedef struct attn_mixer_params {
   attn_norm norm_token;      /* LN_1, over the channels of a token, as LN_2 */
   attn_feed_forward token;   /* w_1 [1,1,T,ds], w_2 [1,1,ds,T] */
@@ -11373,6 +11375,13 @@ ATTN_FUNC_ int attn_reject_(attn_error_ *e, attn_status status, const char *reas
   e->status = status;
   e->reason = reason;
   return 0;
+}
+
+/* An activation; 0 becomes the one that is usual there. */
+ATTN_FUNC_ int attn_check_activation_(attn_error_ *e, attn_activation *act, attn_activation usual,
+                                      const char *reason) {
+  if (*act == ATTN_ACT_DEFAULT) *act = usual;
+  return ((int)*act > 0 && *act < ATTN_ACT_COUNT) || attn_reject_(e, ATTN_E_VALUE, reason);
 }
 
 /* The sentences about one argument, made at compile time from its name and laid end to end: a pointer
@@ -18873,7 +18882,7 @@ ATTN_FUNC_ int64_t attn_gemm_rows_(int workers) {
 /* The items for so many workers, and what one needs for an item, whatever their number. */
 ATTN_FUNC_ void attn_gemm_cut_(attn_gemm_ *a, int workers) {
   const attn_tensor *y = &a->y;
-  a->finish = a->act || a->bias.data || a->scale != 1.0f;
+  a->finish = a->act != ATTN_ACT_NONE || a->bias.data || a->scale != 1.0f;
   a->rows = attn_gemm_rows_(workers);
   a->row_runs = y->len / a->rows + (y->len % a->rows != 0);
   a->col_runs = (y->dim + ATTN_GEMM_COLS_ - 1) / ATTN_GEMM_COLS_;
@@ -18893,7 +18902,7 @@ ATTN_FUNC_ int attn_gemm_plan_(attn_error_ *e, attn_gemm_ *a, attn_tensor y, att
   attn_span_ sy, sx, sw, sb = {0, 0}, ss;
   memset(a, 0, sizeof *a);
   if (!attn_check_ctx_(e, ctx, &a->table, workers)) return 0;
-  a->y = y, a->x = x, a->scale = 1.0f;
+  a->y = y, a->x = x, a->scale = 1.0f, a->act = ATTN_ACT_NONE;
   if (!attn_check_tensor_(e, &a->y, wy, &sy) || !attn_check_tensor_(e, &a->x, wx, &sx) ||
       !attn_check_tensor_(e, &w, ww, &sw))
     return 0;
@@ -18916,9 +18925,11 @@ ATTN_FUNC_ int attn_gemm_plan_(attn_error_ *e, attn_gemm_ *a, attn_tensor y, att
     if (params->scale != 0.0f || signbit(params->scale)) a->scale = params->scale;
     if (!(a->scale - a->scale == 0.0f))
       return attn_reject_(e, ATTN_E_VALUE, "params.scale must be finite");
-    if ((int)params->activation < 0 || params->activation >= ATTN_ACT_COUNT)
-      return attn_reject_(e, ATTN_E_VALUE, "params.activation is none of attn_activation");
-    a->act = (int)params->activation, a->bias = params->bias;
+    attn_activation act = params->activation;
+    if (!attn_check_activation_(e, &act, ATTN_ACT_NONE,
+                                "params.activation is none of attn_activation"))
+      return 0;
+    a->act = (int)act, a->bias = params->bias;
     if (a->bias.data) {
       if (!attn_check_tensor_(e, &a->bias, wb, &sb)) return 0;
       if (a->bias.len != 1 || a->bias.dim != y.dim || !attn_gemm_fits_(&a->bias, &y))
@@ -19318,9 +19329,9 @@ ATTN_FUNC_ attn_status attn_activate_call_(attn_tensor y, attn_tensor x,
     a.act = params->activation;
     if (params->gate.data) a.more = params->gate;
   }
-  if (attn_check_ctx_(&e, ctx, &a.table, &workers) && attn_between_check_(&e, &a, ctx, 0) &&
-      ((int)a.act < 0 || a.act >= ATTN_ACT_COUNT))
-    attn_reject_(&e, ATTN_E_VALUE, "params.activation is none of attn_activation");
+  (void)(attn_check_ctx_(&e, ctx, &a.table, &workers) && attn_between_check_(&e, &a, ctx, 0) &&
+         attn_check_activation_(&e, &a.act, ATTN_ACT_NONE,
+                                "params.activation is none of attn_activation"));
   return attn_step_call_(&e, a.table, workers, ctx, attn_activate_steps_, &a, "element by element",
                          bytes);
 }
@@ -26169,10 +26180,7 @@ ATTN_COLD_ int attn_check_feed_(attn_error_ *e, attn_feed_forward *ff, attn_plac
   for (int i = 0; i < ATTN_FEED_OPERANDS_; i++)
     if (!attn_check_operand_(e, &op[i], 1)) return 0;
   if (ff->b_2.data && !ff->w_2.data) return attn_reject_(e, ATTN_E_NULL, say[at].alone);
-  if (ff->activation == ATTN_ACT_NONE) ff->activation = ATTN_ACT_RELU;
-  if ((int)ff->activation < 0 || ff->activation >= ATTN_ACT_COUNT)
-    return attn_reject_(e, ATTN_E_VALUE, say[at].activation);
-  return 1;
+  return attn_check_activation_(e, &ff->activation, ATTN_ACT_RELU, say[at].activation);
 }
 
 /* Rows cut into heads: head h has columns h dim .. */
@@ -26248,7 +26256,7 @@ ATTN_COLD_ int attn_stage_feed_forward_(attn_stage_ *s, attn_tensor y, attn_tens
                                         const attn_feed_forward *ff, int64_t chunks,
                                         attn_sublayer kind, const attn_norm *norm) {
   const attn_tensor none = attn_view_(NULL, ATTN_F32, 0, 0, 0, 0);
-  const attn_activation act = ff->activation == ATTN_ACT_NONE ? ATTN_ACT_RELU : ff->activation;
+  const attn_activation act = ff->activation == ATTN_ACT_DEFAULT ? ATTN_ACT_RELU : ff->activation;
   const int64_t mark = s->used, most = attn_feed_run_(s, x.len, chunks);
   const int two = ff->w_2.data != NULL, pre = kind == ATTN_SUBLAYER_PRE;
   const int aside = kind != ATTN_SUBLAYER_PLAIN || (!two && attn_same_view_(&y, &x));
@@ -33391,8 +33399,9 @@ ATTN_COLD_ int attn_map_check_(attn_error_ *e, attn_map_ *a, const attn_feature_
   if (!attn_map_check_w_(e, a, heads)) return 0;
   switch (a->kind) {
     case ATTN_FEATURES_ACT:
-      if ((int)p->activation < 0 || p->activation >= ATTN_ACT_COUNT)
-        return attn_reject_(e, ATTN_E_VALUE, "map.activation is none of attn_activation");
+      if (!attn_check_activation_(e, &p->activation, ATTN_ACT_NONE,
+                                  "map.activation is none of attn_activation"))
+        return 0;
       if (!(p->kernel_eps >= 0.0f) || !attn_map_finite_(p->kernel_eps))
         return attn_reject_(e, ATTN_E_VALUE, "map.kernel_eps must be finite and not negative");
       p->kernel_eps = attn_map_default_(p->kernel_eps, a->directions ? 1e-3f : 0.0f);
@@ -37914,7 +37923,7 @@ ATTN_COLD_ int attn_set_check_(attn_error_ *e, attn_set_job_ *j, const attn_ctx 
   int64_t dy = j->y.dim;
   const attn_feed_forward *f = &j->before;
   if (pma && !f->w_1.data &&
-      (f->w_2.data || f->b_1.data || f->b_2.data || f->activation != ATTN_ACT_NONE))
+      (f->w_2.data || f->b_1.data || f->b_2.data || f->activation != ATTN_ACT_DEFAULT))
     return attn_reject_(e, ATTN_E_NULL,
                         "params.before.w_1 must not be null where another part of before is there");
   if (pma && j->before.w_1.data) {
@@ -40861,7 +40870,8 @@ ATTN_COLD_ int attn_predictive_check_(attn_error_ *e, attn_maps_job_ *a,
       !attn_predictive_share_(&p->convolved_share))
     return attn_reject_(e, ATTN_E_VALUE,
                         "params.alpha, previous_share and convolved_share must lie in 0..1");
-  if (p->activation != ATTN_ACT_NONE && p->activation != ATTN_ACT_RELU)
+  if (p->activation != ATTN_ACT_DEFAULT && p->activation != ATTN_ACT_NONE &&
+      p->activation != ATTN_ACT_RELU)
     return attn_reject_(e, ATTN_E_RANGE,
                         "params.activation must be ATTN_ACT_NONE or ATTN_ACT_RELU");
   if (p->rule != ATTN_PREDICTIVE_SAME && p->rule != ATTN_PREDICTIVE_CAUSAL)
@@ -49080,7 +49090,7 @@ ATTN_COLD_ int attn_fourier_check_(attn_error_ *e, attn_fourier_job_ *j, const a
                        "params.x_len must lie in 0..x.len", &more))
     return 0;
   if (j->block) {
-    if (j->par.ff.activation == ATTN_ACT_NONE) j->par.ff.activation = ATTN_ACT_GELU;
+    if (j->par.ff.activation == ATTN_ACT_DEFAULT) j->par.ff.activation = ATTN_ACT_GELU;
     if (!attn_check_feed_(e, &j->par.ff, ATTN_PLACE_, dm, dm, op + count) ||
         !attn_check_norm_(e, &j->par.norm_1, dm, &more) ||
         !attn_check_norm_(e, &j->par.norm_2, dm, &more))
@@ -49482,12 +49492,6 @@ ATTN_COLD_ attn_tensor attn_mixed_columns_(attn_tensor t, int64_t c, int64_t n) 
   return t;
 }
 
-/* ATTN_ACT_NONE is GELU in these blocks. */
-ATTN_COLD_ int attn_mixed_activation_(attn_error_ *e, attn_activation *act, const char *rule) {
-  if (*act == ATTN_ACT_NONE) *act = ATTN_ACT_GELU;
-  return ((int)*act >= 0 && *act < ATTN_ACT_COUNT) || attn_reject_(e, ATTN_E_VALUE, rule);
-}
-
 /* y = x + rows w + bias; y may be x. */
 ATTN_COLD_ int attn_stage_mixed_(attn_stage_ *s, attn_tensor y, attn_tensor x, attn_tensor rows,
                                  attn_tensor w, attn_tensor bias) {
@@ -49565,7 +49569,7 @@ ATTN_COLD_ int attn_gmlp_check_(attn_error_ *e, attn_gmlp_job_ *j, const attn_ct
                               "params.b_o must be [1, 1, 1, e], e = w_2.len"))
       return 0;
   }
-  return attn_mixed_activation_(e, &p->activation,
+  return attn_check_activation_(e, &p->activation, ATTN_ACT_GELU,
                                 "params.activation must be an attn_activation") &&
          attn_check_norm_(e, &p->norm, dm, &more) &&
          attn_check_norm_(e, &p->norm_gate, hidden, &more) &&
@@ -49687,7 +49691,7 @@ ATTN_COLD_ int attn_mixer_check_net_(attn_error_ *e, attn_arguments_ *l, attn_fe
                               said[at].rule[2]) &&
          attn_check_argument_(e, l, &f->b_2, said[at].words[3], ATTN_OPTIONAL_, 1, 1, 1, in,
                               said[at].rule[3]) &&
-         attn_mixed_activation_(e, &f->activation, said[at].activation);
+         attn_check_activation_(e, &f->activation, ATTN_ACT_GELU, said[at].activation);
 }
 
 ATTN_COLD_ int attn_mixer_check_(attn_error_ *e, attn_mixer_job_ *j, const attn_ctx *ctx,

@@ -130,8 +130,9 @@ ATTN_COLD_ int attn_map_check_(attn_error_ *e, attn_map_ *a, const attn_feature_
   if (!attn_map_check_w_(e, a, heads)) return 0;
   switch (a->kind) {
     case ATTN_FEATURES_ACT:
-      if ((int)p->activation < 0 || p->activation >= ATTN_ACT_COUNT)
-        return attn_reject_(e, ATTN_E_VALUE, "map.activation is none of attn_activation");
+      if (!attn_check_activation_(e, &p->activation, ATTN_ACT_NONE,
+                                  "map.activation is none of attn_activation"))
+        return 0;
       if (!(p->kernel_eps >= 0.0f) || !attn_map_finite_(p->kernel_eps))
         return attn_reject_(e, ATTN_E_VALUE, "map.kernel_eps must be finite and not negative");
       p->kernel_eps = attn_map_default_(p->kernel_eps, a->directions ? 1e-3f : 0.0f);

@@ -103,6 +103,7 @@ static double activated(attn_activation f, double x) {
     case ATTN_ACT_RELU: return x > 0 ? x : 0;
     case ATTN_ACT_EXP: return exp(x);
     case ATTN_ACT_SIGMOID: return 1 / (1 + exp(-x));
+    case ATTN_ACT_DEFAULT: return x;
     case ATTN_ACT_NONE: return x;
     default: fail_msg("no oracle for activation %d", (int)f); return 0;
   }

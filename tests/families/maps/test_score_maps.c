@@ -281,6 +281,7 @@ void H3_random(void **state) {
     p->previous_share = share[test_u64(&rng) % 5];
     p->convolved_share = share[test_u64(&rng) % 5];
     if (test_u64(&rng) % 2) p->activation = ATTN_ACT_RELU;
+    if (n % 4 == 0) p->activation = ATTN_ACT_NONE;
     run(s, 3e-5, "predictive");
   }
 }

@@ -110,7 +110,7 @@ typedef struct attn_feature_map {
   uint64_t seed; /* w came from (kept in a state, which rejects others) */
   int64_t draw;
   float scale; /* 0 = 1, of SOFTMAX and HYPERBOLIC dk^-1/4, and then it must be positive */
-  attn_activation activation; /* ACT; ATTN_ACT_NONE = identity */
+  attn_activation activation; /* ACT; 0 = ATTN_ACT_NONE */
   float kernel_eps;           /* ACT with w: 0 = 1e-3, ATTN_ZERO = 0; without w: 0 = 0 */
   int64_t order;              /* DPFP: 1 .. 2 dk - 1, 0 = 1 */
   float sigma;                /* RFA: 0 = 1 */
