@@ -4488,6 +4488,10 @@ ATTN_DEF size_t attn_cache_sdpa_workspace(attn_tensor o, attn_tensor q, const at
 /* >>> attn/api/calls/position.h */
 /* api/calls/position.h owns family B: positions. */
 
+/* Rows have the positions start + i, or those of an array of whole numbers or, where that has a meaning,
+ * of real ones (fractions interpolate: a context stretched by 4 has steps of 0.25); [T], or [B,T] when
+ * positions_per_batch. A real position that is a whole number gives the bits of the whole number. */
+
 #if ATTN_HAS_POSITION
 /* Which columns form a rotated pair. */
 typedef enum attn_rope_layout {
@@ -4499,9 +4503,10 @@ typedef struct attn_rope_params {
   int64_t rot; /* columns that rotate, even; 0 = dim; ATTN_ROPE_NONE = none */
   double base; /* 0 = 10000 */
   attn_rope_layout layout;
-  int inverse;              /* 1: rotate back */
-  int64_t start;            /* position of row 0, if positions is null; may be negative */
-  const int64_t *positions; /* [T], or [B,T] when positions_per_batch */
+  int inverse;                  /* 1: rotate back */
+  int64_t start;                /* position of row 0, if positions is null; may be negative */
+  const int64_t *positions;     /* [T], or [B,T] when positions_per_batch */
+  const double *real_positions; /* in place of positions: any finite numbers */
   int positions_per_batch;
 } attn_rope_params;
 
@@ -4515,11 +4520,11 @@ typedef struct attn_rope_params {
  * Shapes: x, y [B,H,T,d], any storage types; columns rot..d-1 are copied. rot = d needs d even.
  * Aliasing: y may be x with the same strides and type (in place), else they share no memory.
  * Queries behind a cache have start = Tk - Tq. Angles are formed and reduced in double, so that
- *   positions up to 10^6 and beyond keep an error below 1e-6.
+ *   positions up to 10^6 and beyond keep an error below 1e-6, real ones too.
  * Memory: attn_rope_workspace bytes, O(rot) per worker. Empty: B, H or T of 0 is a no-op.
  * NaN: stays in its pair; columns from rot on keep their bits when the types are equal. Errors: NULL, DTYPE, SHAPE, STRIDE, RANGE (rot, layout, start
- *   beyond 2^61), VALUE (base),
- *   OVERLAP, OVERFLOW, WORKSPACE, MEMORY, ISA, ENV, CTX, ALIGN; outputs untouched.
+ *   beyond 2^61), VALUE (base, a real position that is not finite), NULL also: positions and real_positions
+ *   exclude each other, OVERLAP, OVERFLOW, WORKSPACE, MEMORY, ISA, ENV, CTX, ALIGN; outputs untouched.
  * Determinism: the same bits for every tier but scalar and any worker count; a row's rotation
  *   depends on its position alone. Cost: 6 flops a pair, and 6 multiplications per position and m,
  *   shared by all heads (and by all batch entries unless positions_per_batch).
@@ -4560,8 +4565,9 @@ typedef enum attn_sinusoid_layout {
 } attn_sinusoid_layout;
 
 typedef struct attn_sinusoid_params {
-  int64_t start;           /* position of row 0, if positions is null; may be negative */
-  const double *positions; /* [T], or [B,T] when positions_per_batch; fractions are legal */
+  int64_t start;                /* position of row 0, if positions is null; may be negative */
+  const int64_t *positions;     /* [T], or [B,T] when positions_per_batch */
+  const double *real_positions; /* in place of positions: any finite numbers */
   int positions_per_batch;
   double base; /* 0 = 10000 */
   attn_sinusoid_layout layout;
@@ -4582,7 +4588,7 @@ typedef struct attn_sinusoid_params {
  *   fractional position has its own.
  * Memory: attn_sinusoid_workspace bytes, O(d) per worker. Empty: B, H or T of 0 is a no-op.
  * NaN: stays in its element. Errors: NULL, DTYPE, SHAPE, STRIDE, RANGE (layout, start beyond 2^61),
- *   VALUE (base, x_scale, a position that is not finite), OVERLAP, OVERFLOW, WORKSPACE, MEMORY,
+ *   VALUE (base, x_scale, a real position that is not finite), OVERLAP, OVERFLOW, WORKSPACE, MEMORY,
  *   ISA, ENV, CTX, ALIGN; outputs untouched.
  * Determinism: the same bits for every tier but scalar and any worker count; a row's encoding
  *   depends on its position alone. Cost: 4 flops an element of a position, shared by all heads and
@@ -4614,18 +4620,20 @@ ATTN_DEF size_t attn_universal_signal_workspace(attn_tensor y, attn_tensor x,
                                                 const attn_ctx *ctx);
 
 typedef struct attn_learned_params {
-  int64_t start;      /* row of the table for row 0, if ids is null */
-  const int32_t *ids; /* [T], or [B,T] when ids_per_batch: rows of the table, repeats are legal */
-  int ids_per_batch;
+  int64_t start; /* row of the table for row 0, if positions is null */
+  const int64_t
+      *positions; /* [T], or [B,T] when positions_per_batch: rows of the table, token numbers,
+                             * say; repeats are legal */
+  int positions_per_batch;
 } attn_learned_params;
 
-/* Learned absolute positions: y[b,h,i,:] = x[b,h,i,:] + table[id of i, :], id = start + i or ids.
+/* Learned absolute positions: y[b,h,i,:] = x[b,h,i,:] + table[position of i, :], start + i or positions.
  *
  * Shapes: y, x [B,H,T,d] (H is 1 for token vectors), table [1,1,n,d]; storage types are
  *   independent. x.data null: y is the gathered rows. Aliasing: y may be x with the same strides
  *   and type (in place), else y shares no memory with another argument.
  * Memory: none. Empty: B, H or T of 0 is a no-op. NaN: stays in its element.
- * Errors: NULL, DTYPE, SHAPE, STRIDE, RANGE (any id outside 0..n-1: nothing is clamped, all are
+ * Errors: NULL, DTYPE, SHAPE, STRIDE, RANGE (any position outside 0..n-1: nothing is clamped, all are
  *   checked before the first write), OVERLAP, OVERFLOW, ISA, ENV, CTX, ALIGN; outputs untouched.
  * Determinism: the same bits for every tier and any worker count. Cost: an addition an element.
  * Source: Gehring et al. 2017, arXiv 1705.03122; tables per layer: Al-Rfou et al. 2018, arXiv
@@ -23095,9 +23103,65 @@ ATTN_PUB_COLD_ attn_status attn_edges(attn_tensor o, attn_tensor q, attn_tensor 
  * so a position costs six multiplications a pair, and its rotation depends on nothing else. */
 enum { ATTN_ROPE_RUN_ = 16 };
 
+/* The positions of rows: start + i, or those of an array, a set for each entry of the batch or for all. */
+typedef struct attn_positions_ {
+  int64_t start;
+  const int64_t *whole;
+  const double *real; /* in its place */
+  int each;           /* a set for each entry */
+  int64_t len;        /* positions of a set */
+} attn_positions_;
+
+ATTN_FUNC_ int attn_check_positions_(attn_error_ *e, attn_positions_ *p, int64_t batch,
+                                     attn_span_ *span) {
+  span->lo = span->hi = 0;
+  if (!p->whole && !p->real) p->each = 0;
+  if (attn_abs64_(p->start) > INT64_MAX / 4)
+    return attn_reject_(e, ATTN_E_RANGE, "params.start must lie within 2^61 of 0");
+  if (p->whole && p->real)
+    return attn_reject_(e, ATTN_E_NULL, "params.positions and .real_positions exclude each other");
+  const int64_t count = attn_mul_(p->each ? batch : 1, p->len);
+  if ((p->whole || p->real) && count > INT64_MAX / 8)
+    return attn_reject_(e, ATTN_E_OVERFLOW, "params.positions spans more than the address space");
+  if (p->real)
+    return attn_check_array_(e, p->real, count, 8,
+                             "params.real_positions must be aligned to its elements", span);
+  return attn_check_array_(e, p->whole, count, 8,
+                           "params.positions must be aligned to its elements", span);
+}
+
+/* Reads them. */
+ATTN_FUNC_ int attn_check_real_positions_(attn_error_ *e, const attn_positions_ *p, int64_t batch) {
+  const int64_t count = attn_mul_(p->each ? batch : 1, p->len);
+  for (int64_t i = 0; p->real && i < count; i++)
+    if (!(fabs(p->real[i]) < HUGE_VAL))
+      return attn_reject_(e, ATTN_E_VALUE, "params.real_positions must be finite");
+  return 1;
+}
+
+/* 1: the position of a row is this whole number; 0: it is none, but this real one. */
+ATTN_FUNC_ int attn_position_(const attn_positions_ *p, int64_t b, int64_t i, int64_t *whole,
+                              double *real) {
+  const int64_t at = (p->each ? b * p->len : 0) + i;
+  if (!p->real) {
+    *whole = p->whole ? p->whole[at] : p->start + i;
+    return 1;
+  }
+  *real = p->real[at];
+  if (!(fabs(*real) < 9007199254740992.0) || *real != floor(*real)) return 0; /* 2^53 */
+  *whole = (int64_t)*real;
+  return 1;
+}
+
+/* What a position is beyond the last multiple of 16. */
+ATTN_FUNC_ int64_t attn_rest_(int64_t position) {
+  return (position % ATTN_ROPE_RUN_ + ATTN_ROPE_RUN_) % ATTN_ROPE_RUN_;
+}
+
 typedef struct attn_rope_job_ {
   const attn_table_ *table;
   attn_tensor y, x;
+  attn_positions_ at;
   attn_rope_params p; /* rot and base resolved */
   int64_t pairs;      /* rot / 2 */
   double *theta;      /* [pairs] */
@@ -23115,13 +23179,12 @@ typedef struct attn_rope_row_ {
 } attn_rope_row_;
 
 ATTN_FUNC_ int attn_rope_plan_(attn_error_ *e, attn_rope_job_ *j, const attn_rope_params *params,
-                               const attn_ctx *ctx, int *workers) {
+                               const attn_ctx *ctx, int *workers, int data) {
   static const char wy[] = ATTN_WORDS_("y"), wx[] = ATTN_WORDS_("x");
   attn_span_ sy, sx, sp = {0, 0}, sw = {0, 0};
   memset(&j->p, 0, sizeof j->p);
   if (params) j->p = *params;
   attn_rope_params *p = &j->p;
-  if (!p->positions) p->positions_per_batch = 0;
   if (!attn_check_ctx_(e, ctx, &j->table, workers)) return 0;
   if (!attn_check_tensor_(e, &j->x, wx, &sx) || !attn_check_tensor_(e, &j->y, wy, &sy)) return 0;
   if (j->y.batch != j->x.batch || j->y.heads != j->x.heads || j->y.len != j->x.len ||
@@ -23136,16 +23199,13 @@ ATTN_FUNC_ int attn_rope_plan_(attn_error_ *e, attn_rope_job_ *j, const attn_rop
     return attn_reject_(e, ATTN_E_VALUE, "params.base must be positive and finite");
   if (p->layout != ATTN_ROPE_INTERLEAVED && p->layout != ATTN_ROPE_HALF)
     return attn_reject_(e, ATTN_E_RANGE, "params.layout must be one of attn_rope_layout");
-  if (attn_abs64_(p->start) > INT64_MAX / 4)
-    return attn_reject_(e, ATTN_E_RANGE, "params.start must lie within 2^61 of 0");
-  int64_t count = attn_mul_(p->positions_per_batch ? j->x.batch : 1, j->x.len);
-  if (p->positions && count > INT64_MAX / 8)
-    return attn_reject_(e, ATTN_E_OVERFLOW, "params.positions spans more than the address space");
-  if (!attn_check_array_(e, p->positions, count, 8,
-                         "params.positions must be aligned to its elements", &sp))
-    return 0;
+  const attn_positions_ at = {p->start, p->positions, p->real_positions, p->positions_per_batch,
+                              j->x.len};
+  j->at = at;
+  if (!attn_check_positions_(e, &j->at, j->x.batch, &sp)) return 0;
   if ((attn_overlap_(sy, sx) && !attn_same_view_(&j->y, &j->x)) || attn_overlap_(sy, sp))
     return attn_reject_(e, ATTN_E_OVERLAP, attn_says_(wy, ATTN_SAYS_OVERLAP_));
+  if (data && !attn_check_real_positions_(e, &j->at, j->x.batch)) return 0;
   if (!attn_check_workspace_(e, ctx, &sw)) return 0;
   if (attn_overlap_(sw, sx) || attn_overlap_(sw, sy) || attn_overlap_(sw, sp))
     return attn_reject_(e, ATTN_E_OVERLAP, "ctx.workspace must not share memory with a tensor");
@@ -23172,12 +23232,7 @@ ATTN_FUNC_ int64_t attn_rope_runs_(const attn_rope_job_ *j) {
 /* Runs of rows; with positions per batch entry each entry has its own. */
 ATTN_FUNC_ int64_t attn_rope_items_(const attn_rope_job_ *j) {
   if (j->x.batch == 0 || j->x.heads == 0 || j->x.len == 0) return 0;
-  return j->p.positions_per_batch ? attn_mul_(attn_rope_runs_(j), j->x.batch) : attn_rope_runs_(j);
-}
-
-ATTN_FUNC_ int64_t attn_rope_position_(const attn_rope_job_ *j, int64_t b, int64_t i) {
-  if (!j->p.positions) return j->p.start + i;
-  return j->p.positions[(j->p.positions_per_batch ? b * j->x.len : 0) + i];
+  return j->at.each ? attn_mul_(attn_rope_runs_(j), j->x.batch) : attn_rope_runs_(j);
 }
 
 ATTN_FUNC_ void attn_rope_cut_(const attn_rope_job_ *j, int worker, attn_rope_row_ *r) {
@@ -23191,28 +23246,39 @@ ATTN_FUNC_ void attn_rope_cut_(const attn_rope_job_ *j, int worker, attn_rope_ro
 }
 
 /* Angles in double: a float angle is wrong by 0.03 at position 10^6. */
-ATTN_FUNC_ void attn_rope_angles_(const attn_rope_job_ *j, int64_t position, double *sine,
+ATTN_FUNC_ void attn_rope_angles_(const attn_rope_job_ *j, double position, double *sine,
                                   double *cosine) {
-  for (int64_t m = 0; m < j->pairs; m++)
-    attn_sincos_((double)position * j->theta[m], &sine[m], &cosine[m]);
+  for (int64_t m = 0; m < j->pairs; m++) attn_sincos_(position * j->theta[m], &sine[m], &cosine[m]);
 }
 
-/* The row of sines and cosines of one position. */
-ATTN_FUNC_ void attn_rope_fill_(const attn_rope_job_ *j, attn_rope_row_ *r, int64_t position) {
-  const int64_t fine = (position % ATTN_ROPE_RUN_ + ATTN_ROPE_RUN_) % ATTN_ROPE_RUN_;
-  const double *fs = j->fine + 2 * fine * j->pairs, *fc = fs + j->pairs;
-  const double sign = j->p.inverse ? -1.0 : 1.0;
+/* Places one sine and cosine. */
+ATTN_FUNC_ void attn_rope_place_(const attn_rope_job_ *j, attn_rope_row_ *r, int64_t m, double sine,
+                                 double cosine) {
   const int half = j->p.layout == ATTN_ROPE_HALF;
+  const float c = (float)cosine, s = (float)(j->p.inverse ? -sine : sine);
+  const int64_t a = half ? m : 2 * m, b = half ? m + j->pairs : a + 1;
+  r->cosine_row[a] = r->cosine_row[b] = c, r->sine_row[a] = -s, r->sine_row[b] = s;
+}
+
+/* The row of sines and cosines of row i of entry b. A position that is no whole number has its own. */
+ATTN_FUNC_ void attn_rope_fill_(const attn_rope_job_ *j, attn_rope_row_ *r, int64_t b, int64_t i) {
+  int64_t position = 0;
+  double real = 0.0;
+  if (!attn_position_(&j->at, b, i, &position, &real)) {
+    attn_rope_angles_(j, real, r->sine, r->cosine);
+    *r->coarse = INT64_MAX; /* no multiple of 16 */
+    for (int64_t m = 0; m < j->pairs; m++) attn_rope_place_(j, r, m, r->sine[m], r->cosine[m]);
+    return;
+  }
+  const int64_t fine = attn_rest_(position);
+  const double *fs = j->fine + 2 * fine * j->pairs, *fc = fs + j->pairs;
   if (*r->coarse != position - fine) {
-    attn_rope_angles_(j, position - fine, r->sine, r->cosine);
+    attn_rope_angles_(j, (double)(position - fine), r->sine, r->cosine);
     *r->coarse = position - fine;
   }
-  for (int64_t m = 0; m < j->pairs; m++) {
-    const float c = (float)(r->cosine[m] * fc[m] - r->sine[m] * fs[m]);
-    const float s = (float)(sign * (r->sine[m] * fc[m] + r->cosine[m] * fs[m]));
-    const int64_t a = half ? m : 2 * m, b = half ? m + j->pairs : a + 1;
-    r->cosine_row[a] = r->cosine_row[b] = c, r->sine_row[a] = -s, r->sine_row[b] = s;
-  }
+  for (int64_t m = 0; m < j->pairs; m++)
+    attn_rope_place_(j, r, m, r->sine[m] * fc[m] + r->cosine[m] * fs[m],
+                     r->cosine[m] * fc[m] - r->sine[m] * fs[m]);
 }
 
 ATTN_FUNC_ void attn_rope_item_(void *job, int worker, int64_t index) {
@@ -23220,11 +23286,11 @@ ATTN_FUNC_ void attn_rope_item_(void *job, int worker, int64_t index) {
   const int64_t runs = attn_rope_runs_(j);
   const int64_t first = index % runs * ATTN_ROPE_RUN_;
   const int64_t end = j->x.len - first < ATTN_ROPE_RUN_ ? j->x.len : first + ATTN_ROPE_RUN_;
-  const int64_t b0 = index / runs, b1 = j->p.positions_per_batch ? b0 + 1 : j->x.batch;
+  const int64_t b0 = index / runs, b1 = j->at.each ? b0 + 1 : j->x.batch;
   attn_rope_row_ r;
   attn_rope_cut_(j, worker, &r);
   for (int64_t i = first; i < end; i++) {
-    attn_rope_fill_(j, &r, attn_rope_position_(j, b0, i));
+    attn_rope_fill_(j, &r, b0, i);
     for (int64_t b = b0; b < b1; b++)
       for (int64_t h = 0; h < j->x.heads; h++)
         attn_on_(rope, j->table)
@@ -23241,12 +23307,14 @@ ATTN_FUNC_ void attn_rope_tables_(attn_rope_job_ *j, char *base, int workers) {
   j->workspace = (char *)j->fine + attn_piece_(2 * ATTN_ROPE_RUN_ * j->pairs, sizeof(double));
   for (int64_t m = 0; m < j->pairs; m++)
     j->theta[m] = pow(j->p.base, -2.0 * (double)m / (double)j->p.rot);
-  for (int64_t b = 0; b < (j->p.positions_per_batch ? j->x.batch : 1); b++)
+  for (int64_t b = 0; b < (j->at.each ? j->x.batch : 1); b++)
     for (int64_t i = 0; i < j->x.len && seen != 0xffffu; i++) {
-      const int64_t p = attn_rope_position_(j, b, i);
-      const int64_t fine = (p % ATTN_ROPE_RUN_ + ATTN_ROPE_RUN_) % ATTN_ROPE_RUN_;
+      int64_t p;
+      double real;
+      if (!attn_position_(&j->at, b, i, &p, &real)) continue;
+      const int64_t fine = attn_rest_(p);
       double *row = j->fine + 2 * fine * j->pairs;
-      if (!(seen >> fine & 1u)) attn_rope_angles_(j, fine, row, row + j->pairs);
+      if (!(seen >> fine & 1u)) attn_rope_angles_(j, (double)fine, row, row + j->pairs);
       seen |= 1u << fine;
     }
   for (int w = 0; w < workers; w++) {
@@ -23264,7 +23332,7 @@ ATTN_PUB_ attn_status attn_rope(attn_tensor y, attn_tensor x, const attn_rope_pa
   int workers;
   memset(&j, 0, sizeof j);
   j.y = y, j.x = x;
-  if (attn_rope_plan_(&e, &j, params, ctx, &workers)) {
+  if (attn_rope_plan_(&e, &j, params, ctx, &workers, 1)) {
     int64_t items = attn_rope_items_(&j);
     workers = attn_pieces_(workers, items);
     if (items == 0) {
@@ -23287,7 +23355,7 @@ ATTN_PUB_ size_t attn_rope_workspace(attn_tensor y, attn_tensor x, const attn_ro
   int workers;
   memset(&j, 0, sizeof j);
   j.y = y, j.x = x;
-  if (!attn_rope_plan_(&e, &j, params, &plain, &workers)) return ATTN_WORKSPACE_REJECTED;
+  if (!attn_rope_plan_(&e, &j, params, &plain, &workers, 0)) return ATTN_WORKSPACE_REJECTED;
   int64_t items = attn_rope_items_(&j);
   if (items == 0) return 0;
   if (ctx && ctx->workers > 1) workers = ctx->workers; /* parallel_for may be set later */
@@ -23315,7 +23383,8 @@ ATTN_PUB_ attn_status attn_alibi_slopes(float *slopes, int64_t n) {
  * embedding with fixed rows. */
 typedef struct attn_sinusoid_job_ {
   const attn_table_ *table;
-  attn_tensor y, x;       /* x.data null = none */
+  attn_tensor y, x; /* x.data null = none */
+  attn_positions_ at;
   attn_sinusoid_params p; /* base and x_scale resolved */
   int signal;             /* with the step of attn_universal_signal */
   int64_t step;
@@ -23357,11 +23426,8 @@ ATTN_COLD_ int attn_sinusoid_plan_(attn_error_ *e, attn_sinusoid_job_ *j,
   attn_sinusoid_params *p = &j->p;
   memset(p, 0, sizeof *p);
   if (params) *p = *params;
-  if (!p->positions) p->positions_per_batch = 0;
   if (!attn_check_ctx_(e, ctx, &j->table, workers)) return 0;
   if (!attn_check_added_(e, &j->y, &j->x, &sy, &sx)) return 0;
-  if (attn_abs64_(p->start) > INT64_MAX / 4)
-    return attn_reject_(e, ATTN_E_RANGE, "params.start must lie within 2^61 of 0");
   if (attn_abs64_(j->step) > INT64_MAX / 4)
     return attn_reject_(e, ATTN_E_RANGE, "params.step must lie within 2^61 of 0");
   if (p->base == 0.0) p->base = 10000.0;
@@ -23372,16 +23438,13 @@ ATTN_COLD_ int attn_sinusoid_plan_(attn_error_ *e, attn_sinusoid_job_ *j,
   if (p->x_scale - p->x_scale != 0.0f)
     return attn_reject_(e, ATTN_E_VALUE, "params.x_scale must be finite");
   if (p->x_scale == 0.0f && attn_to_bits_(p->x_scale) == 0) p->x_scale = 1.0f;
-  const int64_t count = attn_mul_(p->positions_per_batch ? j->y.batch : 1, j->y.len);
-  if (!attn_check_array_(e, p->positions, count, 8,
-                         "params.positions must be aligned to its elements", &sp))
-    return 0;
+  const attn_positions_ at = {p->start, p->positions, p->real_positions, p->positions_per_batch,
+                              j->y.len};
+  j->at = at;
+  if (!attn_check_positions_(e, &j->at, j->y.batch, &sp)) return 0;
   if (attn_overlap_(sy, sp))
     return attn_reject_(e, ATTN_E_OVERLAP, "y must not share memory with params.positions");
-  if (data && p->positions)
-    for (int64_t i = 0; i < count; i++)
-      if (!(fabs(p->positions[i]) < HUGE_VAL))
-        return attn_reject_(e, ATTN_E_VALUE, "params.positions must be finite");
+  if (data && !attn_check_real_positions_(e, &j->at, j->y.batch)) return 0;
   if (!attn_check_workspace_(e, ctx, &sw)) return 0;
   if (attn_overlap_(sw, sx) || attn_overlap_(sw, sy) || attn_overlap_(sw, sp))
     return attn_reject_(e, ATTN_E_OVERLAP, "ctx.workspace must not share memory with a tensor");
@@ -23407,7 +23470,7 @@ ATTN_FUNC_ int64_t attn_row_runs_(int64_t len) {
 /* Runs of rows; with positions per batch entry each entry has its own. */
 ATTN_COLD_ int64_t attn_sinusoid_items_(const attn_sinusoid_job_ *j) {
   if (j->y.batch == 0 || j->y.heads == 0 || j->y.len == 0) return 0;
-  return attn_mul_(attn_row_runs_(j->y.len), j->p.positions_per_batch ? j->y.batch : 1);
+  return attn_mul_(attn_row_runs_(j->y.len), j->at.each ? j->y.batch : 1);
 }
 
 ATTN_FUNC_ void attn_sinusoid_cut_(const attn_sinusoid_job_ *j, int worker,
@@ -23430,10 +23493,6 @@ ATTN_FUNC_ void attn_sinusoid_make_(const attn_sinusoid_job_ *j, double position
   if (j->width > 2 * j->pairs) row[2 * j->pairs] = 0.0f;
 }
 
-ATTN_FUNC_ int64_t attn_rest_(int64_t position) {
-  return (position % ATTN_ROPE_RUN_ + ATTN_ROPE_RUN_) % ATTN_ROPE_RUN_;
-}
-
 /* The encoding of a whole position into r->row. */
 ATTN_FUNC_ void attn_sinusoid_at_(const attn_sinusoid_job_ *j, attn_sinusoid_rows_ *r,
                                   int64_t position) {
@@ -23448,32 +23507,21 @@ ATTN_FUNC_ void attn_sinusoid_at_(const attn_sinusoid_job_ *j, attn_sinusoid_row
              j->p.layout != ATTN_SINUSOID_INTERLEAVED, cosines, cosines + j->width);
 }
 
-/* 1 and the position of a row if it is a whole number. */
-ATTN_FUNC_ int attn_sinusoid_whole_(const attn_sinusoid_job_ *j, int64_t b, int64_t i,
-                                    int64_t *position) {
-  *position = j->p.start + i;
-  if (!j->p.positions) return 1;
-  const double p = j->p.positions[(j->p.positions_per_batch ? b * j->y.len : 0) + i];
-  if (!(fabs(p) < 9007199254740992.0) || p != floor(p)) return 0;
-  *position = (int64_t)p;
-  return 1;
-}
-
 ATTN_FUNC_ void attn_sinusoid_item_(void *job, int worker, int64_t index) {
   const attn_sinusoid_job_ *j = (const attn_sinusoid_job_ *)job;
   const attn_table_ *f = j->table;
   const int64_t runs = attn_row_runs_(j->y.len), first = index % runs * ATTN_ROPE_RUN_;
   const int64_t end = j->y.len - first < ATTN_ROPE_RUN_ ? j->y.len : first + ATTN_ROPE_RUN_;
-  const int64_t b0 = index / runs, b1 = j->p.positions_per_batch ? b0 + 1 : j->y.batch;
+  const int64_t b0 = index / runs, b1 = j->at.each ? b0 + 1 : j->y.batch;
   attn_sinusoid_rows_ r;
   attn_sinusoid_cut_(j, worker, &r);
   for (int64_t i = first; i < end; i++) {
     int64_t position;
-    if (attn_sinusoid_whole_(j, b0, i, &position))
+    double real;
+    if (attn_position_(&j->at, b0, i, &position, &real))
       attn_sinusoid_at_(j, &r, position);
     else
-      attn_sinusoid_make_(j, j->p.positions[(j->p.positions_per_batch ? b0 * j->y.len : 0) + i],
-                          r.row);
+      attn_sinusoid_make_(j, real, r.row);
     if (j->signal)
       f->blend(r.row, r.row, j->step_row, ATTN_F32, ATTN_F32, ATTN_F32, j->width, 1.0f, 1.0f);
     for (int64_t b = b0; b < b1; b++)
@@ -23509,10 +23557,11 @@ ATTN_COLD_ void attn_sinusoid_tables_(attn_sinusoid_job_ *j, char *base, int wor
     j->theta[m] =
         pow(j->p.base, j->p.layout == ATTN_SINUSOID_T2T ? -(double)m / most
                                                         : -2.0 * (double)m / (double)j->y.dim);
-  for (int64_t b = 0; b < (j->p.positions_per_batch ? j->y.batch : 1); b++)
+  for (int64_t b = 0; b < (j->at.each ? j->y.batch : 1); b++)
     for (int64_t i = 0; i < j->y.len && seen != 0xffffu; i++) {
       int64_t p;
-      if (attn_sinusoid_whole_(j, b, i, &p)) seen |= 1u << attn_rest_(p);
+      double real;
+      if (attn_position_(&j->at, b, i, &p, &real)) seen |= 1u << attn_rest_(p);
     }
   if (j->signal) seen |= 1u << attn_rest_(j->step);
   for (int rest = 0; rest < ATTN_ROPE_RUN_; rest++)
@@ -23603,7 +23652,7 @@ ATTN_PUB_COLD_ size_t attn_universal_signal_workspace(attn_tensor y, attn_tensor
 typedef struct attn_learned_job_ {
   const attn_table_ *table;
   attn_tensor y, x, rows;
-  attn_learned_params p;
+  attn_positions_ at;
 } attn_learned_job_;
 
 ATTN_COLD_ int attn_learned_plan_(attn_error_ *e, attn_learned_job_ *j,
@@ -23611,23 +23660,27 @@ ATTN_COLD_ int attn_learned_plan_(attn_error_ *e, attn_learned_job_ *j,
                                   int *workers, int data) {
   static const char wt[] = ATTN_WORDS_("table");
   attn_span_ sy, sx, st, si;
-  memset(&j->p, 0, sizeof j->p);
-  if (params) j->p = *params;
-  const int64_t count = attn_mul_(j->p.ids && j->p.ids_per_batch ? j->y.batch : 1, j->y.len);
+  memset(&j->at, 0, sizeof j->at);
+  if (params)
+    j->at.start = params->start, j->at.whole = params->positions,
+    j->at.each = params->positions_per_batch;
   if (!attn_check_ctx_(e, ctx, &j->table, workers)) return 0;
   if (!attn_check_added_(e, &j->y, &j->x, &sy, &sx)) return 0;
   if (!attn_check_tensor_(e, &j->rows, wt, &st)) return 0;
   if (j->rows.batch != 1 || j->rows.heads != 1 || j->rows.dim != j->y.dim)
     return attn_reject_(e, ATTN_E_SHAPE, "table must be [1, 1, rows, y.dim]");
-  if (!attn_check_array_(e, j->p.ids, count, 4, "params.ids must be aligned to its elements", &si))
-    return 0;
+  attn_positions_ *p = &j->at;
+  p->len = j->y.len;
+  if (!attn_check_positions_(e, p, j->y.batch, &si)) return 0;
   if (attn_overlap_(sy, st) || attn_overlap_(sy, si))
-    return attn_reject_(e, ATTN_E_OVERLAP, "y must not share memory with table or params.ids");
-  if (!j->p.ids && j->y.len > 0 && (j->p.start < 0 || j->p.start > j->rows.len - j->y.len))
+    return attn_reject_(e, ATTN_E_OVERLAP,
+                        "y must not share memory with table or params.positions");
+  if (!p->whole && j->y.len > 0 && (p->start < 0 || p->start > j->rows.len - j->y.len))
     return attn_reject_(e, ATTN_E_RANGE, "params.start .. start + y.len - 1 must be rows of table");
-  for (int64_t i = 0; data && j->p.ids && j->y.batch > 0 && i < count; i++)
-    if (j->p.ids[i] < 0 || j->p.ids[i] >= j->rows.len)
-      return attn_reject_(e, ATTN_E_RANGE, "params.ids must be rows of table");
+  const int64_t count = attn_mul_(p->each ? j->y.batch : 1, p->len);
+  for (int64_t i = 0; data && p->whole && j->y.batch > 0 && i < count; i++)
+    if (p->whole[i] < 0 || p->whole[i] >= j->rows.len)
+      return attn_reject_(e, ATTN_E_RANGE, "params.positions must be rows of table");
   return 1;
 }
 
@@ -23639,8 +23692,9 @@ ATTN_FUNC_ void attn_learned_item_(void *job, int worker, int64_t index) {
   (void)worker;
   for (int64_t h = 0; h < j->y.heads; h++)
     for (int64_t i = first; i < end; i++) {
-      int64_t id = j->p.start + i;
-      if (j->p.ids) id = j->p.ids[(j->p.ids_per_batch ? b * j->y.len : 0) + i];
+      int64_t id;
+      double real;
+      (void)attn_position_(&j->at, b, i, &id, &real);
       j->table->blend(attn_at_(&j->y, b, h, i), j->x.data ? attn_at_(&j->x, b, h, i) : NULL,
                       attn_at_(&j->rows, 0, 0, id), j->y.dtype, j->x.dtype, j->rows.dtype, j->y.dim,
                       1.0f, 1.0f);

@@ -149,6 +149,8 @@
   X(A7_rejects)                             \
   X(B5_random_rotations)                    \
   X(B5_far_positions)                       \
+  X(B5_real_positions)                      \
+  X(B5_whole_real_positions)                \
   X(B5_defaults_and_identity)               \
   X(B5_in_place)                            \
   X(B5_inverse_and_norm)                    \

@@ -388,14 +388,15 @@ void api_rejects_lists(void **state) {
   assert_int_equal(attn_memory_update(y, m, h, &ctx), ATTN_E_OVERFLOW);
   assert_non_null(strstr(ctx.reason, "h.len"));
 
-  int32_t exits[2], ids[2] = {-1, 99};
+  int32_t exits[2];
+  int64_t ids[2] = {-1, 99};
   const float threshold[2] = {0};
   assert_int_equal(
       attn_calm_exit(exits, attn_bhtd(x, ATTN_F32, 1, 1, 2, 2), threshold, INT64_MIN, &ctx),
       ATTN_E_RANGE);
   attn_learned_params ep;
   memset(&ep, 0, sizeof ep);
-  ep.ids = ids, h = attn_bhtd(NULL, ATTN_F32, 0, 0, 0, 0);
+  ep.positions = ids, h = attn_bhtd(NULL, ATTN_F32, 0, 0, 0, 0);
   assert_int_equal(attn_learned_position(attn_bhtd(NULL, ATTN_F32, 0, 1, 2, 1), h,
                                          attn_bhtd(x, ATTN_F32, 1, 1, 4, 1), &ep, &ctx),
                    ATTN_OK);

@@ -108,6 +108,11 @@ static void fuzz_rope(input *in) {
     for (size_t i = 0; i < n; i++)
       positions[i] = chance(in, 16) ? nasty_int(in) : below(in, 200) * below(in, 200);
     p->positions = positions;
+    if (chance(in, 3)) { /* the same bytes as numbers of any kind */
+      p->positions = chance(in, 8) ? positions : NULL;
+      p->real_positions = (const double *)(const void *)positions;
+      j.tame = 0;
+    }
   }
   if (f.specials) j.tame = 0;
   job_run(&j, in);
