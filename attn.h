@@ -6177,6 +6177,14 @@ typedef enum attn_linear_rule {
   ATTN_LINEAR_COUNT
 } attn_linear_rule;
 
+/* What a row reads of the keys of its call. */
+typedef enum attn_linear_causal {
+  ATTN_LINEAR_CAUSAL_DEFAULT = 0, /* as the rule's paper: SUM all, the other rules causal */
+  ATTN_LINEAR_CAUSAL,             /* row i the state after key min(i + q_off, Tk - 1) */
+  ATTN_LINEAR_BIDIRECTIONAL,      /* the state after the last key */
+  ATTN_LINEAR_CAUSALS
+} attn_linear_causal;
+
 /* What a row p = phi(q_i) divides by. */
 typedef enum attn_linear_den {
   ATTN_LINEAR_DEN_DEFAULT = 0, /* DELTA: NONE; RFA: CLAMP; else ADD */
@@ -6189,7 +6197,7 @@ typedef enum attn_linear_den {
 typedef struct attn_linear_params {
   attn_feature_map map; /* 0 = elu(x) + 1; given factors (o = U W^T V): ATTN_FEATURES_ACT alone */
   attn_linear_rule rule;
-  int causal;    /* row i reads the state after key min(i + q_off, Tk - 1); 0: after the last */
+  int causal;    /* attn_linear_causal; 1 = causal whatever the rule */
   int has_q_off; /* as in attn_sdpa_params: 0 = q_off is k.len - q.len */
   int64_t q_off;
   const int32_t *kv_len, *q_len; /* [B], optional: keys and rows that exist */
@@ -6216,7 +6224,7 @@ typedef struct attn_linear_params {
  * divides H. Neither the weights nor a state a key exist anywhere.
  *
  * Rates a_t of DECAY and GATED lie in 0 .. 1; b_t is any finite number. Without any, a_t and b_t are 1.
- * causal = 0 is the default of every rule, whatever its paper does. The delta rules want features of
+ * The delta rules want features of
  * sum or length 1, and norm them by their sum unless map.norm says otherwise.
  * With a state the call goes on from the keys before, and leaves the state after its own: a token a
  * call, or any number. A call without rows only absorbs; one without keys, not causal, only reads. A
@@ -6229,7 +6237,7 @@ typedef struct attn_linear_params {
  *   without order each state head 8 m dv more. Where workers outnumber heads and keys are many each head has two more of
  *   these, and one for each 1024 keys (4096 without order): the only part that grows with T.
  * Errors: ATTN_E_NULL, _DTYPE, _SHAPE, _HEADS, _STRIDE, _ALIGN, _OVERLAP, _OVERFLOW, _WORKSPACE,
- *   _MEMORY, those of ctx and of the map; _RANGE for rule, den, chunk, q_off, kv_len, q_len, a rate with
+ *   _MEMORY, those of ctx and of the map; _RANGE for rule, causal, den, chunk, q_off, kv_len, q_len, a rate with
  *   ATTN_LINEAR_SUM, and a gate over random features that is not causal; _VALUE for eps, out_scale or a
  *   rate (arrays of b_t are not searched for NaN), for ATTN_LINEAR_DEN_NONE with a map whose features
  *   carry a factor of their own (SOFTMAX, HYPERBOLIC, RFA with keep_norm, without a norm), and for a
@@ -34866,15 +34874,23 @@ ATTN_FUNC_ int64_t attn_linear_slot_size_(int64_t m, int64_t wide) {
   return attn_add_(attn_mul_(attn_add_(m, m), wide), 2 * attn_group_up_(m) + ATTN_LINEAR_TAIL_);
 }
 
+/* Whether a call whose rule is legal is causal. */
+ATTN_FUNC_ int attn_linear_causal_(const attn_linear_params *p) {
+  return p->causal == ATTN_LINEAR_CAUSAL_DEFAULT ? p->rule != ATTN_LINEAR_SUM
+                                                 : p->causal == ATTN_LINEAR_CAUSAL;
+}
+
 /* The widths that follow from map and rule. */
 ATTN_FUNC_ int attn_linear_sizes_(attn_error_ *e, attn_linear_ *a, const attn_linear_params *p,
                                   int64_t heads, int64_t kv_heads, int64_t dk, int64_t dv) {
   if ((int)p->rule < 0 || p->rule >= ATTN_LINEAR_COUNT)
     return attn_reject_(e, ATTN_E_RANGE, "params.rule must be an attn_linear_rule");
-  a->rule = p->rule, a->dv = dv;
+  if (p->causal < 0 || p->causal >= ATTN_LINEAR_CAUSALS)
+    return attn_reject_(e, ATTN_E_RANGE, "params.causal must be an attn_linear_causal");
+  a->rule = p->rule, a->dv = dv, a->causal = attn_linear_causal_(p);
   a->delta = p->rule == ATTN_LINEAR_DELTA || p->rule == ATTN_LINEAR_DELTA_ATTN;
   a->decays = p->rule == ATTN_LINEAR_DECAY || p->rule == ATTN_LINEAR_GATED;
-  if (!attn_map_check_(e, &a->map, &p->map, dk, heads, p->causal, a->delta)) return 0;
+  if (!attn_map_check_(e, &a->map, &p->map, dk, heads, a->causal, a->delta)) return 0;
   a->m = a->map.m;
   a->heads = a->map.per_head ? heads : kv_heads;
   a->group = a->heads ? heads / a->heads : 1;
@@ -35140,7 +35156,7 @@ ATTN_FUNC_ int attn_linear_plan_(attn_error_ *e, attn_linear_ *a, attn_tensor o,
     return attn_reject_(e, ATTN_E_RANGE, "params.q_off needs params.has_q_off = 1");
   if (p.has_q_off && attn_abs64_(p.q_off) >= (int64_t)1 << 40)
     return attn_reject_(e, ATTN_E_RANGE, "params.q_off must lie within 2^40 of 0");
-  a->causal = p.causal != 0, a->q_off = p.has_q_off ? p.q_off : k.len - q.len;
+  a->q_off = p.has_q_off ? p.q_off : k.len - q.len;
   if (p.rule == ATTN_LINEAR_GATED && a->map.kind == ATTN_FEATURES_RFA && !a->causal)
     return attn_reject_(e, ATTN_E_RANGE, "params.rule: gated random features must be causal");
   if (p.chunk < 0 || p.chunk > ATTN_LINEAR_CHUNK_)

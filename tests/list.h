@@ -877,6 +877,7 @@
   X(E4_rule_delta_overwrites)               \
   X(E4_rule_zero_features)                  \
   X(E4_rule_rates)                          \
+  X(E4_rule_default_order)                  \
   X(E4_rule_promises)                       \
   X(E4_rule_stabiliser_promises)            \
   X(E4_rule_rejects)                        \

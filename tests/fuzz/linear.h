@@ -109,7 +109,7 @@ static void make_linear(input *in, job *j, store *s, const attn_tensor *q, const
   attn_linear_params *p = &((linear_args *)j->args)->linear;
   p->map = make_map(in, s, q->dim, &j->tame);
   p->rule = (attn_linear_rule)below(in, ATTN_LINEAR_COUNT);
-  p->causal = below(in, 2);
+  p->causal = below(in, ATTN_LINEAR_CAUSALS + 1);
   p->has_q_off = chance(in, 4);
   p->q_off = chance(in, 16) ? nasty_int(in) : below(in, 40) - 20;
   p->rate_const = (float)below(in, 5) / 4;

@@ -271,7 +271,7 @@ cube linear_oracle(linear_scene *s, cube *size) {
     const int positive = f->kind == ATTN_FEATURES_SOFTMAX || f->kind == ATTN_FEATURES_HYPERBOLIC;
     if (positive && f->key_stab == ATTN_STAB_CONST)
       c = (double)f->key_const, eps = or_default(f->eps, 1e-4);
-    else if (positive && !s->p.causal && f->key_stab <= ATTN_STAB_GLOBAL && !s->p.state &&
+    else if (positive && !linear_causal(&s->p) && f->key_stab <= ATTN_STAB_GLOBAL && !s->p.state &&
              norm_of(s) == ATTN_FEATURE_NORM_NONE)
       c = largest(s, b, head, kv, keys), eps = or_default(f->eps, 1e-4);
     for (int64_t j = -1; j < keys; j++) {
@@ -281,8 +281,10 @@ cube linear_oracle(linear_scene *s, cube *size) {
         key_joins(s, st, st + floats, z, z + m, p, m, &s->v, b, kv, j, &s->seen[u]);
       }
       for (int64_t i = 0; i < s->q.len; i++) {
-        const int64_t at = s->p.causal ? i + off : keys - 1, stop = at < keys ? at : keys - 1;
-        const int none = i >= rows || (s->p.causal && at < 0) || (keys == 0 && !s->p.state);
+        const int64_t at = linear_causal(&s->p) ? i + off : keys - 1,
+                      stop = at < keys ? at : keys - 1;
+        const int none =
+            i >= rows || (linear_causal(&s->p) && at < 0) || (keys == 0 && !s->p.state);
         for (int64_t g = 0; g < group; g++) {
           double *to = cube_at(&o, b, head * group + g, i),
                  *by = cube_at(size, b, head * group + g, i);

@@ -160,6 +160,14 @@ typedef enum attn_linear_rule {
   ATTN_LINEAR_COUNT
 } attn_linear_rule;
 
+/* What a row reads of the keys of its call. */
+typedef enum attn_linear_causal {
+  ATTN_LINEAR_CAUSAL_DEFAULT = 0, /* as the rule's paper: SUM all, the other rules causal */
+  ATTN_LINEAR_CAUSAL,             /* row i the state after key min(i + q_off, Tk - 1) */
+  ATTN_LINEAR_BIDIRECTIONAL,      /* the state after the last key */
+  ATTN_LINEAR_CAUSALS
+} attn_linear_causal;
+
 /* What a row p = phi(q_i) divides by. */
 typedef enum attn_linear_den {
   ATTN_LINEAR_DEN_DEFAULT = 0, /* DELTA: NONE; RFA: CLAMP; else ADD */
@@ -172,7 +180,7 @@ typedef enum attn_linear_den {
 typedef struct attn_linear_params {
   attn_feature_map map; /* 0 = elu(x) + 1; given factors (o = U W^T V): ATTN_FEATURES_ACT alone */
   attn_linear_rule rule;
-  int causal;    /* row i reads the state after key min(i + q_off, Tk - 1); 0: after the last */
+  int causal;    /* attn_linear_causal; 1 = causal whatever the rule */
   int has_q_off; /* as in attn_sdpa_params: 0 = q_off is k.len - q.len */
   int64_t q_off;
   const int32_t *kv_len, *q_len; /* [B], optional: keys and rows that exist */
@@ -199,7 +207,7 @@ typedef struct attn_linear_params {
  * divides H. Neither the weights nor a state a key exist anywhere.
  *
  * Rates a_t of DECAY and GATED lie in 0 .. 1; b_t is any finite number. Without any, a_t and b_t are 1.
- * causal = 0 is the default of every rule, whatever its paper does. The delta rules want features of
+ * The delta rules want features of
  * sum or length 1, and norm them by their sum unless map.norm says otherwise.
  * With a state the call goes on from the keys before, and leaves the state after its own: a token a
  * call, or any number. A call without rows only absorbs; one without keys, not causal, only reads. A
@@ -212,7 +220,7 @@ typedef struct attn_linear_params {
  *   without order each state head 8 m dv more. Where workers outnumber heads and keys are many each head has two more of
  *   these, and one for each 1024 keys (4096 without order): the only part that grows with T.
  * Errors: ATTN_E_NULL, _DTYPE, _SHAPE, _HEADS, _STRIDE, _ALIGN, _OVERLAP, _OVERFLOW, _WORKSPACE,
- *   _MEMORY, those of ctx and of the map; _RANGE for rule, den, chunk, q_off, kv_len, q_len, a rate with
+ *   _MEMORY, those of ctx and of the map; _RANGE for rule, causal, den, chunk, q_off, kv_len, q_len, a rate with
  *   ATTN_LINEAR_SUM, and a gate over random features that is not causal; _VALUE for eps, out_scale or a
  *   rate (arrays of b_t are not searched for NaN), for ATTN_LINEAR_DEN_NONE with a map whose features
  *   carry a factor of their own (SOFTMAX, HYPERBOLIC, RFA with keep_norm, without a norm), and for a
