@@ -6056,10 +6056,10 @@ ATTN_DEF size_t attn_random_features_workspace(attn_tensor w, const attn_random_
                                                const attn_ctx *ctx);
 
 /* ---- feature maps --------------------------------------------------------------------------------
- * A map takes a row x of dk numbers to m features phi(x). With x' = scale x and directions w_r, u_r =
- * w_r . x':
+ * A map takes a row x of dk numbers to m features phi(x). With x' = sqrt(scale) x, so that x' . y' = scale
+ * x . y, and directions w_r, u_r = w_r . x':
  *
- *   ELU1        x'_c + 1 where x'_c > 0, else exp(x'_c); scale is one of queries only; m = dk
+ *   ELU1        x'_c + 1 where x'_c > 0, else exp(x'_c); m = dk. Of queries x' is times query_scale
  *   ACT         f(u_r) + kernel_eps, m = D; without w: f(x'_c) + kernel_eps, m = dk
  *   DPFP        with y = [relu(x'), relu(-x')]: feature (r - 1) 2 dk + j is y_j y_{(j - r) mod 2 dk},
  *               r = 1 .. order; m = 2 dk order
@@ -6071,7 +6071,7 @@ ATTN_DEF size_t attn_random_features_workspace(attn_tensor w, const attn_random_
  *   USER        the callback's, of x'
  *
  * and then norm: divided by their sum (SUM) or length (L2); rows whose sum or length is 0 become 0.
- * phi(q) . phi(k) stands for exp(-|q - k|^2 / (2 sigma^2)) on the sphere (RFA), for exp(scale^2 q . k)
+ * phi(q) . phi(k) stands for exp(-|q - k|^2 / (2 sigma^2)) on the sphere (RFA), for exp(scale q . k)
  * (SOFTMAX and HYPERBOLIC, times factors that attention divides out).
  *
  * The stabiliser c keeps exponentials within range. For a query it is the largest u_r (HYPERBOLIC: |u_r|)
@@ -6126,7 +6126,10 @@ typedef struct attn_feature_map {
       w; /* [1, 1 or H, D, dk] directions, any float type: RFA, SOFTMAX, HYPERBOLIC; ACT may */
   uint64_t seed; /* w came from (kept in a state, which rejects others) */
   int64_t draw;
-  float scale; /* 0 = 1, of SOFTMAX and HYPERBOLIC dk^-1/4, and then it must be positive */
+  float
+      scale; /* of the score q . k, as in attn_sdpa: 0 = 1, of SOFTMAX and HYPERBOLIC 1/sqrt(dk); not
+                * negative, of these two positive; ATTN_ZERO = 0 */
+  float query_scale;          /* ELU1: of queries beside it; 0 = 1, ATTN_ZERO = 0 */
   attn_activation activation; /* ACT; 0 = ATTN_ACT_NONE */
   float kernel_eps;           /* ACT with w: 0 = 1e-3, ATTN_ZERO = 0; without w: 0 = 0 */
   int64_t order;              /* DPFP: 1 .. 2 dk - 1, 0 = 1 */
@@ -33342,7 +33345,7 @@ typedef struct attn_map_ {
   int quotients;  /* set by the caller after the check: only quotients of sums matter, so that what
                        * all features of a query share may be left out, and c be any number */
   float late_eps; /* added to every key feature after the last key, in final units; else 0 */
-  attn_feature_map p;      /* with every default resolved */
+  attn_feature_map p;      /* with every default resolved, scale being the root of the caller's */
   int64_t directions, one; /* rows of w; floats of a packed matrix */
   float root;              /* m^-1/2, of RFA D^-1/2 */
   float key_eps;           /* inside key features */
@@ -33455,9 +33458,15 @@ ATTN_COLD_ int attn_map_check_(attn_error_ *e, attn_map_ *a, const attn_feature_
     return attn_reject_(e, ATTN_E_RANGE, "map.norm must be an attn_feature_norm");
   if (p->norm == ATTN_FEATURE_NORM_DEFAULT)
     p->norm = delta ? ATTN_FEATURE_NORM_SUM : ATTN_FEATURE_NORM_NONE;
-  if (!attn_map_finite_(p->scale)) return attn_reject_(e, ATTN_E_VALUE, "map.scale must be finite");
+  if (!(p->scale >= 0.0f) || !attn_map_finite_(p->scale))
+    return attn_reject_(e, ATTN_E_VALUE, "map.scale must be finite and not negative");
   const float usual = attn_map_positive_(a->kind) ? (float)(1.0 / sqrt(sqrt((double)dk))) : 1.0f;
-  p->scale = attn_map_default_(p->scale, usual);
+  p->scale = p->scale > 0.0f ? (float)sqrt((double)p->scale) : attn_map_default_(p->scale, usual);
+  if (!attn_map_finite_(p->query_scale) ||
+      (a->kind != ATTN_FEATURES_ELU1 && p->query_scale != 0.0f))
+    return attn_reject_(e, ATTN_E_VALUE,
+                        "map.query_scale must be finite, and 0 but for ATTN_FEATURES_ELU1");
+  p->query_scale = attn_map_default_(p->query_scale, 1.0f);
   if (!attn_map_check_w_(e, a, heads)) return 0;
   switch (a->kind) {
     case ATTN_FEATURES_ACT:
@@ -33768,8 +33777,9 @@ ATTN_FUNC_ void attn_map_powers_(const attn_map_ *a, attn_map_rows_ *own, float 
 ATTN_FUNC_ void attn_map_common_(const attn_map_ *a, attn_map_rows_ *own, float *y, const float *x,
                                  int64_t n, int64_t head, int is_key) {
   switch (a->kind) {
-    case ATTN_FEATURES_ELU1: /* the scale is one of queries */
-      attn_on_(feature, a->table)->elu1(y, x, n * a->m, is_key ? 1.0f : a->p.scale);
+    case ATTN_FEATURES_ELU1:
+      attn_on_(feature, a->table)
+          ->elu1(y, x, n * a->m, a->p.scale * (is_key ? 1.0f : a->p.query_scale));
       break;
     case ATTN_FEATURES_ACT: attn_map_act_(a, own, y, x, n, head); break;
     case ATTN_FEATURES_DPFP: attn_map_dpfp_(a, y, x, n); break;

@@ -90,6 +90,7 @@ static attn_feature_map make_map(input *in, store *s, int64_t dk, int *tame) {
   m.norm = (attn_feature_norm)(chance(in, 3) ? below(in, ATTN_FEATURE_NORM_COUNT) : 0);
   m.activation = (attn_activation)below(in, ATTN_ACT_COUNT);
   m.scale = chance(in, 16) ? nasty_float(in) : 0;
+  if (chance(in, 8)) m.query_scale = chance(in, 2) ? nasty_float(in) : 0.5f;
   m.order = chance(in, 12) ? nasty_int(in) : below(in, 3);
   m.sigma = chance(in, 16) ? nasty_float(in) : (float)below(in, 3);
   if (chance(in, 4)) m.sigmas = store_floats(in, s, dk, 0.5f, 2.0f, tame);

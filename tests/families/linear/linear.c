@@ -85,7 +85,7 @@ static double or_default(float x, double usual) {
 /* The stabiliser of keys without which eps means nothing: the largest u of a batch entry and head. */
 static double largest(const linear_scene *s, int64_t b, int64_t head, int64_t kv, int64_t keys) {
   const attn_feature_map *f = &s->p.map;
-  const double scale = or_default(f->scale, pow((double)s->k.dim, -0.25));
+  const double scale = sqrt(or_default(f->scale, pow((double)s->k.dim, -0.5)));
   double top = -(double)INFINITY;
   for (int64_t j = 0; j < keys; j++)
     for (int64_t r = 0; r < f->w.len; r++) {
@@ -121,7 +121,7 @@ static void phi(const linear_scene *s, double *y, int64_t m, const double *x, in
   const attn_feature_map *f = &s->p.map;
   const int64_t dk = s->k.dim;
   const int positive = f->kind == ATTN_FEATURES_SOFTMAX || f->kind == ATTN_FEATURES_HYPERBOLIC;
-  const double scale = or_default(f->scale, positive ? pow((double)dk, -0.25) : 1);
+  const double scale = sqrt(or_default(f->scale, positive ? pow((double)dk, -0.5) : 1));
   double norm = 0, sum = 0, top = -(double)INFINITY, u[512];
   assert_true(m + 2 * dk <= 512);
   for (int64_t i = 0; i < dk; i++) norm += x[i] * x[i];
@@ -134,7 +134,7 @@ static void phi(const linear_scene *s, double *y, int64_t m, const double *x, in
   switch (f->kind) {
     case ATTN_FEATURES_ELU1:
       for (int64_t i = 0; i < dk; i++) {
-        const double t = key ? x[i] : x[i] * scale;
+        const double t = x[i] * scale * (key ? 1 : or_default(f->query_scale, 1));
         y[i] = t > 0 ? t + 1 : exp(t);
       }
       break;

@@ -103,7 +103,8 @@ void E1_random(void **state) {
     x.dk = test_range(&rng, 1, 70), x.dv = test_range(&rng, 1, 70);
     linear_scene *s = linear_build(&x, &rng);
     s->p.causal = linear_order(n % 2 != 0);
-    if (n % 5 == 3) s->p.map.scale = 0.25f;
+    if (n % 5 == 3) s->p.map.query_scale = 0.25f;
+    if (n % 10 == 3) s->p.map.scale = 0.7f, s->p.map.query_scale = -1.5f;
     if (n % 7 == 3) s->p.eps = 0.5f;
     linear_check(s, 4e-6, "linear transformer");
   }

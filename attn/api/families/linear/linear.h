@@ -39,10 +39,10 @@ ATTN_DEF size_t attn_random_features_workspace(attn_tensor w, const attn_random_
                                                const attn_ctx *ctx);
 
 /* ---- feature maps --------------------------------------------------------------------------------
- * A map takes a row x of dk numbers to m features phi(x). With x' = scale x and directions w_r, u_r =
- * w_r . x':
+ * A map takes a row x of dk numbers to m features phi(x). With x' = sqrt(scale) x, so that x' . y' = scale
+ * x . y, and directions w_r, u_r = w_r . x':
  *
- *   ELU1        x'_c + 1 where x'_c > 0, else exp(x'_c); scale is one of queries only; m = dk
+ *   ELU1        x'_c + 1 where x'_c > 0, else exp(x'_c); m = dk. Of queries x' is times query_scale
  *   ACT         f(u_r) + kernel_eps, m = D; without w: f(x'_c) + kernel_eps, m = dk
  *   DPFP        with y = [relu(x'), relu(-x')]: feature (r - 1) 2 dk + j is y_j y_{(j - r) mod 2 dk},
  *               r = 1 .. order; m = 2 dk order
@@ -54,7 +54,7 @@ ATTN_DEF size_t attn_random_features_workspace(attn_tensor w, const attn_random_
  *   USER        the callback's, of x'
  *
  * and then norm: divided by their sum (SUM) or length (L2); rows whose sum or length is 0 become 0.
- * phi(q) . phi(k) stands for exp(-|q - k|^2 / (2 sigma^2)) on the sphere (RFA), for exp(scale^2 q . k)
+ * phi(q) . phi(k) stands for exp(-|q - k|^2 / (2 sigma^2)) on the sphere (RFA), for exp(scale q . k)
  * (SOFTMAX and HYPERBOLIC, times factors that attention divides out).
  *
  * The stabiliser c keeps exponentials within range. For a query it is the largest u_r (HYPERBOLIC: |u_r|)
@@ -109,7 +109,10 @@ typedef struct attn_feature_map {
       w; /* [1, 1 or H, D, dk] directions, any float type: RFA, SOFTMAX, HYPERBOLIC; ACT may */
   uint64_t seed; /* w came from (kept in a state, which rejects others) */
   int64_t draw;
-  float scale; /* 0 = 1, of SOFTMAX and HYPERBOLIC dk^-1/4, and then it must be positive */
+  float
+      scale; /* of the score q . k, as in attn_sdpa: 0 = 1, of SOFTMAX and HYPERBOLIC 1/sqrt(dk); not
+                * negative, of these two positive; ATTN_ZERO = 0 */
+  float query_scale;          /* ELU1: of queries beside it; 0 = 1, ATTN_ZERO = 0 */
   attn_activation activation; /* ACT; 0 = ATTN_ACT_NONE */
   float kernel_eps;           /* ACT with w: 0 = 1e-3, ATTN_ZERO = 0; without w: 0 = 0 */
   int64_t order;              /* DPFP: 1 .. 2 dk - 1, 0 = 1 */
