@@ -4708,7 +4708,7 @@ ATTN_DEF size_t attn_pool_workspace(attn_tensor y, attn_tensor x, const attn_poo
 /* Where the first tap of output row m lies, of n rows; M outputs, reach = (kernel - 1) dilation + 1.
  * Rows outside 0 .. n - 1 are 0. */
 typedef enum attn_pad {
-  ATTN_PAD_DEFAULT = 0, /* attn_convolve: LEFT; attn_convolve_depthwise: SAME */
+  ATTN_PAD_DEFAULT = 0, /* DROP: PyTorch's padding = 0; another where a call says so */
   ATTN_PAD_LEFT,  /* n - reach - (M - 1 - m) stride, M = ceil(n / stride): causal with stride 1 */
   ATTN_PAD_RIGHT, /* m stride, M = ceil(n / stride) */
   ATTN_PAD_DROP,  /* m stride, M = n < reach ? 0 : 1 + floor((n - reach) / stride) */
@@ -4718,16 +4718,16 @@ typedef enum attn_pad {
 
 typedef struct attn_convolve_params {
   attn_pad pad;
-  int64_t stride;     /* 0 = kernel; attn_convolve_depthwise: 1 */
+  int64_t stride;     /* 0 = 1 */
   int64_t dilation;   /* 0 = 1 */
   attn_tensor bias;   /* [1, 1 or H, 1, d_out]; absent = 0. Not of attn_convolve_depthwise */
   const int32_t *len; /* [B] */
   int accumulate;     /* y += ...; attn_convolve_depthwise only */
 } attn_convolve_params;
 
-/* M for n rows and a kernel; -1 for parameters that are no good. depthwise says whose defaults hold. */
-ATTN_DEF int64_t attn_convolve_len(int64_t n, int64_t kernel, const attn_convolve_params *params,
-                                   int depthwise);
+/* M for n rows and a kernel; -1 for parameters that are no good. {0} and null are PyTorch's conv1d: stride
+ * 1, no padding. */
+ATTN_DEF int64_t attn_convolve_len(int64_t n, int64_t kernel, const attn_convolve_params *params);
 
 /* Convolution of rows (a correlation: the kernel is not turned round):
  *
@@ -24053,14 +24053,13 @@ typedef struct attn_taps_ {
 } attn_taps_;
 
 /* 0 for parameters that are no good. */
-ATTN_COLD_ int attn_taps_of_(attn_taps_ *t, int64_t kernel, const attn_convolve_params *p,
-                             int depthwise) {
+ATTN_COLD_ int attn_taps_of_(attn_taps_ *t, int64_t kernel, const attn_convolve_params *p) {
   memset(t, 0, sizeof *t);
   t->kernel = kernel, t->stride = p ? p->stride : 0, t->dilation = p ? p->dilation : 0;
   t->pad = p ? p->pad : ATTN_PAD_DEFAULT;
-  if (t->stride == 0) t->stride = depthwise ? 1 : kernel;
+  if (t->stride == 0) t->stride = 1;
   if (t->dilation == 0) t->dilation = 1;
-  if (t->pad == ATTN_PAD_DEFAULT) t->pad = depthwise ? ATTN_PAD_SAME : ATTN_PAD_LEFT;
+  if (t->pad == ATTN_PAD_DEFAULT) t->pad = ATTN_PAD_DROP;
   const int64_t most = INT32_MAX;
   if (kernel < 1 || kernel > most || t->stride < 1 || t->stride > most || t->dilation < 1 ||
       t->dilation > most || (int)t->pad < 0 || t->pad >= ATTN_PAD_COUNT)
@@ -24082,10 +24081,9 @@ ATTN_FUNC_ int64_t attn_taps_start_(const attn_taps_ *t, int64_t m, int64_t len,
   return m * t->stride;
 }
 
-ATTN_PUB_ int64_t attn_convolve_len(int64_t n, int64_t kernel, const attn_convolve_params *params,
-                                    int depthwise) {
+ATTN_PUB_ int64_t attn_convolve_len(int64_t n, int64_t kernel, const attn_convolve_params *params) {
   attn_taps_ t;
-  return n < 0 || !attn_taps_of_(&t, kernel, params, depthwise) ? -1 : attn_taps_len_(&t, n);
+  return n < 0 || !attn_taps_of_(&t, kernel, params) ? -1 : attn_taps_len_(&t, n);
 }
 
 typedef struct attn_convolve_ {
@@ -24173,7 +24171,7 @@ ATTN_COLD_ int attn_stage_convolve_(attn_stage_ *s, attn_tensor y, attn_tensor x
   memset(&a, 0, sizeof a);
   a.table = s->table, a.y = y, a.x = x;
   if (params) a.bias = params->bias, a.len = params->len;
-  (void)attn_taps_of_(&a.taps, w.len / x.dim, params, 0);
+  (void)attn_taps_of_(&a.taps, w.len / x.dim, params);
   a.w = attn_matrix_of_(w, 0, y.len);
   a.row_runs = y.len / ATTN_GEMM_ROWS_ + (y.len % ATTN_GEMM_ROWS_ != 0);
   a.col_runs = y.dim / ATTN_GEMM_COLS_ + (y.dim % ATTN_GEMM_COLS_ != 0);
@@ -24234,7 +24232,7 @@ ATTN_COLD_ int attn_convolve_check_(attn_error_ *e, attn_convolve_job_ *j, const
   if (!depthwise && !attn_check_operand_(e, &op[3], heads)) return 0;
   if ((int)p->pad < 0 || p->pad >= ATTN_PAD_COUNT)
     return attn_reject_(e, ATTN_E_RANGE, "params.pad is none of attn_pad");
-  if (!attn_taps_of_(&taps, depthwise ? j->w.len : j->w.len / j->x.dim, p, depthwise))
+  if (!attn_taps_of_(&taps, depthwise ? j->w.len : j->w.len / j->x.dim, p))
     return attn_reject_(e, ATTN_E_RANGE,
                         "kernel, params.stride and params.dilation must lie in 1..2^31 - 1");
   if (j->x.len > INT64_MAX / 4) return attn_reject_(e, ATTN_E_OVERFLOW, "x.len is too large");
@@ -24421,7 +24419,7 @@ ATTN_COLD_ int attn_stage_depthwise_(attn_stage_ *s, attn_tensor y, attn_tensor 
   memset(&a, 0, sizeof a);
   a.table = s->table, a.y = y, a.x = x, a.w = w;
   if (params) a.len = params->len, a.accumulate = params->accumulate;
-  (void)attn_taps_of_(&a.taps, w.len, params, 1);
+  (void)attn_taps_of_(&a.taps, w.len, params);
   const int per_column = w.dim > 1;
   a.banded = !per_column && a.taps.stride == 1 && a.taps.dilation == 1;
   a.width = attn_round_up_(x.dim, 16);
@@ -37075,7 +37073,7 @@ ATTN_COLD_ int attn_compressed_shorten_(attn_stage_ *s, const attn_compressed_jo
   const int64_t blocks = attn_compressed_blocks_(j, x.len);
   attn_convolve_params c;
   memset(&c, 0, sizeof c);
-  c.pad = j->p.pad, c.bias = bias, c.len = j->x.kv_len;
+  c.pad = j->p.pad, c.stride = j->p.kernel, c.bias = bias, c.len = j->x.kv_len;
   *y = attn_stage_tensor_(s, x.batch, x.heads, blocks + front, x.dim);
   attn_front_ a = {s->table, *y, slot, &j->x, j->p.slot == ATTN_SLOT_FIRST};
   if (a.first) a.x = x;
@@ -37260,7 +37258,8 @@ ATTN_COLD_ int attn_linformer_shorten_(attn_stage_ *s, const attn_linformer_job_
   if (g->kind == ATTN_LINFORMER_CONV) {
     attn_convolve_params c;
     memset(&c, 0, sizeof c);
-    c.pad = ATTN_PAD_RIGHT, c.len = j->x.kv_len, c.bias = value ? g->bias_v : g->bias_k;
+    c.pad = ATTN_PAD_RIGHT, c.stride = j->width, c.len = j->x.kv_len,
+    c.bias = value ? g->bias_v : g->bias_k;
     return attn_stage_convolve_(s, y, x, value ? g->w_v : g->w_k, &c);
   }
   attn_pool_params p;
@@ -39137,7 +39136,7 @@ ATTN_COLD_ int attn_landmark_conv_(attn_stage_ *s, attn_tensor wide, attn_tensor
   const int64_t group = wide.heads / v.heads;
   attn_convolve_params p;
   memset(&p, 0, sizeof p);
-  p.accumulate = 1;
+  p.accumulate = 1, p.pad = ATTN_PAD_SAME;
   for (int64_t h = 0; h < v.heads; h++) {
     attn_tensor one = attn_stage_heads_(v, h, 1);
     one.heads = group, one.stride_head = 0;

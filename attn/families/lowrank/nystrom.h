@@ -143,7 +143,7 @@ ATTN_COLD_ int attn_landmark_conv_(attn_stage_ *s, attn_tensor wide, attn_tensor
   const int64_t group = wide.heads / v.heads;
   attn_convolve_params p;
   memset(&p, 0, sizeof p);
-  p.accumulate = 1;
+  p.accumulate = 1, p.pad = ATTN_PAD_SAME;
   for (int64_t h = 0; h < v.heads; h++) {
     attn_tensor one = attn_stage_heads_(v, h, 1);
     one.heads = group, one.stride_head = 0;
