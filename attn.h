@@ -3239,7 +3239,8 @@ typedef enum attn_dtype {
   ATTN_DTYPE_COUNT
 } attn_dtype;
 
-/* Asks for a real zero where 0 means "default" (a scale of 0). */
+/* Asks for a real zero where 0 means "default" (a scale of 0). A whole number whose 0 is legal and not its
+ * default has a field has_<name> beside it: 1 says that the number holds, 0 included. */
 #define ATTN_ZERO (-0.0f)
 
 /* What attn_<name>_workspace returns when the call would be rejected: call it for the status and the reason. A
@@ -4500,8 +4501,9 @@ typedef enum attn_rope_layout {
 } attn_rope_layout;
 
 typedef struct attn_rope_params {
-  int64_t rot; /* columns that rotate, even; 0 = dim; ATTN_ROPE_NONE = none */
-  double base; /* 0 = 10000 */
+  int64_t rot;        /* columns that rotate, even; 0 = dim */
+  int has_rotary_dim; /* 1: that number holds, 0 included: none */
+  double base;        /* 0 = 10000 */
   attn_rope_layout layout;
   int inverse;                  /* 1: rotate back */
   int64_t start;                /* position of row 0, if positions is null; may be negative */
@@ -4509,8 +4511,6 @@ typedef struct attn_rope_params {
   const double *real_positions; /* in place of positions: any finite numbers */
   int positions_per_batch;
 } attn_rope_params;
-
-#define ATTN_ROPE_NONE (-1)
 
 /* Rotary position embedding of queries or keys.
  *
@@ -4950,11 +4950,9 @@ typedef struct attn_decoder_cache {
  *   >= 1; extents of 0 are legal unless a call says otherwise. lse is optional everywhere: of the
  *   whole softmax of a row. scale: 0 = 1/sqrt(dk), ATTN_ZERO = 0. */
 
-/* No neighbours on the ring: attn_star_params.width, where 0 means 1. */
-#define ATTN_STAR_SELF (-1)
-
 typedef struct attn_star_params {
-  int64_t width;            /* satellites seen to each side; 0 = 1, ATTN_STAR_SELF = itself only */
+  int64_t width;            /* satellites seen to each side; 0 = 1 */
+  int has_width;            /* 1: width holds, 0 included: itself only */
   int no_ring;              /* 1: the ends are not neighbours */
   attn_tensor k_own, v_own; /* optional [B,Hk,T,dk], [B,Hv,T,dv]: a private key per satellite */
   float scale;
@@ -5103,17 +5101,14 @@ ATTN_DEF attn_status attn_etc_masks(uint8_t *l2l, uint8_t *l2g, uint8_t *g2g, ui
 ATTN_DEF attn_status attn_etc_labels(int32_t *l2l, int32_t *l2g, int32_t *g2g, int32_t *g2l,
                                      const attn_etc_structure *structure, attn_ctx *ctx);
 
-/* All levels share the label of their affiliated edge: attn_tree_params.clip, where 0 means one
- * per level. */
-#define ATTN_TREE_ONE_LEVEL (-1)
-
 typedef struct attn_tree_params {
   int64_t tokens; /* T >= 1 */
   int64_t k;      /* nodes per level and side, >= 1 */
   int causal;
   int overlap;       /* 0: the nodes of a token are disjoint; 1: the recursion of the paper */
   int include_self;  /* 1: span nodes see themselves too */
-  int64_t clip;      /* levels from this one on share labels; 0 = none do; ATTN_TREE_ONE_LEVEL */
+  int64_t clip;      /* levels from this one on share labels; 0 = none do */
+  int has_clip;      /* 1: clip holds, 0 included: all share those of their affiliated edge */
   attn_tensor table; /* optional [1, 1 or H, (2k+1)(clip+1) or more, dk] f32, added to keys */
   float scale;
   attn_tensor lse; /* out, optional: [B,H,N,1] */
@@ -5308,9 +5303,6 @@ ATTN_DEF size_t attn_topk_select_workspace(attn_tensor q, attn_tensor k,
 /* api/families/content/lsh.h owns LSH attention (the Reformer): tokens are hashed by random rotations and attend to
  * tokens of their bucket, in several rounds. */
 
-/* No chunks; no chunk before the own one. */
-#define ATTN_LSH_NONE (-1)
-
 /* What a token does about itself. */
 typedef enum attn_lsh_self {
   ATTN_LSH_SELF_ALONE,  /* attends to itself only when it sees no other token */
@@ -5326,8 +5318,10 @@ typedef struct attn_lsh_params {
   attn_tensor rotations; /* f32 [1 or H, rounds, dk, sum b / 2]; data null: drawn from seed */
   uint64_t seed;
   int64_t heads;  /* H of attn_lsh_hash; 0 = x.heads. The attending calls take their own */
-  int64_t chunk;  /* m; 0 = max(1, ceil(2 T / n_b)), ATTN_LSH_NONE = whole buckets */
-  int64_t before; /* chunks before the own one; 0 = 1, ATTN_LSH_NONE = 0 */
+  int64_t chunk;  /* m; 0 = max(1, ceil(2 T / n_b)) */
+  int has_chunk;  /* 1: chunk holds, 0 included: no chunks, whole buckets */
+  int64_t before; /* chunks before the own one; 0 = 1 */
+  int has_before; /* 1: before holds, 0 included */
   int64_t after;  /* and after */
   int across;     /* 1: chunks see all of their window, not only their bucket */
   int wrap;       /* 1, with across: chunks stand in a ring, so the first looks back to the last */
@@ -5381,7 +5375,7 @@ ATTN_DEF size_t attn_lsh_hash_workspace(int32_t *buckets, attn_tensor x,
  *   o_i = softmax over j in U_i of (s x_i . k_j) v_j      (keep_duplicates: + ln N_ij for j != i)
  *
  * causal hides the keys after i, but chunks are cut from all tokens in the order of their buckets, as the
- * paper does: which earlier keys a row meets depends on later tokens. With ATTN_LSH_NONE it does not (sums
+ * paper does: which earlier keys a row meets depends on later tokens. With whole buckets it does not (sums
  * may round otherwise).
  *
  * ATTN_LSH_SELF_PENALTY: i stays in U_i, with s x_i . k_i - P (and ln N_ii with keep_duplicates; P = 0:
@@ -5421,7 +5415,7 @@ ATTN_DEF size_t attn_lsh_workspace(attn_tensor o, attn_tensor x, attn_tensor v,
 
 /* The same with queries and keys of their own: j is allowed in round r when its bucket is that of i.
  * Keys are not normalised, there is no rule for the self, and no chunks: ranks of queries and keys do
- * not correspond, so that chunk must be 0 or ATTN_LSH_NONE, across 0, self ATTN_LSH_SELF_ALONE.
+ * not correspond, so that chunk must be 0, across 0, self ATTN_LSH_SELF_ALONE.
  *
  * Shapes: q [B,H,Tq,dk], k [B,Hk,Tk,dk], v [B,Hv,Tk,dv], o [B,H,Tq,dv]; Hk and Hv divide H. q_buckets
  *   [B,H,rounds,Tq], k_buckets [B,H,rounds,Tk]; both null: made here, with the default n_b that of Tk
@@ -5732,8 +5726,8 @@ typedef struct attn_sinkhorn_params {
   /* balancing */
   attn_tensor logits; /* chained: R, in place of the network */
   attn_sinkhorn_balancing balance;
-  int has_iters; /* 1: iters below holds; 0: 8 */
-  int64_t iters;
+  int64_t iters;     /* 0 = 8 */
+  int has_iters;     /* 1: iters holds, 0 included */
   float tau;         /* > 0; 0 = 0.75 */
   attn_tensor noise; /* [1 or B, 1 or H, NB, NB] f32, added to R; or */
   int gumbel;        /* 1: Gumbel noise drawn from seed, the same for all of a batch */
@@ -6922,12 +6916,10 @@ ATTN_DEF size_t attn_low_rank_band_workspace(attn_tensor o, attn_tensor q_low, a
  *   attn_nystrom are safe, with either in v.
  * Determinism: the same bits on avx2, avx512 and neon, any number of workers, whatever else the batch has. */
 
-/* attn_nystrom_params.iterations, where 0 means 6 */
-#define ATTN_NO_ITERATIONS (-1)
-
 typedef struct attn_nystrom_params {
   int64_t landmarks;  /* m; 0 = 64 */
-  int64_t iterations; /* of attn_pinv; 0 = 6, ATTN_NO_ITERATIONS = 0; beyond 10 see Accuracy */
+  int64_t iterations; /* of attn_pinv; 0 = 6; beyond 10 see Accuracy */
+  int has_iterations; /* 1: iterations holds, 0 included */
   int always;         /* 0: entries with n_q, n_k <= m take exact attention; 1: no such shortcut */
   float scale;        /* s; 0 = 1/sqrt(dk), ATTN_ZERO = 0 */
   int by_batch;       /* 1: attn_pinv starts from the largest sums of all matrices of the call (the
@@ -11394,6 +11386,11 @@ ATTN_FUNC_ int attn_reject_(attn_error_ *e, attn_status status, const char *reas
   e->status = status;
   e->reason = reason;
   return 0;
+}
+
+/* A number with a field has_..: 0 without that is the usual one. */
+ATTN_FUNC_ int64_t attn_given_or_(int has, int64_t x, int64_t usual) {
+  return has || x ? x : usual;
 }
 
 /* An activation; 0 becomes the one that is usual there. */
@@ -23202,7 +23199,7 @@ ATTN_FUNC_ int attn_rope_plan_(attn_error_ *e, attn_rope_job_ *j, const attn_rop
       j->y.dim != j->x.dim)
     return attn_reject_(e, ATTN_E_SHAPE, "y must have the shape of x");
   if (!attn_check_rows_(e, &j->y, wy)) return 0;
-  p->rot = p->rot == 0 ? j->x.dim : p->rot == ATTN_ROPE_NONE ? 0 : p->rot;
+  p->rot = attn_given_or_(p->has_rotary_dim, p->rot, j->x.dim);
   if (p->rot < 0 || p->rot > j->x.dim || p->rot % 2)
     return attn_reject_(e, ATTN_E_RANGE, "params.rot must be even and lie in 0..x.dim");
   if (p->base == 0.0) p->base = 10000.0;
@@ -26672,8 +26669,7 @@ ATTN_COLD_ int attn_star_check_(attn_error_ *e, attn_star_job_ *j, const attn_st
   if (!attn_check_ctx_(e, ctx, table, workers) || !attn_check_given_(e, op, COUNT)) return 0;
   if (!j->relay) {
     if (t < 1) return attn_reject_(e, ATTN_E_SHAPE, "q.len must be at least 1");
-    if (p->width < ATTN_STAR_SELF)
-      return attn_reject_(e, ATTN_E_RANGE, "params.width must be 0, positive or ATTN_STAR_SELF");
+    if (p->width < 0) return attn_reject_(e, ATTN_E_RANGE, "params.width must not be negative");
     if (!p->k_own.data != !p->v_own.data)
       return attn_reject_(e, ATTN_E_NULL, "params.k_own and params.v_own go together");
   }
@@ -26681,7 +26677,7 @@ ATTN_COLD_ int attn_star_check_(attn_error_ *e, attn_star_job_ *j, const attn_st
     if (i == K && h < 1) return attn_reject_(e, ATTN_E_SHAPE, "q.heads must be at least 1");
     if (!attn_check_operand_(e, &op[i], h)) return 0;
   }
-  j->width = p->width == 0 ? 1 : p->width == ATTN_STAR_SELF ? 0 : p->width;
+  j->width = attn_given_or_(p->has_width, p->width, 1);
   if (j->width > t) j->width = t;
   return attn_check_scale_(e, p->scale) && attn_check_apart_(e, ctx, op, COUNT, NULL, 0);
 }
@@ -26844,14 +26840,10 @@ ATTN_FUNC_ int attn_tree_params_(attn_error_ *e, attn_tree_params *p) {
                         "params.tokens must be at least 1 and have fewer than 2^31 nodes");
   if (p->k < 1 || p->k > INT32_MAX)
     return attn_reject_(e, ATTN_E_RANGE, "params.k must lie in 1..2^31-1");
-  if (p->clip < ATTN_TREE_ONE_LEVEL)
-    return attn_reject_(e, ATTN_E_RANGE, "params.clip must be 0, positive or ATTN_TREE_ONE_LEVEL");
+  if (p->clip < 0) return attn_reject_(e, ATTN_E_RANGE, "params.clip must not be negative");
   int64_t place, count;
   const int64_t levels = attn_tree_find_(p->tokens, attn_tree_nodes(p->tokens) - 1, &place, &count);
-  if (p->clip == 0 || p->clip > levels)
-    p->clip = levels;
-  else if (p->clip == ATTN_TREE_ONE_LEVEL)
-    p->clip = 0;
+  p->clip = attn_min64_(attn_given_or_(p->has_clip, p->clip, levels), levels);
   return 1;
 }
 
@@ -28846,7 +28838,7 @@ ATTN_PUB_ int64_t attn_lsh_buckets(int64_t len, const attn_lsh_params *params) {
 /* Numbers of the parameters; len: what the default of n_b counts. */
 ATTN_COLD_ int attn_lsh_params_(attn_error_ *e, attn_lsh_job_ *a, int64_t len) {
   attn_lsh_params *p = &a->p;
-  const int64_t none = ATTN_LSH_NONE;
+  const int whole = p->has_chunk && p->chunk == 0;
   if (p->rounds < 0 || p->rounds > 1 << 20)
     return attn_reject_(e, ATTN_E_RANGE, "params.rounds must lie in 1..2^20, or be 0");
   if ((uintptr_t)p->factors % 4)
@@ -28857,28 +28849,26 @@ ATTN_COLD_ int attn_lsh_params_(attn_error_ *e, attn_lsh_job_ *a, int64_t len) {
                         "params.factors must be params.factor_count even numbers >= 2 of a product "
                         "below 2^31, or a single 1");
   if (p->heads < 0) return attn_reject_(e, ATTN_E_RANGE, "params.heads must not be negative");
-  if (p->chunk < none || p->before < none || p->after < none)
-    return attn_reject_(e, ATTN_E_RANGE,
-                        "params.chunk, .before and .after must be >= 0 or ATTN_LSH_NONE");
+  if (p->chunk < 0 || p->before < 0 || p->after < 0)
+    return attn_reject_(e, ATTN_E_RANGE, "params.chunk, .before and .after must not be negative");
   if ((int)p->self != ATTN_LSH_SELF_ALONE && (int)p->self != ATTN_LSH_SELF_PENALTY)
     return attn_reject_(e, ATTN_E_RANGE, "params.self must be an attn_lsh_self");
   if (!(p->penalty >= 0.0f && p->penalty <= FLT_MAX))
     return attn_reject_(e, ATTN_E_VALUE, "params.penalty must be finite and >= 0");
   if (p->wrap && !p->across)
     return attn_reject_(e, ATTN_E_RANGE, "params.wrap needs params.across");
-  if (p->across && p->chunk == none)
-    return attn_reject_(e, ATTN_E_RANGE, "params.across needs chunks: params.chunk >= 0");
+  if (p->across && whole) return attn_reject_(e, ATTN_E_RANGE, "params.across needs chunks");
   if (a->kind == ATTN_LSH_APART_ && p->chunk > 0)
-    return attn_reject_(e, ATTN_E_RANGE, "params.chunk must be 0 or ATTN_LSH_NONE in attn_lsh_qk");
+    return attn_reject_(e, ATTN_E_RANGE, "params.chunk must be 0 in attn_lsh_qk");
   if (a->kind == ATTN_LSH_APART_ && (p->across || p->self != ATTN_LSH_SELF_ALONE))
     return attn_reject_(e, ATTN_E_RANGE, "params.across and .self must be 0 in attn_lsh_qk");
   if (a->kind != ATTN_LSH_APART_ && p->q_len)
     return attn_reject_(e, ATTN_E_RANGE, "params.q_len must be null but in attn_lsh_qk");
   if (p->rounds == 0) p->rounds = 8;
-  if (p->chunk == 0) p->chunk = attn_max64_(attn_ceil_(2 * len, a->buckets), 1);
-  if (p->chunk == none || a->kind == ATTN_LSH_APART_) p->chunk = 0;
-  p->before = p->before == none ? 0 : p->before == 0 ? 1 : p->before;
-  if (p->after == none) p->after = 0;
+  p->chunk =
+      attn_given_or_(p->has_chunk, p->chunk, attn_max64_(attn_ceil_(2 * len, a->buckets), 1));
+  if (a->kind == ATTN_LSH_APART_) p->chunk = 0;
+  p->before = attn_given_or_(p->has_before, p->before, 1);
   p->chunk = attn_min64_(p->chunk, attn_max64_(len, 1)); /* no more tokens, no more chunks */
   p->before = attn_min64_(p->before, len), p->after = attn_min64_(p->after, len);
   if (p->penalty == 0.0f && !attn_to_bits_(p->penalty)) p->penalty = 1e5f;
@@ -29988,9 +29978,8 @@ ATTN_COLD_ int attn_sink_check_balance_(attn_error_ *e, attn_sink_job_ *j, attn_
     return attn_reject_(e, ATTN_E_RANGE, "params.balance must be an attn_sinkhorn_balancing");
   if (p->balance == ATTN_BALANCE_DEFAULT)
     p->balance = p->causal ? ATTN_BALANCE_ROWS : ATTN_BALANCE_SINKHORN;
-  if (p->has_iters && p->iters < 0)
-    return attn_reject_(e, ATTN_E_SHAPE, "params.iters must not be negative");
-  if (!p->has_iters) p->iters = 8;
+  if (p->iters < 0) return attn_reject_(e, ATTN_E_SHAPE, "params.iters must not be negative");
+  p->iters = attn_given_or_(p->has_iters, p->iters, 8);
   if (p->tau == 0.0f && !attn_to_bits_(p->tau)) p->tau = 0.75f;
   if (!(p->tau > 0.0f && p->tau < INFINITY))
     return attn_reject_(e, ATTN_E_VALUE, "params.tau must be positive and finite");
@@ -39029,10 +39018,8 @@ ATTN_COLD_ int attn_landmark_check_(attn_error_ *e, attn_landmark_job_ *j, const
   if (j->landmarks < 0)
     return attn_reject_(e, ATTN_E_RANGE, "params.landmarks must not be negative");
   if (j->landmarks == 0) j->landmarks = 64;
-  if (j->iterations < ATTN_NO_ITERATIONS)
-    return attn_reject_(e, ATTN_E_RANGE,
-                        "params.iterations must be 0, positive or ATTN_NO_ITERATIONS");
-  j->iterations = j->iterations == 0 ? 6 : j->iterations < 0 ? 0 : j->iterations;
+  if (j->iterations < 0)
+    return attn_reject_(e, ATTN_E_RANGE, "params.iterations must not be negative");
   if (j->lambda == 0.0f && !attn_to_bits_(j->lambda)) j->lambda = 1.0f;
   if (!(j->lambda >= 0.0f && j->lambda < INFINITY))
     return attn_reject_(e, ATTN_E_VALUE, "params.lambda must be finite and not negative");
@@ -39237,7 +39224,8 @@ ATTN_COLD_ attn_landmark_job_ attn_nystrom_job_(attn_tensor o, attn_tensor q, at
   j.o = o, j.q = q, j.k = k, j.v = v;
   if (!p) return j;
   j.conv = p->conv, j.kv_len = p->kv_len, j.q_len = p->q_len, j.scale = p->scale;
-  j.landmarks = p->landmarks, j.iterations = p->iterations, j.always = p->always;
+  j.landmarks = p->landmarks, j.iterations = attn_given_or_(p->has_iterations, p->iterations, 6),
+  j.always = p->always;
   j.by_batch = p->by_batch;
   return j;
 }

@@ -428,7 +428,7 @@ void A2_empty_and_huge(void **state) {
   assert_int_equal(attn_merge(far, far, far, far, far, far, &ctx), ATTN_OK);
   attn_rope_params p;
   memset(&p, 0, sizeof p);
-  p.rot = ATTN_ROPE_NONE;
+  p.has_rotary_dim = 1;
   p.positions_per_batch = 1;
   assert_int_equal(attn_rope_workspace(far, far, &p, &ctx), 0);
   assert_int_equal(attn_rope(far, far, &p, &ctx), ATTN_OK);

@@ -16,7 +16,7 @@ static void rope_ok(attn_tensor y, attn_tensor x, const attn_rope_params *params
 
 static void compare_rope(attn_tensor y, attn_tensor x, const attn_rope_params *p) {
   double *in = test_mem((size_t)x.dim * sizeof *in), *out = test_mem((size_t)x.dim * sizeof *out);
-  int64_t rot = p->rot == 0 ? x.dim : p->rot == ATTN_ROPE_NONE ? 0 : p->rot;
+  int64_t rot = p->has_rotary_dim || p->rot ? p->rot : x.dim;
   double base = p->base > 0 ? p->base : 10000;
   for (int64_t b = 0; b < x.batch; b++) {
     for (int64_t h = 0; h < x.heads; h++) {
@@ -55,7 +55,7 @@ void B5_random_rotations(void **state) {
     attn_rope_params p;
     memset(&p, 0, sizeof p);
     p.rot = test_range(&rng, 0, d / 2) * 2;
-    if (p.rot == 0 && (d & 1 || n & 8)) p.rot = ATTN_ROPE_NONE;
+    if ((p.rot == 0 && d & 1) || n & 8) p.has_rotary_dim = 1;
     p.layout = n & 1 ? ATTN_ROPE_HALF : ATTN_ROPE_INTERLEAVED;
     p.inverse = (int)(n >> 1 & 1);
     p.base = n % 5 ? 0 : 500000;
@@ -143,7 +143,7 @@ void B5_defaults_and_identity(void **state) {
   assert_int_equal(attn_rope(y, x, NULL, NULL), ATTN_OK);
   compare_rope(y, x, &p);
   test_assert_same(test_rows(y, 0, 1), test_rows(x, 0, 1), "position 0");
-  p.rot = ATTN_ROPE_NONE;
+  p.has_rotary_dim = 1;
   rope_ok(y, x, &p);
   test_assert_same(y, x, "no rotation");
 }

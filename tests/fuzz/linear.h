@@ -206,7 +206,8 @@ static void fuzz_linear(input *in) {
       }
       break;
     case NYSTROM:
-      a.nystrom.landmarks = few, a.nystrom.iterations = chance(in, 8) ? -1 : below(in, 9);
+      a.nystrom.landmarks = few, a.nystrom.iterations = below(in, 9) - chance(in, 12);
+      a.nystrom.has_iterations = below(in, 2);
       a.nystrom.always = below(in, 2), a.nystrom.scale = scale;
       a.nystrom.by_batch = a.nystrom.always; /* both are options of what follows */
       a.nystrom.q_len = q_len, a.nystrom.kv_len = kv_len;

@@ -12,8 +12,9 @@ typedef enum attn_rope_layout {
 } attn_rope_layout;
 
 typedef struct attn_rope_params {
-  int64_t rot; /* columns that rotate, even; 0 = dim; ATTN_ROPE_NONE = none */
-  double base; /* 0 = 10000 */
+  int64_t rot;        /* columns that rotate, even; 0 = dim */
+  int has_rotary_dim; /* 1: that number holds, 0 included: none */
+  double base;        /* 0 = 10000 */
   attn_rope_layout layout;
   int inverse;                  /* 1: rotate back */
   int64_t start;                /* position of row 0, if positions is null; may be negative */
@@ -21,8 +22,6 @@ typedef struct attn_rope_params {
   const double *real_positions; /* in place of positions: any finite numbers */
   int positions_per_batch;
 } attn_rope_params;
-
-#define ATTN_ROPE_NONE (-1)
 
 /* Rotary position embedding of queries or keys.
  *

@@ -36,10 +36,8 @@ ATTN_COLD_ int attn_landmark_check_(attn_error_ *e, attn_landmark_job_ *j, const
   if (j->landmarks < 0)
     return attn_reject_(e, ATTN_E_RANGE, "params.landmarks must not be negative");
   if (j->landmarks == 0) j->landmarks = 64;
-  if (j->iterations < ATTN_NO_ITERATIONS)
-    return attn_reject_(e, ATTN_E_RANGE,
-                        "params.iterations must be 0, positive or ATTN_NO_ITERATIONS");
-  j->iterations = j->iterations == 0 ? 6 : j->iterations < 0 ? 0 : j->iterations;
+  if (j->iterations < 0)
+    return attn_reject_(e, ATTN_E_RANGE, "params.iterations must not be negative");
   if (j->lambda == 0.0f && !attn_to_bits_(j->lambda)) j->lambda = 1.0f;
   if (!(j->lambda >= 0.0f && j->lambda < INFINITY))
     return attn_reject_(e, ATTN_E_VALUE, "params.lambda must be finite and not negative");
@@ -244,7 +242,8 @@ ATTN_COLD_ attn_landmark_job_ attn_nystrom_job_(attn_tensor o, attn_tensor q, at
   j.o = o, j.q = q, j.k = k, j.v = v;
   if (!p) return j;
   j.conv = p->conv, j.kv_len = p->kv_len, j.q_len = p->q_len, j.scale = p->scale;
-  j.landmarks = p->landmarks, j.iterations = p->iterations, j.always = p->always;
+  j.landmarks = p->landmarks, j.iterations = attn_given_or_(p->has_iterations, p->iterations, 6),
+  j.always = p->always;
   j.by_batch = p->by_batch;
   return j;
 }
