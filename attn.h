@@ -77,7 +77,7 @@
  *
  * 3. OPTIONS
  *   Every call takes a params struct; NULL or {0} means the paper's defaults. Where 0 itself is
- *   wanted and means "default", write ATTN_ZERO. Clear the struct (= {0}, in C++ = {}) before
+ *   wanted and means "default", write ATTN_ZERO; for whole numbers set has_<field> beside it. Clear the struct (= {0}, in C++ = {}) before
  *   setting fields: later versions may append some. All options of attn_sdpa combine.
  *
  * 4. PATTERNS
@@ -104,7 +104,8 @@
  *   by clipped distance (relative), Transformer-XL (xl), labels of pairs, a factor or a table by
  *   distance (factor, toeplitz, t5, alibi), a parabola, a Gaussian bump per query, an adaptive
  *   span, dense biases, a soft-cap. A signed distance is j - p_i in all of them, key minus query:
- *   negative for the past. (T5's models have no scale: t5 with scale = 1.) All may be combined with each other, with masks and with
+ *   negative for the past. (T5's models have no scale: t5 with scale = 1.) softcap_at puts the cap
+ *   before or behind what is added. All may be combined with each other, with masks and with
  *   schedules; api/calls/score.h has their formulas, attn_sdpa_params their order. modify is yours: a
  *   function that changes a tile of scores in place, after all other terms (FlexAttention's score_mod);
  *   modify_weights changes a tile of weights after the softmax (its prob_mod). params.map gives the
@@ -3520,9 +3521,11 @@ ATTN_DEF attn_status attn_exp(float *y, const float *x, int64_t n, attn_ctx *ctx
  * in which they apply is that of attn_sdpa_params.
  *
  * Query i sits at key position p_i = i + q_off; d = j - p_i is the signed distance of all of them: 0 for
- * the query's own position, negative for the past, positive for keys ahead. Arrays per head are [H], H the query heads. */
+ * the query's own position, negative for the past, positive for keys ahead. Arrays per head are [H],
+ * H the query heads. */
 
-/* Relative position vectors, by clipped d (row 0 is the furthest past): with c = (len - 1)/2 and e = clip(d, -c, c) + c
+/* Relative position vectors, by clipped d (row 0 is the furthest past): with c = (len - 1)/2 and
+ * e = clip(d, -c, c) + c
  *   x_ij = s q_i . (k_j + keys[e]),   O_i = sum_j P_ij (v_j + values[e])
  * keys [1, 1 or H, 2c+1, dk], values [1, 1 or H, 2c+1, dv], f32; either may be absent. Costs one
  * short row of dot products per query and an addition per pair. Source: Shaw et al. 2018, arXiv
@@ -3548,8 +3551,9 @@ typedef struct attn_xl {
 /* Relative labels: the label of a pair chooses a vector that is added to the key and a number that
  * is added to the dot product, both inside the scale:
  *   x_ij = s (q_i . (k_j + table[label]) + bias[label, h])
- * A label by distance is one of d, i and j being indices: d = j - i - q_off. label(user, batch, head, i, j) returns 0 .. table.len - 1 or a negative number for none; it must
- * depend on its arguments alone. Anything else counts as none. table [1, 1 or H, n, dk] f32, bias
+ * label(user, batch, head, i, j) returns 0 .. table.len - 1 or a negative number for none; it must
+ * depend on its arguments alone. Anything else counts as none. i and j are indices: a label by
+ * distance is one of d = j - i - q_off. table [1, 1 or H, n, dk] f32, bias
  * [n, H] or null. Sources: Ainslie et al. 2020, arXiv 2004.08483; Ye et al. 2019, arXiv
  * 1911.04070. */
 typedef int64_t (*attn_label_fn)(void *user, int64_t batch, int64_t head, int64_t i, int64_t j);
@@ -3566,8 +3570,8 @@ typedef struct attn_distance_factor {
   const float *alpha, *beta;
 } attn_distance_factor;
 
-/* A number for each distance d (entry 0 is the furthest past): x += T_h[d], T_h[d] = table[h][d - first]. Outside the table its
- * nearest end holds, or, with reject, no allowed pair may lie there (ATTN_E_RANGE; judged by
+/* A number for each distance d (entry 0 is the furthest past): x += T_h[d], T_h[d] =
+ * table[h][d - first]. Outside the table its nearest end holds, or, with reject, no allowed pair may lie there (ATTN_E_RANGE; judged by
  * causal, window, q_off and the extents). inside = 1 multiplies the term by s as well. Sources:
  * Raffel et al. 2019, arXiv 1910.10683; Huang et al. 2018, arXiv 1809.04281 (inside). */
 typedef struct attn_toeplitz {
@@ -4126,7 +4130,8 @@ typedef struct attn_sdpa_params {
   int softmax_one;               /* 1: one more exp(0) in each denominator (softmax off by one) */
   const attn_schedule *schedule; /* which pairs exist; null = all. Built for these lengths */
   /* Terms of the score, in the order in which they apply (api/calls/score.h). softcap follows factor
-   * (ATTN_SOFTCAP_BIASED: gaussian and bias), bias and alibi stand among the additive ones; modify is last before the allowed set. */
+   * (ATTN_SOFTCAP_BIASED: gaussian and bias), bias and alibi stand among the additive ones; modify is
+   * last before the allowed set. */
   attn_relative relative;
   attn_xl xl;
   attn_labels labels;
@@ -7165,8 +7170,8 @@ typedef struct attn_camtl_params {
  *
  *   x_ij = s q_i . k_j + M[p_i, j],  M block-diagonal with blocks[b, 0 .. m-1],  n = m w
  *
- * The prior is added last of all terms, before attention.modify; outside the blocks nothing is
- * masked.
+ * The prior is added last of all terms, after a soft-cap wherever that stands and before
+ * attention.modify; outside the blocks nothing is masked.
  * Shapes, aliasing, memory, empty, NaN and determinism as attn_sdpa; no Tq x Tk array. ragged,
  *   q_offs and align_lengths must be absent.
  * Errors: those of attn_sdpa; SHAPE (blocks not square, batch neither 1 nor B), RANGE (a position
@@ -16348,8 +16353,9 @@ ATTN_FUNC_ void attn_block_labels_(attn_tile_ *t, const attn_block_ *b, const at
 }
 
 /* t->w.dot = (q + v) . table[j - p] for a tile of consecutive rows and consecutive keys. Between
- * them only n + 63 distances occur: they are computed once, as scores of table rows, and read along diagonals by transposing, shifting each row and transposing back. The next block's
- * first 63 are this one's last. */
+ * them only n + 63 distances occur: they are computed once, as scores of table rows, and read along
+ * diagonals by transposing, shifting each row and transposing back. The next block's first 63 are
+ * this one's last. */
 ATTN_FUNC_ void attn_block_xl_lined_(attn_tile_ *t, const attn_block_ *b) {
   const attn_softmax_ *a = t->a;
   const attn_table_ *f = a->table;

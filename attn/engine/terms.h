@@ -222,8 +222,9 @@ ATTN_FUNC_ void attn_block_labels_(attn_tile_ *t, const attn_block_ *b, const at
 }
 
 /* t->w.dot = (q + v) . table[j - p] for a tile of consecutive rows and consecutive keys. Between
- * them only n + 63 distances occur: they are computed once, as scores of table rows, and read along diagonals by transposing, shifting each row and transposing back. The next block's
- * first 63 are this one's last. */
+ * them only n + 63 distances occur: they are computed once, as scores of table rows, and read along
+ * diagonals by transposing, shifting each row and transposing back. The next block's first 63 are
+ * this one's last. */
 ATTN_FUNC_ void attn_block_xl_lined_(attn_tile_ *t, const attn_block_ *b) {
   const attn_softmax_ *a = t->a;
   const attn_table_ *f = a->table;

@@ -3,9 +3,11 @@
  * in which they apply is that of attn_sdpa_params.
  *
  * Query i sits at key position p_i = i + q_off; d = j - p_i is the signed distance of all of them: 0 for
- * the query's own position, negative for the past, positive for keys ahead. Arrays per head are [H], H the query heads. */
+ * the query's own position, negative for the past, positive for keys ahead. Arrays per head are [H],
+ * H the query heads. */
 
-/* Relative position vectors, by clipped d (row 0 is the furthest past): with c = (len - 1)/2 and e = clip(d, -c, c) + c
+/* Relative position vectors, by clipped d (row 0 is the furthest past): with c = (len - 1)/2 and
+ * e = clip(d, -c, c) + c
  *   x_ij = s q_i . (k_j + keys[e]),   O_i = sum_j P_ij (v_j + values[e])
  * keys [1, 1 or H, 2c+1, dk], values [1, 1 or H, 2c+1, dv], f32; either may be absent. Costs one
  * short row of dot products per query and an addition per pair. Source: Shaw et al. 2018, arXiv
@@ -31,8 +33,9 @@ typedef struct attn_xl {
 /* Relative labels: the label of a pair chooses a vector that is added to the key and a number that
  * is added to the dot product, both inside the scale:
  *   x_ij = s (q_i . (k_j + table[label]) + bias[label, h])
- * A label by distance is one of d, i and j being indices: d = j - i - q_off. label(user, batch, head, i, j) returns 0 .. table.len - 1 or a negative number for none; it must
- * depend on its arguments alone. Anything else counts as none. table [1, 1 or H, n, dk] f32, bias
+ * label(user, batch, head, i, j) returns 0 .. table.len - 1 or a negative number for none; it must
+ * depend on its arguments alone. Anything else counts as none. i and j are indices: a label by
+ * distance is one of d = j - i - q_off. table [1, 1 or H, n, dk] f32, bias
  * [n, H] or null. Sources: Ainslie et al. 2020, arXiv 2004.08483; Ye et al. 2019, arXiv
  * 1911.04070. */
 typedef int64_t (*attn_label_fn)(void *user, int64_t batch, int64_t head, int64_t i, int64_t j);
@@ -49,8 +52,8 @@ typedef struct attn_distance_factor {
   const float *alpha, *beta;
 } attn_distance_factor;
 
-/* A number for each distance d (entry 0 is the furthest past): x += T_h[d], T_h[d] = table[h][d - first]. Outside the table its
- * nearest end holds, or, with reject, no allowed pair may lie there (ATTN_E_RANGE; judged by
+/* A number for each distance d (entry 0 is the furthest past): x += T_h[d], T_h[d] =
+ * table[h][d - first]. Outside the table its nearest end holds, or, with reject, no allowed pair may lie there (ATTN_E_RANGE; judged by
  * causal, window, q_off and the extents). inside = 1 multiplies the term by s as well. Sources:
  * Raffel et al. 2019, arXiv 1910.10683; Huang et al. 2018, arXiv 1809.04281 (inside). */
 typedef struct attn_toeplitz {

@@ -69,7 +69,8 @@ typedef struct attn_sdpa_params {
   int softmax_one;               /* 1: one more exp(0) in each denominator (softmax off by one) */
   const attn_schedule *schedule; /* which pairs exist; null = all. Built for these lengths */
   /* Terms of the score, in the order in which they apply (api/calls/score.h). softcap follows factor
-   * (ATTN_SOFTCAP_BIASED: gaussian and bias), bias and alibi stand among the additive ones; modify is last before the allowed set. */
+   * (ATTN_SOFTCAP_BIASED: gaussian and bias), bias and alibi stand among the additive ones; modify is
+   * last before the allowed set. */
   attn_relative relative;
   attn_xl xl;
   attn_labels labels;
