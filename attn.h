@@ -33,8 +33,8 @@
  *   attn_merge (partial results), attn_relu (rectified weights), attn_edges (key lists);
  *   attn_multihead, attn_collaborative (with projections), attn_capsules* (routing of heads);
  *   attn_pattern_*, attn_block_permutations, attn_schedule_* (sparse patterns); attn_star_*,
- *   attn_longformer*, attn_etc*, attn_tree*, attn_segmented, attn_hierarchy, attn_xl_layer,
- *   attn_recursive (whole mechanisms); attn_segment*, attn_memory_*, attn_usage, attn_compress*,
+ *   attn_longformer*, attn_etc*, attn_tree*, attn_segmented, attn_hierarchy, attn_recursive
+ *   (whole mechanisms); attn_segment*, attn_memory_*, attn_usage, attn_compress*,
  *   attn_attention_loss, attn_rebuild_loss (memories of earlier segments); attn_knn_search,
  *   attn_knn_lm, attn_spalm, attn_memorizing, attn_recall_append (memories that are searched);
  *   attn_topk_* (best keys), attn_lsh, attn_lsh_* (buckets of hashed tokens), attn_routing*
@@ -80,7 +80,7 @@
  *
  * 3. OPTIONS
  *   Every call takes a params struct; NULL or {0} means the paper's defaults. Where 0 itself is
- *   wanted and means "default", write ATTN_ZERO. Clear the struct (= {0}, in C++ = {}) before
+ *   wanted and means "default", write ATTN_ZERO; for whole numbers set has_<field> beside it. Clear the struct (= {0}, in C++ = {}) before
  *   setting fields: later versions may append some. All options of attn_sdpa combine.
  *
  * 4. PATTERNS
@@ -106,7 +106,9 @@
  *   Terms beyond the scaled dot product are fields of attn_sdpa_params, absent when zero: vectors
  *   by clipped distance (relative), Transformer-XL (xl), labels of pairs, a factor or a table by
  *   distance (factor, toeplitz, t5, alibi), a parabola, a Gaussian bump per query, an adaptive
- *   span, dense biases, a soft-cap. All may be combined with each other, with masks and with
+ *   span, dense biases, a soft-cap. A signed distance is j - p_i in all of them, key minus query:
+ *   negative for the past. (T5's models have no scale: t5 with scale = 1.) softcap_at puts the cap
+ *   before or behind what is added. All may be combined with each other, with masks and with
  *   schedules; api/calls/score.h has their formulas, attn_sdpa_params their order. modify is yours: a
  *   function that changes a tile of scores in place, after all other terms (FlexAttention's score_mod);
  *   modify_weights changes a tile of weights after the softmax (its prob_mod). params.map gives the
@@ -3365,7 +3367,8 @@ typedef enum attn_dtype {
   ATTN_DTYPE_COUNT
 } attn_dtype;
 
-/* Asks for a real zero where 0 means "default" (a scale of 0). */
+/* Asks for a real zero where 0 means "default" (a scale of 0). A whole number whose 0 is legal and not its
+ * default has a field has_<name> beside it: 1 says that the number holds, 0 included. */
 #define ATTN_ZERO (-0.0f)
 
 /* What attn_<name>_workspace returns when the call would be rejected: call it for the status and the reason. A
@@ -3644,10 +3647,12 @@ ATTN_DEF attn_status attn_exp(float *y, const float *x, int64_t n, attn_ctx *ctx
  * of attn_sdpa_params; all zero is absent. Terms of several mechanisms may be combined: the order
  * in which they apply is that of attn_sdpa_params.
  *
- * Query i sits at key position p_i = i + q_off; d = j - p_i is the signed distance, 0 for the
- * query's own position and negative for the past. Arrays per head are [H], H the query heads. */
+ * Query i sits at key position p_i = i + q_off; d = j - p_i is the signed distance of all of them: 0 for
+ * the query's own position, negative for the past, positive for keys ahead. Arrays per head are [H],
+ * H the query heads. */
 
-/* Relative position vectors, by clipped distance: with c = (len - 1)/2 and e = clip(d, -c, c) + c
+/* Relative position vectors, by clipped d (row 0 is the furthest past): with c = (len - 1)/2 and
+ * e = clip(d, -c, c) + c
  *   x_ij = s q_i . (k_j + keys[e]),   O_i = sum_j P_ij (v_j + values[e])
  * keys [1, 1 or H, 2c+1, dk], values [1, 1 or H, 2c+1, dv], f32; either may be absent. Costs one
  * short row of dot products per query and an addition per pair. Source: Shaw et al. 2018, arXiv
@@ -3656,10 +3661,13 @@ typedef struct attn_relative {
   attn_tensor keys, values;
 } attn_relative;
 
-/* Transformer-XL scores: x_ij = s ((q_i + u_h) . k_j + (q_i + v_h) . table[p_i - j - first])
+/* Transformer-XL scores: x_ij = s ((q_i + u_h) . k_j + (q_i + v_h) . table[d - first])
  * table [1, 1 or H, n, dk] f32 holds the projected encodings of the distances first ..
- * first + n - 1 (p_i - j, so the past is positive) and must cover every pair that causal, window
- * and lengths allow. u and v may be null. Source: Dai et al. 2019, arXiv 1901.02860. */
+ * first + n - 1 and must cover every pair that causal, window and lengths allow: from the furthest
+ * past on (first = 1 - n where the last row is the query's own position), the order in which
+ * Transformer-XL and XLNet make them. d is negative for the past, theirs is -d: the encoding of
+ * their distance t stands in row -t - first. u and v may be null. Source: Dai et al. 2019, arXiv
+ * 1901.02860. */
 typedef struct attn_xl {
   attn_tensor table;
   int64_t first;
@@ -3671,7 +3679,8 @@ typedef struct attn_xl {
  * is added to the dot product, both inside the scale:
  *   x_ij = s (q_i . (k_j + table[label]) + bias[label, h])
  * label(user, batch, head, i, j) returns 0 .. table.len - 1 or a negative number for none; it must
- * depend on its arguments alone. Anything else counts as none. table [1, 1 or H, n, dk] f32, bias
+ * depend on its arguments alone. Anything else counts as none. i and j are indices: a label by
+ * distance is one of d = j - i - q_off. table [1, 1 or H, n, dk] f32, bias
  * [n, H] or null. Sources: Ainslie et al. 2020, arXiv 2004.08483; Ye et al. 2019, arXiv
  * 1911.04070. */
 typedef int64_t (*attn_label_fn)(void *user, int64_t batch, int64_t head, int64_t i, int64_t j);
@@ -3688,8 +3697,8 @@ typedef struct attn_distance_factor {
   const float *alpha, *beta;
 } attn_distance_factor;
 
-/* A number for each distance: x += T_h[d], T_h[d] = table[h][d - first]. Outside the table its
- * nearest end holds, or, with reject, no allowed pair may lie there (ATTN_E_RANGE; judged by
+/* A number for each distance d (entry 0 is the furthest past): x += T_h[d], T_h[d] =
+ * table[h][d - first]. Outside the table its nearest end holds, or, with reject, no allowed pair may lie there (ATTN_E_RANGE; judged by
  * causal, window, q_off and the extents). inside = 1 multiplies the term by s as well. Sources:
  * Raffel et al. 2019, arXiv 1910.10683; Huang et al. 2018, arXiv 1809.04281 (inside). */
 typedef struct attn_toeplitz {
@@ -3699,8 +3708,9 @@ typedef struct attn_toeplitz {
   int reject, inside;
 } attn_toeplitz;
 
-/* T5's bucketed distances: x += table[bucket(d), h] with attn_t5_bucket. With this term a scale of
- * 0 means 1, as the T5 models want. Source: Raffel et al. 2019, arXiv 1910.10683. */
+/* T5's bucketed distances: x += table[bucket(d), h] with attn_t5_bucket, where d > 0 is a key ahead.
+ * The T5 models do not scale their scores: scale = 1 goes with their tables (0 is 1/sqrt(dk) here as
+ * anywhere). Source: Raffel et al. 2019, arXiv 1910.10683. */
 typedef struct attn_t5 {
   const float *table;   /* [buckets, H] */
   int64_t buckets;      /* 0 = 32 */
@@ -4064,9 +4074,10 @@ ATTN_DEF attn_status attn_pattern_render(uint8_t *pixels, int64_t width, int64_t
 /* --- dense products ------------------------------------------------------------------------------
  * What layers around attention are made of. */
 
-/* y = f(x), element by element. Errors are of the vector tiers, beside those of x. */
+/* y = f(x), element by element. 0 is what a call's paper has, which the call says: NONE where nothing is
+ * said. Errors are of the vector tiers, beside those of x. */
 typedef enum attn_activation {
-  ATTN_ACT_NONE = 0,
+  ATTN_ACT_DEFAULT = 0,
   ATTN_ACT_RELU,  /* max(x, 0) */
   ATTN_ACT_RELU2, /* max(x, 0)^2 */
   ATTN_ACT_GELU, /* x Phi(x) = x erfc(-x / sqrt 2) / 2; Hendrycks and Gimpel 2016, arXiv 1606.08415 */
@@ -4076,6 +4087,7 @@ typedef enum attn_activation {
   ATTN_ACT_TANH,
   ATTN_ACT_EXP,
   ATTN_ACT_ELU1, /* elu(x) + 1: x + 1 where x > 0, else e^x */
+  ATTN_ACT_NONE, /* x */
   ATTN_ACT_COUNT
 } attn_activation;
 
@@ -4098,8 +4110,8 @@ typedef struct attn_gemm_params {
  * Memory: attn_gemm_workspace bytes: w as f32 in panels, 4 k n' bytes for each of its matrices, n'
  *   being n in whole 64s; nothing like it for less than 192 rows when w is f32 or transposed, which reads w
  *   in place (of a transposed w all rows that share a matrix count). f16 and bf16 x or y add up to 300 KB a worker.
- * Errors: ATTN_E_NULL, _DTYPE, _SHAPE, _STRIDE, _OVERLAP, _OVERFLOW, _VALUE (scale NaN or infinite, an
- *   unknown activation), _WORKSPACE, _MEMORY, and those of ctx.
+ * Errors: ATTN_E_NULL, _DTYPE, _SHAPE, _STRIDE, _OVERLAP, _OVERFLOW, _VALUE (scale NaN or infinite), _RANGE
+ *   (activation), _WORKSPACE, _MEMORY, and those of ctx.
  * Empty: m = 0, B = 0 or H = 0 does nothing; k and n are at least 1.
  * NaN and infinity: as IEEE arithmetic has it; a NaN is stored as the one default NaN.
  * Determinism: each sum is one chain of fused multiply-adds in the order of c. The same bits on avx2,
@@ -4124,7 +4136,7 @@ ATTN_DEF size_t attn_gemm_workspace(attn_tensor y, attn_tensor x, attn_tensor w,
  * inputs may have batch 1 and heads 1, which stand for all. Aliasing: an output may be one of the inputs
  * (the same view, type and extents: in place), else it shares memory with nothing. Empty: B, H or T = 0 is
  * a no-op; n is at least 1. Memory: attn_<name>_workspace bytes, a few rows a worker where a tensor is not
- * f32, else none. Errors: NULL, DTYPE, SHAPE, STRIDE, VALUE, OVERLAP, OVERFLOW, WORKSPACE, MEMORY, ISA,
+ * f32, else none. Errors: NULL, DTYPE, SHAPE, STRIDE, RANGE, VALUE, OVERLAP, OVERFLOW, WORKSPACE, MEMORY, ISA,
  * ENV, CTX, ALIGN; outputs untouched. NaN is stored as the one default NaN. Determinism: the same bits on
  * avx2, avx512 and neon and for any number of workers; a row's bits depend on nothing but the row. */
 
@@ -4165,7 +4177,7 @@ typedef struct attn_activate_params {
 } attn_activate_params;
 
 /* y = act(x), with a gate y = act(x) gate, element by element: GLU, SwiGLU and the like; with
- * ATTN_ACT_NONE the product of x and gate. Errors of the functions are those of attn_gemm. params null: y =
+ * ATTN_ACT_DEFAULT or _NONE the product of x and gate. Errors of the functions are those of attn_gemm. params null: y =
  * x. Source of gated products: Dauphin et al. 2016, arXiv 1612.08083; Shazeer 2020, arXiv 2002.05202. */
 ATTN_DEF attn_status attn_activate(attn_tensor y, attn_tensor x, const attn_activate_params *params,
                                    attn_ctx *ctx);
@@ -4199,11 +4211,22 @@ typedef struct attn_ragged {
   const int64_t *kv; /* [n + 1], likewise, or null */
 } attn_ragged;
 
+/* Which scores params.softcap caps, c tanh(x / c). */
+typedef enum attn_softcap_at {
+  ATTN_SOFTCAP_SCORES =
+      0, /* s q_i . k_j and what stands inside the scale, before any added term: Gemma 2,
+                            * FlashAttention, ONNX */
+  ATTN_SOFTCAP_BIASED, /* with all that is added, from toeplitz to bias; what -inf in a bias forbids stays
+                        * forbidden, and a modifier or span comes after */
+  ATTN_SOFTCAP_COUNT
+} attn_softcap_at;
+
 /* What the cells of a map hold: a stage of each pair. In ONNX's terms, qk_matmul_output_mode. */
 typedef enum attn_map_stage {
   ATTN_MAP_WEIGHTS = 0, /* after the softmax: P_ij, 0 where a pair is not allowed; ONNX 3 */
   ATTN_MAP_RAW,    /* s q_i . k_j, no term, mask or window; -inf from kv_len and q_len on; ONNX 0 */
-  ATTN_MAP_CAPPED, /* cap(s q_i . k_j), likewise; no term inside the cap but that */
+  ATTN_MAP_CAPPED, /* after the soft-cap. cap(s q_i . k_j), likewise, no term inside the cap but that;
+                    * with ATTN_SOFTCAP_BIASED as SCORES, without modify and span */
   ATTN_MAP_SCORES, /* x_ij, what enters the softmax; -inf where a pair is not allowed; ONNX 1, and 2
                          * where a call has either a softcap or no mask and bias */
   ATTN_MAP_STAGES
@@ -4228,12 +4251,14 @@ typedef struct attn_sdpa_params {
   attn_mask mask;     /* ATTN_MASK_BOOL or ATTN_MASK_BITS */
   attn_mask bias;     /* ATTN_MASK_ADD; not multiplied by the scale */
   const float *alibi; /* [H] slopes m_h: adds -m_h |j - i - q_off| (attn_alibi_slopes) */
-  float softcap;      /* c > 0: scores become c tanh(score / c), before any bias; 0 = off */
-  const float *sinks; /* [H] logits that join each row's denominator, without a value */
-  int softmax_one;    /* 1: one more exp(0) in each denominator (softmax off by one) */
+  float softcap;      /* c > 0: scores become c tanh(score / c); 0 = off */
+  attn_softcap_at softcap_at;    /* before any bias, or ATTN_SOFTCAP_BIASED */
+  const float *sinks;            /* [H] logits that join each row's denominator, without a value */
+  int softmax_one;               /* 1: one more exp(0) in each denominator (softmax off by one) */
   const attn_schedule *schedule; /* which pairs exist; null = all. Built for these lengths */
-  /* Terms of the score, in the order in which they apply (api/calls/score.h). softcap follows factor,
-   * bias and alibi stand among the additive ones; modify is last before the allowed set. */
+  /* Terms of the score, in the order in which they apply (api/calls/score.h). softcap follows factor
+   * (ATTN_SOFTCAP_BIASED: gaussian and bias), bias and alibi stand among the additive ones; modify is
+   * last before the allowed set. */
   attn_relative relative;
   attn_xl xl;
   attn_labels labels;
@@ -4256,6 +4281,7 @@ typedef struct attn_sdpa_params {
 /* Scaled dot-product attention: self or cross, multi-head, multi-query and grouped-query.
  *
  *   x_ij = cap(s q_i . k_j) + bias_ij - m_h |j - p_i|   for allowed j,  p_i = i + q_off
+ *          (ATTN_SOFTCAP_BIASED: cap of the sum)
  *   LSE_i = log(sum_j exp(x_ij) + exp(sink_h) + [softmax_one])
  *   P_ij  = exp(x_ij - LSE_i),   O_i = sum_j P_ij v_j
  *
@@ -4346,7 +4372,7 @@ typedef enum attn_relu_kind {
   ATTN_RELU_RAW = 0, /* relu(x)^power */
   ATTN_RELU_LEN,     /* n_i^-alpha relu(x)^power; Wortsman et al. 2023, arXiv 2309.08586 */
   ATTN_RELU_VAR,     /* relu(x) / (gamma sqrt(n_i/2)); Shen et al. 2023, arXiv 2302.06461 */
-  ATTN_RELU_GAU,     /* relu(x)^2; without a scale it is 1/n_i, t5 or not, and toeplitz.inside
+  ATTN_RELU_GAU,     /* relu(x)^2; without a scale it is 1/n_i, and toeplitz.inside
                       * needs one; Hua et al. 2022, arXiv 2202.10447 */
   ATTN_RELU_NORM,    /* relu(x)^power / (eps + sum_j relu(x_ij)^power) */
   ATTN_RELU_RELA     /* RAW with power 1, then a gated RMSNorm over all heads of a query:
@@ -4595,6 +4621,10 @@ ATTN_DEF size_t attn_cache_sdpa_workspace(attn_tensor o, attn_tensor q, const at
 /* >>> attn/api/calls/position.h */
 /* api/calls/position.h owns family B: positions. */
 
+/* Rows have the positions start + i, or those of an array of whole numbers or, where that has a meaning,
+ * of real ones (fractions interpolate: a context stretched by 4 has steps of 0.25); [T], or [B,T] when
+ * positions_per_batch. A real position that is a whole number gives the bits of the whole number. */
+
 #if ATTN_HAS_POSITION
 /* Which columns form a rotated pair. */
 typedef enum attn_rope_layout {
@@ -4603,16 +4633,16 @@ typedef enum attn_rope_layout {
 } attn_rope_layout;
 
 typedef struct attn_rope_params {
-  int64_t rot; /* columns that rotate, even; 0 = dim; ATTN_ROPE_NONE = none */
-  double base; /* 0 = 10000 */
+  int64_t rot;        /* columns that rotate, even; 0 = dim */
+  int has_rotary_dim; /* 1: that number holds, 0 included: none */
+  double base;        /* 0 = 10000 */
   attn_rope_layout layout;
-  int inverse;              /* 1: rotate back */
-  int64_t start;            /* position of row 0, if positions is null; may be negative */
-  const int64_t *positions; /* [T], or [B,T] when positions_per_batch */
+  int inverse;                  /* 1: rotate back */
+  int64_t start;                /* position of row 0, if positions is null; may be negative */
+  const int64_t *positions;     /* [T], or [B,T] when positions_per_batch */
+  const double *real_positions; /* in place of positions: any finite numbers */
   int positions_per_batch;
 } attn_rope_params;
-
-#define ATTN_ROPE_NONE (-1)
 
 /* Rotary position embedding of queries or keys.
  *
@@ -4622,11 +4652,11 @@ typedef struct attn_rope_params {
  * Shapes: x, y [B,H,T,d], any storage types; columns rot..d-1 are copied. rot = d needs d even.
  * Aliasing: y may be x with the same strides and type (in place), else they share no memory.
  * Queries behind a cache have start = Tk - Tq. Angles are formed and reduced in double, so that
- *   positions up to 10^6 and beyond keep an error below 1e-6.
+ *   positions up to 10^6 and beyond keep an error below 1e-6, real ones too.
  * Memory: attn_rope_workspace bytes, O(rot) per worker. Empty: B, H or T of 0 is a no-op.
  * NaN: stays in its pair; columns from rot on keep their bits when the types are equal. Errors: NULL, DTYPE, SHAPE, STRIDE, RANGE (rot, layout, start
- *   beyond 2^61), VALUE (base),
- *   OVERLAP, OVERFLOW, WORKSPACE, MEMORY, ISA, ENV, CTX, ALIGN; outputs untouched.
+ *   beyond 2^61), VALUE (base, a real position that is not finite), NULL also: positions and real_positions
+ *   exclude each other, OVERLAP, OVERFLOW, WORKSPACE, MEMORY, ISA, ENV, CTX, ALIGN; outputs untouched.
  * Determinism: the same bits for every tier but scalar and any worker count; a row's rotation
  *   depends on its position alone. Cost: 6 flops a pair, and 6 multiplications per position and m,
  *   shared by all heads (and by all batch entries unless positions_per_batch).
@@ -4667,8 +4697,9 @@ typedef enum attn_sinusoid_layout {
 } attn_sinusoid_layout;
 
 typedef struct attn_sinusoid_params {
-  int64_t start;           /* position of row 0, if positions is null; may be negative */
-  const double *positions; /* [T], or [B,T] when positions_per_batch; fractions are legal */
+  int64_t start;                /* position of row 0, if positions is null; may be negative */
+  const int64_t *positions;     /* [T], or [B,T] when positions_per_batch */
+  const double *real_positions; /* in place of positions: any finite numbers */
   int positions_per_batch;
   double base; /* 0 = 10000 */
   attn_sinusoid_layout layout;
@@ -4689,7 +4720,7 @@ typedef struct attn_sinusoid_params {
  *   fractional position has its own.
  * Memory: attn_sinusoid_workspace bytes, O(d) per worker. Empty: B, H or T of 0 is a no-op.
  * NaN: stays in its element. Errors: NULL, DTYPE, SHAPE, STRIDE, RANGE (layout, start beyond 2^61),
- *   VALUE (base, x_scale, a position that is not finite), OVERLAP, OVERFLOW, WORKSPACE, MEMORY,
+ *   VALUE (base, x_scale, a real position that is not finite), OVERLAP, OVERFLOW, WORKSPACE, MEMORY,
  *   ISA, ENV, CTX, ALIGN; outputs untouched.
  * Determinism: the same bits for every tier but scalar and any worker count; a row's encoding
  *   depends on its position alone. Cost: 4 flops an element of a position, shared by all heads and
@@ -4721,18 +4752,20 @@ ATTN_DEF size_t attn_universal_signal_workspace(attn_tensor y, attn_tensor x,
                                                 const attn_ctx *ctx);
 
 typedef struct attn_learned_params {
-  int64_t start;      /* row of the table for row 0, if ids is null */
-  const int32_t *ids; /* [T], or [B,T] when ids_per_batch: rows of the table, repeats are legal */
-  int ids_per_batch;
+  int64_t start; /* row of the table for row 0, if positions is null */
+  const int64_t
+      *positions; /* [T], or [B,T] when positions_per_batch: rows of the table, token numbers,
+                             * say; repeats are legal */
+  int positions_per_batch;
 } attn_learned_params;
 
-/* Learned absolute positions: y[b,h,i,:] = x[b,h,i,:] + table[id of i, :], id = start + i or ids.
+/* Learned absolute positions: y[b,h,i,:] = x[b,h,i,:] + table[position of i, :], start + i or positions.
  *
  * Shapes: y, x [B,H,T,d] (H is 1 for token vectors), table [1,1,n,d]; storage types are
  *   independent. x.data null: y is the gathered rows. Aliasing: y may be x with the same strides
  *   and type (in place), else y shares no memory with another argument.
  * Memory: none. Empty: B, H or T of 0 is a no-op. NaN: stays in its element.
- * Errors: NULL, DTYPE, SHAPE, STRIDE, RANGE (any id outside 0..n-1: nothing is clamped, all are
+ * Errors: NULL, DTYPE, SHAPE, STRIDE, RANGE (any position outside 0..n-1: nothing is clamped, all are
  *   checked before the first write), OVERLAP, OVERFLOW, ISA, ENV, CTX, ALIGN; outputs untouched.
  * Determinism: the same bits for every tier and any worker count. Cost: an addition an element.
  * Source: Gehring et al. 2017, arXiv 1705.03122; tables per layer: Al-Rfou et al. 2018, arXiv
@@ -4807,7 +4840,7 @@ ATTN_DEF size_t attn_pool_workspace(attn_tensor y, attn_tensor x, const attn_poo
 /* Where the first tap of output row m lies, of n rows; M outputs, reach = (kernel - 1) dilation + 1.
  * Rows outside 0 .. n - 1 are 0. */
 typedef enum attn_pad {
-  ATTN_PAD_DEFAULT = 0, /* attn_convolve: LEFT; attn_convolve_depthwise: SAME */
+  ATTN_PAD_DEFAULT = 0, /* DROP: PyTorch's padding = 0; another where a call says so */
   ATTN_PAD_LEFT,  /* n - reach - (M - 1 - m) stride, M = ceil(n / stride): causal with stride 1 */
   ATTN_PAD_RIGHT, /* m stride, M = ceil(n / stride) */
   ATTN_PAD_DROP,  /* m stride, M = n < reach ? 0 : 1 + floor((n - reach) / stride) */
@@ -4817,16 +4850,16 @@ typedef enum attn_pad {
 
 typedef struct attn_convolve_params {
   attn_pad pad;
-  int64_t stride;     /* 0 = kernel; attn_convolve_depthwise: 1 */
+  int64_t stride;     /* 0 = 1 */
   int64_t dilation;   /* 0 = 1 */
   attn_tensor bias;   /* [1, 1 or H, 1, d_out]; absent = 0. Not of attn_convolve_depthwise */
   const int32_t *len; /* [B] */
   int accumulate;     /* y += ...; attn_convolve_depthwise only */
 } attn_convolve_params;
 
-/* M for n rows and a kernel; -1 for parameters that are no good. depthwise says whose defaults hold. */
-ATTN_DEF int64_t attn_convolve_len(int64_t n, int64_t kernel, const attn_convolve_params *params,
-                                   int depthwise);
+/* M for n rows and a kernel; -1 for parameters that are no good. {0} and null are PyTorch's conv1d: stride
+ * 1, no padding. */
+ATTN_DEF int64_t attn_convolve_len(int64_t n, int64_t kernel, const attn_convolve_params *params);
 
 /* Convolution of rows (a correlation: the kernel is not turned round):
  *
@@ -4999,7 +5032,7 @@ ATTN_DEF size_t attn_multihead_workspace(attn_tensor y, attn_tensor x, attn_tens
 typedef struct attn_feed_forward {
   attn_tensor w_1, b_1; /* [1,1,din,dff], [1,1,1,dff]; biases are optional, as everywhere here */
   attn_tensor w_2, b_2; /* optional: [1,1,dff,dout], [1,1,1,dout] */
-  attn_activation activation; /* f; ATTN_ACT_NONE = ATTN_ACT_RELU */
+  attn_activation activation; /* f; 0 = ATTN_ACT_RELU */
   int w_transposed;           /* 1: w_1 and w_2 are [1,1,out,in], as in PyTorch checkpoints */
 } attn_feed_forward;
 
@@ -5051,11 +5084,9 @@ typedef struct attn_decoder_cache {
  *   >= 1; extents of 0 are legal unless a call says otherwise. lse is optional everywhere: of the
  *   whole softmax of a row. scale: 0 = 1/sqrt(dk), ATTN_ZERO = 0. */
 
-/* No neighbours on the ring: attn_star_params.width, where 0 means 1. */
-#define ATTN_STAR_SELF (-1)
-
 typedef struct attn_star_params {
-  int64_t width;            /* satellites seen to each side; 0 = 1, ATTN_STAR_SELF = itself only */
+  int64_t width;            /* satellites seen to each side; 0 = 1 */
+  int has_width;            /* 1: width holds, 0 included: itself only */
   int no_ring;              /* 1: the ends are not neighbours */
   attn_tensor k_own, v_own; /* optional [B,Hk,T,dk], [B,Hv,T,dv]: a private key per satellite */
   float scale;
@@ -5204,17 +5235,14 @@ ATTN_DEF attn_status attn_etc_masks(uint8_t *l2l, uint8_t *l2g, uint8_t *g2g, ui
 ATTN_DEF attn_status attn_etc_labels(int32_t *l2l, int32_t *l2g, int32_t *g2g, int32_t *g2l,
                                      const attn_etc_structure *structure, attn_ctx *ctx);
 
-/* All levels share the label of their affiliated edge: attn_tree_params.clip, where 0 means one
- * per level. */
-#define ATTN_TREE_ONE_LEVEL (-1)
-
 typedef struct attn_tree_params {
   int64_t tokens; /* T >= 1 */
   int64_t k;      /* nodes per level and side, >= 1 */
   int causal;
   int overlap;       /* 0: the nodes of a token are disjoint; 1: the recursion of the paper */
   int include_self;  /* 1: span nodes see themselves too */
-  int64_t clip;      /* levels from this one on share labels; 0 = none do; ATTN_TREE_ONE_LEVEL */
+  int64_t clip;      /* levels from this one on share labels; 0 = none do */
+  int has_clip;      /* 1: clip holds, 0 included: all share those of their affiliated edge */
   attn_tensor table; /* optional [1, 1 or H, (2k+1)(clip+1) or more, dk] f32, added to keys */
   float scale;
   attn_tensor lse; /* out, optional: [B,H,N,1] */
@@ -5412,9 +5440,6 @@ ATTN_DEF size_t attn_topk_select_workspace(attn_tensor q, attn_tensor k,
 /* api/families/content/lsh.h owns LSH attention (the Reformer): tokens are hashed by random rotations and attend to
  * tokens of their bucket, in several rounds. */
 
-/* No chunks; no chunk before the own one. */
-#define ATTN_LSH_NONE (-1)
-
 /* What a token does about itself. */
 typedef enum attn_lsh_self {
   ATTN_LSH_SELF_ALONE,  /* attends to itself only when it sees no other token */
@@ -5430,8 +5455,10 @@ typedef struct attn_lsh_params {
   attn_tensor rotations; /* f32 [1 or H, rounds, dk, sum b / 2]; data null: drawn from seed */
   uint64_t seed;
   int64_t heads;  /* H of attn_lsh_hash; 0 = x.heads. The attending calls take their own */
-  int64_t chunk;  /* m; 0 = max(1, ceil(2 T / n_b)), ATTN_LSH_NONE = whole buckets */
-  int64_t before; /* chunks before the own one; 0 = 1, ATTN_LSH_NONE = 0 */
+  int64_t chunk;  /* m; 0 = max(1, ceil(2 T / n_b)) */
+  int has_chunk;  /* 1: chunk holds, 0 included: no chunks, whole buckets */
+  int64_t before; /* chunks before the own one; 0 = 1 */
+  int has_before; /* 1: before holds, 0 included */
   int64_t after;  /* and after */
   int across;     /* 1: chunks see all of their window, not only their bucket */
   int wrap;       /* 1, with across: chunks stand in a ring, so the first looks back to the last */
@@ -5485,7 +5512,7 @@ ATTN_DEF size_t attn_lsh_hash_workspace(int32_t *buckets, attn_tensor x,
  *   o_i = softmax over j in U_i of (s x_i . k_j) v_j      (keep_duplicates: + ln N_ij for j != i)
  *
  * causal hides the keys after i, but chunks are cut from all tokens in the order of their buckets, as the
- * paper does: which earlier keys a row meets depends on later tokens. With ATTN_LSH_NONE it does not (sums
+ * paper does: which earlier keys a row meets depends on later tokens. With whole buckets it does not (sums
  * may round otherwise).
  *
  * ATTN_LSH_SELF_PENALTY: i stays in U_i, with s x_i . k_i - P (and ln N_ii with keep_duplicates; P = 0:
@@ -5525,7 +5552,7 @@ ATTN_DEF size_t attn_lsh_workspace(attn_tensor o, attn_tensor x, attn_tensor v,
 
 /* The same with queries and keys of their own: j is allowed in round r when its bucket is that of i.
  * Keys are not normalised, there is no rule for the self, and no chunks: ranks of queries and keys do
- * not correspond, so that chunk must be 0 or ATTN_LSH_NONE, across 0, self ATTN_LSH_SELF_ALONE.
+ * not correspond, so that chunk must be 0, across 0, self ATTN_LSH_SELF_ALONE.
  *
  * Shapes: q [B,H,Tq,dk], k [B,Hk,Tk,dk], v [B,Hv,Tk,dv], o [B,H,Tq,dv]; Hk and Hv divide H. q_buckets
  *   [B,H,rounds,Tq], k_buckets [B,H,rounds,Tk]; both null: made here, with the default n_b that of Tk
@@ -5580,6 +5607,9 @@ typedef struct attn_routing_params {
   attn_tensor lse;  /* out, optional, UNION only: [B,H,Tq,1] f32 */
   const int32_t *q_len, *kv_len; /* [B] rows from there on are in no cluster, and q and k never read
                                   * there; shared: q_len alone */
+  /* optional, together, any float types: n = len / C learned keys and values a cluster, those of cluster c
+   * are rows c n .. c n + n - 1; every query in the cluster sees them, causal or not. No norm of theirs */
+  attn_tensor mem_k, mem_v; /* [1,H,C n,dk], [1,H,C n,dv] */
 } attn_routing_params;
 
 /* The members of each head's clusters, ascending in each: those of cluster c are index[start[c]] ..
@@ -5602,7 +5632,8 @@ ATTN_DEF int64_t attn_routing_entries(int64_t n, int64_t clusters, int64_t w,
  * Shapes: q [B,H,Tq,dk], k [B,Hk,Tk,dk] (Hk divides H; head h routes its key head by its own centroids),
  *   f32, f16 or bf16, any strides; centroids f32 [1,H,C,dk], C >= 1. queries and keys: entries at least
  *   attn_routing_entries, clusters = C; Tq, Tk and entries below 2^31. shared: k.data null and
- *   keys.index null. combine, causal, exclude_self, scale and lse only have to be legal.
+ *   keys.index null. combine, causal, exclude_self, scale and lse only have to be legal,
+ *   mem_k and mem_v are not looked at.
  * TOPW looks at all rows: who is in a cluster depends on later ones, though no pair does. ARGMAX depends
  *   on the row alone.
  * Aliasing: outputs share memory with nothing.
@@ -5627,24 +5658,27 @@ ATTN_DEF size_t attn_routing_select_workspace(attn_members queries, attn_members
 /* Attention inside clusters (ATTEND):
  *
  *   in cluster c, row i of its queries sees the keys j of its keys with j <= i + Tk - Tq if causal;
- *   scores scale <norm(q_i), norm(k_j)>, values v_j;  then combine
+ *   scores scale <norm(q_i), norm(k_j)>, values v_j;  and mem_k and mem_v of the cluster;  then combine
  *
  * Shapes: o [B,H,Tq,dv], q, k as above, v [B,Hv,Tk,dv]. queries and keys have the same number of clusters;
  *   membership, w and wk are not looked at. Members of batch entry b are below q_len[b] and kv_len[b].
  * causal hides the keys after i; but a cluster takes the w nearest of all tokens, as the paper does, so which
  * earlier keys a row meets depends on later tokens.
- * A row in no cluster, or without a key, is 0 and its lse -infinity. With one cluster for each row MEAN and
- *   UNION agree.
+ * A row in no cluster, or without a key, is 0 and its lse -infinity; exclude_self counts mem_k as other keys.
+ *   With one cluster for each row MEAN and UNION agree.
  * Aliasing: o and lse share memory with nothing.
  * Memory: attn_routing_attend_workspace bytes: normalised rows; 4 dv a member of the queries, of at most
  *   Tq + C of them at a time; 4 dv a row unless o is f32; 4 a row and a member; UNION 8 a row more, and the
- *   same of the keys; a worker that of attn_sdpa with a schedule, and 32 for each key a cluster may have.
+ *   same of the keys; a worker that of attn_sdpa with a schedule, and 32 for each key a cluster may have;
+ *   with mem_k 4 (dk + dv) a row of them and of the keys, for each head.
  *   No array of C w rows of keys, or of Tq Tk.
- * Errors: as above, ATTN_E_INDEX for members out of range, out of order or doubled in a cluster.
+ * Errors: as above, ATTN_E_INDEX for members out of range, out of order or doubled in a cluster; ATTN_E_NULL
+ *   for mem_k without mem_v, ATTN_E_SHAPE for theirs.
  * NaN: in q_i, k_j or v_j it reaches the rows that read it, as in attn_sdpa.
  * Determinism: the same bits on avx2, avx512 and neon, for any number of workers.
  * Cost: 2 (dk + dv) flops for each pair of a query and a key of a cluster.
- * Source: Roy et al. 2020, arXiv 2003.05997 (MEAN without the 0.01 in the divisor of their program). */
+ * Source: Roy et al. 2020, arXiv 2003.05997 (MEAN without the 0.01 in the divisor of their program); mem_k
+ *   and mem_v as in the program routing-transformer by Phil Wang. */
 ATTN_DEF attn_status attn_routing_attend(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
                                          attn_members queries, attn_members keys,
                                          const attn_routing_params *params, attn_ctx *ctx);
@@ -5838,8 +5872,8 @@ typedef struct attn_sinkhorn_params {
   /* balancing */
   attn_tensor logits; /* chained: R, in place of the network */
   attn_sinkhorn_balancing balance;
-  int has_iters; /* 1: iters below holds; 0: 8 */
-  int64_t iters;
+  int64_t iters;     /* 0 = 8 */
+  int has_iters;     /* 1: iters holds, 0 included */
   float tau;         /* > 0; 0 = 0.75 */
   attn_tensor noise; /* [1 or B, 1 or H, NB, NB] f32, added to R; or */
   int gumbel;        /* 1: Gumbel noise drawn from seed, the same for all of a batch */
@@ -5851,8 +5885,11 @@ typedef struct attn_sinkhorn_params {
   const int32_t *choice; /* with hard: the source block of each place, in place of P */
   int64_t cut;           /* attn_sortcut: n in 1..NB */
   int local;             /* attn_sortcut: 1: and the query's own block */
-  float scale;           /* 0 = 1/sqrt(dk), ATTN_ZERO = 0 */
-  attn_tensor lse;       /* out, optional: [B,H,Tq,1] f32; not with MIXTURE */
+  attn_tensor
+      null_k; /* [1, 1 or H, 1, dk], optional: every row of the null block; not in attn_sortcut */
+  attn_tensor null_v; /* [1, 1 or H, 1, dv]; together with null_k */
+  float scale;        /* 0 = 1/sqrt(dk), ATTN_ZERO = 0 */
+  attn_tensor lse;    /* out, optional: [B,H,Tq,1] f32; not with MIXTURE */
 } attn_sinkhorn_params;
 
 /* Block descriptors: y_i = sum of the rows of block i; causal: of rows 0 .. i b, the last of which is
@@ -5924,7 +5961,8 @@ ATTN_DEF size_t attn_sinkhorn_choose_workspace(int32_t *choice, attn_tensor p,
  *   MIXTURE  alpha_sorted O_sorted + alpha_local O_own, each a softmax by itself
  *   causal   own keys t <= offset of the query; sorted ones likewise with diag or SUM, else all b
  *
- * A place whose row of P is 0 (choice -1) has no sorted keys.
+ * A place whose row of P is 0 (choice -1; causal without diag: place 0) has no sorted keys; with null_k its
+ * sorted block is the null block, k'_it = null_k and v'_it = null_v for all b rows t, under the rules above.
  * Shapes: q [B,H,T,dk], k [B,Hk,T,dk], v [B,Hv,T,dv], o [B,H,T,dv]; Hk and Hv divide H; storage types are
  *   independent, strides any. sort: P [1 or B, 1 or H, NB, NB] f32, of which entries that causal forbids
  *   count as 0. sort.data null: P is made here, from params->logits or by the network, with the calls
@@ -5933,10 +5971,12 @@ ATTN_DEF size_t attn_sinkhorn_choose_workspace(int32_t *choice, attn_tensor p,
  *   at most 256 KB, or one: 4 b (dk + dv); hard copies no block (16-bit rows are converted, 128 at a
  *   time; SUM adds two). P made here: 4 NB^2 a head, with the network 4 NB (NB + dx + m) more, and what
  *   the calls above want.
+ * Errors also: NULL: null_k without null_v, or null_v without null_k.
  * Empty rows: zeros, LSE -inf. A soft P = 1 on the diagonal counts each own pair twice: LSE + ln 2.
  * NaN: in a query reaches its row, in a key or value every row that reads it or, soft, a row it is mixed
  *   into (a P of 0 does not hide it, causal does); so do infinite values.
  * Precision: attn_sdpa's, over K' and V' rounded to f32 after sums in f32.
+ * Source: Tay et al. 2020; the null block as in the program sinkhorn-transformer by Phil Wang.
  * Cost: soft 2 NB T (dk + dv) flops a head for the mixing (causal half), 4 b T (dk + dv) for attention. */
 ATTN_DEF attn_status attn_sinkhorn(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
                                    attn_tensor sort, const attn_sinkhorn_params *params,
@@ -6162,10 +6202,10 @@ ATTN_DEF size_t attn_random_features_workspace(attn_tensor w, const attn_random_
                                                const attn_ctx *ctx);
 
 /* ---- feature maps --------------------------------------------------------------------------------
- * A map takes a row x of dk numbers to m features phi(x). With x' = scale x and directions w_r, u_r =
- * w_r . x':
+ * A map takes a row x of dk numbers to m features phi(x). With x' = sqrt(scale) x, so that x' . y' = scale
+ * x . y, and directions w_r, u_r = w_r . x':
  *
- *   ELU1        x'_c + 1 where x'_c > 0, else exp(x'_c); scale is one of queries only; m = dk
+ *   ELU1        x'_c + 1 where x'_c > 0, else exp(x'_c); m = dk. Of queries x' is times query_scale
  *   ACT         f(u_r) + kernel_eps, m = D; without w: f(x'_c) + kernel_eps, m = dk
  *   DPFP        with y = [relu(x'), relu(-x')]: feature (r - 1) 2 dk + j is y_j y_{(j - r) mod 2 dk},
  *               r = 1 .. order; m = 2 dk order
@@ -6177,7 +6217,7 @@ ATTN_DEF size_t attn_random_features_workspace(attn_tensor w, const attn_random_
  *   USER        the callback's, of x'
  *
  * and then norm: divided by their sum (SUM) or length (L2); rows whose sum or length is 0 become 0.
- * phi(q) . phi(k) stands for exp(-|q - k|^2 / (2 sigma^2)) on the sphere (RFA), for exp(scale^2 q . k)
+ * phi(q) . phi(k) stands for exp(-|q - k|^2 / (2 sigma^2)) on the sphere (RFA), for exp(scale q . k)
  * (SOFTMAX and HYPERBOLIC, times factors that attention divides out).
  *
  * The stabiliser c keeps exponentials within range. For a query it is the largest u_r (HYPERBOLIC: |u_r|)
@@ -6232,8 +6272,11 @@ typedef struct attn_feature_map {
       w; /* [1, 1 or H, D, dk] directions, any float type: RFA, SOFTMAX, HYPERBOLIC; ACT may */
   uint64_t seed; /* w came from (kept in a state, which rejects others) */
   int64_t draw;
-  float scale; /* 0 = 1, of SOFTMAX and HYPERBOLIC dk^-1/4, and then it must be positive */
-  attn_activation activation; /* ACT; ATTN_ACT_NONE = identity */
+  float
+      scale; /* of the score q . k, as in attn_sdpa: 0 = 1, of SOFTMAX and HYPERBOLIC 1/sqrt(dk); not
+                * negative, of these two positive; ATTN_ZERO = 0 */
+  float query_scale;          /* ELU1: of queries beside it; 0 = 1, ATTN_ZERO = 0 */
+  attn_activation activation; /* ACT; 0 = ATTN_ACT_NONE */
   float kernel_eps;           /* ACT with w: 0 = 1e-3, ATTN_ZERO = 0; without w: 0 = 0 */
   int64_t order;              /* DPFP: 1 .. 2 dk - 1, 0 = 1 */
   float sigma;                /* RFA: 0 = 1 */
@@ -6283,6 +6326,14 @@ typedef enum attn_linear_rule {
   ATTN_LINEAR_COUNT
 } attn_linear_rule;
 
+/* What a row reads of the keys of its call. */
+typedef enum attn_linear_causal {
+  ATTN_LINEAR_CAUSAL_DEFAULT = 0, /* as the rule's paper: SUM all, the other rules causal */
+  ATTN_LINEAR_CAUSAL,             /* row i the state after key min(i + q_off, Tk - 1) */
+  ATTN_LINEAR_BIDIRECTIONAL,      /* the state after the last key */
+  ATTN_LINEAR_CAUSALS
+} attn_linear_causal;
+
 /* What a row p = phi(q_i) divides by. */
 typedef enum attn_linear_den {
   ATTN_LINEAR_DEN_DEFAULT = 0, /* DELTA: NONE; RFA: CLAMP; else ADD */
@@ -6295,7 +6346,7 @@ typedef enum attn_linear_den {
 typedef struct attn_linear_params {
   attn_feature_map map; /* 0 = elu(x) + 1; given factors (o = U W^T V): ATTN_FEATURES_ACT alone */
   attn_linear_rule rule;
-  int causal;    /* row i reads the state after key min(i + q_off, Tk - 1); 0: after the last */
+  int causal;    /* attn_linear_causal; 1 = causal whatever the rule */
   int has_q_off; /* as in attn_sdpa_params: 0 = q_off is k.len - q.len */
   int64_t q_off;
   const int32_t *kv_len, *q_len; /* [B], optional: keys and rows that exist */
@@ -6322,7 +6373,7 @@ typedef struct attn_linear_params {
  * divides H. Neither the weights nor a state a key exist anywhere.
  *
  * Rates a_t of DECAY and GATED lie in 0 .. 1; b_t is any finite number. Without any, a_t and b_t are 1.
- * causal = 0 is the default of every rule, whatever its paper does. The delta rules want features of
+ * The delta rules want features of
  * sum or length 1, and norm them by their sum unless map.norm says otherwise.
  * With a state the call goes on from the keys before, and leaves the state after its own: a token a
  * call, or any number. A call without rows only absorbs; one without keys, not causal, only reads. A
@@ -6335,7 +6386,7 @@ typedef struct attn_linear_params {
  *   without order each state head 8 m dv more. Where workers outnumber heads and keys are many each head has two more of
  *   these, and one for each 1024 keys (4096 without order): the only part that grows with T.
  * Errors: ATTN_E_NULL, _DTYPE, _SHAPE, _HEADS, _STRIDE, _ALIGN, _OVERLAP, _OVERFLOW, _WORKSPACE,
- *   _MEMORY, those of ctx and of the map; _RANGE for rule, den, chunk, q_off, kv_len, q_len, a rate with
+ *   _MEMORY, those of ctx and of the map; _RANGE for rule, causal, den, chunk, q_off, kv_len, q_len, a rate with
  *   ATTN_LINEAR_SUM, and a gate over random features that is not causal; _VALUE for eps, out_scale or a
  *   rate (arrays of b_t are not searched for NaN), for ATTN_LINEAR_DEN_NONE with a map whose features
  *   carry a factor of their own (SOFTMAX, HYPERBOLIC, RFA with keep_norm, without a norm), and for a
@@ -6402,6 +6453,7 @@ typedef struct attn_cluster_params {
   int no_hash_bias; /* 1: codes depend on the directions of queries alone */
   uint64_t seed;
   int64_t topk;         /* keys that each query reads by itself: 0 = none, 32 in the paper */
+  int causal;           /* 1: of those, the ones up to the query, and no others; needs topk */
   float scale;          /* 0 = 1/sqrt(dk), ATTN_ZERO = 0; any finite value */
   const int32_t *q_len; /* [B] or null */
   const int32_t *kv_len;
@@ -6415,7 +6467,7 @@ typedef struct attn_cluster_params {
  *   members' bits, ties to 0. A cluster without members gets a random code.
  *
  * Shapes: q [B,H,Tq,dk] f32, f16 or bf16, any strides; assignment [B,H,Tq] dense, -1 for cut rows.
- *   Tq < 2^31. params is required; topk, scale and kv_len only have to be legal.
+ *   Tq < 2^31. params is required; topk, causal, scale and kv_len only have to be legal.
  * Aliasing: assignment shares memory with nothing.
  * Memory: attn_cluster_queries_workspace bytes: 8 a query, and per worker 4 a query and some 460 a
  *   cluster (590 with more than 32 bits), or 16 KB and for 16-bit q 256 dk; 256 dk once.
@@ -6439,25 +6491,30 @@ ATTN_DEF size_t attn_cluster_queries_workspace(int32_t *assignment, attn_tensor 
  *   A = softmax_j(s qc . k_j),   o_i = sum_j A_j v_j for i in G                       (topk = 0)
  *   T = the min(topk, Tk) keys of largest s qc . k_j, equal ones by index, m = sum of A over T:
  *   o_i = m sum_{l in T} softmax_{l in T}(s q_i . k_l) v_l + sum_{l not in T} A_l v_l   (topk > 0)
+ *   o_i = sum_{l in T, l <= p_i} softmax_{l in T, l <= p_i}(s q_i . k_l) v_l,  p_i = i + Tk - Tq  (causal)
  *
  * Shapes: q [B,H,Tq,dk], k [B,Hk,Tk,dk], v [B,Hv,Tk,dv], o [B,H,Tq,dv]; Hk and Hv divide H; storage
  *   types are independent, strides any. Tq, Tk < 2^31. assignment [B,H,Tq] of entries 0..C-1 (those of
  *   cut rows are not read); null: the one that attn_cluster_queries makes.
- * No causal form: clusters and their means are those of all queries of an item, so that any mask on the
- *   keys would leave rows that depend on later tokens, and the paper defines none.
+ * causal is that of the reference library: no later key is in a row's softmax, nor any number of its value.
+ *   But clusters, their means and T are those of all queries and keys of an item, so that which earlier keys
+ *   a row meets depends on later tokens: it is no form for generating text token by token.
  * Aliasing: o shares memory with nothing. Memory: attn_clustered_workspace bytes: 4 (Tq + C + 1) a
- *   head; with topk = 0 4 C (dk + dv) a head and attn_sdpa's, else per worker O(64 (dk + dv + topk));
+ *   head; with topk = 0 4 C (dk + dv) a head and attn_sdpa's, else per worker O(64 (dk + dv + topk)), causal
+ *   also 4 C topk a head and attn_sdpa's with a schedule;
  *   with assignment null 4 Tq a head and attn_cluster_queries's.
- * Empty: clusters without members cost nothing; Tk = 0 gives zeros; B = 0 and Tq = 0 do nothing.
- * Errors: those of attn_cluster_queries, HEADS, STRIDE, INDEX (an entry outside 0..C-1); o untouched.
- * NaN: in a query reaches its cluster, its own row alone where topk takes in all keys; in a key or
- *   value, all rows of the heads that read it.
+ * Empty: clusters without members cost nothing; Tk = 0 gives zeros, and so does causal where all of T comes
+ *   later; B = 0 and Tq = 0 do nothing.
+ * Errors: those of attn_cluster_queries, HEADS, STRIDE, INDEX (an entry outside 0..C-1), RANGE (causal
+ *   without topk); o untouched.
+ * NaN: in a query reaches its cluster, its own row alone where topk takes in all keys or causal; in a key or
+ *   value, all rows of the heads that read it. Causal: a NaN score of a centroid is the least of all.
  * Determinism: the same bits on avx2, avx512 and neon, for any number of workers. Equal queries of a
  *   cluster get equal outputs; with topk = 0 all members do.
  * Precision: m is summed over T in double; the rest is the centroid's sum less T's part, with an error
  *   of some 2^-23 of sum A |v|, and exactly 0 when topk >= Tk, where every row is full attention.
- * Cost: 2 C Tk (dk + dv) flops a head, with topk 2 Tq topk (dk + dv) more. Source: Vyas et al. 2020,
- *   arXiv 2007.04825. */
+ * Cost: 2 C Tk (dk + dv) flops a head, with topk 2 Tq topk (dk + dv) more; causal 2 C Tk dk and at most
+ *   that. Source: Vyas et al. 2020, arXiv 2007.04825; causal its reference library, fast-transformers. */
 ATTN_DEF attn_status attn_clustered(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
                                     const int32_t *assignment, const attn_cluster_params *params,
                                     attn_ctx *ctx);
@@ -6784,8 +6841,8 @@ typedef struct attn_mab_params {
  * Memory: attn_mab_workspace bytes, f32: what lies between the steps of 1024 rows of X (2 dm a row, with
  *   w_2 dff more); K and V, 2 B m dm, but where n <= 1024 those of 1024 rows of Y, whose parts are joined
  *   by their LSE; a weight in panels. No n x m array.
- * Errors: NULL, DTYPE, SHAPE, HEADS (heads does not divide dm), STRIDE, RANGE (form, y_len), VALUE
- *   (scale, eps, activation), OVERLAP, OVERFLOW, WORKSPACE, MEMORY, ALIGN, ISA, ENV, CTX; o untouched.
+ * Errors: NULL, DTYPE, SHAPE, HEADS (heads does not divide dm), STRIDE, RANGE (form, y_len,
+ *   activation), VALUE (scale, eps), OVERLAP, OVERFLOW, WORKSPACE, MEMORY, ALIGN, ISA, ENV, CTX; o untouched.
  * Determinism: the same bits on avx2, avx512 and neon, any number of workers; the norms' sums are f64.
  * Cost: 2 (2 n + 2 m) dm^2 flops of projections, 4 n m dm, and the feed-forward's.
  * Source: Lee et al. 2018, arXiv 1810.00825, and its authors' code. */
@@ -7020,18 +7077,18 @@ ATTN_DEF size_t attn_low_rank_band_workspace(attn_tensor o, attn_tensor q_low, a
  *   attn_nystrom are safe, with either in v.
  * Determinism: the same bits on avx2, avx512 and neon, any number of workers, whatever else the batch has. */
 
-/* attn_nystrom_params.iterations, where 0 means 6 */
-#define ATTN_NO_ITERATIONS (-1)
-
 typedef struct attn_nystrom_params {
   int64_t landmarks;  /* m; 0 = 64 */
-  int64_t iterations; /* of attn_pinv; 0 = 6, ATTN_NO_ITERATIONS = 0; beyond 10 see Accuracy */
+  int64_t iterations; /* of attn_pinv; 0 = 6; beyond 10 see Accuracy */
+  int has_iterations; /* 1: iterations holds, 0 included */
   int always;         /* 0: entries with n_q, n_k <= m take exact attention; 1: no such shortcut */
   float scale;        /* s; 0 = 1/sqrt(dk), ATTN_ZERO = 0 */
   int by_batch;       /* 1: attn_pinv starts from the largest sums of all matrices of the call (the
                        * published code), 0: of each matrix */
   attn_tensor conv; /* [1, 1 or H, kernel, 1], odd kernel; absent = none. The paper's has 33 rows */
   const int32_t *kv_len, *q_len; /* [B], optional */
+  const uint8_t
+      *valid; /* [B,T] or null, Tq = Tk = T: tokens with 0 do not exist, as keys or as queries */
 } attn_nystrom_params;
 
 /* Nystromformer: softmax attention through landmarks,
@@ -7039,8 +7096,13 @@ typedef struct attn_nystrom_params {
  *   o = F (Z (B v)),  Z = attn_pinv(A, iterations),  with conv  o_t += sum_r conv[r] v_(t + r - floor(kernel / 2))
  *
  * where rows of v outside 0 .. n_k - 1 are zeros; conv wants n_q = n_k.
- * Memory: with conv and an o that is not f32 also 4 B H Tq dv.
- * Errors: those of attn_sdpa; RANGE: landmarks, iterations, lengths; SHAPE: conv; outputs untouched.
+ * valid: segments are cut as without it; their means are over the tokens that exist, and a segment of none
+ *   is no landmark (its rows and columns of F, A and B are 0). Other tokens are in no softmax, are zeros
+ *   to conv, and have zeros in o. No number of theirs is used.
+ * Memory: with conv and an o that is not f32 also 4 B H Tq dv; with valid B m (m + 1), with conv beside it 4
+ *   B Hv T dv.
+ * Errors: those of attn_sdpa; RANGE: landmarks, iterations, lengths; SHAPE: conv, valid with Tq != Tk;
+ *   outputs untouched.
  * Accuracy, against float64 at T = 1024, m = d = 64, each of its largest number: means 3e-7, A and B v
  *   1e-6 (2e-6 with scores of 100), Z 1e-5, o 1e-6 (6e-6). The iteration is f32: it stops before it has
  *   inverted small singular values of A, so that they magnify little. More iterations magnify more: take
@@ -7049,7 +7111,8 @@ typedef struct attn_nystrom_params {
  * Cost: 2 (n_q + n_k) m (dk + dv) flops, 8 iterations m^3 and 2 n kernel dv a head.
  * Source: Xiong et al. 2021, arXiv 2102.03902; norms are of each matrix unless by_batch is set, as in its
  *   code: an output then depends, within the accuracy of the iteration, on what else the batch has, and NaN
- *   in one head's map spoils all. Segments adapt in place of padding. */
+ *   in one head's map spoils all. Segments adapt in place of padding. valid as in the program nystrom-attention
+ *   by Phil Wang; the published code divides by the whole segment. */
 ATTN_DEF attn_status attn_nystrom(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
                                   const attn_nystrom_params *params, attn_ctx *ctx);
 ATTN_DEF size_t attn_nystrom_workspace(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
@@ -7273,8 +7336,8 @@ typedef struct attn_camtl_params {
  *
  *   x_ij = s q_i . k_j + M[p_i, j],  M block-diagonal with blocks[b, 0 .. m-1],  n = m w
  *
- * The prior is added last of all terms, before attention.modify; outside the blocks nothing is
- * masked.
+ * The prior is added last of all terms, after a soft-cap wherever that stands and before
+ * attention.modify; outside the blocks nothing is masked.
  * Shapes, aliasing, memory, empty, NaN and determinism as attn_sdpa; no Tq x Tk array. ragged,
  *   q_offs and align_lengths must be absent.
  * Errors: those of attn_sdpa; SHAPE (blocks not square, batch neither 1 nor B), RANGE (a position
@@ -7372,7 +7435,7 @@ typedef struct attn_predictive_params {
       kernel; /* [H, H, kh, kw] as [batch, heads, len, dim]: out, in, row, column; any type */
   const float *bias;          /* [H]; null = 0 */
   float alpha;                /* share of A, 0..1; 0 = 0.5, ATTN_ZERO = 0 */
-  attn_activation activation; /* after the convolution: ATTN_ACT_NONE or ATTN_ACT_RELU */
+  attn_activation activation; /* after the convolution: ATTN_ACT_RELU, or ATTN_ACT_NONE = 0's */
   attn_predictive_rule rule;
   int evolving;          /* 1: the residual form below, in place of alpha */
   float previous_share;  /* evolving: mp, 0..1; 0 = 0.5, ATTN_ZERO = 0 */
@@ -7848,38 +7911,6 @@ ATTN_DEF size_t attn_capsules_em_workspace(attn_tensor y, attn_tensor x,
 /* <<< attn/api/families/heads/capsules.h */
 #endif
 #if ATTN_HAS_MEMORY
-/* >>> attn/api/families/memory/xl_layer.h */
-/* api/families/memory/xl_layer.h owns one attention layer of Transformer-XL, whole (B4). */
-
-typedef struct attn_xl_layer_params {
-  int64_t heads;      /* H; 0 = 1 */
-  attn_tensor mem;    /* optional [B,1,M,dm]: earlier hidden states */
-  attn_tensor w_q;    /* [1,1,dm,H dk] */
-  attn_tensor w_k;    /* [1,1,dm,H dk], of the content */
-  attn_tensor w_r;    /* [1,1,dm,H dk], of the distances */
-  attn_tensor w_v;    /* [1,1,dm,H dv] */
-  attn_tensor w_o;    /* optional [1,1,H dv,dm] */
-  const float *u, *v; /* [H, dk] content and distance bias; null = 0 */
-  int bidirectional;  /* 1: not causal */
-  double base;        /* of the sinusoids; 0 = 10000 */
-  int interleaved;    /* 1: (sin, cos) pairs; 0: sines first, then cosines, as the source's code */
-  float scale;
-  attn_tensor lse; /* out, optional: [B,H,L,1] */
-} attn_xl_layer_params;
-
-/* One attention layer of Transformer-XL, with c = [mem ; x] along time:
- *
- *   q = x w_q,  k = c w_k,  v = c w_v,  r_t = PE(t) w_r   (attn_sinusoid)
- *   x_ij = s ((q_i + u_h) . k_j + (q_i + v_h) . r_{p_i - j}),  p_i = M + i,  causal
- *   o = [O_0 .. O_{H-1}] w_o, or the O_h themselves
- *
- * Shapes: x [B,1,L,dm]; o [B,1,L,dm] with w_o, else [B,H,L,dv]. Cost: the projections, and 2 (2 dk
- *   + dv) flops a pair. Source: Dai et al. 2019, arXiv 1901.02860. */
-ATTN_DEF attn_status attn_xl_layer(attn_tensor o, attn_tensor x, const attn_xl_layer_params *params,
-                                   attn_ctx *ctx);
-ATTN_DEF size_t attn_xl_layer_workspace(attn_tensor o, attn_tensor x,
-                                        const attn_xl_layer_params *params, const attn_ctx *ctx);
-/* <<< attn/api/families/memory/xl_layer.h */
 /* >>> attn/api/families/memory/segment.h */
 /* api/families/memory/segment.h owns memories of earlier segments: the hidden states that a layer keeps (Transformer-XL,
  * J1), the compressed ones behind them (Compressive Transformer, J2), and the layer that reads both.
@@ -7927,19 +7958,22 @@ typedef struct attn_segment_params {
   float scale;    /* 0 = 1/sqrt(dk), ATTN_ZERO = 0 */
   int64_t window; /* keys a query sees, its own among them; 0 = all. The memory's length makes the
                        * "same length" of the source's code */
-  attn_tensor r;  /* optional [1, 1 or H, n, dk] f32: row t is the projected encoding of distance
-                       * t; n >= the keys a query may see */
-  const float *u, *v; /* [H, dk] content and distance bias; r, u and v go together */
+  int bidirectional; /* 1: a query sees later keys too, whatever the window */
+  attn_tensor r;     /* optional [1, 1 or H, n, dk] f32: row t is the projected encoding of distance
+                          * t; n >= the keys a query may see. Bidirectional: of distance t - (L-1),
+                          * L - 1 rows more */
+  const float *u, *v; /* [H, dk] content and distance bias of r; null = 0 */
   attn_tensor lse;    /* out, optional: [B,H,L,1] f32 */
   attn_tensor usage;  /* out, optional: [B,1,1,n] f32, attn_usage of the last n keys */
 } attn_segment_params;
 
 /* Attention of a segment over [memory ; segment], everything projected: with M = keys - L,
  *
- *   x_ij = s q_i . k_j, or s ((q_i + u_h) . k_j + (q_i + v_h) . r_{i+M-j}),  i+M-window < j <= i+M
+ *   x_ij = s q_i . k_j, or s ((q_i + u_h) . k_j + (q_i + v_h) . r_{i+M-j}),
+ *   i+M-window < j <= i+M, bidirectional j < M+L
  *
  * Shapes: q [B,H,L,dk], k [B,Hk,M+L,dk], v [B,Hv,M+L,dv], o [B,H,L,dv]; Hk and Hv divide H.
- * Errors also: SHAPE: fewer keys than queries. RANGE: window < 0, r too short.
+ * Errors also: SHAPE: fewer keys than queries. RANGE: window < 0, r too short. NULL: u or v without r.
  * Cost: 2 L (M+L) (dk + dv) flops a head, 2 L (M+L) dk more with r; no L x (M+L) array. Otherwise
  *   as attn_sdpa. Source: Dai et al. 2019, arXiv 1901.02860. */
 ATTN_DEF attn_status attn_segment(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
@@ -7955,30 +7989,34 @@ typedef struct attn_segment_layer_params {
   attn_tensor w_q;        /* [1,1,dm,H dk] */
   attn_tensor w_k;        /* [1,1,dm,kv_heads dk] */
   attn_tensor w_v;        /* [1,1,dm,kv_heads dv] */
-  attn_tensor w_o;  /* [1,1,H dv,dm]; optional for ATTN_SUBLAYER_PLAIN, which takes any width */
-  attn_tensor b_o;  /* [1,1,1,width of w_o], optional: added to the product with w_o */
-  attn_tensor w_r;  /* [1,1,dm,H dk], of the distances; or attention.r; or neither */
+  attn_tensor w_o; /* [1,1,H dv,dm]; optional for ATTN_SUBLAYER_PLAIN, which takes any width */
+  attn_tensor b_o; /* [1,1,1,width of w_o], optional: added to the product with w_o */
+  attn_tensor w_r; /* [1,1,dm,H dk], of the distances; or attention.r; or neither */
+  double base;     /* of the sinusoids before w_r; 0 = 10000 */
+  int interleaved; /* their columns, 1: (sin, cos) pairs; 0: sines first, then cosines, as the
+                        * source's code */
   int w_transposed; /* 1: all w are [1,1,out,in], as in PyTorch checkpoints */
   attn_sublayer sublayer;
   attn_norm norm;
   attn_segment_params attention;
 } attn_segment_layer_params;
 
-/* One attention layer behind a memory: Transformer-XL, and with `compressed` the Compressive
- * Transformer. With c = [compressed ; memory ; h], M = its rows before h:
+/* One attention layer behind a memory: Transformer-XL, bidirectional XLNet's encoder, and with
+ * `compressed` the Compressive Transformer. A plain tensor of M earlier rows is the memory
+ * {tensor, M, 0}. With c = [compressed ; memory ; h], M = its rows before h:
  *
  *   q = h w_q,  k = c w_k,  v = c w_v   (ATTN_SUBLAYER_PRE: LN(h), LN(c))
- *   r_t = [sin(t f_0) .. sin(t f_{dm/2-1}), cos(t f_0) .. ] w_r,  f_n = 10000^(-2n/dm)
+ *   r_t = PE(t) w_r   (attn_sinusoid)
  *   O = attn_segment of them,  o = what the sublayer makes of it
  *
  * Shapes: h [B,1,L,dm], o [B,1,L,dm], with ATTN_SUBLAYER_PLAIN [B,1,L,width of w_o] or, without w_o,
  *   [B,H,L,dv]. The memories are read where they lie, wrapped around or not, and neither copied nor
  *   changed: call attn_memory_append or attn_compressive_update next.
- * Errors also: SHAPE: odd dm with w_r. NULL: only some of w_r (or r), u and v; both w_r and r.
+ * Errors also: NULL: u or v without w_r or r; both w_r and r. VALUE: base.
  * Memory: q, k, v and r of the call in f32, attn_segment's, and the weights as attn_gemm lays them
  *   out.
  * Cost: attn_segment's, 2 (M+L) dm (dk + dv) kv_heads + 2 L dm H (dk + dv) for the projections and 2
- *   min(M+L, window) dm H dk for r. A caller who projects each row once (attn_segment_project) and keeps
+ *   min(M+L, window) dm H dk for r, bidirectional L rows more. A caller who projects each row once (attn_segment_project) and keeps
  *   k and v, in an attn_cache say, has the same results without projecting the memory again.
  * Source: Dai et al. 2019, arXiv 1901.02860; Rae et al. 2019, arXiv 1911.05507. */
 ATTN_DEF attn_status attn_segment_layer(attn_tensor o, attn_tensor h,
@@ -8405,7 +8443,7 @@ typedef struct attn_gtrxl_params {
  * The skip stream is never normalised. The memory is neither copied nor changed: attn_memory_append of
  * h, the block's input, comes next.
  * Shapes: h, o [B,1,L,dm]. attention.w_r, or attention.attention.r, gives relative positions
- *   (Transformer-XL) and goes together with attention.attention.u and .v: all or none.
+ *   (Transformer-XL), with attention.attention.u and .v.
  * Aliasing: outputs share memory with nothing.
  * Memory: attn_gtrxl_workspace bytes: the heads in f32; q, k and v and attn_segment's, or after them
  *   what lies between the steps of 1024 rows, 4 (2 dm + dff) bytes each; the weights as attn_gemm lays
@@ -8993,8 +9031,8 @@ typedef struct attn_fourier_params {
  * Empty: B = 0 does nothing; an entry of length 0 is all 0.
  * NaN and infinity: in a row of x make results of its entry NaN or infinite, but not all that the
  *   formula has: where a transform needs no product, 0 times NaN is left out. Other entries stay clean.
- * Errors: NULL, DTYPE, SHAPE (T or dm < 1, extents that differ, heads), STRIDE, RANGE (x_len), VALUE
- *   (form), OVERLAP, OVERFLOW, WORKSPACE, MEMORY, ISA, ENV, CTX, ALIGN; y untouched.
+ * Errors: NULL, DTYPE, SHAPE (T or dm < 1, extents that differ, heads), STRIDE, RANGE (x_len,
+ *   form), OVERLAP, OVERFLOW, WORKSPACE, MEMORY, ISA, ENV, CTX, ALIGN; y untouched.
  * Error, measured over all small sizes, with s the root of the sum of squares of x's entry, which is the root
  *   mean square of a complex result: FFT: below 1e-7 sqrt(log2(N dm)) s in the root mean square; of one number
  *   below three times that of s + |y| for numbers of mean 0, of s + the largest |y| for any. GEMM: below 5e-8
@@ -9014,7 +9052,7 @@ ATTN_DEF size_t attn_fourier_workspace(attn_tensor y, attn_tensor x,
 typedef struct attn_fnet_params {
   attn_fourier_params mix;
   attn_norm norm_1, norm_2; /* eps 0 = 1e-5; checkpoints in the style of BERT have 1e-12 */
-  attn_feed_forward ff;     /* dm to dm; ATTN_ACT_NONE = ATTN_ACT_GELU here */
+  attn_feed_forward ff;     /* dm to dm; activation 0 = ATTN_ACT_GELU here */
 } attn_fnet_params;
 
 /* A block of FNet: an encoder block whose attention is attn_fourier.
@@ -9049,7 +9087,7 @@ ATTN_DEF size_t attn_fnet_workspace(attn_tensor y, attn_tensor x, const attn_fne
 typedef struct attn_gmlp_params {
   attn_norm norm;       /* LN_0, of the block's input */
   attn_tensor w_1, b_1; /* U [1,1,dm,2e]: its first half is gated, its second makes the gate */
-  attn_activation activation; /* f; ATTN_ACT_NONE = ATTN_ACT_GELU */
+  attn_activation activation; /* f; 0 = ATTN_ACT_GELU */
   attn_norm norm_gate;        /* LN_s, over the e channels of the second half */
   attn_tensor w_s;            /* W [1,S,N,N], N >= T: row i of head s makes position i */
   attn_tensor b_s;            /* b [1, 1 or S, 1, N], a number a position; optional */
@@ -9085,7 +9123,7 @@ ATTN_DEF attn_status attn_gmlp(attn_tensor o, attn_tensor x, const attn_gmlp_par
 ATTN_DEF size_t attn_gmlp_workspace(attn_tensor o, attn_tensor x, const attn_gmlp_params *params,
                                     const attn_ctx *ctx);
 
-/* An activation of ATTN_ACT_NONE is ATTN_ACT_GELU here; the authors' code has ATTN_ACT_GELU_TANH. */
+/* An activation of 0 is ATTN_ACT_GELU here; the authors' code has ATTN_ACT_GELU_TANH. */
 typedef struct attn_mixer_params {
   attn_norm norm_token;      /* LN_1, over the channels of a token, as LN_2 */
   attn_feed_forward token;   /* w_1 [1,1,T,ds], w_2 [1,1,ds,T] */
@@ -9374,8 +9412,6 @@ ATTN_DEF size_t attn_mixer_workspace(attn_tensor o, attn_tensor x, const attn_mi
 #define attn_spalm_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_MEMORY
 #define attn_usage(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_MEMORY
 #define attn_usage_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_MEMORY
-#define attn_xl_layer(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_MEMORY
-#define attn_xl_layer_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_MEMORY
 #endif
 #if !ATTN_HAS_MIXERS
 #define attn_fnet(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_MIXERS
@@ -9909,7 +9945,8 @@ ATTN_INLINE_ float attn_from_i4_(const unsigned char *row, int64_t i) {
  *   E4  multiplicative                 factor (with a rectifier), softcap
  *   E5  additive                       a table by distance; b slope; c center, precision; d bias;
  *                                      e key; f ramp, in softmax_block
- *   E6  maps                           the driver emits the scores; a user's modifier
+ *   E6  maps                           softcap, if it comes last; a user's modifier; the driver
+ *                                      emits the scores
  *   E7  allowed set                    lanes, lo and hi; -inf in bias and key
  *   E8  softmax                        softmax_block, relu_block
  *   E9  value sum                      value_block, axpys
@@ -11517,6 +11554,18 @@ ATTN_FUNC_ int attn_reject_(attn_error_ *e, attn_status status, const char *reas
   e->status = status;
   e->reason = reason;
   return 0;
+}
+
+/* A number with a field has_..: 0 without that is the usual one. */
+ATTN_FUNC_ int64_t attn_given_or_(int has, int64_t x, int64_t usual) {
+  return has || x ? x : usual;
+}
+
+/* An activation; 0 becomes the one that is usual there. */
+ATTN_FUNC_ int attn_check_activation_(attn_error_ *e, attn_activation *act, attn_activation usual,
+                                      const char *reason) {
+  if (*act == ATTN_ACT_DEFAULT) *act = usual;
+  return ((int)*act > 0 && *act < ATTN_ACT_COUNT) || attn_reject_(e, ATTN_E_RANGE, reason);
 }
 
 /* The sentences about one argument, made at compile time from its name and laid end to end: a pointer
@@ -14606,6 +14655,7 @@ typedef struct attn_softmax_ {
   double unit;                    /* of a score: log2 e, or 1 for rectified weights */
   double scale;                   /* the caller's, natural */
   float softcap;                  /* score units, 0 = off */
+  int cap_last;                   /* it comes after the additive terms */
   float scale_hi, scale_lo;       /* scale * unit, folded into the packed queries (E3) */
   int64_t q_off, left, right;     /* row i sees keys i+q_off-left .. i+q_off+right */
   int64_t keep;                   /* and those before `keep`; 0 with left unlimited */
@@ -15262,6 +15312,9 @@ ATTN_FUNC_ int attn_terms_take_(attn_error_ *e, attn_softmax_ *a, const attn_sdp
   a->field = p->from;
   ATTN_SCORE_TERMS_(ATTN_TERM_TAKE_)
 #undef ATTN_TERM_TAKE_
+  if ((int)p->softcap_at < 0 || p->softcap_at >= ATTN_SOFTCAP_COUNT)
+    return attn_reject_(e, ATTN_E_RANGE, "params.softcap_at is no attn_softcap_at");
+  a->cap_last = p->softcap_at == ATTN_SOFTCAP_BIASED;
   a->modify_user = p->modify_user, a->modify_weights_user = p->modify_weights_user;
   return 1;
 }
@@ -15279,6 +15332,16 @@ ATTN_FUNC_ void attn_terms_drop_(attn_softmax_ *a) {
 /* Whether some are functions, or the caller's modifier is there. */
 ATTN_INLINE_ int attn_modifies_(const attn_softmax_ *a) {
   return ATTN_HAS_TERMS && (a->terms & attn_terms_with_(ATTN_TERM_FUNCTION_)) != 0;
+}
+
+/* Whether the soft-cap comes after the additive terms. */
+ATTN_INLINE_ int attn_caps_last_(const attn_softmax_ *a) {
+  return ATTN_HAS_TERMS && a->cap_last && a->softcap > 0.0f;
+}
+
+/* Whether anything follows the additive terms: what these forbid must then be known besides. */
+ATTN_INLINE_ int attn_goes_on_(const attn_softmax_ *a) {
+  return attn_modifies_(a) || attn_caps_last_(a);
 }
 
 /* Whether the caller changes weights: a first pass then finds maximum and sum of each row, a second one
@@ -16151,7 +16214,7 @@ ATTN_FUNC_ void attn_block_fetch_(const attn_tile_ *t, attn_block_ *b) {
 ATTN_FUNC_ void attn_block_terms_(const attn_tile_ *t, attn_block_ *b) {
   memset(&b->mod, 0, sizeof b->mod);
   memset(&b->set, 0, sizeof b->set);
-  b->mod.softcap = t->a->softcap;
+  b->mod.softcap = attn_caps_last_(t->a) ? 0.0f : t->a->softcap;
 }
 
 /* Fills in what is done to the scores. Distances and bounds count from the block's fixed base, so
@@ -16203,8 +16266,8 @@ ATTN_FUNC_ void attn_block_modifiers_(attn_tile_ *t, attn_block_ *b) {
   }
   b->mod.key = by_key ? b->key : NULL;
   if ((b->bias && !key_bias) || added > 1) b->mod.bias = t->w.bias;
-  if (attn_modifies_(a) &&
-      (b->mod.key || b->mod.bias)) { /* what they forbid stays so, whatever it does */
+  if (attn_goes_on_(a) &&
+      (b->mod.key || b->mod.bias)) { /* what they forbid stays so, whatever comes */
     attn_block_lanes_(t, b);
     for (int e = 0; e < b->n; e++) {
       if (b->mod.key && b->key[e] == -INFINITY) b->lanes[e] = 0;
@@ -16452,18 +16515,18 @@ ATTN_FUNC_ void attn_block_labels_(attn_tile_ *t, const attn_block_ *b, const at
     }
 }
 
-/* t->w.dot = (q + v) . table[p - j] for a tile of consecutive rows and consecutive keys. Between
- * them only n + 63 distances occur: they are computed once, as scores of table rows in falling order,
- * and read along diagonals by transposing, shifting each row and transposing back. The next block's
- * first 63 are this one's last. */
+/* t->w.dot = (q + v) . table[j - p] for a tile of consecutive rows and consecutive keys. Between
+ * them only n + 63 distances occur: they are computed once, as scores of table rows, and read along
+ * diagonals by transposing, shifting each row and transposing back. The next block's first 63 are
+ * this one's last. */
 ATTN_FUNC_ void attn_block_xl_lined_(attn_tile_ *t, const attn_block_ *b) {
   const attn_softmax_ *a = t->a;
   const attn_table_ *f = a->table;
   const int64_t more = t->n - 1, far = t->pos[t->n - 1], stride = a->xl.table.stride_len;
-  const int64_t most = far - b->j0 - a->xl.first; /* row of entry 0 */
+  const int64_t row0 = b->j0 - far - a->xl.first; /* of entry 0 */
   const int64_t count = b->n + more, done = t->xl_next == b->j0 ? more : 0;
-  const int64_t from = attn_clamp_(most - (a->xl.table.len - 1), done, count);
-  const int64_t to = attn_clamp_(most + 1, from, count);
+  const int64_t from = attn_clamp_(-row0, done, count);
+  const int64_t to = attn_clamp_(a->xl.table.len - row0, from, count);
   void *row[ATTN_GROUP_];
   const void *src[ATTN_GROUP_];
   float *dots = t->w.xl_dots;
@@ -16471,7 +16534,7 @@ ATTN_FUNC_ void attn_block_xl_lined_(attn_tile_ *t, const attn_block_ *b) {
     if (e < from || e >= to) memset(dots + e * ATTN_TILE_, 0, ATTN_TILE_ * sizeof(float));
   if (to > from)
     attn_on_(tile, f)->score_block(dots + from * ATTN_TILE_, t->w.xl_qt,
-                                   attn_table_row_(&a->xl.table, t->head[0], most - from), -stride,
+                                   attn_table_row_(&a->xl.table, t->head[0], row0 + from), stride,
                                    to - from, a->q.dim, 0, t->groups, t->spare);
   for (int g = 0; g < t->groups; g++) {
     const int r0 = g * ATTN_GROUP_, n = t->n - r0 < ATTN_GROUP_ ? t->n - r0 : ATTN_GROUP_;
@@ -16493,7 +16556,7 @@ ATTN_FUNC_ void attn_xl_row_(const attn_tile_ *t, float *out, const float *q, in
   const attn_xl *z = &t->a->xl;
   int32_t row[ATTN_BLOCK_];
   for (int e = 0; e < n; e++)
-    row[e] = (int32_t)attn_clamp_(t->pos[r] - key[e] - z->first, 0, z->table.len - 1);
+    row[e] = (int32_t)attn_clamp_(key[e] - t->pos[r] - z->first, 0, z->table.len - 1);
   attn_on_(list, t->a->table)
       ->dots(out, q, attn_table_row_(&z->table, t->head[0], 0), z->table.stride_len, row, n,
              t->a->q.dim, ATTN_F32, 0);
@@ -16517,6 +16580,15 @@ ATTN_FUNC_ void attn_block_xl_(attn_tile_ *t, const attn_block_ *b) {
     src[r] = x;
   }
   a->table->pack(t->w.dot, src, t->n, b->n, ATTN_F32, 1.0f, FLT_MIN);
+}
+
+/* The soft-cap by itself. */
+ATTN_FUNC_ void attn_tile_cap_(const attn_tile_ *t, float *s, int64_t n, int g0, int g1) {
+  attn_modifiers_ cap;
+  float top[ATTN_TILE_] = {0};
+  memset(&cap, 0, sizeof cap);
+  cap.softcap = t->a->softcap;
+  attn_on_(tile, t->a->table)->modify_block(s, n, g0, g1, &cap, top);
 }
 
 /* Scores to natural units, or back from them. */
@@ -16915,13 +16987,14 @@ ATTN_FUNC_ void attn_list_scores_(attn_tile_ *t, int32_t *const *index, const in
   f->pack(t->w.s, row, t->n, most, ATTN_F32, 1.0f, FLT_MIN);
   memset(&mod, 0, sizeof mod);
   set = mod;
-  mod.softcap = a->softcap;
+  mod.softcap = attn_caps_last_(a) ? 0.0f : a->softcap;
   if (!attn_list_plain_(a)) mod.bias = t->w.bias;
   if (ATTN_PART_(TERMS, a->factor)) mod.factor = t->w.dot;
   set.lanes = lanes;
   for (int r = 0; r < ATTN_TILE_; r++) t->top[r] = -INFINITY;
-  if (attn_modifies_(a) || ATTN_PART_(TERMS, a->span.z)) {
+  if (attn_goes_on_(a) || ATTN_PART_(TERMS, a->span.z)) {
     attn_on_(tile, f)->modify_block(t->w.s, most, 0, t->groups, &mod, t->spare);
+    if (attn_caps_last_(a)) attn_tile_cap_(t, t->w.s, most, 0, t->groups);
     if (attn_modifies_(a)) attn_list_modify_(t, index, count, most);
     for (int r = 0; ATTN_PART_(TERMS, a->span.z) && r < t->n; r++)
       for (int e = 0; e < count[r]; e++)
@@ -17166,9 +17239,10 @@ ATTN_FUNC_ void attn_segment_scores_(attn_tile_ *t, const attn_block_ *b,
   if (mod.back) mod.back += seg->at;
   if (mod.bias) mod.bias += seg->at * ATTN_TILE_;
   if (mod.dot) mod.dot += seg->at * ATTN_TILE_;
-  if (attn_modifies_(a)) {
+  if (attn_goes_on_(a)) {
     attn_on_(tile, f)->modify_block(s, seg->n, g0, g1, &mod, t->spare);
-    attn_block_modify_(t, b, seg);
+    if (attn_caps_last_(a)) attn_tile_cap_(t, s, seg->n, g0, g1);
+    if (attn_modifies_(a)) attn_block_modify_(t, b, seg);
     attn_on_(tile, f)->modify_block(s, seg->n, g0, g1, &only, t->top);
     return;
   }
@@ -17717,7 +17791,7 @@ ATTN_FUNC_ void attn_raw_pass_(const attn_softmax_ *a, attn_ctx *ctx, int worker
   memset(&raw.gaussian, 0, sizeof raw.gaussian);
   memset(&raw.span, 0, sizeof raw.span);
   raw.factor = raw.distance = NULL, raw.plan = NULL;
-  raw.softcap = a->raw_cap, raw.unit = 1.0;
+  raw.softcap = a->raw_cap, raw.cap_last = 0, raw.unit = 1.0;
   const double s = attn_clamp_f64_(a->scale);
   raw.scale_hi = (float)s, raw.scale_lo = (float)(s - (double)raw.scale_hi);
   raw.left = raw.right = INT64_MAX / 4, raw.keep = 0;
@@ -18812,7 +18886,7 @@ ATTN_COLD_ int attn_stage_done_(attn_stage_ *s, attn_status status) {
   return status == ATTN_OK ? 1 : attn_reject_(s->e, status, s->ctx.reason);
 }
 
-/* Rows i0 .. i0 + len - 1, and heads h0 .. h0 + heads - 1, and one batch entry. */
+/* Rows i0 .. i0 + len - 1, heads h0 .. h0 + heads - 1, one batch entry. */
 ATTN_COLD_ attn_tensor attn_stage_shift_(attn_tensor t, int64_t elements) {
   if (t.data) t.data = (char *)t.data + attn_bytes_(t.dtype, elements);
   return t;
@@ -18820,6 +18894,12 @@ ATTN_COLD_ attn_tensor attn_stage_shift_(attn_tensor t, int64_t elements) {
 ATTN_COLD_ attn_tensor attn_stage_rows_(attn_tensor t, int64_t i0, int64_t len) {
   if (len > 0 && i0 > 0) t = attn_stage_shift_(t, i0 * t.stride_len);
   t.len = len;
+  return t;
+}
+/* The same rows, the last one first. */
+ATTN_COLD_ attn_tensor attn_stage_backwards_(attn_tensor t) {
+  if (t.len > 1) t = attn_stage_shift_(t, (t.len - 1) * t.stride_len);
+  t.stride_len = -t.stride_len;
   return t;
 }
 ATTN_COLD_ attn_tensor attn_stage_heads_(attn_tensor t, int64_t h0, int64_t heads) {
@@ -19100,7 +19180,7 @@ ATTN_FUNC_ int64_t attn_gemm_rows_(int workers) {
 /* The items for so many workers, and what one needs for an item, whatever their number. */
 ATTN_FUNC_ void attn_gemm_cut_(attn_gemm_ *a, int workers) {
   const attn_tensor *y = &a->y;
-  a->finish = a->act || a->bias.data || a->scale != 1.0f;
+  a->finish = a->act != ATTN_ACT_NONE || a->bias.data || a->scale != 1.0f;
   a->rows = attn_gemm_rows_(workers);
   a->row_runs = y->len / a->rows + (y->len % a->rows != 0);
   a->col_runs = (y->dim + ATTN_GEMM_COLS_ - 1) / ATTN_GEMM_COLS_;
@@ -19120,7 +19200,7 @@ ATTN_FUNC_ int attn_gemm_plan_(attn_error_ *e, attn_gemm_ *a, attn_tensor y, att
   attn_span_ sy, sx, sw, sb = {0, 0}, ss;
   memset(a, 0, sizeof *a);
   if (!attn_check_ctx_(e, ctx, &a->table, workers)) return 0;
-  a->y = y, a->x = x, a->scale = 1.0f;
+  a->y = y, a->x = x, a->scale = 1.0f, a->act = ATTN_ACT_NONE;
   if (!attn_check_tensor_(e, &a->y, wy, &sy) || !attn_check_tensor_(e, &a->x, wx, &sx) ||
       !attn_check_tensor_(e, &w, ww, &sw))
     return 0;
@@ -19143,9 +19223,11 @@ ATTN_FUNC_ int attn_gemm_plan_(attn_error_ *e, attn_gemm_ *a, attn_tensor y, att
     if (params->scale != 0.0f || signbit(params->scale)) a->scale = params->scale;
     if (!(a->scale - a->scale == 0.0f))
       return attn_reject_(e, ATTN_E_VALUE, "params.scale must be finite");
-    if ((int)params->activation < 0 || params->activation >= ATTN_ACT_COUNT)
-      return attn_reject_(e, ATTN_E_VALUE, "params.activation is none of attn_activation");
-    a->act = (int)params->activation, a->bias = params->bias;
+    attn_activation act = params->activation;
+    if (!attn_check_activation_(e, &act, ATTN_ACT_NONE,
+                                "params.activation must be an attn_activation"))
+      return 0;
+    a->act = (int)act, a->bias = params->bias;
     if (a->bias.data) {
       if (!attn_check_tensor_(e, &a->bias, wb, &sb)) return 0;
       if (a->bias.len != 1 || a->bias.dim != y.dim || !attn_gemm_fits_(&a->bias, &y))
@@ -19550,9 +19632,9 @@ ATTN_FUNC_ attn_status attn_activate_call_(attn_tensor y, attn_tensor x,
     a.act = params->activation;
     if (params->gate.data) a.more = params->gate;
   }
-  if (attn_check_ctx_(&e, ctx, &a.table, &workers) && attn_between_check_(&e, &a, ctx, 0) &&
-      ((int)a.act < 0 || a.act >= ATTN_ACT_COUNT))
-    attn_reject_(&e, ATTN_E_VALUE, "params.activation is none of attn_activation");
+  (void)(attn_check_ctx_(&e, ctx, &a.table, &workers) && attn_between_check_(&e, &a, ctx, 0) &&
+         attn_check_activation_(&e, &a.act, ATTN_ACT_NONE,
+                                "params.activation must be an attn_activation"));
   return attn_step_call_(&e, a.table, workers, ctx, attn_activate_steps_, &a, "element by element",
                          bytes);
 }
@@ -20666,7 +20748,7 @@ ATTN_COLD_ int attn_check_count_(attn_tree_ *c, const attn_pattern *p, int64_t l
 
 ATTN_COLD_ int attn_check_use_(attn_tree_ *c, const attn_pattern *p) {
   if (!ATTN_RULE_((int)p->use >= 0 && p->use <= ATTN_SPARSE_HEADS, RANGE,
-                  "pattern.use must be one of attn_sparse_use") ||
+                  "pattern.use must be an attn_sparse_use") ||
       !ATTN_RULE_(p->layer >= 0, RANGE, "pattern.layer must not be negative"))
     return 0;
   if (p->use != ATTN_SPARSE_HEADS || !p->index) return 1;
@@ -20715,7 +20797,7 @@ ATTN_COLD_ int attn_check_image_(attn_tree_ *c, const attn_pattern *p, const att
          ATTN_RULE_(p->top >= 0 && p->bottom >= 0 && p->left >= 0 && p->right >= 0, RANGE,
                     "pattern.top, bottom, left and right must not be negative") &&
          ATTN_RULE_((int)p->order >= 0 && p->order <= ATTN_IMAGE_NONE, RANGE,
-                    "pattern.order must be one of attn_image_order");
+                    "pattern.order must be an attn_image_order");
 }
 
 ATTN_COLD_ int attn_check_axial_(attn_tree_ *c, const attn_pattern *p, const attn_field_ *f) {
@@ -20907,8 +20989,7 @@ ATTN_COLD_ int attn_check_pattern_(attn_tree_ *c, const attn_pattern *p, const a
       c->depends = 1;
       return ATTN_RULE_(p->part_count == c->heads, HEADS, "pattern.part_count must equal heads") &&
              attn_check_parts_(c, p, f, p->part_count, depth);
-    default:
-      return attn_reject_(c->e, ATTN_E_PATTERN, "pattern.kind must be one of attn_pattern_kind");
+    default: return attn_reject_(c->e, ATTN_E_PATTERN, "pattern.kind must be an attn_pattern_kind");
   }
 }
 #undef ATTN_RULE_
@@ -22000,8 +22081,9 @@ ATTN_FUNC_ int attn_check_xl_covers_(attn_error_ *e, const attn_softmax_ *a) {
     const int64_t off = attn_problem_(a, b, &own)->q_off;
     if (attn_distances_left_(a, a->q_len ? a->q_len[b] : a->q.len,
                              a->kv_len ? a->kv_len[b] : a->k.len, off, off, &first, &last) &&
-        (-last < x->first || -first >= x->first + x->table.len))
-      return attn_reject_(e, ATTN_E_RANGE, "params.xl.table must cover every allowed distance");
+        (first < x->first || last >= x->first + x->table.len))
+      return attn_reject_(e, ATTN_E_RANGE,
+                          "params.xl.table must cover every allowed distance, from xl.first on");
   }
   return 1;
 }
@@ -22432,8 +22514,13 @@ ATTN_FUNC_ int attn_check_masks_(attn_error_ *e, const attn_mask *mask, const at
 ATTN_FUNC_ int attn_map_stage_take_(attn_error_ *e, attn_softmax_ *a, const attn_sdpa_params *p) {
   const int inside = ATTN_TERM_RELATIVE_ | ATTN_TERM_XL_ | ATTN_TERM_LABELS_ | ATTN_TERM_FACTOR_;
   if ((int)p->map_stage < 0 || p->map_stage >= ATTN_MAP_STAGES)
-    return attn_reject_(e, ATTN_E_RANGE, "params.map_stage is no attn_map_stage");
-  if (p->map_stage == ATTN_MAP_CAPPED && (a->terms & inside))
+    return attn_reject_(e, ATTN_E_RANGE, "params.map_stage must be an attn_map_stage");
+  const int last = p->map_stage == ATTN_MAP_CAPPED && a->cap_last;
+  if (last && (a->terms & (ATTN_TERM_MODIFY_ | ATTN_TERM_SPAN_)))
+    return attn_reject_(
+        e, ATTN_E_RANGE,
+        "params.map_stage: ATTN_MAP_CAPPED has no modify or span with ATTN_SOFTCAP_BIASED");
+  if (p->map_stage == ATTN_MAP_CAPPED && !last && (a->terms & inside))
     return attn_reject_(
         e, ATTN_E_RANGE,
         "params.map_stage: ATTN_MAP_CAPPED has no relative.keys, xl, labels or factor");
@@ -22442,8 +22529,8 @@ ATTN_FUNC_ int attn_map_stage_take_(attn_error_ *e, attn_softmax_ *a, const attn
   if (p->modify_weights && a->map.data && p->map_stage != ATTN_MAP_WEIGHTS)
     return attn_reject_(e, ATTN_E_RANGE,
                         "params.modify_weights wants a map of ATTN_MAP_WEIGHTS, or none");
-  a->map_scores = p->map_stage == ATTN_MAP_SCORES;
-  if (p->map_stage != ATTN_MAP_RAW && p->map_stage != ATTN_MAP_CAPPED) return 1;
+  a->map_scores = p->map_stage == ATTN_MAP_SCORES || last;
+  if (a->map_scores || p->map_stage == ATTN_MAP_WEIGHTS) return 1;
   a->raw = a->map, a->map.data = NULL;
   a->raw_cap = p->map_stage == ATTN_MAP_CAPPED ? p->softcap : 0.0f;
   if (a->raw_cap > 0.0f && a->raw_cap < FLT_MIN) a->raw_cap = FLT_MIN;
@@ -22537,8 +22624,7 @@ ATTN_FUNC_ int attn_sdpa_plan_(attn_error_ *e, attn_softmax_ *a, const attn_sdpa
   q->len = full[2], k->len = v->len = full[3];
   a->unit = a->relu ? 1.0 : ATTN_LOG2E_;
   a->scale = (double)scale;
-  if (scale == 0.0f && !attn_to_bits_(scale))
-    a->scale = p->t5.table ? 1.0 : 1.0 / sqrt((double)q->dim);
+  if (scale == 0.0f && !attn_to_bits_(scale)) a->scale = 1.0 / sqrt((double)q->dim);
   a->q_off = attn_q_off_(p, q->len, k->len);
   a->kv_len = p->kv_len, a->q_len = p->q_len;
   a->left = attn_reach_(&p->window, p->window.left);
@@ -23009,7 +23095,7 @@ ATTN_COLD_ int attn_relu_plan_(attn_error_ *e, attn_relu_ *r, const attn_tensor 
                                attn_sdpa_params *scores) {
   const attn_sdpa_params *s = &p->scores;
   if ((int)p->kind < 0 || p->kind > ATTN_RELU_RELA)
-    return attn_reject_(e, ATTN_E_RANGE, "params.kind is no attn_relu_kind");
+    return attn_reject_(e, ATTN_E_RANGE, "params.kind must be an attn_relu_kind");
   if (p->power < 0 || p->power > 2)
     return attn_reject_(e, ATTN_E_RANGE, "params.power must be 0, 1 or 2");
   if (p->power == 2 && (p->kind == ATTN_RELU_VAR || p->kind == ATTN_RELU_RELA))
@@ -23311,9 +23397,65 @@ ATTN_PUB_COLD_ attn_status attn_edges(attn_tensor o, attn_tensor q, attn_tensor 
  * so a position costs six multiplications a pair, and its rotation depends on nothing else. */
 enum { ATTN_ROPE_RUN_ = 16 };
 
+/* The positions of rows: start + i, or those of an array, a set for each entry of the batch or for all. */
+typedef struct attn_positions_ {
+  int64_t start;
+  const int64_t *whole;
+  const double *real; /* in its place */
+  int each;           /* a set for each entry */
+  int64_t len;        /* positions of a set */
+} attn_positions_;
+
+ATTN_FUNC_ int attn_check_positions_(attn_error_ *e, attn_positions_ *p, int64_t batch,
+                                     attn_span_ *span) {
+  span->lo = span->hi = 0;
+  if (!p->whole && !p->real) p->each = 0;
+  if (attn_abs64_(p->start) > INT64_MAX / 4)
+    return attn_reject_(e, ATTN_E_RANGE, "params.start must lie within 2^61 of 0");
+  if (p->whole && p->real)
+    return attn_reject_(e, ATTN_E_NULL, "params.positions and .real_positions exclude each other");
+  const int64_t count = attn_mul_(p->each ? batch : 1, p->len);
+  if ((p->whole || p->real) && count > INT64_MAX / 8)
+    return attn_reject_(e, ATTN_E_OVERFLOW, "params.positions spans more than the address space");
+  if (p->real)
+    return attn_check_array_(e, p->real, count, 8,
+                             "params.real_positions must be aligned to its elements", span);
+  return attn_check_array_(e, p->whole, count, 8,
+                           "params.positions must be aligned to its elements", span);
+}
+
+/* Reads them. */
+ATTN_FUNC_ int attn_check_real_positions_(attn_error_ *e, const attn_positions_ *p, int64_t batch) {
+  const int64_t count = attn_mul_(p->each ? batch : 1, p->len);
+  for (int64_t i = 0; p->real && i < count; i++)
+    if (!(fabs(p->real[i]) < HUGE_VAL))
+      return attn_reject_(e, ATTN_E_VALUE, "params.real_positions must be finite");
+  return 1;
+}
+
+/* 1: the position of a row is this whole number; 0: it is none, but this real one. */
+ATTN_FUNC_ int attn_position_(const attn_positions_ *p, int64_t b, int64_t i, int64_t *whole,
+                              double *real) {
+  const int64_t at = (p->each ? b * p->len : 0) + i;
+  if (!p->real) {
+    *whole = p->whole ? p->whole[at] : p->start + i;
+    return 1;
+  }
+  *real = p->real[at];
+  if (!(fabs(*real) < 9007199254740992.0) || *real != floor(*real)) return 0; /* 2^53 */
+  *whole = (int64_t)*real;
+  return 1;
+}
+
+/* What a position is beyond the last multiple of 16. */
+ATTN_FUNC_ int64_t attn_rest_(int64_t position) {
+  return (position % ATTN_ROPE_RUN_ + ATTN_ROPE_RUN_) % ATTN_ROPE_RUN_;
+}
+
 typedef struct attn_rope_job_ {
   const attn_table_ *table;
   attn_tensor y, x;
+  attn_positions_ at;
   attn_rope_params p; /* rot and base resolved */
   int64_t pairs;      /* rot / 2 */
   double *theta;      /* [pairs] */
@@ -23331,37 +23473,33 @@ typedef struct attn_rope_row_ {
 } attn_rope_row_;
 
 ATTN_FUNC_ int attn_rope_plan_(attn_error_ *e, attn_rope_job_ *j, const attn_rope_params *params,
-                               const attn_ctx *ctx, int *workers) {
+                               const attn_ctx *ctx, int *workers, int data) {
   static const char wy[] = ATTN_WORDS_("y"), wx[] = ATTN_WORDS_("x");
   attn_span_ sy, sx, sp = {0, 0}, sw = {0, 0};
   memset(&j->p, 0, sizeof j->p);
   if (params) j->p = *params;
   attn_rope_params *p = &j->p;
-  if (!p->positions) p->positions_per_batch = 0;
   if (!attn_check_ctx_(e, ctx, &j->table, workers)) return 0;
   if (!attn_check_tensor_(e, &j->x, wx, &sx) || !attn_check_tensor_(e, &j->y, wy, &sy)) return 0;
   if (j->y.batch != j->x.batch || j->y.heads != j->x.heads || j->y.len != j->x.len ||
       j->y.dim != j->x.dim)
     return attn_reject_(e, ATTN_E_SHAPE, "y must have the shape of x");
   if (!attn_check_rows_(e, &j->y, wy)) return 0;
-  p->rot = p->rot == 0 ? j->x.dim : p->rot == ATTN_ROPE_NONE ? 0 : p->rot;
+  p->rot = attn_given_or_(p->has_rotary_dim, p->rot, j->x.dim);
   if (p->rot < 0 || p->rot > j->x.dim || p->rot % 2)
     return attn_reject_(e, ATTN_E_RANGE, "params.rot must be even and lie in 0..x.dim");
   if (p->base == 0.0) p->base = 10000.0;
   if (!(p->base > 0.0 && p->base < HUGE_VAL))
     return attn_reject_(e, ATTN_E_VALUE, "params.base must be positive and finite");
   if (p->layout != ATTN_ROPE_INTERLEAVED && p->layout != ATTN_ROPE_HALF)
-    return attn_reject_(e, ATTN_E_RANGE, "params.layout must be one of attn_rope_layout");
-  if (attn_abs64_(p->start) > INT64_MAX / 4)
-    return attn_reject_(e, ATTN_E_RANGE, "params.start must lie within 2^61 of 0");
-  int64_t count = attn_mul_(p->positions_per_batch ? j->x.batch : 1, j->x.len);
-  if (p->positions && count > INT64_MAX / 8)
-    return attn_reject_(e, ATTN_E_OVERFLOW, "params.positions spans more than the address space");
-  if (!attn_check_array_(e, p->positions, count, 8,
-                         "params.positions must be aligned to its elements", &sp))
-    return 0;
+    return attn_reject_(e, ATTN_E_RANGE, "params.layout must be an attn_rope_layout");
+  const attn_positions_ at = {p->start, p->positions, p->real_positions, p->positions_per_batch,
+                              j->x.len};
+  j->at = at;
+  if (!attn_check_positions_(e, &j->at, j->x.batch, &sp)) return 0;
   if ((attn_overlap_(sy, sx) && !attn_same_view_(&j->y, &j->x)) || attn_overlap_(sy, sp))
     return attn_reject_(e, ATTN_E_OVERLAP, attn_says_(wy, ATTN_SAYS_OVERLAP_));
+  if (data && !attn_check_real_positions_(e, &j->at, j->x.batch)) return 0;
   if (!attn_check_workspace_(e, ctx, &sw)) return 0;
   if (attn_overlap_(sw, sx) || attn_overlap_(sw, sy) || attn_overlap_(sw, sp))
     return attn_reject_(e, ATTN_E_OVERLAP, "ctx.workspace must not share memory with a tensor");
@@ -23388,12 +23526,7 @@ ATTN_FUNC_ int64_t attn_rope_runs_(const attn_rope_job_ *j) {
 /* Runs of rows; with positions per batch entry each entry has its own. */
 ATTN_FUNC_ int64_t attn_rope_items_(const attn_rope_job_ *j) {
   if (j->x.batch == 0 || j->x.heads == 0 || j->x.len == 0) return 0;
-  return j->p.positions_per_batch ? attn_mul_(attn_rope_runs_(j), j->x.batch) : attn_rope_runs_(j);
-}
-
-ATTN_FUNC_ int64_t attn_rope_position_(const attn_rope_job_ *j, int64_t b, int64_t i) {
-  if (!j->p.positions) return j->p.start + i;
-  return j->p.positions[(j->p.positions_per_batch ? b * j->x.len : 0) + i];
+  return j->at.each ? attn_mul_(attn_rope_runs_(j), j->x.batch) : attn_rope_runs_(j);
 }
 
 ATTN_FUNC_ void attn_rope_cut_(const attn_rope_job_ *j, int worker, attn_rope_row_ *r) {
@@ -23407,28 +23540,39 @@ ATTN_FUNC_ void attn_rope_cut_(const attn_rope_job_ *j, int worker, attn_rope_ro
 }
 
 /* Angles in double: a float angle is wrong by 0.03 at position 10^6. */
-ATTN_FUNC_ void attn_rope_angles_(const attn_rope_job_ *j, int64_t position, double *sine,
+ATTN_FUNC_ void attn_rope_angles_(const attn_rope_job_ *j, double position, double *sine,
                                   double *cosine) {
-  for (int64_t m = 0; m < j->pairs; m++)
-    attn_sincos_((double)position * j->theta[m], &sine[m], &cosine[m]);
+  for (int64_t m = 0; m < j->pairs; m++) attn_sincos_(position * j->theta[m], &sine[m], &cosine[m]);
 }
 
-/* The row of sines and cosines of one position. */
-ATTN_FUNC_ void attn_rope_fill_(const attn_rope_job_ *j, attn_rope_row_ *r, int64_t position) {
-  const int64_t fine = (position % ATTN_ROPE_RUN_ + ATTN_ROPE_RUN_) % ATTN_ROPE_RUN_;
-  const double *fs = j->fine + 2 * fine * j->pairs, *fc = fs + j->pairs;
-  const double sign = j->p.inverse ? -1.0 : 1.0;
+/* Places one sine and cosine. */
+ATTN_FUNC_ void attn_rope_place_(const attn_rope_job_ *j, attn_rope_row_ *r, int64_t m, double sine,
+                                 double cosine) {
   const int half = j->p.layout == ATTN_ROPE_HALF;
+  const float c = (float)cosine, s = (float)(j->p.inverse ? -sine : sine);
+  const int64_t a = half ? m : 2 * m, b = half ? m + j->pairs : a + 1;
+  r->cosine_row[a] = r->cosine_row[b] = c, r->sine_row[a] = -s, r->sine_row[b] = s;
+}
+
+/* The row of sines and cosines of row i of entry b. A position that is no whole number has its own. */
+ATTN_FUNC_ void attn_rope_fill_(const attn_rope_job_ *j, attn_rope_row_ *r, int64_t b, int64_t i) {
+  int64_t position = 0;
+  double real = 0.0;
+  if (!attn_position_(&j->at, b, i, &position, &real)) {
+    attn_rope_angles_(j, real, r->sine, r->cosine);
+    *r->coarse = INT64_MAX; /* no multiple of 16 */
+    for (int64_t m = 0; m < j->pairs; m++) attn_rope_place_(j, r, m, r->sine[m], r->cosine[m]);
+    return;
+  }
+  const int64_t fine = attn_rest_(position);
+  const double *fs = j->fine + 2 * fine * j->pairs, *fc = fs + j->pairs;
   if (*r->coarse != position - fine) {
-    attn_rope_angles_(j, position - fine, r->sine, r->cosine);
+    attn_rope_angles_(j, (double)(position - fine), r->sine, r->cosine);
     *r->coarse = position - fine;
   }
-  for (int64_t m = 0; m < j->pairs; m++) {
-    const float c = (float)(r->cosine[m] * fc[m] - r->sine[m] * fs[m]);
-    const float s = (float)(sign * (r->sine[m] * fc[m] + r->cosine[m] * fs[m]));
-    const int64_t a = half ? m : 2 * m, b = half ? m + j->pairs : a + 1;
-    r->cosine_row[a] = r->cosine_row[b] = c, r->sine_row[a] = -s, r->sine_row[b] = s;
-  }
+  for (int64_t m = 0; m < j->pairs; m++)
+    attn_rope_place_(j, r, m, r->sine[m] * fc[m] + r->cosine[m] * fs[m],
+                     r->cosine[m] * fc[m] - r->sine[m] * fs[m]);
 }
 
 ATTN_FUNC_ void attn_rope_item_(void *job, int worker, int64_t index) {
@@ -23436,11 +23580,11 @@ ATTN_FUNC_ void attn_rope_item_(void *job, int worker, int64_t index) {
   const int64_t runs = attn_rope_runs_(j);
   const int64_t first = index % runs * ATTN_ROPE_RUN_;
   const int64_t end = j->x.len - first < ATTN_ROPE_RUN_ ? j->x.len : first + ATTN_ROPE_RUN_;
-  const int64_t b0 = index / runs, b1 = j->p.positions_per_batch ? b0 + 1 : j->x.batch;
+  const int64_t b0 = index / runs, b1 = j->at.each ? b0 + 1 : j->x.batch;
   attn_rope_row_ r;
   attn_rope_cut_(j, worker, &r);
   for (int64_t i = first; i < end; i++) {
-    attn_rope_fill_(j, &r, attn_rope_position_(j, b0, i));
+    attn_rope_fill_(j, &r, b0, i);
     for (int64_t b = b0; b < b1; b++)
       for (int64_t h = 0; h < j->x.heads; h++)
         attn_on_(rope, j->table)
@@ -23457,12 +23601,14 @@ ATTN_FUNC_ void attn_rope_tables_(attn_rope_job_ *j, char *base, int workers) {
   j->workspace = (char *)j->fine + attn_piece_(2 * ATTN_ROPE_RUN_ * j->pairs, sizeof(double));
   for (int64_t m = 0; m < j->pairs; m++)
     j->theta[m] = pow(j->p.base, -2.0 * (double)m / (double)j->p.rot);
-  for (int64_t b = 0; b < (j->p.positions_per_batch ? j->x.batch : 1); b++)
+  for (int64_t b = 0; b < (j->at.each ? j->x.batch : 1); b++)
     for (int64_t i = 0; i < j->x.len && seen != 0xffffu; i++) {
-      const int64_t p = attn_rope_position_(j, b, i);
-      const int64_t fine = (p % ATTN_ROPE_RUN_ + ATTN_ROPE_RUN_) % ATTN_ROPE_RUN_;
+      int64_t p;
+      double real;
+      if (!attn_position_(&j->at, b, i, &p, &real)) continue;
+      const int64_t fine = attn_rest_(p);
       double *row = j->fine + 2 * fine * j->pairs;
-      if (!(seen >> fine & 1u)) attn_rope_angles_(j, fine, row, row + j->pairs);
+      if (!(seen >> fine & 1u)) attn_rope_angles_(j, (double)fine, row, row + j->pairs);
       seen |= 1u << fine;
     }
   for (int w = 0; w < workers; w++) {
@@ -23480,7 +23626,7 @@ ATTN_PUB_ attn_status attn_rope(attn_tensor y, attn_tensor x, const attn_rope_pa
   int workers;
   memset(&j, 0, sizeof j);
   j.y = y, j.x = x;
-  if (attn_rope_plan_(&e, &j, params, ctx, &workers)) {
+  if (attn_rope_plan_(&e, &j, params, ctx, &workers, 1)) {
     int64_t items = attn_rope_items_(&j);
     workers = attn_pieces_(workers, items);
     if (items == 0) {
@@ -23503,7 +23649,7 @@ ATTN_PUB_ size_t attn_rope_workspace(attn_tensor y, attn_tensor x, const attn_ro
   int workers;
   memset(&j, 0, sizeof j);
   j.y = y, j.x = x;
-  if (!attn_rope_plan_(&e, &j, params, &plain, &workers)) return ATTN_WORKSPACE_REJECTED;
+  if (!attn_rope_plan_(&e, &j, params, &plain, &workers, 0)) return ATTN_WORKSPACE_REJECTED;
   int64_t items = attn_rope_items_(&j);
   if (items == 0) return 0;
   if (ctx && ctx->workers > 1) workers = ctx->workers; /* parallel_for may be set later */
@@ -23531,7 +23677,8 @@ ATTN_PUB_ attn_status attn_alibi_slopes(float *slopes, int64_t n) {
  * embedding with fixed rows. */
 typedef struct attn_sinusoid_job_ {
   const attn_table_ *table;
-  attn_tensor y, x;       /* x.data null = none */
+  attn_tensor y, x; /* x.data null = none */
+  attn_positions_ at;
   attn_sinusoid_params p; /* base and x_scale resolved */
   int signal;             /* with the step of attn_universal_signal */
   int64_t step;
@@ -23573,31 +23720,25 @@ ATTN_COLD_ int attn_sinusoid_plan_(attn_error_ *e, attn_sinusoid_job_ *j,
   attn_sinusoid_params *p = &j->p;
   memset(p, 0, sizeof *p);
   if (params) *p = *params;
-  if (!p->positions) p->positions_per_batch = 0;
   if (!attn_check_ctx_(e, ctx, &j->table, workers)) return 0;
   if (!attn_check_added_(e, &j->y, &j->x, &sy, &sx)) return 0;
-  if (attn_abs64_(p->start) > INT64_MAX / 4)
-    return attn_reject_(e, ATTN_E_RANGE, "params.start must lie within 2^61 of 0");
   if (attn_abs64_(j->step) > INT64_MAX / 4)
     return attn_reject_(e, ATTN_E_RANGE, "params.step must lie within 2^61 of 0");
   if (p->base == 0.0) p->base = 10000.0;
   if (!(p->base > 0.0 && p->base < HUGE_VAL))
     return attn_reject_(e, ATTN_E_VALUE, "params.base must be positive and finite");
   if ((int)p->layout < 0 || p->layout > ATTN_SINUSOID_T2T)
-    return attn_reject_(e, ATTN_E_RANGE, "params.layout must be one of attn_sinusoid_layout");
+    return attn_reject_(e, ATTN_E_RANGE, "params.layout must be an attn_sinusoid_layout");
   if (p->x_scale - p->x_scale != 0.0f)
     return attn_reject_(e, ATTN_E_VALUE, "params.x_scale must be finite");
   if (p->x_scale == 0.0f && attn_to_bits_(p->x_scale) == 0) p->x_scale = 1.0f;
-  const int64_t count = attn_mul_(p->positions_per_batch ? j->y.batch : 1, j->y.len);
-  if (!attn_check_array_(e, p->positions, count, 8,
-                         "params.positions must be aligned to its elements", &sp))
-    return 0;
+  const attn_positions_ at = {p->start, p->positions, p->real_positions, p->positions_per_batch,
+                              j->y.len};
+  j->at = at;
+  if (!attn_check_positions_(e, &j->at, j->y.batch, &sp)) return 0;
   if (attn_overlap_(sy, sp))
     return attn_reject_(e, ATTN_E_OVERLAP, "y must not share memory with params.positions");
-  if (data && p->positions)
-    for (int64_t i = 0; i < count; i++)
-      if (!(fabs(p->positions[i]) < HUGE_VAL))
-        return attn_reject_(e, ATTN_E_VALUE, "params.positions must be finite");
+  if (data && !attn_check_real_positions_(e, &j->at, j->y.batch)) return 0;
   if (!attn_check_workspace_(e, ctx, &sw)) return 0;
   if (attn_overlap_(sw, sx) || attn_overlap_(sw, sy) || attn_overlap_(sw, sp))
     return attn_reject_(e, ATTN_E_OVERLAP, "ctx.workspace must not share memory with a tensor");
@@ -23623,7 +23764,7 @@ ATTN_FUNC_ int64_t attn_row_runs_(int64_t len) {
 /* Runs of rows; with positions per batch entry each entry has its own. */
 ATTN_COLD_ int64_t attn_sinusoid_items_(const attn_sinusoid_job_ *j) {
   if (j->y.batch == 0 || j->y.heads == 0 || j->y.len == 0) return 0;
-  return attn_mul_(attn_row_runs_(j->y.len), j->p.positions_per_batch ? j->y.batch : 1);
+  return attn_mul_(attn_row_runs_(j->y.len), j->at.each ? j->y.batch : 1);
 }
 
 ATTN_FUNC_ void attn_sinusoid_cut_(const attn_sinusoid_job_ *j, int worker,
@@ -23646,10 +23787,6 @@ ATTN_FUNC_ void attn_sinusoid_make_(const attn_sinusoid_job_ *j, double position
   if (j->width > 2 * j->pairs) row[2 * j->pairs] = 0.0f;
 }
 
-ATTN_FUNC_ int64_t attn_rest_(int64_t position) {
-  return (position % ATTN_ROPE_RUN_ + ATTN_ROPE_RUN_) % ATTN_ROPE_RUN_;
-}
-
 /* The encoding of a whole position into r->row. */
 ATTN_FUNC_ void attn_sinusoid_at_(const attn_sinusoid_job_ *j, attn_sinusoid_rows_ *r,
                                   int64_t position) {
@@ -23664,32 +23801,21 @@ ATTN_FUNC_ void attn_sinusoid_at_(const attn_sinusoid_job_ *j, attn_sinusoid_row
              j->p.layout != ATTN_SINUSOID_INTERLEAVED, cosines, cosines + j->width);
 }
 
-/* 1 and the position of a row if it is a whole number. */
-ATTN_FUNC_ int attn_sinusoid_whole_(const attn_sinusoid_job_ *j, int64_t b, int64_t i,
-                                    int64_t *position) {
-  *position = j->p.start + i;
-  if (!j->p.positions) return 1;
-  const double p = j->p.positions[(j->p.positions_per_batch ? b * j->y.len : 0) + i];
-  if (!(fabs(p) < 9007199254740992.0) || p != floor(p)) return 0;
-  *position = (int64_t)p;
-  return 1;
-}
-
 ATTN_FUNC_ void attn_sinusoid_item_(void *job, int worker, int64_t index) {
   const attn_sinusoid_job_ *j = (const attn_sinusoid_job_ *)job;
   const attn_table_ *f = j->table;
   const int64_t runs = attn_row_runs_(j->y.len), first = index % runs * ATTN_ROPE_RUN_;
   const int64_t end = j->y.len - first < ATTN_ROPE_RUN_ ? j->y.len : first + ATTN_ROPE_RUN_;
-  const int64_t b0 = index / runs, b1 = j->p.positions_per_batch ? b0 + 1 : j->y.batch;
+  const int64_t b0 = index / runs, b1 = j->at.each ? b0 + 1 : j->y.batch;
   attn_sinusoid_rows_ r;
   attn_sinusoid_cut_(j, worker, &r);
   for (int64_t i = first; i < end; i++) {
     int64_t position;
-    if (attn_sinusoid_whole_(j, b0, i, &position))
+    double real;
+    if (attn_position_(&j->at, b0, i, &position, &real))
       attn_sinusoid_at_(j, &r, position);
     else
-      attn_sinusoid_make_(j, j->p.positions[(j->p.positions_per_batch ? b0 * j->y.len : 0) + i],
-                          r.row);
+      attn_sinusoid_make_(j, real, r.row);
     if (j->signal)
       f->blend(r.row, r.row, j->step_row, ATTN_F32, ATTN_F32, ATTN_F32, j->width, 1.0f, 1.0f);
     for (int64_t b = b0; b < b1; b++)
@@ -23725,10 +23851,11 @@ ATTN_COLD_ void attn_sinusoid_tables_(attn_sinusoid_job_ *j, char *base, int wor
     j->theta[m] =
         pow(j->p.base, j->p.layout == ATTN_SINUSOID_T2T ? -(double)m / most
                                                         : -2.0 * (double)m / (double)j->y.dim);
-  for (int64_t b = 0; b < (j->p.positions_per_batch ? j->y.batch : 1); b++)
+  for (int64_t b = 0; b < (j->at.each ? j->y.batch : 1); b++)
     for (int64_t i = 0; i < j->y.len && seen != 0xffffu; i++) {
       int64_t p;
-      if (attn_sinusoid_whole_(j, b, i, &p)) seen |= 1u << attn_rest_(p);
+      double real;
+      if (attn_position_(&j->at, b, i, &p, &real)) seen |= 1u << attn_rest_(p);
     }
   if (j->signal) seen |= 1u << attn_rest_(j->step);
   for (int rest = 0; rest < ATTN_ROPE_RUN_; rest++)
@@ -23819,7 +23946,7 @@ ATTN_PUB_COLD_ size_t attn_universal_signal_workspace(attn_tensor y, attn_tensor
 typedef struct attn_learned_job_ {
   const attn_table_ *table;
   attn_tensor y, x, rows;
-  attn_learned_params p;
+  attn_positions_ at;
 } attn_learned_job_;
 
 ATTN_COLD_ int attn_learned_plan_(attn_error_ *e, attn_learned_job_ *j,
@@ -23827,23 +23954,27 @@ ATTN_COLD_ int attn_learned_plan_(attn_error_ *e, attn_learned_job_ *j,
                                   int *workers, int data) {
   static const char wt[] = ATTN_WORDS_("table");
   attn_span_ sy, sx, st, si;
-  memset(&j->p, 0, sizeof j->p);
-  if (params) j->p = *params;
-  const int64_t count = attn_mul_(j->p.ids && j->p.ids_per_batch ? j->y.batch : 1, j->y.len);
+  memset(&j->at, 0, sizeof j->at);
+  if (params)
+    j->at.start = params->start, j->at.whole = params->positions,
+    j->at.each = params->positions_per_batch;
   if (!attn_check_ctx_(e, ctx, &j->table, workers)) return 0;
   if (!attn_check_added_(e, &j->y, &j->x, &sy, &sx)) return 0;
   if (!attn_check_tensor_(e, &j->rows, wt, &st)) return 0;
   if (j->rows.batch != 1 || j->rows.heads != 1 || j->rows.dim != j->y.dim)
     return attn_reject_(e, ATTN_E_SHAPE, "table must be [1, 1, rows, y.dim]");
-  if (!attn_check_array_(e, j->p.ids, count, 4, "params.ids must be aligned to its elements", &si))
-    return 0;
+  attn_positions_ *p = &j->at;
+  p->len = j->y.len;
+  if (!attn_check_positions_(e, p, j->y.batch, &si)) return 0;
   if (attn_overlap_(sy, st) || attn_overlap_(sy, si))
-    return attn_reject_(e, ATTN_E_OVERLAP, "y must not share memory with table or params.ids");
-  if (!j->p.ids && j->y.len > 0 && (j->p.start < 0 || j->p.start > j->rows.len - j->y.len))
+    return attn_reject_(e, ATTN_E_OVERLAP,
+                        "y must not share memory with table or params.positions");
+  if (!p->whole && j->y.len > 0 && (p->start < 0 || p->start > j->rows.len - j->y.len))
     return attn_reject_(e, ATTN_E_RANGE, "params.start .. start + y.len - 1 must be rows of table");
-  for (int64_t i = 0; data && j->p.ids && j->y.batch > 0 && i < count; i++)
-    if (j->p.ids[i] < 0 || j->p.ids[i] >= j->rows.len)
-      return attn_reject_(e, ATTN_E_RANGE, "params.ids must be rows of table");
+  const int64_t count = attn_mul_(p->each ? j->y.batch : 1, p->len);
+  for (int64_t i = 0; data && p->whole && j->y.batch > 0 && i < count; i++)
+    if (p->whole[i] < 0 || p->whole[i] >= j->rows.len)
+      return attn_reject_(e, ATTN_E_RANGE, "params.positions must be rows of table");
   return 1;
 }
 
@@ -23855,8 +23986,9 @@ ATTN_FUNC_ void attn_learned_item_(void *job, int worker, int64_t index) {
   (void)worker;
   for (int64_t h = 0; h < j->y.heads; h++)
     for (int64_t i = first; i < end; i++) {
-      int64_t id = j->p.start + i;
-      if (j->p.ids) id = j->p.ids[(j->p.ids_per_batch ? b * j->y.len : 0) + i];
+      int64_t id;
+      double real;
+      (void)attn_position_(&j->at, b, i, &id, &real);
       j->table->blend(attn_at_(&j->y, b, h, i), j->x.data ? attn_at_(&j->x, b, h, i) : NULL,
                       attn_at_(&j->rows, 0, 0, id), j->y.dtype, j->x.dtype, j->rows.dtype, j->y.dim,
                       1.0f, 1.0f);
@@ -23926,11 +24058,14 @@ typedef struct attn_pooled_ {
   const attn_table_ *table;
   attn_tensor y, x;
   attn_pool_params p; /* stride resolved */
-  int64_t run, runs;  /* blocks of an item, items of a head */
-  int64_t columns;    /* of a block's weights, in whole vectors */
-  float *packed;      /* DYNAMIC: [w.heads][d][columns] */
-  int64_t one;        /* floats of one of them */
-  char *own;          /* of the workers */
+  const uint8_t
+      *valid; /* MEAN, optional: rows of entry b with valid[b valid_stride + i] = 0 are left out */
+  int64_t valid_stride;
+  int64_t run, runs; /* blocks of an item, items of a head */
+  int64_t columns;   /* of a block's weights, in whole vectors */
+  float *packed;     /* DYNAMIC: [w.heads][d][columns] */
+  int64_t one;       /* floats of one of them */
+  char *own;         /* of the workers */
   int64_t each, at_total, at_wide, at_z, at_bias;
 } attn_pooled_;
 
@@ -23959,18 +24094,23 @@ ATTN_FUNC_ void attn_pooled_range_(const attn_pooled_ *a, int64_t m, int64_t blo
   }
 }
 
-/* sum = sum_r p[r] x_(i0 + r) of n rows, p null = 1: f32 over 128 rows, double beyond. Returns the sum of
- * p, in the same order. */
+/* sum = sum_r p[r] x_(i0 + r) of n rows, p null = 1 (0 for rows left out): f32 over 128 rows, double beyond.
+ * Returns the sum of p, in the same order. */
 ATTN_FUNC_ float attn_pooled_sum_(const attn_pooled_ *a, char *own, float *sum, int64_t b,
                                   int64_t h, int64_t i0, int64_t n, const float *p) {
   const int64_t d = a->x.dim;
+  const uint8_t *valid = a->valid ? a->valid + b * a->valid_stride + i0 : NULL;
   double *total = (double *)(void *)(own + a->at_total), all = 0.0;
   float ones[ATTN_BLOCK_], part;
   int32_t index[ATTN_BLOCK_];
   const int64_t most = n < ATTN_BLOCK_ ? n : ATTN_BLOCK_;
   for (int i = 0; i < most; i++) ones[i] = 1.0f, index[i] = i;
   for (int64_t r = 0; r < n; r += ATTN_BLOCK_) {
-    const int64_t m = n - r < ATTN_BLOCK_ ? n - r : ATTN_BLOCK_;
+    const int64_t here = n - r < ATTN_BLOCK_ ? n - r : ATTN_BLOCK_;
+    int64_t m = here;
+    if (valid) m = 0;
+    for (int i = 0; valid && i < here; i++)
+      if (valid[r + i]) index[m++] = i;
     memset(sum, 0, (size_t)d * sizeof *sum);
     attn_on_(sum, a->table)
         ->axpys(sum, p ? p + r : ones, attn_at_(&a->x, b, h, i0 + r), a->x.stride_len, index, m, d,
@@ -24071,7 +24211,7 @@ ATTN_FUNC_ void attn_pooled_item_(void *job, int worker, int64_t index) {
       if (weighted) attn_pooled_weights_(a, own, z, row, b, h, start, end - start);
       sum = attn_pooled_sum_(a, own, row, b, h, start, end - start, weighted ? z : NULL);
       for (int i = 0; i < ATTN_TILE_; i++) by[i] = sum;
-      if (sum != 1.0f)
+      if (sum != 1.0f && sum != 0.0f)
         for (int64_t c = 0; c < d; c += ATTN_TILE_) attn_on_(tile, f)->divide(row + c, by);
     }
     f->blend(attn_at_(&a->y, b, h, m), row, NULL, a->y.dtype, ATTN_F32, ATTN_F32, d, 1.0f, 0.0f);
@@ -24087,13 +24227,10 @@ ATTN_COLD_ void attn_pooled_pack_(const attn_pooled_ *a) {
                       w->dim, w->dtype, NULL);
 }
 
-/* attn_pool as a step; its arguments have been judged. */
-ATTN_COLD_ int attn_stage_pool_(attn_stage_ *s, attn_tensor y, attn_tensor x,
-                                const attn_pool_params *params) {
-  attn_pooled_ a;
-  memset(&a, 0, sizeof a);
-  a.table = s->table, a.y = y, a.x = x;
-  if (params) a.p = *params;
+/* A step; y, x and p have been judged. */
+ATTN_COLD_ int attn_stage_pooled_(attn_stage_ *s, attn_pooled_ a) {
+  const attn_tensor y = a.y, x = a.x;
+  a.table = s->table;
   if (a.p.stride == 0) a.p.stride = a.p.kernel;
   const int dynamic = a.p.kind == ATTN_POOL_DYNAMIC;
   if (!dynamic) a.p.w.data = a.p.bias.data = NULL;
@@ -24119,6 +24256,16 @@ ATTN_COLD_ int attn_stage_pool_(attn_stage_ *s, attn_tensor y, attn_tensor x,
   if (dynamic) attn_pooled_pack_(&a);
   attn_for_(&s->ctx, pieces, items, attn_pooled_item_, &a);
   return 1;
+}
+
+/* attn_pool as a step. */
+ATTN_COLD_ int attn_stage_pool_(attn_stage_ *s, attn_tensor y, attn_tensor x,
+                                const attn_pool_params *params) {
+  attn_pooled_ a;
+  memset(&a, 0, sizeof a);
+  a.y = y, a.x = x;
+  if (params) a.p = *params;
+  return attn_stage_pooled_(s, a);
 }
 
 /* ---- the call -------------------------------------------------------------------------------*/
@@ -24148,7 +24295,7 @@ ATTN_COLD_ int attn_pooled_check_(attn_error_ *e, attn_pooled_job_ *j, const att
                         ATTN_OPERAND_AS_(&p->bias, w[3], ATTN_OPTIONAL_, 1, few, 1, p->kernel,
                                          "params.bias must be [1, 1 or H, 1, kernel]")};
   if ((int)p->kind < 0 || p->kind >= ATTN_POOL_COUNT)
-    return attn_reject_(e, ATTN_E_RANGE, "params.kind is none of attn_pool_kind");
+    return attn_reject_(e, ATTN_E_RANGE, "params.kind must be an attn_pool_kind");
   const int dynamic = p->kind == ATTN_POOL_DYNAMIC;
   if (!attn_check_operand_(e, &op[0], heads) || !attn_check_operand_(e, &op[1], heads)) return 0;
   if (p->kernel < 0) return attn_reject_(e, ATTN_E_RANGE, "params.kernel must not be negative");
@@ -24204,14 +24351,13 @@ typedef struct attn_taps_ {
 } attn_taps_;
 
 /* 0 for parameters that are no good. */
-ATTN_COLD_ int attn_taps_of_(attn_taps_ *t, int64_t kernel, const attn_convolve_params *p,
-                             int depthwise) {
+ATTN_COLD_ int attn_taps_of_(attn_taps_ *t, int64_t kernel, const attn_convolve_params *p) {
   memset(t, 0, sizeof *t);
   t->kernel = kernel, t->stride = p ? p->stride : 0, t->dilation = p ? p->dilation : 0;
   t->pad = p ? p->pad : ATTN_PAD_DEFAULT;
-  if (t->stride == 0) t->stride = depthwise ? 1 : kernel;
+  if (t->stride == 0) t->stride = 1;
   if (t->dilation == 0) t->dilation = 1;
-  if (t->pad == ATTN_PAD_DEFAULT) t->pad = depthwise ? ATTN_PAD_SAME : ATTN_PAD_LEFT;
+  if (t->pad == ATTN_PAD_DEFAULT) t->pad = ATTN_PAD_DROP;
   const int64_t most = INT32_MAX;
   if (kernel < 1 || kernel > most || t->stride < 1 || t->stride > most || t->dilation < 1 ||
       t->dilation > most || (int)t->pad < 0 || t->pad >= ATTN_PAD_COUNT)
@@ -24233,10 +24379,9 @@ ATTN_FUNC_ int64_t attn_taps_start_(const attn_taps_ *t, int64_t m, int64_t len,
   return m * t->stride;
 }
 
-ATTN_PUB_ int64_t attn_convolve_len(int64_t n, int64_t kernel, const attn_convolve_params *params,
-                                    int depthwise) {
+ATTN_PUB_ int64_t attn_convolve_len(int64_t n, int64_t kernel, const attn_convolve_params *params) {
   attn_taps_ t;
-  return n < 0 || !attn_taps_of_(&t, kernel, params, depthwise) ? -1 : attn_taps_len_(&t, n);
+  return n < 0 || !attn_taps_of_(&t, kernel, params) ? -1 : attn_taps_len_(&t, n);
 }
 
 typedef struct attn_convolve_ {
@@ -24324,7 +24469,7 @@ ATTN_COLD_ int attn_stage_convolve_(attn_stage_ *s, attn_tensor y, attn_tensor x
   memset(&a, 0, sizeof a);
   a.table = s->table, a.y = y, a.x = x;
   if (params) a.bias = params->bias, a.len = params->len;
-  (void)attn_taps_of_(&a.taps, w.len / x.dim, params, 0);
+  (void)attn_taps_of_(&a.taps, w.len / x.dim, params);
   a.w = attn_matrix_of_(w, 0, y.len, y.batch);
   a.row_runs = y.len / ATTN_GEMM_ROWS_ + (y.len % ATTN_GEMM_ROWS_ != 0);
   a.col_runs = y.dim / ATTN_GEMM_COLS_ + (y.dim % ATTN_GEMM_COLS_ != 0);
@@ -24384,8 +24529,8 @@ ATTN_COLD_ int attn_convolve_check_(attn_error_ *e, attn_convolve_job_ *j, const
                                   : "params.accumulate is for attn_convolve_depthwise alone");
   if (!depthwise && !attn_check_operand_(e, &op[3], heads)) return 0;
   if ((int)p->pad < 0 || p->pad >= ATTN_PAD_COUNT)
-    return attn_reject_(e, ATTN_E_RANGE, "params.pad is none of attn_pad");
-  if (!attn_taps_of_(&taps, depthwise ? j->w.len : j->w.len / j->x.dim, p, depthwise))
+    return attn_reject_(e, ATTN_E_RANGE, "params.pad must be an attn_pad");
+  if (!attn_taps_of_(&taps, depthwise ? j->w.len : j->w.len / j->x.dim, p))
     return attn_reject_(e, ATTN_E_RANGE,
                         "kernel, params.stride and params.dilation must lie in 1..2^31 - 1");
   if (j->x.len > INT64_MAX / 4) return attn_reject_(e, ATTN_E_OVERFLOW, "x.len is too large");
@@ -24572,7 +24717,7 @@ ATTN_COLD_ int attn_stage_depthwise_(attn_stage_ *s, attn_tensor y, attn_tensor 
   memset(&a, 0, sizeof a);
   a.table = s->table, a.y = y, a.x = x, a.w = w;
   if (params) a.len = params->len, a.accumulate = params->accumulate;
-  (void)attn_taps_of_(&a.taps, w.len, params, 1);
+  (void)attn_taps_of_(&a.taps, w.len, params);
   const int per_column = w.dim > 1;
   a.banded = !per_column && a.taps.stride == 1 && a.taps.dilation == 1;
   a.width = attn_round_up_(x.dim, 16);
@@ -26254,9 +26399,7 @@ ATTN_COLD_ int attn_multihead_more_(attn_stage_ *s, const attn_multihead_job_ *j
     a.was = attn_stage_tensor_(s, b, h, j->x.len, 1);
   }
   k.batch = v.batch = b, k.stride_batch = v.stride_batch = 0;
-  float scale = attend->scale;
-  if (attend->t5.table && scale == 0.0f && !attn_to_bits_(scale)) scale = 1.0f;
-  return attn_stage_own_(s, a.one, q, k, scale) &&
+  return attn_stage_own_(s, a.one, q, k, attend->scale) &&
          attn_stage_for_(s, rows, attn_more_key_cut_, &a, 0, NULL) &&
          attn_stage_merge_(s, o, o, a.lse, v, a.one) &&
          (!a.map.data || attn_stage_for_(s, rows, attn_more_key_map_, &a, 0, NULL));
@@ -26424,10 +26567,7 @@ ATTN_COLD_ int attn_check_feed_(attn_error_ *e, attn_feed_forward *ff, attn_plac
   for (int i = 0; i < ATTN_FEED_OPERANDS_; i++)
     if (!attn_check_operand_(e, &op[i], 1)) return 0;
   if (ff->b_2.data && !ff->w_2.data) return attn_reject_(e, ATTN_E_NULL, say[at].alone);
-  if (ff->activation == ATTN_ACT_NONE) ff->activation = ATTN_ACT_RELU;
-  if ((int)ff->activation < 0 || ff->activation >= ATTN_ACT_COUNT)
-    return attn_reject_(e, ATTN_E_VALUE, say[at].activation);
-  return 1;
+  return attn_check_activation_(e, &ff->activation, ATTN_ACT_RELU, say[at].activation);
 }
 
 /* Rows cut into heads: head h has columns h dim .. */
@@ -26503,7 +26643,7 @@ ATTN_COLD_ int attn_stage_feed_forward_(attn_stage_ *s, attn_tensor y, attn_tens
                                         const attn_feed_forward *ff, int64_t chunks,
                                         attn_sublayer kind, const attn_norm *norm) {
   const attn_tensor none = attn_view_(NULL, ATTN_F32, 0, 0, 0, 0);
-  const attn_activation act = ff->activation == ATTN_ACT_NONE ? ATTN_ACT_RELU : ff->activation;
+  const attn_activation act = ff->activation == ATTN_ACT_DEFAULT ? ATTN_ACT_RELU : ff->activation;
   const int64_t mark = s->used, most = attn_feed_run_(s, x.len, chunks);
   const int two = ff->w_2.data != NULL, pre = kind == ATTN_SUBLAYER_PRE;
   const int aside = kind != ATTN_SUBLAYER_PLAIN || (!two && attn_same_view_(&y, &x));
@@ -26856,8 +26996,7 @@ ATTN_COLD_ int attn_star_check_(attn_error_ *e, attn_star_job_ *j, const attn_st
   if (!attn_check_ctx_(e, ctx, table, workers) || !attn_check_given_(e, op, COUNT)) return 0;
   if (!j->relay) {
     if (t < 1) return attn_reject_(e, ATTN_E_SHAPE, "q.len must be at least 1");
-    if (p->width < ATTN_STAR_SELF)
-      return attn_reject_(e, ATTN_E_RANGE, "params.width must be 0, positive or ATTN_STAR_SELF");
+    if (p->width < 0) return attn_reject_(e, ATTN_E_RANGE, "params.width must not be negative");
     if (!p->k_own.data != !p->v_own.data)
       return attn_reject_(e, ATTN_E_NULL, "params.k_own and params.v_own go together");
   }
@@ -26865,7 +27004,7 @@ ATTN_COLD_ int attn_star_check_(attn_error_ *e, attn_star_job_ *j, const attn_st
     if (i == K && h < 1) return attn_reject_(e, ATTN_E_SHAPE, "q.heads must be at least 1");
     if (!attn_check_operand_(e, &op[i], h)) return 0;
   }
-  j->width = p->width == 0 ? 1 : p->width == ATTN_STAR_SELF ? 0 : p->width;
+  j->width = attn_given_or_(p->has_width, p->width, 1);
   if (j->width > t) j->width = t;
   return attn_check_scale_(e, p->scale) && attn_check_apart_(e, ctx, op, COUNT, NULL, 0);
 }
@@ -27028,14 +27167,10 @@ ATTN_FUNC_ int attn_tree_params_(attn_error_ *e, attn_tree_params *p) {
                         "params.tokens must be at least 1 and have fewer than 2^31 nodes");
   if (p->k < 1 || p->k > INT32_MAX)
     return attn_reject_(e, ATTN_E_RANGE, "params.k must lie in 1..2^31-1");
-  if (p->clip < ATTN_TREE_ONE_LEVEL)
-    return attn_reject_(e, ATTN_E_RANGE, "params.clip must be 0, positive or ATTN_TREE_ONE_LEVEL");
+  if (p->clip < 0) return attn_reject_(e, ATTN_E_RANGE, "params.clip must not be negative");
   int64_t place, count;
   const int64_t levels = attn_tree_find_(p->tokens, attn_tree_nodes(p->tokens) - 1, &place, &count);
-  if (p->clip == 0 || p->clip > levels)
-    p->clip = levels;
-  else if (p->clip == ATTN_TREE_ONE_LEVEL)
-    p->clip = 0;
+  p->clip = attn_min64_(attn_given_or_(p->has_clip, p->clip, levels), levels);
   return 1;
 }
 
@@ -28857,7 +28992,7 @@ ATTN_COLD_ int attn_choice_plan_(attn_error_ *e, attn_softmax_ *a, attn_choice_ 
   memset(c, 0, sizeof *c);
   c->on = &attn_choice_on_;
   if ((int)p->mode < 0 || p->mode >= ATTN_TOPK_MODES)
-    return attn_reject_(e, ATTN_E_RANGE, "params.mode is no attn_topk_mode");
+    return attn_reject_(e, ATTN_E_RANGE, "params.mode must be an attn_topk_mode");
   if (best && p->k < 1) return attn_reject_(e, ATTN_E_RANGE, "params.k must be at least 1");
   if (!best && p->bound != p->bound)
     return attn_reject_(e, ATTN_E_VALUE, "params.bound must not be NaN");
@@ -29038,7 +29173,7 @@ ATTN_PUB_ int64_t attn_lsh_buckets(int64_t len, const attn_lsh_params *params) {
 /* Numbers of the parameters; len: what the default of n_b counts. */
 ATTN_COLD_ int attn_lsh_params_(attn_error_ *e, attn_lsh_job_ *a, int64_t len) {
   attn_lsh_params *p = &a->p;
-  const int64_t none = ATTN_LSH_NONE;
+  const int whole = p->has_chunk && p->chunk == 0;
   if (p->rounds < 0 || p->rounds > 1 << 20)
     return attn_reject_(e, ATTN_E_RANGE, "params.rounds must lie in 1..2^20, or be 0");
   if ((uintptr_t)p->factors % 4)
@@ -29049,28 +29184,26 @@ ATTN_COLD_ int attn_lsh_params_(attn_error_ *e, attn_lsh_job_ *a, int64_t len) {
                         "params.factors must be params.factor_count even numbers >= 2 of a product "
                         "below 2^31, or a single 1");
   if (p->heads < 0) return attn_reject_(e, ATTN_E_RANGE, "params.heads must not be negative");
-  if (p->chunk < none || p->before < none || p->after < none)
-    return attn_reject_(e, ATTN_E_RANGE,
-                        "params.chunk, .before and .after must be >= 0 or ATTN_LSH_NONE");
+  if (p->chunk < 0 || p->before < 0 || p->after < 0)
+    return attn_reject_(e, ATTN_E_RANGE, "params.chunk, .before and .after must not be negative");
   if ((int)p->self != ATTN_LSH_SELF_ALONE && (int)p->self != ATTN_LSH_SELF_PENALTY)
     return attn_reject_(e, ATTN_E_RANGE, "params.self must be an attn_lsh_self");
   if (!(p->penalty >= 0.0f && p->penalty <= FLT_MAX))
     return attn_reject_(e, ATTN_E_VALUE, "params.penalty must be finite and >= 0");
   if (p->wrap && !p->across)
     return attn_reject_(e, ATTN_E_RANGE, "params.wrap needs params.across");
-  if (p->across && p->chunk == none)
-    return attn_reject_(e, ATTN_E_RANGE, "params.across needs chunks: params.chunk >= 0");
+  if (p->across && whole) return attn_reject_(e, ATTN_E_RANGE, "params.across needs chunks");
   if (a->kind == ATTN_LSH_APART_ && p->chunk > 0)
-    return attn_reject_(e, ATTN_E_RANGE, "params.chunk must be 0 or ATTN_LSH_NONE in attn_lsh_qk");
+    return attn_reject_(e, ATTN_E_RANGE, "params.chunk must be 0 in attn_lsh_qk");
   if (a->kind == ATTN_LSH_APART_ && (p->across || p->self != ATTN_LSH_SELF_ALONE))
     return attn_reject_(e, ATTN_E_RANGE, "params.across and .self must be 0 in attn_lsh_qk");
   if (a->kind != ATTN_LSH_APART_ && p->q_len)
     return attn_reject_(e, ATTN_E_RANGE, "params.q_len must be null but in attn_lsh_qk");
   if (p->rounds == 0) p->rounds = 8;
-  if (p->chunk == 0) p->chunk = attn_max64_(attn_ceil_(2 * len, a->buckets), 1);
-  if (p->chunk == none || a->kind == ATTN_LSH_APART_) p->chunk = 0;
-  p->before = p->before == none ? 0 : p->before == 0 ? 1 : p->before;
-  if (p->after == none) p->after = 0;
+  p->chunk =
+      attn_given_or_(p->has_chunk, p->chunk, attn_max64_(attn_ceil_(2 * len, a->buckets), 1));
+  if (a->kind == ATTN_LSH_APART_) p->chunk = 0;
+  p->before = attn_given_or_(p->has_before, p->before, 1);
   p->chunk = attn_min64_(p->chunk, attn_max64_(len, 1)); /* no more tokens, no more chunks */
   p->before = attn_min64_(p->before, len), p->after = attn_min64_(p->after, len);
   if (p->penalty == 0.0f && !attn_to_bits_(p->penalty)) p->penalty = 1e5f;
@@ -30183,9 +30316,8 @@ ATTN_COLD_ int attn_sink_check_balance_(attn_error_ *e, attn_sink_job_ *j, attn_
     return attn_reject_(e, ATTN_E_RANGE, "params.balance must be an attn_sinkhorn_balancing");
   if (p->balance == ATTN_BALANCE_DEFAULT)
     p->balance = p->causal ? ATTN_BALANCE_ROWS : ATTN_BALANCE_SINKHORN;
-  if (p->has_iters && p->iters < 0)
-    return attn_reject_(e, ATTN_E_SHAPE, "params.iters must not be negative");
-  if (!p->has_iters) p->iters = 8;
+  if (p->iters < 0) return attn_reject_(e, ATTN_E_SHAPE, "params.iters must not be negative");
+  p->iters = attn_given_or_(p->has_iters, p->iters, 8);
   if (p->tau == 0.0f && !attn_to_bits_(p->tau)) p->tau = 0.75f;
   if (!(p->tau > 0.0f && p->tau < INFINITY))
     return attn_reject_(e, ATTN_E_VALUE, "params.tau must be positive and finite");
@@ -30357,17 +30489,18 @@ ATTN_FUNC_ int64_t attn_sink_cut_(attn_sink_tile_ *x, char *memory, const attn_s
   const int64_t dk = a->q.dim, dv = a->v.dim, tile = 4 * ATTN_TILE_, block = 4 * ATTN_BLOCK_;
   const int soft = !a->p.hard, sum = a->p.combine == ATTN_SINKHORN_SUM;
   const int64_t b = attn_mul_(a->p.block, a->what == ATTN_SINK_CUT_ ? 0 : 4);
-  const int64_t n[] = {8,
-                       attn_mul_(dk, tile),
-                       block * ATTN_TILE_,
-                       attn_mul_(dv, tile),
-                       a->p.combine == ATTN_SINKHORN_MIXTURE ? attn_mul_(dv, tile) : 0,
-                       a->k.dtype != ATTN_F32 || sum ? attn_mul_(dk, block) : 0,
-                       a->v.dtype != ATTN_F32 || a->p.causal ? attn_mul_(dv, block) : 0,
-                       soft || sum ? attn_mul_(attn_mul_(dk, b), a->together) : 0,
-                       soft ? attn_mul_(attn_mul_(dv, b), a->together) : 0,
-                       soft ? attn_add_(attn_mul_(dk > dv ? dk : dv, block), 64) : 0,
-                       soft ? attn_mul_(attn_mul_(a->blocks, 4), a->together) : 0};
+  const int64_t n[] = {
+      8,
+      attn_mul_(dk, tile),
+      block * ATTN_TILE_,
+      attn_mul_(dv, tile),
+      a->p.combine == ATTN_SINKHORN_MIXTURE ? attn_mul_(dv, tile) : 0,
+      a->k.dtype != ATTN_F32 || a->p.null_k.data || sum ? attn_mul_(dk, block) : 0,
+      a->v.dtype != ATTN_F32 || a->p.null_v.data || a->p.causal ? attn_mul_(dv, block) : 0,
+      soft || sum ? attn_mul_(attn_mul_(dk, b), a->together) : 0,
+      soft ? attn_mul_(attn_mul_(dv, b), a->together) : 0,
+      soft ? attn_add_(attn_mul_(dk > dv ? dk : dv, block), 64) : 0,
+      soft ? attn_mul_(attn_mul_(a->blocks, 4), a->together) : 0};
   enum { PARTS = 11 };
   int64_t at[PARTS], bytes = 0;
   for (int i = 0; i < PARTS; i++) at[i] = bytes, bytes = attn_add_(bytes, attn_piece_(n[i], 1));
@@ -30596,18 +30729,25 @@ ATTN_FUNC_ void attn_sink_block_(attn_sink_tile_ *x, int64_t i, attn_tensor sort
   }
 }
 
-/* k'_t + k_t of a block, in the place of k' or beside chosen keys. */
-ATTN_FUNC_ void attn_sink_sum_(attn_sink_tile_ *x, float *to, const float *soft, int64_t i,
-                               int64_t j) {
+/* k'_t + k_t of block i; to may be where k' lies. */
+ATTN_FUNC_ attn_tensor attn_sink_sum_(attn_sink_tile_ *x, float *to, const attn_tensor *sorted,
+                                      int64_t i) {
   const attn_tensor *k = &x->a->k;
   const int64_t size = x->a->p.block, dk = k->dim;
   float *wide = x->k;
   for (int64_t t = 0; t < size; t++) {
     const float *own = attn_row_wide_(x->f, k, x->b, x->hk, i * size + t, wide);
-    const float *other =
-        soft ? soft + t * dk : attn_row_wide_(x->f, k, x->b, x->hk, j * size + t, wide + dk);
+    const float *other = attn_row_wide_(x->f, sorted, 0, 0, t, wide + dk);
     for (int64_t c = 0; c < dk; c++) to[t * dk + c] = own[c] + other[c];
   }
+  return attn_bhtd(to, ATTN_F32, 1, 1, size, dk);
+}
+
+/* One row as all rows of a block. */
+ATTN_FUNC_ attn_tensor attn_sink_null_(const attn_sink_tile_ *x, const attn_tensor *row) {
+  attn_tensor y = attn_sink_view_(row, 0, row->heads > 1 ? x->h : 0, 0, x->a->p.block);
+  y.stride_len = 0;
+  return y;
 }
 
 /* A few blocks of a head. */
@@ -30618,30 +30758,20 @@ ATTN_FUNC_ void attn_sink_blocks_at_(attn_sink_tile_ *x, int64_t unit, int64_t i
   int has[ATTN_SINK_MOST_];
   if (!a->p.hard) attn_sink_places_(x, x->mixed_k, x->mixed_v, i0, n, has);
   for (int r = 0; r < n; r++) {
-    const int64_t i = i0 + r;
-    attn_tensor k = attn_bhtd(x->mixed_k + (a->p.hard ? 0 : r * size * a->k.dim), ATTN_F32, 1, 1,
-                              size, a->k.dim);
-    attn_tensor v = attn_bhtd(NULL, ATTN_F32, 1, 1, size, a->v.dim);
-    int own = 0;
-    if (a->p.hard) {
-      const int64_t j = a->choice[unit * a->places + i];
-      own = j == i;
-      if (j < 0) {
-        k.data = NULL;
-      } else {
-        if (sum)
-          attn_sink_sum_(x, x->mixed_k, NULL, i, j);
-        else
-          k = attn_sink_view_(&a->k, x->b, x->hk, j * size, size);
-        v = attn_sink_view_(&a->v, x->b, x->hv, j * size, size);
-      }
-    } else if (has[r]) {
-      v.data = x->mixed_v + r * size * a->v.dim;
-      if (sum) attn_sink_sum_(x, (float *)k.data, (const float *)k.data, i, i);
-    } else {
-      k.data = NULL;
+    const int64_t i = i0 + r, j = a->p.hard ? a->choice[unit * a->places + i] : -1;
+    float *mixed = a->p.hard ? x->mixed_k : x->mixed_k + r * size * a->k.dim;
+    attn_tensor k = attn_view_(NULL, ATTN_F32, 0, 0, 0, 0), v = k;
+    if (j >= 0) {
+      k = attn_sink_view_(&a->k, x->b, x->hk, j * size, size);
+      v = attn_sink_view_(&a->v, x->b, x->hv, j * size, size);
+    } else if (!a->p.hard && has[r]) {
+      k = attn_bhtd(mixed, ATTN_F32, 1, 1, size, a->k.dim);
+      v = attn_bhtd(x->mixed_v + r * size * a->v.dim, ATTN_F32, 1, 1, size, a->v.dim);
+    } else if (a->p.null_k.data) {
+      k = attn_sink_null_(x, &a->p.null_k), v = attn_sink_null_(x, &a->p.null_v);
     }
-    attn_sink_block_(x, i, k, v, own);
+    if (sum && k.data) k = attn_sink_sum_(x, mixed, &k, i);
+    attn_sink_block_(x, i, k, v, j == i);
   }
 }
 
@@ -30827,6 +30957,8 @@ ATTN_COLD_ int attn_sink_check_options_(attn_error_ *e, attn_sink_job_ *j) {
       return attn_reject_(e, ATTN_E_RANGE, "params.cut must lie in 1..k.len / block");
     if (p->local && j->q.len != j->k.len)
       return attn_reject_(e, ATTN_E_SHAPE, "q.len must equal k.len with params.local");
+    if (p->null_k.data || p->null_v.data)
+      return attn_reject_(e, ATTN_E_RANGE, "params.null_k and .null_v are not for attn_sortcut");
     j->places = p->cut;
   } else if (j->q.len != j->k.len) {
     return attn_reject_(e, ATTN_E_SHAPE, "q.len must equal k.len");
@@ -30867,6 +30999,12 @@ ATTN_COLD_ int attn_sink_check_call_(attn_error_ *e, attn_sink_job_ *j, attn_arg
   if (b > 0 && q->len > 0) {
     const int64_t nb = j->blocks;
     if (!attn_sink_check_options_(e, j)) return 0;
+    if ((p->null_k.data || p->null_v.data) &&
+        (!attn_check_argument_(e, l, &p->null_k, ATTN_WORDS_("params.null_k"), 0, 1, one, 1, q->dim,
+                               "params.null_k must be [1, 1 or q.heads, 1, q.dim]") ||
+         !attn_check_argument_(e, l, &p->null_v, ATTN_WORDS_("params.null_v"), 0, 1, one, 1,
+                               j->v.dim, "params.null_v must be [1, 1 or q.heads, 1, v.dim]")))
+      return 0;
     j->made = !j->sort.data && !(p->hard && p->choice);
     if (j->sort.data && p->hard && p->choice)
       return attn_reject_(e, ATTN_E_RANGE, "sort and params.choice exclude each other");
@@ -31869,8 +32007,9 @@ typedef struct attn_routing_job_ {
   int sides;                            /* that are routed: 1 when shared */
   attn_routing_params p;
   attn_routing_update_params u;
-  int64_t tiles; /* items of a head and side */
-  char *memory;  /* of the workers */
+  int64_t learned; /* rows of mem_k of a head */
+  int64_t tiles;   /* items of a head and side */
+  char *memory;    /* of the workers */
   int64_t each;
 } attn_routing_job_;
 
@@ -31954,8 +32093,10 @@ ATTN_COLD_ int attn_routing_check_(attn_error_ *e, attn_routing_job_ *a, int cal
                                   ATTN_WORDS_("queries.index"),
                                   ATTN_WORDS_("queries.start"),
                                   ATTN_WORDS_("keys.index"),
-                                  ATTN_WORDS_("keys.start")};
-  enum { Q, K, V, MU, O, LSE, NEXT, COUNTS, SUMS, QI, QS, KI, KS, COUNT };
+                                  ATTN_WORDS_("keys.start"),
+                                  ATTN_WORDS_("params.mem_k"),
+                                  ATTN_WORDS_("params.mem_v")};
+  enum { Q, K, V, MU, O, LSE, NEXT, COUNTS, SUMS, QI, QS, KI, KS, MK, MV, COUNT };
   const int64_t any = ATTN_ANY_;
   const int select = call == ATTN_RT_SELECT_, update = call == ATTN_RT_UPDATE_;
   const int attends = call == ATTN_RT_ATTEND_ || call == ATTN_RT_BOTH_;
@@ -32003,10 +32144,14 @@ ATTN_COLD_ int attn_routing_check_(attn_error_ *e, attn_routing_job_ *a, int cal
       ATTN_OPERAND_AS_(&list[0], w[QI], is_list, any, any, any, any, ""),
       ATTN_OPERAND_AS_(&list[1], w[QS], is_list, any, any, any, any, ""),
       ATTN_OPERAND_AS_(&list[2], w[KI], is_list, any, any, any, any, ""),
-      ATTN_OPERAND_AS_(&list[3], w[KS], is_list, any, any, any, any, "")};
-  const int keys = !p->shared;
-  const int used[COUNT] = {1,       keys,    attends, routes, attends,        attends,       update,
-                           running, running, listed,  listed, listed && keys, listed && keys};
+      ATTN_OPERAND_AS_(&list[3], w[KS], is_list, any, any, any, any, ""),
+      ATTN_OPERAND_AS_(&p->mem_k, w[MK], 0, 1, h, any, dk, "params.mem_k must be [1, H, C n, dk]"),
+      ATTN_OPERAND_AS_(&p->mem_v, w[MV], 0, 1, h, p->mem_k.len, a->v.dim,
+                       "params.mem_v must be [1, H, C n, dv]")};
+  const int keys = !p->shared, learned = attends && (p->mem_k.data || p->mem_v.data);
+  const int used[COUNT] = {1,       keys,           attends,        routes,  attends,
+                           attends, update,         running,        running, listed,
+                           listed,  listed && keys, listed && keys, learned, learned};
   for (int i = 0; i < COUNT; i++) {
     if (!used[i]) {
       op[i].t = &none, op[i].role = ATTN_OPTIONAL_; /* says nothing */
@@ -32018,8 +32163,13 @@ ATTN_COLD_ int attn_routing_check_(attn_error_ *e, attn_routing_job_ *a, int cal
     }
   }
   if (c < 1) return attn_reject_(e, ATTN_E_SHAPE, "there must be at least 1 cluster");
-  if (c >= INT32_MAX || tq > INT32_MAX || tk > INT32_MAX)
-    return attn_reject_(e, ATTN_E_OVERFLOW, "clusters and lengths must be below 2^31");
+  if (learned && p->mem_k.len % c)
+    return attn_reject_(e, ATTN_E_SHAPE,
+                        "params.mem_k.len must be a multiple of the number of clusters");
+  a->learned = learned ? p->mem_k.len : 0;
+  if (c >= INT32_MAX || tq > INT32_MAX || attn_add_(tk, a->learned) > INT32_MAX)
+    return attn_reject_(e, ATTN_E_OVERFLOW,
+                        "clusters and lengths, with those of params.mem_k, must be below 2^31");
   for (int i = 0; i < a->sides; i++) {
     attn_routed_ *s = &a->side[i];
     const int64_t n = s->x.len, given = i ? p->wk : p->w;
@@ -32094,7 +32244,7 @@ ATTN_FUNC_ void attn_routing_norm_(const attn_table_ *f, float *x, int64_t n, in
   }
 }
 
-/* y = norm(x), 64 rows, of those below len. */
+/* y = norm(x), 64 rows, of those below len; several heads of y may have one of x. */
 typedef struct attn_routing_rows_ {
   const attn_table_ *table;
   attn_tensor y, x;
@@ -32107,26 +32257,31 @@ ATTN_FUNC_ void attn_routing_rows_item_(void *job, int worker, int64_t index) {
   const attn_tensor *x = &a->x;
   const int64_t tiles = attn_tiles_of_(x->len), unit = index / tiles,
                 i0 = index % tiles * ATTN_TILE_;
-  const int64_t b = unit / x->heads, h = unit % x->heads;
+  const int64_t heads = a->y.heads, b = unit / heads, h = unit % heads;
   const int64_t left = attn_len_of_(a->len, b, x->len) - i0;
   const int64_t n = left < ATTN_TILE_ ? left : (int64_t)ATTN_TILE_;
   float *y = (float *)(void *)attn_at_(&a->y, b, h, i0);
   (void)worker;
   if (n <= 0) return;
-  a->table->widen(y, attn_at_(x, b, h, i0), x->stride_len, NULL, n, x->dim, x->dtype, NULL);
+  a->table->widen(y, attn_at_(x, b, h / (heads / x->heads), i0), x->stride_len, NULL, n, x->dim,
+                  x->dtype, NULL);
   attn_routing_norm_(a->table, y, x->dim, (int)n, a->norm);
+}
+
+ATTN_COLD_ int attn_routing_rows_of_(attn_stage_ *s, attn_tensor y, attn_tensor x,
+                                     attn_routing_norm norm, const int32_t *len) {
+  attn_routing_rows_ rows = {s->table, y, x, norm, len};
+  return attn_stage_for_(s, attn_mul_(attn_mul_(y.batch, y.heads), attn_tiles_of_(x.len)),
+                         attn_routing_rows_item_, &rows, 0, NULL);
 }
 
 /* The rows that are routed and scored: f32, or the caller's own without a norm. */
 ATTN_COLD_ int attn_routing_normalise_(attn_stage_ *s, attn_routing_job_ *a) {
   for (int i = 0; i < a->sides && a->p.norm != ATTN_ROUTING_NONE; i++) {
     attn_tensor *x = &a->side[i].x;
-    attn_routing_rows_ rows = {s->table, *x, *x, a->p.norm, a->side[i].len};
-    rows.y = attn_stage_tensor_(s, x->batch, x->heads, x->len, x->dim);
-    if (!attn_stage_for_(s, attn_mul_(attn_mul_(x->batch, x->heads), attn_tiles_of_(x->len)),
-                         attn_routing_rows_item_, &rows, 0, NULL))
-      return 0;
-    *x = rows.y;
+    const attn_tensor y = attn_stage_tensor_(s, x->batch, x->heads, x->len, x->dim);
+    if (!attn_routing_rows_of_(s, y, *x, a->p.norm, a->side[i].len)) return 0;
+    *x = y;
   }
   return 1;
 }
@@ -32364,6 +32519,7 @@ typedef struct attn_inside_ {
   attn_softmax_ engine;
   attn_plan_ blank;        /* stands for a schedule until an item makes its own */
   int64_t clusters, heads; /* C, H */
+  int64_t learned;         /* rows of mem_k, which stand before the keys in engine.k */
   /* Which entries of the members each query, and key, is: of row i those of at[first[i]] ..
    * at[first[i + 1] - 1], ascending, hence by cluster. */
   int32_t *first[2], *at[2]; /* [B][H][n + 1], [B][H][entries] */
@@ -32415,7 +32571,7 @@ ATTN_FUNC_ int64_t attn_inside_cluster_(const int32_t *start, int64_t clusters, 
 /* How many keys of a cluster row i may see by position, itself included. */
 ATTN_FUNC_ int64_t attn_inside_seen_(const attn_inside_ *a, const int32_t *key, int64_t n,
                                      int64_t i) {
-  const int64_t p = i + a->engine.q_off;
+  const int64_t p = i + a->engine.q_off - a->learned;
   int64_t lo = 0;
   if (!a->job->p.causal) return n;
   while (lo < n) {
@@ -32435,6 +32591,7 @@ ATTN_FUNC_ int attn_inside_others_(const attn_inside_ *a, int64_t unit, int64_t 
   const int32_t *first = a->first[0] + unit * (a->q->x.len + 1) + i;
   const int32_t *at = a->at[0] + unit * a->q->m.entries;
   const int one = a->job->p.combine == ATTN_ROUTING_MEAN;
+  if (a->learned) return 1;
   const int32_t *begin = a->q->m.start + unit * (a->clusters + 1);
   for (int32_t e = one ? 0 : first[0]; e < (one ? 1 : first[1]); e++) {
     if (!one) c = attn_inside_cluster_(begin, a->clusters, at[e]);
@@ -32467,8 +32624,10 @@ ATTN_FUNC_ int64_t attn_inside_runs_(const attn_inside_ *a, const int32_t *row, 
   const attn_routing_params *p = &a->job->p;
   const uint64_t all = attn_low_bits_(rows);
   const int apart = p->combine == ATTN_ROUTING_UNION && c > 0;
+  const int64_t own = a->learned / a->clusters;
   int64_t n = 0;
   int r = 0;
+  if (own) run[n].key = (int32_t)(c * own), run[n].n = (int32_t)own, run[n++].lanes = all;
   if (apart) attn_inside_earlier_(a, row, rows, earlier, unit, c, 1);
   for (int64_t e = start[c]; e < start[c + 1]; e++) {
     uint64_t lanes = all;
@@ -32484,11 +32643,12 @@ ATTN_FUNC_ int64_t attn_inside_runs_(const attn_inside_ *a, const int32_t *row, 
         lanes &= ~attn_bit_(r);
     }
     if (!lanes) continue;
-    if (n > 0 && run[n - 1].lanes == lanes && run[n - 1].key + run[n - 1].n == key[e]) {
+    const int32_t at = (int32_t)(a->learned + key[e]);
+    if (n > 0 && run[n - 1].lanes == lanes && run[n - 1].key + run[n - 1].n == at) {
       run[n - 1].n++;
       continue;
     }
-    run[n].key = key[e], run[n].n = 1, run[n].lanes = lanes;
+    run[n].key = at, run[n].n = 1, run[n].lanes = lanes;
     n++;
   }
   if (apart) attn_inside_earlier_(a, row, rows, earlier, unit, c, 0);
@@ -32575,7 +32735,7 @@ ATTN_FUNC_ int64_t attn_inside_count_(const attn_inside_ *a, int64_t unit, int64
   const int32_t *begin = a->q->m.start + unit * (a->clusters + 1);
   const int32_t *at = a->at[0] + unit * a->q->m.entries;
   int64_t n = 0;
-  if (a->k == a->q) return first[1] - first[0];
+  if (a->k == a->q || a->learned) return first[1] - first[0];
   for (int32_t e = first[0]; e < first[1]; e++) {
     const int64_t c = attn_inside_cluster_(begin, a->clusters, at[e]);
     n += attn_inside_seen_(a, key + start[c], start[c + 1] - start[c], i) > 0;
@@ -32633,6 +32793,25 @@ ATTN_FUNC_ void attn_inside_join_(void *job, int worker, int64_t index) {
   }
 }
 
+/* Rows of mem_k or mem_v and, after them, those of x, as f32 for each head. */
+ATTN_COLD_ int attn_inside_keys_(attn_stage_ *s, attn_tensor *y, attn_tensor learned,
+                                 const attn_tensor *x, int64_t heads, const int32_t *len) {
+  const int64_t n = learned.len;
+  *y = attn_stage_tensor_(s, x->batch, heads, attn_add_(n, x->len), x->dim);
+  learned.batch = x->batch, learned.stride_batch = 0;
+  return attn_routing_rows_of_(s, attn_stage_rows_(*y, 0, n), learned, ATTN_ROUTING_NONE, NULL) &&
+         attn_routing_rows_of_(s, attn_stage_rows_(*y, n, x->len), *x, ATTN_ROUTING_NONE, len);
+}
+
+/* Behind learned keys, which every row sees, those up to its own. */
+ATTN_FUNC_ void attn_inside_range_(const void *user, int64_t b, int64_t i, int64_t *lo,
+                                   int64_t *hi) {
+  const attn_inside_ *a = (const attn_inside_ *)user;
+  const int64_t end = i + a->engine.q_off + 1;
+  (void)b;
+  *lo = 0, *hi = end < a->learned ? a->learned : end;
+}
+
 /* The clusters of the next round. 0 = there are none. */
 ATTN_COLD_ int attn_inside_round_(attn_inside_ *a, int64_t units) {
   int some = a->begins;
@@ -32676,14 +32855,19 @@ ATTN_COLD_ int attn_routing_inside_(attn_stage_ *s, const attn_routing_job_ *job
     a.part_lse = (float *)attn_stage_take_(s, attn_mul_(units, a.room), 4);
     a.lse = (float *)attn_stage_take_(s, attn_mul_(units, tq), 4);
   }
-  a.most = k->m.entries < tk ? k->m.entries : tk;
+  a.learned = job->learned;
+  a.most = attn_add_(k->m.entries < tk ? k->m.entries : tk, a.learned > 0);
   a.at_rows = attn_piece_(1, sizeof(attn_plan_));
   a.at_runs = attn_add_(a.at_rows, attn_piece_(2 * ATTN_TILE_, 4));
   a.at_lanes = attn_add_(a.at_runs, attn_piece_(attn_mul_(2, a.most), sizeof(attn_plan_run_)));
   a.each = attn_add_(a.at_lanes, p->combine == ATTN_ROUTING_UNION ? attn_piece_(a.clusters, 8) : 0);
-  plain.scale = p->scale, plain.causal = p->causal != 0, plain.one_order = 1;
+  plain.scale = p->scale, plain.causal = p->causal && !a.learned, plain.one_order = 1;
   f->o = a.sum, f->q = q->x, f->k = k->x, f->v = job->v;
+  if (a.learned && (!attn_inside_keys_(s, &f->k, p->mem_k, &k->x, h, k->len) ||
+                    !attn_inside_keys_(s, &f->v, p->mem_v, &job->v, h, k->len)))
+    return 0;
   if (!attn_sdpa_plan_(s->e, f, &plain, &s->ctx, &workers, -1)) return 0;
+  if (p->causal && a.learned) f->range = attn_inside_range_, f->range_user = &a;
   f->plan = &a.blank;
   f->bytes = attn_scratch_plan_(f);
   workers = attn_pieces_(s->workers, items);
@@ -33540,7 +33724,7 @@ typedef struct attn_map_ {
   int quotients;  /* set by the caller after the check: only quotients of sums matter, so that what
                        * all features of a query share may be left out, and c be any number */
   float late_eps; /* added to every key feature after the last key, in final units; else 0 */
-  attn_feature_map p;      /* with every default resolved */
+  attn_feature_map p;      /* with every default resolved, scale being the root of the caller's */
   int64_t directions, one; /* rows of w; floats of a packed matrix */
   float root;              /* m^-1/2, of RFA D^-1/2 */
   float key_eps;           /* inside key features */
@@ -33653,14 +33837,21 @@ ATTN_COLD_ int attn_map_check_(attn_error_ *e, attn_map_ *a, const attn_feature_
     return attn_reject_(e, ATTN_E_RANGE, "map.norm must be an attn_feature_norm");
   if (p->norm == ATTN_FEATURE_NORM_DEFAULT)
     p->norm = delta ? ATTN_FEATURE_NORM_SUM : ATTN_FEATURE_NORM_NONE;
-  if (!attn_map_finite_(p->scale)) return attn_reject_(e, ATTN_E_VALUE, "map.scale must be finite");
+  if (!(p->scale >= 0.0f) || !attn_map_finite_(p->scale))
+    return attn_reject_(e, ATTN_E_VALUE, "map.scale must be finite and not negative");
   const float usual = attn_map_positive_(a->kind) ? (float)(1.0 / sqrt(sqrt((double)dk))) : 1.0f;
-  p->scale = attn_map_default_(p->scale, usual);
+  p->scale = p->scale > 0.0f ? (float)sqrt((double)p->scale) : attn_map_default_(p->scale, usual);
+  if (!attn_map_finite_(p->query_scale) ||
+      (a->kind != ATTN_FEATURES_ELU1 && p->query_scale != 0.0f))
+    return attn_reject_(e, ATTN_E_VALUE,
+                        "map.query_scale must be finite, and 0 but for ATTN_FEATURES_ELU1");
+  p->query_scale = attn_map_default_(p->query_scale, 1.0f);
   if (!attn_map_check_w_(e, a, heads)) return 0;
   switch (a->kind) {
     case ATTN_FEATURES_ACT:
-      if ((int)p->activation < 0 || p->activation >= ATTN_ACT_COUNT)
-        return attn_reject_(e, ATTN_E_VALUE, "map.activation is none of attn_activation");
+      if (!attn_check_activation_(e, &p->activation, ATTN_ACT_NONE,
+                                  "map.activation must be an attn_activation"))
+        return 0;
       if (!(p->kernel_eps >= 0.0f) || !attn_map_finite_(p->kernel_eps))
         return attn_reject_(e, ATTN_E_VALUE, "map.kernel_eps must be finite and not negative");
       p->kernel_eps = attn_map_default_(p->kernel_eps, a->directions ? 1e-3f : 0.0f);
@@ -33965,8 +34156,9 @@ ATTN_FUNC_ void attn_map_powers_(const attn_map_ *a, attn_map_rows_ *own, float 
 ATTN_FUNC_ void attn_map_common_(const attn_map_ *a, attn_map_rows_ *own, float *y, const float *x,
                                  int64_t n, int64_t head, int is_key) {
   switch (a->kind) {
-    case ATTN_FEATURES_ELU1: /* the scale is one of queries */
-      attn_on_(feature, a->table)->elu1(y, x, n * a->m, is_key ? 1.0f : a->p.scale);
+    case ATTN_FEATURES_ELU1:
+      attn_on_(feature, a->table)
+          ->elu1(y, x, n * a->m, a->p.scale * (is_key ? 1.0f : a->p.query_scale));
       break;
     case ATTN_FEATURES_ACT: attn_map_act_(a, own, y, x, n, head); break;
     case ATTN_FEATURES_DPFP: attn_map_dpfp_(a, y, x, n); break;
@@ -35071,15 +35263,23 @@ ATTN_FUNC_ int64_t attn_linear_slot_size_(int64_t m, int64_t wide) {
   return attn_add_(attn_mul_(attn_add_(m, m), wide), 2 * attn_group_up_(m) + ATTN_LINEAR_TAIL_);
 }
 
+/* Whether a call whose rule is legal is causal. */
+ATTN_FUNC_ int attn_linear_causal_(const attn_linear_params *p) {
+  return p->causal == ATTN_LINEAR_CAUSAL_DEFAULT ? p->rule != ATTN_LINEAR_SUM
+                                                 : p->causal == ATTN_LINEAR_CAUSAL;
+}
+
 /* The widths that follow from map and rule. */
 ATTN_FUNC_ int attn_linear_sizes_(attn_error_ *e, attn_linear_ *a, const attn_linear_params *p,
                                   int64_t heads, int64_t kv_heads, int64_t dk, int64_t dv) {
   if ((int)p->rule < 0 || p->rule >= ATTN_LINEAR_COUNT)
     return attn_reject_(e, ATTN_E_RANGE, "params.rule must be an attn_linear_rule");
-  a->rule = p->rule, a->dv = dv;
+  if (p->causal < 0 || p->causal >= ATTN_LINEAR_CAUSALS)
+    return attn_reject_(e, ATTN_E_RANGE, "params.causal must be an attn_linear_causal");
+  a->rule = p->rule, a->dv = dv, a->causal = attn_linear_causal_(p);
   a->delta = p->rule == ATTN_LINEAR_DELTA || p->rule == ATTN_LINEAR_DELTA_ATTN;
   a->decays = p->rule == ATTN_LINEAR_DECAY || p->rule == ATTN_LINEAR_GATED;
-  if (!attn_map_check_(e, &a->map, &p->map, dk, heads, p->causal, a->delta)) return 0;
+  if (!attn_map_check_(e, &a->map, &p->map, dk, heads, a->causal, a->delta)) return 0;
   a->m = a->map.m;
   a->heads = a->map.per_head ? heads : kv_heads;
   a->group = a->heads ? heads / a->heads : 1;
@@ -35345,7 +35545,7 @@ ATTN_FUNC_ int attn_linear_plan_(attn_error_ *e, attn_linear_ *a, attn_tensor o,
     return attn_reject_(e, ATTN_E_RANGE, "params.q_off needs params.has_q_off = 1");
   if (p.has_q_off && attn_abs64_(p.q_off) >= (int64_t)1 << 40)
     return attn_reject_(e, ATTN_E_RANGE, "params.q_off must lie within 2^40 of 0");
-  a->causal = p.causal != 0, a->q_off = p.has_q_off ? p.q_off : k.len - q.len;
+  a->q_off = p.has_q_off ? p.q_off : k.len - q.len;
   if (p.rule == ATTN_LINEAR_GATED && a->map.kind == ATTN_FEATURES_RFA && !a->causal)
     return attn_reject_(e, ATTN_E_RANGE, "params.rule: gated random features must be causal");
   if (p.chunk < 0 || p.chunk > ATTN_LINEAR_CHUNK_)
@@ -36066,6 +36266,8 @@ ATTN_COLD_ int attn_cluster_check_(attn_error_ *e, attn_cluster_job_ *a,
     return attn_reject_(e, ATTN_E_RANGE, "params.bits must lie in 1..63, or be 0");
   if (p->iters < 0) return attn_reject_(e, ATTN_E_SHAPE, "params.iters must not be negative");
   if (p->topk < 0) return attn_reject_(e, ATTN_E_SHAPE, "params.topk must not be negative");
+  if (a->attend && p->causal && p->topk == 0)
+    return attn_reject_(e, ATTN_E_RANGE, "params.causal needs params.topk");
   if (p->bits == 0) p->bits = 32;
   if (p->iters == 0) p->iters = 10;
   return attn_check_scale_(e, p->scale) &&
@@ -36115,7 +36317,8 @@ ATTN_CALL_(attn_cluster_queries, (assignment, q, params), int32_t *assignment, a
 /* >>> attn/families/compression/clustered.h */
 /* families/compression/clustered.h owns attention by the centroids of clusters. Plain: the centroids are the
  * queries of one exact softmax. Improved: a tile of 64 centroids meets all keys, noting the best few of
- * each; then the members of a cluster are queries in lanes over those, which are gathered once. */
+ * each; then the members of a cluster are queries in lanes over those, which are gathered once. Causal: the
+ * members of a cluster and its best keys are a few tiles of a schedule that exists only while they run. */
 
 /* ---- clusters -------------------------------------------------------------------------------*/
 
@@ -36412,12 +36615,7 @@ ATTN_FUNC_ void attn_centroid_item_(void *job, int worker, int64_t index) {
 
 ATTN_COLD_ int attn_clustered_improved_(attn_stage_ *s, attn_cluster_job_ *a) {
   const int64_t units = attn_mul_(a->q.batch, a->q.heads), c = a->p.clusters;
-  const double scale = a->p.scale != 0.0f || attn_to_bits_(a->p.scale)
-                           ? (double)a->p.scale
-                           : 1.0 / sqrt((double)a->q.dim);
-  const double unit = attn_clamp_f64_(scale * ATTN_LOG2E_);
   const int64_t most = a->p.topk < a->k.len ? a->p.topk : 1; /* else nothing is ever selected */
-  a->scale_hi = (float)unit, a->scale_lo = (float)(unit - (double)a->scale_hi);
   attn_topk_plan_(&a->plan, s->table, a->q.dim, most, ATTN_F32, 0);
   a->each = attn_centroid_cut_(NULL, NULL, a);
   if (!attn_stage_for_(s, attn_mul_(units, (c + ATTN_TILE_ - 1) / ATTN_TILE_), attn_centroid_item_,
@@ -36431,12 +36629,138 @@ ATTN_COLD_ int attn_clustered_improved_(attn_stage_ *s, attn_cluster_job_ *a) {
   return 1;
 }
 
+/* ---- causal ---------------------------------------------------------------------------------*/
+
+typedef struct attn_clustered_causal_ {
+  attn_cluster_job_ *job;
+  attn_softmax_ engine;
+  attn_plan_ blank; /* stands for a schedule until an item makes its own */
+  int64_t most;     /* keys that a cluster picks */
+  int32_t *pick;    /* [B,H,C][most] ascending */
+  char *memory;     /* of the workers: a schedule */
+  int64_t each, at_rows, at_runs;
+} attn_clustered_causal_;
+
+/* The best keys of 64 centroids. */
+ATTN_FUNC_ void attn_clustered_pick_(void *job, int worker, int64_t index) {
+  const attn_clustered_causal_ *j = (const attn_clustered_causal_ *)job;
+  const attn_cluster_job_ *a = j->job;
+  const int64_t c = a->p.clusters, tiles = (c + ATTN_TILE_ - 1) / ATTN_TILE_, unit = index / tiles;
+  const int64_t first = index % tiles * ATTN_TILE_, left = a->used[unit] - first, dk = a->q.dim;
+  const int64_t b = unit / a->q.heads, h = unit % a->q.heads;
+  const int64_t keys = attn_cluster_len_(a->p.kv_len, b, a->k.len);
+  const int n = left < ATTN_TILE_ ? (int)left : (int)ATTN_TILE_;
+  const void *from[ATTN_TILE_];
+  attn_topk_ best = a->plan;
+  attn_centroid_ x;
+  if (n <= 0 || keys <= a->p.topk) return; /* all keys are among the best */
+  attn_centroid_cut_(&x, a->memory + worker * a->each, a);
+  for (int r = 0; r < n; r++) {
+    from[r] = x.mean + r * dk;
+    attn_cluster_mean_(a, unit, first + r, x.mean + r * dk, x.sum, x.row);
+  }
+  attn_topk_open_(&best, x.topk, from, n, ATTN_F32, 1.0f);
+  a->table->pack(best.qt, from, n, dk, ATTN_F32, a->scale_hi, a->scale_lo);
+  attn_topk_scan_(&best, attn_at_(&a->k, b, h / (a->q.heads / a->k.heads), 0), a->k.stride_len,
+                  a->k.dtype, keys, 0);
+  for (int r = 0; r < n; r++) {
+    int64_t count;
+    const uint64_t *list = attn_topk_list_(&best, r, &count);
+    int32_t *pick = j->pick + (unit * c + first + r) * j->most;
+    for (int64_t e = 0; e < count; e++) pick[e] = (int32_t)attn_candidate_index_(list[e]);
+    attn_sort_keys_(pick, count);
+  }
+}
+
+/* A cluster of a head: its members, 64 at a time, over its keys. */
+ATTN_FUNC_ void attn_clustered_causal_item_(void *job, int worker, int64_t index) {
+  const attn_clustered_causal_ *j = (const attn_clustered_causal_ *)job;
+  const attn_cluster_job_ *a = j->job;
+  const int64_t unit = index / a->p.clusters, c = index % a->p.clusters;
+  const int64_t b = unit / a->q.heads, keys = attn_cluster_len_(a->p.kv_len, b, a->k.len);
+  const int32_t *pick = j->pick + index * j->most, *member;
+  char *memory = j->memory + worker * j->each;
+  attn_plan_ *plan = (attn_plan_ *)(void *)memory;
+  attn_plan_run_ *run = (attn_plan_run_ *)(void *)(memory + j->at_runs);
+  attn_softmax_ own = j->engine;
+  attn_plan_tile_ tile = {0, 1, 0, 0, 0};
+  if (c >= a->used[unit]) return;
+  const int64_t n = attn_cluster_members_(a, unit, c, &member);
+  own.q_off = keys - attn_cluster_len_(a->p.q_len, b, a->q.len);
+  plan->at_row = j->at_rows, plan->at_run = j->at_runs, own.plan = plan;
+  if (keys <= a->p.topk && keys > 0) run[0].key = 0, run[0].n = (int32_t)keys, tile.count = 1;
+  for (int64_t e = 0; keys > a->p.topk && e < a->p.topk; e++) {
+    if (tile.count > 0 && run[tile.count - 1].key + run[tile.count - 1].n == pick[e])
+      run[tile.count - 1].n++;
+    else
+      run[tile.count].key = pick[e], run[tile.count++].n = 1;
+  }
+  for (int64_t i = 0; i < n; i += ATTN_TILE_) {
+    attn_tile_ t;
+    tile.n = n - i < ATTN_TILE_ ? (int32_t)(n - i) : ATTN_TILE_;
+    memcpy(memory + j->at_rows, member + i, (size_t)tile.n * sizeof *member);
+    for (int64_t e = 0; e < tile.count; e++) run[e].lanes = attn_low_bits_(tile.n);
+    attn_tile_open_(&t, &own, worker);
+    attn_tile_plan_rows_(&t, b, unit % a->q.heads, &tile);
+    attn_tile_run_(&t, 1);
+  }
+}
+
+ATTN_COLD_ int attn_clustered_causal_steps_(attn_stage_ *s, attn_cluster_job_ *a) {
+  const int64_t units = attn_mul_(a->q.batch, a->q.heads), items = attn_mul_(units, a->p.clusters);
+  const int64_t tiles = attn_mul_(units, attn_tiles_of_(a->p.clusters));
+  attn_clustered_causal_ j;
+  attn_softmax_ *f = &j.engine;
+  attn_sdpa_params plain;
+  attn_scratch_ w;
+  int workers;
+  memset(&j, 0, sizeof j);
+  memset(&plain, 0, sizeof plain);
+  j.job = a, j.most = a->p.topk < a->k.len ? a->p.topk : 1;
+  j.pick = (int32_t *)attn_stage_take_(s, attn_mul_(items, j.most), 4);
+  attn_topk_plan_(&a->plan, s->table, a->q.dim, j.most, a->k.dtype, 0);
+  a->each = attn_centroid_cut_(NULL, NULL, a);
+  if (!attn_stage_for_(s, tiles, attn_clustered_pick_, &j, a->each, &a->memory)) return 0;
+  j.at_rows = attn_piece_(1, sizeof(attn_plan_));
+  j.at_runs = attn_add_(j.at_rows, attn_piece_(ATTN_TILE_, 4));
+  j.each = attn_add_(j.at_runs, attn_piece_(j.most, sizeof(attn_plan_run_)));
+  plain.scale = a->p.scale, plain.causal = 1, plain.one_order = 1;
+  f->o = a->o, f->q = a->q, f->k = a->k, f->v = a->v;
+  if (!attn_sdpa_plan_(s->e, f, &plain, &s->ctx, &workers, -1)) return 0;
+  f->plan = &j.blank;
+  f->bytes = attn_scratch_plan_(f);
+  workers = attn_pieces_(s->workers, items);
+  const int64_t own = attn_mul_(j.each, workers);
+  char *spare = attn_stage_spare_(s, attn_add_(own, attn_mul_(f->bytes, workers)));
+  if (!s->run) return 1;
+  j.memory = spare, f->workspace = spare + own;
+  for (int i = 0; i < workers; i++) {
+    attn_scratch_cut_(f, i, &w);
+    *w.pairs = 0, w.held->n = 0;
+  }
+  attn_for_(&s->ctx, workers, items, attn_clustered_causal_item_, &j);
+  for (int i = 0; i < workers; i++) {
+    attn_scratch_cut_(f, i, &w);
+    s->pairs += *w.pairs;
+  }
+  for (int64_t u = 0; u < units; u++) {
+    const int64_t keys = attn_cluster_len_(a->p.kv_len, u / a->q.heads, a->k.len);
+    if (keys > a->p.topk) s->pairs += a->used[u] * keys;
+  }
+  return 1;
+}
+
 /* ---- the call -------------------------------------------------------------------------------*/
 
 ATTN_COLD_ int attn_clustered_steps_(attn_stage_ *s, void *job) {
   attn_cluster_job_ *a = (attn_cluster_job_ *)job;
   const int64_t b = a->q.batch, h = a->q.heads, units = attn_mul_(b, h);
   void *made = NULL;
+  const double scale = a->p.scale != 0.0f || attn_to_bits_(a->p.scale)
+                           ? (double)a->p.scale
+                           : 1.0 / sqrt((double)a->q.dim);
+  const double unit = attn_clamp_f64_(scale * ATTN_LOG2E_);
+  a->scale_hi = (float)unit, a->scale_lo = (float)(unit - (double)a->scale_hi);
   a->table = s->table;
   if (!a->assignment.data) {
     attn_cluster_job_ own = *a;
@@ -36450,7 +36774,9 @@ ATTN_COLD_ int attn_clustered_steps_(attn_stage_ *s, void *job) {
   a->used = (int32_t *)attn_stage_take_(s, units, 4);
   a->each = attn_piece_(a->p.clusters, 4);
   return attn_stage_for_(s, units, attn_cluster_sort_, a, a->each, &a->memory) &&
-         (a->p.topk > 0 ? attn_clustered_improved_(s, a) : attn_clustered_plain_(s, a));
+         (a->p.causal     ? attn_clustered_causal_steps_(s, a)
+          : a->p.topk > 0 ? attn_clustered_improved_(s, a)
+                          : attn_clustered_plain_(s, a));
 }
 
 ATTN_COLD_ attn_cluster_job_ attn_clustered_job_of_(attn_tensor o, attn_tensor q, attn_tensor k,
@@ -37254,7 +37580,7 @@ ATTN_COLD_ int attn_compressed_shorten_(attn_stage_ *s, const attn_compressed_jo
   const int64_t blocks = attn_compressed_blocks_(j, x.len);
   attn_convolve_params c;
   memset(&c, 0, sizeof c);
-  c.pad = j->p.pad, c.bias = bias, c.len = j->x.kv_len;
+  c.pad = j->p.pad, c.stride = j->p.kernel, c.bias = bias, c.len = j->x.kv_len;
   *y = attn_stage_tensor_(s, x.batch, x.heads, blocks + front, x.dim);
   attn_front_ a = {s->table, *y, slot, &j->x, j->p.slot == ATTN_SLOT_FIRST};
   if (a.first) a.x = x;
@@ -37439,7 +37765,8 @@ ATTN_COLD_ int attn_linformer_shorten_(attn_stage_ *s, const attn_linformer_job_
   if (g->kind == ATTN_LINFORMER_CONV) {
     attn_convolve_params c;
     memset(&c, 0, sizeof c);
-    c.pad = ATTN_PAD_RIGHT, c.len = j->x.kv_len, c.bias = value ? g->bias_v : g->bias_k;
+    c.pad = ATTN_PAD_RIGHT, c.stride = j->width, c.len = j->x.kv_len,
+    c.bias = value ? g->bias_v : g->bias_k;
     return attn_stage_convolve_(s, y, x, value ? g->w_v : g->w_k, &c);
   }
   attn_pool_params p;
@@ -38185,7 +38512,7 @@ ATTN_COLD_ int attn_set_check_(attn_error_ *e, attn_set_job_ *j, const attn_ctx 
   int64_t dy = j->y.dim;
   const attn_feed_forward *f = &j->before;
   if (pma && !f->w_1.data &&
-      (f->w_2.data || f->b_1.data || f->b_2.data || f->activation != ATTN_ACT_NONE))
+      (f->w_2.data || f->b_1.data || f->b_2.data || f->activation != ATTN_ACT_DEFAULT))
     return attn_reject_(e, ATTN_E_NULL,
                         "params.before.w_1 must not be null where another part of before is there");
   if (pma && j->before.w_1.data) {
@@ -39182,6 +39509,7 @@ ATTN_CALL_(attn_low_rank_band, (o, q_low, k_low, q_band, k_band, v, params), att
 typedef struct attn_landmark_job_ {
   attn_tensor o, q, k, v, conv;
   const int32_t *kv_len, *q_len;
+  const uint8_t *valid; /* [B][Tk], Tq = Tk */
   int64_t landmarks, iterations;
   float scale, lambda;
   int csalr, always, renormalise, by_batch;
@@ -39191,7 +39519,7 @@ typedef struct attn_landmark_job_ {
 ATTN_COLD_ int attn_landmark_check_(attn_error_ *e, attn_landmark_job_ *j, const attn_ctx *ctx,
                                     const attn_table_ **table, int *workers) {
   enum { Q, K, V, O, CONV, COUNT };
-  attn_span_ lens[2];
+  attn_span_ more[3];
   if (!attn_check_ctx_(e, ctx, table, workers)) return 0;
   const int64_t b = j->q.batch, h = j->q.heads, tq = j->q.len, tk = j->k.len;
   const int64_t any = ATTN_ANY_, in = ATTN_DIVIDES_;
@@ -39214,10 +39542,8 @@ ATTN_COLD_ int attn_landmark_check_(attn_error_ *e, attn_landmark_job_ *j, const
   if (j->landmarks < 0)
     return attn_reject_(e, ATTN_E_RANGE, "params.landmarks must not be negative");
   if (j->landmarks == 0) j->landmarks = 64;
-  if (j->iterations < ATTN_NO_ITERATIONS)
-    return attn_reject_(e, ATTN_E_RANGE,
-                        "params.iterations must be 0, positive or ATTN_NO_ITERATIONS");
-  j->iterations = j->iterations == 0 ? 6 : j->iterations < 0 ? 0 : j->iterations;
+  if (j->iterations < 0)
+    return attn_reject_(e, ATTN_E_RANGE, "params.iterations must not be negative");
   if (j->lambda == 0.0f && !attn_to_bits_(j->lambda)) j->lambda = 1.0f;
   if (!(j->lambda >= 0.0f && j->lambda < INFINITY))
     return attn_reject_(e, ATTN_E_VALUE, "params.lambda must be finite and not negative");
@@ -39225,12 +39551,15 @@ ATTN_COLD_ int attn_landmark_check_(attn_error_ *e, attn_landmark_job_ *j, const
     return attn_reject_(e, ATTN_E_OVERFLOW, "params.conv.len must be below 2^31");
   if (j->conv.data && j->conv.len % 2 == 0)
     return attn_reject_(e, ATTN_E_SHAPE, "params.conv must have an odd number of rows");
+  if (j->valid && tq != tk)
+    return attn_reject_(e, ATTN_E_SHAPE, "params.valid needs q.len = k.len");
   if (!attn_check_scale_(e, j->scale) ||
       !attn_check_array_(e, j->kv_len, b, 4, "params.kv_len must be aligned to its elements",
-                         &lens[0]) ||
+                         &more[0]) ||
       !attn_check_array_(e, j->q_len, b, 4, "params.q_len must be aligned to its elements",
-                         &lens[1]) ||
-      !attn_check_apart_(e, ctx, op, COUNT, lens, 2) ||
+                         &more[1]) ||
+      !attn_check_array_(e, j->valid, attn_mul_(b, tk), 1, "", &more[2]) ||
+      !attn_check_apart_(e, ctx, op, COUNT, more, 3) ||
       !attn_check_lens_(e, j->kv_len, b, tk, "params.kv_len must lie in 0..k.len") ||
       !attn_check_lens_(e, j->q_len, b, tq, "params.q_len must lie in 0..q.len"))
     return 0;
@@ -39248,6 +39577,9 @@ typedef struct attn_landmark_room_ {
   attn_tensor kt, x;          /* [B,Hk,m,dk] mean keys, [B,H,m,dv] their values */
   attn_tensor qt, a, bv, sum; /* [B,H,m,dk], [B,H,m,m], [B,H,m,dv], [B,H,m,1] */
   attn_tensor wide;           /* [B,H,Tq,dv] f32: o, or its place until it is rounded */
+  attn_tensor v;              /* for conv; with valid a copy that is 0 where tokens do not exist */
+  uint8_t *marks,
+      *map; /* with valid: [B][m] segments of keys that have tokens, [B][m][m] and of queries */
 } attn_landmark_room_;
 
 /* Neighbouring batch entries of the same lengths; exact: without landmarks. */
@@ -39278,6 +39610,74 @@ ATTN_COLD_ attn_tensor attn_landmark_view_(attn_tensor t, const attn_landmark_ru
   return attn_stage_rows_(t, i0, len);
 }
 
+/* A mask of some bytes an entry, those of the run's, for `rows` rows or for all alike (1). */
+ATTN_COLD_ attn_mask attn_landmark_mask_(const uint8_t *of, const attn_landmark_run_ *r,
+                                         int64_t stride, int64_t rows, int64_t keys) {
+  attn_mask m = attn_mask_bool(of + r->first * stride, r->count, 1, rows, keys);
+  m.stride_batch = stride;
+  return m;
+}
+
+/* seen[a] = whether segment a of n rows has a token. */
+ATTN_COLD_ void attn_landmark_seen_(uint8_t *seen, const uint8_t *valid, int64_t n, int64_t m) {
+  for (int64_t a = 0; a < m; a++) {
+    seen[a] = 0;
+    for (int64_t i = a * n / m; i < (a + 1) * n / m; i++) seen[a] |= valid[i] != 0;
+  }
+}
+
+/* Which landmarks there are, entry by entry. */
+ATTN_COLD_ void attn_landmark_mark_(const attn_landmark_job_ *j, const attn_landmark_room_ *w,
+                                    const attn_landmark_run_ *r) {
+  const int64_t m = r->landmarks, most = w->kt.len;
+  for (int64_t b = r->first; b < r->first + r->count; b++) {
+    const uint8_t *valid = j->valid + b * j->k.len;
+    uint8_t *keys = w->marks + b * most, *map = w->map + b * most * most;
+    attn_landmark_seen_(keys, valid, r->queries, m); /* of queries, until they are in the map */
+    for (int64_t a = 0; a < m; a++) memset(map + a * m, keys[a], (size_t)m);
+    attn_landmark_seen_(keys, valid, r->keys, m);
+    for (int64_t a = 0; a < m * m; a++) map[a] &= keys[a % m];
+  }
+}
+
+/* Means of segments, over the tokens that exist. */
+ATTN_COLD_ int attn_landmark_means_(attn_stage_ *s, const attn_landmark_job_ *j, attn_tensor y,
+                                    attn_tensor x, const attn_landmark_run_ *r) {
+  attn_pooled_ a;
+  memset(&a, 0, sizeof a);
+  a.y = y, a.x = x;
+  if (j->valid) a.valid = j->valid + r->first * j->k.len, a.valid_stride = j->k.len;
+  return attn_stage_pooled_(s, a);
+}
+
+/* y = x where tokens exist, else 0; without x the others stay as they are. One row. */
+typedef struct attn_landmark_rows_ {
+  const attn_table_ *table;
+  attn_tensor y, x;
+  const uint8_t *valid;
+} attn_landmark_rows_;
+
+ATTN_FUNC_ void attn_landmark_rows_item_(void *job, int worker, int64_t index) {
+  const attn_landmark_rows_ *a = (const attn_landmark_rows_ *)job;
+  const int64_t i0 = index % attn_tiles_of_(a->y.len) * ATTN_TILE_;
+  const int64_t unit = index / attn_tiles_of_(a->y.len), h = unit % a->y.heads;
+  const int64_t b = unit / a->y.heads;
+  (void)worker;
+  for (int64_t i = i0; i < a->y.len && i < i0 + ATTN_TILE_; i++) {
+    const int keep = a->valid[b * a->y.len + i] != 0;
+    if (keep && !a->x.data) continue;
+    a->table->blend(attn_at_(&a->y, b, h, i), keep ? attn_at_(&a->x, b, h, i) : NULL, NULL,
+                    a->y.dtype, keep ? a->x.dtype : ATTN_F32, ATTN_F32, a->y.dim, 1.0f, 0.0f);
+  }
+}
+
+ATTN_COLD_ int attn_landmark_rows_of_(attn_stage_ *s, const attn_landmark_job_ *j, attn_tensor y,
+                                      attn_tensor x) {
+  attn_landmark_rows_ a = {s->table, y, x, j->valid};
+  return attn_stage_for_(s, attn_mul_(attn_mul_(y.batch, y.heads), attn_tiles_of_(y.len)),
+                         attn_landmark_rows_item_, &a, 0, NULL);
+}
+
 /* Landmarks, the map A between them, and B v. */
 ATTN_COLD_ int attn_landmark_maps_(attn_stage_ *s, const attn_landmark_job_ *j,
                                    const attn_landmark_room_ *w, const attn_landmark_run_ *r) {
@@ -39293,7 +39693,12 @@ ATTN_COLD_ int attn_landmark_maps_(attn_stage_ *s, const attn_landmark_job_ *j,
   memset(&plain, 0, sizeof plain);
   plain.scale = j->scale, map = plain;
   map.map = attn_landmark_view_(w->a, r, 0, m), map.map.dim = m, column.dim = 1;
-  return attn_stage_pool_(s, qt, q, NULL) && attn_stage_pool_(s, kt, k, NULL) &&
+  if (j->valid) {
+    if (s->run) attn_landmark_mark_(j, w, r);
+    map.mask = attn_landmark_mask_(w->map, r, w->kt.len * w->kt.len, m, m);
+    plain.mask = attn_landmark_mask_(j->valid, r, j->k.len, 1, r->keys);
+  }
+  return attn_landmark_means_(s, j, qt, q, r) && attn_landmark_means_(s, j, kt, k, r) &&
          attn_stage_sdpa_(s, attn_landmark_view_(w->sum, r, 0, m), qt, kt, column, &map) &&
          attn_stage_sdpa_(s, bv, qt, k, v, &plain);
 }
@@ -39321,7 +39726,7 @@ ATTN_COLD_ int attn_landmark_conv_(attn_stage_ *s, attn_tensor wide, attn_tensor
   const int64_t group = wide.heads / v.heads;
   attn_convolve_params p;
   memset(&p, 0, sizeof p);
-  p.accumulate = 1;
+  p.accumulate = 1, p.pad = ATTN_PAD_SAME;
   for (int64_t h = 0; h < v.heads; h++) {
     attn_tensor one = attn_stage_heads_(v, h, 1);
     one.heads = group, one.stride_head = 0;
@@ -39343,17 +39748,20 @@ ATTN_COLD_ int attn_landmark_large_(attn_stage_ *s, const attn_landmark_job_ *j,
   attn_sdpa_params p;
   memset(&p, 0, sizeof p);
   p.scale = j->scale;
+  if (j->valid)
+    p.mask = r->exact ? attn_landmark_mask_(j->valid, r, j->k.len, 1, m)
+                      : attn_landmark_mask_(w->marks, r, w->kt.len, 1, m);
   if (!attn_stage_sdpa_(s, wide, q, attn_landmark_view_(r->exact ? j->k : w->kt, r, 0, m),
                         attn_landmark_view_(r->exact ? j->v : w->x, r, 0, m), &p))
     return 0;
   if (j->conv.data &&
-      !attn_landmark_conv_(s, wide, attn_landmark_view_(j->v, r, 0, r->keys), j->conv))
+      !attn_landmark_conv_(s, wide, attn_landmark_view_(w->v, r, 0, r->keys), j->conv))
     return 0;
   if (j->conv.data && j->o.dtype != ATTN_F32) {
     const attn_share_ all = {wide, 1.0f, NULL}, none = {wide, 0.0f, NULL};
     if (!attn_stage_weigh_(s, o, all, none)) return 0;
   }
-  /* rows that see no key are zeros */
+  p.mask.kind = ATTN_MASK_NONE; /* rows that see no key are zeros */
   return rest == 0 ||
          attn_stage_sdpa_(s, attn_landmark_view_(j->o, r, n, rest),
                           attn_landmark_view_(j->q, r, n, rest), attn_landmark_view_(j->k, r, 0, 0),
@@ -39378,6 +39786,15 @@ ATTN_COLD_ int attn_landmark_steps_(attn_stage_ *s, void *job) {
   w.bv = attn_stage_tensor_(s, b, h, m, dv);
   w.sum = attn_stage_tensor_(s, b, h, m, 1);
   w.wide = j->conv.data ? attn_stage_part_(s, &j->o) : j->o;
+  w.v = j->v, w.marks = w.map = NULL;
+  if (j->valid) {
+    w.marks = (uint8_t *)attn_stage_take_(s, attn_mul_(b, m), 1);
+    w.map = (uint8_t *)attn_stage_take_(s, attn_mul_(b, attn_mul_(m, m)), 1);
+    if (j->conv.data) {
+      w.v = attn_stage_tensor_(s, b, j->v.heads, j->v.len, dv);
+      if (!attn_landmark_rows_of_(s, j, w.v, j->v)) return 0;
+    }
+  }
   double sums[2] = {0.0, 0.0};
   for (int64_t i = 0; i < b; i += r.count) {
     r = attn_landmark_run_of_(j, i);
@@ -39395,7 +39812,8 @@ ATTN_COLD_ int attn_landmark_steps_(attn_stage_ *s, void *job) {
     r = attn_landmark_run_of_(j, i);
     if (!attn_landmark_large_(s, j, &w, &r)) return 0;
   }
-  return 1;
+  const attn_tensor none = attn_view_(NULL, ATTN_F32, 0, 0, 0, 0);
+  return !j->valid || attn_landmark_rows_of_(s, j, j->o, none);
 }
 
 /* The call, or with bytes the workspace query. */
@@ -39422,8 +39840,9 @@ ATTN_COLD_ attn_landmark_job_ attn_nystrom_job_(attn_tensor o, attn_tensor q, at
   j.o = o, j.q = q, j.k = k, j.v = v;
   if (!p) return j;
   j.conv = p->conv, j.kv_len = p->kv_len, j.q_len = p->q_len, j.scale = p->scale;
-  j.landmarks = p->landmarks, j.iterations = p->iterations, j.always = p->always;
-  j.by_batch = p->by_batch;
+  j.landmarks = p->landmarks, j.iterations = attn_given_or_(p->has_iterations, p->iterations, 6),
+  j.always = p->always;
+  j.by_batch = p->by_batch, j.valid = p->valid;
   return j;
 }
 ATTN_COLD_ attn_status attn_nystrom_call_(attn_tensor o, attn_tensor q, attn_tensor k,
@@ -39528,7 +39947,7 @@ ATTN_COLD_ int attn_gaussian_plan_(attn_error_ *e, attn_gaussian_job_ *j,
                          &span[PRECISION]))
     return 0;
   if ((int)p->mode < 0 || p->mode > ATTN_GAUSSIAN_FIXED)
-    return attn_reject_(e, ATTN_E_RANGE, "params.mode must be one of attn_gaussian_mode");
+    return attn_reject_(e, ATTN_E_RANGE, "params.mode must be an attn_gaussian_mode");
   if (p->hidden < 0) return attn_reject_(e, ATTN_E_RANGE, "params.hidden must not be negative");
   if (p->hidden == 0) p->hidden = j->q.dim;
   if (p->index_base != 0 && p->index_base != 1)
@@ -40341,7 +40760,7 @@ ATTN_COLD_ int attn_average_check_(attn_error_ *e, attn_average_ *a, const attn_
   for (int i = WG; i < COUNT; i++)
     if (!attn_check_operand_(e, &op[i], 1)) return 0;
   if ((int)p->out < 0 || p->out >= ATTN_AVERAGE_COUNT)
-    return attn_reject_(e, ATTN_E_RANGE, "params.out is none of attn_average_out");
+    return attn_reject_(e, ATTN_E_RANGE, "params.out must be an attn_average_out");
   if (p->eps == 0.0f && !signbit(p->eps)) p->eps = 1e-6f;
   if (!(p->eps > 0.0f && p->eps < INFINITY))
     return attn_reject_(e, ATTN_E_VALUE, "params.eps must be positive and finite");
@@ -41140,7 +41559,8 @@ ATTN_COLD_ int attn_predictive_check_(attn_error_ *e, attn_maps_job_ *a,
       !attn_predictive_share_(&p->convolved_share))
     return attn_reject_(e, ATTN_E_VALUE,
                         "params.alpha, previous_share and convolved_share must lie in 0..1");
-  if (p->activation != ATTN_ACT_NONE && p->activation != ATTN_ACT_RELU)
+  if (p->activation != ATTN_ACT_DEFAULT && p->activation != ATTN_ACT_NONE &&
+      p->activation != ATTN_ACT_RELU)
     return attn_reject_(e, ATTN_E_RANGE,
                         "params.activation must be ATTN_ACT_NONE or ATTN_ACT_RELU");
   if (p->rule != ATTN_PREDICTIVE_SAME && p->rule != ATTN_PREDICTIVE_CAUSAL)
@@ -42862,7 +43282,7 @@ ATTN_COLD_ int attn_target_check_(attn_error_ *e, const attn_guided_ *a, const a
   const int64_t keys = a->x.a.k.len, batch = t->per_batch ? a->x.a.q.batch : 1;
   span->lo = span->hi = 0;
   if ((int)t->kind < 0 || t->kind >= ATTN_TARGET_COUNT)
-    return attn_reject_(e, ATTN_E_RANGE, "params.group.target.kind is no attn_target_kind");
+    return attn_reject_(e, ATTN_E_RANGE, "params.group.target.kind must be an attn_target_kind");
   if (t->raw && t->kind != ATTN_TARGET_TOKENS)
     return attn_reject_(e, ATTN_E_RANGE, "params.group.target.raw is of TOKENS alone");
   if (!(t->weight >= 0.0f && t->weight < INFINITY))
@@ -42921,7 +43341,7 @@ ATTN_COLD_ int attn_guided_check_(attn_error_ *e, attn_guided_ *a, const attn_gu
   if (!params) return attn_reject_(e, ATTN_E_NULL, "params must not be null: it has the maps");
   a->p = *params, a->x.q = a->p.q, a->x.k = a->p.k, a->x.map = a->p.map;
   if ((int)a->p.reduction < 0 || a->p.reduction >= ATTN_GUIDED_COUNT)
-    return attn_reject_(e, ATTN_E_RANGE, "params.reduction is no attn_guided_reduction");
+    return attn_reject_(e, ATTN_E_RANGE, "params.reduction must be an attn_guided_reduction");
   if (a->p.groups < 0) return attn_reject_(e, ATTN_E_SHAPE, "params.groups must not be negative");
   if (a->p.groups > 0 && !a->p.group)
     return attn_reject_(e, ATTN_E_NULL, "params.group must not be null");
@@ -43656,154 +44076,6 @@ ATTN_CALL_(attn_capsules_em, (y, x, params), attn_tensor y, attn_tensor x,
 /* <<< attn/families/heads/capsules_em.h */
 #endif
 #if ATTN_HAS_MEMORY
-/* >>> attn/families/memory/xl_layer.h */
-/* families/memory/xl_layer.h owns the layer of Transformer-XL: its projections around one attn_sdpa with
- * the xl term. */
-
-/* Encodings of positions, by themselves. */
-ATTN_COLD_ int attn_stage_sinusoid_(attn_stage_ *s, attn_tensor y,
-                                    const attn_sinusoid_params *params) {
-  attn_tensor none;
-  memset(&none, 0, sizeof none);
-  if (!s->run) {
-    attn_stage_spare_(s, (int64_t)attn_sinusoid_workspace(y, none, params, &s->ctx));
-    return 1;
-  }
-  s->ctx.workspace = attn_stage_spare_(s, 0), s->ctx.workspace_size = (size_t)s->spare;
-  attn_status status = attn_sinusoid(y, none, params, &s->ctx);
-  s->ctx.report.pairs = 0;
-  return attn_stage_done_(s, status);
-}
-
-typedef struct attn_xl_job_ {
-  attn_tensor o, x;
-  attn_xl_layer_params p;
-  int64_t dk, dv;
-} attn_xl_job_;
-
-ATTN_COLD_ int attn_xl_check_(attn_error_ *e, attn_xl_job_ *j, const attn_xl_layer_params *params,
-                              const attn_ctx *ctx, const attn_table_ **table, int *workers) {
-  enum { X, MEM, WQ, WK, WR, WV, WO, O, LSE, COUNT };
-  attn_xl_layer_params *p = &j->p;
-  const int64_t any = ATTN_ANY_;
-  attn_span_ more[2];
-  if (!attn_check_ctx_(e, ctx, table, workers)) return 0;
-  if (!params) return attn_reject_(e, ATTN_E_NULL, "params must not be null: it has the weights");
-  *p = *params;
-  if (p->heads == 0) p->heads = 1;
-  if (p->heads < 1) return attn_reject_(e, ATTN_E_SHAPE, "params.heads must not be negative");
-  const int64_t b = j->x.batch, t = j->x.len, dm = j->x.dim, h = p->heads;
-  const int out = p->w_o.data != NULL;
-  if (p->w_q.dim % h || p->w_v.dim % h)
-    return attn_reject_(e, ATTN_E_HEADS, "params.heads must divide w_q.dim and w_v.dim");
-  j->dk = p->w_q.dim / h, j->dv = p->w_v.dim / h;
-  attn_operand_ op[COUNT] = {
-      ATTN_OPERAND_(&j->x, "x", 0, any, 1, any, any, "x must have one head"),
-      ATTN_OPERAND_(&p->mem, "params.mem", ATTN_OPTIONAL_, b, 1, any, dm,
-                    "params.mem must be [x.batch, 1, M, x.dim]"),
-      ATTN_OPERAND_(&p->w_q, "params.w_q", 0, 1, 1, dm, any,
-                    "params.w_q must be [1, 1, x.dim, heads * dk]"),
-      ATTN_OPERAND_(&p->w_k, "params.w_k", 0, 1, 1, dm, p->w_q.dim,
-                    "params.w_k must have the shape of w_q"),
-      ATTN_OPERAND_(&p->w_r, "params.w_r", 0, 1, 1, dm, p->w_q.dim,
-                    "params.w_r must have the shape of w_q"),
-      ATTN_OPERAND_(&p->w_v, "params.w_v", 0, 1, 1, dm, any,
-                    "params.w_v must be [1, 1, x.dim, heads * dv]"),
-      ATTN_OPERAND_(&p->w_o, "params.w_o", ATTN_OPTIONAL_, 1, 1, p->w_v.dim, any,
-                    "params.w_o must be [1, 1, heads * dv, .]"),
-      ATTN_OPERAND_(
-          &j->o, "o", ATTN_OUT_, b, out ? 1 : h, t, out ? p->w_o.dim : j->dv,
-          "o must be [x.batch, 1, x.len, w_o.dim], without w_o [x.batch, heads, x.len, dv]"),
-      ATTN_OPERAND_(&p->lse, "params.lse", ATTN_OUT_ | ATTN_OPTIONAL_ | ATTN_IS_F32_, b, h, t, 1,
-                    "params.lse must be f32 [x.batch, heads, x.len, 1]")};
-  for (int i = 0; i < COUNT; i++)
-    if (!attn_check_operand_(e, &op[i], h)) return 0;
-  if (!p->mem.data) p->mem.len = 0;
-  if (t >= (int64_t)1 << 39 || p->mem.len >= (int64_t)1 << 39)
-    return attn_reject_(e, ATTN_E_OVERFLOW, "x.len and params.mem.len must be below 2^39");
-  if (p->base == 0.0) p->base = 10000.0;
-  if (!(p->base > 0.0 && p->base < HUGE_VAL))
-    return attn_reject_(e, ATTN_E_VALUE, "params.base must be positive and finite");
-  const char *align = "params.u and .v must be aligned to their elements";
-  return attn_check_scale_(e, p->scale) &&
-         attn_check_array_(e, p->u, p->w_q.dim, 4, align, &more[0]) &&
-         attn_check_array_(e, p->v, p->w_q.dim, 4, align, &more[1]) &&
-         attn_check_apart_(e, ctx, op, COUNT, more, 2);
-}
-
-/* Columns of a weight as one matrix per head. */
-ATTN_COLD_ attn_tensor attn_xl_heads_(attn_tensor w, int64_t heads) {
-  w.dim /= heads, w.heads = heads, w.stride_head = w.dim;
-  return w;
-}
-
-/* r = w_r times the encodings of n positions, matrices of a head each. */
-ATTN_COLD_ int attn_xl_distances_(attn_stage_ *s, attn_tensor *r, attn_tensor w_r, int64_t heads,
-                                  int64_t n, const attn_sinusoid_params *pe) {
-  const attn_tensor sines = attn_stage_tensor_(s, 1, 1, n, w_r.len);
-  *r = attn_stage_tensor_(s, 1, heads, n, w_r.dim / heads);
-  return attn_stage_sinusoid_(s, sines, pe) &&
-         attn_stage_gemm_(s, *r, sines, attn_weight_heads_(w_r, heads), NULL);
-}
-
-ATTN_COLD_ int attn_xl_steps_(attn_stage_ *s, void *job) {
-  const attn_xl_job_ *j = (const attn_xl_job_ *)job;
-  const attn_xl_layer_params *g = &j->p;
-  const int64_t b = j->x.batch, h = g->heads, t = j->x.len, m = g->mem.len, keys = m + t;
-  const attn_tensor w_q = attn_xl_heads_(g->w_q, h), w_k = attn_xl_heads_(g->w_k, h);
-  const attn_tensor w_v = attn_xl_heads_(g->w_v, h);
-  const int64_t first = g->bidirectional && t > 0 ? 1 - t : 0;
-  const attn_tensor q = attn_stage_tensor_(s, b, h, t, j->dk);
-  const attn_tensor k = attn_stage_tensor_(s, b, h, keys, j->dk);
-  const attn_tensor v = attn_stage_tensor_(s, b, h, keys, j->dv);
-  attn_tensor r;
-  attn_sinusoid_params pe;
-  attn_sdpa_params p;
-  memset(&pe, 0, sizeof pe);
-  memset(&p, 0, sizeof p);
-  pe.start = first, pe.base = g->base;
-  pe.layout = g->interleaved ? ATTN_SINUSOID_INTERLEAVED : ATTN_SINUSOID_HALVES;
-  if (!attn_xl_distances_(s, &r, g->w_r, h, keys - first, &pe) ||
-      !attn_stage_gemm_(s, q, j->x, w_q, NULL) ||
-      !attn_stage_gemm_(s, attn_stage_rows_(k, m, t), j->x, w_k, NULL) ||
-      !attn_stage_gemm_(s, attn_stage_rows_(v, m, t), j->x, w_v, NULL))
-    return 0;
-  if (m > 0 && (!attn_stage_gemm_(s, attn_stage_rows_(k, 0, m), g->mem, w_k, NULL) ||
-                !attn_stage_gemm_(s, attn_stage_rows_(v, 0, m), g->mem, w_v, NULL)))
-    return 0;
-  p.scale = g->scale, p.causal = !g->bidirectional, p.lse = g->lse;
-  p.xl.table = r, p.xl.first = first;
-  p.xl.content_bias = g->u, p.xl.distance_bias = g->v;
-  if (!g->w_o.data) return attn_stage_sdpa_(s, j->o, q, k, v, &p);
-  /* the heads side by side, so that one product joins them */
-  const int64_t wide = attn_mul_(h, j->dv);
-  attn_tensor all = attn_stage_tensor_(s, b, 1, t, wide);
-  attn_tensor o = attn_bthd(all.data, ATTN_F32, b, t, h, j->dv);
-  return attn_stage_sdpa_(s, o, q, k, v, &p) && attn_stage_gemm_(s, j->o, all, g->w_o, NULL);
-}
-
-/* The call, or with bytes the workspace query. */
-ATTN_COLD_ attn_status attn_xl_call_(attn_xl_job_ *j, const attn_xl_layer_params *params,
-                                     attn_ctx *ctx, size_t *bytes) {
-  attn_error_ e = {ATTN_OK, NULL};
-  const attn_table_ *table = NULL;
-  int workers = 1;
-  (void)attn_xl_check_(&e, j, params, ctx, &table, &workers);
-  return attn_step_call_or_(&e, table, workers, ctx, attn_xl_steps_, j, "projections, xl scores",
-                            j->x.len == 0 || j->x.batch == 0 ? "no queries" : NULL, bytes);
-}
-
-ATTN_COLD_ attn_status attn_xl_layer_call_(attn_tensor o, attn_tensor x,
-                                           const attn_xl_layer_params *params, attn_ctx *ctx,
-                                           size_t *bytes) {
-  attn_xl_job_ j;
-  memset(&j, 0, sizeof j);
-  j.o = o, j.x = x;
-  return attn_xl_call_(&j, params, ctx, bytes);
-}
-ATTN_CALL_(attn_xl_layer, (o, x, params), attn_tensor o, attn_tensor x,
-           const attn_xl_layer_params *params)
-/* <<< attn/families/memory/xl_layer.h */
 /* >>> attn/families/memory/segment_memory.h */
 /* families/memory/segment_memory.h owns memories of hidden states as rings, and the usage of keys. The
  * layer that reads them is in segment_layer.h. */
@@ -44078,16 +44350,21 @@ typedef struct attn_segment_job_ {
   attn_segment_params p;
 } attn_segment_job_;
 
-/* Keys that a query of the last row may see. */
-ATTN_COLD_ int64_t attn_segment_reach_(const attn_segment_params *p, int64_t keys) {
-  return p->window > 0 && p->window < keys ? p->window : keys;
+/* The first distance that t queries may need. */
+ATTN_COLD_ int64_t attn_segment_first_(const attn_segment_params *p, int64_t t) {
+  return p->bidirectional && t > 0 ? 1 - t : 0;
+}
+
+/* Distances from there to the furthest key that the last of them sees. */
+ATTN_COLD_ int64_t attn_segment_reach_(const attn_segment_params *p, int64_t t, int64_t keys) {
+  return attn_sub_(p->window > 0 && p->window < keys ? p->window : keys, attn_segment_first_(p, t));
 }
 
 /* Rules that a layer shares; w_r stands for r there. */
 ATTN_COLD_ int attn_segment_params_(attn_error_ *e, const attn_segment_params *p, int r,
-                                    const char *together) {
+                                    const char *without) {
   if (p->window < 0) return attn_reject_(e, ATTN_E_RANGE, "window must be 0 (none) or at least 1");
-  if (r != (p->u != NULL) || r != (p->v != NULL)) return attn_reject_(e, ATTN_E_NULL, together);
+  if (!r && (p->u || p->v)) return attn_reject_(e, ATTN_E_NULL, without);
   return attn_check_scale_(e, p->scale);
 }
 
@@ -44100,7 +44377,7 @@ ATTN_COLD_ int attn_segment_check_(attn_error_ *e, attn_segment_job_ *j,
   const int64_t any = ATTN_ANY_, in = ATTN_DIVIDES_;
   if (!attn_check_ctx_(e, ctx, table, workers)) return 0;
   if (params) *p = *params;
-  if (!attn_segment_params_(e, p, p->r.data != NULL, "params.r, .u and .v go together")) return 0;
+  if (!attn_segment_params_(e, p, p->r.data != NULL, "params.u and .v need params.r")) return 0;
   const int64_t b = j->q.batch, h = j->q.heads, t = j->q.len, dk = j->q.dim, dv = j->v.dim;
   attn_operand_ op[COUNT] = {
       ATTN_OPERAND_(&j->q, "q", 0, any, any, any, any, "q"),
@@ -44119,7 +44396,7 @@ ATTN_COLD_ int attn_segment_check_(attn_error_ *e, attn_segment_job_ *j,
     if (!attn_check_operand_(e, &op[i], h)) return 0;
   }
   if (j->k.len < t) return attn_reject_(e, ATTN_E_SHAPE, "k.len must not be less than q.len");
-  if (p->r.data && p->r.len < attn_segment_reach_(p, j->k.len))
+  if (p->r.data && p->r.len < attn_segment_reach_(p, t, j->k.len))
     return attn_reject_(e, ATTN_E_RANGE, "params.r must have a row for every distance in sight");
   if (p->usage.data && p->usage.dim > j->k.len)
     return attn_reject_(e, ATTN_E_SHAPE, "params.usage.dim must not pass k.len");
@@ -44133,9 +44410,13 @@ ATTN_COLD_ int attn_segment_steps_(attn_stage_ *s, void *job) {
   const attn_segment_job_ *j = (const attn_segment_job_ *)job;
   attn_sdpa_params p;
   memset(&p, 0, sizeof p);
-  p.scale = j->p.scale, p.causal = 1;
+  p.scale = j->p.scale, p.causal = !j->p.bidirectional;
   if (j->p.window > 0) p.window = attn_window_of(j->p.window - 1, -1);
-  if (j->p.r.data) p.xl.table = j->p.r, p.xl.content_bias = j->p.u, p.xl.distance_bias = j->p.v;
+  if (j->p.r.data) { /* row t of r is first + t keys back */
+    p.xl.table = attn_stage_backwards_(j->p.r);
+    p.xl.first = 1 - j->p.r.len - attn_segment_first_(&j->p, j->q.len);
+    p.xl.content_bias = j->p.u, p.xl.distance_bias = j->p.v;
+  }
   p.lse = j->p.lse;
   if (j->p.usage.data && !p.lse.data)
     p.lse = attn_stage_tensor_(s, j->q.batch, j->q.heads, j->q.len, 1);
@@ -44155,7 +44436,7 @@ ATTN_COLD_ attn_status attn_segment_call_(attn_tensor o, attn_tensor q, attn_ten
   j.o = o, j.q = q, j.k = k, j.v = v;
   if (attn_segment_check_(&e, &j, params, ctx, &table, &workers)) {
     attn_stage_ s = attn_stage_open_(&e, table, workers, ctx, bytes != NULL);
-    attn_stage_call_(&s, ctx, attn_segment_steps_, &j, "causal attention behind a memory", bytes);
+    attn_stage_call_(&s, ctx, attn_segment_steps_, &j, "attention behind a memory", bytes);
   }
   return attn_end_(bytes ? NULL : ctx, &e);
 }
@@ -44164,6 +44445,21 @@ ATTN_CALL_(attn_segment, (o, q, k, v, params), attn_tensor o, attn_tensor q, att
            attn_tensor v, const attn_segment_params *params)
 
 /* ---- the layer ------------------------------------------------------------------------------*/
+
+/* Encodings of positions, by themselves. */
+ATTN_COLD_ int attn_stage_sinusoid_(attn_stage_ *s, attn_tensor y,
+                                    const attn_sinusoid_params *params) {
+  attn_tensor none;
+  memset(&none, 0, sizeof none);
+  if (!s->run) {
+    attn_stage_spare_(s, (int64_t)attn_sinusoid_workspace(y, none, params, &s->ctx));
+    return 1;
+  }
+  s->ctx.workspace = attn_stage_spare_(s, 0), s->ctx.workspace_size = (size_t)s->spare;
+  attn_status status = attn_sinusoid(y, none, params, &s->ctx);
+  s->ctx.report.pairs = 0;
+  return attn_stage_done_(s, status);
+}
 
 /* One job for the layer and its two ends; absent tensors have no data. */
 typedef struct attn_segment_layer_job_ {
@@ -44197,9 +44493,11 @@ ATTN_COLD_ int attn_segment_numbers_(attn_error_ *e, attn_segment_layer_job_ *j,
   const int r = p->w_r.data || p->attention.r.data;
   if (p->w_r.data && p->attention.r.data)
     return attn_reject_(e, ATTN_E_NULL, "params.w_r and params.attention.r exclude each other");
+  if (p->base == 0.0) p->base = 10000.0;
+  if (!(p->base > 0.0 && p->base < HUGE_VAL))
+    return attn_reject_(e, ATTN_E_VALUE, "params.base must be positive and finite");
   return attn_segment_params_(e, &p->attention, r,
-                              "params.w_r (or attention.r), attention.u and attention.v go "
-                              "together");
+                              "params.attention.u and .v need params.w_r or params.attention.r");
 }
 
 ATTN_COLD_ int attn_segment_layer_check_(attn_error_ *e, attn_segment_layer_job_ *j,
@@ -44276,14 +44574,11 @@ ATTN_COLD_ int attn_segment_layer_check_(attn_error_ *e, attn_segment_layer_job_
   if (!attn_check_memory_(e, &p->memory, &wm[0], b, dm, 0, &op[MEM]) ||
       !attn_check_memory_(e, &p->compressed, &wm[1], b, dm, 0, &op[CMEM]))
     return 0;
-  if (p->w_r.data && dm % 2)
-    return attn_reject_(e, ATTN_E_SHAPE,
-                        "h.dim must be even with params.w_r: half sines, half cosines");
   const int64_t far = (int64_t)1 << 38;
   if (t >= far || p->memory.len >= far || p->compressed.len >= far)
     return attn_reject_(e, ATTN_E_OVERFLOW, "h.len and the memories' len must be below 2^38");
   const int64_t keys = p->compressed.len + p->memory.len + t;
-  if (a->r.data && a->r.len < attn_segment_reach_(a, keys))
+  if (a->r.data && a->r.len < attn_segment_reach_(a, t, keys))
     return attn_reject_(e, ATTN_E_RANGE,
                         "params.attention.r must have a row for every distance in sight");
   if (a->usage.data && a->usage.dim > keys)
@@ -44297,18 +44592,30 @@ ATTN_COLD_ int attn_segment_layer_check_(attn_error_ *e, attn_segment_layer_job_
          attn_check_apart_(e, ctx, op, COUNT, more, 4);
 }
 
+/* r = w_r times the encodings of the distances, matrices of a head each. */
+ATTN_COLD_ int attn_segment_distances_(attn_stage_ *s, attn_tensor *r,
+                                       const attn_segment_layer_params *p, int64_t t,
+                                       int64_t keys) {
+  const int64_t n = attn_segment_reach_(&p->attention, t, keys);
+  const attn_tensor sines = attn_stage_tensor_(s, 1, 1, n, p->w_r.len);
+  attn_sinusoid_params pe;
+  memset(&pe, 0, sizeof pe);
+  pe.start = attn_segment_first_(&p->attention, t), pe.base = p->base;
+  pe.layout = p->interleaved ? ATTN_SINUSOID_INTERLEAVED : ATTN_SINUSOID_HALVES;
+  *r = attn_stage_tensor_(s, 1, p->heads, n, p->w_r.dim / p->heads);
+  return attn_stage_sinusoid_(s, sines, &pe) &&
+         attn_stage_gemm_(s, *r, sines, attn_weight_heads_(p->w_r, p->heads), NULL);
+}
+
 ATTN_COLD_ int attn_segment_layer_steps_(attn_stage_ *s, void *job) {
   const attn_segment_layer_job_ *j = (const attn_segment_layer_job_ *)job;
   const attn_segment_layer_params *p = &j->p;
   attn_lift_ lift;
   attn_segment_job_ core;
-  attn_sinusoid_params pe;
   if (j->output)
     return attn_stage_close_(s, j->o, j->x, j->h, p->w_o, p->b_o, p->sublayer, &p->norm);
   memset(&lift, 0, sizeof lift);
   memset(&core, 0, sizeof core);
-  memset(&pe, 0, sizeof pe);
-  pe.layout = ATTN_SINUSOID_HALVES;
   lift.norm = attn_segment_norm_(p);
   attn_memory_take_(&lift.x, &p->compressed, 0, p->compressed.len);
   attn_memory_take_(&lift.x, &p->memory, 0, p->memory.len);
@@ -44328,9 +44635,7 @@ ATTN_COLD_ int attn_segment_layer_steps_(attn_stage_ *s, void *job) {
   attn_lift_add_(&lift, core.q, p->w_q, m);
   attn_lift_add_(&lift, core.k, p->w_k, 0);
   attn_lift_add_(&lift, core.v, p->w_v, 0);
-  if (p->w_r.data && !attn_xl_distances_(s, &core.p.r, p->w_r, h,
-                                         attn_segment_reach_(&core.p, attn_add_(m, t)), &pe))
-    return 0;
+  if (p->w_r.data && !attn_segment_distances_(s, &core.p.r, p, t, attn_add_(m, t))) return 0;
   return attn_stage_lift_(s, &lift) && attn_segment_steps_(s, &core) &&
          (!p->w_o.data ||
           attn_stage_close_(s, j->o, core.o, j->h, p->w_o, p->b_o, p->sublayer, &p->norm));
@@ -45410,7 +45715,7 @@ ATTN_COLD_ int attn_knn_check_(attn_error_ *e, attn_knn_job_ *a, const attn_knn_
   }
   if (a->k < 1) return attn_reject_(e, ATTN_E_SHAPE, "params.k must not be negative");
   if ((int)a->metric < 0 || (int)a->metric > (int)ATTN_KNN_IP)
-    return attn_reject_(e, ATTN_E_RANGE, "params.metric must be one of attn_knn_metric");
+    return attn_reject_(e, ATTN_E_RANGE, "params.metric must be an attn_knn_metric");
   if (a->keys.len > INT32_MAX)
     return attn_reject_(e, ATTN_E_OVERFLOW, "keys.len must be below 2^31");
   if (a->q.len > INT64_MAX / 64 || a->k > INT64_MAX / 64)
@@ -48326,7 +48631,7 @@ ATTN_COLD_ int attn_universal_values_(attn_error_ *e, attn_universal_ *a) {
   if ((int)p->copy_halted < 0 || p->copy_halted > ATTN_SWITCH_OFF || (int)p->force_last < 0 ||
       p->force_last > ATTN_SWITCH_OFF)
     return attn_reject_(e, ATTN_E_RANGE,
-                        "params.copy_halted and .force_last must be of attn_switch");
+                        "params.copy_halted and .force_last must be an attn_switch");
   a->copy = attn_switch_(p->copy_halted, p->output == ATTN_UNIVERSAL_LAST);
   a->force = attn_switch_(p->force_last, p->output == ATTN_UNIVERSAL_ACCUM);
   if (p->output == ATTN_UNIVERSAL_LAST && !a->copy)
@@ -49375,12 +49680,12 @@ ATTN_COLD_ int attn_fourier_check_(attn_error_ *e, attn_fourier_job_ *j, const a
   if (t > most || dm > most)
     return attn_reject_(e, ATTN_E_OVERFLOW, "x.len and x.dim must be at most 2^27");
   if ((int)p->form < 0 || p->form >= ATTN_FOURIER_COUNT)
-    return attn_reject_(e, ATTN_E_VALUE, "params.form must be an attn_fourier_form");
+    return attn_reject_(e, ATTN_E_RANGE, "params.form must be an attn_fourier_form");
   if (!attn_check_cut_(e, p->x_len, b, t, "params.x_len must be aligned to its elements",
                        "params.x_len must lie in 0..x.len", &more))
     return 0;
   if (j->block) {
-    if (j->par.ff.activation == ATTN_ACT_NONE) j->par.ff.activation = ATTN_ACT_GELU;
+    if (j->par.ff.activation == ATTN_ACT_DEFAULT) j->par.ff.activation = ATTN_ACT_GELU;
     if (!attn_check_feed_(e, &j->par.ff, ATTN_PLACE_, dm, dm, op + count) ||
         !attn_check_norm_(e, &j->par.norm_1, dm, &more) ||
         !attn_check_norm_(e, &j->par.norm_2, dm, &more))
@@ -49782,12 +50087,6 @@ ATTN_COLD_ attn_tensor attn_mixed_columns_(attn_tensor t, int64_t c, int64_t n) 
   return t;
 }
 
-/* ATTN_ACT_NONE is GELU in these blocks. */
-ATTN_COLD_ int attn_mixed_activation_(attn_error_ *e, attn_activation *act, const char *rule) {
-  if (*act == ATTN_ACT_NONE) *act = ATTN_ACT_GELU;
-  return ((int)*act >= 0 && *act < ATTN_ACT_COUNT) || attn_reject_(e, ATTN_E_VALUE, rule);
-}
-
 /* y = x + rows w + bias; y may be x. */
 ATTN_COLD_ int attn_stage_mixed_(attn_stage_ *s, attn_tensor y, attn_tensor x, attn_tensor rows,
                                  attn_tensor w, attn_tensor bias) {
@@ -49870,7 +50169,7 @@ ATTN_COLD_ int attn_gmlp_check_(attn_error_ *e, attn_gmlp_job_ *j, const attn_ct
                               "params.b_o must be [1, 1, 1, e]"))
       return 0;
   }
-  return attn_mixed_activation_(e, &p->activation,
+  return attn_check_activation_(e, &p->activation, ATTN_ACT_GELU,
                                 "params.activation must be an attn_activation") &&
          attn_check_norm_(e, &p->norm, dm, &more) &&
          attn_check_norm_(e, &p->norm_gate, hidden, &more) &&
@@ -49993,7 +50292,7 @@ ATTN_COLD_ int attn_mixer_check_net_(attn_error_ *e, attn_arguments_ *l, attn_fe
                               said[at].rule[2]) &&
          attn_check_argument_(e, l, &f->b_2, said[at].words[3], ATTN_OPTIONAL_, 1, 1, 1, in,
                               said[at].rule[3]) &&
-         attn_mixed_activation_(e, &f->activation, said[at].activation);
+         attn_check_activation_(e, &f->activation, ATTN_ACT_GELU, said[at].activation);
 }
 
 ATTN_COLD_ int attn_mixer_check_(attn_error_ *e, attn_mixer_job_ *j, const attn_ctx *ctx,

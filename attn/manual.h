@@ -78,7 +78,7 @@
  *
  * 3. OPTIONS
  *   Every call takes a params struct; NULL or {0} means the paper's defaults. Where 0 itself is
- *   wanted and means "default", write ATTN_ZERO. Clear the struct (= {0}, in C++ = {}) before
+ *   wanted and means "default", write ATTN_ZERO; for whole numbers set has_<field> beside it. Clear the struct (= {0}, in C++ = {}) before
  *   setting fields: later versions may append some. All options of attn_sdpa combine.
  *
  * 4. PATTERNS
@@ -104,7 +104,9 @@
  *   Terms beyond the scaled dot product are fields of attn_sdpa_params, absent when zero: vectors
  *   by clipped distance (relative), Transformer-XL (xl), labels of pairs, a factor or a table by
  *   distance (factor, toeplitz, t5, alibi), a parabola, a Gaussian bump per query, an adaptive
- *   span, dense biases, a soft-cap. All may be combined with each other, with masks and with
+ *   span, dense biases, a soft-cap. A signed distance is j - p_i in all of them, key minus query:
+ *   negative for the past. (T5's models have no scale: t5 with scale = 1.) softcap_at puts the cap
+ *   before or behind what is added. All may be combined with each other, with masks and with
  *   schedules; api/calls/score.h has their formulas, attn_sdpa_params their order. modify is yours: a
  *   function that changes a tile of scores in place, after all other terms (FlexAttention's score_mod);
  *   modify_weights changes a tile of weights after the softmax (its prob_mod). params.map gives the

@@ -136,7 +136,6 @@ static double extra_set(problem *p, char **at, uint64_t *seed) {
     case PROBLEM_T5:
       a->t5.table = numbers(at, 32 * heads, 1, 0, seed);
       a->t5.bidirectional = !s->causal;
-      a->scale = 0.125f; /* its own default, 1, fits T5's weights alone */
       break;
     case PROBLEM_PARABOLA:
       a->parabola.w = numbers(at, heads, 0, 1e-5f, seed);
@@ -168,7 +167,7 @@ static double extra_set(problem *p, char **at, uint64_t *seed) {
     case PROBLEM_XL: {
       float *table = numbers(at, (size_t)(distances * s->dk), 1, 0, seed);
       a->xl.table = attn_bhtd(table, ATTN_F32, 1, 1, distances, s->dk);
-      a->xl.first = s->causal ? 0 : 1 - s->tq;
+      a->xl.first = 1 - s->tk;
       a->xl.content_bias = numbers(at, heads * (size_t)s->dk, 0.1f, 0, seed);
       a->xl.distance_bias = numbers(at, heads * (size_t)s->dk, 0.1f, 0, seed);
       break;

@@ -255,3 +255,9 @@ void promise_reject(const promise *p, attn_status status, const char *word) {
     if (before[n]) assert_memory_equal(before[n], p->block[n].data, p->block[n].size);
   }
 }
+
+int linear_causal(const attn_linear_params *p) {
+  return p->causal == 0 ? p->rule != ATTN_LINEAR_SUM : p->causal == ATTN_LINEAR_CAUSAL;
+}
+
+int linear_order(int causal) { return causal ? ATTN_LINEAR_CAUSAL : ATTN_LINEAR_BIDIRECTIONAL; }

@@ -81,4 +81,8 @@ void promise_keep(const promise *p);
 /* The call is rejected with this status and a reason that has this word; outputs stay. */
 void promise_reject(const promise *p, attn_status status, const char *word);
 
+/* Whether a call of attn_linear is causal, and the value of its field that asks for that or the opposite. */
+int linear_causal(const attn_linear_params *p);
+int linear_order(int causal);
+
 #endif

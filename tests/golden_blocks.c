@@ -72,7 +72,7 @@ static attn_status fnet(attn_tensor o, attn_tensor lse, test_rng *rng, attn_ctx 
   attn_fnet_params p;
   memset(&p, 0, sizeof p);
   p.norm_1 = golden_norm(rng, DV), p.norm_2 = golden_norm(rng, DV);
-  p.ff = golden_feed(rng, DV, 33, ATTN_ACT_NONE);
+  p.ff = golden_feed(rng, DV, 33, ATTN_ACT_DEFAULT);
   p.mix.x_len = len;
   const attn_tensor x = golden_exact(rng, 1, T, DV);
   test_fill_value(lse, 0);
@@ -109,8 +109,8 @@ static attn_status mixer(attn_tensor o, attn_tensor lse, test_rng *rng, attn_ctx
     const int64_t len = h ? DV : T, dim = h ? T : DV;
     attn_mixer_params p;
     p.norm_token = golden_norm(rng, dim), p.norm_channel = golden_norm(rng, dim);
-    p.token = golden_feed(rng, len, 33, h ? ATTN_ACT_GELU_TANH : ATTN_ACT_NONE);
-    p.channel = golden_feed(rng, dim, 31, h ? ATTN_ACT_GELU_TANH : ATTN_ACT_NONE);
+    p.token = golden_feed(rng, len, 33, h ? ATTN_ACT_GELU_TANH : ATTN_ACT_DEFAULT);
+    p.channel = golden_feed(rng, dim, 31, h ? ATTN_ACT_GELU_TANH : ATTN_ACT_DEFAULT);
     status = attn_mixer(golden_rows(o, h, len, dim), golden_exact(rng, 1, len, dim), &p, ctx);
   }
   return status;
@@ -127,13 +127,13 @@ static attn_status norm_sum(attn_tensor o, attn_tensor lse, test_rng *rng, attn_
 
 /* Seven rows of each function: by itself from -8 to 8, and with a gate from -2 to 2. */
 static attn_status activations(attn_tensor o, attn_tensor lse, test_rng *rng, attn_ctx *ctx) {
-  enum { EACH = T / ATTN_ACT_COUNT };
+  enum { KINDS = ATTN_ACT_NONE, EACH = T / KINDS };
   attn_activate_params p;
   const attn_tensor x = golden_exact(rng, 2, T, DV), gate = golden_exact(rng, 1, T, DV);
   for (int64_t i = 0; i < T * DV; i++) ((float *)x.data)[i] *= 4; /* of head 0 */
   test_fill_value(o, 0), test_fill_value(lse, 0);
   attn_status status = ATTN_OK;
-  for (int a = 0; a < 2 * ATTN_ACT_COUNT && status == ATTN_OK; a++) {
+  for (int a = 0; a < 2 * KINDS && status == ATTN_OK; a++) {
     const int64_t h = a % 2, at = a / 2 * EACH;
     p.activation = (attn_activation)(a / 2);
     p.gate = h ? test_rows(gate, at, EACH) : absent();

@@ -63,7 +63,10 @@ cube rows_feed(const cube *x, const attn_feed_forward *ff) {
   cube y = rows_dense(x, &ff->w_1, &ff->b_1);
   for (int64_t n = 0; n < y.batch * y.len * y.dim; n++) {
     const double t = y.data[n];
-    y.data[n] = ff->activation == ATTN_ACT_TANH ? tanh(t) : t > 0 ? t : 0;
+    y.data[n] = ff->activation == ATTN_ACT_NONE   ? t
+                : ff->activation == ATTN_ACT_TANH ? tanh(t)
+                : t > 0                           ? t
+                                                  : 0;
   }
   return ff->w_2.data ? rows_dense(&y, &ff->w_2, &ff->b_2) : y;
 }

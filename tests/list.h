@@ -73,6 +73,10 @@
   X(A1_nan_payloads)                        \
   X(A1_infinite_scores)                     \
   X(A1_softcap)                             \
+  X(A1_softcap_biased)                      \
+  X(A1_softcap_places_agree)                \
+  X(A1_softcap_biased_forbids)              \
+  X(A1_softcap_biased_map)                  \
   X(A1_softcap_saturates)                   \
   X(A1_softcap_tiny)                        \
   X(A1_sinks)                               \
@@ -145,6 +149,8 @@
   X(A7_rejects)                             \
   X(B5_random_rotations)                    \
   X(B5_far_positions)                       \
+  X(B5_real_positions)                      \
+  X(B5_whole_real_positions)                \
   X(B5_defaults_and_identity)               \
   X(B5_in_place)                            \
   X(B5_inverse_and_norm)                    \
@@ -876,6 +882,7 @@
   X(E4_rule_delta_overwrites)               \
   X(E4_rule_zero_features)                  \
   X(E4_rule_rates)                          \
+  X(E4_rule_default_order)                  \
   X(E4_rule_promises)                       \
   X(E4_rule_stabiliser_promises)            \
   X(E4_rule_rejects)                        \

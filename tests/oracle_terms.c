@@ -138,7 +138,7 @@ static oracle_pair inner(const attn_tensor *q, const attn_tensor *k, const attn_
     }
   }
   if (xl->data) { /* (q + v) . r, and u . k */
-    const void *r = table_row(xl, h, -delta - p->xl.first);
+    const void *r = table_row(xl, h, delta - p->xl.first);
     attn_tensor bias = attn_bhtd(p->xl.content_bias, ATTN_F32, 1, 1, q->heads, q->dim);
     add_dot(&sum, q, query, xl, r);
     if (bias.data) add_dot(&sum, &bias, oracle_address(&bias, 0, 0, h, 0), k, key);
@@ -218,11 +218,17 @@ static void modify(oracle_pair *sum, const attn_sdpa_params *p, int64_t b, int64
   sum->x = x;
 }
 
+static void cap_score(oracle_pair *sum, double cap) {
+  double t = tanh(sum->x / cap); /* its slope is 1 - t^2 */
+  sum->x = cap * t;
+  sum->size = sum->size * (1 - t * t) + 2 * fabs(sum->x);
+}
+
 oracle_pair oracle_score(const attn_tensor *q, const attn_tensor *k, const attn_sdpa_params *p,
                          int64_t b, int64_t h, int64_t i, int64_t j) {
   int64_t position = oracle_position(q, k, p, b, i), delta = j - position;
   double scale = (double)p->scale, cap = (double)p->softcap;
-  if (scale == 0 && !signbit(scale)) scale = p->t5.table ? 1 : 1 / sqrt((double)q->dim);
+  if (scale == 0 && !signbit(scale)) scale = 1 / sqrt((double)q->dim);
   oracle_pair sum = inner(q, k, p, b, h, i, j);
   sum.x *= scale;
   sum.size *= fabs(scale);
@@ -232,12 +238,9 @@ oracle_pair oracle_score(const attn_tensor *q, const attn_tensor *k, const attn_
     sum.x = (sum.x < 0 ? 0 : sum.x) * f;
     sum.size = sum.size * f + (f > 0 ? fabs(sum.x) * (2 + fabs(log(f))) : 0);
   }
-  if (cap > 0) {
-    double t = tanh(sum.x / cap); /* its slope is 1 - t^2 */
-    sum.x = cap * t;
-    sum.size = sum.size * (1 - t * t) + 2 * fabs(sum.x);
-  }
+  if (cap > 0 && p->softcap_at == ATTN_SOFTCAP_SCORES) cap_score(&sum, cap);
   additive(&sum, q, p, scale, b, h, i, j, delta);
+  if (cap > 0 && p->softcap_at == ATTN_SOFTCAP_BIASED) cap_score(&sum, cap);
   if (p->modify) modify(&sum, p, b, h, i, j, position);
   if (p->span.z) add_span(&sum, q, p, b, h, i, delta);
   return sum;

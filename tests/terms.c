@@ -93,11 +93,11 @@ static void add_xl(test_call *call, test_rng *rng) {
   int64_t first = 0, last = 0;
   for (int64_t b = 0; b == 0 || b < call->q.batch; b++) {
     int64_t q_off = oracle_position(&call->q, &call->k, p, b, 0);
-    if (b == 0 || q_off - call->k.len + 1 < first) first = q_off - call->k.len + 1;
-    if (b == 0 || q_off + call->q.len - 1 > last) last = q_off + call->q.len - 1;
+    if (b == 0 || call->k.len - 1 - q_off > last) last = call->k.len - 1 - q_off;
+    if (b == 0 || 1 - q_off - call->q.len < first) first = 1 - q_off - call->q.len;
   }
-  if (p->causal && first < 0) first = 0;
-  if (last < first) last = first; /* no pair at all */
+  if (p->causal && last > 0) last = 0;
+  if (last < first) first = last; /* no pair at all */
   first -= test_range(rng, 0, 3);
   last += test_range(rng, 0, 3);
   int64_t h = call->q.heads, heads = test_u64(rng) & 1 ? h : 1;
@@ -252,6 +252,7 @@ test_call test_terms_call(int terms, int64_t most, test_rng *rng) {
   }
   if (test_u64(rng) % 4 == 0) p->alibi = test_floats(h, 0.1, rng);
   if (test_u64(rng) % 4 == 0) p->softcap = 2;
+  if (spec.k_len % 2) p->softcap_at = ATTN_SOFTCAP_BIASED;
   if (test_u64(rng) % 5 == 0) p->sinks = test_floats(h, 1, rng);
   p->softmax_one = test_u64(rng) % 8 == 0;
   test_add_terms(&call, terms, rng);

@@ -452,7 +452,7 @@ static int lsh(play *s) { /* whole buckets: chunks of sorted tokens are cut by a
   if (s->n % 2) (void)token(s, ATTN_F32, 1, N, D);
   (void)token(s, ATTN_F32, 1, N, E), (void)rows_out(s, ATTN_F32, 1, N, E);
   p->rounds = 2, p->factors = factors, p->factor_count = 1, p->seed = 5, p->causal = 1;
-  p->chunk = s->n % 2 ? ATTN_LSH_NONE : N, p->keep_duplicates = s->n / 2;
+  p->chunk = s->n % 2 ? 0 : N, p->has_chunk = 1, p->keep_duplicates = s->n / 2;
   s->call = lsh_call;
   return 1;
 }

@@ -94,6 +94,12 @@ RULE(scale_inf, s->call.params.scale = INFINITY;)
 RULE(softcap_negative, s->call.params.softcap = -1;)
 RULE(softcap_nan, s->call.params.softcap = NAN;)
 RULE(softcap_inf, s->call.params.softcap = INFINITY;)
+RULE(softcap_at_beyond, s->call.params.softcap_at = ATTN_SOFTCAP_COUNT;)
+RULE(softcap_at_below, s->call.params.softcap_at = (attn_softcap_at)-1;)
+RULE(capped_modified, s->call.params.map_stage = ATTN_MAP_CAPPED;
+     s->call.params.softcap_at = ATTN_SOFTCAP_BIASED; s->call.params.modify = no_change;)
+RULE(capped_spanned, s->call.params.map_stage = ATTN_MAP_CAPPED;
+     s->call.params.softcap_at = ATTN_SOFTCAP_BIASED; s->call.params.span.z = one_per_head;)
 RULE(alibi_nan, s->alibi[2] = NAN;)
 RULE(alibi_inf, s->alibi[3] = INFINITY;)
 RULE(sinks_nan, s->sinks[0] = NAN;)
@@ -203,6 +209,10 @@ static const rule rules[] = {
     {ATTN_E_VALUE, "softcap", softcap_negative},
     {ATTN_E_VALUE, "softcap", softcap_nan},
     {ATTN_E_VALUE, "softcap", softcap_inf},
+    {ATTN_E_RANGE, "softcap_at", softcap_at_beyond},
+    {ATTN_E_RANGE, "softcap_at", softcap_at_below},
+    {ATTN_E_RANGE, "map_stage", capped_modified},
+    {ATTN_E_RANGE, "map_stage", capped_spanned},
     {ATTN_E_VALUE, "alibi", alibi_nan},
     {ATTN_E_VALUE, "alibi", alibi_inf},
     {ATTN_E_VALUE, "sinks", sinks_nan},
@@ -378,14 +388,15 @@ void api_rejects_lists(void **state) {
   assert_int_equal(attn_memory_update(y, m, h, &ctx), ATTN_E_OVERFLOW);
   assert_non_null(strstr(ctx.reason, "h.len"));
 
-  int32_t exits[2], ids[2] = {-1, 99};
+  int32_t exits[2];
+  int64_t ids[2] = {-1, 99};
   const float threshold[2] = {0};
   assert_int_equal(
       attn_calm_exit(exits, attn_bhtd(x, ATTN_F32, 1, 1, 2, 2), threshold, INT64_MIN, &ctx),
       ATTN_E_RANGE);
   attn_learned_params ep;
   memset(&ep, 0, sizeof ep);
-  ep.ids = ids, h = attn_bhtd(NULL, ATTN_F32, 0, 0, 0, 0);
+  ep.positions = ids, h = attn_bhtd(NULL, ATTN_F32, 0, 0, 0, 0);
   assert_int_equal(attn_learned_position(attn_bhtd(NULL, ATTN_F32, 0, 1, 2, 1), h,
                                          attn_bhtd(x, ATTN_F32, 1, 1, 4, 1), &ep, &ctx),
                    ATTN_OK);

@@ -69,7 +69,8 @@ typedef enum attn_dtype {
   ATTN_DTYPE_COUNT
 } attn_dtype;
 
-/* Asks for a real zero where 0 means "default" (a scale of 0). */
+/* Asks for a real zero where 0 means "default" (a scale of 0). A whole number whose 0 is legal and not its
+ * default has a field has_<name> beside it: 1 says that the number holds, 0 included. */
 #define ATTN_ZERO (-0.0f)
 
 /* What attn_<name>_workspace returns when the call would be rejected: call it for the status and the reason. A

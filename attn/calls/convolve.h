@@ -8,14 +8,13 @@ typedef struct attn_taps_ {
 } attn_taps_;
 
 /* 0 for parameters that are no good. */
-ATTN_COLD_ int attn_taps_of_(attn_taps_ *t, int64_t kernel, const attn_convolve_params *p,
-                             int depthwise) {
+ATTN_COLD_ int attn_taps_of_(attn_taps_ *t, int64_t kernel, const attn_convolve_params *p) {
   memset(t, 0, sizeof *t);
   t->kernel = kernel, t->stride = p ? p->stride : 0, t->dilation = p ? p->dilation : 0;
   t->pad = p ? p->pad : ATTN_PAD_DEFAULT;
-  if (t->stride == 0) t->stride = depthwise ? 1 : kernel;
+  if (t->stride == 0) t->stride = 1;
   if (t->dilation == 0) t->dilation = 1;
-  if (t->pad == ATTN_PAD_DEFAULT) t->pad = depthwise ? ATTN_PAD_SAME : ATTN_PAD_LEFT;
+  if (t->pad == ATTN_PAD_DEFAULT) t->pad = ATTN_PAD_DROP;
   const int64_t most = INT32_MAX;
   if (kernel < 1 || kernel > most || t->stride < 1 || t->stride > most || t->dilation < 1 ||
       t->dilation > most || (int)t->pad < 0 || t->pad >= ATTN_PAD_COUNT)
@@ -37,10 +36,9 @@ ATTN_FUNC_ int64_t attn_taps_start_(const attn_taps_ *t, int64_t m, int64_t len,
   return m * t->stride;
 }
 
-ATTN_PUB_ int64_t attn_convolve_len(int64_t n, int64_t kernel, const attn_convolve_params *params,
-                                    int depthwise) {
+ATTN_PUB_ int64_t attn_convolve_len(int64_t n, int64_t kernel, const attn_convolve_params *params) {
   attn_taps_ t;
-  return n < 0 || !attn_taps_of_(&t, kernel, params, depthwise) ? -1 : attn_taps_len_(&t, n);
+  return n < 0 || !attn_taps_of_(&t, kernel, params) ? -1 : attn_taps_len_(&t, n);
 }
 
 typedef struct attn_convolve_ {
@@ -128,7 +126,7 @@ ATTN_COLD_ int attn_stage_convolve_(attn_stage_ *s, attn_tensor y, attn_tensor x
   memset(&a, 0, sizeof a);
   a.table = s->table, a.y = y, a.x = x;
   if (params) a.bias = params->bias, a.len = params->len;
-  (void)attn_taps_of_(&a.taps, w.len / x.dim, params, 0);
+  (void)attn_taps_of_(&a.taps, w.len / x.dim, params);
   a.w = attn_matrix_of_(w, 0, y.len, y.batch);
   a.row_runs = y.len / ATTN_GEMM_ROWS_ + (y.len % ATTN_GEMM_ROWS_ != 0);
   a.col_runs = y.dim / ATTN_GEMM_COLS_ + (y.dim % ATTN_GEMM_COLS_ != 0);
@@ -189,7 +187,7 @@ ATTN_COLD_ int attn_convolve_check_(attn_error_ *e, attn_convolve_job_ *j, const
   if (!depthwise && !attn_check_operand_(e, &op[3], heads)) return 0;
   if ((int)p->pad < 0 || p->pad >= ATTN_PAD_COUNT)
     return attn_reject_(e, ATTN_E_RANGE, "params.pad must be an attn_pad");
-  if (!attn_taps_of_(&taps, depthwise ? j->w.len : j->w.len / j->x.dim, p, depthwise))
+  if (!attn_taps_of_(&taps, depthwise ? j->w.len : j->w.len / j->x.dim, p))
     return attn_reject_(e, ATTN_E_RANGE,
                         "kernel, params.stride and params.dilation must lie in 1..2^31 - 1");
   if (j->x.len > INT64_MAX / 4) return attn_reject_(e, ATTN_E_OVERFLOW, "x.len is too large");

@@ -42,7 +42,7 @@ ATTN_FUNC_ int64_t attn_gemm_rows_(int workers) {
 /* The items for so many workers, and what one needs for an item, whatever their number. */
 ATTN_FUNC_ void attn_gemm_cut_(attn_gemm_ *a, int workers) {
   const attn_tensor *y = &a->y;
-  a->finish = a->act || a->bias.data || a->scale != 1.0f;
+  a->finish = a->act != ATTN_ACT_NONE || a->bias.data || a->scale != 1.0f;
   a->rows = attn_gemm_rows_(workers);
   a->row_runs = y->len / a->rows + (y->len % a->rows != 0);
   a->col_runs = (y->dim + ATTN_GEMM_COLS_ - 1) / ATTN_GEMM_COLS_;
@@ -62,7 +62,7 @@ ATTN_FUNC_ int attn_gemm_plan_(attn_error_ *e, attn_gemm_ *a, attn_tensor y, att
   attn_span_ sy, sx, sw, sb = {0, 0}, ss;
   memset(a, 0, sizeof *a);
   if (!attn_check_ctx_(e, ctx, &a->table, workers)) return 0;
-  a->y = y, a->x = x, a->scale = 1.0f;
+  a->y = y, a->x = x, a->scale = 1.0f, a->act = ATTN_ACT_NONE;
   if (!attn_check_tensor_(e, &a->y, wy, &sy) || !attn_check_tensor_(e, &a->x, wx, &sx) ||
       !attn_check_tensor_(e, &w, ww, &sw))
     return 0;
@@ -85,9 +85,11 @@ ATTN_FUNC_ int attn_gemm_plan_(attn_error_ *e, attn_gemm_ *a, attn_tensor y, att
     if (params->scale != 0.0f || signbit(params->scale)) a->scale = params->scale;
     if (!(a->scale - a->scale == 0.0f))
       return attn_reject_(e, ATTN_E_VALUE, "params.scale must be finite");
-    if ((int)params->activation < 0 || params->activation >= ATTN_ACT_COUNT)
-      return attn_reject_(e, ATTN_E_RANGE, "params.activation must be an attn_activation");
-    a->act = (int)params->activation, a->bias = params->bias;
+    attn_activation act = params->activation;
+    if (!attn_check_activation_(e, &act, ATTN_ACT_NONE,
+                                "params.activation must be an attn_activation"))
+      return 0;
+    a->act = (int)act, a->bias = params->bias;
     if (a->bias.data) {
       if (!attn_check_tensor_(e, &a->bias, wb, &sb)) return 0;
       if (a->bias.len != 1 || a->bias.dim != y.dim || !attn_gemm_fits_(&a->bias, &y))

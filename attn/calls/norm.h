@@ -281,9 +281,9 @@ ATTN_FUNC_ attn_status attn_activate_call_(attn_tensor y, attn_tensor x,
     a.act = params->activation;
     if (params->gate.data) a.more = params->gate;
   }
-  if (attn_check_ctx_(&e, ctx, &a.table, &workers) && attn_between_check_(&e, &a, ctx, 0) &&
-      ((int)a.act < 0 || a.act >= ATTN_ACT_COUNT))
-    attn_reject_(&e, ATTN_E_RANGE, "params.activation must be an attn_activation");
+  (void)(attn_check_ctx_(&e, ctx, &a.table, &workers) && attn_between_check_(&e, &a, ctx, 0) &&
+         attn_check_activation_(&e, &a.act, ATTN_ACT_NONE,
+                                "params.activation must be an attn_activation"));
   return attn_step_call_(&e, a.table, workers, ctx, attn_activate_steps_, &a, "element by element",
                          bytes);
 }

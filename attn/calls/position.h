@@ -6,9 +6,65 @@
  * so a position costs six multiplications a pair, and its rotation depends on nothing else. */
 enum { ATTN_ROPE_RUN_ = 16 };
 
+/* The positions of rows: start + i, or those of an array, a set for each entry of the batch or for all. */
+typedef struct attn_positions_ {
+  int64_t start;
+  const int64_t *whole;
+  const double *real; /* in its place */
+  int each;           /* a set for each entry */
+  int64_t len;        /* positions of a set */
+} attn_positions_;
+
+ATTN_FUNC_ int attn_check_positions_(attn_error_ *e, attn_positions_ *p, int64_t batch,
+                                     attn_span_ *span) {
+  span->lo = span->hi = 0;
+  if (!p->whole && !p->real) p->each = 0;
+  if (attn_abs64_(p->start) > INT64_MAX / 4)
+    return attn_reject_(e, ATTN_E_RANGE, "params.start must lie within 2^61 of 0");
+  if (p->whole && p->real)
+    return attn_reject_(e, ATTN_E_NULL, "params.positions and .real_positions exclude each other");
+  const int64_t count = attn_mul_(p->each ? batch : 1, p->len);
+  if ((p->whole || p->real) && count > INT64_MAX / 8)
+    return attn_reject_(e, ATTN_E_OVERFLOW, "params.positions spans more than the address space");
+  if (p->real)
+    return attn_check_array_(e, p->real, count, 8,
+                             "params.real_positions must be aligned to its elements", span);
+  return attn_check_array_(e, p->whole, count, 8,
+                           "params.positions must be aligned to its elements", span);
+}
+
+/* Reads them. */
+ATTN_FUNC_ int attn_check_real_positions_(attn_error_ *e, const attn_positions_ *p, int64_t batch) {
+  const int64_t count = attn_mul_(p->each ? batch : 1, p->len);
+  for (int64_t i = 0; p->real && i < count; i++)
+    if (!(fabs(p->real[i]) < HUGE_VAL))
+      return attn_reject_(e, ATTN_E_VALUE, "params.real_positions must be finite");
+  return 1;
+}
+
+/* 1: the position of a row is this whole number; 0: it is none, but this real one. */
+ATTN_FUNC_ int attn_position_(const attn_positions_ *p, int64_t b, int64_t i, int64_t *whole,
+                              double *real) {
+  const int64_t at = (p->each ? b * p->len : 0) + i;
+  if (!p->real) {
+    *whole = p->whole ? p->whole[at] : p->start + i;
+    return 1;
+  }
+  *real = p->real[at];
+  if (!(fabs(*real) < 9007199254740992.0) || *real != floor(*real)) return 0; /* 2^53 */
+  *whole = (int64_t)*real;
+  return 1;
+}
+
+/* What a position is beyond the last multiple of 16. */
+ATTN_FUNC_ int64_t attn_rest_(int64_t position) {
+  return (position % ATTN_ROPE_RUN_ + ATTN_ROPE_RUN_) % ATTN_ROPE_RUN_;
+}
+
 typedef struct attn_rope_job_ {
   const attn_table_ *table;
   attn_tensor y, x;
+  attn_positions_ at;
   attn_rope_params p; /* rot and base resolved */
   int64_t pairs;      /* rot / 2 */
   double *theta;      /* [pairs] */
@@ -26,20 +82,19 @@ typedef struct attn_rope_row_ {
 } attn_rope_row_;
 
 ATTN_FUNC_ int attn_rope_plan_(attn_error_ *e, attn_rope_job_ *j, const attn_rope_params *params,
-                               const attn_ctx *ctx, int *workers) {
+                               const attn_ctx *ctx, int *workers, int data) {
   static const char wy[] = ATTN_WORDS_("y"), wx[] = ATTN_WORDS_("x");
   attn_span_ sy, sx, sp = {0, 0}, sw = {0, 0};
   memset(&j->p, 0, sizeof j->p);
   if (params) j->p = *params;
   attn_rope_params *p = &j->p;
-  if (!p->positions) p->positions_per_batch = 0;
   if (!attn_check_ctx_(e, ctx, &j->table, workers)) return 0;
   if (!attn_check_tensor_(e, &j->x, wx, &sx) || !attn_check_tensor_(e, &j->y, wy, &sy)) return 0;
   if (j->y.batch != j->x.batch || j->y.heads != j->x.heads || j->y.len != j->x.len ||
       j->y.dim != j->x.dim)
     return attn_reject_(e, ATTN_E_SHAPE, "y must have the shape of x");
   if (!attn_check_rows_(e, &j->y, wy)) return 0;
-  p->rot = p->rot == 0 ? j->x.dim : p->rot == ATTN_ROPE_NONE ? 0 : p->rot;
+  p->rot = attn_given_or_(p->has_rotary_dim, p->rot, j->x.dim);
   if (p->rot < 0 || p->rot > j->x.dim || p->rot % 2)
     return attn_reject_(e, ATTN_E_RANGE, "params.rot must be even and lie in 0..x.dim");
   if (p->base == 0.0) p->base = 10000.0;
@@ -47,16 +102,13 @@ ATTN_FUNC_ int attn_rope_plan_(attn_error_ *e, attn_rope_job_ *j, const attn_rop
     return attn_reject_(e, ATTN_E_VALUE, "params.base must be positive and finite");
   if (p->layout != ATTN_ROPE_INTERLEAVED && p->layout != ATTN_ROPE_HALF)
     return attn_reject_(e, ATTN_E_RANGE, "params.layout must be an attn_rope_layout");
-  if (attn_abs64_(p->start) > INT64_MAX / 4)
-    return attn_reject_(e, ATTN_E_RANGE, "params.start must lie within 2^61 of 0");
-  int64_t count = attn_mul_(p->positions_per_batch ? j->x.batch : 1, j->x.len);
-  if (p->positions && count > INT64_MAX / 8)
-    return attn_reject_(e, ATTN_E_OVERFLOW, "params.positions spans more than the address space");
-  if (!attn_check_array_(e, p->positions, count, 8,
-                         "params.positions must be aligned to its elements", &sp))
-    return 0;
+  const attn_positions_ at = {p->start, p->positions, p->real_positions, p->positions_per_batch,
+                              j->x.len};
+  j->at = at;
+  if (!attn_check_positions_(e, &j->at, j->x.batch, &sp)) return 0;
   if ((attn_overlap_(sy, sx) && !attn_same_view_(&j->y, &j->x)) || attn_overlap_(sy, sp))
     return attn_reject_(e, ATTN_E_OVERLAP, attn_says_(wy, ATTN_SAYS_OVERLAP_));
+  if (data && !attn_check_real_positions_(e, &j->at, j->x.batch)) return 0;
   if (!attn_check_workspace_(e, ctx, &sw)) return 0;
   if (attn_overlap_(sw, sx) || attn_overlap_(sw, sy) || attn_overlap_(sw, sp))
     return attn_reject_(e, ATTN_E_OVERLAP, "ctx.workspace must not share memory with a tensor");
@@ -83,12 +135,7 @@ ATTN_FUNC_ int64_t attn_rope_runs_(const attn_rope_job_ *j) {
 /* Runs of rows; with positions per batch entry each entry has its own. */
 ATTN_FUNC_ int64_t attn_rope_items_(const attn_rope_job_ *j) {
   if (j->x.batch == 0 || j->x.heads == 0 || j->x.len == 0) return 0;
-  return j->p.positions_per_batch ? attn_mul_(attn_rope_runs_(j), j->x.batch) : attn_rope_runs_(j);
-}
-
-ATTN_FUNC_ int64_t attn_rope_position_(const attn_rope_job_ *j, int64_t b, int64_t i) {
-  if (!j->p.positions) return j->p.start + i;
-  return j->p.positions[(j->p.positions_per_batch ? b * j->x.len : 0) + i];
+  return j->at.each ? attn_mul_(attn_rope_runs_(j), j->x.batch) : attn_rope_runs_(j);
 }
 
 ATTN_FUNC_ void attn_rope_cut_(const attn_rope_job_ *j, int worker, attn_rope_row_ *r) {
@@ -102,28 +149,39 @@ ATTN_FUNC_ void attn_rope_cut_(const attn_rope_job_ *j, int worker, attn_rope_ro
 }
 
 /* Angles in double: a float angle is wrong by 0.03 at position 10^6. */
-ATTN_FUNC_ void attn_rope_angles_(const attn_rope_job_ *j, int64_t position, double *sine,
+ATTN_FUNC_ void attn_rope_angles_(const attn_rope_job_ *j, double position, double *sine,
                                   double *cosine) {
-  for (int64_t m = 0; m < j->pairs; m++)
-    attn_sincos_((double)position * j->theta[m], &sine[m], &cosine[m]);
+  for (int64_t m = 0; m < j->pairs; m++) attn_sincos_(position * j->theta[m], &sine[m], &cosine[m]);
 }
 
-/* The row of sines and cosines of one position. */
-ATTN_FUNC_ void attn_rope_fill_(const attn_rope_job_ *j, attn_rope_row_ *r, int64_t position) {
-  const int64_t fine = (position % ATTN_ROPE_RUN_ + ATTN_ROPE_RUN_) % ATTN_ROPE_RUN_;
-  const double *fs = j->fine + 2 * fine * j->pairs, *fc = fs + j->pairs;
-  const double sign = j->p.inverse ? -1.0 : 1.0;
+/* Places one sine and cosine. */
+ATTN_FUNC_ void attn_rope_place_(const attn_rope_job_ *j, attn_rope_row_ *r, int64_t m, double sine,
+                                 double cosine) {
   const int half = j->p.layout == ATTN_ROPE_HALF;
+  const float c = (float)cosine, s = (float)(j->p.inverse ? -sine : sine);
+  const int64_t a = half ? m : 2 * m, b = half ? m + j->pairs : a + 1;
+  r->cosine_row[a] = r->cosine_row[b] = c, r->sine_row[a] = -s, r->sine_row[b] = s;
+}
+
+/* The row of sines and cosines of row i of entry b. A position that is no whole number has its own. */
+ATTN_FUNC_ void attn_rope_fill_(const attn_rope_job_ *j, attn_rope_row_ *r, int64_t b, int64_t i) {
+  int64_t position = 0;
+  double real = 0.0;
+  if (!attn_position_(&j->at, b, i, &position, &real)) {
+    attn_rope_angles_(j, real, r->sine, r->cosine);
+    *r->coarse = INT64_MAX; /* no multiple of 16 */
+    for (int64_t m = 0; m < j->pairs; m++) attn_rope_place_(j, r, m, r->sine[m], r->cosine[m]);
+    return;
+  }
+  const int64_t fine = attn_rest_(position);
+  const double *fs = j->fine + 2 * fine * j->pairs, *fc = fs + j->pairs;
   if (*r->coarse != position - fine) {
-    attn_rope_angles_(j, position - fine, r->sine, r->cosine);
+    attn_rope_angles_(j, (double)(position - fine), r->sine, r->cosine);
     *r->coarse = position - fine;
   }
-  for (int64_t m = 0; m < j->pairs; m++) {
-    const float c = (float)(r->cosine[m] * fc[m] - r->sine[m] * fs[m]);
-    const float s = (float)(sign * (r->sine[m] * fc[m] + r->cosine[m] * fs[m]));
-    const int64_t a = half ? m : 2 * m, b = half ? m + j->pairs : a + 1;
-    r->cosine_row[a] = r->cosine_row[b] = c, r->sine_row[a] = -s, r->sine_row[b] = s;
-  }
+  for (int64_t m = 0; m < j->pairs; m++)
+    attn_rope_place_(j, r, m, r->sine[m] * fc[m] + r->cosine[m] * fs[m],
+                     r->cosine[m] * fc[m] - r->sine[m] * fs[m]);
 }
 
 ATTN_FUNC_ void attn_rope_item_(void *job, int worker, int64_t index) {
@@ -131,11 +189,11 @@ ATTN_FUNC_ void attn_rope_item_(void *job, int worker, int64_t index) {
   const int64_t runs = attn_rope_runs_(j);
   const int64_t first = index % runs * ATTN_ROPE_RUN_;
   const int64_t end = j->x.len - first < ATTN_ROPE_RUN_ ? j->x.len : first + ATTN_ROPE_RUN_;
-  const int64_t b0 = index / runs, b1 = j->p.positions_per_batch ? b0 + 1 : j->x.batch;
+  const int64_t b0 = index / runs, b1 = j->at.each ? b0 + 1 : j->x.batch;
   attn_rope_row_ r;
   attn_rope_cut_(j, worker, &r);
   for (int64_t i = first; i < end; i++) {
-    attn_rope_fill_(j, &r, attn_rope_position_(j, b0, i));
+    attn_rope_fill_(j, &r, b0, i);
     for (int64_t b = b0; b < b1; b++)
       for (int64_t h = 0; h < j->x.heads; h++)
         attn_on_(rope, j->table)
@@ -152,12 +210,14 @@ ATTN_FUNC_ void attn_rope_tables_(attn_rope_job_ *j, char *base, int workers) {
   j->workspace = (char *)j->fine + attn_piece_(2 * ATTN_ROPE_RUN_ * j->pairs, sizeof(double));
   for (int64_t m = 0; m < j->pairs; m++)
     j->theta[m] = pow(j->p.base, -2.0 * (double)m / (double)j->p.rot);
-  for (int64_t b = 0; b < (j->p.positions_per_batch ? j->x.batch : 1); b++)
+  for (int64_t b = 0; b < (j->at.each ? j->x.batch : 1); b++)
     for (int64_t i = 0; i < j->x.len && seen != 0xffffu; i++) {
-      const int64_t p = attn_rope_position_(j, b, i);
-      const int64_t fine = (p % ATTN_ROPE_RUN_ + ATTN_ROPE_RUN_) % ATTN_ROPE_RUN_;
+      int64_t p;
+      double real;
+      if (!attn_position_(&j->at, b, i, &p, &real)) continue;
+      const int64_t fine = attn_rest_(p);
       double *row = j->fine + 2 * fine * j->pairs;
-      if (!(seen >> fine & 1u)) attn_rope_angles_(j, fine, row, row + j->pairs);
+      if (!(seen >> fine & 1u)) attn_rope_angles_(j, (double)fine, row, row + j->pairs);
       seen |= 1u << fine;
     }
   for (int w = 0; w < workers; w++) {
@@ -175,7 +235,7 @@ ATTN_PUB_ attn_status attn_rope(attn_tensor y, attn_tensor x, const attn_rope_pa
   int workers;
   memset(&j, 0, sizeof j);
   j.y = y, j.x = x;
-  if (attn_rope_plan_(&e, &j, params, ctx, &workers)) {
+  if (attn_rope_plan_(&e, &j, params, ctx, &workers, 1)) {
     int64_t items = attn_rope_items_(&j);
     workers = attn_pieces_(workers, items);
     if (items == 0) {
@@ -198,7 +258,7 @@ ATTN_PUB_ size_t attn_rope_workspace(attn_tensor y, attn_tensor x, const attn_ro
   int workers;
   memset(&j, 0, sizeof j);
   j.y = y, j.x = x;
-  if (!attn_rope_plan_(&e, &j, params, &plain, &workers)) return ATTN_WORKSPACE_REJECTED;
+  if (!attn_rope_plan_(&e, &j, params, &plain, &workers, 0)) return ATTN_WORKSPACE_REJECTED;
   int64_t items = attn_rope_items_(&j);
   if (items == 0) return 0;
   if (ctx && ctx->workers > 1) workers = ctx->workers; /* parallel_for may be set later */

@@ -6,7 +6,8 @@
  * embedding with fixed rows. */
 typedef struct attn_sinusoid_job_ {
   const attn_table_ *table;
-  attn_tensor y, x;       /* x.data null = none */
+  attn_tensor y, x; /* x.data null = none */
+  attn_positions_ at;
   attn_sinusoid_params p; /* base and x_scale resolved */
   int signal;             /* with the step of attn_universal_signal */
   int64_t step;
@@ -48,11 +49,8 @@ ATTN_COLD_ int attn_sinusoid_plan_(attn_error_ *e, attn_sinusoid_job_ *j,
   attn_sinusoid_params *p = &j->p;
   memset(p, 0, sizeof *p);
   if (params) *p = *params;
-  if (!p->positions) p->positions_per_batch = 0;
   if (!attn_check_ctx_(e, ctx, &j->table, workers)) return 0;
   if (!attn_check_added_(e, &j->y, &j->x, &sy, &sx)) return 0;
-  if (attn_abs64_(p->start) > INT64_MAX / 4)
-    return attn_reject_(e, ATTN_E_RANGE, "params.start must lie within 2^61 of 0");
   if (attn_abs64_(j->step) > INT64_MAX / 4)
     return attn_reject_(e, ATTN_E_RANGE, "params.step must lie within 2^61 of 0");
   if (p->base == 0.0) p->base = 10000.0;
@@ -63,16 +61,13 @@ ATTN_COLD_ int attn_sinusoid_plan_(attn_error_ *e, attn_sinusoid_job_ *j,
   if (p->x_scale - p->x_scale != 0.0f)
     return attn_reject_(e, ATTN_E_VALUE, "params.x_scale must be finite");
   if (p->x_scale == 0.0f && attn_to_bits_(p->x_scale) == 0) p->x_scale = 1.0f;
-  const int64_t count = attn_mul_(p->positions_per_batch ? j->y.batch : 1, j->y.len);
-  if (!attn_check_array_(e, p->positions, count, 8,
-                         "params.positions must be aligned to its elements", &sp))
-    return 0;
+  const attn_positions_ at = {p->start, p->positions, p->real_positions, p->positions_per_batch,
+                              j->y.len};
+  j->at = at;
+  if (!attn_check_positions_(e, &j->at, j->y.batch, &sp)) return 0;
   if (attn_overlap_(sy, sp))
     return attn_reject_(e, ATTN_E_OVERLAP, "y must not share memory with params.positions");
-  if (data && p->positions)
-    for (int64_t i = 0; i < count; i++)
-      if (!(fabs(p->positions[i]) < HUGE_VAL))
-        return attn_reject_(e, ATTN_E_VALUE, "params.positions must be finite");
+  if (data && !attn_check_real_positions_(e, &j->at, j->y.batch)) return 0;
   if (!attn_check_workspace_(e, ctx, &sw)) return 0;
   if (attn_overlap_(sw, sx) || attn_overlap_(sw, sy) || attn_overlap_(sw, sp))
     return attn_reject_(e, ATTN_E_OVERLAP, "ctx.workspace must not share memory with a tensor");
@@ -98,7 +93,7 @@ ATTN_FUNC_ int64_t attn_row_runs_(int64_t len) {
 /* Runs of rows; with positions per batch entry each entry has its own. */
 ATTN_COLD_ int64_t attn_sinusoid_items_(const attn_sinusoid_job_ *j) {
   if (j->y.batch == 0 || j->y.heads == 0 || j->y.len == 0) return 0;
-  return attn_mul_(attn_row_runs_(j->y.len), j->p.positions_per_batch ? j->y.batch : 1);
+  return attn_mul_(attn_row_runs_(j->y.len), j->at.each ? j->y.batch : 1);
 }
 
 ATTN_FUNC_ void attn_sinusoid_cut_(const attn_sinusoid_job_ *j, int worker,
@@ -121,10 +116,6 @@ ATTN_FUNC_ void attn_sinusoid_make_(const attn_sinusoid_job_ *j, double position
   if (j->width > 2 * j->pairs) row[2 * j->pairs] = 0.0f;
 }
 
-ATTN_FUNC_ int64_t attn_rest_(int64_t position) {
-  return (position % ATTN_ROPE_RUN_ + ATTN_ROPE_RUN_) % ATTN_ROPE_RUN_;
-}
-
 /* The encoding of a whole position into r->row. */
 ATTN_FUNC_ void attn_sinusoid_at_(const attn_sinusoid_job_ *j, attn_sinusoid_rows_ *r,
                                   int64_t position) {
@@ -139,32 +130,21 @@ ATTN_FUNC_ void attn_sinusoid_at_(const attn_sinusoid_job_ *j, attn_sinusoid_row
              j->p.layout != ATTN_SINUSOID_INTERLEAVED, cosines, cosines + j->width);
 }
 
-/* 1 and the position of a row if it is a whole number. */
-ATTN_FUNC_ int attn_sinusoid_whole_(const attn_sinusoid_job_ *j, int64_t b, int64_t i,
-                                    int64_t *position) {
-  *position = j->p.start + i;
-  if (!j->p.positions) return 1;
-  const double p = j->p.positions[(j->p.positions_per_batch ? b * j->y.len : 0) + i];
-  if (!(fabs(p) < 9007199254740992.0) || p != floor(p)) return 0;
-  *position = (int64_t)p;
-  return 1;
-}
-
 ATTN_FUNC_ void attn_sinusoid_item_(void *job, int worker, int64_t index) {
   const attn_sinusoid_job_ *j = (const attn_sinusoid_job_ *)job;
   const attn_table_ *f = j->table;
   const int64_t runs = attn_row_runs_(j->y.len), first = index % runs * ATTN_ROPE_RUN_;
   const int64_t end = j->y.len - first < ATTN_ROPE_RUN_ ? j->y.len : first + ATTN_ROPE_RUN_;
-  const int64_t b0 = index / runs, b1 = j->p.positions_per_batch ? b0 + 1 : j->y.batch;
+  const int64_t b0 = index / runs, b1 = j->at.each ? b0 + 1 : j->y.batch;
   attn_sinusoid_rows_ r;
   attn_sinusoid_cut_(j, worker, &r);
   for (int64_t i = first; i < end; i++) {
     int64_t position;
-    if (attn_sinusoid_whole_(j, b0, i, &position))
+    double real;
+    if (attn_position_(&j->at, b0, i, &position, &real))
       attn_sinusoid_at_(j, &r, position);
     else
-      attn_sinusoid_make_(j, j->p.positions[(j->p.positions_per_batch ? b0 * j->y.len : 0) + i],
-                          r.row);
+      attn_sinusoid_make_(j, real, r.row);
     if (j->signal)
       f->blend(r.row, r.row, j->step_row, ATTN_F32, ATTN_F32, ATTN_F32, j->width, 1.0f, 1.0f);
     for (int64_t b = b0; b < b1; b++)
@@ -200,10 +180,11 @@ ATTN_COLD_ void attn_sinusoid_tables_(attn_sinusoid_job_ *j, char *base, int wor
     j->theta[m] =
         pow(j->p.base, j->p.layout == ATTN_SINUSOID_T2T ? -(double)m / most
                                                         : -2.0 * (double)m / (double)j->y.dim);
-  for (int64_t b = 0; b < (j->p.positions_per_batch ? j->y.batch : 1); b++)
+  for (int64_t b = 0; b < (j->at.each ? j->y.batch : 1); b++)
     for (int64_t i = 0; i < j->y.len && seen != 0xffffu; i++) {
       int64_t p;
-      if (attn_sinusoid_whole_(j, b, i, &p)) seen |= 1u << attn_rest_(p);
+      double real;
+      if (attn_position_(&j->at, b, i, &p, &real)) seen |= 1u << attn_rest_(p);
     }
   if (j->signal) seen |= 1u << attn_rest_(j->step);
   for (int rest = 0; rest < ATTN_ROPE_RUN_; rest++)
@@ -294,7 +275,7 @@ ATTN_PUB_COLD_ size_t attn_universal_signal_workspace(attn_tensor y, attn_tensor
 typedef struct attn_learned_job_ {
   const attn_table_ *table;
   attn_tensor y, x, rows;
-  attn_learned_params p;
+  attn_positions_ at;
 } attn_learned_job_;
 
 ATTN_COLD_ int attn_learned_plan_(attn_error_ *e, attn_learned_job_ *j,
@@ -302,23 +283,27 @@ ATTN_COLD_ int attn_learned_plan_(attn_error_ *e, attn_learned_job_ *j,
                                   int *workers, int data) {
   static const char wt[] = ATTN_WORDS_("table");
   attn_span_ sy, sx, st, si;
-  memset(&j->p, 0, sizeof j->p);
-  if (params) j->p = *params;
-  const int64_t count = attn_mul_(j->p.ids && j->p.ids_per_batch ? j->y.batch : 1, j->y.len);
+  memset(&j->at, 0, sizeof j->at);
+  if (params)
+    j->at.start = params->start, j->at.whole = params->positions,
+    j->at.each = params->positions_per_batch;
   if (!attn_check_ctx_(e, ctx, &j->table, workers)) return 0;
   if (!attn_check_added_(e, &j->y, &j->x, &sy, &sx)) return 0;
   if (!attn_check_tensor_(e, &j->rows, wt, &st)) return 0;
   if (j->rows.batch != 1 || j->rows.heads != 1 || j->rows.dim != j->y.dim)
     return attn_reject_(e, ATTN_E_SHAPE, "table must be [1, 1, rows, y.dim]");
-  if (!attn_check_array_(e, j->p.ids, count, 4, "params.ids must be aligned to its elements", &si))
-    return 0;
+  attn_positions_ *p = &j->at;
+  p->len = j->y.len;
+  if (!attn_check_positions_(e, p, j->y.batch, &si)) return 0;
   if (attn_overlap_(sy, st) || attn_overlap_(sy, si))
-    return attn_reject_(e, ATTN_E_OVERLAP, "y must not share memory with table or params.ids");
-  if (!j->p.ids && j->y.len > 0 && (j->p.start < 0 || j->p.start > j->rows.len - j->y.len))
+    return attn_reject_(e, ATTN_E_OVERLAP,
+                        "y must not share memory with table or params.positions");
+  if (!p->whole && j->y.len > 0 && (p->start < 0 || p->start > j->rows.len - j->y.len))
     return attn_reject_(e, ATTN_E_RANGE, "params.start .. start + y.len - 1 must be rows of table");
-  for (int64_t i = 0; data && j->p.ids && j->y.batch > 0 && i < count; i++)
-    if (j->p.ids[i] < 0 || j->p.ids[i] >= j->rows.len)
-      return attn_reject_(e, ATTN_E_RANGE, "params.ids must be rows of table");
+  const int64_t count = attn_mul_(p->each ? j->y.batch : 1, p->len);
+  for (int64_t i = 0; data && p->whole && j->y.batch > 0 && i < count; i++)
+    if (p->whole[i] < 0 || p->whole[i] >= j->rows.len)
+      return attn_reject_(e, ATTN_E_RANGE, "params.positions must be rows of table");
   return 1;
 }
 
@@ -330,8 +315,9 @@ ATTN_FUNC_ void attn_learned_item_(void *job, int worker, int64_t index) {
   (void)worker;
   for (int64_t h = 0; h < j->y.heads; h++)
     for (int64_t i = first; i < end; i++) {
-      int64_t id = j->p.start + i;
-      if (j->p.ids) id = j->p.ids[(j->p.ids_per_batch ? b * j->y.len : 0) + i];
+      int64_t id;
+      double real;
+      (void)attn_position_(&j->at, b, i, &id, &real);
       j->table->blend(attn_at_(&j->y, b, h, i), j->x.data ? attn_at_(&j->x, b, h, i) : NULL,
                       attn_at_(&j->rows, 0, 0, id), j->y.dtype, j->x.dtype, j->rows.dtype, j->y.dim,
                       1.0f, 1.0f);

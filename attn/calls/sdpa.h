@@ -109,7 +109,12 @@ ATTN_FUNC_ int attn_map_stage_take_(attn_error_ *e, attn_softmax_ *a, const attn
   const int inside = ATTN_TERM_RELATIVE_ | ATTN_TERM_XL_ | ATTN_TERM_LABELS_ | ATTN_TERM_FACTOR_;
   if ((int)p->map_stage < 0 || p->map_stage >= ATTN_MAP_STAGES)
     return attn_reject_(e, ATTN_E_RANGE, "params.map_stage must be an attn_map_stage");
-  if (p->map_stage == ATTN_MAP_CAPPED && (a->terms & inside))
+  const int last = p->map_stage == ATTN_MAP_CAPPED && a->cap_last;
+  if (last && (a->terms & (ATTN_TERM_MODIFY_ | ATTN_TERM_SPAN_)))
+    return attn_reject_(
+        e, ATTN_E_RANGE,
+        "params.map_stage: ATTN_MAP_CAPPED has no modify or span with ATTN_SOFTCAP_BIASED");
+  if (p->map_stage == ATTN_MAP_CAPPED && !last && (a->terms & inside))
     return attn_reject_(
         e, ATTN_E_RANGE,
         "params.map_stage: ATTN_MAP_CAPPED has no relative.keys, xl, labels or factor");
@@ -118,8 +123,8 @@ ATTN_FUNC_ int attn_map_stage_take_(attn_error_ *e, attn_softmax_ *a, const attn
   if (p->modify_weights && a->map.data && p->map_stage != ATTN_MAP_WEIGHTS)
     return attn_reject_(e, ATTN_E_RANGE,
                         "params.modify_weights wants a map of ATTN_MAP_WEIGHTS, or none");
-  a->map_scores = p->map_stage == ATTN_MAP_SCORES;
-  if (p->map_stage != ATTN_MAP_RAW && p->map_stage != ATTN_MAP_CAPPED) return 1;
+  a->map_scores = p->map_stage == ATTN_MAP_SCORES || last;
+  if (a->map_scores || p->map_stage == ATTN_MAP_WEIGHTS) return 1;
   a->raw = a->map, a->map.data = NULL;
   a->raw_cap = p->map_stage == ATTN_MAP_CAPPED ? p->softcap : 0.0f;
   if (a->raw_cap > 0.0f && a->raw_cap < FLT_MIN) a->raw_cap = FLT_MIN;
@@ -213,8 +218,7 @@ ATTN_FUNC_ int attn_sdpa_plan_(attn_error_ *e, attn_softmax_ *a, const attn_sdpa
   q->len = full[2], k->len = v->len = full[3];
   a->unit = a->relu ? 1.0 : ATTN_LOG2E_;
   a->scale = (double)scale;
-  if (scale == 0.0f && !attn_to_bits_(scale))
-    a->scale = p->t5.table ? 1.0 : 1.0 / sqrt((double)q->dim);
+  if (scale == 0.0f && !attn_to_bits_(scale)) a->scale = 1.0 / sqrt((double)q->dim);
   a->q_off = attn_q_off_(p, q->len, k->len);
   a->kv_len = p->kv_len, a->q_len = p->q_len;
   a->left = attn_reach_(&p->window, p->window.left);

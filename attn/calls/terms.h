@@ -83,8 +83,9 @@ ATTN_FUNC_ int attn_check_xl_covers_(attn_error_ *e, const attn_softmax_ *a) {
     const int64_t off = attn_problem_(a, b, &own)->q_off;
     if (attn_distances_left_(a, a->q_len ? a->q_len[b] : a->q.len,
                              a->kv_len ? a->kv_len[b] : a->k.len, off, off, &first, &last) &&
-        (-last < x->first || -first >= x->first + x->table.len))
-      return attn_reject_(e, ATTN_E_RANGE, "params.xl.table must cover every allowed distance");
+        (first < x->first || last >= x->first + x->table.len))
+      return attn_reject_(e, ATTN_E_RANGE,
+                          "params.xl.table must cover every allowed distance, from xl.first on");
   }
   return 1;
 }

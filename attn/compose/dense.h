@@ -75,10 +75,7 @@ ATTN_COLD_ int attn_check_feed_(attn_error_ *e, attn_feed_forward *ff, attn_plac
   for (int i = 0; i < ATTN_FEED_OPERANDS_; i++)
     if (!attn_check_operand_(e, &op[i], 1)) return 0;
   if (ff->b_2.data && !ff->w_2.data) return attn_reject_(e, ATTN_E_NULL, say[at].alone);
-  if (ff->activation == ATTN_ACT_NONE) ff->activation = ATTN_ACT_RELU;
-  if ((int)ff->activation < 0 || ff->activation >= ATTN_ACT_COUNT)
-    return attn_reject_(e, ATTN_E_RANGE, say[at].activation);
-  return 1;
+  return attn_check_activation_(e, &ff->activation, ATTN_ACT_RELU, say[at].activation);
 }
 
 /* Rows cut into heads: head h has columns h dim .. */

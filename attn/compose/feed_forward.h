@@ -31,7 +31,7 @@ ATTN_COLD_ int attn_stage_feed_forward_(attn_stage_ *s, attn_tensor y, attn_tens
                                         const attn_feed_forward *ff, int64_t chunks,
                                         attn_sublayer kind, const attn_norm *norm) {
   const attn_tensor none = attn_view_(NULL, ATTN_F32, 0, 0, 0, 0);
-  const attn_activation act = ff->activation == ATTN_ACT_NONE ? ATTN_ACT_RELU : ff->activation;
+  const attn_activation act = ff->activation == ATTN_ACT_DEFAULT ? ATTN_ACT_RELU : ff->activation;
   const int64_t mark = s->used, most = attn_feed_run_(s, x.len, chunks);
   const int two = ff->w_2.data != NULL, pre = kind == ATTN_SUBLAYER_PRE;
   const int aside = kind != ATTN_SUBLAYER_PLAIN || (!two && attn_same_view_(&y, &x));

@@ -223,9 +223,7 @@ ATTN_COLD_ int attn_multihead_more_(attn_stage_ *s, const attn_multihead_job_ *j
     a.was = attn_stage_tensor_(s, b, h, j->x.len, 1);
   }
   k.batch = v.batch = b, k.stride_batch = v.stride_batch = 0;
-  float scale = attend->scale;
-  if (attend->t5.table && scale == 0.0f && !attn_to_bits_(scale)) scale = 1.0f;
-  return attn_stage_own_(s, a.one, q, k, scale) &&
+  return attn_stage_own_(s, a.one, q, k, attend->scale) &&
          attn_stage_for_(s, rows, attn_more_key_cut_, &a, 0, NULL) &&
          attn_stage_merge_(s, o, o, a.lse, v, a.one) &&
          (!a.map.data || attn_stage_for_(s, rows, attn_more_key_map_, &a, 0, NULL));

@@ -464,7 +464,7 @@ ATTN_FUNC_ void attn_block_fetch_(const attn_tile_ *t, attn_block_ *b) {
 ATTN_FUNC_ void attn_block_terms_(const attn_tile_ *t, attn_block_ *b) {
   memset(&b->mod, 0, sizeof b->mod);
   memset(&b->set, 0, sizeof b->set);
-  b->mod.softcap = t->a->softcap;
+  b->mod.softcap = attn_caps_last_(t->a) ? 0.0f : t->a->softcap;
 }
 
 /* Fills in what is done to the scores. Distances and bounds count from the block's fixed base, so
@@ -516,8 +516,8 @@ ATTN_FUNC_ void attn_block_modifiers_(attn_tile_ *t, attn_block_ *b) {
   }
   b->mod.key = by_key ? b->key : NULL;
   if ((b->bias && !key_bias) || added > 1) b->mod.bias = t->w.bias;
-  if (attn_modifies_(a) &&
-      (b->mod.key || b->mod.bias)) { /* what they forbid stays so, whatever it does */
+  if (attn_goes_on_(a) &&
+      (b->mod.key || b->mod.bias)) { /* what they forbid stays so, whatever comes */
     attn_block_lanes_(t, b);
     for (int e = 0; e < b->n; e++) {
       if (b->mod.key && b->key[e] == -INFINITY) b->lanes[e] = 0;

@@ -13,6 +13,18 @@ ATTN_FUNC_ int attn_reject_(attn_error_ *e, attn_status status, const char *reas
   return 0;
 }
 
+/* A number with a field has_..: 0 without that is the usual one. */
+ATTN_FUNC_ int64_t attn_given_or_(int has, int64_t x, int64_t usual) {
+  return has || x ? x : usual;
+}
+
+/* An activation; 0 becomes the one that is usual there. */
+ATTN_FUNC_ int attn_check_activation_(attn_error_ *e, attn_activation *act, attn_activation usual,
+                                      const char *reason) {
+  if (*act == ATTN_ACT_DEFAULT) *act = usual;
+  return ((int)*act > 0 && *act < ATTN_ACT_COUNT) || attn_reject_(e, ATTN_E_RANGE, reason);
+}
+
 /* The sentences about one argument, made at compile time from its name and laid end to end: a pointer
  * to each would take more than many of them. */
 #define ATTN_WORDS_(name)                                                         \

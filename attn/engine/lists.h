@@ -229,13 +229,14 @@ ATTN_FUNC_ void attn_list_scores_(attn_tile_ *t, int32_t *const *index, const in
   f->pack(t->w.s, row, t->n, most, ATTN_F32, 1.0f, FLT_MIN);
   memset(&mod, 0, sizeof mod);
   set = mod;
-  mod.softcap = a->softcap;
+  mod.softcap = attn_caps_last_(a) ? 0.0f : a->softcap;
   if (!attn_list_plain_(a)) mod.bias = t->w.bias;
   if (ATTN_PART_(TERMS, a->factor)) mod.factor = t->w.dot;
   set.lanes = lanes;
   for (int r = 0; r < ATTN_TILE_; r++) t->top[r] = -INFINITY;
-  if (attn_modifies_(a) || ATTN_PART_(TERMS, a->span.z)) {
+  if (attn_goes_on_(a) || ATTN_PART_(TERMS, a->span.z)) {
     attn_on_(tile, f)->modify_block(t->w.s, most, 0, t->groups, &mod, t->spare);
+    if (attn_caps_last_(a)) attn_tile_cap_(t, t->w.s, most, 0, t->groups);
     if (attn_modifies_(a)) attn_list_modify_(t, index, count, most);
     for (int r = 0; ATTN_PART_(TERMS, a->span.z) && r < t->n; r++)
       for (int e = 0; e < count[r]; e++)

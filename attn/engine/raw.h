@@ -38,7 +38,7 @@ ATTN_FUNC_ void attn_raw_pass_(const attn_softmax_ *a, attn_ctx *ctx, int worker
   memset(&raw.gaussian, 0, sizeof raw.gaussian);
   memset(&raw.span, 0, sizeof raw.span);
   raw.factor = raw.distance = NULL, raw.plan = NULL;
-  raw.softcap = a->raw_cap, raw.unit = 1.0;
+  raw.softcap = a->raw_cap, raw.cap_last = 0, raw.unit = 1.0;
   const double s = attn_clamp_f64_(a->scale);
   raw.scale_hi = (float)s, raw.scale_lo = (float)(s - (double)raw.scale_hi);
   raw.left = raw.right = INT64_MAX / 4, raw.keep = 0;

@@ -95,6 +95,9 @@ ATTN_FUNC_ int attn_terms_take_(attn_error_ *e, attn_softmax_ *a, const attn_sdp
   a->field = p->from;
   ATTN_SCORE_TERMS_(ATTN_TERM_TAKE_)
 #undef ATTN_TERM_TAKE_
+  if ((int)p->softcap_at < 0 || p->softcap_at >= ATTN_SOFTCAP_COUNT)
+    return attn_reject_(e, ATTN_E_RANGE, "params.softcap_at is no attn_softcap_at");
+  a->cap_last = p->softcap_at == ATTN_SOFTCAP_BIASED;
   a->modify_user = p->modify_user, a->modify_weights_user = p->modify_weights_user;
   return 1;
 }
@@ -112,6 +115,16 @@ ATTN_FUNC_ void attn_terms_drop_(attn_softmax_ *a) {
 /* Whether some are functions, or the caller's modifier is there. */
 ATTN_INLINE_ int attn_modifies_(const attn_softmax_ *a) {
   return ATTN_HAS_TERMS && (a->terms & attn_terms_with_(ATTN_TERM_FUNCTION_)) != 0;
+}
+
+/* Whether the soft-cap comes after the additive terms. */
+ATTN_INLINE_ int attn_caps_last_(const attn_softmax_ *a) {
+  return ATTN_HAS_TERMS && a->cap_last && a->softcap > 0.0f;
+}
+
+/* Whether anything follows the additive terms: what these forbid must then be known besides. */
+ATTN_INLINE_ int attn_goes_on_(const attn_softmax_ *a) {
+  return attn_modifies_(a) || attn_caps_last_(a);
 }
 
 /* Whether the caller changes weights: a first pass then finds maximum and sum of each row, a second one

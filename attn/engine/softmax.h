@@ -127,9 +127,10 @@ ATTN_FUNC_ void attn_segment_scores_(attn_tile_ *t, const attn_block_ *b,
   if (mod.back) mod.back += seg->at;
   if (mod.bias) mod.bias += seg->at * ATTN_TILE_;
   if (mod.dot) mod.dot += seg->at * ATTN_TILE_;
-  if (attn_modifies_(a)) {
+  if (attn_goes_on_(a)) {
     attn_on_(tile, f)->modify_block(s, seg->n, g0, g1, &mod, t->spare);
-    attn_block_modify_(t, b, seg);
+    if (attn_caps_last_(a)) attn_tile_cap_(t, s, seg->n, g0, g1);
+    if (attn_modifies_(a)) attn_block_modify_(t, b, seg);
     attn_on_(tile, f)->modify_block(s, seg->n, g0, g1, &only, t->top);
     return;
   }

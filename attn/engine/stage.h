@@ -56,7 +56,7 @@ ATTN_COLD_ int attn_stage_done_(attn_stage_ *s, attn_status status) {
   return status == ATTN_OK ? 1 : attn_reject_(s->e, status, s->ctx.reason);
 }
 
-/* Rows i0 .. i0 + len - 1, and heads h0 .. h0 + heads - 1, and one batch entry. */
+/* Rows i0 .. i0 + len - 1, heads h0 .. h0 + heads - 1, one batch entry. */
 ATTN_COLD_ attn_tensor attn_stage_shift_(attn_tensor t, int64_t elements) {
   if (t.data) t.data = (char *)t.data + attn_bytes_(t.dtype, elements);
   return t;
@@ -64,6 +64,12 @@ ATTN_COLD_ attn_tensor attn_stage_shift_(attn_tensor t, int64_t elements) {
 ATTN_COLD_ attn_tensor attn_stage_rows_(attn_tensor t, int64_t i0, int64_t len) {
   if (len > 0 && i0 > 0) t = attn_stage_shift_(t, i0 * t.stride_len);
   t.len = len;
+  return t;
+}
+/* The same rows, the last one first. */
+ATTN_COLD_ attn_tensor attn_stage_backwards_(attn_tensor t) {
+  if (t.len > 1) t = attn_stage_shift_(t, (t.len - 1) * t.stride_len);
+  t.stride_len = -t.stride_len;
   return t;
 }
 ATTN_COLD_ attn_tensor attn_stage_heads_(attn_tensor t, int64_t h0, int64_t heads) {

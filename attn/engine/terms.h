@@ -221,18 +221,18 @@ ATTN_FUNC_ void attn_block_labels_(attn_tile_ *t, const attn_block_ *b, const at
     }
 }
 
-/* t->w.dot = (q + v) . table[p - j] for a tile of consecutive rows and consecutive keys. Between
- * them only n + 63 distances occur: they are computed once, as scores of table rows in falling order,
- * and read along diagonals by transposing, shifting each row and transposing back. The next block's
- * first 63 are this one's last. */
+/* t->w.dot = (q + v) . table[j - p] for a tile of consecutive rows and consecutive keys. Between
+ * them only n + 63 distances occur: they are computed once, as scores of table rows, and read along
+ * diagonals by transposing, shifting each row and transposing back. The next block's first 63 are
+ * this one's last. */
 ATTN_FUNC_ void attn_block_xl_lined_(attn_tile_ *t, const attn_block_ *b) {
   const attn_softmax_ *a = t->a;
   const attn_table_ *f = a->table;
   const int64_t more = t->n - 1, far = t->pos[t->n - 1], stride = a->xl.table.stride_len;
-  const int64_t most = far - b->j0 - a->xl.first; /* row of entry 0 */
+  const int64_t row0 = b->j0 - far - a->xl.first; /* of entry 0 */
   const int64_t count = b->n + more, done = t->xl_next == b->j0 ? more : 0;
-  const int64_t from = attn_clamp_(most - (a->xl.table.len - 1), done, count);
-  const int64_t to = attn_clamp_(most + 1, from, count);
+  const int64_t from = attn_clamp_(-row0, done, count);
+  const int64_t to = attn_clamp_(a->xl.table.len - row0, from, count);
   void *row[ATTN_GROUP_];
   const void *src[ATTN_GROUP_];
   float *dots = t->w.xl_dots;
@@ -240,7 +240,7 @@ ATTN_FUNC_ void attn_block_xl_lined_(attn_tile_ *t, const attn_block_ *b) {
     if (e < from || e >= to) memset(dots + e * ATTN_TILE_, 0, ATTN_TILE_ * sizeof(float));
   if (to > from)
     attn_on_(tile, f)->score_block(dots + from * ATTN_TILE_, t->w.xl_qt,
-                                   attn_table_row_(&a->xl.table, t->head[0], most - from), -stride,
+                                   attn_table_row_(&a->xl.table, t->head[0], row0 + from), stride,
                                    to - from, a->q.dim, 0, t->groups, t->spare);
   for (int g = 0; g < t->groups; g++) {
     const int r0 = g * ATTN_GROUP_, n = t->n - r0 < ATTN_GROUP_ ? t->n - r0 : ATTN_GROUP_;
@@ -262,7 +262,7 @@ ATTN_FUNC_ void attn_xl_row_(const attn_tile_ *t, float *out, const float *q, in
   const attn_xl *z = &t->a->xl;
   int32_t row[ATTN_BLOCK_];
   for (int e = 0; e < n; e++)
-    row[e] = (int32_t)attn_clamp_(t->pos[r] - key[e] - z->first, 0, z->table.len - 1);
+    row[e] = (int32_t)attn_clamp_(key[e] - t->pos[r] - z->first, 0, z->table.len - 1);
   attn_on_(list, t->a->table)
       ->dots(out, q, attn_table_row_(&z->table, t->head[0], 0), z->table.stride_len, row, n,
              t->a->q.dim, ATTN_F32, 0);
@@ -286,6 +286,15 @@ ATTN_FUNC_ void attn_block_xl_(attn_tile_ *t, const attn_block_ *b) {
     src[r] = x;
   }
   a->table->pack(t->w.dot, src, t->n, b->n, ATTN_F32, 1.0f, FLT_MIN);
+}
+
+/* The soft-cap by itself. */
+ATTN_FUNC_ void attn_tile_cap_(const attn_tile_ *t, float *s, int64_t n, int g0, int g1) {
+  attn_modifiers_ cap;
+  float top[ATTN_TILE_] = {0};
+  memset(&cap, 0, sizeof cap);
+  cap.softcap = t->a->softcap;
+  attn_on_(tile, t->a->table)->modify_block(s, n, g0, g1, &cap, top);
 }
 
 /* Scores to natural units, or back from them. */

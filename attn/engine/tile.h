@@ -137,6 +137,7 @@ typedef struct attn_softmax_ {
   double unit;                    /* of a score: log2 e, or 1 for rectified weights */
   double scale;                   /* the caller's, natural */
   float softcap;                  /* score units, 0 = off */
+  int cap_last;                   /* it comes after the additive terms */
   float scale_hi, scale_lo;       /* scale * unit, folded into the packed queries (E3) */
   int64_t q_off, left, right;     /* row i sees keys i+q_off-left .. i+q_off+right */
   int64_t keep;                   /* and those before `keep`; 0 with left unlimited */

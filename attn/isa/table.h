@@ -33,7 +33,8 @@
  *   E4  multiplicative                 factor (with a rectifier), softcap
  *   E5  additive                       a table by distance; b slope; c center, precision; d bias;
  *                                      e key; f ramp, in softmax_block
- *   E6  maps                           the driver emits the scores; a user's modifier
+ *   E6  maps                           softcap, if it comes last; a user's modifier; the driver
+ *                                      emits the scores
  *   E7  allowed set                    lanes, lo and hi; -inf in bias and key
  *   E8  softmax                        softmax_block, relu_block
  *   E9  value sum                      value_block, axpys

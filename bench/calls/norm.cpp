@@ -74,11 +74,11 @@ void register_norm(const Selection &s) {
                         return std::make_unique<RowsCase>(isa, numbers / dim, dim,
                                                           residual ? -2 : -1);
                       });
-  static const char *const acts[] = {"none", "relu",    "relu2", "gelu", "gelu_tanh",
-                                     "silu", "sigmoid", "tanh",  "exp",  "elu1"};
+  static const char *const acts[] = {"relu",    "relu2", "gelu", "gelu_tanh", "silu",
+                                     "sigmoid", "tanh",  "exp",  "elu1",      "none"};
   for (int64_t len : {64, 4096})
-    for (int act = 0; act < ATTN_ACT_COUNT; act++)
-      case_register("activate/" + std::string(acts[act]) + "/" + tier +
+    for (int act = ATTN_ACT_RELU; act < ATTN_ACT_COUNT; act++)
+      case_register("activate/" + std::string(acts[act - ATTN_ACT_RELU]) + "/" + tier +
                         "/T:" + std::to_string(len) + "/d:768",
                     [=] { return std::make_unique<RowsCase>(isa, len, 768, act); });
 }

@@ -22,18 +22,20 @@ void convolve(Call &c, int64_t kernel) {
   attn_tensor x = c.rows(1, kLong, kDim), y = c.rows(1, out, kDim);
   attn_tensor w = c.rows(1, kernel * kDim, kDim, 0.1f);
   c.flops = 2.0 * (double)(out * kernel * kDim * kDim);
-  c.run = [=](attn_ctx *ctx) { return attn_convolve(y, x, w, nullptr, ctx); };
-  c.size = [=](const attn_ctx *ctx) { return attn_convolve_workspace(y, x, w, nullptr, ctx); };
+  attn_convolve_params p = {};
+  p.pad = ATTN_PAD_LEFT, p.stride = kernel;
+  c.run = [=](attn_ctx *ctx) { return attn_convolve(y, x, w, &p, ctx); };
+  c.size = [=](const attn_ctx *ctx) { return attn_convolve_workspace(y, x, w, &p, ctx); };
 }
 
 void convolve_depthwise(Call &c, int64_t kernel, bool columns) {
   attn_tensor x = c.rows(1, kLong, kDim), y = c.rows(1, kLong, kDim);
   attn_tensor w = c.rows(1, kernel, columns ? kDim : 1, 0.1f);
   c.flops = 2.0 * (double)(kLong * kernel * kDim);
-  c.run = [=](attn_ctx *ctx) { return attn_convolve_depthwise(y, x, w, nullptr, ctx); };
-  c.size = [=](const attn_ctx *ctx) {
-    return attn_convolve_depthwise_workspace(y, x, w, nullptr, ctx);
-  };
+  attn_convolve_params p = {};
+  p.pad = ATTN_PAD_SAME;
+  c.run = [=](attn_ctx *ctx) { return attn_convolve_depthwise(y, x, w, &p, ctx); };
+  c.size = [=](const attn_ctx *ctx) { return attn_convolve_depthwise_workspace(y, x, w, &p, ctx); };
 }
 
 void top_k(Call &c, int64_t k) {

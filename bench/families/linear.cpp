@@ -32,7 +32,7 @@ void random_attention(Call &c, attn_feature_kind kind, int64_t directions, int c
   attn_linear_params p = {};
   p.map.kind = kind;
   p.map.w = c.rows(1, directions, kDim);
-  p.causal = causal;
+  p.causal = causal ? ATTN_LINEAR_CAUSAL : ATTN_LINEAR_BIDIRECTIONAL;
   const int64_t m = attn_feature_count(&p.map, kDim);
   attn_tensor q = c.rows(1, t, kDim), k = c.rows(1, t, kDim), v = c.rows(1, t, kDim);
   attn_tensor o = c.rows(1, t, kDim);
@@ -46,7 +46,7 @@ void random_attention(Call &c, attn_feature_kind kind, int64_t directions, int c
 void linear(Call &c, int64_t t, attn_linear_rule rule, int causal) {
   attn_linear_params p = {};
   p.rule = rule;
-  p.causal = causal;
+  p.causal = causal ? ATTN_LINEAR_CAUSAL : ATTN_LINEAR_BIDIRECTIONAL;
   if (rule != ATTN_LINEAR_SUM) p.rate_const = 0.5f;
   attn_tensor q = c.rows(1, t, kDim), k = c.rows(1, t, kDim), v = c.rows(1, t, kDim);
   attn_tensor o = c.rows(1, t, kDim);

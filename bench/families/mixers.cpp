@@ -78,8 +78,9 @@ const CallEntry entries[] = {
     {"gmlp", "T:512/dm:512/e:1536/batch:4", [](Call &c) { gmlp(c, 4, false, 0); }},
     {"gmlp", "T:512/dm:512/e:1536/batch:4/causal", [](Call &c) { gmlp(c, 4, true, 0); }},
     {"gmlp", "T:512/dm:512/e:1536/batch:4/tiny:64", [](Call &c) { gmlp(c, 4, false, 64); }},
-    {"mixer", "T:256/dm:512/ds:256/dc:2048", [](Call &c) { mixer(c, 1, ATTN_ACT_NONE); }},
-    {"mixer", "T:256/dm:512/ds:256/dc:2048/batch:8", [](Call &c) { mixer(c, 8, ATTN_ACT_NONE); }},
+    {"mixer", "T:256/dm:512/ds:256/dc:2048", [](Call &c) { mixer(c, 1, ATTN_ACT_DEFAULT); }},
+    {"mixer", "T:256/dm:512/ds:256/dc:2048/batch:8",
+     [](Call &c) { mixer(c, 8, ATTN_ACT_DEFAULT); }},
     {"mixer", "T:256/dm:512/ds:256/dc:2048/batch:8/tanh",
      [](Call &c) { mixer(c, 8, ATTN_ACT_GELU_TANH); }},
 };

@@ -136,11 +136,11 @@ static int read_settings(settings *s, int count, char **words) {
 /* ---- tokens */
 
 /* The prompt as tokens, room for strlen(prompt) + 1 of them; their number, 0 after a message. */
-static int64_t tokens_of(int32_t *tokens, const settings *s, int64_t vocabulary) {
+static int64_t tokens_of(int64_t *tokens, const settings *s, int64_t vocabulary) {
   int64_t n = 0, id;
   if (s->bos >= vocabulary || s->eos >= vocabulary)
     return fail("the model has tokens 0 to %" PRId64, vocabulary - 1), 0;
-  if (s->bos >= 0) tokens[n++] = (int32_t)s->bos;
+  if (s->bos >= 0) tokens[n++] = s->bos;
   if (!s->ids) {
     if (vocabulary < BYTES || vocabulary > BYTES + MARKS)
       return fail("the model has %" PRId64 " tokens, which are no bytes; use --ids", vocabulary), 0;
@@ -154,7 +154,7 @@ static int64_t tokens_of(int32_t *tokens, const settings *s, int64_t vocabulary)
         return fail("the prompt has '%.*s', which is no number from 0 to %" PRId64,
                     (int)(length < 40 ? length : 40), at, vocabulary - 1),
                0;
-      tokens[n++] = (int32_t)id;
+      tokens[n++] = id;
       at += length;
     }
   }
@@ -164,39 +164,39 @@ static int64_t tokens_of(int32_t *tokens, const settings *s, int64_t vocabulary)
 
 /* The next token: the likeliest, or by chance with probabilities exp(logits / temperature), from draw
  * `step` of the seed; -1 if the logits are not finite. */
-static int32_t choose(const float *logits, int64_t count, const settings *s, int64_t step) {
+static int64_t choose(const float *logits, int64_t count, const settings *s, int64_t step) {
   int64_t best = 0, i;
   double sum = 0;
   for (i = 0; i < count; i++) {
     if (!isfinite(logits[i])) return -1;
     if (logits[i] > logits[best]) best = i;
   }
-  if (s->temperature == 0) return (int32_t)best;
+  if (s->temperature == 0) return best;
 #define WEIGHT(i) exp(((double)logits[i] - (double)logits[best]) / s->temperature)
   for (i = 0; i < count; i++) sum += WEIGHT(i);
   sum *= (double)(attn_random_u64(s->seed, 0, (uint64_t)step) >> 11) * 0x1p-53;
   for (i = 0; i < count - 1 && (sum -= WEIGHT(i)) >= 0;) i++;
 #undef WEIGHT
-  return (int32_t)i;
+  return i;
 }
 
 /* ---- prompt and steps */
 
 /* 1, or 0 after a message. tokens has the prompt, logits room for a row. */
-static int generate(llama *m, const settings *s, const int32_t *tokens, int64_t n, float *logits) {
+static int generate(llama *m, const settings *s, const int64_t *tokens, int64_t n, float *logits) {
   const double start = now();
   const char *error = llama_forward(m, tokens, n, logits, 1);
   if (error) return fail("%s", error), 0;
   const double between = now();
   int64_t made = 0;
   for (;;) {
-    const int32_t token = choose(logits, m->vocabulary, s, made);
+    const int64_t token = choose(logits, m->vocabulary, s, made);
     if (token < 0) return fail("the logits are not finite: are these weights of a model?"), 0;
     if (token == s->eos || (!s->ids && token >= BYTES)) break;
     if (!s->ids)
-      putchar(token);
+      putchar((int)token);
     else
-      printf("%s%" PRId32, made ? " " : "", token);
+      printf("%s%" PRId64, made ? " " : "", token);
     fflush(stdout);
     if (++made == s->tokens) break;
     error = llama_forward(m, &token, 1, logits, 1);
@@ -222,7 +222,7 @@ int main(int count, char **words) {
   const char *error = llama_load(&m, s.path, &s.model);
   if (error) return fail("%s: %s", s.path, error), 1;
   int fine = 0;
-  int32_t *tokens = malloc((strlen(s.prompt) + 1) * sizeof *tokens);
+  int64_t *tokens = malloc((strlen(s.prompt) + 1) * sizeof *tokens);
   float *logits = malloc((size_t)m.out.stride * sizeof *logits);
   const int64_t n = tokens && logits ? tokens_of(tokens, &s, m.vocabulary) : 0;
   if (!tokens || !logits) fail("out of memory");

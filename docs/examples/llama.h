@@ -450,7 +450,7 @@ static int llama_run_(llama *m, int64_t index, int64_t n) {
 
 /* n more tokens, 1 .. batch, go in; the logits behind the last `rows` of them come out, out.stride
  * numbers apart: one for each token that may follow. */
-static const char *llama_forward(llama *m, const int32_t *tokens, int64_t n, float *logits,
+static const char *llama_forward(llama *m, const int64_t *tokens, int64_t n, float *logits,
                                  int64_t rows) {
   if (n < 1 || n > m->batch || rows < 0 || rows > n || n > m->room - m->len) {
     llama_fail_(m,
@@ -459,7 +459,7 @@ static const char *llama_forward(llama *m, const int32_t *tokens, int64_t n, flo
                 n, m->len, m->room, m->batch);
     return m->error;
   }
-  const attn_learned_params ids = {.ids = tokens};
+  const attn_learned_params ids = {.positions = tokens};
   const attn_tensor none = {0}, x = llama_rows_(m->x, n, m->width, m->stride);
   if (!llama_done_(m, attn_learned_position(x, none, m->embedding, &ids, &m->ctx))) return m->error;
   for (int64_t i = 0; i < m->layers; i++)

@@ -230,7 +230,7 @@ static void attend(double *o, const double *q, const double *keys, const double 
 }
 
 /* logits [n][vocabulary] of a causal pass over all tokens: layer after layer, token after token. */
-static double *reference(const model *m, const int32_t *tokens, int64_t n) {
+static double *reference(const model *m, const int64_t *tokens, int64_t n) {
   const kind *k = m->kind;
   const int64_t D = k->width, F = k->hidden, q = k->heads * k->head, kv = k->kv_heads * k->head;
   double *x = take((size_t)(n * D), sizeof *x), *a = take((size_t)D, sizeof *a);
@@ -292,7 +292,7 @@ static void check(int good, const char *format, ...) {
 /* Logits [tokens][stride] of one way to split the tokens: `first` at once, then `step` at a time; row t
  * is that of token t, each asked for in its call. */
 static float *run_split(const model *m, const char *path, attn_isa isa, int one_order,
-                        int64_t first, int64_t step, const int32_t *tokens, int64_t *stride) {
+                        int64_t first, int64_t step, const int64_t *tokens, int64_t *stride) {
   const kind *k = m->kind;
   const llama_options options = {
       .heads = k->heads, .rope_base = k->base, .eps = (float)k->eps, .one_order = one_order};
@@ -309,7 +309,7 @@ static float *run_split(const model *m, const char *path, attn_isa isa, int one_
     error = llama_forward(&l, tokens + t, n, logits + t * l.out.stride, n);
   }
   check(!error, "%s: %s", k->name, error);
-  const int32_t more = 0;
+  const int64_t more = 0;
   check(llama_forward(&l, &more, 1, logits, 1) != NULL, "%s: a full context took a token", k->name);
   llama_free(&l);
   return logits;
@@ -342,7 +342,7 @@ static void check_edges(void) {
     check(choose(wide, 3, &s, step) == 1, "a token of probability 0 was drawn");
     s.temperature = 1e-320; /* the quotient is infinite, or 0 / tiny */
     check(choose(wide, 3, &s, step) == 1, "a cold draw is not the likeliest");
-    const int32_t any = choose(equal, 3, &s, step);
+    const int64_t any = choose(equal, 3, &s, step);
     check(any >= 0 && any < 3, "a draw among equals is none of them");
     s.temperature = 0;
     check(choose(equal, 3, &s, step) == 0, "the first of equals is the likeliest");
@@ -353,13 +353,13 @@ static void check_kind(const char *name, const char *folder, attn_isa isa) {
   model *m = make(name);
   const kind *k = m->kind;
   char path[4096];
-  int32_t tokens[256];
+  int64_t tokens[256];
   const int64_t splits[][2] = {{1, 1}, {5, 1}, {k->tokens - 3, 1}, {17, 9}};
   double worst = 0, between = 0;
   snprintf(path, sizeof path, "%s/%s.safetensors", folder, name);
   save(m, path);
   for (int64_t t = 0; t < k->tokens; t++)
-    tokens[t] = (int32_t)((random_number() + 1) / 2 * (double)k->vocabulary);
+    tokens[t] = (int64_t)((random_number() + 1) / 2 * (double)k->vocabulary);
   double *expected = reference(m, tokens, k->tokens);
   for (int one_order = 0; one_order < 2; one_order++) {
     int64_t stride;
@@ -397,7 +397,7 @@ static void check_draws(void) {
   for (int i = 0; i < 4; i++) sum += exp((double)logits[i] / 2);
   for (int i = 0; i < draws; i++) {
     const settings other = {.temperature = 2, .seed = 8};
-    const int32_t token = choose(logits, 4, &s, i);
+    const int64_t token = choose(logits, 4, &s, i);
     seen[token]++;
     same += token == choose(logits, 4, &other, i);
   }
@@ -417,14 +417,14 @@ static void check_draws(void) {
 static int greedy(const char *name, int64_t count, const char *ids) {
   model *m = make(name);
   const int64_t vocabulary = m->kind->vocabulary;
-  int32_t tokens[256];
+  int64_t tokens[256];
   char *rest = (char *)(uintptr_t)ids;
   int64_t n = 0;
-  for (; *rest; n++) tokens[n] = (int32_t)strtol(rest, &rest, 10);
+  for (; *rest; n++) tokens[n] = strtol(rest, &rest, 10);
   for (int64_t i = 0; i < count; i++, n++) {
     double *logits = reference(m, tokens, n), *last = logits + (n - 1) * vocabulary;
     tokens[n] = 0;
-    for (int32_t t = 1; t < vocabulary; t++)
+    for (int64_t t = 1; t < vocabulary; t++)
       if (last[t] > last[tokens[n]]) tokens[n] = t;
     printf("%s%d", i ? " " : "", (int)tokens[n]);
     free(logits);

@@ -52,6 +52,7 @@ static void add_scores(test_call *c, test_rng *rng) {
   static const float scales[] = {0, 0.5f, -0.25f, ATTN_ZERO, 1};
   if (test_u64(rng) & 1) c->params.alibi = test_floats(c->q.heads, 0.1, rng);
   if (test_u64(rng) & 1) c->params.softcap = (float)test_range(rng, 1, 40) / 4;
+  if (test_u64(rng) & 1) c->params.softcap_at = ATTN_SOFTCAP_BIASED;
   c->params.scale = scales[test_u64(rng) % 5];
 }
 

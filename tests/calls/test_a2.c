@@ -265,6 +265,7 @@ void A2_everything_combined(void **state) {
     }
     if (pick & 1024) p->alibi = test_floats(h, 0.3, &rng);
     if (pick & 2048) p->softcap = 4;
+    if (n % 3 == 0) p->softcap_at = ATTN_SOFTCAP_BIASED;
     if (pick & 4096) p->sinks = test_floats(h, 1, &rng);
     p->softmax_one = pick >> 13 & 1;
     if (pick & 16384) p->scale = 0.5f;
@@ -427,7 +428,7 @@ void A2_empty_and_huge(void **state) {
   assert_int_equal(attn_merge(far, far, far, far, far, far, &ctx), ATTN_OK);
   attn_rope_params p;
   memset(&p, 0, sizeof p);
-  p.rot = ATTN_ROPE_NONE;
+  p.has_rotary_dim = 1;
   p.positions_per_batch = 1;
   assert_int_equal(attn_rope_workspace(far, far, &p, &ctx), 0);
   assert_int_equal(attn_rope(far, far, &p, &ctx), ATTN_OK);

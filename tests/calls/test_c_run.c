@@ -123,6 +123,7 @@ void C19_run_combined(void **state) {
     }
     if (pick & 64) p->alibi = test_floats(h, 0.3, &rng);
     if (pick & 128) p->softcap = 4;
+    if (n % 2) p->softcap_at = ATTN_SOFTCAP_BIASED;
     if (pick & 256) p->sinks = test_floats(h, 1, &rng);
     p->softmax_one = pick >> 9 & 1;
     p->causal = (pick >> 10 & 3) == 0;

@@ -126,7 +126,7 @@ static void add_common(attn_sdpa_params *p, int64_t heads, int64_t reach, int ow
   if (test_u64(rng) % 4 == 0) test_right(p, test_range(rng, -1, 40));
   if (test_u64(rng) % 3 == 0) p->keep = test_range(rng, 0, 20);
   if (test_u64(rng) % 3 == 0) p->alibi = test_floats(heads, 0.1, rng);
-  if (test_u64(rng) % 4 == 0) p->softcap = 2;
+  if (test_u64(rng) % 4 == 0) p->softcap = 2, p->softcap_at = (attn_softcap_at)p->causal;
   if (test_u64(rng) % 4 == 0) p->sinks = test_floats(heads, 1, rng);
   p->softmax_one = test_u64(rng) % 6 == 0;
 }

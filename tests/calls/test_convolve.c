@@ -38,10 +38,10 @@ static shape plain(int depthwise, int64_t rows, int64_t kernel, attn_pad pad) {
 
 /* Output rows of n rows and the first row of block m, in the words of the specification. */
 static int64_t start_of(const shape *z, int64_t n, int64_t m, int64_t *count) {
-  const int64_t stride = z->stride ? z->stride : z->depthwise ? 1 : z->kernel;
+  const int64_t stride = z->stride ? z->stride : 1;
   const int64_t dilation = z->dilation ? z->dilation : 1, reach = (z->kernel - 1) * dilation + 1;
   attn_pad pad = z->pad;
-  if (pad == ATTN_PAD_DEFAULT) pad = z->depthwise ? ATTN_PAD_SAME : ATTN_PAD_LEFT;
+  if (pad == ATTN_PAD_DEFAULT) pad = ATTN_PAD_DROP;
   *count = (n + stride - 1) / stride;
   if (pad == ATTN_PAD_DROP) {
     for (*count = 0; *count * stride + reach <= n;) ++*count;
@@ -137,6 +137,7 @@ void PC_convolve_random(void **state) {
     draw(&z, n, &rng);
     if (z.kernel > 6) z.rows %= 60, z.in = 1 + z.in % 8;
     z.out = test_range(&rng, 1, n % 9 ? 30 : 300), z.bias = n / 5 % 2 == 1;
+    if (n % 4 == 2) z.stride = z.kernel; /* blocks */
     test_where = n % 3 == 1 ? TEST_AFTER_GUARD : n % 3 == 2 ? TEST_BEFORE_GUARD : TEST_HEAP;
     scene *s = build(&z, &rng);
     test_where = TEST_HEAP;
@@ -175,7 +176,7 @@ void PC_convolve_every_pad(void **state) {
             scene *s = build(&z, &rng);
             int64_t count;
             (void)start_of(&z, rows, 0, &count);
-            assert_int_equal(attn_convolve_len(rows, kernel, &s->p, depthwise), count);
+            assert_int_equal(attn_convolve_len(rows, kernel, &s->p), count);
             run(&z, s, "pads");
           }
 }
@@ -192,7 +193,7 @@ void PC_convolve_identities(void **state) {
     for (int64_t c = 0; c < 5; c++) oracle_set(&s->w, 0, 0, r, c, r == c);
   promise_run(&s->does);
   test_assert_same(s->y, s->x, "the unit matrix");
-  z.kernel = 3;
+  z.kernel = z.stride = 3;
   s = build(&z, &rng);
   for (int64_t r = 0; r < 15; r++)
     for (int64_t c = 0; c < 5; c++) oracle_set(&s->w, 0, 0, r, c, r % 5 == c ? 1.0 / 3 : 0);
@@ -214,7 +215,7 @@ void PC_convolve_identities(void **state) {
     promise_run(&s->does);
     test_assert_same(test_rows(s->y, 0, 22), test_rows(before, 0, 22), "causal");
   }
-  z = plain(1, 50, 33, ATTN_PAD_DEFAULT);
+  z = plain(1, 50, 33, ATTN_PAD_SAME);
   z.in = z.out = 32, z.accumulate = 1;
   s = build(&z, &rng);
   test_fill_value(s->w, 0);
@@ -272,6 +273,11 @@ void PC_convolve_promises(void **state) {
   attn_ctx ctx = test_ctx();
   assert_int_equal(attn_convolve_depthwise(s->y, s->x, s->w, NULL, &ctx), ATTN_OK);
   check(&z, s, "no parameters");
+  z = plain(0, 10, 3, ATTN_PAD_DEFAULT); /* PyTorch's conv1d: eight outputs of ten rows */
+  s = build(&z, &rng);
+  assert_int_equal(s->y.len, 8);
+  assert_int_equal(attn_convolve(s->y, s->x, s->w, NULL, &ctx), ATTN_OK);
+  check(&z, s, "no parameters");
 }
 
 void PC_convolve_rejects(void **state) {
@@ -327,6 +333,6 @@ void PC_convolve_rejects(void **state) {
     }
     promise_reject(&s->does, want, word);
   }
-  assert_int_equal(attn_convolve_len(-1, 1, NULL, 0), -1);
-  assert_int_equal(attn_convolve_len(5, 0, NULL, 0), -1);
+  assert_int_equal(attn_convolve_len(-1, 1, NULL), -1);
+  assert_int_equal(attn_convolve_len(5, 0, NULL), -1);
 }

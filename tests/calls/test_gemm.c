@@ -53,6 +53,7 @@ static double act(attn_activation f, double x, double dx, double *moves) {
   const double pi = 3.14159265358979323846, slope = sqrt(2 / pi);
   *moves = dx * 1.2;
   switch (f) {
+    case ATTN_ACT_DEFAULT: return x;
     case ATTN_ACT_NONE: return x;
     case ATTN_ACT_RELU: return x > 0 ? x : 0;
     case ATTN_ACT_RELU2: *moves = 2 * dx * (fabs(x) + dx); return x > 0 ? x * x : 0;

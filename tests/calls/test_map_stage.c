@@ -18,6 +18,8 @@ static void random_calls(attn_map_stage stage, int terms, uint64_t seed) {
       call.params.map = test_tensor(ATTN_F32, n % 5 ? TEST_BTHD : TEST_NEGATIVE, call.q.batch,
                                     call.q.heads, call.q.len, call.k.len);
     call.params.map_stage = stage;
+    if (stage == ATTN_MAP_CAPPED && (call.params.modify || call.params.span.z))
+      call.params.softcap_at = ATTN_SOFTCAP_SCORES;
     test_check(&call, "a map of scores");
   }
 }

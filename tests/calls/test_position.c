@@ -16,15 +16,17 @@ static void rope_ok(attn_tensor y, attn_tensor x, const attn_rope_params *params
 
 static void compare_rope(attn_tensor y, attn_tensor x, const attn_rope_params *p) {
   double *in = test_mem((size_t)x.dim * sizeof *in), *out = test_mem((size_t)x.dim * sizeof *out);
-  int64_t rot = p->rot == 0 ? x.dim : p->rot == ATTN_ROPE_NONE ? 0 : p->rot;
+  int64_t rot = p->has_rotary_dim || p->rot ? p->rot : x.dim;
   double base = p->base > 0 ? p->base : 10000;
   for (int64_t b = 0; b < x.batch; b++) {
     for (int64_t h = 0; h < x.heads; h++) {
       for (int64_t i = 0; i < x.len; i++) {
-        int64_t at = p->start + i;
-        if (p->positions) at = p->positions[p->positions_per_batch ? b * x.len + i : i];
+        const int64_t place = p->positions_per_batch ? b * x.len + i : i;
+        double at = (double)(p->start + i);
+        if (p->positions) at = (double)p->positions[place];
+        if (p->real_positions) at = p->real_positions[place];
         for (int64_t c = 0; c < x.dim; c++) in[c] = oracle_get(&x, b, h, i, c);
-        oracle_rope(out, in, x.dim, rot, base, p->layout, p->inverse, (double)at);
+        oracle_rope(out, in, x.dim, rot, base, p->layout, p->inverse, at);
         for (int64_t c = 0; c < x.dim; c++) {
           double got = oracle_get(&y, b, h, i, c), unit = 0;
           if (y.dtype == ATTN_F16) unit = fabs(out[c]) * 4.9e-4 + 3e-8;
@@ -33,8 +35,8 @@ static void compare_rope(attn_tensor y, attn_tensor x, const attn_rope_params *p
               p->layout == ATTN_ROPE_HALF ? (c < rot / 2 ? c + rot / 2 : c - rot / 2) : c ^ 1;
           double size = c < rot ? hypot(in[c], in[mate]) * 5e-7 : 0;
           if (fabs(got - out[c]) <= size + unit) continue;
-          fail_msg("rope: position %g, column %d of %d (rot %d): %.9g, not %.9g", (double)at,
-                   (int)c, (int)x.dim, (int)rot, got, out[c]);
+          fail_msg("rope: position %g, column %d of %d (rot %d): %.9g, not %.9g", at, (int)c,
+                   (int)x.dim, (int)rot, got, out[c]);
         }
       }
     }
@@ -53,7 +55,7 @@ void B5_random_rotations(void **state) {
     attn_rope_params p;
     memset(&p, 0, sizeof p);
     p.rot = test_range(&rng, 0, d / 2) * 2;
-    if (p.rot == 0 && (d & 1 || n & 8)) p.rot = ATTN_ROPE_NONE;
+    if ((p.rot == 0 && d & 1) || n & 8) p.has_rotary_dim = 1;
     p.layout = n & 1 ? ATTN_ROPE_HALF : ATTN_ROPE_INTERLEAVED;
     p.inverse = (int)(n >> 1 & 1);
     p.base = n % 5 ? 0 : 500000;
@@ -65,6 +67,53 @@ void B5_random_rotations(void **state) {
     rope_ok(y, x, &p);
     compare_rope(y, x, &p);
   }
+}
+
+/* Position interpolation: real positions, whole or not, one set or a set an entry, near and far; and by
+ * many workers the bits of one. */
+void B5_real_positions(void **state) {
+  (void)state;
+  enum { T = 70 };
+  for (int n = 0; n < 16; n++, test_mem_release()) {
+    test_rng rng = test_seed(81 + (uint64_t)n);
+    attn_tensor x = test_tensor(ATTN_F32, TEST_PADDED, 2, 3, T, 44);
+    attn_tensor y = test_tensor(ATTN_F32, TEST_BHTD, 2, 3, T, 44);
+    attn_tensor z = test_tensor(ATTN_F32, TEST_BHTD, 2, 3, T, 44);
+    double at[2 * T];
+    attn_rope_params p;
+    memset(&p, 0, sizeof p);
+    test_fill(x, &rng, test_normal);
+    for (int i = 0; i < 2 * T; i++)
+      at[i] = n % 4 == 3 ? 1e6 * (double)test_normal(&rng) : (i - 9) * (n % 2 ? 0.25 : 1 / 3.0);
+    p.real_positions = at, p.positions_per_batch = n / 4 % 2, p.inverse = n / 8;
+    p.layout = n % 3 ? ATTN_ROPE_HALF : ATTN_ROPE_INTERLEAVED;
+    rope_ok(y, x, &p);
+    compare_rope(y, x, &p);
+    attn_ctx ctx = test_ctx();
+    ctx.parallel_for = test_parallel_threads, ctx.workers = 3;
+    assert_int_equal(attn_rope(z, x, &p, &ctx), ATTN_OK);
+    test_assert_same(z, y, "workers");
+  }
+}
+
+/* Real positions that are whole have the bits of whole ones. */
+void B5_whole_real_positions(void **state) {
+  (void)state;
+  enum { T = 50 };
+  test_rng rng = test_seed(98);
+  attn_tensor x = test_tensor(ATTN_F32, TEST_BHTD, 1, 2, T, 32);
+  attn_tensor y = test_tensor(ATTN_F32, TEST_BHTD, 1, 2, T, 32);
+  attn_tensor z = test_tensor(ATTN_F32, TEST_BHTD, 1, 2, T, 32);
+  double at[T];
+  attn_rope_params p, real;
+  memset(&p, 0, sizeof p);
+  memset(&real, 0, sizeof real);
+  test_fill(x, &rng, test_normal);
+  for (int i = 0; i < T; i++) at[i] = i - 20;
+  p.start = -20, real.real_positions = at;
+  rope_ok(y, x, &p);
+  rope_ok(z, x, &real);
+  test_assert_same(z, y, "whole numbers");
 }
 
 void B5_far_positions(void **state) {
@@ -94,7 +143,7 @@ void B5_defaults_and_identity(void **state) {
   assert_int_equal(attn_rope(y, x, NULL, NULL), ATTN_OK);
   compare_rope(y, x, &p);
   test_assert_same(test_rows(y, 0, 1), test_rows(x, 0, 1), "position 0");
-  p.rot = ATTN_ROPE_NONE;
+  p.has_rotary_dim = 1;
   rope_ok(y, x, &p);
   test_assert_same(y, x, "no rotation");
 }
@@ -279,7 +328,7 @@ void B5_workers(void **state) {
 
 void B5_rejects(void **state) {
   (void)state;
-  for (int n = 0; n < 16; n++) {
+  for (int n = 0; n < 21; n++) {
     test_rng rng = test_seed(80);
     attn_tensor x = test_tensor(ATTN_F32, TEST_BHTD, 1, 2, 7, 16);
     attn_tensor y = test_tensor(ATTN_F32, TEST_BHTD, 1, 2, 7, 16);
@@ -288,6 +337,8 @@ void B5_rejects(void **state) {
     attn_rope_params p;
     memset(&p, 0, sizeof p);
     attn_ctx ctx = test_ctx();
+    double real[14] = {0};
+    int64_t whole[7] = {0};
     attn_status want = ATTN_OK;
     if (n == 0) x.data = NULL, want = ATTN_E_NULL;
     if (n == 1) y.data = NULL, want = ATTN_E_NULL;
@@ -305,6 +356,11 @@ void B5_rejects(void **state) {
     if (n == 13) x.data = y.data, x.stride_len = 32, want = ATTN_E_OVERLAP;
     if (n == 14) x.dim = y.dim = 15, want = ATTN_E_RANGE;
     if (n == 15) p.base = (double)INFINITY, want = ATTN_E_VALUE;
+    if (n == 16) p.real_positions = real, p.positions = whole, want = ATTN_E_NULL;
+    if (n == 17) p.real_positions = real, real[6] = (double)NAN, want = ATTN_E_VALUE;
+    if (n == 18) p.real_positions = real, real[0] = -(double)INFINITY, want = ATTN_E_VALUE;
+    if (n == 19) p.real_positions = (double *)(void *)((char *)real + 4), want = ATTN_E_ALIGN;
+    if (n == 20) p.real_positions = y.data, want = ATTN_E_OVERLAP;
     attn_status got = attn_rope(y, x, &p, &ctx);
     if (n == 14 && got == ATTN_E_SHAPE) got = want; /* an odd dim breaks both rules */
     if (got != want || !ctx.reason) {

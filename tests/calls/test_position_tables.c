@@ -75,7 +75,9 @@ static void compare(attn_tensor y, attn_tensor x, const attn_sinusoid_params *p,
   for (int64_t b = 0; b < y.batch; b++) {
     for (int64_t i = 0; i < y.len; i++) {
       double at = (double)(p->start + i);
-      if (p->positions) at = p->positions[p->positions_per_batch ? b * y.len + i : i];
+      const int64_t place = p->positions_per_batch ? b * y.len + i : i;
+      if (p->positions) at = (double)p->positions[place];
+      if (p->real_positions) at = p->real_positions[place];
       for (int64_t c = 0; c < y.dim; c++) {
         double pe = encoding(p->layout, y.dim, base, at, c);
         if (step) pe += encoding(p->layout, y.dim, base, (double)*step, c);
@@ -100,15 +102,18 @@ void B1_random_tables(void **state) {
     attn_tensor y = test_tensor((attn_dtype)(n / 3 % 3), (test_layout)(n % 4), b, h, t, d);
     attn_sinusoid_params p = plain();
     double *positions = test_mem((size_t)(b * t) * sizeof *positions);
+    int64_t *whole = test_mem((size_t)(b * t) * sizeof *whole);
     test_fill(x, &rng, test_normal);
     for (int64_t i = 0; i < b * t; i++) {
-      positions[i] = (double)test_range(&rng, -100000, 100000) / (n & 8 ? 1 : 7);
+      whole[i] = test_range(&rng, -100000, 100000);
+      positions[i] = (double)whole[i] / (n & 8 ? 1 : 7);
     }
     p.layout = (attn_sinusoid_layout)(n / 2 % 3);
     p.start = test_range(&rng, -1000, 1000);
     p.base = n % 5 ? 0 : 333;
     p.x_scale = n % 3 ? 0 : 7.5f;
-    if (n % 4 >= 2) p.positions = positions;
+    if (n % 4 >= 2 && n % 3) p.real_positions = positions;
+    if (n % 4 >= 2 && n % 3 == 0) p.positions = whole;
     p.positions_per_batch = n % 4 == 3;
     if (n % 7 == 0) x = none;
     sinusoid_ok(y, x, &p);
@@ -140,7 +145,7 @@ void B1_far_positions(void **state) {
     double positions[33];
     p.start = starts[n % 4];
     for (int i = 0; i < 33; i++) positions[i] = (double)p.start + i * 0.5;
-    if (n >= 4) p.positions = positions;
+    if (n >= 4) p.real_positions = positions;
     sinusoid_ok(y, none, &p);
     compare(y, none, &p, NULL, 1e-6);
   }
@@ -207,10 +212,11 @@ void B1_layouts_agree(void **state) {
 void B1_bits_by_position(void **state) {
   (void)state;
   enum { T = 75, D = 41 };
-  for (int form = 0; form < 4; form++) {
+  for (int form = 0; form < 6; form++) {
     attn_tensor all = test_tensor(ATTN_F32, TEST_BHTD, 1, 1, T, D), y;
     attn_sinusoid_params p = plain();
     double positions[2 * T];
+    int64_t whole[2 * T];
     p.start = -30;
     sinusoid_ok(all, none, &p);
     if (form == 0) {
@@ -222,9 +228,10 @@ void B1_bits_by_position(void **state) {
       }
       continue;
     }
-    for (int i = 0; i < 2 * T; i++) positions[i] = (double)(i % T - 30);
-    if (form >= 2) p.positions = positions;
-    p.positions_per_batch = form == 3;
+    for (int i = 0; i < 2 * T; i++) positions[i] = (double)(whole[i] = i % T - 30);
+    if (form >= 2 && form < 4) p.positions = whole;
+    if (form >= 4) p.real_positions = positions;
+    p.positions_per_batch = form % 2;
     y = test_tensor(ATTN_F32, TEST_BHTD, 2, 2, T, D);
     attn_ctx ctx = test_ctx();
     ctx.parallel_for = test_parallel_threads;
@@ -341,7 +348,7 @@ void B1_guard_pages(void **state) {
       y = test_tensor((attn_dtype)(n / 3 % 3), TEST_BHTD, 1, 1, 17, n);
       table = test_tensor((attn_dtype)(n / 9 % 3), TEST_BHTD, 1, 1, 17, n);
       double *positions = test_mem(17 * sizeof *positions);
-      int32_t *ids = test_mem(17 * sizeof *ids);
+      int64_t *ids = test_mem(17 * sizeof *ids);
       test_fill(x, &rng, test_normal);
       test_fill(table, &rng, test_normal);
       for (int i = 0; i < 17; i++) {
@@ -351,10 +358,10 @@ void B1_guard_pages(void **state) {
       attn_universal_signal_params u;
       memset(&u, 0, sizeof u);
       u.position.layout = (attn_sinusoid_layout)(n % 3);
-      u.position.positions = positions;
+      u.position.real_positions = positions;
       attn_learned_params l;
       memset(&l, 0, sizeof l);
-      l.ids = ids;
+      l.positions = ids;
       sinusoid_ok(y, x, &u.position);
       signal_ok(y, x, &u);
       learned_ok(y, x, table, &l);
@@ -374,7 +381,8 @@ void B1_rejects(void **state) {
   y = test_tensor(ATTN_F32, TEST_BHTD, 2, 1, 6, 8);
   test_block block = test_last_block;
   double positions[12] = {0};
-  for (int n = 0; n < 17; n++) {
+  int64_t whole[12] = {0};
+  for (int n = 0; n < 19; n++) {
     attn_sinusoid_params p = plain();
     attn_tensor to = y, from = x;
     attn_ctx ctx = test_ctx();
@@ -391,21 +399,28 @@ void B1_rejects(void **state) {
       case 6: p.layout = (attn_sinusoid_layout)3, want = ATTN_E_RANGE, word = "layout"; break;
       case 7: p.start = INT64_MIN, want = ATTN_E_RANGE, word = "start"; break;
       case 8: p.x_scale = INFINITY, word = "x_scale"; break;
-      case 9: p.positions = positions, positions[5] = (double)NAN, word = "positions"; break;
+      case 9: p.real_positions = positions, positions[5] = (double)NAN, word = "real"; break;
       case 10:
-        p.positions = positions, p.positions_per_batch = 1, positions[11] = HUGE_VAL;
-        word = "positions";
+        p.real_positions = positions, p.positions_per_batch = 1, positions[11] = HUGE_VAL;
+        word = "real_positions";
         break;
       case 11: from = to, from.data = (float *)to.data + 8, want = ATTN_E_OVERLAP; break;
       case 12:
         to.data = positions, to.len = from.len = 1, to.batch = from.batch = 1;
-        p.positions = positions, want = ATTN_E_OVERLAP, word = "positions";
+        p.real_positions = positions, want = ATTN_E_OVERLAP, word = "positions";
         break;
       case 13: to.stride_len = 7, want = ATTN_E_STRIDE, word = "y"; break;
       case 14: to.dtype = ATTN_DTYPE_COUNT, want = ATTN_E_DTYPE, word = "y.dtype"; break;
       case 15:
-        p.positions = (const double *)(const void *)((char *)positions + 1);
-        want = ATTN_E_ALIGN, word = "positions";
+        p.real_positions = (const double *)(const void *)((char *)positions + 1);
+        want = ATTN_E_ALIGN, word = "real_positions";
+        break;
+      case 16:
+        p.positions = (const int64_t *)(const void *)((char *)whole + 1);
+        want = ATTN_E_ALIGN, word = "params.positions";
+        break;
+      case 17:
+        p.positions = whole, p.real_positions = positions, want = ATTN_E_NULL, word = "exclude";
         break;
       default: ctx.workers = -1, want = ATTN_E_CTX, word = "workers";
     }
@@ -500,21 +515,21 @@ void B2_random_tables(void **state) {
     attn_tensor x = test_tensor((attn_dtype)(n % 3), (test_layout)(n % TEST_LAYOUTS), 2, 2, t, d);
     attn_tensor y = test_tensor((attn_dtype)(n / 3 % 3), (test_layout)(n % 4), 2, 2, t, d);
     attn_tensor table = test_tensor((attn_dtype)(n / 9 % 3), (test_layout)(n % 4), 1, 1, rows, d);
-    int32_t *ids = test_mem((size_t)(2 * t) * sizeof *ids);
+    int64_t *ids = test_mem((size_t)(2 * t) * sizeof *ids);
     attn_learned_params p;
     memset(&p, 0, sizeof p);
     test_fill(x, &rng, test_normal);
     test_fill(table, &rng, test_normal);
-    for (int64_t i = 0; i < 2 * t; i++) ids[i] = (int32_t)test_range(&rng, 0, rows - 1);
+    for (int64_t i = 0; i < 2 * t; i++) ids[i] = test_range(&rng, 0, rows - 1);
     p.start = n % 2 ? rows - t : 0; /* the last row exactly */
-    if (n % 4 >= 2) p.ids = ids;
-    p.ids_per_batch = n % 4 == 3;
+    if (n % 4 >= 2) p.positions = ids;
+    p.positions_per_batch = n % 4 == 3;
     if (n % 6 == 0) x = none;
     learned_ok(y, x, table, &p);
     for (int64_t b = 0; b < 2; b++) {
       for (int64_t h = 0; h < 2; h++) {
         for (int64_t i = 0; i < t; i++) {
-          int64_t id = p.ids ? ids[p.ids_per_batch ? b * t + i : i] : p.start + i;
+          int64_t id = p.positions ? ids[p.positions_per_batch ? b * t + i : i] : p.start + i;
           for (int64_t c = 0; c < d; c++) {
             double want = oracle_get(&table, 0, 0, id, c);
             if (x.data) want += oracle_get(&x, b, h, i, c);
@@ -535,7 +550,7 @@ void B2_equals_sinusoid(void **state) {
   attn_tensor z = test_tensor(ATTN_F32, TEST_BHTD, 2, 1, 30, 24);
   attn_sinusoid_params p = plain();
   attn_learned_params l;
-  int32_t ids[30];
+  int64_t ids[30];
   memset(&l, 0, sizeof l);
   test_fill(x, &rng, test_normal);
   sinusoid_ok(table, none, &p);
@@ -544,9 +559,9 @@ void B2_equals_sinusoid(void **state) {
   learned_ok(z, x, table, &l);
   test_assert_same(z, y, "the sinusoidal table");
   for (int i = 0; i < 30; i++) ids[i] = 30 + i;
-  l.ids = ids;
+  l.positions = ids;
   learned_ok(z, x, table, &l);
-  test_assert_same(z, y, "ids = start ..");
+  test_assert_same(z, y, "positions = start ..");
 }
 
 void B2_zero_table_in_place(void **state) {
@@ -599,16 +614,16 @@ void B2_rejects(void **state) {
     attn_tensor to = y, from = x, e = table;
     attn_ctx ctx = test_ctx();
     attn_status want = ATTN_E_RANGE;
-    const char *word = "ids";
-    int32_t ids[12] = {0};
+    const char *word = "positions";
+    int64_t ids[12] = {0};
     memset(&p, 0, sizeof p);
     switch (n) {
       case 0: p.start = 4, word = "start"; break;
       case 1: p.start = -1, word = "start"; break;
       case 2: p.start = INT64_MAX, word = "start"; break;
-      case 3: p.ids = ids, ids[5] = 9; break;
-      case 4: p.ids = ids, ids[0] = -1; break;
-      case 5: p.ids = ids, p.ids_per_batch = 1, ids[11] = 100; break;
+      case 3: p.positions = ids, ids[5] = 9; break;
+      case 4: p.positions = ids, ids[0] = -1; break;
+      case 5: p.positions = ids, p.positions_per_batch = 1, ids[11] = 100; break;
       case 6: e.dim = 7, want = ATTN_E_SHAPE, word = "table"; break;
       case 7: e.data = NULL, want = ATTN_E_NULL, word = "table"; break;
       case 8: from.heads = 2, want = ATTN_E_SHAPE, word = "x"; break;

@@ -73,6 +73,7 @@ void A1_stored_masks_and_windows(void **state) {
     if (n % 4 == 3) p->mask = test_mask(ATTN_MASK_BOOL, ATTN_F32, b, h, tq, tk, &rng);
     if (n % 5 == 2) p->alibi = test_floats(h, 0.1, &rng);
     if (n % 5 == 3) p->softcap = 3;
+    if (n % 2) p->softcap_at = ATTN_SOFTCAP_BIASED;
     if (n % 5 == 4) p->sinks = test_floats(h, 1, &rng);
     if (n % 7 == 0) test_add_terms(&c.call, (int)test_u64(&rng) & TERM_ALL & ~TERM_XL, &rng);
     char text[64];

@@ -220,11 +220,11 @@ void B4_xl_covers_lengths(void **state) {
     spec.batch = 2;
     test_call call = test_build(&spec, &rng);
     attn_sdpa_params *p = &call.params;
-    /* p - j of query i is i + 20 - j */
-    int64_t low = n & 1 ? -29 : -39, high = n & 2 ? 49 : 59;
+    /* j - p of query i is j - i - 20 */
+    int64_t low = n & 2 ? -49 : -59, high = n & 1 ? 29 : 39;
     if (n & 1) p->kv_len = keys;
     if (n & 2) p->q_len = queries;
-    if (n & 4) p->causal = 1, low = 0;
+    if (n & 4) p->causal = 1, high = 0;
     if (n >= 8) p->kv_len = none, low = high = 0;
     p->xl.table =
         attn_bhtd(test_floats((high - low + 1) * 8, 1, &rng), ATTN_F32, 1, 1, high - low + 1, 8);
@@ -338,14 +338,14 @@ void B8_t5_equals_toeplitz(void **state) {
     two.a.params.t5.bidirectional = n & 1;
     attn_toeplitz full = {t, 1159, -1099, 2, 1, 0};
     two.b.params.toeplitz = full;
-    two.b.params.scale = 1;
+    if (n % 3 == 1) two.a.params.scale = two.b.params.scale = 1; /* T5's */
     if (n % 3 == 0) two.a.params.scale = two.b.params.scale = 0.25f;
     assert_near(&two, 3e-6, "T5 as a table");
     test_mem_release();
   }
 }
 
-/* With a scale of ATTN_ZERO or any other the default of 1 does not come in. */
+/* T5's table leaves the default scale as it is, 1/sqrt(dk); its models ask for 1. */
 void B8_t5_scale(void **state) {
   (void)state;
   static const float scales[] = {0, ATTN_ZERO, 0.25f, 1, -2};

@@ -258,8 +258,8 @@ static scene *make_scene(test_block out[2]) {
   out[1] = test_last_block;
   p->relative.keys = test_table(1, 5, DK, TEST_BHTD, &rng);
   p->relative.values = test_table(H, 5, DV, TEST_BHTD, &rng);
-  p->xl.table = test_table(H, TQ + TK - 1, DK, TEST_BHTD, &rng); /* q_off 3: t = -5 .. 8 */
-  p->xl.first = -5;
+  p->xl.table = test_table(H, TQ + TK - 1, DK, TEST_BHTD, &rng); /* q_off 3: d = -8 .. 5 */
+  p->xl.first = -8;
   p->xl.content_bias = p->xl.distance_bias = s->u;
   test_term_user *user = test_mem(sizeof *user);
   memset(user, 0, sizeof *user);

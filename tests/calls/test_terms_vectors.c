@@ -220,7 +220,7 @@ void B4_matches_oracle(void **state) {
   test_terms_check(TERM_XL, 210, test_count(70, 14), 220, "Transformer-XL");
 }
 
-/* A memory ahead of the queries, as the layer has it: Tk = M + L, exactly the distances 0..Tk-1. */
+/* A memory ahead of the queries, as the layer has it: Tk = M + L, exactly the distances 1-Tk..0. */
 void B4_memory(void **state) {
   (void)state;
   static const int64_t memory[] = {0, 1, 3, 64, 200};
@@ -232,13 +232,13 @@ void B4_memory(void **state) {
     attn_sdpa_params *p = &call.params;
     p->causal = 1;
     p->xl.table = test_table(2, m + l, 15, TEST_BHTD, &rng);
+    p->xl.first = 1 - (m + l);
     p->xl.content_bias = test_floats(30, 1, &rng);
     p->xl.distance_bias = test_floats(30, 1, &rng);
     test_check(&call, "a memory");
-    /* without causal the future counts too: first = -(L-1) */
+    /* without causal the future counts too, up to L-1 */
     p->causal = 0;
     p->xl.table = test_table(1, m + 2 * l - 1, 15, TEST_BHTD, &rng);
-    p->xl.first = -(l - 1);
     test_check(&call, "both directions");
     test_mem_release();
   }
@@ -253,6 +253,7 @@ void B4_memory_continues(void **state) {
   attn_sdpa_params *p = &whole.params;
   p->causal = 1;
   p->xl.table = test_table(2, 150, 16, TEST_BHTD, &rng);
+  p->xl.first = -149;
   p->xl.content_bias = test_floats(32, 1, &rng);
   p->xl.distance_bias = test_floats(32, 1, &rng);
   test_run(&whole);
@@ -273,6 +274,7 @@ void B4_zero_tables_equal_plain(void **state) {
   test_call call = test_build(&spec, &rng), plain = test_again(&call);
   call.params.causal = plain.params.causal = 1;
   call.params.xl.table = test_table(1, 120, 16, TEST_BHTD, &rng);
+  call.params.xl.first = -119;
   test_fill_value(call.params.xl.table, 0);
   call.params.xl.content_bias = test_constant(32, 0);
   call.params.xl.distance_bias = test_floats(32, 1, &rng);
@@ -289,16 +291,16 @@ void B4_equals_toeplitz(void **state) {
   test_spec spec = test_plain(2, 70, 120, 16, 8);
   test_call call = test_build(&spec, &rng), flat = test_again(&call);
   test_fill_value(call.q, 0);
-  attn_tensor table = test_table(2, 190, 16, TEST_BHTD, &rng); /* -69 .. 119 and one more */
+  attn_tensor table = test_table(2, 190, 16, TEST_BHTD, &rng); /* -119 .. 69 and one more */
   float *v = test_floats(32, 1, &rng), *t = test_mem(2 * 190 * sizeof *t);
   call.params.xl.table = table;
-  call.params.xl.first = -70;
+  call.params.xl.first = -119;
   call.params.xl.distance_bias = v;
   for (int64_t h = 0; h < 2; h++) {
     for (int64_t r = 0; r < 190; r++) {
       double dot = 0;
       for (int64_t c = 0; c < 16; c++) {
-        dot += (double)v[h * 16 + c] * oracle_get(&table, 0, h, 189 - r, c);
+        dot += (double)v[h * 16 + c] * oracle_get(&table, 0, h, r, c);
       }
       t[h * 190 + r] = (float)(dot / 4);
     }
@@ -306,7 +308,7 @@ void B4_equals_toeplitz(void **state) {
   flat.params.toeplitz.table = t;
   flat.params.toeplitz.len = 190;
   flat.params.toeplitz.heads = 2;
-  flat.params.toeplitz.first = -119; /* d = -t */
+  flat.params.toeplitz.first = -119; /* the same distances */
   flat.params.toeplitz.reject = 1;
   test_fill_value(flat.q, 0);
   test_run(&call);
@@ -315,7 +317,7 @@ void B4_equals_toeplitz(void **state) {
   test_assert_near(call.params.lse, flat.params.lse, 3e-6, "distances alone: LSE");
 }
 
-/* Only p - j enters: another q_off with first moved alike gives the same bits. */
+/* Only j - p enters: another q_off with first moved alike gives the same bits. */
 void B4_positions_may_shift(void **state) {
   (void)state;
   test_rng rng = test_seed(215);
@@ -325,8 +327,8 @@ void B4_positions_may_shift(void **state) {
   call.params.q_off = 20;
   moved.params.q_off = 20 + 1000;
   call.params.xl.table = moved.params.xl.table = test_table(1, 159, 12, TEST_BHTD, &rng);
-  call.params.xl.first = -69;
-  moved.params.xl.first = -69 + 1000;
+  call.params.xl.first = -89;
+  moved.params.xl.first = -89 - 1000;
   test_run(&call);
   test_run(&moved);
   test_assert_same_outputs(&call, &moved, "shifted positions");
@@ -343,6 +345,7 @@ void B4_one_bias(void **state) {
     call.params.causal = 1;
     call.params.scale = 0.75f;
     call.params.xl.table = test_table(4, 130, 10, TEST_NEGATIVE, &rng);
+    call.params.xl.first = -129;
     if (n & 1) call.params.xl.content_bias = test_floats(40, 2, &rng);
     if (n & 2) call.params.xl.distance_bias = test_floats(40, 2, &rng);
     test_check(&call, "one bias");
@@ -359,14 +362,14 @@ void B4_nan_in_table(void **state) {
     test_left(&clean.params, n & 2 ? 50 : -1);
     attn_tensor table = test_table(2, 240, 9, TEST_BHTD, &rng);
     clean.params.xl.table = table;
-    clean.params.xl.first = -99;
+    clean.params.xl.first = -139;
     test_run(&clean);
     test_call call = test_again(&clean);
     attn_tensor bad = test_tensor(ATTN_F32, TEST_BHTD, 1, 2, 240, 9);
     test_copy(bad, table);
-    test_fill_row(bad, 0, 0, 99 + 45, (double)NAN); /* 45 back */
-    test_fill_row(bad, 0, 0, 99 - 30, (double)NAN); /* 30 ahead: forbidden when causal */
-    test_fill_row(bad, 0, 0, 99 + 70, (double)NAN); /* 70 back: beyond the window */
+    test_fill_row(bad, 0, 0, 139 - 45, (double)NAN); /* 45 back */
+    test_fill_row(bad, 0, 0, 139 + 30, (double)NAN); /* 30 ahead: forbidden when causal */
+    test_fill_row(bad, 0, 0, 139 - 70, (double)NAN); /* 70 back: beyond the window */
     call.params.xl.table = bad;
     test_run(&call);
     test_compare(&call, "NaN in a distance");

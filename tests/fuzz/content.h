@@ -105,9 +105,9 @@ static void make_lsh(input *in, job *j, store *s) {
   if (chance(in, 3)) p->heads = q->heads;
   p->causal = below(in, 2), p->keep_duplicates = below(in, 2);
   if (a->kind != LSH_QK) {
-    p->chunk = chance(in, 3) ? ATTN_LSH_NONE : some(in, 20);
-    p->before = some(in, 4) - 1, p->after = some(in, 4);
-    p->across = p->chunk != ATTN_LSH_NONE && below(in, 2);
+    p->has_chunk = chance(in, 3), p->chunk = p->has_chunk ? 0 : some(in, 20);
+    p->has_before = below(in, 2), p->before = some(in, 4), p->after = some(in, 4);
+    p->across = !p->has_chunk && below(in, 2);
     p->wrap = p->across && p->after % 2 == 0;
     p->self = (attn_lsh_self)some(in, 2);
     p->penalty = chance(in, 12) ? nasty_float(in) : (float)below(in, 3);

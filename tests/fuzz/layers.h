@@ -101,11 +101,11 @@ static void layer_views(input *in, layer_args *a, attn_tensor *view, int64_t bat
       break;
     case CONVOLVE:
       w_len = kernel * dim, out = w_dim = 1 + below(in, 40);
-      rows = attn_convolve_len(t, kernel, &a->convolve, 0);
+      rows = attn_convolve_len(t, kernel, &a->convolve);
       break;
     case DEPTHWISE:
       w_len = kernel, w_dim = below(in, 2) ? dim : 1;
-      rows = attn_convolve_len(t, kernel, &a->convolve, 1);
+      rows = attn_convolve_len(t, kernel, &a->convolve);
       break;
     case LUNA_CAUSAL: break;
     default: heads = w_heads = 1;

@@ -90,6 +90,7 @@ static attn_feature_map make_map(input *in, store *s, int64_t dk, int *tame) {
   m.norm = (attn_feature_norm)(chance(in, 3) ? below(in, ATTN_FEATURE_NORM_COUNT) : 0);
   m.activation = (attn_activation)below(in, ATTN_ACT_COUNT);
   m.scale = chance(in, 16) ? nasty_float(in) : 0;
+  if (chance(in, 8)) m.query_scale = chance(in, 2) ? nasty_float(in) : 0.5f;
   m.order = chance(in, 12) ? nasty_int(in) : below(in, 3);
   m.sigma = chance(in, 16) ? nasty_float(in) : (float)below(in, 3);
   if (chance(in, 4)) m.sigmas = store_floats(in, s, dk, 0.5f, 2.0f, tame);
@@ -109,7 +110,7 @@ static void make_linear(input *in, job *j, store *s, const attn_tensor *q, const
   attn_linear_params *p = &((linear_args *)j->args)->linear;
   p->map = make_map(in, s, q->dim, &j->tame);
   p->rule = (attn_linear_rule)below(in, ATTN_LINEAR_COUNT);
-  p->causal = below(in, 2);
+  p->causal = below(in, ATTN_LINEAR_CAUSALS + 1);
   p->has_q_off = chance(in, 4);
   p->q_off = chance(in, 16) ? nasty_int(in) : below(in, 40) - 20;
   p->rate_const = (float)below(in, 5) / 4;
@@ -206,7 +207,8 @@ static void fuzz_linear(input *in) {
       }
       break;
     case NYSTROM:
-      a.nystrom.landmarks = few, a.nystrom.iterations = chance(in, 8) ? -1 : below(in, 9);
+      a.nystrom.landmarks = few, a.nystrom.iterations = below(in, 9) - chance(in, 12);
+      a.nystrom.has_iterations = below(in, 2);
       a.nystrom.always = below(in, 2), a.nystrom.scale = scale;
       a.nystrom.by_batch = a.nystrom.always; /* both are options of what follows */
       a.nystrom.q_len = q_len, a.nystrom.kv_len = kv_len;

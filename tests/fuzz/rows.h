@@ -96,6 +96,7 @@ static void fuzz_rope(input *in) {
   p->layout = (attn_rope_layout)below(in, 2);
   p->inverse = below(in, 2);
   if (chance(in, 4)) p->rot = chance(in, 4) ? nasty_int(in) : 2 * below(in, 36);
+  p->has_rotary_dim = chance(in, 4);
   if (chance(in, 4)) p->base = chance(in, 4) ? (double)nasty_float(in) : 500000.0;
   if (chance(in, 16)) p->layout = (attn_rope_layout)(nasty_int(in) & 0xff);
   p->start = chance(in, 8) ? nasty_int(in) : below(in, 100) - 50;
@@ -108,6 +109,11 @@ static void fuzz_rope(input *in) {
     for (size_t i = 0; i < n; i++)
       positions[i] = chance(in, 16) ? nasty_int(in) : below(in, 200) * below(in, 200);
     p->positions = positions;
+    if (chance(in, 3)) { /* the same bytes as numbers of any kind */
+      p->positions = chance(in, 8) ? positions : NULL;
+      p->real_positions = (const double *)(const void *)positions;
+      j.tame = 0;
+    }
   }
   if (f.specials) j.tame = 0;
   job_run(&j, in);

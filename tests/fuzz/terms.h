@@ -87,7 +87,7 @@ static attn_tensor make_table(input *in, job *j, int at, int64_t heads, int64_t 
 static void make_xl(input *in, job *j, store *s, attn_xl *x, const limits *l, int64_t dim) {
   const int64_t before = below(in, 4), after = below(in, 4);
   int64_t n = l->queries + l->keys - 1 + before + after;
-  x->first = l->q_off - (l->keys - 1) - before;
+  x->first = 1 - l->q_off - l->queries - before;
   if (chance(in, 8)) x->first = nasty_int(in);
   if (chance(in, 8)) n = below(in, 200), x->first = 0;
   x->table = make_table(in, j, XL, l->heads, n, dim);
@@ -179,6 +179,7 @@ static void make_terms(input *in, job *j, store *s, attn_sdpa_params *p, limits 
 static void make_outputs(input *in, job *j, attn_sdpa_params *p, limits *l) {
   if (chance(in, 3)) p->map_stage = (attn_map_stage)below(in, ATTN_MAP_STAGES);
   if (chance(in, 64)) p->map_stage = (attn_map_stage)(nasty_int(in) & 0xff);
+  if (chance(in, 4)) p->softcap_at = (attn_softcap_at)below(in, ATTN_SOFTCAP_COUNT + 1);
   if (chance(in, 4)) p->modify_weights = change_weights, p->modify_weights_user = l;
   if (p->modify_weights) j->unsteady = 1;
 }

@@ -72,7 +72,7 @@ node_result node_linear(node_case *node, attn_ctx *ctx) {
   attn_dtype dtype = node_dtype(q_in);
   attn_linear_params p = {0};
   p.causal = 1;
-  p.map.kind = ATTN_FEATURES_ACT; /* of ATTN_ACT_NONE: q and k as they are */
+  p.map.kind = ATTN_FEATURES_ACT; /* of no function: q and k as they are */
   p.map.norm = ATTN_FEATURE_NORM_NONE;
   p.den = ATTN_LINEAR_DEN_NONE;
   p.out_scale = (float)node_number(node, "scale", 0);

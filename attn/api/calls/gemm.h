@@ -1,9 +1,10 @@
 /* --- dense products ------------------------------------------------------------------------------
  * What layers around attention are made of. */
 
-/* y = f(x), element by element. Errors are of the vector tiers, beside those of x. */
+/* y = f(x), element by element. 0 is what a call's paper has, which the call says: NONE where nothing is
+ * said. Errors are of the vector tiers, beside those of x. */
 typedef enum attn_activation {
-  ATTN_ACT_NONE = 0,
+  ATTN_ACT_DEFAULT = 0,
   ATTN_ACT_RELU,  /* max(x, 0) */
   ATTN_ACT_RELU2, /* max(x, 0)^2 */
   ATTN_ACT_GELU, /* x Phi(x) = x erfc(-x / sqrt 2) / 2; Hendrycks and Gimpel 2016, arXiv 1606.08415 */
@@ -13,6 +14,7 @@ typedef enum attn_activation {
   ATTN_ACT_TANH,
   ATTN_ACT_EXP,
   ATTN_ACT_ELU1, /* elu(x) + 1: x + 1 where x > 0, else e^x */
+  ATTN_ACT_NONE, /* x */
   ATTN_ACT_COUNT
 } attn_activation;
 

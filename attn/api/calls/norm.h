@@ -46,7 +46,7 @@ typedef struct attn_activate_params {
 } attn_activate_params;
 
 /* y = act(x), with a gate y = act(x) gate, element by element: GLU, SwiGLU and the like; with
- * ATTN_ACT_NONE the product of x and gate. Errors of the functions are those of attn_gemm. params null: y =
+ * ATTN_ACT_DEFAULT or _NONE the product of x and gate. Errors of the functions are those of attn_gemm. params null: y =
  * x. Source of gated products: Dauphin et al. 2016, arXiv 1612.08083; Shazeer 2020, arXiv 2002.05202. */
 ATTN_DEF attn_status attn_activate(attn_tensor y, attn_tensor x, const attn_activate_params *params,
                                    attn_ctx *ctx);

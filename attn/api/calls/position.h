@@ -1,5 +1,9 @@
 /* api/calls/position.h owns family B: positions. */
 
+/* Rows have the positions start + i, or those of an array of whole numbers or, where that has a meaning,
+ * of real ones (fractions interpolate: a context stretched by 4 has steps of 0.25); [T], or [B,T] when
+ * positions_per_batch. A real position that is a whole number gives the bits of the whole number. */
+
 #if ATTN_HAS_POSITION
 /* Which columns form a rotated pair. */
 typedef enum attn_rope_layout {
@@ -8,16 +12,16 @@ typedef enum attn_rope_layout {
 } attn_rope_layout;
 
 typedef struct attn_rope_params {
-  int64_t rot; /* columns that rotate, even; 0 = dim; ATTN_ROPE_NONE = none */
-  double base; /* 0 = 10000 */
+  int64_t rot;        /* columns that rotate, even; 0 = dim */
+  int has_rotary_dim; /* 1: that number holds, 0 included: none */
+  double base;        /* 0 = 10000 */
   attn_rope_layout layout;
-  int inverse;              /* 1: rotate back */
-  int64_t start;            /* position of row 0, if positions is null; may be negative */
-  const int64_t *positions; /* [T], or [B,T] when positions_per_batch */
+  int inverse;                  /* 1: rotate back */
+  int64_t start;                /* position of row 0, if positions is null; may be negative */
+  const int64_t *positions;     /* [T], or [B,T] when positions_per_batch */
+  const double *real_positions; /* in place of positions: any finite numbers */
   int positions_per_batch;
 } attn_rope_params;
-
-#define ATTN_ROPE_NONE (-1)
 
 /* Rotary position embedding of queries or keys.
  *
@@ -27,11 +31,11 @@ typedef struct attn_rope_params {
  * Shapes: x, y [B,H,T,d], any storage types; columns rot..d-1 are copied. rot = d needs d even.
  * Aliasing: y may be x with the same strides and type (in place), else they share no memory.
  * Queries behind a cache have start = Tk - Tq. Angles are formed and reduced in double, so that
- *   positions up to 10^6 and beyond keep an error below 1e-6.
+ *   positions up to 10^6 and beyond keep an error below 1e-6, real ones too.
  * Memory: attn_rope_workspace bytes, O(rot) per worker. Empty: B, H or T of 0 is a no-op.
  * NaN: stays in its pair; columns from rot on keep their bits when the types are equal. Errors: NULL, DTYPE, SHAPE, STRIDE, RANGE (rot, layout, start
- *   beyond 2^61), VALUE (base),
- *   OVERLAP, OVERFLOW, WORKSPACE, MEMORY, ISA, ENV, CTX, ALIGN; outputs untouched.
+ *   beyond 2^61), VALUE (base, a real position that is not finite), NULL also: positions and real_positions
+ *   exclude each other, OVERLAP, OVERFLOW, WORKSPACE, MEMORY, ISA, ENV, CTX, ALIGN; outputs untouched.
  * Determinism: the same bits for every tier but scalar and any worker count; a row's rotation
  *   depends on its position alone. Cost: 6 flops a pair, and 6 multiplications per position and m,
  *   shared by all heads (and by all batch entries unless positions_per_batch).
@@ -72,8 +76,9 @@ typedef enum attn_sinusoid_layout {
 } attn_sinusoid_layout;
 
 typedef struct attn_sinusoid_params {
-  int64_t start;           /* position of row 0, if positions is null; may be negative */
-  const double *positions; /* [T], or [B,T] when positions_per_batch; fractions are legal */
+  int64_t start;                /* position of row 0, if positions is null; may be negative */
+  const int64_t *positions;     /* [T], or [B,T] when positions_per_batch */
+  const double *real_positions; /* in place of positions: any finite numbers */
   int positions_per_batch;
   double base; /* 0 = 10000 */
   attn_sinusoid_layout layout;
@@ -94,7 +99,7 @@ typedef struct attn_sinusoid_params {
  *   fractional position has its own.
  * Memory: attn_sinusoid_workspace bytes, O(d) per worker. Empty: B, H or T of 0 is a no-op.
  * NaN: stays in its element. Errors: NULL, DTYPE, SHAPE, STRIDE, RANGE (layout, start beyond 2^61),
- *   VALUE (base, x_scale, a position that is not finite), OVERLAP, OVERFLOW, WORKSPACE, MEMORY,
+ *   VALUE (base, x_scale, a real position that is not finite), OVERLAP, OVERFLOW, WORKSPACE, MEMORY,
  *   ISA, ENV, CTX, ALIGN; outputs untouched.
  * Determinism: the same bits for every tier but scalar and any worker count; a row's encoding
  *   depends on its position alone. Cost: 4 flops an element of a position, shared by all heads and
@@ -126,18 +131,20 @@ ATTN_DEF size_t attn_universal_signal_workspace(attn_tensor y, attn_tensor x,
                                                 const attn_ctx *ctx);
 
 typedef struct attn_learned_params {
-  int64_t start;      /* row of the table for row 0, if ids is null */
-  const int32_t *ids; /* [T], or [B,T] when ids_per_batch: rows of the table, repeats are legal */
-  int ids_per_batch;
+  int64_t start; /* row of the table for row 0, if positions is null */
+  const int64_t
+      *positions; /* [T], or [B,T] when positions_per_batch: rows of the table, token numbers,
+                             * say; repeats are legal */
+  int positions_per_batch;
 } attn_learned_params;
 
-/* Learned absolute positions: y[b,h,i,:] = x[b,h,i,:] + table[id of i, :], id = start + i or ids.
+/* Learned absolute positions: y[b,h,i,:] = x[b,h,i,:] + table[position of i, :], start + i or positions.
  *
  * Shapes: y, x [B,H,T,d] (H is 1 for token vectors), table [1,1,n,d]; storage types are
  *   independent. x.data null: y is the gathered rows. Aliasing: y may be x with the same strides
  *   and type (in place), else y shares no memory with another argument.
  * Memory: none. Empty: B, H or T of 0 is a no-op. NaN: stays in its element.
- * Errors: NULL, DTYPE, SHAPE, STRIDE, RANGE (any id outside 0..n-1: nothing is clamped, all are
+ * Errors: NULL, DTYPE, SHAPE, STRIDE, RANGE (any position outside 0..n-1: nothing is clamped, all are
  *   checked before the first write), OVERLAP, OVERFLOW, ISA, ENV, CTX, ALIGN; outputs untouched.
  * Determinism: the same bits for every tier and any worker count. Cost: an addition an element.
  * Source: Gehring et al. 2017, arXiv 1705.03122; tables per layer: Al-Rfou et al. 2018, arXiv

@@ -6,7 +6,7 @@ typedef enum attn_relu_kind {
   ATTN_RELU_RAW = 0, /* relu(x)^power */
   ATTN_RELU_LEN,     /* n_i^-alpha relu(x)^power; Wortsman et al. 2023, arXiv 2309.08586 */
   ATTN_RELU_VAR,     /* relu(x) / (gamma sqrt(n_i/2)); Shen et al. 2023, arXiv 2302.06461 */
-  ATTN_RELU_GAU,     /* relu(x)^2; without a scale it is 1/n_i, t5 or not, and toeplitz.inside
+  ATTN_RELU_GAU,     /* relu(x)^2; without a scale it is 1/n_i, and toeplitz.inside
                       * needs one; Hua et al. 2022, arXiv 2202.10447 */
   ATTN_RELU_NORM,    /* relu(x)^power / (eps + sum_j relu(x_ij)^power) */
   ATTN_RELU_RELA     /* RAW with power 1, then a gated RMSNorm over all heads of a query:

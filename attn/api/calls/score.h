@@ -2,10 +2,12 @@
  * of attn_sdpa_params; all zero is absent. Terms of several mechanisms may be combined: the order
  * in which they apply is that of attn_sdpa_params.
  *
- * Query i sits at key position p_i = i + q_off; d = j - p_i is the signed distance, 0 for the
- * query's own position and negative for the past. Arrays per head are [H], H the query heads. */
+ * Query i sits at key position p_i = i + q_off; d = j - p_i is the signed distance of all of them: 0 for
+ * the query's own position, negative for the past, positive for keys ahead. Arrays per head are [H],
+ * H the query heads. */
 
-/* Relative position vectors, by clipped distance: with c = (len - 1)/2 and e = clip(d, -c, c) + c
+/* Relative position vectors, by clipped d (row 0 is the furthest past): with c = (len - 1)/2 and
+ * e = clip(d, -c, c) + c
  *   x_ij = s q_i . (k_j + keys[e]),   O_i = sum_j P_ij (v_j + values[e])
  * keys [1, 1 or H, 2c+1, dk], values [1, 1 or H, 2c+1, dv], f32; either may be absent. Costs one
  * short row of dot products per query and an addition per pair. Source: Shaw et al. 2018, arXiv
@@ -14,10 +16,13 @@ typedef struct attn_relative {
   attn_tensor keys, values;
 } attn_relative;
 
-/* Transformer-XL scores: x_ij = s ((q_i + u_h) . k_j + (q_i + v_h) . table[p_i - j - first])
+/* Transformer-XL scores: x_ij = s ((q_i + u_h) . k_j + (q_i + v_h) . table[d - first])
  * table [1, 1 or H, n, dk] f32 holds the projected encodings of the distances first ..
- * first + n - 1 (p_i - j, so the past is positive) and must cover every pair that causal, window
- * and lengths allow. u and v may be null. Source: Dai et al. 2019, arXiv 1901.02860. */
+ * first + n - 1 and must cover every pair that causal, window and lengths allow: from the furthest
+ * past on (first = 1 - n where the last row is the query's own position), the order in which
+ * Transformer-XL and XLNet make them. d is negative for the past, theirs is -d: the encoding of
+ * their distance t stands in row -t - first. u and v may be null. Source: Dai et al. 2019, arXiv
+ * 1901.02860. */
 typedef struct attn_xl {
   attn_tensor table;
   int64_t first;
@@ -29,7 +34,8 @@ typedef struct attn_xl {
  * is added to the dot product, both inside the scale:
  *   x_ij = s (q_i . (k_j + table[label]) + bias[label, h])
  * label(user, batch, head, i, j) returns 0 .. table.len - 1 or a negative number for none; it must
- * depend on its arguments alone. Anything else counts as none. table [1, 1 or H, n, dk] f32, bias
+ * depend on its arguments alone. Anything else counts as none. i and j are indices: a label by
+ * distance is one of d = j - i - q_off. table [1, 1 or H, n, dk] f32, bias
  * [n, H] or null. Sources: Ainslie et al. 2020, arXiv 2004.08483; Ye et al. 2019, arXiv
  * 1911.04070. */
 typedef int64_t (*attn_label_fn)(void *user, int64_t batch, int64_t head, int64_t i, int64_t j);
@@ -46,8 +52,8 @@ typedef struct attn_distance_factor {
   const float *alpha, *beta;
 } attn_distance_factor;
 
-/* A number for each distance: x += T_h[d], T_h[d] = table[h][d - first]. Outside the table its
- * nearest end holds, or, with reject, no allowed pair may lie there (ATTN_E_RANGE; judged by
+/* A number for each distance d (entry 0 is the furthest past): x += T_h[d], T_h[d] =
+ * table[h][d - first]. Outside the table its nearest end holds, or, with reject, no allowed pair may lie there (ATTN_E_RANGE; judged by
  * causal, window, q_off and the extents). inside = 1 multiplies the term by s as well. Sources:
  * Raffel et al. 2019, arXiv 1910.10683; Huang et al. 2018, arXiv 1809.04281 (inside). */
 typedef struct attn_toeplitz {
@@ -57,8 +63,9 @@ typedef struct attn_toeplitz {
   int reject, inside;
 } attn_toeplitz;
 
-/* T5's bucketed distances: x += table[bucket(d), h] with attn_t5_bucket. With this term a scale of
- * 0 means 1, as the T5 models want. Source: Raffel et al. 2019, arXiv 1910.10683. */
+/* T5's bucketed distances: x += table[bucket(d), h] with attn_t5_bucket, where d > 0 is a key ahead.
+ * The T5 models do not scale their scores: scale = 1 goes with their tables (0 is 1/sqrt(dk) here as
+ * anywhere). Source: Raffel et al. 2019, arXiv 1910.10683. */
 typedef struct attn_t5 {
   const float *table;   /* [buckets, H] */
   int64_t buckets;      /* 0 = 32 */

@@ -23,11 +23,22 @@ typedef struct attn_ragged {
   const int64_t *kv; /* [n + 1], likewise, or null */
 } attn_ragged;
 
+/* Which scores params.softcap caps, c tanh(x / c). */
+typedef enum attn_softcap_at {
+  ATTN_SOFTCAP_SCORES =
+      0, /* s q_i . k_j and what stands inside the scale, before any added term: Gemma 2,
+                            * FlashAttention, ONNX */
+  ATTN_SOFTCAP_BIASED, /* with all that is added, from toeplitz to bias; what -inf in a bias forbids stays
+                        * forbidden, and a modifier or span comes after */
+  ATTN_SOFTCAP_COUNT
+} attn_softcap_at;
+
 /* What the cells of a map hold: a stage of each pair. In ONNX's terms, qk_matmul_output_mode. */
 typedef enum attn_map_stage {
   ATTN_MAP_WEIGHTS = 0, /* after the softmax: P_ij, 0 where a pair is not allowed; ONNX 3 */
   ATTN_MAP_RAW,    /* s q_i . k_j, no term, mask or window; -inf from kv_len and q_len on; ONNX 0 */
-  ATTN_MAP_CAPPED, /* cap(s q_i . k_j), likewise; no term inside the cap but that */
+  ATTN_MAP_CAPPED, /* after the soft-cap. cap(s q_i . k_j), likewise, no term inside the cap but that;
+                    * with ATTN_SOFTCAP_BIASED as SCORES, without modify and span */
   ATTN_MAP_SCORES, /* x_ij, what enters the softmax; -inf where a pair is not allowed; ONNX 1, and 2
                          * where a call has either a softcap or no mask and bias */
   ATTN_MAP_STAGES
@@ -52,12 +63,14 @@ typedef struct attn_sdpa_params {
   attn_mask mask;     /* ATTN_MASK_BOOL or ATTN_MASK_BITS */
   attn_mask bias;     /* ATTN_MASK_ADD; not multiplied by the scale */
   const float *alibi; /* [H] slopes m_h: adds -m_h |j - i - q_off| (attn_alibi_slopes) */
-  float softcap;      /* c > 0: scores become c tanh(score / c), before any bias; 0 = off */
-  const float *sinks; /* [H] logits that join each row's denominator, without a value */
-  int softmax_one;    /* 1: one more exp(0) in each denominator (softmax off by one) */
+  float softcap;      /* c > 0: scores become c tanh(score / c); 0 = off */
+  attn_softcap_at softcap_at;    /* before any bias, or ATTN_SOFTCAP_BIASED */
+  const float *sinks;            /* [H] logits that join each row's denominator, without a value */
+  int softmax_one;               /* 1: one more exp(0) in each denominator (softmax off by one) */
   const attn_schedule *schedule; /* which pairs exist; null = all. Built for these lengths */
-  /* Terms of the score, in the order in which they apply (api/calls/score.h). softcap follows factor,
-   * bias and alibi stand among the additive ones; modify is last before the allowed set. */
+  /* Terms of the score, in the order in which they apply (api/calls/score.h). softcap follows factor
+   * (ATTN_SOFTCAP_BIASED: gaussian and bias), bias and alibi stand among the additive ones; modify is
+   * last before the allowed set. */
   attn_relative relative;
   attn_xl xl;
   attn_labels labels;
@@ -80,6 +93,7 @@ typedef struct attn_sdpa_params {
 /* Scaled dot-product attention: self or cross, multi-head, multi-query and grouped-query.
  *
  *   x_ij = cap(s q_i . k_j) + bias_ij - m_h |j - p_i|   for allowed j,  p_i = i + q_off
+ *          (ATTN_SOFTCAP_BIASED: cap of the sum)
  *   LSE_i = log(sum_j exp(x_ij) + exp(sink_h) + [softmax_one])
  *   P_ij  = exp(x_ij - LSE_i),   O_i = sum_j P_ij v_j
  *

@@ -59,7 +59,7 @@ ATTN_DEF size_t attn_pool_workspace(attn_tensor y, attn_tensor x, const attn_poo
 /* Where the first tap of output row m lies, of n rows; M outputs, reach = (kernel - 1) dilation + 1.
  * Rows outside 0 .. n - 1 are 0. */
 typedef enum attn_pad {
-  ATTN_PAD_DEFAULT = 0, /* attn_convolve: LEFT; attn_convolve_depthwise: SAME */
+  ATTN_PAD_DEFAULT = 0, /* DROP: PyTorch's padding = 0; another where a call says so */
   ATTN_PAD_LEFT,  /* n - reach - (M - 1 - m) stride, M = ceil(n / stride): causal with stride 1 */
   ATTN_PAD_RIGHT, /* m stride, M = ceil(n / stride) */
   ATTN_PAD_DROP,  /* m stride, M = n < reach ? 0 : 1 + floor((n - reach) / stride) */
@@ -69,16 +69,16 @@ typedef enum attn_pad {
 
 typedef struct attn_convolve_params {
   attn_pad pad;
-  int64_t stride;     /* 0 = kernel; attn_convolve_depthwise: 1 */
+  int64_t stride;     /* 0 = 1 */
   int64_t dilation;   /* 0 = 1 */
   attn_tensor bias;   /* [1, 1 or H, 1, d_out]; absent = 0. Not of attn_convolve_depthwise */
   const int32_t *len; /* [B] */
   int accumulate;     /* y += ...; attn_convolve_depthwise only */
 } attn_convolve_params;
 
-/* M for n rows and a kernel; -1 for parameters that are no good. depthwise says whose defaults hold. */
-ATTN_DEF int64_t attn_convolve_len(int64_t n, int64_t kernel, const attn_convolve_params *params,
-                                   int depthwise);
+/* M for n rows and a kernel; -1 for parameters that are no good. {0} and null are PyTorch's conv1d: stride
+ * 1, no padding. */
+ATTN_DEF int64_t attn_convolve_len(int64_t n, int64_t kernel, const attn_convolve_params *params);
 
 /* Convolution of rows (a correlation: the kernel is not turned round):
  *

@@ -5,7 +5,7 @@
 typedef struct attn_feed_forward {
   attn_tensor w_1, b_1; /* [1,1,din,dff], [1,1,1,dff]; biases are optional, as everywhere here */
   attn_tensor w_2, b_2; /* optional: [1,1,dff,dout], [1,1,1,dout] */
-  attn_activation activation; /* f; ATTN_ACT_NONE = ATTN_ACT_RELU */
+  attn_activation activation; /* f; 0 = ATTN_ACT_RELU */
   int w_transposed;           /* 1: w_1 and w_2 are [1,1,out,in], as in PyTorch checkpoints */
 } attn_feed_forward;
 

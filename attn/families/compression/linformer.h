@@ -65,7 +65,8 @@ ATTN_COLD_ int attn_linformer_shorten_(attn_stage_ *s, const attn_linformer_job_
   if (g->kind == ATTN_LINFORMER_CONV) {
     attn_convolve_params c;
     memset(&c, 0, sizeof c);
-    c.pad = ATTN_PAD_RIGHT, c.len = j->x.kv_len, c.bias = value ? g->bias_v : g->bias_k;
+    c.pad = ATTN_PAD_RIGHT, c.stride = j->width, c.len = j->x.kv_len,
+    c.bias = value ? g->bias_v : g->bias_k;
     return attn_stage_convolve_(s, y, x, value ? g->w_v : g->w_k, &c);
   }
   attn_pool_params p;

@@ -89,7 +89,7 @@ ATTN_COLD_ int attn_compressed_shorten_(attn_stage_ *s, const attn_compressed_jo
   const int64_t blocks = attn_compressed_blocks_(j, x.len);
   attn_convolve_params c;
   memset(&c, 0, sizeof c);
-  c.pad = j->p.pad, c.bias = bias, c.len = j->x.kv_len;
+  c.pad = j->p.pad, c.stride = j->p.kernel, c.bias = bias, c.len = j->x.kv_len;
   *y = attn_stage_tensor_(s, x.batch, x.heads, blocks + front, x.dim);
   attn_front_ a = {s->table, *y, slot, &j->x, j->p.slot == ATTN_SLOT_FIRST};
   if (a.first) a.x = x;

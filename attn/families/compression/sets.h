@@ -240,7 +240,7 @@ ATTN_COLD_ int attn_set_check_(attn_error_ *e, attn_set_job_ *j, const attn_ctx 
   int64_t dy = j->y.dim;
   const attn_feed_forward *f = &j->before;
   if (pma && !f->w_1.data &&
-      (f->w_2.data || f->b_1.data || f->b_2.data || f->activation != ATTN_ACT_NONE))
+      (f->w_2.data || f->b_1.data || f->b_2.data || f->activation != ATTN_ACT_DEFAULT))
     return attn_reject_(e, ATTN_E_NULL,
                         "params.before.w_1 must not be null where another part of before is there");
   if (pma && j->before.w_1.data) {

@@ -63,7 +63,7 @@ ATTN_PUB_ int64_t attn_lsh_buckets(int64_t len, const attn_lsh_params *params) {
 /* Numbers of the parameters; len: what the default of n_b counts. */
 ATTN_COLD_ int attn_lsh_params_(attn_error_ *e, attn_lsh_job_ *a, int64_t len) {
   attn_lsh_params *p = &a->p;
-  const int64_t none = ATTN_LSH_NONE;
+  const int whole = p->has_chunk && p->chunk == 0;
   if (p->rounds < 0 || p->rounds > 1 << 20)
     return attn_reject_(e, ATTN_E_RANGE, "params.rounds must lie in 1..2^20, or be 0");
   if ((uintptr_t)p->factors % 4)
@@ -74,28 +74,26 @@ ATTN_COLD_ int attn_lsh_params_(attn_error_ *e, attn_lsh_job_ *a, int64_t len) {
                         "params.factors must be params.factor_count even numbers >= 2 of a product "
                         "below 2^31, or a single 1");
   if (p->heads < 0) return attn_reject_(e, ATTN_E_RANGE, "params.heads must not be negative");
-  if (p->chunk < none || p->before < none || p->after < none)
-    return attn_reject_(e, ATTN_E_RANGE,
-                        "params.chunk, .before and .after must be >= 0 or ATTN_LSH_NONE");
+  if (p->chunk < 0 || p->before < 0 || p->after < 0)
+    return attn_reject_(e, ATTN_E_RANGE, "params.chunk, .before and .after must not be negative");
   if ((int)p->self != ATTN_LSH_SELF_ALONE && (int)p->self != ATTN_LSH_SELF_PENALTY)
     return attn_reject_(e, ATTN_E_RANGE, "params.self must be an attn_lsh_self");
   if (!(p->penalty >= 0.0f && p->penalty <= FLT_MAX))
     return attn_reject_(e, ATTN_E_VALUE, "params.penalty must be finite and >= 0");
   if (p->wrap && !p->across)
     return attn_reject_(e, ATTN_E_RANGE, "params.wrap needs params.across");
-  if (p->across && p->chunk == none)
-    return attn_reject_(e, ATTN_E_RANGE, "params.across needs chunks: params.chunk >= 0");
+  if (p->across && whole) return attn_reject_(e, ATTN_E_RANGE, "params.across needs chunks");
   if (a->kind == ATTN_LSH_APART_ && p->chunk > 0)
-    return attn_reject_(e, ATTN_E_RANGE, "params.chunk must be 0 or ATTN_LSH_NONE in attn_lsh_qk");
+    return attn_reject_(e, ATTN_E_RANGE, "params.chunk must be 0 in attn_lsh_qk");
   if (a->kind == ATTN_LSH_APART_ && (p->across || p->self != ATTN_LSH_SELF_ALONE))
     return attn_reject_(e, ATTN_E_RANGE, "params.across and .self must be 0 in attn_lsh_qk");
   if (a->kind != ATTN_LSH_APART_ && p->q_len)
     return attn_reject_(e, ATTN_E_RANGE, "params.q_len must be null but in attn_lsh_qk");
   if (p->rounds == 0) p->rounds = 8;
-  if (p->chunk == 0) p->chunk = attn_max64_(attn_ceil_(2 * len, a->buckets), 1);
-  if (p->chunk == none || a->kind == ATTN_LSH_APART_) p->chunk = 0;
-  p->before = p->before == none ? 0 : p->before == 0 ? 1 : p->before;
-  if (p->after == none) p->after = 0;
+  p->chunk =
+      attn_given_or_(p->has_chunk, p->chunk, attn_max64_(attn_ceil_(2 * len, a->buckets), 1));
+  if (a->kind == ATTN_LSH_APART_) p->chunk = 0;
+  p->before = attn_given_or_(p->has_before, p->before, 1);
   p->chunk = attn_min64_(p->chunk, attn_max64_(len, 1)); /* no more tokens, no more chunks */
   p->before = attn_min64_(p->before, len), p->after = attn_min64_(p->after, len);
   if (p->penalty == 0.0f && !attn_to_bits_(p->penalty)) p->penalty = 1e5f;

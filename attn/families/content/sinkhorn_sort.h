@@ -280,9 +280,8 @@ ATTN_COLD_ int attn_sink_check_balance_(attn_error_ *e, attn_sink_job_ *j, attn_
     return attn_reject_(e, ATTN_E_RANGE, "params.balance must be an attn_sinkhorn_balancing");
   if (p->balance == ATTN_BALANCE_DEFAULT)
     p->balance = p->causal ? ATTN_BALANCE_ROWS : ATTN_BALANCE_SINKHORN;
-  if (p->has_iters && p->iters < 0)
-    return attn_reject_(e, ATTN_E_SHAPE, "params.iters must not be negative");
-  if (!p->has_iters) p->iters = 8;
+  if (p->iters < 0) return attn_reject_(e, ATTN_E_SHAPE, "params.iters must not be negative");
+  p->iters = attn_given_or_(p->has_iters, p->iters, 8);
   if (p->tau == 0.0f && !attn_to_bits_(p->tau)) p->tau = 0.75f;
   if (!(p->tau > 0.0f && p->tau < INFINITY))
     return attn_reject_(e, ATTN_E_VALUE, "params.tau must be positive and finite");

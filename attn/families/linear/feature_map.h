@@ -11,7 +11,7 @@ typedef struct attn_map_ {
   int quotients;  /* set by the caller after the check: only quotients of sums matter, so that what
                        * all features of a query share may be left out, and c be any number */
   float late_eps; /* added to every key feature after the last key, in final units; else 0 */
-  attn_feature_map p;      /* with every default resolved */
+  attn_feature_map p;      /* with every default resolved, scale being the root of the caller's */
   int64_t directions, one; /* rows of w; floats of a packed matrix */
   float root;              /* m^-1/2, of RFA D^-1/2 */
   float key_eps;           /* inside key features */
@@ -124,14 +124,21 @@ ATTN_COLD_ int attn_map_check_(attn_error_ *e, attn_map_ *a, const attn_feature_
     return attn_reject_(e, ATTN_E_RANGE, "map.norm must be an attn_feature_norm");
   if (p->norm == ATTN_FEATURE_NORM_DEFAULT)
     p->norm = delta ? ATTN_FEATURE_NORM_SUM : ATTN_FEATURE_NORM_NONE;
-  if (!attn_map_finite_(p->scale)) return attn_reject_(e, ATTN_E_VALUE, "map.scale must be finite");
+  if (!(p->scale >= 0.0f) || !attn_map_finite_(p->scale))
+    return attn_reject_(e, ATTN_E_VALUE, "map.scale must be finite and not negative");
   const float usual = attn_map_positive_(a->kind) ? (float)(1.0 / sqrt(sqrt((double)dk))) : 1.0f;
-  p->scale = attn_map_default_(p->scale, usual);
+  p->scale = p->scale > 0.0f ? (float)sqrt((double)p->scale) : attn_map_default_(p->scale, usual);
+  if (!attn_map_finite_(p->query_scale) ||
+      (a->kind != ATTN_FEATURES_ELU1 && p->query_scale != 0.0f))
+    return attn_reject_(e, ATTN_E_VALUE,
+                        "map.query_scale must be finite, and 0 but for ATTN_FEATURES_ELU1");
+  p->query_scale = attn_map_default_(p->query_scale, 1.0f);
   if (!attn_map_check_w_(e, a, heads)) return 0;
   switch (a->kind) {
     case ATTN_FEATURES_ACT:
-      if ((int)p->activation < 0 || p->activation >= ATTN_ACT_COUNT)
-        return attn_reject_(e, ATTN_E_RANGE, "map.activation must be an attn_activation");
+      if (!attn_check_activation_(e, &p->activation, ATTN_ACT_NONE,
+                                  "map.activation must be an attn_activation"))
+        return 0;
       if (!(p->kernel_eps >= 0.0f) || !attn_map_finite_(p->kernel_eps))
         return attn_reject_(e, ATTN_E_VALUE, "map.kernel_eps must be finite and not negative");
       p->kernel_eps = attn_map_default_(p->kernel_eps, a->directions ? 1e-3f : 0.0f);
@@ -436,8 +443,9 @@ ATTN_FUNC_ void attn_map_powers_(const attn_map_ *a, attn_map_rows_ *own, float 
 ATTN_FUNC_ void attn_map_common_(const attn_map_ *a, attn_map_rows_ *own, float *y, const float *x,
                                  int64_t n, int64_t head, int is_key) {
   switch (a->kind) {
-    case ATTN_FEATURES_ELU1: /* the scale is one of queries */
-      attn_on_(feature, a->table)->elu1(y, x, n * a->m, is_key ? 1.0f : a->p.scale);
+    case ATTN_FEATURES_ELU1:
+      attn_on_(feature, a->table)
+          ->elu1(y, x, n * a->m, a->p.scale * (is_key ? 1.0f : a->p.query_scale));
       break;
     case ATTN_FEATURES_ACT: attn_map_act_(a, own, y, x, n, head); break;
     case ATTN_FEATURES_DPFP: attn_map_dpfp_(a, y, x, n); break;

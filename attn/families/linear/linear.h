@@ -113,7 +113,7 @@ ATTN_FUNC_ int attn_linear_plan_(attn_error_ *e, attn_linear_ *a, attn_tensor o,
     return attn_reject_(e, ATTN_E_RANGE, "params.q_off needs params.has_q_off = 1");
   if (p.has_q_off && attn_abs64_(p.q_off) >= (int64_t)1 << 40)
     return attn_reject_(e, ATTN_E_RANGE, "params.q_off must lie within 2^40 of 0");
-  a->causal = p.causal != 0, a->q_off = p.has_q_off ? p.q_off : k.len - q.len;
+  a->q_off = p.has_q_off ? p.q_off : k.len - q.len;
   if (p.rule == ATTN_LINEAR_GATED && a->map.kind == ATTN_FEATURES_RFA && !a->causal)
     return attn_reject_(e, ATTN_E_RANGE, "params.rule: gated random features must be causal");
   if (p.chunk < 0 || p.chunk > ATTN_LINEAR_CHUNK_)

@@ -48,15 +48,23 @@ ATTN_FUNC_ int64_t attn_linear_slot_size_(int64_t m, int64_t wide) {
   return attn_add_(attn_mul_(attn_add_(m, m), wide), 2 * attn_group_up_(m) + ATTN_LINEAR_TAIL_);
 }
 
+/* Whether a call whose rule is legal is causal. */
+ATTN_FUNC_ int attn_linear_causal_(const attn_linear_params *p) {
+  return p->causal == ATTN_LINEAR_CAUSAL_DEFAULT ? p->rule != ATTN_LINEAR_SUM
+                                                 : p->causal == ATTN_LINEAR_CAUSAL;
+}
+
 /* The widths that follow from map and rule. */
 ATTN_FUNC_ int attn_linear_sizes_(attn_error_ *e, attn_linear_ *a, const attn_linear_params *p,
                                   int64_t heads, int64_t kv_heads, int64_t dk, int64_t dv) {
   if ((int)p->rule < 0 || p->rule >= ATTN_LINEAR_COUNT)
     return attn_reject_(e, ATTN_E_RANGE, "params.rule must be an attn_linear_rule");
-  a->rule = p->rule, a->dv = dv;
+  if (p->causal < 0 || p->causal >= ATTN_LINEAR_CAUSALS)
+    return attn_reject_(e, ATTN_E_RANGE, "params.causal must be an attn_linear_causal");
+  a->rule = p->rule, a->dv = dv, a->causal = attn_linear_causal_(p);
   a->delta = p->rule == ATTN_LINEAR_DELTA || p->rule == ATTN_LINEAR_DELTA_ATTN;
   a->decays = p->rule == ATTN_LINEAR_DECAY || p->rule == ATTN_LINEAR_GATED;
-  if (!attn_map_check_(e, &a->map, &p->map, dk, heads, p->causal, a->delta)) return 0;
+  if (!attn_map_check_(e, &a->map, &p->map, dk, heads, a->causal, a->delta)) return 0;
   a->m = a->map.m;
   a->heads = a->map.per_head ? heads : kv_heads;
   a->group = a->heads ? heads / a->heads : 1;

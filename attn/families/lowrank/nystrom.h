@@ -37,10 +37,8 @@ ATTN_COLD_ int attn_landmark_check_(attn_error_ *e, attn_landmark_job_ *j, const
   if (j->landmarks < 0)
     return attn_reject_(e, ATTN_E_RANGE, "params.landmarks must not be negative");
   if (j->landmarks == 0) j->landmarks = 64;
-  if (j->iterations < ATTN_NO_ITERATIONS)
-    return attn_reject_(e, ATTN_E_RANGE,
-                        "params.iterations must be 0, positive or ATTN_NO_ITERATIONS");
-  j->iterations = j->iterations == 0 ? 6 : j->iterations < 0 ? 0 : j->iterations;
+  if (j->iterations < 0)
+    return attn_reject_(e, ATTN_E_RANGE, "params.iterations must not be negative");
   if (j->lambda == 0.0f && !attn_to_bits_(j->lambda)) j->lambda = 1.0f;
   if (!(j->lambda >= 0.0f && j->lambda < INFINITY))
     return attn_reject_(e, ATTN_E_VALUE, "params.lambda must be finite and not negative");
@@ -223,7 +221,7 @@ ATTN_COLD_ int attn_landmark_conv_(attn_stage_ *s, attn_tensor wide, attn_tensor
   const int64_t group = wide.heads / v.heads;
   attn_convolve_params p;
   memset(&p, 0, sizeof p);
-  p.accumulate = 1;
+  p.accumulate = 1, p.pad = ATTN_PAD_SAME;
   for (int64_t h = 0; h < v.heads; h++) {
     attn_tensor one = attn_stage_heads_(v, h, 1);
     one.heads = group, one.stride_head = 0;
@@ -337,7 +335,8 @@ ATTN_COLD_ attn_landmark_job_ attn_nystrom_job_(attn_tensor o, attn_tensor q, at
   j.o = o, j.q = q, j.k = k, j.v = v;
   if (!p) return j;
   j.conv = p->conv, j.kv_len = p->kv_len, j.q_len = p->q_len, j.scale = p->scale;
-  j.landmarks = p->landmarks, j.iterations = p->iterations, j.always = p->always;
+  j.landmarks = p->landmarks, j.iterations = attn_given_or_(p->has_iterations, p->iterations, 6),
+  j.always = p->always;
   j.by_batch = p->by_batch, j.valid = p->valid;
   return j;
 }

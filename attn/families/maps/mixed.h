@@ -287,7 +287,8 @@ ATTN_COLD_ int attn_predictive_check_(attn_error_ *e, attn_maps_job_ *a,
       !attn_predictive_share_(&p->convolved_share))
     return attn_reject_(e, ATTN_E_VALUE,
                         "params.alpha, previous_share and convolved_share must lie in 0..1");
-  if (p->activation != ATTN_ACT_NONE && p->activation != ATTN_ACT_RELU)
+  if (p->activation != ATTN_ACT_DEFAULT && p->activation != ATTN_ACT_NONE &&
+      p->activation != ATTN_ACT_RELU)
     return attn_reject_(e, ATTN_E_RANGE,
                         "params.activation must be ATTN_ACT_NONE or ATTN_ACT_RELU");
   if (p->rule != ATTN_PREDICTIVE_SAME && p->rule != ATTN_PREDICTIVE_CAUSAL)

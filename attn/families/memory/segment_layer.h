@@ -70,8 +70,9 @@ ATTN_COLD_ int attn_segment_steps_(attn_stage_ *s, void *job) {
   memset(&p, 0, sizeof p);
   p.scale = j->p.scale, p.causal = !j->p.bidirectional;
   if (j->p.window > 0) p.window = attn_window_of(j->p.window - 1, -1);
-  if (j->p.r.data) {
-    p.xl.table = j->p.r, p.xl.first = attn_segment_first_(&j->p, j->q.len);
+  if (j->p.r.data) { /* row t of r is first + t keys back */
+    p.xl.table = attn_stage_backwards_(j->p.r);
+    p.xl.first = 1 - j->p.r.len - attn_segment_first_(&j->p, j->q.len);
     p.xl.content_bias = j->p.u, p.xl.distance_bias = j->p.v;
   }
   p.lse = j->p.lse;

@@ -25,12 +25,6 @@ ATTN_COLD_ attn_tensor attn_mixed_columns_(attn_tensor t, int64_t c, int64_t n) 
   return t;
 }
 
-/* ATTN_ACT_NONE is GELU in these blocks. */
-ATTN_COLD_ int attn_mixed_activation_(attn_error_ *e, attn_activation *act, const char *rule) {
-  if (*act == ATTN_ACT_NONE) *act = ATTN_ACT_GELU;
-  return ((int)*act >= 0 && *act < ATTN_ACT_COUNT) || attn_reject_(e, ATTN_E_RANGE, rule);
-}
-
 /* y = x + rows w + bias; y may be x. */
 ATTN_COLD_ int attn_stage_mixed_(attn_stage_ *s, attn_tensor y, attn_tensor x, attn_tensor rows,
                                  attn_tensor w, attn_tensor bias) {
@@ -113,7 +107,7 @@ ATTN_COLD_ int attn_gmlp_check_(attn_error_ *e, attn_gmlp_job_ *j, const attn_ct
                               "params.b_o must be [1, 1, 1, e]"))
       return 0;
   }
-  return attn_mixed_activation_(e, &p->activation,
+  return attn_check_activation_(e, &p->activation, ATTN_ACT_GELU,
                                 "params.activation must be an attn_activation") &&
          attn_check_norm_(e, &p->norm, dm, &more) &&
          attn_check_norm_(e, &p->norm_gate, hidden, &more) &&

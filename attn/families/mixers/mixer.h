@@ -32,7 +32,7 @@ ATTN_COLD_ int attn_mixer_check_net_(attn_error_ *e, attn_arguments_ *l, attn_fe
                               said[at].rule[2]) &&
          attn_check_argument_(e, l, &f->b_2, said[at].words[3], ATTN_OPTIONAL_, 1, 1, 1, in,
                               said[at].rule[3]) &&
-         attn_mixed_activation_(e, &f->activation, said[at].activation);
+         attn_check_activation_(e, &f->activation, ATTN_ACT_GELU, said[at].activation);
 }
 
 ATTN_COLD_ int attn_mixer_check_(attn_error_ *e, attn_mixer_job_ *j, const attn_ctx *ctx,

@@ -51,8 +51,7 @@ ATTN_COLD_ int attn_star_check_(attn_error_ *e, attn_star_job_ *j, const attn_st
   if (!attn_check_ctx_(e, ctx, table, workers) || !attn_check_given_(e, op, COUNT)) return 0;
   if (!j->relay) {
     if (t < 1) return attn_reject_(e, ATTN_E_SHAPE, "q.len must be at least 1");
-    if (p->width < ATTN_STAR_SELF)
-      return attn_reject_(e, ATTN_E_RANGE, "params.width must be 0, positive or ATTN_STAR_SELF");
+    if (p->width < 0) return attn_reject_(e, ATTN_E_RANGE, "params.width must not be negative");
     if (!p->k_own.data != !p->v_own.data)
       return attn_reject_(e, ATTN_E_NULL, "params.k_own and params.v_own go together");
   }
@@ -60,7 +59,7 @@ ATTN_COLD_ int attn_star_check_(attn_error_ *e, attn_star_job_ *j, const attn_st
     if (i == K && h < 1) return attn_reject_(e, ATTN_E_SHAPE, "q.heads must be at least 1");
     if (!attn_check_operand_(e, &op[i], h)) return 0;
   }
-  j->width = p->width == 0 ? 1 : p->width == ATTN_STAR_SELF ? 0 : p->width;
+  j->width = attn_given_or_(p->has_width, p->width, 1);
   if (j->width > t) j->width = t;
   return attn_check_scale_(e, p->scale) && attn_check_apart_(e, ctx, op, COUNT, NULL, 0);
 }
@@ -223,14 +222,10 @@ ATTN_FUNC_ int attn_tree_params_(attn_error_ *e, attn_tree_params *p) {
                         "params.tokens must be at least 1 and have fewer than 2^31 nodes");
   if (p->k < 1 || p->k > INT32_MAX)
     return attn_reject_(e, ATTN_E_RANGE, "params.k must lie in 1..2^31-1");
-  if (p->clip < ATTN_TREE_ONE_LEVEL)
-    return attn_reject_(e, ATTN_E_RANGE, "params.clip must be 0, positive or ATTN_TREE_ONE_LEVEL");
+  if (p->clip < 0) return attn_reject_(e, ATTN_E_RANGE, "params.clip must not be negative");
   int64_t place, count;
   const int64_t levels = attn_tree_find_(p->tokens, attn_tree_nodes(p->tokens) - 1, &place, &count);
-  if (p->clip == 0 || p->clip > levels)
-    p->clip = levels;
-  else if (p->clip == ATTN_TREE_ONE_LEVEL)
-    p->clip = 0;
+  p->clip = attn_min64_(attn_given_or_(p->has_clip, p->clip, levels), levels);
   return 1;
 }
 

@@ -95,6 +95,7 @@ cube block_feed(const cube *x, const attn_feed_forward *ff) {
       case ATTN_ACT_GELU: y.data[n] = t * erfc(-t / sqrt(2)) / 2; break;
       case ATTN_ACT_GELU_TANH: y.data[n] = t / 2 * (1 + tanh(sqrt(2 / acos(-1)) * cubic)); break;
       case ATTN_ACT_TANH: y.data[n] = tanh(t); break;
+      case ATTN_ACT_NONE: break;
       default: y.data[n] = t > 0 ? t : 0;
     }
   }

@@ -2,8 +2,8 @@
 
 #include "block.h"
 
-static const attn_activation acts[] = {ATTN_ACT_NONE, ATTN_ACT_GELU, ATTN_ACT_RELU,
-                                       ATTN_ACT_GELU_TANH};
+static const attn_activation acts[] = {ATTN_ACT_DEFAULT, ATTN_ACT_GELU, ATTN_ACT_RELU,
+                                       ATTN_ACT_GELU_TANH, ATTN_ACT_NONE};
 
 /* ---- feed-forward ---------------------------------------------------------------------------*/
 
@@ -29,7 +29,7 @@ static feed *feed_build(int64_t batch, int64_t rows, int64_t din, int64_t dff, i
   memset(s, 0, sizeof *s);
   s->x = drawn((attn_dtype)(n % 3), n % 2 ? TEST_BHTD : TEST_PADDED, batch, 1, rows, din, 1, rng);
   s->ff = drawn_feed(din, dff, dout, n % 4 != 1, (attn_dtype)(n / 3 % 3), rng);
-  s->ff.activation = acts[n % 4];
+  s->ff.activation = acts[n % 5];
   s->y = output((attn_dtype)(n / 2 % 3), n % 2 ? TEST_BHTD : TEST_NEGATIVE, batch, 1, rows, dout,
                 &s->does.block[0]);
   s->does.call = feed_call, s->does.ask = feed_ask, s->does.scene = s, s->does.out[0] = &s->y;
@@ -132,7 +132,7 @@ static void random_blocks(block_kind kind, uint64_t seed) {
     x.dm = test_range(&rng, 2, n % 7 ? 24 : 140), x.dk = test_range(&rng, 1, 9);
     x.dv = test_range(&rng, 1, 9), x.dff = n % 5 == 4 ? 0 : test_range(&rng, 1, 40);
     x.sublayer = n % 2 ? ATTN_SUBLAYER_PRE : ATTN_SUBLAYER_POST;
-    x.act = acts[n / 2 % 4], x.biases = n % 5 != 3, x.bias_kv = n % 3 == 0;
+    x.act = acts[n / 2 % 5], x.biases = n % 5 != 3, x.bias_kv = n % 3 == 0;
     x.x_type = (attn_dtype)(n % 3), x.w_type = (attn_dtype)(n / 3 % 3);
     x.y_type = (attn_dtype)(n / 2 % 3);
     if (kind == BLOCK_DECODER)

@@ -165,6 +165,7 @@ static void random_calls(which kind, uint64_t seed) {
     if (n % 8 == 4) s->block.scale = ATTN_ZERO;
     if (n % 8 == 6) s->block.ff.activation = ATTN_ACT_TANH;
     if (n % 8 == 1 && s->before.w_1.data) s->before.activation = ATTN_ACT_TANH;
+    if (n % 8 == 3) s->block.ff.activation = ATTN_ACT_NONE;
     run(s, 5e-5, kind == MAB ? "mab" : kind == ISAB ? "isab" : "pma");
   }
 }

@@ -72,8 +72,7 @@ static int64_t rounds_of(const scene *s, const int32_t *q_place, const int32_t *
                          const int64_t *rank, int64_t m, int64_t chunks, int64_t i, int64_t j) {
   const attn_lsh_params *p = &s->p;
   const int64_t tq = s->q.len, tk = s->k.data ? s->k.len : tq;
-  const int64_t before = p->before == 0 ? 1 : p->before < 0 ? 0 : p->before;
-  const int64_t after = p->after < 0 ? 0 : p->after;
+  const int64_t before = p->has_before || p->before ? p->before : 1, after = p->after;
   int64_t n = 0;
   if (p->causal && j > i + tk - tq) return 0;
   for (int64_t r = 0; r < p->rounds; r++) {
@@ -97,8 +96,8 @@ static void check(const scene *s, double tolerance, const char *what) {
   const int64_t tq = s->q.len, tk = k->len, heads = s->q.heads, rounds = p->rounds;
   const double scale = scale_of(p->scale, s->q.dim);
   const double penalty = p->penalty != 0.0f ? (double)p->penalty : signbit(p->penalty) ? 0 : 1e5;
-  int64_t m = p->chunk < 0 || !shared ? 0 : p->chunk;
-  if (shared && p->chunk == 0) {
+  int64_t m = shared ? p->chunk : 0;
+  if (shared && p->chunk == 0 && !p->has_chunk) {
     const int64_t n = attn_lsh_buckets(tk, p);
     m = (2 * tk + n - 1) / n;
     if (m < 1) m = 1;
@@ -174,9 +173,10 @@ static void any_rules(scene *s, int64_t t, test_rng *rng) {
   if (!s->k.data) {
     s->p.self = test_range(rng, 0, 1) ? ATTN_LSH_SELF_PENALTY : ATTN_LSH_SELF_ALONE;
     s->p.penalty = penalty[test_range(rng, 0, 3)];
-    s->p.chunk = t % 4 == 0 ? ATTN_LSH_NONE : t % 4 == 1 ? 0 : test_range(rng, 1, 12);
-    s->p.before = test_range(rng, -1, 3), s->p.after = test_range(rng, -1, 2);
-    if (s->p.chunk >= 0) s->p.across = (int)test_range(rng, 0, 1);
+    s->p.chunk = t % 4 < 2 ? 0 : test_range(rng, 1, 12), s->p.has_chunk = t % 4 == 0;
+    s->p.before = test_range(rng, -1, 3), s->p.after = test_range(rng, 0, 2);
+    if (s->p.before < 0) s->p.has_before = 1, s->p.before = 0;
+    if (!s->p.has_chunk) s->p.across = (int)test_range(rng, 0, 1);
     s->p.wrap = s->p.across && s->p.after % 2 == 0;
   }
   if (t % 3 == 0) any_valid(s, rng);
@@ -194,12 +194,12 @@ void D3_wrap(void **state) {
     scene *s = build(&x, test_range(&rng, 1, 4), test_range(&rng, 1, 12), &rng);
     s->p.across = s->p.wrap = 1,
     s->p.chunk = t % 2 ? test_range(&rng, 1, 70) : test_range(&rng, 1, 9);
-    s->p.before = t % 5 == 4 ? ATTN_LSH_NONE : t % 3, s->p.after = t % 4;
+    s->p.before = t % 5 == 4 ? 0 : t % 3, s->p.has_before = t % 5 == 4, s->p.after = t % 4;
     s->p.causal = t % 6 == 5, s->p.keep_duplicates = t % 4 == 3;
     if (t % 7 == 3) any_valid(s, &rng);
     promise_run(&s->does);
     check(s, 3e-5, "a ring of chunks");
-    if (t % 2 == 0 || s->p.before < 0 || s->p.causal) continue;
+    if (t % 2 == 0 || s->p.has_before || s->p.causal) continue;
     attn_tensor ring =
         test_tensor(s->o.dtype, TEST_BHTD, s->o.batch, s->o.heads, s->o.len, s->o.dim);
     test_copy(ring, s->o);
@@ -251,7 +251,8 @@ void D3_large(void **state) {
     if (t == 5 && test_fast) continue;
     scene *s = build(&x, t == 5 ? 2 : 3, t == 2 ? 2 : t == 5 ? 30 : 12, &rng);
     const int64_t all = s->p.rounds * x.q_len;
-    s->p.chunk = t == 0 ? 64 : t == 1 ? 100 : t == 2 ? ATTN_LSH_NONE : t == 3 ? 32 : 70;
+    s->p.chunk = t == 0 ? 64 : t == 1 ? 100 : t == 2 ? 0 : t == 3 ? 32 : 70;
+    s->p.has_chunk = t == 2;
     if (t == 1) s->p.across = 1, s->p.after = 1;
     if (t == 3) s->p.causal = 1;
     if (t == 4) s->p.causal = s->p.across = 1;
@@ -339,7 +340,7 @@ void D3_identities(void **state) {
   for (int causal = 0; causal < 2; causal++) {
     /* one bucket, or one chunk: full attention */
     scene *s = build(&x, 2, 1, &rng), *y;
-    s->p.causal = causal, s->p.chunk = ATTN_LSH_NONE;
+    s->p.causal = causal, s->p.has_chunk = 1;
     promise_run(&s->does);
     y = again(s), y->p.chunk = 53;
     promise_run(&y->does);
@@ -374,7 +375,7 @@ void D3_identities(void **state) {
   promise_run(&y->does);
   test_assert_near(s->o, y->o, 3e-6, "all twice");
   /* other names of the buckets, whole buckets */
-  s = build(&x, 3, 5, &rng), s->p.chunk = ATTN_LSH_NONE;
+  s = build(&x, 3, 5, &rng), s->p.has_chunk = 1;
   promise_run(&s->does);
   static const int32_t name[5] = {77777777, 0, 3000, 4, 2147483647};
   y = again(s), y->k_place = test_mem(2 * 3 * 53 * sizeof(int32_t));
@@ -427,7 +428,7 @@ void D3_causal(void **state) {
   test_rng rng = test_seed(4016);
   shape x = plain(1, 90, 6, 7);
   scene *s = build(&x, 2, 4, &rng), *y = again(s);
-  s->p.chunk = y->p.chunk = ATTN_LSH_NONE, s->p.causal = y->p.causal = 1;
+  s->p.has_chunk = y->p.has_chunk = 1, s->p.causal = y->p.causal = 1;
   promise_run(&s->does);
   y->q.len = y->v.len = y->o.len = y->p.lse.len = 40;
   y->k_place = test_mem(80 * sizeof(int32_t));
@@ -521,7 +522,8 @@ void D3_nan_rows(void **state) {
     shape x = plain(1, 150, 6, 5);
     x.type = t % 3 == 2 ? ATTN_F16 : ATTN_F32, x.k_len = t % 4 == 3 ? 140 : 0;
     scene *s = build(&x, 3, 6, &rng), *clean = again(s);
-    s->p.chunk = t % 4 == 1 || x.k_len ? ATTN_LSH_NONE : 16, s->p.causal = t / 4 % 2;
+    s->p.has_chunk = t % 4 == 1 || x.k_len, s->p.chunk = s->p.has_chunk ? 0 : 16,
+    s->p.causal = t / 4 % 2;
     s->p.across = t % 4 == 2, s->p.self = t % 4 ? ATTN_LSH_SELF_ALONE : ATTN_LSH_SELF_PENALTY;
     clean->p = s->p, clean->p.lse = test_tensor(ATTN_F32, TEST_BHTD, 1, 1, 150, 1);
     promise_run(&clean->does);
@@ -540,7 +542,7 @@ void D3_nan_rows(void **state) {
         rank[n] += place[e] < place[n % tk] || (place[e] == place[n % tk] && e < n % tk);
     }
     const int32_t *q_place = x.k_len ? s->q_place : s->k_place;
-    const int64_t m = s->p.chunk < 0 ? 0 : s->p.chunk;
+    const int64_t m = s->p.chunk;
     int64_t spoilt = 0;
     for (int64_t i = 0; i < 150; i++) {
       int sees = rounds_of(s, q_place, s->k_place, rank, m, 1, i, j) > 0;
@@ -602,10 +604,10 @@ void D3_reject(void **state) {
 #define SHARED(change, status, word) REJECTED(s, was, change, status, word)
 #define APART(change, status, word) REJECTED(y, then, change, status, word)
   SHARED(s->p.rounds = -1, ATTN_E_RANGE, "rounds");
-  SHARED(s->p.chunk = -2, ATTN_E_RANGE, "chunk");
-  SHARED(s->p.before = -2, ATTN_E_RANGE, "before");
-  SHARED(s->p.after = -2, ATTN_E_RANGE, "after");
-  SHARED((s->p.across = 1, s->p.chunk = ATTN_LSH_NONE), ATTN_E_RANGE, "across");
+  SHARED(s->p.chunk = -1, ATTN_E_RANGE, "chunk");
+  SHARED(s->p.before = -1, ATTN_E_RANGE, "before");
+  SHARED(s->p.after = -1, ATTN_E_RANGE, "after");
+  SHARED((s->p.across = 1, s->p.has_chunk = 1, s->p.chunk = 0), ATTN_E_RANGE, "across");
   SHARED((s->p.wrap = 1, s->p.across = 0), ATTN_E_RANGE, "wrap");
   SHARED(s->p.self = (attn_lsh_self)2, ATTN_E_RANGE, "self");
   SHARED(s->p.penalty = -1, ATTN_E_VALUE, "penalty");

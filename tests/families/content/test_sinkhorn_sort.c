@@ -108,7 +108,7 @@ void D5_balance_examples(void **state) {
   const double row[4] = {-inf, -inf, 0, 0}, row_to[4] = {0, 0, 1, 1};
   const double column[4] = {-inf, 0, -inf, 0}, column_to[4] = {0, 0.5, 0, 0.5};
   for (int kind = 1; kind < 4; kind += 2) {
-    p.balance = (attn_sinkhorn_balancing)kind, p.has_iters = 0;
+    p.balance = (attn_sinkhorn_balancing)kind, p.has_iters = 0, p.iters = 0;
     balanced(zeros, empty, 2, &p);
     if (kind == ATTN_BALANCE_CUMULATIVE) continue;
     balanced(row_to, row, 2, &p);

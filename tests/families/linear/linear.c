@@ -85,7 +85,7 @@ static double or_default(float x, double usual) {
 /* The stabiliser of keys without which eps means nothing: the largest u of a batch entry and head. */
 static double largest(const linear_scene *s, int64_t b, int64_t head, int64_t kv, int64_t keys) {
   const attn_feature_map *f = &s->p.map;
-  const double scale = or_default(f->scale, pow((double)s->k.dim, -0.25));
+  const double scale = sqrt(or_default(f->scale, pow((double)s->k.dim, -0.5)));
   double top = -(double)INFINITY;
   for (int64_t j = 0; j < keys; j++)
     for (int64_t r = 0; r < f->w.len; r++) {
@@ -103,6 +103,7 @@ static double activated(attn_activation f, double x) {
     case ATTN_ACT_RELU: return x > 0 ? x : 0;
     case ATTN_ACT_EXP: return exp(x);
     case ATTN_ACT_SIGMOID: return 1 / (1 + exp(-x));
+    case ATTN_ACT_DEFAULT: return x;
     case ATTN_ACT_NONE: return x;
     default: fail_msg("no oracle for activation %d", (int)f); return 0;
   }
@@ -120,7 +121,7 @@ static void phi(const linear_scene *s, double *y, int64_t m, const double *x, in
   const attn_feature_map *f = &s->p.map;
   const int64_t dk = s->k.dim;
   const int positive = f->kind == ATTN_FEATURES_SOFTMAX || f->kind == ATTN_FEATURES_HYPERBOLIC;
-  const double scale = or_default(f->scale, positive ? pow((double)dk, -0.25) : 1);
+  const double scale = sqrt(or_default(f->scale, positive ? pow((double)dk, -0.5) : 1));
   double norm = 0, sum = 0, top = -(double)INFINITY, u[512];
   assert_true(m + 2 * dk <= 512);
   for (int64_t i = 0; i < dk; i++) norm += x[i] * x[i];
@@ -133,7 +134,7 @@ static void phi(const linear_scene *s, double *y, int64_t m, const double *x, in
   switch (f->kind) {
     case ATTN_FEATURES_ELU1:
       for (int64_t i = 0; i < dk; i++) {
-        const double t = key ? x[i] : x[i] * scale;
+        const double t = x[i] * scale * (key ? 1 : or_default(f->query_scale, 1));
         y[i] = t > 0 ? t + 1 : exp(t);
       }
       break;
@@ -270,7 +271,7 @@ cube linear_oracle(linear_scene *s, cube *size) {
     const int positive = f->kind == ATTN_FEATURES_SOFTMAX || f->kind == ATTN_FEATURES_HYPERBOLIC;
     if (positive && f->key_stab == ATTN_STAB_CONST)
       c = (double)f->key_const, eps = or_default(f->eps, 1e-4);
-    else if (positive && !s->p.causal && f->key_stab <= ATTN_STAB_GLOBAL && !s->p.state &&
+    else if (positive && !linear_causal(&s->p) && f->key_stab <= ATTN_STAB_GLOBAL && !s->p.state &&
              norm_of(s) == ATTN_FEATURE_NORM_NONE)
       c = largest(s, b, head, kv, keys), eps = or_default(f->eps, 1e-4);
     for (int64_t j = -1; j < keys; j++) {
@@ -280,8 +281,10 @@ cube linear_oracle(linear_scene *s, cube *size) {
         key_joins(s, st, st + floats, z, z + m, p, m, &s->v, b, kv, j, &s->seen[u]);
       }
       for (int64_t i = 0; i < s->q.len; i++) {
-        const int64_t at = s->p.causal ? i + off : keys - 1, stop = at < keys ? at : keys - 1;
-        const int none = i >= rows || (s->p.causal && at < 0) || (keys == 0 && !s->p.state);
+        const int64_t at = linear_causal(&s->p) ? i + off : keys - 1,
+                      stop = at < keys ? at : keys - 1;
+        const int none =
+            i >= rows || (linear_causal(&s->p) && at < 0) || (keys == 0 && !s->p.state);
         for (int64_t g = 0; g < group; g++) {
           double *to = cube_at(&o, b, head * group + g, i),
                  *by = cube_at(size, b, head * group + g, i);

@@ -27,7 +27,7 @@ int64_t map_count(const attn_feature_map *f, int64_t dk) {
 }
 
 static double scale_of_map(const attn_feature_map *f, int64_t dk) {
-  return or_default(f->scale, exponential(f) ? pow((double)dk, -0.25) : 1);
+  return sqrt(or_default(f->scale, exponential(f) ? pow((double)dk, -0.5) : 1));
 }
 
 double map_eps(const attn_feature_map *f, attn_key_stab stab) {
@@ -44,6 +44,7 @@ double map_act(attn_activation f, double x, double dx, double *moves) {
   const double pi = 3.14159265358979323846, slope = sqrt(2 / pi);
   *moves = dx * 1.2;
   switch (f) {
+    case ATTN_ACT_DEFAULT: return x;
     case ATTN_ACT_NONE: return x;
     case ATTN_ACT_RELU: return fmax(x, 0);
     case ATTN_ACT_RELU2: *moves = 2 * dx * (fabs(x) + dx); return fmax(x, 0) * fmax(x, 0);
@@ -80,7 +81,7 @@ static double squares(const double *x, int64_t n) {
 /* x as the directions see it: scaled, of RFA on the unit sphere. */
 static double *seen(const attn_feature_map *f, const double *x, int64_t dk, int is_key) {
   double *t = test_mem((size_t)dk * sizeof *t), s = scale_of_map(f, dk);
-  if (f->kind == ATTN_FEATURES_ELU1 && is_key) s = 1;
+  if (!is_key) s *= or_default(f->query_scale, 1);
   for (int64_t c = 0; c < dk; c++) t[c] = s * x[c];
   if (f->kind == ATTN_FEATURES_RFA && !f->keep_norm) {
     s = fmax(sqrt(squares(t, dk)), 1e-6);

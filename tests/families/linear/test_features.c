@@ -70,6 +70,7 @@ void E4_map_random(void **state) {
     f.norm = (attn_feature_norm)(trial % ATTN_FEATURE_NORM_COUNT);
     f.activation = (attn_activation)((n + trial) % ATTN_ACT_COUNT);
     if (trial % 3 == 1) f.scale = 0.6f;
+    if (kind == ATTN_FEATURES_ELU1 && trial % 2) f.query_scale = -1.25f;
     if (trial % 7 == 3) f.kernel_eps = ATTN_ZERO;
     if (trial % 7 == 4) f.kernel_eps = 0.25f;
     const int normed = f.norm > ATTN_FEATURE_NORM_NONE;
@@ -240,9 +241,9 @@ void E4_map_callback(void **state) {
   for (int n = 0; n < 3; n++) {
     attn_feature_map f = map_of(ATTN_FEATURES_USER, 1, 0, 3, 0, ATTN_F32);
     const attn_tensor x = drawn(n ? ATTN_F16 : ATTN_F32, TEST_PADDED, 1, 3, 130, 3, 1, &rng);
-    witness w = {n % 2, {0, 0, 0}, n == 2 ? -2 : 1, &x, 0};
+    witness w = {n % 2, {0, 0, 0}, n == 2 ? 2 : 1, &x, 0};
     f.features = 2, f.fn = watch, f.user = &w;
-    if (n == 2) f.scale = -2;
+    if (n == 2) f.scale = 4;
     scene *s = features(f, x, n % 2, ATTN_F32, TEST_PADDED);
     promise_run(&s->does);
     assert_false(w.bad);
@@ -365,14 +366,14 @@ void E2_map_far(void **state) {
 void E2_map_sizes(void **state) {
   (void)state;
   test_rng rng = test_seed(4212);
-  static const float size[] = {1, 3e38f, 1e20f, 1e-22f, 1e-30f};
+  static const float size[] = {1, 3e38f, 1e20f, 1e-16f, 1e-18f};
   static float x[5][5 * 6], y[5 * 64], first[64];
   const attn_feature_map plain = map_of(ATTN_FEATURES_RFA, 1, 32, 6, 3, ATTN_F32);
   for (int c = 0; c < 6; c++) x[0][c] = (float)test_range(&rng, 128, 256) / (c % 2 ? 256 : -256);
   for (int n = 0; n < 5; n++) {
     attn_feature_map f = plain;
     attn_ctx ctx = test_ctx();
-    if (size[n] < 1) f.scale = 1 / size[n];
+    if (size[n] < 1) f.scale = 1 / size[n] / size[n];
     for (int i = 0; i < 5; i++) /* one such row among others */
       for (int c = 0; c < 6; c++) x[n][6 * i + c] = x[0][c] * (i == 3 ? size[n] : 1);
     assert_int_equal(attn_features(attn_bhtd(y, ATTN_F32, 1, 1, 5, 64),
@@ -552,7 +553,8 @@ void E4_map_rejects(void **state) {
       ATTN_FEATURES_SOFTMAX, ATTN_FEATURES_SOFTMAX, ATTN_FEATURES_SOFTMAX, ATTN_FEATURES_SOFTMAX,
       ATTN_FEATURES_SOFTMAX, ATTN_FEATURES_USER,    ATTN_FEATURES_USER,    ATTN_FEATURES_ELU1,
       ATTN_FEATURES_ELU1,    ATTN_FEATURES_ELU1,    ATTN_FEATURES_ELU1,    ATTN_FEATURES_ELU1,
-      ATTN_FEATURES_SOFTMAX, ATTN_FEATURES_ELU1,    ATTN_FEATURES_SOFTMAX, ATTN_FEATURES_ACT};
+      ATTN_FEATURES_SOFTMAX, ATTN_FEATURES_ELU1,    ATTN_FEATURES_SOFTMAX, ATTN_FEATURES_ACT,
+      ATTN_FEATURES_ACT,     ATTN_FEATURES_ELU1,    ATTN_FEATURES_ELU1,    ATTN_FEATURES_ACT};
   for (int n = 0; n < (int)(sizeof kind_of / sizeof *kind_of); n++, test_mem_release()) {
     attn_feature_map f = map_of(kind_of[n], 2, 5, 6, 1, ATTN_F32);
     scene *s = features(f, drawn(ATTN_F32, TEST_BHTD, 2, 2, 4, 6, 1, &rng), 1, ATTN_F32, 0);
@@ -591,7 +593,11 @@ void E4_map_rejects(void **state) {
       case 28: p->w.heads = 3, want = ATTN_E_SHAPE, word = "map.w"; break;
       case 29: s->x.dtype = ATTN_I8, want = ATTN_E_DTYPE, word = "x.dtype"; break;
       case 30: p->eps = 1e-3f, p->norm = ATTN_FEATURE_NORM_L2, word = "map.eps"; break;
-      default: p->w.dtype = ATTN_I8, want = ATTN_E_DTYPE, word = "map.w"; break;
+      case 31: p->w.dtype = ATTN_I8, want = ATTN_E_DTYPE, word = "map.w"; break;
+      case 32: p->scale = -1, word = "map.scale"; break;
+      case 33: p->query_scale = INFINITY, word = "map.query_scale"; break;
+      case 34: p->scale = -1e-9f, word = "map.scale"; break;
+      default: p->query_scale = 2, word = "map.query_scale"; break;
     }
     promise_reject(&s->does, want, word);
   }

@@ -56,11 +56,12 @@ void E4_rule_random(void **state) {
     linear_scene *s = linear_build(&x, &rng);
     const int64_t rule = n / 7 % ATTN_LINEAR_COUNT;
     s->p.rule = (attn_linear_rule)rule;
-    s->p.causal = n % 4 != 3 && !(n % 11 == 1);
+    s->p.causal = linear_order(n % 4 != 3 && !(n % 11 == 1));
     draw_map(s, n, &rng);
     const int rfa = s->p.map.kind == ATTN_FEATURES_RFA, gated = rule == ATTN_LINEAR_GATED;
     if (rfa && rule >= ATTN_LINEAR_DELTA) s->p.map.norm = ATTN_FEATURE_NORM_L2;
-    if (rfa && gated) s->p.causal = 1;
+    if (rfa && gated) s->p.causal = ATTN_LINEAR_CAUSAL;
+    if (n % 5 == 4) s->p.causal = ATTN_LINEAR_CAUSAL_DEFAULT;
     if (rfa && rule == ATTN_LINEAR_DELTA_ATTN) s->p.rule = ATTN_LINEAR_DELTA;
     if (rule != ATTN_LINEAR_SUM && (gated || n % 3))
       s->p.rate = linear_rates(s, floats[n % 3], n % 2 != 0, &rng);
@@ -101,8 +102,9 @@ void E1_random(void **state) {
     x.keys = test_range(&rng, 1, n % 3 ? 100 : 300);
     x.dk = test_range(&rng, 1, 70), x.dv = test_range(&rng, 1, 70);
     linear_scene *s = linear_build(&x, &rng);
-    s->p.causal = n % 2 != 0;
-    if (n % 5 == 3) s->p.map.scale = 0.25f;
+    s->p.causal = linear_order(n % 2 != 0);
+    if (n % 5 == 3) s->p.map.query_scale = 0.25f;
+    if (n % 10 == 3) s->p.map.scale = 0.7f, s->p.map.query_scale = -1.5f;
     if (n % 7 == 3) s->p.eps = 0.5f;
     linear_check(s, 4e-6, "linear transformer");
   }
@@ -115,7 +117,7 @@ void E1_forms_agree(void **state) {
   const int64_t t = test_fast ? 40 : 100;
   linear_shape x = linear_plain(2, t, t, 9, 20);
   linear_scene *s = linear_build(&x, &rng);
-  s->p.causal = 1;
+  s->p.causal = ATTN_LINEAR_CAUSAL;
   linear_check(s, 2e-6, "whole");
   attn_tensor want = test_tensor(ATTN_F32, TEST_BHTD, 1, 2, t, 20);
   test_copy(want, s->o);
@@ -135,7 +137,7 @@ void E1_forms_agree(void **state) {
                      ATTN_OK);
   }
   test_assert_near(s->o, want, 2e-6, "steps");
-  s->p.chunk = 0, s->p.causal = 0;
+  s->p.chunk = 0, s->p.causal = ATTN_LINEAR_BIDIRECTIONAL;
   promise_run(&s->does);
   test_assert_near(test_rows(s->o, t - 1, 1), test_rows(want, t - 1, 1), 2e-6, "last row");
 }
@@ -147,12 +149,12 @@ void E1_identities(void **state) {
   linear_scene *s = linear_build(&x, &rng);
   for (int causal = 0; causal < 2; causal++) { /* a constant value comes back */
     test_fill_value(s->v, 3);
-    s->p.causal = causal, s->p.eps = ATTN_ZERO;
+    s->p.causal = linear_order(causal), s->p.eps = ATTN_ZERO;
     promise_run(&s->does);
     for (int64_t i = 0; i < 70; i++)
       value_check(oracle_get(&s->o, 0, 1, i, 2), 3, 1e-5, ATTN_F32, "constant", 0, 1, i, 2);
   }
-  s->p.causal = 0, s->p.eps = 0;
+  s->p.causal = ATTN_LINEAR_BIDIRECTIONAL, s->p.eps = 0;
   test_fill(s->v, &rng, test_normal);
   promise_run(&s->does);
   attn_tensor first = test_tensor(ATTN_F32, TEST_BHTD, 1, 2, 70, 5);
@@ -168,7 +170,7 @@ void E1_identities(void **state) {
   test_assert_near(s->o, first, 1e-5, "order");
   /* a = 1 is the plain sum */
   for (int causal = 0; causal < 2; causal++) {
-    s->p.causal = causal, s->p.rule = ATTN_LINEAR_SUM;
+    s->p.causal = linear_order(causal), s->p.rule = ATTN_LINEAR_SUM;
     promise_run(&s->does);
     test_copy(first, s->o);
     s->p.rule = ATTN_LINEAR_DECAY;
@@ -185,7 +187,7 @@ void E1_edges(void **state) {
   linear_check(s, 2e-6, "one token");
   test_fill_value(s->k, -200); /* features vanish, eps rules */
   for (int causal = 0; causal < 2; causal++) {
-    s->p.causal = causal;
+    s->p.causal = linear_order(causal);
     promise_run(&s->does);
     assert_true(fabs(oracle_get(&s->o, 0, 0, 0, 0)) < 1e-20);
     s->p.eps = ATTN_ZERO;
@@ -198,7 +200,7 @@ void E1_edges(void **state) {
       for (int causal = 0; causal < 2; causal++) {
         x = linear_plain(2, rows, keys, 5, 7);
         s = linear_build(&x, &rng);
-        s->p.causal = causal; /* fewer keys than rows: the first see none */
+        s->p.causal = linear_order(causal); /* fewer keys than rows: the first see none */
         linear_check(s, 4e-6, "lengths");
       }
   /* nothing to do: no memory, also for many workers and segments of keys */
@@ -208,7 +210,7 @@ void E1_edges(void **state) {
     x = linear_plain(2, 5, 5000, 3, 3);
     x.batch = 0;
     s = linear_build(&x, &rng);
-    s->p.causal = causal;
+    s->p.causal = linear_order(causal);
     assert_int_equal(s->does.ask(s, &ctx), 0);
     promise_run(&s->does);
   }
@@ -222,7 +224,7 @@ void E1_not_finite(void **state) {
   for (int rule = 0; rule < 5; rule++)
     for (int which = 0; which < 2; which++) {
       linear_scene *s = linear_build(&x, &rng);
-      s->p.causal = 1, s->p.rule = (attn_linear_rule)rule;
+      s->p.causal = ATTN_LINEAR_CAUSAL, s->p.rule = (attn_linear_rule)rule;
       if (rule) s->p.rate_const = 0.5f;
       promise_run(&s->does);
       attn_tensor first = test_tensor(ATTN_F32, TEST_BHTD, 1, 1, 60, 16);
@@ -247,13 +249,13 @@ void E1_lengths(void **state) {
     linear_shape x = linear_plain(2, 80, 100, 6, 10);
     x.batch = 3, x.kv_heads = 1;
     linear_scene *s = linear_build(&x, &rng);
-    s->p.causal = causal, s->p.kv_len = kv, s->p.q_len = q;
+    s->p.causal = linear_order(causal), s->p.kv_len = kv, s->p.q_len = q;
     linear_check(s, 4e-6, "lengths");
     for (int64_t b = 0; b < 3; b++) {
       attn_linear_params p;
       attn_ctx ctx = test_ctx();
       memset(&p, 0, sizeof p);
-      p.causal = causal, p.has_q_off = 1, p.q_off = 20;
+      p.causal = linear_order(causal), p.has_q_off = 1, p.q_off = 20;
       attn_tensor o = test_tensor(ATTN_F32, TEST_BHTD, 1, 2, q[b], 10);
       assert_int_equal(attn_linear(o, test_rows(test_one(s->q, b, 1, 0, 2), 0, q[b]),
                                    test_rows(test_one(s->k, b, 1, 0, 1), 0, kv[b]),
@@ -275,7 +277,7 @@ void G4_random(void **state) {
     x.heads = 2, x.kv_heads = 1 + n % 2;
     linear_scene *s = linear_build(&x, &rng);
     s->p.map.kind = ATTN_FEATURES_ACT;
-    s->p.causal = n % 2 != 0;
+    s->p.causal = linear_order(n % 2 != 0);
     s->p.den = n % 3 ? ATTN_LINEAR_DEN_NONE : ATTN_LINEAR_DEN_ADD;
     linear_check(s, 4e-6, "factors");
   }
@@ -302,7 +304,7 @@ void G4_identities(void **state) {
   test_fill(s->v, &rng, one);
   s->p.den = ATTN_LINEAR_DEN_ADD;
   for (int causal = 0; causal < 2; causal++) {
-    s->p.causal = causal;
+    s->p.causal = linear_order(causal);
     promise_run(&s->does);
     for (int64_t i = 0; i < 33; i++)
       value_check(oracle_get(&s->o, 0, 0, i, 3), 1, 1e-3, ATTN_F32, "ones", 0, 0, i, 3);

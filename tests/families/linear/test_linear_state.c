@@ -20,7 +20,7 @@ void E4_state_stream(void **state) {
     x.rows = x.keys = test_range(&rng, 1, n % 4 ? 6 : 90);
     x.v_type = n % 4 == 1 ? ATTN_F16 : ATTN_F32;
     linear_scene *s = linear_build(&x, &rng);
-    s->p.rule = (attn_linear_rule)(n % 5), s->p.causal = 1;
+    s->p.rule = (attn_linear_rule)(n % 5), s->p.causal = ATTN_LINEAR_CAUSAL;
     s->p.map.kind = n % 2 ? ATTN_FEATURES_ELU1 : ATTN_FEATURES_SOFTMAX;
     if (n % 10 == 4) s->p.map.kind = ATTN_FEATURES_DPFP;
     s->p.map.key_stab = ATTN_STAB_RUNNING;
@@ -35,8 +35,8 @@ void E4_state_stream(void **state) {
       test_fill(s->k, &rng, test_normal);
       test_fill(s->v, &rng, test_normal);
       if (call == 1) /* no order: all rows read the end */
-        s->p.causal = 0;
-      if (call == 2) s->p.causal = 1;
+        s->p.causal = ATTN_LINEAR_BIDIRECTIONAL;
+      if (call == 2) s->p.causal = ATTN_LINEAR_CAUSAL;
     }
   }
 }
@@ -47,7 +47,7 @@ void E4_state_is_bytes(void **state) {
   test_rng rng = test_seed(721);
   linear_shape x = linear_plain(2, 30, 30, 6, 10);
   linear_scene *s = linear_build(&x, &rng);
-  s->p.causal = 1, s->p.rule = ATTN_LINEAR_DELTA;
+  s->p.causal = ATTN_LINEAR_CAUSAL, s->p.rule = ATTN_LINEAR_DELTA;
   linear_keep(s);
   promise_run(&s->does);
   linear_go_on(s);
@@ -79,11 +79,11 @@ void E4_state_parts(void **state) {
   for (int causal = 0; causal < 2; causal++) {
     attn_ctx ctx = test_ctx();
     memcpy(s->p.state, s->start, s->p.state_bytes);
-    s->p.causal = causal;
+    s->p.causal = linear_order(causal);
     assert_int_equal(
         attn_linear(test_rows(s->o, 0, 0), test_rows(s->q, 0, 0), s->k, s->v, &s->p, &ctx),
         ATTN_OK);
-    s->p.causal = 0;
+    s->p.causal = ATTN_LINEAR_BIDIRECTIONAL;
     test_fill_value(s->o, 7);
     assert_int_equal(
         attn_linear(s->o, s->q, test_rows(s->k, 0, 0), test_rows(s->v, 0, 0), &s->p, &ctx),
@@ -102,7 +102,7 @@ void E4_rule_delta_chunks(void **state) {
     linear_shape x = linear_plain(2, 100, 100, 6, 9);
     x.kv_heads = 1;
     linear_scene *s = linear_build(&x, &rng);
-    s->p.rule = (attn_linear_rule)rule, s->p.causal = 1;
+    s->p.rule = (attn_linear_rule)rule, s->p.causal = ATTN_LINEAR_CAUSAL;
     s->p.rate = linear_rates(s, ATTN_F32, 0, &rng);
     for (int64_t c = 1; c <= 64; c += test_fast ? 21 : 7) {
       s->p.chunk = c;
@@ -118,7 +118,7 @@ void E4_rule_delta_overwrites(void **state) {
   for (int64_t t = 2; t <= 70; t += 34) {
     linear_shape x = linear_plain(1, t, t, 8, 5);
     linear_scene *s = linear_build(&x, &rng);
-    s->p.rule = ATTN_LINEAR_DELTA, s->p.causal = 1;
+    s->p.rule = ATTN_LINEAR_DELTA, s->p.causal = ATTN_LINEAR_CAUSAL;
     s->p.map.kind = ATTN_FEATURES_ACT, s->p.map.norm = ATTN_FEATURE_NORM_L2;
     test_copy(test_rows(s->k, t - 1, 1), test_rows(s->k, 0, 1)); /* the first key again */
     test_copy(test_rows(s->q, t - 1, 1), test_rows(s->k, 0, 1));
@@ -140,7 +140,7 @@ void E4_rule_zero_features(void **state) {
     for (int64_t t = 3; t < 40; t += 30) {
       linear_shape x = linear_plain(1, t, t, 1, 5);
       linear_scene *s = linear_build(&x, &rng);
-      s->p.rule = (attn_linear_rule)rule, s->p.causal = 1;
+      s->p.rule = (attn_linear_rule)rule, s->p.causal = ATTN_LINEAR_CAUSAL;
       s->p.map.kind = ATTN_FEATURES_DPFP;
       if (rule) s->p.rate_const = 0.5f;
       promise_run(&s->does);
@@ -155,7 +155,7 @@ void E4_rule_rates(void **state) {
   for (int64_t t = 4; t < 120; t += 96) {
     linear_shape x = linear_plain(1, t, t, 4, 6);
     linear_scene *s = linear_build(&x, &rng);
-    s->p.causal = 1, s->p.rule = ATTN_LINEAR_DECAY, s->p.rate_const = ATTN_ZERO;
+    s->p.causal = ATTN_LINEAR_CAUSAL, s->p.rule = ATTN_LINEAR_DECAY, s->p.rate_const = ATTN_ZERO;
     s->p.eps = ATTN_ZERO;
     promise_run(&s->does);
     test_assert_near(s->o, s->v, 1e-6, "only its own key");
@@ -175,6 +175,32 @@ void E4_rule_rates(void **state) {
 
 /* ---- promises -------------------------------------------------------------------------------*/
 
+/* By default rows read what their rule's paper has them read: SUM all keys, the others those before. */
+void E4_rule_default_order(void **state) {
+  (void)state;
+  for (int rule = 0; rule < ATTN_LINEAR_COUNT; rule++, test_mem_release()) {
+    test_rng rng = test_seed(779);
+    linear_shape x = linear_plain(2, 70, 70, 8, 5);
+    linear_scene *s = linear_build(&x, &rng);
+    attn_tensor own = test_tensor(ATTN_F32, TEST_BHTD, 1, 2, 70, 5);
+    s->p.rule = (attn_linear_rule)rule;
+    if (rule != ATTN_LINEAR_SUM) s->p.rate_const = 0.75f;
+    promise_run(&s->does);
+    test_copy(own, s->o);
+    s->p.causal = rule ? ATTN_LINEAR_CAUSAL : ATTN_LINEAR_BIDIRECTIONAL;
+    promise_run(&s->does);
+    test_assert_same(s->o, own, "the default order");
+    s->p.causal = rule ? ATTN_LINEAR_BIDIRECTIONAL : ATTN_LINEAR_CAUSAL;
+    promise_run(&s->does);
+    assert_true(oracle_get(&s->o, 0, 1, 3, 2) != oracle_get(&own, 0, 1, 3, 2));
+    s->does.block[0].data = NULL; /* o has been written */
+    s->p.causal = ATTN_LINEAR_CAUSALS;
+    promise_reject(&s->does, ATTN_E_RANGE, "causal");
+    s->p.causal = -1;
+    promise_reject(&s->does, ATTN_E_RANGE, "causal");
+  }
+}
+
 void E4_rule_promises(void **state) {
   (void)state;
   test_rng rng = test_seed(740);
@@ -186,7 +212,7 @@ void E4_rule_promises(void **state) {
       linear_shape x = linear_plain(1, 70, t, 3, form == 0 ? 40 : form == 1 ? 8 : 64);
       if (form % 2) x.rows = t - 20;
       linear_scene *s = linear_build(&x, &rng);
-      s->p.rule = (attn_linear_rule)rule, s->p.causal = form % 2;
+      s->p.rule = (attn_linear_rule)rule, s->p.causal = linear_order(form % 2);
       if (form % 2) s->p.chunk = 13; /* 1027 keys between marks */
       if (rule) s->p.rate = linear_rates(s, ATTN_BF16, 0, &rng);
       if (form >= 2) linear_keep(s);
@@ -203,7 +229,7 @@ void E4_rule_stabiliser_promises(void **state) {
     linear_scene *s = linear_build(&x, &rng);
     s->p.map.kind = ATTN_FEATURES_SOFTMAX;
     s->p.map.w = linear_w(1, 5, 3, &rng);
-    s->p.causal = form == 0;
+    s->p.causal = linear_order(form == 0);
     if (form == 2) s->p.map.key_stab = ATTN_STAB_RUNNING;
     scale_values(s->k, 3);
     if (!form) linear_check(s, 2e-5, "running");
@@ -222,7 +248,7 @@ void E4_rule_rejects(void **state) {
     const char *word = "";
     static float half[2] = {0.5f, 1.5f};
     static int32_t ten[1] = {10};
-    s->p.causal = 1;
+    s->p.causal = ATTN_LINEAR_CAUSAL;
     switch (n) {
       case 0: s->k.dim = 3, word = "k must"; break;
       case 1: s->v.len = 8, word = "v must"; break;
@@ -271,7 +297,8 @@ void E4_rule_rejects(void **state) {
       case 26: s->p.map.kind = ATTN_FEATURES_RFA, want = ATTN_E_NULL, word = "map.w"; break;
       case 27:
         s->p.map.kind = ATTN_FEATURES_RFA, s->p.map.w = linear_w(1, 3, 4, &rng);
-        s->p.rule = ATTN_LINEAR_GATED, s->p.rate_const = 0.5f, s->p.causal = 0;
+        s->p.rule = ATTN_LINEAR_GATED, s->p.rate_const = 0.5f,
+        s->p.causal = ATTN_LINEAR_BIDIRECTIONAL;
         want = ATTN_E_RANGE, word = "causal";
         break;
       case 28:
@@ -338,6 +365,6 @@ void E4_state_rejects(void **state) {
   test_rng rng = test_seed(750);
   p.map.w = linear_w(1, 5, 8, &rng);
   assert_int_equal(attn_linear_begin(memory, bytes, &p, 2, 4, 2, 8, 10, &ctx), ATTN_E_VALUE);
-  p.causal = 1;
+  p.causal = ATTN_LINEAR_CAUSAL;
   assert_true(attn_linear_state_bytes(&p, 2, 4, 2, 8, 10) > 0);
 }

@@ -58,7 +58,7 @@ static void check(const scene *s, double tolerance, const char *what) {
   const int64_t dk = s->k.dim, dv = s->v.dim, m = map_count(f, dk), group = s->q.heads / s->k.heads;
   const int64_t off = s->p.has_q_off ? s->p.q_off : s->k.len - s->q.len;
   const attn_key_stab stab = f->key_stab != ATTN_STAB_DEFAULT ? f->key_stab
-                             : s->p.causal                    ? ATTN_STAB_RUNNING
+                             : linear_causal(&s->p)           ? ATTN_STAB_RUNNING
                                                               : ATTN_STAB_GLOBAL;
   const double eps = map_eps(f, stab);
   const size_t keys_of = (size_t)(s->k.len * m + 1);
@@ -74,7 +74,7 @@ static void check(const scene *s, double tolerance, const char *what) {
     for (int64_t j = 0; j < keys; j++)
       map_row(phi + j * m, loose + j * m, f, map_x(&s->k, b, kv, j), dk, h, 1, c, eps);
     for (int64_t i = 0; i < s->q.len; i++) {
-      const int64_t at = s->p.causal ? (i + off < keys ? i + off : keys - 1) : keys - 1;
+      const int64_t at = linear_causal(&s->p) ? (i + off < keys ? i + off : keys - 1) : keys - 1;
       const int64_t exists = !s->p.q_len || i < s->p.q_len[b];
       double den = 0, total = 0;
       map_row(p, wrong, f, map_x(&s->q, b, h, i), dk, h, 0, 0, eps);
@@ -138,7 +138,7 @@ static scene *any(attn_feature_kind kind, int64_t n, test_rng *rng) {
   const attn_feature_map f = map_of(kind, n % 3 == 0 ? z.heads : 1, directions, z.dk, test_u64(rng),
                                     floats[n / 3 % 5 % 3]);
   scene *s = build(&z, &f, rng);
-  s->p.causal = n % 2 != 0;
+  s->p.causal = linear_order(n % 2 != 0);
   if (n % 4 == 1) s->p.has_q_off = 1, s->p.q_off = test_range(rng, -10, z.keys + 5);
   if (n % 4 > 1) s->p.kv_len = test_lengths(z.batch, z.keys, rng);
   if (n % 5 == 2) s->p.q_len = test_lengths(z.batch, z.rows, rng);
@@ -161,7 +161,7 @@ void E2_random(void **state) {
       for (int64_t c = 0; c < s->k.dim; c++)
         ((float *)(uintptr_t)f->sigmas)[c] = 0.75f + 0.5f * (float)(c % 3);
     }
-    if (s->p.causal && n % 3 != 1 && !f->keep_norm)
+    if (linear_causal(&s->p) && n % 3 != 1 && !f->keep_norm)
       s->p.rule = ATTN_LINEAR_GATED, s->p.rate = gates(s, &rng, n % 2 ? 0.5 : 0);
     if (n % 6 == 0) s->p.eps = 0.05f;
     promise_run(&s->does);
@@ -177,7 +177,7 @@ void E2_gates(void **state) {
   const shape z = plain(1, 20, 20, 6, 5);
   const attn_feature_map f = map_of(ATTN_FEATURES_RFA, 1, 24, 6, 9, ATTN_F32);
   scene *s = build(&z, &f, &rng);
-  s->p.causal = 1, s->p.rule = ATTN_LINEAR_GATED, s->p.rate = gates(s, &rng, 1);
+  s->p.causal = ATTN_LINEAR_CAUSAL, s->p.rule = ATTN_LINEAR_GATED, s->p.rate = gates(s, &rng, 1);
   s->p.eps = 1e-30f;
   oracle_set(&s->p.rate, 0, 0, 4, 0, 0.5), oracle_set(&s->p.rate, 0, 0, 9, 0, 0);
   promise_run(&s->does);
@@ -246,7 +246,7 @@ void E2_rejects(void **state) {
     scene *s = build(&z, &f, &rng);
     attn_status want = ATTN_E_VALUE;
     const char *word = "map.sigma";
-    s->p.causal = 1, s->p.rule = ATTN_LINEAR_GATED, s->p.rate = gates(s, &rng, 0);
+    s->p.causal = ATTN_LINEAR_CAUSAL, s->p.rule = ATTN_LINEAR_GATED, s->p.rate = gates(s, &rng, 0);
     switch (n) {
       case 0: s->p.map.sigma = -2; break;
       case 1: s->p.map.sigmas = bad; break;
@@ -254,7 +254,7 @@ void E2_rejects(void **state) {
       case 3: s->p.map.w.len = 0, want = ATTN_E_SHAPE, word = "map.w"; break;
       case 4: oracle_set(&s->p.rate, 0, 1, 3, 0, 1.5), word = "params.rate"; break;
       case 5: oracle_set(&s->p.rate, 0, 1, 3, 0, -0.5), word = "params.rate"; break;
-      case 6: s->p.causal = 0, want = ATTN_E_RANGE, word = "causal"; break;
+      case 6: s->p.causal = ATTN_LINEAR_BIDIRECTIONAL, want = ATTN_E_RANGE, word = "causal"; break;
       case 7: s->p.map.w.data = NULL, want = ATTN_E_NULL, word = "map.w"; break;
       default:
         s->p.rule = ATTN_LINEAR_DELTA, s->p.map.keep_norm = 1, word = "map.keep_norm";
@@ -271,7 +271,7 @@ void E2_promises(void **state) {
     shape z = plain(2, 150, 150, 10, 7);
     const attn_feature_map f = map_of(ATTN_FEATURES_RFA, n ? 2 : 1, 20, 10, 1, ATTN_F32);
     scene *s = build(&z, &f, &rng);
-    s->p.causal = n != 1, s->p.map.keep_norm = n == 2;
+    s->p.causal = linear_order(n != 1), s->p.map.keep_norm = n == 2;
     if (n == 0) s->p.rule = ATTN_LINEAR_GATED, s->p.rate = gates(s, &rng, 0.5);
     promise_keep(&s->does);
   }
@@ -295,8 +295,8 @@ void E3_random(void **state) {
     const int stab = (int)(n / 6 % 4);
     f->key_const = 1;
     f->key_stab = (attn_key_stab)stab;
-    if (stab == ATTN_STAB_GLOBAL && s->p.causal) f->key_stab = ATTN_STAB_RUNNING;
-    if (stab != ATTN_STAB_RUNNING && !s->p.causal && n % 3 == 0) f->eps = 0.02f;
+    if (stab == ATTN_STAB_GLOBAL && linear_causal(&s->p)) f->key_stab = ATTN_STAB_RUNNING;
+    if (stab != ATTN_STAB_RUNNING && !linear_causal(&s->p) && n % 3 == 0) f->eps = 0.02f;
     promise_run(&s->does);
     check(s, 1e-6, "performer");
   }
@@ -313,7 +313,7 @@ void E3_stabilisers(void **state) {
                                   21, 8, 3, ATTN_F32);
       f.eps = ATTN_ZERO;
       scene *s = build(&z, &f, &rng);
-      s->p.causal = causal;
+      s->p.causal = linear_order(causal);
       promise_run(&s->does);
       check(s, 1e-6, "eps = 0");
       scene *t = build(&z, &f, &rng);
@@ -339,7 +339,7 @@ void E3_constant_and_last_row(void **state) {
         map_of(n % 2 ? ATTN_FEATURES_HYPERBOLIC : ATTN_FEATURES_SOFTMAX, 1, 19, 7, 4, ATTN_F32);
     f.key_stab = n < 2 ? ATTN_STAB_RUNNING : ATTN_STAB_CONST;
     scene *s = build(&z, &f, &rng);
-    s->p.causal = 1;
+    s->p.causal = ATTN_LINEAR_CAUSAL;
     scene *t = build(&z, &f, &rng);
     t->q = s->q, t->k = s->k, t->v = s->v;
     promise_run(&s->does), promise_run(&t->does);
@@ -364,7 +364,7 @@ void E3_steps(void **state) {
     const attn_feature_map f = map_of(n % 2 ? ATTN_FEATURES_HYPERBOLIC : ATTN_FEATURES_SOFTMAX,
                                       n < 2 ? 1 : 2, 17, 6, 4, ATTN_F32);
     scene *all = build(&z, &f, &rng), *part = build(&z, &f, &rng);
-    all->p.causal = part->p.causal = 1;
+    all->p.causal = part->p.causal = ATTN_LINEAR_CAUSAL;
     test_fill_row(all->k, 0, 0, 30, 3), test_fill_row(all->k, 0, 1, 50, -4);
     test_fill_row(all->k, 0, 1, 0, 5);
     promise_run(&all->does);
@@ -397,7 +397,7 @@ void E3_steps(void **state) {
 static void far_query(const scene *s, int64_t i) {
   const attn_feature_map *f = &s->p.map;
   const double *q = map_x(&s->q, 0, 0, i), scale = pow((double)s->k.dim, -0.25);
-  const int64_t n = s->p.causal ? i + s->k.len - s->q.len + 1 : s->k.len;
+  const int64_t n = linear_causal(&s->p) ? i + s->k.len - s->q.len + 1 : s->k.len;
   double top = -(double)INFINITY, den = 0, num[8] = {0};
   int64_t best = 0;
   for (int64_t r = 0; r < f->w.len; r++) {
@@ -427,7 +427,7 @@ void E3_edges(void **state) {
     const shape z = plain(1, 20, 70, 6, 5), cut = plain(1, 20, 40, 6, 5);
     const attn_feature_map f = map_of(ATTN_FEATURES_SOFTMAX, 1, 17, 6, 4, ATTN_F32);
     scene *s = build(&z, &f, &rng), *t = build(&cut, &f, &rng);
-    s->p.kv_len = len, s->p.causal = t->p.causal = causal;
+    s->p.kv_len = len, s->p.causal = t->p.causal = linear_order(causal);
     s->p.has_q_off = t->p.has_q_off = 1, s->p.q_off = t->p.q_off = 22;
     test_copy(t->q, s->q), test_copy(t->k, test_rows(s->k, 0, 40));
     test_copy(t->v, test_rows(s->v, 0, 40));
@@ -440,7 +440,7 @@ void E3_edges(void **state) {
     for (int64_t i = 0; i < 20; i++) assert_true(oracle_get(&s->o, 0, 0, i, 2) == 0);
     len[0] = 40;
     scene *u = build(&cut, &f, &rng);
-    u->p.causal = causal, u->p.map.eps = ATTN_ZERO;
+    u->p.causal = linear_order(causal), u->p.map.eps = ATTN_ZERO;
     test_fill_row(u->q, 0, 0, 3, 500);
     promise_run(&u->does);
     far_query(u, 3);
@@ -491,14 +491,17 @@ void E3_rejects(void **state) {
     scene *s = build(&z, &f, &rng);
     attn_status want = ATTN_E_VALUE;
     const char *word = "map.eps";
-    s->p.causal = 1;
+    s->p.causal = ATTN_LINEAR_CAUSAL;
     switch (n) {
       case 0: s->p.map.w.len = 0, want = ATTN_E_SHAPE, word = "map.w"; break;
       case 1: s->p.map.scale = -1, word = "map.scale"; break;
       case 2: s->p.map.eps = -1; break;
       case 3: s->p.map.eps = 1e-3f; break; /* causal: running */
       case 4: s->p.map.key_stab = ATTN_STAB_GLOBAL, word = "map.key_stab"; break;
-      case 5: s->p.causal = 0, s->p.map.eps = 1e-3f, s->p.map.key_stab = ATTN_STAB_RUNNING; break;
+      case 5:
+        s->p.causal = ATTN_LINEAR_BIDIRECTIONAL, s->p.map.eps = 1e-3f,
+        s->p.map.key_stab = ATTN_STAB_RUNNING;
+        break;
       case 6: s->p.eps = -1, word = "params.eps"; break;
       case 7: s->p.map.key_const = NAN, word = "map.key_const"; break;
       default:
@@ -518,7 +521,7 @@ void E3_promises(void **state) {
     const attn_feature_map f = map_of(n % 2 ? ATTN_FEATURES_HYPERBOLIC : ATTN_FEATURES_SOFTMAX,
                                       n ? 1 : 4, 24, 10, 1, ATTN_F32);
     scene *s = build(&z, &f, &rng);
-    s->p.causal = n < 2;
+    s->p.causal = linear_order(n < 2);
     promise_keep(&s->does);
   }
 }

@@ -159,7 +159,7 @@ static void solve(double *x, const double *a, const double *b, double lambda, in
 static void values(const landmarks *s, double *x, const double *a, const double *bv, int64_t m) {
   const float l = s->c.lambda;
   const double lambda = l != 0 ? (double)l : signbit(l) ? 0 : 1;
-  const int64_t iterations = s->p.iterations == 0 ? 6 : s->p.iterations < 0 ? 0 : s->p.iterations;
+  const int64_t iterations = s->p.has_iterations || s->p.iterations ? s->p.iterations : 6;
   double *z = room(m * m);
   if (s->solve) {
     solve(x, a, bv, lambda, m, s->v.dim);

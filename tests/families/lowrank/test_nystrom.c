@@ -23,11 +23,12 @@ void G2_random(void **state) {
     test_where = TEST_HEAP;
     const int32_t *lens = test_lengths(x.batch, x.keys, &rng);
     const int32_t *queries = conv ? lens : test_lengths(x.batch, x.queries, &rng);
-    static const int64_t iterations[] = {0, ATTN_NO_ITERATIONS, 1, 3, 8};
+    static const int64_t iterations[] = {0, 0, 1, 3, 8};
     landmarks_set(s, n % 9 == 8 ? 0 : test_range(&rng, 1, n % 8 == 7 ? 70 : 12),
                   n % 6 == 5 ? 0.4f : 0, n % 4 > 1 ? lens : NULL,
                   (conv ? n % 4 > 1 : n % 5 > 2) ? queries : NULL);
-    s->p.iterations = iterations[n % 5], s->p.always = n % 7 < 4;
+    s->p.iterations = iterations[n % 5], s->p.has_iterations = n % 5 == 1 || n % 3 == 0;
+    s->p.always = n % 7 < 4;
     s->p.by_batch = n % 4 == 3;
     if (conv)
       s->p.conv = drawn(types[n / 3 % 3], TEST_PADDED, 1, n % 2 ? x.heads : 1,
@@ -46,7 +47,7 @@ void G2_by_batch(void **state) {
   int32_t lens[3] = {40, 23, 40}; /* runs of several sizes share the sums */
   attn_tensor each = test_tensor(ATTN_F32, TEST_BHTD, 3, 2, 40, 5);
   landmarks_set(s, 8, 0, lens, lens);
-  s->p.iterations = ATTN_NO_ITERATIONS;
+  s->p.has_iterations = 1;
   landmarks_run(s, "each by itself");
   test_copy(each, s->o);
   s->p.by_batch = 1;
@@ -307,7 +308,7 @@ void G2_reject(void **state) {
     s->p.conv = drawn(ATTN_F32, TEST_BHTD, 1, 2, 3, 1, 1, &rng);
     switch (n) {
       case 0: s->p.landmarks = -1, want = ATTN_E_RANGE, word = "landmarks"; break;
-      case 1: s->p.iterations = -2, want = ATTN_E_RANGE, word = "iterations"; break;
+      case 1: s->p.iterations = -1, want = ATTN_E_RANGE, word = "iterations"; break;
       case 2: s->p.conv.len = 2, word = "conv"; break;
       case 3: s->p.conv.len = 0, word = "conv"; break;
       case 4: s->p.conv.dim = 3, word = "conv"; break;

@@ -73,7 +73,9 @@ static cube block(const cube *x, const attn_fnet_params *par) {
   cube mid = rows_dense(&h, &par->ff.w_1, &par->ff.b_1);
   for (int64_t n = 0; n < mid.batch * mid.len * mid.dim; n++) {
     const double t = mid.data[n];
-    mid.data[n] = par->ff.activation == ATTN_ACT_TANH ? tanh(t) : t * erfc(-t / sqrt(2.0)) / 2;
+    mid.data[n] = par->ff.activation == ATTN_ACT_NONE   ? t
+                  : par->ff.activation == ATTN_ACT_TANH ? tanh(t)
+                                                        : t * erfc(-t / sqrt(2.0)) / 2;
   }
   cube made = par->ff.w_2.data ? rows_dense(&mid, &par->ff.w_2, &par->ff.b_2) : mid;
   cube o = rows_norm(&h, &made, &par->norm_2);
@@ -300,6 +302,7 @@ void L1_block(void **state) {
     if (n % 3 == 1) s->par.mix.x_len = test_lengths(batch, len, &rng);
     if (n % 4 == 1) s->par.ff.activation = ATTN_ACT_TANH;
     if (n % 4 == 2) s->par.ff.activation = ATTN_ACT_GELU;
+    if (n % 4 == 3) s->par.ff.activation = ATTN_ACT_NONE;
     if (n % 6 == 2) s->par.mix.form = ATTN_FOURIER_GEMM;
     if (n % 6 == 4) s->par.norm_1.gain = s->par.norm_1.bias = NULL;
     check(s, 2e-5, "block");

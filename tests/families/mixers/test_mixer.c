@@ -47,6 +47,7 @@ static scene *build(const shape *z, test_rng *rng) {
 
 static double activation(double x, attn_activation act) {
   const double root = 0.79788456080286535588; /* sqrt(2 / pi) */
+  if (act == ATTN_ACT_NONE) return x;
   if (act == ATTN_ACT_RELU) return x > 0 ? x : 0;
   if (act == ATTN_ACT_GELU_TANH) return x / 2 * (1 + tanh(root * (x + 0.044715 * x * x * x)));
   return x * erfc(-x / sqrt(2.0)) / 2;
@@ -91,8 +92,8 @@ static attn_tensor copy_of(attn_tensor t) {
 /* ---- tests ----------------------------------------------------------------------------------*/
 
 static const attn_dtype floats[] = {ATTN_F32, ATTN_F16, ATTN_BF16};
-static const attn_activation acts[] = {ATTN_ACT_NONE, ATTN_ACT_GELU_TANH, ATTN_ACT_GELU,
-                                       ATTN_ACT_RELU};
+static const attn_activation acts[] = {ATTN_ACT_DEFAULT, ATTN_ACT_GELU_TANH, ATTN_ACT_GELU,
+                                       ATTN_ACT_RELU, ATTN_ACT_NONE};
 
 void L3_random(void **state) {
   (void)state;
@@ -107,8 +108,8 @@ void L3_random(void **state) {
     test_where = n % 3 == 1 ? TEST_AFTER_GUARD : n % 3 == 2 ? TEST_BEFORE_GUARD : TEST_HEAP;
     scene *s = build(&z, &rng);
     test_where = TEST_HEAP;
-    s->p.token.activation = acts[test_range(&rng, 0, 3)];
-    s->p.channel.activation = acts[test_range(&rng, 0, 3)];
+    s->p.token.activation = acts[test_range(&rng, 0, 4)];
+    s->p.channel.activation = acts[test_range(&rng, 0, 4)];
     run(s, 2e-5, "mixer");
   }
 }
@@ -134,7 +135,7 @@ void L3_gelu(void **state) {
   s->p.token.activation = s->p.channel.activation = ATTN_ACT_GELU_TANH;
   run(s, 4e-6, "tanh");
   attn_tensor was = copy_of(s->o);
-  s->p.token.activation = s->p.channel.activation = ATTN_ACT_NONE;
+  s->p.token.activation = s->p.channel.activation = ATTN_ACT_DEFAULT;
   run(s, 4e-6, "exact");
   assert_false(test_same(s->o, was));
 }

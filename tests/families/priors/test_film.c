@@ -183,6 +183,7 @@ void H6_random(void **state) {
     if (!c.params.has_q_off && c.q.len > c.k.len) c.params.has_q_off = 1, c.params.q_off = 3;
     memset(&c.params.bias, 0, sizeof c.params.bias);
     if (c.params.modify) c.params.alibi = NULL;
+    c.params.softcap_at = ATTN_SOFTCAP_SCORES; /* before a bias, as before the prior */
     int64_t off = c.params.has_q_off ? c.params.q_off : c.k.len - c.q.len;
     int64_t most = c.q.len + off > c.k.len ? c.q.len + off : c.k.len;
     int64_t w = n % 7 == 0 ? 1 : n % 7 == 1 ? most : test_range(&rng, 1, most);

@@ -56,7 +56,7 @@ static shape plain(int64_t tokens) {
 
 /* Whether satellite i sees j, by the definition. */
 static int near(const scene *s, int64_t i, int64_t j, int64_t n) {
-  int64_t w = s->p.width == 0 ? 1 : s->p.width == ATTN_STAR_SELF ? 0 : s->p.width;
+  int64_t w = s->p.has_width || s->p.width ? s->p.width : 1;
   int64_t d = i > j ? i - j : j - i;
   return d <= w || (!s->p.no_ring && n - d <= w);
 }
@@ -97,6 +97,8 @@ void C6_star_satellites(void **state) {
     x.own = n & 1, x.lse = n % 7 != 0;
     scene *s = build(&x, &rng);
     s->p.width = test_range(&rng, -1, n % 3 ? 6 : 40);
+    if (s->p.width < 0) s->p.has_width = 1, s->p.width = 0;
+    if (s->p.width > 0) s->p.has_width = n % 2 == 1;
     s->p.no_ring = test_range(&rng, 0, 3) == 0;
     s->p.scale = n % 6 == 0 ? 0.3f : n % 6 == 1 ? ATTN_ZERO : 0.0f;
     promise_run(&s->does);
@@ -229,7 +231,7 @@ void C6_star_rejects(void **state) {
     const char *word = "";
     switch (n) {
       case 0: s->q.len = s->k.len = s->v.len = s->o.len = 0, word = "q.len"; break;
-      case 1: s->p.width = -2, want = ATTN_E_RANGE, word = "width"; break;
+      case 1: s->p.width = -1, want = ATTN_E_RANGE, word = "width"; break;
       case 2: s->p.v_own.data = NULL, want = ATTN_E_NULL, word = "v_own"; break;
       case 3: s->p.k_own.data = NULL, want = ATTN_E_NULL, word = "k_own"; break;
       case 4: s->k.len = 8, word = "k must"; break;

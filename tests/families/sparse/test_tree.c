@@ -40,7 +40,7 @@ static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 
 /* Row i of the label matrix, -1 = no edge, by the procedure of the specification. */
 static void labels_of(int64_t *row, const tree *t, const attn_tree_params *p, int64_t i) {
-  int64_t clip = p->clip == 0 ? t->levels : p->clip == ATTN_TREE_ONE_LEVEL ? 0 : p->clip;
+  int64_t clip = p->has_clip || p->clip ? p->clip : t->levels;
   int64_t each = 2 * p->k + 1, k = p->k;
   for (int64_t j = 0; j < t->nodes; j++) row[j] = -1;
   if (i >= t->tokens) {
@@ -130,6 +130,7 @@ void C16_tree_labels(void **state) {
       memset(&p, 0, sizeof p);
       p.tokens = tokens, p.k = ks[n % 6], p.causal = n & 1, p.overlap = n / 6 & 1;
       p.include_self = n % 3 == 0, p.clip = n / 12 ? n % 4 - 1 : 0;
+      if (p.clip < 0) p.has_clip = 1, p.clip = 0;
       tree t = tree_of(tokens);
       for (int64_t i = 0; i < t.nodes; i++) {
         labels_of(row, &t, &p, i);
@@ -167,9 +168,7 @@ static scene *build(const attn_tree_params *p, int64_t batch, int64_t dk, int64_
   s->v = drawn(type, TEST_BHTD, batch, 2, t.nodes, dv, 1, rng);
   s->o = output(type, TEST_BTHD, batch, 2, t.nodes, dv, &s->does.block[0]);
   s->p.lse = output(ATTN_F32, TEST_BHTD, batch, 2, t.nodes, 1, &s->does.block[1]);
-  int64_t clip = p->clip == 0                     ? t.levels
-                 : p->clip == ATTN_TREE_ONE_LEVEL ? 0
-                                                  : smaller(p->clip, t.levels);
+  int64_t clip = p->has_clip || p->clip ? smaller(p->clip, t.levels) : t.levels;
   if (table)
     s->p.table = drawn(ATTN_F32, TEST_BHTD, 1, table, (2 * p->k + 1) * (clip + 1), dk, 0.5, rng);
   s->does.call = call, s->does.ask = ask, s->does.scene = s, s->does.mallocs = 1;
@@ -210,6 +209,7 @@ void C16_tree_random(void **state) {
     p.k = test_range(&rng, 1, 5);
     p.causal = n & 1, p.overlap = n % 3 == 0, p.include_self = n % 5 == 0;
     p.clip = n % 4 == 3 ? test_range(&rng, -1, 4) : 0;
+    if (p.clip < 0) p.has_clip = 1, p.clip = 0;
     p.scale = n % 7 == 3 ? 0.5f : 0.0f;
     scene *s = build(&p, 1 + n % 2, test_range(&rng, 1, 9), test_range(&rng, 1, 9), (int)(n % 3),
                      (attn_dtype)(n % 8 == 5), &rng);
@@ -312,7 +312,7 @@ void C16_tree_rejects(void **state) {
     switch (n) {
       case 0: s->p.tokens = 0, want = ATTN_E_RANGE, word = "tokens"; break;
       case 1: s->p.k = 0, want = ATTN_E_RANGE, word = "params.k"; break;
-      case 2: s->p.clip = -2, want = ATTN_E_RANGE, word = "clip"; break;
+      case 2: s->p.clip = -1, want = ATTN_E_RANGE, word = "clip"; break;
       case 3: s->p.tokens = 8, word = "q.len"; break;
       case 4: s->k.len = 9, word = "k must"; break;
       case 5: s->p.table.len--, word = "table"; break;

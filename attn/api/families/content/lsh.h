@@ -1,9 +1,6 @@
 /* api/families/content/lsh.h owns LSH attention (the Reformer): tokens are hashed by random rotations and attend to
  * tokens of their bucket, in several rounds. */
 
-/* No chunks; no chunk before the own one. */
-#define ATTN_LSH_NONE (-1)
-
 /* What a token does about itself. */
 typedef enum attn_lsh_self {
   ATTN_LSH_SELF_ALONE,  /* attends to itself only when it sees no other token */
@@ -19,8 +16,10 @@ typedef struct attn_lsh_params {
   attn_tensor rotations; /* f32 [1 or H, rounds, dk, sum b / 2]; data null: drawn from seed */
   uint64_t seed;
   int64_t heads;  /* H of attn_lsh_hash; 0 = x.heads. The attending calls take their own */
-  int64_t chunk;  /* m; 0 = max(1, ceil(2 T / n_b)), ATTN_LSH_NONE = whole buckets */
-  int64_t before; /* chunks before the own one; 0 = 1, ATTN_LSH_NONE = 0 */
+  int64_t chunk;  /* m; 0 = max(1, ceil(2 T / n_b)) */
+  int has_chunk;  /* 1: chunk holds, 0 included: no chunks, whole buckets */
+  int64_t before; /* chunks before the own one; 0 = 1 */
+  int has_before; /* 1: before holds, 0 included */
   int64_t after;  /* and after */
   int across;     /* 1: chunks see all of their window, not only their bucket */
   int wrap;       /* 1, with across: chunks stand in a ring, so the first looks back to the last */
@@ -74,7 +73,7 @@ ATTN_DEF size_t attn_lsh_hash_workspace(int32_t *buckets, attn_tensor x,
  *   o_i = softmax over j in U_i of (s x_i . k_j) v_j      (keep_duplicates: + ln N_ij for j != i)
  *
  * causal hides the keys after i, but chunks are cut from all tokens in the order of their buckets, as the
- * paper does: which earlier keys a row meets depends on later tokens. With ATTN_LSH_NONE it does not (sums
+ * paper does: which earlier keys a row meets depends on later tokens. With whole buckets it does not (sums
  * may round otherwise).
  *
  * ATTN_LSH_SELF_PENALTY: i stays in U_i, with s x_i . k_i - P (and ln N_ii with keep_duplicates; P = 0:
@@ -114,7 +113,7 @@ ATTN_DEF size_t attn_lsh_workspace(attn_tensor o, attn_tensor x, attn_tensor v,
 
 /* The same with queries and keys of their own: j is allowed in round r when its bucket is that of i.
  * Keys are not normalised, there is no rule for the self, and no chunks: ranks of queries and keys do
- * not correspond, so that chunk must be 0 or ATTN_LSH_NONE, across 0, self ATTN_LSH_SELF_ALONE.
+ * not correspond, so that chunk must be 0, across 0, self ATTN_LSH_SELF_ALONE.
  *
  * Shapes: q [B,H,Tq,dk], k [B,Hk,Tk,dk], v [B,Hv,Tk,dv], o [B,H,Tq,dv]; Hk and Hv divide H. q_buckets
  *   [B,H,rounds,Tq], k_buckets [B,H,rounds,Tk]; both null: made here, with the default n_b that of Tk

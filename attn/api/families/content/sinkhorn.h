@@ -37,8 +37,8 @@ typedef struct attn_sinkhorn_params {
   /* balancing */
   attn_tensor logits; /* chained: R, in place of the network */
   attn_sinkhorn_balancing balance;
-  int has_iters; /* 1: iters below holds; 0: 8 */
-  int64_t iters;
+  int64_t iters;     /* 0 = 8 */
+  int has_iters;     /* 1: iters holds, 0 included */
   float tau;         /* > 0; 0 = 0.75 */
   attn_tensor noise; /* [1 or B, 1 or H, NB, NB] f32, added to R; or */
   int gumbel;        /* 1: Gumbel noise drawn from seed, the same for all of a batch */

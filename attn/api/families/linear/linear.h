@@ -39,10 +39,10 @@ ATTN_DEF size_t attn_random_features_workspace(attn_tensor w, const attn_random_
                                                const attn_ctx *ctx);
 
 /* ---- feature maps --------------------------------------------------------------------------------
- * A map takes a row x of dk numbers to m features phi(x). With x' = scale x and directions w_r, u_r =
- * w_r . x':
+ * A map takes a row x of dk numbers to m features phi(x). With x' = sqrt(scale) x, so that x' . y' = scale
+ * x . y, and directions w_r, u_r = w_r . x':
  *
- *   ELU1        x'_c + 1 where x'_c > 0, else exp(x'_c); scale is one of queries only; m = dk
+ *   ELU1        x'_c + 1 where x'_c > 0, else exp(x'_c); m = dk. Of queries x' is times query_scale
  *   ACT         f(u_r) + kernel_eps, m = D; without w: f(x'_c) + kernel_eps, m = dk
  *   DPFP        with y = [relu(x'), relu(-x')]: feature (r - 1) 2 dk + j is y_j y_{(j - r) mod 2 dk},
  *               r = 1 .. order; m = 2 dk order
@@ -54,7 +54,7 @@ ATTN_DEF size_t attn_random_features_workspace(attn_tensor w, const attn_random_
  *   USER        the callback's, of x'
  *
  * and then norm: divided by their sum (SUM) or length (L2); rows whose sum or length is 0 become 0.
- * phi(q) . phi(k) stands for exp(-|q - k|^2 / (2 sigma^2)) on the sphere (RFA), for exp(scale^2 q . k)
+ * phi(q) . phi(k) stands for exp(-|q - k|^2 / (2 sigma^2)) on the sphere (RFA), for exp(scale q . k)
  * (SOFTMAX and HYPERBOLIC, times factors that attention divides out).
  *
  * The stabiliser c keeps exponentials within range. For a query it is the largest u_r (HYPERBOLIC: |u_r|)
@@ -109,8 +109,11 @@ typedef struct attn_feature_map {
       w; /* [1, 1 or H, D, dk] directions, any float type: RFA, SOFTMAX, HYPERBOLIC; ACT may */
   uint64_t seed; /* w came from (kept in a state, which rejects others) */
   int64_t draw;
-  float scale; /* 0 = 1, of SOFTMAX and HYPERBOLIC dk^-1/4, and then it must be positive */
-  attn_activation activation; /* ACT; ATTN_ACT_NONE = identity */
+  float
+      scale; /* of the score q . k, as in attn_sdpa: 0 = 1, of SOFTMAX and HYPERBOLIC 1/sqrt(dk); not
+                * negative, of these two positive; ATTN_ZERO = 0 */
+  float query_scale;          /* ELU1: of queries beside it; 0 = 1, ATTN_ZERO = 0 */
+  attn_activation activation; /* ACT; 0 = ATTN_ACT_NONE */
   float kernel_eps;           /* ACT with w: 0 = 1e-3, ATTN_ZERO = 0; without w: 0 = 0 */
   int64_t order;              /* DPFP: 1 .. 2 dk - 1, 0 = 1 */
   float sigma;                /* RFA: 0 = 1 */
@@ -160,6 +163,14 @@ typedef enum attn_linear_rule {
   ATTN_LINEAR_COUNT
 } attn_linear_rule;
 
+/* What a row reads of the keys of its call. */
+typedef enum attn_linear_causal {
+  ATTN_LINEAR_CAUSAL_DEFAULT = 0, /* as the rule's paper: SUM all, the other rules causal */
+  ATTN_LINEAR_CAUSAL,             /* row i the state after key min(i + q_off, Tk - 1) */
+  ATTN_LINEAR_BIDIRECTIONAL,      /* the state after the last key */
+  ATTN_LINEAR_CAUSALS
+} attn_linear_causal;
+
 /* What a row p = phi(q_i) divides by. */
 typedef enum attn_linear_den {
   ATTN_LINEAR_DEN_DEFAULT = 0, /* DELTA: NONE; RFA: CLAMP; else ADD */
@@ -172,7 +183,7 @@ typedef enum attn_linear_den {
 typedef struct attn_linear_params {
   attn_feature_map map; /* 0 = elu(x) + 1; given factors (o = U W^T V): ATTN_FEATURES_ACT alone */
   attn_linear_rule rule;
-  int causal;    /* row i reads the state after key min(i + q_off, Tk - 1); 0: after the last */
+  int causal;    /* attn_linear_causal; 1 = causal whatever the rule */
   int has_q_off; /* as in attn_sdpa_params: 0 = q_off is k.len - q.len */
   int64_t q_off;
   const int32_t *kv_len, *q_len; /* [B], optional: keys and rows that exist */
@@ -199,7 +210,7 @@ typedef struct attn_linear_params {
  * divides H. Neither the weights nor a state a key exist anywhere.
  *
  * Rates a_t of DECAY and GATED lie in 0 .. 1; b_t is any finite number. Without any, a_t and b_t are 1.
- * causal = 0 is the default of every rule, whatever its paper does. The delta rules want features of
+ * The delta rules want features of
  * sum or length 1, and norm them by their sum unless map.norm says otherwise.
  * With a state the call goes on from the keys before, and leaves the state after its own: a token a
  * call, or any number. A call without rows only absorbs; one without keys, not causal, only reads. A
@@ -212,7 +223,7 @@ typedef struct attn_linear_params {
  *   without order each state head 8 m dv more. Where workers outnumber heads and keys are many each head has two more of
  *   these, and one for each 1024 keys (4096 without order): the only part that grows with T.
  * Errors: ATTN_E_NULL, _DTYPE, _SHAPE, _HEADS, _STRIDE, _ALIGN, _OVERLAP, _OVERFLOW, _WORKSPACE,
- *   _MEMORY, those of ctx and of the map; _RANGE for rule, den, chunk, q_off, kv_len, q_len, a rate with
+ *   _MEMORY, those of ctx and of the map; _RANGE for rule, causal, den, chunk, q_off, kv_len, q_len, a rate with
  *   ATTN_LINEAR_SUM, and a gate over random features that is not causal; _VALUE for eps, out_scale or a
  *   rate (arrays of b_t are not searched for NaN), for ATTN_LINEAR_DEN_NONE with a map whose features
  *   carry a factor of their own (SOFTMAX, HYPERBOLIC, RFA with keep_norm, without a norm), and for a

@@ -63,12 +63,10 @@ ATTN_DEF size_t attn_low_rank_band_workspace(attn_tensor o, attn_tensor q_low, a
  *   attn_nystrom are safe, with either in v.
  * Determinism: the same bits on avx2, avx512 and neon, any number of workers, whatever else the batch has. */
 
-/* attn_nystrom_params.iterations, where 0 means 6 */
-#define ATTN_NO_ITERATIONS (-1)
-
 typedef struct attn_nystrom_params {
   int64_t landmarks;  /* m; 0 = 64 */
-  int64_t iterations; /* of attn_pinv; 0 = 6, ATTN_NO_ITERATIONS = 0; beyond 10 see Accuracy */
+  int64_t iterations; /* of attn_pinv; 0 = 6; beyond 10 see Accuracy */
+  int has_iterations; /* 1: iterations holds, 0 included */
   int always;         /* 0: entries with n_q, n_k <= m take exact attention; 1: no such shortcut */
   float scale;        /* s; 0 = 1/sqrt(dk), ATTN_ZERO = 0 */
   int by_batch;       /* 1: attn_pinv starts from the largest sums of all matrices of the call (the

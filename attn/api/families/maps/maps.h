@@ -81,7 +81,7 @@ typedef struct attn_predictive_params {
       kernel; /* [H, H, kh, kw] as [batch, heads, len, dim]: out, in, row, column; any type */
   const float *bias;          /* [H]; null = 0 */
   float alpha;                /* share of A, 0..1; 0 = 0.5, ATTN_ZERO = 0 */
-  attn_activation activation; /* after the convolution: ATTN_ACT_NONE or ATTN_ACT_RELU */
+  attn_activation activation; /* after the convolution: ATTN_ACT_RELU, or ATTN_ACT_NONE = 0's */
   attn_predictive_rule rule;
   int evolving;          /* 1: the residual form below, in place of alpha */
   float previous_share;  /* evolving: mp, 0..1; 0 = 0.5, ATTN_ZERO = 0 */

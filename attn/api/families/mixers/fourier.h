@@ -53,7 +53,7 @@ ATTN_DEF size_t attn_fourier_workspace(attn_tensor y, attn_tensor x,
 typedef struct attn_fnet_params {
   attn_fourier_params mix;
   attn_norm norm_1, norm_2; /* eps 0 = 1e-5; checkpoints in the style of BERT have 1e-12 */
-  attn_feed_forward ff;     /* dm to dm; ATTN_ACT_NONE = ATTN_ACT_GELU here */
+  attn_feed_forward ff;     /* dm to dm; activation 0 = ATTN_ACT_GELU here */
 } attn_fnet_params;
 
 /* A block of FNet: an encoder block whose attention is attn_fourier.

@@ -14,7 +14,7 @@
 typedef struct attn_gmlp_params {
   attn_norm norm;       /* LN_0, of the block's input */
   attn_tensor w_1, b_1; /* U [1,1,dm,2e]: its first half is gated, its second makes the gate */
-  attn_activation activation; /* f; ATTN_ACT_NONE = ATTN_ACT_GELU */
+  attn_activation activation; /* f; 0 = ATTN_ACT_GELU */
   attn_norm norm_gate;        /* LN_s, over the e channels of the second half */
   attn_tensor w_s;            /* W [1,S,N,N], N >= T: row i of head s makes position i */
   attn_tensor b_s;            /* b [1, 1 or S, 1, N], a number a position; optional */
@@ -50,7 +50,7 @@ ATTN_DEF attn_status attn_gmlp(attn_tensor o, attn_tensor x, const attn_gmlp_par
 ATTN_DEF size_t attn_gmlp_workspace(attn_tensor o, attn_tensor x, const attn_gmlp_params *params,
                                     const attn_ctx *ctx);
 
-/* An activation of ATTN_ACT_NONE is ATTN_ACT_GELU here; the authors' code has ATTN_ACT_GELU_TANH. */
+/* An activation of 0 is ATTN_ACT_GELU here; the authors' code has ATTN_ACT_GELU_TANH. */
 typedef struct attn_mixer_params {
   attn_norm norm_token;      /* LN_1, over the channels of a token, as LN_2 */
   attn_feed_forward token;   /* w_1 [1,1,T,ds], w_2 [1,1,ds,T] */

@@ -49,8 +49,8 @@ typedef struct attn_camtl_params {
  *
  *   x_ij = s q_i . k_j + M[p_i, j],  M block-diagonal with blocks[b, 0 .. m-1],  n = m w
  *
- * The prior is added last of all terms, before attention.modify; outside the blocks nothing is
- * masked.
+ * The prior is added last of all terms, after a soft-cap wherever that stands and before
+ * attention.modify; outside the blocks nothing is masked.
  * Shapes, aliasing, memory, empty, NaN and determinism as attn_sdpa; no Tq x Tk array. ragged,
  *   q_offs and align_lengths must be absent.
  * Errors: those of attn_sdpa; SHAPE (blocks not square, batch neither 1 nor B), RANGE (a position

@@ -9,11 +9,9 @@
  *   >= 1; extents of 0 are legal unless a call says otherwise. lse is optional everywhere: of the
  *   whole softmax of a row. scale: 0 = 1/sqrt(dk), ATTN_ZERO = 0. */
 
-/* No neighbours on the ring: attn_star_params.width, where 0 means 1. */
-#define ATTN_STAR_SELF (-1)
-
 typedef struct attn_star_params {
-  int64_t width;            /* satellites seen to each side; 0 = 1, ATTN_STAR_SELF = itself only */
+  int64_t width;            /* satellites seen to each side; 0 = 1 */
+  int has_width;            /* 1: width holds, 0 included: itself only */
   int no_ring;              /* 1: the ends are not neighbours */
   attn_tensor k_own, v_own; /* optional [B,Hk,T,dk], [B,Hv,T,dv]: a private key per satellite */
   float scale;
@@ -162,17 +160,14 @@ ATTN_DEF attn_status attn_etc_masks(uint8_t *l2l, uint8_t *l2g, uint8_t *g2g, ui
 ATTN_DEF attn_status attn_etc_labels(int32_t *l2l, int32_t *l2g, int32_t *g2g, int32_t *g2l,
                                      const attn_etc_structure *structure, attn_ctx *ctx);
 
-/* All levels share the label of their affiliated edge: attn_tree_params.clip, where 0 means one
- * per level. */
-#define ATTN_TREE_ONE_LEVEL (-1)
-
 typedef struct attn_tree_params {
   int64_t tokens; /* T >= 1 */
   int64_t k;      /* nodes per level and side, >= 1 */
   int causal;
   int overlap;       /* 0: the nodes of a token are disjoint; 1: the recursion of the paper */
   int include_self;  /* 1: span nodes see themselves too */
-  int64_t clip;      /* levels from this one on share labels; 0 = none do; ATTN_TREE_ONE_LEVEL */
+  int64_t clip;      /* levels from this one on share labels; 0 = none do */
+  int has_clip;      /* 1: clip holds, 0 included: all share those of their affiliated edge */
   attn_tensor table; /* optional [1, 1 or H, (2k+1)(clip+1) or more, dk] f32, added to keys */
   float scale;
   attn_tensor lse; /* out, optional: [B,H,N,1] */
