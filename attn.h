@@ -7365,7 +7365,7 @@ ATTN_DEF size_t attn_camtl_workspace(attn_tensor o, attn_tensor q, attn_tensor k
  * Shapes: o, q, k, v as in attn_sdpa; previous and scores [B, H, Tq, Tk], f32, f16 or bf16, any
  *   strides. The softmax goes on from the f32 scores, whatever they are stored as.
  * params.attention: as in attn_sdpa, lse and map included; ragged, q_offs, align_lengths, schedule
- *   and span must be absent. With scores or a convolution the terms apply to every pair: a table by distance must
+ *   and span must be absent, and a bias with ATTN_SOFTCAP_BIASED. With scores or a convolution the terms apply to every pair: a table by distance must
  *   reach that far.
  *   modify may see a pair more than once.
  * Aliasing: outputs share memory with nothing, except that scores may be previous itself where it
@@ -41305,6 +41305,10 @@ ATTN_COLD_ int attn_maps_plan_(attn_error_ *e, attn_maps_job_ *a, const attn_sdp
   if (params->map_stage == ATTN_MAP_RAW || params->map_stage == ATTN_MAP_CAPPED)
     return attn_reject_(e, ATTN_E_RANGE,
                         "params.attention.map_stage: scores before the mixing are params.scores");
+  if (params->softcap > 0.0f && params->softcap_at == ATTN_SOFTCAP_BIASED &&
+      params->bias.kind != ATTN_MASK_NONE)
+    return attn_reject_(e, ATTN_E_RANGE,
+                        "params.attention.softcap_at: a bias is a mask here, behind every cap");
   all.one_order = after.one_order = 1;
   a->fresh = a->after;
   if (!attn_sdpa_plan_(e, &a->after, &after, ctx, workers, data)) return 0;

@@ -33,6 +33,10 @@ ATTN_COLD_ int attn_maps_plan_(attn_error_ *e, attn_maps_job_ *a, const attn_sdp
   if (params->map_stage == ATTN_MAP_RAW || params->map_stage == ATTN_MAP_CAPPED)
     return attn_reject_(e, ATTN_E_RANGE,
                         "params.attention.map_stage: scores before the mixing are params.scores");
+  if (params->softcap > 0.0f && params->softcap_at == ATTN_SOFTCAP_BIASED &&
+      params->bias.kind != ATTN_MASK_NONE)
+    return attn_reject_(e, ATTN_E_RANGE,
+                        "params.attention.softcap_at: a bias is a mask here, behind every cap");
   all.one_order = after.one_order = 1;
   a->fresh = a->after;
   if (!attn_sdpa_plan_(e, &a->after, &after, ctx, workers, data)) return 0;

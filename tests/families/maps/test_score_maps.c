@@ -228,6 +228,7 @@ static scene *random_scene(int kind, int64_t n, int64_t most, test_rng *rng) {
                               TERM_FACTOR};
   test_where = n % 3 == 1 ? TEST_AFTER_GUARD : n % 3 == 2 ? TEST_BEFORE_GUARD : TEST_HEAP;
   scene *s = around(kind, test_terms_call(terms[n % 8], most, rng));
+  if (s->at.params.bias.kind) s->at.params.softcap_at = ATTN_SOFTCAP_SCORES; /* or it is refused */
   test_layout layout = (test_layout)(test_u64(rng) % TEST_SHARED);
   if (n % 5) give_previous(s, (attn_dtype)(test_u64(rng) % 3), layout, rng);
   if (n % 4)
@@ -621,6 +622,8 @@ void SM_rejects(void **state) {
   REJECT(MIX, s->mix.fresh_weight = (float)INFINITY, ATTN_E_VALUE, "fresh_weight")
   REJECT(MIX, s->mix.previous_weight = (float)NAN, ATTN_E_VALUE, "previous_weight")
   REJECT(REAL, s->real.layers_below = -1, ATTN_E_RANGE, "layers_below")
+  REJECT(REAL, s->at.params.softcap = 1; s->at.params.softcap_at = ATTN_SOFTCAP_BIASED;
+         s->at.params.bias.kind = ATTN_MASK_ADD, ATTN_E_RANGE, "softcap_at")
   REJECT(PREDICT, s->predict.alpha = 1.5f, ATTN_E_VALUE, "alpha")
   REJECT(PREDICT, s->predict.alpha = (float)NAN, ATTN_E_VALUE, "alpha")
   REJECT(PREDICT, s->predict.previous_share = -0.5f, ATTN_E_VALUE, "previous_share")

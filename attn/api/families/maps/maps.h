@@ -11,7 +11,7 @@
  * Shapes: o, q, k, v as in attn_sdpa; previous and scores [B, H, Tq, Tk], f32, f16 or bf16, any
  *   strides. The softmax goes on from the f32 scores, whatever they are stored as.
  * params.attention: as in attn_sdpa, lse and map included; ragged, q_offs, align_lengths, schedule
- *   and span must be absent. With scores or a convolution the terms apply to every pair: a table by distance must
+ *   and span must be absent, and a bias with ATTN_SOFTCAP_BIASED. With scores or a convolution the terms apply to every pair: a table by distance must
  *   reach that far.
  *   modify may see a pair more than once.
  * Aliasing: outputs share memory with nothing, except that scores may be previous itself where it
